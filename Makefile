@@ -1,0 +1,86 @@
+# Everything is built and run from Go modules; `make help` lists the targets.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+
+# grpcnotrace keeps golang.org/x/net/trace, and with it html/template, out of every binary (megabytes of memory).
+export GOFLAGS := -tags=grpcnotrace -buildvcs=false
+# One setting for all that is not a race build lets one build cache serve the lab, the tools and `go build`.
+STATIC := CGO_ENABLED=0
+
+GOLANGCI_VERSION    := v2.15.0
+GOVULNCHECK_VERSION := v1.8.0
+TOOLS := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/yurtlab/tools
+GOLANGCI    := $(TOOLS)/golangci-lint-$(GOLANGCI_VERSION)/golangci-lint
+GOVULNCHECK := $(TOOLS)/govulncheck-$(GOVULNCHECK_VERSION)/govulncheck
+YURTLAB := bin/yurtlab
+
+.PHONY: help
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-10s %s\n", $$1, $$2}'
+
+.PHONY: build
+build: ## build all programs into bin/
+	$(STATIC) go build -ldflags '-s -w' -o bin/ ./cmd/...
+
+.PHONY: lab
+lab: ## start the lab and watch it; Ctrl-C ends it
+	$(STATIC) go build -o $(YURTLAB) ./cmd/yurtlab
+	$(YURTLAB) up
+
+.PHONY: test
+test: unit fmt-check vet lint generated e2e-quick ## unit tests with the race detector, checks, and the quick end-to-end scenarios
+
+.PHONY: unit
+unit: setup ## unit tests, with the race detector
+	CGO_ENABLED=1 go test -race -count=1 $(UNIT)
+
+UNIT = $(shell go list ./... | grep -v /e2e$$)
+
+.PHONY: setup
+setup: ## install what the tests need (Debian packages as root; else say what to install) and build Kubernetes once
+	$(STATIC) go build -o $(YURTLAB) ./cmd/yurtlab
+	$(YURTLAB) build
+
+.PHONY: e2e-quick
+e2e-quick: setup ## the quick end-to-end scenarios
+	CGO_ENABLED=1 go test -race -count=1 -v -timeout 60m ./e2e -scenarios quick
+
+.PHONY: e2e
+e2e: setup ## all end-to-end scenarios, those with Kubernetes' own timing among them
+	CGO_ENABLED=1 go test -race -count=1 -v -timeout 3h ./e2e -scenarios all
+
+.PHONY: check
+check: fmt-check vet lint generated vuln ## formatting, vet, lint, generated code, known vulnerabilities
+
+.PHONY: fmt-check
+fmt-check:
+	@out=$$(gofmt -l $$(git ls-files '*.go')); [ -z "$$out" ] || { echo "gofmt would change:"; echo "$$out"; exit 1; }
+
+.PHONY: vet
+vet:
+	$(STATIC) go vet ./...
+
+.PHONY: lint
+lint: $(GOLANGCI)
+	$(STATIC) $(GOLANGCI) run --timeout 20m ./...
+
+.PHONY: generated
+generated: ## fail if generated files or go.mod are not what their sources make
+	$(STATIC) go mod tidy -diff
+	$(STATIC) go generate ./...
+	@git diff --exit-code || { echo "generated files are stale: commit what go generate made"; exit 1; }
+
+.PHONY: vuln
+vuln: $(GOVULNCHECK)
+	$(STATIC) ./hack/vuln $(GOVULNCHECK)
+
+.PHONY: bench
+bench: setup ## benchmarks, side by side in one run
+	CGO_ENABLED=0 go test -run '^$$' -bench . -benchtime 2s $(UNIT)
+	$(YURTLAB) bench
+
+$(GOLANGCI):
+	GOBIN=$(dir $@) $(STATIC) go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_VERSION)
+
+$(GOVULNCHECK):
+	GOBIN=$(dir $@) $(STATIC) go install golang.org/x/vuln/cmd/govulncheck@$(GOVULNCHECK_VERSION)

@@ -1,0 +1,169 @@
+// Package yurtcoordinator holds the law of imports: which of our packages may know which, and who may use the heavy
+// libraries. The law is data; each line has its reason.
+package yurtcoordinator
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "yurtcoordinator/"
+
+// law says what a package, and everything below it that has no line of its own, may import of ours besides its own
+// sub-packages. The longest match counts.
+var law = []struct {
+	pkg    string
+	may    []string
+	reason string
+}{
+	{"internal/edge", nil, "the vocabulary is at the bottom"},
+	{"internal/run", nil, "life cycle knows nothing of what lives"},
+	{"internal/live", nil, "a value with a signal knows nothing of its meaning"},
+	{"internal/flagfile", nil, "settings are any program's"},
+
+	{"internal/hub/link", []string{"internal/live"}, "link health is pure but for its probe, which it is given"},
+	{"internal/hub/route", []string{"internal/edge"}, "routing is pure"},
+	{"internal/hub/upstream", []string{"internal/hub/link", "internal/live", "internal/run"}, "a connection does not know who uses it"},
+	{"internal/hub/role", []string{"internal/edge", "internal/hub/link", "internal/live"}, "election does not know what a leader does"},
+	{"internal/hub/heartbeat", []string{"internal/edge", "internal/hub/link", "internal/hub/role", "internal/live", "internal/run"}, "heartbeats do not know how requests arrive"},
+	{"internal/hub/front", []string{"internal/edge", "internal/hub/route", "internal/hub/upstream", "internal/hub/link", "internal/live"}, "the front does not know what handles what"},
+	{"internal/hub", []string{"internal/edge", "internal/live", "internal/run"}, "the only wiring of the node's side; the pool's and the cloud's code stay out of every node"},
+
+	{"internal/pool", []string{"internal/edge", "internal/run"}, "a coordinator does not know hubs but by their requests"},
+	{"internal/cloud", []string{"internal/edge", "internal/run", "internal/live"}, "the cloud sees Leases, not hubs"},
+
+	{"internal/lab/wire", nil, "cables know no Kubernetes"},
+	{"internal/lab/machine", nil, "machines know no Kubernetes"},
+	{"internal/lab/build", nil, "building knows names of packages, not the packages"},
+	{"internal/lab/image", []string{"internal/lab/build"}, "images are made of built programs"},
+	{"internal/lab/pki", nil, "keys are any program's"},
+	{"internal/lab/hollow", []string{"internal/flagfile"}, "a kubelet knows no hub"},
+	{"internal/lab/cli", []string{"internal/lab", "e2e", "internal/edge"}, "the command line offers the scenarios"},
+	{"internal/lab", []string{"internal/edge", "internal/cloud/forwarding", "deploy"}, "the lab starts our programs as a user would: it does not link them"},
+	{"e2e", []string{"internal/edge", "internal/lab", "internal/lab/wire"}, "scenarios see what a user can see"},
+	{"deploy", nil, "manifests are data"},
+
+	{"cmd/yurthub", []string{"internal/hub", "internal/flagfile"}, "main parses and runs"},
+	{"cmd/yurt-coordinator", []string{"internal/pool", "internal/flagfile"}, "main parses and runs"},
+	{"cmd/coordinator-controller", []string{"internal/cloud", "internal/flagfile"}, "main parses and runs"},
+	{"cmd/yurtlab", []string{"internal/lab", "internal/lab/cli"}, "main parses and runs"},
+}
+
+// reserved says who alone may import a library, by prefix of its path.
+var reserved = []struct {
+	library string
+	only    []string
+	reason  string
+}{
+	{"k8s.io/kubernetes/", []string{"internal/pool", "internal/lab/hollow"}, "not a library: large, and without promises"},
+	{"go.etcd.io/etcd/server/", []string{"internal/pool"}, "etcd lives in the coordinator only"},
+	{"sigs.k8s.io/controller-runtime", []string{"internal/cloud", "internal/lab"}, "controllers run in the cloud only; a hub must stay small"},
+	{"github.com/vishvananda/", []string{"internal/lab/wire"}, "one place lays cables"},
+	{"github.com/google/nftables", []string{"internal/lab/wire"}, "one place cuts them"},
+	{"testing", nil, "no test code in programs"},
+	{"k8s.io/client-go/kubernetes/fake", nil, "no fakes in programs"},
+}
+
+type listed struct {
+	ImportPath string
+	Imports    []string
+}
+
+func TestLawOfImports(t *testing.T) {
+	for _, p := range packages(t) {
+		name := strings.TrimPrefix(p.ImportPath, module)
+		if name == p.ImportPath {
+			continue // the root, which has no code
+		}
+		line := lineFor(name)
+		if line < 0 {
+			t.Errorf("%s: no line of the law covers this package", name)
+			continue
+		}
+		for _, imported := range p.Imports {
+			checkOurs(t, name, line, imported)
+			checkReserved(t, name, imported)
+		}
+	}
+}
+
+func checkOurs(t *testing.T, name string, line int, imported string) {
+	ours, found := strings.CutPrefix(imported, module)
+	if !found {
+		return
+	}
+	l := law[line]
+	if within(ours, l.pkg) || slices.Contains(l.may, ours) {
+		return
+	}
+	t.Errorf("%s imports %s: %s", name, ours, l.reason)
+}
+
+func checkReserved(t *testing.T, name, imported string) {
+	for _, r := range reserved {
+		if imported != r.library && !strings.HasPrefix(imported, r.library) {
+			continue
+		}
+		if r.library == "testing" && imported != "testing" && imported != "testing/synctest" {
+			continue
+		}
+		if slices.ContainsFunc(r.only, func(owner string) bool { return within(name, owner) }) || isTestSupport(name) {
+			continue
+		}
+		t.Errorf("%s imports %s: %s", name, imported, r.reason)
+	}
+}
+
+// isTestSupport: conformance suites and the like are packages of their own, named after what they test.
+func isTestSupport(name string) bool { return strings.HasSuffix(name, "test") }
+
+func within(name, parent string) bool { return name == parent || strings.HasPrefix(name, parent+"/") }
+
+func lineFor(name string) int {
+	best := -1
+	for i, l := range law {
+		if within(name, l.pkg) && (best < 0 || len(l.pkg) > len(law[best].pkg)) {
+			best = i
+		}
+	}
+	return best
+}
+
+func packages(t *testing.T) []listed {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), "go", "list", "-json=ImportPath,Imports", "./...").Output()
+	if err != nil {
+		t.Fatalf("go list: %v", err)
+	}
+	var all []listed
+	for d := json.NewDecoder(strings.NewReader(string(out))); ; {
+		var p listed
+		err := d.Decode(&p)
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, p)
+	}
+	if len(all) < 10 {
+		t.Fatalf("go list found %d packages; something is wrong with this test", len(all))
+	}
+	return all
+}
+
+// TestEveryLineIsNeeded keeps the law from growing stale.
+func TestEveryLineIsNeeded(t *testing.T) {
+	all := packages(t)
+	for _, l := range law {
+		if !slices.ContainsFunc(all, func(p listed) bool { return within(strings.TrimPrefix(p.ImportPath, module), l.pkg) }) {
+			t.Errorf("the law speaks of %s, which does not exist", l.pkg)
+		}
+	}
+}

@@ -1,0 +1,53 @@
+// Command coordinator-controller is the part of the system that runs in the cloud. See internal/cloud.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/pflag"
+	"k8s.io/klog/v2"
+
+	"yurtcoordinator/internal/cloud"
+	"yurtcoordinator/internal/flagfile"
+)
+
+func main() {
+	var c cloud.Config
+	fs := pflag.NewFlagSet(cloud.Name, pflag.ContinueOnError)
+	fs.StringVar(&c.Kubeconfig, "kubeconfig", "", "how to reach the API server; empty: as a Pod of the cluster")
+	fs.StringVar(&c.MetricsAddress, "metrics-bind-address", ":8080", "host:port that serves /metrics; 0: nowhere")
+	fs.StringVar(&c.HealthAddress, "health-probe-bind-address", ":8081", "host:port of /healthz and /readyz; 0: nowhere")
+	fs.BoolVar(&c.LeaderElect, "leader-elect", true, "let one of several replicas write; without it run only one")
+	fs.StringVar(&c.LeaderElectNamespace, "leader-elect-namespace", "kube-system", "namespace of the election Lease")
+	fs.DurationVar(&c.SilenceAfter, "silence-after", cloud.DefaultSilenceAfter,
+		"how long a node's Lease may go unrenewed before its link is called unknown; "+
+			"less than kube-controller-manager's --node-monitor-grace-period (50s by default)")
+	verbosity := flag.NewFlagSet("", flag.ContinueOnError)
+	klog.InitFlags(verbosity)
+	fs.AddGoFlag(verbosity.Lookup("v"))
+
+	if err := flagfile.Parse(fs, os.Args[1:], os.Stdout); errors.Is(err, flagfile.ErrHelp) {
+		return
+	} else if err != nil {
+		fail(err)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	context.AfterFunc(ctx, stop) // a second signal ends the program at once
+	if err := cloud.Run(ctx, c); err != nil {
+		fail(err)
+	}
+	klog.Flush()
+}
+
+func fail(err error) {
+	klog.Flush()
+	fmt.Fprintf(os.Stderr, "%s: %v\n", cloud.Name, err)
+	os.Exit(1)
+}

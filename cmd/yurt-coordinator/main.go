@@ -1,0 +1,53 @@
+// Command yurt-coordinator is a pool's meeting place: kube-apiserver and etcd in one process, in memory.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/pflag"
+	"k8s.io/klog/v2"
+	"k8s.io/klog/v2/textlogger"
+
+	"yurtcoordinator/internal/flagfile"
+	"yurtcoordinator/internal/pool"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	err := start(ctx, os.Args[1:])
+	stop()
+	if err != nil && !errors.Is(err, flagfile.ErrHelp) {
+		fmt.Fprintln(os.Stderr, "yurt-coordinator:", err)
+		os.Exit(1)
+	}
+}
+
+func start(ctx context.Context, args []string) error {
+	var config pool.Config
+	fs := pflag.NewFlagSet("yurt-coordinator", pflag.ContinueOnError)
+	config.AddFlags(fs)
+	verbosity := fs.IntP("v", "v", 0, "how much of its own doings the coordinator logs, 0 to 4")
+	if err := flagfile.Parse(fs, args, os.Stdout); err != nil {
+		return err
+	}
+	quieten()
+	logger := textlogger.NewLogger(textlogger.NewConfig(textlogger.Verbosity(*verbosity)))
+	coordinator, err := pool.New(config)
+	if err != nil {
+		return err
+	}
+	return coordinator.Run(klog.NewContext(ctx, logger))
+}
+
+// quieten lets warnings and errors of the Kubernetes code through, which logs by klog's global functions. The
+// coordinator's own lines come by the context's logger.
+func quieten() {
+	klog.LogToStderr(false)
+	klog.SetOutput(io.Discard)
+}

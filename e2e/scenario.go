@@ -1,0 +1,217 @@
+// Package e2e holds the end-to-end scenarios: scripts that boot a lab of real Kubernetes components, break it, and hold
+// what the cloud saw against what must be seen. `yurtlab run NAME` runs one, the tests of this package run them all.
+//
+// A scenario asserts on the history of the cloud (package history's watches), not on samples: "never NotReady" means
+// that no watch event said so, not that a poll missed it.
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"k8s.io/client-go/kubernetes"
+
+	"yurtcoordinator/internal/lab"
+)
+
+// Scenario is one end-to-end script.
+type Scenario struct {
+	Name string
+	// Doc says in one line what is done and what must be seen.
+	Doc string
+	// Quick scenarios are run by `make test`, all by `make e2e`.
+	Quick bool
+	// Lab is the lab that it needs; the name and, if empty, the kind of kubelet are filled in.
+	Lab lab.Config
+	run func(t *T)
+}
+
+// All returns the scenarios, in the order in which they are run.
+func All() []Scenario {
+	return slices.Concat(linkScenarios, deathScenarios, leaderScenarios, coordinatorScenarios, accessScenarios)
+}
+
+// Find returns the scenario of that name.
+func Find(name string) (Scenario, error) {
+	for _, s := range All() {
+		if s.Name == name {
+			return s, nil
+		}
+	}
+	return Scenario{}, fmt.Errorf("no scenario %q: want one of\n%s", name, List())
+}
+
+// List describes all scenarios, a line each.
+func List() string {
+	var b strings.Builder
+	for _, s := range All() {
+		fmt.Fprintf(&b, "  %-18s %s\n", s.Name, s.Doc)
+	}
+	return b.String()
+}
+
+// Options are how a scenario is run.
+type Options struct {
+	LabName string
+	Out     io.Writer
+	// Start boots a lab.
+	Start func(context.Context, lab.Config) (*lab.Client, error)
+}
+
+// Result is how a scenario ended.
+type Result struct {
+	Scenario string             `json:"scenario"`
+	Passed   bool               `json:"passed"`
+	Error    string             `json:"error,omitempty"`
+	Figures  map[string]float64 `json:"figures"`
+}
+
+// Run boots a lab, runs a scenario in it and ends the lab, whatever happened.
+func Run(ctx context.Context, s Scenario, o Options) Result {
+	t := &T{scenario: s, out: o.Out, start: time.Now(), figures: map[string]float64{}}
+	err := t.boot(ctx, o)
+	if err == nil {
+		err = t.protect(s.run)
+		t.stop(errors.New("the scenario has ended"))
+		t.background.Wait()
+	}
+	// The lab ends even when the caller has given up.
+	if down := lab.Down(context.WithoutCancel(ctx), o.LabName); down != nil {
+		err = errors.Join(err, down)
+	}
+	r := Result{Scenario: s.Name, Passed: err == nil, Figures: t.figures}
+	if err != nil {
+		r.Error = err.Error()
+		t.say("FAILED: %v", err)
+	} else {
+		t.say("passed")
+	}
+	return r
+}
+
+// T is a running scenario.
+type T struct {
+	scenario Scenario
+	out      io.Writer
+	start    time.Time
+
+	ctx        context.Context //nolint:containedctx // a T is one run, as testing.T is
+	stop       context.CancelCauseFunc
+	background sync.WaitGroup
+
+	lab   *lab.Client
+	cfg   lab.Config
+	cloud kubernetes.Interface
+	// seen is the cloud's history since the boot.
+	seen *history
+
+	mu      sync.Mutex
+	figures map[string]float64
+}
+
+// failure is what a failed assertion panics with.
+type failure struct{ error }
+
+func (t *T) boot(ctx context.Context, o Options) error {
+	t.ctx, t.stop = context.WithCancelCause(ctx)
+	cfg := t.scenario.Lab
+	cfg.Name = o.LabName
+	t.say("scenario %s: %s", t.scenario.Name, t.scenario.Doc)
+	client, err := o.Start(t.ctx, cfg)
+	if err != nil {
+		return err
+	}
+	t.lab = client
+	if t.cfg, err = client.Config(); err != nil {
+		return err
+	}
+	access, err := client.CloudConfig()
+	if err != nil {
+		return err
+	}
+	if t.cloud, err = kubernetes.NewForConfig(access); err != nil {
+		return err
+	}
+	t.seen, err = observe(t.ctx, t.cloud, &t.background)
+	return err
+}
+
+// protect runs f and turns a failed assertion into an error.
+func (t *T) protect(f func(*T)) (err error) {
+	defer func() {
+		switch v := recover().(type) {
+		case nil:
+		case failure:
+			err = v.error
+		default:
+			panic(v)
+		}
+	}()
+	f(t)
+	return nil
+}
+
+// say writes a line of the transcript.
+func (t *T) say(format string, args ...any) {
+	fmt.Fprintf(t.out, "%7.1fs  %s\n", time.Since(t.start).Seconds(), fmt.Sprintf(format, args...))
+}
+
+// fail ends the scenario.
+func (t *T) fail(format string, args ...any) { panic(failure{fmt.Errorf(format, args...)}) }
+
+// must ends the scenario if err is not nil.
+func (t *T) must(err error) {
+	if err != nil {
+		panic(failure{err})
+	}
+}
+
+// figure records a measured value, rounded to milliseconds or thousandths, and says it.
+func (t *T) figure(name string, value float64) {
+	value = math.Round(value*1000) / 1000
+	t.mu.Lock()
+	t.figures[name] = value
+	t.mu.Unlock()
+	t.say("figure: %s = %g", name, value)
+}
+
+// eventually waits until check returns nil, at most for the time given, and returns how long it took.
+func (t *T) eventually(within time.Duration, what string, check func() error) time.Duration {
+	start := time.Now()
+	deadline := time.NewTimer(within)
+	defer deadline.Stop()
+	every := time.NewTicker(20 * time.Millisecond)
+	defer every.Stop()
+	for {
+		err := check()
+		took := time.Since(start)
+		if err == nil {
+			t.say("%s (%.2fs)", what, took.Seconds())
+			return took
+		}
+		select {
+		case <-every.C:
+		case <-deadline.C:
+			t.fail("not within %v: %s: %w", within, what, err)
+		case <-t.ctx.Done():
+			t.fail("%s: %w", what, context.Cause(t.ctx))
+		}
+	}
+}
+
+// hold lets time pass: the scenario is about what does not happen in it.
+func (t *T) hold(d time.Duration, why string) {
+	t.say("for %v: %s", d, why)
+	select {
+	case <-time.After(d):
+	case <-t.ctx.Done():
+		t.fail("%s: %w", why, context.Cause(t.ctx))
+	}
+}

@@ -1,0 +1,214 @@
+package cloud
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+
+	"yurtcoordinator/internal/edge"
+)
+
+// cloudStub answers what the program asks of an API server with one node whose Lease is annotated. It does not change:
+// what is written to it is handed to the test.
+type cloudStub struct {
+	t       *testing.T
+	patches chan patch
+}
+
+type patch struct{ path, query, body string }
+
+func (s *cloudStub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	query := r.URL.Query()
+	switch {
+	case r.Method == http.MethodPatch:
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			s.t.Error(err)
+		}
+		select {
+		case s.patches <- patch{r.URL.Path, query.Encode(), string(body)}:
+		default: // the test has seen enough
+		}
+		s.answer(w, http.StatusOK, stubNode())
+	case query.Get("sendInitialEvents") == "true":
+		s.answer(w, http.StatusUnprocessableEntity, &metav1.Status{
+			TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"},
+			Status:   metav1.StatusFailure, Reason: metav1.StatusReasonInvalid, Code: http.StatusUnprocessableEntity})
+	case query.Get("watch") == "true":
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusOK)
+		w.(http.Flusher).Flush()
+		<-r.Context().Done()
+	case r.URL.Path == "/api/v1/nodes":
+		s.answer(w, http.StatusOK, &corev1.NodeList{TypeMeta: metav1.TypeMeta{Kind: "NodeList", APIVersion: "v1"},
+			ListMeta: metav1.ListMeta{ResourceVersion: "1"}, Items: []corev1.Node{*stubNode()}})
+	case r.URL.Path == "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases":
+		lease := coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "n1", Namespace: "kube-node-lease", UID: "l1",
+			Annotations: map[string]string{edge.DelegateHeartbeat: "true"}}}
+		s.answer(w, http.StatusOK, &coordinationv1.LeaseList{
+			TypeMeta: metav1.TypeMeta{Kind: "LeaseList", APIVersion: "coordination.k8s.io/v1"},
+			ListMeta: metav1.ListMeta{ResourceVersion: "1"}, Items: []coordinationv1.Lease{lease}})
+	default:
+		s.t.Errorf("asked for %s %s", r.Method, r.URL)
+		http.NotFound(w, r)
+	}
+}
+
+func stubNode() *corev1.Node {
+	return &corev1.Node{TypeMeta: metav1.TypeMeta{Kind: "Node", APIVersion: "v1"},
+		ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: types.UID("u1"), ResourceVersion: "7"}}
+}
+
+func (s *cloudStub) answer(w http.ResponseWriter, code int, obj any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	if err := json.NewEncoder(w).Encode(obj); err != nil {
+		s.t.Error(err)
+	}
+}
+
+func kubeconfigFor(t *testing.T, server string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "kubeconfig")
+	content := fmt.Sprintf(`{"apiVersion":"v1","kind":"Config","current-context":"c",
+"clusters":[{"name":"c","cluster":{"server":%q}}],"contexts":[{"name":"c","context":{"cluster":"c"}}]}`, server)
+	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// freeAddress returns a loopback address that nobody listened on a moment ago.
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	return listener.Addr().String()
+}
+
+// quiet is a context whose logger discards.
+func quiet(t *testing.T) context.Context {
+	return klog.NewContext(t.Context(), logr.Discard())
+}
+
+// TestRun starts the whole program against a stub of an API server, twice, for it must leave nothing behind.
+func TestRun(t *testing.T) {
+	for i := range 2 {
+		t.Run(fmt.Sprint(i), func(t *testing.T) {
+			stub := &cloudStub{t: t, patches: make(chan patch, 16)}
+			server := httptest.NewServer(stub)
+			defer server.Close()
+			ctx, stop := context.WithTimeout(quiet(t), 2*time.Minute)
+			defer stop()
+			c := Config{
+				Kubeconfig:     kubeconfigFor(t, server.URL),
+				HealthAddress:  freeAddress(t),
+				MetricsAddress: freeAddress(t),
+			}
+			running, cancel := context.WithCancel(ctx)
+			ended := make(chan error, 1)
+			go func() { ended <- Run(running, c) }()
+
+			select {
+			case p := <-stub.patches:
+				want := `{"metadata":{"resourceVersion":"7"},"spec":{"taints":[{"effect":"NoSchedule",` +
+					`"key":"node.openyurt.io/unschedulable"}]}}`
+				if p.path != "/api/v1/nodes/n1" || p.query != "fieldManager=coordinator-controller" || p.body != want {
+					t.Errorf("patch %+v, want %s", p, want)
+				}
+			case err := <-ended:
+				t.Fatalf("Run = %v before it was asked to stop", err)
+			}
+			get(ctx, t, "http://"+c.HealthAddress+"/healthz")
+			get(ctx, t, "http://"+c.HealthAddress+"/readyz")
+			if text := get(ctx, t, "http://"+c.MetricsAddress+"/metrics"); !strings.Contains(text,
+				`coordinator_controller_delegated_nodes{pool=""} 0`) { // annotated, but not seen to be renewed
+				t.Errorf("metrics lack the delegated nodes:\n%s", text)
+			}
+			cancel()
+			if err := <-ended; err != nil {
+				t.Errorf("Run = %v after it was asked to stop", err)
+			}
+			if conn, err := net.Dial("tcp", c.HealthAddress); err == nil {
+				conn.Close()
+				t.Error("still serves after Run returned")
+			}
+		})
+	}
+}
+
+// get asks until the answer is 200.
+func get(ctx context.Context, t *testing.T, url string) string {
+	t.Helper()
+	for {
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		response, err := http.DefaultClient.Do(request)
+		if ctx.Err() != nil {
+			t.Fatalf("GET %s: %v", url, err)
+		} else if err != nil {
+			continue
+		}
+		body, err := io.ReadAll(response.Body)
+		response.Body.Close()
+		if err == nil && response.StatusCode == http.StatusOK {
+			return string(body)
+		}
+	}
+}
+
+func TestErrorsSayWhatToDo(t *testing.T) {
+	t.Setenv("KUBERNETES_SERVICE_HOST", "")
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	broken := filepath.Join(t.TempDir(), "broken")
+	if err := os.WriteFile(broken, []byte("clusters: 7\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	unreached := kubeconfigFor(t, "http://127.0.0.1:1")
+	for _, tt := range []struct {
+		name string
+		c    Config
+		want string
+	}{
+		{"no kubeconfig outside of a cluster", Config{}, "no --kubeconfig is given"},
+		{"missing kubeconfig", Config{Kubeconfig: "/nonexistent/kc"}, "/nonexistent/kc"},
+		{"broken kubeconfig", Config{Kubeconfig: broken}, "--kubeconfig " + broken},
+		{"health address taken", Config{Kubeconfig: unreached, HealthAddress: taken.Addr().String(), MetricsAddress: "0"},
+			"address already in use"},
+		{"metrics address taken", Config{Kubeconfig: unreached, HealthAddress: "0", MetricsAddress: taken.Addr().String()},
+			"address already in use"},
+		{"too little patience", Config{Kubeconfig: unreached, SilenceAfter: time.Millisecond}, "use at least 2s"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			err := Run(quiet(t), tt.c)
+			if err == nil || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "\n") {
+				t.Errorf("Run = %v, want one line with %q", err, tt.want)
+			}
+		})
+	}
+}

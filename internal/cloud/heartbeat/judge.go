@@ -1,0 +1,109 @@
+package heartbeat
+
+import (
+	"fmt"
+	"time"
+)
+
+// Verdict is what a node's Lease means.
+type Verdict uint8
+
+const (
+	// NoLease: no Lease of this node was seen since we started. Nothing is known.
+	NoLease Verdict = iota
+
+	// Unobserved: the Lease was found but not yet seen to be renewed. It may be hours old.
+	Unobserved
+
+	// Direct: the node renews its Lease itself. Link and node are fine.
+	Direct
+
+	// Delegated: another node of the pool renews the Lease. The link is down, the node is fine.
+	Delegated
+
+	// Silent: nobody renews the Lease, or it was deleted. The node is dead, or all of its links are.
+	Silent
+)
+
+func (v Verdict) String() string {
+	switch v {
+	case NoLease:
+		return "NoLease"
+	case Unobserved:
+		return "Unobserved"
+	case Direct:
+		return "Direct"
+	case Delegated:
+		return "Delegated"
+	case Silent:
+		return "Silent"
+	}
+	return fmt.Sprintf("Verdict(%d)", uint8(v))
+}
+
+// Observation is what is known of a node's Lease at one instant. The zero Observation is that of a node without one.
+type Observation struct {
+	// Found: a Lease of this node was seen since we started.
+	Found bool
+
+	// Gone: the Lease that was seen has been deleted.
+	Gone bool
+
+	// Annotated: the Lease says that its heartbeats are delegated.
+	Annotated bool
+
+	// Renewed: the Lease's renewTime was seen to advance at least once.
+	Renewed bool
+
+	// Age is the time since renewTime was last seen to advance or, if it never was, since the Lease was first seen.
+	// It is measured with our monotonic clock.
+	Age time.Duration
+
+	// LeaseDuration is the Lease's own; zero or less where it has none.
+	LeaseDuration time.Duration
+}
+
+// Finding is a verdict with what is needed to act on it. Findings are compared with ==: a different one is news.
+type Finding struct {
+	Verdict Verdict
+
+	// Annotated is the Lease's annotation, whatever the verdict.
+	Annotated bool
+
+	// Gone: the Lease was deleted; the verdict is Silent.
+	Gone bool
+
+	// Patience is how long this Lease may go unrenewed before it is called silent.
+	Patience time.Duration
+}
+
+// maxPatience bounds what a Lease's own duration can ask for, which whoever writes the Lease is free to choose.
+const maxPatience = 5 * time.Minute
+
+// Judge decides what o means. A Lease is silent when it was not renewed for silenceAfter. The second result is how long
+// the verdict holds if nothing else happens; zero: for ever.
+func Judge(o Observation, silenceAfter time.Duration) (Finding, time.Duration) {
+	if !o.Found {
+		return Finding{}, 0
+	}
+	f := Finding{Annotated: o.Annotated, Gone: o.Gone, Patience: patience(o.LeaseDuration, silenceAfter)}
+	switch {
+	case o.Gone, o.Age >= f.Patience:
+		f.Verdict = Silent
+		return f, 0
+	case !o.Renewed:
+		f.Verdict = Unobserved
+	case o.Annotated:
+		f.Verdict = Delegated
+	default:
+		f.Verdict = Direct
+	}
+	return f, f.Patience - o.Age
+}
+
+// patience is silenceAfter, but at least two of the intervals at which the node promises to renew. A kubelet renews
+// every quarter of the Lease's duration (nodeLeaseRenewIntervalFraction in its source): less, and a healthy node with a
+// long interval would be called silent between any two heartbeats.
+func patience(leaseDuration, silenceAfter time.Duration) time.Duration {
+	return max(silenceAfter, min(leaseDuration/2, maxPatience))
+}

@@ -1,0 +1,88 @@
+package heartbeat
+
+import (
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+
+	"yurtcoordinator/internal/edge"
+)
+
+// metrics is a prometheus.Collector. The gauge is counted when it is asked for, so it can't drift from what it counts
+// and a pool without nodes leaves no series behind.
+type metrics struct {
+	delegated   *prometheus.Desc
+	transitions *prometheus.CounterVec
+
+	mu    sync.Mutex
+	nodes map[edge.NodeName]standing
+}
+
+// standing is what the gauge counts of a node.
+type standing struct {
+	pool      edge.PoolName
+	delegated bool
+}
+
+func newMetrics() *metrics {
+	return &metrics{
+		delegated: prometheus.NewDesc("coordinator_controller_delegated_nodes",
+			"Nodes whose heartbeats come delegated, by pool; zero on a replica that does not lead.",
+			[]string{"pool"}, nil),
+		transitions: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "coordinator_controller_cloud_link_transitions_total",
+			Help: "Changes written to the CloudLinkDown condition of Nodes, by the status before " +
+				"(None where there was no condition) and after.",
+		}, []string{"from", "to"}),
+		nodes: make(map[edge.NodeName]standing),
+	}
+}
+
+// Describe implements prometheus.Collector.
+func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
+	ch <- m.delegated
+	m.transitions.Describe(ch)
+}
+
+// Collect implements prometheus.Collector.
+func (m *metrics) Collect(ch chan<- prometheus.Metric) {
+	for pool, n := range m.count() {
+		ch <- prometheus.MustNewConstMetric(m.delegated, prometheus.GaugeValue, float64(n), string(pool))
+	}
+	m.transitions.Collect(ch)
+}
+
+// count returns the delegated nodes of each pool that has nodes.
+func (m *metrics) count() map[edge.PoolName]int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	counts := make(map[edge.PoolName]int)
+	for _, s := range m.nodes {
+		n := counts[s.pool]
+		if s.delegated {
+			n++
+		}
+		counts[s.pool] = n
+	}
+	return counts
+}
+
+func (m *metrics) stands(node edge.NodeName, s standing) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.nodes[node] = s
+}
+
+func (m *metrics) forget(node edge.NodeName) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.nodes, node)
+}
+
+func (m *metrics) changed(from, to corev1.ConditionStatus) {
+	if from == "" {
+		from = "None"
+	}
+	m.transitions.WithLabelValues(string(from), string(to)).Inc()
+}

@@ -1,0 +1,211 @@
+package heartbeat
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"yurtcoordinator/internal/edge"
+)
+
+// model is the policy as a dumb reader of the whole history would apply it: it keeps every Lease it was ever shown and
+// looks at all of them each time it is asked. It has no queue and no timers: it is asked at every second.
+type model struct {
+	history []shown
+	tainted bool
+	status  corev1.ConditionStatus
+	said    []string
+}
+
+// shown is a Lease as it was shown to the controller at some time; nil: it was deleted.
+type shown struct {
+	at    time.Time
+	lease *coordinationv1.Lease
+}
+
+func (m *model) verdict(now time.Time) string {
+	var best, heard time.Time
+	var last *coordinationv1.Lease
+	var uid types.UID
+	renewed := false
+	for i, s := range m.history {
+		if last = s.lease; last == nil {
+			continue
+		}
+		switch stamp := last.Spec.RenewTime.Time; {
+		case i > 0 && stamp.After(best):
+			best, heard, renewed = stamp, s.at, true
+		case i == 0 || uid != last.UID:
+			best, heard, renewed = stamp, s.at, false
+		}
+		uid = last.UID
+	}
+	switch {
+	case len(m.history) == 0:
+		return "nothing"
+	case last == nil, now.Sub(heard) >= testSilence:
+		return "silent"
+	case last.Annotations[edge.DelegateHeartbeat] == "true" && renewed:
+		return "delegated"
+	case last.Annotations[edge.DelegateHeartbeat] == "true":
+		return "perhaps delegated"
+	case renewed:
+		return "direct"
+	}
+	return "perhaps direct"
+}
+
+func (m *model) look(now time.Time) {
+	before := m.status
+	switch m.verdict(now) {
+	case "delegated":
+		m.tainted, m.status = true, yes
+	case "perhaps delegated":
+		m.tainted = true
+	case "direct":
+		m.tainted, m.status = false, no
+	case "perhaps direct":
+		m.tainted = false
+	case "silent":
+		m.status = unknown
+	}
+	if m.status != before {
+		m.said = append(m.said, fmt.Sprintf("condition %s", m.status))
+	}
+}
+
+// TestAgainstModel drives controller and model with the same random histories: heartbeats of both kinds, silences,
+// clocks set back, Leases deleted, replaced and restored, restarts, strangers' writes to the Node, conflicts.
+// A second after each step the Node must be what the model says, whatever the controller did not look at.
+func TestAgainstModel(t *testing.T) {
+	for seed := range uint64(64) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			r := rand.New(rand.NewPCG(seed, 2026))
+			w := newWorld(t)
+			w.fail = sometimes(r)
+			var m model
+			var log []string
+			for range 60 {
+				what := act(r, w, &m)
+				log = append(log, what)
+				// Time passes in seconds; the controller has one to act, so the model looks at its beginning.
+				for range 1 + r.IntN(20)*r.IntN(2) {
+					m.look(w.clock.Now())
+					w.pass(time.Second)
+					if complaint := compare(w, &m); complaint != "" {
+						t.Fatalf("%s\nafter: %s", complaint, strings.Join(log, ", "))
+					}
+				}
+			}
+		})
+	}
+}
+
+// act does one random thing to the world and shows the model what the controller saw of it.
+func act(r *rand.Rand, w *world, m *model) string {
+	seen := func() {
+		m.history = append(m.history, shown{w.clock.Now(), w.leases["n1"]})
+	}
+	lease, found := w.leases["n1"]
+	switch pick := r.IntN(20); {
+	case w.node("n1") == nil && pick < 10:
+		w.createNode(aNode(false, none, ""))
+		m.tainted, m.status = false, none
+		return "Node created"
+	case pick < 5:
+		w.renew("n1", false)
+		seen()
+		return "direct"
+	case pick < 10:
+		w.renew("n1", true)
+		seen()
+		return "delegated"
+	case pick < 12 && found:
+		w.editLease("n1", func(l *coordinationv1.Lease) { annotate(l, l.Annotations == nil) })
+		seen()
+		return "annotation flipped"
+	case pick == 12 && found:
+		w.editLease("n1", func(l *coordinationv1.Lease) {
+			l.Spec.RenewTime = &metav1.MicroTime{Time: l.Spec.RenewTime.Add(-5 * time.Minute)}
+		})
+		seen()
+		return "clock set back"
+	case pick == 13 && found:
+		w.deleteLease("n1")
+		seen()
+		return "Lease deleted"
+	case pick == 14 && found:
+		back := lease.Spec.RenewTime.Add(-time.Duration(r.IntN(3)) * time.Minute)
+		w.editLease("n1", func(l *coordinationv1.Lease) {
+			l.UID += "x"
+			l.Spec.RenewTime = &metav1.MicroTime{Time: back}
+		})
+		seen()
+		return "Lease replaced by an older one"
+	case pick == 15:
+		w.start()
+		m.history = nil
+		if found {
+			seen()
+		}
+		return "restart"
+	case w.node("n1") == nil:
+		return "nothing"
+	case pick == 16:
+		w.editNode("n1", func(n *corev1.Node) { n.Spec.Taints = foreignTaints() })
+		m.tainted = false
+		return "taint removed"
+	case pick == 17:
+		w.editNode("n1", func(n *corev1.Node) { n.Spec.Taints = append(foreignTaints(), ourTaint()) })
+		m.tainted = true
+		return "taint added"
+	case pick == 18 && r.IntN(4) == 0:
+		w.deleteNode("n1")
+		if !found {
+			m.history = nil // a node that is gone for good is forgotten
+		}
+		m.tainted, m.status = false, none
+		return "Node deleted"
+	}
+	return "nothing"
+}
+
+// compare returns what differs; empty: nothing.
+func compare(w *world, m *model) string {
+	node := w.node("n1")
+	if node == nil {
+		m.said, m.status, m.tainted = nil, none, false
+		if _, found := w.leases["n1"]; !found {
+			m.history = nil
+		}
+		w.said()
+		return ""
+	}
+	var conditions []string
+	for _, said := range w.said() {
+		if strings.HasPrefix(said, "condition") {
+			conditions = append(conditions, said)
+		}
+	}
+	want := aNode(m.tainted, m.status, "")
+	switch {
+	case !equality.Semantic.DeepEqual(node.Spec.Taints, want.Spec.Taints):
+		return fmt.Sprintf("taints %v, want %v", node.Spec.Taints, want.Spec.Taints)
+	case conditionOf(node).Status != m.status:
+		return fmt.Sprintf("condition %q, want %q", conditionOf(node).Status, m.status)
+	case len(node.Status.Conditions) != len(want.Status.Conditions):
+		return fmt.Sprintf("conditions %v", node.Status.Conditions)
+	case strings.Join(conditions, ",") != strings.Join(m.said, ","):
+		return fmt.Sprintf("conditions written: %v, want %v", conditions, m.said)
+	}
+	m.said = nil
+	return ""
+}

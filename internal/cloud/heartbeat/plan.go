@@ -1,0 +1,193 @@
+package heartbeat
+
+import (
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"yurtcoordinator/internal/edge"
+)
+
+// Reasons of the CloudLinkDown condition.
+const (
+	// ReasonDelegated (status True): the heartbeats come through another node of the pool.
+	ReasonDelegated = "HeartbeatsDelegated"
+
+	// ReasonDirect (status False): the heartbeats come from the node itself.
+	ReasonDirect = "HeartbeatsDirect"
+
+	// ReasonNone (status Unknown): no heartbeats, after direct ones.
+	ReasonNone = "NoHeartbeats"
+
+	// ReasonDelegationStopped (status Unknown): no heartbeats, after delegated ones.
+	ReasonDelegationStopped = "DelegationStopped"
+)
+
+// Reasons of the Events on a Node.
+const (
+	// EventCloudLinkDown (Warning): heartbeats now come delegated.
+	EventCloudLinkDown = "CloudLinkDown"
+
+	// EventCloudLinkRestored (Normal): heartbeats come from the node itself again, after delegated ones.
+	EventCloudLinkRestored = "CloudLinkRestored"
+
+	// EventDelegationStopped (Warning): the node stopped renewing its Lease while delegated.
+	EventDelegationStopped = "DelegationStopped"
+
+	// EventHeartbeatsStopped (Warning): the node stopped renewing its Lease while its link was fine.
+	EventHeartbeatsStopped = "HeartbeatsStopped"
+
+	// EventHeartbeatsResumed (Normal): direct heartbeats again, after a silence that followed direct ones.
+	EventHeartbeatsResumed = "HeartbeatsResumed"
+)
+
+// TaintChange is what to do to our taint on a Node.
+type TaintChange uint8
+
+const (
+	// TaintKeep leaves the Node's taints alone.
+	TaintKeep TaintChange = iota
+	// TaintAdd adds our taint.
+	TaintAdd
+	// TaintRemove removes our taint.
+	TaintRemove
+)
+
+// Condition is a new value of the CloudLinkDown condition, without times.
+type Condition struct {
+	Status  corev1.ConditionStatus
+	Reason  string
+	Message string
+}
+
+// Event is an Event to record on a Node.
+type Event struct {
+	Type   string // Normal or Warning
+	Reason string
+	Note   string
+}
+
+// Change is what to write. The zero Change is to write nothing.
+type Change struct {
+	Taint TaintChange
+
+	// Condition to write; nil: leave it.
+	Condition *Condition
+
+	// Was is the condition's status before, empty where the Node has none.
+	Was corev1.ConditionStatus
+
+	// Event to record once Condition is written; nil: none.
+	Event *Event
+}
+
+// IsZero reports that there is nothing to write.
+func (c Change) IsZero() bool { return c.Taint == TaintKeep && c.Condition == nil }
+
+// Plan decides what to write to node, given what its Lease means. It changes nothing.
+func Plan(node *corev1.Node, f Finding) Change {
+	if node.DeletionTimestamp != nil {
+		return Change{}
+	}
+	c := Change{Taint: planTaint(slices.ContainsFunc(node.Spec.Taints, isOurs), f)}
+	was := conditionOf(node)
+	c.Was = was.Status
+	if next, ok := describe(was.Status, f); ok && next.Status != was.Status {
+		c.Condition = &next
+		c.Event = announce(was, next)
+	}
+	return c
+}
+
+func planTaint(tainted bool, f Finding) TaintChange {
+	wanted := tainted
+	switch f.Verdict {
+	case NoLease, Silent: // a dead node must not get Pods either: the taint stays until the node speaks
+	case Unobserved:
+		wanted = f.Annotated
+	case Direct:
+		wanted = false
+	case Delegated:
+		wanted = true
+	}
+	switch {
+	case wanted && !tainted:
+		return TaintAdd
+	case !wanted && tainted:
+		return TaintRemove
+	}
+	return TaintKeep
+}
+
+// describe returns the condition that f calls for; false where f supports no claim.
+func describe(was corev1.ConditionStatus, f Finding) (Condition, bool) {
+	switch f.Verdict {
+	case Direct:
+		return Condition{corev1.ConditionFalse, ReasonDirect, "The node renews its Lease itself."}, true
+	case Delegated:
+		return Condition{corev1.ConditionTrue, ReasonDelegated,
+			"The node's own link to the cloud is down; another node of its pool forwards its heartbeats."}, true
+	case Silent:
+		c := Condition{corev1.ConditionUnknown, ReasonNone, fmt.Sprintf("No heartbeat was seen for %v.", f.Patience)}
+		if f.Gone {
+			c.Message = "The node's Lease was deleted."
+		}
+		if was == corev1.ConditionTrue {
+			c.Reason = ReasonDelegationStopped
+			c.Message += " The last ones were delegated."
+		}
+		return c, true
+	case NoLease, Unobserved:
+	}
+	return Condition{}, false
+}
+
+// announce is the table of transitions. A Node's first condition is an Event only if it tells of trouble that is ours
+// to tell: a node that was never heard of and is silent is kube-controller-manager's to announce.
+func announce(was corev1.NodeCondition, next Condition) *Event {
+	const normal, warning = corev1.EventTypeNormal, corev1.EventTypeWarning
+	const yes, no, unknown = corev1.ConditionTrue, corev1.ConditionFalse, corev1.ConditionUnknown
+	restored := Event{normal, EventCloudLinkRestored,
+		"The node renews its Lease itself again; it takes new Pods"}
+	switch {
+	case next.Status == yes:
+		return &Event{warning, EventCloudLinkDown,
+			"Heartbeats come through another node of the pool: the link to the cloud is down. Pods are kept, none are added"}
+	case was.Status == yes && next.Status == no:
+		return &restored
+	case was.Status == yes && next.Status == unknown:
+		return &Event{warning, EventDelegationStopped,
+			"The node stopped renewing its Lease while delegated: it is dead, or cut off from its pool too"}
+	case was.Status == no && next.Status == unknown:
+		return &Event{warning, EventHeartbeatsStopped,
+			"The node stopped renewing its Lease: it is dead, or nobody in its pool can forward its heartbeats"}
+	case was.Status == unknown && next.Status == no:
+		if was.Reason == ReasonDelegationStopped {
+			return &restored
+		}
+		return &Event{normal, EventHeartbeatsResumed, "The node renews its Lease again"}
+	}
+	return nil
+}
+
+// ourTaint is the taint that keeps new Pods off a delegated node.
+func ourTaint() corev1.Taint {
+	return corev1.Taint{Key: edge.TaintUnschedulable, Effect: corev1.TaintEffectNoSchedule}
+}
+
+// isOurs goes by key and effect, which Kubernetes keeps unique on a Node. The same key with another effect is somebody
+// else's.
+func isOurs(t corev1.Taint) bool {
+	return t.Key == edge.TaintUnschedulable && t.Effect == corev1.TaintEffectNoSchedule
+}
+
+// conditionOf returns the Node's CloudLinkDown condition; the zero one where it has none.
+func conditionOf(node *corev1.Node) corev1.NodeCondition {
+	for _, c := range node.Status.Conditions {
+		if c.Type == edge.ConditionCloudLinkDown {
+			return c
+		}
+	}
+	return corev1.NodeCondition{}
+}

@@ -1,0 +1,116 @@
+package heartbeat
+
+import (
+	"sync"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+
+	"yurtcoordinator/internal/edge"
+)
+
+// sightings remembers, for each node, its Lease as last seen and when the Lease was last seen to be renewed. It holds
+// one entry for each Lease of a node that there is, and for each deleted one whose Node is still there. Safe for
+// concurrent use.
+type sightings struct {
+	clock        clock.PassiveClock
+	silenceAfter time.Duration
+
+	mu     sync.Mutex
+	byNode map[edge.NodeName]sighting
+}
+
+type sighting struct {
+	uid           types.UID
+	renewTime     time.Time // the greatest seen; by the clock of whoever wrote it, so compared only with its like
+	since         time.Time // our clock: when renewTime was seen to advance or, until renewed, when first seen
+	renewed       bool
+	annotated     bool
+	gone          bool
+	leaseDuration time.Duration
+}
+
+func newSightings(c clock.PassiveClock, silenceAfter time.Duration) *sightings {
+	return &sightings{clock: c, silenceAfter: silenceAfter, byNode: make(map[edge.NodeName]sighting)}
+}
+
+// saw takes in a Lease as it is now. It reports whether the finding for that node changed by it.
+func (s *sightings) saw(lease *coordinationv1.Lease) (news bool) {
+	node := edge.NodeName(lease.Name)
+	now := s.clock.Now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	was, found := s.byNode[node]
+	before, _ := Judge(observe(was, found, now), s.silenceAfter)
+
+	is := was
+	is.uid, is.gone = lease.UID, false
+	is.annotated = lease.Annotations[edge.DelegateHeartbeat] == edge.DelegateHeartbeatOn
+	is.leaseDuration = 0
+	if d := lease.Spec.LeaseDurationSeconds; d != nil {
+		is.leaseDuration = time.Duration(*d) * time.Second
+	}
+	var renewTime time.Time
+	if t := lease.Spec.RenewTime; t != nil {
+		renewTime = t.Time
+	}
+	switch {
+	case found && renewTime.After(was.renewTime):
+		is.renewTime, is.since, is.renewed = renewTime, now, true
+	case !found || is.uid != was.uid:
+		// Also a Lease that replaces another one without a newer renewTime: restored from a backup, say.
+		is.renewTime, is.since, is.renewed = renewTime, now, false
+	}
+	s.byNode[node] = is
+
+	after, _ := Judge(observe(is, true, now), s.silenceAfter)
+	return before != after
+}
+
+// lost takes in that a Lease was deleted. It reports whether the finding for that node changed by it.
+func (s *sightings) lost(lease *coordinationv1.Lease) (news bool) {
+	node := edge.NodeName(lease.Name)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	was, found := s.byNode[node]
+	if !found || was.gone || was.uid != lease.UID {
+		return false
+	}
+	was.gone = true
+	s.byNode[node] = was
+	return true
+}
+
+// judge returns the finding for a node, and how long it holds if nothing happens (zero: for ever).
+func (s *sightings) judge(node edge.NodeName) (Finding, time.Duration) {
+	now := s.clock.Now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	entry, found := s.byNode[node]
+	return Judge(observe(entry, found, now), s.silenceAfter)
+}
+
+// forget drops what is known of a node that has neither a Node object nor a Lease any more.
+func (s *sightings) forget(node edge.NodeName) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.byNode[node].gone {
+		delete(s.byNode, node)
+	}
+}
+
+func observe(entry sighting, found bool, now time.Time) Observation {
+	if !found {
+		return Observation{}
+	}
+	return Observation{
+		Found:         true,
+		Gone:          entry.gone,
+		Annotated:     entry.annotated,
+		Renewed:       entry.renewed,
+		Age:           now.Sub(entry.since),
+		LeaseDuration: entry.leaseDuration,
+	}
+}

@@ -1,0 +1,154 @@
+package cloud
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/component-helpers/auth/rbac/validation"
+)
+
+// granted is what a manifest grants to the program's ServiceAccount: rules by namespace, "" for all of the cluster.
+type granted map[string][]rbacv1.PolicyRule
+
+const rbacManifest = "../../deploy/controller/rbac.yaml"
+
+func load(t *testing.T) granted {
+	t.Helper()
+	content, err := os.ReadFile(rbacManifest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	scheme := runtime.NewScheme()
+	if err := errors.Join(corev1.AddToScheme(scheme), rbacv1.AddToScheme(scheme)); err != nil {
+		t.Fatal(err)
+	}
+	decoder := serializer.NewCodecFactory(scheme, serializer.EnableStrict).UniversalDeserializer()
+	rules := make(map[string][]rbacv1.PolicyRule) // by namespace/name
+	var bindings []rbacv1.RoleBinding
+	accounts := 0
+	for docs := yaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(content))); ; {
+		doc, err := docs.Read()
+		if errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		obj, _, err := decoder.Decode(doc, nil, nil)
+		if err != nil {
+			t.Fatalf("%v in\n%s", err, doc)
+		}
+		switch o := obj.(type) {
+		case *corev1.ServiceAccount:
+			accounts++
+		case *rbacv1.ClusterRole:
+			rules["/"+o.Name] = o.Rules
+		case *rbacv1.Role:
+			rules[o.Namespace+"/"+o.Name] = o.Rules
+		case *rbacv1.ClusterRoleBinding:
+			bindings = append(bindings, rbacv1.RoleBinding{ObjectMeta: o.ObjectMeta, RoleRef: o.RoleRef, Subjects: o.Subjects})
+		case *rbacv1.RoleBinding:
+			bindings = append(bindings, *o)
+		default:
+			t.Errorf("a %T does not belong into this file", obj)
+		}
+	}
+	grants := make(granted)
+	for _, b := range bindings {
+		want := rbacv1.Subject{Kind: "ServiceAccount", Name: Name, Namespace: "kube-system"}
+		if len(b.Subjects) != 1 || b.Subjects[0] != want {
+			t.Errorf("binding %s/%s is for %v, want only %v", b.Namespace, b.Name, b.Subjects, want)
+		}
+		key := b.Namespace + "/" + b.RoleRef.Name
+		if _, ok := rules[key]; !ok {
+			t.Errorf("binding %s/%s refers to a role that is not in the file", b.Namespace, b.Name)
+		}
+		grants[b.Namespace] = append(grants[b.Namespace], rules[key]...)
+		delete(rules, key)
+	}
+	if accounts != 1 || len(rules) != 0 {
+		t.Errorf("%d ServiceAccounts, want one; roles that nobody is bound to: %v", accounts, rules)
+	}
+	return grants
+}
+
+// allows asks Kubernetes' own comparison of rules, whether what is granted includes this one request. A request without
+// a name is included only in a rule that is not limited to names.
+func (g granted) allows(verb, group, resource, namespace, name string) bool {
+	request := rbacv1.PolicyRule{Verbs: []string{verb}, APIGroups: []string{group}, Resources: []string{resource}}
+	if name != "" {
+		request.ResourceNames = []string{name}
+	}
+	rules := slices.Clone(g[""])
+	if namespace != "" {
+		rules = append(rules, g[namespace]...)
+	}
+	allowed, _ := validation.Covers(rules, []rbacv1.PolicyRule{request})
+	return allowed
+}
+
+func TestManifestGrantsWhatIsNeeded(t *testing.T) {
+	grants := load(t)
+	const coordination, events = "coordination.k8s.io", "events.k8s.io"
+	for _, r := range []struct {
+		verb, group, resource, namespace, name string
+		want                                   bool
+	}{
+		{"list", "", "nodes", "", "", true},
+		{"watch", "", "nodes", "", "", true},
+		{"patch", "", "nodes", "", "n1", true},
+		{"patch", "", "nodes/status", "", "n1", true},
+		{"list", coordination, "leases", "kube-node-lease", "", true},
+		{"watch", coordination, "leases", "kube-node-lease", "", true},
+		{"create", events, "events", "default", "", true},
+		{"patch", events, "events", "default", "n1.1", true},
+		{"create", coordination, "leases", "kube-system", "", true},
+		{"get", coordination, "leases", "kube-system", Name, true},
+		{"update", coordination, "leases", "kube-system", Name, true},
+		{"create", "", "events", "kube-system", "", true}, // of the leader election
+
+		{"update", "", "nodes", "", "n1", false},
+		{"delete", "", "nodes", "", "n1", false},
+		{"create", "", "nodes", "", "", false},
+		{"patch", "", "nodes/proxy", "", "n1", false},
+		{"get", "", "nodes/proxy", "", "n1", false},
+		{"update", coordination, "leases", "kube-node-lease", "n1", false},
+		{"patch", coordination, "leases", "kube-node-lease", "n1", false},
+		{"create", coordination, "leases", "kube-node-lease", "n1", false},
+		{"update", coordination, "leases", "kube-system", "kube-scheduler", false},
+		{"list", coordination, "leases", "kube-system", "", false},
+		{"get", "", "secrets", "kube-system", "any", false},
+		{"list", "", "secrets", "", "", false},
+		{"list", "", "pods", "", "", false},
+		{"delete", "", "pods", "default", "p", false},
+		{"create", "", "pods/eviction", "default", "p", false},
+		{"impersonate", "", "users", "", "admin", false},
+		{"create", "", "serviceaccounts/token", "kube-system", Name, false},
+	} {
+		if got := grants.allows(r.verb, r.group, r.resource, r.namespace, r.name); got != r.want {
+			t.Errorf("%s %s %s/%s: allowed %t, want %t", r.verb, r.resource, r.namespace, r.name, got, r.want)
+		}
+	}
+	for namespace, rules := range grants {
+		for _, rule := range rules {
+			for _, word := range slices.Concat(rule.Verbs, rule.APIGroups, rule.Resources, rule.ResourceNames) {
+				if strings.Contains(word, "*") || word == "secrets" {
+					t.Errorf("%q in namespace %q: %+v", word, namespace, rule)
+				}
+			}
+			if len(rule.NonResourceURLs) != 0 {
+				t.Errorf("grants URLs: %v", rule.NonResourceURLs)
+			}
+		}
+	}
+}

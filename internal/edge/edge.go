@@ -1,0 +1,82 @@
+// Package edge is the vocabulary that every other package shares: identifiers as types of their own, and the names
+// that clients, operators and other software see. It imports nothing of ours and only API types of Kubernetes.
+//
+// The labels, annotations and object names are a contract: they are what users of OpenYurt already have.
+package edge
+
+import corev1 "k8s.io/api/core/v1"
+
+// NodeName is the name of a Node object, and of the machine it stands for.
+type NodeName string
+
+// PoolName is the name of a NodePool: the nodes of one site, sharing a LAN.
+type PoolName string
+
+// Labels, annotations and conditions.
+const (
+	// LabelNodePool on a Node names the pool that it belongs to.
+	LabelNodePool = "apps.openyurt.io/nodepool"
+
+	// DelegateHeartbeat is the annotation that a node's Lease carries while another node forwards its heartbeats. The
+	// coordinator's copy of the Lease carries a label of the same key and value, so that a leader can select by it.
+	DelegateHeartbeat = "openyurt.io/delegate-heartbeat"
+
+	// DelegateHeartbeatOn is the value of DelegateHeartbeat; any other value, and its absence, mean "not delegated".
+	DelegateHeartbeatOn = "true"
+
+	// AnnotationCoordinatorHost marks the coordinator's copy of the Lease of the node that the coordinator runs on, so
+	// that a leader forwards that one early. It never reaches the cloud.
+	AnnotationCoordinatorHost = "openyurt.io/coordinator-host"
+
+	// TaintUnschedulable (effect NoSchedule) keeps new Pods off a node whose heartbeats are delegated.
+	TaintUnschedulable = "node.openyurt.io/unschedulable"
+
+	// ConditionCloudLinkDown is the Node condition that says whether the node's own link to the cloud is down.
+	ConditionCloudLinkDown corev1.NodeConditionType = "CloudLinkDown"
+)
+
+// Leases in the coordinator.
+const (
+	// NamespaceSystem holds the pool's own Leases.
+	NamespaceSystem = "kube-system"
+
+	// LeaseElection is the Lease that the hubs of a pool elect their leader with.
+	LeaseElection = "yurthub"
+
+	// LeaseInformerSync is the Lease by which the leader declares the pool's resources complete.
+	LeaseInformerSync = "leader-informer-sync"
+)
+
+// Ports.
+const (
+	// PortCoordinator is where a coordinator serves, with TLS, on its node's address.
+	PortCoordinator = 10270
+
+	// PortHubHTTP is where a hub serves the host's own clients, on the loopback address, without TLS.
+	PortHubHTTP = 10261
+
+	// PortHubTLS is where a hub serves Pods.
+	PortHubTLS = 10268
+
+	// PortHubHealth is where a hub serves /healthz, /readyz and /metrics.
+	PortHubHealth = 10267
+)
+
+// Identities.
+const (
+	// GroupOperators is the group of the client certificates that operators use against a coordinator.
+	GroupOperators = "openyurt:coordinators"
+
+	// GroupNodes is Kubernetes' group of all nodes' certificates.
+	GroupNodes = "system:nodes"
+
+	nodeUserPrefix      = "system:node:"
+	forwarderUserPrefix = "openyurt:heartbeat-forwarder:"
+)
+
+// User is the Kubernetes user name of a node's client certificate.
+func (n NodeName) User() string { return nodeUserPrefix + string(n) }
+
+// ForwardingUser is the user that the leader of a pool impersonates at the cloud to forward heartbeats. It may write
+// the Leases of that pool's nodes and nothing else.
+func (p PoolName) ForwardingUser() string { return forwarderUserPrefix + string(p) }

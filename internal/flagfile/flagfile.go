@@ -1,0 +1,143 @@
+// Package flagfile reads a program's settings from its command line and from a configuration file, which has the same
+// names: `renew-interval: 2s` in the file is `--renew-interval=2s` on the command line. The command line wins.
+package flagfile
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/pflag"
+	"sigs.k8s.io/yaml"
+)
+
+// FlagName is the flag that names the configuration file.
+const FlagName = "config"
+
+// maxFileSize bounds the configuration file, in bytes. A file of settings is a few kilobytes; more is a mistake.
+const maxFileSize = 1 << 20
+
+// ErrHelp is returned by Parse when the user asked for help, which was then printed.
+var ErrHelp = pflag.ErrHelp
+
+// Parse sets fs from args and from the YAML file that --config names, a flag that Parse adds. It prints the usage to
+// help when asked for it and then returns ErrHelp. Any other error is one line that names the flag or the file's key.
+func Parse(fs *pflag.FlagSet, args []string, help io.Writer) error {
+	file := fs.String(FlagName, "", "YAML file of settings, named as these flags are; flags on the command line win")
+	fs.SetOutput(io.Discard) // pflag prints the whole usage on an error; one line is what a person can use
+	fs.SortFlags = true
+	fs.Usage = func() {
+		fmt.Fprintf(help, "Usage: %s [flags]\n\n%s", fs.Name(), fs.FlagUsagesWrapped(120))
+	}
+	if err := fs.Parse(args); err != nil {
+		if errors.Is(err, pflag.ErrHelp) {
+			return ErrHelp
+		}
+		return fmt.Errorf("%w; see %s --help", err, fs.Name())
+	}
+	if fs.NArg() > 0 {
+		return fmt.Errorf("unexpected argument %q; see %s --help", fs.Arg(0), fs.Name())
+	}
+	if *file == "" {
+		return nil
+	}
+	return fromFile(fs, *file)
+}
+
+func fromFile(fs *pflag.FlagSet, path string) error {
+	content, err := read(path)
+	if err != nil {
+		return fmt.Errorf("--%s: %w", FlagName, err)
+	}
+	settings, err := decode(content)
+	if err != nil {
+		return fmt.Errorf("%s: not a YAML map of settings: %s", path, oneLine(err))
+	}
+	for _, key := range sortedKeys(settings) {
+		flag := fs.Lookup(key)
+		if flag == nil || key == FlagName || key == "help" {
+			return fmt.Errorf("%s: unknown setting %q; see %s --help", path, key, fs.Name())
+		}
+		if flag.Changed {
+			continue
+		}
+		text, err := scalar(settings[key])
+		if err != nil {
+			return fmt.Errorf("%s: %s: %w", path, key, err)
+		}
+		if err := fs.Set(key, text); err != nil {
+			return fmt.Errorf("%s: %s: %s", path, key, oneLine(err))
+		}
+	}
+	return nil
+}
+
+// decode keeps numbers as they are written, which YAML's own types would not (100000000 as 1e+08).
+func decode(content []byte) (map[string]any, error) {
+	asJSON, err := yaml.YAMLToJSONStrict(content)
+	if err != nil {
+		return nil, err
+	}
+	var settings map[string]any
+	d := json.NewDecoder(bytes.NewReader(asJSON))
+	d.UseNumber()
+	err = d.Decode(&settings)
+	return settings, err
+}
+
+func read(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	content, err := io.ReadAll(io.LimitReader(f, maxFileSize+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(content) > maxFileSize {
+		return nil, fmt.Errorf("%s: larger than %d bytes", path, maxFileSize)
+	}
+	return content, nil
+}
+
+// scalar turns a value of the file into a flag's text. A list becomes a comma-separated one, as list flags take it.
+func scalar(value any) (string, error) {
+	switch v := value.(type) {
+	case nil:
+		return "", errors.New("has no value")
+	case []any:
+		parts := make([]string, len(v))
+		for i, item := range v {
+			text, err := scalar(item)
+			if err != nil {
+				return "", err
+			}
+			if strings.Contains(text, ",") {
+				return "", fmt.Errorf("item %q contains a comma", text)
+			}
+			parts[i] = text
+		}
+		return strings.Join(parts, ","), nil
+	case map[string]any:
+		return "", errors.New("is a map; want a value or a list")
+	default:
+		return fmt.Sprint(v), nil
+	}
+}
+
+func sortedKeys(m map[string]any) []string {
+	keys := make([]string, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+func oneLine(err error) string { return strings.Join(strings.Fields(err.Error()), " ") }

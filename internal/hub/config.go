@@ -1,0 +1,128 @@
+package hub
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"strings"
+
+	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"yurtcoordinator/internal/edge"
+)
+
+// Config says who a hub is and where it finds its API servers. AddFlags sets the defaults.
+type Config struct {
+	// Node is the node that the hub runs on, Pool the pool that the node belongs to. Pool may be empty when
+	// EnableCoordinator is false.
+	Node edge.NodeName
+	Pool edge.PoolName
+
+	// ServerAddresses are the cloud's API servers, https://HOST:PORT, all equal, the first preferred.
+	ServerAddresses []string
+	// CAFile verifies them. CertFile and KeyFile are the node's client certificate, for the cloud and the coordinator.
+	CAFile, CertFile, KeyFile string
+
+	// EnableCoordinator makes the hub use the pool's coordinator at CoordinatorAddress, verified by CoordinatorCAFile
+	// (empty: CAFile). Without it the hub is a plain proxy.
+	EnableCoordinator  bool
+	CoordinatorAddress string
+	CoordinatorCAFile  string
+
+	// BindAddress is where the node's own programs are served at Port, without TLS: a loopback address, since whoever
+	// reaches it acts as the node.
+	BindAddress string
+	Port        int
+	// HealthBindAddress and HealthPort are where /healthz, /readyz, /status and /metrics are served.
+	HealthBindAddress string
+	HealthPort        int
+
+	// MaxRequestsInFlight and MaxMutatingRequestsInFlight bound the requests under way, as a kube-apiserver's flags of
+	// like names do; watches and streams are bounded by MaxLongRunningRequests.
+	MaxRequestsInFlight, MaxMutatingRequestsInFlight, MaxLongRunningRequests int
+}
+
+// AddFlags declares the settings as flags and sets their defaults.
+func (c *Config) AddFlags(fs *pflag.FlagSet) {
+	fs.StringVar((*string)(&c.Node), "node-name", "", "name of this node (required)")
+	fs.StringVar((*string)(&c.Pool), "nodepool-name", "", "name of the pool that this node belongs to (required with a coordinator)")
+	fs.StringSliceVar(&c.ServerAddresses, "server-addr", nil, "addresses of the cloud's API servers, https://HOST:PORT,… (required)")
+	fs.StringVar(&c.CAFile, "ca-file", "", "PEM file of the authority that signed the API servers' certificates (required)")
+	fs.StringVar(&c.CertFile, "cert-file", "", "PEM file of this node's client certificate (required)")
+	fs.StringVar(&c.KeyFile, "key-file", "", "PEM file of this node's private key (required)")
+	fs.BoolVar(&c.EnableCoordinator, "enable-coordinator", false, "use the pool's coordinator")
+	fs.StringVar(&c.CoordinatorAddress, "coordinator-server-addr", "", "address of the pool's coordinator, https://HOST:10270")
+	fs.StringVar(&c.CoordinatorCAFile, "coordinator-ca-file", "", "PEM file of the authority that signed the coordinator's certificate; default: --ca-file")
+	fs.StringVar(&c.BindAddress, "bind-address", "127.0.0.1", "loopback address to serve this node's programs on, without TLS: who reaches it acts as the node")
+	fs.IntVar(&c.Port, "port", edge.PortHubHTTP, "port to serve this node's programs on")
+	fs.StringVar(&c.HealthBindAddress, "health-bind-address", "127.0.0.1", "address to serve /healthz, /readyz, /status and /metrics on")
+	fs.IntVar(&c.HealthPort, "health-port", edge.PortHubHealth, "port to serve /healthz, /readyz, /status and /metrics on")
+	fs.IntVar(&c.MaxRequestsInFlight, "max-requests-inflight", 200, "most reading requests under way at once; more get 429")
+	fs.IntVar(&c.MaxMutatingRequestsInFlight, "max-mutating-requests-inflight", 100, "most writing requests under way at once; more get 429")
+	fs.IntVar(&c.MaxLongRunningRequests, "max-long-running-requests", 1000, "most watches, logs and streams under way at once; more get 429")
+}
+
+// Validate returns an error that names the flag and says what it must be.
+func (c *Config) Validate() error {
+	required := func(flag, value string) error {
+		if value == "" {
+			return fmt.Errorf("--%s is required", flag)
+		}
+		return nil
+	}
+	err := errors.Join(required("node-name", string(c.Node)), required("ca-file", c.CAFile),
+		required("cert-file", c.CertFile), required("key-file", c.KeyFile))
+	if err == nil && len(c.ServerAddresses) == 0 {
+		err = errors.New("--server-addr is required")
+	}
+	if err == nil && c.EnableCoordinator {
+		err = errors.Join(required("coordinator-server-addr", c.CoordinatorAddress), required("nodepool-name", string(c.Pool)))
+	}
+	if err != nil {
+		return errors.New(strings.ReplaceAll(err.Error(), "\n", "; "))
+	}
+	if problems := validation.IsDNS1123Subdomain(string(c.Node)); len(problems) > 0 {
+		return fmt.Errorf("--node-name %q: %s", c.Node, problems[0])
+	}
+	if ip := net.ParseIP(c.BindAddress); ip == nil || !ip.IsLoopback() {
+		return fmt.Errorf("--bind-address %q: want a loopback address: whoever reaches it acts as the node", c.BindAddress)
+	}
+	if net.ParseIP(c.HealthBindAddress) == nil {
+		return fmt.Errorf("--health-bind-address %q: want an IP address", c.HealthBindAddress)
+	}
+	for _, p := range []struct {
+		flag  string
+		value int
+	}{{"port", c.Port}, {"health-port", c.HealthPort}} {
+		if p.value < 1 || p.value > 65535 {
+			return fmt.Errorf("--%s %d: want 1 to 65535", p.flag, p.value)
+		}
+	}
+	for _, p := range []struct {
+		flag  string
+		value int
+	}{
+		{"max-requests-inflight", c.MaxRequestsInFlight}, {"max-mutating-requests-inflight", c.MaxMutatingRequestsInFlight},
+		{"max-long-running-requests", c.MaxLongRunningRequests},
+	} {
+		if p.value < 1 {
+			return fmt.Errorf("--%s %d: want at least 1", p.flag, p.value)
+		}
+	}
+	return nil
+}
+
+// addresses parses server addresses given by flag.
+func addresses(flag string, texts ...string) ([]*url.URL, error) {
+	urls := make([]*url.URL, len(texts))
+	for i, text := range texts {
+		u, err := url.Parse(text)
+		if err != nil || u.Scheme != "https" || u.Host == "" {
+			return nil, fmt.Errorf("--%s %q: want https://HOST:PORT", flag, text)
+		}
+		urls[i] = u
+	}
+	return urls, nil
+}

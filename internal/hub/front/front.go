@@ -1,0 +1,239 @@
+package front
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"runtime/debug"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+
+	"yurtcoordinator/internal/hub/route"
+)
+
+// Upstream is the API server that requests are passed to.
+type Upstream interface {
+	// AsNode makes requests with the node's identity.
+	AsNode() http.RoundTripper
+	// AsCaller makes requests with nothing but what they carry.
+	AsCaller() http.RoundTripper
+}
+
+// Config says what the front serves.
+type Config struct {
+	// Cloud is where requests go. Required.
+	Cloud Upstream
+	// OwnLease serves reads and renewals of the node's own Lease, with the RequestInfo in the request's context; nil if
+	// Situation.Coordinator is false.
+	OwnLease http.Handler
+	// Situation is what routing depends on.
+	Situation route.Situation
+	// MaxReadOnly, MaxMutating and MaxLongRunning bound the requests in flight: 400 and 200, as an API server's
+	// defaults, and 1000. Watches, followed logs, exec, attach, port-forward and proxy are long-running.
+	MaxReadOnly, MaxMutating, MaxLongRunning int
+	// RequestTimeout is how long a request that is not long-running may take in all: 2 min, twice an API server's, so
+	// that only clients and links that hang meet it.
+	RequestTimeout time.Duration
+	// Metrics, if not nil, is where metrics are registered.
+	Metrics prometheus.Registerer
+	// Clock is what durations are measured with: the system's.
+	Clock clock.PassiveClock
+	// Logger is where panics and refused requests are reported: klog's.
+	Logger *klog.Logger
+}
+
+// maxHeartbeats bounds the requests in flight for the node's own Lease: kubelet has one, and repeats it.
+const maxHeartbeats = 16
+
+type front struct {
+	cfg     Config
+	log     klog.Logger
+	infos   *request.RequestInfoFactory
+	limits  [classes]limit
+	metrics *metrics
+	node    http.Handler
+	caller  http.Handler
+}
+
+// New returns the handler of all API requests. Serve it with Server.
+func New(cfg Config) (http.Handler, error) {
+	if cfg.Cloud == nil {
+		return nil, errors.New("front: Config.Cloud is required")
+	}
+	if cfg.Situation.Coordinator && cfg.OwnLease == nil {
+		return nil, errors.New("front: Config.OwnLease is required with a coordinator")
+	}
+	if cfg.RequestTimeout <= 0 {
+		cfg.RequestTimeout = 2 * time.Minute
+	}
+	if cfg.Clock == nil {
+		cfg.Clock = clock.RealClock{}
+	}
+	f := &front{
+		cfg:   cfg,
+		log:   klog.Background(),
+		infos: &request.RequestInfoFactory{APIPrefixes: sets.NewString("api", "apis"), GrouplessAPIPrefixes: sets.NewString("api")},
+	}
+	if cfg.Logger != nil {
+		f.log = *cfg.Logger
+	}
+	f.limits[readOnly].max = positive(cfg.MaxReadOnly, 400)
+	f.limits[mutating].max = positive(cfg.MaxMutating, 200)
+	f.limits[longRunning].max = positive(cfg.MaxLongRunning, 1000)
+	f.limits[heartbeat].max = maxHeartbeats
+	var err error
+	if f.metrics, err = newMetrics(cfg.Metrics, f); err != nil {
+		return nil, err
+	}
+	buffers := newBuffers()
+	f.node = newProxy(cfg.Cloud.AsNode(), buffers, f.log)
+	f.caller = newProxy(cfg.Cloud.AsCaller(), buffers, f.log)
+	return f, nil
+}
+
+func positive(v, otherwise int) int64 {
+	if v > 0 {
+		return int64(v)
+	}
+	return int64(otherwise)
+}
+
+// ServeHTTP takes one request through the chain: parse, decide, limit, serve; with its metrics, and its panics caught.
+func (f *front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	start := f.cfg.Clock.Now()
+	rec := &recorder{ResponseWriter: w}
+	info, err := f.infos.NewRequestInfo(r)
+	if err != nil || r.Method == http.MethodConnect {
+		writeStatus(rec, r, badRequest(err))
+		f.metrics.done(&request.RequestInfo{Verb: "other"}, false, rec.status, 0)
+		return
+	}
+	long := isLongRunning(info, r)
+	defer func() {
+		caught := recover()
+		if caught != nil && caught != http.ErrAbortHandler {
+			f.log.Error(fmt.Errorf("panic: %v", caught), "A request handler failed", "verb", info.Verb, "path", info.Path,
+				"stack", string(debug.Stack()))
+			if !rec.wrote() {
+				writeStatus(rec, r, internalError())
+				caught = nil
+			} else {
+				caught = http.ErrAbortHandler // what was answered so far must not look complete
+			}
+		}
+		if caught != nil {
+			rec.aborted = true
+		}
+		f.metrics.done(info, long, rec.code(), f.cfg.Clock.Since(start))
+		if caught != nil {
+			panic(caught)
+		}
+	}()
+	f.serve(rec, r, info, long)
+}
+
+func (f *front) serve(w *recorder, r *http.Request, info *request.RequestInfo, long bool) {
+	own := ownCredentials(r)
+	to := route.Decide(route.Request{
+		Verb: info.Verb, Group: info.APIGroup, Resource: info.Resource, Subresource: info.Subresource,
+		Namespace: info.Namespace, Name: info.Name, Path: info.Path,
+		OwnCredentials: own, AssumesIdentity: assumedIdentity(r.Header),
+	}, f.cfg.Situation)
+	if to.Kind == route.Refused {
+		f.log.Info("Refused a request", "verb", info.Verb, "path", info.Path, "from", r.RemoteAddr, "reason", to.Reason)
+		writeStatus(w, r, forbidden(to.Reason))
+		return
+	}
+	class := classOf(info, long, to.Kind)
+	if !f.limits[class].enter() {
+		writeStatus(w, r, tooMany(class))
+		return
+	}
+	defer f.limits[class].leave()
+	if long {
+		var done func()
+		r, done = untilDraining(r)
+		defer done()
+	} else {
+		var done func()
+		r, done = f.within(w, r)
+		defer done()
+	}
+	if r.ProtoMajor == 1 && r.Body != http.NoBody {
+		// Otherwise net/http throws the rest of the body away when a server begins to answer before it has read it all.
+		_ = http.NewResponseController(w).EnableFullDuplex() // unsupported only by writers of tests
+	}
+	switch {
+	case to.Kind == route.OwnLease:
+		f.cfg.OwnLease.ServeHTTP(w, r.WithContext(request.WithRequestInfo(r.Context(), info)))
+	case own:
+		f.caller.ServeHTTP(w, r)
+	default:
+		r.Header.Del("Authorization") // blank, or own would be true
+		f.node.ServeHTTP(w, r)
+	}
+}
+
+// recorder keeps what was answered.
+type recorder struct {
+	http.ResponseWriter
+	status  int
+	aborted bool
+}
+
+func (r *recorder) WriteHeader(status int) {
+	if r.status == 0 && (status >= 200 || status == http.StatusSwitchingProtocols) {
+		r.status = status
+	}
+	r.ResponseWriter.WriteHeader(status)
+}
+
+func (r *recorder) Write(p []byte) (int, error) {
+	if r.status == 0 {
+		r.status = http.StatusOK
+	}
+	return r.ResponseWriter.Write(p)
+}
+
+// Hijack hands the connection over, which ReverseProxy does once upstream has agreed to an upgrade.
+func (r *recorder) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	conn, rw, err := http.NewResponseController(r.ResponseWriter).Hijack()
+	if err == nil {
+		r.status = http.StatusSwitchingProtocols
+	}
+	return conn, rw, err
+}
+
+// Unwrap lets http.ResponseController reach Flush and the deadlines.
+func (r *recorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }
+
+func (r *recorder) wrote() bool { return r.status != 0 }
+
+// statusAborted is the code in metrics of a request whose client went away, or that was broken off, before an answer.
+const statusAborted = 499
+
+func (r *recorder) code() int {
+	switch {
+	case r.status != 0:
+		return r.status
+	case r.aborted:
+		return statusAborted
+	default:
+		return http.StatusOK // what net/http sends for a handler that wrote nothing
+	}
+}
+
+func badRequest(err error) *metav1.Status {
+	if err == nil {
+		err = errors.New("method CONNECT is not served")
+	}
+	return failure(http.StatusBadRequest, metav1.StatusReasonBadRequest, err.Error())
+}

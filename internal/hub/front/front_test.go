@@ -1,0 +1,796 @@
+package front
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/klog/v2"
+
+	"yurtcoordinator/internal/hub/link"
+	"yurtcoordinator/internal/hub/route"
+	"yurtcoordinator/internal/hub/upstream"
+)
+
+// cloud starts an API server and returns it and an Upstream that reaches it, both running until the test ends.
+func cloud(t testing.TB, handler http.HandlerFunc) (*httptest.Server, *upstream.Upstream) {
+	t.Helper()
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/readyz" {
+			handler(w, r)
+		}
+	}))
+	s.EnableHTTP2 = true
+	s.TLS = &tls.Config{ClientAuth: tls.RequestClientCert}
+	s.StartTLS()
+	t.Cleanup(func() {
+		s.CloseClientConnections()
+		s.Close()
+	})
+	dir := t.TempDir()
+	pair := s.TLS.Certificates[0]
+	key, err := x509.MarshalPKCS8PrivateKey(pair.PrivateKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: pair.Certificate[0]})
+	both := append(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: key}), cert...)
+	ca, node := filepath.Join(dir, "ca.crt"), filepath.Join(dir, "node.pem")
+	for path, data := range map[string][]byte{ca: cert, node: both} {
+		if err := os.WriteFile(path, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	address, err := url.Parse(s.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	u, err := upstream.New(upstream.Config{
+		Name: "cloud", Servers: []*url.URL{address}, CAFile: ca, CertFile: node, KeyFile: node,
+		Link: link.Config{Interval: 100 * time.Millisecond, Timeout: 300 * time.Millisecond, DownInterval: 50 * time.Millisecond},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	background(t, u.Run)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if _, err := u.Link().Wait(ctx, func(s link.State) bool { return s == link.Up }); err != nil {
+		t.Fatal("the link does not come up")
+	}
+	return s, u
+}
+
+// background runs a function until the test ends, or until the function that it returns is called.
+func background(t testing.TB, run func(context.Context) error) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- run(klog.NewContext(ctx, klog.FromContext(ctx))) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("Run: %v", err)
+		}
+	})
+	t.Cleanup(stop)
+	return stop
+}
+
+// hub serves cfg on a loopback address and returns its URL.
+func hub(t testing.TB, cfg Config) (address string, stop func()) {
+	t.Helper()
+	handler, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return serve(t, handler)
+}
+
+func serve(t testing.TB, handler http.Handler) (address string, stop func()) {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, err := NewServer(ServerConfig{Listener: listener, Handler: handler})
+	if err != nil {
+		t.Fatal(err)
+	}
+	stop = background(t, server.Run)
+	t.Cleanup(http.DefaultClient.CloseIdleConnections)
+	return "http://" + listener.Addr().String(), stop
+}
+
+func do(t testing.TB, method, address string, body io.Reader, header ...string) (*http.Response, error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	t.Cleanup(cancel)
+	req, err := http.NewRequestWithContext(ctx, method, address, body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := 0; i+1 < len(header); i += 2 {
+		req.Header.Add(header[i], header[i+1])
+	}
+	return http.DefaultClient.Do(req)
+}
+
+// ask returns an answer with its body.
+func ask(t testing.TB, method, address string, header ...string) (*http.Response, string) {
+	t.Helper()
+	res, err := do(t, method, address, nil, header...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = res.Body.Close() }()
+	body, err := io.ReadAll(res.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return res, string(body)
+}
+
+func statusOf(t testing.TB, body string) metav1.Status {
+	t.Helper()
+	var s metav1.Status
+	if err := json.Unmarshal([]byte(body), &s); err != nil || s.Kind != "Status" || s.APIVersion != "v1" {
+		t.Fatalf("not a Status: %q (%v)", body, err)
+	}
+	return s
+}
+
+// seen answers with what the server saw of a request.
+func seen(w http.ResponseWriter, r *http.Request) {
+	h := r.Header.Clone()
+	h.Set("Certificate", fmt.Sprint(len(r.TLS.PeerCertificates)))
+	h.Set("Proto", r.Proto)
+	h.Set("Host", r.Host)
+	h.Set("Uri", r.RequestURI)
+	_ = json.NewEncoder(w).Encode(h)
+}
+
+func TestWhatTravels(t *testing.T) {
+	s, u := cloud(t, seen)
+	address, _ := hub(t, Config{Cloud: u})
+	host := strings.TrimPrefix(s.URL, "https://")
+	for _, tc := range []struct {
+		name   string
+		uri    string
+		header []string
+		want   map[string]string
+	}{
+		{"without credentials: the node's", "/api/v1/pods", nil,
+			map[string]string{"Certificate": "1", "Authorization": "", "Proto": "HTTP/2.0", "Host": host}},
+		{"a token: nothing of the node's", "/api/v1/pods", []string{"Authorization", "Bearer abc"},
+			map[string]string{"Certificate": "0", "Authorization": "Bearer abc"}},
+		{"a bad token: nothing of the node's", "/api/v1/pods", []string{"Authorization", "x"},
+			map[string]string{"Certificate": "0", "Authorization": "x"}},
+		{"a blank one: the node's", "/api/v1/pods", []string{"Authorization", " "},
+			map[string]string{"Certificate": "1", "Authorization": ""}},
+		{"a token in a WebSocket protocol", "/api/v1/pods", []string{"Sec-WebSocket-Protocol", "v4.channel.k8s.io, base64url.bearer.authorization.k8s.io.YWJj"},
+			map[string]string{"Certificate": "0"}},
+		{"impersonation with a token", "/api/v1/pods", []string{"Authorization", "Bearer abc", "Impersonate-User", "bob"},
+			map[string]string{"Certificate": "0", "Impersonate-User": "bob"}},
+		{"forwarding headers", "/api/v1/pods", []string{"X-Forwarded-For", "1.2.3.4", "Forwarded", "for=1.2.3.4", "X-Forwarded-Host", "h", "X-Forwarded-Proto", "p"},
+			map[string]string{"X-Forwarded-For": "", "Forwarded": "", "X-Forwarded-Host": "", "X-Forwarded-Proto": ""}},
+		{"hop by hop", "/api/v1/pods", []string{"Connection", "Secret-Hop", "Secret-Hop", "1", "Te", "gzip", "Proxy-Authorization", "x"},
+			map[string]string{"Secret-Hop": "", "Te": "", "Proxy-Authorization": ""}},
+		{"the address as it was written", "/api/v1/namespaces/a%2Fb/pods?labelSelector=a%3Db;c&x=%zz&follow", nil,
+			map[string]string{"Uri": "/api/v1/namespaces/a%2Fb/pods?labelSelector=a%3Db;c&x=%zz&follow"}},
+		{"accepted encodings and types", "/api/v1/pods", []string{"Accept-Encoding", "identity", "Accept", "application/vnd.kubernetes.protobuf", "User-Agent", "kubelet/v1.36.3"},
+			map[string]string{"Accept-Encoding": "identity", "Accept": "application/vnd.kubernetes.protobuf", "User-Agent": "kubelet/v1.36.3"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			res, body := ask(t, "GET", address+tc.uri, tc.header...)
+			var got http.Header
+			if err := json.Unmarshal([]byte(body), &got); err != nil {
+				t.Fatalf("%s: %q: %v", res.Status, body, err)
+			}
+			for name, want := range tc.want {
+				if got.Get(name) != want {
+					t.Errorf("%s: %q, want %q", name, got.Get(name), want)
+				}
+			}
+		})
+	}
+}
+
+func TestRefused(t *testing.T) {
+	var reached atomic.Int32
+	_, u := cloud(t, func(http.ResponseWriter, *http.Request) { reached.Add(1) })
+	address, _ := hub(t, Config{Cloud: u, Situation: route.Situation{Node: "n1"}})
+	for _, header := range []string{"Impersonate-User", "impersonate-extra-scopes", "X-Remote-User", "X-Remote-Extra-A"} {
+		res, body := ask(t, "GET", address+"/api/v1/secrets", header, "system:masters")
+		s := statusOf(t, body)
+		if res.StatusCode != http.StatusForbidden || s.Reason != metav1.StatusReasonForbidden {
+			t.Errorf("%s: %s %q, want 403", header, res.Status, body)
+		}
+	}
+	if reached.Load() != 0 {
+		t.Error("a refused request reached the cloud")
+	}
+}
+
+func TestOwnLease(t *testing.T) {
+	_, u := cloud(t, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "cloud") })
+	own := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		info, ok := request.RequestInfoFrom(r.Context())
+		if !ok {
+			t.Error("no RequestInfo in the context")
+			return
+		}
+		fmt.Fprint(w, "heartbeat ", info.Verb, " ", info.Name)
+	})
+	address, _ := hub(t, Config{Cloud: u, OwnLease: own, Situation: route.Situation{Node: "n1", Coordinator: true}})
+	for path, want := range map[string]string{"n1": "heartbeat update n1", "n2": "cloud"} {
+		if _, body := ask(t, "PUT", address+"/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/"+path); body != want {
+			t.Errorf("%s: answered by %q, want %q", path, body, want)
+		}
+	}
+}
+
+// TestWatchStreams: each event arrives before the next is sent.
+func TestWatchStreams(t *testing.T) {
+	next := make(chan struct{})
+	_, u := cloud(t, func(w http.ResponseWriter, r *http.Request) {
+		w.(http.Flusher).Flush() // headers alone
+		for i := range 5 {
+			<-next
+			fmt.Fprintf(w, "event %d\n", i)
+			w.(http.Flusher).Flush()
+		}
+	})
+	address, _ := hub(t, Config{Cloud: u})
+	var unencrypted http.Protocols
+	unencrypted.SetUnencryptedHTTP2(true)
+	h2c := &http.Transport{Protocols: &unencrypted}
+	defer h2c.CloseIdleConnections()
+	for name, client := range map[string]http.RoundTripper{"HTTP/1.1": http.DefaultTransport, "HTTP/2.0": h2c} {
+		t.Run(name, func(t *testing.T) {
+			req, err := http.NewRequestWithContext(t.Context(), "GET", address+"/api/v1/pods?watch=true", nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			res, err := client.RoundTrip(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = res.Body.Close() }()
+			if res.Proto != name {
+				t.Errorf("answered with %s", res.Proto)
+			}
+			lines := bufio.NewScanner(res.Body)
+			for i := range 5 {
+				next <- struct{}{}
+				if !lines.Scan() || lines.Text() != fmt.Sprintf("event %d", i) {
+					t.Fatalf("event %d: %q, %v", i, lines.Text(), lines.Err())
+				}
+			}
+			if lines.Scan() || lines.Err() != nil {
+				t.Errorf("after the last event: %q, %v", lines.Text(), lines.Err())
+			}
+		})
+	}
+}
+
+// TestWatchBreaksOff: a watch whose upstream is gone ends with an error, and then the hub says which link is down.
+func TestWatchBreaksOff(t *testing.T) {
+	s, u := cloud(t, func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprintln(w, "event")
+		w.(http.Flusher).Flush()
+		<-r.Context().Done()
+	})
+	address, _ := hub(t, Config{Cloud: u})
+	res, err := do(t, "GET", address+"/api/v1/pods?watch=true", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = res.Body.Close() }()
+	_ = s.Listener.Close()
+	s.CloseClientConnections()
+	if body, err := io.ReadAll(res.Body); string(body) != "event\n" || err == nil {
+		t.Errorf("read %q, %v; want the event and an error", body, err)
+	}
+	if _, err := u.Link().Wait(t.Context(), func(s link.State) bool { return s == link.Down }); err != nil {
+		t.Fatal(err)
+	}
+	for _, method := range []string{"GET", "PUT"} {
+		res, body := ask(t, method, address+"/api/v1/pods")
+		status := statusOf(t, body)
+		if res.StatusCode != http.StatusServiceUnavailable || res.Header.Get("Retry-After") != "1" ||
+			status.Reason != metav1.StatusReasonServiceUnavailable || !strings.Contains(status.Message, "link to the cloud is down") {
+			t.Errorf("%s: %s, Retry-After %q, %q", method, res.Status, res.Header.Get("Retry-After"), body)
+		}
+	}
+}
+
+func TestUpgrade(t *testing.T) {
+	_, u := cloud(t, func(w http.ResponseWriter, r *http.Request) {
+		conn, rw, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer func() { _ = conn.Close() }()
+		fmt.Fprintf(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: %s\r\nX-Stream-Protocol-Version: %s\r\n\r\n",
+			r.Header.Get("Upgrade"), r.Header.Get("X-Stream-Protocol-Version"))
+		_, _ = io.Copy(conn, rw)
+	})
+	registry := prometheus.NewRegistry()
+	address, _ := hub(t, Config{Cloud: u, Metrics: registry})
+	payload := bytes.Repeat([]byte("0123456789abcdef"), 1<<14)
+	for _, tc := range []struct{ method, protocol string }{{"POST", "SPDY/3.1"}, {"GET", "websocket"}} {
+		t.Run(tc.protocol, func(t *testing.T) {
+			conn, err := net.Dial("tcp", strings.TrimPrefix(address, "http://"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = conn.Close() }()
+			fmt.Fprintf(conn, "%s /api/v1/namespaces/d/pods/p/exec?command=sh HTTP/1.1\r\nHost: hub\r\nConnection: Upgrade\r\n"+
+				"Upgrade: %s\r\nX-Stream-Protocol-Version: v4.channel.k8s.io\r\n\r\n", tc.method, tc.protocol)
+			reader := bufio.NewReader(conn)
+			res, err := http.ReadResponse(reader, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if res.StatusCode != http.StatusSwitchingProtocols || res.Header.Get("Upgrade") != tc.protocol ||
+				res.Header.Get("X-Stream-Protocol-Version") != "v4.channel.k8s.io" {
+				t.Fatalf("%s, %v", res.Status, res.Header)
+			}
+			var sending sync.WaitGroup
+			sending.Go(func() {
+				_, _ = conn.Write(payload)
+				_ = conn.(*net.TCPConn).CloseWrite()
+			})
+			echoed, err := io.ReadAll(reader)
+			if err != nil || !bytes.Equal(echoed, payload) {
+				t.Errorf("echoed %d bytes of %d, %v", len(echoed), len(payload), err)
+			}
+			sending.Wait()
+		})
+	}
+	want := `
+# HELP yurthub_requests_total API requests served, by how they ended; 499: broken off before an answer.
+# TYPE yurthub_requests_total counter
+yurthub_requests_total{code="101",resource="pods/exec",verb="create"} 1
+yurthub_requests_total{code="101",resource="pods/exec",verb="get"} 1
+`
+	eventually(t, func() error {
+		return testutil.GatherAndCompare(registry, strings.NewReader(want), "yurthub_requests_total")
+	})
+}
+
+// eventually waits for what a handler does after its client has got everything.
+func eventually(t testing.TB, check func() error) {
+	t.Helper()
+	deadline := time.NewTimer(10 * time.Second)
+	defer deadline.Stop()
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		err := check()
+		if err == nil {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-deadline.C:
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestLimits(t *testing.T) {
+	entered, release := make(chan struct{}, 8), make(chan struct{})
+	_, u := cloud(t, func(w http.ResponseWriter, r *http.Request) {
+		w.(http.Flusher).Flush()
+		entered <- struct{}{}
+		<-release
+	})
+	own := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "renewed") })
+	address, _ := hub(t, Config{
+		Cloud: u, MaxReadOnly: 1, MaxMutating: 1, MaxLongRunning: 1,
+		OwnLease: own, Situation: route.Situation{Node: "n1", Coordinator: true},
+	})
+	classes := []struct{ class, method, path string }{
+		{"read-only", "GET", "/api/v1/pods"},
+		{"mutating", "POST", "/api/v1/namespaces/d/pods"},
+		{"long-running", "GET", "/api/v1/pods?watch=true"},
+	}
+	var open []*http.Response
+	for _, c := range classes {
+		res, err := do(t, c.method, address+c.path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		open = append(open, res)
+		<-entered
+	}
+	for _, c := range classes {
+		res, body := ask(t, c.method, address+c.path)
+		s := statusOf(t, body)
+		if res.StatusCode != http.StatusTooManyRequests || res.Header.Get("Retry-After") != "1" ||
+			s.Reason != metav1.StatusReasonTooManyRequests || !strings.Contains(s.Message, c.class) {
+			t.Errorf("%s: %s %q, want 429", c.class, res.Status, body)
+		}
+	}
+	if res, body := ask(t, "PUT", address+"/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/n1"); body != "renewed" {
+		t.Errorf("the heartbeat met others' limits: %s %q", res.Status, body)
+	}
+	close(release)
+	for _, res := range open {
+		_, _ = io.Copy(io.Discard, res.Body)
+		_ = res.Body.Close()
+	}
+	eventually(t, func() error {
+		if res, body := ask(t, "GET", address+"/api/v1/pods"); res.StatusCode != http.StatusOK {
+			return fmt.Errorf("after the others ended: %s %q", res.Status, body)
+		}
+		return nil
+	})
+}
+
+func TestIsLongRunning(t *testing.T) {
+	for target, want := range map[string]bool{
+		"/api/v1/pods": false, "/api/v1/pods?watch=1": true, "/api/v1/watch/pods": true,
+		"/api/v1/namespaces/d/pods/p/log": false, "/api/v1/namespaces/d/pods/p/log?follow=true": true,
+		"/api/v1/namespaces/d/pods/p/log?follow=false": false, "/api/v1/namespaces/d/pods/p/log?follow=x": false,
+		"/api/v1/namespaces/d/pods/p/exec": true, "/api/v1/namespaces/d/pods/p/attach": true,
+		"/api/v1/namespaces/d/pods/p/portforward": true, "/api/v1/namespaces/d/services/s/proxy/x": true,
+		"/api/v1/namespaces/d/pods/p/status": false, "/version": false,
+	} {
+		f, err := New(Config{Cloud: nowhere{}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := httptest.NewRequest("GET", target, nil)
+		info, err := f.(*front).infos.NewRequestInfo(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := isLongRunning(info, r); got != want {
+			t.Errorf("%s: %v, want %v", target, got, want)
+		}
+	}
+}
+
+// nowhere is an Upstream without an answer.
+type nowhere struct{ err error }
+
+func (n nowhere) AsNode() http.RoundTripper                        { return n }
+func (n nowhere) AsCaller() http.RoundTripper                      { return n }
+func (n nowhere) RoundTrip(*http.Request) (*http.Response, error) { return nil, n.err }
+
+func TestUnanswered(t *testing.T) {
+	refused := &upstream.DownError{Name: "cloud", Err: errors.New("no answer")}
+	cut := &upstream.DownError{Name: "cloud", Err: errors.New("no answer"), Sent: true}
+	for _, tc := range []struct {
+		name, method string
+		err          error
+		code         int
+		reason       metav1.StatusReason
+		retry        string
+	}{
+		{"link down, read", "GET", refused, 503, metav1.StatusReasonServiceUnavailable, "1"},
+		{"link down, write", "PUT", refused, 503, metav1.StatusReasonServiceUnavailable, "1"},
+		{"cut off, read", "GET", cut, 503, metav1.StatusReasonServiceUnavailable, "1"},
+		{"cut off, write", "POST", cut, 504, metav1.StatusReasonTimeout, ""},
+		{"reset, read", "GET", io.ErrUnexpectedEOF, 502, metav1.StatusReasonServiceUnavailable, "1"},
+		{"reset, write", "POST", io.ErrUnexpectedEOF, 502, metav1.StatusReasonServiceUnavailable, ""},
+		{"not running", "POST", fmt.Errorf("x: %w", upstream.ErrNotRunning), 503, metav1.StatusReasonServiceUnavailable, "1"},
+		{"too long", "POST", context.DeadlineExceeded, 504, metav1.StatusReasonTimeout, ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			f, err := New(Config{Cloud: nowhere{tc.err}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			rec := httptest.NewRecorder()
+			f.ServeHTTP(rec, httptest.NewRequest(tc.method, "/api/v1/namespaces/d/pods", nil))
+			s := statusOf(t, rec.Body.String())
+			if rec.Code != tc.code || int(s.Code) != tc.code || s.Reason != tc.reason || rec.Header().Get("Retry-After") != tc.retry {
+				t.Errorf("%d %s, Retry-After %q; want %d %s, %q", rec.Code, s.Reason, rec.Header().Get("Retry-After"),
+					tc.code, tc.reason, tc.retry)
+			}
+		})
+	}
+}
+
+func TestCancelledClient(t *testing.T) {
+	gone, entered := make(chan struct{}), make(chan struct{})
+	_, u := cloud(t, func(_ http.ResponseWriter, r *http.Request) {
+		close(entered)
+		<-r.Context().Done()
+		close(gone)
+	})
+	registry := prometheus.NewRegistry()
+	address, _ := hub(t, Config{Cloud: u, Metrics: registry})
+	ctx, cancel := context.WithCancel(t.Context())
+	req, _ := http.NewRequestWithContext(ctx, "GET", address+"/api/v1/pods", nil)
+	ended := make(chan error, 1)
+	go func() {
+		res, err := http.DefaultClient.Do(req)
+		if err == nil {
+			_ = res.Body.Close()
+		}
+		ended <- err
+	}()
+	<-entered
+	cancel()
+	<-gone
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Errorf("the client got %v", err)
+	}
+	want := `
+# HELP yurthub_requests_total API requests served, by how they ended; 499: broken off before an answer.
+# TYPE yurthub_requests_total counter
+yurthub_requests_total{code="499",resource="other",verb="list"} 1
+`
+	eventually(t, func() error {
+		return testutil.GatherAndCompare(registry, strings.NewReader(want), "yurthub_requests_total")
+	})
+}
+
+func TestPanic(t *testing.T) {
+	_, u := cloud(t, func(http.ResponseWriter, *http.Request) {})
+	own := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == "PUT" {
+			fmt.Fprint(w, "half")
+			w.(interface{ Unwrap() http.ResponseWriter }).Unwrap().(http.Flusher).Flush()
+		}
+		panic("broken")
+	})
+	address, _ := hub(t, Config{Cloud: u, OwnLease: own, Situation: route.Situation{Node: "n1", Coordinator: true}})
+	lease := address + "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/n1"
+	res, body := ask(t, "GET", lease)
+	if s := statusOf(t, body); res.StatusCode != 500 || s.Reason != metav1.StatusReasonInternalError || strings.Contains(body, "broken") {
+		t.Errorf("%s %q, want a 500 without details", res.Status, body)
+	}
+	res, err := do(t, "PUT", lease, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if body, err := io.ReadAll(res.Body); err == nil {
+		t.Errorf("half an answer looks complete: %q", body)
+	}
+	_ = res.Body.Close()
+}
+
+func TestBigBodies(t *testing.T) {
+	const size = 64 << 20
+	_, u := cloud(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", r.Header.Get("Content-Type"))
+		_, _ = io.Copy(w, r.Body)
+	})
+	address, _ := hub(t, Config{Cloud: u})
+	sent, got := sha256.New(), sha256.New()
+	body := io.TeeReader(io.LimitReader(&pattern{}, size), sent)
+	res, err := do(t, "POST", address+"/api/v1/namespaces/d/configmaps", body, "Content-Type", "application/vnd.kubernetes.protobuf")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = res.Body.Close() }()
+	n, err := io.Copy(got, res.Body)
+	if err != nil || n != size || !bytes.Equal(sent.Sum(nil), got.Sum(nil)) {
+		t.Errorf("%d bytes of %d came back, %v", n, size, err)
+	}
+	if ct := res.Header.Get("Content-Type"); ct != "application/vnd.kubernetes.protobuf" {
+		t.Errorf("content type %q", ct)
+	}
+}
+
+type pattern struct{ next byte }
+
+func (p *pattern) Read(b []byte) (int, error) {
+	for i := range b {
+		b[i] = p.next
+		p.next += 7
+	}
+	return len(b), nil
+}
+
+// TestStuckClient: a client that stops reading, or sending, does not hold its place for ever.
+func TestStuckClient(t *testing.T) {
+	var inside atomic.Int32
+	_, u := cloud(t, func(w http.ResponseWriter, r *http.Request) {
+		inside.Add(1)
+		defer inside.Add(-1)
+		if r.Method == "POST" {
+			_, _ = io.Copy(io.Discard, r.Body)
+			return
+		}
+		chunk := make([]byte, 1<<16)
+		for {
+			if _, err := w.Write(chunk); err != nil {
+				return
+			}
+		}
+	})
+	handler, err := New(Config{Cloud: u, RequestTimeout: 300 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	address, _ := serve(t, handler)
+	for _, head := range []string{
+		"GET /api/v1/pods HTTP/1.1\r\nHost: hub\r\n\r\n",
+		"POST /api/v1/namespaces/d/pods HTTP/1.1\r\nHost: hub\r\nContent-Length: 1000000\r\n\r\nhalf",
+	} {
+		conn, err := net.Dial("tcp", strings.TrimPrefix(address, "http://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = conn.Close() }()
+		if _, err := io.WriteString(conn, head); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, func() error {
+			if inside.Load() == 0 {
+				return errors.New("the request has not arrived")
+			}
+			return nil
+		})
+		eventually(t, func() error {
+			f := handler.(*front)
+			if n := f.limits[readOnly].now.Load() + f.limits[mutating].now.Load(); n != 0 || inside.Load() != 0 {
+				return fmt.Errorf("%d still in flight, %d at the server", n, inside.Load())
+			}
+			return nil
+		})
+	}
+}
+
+// TestShutdown: what is short is finished, what is long is broken off, and Run waits for all.
+func TestShutdown(t *testing.T) {
+	entered, release := make(chan string, 3), make(chan struct{})
+	_, u := cloud(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Upgrade") != "" {
+			conn, rw, err := http.NewResponseController(w).Hijack()
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			fmt.Fprint(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n")
+			entered <- "exec"
+			_, _ = io.Copy(io.Discard, rw)
+			_ = conn.Close()
+			return
+		}
+		w.(http.Flusher).Flush()
+		entered <- r.URL.Path
+		if r.URL.Query().Get("watch") == "" {
+			<-release
+			fmt.Fprint(w, "whole")
+			return
+		}
+		<-r.Context().Done()
+	})
+	address, stop := hub(t, Config{Cloud: u})
+	short, err := do(t, "GET", address+"/api/v1/pods", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-entered
+	watch, err := do(t, "GET", address+"/api/v1/nodes?watch=true", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-entered
+	exec, err := do(t, "POST", address+"/api/v1/namespaces/d/pods/p/exec", nil, "Connection", "Upgrade", "Upgrade", "SPDY/3.1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-entered
+	stopped := make(chan struct{})
+	go func() { stop(); close(stopped) }()
+	if _, err := io.ReadAll(watch.Body); err == nil {
+		t.Error("the watch looks complete")
+	}
+	_, _ = io.ReadAll(exec.Body) // it ends
+	close(release)
+	if body, err := io.ReadAll(short.Body); string(body) != "whole" || err != nil {
+		t.Errorf("the short request got %q, %v", body, err)
+	}
+	for _, res := range []*http.Response{short, watch, exec} {
+		_ = res.Body.Close()
+	}
+	select {
+	case <-stopped:
+	case <-time.After(20 * time.Second):
+		t.Fatal("Run does not end")
+	}
+}
+
+func TestShutdownIsBounded(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	entered := make(chan struct{})
+	server, err := NewServer(ServerConfig{
+		Listener: listener, DrainTimeout: 50 * time.Millisecond,
+		Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { close(entered); <-r.Context().Done() }),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	stop := background(t, server.Run)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		if res, err := do(t, "GET", "http://"+listener.Addr().String(), nil); err == nil {
+			_ = res.Body.Close()
+		}
+	}()
+	<-entered
+	stop()
+	<-ended
+}
+
+func TestServerFails(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = listener.Close()
+	server, err := NewServer(ServerConfig{Listener: listener, Handler: http.NotFoundHandler()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := server.Run(t.Context()); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("Run on a closed listener: %v", err)
+	}
+	if _, err := NewServer(ServerConfig{}); err == nil {
+		t.Error("a server without a listener")
+	}
+}
+
+func TestNew(t *testing.T) {
+	if _, err := New(Config{}); err == nil {
+		t.Error("a front without a cloud")
+	}
+	if _, err := New(Config{Cloud: nowhere{}, Situation: route.Situation{Coordinator: true}}); err == nil {
+		t.Error("a coordinator without a handler for the own Lease")
+	}
+}
+
+func TestResourceLabelIsBounded(t *testing.T) {
+	f, err := New(Config{Cloud: nowhere{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := f.(*front).metrics
+	if got := m.resourceLabel(&request.RequestInfo{IsResourceRequest: true, Resource: "invented"}, 404); got != "other" {
+		t.Errorf("a resource that nobody serves is labelled %q", got)
+	}
+	labels := map[string]bool{}
+	for i := range 3 * maxResources {
+		labels[m.resourceLabel(&request.RequestInfo{IsResourceRequest: true, Resource: fmt.Sprint("r", i)}, 200)] = true
+	}
+	if len(labels) != maxResources+1 || !labels["other"] {
+		t.Errorf("%d labels, want %d and \"other\"", len(labels), maxResources)
+	}
+}

@@ -1,0 +1,56 @@
+package front
+
+import (
+	"sync/atomic"
+
+	"k8s.io/apiserver/pkg/endpoints/request"
+
+	"yurtcoordinator/internal/hub/route"
+)
+
+// class is a kind of request that has a limit of its own.
+type class uint8
+
+const (
+	readOnly class = iota
+	mutating
+	longRunning
+	heartbeat
+	classes
+)
+
+// String returns the name that metrics and messages use.
+func (c class) String() string {
+	return [...]string{"read-only", "mutating", "long-running", "heartbeat"}[c]
+}
+
+func classOf(info *request.RequestInfo, long bool, to route.Kind) class {
+	switch {
+	case to == route.OwnLease:
+		return heartbeat
+	case long:
+		return longRunning
+	}
+	switch info.Verb {
+	case "get", "list", "head", "options":
+		return readOnly
+	}
+	return mutating
+}
+
+// limit bounds how many requests are in flight.
+type limit struct {
+	max int64
+	now atomic.Int64
+}
+
+// enter takes a place, if there is one.
+func (l *limit) enter() bool {
+	if l.now.Add(1) > l.max {
+		l.now.Add(-1)
+		return false
+	}
+	return true
+}
+
+func (l *limit) leave() { l.now.Add(-1) }

@@ -1,0 +1,66 @@
+package front
+
+import (
+	"log"
+	"net/http"
+	"net/http/httputil"
+	"strings"
+	"sync"
+
+	"k8s.io/klog/v2"
+)
+
+// newProxy returns the streaming proxy to an upstream.
+func newProxy(transport http.RoundTripper, buffers httputil.BufferPool, logger klog.Logger) http.Handler {
+	return &httputil.ReverseProxy{
+		Transport: transport,
+		Rewrite: func(pr *httputil.ProxyRequest) {
+			// ReverseProxy drops parameters that Go cannot parse; what is sound is for the API server to say.
+			pr.Out.URL.RawQuery = pr.In.URL.RawQuery
+			// The hub's own server answers it, when the body is first read.
+			pr.Out.Header.Del("Expect")
+		},
+		// Flush at once: events of a watch are small, and late is wrong.
+		FlushInterval: -1,
+		BufferPool:    buffers,
+		ErrorHandler:  unansweredHandler(logger),
+		ErrorLog:      log.New(verbose{logger}, "", 0),
+	}
+}
+
+// unansweredHandler answers requests that upstream did not answer.
+func unansweredHandler(logger klog.Logger) func(http.ResponseWriter, *http.Request, error) {
+	return func(w http.ResponseWriter, r *http.Request, err error) {
+		ctx := r.Context()
+		if ctx.Err() != nil && !timedOut(ctx) {
+			// Nobody waits for an answer; to return would send an empty 200.
+			panic(http.ErrAbortHandler)
+		}
+		read := r.Method == http.MethodGet || r.Method == http.MethodHead || r.Method == http.MethodOptions
+		status := unanswered(err, read)
+		logger.V(2).Info("No answer from upstream", "method", r.Method, "path", r.URL.Path, "code", status.Code, "err", err)
+		writeStatus(w, r, status)
+	}
+}
+
+// verbose is where ReverseProxy reports bodies that broke off: the client sees it too, so it is no news by itself.
+type verbose struct{ log klog.Logger }
+
+func (v verbose) Write(p []byte) (int, error) {
+	v.log.V(3).Info(strings.TrimSpace(string(p)))
+	return len(p), nil
+}
+
+// bufferSize is what is read and flushed at a time: two HTTP/2 frames of the default size.
+const bufferSize = 32 << 10
+
+// buffers are reused between responses.
+type buffers struct{ pool sync.Pool }
+
+func newBuffers() *buffers {
+	return &buffers{pool: sync.Pool{New: func() any { return new([bufferSize]byte) }}}
+}
+
+func (b *buffers) Get() []byte { return b.pool.Get().(*[bufferSize]byte)[:] }
+
+func (b *buffers) Put(p []byte) { b.pool.Put((*[bufferSize]byte)(p)) }

@@ -1,0 +1,76 @@
+package front
+
+import (
+	"context"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"k8s.io/apiserver/pkg/endpoints/request"
+)
+
+// bearerProtocol begins the WebSocket subprotocol by which browsers hand an API server a token.
+const bearerProtocol = "base64url.bearer.authorization.k8s.io."
+
+// ownCredentials reports whether the caller brought credentials, good or bad, so that the node's are not to be used.
+func ownCredentials(r *http.Request) bool {
+	for _, v := range r.Header["Authorization"] {
+		if strings.TrimSpace(v) != "" {
+			return true
+		}
+	}
+	for _, v := range r.Header["Sec-Websocket-Protocol"] {
+		if strings.Contains(v, bearerProtocol) {
+			return true
+		}
+	}
+	return false
+}
+
+// assumedIdentity returns the name of a header by which the caller asks to be taken for somebody else.
+func assumedIdentity(h http.Header) string {
+	for name := range h {
+		if strings.HasPrefix(name, "Impersonate-") || strings.HasPrefix(name, "X-Remote-") {
+			return name
+		}
+	}
+	return ""
+}
+
+// isLongRunning reports whether a request may last as long as its caller likes.
+func isLongRunning(info *request.RequestInfo, r *http.Request) bool {
+	if info.Verb == "watch" || info.Verb == "proxy" || len(r.Header["Upgrade"]) > 0 {
+		return true
+	}
+	switch info.Subresource {
+	case "exec", "attach", "portforward", "proxy":
+		return true
+	case "log":
+		follow, err := strconv.ParseBool(r.URL.Query().Get("follow"))
+		return err == nil && follow
+	}
+	return false
+}
+
+// within bounds the time of a request, also where it hangs in reading from or writing to its client.
+func (f *front) within(w http.ResponseWriter, r *http.Request) (*http.Request, func()) {
+	ctx, cancel := context.WithTimeout(r.Context(), f.cfg.RequestTimeout)
+	stop := context.AfterFunc(ctx, func() {
+		if ctx.Err() != context.DeadlineExceeded {
+			return // the client is gone already
+		}
+		deadlines := http.NewResponseController(w)
+		_ = deadlines.SetReadDeadline(time.Unix(1, 0)) // unsupported only by writers of tests, which do not hang
+		_ = deadlines.SetWriteDeadline(time.Now().Add(time.Second))
+	})
+	return r.WithContext(ctx), func() {
+		late := !stop() && ctx.Err() == context.DeadlineExceeded
+		cancel()
+		if late && r.ProtoMajor == 1 {
+			// The deadlines are the connection's: send what there is, and let nothing else meet them.
+			_ = http.NewResponseController(w).Flush()
+			panic(http.ErrAbortHandler)
+		}
+	}
+}

@@ -1,0 +1,83 @@
+package front
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"yurtcoordinator/internal/hub/upstream"
+)
+
+// retryAfter is in how many seconds a client may try again: links heal within seconds or not for long, and client-go
+// tries ten times.
+const retryAfter = 1
+
+func failure(code int32, reason metav1.StatusReason, message string) *metav1.Status {
+	return &metav1.Status{
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"},
+		Status:   metav1.StatusFailure, Code: code, Reason: reason, Message: message,
+	}
+}
+
+// again asks the client to try again.
+func again(s *metav1.Status) *metav1.Status {
+	s.Details = &metav1.StatusDetails{RetryAfterSeconds: retryAfter}
+	return s
+}
+
+func forbidden(reason string) *metav1.Status {
+	return failure(http.StatusForbidden, metav1.StatusReasonForbidden, reason)
+}
+
+func internalError() *metav1.Status {
+	return failure(http.StatusInternalServerError, metav1.StatusReasonInternalError,
+		"yurthub failed at this request; its log says how")
+}
+
+func tooMany(c class) *metav1.Status {
+	return again(failure(http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests,
+		fmt.Sprintf("yurthub has too many %v requests in flight; try again later", c)))
+}
+
+// unanswered says why a request got no answer. read: it changes nothing, so that it may be made again in any case.
+func unanswered(err error, read bool) *metav1.Status {
+	harmless := read || upstream.NotSent(err)
+	var s *metav1.Status
+	switch {
+	case errors.Is(err, upstream.ErrDown) && harmless, errors.Is(err, upstream.ErrNotRunning):
+		s = failure(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, "yurthub: "+err.Error())
+	case errors.Is(err, upstream.ErrDown), errors.Is(err, context.DeadlineExceeded):
+		s = failure(http.StatusGatewayTimeout, metav1.StatusReasonTimeout, "yurthub: no answer in time: "+err.Error())
+	default:
+		s = failure(http.StatusBadGateway, metav1.StatusReasonServiceUnavailable, "yurthub: no answer: "+err.Error())
+	}
+	if !harmless {
+		s.Message += " (the server may have acted on the request)"
+		return s
+	}
+	return again(s)
+}
+
+// writeStatus answers with s.
+func writeStatus(w http.ResponseWriter, r *http.Request, s *metav1.Status) {
+	body, err := json.Marshal(s)
+	if err != nil {
+		panic(fmt.Errorf("a Status that is no JSON: %w", err)) // strings and numbers always are
+	}
+	h := w.Header()
+	h.Set("Content-Type", "application/json")
+	h.Set("Content-Length", strconv.Itoa(len(body)))
+	h.Set("Cache-Control", "no-cache, private")
+	if s.Details != nil && s.Details.RetryAfterSeconds > 0 {
+		h.Set("Retry-After", strconv.Itoa(int(s.Details.RetryAfterSeconds)))
+	}
+	w.WriteHeader(int(s.Code))
+	if r.Method != http.MethodHead {
+		_, _ = w.Write(body) // fails only if the client is gone
+	}
+}

@@ -1,0 +1,113 @@
+package heartbeat
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"strings"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes/scheme"
+)
+
+// maxBody bounds the body of a PUT, in bytes. A kubelet's Lease has about 1 KB with its managed fields.
+const maxBody = 256 << 10
+
+var leaseKind = coordinationv1.SchemeGroupVersion.WithKind("Lease")
+
+// decode reads the Lease that a PUT brings, in the encoding that its Content-Type names; JSON if it names none. The
+// errors are API statuses.
+func decode(w http.ResponseWriter, r *http.Request) (*coordinationv1.Lease, error) {
+	contentType := r.Header.Get("Content-Type")
+	if contentType == "" {
+		contentType = runtime.ContentTypeJSON
+	}
+	media, _, err := mime.ParseMediaType(contentType)
+	if err != nil {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("Content-Type %q: %v", contentType, err))
+	}
+	info, ok := runtime.SerializerInfoForMediaType(scheme.Codecs.SupportedMediaTypes(), media)
+	if !ok {
+		return nil, status(http.StatusUnsupportedMediaType, metav1.StatusReasonUnsupportedMediaType,
+			fmt.Sprintf("a Lease comes as JSON or protobuf, not as %q", media))
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	if err != nil {
+		if tooLarge := (*http.MaxBytesError)(nil); errors.As(err, &tooLarge) {
+			return nil, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("a node's Lease has at most %d bytes", maxBody))
+		}
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("read the body: %v", err))
+	}
+	object, _, err := scheme.Codecs.DecoderToVersion(info.Serializer, coordinationv1.SchemeGroupVersion).
+		Decode(body, &leaseKind, &coordinationv1.Lease{})
+	if err != nil {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("decode the Lease: %v", err))
+	}
+	lease, ok := object.(*coordinationv1.Lease)
+	if !ok {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("the body holds a %T, not a Lease of %s", object, leaseKind.GroupVersion()))
+	}
+	return lease, nil
+}
+
+// encoder picks the encoding of the answer by the request's Accept header: the first in it that we have, JSON if there is
+// none. Quality values are passed over, as clients list what they like best first; so are forms other than the object
+// itself, such as tables.
+func encoder(r *http.Request) runtime.SerializerInfo {
+	supported := scheme.Codecs.SupportedMediaTypes()
+	for _, header := range r.Header.Values("Accept") {
+		for clause := range strings.SplitSeq(header, ",") {
+			media, parameters, err := mime.ParseMediaType(strings.TrimSpace(clause))
+			if err != nil || parameters["as"] != "" {
+				continue
+			}
+			if info, ok := runtime.SerializerInfoForMediaType(supported, media); ok {
+				return info
+			}
+		}
+	}
+	info, _ := runtime.SerializerInfoForMediaType(supported, runtime.ContentTypeJSON)
+	return info
+}
+
+// reply answers a request with an object of a group and version, and returns what became of it.
+func reply(w http.ResponseWriter, r *http.Request, code int, version schema.GroupVersion, object runtime.Object) error {
+	info := encoder(r)
+	body, err := runtime.Encode(scheme.Codecs.EncoderForVersion(info.Serializer, version), object)
+	if err != nil {
+		http.Error(w, "encode the answer: "+err.Error(), http.StatusInternalServerError)
+		return fmt.Errorf("encode the answer: %w", err)
+	}
+	w.Header().Set("Content-Type", info.MediaType)
+	w.Header().Set("Cache-Control", "no-cache, private")
+	w.WriteHeader(code)
+	if _, err := w.Write(body); err != nil {
+		return fmt.Errorf("write the answer: %w", err)
+	}
+	return nil
+}
+
+// status is an error of ours as the API shows errors.
+func status(code int32, reason metav1.StatusReason, message string) *apierrors.StatusError {
+	return &apierrors.StatusError{ErrStatus: metav1.Status{
+		Status: metav1.StatusFailure, Code: code, Reason: reason, Message: message,
+	}}
+}
+
+// replyError answers with an error: an API status as it is, anything else as an internal error.
+func replyError(w http.ResponseWriter, r *http.Request, err error) error {
+	answer := apierrors.NewInternalError(err).Status()
+	if api := apierrors.APIStatus(nil); errors.As(err, &api) {
+		answer = api.Status()
+	}
+	if answer.Code == 0 {
+		answer.Code = http.StatusInternalServerError
+	}
+	return reply(w, r, int(answer.Code), schema.GroupVersion{Version: "v1"}, &answer)
+}

@@ -1,0 +1,180 @@
+package heartbeat
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	"k8s.io/klog/v2"
+)
+
+var (
+	errStopped    = errors.New("the hub is stopping")
+	errSuperseded = errors.New("a newer heartbeat takes its place")
+)
+
+// copier writes the coordinator's copies, one at a time, the newest always. A newer one takes the place of one that waits
+// or is under way; the resourceVersion keeps one that was called off, and arrives late, from going over it.
+type copier struct {
+	leases coordinationv1client.LeaseInterface
+	wake   chan struct{}
+
+	mu      sync.Mutex
+	waiting *draft
+	recall  context.CancelCauseFunc // of the one under way; nil if there is none
+	stopped bool
+
+	known *coordinationv1.Lease // as last read or written; the worker's alone
+}
+
+// draft is one copy to write.
+type draft struct {
+	lease   *coordinationv1.Lease
+	timeout time.Duration
+	done    chan struct{}
+	err     error  // set before done is closed
+	next    *draft // what took its place; set before done is closed
+}
+
+func newCopier(coordinator coordinationv1client.LeasesGetter) *copier {
+	return &copier{leases: coordinator.Leases(corev1.NamespaceNodeLease), wake: make(chan struct{}, 1)}
+}
+
+// submit takes a copy to be written within the timeout of its turn.
+func (c *copier) submit(lease *coordinationv1.Lease, timeout time.Duration) *draft {
+	d := &draft{lease: lease, timeout: timeout, done: make(chan struct{})}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.stopped {
+		d.finish(errStopped, nil)
+		return d
+	}
+	if c.waiting != nil {
+		c.waiting.finish(errSuperseded, d)
+	}
+	c.waiting = d
+	if c.recall != nil {
+		c.recall(errSuperseded)
+	}
+	select {
+	case c.wake <- struct{}{}:
+	default:
+	}
+	return d
+}
+
+func (d *draft) finish(err error, next *draft) {
+	d.err, d.next = err, next
+	close(d.done)
+}
+
+// wait blocks until the copy, or the one that took its place, was written, or ctx ends.
+func (d *draft) wait(ctx context.Context) error {
+	for {
+		select {
+		case <-d.done:
+			if d.next == nil {
+				return d.err
+			}
+			d = d.next
+		case <-ctx.Done():
+			return fmt.Errorf("copy to the coordinator: %w", context.Cause(ctx))
+		}
+	}
+}
+
+// run writes what is submitted until ctx ends.
+func (c *copier) run(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.stopped = true
+			if c.waiting != nil {
+				c.waiting.finish(errStopped, nil)
+				c.waiting = nil
+			}
+			return
+		case <-c.wake:
+			c.one(ctx)
+		}
+	}
+}
+
+func (c *copier) one(ctx context.Context) {
+	ctx, recall := context.WithCancelCause(ctx)
+	defer recall(nil)
+	c.mu.Lock()
+	d := c.waiting
+	c.waiting, c.recall = nil, recall
+	c.mu.Unlock()
+	if d == nil {
+		return
+	}
+	limited, cancel := context.WithTimeout(ctx, d.timeout)
+	defer cancel()
+	err := c.upsert(limited, d.lease)
+
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.recall = nil
+	if err == nil {
+		d.finish(nil, nil)
+		return
+	}
+	if c.waiting != nil {
+		// Called off, or failed by itself: either way the newer one says what kubelet is told.
+		d.finish(errSuperseded, c.waiting)
+		return
+	}
+	klog.FromContext(ctx).V(1).Info("The coordinator did not take the copy of a heartbeat", "err", err)
+	d.finish(err, nil)
+}
+
+// upsert writes the copy over what is there. It may find what it does not expect: no Lease, as after a restart of the
+// coordinator, or one that moved on, as after an unanswered write of its own.
+func (c *copier) upsert(ctx context.Context, lease *coordinationv1.Lease) error {
+	const attempts = 4
+	var failure error
+	missing := false
+	for range attempts {
+		if c.known == nil && !missing {
+			found, err := c.leases.Get(ctx, lease.Name, metav1.GetOptions{})
+			switch {
+			case apierrors.IsNotFound(err):
+				missing = true
+			case err != nil:
+				return fmt.Errorf("read the coordinator's copy: %w", err)
+			default:
+				c.known = found
+			}
+		}
+		var written *coordinationv1.Lease
+		var err error
+		if missing {
+			written, err = c.leases.Create(ctx, lease, metav1.CreateOptions{})
+		} else {
+			update := lease.DeepCopy()
+			// With the uid, a Lease of another life of the coordinator cannot pass for this one.
+			update.UID, update.ResourceVersion = c.known.UID, c.known.ResourceVersion
+			written, err = c.leases.Update(ctx, update, metav1.UpdateOptions{})
+		}
+		if err == nil {
+			c.known = written
+			return nil
+		}
+		c.known, missing, failure = nil, false, err
+		if !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) && !apierrors.IsAlreadyExists(err) {
+			break
+		}
+	}
+	return fmt.Errorf("write the coordinator's copy: %w", failure)
+}

@@ -1,0 +1,275 @@
+package heartbeat
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/watch"
+	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	"k8s.io/klog/v2"
+
+	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/hub/heartbeat/leasewatch"
+)
+
+// Term is what a Forwarder asks of the leader's term; role.Term is one.
+type Term interface {
+	// Valid reports whether this hub may act as the leader right now.
+	Valid() bool
+	// NotBefore returns a moment at which the coordinator had certainly not yet written the revision, by this machine's
+	// monotonic clock; false if that cannot be told.
+	NotBefore(revision uint64) (time.Time, bool)
+}
+
+// ForwarderConfig is what a Forwarder needs. All fields are required unless it says otherwise.
+type ForwarderConfig struct {
+	// Node is this hub's own node, whose Lease is forwarded first.
+	Node edge.NodeName
+	// Coordinator is a client of the coordinator. The hub must be allowed to list and watch the Leases in kube-node-lease
+	// there.
+	Coordinator coordinationv1client.LeasesGetter
+	// Cloud is a client of the cloud with the pool's forwarding identity. That must be allowed to get, update and create
+	// the Leases in kube-node-lease that are named after the pool's nodes (RBAC resourceNames). A missing Lease is created
+	// by PUT and not by POST: the API server then checks "create" with the Lease's name (withAuthorization in
+	// k8s.io/apiserver/pkg/endpoints/handlers), while for a POST it does not know the name yet.
+	Cloud coordinationv1client.LeasesGetter
+	// Metrics takes the metrics of forwarding. Default: they are not registered anywhere.
+	Metrics prometheus.Registerer
+}
+
+// Forwarder carries delegated nodes' renewals to the cloud, for one term at a time. Make one with NewForwarder.
+//
+// How late a renewal can be written: at most a quarter of the node's lease duration (10 s at most) after it was seen,
+// and at most 2 s more than that after it was stored in the coordinator. The term bounds the second without any clock
+// but this machine's monotonic one, so a pause of the process or a stalled connection does not stretch it.
+type Forwarder struct {
+	config  ForwarderConfig
+	metrics forwarderMetrics
+}
+
+type forwarderMetrics struct {
+	forwarded prometheus.Counter
+	dropped   *prometheus.CounterVec
+	age       prometheus.Histogram
+	delegated prometheus.Gauge
+}
+
+// NewForwarder returns a Forwarder. It registers its metrics, and fails only if they are registered already.
+func NewForwarder(c ForwarderConfig) (*Forwarder, error) {
+	f := &Forwarder{config: c, metrics: forwarderMetrics{
+		forwarded: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "yurthub_forwarded_heartbeats_total", Help: "Heartbeats of other nodes written to the cloud.",
+		}),
+		dropped: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "yurthub_dropped_heartbeats_total", Help: "Delegated heartbeats not written to the cloud, by reason.",
+		}, []string{"reason"}),
+		age: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name:    "yurthub_forwarded_heartbeat_age_seconds",
+			Help:    "From when the leader saw a delegated heartbeat to when the cloud had it.",
+			Buckets: []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10},
+		}),
+		delegated: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "yurthub_delegated_nodes", Help: "Nodes whose heartbeats this hub forwards; 0 unless it leads.",
+		}),
+	}}
+	if c.Metrics != nil {
+		m := f.metrics
+		for _, each := range []prometheus.Collector{m.forwarded, m.dropped, m.age, m.delegated} {
+			if err := c.Metrics.Register(each); err != nil {
+				return nil, fmt.Errorf("register metrics of forwarding: %w", err)
+			}
+		}
+	}
+	return f, nil
+}
+
+// Run forwards for one term, until ctx ends; then it stops what is under way, and returns nil once nothing of it is
+// left. It must not run twice at a time.
+func (f *Forwarder) Run(ctx context.Context, term Term) error {
+	ctx, cancel := context.WithCancel(ctx)
+	var owned sync.WaitGroup
+	defer owned.Wait()
+	defer cancel()
+	defer f.metrics.delegated.Set(0)
+
+	r := &round{
+		Forwarder: f, term: term, owned: &owned,
+		seen: make(chan func(*ledger)), finished: make(chan written),
+		stops: map[edge.NodeName]context.CancelFunc{},
+	}
+	owned.Go(func() {
+		follow := leasewatch.Config{
+			Leases:        f.config.Coordinator.Leases(corev1.NamespaceNodeLease),
+			LabelSelector: labels.Set{edge.DelegateHeartbeat: edge.DelegateHeartbeatOn}.String(),
+		}
+		_ = leasewatch.Follow(ctx, follow, relay{ctx, r}) // it returns only the end of ctx
+	})
+	r.run(ctx)
+	return nil
+}
+
+// round is one term of a Forwarder. The ledger belongs to run's goroutine; the others hand it what they have.
+type round struct {
+	*Forwarder
+	term     Term
+	owned    *sync.WaitGroup
+	seen     chan func(*ledger)
+	finished chan written
+	stops    map[edge.NodeName]context.CancelFunc // of the writes under way; run's alone
+}
+
+// written is what a write leaves behind: the node's Lease in the cloud, nil if that is not known.
+type written struct {
+	node  edge.NodeName
+	cloud *coordinationv1.Lease
+}
+
+// relay hands what the watch finds to run's goroutine.
+type relay struct {
+	ctx context.Context
+	*round
+}
+
+func (r relay) send(f func(*ledger)) {
+	select {
+	case r.seen <- f:
+	case <-r.ctx.Done():
+	}
+}
+
+// Baseline implements leasewatch.Sink.
+func (r relay) Baseline(leases []coordinationv1.Lease) {
+	r.send(func(l *ledger) { l.baseline(leases) })
+}
+
+// Changed implements leasewatch.Sink.
+func (r relay) Changed(kind watch.EventType, lease *coordinationv1.Lease) {
+	now := time.Now()
+	stored, known := r.term.NotBefore(leasewatch.Revision(lease))
+	r.send(func(l *ledger) { l.change(kind, lease, now, stored, known) })
+}
+
+func (r *round) run(ctx context.Context) {
+	logger := klog.FromContext(ctx)
+	l := newLedger(r.config.Node, func(node edge.NodeName, why reason) {
+		r.dropped(logger, node, why)
+	})
+	for {
+		for s := l.next(time.Now(), r.term.Valid()); s != nil; s = l.next(time.Now(), r.term.Valid()) {
+			r.start(ctx, s)
+		}
+		r.metrics.delegated.Set(float64(l.delegated()))
+		select {
+		case <-ctx.Done():
+			return
+		case take := <-r.seen:
+			take(l)
+			for node, stop := range r.stops {
+				if l.left(node) {
+					stop() // what it writes is no longer to be written
+				}
+			}
+		case w := <-r.finished:
+			r.stops[w.node]()
+			delete(r.stops, w.node)
+			l.done(w.node, w.cloud)
+		}
+	}
+}
+
+func (r *round) dropped(logger klog.Logger, node edge.NodeName, why reason) {
+	r.metrics.dropped.WithLabelValues(string(why)).Inc()
+	logger.V(2).Info("Heartbeat not forwarded", "of", node, "reason", why)
+}
+
+// start writes a renewal in a goroutine of its own, until its deadline.
+func (r *round) start(ctx context.Context, s *sighting) {
+	writing, stop := context.WithDeadline(ctx, s.deadline)
+	r.stops[s.node] = stop
+	r.owned.Go(func() {
+		logger := klog.FromContext(ctx)
+		cloud, why, err := r.write(writing, s)
+		switch {
+		case why == "":
+			r.metrics.forwarded.Inc()
+			r.metrics.age.Observe(time.Since(s.seen).Seconds())
+			logger.V(2).Info("Heartbeat forwarded", "of", s.node, "after", time.Since(s.seen))
+		case err != nil && ctx.Err() == nil:
+			logger.Error(err, "A delegated heartbeat did not reach the cloud", "of", s.node)
+			fallthrough
+		default:
+			r.dropped(logger, s.node, why)
+		}
+		select {
+		case r.finished <- written{s.node, cloud}:
+		case <-ctx.Done():
+		}
+	})
+}
+
+// write brings a renewal to the cloud. It returns what it knows of the Lease there since, and "" or why it did not write,
+// with the error if it was one.
+func (r *round) write(ctx context.Context, s *sighting) (*coordinationv1.Lease, reason, error) {
+	leases := r.config.Cloud.Leases(corev1.NamespaceNodeLease)
+	current, known := s.cloud, s.cloud != nil
+	// The Lease may move on under us: the node may report itself, or have its Lease deleted. Each attempt decides anew.
+	const attempts = 4
+	var refused error
+	for range attempts {
+		if !known {
+			fresh, err := leases.Get(ctx, string(s.node), metav1.GetOptions{})
+			switch {
+			case apierrors.IsNotFound(err):
+				fresh = nil
+			case err != nil:
+				why, err := failure(ctx, fmt.Errorf("read the Lease in the cloud: %w", err))
+				return nil, why, err
+			}
+			current = fresh
+		}
+		lease, why := forward(s.lease, current)
+		if why != "" {
+			return current, why, nil
+		}
+		// Right before each write, whatever time has passed since it was decided upon. The context's own timer may not
+		// have fired yet in a process that was stopped.
+		if !r.term.Valid() {
+			return current, reasonDeposed, nil
+		}
+		if ctx.Err() != nil || !time.Now().Before(s.deadline) {
+			return current, reasonAged, nil
+		}
+		written, err := leases.Update(ctx, lease, metav1.UpdateOptions{})
+		switch {
+		case err == nil:
+			return written, "", nil
+		case apierrors.IsConflict(err), apierrors.IsInvalid(err), apierrors.IsNotFound(err), apierrors.IsAlreadyExists(err):
+			// Moved on, created meanwhile (an update without a resourceVersion is invalid then), or gone.
+			known, refused = false, err
+		default:
+			why, err := failure(ctx, fmt.Errorf("write the Lease in the cloud: %w", err))
+			return nil, why, err // it may have taken effect all the same
+		}
+	}
+	return nil, reasonFailed, fmt.Errorf("write the Lease in the cloud, %d times: %w", attempts, refused)
+}
+
+// failure tells a renewal that ran out of time, or was called off, from one that the cloud refused.
+func failure(ctx context.Context, err error) (reason, error) {
+	switch {
+	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+		return reasonAged, err
+	case ctx.Err() != nil:
+		return reasonUnmarked, nil
+	}
+	return reasonFailed, err
+}

@@ -1,0 +1,353 @@
+package heartbeat
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/klog/v2"
+	"k8s.io/klog/v2/ktesting"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"yurtcoordinator/internal/hub/heartbeat/leasewatch/leasetest"
+)
+
+// office is a term that a test gives and takes.
+type office struct {
+	deposed atomic.Bool
+	stored  atomic.Pointer[func(uint64) (time.Time, bool)] // nil: right now
+}
+
+func (o *office) Valid() bool { return !o.deposed.Load() }
+
+func (o *office) NotBefore(revision uint64) (time.Time, bool) {
+	if answer := o.stored.Load(); answer != nil {
+		return (*answer)(revision)
+	}
+	return time.Now(), true
+}
+
+// desk is a Forwarder between two servers.
+type desk struct {
+	t                  *testing.T
+	cloud, coordinator *leasetest.Server
+	forwarder          *Forwarder
+	term               *office
+	stop               func()
+}
+
+func atDesk(t *testing.T, test func(*desk)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		d := &desk{t: t, cloud: leasetest.New(5000), coordinator: leasetest.New(10), term: &office{}}
+		var err error
+		d.forwarder, err = NewForwarder(ForwarderConfig{
+			Node: "self", Coordinator: d.coordinator.Client("self"), Cloud: d.cloud.Client("self"),
+			Metrics: prometheus.NewRegistry(),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		// A node delegated since before this leader's term.
+		d.beat("old", true)
+		d.begin()
+		test(d)
+		d.cloud.Before(nil)
+		d.stop()
+	})
+}
+
+// begin starts a term.
+func (d *desk) begin() {
+	if d.stop != nil {
+		d.stop()
+	}
+	ctx, cancel := context.WithCancel(klog.NewContext(d.t.Context(), ktesting.NewLogger(d.t, ktesting.NewConfig())))
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := d.forwarder.Run(ctx, d.term); err != nil {
+			d.t.Errorf("Run = %v", err)
+		}
+	}()
+	d.stop = func() {
+		cancel()
+		<-done
+	}
+	synctest.Wait()
+}
+
+// beat writes a node's copy, stamped now, and lets a moment pass.
+func (d *desk) beat(name string, marked bool) {
+	node, seconds, now := name, int32(40), metav1.NowMicro()
+	d.coordinator.Edit(space, name, func(l *coordinationv1.Lease) {
+		copied := copyOf(&coordinationv1.Lease{
+			ObjectMeta: metav1.ObjectMeta{Namespace: space, Name: name, OwnerReferences: []metav1.OwnerReference{
+				{APIVersion: "v1", Kind: "Node", Name: name, UID: "node-uid"}}},
+			Spec: coordinationv1.LeaseSpec{HolderIdentity: &node, LeaseDurationSeconds: &seconds, RenewTime: &now},
+		}, nil, marked, false)
+		l.Labels, l.Annotations, l.OwnerReferences, l.Spec = copied.Labels, copied.Annotations, copied.OwnerReferences, copied.Spec
+	})
+	synctest.Wait()
+}
+
+// report is a node's own heartbeat in the cloud.
+func (d *desk) report(name string) {
+	node, now := name, metav1.NowMicro()
+	d.cloud.Edit(space, name, func(l *coordinationv1.Lease) {
+		l.Annotations = nil
+		l.Spec.HolderIdentity, l.Spec.RenewTime = &node, &now
+	})
+	synctest.Wait()
+}
+
+// age is how old the node's stamp in the cloud is; negative if there is none.
+func (d *desk) age(name string) time.Duration {
+	l := d.cloud.Peek(space, name)
+	if l == nil {
+		return -1
+	}
+	return time.Since(renewTime(l))
+}
+
+func (d *desk) droppedFor(why reason) float64 {
+	return testutil.ToFloat64(d.forwarder.metrics.dropped.WithLabelValues(string(why)))
+}
+
+func TestForwards(t *testing.T) {
+	atDesk(t, func(d *desk) {
+		time.Sleep(5 * time.Second)
+		if d.age("old") >= 0 {
+			t.Error("a Lease found in the list was forwarded")
+		}
+		d.report("n1")
+		for i := range 3 {
+			time.Sleep(10 * time.Second)
+			d.beat("n1", true)
+			if d.age("n1") != 0 {
+				t.Errorf("renewal %d not forwarded", i)
+			}
+			l := d.cloud.Peek(space, "n1")
+			if annotation, label := delegatedLease(l); !annotation || label {
+				t.Errorf("in the cloud: annotation=%v label=%v, want the annotation alone", annotation, label)
+			}
+		}
+		d.beat("old", true)
+		if d.age("old") != 0 {
+			t.Error("the next renewal of a Lease from the list was not forwarded")
+		}
+		if l := d.cloud.Peek(space, "old"); len(l.OwnerReferences) != 1 || *l.Spec.HolderIdentity != "old" ||
+			*l.Spec.LeaseDurationSeconds != 40 {
+			t.Errorf("created as %+v, want kubelet's owner, holder and duration", l)
+		}
+		if got := testutil.ToFloat64(d.forwarder.metrics.delegated); got != 2 {
+			t.Errorf("%v delegated nodes shown, want 2", got)
+		}
+		if got := verbs(d.cloud); !slices.Equal(got, []string{"get", "update", "update", "update", "get", "update"}) {
+			t.Errorf("cloud saw %v, want one look per node and one update per renewal", got)
+		}
+		// The node is back: its own heartbeat is the cloud's last word.
+		time.Sleep(time.Second)
+		d.report("n1")
+		d.beat("n1", false)
+		time.Sleep(time.Minute)
+		if annotation, _ := delegatedLease(d.cloud.Peek(space, "n1")); annotation {
+			t.Error("delegated again after it reported itself")
+		}
+	})
+}
+
+func TestForwardingFaults(t *testing.T) {
+	refused := errors.New("connection refused")
+	tests := []struct {
+		name string
+		do   func(*desk)
+		want time.Duration // the age of n1's stamp in the cloud; it was 10 s before, and n1 renewed just now
+		why  reason        // that was counted
+	}{
+		{"the Lease moved on", func(d *desk) {
+			d.cloud.Edit(space, "n1", func(l *coordinationv1.Lease) { l.Labels = map[string]string{"x": "y"} })
+			d.beat("n1", true)
+		}, 0, ""},
+		{"the Lease vanished", func(d *desk) {
+			d.cloud.Remove(space, "n1")
+			d.beat("n1", true)
+		}, 0, ""},
+		{"created by somebody else meanwhile", func(d *desk) {
+			d.cloud.Remove(space, "n1")
+			made := false
+			d.cloud.Before(func(_ context.Context, c leasetest.Call) error {
+				if c.Verb == "update" && c.Lease.ResourceVersion == "" && !made {
+					made = true
+					d.cloud.Edit(space, "n1", func(*coordinationv1.Lease) {})
+				}
+				return nil
+			})
+			d.beat("n1", true)
+		}, 0, ""},
+		{"the node reported itself while its copy was on the way", func(d *desk) {
+			d.cloud.Before(func(_ context.Context, c leasetest.Call) error {
+				if c.Verb == "update" {
+					d.cloud.Before(nil)
+					d.cloud.Edit(space, "n1", func(l *coordinationv1.Lease) {
+						l.Annotations, l.Spec.RenewTime = nil, c.Lease.Spec.RenewTime
+					})
+				}
+				return nil
+			})
+			d.beat("n1", true)
+		}, 0, reasonReported},
+		{"deposed", func(d *desk) {
+			d.term.deposed.Store(true)
+			d.beat("n1", true)
+			d.term.deposed.Store(false)
+			d.beat("n2", true)
+		}, 10 * time.Second, reasonDeposed},
+		{"deposed between reading and writing", func(d *desk) {
+			d.cloud.Before(func(_ context.Context, c leasetest.Call) error {
+				if c.Verb == "get" {
+					d.term.deposed.Store(true)
+				}
+				return nil
+			})
+			d.beat("n2", true)
+			d.beat("n1", true)
+		}, 10 * time.Second, reasonDeposed},
+		{"the cloud hangs until it is too late", func(d *desk) {
+			d.cloud.Before(leasetest.Hang)
+			d.beat("n1", true)
+			time.Sleep(maxAge)
+			d.cloud.Before(nil)
+			time.Sleep(time.Minute)
+		}, 10*time.Second + maxAge + time.Minute, reasonAged},
+		{"the cloud hangs, and the mark is taken off", func(d *desk) {
+			d.cloud.Before(leasetest.Hang)
+			d.beat("n1", true)
+			d.beat("n1", false)
+			d.cloud.Before(nil)
+			time.Sleep(time.Minute)
+		}, 70 * time.Second, reasonUnmarked},
+		{"the cloud refuses", func(d *desk) {
+			d.cloud.Before(func(context.Context, leasetest.Call) error { return refused })
+			d.beat("n1", true)
+			d.cloud.Before(nil)
+		}, 10 * time.Second, reasonFailed},
+		{"the event was a minute on its way", func(d *desk) {
+			stored := time.Now()
+			answer := func(uint64) (time.Time, bool) { return stored, true }
+			d.term.stored.Store(&answer)
+			d.coordinator.Hold()
+			d.beat("n1", true)
+			time.Sleep(15 * time.Second)
+			d.coordinator.Flow()
+		}, 25 * time.Second, reasonAged},
+		{"the coordinator came back empty, then the node's copy", func(d *desk) {
+			d.coordinator.Restart(1)
+			time.Sleep(5 * time.Second)
+			d.beat("n1", true)
+		}, 0, ""},
+		{"watch broken and resumed", func(d *desk) {
+			d.coordinator.Break()
+			time.Sleep(time.Second)
+			d.beat("n1", true)
+		}, 0, ""},
+		{"renewed while a list replaced the watch: the list is only a baseline", func(d *desk) {
+			d.coordinator.Before(func(context.Context, leasetest.Call) error { return refused })
+			d.coordinator.Break()
+			d.beat("n1", true)
+			d.coordinator.Compact()
+			d.coordinator.Before(nil)
+			time.Sleep(5 * time.Second)
+		}, 15 * time.Second, ""},
+		{"a new leader of a node that is dead: nothing", func(d *desk) {
+			d.stop()
+			d.beat("n1", true) // its last, seen by nobody
+			d.begin()
+			time.Sleep(time.Minute)
+		}, 70 * time.Second, ""},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			atDesk(t, func(d *desk) {
+				d.report("n1")
+				time.Sleep(time.Second)
+				d.beat("n1", true)
+				time.Sleep(10 * time.Second)
+				tt.do(d)
+				synctest.Wait()
+				if got := d.age("n1"); got != tt.want {
+					t.Errorf("n1's stamp in the cloud is %s old, want %s", got, tt.want)
+				}
+				if tt.why != "" && d.droppedFor(tt.why) == 0 {
+					t.Errorf("nothing counted as %s", tt.why)
+				}
+			})
+		})
+	}
+}
+
+// TestHungWritesAreBounded: more nodes than writes may be under way, all hanging.
+func TestHungWritesAreBounded(t *testing.T) {
+	atDesk(t, func(d *desk) {
+		var under, most atomic.Int32
+		d.cloud.Before(func(ctx context.Context, c leasetest.Call) error {
+			if now := under.Add(1); now > most.Load() {
+				most.Store(now)
+			}
+			defer under.Add(-1)
+			return leasetest.Hang(ctx, c)
+		})
+		for _, name := range []string{"a", "b", "c", "d", "e", "f", "g", "h"} {
+			d.beat(name, true)
+		}
+		if got := under.Load(); got != parallel {
+			t.Errorf("%d writes under way, want %d", got, parallel)
+		}
+		time.Sleep(2 * maxAge)
+		if got := under.Load(); got != 0 {
+			t.Errorf("%d writes still under way", got)
+		}
+		if got := most.Load(); got > parallel {
+			t.Errorf("up to %d writes were under way", got)
+		}
+		// The own node's goes first as soon as there is room.
+		d.cloud.Before(nil)
+		d.beat("self", true)
+		if d.age("self") != 0 {
+			t.Error("the own node's heartbeat was not forwarded")
+		}
+	})
+}
+
+// TestStopsWithItsTerm: Run returns at once, and nothing is sent after that.
+func TestStopsWithItsTerm(t *testing.T) {
+	atDesk(t, func(d *desk) {
+		d.cloud.Before(leasetest.Hang)
+		d.beat("n1", true)
+		began := time.Now()
+		d.stop()
+		if took := time.Since(began); took != 0 {
+			t.Errorf("took %s to stop", took)
+		}
+		d.cloud.Before(nil)
+		d.cloud.Calls()
+		d.coordinator.Calls()
+		time.Sleep(time.Minute)
+		if a, b := d.cloud.Calls(), d.coordinator.Calls(); len(a)+len(b) != 0 {
+			t.Errorf("sent %v and %v after its term", a, b)
+		}
+		if got := testutil.ToFloat64(d.forwarder.metrics.delegated); got != 0 {
+			t.Errorf("%v delegated nodes shown without a term", got)
+		}
+	})
+}
+
+var _ Term = (*office)(nil)

@@ -1,0 +1,122 @@
+package heartbeat
+
+import (
+	"maps"
+	"strings"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/hub/heartbeat/leasewatch"
+)
+
+// AnnotationCloudLease on the coordinator's copy says which Lease in the cloud it is a copy of, as "uid/resourceVersion".
+// A hub that was restarted while cut off learns it from there. It never reaches the cloud or kubelet.
+const AnnotationCloudLease = "openyurt.io/cloud-lease"
+
+// unmarked takes all marks of ours off a Lease.
+func unmarked(lease *coordinationv1.Lease) *coordinationv1.Lease {
+	clean := lease.DeepCopy()
+	clean.Annotations = without(clean.Annotations, edge.DelegateHeartbeat, edge.AnnotationCoordinatorHost, AnnotationCloudLease)
+	clean.Labels = without(clean.Labels, edge.DelegateHeartbeat)
+	return clean
+}
+
+// without is m without some keys; nil if nothing is left, so that a Lease that came without looks as it came.
+func without(m map[string]string, keys ...string) map[string]string {
+	rest := maps.Clone(m)
+	for _, key := range keys {
+		delete(rest, key)
+	}
+	if len(rest) == 0 {
+		return nil
+	}
+	return rest
+}
+
+// forCloud is kubelet's Lease as the cloud gets it: no marks, and the identity of the cloud's own Lease as far as it is
+// known; else what kubelet sent, which it had from the cloud.
+func forCloud(sent, known *coordinationv1.Lease) *coordinationv1.Lease {
+	lease := unmarked(sent)
+	if known != nil {
+		lease.UID, lease.ResourceVersion = known.UID, known.ResourceVersion
+	}
+	return lease
+}
+
+// forKubelet is what kubelet is answered: the cloud's Lease with kubelet's own spec, without marks.
+func forKubelet(known, sent *coordinationv1.Lease) *coordinationv1.Lease {
+	lease := unmarked(known)
+	sent.Spec.DeepCopyInto(&lease.Spec)
+	return lease
+}
+
+// copyOf is the coordinator's copy of kubelet's Lease. Of the cloud's identity it has only a note. The owner reference
+// stays: a leader that has to create the Lease in the cloud needs it. known is the cloud's Lease, nil if it gave none.
+func copyOf(sent, known *coordinationv1.Lease, marked, coordinatorHost bool) *coordinationv1.Lease {
+	clean := unmarked(sent)
+	lease := &coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: clean.Namespace, Name: clean.Name, Labels: clean.Labels, Annotations: clean.Annotations,
+			OwnerReferences: clean.OwnerReferences,
+		},
+		Spec: clean.Spec,
+	}
+	if known == nil {
+		known = sent
+	}
+	if known.UID != "" && known.ResourceVersion != "" {
+		metav1.SetMetaDataAnnotation(&lease.ObjectMeta, AnnotationCloudLease, string(known.UID)+"/"+known.ResourceVersion)
+	}
+	if marked {
+		metav1.SetMetaDataAnnotation(&lease.ObjectMeta, edge.DelegateHeartbeat, edge.DelegateHeartbeatOn)
+		metav1.SetMetaDataLabel(&lease.ObjectMeta, edge.DelegateHeartbeat, edge.DelegateHeartbeatOn)
+	}
+	if coordinatorHost {
+		metav1.SetMetaDataAnnotation(&lease.ObjectMeta, edge.AnnotationCoordinatorHost, "true")
+	}
+	return lease
+}
+
+// fromCopy is the cloud's Lease as its copy remembers it; nil if the copy does not say which it was.
+func fromCopy(copied *coordinationv1.Lease) *coordinationv1.Lease {
+	uid, revision, ok := strings.Cut(copied.Annotations[AnnotationCloudLease], "/")
+	if !ok || uid == "" || revision == "" {
+		return nil
+	}
+	lease := unmarked(copied)
+	lease.UID, lease.ResourceVersion = types.UID(uid), revision
+	lease.ManagedFields, lease.CreationTimestamp, lease.Generation = nil, metav1.Time{}, 0
+	return lease
+}
+
+// newer reports whether the cloud's Lease a is to be remembered rather than b.
+func newer(a, b *coordinationv1.Lease) bool {
+	return b == nil || a.UID != b.UID || leasewatch.Revision(a) >= leasewatch.Revision(b)
+}
+
+// duration is what the Lease says of its own; 0 if it says nothing.
+func duration(lease *coordinationv1.Lease) time.Duration {
+	if lease.Spec.LeaseDurationSeconds == nil || *lease.Spec.LeaseDurationSeconds <= 0 {
+		return 0
+	}
+	return time.Duration(*lease.Spec.LeaseDurationSeconds) * time.Second
+}
+
+func holder(lease *coordinationv1.Lease) string {
+	if lease.Spec.HolderIdentity == nil {
+		return ""
+	}
+	return *lease.Spec.HolderIdentity
+}
+
+// renewTime is kubelet's stamp of its heartbeat; the zero time if there is none.
+func renewTime(lease *coordinationv1.Lease) time.Time {
+	if lease.Spec.RenewTime == nil {
+		return time.Time{}
+	}
+	return lease.Spec.RenewTime.Time
+}

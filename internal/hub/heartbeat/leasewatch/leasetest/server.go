@@ -1,0 +1,559 @@
+// Package leasetest is an API server's Lease storage in memory, for tests: revisions, uids, optimistic locking, creation
+// by PUT, selectors, watches that resume, bookmarks and compaction, each as kube-apiserver does them, and faults at will.
+// It has no network and no goroutine but one per watch, so tests run it under testing/synctest.
+package leasetest
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apimachinery/pkg/watch"
+	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
+)
+
+var resource = schema.GroupResource{Group: coordinationv1.GroupName, Resource: "leases"}
+
+// Call is one request, as faults see it.
+type Call struct {
+	// Client is the name that the caller's client was made with; empty for the server's own.
+	Client string
+	// Verb is get, list, watch, create, update or delete.
+	Verb, Namespace, Name string
+	// Lease is what a create or an update brings; nil otherwise. It must not be changed.
+	Lease *coordinationv1.Lease
+}
+
+// String is "verb name", or the verb alone for a list or a watch.
+func (c Call) String() string {
+	if c.Name == "" {
+		return c.Verb
+	}
+	return c.Verb + " " + c.Name
+}
+
+// Server holds Leases. It implements coordinationv1client.LeasesGetter. Make one with New.
+type Server struct {
+	mu       sync.Mutex
+	revision uint64
+	uids     int
+	leases   map[types.NamespacedName]*coordinationv1.Lease
+	history  []change
+	oldest   uint64 // changes at or before this revision are no longer in history
+	watches  map[*stream]struct{}
+	calls    []Call
+	before   func(context.Context, Call) error
+	after    func(context.Context, Call) error
+	held     bool
+	cut      map[string]chan struct{} // closed when the client is connected again
+}
+
+type change struct {
+	revision uint64
+	old, new *coordinationv1.Lease // either may be nil
+}
+
+// New returns an empty server at revision start.
+func New(start uint64) *Server {
+	return &Server{
+		revision: start, oldest: start,
+		leases: map[types.NamespacedName]*coordinationv1.Lease{}, watches: map[*stream]struct{}{},
+		cut: map[string]chan struct{}{},
+	}
+}
+
+// Before sets a fault that runs before each request: it may block until the request's context ends, or fail it.
+func (s *Server) Before(fault func(context.Context, Call) error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.before = fault
+}
+
+// After sets a fault that runs after each request took effect: an error of it is an answer that got lost.
+func (s *Server) After(fault func(context.Context, Call) error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.after = fault
+}
+
+// Hang is a fault: the request gets no answer.
+func Hang(ctx context.Context, _ Call) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// Calls returns all requests since the last time it was asked.
+func (s *Server) Calls() []Call {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	calls := s.calls
+	s.calls = nil
+	return calls
+}
+
+// Hold stops the delivery of watch events, which pile up on the way, until Flow.
+func (s *Server) Hold() { s.hold(true) }
+
+// Flow delivers what Hold held up.
+func (s *Server) Flow() { s.hold(false) }
+
+func (s *Server) hold(on bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.held = on
+	for w := range s.watches {
+		w.signal()
+	}
+}
+
+// Cut makes a client's requests hang, and its watch events pile up on the way, until Heal.
+func (s *Server) Cut(client string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.cut[client] == nil {
+		s.cut[client] = make(chan struct{})
+	}
+}
+
+// Heal ends a Cut: requests that have not been given up yet go on, and the events arrive.
+func (s *Server) Heal(client string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if healed := s.cut[client]; healed != nil {
+		close(healed)
+		delete(s.cut, client)
+	}
+	for w := range s.watches {
+		w.signal()
+	}
+}
+
+// Break ends all watches, as a lost connection does.
+func (s *Server) Break() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for w := range s.watches {
+		w.endLocked()
+	}
+}
+
+// Compact forgets the history: a watch can no longer be resumed anywhere before now.
+func (s *Server) Compact() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.history, s.oldest = nil, s.revision
+}
+
+// Restart empties the server, as a coordinator in memory is after its process died: revisions start anew at start.
+func (s *Server) Restart(start uint64) {
+	s.Break()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.revision, s.oldest, s.history = start, start, nil
+	clear(s.leases)
+}
+
+// Peek returns a Lease as stored, without a request; nil if there is none.
+func (s *Server) Peek(namespace, name string) *coordinationv1.Lease {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.leases[types.NamespacedName{Namespace: namespace, Name: name}].DeepCopy()
+}
+
+// Edit changes a stored Lease, or makes it, without a request and whatever its revision.
+func (s *Server) Edit(namespace, name string, edit func(*coordinationv1.Lease)) *coordinationv1.Lease {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	lease := s.leases[types.NamespacedName{Namespace: namespace, Name: name}].DeepCopy()
+	if lease == nil {
+		lease = &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+	}
+	edit(lease)
+	return s.storeLocked(lease)
+}
+
+// Remove deletes a stored Lease without a request.
+func (s *Server) Remove(namespace, name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.removeLocked(types.NamespacedName{Namespace: namespace, Name: name})
+}
+
+func (s *Server) storeLocked(lease *coordinationv1.Lease) *coordinationv1.Lease {
+	key := types.NamespacedName{Namespace: lease.Namespace, Name: lease.Name}
+	old := s.leases[key]
+	stored := lease.DeepCopy()
+	s.revision++
+	stored.ResourceVersion = strconv.FormatUint(s.revision, 10)
+	if old == nil {
+		s.uids++
+		stored.UID = types.UID(fmt.Sprintf("uid-%d-%d", s.revision, s.uids))
+		stored.CreationTimestamp = metav1.Now()
+	} else {
+		stored.UID, stored.CreationTimestamp = old.UID, old.CreationTimestamp
+	}
+	s.leases[key] = stored
+	s.recordLocked(change{s.revision, old, stored})
+	return stored.DeepCopy()
+}
+
+func (s *Server) removeLocked(key types.NamespacedName) {
+	if old := s.leases[key]; old != nil {
+		s.revision++
+		delete(s.leases, key)
+		s.recordLocked(change{s.revision, old, nil})
+	}
+}
+
+func (s *Server) recordLocked(c change) {
+	s.history = append(s.history, c)
+	for w := range s.watches {
+		w.offerLocked(c)
+	}
+}
+
+// Leases implements coordinationv1client.LeasesGetter.
+func (s *Server) Leases(namespace string) coordinationv1client.LeaseInterface {
+	return client{server: s, namespace: namespace}
+}
+
+// Client returns a client with a name, by which faults can tell its requests and Cut can cut it off.
+func (s *Server) Client(name string) coordinationv1client.LeasesGetter { return named{s, name} }
+
+type named struct {
+	server *Server
+	name   string
+}
+
+func (n named) Leases(namespace string) coordinationv1client.LeaseInterface {
+	return client{server: n.server, name: n.name, namespace: namespace}
+}
+
+func (s *Server) do(ctx context.Context, call Call, act func() error) error {
+	s.mu.Lock()
+	s.calls = append(s.calls, call)
+	before, after, cut := s.before, s.after, s.cut[call.Client]
+	s.mu.Unlock()
+	if cut != nil {
+		select {
+		case <-cut:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	if before != nil {
+		if err := before(ctx, call); err != nil {
+			return err
+		}
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	err := act()
+	s.mu.Unlock()
+	if err == nil && after != nil {
+		err = after(ctx, call)
+	}
+	return err
+}
+
+// client is one namespace's view. Verbs that the hub never uses are left to the nil interface, and panic.
+type client struct {
+	coordinationv1client.LeaseInterface
+	server    *Server
+	name      string
+	namespace string
+}
+
+func (c client) Get(ctx context.Context, name string, _ metav1.GetOptions) (*coordinationv1.Lease, error) {
+	var got *coordinationv1.Lease
+	s, key := c.server, types.NamespacedName{Namespace: c.namespace, Name: name}
+	err := s.do(ctx, Call{c.name, "get", c.namespace, name, nil}, func() error {
+		if got = s.leases[key].DeepCopy(); got == nil {
+			return apierrors.NewNotFound(resource, name)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return got, nil
+}
+
+func (c client) Create(ctx context.Context, lease *coordinationv1.Lease, _ metav1.CreateOptions) (*coordinationv1.Lease, error) {
+	var got *coordinationv1.Lease
+	s, key := c.server, types.NamespacedName{Namespace: c.namespace, Name: lease.Name}
+	err := s.do(ctx, Call{c.name, "create", c.namespace, lease.Name, lease.DeepCopy()}, func() error {
+		if lease.ResourceVersion != "" {
+			return apierrors.NewBadRequest("resourceVersion should not be set on objects to be created")
+		}
+		if s.leases[key] != nil {
+			return apierrors.NewAlreadyExists(resource, lease.Name)
+		}
+		made := lease.DeepCopy()
+		made.Namespace = c.namespace
+		got = s.storeLocked(made)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return got, nil
+}
+
+func (c client) Update(ctx context.Context, lease *coordinationv1.Lease, options metav1.UpdateOptions) (*coordinationv1.Lease, error) {
+	var got *coordinationv1.Lease
+	s, key := c.server, types.NamespacedName{Namespace: c.namespace, Name: lease.Name}
+	err := s.do(ctx, Call{c.name, "update", c.namespace, lease.Name, lease.DeepCopy()}, func() error {
+		old := s.leases[key]
+		var uid types.UID
+		if old != nil {
+			uid = old.UID
+		}
+		// kube-apiserver takes a uid as a precondition, also where there is nothing to compare it with.
+		if lease.UID != "" && lease.UID != uid {
+			return apierrors.NewConflict(resource, lease.Name, fmt.Errorf("uid precondition: %q is not %q", lease.UID, uid))
+		}
+		if old != nil {
+			if lease.ResourceVersion == "" {
+				return apierrors.NewInvalid(coordinationv1.SchemeGroupVersion.WithKind("Lease").GroupKind(), lease.Name,
+					field.ErrorList{field.Invalid(field.NewPath("metadata", "resourceVersion"), 0, "must be specified for an update")})
+			}
+			if lease.ResourceVersion != old.ResourceVersion {
+				return apierrors.NewConflict(resource, lease.Name, fmt.Errorf("the object has been modified"))
+			}
+		}
+		made := lease.DeepCopy()
+		made.Namespace = c.namespace
+		if len(options.DryRun) > 0 {
+			got = made
+			return nil
+		}
+		got = s.storeLocked(made)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return got, nil
+}
+
+func (c client) List(ctx context.Context, options metav1.ListOptions) (*coordinationv1.LeaseList, error) {
+	selected, err := selector(c.namespace, options)
+	if err != nil {
+		return nil, err
+	}
+	list := &coordinationv1.LeaseList{}
+	s := c.server
+	err = s.do(ctx, Call{c.name, "list", c.namespace, "", nil}, func() error {
+		for _, lease := range s.leases {
+			if selected(lease) {
+				list.Items = append(list.Items, *lease.DeepCopy())
+			}
+		}
+		slices.SortFunc(list.Items, func(a, b coordinationv1.Lease) int {
+			if a.Name < b.Name {
+				return -1
+			}
+			return 1
+		})
+		if options.Limit > 0 && int64(len(list.Items)) > options.Limit {
+			list.Items = list.Items[:options.Limit]
+		}
+		list.ResourceVersion = strconv.FormatUint(s.revision, 10)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return list, nil
+}
+
+func selector(namespace string, options metav1.ListOptions) (func(*coordinationv1.Lease) bool, error) {
+	byLabel, err := labels.Parse(options.LabelSelector)
+	if err != nil {
+		return nil, err
+	}
+	byField, err := fields.ParseSelector(options.FieldSelector)
+	if err != nil {
+		return nil, err
+	}
+	return func(lease *coordinationv1.Lease) bool {
+		return lease != nil && lease.Namespace == namespace && byLabel.Matches(labels.Set(lease.Labels)) &&
+			byField.Matches(fields.Set{"metadata.name": lease.Name})
+	}, nil
+}
+
+// Watch implements the watch verb from a revision; from "" it begins with what exists.
+func (c client) Watch(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+	selected, err := selector(c.namespace, options)
+	if err != nil {
+		return nil, err
+	}
+	w := &stream{
+		server: c.server, client: c.name, selected: selected, bookmarks: options.AllowWatchBookmarks,
+		results: make(chan watch.Event), wake: make(chan struct{}, 1), stopped: make(chan struct{}),
+	}
+	s := c.server
+	err = s.do(ctx, Call{c.name, "watch", c.namespace, "", nil}, func() error {
+		from, _ := strconv.ParseUint(options.ResourceVersion, 10, 64)
+		if from == 0 {
+			for _, lease := range s.leases {
+				w.offerLocked(change{0, nil, lease})
+			}
+			from = s.revision
+		} else if from < s.oldest {
+			return apierrors.NewResourceExpired(fmt.Sprintf("too old resource version: %d (%d)", from, s.oldest))
+		}
+		w.from = from
+		for _, c := range s.history {
+			w.offerLocked(c)
+		}
+		s.watches[w] = struct{}{}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	var limit time.Duration
+	if options.TimeoutSeconds != nil {
+		limit = time.Duration(*options.TimeoutSeconds) * time.Second
+	}
+	go w.run(ctx, limit)
+	return w, nil
+}
+
+// stream is one watch. Its queue is guarded by the server's mutex.
+type stream struct {
+	server    *Server
+	client    string
+	selected  func(*coordinationv1.Lease) bool
+	bookmarks bool
+	from      uint64
+	results   chan watch.Event
+	wake      chan struct{}
+	stopped   chan struct{}
+	stop      sync.Once
+	queue     []watch.Event
+	ended     bool
+}
+
+func (w *stream) ResultChan() <-chan watch.Event { return w.results }
+
+func (w *stream) Stop() { w.stop.Do(func() { close(w.stopped) }) }
+
+func (w *stream) signal() {
+	select {
+	case w.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (w *stream) endLocked() {
+	w.ended = true
+	w.signal()
+}
+
+// offerLocked turns a change into this watch's event. One that leaves the selection is sent as DELETED, with the old
+// content and the new revision, as kube-apiserver does.
+func (w *stream) offerLocked(c change) {
+	if c.revision != 0 && c.revision <= w.from {
+		return
+	}
+	was, is := w.selected(c.old), w.selected(c.new)
+	switch {
+	case is && was:
+		w.queue = append(w.queue, watch.Event{Type: watch.Modified, Object: c.new.DeepCopy()})
+	case is:
+		w.queue = append(w.queue, watch.Event{Type: watch.Added, Object: c.new.DeepCopy()})
+	case was:
+		gone := c.old.DeepCopy()
+		gone.ResourceVersion = strconv.FormatUint(c.revision, 10)
+		w.queue = append(w.queue, watch.Event{Type: watch.Deleted, Object: gone})
+	default:
+		return
+	}
+	w.signal()
+}
+
+func (w *stream) run(ctx context.Context, limit time.Duration) {
+	defer func() {
+		w.server.mu.Lock()
+		delete(w.server.watches, w)
+		w.server.mu.Unlock()
+		close(w.results)
+	}()
+	var expired <-chan time.Time
+	if limit > 0 {
+		timer := time.NewTimer(limit)
+		defer timer.Stop()
+		expired = timer.C
+	}
+	for {
+		next, ok, ended := w.next()
+		if ok {
+			select {
+			case w.results <- next:
+				continue
+			case <-ctx.Done():
+			case <-w.stopped:
+			}
+			return
+		}
+		if ended {
+			return
+		}
+		select {
+		case <-w.wake:
+		case <-ctx.Done():
+			return
+		case <-w.stopped:
+			return
+		case <-expired:
+			w.bookmark(ctx)
+			return
+		}
+	}
+}
+
+func (w *stream) next() (watch.Event, bool, bool) {
+	w.server.mu.Lock()
+	defer w.server.mu.Unlock()
+	if w.server.held || w.server.cut[w.client] != nil {
+		return watch.Event{}, false, false
+	}
+	if len(w.queue) == 0 || w.ended {
+		return watch.Event{}, false, w.ended
+	}
+	event := w.queue[0]
+	w.queue = w.queue[1:]
+	return event, true, false
+}
+
+func (w *stream) bookmark(ctx context.Context) {
+	w.server.mu.Lock()
+	at := w.server.revision
+	silent := w.server.held || w.server.cut[w.client] != nil || !w.bookmarks
+	w.server.mu.Unlock()
+	if silent {
+		return
+	}
+	mark := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{ResourceVersion: strconv.FormatUint(at, 10)}}
+	select {
+	case w.results <- watch.Event{Type: watch.Bookmark, Object: mark}:
+	case <-ctx.Done():
+	case <-w.stopped:
+	}
+}

@@ -1,0 +1,216 @@
+// Package leasewatch follows Leases of one API server with an explicit baseline: what a list found is told apart from
+// what was seen to happen. Two decisions rest on that difference: a leader forwards only heartbeats that it saw happen,
+// and a candidate counts a rival's term only from what it saw itself.
+//
+// Invariants: a sink hears Baseline first; every Changed after it is a change that came after that baseline in the
+// server's own order, once; after a Baseline that replaces an earlier one nothing of the earlier history follows. A
+// broken watch resumes at its revision, so that a reconnect neither repeats nor misses a change, unless the server's
+// history no longer holds it: then a new Baseline comes. One goroutine, the caller's, does all of it.
+//
+// client-go's reflector was the alternative: its store hides whether an object came from a list or from a watch. And it
+// resumes at any revision, while our servers live in memory: one that came back empty counts its revisions from the
+// start, and takes a resume at a revision "of the future" for a wish to hear nothing until then. So before each resume
+// one small list asks how far the server's history reaches.
+package leasewatch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	"k8s.io/klog/v2"
+)
+
+const (
+	// requestTimeout bounds one list. The server is on the LAN and the list is of one pool.
+	requestTimeout = 5 * time.Second
+
+	// watchMin and watchMax bound how long the server keeps one watch. A watch whose connection died silently, unseen by
+	// all else, is noticed after watchMax+watchGrace: well within Kubernetes' default grace period for nodes, 50 s.
+	watchMin = 20 * time.Second
+	watchMax = 30 * time.Second
+	// watchGrace is how long after its own time limit a server may take to end a watch.
+	watchGrace = 3 * time.Second
+
+	// shortLife is what a watch that brought nothing must have lasted to count as one that worked.
+	shortLife = time.Second
+
+	// backoffMin and backoffMax bound the pause after a failure; each pause is drawn from its upper half.
+	backoffMin = 100 * time.Millisecond
+	backoffMax = 2 * time.Second
+)
+
+// errRelist says that the history no longer holds the revision that the watch stood at.
+var errRelist = errors.New("the watch cannot be resumed")
+
+// Sink takes what Follow finds. Its methods are called by one goroutine at a time; while one blocks, Follow waits.
+// The Leases belong to the sink.
+type Sink interface {
+	// Baseline replaces all that is known: these Leases exist, and nothing is known of when they were written.
+	Baseline(leases []coordinationv1.Lease)
+	// Changed tells of one change seen to happen: watch.Added, Modified or Deleted, in the sense of the selectors.
+	Changed(kind watch.EventType, lease *coordinationv1.Lease)
+}
+
+// Config says what to follow.
+type Config struct {
+	// Leases is the namespace to follow, at the server that has it.
+	Leases coordinationv1client.LeaseInterface
+	// LabelSelector and FieldSelector limit what is followed; empty means everything.
+	LabelSelector, FieldSelector string
+}
+
+// Revision is a Lease's resourceVersion as a number that orders the writes of one server; 0 if it has none, or one that
+// is no number.
+func Revision(lease *coordinationv1.Lease) uint64 { return parseRevision(lease.ResourceVersion) }
+
+func parseRevision(s string) uint64 {
+	n, err := strconv.ParseUint(s, 10, 64)
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+// Follow lists, then watches, and goes on through failures until ctx ends; it returns the context's cause.
+func Follow(ctx context.Context, c Config, sink Sink) error {
+	logger := klog.FromContext(ctx)
+	var position uint64 // of the last change heard or bookmark; 0 before the first baseline
+	pause := backoffMin
+	for ctx.Err() == nil {
+		next, heard, err := c.once(ctx, position, sink)
+		position = next
+		if heard {
+			pause = backoffMin
+		}
+		switch {
+		case ctx.Err() != nil:
+		case err == nil:
+			continue // an orderly end of one watch: resume at once
+		case errors.Is(err, errRelist):
+			logger.V(2).Info("Listing Leases again", "reason", err)
+			position = 0
+		default:
+			logger.V(1).Info("Watch of Leases broke, trying again", "err", err, "pause", pause)
+		}
+		if !rest(ctx, pause) {
+			break
+		}
+		pause = min(2*pause, backoffMax)
+	}
+	return context.Cause(ctx)
+}
+
+// once makes sure of a position and watches from there. It returns the position reached, whether the watch
+// worked, and nil if the watch ended in an orderly way.
+func (c Config) once(ctx context.Context, position uint64, sink Sink) (uint64, bool, error) {
+	if position == 0 {
+		list, err := c.list(ctx, 0)
+		if err != nil {
+			return 0, false, err
+		}
+		position = parseRevision(list.ResourceVersion)
+		if position == 0 {
+			return 0, false, fmt.Errorf("list of Leases has the resourceVersion %q, which is no revision", list.ResourceVersion)
+		}
+		sink.Baseline(list.Items)
+	} else {
+		list, err := c.list(ctx, 1)
+		if err != nil {
+			return position, false, err
+		}
+		if reaches := parseRevision(list.ResourceVersion); reaches < position {
+			return position, false, fmt.Errorf("%w: the server is at revision %d, this watch was at %d: it started anew",
+				errRelist, reaches, position)
+		}
+	}
+	began := time.Now()
+	reached, err := c.watch(ctx, position, sink)
+	lived := reached > position || time.Since(began) >= shortLife
+	if err == nil && !lived {
+		err = errors.New("watch Leases: the server ended the watch at once")
+	}
+	return reached, lived, err
+}
+
+func (c Config) list(ctx context.Context, limit int64) (*coordinationv1.LeaseList, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	list, err := c.Leases.List(ctx, metav1.ListOptions{
+		LabelSelector: c.LabelSelector, FieldSelector: c.FieldSelector, Limit: limit,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list Leases: %w", err)
+	}
+	return list, nil
+}
+
+func (c Config) watch(ctx context.Context, position uint64, sink Sink) (uint64, error) {
+	limit := watchMin + rand.N(watchMax-watchMin)
+	seconds := int64(limit / time.Second)
+	// The deadline is ours: a dead connection does not end by itself. It also bounds the wait for the first answer.
+	ctx, cancel := context.WithTimeout(ctx, limit+watchGrace)
+	defer cancel()
+	w, err := c.Leases.Watch(ctx, metav1.ListOptions{
+		LabelSelector: c.LabelSelector, FieldSelector: c.FieldSelector,
+		ResourceVersion: strconv.FormatUint(position, 10), AllowWatchBookmarks: true, TimeoutSeconds: &seconds,
+	})
+	if err != nil {
+		return position, watchError(err)
+	}
+	defer w.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return position, fmt.Errorf("watch Leases: %w", context.Cause(ctx))
+		case event, open := <-w.ResultChan():
+			if !open {
+				return position, nil
+			}
+			if event.Type == watch.Error {
+				return position, watchError(apierrors.FromObject(event.Object))
+			}
+			lease, ok := event.Object.(*coordinationv1.Lease)
+			if !ok {
+				return position, fmt.Errorf("watch Leases: %s event holds a %T, not a Lease", event.Type, event.Object)
+			}
+			revision := Revision(lease)
+			if revision <= position && event.Type != watch.Bookmark {
+				// A change at or before the position was heard already, or precedes the baseline.
+				continue
+			}
+			position = max(position, revision)
+			switch event.Type {
+			case watch.Added, watch.Modified, watch.Deleted:
+				sink.Changed(event.Type, lease)
+			}
+		}
+	}
+}
+
+func watchError(err error) error {
+	if apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
+		return fmt.Errorf("%w: %w", errRelist, err)
+	}
+	return fmt.Errorf("watch Leases: %w", err)
+}
+
+// rest pauses for d, less up to half of it, and reports whether ctx is still alive.
+func rest(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d/2 + rand.N(d/2))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

@@ -1,0 +1,252 @@
+package heartbeat
+
+import (
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/hub/heartbeat/leasewatch"
+)
+
+// The bounds of forwarding.
+const (
+	// maxAge and ageShare bound how long after a renewal was seen it may still be written: a quarter of the lease duration,
+	// which is kubelet's own interval (nodeLeaseRenewIntervalFraction), but at most 10 s. A later one is not worth more
+	// than the next renewal, which is due by then.
+	maxAge   = 10 * time.Second
+	ageShare = 4
+
+	// transit is what is added for the way from the coordinator: a renewal's age since it was *stored* there, as far as
+	// the term can tell, may be that much more. The term tells it to about one renewal of the election Lease, 1 s.
+	transit = 2 * time.Second
+
+	// parallel is how many writes to the cloud may be under way, each of another node.
+	parallel = 4
+)
+
+// reason says why a renewal was not forwarded.
+type reason string
+
+const (
+	reasonSuperseded reason = "superseded" // a newer renewal of the node took its place
+	reasonAged       reason = "aged"       // it waited too long, or was too long on its way here
+	reasonDeposed    reason = "deposed"    // the term is not, or not certainly, valid
+	reasonUnmarked   reason = "unmarked"   // the node took its mark off, or is being deleted
+	reasonForeign    reason = "foreign"    // the Lease's name is not its holder's
+	reasonRepeated   reason = "repeated"   // it is no new renewal: the same stamp, or an older revision
+	reasonReported   reason = "reported"   // the cloud has this renewal or a later one
+	reasonFailed     reason = "failed"     // the cloud did not take it
+)
+
+// sighting is a renewal that was seen to happen.
+type sighting struct {
+	node     edge.NodeName
+	lease    *coordinationv1.Lease
+	seen     time.Time // when the leader saw it
+	deadline time.Time // the moment at which it is too old to be written
+	// cloud is the node's Lease in the cloud as this leader last read or wrote it; nil if it does not know.
+	cloud *coordinationv1.Lease
+}
+
+// account is what the ledger knows of one node that is delegated.
+type account struct {
+	revision uint64    // of the newest copy
+	renewed  time.Time // kubelet's stamp in it
+	first    bool      // to be served before others
+	waiting  *sighting
+	since    uint64 // the node's place in the queue; kept when a newer renewal takes the waiting one's place
+	writing  bool
+	cloud    *coordinationv1.Lease
+}
+
+// ledger decides what a leader forwards: what it sees goes in, what to write comes out. It does no I/O and asks no clock.
+type ledger struct {
+	self     edge.NodeName
+	accounts map[edge.NodeName]*account
+	writing  int
+	places   uint64
+	drop     func(edge.NodeName, reason)
+}
+
+// newLedger returns the ledger of one term. self is the leader's own node; drop is told of every renewal that is not
+// going to be written, or has been refused.
+func newLedger(self edge.NodeName, drop func(edge.NodeName, reason)) *ledger {
+	return &ledger{self: self, accounts: map[edge.NodeName]*account{}, drop: drop}
+}
+
+// delegated is the number of nodes that are delegated now.
+func (l *ledger) delegated() int {
+	n := 0
+	for _, a := range l.accounts {
+		if a.revision != 0 {
+			n++
+		}
+	}
+	return n
+}
+
+// baseline takes what a list found. Nothing of it is a renewal: nobody knows when these were written.
+func (l *ledger) baseline(leases []coordinationv1.Lease) {
+	found := make(map[edge.NodeName]*coordinationv1.Lease, len(leases))
+	for i := range leases {
+		lease := &leases[i]
+		if l.check(lease) == "" {
+			found[edge.NodeName(lease.Name)] = lease
+		}
+	}
+	for node := range l.accounts {
+		if found[node] == nil {
+			l.unmark(node, reasonUnmarked)
+		}
+	}
+	for node, lease := range found {
+		a := l.open(node, lease)
+		if renewed := renewTime(lease); a.waiting != nil && !renewed.Equal(renewTime(a.waiting.lease)) {
+			// It has moved on unseen: what waits is not the node's last word any more.
+			l.dropWaiting(node, a, reasonSuperseded)
+		}
+		a.revision, a.renewed = leasewatch.Revision(lease), renewTime(lease)
+	}
+}
+
+// check says why a Lease is not one to forward; "" if it is.
+func (l *ledger) check(lease *coordinationv1.Lease) reason {
+	marked := lease.Labels[edge.DelegateHeartbeat] == edge.DelegateHeartbeatOn &&
+		lease.Annotations[edge.DelegateHeartbeat] == edge.DelegateHeartbeatOn
+	switch {
+	case holder(lease) != lease.Name:
+		return reasonForeign
+	case !marked || lease.DeletionTimestamp != nil || renewTime(lease).IsZero():
+		return reasonUnmarked
+	}
+	return ""
+}
+
+// change takes a change that a watch brought at the moment now. stored is a moment at or before which it was certainly
+// not yet stored in the coordinator, and known whether that could be told.
+//
+// A node whose link has just been cut comes as watch.Added, because its copy has just been marked: that is a renewal, for
+// only a heartbeat of kubelet's makes a hub write a copy. A Lease whose stamp is the one already known is none, whoever
+// wrote it.
+func (l *ledger) change(kind watch.EventType, lease *coordinationv1.Lease, now, stored time.Time, known bool) {
+	node := edge.NodeName(lease.Name)
+	if kind == watch.Deleted {
+		l.unmark(node, reasonUnmarked)
+		return
+	}
+	if why := l.check(lease); why != "" {
+		l.unmark(node, why)
+		l.drop(node, why)
+		return
+	}
+	revision, renewed := leasewatch.Revision(lease), renewTime(lease)
+	if a := l.accounts[node]; a != nil && revision <= a.revision {
+		l.drop(node, reasonRepeated)
+		return
+	}
+	a := l.open(node, lease)
+	repeated := a.revision != 0 && renewed.Equal(a.renewed)
+	a.revision, a.renewed = revision, renewed
+	if repeated {
+		l.drop(node, reasonRepeated)
+		return
+	}
+	bound := ageBound(lease)
+	deadline := now.Add(bound)
+	if !known {
+		deadline = now
+	} else if latest := stored.Add(bound + transit); latest.Before(deadline) {
+		deadline = latest
+	}
+	if a.waiting == nil {
+		l.places++
+		a.since = l.places
+	} else {
+		l.drop(node, reasonSuperseded)
+	}
+	a.waiting = &sighting{node: node, lease: lease, seen: now, deadline: deadline}
+}
+
+// ageBound is how long after it was seen a renewal may be written.
+func ageBound(lease *coordinationv1.Lease) time.Duration {
+	if d := duration(lease); d > 0 {
+		return min(d/ageShare, maxAge)
+	}
+	return maxAge
+}
+
+func (l *ledger) open(node edge.NodeName, lease *coordinationv1.Lease) *account {
+	a := l.accounts[node]
+	if a == nil {
+		a = &account{}
+		l.accounts[node] = a
+	}
+	a.first = node == l.self || lease.Annotations[edge.AnnotationCoordinatorHost] == "true"
+	return a
+}
+
+// unmark closes a node's account; one that is being written for stays open until that is done.
+func (l *ledger) unmark(node edge.NodeName, why reason) {
+	a := l.accounts[node]
+	if a == nil {
+		return
+	}
+	l.dropWaiting(node, a, why)
+	if !a.writing {
+		delete(l.accounts, node)
+		return
+	}
+	a.revision, a.renewed = 0, time.Time{}
+}
+
+func (l *ledger) dropWaiting(node edge.NodeName, a *account, why reason) {
+	if a.waiting != nil {
+		a.waiting = nil
+		l.drop(node, why)
+	}
+}
+
+// next returns the renewal to write now, or nil if there is none, and takes it as being written until done. While the
+// term is not valid, or for those that are too old, what waits is dropped. The leader's own node and the coordinator's
+// come first, then who has waited longest.
+func (l *ledger) next(now time.Time, valid bool) *sighting {
+	var best *account
+	for node, a := range l.accounts {
+		switch {
+		case a.waiting == nil:
+		case !valid:
+			l.dropWaiting(node, a, reasonDeposed)
+		case !now.Before(a.waiting.deadline):
+			l.dropWaiting(node, a, reasonAged)
+		case a.writing || l.writing == parallel:
+		case best == nil || a.first && !best.first || a.first == best.first && a.since < best.since:
+			best = a
+		}
+	}
+	if best == nil {
+		return nil
+	}
+	s := best.waiting
+	s.cloud = best.cloud
+	best.waiting, best.writing = nil, true
+	l.writing++
+	return s
+}
+
+// done tells that the write of a node's renewal has ended, well or not, and what is known of the cloud's Lease since.
+func (l *ledger) done(node edge.NodeName, cloud *coordinationv1.Lease) {
+	a := l.accounts[node]
+	l.writing--
+	a.writing, a.cloud = false, cloud
+	if a.revision == 0 {
+		delete(l.accounts, node)
+	}
+}
+
+// left reports whether a node that is being written for has taken its mark off meanwhile.
+func (l *ledger) left(node edge.NodeName) bool {
+	a := l.accounts[node]
+	return a == nil || a.writing && a.revision == 0
+}

@@ -1,0 +1,389 @@
+package heartbeat
+
+import (
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"yurtcoordinator/internal/edge"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden transcripts")
+
+var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// lease makes the coordinator's copy: of a node, at a revision, stamped by kubelet, with options.
+func lease(node string, revision int, stamp int, options ...string) *coordinationv1.Lease {
+	seconds, renewed := int32(40), metav1.NewMicroTime(epoch.Add(time.Duration(stamp)*time.Second))
+	l := &coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "kube-node-lease", Name: node, ResourceVersion: strconv.Itoa(revision),
+			Labels:      map[string]string{edge.DelegateHeartbeat: "true"},
+			Annotations: map[string]string{edge.DelegateHeartbeat: "true"},
+		},
+		Spec: coordinationv1.LeaseSpec{HolderIdentity: &node, LeaseDurationSeconds: &seconds, RenewTime: &renewed},
+	}
+	for _, option := range options {
+		switch option {
+		case "unmarked":
+			l.Labels = nil
+		case "label-only":
+			l.Annotations = nil
+		case "foreign":
+			other := "other"
+			l.Spec.HolderIdentity = &other
+		case "deleting":
+			l.DeletionTimestamp = &metav1.Time{Time: epoch}
+		case "unstamped":
+			l.Spec.RenewTime = nil
+		case "host":
+			l.Annotations[edge.AnnotationCoordinatorHost] = "true"
+		case "short":
+			*l.Spec.LeaseDurationSeconds = 8
+		case "endless":
+			*l.Spec.LeaseDurationSeconds = 1 << 30
+		default:
+			panic("unknown option " + option)
+		}
+	}
+	return l
+}
+
+// TestTranscripts replays testdata/ledger-*.txt. Lines "> SECOND OP ..." are what happens at a second; below each stands
+// what the ledger hands out to be written, and what it drops. Operations:
+//
+//	list NODE/REVISION/STAMP[/OPTION...] ...    a baseline
+//	added|modified|deleted NODE REVISION STAMP [OPTION...]; stored=SECOND says what the term knows, stored=? that it does not
+//	next [deposed]                              hand out all that may be written
+//	done NODE                                   a write has ended
+func TestTranscripts(t *testing.T) {
+	files, err := filepath.Glob("testdata/ledger-*.txt")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no transcripts: %v", err)
+	}
+	for _, file := range files {
+		t.Run(filepath.Base(file), func(t *testing.T) {
+			golden, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got strings.Builder
+			var drops []string
+			l := newLedger("self", func(n edge.NodeName, why reason) {
+				drops = append(drops, fmt.Sprintf("  drop %s: %s\n", n, why))
+			})
+			for line := range strings.Lines(string(golden)) {
+				switch {
+				case strings.HasPrefix(line, "#"):
+					got.WriteString(line)
+				case strings.HasPrefix(line, "> "):
+					got.WriteString(line)
+					var result strings.Builder
+					replay(t, l, strings.Fields(line[2:]), &result)
+					slices.Sort(drops) // several of one operation come in no order
+					got.WriteString(strings.Join(drops, "") + result.String())
+					drops = nil
+				}
+			}
+			if *update {
+				if err := os.WriteFile(file, []byte(got.String()), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			} else if got.String() != string(golden) {
+				t.Errorf("transcript differs; got:\n%s", got.String())
+			}
+		})
+	}
+}
+
+func replay(t *testing.T, l *ledger, f []string, out *strings.Builder) {
+	t.Helper()
+	number := func(s string) int {
+		n, err := strconv.Atoi(s)
+		if err != nil {
+			t.Fatalf("transcript %v: %v", f, err)
+		}
+		return n
+	}
+	at := func(s string) time.Time { return epoch.Add(time.Duration(number(s)) * time.Second) }
+	now := at(f[0])
+	switch f[1] {
+	case "list":
+		var items []coordinationv1.Lease
+		for _, item := range f[2:] {
+			p := strings.Split(item, "/")
+			items = append(items, *lease(p[0], number(p[1]), number(p[2]), p[3:]...))
+		}
+		l.baseline(items)
+	case "added", "modified", "deleted":
+		stored, known := now, true
+		options := f[5:]
+		if n := len(options); n > 0 && strings.HasPrefix(options[n-1], "stored=") {
+			if s := strings.TrimPrefix(options[n-1], "stored="); s == "?" {
+				known = false
+			} else {
+				stored = at(s)
+			}
+			options = options[:n-1]
+		}
+		kind := watch.EventType(strings.ToUpper(f[1]))
+		l.change(kind, lease(f[2], number(f[3]), number(f[4]), options...), now, stored, known)
+	case "next":
+		for s := l.next(now, len(f) == 2); s != nil; s = l.next(now, len(f) == 2) {
+			fmt.Fprintf(out, "  write %s stamp=%d until=%d\n", s.node,
+				int(renewTime(s.lease).Sub(epoch)/time.Second), int(s.deadline.Sub(epoch)/time.Second))
+		}
+	case "done":
+		l.done(edge.NodeName(f[2]), nil)
+	default:
+		t.Fatalf("transcript has the unknown operation %q", f[1])
+	}
+	if f[1] != "next" {
+		fmt.Fprintf(out, "  delegated=%d\n", l.delegated())
+	}
+}
+
+func TestForward(t *testing.T) {
+	copied := lease("n1", 50, 100, "host")
+	copied.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: "n1", UID: "node-uid"}}
+	copied.UID = "coordinator-uid"
+	cloud := func(stamp int, edit ...func(*coordinationv1.Lease)) *coordinationv1.Lease {
+		l := lease("n1", 7, stamp, "unmarked", "label-only")
+		l.UID = "cloud-uid"
+		l.Labels = map[string]string{"kept": "yes"}
+		for _, e := range edit {
+			e(l)
+		}
+		return l
+	}
+	annotated := func(l *coordinationv1.Lease) { l.Annotations = map[string]string{edge.DelegateHeartbeat: "true"} }
+	deleting := func(l *coordinationv1.Lease) { l.DeletionTimestamp = &metav1.Time{Time: epoch} }
+	dirty := func(l *coordinationv1.Lease) { l.Labels[edge.DelegateHeartbeat] = "true" }
+	tests := []struct {
+		name  string
+		cloud *coordinationv1.Lease
+		want  reason
+	}{
+		{"missing: created", nil, ""},
+		{"older: renewed", cloud(90), ""},
+		{"older and annotated: renewed", cloud(90, annotated), ""},
+		{"older with a stray label: renewed without", cloud(90, dirty), ""},
+		{"same stamp: the node reported itself, the acknowledgement was lost", cloud(100), reasonReported},
+		{"later: the node reported itself", cloud(110), reasonReported},
+		{"later and annotated: another leader was faster", cloud(110, annotated), reasonReported},
+		{"being deleted", cloud(90, deleting), reasonUnmarked},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			got, why := forward(copied, tt.cloud)
+			if why != tt.want {
+				t.Fatalf("reason %q, want %q", why, tt.want)
+			}
+			if why != "" {
+				return
+			}
+			if !got.Spec.RenewTime.Equal(copied.Spec.RenewTime) || *got.Spec.HolderIdentity != "n1" {
+				t.Errorf("spec %+v is not kubelet's", got.Spec)
+			}
+			if len(got.OwnerReferences) != 1 || got.OwnerReferences[0].UID != "node-uid" {
+				t.Errorf("owners %v, want the Node", got.OwnerReferences)
+			}
+			if len(got.Annotations) != 1 || got.Annotations[edge.DelegateHeartbeat] != "true" {
+				t.Errorf("annotations %v, want the mark alone", got.Annotations)
+			}
+			if _, ok := got.Labels[edge.DelegateHeartbeat]; ok {
+				t.Error("the mark reached the cloud as a label")
+			}
+			if tt.cloud == nil && (got.UID != "" || got.ResourceVersion != "") {
+				t.Errorf("created with uid %q and resourceVersion %q of another server", got.UID, got.ResourceVersion)
+			}
+			if tt.cloud != nil && (got.UID != "cloud-uid" || got.ResourceVersion != "7" || got.Labels["kept"] != "yes") {
+				t.Errorf("metadata %+v is not the cloud's", got.ObjectMeta)
+			}
+		})
+	}
+}
+
+// TestAgainstNaiveModel compares the ledger with a model that keeps every event and finds its answers by going through
+// all of them.
+func TestAgainstNaiveModel(t *testing.T) {
+	nodes := []string{"a", "b", "c", "d", "e", "f", "self"}
+	for seed := range uint64(3000) {
+		r := rand.New(rand.NewPCG(seed, 3))
+		l := newLedger("self", func(edge.NodeName, reason) {})
+		m := &naive{}
+		now, revision, stamp := epoch, 100, 0
+		var story []string
+		for range 80 {
+			now = now.Add(time.Duration(r.IntN(3000)) * time.Millisecond)
+			node := nodes[r.IntN(len(nodes))]
+			switch op := r.IntN(10); op {
+			case 0:
+				var items []coordinationv1.Lease
+				if r.IntN(4) == 0 {
+					revision = 100 // another life of the coordinator
+				}
+				for _, n := range nodes {
+					if r.IntN(3) > 0 {
+						revision++
+						items = append(items, *lease(n, revision, stamp-r.IntN(4)))
+					}
+				}
+				l.baseline(items)
+				m.list(items)
+				story = append(story, fmt.Sprintf("list %d", len(items)))
+			case 1, 2, 3, 4, 5:
+				kind := []watch.EventType{watch.Added, watch.Modified, watch.Modified, watch.Deleted}[r.IntN(4)]
+				at := revision + 1
+				if r.IntN(6) == 0 {
+					at = revision - r.IntN(3) // repeated or out of order
+				}
+				revision = max(revision, at)
+				if r.IntN(5) > 0 {
+					stamp++
+				}
+				options := []string{"", "", "", "", "unmarked", "foreign", "short"}[r.IntN(7)]
+				e := lease(node, at, stamp, strings.Fields(options)...)
+				stored, known := now.Add(-time.Duration(r.IntN(20))*time.Second), r.IntN(8) > 0
+				l.change(kind, e, now, stored, known)
+				m.event(kind, e, now, stored, known)
+				story = append(story, fmt.Sprintf("%s %s rev=%d stamp=%d %s", kind, node, at, stamp, options))
+			case 6:
+				for _, n := range m.busy() {
+					if r.IntN(2) == 0 {
+						l.done(edge.NodeName(n), nil)
+						m.done(n)
+						story = append(story, "done "+n)
+					}
+				}
+			default:
+				valid := r.IntN(6) > 0
+				got := ""
+				if s := l.next(now, valid); s != nil {
+					got = fmt.Sprintf("%s@%s", s.node, s.lease.ResourceVersion)
+				}
+				want := m.next(now, valid)
+				story = append(story, fmt.Sprintf("next valid=%v: %s", valid, got))
+				if got != want {
+					t.Fatalf("seed %d: next gives %q, the model %q, after:\n%s", seed, got, want, strings.Join(story, "\n"))
+				}
+			}
+		}
+	}
+}
+
+// naive keeps one row for every renewal that it ever took for one, and never removes a row.
+type naive struct {
+	rows    []*row
+	copies  map[string]*coordinationv1.Lease
+	writing []string
+	turns   int
+}
+
+type row struct {
+	node          string
+	lease         *coordinationv1.Lease
+	seen, stored  time.Time
+	known, closed bool
+	turn          int
+}
+
+func (m *naive) close(node string) (turn int) {
+	for _, r := range m.rows {
+		if r.node == node && !r.closed {
+			r.closed, turn = true, r.turn
+		}
+	}
+	return turn
+}
+
+func (m *naive) fit(l *coordinationv1.Lease) bool {
+	return l.Labels[edge.DelegateHeartbeat] == "true" && *l.Spec.HolderIdentity == l.Name
+}
+
+func (m *naive) list(items []coordinationv1.Lease) {
+	m.copies = map[string]*coordinationv1.Lease{}
+	for i := range items {
+		m.copies[items[i].Name] = &items[i]
+	}
+	for _, r := range m.rows {
+		if c := m.copies[r.node]; c == nil || !c.Spec.RenewTime.Equal(r.lease.Spec.RenewTime) {
+			r.closed = true
+		}
+	}
+}
+
+func (m *naive) event(kind watch.EventType, l *coordinationv1.Lease, now, stored time.Time, known bool) {
+	if m.copies == nil {
+		m.copies = map[string]*coordinationv1.Lease{}
+	}
+	if kind == watch.Deleted || !m.fit(l) {
+		delete(m.copies, l.Name)
+		m.close(l.Name)
+		return
+	}
+	before := m.copies[l.Name]
+	if before != nil {
+		was, _ := strconv.Atoi(before.ResourceVersion)
+		is, _ := strconv.Atoi(l.ResourceVersion)
+		if is <= was {
+			return
+		}
+	}
+	m.copies[l.Name] = l
+	if before != nil && before.Spec.RenewTime.Equal(l.Spec.RenewTime) {
+		return
+	}
+	turn := m.close(l.Name)
+	if turn == 0 {
+		m.turns++
+		turn = m.turns
+	}
+	m.rows = append(m.rows, &row{node: l.Name, lease: l, seen: now, stored: stored, known: known, turn: turn})
+}
+
+func (m *naive) next(now time.Time, valid bool) string {
+	bestOf := func(first bool) *row {
+		var best *row
+		for _, r := range m.rows {
+			if !r.closed && !slices.Contains(m.writing, r.node) && (r.node == "self") == first &&
+				(best == nil || r.turn < best.turn) {
+				best = r
+			}
+		}
+		return best
+	}
+	for _, r := range m.rows {
+		bound := time.Duration(*r.lease.Spec.LeaseDurationSeconds) * time.Second / 4
+		if !valid || !r.known || now.Sub(r.seen) >= bound || now.Sub(r.stored) >= bound+2*time.Second {
+			r.closed = true
+		}
+	}
+	best := bestOf(true)
+	if best == nil {
+		best = bestOf(false)
+	}
+	if best == nil || len(m.writing) == 4 {
+		return ""
+	}
+	best.closed = true
+	m.writing = append(m.writing, best.node)
+	return best.node + "@" + best.lease.ResourceVersion
+}
+
+func (m *naive) busy() []string { return slices.Clone(m.writing) }
+
+func (m *naive) done(node string) {
+	m.writing = slices.DeleteFunc(m.writing, func(n string) bool { return n == node })
+}

@@ -1,0 +1,82 @@
+package heartbeat
+
+import "yurtcoordinator/internal/hub/link"
+
+// sending says what goes to the coordinator.
+type sending uint8
+
+const (
+	nothing sending = iota
+	clean           // the copy, without marks: the node reports itself
+	marked          // the copy, marked as delegated
+)
+
+func (s sending) String() string { return [...]string{"nothing", "clean", "marked"}[s] }
+
+// answer says what kubelet is told.
+type answer uint8
+
+const (
+	later       answer = iota // not known yet
+	accepted                  // success
+	refused                   // what the cloud said
+	unavailable               // nobody has the heartbeat
+)
+
+func (a answer) String() string { return [...]string{"later", "accepted", "refused", "unavailable"}[a] }
+
+// outcome is how an attempt at one side ended.
+type outcome uint8
+
+const (
+	took   outcome = iota // it has the heartbeat
+	denied                // it answered, with an error
+	failed                // it did not answer
+)
+
+func (o outcome) String() string { return [...]string{"took", "denied", "failed"}[o] }
+
+// start is what happens with a heartbeat at once: whether it goes to the cloud, what goes to the coordinator at the same
+// time, and what kubelet is told, later if that depends.
+//
+// While a link's state is not known yet, the cloud is asked and its answer decides what the copy says: a mark would taint
+// a node after each start of its hub, and the lack of one would cost a node that is cut off a heartbeat.
+func start(cloud, coordinator link.State) (direct bool, send sending, now answer) {
+	switch {
+	case cloud == link.Down && coordinator == link.Up:
+		return false, marked, later
+	case cloud == link.Down:
+		return false, nothing, unavailable
+	case cloud == link.Up && coordinator == link.Up:
+		return true, clean, later
+	default:
+		return true, nothing, later
+	}
+}
+
+// afterCloud is what follows from how the cloud took it: what goes to the coordinator now, and what kubelet is told. sent
+// is what has been sent there already. The cloud's silence is the first that is known of a cut: the copy is marked at
+// once, so that the first heartbeat that failed is the first that is delegated.
+func afterCloud(result outcome, coordinator link.State, sent sending) (send sending, now answer) {
+	switch {
+	case result == failed && coordinator == link.Up:
+		return marked, later
+	case result == failed:
+		return nothing, unavailable
+	}
+	if coordinator == link.Up && sent != clean {
+		send = clean
+	}
+	if result == denied {
+		return send, refused
+	}
+	return send, accepted
+}
+
+// afterCopy is what kubelet is told when only the coordinator could take it.
+func afterCopy(result outcome) answer {
+	if result == took {
+		return accepted
+	}
+	return unavailable
+}

@@ -1,0 +1,402 @@
+package heartbeat
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	"k8s.io/klog/v2"
+
+	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/hub/link"
+	"yurtcoordinator/internal/live"
+)
+
+// How long a heartbeat may take. kubelet gives up after the smaller of its status interval and the lease duration, and
+// says so in the query (timeout=); the next heartbeat is due after a quarter of the lease duration. Both must be kept
+// also when both sides hang, so the answer is given after answerShare of the shorter; of that the cloud gets cloudShare,
+// and what is left is the coordinator's. With Kubernetes' defaults (10 s each): 9 s, of them 3.5 for the cloud; with a
+// lease duration of 8 s: 1.8 s, of them 1.
+const (
+	answerShare  = 0.9
+	cloudShare   = 0.55
+	cloudLongest = 3500 * time.Millisecond
+
+	// budgetDefault is for a request that says nothing of its own time, and a Lease that says nothing of its duration.
+	budgetDefault = 10 * time.Second
+
+	// copyLongest bounds a copy that nobody waits for.
+	copyLongest = 5 * time.Second
+
+	// conflictsMost is how often a heartbeat is sent again after a conflict: a leader's forwarding may have moved the
+	// Lease on, and at most one more may be under way.
+	conflictsMost = 2
+)
+
+// errLinkLeft is why an attempt at the cloud ends when the link is no longer up.
+var errLinkLeft = errors.New("the cloud link is no longer up")
+
+// ProxyConfig is what a Proxy needs. All fields are required unless it says otherwise.
+type ProxyConfig struct {
+	// Node is the hub's own node, whose Lease this is.
+	Node edge.NodeName
+	// Cloud is a client of the cloud with the node's identity. It must not retry for long by itself: the Proxy's time
+	// limits are in its contexts.
+	Cloud coordinationv1client.LeasesGetter
+	// CloudLink is the state of the link that Cloud uses.
+	CloudLink *live.Value[link.State]
+	// Coordinator is a client of the pool's coordinator with the node's identity.
+	Coordinator coordinationv1client.LeasesGetter
+	// CoordinatorLink is the state of the link that Coordinator uses. A hub without a coordinator has one that is never up.
+	CoordinatorLink *live.Value[link.State]
+	// OnCoordinatorHost reports whether the coordinator runs on this node. Default: it does not.
+	OnCoordinatorHost func() bool
+	// Metrics takes the metrics of heartbeats. Default: they are not registered anywhere.
+	Metrics prometheus.Registerer
+}
+
+// Proxy answers GET and PUT of the own node's Lease. Only the kubelet's requests may be routed to it: it acts with the
+// node's identity, whoever asks. Make one with NewProxy; Run must run while it serves.
+type Proxy struct {
+	config ProxyConfig
+	copier *copier
+	beats  *prometheus.CounterVec
+
+	mu    sync.Mutex
+	known *coordinationv1.Lease // the cloud's Lease as last given, with kubelet's last spec; nil if none was
+	moved bool                  // a leader may have written to the cloud's Lease since
+}
+
+// NewProxy returns a Proxy. It registers its metrics, and fails only if they are registered already.
+func NewProxy(c ProxyConfig) (*Proxy, error) {
+	if c.OnCoordinatorHost == nil {
+		c.OnCoordinatorHost = func() bool { return false }
+	}
+	p := &Proxy{
+		config: c, copier: newCopier(c.Coordinator),
+		beats: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "yurthub_heartbeats_total",
+			Help: "Heartbeats of this node's kubelet: taken by the cloud (direct) or by the coordinator only (delegated), " +
+				"refused by the cloud, or taken by nobody (lost).",
+		}, []string{"result"}),
+	}
+	if c.Metrics != nil {
+		if err := c.Metrics.Register(p.beats); err != nil {
+			return nil, fmt.Errorf("register metrics of heartbeats: %w", err)
+		}
+	}
+	return p, nil
+}
+
+// Run writes the coordinator's copies until ctx ends; it returns nil.
+func (p *Proxy) Run(ctx context.Context) error {
+	p.copier.run(ctx)
+	return nil
+}
+
+// ServeHTTP answers GET and PUT of the Lease; the path was looked at by whoever routes.
+func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	var lease *coordinationv1.Lease
+	var err error
+	switch r.Method {
+	case http.MethodGet:
+		lease, err = p.get(r)
+	case http.MethodPut:
+		lease, err = p.put(w, r)
+	default:
+		err = apierrors.NewMethodNotSupported(coordinationv1.Resource("leases"), strings.ToLower(r.Method))
+	}
+	if err != nil {
+		err = replyError(w, r, err)
+	} else {
+		err = reply(w, r, http.StatusOK, coordinationv1.SchemeGroupVersion, lease)
+	}
+	if err != nil {
+		klog.FromContext(r.Context()).V(2).Info("kubelet did not get the answer to its heartbeat", "err", err)
+	}
+}
+
+func (p *Proxy) get(r *http.Request) (*coordinationv1.Lease, error) {
+	limits := budgetOf(r, nil)
+	state := p.config.CloudLink.Get()
+	var failure error
+	if state != link.Down {
+		ctx, cancel := context.WithTimeout(r.Context(), limits.cloud)
+		defer cancel()
+		ctx, stop := p.whileLinked(ctx)
+		defer stop()
+		var lease *coordinationv1.Lease
+		if lease, failure = p.read(ctx); result(failure) != failed {
+			return lease, failure
+		}
+	}
+	if known := p.recall(); known != nil {
+		return unmarked(known), nil
+	}
+	// The hub was started while cut off. kubelet, if it was too, sends no heartbeat before it has seen its Lease.
+	if p.config.CoordinatorLink.Get() == link.Up {
+		ctx, cancel := context.WithTimeout(r.Context(), limits.answer-limits.cloud)
+		defer cancel()
+		copied, err := p.config.Coordinator.Leases(corev1.NamespaceNodeLease).Get(ctx, string(p.config.Node), metav1.GetOptions{})
+		if err == nil {
+			if lease := fromCopy(copied); lease != nil {
+				p.remember(lease)
+				return lease, nil
+			}
+		}
+		failure = errors.Join(failure, err)
+	}
+	message := fmt.Sprintf("the cloud cannot be reached (link %s), and this node's Lease is not known from before", state)
+	if failure != nil {
+		message += ": " + failure.Error()
+	}
+	return nil, apierrors.NewServiceUnavailable(message)
+}
+
+// read asks the cloud for the Lease, and remembers it.
+func (p *Proxy) read(ctx context.Context) (*coordinationv1.Lease, error) {
+	lease, err := p.leases().Get(ctx, string(p.config.Node), metav1.GetOptions{})
+	if err != nil {
+		if apierrors.IsNotFound(err) {
+			p.forget()
+		}
+		return nil, err
+	}
+	p.remember(lease)
+	return unmarked(lease), nil
+}
+
+func (p *Proxy) put(w http.ResponseWriter, r *http.Request) (*coordinationv1.Lease, error) {
+	sent, err := decode(w, r)
+	if err != nil {
+		return nil, err
+	}
+	if sent.Name == "" {
+		sent.Name = string(p.config.Node)
+	}
+	if sent.Name != string(p.config.Node) || sent.Namespace != "" && sent.Namespace != corev1.NamespaceNodeLease {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("the body is the Lease %s/%s, the request is for %s/%s",
+			sent.Namespace, sent.Name, corev1.NamespaceNodeLease, p.config.Node))
+	}
+	sent.Namespace = corev1.NamespaceNodeLease
+	query := r.URL.Query()
+	options := metav1.UpdateOptions{
+		DryRun: query["dryRun"], FieldManager: query.Get("fieldManager"), FieldValidation: query.Get("fieldValidation"),
+	}
+	if options.FieldManager == "" {
+		// As the API server would: kubelet's fields stay kubelet's, though it is the hub that writes.
+		options.FieldManager, _, _ = strings.Cut(r.UserAgent(), "/")
+	}
+	limits := budgetOf(r, sent)
+	ctx, cancel := context.WithTimeout(r.Context(), limits.answer)
+	defer cancel()
+	if len(options.DryRun) > 0 {
+		return p.leases().Update(ctx, forCloud(sent, p.recall()), options)
+	}
+	return p.beat(ctx, sent, options, limits)
+}
+
+// beat brings one heartbeat to where it belongs. The decisions are start, afterCloud and afterCopy.
+func (p *Proxy) beat(ctx context.Context, sent *coordinationv1.Lease, options metav1.UpdateOptions, limits budget) (*coordinationv1.Lease, error) {
+	cloud, coordinator := p.config.CloudLink.Get(), p.config.CoordinatorLink.Get()
+	direct, send, now := start(cloud, coordinator)
+	copied := p.send(send, sent, limits)
+	var lease *coordinationv1.Lease
+	var failure error
+	if direct {
+		lease, failure = p.direct(ctx, sent, options, limits.cloud)
+		if result(failure) == failed && ctx.Err() != nil {
+			// kubelet is gone, and took the attempt with it: that says nothing of the link.
+			p.beats.WithLabelValues("lost").Inc()
+			return nil, failure
+		}
+		// Whether the coordinator can take a marked copy is asked anew: the cloud may have taken its time to fail.
+		coordinator = p.config.CoordinatorLink.Get()
+		var next sending
+		if next, now = afterCloud(result(failure), coordinator, send); next != nothing {
+			send, copied = next, p.send(next, sent, limits)
+		}
+	}
+	if now == later {
+		err := copied.wait(ctx)
+		if now = afterCopy(result(err)); now == accepted {
+			lease = p.delegated(sent)
+		} else {
+			failure = errors.Join(failure, err)
+		}
+	}
+	switch now {
+	case accepted:
+		if send == marked {
+			p.beats.WithLabelValues("delegated").Inc()
+		} else {
+			p.beats.WithLabelValues("direct").Inc()
+		}
+		return lease, nil
+	case refused:
+		p.beats.WithLabelValues("refused").Inc()
+		return nil, failure
+	}
+	p.beats.WithLabelValues("lost").Inc()
+	message := fmt.Sprintf("neither the cloud (link %s) nor the pool's coordinator (link %s) has this heartbeat",
+		p.config.CloudLink.Get(), coordinator)
+	if failure != nil {
+		message += ": " + failure.Error()
+	}
+	return nil, apierrors.NewServiceUnavailable(message)
+}
+
+// send gives the coordinator's copy to the copier; nil if there is nothing to send.
+func (p *Proxy) send(what sending, sent *coordinationv1.Lease, limits budget) *draft {
+	if what == nothing {
+		return nil
+	}
+	if what == marked {
+		// From now on a leader may write to the cloud's Lease; also if the copy's acknowledgement is lost.
+		p.mu.Lock()
+		p.moved = true
+		p.mu.Unlock()
+	}
+	return p.copier.submit(copyOf(sent, p.recall(), what == marked, p.config.OnCoordinatorHost()), min(limits.answer, copyLongest))
+}
+
+// result sorts how an attempt ended. An API status is an answer, whatever it says.
+func result(err error) outcome {
+	if err == nil {
+		return took
+	}
+	if api := apierrors.APIStatus(nil); errors.As(err, &api) {
+		return denied
+	}
+	return failed
+}
+
+// direct sends the heartbeat to the cloud, again with a fresh resourceVersion where a leader's forwarding moved the
+// Lease on. Answers of the cloud are returned as they are.
+func (p *Proxy) direct(ctx context.Context, sent *coordinationv1.Lease, options metav1.UpdateOptions, limit time.Duration) (*coordinationv1.Lease, error) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	ctx, stop := p.whileLinked(ctx)
+	defer stop()
+	if p.hasMoved() {
+		// Looking first saves the conflict that is all but certain. That the Lease is gone is for the PUT to find out.
+		if _, err := p.read(ctx); result(err) == failed {
+			return nil, err
+		}
+	}
+	for conflicts := 0; ; conflicts++ {
+		written, err := p.leases().Update(ctx, forCloud(sent, p.recall()), options)
+		if err == nil {
+			p.settle(written)
+			return forKubelet(written, sent), nil
+		}
+		if !apierrors.IsConflict(err) || conflicts == conflictsMost {
+			return nil, err
+		}
+		// A Lease that is gone conflicts too, by its uid; then the conflict is the answer: kubelet looks, and creates it.
+		if _, gone := p.read(ctx); gone != nil {
+			if result(gone) == failed {
+				return nil, gone
+			}
+			return nil, err
+		}
+	}
+}
+
+// delegated is the answer to a heartbeat that only the coordinator has: the cloud's Lease with kubelet's spec. A hub
+// that was started while cut off takes what kubelet sent for the cloud's Lease, which it had from there.
+func (p *Proxy) delegated(sent *coordinationv1.Lease) *coordinationv1.Lease {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.known == nil {
+		p.known = unmarked(sent)
+	}
+	p.known = forKubelet(p.known, sent)
+	return p.known.DeepCopy()
+}
+
+func (p *Proxy) leases() coordinationv1client.LeaseInterface {
+	return p.config.Cloud.Leases(corev1.NamespaceNodeLease)
+}
+
+// whileLinked is ctx, ended also when the cloud link is found down. stop waits until nothing of it is left.
+func (p *Proxy) whileLinked(ctx context.Context) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if _, err := p.config.CloudLink.Wait(ctx, func(s link.State) bool { return s == link.Down }); err == nil {
+			cancel(errLinkLeft)
+		}
+	}()
+	return ctx, func() {
+		cancel(nil)
+		<-done
+	}
+}
+
+func (p *Proxy) recall() *coordinationv1.Lease {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.known
+}
+
+func (p *Proxy) hasMoved() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.moved
+}
+
+func (p *Proxy) forget() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.known = nil
+}
+
+func (p *Proxy) remember(lease *coordinationv1.Lease) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if newer(lease, p.known) {
+		p.known = lease
+	}
+}
+
+// settle remembers a Lease that the cloud gave for a heartbeat of ours.
+func (p *Proxy) settle(lease *coordinationv1.Lease) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if newer(lease, p.known) {
+		p.known, p.moved = lease, false
+	}
+}
+
+// budget is the time that a request has.
+type budget struct {
+	answer time.Duration // until kubelet must have its answer
+	cloud  time.Duration // of that, for the cloud
+}
+
+func budgetOf(r *http.Request, lease *coordinationv1.Lease) budget {
+	whole := budgetDefault
+	if lease != nil && duration(lease) > 0 {
+		whole = min(whole, duration(lease)/ageShare)
+	}
+	if asked, err := time.ParseDuration(r.URL.Query().Get("timeout")); err == nil && asked > 0 {
+		whole = min(whole, asked)
+	}
+	if deadline, ok := r.Context().Deadline(); ok {
+		whole = min(whole, time.Until(deadline))
+	}
+	answer := time.Duration(float64(whole) * answerShare)
+	return budget{answer: answer, cloud: min(time.Duration(float64(answer)*cloudShare), cloudLongest)}
+}

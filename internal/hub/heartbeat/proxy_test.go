@@ -1,0 +1,632 @@
+package heartbeat
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/klog/v2"
+	"k8s.io/klog/v2/ktesting"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/hub/heartbeat/leasewatch/leasetest"
+	"yurtcoordinator/internal/hub/link"
+	"yurtcoordinator/internal/live"
+)
+
+const space = "kube-node-lease"
+
+// node is a node of a test: its kubelet's view of its Lease, and its hub's Proxy between two servers.
+type node struct {
+	t                          *testing.T
+	name                       string
+	cloud, coordinator         *leasetest.Server
+	cloudLink, coordinatorLink *live.Value[link.State]
+	proxy                      *Proxy
+	stop                       func()
+	lease                      *coordinationv1.Lease // kubelet's latest
+	media                      string
+	host                       bool
+}
+
+func newNode(t *testing.T, name string, cloud, coordinator *leasetest.Server) *node {
+	n := &node{
+		t: t, name: name, cloud: cloud, coordinator: coordinator, media: runtime.ContentTypeProtobuf,
+		cloudLink: live.NewValue(link.Up), coordinatorLink: live.NewValue(link.Up),
+	}
+	n.restartHub()
+	return n
+}
+
+func (n *node) restartHub() {
+	n.t.Helper()
+	if n.stop != nil {
+		n.stop()
+	}
+	var err error
+	n.proxy, err = NewProxy(ProxyConfig{
+		Node: edge.NodeName(n.name), Cloud: n.cloud.Client(n.name), CloudLink: n.cloudLink,
+		Coordinator: n.coordinator.Client(n.name), CoordinatorLink: n.coordinatorLink,
+		OnCoordinatorHost: func() bool { return n.host }, Metrics: prometheus.NewRegistry(),
+	})
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(klog.NewContext(n.t.Context(), ktesting.NewLogger(n.t, ktesting.NewConfig())))
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := n.proxy.Run(ctx); err != nil {
+			n.t.Errorf("Run = %v", err)
+		}
+	}()
+	n.stop = func() {
+		cancel()
+		<-done
+	}
+}
+
+// do sends a request to the hub as kubelet does, and decodes the answer.
+func (n *node) do(method string, body *coordinationv1.Lease, query string) (*coordinationv1.Lease, error) {
+	n.t.Helper()
+	info, _ := runtime.SerializerInfoForMediaType(scheme.Codecs.SupportedMediaTypes(), n.media)
+	var content bytes.Buffer
+	if body != nil {
+		if err := scheme.Codecs.EncoderForVersion(info.Serializer, coordinationv1.SchemeGroupVersion).Encode(body, &content); err != nil {
+			n.t.Fatal(err)
+		}
+	}
+	r := httptest.NewRequestWithContext(n.t.Context(), method,
+		"/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/"+n.name+query, &content)
+	r.Header.Set("Content-Type", n.media)
+	r.Header.Set("Accept", n.media+",application/json")
+	r.Header.Set("User-Agent", "kubelet/v1.36.3 (linux/amd64)")
+	w := httptest.NewRecorder()
+	n.proxy.ServeHTTP(w, r)
+	if got := w.Header().Get("Content-Type"); got != n.media {
+		n.t.Fatalf("answer is %q, asked for %q", got, n.media)
+	}
+	object, _, err := scheme.Codecs.UniversalDeserializer().Decode(w.Body.Bytes(), nil, nil)
+	if err != nil {
+		n.t.Fatalf("answer %d does not decode: %v", w.Code, err)
+	}
+	switch o := object.(type) {
+	case *metav1.Status:
+		if w.Code != int(o.Code) {
+			n.t.Errorf("answered %d with a status of %d", w.Code, o.Code)
+		}
+		return nil, &apierrors.StatusError{ErrStatus: *o}
+	case *coordinationv1.Lease:
+		n.clean(o)
+		return o, nil
+	}
+	n.t.Fatalf("answer is a %T", object)
+	return nil, nil
+}
+
+func (n *node) clean(l *coordinationv1.Lease) {
+	n.t.Helper()
+	for _, m := range []map[string]string{l.Annotations, l.Labels} {
+		for _, key := range []string{edge.DelegateHeartbeat, edge.AnnotationCoordinatorHost, AnnotationCloudLease} {
+			if _, ok := m[key]; ok {
+				n.t.Errorf("kubelet sees %s", key)
+			}
+		}
+	}
+}
+
+// register makes the Lease as kubelet does at its start: by POST, which does not pass through the Proxy.
+func (n *node) register() {
+	n.t.Helper()
+	created, err := n.cloud.Leases(space).Create(n.t.Context(), n.stamp(nil), metav1.CreateOptions{})
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	n.lease = created
+}
+
+func (n *node) stamp(base *coordinationv1.Lease) *coordinationv1.Lease {
+	l := base.DeepCopy()
+	if l == nil {
+		l = &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
+			Namespace: space, Name: n.name,
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: n.name, UID: "node-uid"}},
+		}}
+	}
+	now, seconds := metav1.NowMicro(), int32(40)
+	l.Spec.HolderIdentity, l.Spec.LeaseDurationSeconds, l.Spec.RenewTime = &n.name, &seconds, &now
+	return l
+}
+
+// beat sends one heartbeat as kubelet does, without its retries.
+func (n *node) beat() error {
+	n.t.Helper()
+	sent := n.stamp(n.lease)
+	got, err := n.do(http.MethodPut, sent, "?timeout=10s")
+	if err != nil {
+		return err
+	}
+	if !got.Spec.RenewTime.Time.Truncate(time.Microsecond).Equal(sent.Spec.RenewTime.Time.Truncate(time.Microsecond)) {
+		n.t.Errorf("answered with the stamp %s, sent %s", got.Spec.RenewTime, sent.Spec.RenewTime)
+	}
+	n.lease = got
+	return nil
+}
+
+func delegatedLease(l *coordinationv1.Lease) (annotation, label bool) {
+	return l.GetAnnotations()[edge.DelegateHeartbeat] == "true", l.GetLabels()[edge.DelegateHeartbeat] == "true"
+}
+
+// wantCopy checks the coordinator's copy.
+func (n *node) wantCopy(marked bool) {
+	n.t.Helper()
+	synctest.Wait()
+	l := n.coordinator.Peek(space, n.name)
+	if l == nil {
+		n.t.Fatal("the coordinator has no copy")
+	}
+	if a, b := delegatedLease(l); a != marked || b != marked {
+		n.t.Errorf("copy has annotation=%v label=%v, want both %v", a, b, marked)
+	}
+	if !renewTime(l).Equal(renewTime(n.lease)) {
+		n.t.Errorf("copy stamped %s, kubelet's last is %s", renewTime(l), renewTime(n.lease))
+	}
+	if len(l.OwnerReferences) != 1 || l.OwnerReferences[0].UID != "node-uid" {
+		n.t.Errorf("copy owned by %v, want the Node", l.OwnerReferences)
+	}
+	if c := n.cloud.Peek(space, n.name); c != nil && l.UID == c.UID {
+		n.t.Error("the copy has the cloud's uid")
+	}
+}
+
+// wantCloud checks that the cloud has kubelet's last heartbeat, without marks.
+func (n *node) wantCloud() {
+	n.t.Helper()
+	l := n.cloud.Peek(space, n.name)
+	if !renewTime(l).Equal(renewTime(n.lease)) {
+		n.t.Errorf("the cloud has the stamp %s, kubelet's last is %s", renewTime(l), renewTime(n.lease))
+	}
+	n.clean(l)
+	if n.lease.UID != l.UID || n.lease.ResourceVersion != l.ResourceVersion {
+		n.t.Errorf("kubelet sees %s/%s, the cloud's is %s/%s", n.lease.UID, n.lease.ResourceVersion, l.UID, l.ResourceVersion)
+	}
+}
+
+func verbs(s *leasetest.Server) (verbs []string) {
+	for _, c := range s.Calls() {
+		verbs = append(verbs, c.Verb)
+	}
+	return verbs
+}
+
+// forwardAsLeader writes the node's copy to the cloud as another hub would.
+func (n *node) forwardAsLeader() {
+	copied := n.coordinator.Peek(space, n.name)
+	n.cloud.Edit(space, n.name, func(l *coordinationv1.Lease) {
+		copied.Spec.DeepCopyInto(&l.Spec)
+		metav1.SetMetaDataAnnotation(&l.ObjectMeta, edge.DelegateHeartbeat, "true")
+	})
+}
+
+// run gives a test a registered node with one good heartbeat behind it.
+func run(t *testing.T, test func(*node)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t, "n1", leasetest.New(5000), leasetest.New(10))
+		defer func() {
+			n.cloud.Before(nil)
+			n.coordinator.Before(nil)
+			n.stop()
+		}()
+		n.register()
+		if err := n.beat(); err != nil {
+			t.Fatal(err)
+		}
+		n.wantCloud()
+		n.wantCopy(false)
+		n.cloud.Calls()
+		n.coordinator.Calls()
+		time.Sleep(10 * time.Second)
+		test(n)
+	})
+}
+
+func TestDirect(t *testing.T) {
+	for _, media := range []string{runtime.ContentTypeProtobuf, runtime.ContentTypeJSON} {
+		t.Run(media, func(t *testing.T) {
+			run(t, func(n *node) {
+				n.media, n.host = media, true
+				if err := n.beat(); err != nil {
+					t.Fatal(err)
+				}
+				n.wantCloud()
+				n.wantCopy(false)
+				if n.coordinator.Peek(space, n.name).Annotations[edge.AnnotationCoordinatorHost] != "true" {
+					t.Error("the copy does not say that the coordinator runs here")
+				}
+				if got := verbs(n.cloud); !slices.Equal(got, []string{"update"}) {
+					t.Errorf("cloud saw %v, want one update", got)
+				}
+				if got := verbs(n.coordinator); !slices.Equal(got, []string{"update"}) {
+					t.Errorf("coordinator saw %v, want one update", got)
+				}
+			})
+		})
+	}
+}
+
+func TestCutAndHealed(t *testing.T) {
+	run(t, func(n *node) {
+		before := n.lease
+		// The cut is not known yet: this heartbeat finds it, and is itself delegated.
+		n.cloud.Before(leasetest.Hang)
+		began := time.Now()
+		if err := n.beat(); err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(began); took > cloudLongest {
+			t.Errorf("kubelet waited %s", took)
+		}
+		n.wantCopy(true)
+		if n.lease.UID != before.UID || n.lease.ResourceVersion != before.ResourceVersion {
+			t.Errorf("kubelet sees %s/%s, the cloud's last was %s/%s", n.lease.UID, n.lease.ResourceVersion,
+				before.UID, before.ResourceVersion)
+		}
+		n.cloudLink.Set(link.Down)
+		n.cloud.Calls()
+		for range 3 {
+			time.Sleep(10 * time.Second)
+			if err := n.beat(); err != nil {
+				t.Fatal(err)
+			}
+			n.wantCopy(true)
+			n.forwardAsLeader()
+		}
+		if got := verbs(n.cloud); len(got) != 0 {
+			t.Errorf("the hub sent %v over a link that is down", got)
+		}
+		if got, err := n.do(http.MethodGet, nil, ""); err != nil || !renewTime(got).Equal(renewTime(n.lease)) {
+			t.Errorf("GET while cut: %v, %v; want the Lease with kubelet's last stamp", got, err)
+		}
+		n.cloud.Before(nil)
+		n.cloudLink.Set(link.Up)
+		time.Sleep(10 * time.Second)
+		if err := n.beat(); err != nil {
+			t.Fatal(err)
+		}
+		n.wantCloud()
+		n.wantCopy(false)
+		if got := verbs(n.cloud); !slices.Equal(got, []string{"get", "update"}) {
+			t.Errorf("cloud saw %v after healing, want a look and one update, no conflict", got)
+		}
+		time.Sleep(10 * time.Second)
+		if err := n.beat(); err != nil {
+			t.Fatal(err)
+		}
+		if got := verbs(n.cloud); !slices.Equal(got, []string{"update"}) {
+			t.Errorf("cloud saw %v for the next one, want one update", got)
+		}
+	})
+}
+
+func TestLinkFoundDownWhileHanging(t *testing.T) {
+	run(t, func(n *node) {
+		n.cloud.Before(leasetest.Hang)
+		began := time.Now()
+		done := make(chan error)
+		go func() { done <- n.beat() }()
+		time.Sleep(time.Second)
+		n.cloudLink.Set(link.Down)
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(began); took != time.Second {
+			t.Errorf("took %s, want to give up as soon as the link is down", took)
+		}
+		n.wantCopy(true)
+	})
+}
+
+func TestKubeletIsAnsweredInTime(t *testing.T) {
+	for _, tt := range []struct {
+		seconds int32
+		query   string
+		want    time.Duration
+	}{
+		{40, "?timeout=10s", 9 * time.Second},
+		{8, "?timeout=8s", 1800 * time.Millisecond},
+		{40, "?timeout=2s", 1800 * time.Millisecond},
+		{40, "", 9 * time.Second},
+		{1 << 30, "", 9 * time.Second},
+		{40, "?timeout=forever", 9 * time.Second},
+	} {
+		t.Run(fmt.Sprint(tt.seconds, tt.query), func(t *testing.T) {
+			run(t, func(n *node) {
+				n.cloud.Before(leasetest.Hang)
+				n.coordinator.Before(leasetest.Hang)
+				sent := n.stamp(n.lease)
+				sent.Spec.LeaseDurationSeconds = &tt.seconds
+				began := time.Now()
+				_, err := n.do(http.MethodPut, sent, tt.query)
+				if took := time.Since(began); took > tt.want {
+					t.Errorf("both sides hang: answered after %s, want %s at most", took, tt.want)
+				}
+				if !apierrors.IsServiceUnavailable(err) {
+					t.Errorf("answered %v, want 503", err)
+				}
+			})
+		})
+	}
+}
+
+func TestSlowCoordinatorDelaysNothing(t *testing.T) {
+	run(t, func(n *node) {
+		n.coordinator.Before(leasetest.Hang)
+		for range 10 {
+			began := time.Now()
+			if err := n.beat(); err != nil {
+				t.Fatal(err)
+			}
+			if took := time.Since(began); took != 0 {
+				t.Errorf("the heartbeat waited %s", took)
+			}
+			time.Sleep(time.Second)
+		}
+		n.wantCloud()
+		n.coordinator.Before(nil)
+		time.Sleep(10 * time.Second)
+		if err := n.beat(); err != nil {
+			t.Fatal(err)
+		}
+		n.wantCopy(false)
+	})
+}
+
+func TestBothLinksDown(t *testing.T) {
+	run(t, func(n *node) {
+		n.cloudLink.Set(link.Down)
+		n.coordinatorLink.Set(link.Down)
+		began := time.Now()
+		err := n.beat()
+		if !apierrors.IsServiceUnavailable(err) || !strings.Contains(err.Error(), "link down") {
+			t.Errorf("answered %v, want 503 and why", err)
+		}
+		if time.Since(began) != 0 {
+			t.Errorf("took %s", time.Since(began))
+		}
+	})
+}
+
+func TestCloudsAnswers(t *testing.T) {
+	forbidden := apierrors.NewForbidden(coordinationv1.Resource("leases"), "n1", errors.New("no"))
+	tests := []struct {
+		name  string
+		fault func(*node)
+		want  func(error) bool
+		// calls is what the cloud sees of one heartbeat
+		calls []string
+	}{
+		{"an error is passed on", func(n *node) {
+			n.cloud.Before(func(context.Context, leasetest.Call) error { return forbidden })
+		}, apierrors.IsForbidden, []string{"update"}},
+		{"moved on by a leader", func(n *node) { n.forwardAsLeader() }, nil, []string{"update", "get", "update"}},
+		{"moved on, and again", func(n *node) {
+			moves := 0
+			n.cloud.Before(func(_ context.Context, c leasetest.Call) error {
+				if moves++; c.Verb == "update" && moves < 5 {
+					n.forwardAsLeader()
+				}
+				return nil
+			})
+		}, nil, []string{"update", "get", "update", "get", "update"}},
+		{"moved on without end", func(n *node) {
+			n.cloud.Before(func(_ context.Context, c leasetest.Call) error {
+				if c.Verb == "update" {
+					n.forwardAsLeader()
+				}
+				return nil
+			})
+		}, apierrors.IsConflict, []string{"update", "get", "update", "get", "update"}},
+		{"gone: kubelet is told, and makes it", func(n *node) { n.cloud.Remove(space, n.name) },
+			apierrors.IsConflict, []string{"update", "get"}},
+		{"gone and made by a leader: another uid", func(n *node) {
+			n.cloud.Remove(space, n.name)
+			n.forwardAsLeader()
+		}, nil, []string{"update", "get", "update"}},
+		{"the answer is lost: delegated, though the cloud has it", func(n *node) {
+			n.cloud.After(func(context.Context, leasetest.Call) error { return errors.New("connection reset") })
+		}, nil, []string{"update"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			run(t, func(n *node) {
+				tt.fault(n)
+				err := n.beat()
+				if tt.want == nil && err != nil || tt.want != nil && !tt.want(err) {
+					t.Errorf("kubelet is told %v", err)
+				}
+				if got := verbs(n.cloud); !slices.Equal(got, tt.calls) {
+					t.Errorf("cloud saw %v, want %v", got, tt.calls)
+				}
+				n.cloud.Before(nil)
+				n.cloud.After(nil)
+				if n.cloud.Peek(space, n.name) == nil {
+					if _, err := n.do(http.MethodGet, nil, ""); !apierrors.IsNotFound(err) {
+						t.Errorf("GET of a Lease that is gone: %v", err)
+					}
+					n.register()
+				}
+				time.Sleep(10 * time.Second)
+				if err := n.beat(); err != nil {
+					t.Errorf("the next heartbeat: %v", err)
+				}
+				n.wantCloud()
+				n.wantCopy(false)
+			})
+		})
+	}
+}
+
+func TestCoordinatorsCopy(t *testing.T) {
+	tests := []struct {
+		name  string
+		fault func(*leasetest.Server)
+		calls []string
+	}{
+		{"coordinator back empty", func(s *leasetest.Server) { s.Restart(3) }, []string{"update", "get", "create"}},
+		{"written by somebody else", func(s *leasetest.Server) {
+			s.Edit(space, "n1", func(l *coordinationv1.Lease) { l.Labels = map[string]string{"x": "y"} })
+		}, []string{"update", "get", "update"}},
+		{"back empty, and made by somebody else", func(s *leasetest.Server) {
+			s.Restart(3)
+			s.Edit(space, "n1", func(*coordinationv1.Lease) {})
+		}, []string{"update", "get", "update"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			run(t, func(n *node) {
+				tt.fault(n.coordinator)
+				n.cloudLink.Set(link.Down)
+				if err := n.beat(); err != nil {
+					t.Fatal(err)
+				}
+				n.wantCopy(true)
+				if got := verbs(n.coordinator); !slices.Equal(got, tt.calls) {
+					t.Errorf("coordinator saw %v, want %v", got, tt.calls)
+				}
+			})
+		})
+	}
+}
+
+func TestHubRestartedWhileCut(t *testing.T) {
+	run(t, func(n *node) {
+		identity := n.lease
+		n.cloudLink.Set(link.Down)
+		if err := n.beat(); err != nil {
+			t.Fatal(err)
+		}
+		n.restartHub()
+		// kubelet restarted too: it looks before it renews.
+		got, err := n.do(http.MethodGet, nil, "")
+		if err != nil || got.UID != identity.UID || got.ResourceVersion != identity.ResourceVersion {
+			t.Fatalf("GET = %v, %v; want the cloud's Lease, from its copy", got, err)
+		}
+		n.restartHub()
+		// kubelet goes on with what it has.
+		if err := n.beat(); err != nil {
+			t.Fatal(err)
+		}
+		if n.lease.UID != identity.UID || n.lease.ResourceVersion != identity.ResourceVersion {
+			t.Errorf("kubelet sees %s/%s, the cloud's is %s/%s", n.lease.UID, n.lease.ResourceVersion,
+				identity.UID, identity.ResourceVersion)
+		}
+		n.forwardAsLeader()
+		n.cloudLink.Set(link.Up)
+		time.Sleep(10 * time.Second)
+		if err := n.beat(); err != nil {
+			t.Fatal(err)
+		}
+		n.wantCloud()
+		n.wantCopy(false)
+
+		n.restartHub()
+		n.cloudLink.Set(link.Down)
+		n.coordinatorLink.Set(link.Down)
+		if _, err := n.do(http.MethodGet, nil, ""); !apierrors.IsServiceUnavailable(err) {
+			t.Errorf("GET with nothing known: %v, want 503", err)
+		}
+	})
+}
+
+func TestUnknownLinkDoesNotTaint(t *testing.T) {
+	run(t, func(n *node) {
+		n.cloudLink.Set(link.Unknown)
+		if err := n.beat(); err != nil {
+			t.Fatal(err)
+		}
+		n.wantCloud()
+		n.wantCopy(false)
+		for _, c := range n.coordinator.Calls() {
+			if c.Lease != nil && c.Lease.Labels[edge.DelegateHeartbeat] != "" {
+				t.Error("marked although the cloud took it")
+			}
+		}
+		n.cloud.Before(leasetest.Hang)
+		time.Sleep(10 * time.Second)
+		if err := n.beat(); err != nil {
+			t.Fatal(err)
+		}
+		n.wantCopy(true)
+	})
+}
+
+func TestBadRequests(t *testing.T) {
+	run(t, func(n *node) {
+		target := "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/n1"
+		other := n.lease.DeepCopy()
+		other.Name = "n2"
+		if _, err := n.do(http.MethodPut, other, ""); !apierrors.IsBadRequest(err) {
+			t.Errorf("another node's Lease: %v, want 400", err)
+		}
+		if _, err := n.do(http.MethodDelete, nil, ""); !apierrors.IsMethodNotSupported(err) {
+			t.Errorf("DELETE: %v, want 405", err)
+		}
+		for _, tt := range []struct {
+			media, body string
+			want        int
+		}{
+			{"application/json", "{", 400},
+			{"application/json", `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"n1"}}`, 400},
+			{"application/json", `{"x":"` + strings.Repeat("y", maxBody) + `"}`, 413},
+			{"application/vnd.kubernetes.protobuf", "k8s\x00garbage", 400},
+			{"image/png", "", 415},
+			{"; ;", "", 400},
+		} {
+			r := httptest.NewRequestWithContext(n.t.Context(), http.MethodPut, target, strings.NewReader(tt.body))
+			r.Header.Set("Content-Type", tt.media)
+			w := httptest.NewRecorder()
+			n.proxy.ServeHTTP(w, r)
+			if w.Code != tt.want || !strings.Contains(w.Body.String(), `"kind":"Status"`) {
+				t.Errorf("%s %.20q: %d %s, want %d and a Status", tt.media, tt.body, w.Code, w.Body, tt.want)
+			}
+		}
+		if got := verbs(n.cloud); len(got) != 0 {
+			t.Errorf("the cloud was bothered with %v", got)
+		}
+	})
+}
+
+func TestKubeletGoneIsNoCut(t *testing.T) {
+	run(t, func(n *node) {
+		n.cloud.Before(leasetest.Hang)
+		ctx, cancel := context.WithTimeout(n.t.Context(), time.Second)
+		defer cancel()
+		sent := n.stamp(n.lease)
+		ctx, kill := context.WithCancel(ctx)
+		time.AfterFunc(100*time.Millisecond, kill)
+		_, err := n.proxy.beat(ctx, sent, metav1.UpdateOptions{}, budget{answer: time.Second, cloud: 500 * time.Millisecond})
+		if err == nil {
+			t.Error("no error")
+		}
+		synctest.Wait()
+		if a, _ := delegatedLease(n.coordinator.Peek(space, n.name)); a {
+			t.Error("a kubelet that went away made its node delegated")
+		}
+	})
+}

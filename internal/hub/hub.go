@@ -1,0 +1,227 @@
+// Package hub is the node's side: one API endpoint for the node's own programs.
+//
+//	kubelet, kube-proxy, …                         upstream "cloud"  ───▶ the cloud's API servers
+//	        │                                        ▲        ▲
+//	        ▼                                        │        │ as the pool's forwarding user, while leading
+//	      front ── route ──┬── everything else ──────┘        │
+//	                       └── own Lease ─▶ heartbeat.Proxy   │
+//	                                          │   heartbeat.Forwarder ◀── role.Keeper: Pending, Follower, Leader
+//	                                          ▼        │                       │
+//	                                  upstream "coordinator" ◀─────────────────┘ ───▶ the pool's coordinator
+//
+// This file is the only wiring. What is wired knows only what its own Config names.
+package hub
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
+
+	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/hub/front"
+	"yurtcoordinator/internal/hub/heartbeat"
+	"yurtcoordinator/internal/hub/role"
+	"yurtcoordinator/internal/hub/route"
+	"yurtcoordinator/internal/hub/upstream"
+	"yurtcoordinator/internal/run"
+)
+
+// Hub is a node's hub. Make one with New.
+type Hub struct {
+	cfg     Config
+	metrics *prometheus.Registry
+	handler http.Handler
+	cloud   *upstream.Upstream
+	pool    *pool // nil without a coordinator
+}
+
+// pool is what a hub has of its pool.
+type pool struct {
+	coordinator *upstream.Upstream
+	heartbeats  *heartbeat.Proxy
+	keeper      *role.Keeper
+}
+
+// New checks the configuration and builds a hub. It reads the certificate files but uses no network.
+func New(cfg Config) (*Hub, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	h := &Hub{cfg: cfg, metrics: prometheus.NewRegistry()}
+	h.metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+
+	servers, err := addresses("server-addr", cfg.ServerAddresses...)
+	if err != nil {
+		return nil, err
+	}
+	if h.cloud, err = h.upstream("cloud", servers, cfg.CAFile); err != nil {
+		return nil, err
+	}
+	frontConfig := front.Config{
+		Cloud:     h.cloud,
+		Situation: route.Situation{Node: cfg.Node, Coordinator: cfg.EnableCoordinator},
+		Metrics:   h.metrics,
+
+		MaxReadOnly: cfg.MaxRequestsInFlight, MaxMutating: cfg.MaxMutatingRequestsInFlight, MaxLongRunning: cfg.MaxLongRunningRequests,
+	}
+	if cfg.EnableCoordinator {
+		if h.pool, err = h.newPool(); err != nil {
+			return nil, err
+		}
+		frontConfig.OwnLease = h.pool.heartbeats
+	}
+	h.handler, err = front.New(frontConfig)
+	return h, err
+}
+
+func (h *Hub) upstream(name string, servers []*url.URL, ca string) (*upstream.Upstream, error) {
+	return upstream.New(upstream.Config{
+		Name: name, Servers: servers, CAFile: ca, CertFile: h.cfg.CertFile, KeyFile: h.cfg.KeyFile, Metrics: h.metrics,
+	})
+}
+
+func (h *Hub) newPool() (*pool, error) {
+	servers, err := addresses("coordinator-server-addr", h.cfg.CoordinatorAddress)
+	if err != nil {
+		return nil, err
+	}
+	ca := h.cfg.CoordinatorCAFile
+	if ca == "" {
+		ca = h.cfg.CAFile
+	}
+	p := &pool{}
+	if p.coordinator, err = h.upstream("coordinator", servers, ca); err != nil {
+		return nil, err
+	}
+	atCoordinator, err := coordinationv1client.NewForConfig(p.coordinator.RESTConfig())
+	if err != nil {
+		return nil, err
+	}
+	asNode, err := coordinationv1client.NewForConfig(h.cloud.RESTConfig())
+	if err != nil {
+		return nil, err
+	}
+	// Nobody has a key of the forwarding identity: the leader is allowed to take it on, and the cloud's audit log says
+	// which node did.
+	asForwarder := h.cloud.RESTConfig()
+	asForwarder.Impersonate = rest.ImpersonationConfig{UserName: h.cfg.Pool.ForwardingUser()}
+	forwarding, err := coordinationv1client.NewForConfig(asForwarder)
+	if err != nil {
+		return nil, err
+	}
+
+	if p.heartbeats, err = heartbeat.NewProxy(heartbeat.ProxyConfig{
+		Node: h.cfg.Node, Cloud: asNode, CloudLink: h.cloud.Link(),
+		Coordinator: atCoordinator, CoordinatorLink: p.coordinator.Link(),
+		OnCoordinatorHost: func() bool { return isOwnAddress(servers[0].Hostname()) },
+		Metrics:           h.metrics,
+	}); err != nil {
+		return nil, err
+	}
+	forwarder, err := heartbeat.NewForwarder(heartbeat.ForwarderConfig{
+		Node: h.cfg.Node, Coordinator: atCoordinator, Cloud: forwarding, Metrics: h.metrics,
+	})
+	if err != nil {
+		return nil, err
+	}
+	p.keeper, err = role.New(role.Config{
+		Node: h.cfg.Node, Cloud: h.cloud.Link(), Coordinator: p.coordinator.Link(), Leases: atCoordinator,
+		Lead:    func(ctx context.Context, t role.Term) error { return forwarder.Run(ctx, t) },
+		Metrics: h.metrics,
+	})
+	return p, err
+}
+
+// isOwnAddress reports whether the host of an address is this machine.
+func isOwnAddress(host string) bool {
+	ip := net.ParseIP(host)
+	own, err := net.InterfaceAddrs()
+	if ip == nil || err != nil {
+		return false
+	}
+	for _, a := range own {
+		if n, ok := a.(*net.IPNet); ok && n.IP.Equal(ip) {
+			return true
+		}
+	}
+	return false
+}
+
+// Run serves until ctx ends, then stops in order: first the servers, then what they use. It returns an error when a
+// port is taken or a part fails.
+func (h *Hub) Run(ctx context.Context) error {
+	ctx = klog.NewContext(ctx, klog.FromContext(ctx).WithValues("node", h.cfg.Node))
+	servers, err := h.listen()
+	if err != nil {
+		return err
+	}
+	var g run.Group
+	g.Add("cloud", h.cloud.Run)
+	if h.pool != nil {
+		g.Add("coordinator", h.pool.coordinator.Run)
+		g.Add("heartbeats", h.pool.heartbeats.Run)
+		g.Add("role", h.pool.keeper.Run)
+	}
+	g.Add("health", servers.health.Run)
+	g.Add("proxy", servers.proxy.Run)
+	klog.FromContext(ctx).Info("Serving this node's programs", "address", h.cfg.BindAddress, "port", h.cfg.Port,
+		"cloud", h.cfg.ServerAddresses, "coordinator", h.cfg.CoordinatorAddress)
+	return g.Run(ctx)
+}
+
+type servers struct{ proxy, health *front.Server }
+
+func (h *Hub) listen() (servers, error) {
+	at := func(flag, address string, port int, handler http.Handler) (*front.Server, net.Listener, error) {
+		l, err := net.Listen("tcp", net.JoinHostPort(address, strconv.Itoa(port))) //nolint:noctx // returns at once
+		if err != nil {
+			return nil, nil, fmt.Errorf("--%s: %w", flag, err)
+		}
+		s, err := front.NewServer(front.ServerConfig{Listener: l, Handler: handler})
+		return s, l, err
+	}
+	proxy, l, err := at("port", h.cfg.BindAddress, h.cfg.Port, h.handler)
+	if err != nil {
+		return servers{}, err
+	}
+	health, _, err := at("health-port", h.cfg.HealthBindAddress, h.cfg.HealthPort, h.healthHandler())
+	if err != nil {
+		return servers{}, errors.Join(err, l.Close())
+	}
+	return servers{proxy, health}, nil
+}
+
+// Status is what a hub says of itself at /status.
+type Status struct {
+	Node edge.NodeName `json:"node"`
+	Pool edge.PoolName `json:"pool,omitempty"`
+	// Role is Pending, Follower or Leader; Leader is the node that leads, if one does.
+	Role   string        `json:"role"`
+	Leader edge.NodeName `json:"leader,omitempty"`
+	// Cloud and Coordinator are the states of the links: unknown, up or down; none without a coordinator.
+	Cloud       string `json:"cloud"`
+	Coordinator string `json:"coordinator"`
+}
+
+// Status returns the hub's present state.
+func (h *Hub) Status() Status {
+	s := Status{
+		Node: h.cfg.Node, Pool: h.cfg.Pool, Role: role.Pending.String(), Cloud: h.cloud.Link().Get().String(), Coordinator: "none",
+	}
+	if h.pool != nil {
+		standing := h.pool.keeper.Standing().Get()
+		s.Role, s.Leader = standing.Role.String(), standing.Leader
+		s.Coordinator = h.pool.coordinator.Link().Get().String()
+	}
+	return s
+}

@@ -1,0 +1,330 @@
+package role
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	"k8s.io/apimachinery/pkg/util/uuid"
+	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	"k8s.io/client-go/tools/leaderelection"
+	"k8s.io/klog/v2"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/hub/link"
+	"yurtcoordinator/internal/live"
+)
+
+// Config is what a Keeper needs. All fields are required unless it says otherwise.
+type Config struct {
+	// Node is this hub's node; its name is the identity in the election.
+	Node edge.NodeName
+	// Cloud and Coordinator are the states of this hub's links.
+	Cloud, Coordinator *live.Value[link.State]
+	// Leases is a client of the coordinator. The hub must be allowed to get, list and watch (by the field selector
+	// metadata.name=yurthub), create and update the Lease kube-system/yurthub there.
+	Leases coordinationv1client.LeasesGetter
+	// Lead is the leader's duty. It runs for one term: until its context ends, and then returns within 500 ms without
+	// further I/O. If it returns earlier, the Lease is released and this hub campaigns again after a pause.
+	Lead func(ctx context.Context, term Term) error
+	// Instance tells this process from others under the same node name. Default: a random one.
+	Instance string
+	// Metrics takes the metrics of the role. Default: they are not registered anywhere.
+	Metrics prometheus.Registerer
+}
+
+// Keeper keeps this hub's role. Make one with New.
+type Keeper struct {
+	config   Config
+	board    *board
+	standing *live.Value[Standing]
+	metrics  metrics
+}
+
+type metrics struct {
+	role  *prometheus.GaugeVec
+	terms *prometheus.CounterVec
+	clash prometheus.Gauge
+}
+
+// New returns a Keeper. It registers its metrics, and fails only if they are registered already.
+func New(c Config) (*Keeper, error) {
+	if c.Instance == "" {
+		c.Instance = string(uuid.NewUUID())
+	}
+	k := &Keeper{
+		config: c, board: newBoard(), standing: live.NewValue(Standing{}),
+		metrics: metrics{
+			role: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+				Name: "yurthub_role", Help: "1 for the role that this hub has in its pool.",
+			}, []string{"role"}),
+			terms: prometheus.NewCounterVec(prometheus.CounterOpts{
+				Name: "yurthub_leader_terms_total", Help: "Terms that this hub has led, by how they ended.",
+			}, []string{"end"}),
+			clash: prometheus.NewGauge(prometheus.GaugeOpts{
+				Name: "yurthub_identity_clash",
+				Help: "1 while another process holds the election Lease under this node's name.",
+			}),
+		},
+	}
+	if c.Metrics != nil {
+		for _, m := range []prometheus.Collector{k.metrics.role, k.metrics.terms, k.metrics.clash} {
+			if err := c.Metrics.Register(m); err != nil {
+				return nil, fmt.Errorf("register metrics of the hub's role: %w", err)
+			}
+		}
+	}
+	return k, nil
+}
+
+// Standing is this hub's place in its pool, now and as it changes.
+func (k *Keeper) Standing() *live.Value[Standing] { return k.standing }
+
+// Run keeps the role until ctx ends, then gives up what it holds, and returns nil. It takes at most about two seconds
+// to do so (the grace of the duty, one request), if the duty keeps to its contract.
+func (k *Keeper) Run(ctx context.Context) error {
+	logger := klog.FromContext(ctx).WithValues("node", k.config.Node)
+	ctx = klog.NewContext(ctx, logger)
+	var owned sync.WaitGroup
+	// The watch outlives the last campaign, whose release looks at the board.
+	observing, stopObserving := context.WithCancel(context.WithoutCancel(ctx))
+	defer owned.Wait()
+	defer stopObserving()
+	owned.Go(func() { k.observe(observing) })
+
+	machine := NewMachine(k.config.Node)
+	events := make(chan Event)
+	cancel := func() {}
+	campaigning := false
+	failures := &backoff{}
+	take := func(e Event) {
+		before := machine.Standing()
+		action := machine.Step(e)
+		k.publish(logger, before, machine.Standing(), e)
+		switch action {
+		case Campaign:
+			var campaign context.Context
+			campaign, cancel = context.WithCancel(ctx)
+			campaigning = true
+			owned.Go(func() { k.campaign(campaign, failures, events) })
+		case Release:
+			cancel()
+		}
+	}
+	var shown Observed
+	for {
+		cloud, cloudChanged := k.config.Cloud.Watch()
+		coordinator, coordinatorChanged := k.config.Coordinator.Watch()
+		lease, _, boardChanged := k.board.watch()
+		take(Links{cloud, coordinator})
+		if seen := (Observed{holder(lease), transitions(lease)}); seen != shown {
+			shown = seen
+			take(seen)
+		}
+		k.reportClash(logger, lease)
+		select {
+		case <-ctx.Done():
+			for campaigning {
+				e := <-events
+				_, ended := e.(Ended)
+				campaigning = !ended
+			}
+			cancel()
+			k.publish(logger, machine.Standing(), Standing{}, Links{})
+			return nil
+		case e := <-events:
+			if _, ended := e.(Ended); ended {
+				campaigning = false
+				cancel()
+			}
+			take(e)
+		case <-cloudChanged:
+		case <-coordinatorChanged:
+		case <-boardChanged:
+		}
+	}
+}
+
+func (k *Keeper) publish(logger klog.Logger, before, now Standing, why Event) {
+	for _, r := range []Role{Pending, Follower, Leader} {
+		value := 0.0
+		if r == now.Role {
+			value = 1
+		}
+		k.metrics.role.WithLabelValues(r.String()).Set(value)
+	}
+	if k.standing.Set(now) {
+		logger.Info("Place in the pool changed", "role", now.Role, "was", before.Role, "leader", now.Leader,
+			"transitions", now.Transitions, "after", why.String())
+	}
+}
+
+// reportClash says when another process holds the Lease under this node's name: for at most the lease duration that is
+// the hub's own predecessor after a crash; for longer it is a second hub with this node's name and certificate.
+func (k *Keeper) reportClash(logger klog.Logger, lease *coordinationv1.Lease) {
+	other := ""
+	if lease != nil {
+		other = namesake(lease, k.config.Node, k.config.Instance)
+	}
+	if other == "" {
+		k.metrics.clash.Set(0)
+		return
+	}
+	k.metrics.clash.Set(1)
+	logger.V(1).Info("Another process holds the election Lease under this node's name. Unless it is the hub that ran here "+
+		"before, two machines have the same node name: give one of them another", "holder", other)
+}
+
+// campaign runs one candidacy: elect, lead, release, and after a duty that failed a pause. It sends Won and Lost as they
+// come, and Ended at its very end.
+func (k *Keeper) campaign(ctx context.Context, failures *backoff, events chan<- Event) {
+	logger := klog.FromContext(ctx)
+	began := time.Now()
+	err := k.candidacy(ctx, events)
+	if err != nil && ctx.Err() == nil {
+		pause := failures.next(time.Since(began))
+		logger.Error(err, "The leader's duty failed; campaigning again after a pause", "pause", pause)
+		rest(ctx, pause)
+	}
+	events <- Ended{}
+}
+
+// candidacy returns nil, or the error of a duty that ended before its term.
+func (k *Keeper) candidacy(ctx context.Context, events chan<- Event) error {
+	logger := klog.FromContext(ctx)
+	l := &lock{
+		leases: k.config.Leases.Leases(edge.NamespaceSystem), board: k.board,
+		identity: k.config.Node, instance: k.config.Instance, fence: &fence{},
+	}
+	won := make(chan *coordinationv1.Lease, 1)
+	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
+		Lock: l, Name: l.Describe(),
+		LeaseDuration: leaseDuration, RenewDeadline: renewDeadline, RetryPeriod: retryPeriod,
+		// The Lease is released here, after the duty has returned; the elector would do it before.
+		ReleaseOnCancel: false,
+		Callbacks: leaderelection.LeaderCallbacks{
+			// The elector starts this as a goroutine of its own, after the lock has set term, which then stays as it is.
+			OnStartedLeading: func(context.Context) { won <- l.term },
+			OnStoppedLeading: func() {},
+		},
+	})
+	if err != nil {
+		return fmt.Errorf("set up the election: %w", err)
+	}
+	electing, stopElecting := context.WithCancel(quiet(ctx))
+	defer stopElecting()
+	elected := make(chan struct{})
+	go func() {
+		defer close(elected)
+		elector.Run(electing)
+	}()
+
+	var duty *duty
+	select {
+	case <-elected: // ctx ended before the Lease was won
+	case lease := <-won:
+		duty = k.term(ctx, l, lease, elected, events)
+	}
+	// From here on the fence has fallen, and the duty has returned or had its grace.
+	stopElecting()
+	<-elected
+	releasing, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeTimeout)
+	defer cancel()
+	if err := l.release(releasing); err != nil {
+		logger.Error(err, "The election Lease was not released")
+	}
+	if duty == nil {
+		return nil
+	}
+	<-duty.done
+	return duty.failure
+}
+
+// duty is one run of Config.Lead.
+type duty struct {
+	done    chan struct{}
+	failure error // why it ended before it was asked to; set before done is closed
+}
+
+// term leads from the winning of the Lease until ctx ends, the elector gives up, somebody else is seen to hold the Lease
+// (or nobody), or the duty returns. On return the fence has fallen.
+func (k *Keeper) term(ctx context.Context, l *lock, lease *coordinationv1.Lease, elected <-chan struct{}, events chan<- Event) *duty {
+	logger := klog.FromContext(ctx)
+	won := Won{transitions(lease)}
+	events <- won
+	leading, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	d := &duty{done: make(chan struct{})}
+	go func() {
+		defer close(d.done)
+		err := k.config.Lead(leading, Term{Transitions: won.Transitions, LeaseUID: lease.UID, fence: l.fence})
+		switch {
+		case leading.Err() != nil: // it was asked to return; what it says then is of no interest
+		case err == nil:
+			d.failure = errors.New("the duty returned before its term was over")
+		default:
+			d.failure = err
+		}
+	}()
+
+	var end string
+	for end == "" {
+		seen, known, changed := l.board.watch()
+		if known && !l.same(seen, lease) {
+			end = "deposed"
+			break
+		}
+		select {
+		case <-ctx.Done():
+			end = "released"
+		case <-elected:
+			end = "not renewed"
+		case <-d.done:
+			end = "duty failed"
+		case <-changed:
+		}
+	}
+	l.fence.fall()
+	stop(fmt.Errorf("term %d is over: %s", won.Transitions, end))
+	k.metrics.terms.WithLabelValues(end).Inc()
+	logger.Info("Term is over", "transitions", won.Transitions, "end", end)
+	events <- Lost{}
+
+	grace := time.NewTimer(leadGrace)
+	defer grace.Stop()
+	select {
+	case <-d.done:
+	case <-grace.C:
+		logger.Error(nil, "The leader's duty did not return in time; the Lease is released without it", "grace", leadGrace)
+	}
+	return d
+}
+
+// backoff draws the pauses after duties that failed.
+type backoff struct{ last time.Duration }
+
+// next returns the pause after a candidacy that lasted for so long.
+func (b *backoff) next(lasted time.Duration) time.Duration {
+	switch {
+	case b.last == 0 || lasted >= steadyTerm:
+		b.last = backoffMin
+	default:
+		b.last = min(2*b.last, backoffMax)
+	}
+	return b.last/2 + rand.N(b.last/2)
+}
+
+func rest(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}

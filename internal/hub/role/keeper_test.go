@@ -1,0 +1,482 @@
+package role
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	"k8s.io/klog/v2"
+	"k8s.io/klog/v2/ktesting"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/hub/heartbeat/leasewatch/leasetest"
+	"yurtcoordinator/internal/hub/link"
+	"yurtcoordinator/internal/live"
+)
+
+// hub is one hub of a test pool.
+type hub struct {
+	name               string
+	cloud, coordinator *live.Value[link.State]
+	keeper             *Keeper
+	stop               context.CancelFunc
+	stopped            chan struct{}
+
+	mu      sync.Mutex
+	led     []Term
+	leading bool // between the duty's start and its return
+	task    func(context.Context, Term) error
+}
+
+// terms returns the terms that the hub has led so far.
+func (h *hub) terms() []Term {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Clone(h.led)
+}
+
+// duty sets what the hub does in the terms to come.
+func (h *hub) duty(task func(context.Context, Term) error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.task = task
+}
+
+// mayLead reports whether the hub is on duty in a valid term.
+func (h *hub) mayLead() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.leading && h.led[len(h.led)-1].Valid()
+}
+
+func (h *hub) lead(ctx context.Context, term Term) error {
+	h.mu.Lock()
+	h.led, h.leading = append(h.led, term), true
+	task := h.task
+	h.mu.Unlock()
+	defer func() {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		h.leading = false
+	}()
+	return task(ctx, term)
+}
+
+type pool struct {
+	t      *testing.T
+	server *leasetest.Server
+	hubs   []*hub
+}
+
+func newPool(t *testing.T, names ...string) *pool {
+	p := &pool{t: t, server: leasetest.New(1000)}
+	for _, name := range names {
+		p.start(name, edge.NodeName(name))
+	}
+	return p
+}
+
+func (p *pool) start(name string, node edge.NodeName) *hub {
+	p.t.Helper()
+	h := &hub{
+		name: name, cloud: live.NewValue(link.Up), coordinator: live.NewValue(link.Up), stopped: make(chan struct{}),
+		task: func(ctx context.Context, _ Term) error { <-ctx.Done(); return ctx.Err() },
+	}
+	var err error
+	h.keeper, err = New(Config{
+		Node: node, Cloud: h.cloud, Coordinator: h.coordinator, Leases: p.server.Client(name), Instance: name,
+		Lead:    h.lead,
+		Metrics: prometheus.NewRegistry(),
+	})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	logger := ktesting.NewLogger(p.t, ktesting.NewConfig())
+	ctx, cancel := context.WithCancel(klog.NewContext(p.t.Context(), logger))
+	h.stop = cancel
+	go func() {
+		defer close(h.stopped)
+		if err := h.keeper.Run(ctx); err != nil {
+			p.t.Errorf("%s: Run = %v", name, err)
+		}
+	}()
+	p.hubs = append(p.hubs, h)
+	return h
+}
+
+func (p *pool) stop() {
+	for _, h := range p.hubs {
+		p.server.Heal(h.name)
+		h.stop()
+		<-h.stopped
+	}
+}
+
+// leaders returns the hubs that may act as leader right now.
+func (p *pool) leaders() (names []string) {
+	for _, h := range p.hubs {
+		if h.mayLead() {
+			names = append(names, h.name)
+		}
+	}
+	return names
+}
+
+// pass lets time pass in small steps, and checks at each that at most one hub may lead.
+func (p *pool) pass(d time.Duration) {
+	p.t.Helper()
+	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		synctest.Wait()
+		if l := p.leaders(); len(l) > 1 {
+			p.t.Fatalf("two leaders: %v", l)
+		}
+	}
+}
+
+// until passes time until exactly one hub other than not leads, and returns it and how long it took.
+func (p *pool) until(not string, limit time.Duration) (*hub, time.Duration) {
+	p.t.Helper()
+	began := time.Now()
+	for time.Since(began) <= limit {
+		p.pass(10 * time.Millisecond)
+		for _, h := range p.hubs {
+			if h.name != not && slices.Equal(p.leaders(), []string{h.name}) {
+				return h, time.Since(began)
+			}
+		}
+	}
+	p.t.Fatalf("nobody but %q led within %s", not, limit)
+	return nil, 0
+}
+
+func TestOneLeaderAndFollowersCostNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPool(t, "n1", "n2", "n3")
+		defer p.stop()
+		leader, _ := p.until("", time.Second)
+		p.pass(5 * time.Second)
+		p.server.Calls()
+		p.pass(15 * time.Second)
+		renewals := 0
+		for _, c := range p.server.Calls() {
+			if c.Client == leader.name && c.Verb == "update" {
+				renewals++
+			} else {
+				t.Errorf("%s sent %q while nothing happened", c.Client, c)
+			}
+		}
+		if renewals < 10 || renewals > 15 {
+			t.Errorf("%d renewals in 15 s, want about one in %s", renewals, renewEvery)
+		}
+		for _, h := range p.hubs {
+			want := Standing{Role: Follower, Leader: edge.NodeName(leader.name)}
+			if h == leader {
+				want.Role = Leader
+			}
+			if got := h.keeper.Standing().Get(); got != want {
+				t.Errorf("%s stands as %+v, want %+v", h.name, got, want)
+			}
+		}
+	})
+}
+
+func TestTakeover(t *testing.T) {
+	const clings = "the duty clings to its term: released without it"
+	tests := []struct {
+		name  string
+		fault func(p *pool, leader *hub)
+		// within bounds the time to the next leader; keeps means that the old one goes on.
+		within time.Duration
+		keeps  bool
+	}{
+		{"cloud link down: released", func(_ *pool, l *hub) { l.cloud.Set(link.Down) }, time.Second, false},
+		{"cloud link unknown: released", func(_ *pool, l *hub) { l.cloud.Set(link.Unknown) }, time.Second, false},
+		{"hub stopped: released", func(_ *pool, l *hub) { l.stop() }, time.Second, false},
+		{"hub gone silent", func(p *pool, l *hub) { p.server.Cut(l.name) }, 5 * time.Second, false},
+		{"coordinator link down at the leader alone", func(p *pool, l *hub) {
+			p.server.Cut(l.name)
+			l.coordinator.Set(link.Down)
+		}, 5 * time.Second, false},
+		{clings, func(_ *pool, l *hub) { l.cloud.Set(link.Down) }, 2 * time.Second, false},
+		{"answers to renewals lost, and the hub with them", func(p *pool, l *hub) {
+			p.server.After(func(ctx context.Context, c leasetest.Call) error {
+				if c.Client == l.name && c.Verb == "update" {
+					p.server.Cut(l.name)
+					return errors.New("connection reset")
+				}
+				return nil
+			})
+		}, 7 * time.Second, false},
+		{"slow coordinator: the leader stays", func(p *pool, _ *hub) {
+			p.server.Before(func(ctx context.Context, c leasetest.Call) error {
+				if c.Verb == "update" {
+					time.Sleep(900 * time.Millisecond)
+				}
+				return nil
+			})
+		}, 0, true},
+		{"every other answer lost: the leader stays", func(p *pool, _ *hub) {
+			var n atomic.Int32
+			p.server.After(func(_ context.Context, c leasetest.Call) error {
+				if c.Verb == "update" {
+					if n.Add(1)%2 == 0 {
+						return errors.New("connection reset")
+					}
+				}
+				return nil
+			})
+		}, 0, true},
+		{"every watch breaks: the leader stays", func(p *pool, _ *hub) { p.server.Break() }, 0, true},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := newPool(t, "n1", "n2", "n3")
+				defer p.stop()
+				if tt.name == clings {
+					for _, h := range p.hubs {
+						h.duty(func(ctx context.Context, _ Term) error {
+							<-ctx.Done()
+							time.Sleep(20 * time.Second)
+							return nil
+						})
+					}
+				}
+				old, _ := p.until("", time.Second)
+				p.pass(3 * time.Second)
+				terms := len(old.terms())
+				tt.fault(p, old)
+				if tt.keeps {
+					p.pass(time.Minute)
+					if l := p.leaders(); !slices.Equal(l, []string{old.name}) || len(old.terms()) != terms {
+						t.Errorf("leader is %v with %d more terms, want %s in its term", l, len(old.terms())-terms, old.name)
+					}
+					return
+				}
+				next, took := p.until(old.name, tt.within)
+				t.Logf("%s leads after %s", next.name, took)
+				p.server.After(nil)
+				if was, is := old.terms()[terms-1].Transitions, next.terms()[len(next.terms())-1].Transitions; is <= was {
+					t.Errorf("transitions went from %d to %d", was, is)
+				}
+				if old.terms()[terms-1].Valid() {
+					t.Error("the old term is still valid")
+				}
+				p.pass(5 * time.Second)
+				if s := old.keeper.Standing().Get(); s.Role == Leader {
+					t.Errorf("the old leader stands as %+v", s)
+				}
+			})
+		})
+	}
+}
+
+func TestStoppedForAMinute(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPool(t, "n1", "n2")
+		defer p.stop()
+		old, _ := p.until("", time.Second)
+		p.pass(2 * time.Second)
+		p.server.Cut(old.name)
+		p.until(old.name, 5*time.Second)
+		p.pass(time.Minute)
+		p.server.Heal(old.name) // a minute of buffered events arrives
+		p.pass(10 * time.Second)
+		want := Follower
+		if s := old.keeper.Standing().Get(); s.Role != want || s.Leader == edge.NodeName(old.name) || s.Leader == "" {
+			t.Errorf("after a minute's stop: %+v, want a follower of the other", s)
+		}
+		if len(old.terms()) != 1 {
+			t.Errorf("it led %d times, want once", len(old.terms()))
+		}
+	})
+}
+
+func TestCoordinatorBackEmpty(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPool(t, "n1", "n2", "n3")
+		defer p.stop()
+		first, _ := p.until("", time.Second)
+		p.pass(3 * time.Second)
+		for _, h := range p.hubs {
+			h.coordinator.Set(link.Down)
+		}
+		p.server.Before(func(context.Context, leasetest.Call) error { return errors.New("connection refused") })
+		p.pass(time.Second)
+		for _, h := range p.hubs {
+			if s := h.keeper.Standing().Get(); s != (Standing{}) {
+				t.Errorf("%s stands as %+v without a coordinator, want Pending", h.name, s)
+			}
+		}
+		p.server.Restart(7)
+		p.server.Before(nil)
+		for _, h := range p.hubs {
+			h.coordinator.Set(link.Up)
+		}
+		next, took := p.until("", 5*time.Second)
+		t.Logf("%s leads %s after the coordinator came back", next.name, took)
+		if was, is := first.terms()[0], next.terms()[len(next.terms())-1]; was.LeaseUID == is.LeaseUID {
+			t.Error("the term is not told apart from one before the restart")
+		}
+	})
+}
+
+// TestLeaseVanishes: the links never went down, but the Lease is another, or none.
+func TestLeaseVanishes(t *testing.T) {
+	for name, vanish := range map[string]func(*leasetest.Server){
+		"restarted": func(s *leasetest.Server) { s.Restart(1) },
+		"deleted":   func(s *leasetest.Server) { s.Remove(edge.NamespaceSystem, edge.LeaseElection) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := newPool(t, "n1", "n2")
+				defer p.stop()
+				old, _ := p.until("", time.Second)
+				p.pass(3 * time.Second)
+				terms := len(old.terms())
+				vanish(p.server)
+				p.pass(6 * time.Second)
+				if old.terms()[terms-1].Valid() {
+					t.Error("the term outlived its Lease")
+				}
+				if len(p.leaders()) != 1 {
+					t.Errorf("leaders: %v, want one", p.leaders())
+				}
+			})
+		})
+	}
+}
+
+func TestDutyThatFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPool(t, "n1")
+		defer p.stop()
+		p.hubs[0].duty(func(context.Context, Term) error { return errors.New("cannot") })
+		p.pass(10 * time.Minute)
+		// 1+2+4+8+16 s, then 30 s each, each pause at least half of that.
+		if n := len(p.hubs[0].terms()); n < 10 || n > 60 {
+			t.Errorf("%d terms in ten minutes, want a pause that grows to %s", n, backoffMax)
+		}
+		if holder := p.server.Peek(edge.NamespaceSystem, edge.LeaseElection).Spec.HolderIdentity; *holder != "" {
+			t.Errorf("the Lease is held by %q while the duty is not done", *holder)
+		}
+	})
+}
+
+func TestNamesakes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPool(t)
+		defer p.stop()
+		first := p.start("one", "n1")
+		p.until("", time.Second)
+		second := p.start("two", "n1")
+		p.pass(time.Minute)
+		if len(first.terms()) != 1 || len(second.terms()) != 0 {
+			t.Errorf("terms: %d and %d; want the first to lead on alone", len(first.terms()), len(second.terms()))
+		}
+		if got := testutil.ToFloat64(second.keeper.metrics.clash); got != 1 {
+			t.Errorf("clash shown as %v at the second", got)
+		}
+		// A hub that crashed and came back is a namesake of its predecessor, and leads once that is seen to be dead.
+		p.server.Cut("one")
+		if _, took := p.until("one", 5*time.Second); took < leaseDuration/2 {
+			t.Errorf("took over after %s, not waiting for a possible namesake", took)
+		}
+		if got := second.terms()[0].Transitions; got != 1 {
+			t.Errorf("the successor's term has transitions %d, want 1: another term", got)
+		}
+	})
+}
+
+func TestHolderThatClaimsADay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPool(t)
+		defer p.stop()
+		p.server.Edit(edge.NamespaceSystem, edge.LeaseElection, func(l *coordinationv1.Lease) {
+			name, day := "liar", int32(86400)
+			l.Spec.HolderIdentity, l.Spec.LeaseDurationSeconds = &name, &day
+		})
+		p.start("n1", "n1")
+		p.until("", 5*time.Second)
+	})
+}
+
+// TestAnyFaults draws faults at random, and checks throughout (in pass) that there are never two leaders, and in the end
+// that there is one once all is well.
+func TestAnyFaults(t *testing.T) {
+	for seed := range uint64(30) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := rand.New(rand.NewPCG(seed, 2))
+				p := newPool(t, "n1", "n2", "n3")
+				defer p.stop()
+				var story []string
+				for range 40 {
+					h := p.hubs[r.IntN(len(p.hubs))]
+					act := []struct {
+						name string
+						do   func()
+					}{
+						{"cut " + h.name, func() { p.server.Cut(h.name) }},
+						{"heal " + h.name, func() { p.server.Heal(h.name) }},
+						{"cloud down " + h.name, func() { h.cloud.Set(link.Down) }},
+						{"cloud up " + h.name, func() { h.cloud.Set(link.Up) }},
+						{"coordinator down " + h.name, func() { h.coordinator.Set(link.Down) }},
+						{"coordinator up " + h.name, func() { h.coordinator.Set(link.Up) }},
+						{"break", p.server.Break},
+						{"compact", p.server.Compact},
+						{"answers lost", func() {
+							p.server.After(func(_ context.Context, c leasetest.Call) error {
+								if c.Verb == "update" && rand.IntN(2) == 0 {
+									return errors.New("lost")
+								}
+								return nil
+							})
+						}},
+						{"answers back", func() { p.server.After(nil) }},
+						{"slow", func() {
+							p.server.Before(func(ctx context.Context, c leasetest.Call) error {
+								select {
+								case <-time.After(rand.N(1500 * time.Millisecond)):
+									return nil
+								case <-ctx.Done():
+									return ctx.Err()
+								}
+							})
+						}},
+						{"fast", func() { p.server.Before(nil) }},
+					}[r.IntN(12)]
+					story = append(story, act.name)
+					act.do()
+					p.pass(time.Duration(r.Int64N(int64(6 * time.Second))))
+					if t.Failed() {
+						t.Fatal(strings.Join(story, ", "))
+					}
+				}
+				p.server.Before(nil)
+				p.server.After(nil)
+				for _, h := range p.hubs {
+					p.server.Heal(h.name)
+					h.cloud.Set(link.Up)
+					h.coordinator.Set(link.Up)
+				}
+				p.pass(leaseDuration + 3*time.Second)
+				if len(p.leaders()) != 1 {
+					t.Errorf("leaders once all is well: %v; after %s", p.leaders(), strings.Join(story, ", "))
+				}
+			})
+		})
+	}
+}

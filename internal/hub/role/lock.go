@@ -1,0 +1,286 @@
+package role
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+	"k8s.io/klog/v2"
+
+	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/hub/heartbeat/leasewatch"
+)
+
+// AnnotationInstance on the election Lease names the process that holds it, among those under one node's name: a hub
+// that was restarted, or a clone of it that should not be.
+const AnnotationInstance = "openyurt.io/hub-instance"
+
+var (
+	errTermOver = errors.New("the election Lease is no longer this term's")
+	errNoBase   = errors.New("the election Lease has not been read yet")
+)
+
+// lock is the election Lease as one campaign deals with it. It implements resourcelock.Interface: Get answers from the
+// board, which a watch keeps, and Update writes a renewal at most once in renewEvery. The elector calls it from one
+// goroutine; release comes after that one has ended.
+type lock struct {
+	leases   coordinationv1client.LeaseInterface
+	board    *board
+	identity edge.NodeName
+	instance string
+	fence    *fence
+
+	base    *coordinationv1.Lease // as last read or written here: what the next write must replace
+	suspect bool                  // a write was refused or unanswered: the board may be behind
+	term    *coordinationv1.Lease // as won; nil before
+	sent    time.Time             // when the last acknowledged write was sent
+}
+
+var _ resourcelock.Interface = (*lock)(nil)
+
+// Get returns the record of the Lease. The duration that others claim for themselves is cut to ours.
+func (l *lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
+	lease, known := l.board.read()
+	if !known || l.suspect {
+		ctx, cancel := context.WithTimeout(ctx, writeTimeout)
+		defer cancel()
+		fresh, err := l.leases.Get(ctx, edge.LeaseElection, metav1.GetOptions{})
+		switch {
+		case apierrors.IsNotFound(err):
+			fresh = nil
+			l.board.gone()
+		case err != nil:
+			return nil, nil, fmt.Errorf("read the election Lease: %w", err)
+		default:
+			l.board.post(fresh)
+		}
+		lease, l.suspect = fresh, false
+	}
+	if lease == nil {
+		l.base = nil
+		return nil, nil, apierrors.NewNotFound(schema.GroupResource{Group: coordinationv1.GroupName, Resource: "leases"},
+			edge.LeaseElection)
+	}
+	l.base = lease
+	record := resourcelock.LeaseSpecToLeaderElectionRecord(&lease.Spec)
+	if limit := int(leaseDuration / time.Second); record.LeaseDurationSeconds > limit {
+		record.LeaseDurationSeconds = limit
+	}
+	if other := namesake(lease, l.identity, l.instance); other != "" {
+		// Not ours, whatever the name: wait for it as for any other holder.
+		_ = other
+	}
+	// The elector compares this with what it saw before. Any write counts as a sign of life, also one by a holder whose
+	// clock stands still.
+	raw, err := json.Marshal(struct {
+		resourcelock.LeaderElectionRecord
+		UID, Revision string
+	}{*record, string(lease.UID), lease.ResourceVersion})
+	if err != nil {
+		return nil, nil, fmt.Errorf("encode the election record: %w", err)
+	}
+	return record, raw, nil
+}
+
+// namesake returns a name for the holder of the Lease if it is another process under this node's name, else "".
+func namesake(lease *coordinationv1.Lease, identity edge.NodeName, instance string) string {
+	if holder(lease) == identity && lease.Annotations[AnnotationInstance] != instance {
+		return string(identity) + " (process " + lease.Annotations[AnnotationInstance] + ")"
+	}
+	return ""
+}
+
+func holder(lease *coordinationv1.Lease) edge.NodeName {
+	if lease == nil || lease.Spec.HolderIdentity == nil {
+		return ""
+	}
+	return edge.NodeName(*lease.Spec.HolderIdentity)
+}
+
+// ours reports whether this process holds the Lease, according to it.
+func (l *lock) ours(lease *coordinationv1.Lease) bool {
+	return lease != nil && holder(lease) == l.identity && lease.Annotations[AnnotationInstance] == l.instance
+}
+
+// same reports whether the Lease says that the term that began as won goes on.
+func (l *lock) same(lease, won *coordinationv1.Lease) bool {
+	return l.ours(lease) && lease.UID == won.UID && transitions(lease) == transitions(won)
+}
+
+func transitions(lease *coordinationv1.Lease) int32 {
+	if lease == nil || lease.Spec.LeaseTransitions == nil {
+		return 0
+	}
+	return *lease.Spec.LeaseTransitions
+}
+
+// Create makes the Lease, held by this hub. It does not do so within a term: the term's Lease is gone and with it the
+// term, and whoever leads next starts a new count.
+func (l *lock) Create(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
+	if l.term != nil {
+		return errTermOver
+	}
+	lease := &coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{Namespace: edge.NamespaceSystem, Name: edge.LeaseElection},
+	}
+	return l.write(ctx, lease, record, func(ctx context.Context, lease *coordinationv1.Lease) (*coordinationv1.Lease, error) {
+		return l.leases.Create(ctx, lease, metav1.CreateOptions{})
+	})
+}
+
+// Update writes the record over the Lease as last read. A renewal within renewEvery of the last one is left out.
+func (l *lock) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
+	switch {
+	case l.base == nil:
+		return errNoBase
+	case l.term != nil && !l.same(l.base, l.term):
+		return errTermOver
+	case l.term != nil && time.Since(l.sent) < renewEvery:
+		return nil
+	}
+	return l.write(ctx, l.base.DeepCopy(), record, func(ctx context.Context, lease *coordinationv1.Lease) (*coordinationv1.Lease, error) {
+		return l.leases.Update(ctx, lease, metav1.UpdateOptions{})
+	})
+}
+
+func (l *lock) write(ctx context.Context, lease *coordinationv1.Lease, record resourcelock.LeaderElectionRecord,
+	send func(context.Context, *coordinationv1.Lease) (*coordinationv1.Lease, error),
+) error {
+	lease.Spec = resourcelock.LeaderElectionRecordToLeaseSpec(&record)
+	metav1.SetMetaDataAnnotation(&lease.ObjectMeta, AnnotationInstance, l.instance)
+	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
+	defer cancel()
+	sent := time.Now() // before the request: the term is never thought younger than it is
+	l.suspect = true
+	written, err := send(ctx, lease)
+	if err != nil {
+		return fmt.Errorf("write the election Lease: %w", err)
+	}
+	l.base, l.sent, l.suspect = written, sent, false
+	if l.term == nil {
+		l.term = written
+	}
+	l.board.post(written)
+	l.fence.acknowledge(leasewatch.Revision(written), sent)
+	return nil
+}
+
+// release gives the Lease up, if this process holds it. Another hub can then take it without waiting. A write that
+// was under way when the campaign ended may have taken effect unseen, so in doubt it looks first.
+func (l *lock) release(ctx context.Context) error {
+	for attempt := 0; ; attempt++ {
+		if l.suspect {
+			if _, _, err := l.Get(ctx); err != nil && !apierrors.IsNotFound(err) {
+				return fmt.Errorf("release the election Lease; others take over in %s: %w", leaseDuration, err)
+			}
+		}
+		if !l.ours(l.base) {
+			return nil
+		}
+		lease := l.base.DeepCopy()
+		now := metav1.NowMicro()
+		nobody, second := "", int32(1)
+		lease.Spec.HolderIdentity, lease.Spec.LeaseDurationSeconds = &nobody, &second
+		lease.Spec.RenewTime, lease.Spec.AcquireTime = &now, &now
+		delete(lease.Annotations, AnnotationInstance)
+		released, err := l.leases.Update(ctx, lease, metav1.UpdateOptions{})
+		if err == nil {
+			l.board.post(released)
+			return nil
+		}
+		if !apierrors.IsConflict(err) || attempt == 1 {
+			return fmt.Errorf("release the election Lease; others take over in %s: %w", leaseDuration, err)
+		}
+		l.suspect = true
+	}
+}
+
+// Identity returns the node's name.
+func (l *lock) Identity() string { return string(l.identity) }
+
+// Describe names the Lease in the elector's messages.
+func (l *lock) Describe() string { return edge.NamespaceSystem + "/" + edge.LeaseElection }
+
+// RecordEvent does nothing: a pool's coordinator keeps no Events about elections.
+func (l *lock) RecordEvent(string) {}
+
+// board is the election Lease as this hub knows it, from a watch and from its own writes. Its changes are announced.
+type board struct {
+	mu      sync.Mutex
+	lease   *coordinationv1.Lease // nil: there is none
+	known   bool                  // false: nothing has been read yet
+	changed chan struct{}
+}
+
+func newBoard() *board { return &board{changed: make(chan struct{})} }
+
+// read returns the Lease, which must not be changed, and whether anything is known of it.
+func (b *board) read() (*coordinationv1.Lease, bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.lease, b.known
+}
+
+// watch is read, with a channel that is closed at the next change.
+func (b *board) watch() (*coordinationv1.Lease, bool, <-chan struct{}) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.lease, b.known, b.changed
+}
+
+// post puts up what was read or written, unless something newer of the same Lease is up already.
+func (b *board) post(lease *coordinationv1.Lease) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.lease == nil || b.lease.UID != lease.UID || leasewatch.Revision(b.lease) < leasewatch.Revision(lease) {
+		b.setLocked(lease, true)
+	}
+}
+
+// change puts up what a watch brought; a nil lease means that it was deleted, at the revision. A watch lags behind what
+// this hub has written itself, perhaps of another Lease than the one that the watch still speaks of.
+func (b *board) change(lease *coordinationv1.Lease, revision uint64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.lease == nil || leasewatch.Revision(b.lease) < revision {
+		b.setLocked(lease, true)
+	}
+}
+
+// gone notes that there is no Lease.
+func (b *board) gone() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.setLocked(nil, true)
+}
+
+// forget notes that nothing is known any more: the watch has ended.
+func (b *board) forget() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.setLocked(nil, false)
+}
+
+func (b *board) setLocked(lease *coordinationv1.Lease, known bool) {
+	if b.lease == lease && b.known == known {
+		return
+	}
+	b.lease, b.known = lease, known
+	close(b.changed)
+	b.changed = make(chan struct{})
+}
+
+// quiet is ctx with a logger that drops what the elector says: it reports each failed attempt, ten a second, as an
+// error. What matters of it is reported here, once.
+func quiet(ctx context.Context) context.Context {
+	return klog.NewContext(ctx, klog.Logger{})
+}

@@ -1,0 +1,92 @@
+// Package route decides where an API request goes. It is pure: a request and a situation in, a destination out; who
+// serves the destination is the front's business.
+//
+// Every way for a request to leave the node is a Destination, so that one table shows all of them.
+package route
+
+import (
+	"fmt"
+
+	"yurtcoordinator/internal/edge"
+)
+
+// Kind is where a request goes.
+type Kind uint8
+
+const (
+	// Refused: nowhere; the caller gets 403 and Destination.Reason.
+	Refused Kind = iota
+	// Cloud: to an API server of the cloud.
+	Cloud
+	// OwnLease: to the heartbeat of this node, which knows the cloud's and the coordinator's copy of the Lease.
+	OwnLease
+)
+
+// String returns the name that metrics and logs use.
+func (k Kind) String() string {
+	switch k {
+	case Cloud:
+		return "cloud"
+	case OwnLease:
+		return "own-lease"
+	default:
+		return "refused"
+	}
+}
+
+// Destination is the answer of Decide. The zero Destination refuses.
+type Destination struct {
+	Kind Kind
+	// Reason says why a request is refused and what to do about it.
+	Reason string
+}
+
+// Request is what a decision needs to know of an API request.
+type Request struct {
+	// Verb is the Kubernetes verb: get, list, watch, create, update, patch, delete, deletecollection, proxy, connect;
+	// for a path that is no resource, the HTTP method in lower case.
+	Verb string
+	// Group, Resource, Subresource, Namespace and Name are empty where the path names none. The core group is "".
+	Group, Resource, Subresource, Namespace, Name string
+	// Path is the URL's path.
+	Path string
+	// OwnCredentials: the caller brought its own, so that the request is not made with the node's identity.
+	OwnCredentials bool
+	// AssumesIdentity is the name of the first header by which the request asks to be taken for somebody else
+	// (Impersonate-*, X-Remote-*); empty if it has none.
+	AssumesIdentity string
+}
+
+// Situation is what a decision depends on besides the request.
+type Situation struct {
+	// Node is the node that the hub runs on.
+	Node edge.NodeName
+	// Coordinator: the pool has a coordinator and the hub is to use it.
+	Coordinator bool
+}
+
+// namespaceLeases and groupLeases name where Kubernetes keeps the heartbeats of nodes.
+const (
+	groupLeases     = "coordination.k8s.io"
+	namespaceLeases = "kube-node-lease"
+)
+
+// Decide says where a request goes.
+func Decide(req Request, s Situation) Destination {
+	switch {
+	case req.AssumesIdentity != "" && !req.OwnCredentials:
+		// The node's certificate is not a caller's to act with on behalf of others, however little RBAC lets it.
+		return Destination{Kind: Refused, Reason: fmt.Sprintf(
+			"header %s needs credentials of the caller's own: the hub does not lend the identity of node %s to it",
+			req.AssumesIdentity, s.Node)}
+	case s.Coordinator && !req.OwnCredentials && req.isLeaseOf(s.Node) && (req.Verb == "get" || req.Verb == "update"):
+		return Destination{Kind: OwnLease}
+	default:
+		return Destination{Kind: Cloud}
+	}
+}
+
+func (r Request) isLeaseOf(node edge.NodeName) bool {
+	return node != "" && r.Group == groupLeases && r.Resource == "leases" && r.Subresource == "" &&
+		r.Namespace == namespaceLeases && r.Name == string(node)
+}

@@ -1,0 +1,187 @@
+package upstream
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"sync"
+
+	"yurtcoordinator/internal/hub/link"
+)
+
+// attempt is one try of a request at one server. Transports close a request's body when they fail; an attempt keeps
+// that from the caller's body until it is known that no other attempt needs it.
+type attempt struct {
+	request *http.Request
+	input   *input // nil: the request has no body
+}
+
+func newAttempt(req *http.Request, s *server) *attempt {
+	type both struct {
+		attempt attempt
+		request http.Request
+	}
+	b := &both{request: *req}
+	b.attempt.request = &b.request
+	target := *req.URL
+	target.Scheme, target.Host, target.User = "https", s.url.Host, nil
+	b.request.URL, b.request.Host = &target, s.url.Host
+	if req.Body != nil && req.Body != http.NoBody {
+		b.attempt.input = &input{body: req.Body}
+		b.request.Body = b.attempt.input
+		b.request.GetBody = nil // it would bypass input
+	}
+	return &b.attempt
+}
+
+// commit says that the caller's body is this attempt's.
+func (a *attempt) commit() {
+	if a.input != nil {
+		a.input.settle(committed)
+	}
+}
+
+// abandon says that the caller's body is another attempt's.
+func (a *attempt) abandon() {
+	if a.input != nil {
+		a.input.settle(abandoned)
+	}
+}
+
+// inputUsed reports whether something of the caller's body is gone.
+func (a *attempt) inputUsed() bool {
+	if a.input == nil {
+		return false
+	}
+	a.input.mu.Lock()
+	defer a.input.mu.Unlock()
+	return a.input.used
+}
+
+// inputFailed reports whether the caller's body ended with an error.
+func (a *attempt) inputFailed() bool {
+	if a.input == nil {
+		return false
+	}
+	a.input.mu.Lock()
+	defer a.input.mu.Unlock()
+	return a.input.failed
+}
+
+type inputState uint8
+
+const (
+	pending inputState = iota
+	committed
+	abandoned
+)
+
+var errAbandoned = errors.New("this attempt at the request was given up")
+
+// input is a request's body as one attempt sees it.
+type input struct {
+	body io.ReadCloser
+
+	mu     sync.Mutex
+	state  inputState
+	used   bool
+	failed bool
+	closed bool // the transport is done with it
+}
+
+func (i *input) Read(p []byte) (int, error) {
+	i.mu.Lock()
+	if i.state == abandoned {
+		i.mu.Unlock()
+		return 0, errAbandoned
+	}
+	i.used = true
+	i.mu.Unlock()
+	n, err := i.body.Read(p)
+	if err != nil && err != io.EOF {
+		i.mu.Lock()
+		i.failed = true
+		i.mu.Unlock()
+	}
+	return n, err
+}
+
+func (i *input) Close() error {
+	i.mu.Lock()
+	i.closed = true
+	pass := i.state == committed
+	i.mu.Unlock()
+	if pass {
+		return i.body.Close()
+	}
+	return nil
+}
+
+func (i *input) settle(state inputState) {
+	i.mu.Lock()
+	i.state = state
+	pass := state == committed && i.closed
+	i.mu.Unlock()
+	if pass {
+		_ = i.body.Close() // the transport closed it some time ago and has gone on
+	}
+}
+
+// deliver returns the response's body as the caller is to see it: its errors name a link that went down, and end is
+// called once when it ends or is closed. An upgraded connection stays one.
+func (s *server) deliver(req *http.Request, response *http.Response, end func()) io.ReadCloser {
+	out := &output{body: response.Body, server: s, request: req, end: end}
+	if stream, ok := response.Body.(io.ReadWriteCloser); ok {
+		return &upgraded{output: out, stream: stream}
+	}
+	return out
+}
+
+// output is a response's body.
+type output struct {
+	body    io.ReadCloser
+	server  *server
+	request *http.Request
+	end     func()
+	once    sync.Once
+}
+
+func (o *output) Read(p []byte) (int, error) {
+	n, err := o.body.Read(p)
+	if err != nil {
+		o.once.Do(o.end)
+		if err != io.EOF && o.request.Context().Err() == nil {
+			err = o.failed(err)
+		}
+	}
+	return n, err
+}
+
+func (o *output) failed(err error) error {
+	if o.server.state() == link.Down {
+		return o.server.down(true, err)
+	}
+	o.server.suspect(err)
+	return err
+}
+
+func (o *output) Close() error {
+	o.once.Do(o.end)
+	return o.body.Close()
+}
+
+// upgraded is the connection that an upgrade led to.
+type upgraded struct {
+	*output
+	stream io.ReadWriteCloser
+}
+
+func (u *upgraded) Write(p []byte) (int, error) { return u.stream.Write(p) }
+
+// CloseWrite ends the stream to the server and leaves the one from it open.
+func (u *upgraded) CloseWrite() error {
+	if half, ok := u.stream.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return errors.ErrUnsupported
+}

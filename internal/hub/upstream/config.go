@@ -1,0 +1,66 @@
+package upstream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/utils/clock"
+
+	"yurtcoordinator/internal/hub/link"
+)
+
+// Config says where an API server is and how to be known to it.
+type Config struct {
+	// Name says what this is ("cloud", "coordinator") in logs, metrics and errors. Required.
+	Name string
+	// Servers are the addresses of the API server, https only and without a path; all are equal, the first is
+	// preferred. Between 1 and 16.
+	Servers []*url.URL
+	// CAFile, CertFile and KeyFile are PEM files: who may sign the server's certificate, and the node's client
+	// certificate with its key (which may be one file). They are read again when they change. Required.
+	CAFile, CertFile, KeyFile string
+	// UserAgent is what RESTConfig calls itself: "yurthub".
+	UserAgent string
+	// Link says how links are judged; Probe, WentDown and Clock are set by New.
+	Link link.Config
+	// DialContext opens TCP connections: a net.Dialer with keep-alive and a bound on unacknowledged data.
+	DialContext func(ctx context.Context, network, addr string) (net.Conn, error)
+	// Clock is what times are taken from: the system's.
+	Clock clock.WithTicker
+	// Metrics, if not nil, is where metrics are registered, with the constant label upstream=Name.
+	Metrics prometheus.Registerer
+}
+
+const maxServers = 16
+
+func (c Config) validate() error {
+	if c.Name == "" {
+		return errors.New("upstream: Config.Name is required")
+	}
+	if len(c.Servers) == 0 || len(c.Servers) > maxServers {
+		return fmt.Errorf("upstream %s: %d server addresses given, want 1 to %d", c.Name, len(c.Servers), maxServers)
+	}
+	seen := map[string]bool{}
+	for _, s := range c.Servers {
+		if s == nil || s.Scheme != "https" || s.Hostname() == "" || (s.Path != "" && s.Path != "/") ||
+			s.RawQuery != "" || s.Fragment != "" || s.User != nil {
+			return fmt.Errorf("upstream %s: server address %v is not of the form https://HOST[:PORT]", c.Name, s.Redacted())
+		}
+		if seen[s.Host] {
+			return fmt.Errorf("upstream %s: server address %s is given twice", c.Name, s.Host)
+		}
+		seen[s.Host] = true
+	}
+	for _, f := range []struct{ name, path string }{
+		{"CA", c.CAFile}, {"client certificate", c.CertFile}, {"client key", c.KeyFile},
+	} {
+		if f.path == "" {
+			return fmt.Errorf("upstream %s: no %s file is given", c.Name, f.name)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,36 @@
+package upstream
+
+import (
+	"net"
+	"sync"
+)
+
+// conn is a connection to a server that the server keeps account of, so that it can be reset when the link goes down.
+type conn struct {
+	net.Conn
+	server *server
+	// multiplexed connections carry no upgraded streams. They are closed only when idle or dead, so that whatever the
+	// kernel still holds for them is not worth sending, and must not be sent late.
+	multiplexed bool
+	once        sync.Once
+	err         error
+}
+
+// Close closes the connection: a multiplexed one by a reset, any other in order.
+func (c *conn) Close() error { return c.close(c.multiplexed) }
+
+// reset closes the connection and has the kernel forget what it still holds for it.
+func (c *conn) reset() error { return c.close(true) }
+
+func (c *conn) close(reset bool) error {
+	c.once.Do(func() {
+		c.server.forget(c)
+		if reset {
+			if tcp, ok := c.Conn.(interface{ SetLinger(sec int) error }); ok {
+				_ = tcp.SetLinger(0) // fails only on a connection that is gone already
+			}
+		}
+		c.err = c.Conn.Close()
+	})
+	return c.err
+}

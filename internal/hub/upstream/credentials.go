@@ -1,0 +1,122 @@
+package upstream
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"os"
+	"time"
+
+	"k8s.io/klog/v2"
+)
+
+// pollCredentials is how often the files are read: kubelet renews its certificate with a third of its life left, so
+// that seconds do not matter, and three small files cost nothing.
+const pollCredentials = 5 * time.Second
+
+// credentials are the contents of the three files.
+type credentials struct {
+	digest [sha256.Size]byte
+	roots  *x509.CertPool
+	client tls.Certificate
+}
+
+// loadCredentials reads the three files. What is half written does not parse or does not match, and is an error.
+func (c Config) loadCredentials() (*credentials, error) {
+	var contents [3][]byte
+	sum := sha256.New()
+	for i, path := range []string{c.CAFile, c.CertFile, c.KeyFile} {
+		data, err := os.ReadFile(path)
+		if err != nil {
+			return nil, fmt.Errorf("upstream %s: credentials: %w", c.Name, err)
+		}
+		contents[i] = bytes.TrimSpace(data)
+		each := sha256.Sum256(contents[i])
+		sum.Write(each[:])
+	}
+	loaded := &credentials{roots: x509.NewCertPool()}
+	sum.Sum(loaded.digest[:0])
+	if !loaded.roots.AppendCertsFromPEM(contents[0]) {
+		return nil, fmt.Errorf("upstream %s: CA file %s holds no certificate in PEM form", c.Name, c.CAFile)
+	}
+	pair, err := tls.X509KeyPair(contents[1], contents[2])
+	if err != nil {
+		return nil, fmt.Errorf("upstream %s: client certificate %s with key %s: %w", c.Name, c.CertFile, c.KeyFile, err)
+	}
+	loaded.client = pair
+	return loaded, nil
+}
+
+// tls returns the configuration for connections to host; with the client certificate or without one.
+func (c *credentials) tls(host string, asNode bool, protocol string) *tls.Config {
+	config := &tls.Config{
+		MinVersion: tls.VersionTLS12,
+		RootCAs:    c.roots,
+		ServerName: host,
+		NextProtos: []string{protocol},
+		// Resumption spares a thin link the certificates, 2 to 4 KB, on every fresh probe.
+		ClientSessionCache: tls.NewLRUClientSessionCache(4),
+	}
+	if protocol == protocolHTTP2 {
+		config.NextProtos = append(config.NextProtos, protocolHTTP1)
+	}
+	if asNode {
+		config.Certificates = []tls.Certificate{c.client}
+	}
+	return config
+}
+
+// log says which certificate is in use, and loudly if it cannot be good.
+func (c *credentials) log(ctx context.Context, now time.Time) {
+	leaf := c.client.Leaf
+	log := klog.FromContext(ctx).WithValues("subject", leaf.Subject.String(), "notAfter", leaf.NotAfter)
+	switch {
+	case now.After(leaf.NotAfter):
+		log.Error(nil, "The client certificate has expired: renew it, or set this node's clock")
+	case now.Before(leaf.NotBefore):
+		log.Error(nil, "The client certificate is not valid yet: check this node's clock", "notBefore", leaf.NotBefore)
+	default:
+		log.Info("Using client certificate")
+	}
+}
+
+// followCredentials reads the files again and again, and installs what has changed, until ctx ends. Bad files are
+// reported once per content; the credentials in use stay.
+func (u *Upstream) followCredentials(ctx context.Context) error {
+	ticker := u.cfg.Clock.NewTicker(pollCredentials)
+	defer ticker.Stop()
+	complaint := ""
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C():
+		}
+		loaded, err := u.cfg.loadCredentials()
+		if err != nil {
+			if err.Error() != complaint {
+				complaint = err.Error()
+				klog.FromContext(ctx).Error(err, "Cannot read changed credentials; the former ones stay in use")
+			}
+			continue
+		}
+		complaint = ""
+		if loaded.digest != u.credentials.Load().digest {
+			u.install(loaded)
+			loaded.log(ctx, u.cfg.Clock.Now())
+		}
+	}
+}
+
+// install makes later requests use loaded. Requests in flight stay on their connections and end in their own time.
+func (u *Upstream) install(loaded *credentials) {
+	u.credentials.Store(loaded)
+	for _, s := range u.servers {
+		if old := s.transports.Swap(s.newTransports(loaded)); old != nil {
+			old.closeIdle()
+		}
+	}
+}

@@ -1,0 +1,19 @@
+package upstream
+
+import (
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// limitUnacknowledged has the kernel give a connection up whose data has not been acknowledged for unackedTimeout,
+// where it would otherwise try for 15 minutes.
+func limitUnacknowledged(_, _ string, raw syscall.RawConn) error {
+	var failure error
+	if err := raw.Control(func(fd uintptr) {
+		failure = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(unackedTimeout.Milliseconds()))
+	}); err != nil {
+		return err
+	}
+	return failure
+}

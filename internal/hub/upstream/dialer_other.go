@@ -1,0 +1,8 @@
+//go:build !linux
+
+package upstream
+
+import "syscall"
+
+// limitUnacknowledged does nothing where the kernel has no such limit: pings and probes find dead connections.
+func limitUnacknowledged(_, _ string, _ syscall.RawConn) error { return nil }

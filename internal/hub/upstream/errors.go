@@ -1,0 +1,125 @@
+package upstream
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+)
+
+// ErrDown is what every DownError is.
+var ErrDown = errors.New("link is down")
+
+// ErrNotRunning is returned for requests made while Run is not running.
+var ErrNotRunning = errors.New("upstream is not running")
+
+// errNoHTTP2 is how a dial says that the server speaks HTTP/1.1 only.
+var errNoHTTP2 = errors.New("the server does not speak HTTP/2")
+
+// DownError says that a link is down: a request was refused without being sent, or was cut off.
+type DownError struct {
+	Name  string    // of the upstream
+	Since time.Time // when the link went down
+	Sent  bool      // the request was cut off, the server may have acted on it
+	Err   error     // what probes, or the request, met
+}
+
+// Error names the link, since when it is down, and why.
+func (e *DownError) Error() string {
+	return fmt.Sprintf("the link to the %s is down since %s: %v", e.Name, e.Since.UTC().Format(time.RFC3339), e.Err)
+}
+
+// Is reports that a DownError is ErrDown.
+func (e *DownError) Is(target error) bool { return target == ErrDown }
+
+// Unwrap returns what probes, or the request, met.
+func (e *DownError) Unwrap() error { return e.Err }
+
+// CertificateError says that two ends reach each other and do not trust each other: nothing that waiting will repair.
+type CertificateError struct {
+	Advice string // what to look at
+	Err    error
+}
+
+// Error says what is wrong and what to look at.
+func (e *CertificateError) Error() string { return fmt.Sprintf("%v: %s", e.Err, e.Advice) }
+
+// Unwrap returns the error of the handshake.
+func (e *CertificateError) Unwrap() error { return e.Err }
+
+// connectError is a failure before anything of a request was sent.
+type connectError struct {
+	server string
+	err    error
+}
+
+func (e *connectError) Error() string { return fmt.Sprintf("connecting to %s: %v", e.server, e.err) }
+func (e *connectError) Unwrap() error { return e.err }
+
+// NotSent reports whether err says that nothing of the request was sent, so that any request may be made again.
+func NotSent(err error) bool {
+	if down := (*DownError)(nil); errors.As(err, &down) {
+		return !down.Sent
+	}
+	return connectFailed(err) || errors.Is(err, ErrNotRunning)
+}
+
+func connectFailed(err error) bool {
+	failed := (*connectError)(nil)
+	return errors.As(err, &failed)
+}
+
+// explain returns err, as a CertificateError if the two ends do not trust each other.
+func (c Config) explain(err error) error {
+	var (
+		already   *CertificateError
+		authority x509.UnknownAuthorityError
+		host      x509.HostnameError
+		invalid   x509.CertificateInvalidError
+		verify    *tls.CertificateVerificationError
+		remote    *net.OpError
+	)
+	advice := ""
+	switch {
+	case err == nil || errors.As(err, &already):
+	case errors.As(err, &authority):
+		advice = "the server's certificate is not signed by the CA in " + c.CAFile + "; give the CA of this server"
+	case errors.As(err, &host):
+		advice = "the server's certificate is for other names; use one of them as its address"
+	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
+		advice = "renew the server's certificate, or set this node's clock"
+	case errors.As(err, &invalid), errors.As(err, &verify):
+		advice = "the server's certificate cannot be used"
+	case errors.As(err, &remote) && refusesCertificate(remote):
+		advice = "the server refuses the client certificate in " + c.CertFile + "; check its issuer and dates"
+	}
+	if advice == "" {
+		return err
+	}
+	return &CertificateError{Advice: advice, Err: err}
+}
+
+// refusesCertificate reports whether an error is a TLS alert from the other end about our certificate (RFC 8446
+// section 6). The type of alerts is crypto/tls's own, so they are told by their text.
+func refusesCertificate(e *net.OpError) bool {
+	if e.Op != "remote error" || e.Err == nil {
+		return false
+	}
+	for _, alert := range []tls.AlertError{
+		42,  // bad_certificate
+		43,  // unsupported_certificate
+		44,  // certificate_revoked
+		45,  // certificate_expired
+		46,  // certificate_unknown
+		48,  // unknown_ca
+		49,  // access_denied
+		116, // certificate_required
+	} {
+		if e.Err.Error() == alert.Error() {
+			return true
+		}
+	}
+	return false
+}

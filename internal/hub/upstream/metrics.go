@@ -1,0 +1,101 @@
+package upstream
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"yurtcoordinator/internal/hub/link"
+)
+
+// metrics are an upstream's. Without a Registerer they are kept and shown to nobody.
+type metrics struct {
+	registry prometheus.Registerer
+	inFlight prometheus.Gauge
+	probes   *prometheus.HistogramVec
+	failures *prometheus.CounterVec
+}
+
+func newMetrics(name string, registry prometheus.Registerer, u *Upstream) (*metrics, error) {
+	m := &metrics{
+		inFlight: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "yurthub_upstream_requests_in_flight", Help: "Requests sent whose answer has not ended.",
+		}),
+		probes: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "yurthub_upstream_probe_duration_seconds", Help: "Time that probes took, by their result.",
+			Buckets: []float64{.002, .005, .01, .025, .05, .1, .25, .5, 1, 1.5},
+		}, []string{"server", "connection", "result"}),
+		failures: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "yurthub_upstream_traffic_failures_total",
+			Help: "Connections and requests that failed in a way that the link may be the cause of.",
+		}, []string{"server"}),
+	}
+	if registry == nil {
+		return m, nil
+	}
+	m.registry = prometheus.WrapRegistererWith(prometheus.Labels{"upstream": name}, registry)
+	expiry := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "yurthub_upstream_client_certificate_expiry_seconds",
+		Help: "When the client certificate in use expires, in seconds since 1970; 0 before one is read.",
+	}, func() float64 {
+		if c := u.credentials.Load(); c != nil {
+			return float64(c.client.Leaf.NotAfter.Unix())
+		}
+		return 0
+	})
+	return m, m.register(m.inFlight, m.probes, m.failures, expiry)
+}
+
+// follow shows the state of a server's link.
+func (m *metrics) follow(s *server) error {
+	if m.registry == nil {
+		return nil
+	}
+	labels := prometheus.Labels{"server": s.addr}
+	state := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "yurthub_upstream_link_up", Help: "1: the link is up; 0: it is down; -1: not known yet.",
+		ConstLabels: labels,
+	}, func() float64 {
+		switch s.state() {
+		case link.Up:
+			return 1
+		case link.Down:
+			return 0
+		default:
+			return -1
+		}
+	})
+	to := func(label string, count func() float64) prometheus.Collector {
+		return prometheus.NewCounterFunc(prometheus.CounterOpts{
+			Name: "yurthub_upstream_link_transitions_total", Help: "How often the link came up or went down.",
+			ConstLabels: prometheus.Labels{"server": s.addr, "to": label},
+		}, count)
+	}
+	return m.register(state,
+		to("up", func() float64 { ups, _ := s.monitor.Transitions(); return float64(ups) }),
+		to("down", func() float64 { _, downs := s.monitor.Transitions(); return float64(downs) }))
+}
+
+func (m *metrics) register(collectors ...prometheus.Collector) error {
+	for _, c := range collectors {
+		if err := m.registry.Register(c); err != nil {
+			return fmt.Errorf("upstream: metrics: %w", err)
+		}
+	}
+	return nil
+}
+
+func (m *metrics) begin() { m.inFlight.Inc() }
+func (m *metrics) end()   { m.inFlight.Dec() }
+
+func (m *metrics) probed(server string, fresh, ok bool, took time.Duration) {
+	connection, result := "shared", "failed"
+	if fresh {
+		connection = "fresh"
+	}
+	if ok {
+		result = "ok"
+	}
+	m.probes.WithLabelValues(server, connection, result).Observe(took.Seconds())
+}

@@ -1,0 +1,114 @@
+package upstream
+
+import (
+	"context"
+	"errors"
+	"net/http"
+
+	"yurtcoordinator/internal/hub/link"
+)
+
+// identity is an Upstream as seen by those who make requests with, or without, the node's certificate.
+type identity struct {
+	upstream *Upstream
+	asNode   bool
+}
+
+// RoundTrip sends req to a server and returns its answer. See the package comment for what is tried again and where.
+func (id *identity) RoundTrip(req *http.Request) (*http.Response, error) {
+	u := id.upstream
+	if err := u.running(req.Context()); err != nil {
+		closeBody(req)
+		return nil, err
+	}
+	u.metrics.begin()
+	var tried uint32
+	var failure error
+	for {
+		s, index := u.pick(tried)
+		if s == nil {
+			break
+		}
+		a := newAttempt(req, s)
+		response, err := id.send(s, a.request)
+		if err == nil {
+			a.commit()
+			u.settle(index, tried)
+			response.Body = s.deliver(req, response, u.metrics.end)
+			return response, nil
+		}
+		failure = s.failed(req, a, err)
+		if !id.mayTryAgain(req, a, err, failure) {
+			break
+		}
+		a.abandon()
+		tried |= 1 << index
+	}
+	closeBody(req)
+	u.metrics.end()
+	if failure == nil {
+		failure = u.down()
+	}
+	return nil, failure
+}
+
+// send makes one attempt at one server.
+func (id *identity) send(s *server, req *http.Request) (*http.Response, error) {
+	t := s.transports.Load()
+	way := t.caller
+	if id.asNode {
+		way = t.node
+	}
+	sentAt := s.cfg.Clock.Now()
+	var response *http.Response
+	var err error
+	if len(req.Header["Upgrade"]) > 0 {
+		response, err = way.http1.RoundTrip(req)
+	} else if response, err = way.plain(s).RoundTrip(req); errors.Is(err, errNoHTTP2) {
+		s.http1Only.Store(true)
+		response, err = way.http1.RoundTrip(req)
+	}
+	if err == nil && response.StatusCode < http.StatusInternalServerError {
+		// A server that answers with failures of its own may be one that probes find not ready.
+		s.monitor.TrafficOK(sentAt)
+	}
+	return response, err
+}
+
+// failed tells the monitor of a failure that may be the link's and returns what the caller is to see.
+func (s *server) failed(req *http.Request, a *attempt, err error) error {
+	if errors.Is(err, ErrDown) || errors.Is(err, ErrNotRunning) {
+		return err
+	}
+	sent := !connectFailed(err)
+	switch ctxErr := req.Context().Err(); {
+	case errors.Is(ctxErr, context.Canceled):
+		return err // the caller's own doing
+	case a.inputFailed():
+		return err // what the caller sent ended early
+	case s.state() == link.Down:
+		return s.down(sent, err)
+	case sent:
+		s.suspect(err) // dial reports its failures itself
+	}
+	return s.cfg.explain(err)
+}
+
+// mayTryAgain says whether another server may be asked: if nothing was sent, or if the request is a read that a link
+// which went down cut off.
+func (id *identity) mayTryAgain(req *http.Request, a *attempt, err, failure error) bool {
+	if req.Context().Err() != nil || a.inputUsed() || errors.Is(err, ErrNotRunning) {
+		return false
+	}
+	if NotSent(failure) || connectFailed(err) {
+		return true
+	}
+	read := req.Method == http.MethodGet || req.Method == http.MethodHead
+	return read && a.input == nil && errors.Is(failure, ErrDown)
+}
+
+func closeBody(req *http.Request) {
+	if req.Body != nil {
+		_ = req.Body.Close() // RoundTripper's duty; its error concerns nobody
+	}
+}

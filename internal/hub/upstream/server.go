@@ -1,0 +1,292 @@
+package upstream
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/net/http2"
+	"k8s.io/klog/v2"
+
+	"yurtcoordinator/internal/hub/link"
+)
+
+const (
+	protocolHTTP1 = "http/1.1"
+	protocolHTTP2 = "h2"
+
+	// dialTimeout and handshakeTimeout bound the steps of connecting: one lost SYN (resent after 1 s) is survived.
+	dialTimeout      = 3 * time.Second
+	handshakeTimeout = 3 * time.Second
+	// unackedTimeout is the budget for a request in flight on a dead link (DESIGN §8).
+	unackedTimeout = 8 * time.Second
+	// pingAfter is how long an HTTP/2 connection may be quiet before it is asked for life, pingTimeout how long it may
+	// take to answer; together less than 8 s. Probes, every 2 s, keep a good connection from ever being asked.
+	pingAfter   = 4 * time.Second
+	pingTimeout = 3 * time.Second
+	// idleTimeout is how long a connection is kept for nobody.
+	idleTimeout = 90 * time.Second
+	// maxProbeBody bounds what is read of a probe's answer, so that its connection can be used again.
+	maxProbeBody = 4 << 10
+)
+
+// server is one address of an upstream.
+type server struct {
+	cfg     Config
+	url     *url.URL
+	addr    string // host:port
+	monitor *link.Monitor
+	metrics *metrics
+
+	transports atomic.Pointer[transports]
+	http1Only  atomic.Bool // found while connecting; asked again after each time of being down
+
+	mu       sync.Mutex
+	conns    map[*conn]struct{}
+	epoch    context.Context // ends when the link goes down: dials in progress belong to it
+	endEpoch context.CancelCauseFunc
+	stopped  bool
+}
+
+func newServer(cfg Config, address *url.URL, m *metrics) *server {
+	port := address.Port()
+	if port == "" {
+		port = "443"
+	}
+	s := &server{
+		cfg: cfg, url: address, addr: net.JoinHostPort(address.Hostname(), port), metrics: m,
+		conns: map[*conn]struct{}{},
+	}
+	s.epoch, s.endEpoch = context.WithCancelCause(context.Background())
+	judged := cfg.Link
+	judged.Probe, judged.WentDown, judged.Clock = s.probe, s.reset, cfg.Clock
+	s.monitor = link.NewMonitor(judged)
+	return s
+}
+
+func (s *server) state() link.State { return s.monitor.State().Get() }
+
+// dial opens a TLS connection. Errors are connectErrors, with a DownError inside if the link is down.
+func (s *server) dial(ctx context.Context, config *tls.Config, multiplexed, probe bool) (*tls.Conn, error) {
+	c, err := s.connect(ctx, config, multiplexed, probe)
+	if err == nil {
+		return c, nil
+	}
+	err = &connectError{server: s.addr, err: s.cfg.explain(err)}
+	if !probe && !errors.Is(err, ErrDown) && !errors.Is(err, ErrNotRunning) && !errors.Is(err, context.Canceled) {
+		s.suspect(err)
+	}
+	return nil, err
+}
+
+func (s *server) connect(ctx context.Context, config *tls.Config, multiplexed, probe bool) (*tls.Conn, error) {
+	s.mu.Lock()
+	epoch := s.epoch
+	s.mu.Unlock()
+	dialing, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	if !probe {
+		defer context.AfterFunc(epoch, cancel)()
+	}
+	raw, err := s.cfg.DialContext(dialing, "tcp", s.addr)
+	if err != nil {
+		if epoch.Err() != nil && !probe {
+			return nil, s.down(false, err)
+		}
+		return nil, err
+	}
+	c := &conn{Conn: raw, server: s, multiplexed: multiplexed}
+	if err := s.keep(c, probe); err != nil {
+		return nil, errors.Join(err, c.reset())
+	}
+	shaking, cancel := context.WithTimeout(ctx, handshakeTimeout)
+	defer cancel()
+	secured := tls.Client(c, config)
+	if err := secured.HandshakeContext(shaking); err != nil {
+		_ = c.reset() // the handshake's error says it all
+		if ctx.Err() == nil && shaking.Err() != nil {
+			err = fmt.Errorf("no TLS handshake within %v: %w", handshakeTimeout, err)
+		}
+		return nil, err
+	}
+	return secured, nil
+}
+
+// suspect says that err may be the link's doing.
+func (s *server) suspect(err error) {
+	s.metrics.failures.WithLabelValues(s.addr).Inc()
+	s.monitor.TrafficFailed(err)
+}
+
+// keep takes a connection into account, unless there is to be none.
+func (s *server) keep(c *conn, probe bool) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stopped {
+		return ErrNotRunning
+	}
+	if !probe && s.state() == link.Down {
+		return s.down(false, errors.New("it went down while connecting"))
+	}
+	s.conns[c] = struct{}{}
+	return nil
+}
+
+func (s *server) forget(c *conn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.conns, c)
+}
+
+// reset ends every connection and every dial in progress. The link is down already when it is called, so that keep
+// lets no new one in.
+func (s *server) reset(cause error) {
+	s.mu.Lock()
+	s.endEpoch(cause)
+	s.epoch, s.endEpoch = context.WithCancelCause(context.Background())
+	open := make([]*conn, 0, len(s.conns))
+	for c := range s.conns {
+		open = append(open, c)
+	}
+	s.mu.Unlock()
+	s.http1Only.Store(false)
+	for _, c := range open {
+		_ = c.reset() // a connection that cannot be closed is closed
+	}
+}
+
+// stop ends every connection for good.
+func (s *server) stop() {
+	s.mu.Lock()
+	s.stopped = true
+	s.mu.Unlock()
+	s.reset(ErrNotRunning)
+	if t := s.transports.Load(); t != nil {
+		t.closeIdle()
+	}
+}
+
+// down returns the error of a request that this server's link failed.
+func (s *server) down(sent bool, cause error) error {
+	since, err := s.monitor.Last()
+	if err == nil {
+		err = cause
+	}
+	return &DownError{Name: s.cfg.Name, Since: since, Sent: sent, Err: fmt.Errorf("%s: %w", s.addr, err)}
+}
+
+// probe asks the server whether it is ready. It is alive if it gives any answer that is not its own failure.
+func (s *server) probe(ctx context.Context, fresh bool) (err error) {
+	start := s.cfg.Clock.Now()
+	defer func() { s.metrics.probed(s.addr, fresh, err == nil, s.cfg.Clock.Since(start)) }()
+	t := s.transports.Load()
+	var via http.RoundTripper = t.probe
+	if !fresh {
+		via = t.node.plain(s)
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+s.url.Host+"/readyz", nil)
+	if err != nil {
+		return fmt.Errorf("probe: %w", err)
+	}
+	request.Header.Set("User-Agent", s.cfg.UserAgent)
+	response, err := via.RoundTrip(request)
+	if errors.Is(err, errNoHTTP2) {
+		s.http1Only.Store(true)
+		response, err = t.node.http1.RoundTrip(request)
+	}
+	if err != nil {
+		err = s.cfg.explain(err)
+		if wrong := (*CertificateError)(nil); errors.As(err, &wrong) && s.state() != link.Down {
+			klog.FromContext(ctx).Error(err, "The server and this node do not trust each other's certificates")
+		}
+		return fmt.Errorf("probe: %w", err)
+	}
+	_, _ = io.CopyN(io.Discard, response.Body, maxProbeBody) // only to leave the connection clean
+	_ = response.Body.Close()
+	if response.StatusCode >= http.StatusInternalServerError {
+		return fmt.Errorf("probe: the server is not ready: it answers /readyz with %s", response.Status)
+	}
+	return nil
+}
+
+// transports are the ways to one server with one set of credentials.
+type transports struct {
+	node, caller *lanes
+	probe        *http.Transport // a new connection for each request, as the node
+}
+
+// lanes are the connections of one identity.
+type lanes struct {
+	http2 *http2.Transport
+	http1 *http.Transport // upgrades, and everything if the server speaks no HTTP/2
+}
+
+func (s *server) newTransports(c *credentials) *transports {
+	t := &transports{node: s.newLanes(c, true), caller: s.newLanes(c, false)}
+	t.probe = s.newHTTP1(c.tls(s.url.Hostname(), true, protocolHTTP1), true)
+	return t
+}
+
+func (s *server) newLanes(c *credentials, asNode bool) *lanes {
+	config := c.tls(s.url.Hostname(), asNode, protocolHTTP2)
+	return &lanes{
+		http2: &http2.Transport{
+			DialTLSContext: func(ctx context.Context, _, _ string, _ *tls.Config) (net.Conn, error) {
+				secured, err := s.dial(ctx, config, true, false)
+				if err != nil {
+					return nil, err
+				}
+				if secured.ConnectionState().NegotiatedProtocol != protocolHTTP2 {
+					_ = secured.Close()
+					return nil, &connectError{server: s.addr, err: errNoHTTP2}
+				}
+				return secured, nil
+			},
+			DisableCompression: true, // what the caller and the server agree on passes through
+			ReadIdleTimeout:    pingAfter,
+			PingTimeout:        pingTimeout,
+			WriteByteTimeout:   unackedTimeout,
+			IdleConnTimeout:    idleTimeout,
+		},
+		http1: s.newHTTP1(c.tls(s.url.Hostname(), asNode, protocolHTTP1), false),
+	}
+}
+
+func (s *server) newHTTP1(config *tls.Config, probe bool) *http.Transport {
+	t := &http.Transport{
+		DialTLSContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return s.dial(ctx, config, false, probe)
+		},
+		DisableCompression:  true,
+		DisableKeepAlives:   probe,
+		MaxIdleConnsPerHost: 64,
+		IdleConnTimeout:     idleTimeout,
+		Protocols:           new(http.Protocols),
+	}
+	t.Protocols.SetHTTP1(true)
+	return t
+}
+
+// plain returns the way for requests that ask for no upgrade.
+func (l *lanes) plain(s *server) http.RoundTripper {
+	if s.http1Only.Load() {
+		return l.http1
+	}
+	return l.http2
+}
+
+func (t *transports) closeIdle() {
+	for _, l := range []*lanes{t.node, t.caller} {
+		l.http2.CloseIdleConnections()
+		l.http1.CloseIdleConnections()
+	}
+	t.probe.CloseIdleConnections()
+}

@@ -1,0 +1,264 @@
+package upstream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+
+	"yurtcoordinator/internal/hub/link"
+	"yurtcoordinator/internal/live"
+	"yurtcoordinator/internal/run"
+)
+
+// Upstream is one API server at one or several addresses. Safe for concurrent use.
+type Upstream struct {
+	cfg         Config
+	servers     []*server
+	current     atomic.Int32 // index of the server that requests go to while it is up
+	credentials atomic.Pointer[credentials]
+	metrics     *metrics
+
+	started atomic.Bool
+	ready   chan struct{} // closed when Run has read the credentials
+	stopped chan struct{} // closed when Run returns
+
+	link *live.Value[link.State]
+	mu   sync.Mutex // orders the writers of link
+}
+
+// New returns an Upstream. It checks cfg, registers metrics, and reads no file and nothing from the network.
+func New(cfg Config) (*Upstream, error) {
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	if cfg.UserAgent == "" {
+		cfg.UserAgent = "yurthub"
+	}
+	if cfg.Clock == nil {
+		cfg.Clock = clock.RealClock{}
+	}
+	if cfg.DialContext == nil {
+		dialer := &net.Dialer{
+			// Idle connections of upgraded streams have no pings of their own.
+			KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 3 * time.Second, Count: 3},
+			Control:         limitUnacknowledged,
+		}
+		cfg.DialContext = dialer.DialContext
+	}
+	u := &Upstream{
+		cfg: cfg, ready: make(chan struct{}), stopped: make(chan struct{}), link: live.NewValue(link.Unknown),
+	}
+	var err error
+	if u.metrics, err = newMetrics(cfg.Name, cfg.Metrics, u); err != nil {
+		return nil, err
+	}
+	for _, address := range cfg.Servers {
+		s := newServer(cfg, address, u.metrics)
+		u.servers = append(u.servers, s)
+		if err := u.metrics.follow(s); err != nil {
+			return nil, err
+		}
+	}
+	return u, nil
+}
+
+// Run reads the credentials, probes every server and follows changes of the credential files, until ctx ends; then it
+// resets all connections. It fails if the credentials cannot be read at first. It may be called once.
+func (u *Upstream) Run(ctx context.Context) error {
+	if u.started.Swap(true) {
+		return fmt.Errorf("upstream %s: Run was called twice", u.cfg.Name)
+	}
+	log := klog.FromContext(ctx).WithValues("upstream", u.cfg.Name)
+	ctx = klog.NewContext(ctx, log)
+	defer func() {
+		close(u.stopped)
+		for _, s := range u.servers {
+			s.stop()
+		}
+	}()
+	loaded, err := u.cfg.loadCredentials()
+	if err != nil {
+		return err
+	}
+	loaded.log(ctx, u.cfg.Clock.Now())
+	u.install(loaded)
+	close(u.ready)
+
+	var group run.Group
+	group.Add("credentials", u.followCredentials)
+	for _, s := range u.servers {
+		group.Add("link to "+s.addr, func(ctx context.Context) error { return u.followLink(ctx, s) })
+		group.Add("probes of "+s.addr, func(ctx context.Context) error {
+			return s.monitor.Run(klog.NewContext(ctx, log.WithValues("server", s.addr)))
+		})
+	}
+	return group.Run(ctx)
+}
+
+// followLink keeps the upstream's link state true to a server's.
+func (u *Upstream) followLink(ctx context.Context, s *server) error {
+	for {
+		_, changed := s.monitor.State().Watch()
+		u.judge()
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// judge sets the upstream's link state: up if any server's is, down if all are.
+func (u *Upstream) judge() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	verdict := link.Down
+	for _, s := range u.servers {
+		switch s.state() {
+		case link.Up:
+			u.link.Set(link.Up)
+			return
+		case link.Unknown:
+			verdict = link.Unknown
+		}
+	}
+	u.link.Set(verdict)
+}
+
+// Link is up if any server's link is, and down if all are.
+func (u *Upstream) Link() *live.Value[link.State] { return u.link }
+
+// AsNode returns a RoundTripper that presents the node's client certificate. It sets scheme and host of requests, and
+// waits for Run to have read the credentials. Errors are DownError while the link is down (see NotSent).
+func (u *Upstream) AsNode() http.RoundTripper { return &identity{upstream: u, asNode: true} }
+
+// AsCaller returns a RoundTripper like AsNode's that presents no client certificate: for requests that carry
+// credentials of their own.
+func (u *Upstream) AsCaller() http.RoundTripper { return &identity{upstream: u} }
+
+// RESTConfig returns a configuration for client-go that makes requests as the node, in protobuf where the server
+// knows it, without a client-side limit. Set Impersonate on a copy (rest.CopyConfig) to act as somebody else.
+func (u *Upstream) RESTConfig() *rest.Config {
+	return &rest.Config{
+		Host:      "https://" + u.cfg.Servers[0].Host,
+		Transport: u.AsNode(),
+		UserAgent: u.cfg.UserAgent,
+		QPS:       -1,
+		ContentConfig: rest.ContentConfig{
+			ContentType:        runtime.ContentTypeProtobuf,
+			AcceptContentTypes: runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON,
+		},
+	}
+}
+
+// running waits until requests can be made.
+func (u *Upstream) running(ctx context.Context) error {
+	select {
+	case <-u.stopped:
+		return fmt.Errorf("upstream %s: %w: it has stopped", u.cfg.Name, ErrNotRunning)
+	default:
+	}
+	select {
+	case <-u.ready:
+		return nil
+	default:
+	}
+	// Not a hot path: the first requests of a program that is starting.
+	timer := u.cfg.Clock.NewTimer(dialTimeout)
+	defer timer.Stop()
+	select {
+	case <-u.ready:
+		return nil
+	case <-u.stopped:
+		return fmt.Errorf("upstream %s: %w: it has stopped", u.cfg.Name, ErrNotRunning)
+	case <-timer.C():
+		return fmt.Errorf("upstream %s: %w: it has not started", u.cfg.Name, ErrNotRunning)
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// pick returns the server for the next attempt, nil if none is left or all are down. tried is a bit set.
+func (u *Upstream) pick(tried uint32) (s *server, index int) {
+	current := int(u.current.Load())
+	if tried&(1<<current) == 0 && u.servers[current].state() == link.Up {
+		return u.servers[current], current
+	}
+	unknown := -1
+	for i, s := range u.servers {
+		if tried&(1<<i) != 0 {
+			continue
+		}
+		switch s.state() {
+		case link.Up:
+			return s, i
+		case link.Unknown:
+			if unknown < 0 {
+				unknown = i
+			}
+		}
+	}
+	if unknown < 0 {
+		return nil, -1
+	}
+	return u.servers[unknown], unknown
+}
+
+// settle has later requests go where one has just been answered, if the server that they went to failed it or is down.
+// One that is not judged yet keeps its turn.
+func (u *Upstream) settle(index int, tried uint32) {
+	current := u.current.Load()
+	if int(current) != index && (tried&(1<<current) != 0 || u.servers[current].state() == link.Down) {
+		u.current.CompareAndSwap(current, int32(index))
+	}
+}
+
+// down returns the error of a request that found every link down.
+func (u *Upstream) down() error {
+	var since time.Time
+	var causes []error
+	for _, s := range u.servers {
+		began, err := s.monitor.Last()
+		if began.After(since) {
+			since = began // of the last one that was up
+		}
+		if err == nil {
+			err = errors.New("it has just come up")
+		}
+		causes = append(causes, fmt.Errorf("%s: %w", s.addr, err))
+	}
+	return &DownError{Name: u.cfg.Name, Since: since, Err: causesOf(causes)}
+}
+
+// causes are several errors on one line.
+type causes []error
+
+func causesOf(errs []error) error {
+	if len(errs) == 1 {
+		return errs[0]
+	}
+	return causes(errs)
+}
+
+func (c causes) Error() string {
+	text := ""
+	for i, err := range c {
+		if i > 0 {
+			text += "; "
+		}
+		text += err.Error()
+	}
+	return text
+}
+
+func (c causes) Unwrap() []error { return c }

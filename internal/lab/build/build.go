@@ -1,0 +1,313 @@
+// Package build gets every program that a lab runs: Kubernetes, etcd and our own from our go.mod, and containerd, runc
+// and the CNI plugins from theirs, at the versions pinned in plan.go. They are built once and kept under a key of all
+// that went into them, so that the next lab finds them in a fraction of a second.
+//
+// Three sets are cached apart since they change apart: "kubernetes" with go.mod, "containers" with the pins, "programs"
+// with our source. A set that has to be rebuilt starts from the binaries of the one before, and the Go tool links only
+// what changed.
+//
+// Programs found in PATH were the alternative: they would be whatever the machine has, and the lab's findings with them.
+// Downloaded releases were another: they cannot be had for every architecture and change without a trace in go.sum.
+package build
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"k8s.io/utils/clock"
+
+	"yurtcoordinator/internal/lab/build/artifact"
+)
+
+// Stage is a part of the work.
+type Stage string
+
+// The stages, in their order.
+const (
+	StagePackages   Stage = "packages"
+	StagePlan       Stage = "plan"
+	StageWait       Stage = "wait"
+	StageKubernetes Stage = "kubernetes"
+	StageEtcd       Stage = "etcd"
+	StageContainerd Stage = "containerd"
+	StageRunc       Stage = "runc"
+	StageCNI        Stage = "cni"
+	StagePrograms   Stage = "programs"
+)
+
+// Event tells of progress. Total is zero where nothing is counted; else Done of Total packages are compiled.
+type Event struct {
+	Stage       Stage
+	Done, Total int
+	Text        string
+}
+
+// Config says what to build and where to keep it.
+type Config struct {
+	// ModuleRoot is the directory of our go.mod.
+	ModuleRoot string
+
+	// CacheDir holds what was built. Empty: the user's cache directory, yurtlab.
+	CacheDir string
+
+	// Real wants what real containers need as well: containerd, runc and the CNI plugins.
+	Real bool
+
+	// Race builds yurthub, yurt-coordinator and coordinator-controller with the race detector. The hollow kubelet is
+	// Kubernetes' code and would take ten times its memory.
+	Race bool
+
+	// Progress, if set, is called with each step, by one goroutine at a time.
+	Progress func(Event)
+
+	// Clock is the real one if nil.
+	Clock clock.WithTicker
+}
+
+// Binaries are absolute paths of programs. Those of containers are empty unless Config.Real was set.
+type Binaries struct {
+	Etcd, KubeAPIServer, KubeControllerManager, KubeScheduler, KubeProxy, Kubelet, Kubectl string
+
+	HollowKubelet, YurtHub, YurtCoordinator, CoordinatorController, Pause string
+
+	Containerd, ContainerdShimRuncV2, Ctr, Runc string
+
+	// CNIDir is the directory of the plugins bridge, host-local, loopback and portmap.
+	CNIDir string
+
+	// Dirs are the cache's directories that the files are in.
+	Dirs []string
+}
+
+// Hold keeps the files from being pruned, which may happen when newer ones are built. It lasts until release is called
+// or the process ends, so it is for the process that runs the programs: a lab holds what it may have to start again.
+func (b Binaries) Hold() (release func() error, err error) {
+	var held []*artifact.Entry
+	release = func() error {
+		var failed []error
+		for _, e := range held {
+			failed = append(failed, e.Close())
+		}
+		return errors.Join(failed...)
+	}
+	for _, dir := range b.Dirs {
+		e, err := artifact.Hold(dir)
+		if err != nil {
+			return nil, errors.Join(err, release())
+		}
+		held = append(held, e)
+	}
+	return release, nil
+}
+
+// DefaultCacheDir is where binaries and images are kept unless told otherwise.
+func DefaultCacheDir() (string, error) {
+	dir, err := os.UserCacheDir()
+	if err != nil {
+		return "", fmt.Errorf("no place for built programs: set XDG_CACHE_HOME or HOME: %w", err)
+	}
+	return filepath.Join(dir, "yurtlab"), nil
+}
+
+// Ensure builds whatever is missing and returns the programs. It needs the go command, and the network for modules that
+// are not in Go's cache. A build that fails leaves nothing behind, and can be tried again.
+func Ensure(ctx context.Context, config Config) (Binaries, error) {
+	b, err := newBuilder(ctx, config)
+	if err != nil {
+		return Binaries{}, err
+	}
+	if err := b.announce(ctx); err != nil {
+		return Binaries{}, err
+	}
+	var result Binaries
+	for _, s := range b.sets {
+		e, err := b.store.Get(ctx, b.spec(s))
+		if err != nil {
+			return Binaries{}, err
+		}
+		result.fill(e, s.files())
+		// Used just now, it is the last that pruning would take.
+		if err := e.Close(); err != nil {
+			return Binaries{}, fmt.Errorf("cache: %w", err)
+		}
+	}
+	return result, nil
+}
+
+// builder is one call of Ensure.
+type builder struct {
+	progress func(Event)
+	tool     *goTool
+	store    *artifact.Store
+	sets     []set
+	keys     map[string]string // of sets, by name
+}
+
+func newBuilder(ctx context.Context, config Config) (*builder, error) {
+	root, err := filepath.Abs(config.ModuleRoot)
+	if err != nil {
+		return nil, fmt.Errorf("module root: %w", err)
+	}
+	cache := config.CacheDir
+	if cache == "" {
+		if cache, err = DefaultCacheDir(); err != nil {
+			return nil, err
+		}
+	}
+	if cache, err = filepath.Abs(cache); err != nil {
+		return nil, fmt.Errorf("cache directory: %w", err)
+	}
+	b := &builder{progress: config.Progress, keys: map[string]string{}}
+	if b.progress == nil {
+		b.progress = func(Event) {}
+	}
+	b.store = &artifact.Store{Dir: cache, Clock: config.Clock, Waiting: func(holder string) {
+		b.progress(Event{Stage: StageWait, Text: "another lab is building (" + holder + "): waiting for it"})
+	}}
+	if b.tool, err = newGoTool(root); err != nil {
+		return nil, err
+	}
+	in, err := b.inputs(ctx, root, config)
+	if err != nil {
+		return nil, err
+	}
+	b.sets = plan(in)
+	env, err := b.tool.env(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, s := range b.sets {
+		if b.keys[s.name], err = s.key(env); err != nil {
+			return nil, err
+		}
+	}
+	return b, nil
+}
+
+func (b *builder) inputs(ctx context.Context, root string, config Config) (inputs, error) {
+	goMod, err := os.ReadFile(filepath.Join(root, "go.mod"))
+	if err != nil {
+		return inputs{}, fmt.Errorf("the lab builds from our source: %w", err)
+	}
+	path, required, err := b.tool.module(ctx)
+	if err != nil {
+		return inputs{}, err
+	}
+	in := inputs{module: path, goMod: string(goMod), real: config.Real, race: config.Race}
+	for module, version := range map[string]*string{kubernetesModule: &in.versions.kubernetes, etcdModule: &in.versions.etcd} {
+		if *version = required[module]; *version == "" {
+			return inputs{}, fmt.Errorf("%s: %w in %s", module, errNotRequired, root)
+		}
+	}
+	in.tree, err = fingerprint(root)
+	return in, err
+}
+
+func (b *builder) spec(s set) artifact.Spec {
+	return artifact.Spec{Name: s.name, Key: b.keys[s.name], Files: s.files(), Seed: true,
+		Build: func(ctx context.Context, dir, reason string) error { return b.build(ctx, s, dir, reason) }}
+}
+
+// announce says how long building what is missing will take.
+func (b *builder) announce(ctx context.Context) error {
+	var stale, programs int
+	for _, s := range b.sets {
+		if e, _ := b.store.Lookup(b.spec(s)); e != nil {
+			if err := e.Close(); err != nil {
+				return err
+			}
+			continue
+		}
+		for _, st := range s.stages {
+			_, packages, err := b.prepare(ctx, st)
+			if err != nil {
+				return err
+			}
+			stale += len(packages)
+			programs += len(st.Packages)
+		}
+	}
+	if programs > 0 {
+		b.progress(Event{Stage: StagePlan, Text: fmt.Sprintf(
+			"building %d programs, once: %d packages to compile on %d cores, %s",
+			programs, stale, cores(), about(estimate(stale, programs, cores())))})
+	}
+	return nil
+}
+
+// prepare downloads what a stage needs and lists the packages that it has to compile.
+func (b *builder) prepare(ctx context.Context, s stage) (dir string, stale []string, err error) {
+	none := newTally(nil)
+	line := func(l string) {
+		if text, ok := none.line(l); ok {
+			b.progress(Event{Stage: s.Name, Text: text})
+		}
+	}
+	if dir, err = b.tool.download(ctx, s, line); err == nil {
+		stale, err = b.tool.stale(ctx, s, dir, line)
+	}
+	if err != nil {
+		return "", nil, fmt.Errorf("%s: %w", s.Title, err)
+	}
+	return dir, stale, nil
+}
+
+// build makes the files of a set below work.
+func (b *builder) build(ctx context.Context, s set, work, reason string) error {
+	b.progress(Event{Stage: s.stages[0].Name, Text: "building " + s.name + ": " + reason})
+	for _, st := range s.stages {
+		dir, stale, err := b.prepare(ctx, st)
+		if err != nil {
+			return err
+		}
+		count := newTally(stale)
+		report := func(text string) {
+			b.progress(Event{Stage: st.Name, Done: count.done(), Total: count.total, Text: text})
+		}
+		report(st.Title)
+		err = b.tool.build(ctx, st, dir, work, func(l string) {
+			if text, ok := count.line(l); ok {
+				report(text)
+			}
+		})
+		if err != nil {
+			return fmt.Errorf("%s: %w", st.Title, err)
+		}
+		b.progress(Event{Stage: st.Name, Done: count.total, Total: count.total, Text: st.Title + ": done"})
+	}
+	return nil
+}
+
+// fill takes over the paths of a set's files.
+func (b *Binaries) fill(e *artifact.Entry, files []string) {
+	b.Dirs = append(b.Dirs, e.Dir)
+	named := map[string]*string{
+		"bin/etcd":                    &b.Etcd,
+		"bin/kube-apiserver":          &b.KubeAPIServer,
+		"bin/kube-controller-manager": &b.KubeControllerManager,
+		"bin/kube-scheduler":          &b.KubeScheduler,
+		"bin/kube-proxy":              &b.KubeProxy,
+		"bin/kubelet":                 &b.Kubelet,
+		"bin/kubectl":                 &b.Kubectl,
+		"bin/hollow":                  &b.HollowKubelet,
+		"bin/pause":                   &b.Pause,
+		"bin/yurthub":                 &b.YurtHub,
+		"bin/yurt-coordinator":        &b.YurtCoordinator,
+		"bin/coordinator-controller":  &b.CoordinatorController,
+		"bin/containerd":              &b.Containerd,
+		"bin/containerd-shim-runc-v2": &b.ContainerdShimRuncV2,
+		"bin/ctr":                     &b.Ctr,
+		"bin/runc":                    &b.Runc,
+	}
+	for _, file := range files {
+		if at, ok := named[file]; ok {
+			*at = e.Path(file)
+		}
+		if dir, _ := filepath.Split(file); dir == "cni/" {
+			b.CNIDir = e.Path("cni")
+		}
+	}
+}

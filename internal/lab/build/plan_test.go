@@ -1,0 +1,185 @@
+package build
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+func example() inputs {
+	return inputs{versions: versions{kubernetes: "v1.36.3", etcd: "v3.6.8"}, module: "example.org/ours",
+		goMod: "module example.org/ours", tree: "1234"}
+}
+
+func names(sets []set) []string {
+	var n []string
+	for _, s := range sets {
+		n = append(n, s.name)
+	}
+	return n
+}
+
+func TestPlanNamesEveryBinary(t *testing.T) {
+	in := example()
+	if got, want := names(plan(in)), []string{"kubernetes", "programs"}; !slices.Equal(got, want) {
+		t.Errorf("sets %v, want %v", got, want)
+	}
+	in.real = true
+	var files []string
+	for _, s := range plan(in) {
+		files = append(files, s.files()...)
+	}
+	slices.Sort(files)
+	want := strings.Fields(`bin/containerd bin/containerd-shim-runc-v2 bin/coordinator-controller bin/ctr bin/etcd bin/hollow
+		bin/kube-apiserver bin/kube-controller-manager bin/kube-proxy bin/kube-scheduler bin/kubectl bin/kubelet bin/pause
+		bin/runc bin/yurt-coordinator bin/yurthub cni/bridge cni/host-local cni/loopback cni/portmap`)
+	if !slices.Equal(files, want) {
+		t.Errorf("files\n%v, want\n%v", files, want)
+	}
+}
+
+// TestKeys changes one input at a time and looks which sets are built again.
+func TestKeys(t *testing.T) {
+	keys := func(in inputs, env map[string]string) map[string]string {
+		in.real = true
+		k := map[string]string{}
+		for _, s := range plan(in) {
+			key, err := s.key(env)
+			if err != nil {
+				t.Fatal(err)
+			}
+			k[s.name] = key
+		}
+		return k
+	}
+	env := map[string]string{"GOVERSION": "go1.26.8", "GOFLAGS": ""}
+	base := keys(example(), env)
+	for _, test := range []struct {
+		name   string
+		change func(*inputs, map[string]string)
+		want   []string
+	}{
+		{"nothing", func(*inputs, map[string]string) {}, nil},
+		{"our source", func(in *inputs, _ map[string]string) { in.tree = "5678" }, []string{"programs"}},
+		{"race detector", func(in *inputs, _ map[string]string) { in.race = true }, []string{"programs"}},
+		{"go.mod", func(in *inputs, _ map[string]string) { in.goMod += "\n" }, []string{"kubernetes"}},
+		{"Kubernetes", func(in *inputs, _ map[string]string) { in.versions.kubernetes = "v1.36.4" }, []string{"kubernetes", "programs"}},
+		{"Go", func(_ *inputs, env map[string]string) { env["GOVERSION"] = "go1.26.9" }, []string{"containers", "kubernetes", "programs"}},
+		{"flags", func(_ *inputs, env map[string]string) { env["GOFLAGS"] = "-trimpath" }, []string{"containers", "kubernetes", "programs"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			in, env := example(), map[string]string{"GOVERSION": "go1.26.8", "GOFLAGS": ""}
+			test.change(&in, env)
+			var changed []string
+			for name, key := range keys(in, env) {
+				if key != base[name] {
+					changed = append(changed, name)
+				}
+			}
+			slices.Sort(changed)
+			if !slices.Equal(changed, test.want) {
+				t.Errorf("rebuilds %v, want %v", changed, test.want)
+			}
+		})
+	}
+}
+
+func TestVersionFlags(t *testing.T) {
+	got := strings.Join(versionFlags("v1.36.3"), " ")
+	for _, want := range []string{"-s -w", "-X k8s.io/component-base/version.gitVersion=v1.36.3",
+		"-X k8s.io/component-base/version.gitMajor=1 ", "-X k8s.io/client-go/pkg/version.gitMinor=36 "} {
+		if !strings.Contains(got, want) {
+			t.Errorf("flags %q lack %q", got, want)
+		}
+	}
+}
+
+func TestRaceIsForOurProgramsOnly(t *testing.T) {
+	in := example()
+	in.real, in.race = true, true
+	for _, s := range plan(in) {
+		for _, st := range s.stages {
+			race := slices.Contains(st.args("/work"), "-race")
+			if want := slices.Contains(st.Packages, "example.org/ours/cmd/yurthub"); race != want || st.Race && !st.CGO {
+				t.Errorf("%s: race %v, cgo %v", st.Title, race, st.CGO)
+			}
+		}
+	}
+}
+
+func TestAbout(t *testing.T) {
+	for d, want := range map[time.Duration]string{
+		0:                 "less than a minute",
+		59 * time.Second:  "less than a minute",
+		61 * time.Second:  "about a minute",
+		89 * time.Second:  "about a minute",
+		91 * time.Second:  "about 2 minutes",
+		400 * time.Second: "about 7 minutes",
+	} {
+		if got := about(d); got != want {
+			t.Errorf("about(%s) = %q, want %q", d, got, want)
+		}
+	}
+}
+
+func TestFingerprint(t *testing.T) {
+	root := t.TempDir()
+	write := func(path, content string) {
+		t.Helper()
+		path = filepath.Join(root, path)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	take := func() string {
+		t.Helper()
+		sum, err := fingerprint(root)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return sum
+	}
+	write("go.mod", "module x")
+	write("cmd/x/main.go", "package main")
+	before := take()
+	for path, matters := range map[string]bool{
+		"cmd/x/more.go":       true,
+		"cmd/x/embedded.yaml": true,
+		"go.sum":              true,
+		"cmd/x/main_test.go":  false,
+		"cmd/x/testdata/a.go": false,
+		".git/index":          false,
+		"README.md":           false,
+		"cmd/x/.swp":          false,
+		"_scratch/a.go":       false,
+		"other/go.mod":        false,
+		"other/main.go":       false,
+	} {
+		if path == "other/main.go" {
+			write("other/go.mod", "module other")
+		}
+		write(path, "something")
+		if changed := take() != before; changed != matters {
+			t.Errorf("%s changes the fingerprint: %v", path, changed)
+		}
+		if err := os.RemoveAll(filepath.Join(root, path)); err != nil {
+			t.Fatal(err)
+		}
+		if take() != before {
+			t.Fatalf("removing %s does not bring the fingerprint back", path)
+		}
+	}
+	write("cmd/x/main.go", "package  main")
+	if take() == before {
+		t.Error("a changed file does not change the fingerprint")
+	}
+	if _, err := fingerprint(filepath.Join(root, "missing")); err == nil {
+		t.Error("a missing directory has a fingerprint")
+	}
+}

@@ -1,0 +1,258 @@
+// Package cli is yurtlab's command line.
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"yurtcoordinator/e2e"
+	"yurtcoordinator/internal/lab"
+	"yurtcoordinator/internal/lab/wire"
+)
+
+// New returns the yurtlab command.
+func New() *cobra.Command {
+	name := lab.DefaultName
+	root := &cobra.Command{
+		Use:   "yurtlab",
+		Short: "A whole cloud and its edge pools on this machine, from real Kubernetes components, with links that can be cut",
+		Args:  cobra.NoArgs, SilenceUsage: true, SilenceErrors: true,
+		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: true},
+	}
+	root.PersistentFlags().StringVar(&name, "name", name, "the lab; several run side by side under different names")
+	root.AddCommand(
+		upCommand(&name), statusCommand(&name), downCommand(&name), logsCommand(&name), linkCommand(&name),
+		nodeCommand(&name), kubectlCommand(&name), trafficCommand(&name), runCommand(&name), buildCommand(),
+	)
+	return root
+}
+
+func downCommand(name *string) *cobra.Command {
+	return &cobra.Command{
+		Use: "down", Short: "End the lab and leave nothing behind", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return lab.Down(cmd.Context(), *name) },
+	}
+}
+
+func statusCommand(name *string) *cobra.Command {
+	var output string
+	cmd := &cobra.Command{
+		Use: "status", Short: "Show the nodes as the cloud sees them and as they see themselves", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := lab.Connect(*name)
+			if err != nil {
+				return err
+			}
+			s, err := c.Status(cmd.Context())
+			if err != nil {
+				return err
+			}
+			return print(cmd.OutOrStdout(), output, s, func(w io.Writer) { statusTable(w, s) })
+		},
+	}
+	outputFlag(cmd, &output)
+	return cmd
+}
+
+func trafficCommand(name *string) *cobra.Command {
+	var output string
+	var sinceMark, mark bool
+	cmd := &cobra.Command{
+		Use: "traffic", Short: "Show the bytes over each node's WAN link, each way", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := lab.Connect(*name)
+			if err != nil {
+				return err
+			}
+			if mark {
+				return c.MarkTraffic(cmd.Context())
+			}
+			t, err := c.Traffic(cmd.Context(), sinceMark)
+			if err != nil {
+				return err
+			}
+			return print(cmd.OutOrStdout(), output, t, func(w io.Writer) { trafficTable(w, t) })
+		},
+	}
+	outputFlag(cmd, &output)
+	cmd.Flags().BoolVar(&sinceMark, "since-mark", false, "count from the last mark, not from the start of the lab")
+	cmd.Flags().BoolVar(&mark, "mark", false, "set the mark")
+	cmd.MarkFlagsMutuallyExclusive("since-mark", "mark")
+	return cmd
+}
+
+func logsCommand(name *string) *cobra.Command {
+	return &cobra.Command{
+		Use: "logs NODE COMPONENT", Short: "Print the log of a component of a node, or of the cloud",
+		Example: "  yurtlab logs p1-n1 hub\n  yurtlab logs cloud kube-apiserver", Args: cobra.ExactArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := lab.Connect(*name)
+			if err != nil {
+				return err
+			}
+			path, err := c.Log(args[0], args[1])
+			if err != nil {
+				return err
+			}
+			f, err := os.Open(path)
+			if err != nil {
+				return err
+			}
+			defer f.Close()
+			_, err = io.Copy(cmd.OutOrStdout(), f)
+			return err
+		},
+	}
+}
+
+func linkCommand(name *string) *cobra.Command {
+	mode := wire.Drop.String()
+	cut := &cobra.Command{
+		Use: "cut wan|lan NODE|pool/POOL", Short: "Cut the link of a node, or of all nodes of a pool", Args: cobra.ExactArgs(2),
+		Example: "  yurtlab link cut wan p1-n2\n  yurtlab link cut wan pool/p1 --mode reject",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			fault, err := wire.ParseFault(mode)
+			if err != nil {
+				return fmt.Errorf("--mode: %w", err)
+			}
+			return onLink(*name, args, func(c *lab.Client, n lab.Network, target string) error {
+				return c.Cut(cmd.Context(), n, target, fault)
+			})
+		},
+	}
+	cut.Flags().StringVar(&mode, "mode", mode,
+		"drop: packets vanish silently; reject: senders are told at once; oneway: only what the node sends vanishes")
+	heal := &cobra.Command{
+		Use: "heal wan|lan NODE|pool/POOL", Short: "Heal the link of a node, or of all nodes of a pool", Args: cobra.ExactArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return onLink(*name, args, func(c *lab.Client, n lab.Network, target string) error {
+				return c.Heal(cmd.Context(), n, target)
+			})
+		},
+	}
+	link := &cobra.Command{Use: "link", Short: "Cut and heal links", Args: cobra.NoArgs}
+	link.AddCommand(cut, heal)
+	return link
+}
+
+func onLink(name string, args []string, do func(*lab.Client, lab.Network, string) error) error {
+	network, err := lab.ParseNetwork(args[0])
+	if err != nil {
+		return err
+	}
+	c, err := lab.Connect(name)
+	if err != nil {
+		return err
+	}
+	return do(c, network, args[1])
+}
+
+func nodeCommand(name *string) *cobra.Command {
+	node := &cobra.Command{Use: "node", Short: "Kill, start, pause and resume nodes and their programs", Args: cobra.NoArgs}
+	for action, short := range map[lab.Action]string{
+		lab.Kill:   "End a program with SIGKILL, or cut a node's power (all)",
+		lab.Start:  "Start a program again, or power a node on again (all)",
+		lab.Pause:  "Stop a program, or every process of a node (all), with SIGSTOP",
+		lab.Resume: "Continue what was paused",
+	} {
+		node.AddCommand(&cobra.Command{
+			Use: string(action) + " NODE [hub|kubelet|kube-proxy|coordinator|containerd|all]", Short: short,
+			Args: cobra.RangeArgs(1, 2),
+			RunE: func(cmd *cobra.Command, args []string) error {
+				component := lab.All
+				if len(args) > 1 {
+					component = lab.Component(args[1])
+				}
+				c, err := lab.Connect(*name)
+				if err != nil {
+					return err
+				}
+				return c.Node(cmd.Context(), action, args[0], component)
+			},
+		})
+	}
+	return node
+}
+
+func kubectlCommand(name *string) *cobra.Command {
+	var via string
+	cmd := &cobra.Command{
+		Use: "kubectl [--via cloud|hub/NODE|coordinator/POOL] -- ARGS…", Short: "Run kubectl in the lab",
+		Example: "  yurtlab kubectl -- get nodes\n  yurtlab kubectl --via hub/p1-n2 -- get pods -A",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := lab.Connect(*name)
+			if err != nil {
+				return err
+			}
+			kubectl, err := c.Kubectl(cmd.Context(), via, args)
+			if err != nil {
+				return err
+			}
+			kubectl.Stdin, kubectl.Stdout, kubectl.Stderr = cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr()
+			err = kubectl.Run()
+			if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
+				return ExitCode(exit.ExitCode())
+			}
+			return err
+		},
+	}
+	cmd.Flags().StringVar(&via, "via", "cloud", "cloud, hub/NODE or coordinator/POOL")
+	return cmd
+}
+
+// ExitCode is an error that has been told already: the program only ends with that status.
+type ExitCode int
+
+// Error implements error.
+func (e ExitCode) Error() string { return fmt.Sprintf("exit status %d", int(e)) }
+
+func runCommand(name *string) *cobra.Command {
+	var output string
+	kubelet := ""
+	cmd := &cobra.Command{
+		Use: "run SCENARIO", Short: "Boot a lab, run one end-to-end scenario in it, and end the lab", Args: cobra.ExactArgs(1),
+		Long: "Boot a lab, run one end-to-end scenario in it, and end the lab.\n\nScenarios:\n" + e2e.List(),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			s, err := e2e.Find(args[0])
+			if err != nil {
+				return err
+			}
+			labName := *name
+			if !cmd.Flags().Changed("name") {
+				labName = "run-" + s.Name
+			}
+			out := cmd.OutOrStdout()
+			result := e2e.Run(cmd.Context(), s, e2e.Options{
+				LabName: labName, Out: out,
+				Start: func(ctx context.Context, cfg lab.Config) (*lab.Client, error) {
+					if kubelet != "" {
+						cfg.Kubelet = lab.Kubelet(kubelet)
+					}
+					return start(ctx, out, cfg)
+				},
+			})
+			if output == "json" {
+				if err := printJSONLine(out, result); err != nil {
+					return err
+				}
+			}
+			if !result.Passed {
+				return fmt.Errorf("scenario %s failed: %s", s.Name, result.Error)
+			}
+			return nil
+		},
+	}
+	outputFlag(cmd, &output)
+	cmd.Flags().StringVar(&kubelet, "kubelet", kubelet, "real or hollow; default: real where containers can run")
+	return cmd
+}
+
+// pollEvery is how often the live table is drawn anew.
+const pollEvery = time.Second

@@ -1,0 +1,132 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"yurtcoordinator/internal/lab"
+	"yurtcoordinator/internal/lab/wire"
+)
+
+func outputFlag(cmd *cobra.Command, output *string) {
+	cmd.Flags().StringVarP(output, "output", "o", "", `"json", or nothing for people`)
+	cmd.PreRunE = func(*cobra.Command, []string) error {
+		if *output != "" && *output != "json" {
+			return fmt.Errorf("--output %q: want json, or nothing", *output)
+		}
+		return nil
+	}
+}
+
+func print(w io.Writer, output string, v any, table func(io.Writer)) error {
+	if output != "json" {
+		table(w)
+		return nil
+	}
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	return e.Encode(v)
+}
+
+// printJSONLine prints v as one line.
+func printJSONLine(w io.Writer, v any) error { return json.NewEncoder(w).Encode(v) }
+
+func statusTable(w io.Writer, s lab.Status) {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "NODE\tPOOL\tROLE\tCLOUD LINK\tWAN\tLAN\tREADY\tTAINT\tHEARTBEAT\tBY\tWAN UP\tWAN DOWN\tDEAD")
+	for _, n := range s.Nodes {
+		role, link := "-", "-"
+		if n.Hub != nil {
+			role, link = n.Hub.Role, n.Hub.Cloud
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", n.Name, n.Pool, role, link, fault(n.WAN), fault(n.LAN),
+			ready(n.Ready), mark(n.Tainted, "NoSchedule"), age(n.HeartbeatAge), orDash(n.HeartbeatBy),
+			bytes(n.Traffic.Up), bytes(n.Traffic.Down), orDash(dead(n)))
+	}
+	t.Flush()
+}
+
+func trafficTable(w io.Writer, all map[string]wire.Bytes) {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(t, "NODE\tUP\tDOWN\t")
+	names := make([]string, 0, len(all))
+	for name := range all {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	var sum wire.Bytes
+	for _, name := range names {
+		fmt.Fprintf(t, "%s\t%s\t%s\t\n", name, bytes(all[name].Up), bytes(all[name].Down))
+		sum = sum.Add(all[name])
+	}
+	fmt.Fprintf(t, "all\t%s\t%s\t\n", bytes(sum.Up), bytes(sum.Down))
+	t.Flush()
+}
+
+// dead names what was started on the node and runs no more.
+func dead(n lab.NodeStatus) string {
+	if !n.Power {
+		return "no power"
+	}
+	out := ""
+	for _, p := range n.Processes {
+		switch {
+		case p.State == "exited" && p.End != "exit status 0":
+			out += " " + p.Name
+		case p.State == "paused":
+			out += " " + p.Name + "(paused)"
+		}
+	}
+	if out == "" {
+		return ""
+	}
+	return out[1:]
+}
+
+func fault(name string) string {
+	if name == wire.None.String() {
+		return "ok"
+	}
+	return "CUT(" + name + ")"
+}
+
+func ready(status string) string {
+	switch status {
+	case "True":
+		return "Ready"
+	case "":
+		return "-"
+	}
+	return "NotReady"
+}
+
+func mark(on bool, text string) string {
+	if on {
+		return text
+	}
+	return "-"
+}
+
+func orDash(s string) string { return mark(s != "", s) }
+
+func age(seconds float64) string {
+	if seconds < 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%.0fs ago", seconds)
+}
+
+func bytes(n uint64) string {
+	switch {
+	case n >= 10<<20:
+		return fmt.Sprintf("%.1f MB", float64(n)/(1<<20))
+	case n >= 10<<10:
+		return fmt.Sprintf("%.1f KB", float64(n)/(1<<10))
+	}
+	return fmt.Sprintf("%d B", n)
+}

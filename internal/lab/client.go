@@ -1,0 +1,252 @@
+package lab
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"yurtcoordinator/internal/lab/wire"
+)
+
+// Client talks to a running lab.
+type Client struct {
+	dir  string
+	http *http.Client
+}
+
+// ErrNotUp is returned when there is no lab of that name.
+var ErrNotUp = errors.New("is not up; start it with: yurtlab up")
+
+// Connect returns a client of the running lab of that name, or ErrNotUp.
+func Connect(name string) (*Client, error) {
+	dir, err := Dir(name)
+	if err != nil {
+		return nil, err
+	}
+	c := newClient(dir)
+	conn, err := c.dialSocket(context.Background(), socketFile)
+	if err != nil {
+		return nil, fmt.Errorf("lab %q %w", name, ErrNotUp)
+	}
+	return c, conn.Close()
+}
+
+func newClient(dir string) *Client {
+	c := &Client{dir: dir}
+	c.http = &http.Client{Transport: &http.Transport{
+		MaxIdleConns: 2, IdleConnTimeout: 10 * time.Second,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return c.dialSocket(ctx, socketFile) },
+	}}
+	return c
+}
+
+func (c *Client) dialSocket(ctx context.Context, name string) (net.Conn, error) {
+	return (&net.Dialer{Timeout: 2 * time.Second}).DialContext(ctx, "unix", filepath.Join(c.dir, name))
+}
+
+// Config is what the lab was started with.
+func (c *Client) Config() (Config, error) {
+	o, err := readOrder(c.dir)
+	return o.Config, err
+}
+
+// Status returns the lab at this moment.
+func (c *Client) Status(ctx context.Context) (Status, error) {
+	var s Status
+	err := c.call(ctx, http.MethodGet, "status", nil, &s)
+	return s, err
+}
+
+// Traffic returns the bytes over each node's WAN link, since the start or since the mark.
+func (c *Client) Traffic(ctx context.Context, sinceMark bool) (map[string]wire.Bytes, error) {
+	q := url.Values{}
+	if sinceMark {
+		q.Set("since-mark", "")
+	}
+	t := map[string]wire.Bytes{}
+	err := c.call(ctx, http.MethodGet, "traffic", q, &t)
+	return t, err
+}
+
+// MarkTraffic sets the mark that Traffic can count from.
+func (c *Client) MarkTraffic(ctx context.Context) error {
+	return c.call(ctx, http.MethodPost, "mark", nil, nil)
+}
+
+// Cut cuts the link of target (NODE or pool/POOL) to a network.
+func (c *Client) Cut(ctx context.Context, n Network, target string, fault wire.Fault) error {
+	return c.call(ctx, http.MethodPost, "link",
+		url.Values{"network": {string(n)}, "target": {target}, "mode": {fault.String()}}, nil)
+}
+
+// Heal undoes Cut.
+func (c *Client) Heal(ctx context.Context, n Network, target string) error {
+	return c.call(ctx, http.MethodPost, "link", url.Values{"network": {string(n)}, "target": {target}}, nil)
+}
+
+// Node does a to a component of a node; to the whole machine when the component is All.
+func (c *Client) Node(ctx context.Context, a Action, node string, component Component) error {
+	return c.call(ctx, http.MethodPost, "node",
+		url.Values{"action": {string(a)}, "node": {node}, "component": {string(component)}}, nil)
+}
+
+// follow reports the steps of the boot until it has ended.
+func (c *Client) follow(ctx context.Context, progress func(Step)) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://lab/boot", nil)
+	if err != nil {
+		return err
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	for in := json.NewDecoder(resp.Body); ; {
+		var s Step
+		if err := in.Decode(&s); err != nil {
+			return fmt.Errorf("the lab's own process ended while booting; its log: %s: %w", filepath.Join(c.dir, logFile), err)
+		}
+		progress(s)
+		switch {
+		case s.Error != "":
+			return errors.New(s.Error)
+		case s.Done:
+			return nil
+		}
+	}
+}
+
+func (c *Client) call(ctx context.Context, method, path string, q url.Values, out any) error {
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute) // powering a machine on takes the longest
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, method, "http://lab/"+path+"?"+q.Encode(), nil)
+	if err != nil {
+		return err
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return err
+	}
+	if resp.StatusCode != http.StatusOK {
+		return errors.New(strings.TrimSpace(string(body)))
+	}
+	if out == nil {
+		return nil
+	}
+	return json.Unmarshal(body, out)
+}
+
+// Dial connects to a TCP address from within a machine's network; from the lab's own, which is on every switch and
+// never cut off, when machine is empty.
+func (c *Client) Dial(ctx context.Context, machine, address string) (net.Conn, error) {
+	conn, err := c.dialSocket(ctx, dialFile)
+	if err != nil {
+		return nil, err
+	}
+	if machine == "" {
+		machine = "-"
+	}
+	stop := context.AfterFunc(ctx, func() { conn.Close() })
+	in := bufio.NewReader(conn)
+	answer := ""
+	if _, err = fmt.Fprintln(conn, machine, address); err == nil {
+		answer, err = in.ReadString('\n')
+	}
+	if answer = strings.TrimSpace(answer); err == nil && answer != dialOK {
+		err = errors.New(answer)
+	}
+	if !stop() || err != nil {
+		return nil, errors.Join(err, conn.Close(), ctx.Err())
+	}
+	return &bufferedConn{Conn: conn, in: in}, nil
+}
+
+// bufferedConn is a connection some of whose input may have been read ahead.
+type bufferedConn struct {
+	net.Conn
+	in *bufio.Reader
+}
+
+func (b *bufferedConn) Read(p []byte) (int, error) { return b.in.Read(p) }
+
+// CloudConfig is an administrator's access to the cloud.
+func (c *Client) CloudConfig() (*rest.Config, error) { return c.config("admin", cloudAddress, "") }
+
+// CloudConfigAs is the access to the cloud with the certificate of that name in the lab's keys.
+func (c *Client) CloudConfigAs(name string) (*rest.Config, error) {
+	return c.config(name, cloudAddress, "")
+}
+
+// CoordinatorConfig is the access to a pool's coordinator with the certificate of that name in the lab's keys:
+// "operator", a node's name, or one of those that must be refused.
+func (c *Client) CoordinatorConfig(pool int, name string) (*rest.Config, error) {
+	return c.config(name, coordinatorAddress(pool), "")
+}
+
+// HubConfig is the access through a node's hub, without credentials of one's own: as the node.
+func (c *Client) HubConfig(node string) (*rest.Config, error) {
+	return &rest.Config{
+		Host: hubAddress, QPS: -1,
+		Dial: func(ctx context.Context, _, address string) (net.Conn, error) { return c.Dial(ctx, node, address) },
+	}, nil
+}
+
+func (c *Client) config(name, server, machine string) (*rest.Config, error) {
+	cfg, err := clientcmd.BuildConfigFromFlags(server, filepath.Join(c.dir, "pki", name+".kubeconfig"))
+	if err != nil {
+		return nil, err
+	}
+	cfg.QPS = -1
+	cfg.Dial = func(ctx context.Context, _, address string) (net.Conn, error) { return c.Dial(ctx, machine, address) }
+	return cfg, nil
+}
+
+// Hub asks a node's hub what it says of itself.
+func (c *Client) Hub(ctx context.Context, node string) (HubStatus, error) {
+	return askHub(ctx, func(ctx context.Context, _, address string) (net.Conn, error) { return c.Dial(ctx, node, address) })
+}
+
+// AuditLog is the path of the cloud's audit log.
+func (c *Client) AuditLog() (string, error) {
+	path := filepath.Join(c.dir, "machines", cloudMachine, "audit.log")
+	_, err := os.Stat(path)
+	return path, err
+}
+
+// Log is the path of the log of a component of a node, or of the cloud.
+func (c *Client) Log(machine, component string) (string, error) {
+	dir := filepath.Join(c.dir, "machines", machine)
+	if _, err := os.Stat(dir); err != nil || machine == "" || strings.Contains(machine, "/") {
+		return "", fmt.Errorf("no machine %q in this lab: want a node, or cloud", machine)
+	}
+	path := filepath.Join(dir, component+".log")
+	if _, err := os.Stat(path); err == nil && !strings.Contains(component, "/") {
+		return path, nil
+	}
+	logs, err := filepath.Glob(filepath.Join(dir, "*.log"))
+	if err != nil {
+		return "", err
+	}
+	for i, l := range logs {
+		logs[i] = strings.TrimSuffix(filepath.Base(l), ".log")
+	}
+	return "", fmt.Errorf("%s has no log of %q: want one of %s", machine, component, strings.Join(logs, ", "))
+}

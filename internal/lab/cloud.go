@@ -1,0 +1,91 @@
+package lab
+
+import (
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"yurtcoordinator/internal/lab/build"
+	"yurtcoordinator/internal/lab/machine"
+)
+
+// cloudAddress is where the cloud's kube-apiserver serves.
+var cloudAddress = fmt.Sprintf("https://%s:6443", cloudWAN)
+
+// adminToken lets kubectl through a hub as an administrator: a hub passes a caller's own token on, and has no use for
+// a client certificate that ended at its own side of the connection.
+const adminToken = "lab-admin" //nolint:gosec // of a lab that lives in its own network namespace
+
+// controlPlaneKeys are the files that the control plane's programs need.
+var controlPlaneKeys = []string{
+	"ca.key", "kube-apiserver.crt", "kube-apiserver.key", "kube-apiserver-kubelet-client.crt",
+	"kube-apiserver-kubelet-client.key", "sa.pub", "sa.key", "tokens.csv",
+	"kube-controller-manager.kubeconfig", "kube-scheduler.kubeconfig", "coordinator-controller.kubeconfig",
+}
+
+// controlPlane returns the commands that start the cloud, in two steps: what the first serves, the second needs.
+func controlPlane(bins build.Binaries, disk string, t Timing) (core, rest []machine.Command) {
+	cert := func(name string) string { return filepath.Join(disk, keysDir, name) }
+	logs := func(name string) string { return filepath.Join(disk, name+".log") }
+	seconds := func(flag string, d time.Duration) string { return fmt.Sprintf("--%s=%d", flag, int(d.Seconds())) }
+
+	etcd := machine.Command{Name: "etcd", Log: logs("etcd"), Argv: []string{
+		bins.Etcd, "--data-dir=" + filepath.Join(disk, "etcd"), "--unsafe-no-fsync", "--log-level=warn",
+		"--listen-client-urls=http://127.0.0.1:2379", "--advertise-client-urls=http://127.0.0.1:2379",
+		"--listen-peer-urls=http://127.0.0.1:2380",
+	}}
+	apiserver := machine.Command{Name: "kube-apiserver", Log: logs("kube-apiserver"), Argv: []string{
+		bins.KubeAPIServer, "--etcd-servers=http://127.0.0.1:2379", "--cert-dir=" + filepath.Join(disk, "certs"),
+		"--bind-address=" + cloudWAN.String(), "--advertise-address=" + cloudWAN.String(), "--secure-port=6443",
+		"--service-cluster-ip-range=" + serviceCIDR,
+		"--tls-cert-file=" + cert("kube-apiserver.crt"), "--tls-private-key-file=" + cert("kube-apiserver.key"),
+		"--client-ca-file=" + cert("ca.crt"),
+		"--kubelet-certificate-authority=" + cert("ca.crt"),
+		"--kubelet-client-certificate=" + cert("kube-apiserver-kubelet-client.crt"),
+		"--kubelet-client-key=" + cert("kube-apiserver-kubelet-client.key"),
+		"--kubelet-preferred-address-types=InternalIP",
+		"--service-account-key-file=" + cert("sa.pub"), "--service-account-signing-key-file=" + cert("sa.key"),
+		"--service-account-issuer=https://kubernetes.default.svc",
+		"--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction",
+		"--token-auth-file=" + cert("tokens.csv"),
+		seconds("default-not-ready-toleration-seconds", t.Toleration),
+		seconds("default-unreachable-toleration-seconds", t.Toleration),
+		"--audit-policy-file=" + filepath.Join(disk, "audit-policy.yaml"),
+		"--audit-log-path=" + filepath.Join(disk, "audit.log"),
+	}}
+	client := func(program, name string, flags ...string) machine.Command {
+		kubeconfig := cert(name + ".kubeconfig")
+		return machine.Command{Name: name, Log: logs(name), Argv: append([]string{
+			program, "--kubeconfig=" + kubeconfig, "--authentication-kubeconfig=" + kubeconfig,
+			"--authorization-kubeconfig=" + kubeconfig, "--leader-elect=false", "--bind-address=127.0.0.1",
+			"--cert-dir=" + filepath.Join(disk, "certs"),
+		}, flags...)}
+	}
+	return []machine.Command{etcd, apiserver}, []machine.Command{
+		client(bins.KubeControllerManager, "kube-controller-manager",
+			"--use-service-account-credentials", "--service-account-private-key-file="+cert("sa.key"),
+			"--root-ca-file="+cert("ca.crt"), "--cluster-signing-cert-file="+cert("ca.crt"),
+			"--cluster-signing-key-file="+cert("ca.key"),
+			"--node-monitor-grace-period="+t.Grace.String(), "--node-monitor-period="+t.Monitor.String()),
+		client(bins.KubeScheduler, "kube-scheduler"),
+		{Name: "coordinator-controller", Log: logs("coordinator-controller"), Argv: []string{
+			bins.CoordinatorController, "--kubeconfig=" + cert("coordinator-controller.kubeconfig"),
+			"--silence-after=" + (t.Grace * 4 / 5).String(),
+			"--metrics-bind-address=127.0.0.1:8080", "--health-probe-bind-address=127.0.0.1:8081",
+		}},
+	}
+}
+
+// auditPolicy records who did what to Leases, and who used somebody else's identity, for the scenarios to check.
+const auditPolicy = `apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived, ResponseStarted]
+rules:
+- level: Metadata
+  verbs: [create, update, patch, delete]
+  resources: [{group: coordination.k8s.io, resources: [leases]}]
+- level: Metadata
+  verbs: [list]
+  resources: [{group: discovery.k8s.io, resources: [endpointslices]}, {group: "", resources: [endpoints, services]}]
+- level: None
+`

@@ -1,0 +1,122 @@
+package lab
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"time"
+)
+
+// Kubelet is the kind of kubelet that nodes run.
+type Kubelet string
+
+// Kinds of kubelets.
+const (
+	// Real is a genuine kubelet with containerd and runc.
+	Real Kubelet = "real"
+	// Hollow is kubelet's own code with a runtime that only pretends to run containers.
+	Hollow Kubelet = "hollow"
+)
+
+// Timing is Kubernetes' own settings of how fast a silent node is noticed and its Pods are moved.
+type Timing struct {
+	// Lease is kubelet's nodeLeaseDurationSeconds; it renews four times in that time.
+	Lease time.Duration `json:"lease"`
+	// Grace is kube-controller-manager's node-monitor-grace-period, Monitor its node-monitor-period.
+	Grace   time.Duration `json:"grace"`
+	Monitor time.Duration `json:"monitor"`
+	// Toleration is how long Pods tolerate a node that is not ready or unreachable.
+	Toleration time.Duration `json:"toleration"`
+}
+
+var (
+	// Quick is Kubernetes' timing, four to five times as fast, for scenarios that must not take long.
+	Quick = Timing{Lease: 8 * time.Second, Grace: 10 * time.Second, Monitor: time.Second, Toleration: 5 * time.Second}
+	// Stock is Kubernetes' own timing (1.36), but for the toleration, which is 300 s there.
+	Stock = Timing{Lease: 40 * time.Second, Grace: 50 * time.Second, Monitor: 5 * time.Second, Toleration: 30 * time.Second}
+)
+
+// Config describes a lab. It is passed to the lab's own process as JSON.
+type Config struct {
+	Name    string  `json:"name"`
+	Pools   int     `json:"pools"`
+	Nodes   int     `json:"nodes"` // in each pool
+	Kubelet Kubelet `json:"kubelet"`
+	// NoKubelet makes nodes that run a hub and nothing else, for measuring many hubs.
+	NoKubelet bool `json:"noKubelet,omitempty"`
+	// NoProxy leaves kube-proxy out.
+	NoProxy bool `json:"noProxy,omitempty"`
+	// NoCoordinator starts the hubs with --enable-coordinator=false, and no coordinator.
+	NoCoordinator bool   `json:"noCoordinator,omitempty"`
+	Timing        Timing `json:"timing"`
+}
+
+// DefaultName is the name of a lab that is given none.
+const DefaultName = "default"
+
+var validName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?$`)
+
+// Validate returns an error that names the setting and says what it must be.
+func (c Config) Validate() error {
+	switch {
+	case !validName.MatchString(c.Name):
+		return fmt.Errorf("--name %q: want up to 40 lower-case letters, digits and hyphens", c.Name)
+	case c.Pools < 1 || c.Pools > MaxPools:
+		return fmt.Errorf("--pools %d: want 1 to %d", c.Pools, MaxPools)
+	case c.Nodes < 1 || c.Nodes > MaxNodes:
+		return fmt.Errorf("--nodes %d: want 1 to %d (in each pool)", c.Nodes, MaxNodes)
+	case c.Kubelet != Real && c.Kubelet != Hollow:
+		return fmt.Errorf("--kubelet %q: want real or hollow", c.Kubelet)
+	}
+	return nil
+}
+
+// Component is a program of a node, by the name that the command line uses.
+type Component string
+
+// Components of a node.
+const (
+	Hub         Component = "hub"
+	KubeletC    Component = "kubelet"
+	KubeProxy   Component = "kube-proxy"
+	Coordinator Component = "coordinator"
+	Containerd  Component = "containerd"
+	// All is the whole machine: killing it is a power cut, pausing it stops every process in it.
+	All Component = "all"
+)
+
+// StateRoot is where labs keep their files while they are up: one directory for each.
+func StateRoot() (string, error) {
+	if os.Geteuid() == 0 {
+		return "/var/lib/yurtlab", nil
+	}
+	if dir := os.Getenv("XDG_STATE_HOME"); filepath.IsAbs(dir) {
+		return filepath.Join(dir, "yurtlab"), nil
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return "", fmt.Errorf("no place for the lab's files: %w", err)
+	}
+	return filepath.Join(home, ".local", "state", "yurtlab"), nil
+}
+
+// Dir is the directory of the lab of that name.
+func Dir(name string) (string, error) {
+	if !validName.MatchString(name) {
+		return "", fmt.Errorf("--name %q: want up to 40 lower-case letters, digits and hyphens", name)
+	}
+	root, err := StateRoot()
+	if err != nil {
+		return "", err
+	}
+	return filepath.Join(root, name), nil
+}
+
+// Files in a lab's directory.
+const (
+	configFile = "config.json"
+	socketFile = "lab.sock"
+	dialFile   = "dial.sock"
+	logFile    = "lab.log"
+)

@@ -1,0 +1,140 @@
+package main
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+	"sync"
+
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+	apitest "k8s.io/cri-api/pkg/apis/testing"
+)
+
+// pretender is Kubernetes' fake container runtime with two things mended: every sandbox gets an address of its own,
+// which it keeps over restarts of this process, and the record of calls does not grow with time.
+//
+// It is called directly. A socket with gRPC in between, as kubemark has it, would only be another file to clean up.
+type pretender struct {
+	*apitest.FakeRuntimeService
+	imageService *apitest.FakeImageService
+	cidr         netip.Prefix
+
+	mu        sync.Mutex
+	addresses map[netip.Addr]string // to the sandbox that has it
+}
+
+func newRuntime(s Settings) *pretender {
+	p := &pretender{
+		FakeRuntimeService: apitest.NewFakeRuntimeService(),
+		imageService:       apitest.NewFakeImageService(),
+		cidr:               netip.MustParsePrefix(s.PodCIDR).Masked(),
+		addresses:          map[netip.Addr]string{},
+	}
+	p.FakeStatus = &cri.RuntimeStatus{Conditions: []*cri.RuntimeCondition{
+		{Type: cri.RuntimeReady, Status: true},
+		{Type: cri.NetworkReady, Status: true},
+	}}
+	return p
+}
+
+// images returns the runtime's image service, which has every image it is asked for.
+func (p *pretender) images() *apitest.FakeImageService { return p.imageService }
+
+// Status is asked for every few seconds, which makes it the place to forget the recorded calls.
+func (p *pretender) Status(ctx context.Context, verbose bool) (*cri.StatusResponse, error) {
+	p.Lock()
+	p.Called = p.Called[:0]
+	p.Unlock()
+	p.imageService.Lock()
+	p.imageService.Called = p.imageService.Called[:0]
+	p.imageService.Unlock()
+	return p.FakeRuntimeService.Status(ctx, verbose)
+}
+
+// RunPodSandbox starts a sandbox with an address from the Pod CIDR. A sandbox in the host's network has none of its own.
+func (p *pretender) RunPodSandbox(ctx context.Context, config *cri.PodSandboxConfig, handler string) (string, error) {
+	id, err := p.FakeRuntimeService.RunPodSandbox(ctx, config, handler)
+	if err != nil {
+		return "", err
+	}
+	network := &cri.PodSandboxNetworkStatus{}
+	if config.GetLinux().GetSecurityContext().GetNamespaceOptions().GetNetwork() != cri.NamespaceMode_NODE {
+		address, err := p.claim(config.GetMetadata().GetUid(), id)
+		if err != nil {
+			return "", err
+		}
+		network.Ip = address.String()
+	}
+	p.Lock()
+	defer p.Unlock()
+	if sandbox := p.Sandboxes[id]; sandbox != nil {
+		sandbox.Network = network
+	}
+	return id, nil
+}
+
+// RemovePodSandbox removes a sandbox and gives its address back.
+func (p *pretender) RemovePodSandbox(ctx context.Context, id string) error {
+	if err := p.FakeRuntimeService.RemovePodSandbox(ctx, id); err != nil {
+		return err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for address, owner := range p.addresses {
+		if owner == id {
+			delete(p.addresses, address)
+		}
+	}
+	return nil
+}
+
+func (p *pretender) claim(uid, sandbox string) (netip.Addr, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	address, ok := pick(p.cidr, uid, func(a netip.Addr) bool {
+		owner, taken := p.addresses[a]
+		return taken && owner != sandbox
+	})
+	if !ok {
+		return netip.Addr{}, fmt.Errorf("no address left in %s for sandbox %s", p.cidr, sandbox)
+	}
+	p.addresses[address] = sandbox
+	return address, nil
+}
+
+// pick returns the first free address for a Pod: counted on from a place that its UID alone decides, so that a Pod has
+// the same address after a restart unless two collide. The network's first and last address are nobody's.
+func pick(cidr netip.Prefix, uid string, taken func(netip.Addr) bool) (netip.Addr, bool) {
+	n := hosts(cidr)
+	sum := sha256.Sum256([]byte(uid))
+	start := int(binary.BigEndian.Uint32(sum[:]) % uint32(max(n, 1)))
+	for i := range n {
+		if address := host(cidr, (start+i)%n); !taken(address) {
+			return address, true
+		}
+	}
+	return netip.Addr{}, false
+}
+
+// maxHosts bounds how much of a large network is used, so that searching a full one ends.
+const maxHosts = 1 << 16
+
+// hosts counts the usable addresses of a network.
+func hosts(cidr netip.Prefix) int {
+	bits := cidr.Addr().BitLen() - cidr.Bits()
+	if bits > 16 {
+		return maxHosts - 2
+	}
+	return max(1<<bits-2, 0)
+}
+
+// host returns the network's usable address number i, counted from 0.
+func host(cidr netip.Prefix, i int) netip.Addr {
+	b := cidr.Masked().Addr().AsSlice()
+	low := b[len(b)-4:]
+	binary.BigEndian.PutUint32(low, binary.BigEndian.Uint32(low)+uint32(i)+1)
+	a, _ := netip.AddrFromSlice(b)
+	return a
+}

@@ -1,0 +1,143 @@
+package lab
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+
+	"k8s.io/utils/clock"
+
+	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/lab/pki"
+)
+
+// Names of certificates in the lab's keys, for Client.CloudConfigAs and Client.CoordinatorConfig.
+const (
+	// Operator is the person on site.
+	Operator = "operator"
+	// ExpiredCertificate was a node's until a minute ago.
+	ExpiredCertificate = "expired"
+	// UnknownCertificate is a node's in name, signed by an authority that nobody knows.
+	UnknownCertificate = "unknown"
+)
+
+// keys of the lab.
+type keys struct {
+	ca  *pki.Authority
+	dir string
+}
+
+// writePKI makes all keys and certificates of the lab, and the accesses that use them.
+func (l *Lab) writePKI() error {
+	ca, err := pki.Create(l.pki(), "ca", clock.RealClock{})
+	if err != nil {
+		return err
+	}
+	k := keys{ca, l.pki()}
+	for _, r := range l.servers() {
+		r.Server = true
+		if _, err := ca.Issue(r); err != nil {
+			return err
+		}
+	}
+	for _, r := range l.clients() {
+		if err := k.client(ca, r); err != nil {
+			return err
+		}
+	}
+	stranger, err := pki.Create(filepath.Join(l.pki(), "stranger"), "ca", clock.RealClock{})
+	if err != nil {
+		return err
+	}
+	if err := k.client(stranger, nodeUser(UnknownCertificate, l.all[0].name())); err != nil {
+		return err
+	}
+	if _, err := pki.CreateServiceAccountKeys(l.pki(), "sa"); err != nil {
+		return err
+	}
+	return k.adminToken()
+}
+
+func (l *Lab) clients() []pki.Request {
+	all := []pki.Request{
+		{Name: "admin", CommonName: "admin", Organizations: []string{"system:masters"}},
+		{Name: "kube-controller-manager", CommonName: "system:kube-controller-manager"},
+		{Name: "kube-scheduler", CommonName: "system:kube-scheduler"},
+		{Name: "kube-apiserver-kubelet-client", Organizations: []string{"system:masters"}},
+		{Name: "coordinator-controller", CommonName: "system:serviceaccount:kube-system:coordinator-controller"},
+		{Name: Operator, CommonName: "on-site", Organizations: []string{edge.GroupOperators}},
+		nodeUser(ExpiredCertificate, l.all[0].name()).Expired(time.Now()),
+	}
+	for _, p := range l.all {
+		all = append(all, nodeUser(string(p.name()), p.name()))
+	}
+	return all
+}
+
+func nodeUser(name string, node edge.NodeName) pki.Request {
+	return pki.Request{Name: name, CommonName: node.User(), Organizations: []string{edge.GroupNodes}}
+}
+
+func (l *Lab) servers() []pki.Request {
+	all := []pki.Request{{
+		Name: "kube-apiserver", DNSNames: []string{"kubernetes.default.svc", "kubernetes"},
+		IPs: []net.IP{cloudWAN.AsSlice(), net.IPv4(127, 0, 0, 1), net.IPv4(10, 96, 0, 1)},
+	}}
+	for _, p := range l.all {
+		name, address := string(p.name()), []net.IP{p.lan().AsSlice()}
+		all = append(all, pki.Request{Name: name + "-kubelet", CommonName: name, IPs: address, DNSNames: []string{name}})
+		if p.index == coordinatorIndex {
+			all = append(all, pki.Request{Name: name + "-coordinator", CommonName: "yurt-coordinator", IPs: address})
+		}
+	}
+	return all
+}
+
+// client issues a client's certificate and writes the access to the cloud that uses it.
+func (k keys) client(signer *pki.Authority, r pki.Request) error {
+	r.Client = true
+	pair, err := signer.Issue(r)
+	if err != nil {
+		return err
+	}
+	// Whoever signed the client's certificate, the server's is the lab's.
+	return pki.WriteKubeconfig(filepath.Join(k.dir, r.Name+".kubeconfig"), pki.Access{
+		Server: cloudAddress, Authority: k.ca.Files().Cert, Client: pair, Embed: true,
+	})
+}
+
+// adminToken writes the administrator's token for the cloud, and the access through a hub that uses it.
+func (k keys) adminToken() error {
+	tokens := fmt.Sprintf("%s,admin,admin,system:masters\n", adminToken)
+	if err := os.WriteFile(filepath.Join(k.dir, "tokens.csv"), []byte(tokens), 0o600); err != nil {
+		return err
+	}
+	return pki.WriteKubeconfig(filepath.Join(k.dir, "admin-via-hub.kubeconfig"), pki.Access{Server: hubAddress, Token: adminToken})
+}
+
+// handOut copies the files of these names, and the authority's certificate, to a machine's disk, and nothing else: a
+// machine sees no other machine's keys.
+func (l *Lab) handOut(disk string, names ...string) error {
+	dir := filepath.Join(disk, keysDir)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	for _, name := range append(names, "ca.crt") {
+		content, err := os.ReadFile(filepath.Join(l.pki(), name))
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// keysDir is the directory of a machine's keys on its disk.
+const keysDir = "pki"
+
+// both are the two files of a certificate.
+func both(name string) []string { return []string{name + ".crt", name + ".key"} }

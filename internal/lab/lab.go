@@ -1,0 +1,439 @@
+// Package lab is a whole cloud and its pools on one machine: genuine Kubernetes components, each host a machine of its
+// own (package machine), joined by cables that can be cut (package wire).
+//
+// One process, the lab's own, holds it all: it is pid 1 of a pid namespace in which everything else runs, and the
+// switches live in its network namespace. When it ends, however it ends, the kernel ends every process of the lab and
+// every interface, mount and namespace goes with them; what remains are files and cgroups, which Remove removes.
+// The alternative, a network set up with named namespaces and a list of pids to kill, leaves whatever a crash left.
+//
+// Other processes talk to it over a Unix socket in the lab's directory: Client.
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"yurtcoordinator/internal/lab/build"
+	"yurtcoordinator/internal/lab/machine"
+	"yurtcoordinator/internal/lab/wire"
+)
+
+// Lab is a lab, in the lab's own process.
+type Lab struct {
+	cfg    Config
+	dir    string
+	bins   build.Binaries
+	images []string
+	all    []place
+
+	mu    sync.Mutex
+	hosts map[string]*host // by machine name
+	cuts  map[cut]wire.Fault
+	mark  map[string]wire.Bytes
+
+	watch *watcher
+}
+
+// host is a machine with what is needed to power it on again. All but lost is constant, or guarded by Lab.mu.
+type host struct {
+	spec   machine.Spec
+	cables []wire.Cable
+	routes []wire.Route
+	start  func(ctx context.Context, m *machine.Machine) error
+
+	busy    sync.Mutex       // one order at a time
+	machine *machine.Machine // nil while it has no power
+	// lost is what its WAN link carried before the last power cut.
+	lost wire.Bytes
+}
+
+// newLab lays out a lab in dir. Nothing runs yet.
+func newLab(cfg Config, dir string, bins build.Binaries, images []string) *Lab {
+	return &Lab{
+		cfg: cfg, dir: dir, bins: bins, images: images, all: places(cfg.Pools, cfg.Nodes),
+		hosts: map[string]*host{}, cuts: map[cut]wire.Fault{}, mark: map[string]wire.Bytes{},
+	}
+}
+
+func (l *Lab) disk(name string) string { return filepath.Join(l.dir, "machines", name) }
+func (l *Lab) pki() string             { return filepath.Join(l.dir, "pki") }
+
+// cgroup is the lab's own, below the root of each hierarchy.
+func cgroup(name string) string { return "yurtlab-" + name }
+
+func (l *Lab) node(p place) node {
+	return node{
+		place: p, cfg: l.cfg, bins: l.bins, disk: l.disk(string(p.name())), images: l.images,
+		snapshotter: snapshotter(l.dir),
+	}
+}
+
+// boot starts everything and returns when all nodes are Ready. progress is told of each step.
+func (l *Lab) boot(ctx context.Context, progress func(string)) error {
+	if err := l.plugSwitches(); err != nil {
+		return err
+	}
+	progress(fmt.Sprintf("network of %d nodes laid", len(l.all)))
+
+	cloud := &host{
+		spec: machine.Spec{
+			Name: cloudMachine, Disk: l.disk(cloudMachine), Hosts: cloudWAN.String() + " " + cloudMachine + "\n", Keep: l.keep(),
+		},
+		cables: []wire.Cable{cloudCable},
+		routes: cloudRoutes(l.all),
+		start:  func(ctx context.Context, m *machine.Machine) error { return l.startCloud(ctx, m, progress) },
+	}
+	l.hosts[cloudMachine] = cloud
+	for _, p := range l.all {
+		l.hosts[string(p.name())] = l.nodeHost(p)
+	}
+
+	g, bootCtx := errgroup.WithContext(ctx)
+	g.Go(func() error { return l.powerOn(bootCtx, cloud) })
+	for _, p := range l.all {
+		g.Go(func() error { return l.powerOn(bootCtx, l.hosts[string(p.name())]) })
+	}
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	progress("all machines have started")
+	if l.cfg.NoKubelet {
+		return nil
+	}
+	return l.watch.waitReady(ctx, len(l.all), progress)
+}
+
+func (l *Lab) plugSwitches() error {
+	if err := wire.LoopbackUp(); err != nil {
+		return err
+	}
+	wan := wire.Switch{Name: wanSwitch, Self: netip.PrefixFrom(labWAN, wanNetwork.Bits())}
+	if err := wan.Up(); err != nil {
+		return err
+	}
+	for p := 1; p <= l.cfg.Pools; p++ {
+		if err := (wire.Switch{Name: lanSwitch(p), Self: lanSelf(p)}).Up(); err != nil {
+			return err
+		}
+	}
+	return wire.Apply(nil) // fails now, not at the first cut, on a kernel that can't
+}
+
+func (l *Lab) nodeHost(p place) *host {
+	n := l.node(p)
+	spec := machine.Spec{
+		Name: string(p.name()), Disk: n.disk, Hosts: p.lan().String() + " " + string(p.name()) + "\n", Keep: l.keep(),
+	}
+	if n.containers() {
+		spec.Cgroup = filepath.Join(cgroup(l.cfg.Name), string(p.name()))
+	}
+	return &host{
+		spec:   spec,
+		cables: []wire.Cable{p.wanCable(), p.lanCable()},
+		routes: p.routes(l.cfg.Nodes),
+		start: func(ctx context.Context, m *machine.Machine) error {
+			if err := l.handOut(n.disk, n.keys()...); err != nil {
+				return err
+			}
+			return n.start(ctx, m)
+		},
+	}
+}
+
+// keep are the host's directories that every machine needs: programs and images.
+func (l *Lab) keep() []string {
+	dirs := slices.Clone(l.bins.Dirs)
+	for _, i := range l.images {
+		dirs = append(dirs, filepath.Dir(i))
+	}
+	return dirs
+}
+
+// start starts a node's programs on its freshly booted machine.
+func (n node) start(ctx context.Context, m *machine.Machine) error {
+	if err := n.writeFiles(); err != nil {
+		return err
+	}
+	for _, c := range n.components() {
+		if err := n.startComponent(ctx, m, c); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (n node) startComponent(ctx context.Context, m *machine.Machine, c Component) error {
+	if err := m.Start(ctx, n.command(c)); err != nil {
+		return err
+	}
+	if c == Containerd {
+		return n.importImages(ctx, m)
+	}
+	return nil
+}
+
+// importImages gives containerd the lab's images, once in the life of the machine's disk.
+func (n node) importImages(ctx context.Context, m *machine.Machine) error {
+	if err := m.Start(ctx, machine.Command{
+		Name: "containerd-ready", Log: n.file("images.log"), MustEnd: true,
+		Argv: []string{"/bin/sh", "-c", "i=0; until " + n.bins.Ctr + " version >/dev/null 2>&1; do i=$((i+1)); [ $i -lt 300 ] || exit 1; sleep 0.1; done"},
+	}); err != nil {
+		return fmt.Errorf("containerd on %s does not answer: %w", n.name(), err)
+	}
+	for _, image := range n.images {
+		done := n.file("image-" + filepath.Base(image) + ".imported")
+		if _, err := os.Stat(done); err == nil {
+			continue
+		}
+		if err := m.Start(ctx, machine.Command{
+			Name: "image-import", Log: n.file("images.log"), MustEnd: true,
+			Argv: []string{n.bins.Ctr, "-n", "k8s.io", "images", "import", "--snapshotter", n.snapshotter, image},
+		}); err != nil {
+			return fmt.Errorf("image %s on %s: %w", filepath.Base(image), n.name(), err)
+		}
+		if err := os.WriteFile(done, nil, 0o600); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (l *Lab) startCloud(ctx context.Context, m *machine.Machine, progress func(string)) error {
+	disk := l.disk(cloudMachine)
+	if err := os.WriteFile(filepath.Join(disk, "audit-policy.yaml"), []byte(auditPolicy), 0o600); err != nil {
+		return err
+	}
+	if err := l.handOut(disk, controlPlaneKeys...); err != nil {
+		return err
+	}
+	core, rest := controlPlane(l.bins, disk, l.cfg.Timing)
+	for _, c := range core {
+		if err := m.Start(ctx, c); err != nil {
+			return err
+		}
+	}
+	if err := l.watch.waitServing(ctx); err != nil {
+		return fmt.Errorf("%w; see: yurtlab logs cloud kube-apiserver", err)
+	}
+	progress("the cloud's kube-apiserver is ready")
+	if err := applyManifests(ctx, l.watch.access, l.cfg.Pools, l.cfg.Nodes); err != nil {
+		return err
+	}
+	for _, c := range rest {
+		if err := m.Start(ctx, c); err != nil {
+			return err
+		}
+	}
+	return l.watch.start(ctx)
+}
+
+// powerOn boots a machine that has no power, plugs its cables in and starts its programs.
+func (l *Lab) powerOn(ctx context.Context, h *host) error {
+	h.busy.Lock()
+	defer h.busy.Unlock()
+	l.mu.Lock()
+	running := h.machine != nil
+	l.mu.Unlock()
+	if running {
+		return fmt.Errorf("%s is running already", h.spec.Name)
+	}
+	m, err := machine.PowerOn(ctx, h.spec)
+	if err != nil {
+		return err
+	}
+	if err := l.connect(h, m); err != nil {
+		m.PowerOff()
+		return fmt.Errorf("machine %s: %w", h.spec.Name, err)
+	}
+	l.mu.Lock()
+	h.machine = m
+	l.mu.Unlock()
+	return h.start(ctx, m)
+}
+
+func (l *Lab) connect(h *host, m *machine.Machine) error {
+	for _, c := range h.cables {
+		if err := c.Plug(m.PID); err != nil {
+			return err
+		}
+	}
+	if err := wire.Routes(m.PID, h.routes); err != nil {
+		return err
+	}
+	l.mu.Lock()
+	refused := refusals(l.cuts, l.all)[h.spec.Name]
+	l.mu.Unlock()
+	if len(refused) == 0 {
+		return nil
+	}
+	return wire.Refuse(m.PID, refused)
+}
+
+// powerOff cuts a machine's power. One without power stays so.
+func (l *Lab) powerOff(h *host) {
+	h.busy.Lock()
+	defer h.busy.Unlock()
+	l.mu.Lock()
+	m := h.machine
+	l.mu.Unlock()
+	if m == nil {
+		return
+	}
+	carried := h.cables[0].Counted()
+	m.PowerOff()
+	l.mu.Lock()
+	h.machine = nil
+	h.lost = h.lost.Add(carried)
+	l.mu.Unlock()
+}
+
+// down ends every machine, side by side.
+func (l *Lab) down() {
+	var wg sync.WaitGroup
+	for _, h := range l.hosts {
+		wg.Go(func() { l.powerOff(h) })
+	}
+	wg.Wait()
+}
+
+// Link cuts or heals the links of target (NODE or pool/POOL) to a network; wire.None heals.
+func (l *Lab) Link(network Network, target string, fault wire.Fault) error {
+	which, err := targets(l.all, target)
+	if err != nil {
+		return err
+	}
+	l.mu.Lock()
+	for _, p := range which {
+		c := cut{p, network}
+		if fault == wire.None {
+			delete(l.cuts, c)
+		} else {
+			l.cuts[c] = fault
+		}
+	}
+	faults := map[string]wire.Fault{}
+	for c, f := range l.cuts {
+		faults[c.port()] = f
+	}
+	refused := refusals(l.cuts, l.all)
+	pids := map[string]int{}
+	for name, h := range l.hosts {
+		if h.machine != nil {
+			pids[name] = h.machine.PID
+		}
+	}
+	l.mu.Unlock()
+
+	errs := []error{wire.Apply(faults)}
+	for name, pid := range pids {
+		errs = append(errs, wire.Refuse(pid, refused[name]))
+	}
+	return errors.Join(errs...)
+}
+
+// Action is what can be done to a node or to one of its programs.
+type Action string
+
+// Actions.
+const (
+	Kill   Action = "kill"
+	Start  Action = "start"
+	Pause  Action = "pause"
+	Resume Action = "resume"
+)
+
+// Node does a to a component of a node; to the machine as a whole when the component is All.
+func (l *Lab) Node(ctx context.Context, a Action, name string, c Component) error {
+	h, n, err := l.host(name)
+	if err != nil {
+		return err
+	}
+	if c != All && !slices.Contains(n.components(), c) {
+		return fmt.Errorf("%s has no %s: want one of %v, or all", name, c, n.components())
+	}
+	switch {
+	case a == Kill && c == All:
+		l.powerOff(h)
+		return nil
+	case a == Start && c == All:
+		return l.powerOn(ctx, h)
+	}
+
+	h.busy.Lock()
+	defer h.busy.Unlock()
+	l.mu.Lock()
+	m := h.machine
+	l.mu.Unlock()
+	if m == nil {
+		return fmt.Errorf("%s has no power; start it with: yurtlab node start %s", name, name)
+	}
+	target := string(c)
+	if c == All {
+		target = ""
+	}
+	switch a {
+	case Kill:
+		return m.Signal(ctx, target, syscall.SIGKILL)
+	case Start:
+		return n.startComponent(ctx, m, c)
+	case Pause:
+		return m.Signal(ctx, target, syscall.SIGSTOP)
+	case Resume:
+		return m.Signal(ctx, target, syscall.SIGCONT)
+	}
+	return fmt.Errorf("unknown action %q: want kill, start, pause or resume", a)
+}
+
+func (l *Lab) host(name string) (*host, node, error) {
+	for _, p := range l.all {
+		if string(p.name()) == name {
+			return l.hosts[name], l.node(p), nil
+		}
+	}
+	return nil, node{}, fmt.Errorf("no node %q in this lab: want one of %s … %s", name, l.all[0].name(), l.all[len(l.all)-1].name())
+}
+
+// Traffic is what each node's WAN link has carried, by node, since the start, or since the mark.
+func (l *Lab) Traffic(sinceMark bool) map[string]wire.Bytes {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	out := map[string]wire.Bytes{}
+	for _, p := range l.all {
+		name := string(p.name())
+		out[name] = l.hosts[name].carried()
+		if sinceMark {
+			out[name] = out[name].Sub(l.mark[name])
+		}
+	}
+	return out
+}
+
+func (h *host) carried() wire.Bytes {
+	if h.machine == nil {
+		return h.lost
+	}
+	return h.lost.Add(h.cables[0].Counted())
+}
+
+// MarkTraffic sets the mark.
+func (l *Lab) MarkTraffic() {
+	now := l.Traffic(false)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.mark = now
+}
+
+// bootTimeout bounds a boot. Three real machines take 16 s on two cores; thirty hollow ones a few minutes.
+func (c Config) bootTimeout() time.Duration {
+	return time.Minute + time.Duration(c.Pools*c.Nodes)*15*time.Second
+}

@@ -1,0 +1,261 @@
+package machine
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const cgroupRoot = "/sys/fs/cgroup"
+
+// hierarchy is one cgroup hierarchy: version 1's have controllers or a name, version 2's has neither.
+type hierarchy struct {
+	// options are the mount options that select it: "cpu,cpuacct", "name=systemd"; empty for version 2.
+	options string
+	// path is where it is mounted on the host.
+	path string
+}
+
+// hierarchies reads the mounted hierarchies from /proc/self/mountinfo.
+func hierarchies() ([]hierarchy, error) {
+	f, err := os.Open("/proc/self/mountinfo")
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	var found []hierarchy
+	for s := bufio.NewScanner(f); s.Scan(); {
+		if h, ok := parseMount(s.Text()); ok && !slices.ContainsFunc(found, func(o hierarchy) bool { return o.options == h.options }) {
+			found = append(found, h)
+		}
+	}
+	if len(found) == 0 {
+		return nil, errors.New("no cgroup hierarchy is mounted")
+	}
+	return found, nil
+}
+
+// parseMount reads a line of mountinfo: "36 35 0:31 / /sys/fs/cgroup/cpu rw,… - cgroup cgroup rw,cpu,cpuacct".
+func parseMount(line string) (hierarchy, bool) {
+	before, after, ok := strings.Cut(line, " - ")
+	fields, kind := strings.Fields(before), strings.Fields(after)
+	if !ok || len(fields) < 5 || len(kind) < 3 {
+		return hierarchy{}, false
+	}
+	switch kind[0] {
+	case "cgroup2":
+		return hierarchy{path: fields[4]}, true
+	case "cgroup":
+		var options []string
+		for _, o := range strings.Split(kind[2], ",") {
+			// The rest are the mount's own, such as rw and xattr.
+			if strings.HasPrefix(o, "name=") || slices.Contains(controllers, o) {
+				options = append(options, o)
+			}
+		}
+		return hierarchy{options: strings.Join(options, ","), path: fields[4]}, len(options) > 0
+	}
+	return hierarchy{}, false
+}
+
+// controllers of cgroup version 1.
+var controllers = []string{
+	"cpuset", "cpu", "cpuacct", "blkio", "memory", "devices", "freezer", "net_cls", "perf_event", "net_prio", "hugetlb",
+	"pids", "rdma", "misc",
+}
+
+// enterCgroups makes the machine's cgroup in each hierarchy, moves the calling process into it, and makes it the root
+// of the cgroups that the calling thread sees.
+func enterCgroups(cgroup string) error {
+	all, err := hierarchies()
+	if err != nil {
+		return err
+	}
+	for _, h := range all {
+		if err := h.enter(cgroup); err != nil {
+			return err
+		}
+	}
+	if err := unix.Unshare(unix.CLONE_NEWCGROUP); err != nil {
+		return fmt.Errorf("namespace: %w", err)
+	}
+	for _, h := range all {
+		if h.options == "" && len(all) == 1 {
+			return h.delegate(cgroup)
+		}
+	}
+	return nil
+}
+
+func (h hierarchy) enter(cgroup string) error {
+	parent := h.path
+	for part := range strings.SplitSeq(cgroup, "/") {
+		dir := filepath.Join(parent, part)
+		if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+			return err
+		}
+		if slices.Contains(strings.Split(h.options, ","), "cpuset") {
+			// A new cpuset is empty, and nothing may enter it before it is filled.
+			for _, file := range []string{"cpuset.cpus", "cpuset.mems"} {
+				value, err := os.ReadFile(filepath.Join(parent, file))
+				if err != nil {
+					return err
+				}
+				if err := os.WriteFile(filepath.Join(dir, file), value, 0); err != nil {
+					return err
+				}
+			}
+		}
+		if h.options == "" {
+			if err := enableControllers(parent); err != nil {
+				return err
+			}
+		}
+		parent = dir
+	}
+	return os.WriteFile(filepath.Join(parent, "cgroup.procs"), []byte("0"), 0)
+}
+
+// delegate moves the calling process to a leaf, since in version 2 a cgroup with controllers has no processes of its
+// own, and hands all controllers down.
+func (h hierarchy) delegate(cgroup string) error {
+	own := filepath.Join(h.path, cgroup)
+	leaf := filepath.Join(own, "init")
+	if err := os.Mkdir(leaf, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(leaf, "cgroup.procs"), []byte("0"), 0); err != nil {
+		return err
+	}
+	return enableControllers(own)
+}
+
+// enableControllers hands all controllers that a version 2 cgroup has down to its children.
+func enableControllers(dir string) error {
+	available, err := os.ReadFile(filepath.Join(dir, "cgroup.controllers"))
+	if err != nil {
+		return err
+	}
+	for _, c := range strings.Fields(string(available)) {
+		// One by one: a controller that can't be handed down must not keep the others from it.
+		_ = os.WriteFile(filepath.Join(dir, "cgroup.subtree_control"), []byte("+"+c), 0)
+	}
+	return nil
+}
+
+// mountCgroups mounts the hierarchies anew, so that the machine sees its own cgroup as their root.
+func mountCgroups() error {
+	content, err := os.ReadFile("/proc/self/cgroup")
+	if err != nil {
+		return err
+	}
+	lines := strings.Split(strings.TrimSpace(string(content)), "\n")
+	const flags = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
+	if len(lines) == 1 && strings.HasPrefix(lines[0], "0::") {
+		if err := unix.Mount("cgroup2", cgroupRoot, "cgroup2", flags, ""); err != nil {
+			return fmt.Errorf("mount cgroup2: %w", err)
+		}
+		return nil
+	}
+	if err := unix.Mount("cgroup", cgroupRoot, "tmpfs", flags, "mode=755"); err != nil {
+		return fmt.Errorf("mount %s: %w", cgroupRoot, err)
+	}
+	for _, line := range lines { // "4:cpu,cpuacct:/path"
+		parts := strings.SplitN(line, ":", 3)
+		if len(parts) != 3 {
+			return fmt.Errorf("/proc/self/cgroup: %q", line)
+		}
+		if err := mountHierarchy(parts[1]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func mountHierarchy(options string) error {
+	const flags = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
+	fstype, dir, data := "cgroup", options, options
+	switch name, named := strings.CutPrefix(options, "name="); {
+	case options == "":
+		fstype, dir = "cgroup2", "unified"
+	case named:
+		dir, data = name, "none,"+options
+	}
+	path := filepath.Join(cgroupRoot, dir)
+	if err := os.MkdirAll(path, 0o755); err != nil {
+		return err
+	}
+	if err := unix.Mount(fstype, path, fstype, flags, data); err != nil {
+		if dir == "unified" {
+			return os.Remove(path) // version 2 without controllers: nothing needs it
+		}
+		return fmt.Errorf("mount cgroup %s: %w", options, err)
+	}
+	if strings.Contains(dir, ",") {
+		for part := range strings.SplitSeq(dir, ",") {
+			if err := os.Symlink(dir, filepath.Join(cgroupRoot, part)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// RemoveCgroups removes a cgroup and all below it from every hierarchy. Processes in it must be gone.
+func RemoveCgroups(cgroup string) { removeCgroups(cgroup) }
+
+func removeCgroups(cgroup string) {
+	all, err := hierarchies()
+	if err != nil {
+		return
+	}
+	for _, h := range all {
+		removeTree(filepath.Join(h.path, cgroup))
+	}
+}
+
+// removeTree removes a directory of a cgroup file system, children first. The kernel may take a moment to let go of
+// processes that have just ended.
+func removeTree(dir string) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return
+	}
+	for _, e := range entries {
+		if e.IsDir() {
+			removeTree(filepath.Join(dir, e.Name()))
+		}
+	}
+	for range 100 {
+		if err := os.Remove(dir); !errors.Is(err, unix.EBUSY) {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// ProbeCgroups makes a cgroup in every hierarchy and removes it again, to find out whether machines can have their own.
+func ProbeCgroups(cgroup string) error {
+	all, err := hierarchies()
+	if err != nil {
+		return err
+	}
+	for _, h := range all {
+		dir := filepath.Join(h.path, cgroup)
+		if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+			return err
+		}
+		if err := os.Remove(dir); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,233 @@
+// Package machine is one host of the lab: a process of our own as pid 1 in its own network, mount, pid, uts, ipc and,
+// where containers run, cgroup namespaces, with a disk that outlives it. Killing that process is a power cut: the
+// kernel ends everything else in the machine at once.
+//
+// The first process takes orders over a Unix socket on the machine's disk: start a program, signal one, list them. It
+// starts nothing again by itself: a lab must show that a program died, not hide it.
+//
+// Nothing in a machine can write to the host's files: its root is read-only but for its own disk and memory file
+// systems, and the kernel settings that a kubelet insists on are files of its own.
+package machine
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"time"
+)
+
+// Spec describes a machine.
+type Spec struct {
+	Name string
+	// Disk is the machine's directory on the host. It survives power cuts.
+	Disk string
+	// Hosts is the content of the machine's /etc/hosts after the loopback line.
+	Hosts string
+	// Keep are directories of the host that must be visible in the machine, unchangeable, at their own paths, even where
+	// the machine has directories of its own in their place (/var/lib, /var/log, /run, /tmp).
+	Keep []string
+	// Cgroup is the machine's own cgroup, below the root of each hierarchy; empty for a machine without containers.
+	Cgroup string
+}
+
+const (
+	specFile   = "machine.json"
+	socketFile = "init.sock"
+	logFile    = "init.log"
+)
+
+// Machine is a running machine, seen from outside.
+type Machine struct {
+	Spec Spec
+	// PID of the machine's first process, in the caller's pid namespace.
+	PID  int
+	exec *exec.Cmd
+	gone chan struct{}
+}
+
+// initArg tells this program that it is a machine's first process; see Main.
+const initArg = "machine-init"
+
+// PowerOn starts the machine and returns when its first process takes orders. The program started is the calling one,
+// whose main must call Main.
+func PowerOn(ctx context.Context, spec Spec) (*Machine, error) {
+	m, err := powerOn(spec)
+	if err != nil {
+		return nil, fmt.Errorf("machine %s: %w", spec.Name, err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	for {
+		if _, err = m.Processes(ctx); err == nil {
+			return m, nil
+		}
+		select {
+		case <-m.gone:
+			return nil, fmt.Errorf("machine %s: did not boot: %s", spec.Name, lastLine(filepath.Join(spec.Disk, logFile)))
+		case <-ctx.Done():
+			m.PowerOff()
+			return nil, fmt.Errorf("machine %s: does not take orders: %w", spec.Name, err)
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+func powerOn(spec Spec) (*Machine, error) {
+	if err := os.MkdirAll(spec.Disk, 0o755); err != nil {
+		return nil, err
+	}
+	if err := os.Remove(filepath.Join(spec.Disk, socketFile)); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	content, err := json.Marshal(spec)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.WriteFile(filepath.Join(spec.Disk, specFile), content, 0o600); err != nil {
+		return nil, err
+	}
+	log, err := os.OpenFile(filepath.Join(spec.Disk, logFile), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close()
+	cmd := exec.Command("/proc/self/exe", initArg, spec.Disk)
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.SysProcAttr = &syscall.SysProcAttr{
+		Cloneflags: syscall.CLONE_NEWNET | syscall.CLONE_NEWNS | syscall.CLONE_NEWPID | syscall.CLONE_NEWUTS |
+			syscall.CLONE_NEWIPC,
+		Setsid: true,
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("namespaces: %w", err)
+	}
+	m := &Machine{Spec: spec, PID: cmd.Process.Pid, exec: cmd, gone: make(chan struct{})}
+	go func() {
+		defer close(m.gone)
+		_ = cmd.Wait() // how it ended is in its log
+	}()
+	return m, nil
+}
+
+// PowerOff cuts the machine's power and returns when nothing of it runs any more.
+func (m *Machine) PowerOff() {
+	_ = m.exec.Process.Kill() // fails only when it is gone already
+	<-m.gone
+	if m.Spec.Cgroup != "" {
+		removeCgroups(m.Spec.Cgroup)
+	}
+}
+
+// Gone is closed when the machine has lost its power.
+func (m *Machine) Gone() <-chan struct{} { return m.gone }
+
+// State of a process.
+type State string
+
+// States of a process.
+const (
+	Running State = "running"
+	Paused  State = "paused"
+	Exited  State = "exited"
+)
+
+// Process is a program on a machine.
+type Process struct {
+	Name  string `json:"name"`
+	PID   int    `json:"pid"` // in the machine's pid namespace
+	State State  `json:"state"`
+	// End says how it ended, if it has.
+	End string `json:"end,omitempty"`
+}
+
+// Command is a program to be started.
+type Command struct {
+	Name string   `json:"name"`
+	Argv []string `json:"argv"`
+	Env  []string `json:"env,omitempty"`
+	// Log is the file that takes its output, appended.
+	Log string `json:"log"`
+	// MustEnd makes Start wait for its end, and fail unless it succeeds.
+	MustEnd bool `json:"mustEnd,omitempty"`
+}
+
+// Start starts a program. It is an error if one of that name is running.
+func (m *Machine) Start(ctx context.Context, c Command) error {
+	return m.order(ctx, "start", c, nil)
+}
+
+// signalOrder is what Signal sends.
+type signalOrder struct {
+	// Name of the program; empty for every process in the machine but the first.
+	Name   string         `json:"name"`
+	Signal syscall.Signal `json:"signal"`
+}
+
+// Signal sends a signal to a program, or to all processes of the machine but its first when name is empty. After a
+// SIGKILL it returns when the program is gone.
+func (m *Machine) Signal(ctx context.Context, name string, s syscall.Signal) error {
+	return m.order(ctx, "signal", signalOrder{name, s}, nil)
+}
+
+// Processes lists the programs that were started, in the order of their start.
+func (m *Machine) Processes(ctx context.Context) ([]Process, error) {
+	var ps []Process
+	err := m.order(ctx, "processes", struct{}{}, &ps)
+	return ps, err
+}
+
+func (m *Machine) order(ctx context.Context, verb string, in, out any) error {
+	body, err := json.Marshal(in)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+m.Spec.Name+"/"+verb, bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	client := http.Client{Transport: &http.Transport{
+		DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "unix", filepath.Join(m.Spec.Disk, socketFile))
+		},
+	}}
+	resp, err := client.Do(req)
+	if err != nil {
+		return fmt.Errorf("machine %s: %s: %w", m.Spec.Name, verb, err)
+	}
+	defer resp.Body.Close()
+	answer, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return fmt.Errorf("machine %s: %s: %w", m.Spec.Name, verb, err)
+	}
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("machine %s: %s", m.Spec.Name, bytes.TrimSpace(answer))
+	}
+	if out == nil {
+		return nil
+	}
+	return json.Unmarshal(answer, out)
+}
+
+func lastLine(path string) string {
+	content, err := os.ReadFile(path)
+	if err != nil {
+		return err.Error()
+	}
+	content = bytes.TrimSpace(content)
+	if i := bytes.LastIndexByte(content, '\n'); i >= 0 {
+		content = content[i+1:]
+	}
+	return string(content)
+}

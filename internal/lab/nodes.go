@@ -1,0 +1,244 @@
+package lab
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/lab/build"
+	"yurtcoordinator/internal/lab/machine"
+)
+
+// node is what the lab knows of one node's set-up.
+type node struct {
+	place
+	cfg  Config
+	bins build.Binaries
+	disk string // the machine's disk
+	// images are archives that containerd is given before the kubelet starts.
+	images []string
+	// snapshotter is containerd's: overlayfs where the disk allows it.
+	snapshotter string
+}
+
+// coordinatorIndex is the node of each pool that the coordinator runs on.
+const coordinatorIndex = 1
+
+func coordinatorAddress(pool int) string {
+	return fmt.Sprintf("https://%s:%d", place{pool, coordinatorIndex}.lan(), edge.PortCoordinator)
+}
+
+var hubAddress = fmt.Sprintf("http://127.0.0.1:%d", edge.PortHubHTTP)
+
+func (n node) file(name string) string { return filepath.Join(n.disk, name) }
+func (n node) log(c Component) string  { return n.file(string(c) + ".log") }
+func (n node) cert(name string) string { return n.file(filepath.Join(keysDir, name)) }
+func (n node) runsCoordinator() bool   { return n.index == coordinatorIndex && !n.cfg.NoCoordinator }
+func (n node) containers() bool        { return n.cfg.Kubelet == Real && !n.cfg.NoKubelet }
+func (n node) userKey() (crt, key string) {
+	return n.cert(string(n.name()) + ".crt"), n.cert(string(n.name()) + ".key")
+}
+
+// keys are the files that the node's programs need.
+func (n node) keys() []string {
+	names := slices.Concat(both(string(n.name())), both(string(n.name())+"-kubelet"))
+	if n.runsCoordinator() {
+		names = append(names, both(string(n.name())+"-coordinator")...)
+	}
+	return names
+}
+
+// components lists what runs on the node, in the order of start.
+func (n node) components() []Component {
+	var all []Component
+	if n.runsCoordinator() {
+		all = append(all, Coordinator)
+	}
+	all = append(all, Hub)
+	if n.cfg.NoKubelet {
+		return all
+	}
+	if n.containers() {
+		all = append(all, Containerd)
+	}
+	all = append(all, KubeletC)
+	if !n.cfg.NoProxy {
+		all = append(all, KubeProxy)
+	}
+	return all
+}
+
+func (n node) command(c Component) machine.Command {
+	cmd := machine.Command{Name: string(c), Log: n.log(c)}
+	switch c {
+	case Coordinator:
+		cmd.Argv = n.coordinator()
+	case Hub:
+		cmd.Argv = n.hub()
+	case Containerd:
+		cmd.Argv = []string{n.bins.Containerd, "--config", n.file("containerd.toml")}
+		// containerd finds its shim next to itself only by PATH.
+		cmd.Env = []string{"PATH=" + filepath.Dir(n.bins.ContainerdShimRuncV2) + ":" + os.Getenv("PATH")}
+	case KubeletC:
+		cmd.Argv = n.kubelet()
+	case KubeProxy:
+		cmd.Argv = []string{n.bins.KubeProxy, "--config=" + n.file("kube-proxy.yaml"), "--hostname-override=" + string(n.name())}
+	}
+	return cmd
+}
+
+func (n node) coordinator() []string {
+	server := string(n.name()) + "-coordinator"
+	return []string{
+		n.bins.YurtCoordinator, "--node-name=" + string(n.name()), "--bind-address=" + n.lan().String(),
+		fmt.Sprintf("--secure-port=%d", edge.PortCoordinator), "--data-dir=/run/yurt-coordinator",
+		"--tls-cert-file=" + n.cert(server+".crt"), "--tls-private-key-file=" + n.cert(server+".key"),
+		"--client-ca-file=" + n.cert("ca.crt"),
+	}
+}
+
+func (n node) hub() []string {
+	crt, key := n.userKey()
+	argv := []string{
+		n.bins.YurtHub, "--node-name=" + string(n.name()), "--nodepool-name=" + string(n.poolName()),
+		"--server-addr=" + cloudAddress, "--ca-file=" + n.cert("ca.crt"), "--cert-file=" + crt, "--key-file=" + key,
+	}
+	if n.cfg.NoCoordinator {
+		return append(argv, "--enable-coordinator=false")
+	}
+	return append(argv, "--enable-coordinator=true", "--coordinator-server-addr="+coordinatorAddress(n.pool),
+		"--coordinator-ca-file="+n.cert("ca.crt"))
+}
+
+func (n node) kubelet() []string {
+	if n.cfg.Kubelet == Hollow {
+		return []string{
+			n.bins.HollowKubelet, "--server=" + hubAddress, "--node-name=" + string(n.name()),
+			"--node-ip=" + n.lan().String(), "--lease-duration=" + n.cfg.Timing.Lease.String(),
+			"--status-frequency=" + statusEvery(n.cfg.Timing).String(), "--root-dir=/var/lib/kubelet",
+			"--node-labels=" + edge.LabelNodePool + "=" + string(n.poolName()), "--pod-cidr=" + n.pods().String(),
+		}
+	}
+	return []string{
+		n.bins.Kubelet, "--config=" + n.file("kubelet.yaml"), "--kubeconfig=" + n.file("hub.kubeconfig"),
+		"--hostname-override=" + string(n.name()), "--node-ip=" + n.lan().String(),
+		"--node-labels=" + edge.LabelNodePool + "=" + string(n.poolName()), "--v=1",
+	}
+}
+
+// statusEvery is kubelet's nodeStatusUpdateFrequency: 10 s, less where everything is faster.
+func statusEvery(t Timing) time.Duration { return min(10*time.Second, t.Lease/2) }
+
+// writeFiles puts the configuration files of the node's programs on its disk.
+func (n node) writeFiles() error {
+	files := map[string]string{
+		"hub.kubeconfig": fmt.Sprintf(`apiVersion: v1
+kind: Config
+current-context: hub
+clusters: [{name: hub, cluster: {server: %q}}]
+contexts: [{name: hub, context: {cluster: hub, user: node}}]
+users: [{name: node}]
+`, hubAddress),
+		"kube-proxy.yaml": n.kubeProxyConfig(),
+	}
+	if n.containers() {
+		files["containerd.toml"] = n.containerdConfig()
+		files["kubelet.yaml"] = n.kubeletConfig()
+		files["cni/10-pods.conflist"] = n.networkConfig()
+	}
+	for name, content := range files {
+		path := n.file(name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			return err
+		}
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (n node) containerdConfig() string {
+	return strings.NewReplacer(
+		"$SNAPSHOTTER", n.snapshotter, "$CNI_BIN", n.bins.CNIDir, "$CNI_CONF", n.file("cni"), "$RUNC", n.bins.Runc,
+	).Replace(`version = 4
+disabled_plugins = ['io.containerd.nri.v1.nri', 'io.containerd.tracing.processor.v1.otlp', 'io.containerd.internal.v1.tracing']
+[plugins.'io.containerd.internal.v1.opt']
+  path = '/var/lib/containerd-opt'
+[plugins.'io.containerd.cri.v1.images']
+  snapshotter = '$SNAPSHOTTER'
+  disable_snapshot_annotations = true
+[plugins.'io.containerd.cri.v1.images'.pinned_images]
+  sandbox = 'registry.local/pause:1'
+[plugins.'io.containerd.cri.v1.runtime']
+  enable_selinux = false
+  restrict_oom_score_adj = true
+  [plugins.'io.containerd.cri.v1.runtime'.cni]
+    bin_dirs = ['$CNI_BIN']
+    conf_dir = '$CNI_CONF'
+  [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]
+    runtime_type = 'io.containerd.runc.v2'
+    [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc.options]
+      BinaryName = '$RUNC'
+      SystemdCgroup = false
+`)
+}
+
+func (n node) kubeletConfig() string {
+	server := string(n.name()) + "-kubelet"
+	return strings.NewReplacer(
+		"$CA", n.cert("ca.crt"), "$CRT", n.cert(server+".crt"), "$KEY", n.cert(server+".key"),
+		"$STATUS", statusEvery(n.cfg.Timing).String(), "$LEASE", fmt.Sprint(int(n.cfg.Timing.Lease.Seconds())),
+	).Replace(`apiVersion: kubelet.config.k8s.io/v1beta1
+kind: KubeletConfiguration
+failCgroupV1: false
+cgroupDriver: cgroupfs
+cgroupsPerQOS: true
+enforceNodeAllocatable: [pods]
+containerRuntimeEndpoint: unix:///run/containerd/containerd.sock
+staticPodPath: /var/lib/kubelet/manifests
+volumePluginDir: /var/lib/kubelet/volumeplugins
+podLogsDir: /var/log/pods
+address: 0.0.0.0
+healthzBindAddress: 127.0.0.1
+failSwapOn: false
+resolvConf: ""
+clusterDomain: cluster.local
+imageGCHighThresholdPercent: 100
+evictionHard: {nodefs.available: "1%", imagefs.available: "1%", memory.available: "50Mi"}
+makeIPTablesUtilChains: false
+nodeStatusUpdateFrequency: $STATUS
+nodeLeaseDurationSeconds: $LEASE
+oomScoreAdj: 0
+rotateCertificates: false
+tlsCertFile: $CRT
+tlsPrivateKeyFile: $KEY
+authentication: {anonymous: {enabled: false}, webhook: {enabled: true}, x509: {clientCAFile: $CA}}
+authorization: {mode: Webhook}
+`)
+}
+
+func (n node) networkConfig() string {
+	return fmt.Sprintf(`{"cniVersion":"1.0.0","name":"pods","plugins":[
+ {"type":"bridge","bridge":"cni0","isGateway":true,"ipMasq":false,"hairpinMode":true,
+  "ipam":{"type":"host-local","dataDir":"/run/cni-ipam","ranges":[[{"subnet":%q}]],"routes":[{"dst":"0.0.0.0/0"}]}}]}
+`, n.pods())
+}
+
+func (n node) kubeProxyConfig() string {
+	return fmt.Sprintf(`apiVersion: kubeproxy.config.k8s.io/v1alpha1
+kind: KubeProxyConfiguration
+mode: iptables
+clientConnection: {kubeconfig: %q}
+clusterCIDR: %s
+bindAddress: 0.0.0.0
+healthzBindAddress: 127.0.0.1:10256
+metricsBindAddress: 127.0.0.1:10249
+iptables: {masqueradeAll: true}
+conntrack: {maxPerCore: 0, min: 0, tcpEstablishedTimeout: 0s, tcpCloseWaitTimeout: 0s}
+`, n.file("hub.kubeconfig"), podsCIDR)
+}

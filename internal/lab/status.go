@@ -1,0 +1,168 @@
+package lab
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/lab/machine"
+	"yurtcoordinator/internal/lab/wire"
+)
+
+var everything = labels.Everything()
+
+// Status is the lab at one moment.
+type Status struct {
+	Config Config       `json:"config"`
+	Nodes  []NodeStatus `json:"nodes"`
+}
+
+// NodeStatus is one node at one moment. What the cloud says of it stands beside what its own hub says.
+type NodeStatus struct {
+	Name string `json:"name"`
+	Pool string `json:"pool"`
+	// Power is false after a power cut.
+	Power bool `json:"power"`
+	// WAN and LAN are the faults of its cables: none, drop, reject or oneway.
+	WAN string `json:"wan"`
+	LAN string `json:"lan"`
+	// Hub is what the hub says of itself; nil when it does not answer.
+	Hub *HubStatus `json:"hub,omitempty"`
+	// Ready is the Node's Ready condition in the cloud; empty for a Node that is not there.
+	Ready string `json:"ready"`
+	// Tainted says that Pods are kept off the node because its heartbeats are delegated.
+	Tainted bool `json:"tainted"`
+	// HeartbeatAge is how long ago the Lease in the cloud was last seen to be renewed, in seconds; -1: never.
+	HeartbeatAge float64 `json:"heartbeatAge"`
+	// HeartbeatBy is "itself", or the leader's name, or "" before the first.
+	HeartbeatBy string            `json:"heartbeatBy"`
+	Traffic     wire.Bytes        `json:"traffic"`
+	Processes   []machine.Process `json:"processes,omitempty"`
+}
+
+// HubStatus is what a hub answers at /status on its health port.
+type HubStatus struct {
+	Role        string `json:"role"`
+	Leader      string `json:"leader"`
+	Cloud       string `json:"cloud"`
+	Coordinator string `json:"coordinator"`
+}
+
+// Status asks every hub and the cloud; an answer that does not come within a second counts as none.
+func (l *Lab) Status(ctx context.Context) Status {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	s := Status{Config: l.cfg, Nodes: make([]NodeStatus, len(l.all))}
+	traffic := l.Traffic(false)
+	var wg sync.WaitGroup
+	for i, p := range l.all {
+		s.Nodes[i] = l.wiring(p)
+		s.Nodes[i].Traffic = traffic[string(p.name())]
+		l.cloudView(&s.Nodes[i])
+		wg.Go(func() { l.ownView(ctx, &s.Nodes[i]) })
+	}
+	wg.Wait()
+	for i := range s.Nodes {
+		if n := &s.Nodes[i]; n.HeartbeatBy == byLeader {
+			n.HeartbeatBy = leaderOf(s.Nodes, n.Pool)
+		}
+	}
+	return s
+}
+
+// byLeader stands for the leader's name until it is known.
+const byLeader = "leader"
+
+func leaderOf(nodes []NodeStatus, pool string) string {
+	i := slices.IndexFunc(nodes, func(n NodeStatus) bool { return n.Pool == pool && n.Hub != nil && n.Hub.Role == "leader" })
+	if i < 0 {
+		return byLeader
+	}
+	return nodes[i].Name
+}
+
+func (l *Lab) wiring(p place) NodeStatus {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return NodeStatus{
+		Name: string(p.name()), Pool: string(p.poolName()), Power: l.hosts[string(p.name())].machine != nil,
+		WAN: l.cuts[cut{p, WAN}].String(), LAN: l.cuts[cut{p, LAN}].String(), HeartbeatAge: -1,
+	}
+}
+
+func (l *Lab) cloudView(s *NodeStatus) {
+	node, err := l.watch.nodes.Get(s.Name)
+	if err != nil {
+		return
+	}
+	s.Ready = string(condition(node, corev1.NodeReady).Status)
+	s.Tainted = slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == edge.TaintUnschedulable })
+	lease, err := l.watch.leases.Leases(corev1.NamespaceNodeLease).Get(s.Name)
+	if err != nil || lease.Spec.RenewTime == nil {
+		return
+	}
+	// All machines of a lab have the host's clock, so the Lease's own time may be compared with ours.
+	s.HeartbeatAge = time.Since(timeOf(lease.Spec.RenewTime)).Seconds()
+	s.HeartbeatBy = "itself"
+	if lease.Annotations[edge.DelegateHeartbeat] == edge.DelegateHeartbeatOn {
+		s.HeartbeatBy = byLeader
+	}
+}
+
+func (l *Lab) ownView(ctx context.Context, s *NodeStatus) {
+	l.mu.Lock()
+	m := l.hosts[s.Name].machine
+	l.mu.Unlock()
+	if m == nil {
+		return
+	}
+	if ps, err := m.Processes(ctx); err == nil {
+		s.Processes = ps
+	}
+	hub, err := askHub(ctx, func(ctx context.Context, _, address string) (net.Conn, error) {
+		return dialInside(ctx, m.PID, address)
+	})
+	if err == nil {
+		s.Hub = &hub
+	}
+}
+
+// askHub asks the hub at the other end of dial for its status.
+func askHub(ctx context.Context, dial func(context.Context, string, string) (net.Conn, error)) (HubStatus, error) {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	var hub HubStatus
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: dial}}
+	url := fmt.Sprintf("http://127.0.0.1:%d/status", edge.PortHubHealth)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return hub, err
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return hub, err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return hub, fmt.Errorf("%s: %s", url, resp.Status)
+	}
+	return hub, json.NewDecoder(resp.Body).Decode(&hub)
+}
+
+// dialInside connects to address from within the network of the machine whose first process is pid.
+func dialInside(ctx context.Context, pid int, address string) (conn net.Conn, err error) {
+	enterErr := wire.Enter(pid, func() error {
+		conn, err = (&net.Dialer{}).DialContext(ctx, "tcp", address)
+		return err
+	})
+	return conn, enterErr
+}

@@ -1,0 +1,298 @@
+package lab
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"yurtcoordinator/internal/lab/build"
+	"yurtcoordinator/internal/lab/machine"
+)
+
+// supervisorArg tells this program that it is the lab's own process; see Main.
+const supervisorArg = "lab-supervisor"
+
+// Main makes the calling program the lab's own process, or a machine's first, when it was started as one, and then
+// never returns. A program that calls Up calls it first in its main.
+func Main() {
+	machine.Main()
+	if len(os.Args) != 3 || os.Args[1] != supervisorArg {
+		return
+	}
+	if err := supervise(os.Args[2]); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+// Up starts a lab and returns when it is up, or when it has failed and is down again. progress is told of each step.
+func Up(ctx context.Context, cfg Config, bins build.Binaries, images []string, progress func(Step)) (*Client, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	if c, err := Connect(cfg.Name); err == nil {
+		c.http.CloseIdleConnections()
+		return nil, fmt.Errorf("lab %q is up already; end it with: yurtlab down --name %s", cfg.Name, cfg.Name)
+	}
+	if err := Down(ctx, cfg.Name); err != nil { // what a crash may have left
+		return nil, err
+	}
+	dir, err := Dir(cfg.Name)
+	if err != nil {
+		return nil, err
+	}
+	if err := spawn(dir, order{cfg, bins, images}); err != nil {
+		return nil, errors.Join(err, Down(context.WithoutCancel(ctx), cfg.Name))
+	}
+	c := newClient(dir)
+	if err = c.follow(ctx, progress); err != nil {
+		err = fmt.Errorf("%w%s", err, keepLogs(dir))
+		return nil, errors.Join(err, Down(context.WithoutCancel(ctx), cfg.Name))
+	}
+	return c, nil
+}
+
+// spawn starts the lab's own process and returns when its socket is there.
+func spawn(dir string, o order) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	content, err := json.Marshal(o)
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(dir, configFile), content, 0o600); err != nil {
+		return err
+	}
+	log, err := os.OpenFile(filepath.Join(dir, logFile), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	cmd := supervisorCommand(self, dir)
+	cmd.Stdout, cmd.Stderr = log, log
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("namespaces for the lab: %w", err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }() // ends with the lab, or with this program
+	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); {
+		if _, err := os.Stat(filepath.Join(dir, dialFile)); err == nil {
+			return nil
+		}
+		select {
+		case err := <-ended:
+			text, _ := os.ReadFile(filepath.Join(dir, logFile))
+			return fmt.Errorf("the lab's own process ended: %w: %s", err, strings.TrimSpace(string(text)))
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+	return errors.New("the lab's own process does not answer")
+}
+
+// supervisorCommand is the lab's own process in namespaces of its own: as root directly, else inside a user namespace
+// in which it is root, with the ids that the system grants the user (/etc/subuid).
+func supervisorCommand(self, dir string) *exec.Cmd {
+	if os.Geteuid() == 0 {
+		cmd := exec.Command(self, supervisorArg, dir)
+		cmd.SysProcAttr = &syscall.SysProcAttr{
+			Setsid: true,
+			Cloneflags: syscall.CLONE_NEWPID | syscall.CLONE_NEWNS | syscall.CLONE_NEWNET | syscall.CLONE_NEWIPC |
+				syscall.CLONE_NEWUTS,
+		}
+		return cmd
+	}
+	cmd := exec.Command("unshare", "--user", "--map-root-user", "--map-auto", "--pid", "--fork", "--kill-child", "--net",
+		"--mount", "--ipc", "--uts", "--", self, supervisorArg, dir)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	return cmd
+}
+
+// keepLogs saves the logs of a lab that failed to boot, before it is removed, and says where.
+func keepLogs(dir string) string {
+	to, err := os.MkdirTemp("", "yurtlab-failed-")
+	if err != nil {
+		return ""
+	}
+	logs, _ := filepath.Glob(filepath.Join(dir, "machines", "*", "*.log")) // the pattern is a constant
+	for _, path := range append(logs, filepath.Join(dir, logFile)) {
+		content, err := os.ReadFile(path)
+		if err != nil {
+			continue
+		}
+		name := filepath.Base(filepath.Dir(path)) + "-" + filepath.Base(path)
+		_ = os.WriteFile(filepath.Join(to, name), content, 0o600) // as much as can be saved
+	}
+	return "\nthe logs are kept in " + to
+}
+
+// Down ends the lab of that name and removes all that is left of it. It is no error if there is none.
+func Down(ctx context.Context, name string) error {
+	dir, err := Dir(name)
+	if err != nil {
+		return err
+	}
+	if _, err := os.Stat(dir); errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	pids, err := supervisors(dir)
+	if err != nil {
+		return err
+	}
+	if len(pids) > 0 {
+		ask, cancel := context.WithTimeout(ctx, 20*time.Second)
+		_ = newClient(dir).call(ask, "POST", "down", nil, nil) // one that does not listen is killed below
+		waitGone(ask, pids)
+		cancel()
+		for _, pid := range pids {
+			_ = unix.Kill(pid, unix.SIGKILL) // ends everything in its pid namespace; gone already is as good
+		}
+		kill, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+		waitGone(kill, pids)
+		cancel()
+	}
+	machine.RemoveCgroups(cgroup(name))
+	if err := os.RemoveAll(dir); err != nil {
+		return fmt.Errorf("lab %q: files are left: %w", name, err)
+	}
+	return nil
+}
+
+// supervisors finds the own processes of the lab in dir by their command line.
+func supervisors(dir string) ([]int, error) {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return nil, err
+	}
+	var pids []int
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil {
+			continue
+		}
+		line, err := os.ReadFile(filepath.Join("/proc", e.Name(), "cmdline"))
+		if err != nil {
+			continue // it has just ended
+		}
+		if strings.HasSuffix(string(line), "\x00"+supervisorArg+"\x00"+dir+"\x00") {
+			pids = append(pids, pid)
+		}
+	}
+	return pids, nil
+}
+
+func waitGone(ctx context.Context, pids []int) {
+	for _, pid := range pids {
+		for unix.Kill(pid, 0) == nil && !zombie(pid) {
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(10 * time.Millisecond):
+			}
+		}
+	}
+}
+
+// zombie reports whether a process has ended and only waits for its parent to notice.
+func zombie(pid int) bool {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return true
+	}
+	_, state, _ := strings.Cut(string(stat), ") ")
+	return strings.HasPrefix(state, "Z")
+}
+
+func readOrder(dir string) (order, error) {
+	var o order
+	content, err := os.ReadFile(filepath.Join(dir, configFile))
+	if err != nil {
+		return o, err
+	}
+	return o, json.Unmarshal(content, &o)
+}
+
+// Kubectl returns the command that runs kubectl with args in the running lab, through "cloud" (the default), "hub/NODE" or
+// "coordinator/POOL".
+func (c *Client) Kubectl(ctx context.Context, via string, args []string) (*exec.Cmd, error) {
+	o, err := readOrder(c.dir)
+	if err != nil {
+		return nil, err
+	}
+	pids, err := supervisors(c.dir)
+	if err != nil || len(pids) == 0 {
+		return nil, errors.Join(err, ErrNotUp)
+	}
+	// The innermost: under unshare there is one process of that command line outside the namespaces as well.
+	enter := []string{"--target", strconv.Itoa(pids[len(pids)-1])}
+	if os.Geteuid() != 0 {
+		enter = append(enter, "--user", "--preserve-credentials")
+	}
+	kubeconfig := func(name string) string { return "--kubeconfig=" + filepath.Join(c.dir, "pki", name+".kubeconfig") }
+	kind, name, _ := strings.Cut(via, "/")
+	switch kind {
+	case "", "cloud":
+		enter = append(enter, "--net", "--", o.Binaries.Kubectl, kubeconfig("admin"))
+	case "coordinator":
+		pool, err := poolNumber(o.Config, name)
+		if err != nil {
+			return nil, err
+		}
+		enter = append(enter, "--net", "--", o.Binaries.Kubectl, kubeconfig(Operator), "--server="+coordinatorAddress(pool))
+	case "hub":
+		var pid int
+		if err := c.call(ctx, "GET", "pid", map[string][]string{"machine": {name}}, &pid); err != nil {
+			return nil, err
+		}
+		enter = append(enter, "--net", "--mount", "--pid", "--",
+			"nsenter", "--target", strconv.Itoa(pid), "--net", "--", o.Binaries.Kubectl, kubeconfig("admin-via-hub"))
+	default:
+		return nil, fmt.Errorf("--via %q: want cloud, hub/NODE or coordinator/POOL", via)
+	}
+	return exec.CommandContext(ctx, "nsenter", append(enter, args...)...), nil
+}
+
+func poolNumber(cfg Config, name string) (int, error) {
+	for p := 1; p <= cfg.Pools; p++ {
+		if string(poolName(p)) == name {
+			return p, nil
+		}
+	}
+	return 0, fmt.Errorf("no pool %q in this lab: want %s to %s", name, poolName(1), poolName(cfg.Pools))
+}
+
+// snapshotter is overlayfs where the lab's directory can be the upper layer of one, else native, which copies.
+func snapshotter(dir string) string {
+	probe, err := os.MkdirTemp(dir, "overlay-")
+	if err != nil {
+		return "native"
+	}
+	defer os.RemoveAll(probe)
+	for _, d := range []string{"lower", "upper", "work", "merged"} {
+		if os.Mkdir(filepath.Join(probe, d), 0o700) != nil {
+			return "native"
+		}
+	}
+	options := fmt.Sprintf("lowerdir=%[1]s/lower,upperdir=%[1]s/upper,workdir=%[1]s/work", probe)
+	merged := filepath.Join(probe, "merged")
+	if unix.Mount("overlay", merged, "overlay", 0, options) != nil {
+		return "native"
+	}
+	_ = unix.Unmount(merged, unix.MNT_DETACH) // in the lab's own mount namespace
+	return "overlayfs"
+}

@@ -1,0 +1,158 @@
+package wire
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/binaryutil"
+	"github.com/google/nftables/expr"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+)
+
+// Fault is what is wrong with a cable.
+type Fault uint8
+
+const (
+	// None: the cable is whole.
+	None Fault = iota
+	// Drop: packets vanish both ways, silently, and the interfaces stay up.
+	Drop
+	// Reject: as Drop, but senders at either end are told at once that nothing gets through.
+	Reject
+	// OneWay: what the machine sends vanishes silently; what is sent to it arrives.
+	OneWay
+)
+
+var faultNames = [...]string{None: "none", Drop: "drop", Reject: "reject", OneWay: "oneway"}
+
+// String returns the name that the command line uses.
+func (f Fault) String() string { return faultNames[f] }
+
+// ParseFault is the inverse of String, for the faults that a person can ask for.
+func ParseFault(name string) (Fault, error) {
+	for f := Drop; int(f) < len(faultNames); f++ {
+		if faultNames[f] == name {
+			return f, nil
+		}
+	}
+	return None, fmt.Errorf("unknown mode %q: want drop, reject or oneway", name)
+}
+
+const table = "yurtlab"
+
+// Apply makes faults, by switch port, the only faults there are, in one step. Ports that are not plugged in may be
+// named: the fault is there when the cable is.
+func Apply(faults map[string]Fault) error {
+	c, err := nftables.New()
+	if err != nil {
+		return fmt.Errorf("nftables: %w", err)
+	}
+	t := renew(c, nftables.TableFamilyBridge)
+	chain := c.AddChain(&nftables.Chain{
+		Name: "forward", Table: t, Type: nftables.ChainTypeFilter,
+		Hooknum: nftables.ChainHookForward, Priority: nftables.ChainPriorityFilter,
+	})
+	for port, fault := range faults {
+		if fault == None {
+			continue
+		}
+		drop(c, t, chain, expr.MetaKeyIIFNAME, port)
+		if fault != OneWay {
+			drop(c, t, chain, expr.MetaKeyOIFNAME, port)
+		}
+	}
+	if err := c.Flush(); err != nil {
+		return fmt.Errorf("nftables: faults on cables: %w (the kernel needs nf_tables with its bridge family)", err)
+	}
+	return nil
+}
+
+// drop adds a rule for IPv4 and one for IPv6; ARP passes.
+func drop(c *nftables.Conn, t *nftables.Table, chain *nftables.Chain, direction expr.MetaKey, port string) {
+	for _, protocol := range []uint16{unix.ETH_P_IP, unix.ETH_P_IPV6} {
+		c.AddRule(&nftables.Rule{Table: t, Chain: chain, Exprs: []expr.Any{
+			&expr.Meta{Key: direction, Register: 1},
+			&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: ifname(port)},
+			&expr.Meta{Key: expr.MetaKeyPROTOCOL, Register: 1},
+			&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: binaryutil.BigEndian.PutUint16(protocol)},
+			&expr.Verdict{Kind: expr.VerdictDrop},
+		}})
+	}
+}
+
+// Refusal is a destination that a machine's own kernel refuses to send to.
+type Refusal struct {
+	Interface string
+	// To is the destination; the zero Prefix means everything on the interface.
+	To netip.Prefix
+}
+
+// Refuse makes refusals the only ones of the machine whose first process is pid.
+func Refuse(pid int, refusals []Refusal) error {
+	ns, err := netns.GetFromPid(pid)
+	if err != nil {
+		return fmt.Errorf("network namespace of process %d: %w", pid, err)
+	}
+	defer ns.Close()
+	c, err := nftables.New(nftables.WithNetNSFd(int(ns)))
+	if err != nil {
+		return fmt.Errorf("nftables: %w", err)
+	}
+	t := renew(c, nftables.TableFamilyIPv4)
+	for name, hook := range map[string]*nftables.ChainHook{"out": nftables.ChainHookOutput, "through": nftables.ChainHookForward} {
+		chain := c.AddChain(&nftables.Chain{
+			Name: name, Table: t, Type: nftables.ChainTypeFilter, Hooknum: hook, Priority: nftables.ChainPriorityFilter,
+		})
+		for _, r := range refusals {
+			match := []expr.Any{
+				&expr.Meta{Key: expr.MetaKeyOIFNAME, Register: 1},
+				&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: ifname(r.Interface)},
+			}
+			if r.To.IsValid() {
+				const destination, length = 16, 4 // offset and length of the destination address in an IPv4 header
+				mask := net.CIDRMask(r.To.Bits(), 32)
+				match = append(match,
+					&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: destination, Len: length},
+					&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: length, Mask: mask, Xor: make([]byte, length)},
+					&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: r.To.Masked().Addr().AsSlice()},
+				)
+			}
+			tcp := append(match[:len(match):len(match)],
+				&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: 1},
+				&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{unix.IPPROTO_TCP}},
+				&expr.Reject{Type: unix.NFT_REJECT_TCP_RST},
+			)
+			rest := append(match[:len(match):len(match)],
+				&expr.Reject{Type: unix.NFT_REJECT_ICMP_UNREACH, Code: 1}, // host unreachable
+			)
+			c.AddRule(&nftables.Rule{Table: t, Chain: chain, Exprs: tcp})
+			c.AddRule(&nftables.Rule{Table: t, Chain: chain, Exprs: rest})
+		}
+	}
+	if err := c.Flush(); err != nil {
+		return fmt.Errorf("nftables: refusals: %w", err)
+	}
+	return nil
+}
+
+// renew empties our table, as a part of the batch. Adding before deleting makes the deletion succeed either way.
+func renew(c *nftables.Conn, family nftables.TableFamily) *nftables.Table {
+	t := &nftables.Table{Name: table, Family: family}
+	c.AddTable(t)
+	c.DelTable(t)
+	return c.AddTable(t)
+}
+
+// ifname is an interface name as nftables compares it: padded with zeros to 16 bytes.
+func ifname(name string) []byte {
+	b := make([]byte, 16)
+	copy(b, name)
+	return b
+}
+
+func ipNet(p netip.Prefix) *net.IPNet {
+	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
+}

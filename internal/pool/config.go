@@ -1,0 +1,291 @@
+package pool
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/client-go/util/keyutil"
+	openapicommon "k8s.io/kube-openapi/pkg/common"
+	"k8s.io/utils/clock"
+
+	"yurtcoordinator/internal/edge"
+)
+
+// DefaultQuotaBytes bounds what etcd holds: eight times the 5000 EndpointSlices and 1000 Leases of a large pool.
+const DefaultQuotaBytes = 256 << 20
+
+// minQuotaBytes is what an idle coordinator and a handful of nodes need, with room.
+const minQuotaBytes = 16 << 20
+
+const defaultServiceRange = "10.96.0.0/12"
+
+// Config says how a coordinator serves. The zero value of a field means what its comment says; only the three files of
+// the serving certificate and the client CA have no zero meaning and must be given.
+type Config struct {
+	// NodeName is the Node that the coordinator runs on. Its Lease is marked here, so that a leader forwards it early.
+	// Empty: no Lease is marked.
+	NodeName edge.NodeName
+
+	// BindAddress is the IP address to serve on; empty means all.
+	BindAddress string
+	// SecurePort is the TCP port to serve on; 0 means any free one.
+	SecurePort int
+
+	// DataDir holds etcd's files, on a memory file system. Empty: a fresh directory on the first one found.
+	DataDir string
+	// QuotaBytes bounds etcd's data; 0 means DefaultQuotaBytes. A coordinator that reaches it stops with ErrNoSpace.
+	QuotaBytes int64
+
+	// TLSCertFile and TLSPrivateKeyFile are the serving certificate; reread when they change.
+	TLSCertFile, TLSPrivateKeyFile string
+	// ClientCAFile holds the CAs of the client certificates; reread when it changes.
+	ClientCAFile string
+
+	// KubeletClientCertificate and KubeletClientKey are what kubelets see on logs, exec, attach and port-forward.
+	// Empty: no client certificate is shown.
+	KubeletClientCertificate, KubeletClientKey string
+	// KubeletCertificateAuthority verifies the kubelets' serving certificates. Empty: they are not verified.
+	KubeletCertificateAuthority string
+
+	// ServiceAccountIssuer and ServiceAccountKeyFiles let TokenReviews recognize the cloud's ServiceAccount tokens: the
+	// cloud's issuer and public keys. Empty: no token is recognized. The coordinator itself issues none, ever.
+	ServiceAccountIssuer   string
+	ServiceAccountKeyFiles []string
+
+	// ServiceClusterIPRange is the cloud's range, one CIDR; its IP family is the default family of Services read here.
+	// Empty means 10.96.0.0/12. No address is allocated here.
+	ServiceClusterIPRange string
+
+	// AuditLogPath gets one JSON line for each refusal and each exec, attach and port-forward; empty or "-" is stderr.
+	AuditLogPath string
+
+	// OpenAPI, when set, is served at /openapi and typed for server-side apply. Nil: none is served, and server-side
+	// apply takes lists as a whole. It is a function, not a switch, so that a program without it does not link the
+	// definitions.
+	OpenAPI openapicommon.GetOpenAPIDefinitions
+
+	// Clock tells the time; nil means the real one.
+	Clock clock.WithTicker
+}
+
+// AddFlags declares c's fields as flags; what c holds now are their defaults.
+func (c *Config) AddFlags(fs *pflag.FlagSet) {
+	fs.StringVar((*string)(&c.NodeName), "node-name", string(c.NodeName),
+		"name of the Node that this coordinator runs on; its Lease is marked, so that a leader forwards it early")
+	fs.StringVar(&c.BindAddress, "bind-address", orDefault(c.BindAddress, "0.0.0.0"), "IP address to serve on")
+	fs.IntVar(&c.SecurePort, "secure-port", edge.PortCoordinator, "TCP port to serve on; 0 takes any free one")
+	fs.StringVar(&c.DataDir, "data-dir", c.DataDir,
+		"directory on a memory file system for etcd's files, emptied at start and removed at exit "+
+			"(default a fresh one on the first tmpfs found)")
+	fs.Int64Var(&c.QuotaBytes, "etcd-quota-bytes", DefaultQuotaBytes,
+		"how many bytes the pool's objects may take; the coordinator stops, to start empty again, when they are used up")
+	fs.StringVar(&c.TLSCertFile, "tls-cert-file", c.TLSCertFile, "serving certificate, PEM, with its chain (required)")
+	fs.StringVar(&c.TLSPrivateKeyFile, "tls-private-key-file", c.TLSPrivateKeyFile,
+		"private key of --tls-cert-file, PEM (required)")
+	fs.StringVar(&c.ClientCAFile, "client-ca-file", c.ClientCAFile,
+		"CAs of the client certificates of nodes and operators, PEM (required)")
+	fs.StringVar(&c.KubeletClientCertificate, "kubelet-client-certificate", c.KubeletClientCertificate,
+		"client certificate to show to kubelets, PEM")
+	fs.StringVar(&c.KubeletClientKey, "kubelet-client-key", c.KubeletClientKey,
+		"private key of --kubelet-client-certificate, PEM")
+	fs.StringVar(&c.KubeletCertificateAuthority, "kubelet-certificate-authority", c.KubeletCertificateAuthority,
+		"CAs of the kubelets' serving certificates, PEM; without it they are not verified")
+	fs.StringVar(&c.ServiceAccountIssuer, "service-account-issuer", c.ServiceAccountIssuer,
+		"issuer of the cloud's ServiceAccount tokens, for TokenReviews; no tokens are issued here")
+	fs.StringSliceVar(&c.ServiceAccountKeyFiles, "service-account-key-file", c.ServiceAccountKeyFiles,
+		"public keys of --service-account-issuer, PEM; may be repeated")
+	fs.StringVar(&c.ServiceClusterIPRange, "service-cluster-ip-range",
+		orDefault(c.ServiceClusterIPRange, defaultServiceRange),
+		"the cloud's range of Service addresses, one CIDR; only its IP family matters here")
+	fs.StringVar(&c.AuditLogPath, "audit-log-path", orDefault(c.AuditLogPath, "-"),
+		"file that gets one JSON line for each refused request and each exec, attach and port-forward; - is stderr")
+}
+
+func orDefault(s, fallback string) string {
+	if s == "" {
+		return fallback
+	}
+	return s
+}
+
+// completed returns c with its zero values replaced by what they mean.
+func (c Config) completed() Config {
+	c.BindAddress = orDefault(c.BindAddress, "0.0.0.0")
+	c.ServiceClusterIPRange = orDefault(c.ServiceClusterIPRange, defaultServiceRange)
+	c.AuditLogPath = orDefault(c.AuditLogPath, "-")
+	if c.QuotaBytes == 0 {
+		c.QuotaBytes = DefaultQuotaBytes
+	}
+	if c.Clock == nil {
+		c.Clock = clock.RealClock{}
+	}
+	return c
+}
+
+// validate checks what can be known without reading a file. Its error is one line that names the flag.
+func (c Config) validate() error {
+	if c.NodeName != "" {
+		if problems := validation.IsDNS1123Subdomain(string(c.NodeName)); len(problems) > 0 {
+			return fmt.Errorf("--node-name %q is not a name that a Node can have: %s", c.NodeName, problems[0])
+		}
+	}
+	if _, err := netip.ParseAddr(c.BindAddress); err != nil {
+		return fmt.Errorf("--bind-address %q is not an IP address; use 0.0.0.0 for all", c.BindAddress)
+	}
+	if c.SecurePort < 0 || c.SecurePort > 65535 {
+		return fmt.Errorf("--secure-port %d is not a TCP port; use 1 to 65535, or 0 for any free one", c.SecurePort)
+	}
+	if c.QuotaBytes < minQuotaBytes {
+		return fmt.Errorf("--etcd-quota-bytes %d is too small to start with; give at least %d", c.QuotaBytes, minQuotaBytes)
+	}
+	if _, err := c.serviceRange(); err != nil {
+		return err
+	}
+	for _, required := range []struct{ flag, value string }{
+		{"tls-cert-file", c.TLSCertFile},
+		{"tls-private-key-file", c.TLSPrivateKeyFile},
+		{"client-ca-file", c.ClientCAFile},
+	} {
+		if required.value == "" {
+			return fmt.Errorf("--%s is required", required.flag)
+		}
+	}
+	if (c.KubeletClientCertificate == "") != (c.KubeletClientKey == "") {
+		return errors.New("--kubelet-client-certificate and --kubelet-client-key go together; give both or neither")
+	}
+	if (c.ServiceAccountIssuer == "") != (len(c.ServiceAccountKeyFiles) == 0) {
+		return errors.New("--service-account-issuer and --service-account-key-file go together; give both or neither")
+	}
+	return nil
+}
+
+func (c Config) serviceRange() (net.IPNet, error) {
+	_, parsed, err := net.ParseCIDR(c.ServiceClusterIPRange)
+	if err != nil {
+		return net.IPNet{}, fmt.Errorf("--service-cluster-ip-range %q is not a CIDR such as %s",
+			c.ServiceClusterIPRange, defaultServiceRange)
+	}
+	if ones, bits := parsed.Mask.Size(); bits-ones < 3 {
+		return net.IPNet{}, fmt.Errorf("--service-cluster-ip-range %s is too small; it must hold at least 8 addresses", parsed)
+	}
+	return *parsed, nil
+}
+
+// checkFiles reads every file that the configuration names, so that what is wrong with one is told in one line at the
+// start and not by a server that half works.
+func (c Config) checkFiles(now time.Time) error {
+	if err := checkPair("tls-cert-file", c.TLSCertFile, "tls-private-key-file", c.TLSPrivateKeyFile, now); err != nil {
+		return err
+	}
+	if err := checkAuthorities("client-ca-file", c.ClientCAFile, now); err != nil {
+		return err
+	}
+	if c.KubeletClientCertificate != "" {
+		err := checkPair("kubelet-client-certificate", c.KubeletClientCertificate,
+			"kubelet-client-key", c.KubeletClientKey, now)
+		if err != nil {
+			return err
+		}
+	}
+	if c.KubeletCertificateAuthority != "" {
+		if err := checkAuthorities("kubelet-certificate-authority", c.KubeletCertificateAuthority, now); err != nil {
+			return err
+		}
+	}
+	for _, file := range c.ServiceAccountKeyFiles {
+		content, err := read("service-account-key-file", file)
+		if err != nil {
+			return err
+		}
+		if _, err := keyutil.ParsePublicKeysPEM(content); err != nil {
+			return fmt.Errorf("--service-account-key-file %s: no public key in it: %w", file, err)
+		}
+	}
+	return nil
+}
+
+func checkPair(certFlag, certFile, keyFlag, keyFile string, now time.Time) error {
+	certPEM, err := read(certFlag, certFile)
+	if err != nil {
+		return err
+	}
+	keyPEM, err := read(keyFlag, keyFile)
+	if err != nil {
+		return err
+	}
+	certs := certificates(certPEM)
+	if len(certs) == 0 {
+		return fmt.Errorf("--%s %s: no PEM certificate in it", certFlag, certFile)
+	}
+	if _, err := keyutil.ParsePrivateKeyPEM(keyPEM); err != nil {
+		return fmt.Errorf("--%s %s: no PEM private key in it that can be read without a password", keyFlag, keyFile)
+	}
+	if _, err := tls.X509KeyPair(certPEM, keyPEM); err != nil {
+		return fmt.Errorf("--%s %s is not the key of --%s %s; give the two that were issued together (%w)",
+			keyFlag, keyFile, certFlag, certFile, err)
+	}
+	return expired(certFlag, certFile, certs[0], now)
+}
+
+func checkAuthorities(flag, file string, now time.Time) error {
+	content, err := read(flag, file)
+	if err != nil {
+		return err
+	}
+	certs := certificates(content)
+	if len(certs) == 0 {
+		return fmt.Errorf("--%s %s: no PEM certificate in it", flag, file)
+	}
+	for _, cert := range certs {
+		if err = expired(flag, file, cert, now); err == nil {
+			return nil // one that is good is enough: a bundle carries the old CA along while it is rotated
+		}
+	}
+	return err
+}
+
+// expired does not mind a certificate of the future: at the edge the clock is as likely wrong as the certificate, and
+// it is the client's clock that decides.
+func expired(flag, file string, cert *x509.Certificate, now time.Time) error {
+	if now.After(cert.NotAfter) {
+		return fmt.Errorf("--%s %s: the certificate of %q expired at %s, and it is %s now; renew it, or set the clock right",
+			flag, file, cert.Subject, cert.NotAfter.UTC().Format(time.RFC3339), now.UTC().Format(time.RFC3339))
+	}
+	return nil
+}
+
+func certificates(content []byte) []*x509.Certificate {
+	var certs []*x509.Certificate
+	for block, rest := pem.Decode(content); block != nil; block, rest = pem.Decode(rest) {
+		if block.Type != "CERTIFICATE" {
+			continue
+		}
+		cert, err := x509.ParseCertificate(block.Bytes)
+		if err != nil {
+			return nil
+		}
+		certs = append(certs, cert)
+	}
+	return certs
+}
+
+func read(flag, file string) ([]byte, error) {
+	content, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("--%s: %w", flag, err)
+	}
+	if strings.TrimSpace(string(content)) == "" {
+		return nil, fmt.Errorf("--%s %s: the file is empty", flag, file)
+	}
+	return content, nil
+}

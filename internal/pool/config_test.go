@@ -1,0 +1,254 @@
+package pool
+
+import (
+	"io"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"yurtcoordinator/internal/flagfile"
+)
+
+// goodConfig is one that a coordinator starts with.
+func goodConfig(t testing.TB, ca *authority) Config {
+	t.Helper()
+	dir := t.TempDir()
+	serving := ca.issue(t, operator(), tomorrow())
+	return Config{
+		BindAddress:       "127.0.0.1",
+		TLSCertFile:       writeFile(t, dir, "serving.crt", serving.cert),
+		TLSPrivateKeyFile: writeFile(t, dir, "serving.key", serving.key),
+		ClientCAFile:      writeFile(t, dir, "ca.crt", ca.pem),
+	}
+}
+
+func TestConfigErrorsNameTheFlag(t *testing.T) {
+	ca := newAuthority(t, "ca")
+	dir := t.TempDir()
+	other := ca.issue(t, operator(), tomorrow())
+	old := ca.issue(t, operator(), time.Now().Add(-time.Hour))
+	unreadable := "/proc/self/mem" // can be opened and not read, by root too
+
+	for _, c := range []struct {
+		name string
+		set  func(*Config)
+		want []string
+	}{
+		{"node name", func(c *Config) { c.NodeName = "no/node" }, []string{"--node-name"}},
+		{"bind address", func(c *Config) { c.BindAddress = "localhost" }, []string{"--bind-address", "IP address"}},
+		{"foreign address", func(c *Config) { c.BindAddress = "192.0.2.1" }, []string{"--bind-address 192.0.2.1", "this machine"}},
+		{"port", func(c *Config) { c.SecurePort = 70000 }, []string{"--secure-port 70000"}},
+		{"quota", func(c *Config) { c.QuotaBytes = 1 }, []string{"--etcd-quota-bytes", "16777216"}},
+		{"CIDR", func(c *Config) { c.ServiceClusterIPRange = "10.0.0.0" }, []string{"--service-cluster-ip-range", "CIDR"}},
+		{"tiny CIDR", func(c *Config) { c.ServiceClusterIPRange = "10.0.0.0/30" }, []string{"--service-cluster-ip-range", "8"}},
+		{"no certificate", func(c *Config) { c.TLSCertFile = "" }, []string{"--tls-cert-file is required"}},
+		{"no key", func(c *Config) { c.TLSPrivateKeyFile = "" }, []string{"--tls-private-key-file is required"}},
+		{"no CA", func(c *Config) { c.ClientCAFile = "" }, []string{"--client-ca-file is required"}},
+		{"missing file", func(c *Config) { c.TLSCertFile = dir + "/none" }, []string{"--tls-cert-file", "no such file"}},
+		{"unreadable key", func(c *Config) { c.TLSPrivateKeyFile = unreadable }, []string{"--tls-private-key-file"}},
+		{"a directory", func(c *Config) { c.ClientCAFile = dir }, []string{"--client-ca-file", "is a directory"}},
+		{"empty file", func(c *Config) { c.ClientCAFile = writeFile(t, dir, "empty", nil) },
+			[]string{"--client-ca-file", "empty"}},
+		{"no PEM", func(c *Config) { c.ClientCAFile = writeFile(t, dir, "text", []byte("hello")) },
+			[]string{"--client-ca-file", "no PEM certificate"}},
+		{"key in place of the certificate", func(c *Config) { c.TLSCertFile = c.TLSPrivateKeyFile },
+			[]string{"--tls-cert-file", "no PEM certificate"}},
+		{"certificate in place of the key", func(c *Config) { c.TLSPrivateKeyFile = c.TLSCertFile },
+			[]string{"--tls-private-key-file", "no PEM private key"}},
+		{"another's key", func(c *Config) { c.TLSPrivateKeyFile = writeFile(t, dir, "other.key", other.key) },
+			[]string{"--tls-private-key-file", "is not the key of --tls-cert-file"}},
+		{"expired", func(c *Config) {
+			c.TLSCertFile = writeFile(t, dir, "old.crt", old.cert)
+			c.TLSPrivateKeyFile = writeFile(t, dir, "old.key", old.key)
+		}, []string{"--tls-cert-file", "expired at"}},
+		{"half a kubelet client", func(c *Config) { c.KubeletClientKey = c.TLSPrivateKeyFile },
+			[]string{"--kubelet-client-certificate and --kubelet-client-key"}},
+		{"kubelet CA", func(c *Config) { c.KubeletCertificateAuthority = dir + "/none" },
+			[]string{"--kubelet-certificate-authority"}},
+		{"half an issuer", func(c *Config) { c.ServiceAccountIssuer = "https://cloud" },
+			[]string{"--service-account-issuer and --service-account-key-file"}},
+		{"no public key", func(c *Config) {
+			c.ServiceAccountIssuer = "https://cloud"
+			c.ServiceAccountKeyFiles = []string{writeFile(t, dir, "sa", []byte("hello"))}
+		}, []string{"--service-account-key-file", "no public key"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			config := goodConfig(t, ca)
+			c.set(&config)
+			coordinator, err := New(config)
+			if err == nil {
+				err = coordinator.Run(t.Context())
+			}
+			if err == nil {
+				t.Fatal("no error")
+			}
+			for _, want := range c.want {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("%q has no %q in it", err, want)
+				}
+			}
+			if strings.Contains(err.Error(), "\n") {
+				t.Errorf("more than one line: %q", err)
+			}
+		})
+	}
+}
+
+func TestExpiryDoesNotMindAFutureCertificateOrAnOldCAInABundle(t *testing.T) {
+	ca := newAuthority(t, "ca")
+	config := goodConfig(t, ca)
+	slow := time.Now().Add(-25 * time.Hour) // by a slow clock the certificate is not valid yet
+	if err := config.checkFiles(slow); err != nil {
+		t.Errorf("a certificate of the future: %v", err)
+	}
+	if err := config.checkFiles(time.Now().Add(72 * time.Hour)); err == nil {
+		t.Error("expired, and no error")
+	}
+	old := ca.issue(t, operator(), time.Now().Add(-time.Hour))
+	bundle := append(append([]byte{}, old.cert...), ca.pem...)
+	config.ClientCAFile = writeFile(t, t.TempDir(), "bundle", bundle)
+	if err := config.checkFiles(time.Now()); err != nil {
+		t.Errorf("a bundle with an expired CA in it: %v", err)
+	}
+}
+
+func TestFlagsAndTheirFile(t *testing.T) {
+	var config Config
+	fs := pflag.NewFlagSet("yurt-coordinator", pflag.ContinueOnError)
+	config.AddFlags(fs)
+	file := writeFile(t, t.TempDir(), "config.yaml", []byte("secure-port: 12345\nservice-account-key-file: [a, b]\n"))
+	args := []string{"--config", file, "--node-name=n1", "--tls-cert-file=x"}
+	if err := flagfile.Parse(fs, args, io.Discard); err != nil {
+		t.Fatal(err)
+	}
+	if config.NodeName != "n1" || config.SecurePort != 12345 || len(config.ServiceAccountKeyFiles) != 2 ||
+		config.QuotaBytes != DefaultQuotaBytes || config.BindAddress != "0.0.0.0" || config.AuditLogPath != "-" {
+		t.Errorf("got %+v", config)
+	}
+}
+
+func TestPortInUse(t *testing.T) {
+	listener, err := listen(t.Context(), "127.0.0.1", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	config := goodConfig(t, newAuthority(t, "ca"))
+	config.SecurePort = portOf(t, listener.Addr().String())
+	coordinator, err := New(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = coordinator.Run(t.Context())
+	if err == nil || !strings.Contains(err.Error(), "--secure-port") || !strings.Contains(err.Error(), "another program") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestDataDir(t *testing.T) {
+	t.Run("made and removed", func(t *testing.T) {
+		path := t.TempDir() + "/new"
+		dir, err := openDataDir(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o700 {
+			t.Errorf("mode %v, %v", info.Mode(), err)
+		}
+		writeFile(t, path, "data", []byte("x"))
+		if err := dir.remove(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := os.Stat(path); !os.IsNotExist(err) {
+			t.Errorf("still there: %v", err)
+		}
+	})
+	t.Run("closed to others", func(t *testing.T) {
+		path := t.TempDir()
+		if err := os.Chmod(path, 0o755); err != nil { //nolint:gosec // that is what is tested
+			t.Fatal(err)
+		}
+		dir, err := openDataDir(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer dir.remove() //nolint:errcheck // the test's own directory
+		if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o700 {
+			t.Errorf("mode %v, %v", info.Mode(), err)
+		}
+	})
+	t.Run("another's files are not deleted", func(t *testing.T) {
+		path := t.TempDir()
+		precious := writeFile(t, path, "precious", []byte("x"))
+		if _, err := openDataDir(path); err == nil || !strings.Contains(err.Error(), "--data-dir") {
+			t.Errorf("got %v", err)
+		}
+		if _, err := os.Stat(precious); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Run("in use", func(t *testing.T) {
+		path := t.TempDir()
+		dir, err := openDataDir(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer dir.remove() //nolint:errcheck // the test's own directory
+		kept := writeFile(t, path, "data", []byte("x"))
+		if _, err := openDataDir(path); err == nil || !strings.Contains(err.Error(), "another coordinator") {
+			t.Errorf("got %v", err)
+		}
+		if _, err := os.Stat(kept); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Run("emptied after a kill", func(t *testing.T) {
+		path := t.TempDir()
+		dir, err := openDataDir(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		left := writeFile(t, path, "data", []byte("x"))
+		dir.marker.Close() // what the kernel does to a killed process
+		again, err := openDataDir(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer again.remove() //nolint:errcheck // the test's own directory
+		if _, err := os.Stat(left); !os.IsNotExist(err) {
+			t.Errorf("still there: %v", err)
+		}
+	})
+	t.Run("too long a path", func(t *testing.T) {
+		if _, err := openDataDir(t.TempDir() + "/" + strings.Repeat("x", 100)); err == nil ||
+			!strings.Contains(err.Error(), "--data-dir") {
+			t.Errorf("got %v", err)
+		}
+	})
+	t.Run("a fresh one clears away what a kill left", func(t *testing.T) {
+		killed, err := openDataDir("")
+		if err != nil {
+			t.Fatal(err)
+		}
+		killed.marker.Close()
+		dir, err := openDataDir("")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer dir.remove() //nolint:errcheck // the test's own directory
+		if _, err := os.Stat(killed.path); !os.IsNotExist(err) {
+			t.Errorf("still there: %v", err)
+		}
+		other, err := openDataDir("")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer other.remove() //nolint:errcheck // the test's own directory
+		if _, err := os.Stat(dir.path); err != nil {
+			t.Errorf("a live one's was cleared away: %v", err)
+		}
+	})
+}

@@ -1,0 +1,24 @@
+// Package pool is the pool's meeting place: a genuine kube-apiserver and a genuine etcd in one process, in memory.
+//
+//	clients ──TLS, client certificates──▶ refusals ▶ x509 ▶ Node+RBAC ▶ NodeRestriction+PoolLease ▶ REST
+//	                                                                                                  │
+//	                                    etcd, one member, unix socket in a private directory ◀────────┘
+//
+// It starts empty, by contract: what a pool knows is pushed by its hubs, and a copy that survived a restart would be
+// served as if it were current. So the data directory is emptied before the start and removed at the end, and nothing
+// is ever synced to a disk.
+//
+// Invariants:
+//   - etcd outlives kube-apiserver: it is started first and stopped last. A kube-apiserver whose etcd is gone lingers.
+//   - Ready means all of it: etcd, the API, and the pool's own roles and Leases. A hub never meets a half-made one.
+//   - No caller is believed about its place in the pool: whoever writes the election Lease writes its own name, and
+//     whether a holder has lapsed is judged by this process's monotonic clock alone, never by a renewTime.
+//   - Every refusal (401, 403) leaves one line, or is counted in the next one; no line holds a secret.
+//   - Run returns only when what it started has stopped, or says that it gave up waiting after StopTimeout.
+//
+// The server is assembled from kube-apiserver's own parts below its command: the authentication, authorization, storage
+// and REST packages, without the aggregator, without CRDs, and without the controllers that fill a fresh cluster
+// (bootstrap roles, the kubernetes Service, cluster IP repair, the identity Lease). Running the command's chain with
+// those turned off by flags was the alternative; it links and starts much of what it then ignores, and two of the
+// things it cannot leave out are second copies of every EndpointSlice, Pod and Node. See docs/adr/0001-one-process.md.
+package pool

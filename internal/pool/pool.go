@@ -1,0 +1,221 @@
+package pool
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/http"
+	"os"
+	"runtime/debug"
+	"time"
+
+	"k8s.io/apiserver/pkg/server/healthz"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/klog/v2"
+
+	"yurtcoordinator/internal/live"
+	"yurtcoordinator/internal/run"
+)
+
+const (
+	// StopTimeout bounds how long Run takes to return after its context ends: the drain, etcd's end, and the removal of
+	// the data. What has not stopped by then is left to the end of the process.
+	StopTimeout = 5 * time.Second
+
+	// gcPercent keeps a third of the heap from being garbage where memory is what a node is short of; measured: 20 MB
+	// less with a large pool, at 2 % of a core more.
+	gcPercent = 50
+
+	// readyInterval is how often readiness is asked for while starting.
+	readyInterval = 10 * time.Millisecond
+)
+
+// ErrStopTimeout is returned by Run when not everything had stopped within StopTimeout.
+var ErrStopTimeout = errors.New("not everything stopped in time; the rest ends with the process")
+
+var errNotSetUp = errors.New("the pool's roles and Leases are not in place yet")
+
+// Pool is one coordinator. Make it with New, and Run it once.
+type Pool struct {
+	config Config
+	state  live.Value[State]
+}
+
+// State is how far a coordinator has come.
+type State struct {
+	// Address is where it serves, host:port; empty until it listens.
+	Address string
+	// Ready says that etcd, the API and the pool's own roles and Leases are all in place.
+	Ready bool
+}
+
+// New returns a Pool that serves as config says. The error is one line and names the flag that is wrong.
+func New(config Config) (*Pool, error) {
+	config = config.completed()
+	if err := config.validate(); err != nil {
+		return nil, err
+	}
+	return &Pool{config: config}, nil
+}
+
+// WaitReady blocks until the pool is ready, and returns its address, or returns the context's cause.
+func (p *Pool) WaitReady(ctx context.Context) (address string, err error) {
+	state, err := p.state.Wait(ctx, func(s State) bool { return s.Ready })
+	return state.Address, err
+}
+
+// Run serves until ctx ends. It returns nil after an orderly stop, and an error that says what to do if it could not
+// start or could not go on: ErrNoSpace when the pool's objects outgrew the quota. It leaves no file behind.
+//
+// While it runs it sets the process's garbage collection target, unless the environment has a GOGC.
+func (p *Pool) Run(ctx context.Context) (err error) {
+	logger := klog.FromContext(ctx).WithName("pool")
+	ctx = klog.NewContext(ctx, logger)
+	started := p.config.Clock.Now()
+
+	if err := p.config.checkFiles(started); err != nil {
+		return err
+	}
+	listener, err := listen(ctx, p.config.BindAddress, p.config.SecurePort)
+	if err != nil {
+		return err
+	}
+	dir, err := openDataDir(p.config.DataDir)
+	if err != nil {
+		_ = listener.Close()
+		return err
+	}
+	defer func() { err = errors.Join(err, dir.remove()) }()
+	if !dir.memory {
+		logger.Info("The data directory is not on a memory file system: each heartbeat of the pool will be written to a "+
+			"disk. Give --data-dir on a tmpfs", "dataDir", dir.path)
+	}
+	if p.config.KubeletCertificateAuthority == "" {
+		logger.Info("Kubelets' serving certificates will not be verified; give --kubelet-certificate-authority")
+	}
+	if os.Getenv("GOGC") == "" {
+		defer debug.SetGCPercent(debug.SetGCPercent(gcPercent))
+	}
+	audit := newAuditLog(p.config.AuditLogPath, p.config.Clock)
+	defer func() {
+		if closing := audit.Close(); closing != nil && !errors.Is(closing, fs.ErrClosed) {
+			err = errors.Join(err, closing)
+		}
+	}()
+	p.state.Set(State{Address: listener.Addr().String()})
+	defer p.state.Set(State{})
+
+	etcd := newEtcdMember(dir.path, p.config.QuotaBytes, p.config.Clock)
+	var installed live.Value[bool]
+	server := &apiServer{
+		config:   p.config,
+		etcd:     etcd,
+		listener: listener,
+		audit:    audit,
+		serving:  make(chan struct{}),
+		ready: healthz.NamedCheck("pool-setup", func(*http.Request) error {
+			if !installed.Get() {
+				return errNotSetUp
+			}
+			return nil
+		}),
+	}
+	// What a member returns first is noted here, so that the wait for the others is bounded from then on.
+	ending, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	var group run.Group
+	add := func(name string, member func(context.Context) error) {
+		group.Add(name, func(ctx context.Context) error {
+			err := member(ctx)
+			end(fmt.Errorf("%s: %w", name, err))
+			return err
+		})
+	}
+	add("etcd", etcd.Run)
+	add("quota", etcd.WatchQuota)
+	add("kube-apiserver", server.Run)
+	add("setup", func(ctx context.Context) error {
+		select {
+		case <-server.serving:
+		case <-ctx.Done():
+			return nil
+		}
+		return p.keep(ctx, server, listener.Addr(), &installed, started)
+	})
+	done := make(chan error, 1)
+	go func() { done <- group.Run(ctx) }()
+	select {
+	case err := <-done:
+		return err
+	case <-ending.Done():
+	}
+	timeout := p.config.Clock.NewTimer(StopTimeout)
+	defer timeout.Stop()
+	select {
+	case err := <-done:
+		return err
+	case <-timeout.C():
+		return fmt.Errorf("%w (stopping because of: %w)", ErrStopTimeout, context.Cause(ending))
+	}
+}
+
+// keep brings about the pool's own objects, says when all is ready, and keeps the objects as they should be.
+func (p *Pool) keep(
+	ctx context.Context, server *apiServer, address net.Addr, installed *live.Value[bool], started time.Time,
+) error {
+	logger := klog.FromContext(ctx)
+	client, err := kubernetes.NewForConfig(server.loopback)
+	if err != nil {
+		return err
+	}
+	s := &setup{client: client}
+	pause := setupRetry
+	for {
+		next := around(setupResync)
+		if err := s.pass(ctx); err != nil {
+			if ctx.Err() != nil {
+				return nil
+			}
+			if pause >= time.Second { // the first few find a server that is only just starting
+				logger.Error(err, "Installing the pool's roles and Leases failed; trying again", "in", pause)
+			}
+			next, pause = around(pause), min(2*pause, setupResync)
+		} else {
+			pause = setupRetry
+			if installed.Set(true) {
+				if err := p.awaitReady(ctx, client); err != nil {
+					return nil //nolint:nilerr // only the context ends it
+				}
+				p.state.Set(State{Address: address.String(), Ready: true})
+				logger.Info("Ready", "address", address.String(), "node", p.config.NodeName,
+					"after", p.config.Clock.Since(started).Round(time.Millisecond))
+			}
+		}
+		timer := p.config.Clock.NewTimer(next)
+		select {
+		case <-timer.C():
+		case <-ctx.Done():
+			timer.Stop()
+			return nil
+		}
+	}
+}
+
+// awaitReady asks the server itself until it says ready. Its error is the context's.
+func (p *Pool) awaitReady(ctx context.Context, client kubernetes.Interface) error {
+	ticker := p.config.Clock.NewTicker(readyInterval)
+	defer ticker.Stop()
+	for {
+		_, err := client.Discovery().RESTClient().Get().AbsPath("/readyz").Timeout(setupTimeout).DoRaw(ctx)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ticker.C():
+		case <-ctx.Done():
+			return fmt.Errorf("not ready: %w", context.Cause(ctx))
+		}
+	}
+}

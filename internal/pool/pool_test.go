@@ -1,0 +1,745 @@
+package pool
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+
+	"yurtcoordinator/internal/edge"
+)
+
+func TestMain(m *testing.M) {
+	// As the program does: Kubernetes' code logs warnings and errors only.
+	klog.LogToStderr(false)
+	klog.SetOutput(io.Discard)
+	os.Exit(m.Run())
+}
+
+// shiftedClock is the real clock, some time later.
+type shiftedClock struct {
+	clock.RealClock
+	by atomic.Int64
+}
+
+func (c *shiftedClock) Now() time.Time { return time.Now().Add(time.Duration(c.by.Load())) }
+
+func (c *shiftedClock) Step(d time.Duration) { c.by.Add(int64(d)) }
+
+// coordinator is a real one, in this process.
+type coordinator struct {
+	ca      *authority
+	clock   *shiftedClock
+	audit   string
+	dataDir string
+	address string
+	cancel  context.CancelFunc
+	done    chan struct{} // closed when Run has returned
+	err     error         // of Run; read it after done
+}
+
+// start runs a coordinator until the test ends, or until its stop.
+func start(t *testing.T, set func(*Config)) *coordinator {
+	t.Helper()
+	c := &coordinator{
+		ca:      newAuthority(t, "pool-ca"),
+		clock:   &shiftedClock{},
+		audit:   filepath.Join(t.TempDir(), "audit.log"),
+		dataDir: shortDir(t),
+	}
+	config := goodConfig(t, c.ca)
+	config.NodeName = "n1"
+	config.DataDir = c.dataDir
+	config.AuditLogPath = c.audit
+	config.Clock = c.clock
+	if set != nil {
+		set(&config)
+	}
+	p, err := New(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	ctx, cancel := context.WithCancel(context.Background())
+	c.cancel, c.done = cancel, make(chan struct{})
+	go func() {
+		defer close(c.done)
+		c.err = p.Run(ctx)
+	}()
+	t.Cleanup(func() {
+		if err := c.stop(t); err != nil && !errors.Is(err, ErrNoSpace) {
+			t.Errorf("stop: %v", err)
+		}
+	})
+	ready, failed := context.WithCancelCause(t.Context())
+	go func() {
+		<-c.done
+		failed(c.err)
+	}()
+	if c.address, err = p.WaitReady(ready); err != nil {
+		t.Fatalf("stopped while starting: %v", err)
+	}
+	t.Logf("ready after %s", time.Since(began).Round(time.Millisecond))
+	return c
+}
+
+// wait blocks until Run has returned.
+func (c *coordinator) wait(t testing.TB) error {
+	t.Helper()
+	select {
+	case <-c.done:
+	case <-time.After(time.Minute):
+		t.Fatal("Run does not return")
+	}
+	return c.err
+}
+
+func (c *coordinator) stop(t testing.TB) error {
+	t.Helper()
+	c.cancel()
+	return c.wait(t)
+}
+
+// shortDir is on memory if there is any, and short enough for a socket in it.
+func shortDir(t testing.TB) string {
+	t.Helper()
+	dir, err := os.MkdirTemp(memoryParent(), "pool-test-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return dir
+}
+
+func (c *coordinator) roots() *x509.CertPool {
+	roots := x509.NewCertPool()
+	roots.AddCert(c.ca.cert)
+	return roots
+}
+
+// http is a client of the coordinator that shows these certificates.
+func (c *coordinator) http(t testing.TB, certs ...tls.Certificate) *http.Client {
+	config := &tls.Config{RootCAs: c.roots()} //nolint:gosec // a test
+	if len(certs) > 0 {
+		// Shown whatever CAs the server names: a liar's client does not hold back what won't be accepted.
+		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &certs[0], nil }
+	}
+	transport := &http.Transport{TLSClientConfig: config}
+	t.Cleanup(transport.CloseIdleConnections)
+	return &http.Client{Transport: transport, Timeout: 30 * time.Second}
+}
+
+func (c *coordinator) get(t testing.TB, client *http.Client, path string) (int, string) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+c.address+path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	response, err := client.Do(r)
+	if err != nil {
+		t.Fatalf("%s: %v", path, err)
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return response.StatusCode, string(body)
+}
+
+func (c *coordinator) as(t testing.TB, subject pkix.Name) kubernetes.Interface {
+	t.Helper()
+	cert := c.ca.issue(t, subject, tomorrow())
+	client, err := kubernetes.NewForConfig(&rest.Config{
+		Host:            "https://" + c.address,
+		TLSClientConfig: rest.TLSClientConfig{CAData: c.ca.pem, CertData: cert.cert, KeyData: cert.key},
+		QPS:             -1,
+		Timeout:         30 * time.Second,
+		WarningHandler:  rest.NoWarnings{},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client
+}
+
+func portOf(t testing.TB, address string) int {
+	t.Helper()
+	_, text, err := net.SplitHostPort(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	port, err := strconv.Atoi(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return port
+}
+
+func heartbeat(name string) *coordinationv1.Lease {
+	seconds := int32(40)
+	return &coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: corev1.NamespaceNodeLease},
+		Spec: coordinationv1.LeaseSpec{
+			HolderIdentity:       &name,
+			LeaseDurationSeconds: &seconds,
+			RenewTime:            &metav1.MicroTime{Time: time.Now()},
+		},
+	}
+}
+
+func forbidden(t *testing.T, what string, err error) {
+	t.Helper()
+	if !apierrors.IsForbidden(err) {
+		t.Errorf("%s: got %v, want 403", what, err)
+	}
+}
+
+func allowed(t *testing.T, what string, err error) {
+	t.Helper()
+	if err != nil {
+		t.Errorf("%s: %v", what, err)
+	}
+}
+
+func TestWhoMayDoWhat(t *testing.T) {
+	c := start(t, nil)
+	n1, n2, alice := c.as(t, node("n1")), c.as(t, node("n2")), c.as(t, operator())
+	ctx := t.Context()
+
+	t.Run("a node's heartbeat", func(t *testing.T) {
+		own := n1.CoordinationV1().Leases(corev1.NamespaceNodeLease)
+		lease, err := own.Create(ctx, heartbeat("n1"), metav1.CreateOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if lease.Annotations[edge.AnnotationCoordinatorHost] != "true" {
+			t.Error("the coordinator's own node is not marked")
+		}
+		lease.Spec.RenewTime = &metav1.MicroTime{Time: time.Now()}
+		lease.Annotations = nil
+		lease, err = own.Update(ctx, lease, metav1.UpdateOptions{})
+		allowed(t, "renew", err)
+		if lease.Annotations[edge.AnnotationCoordinatorHost] != "true" {
+			t.Error("a renewal took the mark off")
+		}
+		for holder, patch := range map[string]string{"n2": `"n2"`, "nobody": `null`} {
+			_, err = own.Patch(ctx, "n1", types.MergePatchType,
+				[]byte(`{"spec":{"holderIdentity":`+patch+`}}`), metav1.PatchOptions{})
+			forbidden(t, "own Lease held by "+holder, err)
+		}
+		_, err = own.Create(ctx, heartbeat("n2"), metav1.CreateOptions{})
+		forbidden(t, "create another's", err)
+
+		other := heartbeat("n2")
+		other.Annotations = map[string]string{edge.AnnotationCoordinatorHost: "true"}
+		other, err = n2.CoordinationV1().Leases(corev1.NamespaceNodeLease).Create(ctx, other, metav1.CreateOptions{})
+		allowed(t, "create", err)
+		if len(other.Annotations) != 0 {
+			t.Error("a node marked itself as the coordinator's")
+		}
+		_, err = own.Update(ctx, other, metav1.UpdateOptions{})
+		forbidden(t, "update another's", err)
+		_, err = own.Patch(ctx, "n2", types.MergePatchType, []byte(`{}`), metav1.PatchOptions{})
+		forbidden(t, "patch another's", err)
+		forbidden(t, "delete another's", own.Delete(ctx, "n2", metav1.DeleteOptions{}))
+		forbidden(t, "delete all", own.DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}))
+		all, err := own.List(ctx, metav1.ListOptions{})
+		allowed(t, "list all", err)
+		if len(all.Items) != 2 {
+			t.Errorf("%d Leases, want 2", len(all.Items))
+		}
+	})
+
+	t.Run("a node's reach", func(t *testing.T) {
+		for _, namespace := range []string{"default", edge.NamespaceSystem, metav1.NamespaceAll} {
+			_, err := n1.CoreV1().Secrets(namespace).List(ctx, metav1.ListOptions{})
+			forbidden(t, "list Secrets in "+namespace, err)
+		}
+		_, err := n1.CoreV1().Secrets("default").Get(ctx, "any", metav1.GetOptions{})
+		forbidden(t, "get a Secret", err)
+		_, err = n1.CoreV1().ConfigMaps("default").Create(ctx,
+			&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "x"}}, metav1.CreateOptions{})
+		forbidden(t, "create a ConfigMap", err)
+		_, err = n1.CoreV1().Pods("default").List(ctx, metav1.ListOptions{})
+		forbidden(t, "list everybody's Pods", err)
+		_, err = n1.CoordinationV1().Leases(edge.NamespaceSystem).List(ctx, metav1.ListOptions{})
+		forbidden(t, "list the Leases of kube-system", err)
+		_, err = n1.CoordinationV1().Leases(edge.NamespaceSystem).Create(ctx,
+			&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "other"}}, metav1.CreateOptions{})
+		forbidden(t, "create a Lease in kube-system", err)
+		_, err = n1.RbacV1().ClusterRoles().List(ctx, metav1.ListOptions{})
+		forbidden(t, "list roles", err)
+		_, err = n1.DiscoveryV1().EndpointSlices("").List(ctx, metav1.ListOptions{})
+		allowed(t, "list EndpointSlices", err)
+		_, err = n1.CoordinationV1().Leases(edge.NamespaceSystem).List(ctx,
+			metav1.ListOptions{FieldSelector: "metadata.name=" + edge.LeaseElection})
+		allowed(t, "list the election Lease", err)
+		// kubelet reports Events about Pods whose Namespace nobody pushed.
+		_, err = n1.CoreV1().Events("never-pushed").Create(ctx, &corev1.Event{
+			ObjectMeta:     metav1.ObjectMeta{Name: "e", Namespace: "never-pushed"},
+			InvolvedObject: corev1.ObjectReference{Kind: "Pod", Name: "p", Namespace: "never-pushed"},
+		}, metav1.CreateOptions{})
+		allowed(t, "create an Event", err)
+	})
+
+	t.Run("operators", func(t *testing.T) {
+		_, err := alice.CoreV1().Pods("").List(ctx, metav1.ListOptions{})
+		allowed(t, "list Pods", err)
+		_, err = alice.CoordinationV1().Leases("").List(ctx, metav1.ListOptions{})
+		allowed(t, "list Leases", err)
+		_, err = alice.CoreV1().Secrets("").List(ctx, metav1.ListOptions{})
+		forbidden(t, "list Secrets", err)
+		_, err = alice.CoreV1().Secrets("default").Get(ctx, "any", metav1.GetOptions{})
+		forbidden(t, "get a Secret", err)
+		_, err = alice.CoreV1().Namespaces().Create(ctx,
+			&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "x"}}, metav1.CreateOptions{})
+		forbidden(t, "create a Namespace", err)
+		forbidden(t, "delete a Pod", alice.CoreV1().Pods("default").Delete(ctx, "p", metav1.DeleteOptions{}))
+		_, err = alice.CoordinationV1().Leases(edge.NamespaceSystem).Patch(ctx, edge.LeaseElection,
+			types.MergePatchType, []byte(`{"spec":{"holderIdentity":"x"}}`), metav1.PatchOptions{})
+		forbidden(t, "write the election Lease", err)
+	})
+
+	t.Run("the cloud's administrators are nobody here", func(t *testing.T) {
+		admin := c.as(t, pkix.Name{CommonName: "admin", Organization: []string{"system:masters"}})
+		_, err := admin.CoreV1().Secrets("").List(ctx, metav1.ListOptions{})
+		forbidden(t, "list Secrets", err)
+		_, err = admin.Discovery().ServerVersion()
+		allowed(t, "read the version", err)
+	})
+
+	t.Run("metrics", func(t *testing.T) {
+		for client, want := range map[kubernetes.Interface]bool{alice: true, n1: false} {
+			_, err := client.Discovery().RESTClient().Get().AbsPath("/metrics").DoRaw(ctx)
+			if (err == nil) != want {
+				t.Errorf("got %v, want allowed: %v", err, want)
+			}
+		}
+	})
+}
+
+func TestElectionLease(t *testing.T) {
+	c := start(t, nil)
+	ctx := t.Context()
+	leases := func(name string) func(lease string, spec string) (*coordinationv1.Lease, error) {
+		client := c.as(t, node(name)).CoordinationV1().Leases(edge.NamespaceSystem)
+		return func(lease, spec string) (*coordinationv1.Lease, error) {
+			return client.Patch(ctx, lease, types.MergePatchType, []byte(`{"spec":`+spec+`}`), metav1.PatchOptions{})
+		}
+	}
+	a, b := leases("a"), leases("b")
+	term := func(holder string, transitions int) string {
+		return fmt.Sprintf(`{"holderIdentity":%q,"leaseDurationSeconds":4,"leaseTransitions":%d,"renewTime":%q}`,
+			holder, transitions, time.Now().UTC().Format(metav1.RFC3339Micro))
+	}
+
+	_, err := a(edge.LeaseInformerSync, term("a", 1))
+	forbidden(t, "declare complete without leading", err)
+	_, err = a(edge.LeaseElection, term("b", 1))
+	forbidden(t, "elect another", err)
+	_, err = a(edge.LeaseElection, term("a", 1))
+	allowed(t, "elect itself", err)
+	_, err = a(edge.LeaseElection, term("a", 1))
+	allowed(t, "renew", err)
+	_, err = b(edge.LeaseElection, term("b", 2))
+	forbidden(t, "steal from a live leader", err)
+	if err == nil || !strings.Contains(err.Error(), `node "a" holds the Lease`) {
+		t.Errorf("the reason is not told: %v", err)
+	}
+	_, err = b(edge.LeaseElection, term("", 1))
+	forbidden(t, "release another's", err)
+	_, err = a(edge.LeaseInformerSync, term("a", 1))
+	allowed(t, "declare complete", err)
+	_, err = b(edge.LeaseInformerSync, term("b", 2))
+	forbidden(t, "declare complete as a follower", err)
+
+	// Not renewed for its term, whatever renewTime says.
+	_, err = a(edge.LeaseElection, `{"renewTime":"2099-01-01T00:00:00.000000Z"}`)
+	allowed(t, "a leader whose clock is far ahead", err)
+	c.clock.Step(4 * time.Second)
+	_, err = a(edge.LeaseInformerSync, term("a", 1))
+	forbidden(t, "declare complete after lapsing, as a leader that was paused would", err)
+	_, err = b(edge.LeaseElection, term("b", 3))
+	forbidden(t, "count twice", err)
+	_, err = b(edge.LeaseElection, term("b", 2))
+	allowed(t, "take over from a lapsed leader at the first try", err)
+	_, err = a(edge.LeaseElection, term("a", 1))
+	forbidden(t, "come back as if nothing had happened", err)
+	_, err = a(edge.LeaseInformerSync, term("a", 1))
+	forbidden(t, "declare complete as a deposed leader", err)
+	_, err = b(edge.LeaseElection, term("", 2))
+	allowed(t, "release", err)
+	_, err = a(edge.LeaseElection, term("a", 3))
+	allowed(t, "take a released Lease at once", err)
+
+	operator := c.as(t, operator()).CoordinationV1().Leases(edge.NamespaceSystem)
+	lease, err := operator.Get(ctx, edge.LeaseElection, metav1.GetOptions{})
+	if err != nil || valueOf(lease.Spec.HolderIdentity) != "a" || valueOf(lease.Spec.LeaseTransitions) != 3 {
+		t.Errorf("at the end: %+v, %v", lease, err)
+	}
+}
+
+func TestRefusedAtTheDoorAndLogged(t *testing.T) {
+	c := start(t, nil)
+	stranger := newAuthority(t, "another-ca").issue(t, node("n1"), tomorrow()).tls(t)
+	expired := c.ca.issue(t, node("n1"), time.Now().Add(-time.Minute)).tls(t)
+	good := c.ca.issue(t, node("n1"), tomorrow()).tls(t)
+	bearer := func(t *testing.T) int {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+c.address+"/api", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Authorization", "Bearer guessed")
+		response, err := c.http(t).Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer response.Body.Close()
+		return response.StatusCode
+	}
+	for _, who := range []struct {
+		name  string
+		certs []tls.Certificate
+		probe int // what /readyz and /livez answer
+		api   int
+	}{
+		{"nobody", nil, 200, 401},
+		{"unknown CA", []tls.Certificate{stranger}, 401, 401},
+		{"expired", []tls.Certificate{expired}, 401, 401},
+		{"a node", []tls.Certificate{good}, 200, 200},
+	} {
+		t.Run(who.name, func(t *testing.T) {
+			client := c.http(t, who.certs...)
+			for _, path := range []string{"/readyz", "/livez"} {
+				if code, body := c.get(t, client, path); code != who.probe {
+					t.Errorf("%s: got %d %s, want %d", path, code, body, who.probe)
+				}
+			}
+			for _, path := range []string{"/api", "/version", "/healthz"} {
+				if code, body := c.get(t, client, path); code != who.api {
+					t.Errorf("%s: got %d %s, want %d", path, code, body, who.api)
+				}
+			}
+		})
+	}
+	if code := bearer(t); code != 401 {
+		t.Errorf("with a guessed token: got %d", code)
+	}
+	if code, _ := c.get(t, c.http(t, good), "/api/v1/secrets?x=y"); code != 403 {
+		t.Errorf("a node lists Secrets: %d", code)
+	}
+
+	lines := auditLines(t, c.audit)
+	find := func(what string, match func(auditLine) bool) {
+		t.Helper()
+		if !slices.ContainsFunc(lines, match) {
+			t.Errorf("%s: no line in the log", what)
+		}
+	}
+	find("nobody", func(l auditLine) bool { return l.Code == 401 && l.Path == "/api" && l.Claimed == "" && l.Source != "" })
+	find("unknown CA", func(l auditLine) bool {
+		return l.Code == 401 && strings.Contains(l.Claimed, "system:node:n1") && strings.Contains(l.Reason, "unknown authority")
+	})
+	find("expired", func(l auditLine) bool {
+		return l.Code == 401 && strings.Contains(l.Claimed, "system:node:n1") && strings.Contains(l.Reason, "expired")
+	})
+	find("Secrets", func(l auditLine) bool {
+		return l.Code == 403 && l.User == "system:node:n1" && l.Verb == "list" && l.Path == "/api/v1/secrets"
+	})
+	for _, line := range lines {
+		if line.Event != "refused" || (line.Code != 401 && line.Code != 403) {
+			t.Errorf("not a refusal: %+v", line)
+		}
+	}
+}
+
+// kubelet answers as a node's would.
+func kubelet(t *testing.T, ca *authority) (address string, port int32, seen *atomic.Pointer[string]) {
+	t.Helper()
+	seen = &atomic.Pointer[string]{}
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		caller := ""
+		if len(r.TLS.PeerCertificates) > 0 {
+			caller = r.TLS.PeerCertificates[0].Subject.CommonName
+		}
+		seen.Store(&caller)
+		if !strings.HasPrefix(r.URL.Path, "/containerLogs/default/p-n1/c") {
+			w.WriteHeader(http.StatusTeapot)
+			return
+		}
+		fmt.Fprint(w, "hello from the edge")
+	}))
+	server.TLS = &tls.Config{ //nolint:gosec // a test
+		Certificates: []tls.Certificate{ca.issue(t, node("n1"), tomorrow()).tls(t)},
+		ClientAuth:   tls.RequestClientCert,
+	}
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	listener := server.Listener.Addr().(*net.TCPAddr)
+	return listener.IP.String(), int32(listener.Port), seen //nolint:gosec // a port
+}
+
+func TestLogsThroughAKubelet(t *testing.T) {
+	c := start(t, func(config *Config) {
+		dir := t.TempDir()
+		ca, err := os.ReadFile(config.ClientCAFile)
+		if err != nil {
+			t.Fatal(err)
+		}
+		config.KubeletCertificateAuthority = writeFile(t, dir, "ca", ca)
+		// The serving certificate's subject is alice; any will do.
+		config.KubeletClientCertificate, config.KubeletClientKey = config.TLSCertFile, config.TLSPrivateKeyFile
+	})
+	ctx := t.Context()
+	host, port, seen := kubelet(t, c.ca)
+	n1, alice := c.as(t, node("n1")), c.as(t, operator())
+
+	made, err := n1.CoreV1().Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	made.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: host}}
+	made.Status.DaemonEndpoints.KubeletEndpoint.Port = port
+	if _, err := n1.CoreV1().Nodes().UpdateStatus(ctx, made, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	_, err = n1.CoreV1().Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n2"}}, metav1.CreateOptions{})
+	forbidden(t, "create another's Node", err)
+
+	controller, privileged := true, true
+	mirror := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: "p-n1", Namespace: "default",
+			Annotations:     map[string]string{corev1.MirrorPodAnnotationKey: "hash"},
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: "n1", UID: made.UID, Controller: &controller}},
+		},
+		Spec: corev1.PodSpec{
+			NodeName: "n1",
+			Containers: []corev1.Container{{Name: "c", Image: "i",
+				SecurityContext: &corev1.SecurityContext{Privileged: &privileged}}},
+		},
+	}
+	// NodeRestriction looks the Node up in a copy that follows by a watch.
+	if err := eventually(ctx, func() error {
+		_, err := n1.CoreV1().Pods("default").Create(ctx, mirror, metav1.CreateOptions{})
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+
+	text, err := alice.CoreV1().Pods("default").GetLogs("p-n1", &corev1.PodLogOptions{Container: "c"}).DoRaw(ctx)
+	if err != nil || string(text) != "hello from the edge" {
+		t.Errorf("logs: %q, %v", text, err)
+	}
+	if caller := seen.Load(); caller == nil || *caller != "alice" {
+		t.Error("the kubelet was not shown the client certificate")
+	}
+	err = alice.CoreV1().RESTClient().Post().Namespace("default").Resource("pods").Name("p-n1").
+		SubResource("exec").Param("container", "c").Param("command", "secret-command").Do(ctx).Error()
+	if apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) {
+		t.Errorf("exec: %v", err)
+	}
+	err = n1.CoreV1().RESTClient().Post().Namespace("default").Resource("pods").Name("p-n1").
+		SubResource("exec").Param("container", "c").Param("command", "secret-command").Do(ctx).Error()
+	forbidden(t, "exec by a node", err)
+
+	lines := auditLines(t, c.audit)
+	opened := slices.IndexFunc(lines, func(l auditLine) bool { return l.Event == "opened" })
+	if opened < 0 || lines[opened].User != "alice" || !strings.HasSuffix(lines[opened].Path, "/pods/p-n1/exec") {
+		t.Errorf("exec is not in the log: %+v", lines)
+	}
+	if content, err := os.ReadFile(c.audit); err != nil || strings.Contains(string(content), "secret-command") {
+		t.Errorf("the command is in the log, or %v", err)
+	}
+}
+
+// eventually calls f until it succeeds or ctx ends, without sleeping: f itself takes its time.
+func eventually(ctx context.Context, f func() error) error {
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	for {
+		err := f()
+		if err == nil || ctx.Err() != nil {
+			return err
+		}
+	}
+}
+
+func TestListensOnItsPortAndNowhereElse(t *testing.T) {
+	before := listeners(t)
+	c := start(t, nil)
+	want := fmt.Sprintf("tcp 127.0.0.1:%d", portOf(t, c.address))
+	var added []string
+	for _, name := range listeners(t) {
+		if !slices.Contains(before, name) {
+			added = append(added, name)
+		}
+	}
+	all := []string{want, "unix " + filepath.Join(c.dataDir, peerSocket), "unix " + filepath.Join(c.dataDir, clientSocket)}
+	if !slices.Equal(added, all) {
+		t.Errorf("listens on %v, want %v", added, all)
+	}
+	err := filepath.WalkDir(c.dataDir, func(path string, entry os.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := entry.Info()
+		if err == nil && info.Mode().Perm()&0o077 != 0 {
+			t.Errorf("%s is open to others: %v", path, info.Mode())
+		}
+		return err
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// listeners names what this process listens on: TCP ports, and unix sockets with the abstract ones among them.
+func listeners(t *testing.T) []string {
+	t.Helper()
+	mine := map[string]bool{} // inodes
+	fds, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, fd := range fds {
+		if target, err := os.Readlink("/proc/self/fd/" + fd.Name()); err == nil && strings.HasPrefix(target, "socket:[") {
+			mine[strings.TrimSuffix(strings.TrimPrefix(target, "socket:["), "]")] = true
+		}
+	}
+	var found []string
+	for _, table := range []string{"tcp", "tcp6"} {
+		for _, row := range rows(t, "/proc/self/net/"+table) {
+			if row[3] == "0A" && mine[row[9]] {
+				host, port, _ := strings.Cut(row[1], ":")
+				if host == "0100007F" {
+					host = "127.0.0.1"
+				}
+				number, err := strconv.ParseUint(port, 16, 16)
+				if err != nil {
+					t.Fatal(err)
+				}
+				found = append(found, fmt.Sprintf("tcp %s:%d", host, number))
+			}
+		}
+	}
+	const accepts = "00010000"
+	for _, row := range rows(t, "/proc/self/net/unix") {
+		if row[3] == accepts && mine[row[6]] {
+			found = append(found, "unix "+strings.Join(row[7:], " "))
+		}
+	}
+	slices.Sort(found)
+	return found
+}
+
+func rows(t *testing.T, file string) [][]string {
+	t.Helper()
+	f, err := os.Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	var found [][]string
+	scanner := bufio.NewScanner(f)
+	for scanner.Scan() {
+		if fields := strings.Fields(scanner.Text()); len(fields) >= 7 {
+			found = append(found, fields)
+		}
+	}
+	return found[1:]
+}
+
+func TestStopsCleanlyAndStartsEmpty(t *testing.T) {
+	c := start(t, nil)
+	n1 := c.as(t, node("n1")).CoordinationV1().Leases(corev1.NamespaceNodeLease)
+	if _, err := n1.Create(t.Context(), heartbeat("n1"), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	watch, err := n1.Watch(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer watch.Stop()
+
+	began := time.Now()
+	if err := c.stop(t); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("stopped in %s with a watch open", time.Since(began).Round(time.Millisecond))
+	if took := time.Since(began); took > StopTimeout {
+		t.Errorf("stopped in %s, want %s at most", took, StopTimeout)
+	}
+	if _, err := os.Stat(c.dataDir); !os.IsNotExist(err) {
+		t.Errorf("the data directory is still there: %v", err)
+	}
+	if left := ourGoroutines(); len(left) > 0 {
+		t.Errorf("still running:\n%s", strings.Join(left, "\n\n"))
+	}
+
+	again := start(t, func(config *Config) { config.DataDir = c.dataDir })
+	list, err := again.as(t, operator()).CoordinationV1().Leases(corev1.NamespaceNodeLease).List(t.Context(), metav1.ListOptions{})
+	if err != nil || len(list.Items) != 0 {
+		t.Errorf("not empty: %+v, %v", list, err)
+	}
+}
+
+func ourGoroutines() []string {
+	stacks := make([]byte, 8<<20)
+	stacks = stacks[:runtime.Stack(stacks, true)]
+	var ours []string
+	for _, stack := range strings.Split(string(stacks), "\n\n") {
+		if strings.Contains(stack, "internal/pool.") && !strings.Contains(stack, "testing.tRunner") {
+			ours = append(ours, stack)
+		}
+	}
+	return ours
+}
+
+func TestFullEtcdEndsTheCoordinator(t *testing.T) {
+	c := start(t, func(config *Config) { config.QuotaBytes = minQuotaBytes })
+	events := c.as(t, node("n1")).CoreV1().Events("default")
+	filler := strings.Repeat("x", 200<<10)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for i := 0; ctx.Err() == nil; i++ {
+		_, err := events.Create(ctx, &corev1.Event{
+			ObjectMeta:     metav1.ObjectMeta{Name: fmt.Sprintf("e%d", i), Annotations: map[string]string{"filler": filler}},
+			InvolvedObject: corev1.ObjectReference{Namespace: "default"},
+		}, metav1.CreateOptions{})
+		if err != nil {
+			break
+		}
+	}
+	err := c.wait(t)
+	if !errors.Is(err, ErrNoSpace) {
+		t.Errorf("got %v, want ErrNoSpace", err)
+	}
+}

@@ -1,0 +1,238 @@
+package pool
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/client-go/kubernetes"
+
+	"yurtcoordinator/internal/edge"
+)
+
+// What the pool's callers may do, beyond what the Node authorizer lets a node do with its own objects: its own Lease in
+// kube-node-lease (get, create, update, patch, delete; never list), its own Node and Pods, and the reviews that kubelet
+// asks for. That authorizer has Kubernetes' rules compiled in, so the bootstrap role system:node, which is not here,
+// is not missed; of the other bootstrap roles a node used only discovery, which is here.
+//
+// Secrets are left out of what operators read because they are named here, one by one: a resource that is added to the
+// served groups later is not readable until somebody decides so.
+
+const rolePrefix = "openyurt:"
+
+var (
+	readVerbs = []string{"get", "list", "watch"}
+	systems   = []string{edge.NamespaceSystem, corev1.NamespaceNodeLease}
+)
+
+func clusterRoles() []rbacv1.ClusterRole {
+	return []rbacv1.ClusterRole{
+		clusterRole("discovery", rbacv1.PolicyRule{
+			Verbs: []string{"get"},
+			NonResourceURLs: []string{"/api", "/api/*", "/apis", "/apis/*", "/openapi", "/openapi/*", "/version", "/version/",
+				"/healthz", "/healthz/*", "/livez", "/livez/*", "/readyz", "/readyz/*"},
+		}),
+		clusterRole("pool-resources",
+			rule(readVerbs, "", "endpoints"),
+			rule(readVerbs, "discovery.k8s.io", "endpointslices")),
+		clusterRole("operator",
+			rule(readVerbs, "", "configmaps", "endpoints", "events", "limitranges", "namespaces", "nodes", "nodes/status",
+				"persistentvolumeclaims", "persistentvolumeclaims/status", "persistentvolumes", "persistentvolumes/status",
+				"pods", "pods/status", "pods/log", "podtemplates", "replicationcontrollers", "replicationcontrollers/status",
+				"resourcequotas", "resourcequotas/status", "serviceaccounts", "services", "services/status"),
+			rule(readVerbs, "coordination.k8s.io", "leases"),
+			rule(readVerbs, "discovery.k8s.io", "endpointslices"),
+			rule(readVerbs, "networking.k8s.io",
+				"ingressclasses", "ingresses", "ingresses/status", "ipaddresses", "networkpolicies", "servicecidrs"),
+			rule(readVerbs, "rbac.authorization.k8s.io", "clusterrolebindings", "clusterroles", "rolebindings", "roles"),
+			rule(readVerbs, "resource.k8s.io", "deviceclasses", "resourceclaims", "resourceclaimtemplates", "resourceslices"),
+			rule(readVerbs, "storage.k8s.io",
+				"csidrivers", "csinodes", "csistoragecapacities", "storageclasses", "volumeattachments", "volumeattributesclasses"),
+			// kubectl asks for a stream by GET over WebSocket and by POST over SPDY.
+			rule([]string{"get", "create"}, "", "pods/exec", "pods/attach", "pods/portforward"),
+			// kubectl auth can-i and whoami: nothing is stored by these.
+			rule([]string{"create"}, "authorization.k8s.io", "selfsubjectaccessreviews", "selfsubjectrulesreviews"),
+			rule([]string{"create"}, "authentication.k8s.io", "selfsubjectreviews"),
+			rbacv1.PolicyRule{Verbs: []string{"get"}, NonResourceURLs: []string{"/metrics", "/metrics/*"}},
+		),
+	}
+}
+
+func clusterRoleBindings() []rbacv1.ClusterRoleBinding {
+	return []rbacv1.ClusterRoleBinding{
+		clusterRoleBinding("discovery", user.AllAuthenticated),
+		clusterRoleBinding("pool-resources", edge.GroupNodes),
+		clusterRoleBinding("operator", edge.GroupOperators),
+	}
+}
+
+func roles() []rbacv1.Role {
+	return []rbacv1.Role{
+		// The leader watches them all; each node writes its own, by the Node authorizer.
+		role(corev1.NamespaceNodeLease, "heartbeats", rule(readVerbs, "coordination.k8s.io", "leases")),
+		// Not create: these two are made at start, so that nobody needs a right that can't be limited to a name.
+		role(edge.NamespaceSystem, "campaign", rbacv1.PolicyRule{
+			Verbs:         []string{"get", "list", "watch", "update", "patch"},
+			APIGroups:     []string{"coordination.k8s.io"},
+			Resources:     []string{"leases"},
+			ResourceNames: []string{edge.LeaseElection, edge.LeaseInformerSync},
+		}),
+	}
+}
+
+func roleBindings() []rbacv1.RoleBinding {
+	return []rbacv1.RoleBinding{
+		roleBinding(corev1.NamespaceNodeLease, "heartbeats", edge.GroupNodes),
+		roleBinding(edge.NamespaceSystem, "campaign", edge.GroupNodes),
+	}
+}
+
+// furniture is what a coordinator has from the start besides its roles: the namespaces of the Leases, and the two
+// Leases of the pool, held by nobody. An election Lease that nobody holds is free to take; a leader-informer-sync that
+// nobody holds, without a renewTime, means what its absence would: the pool's resources are not complete.
+func (s *setup) furniture(ctx context.Context) error {
+	for _, name := range systems {
+		_, err := s.client.CoreV1().Namespaces().Create(ctx,
+			&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+		if err != nil && !apierrors.IsAlreadyExists(err) {
+			return fmt.Errorf("namespace %s: %w", name, err)
+		}
+	}
+	for _, name := range []string{edge.LeaseElection, edge.LeaseInformerSync} {
+		_, err := s.client.CoordinationV1().Leases(edge.NamespaceSystem).Create(ctx,
+			&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+		if err != nil && !apierrors.IsAlreadyExists(err) {
+			return fmt.Errorf("lease %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+const (
+	// setupTimeout bounds one pass of a dozen requests to this very process.
+	setupTimeout = 10 * time.Second
+	// setupRetry is the first pause after a failed pass; it doubles up to setupResync.
+	setupRetry = 20 * time.Millisecond
+	// setupResync is how often a pass is made when nothing is wrong, give or take a tenth.
+	setupResync = time.Minute
+)
+
+// setup brings about the pool's roles, namespaces and Leases, and keeps them.
+type setup struct {
+	client kubernetes.Interface
+}
+
+// pass makes what is missing and rights what differs. It can be made any number of times.
+func (s *setup) pass(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, setupTimeout)
+	defer cancel()
+	if err := s.furniture(ctx); err != nil {
+		return err
+	}
+	rbac := s.client.RbacV1()
+	for _, want := range clusterRoles() {
+		err := ensure(ctx, rbac.ClusterRoles(), &want, func(have *rbacv1.ClusterRole) bool {
+			same := equality.Semantic.DeepEqual(have.Rules, want.Rules) && have.AggregationRule == nil
+			have.Rules, have.AggregationRule = want.Rules, nil
+			return same
+		})
+		if err != nil {
+			return err
+		}
+	}
+	for _, want := range roles() {
+		err := ensure(ctx, rbac.Roles(want.Namespace), &want, func(have *rbacv1.Role) bool {
+			same := equality.Semantic.DeepEqual(have.Rules, want.Rules)
+			have.Rules = want.Rules
+			return same
+		})
+		if err != nil {
+			return err
+		}
+	}
+	for _, want := range clusterRoleBindings() {
+		err := ensure(ctx, rbac.ClusterRoleBindings(), &want, func(have *rbacv1.ClusterRoleBinding) bool {
+			same := equality.Semantic.DeepEqual(have.Subjects, want.Subjects)
+			have.Subjects = want.Subjects
+			return same
+		})
+		if err != nil {
+			return err
+		}
+	}
+	for _, want := range roleBindings() {
+		err := ensure(ctx, rbac.RoleBindings(want.Namespace), &want, func(have *rbacv1.RoleBinding) bool {
+			same := equality.Semantic.DeepEqual(have.Subjects, want.Subjects)
+			have.Subjects = want.Subjects
+			return same
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+type store[T any] interface {
+	Create(ctx context.Context, object T, o metav1.CreateOptions) (T, error)
+	Get(ctx context.Context, name string, o metav1.GetOptions) (T, error)
+	Update(ctx context.Context, object T, o metav1.UpdateOptions) (T, error)
+}
+
+// ensure creates want, or if it exists lets right correct it; right reports whether nothing had to be corrected.
+func ensure[T metav1.Object](ctx context.Context, objects store[T], want T, right func(have T) bool) error {
+	_, err := objects.Create(ctx, want, metav1.CreateOptions{})
+	if apierrors.IsAlreadyExists(err) {
+		var have T
+		if have, err = objects.Get(ctx, want.GetName(), metav1.GetOptions{}); err == nil && !right(have) {
+			_, err = objects.Update(ctx, have, metav1.UpdateOptions{})
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("%s %s: %w", kindOf(want), want.GetName(), err)
+	}
+	return nil
+}
+
+func kindOf(object any) string { return fmt.Sprintf("%T", object)[len("*v1."):] }
+
+// around spreads d by a tenth either way.
+func around(d time.Duration) time.Duration {
+	return d - d/10 + rand.N(d/5) //nolint:gosec // a pause, not a secret
+}
+
+func rule(verbs []string, group string, resources ...string) rbacv1.PolicyRule {
+	return rbacv1.PolicyRule{Verbs: verbs, APIGroups: []string{group}, Resources: resources}
+}
+
+func clusterRole(name string, rules ...rbacv1.PolicyRule) rbacv1.ClusterRole {
+	return rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: rolePrefix + name}, Rules: rules}
+}
+
+func role(namespace, name string, rules ...rbacv1.PolicyRule) rbacv1.Role {
+	return rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: rolePrefix + name}, Rules: rules}
+}
+
+func clusterRoleBinding(name, group string) rbacv1.ClusterRoleBinding {
+	return rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: rolePrefix + name},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: rolePrefix + name},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: group}},
+	}
+}
+
+func roleBinding(namespace, name, group string) rbacv1.RoleBinding {
+	return rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: rolePrefix + name},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: rolePrefix + name},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: group}},
+	}
+}

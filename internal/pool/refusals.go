@@ -1,0 +1,240 @@
+package pool
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+	"gopkg.in/natefinch/lumberjack.v2"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/endpoints/responsewriter"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+)
+
+const (
+	// auditFileMB is when the file is moved aside; with the one moved aside it takes twice that at most.
+	auditFileMB = 10
+	// refusalsPerSecond and refusalBurst bound what a caller that is refused in a loop can write.
+	refusalsPerSecond = 10
+	refusalBurst      = 50
+	// maxAuditField bounds what a line holds of what a caller has sent, in bytes.
+	maxAuditField = 512
+)
+
+// auditLine is what is kept of a request: who, what, from where; never a query (exec has its command there), a header
+// or a body.
+type auditLine struct {
+	Time       time.Time `json:"time"`
+	Event      string    `json:"event"` // "refused", or "opened" for a stream into a container
+	Code       int       `json:"code,omitempty"`
+	User       string    `json:"user,omitempty"`
+	Claimed    string    `json:"claimedSubject,omitempty"` // of a certificate that was not accepted
+	Verb       string    `json:"verb"`
+	Path       string    `json:"path"`
+	Source     string    `json:"source"`
+	Reason     string    `json:"reason,omitempty"`
+	Suppressed int       `json:"suppressed,omitempty"` // refusals before this one that the rate limit kept out
+}
+
+// auditLog writes lines, one per event.
+type auditLog struct {
+	clock clock.PassiveClock
+	limit *rate.Limiter
+
+	mu         sync.Mutex // also keeps lines whole
+	out        io.WriteCloser
+	suppressed int
+}
+
+// newAuditLog writes to path, made when the first line is written; "-" is stderr.
+func newAuditLog(path string, c clock.PassiveClock) *auditLog {
+	var out io.WriteCloser = unclosed{os.Stderr}
+	if path != "-" {
+		out = &lumberjack.Logger{Filename: path, MaxSize: auditFileMB, MaxBackups: 1}
+	}
+	return &auditLog{clock: c, limit: rate.NewLimiter(refusalsPerSecond, refusalBurst), out: out}
+}
+
+type unclosed struct{ io.Writer }
+
+func (unclosed) Close() error { return nil }
+
+// Close closes the file.
+func (l *auditLog) Close() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.out.Close()
+}
+
+func (l *auditLog) refused(ctx context.Context, line auditLine) {
+	if !l.limit.AllowN(l.clock.Now(), 1) {
+		l.mu.Lock()
+		l.suppressed++
+		l.mu.Unlock()
+		return
+	}
+	line.Event = "refused"
+	l.write(ctx, line)
+}
+
+func (l *auditLog) opened(ctx context.Context, line auditLine) {
+	line.Event = "opened"
+	l.write(ctx, line)
+}
+
+func (l *auditLog) write(ctx context.Context, line auditLine) {
+	line.Time = l.clock.Now().UTC()
+	line.User, line.Claimed = shortened(line.User), shortened(line.Claimed)
+	line.Path, line.Reason = shortened(line.Path), shortened(line.Reason)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if line.Event == "refused" {
+		line.Suppressed, l.suppressed = l.suppressed, 0
+	}
+	text, err := json.Marshal(line)
+	if err == nil {
+		_, err = l.out.Write(append(text, '\n'))
+	}
+	if err != nil {
+		klog.FromContext(ctx).Error(err, "Writing to --audit-log-path failed; a line is lost", "event", line.Event,
+			"code", line.Code, "user", line.User, "verb", line.Verb, "path", line.Path)
+	}
+}
+
+func shortened(s string) string {
+	if len(s) > maxAuditField {
+		return strings.ToValidUTF8(s[:maxAuditField], "") + "…"
+	}
+	return s
+}
+
+// findings is what the inner layers of the handler chain learn about a request, for the outermost to write down. The
+// chain runs them on another goroutine, which may outlive the request: hence the lock.
+type findings struct {
+	mu     sync.Mutex
+	user   string
+	reason string
+}
+
+type findingsKey struct{}
+
+func findingsOf(ctx context.Context) *findings {
+	f, _ := ctx.Value(findingsKey{}).(*findings)
+	return f
+}
+
+// explain notes why the request of ctx is refused.
+func explain(ctx context.Context, why error) {
+	if f := findingsOf(ctx); f != nil {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.reason = why.Error()
+	}
+}
+
+// noting wraps an authenticator so that the refusal log learns who is calling, or why that can't be told. It keeps the
+// error to that log: the handler chain would write it to stderr as well, as often as the caller tries.
+func noting(inner authenticator.Request) authenticator.Request {
+	return authenticator.RequestFunc(func(r *http.Request) (*authenticator.Response, bool, error) {
+		response, ok, err := inner.AuthenticateRequest(r)
+		switch {
+		case err != nil:
+			explain(r.Context(), err)
+			return nil, false, nil
+		case !ok:
+			explain(r.Context(), errNoCertificate)
+		default:
+			if f := findingsOf(r.Context()); f != nil {
+				f.mu.Lock()
+				f.user = response.User.GetName()
+				f.mu.Unlock()
+			}
+		}
+		return response, ok, nil
+	})
+}
+
+// logRefusals is the outermost handler: it writes down every request that was answered 401 or 403.
+func (l *auditLog) logRefusals(next http.Handler, resolver request.RequestInfoResolver) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		found := &findings{}
+		recorder := &codeRecorder{ResponseWriter: w}
+		next.ServeHTTP(responsewriter.WrapForHTTP1Or2(recorder),
+			r.WithContext(context.WithValue(r.Context(), findingsKey{}, found)))
+		code := recorder.status()
+		if code != http.StatusUnauthorized && code != http.StatusForbidden {
+			return
+		}
+		found.mu.Lock()
+		line := auditLine{Code: code, User: found.user, Reason: found.reason}
+		found.mu.Unlock()
+		if line.User == "" && r.TLS != nil && len(r.TLS.PeerCertificates) > 0 {
+			line.Claimed = r.TLS.PeerCertificates[0].Subject.String()
+		}
+		l.refused(r.Context(), about(r, line, resolver))
+	})
+}
+
+// logStreams stands right before the API: it writes down every stream into a container that is let through.
+func (l *auditLog) logStreams(next http.Handler, resolver request.RequestInfoResolver) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if info, ok := request.RequestInfoFrom(r.Context()); ok && info.IsResourceRequest {
+			switch info.Subresource {
+			case "exec", "attach", "portforward":
+				line := auditLine{}
+				if user, ok := request.UserFrom(r.Context()); ok {
+					line.User = user.GetName()
+				}
+				l.opened(r.Context(), about(r, line, resolver))
+			}
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+func about(r *http.Request, line auditLine, resolver request.RequestInfoResolver) auditLine {
+	line.Verb, line.Path, line.Source = strings.ToLower(r.Method), r.URL.Path, r.RemoteAddr
+	if info, err := resolver.NewRequestInfo(r); err == nil {
+		line.Verb = info.Verb
+	}
+	return line
+}
+
+// codeRecorder remembers the status that was answered. The chain's own timeout may answer from another goroutine than
+// the one that waits for it, but never after the handler has returned.
+type codeRecorder struct {
+	http.ResponseWriter
+
+	mu   sync.Mutex
+	code int
+}
+
+// Unwrap implements responsewriter.UserProvidedDecorator.
+func (c *codeRecorder) Unwrap() http.ResponseWriter { return c.ResponseWriter }
+
+// WriteHeader implements http.ResponseWriter.
+func (c *codeRecorder) WriteHeader(code int) {
+	c.mu.Lock()
+	if c.code == 0 {
+		c.code = code
+	}
+	c.mu.Unlock()
+	c.ResponseWriter.WriteHeader(code)
+}
+
+func (c *codeRecorder) status() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.code
+}
+
+var errNoCertificate = fmt.Errorf("no client certificate was shown, and no token is taken instead")

@@ -1,0 +1,108 @@
+package pool
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	clocktesting "k8s.io/utils/clock/testing"
+)
+
+func resolver() request.RequestInfoResolver {
+	return &request.RequestInfoFactory{
+		APIPrefixes:          sets.NewString("api", "apis"),
+		GrouplessAPIPrefixes: sets.NewString("api"),
+	}
+}
+
+func auditLines(t testing.TB, file string) []auditLine {
+	t.Helper()
+	content, err := os.ReadFile(file)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	var lines []auditLine
+	for _, text := range strings.Split(strings.TrimSpace(string(content)), "\n") {
+		var line auditLine
+		if err := json.Unmarshal([]byte(text), &line); err != nil {
+			t.Fatalf("%q: %v", text, err)
+		}
+		lines = append(lines, line)
+	}
+	return lines
+}
+
+func TestRefusalsAreWrittenAndBounded(t *testing.T) {
+	clock := clocktesting.NewFakePassiveClock(time.Unix(1000, 0))
+	file := filepath.Join(t.TempDir(), "audit")
+	audit := newAuditLog(file, clock)
+	defer audit.Close()
+	code := http.StatusOK
+	handler := audit.logRefusals(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		explain(r.Context(), errors.New("because"))
+		w.WriteHeader(code)
+	}), resolver())
+	ask := func() {
+		r := httptest.NewRequest(http.MethodPost, "/api/v1/namespaces/n/pods/p/exec?command=secret", nil)
+		handler.ServeHTTP(httptest.NewRecorder(), r)
+	}
+
+	ask()
+	if lines := auditLines(t, file); len(lines) != 0 {
+		t.Errorf("an answer of 200 was written down: %+v", lines)
+	}
+	code = http.StatusForbidden
+	for range refusalBurst + 100 {
+		ask()
+	}
+	lines := auditLines(t, file)
+	if len(lines) != refusalBurst {
+		t.Fatalf("%d lines, want the burst of %d", len(lines), refusalBurst)
+	}
+	first := lines[0]
+	if first.Event != "refused" || first.Code != 403 || first.Verb != "create" || first.Reason != "because" ||
+		first.Path != "/api/v1/namespaces/n/pods/p/exec" || first.Source == "" || !first.Time.Equal(clock.Now()) {
+		t.Errorf("got %+v", first)
+	}
+	clock.SetTime(clock.Now().Add(time.Second))
+	code = http.StatusUnauthorized
+	ask()
+	lines = auditLines(t, file)
+	if last := lines[len(lines)-1]; last.Suppressed != 100 || last.Code != 401 {
+		t.Errorf("got %+v, want 100 suppressed ones counted", last)
+	}
+	if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("mode %v, %v", info.Mode(), err)
+	}
+	content, err := os.ReadFile(file)
+	if err != nil || strings.Contains(string(content), "secret") {
+		t.Errorf("the query is in the log, or %v", err)
+	}
+}
+
+func TestAHostileCallerWritesNoLongLineAndNoLineOfItsOwn(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "audit")
+	audit := newAuditLog(file, clocktesting.NewFakePassiveClock(time.Unix(1000, 0)))
+	defer audit.Close()
+	handler := audit.logRefusals(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusForbidden)
+	}), resolver())
+	r := httptest.NewRequest(http.MethodGet, "/", nil)
+	r.URL.Path = "/x\n{\"event\":\"forged\"}" + strings.Repeat("ü", 10_000)
+	handler.ServeHTTP(httptest.NewRecorder(), r)
+	lines := auditLines(t, file)
+	if len(lines) != 1 || lines[0].Event != "refused" || len(lines[0].Path) > maxAuditField+4 {
+		t.Errorf("got %d lines, %+v", len(lines), lines)
+	}
+}

@@ -1,0 +1,87 @@
+// Package run is the life cycle that every program of ours has: a group of blocking functions that live and die
+// together.
+//
+// Invariants: Run returns only after every function has returned; the first function to return (with an error or
+// without one) ends the group; functions are stopped in the reverse of the order in which they were added, each only
+// after the one added after it has returned, so that what a function needs outlives it.
+//
+// errgroup was the alternative: it cancels all at once, and a server that drains would find its upstream gone.
+package run
+
+import (
+	"context"
+	"errors"
+	"fmt"
+)
+
+// ErrStopped is the cause that a function's context ends with when its group stops in an orderly way.
+var ErrStopped = errors.New("stopped")
+
+// Group is a set of functions that run together. The zero Group is empty and ready to use.
+type Group struct {
+	members []member
+}
+
+type member struct {
+	name string
+	run  func(context.Context) error
+}
+
+// Add appends a function. It must block until its context ends or it fails, and must have stopped all that it
+// started when it returns. Functions are started in the order they are added. Add must not be called after Run.
+func (g *Group) Add(name string, run func(context.Context) error) {
+	g.members = append(g.members, member{name, run})
+}
+
+// Run starts all functions and blocks until all have returned. It returns the first function's error, with its name;
+// nil when ctx ended and every function returned nil or its context's cause. A function that returns before it is
+// asked to is an error, whatever it returned.
+func (g *Group) Run(ctx context.Context) error {
+	type result struct {
+		index int
+		err   error
+	}
+	if len(g.members) == 0 {
+		return nil
+	}
+	results := make(chan result, len(g.members))
+	cancels := make([]context.CancelCauseFunc, len(g.members))
+	done := make([]chan struct{}, len(g.members))
+	for i, m := range g.members {
+		// A function's context carries ctx's values but not its end: the group stops its functions itself, in order.
+		each, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+		cancels[i], done[i] = cancel, make(chan struct{})
+		go func() {
+			defer close(done[i])
+			results <- result{i, m.run(each)}
+		}()
+	}
+
+	var failure error
+	cause := ErrStopped
+	select {
+	case <-ctx.Done():
+	case r := <-results:
+		failure = g.failed(r.index, r.err)
+		cause = failure
+	}
+	for i := len(g.members) - 1; i >= 0; i-- {
+		cancels[i](cause)
+		<-done[i]
+	}
+	close(results)
+	for r := range results {
+		orderly := r.err == nil || errors.Is(r.err, context.Canceled) || errors.Is(r.err, cause)
+		if failure == nil && !orderly {
+			failure = g.failed(r.index, r.err)
+		}
+	}
+	return failure
+}
+
+func (g *Group) failed(index int, err error) error {
+	if err == nil {
+		return fmt.Errorf("%s: returned before it was asked to", g.members[index].name)
+	}
+	return fmt.Errorf("%s: %w", g.members[index].name, err)
+}
