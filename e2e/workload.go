@@ -219,7 +219,8 @@ func (t *T) delegated(node string, cut time.Time) {
 	annotated, _ := t.seen.firstLease(node, cut, isDelegated)
 	tainted, _ := t.seen.firstNode(node, cut, func(n nodeAt) bool { return n.tainted })
 	t.figure("cut_to_first_delegated_heartbeat_s", annotated.Sub(cut).Seconds())
-	t.figure("annotation_to_taint_s", tainted.Sub(annotated).Seconds())
+	// The two are told by two watches, in either order when they are a moment apart.
+	t.figure("annotation_to_taint_s", max(0, tainted.Sub(annotated).Seconds()))
 }
 
 // direct waits until a node's own heartbeats arrive in the cloud again and its taint is gone.

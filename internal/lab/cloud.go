@@ -12,9 +12,8 @@ import (
 // cloudAddress is where the cloud's kube-apiserver serves.
 var cloudAddress = fmt.Sprintf("https://%s:6443", cloudWAN)
 
-// adminToken lets kubectl through a hub as an administrator: a hub passes a caller's own token on, and has no use for
-// a client certificate that ended at its own side of the connection.
-const adminToken = "lab-admin" //nolint:gosec // of a lab that lives in its own network namespace
+// AdminToken is an administrator's bearer token at the cloud, for requests that go there through a hub.
+const AdminToken = "lab-admin" //nolint:gosec // of a lab that lives in its own network namespace
 
 // controlPlaneKeys are the files that the control plane's programs need.
 var controlPlaneKeys = []string{

@@ -31,8 +31,9 @@ type Timing struct {
 }
 
 var (
-	// Quick is Kubernetes' timing, four to five times as fast, for scenarios that must not take long.
-	Quick = Timing{Lease: 8 * time.Second, Grace: 10 * time.Second, Monitor: time.Second, Toleration: 5 * time.Second}
+	// Quick is for scenarios that must not take long. The grace period is not shortened as much as the rest: half of it
+	// must cover what does not shrink with it, the time in which a hub notices a silent link (5 s).
+	Quick = Timing{Lease: 8 * time.Second, Grace: 20 * time.Second, Monitor: time.Second, Toleration: 5 * time.Second}
 	// Stock is Kubernetes' own timing (1.36), but for the toleration, which is 300 s there.
 	Stock = Timing{Lease: 40 * time.Second, Grace: 50 * time.Second, Monitor: 5 * time.Second, Toleration: 30 * time.Second}
 )

@@ -108,13 +108,10 @@ func (k keys) client(signer *pki.Authority, r pki.Request) error {
 	})
 }
 
-// adminToken writes the administrator's token for the cloud, and the access through a hub that uses it.
+// adminToken writes the administrator's token for the cloud.
 func (k keys) adminToken() error {
-	tokens := fmt.Sprintf("%s,admin,admin,system:masters\n", adminToken)
-	if err := os.WriteFile(filepath.Join(k.dir, "tokens.csv"), []byte(tokens), 0o600); err != nil {
-		return err
-	}
-	return pki.WriteKubeconfig(filepath.Join(k.dir, "admin-via-hub.kubeconfig"), pki.Access{Server: hubAddress, Token: adminToken})
+	tokens := fmt.Sprintf("%s,admin,admin,system:masters\n", AdminToken)
+	return os.WriteFile(filepath.Join(k.dir, "tokens.csv"), []byte(tokens), 0o600)
 }
 
 // handOut copies the files of these names, and the authority's certificate, to a machine's disk, and nothing else: a

@@ -260,7 +260,7 @@ func (c *Client) Kubectl(ctx context.Context, via string, args []string) (*exec.
 			return nil, err
 		}
 		enter = append(enter, "--net", "--mount", "--pid", "--",
-			"nsenter", "--target", strconv.Itoa(pid), "--net", "--", o.Binaries.Kubectl, kubeconfig("admin-via-hub"))
+			"nsenter", "--target", strconv.Itoa(pid), "--net", "--", o.Binaries.Kubectl, "--server="+hubAddress)
 	default:
 		return nil, fmt.Errorf("--via %q: want cloud, hub/NODE or coordinator/POOL", via)
 	}

@@ -77,13 +77,14 @@ func (w *watcher) start(ctx context.Context) error {
 	return nil
 }
 
-// waitReady waits until n nodes are Ready, and reports each count.
+// waitReady waits until n nodes are Ready and take Pods, and reports each count.
 func (w *watcher) waitReady(ctx context.Context, n int, progress func(string)) error {
 	last := -1
 	for {
 		ready := 0
 		for _, node := range w.list() {
-			if condition(node, corev1.NodeReady).Status == corev1.ConditionTrue {
+			// kube-controller-manager takes its not-ready taint away only after the condition has changed.
+			if condition(node, corev1.NodeReady).Status == corev1.ConditionTrue && len(node.Spec.Taints) == 0 {
 				ready++
 			}
 		}

@@ -28,7 +28,7 @@ type leaseMark struct {
 //
 //	old holder │ next holder │ allowed
 //	nobody     │ caller      │ yes, transitions + 1
-//	caller     │ caller      │ yes, transitions unchanged (a renewal)
+//	caller     │ caller      │ yes, transitions unchanged (a renewal), or + 1 (a new term, of a hub that was restarted)
 //	caller     │ nobody      │ yes, transitions unchanged (a release)
 //	other      │ caller      │ only if other has lapsed, transitions + 1
 //	other      │ nobody      │ no: nobody releases what another holds
@@ -69,13 +69,18 @@ func decideHolder(caller edge.NodeName, old, next leaseMark) error {
 	if next.holder != "" && next.holder != caller {
 		return fmt.Errorf("node %q may write only itself as the holder, not %q", caller, next.holder)
 	}
-	want := old.transitions
-	if next.holder != "" && next.holder != old.holder {
-		want++
-	}
-	if next.transitions != want {
-		return fmt.Errorf("leaseTransitions must be %d (one more when the Lease gets a new holder, else unchanged), not %d",
-			want, next.transitions)
+	unchanged := next.transitions == old.transitions
+	counted := next.transitions == old.transitions+1
+	switch {
+	case next.holder == "" && !unchanged:
+		return fmt.Errorf("leaseTransitions must stay %d when the Lease is released, not become %d",
+			old.transitions, next.transitions)
+	case next.holder != "" && next.holder != old.holder && !counted:
+		return fmt.Errorf("leaseTransitions must be %d, one more, when the Lease gets a new holder, not %d",
+			old.transitions+1, next.transitions)
+	case next.holder != "" && next.holder == old.holder && !unchanged && !counted:
+		return fmt.Errorf("leaseTransitions must stay %d in a renewal, or be one more if the node was restarted, not %d",
+			old.transitions, next.transitions)
 	}
 	return nil
 }

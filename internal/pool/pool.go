@@ -5,17 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net"
 	"net/http"
 	"os"
 	"runtime/debug"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/apiserver/pkg/server/healthz"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/klog/v2"
 
-	"yurtcoordinator/internal/live"
 	"yurtcoordinator/internal/run"
 )
 
@@ -39,16 +38,9 @@ var errNotSetUp = errors.New("the pool's roles and Leases are not in place yet")
 
 // Pool is one coordinator. Make it with New, and Run it once.
 type Pool struct {
-	config Config
-	state  live.Value[State]
-}
-
-// State is how far a coordinator has come.
-type State struct {
-	// Address is where it serves, host:port; empty until it listens.
-	Address string
-	// Ready says that etcd, the API and the pool's own roles and Leases are all in place.
-	Ready bool
+	config  Config
+	ready   chan struct{} // closed when etcd, the API and the pool's own roles and Leases are all in place
+	address string        // set before ready is closed
 }
 
 // New returns a Pool that serves as config says. The error is one line and names the flag that is wrong.
@@ -57,13 +49,17 @@ func New(config Config) (*Pool, error) {
 	if err := config.validate(); err != nil {
 		return nil, err
 	}
-	return &Pool{config: config}, nil
+	return &Pool{config: config, ready: make(chan struct{})}, nil
 }
 
-// WaitReady blocks until the pool is ready, and returns its address, or returns the context's cause.
+// WaitReady blocks until the pool has become ready, and returns its address, host:port, or the context's cause.
 func (p *Pool) WaitReady(ctx context.Context) (address string, err error) {
-	state, err := p.state.Wait(ctx, func(s State) bool { return s.Ready })
-	return state.Address, err
+	select {
+	case <-p.ready:
+		return p.address, nil
+	case <-ctx.Done():
+		return "", context.Cause(ctx)
+	}
 }
 
 // Run serves until ctx ends. It returns nil after an orderly stop, and an error that says what to do if it could not
@@ -104,11 +100,10 @@ func (p *Pool) Run(ctx context.Context) (err error) {
 			err = errors.Join(err, closing)
 		}
 	}()
-	p.state.Set(State{Address: listener.Addr().String()})
-	defer p.state.Set(State{})
+	p.address = listener.Addr().String()
 
 	etcd := newEtcdMember(dir.path, p.config.QuotaBytes, p.config.Clock)
-	var installed live.Value[bool]
+	var installed atomic.Bool
 	server := &apiServer{
 		config:   p.config,
 		etcd:     etcd,
@@ -116,7 +111,7 @@ func (p *Pool) Run(ctx context.Context) (err error) {
 		audit:    audit,
 		serving:  make(chan struct{}),
 		ready: healthz.NamedCheck("pool-setup", func(*http.Request) error {
-			if !installed.Get() {
+			if !installed.Load() {
 				return errNotSetUp
 			}
 			return nil
@@ -142,7 +137,7 @@ func (p *Pool) Run(ctx context.Context) (err error) {
 		case <-ctx.Done():
 			return nil
 		}
-		return p.keep(ctx, server, listener.Addr(), &installed, started)
+		return p.keep(ctx, server, &installed, started)
 	})
 	done := make(chan error, 1)
 	go func() { done <- group.Run(ctx) }()
@@ -163,7 +158,7 @@ func (p *Pool) Run(ctx context.Context) (err error) {
 
 // keep brings about the pool's own objects, says when all is ready, and keeps the objects as they should be.
 func (p *Pool) keep(
-	ctx context.Context, server *apiServer, address net.Addr, installed *live.Value[bool], started time.Time,
+	ctx context.Context, server *apiServer, installed *atomic.Bool, started time.Time,
 ) error {
 	logger := klog.FromContext(ctx)
 	client, err := kubernetes.NewForConfig(server.loopback)
@@ -184,12 +179,12 @@ func (p *Pool) keep(
 			next, pause = around(pause), min(2*pause, setupResync)
 		} else {
 			pause = setupRetry
-			if installed.Set(true) {
+			if !installed.Swap(true) {
 				if err := p.awaitReady(ctx, client); err != nil {
 					return nil //nolint:nilerr // only the context ends it
 				}
-				p.state.Set(State{Address: address.String(), Ready: true})
-				logger.Info("Ready", "address", address.String(), "node", p.config.NodeName,
+				close(p.ready)
+				logger.Info("Ready", "address", p.address, "node", p.config.NodeName,
 					"after", p.config.Clock.Since(started).Round(time.Millisecond))
 			}
 		}

@@ -219,6 +219,9 @@ func TestForwardingFaults(t *testing.T) {
 				return nil
 			})
 			d.beat("n2", true)
+			if d.age("n2") >= 0 {
+				d.t.Error("written by a leader deposed since it looked")
+			}
 			d.beat("n1", true)
 		}, 10 * time.Second, reasonDeposed},
 		{"the cloud hangs until it is too late", func(d *desk) {

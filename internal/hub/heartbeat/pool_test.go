@@ -49,29 +49,31 @@ func stampOf(c leasetest.Call) string {
 // watchOver is invariant 2: what another hub writes for a node is a stamp of that node's kubelet, written within the
 // bound after the coordinator got it.
 func (s *story) watchOver() {
-	s.coordinator.After(func(_ context.Context, c leasetest.Call) error {
+	s.coordinator.Witness(func(c leasetest.Call) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if c.Namespace == space && c.Lease != nil {
-			if _, ok := s.stored[stampOf(c)]; !ok {
-				s.stored[stampOf(c)] = time.Now()
-			}
+		if c.Namespace != space || c.Lease == nil {
+			return
 		}
-		return nil
+		if _, ok := s.stored[stampOf(c)]; !ok {
+			s.stored[stampOf(c)] = time.Now()
+		}
 	})
-	s.cloud.After(func(_ context.Context, c leasetest.Call) error {
-		if c.Lease == nil || c.Lease.Labels[edge.DelegateHeartbeat] != "" ||
-			c.Lease.Annotations[edge.AnnotationCoordinatorHost] != "" || c.Lease.Annotations[AnnotationCloudLease] != "" {
-			if c.Lease != nil {
-				s.t.Errorf("%s brought a mark that is not for the cloud: %v %v", c, c.Lease.Labels, c.Lease.Annotations)
-			}
-			return nil
-		}
-		if c.Lease.Annotations[edge.DelegateHeartbeat] == "" {
-			return nil
+	s.cloud.Witness(func(c leasetest.Call) {
+		if c.Lease == nil {
+			return
 		}
 		s.mu.Lock()
 		defer s.mu.Unlock()
+		annotation, label := delegatedLease(c.Lease)
+		_, host := c.Lease.Annotations[edge.AnnotationCoordinatorHost]
+		_, note := c.Lease.Annotations[AnnotationCloudLease]
+		if label || host || note {
+			s.t.Errorf("%s by %s brought a mark that is not for the cloud: %v %v", c, c.Client, c.Lease.Labels, c.Lease.Annotations)
+		}
+		if !annotation {
+			return
+		}
 		s.forwards++
 		at, ok := s.stored[stampOf(c)]
 		if !ok {
@@ -80,7 +82,6 @@ func (s *story) watchOver() {
 			s.t.Errorf("%s renewed %s %s after its heartbeat reached the coordinator; after:\n%s", c.Client, c.Name, age,
 				strings.Join(s.told, "\n"))
 		}
-		return nil
 	})
 }
 

@@ -166,9 +166,9 @@ func TestOneLeaderAndFollowersCostNothing(t *testing.T) {
 		p := newPool(t, "n1", "n2", "n3")
 		defer p.stop()
 		leader, _ := p.until("", time.Second)
-		p.pass(5 * time.Second)
+		p.pass(3 * time.Second)
 		p.server.Calls()
-		p.pass(15 * time.Second)
+		p.pass(15 * time.Second) // the server ends a watch after 20 s at the earliest
 		renewals := 0
 		for _, c := range p.server.Calls() {
 			if c.Client == leader.name && c.Verb == "update" {

@@ -77,7 +77,7 @@ func (l *lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []b
 	}
 	if other := namesake(lease, l.identity, l.instance); other != "" {
 		// Not ours, whatever the name: wait for it as for any other holder.
-		_ = other
+		record.HolderIdentity = other
 	}
 	// The elector compares this with what it saw before. Any write counts as a sign of life, also one by a holder whose
 	// clock stands still.

@@ -55,6 +55,7 @@ type Server struct {
 	calls    []Call
 	before   func(context.Context, Call) error
 	after    func(context.Context, Call) error
+	witness  func(Call)
 	held     bool
 	cut      map[string]chan struct{} // closed when the client is connected again
 }
@@ -85,6 +86,14 @@ func (s *Server) After(fault func(context.Context, Call) error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.after = fault
+}
+
+// Witness sets what is told of each request at the very moment that it takes effect, before anybody can know of it. It
+// runs under the server's lock and must not call the server.
+func (s *Server) Witness(witness func(Call)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.witness = witness
 }
 
 // Hang is a fault: the request gets no answer.
@@ -262,6 +271,9 @@ func (s *Server) do(ctx context.Context, call Call, act func() error) error {
 	}
 	s.mu.Lock()
 	err := act()
+	if err == nil && s.witness != nil {
+		s.witness(call)
+	}
 	s.mu.Unlock()
 	if err == nil && after != nil {
 		err = after(ctx, call)
@@ -448,6 +460,7 @@ type stream struct {
 	stop      sync.Once
 	queue     []watch.Event
 	ended     bool
+	expiring  bool
 }
 
 func (w *stream) ResultChan() <-chan watch.Event { return w.results }
@@ -522,10 +535,18 @@ func (w *stream) run(ctx context.Context, limit time.Duration) {
 		case <-w.stopped:
 			return
 		case <-expired:
-			w.bookmark(ctx)
-			return
+			expired = nil
+			w.expire()
 		}
 	}
+}
+
+// expire ends the watch once all that was queued is delivered, with a bookmark as the last word.
+func (w *stream) expire() {
+	w.server.mu.Lock()
+	defer w.server.mu.Unlock()
+	w.expiring = true
+	w.signal()
 }
 
 func (w *stream) next() (watch.Event, bool, bool) {
@@ -534,26 +555,17 @@ func (w *stream) next() (watch.Event, bool, bool) {
 	if w.server.held || w.server.cut[w.client] != nil {
 		return watch.Event{}, false, false
 	}
+	if len(w.queue) == 0 && w.expiring && !w.ended {
+		w.ended = true
+		mark := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
+			ResourceVersion: strconv.FormatUint(w.server.revision, 10),
+		}}
+		return watch.Event{Type: watch.Bookmark, Object: mark}, w.bookmarks, true
+	}
 	if len(w.queue) == 0 || w.ended {
 		return watch.Event{}, false, w.ended
 	}
 	event := w.queue[0]
 	w.queue = w.queue[1:]
 	return event, true, false
-}
-
-func (w *stream) bookmark(ctx context.Context) {
-	w.server.mu.Lock()
-	at := w.server.revision
-	silent := w.server.held || w.server.cut[w.client] != nil || !w.bookmarks
-	w.server.mu.Unlock()
-	if silent {
-		return
-	}
-	mark := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{ResourceVersion: strconv.FormatUint(at, 10)}}
-	select {
-	case w.results <- watch.Event{Type: watch.Bookmark, Object: mark}:
-	case <-ctx.Done():
-	case <-w.stopped:
-	}
 }

@@ -1,0 +1,115 @@
+package role
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+
+	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/hub/heartbeat/leasewatch/leasetest"
+)
+
+func newLock(server *leasetest.Server, name string) *lock {
+	return &lock{
+		leases: server.Client(name).Leases(edge.NamespaceSystem), board: newBoard(),
+		identity: edge.NodeName(name), instance: name, fence: &fence{},
+	}
+}
+
+func held(name string) resourcelock.LeaderElectionRecord {
+	return resourcelock.LeaderElectionRecord{HolderIdentity: name, LeaseDurationSeconds: 4}
+}
+
+// TestTermIsNotContinuedOverAnothers: a leader that was away does not take the Lease back into its old term, even if
+// whoever had it meanwhile is gone too.
+func TestTermIsNotContinuedOverAnothers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := leasetest.New(10)
+		l := newLock(server, "n1")
+		if err := l.Create(t.Context(), held("n1")); err != nil {
+			t.Fatal(err)
+		}
+		server.Edit(edge.NamespaceSystem, edge.LeaseElection, func(lease *coordinationv1.Lease) {
+			other, one := "n2", int32(1)
+			lease.Spec.HolderIdentity, lease.Spec.LeaseTransitions = &other, &one
+		})
+		time.Sleep(time.Minute)
+		if err := l.Update(t.Context(), held("n1")); err == nil {
+			t.Fatal("a renewal went over another holder's")
+		}
+		if _, _, err := l.Get(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := l.Update(t.Context(), held("n1")); !errors.Is(err, errTermOver) {
+			t.Errorf("Update = %v, want %v", err, errTermOver)
+		}
+		server.Remove(edge.NamespaceSystem, edge.LeaseElection)
+		if err := l.Create(t.Context(), held("n1")); !errors.Is(err, errTermOver) {
+			t.Errorf("Create = %v, want %v", err, errTermOver)
+		}
+		if err := l.release(t.Context()); err != nil || server.Peek(edge.NamespaceSystem, edge.LeaseElection) != nil {
+			t.Errorf("release = %v; want that it leaves others' Leases alone", err)
+		}
+	})
+}
+
+// TestReleasesWhatItMayHold: the winning write took effect, its answer was lost, and then the campaign ended.
+func TestReleasesWhatItMayHold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := leasetest.New(10)
+		l := newLock(server, "n1")
+		server.After(func(context.Context, leasetest.Call) error { return errors.New("connection reset") })
+		if err := l.Create(t.Context(), held("n1")); err == nil {
+			t.Fatal("a lost answer counts as a win")
+		}
+		server.After(nil)
+		if err := l.release(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if h := holder(server.Peek(edge.NamespaceSystem, edge.LeaseElection)); h != "" {
+			t.Errorf("%q holds the Lease that nobody leads with", h)
+		}
+	})
+}
+
+func TestBoardKeepsTheNewest(t *testing.T) {
+	at := func(uid types.UID, revision string) *coordinationv1.Lease {
+		return &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
+			Name: edge.LeaseElection, UID: uid, ResourceVersion: revision,
+		}}
+	}
+	b := newBoard()
+	b.post(at("a", "10"))
+	b.post(at("a", "9"))
+	b.change(at("a", "8"), 8)
+	if lease, _ := b.read(); lease.ResourceVersion != "10" {
+		t.Errorf("revision %s is up, want 10", lease.ResourceVersion)
+	}
+	b.post(at("b", "3"))
+	if lease, _ := b.read(); lease.UID != "b" {
+		t.Error("a Lease of the coordinator's next life was taken for an old one")
+	}
+	b.post(at("a", "10"))
+	b.change(nil, 7)
+	if lease, _ := b.read(); lease == nil {
+		t.Error("an old deletion took the newer Lease down")
+	}
+	b.change(nil, 11)
+	if lease, known := b.read(); lease != nil || !known {
+		t.Errorf("after its deletion: %v, known=%v", lease, known)
+	}
+	_, _, changed := b.watch()
+	b.forget()
+	select {
+	case <-changed:
+	default:
+		t.Error("forgetting is not announced")
+	}
+}
