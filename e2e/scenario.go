@@ -61,6 +61,8 @@ func List() string {
 type Options struct {
 	LabName string
 	Out     io.Writer
+	// KeepFailed leaves the lab of a failed scenario up, for somebody to look at.
+	KeepFailed bool
 	// Start boots a lab.
 	Start func(context.Context, lab.Config) (*lab.Client, error)
 }
@@ -82,8 +84,9 @@ func Run(ctx context.Context, s Scenario, o Options) Result {
 		t.stop(errors.New("the scenario has ended"))
 		t.background.Wait()
 	}
-	// The lab ends even when the caller has given up.
-	if down := lab.Down(context.WithoutCancel(ctx), o.LabName); down != nil {
+	if err != nil && o.KeepFailed {
+		t.say("the lab is left up; look around with --name %s, then: yurtlab down --name %s", o.LabName, o.LabName)
+	} else if down := lab.Down(context.WithoutCancel(ctx), o.LabName); down != nil { // also when the caller has given up
 		err = errors.Join(err, down)
 	}
 	r := Result{Scenario: s.Name, Passed: err == nil, Figures: t.figures}

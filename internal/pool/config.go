@@ -21,7 +21,7 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// DefaultQuotaBytes bounds what etcd holds: eight times the 5000 EndpointSlices and 1000 Leases of a large pool.
+// DefaultQuotaBytes bounds what etcd holds: with all its pages in memory, the ceiling that a coordinator is budgeted.
 const DefaultQuotaBytes = 256 << 20
 
 // minQuotaBytes is what an idle coordinator and a handful of nodes need, with room.

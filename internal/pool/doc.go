@@ -19,6 +19,6 @@
 // The server is assembled from kube-apiserver's own parts below its command: the authentication, authorization, storage
 // and REST packages, without the aggregator, without CRDs, and without the controllers that fill a fresh cluster
 // (bootstrap roles, the kubernetes Service, cluster IP repair, the identity Lease). Running the command's chain with
-// those turned off by flags was the alternative; it links and starts much of what it then ignores, and two of the
-// things it cannot leave out are second copies of every EndpointSlice, Pod and Node. See docs/adr/0001-one-process.md.
+// those turned off by flags was the alternative: it links and starts much of what it then ignores, among it second
+// copies of every EndpointSlice, Pod and Node in full. See docs/adr/0001-one-process.md.
 package pool

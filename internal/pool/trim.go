@@ -93,7 +93,7 @@ func (t tokenObjects) GetSecret(_ context.Context, _, name string) (*corev1.Secr
 
 // untyped stands in for Kubernetes' OpenAPI definitions, which every API group insists on at start: each type is an
 // object of unknown fields. Managed fields and server-side apply then treat a list as one value. The definitions
-// themselves are 10 MB of program, and as much memory for as long as types are made from them.
+// themselves are 5 MB of program and, served, 47 MB of memory (measured idle).
 func untyped(scheme *runtime.Scheme) openapicommon.GetOpenAPIDefinitions {
 	return func(openapicommon.ReferenceCallback) map[string]openapicommon.OpenAPIDefinition {
 		definitions := map[string]openapicommon.OpenAPIDefinition{}

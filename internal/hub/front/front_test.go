@@ -38,12 +38,17 @@ import (
 // cloud starts an API server and returns it and an Upstream that reaches it, both running until the test ends.
 func cloud(t testing.TB, handler http.HandlerFunc) (*httptest.Server, *upstream.Upstream) {
 	t.Helper()
+	return cloudSpeaking(t, true, handler)
+}
+
+func cloudSpeaking(t testing.TB, h2 bool, handler http.HandlerFunc) (*httptest.Server, *upstream.Upstream) {
+	t.Helper()
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/readyz" {
 			handler(w, r)
 		}
 	}))
-	s.EnableHTTP2 = true
+	s.EnableHTTP2 = h2
 	s.TLS = &tls.Config{ClientAuth: tls.RequestClientCert}
 	s.StartTLS()
 	t.Cleanup(func() {
@@ -481,8 +486,8 @@ func TestIsLongRunning(t *testing.T) {
 // nowhere is an Upstream without an answer.
 type nowhere struct{ err error }
 
-func (n nowhere) AsNode() http.RoundTripper                        { return n }
-func (n nowhere) AsCaller() http.RoundTripper                      { return n }
+func (n nowhere) AsNode() http.RoundTripper                       { return n }
+func (n nowhere) AsCaller() http.RoundTripper                     { return n }
 func (n nowhere) RoundTrip(*http.Request) (*http.Response, error) { return nil, n.err }
 
 func TestUnanswered(t *testing.T) {

@@ -51,14 +51,14 @@ func decode(w http.ResponseWriter, r *http.Request) (*coordinationv1.Lease, erro
 	}
 	lease, ok := object.(*coordinationv1.Lease)
 	if !ok {
-		return nil, apierrors.NewBadRequest(fmt.Sprintf("the body holds a %T, not a Lease of %s", object, leaseKind.GroupVersion()))
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("the body holds a %T, not a %s", object, leaseKind))
 	}
 	return lease, nil
 }
 
-// encoder picks the encoding of the answer by the request's Accept header: the first in it that we have, JSON if there is
-// none. Quality values are passed over, as clients list what they like best first; so are forms other than the object
-// itself, such as tables.
+// encoder picks the encoding of the answer by the request's Accept header: the first in it that we have, JSON if there
+// is none. Quality values are passed over, as clients list what they like best first; so are forms other than the
+// object itself, such as tables.
 func encoder(r *http.Request) runtime.SerializerInfo {
 	supported := scheme.Codecs.SupportedMediaTypes()
 	for _, header := range r.Header.Values("Accept") {

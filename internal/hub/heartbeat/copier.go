@@ -20,8 +20,8 @@ var (
 	errSuperseded = errors.New("a newer heartbeat takes its place")
 )
 
-// copier writes the coordinator's copies, one at a time, the newest always. A newer one takes the place of one that waits
-// or is under way; the resourceVersion keeps one that was called off, and arrives late, from going over it.
+// copier writes the coordinator's copies, one at a time, the newest always. A newer one takes the place of one that
+// waits or is under way; the resourceVersion keeps one that was called off, and arrives late, from going over it.
 type copier struct {
 	leases coordinationv1client.LeaseInterface
 	wake   chan struct{}

@@ -11,9 +11,9 @@ import (
 // returns the Lease to PUT, or why not. A nil cloud means that there is none; the PUT then creates it.
 //
 // kubelet's stamp goes to the cloud as it is. kube-controller-manager counts a renewal only when the stamp advances, so
-// one that does not advance beyond the cloud's is not written: the node has reported itself meanwhile, or another leader
-// did it. A node that stamps years ahead stops its own heartbeat with that, and nobody else's: it may write no other
-// node's copy.
+// one that does not advance beyond the cloud's is not written: the node has reported itself meanwhile, or another
+// leader did it. A node that stamps years ahead stops its own heartbeat with that, and nobody else's: it may write no
+// other node's copy.
 func forward(copied, cloud *coordinationv1.Lease) (*coordinationv1.Lease, reason) {
 	var lease *coordinationv1.Lease
 	switch {

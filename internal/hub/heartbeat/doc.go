@@ -2,8 +2,8 @@
 // link to it is cut.
 //
 // Proxy is every hub's part: kubelet's GET and PUT of its node's Lease. A heartbeat goes to the cloud, and a copy of it
-// to the coordinator; while the cloud cannot be reached the copy is marked as delegated. Forwarder is the leader's part:
-// it watches the marked copies and carries each renewal to the cloud.
+// to the coordinator; while the cloud cannot be reached the copy is marked as delegated. Forwarder is the leader's
+// part: it watches the marked copies and carries each renewal to the cloud.
 //
 //	kubelet ──PUT──▶ Proxy ──────────────────────────────▶ cloud        (link up)
 //	                   └──▶ coordinator ──▶ Forwarder ───▶ cloud        (link down: marked; by the leader's link)
@@ -14,8 +14,8 @@
 //   - A renewal is not written later than a bound after it reached the coordinator (Forwarder has the sum), whatever
 //     stopped, stalled or was repeated in between. Clocks of the day play no part: renewTime is compared only with
 //     another renewTime of the same kubelet.
-//   - kubelet sees one Lease, the cloud's: its uid, the last resourceVersion that the cloud gave, kubelet's own spec, and
-//     never a mark. The cloud never sees the mark as a label, or the mark of the coordinator's host.
+//   - kubelet sees one Lease, the cloud's: its uid, the last resourceVersion that the cloud gave, kubelet's own spec,
+//     and never a mark. The cloud never sees the mark as a label, or the mark of the coordinator's host.
 //   - A heartbeat that the cloud took waits for nothing else.
 //   - What is remembered is one Lease per hub, and at the leader at most three small things per delegated node.
 //

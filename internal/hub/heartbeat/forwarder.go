@@ -34,13 +34,13 @@ type Term interface {
 type ForwarderConfig struct {
 	// Node is this hub's own node, whose Lease is forwarded first.
 	Node edge.NodeName
-	// Coordinator is a client of the coordinator. The hub must be allowed to list and watch the Leases in kube-node-lease
-	// there.
+	// Coordinator is a client of the coordinator. The hub must be allowed to list and watch the Leases in
+	// kube-node-lease there.
 	Coordinator coordinationv1client.LeasesGetter
-	// Cloud is a client of the cloud with the pool's forwarding identity. That must be allowed to get, update and create
-	// the Leases in kube-node-lease that are named after the pool's nodes (RBAC resourceNames). A missing Lease is created
-	// by PUT and not by POST: the API server then checks "create" with the Lease's name (withAuthorization in
-	// k8s.io/apiserver/pkg/endpoints/handlers), while for a POST it does not know the name yet.
+	// Cloud is a client of the cloud with the pool's forwarding identity. That must be allowed to get, update and
+	// create the Leases in kube-node-lease that are named after the pool's nodes (RBAC resourceNames). A missing Lease
+	// is created by PUT and not by POST: the API server then checks "create" with the Lease's name (withAuthorization
+	// in k8s.io/apiserver/pkg/endpoints/handlers), while for a POST it does not know the name yet.
 	Cloud coordinationv1client.LeasesGetter
 	// Metrics takes the metrics of forwarding. Default: they are not registered anywhere.
 	Metrics prometheus.Registerer
@@ -216,8 +216,8 @@ func (r *round) start(ctx context.Context, s *sighting) {
 	})
 }
 
-// write brings a renewal to the cloud. It returns what it knows of the Lease there since, and "" or why it did not write,
-// with the error if it was one.
+// write brings a renewal to the cloud. It returns what it knows of the Lease there since, and "" or why it did not
+// write, with the error if it was one.
 func (r *round) write(ctx context.Context, s *sighting) (*coordinationv1.Lease, reason, error) {
 	leases := r.config.Cloud.Leases(corev1.NamespaceNodeLease)
 	current, known := s.cloud, s.cloud != nil

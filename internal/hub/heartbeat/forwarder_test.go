@@ -94,7 +94,8 @@ func (d *desk) beat(name string, marked bool) {
 				{APIVersion: "v1", Kind: "Node", Name: name, UID: "node-uid"}}},
 			Spec: coordinationv1.LeaseSpec{HolderIdentity: &node, LeaseDurationSeconds: &seconds, RenewTime: &now},
 		}, nil, marked, false)
-		l.Labels, l.Annotations, l.OwnerReferences, l.Spec = copied.Labels, copied.Annotations, copied.OwnerReferences, copied.Spec
+		l.Labels, l.Annotations = copied.Labels, copied.Annotations
+		l.OwnerReferences, l.Spec = copied.OwnerReferences, copied.Spec
 	})
 	synctest.Wait()
 }

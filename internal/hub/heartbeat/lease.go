@@ -13,8 +13,9 @@ import (
 	"yurtcoordinator/internal/hub/heartbeat/leasewatch"
 )
 
-// AnnotationCloudLease on the coordinator's copy says which Lease in the cloud it is a copy of, as "uid/resourceVersion".
-// A hub that was restarted while cut off learns it from there. It never reaches the cloud or kubelet.
+// AnnotationCloudLease on the coordinator's copy says which Lease in the cloud it is a copy of, as
+// "uid/resourceVersion". A hub that was restarted while cut off learns it from there. It never reaches the cloud or
+// kubelet.
 const AnnotationCloudLease = "openyurt.io/cloud-lease"
 
 // unmarked takes all marks of ours off a Lease.

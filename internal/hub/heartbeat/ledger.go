@@ -12,9 +12,9 @@ import (
 
 // The bounds of forwarding.
 const (
-	// maxAge and ageShare bound how long after a renewal was seen it may still be written: a quarter of the lease duration,
-	// which is kubelet's own interval (nodeLeaseRenewIntervalFraction), but at most 10 s. A later one is not worth more
-	// than the next renewal, which is due by then.
+	// maxAge and ageShare bound how long after a renewal was seen it may still be written: a quarter of the lease
+	// duration, which is kubelet's own interval (nodeLeaseRenewIntervalFraction), but at most 10 s. A later one is not
+	// worth more than the next renewal, which is due by then.
 	maxAge   = 10 * time.Second
 	ageShare = 4
 
@@ -61,7 +61,8 @@ type account struct {
 	cloud    *coordinationv1.Lease
 }
 
-// ledger decides what a leader forwards: what it sees goes in, what to write comes out. It does no I/O and asks no clock.
+// ledger decides what a leader forwards: what it sees goes in, what to write comes out. It does no I/O and asks no
+// clock.
 type ledger struct {
 	self     edge.NodeName
 	accounts map[edge.NodeName]*account
@@ -127,9 +128,9 @@ func (l *ledger) check(lease *coordinationv1.Lease) reason {
 // change takes a change that a watch brought at the moment now. stored is a moment at or before which it was certainly
 // not yet stored in the coordinator, and known whether that could be told.
 //
-// A node whose link has just been cut comes as watch.Added, because its copy has just been marked: that is a renewal, for
-// only a heartbeat of kubelet's makes a hub write a copy. A Lease whose stamp is the one already known is none, whoever
-// wrote it.
+// A node whose link has just been cut comes as watch.Added, because its copy has just been marked: that is a renewal,
+// for only a heartbeat of kubelet's makes a hub write a copy. A Lease whose stamp is the one already known is none,
+// whoever wrote it.
 func (l *ledger) change(kind watch.EventType, lease *coordinationv1.Lease, now, stored time.Time, known bool) {
 	node := edge.NodeName(lease.Name)
 	if kind == watch.Deleted {

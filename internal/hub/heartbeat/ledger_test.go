@@ -60,8 +60,8 @@ func lease(node string, revision int, stamp int, options ...string) *coordinatio
 	return l
 }
 
-// TestTranscripts replays testdata/ledger-*.txt. Lines "> SECOND OP ..." are what happens at a second; below each stands
-// what the ledger hands out to be written, and what it drops. Operations:
+// TestTranscripts replays testdata/ledger-*.txt. Lines "> SECOND OP ..." are what happens at a second; below each
+// stands what the ledger hands out to be written, and what it drops. Operations:
 //
 //	list NODE/REVISION/STAMP[/OPTION...] ...    a baseline
 //	added|modified|deleted NODE REVISION STAMP [OPTION...]; stored=SECOND says what the term knows, stored=? that it does not

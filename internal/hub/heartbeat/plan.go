@@ -36,11 +36,11 @@ const (
 
 func (o outcome) String() string { return [...]string{"took", "denied", "failed"}[o] }
 
-// start is what happens with a heartbeat at once: whether it goes to the cloud, what goes to the coordinator at the same
-// time, and what kubelet is told, later if that depends.
+// start is what happens with a heartbeat at once: whether it goes to the cloud, what goes to the coordinator at the
+// same time, and what kubelet is told, later if that depends.
 //
-// While a link's state is not known yet, the cloud is asked and its answer decides what the copy says: a mark would taint
-// a node after each start of its hub, and the lack of one would cost a node that is cut off a heartbeat.
+// While a link's state is not known yet, the cloud is asked and its answer decides what the copy says: a mark would
+// taint a node after each start of its hub, and the lack of one would cost a node that is cut off a heartbeat.
 func start(cloud, coordinator link.State) (direct bool, send sending, now answer) {
 	switch {
 	case cloud == link.Down && coordinator == link.Up:
@@ -54,9 +54,9 @@ func start(cloud, coordinator link.State) (direct bool, send sending, now answer
 	}
 }
 
-// afterCloud is what follows from how the cloud took it: what goes to the coordinator now, and what kubelet is told. sent
-// is what has been sent there already. The cloud's silence is the first that is known of a cut: the copy is marked at
-// once, so that the first heartbeat that failed is the first that is delegated.
+// afterCloud is what follows from how the cloud took it: what goes to the coordinator now, and what kubelet is told.
+// sent is what has been sent there already. The cloud's silence is the first that is known of a cut: the copy is marked
+// at once, so that the first heartbeat that failed is the first that is delegated.
 func afterCloud(result outcome, coordinator link.State, sent sending) (send sending, now answer) {
 	switch {
 	case result == failed && coordinator == link.Up:

@@ -69,7 +69,7 @@ func (s *story) watchOver() {
 		_, host := c.Lease.Annotations[edge.AnnotationCoordinatorHost]
 		_, note := c.Lease.Annotations[AnnotationCloudLease]
 		if label || host || note {
-			s.t.Errorf("%s by %s brought a mark that is not for the cloud: %v %v", c, c.Client, c.Lease.Labels, c.Lease.Annotations)
+			s.t.Errorf("%s by %s brought a mark that is not for the cloud: %v", c, c.Client, c.Lease.ObjectMeta)
 		}
 		if !annotation {
 			return
@@ -157,8 +157,8 @@ func (m *member) kubelet(ctx context.Context) {
 // later sets a link's state after the time that it takes to notice.
 func (s *story) later(d time.Duration, do func()) { time.AfterFunc(d, do) }
 
-// TestPoolThroughAnything draws histories of cuts, deaths, pauses and restarts. Throughout, a dead node's Lease is never
-// renewed late (watchOver). In the end, with one node's WAN whole, every live node is renewed and no dead one is.
+// TestPoolThroughAnything draws histories of cuts, deaths, pauses and restarts. Throughout, a dead node's Lease is
+// never renewed late (watchOver). In the end, with one node's WAN whole, every live node is renewed and no dead one is.
 func TestPoolThroughAnything(t *testing.T) {
 	forwards := 0
 	for seed := range uint64(40) {

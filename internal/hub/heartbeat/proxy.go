@@ -24,9 +24,9 @@ import (
 
 // How long a heartbeat may take. kubelet gives up after the smaller of its status interval and the lease duration, and
 // says so in the query (timeout=); the next heartbeat is due after a quarter of the lease duration. Both must be kept
-// also when both sides hang, so the answer is given after answerShare of the shorter; of that the cloud gets cloudShare,
-// and what is left is the coordinator's. With Kubernetes' defaults (10 s each): 9 s, of them 3.5 for the cloud; with a
-// lease duration of 8 s: 1.8 s, of them 1.
+// also when both sides hang, so the answer is given after answerShare of the shorter; of that the cloud gets
+// cloudShare, and what is left is the coordinator's. With Kubernetes' defaults (10 s each): 9 s, of them 3.5 for the
+// cloud; with a lease duration of 8 s: 1.8 s, of them 1.
 const (
 	answerShare  = 0.9
 	cloudShare   = 0.55
@@ -57,7 +57,8 @@ type ProxyConfig struct {
 	CloudLink *live.Value[link.State]
 	// Coordinator is a client of the pool's coordinator with the node's identity.
 	Coordinator coordinationv1client.LeasesGetter
-	// CoordinatorLink is the state of the link that Coordinator uses. A hub without a coordinator has one that is never up.
+	// CoordinatorLink is the state of the link that Coordinator uses. A hub without a coordinator has one that is never
+	// up.
 	CoordinatorLink *live.Value[link.State]
 	// OnCoordinatorHost reports whether the coordinator runs on this node. Default: it does not.
 	OnCoordinatorHost func() bool
@@ -147,7 +148,8 @@ func (p *Proxy) get(r *http.Request) (*coordinationv1.Lease, error) {
 	if p.config.CoordinatorLink.Get() == link.Up {
 		ctx, cancel := context.WithTimeout(r.Context(), limits.answer-limits.cloud)
 		defer cancel()
-		copied, err := p.config.Coordinator.Leases(corev1.NamespaceNodeLease).Get(ctx, string(p.config.Node), metav1.GetOptions{})
+		copies := p.config.Coordinator.Leases(corev1.NamespaceNodeLease)
+		copied, err := copies.Get(ctx, string(p.config.Node), metav1.GetOptions{})
 		if err == nil {
 			if lease := fromCopy(copied); lease != nil {
 				p.remember(lease)
@@ -207,7 +209,9 @@ func (p *Proxy) put(w http.ResponseWriter, r *http.Request) (*coordinationv1.Lea
 }
 
 // beat brings one heartbeat to where it belongs. The decisions are start, afterCloud and afterCopy.
-func (p *Proxy) beat(ctx context.Context, sent *coordinationv1.Lease, options metav1.UpdateOptions, limits budget) (*coordinationv1.Lease, error) {
+func (p *Proxy) beat(
+	ctx context.Context, sent *coordinationv1.Lease, options metav1.UpdateOptions, limits budget,
+) (*coordinationv1.Lease, error) {
 	cloud, coordinator := p.config.CloudLink.Get(), p.config.CoordinatorLink.Get()
 	direct, send, now := start(cloud, coordinator)
 	copied := p.send(send, sent, limits)
@@ -267,7 +271,8 @@ func (p *Proxy) send(what sending, sent *coordinationv1.Lease, limits budget) *d
 		p.moved = true
 		p.mu.Unlock()
 	}
-	return p.copier.submit(copyOf(sent, p.recall(), what == marked, p.config.OnCoordinatorHost()), min(limits.answer, copyLongest))
+	lease := copyOf(sent, p.recall(), what == marked, p.config.OnCoordinatorHost())
+	return p.copier.submit(lease, min(limits.answer, copyLongest))
 }
 
 // result sorts how an attempt ended. An API status is an answer, whatever it says.
@@ -283,7 +288,9 @@ func result(err error) outcome {
 
 // direct sends the heartbeat to the cloud, again with a fresh resourceVersion where a leader's forwarding moved the
 // Lease on. Answers of the cloud are returned as they are.
-func (p *Proxy) direct(ctx context.Context, sent *coordinationv1.Lease, options metav1.UpdateOptions, limit time.Duration) (*coordinationv1.Lease, error) {
+func (p *Proxy) direct(
+	ctx context.Context, sent *coordinationv1.Lease, options metav1.UpdateOptions, limit time.Duration,
+) (*coordinationv1.Lease, error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	ctx, stop := p.whileLinked(ctx)
@@ -303,7 +310,8 @@ func (p *Proxy) direct(ctx context.Context, sent *coordinationv1.Lease, options 
 		if !apierrors.IsConflict(err) || conflicts == conflictsMost {
 			return nil, err
 		}
-		// A Lease that is gone conflicts too, by its uid; then the conflict is the answer: kubelet looks, and creates it.
+		// A Lease that is gone conflicts too, by its uid; then the conflict is the answer: kubelet looks, and creates
+		// it.
 		if _, gone := p.read(ctx); gone != nil {
 			if result(gone) == failed {
 				return nil, gone

@@ -87,7 +87,8 @@ func (n *node) do(method string, body *coordinationv1.Lease, query string) (*coo
 	info, _ := runtime.SerializerInfoForMediaType(scheme.Codecs.SupportedMediaTypes(), n.media)
 	var content bytes.Buffer
 	if body != nil {
-		if err := scheme.Codecs.EncoderForVersion(info.Serializer, coordinationv1.SchemeGroupVersion).Encode(body, &content); err != nil {
+		encoder := scheme.Codecs.EncoderForVersion(info.Serializer, coordinationv1.SchemeGroupVersion)
+		if err := encoder.Encode(body, &content); err != nil {
 			n.t.Fatal(err)
 		}
 	}

@@ -43,6 +43,7 @@ type Config struct {
 type Keeper struct {
 	config   Config
 	board    *board
+	tenure   tenure
 	standing *live.Value[Standing]
 	metrics  metrics
 }
@@ -181,8 +182,8 @@ func (k *Keeper) reportClash(logger klog.Logger, lease *coordinationv1.Lease) {
 		"before, two machines have the same node name: give one of them another", "holder", other)
 }
 
-// campaign runs one candidacy: elect, lead, release, and after a duty that failed a pause. It sends Won and Lost as they
-// come, and Ended at its very end.
+// campaign runs one candidacy: elect, lead, release, and after a duty that failed a pause. It sends Won and Lost as
+// they come, and Ended at its very end.
 func (k *Keeper) campaign(ctx context.Context, failures *backoff, events chan<- Event) {
 	logger := klog.FromContext(ctx)
 	began := time.Now()
@@ -200,7 +201,7 @@ func (k *Keeper) candidacy(ctx context.Context, events chan<- Event) error {
 	logger := klog.FromContext(ctx)
 	l := &lock{
 		leases: k.config.Leases.Leases(edge.NamespaceSystem), board: k.board,
-		identity: k.config.Node, instance: k.config.Instance, fence: &fence{},
+		identity: k.config.Node, instance: k.config.Instance, fence: &fence{}, tenure: &k.tenure,
 	}
 	won := make(chan *coordinationv1.Lease, 1)
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
@@ -209,7 +210,8 @@ func (k *Keeper) candidacy(ctx context.Context, events chan<- Event) error {
 		// The Lease is released here, after the duty has returned; the elector would do it before.
 		ReleaseOnCancel: false,
 		Callbacks: leaderelection.LeaderCallbacks{
-			// The elector starts this as a goroutine of its own, after the lock has set term, which then stays as it is.
+			// The elector starts this as a goroutine of its own, after the lock has set term, which then stays as it
+			// is.
 			OnStartedLeading: func(context.Context) { won <- l.term },
 			OnStoppedLeading: func() {},
 		},
@@ -252,9 +254,11 @@ type duty struct {
 	failure error // why it ended before it was asked to; set before done is closed
 }
 
-// term leads from the winning of the Lease until ctx ends, the elector gives up, somebody else is seen to hold the Lease
-// (or nobody), or the duty returns. On return the fence has fallen.
-func (k *Keeper) term(ctx context.Context, l *lock, lease *coordinationv1.Lease, elected <-chan struct{}, events chan<- Event) *duty {
+// term leads from the winning of the Lease until ctx ends, the elector gives up, somebody else is seen to hold the
+// Lease (or nobody), or the duty returns. On return the fence has fallen.
+func (k *Keeper) term(
+	ctx context.Context, l *lock, lease *coordinationv1.Lease, elected <-chan struct{}, events chan<- Event,
+) *duty {
 	logger := klog.FromContext(ctx)
 	won := Won{transitions(lease)}
 	events <- won

@@ -27,6 +27,7 @@ const AnnotationInstance = "openyurt.io/hub-instance"
 var (
 	errTermOver = errors.New("the election Lease is no longer this term's")
 	errNoBase   = errors.New("the election Lease has not been read yet")
+	errVacant   = errors.New("the election Lease is missing, and its last holder may not know yet")
 )
 
 // lock is the election Lease as one campaign deals with it. It implements resourcelock.Interface: Get answers from the
@@ -38,6 +39,7 @@ type lock struct {
 	identity edge.NodeName
 	instance string
 	fence    *fence
+	tenure   *tenure
 
 	base    *coordinationv1.Lease // as last read or written here: what the next write must replace
 	suspect bool                  // a write was refused or unanswered: the board may be behind
@@ -67,6 +69,9 @@ func (l *lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []b
 	}
 	if lease == nil {
 		l.base = nil
+		if wait := l.vacancy(); wait > 0 {
+			return nil, nil, fmt.Errorf("%w: a term may go on for %s", errVacant, wait)
+		}
 		return nil, nil, apierrors.NewNotFound(schema.GroupResource{Group: coordinationv1.GroupName, Resource: "leases"},
 			edge.LeaseElection)
 	}
@@ -89,6 +94,34 @@ func (l *lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []b
 		return nil, nil, fmt.Errorf("encode the election record: %w", err)
 	}
 	return record, raw, nil
+}
+
+// vacancy is how long a Lease that is missing must still be left alone: 0 if it may be made. What became of its holder
+// is not known, when a coordinator came back empty; it may lead on for as long as it would after any last renewal. Only
+// who held it itself until just now knows that nobody else does.
+func (l *lock) vacancy() time.Duration {
+	if last := l.tenure.get(); !last.IsZero() && elapsed(last, time.Now()) < leaseDuration {
+		return 0
+	}
+	return leaseDuration - time.Since(l.board.missingSince())
+}
+
+// tenure is when this process last renewed a Lease that it has not released since; zero if never.
+type tenure struct {
+	mu   sync.Mutex
+	last time.Time
+}
+
+func (t *tenure) get() time.Time {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.last
+}
+
+func (t *tenure) set(last time.Time) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.last = last
 }
 
 // namesake returns a name for the holder of the Lease if it is another process under this node's name, else "".
@@ -132,7 +165,7 @@ func (l *lock) Create(ctx context.Context, record resourcelock.LeaderElectionRec
 	lease := &coordinationv1.Lease{
 		ObjectMeta: metav1.ObjectMeta{Namespace: edge.NamespaceSystem, Name: edge.LeaseElection},
 	}
-	return l.write(ctx, lease, record, func(ctx context.Context, lease *coordinationv1.Lease) (*coordinationv1.Lease, error) {
+	return l.write(ctx, lease, record, func(ctx context.Context) (*coordinationv1.Lease, error) {
 		return l.leases.Create(ctx, lease, metav1.CreateOptions{})
 	})
 }
@@ -147,13 +180,14 @@ func (l *lock) Update(ctx context.Context, record resourcelock.LeaderElectionRec
 	case l.term != nil && time.Since(l.sent) < renewEvery:
 		return nil
 	}
-	return l.write(ctx, l.base.DeepCopy(), record, func(ctx context.Context, lease *coordinationv1.Lease) (*coordinationv1.Lease, error) {
+	lease := l.base.DeepCopy()
+	return l.write(ctx, lease, record, func(ctx context.Context) (*coordinationv1.Lease, error) {
 		return l.leases.Update(ctx, lease, metav1.UpdateOptions{})
 	})
 }
 
 func (l *lock) write(ctx context.Context, lease *coordinationv1.Lease, record resourcelock.LeaderElectionRecord,
-	send func(context.Context, *coordinationv1.Lease) (*coordinationv1.Lease, error),
+	send func(context.Context) (*coordinationv1.Lease, error),
 ) error {
 	lease.Spec = resourcelock.LeaderElectionRecordToLeaseSpec(&record)
 	metav1.SetMetaDataAnnotation(&lease.ObjectMeta, AnnotationInstance, l.instance)
@@ -161,7 +195,7 @@ func (l *lock) write(ctx context.Context, lease *coordinationv1.Lease, record re
 	defer cancel()
 	sent := time.Now() // before the request: the term is never thought younger than it is
 	l.suspect = true
-	written, err := send(ctx, lease)
+	written, err := send(ctx)
 	if err != nil {
 		return fmt.Errorf("write the election Lease: %w", err)
 	}
@@ -170,6 +204,7 @@ func (l *lock) write(ctx context.Context, lease *coordinationv1.Lease, record re
 		l.term = written
 	}
 	l.board.post(written)
+	l.tenure.set(sent)
 	l.fence.acknowledge(leasewatch.Revision(written), sent)
 	return nil
 }
@@ -194,6 +229,7 @@ func (l *lock) release(ctx context.Context) error {
 		delete(lease.Annotations, AnnotationInstance)
 		released, err := l.leases.Update(ctx, lease, metav1.UpdateOptions{})
 		if err == nil {
+			l.tenure.set(time.Time{})
 			l.board.post(released)
 			return nil
 		}
@@ -218,6 +254,7 @@ type board struct {
 	mu      sync.Mutex
 	lease   *coordinationv1.Lease // nil: there is none
 	known   bool                  // false: nothing has been read yet
+	missing time.Time             // since when it is known that there is none
 	changed chan struct{}
 }
 
@@ -263,6 +300,16 @@ func (b *board) gone() {
 	b.setLocked(nil, true)
 }
 
+// missingSince is since when it is known that there is no Lease; now if that is not known.
+func (b *board) missingSince() time.Time {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.lease != nil || !b.known {
+		return time.Now()
+	}
+	return b.missing
+}
+
 // forget notes that nothing is known any more: the watch has ended.
 func (b *board) forget() {
 	b.mu.Lock()
@@ -274,7 +321,7 @@ func (b *board) setLocked(lease *coordinationv1.Lease, known bool) {
 	if b.lease == lease && b.known == known {
 		return
 	}
-	b.lease, b.known = lease, known
+	b.lease, b.known, b.missing = lease, known, time.Now()
 	close(b.changed)
 	b.changed = make(chan struct{})
 }

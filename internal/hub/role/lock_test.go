@@ -8,6 +8,7 @@ import (
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
@@ -19,7 +20,7 @@ import (
 func newLock(server *leasetest.Server, name string) *lock {
 	return &lock{
 		leases: server.Client(name).Leases(edge.NamespaceSystem), board: newBoard(),
-		identity: edge.NodeName(name), instance: name, fence: &fence{},
+		identity: edge.NodeName(name), instance: name, fence: &fence{}, tenure: &tenure{},
 	}
 }
 
@@ -112,4 +113,41 @@ func TestBoardKeepsTheNewest(t *testing.T) {
 	default:
 		t.Error("forgetting is not announced")
 	}
+}
+
+// TestMissingLease: a coordinator that came back empty does not know whether somebody leads.
+func TestMissingLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := leasetest.New(10)
+		l := newLock(server, "n1")
+		began := time.Now()
+		for {
+			_, _, err := l.Get(t.Context())
+			if apierrors.IsNotFound(err) {
+				break
+			}
+			if !errors.Is(err, errVacant) || time.Since(began) > leaseDuration {
+				t.Fatalf("Get after %s = %v", time.Since(began), err)
+			}
+			time.Sleep(retryPeriod)
+		}
+		if took := time.Since(began); took < leaseDuration {
+			t.Errorf("made anew after %s, while a term may last %s", took, leaseDuration)
+		}
+		if err := l.Create(t.Context(), held("n1")); err != nil {
+			t.Fatal(err)
+		}
+		// Who held it just now may make it anew at once.
+		server.Remove(edge.NamespaceSystem, edge.LeaseElection)
+		l.board.gone()
+		if _, _, err := l.Get(t.Context()); !apierrors.IsNotFound(err) {
+			t.Errorf("the last holder is told %v", err)
+		}
+		// But not who held it a while ago: others may have led since, in a life of the coordinator that it did not see.
+		time.Sleep(leaseDuration)
+		l.board.forget()
+		if _, _, err := l.Get(t.Context()); !errors.Is(err, errVacant) {
+			t.Errorf("a former holder is told %v", err)
+		}
+	})
 }

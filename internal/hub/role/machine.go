@@ -37,8 +37,8 @@ type Standing struct {
 	Role Role
 	// Leader is the node that leads the pool as far as this hub knows; empty when it knows of none.
 	Leader edge.NodeName
-	// Transitions is the election Lease's count of changes of leader, which tells terms of one Lease apart. It is 0 while
-	// Leader is empty.
+	// Transitions is the election Lease's count of changes of leader, which tells terms of one Lease apart. It is 0
+	// while Leader is empty.
 	Transitions int32
 }
 

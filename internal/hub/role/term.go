@@ -12,8 +12,8 @@ const remembered = 40
 
 // Term is one period of leadership, and the fence for what is done in it. Safe for concurrent use.
 type Term struct {
-	// Transitions is the election Lease's count of changes of leader. With LeaseUID it names the term: a coordinator that
-	// came back empty counts anew.
+	// Transitions is the election Lease's count of changes of leader. With LeaseUID it names the term: a coordinator
+	// that came back empty counts anew.
 	Transitions int32
 	// LeaseUID is the uid of the election Lease.
 	LeaseUID types.UID

@@ -7,23 +7,23 @@ import "time"
 //	max(renewEvery, writeTimeout) + retryPeriod + renewDeadline + leadGrace < leaseDuration
 //	             1 s              +    0.1 s    +      2 s      +   0.5 s   <      4 s
 //
-// The left side is the longest that a leader goes on after it *sent* the last renewal that was acknowledged: the elector
-// believes in that renewal until the throttle lets the next one out, or until its answer came, whichever is later; waits
-// one period; tries for renewDeadline; and the duty gets leadGrace to return. The right side is the shortest that
-// another hub waits after it *saw* that renewal, which is later than its being sent. Both are measured by monotonic
-// clocks, each side by its own; clocks of the day never meet.
+// The left side is the longest that a leader goes on after it *sent* the last renewal that was acknowledged: the
+// elector believes in that renewal until the throttle lets the next one out, or until its answer came, whichever is
+// later; waits one period; tries for renewDeadline; and the duty gets leadGrace to return. The right side is the
+// shortest that another hub waits after it *saw* that renewal, which is later than its being sent. Both are measured by
+// monotonic clocks, each side by its own; clocks of the day never meet.
 //
 // A Term's own validity (leaseDuration - fenceMargin) does not depend on any of that being scheduled in time.
 const (
-	// leaseDuration is how long other hubs wait after the last renewal that they saw. With retryPeriod it gives the time
-	// from a leader's crash to the next leader: at most 4.3 s, within the budget of 5 s.
+	// leaseDuration is how long other hubs wait after the last renewal that they saw. With retryPeriod it gives the
+	// time from a leader's crash to the next leader: at most 4.3 s, within the budget of 5 s.
 	leaseDuration = 4 * time.Second
 
 	// renewDeadline is how long a leader that cannot renew tries on.
 	renewDeadline = 2 * time.Second
 
-	// retryPeriod is how often the elector asks its lock, which costs nothing; followers by up to 2.2 times as long, since
-	// client-go draws their periods at random. It bounds how long a released Lease lies unclaimed.
+	// retryPeriod is how often the elector asks its lock, which costs nothing; followers by up to 2.2 times as long,
+	// since client-go draws their periods at random. It bounds how long a released Lease lies unclaimed.
 	retryPeriod = 100 * time.Millisecond
 
 	// renewEvery is the least time between two renewals that are really written.
@@ -38,8 +38,8 @@ const (
 	// fenceMargin is how much earlier than leaseDuration a term stops being valid.
 	fenceMargin = 500 * time.Millisecond
 
-	// backoffMin and backoffMax bound the pause before the next campaign after a duty failed: each pause is drawn from its
-	// upper half. A duty that lasted for steadyTerm starts over at backoffMin.
+	// backoffMin and backoffMax bound the pause before the next campaign after a duty failed: each pause is drawn from
+	// its upper half. A duty that lasted for steadyTerm starts over at backoffMin.
 	backoffMin = time.Second
 	backoffMax = 30 * time.Second
 	steadyTerm = time.Minute

@@ -215,7 +215,7 @@ func (e ExitCode) Error() string { return fmt.Sprintf("exit status %d", int(e)) 
 
 func runCommand(name *string) *cobra.Command {
 	var output string
-	kubelet := ""
+	kubelet, keep := "", false
 	cmd := &cobra.Command{
 		Use: "run SCENARIO", Short: "Boot a lab, run one end-to-end scenario in it, and end the lab", Args: cobra.ExactArgs(1),
 		Long: "Boot a lab, run one end-to-end scenario in it, and end the lab.\n\nScenarios:\n" + e2e.List(),
@@ -230,7 +230,7 @@ func runCommand(name *string) *cobra.Command {
 			}
 			out := cmd.OutOrStdout()
 			result := e2e.Run(cmd.Context(), s, e2e.Options{
-				LabName: labName, Out: out,
+				LabName: labName, Out: out, KeepFailed: keep,
 				Start: func(ctx context.Context, cfg lab.Config) (*lab.Client, error) {
 					if kubelet != "" {
 						cfg.Kubelet = lab.Kubelet(kubelet)
@@ -251,6 +251,7 @@ func runCommand(name *string) *cobra.Command {
 	}
 	outputFlag(cmd, &output)
 	cmd.Flags().StringVar(&kubelet, "kubelet", kubelet, "real or hollow; default: real where containers can run")
+	cmd.Flags().BoolVar(&keep, "keep-failed", false, "leave the lab of a failed scenario up")
 	return cmd
 }
 

@@ -33,8 +33,8 @@ const (
 	// requestTimeout bounds one list. The server is on the LAN and the list is of one pool.
 	requestTimeout = 5 * time.Second
 
-	// watchMin and watchMax bound how long the server keeps one watch. A watch whose connection died silently, unseen by
-	// all else, is noticed after watchMax+watchGrace: well within Kubernetes' default grace period for nodes, 50 s.
+	// watchMin and watchMax bound how long the server keeps one watch. A watch whose connection died silently, unseen
+	// by all else, is noticed after watchMax+watchGrace: well within Kubernetes' default grace period for nodes, 50 s.
 	watchMin = 20 * time.Second
 	watchMax = 30 * time.Second
 	// watchGrace is how long after its own time limit a server may take to end a watch.

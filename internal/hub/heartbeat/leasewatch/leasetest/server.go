@@ -1,6 +1,6 @@
-// Package leasetest is an API server's Lease storage in memory, for tests: revisions, uids, optimistic locking, creation
-// by PUT, selectors, watches that resume, bookmarks and compaction, each as kube-apiserver does them, and faults at will.
-// It has no network and no goroutine but one per watch, so tests run it under testing/synctest.
+// Package leasetest is an API server's Lease storage in memory, for tests: revisions, uids, optimistic locking,
+// creation by PUT, selectors, watches that resume, bookmarks and compaction, each as kube-apiserver does them, and
+// faults at will. It has no network and no goroutine but one per watch, so tests run it under testing/synctest.
 package leasetest
 
 import (
@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strconv"
 	"sync"
-	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -19,7 +18,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-	"k8s.io/apimachinery/pkg/watch"
 	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
 )
 
@@ -304,7 +302,9 @@ func (c client) Get(ctx context.Context, name string, _ metav1.GetOptions) (*coo
 	return got, nil
 }
 
-func (c client) Create(ctx context.Context, lease *coordinationv1.Lease, _ metav1.CreateOptions) (*coordinationv1.Lease, error) {
+func (c client) Create(
+	ctx context.Context, lease *coordinationv1.Lease, _ metav1.CreateOptions,
+) (*coordinationv1.Lease, error) {
 	var got *coordinationv1.Lease
 	s, key := c.server, types.NamespacedName{Namespace: c.namespace, Name: lease.Name}
 	err := s.do(ctx, Call{c.name, "create", c.namespace, lease.Name, lease.DeepCopy()}, func() error {
@@ -325,7 +325,9 @@ func (c client) Create(ctx context.Context, lease *coordinationv1.Lease, _ metav
 	return got, nil
 }
 
-func (c client) Update(ctx context.Context, lease *coordinationv1.Lease, options metav1.UpdateOptions) (*coordinationv1.Lease, error) {
+func (c client) Update(
+	ctx context.Context, lease *coordinationv1.Lease, options metav1.UpdateOptions,
+) (*coordinationv1.Lease, error) {
 	var got *coordinationv1.Lease
 	s, key := c.server, types.NamespacedName{Namespace: c.namespace, Name: lease.Name}
 	err := s.do(ctx, Call{c.name, "update", c.namespace, lease.Name, lease.DeepCopy()}, func() error {
@@ -340,8 +342,9 @@ func (c client) Update(ctx context.Context, lease *coordinationv1.Lease, options
 		}
 		if old != nil {
 			if lease.ResourceVersion == "" {
-				return apierrors.NewInvalid(coordinationv1.SchemeGroupVersion.WithKind("Lease").GroupKind(), lease.Name,
-					field.ErrorList{field.Invalid(field.NewPath("metadata", "resourceVersion"), 0, "must be specified for an update")})
+				missing := field.Invalid(field.NewPath("metadata", "resourceVersion"), 0, "must be specified for an update")
+				kind := coordinationv1.SchemeGroupVersion.WithKind("Lease").GroupKind()
+				return apierrors.NewInvalid(kind, lease.Name, field.ErrorList{missing})
 			}
 			if lease.ResourceVersion != old.ResourceVersion {
 				return apierrors.NewConflict(resource, lease.Name, fmt.Errorf("the object has been modified"))
@@ -406,166 +409,4 @@ func selector(namespace string, options metav1.ListOptions) (func(*coordinationv
 		return lease != nil && lease.Namespace == namespace && byLabel.Matches(labels.Set(lease.Labels)) &&
 			byField.Matches(fields.Set{"metadata.name": lease.Name})
 	}, nil
-}
-
-// Watch implements the watch verb from a revision; from "" it begins with what exists.
-func (c client) Watch(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
-	selected, err := selector(c.namespace, options)
-	if err != nil {
-		return nil, err
-	}
-	w := &stream{
-		server: c.server, client: c.name, selected: selected, bookmarks: options.AllowWatchBookmarks,
-		results: make(chan watch.Event), wake: make(chan struct{}, 1), stopped: make(chan struct{}),
-	}
-	s := c.server
-	err = s.do(ctx, Call{c.name, "watch", c.namespace, "", nil}, func() error {
-		from, _ := strconv.ParseUint(options.ResourceVersion, 10, 64)
-		if from == 0 {
-			for _, lease := range s.leases {
-				w.offerLocked(change{0, nil, lease})
-			}
-			from = s.revision
-		} else if from < s.oldest {
-			return apierrors.NewResourceExpired(fmt.Sprintf("too old resource version: %d (%d)", from, s.oldest))
-		}
-		w.from = from
-		for _, c := range s.history {
-			w.offerLocked(c)
-		}
-		s.watches[w] = struct{}{}
-		return nil
-	})
-	if err != nil {
-		return nil, err
-	}
-	var limit time.Duration
-	if options.TimeoutSeconds != nil {
-		limit = time.Duration(*options.TimeoutSeconds) * time.Second
-	}
-	go w.run(ctx, limit)
-	return w, nil
-}
-
-// stream is one watch. Its queue is guarded by the server's mutex.
-type stream struct {
-	server    *Server
-	client    string
-	selected  func(*coordinationv1.Lease) bool
-	bookmarks bool
-	from      uint64
-	results   chan watch.Event
-	wake      chan struct{}
-	stopped   chan struct{}
-	stop      sync.Once
-	queue     []watch.Event
-	ended     bool
-	expiring  bool
-}
-
-func (w *stream) ResultChan() <-chan watch.Event { return w.results }
-
-func (w *stream) Stop() { w.stop.Do(func() { close(w.stopped) }) }
-
-func (w *stream) signal() {
-	select {
-	case w.wake <- struct{}{}:
-	default:
-	}
-}
-
-func (w *stream) endLocked() {
-	w.ended = true
-	w.signal()
-}
-
-// offerLocked turns a change into this watch's event. One that leaves the selection is sent as DELETED, with the old
-// content and the new revision, as kube-apiserver does.
-func (w *stream) offerLocked(c change) {
-	if c.revision != 0 && c.revision <= w.from {
-		return
-	}
-	was, is := w.selected(c.old), w.selected(c.new)
-	switch {
-	case is && was:
-		w.queue = append(w.queue, watch.Event{Type: watch.Modified, Object: c.new.DeepCopy()})
-	case is:
-		w.queue = append(w.queue, watch.Event{Type: watch.Added, Object: c.new.DeepCopy()})
-	case was:
-		gone := c.old.DeepCopy()
-		gone.ResourceVersion = strconv.FormatUint(c.revision, 10)
-		w.queue = append(w.queue, watch.Event{Type: watch.Deleted, Object: gone})
-	default:
-		return
-	}
-	w.signal()
-}
-
-func (w *stream) run(ctx context.Context, limit time.Duration) {
-	defer func() {
-		w.server.mu.Lock()
-		delete(w.server.watches, w)
-		w.server.mu.Unlock()
-		close(w.results)
-	}()
-	var expired <-chan time.Time
-	if limit > 0 {
-		timer := time.NewTimer(limit)
-		defer timer.Stop()
-		expired = timer.C
-	}
-	for {
-		next, ok, ended := w.next()
-		if ok {
-			select {
-			case w.results <- next:
-				continue
-			case <-ctx.Done():
-			case <-w.stopped:
-			}
-			return
-		}
-		if ended {
-			return
-		}
-		select {
-		case <-w.wake:
-		case <-ctx.Done():
-			return
-		case <-w.stopped:
-			return
-		case <-expired:
-			expired = nil
-			w.expire()
-		}
-	}
-}
-
-// expire ends the watch once all that was queued is delivered, with a bookmark as the last word.
-func (w *stream) expire() {
-	w.server.mu.Lock()
-	defer w.server.mu.Unlock()
-	w.expiring = true
-	w.signal()
-}
-
-func (w *stream) next() (watch.Event, bool, bool) {
-	w.server.mu.Lock()
-	defer w.server.mu.Unlock()
-	if w.server.held || w.server.cut[w.client] != nil {
-		return watch.Event{}, false, false
-	}
-	if len(w.queue) == 0 && w.expiring && !w.ended {
-		w.ended = true
-		mark := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
-			ResourceVersion: strconv.FormatUint(w.server.revision, 10),
-		}}
-		return watch.Event{Type: watch.Bookmark, Object: mark}, w.bookmarks, true
-	}
-	if len(w.queue) == 0 || w.ended {
-		return watch.Event{}, false, w.ended
-	}
-	event := w.queue[0]
-	w.queue = w.queue[1:]
-	return event, true, false
 }
