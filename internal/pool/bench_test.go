@@ -17,10 +17,11 @@ import (
 	"time"
 )
 
-var idleFor = flag.Duration("idle", 20*time.Second, "how long BenchmarkProgram leaves the coordinator idle before it reads its memory")
+var idleFor = flag.Duration("idle", 20*time.Second,
+	"how long BenchmarkProgram leaves the coordinator idle before it reads its memory")
 
 // BenchmarkProgram builds the program, starts it, and reports how long it takes to be ready and to stop, and what
-// memory it has idle. The budgets are 1000 ready-ms, 128 rss-MB and 50 anon-MB.
+// memory it has idle, in units of 1024². The budgets are 1000 ready-ms, 128 rss-MB and 50 anon-MB.
 //
 //	go test ./internal/pool -run '^$' -bench Program -benchtime 3x
 func BenchmarkProgram(b *testing.B) {
@@ -75,8 +76,10 @@ func runOnce(b *testing.B, program string, config Config, memory map[string]floa
 		b.Fatal(err)
 	}
 	client := &http.Client{
-		Timeout:   time.Second,
-		Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}, //nolint:gosec // only its readiness is asked
+		Timeout: time.Second,
+		Transport: &http.Transport{
+			TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // only its readiness is asked
+		},
 	}
 	for {
 		if response, err := client.Get("https://" + address + "/readyz"); err == nil { //nolint:noctx // has a timeout

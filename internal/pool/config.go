@@ -176,7 +176,7 @@ func (c Config) serviceRange() (net.IPNet, error) {
 			c.ServiceClusterIPRange, defaultServiceRange)
 	}
 	if ones, bits := parsed.Mask.Size(); bits-ones < 3 {
-		return net.IPNet{}, fmt.Errorf("--service-cluster-ip-range %s is too small; it must hold at least 8 addresses", parsed)
+		return net.IPNet{}, fmt.Errorf("--service-cluster-ip-range %s is too small; it must hold 8 addresses or more", parsed)
 	}
 	return *parsed, nil
 }

@@ -1,206 +1,33 @@
 package pool
 
 import (
-	"bufio"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
-	"errors"
+	"encoding/pem"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"path/filepath"
-	"runtime"
 	"slices"
-	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
-	"k8s.io/klog/v2"
-	"k8s.io/utils/clock"
 
 	"yurtcoordinator/internal/edge"
 )
-
-func TestMain(m *testing.M) {
-	// As the program does: Kubernetes' code logs warnings and errors only.
-	klog.LogToStderr(false)
-	klog.SetOutput(io.Discard)
-	os.Exit(m.Run())
-}
-
-// shiftedClock is the real clock, some time later.
-type shiftedClock struct {
-	clock.RealClock
-	by atomic.Int64
-}
-
-func (c *shiftedClock) Now() time.Time { return time.Now().Add(time.Duration(c.by.Load())) }
-
-func (c *shiftedClock) Step(d time.Duration) { c.by.Add(int64(d)) }
-
-// coordinator is a real one, in this process.
-type coordinator struct {
-	ca      *authority
-	clock   *shiftedClock
-	audit   string
-	dataDir string
-	address string
-	cancel  context.CancelFunc
-	done    chan struct{} // closed when Run has returned
-	err     error         // of Run; read it after done
-}
-
-// start runs a coordinator until the test ends, or until its stop.
-func start(t *testing.T, set func(*Config)) *coordinator {
-	t.Helper()
-	c := &coordinator{
-		ca:      newAuthority(t, "pool-ca"),
-		clock:   &shiftedClock{},
-		audit:   filepath.Join(t.TempDir(), "audit.log"),
-		dataDir: shortDir(t),
-	}
-	config := goodConfig(t, c.ca)
-	config.NodeName = "n1"
-	config.DataDir = c.dataDir
-	config.AuditLogPath = c.audit
-	config.Clock = c.clock
-	if set != nil {
-		set(&config)
-	}
-	p, err := New(config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	began := time.Now()
-	ctx, cancel := context.WithCancel(context.Background())
-	c.cancel, c.done = cancel, make(chan struct{})
-	go func() {
-		defer close(c.done)
-		c.err = p.Run(ctx)
-	}()
-	t.Cleanup(func() {
-		if err := c.stop(t); err != nil && !errors.Is(err, ErrNoSpace) {
-			t.Errorf("stop: %v", err)
-		}
-	})
-	ready, failed := context.WithCancelCause(t.Context())
-	go func() {
-		<-c.done
-		failed(c.err)
-	}()
-	if c.address, err = p.WaitReady(ready); err != nil {
-		t.Fatalf("stopped while starting: %v", err)
-	}
-	t.Logf("ready after %s", time.Since(began).Round(time.Millisecond))
-	return c
-}
-
-// wait blocks until Run has returned.
-func (c *coordinator) wait(t testing.TB) error {
-	t.Helper()
-	select {
-	case <-c.done:
-	case <-time.After(time.Minute):
-		t.Fatal("Run does not return")
-	}
-	return c.err
-}
-
-func (c *coordinator) stop(t testing.TB) error {
-	t.Helper()
-	c.cancel()
-	return c.wait(t)
-}
-
-// shortDir is on memory if there is any, and short enough for a socket in it.
-func shortDir(t testing.TB) string {
-	t.Helper()
-	dir, err := os.MkdirTemp(memoryParent(), "pool-test-")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	return dir
-}
-
-func (c *coordinator) roots() *x509.CertPool {
-	roots := x509.NewCertPool()
-	roots.AddCert(c.ca.cert)
-	return roots
-}
-
-// http is a client of the coordinator that shows these certificates.
-func (c *coordinator) http(t testing.TB, certs ...tls.Certificate) *http.Client {
-	config := &tls.Config{RootCAs: c.roots()} //nolint:gosec // a test
-	if len(certs) > 0 {
-		// Shown whatever CAs the server names: a liar's client does not hold back what won't be accepted.
-		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &certs[0], nil }
-	}
-	transport := &http.Transport{TLSClientConfig: config}
-	t.Cleanup(transport.CloseIdleConnections)
-	return &http.Client{Transport: transport, Timeout: 30 * time.Second}
-}
-
-func (c *coordinator) get(t testing.TB, client *http.Client, path string) (int, string) {
-	t.Helper()
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+c.address+path, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	response, err := client.Do(r)
-	if err != nil {
-		t.Fatalf("%s: %v", path, err)
-	}
-	defer response.Body.Close()
-	body, err := io.ReadAll(response.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return response.StatusCode, string(body)
-}
-
-func (c *coordinator) as(t testing.TB, subject pkix.Name) kubernetes.Interface {
-	t.Helper()
-	cert := c.ca.issue(t, subject, tomorrow())
-	client, err := kubernetes.NewForConfig(&rest.Config{
-		Host:            "https://" + c.address,
-		TLSClientConfig: rest.TLSClientConfig{CAData: c.ca.pem, CertData: cert.cert, KeyData: cert.key},
-		QPS:             -1,
-		Timeout:         30 * time.Second,
-		WarningHandler:  rest.NoWarnings{},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return client
-}
-
-func portOf(t testing.TB, address string) int {
-	t.Helper()
-	_, text, err := net.SplitHostPort(address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	port, err := strconv.Atoi(text)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return port
-}
 
 func heartbeat(name string) *coordinationv1.Lease {
 	seconds := int32(40)
@@ -463,9 +290,12 @@ func TestRefusedAtTheDoorAndLogged(t *testing.T) {
 			t.Errorf("%s: no line in the log", what)
 		}
 	}
-	find("nobody", func(l auditLine) bool { return l.Code == 401 && l.Path == "/api" && l.Claimed == "" && l.Source != "" })
+	find("nobody", func(l auditLine) bool {
+		return l.Code == 401 && l.Path == "/api" && l.Claimed == "" && l.Source != ""
+	})
 	find("unknown CA", func(l auditLine) bool {
-		return l.Code == 401 && strings.Contains(l.Claimed, "system:node:n1") && strings.Contains(l.Reason, "unknown authority")
+		return l.Code == 401 && strings.Contains(l.Claimed, "system:node:n1") &&
+			strings.Contains(l.Reason, "unknown authority")
 	})
 	find("expired", func(l auditLine) bool {
 		return l.Code == 401 && strings.Contains(l.Claimed, "system:node:n1") && strings.Contains(l.Reason, "expired")
@@ -521,24 +351,27 @@ func TestLogsThroughAKubelet(t *testing.T) {
 	host, port, seen := kubelet(t, c.ca)
 	n1, alice := c.as(t, node("n1")), c.as(t, operator())
 
-	made, err := n1.CoreV1().Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}, metav1.CreateOptions{})
+	nodes := n1.CoreV1().Nodes()
+	made, err := nodes.Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	made.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: host}}
 	made.Status.DaemonEndpoints.KubeletEndpoint.Port = port
-	if _, err := n1.CoreV1().Nodes().UpdateStatus(ctx, made, metav1.UpdateOptions{}); err != nil {
+	if _, err := nodes.UpdateStatus(ctx, made, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	_, err = n1.CoreV1().Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n2"}}, metav1.CreateOptions{})
+	_, err = nodes.Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n2"}}, metav1.CreateOptions{})
 	forbidden(t, "create another's Node", err)
 
 	controller, privileged := true, true
 	mirror := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: "p-n1", Namespace: "default",
-			Annotations:     map[string]string{corev1.MirrorPodAnnotationKey: "hash"},
-			OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: "n1", UID: made.UID, Controller: &controller}},
+			Annotations: map[string]string{corev1.MirrorPodAnnotationKey: "hash"},
+			OwnerReferences: []metav1.OwnerReference{
+				{APIVersion: "v1", Kind: "Node", Name: "n1", UID: made.UID, Controller: &controller},
+			},
 		},
 		Spec: corev1.PodSpec{
 			NodeName: "n1",
@@ -592,154 +425,41 @@ func eventually(ctx context.Context, f func() error) error {
 	}
 }
 
-func TestListensOnItsPortAndNowhereElse(t *testing.T) {
-	before := listeners(t)
-	c := start(t, nil)
-	want := fmt.Sprintf("tcp 127.0.0.1:%d", portOf(t, c.address))
-	var added []string
-	for _, name := range listeners(t) {
-		if !slices.Contains(before, name) {
-			added = append(added, name)
-		}
-	}
-	all := []string{want, "unix " + filepath.Join(c.dataDir, peerSocket), "unix " + filepath.Join(c.dataDir, clientSocket)}
-	if !slices.Equal(added, all) {
-		t.Errorf("listens on %v, want %v", added, all)
-	}
-	err := filepath.WalkDir(c.dataDir, func(path string, entry os.DirEntry, err error) error {
+// What a kubelet asks when somebody talks to it, answered without the cloud.
+func TestReviews(t *testing.T) {
+	c := start(t, func(config *Config) {
+		key, err := x509.MarshalPKIXPublicKey(newKey(t).Public())
 		if err != nil {
-			return err
+			t.Fatal(err)
 		}
-		info, err := entry.Info()
-		if err == nil && info.Mode().Perm()&0o077 != 0 {
-			t.Errorf("%s is open to others: %v", path, info.Mode())
+		config.ServiceAccountIssuer = "https://cloud.example"
+		config.ServiceAccountKeyFiles = []string{
+			writeFile(t, t.TempDir(), "sa.pub", pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: key})),
 		}
-		return err
 	})
-	if err != nil {
-		t.Error(err)
+	n1 := c.as(t, node("n1"))
+	token, err := n1.AuthenticationV1().TokenReviews().Create(t.Context(), &authenticationv1.TokenReview{
+		Spec: authenticationv1.TokenReviewSpec{Token: "guessed"},
+	}, metav1.CreateOptions{})
+	if err != nil || token.Status.Authenticated {
+		t.Errorf("a guessed token: %+v, %v", token, err)
 	}
-}
-
-// listeners names what this process listens on: TCP ports, and unix sockets with the abstract ones among them.
-func listeners(t *testing.T) []string {
-	t.Helper()
-	mine := map[string]bool{} // inodes
-	fds, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, fd := range fds {
-		if target, err := os.Readlink("/proc/self/fd/" + fd.Name()); err == nil && strings.HasPrefix(target, "socket:[") {
-			mine[strings.TrimSuffix(strings.TrimPrefix(target, "socket:["), "]")] = true
-		}
-	}
-	var found []string
-	for _, table := range []string{"tcp", "tcp6"} {
-		for _, row := range rows(t, "/proc/self/net/"+table) {
-			if row[3] == "0A" && mine[row[9]] {
-				host, port, _ := strings.Cut(row[1], ":")
-				if host == "0100007F" {
-					host = "127.0.0.1"
-				}
-				number, err := strconv.ParseUint(port, 16, 16)
-				if err != nil {
-					t.Fatal(err)
-				}
-				found = append(found, fmt.Sprintf("tcp %s:%d", host, number))
-			}
-		}
-	}
-	const accepts = "00010000"
-	for _, row := range rows(t, "/proc/self/net/unix") {
-		if row[3] == accepts && mine[row[6]] {
-			found = append(found, "unix "+strings.Join(row[7:], " "))
-		}
-	}
-	slices.Sort(found)
-	return found
-}
-
-func rows(t *testing.T, file string) [][]string {
-	t.Helper()
-	f, err := os.Open(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	var found [][]string
-	scanner := bufio.NewScanner(f)
-	for scanner.Scan() {
-		if fields := strings.Fields(scanner.Text()); len(fields) >= 7 {
-			found = append(found, fields)
-		}
-	}
-	return found[1:]
-}
-
-func TestStopsCleanlyAndStartsEmpty(t *testing.T) {
-	c := start(t, nil)
-	n1 := c.as(t, node("n1")).CoordinationV1().Leases(corev1.NamespaceNodeLease)
-	if _, err := n1.Create(t.Context(), heartbeat("n1"), metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	watch, err := n1.Watch(t.Context(), metav1.ListOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer watch.Stop()
-
-	began := time.Now()
-	if err := c.stop(t); err != nil {
-		t.Fatal(err)
-	}
-	t.Logf("stopped in %s with a watch open", time.Since(began).Round(time.Millisecond))
-	if took := time.Since(began); took > StopTimeout {
-		t.Errorf("stopped in %s, want %s at most", took, StopTimeout)
-	}
-	if _, err := os.Stat(c.dataDir); !os.IsNotExist(err) {
-		t.Errorf("the data directory is still there: %v", err)
-	}
-	if left := ourGoroutines(); len(left) > 0 {
-		t.Errorf("still running:\n%s", strings.Join(left, "\n\n"))
-	}
-
-	again := start(t, func(config *Config) { config.DataDir = c.dataDir })
-	list, err := again.as(t, operator()).CoordinationV1().Leases(corev1.NamespaceNodeLease).List(t.Context(), metav1.ListOptions{})
-	if err != nil || len(list.Items) != 0 {
-		t.Errorf("not empty: %+v, %v", list, err)
-	}
-}
-
-func ourGoroutines() []string {
-	stacks := make([]byte, 8<<20)
-	stacks = stacks[:runtime.Stack(stacks, true)]
-	var ours []string
-	for _, stack := range strings.Split(string(stacks), "\n\n") {
-		if strings.Contains(stack, "internal/pool.") && !strings.Contains(stack, "testing.tRunner") {
-			ours = append(ours, stack)
-		}
-	}
-	return ours
-}
-
-func TestFullEtcdEndsTheCoordinator(t *testing.T) {
-	c := start(t, func(config *Config) { config.QuotaBytes = minQuotaBytes })
-	events := c.as(t, node("n1")).CoreV1().Events("default")
-	filler := strings.Repeat("x", 200<<10)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	for i := 0; ctx.Err() == nil; i++ {
-		_, err := events.Create(ctx, &corev1.Event{
-			ObjectMeta:     metav1.ObjectMeta{Name: fmt.Sprintf("e%d", i), Annotations: map[string]string{"filler": filler}},
-			InvolvedObject: corev1.ObjectReference{Namespace: "default"},
+	for group, want := range map[string]bool{edge.GroupOperators: true, "strangers": false} {
+		access, err := n1.AuthorizationV1().SubjectAccessReviews().Create(t.Context(), &authorizationv1.SubjectAccessReview{
+			Spec: authorizationv1.SubjectAccessReviewSpec{
+				User: "x", Groups: []string{group},
+				ResourceAttributes: &authorizationv1.ResourceAttributes{
+					Namespace: "default", Verb: "create", Resource: "pods", Subresource: "exec", Name: "p",
+				},
+			},
 		}, metav1.CreateOptions{})
-		if err != nil {
-			break
+		if err != nil || access.Status.Allowed != want {
+			t.Errorf("exec by %s: %+v, %v", group, access, err)
 		}
 	}
-	err := c.wait(t)
-	if !errors.Is(err, ErrNoSpace) {
-		t.Errorf("got %v, want ErrNoSpace", err)
+	_, err = n1.CoreV1().ServiceAccounts("default").CreateToken(t.Context(), "default",
+		&authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+	if err == nil {
+		t.Error("a token was issued")
 	}
 }

@@ -50,7 +50,8 @@ func TestSetupIsLevelBased(t *testing.T) {
 	}
 	holder := "n1"
 	lease.Spec.HolderIdentity = &holder
-	if _, err := client.CoordinationV1().Leases(edge.NamespaceSystem).Update(ctx, lease, metav1.UpdateOptions{}); err != nil {
+	leases := client.CoordinationV1().Leases(edge.NamespaceSystem)
+	if _, err := leases.Update(ctx, lease, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.pass(ctx); err != nil {

@@ -13,7 +13,8 @@ import (
 )
 
 func TestKubernetesVersionIsTheReviewedOne(t *testing.T) {
-	version, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Version}}", "k8s.io/kubernetes").Output()
+	list := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Version}}", "k8s.io/kubernetes")
+	version, err := list.Output()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,7 +18,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"yurtcoordinator/internal/edge"
-	"yurtcoordinator/internal/hub/heartbeat/leasewatch"
+	"yurtcoordinator/internal/hub/leasewatch"
 )
 
 // Term is what a Forwarder asks of the leader's term; role.Term is one.

@@ -17,7 +17,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
-	"yurtcoordinator/internal/hub/heartbeat/leasewatch/leasetest"
+	"yurtcoordinator/internal/hub/leasewatch/leasetest"
 )
 
 // office is a term that a test gives and takes.

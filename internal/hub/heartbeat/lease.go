@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"yurtcoordinator/internal/edge"
-	"yurtcoordinator/internal/hub/heartbeat/leasewatch"
+	"yurtcoordinator/internal/hub/leasewatch"
 )
 
 // AnnotationCloudLease on the coordinator's copy says which Lease in the cloud it is a copy of, as

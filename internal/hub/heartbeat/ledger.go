@@ -7,7 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"yurtcoordinator/internal/edge"
-	"yurtcoordinator/internal/hub/heartbeat/leasewatch"
+	"yurtcoordinator/internal/hub/leasewatch"
 )
 
 // The bounds of forwarding.

@@ -16,7 +16,7 @@ import (
 	"k8s.io/klog/v2/ktesting"
 
 	"yurtcoordinator/internal/edge"
-	"yurtcoordinator/internal/hub/heartbeat/leasewatch/leasetest"
+	"yurtcoordinator/internal/hub/leasewatch/leasetest"
 	"yurtcoordinator/internal/hub/link"
 	"yurtcoordinator/internal/hub/role"
 )

@@ -24,7 +24,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"yurtcoordinator/internal/edge"
-	"yurtcoordinator/internal/hub/heartbeat/leasewatch/leasetest"
+	"yurtcoordinator/internal/hub/leasewatch/leasetest"
 	"yurtcoordinator/internal/hub/link"
 	"yurtcoordinator/internal/live"
 )

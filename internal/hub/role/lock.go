@@ -17,7 +17,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"yurtcoordinator/internal/edge"
-	"yurtcoordinator/internal/hub/heartbeat/leasewatch"
+	"yurtcoordinator/internal/hub/leasewatch"
 )
 
 // AnnotationInstance on the election Lease names the process that holds it, among those under one node's name: a hub

@@ -14,7 +14,7 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 
 	"yurtcoordinator/internal/edge"
-	"yurtcoordinator/internal/hub/heartbeat/leasewatch/leasetest"
+	"yurtcoordinator/internal/hub/leasewatch/leasetest"
 )
 
 func newLock(server *leasetest.Server, name string) *lock {

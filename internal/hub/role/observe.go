@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"yurtcoordinator/internal/edge"
-	"yurtcoordinator/internal/hub/heartbeat/leasewatch"
+	"yurtcoordinator/internal/hub/leasewatch"
 	"yurtcoordinator/internal/hub/link"
 )
 

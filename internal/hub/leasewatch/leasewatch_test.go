@@ -13,7 +13,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	"k8s.io/apimachinery/pkg/watch"
 
-	"yurtcoordinator/internal/hub/heartbeat/leasewatch/leasetest"
+	"yurtcoordinator/internal/hub/leasewatch/leasetest"
 )
 
 const space = "kube-node-lease"

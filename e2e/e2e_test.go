@@ -1,0 +1,110 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"flag"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+var (
+	which   = flag.String("scenarios", "", `which scenarios to run: "quick", "all", or names, separated by commas`)
+	kubelet = flag.String("kubelet", "", "real or hollow; default: real where containers can run")
+)
+
+// TestScenarios runs end-to-end scenarios with the yurtlab that `make setup` has built, as a user would. Without
+// -scenarios there is nothing to run: they take minutes, and `go test ./...` is for unit tests.
+func TestScenarios(t *testing.T) {
+	for _, s := range selected(t) {
+		t.Run(s.Name, func(t *testing.T) { runScenario(t, s) })
+	}
+}
+
+func selected(t *testing.T) []Scenario {
+	t.Helper()
+	var out []Scenario
+	switch *which {
+	case "":
+	case "quick", "all":
+		for _, s := range All() {
+			if s.Quick || *which == "all" {
+				out = append(out, s)
+			}
+		}
+	default:
+		for name := range strings.SplitSeq(*which, ",") {
+			s, err := Find(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+func runScenario(t *testing.T, s Scenario) {
+	yurtlab, err := filepath.Abs("../bin/yurtlab")
+	if err != nil {
+		t.Fatal(err)
+	}
+	args := []string{"run", s.Name, "-o", "json", "--name", "test-" + s.Name}
+	if *kubelet != "" {
+		args = append(args, "--kubelet", *kubelet)
+	}
+	cmd := exec.CommandContext(t.Context(), yurtlab, args...)
+	cmd.Dir = ".."
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // it ends its lab then
+	var transcript bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &transcript, &transcript
+	err = cmd.Run()
+	t.Logf("transcript:\n%s", transcript.String())
+	if err != nil {
+		t.Fatalf("yurtlab run %s: %v", s.Name, err)
+	}
+	checkResult(t, transcript.String())
+}
+
+// checkResult holds the last line against the interface that other programs use.
+func checkResult(t *testing.T, transcript string) {
+	t.Helper()
+	lines := strings.Split(strings.TrimSpace(transcript), "\n")
+	var r Result
+	if err := json.Unmarshal([]byte(lines[len(lines)-1]), &r); err != nil {
+		t.Fatalf("the last line is not the result: %v", err)
+	}
+	if !r.Passed || len(r.Figures) == 0 {
+		t.Errorf("result %+v: want passed, with figures", r)
+	}
+}
+
+// TestScenariosAreDescribed holds the list against the rules for it.
+func TestScenariosAreDescribed(t *testing.T) {
+	seen := map[string]bool{}
+	for _, s := range All() {
+		if s.Name == "" || s.Doc == "" || s.run == nil || seen[s.Name] {
+			t.Errorf("scenario %q: needs a name of its own, a description and a script", s.Name)
+		}
+		seen[s.Name] = true
+		s.Lab.Name, s.Lab.Kubelet = "x", "hollow"
+		if err := s.Lab.Validate(); err != nil {
+			t.Errorf("scenario %s: %v", s.Name, err)
+		}
+	}
+	if _, err := Find("no-such-scenario"); err == nil || !strings.Contains(err.Error(), All()[0].Name) {
+		t.Errorf("Find of an unknown scenario: %v, want an error that lists the known ones", err)
+	}
+}
+
+func TestAssertionsEndTheScenario(t *testing.T) {
+	tt := &T{out: &bytes.Buffer{}, figures: map[string]float64{}, ctx: context.Background()}
+	err := tt.protect(func(t *T) { t.fail("broken: %d", 7) })
+	if err == nil || err.Error() != "broken: 7" {
+		t.Errorf("protect = %v", err)
+	}
+}

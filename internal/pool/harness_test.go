@@ -1,0 +1,190 @@
+package pool
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+)
+
+func TestMain(m *testing.M) {
+	// As the program does: Kubernetes' code logs warnings and errors only.
+	klog.LogToStderr(false)
+	klog.SetOutput(io.Discard)
+	os.Exit(m.Run())
+}
+
+// shiftedClock is the real clock, some time later.
+type shiftedClock struct {
+	clock.RealClock
+	by atomic.Int64
+}
+
+func (c *shiftedClock) Now() time.Time { return time.Now().Add(time.Duration(c.by.Load())) }
+
+func (c *shiftedClock) Step(d time.Duration) { c.by.Add(int64(d)) }
+
+// coordinator is a real one, in this process.
+type coordinator struct {
+	ca      *authority
+	clock   *shiftedClock
+	audit   string
+	dataDir string
+	address string
+	cancel  context.CancelFunc
+	done    chan struct{} // closed when Run has returned
+	err     error         // of Run; read it after done
+}
+
+// start runs a coordinator until the test ends, or until its stop.
+func start(t *testing.T, set func(*Config)) *coordinator {
+	t.Helper()
+	c := &coordinator{
+		ca:      newAuthority(t, "pool-ca"),
+		clock:   &shiftedClock{},
+		audit:   filepath.Join(t.TempDir(), "audit.log"),
+		dataDir: shortDir(t),
+	}
+	config := goodConfig(t, c.ca)
+	config.NodeName = "n1"
+	config.DataDir = c.dataDir
+	config.AuditLogPath = c.audit
+	config.Clock = c.clock
+	if set != nil {
+		set(&config)
+	}
+	p, err := New(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	ctx, cancel := context.WithCancel(context.Background())
+	c.cancel, c.done = cancel, make(chan struct{})
+	go func() {
+		defer close(c.done)
+		c.err = p.Run(ctx)
+	}()
+	t.Cleanup(func() {
+		if err := c.stop(t); err != nil && !errors.Is(err, ErrNoSpace) {
+			t.Errorf("stop: %v", err)
+		}
+	})
+	ready, failed := context.WithCancelCause(t.Context())
+	go func() {
+		<-c.done
+		failed(c.err)
+	}()
+	if c.address, err = p.WaitReady(ready); err != nil {
+		t.Fatalf("stopped while starting: %v", err)
+	}
+	t.Logf("ready after %s", time.Since(began).Round(time.Millisecond))
+	return c
+}
+
+// wait blocks until Run has returned.
+func (c *coordinator) wait(t testing.TB) error {
+	t.Helper()
+	select {
+	case <-c.done:
+	case <-time.After(time.Minute):
+		t.Fatal("Run does not return")
+	}
+	return c.err
+}
+
+func (c *coordinator) stop(t testing.TB) error {
+	t.Helper()
+	c.cancel()
+	return c.wait(t)
+}
+
+// shortDir is on memory if there is any, and short enough for a socket in it.
+func shortDir(t testing.TB) string {
+	t.Helper()
+	dir, err := os.MkdirTemp(memoryParent(), "pool-test-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return dir
+}
+
+func (c *coordinator) roots() *x509.CertPool {
+	roots := x509.NewCertPool()
+	roots.AddCert(c.ca.cert)
+	return roots
+}
+
+// http is a client of the coordinator that shows these certificates.
+func (c *coordinator) http(t testing.TB, certs ...tls.Certificate) *http.Client {
+	config := &tls.Config{RootCAs: c.roots()} //nolint:gosec // a test
+	if len(certs) > 0 {
+		// Shown whatever CAs the server names: a liar's client does not hold back what won't be accepted.
+		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &certs[0], nil }
+	}
+	transport := &http.Transport{TLSClientConfig: config}
+	t.Cleanup(transport.CloseIdleConnections)
+	return &http.Client{Transport: transport, Timeout: 30 * time.Second}
+}
+
+func (c *coordinator) get(t testing.TB, client *http.Client, path string) (int, string) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+c.address+path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	response, err := client.Do(r)
+	if err != nil {
+		t.Fatalf("%s: %v", path, err)
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return response.StatusCode, string(body)
+}
+
+func (c *coordinator) as(t testing.TB, subject pkix.Name) kubernetes.Interface {
+	t.Helper()
+	cert := c.ca.issue(t, subject, tomorrow())
+	client, err := kubernetes.NewForConfig(&rest.Config{
+		Host:            "https://" + c.address,
+		TLSClientConfig: rest.TLSClientConfig{CAData: c.ca.pem, CertData: cert.cert, KeyData: cert.key},
+		QPS:             -1,
+		Timeout:         30 * time.Second,
+		WarningHandler:  rest.NoWarnings{},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client
+}
+
+func portOf(t testing.TB, address string) int {
+	t.Helper()
+	_, text, err := net.SplitHostPort(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	port, err := strconv.Atoi(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return port
+}

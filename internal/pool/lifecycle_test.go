@@ -1,0 +1,172 @@
+package pool
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+func TestListensOnItsPortAndNowhereElse(t *testing.T) {
+	before := listeners(t)
+	c := start(t, nil)
+	want := fmt.Sprintf("tcp 127.0.0.1:%d", portOf(t, c.address))
+	var added []string
+	for _, name := range listeners(t) {
+		if !slices.Contains(before, name) {
+			added = append(added, name)
+		}
+	}
+	all := []string{want, "unix " + filepath.Join(c.dataDir, peerSocket), "unix " + filepath.Join(c.dataDir, clientSocket)}
+	if !slices.Equal(added, all) {
+		t.Errorf("listens on %v, want %v", added, all)
+	}
+	err := filepath.WalkDir(c.dataDir, func(path string, entry os.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := entry.Info()
+		if err == nil && info.Mode().Perm()&0o077 != 0 {
+			t.Errorf("%s is open to others: %v", path, info.Mode())
+		}
+		return err
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// listeners names what this process listens on: TCP ports, and unix sockets with the abstract ones among them.
+func listeners(t *testing.T) []string {
+	t.Helper()
+	mine := map[string]bool{} // inodes
+	fds, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, fd := range fds {
+		if target, err := os.Readlink("/proc/self/fd/" + fd.Name()); err == nil && strings.HasPrefix(target, "socket:[") {
+			mine[strings.TrimSuffix(strings.TrimPrefix(target, "socket:["), "]")] = true
+		}
+	}
+	var found []string
+	for _, table := range []string{"tcp", "tcp6"} {
+		for _, row := range rows(t, "/proc/self/net/"+table) {
+			if row[3] == "0A" && mine[row[9]] {
+				host, port, _ := strings.Cut(row[1], ":")
+				if host == "0100007F" {
+					host = "127.0.0.1"
+				}
+				number, err := strconv.ParseUint(port, 16, 16)
+				if err != nil {
+					t.Fatal(err)
+				}
+				found = append(found, fmt.Sprintf("tcp %s:%d", host, number))
+			}
+		}
+	}
+	const accepts = "00010000"
+	for _, row := range rows(t, "/proc/self/net/unix") {
+		if row[3] == accepts && mine[row[6]] {
+			found = append(found, "unix "+strings.Join(row[7:], " "))
+		}
+	}
+	slices.Sort(found)
+	return found
+}
+
+func rows(t *testing.T, file string) [][]string {
+	t.Helper()
+	f, err := os.Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	var found [][]string
+	scanner := bufio.NewScanner(f)
+	for scanner.Scan() {
+		if fields := strings.Fields(scanner.Text()); len(fields) >= 7 {
+			found = append(found, fields)
+		}
+	}
+	return found[1:]
+}
+
+func TestStopsCleanlyAndStartsEmpty(t *testing.T) {
+	c := start(t, nil)
+	n1 := c.as(t, node("n1")).CoordinationV1().Leases(corev1.NamespaceNodeLease)
+	if _, err := n1.Create(t.Context(), heartbeat("n1"), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	watch, err := n1.Watch(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer watch.Stop()
+
+	began := time.Now()
+	if err := c.stop(t); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("stopped in %s with a watch open", time.Since(began).Round(time.Millisecond))
+	if took := time.Since(began); took > StopTimeout {
+		t.Errorf("stopped in %s, want %s at most", took, StopTimeout)
+	}
+	if _, err := os.Stat(c.dataDir); !os.IsNotExist(err) {
+		t.Errorf("the data directory is still there: %v", err)
+	}
+	if left := ourGoroutines(); len(left) > 0 {
+		t.Errorf("still running:\n%s", strings.Join(left, "\n\n"))
+	}
+
+	again := start(t, func(config *Config) { config.DataDir = c.dataDir })
+	heartbeats := again.as(t, operator()).CoordinationV1().Leases(corev1.NamespaceNodeLease)
+	list, err := heartbeats.List(t.Context(), metav1.ListOptions{})
+	if err != nil || len(list.Items) != 0 {
+		t.Errorf("not empty: %+v, %v", list, err)
+	}
+}
+
+func ourGoroutines() []string {
+	stacks := make([]byte, 8<<20)
+	stacks = stacks[:runtime.Stack(stacks, true)]
+	var ours []string
+	for _, stack := range strings.Split(string(stacks), "\n\n") {
+		if strings.Contains(stack, "internal/pool.") && !strings.Contains(stack, "testing.tRunner") {
+			ours = append(ours, stack)
+		}
+	}
+	return ours
+}
+
+func TestFullEtcdEndsTheCoordinator(t *testing.T) {
+	c := start(t, func(config *Config) { config.QuotaBytes = minQuotaBytes })
+	events := c.as(t, node("n1")).CoreV1().Events("default")
+	filler := strings.Repeat("x", 200<<10)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for i := 0; ctx.Err() == nil; i++ {
+		_, err := events.Create(ctx, &corev1.Event{
+			ObjectMeta:     metav1.ObjectMeta{Name: fmt.Sprintf("e%d", i), Annotations: map[string]string{"filler": filler}},
+			InvolvedObject: corev1.ObjectReference{Namespace: "default"},
+		}, metav1.CreateOptions{})
+		if err != nil {
+			break
+		}
+	}
+	err := c.wait(t)
+	if !errors.Is(err, ErrNoSpace) {
+		t.Errorf("got %v, want ErrNoSpace", err)
+	}
+}
