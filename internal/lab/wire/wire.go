@@ -11,6 +11,7 @@ package wire
 import (
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"os"
 	"runtime"
@@ -29,7 +30,9 @@ type Switch struct {
 
 // Up makes the switch, with its address, in the calling process's network namespace.
 func (s Switch) Up() error {
-	link := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: s.Name}}
+	// A bridge without an address of its own takes the lowest of its ports', and changes it when that port goes: every
+	// connection of ours would stall until its peers forget the old one.
+	link := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: s.Name, HardwareAddr: hardwareAddress(s.Self.Addr())}}
 	if err := netlink.LinkAdd(link); err != nil {
 		return fmt.Errorf("switch %s: %w", s.Name, err)
 	}
@@ -45,6 +48,12 @@ func (s Switch) Up() error {
 		return fmt.Errorf("switch %s: %w", s.Name, err)
 	}
 	return nil
+}
+
+// hardwareAddress is a locally administered address made of an IPv4 address.
+func hardwareAddress(ip netip.Addr) net.HardwareAddr {
+	b := ip.As4()
+	return net.HardwareAddr{0x02, 0x00, b[0], b[1], b[2], b[3]}
 }
 
 // Cable connects a machine to a switch.
