@@ -39,7 +39,7 @@ UNIT = $(shell go list ./... | grep -v /e2e$$)
 .PHONY: setup
 setup: ## install what the tests need (Debian packages as root; else say what to install) and build Kubernetes once
 	$(STATIC) go build -o $(YURTLAB) ./cmd/yurtlab
-	$(YURTLAB) build
+	$(YURTLAB) build --race
 
 .PHONY: e2e-quick
 e2e-quick: setup ## the quick end-to-end scenarios

@@ -53,7 +53,7 @@ func runScenario(t *testing.T, s Scenario) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	args := []string{"run", s.Name, "-o", "json", "--name", "test-" + s.Name}
+	args := []string{"run", s.Name, "-o", "json", "--race", "--name", "test-" + s.Name}
 	if *kubelet != "" {
 		args = append(args, "--kubelet", *kubelet)
 	}

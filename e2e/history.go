@@ -257,11 +257,11 @@ func (h *history) untouched(pods map[types.UID]podAt, since time.Time) error {
 			after := p.at.Sub(since).Seconds()
 			switch {
 			case p.deleting || p.gone:
-				return fmt.Errorf("Pod %s on %s was deleted %.1fs after", p.name, p.node, after)
+				return fmt.Errorf("the Pod %s on %s was deleted %.1fs after", p.name, p.node, after)
 			case p.restarts != before.restarts:
-				return fmt.Errorf("Pod %s on %s was restarted %.1fs after", p.name, p.node, after)
+				return fmt.Errorf("the Pod %s on %s was restarted %.1fs after", p.name, p.node, after)
 			case !p.ready:
-				return fmt.Errorf("Pod %s on %s was not ready %.1fs after", p.name, p.node, after)
+				return fmt.Errorf("the Pod %s on %s was not ready %.1fs after", p.name, p.node, after)
 			}
 		}
 	}

@@ -77,7 +77,7 @@ func cutOne(t *T) {
 func noneNew(before, after map[types.UID]podAt) error {
 	for uid, p := range after {
 		if _, ok := before[uid]; !ok {
-			return fmt.Errorf("Pod %s was placed on %s", p.name, p.node)
+			return fmt.Errorf("the Pod %s was placed on %s", p.name, p.node)
 		}
 	}
 	return nil

@@ -6,11 +6,13 @@
 package e2e
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"math"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -35,7 +37,7 @@ type Scenario struct {
 
 // All returns the scenarios, in the order in which they are run.
 func All() []Scenario {
-	return slices.Concat(linkScenarios, deathScenarios, leaderScenarios, coordinatorScenarios, accessScenarios)
+	return slices.Concat(linkScenarios, deathScenarios, leaderScenarios, coordinatorScenarios, accessScenarios, streamScenarios)
 }
 
 // Find returns the scenario of that name.
@@ -80,7 +82,7 @@ func Run(ctx context.Context, s Scenario, o Options) Result {
 	t := &T{scenario: s, out: o.Out, start: time.Now(), figures: map[string]float64{}}
 	err := t.boot(ctx, o)
 	if err == nil {
-		err = t.protect(s.run)
+		err = errors.Join(t.protect(s.run), t.protect(noCrash))
 		t.stop(errors.New("the scenario has ended"))
 		t.background.Wait()
 	}
@@ -144,6 +146,24 @@ func (t *T) boot(ctx context.Context, o Options) error {
 	}
 	t.seen, err = observe(t.ctx, t.cloud, &t.background)
 	return err
+}
+
+// crashes are what a Go program writes when it is broken, whatever the scenario was about.
+var crashes = []string{"WARNING: DATA RACE", "panic: ", "fatal error: "}
+
+// noCrash holds the logs of our own programs against the marks of a crash.
+func noCrash(t *T) {
+	logs, err := t.lab.Logs()
+	t.must(err)
+	for _, path := range logs {
+		content, err := os.ReadFile(path)
+		t.must(err)
+		for _, mark := range crashes {
+			if i := bytes.Index(content, []byte(mark)); i >= 0 {
+				t.fail("%s: %s", path, content[i:min(len(content), i+2000)])
+			}
+		}
+	}
 }
 
 // protect runs f and turns a failed assertion into an error.

@@ -63,7 +63,7 @@ func (t *T) deployWeb() map[types.UID]podAt {
 		pods := t.seen.livePods(namespace)
 		for _, p := range pods {
 			if !p.ready {
-				return fmt.Errorf("Pod %s is not ready", p.name)
+				return fmt.Errorf("the Pod %s is not ready", p.name)
 			}
 		}
 		if len(pods) != int(replicas) {

@@ -198,7 +198,7 @@ func (s *cacheSync) Start(ctx context.Context) error {
 	for _, obj := range []client.Object{&coordinationv1.Lease{}, &corev1.Node{}} {
 		if _, err := s.cache.GetInformer(ctx, obj); err != nil {
 			if ctx.Err() != nil {
-				return nil // asked to stop before it was ready
+				return nil //nolint:nilerr // asked to stop before it was ready
 			}
 			return fmt.Errorf("cache of %T: %w", obj, err)
 		}

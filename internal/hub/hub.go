@@ -183,7 +183,7 @@ type servers struct{ proxy, health *front.Server }
 
 func (h *Hub) listen() (servers, error) {
 	at := func(flag, address string, port int, handler http.Handler) (*front.Server, net.Listener, error) {
-		l, err := net.Listen("tcp", net.JoinHostPort(address, strconv.Itoa(port))) //nolint:noctx // returns at once
+		l, err := net.Listen("tcp", net.JoinHostPort(address, strconv.Itoa(port)))
 		if err != nil {
 			return nil, nil, fmt.Errorf("--%s: %w", flag, err)
 		}

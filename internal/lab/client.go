@@ -231,6 +231,19 @@ func (c *Client) AuditLog() (string, error) {
 	return path, err
 }
 
+// Logs are the paths of the logs of our own programs on all machines.
+func (c *Client) Logs() ([]string, error) {
+	var all []string
+	for _, name := range []string{string(Hub), string(Coordinator), "coordinator-controller"} {
+		paths, err := filepath.Glob(filepath.Join(c.dir, "machines", "*", name+".log"))
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, paths...)
+	}
+	return all, nil
+}
+
 // Log is the path of the log of a component of a node, or of the cloud.
 func (c *Client) Log(machine, component string) (string, error) {
 	dir := filepath.Join(c.dir, "machines", machine)

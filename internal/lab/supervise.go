@@ -210,12 +210,12 @@ func (s *server) serveDials(ctx context.Context, l net.Listener) {
 		all.Go(func() {
 			defer conn.Close()
 			defer context.AfterFunc(ctx, func() { conn.Close() })()
-			s.serveDial(ctx, conn.(*net.UnixConn))
+			s.serveDial(ctx, conn)
 		})
 	}
 }
 
-func (s *server) serveDial(ctx context.Context, conn *net.UnixConn) {
+func (s *server) serveDial(ctx context.Context, conn net.Conn) {
 	in := bufio.NewReader(conn)
 	line, err := in.ReadString('\n')
 	if err != nil {

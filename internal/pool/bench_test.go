@@ -78,11 +78,11 @@ func runOnce(b *testing.B, program string, config Config, memory map[string]floa
 	client := &http.Client{
 		Timeout: time.Second,
 		Transport: &http.Transport{
-			TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // only its readiness is asked
+			TLSClientConfig: &tls.Config{InsecureSkipVerify: true},
 		},
 	}
 	for {
-		if response, err := client.Get("https://" + address + "/readyz"); err == nil { //nolint:noctx // has a timeout
+		if response, err := client.Get("https://" + address + "/readyz"); err == nil {
 			response.Body.Close()
 			if response.StatusCode == http.StatusOK {
 				break

@@ -170,7 +170,7 @@ func TestDataDir(t *testing.T) {
 	})
 	t.Run("closed to others", func(t *testing.T) {
 		path := t.TempDir()
-		if err := os.Chmod(path, 0o755); err != nil { //nolint:gosec // that is what is tested
+		if err := os.Chmod(path, 0o755); err != nil {
 			t.Fatal(err)
 		}
 		dir, err := openDataDir(path)

@@ -120,7 +120,11 @@ func shortDir(t testing.TB) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
+	t.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	})
 	return dir
 }
 
@@ -132,7 +136,7 @@ func (c *coordinator) roots() *x509.CertPool {
 
 // http is a client of the coordinator that shows these certificates.
 func (c *coordinator) http(t testing.TB, certs ...tls.Certificate) *http.Client {
-	config := &tls.Config{RootCAs: c.roots()} //nolint:gosec // a test
+	config := &tls.Config{RootCAs: c.roots()}
 	if len(certs) > 0 {
 		// Shown whatever CAs the server names: a liar's client does not hold back what won't be accepted.
 		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &certs[0], nil }

@@ -161,7 +161,7 @@ func TestTermsOfAnUnknownLease(t *testing.T) {
 func TestElectionHasOneLeader(t *testing.T) {
 	names := []edge.NodeName{"a", "b", "c"}
 	for seed := range uint64(2000) {
-		random := rand.New(rand.NewPCG(seed, 1)) //nolint:gosec // a walk to repeat
+		random := rand.New(rand.NewPCG(seed, 1))
 		clock := clocktesting.NewFakePassiveClock(time.Unix(1000, 0))
 		terms := newTerms(clock)
 		var stored leaseMark

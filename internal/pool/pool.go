@@ -171,7 +171,7 @@ func (p *Pool) keep(
 		next := around(setupResync)
 		if err := s.pass(ctx); err != nil {
 			if ctx.Err() != nil {
-				return nil
+				return nil //nolint:nilerr // asked to stop
 			}
 			if pause >= time.Second { // the first few find a server that is only just starting
 				logger.Error(err, "Installing the pool's roles and Leases failed; trying again", "in", pause)

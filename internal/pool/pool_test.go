@@ -326,14 +326,14 @@ func kubelet(t *testing.T, ca *authority) (address string, port int32, seen *ato
 		}
 		fmt.Fprint(w, "hello from the edge")
 	}))
-	server.TLS = &tls.Config{ //nolint:gosec // a test
+	server.TLS = &tls.Config{
 		Certificates: []tls.Certificate{ca.issue(t, node("n1"), tomorrow()).tls(t)},
 		ClientAuth:   tls.RequestClientCert,
 	}
 	server.StartTLS()
 	t.Cleanup(server.Close)
 	listener := server.Listener.Addr().(*net.TCPAddr)
-	return listener.IP.String(), int32(listener.Port), seen //nolint:gosec // a port
+	return listener.IP.String(), int32(listener.Port), seen
 }
 
 func TestLogsThroughAKubelet(t *testing.T) {

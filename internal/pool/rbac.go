@@ -206,7 +206,7 @@ func kindOf(object any) string { return fmt.Sprintf("%T", object)[len("*v1."):] 
 
 // around spreads d by a tenth either way.
 func around(d time.Duration) time.Duration {
-	return d - d/10 + rand.N(d/5) //nolint:gosec // a pause, not a secret
+	return d - d/10 + rand.N(d/5)
 }
 
 func rule(verbs []string, group string, resources ...string) rbacv1.PolicyRule {

@@ -78,9 +78,11 @@ func New(cfg Config) (http.Handler, error) {
 		cfg.Clock = clock.RealClock{}
 	}
 	f := &front{
-		cfg:   cfg,
-		log:   klog.Background(),
-		infos: &request.RequestInfoFactory{APIPrefixes: sets.NewString("api", "apis"), GrouplessAPIPrefixes: sets.NewString("api")},
+		cfg: cfg,
+		log: klog.Background(),
+		infos: &request.RequestInfoFactory{
+			APIPrefixes: sets.NewString("api", "apis"), GrouplessAPIPrefixes: sets.NewString("api"),
+		},
 	}
 	if cfg.Logger != nil {
 		f.log = *cfg.Logger

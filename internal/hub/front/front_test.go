@@ -5,168 +5,27 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
-	"crypto/tls"
-	"crypto/x509"
 	"encoding/json"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"net/url"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/endpoints/request"
-	"k8s.io/klog/v2"
 
 	"yurtcoordinator/internal/hub/link"
 	"yurtcoordinator/internal/hub/route"
 	"yurtcoordinator/internal/hub/upstream"
 )
-
-// cloud starts an API server and returns it and an Upstream that reaches it, both running until the test ends.
-func cloud(t testing.TB, handler http.HandlerFunc) (*httptest.Server, *upstream.Upstream) {
-	t.Helper()
-	return cloudSpeaking(t, true, handler)
-}
-
-func cloudSpeaking(t testing.TB, h2 bool, handler http.HandlerFunc) (*httptest.Server, *upstream.Upstream) {
-	t.Helper()
-	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path != "/readyz" {
-			handler(w, r)
-		}
-	}))
-	s.EnableHTTP2 = h2
-	s.TLS = &tls.Config{ClientAuth: tls.RequestClientCert}
-	s.StartTLS()
-	t.Cleanup(func() {
-		s.CloseClientConnections()
-		s.Close()
-	})
-	dir := t.TempDir()
-	pair := s.TLS.Certificates[0]
-	key, err := x509.MarshalPKCS8PrivateKey(pair.PrivateKey)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cert := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: pair.Certificate[0]})
-	both := append(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: key}), cert...)
-	ca, node := filepath.Join(dir, "ca.crt"), filepath.Join(dir, "node.pem")
-	for path, data := range map[string][]byte{ca: cert, node: both} {
-		if err := os.WriteFile(path, data, 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	address, err := url.Parse(s.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	u, err := upstream.New(upstream.Config{
-		Name: "cloud", Servers: []*url.URL{address}, CAFile: ca, CertFile: node, KeyFile: node,
-		Link: link.Config{Interval: 100 * time.Millisecond, Timeout: 300 * time.Millisecond, DownInterval: 50 * time.Millisecond},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	background(t, u.Run)
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-	defer cancel()
-	if _, err := u.Link().Wait(ctx, func(s link.State) bool { return s == link.Up }); err != nil {
-		t.Fatal("the link does not come up")
-	}
-	return s, u
-}
-
-// background runs a function until the test ends, or until the function that it returns is called.
-func background(t testing.TB, run func(context.Context) error) (stop func()) {
-	t.Helper()
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- run(klog.NewContext(ctx, klog.FromContext(ctx))) }()
-	stop = sync.OnceFunc(func() {
-		cancel()
-		if err := <-ended; err != nil {
-			t.Errorf("Run: %v", err)
-		}
-	})
-	t.Cleanup(stop)
-	return stop
-}
-
-// hub serves cfg on a loopback address and returns its URL.
-func hub(t testing.TB, cfg Config) (address string, stop func()) {
-	t.Helper()
-	handler, err := New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return serve(t, handler)
-}
-
-func serve(t testing.TB, handler http.Handler) (address string, stop func()) {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	server, err := NewServer(ServerConfig{Listener: listener, Handler: handler})
-	if err != nil {
-		t.Fatal(err)
-	}
-	stop = background(t, server.Run)
-	t.Cleanup(http.DefaultClient.CloseIdleConnections)
-	return "http://" + listener.Addr().String(), stop
-}
-
-func do(t testing.TB, method, address string, body io.Reader, header ...string) (*http.Response, error) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-	t.Cleanup(cancel)
-	req, err := http.NewRequestWithContext(ctx, method, address, body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i := 0; i+1 < len(header); i += 2 {
-		req.Header.Add(header[i], header[i+1])
-	}
-	return http.DefaultClient.Do(req)
-}
-
-// ask returns an answer with its body.
-func ask(t testing.TB, method, address string, header ...string) (*http.Response, string) {
-	t.Helper()
-	res, err := do(t, method, address, nil, header...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = res.Body.Close() }()
-	body, err := io.ReadAll(res.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return res, string(body)
-}
-
-func statusOf(t testing.TB, body string) metav1.Status {
-	t.Helper()
-	var s metav1.Status
-	if err := json.Unmarshal([]byte(body), &s); err != nil || s.Kind != "Status" || s.APIVersion != "v1" {
-		t.Fatalf("not a Status: %q (%v)", body, err)
-	}
-	return s
-}
 
 // seen answers with what the server saw of a request.
 func seen(w http.ResponseWriter, r *http.Request) {
@@ -196,18 +55,22 @@ func TestWhatTravels(t *testing.T) {
 			map[string]string{"Certificate": "0", "Authorization": "x"}},
 		{"a blank one: the node's", "/api/v1/pods", []string{"Authorization", " "},
 			map[string]string{"Certificate": "1", "Authorization": ""}},
-		{"a token in a WebSocket protocol", "/api/v1/pods", []string{"Sec-WebSocket-Protocol", "v4.channel.k8s.io, base64url.bearer.authorization.k8s.io.YWJj"},
+		{"a token in a WebSocket protocol", "/api/v1/pods",
+			[]string{"Sec-WebSocket-Protocol", "v4.channel.k8s.io, base64url.bearer.authorization.k8s.io.YWJj"},
 			map[string]string{"Certificate": "0"}},
 		{"impersonation with a token", "/api/v1/pods", []string{"Authorization", "Bearer abc", "Impersonate-User", "bob"},
 			map[string]string{"Certificate": "0", "Impersonate-User": "bob"}},
-		{"forwarding headers", "/api/v1/pods", []string{"X-Forwarded-For", "1.2.3.4", "Forwarded", "for=1.2.3.4", "X-Forwarded-Host", "h", "X-Forwarded-Proto", "p"},
+		{"forwarding headers", "/api/v1/pods",
+			[]string{"X-Forwarded-For", "1.2.3.4", "Forwarded", "for=1.2.3.4", "X-Forwarded-Host", "h", "X-Forwarded-Proto", "p"},
 			map[string]string{"X-Forwarded-For": "", "Forwarded": "", "X-Forwarded-Host": "", "X-Forwarded-Proto": ""}},
-		{"hop by hop", "/api/v1/pods", []string{"Connection", "Secret-Hop", "Secret-Hop", "1", "Te", "gzip", "Proxy-Authorization", "x"},
+		{"hop by hop", "/api/v1/pods",
+			[]string{"Connection", "Secret-Hop", "Secret-Hop", "1", "Te", "gzip", "Proxy-Authorization", "x"},
 			map[string]string{"Secret-Hop": "", "Te": "", "Proxy-Authorization": ""}},
 		{"the address as it was written", "/api/v1/namespaces/a%2Fb/pods?labelSelector=a%3Db;c&x=%zz&follow", nil,
 			map[string]string{"Uri": "/api/v1/namespaces/a%2Fb/pods?labelSelector=a%3Db;c&x=%zz&follow"}},
-		{"accepted encodings and types", "/api/v1/pods", []string{"Accept-Encoding", "identity", "Accept", "application/vnd.kubernetes.protobuf", "User-Agent", "kubelet/v1.36.3"},
-			map[string]string{"Accept-Encoding": "identity", "Accept": "application/vnd.kubernetes.protobuf", "User-Agent": "kubelet/v1.36.3"}},
+		{"accepted encodings and types", "/api/v1/pods",
+			[]string{"Accept-Encoding", "identity", "Accept", protobuf, "User-Agent", "kubelet/v1.36.3"},
+			map[string]string{"Accept-Encoding": "identity", "Accept": protobuf, "User-Agent": "kubelet/v1.36.3"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			res, body := ask(t, "GET", address+tc.uri, tc.header...)
@@ -251,9 +114,9 @@ func TestOwnLease(t *testing.T) {
 		fmt.Fprint(w, "heartbeat ", info.Verb, " ", info.Name)
 	})
 	address, _ := hub(t, Config{Cloud: u, OwnLease: own, Situation: route.Situation{Node: "n1", Coordinator: true}})
-	for path, want := range map[string]string{"n1": "heartbeat update n1", "n2": "cloud"} {
-		if _, body := ask(t, "PUT", address+"/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/"+path); body != want {
-			t.Errorf("%s: answered by %q, want %q", path, body, want)
+	for node, want := range map[string]string{"n1": "heartbeat update n1", "n2": "cloud"} {
+		if _, body := ask(t, "PUT", address+leases+node); body != want {
+			t.Errorf("%s: answered by %q, want %q", node, body, want)
 		}
 	}
 }
@@ -327,7 +190,8 @@ func TestWatchBreaksOff(t *testing.T) {
 		res, body := ask(t, method, address+"/api/v1/pods")
 		status := statusOf(t, body)
 		if res.StatusCode != http.StatusServiceUnavailable || res.Header.Get("Retry-After") != "1" ||
-			status.Reason != metav1.StatusReasonServiceUnavailable || !strings.Contains(status.Message, "link to the cloud is down") {
+			status.Reason != metav1.StatusReasonServiceUnavailable ||
+			!strings.Contains(status.Message, "link to the cloud is down") {
 			t.Errorf("%s: %s, Retry-After %q, %q", method, res.Status, res.Header.Get("Retry-After"), body)
 		}
 	}
@@ -341,7 +205,8 @@ func TestUpgrade(t *testing.T) {
 			return
 		}
 		defer func() { _ = conn.Close() }()
-		fmt.Fprintf(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: %s\r\nX-Stream-Protocol-Version: %s\r\n\r\n",
+		fmt.Fprintf(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\n"+
+			"Upgrade: %s\r\nX-Stream-Protocol-Version: %s\r\n\r\n",
 			r.Header.Get("Upgrade"), r.Header.Get("X-Stream-Protocol-Version"))
 		_, _ = io.Copy(conn, rw)
 	})
@@ -389,26 +254,6 @@ yurthub_requests_total{code="101",resource="pods/exec",verb="get"} 1
 	})
 }
 
-// eventually waits for what a handler does after its client has got everything.
-func eventually(t testing.TB, check func() error) {
-	t.Helper()
-	deadline := time.NewTimer(10 * time.Second)
-	defer deadline.Stop()
-	tick := time.NewTicker(2 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		err := check()
-		if err == nil {
-			return
-		}
-		select {
-		case <-tick.C:
-		case <-deadline.C:
-			t.Fatal(err)
-		}
-	}
-}
-
 func TestLimits(t *testing.T) {
 	entered, release := make(chan struct{}, 8), make(chan struct{})
 	_, u := cloud(t, func(w http.ResponseWriter, r *http.Request) {
@@ -443,7 +288,7 @@ func TestLimits(t *testing.T) {
 			t.Errorf("%s: %s %q, want 429", c.class, res.Status, body)
 		}
 	}
-	if res, body := ask(t, "PUT", address+"/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/n1"); body != "renewed" {
+	if res, body := ask(t, "PUT", address+leases+"n1"); body != "renewed" {
 		t.Errorf("the heartbeat met others' limits: %s %q", res.Status, body)
 	}
 	close(release)
@@ -517,9 +362,9 @@ func TestUnanswered(t *testing.T) {
 			rec := httptest.NewRecorder()
 			f.ServeHTTP(rec, httptest.NewRequest(tc.method, "/api/v1/namespaces/d/pods", nil))
 			s := statusOf(t, rec.Body.String())
-			if rec.Code != tc.code || int(s.Code) != tc.code || s.Reason != tc.reason || rec.Header().Get("Retry-After") != tc.retry {
-				t.Errorf("%d %s, Retry-After %q; want %d %s, %q", rec.Code, s.Reason, rec.Header().Get("Retry-After"),
-					tc.code, tc.reason, tc.retry)
+			retry := rec.Header().Get("Retry-After")
+			if rec.Code != tc.code || int(s.Code) != tc.code || s.Reason != tc.reason || retry != tc.retry {
+				t.Errorf("%d %s, Retry-After %q; want %d %s, %q", rec.Code, s.Reason, retry, tc.code, tc.reason, tc.retry)
 			}
 		})
 	}
@@ -570,9 +415,10 @@ func TestPanic(t *testing.T) {
 		panic("broken")
 	})
 	address, _ := hub(t, Config{Cloud: u, OwnLease: own, Situation: route.Situation{Node: "n1", Coordinator: true}})
-	lease := address + "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/n1"
+	lease := address + leases + "n1"
 	res, body := ask(t, "GET", lease)
-	if s := statusOf(t, body); res.StatusCode != 500 || s.Reason != metav1.StatusReasonInternalError || strings.Contains(body, "broken") {
+	s := statusOf(t, body)
+	if res.StatusCode != 500 || s.Reason != metav1.StatusReasonInternalError || strings.Contains(body, "broken") {
 		t.Errorf("%s %q, want a 500 without details", res.Status, body)
 	}
 	res, err := do(t, "PUT", lease, nil)
@@ -594,7 +440,7 @@ func TestBigBodies(t *testing.T) {
 	address, _ := hub(t, Config{Cloud: u})
 	sent, got := sha256.New(), sha256.New()
 	body := io.TeeReader(io.LimitReader(&pattern{}, size), sent)
-	res, err := do(t, "POST", address+"/api/v1/namespaces/d/configmaps", body, "Content-Type", "application/vnd.kubernetes.protobuf")
+	res, err := do(t, "POST", address+"/api/v1/namespaces/d/configmaps", body, "Content-Type", protobuf)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -603,7 +449,7 @@ func TestBigBodies(t *testing.T) {
 	if err != nil || n != size || !bytes.Equal(sent.Sum(nil), got.Sum(nil)) {
 		t.Errorf("%d bytes of %d came back, %v", n, size, err)
 	}
-	if ct := res.Header.Get("Content-Type"); ct != "application/vnd.kubernetes.protobuf" {
+	if ct := res.Header.Get("Content-Type"); ct != protobuf {
 		t.Errorf("content type %q", ct)
 	}
 }
@@ -616,161 +462,6 @@ func (p *pattern) Read(b []byte) (int, error) {
 		p.next += 7
 	}
 	return len(b), nil
-}
-
-// TestStuckClient: a client that stops reading, or sending, does not hold its place for ever.
-func TestStuckClient(t *testing.T) {
-	var inside atomic.Int32
-	_, u := cloud(t, func(w http.ResponseWriter, r *http.Request) {
-		inside.Add(1)
-		defer inside.Add(-1)
-		if r.Method == "POST" {
-			_, _ = io.Copy(io.Discard, r.Body)
-			return
-		}
-		chunk := make([]byte, 1<<16)
-		for {
-			if _, err := w.Write(chunk); err != nil {
-				return
-			}
-		}
-	})
-	handler, err := New(Config{Cloud: u, RequestTimeout: 300 * time.Millisecond})
-	if err != nil {
-		t.Fatal(err)
-	}
-	address, _ := serve(t, handler)
-	for _, head := range []string{
-		"GET /api/v1/pods HTTP/1.1\r\nHost: hub\r\n\r\n",
-		"POST /api/v1/namespaces/d/pods HTTP/1.1\r\nHost: hub\r\nContent-Length: 1000000\r\n\r\nhalf",
-	} {
-		conn, err := net.Dial("tcp", strings.TrimPrefix(address, "http://"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _ = conn.Close() }()
-		if _, err := io.WriteString(conn, head); err != nil {
-			t.Fatal(err)
-		}
-		eventually(t, func() error {
-			if inside.Load() == 0 {
-				return errors.New("the request has not arrived")
-			}
-			return nil
-		})
-		eventually(t, func() error {
-			f := handler.(*front)
-			if n := f.limits[readOnly].now.Load() + f.limits[mutating].now.Load(); n != 0 || inside.Load() != 0 {
-				return fmt.Errorf("%d still in flight, %d at the server", n, inside.Load())
-			}
-			return nil
-		})
-	}
-}
-
-// TestShutdown: what is short is finished, what is long is broken off, and Run waits for all.
-func TestShutdown(t *testing.T) {
-	entered, release := make(chan string, 3), make(chan struct{})
-	_, u := cloud(t, func(w http.ResponseWriter, r *http.Request) {
-		if r.Header.Get("Upgrade") != "" {
-			conn, rw, err := http.NewResponseController(w).Hijack()
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			fmt.Fprint(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n")
-			entered <- "exec"
-			_, _ = io.Copy(io.Discard, rw)
-			_ = conn.Close()
-			return
-		}
-		w.(http.Flusher).Flush()
-		entered <- r.URL.Path
-		if r.URL.Query().Get("watch") == "" {
-			<-release
-			fmt.Fprint(w, "whole")
-			return
-		}
-		<-r.Context().Done()
-	})
-	address, stop := hub(t, Config{Cloud: u})
-	short, err := do(t, "GET", address+"/api/v1/pods", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	<-entered
-	watch, err := do(t, "GET", address+"/api/v1/nodes?watch=true", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	<-entered
-	exec, err := do(t, "POST", address+"/api/v1/namespaces/d/pods/p/exec", nil, "Connection", "Upgrade", "Upgrade", "SPDY/3.1")
-	if err != nil {
-		t.Fatal(err)
-	}
-	<-entered
-	stopped := make(chan struct{})
-	go func() { stop(); close(stopped) }()
-	if _, err := io.ReadAll(watch.Body); err == nil {
-		t.Error("the watch looks complete")
-	}
-	_, _ = io.ReadAll(exec.Body) // it ends
-	close(release)
-	if body, err := io.ReadAll(short.Body); string(body) != "whole" || err != nil {
-		t.Errorf("the short request got %q, %v", body, err)
-	}
-	for _, res := range []*http.Response{short, watch, exec} {
-		_ = res.Body.Close()
-	}
-	select {
-	case <-stopped:
-	case <-time.After(20 * time.Second):
-		t.Fatal("Run does not end")
-	}
-}
-
-func TestShutdownIsBounded(t *testing.T) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	entered := make(chan struct{})
-	server, err := NewServer(ServerConfig{
-		Listener: listener, DrainTimeout: 50 * time.Millisecond,
-		Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { close(entered); <-r.Context().Done() }),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	stop := background(t, server.Run)
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		if res, err := do(t, "GET", "http://"+listener.Addr().String(), nil); err == nil {
-			_ = res.Body.Close()
-		}
-	}()
-	<-entered
-	stop()
-	<-ended
-}
-
-func TestServerFails(t *testing.T) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_ = listener.Close()
-	server, err := NewServer(ServerConfig{Listener: listener, Handler: http.NotFoundHandler()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := server.Run(t.Context()); !errors.Is(err, net.ErrClosed) {
-		t.Errorf("Run on a closed listener: %v", err)
-	}
-	if _, err := NewServer(ServerConfig{}); err == nil {
-		t.Error("a server without a listener")
-	}
 }
 
 func TestNew(t *testing.T) {

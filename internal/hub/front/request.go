@@ -57,7 +57,7 @@ func isLongRunning(info *request.RequestInfo, r *http.Request) bool {
 func (f *front) within(w http.ResponseWriter, r *http.Request) (*http.Request, func()) {
 	ctx, cancel := context.WithTimeout(r.Context(), f.cfg.RequestTimeout)
 	stop := context.AfterFunc(ctx, func() {
-		if ctx.Err() != context.DeadlineExceeded {
+		if !timedOut(ctx) {
 			return // the client is gone already
 		}
 		deadlines := http.NewResponseController(w)
@@ -65,7 +65,7 @@ func (f *front) within(w http.ResponseWriter, r *http.Request) (*http.Request, f
 		_ = deadlines.SetWriteDeadline(time.Now().Add(time.Second))
 	})
 	return r.WithContext(ctx), func() {
-		late := !stop() && ctx.Err() == context.DeadlineExceeded
+		late := !stop() && timedOut(ctx)
 		cancel()
 		if late && r.ProtoMajor == 1 {
 			// The deadlines are the connection's: send what there is, and let nothing else meet them.

@@ -55,7 +55,11 @@ func NewServer(cfg ServerConfig) (*Server, error) {
 	for _, d := range []struct {
 		field     *time.Duration
 		otherwise time.Duration
-	}{{&cfg.DrainTimeout, 5 * time.Second}, {&cfg.ReadHeaderTimeout, 10 * time.Second}, {&cfg.IdleTimeout, 3 * time.Minute}} {
+	}{
+		{&cfg.DrainTimeout, 5 * time.Second},
+		{&cfg.ReadHeaderTimeout, 10 * time.Second},
+		{&cfg.IdleTimeout, 3 * time.Minute},
+	} {
 		if *d.field <= 0 {
 			*d.field = d.otherwise
 		}
@@ -150,7 +154,8 @@ func untilDraining(r *http.Request) (*http.Request, func()) {
 // timedOut reports whether ctx ended by the time a request may take, rather than by its client's going away.
 func timedOut(ctx context.Context) bool { return errors.Is(ctx.Err(), context.DeadlineExceeded) }
 
-// handlerCount counts handlers that run. sync.WaitGroup does not allow for one that starts while another goroutine waits.
+// handlerCount counts handlers that run. sync.WaitGroup does not allow for one that starts while another goroutine
+// waits.
 type handlerCount struct {
 	mu    sync.Mutex
 	n     int

@@ -246,7 +246,7 @@ func (r *round) write(ctx context.Context, s *sighting) (*coordinationv1.Lease, 
 			return current, reasonDeposed, nil
 		}
 		if ctx.Err() != nil || !time.Now().Before(s.deadline) {
-			return current, reasonAged, nil
+			return current, reasonAged, nil //nolint:nilerr // the reason says it
 		}
 		written, err := leases.Update(ctx, lease, metav1.UpdateOptions{})
 		switch {
@@ -269,7 +269,7 @@ func failure(ctx context.Context, err error) (reason, error) {
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
 		return reasonAged, err
 	case ctx.Err() != nil:
-		return reasonUnmarked, nil
+		return reasonUnmarked, nil //nolint:nilerr // called off
 	}
 	return reasonFailed, err
 }

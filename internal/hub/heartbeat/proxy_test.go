@@ -162,7 +162,7 @@ func (n *node) beat() error {
 	if err != nil {
 		return err
 	}
-	if !got.Spec.RenewTime.Time.Truncate(time.Microsecond).Equal(sent.Spec.RenewTime.Time.Truncate(time.Microsecond)) {
+	if !got.Spec.RenewTime.Truncate(time.Microsecond).Equal(sent.Spec.RenewTime.Truncate(time.Microsecond)) {
 		n.t.Errorf("answered with the stamp %s, sent %s", got.Spec.RenewTime, sent.Spec.RenewTime)
 	}
 	n.lease = got

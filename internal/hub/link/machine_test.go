@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -35,6 +36,8 @@ func broken(s float64) Event { return Event{Kind: TrafficFailed, At: at(s)} }
 
 func TestMachine(t *testing.T) {
 	down := []Event{started(0), failed(1.5), started(1.5), failed(3)}
+	up := []Event{started(0), ok(0.1)}
+	then := func(first []Event, more ...Event) []Event { return append(slices.Clip(first), more...) }
 	for _, tc := range []struct {
 		name   string
 		events []Event
@@ -45,24 +48,30 @@ func TestMachine(t *testing.T) {
 		{"new", nil, Unknown, 0, false},
 		{"first probe answered", []Event{started(0), ok(0.1)}, Up, 2, false},
 		{"first traffic answered", []Event{answered(0.1, 0)}, Up, 0, false},
-		{"one failure repeats at once on a fresh connection", []Event{started(0), ok(0.1), started(2), failed(3.5)}, Up, 3.5, true},
+		{"one failure repeats at once on a fresh connection", then(up, started(2), failed(3.5)), Up, 3.5, true},
 		{"a refused probe keeps the least gap", []Event{started(0), failed(0.01)}, Unknown, 0.2, true},
 		{"two failures", down, Down, 3, true},
-		{"two failures with an answer between", []Event{started(0), failed(1.5), started(1.5), ok(1.6), started(3.5), failed(5)}, Up, 5, true},
-		{"one success while down", append(down, started(3), ok(3.1)), Down, 3.5, true},
-		{"two successes while down", append(down, started(3), ok(3.1), started(3.5), ok(3.6)), Up, 5.5, false},
-		{"success, failure, success while down", append(down, started(3), ok(3.1), started(3.5), failed(5), started(5), ok(5.1)), Down, 5.5, true},
-		{"traffic does not lift a link that is down", append(down, answered(3.1, 3.05)), Down, 3, true},
-		{"an answer to a request sent after the failed probe", []Event{started(0), ok(0.1), started(2), failed(3.5), started(3.5), answered(4, 2.1), failed(5)}, Up, 5, true},
-		{"an answer to a request sent before the failed probe", []Event{started(0), ok(0.1), started(2), failed(3.5), started(3.5), answered(4, 2), failed(5)}, Down, 5, true},
-		{"an answer to a request sent while the probe was out", []Event{started(0), ok(0.1), started(2), answered(3, 2.5), failed(3.5), started(3.5), failed(5)}, Up, 5, true},
-		{"failing traffic hastens the probe", []Event{started(0), ok(0.1), broken(1)}, Up, 1, false},
-		{"failing traffic keeps the least gap", []Event{started(0), ok(0.1), broken(0.1)}, Up, 0.2, false},
+		{"two failures with an answer between",
+			[]Event{started(0), failed(1.5), started(1.5), ok(1.6), started(3.5), failed(5)}, Up, 5, true},
+		{"one success while down", then(down, started(3), ok(3.1)), Down, 3.5, true},
+		{"two successes while down", then(down, started(3), ok(3.1), started(3.5), ok(3.6)), Up, 5.5, false},
+		{"success, failure, success while down",
+			then(down, started(3), ok(3.1), started(3.5), failed(5), started(5), ok(5.1)), Down, 5.5, true},
+		{"traffic does not lift a link that is down", then(down, answered(3.1, 3.05)), Down, 3, true},
+		{"an answer to a request sent after the failed probe",
+			then(up, started(2), failed(3.5), started(3.5), answered(4, 2.1), failed(5)), Up, 5, true},
+		{"an answer to a request sent before the failed probe",
+			then(up, started(2), failed(3.5), started(3.5), answered(4, 2), failed(5)), Down, 5, true},
+		{"an answer to a request sent while the probe was out",
+			then(up, started(2), answered(3, 2.5), failed(3.5), started(3.5), failed(5)), Up, 5, true},
+		{"failing traffic hastens the probe", then(up, broken(1)), Up, 1, false},
+		{"failing traffic keeps the least gap", then(up, broken(0.1)), Up, 0.2, false},
 		{"failing traffic while a probe is out", []Event{started(0), broken(0.05), ok(0.1)}, Up, 0.2, false},
-		{"failing traffic alone takes nothing down", []Event{started(0), ok(0.1), broken(1), broken(1), broken(1), broken(1)}, Up, 1, false},
-		{"failing traffic while down", append(down, broken(3)), Down, 3, true},
+		{"failing traffic alone takes nothing down", then(up, broken(1), broken(1), broken(1), broken(1)), Up, 1, false},
+		{"failing traffic while down", then(down, broken(3)), Down, 3, true},
 		{"the end of no probe", []Event{ok(1), failed(2)}, Unknown, 0, false},
-		{"an answer from the future", []Event{started(0), failed(1.5), answered(1.6, 100), started(2), failed(3.5)}, Up, 3.5, true},
+		{"an answer from the future",
+			[]Event{started(0), failed(1.5), answered(1.6, 100), started(2), failed(3.5)}, Up, 3.5, true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			m := after(NewMachine(Config{}, epoch), tc.events...)

@@ -104,7 +104,7 @@ func (m *Monitor) Run(ctx context.Context) error {
 			}
 		}
 		if ctx.Err() != nil {
-			return nil
+			return nil //nolint:nilerr // asked to stop
 		}
 		m.probe(ctx, fresh)
 	}
@@ -132,9 +132,9 @@ func (m *Monitor) probe(ctx context.Context, fresh bool) {
 		err = fmt.Errorf("%w (%v)", ErrProbeTimeout, m.cfg.Timeout)
 		m.ended(err)
 		cancel(err)
-		<-answer
+		_ = <-answer // late
 	case <-ctx.Done():
-		<-answer
+		_ = <-answer // stopping, as above
 	}
 }
 

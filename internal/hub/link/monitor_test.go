@@ -183,8 +183,8 @@ func TestSlowToGiveUpDoesNotDelayTheVerdict(t *testing.T) {
 		cancel()
 		synctest.Wait()
 		select {
-		case <-ended:
-			t.Error("Run returned before its probe did")
+		case err := <-ended:
+			t.Errorf("Run returned before its probe did: %v", err)
 		default:
 		}
 		close(release)

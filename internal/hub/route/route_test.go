@@ -6,7 +6,9 @@ import (
 )
 
 func TestDecide(t *testing.T) {
-	lease := Request{Verb: "update", Group: "coordination.k8s.io", Resource: "leases", Namespace: "kube-node-lease", Name: "n1"}
+	lease := Request{
+		Verb: "update", Group: "coordination.k8s.io", Resource: "leases", Namespace: "kube-node-lease", Name: "n1",
+	}
 	with := func(change func(*Request)) Request {
 		r := lease
 		change(&r)
@@ -38,7 +40,8 @@ func TestDecide(t *testing.T) {
 		{"no resource", Request{Verb: "get", Path: "/version"}, on, Cloud},
 		{"as somebody else", Request{Verb: "get", Resource: "pods", AssumesIdentity: "Impersonate-User"}, off, Refused},
 		{"the Lease as somebody else", with(func(r *Request) { r.AssumesIdentity = "X-Remote-User" }), on, Refused},
-		{"as somebody else, with credentials", Request{Verb: "get", Resource: "pods", OwnCredentials: true, AssumesIdentity: "Impersonate-User"}, on, Cloud},
+		{"as somebody else, with credentials",
+			Request{Verb: "get", Resource: "pods", OwnCredentials: true, AssumesIdentity: "Impersonate-User"}, on, Cloud},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			got := Decide(tc.req, tc.s)

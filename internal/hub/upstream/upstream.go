@@ -237,20 +237,20 @@ func (u *Upstream) down() error {
 		}
 		causes = append(causes, fmt.Errorf("%s: %w", s.addr, err))
 	}
-	return &DownError{Name: u.cfg.Name, Since: since, Err: causesOf(causes)}
+	return &DownError{Name: u.cfg.Name, Since: since, Err: oneLine(causes)}
 }
 
-// causes are several errors on one line.
-type causes []error
+// serverErrors are several servers' errors on one line.
+type serverErrors []error
 
-func causesOf(errs []error) error {
+func oneLine(errs []error) error {
 	if len(errs) == 1 {
 		return errs[0]
 	}
-	return causes(errs)
+	return serverErrors(errs)
 }
 
-func (c causes) Error() string {
+func (c serverErrors) Error() string {
 	text := ""
 	for i, err := range c {
 		if i > 0 {
@@ -261,4 +261,4 @@ func (c causes) Error() string {
 	return text
 }
 
-func (c causes) Unwrap() []error { return c }
+func (c serverErrors) Unwrap() []error { return c }

@@ -54,7 +54,7 @@ func statusCommand(name *string) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return print(cmd.OutOrStdout(), output, s, func(w io.Writer) { statusTable(w, s) })
+			return printAs(cmd.OutOrStdout(), output, s, func(w io.Writer) error { return statusTable(w, s) })
 		},
 	}
 	outputFlag(cmd, &output)
@@ -78,7 +78,7 @@ func trafficCommand(name *string) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return print(cmd.OutOrStdout(), output, t, func(w io.Writer) { trafficTable(w, t) })
+			return printAs(cmd.OutOrStdout(), output, t, func(w io.Writer) error { return trafficTable(w, t) })
 		},
 	}
 	outputFlag(cmd, &output)
@@ -215,7 +215,7 @@ func (e ExitCode) Error() string { return fmt.Sprintf("exit status %d", int(e)) 
 
 func runCommand(name *string) *cobra.Command {
 	var output string
-	kubelet, keep := "", false
+	kubelet, keep, race := "", false, false
 	cmd := &cobra.Command{
 		Use: "run SCENARIO", Short: "Boot a lab, run one end-to-end scenario in it, and end the lab", Args: cobra.ExactArgs(1),
 		Long: "Boot a lab, run one end-to-end scenario in it, and end the lab.\n\nScenarios:\n" + e2e.List(),
@@ -235,7 +235,7 @@ func runCommand(name *string) *cobra.Command {
 					if kubelet != "" {
 						cfg.Kubelet = lab.Kubelet(kubelet)
 					}
-					return start(ctx, out, cfg)
+					return start(ctx, out, cfg, race)
 				},
 			})
 			if output == "json" {
@@ -251,6 +251,7 @@ func runCommand(name *string) *cobra.Command {
 	}
 	outputFlag(cmd, &output)
 	cmd.Flags().StringVar(&kubelet, "kubelet", kubelet, "real or hollow; default: real where containers can run")
+	cmd.Flags().BoolVar(&race, "race", false, "build our own programs with Go's race detector; a race that it finds fails the scenario")
 	cmd.Flags().BoolVar(&keep, "keep-failed", false, "leave the lab of a failed scenario up")
 	return cmd
 }

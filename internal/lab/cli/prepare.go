@@ -24,7 +24,7 @@ type prepared struct {
 }
 
 // prepare builds what is missing. An empty kubelet means real where containers can run, else hollow, said aloud.
-func prepare(ctx context.Context, out io.Writer, kubelet lab.Kubelet) (prepared, error) {
+func prepare(ctx context.Context, out io.Writer, kubelet lab.Kubelet, race bool) (prepared, error) {
 	p := prepared{kubelet: kubelet}
 	if p.kubelet == "" {
 		p.kubelet = lab.Real
@@ -52,7 +52,7 @@ func prepare(ctx context.Context, out io.Writer, kubelet lab.Kubelet) (prepared,
 	if err != nil {
 		return p, err
 	}
-	if p.bins, err = build.Ensure(ctx, build.Config{ModuleRoot: root, CacheDir: cache, Real: real, Progress: progress.show}); err != nil {
+	if p.bins, err = build.Ensure(ctx, build.Config{ModuleRoot: root, CacheDir: cache, Real: real, Race: race, Progress: progress.show}); err != nil {
 		return p, err
 	}
 	if real {
@@ -110,14 +110,15 @@ func (p *progress) show(e build.Event) {
 }
 
 func buildCommand() *cobra.Command {
-	kubelet := ""
+	kubelet, race := "", false
 	cmd := &cobra.Command{
 		Use: "build", Short: "Build all that a lab needs, without starting one", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			_, err := prepare(cmd.Context(), cmd.OutOrStdout(), lab.Kubelet(kubelet))
+			_, err := prepare(cmd.Context(), cmd.OutOrStdout(), lab.Kubelet(kubelet), race)
 			return err
 		},
 	}
 	cmd.Flags().StringVar(&kubelet, "kubelet", kubelet, "real or hollow; default: real where containers can run")
+	cmd.Flags().BoolVar(&race, "race", false, "build our own programs with Go's race detector")
 	return cmd
 }

@@ -23,10 +23,10 @@ func outputFlag(cmd *cobra.Command, output *string) {
 	}
 }
 
-func print(w io.Writer, output string, v any, table func(io.Writer)) error {
+// printAs prints v as the -o flag wants it: as JSON, or for people with table.
+func printAs(w io.Writer, output string, v any, table func(io.Writer) error) error {
 	if output != "json" {
-		table(w)
-		return nil
+		return table(w)
 	}
 	e := json.NewEncoder(w)
 	e.SetIndent("", "  ")
@@ -36,7 +36,7 @@ func print(w io.Writer, output string, v any, table func(io.Writer)) error {
 // printJSONLine prints v as one line.
 func printJSONLine(w io.Writer, v any) error { return json.NewEncoder(w).Encode(v) }
 
-func statusTable(w io.Writer, s lab.Status) {
+func statusTable(w io.Writer, s lab.Status) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "NODE\tPOOL\tROLE\tCLOUD LINK\tWAN\tLAN\tREADY\tTAINT\tHEARTBEAT\tBY\tWAN UP\tWAN DOWN\tDEAD")
 	for _, n := range s.Nodes {
@@ -48,10 +48,10 @@ func statusTable(w io.Writer, s lab.Status) {
 			ready(n.Ready), mark(n.Tainted, "NoSchedule"), age(n.HeartbeatAge), orDash(n.HeartbeatBy),
 			bytes(n.Traffic.Up), bytes(n.Traffic.Down), orDash(dead(n)))
 	}
-	t.Flush()
+	return t.Flush()
 }
 
-func trafficTable(w io.Writer, all map[string]wire.Bytes) {
+func trafficTable(w io.Writer, all map[string]wire.Bytes) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(t, "NODE\tUP\tDOWN\t")
 	names := make([]string, 0, len(all))
@@ -65,7 +65,7 @@ func trafficTable(w io.Writer, all map[string]wire.Bytes) {
 		sum = sum.Add(all[name])
 	}
 	fmt.Fprintf(t, "all\t%s\t%s\t\n", bytes(sum.Up), bytes(sum.Down))
-	t.Flush()
+	return t.Flush()
 }
 
 // dead names what was started on the node and runs no more.

@@ -29,7 +29,7 @@ end the lab. The first time, Kubernetes is built from its Go modules, which take
 				cfg.Timing = lab.Stock
 			}
 			out := cmd.OutOrStdout()
-			c, err := start(cmd.Context(), out, cfg)
+			c, err := start(cmd.Context(), out, cfg, false)
 			if err != nil {
 				return err
 			}
@@ -54,8 +54,8 @@ end the lab. The first time, Kubernetes is built from its Go modules, which take
 }
 
 // start builds what is missing and starts a lab.
-func start(ctx context.Context, out io.Writer, cfg lab.Config) (*lab.Client, error) {
-	p, err := prepare(ctx, out, cfg.Kubelet)
+func start(ctx context.Context, out io.Writer, cfg lab.Config, race bool) (*lab.Client, error) {
+	p, err := prepare(ctx, out, cfg.Kubelet, race)
 	if err != nil {
 		return nil, err
 	}
@@ -77,7 +77,7 @@ func watch(ctx context.Context, out io.Writer, c *lab.Client) error {
 	for {
 		s, err := c.Status(ctx)
 		if ctx.Err() != nil {
-			return nil
+			return nil //nolint:nilerr // interrupted
 		}
 		if err != nil {
 			return err
@@ -85,7 +85,9 @@ func watch(ctx context.Context, out io.Writer, c *lab.Client) error {
 		if live {
 			fmt.Fprint(out, "\x1b[H\x1b[2J") // cursor home, clear
 		}
-		statusTable(out, s)
+		if err := statusTable(out, s); err != nil {
+			return err
+		}
 		fmt.Fprintf(out, "\nTry, in another terminal:\n  yurtlab link cut wan %[1]s     yurtlab link heal wan %[1]s     yurtlab node kill %[1]s\n"+
 			"Ctrl-C ends the lab.\n", s.Nodes[len(s.Nodes)-1].Name)
 		if !live {

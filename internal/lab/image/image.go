@@ -306,20 +306,21 @@ func write(path string, images []named) (err error) {
 
 // pack writes the files below dir, in the order of their names.
 func pack(to io.Writer, dir string) error {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
 	w := tar.NewWriter(to)
-	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+	err = fs.WalkDir(root.FS(), ".", func(name string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
 		}
-		name, err := filepath.Rel(dir, path)
+		content, err := root.ReadFile(name)
 		if err != nil {
 			return err
 		}
-		content, err := os.ReadFile(path)
-		if err != nil {
-			return err
-		}
-		return entry(w, filepath.ToSlash(name), file{content: content, mode: 0o644})
+		return entry(w, name, file{content: content, mode: 0o644})
 	})
 	return errors.Join(err, w.Close())
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/binaryutil"
@@ -120,14 +121,14 @@ func Refuse(pid int, refusals []Refusal) error {
 					&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: r.To.Masked().Addr().AsSlice()},
 				)
 			}
-			tcp := append(match[:len(match):len(match)],
+			tcp := slices.Concat(match, []expr.Any{
 				&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: 1},
 				&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{unix.IPPROTO_TCP}},
 				&expr.Reject{Type: unix.NFT_REJECT_TCP_RST},
-			)
-			rest := append(match[:len(match):len(match)],
+			})
+			rest := slices.Concat(match, []expr.Any{
 				&expr.Reject{Type: unix.NFT_REJECT_ICMP_UNREACH, Code: 1}, // host unreachable
-			)
+			})
 			c.AddRule(&nftables.Rule{Table: t, Chain: chain, Exprs: tcp})
 			c.AddRule(&nftables.Rule{Table: t, Chain: chain, Exprs: rest})
 		}

@@ -293,7 +293,7 @@ func TestKey(t *testing.T) {
 			t.Errorf("%q and %q have the same key", pair[0], pair[1])
 		}
 	}
-	if Key("a", "b") != Key("a", "b") {
+	if first, again := Key("a", "b"), Key("a", "b"); first != again {
 		t.Error("the key of the same parts differs")
 	}
 }

@@ -1,0 +1,184 @@
+package front
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"encoding/pem"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"yurtcoordinator/internal/hub/link"
+	"yurtcoordinator/internal/hub/upstream"
+)
+
+// cloud starts an API server and returns it and an Upstream that reaches it, both running until the test ends.
+func cloud(t testing.TB, handler http.HandlerFunc) (*httptest.Server, *upstream.Upstream) {
+	t.Helper()
+	return cloudSpeaking(t, true, handler)
+}
+
+func cloudSpeaking(t testing.TB, h2 bool, handler http.HandlerFunc) (*httptest.Server, *upstream.Upstream) {
+	t.Helper()
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/readyz" {
+			handler(w, r)
+		}
+	}))
+	s.EnableHTTP2 = h2
+	s.TLS = &tls.Config{ClientAuth: tls.RequestClientCert}
+	s.StartTLS()
+	t.Cleanup(func() {
+		s.CloseClientConnections()
+		s.Close()
+	})
+	dir := t.TempDir()
+	pair := s.TLS.Certificates[0]
+	key, err := x509.MarshalPKCS8PrivateKey(pair.PrivateKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: pair.Certificate[0]})
+	both := append(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: key}), cert...)
+	ca, node := filepath.Join(dir, "ca.crt"), filepath.Join(dir, "node.pem")
+	for path, data := range map[string][]byte{ca: cert, node: both} {
+		if err := os.WriteFile(path, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	address, err := url.Parse(s.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	u, err := upstream.New(upstream.Config{
+		Name: "cloud", Servers: []*url.URL{address}, CAFile: ca, CertFile: node, KeyFile: node,
+		Link: link.Config{
+			Interval: 100 * time.Millisecond, Timeout: 300 * time.Millisecond, DownInterval: 50 * time.Millisecond,
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	background(t, u.Run)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if _, err := u.Link().Wait(ctx, func(s link.State) bool { return s == link.Up }); err != nil {
+		t.Fatal("the link does not come up")
+	}
+	return s, u
+}
+
+// background runs a function until the test ends, or until the function that it returns is called.
+func background(t testing.TB, run func(context.Context) error) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- run(ctx) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("Run: %v", err)
+		}
+	})
+	t.Cleanup(stop)
+	return stop
+}
+
+// hub serves cfg on a loopback address and returns its URL.
+func hub(t testing.TB, cfg Config) (address string, stop func()) {
+	t.Helper()
+	handler, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return serve(t, handler)
+}
+
+func serve(t testing.TB, handler http.Handler) (address string, stop func()) {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, err := NewServer(ServerConfig{Listener: listener, Handler: handler})
+	if err != nil {
+		t.Fatal(err)
+	}
+	stop = background(t, server.Run)
+	t.Cleanup(http.DefaultClient.CloseIdleConnections)
+	return "http://" + listener.Addr().String(), stop
+}
+
+func do(t testing.TB, method, address string, body io.Reader, header ...string) (*http.Response, error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	t.Cleanup(cancel)
+	req, err := http.NewRequestWithContext(ctx, method, address, body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := 0; i+1 < len(header); i += 2 {
+		req.Header.Add(header[i], header[i+1])
+	}
+	return http.DefaultClient.Do(req)
+}
+
+// ask returns an answer with its body.
+func ask(t testing.TB, method, address string, header ...string) (*http.Response, string) {
+	t.Helper()
+	res, err := do(t, method, address, nil, header...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = res.Body.Close() }()
+	body, err := io.ReadAll(res.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return res, string(body)
+}
+
+func statusOf(t testing.TB, body string) metav1.Status {
+	t.Helper()
+	var s metav1.Status
+	if err := json.Unmarshal([]byte(body), &s); err != nil || s.Kind != "Status" || s.APIVersion != "v1" {
+		t.Fatalf("not a Status: %q (%v)", body, err)
+	}
+	return s
+}
+
+// eventually waits for what a handler does after its client has got everything.
+func eventually(t testing.TB, check func() error) {
+	t.Helper()
+	deadline := time.NewTimer(10 * time.Second)
+	defer deadline.Stop()
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		err := check()
+		if err == nil {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-deadline.C:
+			t.Fatal(err)
+		}
+	}
+}
+
+// leases is where the heartbeats of nodes are.
+const leases = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/"
+
+const protobuf = "application/vnd.kubernetes.protobuf"

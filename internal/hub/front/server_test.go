@@ -1,0 +1,169 @@
+package front
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// TestStuckClient: a client that stops reading, or sending, does not hold its place for ever.
+func TestStuckClient(t *testing.T) {
+	var inside atomic.Int32
+	_, u := cloud(t, func(w http.ResponseWriter, r *http.Request) {
+		inside.Add(1)
+		defer inside.Add(-1)
+		if r.Method == "POST" {
+			_, _ = io.Copy(io.Discard, r.Body)
+			return
+		}
+		chunk := make([]byte, 1<<16)
+		for {
+			if _, err := w.Write(chunk); err != nil {
+				return
+			}
+		}
+	})
+	handler, err := New(Config{Cloud: u, RequestTimeout: 300 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	address, _ := serve(t, handler)
+	for _, head := range []string{
+		"GET /api/v1/pods HTTP/1.1\r\nHost: hub\r\n\r\n",
+		"POST /api/v1/namespaces/d/pods HTTP/1.1\r\nHost: hub\r\nContent-Length: 1000000\r\n\r\nhalf",
+	} {
+		conn, err := net.Dial("tcp", strings.TrimPrefix(address, "http://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = conn.Close() }()
+		if _, err := io.WriteString(conn, head); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, func() error {
+			if inside.Load() == 0 {
+				return errors.New("the request has not arrived")
+			}
+			return nil
+		})
+		eventually(t, func() error {
+			f := handler.(*front)
+			if n := f.limits[readOnly].now.Load() + f.limits[mutating].now.Load(); n != 0 || inside.Load() != 0 {
+				return fmt.Errorf("%d still in flight, %d at the server", n, inside.Load())
+			}
+			return nil
+		})
+	}
+}
+
+// TestShutdown: what is short is finished, what is long is broken off, and Run waits for all.
+func TestShutdown(t *testing.T) {
+	entered, release := make(chan string, 3), make(chan struct{})
+	_, u := cloud(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Upgrade") != "" {
+			conn, rw, err := http.NewResponseController(w).Hijack()
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			fmt.Fprint(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n")
+			entered <- "exec"
+			_, _ = io.Copy(io.Discard, rw)
+			_ = conn.Close()
+			return
+		}
+		w.(http.Flusher).Flush()
+		entered <- r.URL.Path
+		if r.URL.Query().Get("watch") == "" {
+			<-release
+			fmt.Fprint(w, "whole")
+			return
+		}
+		<-r.Context().Done()
+	})
+	address, stop := hub(t, Config{Cloud: u})
+	short, err := do(t, "GET", address+"/api/v1/pods", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-entered
+	watch, err := do(t, "GET", address+"/api/v1/nodes?watch=true", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-entered
+	exec, err := do(t, "POST", address+"/api/v1/namespaces/d/pods/p/exec", nil,
+		"Connection", "Upgrade", "Upgrade", "SPDY/3.1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-entered
+	stopped := make(chan struct{})
+	go func() { stop(); close(stopped) }()
+	if _, err := io.ReadAll(watch.Body); err == nil {
+		t.Error("the watch looks complete")
+	}
+	_, _ = io.ReadAll(exec.Body) // it ends
+	close(release)
+	if body, err := io.ReadAll(short.Body); string(body) != "whole" || err != nil {
+		t.Errorf("the short request got %q, %v", body, err)
+	}
+	for _, res := range []*http.Response{short, watch, exec} {
+		_ = res.Body.Close()
+	}
+	select {
+	case <-stopped:
+	case <-time.After(20 * time.Second):
+		t.Fatal("Run does not end")
+	}
+}
+
+func TestShutdownIsBounded(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	entered := make(chan struct{})
+	server, err := NewServer(ServerConfig{
+		Listener: listener, DrainTimeout: 50 * time.Millisecond,
+		Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { close(entered); <-r.Context().Done() }),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	stop := background(t, server.Run)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		if res, err := do(t, "GET", "http://"+listener.Addr().String(), nil); err == nil {
+			_ = res.Body.Close()
+		}
+	}()
+	<-entered
+	stop()
+	<-ended
+}
+
+func TestServerFails(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = listener.Close()
+	server, err := NewServer(ServerConfig{Listener: listener, Handler: http.NotFoundHandler()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := server.Run(t.Context()); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("Run on a closed listener: %v", err)
+	}
+	if _, err := NewServer(ServerConfig{}); err == nil {
+		t.Error("a server without a listener")
+	}
+}
