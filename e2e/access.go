@@ -30,7 +30,7 @@ const (
 
 func foreignLease(t *T) {
 	leader := t.settled(30 * time.Second)
-	names := t.nodeNames(1)
+	names := t.nodeNames()
 	self := t.follower(leader)
 	victim := names[0]
 	node := t.coordinator(self)

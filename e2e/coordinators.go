@@ -76,7 +76,7 @@ func (t *T) through(node string) kubernetes.Interface {
 
 func coordinatorDies(t *T) {
 	t.settled(30 * time.Second)
-	names := t.nodeNames(1)
+	names := t.nodeNames()
 	stop := t.steadily(names)
 	t.say("killing the coordinator")
 	killed := time.Now()
@@ -119,7 +119,7 @@ func coordinatorDies(t *T) {
 }
 
 func noCoordinator(t *T) {
-	names := t.nodeNames(1)
+	names := t.nodeNames()
 	node := names[len(names)-1]
 	stop := t.steadily(names)
 	t.eventually(10*time.Second, "the hubs have no role to play and reach the cloud", func() error {

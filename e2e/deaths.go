@@ -42,10 +42,10 @@ func killOne(t *T) {
 	t.say("moving Pods back to it, then cutting its link, then its power")
 	t.scale(int32(2 * len(pods)))
 	t.eventually(60*time.Second, "Pods are ready on "+node, func() error {
-		here := on(t.seen.livePods(namespace), node)
+		here := on(t.seen.livePods(), node)
 		for _, p := range here {
 			if !p.ready {
-				return fmt.Errorf("Pod %s is not ready", p.name)
+				return fmt.Errorf("the Pod %s is not ready", p.name)
 			}
 		}
 		if len(here) == 0 {
@@ -56,7 +56,7 @@ func killOne(t *T) {
 	cut := time.Now()
 	t.must(t.lab.Cut(t.ctx, lab.WAN, node, wire.Drop))
 	t.delegated(node, cut)
-	t.dies(node, t.seen.livePods(namespace), "delegated")
+	t.dies(node, t.seen.livePods(), "delegated")
 	if l := t.seen.lease(node); !l.delegated {
 		t.fail("the Lease of %s lost its annotation although it never reported itself", node)
 	}
@@ -85,11 +85,11 @@ func (t *T) dies(node string, pods map[types.UID]podAt, how string) {
 	}
 	t.figure(how+"_death_to_not_ready_s", noticed.Sub(killed).Seconds())
 	t.eventually(t.cfg.Timing.Toleration+15*time.Second, "its Pods run elsewhere", func() error {
-		now := t.seen.livePods(namespace)
+		now := t.seen.livePods()
 		ready := 0
 		for uid, p := range now {
 			if _, old := onNode[uid]; old {
-				return fmt.Errorf("Pod %s is still there", p.name)
+				return fmt.Errorf("the Pod %s is still there", p.name)
 			}
 			if p.ready && p.node != node {
 				ready++

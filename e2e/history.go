@@ -232,8 +232,8 @@ func (h *history) largestAge(name string, since, until time.Time) time.Duration 
 	return max(largest, until.Sub(last))
 }
 
-// livePods returns the last state of each Pod of a namespace that is not gone or going, by UID.
-func (h *history) livePods(namespace string) map[types.UID]podAt {
+// livePods returns the last state of each of the scenario's Pods that is not gone or going, by UID.
+func (h *history) livePods() map[types.UID]podAt {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	out := map[types.UID]podAt{}
@@ -268,9 +268,9 @@ func (h *history) untouched(pods map[types.UID]podAt, since time.Time) error {
 	return nil
 }
 
-// endpointsKept returns an error if one of these addresses was missing among a Service's ready endpoints since then.
+// endpointsKept returns an error if one of these addresses was missing among the web Service's ready endpoints since then.
 // A change of one slice is held against the newest state of the others.
-func (h *history) endpointsKept(service string, addresses []string, since time.Time) error {
+func (h *history) endpointsKept(addresses []string, since time.Time) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	type change struct {
@@ -280,7 +280,7 @@ func (h *history) endpointsKept(service string, addresses []string, since time.T
 	var changes []change
 	for name, all := range h.slices {
 		for _, s := range all {
-			if s.service == service {
+			if s.service == webName {
 				changes = append(changes, change{name, s})
 			}
 		}
@@ -294,13 +294,13 @@ func (h *history) endpointsKept(service string, addresses []string, since time.T
 		}
 		for _, address := range addresses {
 			if !anyHas(current, address) {
-				return fmt.Errorf("endpoint %s of Service %s was not ready %.1fs after", address, service, c.at.Sub(since).Seconds())
+				return fmt.Errorf("endpoint %s was not ready %.1fs after", address, c.at.Sub(since).Seconds())
 			}
 		}
 	}
 	for _, address := range addresses {
 		if !anyHas(current, address) {
-			return fmt.Errorf("endpoint %s of Service %s is not ready", address, service)
+			return fmt.Errorf("endpoint %s is not ready", address)
 		}
 	}
 	return nil

@@ -95,7 +95,7 @@ func TestUntouchedSeesEveryTouch(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			h := newHistory()
 			h.record(pod(nil), false)
-			before, since := h.livePods("default"), time.Now()
+			before, since := h.livePods(), time.Now()
 			h.record(pod(tt.change), tt.gone)
 			if err := h.untouched(before, since); (err == nil) != tt.want {
 				t.Errorf("untouched = %v", err)
@@ -118,18 +118,18 @@ func TestEndpointsKeptSeesAMoment(t *testing.T) {
 	since := time.Now()
 	both := []string{"10.0.0.1", "10.0.0.2"}
 	h.record(slice("b", true, "10.0.0.2", "10.0.0.3"), false)
-	if err := h.endpointsKept("web", both, since); err != nil {
+	if err := h.endpointsKept(both, since); err != nil {
 		t.Errorf("an endpoint more: %v", err)
 	}
 	h.record(slice("a", false, "10.0.0.1"), false)
 	h.record(slice("a", true, "10.0.0.1"), false)
-	if h.endpointsKept("web", both, since) == nil {
+	if h.endpointsKept(both, since) == nil {
 		t.Error("a moment without an endpoint went unnoticed")
 	}
-	if err := h.endpointsKept("web", both, time.Now()); err != nil {
+	if err := h.endpointsKept(both, time.Now()); err != nil {
 		t.Errorf("what was before counts: %v", err)
 	}
-	if h.endpointsKept("web", []string{"10.9.9.9"}, time.Now()) == nil {
+	if h.endpointsKept([]string{"10.9.9.9"}, time.Now()) == nil {
 		t.Error("an endpoint that never was went unnoticed")
 	}
 }

@@ -150,7 +150,7 @@ func cutLeader(t *T) {
 	}
 	t.hold(2*t.cfg.Timing.Grace, "two grace periods under the new leader")
 	worst := time.Duration(0)
-	for _, name := range t.nodeNames(1) {
+	for _, name := range t.nodeNames() {
 		age := t.seen.largestAge(name, cut, time.Now())
 		worst = max(worst, age)
 		t.must(t.seen.neverNotReady(name, cut))
@@ -218,7 +218,9 @@ func pauseLeader(t *T) {
 	cut := time.Now()
 	t.must(t.lab.Cut(t.ctx, lab.WAN, other, wire.Drop))
 	t.delegated(other, cut)
-	auditFrom := time.Now()
+	if len(t.forwardedBy(leader, other, cut)) == 0 {
+		t.fail("the cloud's audit log does not show what %s forwards: what follows could not fail", leader)
+	}
 
 	t.say("stopping the hub of %s with SIGSTOP for 60 s", leader)
 	paused := time.Now()
@@ -256,7 +258,7 @@ func pauseLeader(t *T) {
 	if late := t.seen.renewals(other, killed.Add(t.cfg.Timing.Lease/4)); len(late) > 0 {
 		t.fail("the Lease of %s was renewed %.1fs after its death", other, late[0].Sub(killed).Seconds())
 	}
-	writes := t.forwardedBy(leader, other, auditFrom)
+	writes := t.forwardedBy(leader, other, paused)
 	stale := 0
 	for _, at := range writes {
 		if at.After(resumed) {

@@ -52,11 +52,11 @@ func cutOne(t *T) {
 	now := time.Now()
 	t.must(t.seen.neverNotReady(node, cut))
 	t.must(t.seen.untouched(onNode, cut))
-	t.must(t.seen.endpointsKept(webName, addresses(onNode), cut))
+	t.must(t.seen.endpointsKept(addresses(onNode), cut))
 	if !t.seen.node(node).tainted {
 		t.fail("%s lost its taint", node)
 	}
-	after := t.seen.livePods(namespace)
+	after := t.seen.livePods()
 	if len(after) != len(pods)+3 {
 		t.fail("%d Pods instead of %d", len(after), len(pods)+3)
 	}
@@ -71,7 +71,7 @@ func cutOne(t *T) {
 	t.hold(t.cfg.Timing.Grace, "a grace period after healing")
 	t.must(t.seen.neverNotReady(node, cut))
 	t.must(t.seen.untouched(onNode, cut))
-	t.must(t.seen.endpointsKept(webName, addresses(onNode), cut))
+	t.must(t.seen.endpointsKept(addresses(onNode), cut))
 }
 
 func noneNew(before, after map[types.UID]podAt) error {
@@ -98,7 +98,7 @@ func cutPool(t *T) {
 		return nil
 	})
 	t.eventually(t.cfg.Timing.Grace+10*time.Second, "the cloud has noticed that all are silent", func() error {
-		for _, name := range t.nodeNames(1) {
+		for _, name := range t.nodeNames() {
 			if t.seen.neverNotReady(name, cut) == nil {
 				return fmt.Errorf("%s is still Ready", name)
 			}
@@ -111,7 +111,7 @@ func cutPool(t *T) {
 	t.settled(10 * time.Second)
 	t.figure("healed_to_roles_right_s", time.Since(healed).Seconds())
 	t.eventually(20*time.Second, "all nodes are Ready and untainted", func() error {
-		for _, name := range t.nodeNames(1) {
+		for _, name := range t.nodeNames() {
 			if n := t.seen.node(name); n.ready != "True" || n.tainted {
 				return fmt.Errorf("%s: %+v", name, n)
 			}

@@ -238,7 +238,7 @@ func (t *T) followsLogs(client kubernetes.Interface, target podAt) {
 	_, err := t.cloud.CoreV1().Pods(namespace).Create(t.ctx, pod, metav1.CreateOptions{})
 	t.must(err)
 	t.eventually(30*time.Second, "the talking Pod runs", func() error {
-		for _, p := range t.seen.livePods(namespace) {
+		for _, p := range t.seen.livePods() {
 			if p.name == pod.Name && p.ready {
 				return nil
 			}

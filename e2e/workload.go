@@ -60,7 +60,7 @@ func (t *T) deployWeb() map[types.UID]podAt {
 	t.must(err)
 	start := time.Now()
 	t.eventually(90*time.Second, fmt.Sprintf("%d Pods of Deployment %s are ready endpoints", replicas, webName), func() error {
-		pods := t.seen.livePods(namespace)
+		pods := t.seen.livePods()
 		for _, p := range pods {
 			if !p.ready {
 				return fmt.Errorf("the Pod %s is not ready", p.name)
@@ -69,9 +69,9 @@ func (t *T) deployWeb() map[types.UID]podAt {
 		if len(pods) != int(replicas) {
 			return fmt.Errorf("%d Pods", len(pods))
 		}
-		return t.seen.endpointsKept(webName, addresses(pods), start.Add(time.Hour)) // only the present state counts
+		return t.seen.endpointsKept(addresses(pods), start.Add(time.Hour)) // only the present state counts
 	})
-	return t.seen.livePods(namespace)
+	return t.seen.livePods()
 }
 
 // scale sets the number of Pods and returns at once.
@@ -100,11 +100,11 @@ func addresses(pods map[types.UID]podAt) []string {
 	return all
 }
 
-// nodeNames of a pool; pools count from 1.
-func (t *T) nodeNames(pool int) []string {
+// nodeNames of the first pool.
+func (t *T) nodeNames() []string {
 	var names []string
 	for i := 1; i <= t.cfg.Nodes; i++ {
-		names = append(names, fmt.Sprintf("p%d-n%d", pool, i))
+		names = append(names, fmt.Sprintf("p1-n%d", i))
 	}
 	return names
 }
@@ -194,7 +194,7 @@ func (t *T) settledAway() string {
 
 // follower returns a node of the first pool that is none of these, and not the coordinator's.
 func (t *T) follower(but ...string) string {
-	for _, name := range t.nodeNames(1) {
+	for _, name := range t.nodeNames() {
 		if name != coordinatorNode && !slices.Contains(but, name) {
 			return name
 		}

@@ -85,7 +85,7 @@ func ownMounts() error {
 		{"tmpfs", "/run", "tmpfs", unix.MS_NOSUID | unix.MS_NODEV},
 	} {
 		if err := unix.Mount(m.source, m.target, m.fstype, m.flags, ""); err != nil {
-			return fmt.Errorf("mount %s: %w", m.target, err)
+			return refused(fmt.Errorf("mount %s: %w", m.target, err))
 		}
 	}
 	return nil

@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -19,17 +18,34 @@ import (
 	"yurtcoordinator/internal/lab/machine"
 )
 
-// supervisorArg tells this program that it is the lab's own process; see Main.
-const supervisorArg = "lab-supervisor"
+// What this program is told when it is not the caller's, but the lab's own process, or one that removes a directory; see
+// Main.
+const (
+	supervisorArg = "lab-supervisor"
+	removerArg    = "lab-remover"
+)
 
 // Main makes the calling program the lab's own process, or a machine's first, when it was started as one, and then
 // never returns. A program that calls Up calls it first in its main.
 func Main() {
 	machine.Main()
-	if len(os.Args) != 3 || os.Args[1] != supervisorArg {
+	if len(os.Args) != 3 {
 		return
 	}
-	if err := supervise(os.Args[2]); err != nil {
+	var work func(dir string) error
+	switch os.Args[1] {
+	case supervisorArg:
+		work = supervise
+	case removerArg:
+		work = os.RemoveAll
+	default:
+		return
+	}
+	err := becomeRoot()
+	if err == nil {
+		err = work(os.Args[2])
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
@@ -84,9 +100,14 @@ func spawn(dir string, o order) error {
 	if err != nil {
 		return err
 	}
-	cmd := supervisorCommand(self, dir)
-	cmd.Stdout, cmd.Stderr = log, log
-	if err := cmd.Start(); err != nil {
+	var ids grants
+	if o.Config.Kubelet == Real && !o.Config.NoKubelet {
+		if ids, err = granted(); err != nil {
+			return err
+		}
+	}
+	cmd, err := isolate(self, log, ids, isolated, supervisorArg, dir)
+	if err != nil {
 		return fmt.Errorf("namespaces for the lab: %w", err)
 	}
 	ended := make(chan error, 1)
@@ -103,24 +124,6 @@ func spawn(dir string, o order) error {
 		}
 	}
 	return errors.New("the lab's own process does not answer")
-}
-
-// supervisorCommand is the lab's own process in namespaces of its own: as root directly, else inside a user namespace
-// in which it is root, with the ids that the system grants the user (/etc/subuid).
-func supervisorCommand(self, dir string) *exec.Cmd {
-	if os.Geteuid() == 0 {
-		cmd := exec.Command(self, supervisorArg, dir)
-		cmd.SysProcAttr = &syscall.SysProcAttr{
-			Setsid: true,
-			Cloneflags: syscall.CLONE_NEWPID | syscall.CLONE_NEWNS | syscall.CLONE_NEWNET | syscall.CLONE_NEWIPC |
-				syscall.CLONE_NEWUTS,
-		}
-		return cmd
-	}
-	cmd := exec.Command("unshare", "--user", "--map-root-user", "--map-auto", "--pid", "--fork", "--kill-child", "--net",
-		"--mount", "--ipc", "--uts", "--", self, supervisorArg, dir)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	return cmd
 }
 
 // keepLogs saves the logs of a lab that failed to boot, before it is removed, and says where.
@@ -167,13 +170,43 @@ func Down(ctx context.Context, name string) error {
 		cancel()
 	}
 	machine.RemoveCgroups(cgroup(name))
-	if err := os.RemoveAll(dir); err != nil {
+	if err := remove(dir); err != nil {
 		return fmt.Errorf("lab %q: files are left: %w", name, err)
 	}
 	return nil
 }
 
-// supervisors finds the own processes of the lab in dir by their command line.
+// remove removes a lab's directory. What containers made as somebody else than root, whoever is not root can remove only
+// from within a user namespace that has those ids.
+func remove(dir string) error {
+	err := os.RemoveAll(dir)
+	if err == nil || os.Geteuid() == 0 {
+		return err
+	}
+	ids, grantErr := granted()
+	self, selfErr := os.Executable()
+	if grantErr != nil || selfErr != nil {
+		return errors.Join(err, grantErr, selfErr)
+	}
+	log, logErr := os.CreateTemp("", "yurtlab-remove-")
+	if logErr != nil {
+		return errors.Join(err, logErr)
+	}
+	defer os.Remove(log.Name())
+	defer log.Close()
+	cmd, err := isolate(self, log, ids, 0, removerArg, dir)
+	if err != nil {
+		return err
+	}
+	if err := cmd.Wait(); err != nil {
+		text, _ := os.ReadFile(log.Name()) // empty is as good
+		return fmt.Errorf("%w: %s", err, strings.TrimSpace(string(text)))
+	}
+	return nil
+}
+
+// supervisors finds the own process of the lab in dir: by its command line, as the first process of a pid namespace
+// directly below ours. (A child that it has just forked has the same command line for a moment.)
 func supervisors(dir string) ([]int, error) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
@@ -189,11 +222,25 @@ func supervisors(dir string) ([]int, error) {
 		if err != nil {
 			continue // it has just ended
 		}
-		if strings.HasSuffix(string(line), "\x00"+supervisorArg+"\x00"+dir+"\x00") {
+		if !strings.HasSuffix(string(line), "\x00"+supervisorArg+"\x00"+dir+"\x00") {
+			continue
+		}
+		if status, err := os.ReadFile(filepath.Join("/proc", e.Name(), "status")); err == nil && leads(string(status)) {
 			pids = append(pids, pid)
 		}
 	}
 	return pids, nil
+}
+
+// leads reports whether a process, by its /proc/PID/status, is the first one of a pid namespace directly below ours.
+func leads(status string) bool {
+	for line := range strings.Lines(status) {
+		if pids, ok := strings.CutPrefix(line, "NSpid:"); ok {
+			numbers := strings.Fields(pids)
+			return len(numbers) == 2 && numbers[1] == "1"
+		}
+	}
+	return false
 }
 
 func waitGone(ctx context.Context, pids []int) {
@@ -238,8 +285,7 @@ func (c *Client) Kubectl(ctx context.Context, via string, args []string) (*exec.
 	if err != nil || len(pids) == 0 {
 		return nil, errors.Join(err, ErrNotUp)
 	}
-	// The innermost: under unshare there is one process of that command line outside the namespaces as well.
-	enter := []string{"--target", strconv.Itoa(pids[len(pids)-1])}
+	enter := []string{"--target", strconv.Itoa(pids[0])}
 	if os.Geteuid() != 0 {
 		enter = append(enter, "--user", "--preserve-credentials")
 	}
@@ -264,7 +310,10 @@ func (c *Client) Kubectl(ctx context.Context, via string, args []string) (*exec.
 	default:
 		return nil, fmt.Errorf("--via %q: want cloud, hub/NODE or coordinator/POOL", via)
 	}
-	return exec.CommandContext(ctx, "nsenter", append(enter, args...)...), nil
+	cmd := exec.CommandContext(ctx, "nsenter", append(enter, args...)...)
+	// What kubectl finds out about this lab's servers is not for another one's, which have the same addresses.
+	cmd.Env = append(environment(os.Environ()), "KUBECACHEDIR="+filepath.Join(c.dir, "kubectl"), "KUBECONFIG=/dev/null")
+	return cmd, nil
 }
 
 func poolNumber(cfg Config, name string) (int, error) {

@@ -43,11 +43,18 @@ func auditLines(t testing.TB, file string) []auditLine {
 	return lines
 }
 
+func closed(t *testing.T, audit *auditLog) {
+	t.Helper()
+	if err := audit.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestRefusalsAreWrittenAndBounded(t *testing.T) {
 	clock := clocktesting.NewFakePassiveClock(time.Unix(1000, 0))
 	file := filepath.Join(t.TempDir(), "audit")
 	audit := newAuditLog(file, clock)
-	defer audit.Close()
+	defer closed(t, audit)
 	code := http.StatusOK
 	handler := audit.logRefusals(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		explain(r.Context(), errors.New("because"))
@@ -94,7 +101,7 @@ func TestRefusalsAreWrittenAndBounded(t *testing.T) {
 func TestAHostileCallerWritesNoLongLineAndNoLineOfItsOwn(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "audit")
 	audit := newAuditLog(file, clocktesting.NewFakePassiveClock(time.Unix(1000, 0)))
-	defer audit.Close()
+	defer closed(t, audit)
 	handler := audit.logRefusals(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusForbidden)
 	}), resolver())

@@ -95,9 +95,9 @@ func New(cfg Config) (http.Handler, error) {
 	if f.metrics, err = newMetrics(cfg.Metrics, f); err != nil {
 		return nil, err
 	}
-	buffers := newBuffers()
-	f.node = newProxy(cfg.Cloud.AsNode(), buffers, f.log)
-	f.caller = newProxy(cfg.Cloud.AsCaller(), buffers, f.log)
+	pool := &buffers{}
+	f.node = newProxy(cfg.Cloud.AsNode(), pool, f.log)
+	f.caller = newProxy(cfg.Cloud.AsCaller(), pool, f.log)
 	return f, nil
 }
 
@@ -121,7 +121,7 @@ func (f *front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	long := isLongRunning(info, r)
 	defer func() {
 		caught := recover()
-		if caught != nil && caught != http.ErrAbortHandler {
+		if err, _ := caught.(error); caught != nil && !errors.Is(err, http.ErrAbortHandler) {
 			f.log.Error(fmt.Errorf("panic: %v", caught), "A request handler failed", "verb", info.Verb, "path", info.Path,
 				"stack", string(debug.Stack()))
 			if !rec.wrote() {

@@ -139,7 +139,7 @@ func TestWatchStreams(t *testing.T) {
 	defer h2c.CloseIdleConnections()
 	for name, client := range map[string]http.RoundTripper{"HTTP/1.1": http.DefaultTransport, "HTTP/2.0": h2c} {
 		t.Run(name, func(t *testing.T) {
-			req, err := http.NewRequestWithContext(t.Context(), "GET", address+"/api/v1/pods?watch=true", nil)
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, address+"/api/v1/pods?watch=true", nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -317,7 +317,7 @@ func TestIsLongRunning(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r := httptest.NewRequest("GET", target, nil)
+		r := httptest.NewRequest(http.MethodGet, target, nil)
 		info, err := f.(*front).infos.NewRequestInfo(r)
 		if err != nil {
 			t.Fatal(err)
@@ -380,7 +380,7 @@ func TestCancelledClient(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	address, _ := hub(t, Config{Cloud: u, Metrics: registry})
 	ctx, cancel := context.WithCancel(t.Context())
-	req, _ := http.NewRequestWithContext(ctx, "GET", address+"/api/v1/pods", nil)
+	req, _ := http.NewRequestWithContext(ctx, http.MethodGet, address+"/api/v1/pods", nil)
 	ended := make(chan error, 1)
 	go func() {
 		res, err := http.DefaultClient.Do(req)
@@ -408,7 +408,7 @@ yurthub_requests_total{code="499",resource="other",verb="list"} 1
 func TestPanic(t *testing.T) {
 	_, u := cloud(t, func(http.ResponseWriter, *http.Request) {})
 	own := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method == "PUT" {
+		if r.Method == http.MethodPut {
 			fmt.Fprint(w, "half")
 			w.(interface{ Unwrap() http.ResponseWriter }).Unwrap().(http.Flusher).Flush()
 		}
@@ -418,7 +418,8 @@ func TestPanic(t *testing.T) {
 	lease := address + leases + "n1"
 	res, body := ask(t, "GET", lease)
 	s := statusOf(t, body)
-	if res.StatusCode != 500 || s.Reason != metav1.StatusReasonInternalError || strings.Contains(body, "broken") {
+	if res.StatusCode != http.StatusInternalServerError || s.Reason != metav1.StatusReasonInternalError ||
+		strings.Contains(body, "broken") {
 		t.Errorf("%s %q, want a 500 without details", res.Status, body)
 	}
 	res, err := do(t, "PUT", lease, nil)

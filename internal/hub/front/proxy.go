@@ -57,10 +57,11 @@ const bufferSize = 32 << 10
 // buffers are reused between responses.
 type buffers struct{ pool sync.Pool }
 
-func newBuffers() *buffers {
-	return &buffers{pool: sync.Pool{New: func() any { return new([bufferSize]byte) }}}
+func (b *buffers) Get() []byte {
+	if p, ok := b.pool.Get().(*[bufferSize]byte); ok {
+		return p[:]
+	}
+	return make([]byte, bufferSize)
 }
-
-func (b *buffers) Get() []byte { return b.pool.Get().(*[bufferSize]byte)[:] }
 
 func (b *buffers) Put(p []byte) { b.pool.Put((*[bufferSize]byte)(p)) }

@@ -11,7 +11,7 @@ import (
 )
 
 // bearerProtocol begins the WebSocket subprotocol by which browsers hand an API server a token.
-const bearerProtocol = "base64url.bearer.authorization.k8s.io."
+const bearerProtocol = "base64url.bearer.authorization.k8s.io." //nolint:gosec // a protocol's name, no secret
 
 // ownCredentials reports whether the caller brought credentials, good or bad, so that the node's are not to be used.
 func ownCredentials(r *http.Request) bool {

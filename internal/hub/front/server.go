@@ -104,19 +104,19 @@ func (s *Server) Run(ctx context.Context) error {
 	server.Protocols.SetUnencryptedHTTP2(s.cfg.TLS == nil)
 
 	served := make(chan error, 1)
-	go func() {
+	var serving sync.WaitGroup
+	serving.Go(func() {
 		if s.cfg.TLS != nil {
 			served <- server.ServeTLS(s.cfg.Listener, "", "")
 		} else {
 			served <- server.Serve(s.cfg.Listener)
 		}
-	}()
+	})
 	var failure error
 	select {
 	case <-ctx.Done():
 	case failure = <-served:
 		failure = fmt.Errorf("front: serving %s: %w", s.cfg.Listener.Addr(), failure)
-		served <- nil
 	}
 	drain(errDraining)
 	patience, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.DrainTimeout)
@@ -126,7 +126,7 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	abort(errDraining)
 	_ = server.Close() // what Shutdown could not close in order
-	<-served
+	serving.Wait()
 	if !handlers.wait(abortTimeout) {
 		return errors.Join(failure, fmt.Errorf("front: requests to %s did not end when broken off", s.cfg.Listener.Addr()))
 	}

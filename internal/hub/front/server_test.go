@@ -18,7 +18,7 @@ func TestStuckClient(t *testing.T) {
 	_, u := cloud(t, func(w http.ResponseWriter, r *http.Request) {
 		inside.Add(1)
 		defer inside.Add(-1)
-		if r.Method == "POST" {
+		if r.Method == http.MethodPost {
 			_, _ = io.Copy(io.Discard, r.Body)
 			return
 		}

@@ -118,7 +118,8 @@ func (m *Monitor) probe(ctx context.Context, fresh bool) {
 	timer := m.cfg.Clock.NewTimer(m.cfg.Timeout)
 	defer timer.Stop()
 	answer := make(chan error, 1)
-	go func() { answer <- m.cfg.Probe(ctx, fresh) }()
+	var asking sync.WaitGroup
+	asking.Go(func() { answer <- m.cfg.Probe(ctx, fresh) })
 
 	var err error
 	select {
@@ -132,10 +133,9 @@ func (m *Monitor) probe(ctx context.Context, fresh bool) {
 		err = fmt.Errorf("%w (%v)", ErrProbeTimeout, m.cfg.Timeout)
 		m.ended(err)
 		cancel(err)
-		_ = <-answer // late
 	case <-ctx.Done():
-		_ = <-answer // stopping, as above
 	}
+	asking.Wait()
 }
 
 func (m *Monitor) ended(err error) {

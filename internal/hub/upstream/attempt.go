@@ -98,7 +98,7 @@ func (i *input) Read(p []byte) (int, error) {
 	i.used = true
 	i.mu.Unlock()
 	n, err := i.body.Read(p)
-	if err != nil && err != io.EOF {
+	if err != nil && !errors.Is(err, io.EOF) {
 		i.mu.Lock()
 		i.failed = true
 		i.mu.Unlock()
@@ -150,7 +150,7 @@ func (o *output) Read(p []byte) (int, error) {
 	n, err := o.body.Read(p)
 	if err != nil {
 		o.once.Do(o.end)
-		if err != io.EOF && o.request.Context().Err() == nil {
+		if !errors.Is(err, io.EOF) && o.request.Context().Err() == nil {
 			err = o.failed(err)
 		}
 	}

@@ -20,7 +20,7 @@ type PackagesConfig struct {
 	// Real wants what real containers need: a C compiler and libseccomp for runc, busybox for the shell image.
 	Real bool
 
-	// Unprivileged wants what a lab without root needs: newuidmap.
+	// Unprivileged wants what real containers without root need: newuidmap.
 	Unprivileged bool
 
 	// Log is the file that apt-get's output is appended to.
@@ -38,13 +38,12 @@ type need struct {
 }
 
 // needs lists what a lab uses of the machine.
-func needs(real, unprivileged bool) []need {
+func needs(containers, unprivileged bool) []need {
 	list := []need{
 		{"nsenter", "util-linux", program("nsenter")},
-		{"unshare", "util-linux", program("unshare")},
 		{"iptables, for kube-proxy, kubelet and the CNI plugins", "iptables", program("iptables")},
 	}
-	if real {
+	if containers {
 		list = append(list,
 			need{"a static busybox, for the Pods' images", "busybox-static", func() bool { return Busybox() != "" }},
 			need{"a C compiler, for runc", "gcc", program("gcc")},
@@ -52,8 +51,8 @@ func needs(real, unprivileged bool) []need {
 			need{"pkg-config, for runc", "pkg-config", program("pkg-config")},
 			need{"libseccomp's headers, for runc", "libseccomp-dev", file("/usr/include/seccomp.h")})
 	}
-	if unprivileged {
-		list = append(list, need{"newuidmap", "uidmap", program("newuidmap")})
+	if containers && unprivileged {
+		list = append(list, need{"newuidmap, for containers without root", "uidmap", program("newuidmap")})
 	}
 	return list
 }

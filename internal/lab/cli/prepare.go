@@ -44,18 +44,22 @@ func prepare(ctx context.Context, out io.Writer, kubelet lab.Kubelet, race bool)
 	if err := os.MkdirAll(cache, 0o755); err != nil {
 		return p, err
 	}
-	real := p.kubelet == lab.Real
+	containers := p.kubelet == lab.Real
 	progress := newProgress(out)
 	err = build.EnsurePackages(ctx, build.PackagesConfig{
-		Real: real, Unprivileged: os.Geteuid() != 0, Log: filepath.Join(cache, "packages.log"), Progress: progress.show,
+		Real: containers, Unprivileged: os.Geteuid() != 0, Log: filepath.Join(cache, "packages.log"),
+		Progress: progress.show,
 	})
 	if err != nil {
 		return p, err
 	}
-	if p.bins, err = build.Ensure(ctx, build.Config{ModuleRoot: root, CacheDir: cache, Real: real, Race: race, Progress: progress.show}); err != nil {
+	p.bins, err = build.Ensure(ctx, build.Config{
+		ModuleRoot: root, CacheDir: cache, Real: containers, Race: race, Progress: progress.show,
+	})
+	if err != nil {
 		return p, err
 	}
-	if real {
+	if containers {
 		archive, err := image.Ensure(ctx, image.Config{CacheDir: cache, Pause: p.bins.Pause, Busybox: build.Busybox()})
 		if err != nil {
 			return p, err

@@ -54,9 +54,10 @@ func furnish(s Spec) error {
 	m.mount("tmpfs", "/tmp", "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=1777")
 	m.mount("tmpfs", "/dev/shm", "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=1777")
 	m.mkdir("/run/lock")
-	m.putBack(disk, s.Disk, 0)
+	m.putBack(disk, s.Disk)
 	for i, path := range s.Keep {
-		m.putBack(keep[i], path, unix.MS_RDONLY)
+		m.putBack(keep[i], path)
+		m.protect(path)
 	}
 
 	m.file("etc-hosts", "/etc/hosts", "127.0.0.1 localhost\n"+s.Hosts)
@@ -71,7 +72,7 @@ func furnish(s Spec) error {
 		m.write(path, value)
 	}
 	// From here on the host's files can't be changed from within.
-	m.mount("", "/", "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY, "")
+	m.protect("/")
 	m.mount("", "/", "", unix.MS_REC|unix.MS_SHARED, "")
 	return m.err
 }
@@ -103,10 +104,29 @@ func (m *mounter) open(path string) string {
 }
 
 // putBack mounts what open opened at its own path again.
-func (m *mounter) putBack(opened, path string, flags uintptr) {
+func (m *mounter) putBack(opened, path string) {
 	m.mkdir(path)
 	m.mount(opened, path, "", unix.MS_BIND, "")
-	m.mount("", path, "", unix.MS_REMOUNT|unix.MS_BIND|flags, "")
+}
+
+// protect makes what is mounted at path unchangeable, and leaves it as restricted as it was: in a user namespace, the
+// kernel refuses to take away what the host set.
+func (m *mounter) protect(path string) {
+	if m.err != nil {
+		return
+	}
+	var at unix.Statfs_t
+	if err := unix.Statfs(path, &at); err != nil {
+		m.err = fmt.Errorf("mount flags of %s: %w", path, err)
+		return
+	}
+	m.mount("", path, "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY|restrictions(at.Flags), "")
+}
+
+// restrictions are those mount flags that a remount must name, lest it lift them, from the flags that statfs tells. The
+// values are the same. (Access times are left alone by a remount that does not name them.)
+func restrictions(statfs int64) uintptr {
+	return uintptr(statfs) & (unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC)
 }
 
 func (m *mounter) mkdir(path string) {

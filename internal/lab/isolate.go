@@ -1,0 +1,239 @@
+package lab
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// The lab's own process is pid 1 of namespaces of its own and is root in them. Started by root, it is root outside as
+// well. Started by anybody else, it lives in a user namespace whose root is that user:
+//
+//   - for hollow kubelets the user's own id is all there is. The kernel grants that to everybody; every file that the lab
+//     makes belongs to the user.
+//   - for containers, whose images have files of many owners, the ids of /etc/subuid and /etc/subgid are there too.
+//     newuidmap and newgidmap, which are privileged, map them. They need the process to exist, and the kernel
+//     gives root's rights at an execve only: so the process waits until the ids are there and executes itself anew.
+//
+// unshare --map-auto of util-linux does the second as well, but only since its release 2.38, and leaves a process outside.
+
+const isolated = syscall.CLONE_NEWPID | syscall.CLONE_NEWNS | syscall.CLONE_NEWNET | syscall.CLONE_NEWIPC | syscall.CLONE_NEWUTS
+
+// isolate starts this program, self, with args in namespaces of its own, in which it is root. The program must call
+// becomeRoot first. Ids are those that it is given beside the caller's own, where the caller is not root.
+func isolate(self string, log *os.File, ids grants, namespaces uintptr, args ...string) (*exec.Cmd, error) {
+	cmd := exec.Command(self, args...)
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.Env = environment(os.Environ())
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Cloneflags: namespaces}
+	switch {
+	case os.Geteuid() == 0:
+	case len(ids.users) == 0 || len(ids.groups) == 0:
+		cmd.SysProcAttr.Cloneflags |= syscall.CLONE_NEWUSER
+		cmd.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{HostID: os.Geteuid(), Size: 1}}
+		cmd.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{HostID: os.Getegid(), Size: 1}}
+	default:
+		cmd.SysProcAttr.Cloneflags |= syscall.CLONE_NEWUSER
+		return cmd, startMapped(cmd, ids)
+	}
+	return cmd, refused(cmd.Start())
+}
+
+// startMapped starts cmd and maps ids into its user namespace while it waits.
+func startMapped(cmd *exec.Cmd, ids grants) error {
+	wait, mapped, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	defer mapped.Close()
+	cmd.ExtraFiles = []*os.File{wait} // becomes mappedFD
+	err = refused(cmd.Start())
+	wait.Close()
+	if err != nil {
+		return err
+	}
+	pid := strconv.Itoa(cmd.Process.Pid)
+	for _, m := range []struct {
+		program string
+		ids     []string
+	}{
+		{"newuidmap", mapping(os.Geteuid(), ids.users)},
+		{"newgidmap", mapping(os.Getegid(), ids.groups)},
+	} {
+		out, runErr := exec.Command(m.program, append([]string{pid}, m.ids...)...).CombinedOutput()
+		if runErr != nil {
+			err = fmt.Errorf("%s %s %s: %w: %s", m.program, pid, strings.Join(m.ids, " "), runErr, strings.TrimSpace(string(out)))
+			break
+		}
+	}
+	if err == nil {
+		_, err = mapped.Write([]byte{1})
+	}
+	if err != nil {
+		return errors.Join(err, cmd.Process.Kill(), ignoreExit(cmd.Wait()))
+	}
+	return nil
+}
+
+func ignoreExit(err error) error {
+	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
+		return nil
+	}
+	return err
+}
+
+// mappedFD is the file on which a process is told that its ids are mapped.
+const mappedFD = 3
+
+// becomeRoot returns at once in a process that is root. Otherwise it waits until the parent has made it root of its user
+// namespace, and executes the program anew, which returns only if it fails.
+func becomeRoot() error {
+	if os.Geteuid() == 0 {
+		return nil
+	}
+	unix.CloseOnExec(mappedFD)
+	if n, err := unix.Read(mappedFD, make([]byte, 1)); n != 1 {
+		return errors.Join(errors.New("whoever started this did not make it root of a user namespace"), err)
+	}
+	return syscall.Exec("/proc/self/exe", os.Args, os.Environ())
+}
+
+// span is a range of ids of the host.
+type span struct{ start, count int }
+
+// grants are the ids that the system lets a user who is not root map into user namespaces, beside the own.
+type grants struct{ users, groups []span }
+
+// granted reads the caller's grants; none for root, who needs none.
+func granted() (grants, error) {
+	if os.Geteuid() == 0 {
+		return grants{}, nil
+	}
+	id := strconv.Itoa(os.Geteuid())
+	name := id
+	if u, err := user.Current(); err == nil {
+		name = u.Username
+	}
+	var g grants
+	for path, spans := range map[string]*[]span{"/etc/subuid": &g.users, "/etc/subgid": &g.groups} {
+		content, err := os.ReadFile(path)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return grants{}, err
+		}
+		*spans = subordinate(string(content), name, id)
+	}
+	if total(g.users) < idsForContainers || total(g.groups) < idsForContainers {
+		return grants{}, fmt.Errorf("user %s has fewer than %d ids in /etc/subuid and /etc/subgid; to grant them: "+
+			"sudo usermod --add-subuids 100000-165535 --add-subgids 100000-165535 %[1]s (other numbers if others have those)",
+			name, idsForContainers)
+	}
+	return g, nil
+}
+
+// idsForContainers is the highest id that images are made with, nobody's 65534, in a namespace that begins with the
+// user's own as 0.
+const idsForContainers = 65534
+
+// subordinate returns the ranges that a file such as /etc/subuid ("name:start:count" in each line) grants to a user, by
+// name or by number.
+func subordinate(content, name, id string) []span {
+	var spans []span
+	for line := range strings.Lines(content) {
+		fields := strings.Split(strings.TrimSpace(line), ":")
+		if len(fields) != 3 || (fields[0] != name && fields[0] != id) {
+			continue
+		}
+		start, err := strconv.ParseUint(fields[1], 10, 32)
+		if err != nil {
+			continue
+		}
+		count, err := strconv.ParseUint(fields[2], 10, 32)
+		if err == nil && count > 0 {
+			spans = append(spans, span{int(start), int(count)})
+		}
+	}
+	return spans
+}
+
+func total(spans []span) int {
+	n := 0
+	for _, s := range spans {
+		n += s.count
+	}
+	return n
+}
+
+// mapping is what newuidmap is told: own becomes 0, the spans follow from 1.
+func mapping(own int, spans []span) []string {
+	args := []string{"0", strconv.Itoa(own), "1"}
+	for next := 1; len(spans) > 0; spans = spans[1:] {
+		args = append(args, strconv.Itoa(next), strconv.Itoa(spans[0].start), strconv.Itoa(spans[0].count))
+		next += spans[0].count
+	}
+	return args
+}
+
+// environment is the lab's, made of the caller's: programs of root are found (a user's PATH often lacks their
+// directories), and no proxy stands between the lab and its own addresses.
+func environment(environ []string) []string {
+	var env []string
+	path := ""
+	for _, e := range environ {
+		name, value, _ := strings.Cut(e, "=")
+		switch strings.ToUpper(name) {
+		case "PATH":
+			path = value
+		case "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "XDG_RUNTIME_DIR", "KUBECONFIG":
+		default:
+			env = append(env, e)
+		}
+	}
+	dirs := filepath.SplitList(path)
+	dirs = append(dirs, "/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/bin", "/bin")
+	return append(env, "PATH="+strings.Join(dirs, string(filepath.ListSeparator)))
+}
+
+// refused adds to a refusal by the kernel what can be done about it.
+func refused(err error) error {
+	if err == nil || !(errors.Is(err, fs.ErrPermission) || errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EINVAL)) {
+		return err
+	}
+	return fmt.Errorf("%w\n%s", err, remedy(wholeMachine(), func(path string) string {
+		content, _ := os.ReadFile("/proc/sys/" + path) // a setting that this kernel lacks does not refuse anything
+		return strings.TrimSpace(string(content))
+	}))
+}
+
+// wholeMachine reports whether the caller is the machine's root, not just that of a user namespace.
+func wholeMachine() bool {
+	ids, err := os.ReadFile("/proc/self/uid_map")
+	return os.Geteuid() == 0 && err == nil && strings.Join(strings.Fields(string(ids)), " ") == "0 0 4294967295"
+}
+
+// remedy says what to do when the kernel refuses namespaces or mounts, from its settings.
+func remedy(root bool, setting func(path string) string) string {
+	switch {
+	case root:
+		return "the lab makes namespaces and mounts: in a container, that needs a privileged one (docker run --privileged)"
+	case setting("user/max_user_namespaces") == "0":
+		return "user namespaces are switched off; to allow them: sudo sysctl -w user.max_user_namespaces=15000, " +
+			"or run the lab as root"
+	case setting("kernel/unprivileged_userns_clone") == "0":
+		return "user namespaces are root's only; to allow them: sudo sysctl -w kernel.unprivileged_userns_clone=1, " +
+			"or run the lab as root"
+	case setting("kernel/apparmor_restrict_unprivileged_userns") == "1":
+		return "AppArmor takes the rights away from user namespaces; to allow them: " +
+			"sudo sysctl -w kernel.apparmor_restrict_unprivileged_userns=0, or run the lab as root"
+	}
+	return "the lab makes a user namespace and mounts /proc in it, which containers usually forbid " +
+		"(seccomp, a partly hidden /proc): run the lab as root, or outside of the container"
+}
