@@ -1,0 +1,301 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"yurtcoordinator/internal/edge"
+)
+
+// The load. All of it together takes about a minute and a half.
+const (
+	getRounds, getRound   = 9, 300 * time.Millisecond
+	manyConnections       = 16
+	manyRounds, manyRound = 9, 500 * time.Millisecond
+
+	// A list of 2000 ConfigMaps of 2 KB: 5 MB, as many as a large cluster's EndpointSlices of one Service.
+	listObjects, listSize = 2000, 2 << 10
+	listRounds, listRound = 7, 300 * time.Millisecond
+
+	// heartbeats are not sent one after another without a pause, which no kubelet does.
+	beatRounds, beatsEach, beatEvery = 9, 40, 10 * time.Millisecond
+
+	watchEvents, watchEvery = 600, 10 * time.Millisecond
+
+	// settle is how long the programs are left alone before they count as idle: past their start's garbage.
+	settle = 5 * time.Second
+)
+
+// Objects of the load.
+const (
+	namespaceWatch = "bench-watch"
+	namespaceList  = "bench-list"
+)
+
+// load is a run of Load.
+type load struct {
+	spec  Spec
+	admin kubernetes.Interface
+	hub   int // its process
+	m     Measured
+}
+
+// Load measures, on a node's network. It makes the objects that it needs and leaves them: the lab ends with the run.
+func Load(ctx context.Context, s Spec, progress func(string)) (Measured, error) {
+	l := &load{spec: s}
+	var err error
+	if l.admin, err = kubernetes.NewForConfig(s.AsAdmin.config()); err != nil {
+		return Measured{}, err
+	}
+	if l.hub, err = findProcess("yurthub", "--node-name="+s.Node); err != nil {
+		return Measured{}, err
+	}
+	for _, step := range []struct {
+		what string
+		do   func(context.Context) error
+	}{
+		{"at rest", l.rest},
+		{"making objects", l.prepare},
+		{"GETs on 1 connection", l.getOne},
+		{fmt.Sprintf("GETs on %d connections", manyConnections), l.getMany},
+		{"heartbeats", l.heartbeats},
+		{"watch events", l.watch},
+		{"large lists", l.lists},
+		{"at rest after the load", func(context.Context) (err error) { l.m.HubLoaded, err = memoryOf(l.hub); return err }},
+	} {
+		progress(step.what)
+		if err := step.do(ctx); err != nil {
+			return Measured{}, fmt.Errorf("%s: %w", step.what, err)
+		}
+	}
+	return l.m, nil
+}
+
+func (a Access) config() *rest.Config {
+	return &rest.Config{
+		Host: a.Server, TLSClientConfig: rest.TLSClientConfig{CAData: a.CA, CertData: a.Cert, KeyData: a.Key},
+		QPS: -1, Timeout: 0, // watches have none; calls have contexts
+		Proxy: func(*http.Request) (*url.URL, error) { return nil, nil }, //nolint:nilnil // no proxy, as the API says it
+		ContentConfig: rest.ContentConfig{
+			ContentType: runtime.ContentTypeProtobuf, AcceptContentTypes: runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON,
+		},
+	}
+}
+
+// client is the node's client on a way.
+func (l *load) client(w Way) (kubernetes.Interface, error) {
+	c := l.spec.AsNode.config()
+	if w == Hub {
+		c.Host, c.TLSClientConfig = l.spec.Hub, rest.TLSClientConfig{}
+	}
+	return kubernetes.NewForConfig(c)
+}
+
+// rest measures the programs before anything is asked of them.
+func (l *load) rest(ctx context.Context) error {
+	select {
+	case <-time.After(settle):
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	coordinator, err := findProcess("yurt-coordinator")
+	if err != nil {
+		return err
+	}
+	if l.m.CoordinatorIdle, err = memoryOf(coordinator); err != nil {
+		return err
+	}
+	l.m.HubIdle, err = memoryOf(l.hub)
+	return err
+}
+
+// prepare makes the node's own Node, the namespaces, the objects of the list, and lets nodes read them.
+func (l *load) prepare(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	if _, err := l.admin.CoreV1().Nodes().Create(ctx, ownNode(l.spec.Node), metav1.CreateOptions{}); err != nil {
+		return err
+	}
+	for _, ns := range []string{namespaceWatch, namespaceList} {
+		if err := l.namespace(ctx, ns); err != nil {
+			return err
+		}
+	}
+	// The node authorizer lets a node get the ConfigMaps of its Pods, and list none.
+	role := &rbacv1.ClusterRole{
+		ObjectMeta: metav1.ObjectMeta{Name: "bench"},
+		Rules:      []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"list", "watch"}}},
+	}
+	if _, err := l.admin.RbacV1().ClusterRoles().Create(ctx, role, metav1.CreateOptions{}); err != nil {
+		return err
+	}
+	binding := &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "bench"},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "bench"},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: edge.GroupNodes}},
+	}
+	if _, err := l.admin.RbacV1().ClusterRoleBindings().Create(ctx, binding, metav1.CreateOptions{}); err != nil {
+		return err
+	}
+	return l.fill(ctx)
+}
+
+func (l *load) namespace(ctx context.Context, name string) error {
+	_, err := l.admin.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+	return err
+}
+
+// fill makes the objects of the large list, a few at a time.
+func (l *load) fill(ctx context.Context) error {
+	next := make(chan int)
+	const writers = 8
+	errs := make([]error, writers)
+	var working sync.WaitGroup
+	for w := range writers {
+		working.Go(func() {
+			for i := range next {
+				if errs[w] != nil {
+					continue // only to drain next
+				}
+				_, errs[w] = l.admin.CoreV1().ConfigMaps(namespaceList).Create(ctx, &corev1.ConfigMap{
+					ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("c-%04d", i)},
+					Data:       map[string]string{"content": filler(listSize)},
+				}, metav1.CreateOptions{})
+			}
+		})
+	}
+	for i := range listObjects {
+		next <- i
+	}
+	close(next)
+	working.Wait()
+	return errors.Join(errs...)
+}
+
+// filler is text of that many bytes.
+func filler(size int) string { return strings.Repeat("0123456789abcdef", size/16) }
+
+// ownNode is a Node as a small kubelet reports it, about 2 KB.
+func ownNode(name string) *corev1.Node {
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{
+		"kubernetes.io/hostname": name, "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64", edge.LabelNodePool: "p1",
+	}}}
+	amounts := corev1.ResourceList{
+		corev1.ResourceCPU: resource.MustParse("4"), corev1.ResourceMemory: resource.MustParse("8Gi"), corev1.ResourcePods: resource.MustParse("110"),
+	}
+	n.Status.Capacity, n.Status.Allocatable = amounts, amounts
+	for i := range 8 {
+		image := fmt.Sprintf("registry.example.org/site/image-%d", i)
+		n.Status.Images = append(n.Status.Images, corev1.ContainerImage{Names: []string{image + ":v1", image + "@sha256:" + filler(64)}, SizeBytes: 1 << 24})
+	}
+	return n
+}
+
+func (l *load) nodePath() string { return "/api/v1/nodes/" + l.spec.Node }
+
+func (l *load) getOne(ctx context.Context) (err error) {
+	l.m.GetOne, err = byEncoding(func(e Encoding) (Trial, error) {
+		return l.gets(ctx, reading{l.nodePath(), e, 1, getRounds, getRound}, nil)
+	})
+	return err
+}
+
+func (l *load) lists(ctx context.Context) (err error) {
+	l.m.List, err = byEncoding(func(e Encoding) (Trial, error) {
+		// As reflectors list: what the API server has in memory.
+		path := "/api/v1/namespaces/" + namespaceList + "/configmaps?resourceVersion=0"
+		return l.gets(ctx, reading{path, e, 1, listRounds, listRound}, nil)
+	})
+	return err
+}
+
+func (l *load) getMany(ctx context.Context) error {
+	var profiling sync.WaitGroup
+	var profileErr error
+	if l.spec.Profile {
+		profiling.Go(func() { profileErr = l.profileHub(ctx) })
+	}
+	var err error
+	l.m.GetMany, err = byEncoding(func(e Encoding) (Trial, error) {
+		return l.gets(ctx, reading{l.nodePath(), e, manyConnections, manyRounds, manyRound}, l.countCPU)
+	})
+	profiling.Wait()
+	return errors.Join(err, profileErr)
+}
+
+func byEncoding(do func(Encoding) (Trial, error)) (map[Encoding]Trial, error) {
+	out := map[Encoding]Trial{}
+	for _, e := range []Encoding{JSON, Protobuf} {
+		t, err := do(e)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", e, err)
+		}
+		out[e] = t
+	}
+	return out, nil
+}
+
+// countCPU adds up what the hub takes for run.
+func (l *load) countCPU(run func() (Round, error)) (Round, error) {
+	before, err := processorTime(l.hub)
+	if err != nil {
+		return Round{}, err
+	}
+	r, err := run()
+	if err != nil {
+		return r, err
+	}
+	after, err := processorTime(l.hub)
+	l.m.HubCPU += after - before
+	l.m.HubGets += r.Requests
+	return r, err
+}
+
+// profileHub takes a profile of the hub's processor time while getMany runs, and one of its allocations.
+func (l *load) profileHub(ctx context.Context) error {
+	seconds := int((2 * 3 * manyRounds * manyRound).Seconds())
+	l.m.Profiles = map[string][]byte{}
+	for name, path := range map[string]string{
+		"hub-cpu.pprof": fmt.Sprintf("profile?seconds=%d", seconds), "hub-allocs.pprof": fmt.Sprintf("allocs?seconds=%d", seconds),
+	} {
+		content, err := fetch(ctx, l.spec.HubHealth+"/debug/pprof/"+path)
+		if err != nil {
+			return err
+		}
+		l.m.Profiles[name] = content
+	}
+	return nil
+}
+
+func fetch(ctx context.Context, address string) ([]byte, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := (&http.Client{Timeout: time.Minute, Transport: &http.Transport{DisableKeepAlives: true}}).Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	content, err := io.ReadAll(resp.Body)
+	if err == nil && resp.StatusCode != http.StatusOK {
+		err = fmt.Errorf("GET %s: %s", address, resp.Status)
+	}
+	return content, err
+}
+

@@ -1,0 +1,120 @@
+package bench
+
+import (
+	"slices"
+	"time"
+)
+
+// Spec is what Load is told: who the node is and where it finds the servers. It holds private keys.
+type Spec struct {
+	Node string `json:"node"`
+	// AsNode and AsAdmin are ways straight to the cloud's API server, with the node's certificate and an administrator's.
+	AsNode  Access `json:"asNode"`
+	AsAdmin Access `json:"asAdmin"`
+	// Hub and HubHealth are the addresses of the node's hub, http://HOST:PORT.
+	Hub       string `json:"hub"`
+	HubHealth string `json:"hubHealth"`
+	// Profile takes profiles of the hub along; it must have been started with --profiling.
+	Profile bool `json:"profile,omitempty"`
+}
+
+// Access is an API server and a client certificate, PEM.
+type Access struct {
+	Server string `json:"server"`
+	CA     []byte `json:"ca"`
+	Cert   []byte `json:"cert"`
+	Key    []byte `json:"key"`
+}
+
+// Way is how a node's program asks the cloud.
+type Way string
+
+// Ways.
+const (
+	// HTTP2 and HTTP1 lead straight to the API server, over TLS.
+	HTTP2 Way = "HTTP/2"
+	HTTP1 Way = "HTTP/1.1"
+	// Hub leads through the hub: HTTP/1.1 without TLS on the loopback interface, as a kubelet's does.
+	Hub Way = "hub"
+)
+
+// Encoding is how objects travel.
+type Encoding string
+
+// Encodings, by the names that figures use.
+const (
+	JSON     Encoding = "json"
+	Protobuf Encoding = "protobuf"
+)
+
+func (e Encoding) mediaType() string {
+	if e == Protobuf {
+		return "application/vnd.kubernetes.protobuf"
+	}
+	return "application/json"
+}
+
+// Round is what one way did in one round.
+type Round struct {
+	Requests int           `json:"requests"`
+	Bytes    int64         `json:"bytes"` // of bodies
+	Elapsed  time.Duration `json:"elapsed"`
+	Latency  Quantiles     `json:"latency"`
+}
+
+func (r Round) perSecond() float64   { return float64(r.Requests) / r.Elapsed.Seconds() }
+func (r Round) mbPerSecond() float64 { return float64(r.Bytes) / 1e6 / r.Elapsed.Seconds() }
+func (r Round) p50() float64         { return milliseconds(r.Latency.P50) }
+func (r Round) p99() float64         { return milliseconds(r.Latency.P99) }
+
+func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+
+// Trial is the same load on several ways, in rounds: Trial[way][i] all belong to round i.
+type Trial map[Way][]Round
+
+// Quantiles of a latency.
+type Quantiles struct {
+	P50 time.Duration `json:"p50"`
+	P99 time.Duration `json:"p99"`
+}
+
+// quantiles sorts all and picks from it; the zero Quantiles of nothing.
+func quantiles(all []time.Duration) Quantiles {
+	if len(all) == 0 {
+		return Quantiles{}
+	}
+	slices.Sort(all)
+	return Quantiles{P50: all[(len(all)-1)/2], P99: all[(len(all)-1)*99/100]}
+}
+
+// Memory is a process's, in bytes: resident, and the part of it that is no page of a file.
+type Memory struct {
+	RSS       int64 `json:"rss"`
+	Anonymous int64 `json:"anonymous"`
+}
+
+// Measured is what Load has measured.
+type Measured struct {
+	// GetOne and GetMany read the node's own Node over and over, on 1 connection and on manyConnections.
+	GetOne  map[Encoding]Trial `json:"getOne"`
+	GetMany map[Encoding]Trial `json:"getMany"`
+	// List reads listObjects ConfigMaps of listSize bytes.
+	List map[Encoding]Trial `json:"list"`
+	// Heartbeat renews the node's own Lease.
+	Heartbeat Trial `json:"heartbeat"`
+	// Watch is the time from a write's start to its event, on a watch straight at the cloud, on one through the hub, and
+	// the difference of the two for the same event.
+	Watch struct {
+		Direct Quantiles `json:"direct"`
+		Hub    Quantiles `json:"hub"`
+		Added  Quantiles `json:"added"`
+	} `json:"watch"`
+	HubIdle         Memory `json:"hubIdle"`
+	HubLoaded       Memory `json:"hubLoaded"`
+	CoordinatorIdle Memory `json:"coordinatorIdle"`
+	// HubCPU is the processor time that the hub took for its part of GetMany, HubGets how many that were.
+	HubCPU  time.Duration `json:"hubCPU"`
+	HubGets int           `json:"hubGets"`
+	// Profiles of the hub, by file name.
+	Profiles map[string][]byte `json:"profiles,omitempty"`
+}

@@ -1,0 +1,31 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"strconv"
+)
+
+// Inside returns the command that runs a program of the host on a machine's network, as if one of the machine's own
+// programs did: to it, 127.0.0.1 is the machine. It sees the host's files, and of /proc the lab's processes only.
+// Killing the command may leave the program running; it ends with the lab.
+func (c *Client) Inside(ctx context.Context, name string, argv ...string) (*exec.Cmd, error) {
+	var pid int
+	if err := c.call(ctx, http.MethodGet, "pid", url.Values{"machine": {name}}, &pid); err != nil {
+		return nil, err
+	}
+	pids, err := supervisors(c.dir)
+	if err != nil || len(pids) == 0 {
+		return nil, errors.Join(err, ErrNotUp)
+	}
+	enter := []string{"--target", strconv.Itoa(pids[0])}
+	if os.Geteuid() != 0 {
+		enter = append(enter, "--user", "--preserve-credentials")
+	}
+	enter = append(enter, "--net", "--mount", "--pid", "--", "nsenter", "--target", strconv.Itoa(pid), "--net", "--")
+	return exec.CommandContext(ctx, "nsenter", append(enter, argv...)...), nil
+}
