@@ -28,14 +28,22 @@ var law = []struct {
 
 	{"internal/hub/link", []string{"internal/live"}, "link health is pure but for its probe, which it is given"},
 	{"internal/hub/route", []string{"internal/edge"}, "routing is pure"},
-	{"internal/hub/upstream", []string{"internal/hub/link", "internal/live", "internal/run"}, "a connection does not know who uses it"},
+	{"internal/hub/upstream", []string{"internal/hub/link", "internal/live", "internal/run"},
+		"a connection does not know who uses it"},
 	{"internal/hub/leasewatch", []string{"internal/edge"}, "a watch of Leases does not know what they mean"},
-	{"internal/hub/role", []string{"internal/edge", "internal/hub/leasewatch", "internal/hub/link", "internal/live"}, "election does not know what a leader does"},
-	{"internal/hub/heartbeat", []string{"internal/edge", "internal/hub/leasewatch", "internal/hub/link", "internal/live"}, "heartbeats do not know how requests arrive"},
-	{"internal/hub/front", []string{"internal/edge", "internal/hub/route", "internal/hub/upstream", "internal/hub/link", "internal/live"}, "the front does not know what handles what"},
-	{"internal/hub", []string{"internal/edge", "internal/live", "internal/run"}, "the only wiring of the node's side; the pool's and the cloud's code stay out of every node"},
+	{"internal/hub/role", []string{"internal/edge", "internal/hub/leasewatch", "internal/hub/link", "internal/live"},
+		"election does not know what a leader does"},
+	{"internal/hub/heartbeat",
+		[]string{"internal/edge", "internal/hub/leasewatch", "internal/hub/link", "internal/live"},
+		"heartbeats do not know how requests arrive"},
+	{"internal/hub/front",
+		[]string{"internal/edge", "internal/hub/route", "internal/hub/upstream", "internal/hub/link", "internal/live"},
+		"the front does not know what handles what"},
+	{"internal/hub", []string{"internal/edge", "internal/live", "internal/run"},
+		"the only wiring of the node's side; the pool's and the cloud's code stay out of every node"},
 
-	{"internal/pool", []string{"internal/edge", "internal/run"}, "a coordinator does not know hubs but by their requests"},
+	{"internal/pool", []string{"internal/edge", "internal/run"},
+		"a coordinator does not know hubs but by their requests"},
 	{"internal/cloud", []string{"internal/edge", "internal/run", "internal/live"}, "the cloud sees Leases, not hubs"},
 
 	{"internal/lab/wire", nil, "cables know no Kubernetes"},
@@ -44,8 +52,12 @@ var law = []struct {
 	{"internal/lab/image", []string{"internal/lab/build/artifact"}, "images share the cache of built programs"},
 	{"internal/lab/pki", nil, "keys are any program's"},
 	{"internal/lab/hollow", []string{"internal/flagfile"}, "a kubelet knows no hub"},
-	{"internal/lab/cli", []string{"internal/lab", "internal/lab/build", "internal/lab/image", "internal/lab/wire", "e2e"}, "the command line offers the scenarios"},
-	{"internal/lab", []string{"internal/edge", "internal/cloud/forwarding", "deploy"}, "the lab starts our programs as a user would: it does not link them"},
+	{"internal/lab/bench", []string{"internal/edge", "internal/lab"}, "a load comes from outside, as any client's"},
+	{"internal/lab/cli",
+		[]string{"internal/lab", "internal/lab/build", "internal/lab/image", "internal/lab/wire", "internal/lab/bench", "e2e"},
+		"the command line offers the scenarios"},
+	{"internal/lab", []string{"internal/edge", "internal/cloud/forwarding", "deploy"},
+		"the lab starts our programs as a user would: it does not link them"},
 	{"e2e", []string{"internal/edge", "internal/lab", "internal/lab/wire"}, "scenarios see what a user can see"},
 	{"deploy", nil, "manifests are data"},
 
@@ -61,9 +73,11 @@ var reserved = []struct {
 	only    []string
 	reason  string
 }{
-	{"k8s.io/kubernetes/", []string{"internal/pool", "internal/lab/hollow"}, "not a library: large, and without promises"},
+	{"k8s.io/kubernetes/", []string{"internal/pool", "internal/lab/hollow"},
+		"not a library: large, and without promises"},
 	{"go.etcd.io/etcd/server/", []string{"internal/pool"}, "etcd lives in the coordinator only"},
-	{"sigs.k8s.io/controller-runtime", []string{"internal/cloud", "internal/lab"}, "controllers run in the cloud only; a hub must stay small"},
+	{"sigs.k8s.io/controller-runtime", []string{"internal/cloud", "internal/lab"},
+		"controllers run in the cloud only; a hub must stay small"},
 	{"github.com/vishvananda/", []string{"internal/lab/wire"}, "one place lays cables"},
 	{"github.com/google/nftables", []string{"internal/lab/wire"}, "one place cuts them"},
 	{"testing", nil, "no test code in programs"},
@@ -163,7 +177,8 @@ func packages(t *testing.T) []listed {
 func TestEveryLineIsNeeded(t *testing.T) {
 	all := packages(t)
 	for _, l := range law {
-		if !slices.ContainsFunc(all, func(p listed) bool { return within(strings.TrimPrefix(p.ImportPath, module), l.pkg) }) {
+		governs := func(p listed) bool { return within(strings.TrimPrefix(p.ImportPath, module), l.pkg) }
+		if !slices.ContainsFunc(all, governs) {
 			t.Errorf("the law speaks of %s, which does not exist", l.pkg)
 		}
 	}

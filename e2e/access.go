@@ -54,8 +54,10 @@ func foreignLease(t *T) {
 	foreign.Spec.RenewTime = ptr.To(metav1.NowMicro())
 	_, err = leases.Update(t.ctx, foreign, metav1.UpdateOptions{})
 	refused(fmt.Sprintf("%s renews the Lease of %s", self, victim), err)
-	refused(fmt.Sprintf("%s deletes the Lease of %s", self, victim), leases.Delete(t.ctx, victim, metav1.DeleteOptions{}))
-	_, err = leases.Create(t.ctx, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "p9-n9"}}, metav1.CreateOptions{})
+	refused(fmt.Sprintf("%s deletes the Lease of %s", self, victim),
+		leases.Delete(t.ctx, victim, metav1.DeleteOptions{}))
+	_, err = leases.Create(t.ctx, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "p9-n9"}},
+		metav1.CreateOptions{})
 	refused(self+" creates the Lease of a node that is not there", err)
 
 	system := node.CoordinationV1().Leases(edge.NamespaceSystem)
@@ -141,7 +143,8 @@ func (t *T) cloudRefuses(self, victim string) {
 	forbidden(self+" uses another pool's forwarding identity", err)
 	_, err = as(self, "system:admin").CoreV1().Nodes().List(t.ctx, metav1.ListOptions{})
 	forbidden(self+" impersonates an administrator", err)
-	_, err = as(self, forwarder).CoordinationV1().Leases(corev1.NamespaceNodeLease).Get(t.ctx, "p9-n9", metav1.GetOptions{})
+	_, err = as(self, forwarder).CoordinationV1().Leases(corev1.NamespaceNodeLease).Get(t.ctx, "p9-n9",
+		metav1.GetOptions{})
 	forbidden("the forwarding identity reads the Lease of a node outside its pool", err)
 }
 

@@ -17,11 +17,13 @@ import (
 var coordinatorScenarios = []Scenario{
 	{
 		Name: "coordinator-dies", Quick: true, Lab: pool, run: coordinatorDies,
-		Doc: "the coordinator is killed and comes back empty: plain proxying goes on without an error, and all is well again in 10 s",
+		Doc: "the coordinator is killed and comes back empty: plain proxying goes on without an error, " +
+			"and all is well again in 10 s",
 	},
 	{
 		Name: "no-coordinator", Quick: true, Lab: plain(pool), run: noCoordinator,
-		Doc: "--enable-coordinator=false: a hub is a plain proxy, and a node that is cut off takes Kubernetes' own course",
+		Doc: "--enable-coordinator=false: a hub is a plain proxy, " +
+			"and a node that is cut off takes Kubernetes' own course",
 	},
 }
 

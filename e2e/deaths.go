@@ -14,7 +14,8 @@ import (
 var deathScenarios = []Scenario{
 	{
 		Name: "kill-one", Quick: true, Lab: pool, run: killOne,
-		Doc: "a node is powered off, directly connected and then while delegated: NotReady in Kubernetes' own time, its Pods move",
+		Doc: "a node is powered off, directly connected and then while delegated: " +
+			"NotReady in Kubernetes' own time, its Pods move",
 	},
 	{
 		Name: "kill-one-stock", Lab: stock(pool), run: killOne,

@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"yurtcoordinator/internal/lab"
 )
 
 var (
@@ -68,7 +70,57 @@ func runScenario(t *testing.T, s Scenario) {
 		t.Fatalf("yurtlab run %s: %v", s.Name, err)
 	}
 	checkResult(t, transcript.String())
+	checkNothingLeft(t, "test-"+s.Name)
 }
+
+// checkNothingLeft holds the machine against the promise that a lab leaves nothing behind.
+func checkNothingLeft(t *testing.T, name string) {
+	t.Helper()
+	dir, err := lab.Dir(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(dir); err == nil {
+		t.Errorf("files are left in %s", dir)
+	}
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if bytes.Contains(mounts, []byte(dir)) {
+		t.Errorf("mounts are left below %s", dir)
+	}
+	processes, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range processes {
+		if line, err := os.ReadFile(p); err == nil && bytes.Contains(line, []byte(dir)) { // one that just ended is fine
+			t.Errorf("a process is left: %s", bytes.ReplaceAll(line, []byte{0}, []byte{' '}))
+		}
+	}
+	for _, pattern := range []string{"/sys/fs/cgroup/yurtlab-" + name, "/sys/fs/cgroup/*/yurtlab-" + name} {
+		if left, err := filepath.Glob(pattern); err != nil || len(left) > 0 {
+			t.Errorf("cgroups are left: %v %v", left, err)
+		}
+	}
+	for path, existed := range hostPaths {
+		if _, err := os.Stat(path); err == nil && !existed {
+			t.Errorf("%s was made on the host", path)
+		}
+	}
+}
+
+// hostPaths are what programs of a lab would make on the host if their machines let them, and whether the host had them
+// before.
+var hostPaths = func() map[string]bool {
+	existed := map[string]bool{}
+	for _, path := range []string{"/opt/containerd", "/var/lib/kubelet", "/run/containerd", "/usr/libexec/kubernetes"} {
+		_, err := os.Stat(path)
+		existed[path] = err == nil
+	}
+	return existed
+}()
 
 // checkResult holds the last line against the interface that other programs use.
 func checkResult(t *testing.T, transcript string) {

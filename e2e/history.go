@@ -20,8 +20,8 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// history records every change of Nodes, Pods, Leases and EndpointSlices that the cloud's watches tell, with the time at which
-// it was told by our own clock.
+// history records every change of Nodes, Pods, Leases and EndpointSlices that the cloud's watches tell, with the time
+// at which it was told by our own clock.
 type history struct {
 	mu     sync.Mutex
 	nodes  map[string][]nodeAt
@@ -65,7 +65,8 @@ type sliceAt struct {
 // observe starts to record, and returns when the present state is in.
 func observe(ctx context.Context, client kubernetes.Interface, owner *sync.WaitGroup) (*history, error) {
 	h := &history{
-		nodes: map[string][]nodeAt{}, leases: map[string][]leaseAt{}, pods: map[types.UID][]podAt{}, slices: map[string][]sliceAt{},
+		nodes: map[string][]nodeAt{}, leases: map[string][]leaseAt{}, pods: map[types.UID][]podAt{},
+		slices: map[string][]sliceAt{},
 	}
 	f := informers.NewSharedInformerFactory(client, 0)
 	all := []cache.SharedIndexInformer{
@@ -268,8 +269,8 @@ func (h *history) untouched(pods map[types.UID]podAt, since time.Time) error {
 	return nil
 }
 
-// endpointsKept returns an error if one of these addresses was missing among the web Service's ready endpoints since then.
-// A change of one slice is held against the newest state of the others.
+// endpointsKept returns an error if one of these addresses was missing among the web Service's ready endpoints since
+// then. A change of one slice is held against the newest state of the others.
 func (h *history) endpointsKept(addresses []string, since time.Time) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()

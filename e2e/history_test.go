@@ -16,7 +16,8 @@ import (
 
 func newHistory() *history {
 	return &history{
-		nodes: map[string][]nodeAt{}, leases: map[string][]leaseAt{}, pods: map[types.UID][]podAt{}, slices: map[string][]sliceAt{},
+		nodes: map[string][]nodeAt{}, leases: map[string][]leaseAt{}, pods: map[types.UID][]podAt{},
+		slices: map[string][]sliceAt{},
 	}
 }
 
@@ -107,7 +108,9 @@ func TestUntouchedSeesEveryTouch(t *testing.T) {
 func slice(name string, ready bool, addresses ...string) *discoveryv1.EndpointSlice {
 	return &discoveryv1.EndpointSlice{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{discoveryv1.LabelServiceName: "web"}},
-		Endpoints:  []discoveryv1.Endpoint{{Addresses: addresses, Conditions: discoveryv1.EndpointConditions{Ready: &ready}}},
+		Endpoints: []discoveryv1.Endpoint{{
+			Addresses: addresses, Conditions: discoveryv1.EndpointConditions{Ready: &ready},
+		}},
 	}
 }
 

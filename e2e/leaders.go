@@ -26,11 +26,13 @@ import (
 var leaderScenarios = []Scenario{
 	{
 		Name: "cut-leader", Quick: true, Lab: pool, run: cutLeader,
-		Doc: "the leader loses its WAN link while it forwards for another: another leads within 1 s, no Lease gets older than half a grace period",
+		Doc: "the leader loses its WAN link while it forwards for another: another leads within 1 s, " +
+			"no Lease gets older than half a grace period",
 	},
 	{
 		Name: "kill-leader", Quick: true, Lab: pool, run: killLeader,
-		Doc: "the leader is powered off while it forwards for another: another takes over, only the dead node is called NotReady",
+		Doc: "the leader is powered off while it forwards for another: another takes over, " +
+			"only the dead node is called NotReady",
 	},
 	{
 		Name: "pause-leader", Quick: false, Lab: pool, run: pauseLeader,
@@ -74,7 +76,8 @@ func (t *T) watchElections() *elections {
 		}
 	}
 	_, informer := cache.NewInformerWithOptions(cache.InformerOptions{
-		ListerWatcher: cache.NewListWatchFromClient(client.CoordinationV1().RESTClient(), "leases", edge.NamespaceSystem,
+		ListerWatcher: cache.NewListWatchFromClient(client.CoordinationV1().RESTClient(), "leases",
+			edge.NamespaceSystem,
 			fields.OneTermEqualSelector(metav1.ObjectNameField, edge.LeaseElection)),
 		ObjectType: &coordinationv1.Lease{},
 		Handler:    cache.ResourceEventHandlerFuncs{AddFunc: record, UpdateFunc: func(_, o any) { record(o) }},
@@ -293,7 +296,8 @@ func (t *T) forwardedBy(hub, node string, since time.Time) []time.Time {
 		var e auditv1.Event
 		t.must(json.Unmarshal(lines.Bytes(), &e))
 		if e.User.Username == edge.NodeName(hub).User() && e.ObjectRef != nil && e.ObjectRef.Name == node &&
-			e.ObjectRef.Resource == "leases" && e.StageTimestamp.After(since) && e.ResponseStatus != nil && e.ResponseStatus.Code < 300 {
+			e.ObjectRef.Resource == "leases" && e.StageTimestamp.After(since) &&
+			e.ResponseStatus != nil && e.ResponseStatus.Code < 300 {
 			at = append(at, e.RequestReceivedTimestamp.Time)
 		}
 	}

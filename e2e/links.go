@@ -20,7 +20,8 @@ func stock(c lab.Config) lab.Config {
 var linkScenarios = []Scenario{
 	{
 		Name: "cut-one", Quick: true, Lab: pool, run: cutOne,
-		Doc: "a node loses its WAN link silently: it stays Ready, its Pods and endpoints stay, new Pods go elsewhere; then it heals",
+		Doc: "a node loses its WAN link silently: it stays Ready, its Pods and endpoints stay, " +
+			"new Pods go elsewhere; then it heals",
 	},
 	{
 		Name: "cut-one-stock", Lab: stock(pool), run: cutOne,
@@ -47,7 +48,8 @@ func cutOne(t *T) {
 	t.delegated(node, cut)
 	t.say("scaling the Deployment up while %s is cut off", node)
 	t.scale(int32(len(pods) + 3))
-	t.hold(time.Until(cut.Add(3*(t.cfg.Timing.Grace+t.cfg.Timing.Toleration))), "three times the time in which Kubernetes evicts")
+	t.hold(time.Until(cut.Add(3*(t.cfg.Timing.Grace+t.cfg.Timing.Toleration))),
+		"three times the time in which Kubernetes evicts")
 
 	now := time.Now()
 	t.must(t.seen.neverNotReady(node, cut))

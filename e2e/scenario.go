@@ -37,7 +37,8 @@ type Scenario struct {
 
 // All returns the scenarios, in the order in which they are run.
 func All() []Scenario {
-	return slices.Concat(linkScenarios, deathScenarios, leaderScenarios, coordinatorScenarios, accessScenarios, streamScenarios)
+	return slices.Concat(linkScenarios, deathScenarios, leaderScenarios, coordinatorScenarios, accessScenarios,
+		streamScenarios)
 }
 
 // Find returns the scenario of that name.
@@ -88,8 +89,8 @@ func Run(ctx context.Context, s Scenario, o Options) Result {
 	}
 	if err != nil && o.KeepFailed {
 		t.say("the lab is left up; look around with --name %s, then: yurtlab down --name %s", o.LabName, o.LabName)
-	} else if down := lab.Down(context.WithoutCancel(ctx), o.LabName); down != nil { // also when the caller has given up
-		err = errors.Join(err, down)
+	} else {
+		err = errors.Join(err, lab.Down(context.WithoutCancel(ctx), o.LabName)) // also when the caller has given up
 	}
 	r := Result{Scenario: s.Name, Passed: err == nil, Figures: t.figures}
 	if err != nil {

@@ -30,7 +30,8 @@ import (
 
 var streamScenarios = []Scenario{{
 	Name: "streams", Quick: true, Lab: realKubelets(pool), run: streams,
-	Doc: "through a hub: watch in JSON and protobuf, followed logs, exec and port-forward over SPDY and WebSocket, big bodies, failures as Status",
+	Doc: "through a hub: watch in JSON and protobuf, followed logs, exec and port-forward over SPDY and WebSocket, " +
+		"big bodies, failures as Status",
 }}
 
 // realKubelets: what this is about can't be seen with hollow ones.
@@ -95,7 +96,8 @@ func streams(t *T) {
 	t.followsLogs(client, target)
 
 	_, err = client.CoreV1().Pods(namespace).Get(t.ctx, "no-such-pod", metav1.GetOptions{})
-	if status := (interface{ Status() metav1.Status })(nil); !errors.As(err, &status) || status.Status().Code != http.StatusNotFound {
+	status := (interface{ Status() metav1.Status })(nil)
+	if !errors.As(err, &status) || status.Status().Code != http.StatusNotFound {
 		t.fail("a missing Pod: %v, want the cloud's own Status", err)
 	}
 	t.say("the cloud's refusals arrive as they are")
@@ -108,7 +110,9 @@ func (t *T) watchThrough(access *rest.Config, contentType string) {
 	client, err := kubernetes.NewForConfig(access)
 	t.must(err)
 	name := "watched-" + strings.ReplaceAll(contentType[strings.LastIndexByte(contentType, '/')+1:], ".", "-")
-	w, err := client.CoreV1().ConfigMaps(namespace).Watch(t.ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + name})
+	w, err := client.CoreV1().ConfigMaps(namespace).Watch(t.ctx, metav1.ListOptions{
+		FieldSelector: "metadata.name=" + name,
+	})
 	t.must(err)
 	defer w.Stop()
 	worst := time.Duration(0)
@@ -134,13 +138,15 @@ func (t *T) watchThrough(access *rest.Config, contentType string) {
 			t.fail("a watch in %s did not tell change %d within 5 s: it is buffered somewhere", contentType, i)
 		}
 	}
-	t.figure("worst_watch_delay_ms_"+contentType[strings.LastIndexAny(contentType, "./")+1:], float64(worst.Microseconds())/1000)
+	t.figure("worst_watch_delay_ms_"+contentType[strings.LastIndexAny(contentType, "./")+1:],
+		float64(worst.Microseconds())/1000)
 }
 
 // bigBody sends and fetches an object of almost the size that etcd takes.
 func (t *T) bigBody(client kubernetes.Interface) {
 	big := &corev1.ConfigMap{
-		ObjectMeta: metav1.ObjectMeta{Name: "big"}, BinaryData: map[string][]byte{"b": bytes.Repeat([]byte("yurt"), 200_000)},
+		ObjectMeta: metav1.ObjectMeta{Name: "big"},
+		BinaryData: map[string][]byte{"b": bytes.Repeat([]byte("yurt"), 200_000)},
 	}
 	_, err := client.CoreV1().ConfigMaps(namespace).Create(t.ctx, big, metav1.CreateOptions{})
 	t.must(err)
@@ -153,41 +159,50 @@ func (t *T) bigBody(client kubernetes.Interface) {
 }
 
 func (t *T) executes(access *rest.Config, client kubernetes.Interface, target podAt) {
-	request := client.CoreV1().RESTClient().Post().Resource("pods").Namespace(target.namespace).Name(target.name).SubResource("exec").
+	request := client.CoreV1().RESTClient().Post().Resource("pods").Namespace(target.namespace).Name(target.name).
+		SubResource("exec").
 		VersionedParams(&corev1.PodExecOptions{
-			Container: webName, Command: []string{"sh", "-c", "cat; hostname >&2; exit 7"}, Stdin: true, Stdout: true, Stderr: true,
+			Container: webName, Command: []string{"sh", "-c", "cat; hostname >&2; exit 7"}, Stdin: true, Stdout: true,
+			Stderr: true,
 		}, scheme.ParameterCodec)
 	spdyExecutor, err := remotecommand.NewSPDYExecutor(access, http.MethodPost, request.URL())
 	t.must(err)
 	webSocketExecutor, err := remotecommand.NewWebSocketExecutor(access, http.MethodGet, request.URL().String())
 	t.must(err)
-	for name, executor := range map[string]remotecommand.Executor{"SPDY": spdyExecutor, "WebSocket": webSocketExecutor} {
+	executors := map[string]remotecommand.Executor{"SPDY": spdyExecutor, "WebSocket": webSocketExecutor}
+	for name, executor := range executors {
 		ctx, cancel := context.WithTimeout(t.ctx, 20*time.Second)
 		in := strings.Repeat("0123456789abcdef", 20_000)
 		var stdout, stderr bytes.Buffer
-		err := executor.StreamWithContext(ctx, remotecommand.StreamOptions{Stdin: strings.NewReader(in), Stdout: &stdout, Stderr: &stderr})
+		err := executor.StreamWithContext(ctx, remotecommand.StreamOptions{
+			Stdin: strings.NewReader(in), Stdout: &stdout, Stderr: &stderr,
+		})
 		cancel()
 		if exit := (interface{ ExitStatus() int })(nil); !errors.As(err, &exit) || exit.ExitStatus() != 7 {
 			t.fail("exec over %s: %w, want exit status 7", name, err)
 		}
 		if stdout.String() != in || strings.TrimSpace(stderr.String()) != target.name {
-			t.fail("exec over %s: %d of %d bytes came back, and %q on standard error", name, stdout.Len(), len(in), stderr.String())
+			t.fail("exec over %s: %d of %d bytes came back, and %q on standard error", name, stdout.Len(), len(in),
+				stderr.String())
 		}
 		t.say("exec over %s: 320 KB there and back, standard error and exit status", name)
 	}
 }
 
 func (t *T) forwardsPorts(access *rest.Config, client kubernetes.Interface, target podAt) {
-	url := client.CoreV1().RESTClient().Post().Resource("pods").Namespace(target.namespace).Name(target.name).SubResource("portforward").URL()
+	url := client.CoreV1().RESTClient().Post().Resource("pods").Namespace(target.namespace).Name(target.name).
+		SubResource("portforward").URL()
 	transport, upgrader, err := spdy.RoundTripperFor(access)
 	t.must(err)
 	overWebSocket, err := portforward.NewSPDYOverWebsocketDialer(url, access)
 	t.must(err)
 	for name, dialer := range map[string]httpstream.Dialer{
-		"SPDY": spdy.NewDialer(upgrader, &http.Client{Transport: transport}, http.MethodPost, url), "WebSocket": overWebSocket,
+		"SPDY":      spdy.NewDialer(upgrader, &http.Client{Transport: transport}, http.MethodPost, url),
+		"WebSocket": overWebSocket,
 	} {
 		stop, ready := make(chan struct{}), make(chan struct{})
-		f, err := portforward.NewOnAddresses(dialer, []string{"127.0.0.1"}, []string{"0:80"}, stop, ready, io.Discard, io.Discard)
+		f, err := portforward.NewOnAddresses(dialer, []string{"127.0.0.1"}, []string{"0:80"}, stop, ready, io.Discard,
+			io.Discard)
 		t.must(err)
 		ended := make(chan error, 1)
 		go func() { ended <- f.ForwardPorts() }()
@@ -232,7 +247,8 @@ func (t *T) followsLogs(client kubernetes.Interface, target podAt) {
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: "talker"},
 		Spec: corev1.PodSpec{NodeName: target.node, Containers: []corev1.Container{{
-			Name: "talker", Image: webImage, Command: []string{"sh", "-c", "i=0; while true; do i=$((i+1)); echo line $i; usleep 200000; done"},
+			Name: "talker", Image: webImage,
+			Command: []string{"sh", "-c", "i=0; while true; do i=$((i+1)); echo line $i; usleep 200000; done"},
 		}}},
 	}
 	_, err := t.cloud.CoreV1().Pods(namespace).Create(t.ctx, pod, metav1.CreateOptions{})

@@ -42,8 +42,9 @@ func (t *T) deployWeb() map[types.UID]podAt {
 					}},
 					Containers: []corev1.Container{{
 						Name: webName, Image: webImage,
-						Command: []string{"sh", "-c", "mkdir -p /www; hostname > /www/index.html; exec httpd -f -p 80 -h /www"},
-						Ports:   []corev1.ContainerPort{{ContainerPort: 80}},
+						Command: []string{"sh", "-c",
+							"mkdir -p /www; hostname > /www/index.html; exec httpd -f -p 80 -h /www"},
+						Ports: []corev1.ContainerPort{{ContainerPort: 80}},
 					}},
 				},
 			},
@@ -59,7 +60,8 @@ func (t *T) deployWeb() map[types.UID]podAt {
 	}, metav1.CreateOptions{})
 	t.must(err)
 	start := time.Now()
-	t.eventually(90*time.Second, fmt.Sprintf("%d Pods of Deployment %s are ready endpoints", replicas, webName), func() error {
+	goal := fmt.Sprintf("%d Pods of Deployment %s are ready endpoints", replicas, webName)
+	t.eventually(90*time.Second, goal, func() error {
 		pods := t.seen.livePods()
 		for _, p := range pods {
 			if !p.ready {
@@ -77,7 +79,8 @@ func (t *T) deployWeb() map[types.UID]podAt {
 // scale sets the number of Pods and returns at once.
 func (t *T) scale(replicas int32) {
 	patch := fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, replicas)
-	_, err := t.cloud.AppsV1().Deployments(namespace).Patch(t.ctx, webName, types.MergePatchType, patch, metav1.PatchOptions{})
+	_, err := t.cloud.AppsV1().Deployments(namespace).Patch(t.ctx, webName, types.MergePatchType, patch,
+		metav1.PatchOptions{})
 	t.must(err)
 }
 
@@ -172,8 +175,8 @@ func (t *T) settled(within time.Duration) string {
 	return leader
 }
 
-// settledAway waits as settled does, and sees to it that the leader is not on the coordinator's node, so that the two can be
-// broken one without the other.
+// settledAway waits as settled does, and sees to it that the leader is not on the coordinator's node, so that the two
+// can be broken one without the other.
 func (t *T) settledAway() string {
 	leader := t.settled(30 * time.Second)
 	if leader != coordinatorNode {
@@ -203,8 +206,8 @@ func (t *T) follower(but ...string) string {
 	return ""
 }
 
-// delegated waits until a node's heartbeats arrive in the cloud by way of the leader and the node is tainted, and records how
-// long each took since the cut.
+// delegated waits until a node's heartbeats arrive in the cloud by way of the leader and the node is tainted, and
+// records how long each took since the cut.
 func (t *T) delegated(node string, cut time.Time) {
 	isDelegated := func(l leaseAt) bool { return l.delegated }
 	t.eventually(30*time.Second, node+"'s Lease in the cloud is delegated, and it is tainted", func() error {

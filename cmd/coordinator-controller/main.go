@@ -22,7 +22,8 @@ func main() {
 	fs := pflag.NewFlagSet(cloud.Name, pflag.ContinueOnError)
 	fs.StringVar(&c.Kubeconfig, "kubeconfig", "", "how to reach the API server; empty: as a Pod of the cluster")
 	fs.StringVar(&c.MetricsAddress, "metrics-bind-address", ":8080", "host:port that serves /metrics; 0: nowhere")
-	fs.StringVar(&c.HealthAddress, "health-probe-bind-address", ":8081", "host:port of /healthz and /readyz; 0: nowhere")
+	fs.StringVar(&c.HealthAddress, "health-probe-bind-address", ":8081",
+		"host:port of /healthz and /readyz; 0: nowhere")
 	fs.BoolVar(&c.LeaderElect, "leader-elect", true, "let one of several replicas write; without it run only one")
 	fs.StringVar(&c.LeaderElectNamespace, "leader-elect-namespace", "kube-system", "namespace of the election Lease")
 	fs.DurationVar(&c.SilenceAfter, "silence-after", cloud.DefaultSilenceAfter,

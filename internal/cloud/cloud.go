@@ -39,7 +39,8 @@ import (
 const Name = "coordinator-controller"
 
 // DefaultSilenceAfter is a kubelet's Lease duration, four missed heartbeats. It is below kube-controller-manager's
-// node-monitor-grace-period (50 s since Kubernetes 1.32), so CloudLinkDown turns Unknown before the node turns NotReady.
+// node-monitor-grace-period (50 s since Kubernetes 1.32), so CloudLinkDown turns Unknown before the node turns
+// NotReady.
 const DefaultSilenceAfter = 40 * time.Second
 
 // minSilenceAfter is the shortest that Kubernetes' own heartbeats, of a second at least, leave room for.

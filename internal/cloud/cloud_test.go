@@ -198,9 +198,11 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 		{"no kubeconfig outside of a cluster", Config{}, "no --kubeconfig is given"},
 		{"missing kubeconfig", Config{Kubeconfig: "/nonexistent/kc"}, "/nonexistent/kc"},
 		{"broken kubeconfig", Config{Kubeconfig: broken}, "--kubeconfig " + broken},
-		{"health address taken", Config{Kubeconfig: unreached, HealthAddress: taken.Addr().String(), MetricsAddress: "0"},
+		{"health address taken",
+			Config{Kubeconfig: unreached, HealthAddress: taken.Addr().String(), MetricsAddress: "0"},
 			"address already in use"},
-		{"metrics address taken", Config{Kubeconfig: unreached, HealthAddress: "0", MetricsAddress: taken.Addr().String()},
+		{"metrics address taken",
+			Config{Kubeconfig: unreached, HealthAddress: "0", MetricsAddress: taken.Addr().String()},
 			"address already in use"},
 		{"too little patience", Config{Kubeconfig: unreached, SilenceAfter: time.Millisecond}, "use at least 2s"},
 	} {

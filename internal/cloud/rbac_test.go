@@ -56,7 +56,9 @@ func load(t *testing.T) granted {
 		case *rbacv1.Role:
 			rules[o.Namespace+"/"+o.Name] = o.Rules
 		case *rbacv1.ClusterRoleBinding:
-			bindings = append(bindings, rbacv1.RoleBinding{ObjectMeta: o.ObjectMeta, RoleRef: o.RoleRef, Subjects: o.Subjects})
+			bindings = append(bindings, rbacv1.RoleBinding{
+				ObjectMeta: o.ObjectMeta, RoleRef: o.RoleRef, Subjects: o.Subjects,
+			})
 		case *rbacv1.RoleBinding:
 			bindings = append(bindings, *o)
 		default:

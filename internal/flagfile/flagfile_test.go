@@ -40,7 +40,8 @@ func TestFileAndCommandLine(t *testing.T) {
 	if err := Parse(flags(&s), []string{"--config", path, "--node-name=from-line"}, nil); err != nil {
 		t.Fatal(err)
 	}
-	if s.node != "from-line" || s.interval != 3*time.Second || s.enabled || len(s.servers) != 2 || s.limit != 100000000 {
+	if s.node != "from-line" || s.interval != 3*time.Second || s.enabled || len(s.servers) != 2 ||
+		s.limit != 100000000 {
 		t.Errorf("got %+v", s)
 	}
 }

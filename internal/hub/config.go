@@ -38,6 +38,9 @@ type Config struct {
 	// HealthBindAddress and HealthPort are where /healthz, /readyz, /status and /metrics are served.
 	HealthBindAddress string
 	HealthPort        int
+	// Profiling adds Go's profiles, /debug/pprof/, to them: whoever reaches the port may then see names in use and slow
+	// the hub down.
+	Profiling bool
 
 	// MaxRequestsInFlight and MaxMutatingRequestsInFlight bound the requests under way, as a kube-apiserver's flags of
 	// like names do; watches and streams are bounded by MaxLongRunningRequests.
@@ -47,21 +50,33 @@ type Config struct {
 // AddFlags declares the settings as flags and sets their defaults.
 func (c *Config) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar((*string)(&c.Node), "node-name", "", "name of this node (required)")
-	fs.StringVar((*string)(&c.Pool), "nodepool-name", "", "name of the pool that this node belongs to (required with a coordinator)")
-	fs.StringSliceVar(&c.ServerAddresses, "server-addr", nil, "addresses of the cloud's API servers, https://HOST:PORT,… (required)")
-	fs.StringVar(&c.CAFile, "ca-file", "", "PEM file of the authority that signed the API servers' certificates (required)")
+	fs.StringVar((*string)(&c.Pool), "nodepool-name", "",
+		"name of the pool that this node belongs to (required with a coordinator)")
+	fs.StringSliceVar(&c.ServerAddresses, "server-addr", nil,
+		"addresses of the cloud's API servers, https://HOST:PORT,… (required)")
+	fs.StringVar(&c.CAFile, "ca-file", "",
+		"PEM file of the authority that signed the API servers' certificates (required)")
 	fs.StringVar(&c.CertFile, "cert-file", "", "PEM file of this node's client certificate (required)")
 	fs.StringVar(&c.KeyFile, "key-file", "", "PEM file of this node's private key (required)")
 	fs.BoolVar(&c.EnableCoordinator, "enable-coordinator", false, "use the pool's coordinator")
-	fs.StringVar(&c.CoordinatorAddress, "coordinator-server-addr", "", "address of the pool's coordinator, https://HOST:10270")
-	fs.StringVar(&c.CoordinatorCAFile, "coordinator-ca-file", "", "PEM file of the authority that signed the coordinator's certificate; default: --ca-file")
-	fs.StringVar(&c.BindAddress, "bind-address", "127.0.0.1", "loopback address to serve this node's programs on, without TLS: who reaches it acts as the node")
+	fs.StringVar(&c.CoordinatorAddress, "coordinator-server-addr", "",
+		"address of the pool's coordinator, https://HOST:10270")
+	fs.StringVar(&c.CoordinatorCAFile, "coordinator-ca-file", "",
+		"PEM file of the authority that signed the coordinator's certificate; default: --ca-file")
+	fs.StringVar(&c.BindAddress, "bind-address", "127.0.0.1",
+		"loopback address to serve this node's programs on, without TLS: who reaches it acts as the node")
 	fs.IntVar(&c.Port, "port", edge.PortHubHTTP, "port to serve this node's programs on")
-	fs.StringVar(&c.HealthBindAddress, "health-bind-address", "127.0.0.1", "address to serve /healthz, /readyz, /status and /metrics on")
-	fs.IntVar(&c.HealthPort, "health-port", edge.PortHubHealth, "port to serve /healthz, /readyz, /status and /metrics on")
-	fs.IntVar(&c.MaxRequestsInFlight, "max-requests-inflight", 200, "most reading requests under way at once; more get 429")
-	fs.IntVar(&c.MaxMutatingRequestsInFlight, "max-mutating-requests-inflight", 100, "most writing requests under way at once; more get 429")
-	fs.IntVar(&c.MaxLongRunningRequests, "max-long-running-requests", 1000, "most watches, logs and streams under way at once; more get 429")
+	fs.StringVar(&c.HealthBindAddress, "health-bind-address", "127.0.0.1",
+		"address to serve /healthz, /readyz, /status and /metrics on")
+	fs.IntVar(&c.HealthPort, "health-port", edge.PortHubHealth,
+		"port to serve /healthz, /readyz, /status and /metrics on")
+	fs.BoolVar(&c.Profiling, "profiling", false, "serve Go's profiles at /debug/pprof/ on the health port")
+	fs.IntVar(&c.MaxRequestsInFlight, "max-requests-inflight", 200,
+		"most reading requests under way at once; more get 429")
+	fs.IntVar(&c.MaxMutatingRequestsInFlight, "max-mutating-requests-inflight", 100,
+		"most writing requests under way at once; more get 429")
+	fs.IntVar(&c.MaxLongRunningRequests, "max-long-running-requests", 1000,
+		"most watches, logs and streams under way at once; more get 429")
 }
 
 // Validate returns an error that names the flag and says what it must be.
@@ -78,7 +93,8 @@ func (c *Config) Validate() error {
 		err = errors.New("--server-addr is required")
 	}
 	if err == nil && c.EnableCoordinator {
-		err = errors.Join(required("coordinator-server-addr", c.CoordinatorAddress), required("nodepool-name", string(c.Pool)))
+		err = errors.Join(required("coordinator-server-addr", c.CoordinatorAddress),
+			required("nodepool-name", string(c.Pool)))
 	}
 	if err != nil {
 		return errors.New(strings.ReplaceAll(err.Error(), "\n", "; "))
@@ -87,7 +103,8 @@ func (c *Config) Validate() error {
 		return fmt.Errorf("--node-name %q: %s", c.Node, problems[0])
 	}
 	if ip := net.ParseIP(c.BindAddress); ip == nil || !ip.IsLoopback() {
-		return fmt.Errorf("--bind-address %q: want a loopback address: whoever reaches it acts as the node", c.BindAddress)
+		return fmt.Errorf("--bind-address %q: want a loopback address: whoever reaches it acts as the node",
+			c.BindAddress)
 	}
 	if net.ParseIP(c.HealthBindAddress) == nil {
 		return fmt.Errorf("--health-bind-address %q: want an IP address", c.HealthBindAddress)
@@ -104,7 +121,8 @@ func (c *Config) Validate() error {
 		flag  string
 		value int
 	}{
-		{"max-requests-inflight", c.MaxRequestsInFlight}, {"max-mutating-requests-inflight", c.MaxMutatingRequestsInFlight},
+		{"max-requests-inflight", c.MaxRequestsInFlight},
+		{"max-mutating-requests-inflight", c.MaxMutatingRequestsInFlight},
 		{"max-long-running-requests", c.MaxLongRunningRequests},
 	} {
 		if p.value < 1 {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/http/pprof" //nolint:gosec // nobody serves the default mux that it registers itself with
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
@@ -11,7 +12,7 @@ import (
 )
 
 // healthHandler serves /healthz (the process answers), /readyz (it has found out whether it reaches the cloud, so that
-// requests meet an answer or a clear refusal), /status and /metrics.
+// requests meet an answer or a clear refusal), /status and /metrics; with Config.Profiling also /debug/pprof/.
 func (h *Hub) healthHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
@@ -27,5 +28,10 @@ func (h *Hub) healthHandler() http.Handler {
 		_ = json.NewEncoder(w).Encode(h.Status()) // the caller is gone: nobody to tell
 	})
 	mux.Handle("GET /metrics", promhttp.HandlerFor(h.metrics, promhttp.HandlerOpts{}))
+	if h.cfg.Profiling {
+		mux.HandleFunc("GET /debug/pprof/", pprof.Index) // and, by name, all but these:
+		mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
+		mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
+	}
 	return mux
 }

@@ -58,7 +58,8 @@ func New(cfg Config) (*Hub, error) {
 		return nil, err
 	}
 	h := &Hub{cfg: cfg, metrics: prometheus.NewRegistry()}
-	h.metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	h.metrics.MustRegister(collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 
 	servers, err := addresses("server-addr", cfg.ServerAddresses...)
 	if err != nil {
@@ -72,7 +73,9 @@ func New(cfg Config) (*Hub, error) {
 		Situation: route.Situation{Node: cfg.Node, Coordinator: cfg.EnableCoordinator},
 		Metrics:   h.metrics,
 
-		MaxReadOnly: cfg.MaxRequestsInFlight, MaxMutating: cfg.MaxMutatingRequestsInFlight, MaxLongRunning: cfg.MaxLongRunningRequests,
+		MaxReadOnly:    cfg.MaxRequestsInFlight,
+		MaxMutating:    cfg.MaxMutatingRequestsInFlight,
+		MaxLongRunning: cfg.MaxLongRunningRequests,
 	}
 	if cfg.EnableCoordinator {
 		if h.pool, err = h.newPool(); err != nil {
@@ -216,7 +219,8 @@ type Status struct {
 // Status returns the hub's present state.
 func (h *Hub) Status() Status {
 	s := Status{
-		Node: h.cfg.Node, Pool: h.cfg.Pool, Role: role.Pending.String(), Cloud: h.cloud.Link().Get().String(), Coordinator: "none",
+		Node: h.cfg.Node, Pool: h.cfg.Pool, Role: role.Pending.String(), Cloud: h.cloud.Link().Get().String(),
+		Coordinator: "none",
 	}
 	if h.pool != nil {
 		standing := h.pool.keeper.Standing().Get()

@@ -117,7 +117,8 @@ func (c *Client) follow(ctx context.Context, progress func(Step)) error {
 	for in := json.NewDecoder(resp.Body); ; {
 		var s Step
 		if err := in.Decode(&s); err != nil {
-			return fmt.Errorf("the lab's own process ended while booting; its log: %s: %w", filepath.Join(c.dir, logFile), err)
+			return fmt.Errorf("the lab's own process ended while booting; its log: %s: %w",
+				filepath.Join(c.dir, logFile), err)
 		}
 		progress(s)
 		switch {
@@ -221,7 +222,9 @@ func (c *Client) config(name, server, machine string) (*rest.Config, error) {
 
 // Hub asks a node's hub what it says of itself.
 func (c *Client) Hub(ctx context.Context, node string) (HubStatus, error) {
-	return askHub(ctx, func(ctx context.Context, _, address string) (net.Conn, error) { return c.Dial(ctx, node, address) })
+	return askHub(ctx, func(ctx context.Context, _, address string) (net.Conn, error) {
+		return c.Dial(ctx, node, address)
+	})
 }
 
 // AuditLog is the path of the cloud's audit log.

@@ -12,8 +12,8 @@ import (
 // cloudAddress is where the cloud's kube-apiserver serves.
 var cloudAddress = fmt.Sprintf("https://%s:6443", cloudWAN)
 
-// AdminToken is an administrator's bearer token at the cloud, for requests that go there through a hub. It is no secret:
-// the lab is in a network namespace of its own.
+// AdminToken is an administrator's bearer token at the cloud, for requests that go there through a hub. It is no
+// secret: the lab is in a network namespace of its own.
 const AdminToken = "lab-admin"
 
 // controlPlaneKeys are the files that the control plane's programs need.

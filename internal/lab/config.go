@@ -35,7 +35,9 @@ var (
 	// must cover what does not shrink with it, the time in which a hub notices a silent link (5 s).
 	Quick = Timing{Lease: 8 * time.Second, Grace: 20 * time.Second, Monitor: time.Second, Toleration: 5 * time.Second}
 	// Stock is Kubernetes' own timing (1.36), but for the toleration, which is 300 s there.
-	Stock = Timing{Lease: 40 * time.Second, Grace: 50 * time.Second, Monitor: 5 * time.Second, Toleration: 30 * time.Second}
+	Stock = Timing{
+		Lease: 40 * time.Second, Grace: 50 * time.Second, Monitor: 5 * time.Second, Toleration: 30 * time.Second,
+	}
 )
 
 // Config describes a lab. It is passed to the lab's own process as JSON.
@@ -49,8 +51,12 @@ type Config struct {
 	// NoProxy leaves kube-proxy out.
 	NoProxy bool `json:"noProxy,omitempty"`
 	// NoCoordinator starts the hubs with --enable-coordinator=false, and no coordinator.
-	NoCoordinator bool   `json:"noCoordinator,omitempty"`
-	Timing        Timing `json:"timing"`
+	NoCoordinator bool `json:"noCoordinator,omitempty"`
+	// NoCgroups is set by Up where it is not root: real kubelets and containers then do without cgroups.
+	NoCgroups bool `json:"noCgroups,omitempty"`
+	// HubFlags are given to every hub after its own.
+	HubFlags []string `json:"hubFlags,omitempty"`
+	Timing   Timing   `json:"timing"`
 }
 
 // DefaultName is the name of a lab that is given none.

@@ -2,6 +2,7 @@ package lab
 
 import (
 	"os"
+	"os/exec"
 	"strings"
 
 	"yurtcoordinator/internal/lab/machine"
@@ -10,7 +11,7 @@ import (
 // NoContainers says why containers can't run on this machine, or nothing if they can.
 func NoContainers() string {
 	if os.Geteuid() != 0 {
-		return "not root, and cgroups can't be made without being root"
+		return noContainersUnprivileged()
 	}
 	filesystems, err := os.ReadFile("/proc/filesystems")
 	if err != nil {
@@ -21,8 +22,21 @@ func NoContainers() string {
 	}
 	// The machine's own cgroup must be creatable: in many containers the hierarchies are read-only.
 	if err := machine.ProbeCgroups(cgroup("probe")); err != nil {
-
 		return "cgroups can't be made: " + err.Error()
+	}
+	return ""
+}
+
+// noContainersUnprivileged is NoContainers without root: containers then do without cgroups, but their images need more
+// ids than the user's own.
+func noContainersUnprivileged() string {
+	for _, program := range []string{"newuidmap", "newgidmap"} {
+		if _, err := exec.LookPath(program); err != nil {
+			return "not root, and there is no " + program + " (Debian's package uidmap)"
+		}
+	}
+	if _, err := granted(); err != nil {
+		return "not root, and " + err.Error()
 	}
 	return ""
 }

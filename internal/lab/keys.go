@@ -87,7 +87,9 @@ func (l *Lab) servers() []pki.Request {
 	}}
 	for _, p := range l.all {
 		name, address := string(p.name()), []net.IP{p.lan().AsSlice()}
-		all = append(all, pki.Request{Name: name + "-kubelet", CommonName: name, IPs: address, DNSNames: []string{name}})
+		all = append(all, pki.Request{
+			Name: name + "-kubelet", CommonName: name, IPs: address, DNSNames: []string{name},
+		})
 		if p.index == coordinatorIndex {
 			all = append(all, pki.Request{Name: name + "-coordinator", CommonName: "yurt-coordinator", IPs: address})
 		}

@@ -87,7 +87,8 @@ func (l *Lab) boot(ctx context.Context, progress func(string)) error {
 
 	cloud := &host{
 		spec: machine.Spec{
-			Name: cloudMachine, Disk: l.disk(cloudMachine), Hosts: cloudWAN.String() + " " + cloudMachine + "\n", Keep: l.keep(),
+			Name: cloudMachine, Disk: l.disk(cloudMachine), Hosts: cloudWAN.String() + " " + cloudMachine + "\n",
+			Keep: l.keep(),
 		},
 		cables: []wire.Cable{cloudCable},
 		routes: cloudRoutes(l.all),
@@ -134,7 +135,7 @@ func (l *Lab) nodeHost(p place) *host {
 	spec := machine.Spec{
 		Name: string(p.name()), Disk: n.disk, Hosts: p.lan().String() + " " + string(p.name()) + "\n", Keep: l.keep(),
 	}
-	if n.containers() {
+	if n.containers() && !l.cfg.NoCgroups {
 		spec.Cgroup = filepath.Join(cgroup(l.cfg.Name), string(p.name()))
 	}
 	return &host{
@@ -186,7 +187,8 @@ func (n node) startComponent(ctx context.Context, m *machine.Machine, c Componen
 func (n node) importImages(ctx context.Context, m *machine.Machine) error {
 	if err := m.Start(ctx, machine.Command{
 		Name: "containerd-ready", Log: n.file("images.log"), MustEnd: true,
-		Argv: []string{"/bin/sh", "-c", "i=0; until " + n.bins.Ctr + " version >/dev/null 2>&1; do i=$((i+1)); [ $i -lt 300 ] || exit 1; sleep 0.1; done"},
+		Argv: []string{"/bin/sh", "-c", "i=0; until " + n.bins.Ctr + " version >/dev/null 2>&1; " +
+			"do i=$((i+1)); [ $i -lt 300 ] || exit 1; sleep 0.1; done"},
 	}); err != nil {
 		return fmt.Errorf("containerd on %s does not answer: %w", n.name(), err)
 	}
@@ -400,7 +402,8 @@ func (l *Lab) host(name string) (*host, node, error) {
 			return l.hosts[name], l.node(p), nil
 		}
 	}
-	return nil, node{}, fmt.Errorf("no node %q in this lab: want one of %s … %s", name, l.all[0].name(), l.all[len(l.all)-1].name())
+	return nil, node{}, fmt.Errorf("no node %q in this lab: want one of %s … %s", name, l.all[0].name(),
+		l.all[len(l.all)-1].name())
 }
 
 // Traffic is what each node's WAN link has carried, by node, since the start, or since the mark.

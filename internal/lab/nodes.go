@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -86,7 +87,8 @@ func (n node) command(c Component) machine.Command {
 	case KubeletC:
 		cmd.Argv = n.kubelet()
 	case KubeProxy:
-		cmd.Argv = []string{n.bins.KubeProxy, "--config=" + n.file("kube-proxy.yaml"), "--hostname-override=" + string(n.name())}
+		cmd.Argv = []string{n.bins.KubeProxy, "--config=" + n.file("kube-proxy.yaml"),
+			"--hostname-override=" + string(n.name())}
 	}
 	return cmd
 }
@@ -108,10 +110,12 @@ func (n node) hub() []string {
 		"--server-addr=" + cloudAddress, "--ca-file=" + n.cert("ca.crt"), "--cert-file=" + crt, "--key-file=" + key,
 	}
 	if n.cfg.NoCoordinator {
-		return append(argv, "--enable-coordinator=false")
+		argv = append(argv, "--enable-coordinator=false")
+	} else {
+		argv = append(argv, "--enable-coordinator=true", "--coordinator-server-addr="+coordinatorAddress(n.pool),
+			"--coordinator-ca-file="+n.cert("ca.crt"))
 	}
-	return append(argv, "--enable-coordinator=true", "--coordinator-server-addr="+coordinatorAddress(n.pool),
-		"--coordinator-ca-file="+n.cert("ca.crt"))
+	return append(argv, n.cfg.HubFlags...)
 }
 
 func (n node) kubelet() []string {
@@ -164,9 +168,11 @@ users: [{name: node}]
 
 func (n node) containerdConfig() string {
 	return strings.NewReplacer(
-		"$SNAPSHOTTER", n.snapshotter, "$CNI_BIN", n.bins.CNIDir, "$CNI_CONF", n.file("cni"), "$RUNC", n.bins.Runc,
+		"$SNAPSHOTTER", n.snapshotter, "$NO_CGROUPS", strconv.FormatBool(n.cfg.NoCgroups), "$CNI_BIN", n.bins.CNIDir, "$CNI_CONF", n.file("cni"), "$RUNC", n.bins.Runc,
 	).Replace(`version = 4
-disabled_plugins = ['io.containerd.nri.v1.nri', 'io.containerd.tracing.processor.v1.otlp', 'io.containerd.internal.v1.tracing']
+disabled_plugins = [
+  'io.containerd.nri.v1.nri', 'io.containerd.tracing.processor.v1.otlp', 'io.containerd.internal.v1.tracing',
+]
 [plugins.'io.containerd.internal.v1.opt']
   path = '/var/lib/containerd-opt'
 [plugins.'io.containerd.cri.v1.images']
@@ -177,6 +183,8 @@ disabled_plugins = ['io.containerd.nri.v1.nri', 'io.containerd.tracing.processor
 [plugins.'io.containerd.cri.v1.runtime']
   enable_selinux = false
   restrict_oom_score_adj = true
+  disable_cgroup = $NO_CGROUPS
+  disable_apparmor = $NO_CGROUPS
   [plugins.'io.containerd.cri.v1.runtime'.cni]
     bin_dirs = ['$CNI_BIN']
     conf_dir = '$CNI_CONF'
@@ -192,13 +200,12 @@ func (n node) kubeletConfig() string {
 	server := string(n.name()) + "-kubelet"
 	return strings.NewReplacer(
 		"$CA", n.cert("ca.crt"), "$CRT", n.cert(server+".crt"), "$KEY", n.cert(server+".key"),
-		"$STATUS", statusEvery(n.cfg.Timing).String(), "$LEASE", fmt.Sprint(int(n.cfg.Timing.Lease.Seconds())),
+		"$CGROUPS", n.kubeletCgroups(), "$STATUS", statusEvery(n.cfg.Timing).String(), "$LEASE", fmt.Sprint(int(n.cfg.Timing.Lease.Seconds())),
 	).Replace(`apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
 failCgroupV1: false
 cgroupDriver: cgroupfs
-cgroupsPerQOS: true
-enforceNodeAllocatable: [pods]
+$CGROUPS
 containerRuntimeEndpoint: unix:///run/containerd/containerd.sock
 staticPodPath: /var/lib/kubelet/manifests
 volumePluginDir: /var/lib/kubelet/volumeplugins
@@ -220,6 +227,14 @@ tlsPrivateKeyFile: $KEY
 authentication: {anonymous: {enabled: false}, webhook: {enabled: true}, x509: {clientCAFile: $CA}}
 authorization: {mode: Webhook}
 `)
+}
+
+// kubeletCgroups are the settings that decide whether Pods have cgroups of their own.
+func (n node) kubeletCgroups() string {
+	if n.cfg.NoCgroups {
+		return "featureGates: {KubeletInUserNamespace: true}\ncgroupsPerQOS: false\nenforceNodeAllocatable: []"
+	}
+	return "cgroupsPerQOS: true\nenforceNodeAllocatable: [pods]"
 }
 
 func (n node) networkConfig() string {

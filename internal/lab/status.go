@@ -83,7 +83,9 @@ func (l *Lab) Status(ctx context.Context) Status {
 const byLeader = "leader"
 
 func leaderOf(nodes []NodeStatus, pool string) string {
-	i := slices.IndexFunc(nodes, func(n NodeStatus) bool { return n.Pool == pool && n.Hub != nil && n.Hub.Role == "leader" })
+	i := slices.IndexFunc(nodes, func(n NodeStatus) bool {
+		return n.Pool == pool && n.Hub != nil && n.Hub.Role == "leader"
+	})
 	if i < 0 {
 		return byLeader
 	}
@@ -105,7 +107,9 @@ func (l *Lab) cloudView(s *NodeStatus) {
 		return
 	}
 	s.Ready = string(condition(node, corev1.NodeReady).Status)
-	s.Tainted = slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == edge.TaintUnschedulable })
+	s.Tainted = slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool {
+		return t.Key == edge.TaintUnschedulable
+	})
 	lease, err := l.watch.leases.Leases(corev1.NamespaceNodeLease).Get(s.Name)
 	if err != nil || lease.Spec.RenewTime == nil {
 		return

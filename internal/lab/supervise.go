@@ -54,6 +54,13 @@ func supervise(dir string) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
 
+	// What runs here may have to be started again: it must not be pruned when something newer is built meanwhile.
+	release, err := o.Binaries.Hold()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = release() }() // the process ends, and with it the hold
+
 	l := newLab(o.Config, dir, o.Binaries, o.Images)
 	s := &server{lab: l, log: newSteps(), stop: stop}
 	listeners, err := s.listen(dir)
@@ -112,7 +119,8 @@ func (s *server) listen(dir string) (listeners, error) {
 }
 
 func (s *server) boot(ctx context.Context) {
-	bootCtx, cancel := context.WithTimeoutCause(ctx, s.lab.cfg.bootTimeout(), errors.New("the lab takes too long to boot"))
+	bootCtx, cancel := context.WithTimeoutCause(ctx, s.lab.cfg.bootTimeout(),
+		errors.New("the lab takes too long to boot"))
 	defer cancel()
 	err := s.lab.writePKI()
 	if err == nil {

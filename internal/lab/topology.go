@@ -175,8 +175,9 @@ func refusals(cuts map[cut]wire.Fault, all []place) map[string][]wire.Refusal {
 		out[name] = append(out[name], wire.Refusal{Interface: lanPort})
 		for _, peer := range all {
 			if peer.pool == c.node.pool && peer != c.node {
+				name := string(peer.name())
 				for _, to := range []netip.Prefix{netip.PrefixFrom(c.node.lan(), 32), c.node.pods()} {
-					out[string(peer.name())] = append(out[string(peer.name())], wire.Refusal{Interface: lanPort, To: to})
+					out[name] = append(out[name], wire.Refusal{Interface: lanPort, To: to})
 				}
 			}
 		}

@@ -57,6 +57,7 @@ func Up(ctx context.Context, cfg Config, bins build.Binaries, images []string, p
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
+	cfg.NoCgroups = os.Geteuid() != 0
 	if c, err := Connect(cfg.Name); err == nil {
 		c.http.CloseIdleConnections()
 		return nil, fmt.Errorf("lab %q is up already; end it with: yurtlab down --name %s", cfg.Name, cfg.Name)
@@ -81,7 +82,11 @@ func Up(ctx context.Context, cfg Config, bins build.Binaries, images []string, p
 
 // spawn starts the lab's own process and returns when its socket is there.
 func spawn(dir string, o order) error {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	err := os.MkdirAll(dir, 0o755)
+	if errors.Is(err, os.ErrNotExist) { // a lab that went down just now has taken the empty parent along
+		err = os.MkdirAll(dir, 0o755)
+	}
+	if err != nil {
 		return err
 	}
 	content, err := json.Marshal(o)
@@ -173,6 +178,7 @@ func Down(ctx context.Context, name string) error {
 	if err := remove(dir); err != nil {
 		return fmt.Errorf("lab %q: files are left: %w", name, err)
 	}
+	_ = os.Remove(filepath.Dir(dir)) // unless there are other labs
 	return nil
 }
 

@@ -97,7 +97,8 @@ func (w *watcher) waitReady(ctx context.Context, n int, progress func(string)) e
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("%d of %d nodes are Ready, and no more within the time allowed: %w", ready, n, context.Cause(ctx))
+			return fmt.Errorf("%d of %d nodes are Ready, and no more within the time allowed: %w", ready, n,
+				context.Cause(ctx))
 		case <-time.After(50 * time.Millisecond):
 		}
 	}

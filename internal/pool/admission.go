@@ -64,7 +64,8 @@ func (p *poolLease) Handles(op admission.Operation) bool {
 
 // Admit marks the heartbeat of the coordinator's own node, and takes the mark off any other.
 func (p *poolLease) Admit(_ context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
-	if a.GetResource().GroupResource() != coordination.Resource("leases") || a.GetNamespace() != core.NamespaceNodeLease {
+	if a.GetResource().GroupResource() != coordination.Resource("leases") ||
+		a.GetNamespace() != core.NamespaceNodeLease {
 		return nil
 	}
 	lease, ok := a.GetObject().(*coordination.Lease)

@@ -145,7 +145,8 @@ func (s *apiServer) options(ctx context.Context) (options.CompletedOptions, erro
 	o.SecureServing.Listener = s.listener
 	o.SecureServing.ServerCert.CertKey.CertFile = s.config.TLSCertFile
 	o.SecureServing.ServerCert.CertKey.KeyFile = s.config.TLSPrivateKeyFile
-	// What discovery tells clients to dial. Left empty, it is looked up by the default route, which a site may not have.
+	// What discovery tells clients to dial. Left empty, it is looked up by the default route, which a site may not
+	// have.
 	o.GenericServerRunOptions.AdvertiseAddress = net.ParseIP(s.config.BindAddress)
 	if o.GenericServerRunOptions.AdvertiseAddress.IsUnspecified() {
 		o.GenericServerRunOptions.AdvertiseAddress = net.IPv4(127, 0, 0, 1)
@@ -367,7 +368,8 @@ func listen(ctx context.Context, address string, port int) (net.Listener, error)
 	listener, err := config.Listen(ctx, "tcp", net.JoinHostPort(address, strconv.Itoa(port)))
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
-		return nil, fmt.Errorf("--secure-port %d: another program is serving on it; stop that one or give another port", port)
+		return nil, fmt.Errorf("--secure-port %d: another program is serving on it; stop that one or give another port",
+			port)
 	case errors.Is(err, syscall.EADDRNOTAVAIL):
 		return nil, fmt.Errorf("--bind-address %s: not an address of this machine", address)
 	case err != nil:

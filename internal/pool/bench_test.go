@@ -66,7 +66,8 @@ func runOnce(b *testing.B, program string, config Config, memory map[string]floa
 
 	ctx, cancel := context.WithTimeout(b.Context(), time.Minute+*idleFor)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, program, "--bind-address=127.0.0.1", "--secure-port="+strconv.Itoa(portOf(b, address)),
+	cmd := exec.CommandContext(ctx, program, "--bind-address=127.0.0.1",
+		"--secure-port="+strconv.Itoa(portOf(b, address)),
 		"--tls-cert-file="+config.TLSCertFile, "--tls-private-key-file="+config.TLSPrivateKeyFile,
 		"--client-ca-file="+config.ClientCAFile)
 	var log strings.Builder

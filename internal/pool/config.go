@@ -88,7 +88,8 @@ func (c *Config) AddFlags(fs *pflag.FlagSet) {
 		"directory on a memory file system for etcd's files, emptied at start and removed at exit "+
 			"(default a fresh one on the first tmpfs found)")
 	fs.Int64Var(&c.QuotaBytes, "etcd-quota-bytes", DefaultQuotaBytes,
-		"how many bytes the pool's objects may take; the coordinator stops, to start empty again, when they are used up")
+		"how many bytes the pool's objects may take; when they are used up, the coordinator stops, to start "+
+			"empty again")
 	fs.StringVar(&c.TLSCertFile, "tls-cert-file", c.TLSCertFile, "serving certificate, PEM, with its chain (required)")
 	fs.StringVar(&c.TLSPrivateKeyFile, "tls-private-key-file", c.TLSPrivateKeyFile,
 		"private key of --tls-cert-file, PEM (required)")
@@ -146,7 +147,8 @@ func (c Config) validate() error {
 		return fmt.Errorf("--secure-port %d is not a TCP port; use 1 to 65535, or 0 for any free one", c.SecurePort)
 	}
 	if c.QuotaBytes < minQuotaBytes {
-		return fmt.Errorf("--etcd-quota-bytes %d is too small to start with; give at least %d", c.QuotaBytes, minQuotaBytes)
+		return fmt.Errorf("--etcd-quota-bytes %d is too small to start with; give at least %d", c.QuotaBytes,
+			minQuotaBytes)
 	}
 	if _, err := c.serviceRange(); err != nil {
 		return err
@@ -176,7 +178,8 @@ func (c Config) serviceRange() (net.IPNet, error) {
 			c.ServiceClusterIPRange, defaultServiceRange)
 	}
 	if ones, bits := parsed.Mask.Size(); bits-ones < 3 {
-		return net.IPNet{}, fmt.Errorf("--service-cluster-ip-range %s is too small; it must hold 8 addresses or more", parsed)
+		return net.IPNet{}, fmt.Errorf("--service-cluster-ip-range %s is too small; it must hold 8 addresses or more",
+			parsed)
 	}
 	return *parsed, nil
 }
@@ -258,7 +261,8 @@ func checkAuthorities(flag, file string, now time.Time) error {
 // it is the client's clock that decides.
 func expired(flag, file string, cert *x509.Certificate, now time.Time) error {
 	if now.After(cert.NotAfter) {
-		return fmt.Errorf("--%s %s: the certificate of %q expired at %s, and it is %s now; renew it, or set the clock right",
+		return fmt.Errorf("--%s %s: the certificate of %q expired at %s, and it is %s now; "+
+			"renew it, or set the clock right",
 			flag, file, cert.Subject, cert.NotAfter.UTC().Format(time.RFC3339), now.UTC().Format(time.RFC3339))
 	}
 	return nil

@@ -43,13 +43,15 @@ func TestConfigErrorsNameTheFlag(t *testing.T) {
 			[]string{"--bind-address 192.0.2.1", "this machine"}},
 		{"port", func(c *Config) { c.SecurePort = 70000 }, []string{"--secure-port 70000"}},
 		{"quota", func(c *Config) { c.QuotaBytes = 1 }, []string{"--etcd-quota-bytes", "16777216"}},
-		{"CIDR", func(c *Config) { c.ServiceClusterIPRange = "10.0.0.0" }, []string{"--service-cluster-ip-range", "CIDR"}},
+		{"CIDR", func(c *Config) { c.ServiceClusterIPRange = "10.0.0.0" },
+			[]string{"--service-cluster-ip-range", "CIDR"}},
 		{"tiny CIDR", func(c *Config) { c.ServiceClusterIPRange = "10.0.0.0/30" },
 			[]string{"--service-cluster-ip-range", "8"}},
 		{"no certificate", func(c *Config) { c.TLSCertFile = "" }, []string{"--tls-cert-file is required"}},
 		{"no key", func(c *Config) { c.TLSPrivateKeyFile = "" }, []string{"--tls-private-key-file is required"}},
 		{"no CA", func(c *Config) { c.ClientCAFile = "" }, []string{"--client-ca-file is required"}},
-		{"missing file", func(c *Config) { c.TLSCertFile = dir + "/none" }, []string{"--tls-cert-file", "no such file"}},
+		{"missing file", func(c *Config) { c.TLSCertFile = dir + "/none" },
+			[]string{"--tls-cert-file", "no such file"}},
 		{"unreadable key", func(c *Config) { c.TLSPrivateKeyFile = unreadable }, []string{"--tls-private-key-file"}},
 		{"a directory", func(c *Config) { c.ClientCAFile = dir }, []string{"--client-ca-file", "is a directory"}},
 		{"empty file", func(c *Config) { c.ClientCAFile = writeFile(t, dir, "empty", nil) },
@@ -145,7 +147,8 @@ func TestPortInUse(t *testing.T) {
 		t.Fatal(err)
 	}
 	err = coordinator.Run(t.Context())
-	if err == nil || !strings.Contains(err.Error(), "--secure-port") || !strings.Contains(err.Error(), "another program") {
+	if err == nil || !strings.Contains(err.Error(), "--secure-port") ||
+		!strings.Contains(err.Error(), "another program") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -53,10 +53,11 @@ func openDataDir(path string) (*dataDir, error) {
 		if d.marker, err = lockMarker(filepath.Join(path, markerName)); err != nil {
 			switch {
 			case errors.Is(err, fs.ErrNotExist):
-				return nil, fmt.Errorf("--data-dir %s: it has files that no coordinator made, and starting would delete "+
-					"them; give an empty directory or one that does not exist", path)
+				return nil, fmt.Errorf("--data-dir %s: it has files that no coordinator made, and starting would "+
+					"delete them; give an empty directory or one that does not exist", path)
 			case errors.Is(err, unix.EWOULDBLOCK):
-				return nil, fmt.Errorf("--data-dir %s: another coordinator is using it; stop that one or give another", path)
+				return nil, fmt.Errorf("--data-dir %s: another coordinator is using it; "+
+					"stop that one or give another", path)
 			}
 			return nil, fmt.Errorf("--data-dir: %w", err)
 		}

@@ -150,8 +150,8 @@ func (m *etcdMember) config() *embed.Config {
 	c.Name = "pool"
 	c.Dir = filepath.Join(m.dir, "etcd")
 	c.ListenClientUrls = []url.URL{{Scheme: "unix", Path: filepath.Join(m.dir, clientSocket)}}
-	// In Host, not Path: of a peer's URL etcd takes the host alone. An empty one would make it an abstract socket, which
-	// has no file, so no permissions, and takes raft messages from any process of the machine.
+	// In Host, not Path: of a peer's URL etcd takes the host alone. An empty one would make it an abstract socket,
+	// which has no file, so no permissions, and takes raft messages from any process of the machine.
 	c.ListenPeerUrls = []url.URL{{Scheme: "unix", Host: filepath.Join(m.dir, peerSocket)}}
 	// Advertised addresses must be host:port, but a cluster of one has nobody who would dial them.
 	c.AdvertiseClientUrls = []url.URL{{Scheme: "http", Host: "127.0.0.1:2"}}

@@ -139,7 +139,9 @@ func (c *coordinator) http(t testing.TB, certs ...tls.Certificate) *http.Client 
 	config := &tls.Config{RootCAs: c.roots()}
 	if len(certs) > 0 {
 		// Shown whatever CAs the server names: a liar's client does not hold back what won't be accepted.
-		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &certs[0], nil }
+		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+			return &certs[0], nil
+		}
 	}
 	transport := &http.Transport{TLSClientConfig: config}
 	t.Cleanup(transport.CloseIdleConnections)

@@ -28,7 +28,7 @@ type leaseMark struct {
 //
 //	old holder │ next holder │ allowed
 //	nobody     │ caller      │ yes, transitions + 1
-//	caller     │ caller      │ yes, transitions unchanged (a renewal), or + 1 (a new term, of a hub that was restarted)
+//	caller     │ caller      │ yes, transitions unchanged (a renewal), or + 1 (a new term, of a restarted hub)
 //	caller     │ nobody      │ yes, transitions unchanged (a release)
 //	other      │ caller      │ only if other has lapsed, transitions + 1
 //	other      │ nobody      │ no: nobody releases what another holds
@@ -79,7 +79,8 @@ func decideHolder(caller edge.NodeName, old, next leaseMark) error {
 		return fmt.Errorf("leaseTransitions must be %d, one more, when the Lease gets a new holder, not %d",
 			old.transitions+1, next.transitions)
 	case next.holder != "" && next.holder == old.holder && !unchanged && !counted:
-		return fmt.Errorf("leaseTransitions must stay %d in a renewal, or be one more if the node was restarted, not %d",
+		return fmt.Errorf("leaseTransitions must stay %d in a renewal, or be one more if the node was restarted, "+
+			"not %d",
 			old.transitions, next.transitions)
 	}
 	return nil

@@ -200,7 +200,8 @@ func TestElectionHasOneLeader(t *testing.T) {
 			stored = next
 			for other, until := range leads {
 				if other != stored.holder && clock.Now().Before(until) {
-					t.Fatalf("seed %d, step %d: %s leads until %s, and so does %s", seed, step, other, until, stored.holder)
+					t.Fatalf("seed %d, step %d: %s leads until %s, and so does %s", seed, step, other, until,
+						stored.holder)
 				}
 			}
 		}

@@ -28,7 +28,8 @@ func TestListensOnItsPortAndNowhereElse(t *testing.T) {
 			added = append(added, name)
 		}
 	}
-	all := []string{want, "unix " + filepath.Join(c.dataDir, peerSocket), "unix " + filepath.Join(c.dataDir, clientSocket)}
+	all := []string{want, "unix " + filepath.Join(c.dataDir, peerSocket),
+		"unix " + filepath.Join(c.dataDir, clientSocket)}
 	if !slices.Equal(added, all) {
 		t.Errorf("listens on %v, want %v", added, all)
 	}
@@ -56,7 +57,8 @@ func listeners(t *testing.T) []string {
 		t.Fatal(err)
 	}
 	for _, fd := range fds {
-		if target, err := os.Readlink("/proc/self/fd/" + fd.Name()); err == nil && strings.HasPrefix(target, "socket:[") {
+		if target, err := os.Readlink("/proc/self/fd/" + fd.Name()); err == nil &&
+			strings.HasPrefix(target, "socket:[") {
 			mine[strings.TrimSuffix(strings.TrimPrefix(target, "socket:["), "]")] = true
 		}
 	}
@@ -158,7 +160,9 @@ func TestFullEtcdEndsTheCoordinator(t *testing.T) {
 	defer cancel()
 	for i := 0; ctx.Err() == nil; i++ {
 		_, err := events.Create(ctx, &corev1.Event{
-			ObjectMeta:     metav1.ObjectMeta{Name: fmt.Sprintf("e%d", i), Annotations: map[string]string{"filler": filler}},
+			ObjectMeta: metav1.ObjectMeta{
+				Name: fmt.Sprintf("e%d", i), Annotations: map[string]string{"filler": filler},
+			},
 			InvolvedObject: corev1.ObjectReference{Namespace: "default"},
 		}, metav1.CreateOptions{})
 		if err != nil {

@@ -85,8 +85,8 @@ func (p *Pool) Run(ctx context.Context) (err error) {
 	}
 	defer func() { err = errors.Join(err, dir.remove()) }()
 	if !dir.memory {
-		logger.Info("The data directory is not on a memory file system: each heartbeat of the pool will be written to a "+
-			"disk. Give --data-dir on a tmpfs", "dataDir", dir.path)
+		logger.Info("The data directory is not on a memory file system: each heartbeat of the pool will be written to "+
+			"a disk. Give --data-dir on a tmpfs", "dataDir", dir.path)
 	}
 	if p.config.KubeletCertificateAuthority == "" {
 		logger.Info("Kubelets' serving certificates will not be verified; give --kubelet-certificate-authority")

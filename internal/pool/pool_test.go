@@ -445,14 +445,13 @@ func TestReviews(t *testing.T) {
 		t.Errorf("a guessed token: %+v, %v", token, err)
 	}
 	for group, want := range map[string]bool{edge.GroupOperators: true, "strangers": false} {
-		access, err := n1.AuthorizationV1().SubjectAccessReviews().Create(t.Context(), &authorizationv1.SubjectAccessReview{
-			Spec: authorizationv1.SubjectAccessReviewSpec{
-				User: "x", Groups: []string{group},
-				ResourceAttributes: &authorizationv1.ResourceAttributes{
-					Namespace: "default", Verb: "create", Resource: "pods", Subresource: "exec", Name: "p",
-				},
+		review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+			User: "x", Groups: []string{group},
+			ResourceAttributes: &authorizationv1.ResourceAttributes{
+				Namespace: "default", Verb: "create", Resource: "pods", Subresource: "exec", Name: "p",
 			},
-		}, metav1.CreateOptions{})
+		}}
+		access, err := n1.AuthorizationV1().SubjectAccessReviews().Create(t.Context(), review, metav1.CreateOptions{})
 		if err != nil || access.Status.Allowed != want {
 			t.Errorf("exec by %s: %+v, %v", group, access, err)
 		}

@@ -20,9 +20,10 @@ func TestKubernetesVersionIsTheReviewedOne(t *testing.T) {
 	}
 	if got := strings.TrimSpace(string(version)); got != reviewedVersion {
 		t.Errorf("k8s.io/kubernetes is %s, this package was reviewed against %s. Compare, between the two versions: "+
-			"pkg/controlplane/apiserver/{config,server}.go and pkg/controlplane/instance.go with apiserver.go here (hooks, "+
-			"controllers, admission), and what plugin/pkg/auth/authorizer/node and plugin/pkg/admission/noderestriction read "+
-			"of Pods and Nodes with slimPod and slimNode. Then set reviewedVersion", got, reviewedVersion)
+			"pkg/controlplane/apiserver/{config,server}.go and pkg/controlplane/instance.go with apiserver.go here "+
+			"(hooks, controllers, admission), and what plugin/pkg/auth/authorizer/node and "+
+			"plugin/pkg/admission/noderestriction read of Pods and Nodes with slimPod and slimNode. Then set "+
+			"reviewedVersion", got, reviewedVersion)
 	}
 }
 

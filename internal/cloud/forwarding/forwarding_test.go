@@ -158,7 +158,8 @@ func TestWhoMayDoWhat(t *testing.T) {
 			rules = append(rules, objects[2].(*rbacv1.Role).Rules...)
 		}
 		if got, _ := validation.Covers(rules, []rbacv1.PolicyRule{request}); got != r.want {
-			t.Errorf("%s: %s %s %s/%s: allowed %t, want %t", r.user, r.verb, r.resource, r.namespace, r.name, got, r.want)
+			t.Errorf("%s: %s %s %s/%s: allowed %t, want %t", r.user, r.verb, r.resource, r.namespace, r.name,
+				got, r.want)
 		}
 	}
 }

@@ -153,7 +153,8 @@ func announce(was corev1.NodeCondition, next Condition) *Event {
 	switch {
 	case next.Status == yes:
 		return &Event{warning, EventCloudLinkDown,
-			"Heartbeats come through another node of the pool: the link to the cloud is down. Pods are kept, none are added"}
+			"Heartbeats come through another node of the pool: the link to the cloud is down. " +
+				"Pods are kept, none are added"}
 	case was.Status == yes && next.Status == no:
 		return &restored
 	case was.Status == yes && next.Status == unknown:

@@ -78,7 +78,8 @@ func (w *world) start() {
 	w.policy = New(Config{Client: w.client, Events: recorder{w}, Clock: w.clock, SilenceAfter: testSilence})
 	for _, lease := range w.leases {
 		w.policy.leaseHandler().Create(w.t.Context(),
-			event.TypedCreateEvent[*coordinationv1.Lease]{Object: lease.DeepCopy(), IsInInitialList: true}, worldQueue{w: w})
+			event.TypedCreateEvent[*coordinationv1.Lease]{Object: lease.DeepCopy(), IsInInitialList: true},
+			worldQueue{w: w})
 	}
 	var nodes corev1.NodeList
 	if err := w.client.List(w.t.Context(), &nodes); err != nil {
@@ -170,7 +171,8 @@ func (w *world) editLease(name string, edit func(*coordinationv1.Lease)) {
 	was, found := w.leases[name]
 	lease := &coordinationv1.Lease{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: corev1.NamespaceNodeLease, Name: name, UID: types.UID(fmt.Sprint("lease-", w.clock.Now().UnixNano())),
+			Namespace: corev1.NamespaceNodeLease, Name: name,
+			UID: types.UID(fmt.Sprint("lease-", w.clock.Now().UnixNano())),
 		},
 		Spec: coordinationv1.LeaseSpec{LeaseDurationSeconds: ptr.To[int32](40)},
 	}
@@ -278,7 +280,8 @@ type recorder struct{ w *world }
 
 func (r recorder) Eventf(regarding, related runtime.Object, eventType, reason, action, note string, args ...any) {
 	ref, ok := regarding.(*corev1.ObjectReference)
-	if !ok || ref.Kind != "Node" || ref.APIVersion != "v1" || ref.ResourceVersion != "" || related != nil || action == "" {
+	if !ok || ref.Kind != "Node" || ref.APIVersion != "v1" || ref.ResourceVersion != "" || related != nil ||
+		action == "" {
 		r.w.t.Errorf("event regarding %+v, related %v, action %q", regarding, related, action)
 	}
 	if note == "" || len(args) == 0 {

@@ -64,7 +64,7 @@ func cloudSpeaking(t testing.TB, h2 bool, handler http.HandlerFunc) (*httptest.S
 	u, err := upstream.New(upstream.Config{
 		Name: "cloud", Servers: []*url.URL{address}, CAFile: ca, CertFile: node, KeyFile: node,
 		Link: link.Config{
-			Interval: 100 * time.Millisecond, Timeout: 300 * time.Millisecond, DownInterval: 50 * time.Millisecond,
+			Interval: 100 * time.Millisecond, Timeout: 10 * time.Second, DownInterval: 50 * time.Millisecond,
 		},
 	})
 	if err != nil {

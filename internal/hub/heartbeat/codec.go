@@ -40,7 +40,8 @@ func decode(w http.ResponseWriter, r *http.Request) (*coordinationv1.Lease, erro
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 	if err != nil {
 		if tooLarge := (*http.MaxBytesError)(nil); errors.As(err, &tooLarge) {
-			return nil, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("a node's Lease has at most %d bytes", maxBody))
+			return nil, apierrors.NewRequestEntityTooLargeError(
+				fmt.Sprintf("a node's Lease has at most %d bytes", maxBody))
 		}
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("read the body: %v", err))
 	}

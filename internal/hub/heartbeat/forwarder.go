@@ -252,7 +252,8 @@ func (r *round) write(ctx context.Context, s *sighting) (*coordinationv1.Lease, 
 		switch {
 		case err == nil:
 			return written, "", nil
-		case apierrors.IsConflict(err), apierrors.IsInvalid(err), apierrors.IsNotFound(err), apierrors.IsAlreadyExists(err):
+		case apierrors.IsConflict(err), apierrors.IsInvalid(err), apierrors.IsNotFound(err),
+			apierrors.IsAlreadyExists(err):
 			// Moved on, created meanwhile (an update without a resourceVersion is invalid then), or gone.
 			known, refused = false, err
 		default:

@@ -21,7 +21,8 @@ const AnnotationCloudLease = "openyurt.io/cloud-lease"
 // unmarked takes all marks of ours off a Lease.
 func unmarked(lease *coordinationv1.Lease) *coordinationv1.Lease {
 	clean := lease.DeepCopy()
-	clean.Annotations = without(clean.Annotations, edge.DelegateHeartbeat, edge.AnnotationCoordinatorHost, AnnotationCloudLease)
+	clean.Annotations = without(clean.Annotations, edge.DelegateHeartbeat, edge.AnnotationCoordinatorHost,
+		AnnotationCloudLease)
 	clean.Labels = without(clean.Labels, edge.DelegateHeartbeat)
 	return clean
 }
@@ -70,7 +71,8 @@ func copyOf(sent, known *coordinationv1.Lease, marked, coordinatorHost bool) *co
 		known = sent
 	}
 	if known.UID != "" && known.ResourceVersion != "" {
-		metav1.SetMetaDataAnnotation(&lease.ObjectMeta, AnnotationCloudLease, string(known.UID)+"/"+known.ResourceVersion)
+		metav1.SetMetaDataAnnotation(&lease.ObjectMeta, AnnotationCloudLease,
+			string(known.UID)+"/"+known.ResourceVersion)
 	}
 	if marked {
 		metav1.SetMetaDataAnnotation(&lease.ObjectMeta, edge.DelegateHeartbeat, edge.DelegateHeartbeatOn)

@@ -64,7 +64,8 @@ func lease(node string, revision int, stamp int, options ...string) *coordinatio
 // stands what the ledger hands out to be written, and what it drops. Operations:
 //
 //	list NODE/REVISION/STAMP[/OPTION...] ...    a baseline
-//	added|modified|deleted NODE REVISION STAMP [OPTION...]; stored=SECOND says what the term knows, stored=? that it does not
+//	added|modified|deleted NODE REVISION STAMP [OPTION...]; stored=SECOND says what the term knows, stored=? that it
+//	                                                        does not
 //	next [deposed]                              hand out all that may be written
 //	done NODE                                   a write has ended
 func TestTranscripts(t *testing.T) {
@@ -208,7 +209,8 @@ func TestForward(t *testing.T) {
 			if tt.cloud == nil && (got.UID != "" || got.ResourceVersion != "") {
 				t.Errorf("created with uid %q and resourceVersion %q of another server", got.UID, got.ResourceVersion)
 			}
-			if tt.cloud != nil && (got.UID != "cloud-uid" || got.ResourceVersion != "7" || got.Labels["kept"] != "yes") {
+			if tt.cloud != nil &&
+				(got.UID != "cloud-uid" || got.ResourceVersion != "7" || got.Labels["kept"] != "yes") {
 				t.Errorf("metadata %+v is not the cloud's", got.ObjectMeta)
 			}
 		})
@@ -276,7 +278,8 @@ func TestAgainstNaiveModel(t *testing.T) {
 				want := m.next(now, valid)
 				story = append(story, fmt.Sprintf("next valid=%v: %s", valid, got))
 				if got != want {
-					t.Fatalf("seed %d: next gives %q, the model %q, after:\n%s", seed, got, want, strings.Join(story, "\n"))
+					t.Fatalf("seed %d: next gives %q, the model %q, after:\n%s", seed, got, want,
+						strings.Join(story, "\n"))
 				}
 			}
 		}

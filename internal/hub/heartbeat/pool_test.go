@@ -79,7 +79,8 @@ func (s *story) watchOver() {
 		if !ok {
 			s.t.Errorf("%s wrote a stamp of %s that its kubelet never gave", c.Client, c.Name)
 		} else if age := time.Since(at); age > maxAge+transit {
-			s.t.Errorf("%s renewed %s %s after its heartbeat reached the coordinator; after:\n%s", c.Client, c.Name, age,
+			s.t.Errorf("%s renewed %s %s after its heartbeat reached the coordinator; after:\n%s",
+				c.Client, c.Name, age,
 				strings.Join(s.told, "\n"))
 		}
 	})

@@ -87,7 +87,8 @@ func NewProxy(c ProxyConfig) (*Proxy, error) {
 		config: c, copier: newCopier(c.Coordinator),
 		beats: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "yurthub_heartbeats_total",
-			Help: "Heartbeats of this node's kubelet: taken by the cloud (direct) or by the coordinator only (delegated), " +
+			Help: "Heartbeats of this node's kubelet: taken by the cloud (direct), by the coordinator only " +
+				"(delegated), " +
 				"refused by the cloud, or taken by nobody (lost).",
 		}, []string{"result"}),
 	}
@@ -158,7 +159,8 @@ func (p *Proxy) get(r *http.Request) (*coordinationv1.Lease, error) {
 		}
 		failure = errors.Join(failure, err)
 	}
-	message := fmt.Sprintf("the cloud cannot be reached (link %s), and this node's Lease is not known from before", state)
+	message := fmt.Sprintf("the cloud cannot be reached (link %s), and this node's Lease is not known from before",
+		state)
 	if failure != nil {
 		message += ": " + failure.Error()
 	}

@@ -204,7 +204,8 @@ func (n *node) wantCloud() {
 	}
 	n.clean(l)
 	if n.lease.UID != l.UID || n.lease.ResourceVersion != l.ResourceVersion {
-		n.t.Errorf("kubelet sees %s/%s, the cloud's is %s/%s", n.lease.UID, n.lease.ResourceVersion, l.UID, l.ResourceVersion)
+		n.t.Errorf("kubelet sees %s/%s, the cloud's is %s/%s", n.lease.UID, n.lease.ResourceVersion, l.UID,
+			l.ResourceVersion)
 	}
 }
 
@@ -621,7 +622,9 @@ func TestKubeletGoneIsNoCut(t *testing.T) {
 		sent := n.stamp(n.lease)
 		ctx, kill := context.WithCancel(ctx)
 		time.AfterFunc(100*time.Millisecond, kill)
-		_, err := n.proxy.beat(ctx, sent, metav1.UpdateOptions{}, budget{answer: time.Second, cloud: 500 * time.Millisecond})
+		_, err := n.proxy.beat(ctx, sent, metav1.UpdateOptions{}, budget{
+			answer: time.Second, cloud: 500 * time.Millisecond,
+		})
 		if err == nil {
 			t.Error("no error")
 		}

@@ -119,7 +119,8 @@ func (c Config) once(ctx context.Context, position uint64, sink Sink) (uint64, b
 		}
 		position = parseRevision(list.ResourceVersion)
 		if position == 0 {
-			return 0, false, fmt.Errorf("list of Leases has the resourceVersion %q, which is no revision", list.ResourceVersion)
+			return 0, false, fmt.Errorf("list of Leases has the resourceVersion %q, which is no revision",
+				list.ResourceVersion)
 		}
 		sink.Baseline(list.Items)
 	} else {
@@ -128,8 +129,9 @@ func (c Config) once(ctx context.Context, position uint64, sink Sink) (uint64, b
 			return position, false, err
 		}
 		if reaches := parseRevision(list.ResourceVersion); reaches < position {
-			return position, false, fmt.Errorf("%w: the server is at revision %d, this watch was at %d: it started anew",
+			err := fmt.Errorf("%w: the server is at revision %d, this watch was at %d: it started anew",
 				errRelist, reaches, position)
+			return position, false, err
 		}
 	}
 	began := time.Now()

@@ -137,7 +137,8 @@ func TestServerThatEndsEveryWatchIsNotHammered(t *testing.T) {
 		})
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		if err := Follow(ctx, Config{Leases: server.Leases(space)}, &diary{}); !errors.Is(err, context.DeadlineExceeded) {
+		err := Follow(ctx, Config{Leases: server.Leases(space)}, &diary{})
+		if !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("Follow = %v, want the context's cause", err)
 		}
 		// A list and a watch per attempt; the pause grows to between half of backoffMax and backoffMax.

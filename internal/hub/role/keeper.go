@@ -178,8 +178,8 @@ func (k *Keeper) reportClash(logger klog.Logger, lease *coordinationv1.Lease) {
 		return
 	}
 	k.metrics.clash.Set(1)
-	logger.V(1).Info("Another process holds the election Lease under this node's name. Unless it is the hub that ran here "+
-		"before, two machines have the same node name: give one of them another", "holder", other)
+	logger.V(1).Info("Another process holds the election Lease under this node's name. Unless it is the hub that ran "+
+		"here before, two machines have the same node name: give one of them another", "holder", other)
 }
 
 // campaign runs one candidacy: elect, lead, release, and after a duty that failed a pause. It sends Won and Lost as
@@ -305,7 +305,8 @@ func (k *Keeper) term(
 	select {
 	case <-d.done:
 	case <-grace.C:
-		logger.Error(nil, "The leader's duty did not return in time; the Lease is released without it", "grace", leadGrace)
+		logger.Error(nil, "The leader's duty did not return in time; the Lease is released without it",
+			"grace", leadGrace)
 	}
 	return d
 }

@@ -261,14 +261,16 @@ func TestTakeover(t *testing.T) {
 				if tt.keeps {
 					p.pass(time.Minute)
 					if l := p.leaders(); !slices.Equal(l, []string{old.name}) || len(old.terms()) != terms {
-						t.Errorf("leader is %v with %d more terms, want %s in its term", l, len(old.terms())-terms, old.name)
+						t.Errorf("leader is %v with %d more terms, want %s in its term", l,
+							len(old.terms())-terms, old.name)
 					}
 					return
 				}
 				next, took := p.until(old.name, tt.within)
 				t.Logf("%s leads after %s", next.name, took)
 				p.server.After(nil)
-				if was, is := old.terms()[terms-1].Transitions, next.terms()[len(next.terms())-1].Transitions; is <= was {
+				was, is := old.terms()[terms-1].Transitions, next.terms()[len(next.terms())-1].Transitions
+				if is <= was {
 					t.Errorf("transitions went from %d to %d", was, is)
 				}
 				if old.terms()[terms-1].Valid() {

@@ -72,7 +72,8 @@ func (l *lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []b
 		if wait := l.vacancy(); wait > 0 {
 			return nil, nil, fmt.Errorf("%w: a term may go on for %s", errVacant, wait)
 		}
-		return nil, nil, apierrors.NewNotFound(schema.GroupResource{Group: coordinationv1.GroupName, Resource: "leases"},
+		return nil, nil, apierrors.NewNotFound(
+			schema.GroupResource{Group: coordinationv1.GroupName, Resource: "leases"},
 			edge.LeaseElection)
 	}
 	l.base = lease

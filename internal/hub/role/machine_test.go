@@ -97,7 +97,8 @@ func TestLinksDecideWhetherToCampaign(t *testing.T) {
 				m := NewMachine(self)
 				action := m.Step(Links{cloud, coordinator})
 				if (action == Campaign) != both || m.Standing().Role != wantRole {
-					t.Errorf("from nothing: %s as %s; want campaign=%v as %s", action, m.Standing().Role, both, wantRole)
+					t.Errorf("from nothing: %s as %s; want campaign=%v as %s", action, m.Standing().Role,
+						both, wantRole)
 				}
 				leader := NewMachine(self)
 				leader.Step(Links{link.Up, link.Up})
@@ -107,7 +108,8 @@ func TestLinksDecideWhetherToCampaign(t *testing.T) {
 				}
 				action = leader.Step(Links{cloud, coordinator})
 				if (action == Release) == both || leader.Standing().Role != wantRole {
-					t.Errorf("from Leader: %s as %s; want release=%v and %s", action, leader.Standing().Role, !both, wantRole)
+					t.Errorf("from Leader: %s as %s; want release=%v and %s", action, leader.Standing().Role,
+						!both, wantRole)
 				}
 			})
 		}

@@ -41,7 +41,8 @@ func TestDecide(t *testing.T) {
 		{"as somebody else", Request{Verb: "get", Resource: "pods", AssumesIdentity: "Impersonate-User"}, off, Refused},
 		{"the Lease as somebody else", with(func(r *Request) { r.AssumesIdentity = "X-Remote-User" }), on, Refused},
 		{"as somebody else, with credentials",
-			Request{Verb: "get", Resource: "pods", OwnCredentials: true, AssumesIdentity: "Impersonate-User"}, on, Cloud},
+			Request{Verb: "get", Resource: "pods", OwnCredentials: true, AssumesIdentity: "Impersonate-User"},
+			on, Cloud},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			got := Decide(tc.req, tc.s)

@@ -140,7 +140,7 @@ func (a *authority) files(t testing.TB, user string, servers ...string) Config {
 	}
 	// Quick judgement: these tests run in real time, over real sockets.
 	cfg.Link = link.Config{
-		Interval: 100 * time.Millisecond, Timeout: 400 * time.Millisecond, DownInterval: 50 * time.Millisecond,
+		Interval: 100 * time.Millisecond, Timeout: 1500 * time.Millisecond, DownInterval: 50 * time.Millisecond,
 		ConfirmInterval: 20 * time.Millisecond, MinGap: 10 * time.Millisecond, UpAfterMax: 2,
 	}
 	return cfg

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"strings"
 	"sync"
 	"time"
@@ -137,9 +138,10 @@ type reading struct {
 	each        time.Duration // of a round
 }
 
-// gets measures a reading on every way, after a first request of each connection. The hub's part is told to aroundHub,
-// which runs it.
-func (l *load) gets(ctx context.Context, r reading, aroundHub func(run func() (Round, error)) (Round, error)) (Trial, error) {
+// gets measures a reading on every way, after a first request of each connection. Each round is run by around.
+func (l *load) gets(
+	ctx context.Context, r reading, around func(run func() (Round, error)) (Round, error),
+) (Trial, error) {
 	on := map[Way][]connection{}
 	ways := []Way{HTTP2, HTTP1, Hub}
 	for _, w := range ways {
@@ -158,10 +160,29 @@ func (l *load) gets(ctx context.Context, r reading, aroundHub func(run func() (R
 		on[w] = connections
 	}
 	return alternate(ctx, r.rounds, ways, func(w Way) (Round, error) {
-		run := func() (Round, error) { return hammer(ctx, on[w], r.path, r.encoding, r.each) }
-		if w == Hub && aroundHub != nil {
-			return aroundHub(run)
-		}
-		return run()
+		return around(func() (Round, error) { return hammer(ctx, on[w], r.path, r.encoding, r.each) })
 	})
+}
+
+// uncounted runs a round.
+func uncounted(run func() (Round, error)) (Round, error) { return run() }
+
+// counted runs a round and counts the processor time that it takes.
+func (l *load) counted(run func() (Round, error)) (Round, error) {
+	var before, after [3]time.Duration
+	count := func(into *[3]time.Duration) (err error) {
+		for i, pid := range []int{l.hub, l.server, os.Getpid()} {
+			var failure error
+			into[i], failure = processorTime(pid)
+			err = errors.Join(err, failure)
+		}
+		return err
+	}
+	if err := count(&before); err != nil {
+		return Round{}, err
+	}
+	r, err := run()
+	err = errors.Join(err, count(&after))
+	r.Hub, r.Server, r.Client = after[0]-before[0], after[1]-before[1], after[2]-before[2]
+	return r, err
 }

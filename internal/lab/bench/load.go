@@ -51,8 +51,9 @@ const (
 type load struct {
 	spec  Spec
 	admin kubernetes.Interface
-	hub   int // its process
-	m     Measured
+	// hub and server are the processes of the node's hub and the cloud's API server.
+	hub, server int
+	m           Measured
 }
 
 // Load measures, on a node's network. It makes the objects that it needs and leaves them: the lab ends with the run.
@@ -63,6 +64,9 @@ func Load(ctx context.Context, s Spec, progress func(string)) (Measured, error) 
 		return Measured{}, err
 	}
 	if l.hub, err = findProcess("yurthub", "--node-name="+s.Node); err != nil {
+		return Measured{}, err
+	}
+	if l.server, err = findProcess("kube-apiserver"); err != nil {
 		return Measured{}, err
 	}
 	for _, step := range []struct {
@@ -210,7 +214,7 @@ func (l *load) nodePath() string { return "/api/v1/nodes/" + l.spec.Node }
 
 func (l *load) getOne(ctx context.Context) (err error) {
 	l.m.GetOne, err = byEncoding(func(e Encoding) (Trial, error) {
-		return l.gets(ctx, reading{l.nodePath(), e, 1, getRounds, getRound}, nil)
+		return l.gets(ctx, reading{l.nodePath(), e, 1, getRounds, getRound}, uncounted)
 	})
 	return err
 }
@@ -219,7 +223,7 @@ func (l *load) lists(ctx context.Context) (err error) {
 	l.m.List, err = byEncoding(func(e Encoding) (Trial, error) {
 		// As reflectors list: what the API server has in memory.
 		path := "/api/v1/namespaces/" + namespaceList + "/configmaps?resourceVersion=0"
-		return l.gets(ctx, reading{path, e, 1, listRounds, listRound}, nil)
+		return l.gets(ctx, reading{path, e, 1, listRounds, listRound}, uncounted)
 	})
 	return err
 }
@@ -232,7 +236,7 @@ func (l *load) getMany(ctx context.Context) error {
 	}
 	var err error
 	l.m.GetMany, err = byEncoding(func(e Encoding) (Trial, error) {
-		return l.gets(ctx, reading{l.nodePath(), e, manyConnections, manyRounds, manyRound}, l.countCPU)
+		return l.gets(ctx, reading{l.nodePath(), e, manyConnections, manyRounds, manyRound}, l.counted)
 	})
 	profiling.Wait()
 	return errors.Join(err, profileErr)
@@ -250,34 +254,18 @@ func byEncoding(do func(Encoding) (Trial, error)) (map[Encoding]Trial, error) {
 	return out, nil
 }
 
-// countCPU adds up what the hub takes for run.
-func (l *load) countCPU(run func() (Round, error)) (Round, error) {
-	before, err := processorTime(l.hub)
-	if err != nil {
-		return Round{}, err
-	}
-	r, err := run()
-	if err != nil {
-		return r, err
-	}
-	after, err := processorTime(l.hub)
-	l.m.HubCPU += after - before
-	l.m.HubGets += r.Requests
-	return r, err
-}
-
-// profileHub takes a profile of the hub's processor time while getMany runs, and one of its allocations.
+// profileHub takes a profile of the hub's processor time while getMany runs, and then one of its allocations so far.
 func (l *load) profileHub(ctx context.Context) error {
 	seconds := int((2 * 3 * manyRounds * manyRound).Seconds())
 	l.m.Profiles = map[string][]byte{}
-	for name, path := range map[string]string{
-		"hub-cpu.pprof": fmt.Sprintf("profile?seconds=%d", seconds), "hub-allocs.pprof": fmt.Sprintf("allocs?seconds=%d", seconds),
+	for _, p := range []struct{ name, path string }{
+		{"hub-cpu.pprof", fmt.Sprintf("profile?seconds=%d", seconds)}, {"hub-allocs.pprof", "allocs"},
 	} {
-		content, err := fetch(ctx, l.spec.HubHealth+"/debug/pprof/"+path)
+		content, err := fetch(ctx, l.spec.HubHealth+"/debug/pprof/"+p.path)
 		if err != nil {
 			return err
 		}
-		l.m.Profiles[name] = content
+		l.m.Profiles[p.name] = content
 	}
 	return nil
 }
@@ -298,4 +286,3 @@ func fetch(ctx context.Context, address string) ([]byte, error) {
 	}
 	return content, err
 }
-

@@ -60,6 +60,11 @@ type Round struct {
 	Bytes    int64         `json:"bytes"` // of bodies
 	Elapsed  time.Duration `json:"elapsed"`
 	Latency  Quantiles     `json:"latency"`
+	// Hub, Server and Client are the processor time that the hub, the API server and the load itself took; only of
+	// GetMany.
+	Hub    time.Duration `json:"hub,omitempty"`
+	Server time.Duration `json:"server,omitempty"`
+	Client time.Duration `json:"client,omitempty"`
 }
 
 func (r Round) perSecond() float64   { return float64(r.Requests) / r.Elapsed.Seconds() }
@@ -112,9 +117,6 @@ type Measured struct {
 	HubIdle         Memory `json:"hubIdle"`
 	HubLoaded       Memory `json:"hubLoaded"`
 	CoordinatorIdle Memory `json:"coordinatorIdle"`
-	// HubCPU is the processor time that the hub took for its part of GetMany, HubGets how many that were.
-	HubCPU  time.Duration `json:"hubCPU"`
-	HubGets int           `json:"hubGets"`
 	// Profiles of the hub, by file name.
 	Profiles map[string][]byte `json:"profiles,omitempty"`
 }

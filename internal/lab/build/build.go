@@ -6,8 +6,9 @@
 // with our source. A set that has to be rebuilt starts from the binaries of the one before, and the Go tool links only
 // what changed.
 //
-// Programs found in PATH were the alternative: they would be whatever the machine has, and the lab's findings with them.
-// Downloaded releases were another: they cannot be had for every architecture and change without a trace in go.sum.
+// Programs found in PATH were the alternative: they would be whatever the machine has, and the lab's findings with
+// them. Downloaded releases were another: they cannot be had for every architecture and change without a trace in
+// go.sum.
 package build
 
 import (
@@ -197,7 +198,8 @@ func (b *builder) inputs(ctx context.Context, root string, config Config) (input
 		return inputs{}, err
 	}
 	in := inputs{module: path, goMod: string(goMod), real: config.Real, race: config.Race}
-	for module, version := range map[string]*string{kubernetesModule: &in.versions.kubernetes, etcdModule: &in.versions.etcd} {
+	wanted := map[string]*string{kubernetesModule: &in.versions.kubernetes, etcdModule: &in.versions.etcd}
+	for module, version := range wanted {
 		if *version = required[module]; *version == "" {
 			return inputs{}, fmt.Errorf("%s: %w in %s", module, errNotRequired, root)
 		}

@@ -18,9 +18,10 @@ func module(t *testing.T) string {
 	t.Helper()
 	root := t.TempDir()
 	for path, content := range map[string]string{
-		"go.mod":           "module example.org/ours\n\ngo 1.26.0\n",
-		"greet/greet.go":   "package greet\n\nvar Text = \"hello\"\n",
-		"cmd/hub/main.go":  "package main\n\nimport \"example.org/ours/greet\"\n\nfunc main() { println(greet.Text) }\n",
+		"go.mod":         "module example.org/ours\n\ngo 1.26.0\n",
+		"greet/greet.go": "package greet\n\nvar Text = \"hello\"\n",
+		"cmd/hub/main.go": "package main\n\nimport \"example.org/ours/greet\"\n\n" +
+			"func main() { println(greet.Text) }\n",
 		"cmd/idle/main.go": "package main\n\nfunc main() {}\n",
 	} {
 		write(t, filepath.Join(root, path), content)
@@ -90,7 +91,8 @@ func TestBuildsOnceAndAgainWhenTheSourceChanges(t *testing.T) {
 	if got := output(t, first.Path("bin/hub")); got != "hello\n" {
 		t.Errorf("it says %q", got)
 	}
-	if !slices.ContainsFunc(events, func(e Event) bool { return e.Stage == StagePlan && strings.Contains(e.Text, "2 programs") }) {
+	announced := func(e Event) bool { return e.Stage == StagePlan && strings.Contains(e.Text, "2 programs") }
+	if !slices.ContainsFunc(events, announced) {
 		t.Errorf("the amount of work was not announced: %v", events)
 	}
 	last := events[len(events)-1]
@@ -155,10 +157,12 @@ func TestCancelledBuild(t *testing.T) {
 }
 
 func TestEnsureOutsideOfOurModule(t *testing.T) {
-	if _, err := Ensure(t.Context(), Config{ModuleRoot: t.TempDir(), CacheDir: t.TempDir()}); !errors.Is(err, os.ErrNotExist) {
+	_, err := Ensure(t.Context(), Config{ModuleRoot: t.TempDir(), CacheDir: t.TempDir()})
+	if !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("Ensure without a go.mod: %v", err)
 	}
-	if _, err := Ensure(t.Context(), Config{ModuleRoot: module(t), CacheDir: t.TempDir()}); !errors.Is(err, errNotRequired) {
+	_, err = Ensure(t.Context(), Config{ModuleRoot: module(t), CacheDir: t.TempDir()})
+	if !errors.Is(err, errNotRequired) {
 		t.Errorf("Ensure without Kubernetes in go.mod: %v", err)
 	}
 }

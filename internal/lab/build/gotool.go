@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	// buildTimeout ends a build that hangs, most likely in a download. The slowest build seen, Kubernetes from nothing on
-	// two busy cores, took 8 minutes.
+	// buildTimeout ends a build that hangs, most likely in a download. The slowest build seen, Kubernetes from nothing
+	// on two busy cores, took 8 minutes.
 	buildTimeout = time.Hour
 
 	// stopGrace is what the Go tool has to remove its temporary files after an interrupt.
@@ -94,7 +94,8 @@ func (g *goTool) download(ctx context.Context, s stage, line func(string)) (dir 
 		return "", fmt.Errorf("go mod download: %w", err)
 	}
 	if mod.Sum != s.Sum {
-		return "", fmt.Errorf("%s %s: content %s is not the pinned %s: do not use it", s.Module, s.Version, mod.Sum, s.Sum)
+		return "", fmt.Errorf("%s %s: content %s is not the pinned %s: do not use it", s.Module, s.Version,
+			mod.Sum, s.Sum)
 	}
 	return mod.Dir, nil
 }
@@ -154,7 +155,8 @@ func (g *goTool) run(ctx context.Context, dir string, s stage, line func(string)
 
 // environment is the caller's, for a build for this machine, of the module at hand and no other.
 func environment(environ []string, cgo bool) []string {
-	fixed := []string{"GOOS=" + runtime.GOOS, "GOARCH=" + runtime.GOARCH, "GOWORK=off", "GO111MODULE=on", "CGO_ENABLED=0"}
+	fixed := []string{"GOOS=" + runtime.GOOS, "GOARCH=" + runtime.GOARCH, "GOWORK=off", "GO111MODULE=on",
+		"CGO_ENABLED=0"}
 	if cgo {
 		fixed[len(fixed)-1] = "CGO_ENABLED=1"
 	}

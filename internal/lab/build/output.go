@@ -68,17 +68,22 @@ var advices = []struct {
 	text    string
 }{
 	{regexp.MustCompile(`no space left on device`),
-		"free some disk space: the Go build cache takes up to 10 GB (`go clean -cache` empties it), each set of binaries 0.5 GB"},
+		"free some disk space: the Go build cache takes up to 10 GB (`go clean -cache` empties it), " +
+			"each set of binaries 0.5 GB"},
 	{regexp.MustCompile(`signal: killed|cannot allocate memory`),
 		"the machine ran out of memory: close something, or build with less at once: GOFLAGS=-p=1"},
 	{regexp.MustCompile(`missing go\.sum entry|updates to go\.(mod|sum) needed`),
 		"go.mod and go.sum do not match: run `go mod tidy`"},
 	{regexp.MustCompile(`checksum mismatch|SECURITY ERROR`),
-		"a downloaded module is not the one that was pinned: empty the module cache (`go clean -modcache`), and do not go on if it happens again"},
+		"a downloaded module is not the one that was pinned: empty the module cache (`go clean -modcache`), " +
+			"and do not go on if it happens again"},
 	{regexp.MustCompile(`requires go >= `),
 		"install the newer Go that it asks for, or let Go fetch it: GOTOOLCHAIN=auto"},
-	{regexp.MustCompile(`dial tcp|proxyconnect|no such host|i/o timeout|TLS handshake|connection (refused|reset)|Service Unavailable`),
-		"the first build downloads Go modules: connect to the network, or set GOPROXY to a module proxy that can be reached"},
-	{regexp.MustCompile(`Package libseccomp was not found|seccomp\.h|"pkg-config": executable file not found|C compiler "[^"]*" not found|stdlib\.h: No such file`),
+	{regexp.MustCompile(`dial tcp|proxyconnect|no such host|i/o timeout|TLS handshake|connection (refused|reset)|` +
+		`Service Unavailable`),
+		"the first build downloads Go modules: connect to the network, " +
+			"or set GOPROXY to a module proxy that can be reached"},
+	{regexp.MustCompile(`Package libseccomp was not found|seccomp\.h|"pkg-config": executable file not found|` +
+		`C compiler "[^"]*" not found|stdlib\.h: No such file`),
 		"runc needs a C compiler and libseccomp: apt-get install gcc libc6-dev pkg-config libseccomp-dev"},
 }

@@ -198,7 +198,8 @@ type apt struct {
 }
 
 // staleLists is what apt-get says when its package lists are missing or older than the archive.
-var staleLists = regexp.MustCompile(`Unable to locate package|has no installation candidate|404 +Not Found|Unable to fetch some archives`)
+var staleLists = regexp.MustCompile(
+	`Unable to locate package|has no installation candidate|404 +Not Found|Unable to fetch some archives`)
 
 // install installs packages. It updates the package lists only if they turn out to be missing or too old: that is the
 // slow part, and most machines have good ones.
@@ -217,7 +218,8 @@ func (a apt) install(ctx context.Context, packages []string) error {
 	for line := range strings.Lines(string(out)) {
 		last.add(strings.TrimRight(line, "\n"))
 	}
-	return fmt.Errorf("apt-get install %s: %w\n%s\nall of its output is in %s", strings.Join(packages, " "), err, last.String(),
+	return fmt.Errorf("apt-get install %s: %w\n%s\nall of its output is in %s",
+		strings.Join(packages, " "), err, last.String(),
 		a.log)
 }
 

@@ -12,7 +12,10 @@ import (
 
 func TestDecide(t *testing.T) {
 	all := needs(true, true)
-	few := []need{{what: "iptables", debian: "iptables"}, {what: "nsenter", debian: "util-linux"}, {what: "another", debian: "util-linux"}}
+	few := []need{
+		{what: "iptables", debian: "iptables"}, {what: "nsenter", debian: "util-linux"},
+		{what: "another", debian: "util-linux"},
+	}
 	for _, test := range []struct {
 		name    string
 		missing []need
@@ -107,14 +110,16 @@ func TestAptUpdatesListsOnlyWhenNeeded(t *testing.T) {
 			[]string{"install", "update", "install"}, false},
 		{"no network", []answer{{"E: Unable to locate package gcc", failed}, {"Could not resolve", failed}},
 			[]string{"install", "update"}, true},
-		{"no such package", []answer{{"E: Unable to locate package x", failed}, {"", nil}, {"E: Unable to locate package x", failed}},
+		{"no such package",
+			[]answer{{"E: Unable to locate package x", failed}, {"", nil}, {"E: Unable to locate package x", failed}},
 			[]string{"install", "update", "install"}, true},
 		{"it would remove something", []answer{{"E: Packages need to be removed but remove is disabled.", failed}},
 			[]string{"install"}, true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			var calls []string
-			a := apt{log: filepath.Join(t.TempDir(), "logs", "apt.log"), run: func(_ context.Context, args []string) ([]byte, error) {
+			a := apt{log: filepath.Join(t.TempDir(), "logs", "apt.log")}
+			a.run = func(_ context.Context, args []string) ([]byte, error) {
 				if len(calls) == len(test.answers) {
 					t.Fatalf("apt-get %v after %v", args, calls)
 				}
@@ -124,12 +129,13 @@ func TestAptUpdatesListsOnlyWhenNeeded(t *testing.T) {
 					t.Errorf("apt-get %v may remove packages", args)
 				}
 				return []byte(next.out), next.err
-			}}
+			}
 			err := a.install(t.Context(), []string{"gcc"})
 			if (err != nil) != test.fails || !slices.Equal(calls, test.calls) {
 				t.Errorf("install = %v after %v, want an error: %v, after %v", err, calls, test.fails, test.calls)
 			}
-			if test.fails && (!errors.Is(err, failed) || !strings.Contains(err.Error(), test.answers[len(calls)-1].out)) {
+			last := test.answers[len(calls)-1].out
+			if test.fails && (!errors.Is(err, failed) || !strings.Contains(err.Error(), last)) {
 				t.Errorf("error %v does not tell what apt-get said", err)
 			}
 			log, err := os.ReadFile(a.log)

@@ -254,7 +254,8 @@ func versionFlags(version string) []string {
 }
 
 // Cost of a build in seconds of one core, measured on two: Kubernetes and etcd from nothing (2600 packages, 210 s), and
-// with only linking to do (7 programs, 9 s). containerd, runc and CNI from nothing (868 packages) took 52 s, which is less.
+// with only linking to do (7 programs, 9 s). containerd, runc and CNI from nothing (868 packages) took 52 s, which is
+// less.
 const (
 	secondsPerPackage = 0.16
 	secondsPerProgram = 2.5

@@ -33,9 +33,9 @@ func TestPlanNamesEveryBinary(t *testing.T) {
 		files = append(files, s.files()...)
 	}
 	slices.Sort(files)
-	want := strings.Fields(`bin/containerd bin/containerd-shim-runc-v2 bin/coordinator-controller bin/ctr bin/etcd bin/hollow
-		bin/kube-apiserver bin/kube-controller-manager bin/kube-proxy bin/kube-scheduler bin/kubectl bin/kubelet bin/pause
-		bin/runc bin/yurt-coordinator bin/yurthub cni/bridge cni/host-local cni/loopback cni/portmap`)
+	want := strings.Fields(`bin/containerd bin/containerd-shim-runc-v2 bin/coordinator-controller bin/ctr bin/etcd
+		bin/hollow bin/kube-apiserver bin/kube-controller-manager bin/kube-proxy bin/kube-scheduler bin/kubectl
+		bin/kubelet bin/pause bin/runc bin/yurt-coordinator bin/yurthub cni/bridge cni/host-local cni/loopback cni/portmap`)
 	if !slices.Equal(files, want) {
 		t.Errorf("files\n%v, want\n%v", files, want)
 	}
@@ -66,9 +66,12 @@ func TestKeys(t *testing.T) {
 		{"our source", func(in *inputs, _ map[string]string) { in.tree = "5678" }, []string{"programs"}},
 		{"race detector", func(in *inputs, _ map[string]string) { in.race = true }, []string{"programs"}},
 		{"go.mod", func(in *inputs, _ map[string]string) { in.goMod += "\n" }, []string{"kubernetes"}},
-		{"Kubernetes", func(in *inputs, _ map[string]string) { in.versions.kubernetes = "v1.36.4" }, []string{"kubernetes", "programs"}},
-		{"Go", func(_ *inputs, env map[string]string) { env["GOVERSION"] = "go1.26.9" }, []string{"containers", "kubernetes", "programs"}},
-		{"flags", func(_ *inputs, env map[string]string) { env["GOFLAGS"] = "-trimpath" }, []string{"containers", "kubernetes", "programs"}},
+		{"Kubernetes", func(in *inputs, _ map[string]string) { in.versions.kubernetes = "v1.36.4" },
+			[]string{"kubernetes", "programs"}},
+		{"Go", func(_ *inputs, env map[string]string) { env["GOVERSION"] = "go1.26.9" },
+			[]string{"containers", "kubernetes", "programs"}},
+		{"flags", func(_ *inputs, env map[string]string) { env["GOFLAGS"] = "-trimpath" },
+			[]string{"containers", "kubernetes", "programs"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			in, env := example(), map[string]string{"GOVERSION": "go1.26.8", "GOFLAGS": ""}
@@ -103,7 +106,8 @@ func TestRaceIsForOurProgramsOnly(t *testing.T) {
 	for _, s := range plan(in) {
 		for _, st := range s.stages {
 			race := slices.Contains(st.args("/work"), "-race")
-			if want := slices.Contains(st.Packages, "example.org/ours/cmd/yurthub"); race != want || st.Race && !st.CGO {
+			want := slices.Contains(st.Packages, "example.org/ours/cmd/yurthub")
+			if race != want || st.Race && !st.CGO {
 				t.Errorf("%s: race %v, cgo %v", st.Title, race, st.CGO)
 			}
 		}

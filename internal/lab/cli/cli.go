@@ -21,15 +21,17 @@ import (
 func New() *cobra.Command {
 	name := lab.DefaultName
 	root := &cobra.Command{
-		Use:   "yurtlab",
-		Short: "A whole cloud and its edge pools on this machine, from real Kubernetes components, with links that can be cut",
-		Args:  cobra.NoArgs, SilenceUsage: true, SilenceErrors: true,
+		Use: "yurtlab",
+		Short: "A whole cloud and its edge pools on this machine, from real Kubernetes components, " +
+			"with links that can be cut",
+		Args: cobra.NoArgs, SilenceUsage: true, SilenceErrors: true,
 		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: true},
 	}
 	root.PersistentFlags().StringVar(&name, "name", name, "the lab; several run side by side under different names")
 	root.AddCommand(
 		upCommand(&name), statusCommand(&name), downCommand(&name), logsCommand(&name), linkCommand(&name),
 		nodeCommand(&name), kubectlCommand(&name), trafficCommand(&name), runCommand(&name), buildCommand(),
+		benchCommand(&name), loadCommand(),
 	)
 	return root
 }
@@ -115,7 +117,8 @@ func logsCommand(name *string) *cobra.Command {
 func linkCommand(name *string) *cobra.Command {
 	mode := wire.Drop.String()
 	cut := &cobra.Command{
-		Use: "cut wan|lan NODE|pool/POOL", Short: "Cut the link of a node, or of all nodes of a pool", Args: cobra.ExactArgs(2),
+		Use: "cut wan|lan NODE|pool/POOL", Short: "Cut the link of a node, or of all nodes of a pool",
+		Args:    cobra.ExactArgs(2),
 		Example: "  yurtlab link cut wan p1-n2\n  yurtlab link cut wan pool/p1 --mode reject",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			fault, err := wire.ParseFault(mode)
@@ -130,7 +133,8 @@ func linkCommand(name *string) *cobra.Command {
 	cut.Flags().StringVar(&mode, "mode", mode,
 		"drop: packets vanish silently; reject: senders are told at once; oneway: only what the node sends vanishes")
 	heal := &cobra.Command{
-		Use: "heal wan|lan NODE|pool/POOL", Short: "Heal the link of a node, or of all nodes of a pool", Args: cobra.ExactArgs(2),
+		Use: "heal wan|lan NODE|pool/POOL", Short: "Heal the link of a node, or of all nodes of a pool",
+		Args: cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return onLink(*name, args, func(c *lab.Client, n lab.Network, target string) error {
 				return c.Heal(cmd.Context(), n, target)
@@ -155,7 +159,9 @@ func onLink(name string, args []string, do func(*lab.Client, lab.Network, string
 }
 
 func nodeCommand(name *string) *cobra.Command {
-	node := &cobra.Command{Use: "node", Short: "Kill, start, pause and resume nodes and their programs", Args: cobra.NoArgs}
+	node := &cobra.Command{
+		Use: "node", Short: "Kill, start, pause and resume nodes and their programs", Args: cobra.NoArgs,
+	}
 	for action, short := range map[lab.Action]string{
 		lab.Kill:   "End a program with SIGKILL, or cut a node's power (all)",
 		lab.Start:  "Start a program again, or power a node on again (all)",
@@ -217,7 +223,8 @@ func runCommand(name *string) *cobra.Command {
 	var output string
 	kubelet, keep, race := "", false, false
 	cmd := &cobra.Command{
-		Use: "run SCENARIO", Short: "Boot a lab, run one end-to-end scenario in it, and end the lab", Args: cobra.ExactArgs(1),
+		Use: "run SCENARIO", Short: "Boot a lab, run one end-to-end scenario in it, and end the lab",
+		Args: cobra.ExactArgs(1),
 		Long: "Boot a lab, run one end-to-end scenario in it, and end the lab.\n\nScenarios:\n" + e2e.List(),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			s, err := e2e.Find(args[0])
@@ -251,7 +258,8 @@ func runCommand(name *string) *cobra.Command {
 	}
 	outputFlag(cmd, &output)
 	cmd.Flags().StringVar(&kubelet, "kubelet", kubelet, "real or hollow; default: real where containers can run")
-	cmd.Flags().BoolVar(&race, "race", false, "build our own programs with Go's race detector; a race that it finds fails the scenario")
+	cmd.Flags().BoolVar(&race, "race", false,
+		"build our own programs with Go's race detector; a race that it finds fails the scenario")
 	cmd.Flags().BoolVar(&keep, "keep-failed", false, "leave the lab of a failed scenario up")
 	return cmd
 }

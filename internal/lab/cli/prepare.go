@@ -30,7 +30,8 @@ func prepare(ctx context.Context, out io.Writer, kubelet lab.Kubelet, race bool)
 		p.kubelet = lab.Real
 		if why := lab.NoContainers(); why != "" {
 			p.kubelet = lab.Hollow
-			fmt.Fprintf(out, "containers can't run here (%s): using hollow kubelets, which only pretend to run Pods\n", why)
+			fmt.Fprintf(out, "containers can't run here (%s): using hollow kubelets, which only pretend to run Pods\n",
+				why)
 		}
 	}
 	root, err := moduleRoot()

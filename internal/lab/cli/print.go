@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
@@ -44,9 +45,11 @@ func statusTable(w io.Writer, s lab.Status) error {
 		if n.Hub != nil {
 			role, link = n.Hub.Role, n.Hub.Cloud
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", n.Name, n.Pool, role, link, fault(n.WAN), fault(n.LAN),
-			ready(n.Ready), mark(n.Tainted, "NoSchedule"), age(n.HeartbeatAge), orDash(n.HeartbeatBy),
-			bytes(n.Traffic.Up), bytes(n.Traffic.Down), orDash(dead(n)))
+		row := []string{
+			n.Name, n.Pool, role, link, fault(n.WAN), fault(n.LAN), ready(n.Ready), mark(n.Tainted, "NoSchedule"),
+			age(n.HeartbeatAge), orDash(n.HeartbeatBy), bytes(n.Traffic.Up), bytes(n.Traffic.Down), orDash(dead(n)),
+		}
+		fmt.Fprintln(t, strings.Join(row, "\t"))
 	}
 	return t.Flush()
 }
@@ -123,10 +126,10 @@ func age(seconds float64) string {
 
 func bytes(n uint64) string {
 	switch {
-	case n >= 10<<20:
-		return fmt.Sprintf("%.1f MB", float64(n)/(1<<20))
-	case n >= 10<<10:
-		return fmt.Sprintf("%.1f KB", float64(n)/(1<<10))
+	case n >= 10e6:
+		return fmt.Sprintf("%.1f MB", float64(n)/1e6)
+	case n >= 10e3:
+		return fmt.Sprintf("%.1f KB", float64(n)/1e3)
 	}
 	return fmt.Sprintf("%d B", n)
 }

@@ -20,9 +20,10 @@ func upCommand(name *string) *cobra.Command {
 	kubelet := ""
 	cmd := &cobra.Command{
 		Use: "up", Short: "Start a lab; the first time, build it", Args: cobra.NoArgs,
-		Long: `Start a lab: a control plane in the cloud and pools of nodes, each node a host of its own with a WAN link to the
-cloud and a LAN that it shares with its pool. In the foreground, show a live table of the nodes until interrupted, then
-end the lab. The first time, Kubernetes is built from its Go modules, which takes minutes; later starts take seconds.`,
+		Long: `Start a lab: a control plane in the cloud and pools of nodes, each node a host of its own with a WAN
+link to the cloud and a LAN that it shares with its pool. In the foreground, show a live table of the nodes until
+interrupted, then end the lab. The first time, Kubernetes is built from its Go modules, which takes minutes; later
+starts take seconds.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg.Name, cfg.Kubelet = *name, lab.Kubelet(kubelet)
 			if stock {
@@ -44,9 +45,11 @@ end the lab. The first time, Kubernetes is built from its Go modules, which take
 	flags := cmd.Flags()
 	flags.IntVar(&cfg.Pools, "pools", cfg.Pools, "how many pools")
 	flags.IntVar(&cfg.Nodes, "nodes", cfg.Nodes, "how many nodes in each pool")
-	flags.StringVar(&kubelet, "kubelet", kubelet, "real (containerd and runc) or hollow (no containers); default: real where containers can run")
+	flags.StringVar(&kubelet, "kubelet", kubelet,
+		"real (containerd and runc) or hollow (no containers); default: real where containers can run")
 	flags.BoolVar(&detach, "detach", false, "return when the lab is up, and leave it running")
-	flags.BoolVar(&stock, "stock-timing", false, "Kubernetes' own timing (50 s grace period, 10 s heartbeats) instead of a fast one")
+	flags.BoolVar(&stock, "stock-timing", false,
+		"Kubernetes' own timing (50 s grace period, 10 s heartbeats) instead of a fast one")
 	flags.BoolVar(&cfg.NoCoordinator, "no-coordinator", false, "hubs without a coordinator")
 	flags.BoolVar(&cfg.NoProxy, "no-kube-proxy", false, "nodes without kube-proxy")
 	flags.BoolVar(&cfg.NoKubelet, "no-kubelet", false, "nodes with a hub and nothing else")
@@ -88,7 +91,8 @@ func watch(ctx context.Context, out io.Writer, c *lab.Client) error {
 		if err := statusTable(out, s); err != nil {
 			return err
 		}
-		fmt.Fprintf(out, "\nTry, in another terminal:\n  yurtlab link cut wan %[1]s     yurtlab link heal wan %[1]s     yurtlab node kill %[1]s\n"+
+		fmt.Fprintf(out, "\nTry, in another terminal:\n"+
+			"  yurtlab link cut wan %[1]s     yurtlab link heal wan %[1]s     yurtlab node kill %[1]s\n"+
 			"Ctrl-C ends the lab.\n", s.Nodes[len(s.Nodes)-1].Name)
 		if !live {
 			<-ctx.Done()

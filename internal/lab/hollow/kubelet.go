@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"time"
@@ -19,6 +20,8 @@ import (
 	cadvisortest "k8s.io/kubernetes/pkg/kubelet/cadvisor/testing"
 	"k8s.io/kubernetes/pkg/kubelet/cm"
 	"k8s.io/kubernetes/pkg/kubemark"
+
+	"yurtcoordinator/internal/lab/hollow/pretend"
 )
 
 // Run is the node: it returns when ctx ends, or at once if the kubelet cannot start. The kubelet's code offers no way
@@ -43,9 +46,9 @@ func Run(ctx context.Context, s Settings) error {
 	if err != nil {
 		return err
 	}
-	runtime := newRuntime(s)
+	runtime := pretend.New(netip.MustParsePrefix(s.PodCIDR))
 	hollow := kubemark.NewHollowKubelet(flags, config, client, heartbeat, &cadvisortest.Fake{NodeName: s.NodeName},
-		runtime.images(), runtime, cm.NewStubContainerManager())
+		runtime.Images(), runtime, cm.NewStubContainerManager())
 	hollow.KubeletDeps.OnHeartbeatFailure = dialer.CloseAll
 
 	server := &options.KubeletServer{KubeletFlags: *flags, KubeletConfiguration: *config}

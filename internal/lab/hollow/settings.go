@@ -9,6 +9,8 @@ import (
 
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/util/validation"
+
+	"yurtcoordinator/internal/lab/hollow/pretend"
 )
 
 // Settings are what a hollow kubelet is told. AddFlags fills in the defaults.
@@ -48,13 +50,16 @@ type Settings struct {
 // AddFlags adds the flags of all settings, with their defaults.
 func (s *Settings) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&s.Kubeconfig, "kubeconfig", "", "kubeconfig file of this node")
-	fs.StringVar(&s.Server, "server", "", "plain HTTP address of the API, such as http://127.0.0.1:10261, instead of --kubeconfig")
+	fs.StringVar(&s.Server, "server", "",
+		"plain HTTP address of the API, such as http://127.0.0.1:10261, instead of --kubeconfig")
 	fs.StringVar(&s.NodeName, "node-name", "", "name of the Node")
 	fs.StringVar(&s.NodeIP, "node-ip", "", "address that the Node reports; default: that of the default route")
 	fs.StringVar(&s.RootDir, "root-dir", "", "absolute path of the directory that holds all files of this kubelet")
-	fs.DurationVar(&s.LeaseDuration, "lease-duration", 40*time.Second, "duration of the node's Lease, renewed each quarter of it")
+	fs.DurationVar(&s.LeaseDuration, "lease-duration", 40*time.Second,
+		"duration of the node's Lease, renewed each quarter of it")
 	fs.DurationVar(&s.StatusFrequency, "status-frequency", 10*time.Second, "how often node status is computed")
-	fs.StringVar(&s.Address, "address", "127.0.0.1", "address that the kubelet serves on, without TLS or any check of the caller")
+	fs.StringVar(&s.Address, "address", "127.0.0.1",
+		"address that the kubelet serves on, without TLS or any check of the caller")
 	fs.IntVar(&s.Port, "port", 10250, "port that the kubelet serves on; 0: none")
 	fs.StringToStringVar(&s.NodeLabels, "node-labels", nil, "labels of the Node: key=value,…")
 	fs.StringVar(&s.ProviderID, "provider-id", "", "the Node's provider ID; default: hollow://<node name>")
@@ -97,7 +102,7 @@ func (s *Settings) Check() error {
 	}
 	if p, err := netip.ParsePrefix(s.PodCIDR); err != nil {
 		bad("--pod-cidr: %w", err)
-	} else if hosts(p) < s.MaxPods {
+	} else if pretend.Hosts(p) < s.MaxPods {
 		bad("--pod-cidr %s: not enough addresses for --max-pods %d", s.PodCIDR, s.MaxPods)
 	}
 	return errors.Join(wrong...)

@@ -85,7 +85,8 @@ func TestKubeletOptions(t *testing.T) {
 		t.Fatal(err)
 	}
 	if c.NodeLeaseDurationSeconds != 8 || c.NodeStatusUpdateFrequency.Duration != 3*time.Second {
-		t.Errorf("lease %d s, status every %s; want 8 and 3s", c.NodeLeaseDurationSeconds, c.NodeStatusUpdateFrequency.Duration)
+		t.Errorf("lease %d s, status every %s; want 8 and 3s", c.NodeLeaseDurationSeconds,
+			c.NodeStatusUpdateFrequency.Duration)
 	}
 	if got := f.NodeLabels["apps.openyurt.io/nodepool"]; got != "shanghai" || len(f.NodeLabels) != 2 {
 		t.Errorf("labels %v", f.NodeLabels)
@@ -96,7 +97,8 @@ func TestKubeletOptions(t *testing.T) {
 	if c.ProviderID != "hollow://n1" {
 		t.Errorf("provider ID %q", c.ProviderID)
 	}
-	for what, path := range map[string]string{"manifests": c.StaticPodPath, "logs": c.PodLogsDir, "pki": f.CertDirectory,
+	for what, path := range map[string]string{
+		"manifests": c.StaticPodPath, "logs": c.PodLogsDir, "pki": f.CertDirectory,
 		"volume plugins": c.VolumePluginDir, "root": f.RootDirectory} {
 		if path != s.RootDir && !strings.HasPrefix(path, s.RootDir+"/") {
 			t.Errorf("%s in %s, outside --root-dir", what, path)

@@ -6,8 +6,8 @@
 //	registry.local/web:1    the shell, as a web server that answers its hostname
 //
 // The archive is a function of the two programs in it: the same bytes on every machine that has the same ones. It is an
-// OCI layout, not the older format of `docker save`: that one has containerd make up manifests of its own, and needs the
-// layer that shell and web share twice.
+// OCI layout, not the older format of `docker save`: that one has containerd make up manifests of its own, and needs
+// the layer that shell and web share twice.
 package image
 
 import (
@@ -130,8 +130,8 @@ type named struct {
 	image v1.Image
 }
 
-// webScript is the web image's program. As process 1 it gets only the signals that it asks for; busybox's httpd asks for
-// none, and would keep its Pod for the whole grace period.
+// webScript is the web image's program. As process 1 it gets only the signals that it asks for; busybox's httpd asks
+// for none, and would keep its Pod for the whole grace period.
 const webScript = `#!/bin/sh
 # answers GET / with this Pod's hostname, on port $PORT or 80
 mkdir -p /www && hostname > /www/index.html || exit

@@ -22,7 +22,10 @@ import (
 func programs(t *testing.T, applets ...string) Config {
 	t.Helper()
 	dir := t.TempDir()
-	c := Config{CacheDir: filepath.Join(dir, "cache"), Pause: filepath.Join(dir, "pause"), Busybox: filepath.Join(dir, "busybox")}
+	c := Config{
+		CacheDir: filepath.Join(dir, "cache"), Pause: filepath.Join(dir, "pause"),
+		Busybox: filepath.Join(dir, "busybox"),
+	}
 	script := "#!/bin/sh\n[ \"$1\" = --list-full ] && printf '%s\\n' " + strings.Join(applets, " ") + "\n"
 	for path, content := range map[string]string{c.Pause: "pause", c.Busybox: script} {
 		if err := os.WriteFile(path, []byte(content), 0o755); err != nil {
@@ -107,7 +110,8 @@ func files(t *testing.T, image v1.Image) map[string]string {
 		if h.Uid != 0 || h.Gid != 0 || h.ModTime.Unix() != 0 {
 			t.Errorf("%s: owner %d:%d, time %s", h.Name, h.Uid, h.Gid, h.ModTime)
 		}
-		found[strings.TrimSuffix(h.Name, "/")] = strings.TrimSpace(fmt.Sprintf("%s %s", h.FileInfo().Mode(), h.Linkname))
+		modeAndLink := fmt.Sprintf("%s %s", h.FileInfo().Mode(), h.Linkname)
+		found[strings.TrimSuffix(h.Name, "/")] = strings.TrimSpace(modeAndLink)
 	}
 }
 

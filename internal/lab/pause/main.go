@@ -1,5 +1,5 @@
-// Command pause is the first process of every Pod of the lab: it holds the Pod's namespaces open, reaps the orphans of a
-// Pod that shares its process namespace, and ends when it is told to.
+// Command pause is the first process of every Pod of the lab: it holds the Pod's namespaces open, reaps the orphans of
+// a Pod that shares its process namespace, and ends when it is told to.
 //
 // As process 1 of a namespace it gets only the signals that it asks for, so it asks.
 package main

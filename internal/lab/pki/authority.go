@@ -1,8 +1,8 @@
 // Package pki is a lab's certificate authority: keys, certificates and kubeconfigs as files, made anew for each lab and
 // worth nothing outside of it.
 //
-// All keys are ECDSA P-256. A directory is 0700 and every file in it 0600; each is written whole or not at all. Names of
-// files are decided by the names asked for: NAME.crt, NAME.key, and ca.crt and ca.key for an authority called ca.
+// All keys are ECDSA P-256. A directory is 0700 and every file in it 0600; each is written whole or not at all. Names
+// of files are decided by the names asked for: NAME.crt, NAME.key, and ca.crt and ca.key for an authority called ca.
 //
 // Certificates begin an hour in the past, since a lab sets its machines' clocks minutes apart.
 package pki

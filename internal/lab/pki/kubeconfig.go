@@ -19,8 +19,8 @@ type Access struct {
 	// Authority is the file of the certificate to trust. Empty for a server without TLS.
 	Authority string
 
-	// Client are the files of the client's certificate; Token is a bearer token. At most one of them is set; neither: the
-	// server asks for no credentials.
+	// Client are the files of the client's certificate; Token is a bearer token. At most one of them is set; neither:
+	// the server asks for no credentials.
 	Client Pair
 	Token  string
 

@@ -76,18 +76,20 @@ func serve(t *testing.T, a *Authority, pair Pair) (address string) {
 	}
 	pool := x509.NewCertPool()
 	pool.AddCert(a.cert)
-	listener, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{cert}, ClientCAs: pool,
-		ClientAuth: tls.VerifyClientCertIfGiven})
+	listener, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{
+		Certificates: []tls.Certificate{cert}, ClientCAs: pool, ClientAuth: tls.VerifyClientCertIfGiven,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	answer := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		caller := r.Header.Get("Authorization")
 		if certs := r.TLS.PeerCertificates; len(certs) > 0 {
 			caller = certs[0].Subject.CommonName
 		}
 		w.Header().Set("Caller", caller)
-	})}
+	})
+	server := &http.Server{ReadHeaderTimeout: time.Minute, Handler: answer}
 	done := make(chan error)
 	go func() { done <- server.Serve(listener) }()
 	t.Cleanup(func() {
@@ -103,7 +105,9 @@ func serve(t *testing.T, a *Authority, pair Pair) (address string) {
 
 func TestKubeconfigProxyAndPlainHTTP(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "made", "kubeconfig")
-	err := WriteKubeconfig(path, Access{Server: "http://127.0.0.1:10261", ProxyURL: "http://127.0.0.1:8080", Namespace: "shop"})
+	err := WriteKubeconfig(path, Access{
+		Server: "http://127.0.0.1:10261", ProxyURL: "http://127.0.0.1:8080", Namespace: "shop",
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -126,13 +130,14 @@ func TestTokenStaysOnTheMachine(t *testing.T) {
 
 func TestRefusedKubeconfigs(t *testing.T) {
 	for name, a := range map[string]Access{
-		"no server":              {},
-		"no scheme":              {Server: "127.0.0.1:6443"},
-		"unknown scheme":         {Server: "ftp://127.0.0.1"},
-		"nobody to trust":        {Server: "https://127.0.0.1:6443"},
-		"token in the clear":     {Server: "http://10.77.0.11:10261", Token: "x"},
-		"certificate, no key":    {Server: "https://127.0.0.1:6443", Authority: "ca", Client: Pair{Cert: "c"}},
-		"certificate and token":  {Server: "https://127.0.0.1:6443", Authority: "ca", Client: Pair{Cert: "c", Key: "k"}, Token: "x"},
+		"no server":           {},
+		"no scheme":           {Server: "127.0.0.1:6443"},
+		"unknown scheme":      {Server: "ftp://127.0.0.1"},
+		"nobody to trust":     {Server: "https://127.0.0.1:6443"},
+		"token in the clear":  {Server: "http://10.77.0.11:10261", Token: "x"},
+		"certificate, no key": {Server: "https://127.0.0.1:6443", Authority: "ca", Client: Pair{Cert: "c"}},
+		"certificate and token": {Server: "https://127.0.0.1:6443", Authority: "ca", Client: Pair{Cert: "c", Key: "k"},
+			Token: "x"},
 		"file to embed, missing": {Server: "https://127.0.0.1:6443", Authority: "/does/not/exist", Embed: true},
 	} {
 		path := filepath.Join(t.TempDir(), "kubeconfig")

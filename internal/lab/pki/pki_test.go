@@ -44,7 +44,10 @@ func issue(t *testing.T, a *Authority, r Request) (Pair, *x509.Certificate) {
 
 func TestVerify(t *testing.T) {
 	ours, stranger := authority(t, "ca"), authority(t, "ca")
-	server := Request{Name: "apiserver", Server: true, IPs: []net.IP{net.IPv4(10, 77, 0, 1)}, DNSNames: []string{"kubernetes.default.svc"}}
+	server := Request{
+		Name: "apiserver", Server: true, IPs: []net.IP{net.IPv4(10, 77, 0, 1)},
+		DNSNames: []string{"kubernetes.default.svc"},
+	}
 	client := Request{Name: "n1", CommonName: "system:node:n1", Organizations: []string{"system:nodes"}, Client: true}
 	for _, test := range []struct {
 		name   string
@@ -65,8 +68,10 @@ func TestVerify(t *testing.T) {
 		{"clock five minutes fast", ours, client, x509.ExtKeyUsageClientAuth, "", noon.Add(5 * time.Minute), ""},
 		{"after a year", ours, client, x509.ExtKeyUsageClientAuth, "", noon.Add(DefaultTTL + time.Second), "expired"},
 		{"expired", ours, client.Expired(noon), x509.ExtKeyUsageClientAuth, "", noon, "expired"},
-		{"expired, while it was valid", ours, client.Expired(noon), x509.ExtKeyUsageClientAuth, "", noon.Add(-2 * time.Minute), ""},
-		{"of an authority of the same name", stranger, client, x509.ExtKeyUsageClientAuth, "", noon, "unknown authority"},
+		{"expired, while it was valid", ours, client.Expired(noon), x509.ExtKeyUsageClientAuth, "",
+			noon.Add(-2 * time.Minute), ""},
+		{"of an authority of the same name", stranger, client, x509.ExtKeyUsageClientAuth, "", noon,
+			"unknown authority"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			_, cert := issue(t, test.by, test.req)
@@ -83,10 +88,13 @@ func TestVerify(t *testing.T) {
 
 func TestIssued(t *testing.T) {
 	a := authority(t, "ca")
-	pair, cert := issue(t, a, Request{Name: "n1", CommonName: "system:node:n1", Organizations: []string{"system:nodes", "x"},
-		Client: true, TTL: 90 * time.Second})
+	pair, cert := issue(t, a, Request{
+		Name: "n1", CommonName: "system:node:n1", Organizations: []string{"system:nodes", "x"},
+		Client: true, TTL: 90 * time.Second,
+	})
 	slices.Sort(cert.Subject.Organization) // a set, in DER
-	if cert.Subject.CommonName != "system:node:n1" || !slices.Equal(cert.Subject.Organization, []string{"system:nodes", "x"}) {
+	if cert.Subject.CommonName != "system:node:n1" ||
+		!slices.Equal(cert.Subject.Organization, []string{"system:nodes", "x"}) {
 		t.Errorf("subject %v", cert.Subject)
 	}
 	if !cert.NotBefore.Equal(noon.Add(-Backdate)) || !cert.NotAfter.Equal(noon.Add(90*time.Second)) {

@@ -103,7 +103,8 @@ func Refuse(pid int, refusals []Refusal) error {
 		return fmt.Errorf("nftables: %w", err)
 	}
 	t := renew(c, nftables.TableFamilyIPv4)
-	for name, hook := range map[string]*nftables.ChainHook{"out": nftables.ChainHookOutput, "through": nftables.ChainHookForward} {
+	hooks := map[string]*nftables.ChainHook{"out": nftables.ChainHookOutput, "through": nftables.ChainHookForward}
+	for name, hook := range hooks {
 		chain := c.AddChain(&nftables.Chain{
 			Name: name, Table: t, Type: nftables.ChainTypeFilter, Hooknum: hook, Priority: nftables.ChainPriorityFilter,
 		})
@@ -116,8 +117,12 @@ func Refuse(pid int, refusals []Refusal) error {
 				const destination, length = 16, 4 // offset and length of the destination address in an IPv4 header
 				mask := net.CIDRMask(r.To.Bits(), 32)
 				match = append(match,
-					&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: destination, Len: length},
-					&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: length, Mask: mask, Xor: make([]byte, length)},
+					&expr.Payload{
+						DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: destination, Len: length,
+					},
+					&expr.Bitwise{
+						SourceRegister: 1, DestRegister: 1, Len: length, Mask: mask, Xor: make([]byte, length),
+					},
 					&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: r.To.Masked().Addr().AsSlice()},
 				)
 			}

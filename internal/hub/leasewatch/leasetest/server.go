@@ -338,11 +338,13 @@ func (c client) Update(
 		}
 		// kube-apiserver takes a uid as a precondition, also where there is nothing to compare it with.
 		if lease.UID != "" && lease.UID != uid {
-			return apierrors.NewConflict(resource, lease.Name, fmt.Errorf("uid precondition: %q is not %q", lease.UID, uid))
+			return apierrors.NewConflict(resource, lease.Name,
+				fmt.Errorf("uid precondition: %q is not %q", lease.UID, uid))
 		}
 		if old != nil {
 			if lease.ResourceVersion == "" {
-				missing := field.Invalid(field.NewPath("metadata", "resourceVersion"), 0, "must be specified for an update")
+				missing := field.Invalid(field.NewPath("metadata", "resourceVersion"), 0,
+					"must be specified for an update")
 				kind := coordinationv1.SchemeGroupVersion.WithKind("Lease").GroupKind()
 				return apierrors.NewInvalid(kind, lease.Name, field.ErrorList{missing})
 			}

@@ -66,8 +66,8 @@ func readManifest(dir string) (manifest, error) {
 	return m, nil
 }
 
-// verify compares the files with the manifest. Time stamps that changed without the content (a restored backup, a linker
-// that found its output up to date) are written back, so that the content is not hashed the next time.
+// verify compares the files with the manifest. Time stamps that changed without the content (a restored backup, a
+// linker that found its output up to date) are written back, so that the content is not hashed the next time.
 func verify(dir string, m *manifest) error {
 	renewed := false
 	for i, f := range m.Files {

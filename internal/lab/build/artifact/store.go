@@ -7,8 +7,8 @@
 // Invariants:
 //   - A set becomes visible by one rename, after its files and manifest are on the disk. Whoever is killed at any
 //     instruction leaves rubbish in tmp-*, which the next builder removes.
-//   - A set is used only while its files match its manifest: kind, mode and size always, and the content's hash whenever
-//     a time stamp differs from the recorded one. Anything else is a miss, and says why.
+//   - A set is used only while its files match its manifest: kind, mode and size always, and the content's hash
+//     whenever a time stamp differs from the recorded one. Anything else is a miss, and says why.
 //   - An entry that is in use is pinned by a shared lock that the kernel drops with its process; pruning skips it.
 //   - One process builds at a time. flock is used since it cannot outlive its holder, as a PID file can.
 //
@@ -86,7 +86,8 @@ func (e *Entry) Path(file string) string { return filepath.Join(e.Dir, filepath.
 // Close gives the set up for pruning. The files stay for now.
 func (e *Entry) Close() error { return e.pin.Close() }
 
-// Hold pins a set that Get returned before, by its directory: in another process, perhaps. The set is not checked again.
+// Hold pins a set that Get returned before, by its directory: in another process, perhaps. The set is not checked
+// again.
 func Hold(dir string) (*Entry, error) {
 	f, err := os.Open(dir)
 	if err != nil {

@@ -77,8 +77,10 @@ func TestBrokenIsRebuilt(t *testing.T) {
 			must(t, os.Rename(filepath.Join(dir, "bin/tool"), filepath.Join(dir, "bin/moved")))
 			must(t, os.Symlink("moved", filepath.Join(dir, "bin/tool")))
 		},
-		"no manifest":     func(t *testing.T, dir string) { must(t, os.Remove(filepath.Join(dir, manifestName))) },
-		"half a manifest": func(t *testing.T, dir string) { must(t, os.Truncate(filepath.Join(dir, manifestName), 10)) },
+		"no manifest": func(t *testing.T, dir string) { must(t, os.Remove(filepath.Join(dir, manifestName))) },
+		"half a manifest": func(t *testing.T, dir string) {
+			must(t, os.Truncate(filepath.Join(dir, manifestName), 10))
+		},
 		"manifest of another version": func(t *testing.T, dir string) {
 			must(t, os.WriteFile(filepath.Join(dir, manifestName), []byte(`{"version":99}`), 0o644))
 		},
@@ -86,7 +88,8 @@ func TestBrokenIsRebuilt(t *testing.T) {
 			must(t, os.WriteFile(filepath.Join(dir, manifestName), []byte(`{"version":1}`), 0o644))
 		},
 		"manifest that points outside": func(t *testing.T, dir string) {
-			must(t, os.WriteFile(filepath.Join(dir, manifestName), []byte(`{"version":1,"files":[{"path":"../x"}]}`), 0o644))
+			outside := []byte(`{"version":1,"files":[{"path":"../x"}]}`)
+			must(t, os.WriteFile(filepath.Join(dir, manifestName), outside, 0o644))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -1,4 +1,4 @@
-package main
+package pretend
 
 import (
 	"fmt"
@@ -10,7 +10,7 @@ import (
 )
 
 var (
-	_ internalapi.RuntimeService = (*pretender)(nil)
+	_ internalapi.RuntimeService = (*Runtime)(nil)
 )
 
 func sandbox(uid string, network cri.NamespaceMode) *cri.PodSandboxConfig {
@@ -22,7 +22,7 @@ func sandbox(uid string, network cri.NamespaceMode) *cri.PodSandboxConfig {
 	}
 }
 
-func address(t *testing.T, p *pretender, id string) string {
+func address(t *testing.T, p *Runtime, id string) string {
 	t.Helper()
 	status, err := p.PodSandboxStatus(t.Context(), id, false)
 	if err != nil {
@@ -32,8 +32,8 @@ func address(t *testing.T, p *pretender, id string) string {
 }
 
 func TestAddressesAreDistinctAndKept(t *testing.T) {
-	s := Settings{PodCIDR: "10.244.1.0/26"} // 62 addresses
-	first, second := newRuntime(s), newRuntime(s)
+	cidr := netip.MustParsePrefix("10.244.1.0/26") // 62 addresses
+	first, second := New(cidr), New(cidr)
 	seen := map[string]string{}
 	for i := range 20 {
 		uid := fmt.Sprint("uid-", i)
@@ -46,8 +46,8 @@ func TestAddressesAreDistinctAndKept(t *testing.T) {
 			t.Errorf("%s and %s share %s", uid, other, got)
 		}
 		seen[got] = uid
-		if !netip.MustParsePrefix(s.PodCIDR).Contains(netip.MustParseAddr(got)) {
-			t.Errorf("%s has %s, outside %s", uid, got, s.PodCIDR)
+		if !cidr.Contains(netip.MustParseAddr(got)) {
+			t.Errorf("%s has %s, outside %s", uid, got, cidr)
 		}
 		again, err := second.RunPodSandbox(t.Context(), sandbox(uid, cri.NamespaceMode_POD), "")
 		if err != nil {
@@ -60,7 +60,7 @@ func TestAddressesAreDistinctAndKept(t *testing.T) {
 }
 
 func TestHostNetworkHasNoAddress(t *testing.T) {
-	p := newRuntime(Settings{PodCIDR: "10.244.1.0/24"})
+	p := New(netip.MustParsePrefix("10.244.1.0/24"))
 	id, err := p.RunPodSandbox(t.Context(), sandbox("a", cri.NamespaceMode_NODE), "")
 	if err != nil {
 		t.Fatal(err)
@@ -71,7 +71,7 @@ func TestHostNetworkHasNoAddress(t *testing.T) {
 }
 
 func TestAddressesRunOutAndComeBack(t *testing.T) {
-	p := newRuntime(Settings{PodCIDR: "10.244.1.0/30"}) // two addresses
+	p := New(netip.MustParsePrefix("10.244.1.0/30")) // two addresses
 	var ids []string
 	for _, uid := range []string{"a", "b"} {
 		id, err := p.RunPodSandbox(t.Context(), sandbox(uid, cri.NamespaceMode_POD), "")
@@ -97,19 +97,19 @@ func TestAddressesRunOutAndComeBack(t *testing.T) {
 }
 
 func TestRecordOfCallsIsBounded(t *testing.T) {
-	p := newRuntime(Settings{PodCIDR: "10.244.1.0/24"})
+	p := New(netip.MustParsePrefix("10.244.1.0/24"))
 	for range 1000 {
 		if _, err := p.ListPodSandbox(t.Context(), nil); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := p.images().ListImages(t.Context(), nil); err != nil {
+		if _, err := p.Images().ListImages(t.Context(), nil); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := p.Status(t.Context(), false); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if n, m := len(p.Called), len(p.images().Called); n > 10 || m > 10 {
+	if n, m := len(p.Called), len(p.Images().Called); n > 10 || m > 10 {
 		t.Errorf("%d and %d calls on record", n, m)
 	}
 }
@@ -129,8 +129,8 @@ func TestHosts(t *testing.T) {
 		{"10.244.1.8/32", 0, "", ""},
 	} {
 		p := netip.MustParsePrefix(test.cidr)
-		if n := hosts(p); n != test.n {
-			t.Errorf("hosts(%s) = %d, want %d", p, n, test.n)
+		if n := Hosts(p); n != test.n {
+			t.Errorf("Hosts(%s) = %d, want %d", p, n, test.n)
 		} else if n > 0 && (host(p, 0).String() != test.first || host(p, n-1).String() != test.last) {
 			t.Errorf("%s: from %s to %s, want from %s to %s", p, host(p, 0), host(p, n-1), test.first, test.last)
 		}

@@ -1,4 +1,5 @@
-package main
+// Package pretend is the container runtime of a hollow kubelet: it says that it runs what it is told to run.
+package pretend
 
 import (
 	"context"
@@ -12,11 +13,11 @@ import (
 	apitest "k8s.io/cri-api/pkg/apis/testing"
 )
 
-// pretender is Kubernetes' fake container runtime with two things mended: every sandbox gets an address of its own,
+// Runtime is Kubernetes' fake container runtime with two things mended: every sandbox gets an address of its own,
 // which it keeps over restarts of this process, and the record of calls does not grow with time.
 //
 // It is called directly. A socket with gRPC in between, as kubemark has it, would only be another file to clean up.
-type pretender struct {
+type Runtime struct {
 	*apitest.FakeRuntimeService
 	imageService *apitest.FakeImageService
 	cidr         netip.Prefix
@@ -25,11 +26,12 @@ type pretender struct {
 	addresses map[netip.Addr]string // to the sandbox that has it
 }
 
-func newRuntime(s Settings) *pretender {
-	p := &pretender{
+// New returns a runtime whose Pods have addresses of podCIDR.
+func New(podCIDR netip.Prefix) *Runtime {
+	p := &Runtime{
 		FakeRuntimeService: apitest.NewFakeRuntimeService(),
 		imageService:       apitest.NewFakeImageService(),
-		cidr:               netip.MustParsePrefix(s.PodCIDR).Masked(),
+		cidr:               podCIDR.Masked(),
 		addresses:          map[netip.Addr]string{},
 	}
 	p.FakeStatus = &cri.RuntimeStatus{Conditions: []*cri.RuntimeCondition{
@@ -39,11 +41,11 @@ func newRuntime(s Settings) *pretender {
 	return p
 }
 
-// images returns the runtime's image service, which has every image it is asked for.
-func (p *pretender) images() *apitest.FakeImageService { return p.imageService }
+// Images returns the runtime's image service, which has every image it is asked for.
+func (p *Runtime) Images() *apitest.FakeImageService { return p.imageService }
 
 // Status is asked for every few seconds, which makes it the place to forget the recorded calls.
-func (p *pretender) Status(ctx context.Context, verbose bool) (*cri.StatusResponse, error) {
+func (p *Runtime) Status(ctx context.Context, verbose bool) (*cri.StatusResponse, error) {
 	p.Lock()
 	p.Called = p.Called[:0]
 	p.Unlock()
@@ -53,8 +55,9 @@ func (p *pretender) Status(ctx context.Context, verbose bool) (*cri.StatusRespon
 	return p.FakeRuntimeService.Status(ctx, verbose)
 }
 
-// RunPodSandbox starts a sandbox with an address from the Pod CIDR. A sandbox in the host's network has none of its own.
-func (p *pretender) RunPodSandbox(ctx context.Context, config *cri.PodSandboxConfig, handler string) (string, error) {
+// RunPodSandbox starts a sandbox with an address from the Pod CIDR. A sandbox in the host's network has none of its
+// own.
+func (p *Runtime) RunPodSandbox(ctx context.Context, config *cri.PodSandboxConfig, handler string) (string, error) {
 	id, err := p.FakeRuntimeService.RunPodSandbox(ctx, config, handler)
 	if err != nil {
 		return "", err
@@ -76,7 +79,7 @@ func (p *pretender) RunPodSandbox(ctx context.Context, config *cri.PodSandboxCon
 }
 
 // RemovePodSandbox removes a sandbox and gives its address back.
-func (p *pretender) RemovePodSandbox(ctx context.Context, id string) error {
+func (p *Runtime) RemovePodSandbox(ctx context.Context, id string) error {
 	if err := p.FakeRuntimeService.RemovePodSandbox(ctx, id); err != nil {
 		return err
 	}
@@ -90,7 +93,7 @@ func (p *pretender) RemovePodSandbox(ctx context.Context, id string) error {
 	return nil
 }
 
-func (p *pretender) claim(uid, sandbox string) (netip.Addr, error) {
+func (p *Runtime) claim(uid, sandbox string) (netip.Addr, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	address, ok := pick(p.cidr, uid, func(a netip.Addr) bool {
@@ -107,7 +110,7 @@ func (p *pretender) claim(uid, sandbox string) (netip.Addr, error) {
 // pick returns the first free address for a Pod: counted on from a place that its UID alone decides, so that a Pod has
 // the same address after a restart unless two collide. The network's first and last address are nobody's.
 func pick(cidr netip.Prefix, uid string, taken func(netip.Addr) bool) (netip.Addr, bool) {
-	n := hosts(cidr)
+	n := Hosts(cidr)
 	sum := sha256.Sum256([]byte(uid))
 	start := int(binary.BigEndian.Uint32(sum[:]) % uint32(max(n, 1)))
 	for i := range n {
@@ -121,8 +124,8 @@ func pick(cidr netip.Prefix, uid string, taken func(netip.Addr) bool) (netip.Add
 // maxHosts bounds how much of a large network is used, so that searching a full one ends.
 const maxHosts = 1 << 16
 
-// hosts counts the usable addresses of a network.
-func hosts(cidr netip.Prefix) int {
+// Hosts counts the usable addresses of a network.
+func Hosts(cidr netip.Prefix) int {
 	bits := cidr.Addr().BitLen() - cidr.Bits()
 	if bits > 16 {
 		return maxHosts - 2

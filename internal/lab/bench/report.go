@@ -1,0 +1,305 @@
+package bench
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+)
+
+// Report is what was measured, beside the budgets.
+type Report struct {
+	Rows []Row
+	// Profiles of the hub, by file name, if they were taken.
+	Profiles map[string][]byte
+	// Measured is what the rows are made of.
+	Measured Measured
+}
+
+// Row is one figure.
+type Row struct {
+	// Key names it in Figures, What for people. Unit is that of Reference and Ours.
+	Key, What, Unit string
+	// Ours is the figure through the hub, or of a program of ours. Reference is the same without; 0 where there is none.
+	Ours, Reference float64
+	// Against says which way Reference is of.
+	Against Way
+	// Ratio is that of Ours to Reference, as the median of the rounds' ratios; 0 where there is none.
+	Ratio float64
+	// Added is the median difference of Ours and Reference where that is what matters.
+	Added  float64
+	Budget Budget
+}
+
+// Budget bounds one number of a row. The zero Budget bounds nothing.
+type Budget struct {
+	Of    Quantity
+	Limit float64
+}
+
+// Quantity is what a Budget is of.
+type Quantity uint8
+
+// Quantities.
+const (
+	Nothing Quantity = iota
+	RatioAtMost
+	RatioAtLeast
+	OursAtMost
+	AddedAtMost
+)
+
+// Over reports whether the row is over its budget.
+func (r Row) Over() bool {
+	switch r.Budget.Of {
+	case RatioAtMost:
+		return r.Ratio > r.Budget.Limit
+	case RatioAtLeast:
+		return r.Ratio < r.Budget.Limit
+	case OursAtMost:
+		return r.Ours > r.Budget.Limit
+	case AddedAtMost:
+		return r.Added > r.Budget.Limit
+	default:
+		return false
+	}
+}
+
+func (r Row) budget() string {
+	switch r.Budget.Of {
+	case RatioAtMost:
+		return fmt.Sprintf("≤ %g×", r.Budget.Limit)
+	case RatioAtLeast:
+		return fmt.Sprintf("≥ %g×", r.Budget.Limit)
+	case OursAtMost:
+		return fmt.Sprintf("≤ %g %s", r.Budget.Limit, r.Unit)
+	case AddedAtMost:
+		return fmt.Sprintf("≤ +%g %s", r.Budget.Limit, r.Unit)
+	default:
+		return ""
+	}
+}
+
+// newReport computes the report. The budgets are DESIGN's; docs/benchmarks.md has them with the figures of others.
+func newReport(m Measured, coordinatorStarts []time.Duration) Report {
+	r := Report{Profiles: m.Profiles, Measured: m}
+	r.Measured.Profiles = nil
+	for _, e := range []Encoding{JSON, Protobuf} {
+		what := strings.ToUpper(string(e)[:1]) + string(e)[1:]
+		if e == JSON {
+			what = "JSON"
+		}
+		key := "get_" + string(e)
+		r.Rows = append(r.Rows,
+			compare(m.GetOne[e], lower, Round.p50, Row{
+				Key: key + "_p50", What: "GET p50, 1 connection, " + what, Unit: "ms", Budget: Budget{RatioAtMost, 1.3},
+			}),
+			compare(m.GetOne[e], lower, Round.p99, Row{Key: key + "_p99", What: "GET p99, 1 connection, " + what, Unit: "ms"}),
+			compare(m.GetMany[e], higher, Round.perSecond, Row{
+				Key: key + "_rate", What: fmt.Sprintf("GETs, %d connections, %s", manyConnections, what), Unit: "/s",
+				Budget: Budget{RatioAtLeast, 0.9},
+			}),
+			compare(m.List[e], higher, Round.mbPerSecond, Row{
+				Key: "list_" + string(e), What: fmt.Sprintf("list of %d × %d KB, %s", listObjects, listSize>>10, what), Unit: "MB/s",
+			}))
+	}
+	w := m.Watch
+	r.Rows = append(r.Rows,
+		Row{
+			Key: "watch_p50", What: "write → watch event, p50", Unit: "ms", Against: HTTP2,
+			Ours: milliseconds(w.Hub.P50), Reference: milliseconds(w.Direct.P50), Added: milliseconds(w.Added.P50),
+		},
+		Row{
+			Key: "watch_p99", What: "write → watch event, p99", Unit: "ms", Against: HTTP2,
+			Ours: milliseconds(w.Hub.P99), Reference: milliseconds(w.Direct.P99), Added: milliseconds(w.Added.P99),
+			Budget: Budget{AddedAtMost, 20},
+		},
+		compare(m.Heartbeat, lower, Round.p50, Row{Key: "heartbeat_p50", What: "heartbeat p50", Unit: "ms"}),
+		compare(m.Heartbeat, lower, Round.p99, Row{Key: "heartbeat_p99", What: "heartbeat p99", Unit: "ms"}),
+	)
+	r.Rows = append(r.Rows, costRows(m.GetMany)...)
+	r.Rows = append(r.Rows, memoryRows("hub", "idle", m.HubIdle, Budget{OursAtMost, 32}, Budget{})...)
+	r.Rows = append(r.Rows, memoryRows("hub", "after the load", m.HubLoaded, Budget{}, Budget{})...)
+	r.Rows = append(r.Rows, memoryRows("coordinator", "idle", m.CoordinatorIdle, Budget{OursAtMost, 128}, Budget{OursAtMost, 50})...)
+	starts := make([]float64, len(coordinatorStarts))
+	for i, s := range coordinatorStarts {
+		starts[i] = s.Seconds()
+	}
+	r.Rows = append(r.Rows, Row{
+		Key: "coordinator_start", What: "coordinator, start → ready", Unit: "s", Ours: median(starts), Budget: Budget{OursAtMost, 1},
+	})
+	return r
+}
+
+// costRows say who pays for GETs on many connections, JSON and protobuf together.
+func costRows(trials map[Encoding]Trial) []Row {
+	all := Trial{}
+	for _, t := range trials {
+		for w, rounds := range t {
+			all[w] = append(all[w], rounds...)
+		}
+	}
+	best := HTTP2
+	if median(figures(all[HTTP1], Round.perSecond)) > median(figures(all[HTTP2], Round.perSecond)) {
+		best = HTTP1
+	}
+	var rows []Row
+	for _, who := range []struct {
+		key, what string
+		took      func(Round) time.Duration
+	}{
+		{"hub", "hub", func(r Round) time.Duration { return r.Hub }},
+		{"server", "API server", func(r Round) time.Duration { return r.Server }},
+		{"client", "client", func(r Round) time.Duration { return r.Client }},
+	} {
+		row := Row{Key: who.key + "_cpu_per_1000_gets", What: who.what + " CPU per 1000 GETs", Unit: "s", Ours: cost(all[Hub], who.took)}
+		if who.key != "hub" {
+			row.Reference, row.Against = cost(all[best], who.took), best
+		}
+		if row.Reference > 0 {
+			row.Ratio = row.Ours / row.Reference
+		}
+		rows = append(rows, row)
+	}
+	return rows
+}
+
+// cost is the processor time per 1000 requests, in seconds.
+func cost(rounds []Round, took func(Round) time.Duration) float64 {
+	var sum time.Duration
+	requests := 0
+	for _, r := range rounds {
+		sum += took(r)
+		requests += r.Requests
+	}
+	if requests == 0 {
+		return 0
+	}
+	return sum.Seconds() * 1000 / float64(requests)
+}
+
+func memoryRows(program, when string, m Memory, rss, anonymous Budget) []Row {
+	key := program + "_" + strings.ReplaceAll(strings.TrimSuffix(when, " the load"), " ", "_")
+	return []Row{
+		{Key: key + "_rss", What: program + " RSS, " + when, Unit: "MB", Ours: float64(m.RSS) / 1e6, Budget: rss},
+		{Key: key + "_anonymous", What: program + " anonymous memory, " + when, Unit: "MB", Ours: float64(m.Anonymous) / 1e6, Budget: anonymous},
+	}
+}
+
+// better says which of two references is the harder one.
+type better func(a, b float64) bool
+
+func lower(a, b float64) bool  { return a < b }
+func higher(a, b float64) bool { return a > b }
+
+// compare fills a row with the hub's median of a figure and that of the best direct way.
+func compare(t Trial, by better, figure func(Round) float64, r Row) Row {
+	ours := figures(t[Hub], figure)
+	r.Ours = median(ours)
+	var reference []float64
+	for _, w := range []Way{HTTP2, HTTP1} {
+		if direct := figures(t[w], figure); len(direct) > 0 && (reference == nil || by(median(direct), r.Reference)) {
+			reference, r.Reference, r.Against = direct, median(direct), w
+		}
+	}
+	var ratios []float64
+	for i := range min(len(ours), len(reference)) {
+		if reference[i] > 0 {
+			ratios = append(ratios, ours[i]/reference[i])
+		}
+	}
+	r.Ratio = median(ratios)
+	return r
+}
+
+func figures(rounds []Round, figure func(Round) float64) []float64 {
+	out := make([]float64, len(rounds))
+	for i, r := range rounds {
+		out[i] = figure(r)
+	}
+	return out
+}
+
+// median of nothing is 0.
+func median(all []float64) float64 {
+	if len(all) == 0 {
+		return 0
+	}
+	sorted := slices.Sorted(slices.Values(all))
+	middle := len(sorted) / 2
+	if len(sorted)%2 == 1 {
+		return sorted[middle]
+	}
+	return (sorted[middle-1] + sorted[middle]) / 2
+}
+
+// Table prints the report for people.
+func (r Report) Table(out io.Writer) {
+	t := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "WHAT\tDIRECT\tOURS\tRATIO\tBUDGET\t")
+	over := 0
+	for _, row := range r.Rows {
+		direct, ratio, mark := "-", "-", ""
+		if row.Reference != 0 {
+			direct = fmt.Sprintf("%s %s (%s)", short(row.Reference), row.Unit, row.Against)
+		}
+		switch {
+		case row.Added != 0:
+			ratio = fmt.Sprintf("%+.2f %s", row.Added, row.Unit)
+		case row.Ratio != 0:
+			ratio = fmt.Sprintf("%.2f×", row.Ratio)
+		}
+		if row.Over() {
+			over++
+			mark = "OVER BUDGET"
+		} else if row.Budget.Of != Nothing {
+			mark = "ok"
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s %s\t%s\t%s\t%s\n", row.What, direct, short(row.Ours), row.Unit, ratio, row.budget(), mark)
+	}
+	t.Flush()
+	fmt.Fprintf(out, "\n%d over budget. Medians of rounds in turns; ratios are medians of each round's ratio.\n", over)
+}
+
+// short is a figure with three digits that count.
+func short(v float64) string {
+	switch {
+	case v >= 100:
+		return fmt.Sprintf("%.0f", v)
+	case v >= 10:
+		return fmt.Sprintf("%.1f", v)
+	default:
+		return fmt.Sprintf("%.2f", v)
+	}
+}
+
+// Figures are the rows' numbers, by their key and unit.
+func (r Report) Figures() map[string]float64 {
+	out := map[string]float64{"over_budget": 0}
+	for _, row := range r.Rows {
+		unit := map[string]string{"/s": "per_s", "MB/s": "mb_per_s", "MB": "mb"}[row.Unit]
+		if unit == "" {
+			unit = row.Unit
+		}
+		add := func(key string, v float64) { out[key] = math.Round(v*1000) / 1000 }
+		if row.Reference == 0 {
+			add(row.Key+"_"+unit, row.Ours)
+		} else {
+			add(row.Key+"_hub_"+unit, row.Ours)
+			add(row.Key+"_direct_"+unit, row.Reference)
+		}
+		if row.Ratio != 0 {
+			add(row.Key+"_ratio", row.Ratio)
+		}
+		if row.Added != 0 {
+			add(row.Key+"_added_"+unit, row.Added)
+		}
+		if row.Over() {
+			out["over_budget"]++
+		}
+	}
+	return out
+}

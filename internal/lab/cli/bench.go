@@ -1,0 +1,99 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"yurtcoordinator/internal/lab"
+	"yurtcoordinator/internal/lab/bench"
+)
+
+func benchCommand(name *string) *cobra.Command {
+	var output, profiles string
+	cmd := &cobra.Command{
+		Use: "bench", Short: "Boot a lab, measure a hub against direct access in it, and end the lab", Args: cobra.NoArgs,
+		Long: `Boot a lab of hubs and a coordinator, and measure, with a load that runs on a node's own network, what the hub adds to
+requests, watches, lists and heartbeats, against direct access in the same run; and memory, processor time and the
+coordinator's start. Takes about two minutes. A figure over its budget is marked; it is no failure.`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			labName := *name
+			if !cmd.Flags().Changed("name") {
+				labName = "bench"
+			}
+			report, err := runBench(cmd, labName, profiles != "")
+			if err != nil {
+				return err
+			}
+			out := cmd.OutOrStdout()
+			report.Table(out)
+			if profiles != "" {
+				if err := keepDetails(profiles, report); err != nil {
+					return err
+				}
+			}
+			if output == "json" {
+				return printJSONLine(out, benchResult{Bench: "hub", Figures: report.Figures()})
+			}
+			return nil
+		},
+	}
+	outputFlag(cmd, &output)
+	cmd.Flags().StringVar(&profiles, "profile", "", "directory to put profiles of the hub and the figures of every round into; profiling costs a little")
+	return cmd
+}
+
+// keepDetails writes the profiles and every round to files in dir.
+func keepDetails(dir string, r bench.Report) error {
+	rounds, err := json.MarshalIndent(r.Measured, "", " ")
+	if err != nil {
+		return err
+	}
+	files := map[string][]byte{"rounds.json": rounds}
+	maps.Copy(files, r.Profiles)
+	for name, content := range files {
+		if err := os.WriteFile(filepath.Join(dir, name), content, 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// benchResult is the last line of yurtlab bench -o json.
+type benchResult struct {
+	Bench   string             `json:"bench"`
+	Figures map[string]float64 `json:"figures"`
+}
+
+func runBench(cmd *cobra.Command, labName string, profile bool) (report bench.Report, err error) {
+	self, err := os.Executable()
+	if err != nil {
+		return report, err
+	}
+	out := cmd.OutOrStdout()
+	client, err := start(cmd.Context(), out, bench.Lab(labName, profile), false)
+	if err != nil {
+		return report, err
+	}
+	defer func() { err = errors.Join(err, lab.Down(context.WithoutCancel(cmd.Context()), labName)) }()
+	return bench.Run(cmd.Context(), bench.Config{
+		Lab: client, Program: self, Profile: profile,
+		Progress: func(step string) { fmt.Fprintln(out, "       ", step) },
+	})
+}
+
+// loadCommand is the part of bench that runs on a node's network.
+func loadCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: bench.LoadCommand, Hidden: true, Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return bench.Main(cmd.Context(), cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr())
+		},
+	}
+}

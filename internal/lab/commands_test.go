@@ -1,0 +1,182 @@
+package lab
+
+import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"sigs.k8s.io/yaml"
+
+	"yurtcoordinator/internal/lab/build"
+	"yurtcoordinator/internal/lab/machine"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden files")
+
+// programs are binaries named after their fields, so that a golden file shows which one is started.
+func programs() build.Binaries {
+	var b build.Binaries
+	v := reflect.ValueOf(&b).Elem()
+	for i := range v.NumField() {
+		if v.Field(i).Kind() == reflect.String {
+			v.Field(i).SetString("/bin/" + v.Type().Field(i).Name)
+		}
+	}
+	return b
+}
+
+func show(b *strings.Builder, c machine.Command) {
+	fmt.Fprintf(b, "%s > %s\n", c.Name, c.Log)
+	for _, e := range c.Env {
+		fmt.Fprintf(b, "  %s\n", e)
+	}
+	for i, arg := range c.Argv {
+		indent := "    "
+		if i == 0 {
+			indent = "  "
+		}
+		fmt.Fprintf(b, "%s%s\n", indent, arg)
+	}
+}
+
+// What is started, with which flags, is the lab's whole meaning: a change of it is to be seen in a review.
+func TestCommands(t *testing.T) {
+	t.Setenv("PATH", "/usr/bin")
+	var b strings.Builder
+	core, rest := controlPlane(programs(), "/disk", Quick)
+	fmt.Fprintln(&b, "== cloud")
+	for _, c := range core {
+		show(&b, c)
+	}
+	fmt.Fprintln(&b, "== cloud, when that serves")
+	for _, c := range rest {
+		show(&b, c)
+	}
+	for _, tt := range []struct {
+		what  string
+		place place
+		cfg   Config
+	}{
+		{"real, with a coordinator", place{1, 1}, Config{Kubelet: Real, Timing: Quick}},
+		{"hollow, without", place{2, 3}, Config{Kubelet: Hollow, Timing: Stock}},
+		{"hubs alone, no coordinator in the pool", place{1, 1}, Config{NoKubelet: true, NoCoordinator: true}},
+	} {
+		n := node{place: tt.place, cfg: tt.cfg, bins: programs(), disk: "/disk", snapshotter: "overlayfs"}
+		fmt.Fprintf(&b, "== %s: %s\n", n.name(), tt.what)
+		for _, c := range n.components() {
+			show(&b, n.command(c))
+		}
+	}
+	golden(t, "commands.txt", b.String())
+}
+
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	path := filepath.Join("testdata", name)
+	if *update {
+		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, w := strings.Split(got, "\n"), strings.Split(string(want), "\n")
+	for i := range max(len(g), len(w)) {
+		if i >= len(g) || i >= len(w) || g[i] != w[i] {
+			t.Fatalf("%s:%d differs: run with -update and look at the change\n%s", path, i+1,
+				strings.Join(g[min(i, len(g)):min(i+3, len(g))], "\n"))
+		}
+	}
+}
+
+func TestComponents(t *testing.T) {
+	first, second := place{1, 1}, place{1, 2}
+	for _, tt := range []struct {
+		name  string
+		place place
+		cfg   Config
+		want  []Component
+	}{
+		{"real", first, Config{Kubelet: Real}, []Component{Coordinator, Hub, Containerd, KubeletC, KubeProxy}},
+		{"real, second node", second, Config{Kubelet: Real}, []Component{Hub, Containerd, KubeletC, KubeProxy}},
+		{"hollow", first, Config{Kubelet: Hollow}, []Component{Coordinator, Hub, KubeletC, KubeProxy}},
+		{"no coordinator", first, Config{Kubelet: Hollow, NoCoordinator: true}, []Component{Hub, KubeletC, KubeProxy}},
+		{"no kube-proxy", second, Config{Kubelet: Hollow, NoProxy: true}, []Component{Hub, KubeletC}},
+		{"no kubelet", first, Config{Kubelet: Real, NoKubelet: true}, []Component{Coordinator, Hub}},
+	} {
+		if got := (node{place: tt.place, cfg: tt.cfg}).components(); !slices.Equal(got, tt.want) {
+			t.Errorf("%s: %v, want %v", tt.name, got, tt.want)
+		}
+	}
+}
+
+// A node has its own keys and no other's: what a thief of one machine gets.
+func TestKeysOfANode(t *testing.T) {
+	want := []string{"p1-n2.crt", "p1-n2.key", "p1-n2-kubelet.crt", "p1-n2-kubelet.key"}
+	if got := (node{place: place{1, 2}}).keys(); !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+	want = []string{
+		"p1-n1.crt", "p1-n1.key", "p1-n1-kubelet.crt", "p1-n1-kubelet.key", "p1-n1-coordinator.crt",
+		"p1-n1-coordinator.key",
+	}
+	if got := (node{place: place{1, 1}}).keys(); !slices.Equal(got, want) {
+		t.Errorf("the coordinator's: %v, want %v", got, want)
+	}
+}
+
+// The files are put together from text; what reads them must at least find them whole.
+func TestFilesOfANode(t *testing.T) {
+	n := node{
+		place: place{2, 3}, cfg: Config{Kubelet: Real, Timing: Quick}, bins: programs(), disk: t.TempDir(),
+		snapshotter: "native",
+	}
+	if err := n.writeFiles(); err != nil {
+		t.Fatal(err)
+	}
+	read := func(name string, parse func([]byte, any) error) map[string]any {
+		content, err := os.ReadFile(n.file(name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		v := map[string]any{}
+		if err := parse(content, &v); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if strings.Contains(string(content), "$") {
+			t.Errorf("%s: a name was not replaced:\n%s", name, content)
+		}
+		return v
+	}
+	strict := func(content []byte, v any) error { return yaml.UnmarshalStrict(content, v) }
+	kubelet := read("kubelet.yaml", strict)
+	if got := kubelet["nodeLeaseDurationSeconds"]; got != 8.0 {
+		t.Errorf("kubelet.yaml: nodeLeaseDurationSeconds %v, want 8", got)
+	}
+	if proxy := read("kube-proxy.yaml", strict); proxy["clusterCIDR"] != podsCIDR {
+		t.Errorf("kube-proxy.yaml: clusterCIDR %v", proxy["clusterCIDR"])
+	}
+	if hub := fmt.Sprint(read("hub.kubeconfig", strict)["clusters"]); !strings.Contains(hub, hubAddress) {
+		t.Errorf("hub.kubeconfig: %s", hub)
+	}
+	if cni := fmt.Sprint(read("cni/10-pods.conflist", json.Unmarshal)["plugins"]); !strings.Contains(cni, "10.130.3.0/24") {
+		t.Errorf("conflist: %s", cni)
+	}
+	containerd, err := os.ReadFile(n.file("containerd.toml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"snapshotter = 'native'", "'/bin/CNIDir'", "BinaryName = '/bin/Runc'"} {
+		if !strings.Contains(string(containerd), want) || strings.Contains(string(containerd), "$") {
+			t.Errorf("containerd.toml has no %s, or a name was not replaced:\n%s", want, containerd)
+		}
+	}
+}

@@ -1,0 +1,76 @@
+package lab
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestValidate(t *testing.T) {
+	valid := Config{Name: "a-1", Pools: 1, Nodes: 3, Kubelet: Hollow, Timing: Quick}
+	for _, tt := range []struct {
+		name   string
+		change func(*Config)
+		want   string // in the error; empty: none
+	}{
+		{"as it is", func(*Config) {}, ""},
+		{"one letter", func(c *Config) { c.Name = "a" }, ""},
+		{"a name as long as may be", func(c *Config) { c.Name = strings.Repeat("a", 40) }, ""},
+		{"as large as may be", func(c *Config) { c.Pools, c.Nodes, c.Kubelet = MaxPools, MaxNodes, Real }, ""},
+		{"no name", func(c *Config) { c.Name = "" }, "--name"},
+		{"a path", func(c *Config) { c.Name = "../up" }, "--name"},
+		{"an upper-case letter", func(c *Config) { c.Name = "Lab" }, "--name"},
+		{"a hyphen at the end", func(c *Config) { c.Name = "a-" }, "--name"},
+		{"a name too long", func(c *Config) { c.Name = strings.Repeat("a", 41) }, "--name"},
+		{"a name of two lines", func(c *Config) { c.Name = "a\nb" }, "--name"},
+		{"no pools", func(c *Config) { c.Pools = 0 }, "--pools 0: want 1 to 50"},
+		{"too many pools", func(c *Config) { c.Pools = MaxPools + 1 }, "--pools 51"},
+		{"no nodes", func(c *Config) { c.Nodes = -1 }, "--nodes -1: want 1 to 250"},
+		{"too many nodes", func(c *Config) { c.Nodes = MaxNodes + 1 }, "--nodes 251"},
+		{"no kubelet", func(c *Config) { c.Kubelet = "" }, "--kubelet"},
+		{"another kubelet", func(c *Config) { c.Kubelet = "fake" }, `--kubelet "fake": want real or hollow`},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c := valid
+			tt.change(&c)
+			err := c.Validate()
+			switch {
+			case tt.want == "" && err != nil:
+				t.Error(err)
+			case tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want) ||
+				strings.Contains(err.Error(), "\n")):
+				t.Errorf("%v, want one line with %q", err, tt.want)
+			}
+		})
+	}
+}
+
+// What is removed at the end is this directory: it must never be another.
+func TestDirStaysBelowTheRoot(t *testing.T) {
+	root, err := StateRoot()
+	if err != nil {
+		t.Skip(err)
+	}
+	if dir, err := Dir("a-1"); err != nil || dir != filepath.Join(root, "a-1") {
+		t.Errorf("%q, %v", dir, err)
+	}
+	for _, name := range []string{"", ".", "..", "../x", "a/b", "/", string(os.PathSeparator) + "etc"} {
+		if dir, err := Dir(name); err == nil {
+			t.Errorf("%q is at %q", name, dir)
+		}
+	}
+}
+
+// Halved grace periods must cover what does not shrink with them; see Quick.
+func TestTimings(t *testing.T) {
+	for name, timing := range map[string]Timing{"quick": Quick, "stock": Stock} {
+		if renewed := timing.Lease / 4; renewed >= timing.Grace/4 || timing.Monitor >= timing.Grace/4 {
+			t.Errorf("%s: a Lease renewed every %v, watched every %v, is too slow for a grace period of %v",
+				name, renewed, timing.Monitor, timing.Grace)
+		}
+		if every := statusEvery(timing); every <= 0 || every >= timing.Grace/2 {
+			t.Errorf("%s: status every %v", name, every)
+		}
+	}
+}
