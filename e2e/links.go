@@ -28,6 +28,10 @@ var linkScenarios = []Scenario{
 		Doc: "cut-one with Kubernetes' own timing: 50 s grace period, heartbeats every 10 s",
 	},
 	{
+		Name: "cut-modes", Quick: true, Lab: pool, run: cutModes,
+		Doc: "a link that refuses, one that is silent one way only, and a lost LAN: delegated where it must be, and only there",
+	},
+	{
 		Name: "cut-pool", Quick: true, Lab: pool, run: cutPool,
 		Doc: "all WAN links of a pool are cut and healed: nothing crashes, and all roles are right again within 10 s",
 	},
@@ -83,6 +87,44 @@ func noneNew(before, after map[types.UID]podAt) error {
 		}
 	}
 	return nil
+}
+
+func cutModes(t *T) {
+	leader := t.settledAway()
+	node := t.follower(leader)
+	for _, fault := range []wire.Fault{wire.Reject, wire.OneWay} {
+		t.say("cutting the WAN link of %s, mode %s", node, fault)
+		cut := time.Now()
+		t.must(t.lab.Cut(t.ctx, lab.WAN, node, fault))
+		t.delegated(node, cut)
+		t.must(t.seen.neverNotReady(node, cut))
+		t.must(t.lab.Heal(t.ctx, lab.WAN, node))
+		t.direct(node, time.Now())
+	}
+
+	t.say("cutting the LAN of %s, whose WAN link is fine", node)
+	cut := time.Now()
+	t.must(t.lab.Cut(t.ctx, lab.LAN, node, wire.Drop))
+	t.eventually(15*time.Second, "its hub is pending, all others go on", func() error {
+		for name, h := range t.hubs() {
+			if (name == node) != (h.Role == rolePending) || h.Cloud != "up" {
+				return fmt.Errorf("%s says %+v", name, h)
+			}
+		}
+		return nil
+	})
+	t.hold(t.cfg.Timing.Grace, "a grace period without a LAN")
+	t.must(t.seen.neverNotReady(node, cut))
+	if _, tainted := t.seen.firstNode(node, cut, func(n nodeAt) bool { return n.tainted }); tainted {
+		t.fail("%s was tainted although it reports itself", node)
+	}
+	age := t.seen.largestAge(node, cut, time.Now())
+	t.figure("largest_lease_age_without_lan_s", age.Seconds())
+	if age > t.cfg.Timing.Grace/2 {
+		t.fail("the Lease of %s went %v without being renewed: its heartbeats wait for the coordinator", node, age)
+	}
+	t.must(t.lab.Heal(t.ctx, lab.LAN, node))
+	t.settled(10 * time.Second)
 }
 
 func cutPool(t *T) {

@@ -197,11 +197,12 @@ func (t *T) must(err error) {
 	}
 }
 
-// figure records a measured value, rounded to milliseconds or thousandths, and says it.
+// figure records a measured value, rounded to milliseconds or thousandths, and says it. Of several under one name the
+// largest, which is the worst, is kept.
 func (t *T) figure(name string, value float64) {
 	value = math.Round(value*1000) / 1000
 	t.mu.Lock()
-	t.figures[name] = value
+	t.figures[name] = max(value, t.figures[name])
 	t.mu.Unlock()
 	t.say("figure: %s = %g", name, value)
 }

@@ -1,7 +1,6 @@
 package lab
 
 import (
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -55,17 +54,17 @@ func TestDirStaysBelowTheRoot(t *testing.T) {
 	if dir, err := Dir("a-1"); err != nil || dir != filepath.Join(root, "a-1") {
 		t.Errorf("%q, %v", dir, err)
 	}
-	for _, name := range []string{"", ".", "..", "../x", "a/b", "/", string(os.PathSeparator) + "etc"} {
+	for _, name := range []string{"", ".", "..", "../x", "a/b", "/etc"} {
 		if dir, err := Dir(name); err == nil {
 			t.Errorf("%q is at %q", name, dir)
 		}
 	}
 }
 
-// Halved grace periods must cover what does not shrink with them; see Quick.
+// A grace period must have room for heartbeats that are late: four of them, and of looks at them, in any timing.
 func TestTimings(t *testing.T) {
 	for name, timing := range map[string]Timing{"quick": Quick, "stock": Stock} {
-		if renewed := timing.Lease / 4; renewed >= timing.Grace/4 || timing.Monitor >= timing.Grace/4 {
+		if renewed := timing.Lease / 4; renewed > timing.Grace/4 || timing.Monitor > timing.Grace/4 {
 			t.Errorf("%s: a Lease renewed every %v, watched every %v, is too slow for a grace period of %v",
 				name, renewed, timing.Monitor, timing.Grace)
 		}

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"os/user"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -56,6 +57,7 @@ func startMapped(cmd *exec.Cmd, ids grants) error {
 	}
 	defer mapped.Close()
 	cmd.ExtraFiles = []*os.File{wait} // becomes mappedFD
+	cmd.Env = append(cmd.Env, waitForID)
 	err = refused(cmd.Start())
 	wait.Close()
 	if err != nil {
@@ -91,20 +93,26 @@ func ignoreExit(err error) error {
 	return err
 }
 
-// mappedFD is the file on which a process is told that its ids are mapped.
-const mappedFD = 3
+// mappedFD is the file on which a process, if told by this variable of its environment, is told that its ids are mapped.
+const (
+	mappedFD  = 3
+	waitForID = "YURTLAB_WAIT_FOR_IDS=yes"
+)
 
-// becomeRoot returns at once in a process that is root. Otherwise it waits until the parent has made it root of its user
-// namespace, and executes the program anew, which returns only if it fails.
+// becomeRoot returns at once in a process that has root's rights. One that isolate has told to, waits until the parent has
+// made it root of its user namespace, and executes the program anew, which returns only if it fails. (To be user 0 is not
+// enough: the ids may be there before this asks.)
 func becomeRoot() error {
-	if os.Geteuid() == 0 {
+	env := os.Environ()
+	i := slices.Index(env, waitForID)
+	if i < 0 {
 		return nil
 	}
 	unix.CloseOnExec(mappedFD)
 	if n, err := unix.Read(mappedFD, make([]byte, 1)); n != 1 {
-		return errors.Join(errors.New("whoever started this did not make it root of a user namespace"), err)
+		return errors.Join(errors.New("whoever started this ended before it mapped the ids"), err)
 	}
-	return syscall.Exec("/proc/self/exe", os.Args, os.Environ())
+	return syscall.Exec("/proc/self/exe", os.Args, slices.Delete(env, i, i+1))
 }
 
 // span is a range of ids of the host.

@@ -35,6 +35,8 @@ type Lab struct {
 	bins   build.Binaries
 	images []string
 	all    []place
+	// snapshotter is containerd's, found out when the lab boots.
+	snapshotter string
 
 	mu    sync.Mutex
 	hosts map[string]*host // by machine name
@@ -74,7 +76,7 @@ func cgroup(name string) string { return "yurtlab-" + name }
 func (l *Lab) node(p place) node {
 	return node{
 		place: p, cfg: l.cfg, bins: l.bins, disk: l.disk(string(p.name())), images: l.images,
-		snapshotter: snapshotter(l.dir),
+		snapshotter: l.snapshotter,
 	}
 }
 
@@ -84,6 +86,7 @@ func (l *Lab) boot(ctx context.Context, progress func(string)) error {
 		return err
 	}
 	progress(fmt.Sprintf("network of %d nodes laid", len(l.all)))
+	l.snapshotter = snapshotter(l.dir)
 
 	cloud := &host{
 		spec: machine.Spec{
