@@ -16,7 +16,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/httpstream"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
@@ -24,6 +23,7 @@ import (
 	"k8s.io/client-go/tools/portforward"
 	"k8s.io/client-go/tools/remotecommand"
 	"k8s.io/client-go/transport/spdy"
+	"k8s.io/streaming/pkg/httpstream"
 
 	"yurtcoordinator/internal/lab"
 )
@@ -194,14 +194,14 @@ func (t *T) forwardsPorts(access *rest.Config, client kubernetes.Interface, targ
 		SubResource("portforward").URL()
 	transport, upgrader, err := spdy.RoundTripperFor(access)
 	t.must(err)
-	overWebSocket, err := portforward.NewSPDYOverWebsocketDialer(url, access)
+	overWebSocket, err := portforward.NewSPDYOverWebsocketDialerForStreaming(url, access)
 	t.must(err)
 	for name, dialer := range map[string]httpstream.Dialer{
-		"SPDY":      spdy.NewDialer(upgrader, &http.Client{Transport: transport}, http.MethodPost, url),
+		"SPDY":      spdy.NewDialerForStreaming(upgrader, &http.Client{Transport: transport}, http.MethodPost, url),
 		"WebSocket": overWebSocket,
 	} {
 		stop, ready := make(chan struct{}), make(chan struct{})
-		f, err := portforward.NewOnAddresses(dialer, []string{"127.0.0.1"}, []string{"0:80"}, stop, ready, io.Discard,
+		f, err := portforward.NewOnAddressesForStreaming(dialer, []string{"127.0.0.1"}, []string{"0:80"}, stop, ready, io.Discard,
 			io.Discard)
 		t.must(err)
 		ended := make(chan error, 1)

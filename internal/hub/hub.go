@@ -52,7 +52,7 @@ type pool struct {
 	keeper      *role.Keeper
 }
 
-// New checks the configuration and builds a hub. It reads the certificate files but uses no network.
+// New checks the configuration and builds a hub. It does no I/O: the certificate files are read by Run.
 func New(cfg Config) (*Hub, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err

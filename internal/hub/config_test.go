@@ -1,0 +1,95 @@
+package hub
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/spf13/pflag"
+
+	"yurtcoordinator/internal/edge"
+)
+
+// flags parses a hub's flags, as main does.
+func flags(t *testing.T, args ...string) Config {
+	t.Helper()
+	var c Config
+	fs := pflag.NewFlagSet("yurthub", pflag.ContinueOnError)
+	c.AddFlags(fs)
+	if err := fs.Parse(args); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func TestValidate(t *testing.T) {
+	plain := []string{
+		"--node-name=n1", "--ca-file=ca", "--cert-file=crt", "--key-file=key",
+		"--server-addr=https://10.0.0.1:6443,https://10.0.0.2:6443",
+	}
+	pooled := append([]string{
+		"--enable-coordinator", "--nodepool-name=p1", "--coordinator-server-addr=https://10.1.0.1:10270",
+	}, plain...)
+	for _, tt := range []struct {
+		name string
+		args []string
+		want string // what the error starts with; empty: there is none
+	}{
+		{"a plain proxy", plain, ""},
+		{"with a coordinator", pooled, ""},
+		{"IPv6", append(plain, "--bind-address=::1", "--health-bind-address=::"), ""},
+		{"nothing", nil, "--node-name is required; --ca-file is required; --cert-file is required; --key-file is required"},
+		{"no node", append(plain, "--node-name="), "--node-name is required"},
+		{"no key", append(plain, "--key-file="), "--key-file is required"},
+		{"no server", plain[:4], "--server-addr is required"},
+		{"a coordinator somewhere in some pool", append(plain, "--enable-coordinator"),
+			"--coordinator-server-addr is required; --nodepool-name is required"},
+		{"a coordinator, no pool", append(pooled, "--nodepool-name="), "--nodepool-name is required"},
+		{"a node name that can be none", append(plain, "--node-name=N_1"), `--node-name "N_1": `},
+		{"a node name of two lines", append(plain, "--node-name=n1\nn2"), `--node-name "n1\nn2": `},
+		{"served to everybody", append(plain, "--bind-address=0.0.0.0"),
+			`--bind-address "0.0.0.0": want a loopback address`},
+		{"served to the LAN", append(plain, "--bind-address=10.0.0.7"), `--bind-address "10.0.0.7": want a loopback`},
+		{"a name to serve at", append(plain, "--bind-address=localhost"), `--bind-address "localhost": want a loopback`},
+		{"health nowhere", append(plain, "--health-bind-address="), `--health-bind-address "": want an IP address`},
+		{"no port", append(plain, "--port=0"), "--port 0: want 1 to 65535"},
+		{"no such port", append(plain, "--port=65536"), "--port 65536: want 1 to 65535"},
+		{"no health port", append(plain, "--health-port=-1"), "--health-port -1: want 1 to 65535"},
+		{"no reading", append(plain, "--max-requests-inflight=0"), "--max-requests-inflight 0: want at least 1"},
+		{"no writing", append(plain, "--max-mutating-requests-inflight=0"), "--max-mutating-requests-inflight 0: want"},
+		{"no watches", append(plain, "--max-long-running-requests=-1"), "--max-long-running-requests -1: want at least"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c := flags(t, tt.args...)
+			err := c.Validate()
+			switch {
+			case tt.want == "" && err != nil:
+				t.Error(err)
+			case tt.want != "" && (err == nil || !strings.HasPrefix(err.Error(), tt.want) ||
+				strings.Contains(err.Error(), "\n")):
+				t.Errorf("%v, want one line that starts with %q", err, tt.want)
+			}
+		})
+	}
+}
+
+// The ports are a contract: kubelets and manifests name them.
+func TestDefaults(t *testing.T) {
+	c := flags(t)
+	if c.Port != edge.PortHubHTTP || c.HealthPort != edge.PortHubHealth || c.BindAddress != "127.0.0.1" ||
+		c.HealthBindAddress != "127.0.0.1" || c.EnableCoordinator {
+		t.Errorf("%+v", c)
+	}
+}
+
+func TestAddresses(t *testing.T) {
+	urls, err := addresses("server-addr", "https://10.0.0.1:6443", "https://cloud.example")
+	if err != nil || len(urls) != 2 || urls[0].Host != "10.0.0.1:6443" || urls[1].Host != "cloud.example" {
+		t.Errorf("%v, %v", urls, err)
+	}
+	for _, text := range []string{"", "10.0.0.1:6443", "http://10.0.0.1:6443", "https://", "https://[::1", "/x"} {
+		if _, err := addresses("server-addr", "https://10.0.0.1:6443", text); err == nil ||
+			!strings.HasPrefix(err.Error(), "--server-addr ") || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%q: %v, want one line that names the flag", text, err)
+		}
+	}
+}

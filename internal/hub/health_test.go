@@ -1,0 +1,145 @@
+package hub
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"yurtcoordinator/internal/hub/link"
+	"yurtcoordinator/internal/lab/pki"
+)
+
+// cloud is an API server that is ready and knows nothing else.
+func cloud(t *testing.T, ca *pki.Authority) (address string) {
+	t.Helper()
+	pair, err := ca.Issue(pki.Request{Name: "server", Server: true, IPs: []net.IP{net.IPv4(127, 0, 0, 1)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, err := tls.LoadX509KeyPair(pair.Cert, pair.Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/readyz" {
+			http.NotFound(w, r)
+		}
+	}))
+	server.TLS = &tls.Config{Certificates: []tls.Certificate{cert}}
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	return server.URL
+}
+
+func newHub(t *testing.T, address func(*pki.Authority) string, more ...string) *Hub {
+	t.Helper()
+	ca, err := pki.Create(t.TempDir(), "ca", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	node, err := ca.Issue(pki.Request{Name: "n1", CommonName: "system:node:n1", Client: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h, err := New(flags(t, append([]string{
+		"--node-name=n1", "--server-addr=" + address(ca), "--ca-file=" + ca.Files().Cert, "--cert-file=" + node.Cert,
+		"--key-file=" + node.Key,
+	}, more...)...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return h
+}
+
+func (h *Hub) ask(t *testing.T, path string) (int, string) {
+	t.Helper()
+	rec := httptest.NewRecorder()
+	h.healthHandler().ServeHTTP(rec, httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil))
+	return rec.Code, rec.Body.String()
+}
+
+// A hub is ready when it knows whether it reaches the cloud: up is not asked for, since it serves without as well.
+func TestReadyOnceTheCloudWasTried(t *testing.T) {
+	for name, tt := range map[string]struct {
+		address func(*testing.T, *pki.Authority) string
+		want    link.State
+	}{
+		"that is there": {cloud, link.Up},
+		"that is not": {func(t *testing.T, _ *pki.Authority) string {
+			l, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer l.Close()
+			return "https://" + l.Addr().String()
+		}, link.Down},
+	} {
+		t.Run("a cloud "+name, func(t *testing.T) {
+			h := newHub(t, func(ca *pki.Authority) string { return tt.address(t, ca) })
+			if code, body := h.ask(t, "/readyz"); code != http.StatusServiceUnavailable || !strings.Contains(body, "tried") {
+				t.Errorf("before: %d %s", code, body)
+			}
+			if code, _ := h.ask(t, "/healthz"); code != http.StatusOK {
+				t.Errorf("alive before: %d", code)
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			ended := make(chan error, 1)
+			go func() { ended <- h.cloud.Run(ctx) }()
+			state, err := h.cloud.Link().Wait(ctx, func(s link.State) bool { return s != link.Unknown })
+			if err != nil || state != tt.want {
+				t.Errorf("the link is %v, %v; want %v", state, err, tt.want)
+			}
+			if code, body := h.ask(t, "/readyz"); code != http.StatusOK || body != "ok\n" {
+				t.Errorf("after: %d %s", code, body)
+			}
+			if _, body := h.ask(t, "/status"); !strings.Contains(body, `"cloud":"`+tt.want.String()+`"`) {
+				t.Errorf("status: %s", body)
+			}
+			cancel()
+			if err := <-ended; err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func TestStatus(t *testing.T) {
+	nowhere := func(*pki.Authority) string { return "https://127.0.0.1:6443" }
+	for _, tt := range []struct {
+		name string
+		more []string
+		want Status
+	}{
+		{"a plain proxy", nil, Status{Node: "n1", Role: "pending", Cloud: "unknown", Coordinator: "none"}},
+		{"in a pool",
+			[]string{"--enable-coordinator", "--nodepool-name=p1", "--coordinator-server-addr=https://127.0.0.1:10270"},
+			Status{Node: "n1", Pool: "p1", Role: "pending", Cloud: "unknown", Coordinator: "unknown"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			code, body := newHub(t, nowhere, tt.more...).ask(t, "/status")
+			var got Status
+			if err := json.Unmarshal([]byte(body), &got); err != nil || code != http.StatusOK || got != tt.want {
+				t.Errorf("%d %s: %v; want %+v", code, body, err, tt.want)
+			}
+		})
+	}
+}
+
+// Profiles are for whoever asks for them: they show what a process holds in memory.
+func TestHealthPort(t *testing.T) {
+	nowhere := func(*pki.Authority) string { return "https://127.0.0.1:6443" }
+	for profiling, want := range map[string]int{"false": http.StatusNotFound, "true": http.StatusOK} {
+		h := newHub(t, nowhere, "--profiling="+profiling)
+		if code, _ := h.ask(t, "/debug/pprof/goroutine"); code != want {
+			t.Errorf("--profiling=%s: %d, want %d", profiling, code, want)
+		}
+		if code, body := h.ask(t, "/metrics"); code != http.StatusOK || !strings.Contains(body, "go_goroutines") {
+			t.Errorf("metrics: %d", code)
+		}
+	}
+}
