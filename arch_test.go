@@ -54,7 +54,10 @@ var law = []struct {
 	{"internal/lab/hollow", []string{"internal/flagfile"}, "a kubelet knows no hub"},
 	{"internal/lab/bench", []string{"internal/edge", "internal/lab"}, "a load comes from outside, as any client's"},
 	{"internal/lab/cli",
-		[]string{"internal/lab", "internal/lab/build", "internal/lab/image", "internal/lab/wire", "internal/lab/bench", "e2e"},
+		[]string{
+			"internal/lab", "internal/lab/build", "internal/lab/image", "internal/lab/wire",
+			"internal/lab/bench", "e2e",
+		},
 		"the command line offers the scenarios"},
 	{"internal/lab", []string{"internal/edge", "internal/cloud/forwarding", "deploy"},
 		"the lab starts our programs as a user would: it does not link them"},

@@ -29,7 +29,8 @@ var linkScenarios = []Scenario{
 	},
 	{
 		Name: "cut-modes", Quick: true, Lab: pool, run: cutModes,
-		Doc: "a link that refuses, one that is silent one way only, and a lost LAN: delegated where it must be, and only there",
+		Doc: "a link that refuses, one that is silent one way only, and a lost LAN: " +
+			"delegated where it must be, and only there",
 	},
 	{
 		Name: "cut-pool", Quick: true, Lab: pool, run: cutPool,

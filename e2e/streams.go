@@ -201,8 +201,8 @@ func (t *T) forwardsPorts(access *rest.Config, client kubernetes.Interface, targ
 		"WebSocket": overWebSocket,
 	} {
 		stop, ready := make(chan struct{}), make(chan struct{})
-		f, err := portforward.NewOnAddressesForStreaming(dialer, []string{"127.0.0.1"}, []string{"0:80"}, stop, ready, io.Discard,
-			io.Discard)
+		f, err := portforward.NewOnAddressesForStreaming(dialer, []string{"127.0.0.1"}, []string{"0:80"}, stop, ready,
+			io.Discard, io.Discard)
 		t.must(err)
 		ended := make(chan error, 1)
 		go func() { ended <- f.ForwardPorts() }()
@@ -218,7 +218,7 @@ func (t *T) forwardsPorts(access *rest.Config, client kubernetes.Interface, targ
 		body, err := fetch(t.ctx, fmt.Sprintf("http://127.0.0.1:%d/", ports[0].Local))
 		t.must(err)
 		close(stop)
-		<-ended
+		t.must(<-ended)
 		if strings.TrimSpace(body) != target.name {
 			t.fail("port-forward over %s: %q, want the Pod's host name", name, body)
 		}

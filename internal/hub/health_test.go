@@ -81,7 +81,8 @@ func TestReadyOnceTheCloudWasTried(t *testing.T) {
 	} {
 		t.Run("a cloud "+name, func(t *testing.T) {
 			h := newHub(t, func(ca *pki.Authority) string { return tt.address(t, ca) })
-			if code, body := h.ask(t, "/readyz"); code != http.StatusServiceUnavailable || !strings.Contains(body, "tried") {
+			code, body := h.ask(t, "/readyz")
+			if code != http.StatusServiceUnavailable || !strings.Contains(body, "tried") {
 				t.Errorf("before: %d %s", code, body)
 			}
 			if code, _ := h.ask(t, "/healthz"); code != http.StatusOK {

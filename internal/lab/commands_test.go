@@ -167,8 +167,9 @@ func TestFilesOfANode(t *testing.T) {
 	if hub := fmt.Sprint(read("hub.kubeconfig", strict)["clusters"]); !strings.Contains(hub, hubAddress) {
 		t.Errorf("hub.kubeconfig: %s", hub)
 	}
-	if cni := fmt.Sprint(read("cni/10-pods.conflist", json.Unmarshal)["plugins"]); !strings.Contains(cni, "10.130.3.0/24") {
-		t.Errorf("conflist: %s", cni)
+	plugins := fmt.Sprint(read("cni/10-pods.conflist", json.Unmarshal)["plugins"])
+	if !strings.Contains(plugins, "10.130.3.0/24") {
+		t.Errorf("conflist: %s", plugins)
 	}
 	containerd, err := os.ReadFile(n.file("containerd.toml"))
 	if err != nil {

@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -19,15 +20,17 @@ import (
 // The lab's own process is pid 1 of namespaces of its own and is root in them. Started by root, it is root outside as
 // well. Started by anybody else, it lives in a user namespace whose root is that user:
 //
-//   - for hollow kubelets the user's own id is all there is. The kernel grants that to everybody; every file that the lab
-//     makes belongs to the user.
+//   - for hollow kubelets the user's own id is all there is. The kernel grants that to everybody; every file that the
+//     lab makes belongs to the user.
 //   - for containers, whose images have files of many owners, the ids of /etc/subuid and /etc/subgid are there too.
 //     newuidmap and newgidmap, which are privileged, map them. They need the process to exist, and the kernel
 //     gives root's rights at an execve only: so the process waits until the ids are there and executes itself anew.
 //
-// unshare --map-auto of util-linux does the second as well, but only since its release 2.38, and leaves a process outside.
+// unshare --map-auto of util-linux does the second as well, but only since its release 2.38, and leaves a process
+// outside.
 
-const isolated = syscall.CLONE_NEWPID | syscall.CLONE_NEWNS | syscall.CLONE_NEWNET | syscall.CLONE_NEWIPC | syscall.CLONE_NEWUTS
+const isolated = syscall.CLONE_NEWPID | syscall.CLONE_NEWNS | syscall.CLONE_NEWNET | syscall.CLONE_NEWIPC |
+	syscall.CLONE_NEWUTS
 
 // isolate starts this program, self, with args in namespaces of its own, in which it is root. The program must call
 // becomeRoot first. Ids are those that it is given beside the caller's own, where the caller is not root.
@@ -73,7 +76,7 @@ func startMapped(cmd *exec.Cmd, ids grants) error {
 	} {
 		out, runErr := exec.Command(m.program, append([]string{pid}, m.ids...)...).CombinedOutput()
 		if runErr != nil {
-			err = fmt.Errorf("%s %s %s: %w: %s", m.program, pid, strings.Join(m.ids, " "), runErr, strings.TrimSpace(string(out)))
+			err = fmt.Errorf("%s %s %s: %w: %s", m.program, pid, strings.Join(m.ids, " "), runErr, bytes.TrimSpace(out))
 			break
 		}
 	}
@@ -93,15 +96,16 @@ func ignoreExit(err error) error {
 	return err
 }
 
-// mappedFD is the file on which a process, if told by this variable of its environment, is told that its ids are mapped.
+// mappedFD is the file on which a process, if told by this variable of its environment, is told that its ids are
+// mapped.
 const (
 	mappedFD  = 3
 	waitForID = "YURTLAB_WAIT_FOR_IDS=yes"
 )
 
-// becomeRoot returns at once in a process that has root's rights. One that isolate has told to, waits until the parent has
-// made it root of its user namespace, and executes the program anew, which returns only if it fails. (To be user 0 is not
-// enough: the ids may be there before this asks.)
+// becomeRoot returns at once in a process that has root's rights. One that isolate has told to, waits until the parent
+// has made it root of its user namespace, and executes the program anew, which returns only if it fails. (To be user 0
+// is not enough: the ids may be there before this asks.)
 func becomeRoot() error {
 	env := os.Environ()
 	i := slices.Index(env, waitForID)
@@ -141,7 +145,8 @@ func granted() (grants, error) {
 	}
 	if total(g.users) < idsForContainers || total(g.groups) < idsForContainers {
 		return grants{}, fmt.Errorf("user %s has fewer than %d ids in /etc/subuid and /etc/subgid; to grant them: "+
-			"sudo usermod --add-subuids 100000-165535 --add-subgids 100000-165535 %[1]s (other numbers if others have those)",
+			"sudo usermod --add-subuids 100000-165535 --add-subgids 100000-165535 %[1]s "+
+			"(other numbers if others have those)",
 			name, idsForContainers)
 	}
 	return g, nil
@@ -212,7 +217,7 @@ func environment(environ []string) []string {
 
 // refused adds to a refusal by the kernel what can be done about it.
 func refused(err error) error {
-	if err == nil || !(errors.Is(err, fs.ErrPermission) || errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EINVAL)) {
+	if !errors.Is(err, fs.ErrPermission) && !errors.Is(err, unix.ENOSPC) && !errors.Is(err, unix.EINVAL) {
 		return err
 	}
 	return fmt.Errorf("%w\n%s", err, remedy(wholeMachine(), func(path string) string {
@@ -231,7 +236,8 @@ func wholeMachine() bool {
 func remedy(root bool, setting func(path string) string) string {
 	switch {
 	case root:
-		return "the lab makes namespaces and mounts: in a container, that needs a privileged one (docker run --privileged)"
+		return "the lab makes namespaces and mounts: in a container, that needs a privileged one " +
+			"(docker run --privileged)"
 	case setting("user/max_user_namespaces") == "0":
 		return "user namespaces are switched off; to allow them: sudo sysctl -w user.max_user_namespaces=15000, " +
 			"or run the lab as root"

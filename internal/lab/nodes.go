@@ -154,21 +154,39 @@ users: [{name: node}]
 		files["kubelet.yaml"] = n.kubeletConfig()
 		files["cni/10-pods.conflist"] = n.networkConfig()
 	}
+	if n.cfg.NoCgroups {
+		files[runcFile] = runcScript(n.bins.Runc)
+	}
 	for name, content := range files {
 		path := n.file(name)
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			return err
 		}
-		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+		mode := os.FileMode(0o600)
+		if name == runcFile {
+			mode = 0o700
+		}
+		if err := os.WriteFile(path, []byte(content), mode); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
+// runcFile stands in for runc where there are no cgroups; see bundle.go.
+const runcFile = "runc"
+
+func (n node) runc() string {
+	if n.cfg.NoCgroups {
+		return n.file(runcFile)
+	}
+	return n.bins.Runc
+}
+
 func (n node) containerdConfig() string {
 	return strings.NewReplacer(
-		"$SNAPSHOTTER", n.snapshotter, "$NO_CGROUPS", strconv.FormatBool(n.cfg.NoCgroups), "$CNI_BIN", n.bins.CNIDir, "$CNI_CONF", n.file("cni"), "$RUNC", n.bins.Runc,
+		"$SNAPSHOTTER", n.snapshotter, "$NO_CGROUPS", strconv.FormatBool(n.cfg.NoCgroups),
+		"$CNI_BIN", n.bins.CNIDir, "$CNI_CONF", n.file("cni"), "$RUNC", n.runc(),
 	).Replace(`version = 4
 disabled_plugins = [
   'io.containerd.nri.v1.nri', 'io.containerd.tracing.processor.v1.otlp', 'io.containerd.internal.v1.tracing',
@@ -183,7 +201,6 @@ disabled_plugins = [
 [plugins.'io.containerd.cri.v1.runtime']
   enable_selinux = false
   restrict_oom_score_adj = true
-  disable_cgroup = $NO_CGROUPS
   disable_apparmor = $NO_CGROUPS
   [plugins.'io.containerd.cri.v1.runtime'.cni]
     bin_dirs = ['$CNI_BIN']
@@ -200,7 +217,8 @@ func (n node) kubeletConfig() string {
 	server := string(n.name()) + "-kubelet"
 	return strings.NewReplacer(
 		"$CA", n.cert("ca.crt"), "$CRT", n.cert(server+".crt"), "$KEY", n.cert(server+".key"),
-		"$CGROUPS", n.kubeletCgroups(), "$STATUS", statusEvery(n.cfg.Timing).String(), "$LEASE", fmt.Sprint(int(n.cfg.Timing.Lease.Seconds())),
+		"$CGROUPS", n.kubeletCgroups(), "$STATUS", statusEvery(n.cfg.Timing).String(),
+		"$LEASE", fmt.Sprint(int(n.cfg.Timing.Lease.Seconds())),
 	).Replace(`apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
 failCgroupV1: false

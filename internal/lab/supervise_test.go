@@ -159,8 +159,10 @@ func TestOrdersAreRefused(t *testing.T) {
 		{"link", url.Values{"network": {"vpn"}}, `unknown network "vpn"`},
 		{"link", url.Values{"network": {"wan"}, "mode": {"slow"}}, `unknown mode "slow"`},
 		{"link", url.Values{"network": {"wan"}, "target": {"p1-n3"}}, `no node or pool "p1-n3"`},
-		{"node", url.Values{"action": {"kill"}, "node": {"p2-n1"}}, `no node "p2-n1" in this lab: want one of p1-n1 … p1-n2`},
-		{"node", url.Values{"action": {"kill"}, "node": {"p1-n2"}, "component": {"coordinator"}}, "p1-n2 has no coordinator"},
+		{"node", url.Values{"action": {"kill"}, "node": {"p2-n1"}},
+			`no node "p2-n1" in this lab: want one of p1-n1 … p1-n2`},
+		{"node", url.Values{"action": {"kill"}, "node": {"p1-n2"}, "component": {"coordinator"}},
+			"p1-n2 has no coordinator"},
 		{"node", url.Values{"action": {"kill"}, "node": {"p1-n1"}, "component": {"hub"}}, "yurtlab node start p1-n1"},
 	} {
 		if err := order(tt.path, tt.q); err == nil || !strings.Contains(err.Error(), tt.want) {
@@ -208,10 +210,10 @@ func listen(t *testing.T, serve func(*net.TCPConn)) string {
 				return
 			}
 			serve(conn)
-			conn.Close()
+			_ = conn.Close()
 		}
 	}()
-	t.Cleanup(func() { l.Close(); <-done })
+	t.Cleanup(func() { _ = l.Close(); <-done })
 	return l.Addr().String()
 }
 
@@ -276,12 +278,15 @@ func TestDialEndsWithItsCaller(t *testing.T) {
 		t.Error(err)
 	}
 	conn.Close()
-	<-ended
+	if err := <-ended; err == nil {
+		t.Error("the peer went on")
+	}
 }
 
 func TestDialTellsWhyNot(t *testing.T) {
 	c := dials(t)
-	if _, err := c.Dial(t.Context(), "p1-n1", "127.0.0.1:1"); err == nil || err.Error() != `no machine "p1-n1" in this lab` {
+	_, err := c.Dial(t.Context(), "p1-n1", "127.0.0.1:1")
+	if err == nil || err.Error() != `no machine "p1-n1" in this lab` {
 		t.Errorf("a machine that is not there: %v", err)
 	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -20,7 +20,9 @@ func TestAddresses(t *testing.T) {
 		{place{MaxPools, MaxNodes}, "p50-n250", "10.77.50.250", "10.78.50.250", "10.178.250.0/24", "10.78.50.254/24"},
 	} {
 		p := tt.place
-		got := []string{string(p.name()), p.wan().String(), p.lan().String(), p.pods().String(), lanSelf(p.pool).String()}
+		got := []string{
+			string(p.name()), p.wan().String(), p.lan().String(), p.pods().String(), lanSelf(p.pool).String(),
+		}
 		if want := []string{tt.name, tt.wan, tt.lan, tt.pods, tt.lanSelf}; !slices.Equal(got, want) {
 			t.Errorf("%+v: %v, want %v", p, got, want)
 		}

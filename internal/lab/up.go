@@ -18,8 +18,8 @@ import (
 	"yurtcoordinator/internal/lab/machine"
 )
 
-// What this program is told when it is not the caller's, but the lab's own process, or one that removes a directory; see
-// Main.
+// What this program is told when it is not the caller's, but the lab's own process, or one that removes a directory;
+// see Main.
 const (
 	supervisorArg = "lab-supervisor"
 	removerArg    = "lab-remover"
@@ -29,6 +29,10 @@ const (
 // never returns. A program that calls Up calls it first in its main.
 func Main() {
 	machine.Main()
+	if len(os.Args) > 3 && os.Args[1] == runcArg {
+		fmt.Fprintln(os.Stderr, runWithoutCgroups(os.Args[2], os.Args[3:]))
+		os.Exit(1)
+	}
 	if len(os.Args) != 3 {
 		return
 	}
@@ -182,8 +186,8 @@ func Down(ctx context.Context, name string) error {
 	return nil
 }
 
-// remove removes a lab's directory. What containers made as somebody else than root, whoever is not root can remove only
-// from within a user namespace that has those ids.
+// remove removes a lab's directory. What containers made as somebody else than root, whoever is not root can remove
+// only from within a user namespace that has those ids.
 func remove(dir string) error {
 	err := os.RemoveAll(dir)
 	if err == nil || os.Geteuid() == 0 {
@@ -198,7 +202,7 @@ func remove(dir string) error {
 	if logErr != nil {
 		return errors.Join(err, logErr)
 	}
-	defer os.Remove(log.Name())
+	defer func() { _ = os.Remove(log.Name()) }() // a leftover there harms nobody
 	defer log.Close()
 	cmd, err := isolate(self, log, ids, 0, removerArg, dir)
 	if err != nil {
@@ -280,8 +284,8 @@ func readOrder(dir string) (order, error) {
 	return o, json.Unmarshal(content, &o)
 }
 
-// Kubectl returns the command that runs kubectl with args in the running lab, through "cloud" (the default), "hub/NODE" or
-// "coordinator/POOL".
+// Kubectl returns the command that runs kubectl with args in the running lab, through "cloud" (the default), "hub/NODE"
+// or "coordinator/POOL".
 func (c *Client) Kubectl(ctx context.Context, via string, args []string) (*exec.Cmd, error) {
 	o, err := readOrder(c.dir)
 	if err != nil {
@@ -305,7 +309,8 @@ func (c *Client) Kubectl(ctx context.Context, via string, args []string) (*exec.
 		if err != nil {
 			return nil, err
 		}
-		enter = append(enter, "--net", "--", o.Binaries.Kubectl, kubeconfig(Operator), "--server="+coordinatorAddress(pool))
+		enter = append(enter, "--net", "--", o.Binaries.Kubectl, kubeconfig(Operator),
+			"--server="+coordinatorAddress(pool))
 	case "hub":
 		var pid int
 		if err := c.call(ctx, "GET", "pid", map[string][]string{"machine": {name}}, &pid); err != nil {
@@ -337,7 +342,7 @@ func snapshotter(dir string) string {
 	if err != nil {
 		return "native"
 	}
-	defer os.RemoveAll(probe)
+	defer func() { _ = os.RemoveAll(probe) }() // what is left goes with the lab's directory
 	for _, d := range []string{"lower", "upper", "work", "merged"} {
 		if os.Mkdir(filepath.Join(probe, d), 0o700) != nil {
 			return "native"

@@ -106,7 +106,8 @@ func load(b *testing.B, clients []*http.Client, url string, n int) (each []time.
 
 // BenchmarkGET compares GETs through the hub with direct ones, in turns, so that a noisy machine disturbs both alike.
 // p50-ratio and rate-ratio are the figures of the budget (at most 1.3, at least 0.9); hub-cpu is the processor time
-// that the hub adds to a request, which noise disturbs least. The names say what is spoken to the hub and by it upstream.
+// that the hub adds to a request, which noise disturbs least. The names say what is spoken to the hub and by it
+// upstream.
 func BenchmarkGET(b *testing.B) {
 	const path = "/api/v1/namespaces/default/pods/p"
 	for _, upstream := range []string{"http2", "http1"} {

@@ -122,7 +122,8 @@ func (f *front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer func() {
 		caught := recover()
 		if err, _ := caught.(error); caught != nil && !errors.Is(err, http.ErrAbortHandler) {
-			f.log.Error(fmt.Errorf("panic: %v", caught), "A request handler failed", "verb", info.Verb, "path", info.Path,
+			f.log.Error(fmt.Errorf("panic: %v", caught), "A request handler failed",
+				"verb", info.Verb, "path", info.Path,
 				"stack", string(debug.Stack()))
 			if !rec.wrote() {
 				writeStatus(rec, r, internalError())

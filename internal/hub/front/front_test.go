@@ -58,10 +58,12 @@ func TestWhatTravels(t *testing.T) {
 		{"a token in a WebSocket protocol", "/api/v1/pods",
 			[]string{"Sec-WebSocket-Protocol", "v4.channel.k8s.io, base64url.bearer.authorization.k8s.io.YWJj"},
 			map[string]string{"Certificate": "0"}},
-		{"impersonation with a token", "/api/v1/pods", []string{"Authorization", "Bearer abc", "Impersonate-User", "bob"},
+		{"impersonation with a token", "/api/v1/pods",
+			[]string{"Authorization", "Bearer abc", "Impersonate-User", "bob"},
 			map[string]string{"Certificate": "0", "Impersonate-User": "bob"}},
 		{"forwarding headers", "/api/v1/pods",
-			[]string{"X-Forwarded-For", "1.2.3.4", "Forwarded", "for=1.2.3.4", "X-Forwarded-Host", "h", "X-Forwarded-Proto", "p"},
+			[]string{"X-Forwarded-For", "1.2.3.4", "Forwarded", "for=1.2.3.4", "X-Forwarded-Host", "h",
+				"X-Forwarded-Proto", "p"},
 			map[string]string{"X-Forwarded-For": "", "Forwarded": "", "X-Forwarded-Host": "", "X-Forwarded-Proto": ""}},
 		{"hop by hop", "/api/v1/pods",
 			[]string{"Connection", "Secret-Hop", "Secret-Hop", "1", "Te", "gzip", "Proxy-Authorization", "x"},
@@ -91,7 +93,9 @@ func TestRefused(t *testing.T) {
 	var reached atomic.Int32
 	_, u := cloud(t, func(http.ResponseWriter, *http.Request) { reached.Add(1) })
 	address, _ := hub(t, Config{Cloud: u, Situation: route.Situation{Node: "n1"}})
-	for _, header := range []string{"Impersonate-User", "impersonate-extra-scopes", "X-Remote-User", "X-Remote-Extra-A"} {
+	for _, header := range []string{
+		"Impersonate-User", "impersonate-extra-scopes", "X-Remote-User", "X-Remote-Extra-A",
+	} {
 		res, body := ask(t, "GET", address+"/api/v1/secrets", header, "system:masters")
 		s := statusOf(t, body)
 		if res.StatusCode != http.StatusForbidden || s.Reason != metav1.StatusReasonForbidden {
@@ -220,7 +224,8 @@ func TestUpgrade(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer func() { _ = conn.Close() }()
-			fmt.Fprintf(conn, "%s /api/v1/namespaces/d/pods/p/exec?command=sh HTTP/1.1\r\nHost: hub\r\nConnection: Upgrade\r\n"+
+			fmt.Fprintf(conn, "%s /api/v1/namespaces/d/pods/p/exec?command=sh HTTP/1.1\r\n"+
+				"Host: hub\r\nConnection: Upgrade\r\n"+
 				"Upgrade: %s\r\nX-Stream-Protocol-Version: v4.channel.k8s.io\r\n\r\n", tc.method, tc.protocol)
 			reader := bufio.NewReader(conn)
 			res, err := http.ReadResponse(reader, nil)
@@ -351,7 +356,8 @@ func TestUnanswered(t *testing.T) {
 		{"cut off, write", "POST", cut, 504, metav1.StatusReasonTimeout, ""},
 		{"reset, read", "GET", io.ErrUnexpectedEOF, 502, metav1.StatusReasonServiceUnavailable, "1"},
 		{"reset, write", "POST", io.ErrUnexpectedEOF, 502, metav1.StatusReasonServiceUnavailable, ""},
-		{"not running", "POST", fmt.Errorf("x: %w", upstream.ErrNotRunning), 503, metav1.StatusReasonServiceUnavailable, "1"},
+		{"not running", "POST", fmt.Errorf("x: %w", upstream.ErrNotRunning),
+			503, metav1.StatusReasonServiceUnavailable, "1"},
 		{"too long", "POST", context.DeadlineExceeded, 504, metav1.StatusReasonTimeout, ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -364,7 +370,8 @@ func TestUnanswered(t *testing.T) {
 			s := statusOf(t, rec.Body.String())
 			retry := rec.Header().Get("Retry-After")
 			if rec.Code != tc.code || int(s.Code) != tc.code || s.Reason != tc.reason || retry != tc.retry {
-				t.Errorf("%d %s, Retry-After %q; want %d %s, %q", rec.Code, s.Reason, retry, tc.code, tc.reason, tc.retry)
+				t.Errorf("%d %s, Retry-After %q; want %d %s, %q",
+					rec.Code, s.Reason, retry, tc.code, tc.reason, tc.retry)
 			}
 		})
 	}
@@ -480,7 +487,8 @@ func TestResourceLabelIsBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	m := f.(*front).metrics
-	if got := m.resourceLabel(&request.RequestInfo{IsResourceRequest: true, Resource: "invented"}, 404); got != "other" {
+	invented := &request.RequestInfo{IsResourceRequest: true, Resource: "invented"}
+	if got := m.resourceLabel(invented, 404); got != "other" {
 		t.Errorf("a resource that nobody serves is labelled %q", got)
 	}
 	labels := map[string]bool{}

@@ -67,7 +67,8 @@ func (m *metrics) done(info *request.RequestInfo, long bool, code int, took time
 
 func verbLabel(verb string) string {
 	switch verb {
-	case "get", "list", "watch", "create", "update", "patch", "delete", "deletecollection", "proxy", "post", "put", "head":
+	case "get", "list", "watch", "create", "update", "patch", "delete", "deletecollection",
+		"proxy", "post", "put", "head":
 		return verb
 	default:
 		return "other"

@@ -38,7 +38,8 @@ func unansweredHandler(logger klog.Logger) func(http.ResponseWriter, *http.Reque
 		}
 		read := r.Method == http.MethodGet || r.Method == http.MethodHead || r.Method == http.MethodOptions
 		status := unanswered(err, read)
-		logger.V(2).Info("No answer from upstream", "method", r.Method, "path", r.URL.Path, "code", status.Code, "err", err)
+		logger.V(2).Info("No answer from upstream",
+			"method", r.Method, "path", r.URL.Path, "code", status.Code, "err", err)
 		writeStatus(w, r, status)
 	}
 }

@@ -128,7 +128,8 @@ func (s *Server) Run(ctx context.Context) error {
 	_ = server.Close() // what Shutdown could not close in order
 	serving.Wait()
 	if !handlers.wait(abortTimeout) {
-		return errors.Join(failure, fmt.Errorf("front: requests to %s did not end when broken off", s.cfg.Listener.Addr()))
+		return errors.Join(failure,
+			fmt.Errorf("front: requests to %s did not end when broken off", s.cfg.Listener.Addr()))
 	}
 	return failure
 }

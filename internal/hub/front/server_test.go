@@ -132,7 +132,10 @@ func TestShutdownIsBounded(t *testing.T) {
 	entered := make(chan struct{})
 	server, err := NewServer(ServerConfig{
 		Listener: listener, DrainTimeout: 50 * time.Millisecond,
-		Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { close(entered); <-r.Context().Done() }),
+		Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			close(entered)
+			<-r.Context().Done()
+		}),
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -48,7 +48,8 @@ func (c Config) validate() error {
 	for _, s := range c.Servers {
 		if s == nil || s.Scheme != "https" || s.Hostname() == "" || (s.Path != "" && s.Path != "/") ||
 			s.RawQuery != "" || s.Fragment != "" || s.User != nil {
-			return fmt.Errorf("upstream %s: server address %v is not of the form https://HOST[:PORT]", c.Name, s.Redacted())
+			return fmt.Errorf("upstream %s: server address %v is not of the form https://HOST[:PORT]",
+				c.Name, s.Redacted())
 		}
 		if seen[s.Host] {
 			return fmt.Errorf("upstream %s: server address %s is given twice", c.Name, s.Host)

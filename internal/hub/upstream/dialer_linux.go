@@ -11,7 +11,8 @@ import (
 func limitUnacknowledged(_, _ string, raw syscall.RawConn) error {
 	var failure error
 	if err := raw.Control(func(fd uintptr) {
-		failure = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(unackedTimeout.Milliseconds()))
+		failure = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT,
+			int(unackedTimeout.Milliseconds()))
 	}); err != nil {
 		return err
 	}

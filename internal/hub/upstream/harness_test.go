@@ -105,7 +105,9 @@ func (a *authority) serve(t testing.TB, handler http.HandlerFunc, change func(*h
 	}
 	clients := x509.NewCertPool()
 	clients.AddCert(a.cert)
-	s.TLS = &tls.Config{Certificates: []tls.Certificate{pair}, ClientAuth: tls.VerifyClientCertIfGiven, ClientCAs: clients}
+	s.TLS = &tls.Config{
+		Certificates: []tls.Certificate{pair}, ClientAuth: tls.VerifyClientCertIfGiven, ClientCAs: clients,
+	}
 	s.EnableHTTP2 = true
 	s.Config.ErrorLog = nil
 	if change != nil {

@@ -50,8 +50,10 @@ func New(cfg Config) (*Upstream, error) {
 	if cfg.DialContext == nil {
 		dialer := &net.Dialer{
 			// Idle connections of upgraded streams have no pings of their own.
-			KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 3 * time.Second, Count: 3},
-			Control:         limitUnacknowledged,
+			KeepAliveConfig: net.KeepAliveConfig{
+				Enable: true, Idle: 15 * time.Second, Interval: 3 * time.Second, Count: 3,
+			},
+			Control: limitUnacknowledged,
 		}
 		cfg.DialContext = dialer.DialContext
 	}

@@ -509,7 +509,8 @@ func TestRESTConfig(t *testing.T) {
 	if err != nil || pod.Name != "p" {
 		t.Fatalf("%v, %v", pod, err)
 	}
-	if agent.Load() != "yurthub" || accept.Load() != "application/vnd.kubernetes.protobuf,application/json as forwarder" {
+	if agent.Load() != "yurthub" ||
+		accept.Load() != "application/vnd.kubernetes.protobuf,application/json as forwarder" {
 		t.Errorf("agent %v, accept %v", agent.Load(), accept.Load())
 	}
 }

@@ -23,7 +23,9 @@ const LoadCommand = "bench-load"
 
 // Lab is the lab to measure in: hubs and nothing else on the nodes, so that nobody else asks them anything.
 func Lab(name string, profile bool) lab.Config {
-	c := lab.Config{Name: name, Pools: 1, Nodes: 3, Kubelet: lab.Hollow, NoKubelet: true, NoProxy: true, Timing: lab.Stock}
+	c := lab.Config{
+		Name: name, Pools: 1, Nodes: 3, Kubelet: lab.Hollow, NoKubelet: true, NoProxy: true, Timing: lab.Stock,
+	}
 	if profile {
 		c.HubFlags = []string{"--profiling"}
 	}

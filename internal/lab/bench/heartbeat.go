@@ -34,7 +34,9 @@ func (l *load) heartbeats(ctx context.Context) error {
 		return err
 	}
 	var err error
-	l.m.Heartbeat, err = alternate(ctx, beatRounds, ways, func(w Way) (Round, error) { return beat(ctx, leases[w], l.spec.Node) })
+	l.m.Heartbeat, err = alternate(ctx, beatRounds, ways, func(w Way) (Round, error) {
+		return beat(ctx, leases[w], l.spec.Node)
+	})
 	return err
 }
 

@@ -80,7 +80,10 @@ func Load(ctx context.Context, s Spec, progress func(string)) (Measured, error) 
 		{"heartbeats", l.heartbeats},
 		{"watch events", l.watch},
 		{"large lists", l.lists},
-		{"at rest after the load", func(context.Context) (err error) { l.m.HubLoaded, err = memoryOf(l.hub); return err }},
+		{"at rest after the load", func(context.Context) (err error) {
+			l.m.HubLoaded, err = memoryOf(l.hub)
+			return err
+		}},
 	} {
 		progress(step.what)
 		if err := step.do(ctx); err != nil {
@@ -94,9 +97,10 @@ func (a Access) config() *rest.Config {
 	return &rest.Config{
 		Host: a.Server, TLSClientConfig: rest.TLSClientConfig{CAData: a.CA, CertData: a.Cert, KeyData: a.Key},
 		QPS: -1, Timeout: 0, // watches have none; calls have contexts
-		Proxy: func(*http.Request) (*url.URL, error) { return nil, nil }, //nolint:nilnil // no proxy, as the API says it
+		Proxy: func(*http.Request) (*url.URL, error) { return nil, nil }, // none, as the API says it
 		ContentConfig: rest.ContentConfig{
-			ContentType: runtime.ContentTypeProtobuf, AcceptContentTypes: runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON,
+			ContentType:        runtime.ContentTypeProtobuf,
+			AcceptContentTypes: runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON,
 		},
 	}
 }
@@ -143,7 +147,9 @@ func (l *load) prepare(ctx context.Context) error {
 	// The node authorizer lets a node get the ConfigMaps of its Pods, and list none.
 	role := &rbacv1.ClusterRole{
 		ObjectMeta: metav1.ObjectMeta{Name: "bench"},
-		Rules:      []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"list", "watch"}}},
+		Rules: []rbacv1.PolicyRule{{
+			APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"list", "watch"},
+		}},
 	}
 	if _, err := l.admin.RbacV1().ClusterRoles().Create(ctx, role, metav1.CreateOptions{}); err != nil {
 		return err
@@ -160,7 +166,8 @@ func (l *load) prepare(ctx context.Context) error {
 }
 
 func (l *load) namespace(ctx context.Context, name string) error {
-	_, err := l.admin.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+	_, err := l.admin.CoreV1().Namespaces().Create(ctx,
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
 	return err
 }
 
@@ -197,15 +204,19 @@ func filler(size int) string { return strings.Repeat("0123456789abcdef", size/16
 // ownNode is a Node as a small kubelet reports it, about 2 KB.
 func ownNode(name string) *corev1.Node {
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{
-		"kubernetes.io/hostname": name, "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64", edge.LabelNodePool: "p1",
+		"kubernetes.io/hostname": name, "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64",
+		edge.LabelNodePool: "p1",
 	}}}
 	amounts := corev1.ResourceList{
-		corev1.ResourceCPU: resource.MustParse("4"), corev1.ResourceMemory: resource.MustParse("8Gi"), corev1.ResourcePods: resource.MustParse("110"),
+		corev1.ResourceCPU: resource.MustParse("4"), corev1.ResourceMemory: resource.MustParse("8Gi"),
+		corev1.ResourcePods: resource.MustParse("110"),
 	}
 	n.Status.Capacity, n.Status.Allocatable = amounts, amounts
 	for i := range 8 {
 		image := fmt.Sprintf("registry.example.org/site/image-%d", i)
-		n.Status.Images = append(n.Status.Images, corev1.ContainerImage{Names: []string{image + ":v1", image + "@sha256:" + filler(64)}, SizeBytes: 1 << 24})
+		n.Status.Images = append(n.Status.Images, corev1.ContainerImage{
+			Names: []string{image + ":v1", image + "@sha256:" + filler(64)}, SizeBytes: 1 << 24,
+		})
 	}
 	return n
 }

@@ -8,7 +8,8 @@ import (
 // Spec is what Load is told: who the node is and where it finds the servers. It holds private keys.
 type Spec struct {
 	Node string `json:"node"`
-	// AsNode and AsAdmin are ways straight to the cloud's API server, with the node's certificate and an administrator's.
+	// AsNode and AsAdmin are ways straight to the cloud's API server, with the node's certificate and an
+	// administrator's.
 	AsNode  Access `json:"asNode"`
 	AsAdmin Access `json:"asAdmin"`
 	// Hub and HubHealth are the addresses of the node's hub, http://HOST:PORT.
@@ -107,8 +108,8 @@ type Measured struct {
 	List map[Encoding]Trial `json:"list"`
 	// Heartbeat renews the node's own Lease.
 	Heartbeat Trial `json:"heartbeat"`
-	// Watch is the time from a write's start to its event, on a watch straight at the cloud, on one through the hub, and
-	// the difference of the two for the same event.
+	// Watch is the time from a write's start to its event, on a watch straight at the cloud, on one through the hub,
+	// and the difference of the two for the same event.
 	Watch struct {
 		Direct Quantiles `json:"direct"`
 		Hub    Quantiles `json:"hub"`

@@ -90,7 +90,8 @@ func processorTime(pid int) (time.Duration, error) {
 	return parseStat(string(stat))
 }
 
-// parseStat adds up user and system time, fields 14 and 15; field 2, the name, may hold anything but ends in the last ")".
+// parseStat adds up user and system time, fields 14 and 15; field 2, the name, may hold anything but ends in the last
+// ")".
 func parseStat(stat string) (time.Duration, error) {
 	fields := strings.Fields(stat[strings.LastIndexByte(stat, ')')+1:])
 	if len(fields) < 13 {

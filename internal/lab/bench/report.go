@@ -23,7 +23,8 @@ type Report struct {
 type Row struct {
 	// Key names it in Figures, What for people. Unit is that of Reference and Ours.
 	Key, What, Unit string
-	// Ours is the figure through the hub, or of a program of ours. Reference is the same without; 0 where there is none.
+	// Ours is the figure through the hub, or of a program of ours. Reference is the same without; 0 where there is
+	// none.
 	Ours, Reference float64
 	// Against says which way Reference is of.
 	Against Way
@@ -97,13 +98,15 @@ func newReport(m Measured, coordinatorStarts []time.Duration) Report {
 			compare(m.GetOne[e], lower, Round.p50, Row{
 				Key: key + "_p50", What: "GET p50, 1 connection, " + what, Unit: "ms", Budget: Budget{RatioAtMost, 1.3},
 			}),
-			compare(m.GetOne[e], lower, Round.p99, Row{Key: key + "_p99", What: "GET p99, 1 connection, " + what, Unit: "ms"}),
+			compare(m.GetOne[e], lower, Round.p99,
+				Row{Key: key + "_p99", What: "GET p99, 1 connection, " + what, Unit: "ms"}),
 			compare(m.GetMany[e], higher, Round.perSecond, Row{
 				Key: key + "_rate", What: fmt.Sprintf("GETs, %d connections, %s", manyConnections, what), Unit: "/s",
 				Budget: Budget{RatioAtLeast, 0.9},
 			}),
 			compare(m.List[e], higher, Round.mbPerSecond, Row{
-				Key: "list_" + string(e), What: fmt.Sprintf("list of %d × %d KB, %s", listObjects, listSize>>10, what), Unit: "MB/s",
+				Key: "list_" + string(e), Unit: "MB/s",
+				What: fmt.Sprintf("list of %d × %d KB, %s", listObjects, listSize>>10, what),
 			}))
 	}
 	w := m.Watch
@@ -123,13 +126,15 @@ func newReport(m Measured, coordinatorStarts []time.Duration) Report {
 	r.Rows = append(r.Rows, costRows(m.GetMany)...)
 	r.Rows = append(r.Rows, memoryRows("hub", "idle", m.HubIdle, Budget{OursAtMost, 32}, Budget{})...)
 	r.Rows = append(r.Rows, memoryRows("hub", "after the load", m.HubLoaded, Budget{}, Budget{})...)
-	r.Rows = append(r.Rows, memoryRows("coordinator", "idle", m.CoordinatorIdle, Budget{OursAtMost, 128}, Budget{OursAtMost, 50})...)
+	r.Rows = append(r.Rows,
+		memoryRows("coordinator", "idle", m.CoordinatorIdle, Budget{OursAtMost, 128}, Budget{OursAtMost, 50})...)
 	starts := make([]float64, len(coordinatorStarts))
 	for i, s := range coordinatorStarts {
 		starts[i] = s.Seconds()
 	}
 	r.Rows = append(r.Rows, Row{
-		Key: "coordinator_start", What: "coordinator, start → ready", Unit: "s", Ours: median(starts), Budget: Budget{OursAtMost, 1},
+		Key: "coordinator_start", What: "coordinator, start → ready", Unit: "s",
+		Ours: median(starts), Budget: Budget{OursAtMost, 1},
 	})
 	return r
 }
@@ -155,7 +160,10 @@ func costRows(trials map[Encoding]Trial) []Row {
 		{"server", "API server", func(r Round) time.Duration { return r.Server }},
 		{"client", "client", func(r Round) time.Duration { return r.Client }},
 	} {
-		row := Row{Key: who.key + "_cpu_per_1000_gets", What: who.what + " CPU per 1000 GETs", Unit: "s", Ours: cost(all[Hub], who.took)}
+		row := Row{
+			Key: who.key + "_cpu_per_1000_gets", What: who.what + " CPU per 1000 GETs", Unit: "s",
+			Ours: cost(all[Hub], who.took),
+		}
 		if who.key != "hub" {
 			row.Reference, row.Against = cost(all[best], who.took), best
 		}
@@ -185,7 +193,8 @@ func memoryRows(program, when string, m Memory, rss, anonymous Budget) []Row {
 	key := program + "_" + strings.ReplaceAll(strings.TrimSuffix(when, " the load"), " ", "_")
 	return []Row{
 		{Key: key + "_rss", What: program + " RSS, " + when, Unit: "MB", Ours: float64(m.RSS) / 1e6, Budget: rss},
-		{Key: key + "_anonymous", What: program + " anonymous memory, " + when, Unit: "MB", Ours: float64(m.Anonymous) / 1e6, Budget: anonymous},
+		{Key: key + "_anonymous", What: program + " anonymous memory, " + when, Unit: "MB",
+			Ours: float64(m.Anonymous) / 1e6, Budget: anonymous},
 	}
 }
 
@@ -237,7 +246,7 @@ func median(all []float64) float64 {
 }
 
 // Table prints the report for people.
-func (r Report) Table(out io.Writer) {
+func (r Report) Table(out io.Writer) error {
 	t := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "WHAT\tDIRECT\tOURS\tRATIO\tBUDGET\t")
 	over := 0
@@ -258,10 +267,15 @@ func (r Report) Table(out io.Writer) {
 		} else if row.Budget.Of != Nothing {
 			mark = "ok"
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s %s\t%s\t%s\t%s\n", row.What, direct, short(row.Ours), row.Unit, ratio, row.budget(), mark)
+		fmt.Fprintf(t, "%s\t%s\t%s %s\t%s\t%s\t%s\n",
+			row.What, direct, short(row.Ours), row.Unit, ratio, row.budget(), mark)
 	}
-	t.Flush()
-	fmt.Fprintf(out, "\n%d over budget. Medians of rounds in turns; ratios are medians of each round's ratio.\n", over)
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintf(out,
+		"\n%d over budget. Medians of rounds in turns; ratios are medians of each round's ratio.\n", over)
+	return err
 }
 
 // short is a figure with three digits that count.

@@ -55,7 +55,8 @@ func (l *load) watch(ctx context.Context) error {
 	if err := errors.Join(writeErr, receiving.Wait()); err != nil {
 		return err
 	}
-	direct, hub, added := make([]time.Duration, watchEvents), make([]time.Duration, watchEvents), make([]time.Duration, watchEvents)
+	direct, hub := make([]time.Duration, watchEvents), make([]time.Duration, watchEvents)
+	added := make([]time.Duration, watchEvents)
 	for i := range watchEvents {
 		direct[i], hub[i] = arrived[0][i].Sub(sent[i]), arrived[1][i].Sub(sent[i])
 		added[i] = hub[i] - direct[i]
@@ -83,7 +84,8 @@ func (l *load) write(ctx context.Context) ([]time.Time, error) {
 		}
 		change := fmt.Appendf(nil, `{"data":{"tick":"%d"}}`, i)
 		sent[i] = time.Now()
-		_, err := l.admin.CoreV1().ConfigMaps(namespaceWatch).Patch(ctx, watched, types.MergePatchType, change, metav1.PatchOptions{})
+		_, err := l.admin.CoreV1().ConfigMaps(namespaceWatch).
+			Patch(ctx, watched, types.MergePatchType, change, metav1.PatchOptions{})
 		if err != nil {
 			return nil, err
 		}

@@ -18,10 +18,11 @@ import (
 func benchCommand(name *string) *cobra.Command {
 	var output, profiles string
 	cmd := &cobra.Command{
-		Use: "bench", Short: "Boot a lab, measure a hub against direct access in it, and end the lab", Args: cobra.NoArgs,
-		Long: `Boot a lab of hubs and a coordinator, and measure, with a load that runs on a node's own network, what the hub adds to
-requests, watches, lists and heartbeats, against direct access in the same run; and memory, processor time and the
-coordinator's start. Takes about two minutes. A figure over its budget is marked; it is no failure.`,
+		Use: "bench", Short: "Boot a lab, measure a hub against direct access in it, and end the lab",
+		Args: cobra.NoArgs,
+		Long: `Boot a lab of hubs and a coordinator, and measure, with a load that runs on a node's own network, what
+the hub adds to requests, watches, lists and heartbeats, against direct access in the same run; and memory, processor
+time and the coordinator's start. Takes about two minutes. A figure over its budget is marked; it is no failure.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			labName := *name
 			if !cmd.Flags().Changed("name") {
@@ -32,7 +33,9 @@ coordinator's start. Takes about two minutes. A figure over its budget is marked
 				return err
 			}
 			out := cmd.OutOrStdout()
-			report.Table(out)
+			if err := report.Table(out); err != nil {
+				return err
+			}
 			if profiles != "" {
 				if err := keepDetails(profiles, report); err != nil {
 					return err
@@ -45,7 +48,8 @@ coordinator's start. Takes about two minutes. A figure over its budget is marked
 		},
 	}
 	outputFlag(cmd, &output)
-	cmd.Flags().StringVar(&profiles, "profile", "", "directory to put profiles of the hub and the figures of every round into; profiling costs a little")
+	cmd.Flags().StringVar(&profiles, "profile", "",
+		"directory to put profiles of the hub and the figures of every round into; profiling costs a little")
 	return cmd
 }
 

@@ -28,7 +28,8 @@ func TestStatusTable(t *testing.T) {
 			Hub:          &lab.HubStatus{Role: "leader", Cloud: "up"},
 			HeartbeatAge: 1.4, HeartbeatBy: "itself", Traffic: wire.Bytes{Up: 900, Down: 12_000_000},
 			Processes: []machine.Process{
-				{Name: "hub", State: machine.Running}, {Name: "image-import", State: machine.Exited, End: "exit status 0"},
+				{Name: "hub", State: machine.Running},
+				{Name: "image-import", State: machine.Exited, End: "exit status 0"},
 			},
 		},
 		{

@@ -33,7 +33,9 @@ func hierarchies() ([]hierarchy, error) {
 	defer f.Close()
 	var found []hierarchy
 	for s := bufio.NewScanner(f); s.Scan(); {
-		if h, ok := parseMount(s.Text()); ok && !slices.ContainsFunc(found, func(o hierarchy) bool { return o.options == h.options }) {
+		h, ok := parseMount(s.Text())
+		again := func(o hierarchy) bool { return o.options == h.options }
+		if ok && !slices.ContainsFunc(found, again) {
 			found = append(found, h)
 		}
 	}

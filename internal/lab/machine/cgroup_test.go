@@ -12,7 +12,7 @@ var hosts = map[string]struct {
 }{
 	"version 2": {
 		`22 28 0:21 / /proc rw,nosuid,nodev,noexec,relatime shared:13 - proc proc rw
-30 23 0:26 / /sys/fs/cgroup rw,nosuid,nodev,noexec,relatime shared:4 - cgroup2 cgroup2 rw,nsdelegate,memory_recursiveprot`,
+30 23 0:26 / /sys/fs/cgroup rw,nosuid,nodev,noexec shared:4 - cgroup2 cgroup2 rw,nsdelegate,memory_recursiveprot`,
 		map[string]string{"": "/sys/fs/cgroup"},
 	},
 	"version 1, co-mounted controllers and a named hierarchy": {

@@ -1,8 +1,8 @@
 package machine
 
 import (
-	"crypto/md5" //nolint:gosec // an identifier, not a secret
 	"crypto/rand"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"os"
@@ -63,7 +63,7 @@ func furnish(s Spec) error {
 	m.file("etc-hosts", "/etc/hosts", "127.0.0.1 localhost\n"+s.Hosts)
 	m.file("etc-hostname", "/etc/hostname", s.Name+"\n")
 	m.file("etc-resolv.conf", "/etc/resolv.conf", "")
-	m.file("etc-machine-id", "/etc/machine-id", fmt.Sprintf("%x\n", md5.Sum([]byte(s.Name))))
+	m.file("etc-machine-id", "/etc/machine-id", machineID(s.Name)+"\n")
 	m.file("boot_id", "/proc/sys/kernel/random/boot_id", uuid()+"\n")
 	for path, value := range kernelSettings {
 		m.file("sys-"+strings.ReplaceAll(strings.TrimPrefix(path, "/proc/sys/"), "/", "-"), path, value+"\n")
@@ -152,8 +152,8 @@ func (m *mounter) file(name, target, content string) {
 	path := filepath.Join(m.disk, name)
 	if m.err = os.WriteFile(path, []byte(content), 0o644); m.err == nil {
 		// The real place behind a link, such as /etc/resolv.conf often is; a dangling one was passed over above.
-		if real, err := filepath.EvalSymlinks(target); err == nil {
-			target = real
+		if place, err := filepath.EvalSymlinks(target); err == nil {
+			target = place
 		}
 		m.mount(path, target, "", unix.MS_BIND, "")
 	}
@@ -173,16 +173,27 @@ func (m *mounter) sysfs(cgroup string) {
 	if m.err != nil {
 		return
 	}
+	const flags = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
 	if cgroup == "" {
-		// A machine without containers has no use for another view of /sys than its own network's. Where the kernel
-		// refuses that (in some user namespaces), the host's view does no harm.
-		_ = unix.Mount("sysfs", "/sys", "sysfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "")
+		// A machine without cgroups of its own has no use for another view of /sys than its own network's. Where the
+		// kernel refuses that (in some user namespaces), the host's view does no harm. A real kubelet insists on seeing
+		// cgroups, if only the host's, which it can't change.
+		host := m.open(cgroupRoot)
+		if m.err == nil && unix.Mount("sysfs", "/sys", "sysfs", flags, "") == nil {
+			m.mount(host, cgroupRoot, "", unix.MS_BIND|unix.MS_REC, "")
+		}
 		return
 	}
-	m.mount("sysfs", "/sys", "sysfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "")
+	m.mount("sysfs", "/sys", "sysfs", flags, "")
 	if m.err == nil {
 		m.err = mountCgroups()
 	}
+}
+
+// machineID is always the same for a name: 32 hexadecimal digits, as in /etc/machine-id.
+func machineID(name string) string {
+	sum := sha256.Sum256([]byte(name))
+	return fmt.Sprintf("%x", sum[:16])
 }
 
 func uuid() string {

@@ -32,8 +32,8 @@ type Spec struct {
 	Disk string
 	// Hosts is the content of the machine's /etc/hosts after the loopback line.
 	Hosts string
-	// Keep are directories of the host that must be visible in the machine, unchangeable, at their own paths, even where
-	// the machine has directories of its own in their place (/var/lib, /var/log, /run, /tmp).
+	// Keep are directories of the host that must be visible in the machine, unchangeable, at their own paths, even
+	// where the machine has directories of its own in their place (/var/lib, /var/log, /run, /tmp).
 	Keep []string
 	// Cgroup is the machine's own cgroup, below the root of each hierarchy; empty for a machine without containers.
 	Cgroup string
@@ -72,7 +72,8 @@ func PowerOn(ctx context.Context, spec Spec) (*Machine, error) {
 		}
 		select {
 		case <-m.gone:
-			return nil, fmt.Errorf("machine %s: did not boot: %s", spec.Name, lastLine(filepath.Join(spec.Disk, logFile)))
+			return nil, fmt.Errorf("machine %s: did not boot: %s", spec.Name,
+				lastLine(filepath.Join(spec.Disk, logFile)))
 		case <-ctx.Done():
 			m.PowerOff()
 			return nil, fmt.Errorf("machine %s: does not take orders: %w", spec.Name, err)
