@@ -134,7 +134,8 @@ type setup struct {
 	client kubernetes.Interface
 }
 
-// pass makes what is missing and rights what differs. It can be made any number of times.
+// pass makes what is missing, rights what differs, and sees to it that it is in effect. It can be made any number of
+// times.
 func (s *setup) pass(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, setupTimeout)
 	defer cancel()
@@ -182,7 +183,7 @@ func (s *setup) pass(ctx context.Context) error {
 			return err
 		}
 	}
-	return nil
+	return s.inEffect(ctx)
 }
 
 type store[T any] interface {

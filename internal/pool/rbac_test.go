@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 
+	authorizationv1 "k8s.io/api/authorization/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -17,7 +18,18 @@ import (
 func TestSetupIsLevelBased(t *testing.T) {
 	ctx := t.Context()
 	client := fake.NewClientset()
+	lagging := 1 // the authorizer has not heard of the roles yet
+	client.PrependReactor("create", "subjectaccessreviews",
+		func(clienttesting.Action) (bool, runtime.Object, error) {
+			review := &authorizationv1.SubjectAccessReview{}
+			review.Status.Allowed = lagging == 0
+			lagging = 0
+			return true, review, nil
+		})
 	s := &setup{client: client}
+	if err := s.pass(ctx); err == nil {
+		t.Fatal("done before the roles were in effect")
+	}
 	if err := s.pass(ctx); err != nil {
 		t.Fatal(err)
 	}
