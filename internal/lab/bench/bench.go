@@ -47,7 +47,7 @@ type Config struct {
 const (
 	// startsMeasured is how often the coordinator is started.
 	startsMeasured = 5
-	// loadTimeout and restTimeout bound the two parts of the run; they take about 90 and 20 s.
+	// loadTimeout and restTimeout bound the two parts of the run; they take about 85 and 5 s.
 	loadTimeout = 150 * time.Second
 	restTimeout = time.Minute
 )

@@ -66,7 +66,9 @@ func TestWays(t *testing.T) {
 		w.Header().Set("Content-Type", r.Header.Get("Accept"))
 		_, _ = w.Write(make([]byte, 1000))
 	})
-	for way, how := range map[Way]string{HTTP2: "HTTP/2.0 as system:node:n", HTTP1: "HTTP/1.1 as system:node:n", Hub: "HTTP/1.1"} {
+	for way, how := range map[Way]string{
+		HTTP2: "HTTP/2.0 as system:node:n", HTTP1: "HTTP/1.1 as system:node:n", Hub: "HTTP/1.1",
+	} {
 		on, err := spec.connect(way, 3)
 		if err != nil {
 			t.Fatal(err)
@@ -76,7 +78,8 @@ func TestWays(t *testing.T) {
 			if err != nil {
 				t.Fatalf("%s: %v", way, err)
 			}
-			if r.Requests != 3 || r.Bytes != 3000 || r.Elapsed <= 0 || r.Latency.P50 <= 0 || r.Latency.P99 < r.Latency.P50 {
+			if r.Requests != 3 || r.Bytes != 3000 || r.Elapsed <= 0 ||
+				r.Latency.P50 <= 0 || r.Latency.P99 < r.Latency.P50 {
 				t.Errorf("%s: %+v, want 3 requests of 1000 bytes", way, r)
 			}
 		}
@@ -139,7 +142,8 @@ func TestAlternate(t *testing.T) {
 		}
 	}
 	failure := errors.New("broken")
-	if _, err := alternate(t.Context(), 2, []Way{Hub}, func(Way) (Round, error) { return Round{}, failure }); !errors.Is(err, failure) {
+	_, err = alternate(t.Context(), 2, []Way{Hub}, func(Way) (Round, error) { return Round{}, failure })
+	if !errors.Is(err, failure) {
 		t.Errorf("%v, want the failure of a round", err)
 	}
 }

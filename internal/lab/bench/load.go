@@ -24,9 +24,9 @@ import (
 
 // The load. All of it together takes about a minute and a half.
 const (
-	getRounds, getRound   = 9, 300 * time.Millisecond
+	getRounds, getRound   = 13, 300 * time.Millisecond
 	manyConnections       = 16
-	manyRounds, manyRound = 9, 500 * time.Millisecond
+	manyRounds, manyRound = 13, 400 * time.Millisecond
 
 	// A list of 2000 ConfigMaps of 2 KB: 5 MB, as many as a large cluster's EndpointSlices of one Service.
 	listObjects, listSize = 2000, 2 << 10

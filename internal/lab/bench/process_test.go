@@ -28,7 +28,7 @@ func TestIsProgram(t *testing.T) {
 }
 
 func TestParseRollup(t *testing.T) {
-	got, err := parseRollup("00400000-7ffd rollup\nRss:               26520 kB\nPss_Anon: 1 kB\nAnonymous:          6000 kB\n")
+	got, err := parseRollup("00400000-7ffd rollup\nRss:    26520 kB\nPss_Anon: 1 kB\nAnonymous:     6000 kB\n")
 	if want := (Memory{RSS: 26520 << 10, Anonymous: 6000 << 10}); err != nil || got != want {
 		t.Errorf("%+v, %v; want %+v", got, err, want)
 	}

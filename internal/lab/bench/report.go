@@ -26,8 +26,9 @@ type Row struct {
 	// Ours is the figure through the hub, or of a program of ours. Reference is the same without; 0 where there is
 	// none.
 	Ours, Reference float64
-	// Against says which way Reference is of.
+	// Against says which way Reference is of; Ways has all of them.
 	Against Way
+	Ways    map[Way]float64
 	// Ratio is that of Ours to Reference, as the median of the rounds' ratios; 0 where there is none.
 	Ratio float64
 	// Added is the median difference of Ours and Reference where that is what matters.
@@ -88,55 +89,60 @@ func (r Row) budget() string {
 func newReport(m Measured, coordinatorStarts []time.Duration) Report {
 	r := Report{Profiles: m.Profiles, Measured: m}
 	r.Measured.Profiles = nil
-	for _, e := range []Encoding{JSON, Protobuf} {
-		what := strings.ToUpper(string(e)[:1]) + string(e)[1:]
-		if e == JSON {
-			what = "JSON"
-		}
-		key := "get_" + string(e)
-		r.Rows = append(r.Rows,
-			compare(m.GetOne[e], lower, Round.p50, Row{
-				Key: key + "_p50", What: "GET p50, 1 connection, " + what, Unit: "ms", Budget: Budget{RatioAtMost, 1.3},
-			}),
-			compare(m.GetOne[e], lower, Round.p99,
-				Row{Key: key + "_p99", What: "GET p99, 1 connection, " + what, Unit: "ms"}),
-			compare(m.GetMany[e], higher, Round.perSecond, Row{
-				Key: key + "_rate", What: fmt.Sprintf("GETs, %d connections, %s", manyConnections, what), Unit: "/s",
-				Budget: Budget{RatioAtLeast, 0.9},
-			}),
-			compare(m.List[e], higher, Round.mbPerSecond, Row{
-				Key: "list_" + string(e), Unit: "MB/s",
-				What: fmt.Sprintf("list of %d × %d KB, %s", listObjects, listSize>>10, what),
-			}))
-	}
-	w := m.Watch
-	r.Rows = append(r.Rows,
-		Row{
-			Key: "watch_p50", What: "write → watch event, p50", Unit: "ms", Against: HTTP2,
-			Ours: milliseconds(w.Hub.P50), Reference: milliseconds(w.Direct.P50), Added: milliseconds(w.Added.P50),
-		},
-		Row{
-			Key: "watch_p99", What: "write → watch event, p99", Unit: "ms", Against: HTTP2,
-			Ours: milliseconds(w.Hub.P99), Reference: milliseconds(w.Direct.P99), Added: milliseconds(w.Added.P99),
-			Budget: Budget{AddedAtMost, 20},
-		},
-		compare(m.Heartbeat, lower, Round.p50, Row{Key: "heartbeat_p50", What: "heartbeat p50", Unit: "ms"}),
-		compare(m.Heartbeat, lower, Round.p99, Row{Key: "heartbeat_p99", What: "heartbeat p99", Unit: "ms"}),
-	)
-	r.Rows = append(r.Rows, costRows(m.GetMany)...)
-	r.Rows = append(r.Rows, memoryRows("hub", "idle", m.HubIdle, Budget{OursAtMost, 32}, Budget{})...)
-	r.Rows = append(r.Rows, memoryRows("hub", "after the load", m.HubLoaded, Budget{}, Budget{})...)
-	r.Rows = append(r.Rows,
-		memoryRows("coordinator", "idle", m.CoordinatorIdle, Budget{OursAtMost, 128}, Budget{OursAtMost, 50})...)
 	starts := make([]float64, len(coordinatorStarts))
 	for i, s := range coordinatorStarts {
 		starts[i] = s.Seconds()
 	}
-	r.Rows = append(r.Rows, Row{
-		Key: "coordinator_start", What: "coordinator, start → ready", Unit: "s",
-		Ours: median(starts), Budget: Budget{OursAtMost, 1},
-	})
+	r.Rows = slices.Concat(
+		getRows(m, JSON, "JSON"), getRows(m, Protobuf, "Protobuf"), watchRows(m),
+		[]Row{
+			compare(m.Heartbeat, lower, Round.p50, Row{Key: "heartbeat_p50", What: "heartbeat p50", Unit: "ms"}),
+			compare(m.Heartbeat, lower, Round.p99, Row{Key: "heartbeat_p99", What: "heartbeat p99", Unit: "ms"}),
+		},
+		costRows(m.GetMany),
+		memoryRows("hub_idle", "hub", "idle", m.HubIdle, 32, 0),
+		memoryRows("hub_loaded", "hub", "after the load", m.HubLoaded, 0, 0),
+		memoryRows("coordinator_idle", "coordinator", "idle", m.CoordinatorIdle, 128, 50),
+		[]Row{{
+			Key: "coordinator_start", What: "coordinator, start → ready", Unit: "s", Ours: median(starts),
+			Budget: Budget{OursAtMost, 1},
+		}})
 	return r
+}
+
+func getRows(m Measured, e Encoding, what string) []Row {
+	key := "get_" + string(e)
+	return []Row{
+		compare(m.GetOne[e], lower, Round.p50, Row{
+			Key: key + "_p50", What: "GET p50, 1 connection, " + what, Unit: "ms", Budget: Budget{RatioAtMost, 1.3},
+		}),
+		compare(m.GetOne[e], lower, Round.p99, Row{
+			Key: key + "_p99", What: "GET p99, 1 connection, " + what, Unit: "ms",
+		}),
+		compare(m.GetMany[e], higher, Round.perSecond, Row{
+			Key: key + "_rate", What: fmt.Sprintf("GETs, %d connections, %s", manyConnections, what), Unit: "/s",
+			Budget: Budget{RatioAtLeast, 0.9},
+		}),
+		compare(m.List[e], higher, Round.mbPerSecond, Row{
+			Key:  "list_" + string(e),
+			What: fmt.Sprintf("list of %d × %d KB, %s", listObjects, listSize>>10, what), Unit: "MB/s",
+		}),
+	}
+}
+
+func watchRows(m Measured) []Row {
+	row := func(name string, of func(Quantiles) time.Duration, b Budget) Row {
+		return Row{
+			Key: "watch_" + name, What: "write → watch event, " + name, Unit: "ms", Against: HTTP2, Budget: b,
+			Ours:      milliseconds(of(m.Watch.Hub)),
+			Reference: milliseconds(of(m.Watch.Direct)),
+			Added:     milliseconds(of(m.Watch.Added)),
+		}
+	}
+	return []Row{
+		row("p50", func(q Quantiles) time.Duration { return q.P50 }, Budget{}),
+		row("p99", func(q Quantiles) time.Duration { return q.P99 }, Budget{AddedAtMost, 20}),
+	}
 }
 
 // costRows say who pays for GETs on many connections, JSON and protobuf together.
@@ -189,13 +195,16 @@ func cost(rounds []Round, took func(Round) time.Duration) float64 {
 	return sum.Seconds() * 1000 / float64(requests)
 }
 
-func memoryRows(program, when string, m Memory, rss, anonymous Budget) []Row {
-	key := program + "_" + strings.ReplaceAll(strings.TrimSuffix(when, " the load"), " ", "_")
-	return []Row{
-		{Key: key + "_rss", What: program + " RSS, " + when, Unit: "MB", Ours: float64(m.RSS) / 1e6, Budget: rss},
-		{Key: key + "_anonymous", What: program + " anonymous memory, " + when, Unit: "MB",
-			Ours: float64(m.Anonymous) / 1e6, Budget: anonymous},
+// memoryRows has the budgets in MB; 0 is none.
+func memoryRows(key, program, when string, m Memory, rss, anonymous float64) []Row {
+	row := func(name, what string, size int64, limit float64) Row {
+		r := Row{Key: key + "_" + name, What: program + " " + what + ", " + when, Unit: "MB", Ours: float64(size) / 1e6}
+		if limit > 0 {
+			r.Budget = Budget{OursAtMost, limit}
+		}
+		return r
 	}
+	return []Row{row("rss", "RSS", m.RSS, rss), row("anonymous", "anonymous memory", m.Anonymous, anonymous)}
 }
 
 // better says which of two references is the harder one.
@@ -207,11 +216,16 @@ func higher(a, b float64) bool { return a > b }
 // compare fills a row with the hub's median of a figure and that of the best direct way.
 func compare(t Trial, by better, figure func(Round) float64, r Row) Row {
 	ours := figures(t[Hub], figure)
-	r.Ours = median(ours)
+	r.Ours, r.Ways = median(ours), map[Way]float64{}
 	var reference []float64
 	for _, w := range []Way{HTTP2, HTTP1} {
-		if direct := figures(t[w], figure); len(direct) > 0 && (reference == nil || by(median(direct), r.Reference)) {
-			reference, r.Reference, r.Against = direct, median(direct), w
+		direct := figures(t[w], figure)
+		if len(direct) == 0 {
+			continue
+		}
+		r.Ways[w] = median(direct)
+		if reference == nil || by(r.Ways[w], r.Reference) {
+			reference, r.Reference, r.Against = direct, r.Ways[w], w
 		}
 	}
 	var ratios []float64
@@ -304,6 +318,10 @@ func (r Report) Figures() map[string]float64 {
 		} else {
 			add(row.Key+"_hub_"+unit, row.Ours)
 			add(row.Key+"_direct_"+unit, row.Reference)
+		}
+		for w, v := range row.Ways {
+			name := strings.NewReplacer("HTTP/2", "http2", "HTTP/1.1", "http1").Replace(string(w))
+			add(row.Key+"_"+name+"_"+unit, v)
 		}
 		if row.Ratio != 0 {
 			add(row.Key+"_ratio", row.Ratio)

@@ -15,8 +15,9 @@ func rounds(requests ...int) []Round {
 	for _, n := range requests {
 		latency := time.Second / time.Duration(n)
 		all = append(all, Round{
-			Requests: n, Bytes: int64(n) * 1e6, Elapsed: time.Second, Latency: Quantiles{P50: latency, P99: 2 * latency},
-			Hub: time.Duration(n) * 50 * time.Microsecond, Server: time.Duration(n) * 300 * time.Microsecond,
+			Requests: n, Bytes: int64(n) * 1e6, Elapsed: time.Second,
+			Latency: Quantiles{P50: latency, P99: 2 * latency},
+			Hub:     time.Duration(n) * 50 * time.Microsecond, Server: time.Duration(n) * 300 * time.Microsecond,
 			Client: time.Duration(n) * 40 * time.Microsecond,
 		})
 	}
@@ -102,11 +103,12 @@ func TestReport(t *testing.T) {
 		"over_budget":        2,
 		"get_json_p50_ratio": 2, "get_json_p50_hub_ms": 2, "get_json_p50_direct_ms": 1,
 		"get_protobuf_rate_ratio": 0.95, "get_protobuf_rate_direct_per_s": 1000,
-		"list_json_hub_mb_per_s": 8, "list_json_ratio": 0.8,
+		"get_protobuf_rate_http2_per_s": 900,
+		"list_json_hub_mb_per_s":        8, "list_json_ratio": 0.8,
 		"watch_p99_added_ms": 5, "watch_p50_direct_ms": 2,
 		"heartbeat_p50_ratio":     2,
 		"hub_cpu_per_1000_gets_s": 0.05, "server_cpu_per_1000_gets_direct_s": 0.3, "client_cpu_per_1000_gets_ratio": 1,
-		"hub_idle_rss_mb": 30, "hub_after_anonymous_mb": 16, "coordinator_idle_anonymous_mb": 45,
+		"hub_idle_rss_mb": 30, "hub_loaded_anonymous_mb": 16, "coordinator_idle_anonymous_mb": 45,
 		"coordinator_start_s": 0.3,
 	} {
 		if v, ok := got[name]; !ok || v != want {
@@ -114,7 +116,9 @@ func TestReport(t *testing.T) {
 		}
 	}
 	var table bytes.Buffer
-	r.Table(&table)
+	if err := r.Table(&table); err != nil {
+		t.Fatal(err)
+	}
 	lines := strings.Split(table.String(), "\n")
 	if n := strings.Count(table.String(), "OVER BUDGET"); n != 2 {
 		t.Errorf("%d lines are marked, want 2:\n%s", n, table.String())

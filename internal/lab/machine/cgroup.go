@@ -74,6 +74,20 @@ var controllers = []string{
 	"pids", "rdma", "misc",
 }
 
+// unified reports whether containers are to use version 2: no mounted hierarchy of version 1 manages memory. Others may
+// be there all the same: some VPN clients mount net_cls for themselves.
+func unified(all []hierarchy) bool {
+	return !slices.ContainsFunc(all, func(h hierarchy) bool { return slices.Contains(strings.Split(h.options, ","), "memory") })
+}
+
+// used are the hierarchies in which machines have cgroups: version 2's alone, or all.
+func used(all []hierarchy) []hierarchy {
+	if !unified(all) {
+		return all
+	}
+	return slices.DeleteFunc(slices.Clone(all), func(h hierarchy) bool { return h.options != "" })
+}
+
 // enterCgroups makes the machine's cgroup in each hierarchy, moves the calling process into it, and makes it the root
 // of the cgroups that the calling thread sees.
 func enterCgroups(cgroup string) error {
@@ -81,23 +95,27 @@ func enterCgroups(cgroup string) error {
 	if err != nil {
 		return err
 	}
-	for _, h := range all {
-		if err := h.enter(cgroup); err != nil {
+	for _, h := range used(all) {
+		if err := h.enter(cgroup, unified(all)); err != nil {
 			return err
 		}
 	}
 	if err := unix.Unshare(unix.CLONE_NEWCGROUP); err != nil {
 		return fmt.Errorf("namespace: %w", err)
 	}
-	for _, h := range all {
-		if h.options == "" && len(all) == 1 {
-			return h.delegate(cgroup)
+	if !unified(all) {
+		return nil
+	}
+	for _, h := range used(all) {
+		if err := h.delegate(cgroup); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-func (h hierarchy) enter(cgroup string) error {
+// enter makes the cgroup and moves the calling process into it. With handDown, version 2's, it is given all controllers.
+func (h hierarchy) enter(cgroup string, handDown bool) error {
 	parent := h.path
 	for part := range strings.SplitSeq(cgroup, "/") {
 		dir := filepath.Join(parent, part)
@@ -116,7 +134,7 @@ func (h hierarchy) enter(cgroup string) error {
 				}
 			}
 		}
-		if h.options == "" {
+		if handDown {
 			if err := enableControllers(parent); err != nil {
 				return err
 			}
@@ -155,13 +173,12 @@ func enableControllers(dir string) error {
 
 // mountCgroups mounts the hierarchies anew, so that the machine sees its own cgroup as their root.
 func mountCgroups() error {
-	content, err := os.ReadFile("/proc/self/cgroup")
+	all, err := hierarchies()
 	if err != nil {
 		return err
 	}
-	lines := strings.Split(strings.TrimSpace(string(content)), "\n")
 	const flags = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
-	if len(lines) == 1 && strings.HasPrefix(lines[0], "0::") {
+	if unified(all) {
 		if err := unix.Mount("cgroup2", cgroupRoot, "cgroup2", flags, ""); err != nil {
 			return fmt.Errorf("mount cgroup2: %w", err)
 		}
@@ -170,12 +187,8 @@ func mountCgroups() error {
 	if err := unix.Mount("cgroup", cgroupRoot, "tmpfs", flags, "mode=755"); err != nil {
 		return fmt.Errorf("mount %s: %w", cgroupRoot, err)
 	}
-	for _, line := range lines { // "4:cpu,cpuacct:/path"
-		parts := strings.SplitN(line, ":", 3)
-		if len(parts) != 3 {
-			return fmt.Errorf("/proc/self/cgroup: %q", line)
-		}
-		if err := mountHierarchy(parts[1]); err != nil {
+	for _, h := range all {
+		if err := mountHierarchy(h.options); err != nil {
 			return err
 		}
 	}
@@ -245,18 +258,51 @@ func removeTree(dir string) {
 }
 
 // ProbeCgroups makes a cgroup in every hierarchy and removes it again, to find out whether machines can have their own.
-func ProbeCgroups(cgroup string) error {
+func ProbeCgroups(name string) error {
 	all, err := hierarchies()
 	if err != nil {
 		return err
 	}
-	for _, h := range all {
-		dir := filepath.Join(h.path, cgroup)
-		if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+	for _, h := range used(all) {
+		if err := h.probe(name, unified(all)); err != nil {
 			return err
 		}
-		if err := os.Remove(dir); err != nil {
-			return err
+	}
+	return nil
+}
+
+func (h hierarchy) probe(name string, handDown bool) (err error) {
+	dir, err := os.MkdirTemp(h.path, name+"-") // others may be probing just now
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.Remove(dir)) }()
+	if !handDown {
+		return nil
+	}
+	if err := enableControllers(h.path); err != nil {
+		return err
+	}
+	kind, err := os.ReadFile(filepath.Join(dir, "cgroup.type"))
+	if err != nil {
+		return err
+	}
+	given, err := os.ReadFile(filepath.Join(dir, "cgroup.controllers"))
+	if err != nil {
+		return err
+	}
+	return suits(h.path, string(kind), string(given))
+}
+
+// suits says what is wrong with a new version 2 cgroup below parent, of this type and with these controllers.
+func suits(parent, kind, given string) error {
+	if kind := strings.TrimSpace(kind); kind != "domain" {
+		return fmt.Errorf("new cgroups in %s are of type %q, want domain", parent, kind)
+	}
+	for _, needed := range []string{"cpu", "memory"} {
+		if !slices.Contains(strings.Fields(given), needed) {
+			return fmt.Errorf("%s does not hand the %s controller down: in a container, since processes are in it; "+
+				"on a host, since the kernel has none", parent, needed)
 		}
 	}
 	return nil
