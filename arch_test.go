@@ -52,7 +52,8 @@ var law = []struct {
 	{"internal/lab/image", []string{"internal/lab/build/artifact"}, "images share the cache of built programs"},
 	{"internal/lab/pki", nil, "keys are any program's"},
 	{"internal/lab/hollow", []string{"internal/flagfile"}, "a kubelet knows no hub"},
-	{"internal/lab/bench", []string{"internal/edge", "internal/lab", "internal/lab/machine"}, "a load comes from outside, as any client's"},
+	{"internal/lab/bench", []string{"internal/edge", "internal/lab", "internal/lab/machine"},
+		"a load comes from outside, as any client's"},
 	{"internal/lab/cli",
 		[]string{
 			"internal/lab", "internal/lab/build", "internal/lab/image", "internal/lab/wire",

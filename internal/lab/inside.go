@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 )
 
@@ -18,6 +19,13 @@ func (c *Client) Inside(ctx context.Context, name string, argv ...string) (*exec
 	if err := c.call(ctx, http.MethodGet, "pid", url.Values{"machine": {name}}, &pid); err != nil {
 		return nil, err
 	}
+	return c.inside(ctx, slices.Concat([]string{
+		"--net", "--mount", "--pid", "--", "nsenter", "--target", strconv.Itoa(pid), "--net", "--",
+	}, argv))
+}
+
+// inside returns the command nsenter into namespaces of the lab's own process: args are which, and what to run there.
+func (c *Client) inside(ctx context.Context, args []string) (*exec.Cmd, error) {
 	pids, err := supervisors(c.dir)
 	if err != nil || len(pids) == 0 {
 		return nil, errors.Join(err, ErrNotUp)
@@ -26,6 +34,7 @@ func (c *Client) Inside(ctx context.Context, name string, argv ...string) (*exec
 	if os.Geteuid() != 0 {
 		enter = append(enter, "--user", "--preserve-credentials")
 	}
-	enter = append(enter, "--net", "--mount", "--pid", "--", "nsenter", "--target", strconv.Itoa(pid), "--net", "--")
-	return exec.CommandContext(ctx, "nsenter", append(enter, argv...)...), nil
+	cmd := exec.CommandContext(ctx, "nsenter", append(enter, args...)...)
+	cmd.Env = environment(os.Environ())
+	return cmd, nil
 }

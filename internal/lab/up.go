@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -73,6 +74,9 @@ func Up(ctx context.Context, cfg Config, bins build.Binaries, images []string, p
 	if err != nil {
 		return nil, err
 	}
+	if err := socketsFit(dir, cfg); err != nil {
+		return nil, err
+	}
 	if err := spawn(dir, order{cfg, bins, images}); err != nil {
 		return nil, errors.Join(err, Down(context.WithoutCancel(ctx), cfg.Name))
 	}
@@ -82,6 +86,19 @@ func Up(ctx context.Context, cfg Config, bins build.Binaries, images []string, p
 		return nil, errors.Join(err, Down(context.WithoutCancel(ctx), cfg.Name))
 	}
 	return c, nil
+}
+
+// maxSocketPath is the length of the longest path of a Unix socket, in bytes. (unix(7): 108 with the zero at its end)
+const maxSocketPath = 107
+
+// socketsFit returns an error if a path in dir is too long for the socket that a machine listens on.
+func socketsFit(dir string, cfg Config) error {
+	longest := place{cfg.Pools, cfg.Nodes}.name()
+	if path := machine.Socket(filepath.Join(dir, "machines", string(longest))); len(path) > maxSocketPath {
+		return fmt.Errorf("%s is %d bytes long, and a socket's path can have %d: give the lab a shorter --name, or "+
+			"set XDG_STATE_HOME to a directory with a shorter path", path, len(path), maxSocketPath)
+	}
+	return nil
 }
 
 // spawn starts the lab's own process and returns when its socket is there.
@@ -291,39 +308,30 @@ func (c *Client) Kubectl(ctx context.Context, via string, args []string) (*exec.
 	if err != nil {
 		return nil, err
 	}
-	pids, err := supervisors(c.dir)
-	if err != nil || len(pids) == 0 {
-		return nil, errors.Join(err, ErrNotUp)
-	}
-	enter := []string{"--target", strconv.Itoa(pids[0])}
-	if os.Geteuid() != 0 {
-		enter = append(enter, "--user", "--preserve-credentials")
-	}
 	kubeconfig := func(name string) string { return "--kubeconfig=" + filepath.Join(c.dir, "pki", name+".kubeconfig") }
+	var cmd *exec.Cmd
 	kind, name, _ := strings.Cut(via, "/")
 	switch kind {
 	case "", "cloud":
-		enter = append(enter, "--net", "--", o.Binaries.Kubectl, kubeconfig("admin"))
+		cmd, err = c.inside(ctx, slices.Concat([]string{"--net", "--", o.Binaries.Kubectl, kubeconfig("admin")}, args))
 	case "coordinator":
-		pool, err := poolNumber(o.Config, name)
-		if err != nil {
-			return nil, err
+		pool, poolErr := poolNumber(o.Config, name)
+		if poolErr != nil {
+			return nil, poolErr
 		}
-		enter = append(enter, "--net", "--", o.Binaries.Kubectl, kubeconfig(Operator),
-			"--server="+coordinatorAddress(pool))
+		cmd, err = c.inside(ctx, slices.Concat([]string{
+			"--net", "--", o.Binaries.Kubectl, kubeconfig(Operator), "--server=" + coordinatorAddress(pool),
+		}, args))
 	case "hub":
-		var pid int
-		if err := c.call(ctx, "GET", "pid", map[string][]string{"machine": {name}}, &pid); err != nil {
-			return nil, err
-		}
-		enter = append(enter, "--net", "--mount", "--pid", "--",
-			"nsenter", "--target", strconv.Itoa(pid), "--net", "--", o.Binaries.Kubectl, "--server="+hubAddress)
+		cmd, err = c.Inside(ctx, name, slices.Concat([]string{o.Binaries.Kubectl, "--server=" + hubAddress}, args)...)
 	default:
 		return nil, fmt.Errorf("--via %q: want cloud, hub/NODE or coordinator/POOL", via)
 	}
-	cmd := exec.CommandContext(ctx, "nsenter", append(enter, args...)...)
+	if err != nil {
+		return nil, err
+	}
 	// What kubectl finds out about this lab's servers is not for another one's, which have the same addresses.
-	cmd.Env = append(environment(os.Environ()), "KUBECACHEDIR="+filepath.Join(c.dir, "kubectl"), "KUBECONFIG=/dev/null")
+	cmd.Env = append(cmd.Env, "KUBECACHEDIR="+filepath.Join(c.dir, "kubectl"), "KUBECONFIG=/dev/null")
 	return cmd, nil
 }
 

@@ -48,7 +48,9 @@ func reviews() []authorizationv1.SubjectAccessReview {
 func review(group, namespace string, rule rbacv1.PolicyRule) authorizationv1.SubjectAccessReview {
 	spec := authorizationv1.SubjectAccessReviewSpec{User: "openyurt:setup", Groups: []string{group}}
 	if len(rule.NonResourceURLs) > 0 {
-		spec.NonResourceAttributes = &authorizationv1.NonResourceAttributes{Path: rule.NonResourceURLs[0], Verb: rule.Verbs[0]}
+		spec.NonResourceAttributes = &authorizationv1.NonResourceAttributes{
+			Path: rule.NonResourceURLs[0], Verb: rule.Verbs[0],
+		}
 	} else {
 		spec.ResourceAttributes = &authorizationv1.ResourceAttributes{
 			Namespace: namespace, Verb: rule.Verbs[0], Group: rule.APIGroups[0], Resource: rule.Resources[0],

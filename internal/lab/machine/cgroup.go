@@ -24,6 +24,11 @@ type hierarchy struct {
 	path string
 }
 
+// has reports whether the hierarchy is version 1's with this controller.
+func (h hierarchy) has(controller string) bool {
+	return slices.Contains(strings.Split(h.options, ","), controller)
+}
+
 // hierarchies reads the mounted hierarchies from /proc/self/mountinfo.
 func hierarchies() ([]hierarchy, error) {
 	f, err := os.Open("/proc/self/mountinfo")
@@ -77,7 +82,7 @@ var controllers = []string{
 // unified reports whether containers are to use version 2: no mounted hierarchy of version 1 manages memory. Others may
 // be there all the same: some VPN clients mount net_cls for themselves.
 func unified(all []hierarchy) bool {
-	return !slices.ContainsFunc(all, func(h hierarchy) bool { return slices.Contains(strings.Split(h.options, ","), "memory") })
+	return !slices.ContainsFunc(all, func(h hierarchy) bool { return h.has("memory") })
 }
 
 // used are the hierarchies in which machines have cgroups: version 2's alone, or all.
@@ -114,7 +119,7 @@ func enterCgroups(cgroup string) error {
 	return nil
 }
 
-// enter makes the cgroup and moves the calling process into it. With handDown, version 2's, it is given all controllers.
+// enter makes the cgroup and moves the calling process into it. With handDown, of version 2, controllers come along.
 func (h hierarchy) enter(cgroup string, handDown bool) error {
 	parent := h.path
 	for part := range strings.SplitSeq(cgroup, "/") {
@@ -122,7 +127,7 @@ func (h hierarchy) enter(cgroup string, handDown bool) error {
 		if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 			return err
 		}
-		if slices.Contains(strings.Split(h.options, ","), "cpuset") {
+		if h.has("cpuset") {
 			// A new cpuset is empty, and nothing may enter it before it is filled.
 			for _, file := range []string{"cpuset.cpus", "cpuset.mems"} {
 				value, err := os.ReadFile(filepath.Join(parent, file))
@@ -262,6 +267,9 @@ func ProbeCgroups(name string) error {
 	all, err := hierarchies()
 	if err != nil {
 		return err
+	}
+	if len(used(all)) == 0 {
+		return errors.New("no cgroup hierarchy that manages memory is mounted")
 	}
 	for _, h := range used(all) {
 		if err := h.probe(name, unified(all)); err != nil {

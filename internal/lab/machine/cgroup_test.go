@@ -1,6 +1,7 @@
 package machine
 
 import (
+	"slices"
 	"strings"
 	"testing"
 )
@@ -62,5 +63,52 @@ func TestParseMount(t *testing.T) {
 				t.Errorf("%d hierarchies, want %d", found, len(host.want))
 			}
 		})
+	}
+}
+
+func TestUnified(t *testing.T) {
+	v2, net, memory, named := hierarchy{}, hierarchy{options: "net_cls"}, hierarchy{options: "memory"},
+		hierarchy{options: "name=systemd"}
+	for _, test := range []struct {
+		name string
+		all  []hierarchy
+		want bool
+		used []hierarchy
+	}{
+		{"version 2", []hierarchy{v2}, true, []hierarchy{v2}},
+		{"version 1", []hierarchy{memory, net, named}, false, []hierarchy{memory, net, named}},
+		{"hybrid", []hierarchy{named, memory, v2}, false, []hierarchy{named, memory, v2}},
+		{"version 2, and one of version 1 for a VPN client", []hierarchy{v2, net}, true, []hierarchy{v2}},
+		{"co-mounted", []hierarchy{v2, {options: "cpu,memory"}}, false, []hierarchy{v2, {options: "cpu,memory"}}},
+		{"none that manages memory", []hierarchy{named, net}, true, nil},
+	} {
+		before := slices.Clone(test.all)
+		if got := unified(test.all); got != test.want {
+			t.Errorf("%s: unified is %v", test.name, got)
+		}
+		if got := used(test.all); !slices.Equal(got, test.used) {
+			t.Errorf("%s: used %v, want %v", test.name, got, test.used)
+		}
+		if !slices.Equal(test.all, before) {
+			t.Errorf("%s: the list was changed to %v", test.name, test.all)
+		}
+	}
+}
+
+func TestSuits(t *testing.T) {
+	for _, test := range []struct {
+		name, kind, given string
+		says              string // the error; empty: none
+	}{
+		{"a host", "domain\n", "cpuset cpu io memory hugetlb pids rdma misc\n", ""},
+		{"just enough", "domain\n", "memory cpu", ""},
+		{"a container whose processes keep the controllers", "domain\n", "\n", "the cpu controller"},
+		{"memory is managed by version 1", "domain\n", "cpu pids\n", "the memory controller"},
+		{"below a threaded cgroup", "domain invalid\n", "cpu memory\n", "domain invalid"},
+	} {
+		err := suits("/sys/fs/cgroup", test.kind, test.given)
+		if (err == nil) != (test.says == "") || (err != nil && !strings.Contains(err.Error(), test.says)) {
+			t.Errorf("%s: %v, want one that says %q", test.name, err, test.says)
+		}
 	}
 }

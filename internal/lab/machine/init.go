@@ -76,7 +76,7 @@ func serve(spec Spec) error {
 		}
 	}()
 
-	l, err := net.Listen("unix", filepath.Join(spec.Disk, socketFile))
+	l, err := net.Listen("unix", Socket(spec.Disk))
 	if err != nil {
 		return err
 	}

@@ -45,6 +45,9 @@ const (
 	logFile    = "init.log"
 )
 
+// Socket is the path on which the machine with this disk takes orders.
+func Socket(disk string) string { return filepath.Join(disk, socketFile) }
+
 // Machine is a running machine, seen from outside.
 type Machine struct {
 	Spec Spec
@@ -86,7 +89,7 @@ func powerOn(spec Spec) (*Machine, error) {
 	if err := os.MkdirAll(spec.Disk, 0o755); err != nil {
 		return nil, err
 	}
-	if err := os.Remove(filepath.Join(spec.Disk, socketFile)); err != nil && !errors.Is(err, os.ErrNotExist) {
+	if err := os.Remove(Socket(spec.Disk)); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, err
 	}
 	content, err := json.Marshal(spec)
@@ -200,7 +203,7 @@ func (m *Machine) order(ctx context.Context, verb string, in, out any) error {
 	client := http.Client{Transport: &http.Transport{
 		DisableKeepAlives: true,
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return (&net.Dialer{}).DialContext(ctx, "unix", filepath.Join(m.Spec.Disk, socketFile))
+			return (&net.Dialer{}).DialContext(ctx, "unix", Socket(m.Spec.Disk))
 		},
 	}}
 	resp, err := client.Do(req)
