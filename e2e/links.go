@@ -47,6 +47,8 @@ func cutOne(t *T) {
 		t.fail("no Pod of the Deployment is on %s", node)
 	}
 
+	t.answers(node)
+
 	t.say("cutting the WAN link of %s, silently", node)
 	cut := time.Now()
 	t.must(t.lab.Cut(t.ctx, lab.WAN, node, wire.Drop))
@@ -68,6 +70,7 @@ func cutOne(t *T) {
 		t.fail("%d Pods instead of %d", len(after), len(pods)+3)
 	}
 	t.must(noneNew(onNode, on(after, node)))
+	t.answers(node)
 	t.say("%s was Ready all the time, its Pods and endpoints are the same, and no new Pod went there", node)
 	t.figure("largest_lease_age_s", t.seen.largestAge(node, cut, now).Seconds())
 

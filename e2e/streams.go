@@ -215,7 +215,7 @@ func (t *T) forwardsPorts(access *rest.Config, client kubernetes.Interface, targ
 		}
 		ports, err := f.GetPorts()
 		t.must(err)
-		body, err := fetch(t.ctx, fmt.Sprintf("http://127.0.0.1:%d/", ports[0].Local))
+		body, err := fetch(t.ctx, http.DefaultClient, fmt.Sprintf("http://127.0.0.1:%d/", ports[0].Local))
 		t.must(err)
 		close(stop)
 		t.must(<-ended)
@@ -226,14 +226,14 @@ func (t *T) forwardsPorts(access *rest.Config, client kubernetes.Interface, targ
 	}
 }
 
-func fetch(ctx context.Context, url string) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+func fetch(ctx context.Context, client *http.Client, url string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return "", err
 	}
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := client.Do(req)
 	if err != nil {
 		return "", err
 	}

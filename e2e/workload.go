@@ -1,8 +1,12 @@
 package e2e
 
 import (
+	"context"
 	"fmt"
+	"net"
+	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -74,6 +78,30 @@ func (t *T) deployWeb() map[types.UID]podAt {
 		return t.seen.endpointsKept(addresses(pods), start.Add(time.Hour)) // only the present state counts
 	})
 	return t.seen.livePods()
+}
+
+// answers expects the Service to answer from a node's own network: kube-proxy, which knows the cloud only through the
+// hub, has programmed the node for it. Hollow Pods can't answer.
+func (t *T) answers(node string) {
+	if t.cfg.Kubelet != lab.Real || t.cfg.NoProxy {
+		return
+	}
+	service, err := t.cloud.CoreV1().Services(namespace).Get(t.ctx, webName, metav1.GetOptions{})
+	t.must(err)
+	url := "http://" + service.Spec.ClusterIP + "/"
+	t.eventually(20*time.Second, "Service "+webName+" answers on "+node, func() error {
+		client := &http.Client{Transport: &http.Transport{
+			DisableKeepAlives: true,
+			DialContext: func(ctx context.Context, _, address string) (net.Conn, error) {
+				return t.lab.Dial(ctx, node, address)
+			},
+		}}
+		body, err := fetch(t.ctx, client, url)
+		if err == nil && !strings.HasPrefix(body, webName+"-") {
+			err = fmt.Errorf("it answers %q", body)
+		}
+		return err
+	})
 }
 
 // scale sets the number of Pods and returns at once.

@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"io"
 
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/rest"
@@ -34,6 +36,7 @@ func applyManifests(ctx context.Context, cfg *rest.Config, pools, nodes int) err
 		}
 		objects = append(objects, forwarding.Objects(poolName(p), names)...)
 	}
+	objects = append(objects, proxyRights())
 	c, err := client.New(cfg, client.Options{})
 	if err != nil {
 		return fmt.Errorf("manifests: %w", err)
@@ -44,6 +47,15 @@ func applyManifests(ctx context.Context, cfg *rest.Config, pools, nodes int) err
 		}
 	}
 	return nil
+}
+
+// proxyRights lets kube-proxy do its work as its node, since it brings no credentials of its own to the hub.
+func proxyRights() client.Object {
+	return &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "yurtlab:node-proxier"},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "system:node-proxier"},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: edge.GroupNodes}},
+	}
 }
 
 func decodeAll(documents []byte) ([]client.Object, error) {
