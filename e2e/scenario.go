@@ -21,6 +21,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"yurtcoordinator/internal/lab"
+	"yurtcoordinator/internal/lab/wire"
 )
 
 // Scenario is one end-to-end script.
@@ -83,7 +84,7 @@ func Run(ctx context.Context, s Scenario, o Options) Result {
 	t := &T{scenario: s, out: o.Out, start: time.Now(), figures: map[string]float64{}}
 	err := t.boot(ctx, o)
 	if err == nil {
-		err = errors.Join(t.protect(s.run), t.protect(noCrash))
+		err = errors.Join(t.protect(s.run), t.protect(bytesCarried), t.protect(noCrash))
 		t.stop(errors.New("the scenario has ended"))
 		t.background.Wait()
 	}
@@ -167,6 +168,18 @@ func noCrash(t *T) {
 	}
 }
 
+// bytesCarried records what the WAN links of all nodes carried since the boot.
+func bytesCarried(t *T) {
+	all, err := t.lab.Traffic(t.ctx, false)
+	t.must(err)
+	var sum wire.Bytes
+	for _, b := range all {
+		sum = sum.Add(b)
+	}
+	t.figure("wan_bytes_up", float64(sum.Up))
+	t.figure("wan_bytes_down", float64(sum.Down))
+}
+
 // protect runs f and turns a failed assertion into an error.
 func (t *T) protect(f func(*T)) (err error) {
 	defer func() {
@@ -204,7 +217,7 @@ func (t *T) figure(name string, value float64) {
 	t.mu.Lock()
 	t.figures[name] = max(value, t.figures[name])
 	t.mu.Unlock()
-	t.say("figure: %s = %g", name, value)
+	t.say("figure: %s = %.10g", name, value)
 }
 
 // eventually waits until check returns nil, at most for the time given, and returns how long it took.
