@@ -1,0 +1,158 @@
+// Package stream is the one form in which objects move through the system: a Kubernetes watch stream, undecoded, with
+// the cloud's revisions.
+//
+// A stream is either full (all objects as of one revision, a Snapshot, then changes) or it resumes after a revision
+// (changes only). Who gives streams is a Source, who takes them is a Sink; Copy joins the two. An API server is a Source
+// (package remote); a replica is both; the coordinator's mirror and a disk are Sinks.
+//
+// Objects stay as their API server encoded them: what moves them needs a key and a revision, not the content. So one
+// copy of the bytes serves every client that asks for the same encoding, an event costs no decoding, and an object
+// arrives verbatim, fields that this program has never heard of included.
+//
+// Invariants, for one resource of one cluster:
+//
+//   - The events of a stream come in the order of their revisions, each revision once, none at or before the revision
+//     that the stream began after, and none is left out. A stream that cannot hold to that ends with an error:
+//     ErrExpired when it would have to begin earlier than its source remembers.
+//   - A Snapshot holds exactly what there was at its revision.
+//   - An Object's bytes never change once it is handed over: whoever wants another content makes another Object.
+package stream
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"yurtcoordinator/internal/edge"
+)
+
+// ErrExpired says that a source does not remember all changes since the revision that was asked for: what there is must
+// be read anew. It is Kubernetes' 410 Gone with reason Expired.
+var ErrExpired = errors.New("the revision is older than the history that is kept")
+
+// ErrNotReady says that a source has nothing yet to give (a replica before its first Snapshot); try again later. It is
+// Kubernetes' 503 ServiceUnavailable.
+var ErrNotReady = errors.New("not complete yet")
+
+// Encoding is how the objects of a stream are written.
+type Encoding uint8
+
+// Encodings. Built-in types come as Protobuf, custom resources have only JSON.
+const (
+	JSON Encoding = iota + 1
+	Protobuf
+)
+
+// Type is what the objects of one stream have in common. Streams learn it from what a server sends.
+type Type struct {
+	schema.GroupVersionKind
+	// Encoding is that of every Object of the stream.
+	Encoding Encoding
+}
+
+// Key is the identity of an object within its resource. Namespace is empty for cluster-scoped ones.
+type Key struct {
+	Namespace, Name string
+}
+
+// Compare orders keys as an API server lists objects: by namespace, then name.
+func (k Key) Compare(other Key) int {
+	if c := strings.Compare(k.Namespace, other.Namespace); c != 0 {
+		return c
+	}
+	return strings.Compare(k.Name, other.Name)
+}
+
+// String is the key as "namespace/name", or "name".
+func (k Key) String() string {
+	if k.Namespace == "" {
+		return k.Name
+	}
+	return k.Namespace + "/" + k.Name
+}
+
+// Object is one object, undecoded, immutable.
+type Object struct {
+	Key Key
+	// Revision is the object's own resourceVersion; of a deleted object, the revision of its deletion.
+	Revision edge.Revision
+	// Raw is the object's message: as Protobuf without the "k8s\0" envelope (what a list's item holds), as JSON the
+	// whole object (kind and apiVersion may be absent; Type has them).
+	Raw []byte
+}
+
+// EventType is what happened.
+type EventType uint8
+
+// Event types. Bookmark changes nothing but says that all changes up to its revision have been told.
+// InitialEventsEnd is the bookmark that ends the ADDED events of a full stream on the wire (annotation
+// k8s.io/initial-events-end); a Watch of this package never tells it, for there a full stream is a Snapshot.
+const (
+	Added EventType = iota + 1
+	Modified
+	Deleted
+	Bookmark
+	InitialEventsEnd
+)
+
+// String is the type as Kubernetes writes it in a watch event.
+func (t EventType) String() string {
+	switch t {
+	case Added:
+		return "ADDED"
+	case Modified:
+		return "MODIFIED"
+	case Deleted:
+		return "DELETED"
+	case Bookmark, InitialEventsEnd:
+		return "BOOKMARK"
+	default:
+		return "UNKNOWN"
+	}
+}
+
+// Event is one change, or a bookmark, whose Object has a Revision and nothing else.
+type Event struct {
+	Type   EventType
+	Object Object
+}
+
+// Snapshot is all of a resource as of one revision, in the order of Key.Compare.
+type Snapshot struct {
+	Type     Type
+	Revision edge.Revision
+	Objects  []Object
+}
+
+// Source gives streams. Safe for concurrent use.
+type Source interface {
+	// Snapshot returns all that there is. It fails with ErrNotReady when the source is not complete itself.
+	Snapshot(ctx context.Context) (Snapshot, error)
+	// Watch tells all changes after a revision, which must not be 0. A revision that the source has not reached yet is
+	// waited for. It fails with ErrExpired for one outside its history, here or at the first Next.
+	Watch(ctx context.Context, after edge.Revision) (Watch, error)
+}
+
+// Watch is a stream of changes under way. It is used by one goroutine at a time.
+type Watch interface {
+	// Next waits for events and returns all that are there, at least one, in order. The slice is the caller's until the
+	// next call. After an error the watch is over: io.EOF at an orderly end (resume after the last revision told),
+	// ErrExpired when the reader has fallen out of the history or the source has begun anew, the cause of ctx, or what
+	// broke the stream.
+	Next(ctx context.Context) ([]Event, error)
+	// Close ends the watch and frees what it holds. It may be called twice, and while Next waits in another goroutine.
+	Close() error
+}
+
+// Sink takes streams. It is used by one goroutine at a time.
+type Sink interface {
+	// Position is the revision up to which the sink has everything; 0 if it has nothing complete.
+	Position() edge.Revision
+	// Replace makes the content equal to a Snapshot.
+	Replace(ctx context.Context, s Snapshot) error
+	// Apply applies changes that follow, without a gap, after Position; what is at or before it is ignored, so a
+	// repetition does no harm. After an error Position says what was applied.
+	Apply(ctx context.Context, events []Event) error
+}
