@@ -11,6 +11,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/klog/v2"
@@ -27,10 +28,20 @@ type Upstream interface {
 	AsCaller() http.RoundTripper
 }
 
+// Replicas are the hub's own copies of resources.
+type Replicas interface {
+	// Has reports whether there is one of a resource, at the moment.
+	Has(schema.GroupVersionResource) bool
+	// ServeHTTP serves get, list and watch of a replicated resource, with the RequestInfo in the request's context.
+	http.Handler
+}
+
 // Config says what the front serves.
 type Config struct {
 	// Cloud is where requests go. Required.
 	Cloud Upstream
+	// Replicas answer reads of the resources that they have; nil: there are none.
+	Replicas Replicas
 	// OwnLease serves reads and renewals of the node's own Lease, with the RequestInfo in the request's context; nil if
 	// Situation.Coordinator is false.
 	OwnLease http.Handler
@@ -145,10 +156,13 @@ func (f *front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func (f *front) serve(w *recorder, r *http.Request, info *request.RequestInfo, long bool) {
 	own := ownCredentials(r)
+	replicated := f.cfg.Replicas != nil && info.IsResourceRequest && f.cfg.Replicas.Has(schema.GroupVersionResource{
+		Group: info.APIGroup, Version: info.APIVersion, Resource: info.Resource,
+	})
 	to := route.Decide(route.Request{
 		Verb: info.Verb, Group: info.APIGroup, Resource: info.Resource, Subresource: info.Subresource,
 		Namespace: info.Namespace, Name: info.Name, Path: info.Path,
-		OwnCredentials: own, AssumesIdentity: assumedIdentity(r.Header),
+		Replicated: replicated, OwnCredentials: own, AssumesIdentity: assumedIdentity(r.Header),
 	}, f.cfg.Situation)
 	if to.Kind == route.Refused {
 		f.log.Info("Refused a request", "verb", info.Verb, "path", info.Path, "from", r.RemoteAddr, "reason", to.Reason)
@@ -177,6 +191,8 @@ func (f *front) serve(w *recorder, r *http.Request, info *request.RequestInfo, l
 	switch {
 	case to.Kind == route.OwnLease:
 		f.cfg.OwnLease.ServeHTTP(w, r.WithContext(request.WithRequestInfo(r.Context(), info)))
+	case to.Kind == route.Replica:
+		f.cfg.Replicas.ServeHTTP(w, r.WithContext(request.WithRequestInfo(r.Context(), info)))
 	case own:
 		f.caller.ServeHTTP(w, r)
 	default:

@@ -20,6 +20,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/endpoints/request"
 
 	"yurtcoordinator/internal/hub/link"
@@ -121,6 +122,42 @@ func TestOwnLease(t *testing.T) {
 	for node, want := range map[string]string{"n1": "heartbeat update n1", "n2": "cloud"} {
 		if _, body := ask(t, "PUT", address+leases+node); body != want {
 			t.Errorf("%s: answered by %q, want %q", node, body, want)
+		}
+	}
+}
+
+// someReplicas has one resource, and answers with what it was asked.
+type someReplicas schema.GroupVersionResource
+
+func (s someReplicas) Has(r schema.GroupVersionResource) bool {
+	return r == schema.GroupVersionResource(s)
+}
+
+func (someReplicas) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	info, _ := request.RequestInfoFrom(r.Context())
+	_, _ = fmt.Fprint(w, "replica: ", info.Verb, " ", info.Namespace, "/", info.Name)
+}
+
+func TestReplicas(t *testing.T) {
+	_, u := cloud(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprint(w, "cloud") })
+	address, _ := hub(t, Config{
+		Cloud: u, Replicas: someReplicas{Group: "discovery.k8s.io", Version: "v1", Resource: "endpointslices"},
+	})
+	const path = "/apis/discovery.k8s.io/v1/"
+	for _, tc := range []struct {
+		method, path, header, want string
+	}{
+		{http.MethodGet, path + "endpointslices", "", "replica: list /"},
+		{http.MethodGet, path + "endpointslices?watch=1", "", "replica: watch /"},
+		{http.MethodGet, path + "namespaces/a/endpointslices/b", "", "replica: get a/b"},
+		{http.MethodGet, path + "endpointslices", "Bearer own", "cloud"},
+		{http.MethodDelete, path + "namespaces/a/endpointslices/b", "", "cloud"},
+		{http.MethodGet, "/apis/discovery.k8s.io/v2/endpointslices", "", "cloud"},
+		{http.MethodGet, "/api/v1/endpointslices", "", "cloud"},
+		{http.MethodGet, path, "", "cloud"},
+	} {
+		if _, got := ask(t, tc.method, address+tc.path, "Authorization", tc.header); got != tc.want {
+			t.Errorf("%s %s (%s): %q, want %q", tc.method, tc.path, tc.header, got, tc.want)
 		}
 	}
 }

@@ -20,6 +20,8 @@ const (
 	Cloud
 	// OwnLease: to the heartbeat of this node, which knows the cloud's and the coordinator's copy of the Lease.
 	OwnLease
+	// Replica: to the hub's own copy of the resource.
+	Replica
 )
 
 // String returns the name that metrics and logs use.
@@ -29,6 +31,8 @@ func (k Kind) String() string {
 		return "cloud"
 	case OwnLease:
 		return "own-lease"
+	case Replica:
+		return "replica"
 	default:
 		return "refused"
 	}
@@ -50,6 +54,8 @@ type Request struct {
 	Group, Resource, Subresource, Namespace, Name string
 	// Path is the URL's path.
 	Path string
+	// Replicated: the hub keeps a copy of the resource.
+	Replicated bool
 	// OwnCredentials: the caller brought its own, so that the request is not made with the node's identity.
 	OwnCredentials bool
 	// AssumesIdentity is the name of the first header by which the request asks to be taken for somebody else
@@ -81,10 +87,16 @@ func Decide(req Request, s Situation) Destination {
 			req.AssumesIdentity, s.Node)}
 	case s.Coordinator && !req.OwnCredentials && req.isLeaseOf(s.Node) && (req.Verb == "get" || req.Verb == "update"):
 		return Destination{Kind: OwnLease}
+	case req.Replicated && !req.OwnCredentials && req.Subresource == "" && req.reads():
+		// The copy is what the node itself may read. What a caller with credentials of its own may read is the API
+		// server's to say.
+		return Destination{Kind: Replica}
 	default:
 		return Destination{Kind: Cloud}
 	}
 }
+
+func (r Request) reads() bool { return r.Verb == "get" || r.Verb == "list" || r.Verb == "watch" }
 
 func (r Request) isLeaseOf(node edge.NodeName) bool {
 	return node != "" && r.Group == groupLeases && r.Resource == "leases" && r.Subresource == "" &&

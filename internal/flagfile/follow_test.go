@@ -1,0 +1,65 @@
+package flagfile
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func TestFollow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "c.yaml")
+		write := func(content string) {
+			t.Helper()
+			if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		write("limit: 1\n")
+		fs := flags(&settings{})
+		if err := Parse(fs, []string{"--config", path}, nil); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		changes, done := 0, make(chan error)
+		go func() { done <- Follow(ctx, fs, func() { changes++ }) }()
+		expect := func(want int, what string) {
+			t.Helper()
+			time.Sleep(2 * followInterval)
+			synctest.Wait()
+			if changes != want {
+				t.Errorf("%s: %d changes told, want %d", what, changes, want)
+			}
+		}
+		expect(0, "untouched")
+		write("limit: 2\n")
+		expect(1, "changed")
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+		expect(1, "removed")
+		write("limit: 2\n")
+		expect(1, "back as it was")
+		write("limit: 3\n")
+		expect(2, "changed again")
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestFollowWithoutAFile(t *testing.T) {
+	fs := flags(&settings{})
+	if err := Parse(fs, nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := Follow(ctx, fs, func() { t.Error("a change of no file") }); err != nil {
+		t.Error(err)
+	}
+}
