@@ -1,0 +1,238 @@
+package watchcheck
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sort"
+	"time"
+
+	"k8s.io/apimachinery/pkg/watch"
+)
+
+// ErrNoFacts says that a recording cannot serve as the truth, because it has a gap or contradicts itself.
+var ErrNoFacts = errors.New("the recording has a gap or contradicts itself: it cannot serve as the truth")
+
+// errBehind says that a list holds what the events have not told, or the other way round.
+var errBehind = errors.New("list and events differ")
+
+// Fact is one change that happened.
+type Fact struct {
+	Revision uint64
+	Type     watch.EventType
+	Key      string
+	Item     Item
+	// At is when the truth's own watch told it.
+	At time.Time
+}
+
+// Facts are what happened to one resource from revision Start to revision End.
+type Facts struct {
+	Start   uint64
+	Initial map[string]Item
+	// Changes are in the order of their revisions, each revision once.
+	Changes []Fact
+	End     uint64
+}
+
+// FactsOf reads a recording of the source of truth. It fails with ErrNoFacts when the recording was interrupted by a 410,
+// overflowed, repeats or reorders revisions, or when one of its lists, those made aside included, contradicts its events.
+func FactsOf(recording []Observation) (*Facts, error) {
+	f := &Facts{}
+	for i, o := range recording {
+		if err := f.take(o); err != nil {
+			return nil, fmt.Errorf("%w: observation %d, %s: %w", ErrNoFacts, i, o, err)
+		}
+	}
+	if f.Start == 0 {
+		return nil, fmt.Errorf("%w: it holds no list", ErrNoFacts)
+	}
+	if misfit := f.typed(); misfit != "" {
+		return nil, fmt.Errorf("%w: %s", ErrNoFacts, misfit)
+	}
+	told := f.End
+	for _, o := range recording {
+		if o.Kind == Listed {
+			f.End = max(f.End, o.Revision)
+		}
+	}
+	timeline := newTimeline(f)
+	for i, o := range recording {
+		if o.Kind != Listed {
+			continue
+		}
+		if difference := diff(timeline.at(o.Revision, everything), o.Items); difference != "" {
+			return nil, fmt.Errorf("%w: %w: observation %d, %s, events told up to %d: %s", ErrNoFacts, errBehind,
+				i, o, told, difference)
+		}
+	}
+	return f, nil
+}
+
+func (f *Facts) take(o Observation) error {
+	switch o.Kind {
+	case Listed:
+		if o.Aside {
+			return nil
+		}
+		if f.Start != 0 {
+			return errors.New("it lists a second time")
+		}
+		f.Start, f.Initial, f.End = o.Revision, o.Items, o.Revision
+	case Event:
+		if o.Revision <= f.End {
+			return fmt.Errorf("after revision %d", f.End)
+		}
+		if o.Item.Revision != o.Revision {
+			return fmt.Errorf("its object has revision %d", o.Item.Revision)
+		}
+		f.Changes = append(f.Changes, Fact{Revision: o.Revision, Type: o.Type, Key: o.Key, Item: o.Item, At: o.At})
+		f.End = o.Revision
+	case Bookmark:
+		if o.Revision < f.End {
+			return fmt.Errorf("after revision %d", f.End)
+		}
+		f.End = o.Revision
+	case Began:
+		if o.Revision != f.End {
+			return fmt.Errorf("the recording stood at revision %d", f.End)
+		}
+	case Ended, Failed:
+	default:
+		return errors.New("it is not whole")
+	}
+	return nil
+}
+
+// state of one key after a change; gone after its deletion.
+type state struct {
+	revision uint64
+	gone     bool
+	item     Item
+}
+
+// timeline answers what there was at a revision.
+type timeline struct {
+	keys map[string][]state // each in the order of revisions
+}
+
+func newTimeline(f *Facts) *timeline {
+	t := &timeline{keys: make(map[string][]state, len(f.Initial))}
+	for key, item := range f.Initial {
+		t.keys[key] = []state{{revision: f.Start, item: item}}
+	}
+	for _, c := range f.Changes {
+		t.keys[c.Key] = append(t.keys[c.Key], state{revision: c.Revision, gone: c.Type == watch.Deleted, item: c.Item})
+	}
+	return t
+}
+
+func everything(Item) bool { return true }
+
+func matching(i Item) bool { return i.Matches }
+
+func (t *timeline) at(revision uint64, selected func(Item) bool) map[string]Item {
+	all := map[string]Item{}
+	for key, states := range t.keys {
+		n := sort.Search(len(states), func(i int) bool { return states[i].revision > revision })
+		if n == 0 {
+			continue
+		}
+		if s := states[n-1]; !s.gone && selected(s.item) {
+			all[key] = s.item
+		}
+	}
+	return all
+}
+
+// expected are the events that a watch with the selector of Item.Matches tells, in order. Without a selector: all.
+func expected(f *Facts) []Fact {
+	last := maps.Clone(f.Initial)
+	if last == nil {
+		last = map[string]Item{}
+	}
+	all := make([]Fact, 0, len(f.Changes))
+	for _, c := range f.Changes {
+		before, was := last[c.Key]
+		gone := c.Type == watch.Deleted
+		if gone {
+			delete(last, c.Key)
+		} else {
+			last[c.Key] = c.Item
+		}
+		had, has := was && before.Matches, !gone && c.Item.Matches
+		switch {
+		case had && has:
+			c.Type = watch.Modified
+		case has:
+			c.Type = watch.Added
+		case had && !gone:
+			// It left the selection: its last content in the selection, with the revision at which it left.
+			c.Type, c.Item.Hash = watch.Deleted, before.Hash
+		case !had:
+			continue
+		}
+		all = append(all, c)
+	}
+	return all
+}
+
+// typed says which change has a type that does not fit what was before; "" if all fit.
+func (f *Facts) typed() string {
+	exists := make(map[string]bool, len(f.Initial))
+	for key := range f.Initial {
+		exists[key] = true
+	}
+	for _, c := range f.Changes {
+		if (c.Type == watch.Added) == exists[c.Key] {
+			return fmt.Sprintf("%s %s at revision %d does not fit what was before", c.Type, c.Key, c.Revision)
+		}
+		exists[c.Key] = c.Type != watch.Deleted
+	}
+	return ""
+}
+
+// diff says how got differs from want, in one line; "" if it does not.
+func diff(want, got map[string]Item) string {
+	var missing, extra, other []string
+	for key, w := range want {
+		g, ok := got[key]
+		switch {
+		case !ok:
+			missing = append(missing, key)
+		case g.Revision != w.Revision:
+			other = append(other, fmt.Sprintf("%s at revision %d instead of %d", key, g.Revision, w.Revision))
+		case g.Hash != w.Hash:
+			other = append(other, key+" with another content")
+		}
+	}
+	for key := range got {
+		if _, ok := want[key]; !ok {
+			extra = append(extra, key)
+		}
+	}
+	s := ""
+	for _, part := range []struct {
+		name string
+		keys []string
+	}{{"lacks", missing}, {"has too much", extra}, {"differs", other}} {
+		if len(part.keys) == 0 {
+			continue
+		}
+		if s != "" {
+			s += "; "
+		}
+		slices.Sort(part.keys)
+		s += part.name + ": " + few(part.keys)
+	}
+	return s
+}
+
+func few(all []string) string {
+	const most = 5
+	if len(all) > most {
+		return fmt.Sprintf("%v and %d more", all[:most], len(all)-most)
+	}
+	return fmt.Sprint(all)
+}

@@ -1,0 +1,343 @@
+package watchcheck
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/watch"
+)
+
+// Config says what to record and how. Only Client and URL are needed.
+type Config struct {
+	// Client carries credentials. It must have no Timeout, which would end watches.
+	Client *http.Client
+	// URL is that of the collection, e.g. https://127.0.0.1:6443/apis/discovery.k8s.io/v1/endpointslices.
+	URL string
+	// Protobuf asks for Protobuf instead of JSON; for built-in types only.
+	Protobuf bool
+	// WatchList begins with a watch that tells all objects first (sendInitialEvents) instead of a list.
+	WatchList bool
+	// Selector is sent as the labelSelector.
+	Selector string
+	// Match is not sent: it marks what it selects, so that a truth that records everything can be compared with a
+	// recording that has the Selector.
+	Match labels.Selector
+	// Agent is the User-Agent, by which endpoints may tell clients apart; empty is "watchcheck".
+	Agent string
+	// Timeout is how long a watch is asked to last; 0 is 5 to 10 minutes at random, as client-go's reflector does.
+	Timeout time.Duration
+	// Silence is after how long without any event or bookmark a watch is given up; 0 is 150 s: API servers send a
+	// bookmark every minute. Reading of a list or of an answer's head is bounded by it too.
+	Silence time.Duration
+	// Pause is the shortest time between two tries after a failure, which doubles up to 20 times as much; 0 is 100 ms.
+	Pause time.Duration
+	// Limit is how many events and items of lists are recorded; 0 is 500,000, some 100 MB.
+	Limit int
+}
+
+// Recorder is a client that writes down what it is told. Safe for concurrent use.
+type Recorder struct {
+	config Config
+	url    *url.URL
+
+	mu       sync.Mutex
+	history  []Observation
+	size     int
+	full     bool
+	position uint64
+	grew     chan struct{} // closed when the history grows
+}
+
+// New returns a Recorder that has not begun.
+func New(c Config) (*Recorder, error) {
+	u, err := url.Parse(c.URL)
+	if err != nil {
+		return nil, fmt.Errorf("URL of what to record: %w", err)
+	}
+	if c.Client == nil {
+		return nil, errors.New("a recorder needs an HTTP client")
+	}
+	if c.Client.Timeout != 0 {
+		return nil, errors.New("the HTTP client of a recorder must have no Timeout: it would end watches")
+	}
+	c.Silence = orDefault(c.Silence, 150*time.Second)
+	c.Pause = orDefault(c.Pause, 100*time.Millisecond)
+	c.Limit = orDefault(c.Limit, 500_000)
+	c.Agent = orDefault(c.Agent, "watchcheck")
+	return &Recorder{config: c, url: u, grew: make(chan struct{})}, nil
+}
+
+func orDefault[T comparable](v, standard T) T {
+	var zero T
+	if v == zero {
+		return standard
+	}
+	return v
+}
+
+// Run records until ctx ends, and returns its cause. It may be called again, to go on where it was.
+func (r *Recorder) Run(ctx context.Context) error {
+	pause := r.config.Pause
+	for ctx.Err() == nil {
+		before := r.Position()
+		err := r.once(ctx)
+		switch {
+		case ctx.Err() != nil:
+		case err == nil, r.Position() != before:
+			pause = r.config.Pause
+		default:
+			wait := time.NewTimer(pause/2 + rand.N(pause/2+1))
+			select {
+			case <-ctx.Done():
+			case <-wait.C:
+			}
+			wait.Stop()
+			pause = min(2*pause, 20*r.config.Pause)
+		}
+	}
+	return context.Cause(ctx)
+}
+
+// once lists if it must, and watches until that watch is over. The error is what broke it; it is recorded already.
+func (r *Recorder) once(ctx context.Context) error {
+	if r.Position() == 0 && !r.config.WatchList {
+		if err := r.list(ctx, false); err != nil {
+			return err
+		}
+	}
+	return r.watch(ctx, r.Position())
+}
+
+// List makes one list beside the watch and records it.
+func (r *Recorder) List(ctx context.Context) (uint64, error) {
+	if err := r.list(ctx, true); err != nil {
+		return 0, err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, o := range slices.Backward(r.history) {
+		if o.Kind == Listed && o.Aside {
+			return o.Revision, nil
+		}
+	}
+	return 0, errors.New("the recording is full")
+}
+
+func (r *Recorder) list(ctx context.Context, aside bool) error {
+	ctx, cancel := context.WithTimeout(ctx, r.config.Silence)
+	defer cancel()
+	asked := time.Now()
+	response, err := r.get(ctx, url.Values{})
+	if err != nil {
+		return r.failed(err)
+	}
+	defer response.Body.Close()
+	revision, items, err := readList(response.Body, r.config.Protobuf, r.config.Match)
+	if err != nil {
+		return r.failed(err)
+	}
+	r.record(Observation{Kind: Listed, Asked: asked, Revision: revision, Items: items, Aside: aside})
+	return nil
+}
+
+// get returns an answer with a good status, or the refusal.
+func (r *Recorder) get(ctx context.Context, query url.Values) (*http.Response, error) {
+	u := *r.url
+	if r.config.Selector != "" {
+		query.Set("labelSelector", r.config.Selector)
+	}
+	u.RawQuery = query.Encode()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+	accept := typeJSON
+	if r.config.Protobuf {
+		accept = typeProtobuf
+	}
+	if query.Has("watch") {
+		accept += ";stream=watch"
+	}
+	request.Header.Set("Accept", accept)
+	request.Header.Set("User-Agent", r.config.Agent)
+	response, err := r.config.Client.Do(request)
+	if err != nil {
+		return nil, err
+	}
+	if response.StatusCode == http.StatusOK {
+		return response, nil
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(response.Body, 1<<20))
+	if err != nil {
+		return nil, fmt.Errorf("read an answer with status %d: %w", response.StatusCode, err)
+	}
+	return nil, statusOf(response.StatusCode, body)
+}
+
+// failed records an error that ended a request, and returns it.
+func (r *Recorder) failed(err error) error {
+	kind := Failed
+	if isExpired(err) {
+		kind = Expired
+	}
+	r.record(Observation{Kind: kind, Err: err.Error()})
+	return err
+}
+
+var errSilent = errors.New("silent for too long")
+
+func (r *Recorder) watch(ctx context.Context, after uint64) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	silence := time.AfterFunc(r.config.Silence, func() { cancel(errSilent) })
+	defer silence.Stop()
+
+	timeout := r.config.Timeout
+	if timeout == 0 {
+		timeout = 5*time.Minute + rand.N(5*time.Minute)
+	}
+	query := url.Values{"watch": {"1"}, "allowWatchBookmarks": {"true"}}
+	query.Set("timeoutSeconds", strconv.Itoa(max(1, int(timeout.Seconds()))))
+	if after == 0 {
+		query.Set("sendInitialEvents", "true")
+		query.Set("resourceVersionMatch", "NotOlderThan")
+	} else {
+		query.Set("resourceVersion", strconv.FormatUint(after, 10))
+	}
+	asked := time.Now()
+	response, err := r.get(ctx, query)
+	if err != nil {
+		if ctx.Err() != nil {
+			err = context.Cause(ctx)
+		}
+		return r.failed(err)
+	}
+	defer response.Body.Close()
+	r.record(Observation{Kind: Began, Asked: asked, Revision: after})
+	next := newFrames(response.Body, r.config.Protobuf)
+	for {
+		f, err := next()
+		if err == nil {
+			silence.Reset(r.config.Silence)
+			err = r.take(f)
+		}
+		if err == nil {
+			continue
+		}
+		if ctx.Err() != nil {
+			err = context.Cause(ctx)
+		}
+		return r.over(err)
+	}
+}
+
+// over records the end of a watch, and returns what broke it; nil for an orderly end.
+func (r *Recorder) over(err error) error {
+	switch {
+	case errors.Is(err, io.EOF):
+		r.record(Observation{Kind: Ended})
+		return nil
+	case isExpired(err):
+		return r.failed(err)
+	default:
+		r.record(Observation{Kind: Ended, Err: err.Error()})
+		return err
+	}
+}
+
+// take records one frame. An error ends the watch.
+func (r *Recorder) take(f frame) error {
+	if f.Type == string(watch.Error) {
+		return statusOf(0, f.Object)
+	}
+	o, err := readObject(f.Object, r.config.Match)
+	if err != nil {
+		return fmt.Errorf("%s: %w", f.Type, err)
+	}
+	observation := Observation{Kind: Event, Type: watch.EventType(f.Type), Key: o.key, Revision: o.item.Revision, Item: o.item}
+	switch observation.Type {
+	case watch.Added, watch.Modified, watch.Deleted:
+	case watch.Bookmark:
+		observation = Observation{Kind: Bookmark, Revision: o.item.Revision}
+		if o.endsInit {
+			observation.Kind = Synced
+		}
+	default:
+		return fmt.Errorf("a watch does not tell %q", f.Type)
+	}
+	r.record(observation)
+	return nil
+}
+
+func (r *Recorder) record(o Observation) {
+	o.At = time.Now()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case o.Aside:
+	case o.Kind == Listed, o.Kind == Synced:
+		r.position = o.Revision
+	case o.Kind == Event, o.Kind == Bookmark:
+		// Before the initial events have ended there is nothing to resume from. And where a server goes back, so does
+		// this client: as a reflector would.
+		if r.position != 0 {
+			r.position = o.Revision
+		}
+	case o.Kind == Expired:
+		r.position = 0
+	}
+	close(r.grew)
+	r.grew = make(chan struct{})
+	if r.full {
+		return
+	}
+	if r.size += 1 + len(o.Items); r.size > r.config.Limit {
+		r.full = true
+		o = Observation{Kind: Overflow, At: o.At}
+	}
+	r.history = append(r.history, o)
+}
+
+// History returns what was observed so far.
+func (r *Recorder) History() []Observation {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.history)
+}
+
+// Position is the revision that the recorder would resume at; 0 if it would have to begin anew.
+func (r *Recorder) Position() uint64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.position
+}
+
+// Wait returns when the recorder stands at a revision or beyond, or with the cause of ctx. In a quiet cluster only a
+// bookmark can tell it so, which may take a minute.
+func (r *Recorder) Wait(ctx context.Context, revision uint64) error {
+	for {
+		r.mu.Lock()
+		position, grew := r.position, r.grew
+		r.mu.Unlock()
+		if position >= revision && position != 0 {
+			return nil
+		}
+		select {
+		case <-grew:
+		case <-ctx.Done():
+			return fmt.Errorf("the recorder of %s stands at revision %d, not yet at %d: %w", r.url.Path, position, revision,
+				context.Cause(ctx))
+		}
+	}
+}

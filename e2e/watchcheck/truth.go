@@ -1,0 +1,51 @@
+package watchcheck
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Truth records the source itself. It allows itself no gap: Facts fails once there was a 410.
+type Truth struct {
+	*Recorder
+	settle time.Duration
+}
+
+// NewTruth returns a Truth that has not begun. Of the Config, Selector and WatchList must be empty: the truth is whole.
+func NewTruth(c Config) (*Truth, error) {
+	if c.Selector != "" || c.WatchList {
+		return nil, errors.New("the truth is recorded whole, by a list and a watch: no Selector, no WatchList")
+	}
+	r, err := New(c)
+	if err != nil {
+		return nil, err
+	}
+	return &Truth{r, settleStep}, nil
+}
+
+// settleStep is how long Facts waits for the watch to catch up before it looks, and lists, again. A watch in a cluster at
+// rest lags by milliseconds.
+const settleStep = 2 * time.Second
+
+// Facts lists once more and returns what happened up to there. While the list differs from what the watch told, it waits,
+// until ctx ends: nothing must be written meanwhile.
+func (t *Truth) Facts(ctx context.Context) (*Facts, error) {
+	if _, err := t.List(ctx); err != nil {
+		return nil, fmt.Errorf("list the truth: %w", err)
+	}
+	for {
+		// Even when all fits: an object that came and went since the last event may be under way still.
+		timer := time.NewTimer(t.settle)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+		}
+		timer.Stop()
+		facts, err := FactsOf(t.History())
+		if !errors.Is(err, errBehind) || ctx.Err() != nil {
+			return facts, err
+		}
+	}
+}

@@ -1,0 +1,46 @@
+package stream
+
+import (
+	"bytes"
+)
+
+// Envelope makes an object that stands alone, as a get answers it, of one whose Type was told beside it. As Protobuf it
+// is byte for byte what Kubernetes writes, to its store too; as JSON it is raw, with kind and apiVersion put in front
+// if they are missing.
+func Envelope(t Type, raw []byte) []byte {
+	if t.Encoding == Protobuf {
+		b := make([]byte, 0, len(magic)+len(t.Group)+len(t.Version)+len(t.Kind)+24+len(raw))
+		b = appendUnknownHead(b, t, len(raw))
+		b = append(b, raw...)
+		return append(b, unknownTail...)
+	}
+	before, rest := missingTypeMeta(t, raw)
+	if before == nil {
+		return bytes.Clone(raw)
+	}
+	return append(before, rest...)
+}
+
+// OpenEnvelope reads what Envelope writes, and any object that stands alone. What it returns is a part of data.
+func OpenEnvelope(data []byte) (Type, []byte, error) {
+	if bytes.HasPrefix(data, magic) {
+		typeMeta, raw, err := openUnknown(data)
+		if err != nil {
+			return Type{}, nil, err
+		}
+		t, err := readTypeMeta(typeMeta)
+		if err != nil {
+			return Type{}, nil, err
+		}
+		return t, raw, nil
+	}
+	h, err := jsonHead(data)
+	if err != nil {
+		return Type{}, nil, err
+	}
+	t, err := typeOf(JSON, string(h.apiVersion), string(h.kind))
+	if err != nil {
+		return Type{}, nil, err
+	}
+	return t, bytes.TrimSpace(data), nil
+}

@@ -1,0 +1,382 @@
+package stream
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+
+	"google.golang.org/protobuf/encoding/protowire"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+const (
+	// readAhead is the size of a FrameReader's buffer while its frames are not larger: six EndpointSlices of 100 endpoints.
+	readAhead = 64 << 10
+
+	// frameHeader is the length of a frame, big-endian, in front of each Protobuf frame.
+	frameHeader = 4
+)
+
+// FrameReader reads a watch stream. It holds one buffer, in which frames are read in place; an event costs the copy of
+// its object and two allocations, Raw and the Key. A frame that claims to be large costs memory only as its bytes arrive.
+type FrameReader struct {
+	r        io.Reader
+	encoding Encoding
+	max      int
+	buffer   []byte
+	// buffer[begin:end] has been read and not been told.
+	begin, end int
+	// text is how far the search for the end of a JSON frame is.
+	text textFrame
+	// pending is what r ended with; it counts once the buffer holds no more frames.
+	pending error
+	// failed is what every Read returns from now on.
+	failed error
+
+	typ      Type
+	typeMeta []byte // that of the last Protobuf frame, so that an equal one is not read again
+}
+
+// NewFrameReader reads frames of at most maxFrame bytes.
+func NewFrameReader(r io.Reader, e Encoding, maxFrame int) *FrameReader {
+	f := &FrameReader{r: r, encoding: e, max: maxFrame, buffer: make([]byte, readAhead)}
+	if e != JSON && e != Protobuf {
+		f.failed = errNoEncoding
+	}
+	return f
+}
+
+// Type is that of the objects; it has no Kind before the first frame with an object, which a bookmark is too.
+func (f *FrameReader) Type() Type { return f.typ }
+
+// Buffered says that the next Read will return at once: a whole frame, or the end, is there.
+func (f *FrameReader) Buffered() bool {
+	if f.failed != nil || f.pending != nil {
+		return true
+	}
+	_, whole, err := f.next()
+	return whole || err != nil
+}
+
+// Read returns the next event. Its Raw is a fresh allocation of just its size; a bookmark's Object has a Revision only.
+// The end between two frames is io.EOF, inside of one io.ErrUnexpectedEOF. An ERROR frame is returned as ErrorOf has it.
+// After an error every Read returns it again.
+func (f *FrameReader) Read() (Event, error) {
+	if f.failed != nil {
+		return Event{}, f.failed
+	}
+	event, err := f.read()
+	if err != nil {
+		f.failed = err
+		f.buffer, f.begin, f.end = nil, 0, 0
+		return Event{}, err
+	}
+	return event, nil
+}
+
+func (f *FrameReader) read() (Event, error) {
+	for {
+		frame, whole, err := f.next()
+		if err != nil {
+			return Event{}, err
+		}
+		if whole {
+			event, err := f.parse(frame)
+			f.begin += len(frame)
+			f.text = textFrame{}
+			return event, err
+		}
+		if f.pending == nil {
+			f.fill()
+			continue
+		}
+		if errors.Is(f.pending, io.EOF) && f.begin < f.end {
+			return Event{}, io.ErrUnexpectedEOF
+		}
+		return Event{}, f.pending
+	}
+}
+
+// next is the frame at the front of the buffer, its header included, and whether it is whole.
+func (f *FrameReader) next() (frame []byte, whole bool, err error) {
+	if f.encoding == Protobuf {
+		ahead := f.buffer[f.begin:f.end]
+		if len(ahead) < frameHeader {
+			return nil, false, nil
+		}
+		size := binary.BigEndian.Uint32(ahead)
+		if uint64(size) > uint64(f.max) {
+			return nil, false, f.tooLarge()
+		}
+		if len(ahead) < frameHeader+int(size) {
+			return nil, false, nil
+		}
+		return ahead[:frameHeader+int(size)], true, nil
+	}
+	for f.text.at == 0 && f.begin < f.end && blank(f.buffer[f.begin]) {
+		f.begin++
+	}
+	ahead := f.buffer[f.begin:f.end]
+	if len(ahead) == 0 {
+		return nil, false, nil
+	}
+	if ahead[0] != '{' {
+		return nil, false, fmt.Errorf("malformed watch stream: %q where an event should begin", ahead[0])
+	}
+	whole = f.text.advance(ahead)
+	if f.text.at > f.max {
+		return nil, false, f.tooLarge()
+	}
+	return ahead[:f.text.at], whole, nil
+}
+
+func (f *FrameReader) tooLarge() error {
+	return fmt.Errorf("an event of the watch stream is larger than %d bytes", f.max)
+}
+
+// fill reads once, or finds out why there is no more. It makes room by moving what is there, then by growing.
+func (f *FrameReader) fill() {
+	switch {
+	case f.begin == f.end:
+		f.begin, f.end = 0, 0
+		if len(f.buffer) > readAhead { // one huge object must not cost its size for ever
+			f.buffer = make([]byte, readAhead)
+		}
+	case f.end == len(f.buffer) && f.begin > 0:
+		f.end = copy(f.buffer, f.buffer[f.begin:f.end])
+		f.begin = 0
+	case f.end == len(f.buffer):
+		grown := make([]byte, 2*len(f.buffer))
+		copy(grown, f.buffer)
+		f.buffer = grown
+	}
+	for range 100 { // as bufio has it
+		n, err := f.r.Read(f.buffer[f.end:])
+		if n < 0 || n > len(f.buffer)-f.end {
+			f.pending = errors.New("a reader returned an impossible count")
+			return
+		}
+		f.end += n
+		f.pending = err
+		if n > 0 || err != nil {
+			return
+		}
+	}
+	f.pending = io.ErrNoProgress
+}
+
+func blank(c byte) bool { return c == ' ' || c == '\t' || c == '\n' || c == '\r' }
+
+// textFrame searches the end of a JSON object. It looks at each byte once, however many reads the object comes in. What is
+// wrong inside of the object is for the lexer to find.
+type textFrame struct {
+	at, depth       int
+	quoted, escaped bool
+}
+
+// advance goes on where it stopped, in a text that has become longer, and says whether the object is whole: then it ends
+// at t.at.
+func (t *textFrame) advance(text []byte) bool {
+	if t.at > 0 && t.depth == 0 {
+		return true
+	}
+	at := t.at
+	for at < len(text) {
+		if t.escaped {
+			t.escaped = false
+			at++
+			continue
+		}
+		if t.quoted {
+			for at < len(text) && text[at] != '"' && text[at] != '\\' {
+				at++
+			}
+			if at < len(text) {
+				t.quoted, t.escaped = text[at] == '\\', text[at] == '\\'
+				at++
+			}
+			continue
+		}
+		c := text[at]
+		at++
+		switch c {
+		case '"':
+			t.quoted = true
+		case '{', '[':
+			t.depth++
+		case '}', ']':
+			if t.depth--; t.depth == 0 {
+				t.at = at
+				return true
+			}
+		}
+	}
+	t.at = at
+	return false
+}
+
+// parse makes an event of a whole frame.
+func (f *FrameReader) parse(frame []byte) (Event, error) {
+	var name, raw []byte
+	var h head
+	var err error
+	if f.encoding == Protobuf {
+		name, raw, h, err = f.parseProtobuf(frame[frameHeader:])
+	} else {
+		name, raw, h, err = f.parseJSON(frame)
+	}
+	if err != nil {
+		return Event{}, fmt.Errorf("watch event: %w", err)
+	}
+	var event Event
+	switch string(name) {
+	case "ADDED":
+		event.Type = Added
+	case "MODIFIED":
+		event.Type = Modified
+	case "DELETED":
+		event.Type = Deleted
+	case "BOOKMARK":
+		return f.bookmark(raw, &h)
+	case "ERROR":
+		status, err := ReadStatus(raw)
+		if err != nil {
+			return Event{}, fmt.Errorf("the server ended the watch with an error that cannot be read: %w", err)
+		}
+		return Event{}, ErrorOf(&status)
+	default:
+		return Event{}, fmt.Errorf("watch event: its type is %.40q", name)
+	}
+	event.Object, err = h.object(nil)
+	if err != nil {
+		return Event{}, fmt.Errorf("watch event: %w", err)
+	}
+	event.Object.Raw = make([]byte, len(raw))
+	copy(event.Object.Raw, raw)
+	return event, nil
+}
+
+func (f *FrameReader) bookmark(raw []byte, h *head) (Event, error) {
+	revision, err := h.revision()
+	if err != nil {
+		return Event{}, fmt.Errorf("bookmark: %w", err)
+	}
+	annotations, err := metaMap(f.encoding, raw, metaAnnotations, "annotations")
+	if err != nil {
+		return Event{}, fmt.Errorf("bookmark: %w", err)
+	}
+	t := Bookmark
+	if annotations[metav1.InitialEventsAnnotationKey] == "true" {
+		t = InitialEventsEnd
+	}
+	return Event{Type: t, Object: Object{Revision: revision}}, nil
+}
+
+// parseProtobuf returns views of the frame. Of an ERROR event raw is the whole envelope.
+func (f *FrameReader) parseProtobuf(frame []byte) (name, raw []byte, h head, err error) {
+	var envelope []byte
+	err = fields(frame, func(number protowire.Number, value []byte) error {
+		switch number {
+		case watchEventType:
+			name = value
+			return want("the event's type", value)
+		case watchEventObject:
+			if err := want("the event's object", value); err != nil {
+				return err
+			}
+			return fields(value, func(number protowire.Number, value []byte) error {
+				if number == rawExtensionRaw {
+					envelope = value
+					return want("the event's object", value)
+				}
+				return nil
+			})
+		default:
+			return nil
+		}
+	})
+	if err != nil {
+		return nil, nil, h, err
+	}
+	if !bytes.HasPrefix(envelope, magic) {
+		return nil, nil, h, errors.New("its object is not Protobuf")
+	}
+	if string(name) == "ERROR" {
+		return name, envelope, h, nil
+	}
+	typeMeta, raw, err := openUnknown(envelope)
+	if err != nil {
+		return nil, nil, h, err
+	}
+	if f.typeMeta == nil || !bytes.Equal(typeMeta, f.typeMeta) {
+		t, err := readTypeMeta(typeMeta)
+		if err != nil {
+			return nil, nil, h, err
+		}
+		if err := f.learn(t); err != nil {
+			return nil, nil, h, err
+		}
+		f.typeMeta = append([]byte{}, typeMeta...)
+	}
+	h, err = protobufHead(raw)
+	return name, raw, h, err
+}
+
+// parseJSON returns views of the frame.
+func (f *FrameReader) parseJSON(frame []byte) (name, raw []byte, h head, err error) {
+	l := lexer{text: frame}
+	err = l.members(func(member []byte) error {
+		switch string(member) {
+		case "type":
+			return l.once(&name, "type")
+		case "object":
+			if raw != nil {
+				return errors.New("it has two objects")
+			}
+			l.peek()
+			begin := l.at
+			var err error
+			h, err = l.head()
+			raw = frame[begin:l.at]
+			return err
+		default:
+			return l.skip()
+		}
+	})
+	switch {
+	case err != nil:
+		return nil, nil, h, err
+	case raw == nil:
+		return nil, nil, h, errors.New("it has no object")
+	case string(name) == "ERROR":
+		return name, raw, h, nil
+	case f.typ.Kind != "" && string(h.kind) == f.typ.Kind && apiVersionIs(h.apiVersion, f.typ):
+		return name, raw, h, nil
+	}
+	t, err := typeOf(JSON, string(h.apiVersion), string(h.kind))
+	if err != nil {
+		return nil, nil, h, err
+	}
+	return name, raw, h, f.learn(t)
+}
+
+// apiVersionIs compares without making a string.
+func apiVersionIs(apiVersion []byte, t Type) bool {
+	if t.Group == "" {
+		return string(apiVersion) == t.Version
+	}
+	n := len(t.Group)
+	return len(apiVersion) == n+1+len(t.Version) && string(apiVersion[:n]) == t.Group && apiVersion[n] == '/' &&
+		string(apiVersion[n+1:]) == t.Version
+}
+
+// learn takes the type of the first object, and refuses another one: who reads on would read something else.
+func (f *FrameReader) learn(t Type) error {
+	if f.typ.Kind != "" && f.typ != t {
+		return fmt.Errorf("its object is a %s in a stream of %s", t.GroupVersionKind, f.typ.GroupVersionKind)
+	}
+	f.typ = t
+	return nil
+}

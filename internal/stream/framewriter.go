@@ -1,0 +1,132 @@
+package stream
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+
+	"google.golang.org/protobuf/encoding/protowire"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"yurtcoordinator/internal/edge"
+)
+
+// FrameWriter writes a watch stream. It does not copy an object: each event is two or three writes, so w should be
+// buffered, as an http.ResponseWriter is. It does not flush.
+type FrameWriter struct {
+	w       io.Writer
+	typ     Type
+	scratch []byte
+}
+
+// NewFrameWriter writes a stream of objects of t.
+func NewFrameWriter(w io.Writer, t Type) *FrameWriter { return &FrameWriter{w: w, typ: t} }
+
+// Write writes one event. Of a bookmark only the Object's Revision counts.
+func (f *FrameWriter) Write(event Event) error {
+	if f.typ.Kind == "" || f.typ.Version == "" {
+		return errors.New("cannot write an event: the type of the objects is not known")
+	}
+	var raw []byte
+	switch event.Type {
+	case Added, Modified, Deleted:
+		raw = event.Object.Raw
+	case Bookmark, InitialEventsEnd:
+		if event.Object.Revision == 0 {
+			return errors.New("cannot write a bookmark without a revision")
+		}
+		var err error
+		if raw, err = bookmark(f.typ.Encoding, event.Object.Revision, event.Type == InitialEventsEnd); err != nil {
+			return err
+		}
+	default:
+		return fmt.Errorf("cannot write an event of type %d", event.Type)
+	}
+	if f.typ.Encoding == Protobuf {
+		return f.protobuf(event.Type.String(), f.typ, raw)
+	}
+	before, rest := missingTypeMeta(f.typ, raw)
+	return f.json(event.Type.String(), before, rest)
+}
+
+// WriteError writes the event that ends a stream with an error. A status of code 410 says ErrExpired.
+func (f *FrameWriter) WriteError(status *metav1.Status) error {
+	data, err := writeStatus(f.typ.Encoding, status)
+	if err != nil {
+		return err
+	}
+	if f.typ.Encoding == JSON {
+		return f.json("ERROR", nil, data)
+	}
+	t, raw, err := OpenEnvelope(data)
+	if err != nil {
+		return err
+	}
+	return f.protobuf("ERROR", t, raw)
+}
+
+// protobuf writes everything up to the object, then the object, which is last in each of the messages around it.
+func (f *FrameWriter) protobuf(name string, t Type, raw []byte) error {
+	// Sizes come before contents, so the envelope's head is made first, behind where the frame's head will be.
+	const room = 64 // more than the frame's head takes
+	b := append(f.scratch[:0], make([]byte, room)...)
+	b = appendUnknownHead(b, t, len(raw))
+	f.scratch = b
+	envelope := len(b) - room + len(raw)
+	extension := sizeOfBytes(rawExtensionRaw, envelope)
+	size := sizeOfBytes(watchEventType, len(name)) + sizeOfBytes(watchEventObject, extension)
+	if size > math.MaxUint32 {
+		return fmt.Errorf("cannot write an event of %d bytes", size)
+	}
+	var front [room]byte
+	head := binary.BigEndian.AppendUint32(front[:0], uint32(size))
+	head = protowire.AppendTag(head, watchEventType, protowire.BytesType)
+	head = protowire.AppendString(head, name)
+	head = appendBytesHead(head, watchEventObject, extension)
+	head = appendBytesHead(head, rawExtensionRaw, envelope)
+	begin := room - len(head)
+	copy(b[begin:], head)
+	if _, err := f.w.Write(b[begin:]); err != nil {
+		return err
+	}
+	_, err := f.w.Write(raw)
+	return err
+}
+
+func (f *FrameWriter) json(name string, before, rest []byte) error {
+	b := append(f.scratch[:0], `{"type":"`...)
+	b = append(b, name...)
+	b = append(b, `","object":`...)
+	b = append(b, before...)
+	f.scratch = b
+	if _, err := f.w.Write(b); err != nil {
+		return err
+	}
+	if _, err := f.w.Write(rest); err != nil {
+		return err
+	}
+	_, err := io.WriteString(f.w, "}\n")
+	return err
+}
+
+// bookmark is an object of any kind with a revision only.
+func bookmark(e Encoding, revision edge.Revision, end bool) ([]byte, error) {
+	m := metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{ResourceVersion: revision.String()}}
+	if end {
+		m.Annotations = map[string]string{metav1.InitialEventsAnnotationKey: "true"}
+	}
+	switch e {
+	case Protobuf:
+		return m.Marshal() // field 1 of a PartialObjectMetadata is what it is of any kind
+	case JSON:
+		text := `{"metadata":{"resourceVersion":"` + m.ResourceVersion + `"`
+		if end {
+			text += `,"annotations":{"` + metav1.InitialEventsAnnotationKey + `":"true"}`
+		}
+		return []byte(text + "}}"), nil
+	default:
+		return nil, errNoEncoding
+	}
+}

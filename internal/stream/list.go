@@ -1,0 +1,445 @@
+package stream
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"slices"
+	"strings"
+
+	"google.golang.org/protobuf/encoding/protowire"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"yurtcoordinator/internal/edge"
+)
+
+// trusted is how many bytes a length may claim before it is believed only as they arrive.
+const trusted = 1 << 20
+
+// ReadList reads a list as an API server answers it, of at most maxBytes, and the token by which it goes on, if it does.
+// It holds no more of the body than the objects, each an allocation of its own, so that one can be forgotten without the
+// others. Objects come in the order of Key.Compare, whatever their order in the list (servers over etcd sort "a-b/x"
+// before "a/x"). A list is an error if it is cut anywhere, has no revision, has one key twice, or an object that is
+// newer than itself: what follows from a list is that everything else is gone, so it is not taken for true if in doubt.
+func ReadList(r io.Reader, e Encoding, maxBytes int64) (s Snapshot, cont string, err error) {
+	b := &bounded{r: r, left: maxBytes, limit: maxBytes}
+	var meta metav1.ListMeta
+	switch e {
+	case Protobuf:
+		s, meta, err = readProtobufList(&counted{r: bufio.NewReaderSize(b, readAhead)}, maxBytes)
+	case JSON:
+		s, meta, err = readJSONList(b)
+	default:
+		err = errNoEncoding
+	}
+	if b.exceeded != nil { // not that it looks cut
+		err = b.exceeded
+	}
+	if err != nil {
+		return Snapshot{}, "", fmt.Errorf("read a list: %w", err)
+	}
+	if s.Revision, err = edge.ParseRevision(meta.ResourceVersion); err != nil {
+		return Snapshot{}, "", fmt.Errorf("read a list: %w", err)
+	}
+	byKey := func(a, b Object) int { return a.Key.Compare(b.Key) }
+	if !slices.IsSortedFunc(s.Objects, byKey) {
+		slices.SortFunc(s.Objects, byKey)
+	}
+	for i, o := range s.Objects {
+		if i > 0 && o.Key == s.Objects[i-1].Key {
+			return Snapshot{}, "", fmt.Errorf("read a list: it has %s twice", o.Key)
+		}
+		if o.Revision > s.Revision {
+			return Snapshot{}, "", fmt.Errorf("read a list: %s is of revision %s, the list of %s", o.Key, o.Revision, s.Revision)
+		}
+	}
+	return s, meta.Continue, nil
+}
+
+// bounded ends with an error where a list is larger than allowed.
+type bounded struct {
+	r           io.Reader
+	left, limit int64
+	exceeded    error
+}
+
+func (b *bounded) Read(p []byte) (int, error) {
+	if b.exceeded != nil {
+		return 0, b.exceeded
+	}
+	if int64(len(p)) > b.left+1 {
+		p = p[:b.left+1]
+	}
+	n, err := b.r.Read(p)
+	if b.left -= int64(n); b.left < 0 {
+		b.exceeded = fmt.Errorf("it is larger than %d bytes", b.limit)
+		return 0, b.exceeded
+	}
+	return n, err
+}
+
+// counted knows how many bytes were read.
+type counted struct {
+	r *bufio.Reader
+	n int64
+}
+
+func (c *counted) ReadByte() (byte, error) {
+	b, err := c.r.ReadByte()
+	if err == nil {
+		c.n++
+	}
+	return b, err
+}
+
+// field reads a field up to its content, whose size is -1 unless it is length-delimited; others it skips.
+func (c *counted) field() (number protowire.Number, size int64, err error) {
+	tag, err := binary.ReadUvarint(c)
+	if err != nil {
+		return 0, 0, err // io.EOF, if nothing was read
+	}
+	number, wire := protowire.DecodeTag(tag)
+	if number < protowire.MinValidNumber {
+		return 0, 0, fmt.Errorf("malformed message: %w", protowire.ParseError(-1))
+	}
+	size = -1
+	switch wire {
+	case protowire.VarintType:
+		_, err = binary.ReadUvarint(c)
+	case protowire.Fixed32Type:
+		err = c.discard(4)
+	case protowire.Fixed64Type:
+		err = c.discard(8)
+	case protowire.BytesType:
+		var n uint64
+		if n, err = binary.ReadUvarint(c); err == nil && n > 1<<62 {
+			err = fmt.Errorf("malformed message: a field of %d bytes", n)
+		}
+		size = int64(n)
+	default:
+		err = errGroup
+	}
+	return number, size, unexpected(err)
+}
+
+func (c *counted) discard(size int64) error {
+	n, err := io.CopyN(io.Discard, c.r, size)
+	c.n += n
+	return unexpected(err)
+}
+
+// bytes reads size bytes into an allocation of just that size.
+func (c *counted) bytes(size int64) ([]byte, error) {
+	if size > trusted {
+		var b bytes.Buffer
+		n, err := io.CopyN(&b, c.r, size)
+		c.n += n
+		return slices.Clip(bytes.Clone(b.Bytes())), unexpected(err)
+	}
+	b := make([]byte, size)
+	n, err := io.ReadFull(c.r, b)
+	c.n += int64(n)
+	return b, unexpected(err)
+}
+
+// unexpected is err at a place where nothing may end.
+func unexpected(err error) error {
+	if errors.Is(err, io.EOF) {
+		return io.ErrUnexpectedEOF
+	}
+	return err
+}
+
+// readProtobufList reads a runtime.Unknown that holds a list.
+func readProtobufList(c *counted, maxBytes int64) (s Snapshot, meta metav1.ListMeta, err error) {
+	begin, err := c.bytes(int64(len(magic)))
+	if err != nil {
+		return s, meta, err
+	}
+	if !bytes.Equal(begin, magic) {
+		return s, meta, fmt.Errorf("it begins with %q: want a Protobuf message of Kubernetes", begin)
+	}
+	var typeMeta []byte
+	content := false
+	for {
+		number, size, err := c.field()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return s, meta, err
+		}
+		switch {
+		case size < 0 && number <= unknownContentType:
+			return s, meta, fmt.Errorf("malformed envelope: field %d is not length-delimited", number)
+		case size < 0:
+		case size > maxBytes-c.n:
+			// At once, not after the limit has been read: this is also how a length that lies is found.
+			return s, meta, fmt.Errorf("it claims %d bytes and more than %d are not allowed", size, maxBytes)
+		case number == unknownRaw && content:
+			return s, meta, errors.New("malformed envelope: it has two contents")
+		case number == unknownRaw:
+			content = true
+			if s.Objects, meta, err = readProtobufItems(c, size); err != nil {
+				return s, meta, err
+			}
+		case number == unknownTypeMeta && typeMeta != nil:
+			return s, meta, errors.New("malformed envelope: it has two types")
+		case number == unknownTypeMeta:
+			if typeMeta, err = c.bytes(size); err != nil {
+				return s, meta, err
+			}
+		case number == unknownContentEncoding && size > 0:
+			return s, meta, errors.New("its content is encoded in a way that is not supported")
+		default: // the content type is the Content-Type's
+			if err := c.discard(size); err != nil {
+				return s, meta, err
+			}
+		}
+	}
+	if !content {
+		return s, meta, errors.New("malformed envelope: it is empty")
+	}
+	t, err := readTypeMeta(typeMeta)
+	if err != nil {
+		return s, meta, err
+	}
+	s.Type, err = itemType(t)
+	return s, meta, err
+}
+
+// readProtobufItems reads a list's message.
+func readProtobufItems(c *counted, size int64) (objects []Object, meta metav1.ListMeta, err error) {
+	for end := c.n + size; c.n != end; {
+		number, size, err := c.field()
+		if err != nil {
+			return nil, meta, unexpected(err)
+		}
+		if c.n > end || size > end-c.n {
+			return nil, meta, errors.New("malformed list: a field is longer than the list")
+		}
+		if size < 0 && (number == objectMetadata || number == listItems) {
+			return nil, meta, fmt.Errorf("malformed list: field %d is not length-delimited", number)
+		}
+		if size < 0 {
+			continue
+		}
+		switch number {
+		case objectMetadata:
+			raw, err := c.bytes(size)
+			if err != nil {
+				return nil, meta, err
+			}
+			if err := meta.Unmarshal(raw); err != nil {
+				return nil, meta, fmt.Errorf("malformed list: metadata: %w", err)
+			}
+		case listItems:
+			raw, err := c.bytes(size)
+			if err != nil {
+				return nil, meta, err
+			}
+			object, err := Scan(Protobuf, raw)
+			if err != nil {
+				return nil, meta, fmt.Errorf("item %d: %w", len(objects), err)
+			}
+			objects = append(objects, object)
+		default:
+			if err := c.discard(size); err != nil {
+				return nil, meta, err
+			}
+		}
+	}
+	return objects, meta, nil
+}
+
+// readJSONList reads a list token by token.
+func readJSONList(r io.Reader) (s Snapshot, meta metav1.ListMeta, err error) {
+	d := json.NewDecoder(r)
+	if err := delimiter(d, '{'); err != nil {
+		return s, meta, err
+	}
+	var kind, apiVersion string
+	seen := make(map[string]bool)
+	for d.More() {
+		token, err := d.Token()
+		if err != nil {
+			return s, meta, unexpected(err)
+		}
+		member, ok := token.(string)
+		if !ok {
+			return s, meta, fmt.Errorf("malformed list: %v where a name should be", token)
+		}
+		switch member {
+		case "kind", "apiVersion", "metadata", "items":
+			if seen[member] {
+				return s, meta, fmt.Errorf("malformed list: it has two of %s", member)
+			}
+			seen[member] = true
+		}
+		switch member {
+		case "kind":
+			err = d.Decode(&kind)
+		case "apiVersion":
+			err = d.Decode(&apiVersion)
+		case "metadata":
+			err = d.Decode(&meta)
+		case "items":
+			s.Objects, err = readJSONItems(d)
+		default:
+			var ignored json.RawMessage
+			err = d.Decode(&ignored)
+		}
+		if err != nil {
+			return s, meta, fmt.Errorf("malformed list: %.40s: %w", member, unexpected(err))
+		}
+	}
+	if err := delimiter(d, '}'); err != nil {
+		return s, meta, err
+	}
+	if token, err := d.Token(); !errors.Is(err, io.EOF) {
+		return s, meta, fmt.Errorf("malformed list: more follows it: %v: %w", token, err)
+	}
+	if !seen["items"] {
+		return s, meta, fmt.Errorf("malformed list: a %q without items, which is not the same as none", kind)
+	}
+	t, err := typeOf(JSON, apiVersion, kind)
+	if err != nil {
+		return s, meta, err
+	}
+	s.Type, err = itemType(t)
+	return s, meta, err
+}
+
+func readJSONItems(d *json.Decoder) ([]Object, error) {
+	token, err := d.Token()
+	if err != nil || token == nil { // null: an empty list of some programs
+		return nil, err
+	}
+	if token != json.Delim('[') {
+		return nil, fmt.Errorf("want an array, got %v", token)
+	}
+	var objects []Object
+	for d.More() {
+		var raw json.RawMessage
+		if err := d.Decode(&raw); err != nil {
+			return nil, err
+		}
+		object, err := Scan(JSON, raw)
+		if err != nil {
+			return nil, fmt.Errorf("item %d: %w", len(objects), err)
+		}
+		objects = append(objects, object)
+	}
+	return objects, delimiter(d, ']')
+}
+
+func delimiter(d *json.Decoder, want json.Delim) error {
+	token, err := d.Token()
+	if err != nil {
+		return unexpected(err)
+	}
+	if token != want {
+		return fmt.Errorf("malformed list: want %v, got %v", want, token)
+	}
+	return nil
+}
+
+// itemType is the type of what a list holds.
+func itemType(list Type) (Type, error) {
+	kind, ok := strings.CutSuffix(list.Kind, "List")
+	if !ok || kind == "" {
+		return Type{}, fmt.Errorf("want a list, got a %q", list.Kind)
+	}
+	list.Kind = kind
+	return list, nil
+}
+
+// WriteList writes a list of objects of t, as an API server answers it. Protobuf has a list's size in front of it, so
+// objects is gone through twice, and must give the same both times.
+func WriteList(w io.Writer, t Type, meta metav1.ListMeta, objects iter.Seq[Object]) error {
+	if t.Kind == "" || t.Version == "" {
+		return errors.New("cannot write a list: the type of the objects is not known")
+	}
+	t.Kind += "List"
+	out := bufio.NewWriterSize(w, readAhead/2)
+	var err error
+	switch t.Encoding {
+	case Protobuf:
+		err = writeProtobufList(out, t, meta, objects)
+	case JSON:
+		err = writeJSONList(out, t, meta, objects)
+	default:
+		err = errNoEncoding
+	}
+	if err == nil {
+		err = out.Flush()
+	}
+	if err != nil {
+		return fmt.Errorf("write a list: %w", err)
+	}
+	return nil
+}
+
+// A bufio.Writer keeps its error for Flush, so those of its writes are not looked at, but that there is one.
+
+func writeProtobufList(w *bufio.Writer, t Type, meta metav1.ListMeta, objects iter.Seq[Object]) error {
+	metadata, err := meta.Marshal()
+	if err != nil {
+		return err
+	}
+	size := sizeOfBytes(objectMetadata, len(metadata))
+	for o := range objects {
+		size += sizeOfBytes(listItems, len(o.Raw))
+	}
+	scratch := appendUnknownHead(nil, t, size)
+	scratch = appendBytesHead(scratch, objectMetadata, len(metadata))
+	if _, err := w.Write(append(scratch, metadata...)); err != nil {
+		return err
+	}
+	left := size - sizeOfBytes(objectMetadata, len(metadata))
+	for o := range objects {
+		if left -= sizeOfBytes(listItems, len(o.Raw)); left < 0 {
+			break
+		}
+		scratch = appendBytesHead(scratch[:0], listItems, len(o.Raw))
+		if _, err := w.Write(scratch); err != nil {
+			return err
+		}
+		if _, err := w.Write(o.Raw); err != nil {
+			return err
+		}
+	}
+	if left != 0 {
+		return errors.New("the objects changed meanwhile")
+	}
+	_, err = w.Write(unknownTail)
+	return err
+}
+
+func writeJSONList(w *bufio.Writer, t Type, meta metav1.ListMeta, objects iter.Seq[Object]) error {
+	metadata, err := json.Marshal(meta)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(w, `{"kind":%s,"apiVersion":%s,"metadata":%s,"items":[`,
+		quote(t.Kind), quote(t.GroupVersion().String()), metadata)
+	first := true
+	for o := range objects {
+		if !first {
+			if err := w.WriteByte(','); err != nil {
+				return err
+			}
+		}
+		first = false
+		if _, err := w.Write(o.Raw); err != nil {
+			return err
+		}
+	}
+	_, err = w.WriteString("]}\n")
+	return err
+}

@@ -1,0 +1,395 @@
+// Package remote reads streams from an API server over HTTP: the cloud's, or a coordinator's mirror.
+//
+// A Source holds no connection and no state but the type of what it has read: a Snapshot is one list request, a Watch is
+// one watch request, and both end with it. It never tries again by itself: who waits for how long, and for whom, depends
+// on what else could be asked, which this package does not know.
+//
+// Invariants: nothing waits without a limit (Config); a body that was opened is closed; a watch tells rising revisions
+// or ends with an error.
+//
+// There is no goroutine between the connection and Next. A reading one would gather bigger batches while a batch is
+// being handled, at the price of a second queue; the first one, the connection's own window, is there anyway.
+package remote
+
+import (
+	"compress/gzip"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/stream"
+)
+
+// Limits.
+const (
+	// listTime is how long a list may take: 100 MiB over 10 Mbit/s.
+	listTime = 2 * time.Minute
+	// listBytes is how large a list may be, not compressed.
+	listBytes = 1 << 30
+	// openTime is how long the answer to a watch request may take to begin. API servers answer at once.
+	openTime = 30 * time.Second
+	// idleTime is how long a watch may be silent. API servers send a bookmark every minute.
+	idleTime = 5 * time.Minute
+	// frameBytes is how large an event may be; etcd's own limit is 1.5 MiB unless configured.
+	frameBytes = 8 << 20
+	// errorBytes is how much of an answer is read that is no success.
+	errorBytes = 64 << 10
+	// maxRetry is how long a server may ask for patience, in seconds.
+	maxRetry = 3600
+	// watchTime is how long a server is asked to keep a watch, at least; at most twice that, so that those that began
+	// together do not end together. client-go asks for the same.
+	watchTime = 5 * time.Minute
+	// batchEvents and batchBytes bound what one Next returns.
+	batchEvents = 256
+	batchBytes  = 1 << 20
+)
+
+var (
+	errClosed = errors.New("the watch was closed")
+	errIdle   = fmt.Errorf("no event and no bookmark for %v", idleTime)
+	errOpen   = fmt.Errorf("no answer for %v", openTime)
+)
+
+// Config says what to read.
+type Config struct {
+	// Client does the requests; http.DefaultClient if nil. Its Timeout must be 0, for it would end every watch, and
+	// redirects are not followed: an API server has none to give.
+	Client *http.Client
+	// Base is the server's address. A path in it is kept in front of Path.
+	Base *url.URL
+	// Path is that of the resource's collection, such as "/apis/discovery.k8s.io/v1/endpointslices".
+	Path string
+	// Name is how errors name the server, such as "cloud".
+	Name string
+	// OnList, if not nil, is called for each list request that is sent: lists are what is dear over a WAN.
+	OnList func()
+}
+
+// Source is a stream.Source over HTTP. Safe for concurrent use.
+type Source struct {
+	client     *http.Client
+	collection url.URL
+	name       string
+	onList     func()
+
+	mu  sync.Mutex
+	typ stream.Type // of the last Snapshot, or of the first event; Kind is empty before
+}
+
+// New makes a Source. It sends nothing.
+func New(c Config) (*Source, error) {
+	if c.Base == nil || c.Base.Host == "" || c.Base.Scheme != "http" && c.Base.Scheme != "https" {
+		return nil, fmt.Errorf("read %s from %s: %v is no address of a server: want http:// or https://",
+			c.Path, c.Name, c.Base)
+	}
+	if !strings.HasPrefix(c.Path, "/") || strings.ContainsAny(c.Path, "?#") {
+		return nil, fmt.Errorf("read %q from %s: want the path of a collection, such as /api/v1/services", c.Path, c.Name)
+	}
+	client := http.Client{}
+	if c.Client != nil {
+		client = *c.Client
+	}
+	if client.Timeout != 0 {
+		return nil, fmt.Errorf("read %s from %s: the client's timeout of %v would end every watch: want none",
+			c.Path, c.Name, client.Timeout)
+	}
+	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	s := &Source{client: &client, collection: *c.Base, name: c.Name, onList: c.OnList}
+	s.collection.Path, s.collection.RawPath = strings.TrimRight(c.Base.Path, "/")+c.Path, ""
+	if s.onList == nil {
+		s.onList = func() {}
+	}
+	return s, nil
+}
+
+// Snapshot lists. No resourceVersion is asked for, which means the newest state, not what a cache happens to have.
+func (s *Source) Snapshot(ctx context.Context) (stream.Snapshot, error) {
+	ctx, cancel := context.WithTimeout(ctx, listTime)
+	defer cancel()
+	s.onList()
+	snapshot, err := s.list(ctx)
+	if err != nil {
+		return stream.Snapshot{}, s.failed(ctx, "list", err)
+	}
+	return snapshot, nil
+}
+
+func (s *Source) list(ctx context.Context) (stream.Snapshot, error) {
+	response, err := s.get(ctx, nil, "gzip")
+	if err != nil {
+		return stream.Snapshot{}, err
+	}
+	defer response.Body.Close()
+	encoding, err := stream.EncodingOf(response.Header.Get("Content-Type"))
+	if err != nil {
+		return stream.Snapshot{}, err
+	}
+	body, err := plain(response)
+	if err != nil {
+		return stream.Snapshot{}, err
+	}
+	snapshot, rest, err := stream.ReadList(body, encoding, listBytes)
+	if err != nil {
+		return stream.Snapshot{}, err
+	}
+	if rest != "" {
+		return stream.Snapshot{}, errors.New("the server gave a part of the list, without having been asked for parts")
+	}
+	s.mu.Lock()
+	s.typ = snapshot.Type
+	s.mu.Unlock()
+	return snapshot, nil
+}
+
+// Watch asks for changes. ctx bounds the asking; the watch itself lasts until Close or an error of Next.
+func (s *Source) Watch(ctx context.Context, after edge.Revision) (stream.Watch, error) {
+	if after == 0 {
+		return nil, s.failed(ctx, "watch", errors.New("want a revision to begin after; list first"))
+	}
+	life, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	unlink := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
+	late := time.AfterFunc(openTime, func() { cancel(errOpen) })
+	response, err := s.get(life, url.Values{
+		"watch":               {"1"},
+		"resourceVersion":     {after.String()},
+		"allowWatchBookmarks": {"true"},
+		"timeoutSeconds":      {strconv.Itoa(int((watchTime + rand.N(watchTime)) / time.Second))},
+	}, "identity")
+	unlink()
+	late.Stop()
+	if err == nil {
+		var w *watch
+		if w, err = s.open(life, cancel, response, after); err == nil {
+			return w, nil
+		}
+		response.Body.Close()
+	}
+	err = s.failed(life, "watch", err)
+	cancel(errClosed)
+	return nil, err
+}
+
+// open makes a watch of an answer.
+func (s *Source) open(
+	life context.Context, cancel context.CancelCauseFunc, r *http.Response, after edge.Revision,
+) (*watch, error) {
+	if life.Err() != nil { // the limits of the opening struck as it ended
+		return nil, context.Cause(life)
+	}
+	encoding, err := stream.EncodingOf(r.Header.Get("Content-Type"))
+	if err != nil {
+		return nil, err
+	}
+	if coding := r.Header.Get("Content-Encoding"); coding != "" && coding != "identity" {
+		return nil, fmt.Errorf("the watch is encoded as %q, unasked", coding)
+	}
+	return &watch{
+		source: s, life: life, cancel: cancel, body: r.Body,
+		frames: stream.NewFrameReader(r.Body, encoding, frameBytes), last: after,
+	}, nil
+}
+
+// get sends a request. What is no success becomes an error. The answer's body must be closed.
+func (s *Source) get(ctx context.Context, query url.Values, coding string) (*http.Response, error) {
+	to := s.collection
+	to.RawQuery = query.Encode()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, to.String(), http.NoBody)
+	if err != nil {
+		return nil, err
+	}
+	request.Header.Set("Accept", "application/vnd.kubernetes.protobuf,application/json")
+	// Set here, so that the transport neither asks for what a watch must not have nor undoes it without a limit.
+	request.Header.Set("Accept-Encoding", coding)
+	response, err := s.client.Do(request)
+	if err != nil {
+		var wrapped *url.Error
+		if errors.As(err, &wrapped) { // it repeats the address
+			err = wrapped.Err
+		}
+		return nil, err
+	}
+	if response.StatusCode == http.StatusOK {
+		return response, nil
+	}
+	defer response.Body.Close()
+	return nil, refusal(response)
+}
+
+// plain is an answer's body without its compression.
+func plain(response *http.Response) (io.Reader, error) {
+	switch coding := response.Header.Get("Content-Encoding"); coding {
+	case "", "identity":
+		return response.Body, nil
+	case "gzip":
+		body, err := gzip.NewReader(response.Body)
+		if err != nil {
+			return nil, fmt.Errorf("decompress the answer: %w", err)
+		}
+		return body, nil
+	default:
+		return nil, fmt.Errorf("the answer is encoded as %q: want gzip", coding)
+	}
+}
+
+// refusal makes an error of an answer that is no success: of the Status in its body, else of its code alone.
+func refusal(response *http.Response) error {
+	var retry int
+	if seconds, err := strconv.Atoi(response.Header.Get("Retry-After")); err == nil && seconds > 0 {
+		retry = min(seconds, maxRetry)
+	}
+	status, err := readStatus(response)
+	if err != nil || status.Status == metav1.StatusSuccess || int(status.Code) != response.StatusCode {
+		// Not "could not read": proxies and old servers answer with text, and the code says enough.
+		status = apierrors.NewGenericServerResponse(
+			response.StatusCode, http.MethodGet, schema.GroupResource{}, "", "", retry, true).Status()
+		status.Message = fmt.Sprintf("%s (no Status of Kubernetes: %s)", response.Status, response.Header.Get("Content-Type"))
+	}
+	if retry > 0 {
+		if status.Details == nil {
+			status.Details = &metav1.StatusDetails{}
+		}
+		if status.Details.RetryAfterSeconds == 0 {
+			status.Details.RetryAfterSeconds = int32(retry)
+		}
+	}
+	return stream.ErrorOf(&status)
+}
+
+func readStatus(response *http.Response) (metav1.Status, error) {
+	body, err := plain(response)
+	if err != nil {
+		return metav1.Status{}, err
+	}
+	data, err := io.ReadAll(io.LimitReader(body, errorBytes))
+	if err != nil {
+		return metav1.Status{}, err
+	}
+	return stream.ReadStatus(data)
+}
+
+// continues fails unless changes of this type can follow what was read before: objects of two types must not mix.
+func (s *Source) continues(t stream.Type) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.typ.Kind != "" && s.typ != t {
+		return fmt.Errorf("%w: the server changed from %s as %v to %s as %v",
+			stream.ErrExpired, s.typ.GroupVersionKind, s.typ.Encoding, t.GroupVersionKind, t.Encoding)
+	}
+	s.typ = t
+	return nil
+}
+
+// failed says where an error comes from. If what was done has ended with its context, the cause is the error.
+func (s *Source) failed(ctx context.Context, did string, err error) error {
+	if ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	return fmt.Errorf("%s: %s %s: %w", s.name, did, s.collection.Path, err)
+}
+
+// watch is one watch request.
+type watch struct {
+	source *Source
+	life   context.Context // the request's own, which ends for one of several causes
+	cancel context.CancelCauseFunc
+	body   io.Closer
+	frames *stream.FrameReader
+	last   edge.Revision
+	typed  bool
+	events []stream.Event
+	failed error
+}
+
+// Next returns what the connection has delivered.
+func (w *watch) Next(ctx context.Context) ([]stream.Event, error) {
+	clear(w.events) // so that the buffer does not keep objects that nobody else keeps
+	w.events = w.events[:0]
+	if w.failed == nil {
+		w.failed = w.fill(ctx)
+	}
+	if len(w.events) > 0 {
+		return w.events, nil
+	}
+	w.body.Close()
+	return nil, w.failed
+}
+
+// fill reads at least one event and all that are there, or finds out why there are no more.
+func (w *watch) fill(ctx context.Context) error {
+	if ctx.Err() != nil {
+		w.cancel(context.Cause(ctx))
+	}
+	if w.life.Err() != nil {
+		return w.broken(w.life.Err())
+	}
+	if !w.frames.Buffered() {
+		unlink := context.AfterFunc(ctx, func() { w.cancel(context.Cause(ctx)) })
+		defer unlink()
+		idle := time.AfterFunc(idleTime, func() { w.cancel(errIdle) })
+		defer idle.Stop()
+	}
+	for size := 0; len(w.events) < batchEvents && size < batchBytes; {
+		event, err := w.frames.Read()
+		if err == nil {
+			err = w.check(&event)
+		}
+		if err != nil {
+			return w.broken(err)
+		}
+		w.events = append(w.events, event)
+		size += len(event.Object.Raw)
+		if !w.frames.Buffered() {
+			break
+		}
+	}
+	return nil
+}
+
+// check holds the server to the order of revisions. One that breaks it has lost its store, or is another cluster, or
+// tells events twice: whatever it is, what was read does not fit what follows, so all must be read anew.
+func (w *watch) check(event *stream.Event) error {
+	if !w.typed {
+		if err := w.source.continues(w.frames.Type()); err != nil {
+			return err
+		}
+		w.typed = true
+	}
+	bookmark := event.Type == stream.Bookmark || event.Type == stream.InitialEventsEnd
+	if bookmark {
+		event.Type = stream.Bookmark
+	}
+	revision := event.Object.Revision
+	if revision < w.last || revision == w.last && !bookmark {
+		return fmt.Errorf("%w, or so it seems: the server told revision %s after %s (%s)",
+			stream.ErrExpired, revision, w.last, strings.TrimSpace(event.Type.String()+" "+event.Object.Key.String()))
+	}
+	w.last = revision
+	return nil
+}
+
+// broken is what the watch ended with.
+func (w *watch) broken(err error) error {
+	if errors.Is(err, io.EOF) && w.life.Err() == nil {
+		return io.EOF // the server's timeoutSeconds are over
+	}
+	return w.source.failed(w.life, "watch", err)
+}
+
+// Close ends the request, and a Next that waits.
+func (w *watch) Close() error {
+	w.cancel(errClosed)
+	return w.body.Close()
+}

@@ -1,0 +1,161 @@
+package stream
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"unicode/utf8"
+
+	"google.golang.org/protobuf/encoding/protowire"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
+
+	"yurtcoordinator/internal/edge"
+)
+
+var errNoEncoding = errors.New("the encoding of the objects is not known")
+
+// head is an object's identity, as views of its bytes; nil is what is not there. kind and apiVersion are those that JSON
+// has inside the object.
+type head struct {
+	namespace, name, version []byte
+	kind, apiVersion         []byte
+}
+
+// Scan reads an object's key and revision, and nothing else; the Object's Raw is raw itself. Its work is bounded by the
+// length of raw, and it reads all of it, so that a cut object is an error. So is one without a name or a revision, or
+// whose name or namespace could not be a segment of a path, for such could point elsewhere in a store.
+func Scan(e Encoding, raw []byte) (Object, error) {
+	h, err := scanHead(e, raw)
+	if err != nil {
+		return Object{}, err
+	}
+	return h.object(raw)
+}
+
+func scanHead(e Encoding, raw []byte) (head, error) {
+	switch e {
+	case Protobuf:
+		return protobufHead(raw)
+	case JSON:
+		return jsonHead(raw)
+	default:
+		return head{}, errNoEncoding
+	}
+}
+
+// ScanMeta reads an object's metadata and nothing else. Unlike Scan it demands nothing of what it finds.
+func ScanMeta(e Encoding, raw []byte) (m metav1.ObjectMeta, err error) {
+	switch e {
+	case Protobuf:
+		err = fields(raw, func(number protowire.Number, metadata []byte) error {
+			if number != objectMetadata {
+				return nil
+			}
+			if err := want("metadata", metadata); err != nil {
+				return err
+			}
+			return m.Unmarshal(metadata) // without a Reset: metadata that occurs twice is merged
+		})
+	case JSON:
+		var metadata []byte
+		if metadata, err = jsonMetadata(raw); err == nil {
+			err = utiljson.Unmarshal(metadata, &m)
+		}
+	default:
+		err = errNoEncoding
+	}
+	if err != nil {
+		return metav1.ObjectMeta{}, fmt.Errorf("metadata: %w", err)
+	}
+	return m, nil
+}
+
+// Labels reads an object's labels and nothing else; nil if it has none.
+func Labels(e Encoding, raw []byte) (labels.Set, error) {
+	return metaMap(e, raw, metaLabels, "labels")
+}
+
+func metaMap(e Encoding, raw []byte, number protowire.Number, member string) (map[string]string, error) {
+	switch e {
+	case Protobuf:
+		return protobufMap(raw, number)
+	case JSON:
+		return jsonMap(raw, member)
+	default:
+		return nil, errNoEncoding
+	}
+}
+
+// object makes an Object. Both parts of its key are of one allocation: they live and die together.
+func (h *head) object(raw []byte) (Object, error) {
+	if len(h.name) == 0 {
+		return Object{}, errors.New("malformed object: it has no metadata.name")
+	}
+	if !segment(h.name) {
+		return Object{}, fmt.Errorf("malformed object: its name is %.100q", h.name)
+	}
+	if len(h.namespace) > 0 && !segment(h.namespace) {
+		return Object{}, fmt.Errorf("malformed object: its namespace is %.100q", h.namespace)
+	}
+	revision, err := h.revision()
+	if err != nil {
+		return Object{}, fmt.Errorf("malformed object %.100q: %w", h.name, err)
+	}
+	var key strings.Builder
+	key.Grow(len(h.namespace) + len(h.name))
+	key.Write(h.namespace)
+	key.Write(h.name)
+	both := key.String()
+	return Object{
+		Key:      Key{Namespace: both[:len(h.namespace)], Name: both[len(h.namespace):]},
+		Revision: revision,
+		Raw:      raw,
+	}, nil
+}
+
+// segment says whether a name can stand in a path: what Kubernetes demands of every name, and no control characters.
+func segment(name []byte) bool {
+	if string(name) == "." || string(name) == ".." || !utf8.Valid(name) {
+		return false
+	}
+	for _, c := range name {
+		if c == '/' || c == '%' || c < ' ' || c == 0x7f {
+			return false
+		}
+	}
+	return true
+}
+
+// revision reads the resourceVersion; without an allocation, for it is done for every event.
+func (h *head) revision() (edge.Revision, error) {
+	if len(h.version) == 0 {
+		return 0, errors.New("it has no metadata.resourceVersion")
+	}
+	var n uint64
+	for _, c := range h.version {
+		if c < '0' || c > '9' {
+			n = 0
+			break
+		}
+		n = 10*n + uint64(c-'0')
+	}
+	if n == 0 || len(h.version) > 19 { // 20 digits may not fit
+		return edge.ParseRevision(string(h.version))
+	}
+	return edge.Revision(n), nil
+}
+
+// typeOf makes a Type of what an object or list says of itself.
+func typeOf(e Encoding, apiVersion, kind string) (Type, error) {
+	version, err := schema.ParseGroupVersion(apiVersion)
+	if err != nil {
+		return Type{}, fmt.Errorf("malformed object: %w", err)
+	}
+	if kind == "" || version.Version == "" {
+		return Type{}, fmt.Errorf("malformed object: want a kind and an apiVersion, got %q and %q", kind, apiVersion)
+	}
+	return Type{GroupVersionKind: version.WithKind(kind), Encoding: e}, nil
+}

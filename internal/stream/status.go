@@ -1,0 +1,71 @@
+package stream
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// ErrorOf makes an error of a Status. It is an *apierrors.StatusError, and besides ErrExpired for 410 or reason Expired,
+// and ErrNotReady for 503 and for "Too large resource version": the server is behind what was asked for, ask again later.
+func ErrorOf(status *metav1.Status) error {
+	if status.Message == "" {
+		with := *status
+		with.Message = fmt.Sprintf("the server gave no message (code %d, reason %q)", status.Code, status.Reason)
+		status = &with
+	}
+	err := apierrors.FromObject(status)
+	switch {
+	case status.Code == http.StatusGone, apierrors.IsResourceExpired(err), apierrors.IsGone(err):
+		return fmt.Errorf("%w: %w", ErrExpired, err)
+	case status.Code == http.StatusServiceUnavailable,
+		apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge):
+		return fmt.Errorf("%w: %w", ErrNotReady, err)
+	default:
+		return err
+	}
+}
+
+// ReadStatus reads a Status in either encoding, such as the body of an answer that is no success.
+func ReadStatus(data []byte) (metav1.Status, error) {
+	var status metav1.Status
+	t, raw, err := OpenEnvelope(data)
+	switch {
+	case err != nil:
+		return status, err
+	case t.Kind != "Status":
+		return status, fmt.Errorf("want a Status, got a %q", t.Kind)
+	case t.Encoding == Protobuf:
+		err = status.Unmarshal(raw)
+	default:
+		err = json.Unmarshal(raw, &status)
+	}
+	if err != nil {
+		return status, fmt.Errorf("read a Status: %w", err)
+	}
+	return status, nil
+}
+
+// writeStatus is a Status in an envelope.
+func writeStatus(e Encoding, status *metav1.Status) ([]byte, error) {
+	t := Type{GroupVersionKind: schema.GroupVersionKind{Version: "v1", Kind: "Status"}, Encoding: e}
+	var raw []byte
+	var err error
+	switch e {
+	case Protobuf:
+		raw, err = status.Marshal()
+	case JSON:
+		raw, err = json.Marshal(status)
+	default:
+		err = errors.New("no encoding")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("write a Status: %w", err)
+	}
+	return Envelope(t, raw), nil
+}
