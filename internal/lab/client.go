@@ -81,6 +81,15 @@ func (c *Client) Traffic(ctx context.Context, sinceMark bool) (map[string]wire.B
 	return t, err
 }
 
+// Total is the sum over all nodes of what Traffic returns.
+func Total(traffic map[string]wire.Bytes) wire.Bytes {
+	var sum wire.Bytes
+	for _, b := range traffic {
+		sum = sum.Add(b)
+	}
+	return sum
+}
+
 // MarkTraffic sets the mark that Traffic can count from.
 func (c *Client) MarkTraffic(ctx context.Context) error {
 	return c.call(ctx, http.MethodPost, "mark", nil, nil)
@@ -101,6 +110,19 @@ func (c *Client) Heal(ctx context.Context, n Network, target string) error {
 func (c *Client) Node(ctx context.Context, a Action, node string, component Component) error {
 	return c.call(ctx, http.MethodPost, "node",
 		url.Values{"action": {string(a)}, "node": {node}, "component": {string(component)}}, nil)
+}
+
+// Cloud does a to a program of the control plane (Etcd, KubeAPIServer and so on), or to all of it. When a program is
+// started, flags ("--name=value") stand in for its own of the same names, until it is started again. After a start of
+// kube-apiserver, or of all, the cloud serves.
+//
+// A kube-apiserver that is started over other data ("--etcd-prefix=/empty", with "--authorization-mode=AlwaysAllow", as
+// it has no roles there) tells the whole control plane that everything is gone, at a newer revision. Kill
+// KubeControllerManager first: its garbage collector would remember Services as gone, and then delete their
+// EndpointSlices from the real data.
+func (c *Client) Cloud(ctx context.Context, a Action, component Component, flags ...string) error {
+	return c.call(ctx, http.MethodPost, "cloud",
+		url.Values{"action": {string(a)}, "component": {string(component)}, "flag": flags}, nil)
 }
 
 // follow reports the steps of the boot until it has ended.
@@ -196,6 +218,12 @@ func (c *Client) CloudConfigAs(name string) (*rest.Config, error) {
 	return c.config(name, cloudAddress, "")
 }
 
+// CloudConfigFrom is a node's own access to the cloud, across its own WAN link: what a program on the node has that
+// does not know of hubs.
+func (c *Client) CloudConfigFrom(node string) (*rest.Config, error) {
+	return c.config(node, cloudAddress, node)
+}
+
 // CoordinatorConfig is the access to a pool's coordinator with the certificate of that name in the lab's keys:
 // "operator", a node's name, or one of those that must be refused.
 func (c *Client) CoordinatorConfig(pool int, name string) (*rest.Config, error) {
@@ -229,7 +257,7 @@ func (c *Client) Hub(ctx context.Context, node string) (HubStatus, error) {
 
 // AuditLog is the path of the cloud's audit log.
 func (c *Client) AuditLog() (string, error) {
-	path := filepath.Join(c.dir, "machines", cloudMachine, "audit.log")
+	path := filepath.Join(c.dir, "machines", cloudMachine, auditLog)
 	_, err := os.Stat(path)
 	return path, err
 }

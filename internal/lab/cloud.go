@@ -1,8 +1,11 @@
 package lab
 
 import (
+	"context"
 	"fmt"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
 	"yurtcoordinator/internal/lab/build"
@@ -51,7 +54,10 @@ func controlPlane(bins build.Binaries, disk string, t Timing) (core, rest []mach
 		seconds("default-not-ready-toleration-seconds", t.Toleration),
 		seconds("default-unreachable-toleration-seconds", t.Toleration),
 		"--audit-policy-file=" + filepath.Join(disk, "audit-policy.yaml"),
-		"--audit-log-path=" + filepath.Join(disk, "audit.log"),
+		"--audit-log-path=" + filepath.Join(disk, auditLog),
+		// A line is in the file before the answer's end is sent, and all lines are in one file: whoever has an answer
+		// finds it in the log.
+		"--audit-log-mode=blocking", "--audit-log-maxsize=4096",
 	}}
 	client := func(program, name string, flags ...string) machine.Command {
 		kubeconfig := cert(name + ".kubeconfig")
@@ -76,16 +82,92 @@ func controlPlane(bins build.Binaries, disk string, t Timing) (core, rest []mach
 	}
 }
 
-// auditPolicy records who did what to Leases, and who used somebody else's identity, for the scenarios to check.
+// auditLog is a file on the cloud's disk.
+const auditLog = "audit.log"
+
+// auditPolicy records who did what to Leases, who used somebody else's identity, and who read the resources that a pool
+// shares, for the scenarios to check. A watch is recorded twice, as it begins and as it ends.
 const auditPolicy = `apiVersion: audit.k8s.io/v1
 kind: Policy
-omitStages: [RequestReceived, ResponseStarted]
+omitStages: [RequestReceived]
 rules:
 - level: Metadata
   verbs: [create, update, patch, delete]
   resources: [{group: coordination.k8s.io, resources: [leases]}]
 - level: Metadata
-  verbs: [list]
-  resources: [{group: discovery.k8s.io, resources: [endpointslices]}, {group: "", resources: [endpoints, services]}]
+  verbs: [list, watch]
+  resources:
+  - {group: discovery.k8s.io, resources: [endpointslices]}
+  - {group: "", resources: [endpoints, services, namespaces]}
+  - {group: apps.openyurt.io, resources: [nodepools]}
 - level: None
 `
+
+// Programs of the control plane, for Client.Cloud.
+const (
+	Etcd                  Component = "etcd"
+	KubeAPIServer         Component = "kube-apiserver"
+	KubeControllerManager Component = "kube-controller-manager"
+	KubeScheduler         Component = "kube-scheduler"
+	CoordinatorController Component = "coordinator-controller"
+)
+
+// Cloud does a to a program of the control plane, or to all of it. A program is started with flags in the place of its
+// own flags of the same names; they last until it is started again. After a start of kube-apiserver, or of all, the
+// cloud serves.
+func (l *Lab) Cloud(ctx context.Context, a Action, c Component, flags []string) error {
+	h := l.hosts[cloudMachine]
+	core, rest := controlPlane(l.bins, h.spec.Disk, l.cfg.Timing)
+	command, err := findCommand(slices.Concat(core, rest), c)
+	if err != nil {
+		return err
+	}
+	if len(flags) > 0 && (c == All || a != Start && a != Restart) {
+		return fmt.Errorf("flags %v: only one program can be given flags, when it is started", flags)
+	}
+	if command.Argv, err = override(command.Argv, flags); err != nil {
+		return fmt.Errorf("%s: %w", c, err)
+	}
+	if a == Restart {
+		// One that has died is started all the same.
+		_ = l.order(ctx, Kill, h, c, nil)
+		a = Start
+	}
+	if err := l.order(ctx, a, h, c, func(ctx context.Context, m *machine.Machine) error {
+		return m.Start(ctx, command)
+	}); err != nil {
+		return err
+	}
+	if a == Start && c == KubeAPIServer {
+		return l.watch.waitServing(ctx)
+	}
+	return nil
+}
+
+// findCommand returns the command of a component; of none, for All.
+func findCommand(all []machine.Command, c Component) (machine.Command, error) {
+	if c == All {
+		return machine.Command{}, nil
+	}
+	names := make([]string, len(all))
+	for i, command := range all {
+		if names[i] = command.Name; names[i] == string(c) {
+			return command, nil
+		}
+	}
+	return machine.Command{}, fmt.Errorf("the cloud has no %s: want one of %s, or all", c, strings.Join(names, ", "))
+}
+
+// override replaces flags ("--name=value", or "--name" for true) of a command line, and adds those that it does not
+// have. A list such as --authorization-mode would else grow by what is given again.
+func override(argv, flags []string) ([]string, error) {
+	argv = slices.Clone(argv)
+	for _, f := range flags {
+		name, _, _ := strings.Cut(f, "=")
+		if !strings.HasPrefix(name, "--") || len(name) < 3 {
+			return nil, fmt.Errorf("flag %q: want --name=value", f)
+		}
+		argv = slices.DeleteFunc(argv, func(old string) bool { return old == name || strings.HasPrefix(old, name+"=") })
+	}
+	return append(argv, flags...), nil
+}

@@ -66,6 +66,7 @@ func TestCommands(t *testing.T) {
 		{"real, with a coordinator", place{1, 1}, Config{Kubelet: Real, Timing: Quick}},
 		{"hollow, without", place{2, 3}, Config{Kubelet: Hollow, Timing: Stock}},
 		{"hubs alone, no coordinator in the pool", place{1, 1}, Config{NoKubelet: true, NoCoordinator: true}},
+		{"a hub and its CoreDNS", place{1, 2}, Config{NoKubelet: true, CoreDNS: true}},
 	} {
 		n := node{place: tt.place, cfg: tt.cfg, bins: programs(), disk: "/disk", snapshotter: "overlayfs"}
 		fmt.Fprintf(&b, "== %s: %s\n", n.name(), tt.what)
@@ -111,6 +112,7 @@ func TestComponents(t *testing.T) {
 		{"no coordinator", first, Config{Kubelet: Hollow, NoCoordinator: true}, []Component{Hub, KubeletC, KubeProxy}},
 		{"no kube-proxy", second, Config{Kubelet: Hollow, NoProxy: true}, []Component{Hub, KubeletC}},
 		{"no kubelet", first, Config{Kubelet: Real, NoKubelet: true}, []Component{Coordinator, Hub}},
+		{"CoreDNS", second, Config{Kubelet: Hollow, CoreDNS: true}, []Component{Hub, CoreDNS, KubeletC, KubeProxy}},
 	} {
 		if got := (node{place: tt.place, cfg: tt.cfg}).components(); !slices.Equal(got, tt.want) {
 			t.Errorf("%s: %v, want %v", tt.name, got, tt.want)
@@ -136,7 +138,7 @@ func TestKeysOfANode(t *testing.T) {
 // The files are put together from text; what reads them must at least find them whole.
 func TestFilesOfANode(t *testing.T) {
 	n := node{
-		place: place{2, 3}, cfg: Config{Kubelet: Real, Timing: Quick}, bins: programs(), disk: t.TempDir(),
+		place: place{2, 3}, cfg: Config{Kubelet: Real, Timing: Quick, CoreDNS: true}, bins: programs(), disk: t.TempDir(),
 		snapshotter: "native",
 	}
 	if err := n.writeFiles(); err != nil {
@@ -160,6 +162,15 @@ func TestFilesOfANode(t *testing.T) {
 	kubelet := read("kubelet.yaml", strict)
 	if got := kubelet["nodeLeaseDurationSeconds"]; got != 8.0 {
 		t.Errorf("kubelet.yaml: nodeLeaseDurationSeconds %v, want 8", got)
+	}
+	if got := fmt.Sprint(kubelet["clusterDNS"]); got != "[10.78.2.3]" {
+		t.Errorf("kubelet.yaml: clusterDNS %s, want the node's own address", got)
+	}
+	corefile, err := os.ReadFile(n.file("Corefile"))
+	if err != nil || strings.Contains(string(corefile), "$") ||
+		!strings.Contains(string(corefile), "bind 127.0.0.1 10.78.2.3\n") ||
+		!strings.Contains(string(corefile), "endpoint http://127.0.0.1:10261\n") {
+		t.Errorf("Corefile: %v\n%s", err, corefile)
 	}
 	if proxy := read("kube-proxy.yaml", strict); proxy["clusterCIDR"] != podsCIDR {
 		t.Errorf("kube-proxy.yaml: clusterCIDR %v", proxy["clusterCIDR"])

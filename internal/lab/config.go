@@ -46,10 +46,14 @@ type Config struct {
 	Pools   int     `json:"pools"`
 	Nodes   int     `json:"nodes"` // in each pool
 	Kubelet Kubelet `json:"kubelet"`
-	// NoKubelet makes nodes that run a hub and nothing else, for measuring many hubs.
+	// NoKubelet makes nodes that run a hub and nothing else (but a CoreDNS, if that is wanted), for measuring many hubs.
+	// There are no Node objects then, and no kube-proxy.
 	NoKubelet bool `json:"noKubelet,omitempty"`
 	// NoProxy leaves kube-proxy out.
 	NoProxy bool `json:"noProxy,omitempty"`
+	// CoreDNS runs a CoreDNS on each node, beside its hub and as a client of it, as kube-proxy is. It is built only for
+	// a lab that asks for it.
+	CoreDNS bool `json:"coreDNS,omitempty"`
 	// NoCoordinator starts the hubs with --enable-coordinator=false, and no coordinator.
 	NoCoordinator bool `json:"noCoordinator,omitempty"`
 	// NoCgroups is set by Up where it is not root: real kubelets and containers then do without cgroups.
@@ -87,6 +91,7 @@ const (
 	Hub         Component = "hub"
 	KubeletC    Component = "kubelet"
 	KubeProxy   Component = "kube-proxy"
+	CoreDNS     Component = "coredns"
 	Coordinator Component = "coordinator"
 	Containerd  Component = "containerd"
 	// All is the whole machine: killing it is a power cut, pausing it stops every process in it.

@@ -103,7 +103,14 @@ func (l *Lab) boot(ctx context.Context, progress func(string)) error {
 	}
 
 	g, bootCtx := errgroup.WithContext(ctx)
-	g.Go(func() error { return l.powerOn(bootCtx, cloud) })
+	poolsReady := make(chan error, 1) // nothing that boots waits for the NodePools
+	g.Go(func() error {
+		if err := l.powerOn(bootCtx, cloud); err != nil {
+			return err
+		}
+		go func() { poolsReady <- l.keepPools(ctx) }()
+		return nil
+	})
 	for _, p := range l.all {
 		g.Go(func() error { return l.powerOn(bootCtx, l.hosts[string(p.name())]) })
 	}
@@ -111,10 +118,30 @@ func (l *Lab) boot(ctx context.Context, progress func(string)) error {
 		return err
 	}
 	progress("all machines have started")
-	if l.cfg.NoKubelet {
-		return nil
+	if !l.cfg.NoKubelet {
+		if err := l.watch.waitReady(ctx, len(l.all), progress); err != nil {
+			return err
+		}
 	}
-	return l.watch.waitReady(ctx, len(l.all), progress)
+	select {
+	case err := <-poolsReady:
+		return err
+	case <-ctx.Done():
+		return fmt.Errorf("the NodePools are not there: %w", context.Cause(ctx))
+	}
+}
+
+// keepPools makes the NodePools, returns when they are there, and keeps them for the life of the lab.
+func (l *Lab) keepPools(ctx context.Context) error {
+	p, err := newPools(l.watch, l.all)
+	if err != nil {
+		return err
+	}
+	if err := p.install(ctx); err != nil {
+		return err
+	}
+	go p.keep(l.watch.ctx) // ends with the lab's own process
+	return nil
 }
 
 func (l *Lab) plugSwitches() error {
@@ -355,6 +382,8 @@ const (
 	Start  Action = "start"
 	Pause  Action = "pause"
 	Resume Action = "resume"
+	// Restart is Kill and Start in one.
+	Restart Action = "restart"
 )
 
 // Node does a to a component of a node; to the machine as a whole when the component is All.
@@ -366,6 +395,19 @@ func (l *Lab) Node(ctx context.Context, a Action, name string, c Component) erro
 	if c != All && !slices.Contains(n.components(), c) {
 		return fmt.Errorf("%s has no %s: want one of %v, or all", name, c, n.components())
 	}
+	if a == Restart {
+		_ = l.order(ctx, Kill, h, c, nil) // one that has died is started all the same
+		a = Start
+	}
+	return l.order(ctx, a, h, c, func(ctx context.Context, m *machine.Machine) error {
+		return n.startComponent(ctx, m, c)
+	})
+}
+
+// order does a (but Restart) to a machine or to one of its programs, which start starts.
+func (l *Lab) order(ctx context.Context, a Action, h *host, c Component,
+	start func(context.Context, *machine.Machine) error,
+) error {
 	switch {
 	case a == Kill && c == All:
 		l.powerOff(h)
@@ -380,7 +422,11 @@ func (l *Lab) Node(ctx context.Context, a Action, name string, c Component) erro
 	m := h.machine
 	l.mu.Unlock()
 	if m == nil {
-		return fmt.Errorf("%s has no power; start it with: yurtlab node start %s", name, name)
+		how := "node start " + h.spec.Name
+		if h.spec.Name == cloudMachine {
+			how = "cloud start all"
+		}
+		return fmt.Errorf("%s has no power; start it with: yurtlab %s", h.spec.Name, how)
 	}
 	target := string(c)
 	if c == All {
@@ -390,13 +436,13 @@ func (l *Lab) Node(ctx context.Context, a Action, name string, c Component) erro
 	case Kill:
 		return m.Signal(ctx, target, syscall.SIGKILL)
 	case Start:
-		return n.startComponent(ctx, m, c)
+		return start(ctx, m)
 	case Pause:
 		return m.Signal(ctx, target, syscall.SIGSTOP)
 	case Resume:
 		return m.Signal(ctx, target, syscall.SIGCONT)
 	}
-	return fmt.Errorf("unknown action %q: want kill, start, pause or resume", a)
+	return fmt.Errorf("unknown action %q: want kill, start, restart, pause or resume", a)
 }
 
 func (l *Lab) host(name string) (*host, node, error) {

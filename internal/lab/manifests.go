@@ -37,6 +37,7 @@ func applyManifests(ctx context.Context, cfg *rest.Config, pools, nodes int) err
 		objects = append(objects, forwarding.Objects(poolName(p), names)...)
 	}
 	objects = append(objects, proxyRights())
+	objects = append(objects, readerRights()...)
 	c, err := client.New(cfg, client.Options{})
 	if err != nil {
 		return fmt.Errorf("manifests: %w", err)
@@ -55,6 +56,27 @@ func proxyRights() client.Object {
 		ObjectMeta: metav1.ObjectMeta{Name: "yurtlab:node-proxier"},
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "system:node-proxier"},
 		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: edge.GroupNodes}},
+	}
+}
+
+// readerRights let a node's CoreDNS read what kube-proxy does not, and a node's hub the pools. CoreDNS too comes to the
+// hub without credentials of its own.
+func readerRights() []client.Object {
+	const name = "yurtlab:node-reader"
+	verbs := []string{"get", "list", "watch"}
+	return []client.Object{
+		&rbacv1.ClusterRole{
+			ObjectMeta: metav1.ObjectMeta{Name: name},
+			Rules: []rbacv1.PolicyRule{
+				{APIGroups: []string{""}, Resources: []string{"namespaces"}, Verbs: verbs},
+				{APIGroups: []string{NodePools.Group}, Resources: []string{NodePools.Resource}, Verbs: verbs},
+			},
+		},
+		&rbacv1.ClusterRoleBinding{
+			ObjectMeta: metav1.ObjectMeta{Name: name},
+			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name},
+			Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: edge.GroupNodes}},
+		},
 	}
 }
 

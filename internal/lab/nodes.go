@@ -60,6 +60,9 @@ func (n node) components() []Component {
 		all = append(all, Coordinator)
 	}
 	all = append(all, Hub)
+	if n.cfg.CoreDNS {
+		all = append(all, CoreDNS)
+	}
 	if n.cfg.NoKubelet {
 		return all
 	}
@@ -89,6 +92,8 @@ func (n node) command(c Component) machine.Command {
 	case KubeProxy:
 		cmd.Argv = []string{n.bins.KubeProxy, "--config=" + n.file("kube-proxy.yaml"),
 			"--hostname-override=" + string(n.name())}
+	case CoreDNS:
+		cmd.Argv = []string{n.bins.CoreDNS, "-conf", n.file("Corefile"), "-dns.port", strconv.Itoa(portDNS)}
 	}
 	return cmd
 }
@@ -148,6 +153,9 @@ contexts: [{name: hub, context: {cluster: hub, user: node}}]
 users: [{name: node}]
 `, hubAddress),
 		"kube-proxy.yaml": n.kubeProxyConfig(),
+	}
+	if n.cfg.CoreDNS {
+		files["Corefile"] = n.corefile()
 	}
 	if n.containers() {
 		files["containerd.toml"] = n.containerdConfig()
@@ -218,7 +226,7 @@ func (n node) kubeletConfig() string {
 	return strings.NewReplacer(
 		"$CA", n.cert("ca.crt"), "$CRT", n.cert(server+".crt"), "$KEY", n.cert(server+".key"),
 		"$CGROUPS", n.kubeletCgroups(), "$STATUS", statusEvery(n.cfg.Timing).String(),
-		"$LEASE", fmt.Sprint(int(n.cfg.Timing.Lease.Seconds())),
+		"$LEASE", fmt.Sprint(int(n.cfg.Timing.Lease.Seconds())), "$DOMAIN", clusterDomain, "$DNS", n.kubeletDNS(),
 	).Replace(`apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
 failCgroupV1: false
@@ -232,7 +240,8 @@ address: 0.0.0.0
 healthzBindAddress: 127.0.0.1
 failSwapOn: false
 resolvConf: ""
-clusterDomain: cluster.local
+clusterDomain: $DOMAIN
+$DNS
 imageGCHighThresholdPercent: 100
 evictionHard: {nodefs.available: "1%", imagefs.available: "1%", memory.available: "50Mi"}
 makeIPTablesUtilChains: false

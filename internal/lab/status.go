@@ -55,6 +55,29 @@ type HubStatus struct {
 	Leader      string `json:"leader"`
 	Cloud       string `json:"cloud"`
 	Coordinator string `json:"coordinator"`
+	// Replicas are the hub's copies of resources.
+	Replicas []ReplicaStatus `json:"replicas"`
+}
+
+// ReplicaStatus is what a hub says of its copy of one resource.
+type ReplicaStatus struct {
+	Resource     string `json:"resource"` // as in endpointslices.discovery.k8s.io
+	Source       string `json:"source"`   // cloud, coordinator or none
+	Revision     uint64 `json:"revision"`
+	Objects      int    `json:"objects"`
+	Bytes        int    `json:"bytes"`
+	HistoryBytes int    `json:"historyBytes"`
+	Watches      int    `json:"watches"`
+}
+
+// Replica returns what the hub says of its copy of a resource; false if it has none.
+func (h HubStatus) Replica(resource string) (ReplicaStatus, bool) {
+	for _, r := range h.Replicas {
+		if r.Resource == resource {
+			return r, true
+		}
+	}
+	return ReplicaStatus{}, false
 }
 
 // Status asks every hub and the cloud; an answer that does not come within a second counts as none.

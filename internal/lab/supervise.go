@@ -152,6 +152,10 @@ func (s *server) routes() http.Handler {
 		q := r.URL.Query()
 		return nil, s.lab.Node(r.Context(), Action(q.Get("action")), q.Get("node"), Component(q.Get("component")))
 	}))
+	mux.HandleFunc("POST /cloud", s.whenBooted(func(_ http.ResponseWriter, r *http.Request) (any, error) {
+		q := r.URL.Query()
+		return nil, s.lab.Cloud(r.Context(), Action(q.Get("action")), Component(q.Get("component")), q["flag"])
+	}))
 	mux.HandleFunc("GET /pid", s.whenBooted(func(_ http.ResponseWriter, r *http.Request) (any, error) {
 		return s.pid(r.URL.Query().Get("machine"))
 	}))
@@ -291,9 +295,13 @@ func (s *steps) end(err error) {
 	s.append(Step{Done: true})
 }
 
+// append drops what is said after the end: the cloud is powered on again.
 func (s *steps) append(step Step) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if n := len(s.all); n > 0 && (s.all[n-1].Done || s.all[n-1].Error != "") {
+		return
+	}
 	step.At = time.Since(s.start)
 	s.all = append(s.all, step)
 	close(s.more)

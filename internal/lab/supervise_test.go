@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"yurtcoordinator/internal/lab/build"
+	"yurtcoordinator/internal/lab/machine"
 )
 
 // follower is somebody who follows a boot; said returns what it was told so far.
@@ -85,6 +86,7 @@ func TestStepsAreFollowed(t *testing.T) {
 		if said := early.said(t); !slices.Equal(said, all) || !s.booted() {
 			t.Errorf("after the end: %+v", said)
 		}
+		s.add("the cloud is powered on again")
 		late := follow(t.Context(), s)
 		<-late.done
 		if said := late.said(t); !slices.Equal(said, all) {
@@ -137,8 +139,9 @@ func clientOf(t *testing.T, handler http.Handler) *http.Client {
 func TestOrdersAreRefused(t *testing.T) {
 	l := newLab(Config{Name: "x", Pools: 1, Nodes: 2, Kubelet: Hollow}, t.TempDir(), build.Binaries{}, nil)
 	for _, p := range l.all {
-		l.hosts[string(p.name())] = &host{}
+		l.hosts[string(p.name())] = &host{spec: machine.Spec{Name: string(p.name())}}
 	}
+	l.hosts[cloudMachine] = &host{spec: machine.Spec{Name: cloudMachine}}
 	s := &server{lab: l, log: newSteps(), stop: func() {}}
 	c := newClient(t.TempDir())
 	c.http = clientOf(t, s.routes())
@@ -164,6 +167,11 @@ func TestOrdersAreRefused(t *testing.T) {
 		{"node", url.Values{"action": {"kill"}, "node": {"p1-n2"}, "component": {"coordinator"}},
 			"p1-n2 has no coordinator"},
 		{"node", url.Values{"action": {"kill"}, "node": {"p1-n1"}, "component": {"hub"}}, "yurtlab node start p1-n1"},
+		{"cloud", url.Values{"action": {"kill"}, "component": {"etcd"}}, "yurtlab cloud start all"},
+		{"cloud", url.Values{"action": {"kill"}, "component": {"hub"}}, "the cloud has no hub: want one of etcd"},
+		{"cloud", url.Values{"action": {"kill"}, "component": {"etcd"}, "flag": {"--v=1"}}, "when it is started"},
+		{"cloud", url.Values{"action": {"start"}, "component": {"all"}, "flag": {"--v=1"}}, "only one program"},
+		{"cloud", url.Values{"action": {"start"}, "component": {"etcd"}, "flag": {"v=1"}}, "want --name=value"},
 	} {
 		if err := order(tt.path, tt.q); err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s %v: %v, want %q", tt.path, tt.q, err, tt.want)

@@ -28,6 +28,8 @@ type watcher struct {
 	leases coordinationlisters.LeaseLister
 	synced []cache.InformerSynced
 	all    informers.SharedInformerFactory
+	// nodesChanged has a token when a Node has changed since the last one was taken.
+	nodesChanged chan struct{}
 }
 
 func newWatcher(ctx context.Context, pki string) (*watcher, error) {
@@ -40,12 +42,21 @@ func newWatcher(ctx context.Context, pki string) (*watcher, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &watcher{access: cfg, client: client, ctx: ctx}
+	w := &watcher{access: cfg, client: client, ctx: ctx, nodesChanged: make(chan struct{}, 1)}
 	w.all = informers.NewSharedInformerFactory(client, 0)
 	nodes, leases := w.all.Core().V1().Nodes(), w.all.Coordination().V1().Leases()
 	w.nodes, w.leases = nodes.Lister(), leases.Lister()
 	w.synced = []cache.InformerSynced{nodes.Informer().HasSynced, leases.Informer().HasSynced}
-	return w, nil
+	changed := func() {
+		select {
+		case w.nodesChanged <- struct{}{}:
+		default:
+		}
+	}
+	_, err = nodes.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: func(any) { changed() }, UpdateFunc: func(any, any) { changed() }, DeleteFunc: func(any) { changed() },
+	})
+	return w, err
 }
 
 // waitServing waits until the cloud's kube-apiserver is ready.

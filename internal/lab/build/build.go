@@ -1,9 +1,9 @@
-// Package build gets every program that a lab runs: Kubernetes, etcd and our own from our go.mod, and containerd, runc
-// and the CNI plugins from theirs, at the versions pinned in plan.go. They are built once and kept under a key of all
+// Package build gets every program that a lab runs: Kubernetes, etcd and our own from our go.mod, and containerd, runc,
+// the CNI plugins and CoreDNS from theirs, at the versions pinned in plan.go. They are built once and kept under a key of all
 // that went into them, so that the next lab finds them in a fraction of a second.
 //
-// Three sets are cached apart since they change apart: "kubernetes" with go.mod, "containers" with the pins, "programs"
-// with our source. A set that has to be rebuilt starts from the binaries of the one before, and the Go tool links only
+// Four sets are cached apart since they change apart: "kubernetes" with go.mod, "containers" and "coredns" with the pins,
+// "programs" with our source. A set that has to be rebuilt starts from the binaries of the one before, and the Go tool links only
 // what changed.
 //
 // Programs found in PATH were the alternative: they would be whatever the machine has, and the lab's findings with
@@ -36,6 +36,7 @@ const (
 	StageContainerd Stage = "containerd"
 	StageRunc       Stage = "runc"
 	StageCNI        Stage = "cni"
+	StageCoreDNS    Stage = "coredns"
 	StagePrograms   Stage = "programs"
 )
 
@@ -57,6 +58,9 @@ type Config struct {
 	// Real wants what real containers need as well: containerd, runc and the CNI plugins.
 	Real bool
 
+	// CoreDNS wants CoreDNS.
+	CoreDNS bool
+
 	// Race builds yurthub, yurt-coordinator and coordinator-controller with the race detector. The hollow kubelet is
 	// Kubernetes' code and would take ten times its memory.
 	Race bool
@@ -75,6 +79,9 @@ type Binaries struct {
 	HollowKubelet, YurtHub, YurtCoordinator, CoordinatorController, Pause string
 
 	Containerd, ContainerdShimRuncV2, Ctr, Runc string
+
+	// CoreDNS is empty unless Config.CoreDNS was set.
+	CoreDNS string
 
 	// CNIDir is the directory of the plugins bridge, host-local, loopback and portmap.
 	CNIDir string
@@ -197,7 +204,8 @@ func (b *builder) inputs(ctx context.Context, root string, config Config) (input
 	if err != nil {
 		return inputs{}, err
 	}
-	in := inputs{module: path, goMod: string(goMod), real: config.Real, race: config.Race}
+	in := inputs{module: path, goMod: string(goMod), real: config.Real, race: config.Race,
+		coredns: config.CoreDNS}
 	wanted := map[string]*string{kubernetesModule: &in.versions.kubernetes, etcdModule: &in.versions.etcd}
 	for module, version := range wanted {
 		if *version = required[module]; *version == "" {
@@ -303,6 +311,7 @@ func (b *Binaries) fill(e *artifact.Entry, files []string) {
 		"bin/containerd-shim-runc-v2": &b.ContainerdShimRuncV2,
 		"bin/ctr":                     &b.Ctr,
 		"bin/runc":                    &b.Runc,
+		"bin/coredns":                 &b.CoreDNS,
 	}
 	for _, file := range files {
 		if at, ok := named[file]; ok {

@@ -239,3 +239,45 @@ func TestLineWriter(t *testing.T) {
 		t.Errorf("%d lines, want %d", len(lines), len(want))
 	}
 }
+
+func TestReplaced(t *testing.T) {
+	root := module(t)
+	before := root + "/greet/greet.go"
+	if err := os.Chmod(before, 0o444); err != nil { // as the module cache has its files
+		t.Fatal(err)
+	}
+	same, remove, err := stage{}.replaced(root)
+	if err != nil || same != root {
+		t.Errorf("%s, %v: a stage that replaces nothing needs no copy", same, err)
+	}
+	remove()
+	if _, err := os.Stat(before); err != nil {
+		t.Fatalf("the module itself is gone: %v", err)
+	}
+	s := stage{Replace: map[string]string{"greet/greet.go": "package greet\n\nvar Text = \"replaced\"\n"}}
+	dir, remove, err := s.replaced(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tool, err := newGoTool(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tool.run(t.Context(), dir, s, nil, "build", "-o", root+"/hub", "./cmd/hub"); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.CommandContext(t.Context(), root+"/hub").CombinedOutput(); string(out) != "replaced\n" {
+		t.Errorf("it says %q, %v", out, err)
+	}
+	remove()
+	if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the copy is left: %v", err)
+	}
+	if content, err := os.ReadFile(before); err != nil || !strings.Contains(string(content), "hello") {
+		t.Errorf("the module itself has changed: %q, %v", content, err)
+	}
+	s.Replace["greet/gone.go"] = "package greet"
+	if dir, _, err := s.replaced(root); err == nil {
+		t.Errorf("%s: a file that the module does not have is replaced", dir)
+	}
+}

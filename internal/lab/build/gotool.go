@@ -102,6 +102,11 @@ func (g *goTool) download(ctx context.Context, s stage, line func(string)) (dir 
 
 // stale lists the packages that a stage has to compile or to link.
 func (g *goTool) stale(ctx context.Context, s stage, dir string, line func(string)) ([]string, error) {
+	dir, remove, err := s.replaced(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer remove()
 	out, err := g.run(ctx, dir, s, line, s.listArgs()...)
 	if err != nil {
 		return nil, err
@@ -111,8 +116,41 @@ func (g *goTool) stale(ctx context.Context, s stage, dir string, line func(strin
 
 // build runs a stage with its output below work. Each line that the tool prints goes to line as well.
 func (g *goTool) build(ctx context.Context, s stage, dir, work string, line func(string)) error {
-	_, err := g.run(ctx, dir, s, line, s.args(work)...)
+	dir, remove, err := s.replaced(dir)
+	if err != nil {
+		return err
+	}
+	defer remove()
+	_, err = g.run(ctx, dir, s, line, s.args(work)...)
 	return err
+}
+
+// replaced returns a directory with the module in dir and what the stage replaces in it: dir itself, if that is nothing,
+// else a copy, since the Go tool lets no overlay touch what it downloaded.
+func (s stage) replaced(dir string) (path string, remove func(), err error) {
+	if len(s.Replace) == 0 {
+		return dir, func() {}, nil
+	}
+	path, err = os.MkdirTemp("", "yurtlab-module-")
+	if err != nil {
+		return "", nil, fmt.Errorf("copy of the module: %w", err)
+	}
+	remove = func() { _ = os.RemoveAll(path) } // a leftover there harms nobody
+	err = os.CopyFS(path, os.DirFS(dir))
+	for name, content := range s.Replace {
+		if err != nil {
+			break
+		}
+		file := filepath.Join(path, filepath.FromSlash(name))
+		if err = os.Remove(file); err == nil { // it has to be there: another version may have it elsewhere
+			err = os.WriteFile(file, []byte(content), 0o600)
+		}
+	}
+	if err != nil {
+		remove()
+		return "", nil, fmt.Errorf("copy of the module: %w", err)
+	}
+	return path, remove, nil
 }
 
 // run returns what the go command prints to its standard output. Lines of its standard error go to line, which may be

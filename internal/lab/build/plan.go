@@ -24,6 +24,9 @@ const (
 
 	cniVersion = "v1.9.1"
 	cniSum     = "h1:8oU6WsIsU3bpnNZuvHp74a6cE1MJwbj2P7s4/yTUNlA="
+
+	corednsVersion = "v1.15.0"
+	corednsSum     = "h1:OBT+OEyHVdUiVxPhrNlC5XZVq3RkSxzQXfZQ76gm5ck="
 )
 
 // Modules of our go.mod whose version the plan must know.
@@ -52,6 +55,8 @@ type stage struct {
 	LDFlags []string
 	CGO     bool
 	Race    bool
+	// Replace has content to be built in the place of files of the module, by path in it. It is part of the key.
+	Replace map[string]string `json:",omitempty"`
 }
 
 // files are what the stage makes, relative to its set's directory.
@@ -86,6 +91,9 @@ func (s stage) flags() []string {
 	}
 	if s.Race {
 		flags = append(flags, "-race")
+	}
+	if len(s.Replace) > 0 {
+		flags = append(flags, "-trimpath") // the copy is in a new place each time, which is not to matter
 	}
 	return flags
 }
@@ -132,6 +140,7 @@ type inputs struct {
 	// goMod stands for our go.mod, tree for all source files of our module.
 	goMod, tree string
 	real, race  bool
+	coredns     bool
 }
 
 // plan lists the sets that a lab needs.
@@ -159,6 +168,9 @@ func plan(in inputs) []set {
 	}}
 	if in.real {
 		sets = append(sets, containers())
+	}
+	if in.coredns {
+		sets = append(sets, coreDNS())
 	}
 	ours := in.module + "/"
 	return append(sets, set{
@@ -222,6 +234,33 @@ func containers() set {
 				"meta/portmap"),
 			Output:  "cni/",
 			LDFlags: append(strip(), "-X "+cni+"/pkg/utils/buildversion.BuildVersion="+cniVersion),
+		}},
+	}
+}
+
+// coreDNS is a CoreDNS with the plugins of the lab's Corefile and no other: those for the DNS of public clouds bring
+// their makers' libraries along, four fifths of all that there is to compile.
+func coreDNS() set {
+	const coredns = "github.com/coredns/coredns"
+	var plugins strings.Builder
+	plugins.WriteString("package plugin\n\nimport (\n")
+	for _, p := range prefix(coredns+"/plugin/", "bind", "errors", "health", "kubernetes", "metrics", "ready") {
+		fmt.Fprintf(&plugins, "\t_ %q\n", p)
+	}
+	plugins.WriteString(")\n")
+	return set{
+		name: "coredns",
+		stages: []stage{{
+			Name:     StageCoreDNS,
+			Title:    "CoreDNS " + corednsVersion,
+			Module:   coredns,
+			Version:  corednsVersion,
+			Sum:      corednsSum,
+			Packages: []string{coredns},
+			Output:   "bin/coredns",
+			Tags:     tags,
+			LDFlags:  strip(),
+			Replace:  map[string]string{"core/plugin/zplugin.go": plugins.String()},
 		}},
 	}
 }

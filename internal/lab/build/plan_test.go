@@ -27,13 +27,13 @@ func TestPlanNamesEveryBinary(t *testing.T) {
 	if got, want := names(plan(in)), []string{"kubernetes", "programs"}; !slices.Equal(got, want) {
 		t.Errorf("sets %v, want %v", got, want)
 	}
-	in.real = true
+	in.real, in.coredns = true, true
 	var files []string
 	for _, s := range plan(in) {
 		files = append(files, s.files()...)
 	}
 	slices.Sort(files)
-	want := strings.Fields(`bin/containerd bin/containerd-shim-runc-v2 bin/coordinator-controller bin/ctr bin/etcd
+	want := strings.Fields(`bin/containerd bin/containerd-shim-runc-v2 bin/coordinator-controller bin/coredns bin/ctr bin/etcd
 		bin/hollow bin/kube-apiserver bin/kube-controller-manager bin/kube-proxy bin/kube-scheduler bin/kubectl
 		bin/kubelet bin/pause bin/runc bin/yurt-coordinator bin/yurthub cni/bridge cni/host-local cni/loopback
 		cni/portmap`)
@@ -71,6 +71,7 @@ func TestKeys(t *testing.T) {
 			[]string{"kubernetes", "programs"}},
 		{"Go", func(_ *inputs, env map[string]string) { env["GOVERSION"] = "go1.26.9" },
 			[]string{"containers", "kubernetes", "programs"}},
+		{"CoreDNS is wanted", func(in *inputs, _ map[string]string) { in.coredns = true }, []string{"coredns"}},
 		{"flags", func(_ *inputs, env map[string]string) { env["GOFLAGS"] = "-trimpath" },
 			[]string{"containers", "kubernetes", "programs"}},
 	} {

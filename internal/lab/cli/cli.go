@@ -30,8 +30,8 @@ func New() *cobra.Command {
 	root.PersistentFlags().StringVar(&name, "name", name, "the lab; several run side by side under different names")
 	root.AddCommand(
 		upCommand(&name), statusCommand(&name), downCommand(&name), logsCommand(&name), linkCommand(&name),
-		nodeCommand(&name), kubectlCommand(&name), trafficCommand(&name), runCommand(&name), buildCommand(),
-		benchCommand(&name), loadCommand(),
+		nodeCommand(&name), cloudCommand(&name), kubectlCommand(&name), trafficCommand(&name), runCommand(&name),
+		buildCommand(), benchCommand(&name), loadCommand(),
 	)
 	return root
 }
@@ -160,16 +160,17 @@ func onLink(name string, args []string, do func(*lab.Client, lab.Network, string
 
 func nodeCommand(name *string) *cobra.Command {
 	node := &cobra.Command{
-		Use: "node", Short: "Kill, start, pause and resume nodes and their programs", Args: cobra.NoArgs,
+		Use: "node", Short: "Kill, start, restart, pause and resume nodes and their programs", Args: cobra.NoArgs,
 	}
 	for action, short := range map[lab.Action]string{
-		lab.Kill:   "End a program with SIGKILL, or cut a node's power (all)",
-		lab.Start:  "Start a program again, or power a node on again (all)",
-		lab.Pause:  "Stop a program, or every process of a node (all), with SIGSTOP",
-		lab.Resume: "Continue what was paused",
+		lab.Kill:    "End a program with SIGKILL, or cut a node's power (all)",
+		lab.Start:   "Start a program again, or power a node on again (all)",
+		lab.Pause:   "Stop a program, or every process of a node (all), with SIGSTOP",
+		lab.Resume:  "Continue what was paused",
+		lab.Restart: "Kill and start in one",
 	} {
 		node.AddCommand(&cobra.Command{
-			Use: string(action) + " NODE [hub|kubelet|kube-proxy|coordinator|containerd|all]", Short: short,
+			Use: string(action) + " NODE [hub|kubelet|kube-proxy|coredns|coordinator|containerd|all]", Short: short,
 			Args: cobra.RangeArgs(1, 2),
 			RunE: func(cmd *cobra.Command, args []string) error {
 				component := lab.All
@@ -185,6 +186,47 @@ func nodeCommand(name *string) *cobra.Command {
 		})
 	}
 	return node
+}
+
+func cloudCommand(name *string) *cobra.Command {
+	cloud := &cobra.Command{
+		Use: "cloud", Short: "Kill, start, restart, pause and resume programs of the control plane", Args: cobra.NoArgs,
+	}
+	for action, short := range map[lab.Action]string{
+		lab.Kill:    "End a program with SIGKILL, or cut the cloud's power (all)",
+		lab.Start:   "Start a program again, with flags in the place of its own, or power the cloud on again (all)",
+		lab.Restart: "Kill and start in one",
+		lab.Pause:   "Stop a program, or every one (all), with SIGSTOP",
+		lab.Resume:  "Continue what was paused",
+	} {
+		cloud.AddCommand(&cobra.Command{
+			Use:   string(action) + " etcd|kube-apiserver|kube-controller-manager|kube-scheduler|coordinator-controller|all",
+			Short: short, Args: cobra.MinimumNArgs(1),
+			Example: "  yurtlab cloud restart kube-apiserver -- --etcd-prefix=/empty --authorization-mode=AlwaysAllow",
+			RunE: func(cmd *cobra.Command, args []string) error {
+				c, err := lab.Connect(*name)
+				if err != nil {
+					return err
+				}
+				return c.Cloud(cmd.Context(), action, lab.Component(args[0]), args[1:]...)
+			},
+		})
+	}
+	cloud.AddCommand(&cobra.Command{
+		Use: "compact", Short: "Make the cloud's etcd forget its history", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := lab.Connect(*name)
+			if err != nil {
+				return err
+			}
+			revision, err := c.Compact(cmd.Context())
+			if err == nil {
+				fmt.Fprintf(cmd.OutOrStdout(), "compacted at revision %s\n", revision)
+			}
+			return err
+		},
+	})
+	return cloud
 }
 
 func kubectlCommand(name *string) *cobra.Command {

@@ -23,9 +23,17 @@ type prepared struct {
 	kubelet lab.Kubelet
 }
 
-// prepare builds what is missing. An empty kubelet means real where containers can run, else hollow, said aloud.
-func prepare(ctx context.Context, out io.Writer, kubelet lab.Kubelet, race bool) (prepared, error) {
-	p := prepared{kubelet: kubelet}
+// wanted is what is to be prepared.
+type wanted struct {
+	// kubelet is empty for real where containers can run, else hollow, said aloud.
+	kubelet lab.Kubelet
+	coreDNS bool
+	race    bool
+}
+
+// prepare builds what is missing.
+func prepare(ctx context.Context, out io.Writer, w wanted) (prepared, error) {
+	p := prepared{kubelet: w.kubelet}
 	if p.kubelet == "" {
 		p.kubelet = lab.Real
 		if why := lab.NoContainers(); why != "" {
@@ -55,7 +63,8 @@ func prepare(ctx context.Context, out io.Writer, kubelet lab.Kubelet, race bool)
 		return p, err
 	}
 	p.bins, err = build.Ensure(ctx, build.Config{
-		ModuleRoot: root, CacheDir: cache, Real: containers, Race: race, Progress: progress.show,
+		ModuleRoot: root, CacheDir: cache, Real: containers, CoreDNS: w.coreDNS, Race: w.race,
+		Progress: progress.show,
 	})
 	if err != nil {
 		return p, err
@@ -115,15 +124,17 @@ func (p *progress) show(e build.Event) {
 }
 
 func buildCommand() *cobra.Command {
-	kubelet, race := "", false
+	kubelet, w := "", wanted{}
 	cmd := &cobra.Command{
 		Use: "build", Short: "Build all that a lab needs, without starting one", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			_, err := prepare(cmd.Context(), cmd.OutOrStdout(), lab.Kubelet(kubelet), race)
+			w.kubelet = lab.Kubelet(kubelet)
+			_, err := prepare(cmd.Context(), cmd.OutOrStdout(), w)
 			return err
 		},
 	}
 	cmd.Flags().StringVar(&kubelet, "kubelet", kubelet, "real or hollow; default: real where containers can run")
-	cmd.Flags().BoolVar(&race, "race", false, "build our own programs with Go's race detector")
+	cmd.Flags().BoolVar(&w.race, "race", false, "build our own programs with Go's race detector")
+	cmd.Flags().BoolVar(&w.coreDNS, "coredns", false, "build CoreDNS too")
 	return cmd
 }

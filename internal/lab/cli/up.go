@@ -53,12 +53,13 @@ starts take seconds.`,
 	flags.BoolVar(&cfg.NoCoordinator, "no-coordinator", false, "hubs without a coordinator")
 	flags.BoolVar(&cfg.NoProxy, "no-kube-proxy", false, "nodes without kube-proxy")
 	flags.BoolVar(&cfg.NoKubelet, "no-kubelet", false, "nodes with a hub and nothing else")
+	flags.BoolVar(&cfg.CoreDNS, "coredns", false, "a CoreDNS on every node; the first time, it is built")
 	return cmd
 }
 
 // start builds what is missing and starts a lab.
 func start(ctx context.Context, out io.Writer, cfg lab.Config, race bool) (*lab.Client, error) {
-	p, err := prepare(ctx, out, cfg.Kubelet, race)
+	p, err := prepare(ctx, out, wanted{kubelet: cfg.Kubelet, coreDNS: cfg.CoreDNS, race: race})
 	if err != nil {
 		return nil, err
 	}

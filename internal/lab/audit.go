@@ -1,0 +1,120 @@
+package lab
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// FullRead is one request that made the cloud send all objects of a resource: a list, or a watch that begins with them
+// (sendInitialEvents, or no resourceVersion, or 0).
+type FullRead struct {
+	// At is when the cloud received the request.
+	At time.Time `json:"at"`
+	// User is who asked: "system:node:p1-n1".
+	User string `json:"user"`
+	// Verb is list or watch; URI the request with all its parameters; Agent the program that asked.
+	Verb  string `json:"verb"`
+	URI   string `json:"uri"`
+	Agent string `json:"agent"`
+}
+
+// CloudLists returns who had the cloud send all objects of a resource ("endpointslices"), since the start of the lab, in
+// the order of the audit log: answered requests only, whoever asked. The pages of a list count once, as its first. It is
+// exact for requests whose answers have been read to the end, and for watches that have begun.
+func (c *Client) CloudLists(ctx context.Context, resource string) ([]FullRead, error) {
+	path, err := c.AuditLog()
+	if err != nil {
+		return nil, err
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	reads, err := fullReads(ctx, f, resource)
+	if err != nil {
+		return nil, fmt.Errorf("the cloud's audit log: %w", err)
+	}
+	return reads, nil
+}
+
+// auditEvent is what is used of an audit.k8s.io/v1 Event.
+type auditEvent struct {
+	Stage      string    `json:"stage"`
+	RequestURI string    `json:"requestURI"`
+	Verb       string    `json:"verb"`
+	UserAgent  string    `json:"userAgent"`
+	Received   time.Time `json:"requestReceivedTimestamp"`
+	User       struct {
+		Username string `json:"username"`
+	} `json:"user"`
+	ObjectRef *struct {
+		Resource    string `json:"resource"`
+		Subresource string `json:"subresource"`
+	} `json:"objectRef"`
+	ResponseStatus *struct {
+		Code int `json:"code"`
+	} `json:"responseStatus"`
+}
+
+// fullReads finds them in an audit log. Its last line may be half written.
+func fullReads(ctx context.Context, log io.Reader, resource string) ([]FullRead, error) {
+	var reads []FullRead
+	for in := bufio.NewReaderSize(log, 64<<10); ctx.Err() == nil; {
+		line, err := in.ReadBytes('\n')
+		if errors.Is(err, io.EOF) {
+			return reads, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		if !bytes.Contains(line, []byte(`"`+resource+`"`)) {
+			continue
+		}
+		var e auditEvent
+		if err := json.Unmarshal(line, &e); err != nil {
+			return nil, err
+		}
+		if e.full(resource) {
+			reads = append(reads, FullRead{
+				At: e.Received, User: e.User.Username, Verb: e.Verb, URI: e.RequestURI, Agent: e.UserAgent,
+			})
+		}
+	}
+	return nil, context.Cause(ctx)
+}
+
+// full reports whether the event is the one that tells of a full read.
+func (e auditEvent) full(resource string) bool {
+	if e.ObjectRef == nil || e.ObjectRef.Resource != resource || e.ObjectRef.Subresource != "" ||
+		e.ResponseStatus == nil || e.ResponseStatus.Code != http.StatusOK {
+		return false
+	}
+	_, query, _ := strings.Cut(e.RequestURI, "?")
+	q, err := url.ParseQuery(query)
+	if err != nil {
+		return false // the cloud answers that with 400
+	}
+	switch {
+	case e.Verb == "list" && e.Stage == "ResponseComplete":
+		return q.Get("continue") == ""
+	case e.Verb == "watch" && e.Stage == "ResponseStarted":
+		initial, err := strconv.ParseBool(q.Get("sendInitialEvents"))
+		if err == nil {
+			return initial
+		}
+		return q.Get("resourceVersion") == "" || q.Get("resourceVersion") == "0"
+	}
+	return false
+}

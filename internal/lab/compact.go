@@ -1,0 +1,72 @@
+package lab
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+
+	"yurtcoordinator/internal/edge"
+)
+
+// etcdAddress is where the cloud's etcd serves, to the cloud's own machine only.
+const etcdAddress = "127.0.0.1:2379"
+
+// Compact makes the cloud's etcd forget all history before its present revision, which it returns. kube-apiserver
+// answers from its own watch cache as long as it can, and so still knows what etcd does not: restart it
+// (Cloud(ctx, Restart, KubeAPIServer)) and every watch that has not seen the newest change has to begin anew (410).
+func (c *Client) Compact(ctx context.Context) (edge.Revision, error) {
+	client := http.Client{Transport: &http.Transport{
+		DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, address string) (net.Conn, error) {
+			return c.Dial(ctx, cloudMachine, address)
+		},
+	}}
+	// etcd's gateway speaks JSON with 64-bit numbers as strings. Any read tells the present revision.
+	var read struct {
+		Header struct {
+			Revision string `json:"revision"`
+		} `json:"header"`
+	}
+	if err := askEtcd(ctx, &client, "range", map[string]any{"key": []byte{0}}, &read); err != nil {
+		return 0, err
+	}
+	now, err := strconv.ParseUint(read.Header.Revision, 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("revision of the cloud's etcd: %w", err)
+	}
+	compact := map[string]any{"revision": read.Header.Revision, "physical": true}
+	return edge.Revision(now), askEtcd(ctx, &client, "compaction", compact, nil)
+}
+
+func askEtcd(ctx context.Context, client *http.Client, verb string, in, out any) error {
+	body, err := json.Marshal(in)
+	if err != nil {
+		return err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+etcdAddress+"/v3/kv/"+verb,
+		bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return fmt.Errorf("the cloud's etcd: %w", err)
+	}
+	defer resp.Body.Close()
+	answer, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return fmt.Errorf("the cloud's etcd: %w", err)
+	}
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("the cloud's etcd: %s: %s: %s", verb, resp.Status, bytes.TrimSpace(answer))
+	}
+	if out == nil {
+		return nil
+	}
+	return json.Unmarshal(answer, out)
+}

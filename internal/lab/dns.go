@@ -1,0 +1,134 @@
+package lab
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/net/dns/dnsmessage"
+)
+
+const (
+	clusterDomain = "cluster.local"
+	// portDNS is where a node's CoreDNS answers, on its loopback and its LAN address.
+	portDNS = 53
+)
+
+// corefile is that of a CoreDNS that runs on a node and knows the cluster through the node's hub. There is no cache:
+// an answer is what CoreDNS knows at that moment.
+func (n node) corefile() string {
+	return strings.NewReplacer("$LAN", n.lan().String(), "$HUB", hubAddress, "$DOMAIN", clusterDomain).Replace(`. {
+    bind 127.0.0.1 $LAN
+    errors
+    health 127.0.0.1:8079
+    ready 127.0.0.1:8181
+    prometheus 127.0.0.1:9153
+    kubernetes $DOMAIN in-addr.arpa {
+        endpoint $HUB
+        ttl 0
+    }
+}
+`)
+}
+
+// kubeletDNS tells Pods of their node's CoreDNS.
+func (n node) kubeletDNS() string {
+	if !n.cfg.CoreDNS {
+		return "clusterDNS: []"
+	}
+	return fmt.Sprintf("clusterDNS: [%s]", n.lan())
+}
+
+// dnsTimeout is how long an answer may take. CoreDNS answers from memory; while it starts it waits 5 s for its lists.
+const dnsTimeout = 10 * time.Second
+
+// Lookup asks a node's own CoreDNS for the addresses (A records) of a Service, over TCP, from within the node: those of
+// its endpoints, if it is headless. They are sorted. A name that does not exist is an error.
+func (c *Client) Lookup(ctx context.Context, node, namespace, service string) ([]netip.Addr, error) {
+	ctx, cancel := context.WithTimeout(ctx, dnsTimeout)
+	defer cancel()
+	name := service + "." + namespace + ".svc." + clusterDomain + "."
+	conn, err := c.Dial(ctx, node, net.JoinHostPort("127.0.0.1", strconv.Itoa(portDNS)))
+	if err != nil {
+		return nil, fmt.Errorf("the CoreDNS of %s: %w", node, err)
+	}
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { conn.Close() })()
+	addresses, err := askDNS(conn, name)
+	if err != nil {
+		return nil, fmt.Errorf("the CoreDNS of %s: %s: %w", node, name, errors.Join(err, context.Cause(ctx)))
+	}
+	return addresses, nil
+}
+
+// askDNS asks for the A records of name over a TCP connection, where each message has its length before it.
+// (RFC 1035, 4.2.2)
+func askDNS(conn io.ReadWriter, name string) ([]netip.Addr, error) {
+	const id = 1 // a connection is for one question
+	query, err := dnsQuery(name, id)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := conn.Write(query); err != nil {
+		return nil, err
+	}
+	var size [2]byte
+	if _, err := io.ReadFull(conn, size[:]); err != nil {
+		return nil, err
+	}
+	answer := make([]byte, binary.BigEndian.Uint16(size[:]))
+	if _, err := io.ReadFull(conn, answer); err != nil {
+		return nil, err
+	}
+	return dnsAnswer(answer, id)
+}
+
+func dnsQuery(name string, id uint16) ([]byte, error) {
+	qname, err := dnsmessage.NewName(name)
+	if err != nil {
+		return nil, err
+	}
+	m := dnsmessage.Message{
+		Header: dnsmessage.Header{ID: id, RecursionDesired: true},
+		Questions: []dnsmessage.Question{
+			{Name: qname, Type: dnsmessage.TypeA, Class: dnsmessage.ClassINET},
+		},
+	}
+	packed, err := m.AppendPack(make([]byte, 2, 512))
+	if err != nil {
+		return nil, err
+	}
+	binary.BigEndian.PutUint16(packed, uint16(len(packed)-2)) //nolint:gosec // a question has 300 bytes at most
+	return packed, nil
+}
+
+func dnsAnswer(message []byte, id uint16) ([]netip.Addr, error) {
+	var m dnsmessage.Message
+	if err := m.Unpack(message); err != nil {
+		return nil, err
+	}
+	switch {
+	case m.ID != id || !m.Response:
+		return nil, errors.New("the answer is to another question")
+	case m.RCode != dnsmessage.RCodeSuccess:
+		return nil, fmt.Errorf("the answer is %s", strings.TrimPrefix(m.RCode.String(), "RCode"))
+	case m.Truncated:
+		return nil, errors.New("the answer is cut off")
+	}
+	var addresses []netip.Addr
+	for _, r := range m.Answers {
+		if a, ok := r.Body.(*dnsmessage.AResource); ok {
+			addresses = append(addresses, netip.AddrFrom4(a.A))
+		}
+	}
+	slices.SortFunc(addresses, netip.Addr.Compare)
+	return addresses, nil
+}

@@ -1,0 +1,246 @@
+package load
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/time/rate"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+)
+
+// phase is where a rolling update stands: the oldest endpoint of an object terminates, is removed, and a new one is
+// added.
+type phase int
+
+const (
+	terminate phase = iota
+	remove
+	add
+	phases
+)
+
+// roller changes one object, one step of a rolling update at a time.
+type roller interface {
+	// step makes the object's next content, of which number is the new endpoint's.
+	step(p phase, number int, now time.Time)
+	// write stores it; read fetches what the server has.
+	write(ctx context.Context) error
+	read(ctx context.Context) error
+	meta() *metav1.ObjectMeta
+}
+
+// Churn changes the EndpointSlices that Services has made, and with Spec.Endpoints the Endpoints too, as a rolling
+// update does: so many changes per second (0: as many as Writers can) for so long, each of one endpoint of one object,
+// numbered in AnnotationSequence. A server that is away is waited for, for a minute. It ends without an error when the
+// time is over; when ctx ends, with its cause and what was done until then.
+func Churn(ctx context.Context, client kubernetes.Interface, spec Spec, perSecond float64, d time.Duration,
+) (Counts, error) {
+	spec = spec.withDefaults()
+	all, last, err := spec.rollers(ctx, client)
+	if err != nil {
+		return Counts{}, err
+	}
+	limit := rate.Inf
+	if perSecond > 0 {
+		limit = rate.Limit(perSecond)
+	}
+	c := churn{pace: rate.NewLimiter(limit, 1), next: spec.Services*spec.EndpointsEach + 1}
+	c.sequence.Store(last)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	over := time.AfterFunc(d, func() { c.over.Store(true) })
+	defer over.Stop()
+	writing, writeCtx := errgroup.WithContext(ctx)
+	// An object has one writer: two changes of it come in the order of their numbers.
+	for w := range min(spec.Writers, len(all)) {
+		var mine []roller
+		for i := w; i < len(all); i += spec.Writers {
+			mine = append(mine, all[i])
+		}
+		writing.Go(func() error { return c.roll(writeCtx, mine) })
+	}
+	err = writing.Wait()
+	return Counts{Updates: int(c.updates.Load()), Retries: int(c.retries.Load()), Sequence: c.sequence.Load()}, err
+}
+
+// rollers are all objects of this package in the namespace, and the highest number that they have.
+func (s Spec) rollers(ctx context.Context, client kubernetes.Interface) ([]roller, uint64, error) {
+	slices := client.DiscoveryV1().EndpointSlices(s.Namespace)
+	list, err := slices.List(ctx, metav1.ListOptions{LabelSelector: discoveryv1.LabelManagedBy + "=" + ManagedBy})
+	if err != nil {
+		return nil, 0, err
+	}
+	all := make([]roller, 0, len(list.Items))
+	for i := range list.Items {
+		all = append(all, &sliceRoller{spec: s, client: client, object: &list.Items[i]})
+	}
+	if s.Endpoints {
+		list, err := client.CoreV1().Endpoints(s.Namespace).List(ctx, metav1.ListOptions{
+			LabelSelector: discoveryv1.LabelSkipMirror + "=true",
+		})
+		if err != nil {
+			return nil, 0, err
+		}
+		for i := range list.Items {
+			all = append(all, &endpointsRoller{spec: s, client: client, object: &list.Items[i]})
+		}
+	}
+	if len(all) == 0 {
+		return nil, 0, fmt.Errorf("namespace %s: %w", s.Namespace, ErrNothingToChange)
+	}
+	last := uint64(0)
+	for _, r := range all {
+		last = max(last, sequenceOf(r.meta()))
+	}
+	return all, last, nil
+}
+
+func sequenceOf(m *metav1.ObjectMeta) uint64 {
+	n, err := strconv.ParseUint(m.Annotations[AnnotationSequence], 10, 64)
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+// churn is one call of Churn.
+type churn struct {
+	pace *rate.Limiter
+	over atomic.Bool
+	// next is the number of the first new endpoint.
+	next             int
+	sequence         atomic.Uint64
+	updates, retries atomic.Int64
+}
+
+// roll changes objects in turn until the time is over.
+func (c *churn) roll(ctx context.Context, all []roller) error {
+	for turn := 0; ; turn++ {
+		r := all[turn%len(all)]
+		p := phase(turn / len(all) % int(phases))
+		if err := c.pace.Wait(ctx); err != nil {
+			return errors.Join(err, context.Cause(ctx))
+		}
+		if c.over.Load() {
+			return nil
+		}
+		stale := false
+		retries, err := persist(ctx, func(ctx context.Context) error {
+			// After a failure nobody knows whether the change was made: the next one is made to what there is.
+			if stale {
+				if err := r.read(ctx); err != nil {
+					return err
+				}
+			}
+			stale = true
+			sequence := c.sequence.Add(1)
+			r.step(p, c.next+int(sequence), time.Now()) //nolint:gosec // a count
+			r.meta().Annotations[AnnotationSequence] = strconv.FormatUint(sequence, 10)
+			return r.write(ctx)
+		})
+		c.retries.Add(int64(retries))
+		if err != nil {
+			return fmt.Errorf("change of %s/%s: %w", r.meta().Namespace, r.meta().Name, err)
+		}
+		c.updates.Add(1)
+	}
+}
+
+type sliceRoller struct {
+	spec   Spec
+	client kubernetes.Interface
+	object *discoveryv1.EndpointSlice
+}
+
+func (r *sliceRoller) meta() *metav1.ObjectMeta { return &r.object.ObjectMeta }
+
+func (r *sliceRoller) step(p phase, number int, now time.Time) {
+	yes, no := true, false
+	o := r.object
+	if o.Annotations == nil {
+		o.Annotations = map[string]string{}
+	}
+	o.Annotations[corev1.EndpointsLastChangeTriggerTime] = now.UTC().Format(time.RFC3339Nano)
+	switch {
+	case p == terminate && len(o.Endpoints) > 0:
+		o.Endpoints[0].Conditions = discoveryv1.EndpointConditions{Ready: &no, Serving: &yes, Terminating: &yes}
+	case p == remove && len(o.Endpoints) > 0:
+		o.Endpoints = o.Endpoints[1:]
+	case p == add && len(o.Endpoints) < sliceSize:
+		o.Endpoints = append(o.Endpoints, r.spec.endpoint(o.Labels[discoveryv1.LabelServiceName], number))
+	}
+}
+
+func (r *sliceRoller) write(ctx context.Context) error {
+	o, err := r.client.DiscoveryV1().EndpointSlices(r.object.Namespace).Update(ctx, r.object, metav1.UpdateOptions{})
+	if err == nil {
+		r.object = o
+	}
+	return err
+}
+
+func (r *sliceRoller) read(ctx context.Context) error {
+	o, err := r.client.DiscoveryV1().EndpointSlices(r.object.Namespace).Get(ctx, r.object.Name, metav1.GetOptions{})
+	if err == nil {
+		r.object = o
+	}
+	return err
+}
+
+type endpointsRoller struct {
+	spec   Spec
+	client kubernetes.Interface
+	object *corev1.Endpoints //nolint:staticcheck // deprecated, and still in use
+}
+
+func (r *endpointsRoller) meta() *metav1.ObjectMeta { return &r.object.ObjectMeta }
+
+// step moves an address that terminates to those that are not ready.
+func (r *endpointsRoller) step(p phase, number int, _ time.Time) {
+	o := r.object
+	if o.Annotations == nil {
+		o.Annotations = map[string]string{}
+	}
+	if len(o.Subsets) == 0 {
+		o.Subsets = []corev1.EndpointSubset{{ //nolint:staticcheck // as above
+			Ports: []corev1.EndpointPort{{Name: portName, Port: port, Protocol: corev1.ProtocolTCP}}, //nolint:staticcheck // as above
+		}}
+	}
+	s := &o.Subsets[0]
+	switch {
+	case p == terminate && len(s.Addresses) > 0:
+		s.NotReadyAddresses = append(s.NotReadyAddresses, s.Addresses[0])
+		s.Addresses = s.Addresses[1:]
+	case p == remove && len(s.NotReadyAddresses) > 0:
+		s.NotReadyAddresses = s.NotReadyAddresses[1:]
+	case p == add && len(s.Addresses) < 1000:
+		s.Addresses = append(s.Addresses, r.spec.endpointAddress(o.Name, number))
+	}
+	if len(s.Addresses)+len(s.NotReadyAddresses) == 0 { // a subset without addresses is invalid
+		o.Subsets = nil
+	}
+}
+
+func (r *endpointsRoller) write(ctx context.Context) error {
+	o, err := r.client.CoreV1().Endpoints(r.object.Namespace).Update(ctx, r.object, metav1.UpdateOptions{})
+	if err == nil {
+		r.object = o
+	}
+	return err
+}
+
+func (r *endpointsRoller) read(ctx context.Context) error {
+	o, err := r.client.CoreV1().Endpoints(r.object.Namespace).Get(ctx, r.object.Name, metav1.GetOptions{})
+	if err == nil {
+		r.object = o
+	}
+	return err
+}

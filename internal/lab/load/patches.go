@@ -1,0 +1,92 @@
+package load
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/time/rate"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+)
+
+// AnnotationPatch takes what Patches writes.
+const AnnotationPatch = "load.yurtlab/patch"
+
+// PatchSpec says what is patched.
+type PatchSpec struct {
+	// Paths are the objects: "/api/v1/nodes/p1-n1", or with a subresource "/api/v1/nodes/p1-n1/status".
+	Paths []string
+	// MaxBytes is the most that one patch writes into AnnotationPatch; 2048 if 0. What an object may have in all its
+	// annotations is 256 KiB.
+	MaxBytes int
+	// PerSecond is how many; 0: as many as Writers can.
+	PerSecond float64
+	// Writers is how many requests are under way at a time; 8 if 0.
+	Writers int
+	// Seed makes the same choices again.
+	Seed uint64
+}
+
+// Patches patches randomly chosen objects with random contents, for so long; client is any typed client's RESTClient().
+// It counts Updates and Retries.
+func Patches(ctx context.Context, client rest.Interface, spec PatchSpec, d time.Duration) (Counts, error) {
+	if len(spec.Paths) == 0 {
+		return Counts{}, fmt.Errorf("no paths: %w", ErrNothingToChange)
+	}
+	if spec.MaxBytes <= 0 {
+		spec.MaxBytes = 2048
+	}
+	if spec.Writers <= 0 {
+		spec.Writers = defaultWriters
+	}
+	limit := rate.Inf
+	if spec.PerSecond > 0 {
+		limit = rate.Limit(spec.PerSecond)
+	}
+	pace := rate.NewLimiter(limit, 1)
+	var over atomic.Bool
+	defer time.AfterFunc(d, func() { over.Store(true) }).Stop()
+	var updates, retries atomic.Int64
+	writing, ctx := errgroup.WithContext(ctx)
+	for w := range spec.Writers {
+		writing.Go(func() error {
+			chance := rand.New(rand.NewPCG(spec.Seed, uint64(w))) //nolint:gosec // load, not secrets
+			for {
+				if err := pace.Wait(ctx); err != nil {
+					return errors.Join(err, context.Cause(ctx))
+				}
+				if over.Load() {
+					return nil
+				}
+				path := spec.Paths[chance.IntN(len(spec.Paths))]
+				patch := randomPatch(chance, spec.MaxBytes)
+				n, err := persist(ctx, func(ctx context.Context) error {
+					return client.Patch(types.MergePatchType).AbsPath(path).Body(patch).Do(ctx).Error()
+				})
+				retries.Add(int64(n))
+				if err != nil {
+					return fmt.Errorf("patch of %s: %w", path, err)
+				}
+				updates.Add(1)
+			}
+		})
+	}
+	err := writing.Wait()
+	return Counts{Updates: int(updates.Load()), Retries: int(retries.Load())}, err
+}
+
+// randomPatch is of random content and size, so that nobody can share or compress it away.
+func randomPatch(chance *rand.Rand, maxBytes int) []byte {
+	var content strings.Builder
+	for content.Len() < 1+chance.IntN(maxBytes) {
+		fmt.Fprintf(&content, "%016x", chance.Uint64())
+	}
+	return fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, AnnotationPatch,
+		content.String()[:min(content.Len(), maxBytes)])
+}
