@@ -48,6 +48,8 @@ var law = []struct {
 	{"internal/hub/push",
 		[]string{"internal/edge", "internal/hub/role", "internal/live", "internal/replica", "internal/run", "internal/stream"},
 		"a push does not know what feeds a replica"},
+	{"internal/hub/copies", []string{"internal/edge", "internal/replica"},
+		"which copies there are does not depend on how they are fed"},
 	{"internal/hub/filter", []string{"internal/edge", "internal/live", "internal/replica", "internal/stream"},
 		"filters are pure, over objects that they are given"},
 	{"internal/hub/front",
@@ -89,7 +91,7 @@ var law = []struct {
 		"scenarios see what a user can see"},
 	{"deploy", nil, "manifests are data"},
 
-	{"cmd/yurthub", []string{"internal/hub", "internal/flagfile"}, "main parses and runs"},
+	{"cmd/yurthub", []string{"internal/hub", "internal/flagfile", "internal/run"}, "main parses and runs"},
 	{"cmd/yurt-coordinator", []string{"internal/pool", "internal/flagfile"}, "main parses and runs"},
 	{"cmd/coordinator-controller", []string{"internal/cloud", "internal/flagfile"}, "main parses and runs"},
 	{"cmd/yurtlab", []string{"internal/lab", "internal/lab/cli"}, "main parses and runs"},

@@ -39,7 +39,7 @@ type Scenario struct {
 // All returns the scenarios, in the order in which they are run.
 func All() []Scenario {
 	return slices.Concat(linkScenarios, deathScenarios, leaderScenarios, coordinatorScenarios, accessScenarios,
-		streamScenarios)
+		streamScenarios, sharingScenarios)
 }
 
 // Find returns the scenario of that name.

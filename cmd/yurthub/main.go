@@ -16,6 +16,7 @@ import (
 
 	"yurtcoordinator/internal/flagfile"
 	"yurtcoordinator/internal/hub"
+	lifecycle "yurtcoordinator/internal/run"
 )
 
 func main() {
@@ -33,13 +34,11 @@ func main() {
 }
 
 func run() error {
-	var cfg hub.Config
-	fs := pflag.NewFlagSet("yurthub", pflag.ContinueOnError)
-	cfg.AddFlags(fs)
-	if err := flagfile.Parse(fs, os.Args[1:], os.Stdout); err != nil {
-		if errors.Is(err, flagfile.ErrHelp) {
-			return nil
-		}
+	cfg, fs, err := parse()
+	if errors.Is(err, flagfile.ErrHelp) {
+		return nil
+	}
+	if err != nil {
 		return err
 	}
 	h, err := hub.New(cfg)
@@ -48,5 +47,22 @@ func run() error {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	return h.Run(ctx)
+	var g lifecycle.Group
+	g.Add("hub", h.Run)
+	g.Add("settings", func(ctx context.Context) error {
+		return flagfile.Follow(ctx, fs, func() {
+			cfg, _, err := parse()
+			if err == nil {
+				err = h.Reconfigure(cfg)
+			}
+			klog.FromContext(ctx).Info("The configuration file has changed", "err", err)
+		})
+	})
+	return g.Run(ctx)
+}
+
+func parse() (cfg hub.Config, fs *pflag.FlagSet, err error) {
+	fs = pflag.NewFlagSet("yurthub", pflag.ContinueOnError)
+	cfg.AddFlags(fs)
+	return cfg, fs, flagfile.Parse(fs, os.Args[1:], os.Stdout)
 }

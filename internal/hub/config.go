@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"yurtcoordinator/internal/edge"
@@ -31,6 +33,13 @@ type Config struct {
 	CoordinatorAddress string
 	CoordinatorCAFile  string
 
+	// PoolScopeResources are the resources that this hub keeps a copy of and answers its node's programs from. With a
+	// coordinator the pool has them over the WAN once. Hub.Reconfigure can change them.
+	PoolScopeResources []string
+	// ServiceTopology has Services with the annotation openyurt.io/topologyKeys seen by the node's programs with those
+	// endpoints only that the annotation allows.
+	ServiceTopology bool
+
 	// BindAddress is where the node's own programs are served at Port, without TLS: a loopback address, since whoever
 	// reaches it acts as the node.
 	BindAddress string
@@ -46,6 +55,12 @@ type Config struct {
 	// like names do; watches and streams are bounded by MaxLongRunningRequests.
 	MaxRequestsInFlight, MaxMutatingRequestsInFlight, MaxLongRunningRequests int
 }
+
+// defaultPoolScope is what every node of a cluster reads all of, and most of what it reads.
+var defaultPoolScope = []string{"v1/endpoints", "discovery.k8s.io/v1/endpointslices"}
+
+// maxPoolScope bounds the resources, as the coordinator does (see pool.maxMirrored).
+const maxPoolScope = 32
 
 // AddFlags declares the settings as flags and sets their defaults.
 func (c *Config) AddFlags(fs *pflag.FlagSet) {
@@ -63,6 +78,11 @@ func (c *Config) AddFlags(fs *pflag.FlagSet) {
 		"address of the pool's coordinator, https://HOST:10270")
 	fs.StringVar(&c.CoordinatorCAFile, "coordinator-ca-file", "",
 		"PEM file of the authority that signed the coordinator's certificate; default: --ca-file")
+	fs.StringSliceVar(&c.PoolScopeResources, "pool-scope-resources", defaultPoolScope,
+		"resources, GROUP/VERSION/RESOURCE,…, that the pool gets over the WAN once and this node's programs are served "+
+			"from a copy of (the core group's: VERSION/RESOURCE); in the file of --config it can be changed while running")
+	fs.BoolVar(&c.ServiceTopology, "service-topology", true,
+		"show endpoints of a Service annotated "+edge.AnnotationTopologyKeys+" only where it says so")
 	fs.StringVar(&c.BindAddress, "bind-address", "127.0.0.1",
 		"loopback address to serve this node's programs on, without TLS: who reaches it acts as the node")
 	fs.IntVar(&c.Port, "port", edge.PortHubHTTP, "port to serve this node's programs on")
@@ -98,6 +118,9 @@ func (c *Config) Validate() error {
 	}
 	if err != nil {
 		return errors.New(strings.ReplaceAll(err.Error(), "\n", "; "))
+	}
+	if _, err := resources("pool-scope-resources", c.PoolScopeResources); err != nil {
+		return err
 	}
 	if problems := validation.IsDNS1123Subdomain(string(c.Node)); len(problems) > 0 {
 		return fmt.Errorf("--node-name %q: %s", c.Node, problems[0])
@@ -143,4 +166,27 @@ func addresses(flag string, texts ...string) ([]*url.URL, error) {
 		urls[i] = u
 	}
 	return urls, nil
+}
+
+// resources parses resources given by flag, each once.
+func resources(flag string, texts []string) ([]schema.GroupVersionResource, error) {
+	var all []schema.GroupVersionResource
+	for _, text := range texts {
+		parts := strings.Split(text, "/")
+		if len(parts) == 2 {
+			parts = append([]string{""}, parts...)
+		}
+		if len(parts) != 3 || parts[1] == "" || parts[2] == "" || strings.ToLower(text) != text {
+			return nil, fmt.Errorf("--%s %q: want GROUP/VERSION/RESOURCE, as discovery.k8s.io/v1/endpointslices", flag, text)
+		}
+		r := schema.GroupVersionResource{Group: parts[0], Version: parts[1], Resource: parts[2]}
+		if slices.ContainsFunc(all, func(o schema.GroupVersionResource) bool { return o.GroupResource() == r.GroupResource() }) {
+			return nil, fmt.Errorf("--%s: %s is given twice", flag, r.GroupResource())
+		}
+		all = append(all, r)
+	}
+	if len(all) > maxPoolScope {
+		return nil, fmt.Errorf("--%s: %d resources, want at most %d", flag, len(all), maxPoolScope)
+	}
+	return all, nil
 }

@@ -4,10 +4,16 @@
 //	        │                                        ▲        ▲
 //	        ▼                                        │        │ as the pool's forwarding user, while leading
 //	      front ── route ──┬── everything else ──────┘        │
-//	                       └── own Lease ─▶ heartbeat.Proxy   │
-//	                                          │   heartbeat.Forwarder ◀── role.Keeper: Pending, Follower, Leader
-//	                                          ▼        │                       │
-//	                                  upstream "coordinator" ◀─────────────────┘ ───▶ the pool's coordinator
+//	                       ├── own Lease ─▶ heartbeat.Proxy   │
+//	                       │                  │   heartbeat.Forwarder ◀── role.Keeper: Pending, Follower, Leader
+//	                       │                  ▼        │                       │
+//	                       │          upstream "coordinator" ◀─────────────────┘ ───▶ the pool's coordinator
+//	                       │                  ▲     ▲ push, while leading
+//	                       │  cloud ─┐        │     │
+//	                       └── copies ◀─ feed ┴── replica
+//
+// A resource of the pool's scope is answered from the hub's own replica of it. One feed fills the replica, from the cloud
+// or from the coordinator's mirror; the leader's pushes it there.
 //
 // This file is the only wiring. What is wired knows only what its own Config names.
 package hub
@@ -19,17 +25,22 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"reflect"
 	"strconv"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/transport"
 	"k8s.io/klog/v2"
 
 	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/hub/copies"
+	"yurtcoordinator/internal/hub/feed"
 	"yurtcoordinator/internal/hub/front"
 	"yurtcoordinator/internal/hub/heartbeat"
+	"yurtcoordinator/internal/hub/push"
 	"yurtcoordinator/internal/hub/role"
 	"yurtcoordinator/internal/hub/route"
 	"yurtcoordinator/internal/hub/upstream"
@@ -41,13 +52,18 @@ type Hub struct {
 	cfg     Config
 	metrics *prometheus.Registry
 	handler http.Handler
+	servers []*url.URL // the cloud's
 	cloud   *upstream.Upstream
 	pool    *pool // nil without a coordinator
+	sharing *sharing
 }
 
 // pool is what a hub has of its pool.
 type pool struct {
+	address     *url.URL // the coordinator's
 	coordinator *upstream.Upstream
+	coverage    *feed.Coverage
+	pusher      *push.Pusher
 	heartbeats  *heartbeat.Proxy
 	keeper      *role.Keeper
 }
@@ -61,15 +77,23 @@ func New(cfg Config) (*Hub, error) {
 	h.metrics.MustRegister(collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 
-	servers, err := addresses("server-addr", cfg.ServerAddresses...)
+	var err error
+	if h.servers, err = addresses("server-addr", cfg.ServerAddresses...); err != nil {
+		return nil, err
+	}
+	if h.cloud, err = h.upstream("cloud", h.servers, cfg.CAFile); err != nil {
+		return nil, err
+	}
+	shared, err := resources("pool-scope-resources", cfg.PoolScopeResources)
 	if err != nil {
 		return nil, err
 	}
-	if h.cloud, err = h.upstream("cloud", servers, cfg.CAFile); err != nil {
+	if h.sharing, err = h.newSharing(shared); err != nil {
 		return nil, err
 	}
 	frontConfig := front.Config{
 		Cloud:     h.cloud,
+		Replicas:  h.sharing.copies,
 		Situation: route.Situation{Node: cfg.Node, Coordinator: cfg.EnableCoordinator},
 		Metrics:   h.metrics,
 
@@ -102,7 +126,7 @@ func (h *Hub) newPool() (*pool, error) {
 	if ca == "" {
 		ca = h.cfg.CAFile
 	}
-	p := &pool{}
+	p := &pool{address: servers[0]}
 	if p.coordinator, err = h.upstream("coordinator", servers, ca); err != nil {
 		return nil, err
 	}
@@ -137,9 +161,23 @@ func (h *Hub) newPool() (*pool, error) {
 	if err != nil {
 		return nil, err
 	}
+	p.coverage = feed.NewCoverage(feed.CoverageConfig{Leases: atCoordinator, Link: p.coordinator.Link()})
+	if p.pusher, err = push.New(push.Config{
+		Node: h.cfg.Node, Resources: h.sharing, Leases: atCoordinator, Metrics: h.metrics,
+		Transport: transport.NewUserAgentRoundTripper(userAgent, p.coordinator.AsNode()), Base: p.address,
+	}); err != nil {
+		return nil, err
+	}
 	p.keeper, err = role.New(role.Config{
 		Node: h.cfg.Node, Cloud: h.cloud.Link(), Coordinator: p.coordinator.Link(), Leases: atCoordinator,
-		Lead:    func(ctx context.Context, t role.Term) error { return forwarder.Run(ctx, t) },
+		Lead: func(ctx context.Context, t role.Term) error {
+			var duties run.Group
+			duties.Add("forward heartbeats", func(ctx context.Context) error { return forwarder.Run(ctx, t) })
+			duties.Add("push", func(ctx context.Context) error {
+				return p.pusher.Run(ctx, push.Term{Transitions: t.Transitions, Valid: t.Valid})
+			})
+			return duties.Run(ctx)
+		},
 		Metrics: h.metrics,
 	})
 	return p, err
@@ -173,6 +211,10 @@ func (h *Hub) Run(ctx context.Context) error {
 	if h.pool != nil {
 		g.Add("coordinator", h.pool.coordinator.Run)
 		g.Add("heartbeats", h.pool.heartbeats.Run)
+		g.Add("coverage", h.pool.coverage.Run)
+	}
+	h.sharing.add(&g)
+	if h.pool != nil {
 		g.Add("role", h.pool.keeper.Run)
 	}
 	g.Add("health", servers.health.Run)
@@ -204,6 +246,25 @@ func (h *Hub) listen() (servers, error) {
 	return servers{proxy, health}, nil
 }
 
+// Reconfigure takes on the settings that can change while a hub runs: PoolScopeResources. It fails, and changes nothing,
+// if cfg is not valid or differs in anything else.
+func (h *Hub) Reconfigure(cfg Config) error {
+	if err := cfg.Validate(); err != nil {
+		return err
+	}
+	shared, err := resources("pool-scope-resources", cfg.PoolScopeResources)
+	if err != nil {
+		return err
+	}
+	fixed := cfg
+	fixed.PoolScopeResources = h.cfg.PoolScopeResources
+	if !reflect.DeepEqual(fixed, h.cfg) {
+		return errors.New("only --pool-scope-resources can change while yurthub runs; restart it for the other settings")
+	}
+	h.sharing.copies.Change(shared)
+	return nil
+}
+
 // Status is what a hub says of itself at /status.
 type Status struct {
 	Node edge.NodeName `json:"node"`
@@ -214,13 +275,15 @@ type Status struct {
 	// Cloud and Coordinator are the states of the links: unknown, up or down; none without a coordinator.
 	Cloud       string `json:"cloud"`
 	Coordinator string `json:"coordinator"`
+	// Replicas are the resources that the hub keeps copies of.
+	Replicas []copies.Status `json:"replicas,omitempty"`
 }
 
 // Status returns the hub's present state.
 func (h *Hub) Status() Status {
 	s := Status{
 		Node: h.cfg.Node, Pool: h.cfg.Pool, Role: role.Pending.String(), Cloud: h.cloud.Link().Get().String(),
-		Coordinator: "none",
+		Coordinator: "none", Replicas: h.sharing.copies.Status(),
 	}
 	if h.pool != nil {
 		standing := h.pool.keeper.Standing().Get()

@@ -125,6 +125,14 @@ func (c *Client) Cloud(ctx context.Context, a Action, component Component, flags
 		url.Values{"action": {string(a)}, "component": {string(component)}, "flag": flags}, nil)
 }
 
+// Output runs a program of the host in a node's machine, as iptables-save, and returns what it prints. It must end by
+// itself, with success.
+func (c *Client) Output(ctx context.Context, node string, argv ...string) (string, error) {
+	var printed string
+	err := c.call(ctx, http.MethodPost, "output", url.Values{"node": {node}, "arg": argv}, &printed)
+	return printed, err
+}
+
 // follow reports the steps of the boot until it has ended.
 func (c *Client) follow(ctx context.Context, progress func(Step)) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://lab/boot", nil)

@@ -152,6 +152,10 @@ func (s *server) routes() http.Handler {
 		q := r.URL.Query()
 		return nil, s.lab.Node(r.Context(), Action(q.Get("action")), q.Get("node"), Component(q.Get("component")))
 	}))
+	mux.HandleFunc("POST /output", s.whenBooted(func(_ http.ResponseWriter, r *http.Request) (any, error) {
+		q := r.URL.Query()
+		return s.lab.Output(r.Context(), q.Get("node"), q["arg"])
+	}))
 	mux.HandleFunc("POST /cloud", s.whenBooted(func(_ http.ResponseWriter, r *http.Request) (any, error) {
 		q := r.URL.Query()
 		return nil, s.lab.Cloud(r.Context(), Action(q.Get("action")), Component(q.Get("component")), q["flag"])

@@ -1,0 +1,293 @@
+// Package copies is the set of resources that a hub keeps replicas of: which those are at the moment, each fed while
+// somebody needs it, all served by one handler.
+//
+// Invariants: a resource of the set is answered by its replica or not at all, never half by a replica and half by the
+// cloud; one that leaves the set ends its clients' watches, and their next requests, which carry the cloud's revisions,
+// go to the cloud. Each replica has one feed, which has ended before the replica is closed and before the resource can
+// come back into the set. Set.Run owns all goroutines.
+package copies
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/klog/v2"
+
+	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/replica"
+)
+
+// Feed keeps one replica up to date.
+type Feed interface {
+	// Run feeds until ctx ends and then returns nil; it returns early only on a defect of the program.
+	Run(ctx context.Context) error
+	// Live reports whether the replica follows the cloud itself at the moment.
+	Live() bool
+	// Source names where the replica's content comes from at the moment: "cloud", "coordinator" or "none".
+	Source() string
+}
+
+// Copy is one resource of the set.
+type Copy struct {
+	Resource schema.GroupVersionResource
+	// Shared: the resource belongs to the pool, and its leader pushes it to the coordinator.
+	Shared  bool
+	Replica *replica.Replica
+	Feed    Feed
+
+	handler *replica.Handler
+	ready   func(context.Context)
+	wanted  chan struct{} // closed when somebody needs the content
+	want    func()
+}
+
+// Config says how copies are made.
+type Config struct {
+	// Always are resources that belong to the set whatever Change says, but are not shared unless it names them.
+	Always []schema.GroupVersionResource
+	// NewFeed makes the feed of a replica; shared as in Copy. Required.
+	NewFeed func(r *replica.Replica, shared bool) (Feed, error)
+	// View is what this node's programs see of a resource; nil, or a nil View: all of it as it is. The function is called
+	// before a request is served, and returns when the View knows what it needs, or can't be waited for any longer.
+	View func(schema.GroupVersionResource) (replica.View, func(context.Context))
+	// Eager has shared resources fed at once, and not from the first request on: their pool may need them from this hub.
+	Eager bool
+}
+
+// Set is the set. Make one with New. Safe for concurrent use.
+type Set struct {
+	cfg     Config
+	current atomic.Pointer[map[schema.GroupVersionResource]*Copy] // the map is never written to
+
+	mu      sync.Mutex
+	shared  []schema.GroupVersionResource // wanted
+	wakeRun chan struct{}                 // closed when shared has changed
+	changed chan struct{}                 // closed when current has changed
+}
+
+// New returns the set that Run will bring about.
+func New(cfg Config, shared []schema.GroupVersionResource) (*Set, error) {
+	if cfg.NewFeed == nil {
+		return nil, errors.New("copies: Config.NewFeed is required")
+	}
+	s := &Set{
+		cfg: cfg, shared: slices.Clone(shared), wakeRun: make(chan struct{}), changed: make(chan struct{}),
+	}
+	s.current.Store(&map[schema.GroupVersionResource]*Copy{})
+	return s, nil
+}
+
+// Change sets which resources are shared from now on. What is in the set already, and stays, is not disturbed.
+func (s *Set) Change(shared []schema.GroupVersionResource) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.shared = slices.Clone(shared)
+	close(s.wakeRun)
+	s.wakeRun = make(chan struct{})
+}
+
+// Copies returns what the set has, by resource, and a channel that is closed when that is no longer so.
+func (s *Set) Copies() ([]*Copy, <-chan struct{}) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := slices.SortedFunc(maps.Values(*s.current.Load()), func(a, b *Copy) int {
+		return strings.Compare(a.Resource.String(), b.Resource.String())
+	})
+	return all, s.changed
+}
+
+// Find returns the copy of a resource, and nil if there is none.
+func (s *Set) Find(r schema.GroupVersionResource) *Copy { return (*s.current.Load())[r] }
+
+// Has reports whether there is a copy of a resource.
+func (s *Set) Has(r schema.GroupVersionResource) bool { return s.Find(r) != nil }
+
+// Want has a copy's feed started, if it waits for somebody who needs it.
+func (c *Copy) Want() { c.want() }
+
+// Run keeps the set as it is wanted until ctx ends; then it ends all feeds and watches. A feed that fails ends it.
+func (s *Set) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var feeds sync.WaitGroup
+	stops := map[schema.GroupVersionResource]func(){}
+	defer func() {
+		cancel(nil)
+		s.publish(nil)
+		for _, stop := range stops {
+			stop()
+		}
+		feeds.Wait()
+	}()
+	for {
+		s.mu.Lock()
+		shared, wake := s.shared, s.wakeRun
+		s.mu.Unlock()
+		if err := s.bringAbout(ctx, shared, stops, func(c *Copy) {
+			each, stop := context.WithCancel(ctx)
+			ended := make(chan struct{})
+			stops[c.Resource] = func() {
+				stop()
+				<-ended
+				c.Replica.Close()
+			}
+			feeds.Go(func() {
+				defer close(ended)
+				if err := c.run(each); err != nil && each.Err() == nil {
+					cancel(fmt.Errorf("copy of %s: %w", c.Resource.GroupResource(), err))
+				}
+			})
+		}); err != nil {
+			return err
+		}
+		select {
+		case <-wake:
+		case <-ctx.Done():
+			if cause := context.Cause(ctx); !errors.Is(cause, context.Canceled) {
+				return cause
+			}
+			return nil
+		}
+	}
+}
+
+// bringAbout makes the set what it should be: stops what has to go, then starts what has to come.
+func (s *Set) bringAbout(
+	ctx context.Context, shared []schema.GroupVersionResource, stops map[schema.GroupVersionResource]func(), start func(*Copy),
+) error {
+	wanted := map[schema.GroupVersionResource]bool{}
+	for _, r := range s.cfg.Always {
+		wanted[r] = false
+	}
+	for _, r := range shared {
+		wanted[r] = true
+	}
+	next := map[schema.GroupVersionResource]*Copy{}
+	var gone []*Copy
+	for r, c := range *s.current.Load() {
+		if isShared, stays := wanted[r]; stays && isShared == c.Shared {
+			next[r] = c
+		} else {
+			gone = append(gone, c)
+		}
+	}
+	s.publish(maps.Clone(next)) // first, so that no new request meets a replica that is being closed
+	for _, c := range gone {
+		klog.FromContext(ctx).Info("No longer keeping a copy", "resource", c.Resource.GroupResource(), "shared", c.Shared)
+		stops[c.Resource]()
+		delete(stops, c.Resource)
+	}
+	for r, isShared := range wanted {
+		if next[r] != nil {
+			continue
+		}
+		c, err := s.newCopy(r, isShared)
+		if err != nil {
+			return err
+		}
+		next[r] = c
+		start(c)
+	}
+	s.publish(next)
+	return nil
+}
+
+func (s *Set) publish(next map[schema.GroupVersionResource]*Copy) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.current.Store(&next)
+	close(s.changed)
+	s.changed = make(chan struct{})
+}
+
+func (s *Set) newCopy(r schema.GroupVersionResource, shared bool) (*Copy, error) {
+	c := &Copy{Resource: r, Shared: shared, wanted: make(chan struct{})}
+	c.want = sync.OnceFunc(func() { close(c.wanted) })
+	var err error
+	if c.Replica, err = replica.New(replica.Config{Resource: r}); err != nil {
+		return nil, err
+	}
+	if c.Feed, err = s.cfg.NewFeed(c.Replica, shared); err != nil {
+		return nil, err
+	}
+	handler := replica.HandlerConfig{Replica: c.Replica}
+	if s.cfg.View != nil {
+		handler.View, c.ready = s.cfg.View(r)
+	}
+	if c.handler, err = replica.NewHandler(handler); err != nil {
+		return nil, err
+	}
+	if shared && s.cfg.Eager {
+		c.Want()
+	}
+	return c, nil
+}
+
+func (c *Copy) run(ctx context.Context) error {
+	select {
+	case <-c.wanted:
+		return c.Feed.Run(ctx)
+	case <-ctx.Done():
+		return nil
+	}
+}
+
+// ServeHTTP answers get, list and watch of a resource of the set from its replica. The request's context has its
+// RequestInfo.
+func (s *Set) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	info, ok := request.RequestInfoFrom(r.Context())
+	if !ok {
+		http.Error(w, "no RequestInfo: a defect of yurthub", http.StatusInternalServerError)
+		return
+	}
+	c := s.Find(schema.GroupVersionResource{Group: info.APIGroup, Version: info.APIVersion, Resource: info.Resource})
+	if c == nil {
+		// It has left the set since the request was routed. The client tries again and is answered by the cloud.
+		w.Header().Set("Retry-After", "1")
+		http.Error(w, "the hub has just stopped to keep a copy of this resource; try again", http.StatusServiceUnavailable)
+		return
+	}
+	c.Want()
+	if c.ready != nil {
+		c.ready(r.Context())
+	}
+	c.handler.Serve(w, r, replica.Request{Verb: info.Verb, Namespace: info.Namespace, Name: info.Name})
+}
+
+// Status is what the set says of one copy.
+type Status struct {
+	Resource string `json:"resource"` // as in endpointslices.discovery.k8s.io
+	Shared   bool   `json:"shared,omitempty"`
+	// Source is where the content comes from: cloud, coordinator or none.
+	Source string `json:"source"`
+	// Revision is the cloud's revision up to which the copy is complete; 0: it is not.
+	Revision edge.Revision `json:"revision"`
+	Objects  int           `json:"objects"`
+	// Bytes is what the objects take, encoded; HistoryBytes what is kept besides for watches that resume.
+	Bytes        int `json:"bytes"`
+	HistoryBytes int `json:"historyBytes"`
+	Watches      int `json:"watches"`
+}
+
+// Status returns the state of each copy, by resource.
+func (s *Set) Status() []Status {
+	copies, _ := s.Copies()
+	all := make([]Status, 0, len(copies))
+	for _, c := range copies {
+		stats := c.Replica.Stats()
+		all = append(all, Status{
+			Resource: c.Resource.GroupResource().String(), Shared: c.Shared, Source: c.Feed.Source(), Revision: stats.Position,
+			Objects: stats.Objects, Bytes: stats.ObjectBytes, HistoryBytes: stats.HistoryBytes, Watches: stats.Watchers,
+		})
+	}
+	return all
+}

@@ -1,0 +1,244 @@
+package feed
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"yurtcoordinator/internal/hub/role"
+)
+
+// Origin is where a replica is fed from.
+type Origin uint8
+
+const (
+	// None: nothing can be reached, or it is not time yet; what there is stays.
+	None Origin = iota
+	// Cloud is the cluster's API servers, over the WAN.
+	Cloud
+	// Coordinator is the mirror in the pool's coordinator, over the LAN.
+	Coordinator
+)
+
+// String returns "none", "cloud" or "coordinator".
+func (o Origin) String() string { return [...]string{"none", "cloud", "coordinator"}[o] }
+
+// Access is what can be expected of a source.
+type Access uint8
+
+const (
+	// Down: its link is not up.
+	Down Access = iota
+	// Up: it may be tried.
+	Up
+	// Expired: it does not remember the changes since the sink's position, so that it can't be resumed there.
+	Expired
+	// Stale: as Expired, and its snapshot was not newer than what the sink has. Only a mirror is.
+	Stale
+	// Refusing: it is reached, and refused or failed lately. It is tried again after a while.
+	Refusing
+)
+
+// String returns "down", "up", "expired", "stale" or "refusing".
+func (a Access) String() string {
+	return [...]string{"down", "up", "expired", "stale", "refusing"}[a]
+}
+
+// Situation is all that the choice of a source depends on.
+type Situation struct {
+	// Role is this hub's in its pool.
+	Role role.Role
+	// Cloud and Coordinator are what can be expected of the two.
+	Cloud, Coordinator Access
+	// Pool: this hub has a coordinator, reachable or not.
+	Pool bool
+	// LeaderKnown: the pool has a leader, as far as this hub knows.
+	LeaderKnown bool
+	// Covered: the leader declares that the coordinator's mirror of this resource is complete and kept so.
+	Covered bool
+	// Empty: the sink has nothing complete.
+	Empty bool
+	// Listing: a list over the WAN is under way.
+	Listing bool
+}
+
+// String names what is the case.
+func (s Situation) String() string {
+	words := []string{s.Role.String(), "cloud=" + s.Cloud.String(), "coordinator=" + s.Coordinator.String()}
+	for _, each := range []struct {
+		is   bool
+		word string
+	}{
+		{s.Pool, "pool"}, {s.LeaderKnown, "led"}, {s.Covered, "covered"}, {s.Empty, "empty"}, {s.Listing, "listing"},
+	} {
+		if each.is {
+			words = append(words, each.word)
+		}
+	}
+	return strings.Join(words, " ")
+}
+
+// Decision is what to do next.
+type Decision struct {
+	// From is the source; with None the rest is zero, but for Why.
+	From Origin
+	// List: read everything. Otherwise resume at the sink's position.
+	List bool
+	// After and Jitter are how long to wait first: After, and a random part of Jitter. A wait for a list over the WAN
+	// counts from when the cloud was up and the sink needed it; any other from when it was decided. What runs goes on
+	// meanwhile.
+	After, Jitter time.Duration
+	// Meanwhile is what is resumed until then, if nothing runs; None if nothing is to be.
+	Meanwhile Origin
+	// Why is for people.
+	Why string
+}
+
+// String is the decision in a line.
+func (d Decision) String() string {
+	act := "resume"
+	switch {
+	case d.From == None:
+		return "none: " + d.Why
+	case d.List:
+		act = "list"
+	}
+	wait := "at once"
+	if d.After > 0 || d.Jitter > 0 {
+		wait = fmt.Sprintf("after %s..%s", d.After, d.After+d.Jitter)
+	}
+	if d.Meanwhile != None {
+		wait += ", meanwhile at the " + d.Meanwhile.String()
+	}
+	return fmt.Sprintf("%s at the %s %s: %s", act, d.From, wait, d.Why)
+}
+
+const (
+	// coverWait is how long an empty replica waits for the pool's leader to cover it before it lists over the WAN
+	// itself. The leader lists at once and pushes over the LAN, so this is what a list over the WAN may take.
+	coverWait = 15 * time.Second
+	// electWait is the same while nobody is known to lead: longer than the 4.3 s that an election takes at most.
+	electWait = 6 * time.Second
+	// coverJitter spreads a pool's lists after that.
+	coverJitter = 5 * time.Second
+	// startWait lets the first probe of the coordinator's link end, which takes a round trip or two.
+	startWait = 250 * time.Millisecond
+	// startJitter spreads the lists of hubs whose coordinator is out of reach, and the leader's own after an expiry
+	// (many pools' leaders meet the same restart of an API server).
+	startJitter = 750 * time.Millisecond
+	// expiredJitter spreads the lists of hubs whose revision the cloud has forgotten, all at the same moment.
+	expiredJitter = 10 * time.Second
+	// uncoverWait lets a hub that has just found the coordinator see one renewal of the leader's declaration, which comes
+	// every 2 s; uncoverJitter spreads the switch to the cloud of a pool that nobody covers any longer.
+	uncoverWait   = 2500 * time.Millisecond
+	uncoverJitter = 2 * time.Second
+)
+
+// Choose decides. It depends on nothing but the situation.
+func Choose(s Situation) Decision {
+	switch {
+	case s.Empty:
+		return fill(s)
+	case s.Role == role.Leader && s.Cloud != Down:
+		return lead(s)
+	default:
+		return follow(s)
+	}
+}
+
+// fill is for a sink that has nothing: it takes the mirror's content if there is any, and lists at the cloud if not. A
+// list over the WAN that is under way is given up only for a mirror that is sure to have everything.
+func fill(s Situation) Decision {
+	cloud := Decision{From: Cloud, List: true}
+	switch {
+	case s.Coordinator == Up && (s.Covered || !s.Listing || s.Cloud == Down):
+		return Decision{From: Coordinator, List: true, Why: "nothing here yet, and the pool may have it"}
+	case s.Cloud == Down && s.Coordinator == Down:
+		return Decision{Why: "nothing can be reached"}
+	case s.Cloud == Down:
+		return Decision{From: Coordinator, List: true, Why: "nothing here yet, and the cloud can't be reached"}
+	case s.Role == role.Leader:
+		cloud.Why = "this hub leads, and the pool has nothing yet"
+	case s.Coordinator != Down && s.LeaderKnown:
+		cloud.After, cloud.Jitter = coverWait, coverJitter
+		cloud.Why = "the pool's leader has not covered it in time"
+	case s.Coordinator != Down:
+		cloud.After, cloud.Jitter = electWait, coverJitter
+		cloud.Why = "nobody leads the pool"
+	case s.Pool:
+		cloud.After, cloud.Jitter = startWait, startJitter
+		cloud.Why = "the coordinator can't be reached"
+	default:
+		cloud.Why = "nothing here yet"
+	}
+	return cloud
+}
+
+// lead is for the leader, who can reach the cloud: it speaks for the pool.
+func lead(s Situation) Decision {
+	switch {
+	case s.Cloud != Expired:
+		return Decision{From: Cloud, Why: "this hub leads"}
+	case (s.Coordinator == Up || s.Coordinator == Expired) && !s.Listing:
+		// Of use only for who has just begun to lead and fell behind the pool before; for others it is one list over
+		// the LAN too much.
+		return Decision{From: Coordinator, List: true, Why: "the cloud has forgotten our revision, the pool may have a later one"}
+	default:
+		return Decision{From: Cloud, List: true, Jitter: startJitter, Why: "the cloud has forgotten our revision"}
+	}
+}
+
+// follow is for all others, and whoever can't reach the cloud.
+func follow(s Situation) Decision {
+	atCloud := Decision{From: Cloud}
+	inPool := Decision{From: Coordinator}
+	again := Decision{From: Cloud, List: true, Jitter: expiredJitter, Why: "the cloud has forgotten our revision"}
+	switch s.Coordinator {
+	case Up:
+		switch {
+		case s.Covered:
+			inPool.Why = "the pool has it"
+			return inPool
+		case s.Cloud == Up:
+			atCloud.After, atCloud.Jitter, atCloud.Meanwhile = uncoverWait, uncoverJitter, Coordinator
+			atCloud.Why = "nobody covers it in the pool"
+			return atCloud
+		case s.Cloud == Expired && s.Listing:
+			return again
+		case s.Cloud == Expired:
+			// Not a resume: a mirror that nobody feeds would be waited for without end.
+			inPool.List, inPool.Why = true, "the cloud has forgotten our revision, the pool may have a later one"
+			return inPool
+		default:
+			inPool.Why = "the cloud can't be used"
+			return inPool
+		}
+	case Expired:
+		switch {
+		case s.Cloud == Up:
+			atCloud.Why = "the pool's history begins later"
+			return atCloud
+		case s.Cloud == Expired && s.Listing:
+			return again
+		default:
+			inPool.List, inPool.Why = true, "the pool's history begins later, and the cloud can't be resumed"
+			return inPool
+		}
+	}
+	switch {
+	case s.Cloud == Expired:
+		return again
+	case s.Cloud != Down && !s.Pool:
+		atCloud.Why = "there is no coordinator"
+		return atCloud
+	case s.Cloud != Down:
+		atCloud.Why = "the coordinator can't be used"
+		return atCloud
+	case s.Coordinator == Down:
+		return Decision{Why: "nothing can be reached"}
+	default:
+		inPool.Why = "the cloud can't be reached"
+		inPool.List = s.Coordinator == Stale
+		return inPool
+	}
+}

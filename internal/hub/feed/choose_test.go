@@ -1,0 +1,229 @@
+package feed
+
+import (
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"yurtcoordinator/internal/hub/role"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden transcripts")
+
+// parse reads a situation of a transcript, as Situation.String writes it.
+func parse(t *testing.T, line string) Situation {
+	t.Helper()
+	access := map[string]Access{"down": Down, "up": Up, "expired": Expired, "stale": Stale, "refusing": Refusing}
+	var s Situation
+	for _, word := range strings.Fields(line) {
+		name, value, _ := strings.Cut(word, "=")
+		switch name {
+		case "pending", "follower", "leader":
+			s.Role = map[string]role.Role{"pending": role.Pending, "follower": role.Follower, "leader": role.Leader}[name]
+		case "cloud", "coordinator":
+			a, known := access[value]
+			if !known {
+				t.Fatalf("transcript line %q: no access is called %q", line, value)
+			}
+			if name == "cloud" {
+				s.Cloud = a
+			} else {
+				s.Coordinator = a
+			}
+		case "pool":
+			s.Pool = true
+		case "led":
+			s.LeaderKnown = true
+		case "covered":
+			s.Covered = true
+		case "empty":
+			s.Empty = true
+		case "listing":
+			s.Listing = true
+		default:
+			t.Fatalf("transcript line %q: unknown word %q", line, word)
+		}
+	}
+	return s
+}
+
+// TestTranscripts replays testdata/*.txt: lines "> situation", each followed by what is decided.
+func TestTranscripts(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.txt")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no transcripts: %v", err)
+	}
+	for _, file := range files {
+		t.Run(filepath.Base(file), func(t *testing.T) {
+			golden, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got strings.Builder
+			for line := range strings.Lines(string(golden)) {
+				switch {
+				case strings.HasPrefix(line, "#"):
+					got.WriteString(line)
+				case strings.HasPrefix(line, "> "):
+					s := parse(t, line[2:])
+					got.WriteString("> " + s.String() + "\n  " + Choose(s).String() + "\n")
+				}
+			}
+			if *update {
+				if err := os.WriteFile(file, []byte(got.String()), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if got.String() != string(golden) && !*update {
+				t.Errorf("transcript differs; got:\n%s", got.String())
+			}
+		})
+	}
+}
+
+// TestChoose is the table of the rules.
+func TestChoose(t *testing.T) {
+	const (
+		atCloud = iota
+		listCloud
+		atPool
+		listPool
+		nothing
+	)
+	kind := func(d Decision) int {
+		switch {
+		case d.From == Cloud && d.List:
+			return listCloud
+		case d.From == Cloud:
+			return atCloud
+		case d.From == Coordinator && d.List:
+			return listPool
+		case d.From == Coordinator:
+			return atPool
+		}
+		return nothing
+	}
+	for situation, want := range map[string]struct {
+		kind int
+		most time.Duration // the longest wait
+	}{
+		"leader cloud=up coordinator=up pool led":                         {atCloud, 0},
+		"leader cloud=up coordinator=up pool led covered":                 {atCloud, 0},
+		"leader cloud=up coordinator=up pool led empty":                   {listPool, 0},
+		"leader cloud=up coordinator=refusing pool led empty":             {listCloud, 0},
+		"leader cloud=up coordinator=refusing pool led empty listing":     {listCloud, 0},
+		"leader cloud=expired coordinator=up pool led":                    {listPool, 0},
+		"leader cloud=expired coordinator=stale pool led":                 {listCloud, time.Second},
+		"leader cloud=refusing coordinator=up pool led covered":           {atCloud, 0},
+		"leader cloud=down coordinator=up pool led":                       {atPool, 0},
+		"follower cloud=up coordinator=up pool led covered":               {atPool, 0},
+		"follower cloud=up coordinator=up pool led covered empty":         {listPool, 0},
+		"follower cloud=up coordinator=up pool led covered empty listing": {listPool, 0},
+		"follower cloud=up coordinator=up pool led empty listing":         {listCloud, 20 * time.Second},
+		"follower cloud=up coordinator=up pool led":                       {atCloud, 5 * time.Second},
+		"follower cloud=up coordinator=refusing pool led covered":         {atCloud, 0},
+		"follower cloud=up coordinator=refusing pool led empty":           {listCloud, 20 * time.Second},
+		"follower cloud=up coordinator=refusing pool empty":               {listCloud, 11 * time.Second},
+		"follower cloud=up coordinator=expired pool led covered":          {atCloud, 0},
+		"follower cloud=down coordinator=expired pool":                    {listPool, 0},
+		"follower cloud=down coordinator=up pool":                         {atPool, 0},
+		"follower cloud=down coordinator=up pool empty":                   {listPool, 0},
+		"follower cloud=expired coordinator=up pool led covered":          {atPool, 0},
+		"follower cloud=expired coordinator=up pool led":                  {listPool, 0},
+		"follower cloud=expired coordinator=expired pool led covered":     {listPool, 0},
+		"follower cloud=expired coordinator=stale pool led covered":       {listCloud, 10 * time.Second},
+		"pending cloud=expired coordinator=down pool":                     {listCloud, 10 * time.Second},
+		"pending cloud=up coordinator=down pool":                          {atCloud, 0},
+		"pending cloud=up coordinator=down pool empty":                    {listCloud, time.Second},
+		"pending cloud=up coordinator=down empty":                         {listCloud, 0},
+		"pending cloud=down coordinator=down pool":                        {nothing, 0},
+		"pending cloud=down coordinator=down empty":                       {nothing, 0},
+		"follower cloud=down coordinator=stale pool":                      {listPool, 0},
+		"follower cloud=refusing coordinator=refusing pool led covered":   {atCloud, 0},
+		"follower cloud=refusing coordinator=up pool led":                 {atPool, 0},
+		"follower cloud=expired coordinator=up pool led listing":          {listCloud, 10 * time.Second},
+		"follower cloud=expired coordinator=expired pool led listing":     {listCloud, 10 * time.Second},
+	} {
+		d := Choose(parse(t, situation))
+		if kind(d) != want.kind || d.After+d.Jitter > want.most {
+			t.Errorf("%s: %s", situation, d)
+		}
+	}
+}
+
+// TestChooseEverywhere holds every situation that there can be to what must hold in all of them.
+func TestChooseEverywhere(t *testing.T) {
+	seen := 0
+	each(func(s Situation) {
+		seen++
+		d := Choose(s)
+		access := map[Origin]Access{Cloud: s.Cloud, Coordinator: s.Coordinator}
+		bad := func(why string) { t.Errorf("%s\n  %s\n  %s", s, d, why) }
+		if d.From != None && access[d.From] == Down {
+			bad("nothing can come from there")
+		}
+		if d.From == None && (s.Cloud != Down || s.Coordinator != Down) {
+			bad("something could come")
+		}
+		if s.Empty && d.From != None && !d.List {
+			bad("a sink that has nothing can't resume")
+		}
+		if d.From == Cloud && d.List && !s.Empty && s.Cloud != Expired {
+			bad("a list over the WAN that nobody needs")
+		}
+		if d.From == Cloud && d.List && !s.Listing && s.Coordinator == Up {
+			bad("a list over the WAN before the pool was asked")
+		}
+		if !d.List && d.From != None && (access[d.From] == Expired || access[d.From] == Stale) {
+			bad("resumed where it can't be")
+		}
+		if d.After+d.Jitter > 20*time.Second {
+			bad("a wait longer than the longest")
+		}
+		if s.Coordinator == Down && d.After > startWait {
+			bad("waits for a coordinator that is not there")
+		}
+		if s.Coordinator == Down && !s.Pool && s.Empty && d.After+d.Jitter > 0 {
+			bad("a hub without a coordinator waits")
+		}
+		if s.Role == role.Leader && (d.After > startWait || d.Jitter > startJitter) {
+			bad("the pool waits for its leader")
+		}
+		if s.Listing && s.Cloud != Down && !s.Covered && s.Role != role.Leader && (s.Empty || s.Cloud == Expired) &&
+			!(d.From == Cloud && d.List) {
+			bad("a list over the WAN given up for a mirror that may have nothing")
+		}
+		if d.Meanwhile != None && access[d.Meanwhile] != Up {
+			bad("meanwhile nothing can come from there")
+		}
+		if d.Why == "" {
+			bad("no reason")
+		}
+	})
+	if seen < 1000 {
+		t.Errorf("%d situations, want all", seen)
+	}
+}
+
+func each(do func(Situation)) {
+	for _, r := range []role.Role{role.Pending, role.Follower, role.Leader} {
+		for _, cloud := range []Access{Down, Up, Expired, Refusing} {
+			for _, coordinator := range []Access{Down, Up, Expired, Stale, Refusing} {
+				for bits := range 32 {
+					s := Situation{
+						Role: r, Cloud: cloud, Coordinator: coordinator,
+						Pool: bits&1 != 0 || coordinator != Down, LeaderKnown: bits&2 != 0,
+						Covered: bits&4 != 0 && coordinator != Down, Empty: bits&8 != 0, Listing: bits&16 != 0 && cloud != Down,
+					}
+					if s.Empty && (cloud == Expired || coordinator == Expired || coordinator == Stale) {
+						continue // these are about a position
+					}
+					do(s)
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,224 @@
+package feed
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"sync"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
+	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
+
+	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/hub/leasewatch"
+	"yurtcoordinator/internal/hub/link"
+	"yurtcoordinator/internal/live"
+)
+
+const (
+	// coverFresh is how long a declaration counts after it was seen to be renewed. The leader renews it every 2 s, and
+	// after a leader's crash the next one declares anew within 2 s + 4.3 s (role) + 1 s: followers stay where they are.
+	coverFresh = 10 * time.Second
+
+	// maxDeclared bounds the annotation that is read, in bytes; API servers keep 256 KiB of annotations in all.
+	maxDeclared = 256 << 10
+)
+
+// CoverageConfig is what a Coverage needs. All fields are required.
+type CoverageConfig struct {
+	// Leases is a client of the coordinator. The hub must be allowed to list and watch, by the field selector
+	// metadata.name, the Lease kube-system/leader-informer-sync there.
+	Leases coordinationv1client.LeasesGetter
+	// Link is the state of the link to the coordinator.
+	Link *live.Value[link.State]
+}
+
+// Coverage follows what the pool's leader declares of the coordinator's mirror. What was declared when the watch began
+// counts only once it is seen to change, and only for coverFresh after each change, by this machine's monotonic clock:
+// nobody's clock of the day is asked, and a leader that has died declares nothing. Make one with NewCoverage.
+type Coverage struct {
+	config CoverageConfig
+
+	mu     sync.Mutex
+	values map[schema.GroupResource]*live.Value[bool]
+	seen   declaration
+	until  time.Time // what was declared counts until then
+	moved  chan struct{}
+}
+
+// declaration is what a Lease says.
+type declaration struct {
+	uid     string
+	renewed int64 // microseconds of its writer's clock: opaque
+	text    string
+	applied map[schema.GroupResource]edge.Revision
+}
+
+// NewCoverage returns a Coverage; nothing is covered until Run.
+func NewCoverage(c CoverageConfig) *Coverage {
+	return &Coverage{config: c, values: map[schema.GroupResource]*live.Value[bool]{}, moved: make(chan struct{}, 1)}
+}
+
+// Of says whether a resource is covered, now and as it changes. Values are kept: ask for the resources of a
+// configuration, not for those of requests.
+func (c *Coverage) Of(r schema.GroupResource) *live.Value[bool] {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	v := c.values[r]
+	if v == nil {
+		v = &live.Value[bool]{}
+		c.values[r] = v
+		c.publishLocked(time.Now())
+	}
+	return v
+}
+
+// Run follows until ctx ends, and returns nil. Nothing is covered afterwards.
+func (c *Coverage) Run(ctx context.Context) error {
+	follow := leasewatch.Config{
+		Leases:        c.config.Leases.Leases(edge.NamespaceSystem),
+		FieldSelector: fields.OneTermEqualSelector("metadata.name", edge.LeaseInformerSync).String(),
+	}
+	for ctx.Err() == nil {
+		if _, err := c.config.Link.Wait(ctx, func(s link.State) bool { return s == link.Up }); err != nil {
+			return nil //nolint:nilerr // asked to stop
+		}
+		c.whileUp(ctx, follow)
+		c.forget()
+	}
+	return nil
+}
+
+// whileUp follows as long as the link is up.
+func (c *Coverage) whileUp(ctx context.Context, follow leasewatch.Config) {
+	reachable, cancel := context.WithCancel(ctx)
+	var owned sync.WaitGroup
+	defer owned.Wait()
+	defer cancel()
+	owned.Go(func() { _ = leasewatch.Follow(reachable, follow, sight{c}) }) // it returns only our own cancellation
+	for {
+		state, changed := c.config.Link.Watch()
+		if state != link.Up {
+			return
+		}
+		timer := time.NewTimer(c.expire())
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		case <-timer.C:
+		case <-changed:
+		case <-c.moved:
+		}
+		timer.Stop()
+	}
+}
+
+// expire takes back what no longer counts, and returns how long the rest still does.
+func (c *Coverage) expire() time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := time.Now()
+	c.publishLocked(now)
+	if left := c.until.Sub(now); left > 0 {
+		return left
+	}
+	return coverFresh // nothing to wait for but the next change
+}
+
+func (c *Coverage) forget() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.seen, c.until = declaration{}, time.Time{}
+	c.publishLocked(time.Now())
+}
+
+func (c *Coverage) publishLocked(now time.Time) {
+	for r, v := range c.values {
+		_, declared := c.seen.applied[r]
+		v.Set(declared && now.Before(c.until))
+	}
+}
+
+// take takes in a declaration; happened says that it was seen to be made.
+func (c *Coverage) take(d declaration, happened bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := time.Now()
+	switch {
+	case len(d.applied) == 0 || d.uid != c.seen.uid && !happened:
+		c.until = time.Time{}
+	case happened && (d.renewed != c.seen.renewed || d.text != c.seen.text || d.uid != c.seen.uid):
+		c.until = now.Add(coverFresh)
+	}
+	c.seen = d
+	c.publishLocked(now)
+	select {
+	case c.moved <- struct{}{}:
+	default:
+	}
+}
+
+// sight takes what the watch finds.
+type sight struct{ *Coverage }
+
+// Baseline implements leasewatch.Sink.
+func (s sight) Baseline(leases []coordinationv1.Lease) {
+	var d declaration
+	for i := range leases {
+		if leases[i].Name == edge.LeaseInformerSync {
+			d = declared(&leases[i])
+		}
+	}
+	s.take(d, false)
+}
+
+// Changed implements leasewatch.Sink.
+func (s sight) Changed(kind watch.EventType, lease *coordinationv1.Lease) {
+	switch {
+	case lease.Name != edge.LeaseInformerSync:
+	case kind == watch.Deleted:
+		s.take(declaration{}, true)
+	default:
+		s.take(declared(lease), true)
+	}
+}
+
+// declared reads a Lease. One that nobody holds, or whose annotation can't be read, declares nothing.
+func declared(lease *coordinationv1.Lease) declaration {
+	d := declaration{uid: string(lease.UID), text: lease.Annotations[edge.AnnotationAppliedRevisions]}
+	if lease.Spec.RenewTime != nil {
+		d.renewed = lease.Spec.RenewTime.UnixMicro()
+	}
+	if lease.Spec.HolderIdentity == nil || *lease.Spec.HolderIdentity == "" {
+		return d
+	}
+	applied, err := ParseApplied(d.text)
+	if err == nil {
+		d.applied = applied
+	}
+	return d
+}
+
+// ParseApplied reads the annotation edge.AnnotationAppliedRevisions. A resource whose revision is none is left out: that of
+// others still counts.
+func ParseApplied(text string) (map[schema.GroupResource]edge.Revision, error) {
+	if len(text) > maxDeclared {
+		return nil, fmt.Errorf("annotation %s: %d bytes are more than any leader writes", edge.AnnotationAppliedRevisions, len(text))
+	}
+	var raw map[string]string
+	if err := json.Unmarshal([]byte(text), &raw); err != nil {
+		return nil, fmt.Errorf("annotation %s: %w", edge.AnnotationAppliedRevisions, err)
+	}
+	applied := make(map[schema.GroupResource]edge.Revision, len(raw))
+	for name, revision := range raw {
+		if n, err := edge.ParseRevision(revision); err == nil && name != "" {
+			applied[schema.ParseGroupResource(name)] = n
+		}
+	}
+	return applied, nil
+}

@@ -1,0 +1,24 @@
+// Package feed keeps one sink, a hub's replica of a resource, fed from one source at a time: the cloud, the pool's
+// coordinator, or none.
+//
+// Choose is the decision, without I/O and without a clock: from how the links stand, what this hub is in its pool,
+// whether the pool covers the resource, and what the sources said lately, follows where the next attempt goes, whether
+// it lists or resumes, and how long it waits first. Feed is the I/O around it; past is its memory of attempts, which
+// forgets by the clock. Coverage says which resources the leader keeps complete in the coordinator.
+//
+// Invariants:
+//   - The sink is fed by one attempt at a time; the next begins when the last has ended. An attempt lists or resumes,
+//     never both, and after each it is decided anew.
+//   - A change of source resumes at the sink's position. A list is asked for only when the sink has nothing, or when
+//     the source says that its history begins later.
+//   - The coordinator's mirror is asked before the cloud is listed, whenever it is up: what it gives, however old, is
+//     complete as of its revision, and the cloud is resumed from there.
+//   - A snapshot older than the sink's position is never applied. The one exception is a cloud whose history was set
+//     back, for that is the truth: it must say so in three lists over half a minute.
+//   - One list over the WAN at a time for all feeds that share Config.Lists, and none is cut off for a mirror that has
+//     refused since.
+//   - Nothing waits for a coordinator that is not there, and no wait is longer than half a minute.
+//
+// Two sources at once, the second warm, was the alternative: it doubles what comes over the WAN, and a resume costs a
+// round trip.
+package feed

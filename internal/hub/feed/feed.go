@@ -1,0 +1,509 @@
+package feed
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/klog/v2"
+
+	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/hub/link"
+	"yurtcoordinator/internal/hub/role"
+	"yurtcoordinator/internal/live"
+	"yurtcoordinator/internal/replica"
+	"yurtcoordinator/internal/stream"
+)
+
+// mirrorListTimeout bounds a list at the coordinator: on a LAN of 100 Mbit/s it is enough for some 150 MB. A leader that
+// has nothing waits for it before it turns to the cloud.
+const mirrorListTimeout = 15 * time.Second
+
+var (
+	// errNotNewer says that a mirror's snapshot is of no use.
+	errNotNewer = errors.New("the snapshot is not newer than what is here")
+	// errDoubtful says that a list of the cloud is not believed yet.
+	errDoubtful = errors.New("the list is not believed yet")
+	// errUnfit says that the sink does not take what a stream tells.
+	errUnfit = errors.New("the stream does not fit")
+)
+
+// Sink is what a Feed feeds; replica.Replica is one. A Feed uses it from one goroutine at a time.
+type Sink interface {
+	stream.Sink
+	// Get returns one object.
+	Get(key stream.Key) (stream.Object, bool)
+	// Stats has the number of objects.
+	Stats() replica.Stats
+}
+
+// Resetter is a Sink that can be emptied; all that watch it have to begin anew. A Feed needs it only where the cloud's
+// history was set back.
+type Resetter interface {
+	Reset()
+}
+
+// Config is what a Feed needs. All fields are required unless it says otherwise.
+type Config struct {
+	// Resource is what is fed; it names it in logs and metrics.
+	Resource schema.GroupVersionResource
+	Sink     Sink
+	// Cloud is the resource at the cloud, CloudLink the state of the link there.
+	Cloud     stream.Source
+	CloudLink *live.Value[link.State]
+	// Coordinator is the mirror of the resource in the coordinator. Default: there is no coordinator, and the fields
+	// below that are about it are ignored.
+	Coordinator     stream.Source
+	CoordinatorLink *live.Value[link.State]
+	// Standing is this hub's place in its pool.
+	Standing *live.Value[role.Standing]
+	// Covered says that the leader keeps the mirror of this resource complete (Coverage.Of).
+	Covered *live.Value[bool]
+	// Lists has room for as many elements as lists over the WAN may be under way at a time: 1, in a channel that all
+	// feeds of a hub share. Default: there is no limit but this feed's own.
+	Lists chan struct{}
+	// Metrics counts. Default: nothing does.
+	Metrics *Metrics
+}
+
+// Status is how a feed stands.
+type Status struct {
+	// Source is where the sink is fed from: the source of the attempt that is under way, or of the last one.
+	Source Origin
+	// Live: a watch of that source is open.
+	Live bool
+	// Refused is why the last attempt failed; empty once a stream is open again.
+	Refused string
+}
+
+// Feed keeps one Sink fed. Make one with New.
+type Feed struct {
+	config   Config
+	status   *live.Value[Status]
+	position edge.Revision // of the sink, when no attempt is under way
+	cloud    past
+	mirror   past
+	guard    replica.Guard
+	older    older
+	was      inputs
+	needs    time.Time // since when the cloud is up and a list is needed; zero if not
+	decided  Decision
+	since    time.Time // when it was decided
+	draw     float64   // of the random part of the present wait, in [0, 1)
+	logged   [2]string // the last error logged of the cloud and of the mirror
+	last     Origin    // of the last attempt
+}
+
+// inputs are the values that a Feed follows.
+type inputs struct {
+	cloud, coordinator link.State
+	standing           role.Standing
+	covered            bool
+}
+
+// older counts lists of the cloud that are older than what is here.
+type older struct {
+	tries int
+	first time.Time
+}
+
+// New returns a Feed. It does no I/O.
+func New(c Config) (*Feed, error) {
+	if c.Sink == nil || c.Cloud == nil || c.CloudLink == nil {
+		return nil, errors.New("feed: Sink, Cloud and CloudLink are required")
+	}
+	if c.Coordinator != nil && (c.CoordinatorLink == nil || c.Standing == nil || c.Covered == nil) {
+		return nil, errors.New("feed: with a Coordinator, CoordinatorLink, Standing and Covered are required")
+	}
+	if c.Coordinator == nil {
+		c.CoordinatorLink, c.Standing, c.Covered = live.NewValue(link.Down), &live.Value[role.Standing]{}, &live.Value[bool]{}
+	}
+	if c.Lists == nil {
+		c.Lists = make(chan struct{}, 1)
+	}
+	if c.Metrics == nil {
+		m, err := NewMetrics(prometheus.NewRegistry())
+		if err != nil {
+			return nil, err
+		}
+		c.Metrics = m
+	}
+	return &Feed{config: c, status: live.NewValue(Status{})}, nil
+}
+
+// Status is how the feed stands, now and as it changes.
+func (f *Feed) Status() *live.Value[Status] { return f.status }
+
+// attempt is a list or a resume under way.
+type attempt struct {
+	from      Origin
+	list      bool
+	cancel    context.CancelFunc
+	calledOff bool
+	done      chan outcome
+	opened    chan struct{} // closed when a watch is open; nil once that was seen
+}
+
+// Run feeds the sink until ctx ends, and returns nil when nothing of it is left. The sink keeps what it has.
+func (f *Feed) Run(ctx context.Context) error {
+	logger := klog.FromContext(ctx).WithValues("resource", f.config.Resource.GroupResource().String())
+	ctx = klog.NewContext(ctx, logger)
+	f.position = f.config.Sink.Position()
+	defer f.config.Metrics.forget(f.config.Resource)
+	defer f.status.Set(Status{})
+	var running *attempt
+	for {
+		changes := f.look()
+		now := time.Now()
+		due := f.decide(now, running)
+		if running != nil && f.gives(running, now, due) {
+			running.calledOff = true
+			running.cancel()
+			f.note(ctx, running, <-running.done)
+			running = nil
+			continue
+		}
+		var turn chan struct{}
+		if running == nil {
+			switch d := f.decided; {
+			case d.From == None:
+			case now.Before(due):
+				if d.Meanwhile != None && !now.Before(f.past(d.Meanwhile).notBefore) {
+					running = f.start(ctx, d.Meanwhile, false)
+				}
+			case d.From == Cloud && d.List:
+				turn = f.config.Lists
+			default:
+				running = f.start(ctx, d.From, d.List)
+			}
+		}
+		f.show(running)
+		timer := f.timer(now, due)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			if running != nil {
+				running.cancel()
+				<-running.done
+				f.release(running)
+			}
+			return nil
+		case turn <- struct{}{}:
+			running = f.start(ctx, Cloud, true)
+		case o := <-running.ended():
+			f.note(ctx, running, o)
+			running = nil
+		case <-running.opening():
+			running.opened = nil
+			f.open(logger, running)
+		case <-timer.C:
+		case <-changes.cloud:
+		case <-changes.coordinator:
+		case <-changes.standing:
+		case <-changes.covered:
+		}
+		timer.Stop()
+	}
+}
+
+// ended is where an attempt's outcome comes; it may be asked of none.
+func (a *attempt) ended() <-chan outcome {
+	if a == nil {
+		return nil
+	}
+	return a.done
+}
+
+func (a *attempt) opening() <-chan struct{} {
+	if a == nil {
+		return nil
+	}
+	return a.opened
+}
+
+// signals say when an input has changed.
+type signals struct{ cloud, coordinator, standing, covered <-chan struct{} }
+
+// look takes in how the inputs stand, and what follows for what is remembered.
+func (f *Feed) look() signals {
+	var is inputs
+	var s signals
+	is.cloud, s.cloud = f.config.CloudLink.Watch()
+	is.coordinator, s.coordinator = f.config.CoordinatorLink.Watch()
+	is.standing, s.standing = f.config.Standing.Watch()
+	is.covered, s.covered = f.config.Covered.Watch()
+	if is.cloud == link.Up && f.was.cloud != link.Up {
+		f.cloud.recovered()
+	}
+	if is.coordinator == link.Up && f.was.coordinator != link.Up || is.covered && !f.was.covered {
+		f.mirror.recovered()
+	}
+	f.was = is
+	return s
+}
+
+func (f *Feed) situation(now time.Time, running *attempt) Situation {
+	listing := running != nil && running.from == Cloud && running.list
+	return Situation{
+		Role:        f.was.standing.Role,
+		Cloud:       f.cloud.access(now, f.was.cloud == link.Up, false, f.position),
+		Coordinator: f.mirror.access(now, f.was.coordinator == link.Up, listing, f.position),
+		Pool:        f.config.Coordinator != nil,
+		LeaderKnown: f.was.standing.Leader != "",
+		Covered:     f.was.covered,
+		Empty:       f.position == 0,
+		Listing:     listing,
+	}
+}
+
+// decide chooses, and returns when what it chose is due.
+func (f *Feed) decide(now time.Time, running *attempt) time.Time {
+	s := f.situation(now, running)
+	needed := s.Cloud != Down && (s.Empty || s.Cloud == Expired)
+	switch {
+	case !needed:
+		f.needs = time.Time{}
+	case f.needs.IsZero():
+		f.needs = now
+	}
+	if d := Choose(s); d != f.decided {
+		if d.Jitter != f.decided.Jitter {
+			f.draw = rand.Float64()
+		}
+		f.decided, f.since = d, now
+	}
+	d := f.decided
+	from := f.since
+	if d.From == Cloud && d.List {
+		from = f.needs
+	}
+	due := from.Add(d.After + time.Duration(f.draw*float64(d.Jitter)))
+	if earliest := f.past(d.From).notBefore; earliest.After(due) {
+		due = earliest
+	}
+	return due
+}
+
+// gives reports whether what runs is to give way to what was decided.
+func (f *Feed) gives(running *attempt, now, due time.Time) bool {
+	d := f.decided
+	switch {
+	case d.From == running.from:
+		// What became of the wish to resume is seen when the list has ended.
+		return d.List && !running.list
+	case d.From == None, running.from == Cloud && f.was.cloud != link.Up,
+		running.from == Coordinator && f.was.coordinator != link.Up:
+		return true
+	default:
+		return !now.Before(due)
+	}
+}
+
+func (f *Feed) past(o Origin) *past {
+	if o == Coordinator {
+		return &f.mirror
+	}
+	return &f.cloud
+}
+
+// timer fires when something is due or may have changed by itself.
+func (f *Feed) timer(now, due time.Time) *time.Timer {
+	next := due
+	for _, t := range []time.Time{f.cloud.next(now), f.mirror.next(now)} {
+		if !t.IsZero() && (!next.After(now) || t.Before(next)) {
+			next = t
+		}
+	}
+	if !next.After(now) {
+		timer := time.NewTimer(time.Hour)
+		timer.Stop()
+		return timer
+	}
+	return time.NewTimer(next.Sub(now))
+}
+
+// start begins an attempt.
+func (f *Feed) start(ctx context.Context, from Origin, list bool) *attempt {
+	a := &attempt{from: from, list: list, done: make(chan outcome, 1), opened: make(chan struct{})}
+	if from != f.last {
+		klog.FromContext(ctx).V(1).Info("Feeding from another source", "source", from, "was", f.last, "list", list,
+			"position", f.position.String(), "because", f.decided.Why)
+		if f.last != None {
+			f.config.Metrics.switches.WithLabelValues(label(f.config.Resource)).Inc()
+		}
+		f.last = from
+	}
+	source := f.config.Cloud
+	if from == Coordinator {
+		source = f.config.Coordinator
+	}
+	ctx, a.cancel = context.WithCancel(ctx)
+	opened := a.opened
+	if list {
+		f.config.Metrics.lists.WithLabelValues(label(f.config.Resource), from.String()).Inc()
+		go func() { a.done <- outcome{list: true, err: f.list(ctx, from, source)} }()
+	} else {
+		position := f.position
+		go func() { a.done <- f.resume(ctx, source, position, opened) }()
+	}
+	return a
+}
+
+// release gives back what an attempt that has ended held.
+func (f *Feed) release(a *attempt) {
+	a.cancel()
+	if a.from == Cloud && a.list {
+		<-f.config.Lists
+	}
+	f.position = f.config.Sink.Position()
+}
+
+// note takes in the end of an attempt.
+func (f *Feed) note(ctx context.Context, a *attempt, o outcome) {
+	before := f.position
+	f.release(a)
+	if ctx.Err() != nil || a.calledOff && errors.Is(o.err, context.Canceled) {
+		return // called off for something better: it says nothing of the source
+	}
+	p := f.past(a.from)
+	p.note(time.Now(), a.from == Coordinator, o, f.position)
+	if f.position != before && a.from == Cloud {
+		f.mirror.stale = time.Time{}
+	}
+	refused := ""
+	if o.err != nil && !p.notBefore.IsZero() {
+		refused = o.err.Error()
+		f.log(ctx, a, refused, p)
+	}
+	s := f.status.Get()
+	s.Live, s.Refused = false, refused
+	f.status.Set(s)
+}
+
+// log tells of a failure, once as long as it stays the same.
+func (f *Feed) log(ctx context.Context, a *attempt, err string, p *past) {
+	said := &f.logged[a.from-Cloud]
+	if *said == err {
+		return
+	}
+	*said = err
+	klog.FromContext(ctx).Info("A source can't be used as it is, trying again", "source", a.from, "list", a.list,
+		"pause", time.Until(p.notBefore).Round(time.Millisecond), "err", err)
+}
+
+// open takes in that a watch is open.
+func (f *Feed) open(logger klog.Logger, a *attempt) {
+	f.status.Set(Status{Source: a.from, Live: true})
+	if said := &f.logged[a.from-Cloud]; *said != "" {
+		*said = ""
+		logger.Info("The source can be used again", "source", a.from)
+	}
+}
+
+// show publishes where the sink is fed from.
+func (f *Feed) show(running *attempt) {
+	s := f.status.Get()
+	switch {
+	case running != nil && s.Source != running.from:
+		s.Source, s.Live = running.from, false
+	case running == nil && f.decided.From == None:
+		s.Source, s.Live = None, false
+	}
+	f.status.Set(s)
+	f.config.Metrics.show(f.config.Resource, s.Source)
+}
+
+// list reads all of a source into the sink.
+func (f *Feed) list(ctx context.Context, from Origin, source stream.Source) error {
+	if from == Coordinator {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, mirrorListTimeout)
+		defer cancel()
+	}
+	s, err := source.Snapshot(ctx)
+	if err != nil {
+		return fmt.Errorf("list %s at the %s: %w", f.config.Resource.Resource, from, err)
+	}
+	position := f.config.Sink.Position()
+	switch {
+	case s.Revision == 0:
+		return fmt.Errorf("list %s at the %s: it has no revision", f.config.Resource.Resource, from)
+	case from == Coordinator && s.Revision <= position:
+		return fmt.Errorf("list %s at the %s: %w: it is of revision %s, ours is %s", f.config.Resource.Resource, from,
+			errNotNewer, s.Revision, position)
+	case from == Cloud:
+		if err := f.believe(s, position); err != nil {
+			return fmt.Errorf("list %s at the %s: %w", f.config.Resource.Resource, from, err)
+		}
+		if s.Revision < position {
+			resetter, can := f.config.Sink.(Resetter)
+			if !can {
+				return fmt.Errorf("%w: the cloud's history was set back from revision %s to %s; restart this hub",
+					errDoubtful, position, s.Revision)
+			}
+			klog.FromContext(ctx).Info("The cloud's history was set back, following it", "revision", s.Revision.String(),
+				"was", position.String())
+			resetter.Reset()
+		}
+	}
+	return f.config.Sink.Replace(ctx, s)
+}
+
+// believe says whether a list of the cloud is to be applied.
+func (f *Feed) believe(s stream.Snapshot, position edge.Revision) error {
+	now := time.Now()
+	if s.Revision < position {
+		if f.older.tries == 0 {
+			f.older.first = now
+		}
+		f.older.tries++
+		if f.older.tries < doubtTries || now.Sub(f.older.first) < doubtFor {
+			return fmt.Errorf("%w: it is of revision %s, and what is here of %s", errDoubtful, s.Revision, position)
+		}
+	} else {
+		f.older = older{}
+	}
+	have, kept := f.config.Sink.Stats().Objects, 0
+	for _, o := range s.Objects {
+		if _, has := f.config.Sink.Get(o.Key); has {
+			kept++
+		}
+	}
+	if err := f.guard.Check(now, have, have-kept); err != nil {
+		return fmt.Errorf("%w: %w", errDoubtful, err)
+	}
+	f.older = older{}
+	return nil
+}
+
+// resume watches a source from the sink's position and applies what it tells.
+func (f *Feed) resume(ctx context.Context, source stream.Source, after edge.Revision, opened chan<- struct{}) (o outcome) {
+	w, err := source.Watch(ctx, after)
+	if err != nil {
+		o.err = fmt.Errorf("watch %s after revision %s: %w", f.config.Resource.Resource, after, err)
+		return o
+	}
+	began := time.Now()
+	close(opened)
+	defer func() {
+		o.lived = time.Since(began)
+		_ = w.Close()
+	}()
+	for {
+		events, err := w.Next(ctx)
+		if err == nil {
+			o.told = o.told || len(events) > 0
+			if err = f.config.Sink.Apply(ctx, events); err != nil {
+				err = fmt.Errorf("%w: %w", errUnfit, err)
+			}
+		}
+		if err != nil {
+			o.err = fmt.Errorf("watch %s: %w", f.config.Resource.Resource, err)
+			return o
+		}
+	}
+}

@@ -1,0 +1,524 @@
+package feed
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"yurtcoordinator/internal/hub/link"
+	"yurtcoordinator/internal/hub/role"
+	"yurtcoordinator/internal/stream"
+)
+
+func TestAloneAHubListsAtOnceAndKeepsWhatItHas(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.alone = true
+		w.begin()
+		w.want(None, 0)
+		w.links(link.Up, link.Down)
+		w.want(Cloud, 1)
+		w.has(w.cloud)
+		w.links(link.Down, link.Down)
+		w.want(None, 1)
+		w.cloud.put("d")
+		w.links(link.Up, link.Down)
+		w.want(Cloud, 1)
+		w.has(w.cloud)
+	})
+}
+
+func TestAnOrderlyEndCostsNothing(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.alone = true
+		w.begin()
+		w.links(link.Up, link.Down)
+		for range 20 {
+			w.pass(5 * time.Minute)
+			w.cloud.put("d")
+			w.cloud.end(errEOF)
+			w.cloud.put("e")
+			w.want(Cloud, 1)
+			w.has(w.cloud)
+		}
+	})
+}
+
+// TestAPoolListsOnce is the purpose: leader, follower, new leader, hub restarted: one list over the WAN.
+func TestAPoolListsOnce(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.begin()
+		w.standing.Set(role.Standing{Role: role.Leader, Leader: "n1"})
+		w.links(link.Up, link.Up)
+		w.want(Cloud, 1) // the mirror had nothing
+		w.mirror.copy(w.cloud)
+		w.cloud.put("d")
+		w.has(w.cloud)
+		w.mirror.relay(w.cloud)
+		// Another one leads.
+		w.is(role.Follower, "n2")
+		w.cover(true)
+		w.want(Coordinator, 1)
+		w.cloud.put("e")
+		w.mirror.relay(w.cloud)
+		w.has(w.cloud)
+		// The leader dies; before it pushed its last.
+		w.cloud.put("f")
+		w.is(role.Leader, "n1")
+		w.want(Cloud, 1)
+		w.has(w.cloud)
+		w.mirror.relay(w.cloud)
+		// This hub is restarted, and fills from the pool.
+		w.stop()
+		w.sink.position = 0
+		w.is(role.Pending, "")
+		w.links(link.Down, link.Down)
+		w.begin()
+		w.links(link.Up, link.Up)
+		w.is(role.Follower, "n2")
+		w.has(w.cloud)
+		w.pass(2 * time.Second)
+		w.cover(true)
+		w.want(Coordinator, 1)
+		if lists, _, _ := w.mirror.counts(); lists != 2 {
+			t.Errorf("%d lists of the mirror, want the one in vain and the one after the restart", lists)
+		}
+	})
+}
+
+func TestAFollowerWaitsForTheLeaderBeforeItLists(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.standing.Set(role.Standing{Role: role.Follower, Leader: "n2"})
+		w.links(link.Up, link.Up)
+		w.begin()
+		w.pass(14 * time.Second)
+		if lists, _, _ := w.cloud.counts(); lists != 0 {
+			t.Errorf("%d lists over the WAN while the leader may still cover it", lists)
+		}
+		w.mirror.copy(w.cloud)
+		w.cover(true)
+		w.want(Coordinator, 0)
+		w.has(w.cloud)
+	})
+	inWorld(t, func(w *world) {
+		w.standing.Set(role.Standing{Role: role.Follower, Leader: "n2"})
+		w.links(link.Up, link.Up)
+		w.begin()
+		w.pass(20*time.Second + 100*time.Millisecond)
+		w.want(Cloud, 1)
+		w.has(w.cloud)
+	})
+}
+
+// A coordinator that comes and goes must not have a hub wait forever.
+func TestAFlappingCoordinatorDelaysNoMoreThanOneThatIsThere(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.standing.Set(role.Standing{Role: role.Follower, Leader: "n2"})
+		w.links(link.Up, link.Up)
+		w.begin()
+		for i := range 45 {
+			w.pass(500 * time.Millisecond)
+			w.mirrorLink.Set([]link.State{link.Down, link.Up}[i%2])
+		}
+		w.has(w.cloud)
+	})
+}
+
+func TestAMirrorThatHangsIsGivenUpSoon(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.mirror.dead = true
+		w.standing.Set(role.Standing{Role: role.Leader, Leader: "n1"})
+		w.links(link.Up, link.Up)
+		w.begin()
+		w.pass(mirrorListTimeout + time.Second)
+		w.want(Cloud, 1)
+		w.has(w.cloud)
+	})
+}
+
+// A WAN list takes longer than a mirror is left alone: it must not be given up for another try of the mirror.
+func TestASlowListIsNotGivenUpForAMirrorThatHasNothing(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.cloud.slow = 90 * time.Second
+		w.standing.Set(role.Standing{Role: role.Leader, Leader: "n1"})
+		w.links(link.Up, link.Up)
+		w.begin()
+		w.pass(30 * time.Second)
+		w.is(role.Follower, "n2")
+		w.pass(61 * time.Second)
+		w.has(w.cloud)
+		if lists, _, _ := w.cloud.counts(); lists != 1 {
+			t.Errorf("%d lists, want one that was let end", lists)
+		}
+	})
+	inWorld(t, func(w *world) { // but for one that has everything
+		w.cloud.slow = 90 * time.Second
+		w.links(link.Up, link.Down)
+		w.begin()
+		w.pass(30 * time.Second)
+		w.mirror.copy(w.cloud)
+		w.standing.Set(role.Standing{Role: role.Follower, Leader: "n2"})
+		w.links(link.Up, link.Up)
+		w.cover(true)
+		w.want(Coordinator, 1)
+		w.has(w.cloud)
+	})
+}
+
+func TestNobodyCoversItAnyLonger(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.mirror.copy(w.cloud)
+		w.standing.Set(role.Standing{Role: role.Follower, Leader: "n2"})
+		w.covered.Set(true)
+		w.links(link.Up, link.Up)
+		w.begin()
+		w.want(Coordinator, 0)
+		// For a moment only.
+		w.cover(false)
+		w.pass(2 * time.Second)
+		w.cover(true)
+		w.want(Coordinator, 0)
+		if _, watches, _ := w.cloud.counts(); watches != 0 {
+			t.Error("went to the cloud for a moment's silence of the leader")
+		}
+		// For good.
+		w.cover(false)
+		w.pass(uncoverWait + uncoverJitter)
+		w.want(Cloud, 0)
+		w.cloud.put("d")
+		w.has(w.cloud)
+		// The mirror is behind now; what is missing there comes in order.
+		w.cover(true)
+		w.want(Coordinator, 0)
+		w.mirror.relay(w.cloud)
+		w.cloud.put("e")
+		w.mirror.relay(w.cloud)
+		w.has(w.cloud)
+	})
+}
+
+// A coordinator came back empty and was filled at a later revision than this hub stands at.
+func TestTheMirrorBeganLater(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.mirror.copy(w.cloud)
+		w.standing.Set(role.Standing{Role: role.Follower, Leader: "n2"})
+		w.covered.Set(true)
+		w.links(link.Up, link.Up)
+		w.begin()
+		w.want(Coordinator, 0)
+		w.cloud.put("d")
+		w.cloud.put("e")
+		w.mirror.copy(w.cloud)
+		w.pass(time.Second)
+		w.want(Cloud, 0)
+		w.has(w.cloud)
+		w.pass(2 * mirrorPause)
+		w.want(Coordinator, 0)
+		if _, replaced, _ := w.sink.counts(); replaced != 1 {
+			t.Errorf("%d lists applied, want the first only: the rest was to be resumed", replaced)
+		}
+		// The same while the cloud can't be reached: the mirror's snapshot, which is newer.
+		w.links(link.Down, link.Up)
+		w.cloud.put("f")
+		w.mirror.copy(w.cloud)
+		w.pass(time.Second)
+		w.want(Coordinator, 0)
+		w.has(w.mirror)
+	})
+}
+
+func TestTheCloudForgot(t *testing.T) {
+	t.Run("and the pool goes on", func(t *testing.T) {
+		inWorld(t, func(w *world) {
+			w.mirror.copy(w.cloud)
+			w.sink.position, w.sink.objects = 101, map[stream.Key]stream.Object{}
+			w.cloud.compact()
+			w.standing.Set(role.Standing{Role: role.Follower, Leader: "n2"})
+			w.links(link.Up, link.Up)
+			w.begin()
+			w.pass(10 * time.Second)
+			w.want(Cloud, 0)
+			w.has(w.cloud)
+		})
+	})
+	t.Run("and the pool is older", func(t *testing.T) {
+		inWorld(t, func(w *world) {
+			w.mirror.copy(w.cloud)
+			for range 3 {
+				w.cloud.put("d")
+			}
+			w.sink.position = 104
+			w.cloud.compact()
+			w.standing.Set(role.Standing{Role: role.Follower, Leader: "n2"})
+			w.links(link.Up, link.Up)
+			w.begin()
+			w.pass(20 * time.Second)
+			w.want(Cloud, 1)
+			w.has(w.cloud)
+		})
+	})
+	t.Run("a leader", func(t *testing.T) {
+		inWorld(t, func(w *world) {
+			w.mirror.copy(w.cloud)
+			w.cloud.put("d")
+			w.sink.position = 102
+			w.cloud.compact()
+			w.standing.Set(role.Standing{Role: role.Leader, Leader: "n1"})
+			w.links(link.Up, link.Up)
+			w.begin()
+			w.pass(2 * time.Second)
+			w.want(Cloud, 1) // the mirror's is newer than ours, and forgotten too
+			w.has(w.cloud)
+		})
+	})
+	t.Run("alone", func(t *testing.T) {
+		inWorld(t, func(w *world) {
+			w.alone = true
+			w.sink.position = 101
+			w.cloud.compact()
+			w.links(link.Up, link.Down)
+			w.begin()
+			w.pass(expiredJitter + time.Second)
+			w.want(Cloud, 1)
+			w.has(w.cloud)
+		})
+	})
+}
+
+// A cloud that forgets all the time must not be listed all the time.
+func TestACloudThatForgetsAtOnceIsListedEverLess(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.alone = true
+		w.links(link.Up, link.Down)
+		w.begin()
+		w.cloud.end(stream.ErrExpired)
+		for range 600 {
+			w.pass(time.Second)
+			w.cloud.put("d")
+			w.cloud.compact()
+			w.cloud.end(stream.ErrExpired)
+		}
+		if lists, _, _ := w.cloud.counts(); lists > 60 {
+			t.Errorf("%d lists over the WAN in 10 min", lists)
+		}
+	})
+}
+
+func TestAListThatRemovesMuchIsNotBelievedAtOnce(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.alone = true
+		for i := range 20 {
+			w.cloud.put(fmt.Sprint(i))
+		}
+		w.links(link.Up, link.Down)
+		w.begin()
+		w.want(Cloud, 1)
+		before, _, _ := w.sink.counts()
+		w.cloud.do(func() { w.cloud.objects = map[stream.Key]stream.Object{}; w.cloud.revision++ })
+		w.cloud.compact()
+		w.cloud.end(stream.ErrExpired)
+		w.pass(28 * time.Second)
+		if n, _, _ := w.sink.counts(); n != before {
+			t.Errorf("%d objects, want all %d kept", n, before)
+		}
+		if r := w.feed.Status().Get().Refused; !strings.Contains(r, "not believed") {
+			t.Errorf("Status().Refused = %q", r)
+		}
+		w.pass(40 * time.Second)
+		w.has(w.cloud)
+	})
+}
+
+func TestTheCloudsHistoryWasSetBack(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.alone, w.resets = true, true
+		w.links(link.Up, link.Down)
+		w.begin()
+		w.has(w.cloud)
+		w.cloud.do(func() {
+			w.cloud.revision, w.cloud.oldest, w.cloud.history, w.cloud.ticks = 50, 50, nil, false
+			clear(w.cloud.objects)
+		})
+		w.cloud.put("z")
+		w.cloud.end(errEOF)
+		// Silence: the cloud waits until its history has reached ours.
+		w.pass(5 * time.Minute)
+		w.cloud.end(errEOF)
+		w.pass(5 * time.Minute)
+		w.cloud.end(errEOF)
+		w.pass(20 * time.Second)
+		if _, _, resets := w.sink.counts(); resets != 0 || w.sink.Position() != 103 {
+			t.Error("set back by one list")
+		}
+		w.pass(40 * time.Second)
+		if _, _, resets := w.sink.counts(); resets != 1 {
+			t.Errorf("set back %d times, want once", resets)
+		}
+		w.has(w.cloud)
+		w.cloud.put("y")
+		w.has(w.cloud)
+	})
+}
+
+// What the sink refuses again and again would be resumed for ever.
+func TestAStreamThatNeverFitsIsBegunAnew(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.alone = true
+		w.links(link.Up, link.Down)
+		w.begin()
+		w.sink.mu.Lock()
+		w.sink.unfit = patience
+		w.sink.mu.Unlock()
+		w.cloud.put("d")
+		w.pass(expiredJitter + 2*time.Second)
+		w.want(Cloud, 2)
+		w.has(w.cloud)
+	})
+}
+
+func TestDeniedIsTriedSlowlyAndSaid(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.alone = true
+		w.cloud.fault = apierrors.NewForbidden(slices1.GroupResource(), "", errors.New("no role"))
+		w.links(link.Up, link.Down)
+		w.begin()
+		w.pass(5 * time.Minute)
+		if lists, _, _ := w.cloud.counts(); lists < 8 || lists > 19 {
+			t.Errorf("%d tries in 5 min, want three soon, then one in 20 to 30 s", lists)
+		}
+		if s := w.feed.Status().Get(); !strings.Contains(s.Refused, "no role") || s.Live {
+			t.Errorf("Status() = %+v", s)
+		}
+		w.cloud.do(func() { w.cloud.fault = nil })
+		w.pass(31 * time.Second)
+		w.has(w.cloud)
+		if s := w.feed.Status().Get(); s.Refused != "" || !s.Live {
+			t.Errorf("Status() = %+v", s)
+		}
+	})
+}
+
+func TestAMirrorThatRefusesIsNoReasonToStandStill(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.mirror.copy(w.cloud)
+		w.standing.Set(role.Standing{Role: role.Follower, Leader: "n2"})
+		w.covered.Set(true)
+		w.links(link.Up, link.Up)
+		w.begin()
+		w.want(Coordinator, 0)
+		broken := errors.New("broken pipe")
+		w.mirror.do(func() { w.mirror.fault = broken })
+		w.mirror.end(broken)
+		w.pass(2 * time.Second)
+		w.want(Cloud, 0)
+		w.cloud.put("d")
+		w.has(w.cloud)
+		w.mirror.relay(w.cloud)
+		w.mirror.do(func() { w.mirror.fault = nil })
+		w.pass(2 * mirrorPause)
+		w.want(Coordinator, 0)
+	})
+}
+
+func TestListsOverTheWANOneAtATime(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.alone = true
+		w.lists = make(chan struct{}, 1)
+		w.cloud.slow = 10 * time.Second
+		w.links(link.Up, link.Down)
+		var stops []func()
+		for range 3 {
+			w.sink = &sink{t: t, objects: map[stream.Key]stream.Object{}}
+			w.begin()
+			stops = append(stops, w.stop)
+		}
+		w.pass(31 * time.Second)
+		if lists, _, together := w.cloud.counts(); together != 1 || lists != 3 {
+			t.Errorf("%d lists, %d of them at a time, want 3, one at a time", lists, together)
+		}
+		w.has(w.cloud)
+		for _, stop := range stops {
+			stop()
+		}
+		w.stop = nil
+		if len(w.lists) != 0 {
+			t.Error("a turn was not given back")
+		}
+	})
+}
+
+func TestRunEndsWithAllThatItStarted(t *testing.T) {
+	for name, prepare := range map[string]func(*world){
+		"listing":   func(w *world) { w.cloud.dead = true },
+		"refused":   func(w *world) { w.cloud.fault = errors.New("no") },
+		"following": func(*world) {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(w *world) {
+				w.alone = true
+				w.lists = make(chan struct{}, 1)
+				prepare(w)
+				w.links(link.Up, link.Down)
+				w.begin()
+				w.pass(time.Second)
+				began := time.Now()
+				w.stop()
+				if time.Since(began) > 0 || len(w.lists) != 0 || (w.feed.Status().Get() != Status{}) {
+					t.Errorf("after Run: %v, %d turns held, %+v", time.Since(began), len(w.lists), w.feed.Status().Get())
+				}
+			})
+		})
+	}
+}
+
+func TestMetrics(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.mirror.copy(w.cloud)
+		w.standing.Set(role.Standing{Role: role.Follower, Leader: "n2"})
+		w.covered.Set(true)
+		w.links(link.Up, link.Up)
+		w.begin()
+		w.is(role.Leader, "n1")
+		const want = `
+# HELP yurthub_replica_lists_total Lists begun to fill a replica, by where; those at the cloud cross the WAN.
+# TYPE yurthub_replica_lists_total counter
+yurthub_replica_lists_total{resource="endpointslices.discovery.k8s.io",source="coordinator"} 1
+# HELP yurthub_replica_source 1 for the source that a replica is fed from.
+# TYPE yurthub_replica_source gauge
+yurthub_replica_source{resource="endpointslices.discovery.k8s.io",source="cloud"} 1
+yurthub_replica_source{resource="endpointslices.discovery.k8s.io",source="coordinator"} 0
+yurthub_replica_source{resource="endpointslices.discovery.k8s.io",source="none"} 0
+# HELP yurthub_replica_source_switches_total Changes of a replica's source.
+# TYPE yurthub_replica_source_switches_total counter
+yurthub_replica_source_switches_total{resource="endpointslices.discovery.k8s.io"} 1
+`
+		if err := testutil.GatherAndCompare(w.registry, strings.NewReader(want)); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestAnyWeather throws the world about and holds the sink to the rules (sink.Apply and Replace do), the WAN to few
+// lists, and the end to the cloud's content.
+func TestAnyWeather(t *testing.T) {
+	for seed := range uint64(100) {
+		inWorld(t, func(w *world) {
+			weather(w, seed)
+		})
+	}
+}
+
+func TestNewWantsWhatItNeeds(t *testing.T) {
+	if _, err := New(Config{}); err == nil {
+		t.Error("New took a Config without anything")
+	}
+	inWorld(t, func(w *world) {
+		if _, err := New(Config{Sink: w.sink, Cloud: w.cloud, CloudLink: w.cloudLink, Coordinator: w.mirror}); err == nil {
+			t.Error("New took a coordinator without its link")
+		}
+	})
+}

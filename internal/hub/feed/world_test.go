@@ -1,0 +1,445 @@
+package feed
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/klog/v2"
+	"k8s.io/klog/v2/ktesting"
+
+	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/hub/link"
+	"yurtcoordinator/internal/hub/role"
+	"yurtcoordinator/internal/live"
+	"yurtcoordinator/internal/replica"
+	"yurtcoordinator/internal/stream"
+)
+
+var slices1 = schema.GroupVersionResource{Group: "discovery.k8s.io", Version: "v1", Resource: "endpointslices"}
+
+// store is a source in memory with a history and faults.
+type store struct {
+	mu       sync.Mutex
+	revision edge.Revision
+	oldest   edge.Revision // changes at or before it are forgotten
+	objects  map[stream.Key]stream.Object
+	history  []stream.Event
+	complete bool
+	fault    error         // of new requests
+	slow     time.Duration // of each list
+	dead     bool          // nothing that is sent arrives, and nothing ends
+	ticks    bool          // bookmarks come
+	changed  chan struct{}
+	epoch    int // watches of an earlier one are over
+	ending   error
+
+	lists, watches, open, together int
+}
+
+var (
+	_ Sink     = (*replica.Replica)(nil)
+	_ Resetter = (*replica.Replica)(nil)
+)
+
+func newStore(revision edge.Revision, names ...string) *store {
+	s := &store{
+		revision: revision, oldest: revision, objects: map[stream.Key]stream.Object{}, complete: true,
+		changed: make(chan struct{}),
+	}
+	for _, n := range names {
+		s.put(n)
+	}
+	return s
+}
+
+func (s *store) do(act func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	act()
+	close(s.changed)
+	s.changed = make(chan struct{})
+}
+
+func (s *store) put(name string) {
+	s.do(func() {
+		s.revision++
+		o := stream.Object{Key: stream.Key{Name: name}, Revision: s.revision, Raw: []byte(name)}
+		kind := stream.Added
+		if _, has := s.objects[o.Key]; has {
+			kind = stream.Modified
+		}
+		s.objects[o.Key] = o
+		s.history = append(s.history, stream.Event{Type: kind, Object: o})
+	})
+}
+
+// counts returns how often it was listed and watched, and how many lists there were at a time.
+func (s *store) counts() (lists, watches, together int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.lists, s.watches, s.together
+}
+
+// compact forgets all history.
+func (s *store) compact() { s.do(func() { s.oldest, s.history = s.revision, nil }) }
+
+// end ends all watches.
+func (s *store) end(err error) { s.do(func() { s.epoch++; s.ending = err }) }
+
+// copy makes the store what another is, as a mirror is filled: a new history.
+func (s *store) copy(from *store) {
+	from.mu.Lock()
+	objects, revision := maps.Clone(from.objects), from.revision
+	from.mu.Unlock()
+	s.do(func() {
+		s.objects, s.revision, s.oldest, s.history, s.complete = objects, revision, revision, nil, true
+		s.epoch++
+		s.ending = stream.ErrExpired
+	})
+}
+
+// relay adds what another store has beyond this one.
+func (s *store) relay(from *store) {
+	from.mu.Lock()
+	events := slices.Clone(from.history)
+	from.mu.Unlock()
+	s.do(func() {
+		for _, e := range events {
+			if e.Object.Revision > s.revision {
+				s.revision = e.Object.Revision
+				s.objects[e.Object.Key] = e.Object
+				s.history = append(s.history, e)
+			}
+		}
+	})
+}
+
+func (s *store) wait(ctx context.Context, ready func() bool) error {
+	for {
+		s.mu.Lock()
+		done, changed := !s.dead && ready(), s.changed
+		s.mu.Unlock()
+		if done {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+func (s *store) Snapshot(ctx context.Context) (stream.Snapshot, error) {
+	s.mu.Lock()
+	s.lists++
+	s.open++
+	s.together = max(s.together, s.open)
+	slow := s.slow
+	s.mu.Unlock()
+	defer s.do(func() { s.open-- })
+	if slow > 0 {
+		select {
+		case <-time.After(slow):
+		case <-ctx.Done():
+			return stream.Snapshot{}, context.Cause(ctx)
+		}
+	}
+	if err := s.wait(ctx, func() bool { return true }); err != nil {
+		return stream.Snapshot{}, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.fault != nil {
+		return stream.Snapshot{}, s.fault
+	}
+	if !s.complete {
+		return stream.Snapshot{}, stream.ErrNotReady
+	}
+	snapshot := stream.Snapshot{Revision: s.revision}
+	for _, k := range slices.SortedFunc(maps.Keys(s.objects), stream.Key.Compare) {
+		snapshot.Objects = append(snapshot.Objects, s.objects[k])
+	}
+	return snapshot, nil
+}
+
+func (s *store) Watch(ctx context.Context, after edge.Revision) (stream.Watch, error) {
+	if err := s.wait(ctx, func() bool { return true }); err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.watches++
+	switch {
+	case s.fault != nil:
+		return nil, s.fault
+	case !s.complete:
+		return nil, stream.ErrNotReady
+	case after < s.oldest:
+		return nil, stream.ErrExpired
+	case after == 0:
+		panic("a watch after no revision")
+	}
+	return &watching{store: s, after: after, epoch: s.epoch}, nil
+}
+
+type watching struct {
+	store *store
+	after edge.Revision
+	epoch int
+}
+
+func (w *watching) Next(ctx context.Context) (events []stream.Event, err error) {
+	var tick <-chan time.Time
+	s := w.store
+	if s.ticks {
+		timer := time.NewTimer(time.Minute)
+		defer timer.Stop()
+		tick = timer.C
+	}
+	for {
+		s.mu.Lock()
+		over, changed := w.epoch != s.epoch, s.changed
+		for _, e := range s.history {
+			if e.Object.Revision > w.after && !s.dead {
+				events = append(events, e)
+			}
+		}
+		err = s.ending
+		bookmark := stream.Event{Type: stream.Bookmark, Object: stream.Object{Revision: s.revision}}
+		s.mu.Unlock()
+		switch {
+		case over:
+			return nil, err
+		case len(events) > 0:
+			w.after = events[len(events)-1].Object.Revision
+			return events, nil
+		}
+		select {
+		case <-changed:
+		case <-tick:
+			return []stream.Event{bookmark}, nil
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+func (w *watching) Close() error { return nil }
+
+// sink holds what it is given to the rules of streams.
+type sink struct {
+	t        *testing.T
+	mu       sync.Mutex
+	position edge.Revision
+	objects  map[stream.Key]stream.Object
+	replaced int
+	unfit    int // Apply refuses so many times
+	resets   int
+}
+
+func (s *sink) Position() edge.Revision {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.position
+}
+
+// counts returns the number of objects, and how often it was replaced and reset.
+func (s *sink) counts() (objects, replaced, resets int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.objects), s.replaced, s.resets
+}
+
+func (s *sink) Replace(_ context.Context, snapshot stream.Snapshot) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if snapshot.Revision < s.position {
+		s.t.Errorf("a snapshot of revision %s over %s", snapshot.Revision, s.position)
+	}
+	s.replaced++
+	s.setLocked(snapshot)
+	return nil
+}
+
+func (s *sink) setLocked(snapshot stream.Snapshot) {
+	s.position, s.objects = snapshot.Revision, map[stream.Key]stream.Object{}
+	for _, o := range snapshot.Objects {
+		s.objects[o.Key] = o
+	}
+}
+
+func (s *sink) Apply(_ context.Context, events []stream.Event) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.unfit > 0 {
+		s.unfit--
+		return errors.New("disorder")
+	}
+	for _, e := range events {
+		switch {
+		case e.Type == stream.Bookmark:
+			s.position = max(s.position, e.Object.Revision)
+		case e.Object.Revision <= s.position:
+		case e.Object.Revision != s.position+1:
+			// Every revision of these stores is a change of this resource.
+			s.t.Errorf("revision %s follows %s: something is missing", e.Object.Revision, s.position)
+			fallthrough
+		default:
+			s.position, s.objects[e.Object.Key] = e.Object.Revision, e.Object
+		}
+	}
+	return nil
+}
+
+func (s *sink) Get(k stream.Key) (stream.Object, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	o, has := s.objects[k]
+	return o, has
+}
+
+func (s *sink) Stats() replica.Stats {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return replica.Stats{Objects: len(s.objects)}
+}
+
+// resetting is a sink that can be set back.
+type resetting struct{ *sink }
+
+func (s resetting) Reset() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.resets++
+	s.setLocked(stream.Snapshot{})
+}
+
+// world is a hub's feed with its surroundings.
+type world struct {
+	t                     *testing.T
+	cloud, mirror         *store
+	cloudLink, mirrorLink *live.Value[link.State]
+	standing              *live.Value[role.Standing]
+	covered               *live.Value[bool]
+	sink                  *sink
+	feed                  *Feed
+	registry              *prometheus.Registry
+	stop                  func()
+	alone, resets         bool
+	lists                 chan struct{}
+}
+
+// inWorld runs a test with the cloud at revision 103 and a mirror that has nothing; all links are down.
+func inWorld(t *testing.T, test func(*world)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		w := &world{
+			t: t, cloud: newStore(100, "a", "b", "c"), mirror: newStore(0),
+			cloudLink: live.NewValue(link.Down), mirrorLink: live.NewValue(link.Down),
+			standing: &live.Value[role.Standing]{}, covered: &live.Value[bool]{},
+			sink: &sink{t: t, objects: map[stream.Key]stream.Object{}},
+		}
+		w.cloud.ticks, w.mirror.ticks = true, true
+		w.mirror.complete = false
+		test(w)
+		if w.stop != nil {
+			w.stop()
+		}
+	})
+}
+
+func (w *world) begin() {
+	w.t.Helper()
+	w.registry = prometheus.NewRegistry()
+	m, err := NewMetrics(w.registry)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	config := Config{
+		Resource: slices1, Sink: w.sink, Cloud: w.cloud, CloudLink: w.cloudLink, Metrics: m, Lists: w.lists,
+		Coordinator: w.mirror, CoordinatorLink: w.mirrorLink, Standing: w.standing, Covered: w.covered,
+	}
+	if w.alone {
+		config.Coordinator = nil
+	}
+	if w.resets {
+		config.Sink = resetting{w.sink}
+	}
+	if w.feed, err = New(config); err != nil {
+		w.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(klog.NewContext(w.t.Context(), ktesting.NewLogger(w.t, ktesting.NewConfig())))
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := w.feed.Run(ctx); err != nil {
+			w.t.Errorf("Run = %v", err)
+		}
+	}()
+	w.stop = func() {
+		cancel()
+		<-done
+		w.stop = nil
+	}
+	synctest.Wait()
+}
+
+func (w *world) links(cloud, mirror link.State) {
+	w.cloudLink.Set(cloud)
+	w.mirrorLink.Set(mirror)
+	synctest.Wait()
+}
+
+func (w *world) is(r role.Role, leader edge.NodeName) {
+	w.standing.Set(role.Standing{Role: r, Leader: leader})
+	synctest.Wait()
+}
+
+func (w *world) cover(covered bool) {
+	w.covered.Set(covered)
+	synctest.Wait()
+}
+
+func (w *world) pass(d time.Duration) {
+	time.Sleep(d) // of the bubble's clock
+	synctest.Wait()
+}
+
+// want holds the feed to a source, and the sink to what the cloud has.
+func (w *world) want(o Origin, cloudLists int) {
+	w.t.Helper()
+	synctest.Wait()
+	s := w.feed.Status().Get()
+	if s.Source != o || s.Live != (o != None) {
+		w.t.Errorf("fed from %s, live %v (%s); want %s", s.Source, s.Live, s.Refused, o)
+	}
+	if lists, _, _ := w.cloud.counts(); lists != cloudLists {
+		w.t.Errorf("%d lists over the WAN, want %d", lists, cloudLists)
+	}
+}
+
+// has holds the sink to a store's content.
+func (w *world) has(s *store) {
+	w.t.Helper()
+	synctest.Wait()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	w.sink.mu.Lock()
+	defer w.sink.mu.Unlock()
+	if w.sink.position != s.revision || fmt.Sprint(w.sink.objects) != fmt.Sprint(s.objects) {
+		w.t.Errorf("the sink has %v at %s, want %v at %s", w.sink.objects, w.sink.position, s.objects, s.revision)
+	}
+}
+
+var errEOF = io.EOF

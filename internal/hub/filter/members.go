@@ -1,0 +1,111 @@
+package filter
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+
+	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/live"
+	"yurtcoordinator/internal/stream"
+)
+
+// members knows the nodes of this node's pool.
+type members struct {
+	pool edge.PoolName
+	// version counts what may be a change in effect; 0 while it is not known whether the pool is known.
+	version *live.Value[uint64]
+
+	mu       sync.Mutex
+	nodes    []edge.NodeName
+	revision edge.Revision
+	why      error // why the pool is not known; nil if it is
+}
+
+func newMembers(pool edge.PoolName) *members {
+	return &members{pool: pool, version: live.NewValue[uint64](0)}
+}
+
+// set returns the nodes that are known to be in the pool. This one always is: its own NodePool may know of it late.
+func (m *members) set(node edge.NodeName) told[nodeSet] {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	all := nodeSet{node: {}}
+	for _, n := range m.nodes {
+		all[n] = struct{}{}
+	}
+	return told[nodeSet]{all, m.revision}
+}
+
+// unknown says why the pool is not known; nil if it is.
+func (m *members) unknown() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.why
+}
+
+var (
+	errNoPool   = errors.New("the node is in no pool, or nobody tells of pools")
+	errNotThere = errors.New("there is no NodePool of that name")
+)
+
+func (m *members) learn(nodes []edge.NodeName, revision edge.Revision, why error) {
+	m.mu.Lock()
+	m.nodes, m.revision, m.why = nodes, revision, why
+	m.mu.Unlock()
+	m.version.Set(m.version.Get() + 1)
+}
+
+func (m *members) replace(s stream.Snapshot) {
+	for _, o := range s.Objects {
+		if m.take(o) {
+			return
+		}
+	}
+	m.learn(nil, s.Revision, errNotThere)
+}
+
+func (m *members) apply(_ stream.Type, events []stream.Event) {
+	for _, e := range events {
+		switch e.Type {
+		case stream.Added, stream.Modified:
+			m.take(e.Object)
+		case stream.Deleted:
+			if m.ours(e.Object.Key) {
+				m.learn(nil, e.Object.Revision, errNotThere)
+			}
+		default:
+		}
+	}
+}
+
+func (m *members) ours(k stream.Key) bool {
+	return m.pool != "" && k == stream.Key{Name: string(m.pool)}
+}
+
+// take reads a NodePool and reports whether it is this node's. One that cannot be read changes nothing.
+func (m *members) take(o stream.Object) bool {
+	if !m.ours(o.Key) {
+		return false
+	}
+	var pool struct {
+		Status struct {
+			Nodes []edge.NodeName `json:"nodes"`
+		} `json:"status"`
+	}
+	if err := json.Unmarshal(o.Raw, &pool); err != nil {
+		return m.version.Get() != 0
+	}
+	m.learn(pool.Status.Nodes, o.Revision, nil)
+	return true
+}
+
+// failed: the pool is unknown until it is known; what was known stays. A source that is not ready will tell.
+func (m *members) failed(ctx context.Context, err error) {
+	if errors.Is(err, stream.ErrNotReady) || ctx.Err() != nil || m.version.Get() != 0 {
+		return
+	}
+	m.learn(nil, 0, fmt.Errorf("NodePools cannot be read: %w", err))
+}

@@ -1,0 +1,712 @@
+package filter
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/utils/ptr"
+
+	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/stream"
+)
+
+var (
+	sliceKind     = schema.GroupVersionKind{Group: "discovery.k8s.io", Version: "v1", Kind: "EndpointSlice"}
+	endpointsKind = schema.GroupVersionKind{Version: "v1", Kind: "Endpoints"}
+	serviceType   = stream.Type{
+		GroupVersionKind: schema.GroupVersionKind{Version: "v1", Kind: "Service"}, Encoding: stream.Protobuf,
+	}
+	poolType = stream.Type{
+		GroupVersionKind: schema.GroupVersionKind{Group: "apps.openyurt.io", Version: "v1beta2", Kind: "NodePool"},
+		Encoding:         stream.JSON,
+	}
+)
+
+type message interface {
+	Marshal() ([]byte, error)
+	Unmarshal([]byte) error
+}
+
+func encode(t testing.TB, e stream.Encoding, o message) []byte {
+	t.Helper()
+	marshal := o.Marshal
+	if e == stream.JSON {
+		marshal = func() ([]byte, error) { return json.Marshal(o) }
+	}
+	raw, err := marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return raw
+}
+
+func decode(t testing.TB, e stream.Encoding, raw []byte, o message) {
+	t.Helper()
+	unmarshal := o.Unmarshal
+	if e == stream.JSON {
+		unmarshal = func(raw []byte) error { return json.Unmarshal(raw, o) }
+	}
+	if err := unmarshal(raw); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func meta(name string, r edge.Revision) metav1.ObjectMeta {
+	return metav1.ObjectMeta{
+		Namespace: "ns", Name: name, ResourceVersion: r.String(), Labels: map[string]string{discoveryv1.LabelServiceName: "web"},
+	}
+}
+
+// A place is an endpoint's node and zone; "" is none. Its address is its name.
+type place struct{ name, node, zone string }
+
+var places = []place{
+	{"self", "n1", "z1"}, {"mate", "n2", "z2"}, {"near", "n3", "z1"}, {"far", "n4", "z4"}, {"homeless", "", ""},
+}
+
+func known(s string) *string {
+	if s == "" {
+		return nil
+	}
+	return &s
+}
+
+func sliceOf(t testing.TB, e stream.Encoding, r edge.Revision, all ...place) stream.Object {
+	s := &discoveryv1.EndpointSlice{
+		ObjectMeta: meta("web-1", r), AddressType: discoveryv1.AddressTypeIPv4,
+		Ports: []discoveryv1.EndpointPort{{Name: ptr.To("http"), Port: ptr.To[int32](80)}},
+	}
+	for _, p := range all {
+		s.Endpoints = append(s.Endpoints, discoveryv1.Endpoint{
+			Addresses: []string{p.name}, NodeName: known(p.node), Zone: known(p.zone),
+			Conditions: discoveryv1.EndpointConditions{Ready: ptr.To(true)},
+		})
+	}
+	return stream.Object{Key: stream.Key{Namespace: "ns", Name: "web-1"}, Revision: r, Raw: encode(t, e, s)}
+}
+
+func endpointsOf(t testing.TB, e stream.Encoding, r edge.Revision, all ...place) stream.Object {
+	o := &corev1.Endpoints{ObjectMeta: meta("web", r)} //nolint:staticcheck // deprecated, and served all the same
+	for _, p := range all {
+		// One subset for each place, ready and not ready in turn, and one with all, half of them ready.
+		address := corev1.EndpointAddress{IP: p.name, NodeName: known(p.node)}
+		subset := corev1.EndpointSubset{Ports: []corev1.EndpointPort{{Port: 80}}} //nolint:staticcheck // as above
+		if len(o.Subsets)%2 == 0 {
+			subset.Addresses = []corev1.EndpointAddress{address}
+		} else {
+			subset.NotReadyAddresses = []corev1.EndpointAddress{address}
+		}
+		o.Subsets = append(o.Subsets, subset)
+	}
+	return stream.Object{Key: stream.Key{Namespace: "ns", Name: "web"}, Revision: r, Raw: encode(t, e, o)}
+}
+
+// seen reads which places an object has, and its revision.
+func seen(t testing.TB, typ stream.Type, raw []byte) (names []string, resourceVersion string) {
+	t.Helper()
+	if typ.Kind == "EndpointSlice" {
+		var s discoveryv1.EndpointSlice
+		decode(t, typ.Encoding, raw, &s)
+		for _, e := range s.Endpoints {
+			names = append(names, e.Addresses...)
+		}
+		if s.AddressType != discoveryv1.AddressTypeIPv4 || len(s.Ports) != 1 || s.Labels[discoveryv1.LabelServiceName] != "web" {
+			t.Errorf("something else was changed: %v", s)
+		}
+		return names, s.ResourceVersion
+	}
+	var o corev1.Endpoints //nolint:staticcheck // as above
+	decode(t, typ.Encoding, raw, &o)
+	for _, s := range o.Subsets {
+		for _, a := range slices.Concat(s.Addresses, s.NotReadyAddresses) {
+			names = append(names, a.IP)
+		}
+		if len(s.Ports) != 1 || len(s.Addresses)+len(s.NotReadyAddresses) == 0 {
+			t.Errorf("a subset lost its ports, or is empty: %v", s)
+		}
+	}
+	return names, o.ResourceVersion
+}
+
+func TestShow(t *testing.T) {
+	web := stream.Key{Namespace: "ns", Name: "web"}
+	all := []string{"self", "mate", "near", "far", "homeless"}
+	inPoolOf := nodeSet{"n1": {}, "n2": {}}
+	for _, c := range []struct {
+		name            string
+		services        map[stream.Key]rule
+		zone            string
+		nodesSince      edge.Revision
+		at              edge.Revision
+		slice, endpoint []string
+		revision        edge.Revision // of an object of revision 100
+		verbatim        bool
+	}{
+		{"no topology anywhere", nil, "z1", 0, 200, all, all, 100, true},
+		{"another Service's topology", map[stream.Key]rule{{Namespace: "ns", Name: "db"}: {onNode, 150}}, "z1", 0, 200,
+			all, all, 100, true},
+		{"another namespace's topology", map[stream.Key]rule{{Namespace: "other", Name: "web"}: {onNode, 150}}, "z1", 0, 200,
+			all, all, 100, true},
+		{"hostname", map[stream.Key]rule{web: {onNode, 50}}, "z1", 90, 200, []string{"self"}, []string{"self"}, 100, false},
+		{"pool", map[stream.Key]rule{web: {inPool, 50}}, "z1", 90, 200,
+			[]string{"self", "mate"}, []string{"self", "mate"}, 100, false},
+		{"zone", map[stream.Key]rule{web: {inZone, 50}}, "z1", 90, 200,
+			[]string{"self", "near"}, []string{"self", "mate"}, 100, false},
+		{"zone not known", map[stream.Key]rule{web: {inZone, 50}}, "", 90, 200,
+			[]string{"self", "mate"}, []string{"self", "mate"}, 100, false},
+		{"changed since", map[stream.Key]rule{web: {onNode, 150}}, "", 190, 200, []string{"self"}, []string{"self"}, 150, false},
+		{"the pool changed since", map[stream.Key]rule{web: {inPool, 150}}, "", 190, 200,
+			[]string{"self", "mate"}, []string{"self", "mate"}, 190, false},
+		{"changed beyond the list", map[stream.Key]rule{web: {onNode, 250}}, "", 0, 200,
+			[]string{"self"}, []string{"self"}, 200, false},
+		{"an event of its own revision", map[stream.Key]rule{web: {onNode, 250}}, "", 0, 100,
+			[]string{"self"}, []string{"self"}, 100, false},
+		{"no topology any more", map[stream.Key]rule{web: {everywhere, 150}}, "", 190, 200, all, all, 150, false},
+		{"no topology any more, for long", map[stream.Key]rule{web: {everywhere, 90}}, "", 190, 200, all, all, 100, true},
+	} {
+		for _, e := range []stream.Encoding{stream.Protobuf, stream.JSON} {
+			s := &state{services: c.services, nodes: inPoolOf, revision: c.nodesSince}
+			for _, o := range []struct {
+				typ  stream.Type
+				o    stream.Object
+				want []string
+			}{
+				{stream.Type{GroupVersionKind: sliceKind, Encoding: e}, sliceOf(t, e, 100, places...), c.slice},
+				{stream.Type{GroupVersionKind: endpointsKind, Encoding: e}, endpointsOf(t, e, 100, places...), c.endpoint},
+			} {
+				t.Run(fmt.Sprintf("%s/%s %v", c.name, o.typ.Kind, e), func(t *testing.T) {
+					before := bytes.Clone(o.o.Raw)
+					got := s.show("n1", c.zone, o.typ, o.o, c.at)
+					names, version := seen(t, o.typ, got.Raw)
+					if !slices.Equal(names, o.want) || got.Revision != c.revision || version != c.revision.String() {
+						t.Errorf("shown %v at %v (%s), want %v at %v", names, got.Revision, version, o.want, c.revision)
+					}
+					if c.verbatim != (&got.Raw[0] == &o.o.Raw[0]) || got.Key != o.o.Key {
+						t.Errorf("the same bytes: %t, want %t", !c.verbatim, c.verbatim)
+					}
+					if !bytes.Equal(before, o.o.Raw) {
+						t.Error("the object itself was changed")
+					}
+				})
+			}
+		}
+	}
+}
+
+func TestShowLeavesTheRestAlone(t *testing.T) {
+	s := &state{services: map[stream.Key]rule{{Namespace: "ns", Name: "web"}: {onNode, 150}}}
+	o := sliceOf(t, stream.Protobuf, 100, places...)
+	o.Key.Name = "web"
+	for _, k := range []schema.GroupVersionKind{
+		{Version: "v1", Kind: "Service"}, {Group: "discovery.k8s.io", Version: "v1", Kind: "Endpoints"},
+		{Version: "v1", Kind: "EndpointSlice"},
+	} {
+		if got := s.show("n1", "", stream.Type{GroupVersionKind: k, Encoding: stream.Protobuf}, o, 200); got.Revision != 100 {
+			t.Errorf("%v was filtered", k)
+		}
+	}
+	for _, raw := range []string{"", "garbage", "\x0a\xff"} {
+		o.Raw = []byte(raw)
+		for _, k := range []schema.GroupVersionKind{sliceKind, endpointsKind} {
+			for _, e := range []stream.Encoding{stream.Protobuf, stream.JSON, 0} {
+				got := s.show("n1", "", stream.Type{GroupVersionKind: k, Encoding: e}, o, 200)
+				if got.Revision != 100 || !bytes.Equal(got.Raw, o.Raw) {
+					t.Errorf("%q as %v was changed", raw, k)
+				}
+			}
+		}
+	}
+	text := stream.Type{GroupVersionKind: sliceKind, Encoding: stream.JSON}
+	empty := s.show("n1", "", text, sliceOf(t, stream.JSON, 100, places[3]), 200)
+	if !bytes.Contains(empty.Raw, []byte(`"endpoints":[]`)) {
+		t.Errorf("nothing near: the list must be empty, not absent: %s", empty.Raw)
+	}
+}
+
+// TestCutKeepsWhatItDoesNotKnow: fields of a newer API server come through.
+func TestCutKeepsWhatItDoesNotKnow(t *testing.T) {
+	unknown := []byte("\x9a\x06\x03new") // field 99
+	raw := append(sliceOf(t, stream.Protobuf, 100, places...).Raw, unknown...)
+	got, err := cut(stream.Protobuf, slice, raw, func(n, _ string) bool { return n == "n1" }, 200)
+	if err != nil || !bytes.HasSuffix(got, unknown) {
+		t.Errorf("an unknown field of a slice is gone: %v", err)
+	}
+	got, err = cut(stream.JSON, slice, []byte(`{"metadata":{"new":1},"endpoints":[{"nodeName":"n1","new":[{}]}],"new":"x"}`),
+		func(n, _ string) bool { return n == "n1" }, 200)
+	const want = `{"endpoints":[{"nodeName":"n1","new":[{}]}],"metadata":{"new":1,"resourceVersion":"200"},"new":"x"}`
+	if err != nil || string(got) != want {
+		t.Errorf("got %s, %v; want %s", got, err, want)
+	}
+}
+
+func FuzzCut(f *testing.F) {
+	for _, e := range []stream.Encoding{stream.Protobuf, stream.JSON} {
+		f.Add(uint8(e), uint8(slice), sliceOf(f, e, 100, places...).Raw)
+		f.Add(uint8(e), uint8(endpoints), endpointsOf(f, e, 100, places...).Raw)
+	}
+	f.Fuzz(func(t *testing.T, e, kind uint8, raw []byte) {
+		before := bytes.Clone(raw)
+		keep := func(node, zone string) bool { return len(node) > len(zone) }
+		out, err := cut(stream.Encoding(e), form(kind), raw, keep, 1<<60)
+		if !bytes.Equal(before, raw) {
+			t.Fatal("the object itself was changed")
+		}
+		if err != nil {
+			return
+		}
+		again, err := cut(stream.Encoding(e), form(kind), out, keep, 1<<60)
+		if err != nil || !bytes.Equal(again, out) {
+			t.Fatalf("what was cut, cut again, is another: %v", err)
+		}
+	})
+}
+
+func FuzzScopeOf(f *testing.F) {
+	for _, s := range []string{
+		"", "openyurt.io/nodepool", " kubernetes.io/zone ", "kubernetes.io/hostname,openyurt.io/nodepool", "*",
+	} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, value string) {
+		s := scopeOf(value)
+		trimmed := strings.TrimSpace(value)
+		if s != everywhere && s.String() != trimmed || s == everywhere && trimmed == onNode.String() {
+			t.Errorf("%q is read as %v", value, s)
+		}
+	})
+}
+
+// TestEveryChangeShows is the law that client-go demands: whatever changes what is shown of an object changes the
+// revision that is shown too, once the replica has moved beyond the change, and revisions never go back.
+func TestEveryChangeShows(t *testing.T) {
+	web := stream.Key{Namespace: "ns", Name: "web"}
+	typ := stream.Type{GroupVersionKind: sliceKind, Encoding: stream.Protobuf}
+	changes := 0
+	for seed := range uint64(300) {
+		r := rand.New(rand.NewPCG(seed, 3))
+		s := &state{nodes: nodeSet{"n1": {}}}
+		position, rules, nodes := edge.Revision(1000), told[map[stream.Key]rule]{revision: 900}, told[nodeSet]{}
+		s, _, _ = s.next(rules, nodes, position+1)
+		object := sliceOf(t, stream.Protobuf, 900, places...)
+		last := s.show("n1", "", typ, object, position)
+		for range 50 {
+			// Services and pools lag behind or run ahead of the slices, by up to 40.
+			cause := position + edge.Revision(r.IntN(80)) - 40
+			switch r.IntN(4) {
+			case 0:
+				rules = told[map[stream.Key]rule]{map[stream.Key]rule{web: {scope(r.IntN(4)), cause}}, cause}
+				if rules.value[web].scope == everywhere {
+					delete(rules.value, web)
+				}
+			case 1:
+				nodes = told[nodeSet]{nodeSet{"n1": {}, edge.NodeName(fmt.Sprint("n", 2+r.IntN(3))): {}}, cause}
+			case 2:
+				position += edge.Revision(r.IntN(30))
+			case 3: // the object changes, and its event is shown
+				position++
+				object = sliceOf(t, stream.Protobuf, position, places[r.IntN(3):]...)
+				last = s.show("n1", "", typ, object, position)
+				continue
+			}
+			var since edge.Revision
+			var changed bool
+			s, since, changed = s.next(rules, nodes, position+1)
+			if !changed {
+				got := s.show("n1", "", typ, object, position)
+				before, _ := seen(t, typ, last.Raw)
+				if after, _ := seen(t, typ, got.Raw); !slices.Equal(before, after) {
+					t.Fatalf("seed %d: shown %v, then %v, in one epoch", seed, before, after)
+				}
+				continue
+			}
+			// The epoch is over; a second one follows when the replica has moved beyond the change.
+			position = max(position, since)
+			got := s.show("n1", "", typ, object, position)
+			before, _ := seen(t, typ, last.Raw)
+			after, _ := seen(t, typ, got.Raw)
+			if !slices.Equal(before, after) {
+				changes++
+				if got.Revision == last.Revision {
+					t.Fatalf("seed %d: shown %v, then %v, both at revision %d", seed, before, after, got.Revision)
+				}
+			}
+			if got.Revision < last.Revision || got.Revision > position {
+				t.Fatalf("seed %d: shown at %d, then at %d, in a list at %d", seed, last.Revision, got.Revision, position)
+			}
+			last = got
+		}
+	}
+	if changes < 100 {
+		t.Errorf("only %d changes: the test shows little", changes)
+	}
+}
+
+func TestFormerServicesAreBounded(t *testing.T) {
+	many := map[stream.Key]rule{}
+	for i := range 3 * maxFormer {
+		many[stream.Key{Name: fmt.Sprint(i)}] = rule{onNode, 5}
+	}
+	s := &state{}
+	for range 3 {
+		s, _, _ = s.next(told[map[stream.Key]rule]{many, 5}, told[nodeSet]{}, 10)
+		s, _, _ = s.next(told[map[stream.Key]rule]{nil, 6}, told[nodeSet]{}, 10)
+	}
+	s, _, changed := s.next(told[map[stream.Key]rule]{nil, 7}, told[nodeSet]{}, 10)
+	if len(s.services) > maxFormer || changed {
+		t.Errorf("%d Services are remembered, more than %d", len(s.services), maxFormer)
+	}
+}
+
+// script is a source whose content a test sets.
+type script struct {
+	typ stream.Type
+
+	mu       sync.Mutex
+	err      error // of Snapshot
+	snapshot stream.Snapshot
+	events   []stream.Event
+	wake     chan struct{}
+	watches  int
+	broken   error // what the watches end with
+}
+
+func newScript(typ stream.Type, r edge.Revision, objects ...stream.Object) *script {
+	return &script{typ: typ, snapshot: stream.Snapshot{Type: typ, Revision: r, Objects: objects}, wake: make(chan struct{})}
+}
+
+func (s *script) Snapshot(context.Context) (stream.Snapshot, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.snapshot, s.err
+}
+
+func (s *script) Watch(_ context.Context, after edge.Revision) (stream.Watch, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.watches++
+	return &scriptWatch{s: s, after: after}, nil
+}
+
+func (s *script) tell(kind stream.EventType, o stream.Object) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.events = append(s.events, stream.Event{Type: kind, Object: o})
+	close(s.wake)
+	s.wake = make(chan struct{})
+}
+
+// breakOff makes the watches end with an error, and the content what it is given.
+func (s *script) breakOff(err error, snapshot stream.Snapshot) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.snapshot = snapshot
+	s.events = append(s.events, stream.Event{})
+	s.err = nil
+	s.broken = err
+	close(s.wake)
+	s.wake = make(chan struct{})
+}
+
+type scriptWatch struct {
+	s     *script
+	after edge.Revision
+}
+
+func (w *scriptWatch) Next(ctx context.Context) ([]stream.Event, error) {
+	for {
+		w.s.mu.Lock()
+		wake := w.s.wake
+		for i, e := range w.s.events {
+			if e.Type == 0 {
+				w.s.events = w.s.events[i+1:]
+				err := w.s.broken
+				w.s.mu.Unlock()
+				return nil, err
+			}
+			if e.Object.Revision > w.after {
+				w.after = e.Object.Revision
+				w.s.mu.Unlock()
+				return []stream.Event{e}, nil
+			}
+		}
+		w.s.mu.Unlock()
+		select {
+		case <-wake:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+func (w *scriptWatch) Close() error { return nil }
+
+func service(t testing.TB, name string, r edge.Revision, topology string) stream.Object {
+	s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, ResourceVersion: r.String()}}
+	if topology != "" {
+		s.Annotations = map[string]string{annotation: topology}
+	}
+	return stream.Object{Key: stream.Key{Namespace: "ns", Name: name}, Revision: r, Raw: encode(t, stream.Protobuf, s)}
+}
+
+func nodePool(r edge.Revision, nodes ...string) stream.Object {
+	list, _ := json.Marshal(nodes)
+	return stream.Object{Key: stream.Key{Name: "hangzhou"}, Revision: r, Raw: []byte(`{"status":{"nodes":` + string(list) + `}}`)}
+}
+
+// running runs a Topology in a bubble of synctest.
+type running struct {
+	t *testing.T
+	*Topology
+	services, pools *script
+	position        edge.Revision
+	mu              sync.Mutex
+}
+
+func (r *running) at() edge.Revision {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.position
+}
+
+func (r *running) move(to edge.Revision) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.position = to
+}
+
+func start(t *testing.T, services, pools *script) *running {
+	r := &running{t: t, services: services, pools: pools, position: 1000}
+	c := Config{Node: "n1", Pool: "hangzhou", Services: services, Positions: []func() edge.Revision{r.at}}
+	if pools != nil {
+		c.NodePools = pools
+	}
+	topology, err := New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Topology = topology
+	ctx, cancel := context.WithCancelCause(t.Context())
+	stop := errors.New("stop")
+	done := make(chan error)
+	go func() { done <- topology.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel(stop)
+		if err := <-done; err != nil && !errors.Is(err, stop) && !errors.Is(err, context.Canceled) {
+			t.Errorf("Run returned %v", err)
+		}
+	})
+	r.settle()
+	return r
+}
+
+// settle lets all that is under way come to rest, but for what waits for a replica to move.
+func (r *running) settle() {
+	time.Sleep(500 * time.Millisecond) // synctest's time
+	synctest.Wait()
+}
+
+func (r *running) expect(epoch uint64, revision edge.Revision, names ...string) {
+	r.t.Helper()
+	typ := stream.Type{GroupVersionKind: sliceKind, Encoding: stream.Protobuf}
+	o, visible := r.Show(typ, sliceOf(r.t, stream.Protobuf, 500, places...), r.at())
+	got, _ := seen(r.t, typ, o.Raw)
+	now, _ := r.Epoch()
+	if now != epoch || o.Revision != revision || !slices.Equal(got, names) || !visible {
+		r.t.Errorf("epoch %d shows %v at revision %d; want epoch %d, %v at %d", now, got, o.Revision, epoch, names, revision)
+	}
+}
+
+var everyone = []string{"self", "mate", "near", "far", "homeless"}
+
+func TestTopologyFollowsTheCloud(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		services := newScript(serviceType, 900, service(t, "web", 600, "openyurt.io/nodepool"), service(t, "db", 700, ""))
+		pools := newScript(poolType, 950, nodePool(800, "n1", "n2"))
+		r := start(t, services, pools)
+		if !r.Complete().Get() {
+			t.Fatal("not complete")
+		}
+		r.expect(2, 800, "self", "mate")
+
+		// What does not change what is shown begins no epoch.
+		services.tell(stream.Modified, service(t, "db", 1001, ""))
+		services.tell(stream.Modified, service(t, "web", 1002, "openyurt.io/nodepool"))
+		services.tell(stream.Bookmark, stream.Object{Revision: 1003})
+		pools.tell(stream.Modified, nodePool(1004, "n2", "n1"))
+		r.settle()
+		r.expect(2, 800, "self", "mate")
+
+		// A change that is ahead of the replica: shown at once, at the list's own revision; again when it has moved.
+		pools.tell(stream.Modified, nodePool(1010, "n1", "n2", "n4"))
+		r.settle()
+		r.expect(3, 1000, "self", "mate", "far")
+		r.move(1020)
+		time.Sleep(2 * settlePoll)
+		r.expect(4, 1010, "self", "mate", "far")
+
+		// Many changes at once are one epoch; behind the replica they count as younger than what it has shown.
+		for i := range edge.Revision(20) {
+			services.tell(stream.Modified, service(t, "web", 1011+i, []string{"kubernetes.io/hostname", ""}[i%2]))
+		}
+		services.tell(stream.Modified, service(t, "web", 1040, "kubernetes.io/hostname"))
+		r.move(1100)
+		r.settle()
+		r.expect(5, 1100, "self")
+		r.move(1200)
+		time.Sleep(2 * settlePoll)
+		r.expect(6, 1101, "self")
+
+		// The Service goes.
+		services.tell(stream.Deleted, service(t, "web", 1150, "kubernetes.io/hostname"))
+		r.settle()
+		r.expect(7, 1200, everyone...)
+		r.move(1201)
+		time.Sleep(2 * settlePoll)
+		r.expect(8, 1201, everyone...)
+		time.Sleep(time.Hour)
+		r.expect(8, 1201, everyone...)
+	})
+}
+
+func TestTopologyWithoutAPool(t *testing.T) {
+	notFound := errors.New("the server could not find the requested resource")
+	for name, pools := range map[string]*script{
+		"no source":   nil,
+		"no CRD":      {typ: poolType, err: notFound, wake: make(chan struct{})},
+		"no NodePool": newScript(poolType, 10),
+		"other pools": newScript(poolType, 10, stream.Object{
+			Key: stream.Key{Name: "other"}, Revision: 5, Raw: []byte(`{"status":{"nodes":["n4"]}}`),
+		}),
+		"garbage": newScript(poolType, 10, stream.Object{
+			Key: stream.Key{Name: "hangzhou"}, Revision: 5, Raw: []byte(`{"status":[]}`),
+		}),
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				if pools != nil {
+					pools.wake = make(chan struct{}) // of this bubble
+				}
+				services := newScript(serviceType, 900, service(t, "web", 600, "openyurt.io/nodepool"))
+				r := start(t, services, pools)
+				if !r.Complete().Get() {
+					t.Fatal("not complete")
+				}
+				r.expect(2, 600, "self")
+				if pools == nil {
+					return
+				}
+				pools.mu.Lock()
+				pools.err = nil
+				pools.snapshot = stream.Snapshot{Type: poolType, Revision: 1500, Objects: []stream.Object{nodePool(1400, "n2")}}
+				pools.mu.Unlock()
+				pools.breakOff(stream.ErrExpired, pools.snapshot)
+				time.Sleep(time.Minute)
+				r.expect(3, 1000, "self", "mate")
+			})
+		})
+	}
+}
+
+func TestTopologySurvivesItsSources(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		services := newScript(serviceType, 900)
+		services.err = stream.ErrNotReady
+		r := start(t, services, newScript(poolType, 950, nodePool(800, "n1", "n2")))
+		time.Sleep(10 * time.Minute)
+		if r.Complete().Get() {
+			t.Fatal("complete without Services")
+		}
+		services.mu.Lock()
+		services.err = nil
+		services.snapshot.Objects = []stream.Object{service(t, "web", 600, "kubernetes.io/hostname")}
+		services.mu.Unlock()
+		time.Sleep(time.Minute)
+		r.expect(2, 600, "self")
+
+		services.breakOff(io.EOF, services.snapshot) // resumes
+		services.tell(stream.Modified, service(t, "web", 960, "openyurt.io/nodepool"))
+		time.Sleep(time.Minute)
+		r.expect(3, 1000, "self", "mate")
+		r.move(1001)
+		time.Sleep(time.Minute)
+		r.expect(4, 1001, "self", "mate")
+
+		// What a new snapshot has not changed begins no epoch; what it lacks is gone.
+		same := stream.Snapshot{Type: serviceType, Revision: 1100, Objects: []stream.Object{
+			service(t, "web", 1090, "openyurt.io/nodepool"),
+		}}
+		services.breakOff(stream.ErrExpired, same)
+		time.Sleep(time.Minute)
+		r.expect(4, 1001, "self", "mate")
+		services.breakOff(stream.ErrExpired, stream.Snapshot{Type: serviceType, Revision: 1200})
+		time.Sleep(time.Minute)
+		r.expect(5, 1001, everyone...)
+
+		// A Service that cannot be read keeps what it had.
+		services.tell(stream.Added, service(t, "web", 1210, "kubernetes.io/hostname"))
+		time.Sleep(time.Minute)
+		bad := service(t, "web", 1220, "")
+		bad.Raw = []byte("\x0a\xffgarbage")
+		services.tell(stream.Modified, bad)
+		r.move(1300)
+		time.Sleep(time.Minute)
+		r.expect(7, 1210, "self")
+		if services.watches > 20 {
+			t.Errorf("%d watches: it does not pause", services.watches)
+		}
+	})
+}
+
+func TestNew(t *testing.T) {
+	for _, c := range []Config{{}, {Node: "n1"}, {Services: newScript(serviceType, 1)}} {
+		if _, err := New(c); err == nil {
+			t.Errorf("%+v was accepted", c)
+		}
+	}
+}
+
+func BenchmarkShow(b *testing.B) {
+	var fifty []place
+	for i := range 50 {
+		fifty = append(fifty, place{fmt.Sprintf("10.0.%d.%d", i, i), fmt.Sprintf("n%d", i), "z1"})
+	}
+	typ := stream.Type{GroupVersionKind: sliceKind, Encoding: stream.Protobuf}
+	o := sliceOf(b, stream.Protobuf, 100, fifty...)
+	for name, services := range map[string]map[stream.Key]rule{
+		"no topology anywhere":      nil,
+		"of another Service":        {{Name: "x"}: {onNode, 5}},
+		"of this Service, filtered": {{Namespace: "ns", Name: "web"}: {inPool, 5}},
+	} {
+		s := &state{services: services, nodes: nodeSet{"n1": {}, "n2": {}}}
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				s.show("n1", "", typ, o, 200)
+			}
+		})
+	}
+	b.Run("decoded and encoded, for comparison", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			var s discoveryv1.EndpointSlice
+			decode(b, stream.Protobuf, o.Raw, &s)
+			s.Endpoints = s.Endpoints[:2]
+			encode(b, stream.Protobuf, &s)
+		}
+	})
+}

@@ -1,0 +1,408 @@
+package push
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/stream"
+)
+
+const (
+	// maxEvents and maxBytes bound a batch, which has at least one event.
+	maxEvents = 256
+	maxBytes  = 1 << 20
+
+	// idlePush is how often a bookmark is pushed when nothing else is, so that the mirror's position moves on.
+	idlePush = 10 * time.Second
+
+	// backoffMin and backoffMax bound the pause before a carrier begins again; each is drawn from its upper half.
+	backoffMin = 100 * time.Millisecond
+	backoffMax = 5 * time.Second
+	// hopelessPause is the pause after a refusal that waiting seldom changes.
+	hopelessPause = 30 * time.Second
+	// emptyPause is how often a replica is looked at that has nothing yet.
+	emptyPause = 250 * time.Millisecond
+	// validPause is how often a term is asked that is not valid at the moment.
+	validPause = 100 * time.Millisecond
+
+	// fullAfter is how many conflicts over changes in a row make a carrier push everything.
+	fullAfter = 4
+)
+
+var (
+	// errRestarted says that the mirror is not where it was: it has lost what it had.
+	errRestarted = errors.New("the mirror began anew")
+	// errMoved says that the mirror stands elsewhere than it should after a push.
+	errMoved = errors.New("the mirror stands elsewhere")
+)
+
+// carrier brings one resource into the mirror.
+type carrier struct {
+	*duty
+	resource Resource
+	restart  chan struct{} // capacity 1: the mirror is not where it was
+
+	// These are run's alone.
+	full   bool // push everything next
+	whole  bool // the last push was of everything
+	events int  // the most that go into a batch
+
+	mu    sync.Mutex
+	state state
+}
+
+// state is what the Lease is written from.
+type state struct {
+	// instance is the mirror's, acked where it stands by its own word; 0 before it was asked.
+	instance string
+	acked    edge.Revision
+	// target is what the replica had when the carrier began.
+	target edge.Revision
+	// behind is since when something waits for an acknowledgement, or nobody knows whether; zero if nothing does.
+	behind time.Time
+	// ahead is since when the mirror has been seen to be ahead of the replica; zero if it is not.
+	ahead time.Time
+	// live is when the replica was last seen to be live.
+	live time.Time
+}
+
+func newCarrier(d *duty, r Resource) *carrier {
+	return &carrier{
+		duty: d, resource: r, restart: make(chan struct{}, 1), events: maxEvents, state: state{behind: time.Now()},
+	}
+}
+
+func (c *carrier) carries(r Resource) bool {
+	return c.resource.GVR == r.GVR && c.resource.Replica == r.Replica
+}
+
+// alter changes the state.
+func (c *carrier) alter(f func(*state)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	f(&c.state)
+}
+
+func (c *carrier) look() state {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.state
+}
+
+func (c *carrier) label() string { return c.resource.GVR.GroupResource().String() }
+
+// run carries until ctx ends.
+func (c *carrier) run(ctx context.Context) {
+	logger := klog.FromContext(ctx)
+	failures, logged := 0, ""
+	for ctx.Err() == nil {
+		if !c.term.Valid() {
+			rest(ctx, validPause)
+			continue
+		}
+		progress, err := c.round(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		c.alter(func(s *state) {
+			if s.behind.IsZero() {
+				s.behind = time.Now()
+			}
+		})
+		if progress {
+			failures, logged = 0, ""
+		}
+		if errors.Is(err, stream.ErrNotReady) {
+			rest(ctx, emptyPause)
+			continue
+		}
+		c.metrics.failures.WithLabelValues(c.label()).Inc()
+		pause := c.judge(err, failures)
+		failures++
+		if text := err.Error(); text != logged && pause > 0 {
+			logged = text
+			logger.Info("Pushing to the coordinator begins again", "pause", pause.Round(time.Millisecond),
+				"err", err)
+		}
+		rest(ctx, pause)
+	}
+}
+
+// judge says how long to wait after a round that ended with an error, the n-th in a row, and sets what the next is to
+// be like.
+func (c *carrier) judge(err error, failures int) time.Duration {
+	pause := min(backoffMin<<min(failures, 8), backoffMax)
+	pause = pause/2 + rand.N(pause/2)
+	first := failures == 0
+	var why *refusal
+	switch {
+	case errors.Is(err, stream.ErrExpired):
+		c.full = true
+	case errors.Is(err, errRestarted), errors.Is(err, errMoved):
+	case errors.As(err, &why):
+		onlyFull := why.code == http.StatusUnprocessableEntity || why.code == http.StatusConflict && failures >= fullAfter
+		c.full = onlyFull && !c.whole
+		switch {
+		case why.retryAfter > 0:
+			c.full = c.full || c.whole && why.code == http.StatusConflict // it will be believed if offered often enough
+			return max(pause, why.retryAfter)
+		case why.code == http.StatusConflict:
+		case why.code == http.StatusForbidden:
+			return max(pause, time.Second) // another leads, or the mirror has not heard yet that we do
+		case why.code == http.StatusRequestEntityTooLarge && !c.whole && c.events > 1:
+			c.events /= 2
+			return pause
+		case why.code < 500 && !c.full:
+			return hopelessPause/2 + rand.N(hopelessPause/2)
+		default:
+			return pause
+		}
+	default:
+		return pause
+	}
+	if first {
+		return 0
+	}
+	return pause
+}
+
+// round asks where the mirror stands and pushes from there until something goes wrong. It reports whether the mirror
+// has acknowledged anything.
+func (c *carrier) round(ctx context.Context) (progress bool, err error) {
+	select {
+	case <-c.restart: // it is asked now anyway
+	default:
+	}
+	known, err := c.mirror.ask(ctx)
+	if err != nil {
+		return false, err
+	}
+	at := known.applied[c.resource.GVR]
+	if at == 0 || c.full {
+		c.full, c.whole = false, true
+		if at, err = c.everything(ctx); err != nil {
+			c.alter(func(s *state) { s.instance, s.acked = "", 0 })
+			return false, err
+		}
+		progress = true
+	}
+	c.whole = false
+	w, err := c.resource.Replica.Watch(ctx, at)
+	if err != nil {
+		return progress, fmt.Errorf("follow the replica from the mirror's revision %s: %w", at, err)
+	}
+	target := c.resource.Replica.Position()
+	c.alter(func(s *state) {
+		s.instance, s.acked, s.target = known.instance, at, target
+		if at >= target {
+			s.behind = time.Time{}
+		}
+	})
+	following, cancel := context.WithCancel(ctx)
+	var owned sync.WaitGroup
+	defer owned.Wait()
+	defer cancel()
+	defer w.Close()
+	b := &batches{carrier: c, at: at, posted: time.Now(), told: make(chan told), done: make(chan acknowledged, 1)}
+	owned.Go(func() { b.listen(following, w) })
+	err = b.run(following, &owned)
+	return progress || b.progress, err
+}
+
+// everything pushes all that the replica has, and returns where the mirror stands then.
+func (c *carrier) everything(ctx context.Context) (edge.Revision, error) {
+	s, err := c.resource.Replica.Snapshot(ctx)
+	if err != nil {
+		return 0, fmt.Errorf("read the replica: %w", err)
+	}
+	events := make([]stream.Event, 0, len(s.Objects)+1)
+	for _, o := range s.Objects {
+		events = append(events, stream.Event{Type: stream.Added, Object: o})
+	}
+	events = append(events, stream.Event{Type: stream.InitialEventsEnd, Object: stream.Object{Revision: s.Revision}})
+	at, err := c.mirror.post(ctx, c.resource.GVR, 0, s.Type, events)
+	if err != nil {
+		return 0, err
+	}
+	if at == 0 {
+		return 0, fmt.Errorf("%w: it acknowledged nothing", errMoved)
+	}
+	c.metrics.pushes.WithLabelValues(c.label(), "full").Inc()
+	klog.FromContext(ctx).V(1).Info("Pushed everything to the coordinator", "objects", len(s.Objects), "applied", at.String())
+	return at, nil
+}
+
+// batches is the part of a round that pushes changes. It belongs to run's goroutine.
+type batches struct {
+	*carrier
+	at       edge.Revision // where the mirror stands
+	pending  []stream.Event
+	arrived  time.Time     // when the first of pending came, or earlier
+	bookmark edge.Revision // the replica's position after pending; 0 if it is that of the last event
+	posting  []stream.Event
+	posted   time.Time // when the last post began
+	progress bool
+
+	told chan told
+	done chan acknowledged
+}
+
+// told is what the replica told, or why it tells no more.
+type told struct {
+	events []stream.Event
+	err    error
+}
+
+// acknowledged is what became of a post.
+type acknowledged struct {
+	at  edge.Revision
+	err error
+}
+
+// listen hands on what the replica tells.
+func (b *batches) listen(ctx context.Context, w stream.Watch) {
+	for {
+		events, err := w.Next(ctx)
+		select {
+		case b.told <- told{slices.Clone(events), err}: // the slice is the watch's
+		case <-ctx.Done():
+			return
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+func (b *batches) run(ctx context.Context, owned *sync.WaitGroup) error {
+	for {
+		if b.posting == nil {
+			b.post(ctx, owned)
+		}
+		in := b.told
+		if len(b.pending) >= b.events {
+			in = nil // enough for now; the replica keeps the rest
+		}
+		idle := time.NewTimer(time.Until(b.posted.Add(idlePush)))
+		err := b.step(ctx, in, idle.C)
+		idle.Stop()
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// step waits for whatever happens next.
+func (b *batches) step(ctx context.Context, in <-chan told, idle <-chan time.Time) error {
+	if b.bookmark == 0 || b.posting != nil {
+		idle = nil
+	}
+	select {
+	case t := <-in:
+		if t.err != nil {
+			return fmt.Errorf("follow the replica: %w", t.err)
+		}
+		b.gather(t.events)
+	case a := <-b.done:
+		return b.acknowledge(a)
+	case <-idle:
+	case <-b.restart:
+		return errRestarted
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	return nil
+}
+
+// gather takes in what the replica told.
+func (b *batches) gather(events []stream.Event) {
+	if len(b.pending) == 0 {
+		b.arrived = time.Now()
+	}
+	for _, e := range events {
+		switch e.Type {
+		case stream.Bookmark:
+			b.bookmark = e.Object.Revision
+		default:
+			b.pending, b.bookmark = append(b.pending, e), 0
+		}
+	}
+	if len(b.pending) > 0 {
+		b.alter(func(s *state) {
+			if s.behind.IsZero() {
+				s.behind = b.arrived
+			}
+		})
+	}
+}
+
+// post begins to push what there is, if it is time.
+func (b *batches) post(ctx context.Context, owned *sync.WaitGroup) {
+	n, bytes := 0, 0
+	for n < min(len(b.pending), b.events) && (n == 0 || bytes+len(b.pending[n].Object.Raw) <= maxBytes) {
+		bytes += len(b.pending[n].Object.Raw)
+		n++
+	}
+	batch := slices.Clone(b.pending[:n])
+	b.pending = slices.Delete(b.pending, 0, n)
+	if b.bookmark <= b.at {
+		b.bookmark = 0
+	}
+	if len(b.pending) == 0 && b.bookmark != 0 && (n > 0 || time.Since(b.posted) >= idlePush) {
+		batch = append(batch, stream.Event{Type: stream.Bookmark, Object: stream.Object{Revision: b.bookmark}})
+		b.bookmark = 0
+	}
+	if len(batch) == 0 {
+		return
+	}
+	b.posting, b.posted = batch, time.Now()
+	at, t := b.at, b.resource.Replica.Type()
+	owned.Go(func() {
+		applied, err := b.mirror.post(ctx, b.resource.GVR, at, t, batch)
+		b.done <- acknowledged{applied, err}
+	})
+}
+
+// acknowledge takes in what became of a post.
+func (b *batches) acknowledge(a acknowledged) error {
+	last := b.posting[len(b.posting)-1].Object.Revision
+	b.posting = nil
+	switch {
+	case a.err != nil:
+		return a.err
+	case a.at != last:
+		return fmt.Errorf("%w: at revision %d after a push up to %d", errMoved, a.at, last)
+	}
+	b.at, b.progress = a.at, true
+	b.carrier.events = min(2*b.carrier.events, maxEvents)
+	b.metrics.pushes.WithLabelValues(b.label(), "changes").Inc()
+	b.alter(func(s *state) {
+		s.acked = a.at
+		switch {
+		case len(b.pending) > 0:
+			s.behind = b.arrived
+		case s.acked >= s.target:
+			s.behind = time.Time{}
+		}
+	})
+	return nil
+}
+
+// rest waits for d, or until ctx ends.
+func rest(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}

@@ -1,0 +1,223 @@
+package push
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/klog/v2"
+
+	"yurtcoordinator/internal/edge"
+)
+
+const (
+	// declareEvery is how often the Lease is renewed; it is written at once when the resources in it change.
+	declareEvery = 2 * time.Second
+	// declareGap is the least time between two writes.
+	declareGap = 500 * time.Millisecond
+	// lookEvery is how often the carriers are looked at, which costs no I/O.
+	lookEvery = 250 * time.Millisecond
+
+	// leaseSeconds is what the Lease says of itself; followers go by a bound of their own (feed).
+	leaseSeconds = 10
+
+	// stillLive and stillAcked are how long a resource stays declared whose replica is no longer live, or where the
+	// mirror is behind the replica or ahead of it.
+	stillLive  = 5 * time.Second
+	stillAcked = 5 * time.Second
+
+	// conflicts is how often a write is tried that somebody else's came before.
+	conflicts = 3
+)
+
+// declarer writes the Lease. It belongs to declare's goroutine.
+type declarer struct {
+	*duty
+	lease    *coordinationv1.Lease // as last read or written; nil: read it first
+	names    []string              // as last written
+	written  time.Time             // when the last write was acknowledged
+	tried    time.Time             // when the last was begun
+	complain string
+}
+
+// declare renews the Lease until ctx ends.
+func (d *duty) declare(ctx context.Context) {
+	w := &declarer{duty: d}
+	ticker := time.NewTicker(lookEvery)
+	defer ticker.Stop()
+	for {
+		now := time.Now()
+		declared := d.complete(now)
+		changed := !slices.Equal(slices.Sorted(maps.Keys(declared)), w.names)
+		if (changed || now.Sub(w.written) >= declareEvery) && now.Sub(w.tried) >= declareGap && d.term.Valid() {
+			w.tried = now
+			err := w.write(ctx, declared)
+			if ctx.Err() != nil {
+				return
+			}
+			w.report(klog.FromContext(ctx), err)
+		}
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// report logs the first of equal failures, and the end of them.
+func (w *declarer) report(logger klog.Logger, err error) {
+	switch {
+	case err == nil && w.complain != "":
+		w.complain = ""
+		logger.Info("The Lease by which the pool's resources are declared complete is written again")
+	case err != nil && err.Error() != w.complain:
+		w.complain = err.Error()
+		logger.Info("The pool's resources can't be declared complete, trying again", "lease", edge.LeaseInformerSync,
+			"err", err)
+	}
+}
+
+// complete are the carriers whose resource is complete in the mirror as far as this hub knows, by name, with how far.
+func (d *duty) complete(now time.Time) map[string]*carrier {
+	declared := map[string]*carrier{}
+	for _, c := range d.all() {
+		if c.complete(now) {
+			declared[c.label()] = c
+		}
+	}
+	return declared
+}
+
+func (c *carrier) complete(now time.Time) bool {
+	live, at := c.resource.Live(), c.resource.Replica.Position()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s := &c.state
+	if live {
+		s.live = now
+	}
+	switch {
+	case s.acked <= at:
+		s.ahead = time.Time{}
+	case s.ahead.IsZero():
+		s.ahead = now
+	}
+	switch {
+	case s.acked == 0 || s.acked < s.target:
+		return false
+	case s.live.IsZero() || now.Sub(s.live) > stillLive:
+		return false
+	default:
+		within := func(since time.Time) bool { return since.IsZero() || now.Sub(since) <= stillAcked }
+		return within(s.behind) && within(s.ahead)
+	}
+}
+
+// write asks the mirror whether it still has what is to be declared, and writes the Lease.
+func (w *declarer) write(ctx context.Context, declared map[string]*carrier) error {
+	known := map[*carrier]state{}
+	for _, c := range w.all() {
+		known[c] = c.look() // before the question: what is acknowledged meanwhile must not look like a loss
+	}
+	mirror, err := w.mirror.ask(ctx)
+	if err != nil {
+		return err
+	}
+	for c, s := range known {
+		if s.acked != 0 && (mirror.instance != s.instance || mirror.applied[c.resource.GVR] < s.acked) {
+			c.alter(func(now *state) {
+				if now.instance == s.instance {
+					now.acked = 0
+				}
+			})
+			select {
+			case c.restart <- struct{}{}:
+			default:
+			}
+			delete(declared, c.label())
+		}
+	}
+	applied := map[string]string{}
+	for name, c := range declared {
+		applied[name] = known[c].acked.String()
+	}
+	text, err := json.Marshal(applied)
+	if err != nil {
+		return fmt.Errorf("write the annotation %s: %w", edge.AnnotationAppliedRevisions, err)
+	}
+	if err := w.update(ctx, string(text)); err != nil {
+		return err
+	}
+	w.written, w.names = time.Now(), slices.Sorted(maps.Keys(declared))
+	w.metrics.declared.Reset()
+	for _, name := range w.names {
+		w.metrics.declared.WithLabelValues(name).Set(1)
+	}
+	return nil
+}
+
+// update writes the Lease over what it is.
+func (w *declarer) update(ctx context.Context, applied string) error {
+	leases := w.config.Leases.Leases(edge.NamespaceSystem)
+	request := func(do func(context.Context) (*coordinationv1.Lease, error)) error {
+		ctx, cancel := context.WithTimeout(ctx, askTimeout)
+		defer cancel()
+		lease, err := do(ctx)
+		w.lease = lease
+		if err != nil {
+			w.lease = nil // what it is now has to be read
+		}
+		return err
+	}
+	var refused error
+	for range conflicts {
+		if w.lease == nil {
+			err := request(func(ctx context.Context) (*coordinationv1.Lease, error) {
+				return leases.Get(ctx, edge.LeaseInformerSync, metav1.GetOptions{})
+			})
+			if err != nil {
+				return fmt.Errorf("read the Lease %s: %w", edge.LeaseInformerSync, err)
+			}
+		}
+		next := renewed(w.lease, w.config.Node, applied, metav1.NowMicro())
+		if !w.term.Valid() {
+			return errDeposed
+		}
+		err := request(func(ctx context.Context) (*coordinationv1.Lease, error) {
+			return leases.Update(ctx, next, metav1.UpdateOptions{})
+		})
+		switch {
+		case err == nil:
+			return nil
+		case apierrors.IsConflict(err):
+			refused = err
+		default:
+			return fmt.Errorf("write the Lease %s: %w", edge.LeaseInformerSync, err)
+		}
+	}
+	return fmt.Errorf("write the Lease %s, %d times: %w", edge.LeaseInformerSync, conflicts, refused)
+}
+
+// renewed is the Lease as this node writes it: leaseTransitions counts the changes of its holder, as the coordinator
+// demands.
+func renewed(lease *coordinationv1.Lease, node edge.NodeName, applied string, now metav1.MicroTime) *coordinationv1.Lease {
+	next := lease.DeepCopy()
+	holder, seconds := string(node), int32(leaseSeconds)
+	if next.Spec.HolderIdentity == nil || *next.Spec.HolderIdentity != holder {
+		transitions := int32(1)
+		if next.Spec.LeaseTransitions != nil {
+			transitions += *next.Spec.LeaseTransitions
+		}
+		next.Spec.HolderIdentity, next.Spec.LeaseTransitions, next.Spec.AcquireTime = &holder, &transitions, &now
+	}
+	next.Spec.LeaseDurationSeconds, next.Spec.RenewTime = &seconds, &now
+	metav1.SetMetaDataAnnotation(&next.ObjectMeta, edge.AnnotationAppliedRevisions, applied)
+	return next
+}

@@ -1,0 +1,184 @@
+package push
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	"k8s.io/klog/v2"
+
+	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/stream"
+)
+
+// Term is the term of leadership that a Pusher acts in.
+type Term struct {
+	// Transitions is the election Lease's count of changes of leader, by which the mirror knows the term.
+	Transitions int32
+	// Valid reports whether this hub may act as the leader right now (role.Term's Valid).
+	Valid func() bool
+}
+
+// Replica is a copy of a resource; replica.Replica is one. Safe for concurrent use.
+type Replica interface {
+	stream.Source
+	// Position is the revision up to which the replica has everything; 0 if it has nothing complete.
+	Position() edge.Revision
+	// Type is that of its objects.
+	Type() stream.Type
+}
+
+// Resource is what is pushed.
+type Resource struct {
+	GVR     schema.GroupVersionResource
+	Replica Replica
+	// Live reports whether the replica is fed by the cloud right now.
+	Live func() bool
+}
+
+// Set is the resources that a pool shares.
+type Set interface {
+	// Resources returns those of now, each GVR once, and a channel that is closed when they are others.
+	Resources() ([]Resource, <-chan struct{})
+}
+
+// Config is what a Pusher needs. All fields are required unless it says otherwise.
+type Config struct {
+	// Node is this hub's node, the holder that the Lease gets.
+	Node edge.NodeName
+	// Resources are what is pushed.
+	Resources Set
+	// Transport reaches the coordinator as this node (upstream.AsNode), which must be allowed to get and to post below
+	// /mirror/v1. Base is its address; the path is ignored.
+	Transport http.RoundTripper
+	Base      *url.URL
+	// Leases is a client of the coordinator. The hub must be allowed to get and update kube-system/leader-informer-sync.
+	Leases coordinationv1client.LeasesGetter
+	// Metrics takes the metrics of pushing. Default: they are not registered anywhere.
+	Metrics prometheus.Registerer
+}
+
+// Pusher keeps a coordinator's mirror. Make one with New.
+type Pusher struct {
+	config  Config
+	metrics metrics
+}
+
+type metrics struct {
+	pushes   *prometheus.CounterVec
+	failures *prometheus.CounterVec
+	declared *prometheus.GaugeVec
+}
+
+// New returns a Pusher. It registers its metrics, and does no I/O.
+func New(c Config) (*Pusher, error) {
+	if c.Node == "" || c.Resources == nil || c.Transport == nil || c.Base == nil || c.Leases == nil {
+		return nil, errors.New("push: Node, Resources, Transport, Base and Leases are required")
+	}
+	p := &Pusher{config: c, metrics: metrics{
+		pushes: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "yurthub_pushes_total", Help: "Pushes that the coordinator acknowledged: of everything, or of changes.",
+		}, []string{"resource", "kind"}),
+		failures: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "yurthub_push_failures_total", Help: "Times that pushing a resource had to begin again.",
+		}, []string{"resource"}),
+		declared: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "yurthub_declared_resources",
+			Help: "1 for a resource that this hub, as the leader, declares to be complete in the coordinator.",
+		}, []string{"resource"}),
+	}}
+	if c.Metrics != nil {
+		for _, m := range []prometheus.Collector{p.metrics.pushes, p.metrics.failures, p.metrics.declared} {
+			if err := c.Metrics.Register(m); err != nil {
+				return nil, fmt.Errorf("register metrics of pushing: %w", err)
+			}
+		}
+	}
+	return p, nil
+}
+
+// Run pushes for one term, until ctx ends; then it breaks off what is under way and returns nil. It must not run twice
+// at a time.
+func (p *Pusher) Run(ctx context.Context, term Term) error {
+	ctx, cancel := context.WithCancel(ctx)
+	d := &duty{
+		Pusher: p, term: term, mirror: &mirror{transport: p.config.Transport, base: p.config.Base, term: term},
+	}
+	var owned sync.WaitGroup
+	defer p.metrics.declared.Reset()
+	defer owned.Wait()
+	defer cancel()
+	owned.Go(func() { d.declare(ctx) })
+
+	stops := map[*carrier]context.CancelFunc{}
+	for {
+		wanted, changed := p.config.Resources.Resources()
+		for c, stop := range stops {
+			if !slices.ContainsFunc(wanted, c.carries) {
+				stop()
+				delete(stops, c)
+				d.remove(c)
+			}
+		}
+		for _, r := range wanted {
+			if d.carried(r) {
+				continue
+			}
+			carrying, stop := context.WithCancel(ctx)
+			c := newCarrier(d, r)
+			stops[c] = stop
+			d.add(c)
+			owned.Go(func() {
+				logger := klog.FromContext(ctx).WithValues("resource", r.GVR.GroupResource().String())
+				c.run(klog.NewContext(carrying, logger))
+			})
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			for _, stop := range stops {
+				stop()
+			}
+			return nil
+		}
+	}
+}
+
+// duty is one term of a Pusher.
+type duty struct {
+	*Pusher
+	term   Term
+	mirror *mirror
+
+	mu       sync.Mutex
+	carriers []*carrier
+}
+
+func (d *duty) add(c *carrier) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.carriers = append(d.carriers, c)
+}
+
+func (d *duty) remove(c *carrier) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.carriers = slices.DeleteFunc(d.carriers, func(each *carrier) bool { return each == c })
+}
+
+func (d *duty) carried(r Resource) bool {
+	return slices.ContainsFunc(d.all(), func(c *carrier) bool { return c.carries(r) })
+}
+
+func (d *duty) all() []*carrier {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Clone(d.carriers)
+}

@@ -1,0 +1,442 @@
+package push
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/klog/v2"
+	"k8s.io/klog/v2/ktesting"
+
+	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/hub/leasewatch/leasetest"
+	"yurtcoordinator/internal/live"
+	"yurtcoordinator/internal/replica"
+	"yurtcoordinator/internal/stream"
+)
+
+var (
+	things = schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "things"}
+	others = schema.GroupVersionResource{Version: "v1", Resource: "others"}
+)
+
+// source is a replica whose revisions are its changes, one by one, so that a gap shows.
+type source struct {
+	*replica.Replica
+	t        *testing.T
+	revision edge.Revision
+	live     atomic.Bool
+}
+
+func newSource(t *testing.T, gvr schema.GroupVersionResource, names ...string) *source {
+	t.Helper()
+	r, err := replica.New(replica.Config{Resource: gvr})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &source{Replica: r, t: t, revision: 100}
+	s.live.Store(true)
+	if names != nil {
+		s.fill(names...)
+	}
+	return s
+}
+
+func (s *source) object(name string, revision edge.Revision) stream.Object {
+	return stream.Object{Key: stream.Key{Namespace: "ns", Name: name}, Revision: revision, Raw: fmt.Appendf(nil,
+		`{"metadata":{"namespace":"ns","name":%q,"resourceVersion":"%d"}}`, name, revision)}
+}
+
+// fill begins the replica anew, at a later revision.
+func (s *source) fill(names ...string) {
+	s.t.Helper()
+	s.revision += 10
+	snapshot := stream.Snapshot{Revision: s.revision, Type: stream.Type{
+		GroupVersionKind: s.Resource().GroupVersion().WithKind("Thing"), Encoding: stream.JSON,
+	}}
+	for _, n := range slices.Sorted(slices.Values(names)) {
+		snapshot.Objects = append(snapshot.Objects, s.object(n, s.revision))
+	}
+	if err := s.Replace(s.t.Context(), snapshot); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+func (s *source) tell(events ...stream.Event) {
+	s.t.Helper()
+	if err := s.Apply(s.t.Context(), events); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+func (s *source) put(names ...string) {
+	s.t.Helper()
+	var events []stream.Event
+	for _, n := range names {
+		s.revision++
+		events = append(events, stream.Event{Type: stream.Modified, Object: s.object(n, s.revision)})
+	}
+	s.tell(events...)
+}
+
+func (s *source) remove(name string) {
+	s.t.Helper()
+	s.revision++
+	s.tell(stream.Event{Type: stream.Deleted, Object: s.object(name, s.revision)})
+}
+
+func (s *source) bookmark() {
+	s.t.Helper()
+	s.revision++
+	s.tell(stream.Event{Type: stream.Bookmark, Object: stream.Object{Revision: s.revision}})
+}
+
+// store is one resource in the coordinator.
+type store struct {
+	applied edge.Revision
+	objects map[string]edge.Revision
+}
+
+// coordinator is a mirror by its protocol, with faults.
+type coordinator struct {
+	t *testing.T
+
+	mu       sync.Mutex
+	instance int
+	stores   map[string]*store
+	term     string
+	before   func(*http.Request) error // may block until the request ends
+	after    func(*http.Request) error
+	answer   func(*http.Request, []stream.Event) *refusal
+	posts    []string // of those that were applied: "full 3", "12 changes", "bookmark"
+	requests int
+}
+
+// RoundTrip implements http.RoundTripper: the LAN.
+func (c *coordinator) RoundTrip(r *http.Request) (*http.Response, error) {
+	c.mu.Lock()
+	before, after := c.before, c.after
+	c.requests++
+	c.mu.Unlock()
+	if r.Body != nil {
+		defer r.Body.Close()
+	}
+	if before != nil {
+		if err := before(r); err != nil {
+			return nil, err
+		}
+	}
+	if r.Context().Err() != nil {
+		return nil, context.Cause(r.Context())
+	}
+	w := httptest.NewRecorder()
+	if err := c.serve(w, r); err != nil {
+		return nil, err
+	}
+	if after != nil {
+		if err := after(r); err != nil {
+			return nil, err
+		}
+	}
+	return w.Result(), nil
+}
+
+// serve answers; an error is a request that broke off on its way.
+func (c *coordinator) serve(w http.ResponseWriter, r *http.Request) error {
+	say := func(code int, content any) {
+		text, err := json.Marshal(content)
+		if err != nil {
+			c.t.Error(err)
+		}
+		w.WriteHeader(code)
+		_, _ = w.Write(text)
+	}
+	if r.Method == http.MethodGet && r.URL.Path == "/mirror/v1" {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		resources := []map[string]string{}
+		for path, s := range c.stores {
+			parts := strings.Split(strings.TrimPrefix(path, "/mirror/v1/"), "/")
+			resources = append(resources, map[string]string{
+				"group": strings.TrimPrefix(parts[0], "core"), "version": parts[1], "resource": parts[2],
+				"applied": strconv.FormatUint(uint64(s.applied), 10),
+			})
+		}
+		say(http.StatusOK, map[string]any{"instance": fmt.Sprint(c.instance), "resources": resources})
+		return nil
+	}
+	e, err := stream.EncodingOf(r.Header.Get("Content-Type"))
+	if err != nil || r.Method != http.MethodPost {
+		c.t.Errorf("%s %s: %v", r.Method, r.URL, err)
+	}
+	var events []stream.Event
+	frames := stream.NewFrameReader(r.Body, e, 8<<20)
+	for {
+		event, err := frames.Read()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return err
+		}
+		events = append(events, event)
+	}
+	why := c.take(r, events)
+	if why == nil {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		say(http.StatusOK, map[string]string{"applied": c.stores[r.URL.Path].applied.String()})
+		return nil
+	}
+	if why.retryAfter > 0 {
+		w.Header().Set("Retry-After", fmt.Sprint(int(why.retryAfter.Seconds())))
+	}
+	if why.code == http.StatusConflict {
+		say(why.code, map[string]string{"applied": strconv.FormatUint(uint64(why.applied), 10)})
+	} else {
+		say(why.code, map[string]any{"kind": "Status", "message": why.message, "code": why.code})
+	}
+	return nil
+}
+
+// take applies a push.
+func (c *coordinator) take(r *http.Request, events []stream.Event) *refusal {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.answer != nil {
+		if why := c.answer(r, events); why != nil {
+			return why
+		}
+	}
+	if r.URL.Query().Get("term") != c.term {
+		return &refusal{code: http.StatusForbidden, message: "you do not lead"}
+	}
+	s := c.stores[r.URL.Path]
+	if s == nil {
+		s = &store{}
+		c.stores[r.URL.Path] = s
+	}
+	if len(events) == 0 {
+		c.t.Error("a push of nothing")
+		return nil
+	}
+	if r.URL.Query().Has("from") {
+		if from := r.URL.Query().Get("from"); from != s.applied.String() {
+			return &refusal{code: http.StatusConflict, applied: s.applied}
+		}
+		changes := 0
+		for _, e := range events {
+			switch {
+			case e.Type == stream.Bookmark && e.Object.Revision < s.applied:
+				c.t.Errorf("a bookmark at %s after %s", e.Object.Revision, s.applied)
+			case e.Type == stream.Bookmark:
+			case e.Object.Revision != s.applied+1:
+				c.t.Errorf("revision %s follows %s: something is missing", e.Object.Revision, s.applied)
+			case e.Type == stream.Deleted:
+				delete(s.objects, e.Object.Key.String())
+				changes++
+			default:
+				s.objects[e.Object.Key.String()] = e.Object.Revision
+				changes++
+			}
+			s.applied = e.Object.Revision
+		}
+		if changes > maxEvents {
+			c.t.Errorf("a batch of %d changes", changes)
+		}
+		c.posts = append(c.posts, map[bool]string{true: "bookmark", false: fmt.Sprintf("%d changes", changes)}[changes == 0])
+		return nil
+	}
+	end := events[len(events)-1]
+	if end.Type != stream.InitialEventsEnd {
+		c.t.Errorf("a full stream ends in %s", end.Type)
+	}
+	if end.Object.Revision < s.applied {
+		return &refusal{code: http.StatusConflict, applied: s.applied}
+	}
+	s.applied, s.objects = end.Object.Revision, map[string]edge.Revision{}
+	for _, e := range events[:len(events)-1] {
+		s.objects[e.Object.Key.String()] = e.Object.Revision
+	}
+	c.posts = append(c.posts, fmt.Sprintf("full %d", len(s.objects)))
+	return nil
+}
+
+func (c *coordinator) set(f func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	f()
+}
+
+// hang is a fault: nothing comes back.
+func hang(r *http.Request) error {
+	<-r.Context().Done()
+	return context.Cause(r.Context())
+}
+
+// onPosts limits a fault to pushes.
+func onPosts(fault func(*http.Request) error) func(*http.Request) error {
+	return func(r *http.Request) error {
+		if r.Method == http.MethodPost {
+			return fault(r)
+		}
+		return nil
+	}
+}
+
+// set is a Set that tests change.
+type set struct {
+	live.Value[int] // changes with the list
+	mu              sync.Mutex
+	list            []Resource
+}
+
+func (s *set) Resources() ([]Resource, <-chan struct{}) {
+	_, changed := s.Watch()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.list), changed
+}
+
+func (s *set) become(sources ...*source) {
+	s.mu.Lock()
+	s.list = nil
+	for _, each := range sources {
+		s.list = append(s.list, Resource{GVR: each.Resource(), Replica: each.Replica, Live: each.live.Load})
+	}
+	s.mu.Unlock()
+	s.Set(s.Get() + 1)
+	synctest.Wait()
+}
+
+// world is a leader's hub with its coordinator.
+type world struct {
+	t           *testing.T
+	coordinator *coordinator
+	leases      *leasetest.Server
+	set         *set
+	things      *source
+	valid       atomic.Bool
+	pusher      *Pusher
+	stop        func()
+}
+
+// inWorld runs a test with a coordinator that is empty, a replica of things at revision 110, and a term that has begun.
+func inWorld(t *testing.T, test func(*world)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		w := &world{
+			t: t, coordinator: &coordinator{t: t, stores: map[string]*store{}, term: "7"}, leases: leasetest.New(10),
+			set: &set{}, things: newSource(t, things, "a", "b"),
+		}
+		w.valid.Store(true)
+		w.leases.Edit(edge.NamespaceSystem, edge.LeaseInformerSync, func(*coordinationv1.Lease) {})
+		w.set.become(w.things)
+		var err error
+		w.pusher, err = New(Config{
+			Node: "n1", Resources: w.set, Transport: w.coordinator, Base: &url.URL{Scheme: "https", Host: "coordinator"},
+			Leases: w.leases, Metrics: prometheus.NewRegistry(),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		test(w)
+		if w.stop != nil {
+			w.stop()
+		}
+	})
+}
+
+func (w *world) begin() {
+	w.t.Helper()
+	ctx, cancel := context.WithCancel(klog.NewContext(w.t.Context(), ktesting.NewLogger(w.t, ktesting.NewConfig())))
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := w.pusher.Run(ctx, Term{Transitions: 7, Valid: w.valid.Load}); err != nil {
+			w.t.Errorf("Run = %v", err)
+		}
+	}()
+	w.stop = func() {
+		cancel()
+		<-done
+		w.stop = nil
+	}
+	synctest.Wait()
+}
+
+func (w *world) pass(d time.Duration) {
+	time.Sleep(d) // of the bubble's clock
+	synctest.Wait()
+}
+
+// same holds the mirror to a replica's content.
+func (w *world) same(s *source) {
+	w.t.Helper()
+	synctest.Wait()
+	snapshot, err := s.Snapshot(w.t.Context())
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	want := map[string]edge.Revision{}
+	for _, o := range snapshot.Objects {
+		want[o.Key.String()] = o.Revision
+	}
+	group := s.Resource().Group
+	if group == "" {
+		group = "core"
+	}
+	w.coordinator.mu.Lock()
+	defer w.coordinator.mu.Unlock()
+	got := w.coordinator.stores["/mirror/v1/"+group+"/v1/"+s.Resource().Resource]
+	if got == nil || got.applied != snapshot.Revision || !maps.Equal(got.objects, want) {
+		w.t.Errorf("the mirror has %+v, want %v at %s", got, want, snapshot.Revision)
+	}
+}
+
+// posted returns what was pushed since it was asked last.
+func (w *world) posted() []string {
+	synctest.Wait()
+	w.coordinator.mu.Lock()
+	defer w.coordinator.mu.Unlock()
+	posts := w.coordinator.posts
+	w.coordinator.posts = nil
+	return posts
+}
+
+func (w *world) wantPosted(want ...string) {
+	w.t.Helper()
+	if got := w.posted(); !slices.Equal(got, want) {
+		w.t.Errorf("pushed %q, want %q", got, want)
+	}
+}
+
+func (w *world) lease() *coordinationv1.Lease {
+	return w.leases.Peek(edge.NamespaceSystem, edge.LeaseInformerSync)
+}
+
+// declared holds the Lease to an annotation.
+func (w *world) declared(want string) {
+	w.t.Helper()
+	synctest.Wait()
+	if got := w.lease().Annotations[edge.AnnotationAppliedRevisions]; got != want {
+		w.t.Errorf("declared %q, want %q", got, want)
+	}
+}

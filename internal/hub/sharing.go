@@ -1,0 +1,239 @@
+package hub
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"path"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/transport"
+
+	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/hub/copies"
+	"yurtcoordinator/internal/hub/feed"
+	"yurtcoordinator/internal/hub/filter"
+	"yurtcoordinator/internal/hub/push"
+	"yurtcoordinator/internal/hub/upstream"
+	"yurtcoordinator/internal/replica"
+	"yurtcoordinator/internal/run"
+	"yurtcoordinator/internal/stream"
+	"yurtcoordinator/internal/stream/remote"
+)
+
+const (
+	userAgent = "yurthub"
+
+	// topologyWait is how long a request waits for the hub to know of service topology before it is answered without. A
+	// hub that may not read Services never knows.
+	topologyWait = 5 * time.Second
+)
+
+// Resources that service topology is about.
+var (
+	endpoints      = schema.GroupVersionResource{Version: "v1", Resource: "endpoints"}
+	endpointSlices = schema.GroupVersionResource{Group: "discovery.k8s.io", Version: "v1", Resource: "endpointslices"}
+	services       = schema.GroupVersionResource{Version: "v1", Resource: "services"}
+	nodePools      = schema.GroupVersionResource{Group: "apps.openyurt.io", Version: "v1beta2", Resource: "nodepools"}
+)
+
+// sharing is what a hub has of the resources that it keeps copies of.
+type sharing struct {
+	copies   *copies.Set
+	topology *topology // nil without
+	metrics  *feed.Metrics
+	lists    chan struct{} // one list over the WAN at a time
+}
+
+// topology is service topology and what it needs to know beside the Services, which are one of the copies.
+type topology struct {
+	view  *filter.Topology
+	pools fed
+	want  func() // starts the feed of pools
+	wants chan struct{}
+}
+
+func (h *Hub) newSharing(shared []schema.GroupVersionResource) (*sharing, error) {
+	s := &sharing{lists: make(chan struct{}, 1)}
+	var err error
+	if s.metrics, err = feed.NewMetrics(h.metrics); err != nil {
+		return nil, err
+	}
+	config := copies.Config{
+		NewFeed: func(r *replica.Replica, shared bool) (copies.Feed, error) { return h.newFeed(s, r, shared) },
+		Eager:   h.cfg.EnableCoordinator,
+	}
+	if h.cfg.ServiceTopology {
+		config.Always = []schema.GroupVersionResource{services}
+		config.View = func(r schema.GroupVersionResource) (replica.View, func(context.Context)) {
+			if r != endpoints && r != endpointSlices {
+				return nil, nil
+			}
+			return s.topology.view, func(ctx context.Context) { s.topology.await(ctx, s.copies) }
+		}
+	}
+	if s.copies, err = copies.New(config, shared); err != nil {
+		return nil, err
+	}
+	if h.cfg.ServiceTopology {
+		s.topology, err = h.newTopology(s)
+	}
+	return s, err
+}
+
+func (h *Hub) newTopology(s *sharing) (*topology, error) {
+	pools, err := replica.New(replica.Config{Resource: nodePools})
+	if err != nil {
+		return nil, err
+	}
+	t := &topology{wants: make(chan struct{})}
+	t.want = sync.OnceFunc(func() { close(t.wants) })
+	if t.pools, err = h.newFeed(s, pools, false); err != nil {
+		return nil, err
+	}
+	position := func(r schema.GroupVersionResource) func() edge.Revision {
+		return func() edge.Revision {
+			if c := s.copies.Find(r); c != nil {
+				return c.Replica.Position()
+			}
+			return 0
+		}
+	}
+	t.view, err = filter.New(filter.Config{
+		Node: h.cfg.Node, Pool: h.cfg.Pool,
+		Services: serviceCopy{s}, NodePools: pools,
+		Positions: []func() edge.Revision{position(endpoints), position(endpointSlices)},
+	})
+	return t, err
+}
+
+// await has service topology learn what it must know, and returns when it does or cannot be waited for any longer.
+func (t *topology) await(ctx context.Context, set *copies.Set) {
+	if t.view.Complete().Get() {
+		return
+	}
+	if c := set.Find(services); c != nil {
+		c.Want()
+	}
+	t.want()
+	ctx, cancel := context.WithTimeout(ctx, topologyWait)
+	defer cancel()
+	_, _ = t.view.Complete().Wait(ctx, func(complete bool) bool { return complete }) // else: everything is shown
+}
+
+// runPools feeds the copy of the NodePools from when it is wanted.
+func (t *topology) runPools(ctx context.Context) error {
+	select {
+	case <-t.wants:
+		return t.pools.Run(ctx)
+	case <-ctx.Done():
+		return nil
+	}
+}
+
+// serviceCopy is the copy of the Services that the set has at the moment: another one once Services become shared, or
+// no longer are.
+type serviceCopy struct{ s *sharing }
+
+func (c serviceCopy) source() (stream.Source, error) {
+	if found := c.s.copies.Find(services); found != nil {
+		return found.Replica, nil
+	}
+	return nil, stream.ErrNotReady
+}
+
+// Snapshot implements stream.Source.
+func (c serviceCopy) Snapshot(ctx context.Context) (stream.Snapshot, error) {
+	source, err := c.source()
+	if err != nil {
+		return stream.Snapshot{}, err
+	}
+	return source.Snapshot(ctx)
+}
+
+// Watch implements stream.Source.
+func (c serviceCopy) Watch(ctx context.Context, after edge.Revision) (stream.Watch, error) {
+	source, err := c.source()
+	if err != nil {
+		return nil, err
+	}
+	return source.Watch(ctx, after)
+}
+
+// fed is a feed as the set of copies sees it.
+type fed struct{ *feed.Feed }
+
+// Live implements copies.Feed.
+func (f fed) Live() bool {
+	s := f.Status().Get()
+	return s.Live && s.Source == feed.Cloud
+}
+
+// Source implements copies.Feed.
+func (f fed) Source() string { return f.Status().Get().Source.String() }
+
+func (h *Hub) newFeed(s *sharing, r *replica.Replica, shared bool) (fed, error) {
+	resource := r.Resource()
+	config := feed.Config{
+		Resource: resource, Sink: r, CloudLink: h.cloud.Link(), Lists: s.lists, Metrics: s.metrics,
+	}
+	var err error
+	if config.Cloud, err = readFrom("cloud", h.cloud, h.servers[0], collection(resource)); err != nil {
+		return fed{}, err
+	}
+	if shared && h.pool != nil {
+		config.Coordinator, err = readFrom("coordinator", h.pool.coordinator, h.pool.address, mirrorPath(resource))
+		if err != nil {
+			return fed{}, err
+		}
+		config.CoordinatorLink = h.pool.coordinator.Link()
+		config.Standing = h.pool.keeper.Standing()
+		config.Covered = h.pool.coverage.Of(resource.GroupResource())
+	}
+	f, err := feed.New(config)
+	return fed{f}, err
+}
+
+func readFrom(name string, u *upstream.Upstream, base *url.URL, at string) (*remote.Source, error) {
+	return remote.New(remote.Config{
+		Client: &http.Client{Transport: transport.NewUserAgentRoundTripper(userAgent, u.AsNode())},
+		Base:   base, Path: at, Name: name,
+	})
+}
+
+func collection(r schema.GroupVersionResource) string {
+	if r.Group == "" {
+		return path.Join("/api", r.Version, r.Resource)
+	}
+	return path.Join("/apis", r.Group, r.Version, r.Resource)
+}
+
+func mirrorPath(r schema.GroupVersionResource) string {
+	group := r.Group
+	if group == "" {
+		group = edge.MirrorCoreGroup
+	}
+	return path.Join(edge.PathMirror, group, r.Version, r.Resource)
+}
+
+// Resources implements push.Set: what the leader pushes.
+func (s *sharing) Resources() ([]push.Resource, <-chan struct{}) {
+	all, changed := s.copies.Copies()
+	var shared []push.Resource
+	for _, c := range all {
+		if c.Shared {
+			shared = append(shared, push.Resource{GVR: c.Resource, Replica: c.Replica, Live: c.Feed.Live})
+		}
+	}
+	return shared, changed
+}
+
+func (s *sharing) add(g *run.Group) {
+	g.Add("copies", s.copies.Run)
+	if s.topology != nil {
+		g.Add("node pools", s.topology.runPools)
+		g.Add("service topology", s.topology.view.Run)
+	}
+}

@@ -1,0 +1,286 @@
+package replica
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/munnerz/goautoneg"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes/scheme"
+
+	"yurtcoordinator/internal/replica/table"
+	"yurtcoordinator/internal/stream"
+)
+
+// Media types. What else an API server writes (YAML, CBOR) nobody on a node asks for.
+const (
+	mediaJSON     = runtime.ContentTypeJSON
+	mediaProtobuf = runtime.ContentTypeProtobuf
+)
+
+// shape is what a client wants to be told of each object.
+type shape uint8
+
+const (
+	whole shape = iota
+	metadata
+	row
+)
+
+// form is how one client gets objects: a shape in an encoding, made from objects of a type.
+type form struct {
+	shape shape
+	from  stream.Type
+	// to is what the client gets.
+	to stream.Type
+
+	// Of a table.
+	columns *table.Columns
+	include metav1.IncludeObjectPolicy
+	headed  bool // the column definitions have been sent
+}
+
+var (
+	kindPartial = metav1.SchemeGroupVersion.WithKind("PartialObjectMetadata")
+	kindTable   = metav1.SchemeGroupVersion.WithKind("Table")
+)
+
+// negotiate finds the best form that a client accepts and that objects of a type can be given in.
+func negotiate(r *http.Request, verb string, t stream.Type) (*form, error) {
+	accept := r.Header.Get("Accept")
+	if accept == "" {
+		accept = "*/*"
+	}
+	for _, clause := range goautoneg.ParseAccept(accept) {
+		for _, e := range encodingsOf(clause, t) {
+			if f := formOf(clause.Params, e, verb, t); f != nil {
+				if f.shape == row {
+					return f, f.tableOptions(r)
+				}
+				return f, nil
+			}
+		}
+	}
+	return nil, notAcceptable(t)
+}
+
+// encodingsOf returns the encodings that a clause of an Accept header names, those that need no work first.
+func encodingsOf(c goautoneg.Accept, t stream.Type) []stream.Encoding {
+	switch {
+	case c.Type == "*" && c.SubType == "*", c.Type == "application" && c.SubType == "*":
+		return []stream.Encoding{stream.JSON, t.Encoding} // JSON is what an API server takes for anything
+	case c.Type+"/"+c.SubType == mediaJSON:
+		return []stream.Encoding{stream.JSON}
+	case c.Type+"/"+c.SubType == mediaProtobuf:
+		return []stream.Encoding{stream.Protobuf}
+	default:
+		return nil
+	}
+}
+
+// formOf returns the form that an encoding and a clause's parameters mean, or nil if there is no such form.
+func formOf(params map[string]string, e stream.Encoding, verb string, t stream.Type) *form {
+	if s := params["stream"]; s != "" && s != "watch" {
+		return nil
+	}
+	f := &form{from: t, to: stream.Type{Encoding: e}}
+	as := schema.GroupVersionKind{Group: params["g"], Version: params["v"], Kind: params["as"]}
+	list := strings.TrimSuffix(as.Kind, "List") != as.Kind
+	switch {
+	case as == schema.GroupVersionKind{}:
+		if e != t.Encoding && (e != stream.JSON || !scheme.Scheme.Recognizes(t.GroupVersionKind)) {
+			return nil
+		}
+		f.to.GroupVersionKind = t.GroupVersionKind
+	case as == kindTable:
+		if e != stream.JSON {
+			return nil // a table has no other form
+		}
+		f.shape, f.to.GroupVersionKind = row, kindTable
+		f.columns = table.For(t.GroupVersionKind)
+	case as.GroupVersion() == kindPartial.GroupVersion() && strings.TrimSuffix(as.Kind, "List") == kindPartial.Kind:
+		if list != (verb == "list") {
+			return nil
+		}
+		f.shape, f.to.GroupVersionKind = metadata, kindPartial
+	default:
+		return nil
+	}
+	return f
+}
+
+// tableOptions reads the options that only tables have.
+func (f *form) tableOptions(r *http.Request) error {
+	f.include = metav1.IncludeObjectPolicy(r.URL.Query().Get("includeObject"))
+	switch f.include {
+	case "":
+		f.include = metav1.IncludeMetadata
+	case metav1.IncludeNone, metav1.IncludeMetadata:
+	case metav1.IncludeObject:
+		if f.from.Encoding != stream.JSON && !scheme.Scheme.Recognizes(f.from.GroupVersionKind) {
+			return notAcceptable(f.from)
+		}
+	default:
+		return apierrors.NewBadRequest(fmt.Sprintf("includeObject is %q: want None, Metadata or Object", f.include))
+	}
+	return nil
+}
+
+func notAcceptable(t stream.Type) error {
+	media := []string{mediaJSON, mediaProtobuf}
+	if t.Encoding == stream.JSON {
+		media = media[:1]
+	} else if !scheme.Scheme.Recognizes(t.GroupVersionKind) {
+		media = media[1:]
+	}
+	return &apierrors.StatusError{ErrStatus: metav1.Status{
+		Status: metav1.StatusFailure, Code: http.StatusNotAcceptable, Reason: metav1.StatusReasonNotAcceptable,
+		Message: fmt.Sprintf("%s is given as %s, and as a table or metadata; accept one of them",
+			t.Kind, strings.Join(media, " or ")),
+	}}
+}
+
+// verbatim reports whether objects go out as they came.
+func (f *form) verbatim() bool { return f.shape == whole && f.from.Encoding == f.to.Encoding }
+
+// object returns an object as the client gets it, alone or in a watch. A row is a table of one.
+func (f *form) object(o stream.Object, now time.Time) (stream.Object, error) {
+	var err error
+	switch {
+	case f.verbatim():
+	case f.shape == row:
+		o.Raw, err = f.tableOf([]stream.Object{o}, metav1.ListMeta{ResourceVersion: o.Revision.String()}, now)
+	case f.shape == metadata && f.from.Encoding == stream.Protobuf && f.to.Encoding == stream.Protobuf:
+		o.Raw, err = onlyMetadata(o.Raw)
+	case f.shape == metadata:
+		o.Raw, err = f.partial(o)
+	default:
+		o.Raw, err = asJSON(f.from, o.Raw, true)
+	}
+	return o, f.failed(o, err)
+}
+
+// item returns an object as the client gets it in a list, where a built-in type does not say its kind in JSON.
+func (f *form) item(o stream.Object, now time.Time) (stream.Object, error) {
+	if f.shape != whole || f.verbatim() {
+		return f.object(o, now)
+	}
+	var err error
+	o.Raw, err = asJSON(f.from, o.Raw, false)
+	return o, f.failed(o, err)
+}
+
+func (f *form) failed(o stream.Object, err error) error {
+	if err != nil {
+		return fmt.Errorf("write %s %q of revision %d as %s %s: %w",
+			f.from.Kind, o.Key, o.Revision, f.to.Encoding, f.to.Kind, err)
+	}
+	return nil
+}
+
+func (f *form) partial(o stream.Object) ([]byte, error) {
+	m, err := stream.ScanMeta(f.from.Encoding, o.Raw)
+	if err != nil {
+		return nil, err
+	}
+	p := metav1.PartialObjectMetadata{ObjectMeta: m}
+	if f.to.Encoding == stream.Protobuf {
+		return p.Marshal()
+	}
+	p.SetGroupVersionKind(kindPartial)
+	return json.Marshal(&p)
+}
+
+// tableOf returns objects as a table.
+func (f *form) tableOf(objects []stream.Object, list metav1.ListMeta, now time.Time) ([]byte, error) {
+	t := metav1.Table{ListMeta: list, Rows: make([]metav1.TableRow, 0, len(objects))}
+	t.SetGroupVersionKind(kindTable)
+	if !f.headed {
+		t.ColumnDefinitions = f.columns.Definitions
+		f.headed = true
+	}
+	for _, o := range objects {
+		r, err := f.row(o, now)
+		if err != nil {
+			return nil, err
+		}
+		t.Rows = append(t.Rows, r)
+	}
+	return json.Marshal(&t)
+}
+
+func (f *form) row(o stream.Object, now time.Time) (metav1.TableRow, error) {
+	var r metav1.TableRow
+	m, err := stream.ScanMeta(f.from.Encoding, o.Raw)
+	if err != nil {
+		return r, err
+	}
+	var decoded runtime.Object
+	if f.columns.Decoded {
+		if decoded, err = decode(f.from, o.Raw); err != nil {
+			return r, err
+		}
+	}
+	if r.Cells, err = f.columns.Cells(&m, decoded, now); err != nil {
+		return r, err
+	}
+	switch f.include {
+	case metav1.IncludeObject:
+		r.Object.Raw, err = asJSON(f.from, o.Raw, true)
+	case metav1.IncludeMetadata:
+		p := metav1.PartialObjectMetadata{ObjectMeta: m}
+		p.SetGroupVersionKind(kindPartial)
+		r.Object.Raw, err = json.Marshal(&p)
+	}
+	return r, err
+}
+
+// asJSON returns an object in JSON; alone, it says its kind.
+func asJSON(t stream.Type, raw []byte, alone bool) ([]byte, error) {
+	if t.Encoding == stream.JSON {
+		return stream.Envelope(t, raw), nil
+	}
+	o, err := decode(t, raw)
+	if err != nil {
+		return nil, err
+	}
+	if alone {
+		o.GetObjectKind().SetGroupVersionKind(t.GroupVersionKind)
+	}
+	return json.Marshal(o)
+}
+
+// decode returns an object of a type that the scheme knows.
+func decode(t stream.Type, raw []byte) (runtime.Object, error) {
+	o, err := scheme.Scheme.New(t.GroupVersionKind)
+	if err != nil {
+		return nil, err
+	}
+	if t.Encoding == stream.JSON {
+		return o, json.Unmarshal(raw, o)
+	}
+	m, ok := o.(interface{ Unmarshal([]byte) error })
+	if !ok {
+		return nil, fmt.Errorf("%s has no protobuf form", t.Kind)
+	}
+	return o, m.Unmarshal(raw)
+}
+
+// errorEncoding is what a client gets errors in: Protobuf if it asks for nothing else first.
+func errorEncoding(r *http.Request) stream.Encoding {
+	clauses := goautoneg.ParseAccept(r.Header.Get("Accept"))
+	i := slices.IndexFunc(clauses, func(c goautoneg.Accept) bool {
+		return c.Type == "*" || c.Type == "application" && c.SubType != "yaml"
+	})
+	if i >= 0 && clauses[i].Type+"/"+clauses[i].SubType == mediaProtobuf {
+		return stream.Protobuf
+	}
+	return stream.JSON
+}

@@ -1,0 +1,286 @@
+package replica
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/klog/v2"
+
+	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/stream"
+)
+
+// Times. Where an API server has the same, it is its number.
+const (
+	defaultWait = 10 * time.Second
+	// freshWait is how long a request waits for a revision that the replica has not reached.
+	freshWait = 3 * time.Second
+	// writeTimeout is how long one write to a client may take; a client that takes longer is cut off.
+	writeTimeout = 30 * time.Second
+)
+
+// HandlerConfig is what a Handler needs.
+type HandlerConfig struct {
+	// Replica is what is served. Required.
+	Replica *Replica
+	// View is what the clients of this handler see; nil is everything, verbatim.
+	View View
+	// Wait is how long a request waits for the replica to be complete before it is refused with 503. 0 means 10 s.
+	Wait time.Duration
+	// Uncompressed answers never come as gzip, whoever asks: for clients on the loopback, to whom it only costs time.
+	Uncompressed bool
+	// Logger is where objects are reported that cannot be written as a client asked: klog's.
+	Logger *klog.Logger
+}
+
+// Request is what a request asks for; its options are those of the http.Request.
+type Request struct {
+	// Verb is get, list or watch.
+	Verb string
+	// Namespace is empty for all namespaces. Name is that of the object to get, or the only one to list or watch; else
+	// empty.
+	Namespace, Name string
+}
+
+// Handler serves get, list and watch of a replica's resource, as an API server would that serves from its watch cache:
+// a read without a resourceVersion gives what the replica has, which may be behind the cloud. It starts no goroutines.
+type Handler struct {
+	config  HandlerConfig
+	replica *Replica
+	group   schema.GroupResource
+	log     klog.Logger
+	epochs  epochs
+	pages   pages
+}
+
+// NewHandler returns a Handler.
+func NewHandler(c HandlerConfig) (*Handler, error) {
+	if c.Replica == nil {
+		return nil, errors.New("replica handler: Config.Replica is missing")
+	}
+	if c.Wait < 0 {
+		return nil, fmt.Errorf("replica handler: Config.Wait is %v: want 0 or more", c.Wait)
+	}
+	if c.Wait == 0 {
+		c.Wait = defaultWait
+	}
+	log := klog.Background()
+	if c.Logger != nil {
+		log = *c.Logger
+	}
+	resource := c.Replica.Resource().GroupResource()
+	return &Handler{config: c, replica: c.Replica, group: resource, log: log.WithValues("resource", resource)}, nil
+}
+
+// Serve answers one request. The request's context ends it. Its caller has authenticated and authorized it.
+func (h *Handler) Serve(w http.ResponseWriter, r *http.Request, q Request) {
+	out := &deadlined{ResponseWriter: w, control: http.NewResponseController(w)}
+	defer out.rest()
+	if err := h.serve(out, r, q); err != nil {
+		h.fail(out, r, err)
+	}
+}
+
+// serve returns an error only if nothing has been written yet.
+func (h *Handler) serve(w *deadlined, r *http.Request, q Request) error {
+	switch q.Verb {
+	case "get":
+		return h.get(w, r, q)
+	case "list", "watch":
+		options, err := optionsOf(r, q, h.group)
+		if err != nil {
+			return err
+		}
+		if options.Watch {
+			return h.watch(w, r, options)
+		}
+		return h.list(w, r, options)
+	default:
+		return apierrors.NewMethodNotSupported(h.group, q.Verb)
+	}
+}
+
+// ready waits until there is something to serve.
+func (h *Handler) ready(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, h.config.Wait)
+	defer cancel()
+	if _, err := h.replica.complete.Wait(ctx, func(complete bool) bool { return complete }); err != nil {
+		return h.notReady()
+	}
+	return nil
+}
+
+func (h *Handler) notReady() error {
+	err := apierrors.NewServiceUnavailable(fmt.Sprintf("%s are not complete here yet; try again", h.group))
+	err.ErrStatus.Details = &metav1.StatusDetails{Group: h.group.Group, Kind: h.group.Resource, RetryAfterSeconds: 1}
+	return err
+}
+
+// reach waits until the replica has reached a revision.
+func (h *Handler) reach(ctx context.Context, revision edge.Revision) error {
+	ctx, cancel := context.WithTimeout(ctx, freshWait)
+	defer cancel()
+	position, err := h.replica.reach(ctx, revision)
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, context.DeadlineExceeded):
+		return tooLarge(revision, position)
+	default:
+		return h.notReady()
+	}
+}
+
+// reach waits until Position is at least revision, and returns it.
+func (r *Replica) reach(ctx context.Context, revision edge.Revision) (edge.Revision, error) {
+	for {
+		r.mu.Lock()
+		position, closed := r.position, r.closed
+		if r.changed == nil {
+			r.changed = make(chan struct{})
+		}
+		changed := r.changed
+		r.mu.Unlock()
+		switch {
+		case closed:
+			return position, ErrClosed
+		case position >= revision:
+			return position, nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return position, context.Cause(ctx)
+		}
+	}
+}
+
+// tooLarge is how client-go knows that it is ahead of this server.
+func tooLarge(revision, position edge.Revision) error {
+	err := apierrors.NewTimeoutError(fmt.Sprintf("Too large resource version: %d, current: %d", revision, position), 1)
+	err.ErrStatus.Details.Causes = []metav1.StatusCause{
+		{Type: metav1.CauseTypeResourceVersionTooLarge, Message: "Too large resource version"},
+	}
+	return err
+}
+
+// tooOld is an answer of 410, with the cause in words.
+func tooOld(format string, args ...any) *apierrors.StatusError {
+	return apierrors.NewResourceExpired(fmt.Sprintf(format, args...))
+}
+
+// revisionOf reads the option resourceVersion; 0 is any, "" and "0".
+func revisionOf(option string) (edge.Revision, error) {
+	if option == "" || option == "0" {
+		return 0, nil
+	}
+	revision, err := edge.ParseRevision(option)
+	if err != nil {
+		return 0, apierrors.NewInvalid(schema.GroupKind{Group: metav1.GroupName, Kind: "ListOptions"}, "", field.ErrorList{
+			field.Invalid(field.NewPath("resourceVersion"), option, err.Error()),
+		})
+	}
+	return revision, nil
+}
+
+// get answers with one object.
+func (h *Handler) get(w *deadlined, r *http.Request, q Request) error {
+	revision, err := revisionOf(r.URL.Query().Get("resourceVersion"))
+	if err != nil {
+		return err
+	}
+	if err := h.ready(r.Context()); err != nil {
+		return err
+	}
+	if err := h.reach(r.Context(), revision); err != nil {
+		return err
+	}
+	o, ok, t, at := h.replica.lookup(stream.Key{Namespace: q.Namespace, Name: q.Name})
+	if at == 0 {
+		return h.notReady()
+	}
+	f, err := negotiate(r, q.Verb, t)
+	if err != nil {
+		return err
+	}
+	if ok && h.config.View != nil {
+		o, ok = h.config.View.Show(t, o, at)
+	}
+	if !ok {
+		return apierrors.NewNotFound(h.group, q.Name)
+	}
+	o, err = f.object(o, time.Now())
+	if err != nil {
+		return h.internal(err)
+	}
+	body := o.Raw
+	if f.shape != row {
+		body = stream.Envelope(f.to, o.Raw)
+	}
+	h.answer(w, r, http.StatusOK, f.to.Encoding, body)
+	return nil
+}
+
+// answer writes a body that is there already.
+func (h *Handler) answer(w *deadlined, r *http.Request, status int, e stream.Encoding, body []byte) {
+	z := h.compressor(w, r, status, e)
+	if _, err := z.Write(body); err == nil {
+		_ = z.Close() // the client has gone; there is nobody to tell
+	}
+}
+
+// internal reports what no client can help and returns what the client is told.
+func (h *Handler) internal(err error) error {
+	h.log.Error(err, "An object cannot be written as a client asked")
+	return apierrors.NewInternalError(err)
+}
+
+// fail answers with an error.
+func (h *Handler) fail(w *deadlined, r *http.Request, err error) {
+	if r.Context().Err() != nil {
+		return // the client has gone
+	}
+	s := statusOf(err)
+	if d := s.Details; d != nil && d.RetryAfterSeconds > 0 {
+		w.Header().Set("Retry-After", strconv.Itoa(int(d.RetryAfterSeconds)))
+	}
+	e, marshal := errorEncoding(r), s.Marshal
+	if e == stream.JSON {
+		marshal = func() ([]byte, error) { return json.Marshal(s) }
+	}
+	raw, err := marshal()
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	t := stream.Type{GroupVersionKind: schema.GroupVersionKind{Version: "v1", Kind: "Status"}, Encoding: e}
+	h.answer(w, r, int(s.Code), e, stream.Envelope(t, raw))
+}
+
+// statusOf is an error as Kubernetes tells it.
+func statusOf(err error) *metav1.Status {
+	var known apierrors.APIStatus
+	switch {
+	case errors.As(err, &known):
+		s := known.Status()
+		return &s
+	case errors.Is(err, stream.ErrExpired):
+		s := tooOld("%s", err).Status()
+		return &s
+	case errors.Is(err, stream.ErrNotReady):
+		s := apierrors.NewServiceUnavailable(err.Error()).Status()
+		return &s
+	default:
+		s := apierrors.NewInternalError(err).Status()
+		return &s
+	}
+}

@@ -1,0 +1,89 @@
+package replica
+
+import (
+	"sort"
+	"unsafe"
+
+	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/stream"
+)
+
+// change is an event and what the object was before it; Old is zero if there was none. Selectors and views need it: an
+// object that leaves them is deleted, for those who look through them.
+type change struct {
+	stream.Event
+	Old stream.Object
+}
+
+// overhead is the memory of an entry besides the bytes of objects.
+const overhead = int(unsafe.Sizeof(change{}))
+
+// history is a ring of the latest changes. Changes are numbered from the beginning of time, and cursors are such numbers.
+type history struct {
+	maxBytes, maxEvents int
+
+	ring  []change
+	first uint64 // the number of the oldest change that is there
+	next  uint64 // the number of the next one to come
+	bytes int    // that only the history holds, see cost
+	floor edge.Revision
+}
+
+func (h *history) len() int { return int(h.next - h.first) }
+
+func (h *history) at(n uint64) *change { return &h.ring[n%uint64(len(h.ring))] }
+
+// cost is the memory that a change adds to the history. What an object was before is held by nobody else from then on
+// (the change that made it so counts it as the store's). The object itself is the store's, unless it is gone.
+func cost(c *change) int {
+	n := overhead + len(c.Old.Raw)
+	if c.Type == stream.Deleted {
+		n += len(c.Object.Raw)
+	}
+	return n
+}
+
+// begin forgets all; floor is the earliest revision that a cursor can start after.
+func (h *history) begin(floor edge.Revision) {
+	h.ring = nil
+	h.first = h.next
+	h.bytes = 0
+	h.floor = floor
+}
+
+func (h *history) add(c change) {
+	if h.len() == len(h.ring) {
+		h.grow()
+	}
+	*h.at(h.next) = c
+	h.next++
+	h.bytes += cost(&c)
+	for h.len() > h.maxEvents || (h.bytes > h.maxBytes && h.len() > 1) {
+		h.evict()
+	}
+}
+
+func (h *history) evict() {
+	oldest := h.at(h.first)
+	h.bytes -= cost(oldest)
+	h.floor = oldest.Object.Revision
+	*oldest = change{}
+	h.first++
+}
+
+func (h *history) grow() {
+	larger := make([]change, min(max(16, 2*len(h.ring)), h.maxEvents+1)) // the one more is there until evict
+	for n := h.first; n < h.next; n++ {
+		larger[n%uint64(len(larger))] = *h.at(n)
+	}
+	h.ring = larger
+}
+
+// after returns the number of the first change after a revision; ok is false if it is no longer known.
+func (h *history) after(revision edge.Revision) (n uint64, ok bool) {
+	if revision < h.floor {
+		return 0, false
+	}
+	i := sort.Search(h.len(), func(i int) bool { return h.at(h.first+uint64(i)).Object.Revision > revision })
+	return h.first + uint64(i), true
+}

@@ -1,0 +1,299 @@
+package replica
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"iter"
+	"net/http"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/stream"
+)
+
+// list answers with all objects that match, or a page of them.
+func (h *Handler) list(w *deadlined, r *http.Request, o *options) error {
+	if err := h.ready(r.Context()); err != nil {
+		return err
+	}
+	epoch := h.observe()
+	content, from, err := h.content(r, o, epoch)
+	if err != nil {
+		return err
+	}
+	f, err := negotiate(r, "list", content.typ)
+	if err != nil {
+		return err
+	}
+	e := &eye{options: o, view: h.config.View, typ: content.typ}
+	objects, meta, err := h.page(content, e, from, epoch)
+	if err != nil {
+		return h.internal(err)
+	}
+	if meta.Continue == "" {
+		h.noteShown(r.UserAgent(), epoch, content.revision)
+	}
+	z := h.compressor(w, r, http.StatusOK, f.to.Encoding)
+	now := time.Now()
+	if f.shape == row {
+		body, err := f.tableOf(objects, meta, now)
+		if err != nil {
+			return h.internal(err)
+		}
+		if _, err = z.Write(body); err == nil {
+			_ = z.Close() // the client has gone; there is nobody to tell
+		}
+		return nil
+	}
+	var broken error
+	err = stream.WriteList(z, f.to, meta, items(f, objects, now, &broken))
+	switch {
+	case broken != nil:
+		err = h.internal(broken)
+	case err == nil:
+		_ = z.Close() // as above
+		return nil
+	case w.failed != nil:
+		return nil
+	}
+	if z.sent {
+		panic(http.ErrAbortHandler) // a client must not take half of a list for all of it
+	}
+	return err
+}
+
+// items gives objects in a form, one after the other, so that a list in another form is never in memory as a whole. An
+// object that cannot be given ends it.
+func items(f *form, objects []stream.Object, now time.Time, broken *error) iter.Seq[stream.Object] {
+	return func(yield func(stream.Object) bool) {
+		for _, o := range objects {
+			if *broken != nil {
+				return
+			}
+			if o, *broken = f.item(o, now); *broken != nil || !yield(o) {
+				return
+			}
+		}
+	}
+}
+
+// token is where a list goes on.
+type token struct {
+	// Revision is that of the list; 0 is whatever there is, which a client may choose when the list's is gone.
+	Revision edge.Revision `json:"rv"`
+	// Namespace and Name are the last key that was given.
+	Namespace string `json:"ns,omitempty"`
+	Name      string `json:"n"`
+	// Epoch is the view's, for a list must not be of two.
+	Epoch uint64 `json:"e,omitempty"`
+}
+
+func (t token) String() string {
+	data, err := json.Marshal(t)
+	if err != nil {
+		return "" // strings and numbers can always be written
+	}
+	return base64.RawURLEncoding.EncodeToString(data)
+}
+
+func parseToken(s string) (token, error) {
+	var t token
+	data, err := base64.RawURLEncoding.DecodeString(s)
+	if err == nil {
+		err = json.Unmarshal(data, &t)
+	}
+	if err == nil && t.Name == "" {
+		err = errors.New("it names no object")
+	}
+	if err != nil {
+		return t, apierrors.NewBadRequest("continue is not a token of this server: " + err.Error())
+	}
+	return t, nil
+}
+
+// content returns what a list is of, and the key that it goes on after.
+func (h *Handler) content(r *http.Request, o *options, epoch uint64) (*frozen, stream.Key, error) {
+	var from stream.Key
+	if o.Continue == "" {
+		c, err := h.fresh(r, o)
+		return c, from, err
+	}
+	if o.revision != 0 {
+		return nil, from, apierrors.NewBadRequest("resourceVersion must not be given together with continue, which implies it")
+	}
+	t, err := parseToken(o.Continue)
+	if err != nil {
+		return nil, from, err
+	}
+	from = stream.Key{Namespace: t.Namespace, Name: t.Name}
+	if t.Revision == 0 || t.Epoch == epoch {
+		if c, err := h.exactly(t.Revision); err != nil || c != nil {
+			return c, from, err
+		}
+	}
+	expired := tooOld("the list at revision %d that is being continued is no longer kept; list again, or go on in what there "+
+		"is now with the token of this answer", t.Revision)
+	t.Revision = 0
+	expired.ErrStatus.Continue = t.String()
+	return nil, from, expired
+}
+
+// fresh returns what a list that begins is of.
+func (h *Handler) fresh(r *http.Request, o *options) (*frozen, error) {
+	if err := h.reach(r.Context(), o.revision); err != nil {
+		return nil, err
+	}
+	exact := o.ResourceVersionMatch == metav1.ResourceVersionMatchExact ||
+		(o.ResourceVersionMatch == "" && o.Limit > 0) // a client that pages means the revision that it names
+	if o.revision == 0 || !exact {
+		return h.replica.freeze()
+	}
+	c, err := h.exactly(o.revision)
+	if err == nil && c == nil {
+		err = tooOld("what there was at revision %d is no longer kept; ask for resourceVersionMatch=NotOlderThan", o.revision)
+	}
+	return c, err
+}
+
+// exactly returns the content at a revision (0: the latest), or nil if it is gone.
+func (h *Handler) exactly(revision edge.Revision) (*frozen, error) {
+	if c := h.pages.get(revision); c != nil {
+		return c, nil
+	}
+	c, err := h.replica.freeze()
+	if err != nil || revision == 0 || c.revision == revision {
+		return c, err
+	}
+	return nil, nil
+}
+
+// page collects the objects that a list answers with.
+func (h *Handler) page(c *frozen, e *eye, from stream.Key, epoch uint64) ([]stream.Object, metav1.ListMeta, error) {
+	limit := int(min(e.Limit, 1<<31))
+	if e.ResourceVersion == "0" {
+		limit = 0 // as an API server's watch cache does: such a list is cheap
+	}
+	var objects []stream.Object
+	var err error
+	more := int64(0)
+	meta := metav1.ListMeta{ResourceVersion: c.revision.String()}
+	for o := range c.after(from, e.namespace, e.name) {
+		if limit > 0 && len(objects) == limit && e.whole() && e.view == nil {
+			more++ // only counted
+			continue
+		}
+		seen, ok, failed := e.sees(o, c.revision)
+		if failed != nil {
+			err = failed
+			break
+		}
+		if !ok {
+			continue
+		}
+		if limit > 0 && len(objects) == limit {
+			more = 1
+			break
+		}
+		objects = append(objects, seen)
+	}
+	if err != nil || more == 0 {
+		return objects, meta, err
+	}
+	last := objects[len(objects)-1].Key
+	meta.Continue = token{c.revision, last.Namespace, last.Name, epoch}.String()
+	if e.whole() && e.view == nil {
+		meta.RemainingItemCount = &more
+	}
+	h.pages.keep(c)
+	return objects, meta, nil
+}
+
+// after iterates over the objects after a key: of a namespace, if it is not empty, and of a name.
+func (f *frozen) after(from stream.Key, namespace, name string) iter.Seq[stream.Object] {
+	return func(yield func(stream.Object) bool) {
+		start := stream.Key{Namespace: namespace}
+		if namespace != "" && name != "" {
+			start.Name = name
+		}
+		if start.Compare(from) < 0 {
+			start = from
+		}
+		f.objects.AscendGreaterOrEqual(stream.Object{Key: start}, func(o stream.Object) bool {
+			if namespace != "" && o.Key.Namespace != namespace {
+				return false
+			}
+			if o.Key == from {
+				return true
+			}
+			if namespace != "" && name != "" && o.Key.Name != name {
+				return false
+			}
+			return yield(o)
+		})
+	}
+}
+
+// What is kept of lists that are being paged through. It is memory that only they need: what was changed since.
+const (
+	maxPages = 8
+	pageLife = time.Minute
+)
+
+// pages keeps contents for the lists that go on in them.
+type pages struct {
+	mu   sync.Mutex
+	kept []page // oldest first
+}
+
+type page struct {
+	*frozen
+	until time.Time
+}
+
+// keep remembers a content for a minute from when it was first kept.
+func (p *pages) keep(c *frozen) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.dropLocked(time.Now())
+	for _, k := range p.kept {
+		if k.revision == c.revision {
+			return
+		}
+	}
+	if len(p.kept) == maxPages {
+		p.kept = append(p.kept[:0:0], p.kept[1:]...)
+	}
+	p.kept = append(p.kept, page{c, time.Now().Add(pageLife)})
+	time.AfterFunc(pageLife, func() { // so that the memory goes even if nobody lists again
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.dropLocked(time.Now())
+	})
+}
+
+func (p *pages) get(revision edge.Revision) *frozen {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.dropLocked(time.Now())
+	for _, k := range p.kept {
+		if k.revision == revision {
+			return k.frozen
+		}
+	}
+	return nil
+}
+
+func (p *pages) dropLocked(now time.Time) {
+	i := 0
+	for i < len(p.kept) && !p.kept[i].until.After(now) {
+		i++
+	}
+	if i > 0 {
+		p.kept = append(p.kept[:0:0], p.kept[i:]...)
+	}
+}

@@ -1,0 +1,205 @@
+package replica
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
+	internalscheme "k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme"
+	"k8s.io/apimachinery/pkg/apis/meta/internalversion/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/stream"
+)
+
+// Field labels that every resource has.
+const (
+	labelName      = "metadata.name"
+	labelNamespace = "metadata.namespace"
+)
+
+// fieldLabels are those that only one type has.
+type fieldLabels struct {
+	labels []string
+	of     func(t stream.Type, raw []byte) (fields.Set, error)
+}
+
+// fieldLabelsOf returns the field labels of a resource besides name and namespace, as an API server has them. kube-proxy
+// and kubelet select Services by spec.clusterIP.
+func fieldLabelsOf(r schema.GroupResource) fieldLabels {
+	if r != (schema.GroupResource{Resource: "services"}) {
+		return fieldLabels{}
+	}
+	const clusterIP, kind = "spec.clusterIP", "spec.type"
+	return fieldLabels{[]string{clusterIP, kind}, func(t stream.Type, raw []byte) (fields.Set, error) {
+		object, err := decode(t, raw)
+		if err != nil {
+			return nil, err
+		}
+		service, ok := object.(*corev1.Service)
+		if !ok {
+			return nil, fmt.Errorf("a %T among Services", object)
+		}
+		return fields.Set{clusterIP: service.Spec.ClusterIP, kind: string(service.Spec.Type)}, nil
+	}}
+}
+
+// options are those of a list or a watch.
+type options struct {
+	internalversion.ListOptions
+	// fieldsOf returns the fields of an object besides its key, if the field selector asks for any; else it is nil.
+	fieldsOf func(t stream.Type, raw []byte) (fields.Set, error)
+	// revision is the ResourceVersion as a number, 0 for "" and "0".
+	revision edge.Revision
+	// namespace and name are the only ones that can match; empty is any.
+	namespace, name string
+}
+
+// optionsOf reads and checks the options of a list or a watch, with the defaults of an API server.
+func optionsOf(r *http.Request, q Request, resource schema.GroupResource) (*options, error) {
+	o := &options{namespace: q.Namespace, name: q.Name}
+	err := internalscheme.ParameterCodec.DecodeParameters(r.URL.Query(), metav1.SchemeGroupVersion, &o.ListOptions)
+	if err != nil {
+		return nil, apierrors.NewBadRequest(err.Error())
+	}
+	o.Watch = o.Watch || q.Verb == "watch"
+	internalversion.SetListOptionsDefaults(&o.ListOptions, true)
+	if errs := validation.ValidateListOptions(&o.ListOptions, true); len(errs) > 0 {
+		return nil, apierrors.NewInvalid(schema.GroupKind{Group: metav1.GroupName, Kind: "ListOptions"}, "", errs)
+	}
+	if o.revision, err = revisionOf(o.ResourceVersion); err != nil {
+		return nil, err
+	}
+	return o, o.readFields(fieldLabelsOf(resource))
+}
+
+// readFields checks the field selector, and takes from it what narrows the search.
+func (o *options) readFields(more fieldLabels) error {
+	if o.FieldSelector == nil || o.FieldSelector.Empty() {
+		o.FieldSelector = nil
+		return nil
+	}
+	selector, err := o.FieldSelector.Transform(func(label, value string) (string, string, error) {
+		if slices.Contains(more.labels, label) {
+			o.fieldsOf = more.of
+			return label, value, nil
+		}
+		return runtime.DefaultMetaV1FieldSelectorConversion(label, value)
+	})
+	if err != nil {
+		return apierrors.NewBadRequest(err.Error())
+	}
+	o.FieldSelector = selector
+	if name, ok := selector.RequiresExactMatch(labelName); ok {
+		if o.name != "" && o.name != name {
+			return apierrors.NewBadRequest(fmt.Sprintf("fieldSelector selects %s=%s, the path names %s", labelName, name, o.name))
+		}
+		o.name = name
+	}
+	if namespace, ok := selector.RequiresExactMatch(labelNamespace); ok && o.namespace == "" {
+		o.namespace = namespace
+	}
+	return nil
+}
+
+// whole reports whether all objects are asked for, or all of a namespace: then their number is known without a look.
+func (o *options) whole() bool {
+	return o.name == "" && o.FieldSelector == nil && (o.LabelSelector == nil || o.LabelSelector.Empty())
+}
+
+// holds reports whether an object of a key can match.
+func (o *options) holds(k stream.Key) bool {
+	switch {
+	case o.namespace != "" && o.namespace != k.Namespace, o.name != "" && o.name != k.Name:
+		return false
+	case o.FieldSelector == nil, o.fieldsOf != nil:
+		return true // or seen with the content
+	default:
+		return o.FieldSelector.Matches(fields.Set{labelName: k.Name, labelNamespace: k.Namespace})
+	}
+}
+
+// eye is what a client looks with: its selectors, through a view.
+type eye struct {
+	*options
+	view View
+	typ  stream.Type
+}
+
+// sees returns an object as it is seen, and whether it is.
+func (e *eye) sees(o stream.Object, at edge.Revision) (stream.Object, bool, error) {
+	if !e.holds(o.Key) {
+		return o, false, nil
+	}
+	if e.view != nil {
+		var visible bool
+		if o, visible = e.view.Show(e.typ, o, at); !visible {
+			return o, false, nil
+		}
+	}
+	if e.fieldsOf != nil {
+		set, err := e.fieldsOf(e.typ, o.Raw)
+		if err != nil {
+			return o, false, fmt.Errorf("%s %q: %w", e.typ.Kind, o.Key, err)
+		}
+		set[labelName], set[labelNamespace] = o.Key.Name, o.Key.Namespace
+		if !e.FieldSelector.Matches(set) {
+			return o, false, nil
+		}
+	}
+	if e.LabelSelector == nil || e.LabelSelector.Empty() {
+		return o, true, nil
+	}
+	set, err := stream.Labels(e.typ.Encoding, o.Raw)
+	if err != nil {
+		return o, false, fmt.Errorf("%s %q: %w", e.typ.Kind, o.Key, err)
+	}
+	return o, e.LabelSelector.Matches(set), nil
+}
+
+// event returns what a change is to those who look with this eye; false if it is nothing to them. What leaves their
+// sight is deleted: as it was, at the revision at which it left.
+func (e *eye) event(c *change) (stream.Event, bool, error) {
+	if !e.holds(c.Object.Key) {
+		return stream.Event{}, false, nil
+	}
+	if e.view == nil && e.whole() {
+		return c.Event, true, nil
+	}
+	at := c.Object.Revision
+	var old, now stream.Object
+	var saw, sees bool
+	var err error
+	if c.Old.Revision != 0 {
+		if old, saw, err = e.sees(c.Old, at-1); err != nil {
+			return stream.Event{}, false, err
+		}
+	}
+	if c.Type != stream.Deleted {
+		if now, sees, err = e.sees(c.Object, at); err != nil {
+			return stream.Event{}, false, err
+		}
+	}
+	switch {
+	case sees && saw:
+		return stream.Event{Type: stream.Modified, Object: now}, true, nil
+	case sees:
+		return stream.Event{Type: stream.Added, Object: now}, true, nil
+	case saw:
+		if c.Type == stream.Deleted && e.view == nil {
+			return c.Event, true, nil
+		}
+		old.Revision = at
+		old.Raw, err = withRevision(e.typ.Encoding, old.Raw, at)
+		return stream.Event{Type: stream.Deleted, Object: old}, err == nil, err
+	default:
+		return stream.Event{}, false, nil
+	}
+}

@@ -1,0 +1,415 @@
+// Package replica keeps one resource of one cluster in memory, undecoded, and gives it on: as a stream to programs of
+// ours, and over HTTP as an API server would (Handler).
+//
+// A Replica is a sorted store of objects and a bounded history of the events that led to it. A watcher is a cursor into
+// the history: it has no queue of its own, so a hundred watchers cost what one does, and a slow one delays nobody. It
+// falls out of the history instead and gets ErrExpired, which is Kubernetes' 410: list again.
+//
+// Invariants:
+//
+//   - The store is exactly the cluster's content at Position. It changes under one lock, together with the history and
+//     Position; no I/O, encoding or decoding happens under it.
+//   - A watcher is told every event after the revision that it began after, once and in order, or it ends with an
+//     error. A Replace begins a new history, because what happened in the gap is unknown: who is behind its revision is
+//     told so, and never left in silence.
+//   - A list is one revision: readers hold a copy-on-write clone of the store.
+//   - Memory is bounded: content, plus HistoryBytes, plus what the lists under way and the few that are being paged
+//     through still hold.
+//
+// Rejected: the watch cache of k8s.io/apiserver. It keeps decoded objects (several times the memory, and a decoding and
+// an encoding for each event), a queue and two goroutines for each watcher, and brings an API server's dependencies to
+// every node. Rejected too: a map and a sort for each list, because a page of a list must be as cheap as a page.
+package replica
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/google/btree"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/live"
+	"yurtcoordinator/internal/stream"
+)
+
+// ErrOlder says that a snapshot is older than what is held. To apply it would take clients back in time. Read the source
+// again later, or Reset the replica if the cluster itself went back (it was restored from a backup).
+var ErrOlder = errors.New("the snapshot is older than what is held")
+
+// ErrDisorder says that what was offered breaks the rules of a stream; nothing of it was applied. The source is at fault:
+// take a new Snapshot.
+var ErrDisorder = errors.New("not a stream in order")
+
+// ErrClosed says that the replica has been closed.
+var ErrClosed = errors.New("the replica is closed")
+
+// Defaults of Config.
+const (
+	defaultHistoryBytes  = 4 << 20
+	defaultHistoryEvents = 10_000
+)
+
+// degree of the tree: nodes of up to 63 objects of 64 bytes. What a write copies while a list is held is one such node
+// for each level, two levels for a thousand objects.
+const degree = 32
+
+// Config is what a Replica needs.
+type Config struct {
+	// Resource is what is kept; it names the resource in errors. Required.
+	Resource schema.GroupVersionResource
+	// HistoryBytes bounds the memory that only the history of events holds: its entries, and objects that have been
+	// changed or deleted since. 0 means 4 MiB. The newest event is kept, however large it is.
+	HistoryBytes int
+	// HistoryEvents bounds the number of events in it. 0 means 10,000.
+	HistoryEvents int
+}
+
+// Replica is one resource in memory. Position, Replace, Apply and Reset are used by one goroutine at a time, as a Sink
+// is; all else is safe for concurrent use.
+type Replica struct {
+	config   Config
+	complete *live.Value[bool]
+
+	mu       sync.Mutex
+	closed   bool
+	typ      stream.Type
+	position edge.Revision // 0: incomplete
+	objects  *btree.BTreeG[stream.Object]
+	bytes    int     // of the objects
+	frozen   *frozen // of objects as they are, once somebody asked
+	history  history
+	// generation counts the histories; diverged is the latest one that what came before does not lead to.
+	generation, diverged uint64
+	changed              chan struct{} // closed at the next change; nil while nobody waits
+	watchers             int
+	expired, corrected   uint64
+}
+
+// frozen is the content at one revision. It never changes.
+type frozen struct {
+	typ      stream.Type
+	revision edge.Revision
+	objects  *btree.BTreeG[stream.Object]
+}
+
+var (
+	_ stream.Source = (*Replica)(nil)
+	_ stream.Sink   = (*Replica)(nil)
+)
+
+// New returns an empty Replica, which is not complete.
+func New(c Config) (*Replica, error) {
+	if c.Resource.Resource == "" || c.Resource.Version == "" {
+		return nil, fmt.Errorf("replica: Config.Resource is %q: want a version and a resource", c.Resource)
+	}
+	if c.HistoryBytes < 0 || c.HistoryEvents < 0 {
+		return nil, fmt.Errorf("replica of %s: bounds of the history are negative", c.Resource.GroupResource())
+	}
+	if c.HistoryBytes == 0 {
+		c.HistoryBytes = defaultHistoryBytes
+	}
+	if c.HistoryEvents == 0 {
+		c.HistoryEvents = defaultHistoryEvents
+	}
+	return &Replica{
+		config:   c,
+		complete: live.NewValue(false),
+		objects:  newTree(),
+		history:  history{maxBytes: c.HistoryBytes, maxEvents: c.HistoryEvents},
+	}, nil
+}
+
+func newTree() *btree.BTreeG[stream.Object] {
+	return btree.NewG(degree, func(a, b stream.Object) bool { return a.Key.Compare(b.Key) < 0 })
+}
+
+// Resource is what the replica keeps.
+func (r *Replica) Resource() schema.GroupVersionResource { return r.config.Resource }
+
+// Complete says whether the replica has all of its resource. It becomes so by the first Replace, and ceases by Reset and
+// Close.
+func (r *Replica) Complete() *live.Value[bool] { return r.complete }
+
+// Position implements stream.Sink.
+func (r *Replica) Position() edge.Revision {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.position
+}
+
+// Type is that of the objects; zero before the first Replace.
+func (r *Replica) Type() stream.Type {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.typ
+}
+
+// Get returns one object.
+func (r *Replica) Get(k stream.Key) (stream.Object, bool) {
+	o, ok, _, _ := r.lookup(k)
+	return o, ok
+}
+
+// lookup returns an object, the type of all, and the revision at which it is so; 0 if the replica is incomplete.
+func (r *Replica) lookup(k stream.Key) (o stream.Object, ok bool, t stream.Type, at edge.Revision) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	o, ok = r.objects.Get(stream.Object{Key: k})
+	return o, ok, r.typ, r.position
+}
+
+// Stats are figures for metrics.
+type Stats struct {
+	// Position is the revision up to which everything is known, Oldest the earliest one that a watch can resume after.
+	Position, Oldest edge.Revision
+	// Objects are held now, in ObjectBytes bytes.
+	Objects, ObjectBytes int
+	// HistoryEvents are remembered; HistoryBytes is the memory that nothing else would hold.
+	HistoryEvents, HistoryBytes int
+	// Watchers are there now.
+	Watchers int
+	// Expired watchers have been told to list again; Corrected events spoke of an object as new that was there, or as
+	// there that was not, and were told on as what they are. Both count from the beginning. Corrected should stay 0.
+	Expired, Corrected uint64
+}
+
+// Stats returns figures for metrics.
+func (r *Replica) Stats() Stats {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return Stats{
+		Position: r.position, Oldest: r.history.floor,
+		Objects: r.objects.Len(), ObjectBytes: r.bytes,
+		HistoryEvents: r.history.len(), HistoryBytes: r.history.bytes,
+		Watchers: r.watchers, Expired: r.expired, Corrected: r.corrected,
+	}
+}
+
+// Snapshot implements stream.Source.
+func (r *Replica) Snapshot(ctx context.Context) (stream.Snapshot, error) {
+	if ctx.Err() != nil {
+		return stream.Snapshot{}, context.Cause(ctx)
+	}
+	f, err := r.freeze()
+	if err != nil {
+		return stream.Snapshot{}, err
+	}
+	s := stream.Snapshot{Type: f.typ, Revision: f.revision, Objects: make([]stream.Object, 0, f.objects.Len())}
+	f.objects.Ascend(func(o stream.Object) bool {
+		s.Objects = append(s.Objects, o)
+		return true
+	})
+	return s, nil
+}
+
+// freeze returns the content as it is now.
+func (r *Replica) freeze() (*frozen, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.freezeLocked()
+}
+
+func (r *Replica) freezeLocked() (*frozen, error) {
+	if r.position == 0 {
+		return nil, fmt.Errorf("%s: %w", r.config.Resource.GroupResource(), stream.ErrNotReady)
+	}
+	if r.frozen == nil {
+		r.frozen = &frozen{r.typ, r.position, r.objects.Clone()}
+	}
+	return r.frozen, nil
+}
+
+// Replace implements stream.Sink. An object that is held at the revision that the snapshot has it at is kept as it is,
+// so that the snapshot's copy can go. Watchers that have been told everything up to the snapshot's revision stay; those
+// behind end with ErrExpired. It fails with ErrOlder for a snapshot from before Position, and with ErrDisorder for one
+// that cannot be right; then nothing has changed.
+func (r *Replica) Replace(ctx context.Context, s stream.Snapshot) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	objects, err := r.ordered(s)
+	if err != nil {
+		return fmt.Errorf("replace %s at revision %d: %w", r.config.Resource.GroupResource(), s.Revision, err)
+	}
+
+	// Only this goroutine changes the store, so it can be read, slowly, without the lock.
+	r.mu.Lock()
+	position, held, typ := r.position, r.objects, r.typ
+	r.mu.Unlock()
+	if s.Revision < position {
+		return fmt.Errorf("replace %s: %w: revision %d, held is %d",
+			r.config.Resource.GroupResource(), ErrOlder, s.Revision, position)
+	}
+	tree, size, kept := newTree(), 0, 0
+	for _, o := range objects {
+		if old, ok := held.Get(o); ok && old.Revision == o.Revision && typ == s.Type {
+			o = old
+			kept++
+		}
+		size += len(o.Raw)
+		tree.ReplaceOrInsert(o)
+	}
+	// The same revision with another content: one of the two was wrong. Nobody may go on from it.
+	lied := position == s.Revision && (kept != len(objects) || kept != held.Len())
+
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return ErrClosed
+	}
+	r.beginLocked(s.Revision, lied || (position != 0 && typ != s.Type))
+	r.objects, r.bytes, r.typ, r.position = tree, size, s.Type, s.Revision
+	r.complete.Set(true)
+	return nil
+}
+
+// ordered checks a snapshot and returns its objects in the order of their keys. API servers list in the order of etcd's
+// keys, which differs where one namespace's name begins with another's ("a-b/x" before "a/x"), so they are sorted here.
+func (r *Replica) ordered(s stream.Snapshot) ([]stream.Object, error) {
+	if s.Revision == 0 {
+		return nil, fmt.Errorf("%w: a snapshot without a revision", ErrDisorder)
+	}
+	if s.Type.Encoding != stream.JSON && s.Type.Encoding != stream.Protobuf {
+		return nil, fmt.Errorf("%w: a snapshot of unknown encoding %d", ErrDisorder, s.Type.Encoding)
+	}
+	objects := s.Objects
+	byKey := func(a, b stream.Object) int { return a.Key.Compare(b.Key) }
+	if !slices.IsSortedFunc(objects, byKey) {
+		objects = slices.SortedFunc(slices.Values(objects), byKey)
+	}
+	for i, o := range objects {
+		if o.Key.Name == "" || o.Revision == 0 || o.Revision > s.Revision {
+			return nil, fmt.Errorf("%w: object %q has revision %d", ErrDisorder, o.Key, o.Revision)
+		}
+		if i > 0 && objects[i-1].Key == o.Key {
+			return nil, fmt.Errorf("%w: object %q is there twice", ErrDisorder, o.Key)
+		}
+	}
+	return objects, nil
+}
+
+// beginLocked begins a new history after a revision, and wakes everybody.
+func (r *Replica) beginLocked(after edge.Revision, diverges bool) {
+	r.generation++
+	if diverges {
+		r.diverged = r.generation
+	}
+	r.history.begin(after)
+	r.frozen = nil
+	r.wakeLocked()
+}
+
+func (r *Replica) wakeLocked() {
+	if r.changed != nil {
+		close(r.changed)
+		r.changed = nil
+	}
+}
+
+// Apply implements stream.Sink. A batch out of order is refused as a whole, with ErrDisorder. What an event's type says
+// of the object's existence is put right by what is held, so that watchers are always told a story that fits itself;
+// Stats counts it.
+func (r *Replica) Apply(ctx context.Context, events []stream.Event) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if err := inOrder(events); err != nil {
+		return fmt.Errorf("apply to %s: %w", r.config.Resource.GroupResource(), err)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case r.closed:
+		return ErrClosed
+	case r.position == 0:
+		return fmt.Errorf("apply to %s: %w: changes need a snapshot first", r.config.Resource.GroupResource(), stream.ErrNotReady)
+	}
+	before := r.position
+	for _, e := range events {
+		if e.Object.Revision <= r.position {
+			continue
+		}
+		r.applyLocked(e)
+		r.position = e.Object.Revision
+	}
+	if r.position != before {
+		r.frozen = nil
+		r.wakeLocked()
+	}
+	return nil
+}
+
+// inOrder checks that revisions ascend, each once; a bookmark may repeat the one before it.
+func inOrder(events []stream.Event) error {
+	var last edge.Revision
+	for i, e := range events {
+		o := e.Object
+		switch e.Type {
+		case stream.Added, stream.Modified, stream.Deleted:
+			if o.Key.Name == "" {
+				return fmt.Errorf("%w: event %d of %d has no name", ErrDisorder, i+1, len(events))
+			}
+			if o.Revision <= last {
+				return fmt.Errorf("%w: %s %q at revision %d comes after %d", ErrDisorder, e.Type, o.Key, o.Revision, last)
+			}
+		case stream.Bookmark, stream.InitialEventsEnd:
+			if o.Revision < last {
+				return fmt.Errorf("%w: a bookmark at revision %d comes after %d", ErrDisorder, o.Revision, last)
+			}
+		default:
+			return fmt.Errorf("%w: event %d of %d is of unknown type %d", ErrDisorder, i+1, len(events), e.Type)
+		}
+		last = o.Revision
+	}
+	return nil
+}
+
+func (r *Replica) applyLocked(e stream.Event) {
+	var old stream.Object
+	var was bool
+	switch e.Type {
+	case stream.Added, stream.Modified:
+		old, was = r.objects.ReplaceOrInsert(e.Object)
+		r.bytes += len(e.Object.Raw) - len(old.Raw)
+		if was != (e.Type == stream.Modified) {
+			r.corrected++
+			e.Type = map[bool]stream.EventType{true: stream.Modified, false: stream.Added}[was]
+		}
+	case stream.Deleted:
+		old, was = r.objects.Delete(e.Object)
+		r.bytes -= len(old.Raw)
+		if !was {
+			r.corrected++
+			return // what was never there cannot go
+		}
+	default:
+		return // bookmarks move Position, which watchers are told of
+	}
+	r.history.add(change{Event: e, Old: old})
+}
+
+// Reset forgets everything: the replica is incomplete until the next Replace, which may have any revision, and all
+// watches end with ErrExpired.
+func (r *Replica) Reset() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.emptyLocked()
+}
+
+func (r *Replica) emptyLocked() {
+	r.complete.Set(false)
+	r.objects, r.bytes, r.position, r.typ = newTree(), 0, 0, stream.Type{}
+	r.beginLocked(0, true)
+}
+
+// Close ends all watches with io.EOF and frees the content. Nothing can be applied or read afterwards.
+func (r *Replica) Close() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.closed = true
+	r.emptyLocked()
+}

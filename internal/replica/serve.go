@@ -1,0 +1,265 @@
+package replica
+
+import (
+	"context"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"time"
+
+	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/stream"
+)
+
+// Times of a watch, as an API server has them.
+const (
+	// watchTime is the shortest time that a watch lasts for which none is asked; the longest is twice that.
+	watchTime = 30 * time.Minute
+	// bookmarkTime is the time between bookmarks, which may be a quarter longer.
+	bookmarkTime = time.Minute
+	// lastBookmark is how long before its end a watch gets a bookmark to go on from.
+	lastBookmark = 2 * time.Second
+)
+
+// observe returns the view's epoch, and notes if it is a new one.
+func (h *Handler) observe() uint64 {
+	if h.config.View == nil {
+		return 0
+	}
+	epoch, _ := h.config.View.Epoch()
+	h.epochs.observe(epoch, h.replica.Position())
+	return epoch
+}
+
+// noteShown notes that a client knows everything as of a revision, as this epoch shows it.
+func (h *Handler) noteShown(client string, epoch uint64, at edge.Revision) {
+	if h.config.View == nil {
+		return
+	}
+	if now, _ := h.config.View.Epoch(); now == epoch {
+		h.epochs.shown(client, epoch, at)
+	}
+}
+
+// watch answers with a stream of events. Once it has begun, what goes wrong is told as an event, as an API server does.
+func (h *Handler) watch(w *deadlined, r *http.Request, o *options) error {
+	if err := h.ready(r.Context()); err != nil {
+		return err
+	}
+	f, err := negotiate(r, "watch", h.replica.Type())
+	if err != nil {
+		return err
+	}
+	life := watchTime + rand.N(watchTime)
+	if o.TimeoutSeconds != nil && *o.TimeoutSeconds != 0 {
+		life = time.Duration(*o.TimeoutSeconds) * time.Second
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), life)
+	defer cancel()
+
+	s := &served{
+		handler: h, eye: eye{options: o, view: h.config.View, typ: f.from}, form: f,
+		w: w, frames: stream.NewFrameWriter(w, f.to), end: time.Now().Add(life), client: r.UserAgent(),
+	}
+	err = s.open(ctx) // before the header, so that a client with an answer misses nothing from then on
+	if s.cursor != nil {
+		defer s.cursor.close()
+	}
+	w.Header().Set("Content-Type", f.to.Encoding.ContentType(true))
+	w.WriteHeader(http.StatusOK)
+	w.flush()
+	if err == nil {
+		err = s.run(ctx)
+	}
+	switch {
+	case err == nil, errors.Is(err, io.EOF), ctx.Err() != nil, w.failed != nil:
+		return nil // an orderly end, or nobody is there
+	case s.broken:
+		err = h.internal(err)
+	}
+	if s.frames.WriteError(statusOf(err)) == nil {
+		w.flush()
+	}
+	return nil
+}
+
+// served is a watch under way.
+type served struct {
+	handler *Handler
+	eye     eye
+	form    *form
+	w       *deadlined
+	frames  *stream.FrameWriter
+	client  string
+	end     time.Time
+	broken  bool // an object could not be written
+
+	cursor  *cursor
+	initial *frozen // what there was where the cursor began, if it is to be told
+	epoch   uint64
+	over    <-chan struct{} // closed when the epoch is over; nil without a view
+	// foreign: it goes on from a revision that this replica has yet to reach, so what the client has it has through
+	// another view than this handler's.
+	foreign bool
+}
+
+// open finds where the watch starts.
+func (s *served) open(ctx context.Context) error {
+	h, o := s.handler, s.eye.options
+	s.epoch = h.observe()
+	if h.config.View != nil {
+		var now uint64
+		if now, s.over = h.config.View.Epoch(); now != s.epoch {
+			return errEpoch()
+		}
+	}
+	var err error
+	initial := o.SendInitialEvents != nil && *o.SendInitialEvents
+	if o.revision != 0 && !initial {
+		if h.config.View != nil && !h.epochs.mayResume(s.client, o.revision) {
+			return errEpoch()
+		}
+		s.foreign = h.config.View != nil && o.revision > h.replica.Position()
+		s.cursor, err = h.replica.cursor(o.revision)
+		if errors.Is(err, stream.ErrExpired) {
+			err = tooOld("too old resource version: %d (%d)", o.revision, h.replica.Stats().Oldest)
+		}
+	} else if err = h.reach(ctx, o.revision); err == nil {
+		s.initial, s.cursor, err = h.replica.begin()
+		if !initial {
+			s.initial = nil
+		}
+	}
+	if err == nil && h.replica.Type() != s.eye.typ {
+		err = tooOld("the encoding of the objects has changed; list again")
+	}
+	return err
+}
+
+// run writes events until ctx ends, or returns why there can be no more.
+func (s *served) run(ctx context.Context) error {
+	if s.initial != nil {
+		if err := s.tell(s.initial); err != nil {
+			return err
+		}
+		s.initial = nil
+	}
+	bookmark := time.NewTimer(s.untilBookmark())
+	defer bookmark.Stop()
+	for {
+		changes, told, more, err := s.cursor.take()
+		if err != nil {
+			return err
+		}
+		if s.foreign && s.handler.replica.Position() >= told {
+			return errEpoch()
+		}
+		for i := range changes {
+			if err := s.change(&changes[i]); err != nil {
+				return err
+			}
+		}
+		if len(changes) > 0 {
+			s.w.flush()
+		}
+		if s.w.failed != nil {
+			return s.w.failed
+		}
+		if more == nil {
+			more = closed // look after the rest, then take again
+		}
+		select {
+		case <-more:
+		case <-s.over:
+			return errEpoch()
+		case <-bookmark.C:
+			if err := s.bookmark(told); err != nil {
+				return err
+			}
+			bookmark.Reset(s.untilBookmark())
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// closed is always ready.
+var closed = func() <-chan struct{} {
+	c := make(chan struct{})
+	close(c)
+	return c
+}()
+
+func errEpoch() error { return tooOld("what this node shows has changed; list again") }
+
+// tell tells what there is, and that this was all.
+func (s *served) tell(content *frozen) error {
+	for o := range content.after(stream.Key{}, s.eye.namespace, s.eye.name) {
+		seen, ok, err := s.eye.sees(o, content.revision)
+		if err != nil {
+			s.broken = true
+			return err
+		}
+		if !ok {
+			continue
+		}
+		if err := s.write(stream.Event{Type: stream.Added, Object: seen}); err != nil {
+			return err
+		}
+	}
+	// Before the client knows, for it may come back at once, on another connection.
+	s.handler.noteShown(s.client, s.epoch, content.revision)
+	if s.eye.AllowWatchBookmarks {
+		end := stream.Event{Type: stream.InitialEventsEnd, Object: stream.Object{Revision: content.revision}}
+		if err := s.frames.Write(end); err != nil {
+			return err
+		}
+	}
+	s.w.flush()
+	return s.w.failed
+}
+
+// change tells a change, if it is one to this client.
+func (s *served) change(c *change) error {
+	event, ok, err := s.eye.event(c)
+	if err != nil {
+		s.broken = true
+		return err
+	}
+	if !ok {
+		return nil
+	}
+	return s.write(event)
+}
+
+func (s *served) write(event stream.Event) error {
+	var err error
+	if event.Object, err = s.form.object(event.Object, time.Now()); err != nil {
+		s.broken = true
+		return err
+	}
+	return s.frames.Write(event)
+}
+
+// bookmark tells how far the client has everything, if it wants to know. A client ahead of the replica is told nothing:
+// it knows better.
+func (s *served) bookmark(told edge.Revision) error {
+	if !s.eye.AllowWatchBookmarks || told > s.handler.replica.Position() {
+		return nil
+	}
+	if err := s.frames.Write(stream.Event{Type: stream.Bookmark, Object: stream.Object{Revision: told}}); err != nil {
+		return err
+	}
+	s.w.flush()
+	return s.w.failed
+}
+
+// untilBookmark is the time to the next bookmark: about a minute, and once shortly before the end.
+func (s *served) untilBookmark() time.Duration {
+	next := bookmarkTime + rand.N(bookmarkTime/4)
+	if last := time.Until(s.end) - lastBookmark; last > 0 && last < next {
+		next = last
+	}
+	return next
+}

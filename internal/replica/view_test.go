@@ -1,0 +1,391 @@
+package replica_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/replica"
+	"yurtcoordinator/internal/stream"
+)
+
+// team shows only the objects of one team, by a label, and never an object named "secret".
+type team struct {
+	mu    sync.Mutex
+	name  string
+	epoch uint64
+	over  chan struct{}
+}
+
+func newTeam(name string) *team { return &team{name: name, over: make(chan struct{})} }
+
+func (v *team) Show(t stream.Type, o stream.Object, at edge.Revision) (stream.Object, bool) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	set, err := stream.Labels(t.Encoding, o.Raw)
+	return o, err == nil && set["app"] == v.name && o.Key.Name != "secret" && o.Revision <= at
+}
+
+func (v *team) Epoch() (uint64, <-chan struct{}) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.epoch, v.over
+}
+
+func (v *team) become(name string) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	close(v.over)
+	v.name, v.epoch, v.over = name, v.epoch+1, make(chan struct{})
+}
+
+func app(name string) map[string]string { return map[string]string{"app": name} }
+
+func TestView(t *testing.T) {
+	r := filled(t)
+	s := serve(t, newHandler(t, replica.HandlerConfig{Replica: r, View: newTeam("x")}))
+	list := func() []string {
+		got, _, err := stream.ReadList(strings.NewReader(string(s.get(t, slicesPath, asProtobuf).body)), stream.Protobuf, 1<<20)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return names(got.Objects)
+	}
+	if got := list(); !slices.Equal(got, []string{"a/x", "a-b/x"}) {
+		t.Errorf("list: %v", got)
+	}
+	const path = "/apis/discovery.k8s.io/v1/namespaces/a/endpointslices/"
+	if a := s.get(t, path+"x", asJSON); a.StatusCode != http.StatusOK {
+		t.Errorf("get what is visible: %s", a.body)
+	}
+	if a := s.get(t, path+"y", asJSON); a.StatusCode != http.StatusNotFound {
+		t.Errorf("get what is not: %s", a.body)
+	}
+	f := s.watch(t, slicesPath+"?watch=1", asProtobuf)
+	f.want("ADDED a/x@10", "ADDED a-b/x@30")
+	apply(t, r,
+		event(stream.Modified, slice("a", "y", 101, 1, app("z"))),     // never seen
+		event(stream.Modified, slice("a", "y", 102, 1, app("x"))),     // comes into view
+		event(stream.Modified, slice("a", "y", 103, 1, app("x"))),     // stays
+		event(stream.Modified, slice("a", "x", 104, 1, app("y"))),     // leaves
+		event(stream.Deleted, slice("a", "x", 105, 1, app("y"))),      // nobody misses it
+		event(stream.Deleted, slice("a-b", "x", 106, 1, app("x"))),    // goes
+		event(stream.Added, slice("a", "secret", 107, 1, app("x"))),   // never seen
+		event(stream.Deleted, slice("a", "secret", 108, 1, app("x"))), // as is this
+		event(stream.Added, slice("a", "end", 109, 1, app("x"))))
+	f.want("ADDED a/y@102", "MODIFIED a/y@103", "DELETED a/x@104", "DELETED a-b/x@106", "ADDED a/end@109")
+}
+
+func TestEpochs(t *testing.T) {
+	r, view := filled(t), newTeam("x")
+	s := serve(t, newHandler(t, replica.HandlerConfig{Replica: r, View: view}))
+	const from = slicesPath + "?watch=1&resourceVersion="
+
+	s.watchAs(t, from+"100", asJSON, "anyone").wantErr(isExpired) // it has listed elsewhere, or before this program began
+	s.get(t, slicesPath, asJSON)                                  // as Go-http-client
+	s.watchAs(t, slicesPath+"?watch=1", asJSON, "kube-proxy").want("ADDED a/x@10")
+	f := s.watchAs(t, from+"100", asJSON, "kube-proxy")
+	view.become("y")
+	f.wantErr(isExpired)
+	s.watchAs(t, from+"100", asJSON, "kube-proxy").wantErr(isExpired)
+	s.watchAs(t, from+"99", asJSON, "kube-proxy").wantErr(isExpired)
+	s.watchAs(t, slicesPath+"?watch=1&allowWatchBookmarks=1", asJSON, "kube-proxy").want("ADDED a/y@20", "END @100")
+	f = s.watchAs(t, from+"100", asJSON, "kube-proxy")
+	ahead := s.watchAs(t, from+"102", asJSON, "kube-proxy") // no list of this handler can have been that new
+	apply(t, r, event(stream.Modified, slice("a", "y", 103, 1, app("y"))))
+	f.want("MODIFIED a/y@103")
+	ahead.wantErr(isExpired)
+	s.watchAs(t, from+"100", asJSON, "coredns").wantErr(isExpired)
+	s.watchAs(t, from+"101", asJSON, "coredns").want("MODIFIED a/y@103")
+}
+
+func TestPagesAreOfOneEpoch(t *testing.T) {
+	r, view := filled(t), newTeam("x")
+	s := serve(t, newHandler(t, replica.HandlerConfig{Replica: r, View: view}))
+	_, cont, err := stream.ReadList(strings.NewReader(string(s.get(t, slicesPath+"?limit=1", asJSON).body)), stream.JSON, 1<<20)
+	if err != nil || cont == "" {
+		t.Fatalf("%q %v", cont, err)
+	}
+	view.become("y")
+	if a := s.get(t, slicesPath+"?limit=1&continue="+cont, asJSON); a.StatusCode != http.StatusGone {
+		t.Errorf("the second page of another epoch: %s", a.body)
+	}
+}
+
+// TestSelectorsAgainstModel changes labels at random, and compares what a client is told that selects by them with what
+// it should have: the content at each revision, filtered.
+func TestSelectorsAgainstModel(t *testing.T) {
+	for seed := range uint64(20) {
+		random := rand.New(rand.NewPCG(seed, 3))
+		r := newReplica(t, replica.Config{})
+		replace(t, r, snapshot(1))
+		s := serve(t, newHandler(t, replica.HandlerConfig{Replica: r}))
+		f := s.watch(t, slicesPath+"?watch=1&resourceVersion=1&labelSelector=app%3Dx", asProtobuf)
+		matching := map[string]bool{}
+		var want []string
+		for revision := edge.Revision(2); revision < 300; revision++ {
+			name, label := fmt.Sprint("o", random.IntN(5)), []string{"x", "y"}[random.IntN(2)]
+			e := event(stream.Modified, slice("a", name, revision, 1, app(label)))
+			if random.IntN(5) == 0 {
+				e.Type = stream.Deleted
+				if matching[name] {
+					label = "x" // a deleted object is as it was
+				} else {
+					label = "y"
+				}
+				e.Object = slice("a", name, revision, 1, app(label))
+			}
+			was, is := matching[name], label == "x" && e.Type != stream.Deleted
+			matching[name] = is
+			switch {
+			case is && was:
+				want = append(want, fmt.Sprintf("MODIFIED a/%s@%d", name, revision))
+			case is:
+				want = append(want, fmt.Sprintf("ADDED a/%s@%d", name, revision))
+			case was:
+				want = append(want, fmt.Sprintf("DELETED a/%s@%d", name, revision))
+			}
+			apply(t, r, e)
+		}
+		f.want(want...)
+		f.cancel()
+	}
+}
+
+// recorder is a client without a network, for tests in which time is made.
+type recorder struct {
+	*httptest.ResponseRecorder
+	mu        sync.Mutex
+	deadlines []time.Time
+	block     chan struct{} // if not nil, writes wait for it or fail at the deadline
+}
+
+func (r *recorder) SetWriteDeadline(at time.Time) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.deadlines = append(r.deadlines, at)
+	return nil
+}
+
+func (r *recorder) Write(p []byte) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.block != nil {
+		select {
+		case <-r.block:
+		case <-time.After(time.Until(r.deadlines[len(r.deadlines)-1])):
+			return 0, errors.New("deadline exceeded")
+		}
+	}
+	return r.ResponseRecorder.Write(p)
+}
+
+func (r *recorder) events(t *testing.T) []string {
+	t.Helper()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var all []string
+	f := stream.NewFrameReader(strings.NewReader(r.Body.String()), stream.Protobuf, 1<<20)
+	for {
+		e, err := f.Read()
+		if err != nil {
+			return all
+		}
+		all = append(all, fmt.Sprintf("%s %s@%d", e.Type, e.Object.Key, e.Object.Revision))
+	}
+}
+
+func ask(ctx context.Context, query string) *http.Request {
+	req := httptest.NewRequest(http.MethodGet, slicesPath+query, nil).WithContext(ctx)
+	req.Header.Set("Accept", asProtobuf)
+	return req
+}
+
+func TestTooLarge(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHandler(t, replica.HandlerConfig{Replica: filled(t)})
+		for _, query := range []string{
+			"?resourceVersion=101", "?resourceVersion=101&resourceVersionMatch=Exact",
+			"?watch=1&resourceVersion=101&sendInitialEvents=true&resourceVersionMatch=NotOlderThan",
+		} {
+			began := time.Now()
+			w := httptest.NewRecorder()
+			h.Serve(w, ask(t.Context(), query), replica.Request{Verb: "list"})
+			if waited := time.Since(began); waited != 3*time.Second {
+				t.Errorf("%s: answered after %v, want 3 s", query, waited)
+			}
+			var err error
+			if strings.Contains(query, "watch") {
+				_, err = stream.NewFrameReader(w.Body, stream.Protobuf, 1<<20).Read()
+			} else {
+				s, failed := stream.ReadStatus(w.Body.Bytes())
+				if failed != nil {
+					t.Fatal(failed)
+				}
+				err = &apierrors.StatusError{ErrStatus: s}
+				if w.Code != http.StatusGatewayTimeout || w.Header().Get("Retry-After") != "1" {
+					t.Errorf("%s: %d, Retry-After %q", query, w.Code, w.Header().Get("Retry-After"))
+				}
+			}
+			if !apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge) {
+				t.Errorf("%s: %v", query, err)
+			}
+		}
+	})
+}
+
+const bookmarked = "?watch=1&resourceVersion=100&allowWatchBookmarks=1&timeoutSeconds="
+
+func TestBookmarksOfAWatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := filled(t)
+		h := newHandler(t, replica.HandlerConfig{Replica: r})
+		w := &recorder{ResponseRecorder: httptest.NewRecorder()}
+		quiet := &recorder{ResponseRecorder: httptest.NewRecorder()}
+		var watches sync.WaitGroup
+		began := time.Now()
+		watches.Go(func() {
+			h.Serve(w, ask(t.Context(), bookmarked+"200"), replica.Request{Verb: "watch"})
+		})
+		watches.Go(func() {
+			h.Serve(quiet, ask(t.Context(), "?watch=1&resourceVersion=100&timeoutSeconds=200"), replica.Request{Verb: "watch"})
+		})
+		synctest.Wait()
+		apply(t, r, event(stream.Bookmark, stream.Object{Revision: 150}))
+		time.Sleep(76 * time.Second)
+		synctest.Wait()
+		if got := w.events(t); !slices.Equal(got, []string{"BOOKMARK @150"}) {
+			t.Errorf("after 76 s: %v", got)
+		}
+		watches.Wait()
+		if took := time.Since(began); took != 200*time.Second {
+			t.Errorf("the watch took %v, want 200 s", took)
+		}
+		if got := len(w.events(t)); got != 3 && got != 4 {
+			t.Errorf("%d bookmarks in 200 s, want one a minute, up to a quarter more, and the last", got)
+		}
+		if got := quiet.events(t); len(got) != 0 {
+			t.Errorf("a client that wants no bookmarks got %v", got)
+		}
+	})
+}
+
+func TestLastBookmark(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHandler(t, replica.HandlerConfig{Replica: filled(t)})
+		w := &recorder{ResponseRecorder: httptest.NewRecorder()}
+		var watching sync.WaitGroup
+		watching.Go(func() {
+			h.Serve(w, ask(t.Context(), bookmarked+"50"), replica.Request{Verb: "watch"})
+		})
+		time.Sleep(47 * time.Second)
+		if got := w.events(t); len(got) != 0 {
+			t.Errorf("%v: want nothing before the last bookmark", got)
+		}
+		watching.Wait()
+		if got := w.events(t); !slices.Equal(got, []string{"BOOKMARK @100"}) {
+			t.Errorf("%v: want one bookmark before the end", got)
+		}
+	})
+}
+
+func TestNoBookmarkTakesAClientBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := filled(t)
+		h := newHandler(t, replica.HandlerConfig{Replica: r})
+		w := &recorder{ResponseRecorder: httptest.NewRecorder()}
+		query := "?watch=1&resourceVersion=120&allowWatchBookmarks=1&timeoutSeconds=150" // the replica is at 100
+		time.AfterFunc(90*time.Second, func() { apply(t, r, event(stream.Bookmark, stream.Object{Revision: 130})) })
+		h.Serve(w, ask(t.Context(), query), replica.Request{Verb: "watch"})
+		got := w.events(t)
+		if len(got) == 0 || slices.ContainsFunc(got, func(e string) bool { return e != "BOOKMARK @130" }) {
+			t.Errorf("%v: want nothing until the replica is past 120", got)
+		}
+	})
+}
+
+func TestWatchLastsHalfAnHourAtLeast(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHandler(t, replica.HandlerConfig{Replica: filled(t)})
+		began := time.Now()
+		h.Serve(httptest.NewRecorder(), ask(t.Context(), "?watch=1"), replica.Request{Verb: "watch"})
+		if took := time.Since(began); took < 30*time.Minute || took > time.Hour {
+			t.Errorf("it took %v, want 30 to 60 min", took)
+		}
+	})
+}
+
+func TestClientThatDoesNotRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := filled(t)
+		h := newHandler(t, replica.HandlerConfig{Replica: r})
+		w := &recorder{ResponseRecorder: httptest.NewRecorder(), block: make(chan struct{})}
+		began := time.Now()
+		h.Serve(w, ask(t.Context(), "?watch=1"), replica.Request{Verb: "watch"})
+		if took := time.Since(began); took > 31*time.Second {
+			t.Errorf("it was held for %v, want 30 s", took)
+		}
+		if n := r.Stats().Watchers; n != 0 {
+			t.Errorf("%d watchers are left", n)
+		}
+		if last := w.deadlines[len(w.deadlines)-1]; !last.IsZero() {
+			t.Error("the deadline was left on the connection")
+		}
+	})
+}
+
+func TestPagesAreForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := filled(t)
+		h := newHandler(t, replica.HandlerConfig{Replica: r})
+		w := httptest.NewRecorder()
+		h.Serve(w, ask(t.Context(), "?limit=1"), replica.Request{Verb: "list"})
+		_, cont, err := stream.ReadList(w.Body, stream.Protobuf, 1<<20)
+		if err != nil {
+			t.Fatal(err)
+		}
+		apply(t, r, event(stream.Bookmark, stream.Object{Revision: 101}))
+		page := func() int {
+			w := httptest.NewRecorder()
+			h.Serve(w, ask(t.Context(), "?continue="+cont), replica.Request{Verb: "list"})
+			return w.Code
+		}
+		time.Sleep(59 * time.Second)
+		if got := page(); got != http.StatusOK {
+			t.Errorf("after 59 s: %d", got)
+		}
+		time.Sleep(2 * time.Second)
+		if got := page(); got != http.StatusGone {
+			t.Errorf("after 61 s: %d, want 410", got)
+		}
+	})
+}
+
+func TestUnwritableObjects(t *testing.T) {
+	r := newReplica(t, replica.Config{})
+	bad := slice("a", "x", 10, 1, nil)
+	bad.Raw = append(slices.Clone(bad.Raw), 0x12, 2, 0xff, 0xff) // endpoints that are none
+	replace(t, r, snapshot(100, bad))
+	s := serve(t, newHandler(t, replica.HandlerConfig{Replica: r}))
+	if a := s.get(t, slicesPath, asProtobuf); a.StatusCode != http.StatusOK {
+		t.Errorf("verbatim: %s", a.Status)
+	}
+	if a := s.get(t, slicesPath, asJSON); a.status(t).Code != http.StatusInternalServerError {
+		t.Errorf("as JSON: %s", a.Status)
+	}
+	s.watch(t, slicesPath+"?watch=1", asJSON).wantErr(apierrors.IsInternalError)
+	s.watch(t, slicesPath+"?watch=1", asProtobuf).want("ADDED a/x@10")
+}
