@@ -52,6 +52,14 @@ func TestValidate(t *testing.T) {
 		{"served to the LAN", append(plain, "--bind-address=10.0.0.7"), `--bind-address "10.0.0.7": want a loopback`},
 		{"a name to serve at", append(plain, "--bind-address=localhost"), `--bind-address "localhost": want`},
 		{"health nowhere", append(plain, "--health-bind-address="), `--health-bind-address "": want an IP address`},
+		{"resources of the core group and others",
+			append(plain, "--pool-scope-resources=v1/services,apps.openyurt.io/v1beta2/nodepools"), ""},
+		{"no resources", append(plain, "--pool-scope-resources="), ""},
+		{"a resource without a version", append(plain, "--pool-scope-resources=services"),
+			`--pool-scope-resources "services": want GROUP/VERSION/RESOURCE`},
+		{"a kind", append(plain, "--pool-scope-resources=v1/Service"), `--pool-scope-resources "v1/Service": want`},
+		{"a resource twice", append(plain, "--pool-scope-resources=g/v1/things,g/v2/things"),
+			"--pool-scope-resources: things.g is given twice"},
 		{"no port", append(plain, "--port=0"), "--port 0: want 1 to 65535"},
 		{"no such port", append(plain, "--port=65536"), "--port 65536: want 1 to 65535"},
 		{"no health port", append(plain, "--health-port=-1"), "--health-port -1: want 1 to 65535"},
@@ -91,6 +99,30 @@ func TestAddresses(t *testing.T) {
 		if _, err := addresses("server-addr", "https://10.0.0.1:6443", text); err == nil ||
 			!strings.HasPrefix(err.Error(), "--server-addr ") || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%q: %v, want one line that names the flag", text, err)
+		}
+	}
+}
+
+func TestReconfigure(t *testing.T) {
+	args := []string{
+		"--node-name=n1", "--ca-file=ca", "--cert-file=crt", "--key-file=key", "--server-addr=https://10.0.0.1:6443",
+	}
+	h, err := New(flags(t, args...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		more string
+		want string // part of the error; empty: there is none
+	}{
+		{"--pool-scope-resources=v1/services", ""},
+		{"--pool-scope-resources=services", "want GROUP/VERSION/RESOURCE"},
+		{"--port=10000", "restart it for the other settings"},
+		{"--node-name=", "--node-name is required"},
+	} {
+		err := h.Reconfigure(flags(t, append(args, tt.more)...))
+		if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
+			t.Errorf("%s: %v, want %q", tt.more, err, tt.want)
 		}
 	}
 }

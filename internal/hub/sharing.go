@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/transport"
 
@@ -49,10 +50,11 @@ type sharing struct {
 
 // topology is service topology and what it needs to know beside the Services, which are one of the copies.
 type topology struct {
-	view  *filter.Topology
-	pools fed
-	want  func() // starts the feed of pools
-	wants chan struct{}
+	view *filter.Topology
+	// runPools feeds the copy of the NodePool; nil without a pool.
+	runPools func(context.Context) error
+	want     func() // starts it
+	wants    chan struct{}
 }
 
 func (h *Hub) newSharing(shared []schema.GroupVersionResource) (*sharing, error) {
@@ -62,7 +64,7 @@ func (h *Hub) newSharing(shared []schema.GroupVersionResource) (*sharing, error)
 		return nil, err
 	}
 	config := copies.Config{
-		NewFeed: func(r *replica.Replica, shared bool) (copies.Feed, error) { return h.newFeed(s, r, shared) },
+		NewFeed: func(r *replica.Replica, shared bool) (copies.Feed, error) { return h.newFeed(s, r, shared, "") },
 		Eager:   h.cfg.EnableCoordinator,
 	}
 	if h.cfg.ServiceTopology {
@@ -84,14 +86,21 @@ func (h *Hub) newSharing(shared []schema.GroupVersionResource) (*sharing, error)
 }
 
 func (h *Hub) newTopology(s *sharing) (*topology, error) {
-	pools, err := replica.New(replica.Config{Resource: nodePools})
-	if err != nil {
-		return nil, err
-	}
 	t := &topology{wants: make(chan struct{})}
 	t.want = sync.OnceFunc(func() { close(t.wants) })
-	if t.pools, err = h.newFeed(s, pools, false); err != nil {
-		return nil, err
+	var pools stream.Source // none: a node without a pool is a pool of its own
+	if h.cfg.Pool != "" {
+		r, err := replica.New(replica.Config{Resource: nodePools})
+		if err != nil {
+			return nil, err
+		}
+		// Of the own pool alone: pools are many, and their status changes with each of their nodes.
+		own := fields.OneTermEqualSelector("metadata.name", string(h.cfg.Pool)).String()
+		f, err := h.newFeed(s, r, false, own)
+		if err != nil {
+			return nil, err
+		}
+		pools, t.runPools = r, f.Run
 	}
 	position := func(r schema.GroupVersionResource) func() edge.Revision {
 		return func() edge.Revision {
@@ -101,6 +110,7 @@ func (h *Hub) newTopology(s *sharing) (*topology, error) {
 			return 0
 		}
 	}
+	var err error
 	t.view, err = filter.New(filter.Config{
 		Node: h.cfg.Node, Pool: h.cfg.Pool,
 		Services: serviceCopy{s}, NodePools: pools,
@@ -123,14 +133,19 @@ func (t *topology) await(ctx context.Context, set *copies.Set) {
 	_, _ = t.view.Complete().Wait(ctx, func(complete bool) bool { return complete }) // else: everything is shown
 }
 
-// runPools feeds the copy of the NodePools from when it is wanted.
-func (t *topology) runPools(ctx context.Context) error {
-	select {
-	case <-t.wants:
-		return t.pools.Run(ctx)
-	case <-ctx.Done():
-		return nil
+// add adds what runs: the view, and from when it is wanted, the feed of the NodePool.
+func (t *topology) add(g *run.Group) {
+	if t.runPools != nil {
+		g.Add("node pool", func(ctx context.Context) error {
+			select {
+			case <-t.wants:
+				return t.runPools(ctx)
+			case <-ctx.Done():
+				return nil
+			}
+		})
 	}
+	g.Add("service topology", t.view.Run)
 }
 
 // serviceCopy is the copy of the Services that the set has at the moment: another one once Services become shared, or
@@ -174,17 +189,19 @@ func (f fed) Live() bool {
 // Source implements copies.Feed.
 func (f fed) Source() string { return f.Status().Get().Source.String() }
 
-func (h *Hub) newFeed(s *sharing, r *replica.Replica, shared bool) (fed, error) {
+// newFeed makes the feed of a replica of what selector selects by fields; empty is everything.
+func (h *Hub) newFeed(s *sharing, r *replica.Replica, shared bool, selector string) (fed, error) {
 	resource := r.Resource()
 	config := feed.Config{
 		Resource: resource, Sink: r, CloudLink: h.cloud.Link(), Lists: s.lists, Metrics: s.metrics,
 	}
 	var err error
-	if config.Cloud, err = readFrom("cloud", h.cloud, h.servers[0], collection(resource)); err != nil {
+	if config.Cloud, err = readFrom("cloud", h.cloud, h.servers[0], collection(resource), selector); err != nil {
 		return fed{}, err
 	}
 	if shared && h.pool != nil {
-		config.Coordinator, err = readFrom("coordinator", h.pool.coordinator, h.pool.address, mirrorPath(resource))
+		config.Coordinator, err = readFrom(
+			"coordinator", h.pool.coordinator, h.pool.address, mirrorPath(resource), selector)
 		if err != nil {
 			return fed{}, err
 		}
@@ -196,10 +213,10 @@ func (h *Hub) newFeed(s *sharing, r *replica.Replica, shared bool) (fed, error) 
 	return fed{f}, err
 }
 
-func readFrom(name string, u *upstream.Upstream, base *url.URL, at string) (*remote.Source, error) {
+func readFrom(name string, u *upstream.Upstream, base *url.URL, at, selector string) (*remote.Source, error) {
 	return remote.New(remote.Config{
 		Client: &http.Client{Transport: transport.NewUserAgentRoundTripper(userAgent, u.AsNode())},
-		Base:   base, Path: at, Name: name,
+		Base:   base, Path: at, FieldSelector: selector, Name: name,
 	})
 }
 
@@ -233,7 +250,6 @@ func (s *sharing) Resources() ([]push.Resource, <-chan struct{}) {
 func (s *sharing) add(g *run.Group) {
 	g.Add("copies", s.copies.Run)
 	if s.topology != nil {
-		g.Add("node pools", s.topology.runPools)
-		g.Add("service topology", s.topology.view.Run)
+		s.topology.add(g)
 	}
 }

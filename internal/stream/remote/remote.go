@@ -72,6 +72,8 @@ type Config struct {
 	Base *url.URL
 	// Path is that of the resource's collection, such as "/apis/discovery.k8s.io/v1/endpointslices".
 	Path string
+	// FieldSelector limits what is read; empty is all of it.
+	FieldSelector string
 	// Name is how errors name the server, such as "cloud".
 	Name string
 	// OnList, if not nil, is called for each list request that is sent: lists are what is dear over a WAN.
@@ -82,6 +84,7 @@ type Config struct {
 type Source struct {
 	client     *http.Client
 	collection url.URL
+	selector   string
 	name       string
 	onList     func()
 
@@ -107,7 +110,7 @@ func New(c Config) (*Source, error) {
 			c.Path, c.Name, client.Timeout)
 	}
 	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	s := &Source{client: &client, collection: *c.Base, name: c.Name, onList: c.OnList}
+	s := &Source{client: &client, collection: *c.Base, selector: c.FieldSelector, name: c.Name, onList: c.OnList}
 	s.collection.Path, s.collection.RawPath = strings.TrimRight(c.Base.Path, "/")+c.Path, ""
 	if s.onList == nil {
 		s.onList = func() {}
@@ -128,7 +131,7 @@ func (s *Source) Snapshot(ctx context.Context) (stream.Snapshot, error) {
 }
 
 func (s *Source) list(ctx context.Context) (stream.Snapshot, error) {
-	response, err := s.get(ctx, nil, "gzip")
+	response, err := s.get(ctx, url.Values{}, "gzip")
 	if err != nil {
 		return stream.Snapshot{}, err
 	}
@@ -205,6 +208,9 @@ func (s *Source) open(
 // get sends a request. What is no success becomes an error. The answer's body must be closed.
 func (s *Source) get(ctx context.Context, query url.Values, coding string) (*http.Response, error) {
 	to := s.collection
+	if s.selector != "" {
+		query.Set("fieldSelector", s.selector)
+	}
 	to.RawQuery = query.Encode()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, to.String(), http.NoBody)
 	if err != nil {

@@ -468,6 +468,32 @@ func TestOnList(t *testing.T) {
 	}
 }
 
+func TestFieldSelector(t *testing.T) {
+	var asked []string
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked = append(asked, r.URL.Query().Get("watch")+" "+r.URL.Query().Get("fieldSelector"))
+		http.Error(w, "no", http.StatusForbidden)
+	}))
+	defer server.Close()
+	base, err := url.Parse(server.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := New(Config{Base: base, Path: "/apis/g/v1/things", FieldSelector: "metadata.name=a", Name: "cloud"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Snapshot(within(t)); err == nil {
+		t.Error("a refused list is no error")
+	}
+	if _, err := s.Watch(within(t), 1); err == nil {
+		t.Error("a refused watch is no error")
+	}
+	if want := []string{" metadata.name=a", "1 metadata.name=a"}; !slices.Equal(asked, want) {
+		t.Errorf("asked %q, want %q", asked, want)
+	}
+}
+
 // Next returns all that has arrived, within its bounds, and nothing is lost between batches.
 func TestBatches(t *testing.T) {
 	far := newServer(streamtest.EndpointSlices)

@@ -1,0 +1,242 @@
+package copies
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/endpoints/request"
+
+	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/replica"
+	"yurtcoordinator/internal/stream"
+)
+
+var (
+	endpoints = schema.GroupVersionResource{Version: "v1", Resource: "endpoints"}
+	services  = schema.GroupVersionResource{Version: "v1", Resource: "services"}
+)
+
+// filler is a feed that fills its replica with one object and then waits.
+type filler struct {
+	replica *replica.Replica
+	shared  bool
+	fails   error
+
+	mu      sync.Mutex
+	running bool
+}
+
+func (f *filler) Run(ctx context.Context) error {
+	f.set(true)
+	defer f.set(false)
+	if f.fails != nil {
+		return f.fails
+	}
+	object := corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "b", ResourceVersion: "7"}}
+	raw, err := object.Marshal()
+	if err != nil {
+		return err
+	}
+	if err := f.replica.Replace(ctx, stream.Snapshot{
+		Type:     stream.Type{GroupVersionKind: corev1.SchemeGroupVersion.WithKind("Service"), Encoding: stream.Protobuf},
+		Revision: 7,
+		Objects:  []stream.Object{{Key: stream.Key{Namespace: "a", Name: "b"}, Revision: 7, Raw: raw}},
+	}); err != nil {
+		return err
+	}
+	<-ctx.Done()
+	return nil
+}
+
+func (f *filler) set(running bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.running = running
+}
+
+func (f *filler) runs() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.running
+}
+
+func (f *filler) Live() bool     { return f.runs() }
+func (f *filler) Source() string { return "cloud" }
+
+// world is a set that runs, and the feeds that it has made.
+type world struct {
+	*Set
+	mu    sync.Mutex
+	feeds map[string][]*filler
+	stop  func() error
+}
+
+func run(t *testing.T, c Config, shared ...schema.GroupVersionResource) *world {
+	t.Helper()
+	w := &world{feeds: map[string][]*filler{}}
+	if c.NewFeed == nil {
+		c.NewFeed = func(r *replica.Replica, shared bool) (Feed, error) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			f := &filler{replica: r, shared: shared}
+			w.feeds[r.Resource().Resource] = append(w.feeds[r.Resource().Resource], f)
+			return f, nil
+		}
+	}
+	var err error
+	if w.Set, err = New(c, shared); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- w.Run(ctx) }()
+	w.stop = sync.OnceValue(func() error {
+		cancel()
+		return <-ended
+	})
+	t.Cleanup(func() {
+		if err := w.stop(); err != nil && !errors.Is(err, errBroken) {
+			t.Error(err)
+		}
+	})
+	synctest.Wait()
+	return w
+}
+
+var errBroken = errors.New("broken")
+
+// feed is the latest of a resource, and how many there were.
+func (w *world) feed(resource string) (*filler, int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	all := w.feeds[resource]
+	if len(all) == 0 {
+		return nil, 0
+	}
+	return all[len(all)-1], len(all)
+}
+
+func (w *world) get(r schema.GroupVersionResource) *httptest.ResponseRecorder {
+	answer := httptest.NewRecorder()
+	req := httptest.NewRequest(http.MethodGet, "/api/v1/namespaces/a/"+r.Resource+"/b", nil)
+	req.Header.Set("Accept", "application/json")
+	w.ServeHTTP(answer, req.WithContext(request.WithRequestInfo(req.Context(), &request.RequestInfo{
+		Verb: "get", APIGroup: r.Group, APIVersion: r.Version, Resource: r.Resource, Namespace: "a", Name: "b",
+	})))
+	return answer
+}
+
+func TestACopyIsFedOnceItIsAskedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := run(t, Config{Always: []schema.GroupVersionResource{services}}, endpoints)
+		for _, r := range []string{"endpoints", "services"} {
+			if f, n := w.feed(r); n != 1 || f.runs() || f.shared != (r == "endpoints") {
+				t.Errorf("%s: %d feeds, %+v", r, n, f)
+			}
+		}
+		if answer := w.get(endpoints); answer.Code != http.StatusOK || !strings.Contains(answer.Body.String(), `"name":"b"`) {
+			t.Errorf("%d %s", answer.Code, answer.Body)
+		}
+		f, _ := w.feed("endpoints")
+		if other, _ := w.feed("services"); !f.runs() || other.runs() {
+			t.Error("another feed runs than the one that was asked for")
+		}
+		s := w.Status()
+		if len(s) != 2 || s[0].Resource != "endpoints" || s[0].Revision != edge.Revision(7) || s[0].Objects != 1 || !s[0].Shared ||
+			s[1].Revision != 0 || s[1].Shared {
+			t.Errorf("Status() = %+v", s)
+		}
+	})
+}
+
+func TestAPoolsCopiesAreFedAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := run(t, Config{Always: []schema.GroupVersionResource{services}, Eager: true}, endpoints)
+		f, _ := w.feed("endpoints")
+		if other, _ := w.feed("services"); !f.runs() || other.runs() {
+			t.Error("not exactly the shared copy is fed")
+		}
+	})
+}
+
+func TestChange(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := run(t, Config{Always: []schema.GroupVersionResource{services}, Eager: true}, endpoints)
+		before, changed := w.Copies()
+		first, _ := w.feed("endpoints")
+		watch, err := before[0].Replica.Watch(t.Context(), 7)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer watch.Close()
+
+		w.Change([]schema.GroupVersionResource{services})
+		synctest.Wait()
+		select {
+		case <-changed:
+		default:
+			t.Error("nobody is told of the change")
+		}
+		if w.Has(endpoints) || first.runs() {
+			t.Error("what has left the set is still there, or fed")
+		}
+		if _, err := watch.Next(t.Context()); err == nil {
+			t.Error("a watch of what has left the set goes on")
+		}
+		if f, n := w.feed("services"); n != 2 || !f.runs() || !f.shared {
+			t.Errorf("services, which are shared now: %d feeds, %+v", n, f)
+		}
+		if answer := w.get(endpoints); answer.Code != http.StatusServiceUnavailable || answer.Header().Get("Retry-After") == "" {
+			t.Errorf("a request that was routed just before: %d", answer.Code)
+		}
+
+		w.Change([]schema.GroupVersionResource{services, endpoints})
+		synctest.Wait()
+		if f, n := w.feed("endpoints"); n != 2 || !f.runs() {
+			t.Errorf("endpoints are back: %d feeds", n)
+		}
+		if _, n := w.feed("services"); n != 2 {
+			t.Errorf("services, which have stayed, were disturbed: %d feeds", n)
+		}
+		if err := w.stop(); err != nil {
+			t.Error(err)
+		}
+		if f, _ := w.feed("endpoints"); f.runs() || w.Has(endpoints) {
+			t.Error("something outlives Run")
+		}
+	})
+}
+
+func TestAFeedThatFailsEndsTheSet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := run(t, Config{Eager: true, NewFeed: func(r *replica.Replica, _ bool) (Feed, error) {
+			return &filler{replica: r, fails: errBroken}, nil
+		}}, endpoints)
+		if err := w.stop(); !errors.Is(err, errBroken) || !strings.Contains(fmt.Sprint(err), "endpoints") {
+			t.Errorf("Run: %v", err)
+		}
+	})
+}
+
+func TestTheViewIsReadyFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var asked []string
+		w := run(t, Config{View: func(r schema.GroupVersionResource) (replica.View, func(context.Context)) {
+			return nil, func(context.Context) { asked = append(asked, r.Resource) }
+		}}, endpoints)
+		w.get(endpoints)
+		if len(asked) != 1 || asked[0] != "endpoints" {
+			t.Errorf("ready was called for %v", asked)
+		}
+	})
+}
