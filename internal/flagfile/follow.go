@@ -38,7 +38,7 @@ func Follow(ctx context.Context, fs *pflag.FlagSet, changed func()) error {
 		content, err := read(path)
 		if err != nil {
 			if !failed {
-				klog.FromContext(ctx).Error(err, "The configuration file cannot be read; going on with what it said", "file", path)
+				klog.FromContext(ctx).Error(err, "The configuration file can't be read; going on as it was", "file", path)
 			}
 			failed = true
 			continue

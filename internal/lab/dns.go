@@ -106,7 +106,7 @@ func dnsQuery(name string, id uint16) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	binary.BigEndian.PutUint16(packed, uint16(len(packed)-2)) //nolint:gosec // a question has 300 bytes at most
+	binary.BigEndian.PutUint16(packed, uint16(len(packed)-2)) // a question has 300 bytes at most
 	return packed, nil
 }
 

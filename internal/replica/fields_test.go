@@ -1,6 +1,7 @@
 package replica_test
 
 import (
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -62,7 +63,7 @@ func TestFieldsOfServices(t *testing.T) {
 			t.Errorf("%s: %v, want %v", query, names(got.Objects), want)
 		}
 	}
-	if a := s.get(t, "/api/v1/services?fieldSelector=spec.x%3D1", asJSON); a.StatusCode != 400 {
+	if a := s.get(t, "/api/v1/services?fieldSelector=spec.x%3D1", asJSON); a.StatusCode != http.StatusBadRequest {
 		t.Errorf("an unknown field: %s", a.Status)
 	}
 }

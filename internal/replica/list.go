@@ -59,7 +59,7 @@ func (h *Handler) list(w *deadlined, r *http.Request, o *options) error {
 		_ = z.Close() // as above
 		return nil
 	case w.failed != nil:
-		return nil
+		return nil //nolint:nilerr // the client is gone: nobody to tell
 	}
 	if z.sent {
 		panic(http.ErrAbortHandler) // a client must not take half of a list for all of it

@@ -39,7 +39,7 @@ func BenchmarkReadFrameKubernetes(b *testing.B) {
 		b.Run(e.String(), func(b *testing.B) {
 			frame := kubernetesFrame(b, e, watch.Modified, slice("web", 5, 50))
 			info := mediaType(e)
-			reader := info.StreamSerializer.Framer.NewFrameReader(io.NopCloser(&endless{data: frame}))
+			reader := info.StreamSerializer.NewFrameReader(io.NopCloser(&endless{data: frame}))
 			d := restwatch.NewDecoder(streaming.NewDecoder(reader, info.StreamSerializer.Serializer),
 				scheme.Codecs.UniversalDeserializer())
 			b.SetBytes(int64(len(frame)))

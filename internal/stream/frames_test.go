@@ -411,6 +411,7 @@ func TestWriterRefuses(t *testing.T) {
 
 func TestJSONWithoutKindGetsOne(t *testing.T) {
 	of := stream.Type{GroupVersionKind: service("", 0).GroupVersionKind(), Encoding: stream.JSON}
+	//nolint:gocritic // the space in a key is what is tested
 	for in, want := range map[string]string{
 		`{"metadata":{"name":"a"}}`:          `{"kind":"Service","apiVersion":"v1","metadata":{"name":"a"}}`,
 		` { "metadata":{},"kind":"Service"}`: `{"apiVersion":"v1", "metadata":{},"kind":"Service"}`,

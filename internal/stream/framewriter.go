@@ -71,7 +71,8 @@ func (f *FrameWriter) WriteError(status *metav1.Status) error {
 func (f *FrameWriter) protobuf(name string, t Type, raw []byte) error {
 	// Sizes come before contents, so the envelope's head is made first, behind where the frame's head will be.
 	const room = 64 // more than the frame's head takes
-	b := append(f.scratch[:0], make([]byte, room)...)
+	b := f.scratch[:0]
+	b = append(b, make([]byte, room)...)
 	b = appendUnknownHead(b, t, len(raw))
 	f.scratch = b
 	envelope := len(b) - room + len(raw)
@@ -96,7 +97,8 @@ func (f *FrameWriter) protobuf(name string, t Type, raw []byte) error {
 }
 
 func (f *FrameWriter) json(name string, before, rest []byte) error {
-	b := append(f.scratch[:0], `{"type":"`...)
+	b := f.scratch[:0]
+	b = append(b, `{"type":"`...)
 	b = append(b, name...)
 	b = append(b, `","object":`...)
 	b = append(b, before...)

@@ -39,7 +39,7 @@ func kubernetesFrame(t testing.TB, e stream.Encoding, kind watch.EventType, o ru
 	t.Helper()
 	info := mediaType(e)
 	var out bytes.Buffer
-	encoder := streaming.NewEncoder(info.StreamSerializer.Framer.NewFrameWriter(&out), info.StreamSerializer.Serializer)
+	encoder := streaming.NewEncoder(info.StreamSerializer.NewFrameWriter(&out), info.StreamSerializer.Serializer)
 	event := &metav1.WatchEvent{Type: string(kind), Object: runtime.RawExtension{Raw: kubernetesObject(t, e, o)}}
 	if err := encoder.Encode(event); err != nil {
 		t.Fatal(err)
@@ -64,7 +64,7 @@ func kubernetesObject(t testing.TB, e stream.Encoding, o runtime.Object) []byte 
 // kubernetesDecoder is client-go's of a watch.
 func kubernetesDecoder(e stream.Encoding, frames []byte) *restwatch.Decoder {
 	info := mediaType(e)
-	reader := info.StreamSerializer.Framer.NewFrameReader(io.NopCloser(bytes.NewReader(frames)))
+	reader := info.StreamSerializer.NewFrameReader(io.NopCloser(bytes.NewReader(frames)))
 	return restwatch.NewDecoder(streaming.NewDecoder(reader, info.StreamSerializer.Serializer),
 		scheme.Codecs.UniversalDeserializer())
 }
@@ -84,7 +84,7 @@ func slice(name string, revision, endpoints int) *discoveryv1.EndpointSlice {
 			Labels:            map[string]string{"kubernetes.io/service-name": "web", "app": "x"},
 			Annotations:       map[string]string{"endpoints.kubernetes.io/last-change-trigger-time": "2025-01-01T00:00:00Z"},
 			OwnerReferences:   []metav1.OwnerReference{{APIVersion: "v1", Kind: "Service", Name: "web", UID: "1"}},
-			ManagedFields:     []metav1.ManagedFieldsEntry{{Manager: "m", FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:a":{}}`)}}},
+			ManagedFields:     []metav1.ManagedFieldsEntry{{Manager: "m", FieldsV1: metav1.NewFieldsV1(`{"f:a":{}}`)}},
 		},
 		AddressType: discoveryv1.AddressTypeIPv4,
 		Ports:       []discoveryv1.EndpointPort{{Name: ptr.To("http"), Port: ptr.To[int32](8080)}},
@@ -110,7 +110,6 @@ func service(name string, revision int) *corev1.Service {
 	}, "v1", "Service")
 }
 
-//nolint:staticcheck // clients still read Endpoints
 func endpoints(name string, revision int) *corev1.Endpoints {
 	return typed(&corev1.Endpoints{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, ResourceVersion: fmt.Sprint(revision)},

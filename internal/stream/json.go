@@ -63,11 +63,11 @@ func (l *lexer) quoted() (content []byte, escaped bool, err error) {
 		if l.at = at; at == len(text) {
 			return nil, false, l.bad("the end of a string")
 		}
-		switch c := text[at]; {
-		case c == '"':
+		switch text[at] {
+		case '"':
 			l.at++
 			return l.text[begin : l.at-1 : l.at-1], escaped, nil
-		case c == '\\':
+		case '\\':
 			escaped = true
 			if err := l.escape(); err != nil {
 				return nil, false, err

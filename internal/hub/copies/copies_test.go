@@ -152,7 +152,8 @@ func TestACopyIsFedOnceItIsAskedFor(t *testing.T) {
 			t.Error("another feed runs than the one that was asked for")
 		}
 		s := w.Status()
-		if len(s) != 2 || s[0].Resource != "endpoints" || s[0].Revision != edge.Revision(7) || s[0].Objects != 1 || !s[0].Shared ||
+		if len(s) != 2 || s[0].Resource != "endpoints" || s[0].Revision != edge.Revision(7) ||
+			s[0].Objects != 1 || !s[0].Shared ||
 			s[1].Revision != 0 || s[1].Shared {
 			t.Errorf("Status() = %+v", s)
 		}

@@ -193,7 +193,7 @@ func TestChooseEverywhere(t *testing.T) {
 			bad("the pool waits for its leader")
 		}
 		if s.Listing && s.Cloud != Down && !s.Covered && s.Role != role.Leader && (s.Empty || s.Cloud == Expired) &&
-			!(d.From == Cloud && d.List) {
+			(d.From != Cloud || !d.List) {
 			bad("a list over the WAN given up for a mirror that may have nothing")
 		}
 		if d.Meanwhile != None && access[d.Meanwhile] != Up {

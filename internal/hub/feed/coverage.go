@@ -208,7 +208,8 @@ func declared(lease *coordinationv1.Lease) declaration {
 // others still counts.
 func ParseApplied(text string) (map[schema.GroupResource]edge.Revision, error) {
 	if len(text) > maxDeclared {
-		return nil, fmt.Errorf("annotation %s: %d bytes are more than any leader writes", edge.AnnotationAppliedRevisions, len(text))
+		return nil, fmt.Errorf("annotation %s: %d bytes are more than any leader writes",
+			edge.AnnotationAppliedRevisions, len(text))
 	}
 	var raw map[string]string
 	if err := json.Unmarshal([]byte(text), &raw); err != nil {

@@ -15,10 +15,12 @@ import (
 	"yurtcoordinator/internal/stream"
 )
 
-// pauseMin and pauseMax bound the pause after a failure. The sources are this hub's own replicas, or wait themselves.
+// pauseMin and pauseMax bound the pause after a failure. pauseReady bounds it while a source has nothing yet: the sources
+// are this hub's own replicas, which are not fed before a client asks, and then that client waits for this.
 const (
-	pauseMin = 100 * time.Millisecond
-	pauseMax = 10 * time.Second
+	pauseMin   = 100 * time.Millisecond
+	pauseReady = 400 * time.Millisecond
+	pauseMax   = 10 * time.Second
 )
 
 // pupil learns what a source tells.
@@ -63,6 +65,9 @@ func follow(ctx context.Context, name string, source stream.Source, p pupil) {
 			return
 		}
 		wait = min(2*wait, pauseMax)
+		if errors.Is(err, stream.ErrNotReady) {
+			wait = min(wait, pauseReady)
+		}
 	}
 }
 

@@ -101,11 +101,11 @@ func sliceOf(t testing.TB, e stream.Encoding, r edge.Revision, all ...place) str
 }
 
 func endpointsOf(t testing.TB, e stream.Encoding, r edge.Revision, all ...place) stream.Object {
-	o := &corev1.Endpoints{ObjectMeta: meta("web", r)} //nolint:staticcheck // deprecated, and served all the same
+	o := &corev1.Endpoints{ObjectMeta: meta("web", r)}
 	for _, p := range all {
 		// One subset for each place, ready and not ready in turn, and one with all, half of them ready.
 		address := corev1.EndpointAddress{IP: p.name, NodeName: known(p.node)}
-		subset := corev1.EndpointSubset{Ports: []corev1.EndpointPort{{Port: 80}}} //nolint:staticcheck // as above
+		subset := corev1.EndpointSubset{Ports: []corev1.EndpointPort{{Port: 80}}}
 		if len(o.Subsets)%2 == 0 {
 			subset.Addresses = []corev1.EndpointAddress{address}
 		} else {
@@ -130,7 +130,7 @@ func seen(t testing.TB, typ stream.Type, raw []byte) (names []string, resourceVe
 		}
 		return names, s.ResourceVersion
 	}
-	var o corev1.Endpoints //nolint:staticcheck // as above
+	var o corev1.Endpoints
 	decode(t, typ.Encoding, raw, &o)
 	for _, s := range o.Subsets {
 		for _, a := range slices.Concat(s.Addresses, s.NotReadyAddresses) {
@@ -241,7 +241,7 @@ func TestShowLeavesTheRestAlone(t *testing.T) {
 // TestCutKeepsWhatItDoesNotKnow: fields of a newer API server come through.
 func TestCutKeepsWhatItDoesNotKnow(t *testing.T) {
 	unknown := []byte("\x9a\x06\x03new") // field 99
-	raw := append(sliceOf(t, stream.Protobuf, 100, places...).Raw, unknown...)
+	raw := slices.Concat(sliceOf(t, stream.Protobuf, 100, places...).Raw, unknown)
 	got, err := cut(stream.Protobuf, slice, raw, func(n, _ string) bool { return n == "n1" }, 200)
 	if err != nil || !bytes.HasSuffix(got, unknown) {
 		t.Errorf("an unknown field of a slice is gone: %v", err)

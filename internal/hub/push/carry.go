@@ -383,7 +383,7 @@ func (b *batches) acknowledge(a acknowledged) error {
 		return fmt.Errorf("%w: at revision %d after a push up to %d", errMoved, a.at, last)
 	}
 	b.at, b.progress = a.at, true
-	b.carrier.events = min(2*b.carrier.events, maxEvents)
+	b.events = min(2*b.events, maxEvents)
 	b.metrics.pushes.WithLabelValues(b.label(), "changes").Inc()
 	b.alter(func(s *state) {
 		s.acked = a.at

@@ -194,7 +194,7 @@ func TestABodyBreaksOffWithItsTerm(t *testing.T) {
 		})
 		read, err := 0, error(nil)
 		for err == nil {
-			n := 0
+			var n int
 			n, err = b.Read(make([]byte, buffered/2))
 			read += n
 		}

@@ -142,7 +142,7 @@ func (c *churn) roll(ctx context.Context, all []roller) error {
 			}
 			stale = true
 			sequence := c.sequence.Add(1)
-			r.step(p, c.next+int(sequence), time.Now()) //nolint:gosec // a count
+			r.step(p, c.next+int(sequence), time.Now())
 			r.meta().Annotations[AnnotationSequence] = strconv.FormatUint(sequence, 10)
 			return r.write(ctx)
 		})
@@ -198,7 +198,7 @@ func (r *sliceRoller) read(ctx context.Context) error {
 type endpointsRoller struct {
 	spec   Spec
 	client kubernetes.Interface
-	object *corev1.Endpoints //nolint:staticcheck // deprecated, and still in use
+	object *corev1.Endpoints
 }
 
 func (r *endpointsRoller) meta() *metav1.ObjectMeta { return &r.object.ObjectMeta }
@@ -210,8 +210,8 @@ func (r *endpointsRoller) step(p phase, number int, _ time.Time) {
 		o.Annotations = map[string]string{}
 	}
 	if len(o.Subsets) == 0 {
-		o.Subsets = []corev1.EndpointSubset{{ //nolint:staticcheck // as above
-			Ports: []corev1.EndpointPort{{Name: portName, Port: port, Protocol: corev1.ProtocolTCP}}, //nolint:staticcheck // as above
+		o.Subsets = []corev1.EndpointSubset{{
+			Ports: []corev1.EndpointPort{{Name: portName, Port: port, Protocol: corev1.ProtocolTCP}},
 		}}
 	}
 	s := &o.Subsets[0]

@@ -56,7 +56,7 @@ func Patches(ctx context.Context, client rest.Interface, spec PatchSpec, d time.
 	writing, ctx := errgroup.WithContext(ctx)
 	for w := range spec.Writers {
 		writing.Go(func() error {
-			chance := rand.New(rand.NewPCG(spec.Seed, uint64(w))) //nolint:gosec // load, not secrets
+			chance := rand.New(rand.NewPCG(spec.Seed, uint64(w)))
 			for {
 				if err := pace.Wait(ctx); err != nil {
 					return errors.Join(err, context.Cause(ctx))

@@ -227,22 +227,22 @@ func (s Spec) pod(service string, number int) *corev1.ObjectReference {
 
 // address is in 172.16.0.0/12, where a lab has nothing: a million addresses, then again from the first.
 func address(number int) string {
-	n := uint32(number%(1<<20)) | 172<<24 | 16<<16 //nolint:gosec // below 1<<20
+	n := uint32(number%(1<<20)) | 172<<24 | 16<<16 // below 1<<20
 	return netip.AddrFrom4([4]byte{byte(n >> 24), byte(n >> 16), byte(n >> 8), byte(n)}).String()
 }
 
 // endpointsObject is the v1 Endpoints of the i-th Service: at most 1000 addresses, as kube-controller-manager cuts it.
-func (s Spec) endpointsObject(i int) *corev1.Endpoints { //nolint:staticcheck // deprecated, and still in use
+func (s Spec) endpointsObject(i int) *corev1.Endpoints {
 	name := serviceName(i)
-	o := &corev1.Endpoints{ //nolint:staticcheck // as above
+	o := &corev1.Endpoints{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: name, Namespace: s.Namespace,
 			Labels:      map[string]string{discoveryv1.LabelSkipMirror: "true", "app": name},
 			Annotations: map[string]string{AnnotationSequence: "0"},
 		},
 	}
-	subset := corev1.EndpointSubset{ //nolint:staticcheck // as above
-		Ports: []corev1.EndpointPort{{Name: portName, Port: port, Protocol: corev1.ProtocolTCP}}, //nolint:staticcheck // as above
+	subset := corev1.EndpointSubset{
+		Ports: []corev1.EndpointPort{{Name: portName, Port: port, Protocol: corev1.ProtocolTCP}},
 	}
 	for e := range min(s.EndpointsEach, 1000) {
 		subset.Addresses = append(subset.Addresses, s.endpointAddress(name, i*s.EndpointsEach+e))
@@ -253,8 +253,8 @@ func (s Spec) endpointsObject(i int) *corev1.Endpoints { //nolint:staticcheck //
 	return o
 }
 
-func (s Spec) endpointAddress(service string, number int) corev1.EndpointAddress { //nolint:staticcheck // as above
-	a := corev1.EndpointAddress{IP: address(number), TargetRef: s.pod(service, number)} //nolint:staticcheck // as above
+func (s Spec) endpointAddress(service string, number int) corev1.EndpointAddress {
+	a := corev1.EndpointAddress{IP: address(number), TargetRef: s.pod(service, number)}
 	if node := s.nodeOf(number); node != "" {
 		a.NodeName = &node
 	}

@@ -10,8 +10,8 @@ import (
 	"yurtcoordinator/internal/stream"
 )
 
-// Sinks tests a Sink. make is called once for each test; what it makes ends with that test's t.
-func Sinks(t *testing.T, make func(t *testing.T) SinkHarness) {
+// Sinks tests a Sink. build is called once for each test; what it builds ends with that test's t.
+func Sinks(t *testing.T, build func(t *testing.T) SinkHarness) {
 	for _, test := range []struct {
 		name string
 		run  func(t *testing.T, s *sink)
@@ -28,7 +28,7 @@ func Sinks(t *testing.T, make func(t *testing.T) SinkHarness) {
 		{"RandomBatchesWithRepetitions", randomBatches},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			h := make(t)
+			h := build(t)
 			past := newHistory(h.Type(), 100)
 			test.run(t, &sink{t: t, SinkHarness: h, past: past, states: map[edge.Revision][]stream.Object{0: nil}})
 		})

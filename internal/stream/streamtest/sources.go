@@ -12,8 +12,8 @@ import (
 	"yurtcoordinator/internal/stream"
 )
 
-// Sources tests a Source. make is called once for each test; what it makes ends with that test's t.
-func Sources(t *testing.T, make func(t *testing.T) SourceHarness) {
+// Sources tests a Source. build is called once for each test; what it builds ends with that test's t.
+func Sources(t *testing.T, build func(t *testing.T) SourceHarness) {
 	for _, test := range []struct {
 		name string
 		run  func(t *testing.T, h SourceHarness)
@@ -32,7 +32,7 @@ func Sources(t *testing.T, make func(t *testing.T) SourceHarness) {
 		{"EventsKeepTheirBytes", eventsKeepBytes},
 		{"SnapshotThenWatchMissesNothing", missesNothing},
 	} {
-		t.Run(test.name, func(t *testing.T) { test.run(t, make(t)) })
+		t.Run(test.name, func(t *testing.T) { test.run(t, build(t)) })
 	}
 }
 
@@ -61,7 +61,7 @@ func (r *reader) next(ctx context.Context) error {
 		return fmt.Errorf("after revision %s: %w", r.last, err)
 	}
 	if len(events) == 0 {
-		return errors.New("Next returned neither events nor an error")
+		return errors.New("the call of Next returned neither events nor an error")
 	}
 	for _, e := range events {
 		revision := e.Object.Revision
