@@ -6,9 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/admission"
-	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/kubernetes/pkg/apis/coordination"
 	"k8s.io/kubernetes/pkg/apis/core"
 	"k8s.io/kubernetes/pkg/auth/nodeidentifier"
@@ -46,10 +44,9 @@ func (n nodeRestriction) Admit(ctx context.Context, a admission.Attributes, o ad
 // into them, and when, is said here. A compiled-in plugin and not a ValidatingAdmissionPolicy: a policy costs its CEL
 // environment in memory, and none can know since when a Lease has been as it is.
 type poolLease struct {
-	nodes   nodeidentifier.NodeIdentifier
-	host    edge.NodeName // the coordinator's node; may be empty
-	leases  coordinationclient.LeasesGetter
-	elected *terms
+	nodes    nodeidentifier.NodeIdentifier
+	host     edge.NodeName // the coordinator's node; may be empty
+	election *election
 }
 
 var (
@@ -117,34 +114,22 @@ func (p *poolLease) decide(ctx context.Context, caller edge.NodeName, a admissio
 	}
 	var err error
 	if a.GetName() == edge.LeaseElection {
-		err = decideElection(caller, old, next, p.elected.Live(a.GetName(), old))
+		err = decideElection(caller, old, next, p.election.terms.Live(a.GetName(), old))
 	} else {
 		err = p.decideSync(ctx, caller, old, next)
 	}
 	if err == nil && a.GetName() == edge.LeaseElection && !a.IsDryRun() {
-		p.elected.Admitted(a.GetName(), next)
+		p.election.terms.Admitted(a.GetName(), next)
 	}
 	return err
 }
 
 func (p *poolLease) decideSync(ctx context.Context, caller edge.NodeName, old, next leaseMark) error {
-	ctx, cancel := context.WithTimeout(ctx, leaseReadTimeout)
-	defer cancel()
-	election, err := p.leases.Leases(edge.NamespaceSystem).Get(ctx, edge.LeaseElection, metav1.GetOptions{})
+	stored, err := p.election.leader(ctx)
 	if err != nil {
-		return fmt.Errorf("who leads can't be told now: %w", err)
+		return err
 	}
-	stored := leaseMark{
-		holder:      edge.NodeName(valueOf(election.Spec.HolderIdentity)),
-		transitions: valueOf(election.Spec.LeaseTransitions),
-		renewed:     valueOf(election.Spec.RenewTime).UnixMicro(),
-		term:        seconds(election.Spec.LeaseDurationSeconds),
-	}
-	leader := stored.holder
-	if !p.elected.Live(edge.LeaseElection, stored) {
-		leader = ""
-	}
-	return decideSync(caller, old, next, leader)
+	return decideSync(caller, old, next, stored.holder)
 }
 
 func internalMark(lease *coordination.Lease) leaseMark {

@@ -33,6 +33,7 @@ import (
 	"k8s.io/apiserver/pkg/authorization/path"
 	authorizerunion "k8s.io/apiserver/pkg/authorization/union"
 	genericfilters "k8s.io/apiserver/pkg/endpoints/filters"
+	"k8s.io/apiserver/pkg/endpoints/request"
 	genericfeatures "k8s.io/apiserver/pkg/features"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/apiserver/pkg/server/healthz"
@@ -153,6 +154,8 @@ func (s *apiServer) options(ctx context.Context) (options.CompletedOptions, erro
 	}
 	o.GenericServerRunOptions.ShutdownWatchTerminationGracePeriod = watchEnd
 	o.Etcd.StorageConfig.Transport.ServerList = []string{s.etcd.Endpoint()}
+	o.Etcd.StorageConfig.CompactionInterval = 0 // etcdMember.Housekeep compacts
+	o.Etcd.EnableWatchCache = false             // uncached says why
 	o.Features.EnableProfiling = false
 	o.Features.EnablePriorityAndFairness = false
 	o.Authorization.Modes = []string{"Node", "RBAC"}
@@ -191,6 +194,7 @@ func (s *apiServer) build(ctx context.Context) (*genericapiserver.GenericAPIServ
 		return nil, nil, err
 	}
 	config.SkipOpenAPIInstallation = s.config.OpenAPI == nil
+	config.RESTOptionsGetter = uncached{config.RESTOptionsGetter}
 	if err := slimInformers(factory); err != nil {
 		return nil, nil, err
 	}
@@ -214,8 +218,18 @@ func (s *apiServer) build(ctx context.Context) (*genericapiserver.GenericAPIServ
 	if err != nil {
 		return nil, nil, err
 	}
-	if config.AdmissionControl, err = s.admission(config, factory, client); err != nil {
+	elected := &election{leases: client.CoordinationV1(), terms: newTerms(s.config.Clock)}
+	if config.AdmissionControl, err = s.admission(config, factory, elected); err != nil {
 		return nil, nil, err
+	}
+	builtIns, err := stored(config.RESTOptionsGetter)
+	if err != nil {
+		return nil, nil, err
+	}
+	pool := newMirror(s.config, elected.leads, s.etcd.write, builtIns)
+	lasting := config.LongRunningFunc
+	config.LongRunningFunc = func(r *http.Request, info *request.RequestInfo) bool {
+		return lasting(r, info) || isMirrorWatch(r)
 	}
 
 	core, err := corerest.New(corerest.Config{
@@ -278,6 +292,11 @@ func (s *apiServer) build(ctx context.Context) (*genericapiserver.GenericAPIServ
 	if err := api.InstallAPIs(providers...); err != nil {
 		return nil, nil, err
 	}
+	server.Handler.NonGoRestfulMux.Handle(mirrorPath, pool)
+	server.Handler.NonGoRestfulMux.HandlePrefix(mirrorPath+"/", pool)
+	if err := server.AddPreShutdownHook("mirror", pool.Close); err != nil { // else its watches hold up the end
+		return nil, nil, err
+	}
 	return server, server.LoopbackClientConfig, nil
 }
 
@@ -322,7 +341,7 @@ func withoutMasters(inner authenticator.Request) authenticator.Request {
 func isMasters(group string) bool { return group == user.SystemPrivilegedGroup }
 
 func (s *apiServer) admission(
-	config *genericapiserver.Config, factory informers.SharedInformerFactory, client kubernetes.Interface,
+	config *genericapiserver.Config, factory informers.SharedInformerFactory, elected *election,
 ) (admission.Interface, error) {
 	identifier := nodeidentifier.NewDefaultNodeIdentifier()
 	restriction := noderestriction.NewPlugin(identifier)
@@ -333,10 +352,9 @@ func (s *apiServer) admission(
 		return nil, err
 	}
 	leases := &poolLease{
-		nodes:   identifier,
-		host:    s.config.NodeName,
-		leases:  client.CoordinationV1(),
-		elected: newTerms(s.config.Clock),
+		nodes:    identifier,
+		host:     s.config.NodeName,
+		election: elected,
 	}
 	// Not NamespaceLifecycle: the hubs push Pods without their Namespaces, and a kubelet's Event about one of them must
 	// not be refused for that. Not ServiceAccount: no controller makes the default accounts that it asks for.

@@ -25,25 +25,18 @@ var idleFor = flag.Duration("idle", 20*time.Second,
 //
 //	go test ./internal/pool -run '^$' -bench Program -benchtime 3x
 func BenchmarkProgram(b *testing.B) {
-	dir := b.TempDir()
-	program := filepath.Join(dir, "yurt-coordinator")
-	build := exec.CommandContext(b.Context(), "go", "build", "-tags", "grpcnotrace", "-trimpath", "-ldflags", "-s -w",
-		"-o", program, "yurtcoordinator/cmd/yurt-coordinator")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		b.Fatalf("%v: %s", err, out)
-	}
-	info, err := os.Stat(program)
-	if err != nil {
-		b.Fatal(err)
-	}
-	config := goodConfig(b, newAuthority(b, "ca"))
-
+	file, size := buildProgram(b)
 	var ready, stop time.Duration
 	memory := map[string]float64{}
 	for b.Loop() {
-		r, s := runOnce(b, program, config, memory)
-		ready, stop = ready+r, stop+s
+		ctx, cancel := context.WithTimeout(b.Context(), time.Minute+*idleFor)
+		p := startProgram(ctx, b, file)
+		p.rest(ctx, *idleFor)
+		for unit, megabytes := range p.memory(b) {
+			memory[unit] += megabytes
+		}
+		ready, stop = ready+p.ready, stop+p.stop(b)
+		cancel()
 	}
 	n := float64(b.N)
 	b.ReportMetric(float64(ready.Milliseconds())/n, "ready-ms")
@@ -51,29 +44,59 @@ func BenchmarkProgram(b *testing.B) {
 	for unit, sum := range memory {
 		b.ReportMetric(sum/n, unit)
 	}
-	b.ReportMetric(float64(info.Size())/1e6, "program-MB")
+	b.ReportMetric(float64(size)/1e6, "program-MB")
 	b.ReportMetric(0, "ns/op")
 }
 
-func runOnce(b *testing.B, program string, config Config, memory map[string]float64) (ready, stop time.Duration) {
+// program is the coordinator as a process of its own.
+type program struct {
+	cmd     *exec.Cmd
+	log     strings.Builder
+	address string
+	dataDir string
+	ca      *authority
+	ready   time.Duration // from its start
+}
+
+func buildProgram(b *testing.B) (file string, size int64) {
 	b.Helper()
-	free, err := listen(b.Context(), "127.0.0.1", 0)
+	if *programFile != "" {
+		info, err := os.Stat(*programFile)
+		if err != nil {
+			b.Fatal(err)
+		}
+		return *programFile, info.Size()
+	}
+	file = filepath.Join(b.TempDir(), "yurt-coordinator")
+	build := exec.CommandContext(b.Context(), "go", "build", "-tags", "grpcnotrace", "-ldflags", "-s -w",
+		"-o", file, "yurtcoordinator/cmd/yurt-coordinator")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		b.Fatalf("%v: %s", err, out)
+	}
+	info, err := os.Stat(file)
 	if err != nil {
 		b.Fatal(err)
 	}
-	address := free.Addr().String()
-	free.Close()
+	return file, info.Size()
+}
 
-	ctx, cancel := context.WithTimeout(b.Context(), time.Minute+*idleFor)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, program, "--bind-address=127.0.0.1",
-		"--secure-port="+strconv.Itoa(portOf(b, address)),
+func startProgram(ctx context.Context, b *testing.B, file string) *program {
+	b.Helper()
+	free, err := listen(ctx, "127.0.0.1", 0)
+	if err != nil {
+		b.Fatal(err)
+	}
+	p := &program{address: free.Addr().String(), ca: newAuthority(b, "ca"), dataDir: shortDir(b)}
+	free.Close()
+	config := goodConfig(b, p.ca)
+	p.cmd = exec.CommandContext(ctx, file, "--bind-address=127.0.0.1",
+		"--secure-port="+strconv.Itoa(portOf(b, p.address)), "--data-dir="+p.dataDir,
 		"--tls-cert-file="+config.TLSCertFile, "--tls-private-key-file="+config.TLSPrivateKeyFile,
 		"--client-ca-file="+config.ClientCAFile)
-	var log strings.Builder
-	cmd.Stderr = &log
+	p.cmd.Stderr = &p.log
 	began := time.Now()
-	if err := cmd.Start(); err != nil {
+	if err := p.cmd.Start(); err != nil {
 		b.Fatal(err)
 	}
 	client := &http.Client{
@@ -82,46 +105,51 @@ func runOnce(b *testing.B, program string, config Config, memory map[string]floa
 			TLSClientConfig: &tls.Config{InsecureSkipVerify: true},
 		},
 	}
+	defer client.CloseIdleConnections()
 	for {
-		if response, err := client.Get("https://" + address + "/readyz"); err == nil {
+		if response, err := client.Get("https://" + p.address + "/readyz"); err == nil {
 			response.Body.Close()
 			if response.StatusCode == http.StatusOK {
-				break
+				p.ready = time.Since(began)
+				return p
 			}
 		}
 		if ctx.Err() != nil {
-			b.Fatalf("not ready: %s", log.String())
+			b.Fatalf("not ready: %s", p.log.String())
 		}
 	}
-	ready = time.Since(began)
-	client.CloseIdleConnections()
-
-	select {
-	case <-time.After(*idleFor):
-	case <-ctx.Done():
-	}
-	for unit, kilobytes := range memoryOf(b, cmd.Process.Pid) {
-		memory[unit] += kilobytes / 1024
-	}
-	began = time.Now()
-	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		b.Fatal(err)
-	}
-	if err := cmd.Wait(); err != nil {
-		b.Fatalf("%v: %s", err, log.String())
-	}
-	return ready, time.Since(began)
 }
 
-// memoryOf reads what the kernel says of a process, in KB by unit.
-func memoryOf(b *testing.B, pid int) map[string]float64 {
+func (p *program) stop(b *testing.B) time.Duration {
 	b.Helper()
-	f, err := os.Open(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
-	if err != nil {
+	began := time.Now()
+	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		b.Fatal(err)
 	}
+	if err := p.cmd.Wait(); err != nil {
+		b.Fatalf("%v: %s", err, p.log.String())
+	}
+	return time.Since(began)
+}
+
+// rest leaves the coordinator alone for d.
+func (p *program) rest(ctx context.Context, d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-ctx.Done():
+	}
+}
+
+// memory reads what the kernel says of the process, in units of 1024², and of its files, which are memory as well: pages
+// that it has only written are in no process's RSS.
+func (p *program) memory(b *testing.B) map[string]float64 {
+	b.Helper()
+	f, err := os.Open(fmt.Sprintf("/proc/%d/smaps_rollup", p.cmd.Process.Pid))
+	if err != nil {
+		b.Fatalf("%v: %s", err, p.log.String())
+	}
 	defer f.Close()
-	units := map[string]string{"Rss:": "rss-MB", "Anonymous:": "anon-MB", "Pss:": "pss-MB"}
+	units := map[string]string{"Rss:": "rss-MB", "Anonymous:": "anon-MB"}
 	found := map[string]float64{}
 	scanner := bufio.NewScanner(f)
 	for scanner.Scan() {
@@ -129,9 +157,21 @@ func memoryOf(b *testing.B, pid int) map[string]float64 {
 		if len(fields) < 2 || units[fields[0]] == "" {
 			continue
 		}
-		if found[units[fields[0]]], err = strconv.ParseFloat(fields[1], 64); err != nil {
+		kilobytes, err := strconv.ParseFloat(fields[1], 64)
+		if err != nil {
 			b.Fatal(err)
 		}
+		found[units[fields[0]]] = kilobytes / 1024
+	}
+	err = filepath.WalkDir(p.dataDir, func(path string, _ os.DirEntry, err error) error {
+		var st syscall.Stat_t
+		if err == nil && syscall.Lstat(path, &st) == nil { // gone meanwhile: deleted log segments
+			found["files-MB"] += float64(st.Blocks) / 2048
+		}
+		return nil
+	})
+	if err != nil {
+		b.Fatal(err)
 	}
 	return found
 }

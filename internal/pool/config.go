@@ -24,8 +24,15 @@ import (
 // DefaultQuotaBytes bounds what etcd holds: with all its pages in memory, the ceiling that a coordinator is budgeted.
 const DefaultQuotaBytes = 256 << 20
 
+// DefaultMirrorQuotaBytes bounds what the mirror holds, its history included: a pool's EndpointSlices are a few MB, 5000 of
+// them with ten endpoints each 8 MB. What kube-apiserver serves is in etcd, too, and counts there as well.
+const DefaultMirrorQuotaBytes = 128 << 20
+
 // minQuotaBytes is what an idle coordinator and a handful of nodes need, with room.
 const minQuotaBytes = 16 << 20
+
+// minMirrorQuotaBytes is what the largest object takes that etcd would store, twice: the old one is history for a while.
+const minMirrorQuotaBytes = 4 << 20
 
 const defaultServiceRange = "10.96.0.0/12"
 
@@ -45,6 +52,10 @@ type Config struct {
 	DataDir string
 	// QuotaBytes bounds etcd's data; 0 means DefaultQuotaBytes. A coordinator that reaches it stops with ErrNoSpace.
 	QuotaBytes int64
+
+	// MirrorQuotaBytes bounds what the leader may push, in memory; 0 means DefaultMirrorQuotaBytes. A push beyond it is
+	// refused with 413.
+	MirrorQuotaBytes int64
 
 	// TLSCertFile and TLSPrivateKeyFile are the serving certificate; reread when they change.
 	TLSCertFile, TLSPrivateKeyFile string
@@ -76,6 +87,9 @@ type Config struct {
 
 	// Clock tells the time; nil means the real one.
 	Clock clock.WithTicker
+
+	stalledPush      time.Duration // 0 means the constant
+	historyRevisions int64         // of a window; 0 means windowRevisions
 }
 
 // AddFlags declares c's fields as flags; what c holds now are their defaults.
@@ -90,6 +104,8 @@ func (c *Config) AddFlags(fs *pflag.FlagSet) {
 	fs.Int64Var(&c.QuotaBytes, "etcd-quota-bytes", DefaultQuotaBytes,
 		"how many bytes the pool's objects may take; when they are used up, the coordinator stops, to start "+
 			"empty again")
+	fs.Int64Var(&c.MirrorQuotaBytes, "mirror-quota-bytes", DefaultMirrorQuotaBytes,
+		"how many bytes the resources that the pool shares may take; a push beyond that is refused")
 	fs.StringVar(&c.TLSCertFile, "tls-cert-file", c.TLSCertFile, "serving certificate, PEM, with its chain (required)")
 	fs.StringVar(&c.TLSPrivateKeyFile, "tls-private-key-file", c.TLSPrivateKeyFile,
 		"private key of --tls-cert-file, PEM (required)")
@@ -127,6 +143,15 @@ func (c Config) completed() Config {
 	if c.QuotaBytes == 0 {
 		c.QuotaBytes = DefaultQuotaBytes
 	}
+	if c.MirrorQuotaBytes == 0 {
+		c.MirrorQuotaBytes = DefaultMirrorQuotaBytes
+	}
+	if c.stalledPush == 0 {
+		c.stalledPush = stalledPush
+	}
+	if c.historyRevisions == 0 {
+		c.historyRevisions = windowRevisions
+	}
 	if c.Clock == nil {
 		c.Clock = clock.RealClock{}
 	}
@@ -149,6 +174,10 @@ func (c Config) validate() error {
 	if c.QuotaBytes < minQuotaBytes {
 		return fmt.Errorf("--etcd-quota-bytes %d is too small to start with; give at least %d", c.QuotaBytes,
 			minQuotaBytes)
+	}
+	if c.MirrorQuotaBytes < minMirrorQuotaBytes {
+		return fmt.Errorf("--mirror-quota-bytes %d is too small for one object; give at least %d", c.MirrorQuotaBytes,
+			minMirrorQuotaBytes)
 	}
 	if _, err := c.serviceRange(); err != nil {
 		return err

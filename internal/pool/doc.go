@@ -2,7 +2,9 @@
 //
 //	clients ──TLS, client certificates──▶ refusals ▶ x509 ▶ Node+RBAC ▶ NodeRestriction+PoolLease ▶ REST
 //	                                                                                                  │
-//	                                    etcd, one member, unix socket in a private directory ◀────────┘
+//	                                                              │                                   │
+//	                          mirror: the leader's watch streams ◀┘                                   │
+//	                                                              └──▶ etcd, one member, in memory ◀──┘
 //
 // It starts empty, by contract: what a pool knows is pushed by its hubs, and a copy that survived a restart would be
 // served as if it were current. So the data directory is emptied before the start and removed at the end, and nothing
@@ -13,6 +15,10 @@
 //   - Ready means all of it: etcd, the API, and the pool's own roles and Leases. A hub never meets a half-made one.
 //   - No caller is believed about its place in the pool: whoever writes the election Lease writes its own name, and
 //     whether a holder has lapsed is judged by this process's monotonic clock alone, never by a renewTime.
+//   - A pool's resources come through the mirror, as the cloud's own bytes, from the leader alone, under its present
+//     term. An acknowledged revision is in the mirror's replica and in etcd; what is refused has changed nothing; no
+//     older revision replaces a newer one; what a full stream no longer has goes last.
+//   - Memory is bounded: etcd's history, files and log by Housekeep, the mirror by its quota, a watch by its reader.
 //   - Every refusal (401, 403) leaves one line, or is counted in the next one; no line holds a secret.
 //   - Run returns only when what it started has stopped, or says that it gave up waiting after StopTimeout.
 //

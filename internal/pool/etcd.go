@@ -35,6 +35,9 @@ const (
 	alarmInterval = time.Second
 	// slowRequest is what etcd, in memory, takes only when the machine has no CPU to spare.
 	slowRequest = time.Second
+	// bookmarkInterval is how often the watch of what does not change is told how far it has come, so that it stays
+	// within the history that is kept.
+	bookmarkInterval = 5 * time.Second
 )
 
 // sizeEtcd sets what etcd has only as package variables. Left alone, a write-ahead log segment is 64 MB, and two are
@@ -48,8 +51,10 @@ var sizeEtcd = sync.OnceFunc(func() {
 type etcdMember struct {
 	dir   string // private to this process
 	quota int64  // bytes
-	clock clock.WithTicker
-	ready chan struct{} // closed when it answers
+	// history is how many revisions a window of history has; see history.go.
+	history int64
+	clock   clock.WithTicker
+	ready   chan struct{} // closed when it answers
 
 	server *etcdserver.EtcdServer // set before ready is closed
 
@@ -58,13 +63,14 @@ type etcdMember struct {
 	level zap.AtomicLevel
 }
 
-func newEtcdMember(dir string, quota int64, c clock.WithTicker) *etcdMember {
+func newEtcdMember(dir string, c Config) *etcdMember {
 	return &etcdMember{
-		dir:   dir,
-		quota: quota,
-		clock: c,
-		ready: make(chan struct{}),
-		level: zap.NewAtomicLevelAt(zapcore.FatalLevel),
+		dir:     dir,
+		quota:   c.QuotaBytes,
+		history: c.historyRevisions,
+		clock:   c.Clock,
+		ready:   make(chan struct{}),
+		level:   zap.NewAtomicLevelAt(zapcore.FatalLevel),
 	}
 }
 
@@ -111,6 +117,12 @@ func (m *etcdMember) Run(ctx context.Context) error {
 	case <-member.Server.StopNotify():
 		return errors.New("stopped by itself; its own log says why")
 	}
+}
+
+// write commits a transaction. It must not be called before ready is closed.
+func (m *etcdMember) write(ctx context.Context, txn *etcdserverpb.TxnRequest) error {
+	_, err := m.server.Txn(ctx, txn)
+	return err
 }
 
 // WatchQuota blocks until ctx ends, or returns ErrNoSpace when the quota is used up. It is not a part of Run so that
@@ -165,16 +177,19 @@ func (m *etcdMember) config() *embed.Config {
 	c.TickMs, c.ElectionMs = 20, 100 // it elects itself: the first election timeout is most of etcd's start
 
 	c.QuotaBackendBytes = m.quota
-	c.SnapshotCount = 500
-	c.SnapshotCatchUpEntries = 100
-	c.MaxSnapFiles, c.MaxWalFiles = 1, 1
+	// After so many entries the log so far is let go; etcd keeps at least 100 in memory. There is nobody to catch up.
+	c.SnapshotCount = 100
+	c.SnapshotCatchUpEntries = 10
+	c.MaxSnapFiles, c.MaxWalFiles = 0, 0 // Housekeep deletes them, sooner
 	c.BackendBatchInterval = 100 * time.Millisecond
 	c.BackendFreelistType = "map"
 	c.MaxConcurrentStreams = 256
-	c.AutoCompactionMode, c.AutoCompactionRetention = "revision", "1000"
+	c.AutoCompactionRetention = "0" // Housekeep compacts
 	c.CompactHashCheckTime = time.Hour
+	c.WatchProgressNotifyInterval = bookmarkInterval
 
 	c.WarningUnaryRequestDuration = slowRequest // left at zero it warns of every request
+	c.WarningApplyDuration = slowRequest
 
 	encoder := zap.NewProductionEncoderConfig()
 	encoder.EncodeTime = zapcore.ISO8601TimeEncoder

@@ -171,7 +171,12 @@ func TestFullEtcdEndsTheCoordinator(t *testing.T) {
 		}
 	}
 	err := c.wait(t)
-	if !errors.Is(err, ErrNoSpace) {
-		t.Errorf("got %v, want ErrNoSpace", err)
+	if !errors.Is(err, ErrNoSpace) || !strings.Contains(err.Error(), "--etcd-quota-bytes") {
+		t.Errorf("got %v, want ErrNoSpace, and what to do", err)
+	}
+	again := start(t, func(config *Config) { config.QuotaBytes, config.DataDir = minQuotaBytes, c.dataDir })
+	list, err := again.as(t, operator()).CoreV1().Events("").List(t.Context(), metav1.ListOptions{})
+	if err != nil || len(list.Items) != 0 {
+		t.Errorf("started again, it is not empty: %d Events, %v", len(list.Items), err)
 	}
 }

@@ -102,7 +102,7 @@ func (p *Pool) Run(ctx context.Context) (err error) {
 	}()
 	p.address = listener.Addr().String()
 
-	etcd := newEtcdMember(dir.path, p.config.QuotaBytes, p.config.Clock)
+	etcd := newEtcdMember(dir.path, p.config)
 	var installed atomic.Bool
 	server := &apiServer{
 		config:   p.config,
@@ -130,6 +130,7 @@ func (p *Pool) Run(ctx context.Context) (err error) {
 	}
 	add("etcd", etcd.Run)
 	add("quota", etcd.WatchQuota)
+	add("housekeeping", etcd.Housekeep)
 	add("kube-apiserver", server.Run)
 	add("setup", func(ctx context.Context) error {
 		select {

@@ -43,6 +43,10 @@ func clusterRoles() []rbacv1.ClusterRole {
 		clusterRole("pool-resources",
 			rule(readVerbs, "", "endpoints"),
 			rule(readVerbs, "discovery.k8s.io", "endpointslices")),
+		// Which node may post is for the mirror to say, by the election Lease.
+		clusterRole("mirror", rbacv1.PolicyRule{
+			Verbs: []string{"get", "post"}, NonResourceURLs: []string{mirrorPath, mirrorPath + "/*"},
+		}),
 		clusterRole("operator",
 			rule(readVerbs, "", "configmaps", "endpoints", "events", "limitranges", "namespaces", "nodes",
 				"nodes/status", "persistentvolumeclaims", "persistentvolumeclaims/status", "persistentvolumes",
@@ -65,7 +69,7 @@ func clusterRoles() []rbacv1.ClusterRole {
 			// kubectl auth can-i and whoami: nothing is stored by these.
 			rule([]string{"create"}, "authorization.k8s.io", "selfsubjectaccessreviews", "selfsubjectrulesreviews"),
 			rule([]string{"create"}, "authentication.k8s.io", "selfsubjectreviews"),
-			rbacv1.PolicyRule{Verbs: []string{"get"}, NonResourceURLs: []string{"/metrics", "/metrics/*"}},
+			rbacv1.PolicyRule{Verbs: []string{"get"}, NonResourceURLs: []string{"/metrics", "/metrics/*", mirrorPath}},
 		),
 	}
 }
@@ -74,6 +78,7 @@ func clusterRoleBindings() []rbacv1.ClusterRoleBinding {
 	return []rbacv1.ClusterRoleBinding{
 		clusterRoleBinding("discovery", user.AllAuthenticated),
 		clusterRoleBinding("pool-resources", edge.GroupNodes),
+		clusterRoleBinding("mirror", edge.GroupNodes),
 		clusterRoleBinding("operator", edge.GroupOperators),
 	}
 }

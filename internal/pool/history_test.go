@@ -1,0 +1,152 @@
+package pool
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+)
+
+func TestWindow(t *testing.T) {
+	start := time.Unix(1000, 0)
+	type at struct {
+		seconds, revision, inUse int64
+		want                     int64
+	}
+	for name, steps := range map[string][]at{
+		"by revisions": {
+			{0, 10, 0, 0}, {1, 10 + windowRevisions - 1, 0, 0}, {2, 10 + windowRevisions, 0, 10},
+			{3, 10 + windowRevisions, 0, 0}, {4, 11 + 2*windowRevisions, 0, 10 + windowRevisions},
+		},
+		"by bytes": {
+			{0, 10, 1 << 20, 0}, {1, 20, windowBytes, 0}, {2, 21, 1<<20 + windowBytes, 10}, {3, 22, 1<<20 + windowBytes, 0},
+			{4, 23, 1<<20 + 2*windowBytes, 21},
+		},
+		"by bytes, while the last compaction frees as many": {
+			{0, 10, 40 << 20, 0}, {1, 20, 30 << 20, 0}, {2, 30, 30<<20 + windowBytes, 10},
+		},
+		"by age":      {{0, 10, 0, 0}, {299, 11, 0, 0}, {300, 11, 0, 10}, {600, 11, 0, 0}, {601, 12, 0, 11}},
+		"not if idle": {{0, 10, 0, 0}, {10_000, 10, 0, 0}, {20_000, 10, 0, 0}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var w window
+			for _, s := range steps {
+				got := w.advance(start.Add(time.Duration(s.seconds)*time.Second), s.revision, s.inUse,
+					bounds{windowRevisions, windowBytes})
+				if got != s.want {
+					t.Errorf("%+v: compacts at %d", s, got)
+				}
+			}
+		})
+	}
+}
+
+func TestFragmented(t *testing.T) {
+	const mb = 1 << 20
+	for _, c := range []struct {
+		size, inUse, quota int64
+		want               bool
+	}{
+		{64 * mb, 40 * mb, 256 * mb, false},
+		{64 * mb, 10 * mb, 256 * mb, true},
+		{33 * mb, mb, 256 * mb, false},
+		{200 * mb, 150 * mb, 256 * mb, true},  // soon full, and a quarter of it is free
+		{200 * mb, 190 * mb, 256 * mb, false}, // soon full, and needed
+		{16 * mb, 0, 16 * mb, true},
+	} {
+		if got := fragmented(c.size, c.inUse, c.quota); got != c.want {
+			t.Errorf("%+v: %v", c, got)
+		}
+	}
+}
+
+// TestRewritingForeverFitsTheSmallestQuota writes twice the quota, over and over the same objects, in small and in
+// large ones: without housekeeping etcd would be full half-way.
+func TestRewritingForeverFitsTheSmallestQuota(t *testing.T) {
+	c := start(t, func(config *Config) { config.QuotaBytes = minQuotaBytes })
+	n1 := c.as(t, node("n1")).CoreV1().Nodes()
+	own := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}
+	if _, err := n1.Create(t.Context(), own, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	written, patches := 0, 0
+	for written < 2*minQuotaBytes {
+		size := 20<<10 + rand.IntN(180<<10)
+		patch := fmt.Appendf(nil, `{"metadata":{"annotations":{"filler":%q}}}`,
+			strings.Repeat(string(rune('a'+rand.IntN(26))), size))
+		if _, err := n1.Patch(t.Context(), "n1", types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+			t.Fatalf("after %d bytes: %v", written, err)
+		}
+		written, patches = written+size, patches+1
+	}
+	var files int64
+	err := filepath.WalkDir(c.dataDir, func(_ string, entry os.DirEntry, err error) error {
+		if info, statErr := entry.Info(); err == nil && statErr == nil {
+			files += info.Size()
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%d patches of %d MB in all; files of %d MB", patches, written>>20, files>>20)
+	if files > 2*minQuotaBytes {
+		t.Errorf("the files have %d MB", files>>20)
+	}
+}
+
+func TestAStalledWatchIsEnded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := watch.NewFake()
+		w := newUnstalled(inner)
+		inner.Add(&corev1.Pod{})
+		began := time.Now()
+		synctest.Wait() // run offers it, and nobody takes it
+		time.Sleep(stallTimeout - time.Millisecond)
+		if inner.IsStopped() {
+			t.Error("ended too soon")
+		}
+		time.Sleep(time.Millisecond)
+		synctest.Wait()
+		if event, open := <-w.ResultChan(); open {
+			t.Errorf("got %+v after %s, want the end", event, time.Since(began))
+		}
+		if !inner.IsStopped() {
+			t.Error("etcd's watch goes on")
+		}
+	})
+}
+
+func TestAWatchThatIsReadGoesOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := watch.NewFake()
+		w := newUnstalled(inner)
+		for range 10 {
+			go inner.Add(&corev1.Pod{})
+			synctest.Wait()
+			time.Sleep(stallTimeout / 2)
+			if _, open := <-w.ResultChan(); !open {
+				t.Fatal("ended")
+			}
+		}
+		go inner.Add(&corev1.Pod{})
+		synctest.Wait()
+		w.Stop()
+		w.Stop()
+		for range w.ResultChan() {
+			continue // until it is closed
+		}
+		if !inner.IsStopped() {
+			t.Error("etcd's watch goes on after Stop")
+		}
+	})
+}

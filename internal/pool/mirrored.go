@@ -1,0 +1,519 @@
+package pool
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path"
+	"slices"
+	"sync"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/api/validate/content"
+	"k8s.io/apimachinery/pkg/api/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/registry/generic"
+
+	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/replica"
+	"yurtcoordinator/internal/stream"
+)
+
+const (
+	// maxTxnOps and maxTxnBytes bound one etcd transaction: etcd's defaults are 128 operations and 1.5 MiB.
+	maxTxnOps   = 128
+	maxTxnBytes = 1 << 20
+	// maxStoredBytes is the largest object that etcd takes.
+	maxStoredBytes = 1536<<10 - 4<<10
+	// txnTimeout is far above the milliseconds that etcd needs, in memory. etcd's own limit is 7 s.
+	txnTimeout = 10 * time.Second
+)
+
+// builtIn is a resource that kube-apiserver serves too.
+type builtIn struct {
+	kind   schema.GroupVersionKind
+	prefix string // of its keys in etcd, with a slash at the end
+	object func() message
+}
+
+// message is a type of Kubernetes' own.
+type message interface {
+	metav1.Object
+	runtime.Object
+	Unmarshal(data []byte) error
+}
+
+// pushable are the built-in resources that a push may bring. All are namespaced.
+func pushable() map[schema.GroupVersionResource]builtIn {
+	core, discovery := corev1.SchemeGroupVersion, discoveryv1.SchemeGroupVersion
+	return map[schema.GroupVersionResource]builtIn{
+		core.WithResource("endpoints"): {
+			kind: core.WithKind("Endpoints"), object: func() message { return &corev1.Endpoints{} },
+		},
+		core.WithResource("services"): {
+			kind: core.WithKind("Service"), object: func() message { return &corev1.Service{} },
+		},
+		discovery.WithResource("endpointslices"): {
+			kind: discovery.WithKind("EndpointSlice"), object: func() message { return &discoveryv1.EndpointSlice{} },
+		},
+	}
+}
+
+// stored finds where kube-apiserver keeps each of pushable. It fails if it would store one as another version: then the
+// bytes that a cloud gives are not those that kube-apiserver expects to find.
+func stored(getter generic.RESTOptionsGetter) (map[schema.GroupVersionResource]builtIn, error) {
+	all := pushable()
+	for resource, b := range all {
+		options, err := getter.GetRESTOptions(resource.GroupResource(), b.object())
+		if err != nil {
+			return nil, err
+		}
+		config := options.StorageConfig
+		kind, ok := config.EncodeVersioner.KindForGroupVersionKinds([]schema.GroupVersionKind{b.kind})
+		if !ok || kind != b.kind {
+			return nil, fmt.Errorf("%s is stored as %s, not %s", resource.GroupResource(), kind, b.kind)
+		}
+		b.prefix = path.Join("/", config.Prefix, options.ResourcePrefix) + "/"
+		all[resource] = b
+	}
+	return all, nil
+}
+
+// mirrored is one resource of the mirror: what hubs read, and for a built-in one what is in etcd.
+type mirrored struct {
+	resource schema.GroupVersionResource
+	builtIn  *builtIn // nil: kept in the replica alone
+	write    writer
+	replica  *replica.Replica
+	handler  *replica.Handler
+
+	mu    sync.Mutex // held while a push is applied
+	guard replica.Guard
+	// unsure are the keys that etcd may hold in another form than the replica, after a write that failed. The next push
+	// writes or deletes them all.
+	unsure map[stream.Key]struct{}
+}
+
+// writer commits a transaction to etcd. After an error nobody knows whether it did.
+type writer func(context.Context, *etcdserverpb.TxnRequest) error
+
+func newMirrored(r schema.GroupVersionResource, write writer, b builtIn) (*mirrored, error) {
+	each := &mirrored{resource: r, write: write, unsure: map[stream.Key]struct{}{}}
+	if b.object != nil {
+		each.builtIn = &b
+	}
+	var err error
+	if each.replica, err = replica.New(replica.Config{Resource: r}); err != nil {
+		return nil, err
+	}
+	each.handler, err = replica.NewHandler(replica.HandlerConfig{Replica: each.replica, Wait: mirrorWait})
+	return each, err
+}
+
+// Position is the revision up to which everything is here; 0 if nothing is complete.
+func (m *mirrored) Position() edge.Revision { return m.replica.Position() }
+
+// pushed is the content of one push, read to its end.
+type pushed struct {
+	from     edge.Revision // 0: everything
+	encoding stream.Encoding
+	take     func(bytes int64) error // reserves memory
+
+	taken    int64
+	typ      stream.Type
+	events   []stream.Event  // of changes, in order, bookmarks at the end
+	snapshot []stream.Object // of everything, in the order of their keys
+	revision edge.Revision   // where the stream ends
+}
+
+// readPush reads a stream to its end and checks it. Its errors are refusals.
+func (m *mirrored) readPush(body io.Reader, p *pushed) error {
+	frames := stream.NewFrameReader(body, p.encoding, maxFrame)
+	p.revision = p.from
+	marked := false
+	for {
+		event, err := frames.Read()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return unreadable(err)
+		}
+		if err := m.readEvent(p, event, &marked); err != nil {
+			return err
+		}
+	}
+	if p.from == 0 && !marked {
+		return refused(http.StatusUnprocessableEntity, "the stream has no end of initial events, so it may not be whole; "+
+			"nothing was changed")
+	}
+	if err := m.typeOf(p, frames.Type()); err != nil {
+		return err
+	}
+	if p.from != 0 {
+		return nil
+	}
+	slices.SortFunc(p.snapshot, func(a, b stream.Object) int { return a.Key.Compare(b.Key) })
+	for i := range p.snapshot {
+		if i > 0 && p.snapshot[i].Key == p.snapshot[i-1].Key {
+			return refused(http.StatusUnprocessableEntity, "%s is there twice", p.snapshot[i].Key)
+		}
+		if p.snapshot[i].Revision > p.revision {
+			return refused(http.StatusUnprocessableEntity, "%s has revision %d, after the end of the stream at %d",
+				p.snapshot[i].Key, p.snapshot[i].Revision, p.revision)
+		}
+	}
+	return nil
+}
+
+func unreadable(err error) error {
+	var tooLarge *http.MaxBytesError
+	switch {
+	case errors.As(err, &tooLarge):
+		return refused(http.StatusRequestEntityTooLarge, "the stream is larger than %d bytes; share fewer resources, or raise "+
+			"--mirror-quota-bytes of the coordinator", tooLarge.Limit)
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return refused(http.StatusRequestTimeout, "the stream stalled; nothing was changed")
+	default:
+		return refused(http.StatusUnprocessableEntity, "not a whole watch stream, nothing was changed: %v", err)
+	}
+}
+
+func (m *mirrored) readEvent(p *pushed, event stream.Event, marked *bool) error {
+	o := &event.Object
+	if *marked {
+		return refused(http.StatusUnprocessableEntity, "the stream goes on after the end of its initial events; push "+
+			"changes with from=%d", p.revision)
+	}
+	change := event.Type == stream.Modified || event.Type == stream.Deleted || event.Type == stream.Added
+	switch {
+	case event.Type == stream.InitialEventsEnd && p.from == 0:
+		*marked, p.revision = true, o.Revision
+		if o.Revision == 0 {
+			return refused(http.StatusUnprocessableEntity, "the end of the initial events has no revision")
+		}
+		return nil
+	case event.Type == stream.Bookmark && p.from != 0:
+		if o.Revision < p.revision {
+			return refused(http.StatusUnprocessableEntity, "a bookmark at revision %d follows %d", o.Revision, p.revision)
+		}
+		p.revision = o.Revision
+		p.events = append(p.events, event)
+		return nil
+	case change && p.from != 0:
+		if o.Revision <= p.revision {
+			return refused(http.StatusUnprocessableEntity, "%s %s at revision %d follows %d", event.Type, o.Key, o.Revision,
+				p.revision)
+		}
+	case event.Type == stream.Added && o.Revision != 0:
+	default:
+		return refused(http.StatusUnprocessableEntity, "%s %s has no place in this stream", event.Type, o.Key)
+	}
+	if err := m.checkKey(o.Key); err != nil {
+		return err
+	}
+	if p.from == 0 {
+		if have, ok := m.replica.Get(o.Key); ok && have.Revision == o.Revision {
+			p.snapshot = append(p.snapshot, have) // the bytes just read can go
+			return nil
+		}
+	}
+	size := int64(len(o.Raw)) + objectOverhead
+	if err := p.take(size); err != nil {
+		return err
+	}
+	p.taken += size
+	if event.Type != stream.Deleted {
+		if err := m.checkObject(*o); err != nil {
+			return err
+		}
+	}
+	if p.from == 0 {
+		p.snapshot = append(p.snapshot, *o)
+		return nil
+	}
+	p.revision = o.Revision
+	p.events = append(p.events, event)
+	return nil
+}
+
+// checkKey keeps a key from being a way to another key.
+func (m *mirrored) checkKey(k stream.Key) error {
+	if problems := content.IsPathSegmentName(k.Name); len(problems) > 0 || k.Name == "" || len(k.Name) > 253 {
+		return refused(http.StatusUnprocessableEntity, "%.300q is not a name that an object can have", k.Name)
+	}
+	if k.Namespace == "" && m.builtIn == nil {
+		return nil
+	}
+	if problems := validation.ValidateNamespaceName(k.Namespace, false); len(problems) > 0 {
+		return refused(http.StatusUnprocessableEntity, "%.300q is not a name that a namespace can have", k.Namespace)
+	}
+	return nil
+}
+
+// checkObject keeps out what kube-apiserver could not read: one such object, and no list of the resource would work.
+func (m *mirrored) checkObject(o stream.Object) error {
+	if m.builtIn == nil {
+		return nil
+	}
+	if len(o.Raw) > maxStoredBytes {
+		return refused(http.StatusRequestEntityTooLarge, "%s has %d bytes; etcd takes %d", o.Key, len(o.Raw), maxStoredBytes)
+	}
+	object := m.builtIn.object()
+	if err := object.Unmarshal(o.Raw); err != nil {
+		return refused(http.StatusUnprocessableEntity, "%s is no %s: %v", o.Key, m.builtIn.kind.Kind, err)
+	}
+	if object.GetName() != o.Key.Name || object.GetNamespace() != o.Key.Namespace {
+		return refused(http.StatusUnprocessableEntity, "%s names itself %s/%s", o.Key, object.GetNamespace(), object.GetName())
+	}
+	return nil
+}
+
+// typeOf settles what the objects of a push are.
+func (m *mirrored) typeOf(p *pushed, told stream.Type) error {
+	p.typ = told
+	if m.builtIn != nil {
+		if p.encoding != stream.Protobuf {
+			return refused(http.StatusUnprocessableEntity, "push %s as protobuf, as which it is stored",
+				m.resource.GroupResource())
+		}
+		if told.Kind == "" { // no object in it
+			p.typ.GroupVersionKind = m.builtIn.kind
+		}
+		if p.typ.GroupVersionKind != m.builtIn.kind {
+			return refused(http.StatusUnprocessableEntity, "the stream holds %s; %s is stored as %s here",
+				told.GroupVersionKind, m.resource.GroupResource(), m.builtIn.kind)
+		}
+	}
+	p.typ.Encoding = p.encoding
+	if have := m.replica.Type(); p.typ.Kind == "" && have.GroupVersion() == m.resource.GroupVersion() {
+		p.typ.GroupVersionKind = have.GroupVersionKind
+	}
+	if p.from != 0 && len(p.events) == 0 {
+		return nil // bookmarks have no type of their own
+	}
+	if p.typ.Kind == "" || p.typ.GroupVersion() != m.resource.GroupVersion() {
+		return refused(http.StatusUnprocessableEntity, "the stream holds %q, not objects of %s", p.typ.GroupVersionKind,
+			m.resource.GroupVersion())
+	}
+	return nil
+}
+
+// apply brings a push into etcd and then into the replica, and returns where the mirror stands. leads is asked again at
+// the last moment: reading the body took its time.
+func (m *mirrored) apply(
+	ctx context.Context, p *pushed, now time.Time, leads func(context.Context) error,
+) (edge.Revision, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	at := m.Position()
+	if p.from != 0 && p.from != at {
+		return 0, notThere(p.from, at)
+	}
+	if p.from == 0 && p.revision < at {
+		return 0, &refusal{
+			code: http.StatusConflict, applied: &at,
+			message: fmt.Sprintf("the mirror is at revision %d, newer than %d: push what follows", at, p.revision),
+		}
+	}
+	if p.from != 0 && m.replica.Type() != p.typ && len(p.events) > 0 && p.typ.Kind != "" {
+		return 0, refused(http.StatusUnprocessableEntity, "the mirror holds %s, the stream %s: push everything",
+			m.replica.Type().GroupVersionKind, p.typ.GroupVersionKind)
+	}
+	if err := leads(ctx); err != nil {
+		return 0, err
+	}
+	var put []stream.Object
+	var remove []stream.Key
+	var err error
+	if p.from == 0 {
+		put, remove, err = m.difference(ctx, p)
+	} else {
+		put, remove = m.changes(p.events)
+	}
+	if err != nil {
+		return 0, err
+	}
+	if p.from == 0 && at != 0 {
+		if err := m.guard.Check(now, m.replica.Stats().Objects, len(remove)); err != nil {
+			return 0, &refusal{code: http.StatusConflict, applied: &at, retryAfter: suspiciousRetry, message: err.Error()}
+		}
+	}
+	if err := m.store(ctx, p.typ, put, remove); err != nil {
+		logPush(ctx, m.resource, err)
+		return 0, &refusal{
+			code: http.StatusServiceUnavailable, retryAfter: time.Second,
+			message: fmt.Sprintf("writing to etcd failed, push again: %v", err),
+		}
+	}
+	// What is in etcd must come into the replica, whether or not the caller still listens.
+	ctx = context.WithoutCancel(ctx)
+	if p.from != 0 {
+		err = m.replica.Apply(ctx, p.events)
+	} else if p.revision != at || len(put) > 0 || len(remove) > 0 || !m.replica.Complete().Get() {
+		err = m.replica.Replace(ctx, stream.Snapshot{Type: p.typ, Revision: p.revision, Objects: p.snapshot})
+	}
+	if err != nil {
+		m.doubt(put, remove)
+		return 0, fmt.Errorf("push again: %w", err)
+	}
+	return m.Position(), nil
+}
+
+// difference is what a full stream changes: an object that is held at the same revision is left alone, and what the
+// stream does not have goes.
+func (m *mirrored) difference(ctx context.Context, p *pushed) (put []stream.Object, remove []stream.Key, err error) {
+	for _, o := range p.snapshot {
+		have, ok := m.replica.Get(o.Key)
+		if ok && have.Revision > o.Revision {
+			// Both claim to be of one history: impossible, so one of the two leaders told something else than the cloud.
+			return nil, nil, refused(http.StatusUnprocessableEntity, "%s has revision %d in the stream, and %d here at an "+
+				"earlier position: list the cloud again", o.Key, o.Revision, have.Revision)
+		}
+		if !ok || have.Revision != o.Revision || m.replica.Type() != p.typ {
+			put = append(put, o)
+		}
+	}
+	have, err := m.replica.Snapshot(ctx)
+	if errors.Is(err, stream.ErrNotReady) {
+		return put, nil, nil
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, o := range have.Objects {
+		if _, found := slices.BinarySearchFunc(p.snapshot, o.Key, byKey); !found {
+			remove = append(remove, o.Key)
+		}
+	}
+	return put, remove, nil
+}
+
+func byKey(o stream.Object, k stream.Key) int { return o.Key.Compare(k) }
+
+// changes is what a stream of changes leaves of each object.
+func (m *mirrored) changes(events []stream.Event) (put []stream.Object, remove []stream.Key) {
+	last := map[stream.Key]int{}
+	for i, event := range events {
+		if event.Type != stream.Bookmark {
+			last[event.Object.Key] = i
+		}
+	}
+	for i, event := range events {
+		if n, ok := last[event.Object.Key]; !ok || n != i || event.Type == stream.Bookmark {
+			continue
+		}
+		if event.Type == stream.Deleted {
+			remove = append(remove, event.Object.Key)
+		} else {
+			put = append(put, event.Object)
+		}
+	}
+	return put, remove
+}
+
+// doubt notes keys whose state in etcd is not known to be that of the replica.
+func (m *mirrored) doubt(put []stream.Object, remove []stream.Key) {
+	if m.builtIn == nil {
+		return
+	}
+	for _, o := range put {
+		m.unsure[o.Key] = struct{}{}
+	}
+	for _, k := range remove {
+		m.unsure[k] = struct{}{}
+	}
+}
+
+// store writes to etcd: what is new, then what goes, in transactions. What an earlier failure left behind is put right
+// with it.
+func (m *mirrored) store(ctx context.Context, t stream.Type, put []stream.Object, remove []stream.Key) error {
+	if m.builtIn == nil {
+		return nil
+	}
+	m.doubt(put, remove)
+	changed := map[stream.Key]struct{}{}
+	var batch transaction
+	for _, o := range put {
+		changed[o.Key] = struct{}{}
+		if err := batch.put(ctx, m, m.key(o.Key), stream.Envelope(t, o.Raw)); err != nil {
+			return err
+		}
+	}
+	for _, k := range remove {
+		changed[k] = struct{}{}
+	}
+	for k := range m.unsure {
+		if _, ok := changed[k]; ok {
+			continue
+		}
+		if have, ok := m.replica.Get(k); !ok {
+			remove = append(remove, k)
+		} else if err := batch.put(ctx, m, m.key(k), stream.Envelope(t, have.Raw)); err != nil {
+			return err
+		}
+	}
+	for _, k := range remove {
+		if err := batch.remove(ctx, m, m.key(k)); err != nil {
+			return err
+		}
+	}
+	if err := batch.commit(ctx, m); err != nil {
+		return err
+	}
+	m.unsure = map[stream.Key]struct{}{} // not clear, which keeps the space of the largest push
+	return nil
+}
+
+func (m *mirrored) key(k stream.Key) []byte {
+	return []byte(m.builtIn.prefix + k.Namespace + "/" + k.Name)
+}
+
+// transaction gathers operations up to etcd's bounds.
+type transaction struct {
+	ops   []*etcdserverpb.RequestOp
+	bytes int
+}
+
+func (t *transaction) put(ctx context.Context, m *mirrored, key, value []byte) error {
+	return t.add(ctx, m, len(key)+len(value), &etcdserverpb.RequestOp{Request: &etcdserverpb.RequestOp_RequestPut{
+		RequestPut: &etcdserverpb.PutRequest{Key: key, Value: value},
+	}})
+}
+
+func (t *transaction) remove(ctx context.Context, m *mirrored, key []byte) error {
+	return t.add(ctx, m, len(key), &etcdserverpb.RequestOp{Request: &etcdserverpb.RequestOp_RequestDeleteRange{
+		RequestDeleteRange: &etcdserverpb.DeleteRangeRequest{Key: key},
+	}})
+}
+
+func (t *transaction) add(ctx context.Context, m *mirrored, bytes int, op *etcdserverpb.RequestOp) error {
+	if len(t.ops) == maxTxnOps || (len(t.ops) > 0 && t.bytes+bytes > maxTxnBytes) {
+		if err := t.commit(ctx, m); err != nil {
+			return err
+		}
+	}
+	t.ops = append(t.ops, op)
+	t.bytes += bytes
+	return nil
+}
+
+// commit does not end with the request: a write that is given up half-way is one whose outcome nobody knows.
+func (t *transaction) commit(ctx context.Context, m *mirrored) error {
+	if len(t.ops) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), txnTimeout)
+	defer cancel()
+	err := m.write(ctx, &etcdserverpb.TxnRequest{Success: t.ops})
+	t.ops, t.bytes = nil, 0
+	return err
+}

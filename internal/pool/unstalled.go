@@ -1,0 +1,112 @@
+package pool
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/apiserver/pkg/registry/generic"
+	"k8s.io/apiserver/pkg/storage"
+	"k8s.io/apiserver/pkg/storage/storagebackend"
+	"k8s.io/apiserver/pkg/storage/storagebackend/factory"
+	"k8s.io/client-go/tools/cache"
+)
+
+// stallTimeout is how long the reader of a watch may take nothing while there is something for it. Its client then sees
+// the watch end and resumes at its revision, or lists again if history has gone on without it.
+const stallTimeout = 5 * time.Second
+
+// uncached makes kube-apiserver read its objects from etcd, which is this process's memory already.
+//
+// The watch cache was the alternative. It holds each object decoded, and every event of the last 75 s, up to 102,400 for
+// each resource and whatever their size: with 8 KB Nodes patched at full speed that is a gigabyte, and neither bound can
+// be set. Without it each watch decodes its events for itself, and two things are missing, which are made good here:
+// bookmarks, and an end to the watch of a client that has stopped reading (etcd's client would queue for it without
+// limit).
+type uncached struct {
+	generic.RESTOptionsGetter
+}
+
+func (u uncached) GetRESTOptions(r schema.GroupResource, example runtime.Object) (generic.RESTOptions, error) {
+	options, err := u.RESTOptionsGetter.GetRESTOptions(r, example)
+	options.Decorator = func(
+		config *storagebackend.ConfigForResource, resourcePrefix string, key func(runtime.Object) (string, error),
+		newObject, newList func() runtime.Object, attributes storage.AttrFunc, trigger storage.IndexerFuncs,
+		indexers *cache.Indexers,
+	) (storage.Interface, factory.DestroyFunc, error) {
+		plain, destroy, err := generic.UndecoratedStorage(
+			config, resourcePrefix, key, newObject, newList, attributes, trigger, indexers)
+		return watchStorage{plain}, destroy, err
+	}
+	return options, err
+}
+
+type watchStorage struct {
+	storage.Interface
+}
+
+// Watch implements storage.Interface.
+func (s watchStorage) Watch(ctx context.Context, key string, o storage.ListOptions) (watch.Interface, error) {
+	o.ProgressNotify = o.Predicate.AllowWatchBookmarks
+	inner, err := s.Interface.Watch(ctx, key, o)
+	if err != nil {
+		return nil, err
+	}
+	return newUnstalled(inner), nil
+}
+
+// unstalled passes a watch on for as long as somebody takes it.
+type unstalled struct {
+	inner   watch.Interface
+	out     chan watch.Event
+	stopped chan struct{}
+	stop    sync.Once
+}
+
+func newUnstalled(inner watch.Interface) *unstalled {
+	w := &unstalled{inner: inner, out: make(chan watch.Event), stopped: make(chan struct{})}
+	go w.run()
+	return w
+}
+
+// run ends when inner ends, which its context or Stop brings about.
+func (w *unstalled) run() {
+	defer close(w.out)
+	defer w.inner.Stop()
+	for event := range w.inner.ResultChan() {
+		select {
+		case w.out <- event:
+			continue
+		default:
+		}
+		if !w.await(event) {
+			return
+		}
+	}
+}
+
+func (w *unstalled) await(event watch.Event) bool {
+	timeout := time.NewTimer(stallTimeout)
+	defer timeout.Stop()
+	select {
+	case w.out <- event:
+		return true
+	case <-timeout.C:
+	case <-w.stopped:
+	}
+	return false
+}
+
+// Stop implements watch.Interface.
+func (w *unstalled) Stop() {
+	w.stop.Do(func() {
+		close(w.stopped)
+		w.inner.Stop()
+	})
+}
+
+// ResultChan implements watch.Interface.
+func (w *unstalled) ResultChan() <-chan watch.Event { return w.out }
