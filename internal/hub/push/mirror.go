@@ -67,7 +67,7 @@ type positions struct {
 func (m *mirror) ask(ctx context.Context) (positions, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, m.base.JoinPath("/mirror/v1").String(), http.NoBody)
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, m.base.JoinPath(edge.PathMirror).String(), http.NoBody)
 	if err != nil {
 		return positions{}, fmt.Errorf("ask where the mirror stands: %w", err)
 	}
@@ -117,9 +117,9 @@ func (m *mirror) post(
 	defer cancel()
 	group := resource.Group
 	if group == "" {
-		group = "core"
+		group = edge.MirrorCoreGroup
 	}
-	u := m.base.JoinPath("/mirror/v1", group, resource.Version, resource.Resource)
+	u := m.base.JoinPath(edge.PathMirror, group, resource.Version, resource.Resource)
 	u.RawQuery = query.Encode()
 	frames := func() (io.ReadCloser, error) { return newBody(m.term, t, events), nil }
 	content, _ := frames()
