@@ -158,8 +158,8 @@ func (a *audience) listedOnce(t *T) {
 
 // shared waits until each hub has a resource from where it should: the leader from the cloud, the others from the
 // coordinator.
-func (t *T) shared(within time.Duration, resource string) time.Duration {
-	return t.eventually(within, "the leader reads "+resource+" from the cloud, the others from the coordinator", func() error {
+func (t *T) shared(within time.Duration, resource string) {
+	t.eventually(within, "the leader reads "+resource+" from the cloud, the others from the coordinator", func() error {
 		for node, h := range t.hubs() {
 			want := "coordinator"
 			if h.Role == roleLeader {

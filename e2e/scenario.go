@@ -39,7 +39,8 @@ type Scenario struct {
 // All returns the scenarios, in the order in which they are run.
 func All() []Scenario {
 	return slices.Concat(linkScenarios, deathScenarios, leaderScenarios, coordinatorScenarios, accessScenarios,
-		streamScenarios, sharingScenarios)
+		streamScenarios, sharingScenarios, oneCopyScenarios, cloudLieScenarios,
+		poolScopeScenarios)
 }
 
 // Find returns the scenario of that name.

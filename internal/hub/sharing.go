@@ -2,6 +2,7 @@ package hub
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"net/url"
 	"path"
@@ -18,6 +19,7 @@ import (
 	"yurtcoordinator/internal/hub/filter"
 	"yurtcoordinator/internal/hub/push"
 	"yurtcoordinator/internal/hub/upstream"
+	"yurtcoordinator/internal/live"
 	"yurtcoordinator/internal/replica"
 	"yurtcoordinator/internal/run"
 	"yurtcoordinator/internal/stream"
@@ -100,7 +102,7 @@ func (h *Hub) newTopology(s *sharing) (*topology, error) {
 		if err != nil {
 			return nil, err
 		}
-		pools, t.runPools = r, f.Run
+		pools, t.runPools = poolCopy{r, f.Status()}, f.Run
 	}
 	position := func(r schema.GroupVersionResource) func() edge.Revision {
 		return func() edge.Revision {
@@ -126,6 +128,9 @@ func (t *topology) await(ctx context.Context, set *copies.Set) {
 	}
 	if c := set.Find(services); c != nil {
 		c.Want()
+		if f, ok := c.Feed.(fed); ok && f.Status().Get().Denied {
+			return // it will not be known soon, and no request is to wait for it
+		}
 	}
 	t.want()
 	ctx, cancel := context.WithTimeout(ctx, topologyWait)
@@ -175,6 +180,21 @@ func (c serviceCopy) Watch(ctx context.Context, after edge.Revision) (stream.Wat
 		return nil, err
 	}
 	return source.Watch(ctx, after)
+}
+
+// poolCopy is the copy of the NodePool, of which it may be known that there will be none.
+type poolCopy struct {
+	*replica.Replica
+	fed *live.Value[feed.Status]
+}
+
+// Snapshot implements stream.Source. It fails with another error than ErrNotReady when the cloud has no NodePools for this
+// node: no permission, or no such resource. Else service topology, and whoever asks for endpoints, would wait for them.
+func (c poolCopy) Snapshot(ctx context.Context) (stream.Snapshot, error) {
+	if status := c.fed.Get(); status.Denied && !c.Complete().Get() {
+		return stream.Snapshot{}, errors.New(status.Refused)
+	}
+	return c.Replica.Snapshot(ctx)
 }
 
 // fed is a feed as the set of copies sees it.

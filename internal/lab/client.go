@@ -263,6 +263,19 @@ func (c *Client) Hub(ctx context.Context, node string) (HubStatus, error) {
 	})
 }
 
+// HubSettings writes a hub's configuration file (YAML, named as its flags are), which the hub reads when it starts and
+// looks at every 5 s.
+func (c *Client) HubSettings(node, yaml string) error {
+	path := filepath.Join(c.dir, "machines", node, hubSettings)
+	if _, err := os.Stat(path); err != nil || node == "" || strings.Contains(node, "/") {
+		return fmt.Errorf("no node %q in this lab has run a hub", node)
+	}
+	if err := os.WriteFile(path+".new", []byte(yaml), 0o600); err != nil {
+		return err
+	}
+	return os.Rename(path+".new", path) // a hub never finds half a file
+}
+
 // AuditLog is the path of the cloud's audit log.
 func (c *Client) AuditLog() (string, error) {
 	path := filepath.Join(c.dir, "machines", cloudMachine, auditLog)

@@ -1,7 +1,9 @@
 package lab
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -113,6 +115,7 @@ func (n node) hub() []string {
 	argv := []string{
 		n.bins.YurtHub, "--node-name=" + string(n.name()), "--nodepool-name=" + string(n.poolName()),
 		"--server-addr=" + cloudAddress, "--ca-file=" + n.cert("ca.crt"), "--cert-file=" + crt, "--key-file=" + key,
+		"--config=" + n.file(hubSettings),
 	}
 	if n.cfg.NoCoordinator {
 		argv = append(argv, "--enable-coordinator=false")
@@ -154,6 +157,9 @@ users: [{name: node}]
 `, hubAddress),
 		"kube-proxy.yaml": n.kubeProxyConfig(),
 	}
+	if _, err := os.Stat(n.file(hubSettings)); errors.Is(err, fs.ErrNotExist) {
+		files[hubSettings] = "" // what Client.HubSettings has written outlives a power cut
+	}
 	if n.cfg.CoreDNS {
 		files["Corefile"] = n.corefile()
 	}
@@ -180,6 +186,9 @@ users: [{name: node}]
 	}
 	return nil
 }
+
+// hubSettings is a hub's configuration file. It is empty until Client.HubSettings writes it.
+const hubSettings = "hub.yaml"
 
 // runcFile stands in for runc where there are no cgroups; see bundle.go.
 const runcFile = "runc"

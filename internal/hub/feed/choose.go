@@ -114,7 +114,7 @@ func (d Decision) String() string {
 }
 
 const (
-	// coverWait is how long an empty replica waits for the pool's leader to cover it before it lists over the WAN
+	// coverWait is how long a replica that needs a list waits for the pool's leader to cover it before it lists over the WAN
 	// itself. The leader lists at once and pushes over the LAN, so this is what a list over the WAN may take.
 	coverWait = 15 * time.Second
 	// electWait is the same while nobody is known to lead: longer than the 4.3 s that an election takes at most.
@@ -193,6 +193,14 @@ func follow(s Situation) Decision {
 	atCloud := Decision{From: Cloud}
 	inPool := Decision{From: Coordinator}
 	again := Decision{From: Cloud, List: true, Jitter: expiredJitter, Why: "the cloud has forgotten our revision"}
+	switch {
+	case s.Coordinator == Down:
+	case s.LeaderKnown:
+		// The leader lists at once. What it does not believe yet, nobody else need ask for.
+		again.After, again.Jitter = coverWait, coverJitter
+	default:
+		again.After = electWait
+	}
 	switch s.Coordinator {
 	case Up:
 		switch {

@@ -134,7 +134,8 @@ func TestChoose(t *testing.T) {
 		"follower cloud=expired coordinator=up pool led covered":          {atPool, 0},
 		"follower cloud=expired coordinator=up pool led":                  {listPool, 0},
 		"follower cloud=expired coordinator=expired pool led covered":     {listPool, 0},
-		"follower cloud=expired coordinator=stale pool led covered":       {listCloud, 10 * time.Second},
+		"follower cloud=expired coordinator=stale pool led covered":       {listCloud, 20 * time.Second},
+		"follower cloud=expired coordinator=stale pool":                   {listCloud, 16 * time.Second},
 		"pending cloud=expired coordinator=down pool":                     {listCloud, 10 * time.Second},
 		"pending cloud=up coordinator=down pool":                          {atCloud, 0},
 		"pending cloud=up coordinator=down pool empty":                    {listCloud, time.Second},
@@ -144,8 +145,8 @@ func TestChoose(t *testing.T) {
 		"follower cloud=down coordinator=stale pool":                      {listPool, 0},
 		"follower cloud=refusing coordinator=refusing pool led covered":   {atCloud, 0},
 		"follower cloud=refusing coordinator=up pool led":                 {atPool, 0},
-		"follower cloud=expired coordinator=up pool led listing":          {listCloud, 10 * time.Second},
-		"follower cloud=expired coordinator=expired pool led listing":     {listCloud, 10 * time.Second},
+		"follower cloud=expired coordinator=up pool led listing":          {listCloud, 20 * time.Second},
+		"follower cloud=expired coordinator=expired pool led listing":     {listCloud, 20 * time.Second},
 	} {
 		d := Choose(parse(t, situation))
 		if kind(d) != want.kind || d.After+d.Jitter > want.most {

@@ -256,7 +256,12 @@ func TestTheCloudForgot(t *testing.T) {
 			w.standing.Set(role.Standing{Role: role.Follower, Leader: "n2"})
 			w.links(link.Up, link.Up)
 			w.begin()
-			w.pass(20 * time.Second)
+			w.pass(uncoverWait + uncoverJitter)
+			w.pass(coverWait - time.Second)
+			if lists, _, _ := w.cloud.counts(); lists != 0 {
+				t.Errorf("%d lists over the WAN before the leader has had the time to make one", lists)
+			}
+			w.pass(coverJitter + mirrorPause)
 			w.want(Cloud, 1)
 			w.has(w.cloud)
 		})
@@ -390,13 +395,13 @@ func TestDeniedIsTriedSlowlyAndSaid(t *testing.T) {
 		if lists, _, _ := w.cloud.counts(); lists < 8 || lists > 19 {
 			t.Errorf("%d tries in 5 min, want three soon, then one in 20 to 30 s", lists)
 		}
-		if s := w.feed.Status().Get(); !strings.Contains(s.Refused, "no role") || s.Live {
+		if s := w.feed.Status().Get(); !strings.Contains(s.Refused, "no role") || !s.Denied || s.Live {
 			t.Errorf("Status() = %+v", s)
 		}
 		w.cloud.do(func() { w.cloud.fault = nil })
 		w.pass(31 * time.Second)
 		w.has(w.cloud)
-		if s := w.feed.Status().Get(); s.Refused != "" || !s.Live {
+		if s := w.feed.Status().Get(); s.Refused != "" || s.Denied || !s.Live {
 			t.Errorf("Status() = %+v", s)
 		}
 	})

@@ -58,22 +58,40 @@ func Run(ctx context.Context, c Config) (Report, error) {
 	if err != nil {
 		return Report{}, err
 	}
-	m, err := c.load(ctx, node)
+	loading, cancel := context.WithTimeout(ctx, loadTimeout)
+	defer cancel()
+	m, err := c.load(loading, node, Spec{Profile: c.Profile})
 	if err != nil {
 		return Report{}, fmt.Errorf("load on %s: %w", node, err)
 	}
 	c.Progress("starting the coordinator anew")
+	starts, err := c.restarts(ctx, host)
+	if err != nil {
+		return Report{}, fmt.Errorf("coordinator on %s: %w", host, err)
+	}
+	place, err := c.restartHubs(ctx, host)
+	if err != nil {
+		return Report{}, fmt.Errorf("starting the hubs anew: %w", err)
+	}
+	if m.Shared, err = c.shared(ctx, place); err != nil {
+		return Report{}, fmt.Errorf("pool resources, on %s: %w", place.follower, err)
+	}
+	return newReport(m, starts), nil
+}
+
+// restarts starts the coordinator startsMeasured times.
+func (c Config) restarts(ctx context.Context, host string) ([]time.Duration, error) {
 	ctx, cancel := context.WithTimeout(ctx, restTimeout)
 	defer cancel()
 	var starts []time.Duration
 	for range startsMeasured {
 		took, err := c.restart(ctx, host)
 		if err != nil {
-			return Report{}, fmt.Errorf("coordinator on %s: %w", host, err)
+			return nil, err
 		}
 		starts = append(starts, took)
 	}
-	return newReport(m, starts), nil
+	return starts, nil
 }
 
 // ready waits until every hub has found its role, and returns the node to measure on, which runs nothing but a hub, and
@@ -117,13 +135,11 @@ func runs(all []machine.Process, c lab.Component) bool {
 	return false
 }
 
-// load runs Load on the node.
-func (c Config) load(ctx context.Context, node string) (Measured, error) {
-	spec := Spec{
-		Node: node, Profile: c.Profile,
-		Hub:       fmt.Sprintf("http://127.0.0.1:%d", edge.PortHubHTTP),
-		HubHealth: fmt.Sprintf("http://127.0.0.1:%d", edge.PortHubHealth),
-	}
+// load runs Load on the node. It fills in who the node is and where it finds the servers.
+func (c Config) load(ctx context.Context, node string, spec Spec) (Measured, error) {
+	spec.Node = node
+	spec.Hub = fmt.Sprintf("http://127.0.0.1:%d", edge.PortHubHTTP)
+	spec.HubHealth = fmt.Sprintf("http://127.0.0.1:%d", edge.PortHubHealth)
 	asNode, err := c.Lab.CloudConfigAs(node)
 	if err != nil {
 		return Measured{}, err
@@ -137,8 +153,6 @@ func (c Config) load(ctx context.Context, node string) (Measured, error) {
 	if err != nil {
 		return Measured{}, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, loadTimeout)
-	defer cancel()
 	cmd, err := c.Lab.Inside(ctx, node, c.Program, LoadCommand)
 	if err != nil {
 		return Measured{}, err

@@ -66,6 +66,10 @@ func Load(ctx context.Context, s Spec, progress func(string)) (Measured, error) 
 	if l.hub, err = findProcess("yurthub", "--node-name="+s.Node); err != nil {
 		return Measured{}, err
 	}
+	if s.Leader != "" {
+		err := l.shared(ctx, progress)
+		return l.m, err
+	}
 	if l.server, err = findProcess("kube-apiserver"); err != nil {
 		return Measured{}, err
 	}

@@ -17,6 +17,9 @@ type Spec struct {
 	HubHealth string `json:"hubHealth"`
 	// Profile takes profiles of the hub along; it must have been started with --profiling.
 	Profile bool `json:"profile,omitempty"`
+	// Leader, if set, is the pool's leader, and Load measures Shared and nothing else. Nodes are the pool's.
+	Leader string   `json:"leader,omitempty"`
+	Nodes  []string `json:"nodes,omitempty"`
 }
 
 // Access is an API server and a client certificate, PEM.
@@ -118,6 +121,7 @@ type Measured struct {
 	HubIdle         Memory `json:"hubIdle"`
 	HubLoaded       Memory `json:"hubLoaded"`
 	CoordinatorIdle Memory `json:"coordinatorIdle"`
+	Shared          Shared `json:"shared"`
 	// Profiles of the hub, by file name.
 	Profiles map[string][]byte `json:"profiles,omitempty"`
 }

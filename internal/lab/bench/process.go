@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -80,6 +81,29 @@ func parseRollup(rollup string) (Memory, error) {
 		return Memory{}, fmt.Errorf("smaps_rollup says nothing of Rss")
 	}
 	return m, nil
+}
+
+// peakOf is the most that a process has had resident, in bytes.
+func peakOf(pid int) (int64, error) {
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return 0, err
+	}
+	return parsePeak(string(status))
+}
+
+// parsePeak reads the line "VmHWM: N kB".
+func parsePeak(status string) (int64, error) {
+	for line := range strings.Lines(status) {
+		if rest, found := strings.CutPrefix(line, "VmHWM:"); found {
+			kB, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(rest), " kB"), 10, 64)
+			if err != nil {
+				return 0, fmt.Errorf("/proc/PID/status: %s: %w", strings.TrimSpace(line), err)
+			}
+			return kB << 10, nil
+		}
+	}
+	return 0, errors.New("/proc/PID/status says nothing of VmHWM")
 }
 
 func processorTime(pid int) (time.Duration, error) {

@@ -39,6 +39,17 @@ func TestParseRollup(t *testing.T) {
 	}
 }
 
+func TestParsePeak(t *testing.T) {
+	if got, err := parsePeak("Name:\tx\nVmHWM:\t   26520 kB\nVmRSS:\t 1 kB\n"); err != nil || got != 26520<<10 {
+		t.Errorf("%d, %v; want %d", got, err, 26520<<10)
+	}
+	for _, bad := range []string{"", "VmHWM: many kB\n", "VmRSS: 1 kB\n"} {
+		if n, err := parsePeak(bad); err == nil {
+			t.Errorf("%q: %d, want an error", bad, n)
+		}
+	}
+}
+
 func TestParseStat(t *testing.T) {
 	const stat = "12 (a ) name) S 1 12 12 0 -1 4194560 100 0 0 0 250 50 0 0 20 0 7 0 1 1 1"
 	if got, err := parseStat(stat); err != nil || got != 3*time.Second {
@@ -59,6 +70,9 @@ func TestOwnProcess(t *testing.T) {
 	}
 	if _, err := processorTime(os.Getpid()); err != nil {
 		t.Error(err)
+	}
+	if peak, err := peakOf(os.Getpid()); err != nil || peak <= 0 {
+		t.Errorf("peak %d, %v", peak, err)
 	}
 	pid, err := findProcess(filepath.Base(os.Args[0]), os.Args[1:]...)
 	if err == nil && pid != os.Getpid() {

@@ -102,6 +102,7 @@ func newReport(m Measured, coordinatorStarts []time.Duration) Report {
 		costRows(m.GetMany),
 		memoryRows("hub_idle", "hub", "idle", m.HubIdle, 32, 0),
 		memoryRows("hub_loaded", "hub", "after the load", m.HubLoaded, 0, 0),
+		sharedRows(m.Shared),
 		memoryRows("coordinator_idle", "coordinator", "idle", m.CoordinatorIdle, 128, 50),
 		[]Row{{
 			Key: "coordinator_start", What: "coordinator, start → ready", Unit: "s", Ours: median(starts),

@@ -1,0 +1,413 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes"
+
+	"yurtcoordinator/e2e/watchcheck"
+	"yurtcoordinator/internal/lab"
+	"yurtcoordinator/internal/lab/load"
+	"yurtcoordinator/internal/lab/wire"
+)
+
+// hubsAlone has no kubelets: they would believe what the cloud says, and end their Pods.
+var hubsAlone = lab.Config{Pools: 1, Nodes: 3, Timing: lab.Quick, Kubelet: lab.Hollow, NoKubelet: true}
+
+var cloudLieScenarios = []Scenario{
+	{
+		Name: "empty-list", Lab: hubsAlone, run: emptyList,
+		Doc: "the cloud answers an empty list for 20 s, then refuses, then has no etcd, and a hub starts meanwhile: nobody in " +
+			"the pool loses anything; a real emptying goes through at once",
+	},
+	{
+		Name: "expired", Quick: true, Lab: hubsAlone, run: historyGone,
+		Doc: "the cloud forgets all history while the pool is cut off from it: one list over the WAN puts all hubs right, " +
+			"each client begins anew once",
+	},
+}
+
+// story is an audience whose truth comes in chapters, with nothing written between two of them. A restart of
+// kube-apiserver ends every watch of the cloud itself with 410, the truth's own too; so no single recording can tell
+// what was before it and after it.
+//
+// Two chapters are joined only where the second begins with exactly what the first ended with, each object at the same
+// revision. What is not proven by that is an object that came and went in between: the scenario is the only one who
+// writes, and it does not.
+type story struct {
+	*audience
+	stop  func() // ends the recording of the present chapter
+	facts []*watchcheck.Facts
+}
+
+// tell begins to record the truth about a collection; see T.record.
+func (t *T) tell(c collection) *story {
+	s := &story{audience: &audience{collection: c}}
+	s.resume(t)
+	return s
+}
+
+// pause ends a chapter. Nothing must be written from before it until resume has returned.
+func (s *story) pause(t *T) {
+	ctx, cancel := context.WithTimeout(t.ctx, 60*time.Second)
+	defer cancel()
+	facts, err := s.truth.Facts(ctx)
+	t.must(err)
+	s.facts = append(s.facts, facts)
+	s.stop()
+}
+
+// resume begins the next chapter, of a cloud that tells the truth again.
+func (s *story) resume(t *T) {
+	access, err := t.lab.CloudConfig()
+	t.must(err)
+	config := t.watcher(access, s.path)
+	config.Protobuf = s.protobuf
+	truth, err := watchcheck.NewTruth(config)
+	t.must(err)
+	ctx, stop := context.WithCancel(t.ctx)
+	s.truth, s.stop = truth, stop
+	t.background.Go(func() { _ = truth.Run(ctx) })
+	t.eventually(30*time.Second, "the truth about "+s.name+" is being recorded", func() error {
+		if truth.Position() == 0 {
+			return errors.New("it has not been listed")
+		}
+		return nil
+	})
+}
+
+// judge is audience.judge over all chapters.
+func (s *story) judge(t *T, expired map[string]int) {
+	s.caughtUp(t, 60*time.Second)
+	s.pause(t)
+	facts, err := joined(s.facts)
+	t.must(err)
+	for _, seat := range s.seats {
+		report := watchcheck.Check(facts, seat.recorder.History(), watchcheck.Bounds{Expired: expired[seat.node]})
+		t.say("%s, the %s client on %s: %v", s.name, seat.name, seat.node, report)
+		if err := report.Err(); err != nil {
+			t.fail("%s: the %s client on %s: %w", s.name, seat.name, seat.node, err)
+		}
+	}
+}
+
+// joined makes one of several chapters.
+func joined(chapters []*watchcheck.Facts) (*watchcheck.Facts, error) {
+	whole := *chapters[0]
+	content := maps.Clone(whole.Initial)
+	if content == nil {
+		content = map[string]watchcheck.Item{}
+	}
+	for i, next := range chapters {
+		if i > 0 {
+			if next.Start < whole.End {
+				return nil, fmt.Errorf("chapter %d begins at revision %d, before %d", i, next.Start, whole.End)
+			}
+			for key, item := range next.Initial {
+				if content[key] != item {
+					return nil, fmt.Errorf("chapter %d begins with %s as %+v, it was %+v", i, key, item, content[key])
+				}
+			}
+			if len(content) != len(next.Initial) {
+				return nil, fmt.Errorf("chapter %d begins with %d objects, there were %d", i, len(next.Initial), len(content))
+			}
+			whole.Changes = append(whole.Changes[:len(whole.Changes):len(whole.Changes)], next.Changes...)
+			whole.End = next.End
+		}
+		for _, c := range next.Changes {
+			content[c.Key] = c.Item
+			if c.Type == watch.Deleted {
+				delete(content, c.Key)
+			}
+		}
+	}
+	return &whole, nil
+}
+
+// readers list all EndpointSlices again and again, through each hub and, as the operator on site, at the coordinator.
+type readers struct {
+	stop func()
+	all  sync.WaitGroup
+
+	mu sync.Mutex
+	// wrong are answers that were not what there is, failed how many requests of each reader had none.
+	wrong  []error
+	failed map[string]int
+	read   map[string]int
+	// longest is how long a reader was without an answer.
+	longest map[string]time.Duration
+}
+
+// readAll starts readers that expect the objects that there are now, by name and uid.
+func (t *T) readAll() *readers {
+	want, err := present(t.ctx, t.cloud)
+	t.must(err)
+	clients := map[string]kubernetes.Interface{}
+	for _, node := range t.nodeNames() {
+		clients["the hub of "+node] = t.through(node)
+	}
+	operator, err := t.lab.CoordinatorConfig(1, lab.Operator)
+	t.must(err)
+	clients["the coordinator"], err = kubernetes.NewForConfig(operator)
+	t.must(err)
+	ctx, stop := context.WithCancel(t.ctx)
+	r := &readers{stop: stop, failed: map[string]int{}, read: map[string]int{}, longest: map[string]time.Duration{}}
+	for name, client := range clients {
+		r.all.Go(func() { r.follow(ctx, name, client, want) })
+	}
+	return r
+}
+
+func (r *readers) follow(ctx context.Context, name string, client kubernetes.Interface, want map[string]types.UID) {
+	every := time.NewTicker(250 * time.Millisecond)
+	defer every.Stop()
+	for last := time.Now(); ; {
+		select {
+		case <-every.C:
+		case <-ctx.Done():
+			return
+		}
+		try, cancel := context.WithTimeout(ctx, 5*time.Second)
+		has, err := present(try, client)
+		cancel()
+		if ctx.Err() != nil {
+			return
+		}
+		r.mu.Lock()
+		switch {
+		case err != nil:
+			r.failed[name]++
+		case !maps.Equal(has, want):
+			r.wrong = append(r.wrong, fmt.Errorf("at %s %s has %d EndpointSlices, not the %d that there are",
+				time.Now().Format(time.TimeOnly), name, len(has), len(want)))
+		default:
+			r.read[name]++
+			r.longest[name] = max(r.longest[name], time.Since(last))
+			last = time.Now()
+		}
+		r.mu.Unlock()
+	}
+}
+
+// right ends the readers, of whom only the one on a node whose hub was killed may have had no answer.
+func (r *readers) right(t *T, killed string) {
+	r.stop()
+	r.all.Wait()
+	if len(r.wrong) > 0 {
+		t.fail("%d answers were wrong: %w", len(r.wrong), errors.Join(r.wrong[:min(10, len(r.wrong))]...))
+	}
+	if len(r.read) != len(t.nodeNames())+1 {
+		t.fail("not all readers were answered: %v", r.read)
+	}
+	t.say("all answers were right: %v; without an answer: %v", r.read, r.failed)
+	without := r.longest["the hub of "+killed]
+	t.figure("restarted_hub_without_answer_s", without.Seconds())
+	if without > 15*time.Second {
+		t.fail("the hub that was restarted did not answer for %v", without)
+	}
+	for name, n := range r.failed {
+		if name != "the hub of "+killed {
+			t.fail("%s did not answer %d times", name, n)
+		}
+	}
+}
+
+// present are the EndpointSlices of the load, by name.
+func present(ctx context.Context, client kubernetes.Interface) (map[string]types.UID, error) {
+	list, err := client.DiscoveryV1().EndpointSlices(loadNamespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, err
+	}
+	all := map[string]types.UID{}
+	for _, s := range list.Items {
+		all[s.Name] = s.UID
+	}
+	return all, nil
+}
+
+// moveOn writes something that has nothing to do with pool resources: now the cloud is at a revision that no hub knows,
+// so that a watch cache that begins there answers all of them with 410.
+func (t *T) moveOn() {
+	_, err := t.cloud.CoreV1().ConfigMaps(namespace).Create(t.ctx,
+		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "moved-on-"}}, metav1.CreateOptions{})
+	t.must(err)
+}
+
+// someChanges changes the load for a moment and waits until all clients know.
+func (s *story) someChanges(t *T, spec load.Spec) {
+	changes := t.churn(spec, 30)
+	t.hold(2*time.Second, "30 changes a second")
+	if t.end(changes) == 0 {
+		t.fail("nothing was changed")
+	}
+	began := time.Now()
+	s.caughtUp(t, 30*time.Second)
+	t.say("all clients have the changes (%.2fs)", time.Since(began).Seconds())
+}
+
+// newLists says who has listed a resource over the WAN since there were so many lists.
+func (t *T) newLists(resource string, before int) []lab.FullRead {
+	lists := t.listsOverWAN(resource)[before:]
+	for _, l := range lists {
+		t.say("list over the WAN: %s at %s by %s (%s)", resource, l.At.Local().Format(time.TimeOnly), l.User, l.Verb)
+	}
+	return lists
+}
+
+func emptyList(t *T) {
+	leader := t.settledAway()
+	s := t.tell(endpointSlices)
+	spec := load.Spec{Services: 20, EndpointsEach: 10, Nodes: t.nodeNames()}
+	_, err := load.Services(t.ctx, t.cloud, spec)
+	t.must(err)
+	t.shared(30*time.Second, s.name)
+	s.seat(t, t.nodeNames())
+	s.listedOnce(t)
+	t.must(t.lab.Cloud(t.ctx, lab.Kill, lab.KubeControllerManager)) // see lab.Client.Cloud
+	s.someChanges(t, spec)
+	readers := t.readAll()
+
+	const empty = "--etcd-prefix=/empty"
+	expired := map[string]int{leader: 1} // its hub is killed
+	for _, f := range []struct {
+		what string
+		do   func()
+		undo func()
+		// lists is how many lists over the WAN it may cost.
+		lists int
+	}{
+		{"the cloud says that there is nothing, for 20 s; meanwhile the leader's hub is killed and started", func() {
+			t.must(t.lab.Cloud(t.ctx, lab.Restart, lab.KubeAPIServer, empty, "--authorization-mode=AlwaysAllow"))
+			if has, err := present(t.ctx, t.cloud); err != nil || len(has) > 0 {
+				t.fail("the cloud says that there are %d EndpointSlices, %v: want none", len(has), err)
+			}
+			t.hold(6*time.Second, "the cloud is empty")
+			t.must(t.lab.Node(t.ctx, lab.Restart, leader, lab.Hub))
+			t.hold(14*time.Second, "the cloud is empty, and the hub of "+leader+" has lost what it had")
+		}, func() { t.must(t.lab.Cloud(t.ctx, lab.Restart, lab.KubeAPIServer)) }, 5},
+		{"the cloud refuses the nodes for 8 s: it has lost its roles", func() {
+			t.must(t.lab.Cloud(t.ctx, lab.Restart, lab.KubeAPIServer, empty))
+			t.hold(8*time.Second, "403 for everybody")
+		}, func() { t.must(t.lab.Cloud(t.ctx, lab.Restart, lab.KubeAPIServer)) }, 3},
+		{"the cloud has no etcd for 8 s", func() {
+			t.must(t.lab.Cloud(t.ctx, lab.Kill, lab.Etcd))
+			t.hold(8*time.Second, "the cloud answers errors, if at all")
+		}, func() {
+			t.must(t.lab.Cloud(t.ctx, lab.Start, lab.Etcd))
+			t.eventually(30*time.Second, "the cloud answers", func() error {
+				_, err := present(t.ctx, t.cloud)
+				return err
+			})
+		}, 1},
+	} {
+		t.say("FAULT %s", f.what)
+		before := len(t.listsOverWAN(s.resource))
+		s.pause(t)
+		t.moveOn()
+		f.do()
+		f.undo()
+		healed := time.Now()
+		s.resume(t)
+		t.settled(30 * time.Second)
+		t.shared(40*time.Second, s.name)
+		s.someChanges(t, spec)
+		t.figure("slowest_recovery_s", time.Since(healed).Seconds())
+		lists := t.newLists(s.resource, before)
+		t.figure("lists_over_wan_per_fault", float64(len(lists)))
+		if len(lists) > f.lists {
+			t.fail("%d lists over the WAN, want at most %d", len(lists), f.lists)
+		}
+		for _, node := range t.nodeNames() {
+			expired[node]++
+		}
+	}
+	readers.right(t, leader)
+
+	t.say("all EndpointSlices of the load are deleted in truth")
+	before := len(t.listsOverWAN(s.resource))
+	t.must(t.cloud.DiscoveryV1().EndpointSlices(loadNamespace).DeleteCollection(t.ctx, metav1.DeleteOptions{},
+		metav1.ListOptions{}))
+	took := t.eventually(10*time.Second, "there are none through any hub, nor at the coordinator", func() error {
+		operator, err := t.lab.CoordinatorConfig(1, lab.Operator)
+		t.must(err)
+		atCoordinator, err := kubernetes.NewForConfig(operator)
+		t.must(err)
+		clients := []kubernetes.Interface{atCoordinator}
+		for _, node := range t.nodeNames() {
+			clients = append(clients, t.through(node))
+		}
+		for _, c := range clients {
+			if has, err := present(t.ctx, c); err != nil || len(has) > 0 {
+				return fmt.Errorf("%d are left, %w", len(has), err)
+			}
+		}
+		return nil
+	})
+	t.figure("real_emptying_s", took.Seconds())
+	if n := len(t.newLists(s.resource, before)); n > 0 {
+		t.fail("the emptying cost %d lists over the WAN, want none", n)
+	}
+	s.judge(t, expired)
+}
+
+func historyGone(t *T) {
+	t.settledAway()
+	s := t.tell(endpointSlices)
+	spec := load.Spec{Services: 20, EndpointsEach: 10, Nodes: t.nodeNames()}
+	_, err := load.Services(t.ctx, t.cloud, spec)
+	t.must(err)
+	t.shared(30*time.Second, s.name)
+	s.seat(t, t.nodeNames())
+	s.listedOnce(t)
+	changes := t.churn(spec, 50)
+	t.hold(2*time.Second, "50 changes a second")
+	t.must(t.lab.Cut(t.ctx, lab.WAN, "pool/p1", wire.Drop))
+	t.hold(8*time.Second, "the pool is cut off, the changes go on")
+	t.end(changes)
+	s.pause(t)
+	forgotten, err := t.lab.Compact(t.ctx)
+	t.must(err)
+	t.must(t.lab.Cloud(t.ctx, lab.Restart, lab.KubeAPIServer))
+	for node, h := range t.hubs() {
+		if r, ok := h.Replica(s.name); !ok || r.Revision == 0 || r.Revision >= uint64(forgotten) {
+			t.fail("%s has %+v; the history before revision %d is gone, which it should need", node, r, forgotten)
+		}
+	}
+	s.resume(t)
+	changes = t.churn(spec, 50)
+	t.must(t.lab.Heal(t.ctx, lab.WAN, "pool/p1"))
+	healed := time.Now()
+	t.settled(30 * time.Second)
+	t.shared(30*time.Second, s.name)
+	s.caughtUp(t, 30*time.Second)
+	t.figure("heal_to_current_s", time.Since(healed).Seconds())
+	t.hold(5*time.Second, "all is as it was")
+	t.end(changes)
+	for _, resource := range []string{s.resource, "endpoints"} {
+		if lists := t.newLists(resource, 0); len(lists) != 2 {
+			t.fail("%s were listed over the WAN %d times, want twice: at first, and when the history was gone: %+v",
+				resource, len(lists), lists)
+		}
+	}
+	once := map[string]int{}
+	for _, node := range t.nodeNames() {
+		once[node] = 1
+	}
+	s.judge(t, once)
+	for _, seat := range s.seats {
+		told := func(o watchcheck.Observation) bool { return o.Kind == watchcheck.Expired }
+		if !slices.ContainsFunc(seat.recorder.History(), told) {
+			t.fail("the %s client on %s was never told 410: this scenario shows nothing", seat.name, seat.node)
+		}
+	}
+}

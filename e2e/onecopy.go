@@ -1,0 +1,297 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"k8s.io/client-go/rest"
+
+	"yurtcoordinator/internal/lab"
+	"yurtcoordinator/internal/lab/load"
+)
+
+var oneCopyScenarios = []Scenario{
+	{
+		Name: "one-copy-small", Quick: true, Lab: oneCopyPool(6),
+		run: copyCase{services: 100, endpoints: 20, quiet: 4 * time.Second, perSecond: 60, churn: 5 * time.Second}.run,
+		Doc: "6 nodes, 100 Services of 20 endpoints, a rolling update: the pool's WAN links carry no more than one node's " +
+			"own copy does",
+	},
+	largeCopy(3), largeCopy(10), largeCopy(30),
+	{
+		Name: "one-copy-services", Lab: oneCopyPool(10, "--pool-scope-resources="+strings.Join([]string{
+			"v1/endpoints", "discovery.k8s.io/v1/endpointslices", "v1/services"}, ",")),
+		run: copyCase{
+			services: 1000, endpoints: 50, quiet: 15 * time.Second, perSecond: 100, churn: 30 * time.Second, both: true,
+		}.run,
+		Doc: "as one-copy-10, with Services in the pool's scope too, and clients that read both as kube-proxy does",
+	},
+}
+
+func largeCopy(nodes int) Scenario {
+	return Scenario{
+		Name: fmt.Sprintf("one-copy-%d", nodes), Lab: oneCopyPool(nodes),
+		run: copyCase{
+			services: 1000, endpoints: 50, quiet: 15 * time.Second, perSecond: 100, churn: 30 * time.Second,
+		}.run,
+		Doc: fmt.Sprintf("%d nodes, 1000 Services of 50 endpoints, a rolling update: the pool's WAN links carry no more "+
+			"than one node's own copy does", nodes),
+	}
+}
+
+// oneCopyPool has hubs and nothing else that uses the WAN.
+func oneCopyPool(nodes int, flags ...string) lab.Config {
+	return lab.Config{
+		Pools: 1, Nodes: nodes, Timing: lab.Quick, Kubelet: lab.Hollow, NoKubelet: true, NoProxy: true, HubFlags: flags,
+	}
+}
+
+// copyCase is a load, and what is done with it.
+type copyCase struct {
+	services, endpoints int
+	// quiet is how long nothing happens, to see what hubs send that have nothing to tell.
+	quiet time.Duration
+	// churn is how long the load changes, perSecond times: in whole turns of a rolling update, which takes an object
+	// three changes, so that it is as large after it.
+	perSecond float64
+	churn     time.Duration
+	// both: clients read Services and EndpointSlices; else EndpointSlices alone.
+	both bool
+}
+
+// agents are the names that the clients have in the audit log.
+const (
+	directAgent = "one-copy-direct"
+	hubAgent    = "one-copy-hub"
+)
+
+// phase is what the WAN links of all nodes carried while something happened.
+type phase struct {
+	bytes map[string]float64 // by node, both ways
+	took  time.Duration
+}
+
+func (p phase) total() float64 {
+	sum := 0.0
+	for _, n := range p.bytes {
+		sum += n
+	}
+	return sum
+}
+
+// most is the node whose link carried the most.
+func (p phase) most() string {
+	most := ""
+	for _, node := range slices.Sorted(maps.Keys(p.bytes)) {
+		if most == "" || p.bytes[node] > p.bytes[most] {
+			most = node
+		}
+	}
+	return most
+}
+
+// during measures do.
+func (t *T) during(what string, do func()) phase {
+	t.must(t.lab.MarkTraffic(t.ctx))
+	began := time.Now()
+	do()
+	traffic, err := t.lab.Traffic(t.ctx, true)
+	t.must(err)
+	p := phase{bytes: map[string]float64{}, took: time.Since(began)}
+	for node, b := range traffic {
+		p.bytes[node] = float64(b.Up + b.Down)
+	}
+	most := p.most()
+	t.say("%s: %.0f bytes in %.1f s over %d links, most of it, %.0f, over %s's", what, p.total(), p.took.Seconds(),
+		len(p.bytes), p.bytes[most], most)
+	return p
+}
+
+// less is what a phase carried beyond what as much of a quiet time does.
+func (p phase) less(quiet phase) float64 {
+	return p.total() - quiet.total()/quiet.took.Seconds()*p.took.Seconds()
+}
+
+// run measures, one after another in one lab:
+//
+//   - a start of the pool with an empty cloud, and a quiet time after it: what hubs send that have nothing to share;
+//   - the same clients on all nodes without hubs, straight at the cloud, each over its own node's WAN link: their first
+//     fill, and a rolling update. One node's share of it is the reference;
+//   - a start of the pool with the load in the cloud, the same clients through the hubs, and again a rolling update.
+//
+// The load is made while no hub runs: the pool's first fill is a list, not the changes that made the load.
+func (c copyCase) run(t *T) {
+	spec := load.Spec{Services: c.services, EndpointsEach: c.endpoints, Nodes: t.nodeNames()}
+	follow := load.FollowSpec{Streams: load.KubeProxy().Streams[1:]}
+	shared := []collection{endpointSlices}
+	if c.both {
+		follow = load.KubeProxy()
+		shared = append(shared, collection{name: "services", resource: "services"})
+	}
+	t.settled(2 * time.Minute)
+	t.killPool()
+	empty := t.during("start of the pool, nothing in the cloud", func() { t.startPool(shared) })
+	quiet := t.during("quiet", func() { t.hold(c.quiet, "nothing happens") })
+	t.killPool()
+	_, err := load.Services(t.ctx, t.cloud, spec)
+	t.must(err)
+
+	d := t.clients(c, spec, follow, directAgent, t.lab.CloudConfigFrom)
+	if n := t.readBy(directAgent, time.Time{}, endpointSlices.resource); n != t.cfg.Nodes {
+		t.fail("the direct clients have read all EndpointSlices %d times, want once each: the reference is not one", n)
+	}
+
+	started := time.Now()
+	full := t.during("start of the pool, the load in the cloud", func() { t.startPool(shared) })
+	s := t.clients(c, spec, follow, hubAgent, t.lab.HubConfig)
+	for _, resource := range shared {
+		if n := t.readBy("", started, resource.resource); n != 1 {
+			t.fail("the pool has read all %s over the WAN %d times, want once", resource.name, n)
+		}
+	}
+
+	nodes := float64(t.cfg.Nodes)
+	fill := full.less(quiet) - empty.less(quiet)
+	oneFill, oneUpdate := d.fill.total()/nodes, d.churn.total()/nodes/float64(d.updates)
+	update := s.churn.less(quiet) / float64(s.updates)
+	t.figure("quiet_bytes_per_node_s", quiet.total()/quiet.took.Seconds()/nodes)
+	t.figure("start_bytes_per_node", empty.total()/nodes)
+	t.figure("fill_direct_one_node_bytes", oneFill)
+	t.figure("fill_direct_pool_bytes", d.fill.total())
+	t.figure("fill_pool_bytes", fill)
+	t.figure("fill_clients_bytes", s.fill.less(quiet))
+	t.figure("update_direct_one_node_bytes", oneUpdate)
+	t.figure("update_direct_pool_bytes", oneUpdate*nodes)
+	t.figure("update_pool_bytes", update)
+	t.figure("update_pool_ratio", update/oneUpdate)
+	t.figure("fill_pool_ratio", fill/oneFill)
+	// The whole of it: a start, a fill, clients and churn, beside what one node's own copy of it would be.
+	total := fill + s.fill.less(quiet) + s.churn.less(quiet)
+	t.figure("total_pool_ratio", total/(oneFill+oneUpdate*float64(s.updates)))
+	for what, ratio := range map[string]float64{"the fill": fill / oneFill, "an update": update / oneUpdate} {
+		if ratio > 1.05 {
+			t.fail("%s costs the pool %.3f times what it costs one node without hubs, want at most 1.05", what, ratio)
+		}
+	}
+	if update < 0.5*oneUpdate {
+		t.fail("an update costs the pool %.0f bytes, one node without hubs %.0f: something was not carried", update, oneUpdate)
+	}
+}
+
+// startEvery is the time between two hubs' starts. All of them share this machine's processors: thirty at once are slower
+// than any real one, and those whose first probe of the coordinator takes more than a second don't wait for the pool.
+const startEvery = 200 * time.Millisecond
+
+// killPool ends all hubs of the first pool and its coordinator.
+func (t *T) killPool() {
+	t.must(t.lab.Node(t.ctx, lab.Kill, coordinatorNode, lab.Coordinator))
+	for _, node := range t.nodeNames() {
+		t.must(t.lab.Node(t.ctx, lab.Kill, node, lab.Hub))
+	}
+}
+
+// startPool starts the first pool's coordinator and, when that serves, its hubs. It returns when every hub has the shared
+// resources from where it should.
+func (t *T) startPool(shared []collection) {
+	t.must(t.lab.Node(t.ctx, lab.Start, coordinatorNode, lab.Coordinator))
+	access, err := t.lab.CoordinatorConfig(1, coordinatorNode)
+	t.must(err)
+	client, err := rest.HTTPClientFor(access)
+	t.must(err)
+	defer client.CloseIdleConnections()
+	t.eventually(30*time.Second, "the coordinator is ready", func() error {
+		answer, err := fetch(t.ctx, client, access.Host+"/readyz")
+		if err == nil && answer != "ok" {
+			err = fmt.Errorf("it answers %q", answer)
+		}
+		return err
+	})
+	t.say("starting %d hubs, one each %v", t.cfg.Nodes, startEvery)
+	for _, node := range t.nodeNames() {
+		t.must(t.lab.Node(t.ctx, lab.Start, node, lab.Hub))
+		select {
+		case <-time.After(startEvery):
+		case <-t.ctx.Done():
+			t.fail("starting hubs: %w", context.Cause(t.ctx))
+		}
+	}
+	t.settled(2 * time.Minute)
+	for _, resource := range shared {
+		t.shared(time.Minute, resource.name)
+	}
+}
+
+// readBy counts the reads of all of a resource by nodes since then, by clients of that name; empty: all but those that
+// ask the cloud directly.
+func (t *T) readBy(agent string, since time.Time, resource string) int {
+	n := 0
+	for _, l := range t.listsOverWAN(resource) {
+		if !l.At.Before(since) && (l.Agent == agent || agent == "" && l.Agent != directAgent) {
+			n++
+		}
+	}
+	return n
+}
+
+// copied is what clients on all nodes have cost.
+type copied struct {
+	fill, churn phase
+	updates     int
+}
+
+// clients runs a client on each node, from its first read until it has followed a rolling update. Each must end with what
+// the cloud has.
+func (t *T) clients(c copyCase, spec load.Spec, follow load.FollowSpec, agent string,
+	access func(node string) (*rest.Config, error),
+) copied {
+	follow.Agent = agent
+	var all []*load.Follower
+	for _, node := range t.nodeNames() {
+		cfg, err := access(node)
+		t.must(err)
+		f, err := load.NewFollower(cfg, follow)
+		t.must(err)
+		all = append(all, f)
+	}
+	ctx, stop := context.WithCancel(t.ctx)
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer stop()
+	var done copied
+	done.fill = t.during(agent+": clients on all nodes are filled", func() {
+		for _, f := range all {
+			running.Go(func() { _ = f.Run(ctx) })
+		}
+		t.equal(all, follow)
+	})
+	done.churn = t.during(agent+": rolling update", func() {
+		n, err := load.Churn(t.ctx, t.cloud, spec, c.perSecond, c.churn)
+		t.must(err)
+		t.equal(all, follow)
+		done.updates = n.Updates
+	})
+	t.say("%s: %d updates", agent, done.updates)
+	if done.updates < c.services {
+		t.fail("only %d updates were made of %d Services", done.updates, c.services)
+	}
+	return done
+}
+
+// equal waits until all clients have what the cloud has.
+func (t *T) equal(all []*load.Follower, follow load.FollowSpec) {
+	want, err := load.Read(t.ctx, t.cloud, follow)
+	t.must(err)
+	ctx, cancel := context.WithTimeoutCause(t.ctx, 2*time.Minute, errors.New("two minutes are over"))
+	defer cancel()
+	for i, f := range all {
+		if err := f.WaitEqual(ctx, want); err != nil {
+			t.fail("the client on %s has not what the cloud has: %w", t.nodeNames()[i], err)
+		}
+	}
+}
