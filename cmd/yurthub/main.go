@@ -16,7 +16,7 @@ import (
 
 	"yurtcoordinator/internal/flagfile"
 	"yurtcoordinator/internal/hub"
-	lifecycle "yurtcoordinator/internal/run"
+	"yurtcoordinator/internal/run"
 )
 
 func main() {
@@ -25,7 +25,7 @@ func main() {
 		// and speeds nothing up; see docs/benchmarks.md.
 		runtime.GOMAXPROCS(1)
 	}
-	err := run()
+	err := serve()
 	klog.Flush()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "yurthub:", err)
@@ -33,7 +33,7 @@ func main() {
 	}
 }
 
-func run() error {
+func serve() error {
 	cfg, fs, err := parse()
 	if errors.Is(err, flagfile.ErrHelp) {
 		return nil
@@ -47,15 +47,15 @@ func run() error {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	var g lifecycle.Group
+	var g run.Group
 	g.Add("hub", h.Run)
 	g.Add("settings", func(ctx context.Context) error {
-		return flagfile.Follow(ctx, fs, func() {
+		return flagfile.Follow(ctx, fs, func() error {
 			cfg, _, err := parse()
-			if err == nil {
-				err = h.Reconfigure(cfg)
+			if err != nil {
+				return err
 			}
-			klog.FromContext(ctx).Info("The configuration file has changed", "err", err)
+			return h.Reconfigure(cfg)
 		})
 	})
 	return g.Run(ctx)

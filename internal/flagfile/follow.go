@@ -14,9 +14,9 @@ import (
 const followInterval = 5 * time.Second
 
 // Follow calls changed after each change of the content of the file that --config names in fs, which Parse has set,
-// until ctx ends; then it returns nil. Without a file it only waits. A file that cannot be read is logged, once until
+// until ctx ends; then it returns nil. What changed returns is logged. Without a file it only waits. A file that cannot be read is logged, once until
 // it can be again.
-func Follow(ctx context.Context, fs *pflag.FlagSet, changed func()) error {
+func Follow(ctx context.Context, fs *pflag.FlagSet, changed func() error) error {
 	var path string
 	if flag := fs.Lookup(FlagName); flag != nil {
 		path = flag.Value.String()
@@ -25,6 +25,7 @@ func Follow(ctx context.Context, fs *pflag.FlagSet, changed func()) error {
 		<-ctx.Done()
 		return nil
 	}
+	log := klog.FromContext(ctx)
 	ticker := time.NewTicker(followInterval)
 	defer ticker.Stop()
 	// What Parse saw a moment ago. A change in between is noticed all the same by whoever compares settings, not files.
@@ -38,7 +39,7 @@ func Follow(ctx context.Context, fs *pflag.FlagSet, changed func()) error {
 		content, err := read(path)
 		if err != nil {
 			if !failed {
-				klog.FromContext(ctx).Error(err, "The configuration file can't be read; going on as it was", "file", path)
+				log.Error(err, "The configuration file can't be read; going on as it was", "file", path)
 			}
 			failed = true
 			continue
@@ -46,7 +47,11 @@ func Follow(ctx context.Context, fs *pflag.FlagSet, changed func()) error {
 		failed = false
 		if !bytes.Equal(content, known) {
 			known = content
-			changed()
+			if err := changed(); err != nil {
+				log.Error(err, "The configuration file has changed and can't be followed; going on as it was", "file", path)
+			} else {
+				log.Info("The configuration file has changed, following it", "file", path)
+			}
 		}
 	}
 }

@@ -25,7 +25,7 @@ func TestFollow(t *testing.T) {
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		changes, done := 0, make(chan error)
-		go func() { done <- Follow(ctx, fs, func() { changes++ }) }()
+		go func() { done <- Follow(ctx, fs, func() error { changes++; return nil }) }()
 		expect := func(want int, what string) {
 			t.Helper()
 			time.Sleep(2 * followInterval)
@@ -59,7 +59,7 @@ func TestFollowWithoutAFile(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := Follow(ctx, fs, func() { t.Error("a change of no file") }); err != nil {
+	if err := Follow(ctx, fs, func() error { t.Error("a change of no file"); return nil }); err != nil {
 		t.Error(err)
 	}
 }
