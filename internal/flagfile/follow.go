@@ -14,8 +14,8 @@ import (
 const followInterval = 5 * time.Second
 
 // Follow calls changed after each change of the content of the file that --config names in fs, which Parse has set,
-// until ctx ends; then it returns nil. What changed returns is logged. Without a file it only waits. A file that cannot be read is logged, once until
-// it can be again.
+// until ctx ends; then it returns nil. What changed returns is logged. Without a file it only waits. A file that cannot
+// be read is logged, once until it can be again.
 func Follow(ctx context.Context, fs *pflag.FlagSet, changed func() error) error {
 	var path string
 	if flag := fs.Lookup(FlagName); flag != nil {
