@@ -121,9 +121,11 @@ const (
 	electWait = 6 * time.Second
 	// coverJitter spreads a pool's lists after that.
 	coverJitter = 5 * time.Second
-	// startWait lets the first probe of the coordinator's link end, which takes a round trip or two.
-	startWait = 250 * time.Millisecond
-	// startJitter spreads the lists of hubs whose coordinator is out of reach, and the leader's own after an expiry
+	// aloneWait and aloneJitter are how long an empty replica waits while the coordinator is out of reach, or not known to
+	// be within it. A pool that is powered on has its hubs before its coordinator, by a second or two; without the wait
+	// each of them would list over the WAN. It is less than a request waits for a replica (replica.HandlerConfig.Wait).
+	aloneWait, aloneJitter = 2 * time.Second, 4 * time.Second
+	// startJitter spreads the leader's own list after an expiry
 	// (many pools' leaders meet the same restart of an API server).
 	startJitter = 750 * time.Millisecond
 	// expiredJitter spreads the lists of hubs whose revision the cloud has forgotten, all at the same moment.
@@ -166,7 +168,7 @@ func fill(s Situation) Decision {
 		cloud.After, cloud.Jitter = electWait, coverJitter
 		cloud.Why = "nobody leads the pool"
 	case s.Pool:
-		cloud.After, cloud.Jitter = startWait, startJitter
+		cloud.After, cloud.Jitter = aloneWait, aloneJitter
 		cloud.Why = "the coordinator can't be reached"
 	default:
 		cloud.Why = "nothing here yet"

@@ -138,7 +138,7 @@ func TestChoose(t *testing.T) {
 		"follower cloud=expired coordinator=stale pool":                   {listCloud, 16 * time.Second},
 		"pending cloud=expired coordinator=down pool":                     {listCloud, 10 * time.Second},
 		"pending cloud=up coordinator=down pool":                          {atCloud, 0},
-		"pending cloud=up coordinator=down pool empty":                    {listCloud, time.Second},
+		"pending cloud=up coordinator=down pool empty":                    {listCloud, 6 * time.Second},
 		"pending cloud=up coordinator=down empty":                         {listCloud, 0},
 		"pending cloud=down coordinator=down pool":                        {nothing, 0},
 		"pending cloud=down coordinator=down empty":                       {nothing, 0},
@@ -184,13 +184,13 @@ func TestChooseEverywhere(t *testing.T) {
 		if d.After+d.Jitter > 20*time.Second {
 			bad("a wait longer than the longest")
 		}
-		if s.Coordinator == Down && d.After > startWait {
+		if s.Coordinator == Down && d.After > aloneWait {
 			bad("waits for a coordinator that is not there")
 		}
 		if s.Coordinator == Down && !s.Pool && s.Empty && d.After+d.Jitter > 0 {
 			bad("a hub without a coordinator waits")
 		}
-		if s.Role == role.Leader && (d.After > startWait || d.Jitter > startJitter) {
+		if s.Role == role.Leader && (d.After > 0 || d.Jitter > startJitter) {
 			bad("the pool waits for its leader")
 		}
 		if s.Listing && s.Cloud != Down && !s.Covered && s.Role != role.Leader && (s.Empty || s.Cloud == Expired) &&

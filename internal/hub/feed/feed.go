@@ -242,7 +242,7 @@ func (f *Feed) look() signals {
 		f.cloud.recovered()
 	}
 	if is.coordinator == link.Up && f.was.coordinator != link.Up || is.covered && !f.was.covered {
-		f.mirror.recovered()
+		f.mirror = past{} // it may have begun anew
 	}
 	f.was = is
 	return s
@@ -253,7 +253,7 @@ func (f *Feed) situation(now time.Time, running *attempt) Situation {
 	return Situation{
 		Role:        f.was.standing.Role,
 		Cloud:       f.cloud.access(now, f.was.cloud == link.Up, false, f.position),
-		Coordinator: f.mirror.access(now, f.was.coordinator == link.Up, listing, f.position),
+		Coordinator: f.mirror.access(now, f.was.coordinator == link.Up, listing, f.config.Sink.Position()),
 		Pool:        f.config.Coordinator != nil,
 		LeaderKnown: f.was.standing.Leader != "",
 		Covered:     f.was.covered,

@@ -231,6 +231,31 @@ func TestTheMirrorBeganLater(t *testing.T) {
 	})
 }
 
+// A mirror that was filled a little later than we stand can be resumed as soon as we stand there. Asked again before, it
+// would break off the watch that brings us there, which in a quiet cluster takes a minute.
+func TestAMirrorThatBeganLaterIsLeftAloneWhileWeStandStill(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.mirror.copy(w.cloud)
+		w.standing.Set(role.Standing{Role: role.Follower, Leader: "n2"})
+		w.covered.Set(true)
+		w.links(link.Up, link.Up)
+		w.begin()
+		w.cloud.do(func() { w.cloud.revision += 5 }) // another resource's
+		w.mirror.copy(w.cloud)
+		w.pass(time.Second)
+		w.want(Cloud, 0)
+		_, before, _ := w.cloud.counts()
+		w.pass(50 * time.Second)
+		w.want(Cloud, 0)
+		if _, watches, _ := w.cloud.counts(); watches != before {
+			t.Errorf("%d more watches at the cloud while nothing happened", watches-before)
+		}
+		w.pass(time.Minute) // the cloud's bookmark comes
+		w.want(Coordinator, 0)
+		w.has(w.cloud)
+	})
+}
+
 func TestTheCloudForgot(t *testing.T) {
 	t.Run("and the pool goes on", func(t *testing.T) {
 		inWorld(t, func(w *world) {
@@ -256,12 +281,11 @@ func TestTheCloudForgot(t *testing.T) {
 			w.standing.Set(role.Standing{Role: role.Follower, Leader: "n2"})
 			w.links(link.Up, link.Up)
 			w.begin()
-			w.pass(uncoverWait + uncoverJitter)
-			w.pass(coverWait - time.Second)
+			w.pass(uncoverWait + coverWait - time.Second)
 			if lists, _, _ := w.cloud.counts(); lists != 0 {
 				t.Errorf("%d lists over the WAN before the leader has had the time to make one", lists)
 			}
-			w.pass(coverJitter + mirrorPause)
+			w.pass(uncoverJitter + time.Second + coverJitter + mirrorPause)
 			w.want(Cloud, 1)
 			w.has(w.cloud)
 		})

@@ -61,9 +61,9 @@ type past struct {
 	failures  int
 	notBefore time.Time // nothing is attempted until then
 	refusing  time.Time // until then it is Refusing
-	expired   time.Time // of a mirror: until then it is Expired
 	stale     time.Time // of a mirror: until then it is Stale
-	forgot    edge.Revision
+	forgot    edge.Revision // a revision after which it does not remember the changes
+	recheck   time.Time     // of a mirror that forgot: when to look whether we stand elsewhere now
 	silent    int // streams of the cloud in a row that told nothing
 }
 
@@ -111,7 +111,7 @@ func (p *past) note(now time.Time, mirror bool, o outcome, position edge.Revisio
 	case o.list && o.err == nil:
 		// Not yet a reason to forget failures: a source that forgets at once what it has just listed is to be asked
 		// ever less often.
-		p.notBefore, p.refusing, p.expired, p.stale, p.forgot = time.Time{}, time.Time{}, time.Time{}, time.Time{}, 0
+		p.notBefore, p.refusing, p.stale, p.recheck, p.forgot = time.Time{}, time.Time{}, time.Time{}, time.Time{}, 0
 		return
 	case errors.Is(o.err, io.EOF) && worked:
 		p.notBefore = time.Time{}
@@ -123,10 +123,12 @@ func (p *past) note(now time.Time, mirror bool, o outcome, position edge.Revisio
 		forgot = true // what does not fit three times never will: begin anew
 	}
 	switch {
-	case forgot && mirror:
-		p.expired = now.Add(longer(mirrorPause, mirrorPause))
-		p.notBefore = now.Add(p.backoff())
 	case forgot:
+		// For as long as we stand there: asking again is of no use, and would each time break off the stream that can
+		// take us further. Whether we do is looked at from time to time.
+		if mirror {
+			p.recheck = now.Add(longer(mirrorPause, mirrorPause))
+		}
 		p.forgot = position
 		p.notBefore = now.Add(p.backoff())
 	case errors.Is(o.err, errNotNewer) && mirror:
@@ -178,13 +180,16 @@ func (p *past) access(now time.Time, up, listing bool, position edge.Revision) A
 	case !up:
 		return Down
 	case p.forgot != 0 && p.forgot == position:
+		if !p.recheck.IsZero() && !now.Before(p.recheck) {
+			p.recheck = now.Add(longer(mirrorPause, mirrorPause))
+		}
+		return Expired
+	case p.forgot != 0 && now.Before(p.recheck):
 		return Expired
 	case still(p.refusing):
 		return Refusing
 	case still(p.stale):
 		return Stale
-	case still(p.expired):
-		return Expired
 	default:
 		return Up
 	}
@@ -193,7 +198,7 @@ func (p *past) access(now time.Time, up, listing bool, position edge.Revision) A
 // next is the earliest moment after now at which access may change by itself; zero if there is none.
 func (p *past) next(now time.Time) time.Time {
 	var first time.Time
-	for _, t := range []time.Time{p.notBefore, p.refusing, p.expired, p.stale} {
+	for _, t := range []time.Time{p.notBefore, p.refusing, p.stale, p.recheck} {
 		if t.After(now) && (first.IsZero() || t.Before(first)) {
 			first = t
 		}

@@ -309,7 +309,7 @@ func short(v float64) string {
 func (r Report) Figures() map[string]float64 {
 	out := map[string]float64{"over_budget": 0}
 	for _, row := range r.Rows {
-		unit := map[string]string{"/s": "per_s", "MB/s": "mb_per_s", "MB": "mb"}[row.Unit]
+		unit := map[string]string{"/s": "per_s", "MB/s": "mb_per_s", "MB": "mb", "ms/s": "ms_per_s"}[row.Unit]
 		if unit == "" {
 			unit = row.Unit
 		}

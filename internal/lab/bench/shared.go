@@ -30,6 +30,9 @@ const (
 	// Then one as fast as the cloud takes it: so many updates, or as many as come in the time.
 	burstUpdates, burstAtMost = 20_000, 100 * time.Second
 
+	// idleFor is how long hubs have nothing to do, with their clients filled.
+	idleFor = 10 * time.Second
+
 	sharedTimeout = 5 * time.Minute
 	// catchUp is how long a client may take to have what the cloud has.
 	catchUp = 30 * time.Second
@@ -60,7 +63,9 @@ type HubCost struct {
 	Filled  Memory `json:"filled"`
 	Updated Memory `json:"updated"`
 	Peak    int64  `json:"peak"`
-	// Steady and Burst are the processor time that it took meanwhile.
+	// Idle is the processor time that it took in idleFor with nothing to do; Steady and Burst what it took for the
+	// updates beyond that.
+	Idle   time.Duration `json:"idle"`
 	Steady time.Duration `json:"steady"`
 	Burst  time.Duration `json:"burst"`
 }
@@ -191,7 +196,7 @@ func (l *load) shared(ctx context.Context, progress func(string)) error {
 		return err
 	}
 	m := &l.m.Shared
-	hubs := []pair{{l.hub, &m.Follower}, {leader, &m.Leader}}
+	hubs := []*pair{{pid: l.hub, cost: &m.Follower}, {pid: leader, cost: &m.Leader}}
 	progress("pool resources: filling a client")
 	config := l.spec.AsNode.config()
 	config.Host, config.TLSClientConfig = l.spec.Hub, rest.TLSClientConfig{}
@@ -206,7 +211,12 @@ func (l *load) shared(ctx context.Context, progress func(string)) error {
 	if err := pause(ctx, settle); err != nil {
 		return err
 	}
-	for _, h := range hubs {
+	idle, err := costing(hubs, func() error { return pause(ctx, idleFor) })
+	if err != nil {
+		return err
+	}
+	for i, h := range hubs {
+		h.idle = idle[i].Seconds() / idleFor.Seconds()
 		if h.cost.Filled, err = memoryOf(h.pid); err != nil {
 			return err
 		}
@@ -222,7 +232,7 @@ func (l *load) shared(ctx context.Context, progress func(string)) error {
 		return err
 	}
 	for i, h := range hubs {
-		h.cost.Steady, h.cost.Burst = steady[i], burst[i]
+		h.cost.Idle, h.cost.Steady, h.cost.Burst = idle[i], steady[i], burst[i]
 		if h.cost.Updated, err = memoryOf(h.pid); err != nil {
 			return err
 		}
@@ -237,10 +247,13 @@ func (l *load) shared(ctx context.Context, progress func(string)) error {
 type pair struct {
 	pid  int
 	cost *HubCost
+	// idle is the part of a processor that it takes while nothing happens.
+	idle float64
 }
 
-// costing returns the processor time that each hub takes while do runs.
-func costing(hubs []pair, do func() error) ([]time.Duration, error) {
+// costing returns the processor time that each hub takes while do runs, beyond what it takes while nothing happens.
+func costing(hubs []*pair, do func() error) ([]time.Duration, error) {
+	began := time.Now()
 	count := func() ([]time.Duration, error) {
 		all := make([]time.Duration, len(hubs))
 		for i, h := range hubs {
@@ -260,7 +273,7 @@ func costing(hubs []pair, do func() error) ([]time.Duration, error) {
 	}
 	took, err := count()
 	for i := range took {
-		took[i] -= before[i]
+		took[i] -= before[i] + time.Duration(hubs[i].idle*float64(time.Since(began)))
 	}
 	return took, err
 }
@@ -275,12 +288,12 @@ type change struct {
 func (l *load) steady(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	// The hub wants a client to go on from what it was shown there; to the cloud one revision is like another.
+	// The hub wants a client to go on from a whole list that it was shown there; to the cloud one revision is like another.
 	through, err := l.client(Hub)
 	if err != nil {
 		return err
 	}
-	shown, err := through.DiscoveryV1().EndpointSlices("").List(ctx, metav1.ListOptions{Limit: 1})
+	shown, err := through.DiscoveryV1().EndpointSlices("").List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return err
 	}
@@ -438,6 +451,10 @@ func sharedRows(s Shared) []Row {
 		rows = append(rows,
 			Row{
 				Key: key + "_peak", What: hub + " RSS, most", Unit: "MB", Ours: float64(who.cost.Peak) / 1e6,
+			},
+			Row{
+				Key: key + "_cpu_idle", What: hub + " CPU while nothing happens", Unit: "ms/s",
+				Ours: milliseconds(who.cost.Idle) / idleFor.Seconds(),
 			},
 			Row{
 				Key: key + "_cpu_per_1000_events_steady", Unit: "s", Ours: perThousand(who.cost.Steady, s.SteadyUpdates),
