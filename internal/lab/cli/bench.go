@@ -22,7 +22,7 @@ func benchCommand(name *string) *cobra.Command {
 		Args: cobra.NoArgs,
 		Long: `Boot a lab of hubs and a coordinator, and measure, with a load that runs on a node's own network, what
 the hub adds to requests, watches, lists and heartbeats, against direct access in the same run; and memory, processor
-time and the coordinator's start. Takes about two minutes. A figure over its budget is marked; it is no failure.`,
+time and the coordinator's start. Takes about five minutes. A figure over its budget is marked; it is no failure.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			labName := *name
 			if !cmd.Flags().Changed("name") {
