@@ -59,12 +59,12 @@ type outcome struct {
 // past is what one source did lately. It is pure: it is told the time.
 type past struct {
 	failures  int
-	notBefore time.Time // nothing is attempted until then
-	refusing  time.Time // until then it is Refusing
-	stale     time.Time // of a mirror: until then it is Stale
+	notBefore time.Time     // nothing is attempted until then
+	refusing  time.Time     // until then it is Refusing
+	stale     time.Time     // of a mirror: until then it is Stale
 	forgot    edge.Revision // a revision after which it does not remember the changes
 	recheck   time.Time     // of a mirror that forgot: when to look whether we stand elsewhere now
-	silent    int // streams of the cloud in a row that told nothing
+	silent    int           // streams of the cloud in a row that told nothing
 }
 
 // jittered is d less up to half of it.
