@@ -16,9 +16,11 @@ import (
 	"time"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
@@ -295,23 +297,46 @@ func differsAt(at string, want, has any) error {
 }
 
 // sameWatch compares what `kubectl get -w` reads of the same changes at two places. The ages are left out: the two are
-// told a moment apart.
+// told a moment apart. As kubectl, it begins at the revision of a list of the hub's, and again when it is told 410: what a
+// node shows changes once more after its start, when it gets to know its pool.
 func (t *T) sameWatch(cloud, hub *rest.Config) {
-	now, err := t.cloud.DiscoveryV1().EndpointSlices(loadNamespace).List(t.ctx, metav1.ListOptions{})
-	t.must(err)
+	const changes = 3
+	var told [2][]map[string]any
+	for try := 1; ; try++ {
+		var err error
+		if told, err = t.watchTables(changes, cloud, hub); err == nil {
+			break
+		}
+		if try == 3 || !apierrors.IsResourceExpired(err) {
+			t.fail("watch as a Table, try %d: %w", try, err)
+		}
+	}
+	for i := range told[0] {
+		if err := differs(told[0][i], told[1][i]); err != nil {
+			t.fail("kubectl get -w: event %d through the hub differs from the cloud's: %w", i, err)
+		}
+	}
+	t.say("kubectl get -w shows %d changes through a hub as it does at the cloud", changes)
+}
+
+// watchTables changes EndpointSlices of the load and returns what is told of it, as Tables, at the cloud and at a hub.
+func (t *T) watchTables(changes int, cloud, hub *rest.Config) (told [2][]map[string]any, err error) {
 	ctx, cancel := context.WithTimeout(t.ctx, 20*time.Second)
 	defer cancel()
+	through, err := kubernetes.NewForConfig(hub)
+	t.must(err)
+	now, err := through.DiscoveryV1().EndpointSlices(loadNamespace).List(ctx, metav1.ListOptions{})
+	t.must(err)
 	// Each of one object. The lab's API server writes an EndpointSlice of its own, in another namespace.
 	path := "/apis/discovery.k8s.io/v1/namespaces/" + loadNamespace + "/endpointslices?watch=1&resourceVersion=" +
 		now.ResourceVersion
-	const changes = 3
 	for i := range changes {
-		s := now.Items[i].DeepCopy()
+		s, err := t.cloud.DiscoveryV1().EndpointSlices(loadNamespace).Get(ctx, now.Items[i].Name, metav1.GetOptions{})
+		t.must(err)
 		s.Endpoints = s.Endpoints[:len(s.Endpoints)-1]
-		_, err := t.cloud.DiscoveryV1().EndpointSlices(loadNamespace).Update(ctx, s, metav1.UpdateOptions{})
+		_, err = t.cloud.DiscoveryV1().EndpointSlices(loadNamespace).Update(ctx, s, metav1.UpdateOptions{})
 		t.must(err)
 	}
-	var told [2][]map[string]any
 	for i, access := range []*rest.Config{cloud, hub} {
 		access = rest.CopyConfig(access)
 		access.Timeout = 0
@@ -321,19 +346,17 @@ func (t *T) sameWatch(cloud, hub *rest.Config) {
 		for range changes {
 			var event map[string]any
 			if err := in.Decode(&event); err != nil {
-				t.fail("watch as a Table, number %d: after %v: %w", i, told[i], err)
+				return told, fmt.Errorf("at %s, after %v: %w", access.Host, told[i], err)
+			}
+			if event["type"] == string(watch.Error) {
+				return told, errors.Join(apierrors.NewResourceExpired(fmt.Sprint(event["object"])), response.Body.Close())
 			}
 			dropAges(event)
 			told[i] = append(told[i], event)
 		}
 		t.must(response.Body.Close())
 	}
-	for i := range told[0] {
-		if err := differs(told[0][i], told[1][i]); err != nil {
-			t.fail("kubectl get -w: event %d through the hub differs from the cloud's: %w", i, err)
-		}
-	}
-	t.say("kubectl get -w shows %d changes through a hub as it does at the cloud", changes)
+	return told, nil
 }
 
 // dropAges empties the cells of an EndpointSlice's last column that changes by itself.
