@@ -114,6 +114,15 @@ func (s *Set) Has(r schema.GroupVersionResource) bool { return s.Find(r) != nil 
 // Want has a copy's feed started, if it waits for somebody who needs it.
 func (c *Copy) Want() { c.want() }
 
+func (c *Copy) isWanted() bool {
+	select {
+	case <-c.wanted:
+		return true
+	default:
+		return false
+	}
+}
+
 // Run keeps the set as it is wanted until ctx ends; then it ends all feeds and watches. A feed that fails ends it.
 func (s *Set) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -171,33 +180,39 @@ func (s *Set) bringAbout(
 	for _, r := range shared {
 		wanted[r] = true
 	}
-	next := map[schema.GroupVersionResource]*Copy{}
-	var gone []*Copy
-	for r, c := range *s.current.Load() {
-		if isShared, stays := wanted[r]; stays && isShared == c.Shared {
-			next[r] = c
-		} else {
-			gone = append(gone, c)
-		}
-	}
-	s.publish(maps.Clone(next)) // first, so that no new request meets a replica that is being closed
-	for _, c := range gone {
-		klog.FromContext(ctx).Info("No longer keeping a copy", "resource", c.Resource.GroupResource(), "shared", c.Shared)
-		stops[c.Resource]()
-		delete(stops, c.Resource)
-	}
+	before := *s.current.Load()
+	next, gone := map[schema.GroupVersionResource]*Copy{}, map[schema.GroupVersionResource]*Copy{}
+	var come []*Copy
 	for r, isShared := range wanted {
-		if next[r] != nil {
-			continue
-		}
-		c, err := s.newCopy(r, isShared)
-		if err != nil {
-			return err
+		c := before[r]
+		if c == nil || c.Shared != isShared {
+			var err error
+			if c, err = s.newCopy(r, isShared); err != nil {
+				return err
+			}
+			come = append(come, c)
 		}
 		next[r] = c
+	}
+	for r, c := range before {
+		switch {
+		case next[r] == c:
+			continue
+		case next[r] != nil && c.isWanted():
+			next[r].Want() // whoever needed the one needs the other
+		}
+		gone[r] = c
+	}
+	// First, so that no new request meets a replica that is being closed, and none for what stays goes to the cloud.
+	s.publish(next)
+	for r, c := range gone {
+		klog.FromContext(ctx).Info("No longer keeping a copy", "resource", r.GroupResource(), "shared", c.Shared)
+		stops[r]()
+		delete(stops, r)
+	}
+	for _, c := range come {
 		start(c)
 	}
-	s.publish(next)
 	return nil
 }
 

@@ -31,6 +31,7 @@ type filler struct {
 	replica *replica.Replica
 	shared  bool
 	fails   error
+	ends    func() // called when it ends; nil: nothing is
 
 	mu      sync.Mutex
 	running bool
@@ -55,6 +56,9 @@ func (f *filler) Run(ctx context.Context) error {
 		return err
 	}
 	<-ctx.Done()
+	if f.ends != nil {
+		f.ends()
+	}
 	return nil
 }
 
@@ -238,6 +242,34 @@ func TestTheViewIsReadyFirst(t *testing.T) {
 		w.get(endpoints)
 		if len(asked) != 1 || asked[0] != "endpoints" {
 			t.Errorf("ready was called for %v", asked)
+		}
+	})
+}
+
+// A request for a resource that becomes shared, or ceases to be, must never be sent past the hub: a watch that is opened
+// at the cloud in that moment would stay there. And who needed the old copy, service topology among them, needs the new.
+func TestAResourceThatStaysHasACopyAllTheTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := run(t, Config{Always: []schema.GroupVersionResource{services}})
+		w.get(services)
+		for _, shared := range [][]schema.GroupVersionResource{{services}, nil} {
+			old := w.Find(services)
+			f, before := w.feed("services")
+			ended := false
+			f.ends = func() {
+				ended = true
+				if now := w.Find(services); now == nil || now == old {
+					t.Errorf("while the old copy ends, requests find %+v", now)
+				}
+				if next, n := w.feed("services"); n != before+1 || next.runs() {
+					t.Errorf("while the old copy is fed there are %d feeds, the last %+v", n, next)
+				}
+			}
+			w.Change(shared)
+			synctest.Wait()
+			if next, _ := w.feed("services"); !ended || !next.runs() || next.shared != (shared != nil) {
+				t.Errorf("the old feed ended: %v; the next is %+v", ended, next)
+			}
 		}
 	})
 }
