@@ -510,7 +510,8 @@ func (t *T) wanted(service string, near []string, ready bool) map[string][]strin
 
 // informed waits until every informer has what concerns it, and the one at the cloud everything.
 func (t *T) informed(all []watched, atCloud *sight, service, keys string) time.Duration {
-	return t.eventually(20*time.Second, "every informer has what concerns its node", func() error {
+	// A reflector that is told 410 again and again waits longer each time, at the fifth up to 26 s.
+	return t.eventually(45*time.Second, "every informer has what concerns its node", func() error {
 		everything := t.wanted("", nil, false)
 		for _, w := range append([]watched{{node: "", sight: atCloud}}, all...) {
 			want := everything

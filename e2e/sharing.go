@@ -76,6 +76,7 @@ func handover(t *T) {
 	t.must(err)
 	t.shared(30*time.Second, a.name)
 	a.seat(t, t.nodeNames())
+	others := t.runPrograms(t.nodeNames())
 	a.listedOnce(t)
 	changes := t.churn(spec, 50)
 
@@ -139,6 +140,7 @@ func handover(t *T) {
 	t.figure("changes", float64(t.end(changes)))
 	t.sameRules(spec)
 	t.sameNames()
+	others.judge(t, expired)
 	a.judge(t, expired)
 	a.listedOnce(t)
 }
