@@ -11,7 +11,6 @@ import (
 	"runtime"
 	"syscall"
 
-	"github.com/spf13/pflag"
 	"k8s.io/klog/v2"
 
 	"yurtcoordinator/internal/flagfile"
@@ -49,20 +48,6 @@ func serve() error {
 	defer stop()
 	var g run.Group
 	g.Add("hub", h.Run)
-	g.Add("settings", func(ctx context.Context) error {
-		return flagfile.Follow(ctx, fs, func() error {
-			cfg, _, err := parse()
-			if err != nil {
-				return err
-			}
-			return h.Reconfigure(cfg)
-		})
-	})
+	g.Add("settings", func(ctx context.Context) error { return follow(ctx, fs, h) })
 	return g.Run(ctx)
-}
-
-func parse() (cfg hub.Config, fs *pflag.FlagSet, err error) {
-	fs = pflag.NewFlagSet("yurthub", pflag.ContinueOnError)
-	cfg.AddFlags(fs)
-	return cfg, fs, flagfile.Parse(fs, os.Args[1:], os.Stdout)
 }

@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
@@ -166,12 +167,26 @@ func (c *coordinator) get(t testing.TB, client *http.Client, path string) (int, 
 	return response.StatusCode, string(body)
 }
 
+// as is a client that sends JSON, as kubectl does.
 func (c *coordinator) as(t testing.TB, subject pkix.Name) kubernetes.Interface {
+	t.Helper()
+	return c.client(t, subject, runtime.ContentTypeJSON)
+}
+
+// inProtobuf is a client that sends Protobuf, as kubelet does. It is for megabytes: kube-apiserver goes over JSON byte by
+// byte and many times, which takes a minute of them under the race detector.
+func (c *coordinator) inProtobuf(t testing.TB, subject pkix.Name) kubernetes.Interface {
+	t.Helper()
+	return c.client(t, subject, runtime.ContentTypeProtobuf)
+}
+
+func (c *coordinator) client(t testing.TB, subject pkix.Name, contentType string) kubernetes.Interface {
 	t.Helper()
 	cert := c.ca.issue(t, subject, tomorrow())
 	client, err := kubernetes.NewForConfig(&rest.Config{
 		Host:            "https://" + c.address,
 		TLSClientConfig: rest.TLSClientConfig{CAData: c.ca.pem, CertData: cert.cert, KeyData: cert.key},
+		ContentConfig:   rest.ContentConfig{ContentType: contentType},
 		QPS:             -1,
 		Timeout:         30 * time.Second,
 		WarningHandler:  rest.NoWarnings{},

@@ -1,7 +1,6 @@
 package pool
 
 import (
-	"fmt"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -12,7 +11,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 )
 
@@ -69,24 +67,24 @@ func TestFragmented(t *testing.T) {
 	}
 }
 
-// TestRewritingForeverFitsTheSmallestQuota writes twice the quota, over and over the same objects, in small and in
-// large ones: without housekeeping etcd would be full half-way.
+// TestRewritingForeverFitsTheSmallestQuota writes more than the quota, over and over the same object, now small, now large:
+// without housekeeping etcd would be full on the way.
 func TestRewritingForeverFitsTheSmallestQuota(t *testing.T) {
+	t.Parallel()
 	c := start(t, func(config *Config) { config.QuotaBytes = minQuotaBytes })
-	n1 := c.as(t, node("n1")).CoreV1().Nodes()
+	n1 := c.inProtobuf(t, node("n1")).CoreV1().Nodes()
 	own := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}
 	if _, err := n1.Create(t.Context(), own, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	written, patches := 0, 0
-	for written < 2*minQuotaBytes {
+	written, updates := 0, 0
+	for written < rewrittenBytes {
 		size := 20<<10 + rand.IntN(180<<10)
-		patch := fmt.Appendf(nil, `{"metadata":{"annotations":{"filler":%q}}}`,
-			strings.Repeat(string(rune('a'+rand.IntN(26))), size))
-		if _, err := n1.Patch(t.Context(), "n1", types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+		own.Annotations = map[string]string{"filler": strings.Repeat(string(rune('a'+rand.IntN(26))), size)}
+		if _, err := n1.Update(t.Context(), own, metav1.UpdateOptions{}); err != nil {
 			t.Fatalf("after %d bytes: %v", written, err)
 		}
-		written, patches = written+size, patches+1
+		written, updates = written+size, updates+1
 	}
 	var files int64
 	err := filepath.WalkDir(c.dataDir, func(_ string, entry os.DirEntry, err error) error {
@@ -98,7 +96,7 @@ func TestRewritingForeverFitsTheSmallestQuota(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("%d patches of %d MB in all; files of %d MB", patches, written>>20, files>>20)
+	t.Logf("%d updates of %d MB in all; files of %d MB", updates, written>>20, files>>20)
 	if files > 2*minQuotaBytes {
 		t.Errorf("the files have %d MB", files>>20)
 	}

@@ -154,8 +154,9 @@ func ourGoroutines() []string {
 }
 
 func TestFullEtcdEndsTheCoordinator(t *testing.T) {
+	t.Parallel()
 	c := start(t, func(config *Config) { config.QuotaBytes = minQuotaBytes })
-	events := c.as(t, node("n1")).CoreV1().Events("default")
+	events := c.inProtobuf(t, node("n1")).CoreV1().Events("default")
 	filler := strings.Repeat("x", 200<<10)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()

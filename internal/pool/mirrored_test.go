@@ -141,6 +141,7 @@ var (
 
 // TestTheAPIShowsWhatTheCloudHas: through kube-apiserver, everything but resourceVersion is the cloud's.
 func TestTheAPIShowsWhatTheCloudHas(t *testing.T) {
+	t.Parallel()
 	c := start(t, nil)
 	ctx := t.Context()
 	c.lead(t, "n1", 1)
@@ -248,6 +249,7 @@ func TestTheAPIShowsWhatTheCloudHas(t *testing.T) {
 
 // TestWhoMayPushAndRead tries all callers that may not.
 func TestWhoMayPushAndRead(t *testing.T) {
+	t.Parallel()
 	c := start(t, nil)
 	body := func() io.Reader {
 		return frames(t, protobufType(sliceKind), wholeStream(2000, asObject(t, cloudSlice("web-a", 1001)))...)
@@ -330,6 +332,7 @@ func TestWhoMayPushAndRead(t *testing.T) {
 }
 
 func TestCustomResourcesStayInMemory(t *testing.T) {
+	t.Parallel()
 	c := start(t, nil)
 	c.lead(t, "n1", 1)
 	leader := c.http(t, c.certificate(t, node("n1")))
@@ -351,6 +354,7 @@ func TestCustomResourcesStayInMemory(t *testing.T) {
 
 // TestAStalledPushIsCut goes through the whole chain of kube-apiserver's filters.
 func TestAStalledPushIsCut(t *testing.T) {
+	t.Parallel()
 	c := start(t, func(config *Config) { config.stalledPush = 100 * time.Millisecond })
 	c.lead(t, "n1", 1)
 	whole := frames(t, protobufType(sliceKind), wholeStream(2000, asObject(t, cloudSlice("web-a", 1001)))...).Bytes()
@@ -398,6 +402,7 @@ func TestAStalledPushIsCut(t *testing.T) {
 
 // TestAWatchOfTheMirrorEndsWithTheCoordinator and does not hold it up.
 func TestAWatchOfTheMirrorEndsWithTheCoordinator(t *testing.T) {
+	t.Parallel()
 	c := start(t, nil)
 	c.lead(t, "n1", 1)
 	leader := c.http(t, c.certificate(t, node("n1")))
@@ -440,6 +445,7 @@ func TestAWatchOfTheMirrorEndsWithTheCoordinator(t *testing.T) {
 
 // TestWatchesOfTheAPI: without kube-apiserver's watch cache there are bookmarks, initial events, an end to history.
 func TestWatchesOfTheAPI(t *testing.T) {
+	t.Parallel()
 	const history = 100
 	c := start(t, func(config *Config) { config.historyRevisions = history })
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

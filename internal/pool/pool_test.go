@@ -56,6 +56,7 @@ func allowed(t *testing.T, what string, err error) {
 }
 
 func TestWhoMayDoWhat(t *testing.T) {
+	t.Parallel()
 	c := start(t, nil)
 	n1, n2, alice := c.as(t, node("n1")), c.as(t, node("n2")), c.as(t, operator())
 	ctx := t.Context()
@@ -173,6 +174,7 @@ func TestWhoMayDoWhat(t *testing.T) {
 }
 
 func TestElectionLease(t *testing.T) {
+	t.Parallel()
 	c := start(t, nil)
 	ctx := t.Context()
 	leases := func(name string) func(lease string, spec string) (*coordinationv1.Lease, error) {
@@ -234,6 +236,7 @@ func TestElectionLease(t *testing.T) {
 }
 
 func TestRefusedAtTheDoorAndLogged(t *testing.T) {
+	t.Parallel()
 	c := start(t, nil)
 	stranger := newAuthority(t, "another-ca").issue(t, node("n1"), tomorrow()).tls(t)
 	expired := c.ca.issue(t, node("n1"), time.Now().Add(-time.Minute)).tls(t)
@@ -337,6 +340,7 @@ func kubelet(t *testing.T, ca *authority) (address string, port int32, seen *ato
 }
 
 func TestLogsThroughAKubelet(t *testing.T) {
+	t.Parallel()
 	c := start(t, func(config *Config) {
 		dir := t.TempDir()
 		ca, err := os.ReadFile(config.ClientCAFile)
@@ -427,6 +431,7 @@ func eventually(ctx context.Context, f func() error) error {
 
 // What a kubelet asks when somebody talks to it, answered without the cloud.
 func TestReviews(t *testing.T) {
+	t.Parallel()
 	c := start(t, func(config *Config) {
 		key, err := x509.MarshalPKIXPublicKey(newKey(t).Public())
 		if err != nil {

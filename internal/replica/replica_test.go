@@ -80,22 +80,28 @@ func (h harness) Content() []stream.Object {
 	return s.Objects
 }
 
-// Compact begins a new history, which a replica can do only where it is.
-func (h harness) Compact(upTo edge.Revision) bool {
-	s, err := h.r.Snapshot(h.t.Context())
-	if err != nil {
-		h.t.Fatal(err)
+// Compact lets changes push the older ones out of the history.
+func (h harness) Compact(upTo edge.Revision, change func()) {
+	for range conformanceHistory {
+		w, err := h.r.Watch(h.t.Context(), upTo-1)
+		if errors.Is(err, stream.ErrExpired) {
+			return
+		}
+		if err != nil {
+			h.t.Fatal(err)
+		}
+		_ = w.Close()
+		change()
 	}
-	if upTo != s.Revision {
-		return false
-	}
-	replace(h.t, h.r, s)
-	return true
+	h.t.Fatalf("after %d more changes a replica that keeps as many knows what was before %s", conformanceHistory, upTo)
 }
+
+// conformanceHistory is more than any test of the suite needs to be known.
+const conformanceHistory = 1000
 
 func TestSource(t *testing.T) {
 	streamtest.Sources(t, func(t *testing.T) streamtest.SourceHarness {
-		r := newReplica(t, replica.Config{})
+		r := newReplica(t, replica.Config{HistoryEvents: conformanceHistory})
 		replace(t, r, snapshot(100))
 		return harness{t, r, typ}
 	})

@@ -61,11 +61,10 @@ func (s *server) Change(events ...stream.Event) {
 	s.changed = make(chan struct{})
 }
 
-func (s *server) Compact(upTo edge.Revision) bool {
+func (s *server) Compact(upTo edge.Revision, _ func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.compacted = upTo
-	return true
 }
 
 func (s *server) Revision() edge.Revision {

@@ -34,8 +34,8 @@ type SourceHarness interface {
 	// Revision is the far side's latest, never 0.
 	Revision() edge.Revision
 	// Compact makes the far side forget: from now on a watch after anything older than upTo is refused with ErrExpired, one
-	// after upTo is not. It returns false if the far side cannot do so; what needs it is skipped then.
-	Compact(upTo edge.Revision) bool
+	// after upTo is not. change makes one more change happen, for a far side that forgets only as new ones come.
+	Compact(upTo edge.Revision, change func())
 }
 
 // SinkHarness is a Sink under test and a way to see what it holds.

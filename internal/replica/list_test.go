@@ -1,0 +1,161 @@
+package replica_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/url"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/replica"
+	"yurtcoordinator/internal/stream"
+)
+
+func TestList(t *testing.T) {
+	s := serve(t, newHandler(t, replica.HandlerConfig{Replica: filled(t)}))
+	for _, test := range []struct {
+		path string
+		want []string
+	}{
+		{slicesPath, []string{"a/x", "a/y", "a-b/x", "b/x"}},
+		{slicesPath + "?resourceVersion=0", []string{"a/x", "a/y", "a-b/x", "b/x"}},
+		{slicesPath + "?resourceVersion=0&limit=1", []string{"a/x", "a/y", "a-b/x", "b/x"}}, // as a watch cache does
+		{slicesPath + "?resourceVersion=90", []string{"a/x", "a/y", "a-b/x", "b/x"}},
+		{slicesPath + "?resourceVersion=90&resourceVersionMatch=NotOlderThan", []string{"a/x", "a/y", "a-b/x", "b/x"}},
+		{slicesPath + "?resourceVersion=100&resourceVersionMatch=Exact", []string{"a/x", "a/y", "a-b/x", "b/x"}},
+		{slicesPath + "?labelSelector=app%3Dx", []string{"a/x", "a-b/x"}},
+		{slicesPath + "?labelSelector=!app", []string{"b/x"}},
+		{slicesPath + "?fieldSelector=metadata.name%3Dx", []string{"a/x", "a-b/x", "b/x"}},
+		{slicesPath + "?fieldSelector=metadata.name!%3Dx", []string{"a/y"}},
+		{slicesPath + "?fieldSelector=metadata.namespace%3Da", []string{"a/x", "a/y"}},
+		{slicesPath + "?fieldSelector=metadata.namespace%3Da,metadata.name%3Dy", []string{"a/y"}},
+		{"/apis/discovery.k8s.io/v1/namespaces/a/endpointslices", []string{"a/x", "a/y"}},
+		{"/apis/discovery.k8s.io/v1/namespaces/a/endpointslices?labelSelector=app%3Dx", []string{"a/x"}},
+		{"/apis/discovery.k8s.io/v1/namespaces/a/endpointslices?fieldSelector=metadata.namespace%3Db", nil},
+		{"/apis/discovery.k8s.io/v1/namespaces/a/endpointslices?fieldSelector=metadata.name%3Dz", nil},
+		{"/apis/discovery.k8s.io/v1/namespaces/none/endpointslices", nil},
+	} {
+		for accept, e := range map[string]stream.Encoding{asJSON: stream.JSON, asProtobuf: stream.Protobuf} {
+			a := s.get(t, test.path, accept)
+			if a.StatusCode != http.StatusOK || a.Header.Get("Content-Type") != accept {
+				t.Errorf("%s: %s, %s", test.path, a.Status, a.Header.Get("Content-Type"))
+				continue
+			}
+			got, _, err := stream.ReadList(strings.NewReader(string(a.body)), e, 1<<20)
+			if err != nil {
+				t.Errorf("%s: %v", test.path, err)
+				continue
+			}
+			if !slices.Equal(names(got.Objects), test.want) || got.Revision != 100 || got.Type.Kind != typ.Kind {
+				t.Errorf("%s: %v at %d of %v, want %v at 100", test.path, names(got.Objects), got.Revision, got.Type, test.want)
+			}
+		}
+	}
+}
+
+func TestListIsVerbatim(t *testing.T) {
+	r := newReplica(t, replica.Config{})
+	o := slice("a", "x", 10, 2, nil)
+	o.Raw = append(o.Raw, 0xfa, 0x3e, 3, 'n', 'e', 'w') // a field that nobody here has heard of
+	replace(t, r, snapshot(100, o))
+	s := serve(t, newHandler(t, replica.HandlerConfig{Replica: r}))
+	got, _, err := stream.ReadList(strings.NewReader(string(s.get(t, slicesPath, asProtobuf).body)), stream.Protobuf, 1<<20)
+	if err != nil || len(got.Objects) != 1 || string(got.Objects[0].Raw) != string(o.Raw) {
+		t.Errorf("%v %v, want the bytes as they were", got, err)
+	}
+	_, raw, err := stream.OpenEnvelope(s.get(t, "/apis/discovery.k8s.io/v1/namespaces/a/endpointslices/x", asProtobuf).body)
+	if err != nil || string(raw) != string(o.Raw) {
+		t.Errorf("get: %q %v, want the bytes as they were", raw, err)
+	}
+}
+
+func TestPages(t *testing.T) {
+	r := filled(t)
+	s := serve(t, newHandler(t, replica.HandlerConfig{Replica: r}))
+	body := s.get(t, slicesPath+"?limit=2", asJSON).body
+	first, cont, err := stream.ReadList(strings.NewReader(string(body)), stream.JSON, 1<<20)
+	if err != nil || !slices.Equal(names(first.Objects), []string{"a/x", "a/y"}) || cont == "" {
+		t.Fatalf("%v %q %v", names(first.Objects), cont, err)
+	}
+	// What happens meanwhile is not seen by who reads on.
+	apply(t, r, event(stream.Deleted, slice("a-b", "x", 101, 1, nil)), event(stream.Added, slice("b", "y", 102, 1, nil)))
+	path := slicesPath + "?limit=2&continue=" + url.QueryEscape(cont)
+	second, end, err := stream.ReadList(strings.NewReader(string(s.get(t, path, asJSON).body)), stream.JSON, 1<<20)
+	if err != nil || !slices.Equal(names(second.Objects), []string{"a-b/x", "b/x"}) || end != "" || second.Revision != 100 {
+		t.Fatalf("%v at %d %q %v", names(second.Objects), second.Revision, end, err)
+	}
+	exact := s.get(t, slicesPath+"?resourceVersion=100&resourceVersionMatch=Exact", asJSON)
+	if exact.StatusCode != http.StatusOK {
+		t.Errorf("exactly at a revision that is kept: %s", exact.body)
+	}
+	// Eight others push it out.
+	for i := range edge.Revision(8) {
+		apply(t, r, event(stream.Modified, slice("b", "y", 103+i, 1, nil)))
+		s.get(t, slicesPath+"?limit=1", asJSON)
+	}
+	gone := s.get(t, path, asJSON).status(t)
+	if gone.Code != http.StatusGone || gone.Continue == "" {
+		t.Fatalf("%+v, want 410 and a token to go on with", gone)
+	}
+	rest, _, err := stream.ReadList(strings.NewReader(string(
+		s.get(t, slicesPath+"?continue="+url.QueryEscape(gone.Continue), asJSON).body)), stream.JSON, 1<<20)
+	if err != nil || !slices.Equal(names(rest.Objects), []string{"b/x", "b/y"}) || rest.Revision != 110 {
+		t.Errorf("%v at %d %v", names(rest.Objects), rest.Revision, err)
+	}
+}
+
+func TestRemaining(t *testing.T) {
+	s := serve(t, newHandler(t, replica.HandlerConfig{Replica: filled(t)}))
+	for path, want := range map[string]int64{"?limit=1": 3, "?limit=3": 1, "?limit=1&labelSelector=app": -1, "?limit=4": -1} {
+		table := s.get(t, slicesPath+path, asTable).table(t)
+		got := int64(-1)
+		if table.RemainingItemCount != nil {
+			got = *table.RemainingItemCount
+		}
+		if got != want {
+			t.Errorf("%s: %d remain, want %d", path, got, want)
+		}
+	}
+}
+
+func TestTable(t *testing.T) {
+	s := serve(t, newHandler(t, replica.HandlerConfig{Replica: filled(t)}))
+	for include, kind := range map[string]string{
+		"": "PartialObjectMetadata", "Metadata": "PartialObjectMetadata", "Object": "EndpointSlice", "None": "",
+	} {
+		table := s.get(t, slicesPath+"?includeObject="+include, asTable).table(t)
+		var heads []string
+		for _, c := range table.ColumnDefinitions {
+			heads = append(heads, c.Name)
+		}
+		want := []string{"Name", "AddressType", "Ports", "Endpoints", "Age"}
+		if !slices.Equal(heads, want) || len(table.Rows) != 4 {
+			t.Fatalf("columns %v, %d rows, want %v, 4", heads, len(table.Rows), want)
+		}
+		row := table.Rows[3]
+		if got := row.Cells[:4]; !reflect.DeepEqual(got, []any{"x", "IPv4", "8080", "10.0.0.0,10.0.0.1,10.0.0.2 + 2 more..."}) {
+			t.Errorf("cells %v", got)
+		}
+		var about metav1.PartialObjectMetadata
+		if kind != "" {
+			if err := json.Unmarshal(row.Object.Raw, &about); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if about.Kind != kind || (kind != "" && about.Namespace != "b") {
+			t.Errorf("includeObject=%s: %s of %s", include, about.Kind, about.Namespace)
+		}
+		if table.ResourceVersion != "100" {
+			t.Errorf("resourceVersion %q", table.ResourceVersion)
+		}
+	}
+	one := s.get(t, "/apis/discovery.k8s.io/v1/namespaces/a/endpointslices/x", asTable).table(t)
+	if len(one.Rows) != 1 || one.Rows[0].Cells[0] != "x" {
+		t.Errorf("a table of one: %+v", one)
+	}
+}
