@@ -48,6 +48,16 @@ var law = []struct {
 	{"internal/hub/push",
 		[]string{"internal/edge", "internal/stream"},
 		"a push does not know what feeds a replica"},
+	{"internal/store", []string{"internal/edge", "internal/stream", "internal/stream/streamtest"},
+		"a disk does not know what it is for"},
+	{"internal/hub/saver", []string{"internal/edge", "internal/replica", "internal/store", "internal/stream"},
+		"what brings replicas to the disk does not know what they are for"},
+	{"internal/hub/keep",
+		[]string{
+			"internal/edge", "internal/hub/feed", "internal/hub/link", "internal/hub/saver", "internal/live",
+			"internal/replica", "internal/store", "internal/stream",
+		},
+		"what is kept does not depend on how requests arrive"},
 	{"internal/hub/copies", []string{"internal/edge", "internal/replica"},
 		"which copies there are does not depend on how they are fed"},
 	{"internal/hub/filter", []string{"internal/edge", "internal/live", "internal/stream"},
@@ -57,7 +67,8 @@ var law = []struct {
 		"the front does not know what handles what"},
 	{"internal/hub",
 		[]string{
-			"internal/edge", "internal/live", "internal/run", "internal/replica", "internal/stream", "internal/stream/remote",
+			"internal/edge", "internal/live", "internal/run", "internal/replica", "internal/store", "internal/stream",
+			"internal/stream/remote",
 		},
 		"the only wiring of the node's side; the pool's and the cloud's code stay out of every node"},
 
@@ -109,6 +120,7 @@ var reserved = []struct {
 		"controllers run in the cloud only; a hub must stay small"},
 	{"github.com/vishvananda/", []string{"internal/lab/wire"}, "one place lays cables"},
 	{"github.com/google/nftables", []string{"internal/lab/wire"}, "one place cuts them"},
+	{"go.etcd.io/bbolt", []string{"internal/store"}, "one place keeps the disk"},
 	{"testing", nil, "no test code in programs"},
 	{"k8s.io/client-go/kubernetes/fake", nil, "no fakes in programs"},
 }

@@ -45,10 +45,11 @@ func largeCopy(nodes int) Scenario {
 	}
 }
 
-// oneCopyPool has hubs and nothing else that uses the WAN.
+// oneCopyPool has hubs and nothing else that uses the WAN. They keep nothing on disk: each start is to be a first one.
 func oneCopyPool(nodes int, flags ...string) lab.Config {
 	return lab.Config{
-		Pools: 1, Nodes: nodes, Timing: lab.Quick, Kubelet: lab.Hollow, NoKubelet: true, NoProxy: true, HubFlags: flags,
+		Pools: 1, Nodes: nodes, Timing: lab.Quick, Kubelet: lab.Hollow, NoKubelet: true, NoProxy: true,
+		HubFlags: append([]string{"--disk-cache-path="}, flags...),
 	}
 }
 

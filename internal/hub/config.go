@@ -40,6 +40,12 @@ type Config struct {
 	// endpoints only that the annotation allows.
 	ServiceTopology bool
 
+	// DiskCachePath is the directory where the hub keeps what it knows, so that the node can start again when nothing can be
+	// reached; it belongs to the hub alone. Empty: nothing is kept there, and nothing for CacheAgents.
+	DiskCachePath string
+	// CacheAgents are the programs, by the name that their User-Agent begins with, whose reads are kept; "*": all.
+	CacheAgents []string
+
 	// BindAddress is where the node's own programs are served at Port, without TLS: a loopback address, since whoever
 	// reaches it acts as the node.
 	BindAddress string
@@ -58,6 +64,9 @@ type Config struct {
 
 // defaultPoolScope is what every node of a cluster reads all of, and most of what it reads.
 var defaultPoolScope = []string{"v1/endpoints", "discovery.k8s.io/v1/endpointslices"}
+
+// defaultCacheAgents are the programs that a node's Pods and their network need.
+var defaultCacheAgents = []string{"kubelet", "kube-proxy", "coredns", "flanneld", "calico-node", "cilium-agent"}
 
 // maxPoolScope bounds the resources, as the coordinator does (see pool.maxMirrored).
 const maxPoolScope = 32
@@ -83,6 +92,12 @@ func (c *Config) AddFlags(fs *pflag.FlagSet) {
 			"from a copy of (the core group's: VERSION/RESOURCE); in the file of --config it can be changed while running")
 	fs.BoolVar(&c.ServiceTopology, "service-topology", true,
 		"show endpoints of a Service annotated "+edge.AnnotationTopologyKeys+" only where it says so")
+	fs.StringVar(&c.DiskCachePath, "disk-cache-path", "/var/lib/yurthub/cache",
+		"directory to keep what this node's programs read in, so that they can start when nothing can be reached; secrets "+
+			"are in it; empty: nothing is kept")
+	fs.StringSliceVar(&c.CacheAgents, "cache-agents", defaultCacheAgents,
+		"programs whose reads are kept, as their User-Agent begins; * is all; a request with the header Edge-Cache: true is "+
+			"kept in any case")
 	fs.StringVar(&c.BindAddress, "bind-address", "127.0.0.1",
 		"loopback address to serve this node's programs on, without TLS: who reaches it acts as the node")
 	fs.IntVar(&c.Port, "port", edge.PortHubHTTP, "port to serve this node's programs on")

@@ -49,7 +49,7 @@ func newHub(t *testing.T, address func(*pki.Authority) string, more ...string) *
 	}
 	h, err := New(flags(t, append([]string{
 		"--node-name=n1", "--server-addr=" + address(ca), "--ca-file=" + ca.Files().Cert, "--cert-file=" + node.Cert,
-		"--key-file=" + node.Key,
+		"--key-file=" + node.Key, "--disk-cache-path=",
 	}, more...)...))
 	if err != nil {
 		t.Fatal(err)

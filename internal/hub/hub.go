@@ -10,7 +10,8 @@
 //	                       │          upstream "coordinator" ◀─────────────────┘ ───▶ the pool's coordinator
 //	                       │                  ▲     ▲ push, while leading
 //	                       │  cloud ─┐        │     │
-//	                       └── copies ◀─ feed ┴── replica
+//	                       ├── copies ◀─ feed ┴── replica ──▶ disk
+//	                       └── keep: what else the node's programs read ──▶ disk
 //
 // A resource of the pool's scope is answered from the hub's own replica of it. One feed fills the replica, from the cloud
 // or from the coordinator's mirror; the leader's pushes it there.
@@ -40,11 +41,13 @@ import (
 	"yurtcoordinator/internal/hub/feed"
 	"yurtcoordinator/internal/hub/front"
 	"yurtcoordinator/internal/hub/heartbeat"
+	"yurtcoordinator/internal/hub/keep"
 	"yurtcoordinator/internal/hub/push"
 	"yurtcoordinator/internal/hub/role"
 	"yurtcoordinator/internal/hub/route"
 	"yurtcoordinator/internal/hub/upstream"
 	"yurtcoordinator/internal/run"
+	"yurtcoordinator/internal/store"
 )
 
 // Hub is a node's hub. Make one with New.
@@ -56,6 +59,8 @@ type Hub struct {
 	cloud   *upstream.Upstream
 	pool    *pool // nil without a coordinator
 	sharing *sharing
+	disk    *store.Store // nil without
+	keeper  *keeper      // nil without a disk
 }
 
 // pool is what a hub has of its pool.
@@ -68,7 +73,8 @@ type pool struct {
 	keeper      *role.Keeper
 }
 
-// New checks the configuration and builds a hub. It does no I/O: the certificate files are read by Run.
+// New checks the configuration, opens the disk's cache, and builds a hub. The certificate files are read by Run, which
+// must be called to free the disk.
 func New(cfg Config) (*Hub, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -76,20 +82,36 @@ func New(cfg Config) (*Hub, error) {
 	h := &Hub{cfg: cfg, metrics: prometheus.NewRegistry()}
 	h.metrics.MustRegister(collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-
-	var err error
-	if h.servers, err = addresses("server-addr", cfg.ServerAddresses...); err != nil {
+	if cfg.DiskCachePath != "" {
+		var err error
+		if h.disk, err = store.Open(store.Config{Dir: cfg.DiskCachePath}); err != nil {
+			return nil, fmt.Errorf("--disk-cache-path: %w", err)
+		}
+	}
+	if err := h.build(); err != nil {
+		if h.disk != nil {
+			err = errors.Join(err, h.disk.Close())
+		}
 		return nil, err
 	}
+	return h, nil
+}
+
+func (h *Hub) build() error {
+	cfg := h.cfg
+	var err error
+	if h.servers, err = addresses("server-addr", cfg.ServerAddresses...); err != nil {
+		return err
+	}
 	if h.cloud, err = h.upstream("cloud", h.servers, cfg.CAFile); err != nil {
-		return nil, err
+		return err
 	}
 	shared, err := resources("pool-scope-resources", cfg.PoolScopeResources)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if h.sharing, err = h.newSharing(shared); err != nil {
-		return nil, err
+		return err
 	}
 	frontConfig := front.Config{
 		Cloud:     h.cloud,
@@ -101,14 +123,20 @@ func New(cfg Config) (*Hub, error) {
 		MaxMutating:    cfg.MaxMutatingRequestsInFlight,
 		MaxLongRunning: cfg.MaxLongRunningRequests,
 	}
+	if h.disk != nil {
+		if h.keeper, err = h.newKeeper(); err != nil {
+			return err
+		}
+		frontConfig.Keeper = h.keeper
+	}
 	if cfg.EnableCoordinator {
 		if h.pool, err = h.newPool(); err != nil {
-			return nil, err
+			return err
 		}
 		frontConfig.OwnLease = h.pool.heartbeats
 	}
 	h.handler, err = front.New(frontConfig)
-	return h, err
+	return err
 }
 
 func (h *Hub) upstream(name string, servers []*url.URL, ca string) (*upstream.Upstream, error) {
@@ -204,9 +232,12 @@ func (h *Hub) Run(ctx context.Context) error {
 	ctx = klog.NewContext(ctx, klog.FromContext(ctx).WithValues("node", h.cfg.Node))
 	servers, err := h.listen()
 	if err != nil {
-		return err
+		return errors.Join(err, h.closeDisk())
 	}
 	var g run.Group
+	if h.disk != nil {
+		g.Add("disk", h.runDisk)
+	}
 	g.Add("cloud", h.cloud.Run)
 	if h.pool != nil {
 		g.Add("coordinator", h.pool.coordinator.Run)
@@ -214,6 +245,9 @@ func (h *Hub) Run(ctx context.Context) error {
 		g.Add("coverage", h.pool.coverage.Run)
 	}
 	h.sharing.add(&g)
+	if h.keeper != nil {
+		g.Add("keeper", h.keeper.set.Run)
+	}
 	if h.pool != nil {
 		g.Add("role", h.pool.keeper.Run)
 	}
@@ -275,8 +309,11 @@ type Status struct {
 	// Cloud and Coordinator are the states of the links: unknown, up or down; none without a coordinator.
 	Cloud       string `json:"cloud"`
 	Coordinator string `json:"coordinator"`
-	// Replicas are the resources that the hub keeps copies of.
+	// Replicas are the resources that the hub keeps copies of, Kept what it follows for programs of its node.
 	Replicas []copies.Status `json:"replicas,omitempty"`
+	Kept     []keep.Status   `json:"kept,omitempty"`
+	// Disk is the state of the disk's cache; absent without one.
+	Disk *DiskStatus `json:"disk,omitempty"`
 }
 
 // Status returns the hub's present state.
@@ -284,6 +321,9 @@ func (h *Hub) Status() Status {
 	s := Status{
 		Node: h.cfg.Node, Pool: h.cfg.Pool, Role: role.Pending.String(), Cloud: h.cloud.Link().Get().String(),
 		Coordinator: "none", Replicas: h.sharing.copies.Status(),
+	}
+	if h.disk != nil {
+		s.Kept, s.Disk = h.keeper.set.Status(), diskStatus(h.disk.Health())
 	}
 	if h.pool != nil {
 		standing := h.pool.keeper.Standing().Get()

@@ -17,6 +17,7 @@ import (
 	"yurtcoordinator/internal/hub/copies"
 	"yurtcoordinator/internal/hub/feed"
 	"yurtcoordinator/internal/hub/filter"
+	"yurtcoordinator/internal/hub/keep"
 	"yurtcoordinator/internal/hub/push"
 	"yurtcoordinator/internal/hub/upstream"
 	"yurtcoordinator/internal/live"
@@ -66,8 +67,13 @@ func (h *Hub) newSharing(shared []schema.GroupVersionResource) (*sharing, error)
 		return nil, err
 	}
 	config := copies.Config{
-		NewFeed: func(r *replica.Replica, shared bool) (copies.Feed, error) { return h.newFeed(s, r, shared, "") },
-		Eager:   h.cfg.EnableCoordinator,
+		NewFeed: func(r *replica.Replica, shared bool) (copies.Feed, error) {
+			return h.newFeed(s, r, shared, keep.Selection{Resource: r.Resource()})
+		},
+		Eager: h.cfg.EnableCoordinator,
+	}
+	if h.disk != nil {
+		config.Restore = h.restore
 	}
 	if h.cfg.ServiceTopology {
 		config.Always = []schema.GroupVersionResource{services}
@@ -97,7 +103,9 @@ func (h *Hub) newTopology(s *sharing) (*topology, error) {
 			return nil, err
 		}
 		// Of the own pool alone: pools are many, and their status changes with each of their nodes.
-		own := fields.OneTermEqualSelector("metadata.name", string(h.cfg.Pool)).String()
+		own := keep.Selection{
+			Resource: nodePools, Fields: fields.OneTermEqualSelector("metadata.name", string(h.cfg.Pool)).String(),
+		}
 		f, err := h.newFeed(s, r, false, own)
 		if err != nil {
 			return nil, err
@@ -209,19 +217,18 @@ func (f fed) Live() bool {
 // Source implements copies.Feed.
 func (f fed) Source() string { return f.Status().Get().Source.String() }
 
-// newFeed makes the feed of a replica of what selector selects by fields; empty is everything.
-func (h *Hub) newFeed(s *sharing, r *replica.Replica, shared bool, selector string) (fed, error) {
+// newFeed makes the feed of a replica of a selection, whose source is the cloud, or the pool too if it is shared.
+func (h *Hub) newFeed(s *sharing, r *replica.Replica, shared bool, what keep.Selection) (fed, error) {
 	resource := r.Resource()
 	config := feed.Config{
 		Resource: resource, Sink: r, CloudLink: h.cloud.Link(), Lists: s.lists, Metrics: s.metrics,
 	}
 	var err error
-	if config.Cloud, err = readFrom("cloud", h.cloud, h.servers[0], collection(resource), selector); err != nil {
+	if config.Cloud, err = readFrom("cloud", h.cloud, h.servers[0], collection(resource, what.Namespace), what); err != nil {
 		return fed{}, err
 	}
 	if shared && h.pool != nil {
-		config.Coordinator, err = readFrom(
-			"coordinator", h.pool.coordinator, h.pool.address, mirrorPath(resource), selector)
+		config.Coordinator, err = readFrom("coordinator", h.pool.coordinator, h.pool.address, mirrorPath(resource), what)
 		if err != nil {
 			return fed{}, err
 		}
@@ -233,18 +240,22 @@ func (h *Hub) newFeed(s *sharing, r *replica.Replica, shared bool, selector stri
 	return fed{f}, err
 }
 
-func readFrom(name string, u *upstream.Upstream, base *url.URL, at, selector string) (*remote.Source, error) {
+func readFrom(name string, u *upstream.Upstream, base *url.URL, at string, what keep.Selection) (*remote.Source, error) {
 	return remote.New(remote.Config{
 		Client: &http.Client{Transport: transport.NewUserAgentRoundTripper(userAgent, u.AsNode())},
-		Base:   base, Path: at, FieldSelector: selector, Name: name,
+		Base:   base, Path: at, FieldSelector: what.Fields, LabelSelector: what.Labels, Name: name,
 	})
 }
 
-func collection(r schema.GroupVersionResource) string {
+func collection(r schema.GroupVersionResource, namespace string) string {
+	root := path.Join("/apis", r.Group, r.Version)
 	if r.Group == "" {
-		return path.Join("/api", r.Version, r.Resource)
+		root = path.Join("/api", r.Version)
 	}
-	return path.Join("/apis", r.Group, r.Version, r.Resource)
+	if namespace != "" {
+		root = path.Join(root, "namespaces", namespace)
+	}
+	return path.Join(root, r.Resource)
 }
 
 func mirrorPath(r schema.GroupVersionResource) string {

@@ -115,7 +115,7 @@ func (n node) hub() []string {
 	argv := []string{
 		n.bins.YurtHub, "--node-name=" + string(n.name()), "--nodepool-name=" + string(n.poolName()),
 		"--server-addr=" + cloudAddress, "--ca-file=" + n.cert("ca.crt"), "--cert-file=" + crt, "--key-file=" + key,
-		"--config=" + n.file(hubSettings),
+		"--config=" + n.file(hubSettings), "--disk-cache-path=" + n.file("hub-cache"),
 	}
 	if n.cfg.NoCoordinator {
 		argv = append(argv, "--enable-coordinator=false")

@@ -45,6 +45,7 @@ type Copy struct {
 	Feed    Feed
 
 	handler *replica.Handler
+	restore func(context.Context, *replica.Replica) func(context.Context)
 	ready   func(context.Context)
 	wanted  chan struct{} // closed when somebody needs the content
 	want    func()
@@ -59,6 +60,9 @@ type Config struct {
 	// View is what this node's programs see of a resource; nil, or a nil View: all of it as it is. The function is called
 	// before a request is served, and returns when the View knows what it needs, or can't be waited for any longer.
 	View func(schema.GroupVersionResource) (replica.View, func(context.Context))
+	// Restore fills a replica with what has survived of it, and returns what keeps that up to date until ctx ends. Default:
+	// nothing survives the hub.
+	Restore func(ctx context.Context, r *replica.Replica) (save func(ctx context.Context))
 	// Eager has shared resources fed at once, and not from the first request on: their pool may need them from this hub.
 	Eager bool
 }
@@ -225,7 +229,7 @@ func (s *Set) publish(next map[schema.GroupVersionResource]*Copy) {
 }
 
 func (s *Set) newCopy(r schema.GroupVersionResource, shared bool) (*Copy, error) {
-	c := &Copy{Resource: r, Shared: shared, wanted: make(chan struct{})}
+	c := &Copy{Resource: r, Shared: shared, restore: s.cfg.Restore, wanted: make(chan struct{})}
 	c.want = sync.OnceFunc(func() { close(c.wanted) })
 	var err error
 	if c.Replica, err = replica.New(replica.Config{Resource: r}); err != nil {
@@ -250,10 +254,19 @@ func (s *Set) newCopy(r schema.GroupVersionResource, shared bool) (*Copy, error)
 func (c *Copy) run(ctx context.Context) error {
 	select {
 	case <-c.wanted:
-		return c.Feed.Run(ctx)
 	case <-ctx.Done():
 		return nil
 	}
+	if c.restore == nil {
+		return c.Feed.Run(ctx)
+	}
+	var saving sync.WaitGroup
+	defer saving.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	save := c.restore(ctx, c.Replica)
+	saving.Go(func() { save(ctx) })
+	return c.Feed.Run(ctx)
 }
 
 // ServeHTTP answers get, list and watch of a resource of the set from its replica. The request's context has its

@@ -36,12 +36,22 @@ type Replicas interface {
 	http.Handler
 }
 
+// Keeper has what the node's programs need when nothing can be reached.
+type Keeper interface {
+	// Match reports whether what a request reads is to be kept.
+	Match(r *http.Request) bool
+	// Serve answers a read, or has pass answer it. The request's context has its RequestInfo.
+	Serve(w http.ResponseWriter, r *http.Request, pass http.Handler)
+}
+
 // Config says what the front serves.
 type Config struct {
 	// Cloud is where requests go. Required.
 	Cloud Upstream
 	// Replicas answer reads of the resources that they have; nil: there are none.
 	Replicas Replicas
+	// Keeper answers reads of the node's own programs; nil: nothing is kept.
+	Keeper Keeper
 	// OwnLease serves reads and renewals of the node's own Lease, with the RequestInfo in the request's context; nil if
 	// Situation.Coordinator is false.
 	OwnLease http.Handler
@@ -162,7 +172,7 @@ func (f *front) serve(w *recorder, r *http.Request, info *request.RequestInfo, l
 	to := route.Decide(route.Request{
 		Verb: info.Verb, Group: info.APIGroup, Resource: info.Resource, Subresource: info.Subresource,
 		Namespace: info.Namespace, Name: info.Name, Path: info.Path,
-		Replicated: replicated, OwnCredentials: own, AssumesIdentity: assumedIdentity(r.Header),
+		Replicated: replicated, Cached: f.cfg.Keeper != nil && f.cfg.Keeper.Match(r), OwnCredentials: own, AssumesIdentity: assumedIdentity(r.Header),
 	}, f.cfg.Situation)
 	if to.Kind == route.Refused {
 		f.log.Info("Refused a request", "verb", info.Verb, "path", info.Path, "from", r.RemoteAddr, "reason", to.Reason)
@@ -193,6 +203,9 @@ func (f *front) serve(w *recorder, r *http.Request, info *request.RequestInfo, l
 		f.cfg.OwnLease.ServeHTTP(w, r.WithContext(request.WithRequestInfo(r.Context(), info)))
 	case to.Kind == route.Replica:
 		f.cfg.Replicas.ServeHTTP(w, r.WithContext(request.WithRequestInfo(r.Context(), info)))
+	case to.Kind == route.Kept:
+		r.Header.Del("Authorization")
+		f.cfg.Keeper.Serve(w, r.WithContext(request.WithRequestInfo(r.Context(), info)), f.node)
 	case own:
 		f.caller.ServeHTTP(w, r)
 	default:

@@ -6,6 +6,7 @@ package route
 
 import (
 	"fmt"
+	"strings"
 
 	"yurtcoordinator/internal/edge"
 )
@@ -22,6 +23,8 @@ const (
 	OwnLease
 	// Replica: to the hub's own copy of the resource.
 	Replica
+	// Kept: to what the hub keeps for its node's programs, so that they have it when nothing can be reached.
+	Kept
 )
 
 // String returns the name that metrics and logs use.
@@ -33,6 +36,8 @@ func (k Kind) String() string {
 		return "own-lease"
 	case Replica:
 		return "replica"
+	case Kept:
+		return "kept"
 	default:
 		return "refused"
 	}
@@ -56,6 +61,8 @@ type Request struct {
 	Path string
 	// Replicated: the hub keeps a copy of the resource.
 	Replicated bool
+	// Cached: what the calling program reads is to be kept.
+	Cached bool
 	// OwnCredentials: the caller brought its own, so that the request is not made with the node's identity.
 	OwnCredentials bool
 	// AssumesIdentity is the name of the first header by which the request asks to be taken for somebody else
@@ -91,12 +98,28 @@ func Decide(req Request, s Situation) Destination {
 		// The copy is what the node itself may read. What a caller with credentials of its own may read is the API
 		// server's to say.
 		return Destination{Kind: Replica}
+	case req.Cached && !req.OwnCredentials && req.keepable():
+		return Destination{Kind: Kept}
 	default:
 		return Destination{Kind: Cloud}
 	}
 }
 
 func (r Request) reads() bool { return r.Verb == "get" || r.Verb == "list" || r.Verb == "watch" }
+
+// keepable reports whether a request reads something that will do later, too: objects, what the API has, and the tokens
+// of Pods, without which none of them starts. Health is not: that of the last time says nothing.
+func (r Request) keepable() bool {
+	switch {
+	case r.Resource == "":
+		return r.Verb == "get" && (r.Path == "/version" || r.Path == "/api" || r.Path == "/apis" ||
+			strings.HasPrefix(r.Path, "/api/") || strings.HasPrefix(r.Path, "/apis/"))
+	case r.Group == "" && r.Resource == "serviceaccounts" && r.Subresource == "token":
+		return r.Verb == "create"
+	default:
+		return r.Subresource == "" && r.reads()
+	}
+}
 
 func (r Request) isLeaseOf(node edge.NodeName) bool {
 	return node != "" && r.Group == groupLeases && r.Resource == "leases" && r.Subresource == "" &&

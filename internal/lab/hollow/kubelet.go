@@ -71,7 +71,7 @@ func clients(s Settings, dialer *connrotation.Dialer) (client, heartbeat *kubern
 		}
 	}
 	config.Dial = dialer.DialContext
-	config.UserAgent = "hollow-kubelet"
+	config.UserAgent = "kubelet/hollow" // hubs know it by the first part
 	config.ContentType = "application/vnd.kubernetes.protobuf"
 	config.AcceptContentTypes = "application/vnd.kubernetes.protobuf,application/json"
 	config.QPS, config.Burst = 50, 100 // a kubelet's defaults

@@ -17,6 +17,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"net/http"
 	"net/url"
@@ -72,8 +73,8 @@ type Config struct {
 	Base *url.URL
 	// Path is that of the resource's collection, such as "/apis/discovery.k8s.io/v1/endpointslices".
 	Path string
-	// FieldSelector limits what is read; empty is all of it.
-	FieldSelector string
+	// FieldSelector and LabelSelector limit what is read; empty is all of it.
+	FieldSelector, LabelSelector string
 	// Name is how errors name the server, such as "cloud".
 	Name string
 	// OnList, if not nil, is called for each list request that is sent: lists are what is dear over a WAN.
@@ -84,7 +85,7 @@ type Config struct {
 type Source struct {
 	client     *http.Client
 	collection url.URL
-	selector   string
+	selectors  url.Values
 	name       string
 	onList     func()
 
@@ -110,7 +111,13 @@ func New(c Config) (*Source, error) {
 			c.Path, c.Name, client.Timeout)
 	}
 	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	s := &Source{client: &client, collection: *c.Base, selector: c.FieldSelector, name: c.Name, onList: c.OnList}
+	s := &Source{client: &client, collection: *c.Base, selectors: url.Values{}, name: c.Name, onList: c.OnList}
+	if c.FieldSelector != "" {
+		s.selectors.Set("fieldSelector", c.FieldSelector)
+	}
+	if c.LabelSelector != "" {
+		s.selectors.Set("labelSelector", c.LabelSelector)
+	}
 	s.collection.Path, s.collection.RawPath = strings.TrimRight(c.Base.Path, "/")+c.Path, ""
 	if s.onList == nil {
 		s.onList = func() {}
@@ -208,9 +215,7 @@ func (s *Source) open(
 // get sends a request. What is no success becomes an error. The answer's body must be closed.
 func (s *Source) get(ctx context.Context, query url.Values, coding string) (*http.Response, error) {
 	to := s.collection
-	if s.selector != "" {
-		query.Set("fieldSelector", s.selector)
-	}
+	maps.Copy(query, s.selectors)
 	to.RawQuery = query.Encode()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, to.String(), http.NoBody)
 	if err != nil {

@@ -1,0 +1,195 @@
+package keep
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/lru"
+)
+
+const (
+	// maxAnswers bounds how many answers are remembered, and answerBytes how large one may be. The disk has its own bound
+	// of all of them.
+	maxAnswers  = 2000
+	answerBytes = 128 << 10
+	// requestBytes bounds the body of a request whose answer is remembered: a TokenRequest has some hundred bytes.
+	requestBytes = 64 << 10
+	// answerPrefix begins the disk's keys of answers.
+	answerPrefix = "answer/"
+)
+
+// answers are the cloud's last answers to requests that read one thing: an object, a discovery document, a Pod's token.
+type answers struct {
+	disk  Disk
+	order *lru.Cache // the least recently used goes first
+}
+
+// answer is what the cloud said.
+type answer struct {
+	Status      int    `json:"status"`
+	ContentType string `json:"contentType"`
+	Body        []byte `json:"body"`
+}
+
+func newAnswers(disk Disk) *answers {
+	a := &answers{disk: disk}
+	a.order = lru.NewWithEvictionFunc(maxAnswers, func(key lru.Key, _ any) {
+		if k, ok := key.(string); ok {
+			disk.DropBlob(k)
+		}
+	})
+	for _, key := range disk.Blobs(answerPrefix) {
+		a.order.Add(key, nil)
+	}
+	return a
+}
+
+// keyOf names a request, and all in it that its answer depends on. It reads the body and puts it back.
+func keyOf(r *http.Request) (string, error) {
+	query := r.URL.Query()
+	for _, transient := range []string{"timeout", "resourceVersion", "resourceVersionMatch"} {
+		query.Del(transient)
+	}
+	body, err := io.ReadAll(io.LimitReader(r.Body, requestBytes+1))
+	r.Body = struct {
+		io.Reader
+		io.Closer
+	}{io.MultiReader(bytes.NewReader(body), r.Body), r.Body}
+	if err != nil {
+		return "", err
+	}
+	if len(body) > requestBytes {
+		return "", fmt.Errorf("the request has more than %d bytes", requestBytes)
+	}
+	digest := sha256.New()
+	for _, part := range []string{r.Method, query.Encode(), r.Header.Get("Accept"), r.Header.Get("Content-Type"), string(body)} {
+		fmt.Fprintf(digest, "%d %s", len(part), part)
+	}
+	path := r.URL.Path
+	if len(path) > 512 {
+		return "", fmt.Errorf("the path has %d bytes", len(path))
+	}
+	return answerPrefix + path + " " + hex.EncodeToString(digest.Sum(nil)), nil
+}
+
+// pass has a request answered by pass, and remembers what it says.
+func (a *answers) pass(w http.ResponseWriter, r *http.Request, pass http.Handler) {
+	key, err := keyOf(r)
+	if err != nil {
+		pass.ServeHTTP(w, r)
+		return
+	}
+	t := &tee{ResponseWriter: w}
+	pass.ServeHTTP(t, r) // one that breaks off panics, and is not remembered
+	switch {
+	case t.status == http.StatusNotFound || t.status == http.StatusGone:
+		a.order.Remove(key)
+	case t.whole() && (t.status == http.StatusOK || t.status == http.StatusCreated):
+		a.remember(key, answer{t.status, w.Header().Get("Content-Type"), t.body.Bytes()})
+	}
+}
+
+func (a *answers) remember(key string, said answer) {
+	value, err := json.Marshal(said)
+	if err != nil {
+		return // strings and bytes always are JSON
+	}
+	a.order.Add(key, nil)
+	if old, err := a.disk.Blob(key); err == nil && bytes.Equal(old, value) {
+		return
+	}
+	if err := a.disk.PutBlob(key, value); err != nil {
+		a.order.Remove(key)
+	}
+}
+
+// recall answers from memory, if it can.
+func (a *answers) recall(w http.ResponseWriter, r *http.Request) bool {
+	key, err := keyOf(r)
+	if err != nil {
+		return false
+	}
+	value, err := a.disk.Blob(key)
+	var said answer
+	if err != nil || json.Unmarshal(value, &said) != nil {
+		return false
+	}
+	a.order.Get(key) // it is of use
+	h := w.Header()
+	fromMemory(h)
+	h.Set("Content-Type", said.ContentType)
+	h.Set("Content-Length", strconv.Itoa(len(said.Body)))
+	w.WriteHeader(said.Status)
+	_, _ = w.Write(said.Body) // fails only if the client is gone
+	return true
+}
+
+// fromMemory says that an answer is not the cloud's of this moment.
+func fromMemory(h http.Header) {
+	h.Set("Warning", `110 yurthub "the cloud cannot be reached; this is what it said last"`)
+	h.Set("Cache-Control", "no-cache, private")
+}
+
+// tee keeps what is written through it, up to answerBytes.
+type tee struct {
+	http.ResponseWriter
+	status int
+	body   bytes.Buffer
+	over   bool
+}
+
+func (t *tee) WriteHeader(status int) {
+	if t.status == 0 && status >= 200 {
+		t.status = status
+	}
+	t.ResponseWriter.WriteHeader(status)
+}
+
+func (t *tee) Write(p []byte) (int, error) {
+	if t.status == 0 {
+		t.status = http.StatusOK
+	}
+	n, err := t.ResponseWriter.Write(p)
+	if t.over = t.over || err != nil || t.body.Len()+n > answerBytes; t.over {
+		t.body = bytes.Buffer{}
+	} else {
+		t.body.Write(p[:n])
+	}
+	return n, err
+}
+
+// whole reports whether all of the answer was kept, in plain.
+func (t *tee) whole() bool {
+	h := t.Header()
+	length := h.Get("Content-Length")
+	return !t.over && h.Get("Content-Encoding") == "" && (length == "" || length == strconv.Itoa(t.body.Len()))
+}
+
+// Unwrap lets http.ResponseController reach Flush and the deadlines.
+func (t *tee) Unwrap() http.ResponseWriter { return t.ResponseWriter }
+
+// refuse answers 503, to be tried again.
+func refuse(w http.ResponseWriter, message string) {
+	status := metav1.Status{
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure,
+		Code: http.StatusServiceUnavailable, Reason: metav1.StatusReasonServiceUnavailable, Message: message,
+		Details: &metav1.StatusDetails{RetryAfterSeconds: 1},
+	}
+	body, err := json.Marshal(status)
+	if err != nil {
+		http.Error(w, strings.TrimSpace(message), http.StatusServiceUnavailable)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Retry-After", "1")
+	w.WriteHeader(http.StatusServiceUnavailable)
+	_, _ = w.Write(body) // fails only if the client is gone
+}

@@ -1,0 +1,309 @@
+package keep
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/klog/v2"
+
+	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/hub/link"
+	"yurtcoordinator/internal/hub/saver"
+	"yurtcoordinator/internal/live"
+	"yurtcoordinator/internal/replica"
+	"yurtcoordinator/internal/store"
+	"yurtcoordinator/internal/stream"
+)
+
+const (
+	// maxKept bounds the selections. kubelet follows each ConfigMap and Secret of its Pods by itself; 110 Pods, the most
+	// that a node has by default, have some hundreds.
+	maxKept = 1000
+	// idleTime is how long a selection is followed for nobody: programs that begin anew come back within it. It stays on
+	// the disk.
+	idleTime = 5 * time.Minute
+	// tidyEvery is how often the set looks for such ones.
+	tidyEvery = 30 * time.Second
+	// patience is how long a request waits for a selection that is read for the first time.
+	patience = 10 * time.Second
+	// historyBytes and historyEvents bound what a selection remembers for watches that resume: most are a few objects.
+	historyBytes, historyEvents = 256 << 10, 1000
+)
+
+// Disk is where it is kept; store.Store is one.
+type Disk interface {
+	saver.Disk
+	Touch(store.ID)
+	PutBlob(key string, value []byte) error
+	Blob(key string) ([]byte, error)
+	DropBlob(key string)
+	Blobs(prefix string) []string
+}
+
+// Config is what a Set needs. All fields are required.
+type Config struct {
+	Disk Disk
+	// Cloud is the state of the link to the cloud.
+	Cloud *live.Value[link.State]
+	// NewFeed makes what feeds the replica of a selection.
+	NewFeed func(*replica.Replica, Selection) (Feed, error)
+}
+
+// Set is what is kept. Make one with New; while Run does not run, every request is passed on.
+type Set struct {
+	cfg     Config
+	answers *answers
+
+	mu     sync.Mutex
+	life   context.Context // of Run; nil while it does not run
+	owned  sync.WaitGroup
+	kept   map[Selection]*kept
+	failed chan error
+}
+
+// New returns a Set that keeps nothing yet but what the disk has.
+func New(c Config) (*Set, error) {
+	if c.Disk == nil || c.Cloud == nil || c.NewFeed == nil {
+		return nil, errors.New("keep: Disk, Cloud and NewFeed are required")
+	}
+	return &Set{cfg: c, answers: newAnswers(c.Disk), kept: map[Selection]*kept{}, failed: make(chan error, 1)}, nil
+}
+
+// Run keeps until ctx ends, and returns nil when nothing of it is left. A feed that fails ends it.
+func (s *Set) Run(ctx context.Context) error {
+	life, cancel := context.WithCancel(ctx)
+	s.mu.Lock()
+	s.life = life
+	s.mu.Unlock()
+	defer func() {
+		s.mu.Lock()
+		s.life = nil
+		s.mu.Unlock()
+		cancel()
+		s.owned.Wait()
+	}()
+	tidy := time.NewTicker(tidyEvery)
+	defer tidy.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case err := <-s.failed:
+			return err
+		case <-tidy.C:
+			s.tidy(time.Now())
+		}
+	}
+}
+
+// tidy ends what nobody has asked for lately, and tells the disk what is in use.
+func (s *Set) tidy(now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, k := range s.kept {
+		switch {
+		case k.users > 0:
+			s.cfg.Disk.Touch(k.selection.id())
+		case !k.ending && now.Sub(k.unused) >= idleTime:
+			k.ending = true
+			k.end()
+		}
+	}
+}
+
+// Serve answers a read from what is kept, or has pass answer it. The request's context has its RequestInfo.
+func (s *Set) Serve(w http.ResponseWriter, r *http.Request, pass http.Handler) {
+	info, ok := request.RequestInfoFrom(r.Context())
+	if !ok {
+		http.Error(w, "no RequestInfo: a defect of yurthub", http.StatusInternalServerError)
+		return
+	}
+	if info.IsResourceRequest && (info.Verb == "list" || info.Verb == "watch") {
+		s.follow(w, r, info, pass)
+		return
+	}
+	if s.cfg.Cloud.Get() != link.Down {
+		s.answers.pass(w, r, pass)
+		return
+	}
+	if info.IsResourceRequest && info.Verb == "get" && info.Subresource == "" && s.get(w, r, info) {
+		return
+	}
+	if !s.answers.recall(w, r) {
+		pass.ServeHTTP(w, r)
+	}
+}
+
+// follow answers a list or a watch.
+func (s *Set) follow(w http.ResponseWriter, r *http.Request, info *request.RequestInfo, pass http.Handler) {
+	selection, ok := selectionOf(r, info)
+	if !ok {
+		pass.ServeHTTP(w, r)
+		return
+	}
+	k, err := s.use(r.Context(), selection)
+	if err != nil {
+		klog.FromContext(r.Context()).V(1).Info("Not keeping what a program reads", "what", selection, "err", err)
+		pass.ServeHTTP(w, r)
+		return
+	}
+	defer s.release(k)
+	switch k.expect(r.Context(), s.cfg.Cloud, patience) {
+	case denied:
+		pass.ServeHTTP(w, r)
+	case unreachable:
+		refuse(w, fmt.Sprintf("yurthub: %s: not known from before, and the cloud cannot be reached", selection))
+	case late:
+		refuse(w, fmt.Sprintf("yurthub: %s: the cloud has not told all of it yet", selection))
+	default:
+		k.handler.Serve(w, plain(r), replica.Request{Verb: info.Verb, Namespace: info.Namespace})
+	}
+}
+
+// get answers for an object of a selection that is kept.
+func (s *Set) get(w http.ResponseWriter, r *http.Request, info *request.RequestInfo) bool {
+	key := stream.Key{Namespace: info.Namespace, Name: info.Name}
+	s.mu.Lock()
+	var found *kept
+	var newest edge.Revision
+	for selection, k := range s.kept {
+		if selection.Resource.Group != info.APIGroup || selection.Resource.Version != info.APIVersion ||
+			selection.Resource.Resource != info.Resource {
+			continue
+		}
+		if _, has := k.replica.Get(key); has && (found == nil || k.replica.Position() > newest) {
+			found, newest = k, k.replica.Position()
+		}
+	}
+	s.mu.Unlock()
+	if found == nil {
+		return false
+	}
+	fromMemory(w.Header())
+	found.handler.Serve(w, r, replica.Request{Verb: "get", Namespace: info.Namespace, Name: info.Name})
+	return true
+}
+
+// use returns what is kept of a selection, which is followed from now on. It stays at least until release.
+func (s *Set) use(ctx context.Context, selection Selection) (*kept, error) {
+	for {
+		k, ended, err := s.find(selection)
+		if k != nil || err != nil {
+			return k, err
+		}
+		select {
+		case <-ended:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+// find returns what is kept of a selection, begins it, or returns what must end first.
+func (s *Set) find(selection Selection) (found *kept, wait <-chan struct{}, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	k := s.kept[selection]
+	switch {
+	case s.life == nil:
+		return nil, nil, errors.New("it has not begun, or is ending")
+	case k != nil && k.ending:
+		return nil, k.ended, nil
+	case k == nil && len(s.kept) >= maxKept:
+		return nil, nil, fmt.Errorf("%d selections are kept already", maxKept)
+	case k == nil:
+		if k, err = s.begin(selection); err != nil {
+			return nil, nil, err
+		}
+	}
+	k.users++
+	return k, nil, nil
+}
+
+// begin starts to follow a selection, from where the disk stands.
+func (s *Set) begin(selection Selection) (*kept, error) {
+	k := &kept{selection: selection, ended: make(chan struct{})}
+	var err error
+	if k.replica, err = replica.New(replica.Config{
+		Resource: selection.Resource, HistoryBytes: historyBytes, HistoryEvents: historyEvents,
+	}); err != nil {
+		return nil, err
+	}
+	if k.handler, err = replica.NewHandler(replica.HandlerConfig{Replica: k.replica}); err != nil {
+		return nil, err
+	}
+	if k.feed, err = s.cfg.NewFeed(k.replica, selection); err != nil {
+		return nil, err
+	}
+	life, end := context.WithCancel(s.life)
+	k.end = end
+	logger := klog.FromContext(life)
+	if err := saver.Restore(life, s.cfg.Disk, selection.id(), k.replica); err != nil && !errors.Is(err, store.ErrMiss) {
+		logger.Error(err, "Reading it from the cloud")
+	}
+	logger.V(1).Info("Following for this node's programs", "what", selection, "revision", k.replica.Position().String())
+	s.kept[selection] = k
+	s.owned.Go(func() { s.run(life, k) })
+	return k, nil
+}
+
+// run follows a selection to its end.
+func (s *Set) run(ctx context.Context, k *kept) {
+	var saving sync.WaitGroup
+	saving.Go(func() { saver.Run(ctx, s.cfg.Disk, k.selection.id(), k.replica) })
+	if err := k.feed.Run(ctx); err != nil && ctx.Err() == nil {
+		select {
+		case s.failed <- fmt.Errorf("follow %s: %w", k.selection, err):
+		default:
+		}
+	}
+	k.end()
+	saving.Wait()
+	k.replica.Close()
+	s.mu.Lock()
+	delete(s.kept, k.selection)
+	s.mu.Unlock()
+	close(k.ended)
+}
+
+func (s *Set) release(k *kept) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if k.users--; k.users == 0 {
+		k.unused = time.Now()
+	}
+}
+
+// Status is what the set says of a selection.
+type Status struct {
+	Selection string        `json:"selection"`
+	Source    string        `json:"source"` // cloud or none
+	Revision  edge.Revision `json:"revision"`
+	Objects   int           `json:"objects"`
+	Bytes     int           `json:"bytes"`
+	// Requests are those that read it now, watches most of them.
+	Requests int `json:"requests"`
+}
+
+// Status returns the state of each selection.
+func (s *Set) Status() []Status {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := make([]Status, 0, len(s.kept))
+	for selection, k := range s.kept {
+		stats := k.replica.Stats()
+		all = append(all, Status{
+			Selection: selection.String(), Source: k.feed.Status().Get().Source.String(), Revision: stats.Position,
+			Objects: stats.Objects, Bytes: stats.ObjectBytes, Requests: k.users,
+		})
+	}
+	slices.SortFunc(all, func(a, b Status) int { return strings.Compare(a.Selection, b.Selection) })
+	return all
+}

@@ -1,0 +1,218 @@
+package store
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// blobs is what is known of all blobs. Guarded by Store.mu.
+type blobs struct {
+	disk    map[string]int    // key → bytes
+	waiting map[string][]byte // to be written; nil: to be removed
+	flying  map[string][]byte // being written
+	bytes   int               // of all that will be on disk
+}
+
+func newBlobs() blobs {
+	return blobs{disk: map[string]int{}, waiting: map[string][]byte{}}
+}
+
+// adopt takes over what is on disk. What waits goes on waiting: a blob is whole by itself.
+func (b *blobs) adopt(disk map[string]int) {
+	b.disk, b.bytes = map[string]int{}, 0
+	maps.Copy(b.disk, disk)
+	for key := range b.disk {
+		b.bytes += b.cost(key)
+	}
+	for key, value := range b.waiting {
+		if _, ok := b.disk[key]; !ok && value != nil {
+			b.bytes += b.cost(key)
+		} else if ok {
+			b.bytes += b.cost(key) - len(key) - b.disk[key]
+		}
+	}
+}
+
+// latest is what a key's value will be, as far as it is not on disk yet.
+func (b *blobs) latest(key string) (value []byte, ok bool) {
+	if value, ok = b.waiting[key]; !ok {
+		value, ok = b.flying[key]
+	}
+	return value, ok
+}
+
+// cost is what a key and its value count for, 0 if there is none.
+func (b *blobs) cost(key string) int {
+	if value, ok := b.latest(key); ok {
+		if value == nil {
+			return 0
+		}
+		return len(key) + len(value)
+	}
+	if n, ok := b.disk[key]; ok {
+		return len(key) + n
+	}
+	return 0
+}
+
+// set makes a value, or nil, wait.
+func (b *blobs) set(key string, value []byte) {
+	b.bytes -= b.cost(key)
+	_, onDisk := b.disk[key]
+	_, flying := b.flying[key]
+	if value == nil && !onDisk && !flying {
+		delete(b.waiting, key)
+		return
+	}
+	b.waiting[key] = value
+	b.bytes += b.cost(key)
+}
+
+// done says how writing went.
+func (b *blobs) done(err error) {
+	for key, value := range b.flying {
+		if _, newer := b.waiting[key]; err != nil && !newer {
+			b.waiting[key] = value
+		}
+		switch {
+		case err != nil:
+		case value == nil:
+			delete(b.disk, key)
+		default:
+			b.disk[key] = len(value)
+		}
+	}
+	b.flying = nil
+}
+
+// PutBlob keeps a small value under a key, of at most 1 KiB and 1 MiB. It is written with the next flush, and survives
+// that the disk cannot be written for a while. It fails with ErrFull beyond 16 MiB of all blobs; the key has no value then.
+func (s *Store) PutBlob(key string, value []byte) error {
+	if key == "" || len(key) > maxBlobKey || len(value) > maxBlob {
+		return fmt.Errorf("%w: blob %.40q of %d bytes: want a key of 1 to %d, and a value of at most %d",
+			ErrFull, key, len(value), maxBlobKey, maxBlob)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return ErrClosed
+	}
+	if now, ok := s.blobs.latest(key); ok && now != nil && bytes.Equal(now, value) {
+		return nil
+	}
+	defer s.wakeLocked()
+	if s.blobs.bytes-s.blobs.cost(key)+len(key)+len(value) > maxBlobs {
+		s.blobs.set(key, nil) // an old value would be a wrong one
+		return fmt.Errorf("%w: blob %.40q: there are %d bytes of them", ErrFull, key, s.blobs.bytes)
+	}
+	s.blobs.set(key, append([]byte{}, value...))
+	return nil
+}
+
+// DropBlob removes a value, if there is one.
+func (s *Store) DropBlob(key string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.closed {
+		s.blobs.set(key, nil)
+		s.wakeLocked()
+	}
+}
+
+// Blob returns the value of a key, written or not; ErrMiss if there is none.
+func (s *Store) Blob(key string) ([]byte, error) {
+	value, err := s.blob(key)
+	if err != nil {
+		return nil, fmt.Errorf("blob %.40q: %w: %w", key, ErrMiss, err)
+	}
+	return value, nil
+}
+
+func (s *Store) blob(key string) ([]byte, error) {
+	value, file, err := s.findBlob(key)
+	if file == nil || err != nil {
+		return value, err
+	}
+	value, steady, err := file.blob(key)
+	if err == nil && steady {
+		return value, nil
+	}
+	<-s.writing
+	defer func() { s.writing <- struct{}{} }()
+	if value, file, err = s.findBlob(key); file == nil || err != nil {
+		return value, err
+	}
+	value, _, err = file.blob(key)
+	if errors.Is(err, errCorrupt) {
+		s.suspect(ID{}, err)
+	}
+	return value, err
+}
+
+// findBlob returns a value that waits, or the file that has it.
+func (s *Store) findBlob(key string) ([]byte, *file, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	value, ok := s.blobs.latest(key)
+	switch {
+	case ok && value == nil:
+		return nil, nil, errors.New("dropped")
+	case ok:
+		return bytes.Clone(value), nil, nil
+	case s.closed:
+		return nil, nil, ErrClosed
+	case s.file == nil:
+		return nil, nil, s.failure
+	}
+	if _, ok := s.blobs.disk[key]; !ok {
+		return nil, nil, errors.New("never stored")
+	}
+	return nil, s.file, nil
+}
+
+// blob reads a value of the latest state, as load does.
+func (f *file) blob(key string) (value []byte, steady bool, err error) {
+	info, err := f.f.Stat()
+	if err != nil {
+		return nil, false, err
+	}
+	t, err := readTree(f.f, info.Size())
+	if err != nil {
+		return nil, true, err
+	}
+	b, ok, err := t.bucket([]byte(bucketBlobs))
+	if err == nil && ok {
+		value, ok, err = t.get(b, []byte(key), false)
+	}
+	if err == nil && !ok {
+		err = corrupt("it is missing")
+	}
+	if err == nil {
+		value, _, err = unseal(ofBlob, 0, []byte(key), value)
+	}
+	return value, f.begun.Load() <= t.txid+1, err
+}
+
+// Blobs returns the keys that begin with prefix, sorted.
+func (s *Store) Blobs(prefix string) []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	keys := map[string]bool{}
+	for _, some := range []map[string][]byte{s.blobs.flying, s.blobs.waiting} {
+		for key := range some {
+			keys[key] = true
+		}
+	}
+	for key := range s.blobs.disk {
+		keys[key] = true
+	}
+	maps.DeleteFunc(keys, func(key string, _ bool) bool {
+		value, ok := s.blobs.latest(key)
+		return !strings.HasPrefix(key, prefix) || ok && value == nil
+	})
+	return slices.Sorted(maps.Keys(keys))
+}

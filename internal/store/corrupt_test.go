@@ -1,0 +1,293 @@
+package store
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/stream"
+)
+
+var flips = flag.Int("store.flips", 300, "how many files with wrong bits to open")
+
+// past is a file's history: what each collection and blob was after each flush.
+type past struct {
+	dir    string
+	states map[ID][]stream.Snapshot
+	blobs  map[string][]string
+	files  [][]byte // after each flush
+	checks int
+}
+
+// makePast writes a few collections, with changes, deletions and replacements, so that all kinds of pages are there.
+func makePast(t *testing.T, flushes int) *past {
+	t.Helper()
+	p := &past{dir: t.TempDir(), states: map[ID][]stream.Snapshot{}, blobs: map[string][]string{}}
+	s := opening(t, Config{Dir: p.dir}, nil)
+	random := rand.New(rand.NewPCG(1, 2))
+	for i := range 5 {
+		id := slicesID
+		id.Client = fmt.Sprint("client", i)
+		replace(t, s, id, snapshotOf([]int{0, 2, 20, 150, 400}[i], 300, 1))
+	}
+	for n := range flushes {
+		revision := edge.Revision(10 * (n + 2))
+		for _, i := range []int{2, 3, 4} {
+			id := slicesID
+			id.Client = fmt.Sprint("client", i)
+			var events []stream.Event
+			for k := range 3 {
+				key := random.IntN(200)
+				o := object(fmt.Sprintf("ns%02d", key%7), fmt.Sprintf("slice-%05d", key),
+					revision+edge.Revision(k), fmt.Sprint(n, k))
+				kind := []stream.EventType{stream.Added, stream.Deleted}[random.IntN(2)]
+				events = append(events, stream.Event{Type: kind, Object: o})
+			}
+			if err := s.Sink(id).Apply(context.Background(), events); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for k := range 3 {
+			key, value := fmt.Sprint("blob", k), fmt.Sprint("value ", n, k)
+			if err := s.PutBlob(key, []byte(value)); err != nil {
+				t.Fatal(err)
+			}
+			p.blobs[key] = append(p.blobs[key], value)
+		}
+		flush(t, s)
+		for _, info := range s.IDs() {
+			snapshot, err := s.Load(info.ID)
+			if err != nil {
+				t.Fatal(err)
+			}
+			p.states[info.ID] = append(p.states[info.ID], snapshot)
+		}
+		b, err := os.ReadFile(filepath.Join(p.dir, fileName))
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.files = append(p.files, b)
+	}
+	_ = s.Close()
+	return p
+}
+
+// check opens a file that may be damaged. Everything in it must be as it was after one of the flushes from first on, or
+// missing; it returns how much is missing. Then it must be possible to write.
+func (p *past) check(t *testing.T, content []byte, first int, what string) (missing int) {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, fileName), content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s, err := Open(Config{Dir: dir})
+	if err != nil {
+		t.Fatalf("%s: %v", what, err)
+	}
+	defer func() { _ = s.Close() }()
+	for id, states := range p.states {
+		got, err := s.Load(id)
+		if err != nil {
+			missing++
+		} else if !slices.ContainsFunc(states[first:], func(want stream.Snapshot) bool { return same(want, got) }) {
+			t.Fatalf("%s: %s holds %d objects at %s, which it never did", what, id, len(got.Objects), got.Revision)
+		}
+	}
+	for key, values := range p.blobs {
+		got, err := s.Blob(key)
+		if err != nil {
+			missing++
+		} else if !slices.Contains(values[first:], string(got)) {
+			t.Fatalf("%s: %s is %q, which it never was", what, key, got)
+		}
+	}
+	if h := s.Health(); missing > 0 && h.Corrupt == "" || h.Err != "" {
+		t.Fatalf("%s: %d missing, health %+v", what, missing, h)
+	}
+	if len(s.IDs())+len(s.Blobs(""))+missing != len(p.states)+len(p.blobs) {
+		t.Fatalf("%s: %v, %v and %d missing", what, s.IDs(), s.Blobs(""), missing)
+	}
+	if p.checks++; missing == 0 && p.checks%8 != 0 {
+		return 0
+	}
+	for id := range p.states {
+		replace(t, s, id, snapshotOf(50, 100, 1e6))
+	}
+	flush(t, s)
+	for id := range p.states {
+		holds(t, s, id, snapshotOf(50, 100, 1e6))
+	}
+	return missing
+}
+
+// A bit that is wrong, anywhere, gives the right content or a miss, and a file that can be written.
+func TestFlippedBits(t *testing.T) {
+	t.Parallel()
+	p := makePast(t, 6)
+	last := p.files[len(p.files)-1]
+	if p.check(t, last, len(p.files)-1, "intact") != 0 {
+		t.Fatal("an intact file misses something")
+	}
+	random := rand.New(rand.NewPCG(3, 4))
+	missing := 0
+	for i := range *flips / slow {
+		b := slices.Clone(last)
+		at := random.IntN(8 * len(b))
+		if i%2 == 0 { // heads of pages are few, and matter most
+			at = 8*(4096*random.IntN(len(b)/4096)+random.IntN(120)) + random.IntN(8)
+		}
+		b[at/8] ^= 1 << (at % 8)
+		missing += p.check(t, b, len(p.files)-2, fmt.Sprintf("bit %d of byte %#x", at%8, at/8))
+	}
+	if missing == 0 || missing > *flips/slow*4 {
+		t.Errorf("%d of %d things missing", missing, *flips/slow*(len(p.states)+len(p.blobs)))
+	}
+	t.Logf("%d of %d things missing", missing, *flips/slow*(len(p.states)+len(p.blobs)))
+}
+
+// Sectors that are lost, pages in the place of others, and files cut short.
+func TestDamagedPages(t *testing.T) {
+	t.Parallel()
+	p := makePast(t, 6)
+	last := p.files[len(p.files)-1]
+	random := rand.New(rand.NewPCG(5, 6))
+	page := func(b []byte) []byte { at := 4096 * random.IntN(len(b)/4096); return b[at : at+4096] }
+	for i := range 100 / slow {
+		b := slices.Clone(last)
+		switch what := fmt.Sprint("damage ", i); i % 4 {
+		case 0:
+			clear(page(b))
+			p.check(t, b, len(p.files)-2, what)
+		case 1:
+			copy(page(b), page(last))
+			p.check(t, b, len(p.files)-2, what)
+		case 2:
+			p.check(t, b[:random.IntN(len(b))], len(p.files)-2, what)
+		case 3: // an old sector in the place of a new one
+			at := 4096 * random.IntN(len(p.files[2])/4096)
+			copy(b[at:at+4096], p.files[2][at:])
+			p.check(t, b, 0, what)
+		}
+	}
+	for _, b := range [][]byte{nil, []byte("hello"), make([]byte, 100_000)} {
+		if missing := p.check(t, b, 0, "no store at all"); missing != len(p.states)+len(p.blobs) {
+			t.Errorf("%d missing", missing)
+		}
+	}
+}
+
+// Power that fails in the middle of a transaction leaves any part of what it wrote before its sync.
+func TestTornTransactions(t *testing.T) {
+	t.Parallel()
+	p := makePast(t, 8)
+	random := rand.New(rand.NewPCG(7, 8))
+	for i := range len(p.files) - 1 {
+		before, after := p.files[i], p.files[i+1]
+		for try := range 12 / slow {
+			b := slices.Clone(before)
+			b = append(b, make([]byte, max(0, len(after)-len(before)))...)
+			heads := 0
+			for at := 0; at < len(after); at += 4096 {
+				if at >= 2*4096 && random.IntN(2) == 0 {
+					copy(b[at:at+4096], after[at:at+4096])
+				} else if at < 2*4096 && try%3 == 0 {
+					heads += copy(b[at:at+40], after[at:at+40]) // a torn head
+				}
+			}
+			what := fmt.Sprintf("flush %d, try %d", i, try)
+			if missing := p.check(t, b, i, what); missing != 0 {
+				t.Fatalf("%s: %d missing, heads %d", what, missing, heads)
+			}
+		}
+	}
+}
+
+// Only what is corrupt is lost.
+func TestSalvage(t *testing.T) {
+	p := makePast(t, 4)
+	b := slices.Clone(p.files[len(p.files)-1])
+	marker := []byte("slice-00399")
+	at := lastIndex(b, marker)
+	b[at] ^= 1
+	if missing := p.check(t, b, len(p.files)-1, "one object"); missing != 1 {
+		t.Fatalf("%d missing, want 1", missing)
+	}
+}
+
+func lastIndex(b, marker []byte) int {
+	for at := len(b) - len(marker); at > 0; at-- {
+		if string(b[at:at+len(marker)]) == string(marker) && at%4096 > 100 {
+			return at
+		}
+	}
+	return -1
+}
+
+// What another version has written is kept aside, as is what is corrupt; one file at most.
+func TestForeignVersion(t *testing.T) {
+	dir := t.TempDir()
+	s := opening(t, Config{Dir: dir}, nil)
+	replace(t, s, slicesID, snapshotOf(3, 3, 3))
+	flush(t, s)
+	err := s.file.update(nil, func(tx *boltTx) error {
+		return tx.Bucket([]byte(bucketFormat)).Put([]byte(keyFormat), seal(ofFormat, 0, []byte(keyFormat), []byte{99}))
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		_ = s.Close()
+		s = opening(t, Config{Dir: dir}, nil)
+	}
+	names, err := os.ReadDir(dir)
+	if err != nil || len(names) != 2 || names[1].Name() != corruptName {
+		t.Fatalf("%v, %v", names, err)
+	}
+	misses(t, s, slicesID, "never stored")
+}
+
+// A file that goes bad under a running store gives a miss; then all of it is verified, and what is intact is kept.
+func TestCorruptWhileOpen(t *testing.T) {
+	dir := t.TempDir()
+	s := opening(t, Config{Dir: dir}, nil)
+	other := slicesID
+	other.Client = "other"
+	replace(t, s, slicesID, snapshotOf(30, 500, 3))
+	replace(t, s, other, snapshotOf(3, 3, 3))
+	flush(t, s)
+	path := filepath.Join(dir, fileName)
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for at := range b { // wherever a page of objects is
+		if at > 2*4096 && at%4096 > 200 && string(b[at:min(len(b), at+5)]) == "fffff" {
+			b[at] ^= 1
+			break
+		}
+	}
+	if err := os.WriteFile(path, b, 0o600); err != nil { // in place
+		t.Fatal(err)
+	}
+	misses(t, s, slicesID, "checksum")
+	if h := s.Health(); h.Err == "" {
+		t.Fatal("it is not known that the file is bad")
+	}
+	if err := s.recover(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	if h := s.Health(); h.Err != "" || h.Corrupt == "" {
+		t.Fatalf("%+v", h)
+	}
+	misses(t, s, slicesID, "checksum")
+	holds(t, s, other, snapshotOf(3, 3, 3))
+	if p := s.Sink(slicesID).Position(); p != 0 {
+		t.Fatalf("position %s", p)
+	}
+}

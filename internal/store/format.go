@@ -1,0 +1,242 @@
+package store
+
+import (
+	"encoding/binary"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/cespare/xxhash/v2"
+
+	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/stream"
+)
+
+// formatVersion is that of everything below. Another one is moved aside: there is a cloud to read it from again.
+const formatVersion = 1
+
+// Buckets, and keys of the first.
+const (
+	bucketFormat      = "format"
+	bucketCollections = "collections" // number → header
+	bucketBlobs       = "blobs"       // key → sum, value
+	bucketObjects     = "objects/"    // and a collection's number: namespace 0 name → sum, revision, raw
+
+	keyFormat = "version" // sum, version
+	keyBlobs  = "blobs"   // sum, tally of all blobs
+)
+
+// Bounds of what is stored.
+const (
+	maxKey     = 4 << 10
+	maxBlobKey = 1 << 10
+	maxBlob    = 1 << 20
+	maxBlobs   = 16 << 20
+)
+
+// What a checksum is of, so that none is taken for another.
+const (
+	ofObject byte = iota + 1
+	ofHeader
+	ofBlob
+	ofFormat
+	ofBlobs
+)
+
+// sum is the checksum of a value: of what it is, where it belongs, and its content.
+func sum(of byte, number uint64, key []byte, content ...[]byte) uint64 {
+	var prefix [13]byte
+	prefix[0] = of
+	binary.BigEndian.PutUint64(prefix[1:], number)
+	binary.BigEndian.PutUint32(prefix[9:], uint32(len(key)))
+	var d xxhash.Digest
+	d.Reset()
+	// Writing to a hash never fails.
+	_, _ = d.Write(prefix[:])
+	_, _ = d.Write(key)
+	for _, c := range content {
+		_, _ = d.Write(c)
+	}
+	return d.Sum64()
+}
+
+// seal puts the checksum, 8 bytes, before the content.
+func seal(of byte, number uint64, key, content []byte) []byte {
+	b := make([]byte, 0, 8+len(content))
+	b = binary.BigEndian.AppendUint64(b, sum(of, number, key, content))
+	return append(b, content...)
+}
+
+// unseal verifies a value.
+func unseal(of byte, number uint64, key, value []byte) (content []byte, s uint64, err error) {
+	if len(value) < 8 {
+		return nil, 0, corrupt("%q has no checksum", key)
+	}
+	s = binary.BigEndian.Uint64(value)
+	if s != sum(of, number, key, value[8:]) {
+		return nil, 0, corrupt("%q has a wrong checksum", key)
+	}
+	return value[8:], s, nil
+}
+
+// tally is what a set of values adds up to, in any order: one that is lost, doubled or exchanged shows.
+type tally struct {
+	count, bytes, digest uint64
+}
+
+func (t *tally) add(s uint64, bytes int) {
+	t.count, t.bytes, t.digest = t.count+1, t.bytes+uint64(bytes), t.digest+s
+}
+
+func (t *tally) remove(s uint64, bytes int) {
+	t.count, t.bytes, t.digest = t.count-1, t.bytes-uint64(bytes), t.digest-s
+}
+
+func (t tally) append(b []byte) []byte {
+	b = binary.BigEndian.AppendUint64(b, t.count)
+	b = binary.BigEndian.AppendUint64(b, t.bytes)
+	return binary.BigEndian.AppendUint64(b, t.digest)
+}
+
+func (t *tally) decode(b []byte) bool {
+	if len(b) != 24 {
+		return false
+	}
+	t.count, t.bytes, t.digest = binary.BigEndian.Uint64(b), binary.BigEndian.Uint64(b[8:]), binary.BigEndian.Uint64(b[16:])
+	return true
+}
+
+// numberKey is a collection's key among headers.
+func numberKey(number uint64) []byte { return binary.BigEndian.AppendUint64(nil, number) }
+
+// objectsOf is the name of a collection's bucket.
+func objectsOf(number uint64) []byte {
+	return binary.BigEndian.AppendUint64([]byte(bucketObjects), number)
+}
+
+// objectKey orders as stream.Key.Compare does.
+func objectKey(k stream.Key) ([]byte, error) {
+	if k.Name == "" || strings.IndexByte(k.Namespace, 0) >= 0 || strings.IndexByte(k.Name, 0) >= 0 {
+		return nil, fmt.Errorf("store: %q is no object's name", k.String())
+	}
+	if len(k.Namespace)+len(k.Name) >= maxKey {
+		return nil, fmt.Errorf("store: a name of %d bytes, want less than %d", len(k.Namespace)+len(k.Name), maxKey)
+	}
+	b := make([]byte, 0, len(k.Namespace)+1+len(k.Name))
+	b = append(b, k.Namespace...)
+	b = append(b, 0)
+	return append(b, k.Name...), nil
+}
+
+func parseObjectKey(b []byte) (stream.Key, error) {
+	namespace, name, ok := strings.Cut(string(b), "\x00")
+	if !ok || name == "" || strings.IndexByte(name, 0) >= 0 {
+		return stream.Key{}, corrupt("the object key %q", b)
+	}
+	return stream.Key{Namespace: namespace, Name: name}, nil
+}
+
+// encodeObject is an object's value: its checksum, revision and bytes.
+func encodeObject(number uint64, key []byte, o stream.Object) (value []byte, s uint64) {
+	s = sumObject(number, key, o)
+	value = make([]byte, 0, 16+len(o.Raw))
+	value = binary.BigEndian.AppendUint64(value, s)
+	value = binary.BigEndian.AppendUint64(value, uint64(o.Revision))
+	return append(value, o.Raw...), s
+}
+
+// sumObject is an object's checksum.
+func sumObject(number uint64, key []byte, o stream.Object) uint64 {
+	var revision [8]byte
+	binary.BigEndian.PutUint64(revision[:], uint64(o.Revision))
+	return sum(ofObject, number, key, revision[:], o.Raw)
+}
+
+// decodeObject verifies an object. Its Raw is within value.
+func decodeObject(number uint64, key, value []byte) (o stream.Object, s uint64, err error) {
+	content, s, err := unseal(ofObject, number, key, value)
+	if err != nil {
+		return o, 0, err
+	}
+	if len(content) < 8 {
+		return o, 0, corrupt("%q has no revision", key)
+	}
+	if o.Key, err = parseObjectKey(key); err != nil {
+		return o, 0, err
+	}
+	o.Revision, o.Raw = edge.Revision(binary.BigEndian.Uint64(content)), content[8:]
+	return o, s, nil
+}
+
+// header is what is known of a collection as a whole.
+type header struct {
+	id       ID
+	typ      stream.Type
+	revision edge.Revision
+	objects  tally
+	read     time.Time // to the second
+	complete bool      // false while it is being written in several transactions
+}
+
+// strings are the header's, in their order on disk.
+func (h *header) strings() []*string {
+	return []*string{
+		&h.id.Client, &h.id.Resource.Group, &h.id.Resource.Version, &h.id.Resource.Resource,
+		&h.id.Namespace, &h.id.Fields, &h.id.Labels, &h.typ.Group, &h.typ.Version, &h.typ.Kind,
+	}
+}
+
+func (h header) encode(number uint64) []byte {
+	b := []byte{0, byte(h.typ.Encoding)}
+	if h.complete {
+		b[0] = 1
+	}
+	b = binary.BigEndian.AppendUint64(b, uint64(h.revision))
+	b = h.objects.append(b)
+	b = binary.BigEndian.AppendUint64(b, uint64(h.read.Unix()))
+	for _, s := range h.strings() {
+		b = binary.BigEndian.AppendUint16(b, uint16(len(*s)))
+		b = append(b, *s...)
+	}
+	return seal(ofHeader, number, nil, b)
+}
+
+const headerFixed = 2 + 8 + 24 + 8
+
+func decodeHeader(number uint64, value []byte) (h header, err error) {
+	b, _, err := unseal(ofHeader, number, nil, value)
+	if err != nil {
+		return h, fmt.Errorf("header: %w", err)
+	}
+	if len(b) < headerFixed || b[0] > 1 || !h.objects.decode(b[10:34]) {
+		return h, corrupt("a header of %d bytes", len(b))
+	}
+	h.complete, h.typ.Encoding = b[0] == 1, stream.Encoding(b[1])
+	h.revision = edge.Revision(binary.BigEndian.Uint64(b[2:]))
+	h.read = time.Unix(int64(binary.BigEndian.Uint64(b[34:])), 0)
+	b = b[headerFixed:]
+	for _, s := range h.strings() {
+		if len(b) < 2 || len(b)-2 < int(binary.BigEndian.Uint16(b)) {
+			return h, corrupt("a header is cut short")
+		}
+		n := 2 + int(binary.BigEndian.Uint16(b))
+		*s, b = string(b[2:n]), b[n:]
+	}
+	if len(b) != 0 || h.complete && h.revision == 0 {
+		return h, corrupt("a header that does not make sense")
+	}
+	return h, nil
+}
+
+// check says whether an ID can be stored.
+func (id ID) check() error {
+	h := header{id: id}
+	total := 0
+	for _, s := range h.strings() {
+		total += len(*s)
+	}
+	if total > maxKey || id.Resource.Resource == "" || id.Resource.Version == "" {
+		return fmt.Errorf("store: collection %s: want a version, a resource and at most %d bytes", id, maxKey)
+	}
+	return nil
+}

@@ -1,0 +1,221 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/stream"
+)
+
+// What wakes the writer at once; and what an object costs in the queue besides its bytes.
+const (
+	flushBytes     = 256 << 10
+	objectOverhead = 200
+)
+
+// collection is what is known of one ID. Guarded by Store.mu.
+type collection struct {
+	disk     *stored       // nil: it is not on disk
+	position edge.Revision // up to which everything is queued or on disk; 0: Replace is needed
+	pending  *batch        // nil: nothing waits
+	read     time.Time     // with the monotonic clock, if it was since Open
+	touched  bool          // read is to be written
+	drops    int           // how often it was dropped
+	hidden   bool          // dropped, while the disk may still have it
+	refused  time.Time     // until then nothing is taken: it had to go for others
+	why      string        // why it is not on disk
+}
+
+// batch is what waits to be written of one collection, all at once.
+type batch struct {
+	full     bool // it replaces everything
+	drop     bool // nothing comes instead
+	typ      stream.Type
+	revision edge.Revision
+	changes  map[stream.Key]change
+	bytes    int64
+	drops    int // the collection's when it began
+}
+
+// change is an object's new state; a deletion has none.
+type change struct {
+	object  stream.Object
+	deleted bool
+}
+
+func (c change) bytes() int64 { return int64(len(c.object.Raw)) + objectOverhead }
+
+// put makes a change part of the batch; the last one of an object counts.
+func (b *batch) put(key stream.Key, c change) {
+	if old, ok := b.changes[key]; ok {
+		b.bytes -= old.bytes()
+		delete(b.changes, key)
+	}
+	if !c.deleted || !b.full {
+		b.changes[key] = c
+		b.bytes += c.bytes()
+	}
+}
+
+// sink is a collection's way in.
+type sink struct {
+	store *Store
+	id    ID
+}
+
+// Position implements stream.Sink.
+func (k *sink) Position() edge.Revision {
+	k.store.mu.Lock()
+	defer k.store.mu.Unlock()
+	if c := k.store.collections[k.id]; c != nil {
+		return c.position
+	}
+	return 0
+}
+
+// Replace implements stream.Sink.
+func (k *sink) Replace(ctx context.Context, s stream.Snapshot) error {
+	b := &batch{full: true, typ: s.Type, revision: s.Revision, changes: make(map[stream.Key]change, len(s.Objects))}
+	if err := k.id.check(); err != nil {
+		return err
+	}
+	if s.Revision == 0 {
+		return fmt.Errorf("store: a snapshot of %s without a revision", k.id)
+	}
+	for _, o := range s.Objects {
+		if _, err := objectKey(o.Key); err != nil {
+			return err
+		}
+		b.put(o.Key, change{object: o})
+	}
+	if len(b.changes) != len(s.Objects) {
+		return fmt.Errorf("store: a snapshot of %s has an object twice", k.id)
+	}
+	st := k.store
+	if err := st.admit(ctx, k.id); err != nil {
+		return err
+	}
+	defer st.mu.Unlock()
+	c, now := st.collections[k.id], st.config.Now()
+	if c == nil {
+		c = &collection{read: now, why: "never stored"}
+	}
+	if s.Revision < c.position {
+		return fmt.Errorf("%w: %s is at %s, the snapshot at %s", ErrOlder, k.id, c.position, s.Revision)
+	}
+	if now.Before(c.refused) || b.bytes > st.config.MaxBytes {
+		c.position = 0
+		return fmt.Errorf("%w: %s of %d bytes", ErrFull, k.id, b.bytes)
+	}
+	st.collections[k.id] = c
+	b.drops = c.drops
+	st.queueLocked(c, b)
+	c.position = s.Revision
+	return nil
+}
+
+// Apply implements stream.Sink.
+func (k *sink) Apply(ctx context.Context, events []stream.Event) error {
+	for _, e := range events {
+		if e.Type == stream.Bookmark || e.Type == stream.InitialEventsEnd {
+			continue
+		}
+		if _, err := objectKey(e.Object.Key); err != nil {
+			return err
+		}
+	}
+	st := k.store
+	if err := st.admit(ctx, k.id); err != nil {
+		return err
+	}
+	defer st.mu.Unlock()
+	c := st.collections[k.id]
+	if c == nil || c.position == 0 {
+		return fmt.Errorf("store: %s: %w", k.id, ErrIncomplete)
+	}
+	b, before := c.pending, int64(0)
+	if b == nil {
+		b = &batch{changes: map[stream.Key]change{}, revision: c.position, drops: c.drops}
+	} else {
+		before = b.bytes
+	}
+	for _, e := range events {
+		if e.Object.Revision <= b.revision {
+			continue
+		}
+		b.revision = e.Object.Revision
+		switch e.Type {
+		case stream.Added, stream.Modified:
+			b.put(e.Object.Key, change{object: e.Object})
+		case stream.Deleted:
+			b.put(e.Object.Key, change{deleted: true})
+		}
+	}
+	if b.revision == c.position {
+		return nil
+	}
+	st.queued -= before // queueLocked counts all of it
+	c.pending, c.position = nil, b.revision
+	st.queueLocked(c, b)
+	return nil
+}
+
+// queueLocked makes b what waits of c, and wakes the writer. Bookmarks alone wait for something worth a write.
+func (s *Store) queueLocked(c *collection, b *batch) {
+	if c.pending != nil {
+		s.queued -= c.pending.bytes
+	}
+	c.pending = b
+	s.queued += b.bytes
+	if b.full || b.drop || len(b.changes) > 0 {
+		s.wakeLocked()
+	}
+}
+
+// wakeLocked lets the writer write after FlushEvery, or at once if much waits.
+func (s *Store) wakeLocked() {
+	signal(s.waiting)
+	if s.queued >= flushBytes {
+		signal(s.much)
+	}
+}
+
+func signal(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// admit waits until there is room in the queue and returns with mu locked; or, with an error, without. A feeder that is
+// refused must begin anew: what it had to tell is lost.
+func (s *Store) admit(ctx context.Context, id ID) error {
+	for {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		s.mu.Lock()
+		if s.closed || s.failure != nil {
+			err := fmt.Errorf("%w: %w", ErrUnwritable, s.failure)
+			if s.closed {
+				err = ErrClosed
+			}
+			if c := s.collections[id]; c != nil {
+				c.position = 0
+			}
+			s.mu.Unlock()
+			return err
+		}
+		if s.queued < s.config.QueueBytes {
+			return nil
+		}
+		room := s.room
+		s.mu.Unlock()
+		select {
+		case <-room:
+		case <-ctx.Done():
+		}
+	}
+}

@@ -1,0 +1,330 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.etcd.io/bbolt"
+	"k8s.io/klog/v2"
+)
+
+// How often the writer does what nobody waits for: bookmarks and times of reading are written, and the first collection
+// comes an hour after the start, when who lives has read what it needs, whatever the clock said before.
+const (
+	idleEvery    = time.Minute
+	collectAfter = time.Hour
+	collectEvery = time.Hour
+)
+
+// Pauses between attempts to write a disk that cannot be written.
+const (
+	retryFirst = time.Second
+	retryMost  = time.Minute
+	// retryCalm is how long a disk must do well for the pauses to begin small again.
+	retryCalm = 10 * time.Minute
+)
+
+// probeBytes is what must fit for a disk to count as writable again.
+const probeBytes = 256 << 10
+
+// lastFlush bounds the time that the end of Run takes.
+const lastFlush = 5 * time.Second
+
+// Run writes what Sinks were given, every FlushEvery or sooner when much is waiting; collects what nobody reads; and tries
+// again, with growing pauses of up to a minute, when the disk cannot be written. It ends with ctx, after a last flush.
+func (s *Store) Run(ctx context.Context) error {
+	r := &runner{
+		store: s, logger: klog.FromContext(ctx), pause: retryFirst, collected: time.Now().Add(collectAfter - collectEvery),
+	}
+	r.report()
+	for ctx.Err() == nil {
+		if err := s.failed(); err != nil {
+			r.retry(ctx)
+		} else if r.wait(ctx) {
+			_ = s.Flush(ctx) // report says so
+			r.collect(ctx)
+		}
+		r.report()
+	}
+	// What is queued is worth a moment even now.
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastFlush)
+	defer cancel()
+	if err := s.Flush(last); err != nil && !errors.Is(err, ErrClosed) && !errors.Is(err, ErrUnwritable) {
+		return fmt.Errorf("the last flush of the store: %w", err)
+	}
+	return nil
+}
+
+// runner is the state of Run.
+type runner struct {
+	store     *Store
+	logger    klog.Logger
+	collected time.Time
+	failed    time.Time // when writing was last impossible
+	pause     time.Duration
+	told      Health
+}
+
+func (s *Store) failed() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.failure
+}
+
+// report says once what is wrong, and once that it is over.
+func (r *runner) report() {
+	h := r.store.Health()
+	switch {
+	case h.Err != "" && r.told.Err == "":
+		r.logger.Info("The disk can't be written, going on from memory", "dir", r.store.config.Dir, "err", h.Err)
+	case h.Err == "" && r.told.Err != "":
+		r.logger.Info("The disk can be written again", "dir", r.store.config.Dir, "since", r.told.Since)
+	}
+	if h.Corrupt != r.told.Corrupt {
+		r.logger.Info("The store was corrupt, what is intact of it was kept", "dir", r.store.config.Dir, "found", h.Corrupt)
+	}
+	r.told = h
+}
+
+// wait returns true when it is time to write.
+func (r *runner) wait(ctx context.Context) bool {
+	idle := time.NewTimer(idleEvery)
+	defer idle.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-idle.C:
+		return true
+	case <-r.store.much:
+		return true
+	case <-r.store.waiting:
+	}
+	more := time.NewTimer(r.store.config.FlushEvery)
+	defer more.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-r.store.much:
+	case <-more.C:
+	}
+	return true
+}
+
+// retry opens the file anew after a pause.
+func (r *runner) retry(ctx context.Context) {
+	if now := time.Now(); now.Sub(r.failed) > retryCalm {
+		r.pause = retryFirst
+	}
+	pause := time.NewTimer(r.pause)
+	defer pause.Stop()
+	r.pause = min(2*r.pause, retryMost)
+	select {
+	case <-ctx.Done():
+		return
+	case <-pause.C:
+	}
+	_ = r.store.recover(ctx) // report says so
+	r.failed = time.Now()
+}
+
+// collect drops what nobody reads, and what there is no space for.
+func (r *runner) collect(ctx context.Context) {
+	s, unread := r.store, time.Duration(0)
+	if now := time.Now(); now.Sub(r.collected) >= collectEvery {
+		r.collected, unread = now, s.config.UnreadFor
+	}
+	if n := s.collect(unread); n > 0 {
+		r.logger.V(1).Info("Collections removed from the disk: nobody read them, or there is no space", "collections", n)
+		_ = s.Flush(ctx) // report says so
+	}
+}
+
+// collect drops victims and returns their number. With unread 0 only space counts.
+func (s *Store) collect(unread time.Duration) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var all []candidate
+	for id, c := range s.collections {
+		if c.disk != nil && !c.hidden {
+			all = append(all, candidate{id: id, bytes: int64(c.disk.objects.bytes), read: c.read})
+		}
+	}
+	now := s.config.Now()
+	gone := victims(all, s.used-s.config.MaxBytes, now, unread)
+	for id, space := range gone {
+		s.dropLocked(id)
+		c := s.collections[id]
+		c.why = "nobody read it"
+		if space {
+			c.why, c.refused = "there was no space for it", now.Add(refuseFor)
+		}
+	}
+	for id, c := range s.collections {
+		if c.disk == nil && c.pending == nil && c.position == 0 && !c.hidden && !now.Before(c.refused) {
+			delete(s.collections, id)
+		}
+	}
+	return len(gone)
+}
+
+// Flush writes all that has been queued until now. It works without Run, too.
+func (s *Store) Flush(ctx context.Context) error {
+	select {
+	case <-s.writing:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	defer func() { s.writing <- struct{}{} }()
+	s.mu.Lock()
+	if s.closed || s.failure != nil {
+		defer s.mu.Unlock()
+		if s.closed {
+			return ErrClosed
+		}
+		return fmt.Errorf("%w: %w", ErrUnwritable, s.failure)
+	}
+	file, w := s.file, s.takeLocked()
+	s.mu.Unlock()
+	if w.empty() {
+		return nil
+	}
+	err := file.write(w, s.fault)
+	used := file.used()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err != nil {
+		err = fmt.Errorf("write the store: %w", err)
+		s.putBackLocked(w)
+		s.failLocked(err)
+		return err
+	}
+	s.used = used
+	s.doneLocked(w)
+	return nil
+}
+
+// takeLocked takes what waits.
+func (s *Store) takeLocked() work {
+	w := work{garbage: s.garbage}
+	for id, c := range s.collections {
+		if c.pending == nil && !c.touched {
+			continue
+		}
+		j := &job{id: id, batch: c.pending, disk: c.disk, read: c.read}
+		if j.batch == nil && j.disk == nil {
+			c.touched = false
+			continue
+		}
+		c.pending, c.touched = nil, false
+		w.jobs = append(w.jobs, j)
+	}
+	s.garbage = nil
+	if len(s.blobs.waiting) > 0 {
+		w.blobs = s.blobs.waiting
+		s.blobs.flying, s.blobs.waiting = w.blobs, map[string][]byte{}
+	}
+	return w
+}
+
+// doneLocked notes what is on disk now.
+func (s *Store) doneLocked(w work) {
+	for _, j := range w.jobs {
+		c := s.collections[j.id]
+		c.disk = j.next
+		if j.batch == nil {
+			continue
+		}
+		s.queued -= j.batch.bytes
+		if j.batch.drops == c.drops {
+			c.hidden = false
+			if j.batch.drop && c.pending == nil && !c.refused.After(s.config.Now()) {
+				delete(s.collections, j.id)
+			}
+		}
+	}
+	s.blobs.done(nil)
+	s.roomLocked()
+}
+
+// putBackLocked keeps what must not be lost when writing has failed: removals, and blobs.
+func (s *Store) putBackLocked(w work) {
+	for _, j := range w.jobs {
+		c := s.collections[j.id]
+		if j.batch == nil {
+			continue
+		}
+		s.queued -= j.batch.bytes
+		c.position = 0
+	}
+	s.garbage = append(s.garbage, w.garbage...)
+	s.blobs.done(errors.ErrUnsupported)
+}
+
+// failLocked stops writing. What was queued is lost, and whoever queued it must begin anew.
+func (s *Store) failLocked(err error) {
+	s.setFailureLocked(err)
+	for _, c := range s.collections {
+		if c.pending != nil {
+			s.queued -= c.pending.bytes
+			c.position, c.pending = 0, nil
+		}
+		if c.hidden {
+			c.pending = &batch{drop: true, drops: c.drops}
+		}
+	}
+	s.roomLocked()
+}
+
+// recover closes the file, verifies it anew, and writes as much as a flush would.
+func (s *Store) recover(ctx context.Context) error {
+	select {
+	case <-s.writing:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	defer func() { s.writing <- struct{}{} }()
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		return ErrClosed
+	}
+	file, failure := s.file, s.failure
+	s.mu.Unlock()
+	file.close(failure)
+	o := openFile(s.config.Dir, s.fault)
+	if o.err == nil {
+		if o.err = o.file.probe(s.fault); o.err != nil {
+			o.file.close(o.err)
+			if f, err := openReading(s.config.Dir); err == nil {
+				o.file = f
+			} else {
+				o.file = nil
+			}
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.adoptLocked(o)
+	if o.err == nil {
+		s.wakeLocked() // for what was put back
+	}
+	return o.err
+}
+
+// probe writes and removes as much as a flush may.
+func (f *file) probe(point faults) error {
+	key := []byte("probe")
+	err := f.update(point, func(tx *bbolt.Tx) error {
+		return tx.Bucket([]byte(bucketFormat)).Put(key, make([]byte, probeBytes))
+	})
+	if err != nil {
+		return fmt.Errorf("write the store: %w", err)
+	}
+	err = f.update(point, func(tx *bbolt.Tx) error { return tx.Bucket([]byte(bucketFormat)).Delete(key) })
+	if err != nil {
+		return fmt.Errorf("write the store: %w", err)
+	}
+	return nil
+}

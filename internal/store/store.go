@@ -1,0 +1,427 @@
+package store
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/stream"
+)
+
+// ErrMiss says that the disk does not have what was asked for. The error that wraps it says why: it was never stored, it
+// was dropped, it was found corrupt, or the disk cannot be read.
+var ErrMiss = errors.New("not on the disk")
+
+// ErrUnwritable says that the disk cannot be written now: it is full, read-only or broken. Nothing was queued. Go on from
+// memory and try again later, with Replace: Position is 0 then.
+var ErrUnwritable = errors.New("the disk cannot be written")
+
+// ErrIncomplete says that changes were offered to a Sink whose Position is 0: it needs a Replace first.
+var ErrIncomplete = errors.New("changes without what they change: Replace first")
+
+// ErrOlder says that a Snapshot is older than what is held. If the cluster itself went back (it was restored from a
+// backup), Drop the collection first.
+var ErrOlder = errors.New("the snapshot is older than what is held")
+
+// ErrFull says that something does not fit: a collection that had to go for others which were read later, or a blob
+// beyond the bounds.
+var ErrFull = errors.New("no space left within the store's bounds")
+
+// ErrLocked says that another process has the directory open.
+var ErrLocked = errors.New("another process has the store open")
+
+// ErrClosed says that the store has been closed.
+var ErrClosed = errors.New("the store is closed")
+
+// ID names a collection: what one list or watch of one client speaks of.
+type ID struct {
+	// Client is whose view it is: a user name, as "system:serviceaccount:kube-system:coredns"; empty for the node's own.
+	Client string
+	// Resource is what is kept.
+	Resource schema.GroupVersionResource
+	// Namespace, Fields and Labels narrow it, as the client sends them, in canonical form; empty: all.
+	Namespace, Fields, Labels string
+}
+
+// String is the ID for people to read.
+func (id ID) String() string {
+	var b strings.Builder
+	b.WriteString(id.Resource.GroupResource().String())
+	for _, part := range []struct{ name, value string }{
+		{"namespace", id.Namespace}, {"fields", id.Fields}, {"labels", id.Labels}, {"client", id.Client},
+	} {
+		if part.value != "" {
+			b.WriteString(" " + part.name + "=" + part.value)
+		}
+	}
+	return b.String()
+}
+
+// Defaults of Config.
+const (
+	defaultMaxBytes   = 256 << 20
+	defaultQueueBytes = 16 << 20
+	defaultFlushEvery = time.Second
+	defaultUnreadFor  = 7 * 24 * time.Hour
+)
+
+// touchEvery is how exactly it is known on disk when something was read.
+const touchEvery = time.Hour
+
+// Config is what a Store needs.
+type Config struct {
+	// Dir is the directory, which belongs to the store alone. It is made if need be, with mode 0700. Required.
+	Dir string
+	// MaxBytes bounds what is on disk; the file itself may be larger by what a transaction needs. What has been read least
+	// recently goes first. 0 means 256 MiB.
+	MaxBytes int64
+	// FlushEvery is how long a change waits for others to be written with it, and so how much progress a crash costs.
+	// 0 means 1 s.
+	FlushEvery time.Duration
+	// QueueBytes bounds the objects that wait to be written; Sinks block beyond it. 0 means 16 MiB.
+	QueueBytes int64
+	// UnreadFor is how long a collection is kept that nobody reads. 0 means 7 days.
+	UnreadFor time.Duration
+	// Now is the time of day, for when something was read. nil means time.Now.
+	Now func() time.Time
+}
+
+// Info is what IDs tells of a collection on disk.
+type Info struct {
+	ID ID
+	// Type is that of the objects.
+	Type stream.Type
+	// Revision is that of the content on disk.
+	Revision edge.Revision
+	// Objects is their number, Bytes the size of their messages.
+	Objects int
+	Bytes   int64
+	// Read is when somebody last read it, to the hour.
+	Read time.Time
+}
+
+// Health is how the disk does.
+type Health struct {
+	// Err says why the disk cannot be written, and since when; empty while it can.
+	Err   string
+	Since time.Time
+	// Corrupt says what was found corrupt since the store was opened; empty if nothing was. The file as it was is next to
+	// the store's, named *.corrupt.
+	Corrupt string
+	// Bytes are in use on disk.
+	Bytes int64
+}
+
+// Store is a hub's disk. All methods are safe for concurrent use; each Sink is used by one goroutine at a time.
+type Store struct {
+	config  Config
+	fault   faults        // of tests
+	lock    *os.File      // the directory, locked
+	writing chan struct{} // whose token it is to write: it is taken out by who has it
+	waiting chan struct{} // something waits to be written
+	much    chan struct{} // so much that it is time
+
+	mu          sync.Mutex
+	closed      bool
+	file        *file // nil: the disk cannot be read
+	failure     error // why the disk cannot be written
+	since       time.Time
+	corrupt     string
+	used        int64
+	collections map[ID]*collection
+	garbage     []uint64      // collections that are nobody's, to be removed
+	queued      int64         // bytes that wait or are being written
+	room        chan struct{} // closed when there is less in the queue
+	blobs       blobs
+}
+
+// Open opens a directory and verifies all that is in it. A file that is corrupt is moved aside, and what is provably
+// intact in it is kept; Health says what was found. A disk that cannot be written, or not be read, is no error either:
+// Health says so, and Run tries again. Open fails if the directory cannot be made or opened, and with ErrLocked if another
+// process has it. The caller must call Close.
+func Open(c Config) (*Store, error) { return open(c, nil) }
+
+func open(c Config, fault faults) (*Store, error) {
+	if c.Dir == "" || c.MaxBytes < 0 || c.FlushEvery < 0 || c.QueueBytes < 0 || c.UnreadFor < 0 {
+		return nil, errors.New("store: Config.Dir is empty, or a bound negative")
+	}
+	c.MaxBytes, c.QueueBytes = cmp.Or(c.MaxBytes, defaultMaxBytes), cmp.Or(c.QueueBytes, defaultQueueBytes)
+	c.FlushEvery, c.UnreadFor = cmp.Or(c.FlushEvery, defaultFlushEvery), cmp.Or(c.UnreadFor, defaultUnreadFor)
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	lock, err := openDir(c.Dir)
+	if err != nil {
+		return nil, err
+	}
+	s := &Store{
+		config: c, fault: fault, lock: lock,
+		writing: make(chan struct{}, 1), waiting: make(chan struct{}, 1), much: make(chan struct{}, 1),
+		collections: map[ID]*collection{}, room: make(chan struct{}), blobs: newBlobs(),
+	}
+	s.writing <- struct{}{}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.adoptLocked(openFile(c.Dir, fault))
+	for _, c := range s.collections {
+		c.position = c.disk.revision
+	}
+	return s, nil
+}
+
+// openDir makes, opens and locks the directory.
+func openDir(path string) (*os.File, error) {
+	if err := os.MkdirAll(path, 0o700); err != nil {
+		return nil, fmt.Errorf("make the store's directory: %w", err)
+	}
+	dir, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("open the store's directory: %w", err)
+	}
+	if _, err := dir.Readdirnames(1); err != nil && !errors.Is(err, io.EOF) {
+		_ = dir.Close()
+		return nil, fmt.Errorf("read the store's directory: %w", err)
+	}
+	if err := unix.Flock(int(dir.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		_ = dir.Close()
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			err = ErrLocked
+		}
+		return nil, fmt.Errorf("lock %s: %w", path, err)
+	}
+	_ = dir.Chmod(0o700) // it fails on a read-only disk, where nothing can be done about it
+	return dir, nil
+}
+
+// adoptLocked makes the store what opening the file has found. A position that has been lost stays so, though the disk may
+// have something: a feeder that goes on as if nothing had happened must not find it accepted.
+func (s *Store) adoptLocked(o opened) {
+	s.file = o.file
+	if o.corrupt != "" {
+		s.corrupt = o.corrupt
+	}
+	s.setFailureLocked(o.err)
+	s.garbage = o.contents.unfinished
+	found := map[ID]bool{}
+	for _, disk := range o.contents.collections {
+		found[disk.id] = true
+		c := s.collections[disk.id]
+		if c == nil {
+			c = &collection{read: disk.read}
+			s.collections[disk.id] = c
+		}
+		c.disk = &disk
+		if c.position != disk.revision {
+			c.position = 0
+		}
+	}
+	for id, c := range s.collections {
+		if !found[id] {
+			c.disk, c.position = nil, 0
+			c.why = cmp.Or(s.corrupt, c.why)
+		}
+	}
+	s.blobs.adopt(o.contents.blobs)
+	if s.file != nil {
+		s.used = s.file.used()
+	}
+}
+
+func (s *Store) setFailureLocked(err error) {
+	if err != nil && s.failure == nil {
+		s.since = s.config.Now()
+	}
+	s.failure = err
+}
+
+// Close frees the directory. What has not been flushed is lost.
+func (s *Store) Close() error {
+	<-s.writing
+	defer func() { s.writing <- struct{}{} }()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil
+	}
+	s.closed = true
+	s.file.close(s.failure)
+	s.file = nil
+	s.roomLocked()
+	return s.lock.Close()
+}
+
+// roomLocked wakes who waits for the queue.
+func (s *Store) roomLocked() {
+	close(s.room)
+	s.room = make(chan struct{})
+}
+
+// Load reads a collection as of the last flush; what is waiting is not in it. It fails with ErrMiss and a reason. The
+// collection counts as read.
+func (s *Store) Load(id ID) (stream.Snapshot, error) {
+	snapshot, err := s.load(id)
+	if err != nil {
+		return snapshot, fmt.Errorf("%s: %w: %w", id, ErrMiss, err)
+	}
+	s.Touch(id)
+	return snapshot, nil
+}
+
+// load reads beside the writer. A transaction writes only over pages that no state since the last but one uses, so what
+// was read of a state is what was there if no second transaction began meanwhile.
+func (s *Store) load(id ID) (stream.Snapshot, error) {
+	const tries = 3
+	for try := 0; ; try++ {
+		file, disk, err := s.find(id)
+		if err != nil {
+			return stream.Snapshot{}, err
+		}
+		if try == tries { // the writer is faster: let it wait
+			<-s.writing
+			if file, disk, err = s.find(id); err != nil {
+				s.writing <- struct{}{}
+				return stream.Snapshot{}, err
+			}
+		}
+		snapshot, steady, err := file.load(disk)
+		if try == tries {
+			s.writing <- struct{}{}
+			steady = true
+		}
+		if err == nil && steady {
+			return snapshot, nil
+		}
+		if !steady || try < tries && !errors.Is(err, errCorrupt) {
+			continue
+		}
+		if try < tries {
+			try = tries - 1 // make sure, with the writer at rest
+			continue
+		}
+		if errors.Is(err, errCorrupt) {
+			s.suspect(id, err)
+		}
+		return stream.Snapshot{}, err
+	}
+}
+
+// find says where a collection is.
+func (s *Store) find(id ID) (*file, stored, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := s.collections[id]
+	switch {
+	case s.closed:
+		return nil, stored{}, ErrClosed
+	case s.file == nil:
+		return nil, stored{}, s.failure
+	case c == nil:
+		return nil, stored{}, errors.New(cmp.Or(s.corrupt, "never stored"))
+	case c.hidden:
+		return nil, stored{}, errors.New("dropped")
+	case c.disk == nil:
+		return nil, stored{}, errors.New(c.why)
+	}
+	return s.file, *c.disk, nil
+}
+
+// load reads a collection of the latest state. It is steady if no transaction can have written over that state.
+func (f *file) load(c stored) (snapshot stream.Snapshot, steady bool, err error) {
+	info, err := f.f.Stat()
+	if err != nil {
+		return snapshot, false, err
+	}
+	t, err := readTree(f.f, info.Size())
+	if err != nil {
+		return snapshot, true, err
+	}
+	snapshot, err = t.load(c)
+	return snapshot, f.begun.Load() <= t.txid+1, err
+}
+
+// suspect says that a verified file has gone bad. The writer verifies all of it anew.
+func (s *Store) suspect(id ID, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.failure == nil {
+		s.failLocked(fmt.Errorf("%s: %w", id, err))
+	}
+	signal(s.waiting)
+}
+
+// IDs returns all collections on disk, in no particular order.
+func (s *Store) IDs() []Info {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var all []Info
+	for id, c := range s.collections {
+		if d := c.disk; d != nil && !c.hidden {
+			all = append(all, Info{
+				ID: id, Type: d.typ, Revision: d.revision, Read: c.read,
+				Objects: int(d.objects.count), Bytes: int64(d.objects.bytes),
+			})
+		}
+	}
+	return all
+}
+
+// Touch says that somebody reads a collection. It costs at most one write an hour.
+func (s *Store) Touch(id ID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := s.collections[id]
+	if c == nil {
+		return
+	}
+	c.read, c.refused = s.config.Now(), time.Time{}
+	if c.disk != nil {
+		if age := c.read.Sub(c.disk.read); age >= touchEvery || age < -touchEvery {
+			c.touched = true
+		}
+	}
+}
+
+// Drop removes a collection. Load misses from now on; the disk follows with the next flush.
+func (s *Store) Drop(id ID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.dropLocked(id)
+}
+
+func (s *Store) dropLocked(id ID) {
+	c := s.collections[id]
+	if c == nil {
+		return
+	}
+	c.drops++
+	c.hidden, c.position, c.why = true, 0, "dropped"
+	s.queueLocked(c, &batch{drop: true, drops: c.drops})
+}
+
+// Sink returns the way to write a collection. All Sinks of an ID share their position, so only one may be used at a time.
+//
+// A Sink writes behind: Replace and Apply return when the change is queued, and Position is what is queued. While too much
+// is waiting they block. Position is that of the disk after Open, and falls to 0 when what was queued is lost: the disk
+// could not be written, the collection was dropped, collected or found corrupt. Apply is refused then, with an error,
+// until a Replace, which writes only what differs. So there is never a gap, however careless the feeder is.
+func (s *Store) Sink(id ID) stream.Sink { return &sink{store: s, id: id} }
+
+// Health says how the disk does. It costs nothing.
+func (s *Store) Health() Health {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	h := Health{Corrupt: s.corrupt, Bytes: s.used}
+	if s.failure != nil {
+		h.Err, h.Since = s.failure.Error(), s.since
+	}
+	return h
+}

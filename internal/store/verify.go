@@ -1,0 +1,242 @@
+package store
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"yurtcoordinator/internal/stream"
+)
+
+// stored is a collection on disk.
+type stored struct {
+	header
+	number uint64
+	bucket bucket // where it was when it was verified
+}
+
+// contents is what a file holds, verified: every collection and blob in it is whole.
+type contents struct {
+	tree        *tree // the state that was verified; nil: none
+	collections []stored
+	blobs       map[string]int // key → bytes of the value
+	tally       tally          // of the blobs
+	blobBucket  bucket
+	unfinished  []uint64 // collections that a crash left incomplete
+	problems    []string // what was found corrupt
+	free        int      // pages
+}
+
+func (c *contents) problem(where string, err error) {
+	const enough = 8
+	if len(c.problems) < enough {
+		c.problems = append(c.problems, strings.TrimPrefix(fmt.Sprintf("%s: %v", where, err), ": "))
+	}
+}
+
+// verify reads all of a file once. It fails only when not even the heads can be read, so that nothing is known of what is
+// there; errCorrupt is not a failure but a problem. A sector that cannot be read is as corrupt as one with wrong bits.
+func verify(r io.ReaderAt, size int64) (*contents, error) {
+	c := &contents{blobs: map[string]int{}}
+	t, err := readTree(r, size)
+	if errors.Is(err, errCorrupt) {
+		c.problem("", err)
+		return c, nil
+	} else if err != nil {
+		return nil, err
+	}
+	t.seen = make([]uint64, t.high/64+1)
+	c.tree = t
+	buckets, err := t.buckets()
+	if err != nil {
+		c.problem("the root", err)
+	}
+	blobs, foreign := c.format(buckets)
+	if foreign {
+		return c, nil
+	}
+	c.verifyCollections(buckets)
+	c.verifyBlobs(buckets, blobs)
+	if c.free, err = t.checkFree(); err != nil {
+		c.problem("the list of free pages", err)
+	}
+	return c, nil
+}
+
+// format verifies the first bucket and returns what it says of the blobs. A foreign format is not read any further.
+func (c *contents) format(buckets map[string]bucket) (blobs tally, foreign bool) {
+	values := map[string][]byte{}
+	for _, name := range []string{bucketFormat, bucketCollections, bucketBlobs} {
+		if _, ok := buckets[name]; !ok {
+			c.problem(name, corrupt("it is missing"))
+		}
+	}
+	b, ok := buckets[bucketFormat]
+	if !ok {
+		return blobs, false
+	}
+	err := c.tree.walk(b, span{}, func(key, value []byte, _ bool) error {
+		values[string(key)] = bytes.Clone(value)
+		return nil
+	})
+	if err != nil {
+		c.problem(bucketFormat, err)
+	}
+	version, _, err := unseal(ofFormat, 0, []byte(keyFormat), values[keyFormat])
+	if err != nil {
+		c.problem(bucketFormat, err)
+	} else if !bytes.Equal(version, []byte{formatVersion}) {
+		c.problem(bucketFormat, fmt.Errorf("the file's version is %v, this program knows %d only", version, formatVersion))
+		return blobs, true
+	}
+	raw, _, err := unseal(ofBlobs, 0, []byte(keyBlobs), values[keyBlobs])
+	if err != nil || !blobs.decode(raw) {
+		c.problem(bucketFormat, corrupt("the number of the blobs"))
+	}
+	return blobs, false
+}
+
+func (c *contents) verifyCollections(buckets map[string]bucket) {
+	headers := map[uint64]header{}
+	err := c.tree.walk(buckets[bucketCollections], span{}, func(key, value []byte, nested bool) error {
+		if len(key) != 8 || nested {
+			return corrupt("the collection number %x", key)
+		}
+		number := binary.BigEndian.Uint64(key)
+		if h, err := decodeHeader(number, value); err != nil {
+			c.problem("a collection", err)
+		} else {
+			headers[number] = h
+		}
+		return nil
+	})
+	if err != nil && buckets[bucketCollections].has() {
+		c.problem(bucketCollections, err)
+	}
+	ids := map[ID]bool{}
+	for name, b := range buckets {
+		suffix, ok := strings.CutPrefix(name, bucketObjects)
+		if !ok || len(suffix) != 8 {
+			if name != bucketFormat && name != bucketCollections && name != bucketBlobs {
+				c.problem("the root", corrupt("a bucket %q", name))
+			}
+			continue
+		}
+		number := binary.BigEndian.Uint64([]byte(suffix))
+		h, known := headers[number]
+		delete(headers, number)
+		switch {
+		case !known:
+			c.problem("a collection", corrupt("its header is missing"))
+		case !h.complete:
+			c.unfinished = append(c.unfinished, number)
+			_, _ = c.tree.scan(number, b, nil) // whatever is in it, its pages are in use
+			continue
+		}
+		found, err := c.tree.scan(number, b, nil)
+		if known && err == nil && found != h.objects {
+			err = corrupt("it has %d objects, want %d, or others", found.count, h.objects.count)
+		}
+		if known && err == nil && ids[h.id] {
+			err = corrupt("it is there twice")
+		}
+		if err != nil {
+			c.problem(h.id.String(), err)
+		} else if known {
+			ids[h.id] = true
+			c.collections = append(c.collections, stored{header: h, number: number, bucket: b})
+		}
+	}
+	for _, h := range headers {
+		c.problem(h.id.String(), corrupt("its objects are missing"))
+	}
+}
+
+func (b bucket) has() bool { return b.root != 0 || b.inline != nil }
+
+// scan verifies the objects of a collection one by one and tells them. An object's Raw is valid only until tell returns.
+func (t *tree) scan(number uint64, b bucket, tell func(stream.Object, uint64) error) (tally, error) {
+	var found tally
+	err := t.walk(b, span{}, func(key, value []byte, nested bool) error {
+		if nested {
+			return corrupt("%q is a bucket", key)
+		}
+		o, s, err := decodeObject(number, key, value)
+		if err != nil {
+			return err
+		}
+		found.add(s, len(o.Raw))
+		if tell == nil {
+			return nil
+		}
+		return tell(o, s)
+	})
+	return found, err
+}
+
+func (c *contents) verifyBlobs(buckets map[string]bucket, want tally) {
+	b := buckets[bucketBlobs]
+	if !b.has() {
+		return
+	}
+	c.blobBucket = b
+	err := c.tree.walk(b, span{}, func(key, value []byte, nested bool) error {
+		content, s, err := unseal(ofBlob, 0, key, value)
+		if err == nil && nested {
+			err = corrupt("%q is a bucket", key)
+		}
+		if err != nil {
+			c.problem("a blob", err)
+		} else {
+			c.blobs[string(key)] = len(content)
+			c.tally.add(s, len(content))
+		}
+		return nil
+	})
+	if err == nil && c.tally != want {
+		err = corrupt("there are %d, want %d, or others", c.tally.count, want.count)
+	}
+	if err != nil {
+		c.problem(bucketBlobs, err)
+	}
+}
+
+// load reads one collection of a state of the file.
+func (t *tree) load(want stored) (stream.Snapshot, error) {
+	b, ok, err := t.bucket([]byte(bucketCollections))
+	if err != nil || !ok {
+		return stream.Snapshot{}, errors.Join(err, corrupt("no collections"))
+	}
+	raw, ok, err := t.get(b, numberKey(want.number), false)
+	if err != nil || !ok {
+		return stream.Snapshot{}, errors.Join(err, corrupt("its header is missing"))
+	}
+	h, err := decodeHeader(want.number, raw)
+	if err != nil {
+		return stream.Snapshot{}, err
+	}
+	if h.id != want.id || !h.complete {
+		return stream.Snapshot{}, corrupt("its header is another's")
+	}
+	if b, ok, err = t.bucket(objectsOf(want.number)); err != nil || !ok {
+		return stream.Snapshot{}, errors.Join(err, corrupt("its objects are missing"))
+	}
+	const most = 1 << 16 // what a header says is not worth more memory than that before it is proved
+	s := stream.Snapshot{Type: h.typ, Revision: h.revision, Objects: make([]stream.Object, 0, min(h.objects.count, most))}
+	found, err := t.scan(want.number, b, func(o stream.Object, _ uint64) error {
+		o.Raw = slices.Clip(bytes.Clone(o.Raw))
+		s.Objects = append(s.Objects, o)
+		return nil
+	})
+	if err == nil && found != h.objects {
+		err = corrupt("it has %d objects, want %d, or others", found.count, h.objects.count)
+	}
+	if err != nil {
+		return stream.Snapshot{}, err
+	}
+	return s, nil
+}
