@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
 
 	"yurtcoordinator/internal/lab"
 	"yurtcoordinator/internal/lab/wire"
@@ -22,6 +23,25 @@ var offlineScenarios = []Scenario{
 		Name: "offline-restart", Quick: true, Lab: pool, run: offlineRestart,
 		Doc: "a node that neither cloud nor pool can be reached from: its hub, its kubelet and then the whole machine start " +
 			"again, and its Pods run as before, from the hub's disk alone",
+	},
+	{
+		Name: "deleted-while-cut", Quick: true, Lab: pool, run: deletedWhileCut,
+		Doc: "what was deleted in the cloud while a node was cut off, and its hub restarted, is gone from the node once the link " +
+			"heals; no other Pod is restarted",
+	},
+	{
+		Name: "crash-anywhere", Lab: hubsAlone, run: crashAnywhere,
+		Doc: "a hub is killed 200 times at random moments while everything changes: its clients' watches stay exact, nothing is " +
+			"listed over the WAN again, and what is on its disk is right",
+	},
+	{
+		Name: "disk-corrupt", Lab: hubsAlone, run: diskCorrupt,
+		Doc: "bits of the hub's disk are flipped while it is off and nothing can be reached: what it answers is right, or 503; " +
+			"healed, it has everything again",
+	},
+	{
+		Name: "disk-full", Lab: hubsAlone, run: diskFull,
+		Doc: "a hub's disk is too small: it serves from memory and says so; with space again, it has all of it on disk",
 	},
 }
 
@@ -49,7 +69,7 @@ func (t *T) deployNeedy(node string) (answer string) {
 	_, err = t.cloud.CoreV1().Pods(namespace).Create(t.ctx, &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: needyName},
 		Spec: corev1.PodSpec{
-			NodeName: node, HostNetwork: true,
+			NodeName: node, HostNetwork: true, TerminationGracePeriodSeconds: ptr.To[int64](1),
 			Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
 			Containers: []corev1.Container{{
 				Name: needyName, Image: webImage, Command: []string{"sh", "-c", script},
@@ -219,7 +239,8 @@ func (t *T) powerCycle(node, want string) time.Duration {
 func (t *T) listFrom(node, path string) (map[string]any, error) {
 	access, err := t.lab.HubConfig(node)
 	t.must(err)
-	client := &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DialContext: access.Dial}}
+	// A hub waits up to 15 s for what it does not know and may be told.
+	client := &http.Client{Timeout: 20 * time.Second, Transport: &http.Transport{DialContext: access.Dial}}
 	defer client.CloseIdleConnections()
 	r, err := http.NewRequestWithContext(t.ctx, http.MethodGet, strings.TrimSuffix(access.Host, "/")+path, nil)
 	t.must(err)
@@ -242,7 +263,9 @@ func (t *T) listFrom(node, path string) (map[string]any, error) {
 
 // unknownIsRefused expects the hub to say that it does not know what nobody has read before.
 func (t *T) unknownIsRefused(node string) {
-	for _, path := range []string{"/api/v1/namespaces/default/pods", "/apis/batch/v1/jobs", "/api/v1/namespaces/default/secrets/none"} {
+	for _, path := range []string{
+		"/api/v1/namespaces/default/pods", "/apis/batch/v1/jobs", "/api/v1/namespaces/default/secrets/none",
+	} {
 		_, err := t.listFrom(node, path)
 		if err == nil || !strings.Contains(err.Error(), "503") {
 			t.fail("GET %s, which the hub of %s cannot know: %v, want 503", path, node, err)

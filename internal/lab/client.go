@@ -276,6 +276,24 @@ func (c *Client) HubSettings(node, yaml string) error {
 	return os.Rename(path+".new", path) // a hub never finds half a file
 }
 
+// HubCacheDir is the directory in which a node's hub keeps what it knows.
+func (c *Client) HubCacheDir(node string) (string, error) {
+	path := filepath.Join(c.dir, "machines", node, hubCache)
+	if _, err := os.Stat(path); err != nil || node == "" || strings.Contains(node, "/") {
+		return "", fmt.Errorf("no node %q in this lab has run a hub that keeps anything", node)
+	}
+	return path, nil
+}
+
+// HubCache returns the paths of the files in it.
+func (c *Client) HubCache(node string) ([]string, error) {
+	dir, err := c.HubCacheDir(node)
+	if err != nil {
+		return nil, err
+	}
+	return filepath.Glob(filepath.Join(dir, "*"))
+}
+
 // AuditLog is the path of the cloud's audit log.
 func (c *Client) AuditLog() (string, error) {
 	path := filepath.Join(c.dir, "machines", cloudMachine, auditLog)

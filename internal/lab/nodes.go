@@ -115,7 +115,7 @@ func (n node) hub() []string {
 	argv := []string{
 		n.bins.YurtHub, "--node-name=" + string(n.name()), "--nodepool-name=" + string(n.poolName()),
 		"--server-addr=" + cloudAddress, "--ca-file=" + n.cert("ca.crt"), "--cert-file=" + crt, "--key-file=" + key,
-		"--config=" + n.file(hubSettings), "--disk-cache-path=" + n.file("hub-cache"),
+		"--config=" + n.file(hubSettings), "--disk-cache-path=" + n.file(hubCache),
 	}
 	if n.cfg.NoCoordinator {
 		argv = append(argv, "--enable-coordinator=false")
@@ -189,6 +189,9 @@ users: [{name: node}]
 
 // hubSettings is a hub's configuration file. It is empty until Client.HubSettings writes it.
 const hubSettings = "hub.yaml"
+
+// hubCache is where a hub keeps what it knows. It outlives a power cut.
+const hubCache = "hub-cache"
 
 // runcFile stands in for runc where there are no cgroups; see bundle.go.
 const runcFile = "runc"

@@ -57,6 +57,15 @@ type HubStatus struct {
 	Coordinator string `json:"coordinator"`
 	// Replicas are the hub's copies of resources.
 	Replicas []ReplicaStatus `json:"replicas"`
+	// Disk is the state of its disk's cache; nil without one.
+	Disk *DiskStatus `json:"disk"`
+}
+
+// DiskStatus is what a hub says of its disk's cache.
+type DiskStatus struct {
+	Bytes   int64  `json:"bytes"`
+	Error   string `json:"error"`
+	Corrupt string `json:"corrupt"`
 }
 
 // ReplicaStatus is what a hub says of its copy of one resource.
