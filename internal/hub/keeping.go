@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/klog/v2"
 
+	"yurtcoordinator/internal/hub/feed"
 	"yurtcoordinator/internal/hub/keep"
 	"yurtcoordinator/internal/hub/saver"
 	"yurtcoordinator/internal/replica"
@@ -28,11 +31,22 @@ func (k *keeper) Serve(w http.ResponseWriter, r *http.Request, pass http.Handler
 	k.set.Serve(w, r, pass)
 }
 
+// keptLists bounds the lists that are under way for what is kept. kubelet follows some hundred objects, each by a list of
+// its own that costs little but a round trip, and waits for them; one at a time would take half a minute over a WAN, and a
+// large list of the pool's before them some minutes.
+const keptLists = 8
+
 func (h *Hub) newKeeper() (*keeper, error) {
+	// What programs ask for has no bound, so it has no place in metrics; /status has it.
+	unseen, err := feed.NewMetrics(prometheus.NewRegistry())
+	if err != nil {
+		return nil, err
+	}
+	own := &sharing{metrics: unseen, lists: make(chan struct{}, keptLists)}
 	set, err := keep.New(keep.Config{
 		Disk: h.disk, Cloud: h.cloud.Link(),
 		NewFeed: func(r *replica.Replica, what keep.Selection) (keep.Feed, error) {
-			return h.newFeed(h.sharing, r, false, what)
+			return h.newFeed(own, r, false, what)
 		},
 	})
 	return &keeper{keep.NewAgents(h.cfg.CacheAgents), set}, err
@@ -40,11 +54,27 @@ func (h *Hub) newKeeper() (*keeper, error) {
 
 // restore fills the replica of a whole resource from the disk, and returns what keeps the disk up to date.
 func (h *Hub) restore(ctx context.Context, r *replica.Replica) func(context.Context) {
-	id := store.ID{Resource: r.Resource()}
-	if err := saver.Restore(ctx, h.disk, id, r); err != nil && !errors.Is(err, store.ErrMiss) {
+	// In the hub's own name: a program may have the same selection kept at the same time.
+	return h.restoreAs(ctx, store.ID{Client: userAgent, Resource: r.Resource()}, r)
+}
+
+// runSaved runs a feed of a replica that is restored from the disk first, and kept there.
+func (h *Hub) runSaved(ctx context.Context, id store.ID, r *replica.Replica, feed func(context.Context) error) error {
+	ctx, cancel := context.WithCancel(ctx)
+	var saving sync.WaitGroup
+	defer saving.Wait()
+	defer cancel()
+	save := h.restoreAs(ctx, id, r)
+	saving.Go(func() { save(ctx) })
+	return feed(ctx)
+}
+
+func (h *Hub) restoreAs(ctx context.Context, id store.ID, r *replica.Replica) func(context.Context) {
+	s := saver.New(h.disk, id, r)
+	if err := s.Restore(ctx); err != nil && !errors.Is(err, store.ErrMiss) && ctx.Err() == nil {
 		klog.FromContext(ctx).Error(err, "Reading it anew")
 	}
-	return func(ctx context.Context) { saver.Run(ctx, h.disk, id, r) }
+	return s.Run
 }
 
 // runDisk writes the disk until all that is written has ended, and closes it.

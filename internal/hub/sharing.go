@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/url"
 	"path"
+	"slices"
 	"sync"
 	"time"
 
@@ -18,11 +19,13 @@ import (
 	"yurtcoordinator/internal/hub/feed"
 	"yurtcoordinator/internal/hub/filter"
 	"yurtcoordinator/internal/hub/keep"
+	"yurtcoordinator/internal/hub/link"
 	"yurtcoordinator/internal/hub/push"
 	"yurtcoordinator/internal/hub/upstream"
 	"yurtcoordinator/internal/live"
 	"yurtcoordinator/internal/replica"
 	"yurtcoordinator/internal/run"
+	"yurtcoordinator/internal/store"
 	"yurtcoordinator/internal/stream"
 	"yurtcoordinator/internal/stream/remote"
 )
@@ -31,8 +34,9 @@ const (
 	userAgent = "yurthub"
 
 	// topologyWait is how long a request waits for the hub to know of service topology before it is answered without. A
-	// hub that may not read Services never knows.
-	topologyWait = 5 * time.Second
+	// hub that may not read Services never knows. offlineWait is the same where nobody can be asked: what is on the disk is
+	// known within it.
+	topologyWait, offlineWait = 5 * time.Second, time.Second
 )
 
 // Resources that service topology is about.
@@ -111,6 +115,10 @@ func (h *Hub) newTopology(s *sharing) (*topology, error) {
 			return nil, err
 		}
 		pools, t.runPools = poolCopy{r, f.Status()}, f.Run
+		if h.disk != nil {
+			id := store.ID{Client: userAgent, Resource: nodePools, Fields: own.Fields}
+			t.runPools = func(ctx context.Context) error { return h.runSaved(ctx, id, r, f.Run) }
+		}
 	}
 	position := func(r schema.GroupVersionResource) func() edge.Revision {
 		return func() edge.Revision {
@@ -134,14 +142,18 @@ func (t *topology) await(ctx context.Context, set *copies.Set) {
 	if t.view.Complete().Get() {
 		return
 	}
+	wait := topologyWait
 	if c := set.Find(services); c != nil {
 		c.Want()
 		if f, ok := c.Feed.(fed); ok && f.Status().Get().Denied {
 			return // it will not be known soon, and no request is to wait for it
 		}
+		if c.Feed.Unreachable() {
+			wait = offlineWait
+		}
 	}
 	t.want()
-	ctx, cancel := context.WithTimeout(ctx, topologyWait)
+	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
 	_, _ = t.view.Complete().Wait(ctx, func(complete bool) bool { return complete }) // else: everything is shown
 }
@@ -206,12 +218,20 @@ func (c poolCopy) Snapshot(ctx context.Context) (stream.Snapshot, error) {
 }
 
 // fed is a feed as the set of copies sees it.
-type fed struct{ *feed.Feed }
+type fed struct {
+	*feed.Feed
+	links []*live.Value[link.State] // of its sources
+}
 
 // Live implements copies.Feed.
 func (f fed) Live() bool {
 	s := f.Status().Get()
 	return s.Live && s.Source == feed.Cloud
+}
+
+// Unreachable implements copies.Feed.
+func (f fed) Unreachable() bool {
+	return !slices.ContainsFunc(f.links, func(l *live.Value[link.State]) bool { return l.Get() != link.Down })
 }
 
 // Source implements copies.Feed.
@@ -236,8 +256,12 @@ func (h *Hub) newFeed(s *sharing, r *replica.Replica, shared bool, what keep.Sel
 		config.Standing = h.pool.keeper.Standing()
 		config.Covered = h.pool.coverage.Of(resource.GroupResource())
 	}
+	links := []*live.Value[link.State]{config.CloudLink}
+	if config.Coordinator != nil {
+		links = append(links, config.CoordinatorLink)
+	}
 	f, err := feed.New(config)
-	return fed{f}, err
+	return fed{f, links}, err
 }
 
 func readFrom(name string, u *upstream.Upstream, base *url.URL, at string, what keep.Selection) (*remote.Source, error) {

@@ -34,6 +34,8 @@ type Feed interface {
 	Live() bool
 	// Source names where the replica's content comes from at the moment: "cloud", "coordinator" or "none".
 	Source() string
+	// Unreachable reports whether there is nobody to ask at the moment.
+	Unreachable() bool
 }
 
 // Copy is one resource of the set.
@@ -49,6 +51,8 @@ type Copy struct {
 	ready   func(context.Context)
 	wanted  chan struct{} // closed when somebody needs the content
 	want    func()
+	// restored is closed when the replica has what has survived of it.
+	restored chan struct{}
 }
 
 // Config says how copies are made.
@@ -229,7 +233,7 @@ func (s *Set) publish(next map[schema.GroupVersionResource]*Copy) {
 }
 
 func (s *Set) newCopy(r schema.GroupVersionResource, shared bool) (*Copy, error) {
-	c := &Copy{Resource: r, Shared: shared, restore: s.cfg.Restore, wanted: make(chan struct{})}
+	c := &Copy{Resource: r, Shared: shared, restore: s.cfg.Restore, wanted: make(chan struct{}), restored: make(chan struct{})}
 	c.want = sync.OnceFunc(func() { close(c.wanted) })
 	var err error
 	if c.Replica, err = replica.New(replica.Config{Resource: r}); err != nil {
@@ -258,6 +262,7 @@ func (c *Copy) run(ctx context.Context) error {
 		return nil
 	}
 	if c.restore == nil {
+		close(c.restored)
 		return c.Feed.Run(ctx)
 	}
 	var saving sync.WaitGroup
@@ -265,6 +270,7 @@ func (c *Copy) run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	save := c.restore(ctx, c.Replica)
+	close(c.restored)
 	saving.Go(func() { save(ctx) })
 	return c.Feed.Run(ctx)
 }
@@ -285,6 +291,16 @@ func (s *Set) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	c.Want()
+	select {
+	case <-c.restored:
+	case <-r.Context().Done():
+		return
+	}
+	if !c.Replica.Complete().Get() && c.Feed.Unreachable() {
+		w.Header().Set("Retry-After", "1")
+		http.Error(w, "the hub has never known all of this resource, and there is nobody to ask", http.StatusServiceUnavailable)
+		return
+	}
 	if c.ready != nil {
 		c.ready(r.Context())
 	}

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -31,6 +32,7 @@ type filler struct {
 	replica *replica.Replica
 	shared  bool
 	fails   error
+	away    bool   // there is nobody to ask: it fills nothing
 	ends    func() // called when it ends; nil: nothing is
 
 	mu      sync.Mutex
@@ -43,16 +45,11 @@ func (f *filler) Run(ctx context.Context) error {
 	if f.fails != nil {
 		return f.fails
 	}
-	object := corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "b", ResourceVersion: "7"}}
-	raw, err := object.Marshal()
-	if err != nil {
-		return err
+	if f.away {
+		<-ctx.Done()
+		return nil
 	}
-	if err := f.replica.Replace(ctx, stream.Snapshot{
-		Type:     stream.Type{GroupVersionKind: corev1.SchemeGroupVersion.WithKind("Service"), Encoding: stream.Protobuf},
-		Revision: 7,
-		Objects:  []stream.Object{{Key: stream.Key{Namespace: "a", Name: "b"}, Revision: 7, Raw: raw}},
-	}); err != nil {
+	if err := f.fill(ctx); err != nil {
 		return err
 	}
 	<-ctx.Done()
@@ -60,6 +57,19 @@ func (f *filler) Run(ctx context.Context) error {
 		f.ends()
 	}
 	return nil
+}
+
+func (f *filler) fill(ctx context.Context) error {
+	object := corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "b", ResourceVersion: "7"}}
+	raw, err := object.Marshal()
+	if err != nil {
+		return err
+	}
+	return f.replica.Replace(ctx, stream.Snapshot{
+		Type:     stream.Type{GroupVersionKind: corev1.SchemeGroupVersion.WithKind("Service"), Encoding: stream.Protobuf},
+		Revision: 7,
+		Objects:  []stream.Object{{Key: stream.Key{Namespace: "a", Name: "b"}, Revision: 7, Raw: raw}},
+	})
 }
 
 func (f *filler) set(running bool) {
@@ -74,8 +84,9 @@ func (f *filler) runs() bool {
 	return f.running
 }
 
-func (f *filler) Live() bool     { return f.runs() }
-func (f *filler) Source() string { return "cloud" }
+func (f *filler) Live() bool        { return f.runs() }
+func (f *filler) Source() string    { return "cloud" }
+func (f *filler) Unreachable() bool { return f.away }
 
 // world is a set that runs, and the feeds that it has made.
 type world struct {
@@ -272,4 +283,115 @@ func TestAResourceThatStaysHasACopyAllTheTime(t *testing.T) {
 			}
 		}
 	})
+}
+
+// survivor is what has survived of copies, and what keeps it up to date.
+type survivor struct {
+	t        *testing.T
+	w        *world
+	restored int
+	saving   int
+}
+
+func (s *survivor) restore(ctx context.Context, r *replica.Replica) func(context.Context) {
+	s.restored++
+	if s.saving != 0 {
+		s.t.Error("restored while the old copy is still being saved")
+	}
+	if f, _ := s.w.feed(r.Resource().Resource); f == nil || f.runs() {
+		s.t.Errorf("restored when the feed is %+v", f)
+	}
+	object := stream.Object{
+		Key: stream.Key{Namespace: "a", Name: "b"}, Revision: 5, Raw: []byte(`{"metadata":{"namespace":"a","name":"b"}}`),
+	}
+	if err := r.Replace(ctx, stream.Snapshot{
+		Type: stream.Type{GroupVersionKind: corev1.SchemeGroupVersion.WithKind("Service"), Encoding: stream.JSON}, Revision: 5,
+		Objects: []stream.Object{object},
+	}); err != nil {
+		s.t.Error(err)
+	}
+	return func(ctx context.Context) {
+		s.saving++
+		<-ctx.Done()
+		if !r.Complete().Get() {
+			s.t.Error("the replica was closed while it was saved")
+		}
+		s.saving--
+	}
+}
+
+func TestWhatHasSurvivedComesFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &survivor{t: t}
+		s.w = run(t, Config{Always: []schema.GroupVersionResource{services}, Restore: s.restore})
+		if s.restored != 0 {
+			t.Error("restored though nobody asked")
+		}
+		s.w.get(services)
+		synctest.Wait()
+		at := s.w.Find(services).Replica.Position()
+		if f, _ := s.w.feed("services"); s.restored != 1 || s.saving != 1 || !f.runs() || at != 7 {
+			t.Errorf("restored %d times, saved %d at a time, fed: %v, at %d", s.restored, s.saving, f.runs(), at)
+		}
+		s.w.Change([]schema.GroupVersionResource{services}) // another copy, of which there must not be two to save
+		synctest.Wait()
+		if s.restored != 2 || s.saving != 1 {
+			t.Errorf("restored %d times, saved %d at a time", s.restored, s.saving)
+		}
+		if err := s.w.stop(); err != nil {
+			t.Error(err)
+		}
+		if s.saving != 0 {
+			t.Error("saving outlives Run")
+		}
+	})
+}
+
+func TestAFeedThatFailsEndsSaving(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		saving := false
+		w := run(t, Config{
+			Eager:   true,
+			NewFeed: func(r *replica.Replica, _ bool) (Feed, error) { return &filler{replica: r, fails: errBroken}, nil },
+			Restore: func(context.Context, *replica.Replica) func(context.Context) {
+				return func(ctx context.Context) {
+					saving = true
+					<-ctx.Done()
+					saving = false
+				}
+			},
+		}, endpoints)
+		if err := w.stop(); !errors.Is(err, errBroken) || saving {
+			t.Errorf("Run: %v; saving: %v", err, saving)
+		}
+	})
+}
+
+// Nothing on disk and nobody to ask: the answer is known at once. What is on the disk is waited for.
+func TestWhatCannotBeKnownIsRefusedAtOnce(t *testing.T) {
+	for _, survived := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			restore := func(ctx context.Context, r *replica.Replica) func(context.Context) {
+				time.Sleep(time.Second) // a slow disk
+				if survived {
+					if err := (&filler{replica: r}).fill(ctx); err != nil {
+						t.Error(err)
+					}
+				}
+				return func(ctx context.Context) { <-ctx.Done() }
+			}
+			w := run(t, Config{
+				Restore: restore,
+				NewFeed: func(r *replica.Replica, _ bool) (Feed, error) { return &filler{replica: r, away: true}, nil },
+			}, endpoints)
+			began := time.Now()
+			answer := w.get(endpoints)
+			if want := map[bool]int{false: http.StatusServiceUnavailable, true: http.StatusOK}[survived]; answer.Code != want {
+				t.Errorf("survived %v: %d %s", survived, answer.Code, answer.Body)
+			}
+			if took := time.Since(began); took != time.Second {
+				t.Errorf("survived %v: answered after %v", survived, took)
+			}
+		})
+	}
 }

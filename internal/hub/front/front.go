@@ -172,7 +172,8 @@ func (f *front) serve(w *recorder, r *http.Request, info *request.RequestInfo, l
 	to := route.Decide(route.Request{
 		Verb: info.Verb, Group: info.APIGroup, Resource: info.Resource, Subresource: info.Subresource,
 		Namespace: info.Namespace, Name: info.Name, Path: info.Path,
-		Replicated: replicated, Cached: f.cfg.Keeper != nil && f.cfg.Keeper.Match(r), OwnCredentials: own, AssumesIdentity: assumedIdentity(r.Header),
+		Replicated: replicated, Cached: f.cfg.Keeper != nil && f.cfg.Keeper.Match(r),
+		OwnCredentials: own, AssumesIdentity: assumedIdentity(r.Header),
 	}, f.cfg.Situation)
 	if to.Kind == route.Refused {
 		f.log.Info("Refused a request", "verb", info.Verb, "path", info.Path, "from", r.RemoteAddr, "reason", to.Reason)

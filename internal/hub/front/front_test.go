@@ -162,6 +162,80 @@ func TestReplicas(t *testing.T) {
 	}
 }
 
+// keeper answers everything that it is given.
+type keeper struct{ seen http.Header }
+
+func (*keeper) Match(r *http.Request) bool {
+	kept := r.Header.Get("Edge-Cache") != ""
+	r.Header.Del("Edge-Cache")
+	return kept
+}
+
+func (k *keeper) Serve(w http.ResponseWriter, r *http.Request, pass http.Handler) {
+	k.seen = r.Header
+	if info, ok := request.RequestInfoFrom(r.Context()); !ok || info.Path != r.URL.Path {
+		http.Error(w, "no RequestInfo", http.StatusInternalServerError)
+		return
+	}
+	if r.URL.Query().Has("pass") {
+		pass.ServeHTTP(w, r)
+		return
+	}
+	_, _ = io.WriteString(w, "kept")
+}
+
+func TestKept(t *testing.T) {
+	_, u := cloud(t, seen)
+	k := &keeper{}
+	address, _ := hub(t, Config{Cloud: u, Keeper: k})
+	const secret, token = "/api/v1/namespaces/a/secrets/s", "/api/v1/namespaces/a/serviceaccounts/sa/token"
+	own, asks := []string{"Authorization", "Bearer abc"}, []string{"Edge-Cache", "true"}
+	for _, tc := range []struct {
+		name, method, uri string
+		header            []string
+		kept              bool
+		certificate       string
+	}{
+		{"what is to be kept", "GET", secret, asks, true, ""},
+		{"a list", "GET", "/api/v1/secrets", asks, true, ""},
+		{"a token", "POST", token, asks, true, ""},
+		{"discovery", "GET", "/apis", asks, true, ""},
+		{"blank credentials", "GET", secret, append([]string{"Authorization", " "}, asks...), true, ""},
+		{"not to be kept", "GET", secret, nil, false, "1"},
+		{"a caller's own credentials", "GET", secret, append(own, asks...), false, "0"},
+		{"a token for a caller's own credentials", "POST", token, append(own, asks...), false, "0"},
+		{"credentials in a WebSocket protocol", "GET", secret,
+			append([]string{"Sec-WebSocket-Protocol", "base64url.bearer.authorization.k8s.io.YWJj"}, asks...), false, "0"},
+		{"a write", "PUT", secret, asks, false, "1"},
+		{"passed on", "GET", secret + "?pass", asks, false, "1"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			k.seen = nil
+			res, body := ask(t, tc.method, address+tc.uri, tc.header...)
+			if (body == "kept") != tc.kept || res.StatusCode != http.StatusOK {
+				t.Fatalf("%d %s", res.StatusCode, body)
+			}
+			if k.seen != nil && len(k.seen["Authorization"]) > 0 {
+				t.Error("blank credentials are left")
+			}
+			if tc.kept {
+				return
+			}
+			var got http.Header
+			if err := json.Unmarshal([]byte(body), &got); err != nil {
+				t.Fatal(err)
+			}
+			if got.Get("Certificate") != tc.certificate || got.Get("Edge-Cache") != "" {
+				t.Errorf("the cloud saw %v", got)
+			}
+		})
+	}
+	res, body := ask(t, "GET", address+secret, append([]string{"Impersonate-User", "bob"}, asks...)...)
+	if res.StatusCode != http.StatusForbidden {
+		t.Errorf("as somebody else: %d %s", res.StatusCode, body)
+	}
+}
+
 // TestWatchStreams: each event arrives before the next is sent.
 func TestWatchStreams(t *testing.T) {
 	next := make(chan struct{})

@@ -20,8 +20,10 @@ type Agents struct {
 func NewAgents(names []string) Agents {
 	a := Agents{names: map[string]bool{}}
 	for _, name := range names {
-		a.all = a.all || name == "*"
-		a.names[strings.ToLower(name)] = true
+		if name = strings.ToLower(strings.TrimSpace(name)); name != "" { // no name at all is nobody's
+			a.all = a.all || name == "*"
+			a.names[name] = true
+		}
 	}
 	return a
 }

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -13,6 +14,8 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/lru"
+
+	"yurtcoordinator/internal/store"
 )
 
 const (
@@ -22,14 +25,21 @@ const (
 	answerBytes = 128 << 10
 	// requestBytes bounds the body of a request whose answer is remembered: a TokenRequest has some hundred bytes.
 	requestBytes = 64 << 10
+	// pathBytes bounds a path: the disk has keys of at most 1 KiB.
+	pathBytes = 512
+	// evictMost bounds how many answers have to go for a new one, if the disk's bound is reached first: the largest takes
+	// the place of that many small ones.
+	evictMost = 200
 	// answerPrefix begins the disk's keys of answers.
 	answerPrefix = "answer/"
 )
 
 // answers are the cloud's last answers to requests that read one thing: an object, a discovery document, a Pod's token.
 type answers struct {
-	disk  Disk
-	order *lru.Cache // the least recently used goes first
+	disk Disk
+	// order has the digest of each answer on the disk, nil while it has not been compared. The least recently used goes
+	// first, and from the disk too.
+	order *lru.Cache
 }
 
 // answer is what the cloud said.
@@ -58,26 +68,37 @@ func keyOf(r *http.Request) (string, error) {
 	for _, transient := range []string{"timeout", "resourceVersion", "resourceVersionMatch"} {
 		query.Del(transient)
 	}
+	path := r.URL.Path
+	if len(path) > pathBytes {
+		return "", fmt.Errorf("the path has %d bytes", len(path))
+	}
+	body, err := peek(r)
+	if err != nil {
+		return "", err
+	}
+	digest := sha256.New()
+	for _, part := range []string{
+		r.Method, query.Encode(), strings.Join(r.Header.Values("Accept"), ","), r.Header.Get("Content-Type"), string(body),
+	} {
+		fmt.Fprintf(digest, "%d %s", len(part), part)
+	}
+	return answerPrefix + path + " " + hex.EncodeToString(digest.Sum(nil)), nil
+}
+
+// peek reads a request's body and puts it back.
+func peek(r *http.Request) ([]byte, error) {
+	if r.Body == nil || r.Body == http.NoBody {
+		return nil, nil
+	}
 	body, err := io.ReadAll(io.LimitReader(r.Body, requestBytes+1))
 	r.Body = struct {
 		io.Reader
 		io.Closer
 	}{io.MultiReader(bytes.NewReader(body), r.Body), r.Body}
-	if err != nil {
-		return "", err
+	if err == nil && len(body) > requestBytes {
+		err = fmt.Errorf("the request has more than %d bytes", requestBytes)
 	}
-	if len(body) > requestBytes {
-		return "", fmt.Errorf("the request has more than %d bytes", requestBytes)
-	}
-	digest := sha256.New()
-	for _, part := range []string{r.Method, query.Encode(), r.Header.Get("Accept"), r.Header.Get("Content-Type"), string(body)} {
-		fmt.Fprintf(digest, "%d %s", len(part), part)
-	}
-	path := r.URL.Path
-	if len(path) > 512 {
-		return "", fmt.Errorf("the path has %d bytes", len(path))
-	}
-	return answerPrefix + path + " " + hex.EncodeToString(digest.Sum(nil)), nil
+	return body, err
 }
 
 // pass has a request answered by pass, and remembers what it says.
@@ -91,24 +112,47 @@ func (a *answers) pass(w http.ResponseWriter, r *http.Request, pass http.Handler
 	pass.ServeHTTP(t, r) // one that breaks off panics, and is not remembered
 	switch {
 	case t.status == http.StatusNotFound || t.status == http.StatusGone:
-		a.order.Remove(key)
+		a.forget(key)
 	case t.whole() && (t.status == http.StatusOK || t.status == http.StatusCreated):
 		a.remember(key, answer{t.status, w.Header().Get("Content-Type"), t.body.Bytes()})
 	}
 }
 
+// remember brings an answer to the disk, if it is not there. The client may still wait for the end of the answer, so the
+// disk is read at most once for each key.
 func (a *answers) remember(key string, said answer) {
 	value, err := json.Marshal(said)
 	if err != nil {
 		return // strings and bytes always are JSON
 	}
-	a.order.Add(key, nil)
-	if old, err := a.disk.Blob(key); err == nil && bytes.Equal(old, value) {
+	digest := sha256.Sum256(value)
+	known, ours := a.order.Get(key)
+	if known == any(digest) {
 		return
 	}
-	if err := a.disk.PutBlob(key, value); err != nil {
-		a.order.Remove(key)
+	if ours && known == nil {
+		if old, err := a.disk.Blob(key); err == nil && bytes.Equal(old, value) {
+			a.order.Add(key, digest)
+			return
+		}
 	}
+	// The blob comes first: what is in the order but not on the disk does no harm, but nobody would remove the other.
+	err = a.disk.PutBlob(key, value)
+	for n := 0; n < evictMost && errors.Is(err, store.ErrFull) && a.order.Len() > 0; n++ {
+		a.order.RemoveOldest()
+		err = a.disk.PutBlob(key, value)
+	}
+	if err != nil {
+		a.forget(key) // an old answer would be a wrong one
+		return
+	}
+	a.order.Add(key, digest)
+}
+
+// forget removes an answer, whether or not it is in the order.
+func (a *answers) forget(key string) {
+	a.order.Remove(key)
+	a.disk.DropBlob(key)
 }
 
 // recall answers from memory, if it can.
@@ -119,7 +163,10 @@ func (a *answers) recall(w http.ResponseWriter, r *http.Request) bool {
 	}
 	value, err := a.disk.Blob(key)
 	var said answer
-	if err != nil || json.Unmarshal(value, &said) != nil {
+	if err != nil || json.Unmarshal(value, &said) != nil || said.Status < http.StatusOK {
+		if _, ours := a.order.Get(key); ours {
+			a.order.Add(key, nil) // the disk has lost it, and is to be asked before it is said to have it
+		}
 		return false
 	}
 	a.order.Get(key) // it is of use

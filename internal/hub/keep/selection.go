@@ -57,6 +57,7 @@ type kept struct {
 	handler   *replica.Handler
 	feed      Feed
 	end       context.CancelFunc
+	restored  chan struct{} // closed when what the disk has of it is there
 	ended     chan struct{} // closed when nothing of it is left
 
 	// The set's lock guards these.
@@ -71,8 +72,9 @@ type prospect uint8
 const (
 	// known: it is complete, as of whatever revision.
 	known prospect = iota
-	// denied: the cloud can be reached, and refuses it.
-	denied
+	// foreign: it is the cloud's to answer, which can be reached and has something else to say than its content; or nothing
+	// is kept any longer.
+	foreign
 	// unreachable: it was never complete, and the cloud cannot be reached.
 	unreachable
 	// late: neither has shown within the time.
@@ -83,13 +85,20 @@ const (
 func (k *kept) expect(ctx context.Context, cloud *live.Value[link.State], wait time.Duration) prospect {
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
+	select {
+	case <-k.restored:
+	case <-timer.C:
+		return late
+	case <-ctx.Done():
+		return late
+	}
 	for {
 		complete, completed := k.replica.Complete().Watch()
 		state, linked := cloud.Watch()
 		status, told := k.feed.Status().Watch()
 		switch {
-		case status.Denied && state == link.Up:
-			return denied
+		case state == link.Up && (status.Denied || status.Refused != "" && !complete):
+			return foreign
 		case complete:
 			return known
 		case state == link.Down:
@@ -99,6 +108,8 @@ func (k *kept) expect(ctx context.Context, cloud *live.Value[link.State], wait t
 		case <-completed:
 		case <-linked:
 		case <-told:
+		case <-k.ended:
+			return foreign
 		case <-timer.C:
 			return late
 		case <-ctx.Done():

@@ -5,11 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
+	"path"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/klog/v2"
 
@@ -33,6 +36,9 @@ const (
 	tidyEvery = 30 * time.Second
 	// patience is how long a request waits for a selection that is read for the first time.
 	patience = 10 * time.Second
+	// selectorBytes bounds the namespace and the selectors of a selection: longer ones, which hardly anybody has, are not
+	// kept, so that what nobody reads again does not fill the memory.
+	selectorBytes = 2 << 10
 	// historyBytes and historyEvents bound what a selection remembers for watches that resume: most are a few objects.
 	historyBytes, historyEvents = 256 << 10, 1000
 )
@@ -56,7 +62,7 @@ type Config struct {
 	NewFeed func(*replica.Replica, Selection) (Feed, error)
 }
 
-// Set is what is kept. Make one with New; while Run does not run, every request is passed on.
+// Set is what is kept. Make one with New; while Run does not run, lists and watches are passed on.
 type Set struct {
 	cfg     Config
 	answers *answers
@@ -109,11 +115,12 @@ func (s *Set) tidy(now time.Time) {
 	defer s.mu.Unlock()
 	for _, k := range s.kept {
 		switch {
-		case k.users > 0:
-			s.cfg.Disk.Touch(k.selection.id())
-		case !k.ending && now.Sub(k.unused) >= idleTime:
+		case k.ending:
+		case k.users == 0 && now.Sub(k.unused) >= idleTime:
 			k.ending = true
 			k.end()
+		default:
+			s.cfg.Disk.Touch(k.selection.id())
 		}
 	}
 }
@@ -125,7 +132,12 @@ func (s *Set) Serve(w http.ResponseWriter, r *http.Request, pass http.Handler) {
 		http.Error(w, "no RequestInfo: a defect of yurthub", http.StatusInternalServerError)
 		return
 	}
-	if info.IsResourceRequest && (info.Verb == "list" || info.Verb == "watch") {
+	reads := r.Method == http.MethodGet
+	switch {
+	case !sound(r.URL) || !reads && info.Verb != "create":
+		pass.ServeHTTP(w, r)
+		return
+	case reads && info.IsResourceRequest && (info.Verb == "list" || info.Verb == "watch"):
 		s.follow(w, r, info, pass)
 		return
 	}
@@ -133,12 +145,19 @@ func (s *Set) Serve(w http.ResponseWriter, r *http.Request, pass http.Handler) {
 		s.answers.pass(w, r, pass)
 		return
 	}
-	if info.IsResourceRequest && info.Verb == "get" && info.Subresource == "" && s.get(w, r, info) {
+	if reads && info.IsResourceRequest && info.Verb == "get" && info.Subresource == "" && s.get(w, r, info) {
 		return
 	}
 	if !s.answers.recall(w, r) {
 		pass.ServeHTTP(w, r)
 	}
+}
+
+// sound reports whether an address means the same to everybody who reads it. Others are not kept: "/a/../b", "/a%2Fb" and
+// "?a;b" are the cloud's to understand.
+func sound(u *url.URL) bool {
+	_, err := url.ParseQuery(u.RawQuery)
+	return err == nil && u.RawPath == "" && path.Clean(u.Path) == u.Path
 }
 
 // follow answers a list or a watch.
@@ -156,7 +175,7 @@ func (s *Set) follow(w http.ResponseWriter, r *http.Request, info *request.Reque
 	}
 	defer s.release(k)
 	switch k.expect(r.Context(), s.cfg.Cloud, patience) {
-	case denied:
+	case foreign:
 		pass.ServeHTTP(w, r)
 	case unreachable:
 		refuse(w, fmt.Sprintf("yurthub: %s: not known from before, and the cloud cannot be reached", selection))
@@ -170,25 +189,37 @@ func (s *Set) follow(w http.ResponseWriter, r *http.Request, info *request.Reque
 // get answers for an object of a selection that is kept.
 func (s *Set) get(w http.ResponseWriter, r *http.Request, info *request.RequestInfo) bool {
 	key := stream.Key{Namespace: info.Namespace, Name: info.Name}
+	if info.APIGroup == "" && info.Resource == "namespaces" {
+		key.Namespace = "" // a Namespace is in none, though its path looks like it
+	}
+	found := s.having(schema.GroupVersionResource{Group: info.APIGroup, Version: info.APIVersion, Resource: info.Resource}, key)
+	if found == nil {
+		return false
+	}
+	defer s.release(found)
+	fromMemory(w.Header())
+	found.handler.Serve(w, r, replica.Request{Verb: "get", Namespace: key.Namespace, Name: key.Name})
+	return true
+}
+
+// having returns what is kept of the selection that has an object, the newest of them, which stays until release; or nil.
+func (s *Set) having(resource schema.GroupVersionResource, key stream.Key) *kept {
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	var found *kept
 	var newest edge.Revision
 	for selection, k := range s.kept {
-		if selection.Resource.Group != info.APIGroup || selection.Resource.Version != info.APIVersion ||
-			selection.Resource.Resource != info.Resource {
+		if selection.Resource != resource || k.ending {
 			continue
 		}
 		if _, has := k.replica.Get(key); has && (found == nil || k.replica.Position() > newest) {
 			found, newest = k, k.replica.Position()
 		}
 	}
-	s.mu.Unlock()
-	if found == nil {
-		return false
+	if found != nil {
+		found.users++
 	}
-	fromMemory(w.Header())
-	found.handler.Serve(w, r, replica.Request{Verb: "get", Namespace: info.Namespace, Name: info.Name})
-	return true
+	return found
 }
 
 // use returns what is kept of a selection, which is followed from now on. It stays at least until release.
@@ -216,6 +247,8 @@ func (s *Set) find(selection Selection) (found *kept, wait <-chan struct{}, err 
 		return nil, nil, errors.New("it has not begun, or is ending")
 	case k != nil && k.ending:
 		return nil, k.ended, nil
+	case k == nil && len(selection.Namespace)+len(selection.Fields)+len(selection.Labels) > selectorBytes:
+		return nil, nil, fmt.Errorf("its selectors have more than %d bytes", selectorBytes)
 	case k == nil && len(s.kept) >= maxKept:
 		return nil, nil, fmt.Errorf("%d selections are kept already", maxKept)
 	case k == nil:
@@ -227,9 +260,9 @@ func (s *Set) find(selection Selection) (found *kept, wait <-chan struct{}, err 
 	return k, nil, nil
 }
 
-// begin starts to follow a selection, from where the disk stands.
+// begin starts to follow a selection. It does no I/O, for it is under the lock.
 func (s *Set) begin(selection Selection) (*kept, error) {
-	k := &kept{selection: selection, ended: make(chan struct{})}
+	k := &kept{selection: selection, restored: make(chan struct{}), ended: make(chan struct{})}
 	var err error
 	if k.replica, err = replica.New(replica.Config{
 		Resource: selection.Resource, HistoryBytes: historyBytes, HistoryEvents: historyEvents,
@@ -244,20 +277,22 @@ func (s *Set) begin(selection Selection) (*kept, error) {
 	}
 	life, end := context.WithCancel(s.life)
 	k.end = end
-	logger := klog.FromContext(life)
-	if err := saver.Restore(life, s.cfg.Disk, selection.id(), k.replica); err != nil && !errors.Is(err, store.ErrMiss) {
-		logger.Error(err, "Reading it from the cloud")
-	}
-	logger.V(1).Info("Following for this node's programs", "what", selection, "revision", k.replica.Position().String())
 	s.kept[selection] = k
 	s.owned.Go(func() { s.run(life, k) })
 	return k, nil
 }
 
-// run follows a selection to its end.
+// run follows a selection, from where the disk stands, to its end.
 func (s *Set) run(ctx context.Context, k *kept) {
+	logger := klog.FromContext(ctx)
+	keeping := saver.New(s.cfg.Disk, k.selection.id(), k.replica)
+	if err := keeping.Restore(ctx); err != nil && !errors.Is(err, store.ErrMiss) && ctx.Err() == nil {
+		logger.Error(err, "Reading it from the cloud")
+	}
+	close(k.restored)
+	logger.V(1).Info("Following for this node's programs", "what", k.selection, "revision", k.replica.Position().String())
 	var saving sync.WaitGroup
-	saving.Go(func() { saver.Run(ctx, s.cfg.Disk, k.selection.id(), k.replica) })
+	saving.Go(func() { keeping.Run(ctx) })
 	if err := k.feed.Run(ctx); err != nil && ctx.Err() == nil {
 		select {
 		case s.failed <- fmt.Errorf("follow %s: %w", k.selection, err):

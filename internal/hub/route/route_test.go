@@ -72,3 +72,87 @@ func TestZeroDestinationRefuses(t *testing.T) {
 		t.Errorf("the zero Destination is %v", k)
 	}
 }
+
+func TestWhatIsKept(t *testing.T) {
+	pod := Request{Verb: "get", Resource: "pods", Namespace: "a", Name: "p", Path: "/api/v1/namespaces/a/pods/p", Cached: true}
+	with := func(change func(*Request)) Request {
+		r := pod
+		change(&r)
+		return r
+	}
+	token := Request{
+		Verb: "create", Resource: "serviceaccounts", Subresource: "token", Namespace: "a", Name: "sa", Cached: true,
+		Path: "/api/v1/namespaces/a/serviceaccounts/sa/token",
+	}
+	path := func(verb, path string) Request { return Request{Verb: verb, Path: path, Cached: true} }
+	for _, tc := range []struct {
+		name string
+		req  Request
+		want Kind
+	}{
+		{"an object", pod, Kept},
+		{"a list", with(func(r *Request) { r.Verb, r.Name = "list", "" }), Kept},
+		{"a watch", with(func(r *Request) { r.Verb, r.Name = "watch", "" }), Kept},
+		{"a program whose reads are not kept", with(func(r *Request) { r.Cached = false }), Cloud},
+		{"what there is a replica of", with(func(r *Request) { r.Replicated = true }), Replica},
+		{"credentials of its own", with(func(r *Request) { r.OwnCredentials = true }), Cloud},
+		{"a list with credentials of its own", with(func(r *Request) { r.Verb, r.OwnCredentials = "list", true }), Cloud},
+		{"as somebody else", with(func(r *Request) { r.AssumesIdentity = "Impersonate-User" }), Refused},
+		{"as somebody else, with credentials",
+			with(func(r *Request) { r.AssumesIdentity, r.OwnCredentials = "Impersonate-User", true }), Cloud},
+		{"a subresource", with(func(r *Request) { r.Subresource = "log" }), Cloud},
+		{"a status", with(func(r *Request) { r.Subresource = "status" }), Cloud},
+		{"creating", with(func(r *Request) { r.Verb = "create" }), Cloud},
+		{"changing", with(func(r *Request) { r.Verb = "patch" }), Cloud},
+		{"deleting", with(func(r *Request) { r.Verb = "delete" }), Cloud},
+		{"deleting all", with(func(r *Request) { r.Verb = "deletecollection" }), Cloud},
+		{"a proxy", with(func(r *Request) { r.Verb = "proxy" }), Cloud},
+		{"a token", token, Kept},
+		{"a token for credentials of its own",
+			func() Request { r := token; r.OwnCredentials = true; return r }(), Cloud},
+		{"reading a token", func() Request { r := token; r.Verb = "get"; return r }(), Cloud},
+		{"a token of another group", func() Request { r := token; r.Group = "example.org"; return r }(), Cloud},
+		{"a token of something else", func() Request { r := token; r.Resource = "pods"; return r }(), Cloud},
+		{"a review", Request{Verb: "create", Group: "authentication.k8s.io", Resource: "tokenreviews", Cached: true}, Cloud},
+		{"version", path("get", "/version"), Kept},
+		{"groups", path("get", "/apis"), Kept},
+		{"a group", path("get", "/apis/apps/v1"), Kept},
+		{"the core group", path("get", "/api/v1"), Kept},
+		{"health", path("get", "/healthz"), Cloud},
+		{"readiness", path("get", "/readyz/ping"), Cloud},
+		{"metrics", path("get", "/metrics"), Cloud},
+		{"another path", path("get", "/apisx"), Cloud},
+		{"posting", path("post", "/apis"), Cloud},
+		{"the head alone", path("head", "/apis"), Cloud},
+		{"discovery with credentials of its own",
+			Request{Verb: "get", Path: "/apis", Cached: true, OwnCredentials: true}, Cloud},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			if got := Decide(tc.req, Situation{Node: "n1", Coordinator: true}); got.Kind != tc.want {
+				t.Errorf("goes to %v, want %v", got.Kind, tc.want)
+			}
+		})
+	}
+}
+
+// Whoever brings credentials of its own is answered by the API server, whatever else the request is.
+func TestOwnCredentialsAreNeverAnsweredFromWhatTheNodeHas(t *testing.T) {
+	for _, verb := range []string{"get", "list", "watch", "create", "update", "patch", "delete"} {
+		for _, resource := range []string{"", "pods", "secrets", "serviceaccounts", "leases"} {
+			for _, subresource := range []string{"", "token", "status"} {
+				for _, name := range []string{"", "n1"} {
+					r := Request{
+						Verb: verb, Resource: resource, Subresource: subresource, Namespace: "kube-node-lease", Name: name,
+						Path: "/apis", Cached: true, Replicated: true, OwnCredentials: true,
+					}
+					if resource == "leases" {
+						r.Group = "coordination.k8s.io"
+					}
+					if got := Decide(r, Situation{Node: "n1", Coordinator: true}); got.Kind != Cloud {
+						t.Errorf("%+v goes to %v", r, got.Kind)
+					}
+				}
+			}
+		}
+	}
+}

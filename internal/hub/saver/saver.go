@@ -2,6 +2,11 @@
 //
 // The disk is one more follower of a replica, and holds its content with its revision. So a hub that starts again has
 // what it had, goes on from that revision wherever it can be resumed, and costs no list over the WAN.
+//
+// Invariant: what the disk has is, or was, the replica's content at that revision. Changes are added only to what the
+// replica itself began with, or was written from it while the watch that tells them was open already. Nothing else leads
+// from the one to the other: a replica that was emptied may be filled from a cloud whose history was set back, and reach
+// the disk's revision by another way.
 package saver
 
 import (
@@ -10,6 +15,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"sync"
 	"time"
 
 	"k8s.io/klog/v2"
@@ -23,7 +29,13 @@ import (
 const (
 	pauseMin = time.Second
 	pauseMax = time.Minute
+	// lookEvery is how often it is seen whether the disk has lost what was queued, if there is no change by which it would
+	// show: of what nobody can be told any more, while the cloud cannot be reached, the disk is to have all the same.
+	lookEvery = time.Minute
 )
+
+// errLost says that the disk has lost what it took.
+var errLost = errors.New("the disk has lost what it had not written yet")
 
 // Disk is where content is kept; store.Store is one.
 type Disk interface {
@@ -32,49 +44,67 @@ type Disk interface {
 	Drop(store.ID)
 }
 
-// Restore fills a replica that is empty with what the disk has of it. A disk that has nothing is store.ErrMiss.
-func Restore(ctx context.Context, disk Disk, id store.ID, r *replica.Replica) error {
-	snapshot, err := disk.Load(id)
+// Saver keeps one collection of the disk true to one replica. Make one with New; Restore, if it is called, comes before
+// Run and before the replica has a feed.
+type Saver struct {
+	disk    Disk
+	id      store.ID
+	replica *replica.Replica
+	// resumes: the replica began with what the disk has, so the changes from there on are enough.
+	resumes bool
+}
+
+// New returns a Saver. It does no I/O.
+func New(disk Disk, id store.ID, r *replica.Replica) *Saver {
+	return &Saver{disk: disk, id: id, replica: r}
+}
+
+// Restore fills the replica, which is empty, with what the disk has of it. A disk that has nothing is store.ErrMiss.
+func (s *Saver) Restore(ctx context.Context) error {
+	snapshot, err := s.disk.Load(s.id)
 	if err != nil {
 		return err
 	}
-	if err := r.Replace(ctx, snapshot); err != nil {
+	switch err := s.replica.Replace(ctx, snapshot); {
+	case err == nil:
+		s.resumes = true
+		return nil
+	case errors.Is(err, replica.ErrDisorder):
 		// What cannot be content of this replica is not to be resumed from either.
-		disk.Drop(id)
-		return fmt.Errorf("what the disk has of %s is of no use: %w", id, err)
+		s.disk.Drop(s.id)
+		return fmt.Errorf("what the disk has of %s is of no use: %w", s.id, err)
+	default: // it is ending, which says nothing of the disk
+		return fmt.Errorf("restore %s: %w", s.id, err)
 	}
-	return nil
 }
 
-// Run keeps the disk true to a replica until ctx ends or the replica is closed. Nothing waits for it; what it has not
-// written when the power fails, the replica is told again from where the disk stands.
-func Run(ctx context.Context, disk Disk, id store.ID, r *replica.Replica) {
+// Run keeps the disk true to the replica until ctx ends, or until a replica that is complete is closed. Nothing waits for
+// it; what it has not written when the power fails, the replica is told again from where the disk stands.
+func (s *Saver) Run(ctx context.Context) {
 	logger := klog.FromContext(ctx)
-	sink := disk.Sink(id)
+	sink := s.disk.Sink(s.id)
 	pause, said := pauseMin, ""
-	for ctx.Err() == nil {
-		if _, err := r.Complete().Wait(ctx, func(complete bool) bool { return complete }); err != nil {
+	for {
+		if _, err := s.replica.Complete().Wait(ctx, func(complete bool) bool { return complete }); err != nil {
 			return
 		}
-		progress, err := follow(ctx, sink, r)
-		switch {
-		case ctx.Err() != nil, errors.Is(err, io.EOF):
-			return
-		case errors.Is(err, errWritten):
-			pause, said = pauseMin, ""
-			continue
-		case errors.Is(err, stream.ErrNotReady):
-			continue // it was emptied
-		case errors.Is(err, store.ErrOlder):
-			disk.Drop(id) // the cloud's history was set back, and the replica has followed it
-			continue
-		}
+		progress, err := s.follow(ctx, sink)
 		if progress {
 			pause, said = pauseMin, ""
 		}
-		if text := err.Error(); text != said {
-			said = text
-			logger.V(1).Info("The disk does not take what is new, trying again", "what", id.String(), "pause", pause, "err", err)
+		switch {
+		case ctx.Err() != nil, errors.Is(err, io.EOF):
+			return
+		case errors.Is(err, stream.ErrNotReady):
+			continue // it was emptied
+		case errors.Is(err, store.ErrOlder):
+			s.disk.Drop(s.id) // the cloud's history was set back, and the replica has followed it
+			continue
+		case errors.Is(err, stream.ErrExpired): // the disk was too slow, or the replica has begun anew
+		case err.Error() != said:
+			said = err.Error()
+			logger.V(1).Info("The disk does not take what is new, trying again",
+				"what", s.id.String(), "pause", pause, "err", err)
 		}
 		timer := time.NewTimer(pause/2 + rand.N(pause/2))
 		select {
@@ -87,28 +117,21 @@ func Run(ctx context.Context, disk Disk, id store.ID, r *replica.Replica) {
 	}
 }
 
-// errWritten says that all that there is has been written.
-var errWritten = errors.New("written")
-
-// follow writes all that there is, if the disk needs it, or every change from where the disk stands, until something goes
-// wrong.
-func follow(ctx context.Context, sink stream.Sink, r *replica.Replica) (progress bool, err error) {
-	if sink.Position() == 0 {
-		return false, replaceAll(ctx, sink, r)
-	}
-	w, err := r.Watch(ctx, sink.Position())
-	if errors.Is(err, stream.ErrExpired) {
-		return false, replaceAll(ctx, sink, r)
-	}
+// follow writes all that there is, if the disk needs it, and then every change, until something goes wrong. It has made
+// progress if the disk has taken something.
+func (s *Saver) follow(ctx context.Context, sink stream.Sink) (progress bool, err error) {
+	w, err := s.begin(ctx, sink)
 	if err != nil {
 		return false, err
 	}
+	var looking sync.WaitGroup
+	defer looking.Wait()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
 	defer w.Close()
+	looking.Go(func() { look(ctx, s.disk.Sink(s.id), cancel) })
 	for {
 		events, err := w.Next(ctx)
-		if errors.Is(err, stream.ErrExpired) {
-			return progress, replaceAll(ctx, sink, r)
-		}
 		if err == nil {
 			err = sink.Apply(ctx, events)
 		}
@@ -119,14 +142,52 @@ func follow(ctx context.Context, sink stream.Sink, r *replica.Replica) (progress
 	}
 }
 
-// replaceAll returns errWritten when it is done.
-func replaceAll(ctx context.Context, sink stream.Sink, r *replica.Replica) error {
-	snapshot, err := r.Snapshot(ctx)
+// look cancels with errLost when the disk has lost what it took.
+func look(ctx context.Context, sink stream.Sink, cancel context.CancelCauseFunc) {
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			if sink.Position() == 0 {
+				cancel(errLost)
+				return
+			}
+		}
+	}
+}
+
+// begin returns a watch of the replica after which the disk needs nothing else.
+func (s *Saver) begin(ctx context.Context, sink stream.Sink) (stream.Watch, error) {
+	if at := sink.Position(); s.resumes && at != 0 {
+		// Where the disk stands: what Restore read, and what was queued already when it did.
+		s.resumes = false
+		if w, err := s.replica.Watch(ctx, at); !errors.Is(err, stream.ErrExpired) {
+			return w, err
+		}
+	}
+	s.resumes = false
+	at := s.replica.Position()
+	if at == 0 {
+		return nil, stream.ErrNotReady
+	}
+	// Before the content is read and written, which can take long, so that the watch tells if the replica begins anew.
+	w, err := s.replica.Watch(ctx, at)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if err := sink.Replace(ctx, snapshot); err != nil {
-		return err
+	snapshot, err := s.replica.Snapshot(ctx)
+	if err == nil && snapshot.Revision < at {
+		err = stream.ErrNotReady // it has begun anew in between
 	}
-	return errWritten
+	if err == nil {
+		err = sink.Replace(ctx, snapshot)
+	}
+	if err != nil {
+		_ = w.Close() // it holds nothing that could fail
+		return nil, err
+	}
+	return w, nil
 }

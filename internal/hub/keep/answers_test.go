@@ -1,0 +1,417 @@
+package keep
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"k8s.io/klog/v2"
+
+	"yurtcoordinator/internal/hub/link"
+	"yurtcoordinator/internal/store"
+)
+
+const (
+	secret   = "/api/v1/namespaces/a/secrets/s"
+	token    = "/api/v1/namespaces/a/serviceaccounts/sa/token"
+	asProto  = "application/vnd.kubernetes.protobuf"
+	asJSON   = "application/json"
+	tokenFor = `{"spec":{"audiences":["%s"],"boundObjectRef":{"kind":"Pod","name":"p","uid":"%s"}}}`
+)
+
+// says has the cloud answer with a body of a type.
+func (w *world) says(code int, contentType, body string, header ...string) {
+	w.cloud = func(out http.ResponseWriter, _ *http.Request) {
+		out.Header().Set("Content-Type", contentType)
+		for i := 0; i+1 < len(header); i += 2 {
+			out.Header().Set(header[i], header[i+1])
+		}
+		out.WriteHeader(code)
+		_, _ = io.WriteString(out, body)
+	}
+}
+
+// offline asks while the link is down; what is not remembered is answered "unknown".
+func (w *world) offline(method, target, body string, header ...string) *httptest.ResponseRecorder {
+	w.t.Helper()
+	was, cloud := w.link.Get(), w.cloud
+	w.link.Set(link.Down)
+	w.says(http.StatusServiceUnavailable, "text/plain", "unknown", "Retry-After", "1")
+	out := w.ask(method, target, body, header...)
+	w.link.Set(was)
+	w.cloud = cloud
+	w.passed()
+	return out
+}
+
+func (w *world) unknown(method, target, body string, header ...string) {
+	w.t.Helper()
+	if out := w.offline(method, target, body, header...); out.Code != http.StatusServiceUnavailable ||
+		out.Body.String() != "unknown" || out.Header().Get("Warning") != "" {
+		w.t.Errorf("%s %s is answered from memory: %d %s", method, target, out.Code, out.Body)
+	}
+}
+
+func TestTheLastAnswerIsRemembered(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		for _, body := range []string{"\x6b\x38\x73\x00\x0a\xff", "second", "", strings.Repeat("x", answerBytes)} {
+			w.says(http.StatusOK, asProto, body)
+			out := w.get(secret, "Accept", asProto)
+			if out.Code != http.StatusOK || out.Body.String() != body || out.Header().Get("Warning") != "" {
+				t.Fatalf("%d with %d bytes and warning %q", out.Code, out.Body.Len(), out.Header().Get("Warning"))
+			}
+			w.passedOn()
+			for range 2 {
+				out = w.offline(http.MethodGet, secret, "", "Accept", asProto)
+				if out.Code != http.StatusOK || out.Body.String() != body || out.Header().Get("Content-Type") != asProto ||
+					out.Header().Get("Content-Length") != fmt.Sprint(len(body)) {
+					t.Errorf("%d %q (%d bytes)", out.Code, out.Header(), out.Body.Len())
+				}
+				if !strings.HasPrefix(out.Header().Get("Warning"), `110 yurthub "`) {
+					t.Errorf("Warning: %q", out.Header().Get("Warning"))
+				}
+			}
+		}
+		w.restart()
+		if out := w.offline(http.MethodGet, secret, "", "Accept", asProto); out.Body.Len() != answerBytes {
+			t.Errorf("after a restart: %d with %d bytes", out.Code, out.Body.Len())
+		}
+		// Those who ask for the same in another way.
+		for _, query := range []string{
+			"?timeout=1s", "?resourceVersion=0", "?resourceVersion=7&resourceVersionMatch=NotOlderThan",
+		} {
+			if out := w.offline(http.MethodGet, secret+query, "", "Accept", asProto); out.Code != http.StatusOK {
+				t.Errorf("%s: %d", query, out.Code)
+			}
+		}
+	})
+}
+
+func TestWhatIsNotThereIsForgotten(t *testing.T) {
+	for _, code := range []int{http.StatusNotFound, http.StatusGone} {
+		bubble(t, func(t *testing.T, w *world) {
+			w.says(http.StatusOK, asJSON, "{}")
+			w.get(secret)
+			w.says(code, asJSON, `{"kind":"Status"}`)
+			want(t, w.get(secret), code)
+			w.unknown(http.MethodGet, secret, "")
+			w.restart()
+			w.unknown(http.MethodGet, secret, "")
+		})
+	}
+}
+
+func TestWhatTheDiskHasButTheOrderHasNotIsForgottenToo(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		w.says(http.StatusOK, asJSON, "{}")
+		w.get(secret)
+		w.answers = newAnswers(noBlobs{w.disk}) // as if the disk could not be read when the hub began
+		w.says(http.StatusNotFound, asJSON, "{}")
+		w.get(secret)
+		w.unknown(http.MethodGet, secret, "")
+	})
+}
+
+// noBlobs does not know what it has.
+type noBlobs struct{ Disk }
+
+func (noBlobs) Blobs(string) []string { return nil }
+
+func TestWhatIsNotRemembered(t *testing.T) {
+	for name, answer := range map[string]func(http.ResponseWriter, *http.Request){
+		"cut off": func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = io.WriteString(w, "{")
+			panic(http.ErrAbortHandler)
+		},
+		"less than was promised": func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Length", "100")
+			_, _ = io.WriteString(w, "{")
+		},
+		"too large": func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = io.WriteString(w, strings.Repeat("x", answerBytes))
+			_, _ = io.WriteString(w, "y")
+		},
+		"compressed": func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Encoding", "gzip")
+			_, _ = io.WriteString(w, "{}")
+		},
+		"an error": func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", http.StatusInternalServerError) },
+		"denied":   func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", http.StatusForbidden) },
+		"a redirection": func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, "/elsewhere", http.StatusFound)
+		},
+		"not modified":   func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNotModified) },
+		"a part":         func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusPartialContent) },
+		"no answer":      func(http.ResponseWriter, *http.Request) {},
+		"only a promise": func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusEarlyHints) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, w *world) {
+				w.cloud = answer
+				func() {
+					defer func() { _ = recover() }() // as net/http does
+					w.get(secret)
+				}()
+				w.unknown(http.MethodGet, secret, "")
+
+				// What was known stays so: the last whole answer.
+				w.says(http.StatusOK, asJSON, "known")
+				w.get(secret)
+				w.cloud = answer
+				func() {
+					defer func() { _ = recover() }()
+					w.get(secret)
+				}()
+				if out := w.offline(http.MethodGet, secret, ""); out.Body.String() != "known" {
+					t.Errorf("%d %s", out.Code, out.Body)
+				}
+			})
+		})
+	}
+}
+
+func TestATokenIsThatOfItsRequest(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		w.cloud = func(out http.ResponseWriter, r *http.Request) {
+			body, err := io.ReadAll(r.Body)
+			if err != nil {
+				t.Error(err)
+			}
+			out.Header().Set("Content-Type", asJSON)
+			out.WriteHeader(http.StatusCreated)
+			_, _ = fmt.Fprintf(out, "token for %s by %s at %s", body, r.Header.Get("Content-Type"), r.URL)
+		}
+		type asking struct{ target, body, media string }
+		var all []asking
+		for _, target := range []string{token, token + "?dryRun=All", strings.Replace(token, "/sa/", "/sb/", 1),
+			strings.Replace(token, "/a/", "/b/", 1)} {
+			for _, audience := range []string{"", "api", "vault"} {
+				for _, uid := range []string{"1", "2"} {
+					for _, media := range []string{asJSON, asProto} {
+						all = append(all, asking{target, fmt.Sprintf(tokenFor, audience, uid), media})
+					}
+				}
+			}
+		}
+		said := map[string]bool{}
+		for _, a := range all {
+			w.unknown(http.MethodPost, a.target, a.body, "Content-Type", a.media)
+			out := w.ask(http.MethodPost, a.target, a.body, "Content-Type", a.media)
+			if !strings.Contains(out.Body.String(), a.body) {
+				t.Errorf("the cloud got another body: %s", out.Body)
+			}
+			said[out.Body.String()] = true
+		}
+		if len(said) != len(all) {
+			t.Fatalf("%d answers to %d requests", len(said), len(all))
+		}
+		w.restart()
+		for _, a := range all {
+			out := w.offline(http.MethodPost, a.target, a.body, "Content-Type", a.media)
+			if got := out.Body.String(); out.Code != http.StatusCreated ||
+				got != fmt.Sprintf("token for %s by %s at %s", a.body, a.media, a.target) {
+				t.Errorf("%d: %s for %+v", out.Code, got, a)
+			}
+		}
+		for _, a := range []asking{
+			{token, "", asJSON}, {token, fmt.Sprintf(tokenFor, "api", "3"), asJSON},
+			{token, fmt.Sprintf(tokenFor, "api", "1") + " ", asJSON}, {token, fmt.Sprintf(tokenFor, "api", "1"), ""},
+		} {
+			w.unknown(http.MethodPost, a.target, a.body, "Content-Type", a.media)
+		}
+	})
+}
+
+func TestNothingOfOneIsGivenToAnother(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		w.says(http.StatusOK, asJSON, "{}")
+		w.get(secret, "Accept", asJSON)
+		for _, target := range []string{
+			secret + "t", secret + "/", secret + "?pretty=1", "/api/v1/namespaces/b/secrets/s",
+			"/api/v1/namespaces/a/configmaps/s",
+			"/api/v1/namespaces/a/secrets%2Fs", "/api/v1/namespaces/x/../a/secrets/s", secret + "?a;b", secret + "?%zz",
+		} {
+			w.unknown(http.MethodGet, target, "", "Accept", asJSON)
+		}
+		w.unknown(http.MethodGet, secret, "", "Accept", asProto)
+		w.unknown(http.MethodGet, secret, "", "Accept", asJSON, "Accept", asProto)
+		w.unknown(http.MethodGet, secret, "a body", "Accept", asJSON)
+		w.unknown(http.MethodHead, secret, "", "Accept", asJSON)
+		w.unknown(http.MethodPost, secret, "", "Accept", asJSON)
+		if out := w.offline(http.MethodGet, secret, "", "Accept", asJSON); out.Code != http.StatusOK {
+			t.Errorf("%d", out.Code)
+		}
+	})
+}
+
+func TestDiscoveryIsRemembered(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		for _, target := range []string{"/api", "/apis", "/version", "/apis/apps/v1", "/api/v1"} {
+			w.says(http.StatusOK, asJSON, "what is at "+target)
+			w.get(target)
+			if out := w.offline(http.MethodGet, target, ""); out.Body.String() != "what is at "+target {
+				t.Errorf("%s: %d %s", target, out.Code, out.Body)
+			}
+		}
+	})
+}
+
+// counted is an endless body of which it is known how much was read.
+type counted struct{ read int }
+
+func (c *counted) Read(p []byte) (int, error) {
+	c.read += len(p)
+	return len(p), nil
+}
+
+func TestAHugeRequestIsNeitherKeptNorRead(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		body := &counted{}
+		r := httptest.NewRequest(http.MethodPost, token, io.LimitReader(body, 100<<20))
+		if _, err := keyOf(r); err == nil {
+			t.Error("a request of 100 MB has a key")
+		}
+		if body.read > 2*requestBytes {
+			t.Errorf("%d bytes were read", body.read)
+		}
+		if n, err := io.Copy(io.Discard, r.Body); n != 100<<20 || err != nil {
+			t.Errorf("%d bytes are passed on: %v", n, err)
+		}
+
+		w.cloud = func(out http.ResponseWriter, r *http.Request) {
+			n, err := io.Copy(io.Discard, r.Body)
+			out.WriteHeader(http.StatusCreated)
+			_, _ = fmt.Fprint(out, n, err)
+		}
+		large := strings.Repeat("x", requestBytes+1)
+		if out := w.ask(http.MethodPost, token, large); out.Body.String() != fmt.Sprintf("%d <nil>", len(large)) {
+			t.Errorf("the cloud got %s", out.Body)
+		}
+		w.unknown(http.MethodPost, token, large)
+		w.says(http.StatusOK, asJSON, "{}")
+		long := "/api/v1/namespaces/a/secrets/" + strings.Repeat("s", pathBytes)
+		w.get(long)
+		w.unknown(http.MethodGet, long, "")
+	})
+}
+
+func TestTheLeastRecentlyUsedGoesFromTheDisk(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		w.says(http.StatusOK, asJSON, "{}")
+		at := func(i int) string { return fmt.Sprintf("/api/v1/namespaces/a/secrets/s%d", i) }
+		for i := range maxAnswers {
+			w.get(at(i))
+		}
+		w.get(at(0))                         // the cloud's again
+		w.offline(http.MethodGet, at(1), "") // from memory
+		for i := range 10 {
+			w.get(at(maxAnswers + i))
+		}
+		if n := len(w.disk.Blobs(answerPrefix)); n != maxAnswers {
+			t.Errorf("%d on the disk, want %d", n, maxAnswers)
+		}
+		for _, i := range []int{0, 1, 12, maxAnswers + 9} {
+			if out := w.offline(http.MethodGet, at(i), ""); out.Code != http.StatusOK {
+				t.Errorf("%d is gone", i)
+			}
+		}
+		for i := 2; i < 12; i++ {
+			w.unknown(http.MethodGet, at(i), "")
+		}
+	})
+}
+
+func TestTheDisksBoundMakesRoomToo(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		at := func(i int) string { return fmt.Sprintf("/api/v1/namespaces/a/secrets/s%d", i) }
+		w.says(http.StatusOK, asJSON, strings.Repeat("x", answerBytes-1))
+		const n = 105 // of 170 KiB: 17.5 MiB
+		for i := range n {
+			w.get(at(i))
+		}
+		for _, i := range []int{n - 1, n - 50} {
+			if out := w.offline(http.MethodGet, at(i), ""); out.Code != http.StatusOK {
+				t.Errorf("the answer %d of %d is not remembered", i, n)
+			}
+		}
+		w.unknown(http.MethodGet, at(0), "")
+	})
+}
+
+func TestADiskThatRefusesAnswers(t *testing.T) {
+	for _, fails := range []error{store.ErrFull, store.ErrUnwritable, store.ErrClosed} {
+		bubble(t, func(t *testing.T, w *world) {
+			w.says(http.StatusOK, asJSON, "first")
+			w.get(secret)
+			w.disk.mu.Lock()
+			w.disk.fails = fails
+			w.disk.mu.Unlock()
+			w.says(http.StatusOK, asJSON, "second")
+			want(t, w.get(secret), http.StatusOK, "second")
+			w.unknown(http.MethodGet, secret, "") // the first would be a wrong one
+			w.disk.mu.Lock()
+			w.disk.fails = nil
+			w.disk.mu.Unlock()
+			w.get(secret)
+			if out := w.offline(http.MethodGet, secret, ""); out.Body.String() != "second" {
+				t.Errorf("%v: %d %s", fails, out.Code, out.Body)
+			}
+		})
+	}
+}
+
+// An answer that the disk has lost is written again when the cloud gives it again.
+func TestWhatTheDiskHasLostIsWrittenAgain(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		w.says(http.StatusOK, asJSON, "{}")
+		w.get(secret)
+		for _, key := range w.disk.Blobs(answerPrefix) {
+			w.disk.DropBlob(key)
+		}
+		w.unknown(http.MethodGet, secret, "")
+		w.get(secret)
+		if out := w.offline(http.MethodGet, secret, ""); out.Code != http.StatusOK {
+			t.Errorf("%d", out.Code)
+		}
+	})
+}
+
+func TestNoSecretIsLogged(t *testing.T) {
+	var log bytes.Buffer
+	klog.LogToStderr(false)
+	klog.SetOutput(&log)
+	t.Cleanup(func() {
+		klog.SetOutput(io.Discard)
+		klog.LogToStderr(true)
+	})
+	var level klog.Level
+	if err := level.Set("10"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = level.Set("0") })
+	bubble(t, func(t *testing.T, w *world) {
+		o := object("x", 5)
+		o.Raw = []byte(`{"metadata":{"namespace":"a","name":"x","resourceVersion":"5"},"data":{"p":"hunter2"}}`)
+		w.has(inA, 9, o)
+		w.says(http.StatusOK, asJSON, "hunter2")
+		want(t, w.get(listOfA), http.StatusOK, "hunter2")
+		w.get(secret)
+		w.ask(http.MethodPost, token, "hunter2")
+		w.disk.mu.Lock()
+		w.disk.fails = store.ErrFull
+		w.disk.mu.Unlock()
+		w.says(http.StatusOK, asJSON, "hunter2 again")
+		w.get(secret)
+		w.restart()
+		w.offline(http.MethodGet, secret, "")
+		w.offline(http.MethodPost, token, "hunter2")
+	})
+	klog.Flush()
+	if text := log.String(); strings.Contains(text, "hunter2") || !strings.Contains(text, "Following for this node's programs") {
+		t.Errorf("the log: %s", text)
+	}
+}

@@ -1,0 +1,363 @@
+package keep
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apiserver/pkg/endpoints/request"
+
+	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/hub/feed"
+	"yurtcoordinator/internal/hub/link"
+	"yurtcoordinator/internal/live"
+	"yurtcoordinator/internal/replica"
+	"yurtcoordinator/internal/store"
+	"yurtcoordinator/internal/stream"
+)
+
+var (
+	configMaps = schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
+	jsonMaps   = stream.Type{GroupVersionKind: configMaps.GroupVersion().WithKind("ConfigMap"), Encoding: stream.JSON}
+	// inA is what "/api/v1/namespaces/a/configmaps" speaks of.
+	inA = Selection{Resource: configMaps, Namespace: "a"}
+)
+
+const listOfA = "/api/v1/namespaces/a/configmaps"
+
+// object is a ConfigMap of namespace a.
+func object(name string, revision edge.Revision) stream.Object {
+	return stream.Object{
+		Key: stream.Key{Namespace: "a", Name: name}, Revision: revision,
+		Raw: fmt.Appendf(nil, `{"metadata":{"namespace":"a","name":%q,"resourceVersion":"%d"},"data":{"at":"%[2]d"}}`,
+			name, revision),
+	}
+}
+
+// source is a selection at the cloud.
+type source struct {
+	*replica.Replica
+
+	mu      sync.Mutex
+	fails   error
+	lists   int
+	running int           // feeds
+	hold    chan struct{} // if not nil, feeds do not end before it is closed
+}
+
+func (s *source) Snapshot(ctx context.Context) (stream.Snapshot, error) {
+	s.mu.Lock()
+	s.lists++
+	err := s.fails
+	s.mu.Unlock()
+	if err != nil {
+		return stream.Snapshot{}, err
+	}
+	return s.Replica.Snapshot(ctx)
+}
+
+func (s *source) set(change func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	change()
+}
+
+func (s *source) count() (lists, running int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.lists, s.running
+}
+
+// feeding is a real feed that is counted.
+type feeding struct {
+	*feed.Feed
+	source *source
+	t      *testing.T
+}
+
+func (f feeding) Run(ctx context.Context) error {
+	f.source.set(func() {
+		if f.source.running++; f.source.running > 1 {
+			f.t.Error("two feeds of one selection run at the same time")
+		}
+	})
+	err := f.Feed.Run(ctx)
+	f.source.mu.Lock()
+	hold := f.source.hold
+	f.source.mu.Unlock()
+	if hold != nil {
+		<-hold
+	}
+	f.source.set(func() { f.source.running-- })
+	return err
+}
+
+// faulty is a disk that can be broken.
+type faulty struct {
+	*store.Store
+	mu    sync.Mutex
+	fails error
+}
+
+func (f *faulty) failure() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.fails
+}
+
+func (f *faulty) PutBlob(key string, value []byte) error {
+	if err := f.failure(); err != nil {
+		return err
+	}
+	return f.Store.PutBlob(key, value)
+}
+
+func (f *faulty) Sink(id store.ID) stream.Sink { return faultySink{f.Store.Sink(id), f} }
+
+type faultySink struct {
+	stream.Sink
+	disk *faulty
+}
+
+func (s faultySink) Position() edge.Revision {
+	if s.disk.failure() != nil {
+		return 0
+	}
+	return s.Sink.Position()
+}
+
+func (s faultySink) Replace(ctx context.Context, all stream.Snapshot) error {
+	if err := s.disk.failure(); err != nil {
+		return err
+	}
+	return s.Sink.Replace(ctx, all)
+}
+
+func (s faultySink) Apply(ctx context.Context, events []stream.Event) error {
+	if err := s.disk.failure(); err != nil {
+		return err
+	}
+	return s.Sink.Apply(ctx, events)
+}
+
+// world is a hub's set, its disk, and the cloud. Use it in a bubble.
+type world struct {
+	*Set
+	t       *testing.T
+	dir     string
+	disk    *faulty
+	link    *live.Value[link.State]
+	mu      sync.Mutex
+	sources map[Selection]*source
+	said    []string // what the cloud was asked by passing on
+	cloud   http.HandlerFunc
+	stop    func()
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	w := &world{t: t, dir: t.TempDir(), link: live.NewValue(link.Up), sources: map[Selection]*source{}, stop: func() {}}
+	w.cloud = func(out http.ResponseWriter, _ *http.Request) {
+		out.Header().Set("Content-Type", "text/plain")
+		_, _ = io.WriteString(out, "the cloud's own")
+	}
+	w.open()
+	t.Cleanup(func() { w.stop() })
+	return w
+}
+
+// open makes the set anew, from the disk alone.
+func (w *world) open() {
+	w.t.Helper()
+	disk, err := store.Open(store.Config{Dir: w.dir})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.disk = &faulty{Store: disk}
+	w.Set, err = New(Config{Disk: w.disk, Cloud: w.link, NewFeed: func(r *replica.Replica, what Selection) (Feed, error) {
+		s := w.source(what)
+		f, err := feed.New(feed.Config{Resource: what.Resource, Sink: r, Cloud: s, CloudLink: w.link})
+		return feeding{f, s, w.t}, err
+	}})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.stop = func() { _ = disk.Close() }
+}
+
+// run runs the set and its disk until stop.
+func (w *world) run() {
+	ctx, cancel := context.WithCancel(w.t.Context())
+	writing, writer := context.WithCancel(w.t.Context())
+	ended, written := make(chan error, 1), make(chan error, 1)
+	go func() { ended <- w.Run(ctx) }()
+	go func() { written <- w.disk.Run(writing) }()
+	w.stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-ended; err != nil && !errors.Is(err, errBroken) {
+			w.t.Errorf("Run: %v", err)
+		}
+		writer()
+		if err := <-written; err != nil {
+			w.t.Errorf("the disk's Run: %v", err)
+		}
+		if err := w.disk.Close(); err != nil {
+			w.t.Error(err)
+		}
+	})
+	synctest.Wait()
+}
+
+// restart is a restart of the hub.
+func (w *world) restart() {
+	w.stop()
+	w.open()
+	w.run()
+}
+
+var errBroken = errors.New("broken")
+
+// source is a selection at the cloud, which has nothing yet.
+func (w *world) source(what Selection) *source {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	s := w.sources[what]
+	if s == nil {
+		r, err := replica.New(replica.Config{Resource: what.Resource})
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		s = &source{Replica: r}
+		w.sources[what] = s
+	}
+	return s
+}
+
+// has gives the cloud a content.
+func (w *world) has(what Selection, revision edge.Revision, objects ...stream.Object) *source {
+	w.t.Helper()
+	s := w.source(what)
+	all := stream.Snapshot{Type: jsonMaps, Revision: revision, Objects: objects}
+	if err := s.Replace(context.Background(), all); err != nil {
+		w.t.Fatal(err)
+	}
+	return s
+}
+
+func (w *world) apply(what Selection, kind stream.EventType, o stream.Object) {
+	w.t.Helper()
+	if err := w.source(what).Apply(context.Background(), []stream.Event{{Type: kind, Object: o}}); err != nil {
+		w.t.Fatal(err)
+	}
+	synctest.Wait()
+}
+
+// passed returns what was passed on since it was last asked.
+func (w *world) passed() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	said := w.said
+	w.said = nil
+	return said
+}
+
+var infos = &request.RequestInfoFactory{APIPrefixes: sets.NewString("api", "apis"), GrouplessAPIPrefixes: sets.NewString("api")}
+
+// ask has the set answer, as the front does.
+func (w *world) ask(method, target, body string, header ...string) *httptest.ResponseRecorder {
+	w.t.Helper()
+	out := httptest.NewRecorder()
+	w.serve(w.t.Context(), out, method, target, body, header...)
+	return out
+}
+
+func (w *world) serve(ctx context.Context, out http.ResponseWriter, method, target, body string, header ...string) {
+	w.t.Helper()
+	var content io.Reader
+	if body != "" {
+		content = strings.NewReader(body)
+	}
+	r := httptest.NewRequest(method, target, content).WithContext(ctx)
+	for i := 0; i+1 < len(header); i += 2 {
+		r.Header.Add(header[i], header[i+1])
+	}
+	info, err := infos.NewRequestInfo(r)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.Serve(out, r.WithContext(request.WithRequestInfo(r.Context(), info)), http.HandlerFunc(
+		func(out http.ResponseWriter, r *http.Request) {
+			w.mu.Lock()
+			w.said = append(w.said, r.Method+" "+r.URL.RequestURI())
+			w.mu.Unlock()
+			w.cloud(out, r)
+		}))
+}
+
+func (w *world) get(target string, header ...string) *httptest.ResponseRecorder {
+	w.t.Helper()
+	return w.ask(http.MethodGet, target, "", header...)
+}
+
+// watch begins a request that lasts, and returns where its answer comes and what ends it.
+func (w *world) watch(target string) (out *httptest.ResponseRecorder, end func()) {
+	w.t.Helper()
+	ctx, cancel := context.WithCancel(w.t.Context())
+	out = httptest.NewRecorder()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		w.serve(ctx, out, http.MethodGet, target, "")
+	}()
+	synctest.Wait()
+	return out, sync.OnceFunc(func() {
+		cancel()
+		<-ended
+	})
+}
+
+// want checks an answer.
+func want(t *testing.T, out *httptest.ResponseRecorder, code int, parts ...string) {
+	t.Helper()
+	if out.Code != code {
+		t.Errorf("%d, want %d: %s", out.Code, code, out.Body)
+	}
+	for _, part := range parts {
+		if !strings.Contains(out.Body.String(), part) {
+			t.Errorf("the answer has no %s: %s", part, out.Body)
+		}
+	}
+	if code == http.StatusServiceUnavailable && out.Header().Get("Retry-After") == "" {
+		t.Error("503 without Retry-After")
+	}
+}
+
+func forbidden() error {
+	return apierrors.NewForbidden(configMaps.GroupResource(), "", errors.New("the node may not"))
+}
+
+// nothing checks that the cloud was not asked by passing on.
+func (w *world) nothing() {
+	w.t.Helper()
+	if said := w.passed(); said != nil {
+		w.t.Errorf("passed on: %v", said)
+	}
+}
+
+// passedOn checks that one request, and no other, was passed on.
+func (w *world) passedOn() {
+	w.t.Helper()
+	if said := w.passed(); len(said) != 1 {
+		w.t.Errorf("passed on: %v, want one request", said)
+	}
+}
