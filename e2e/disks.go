@@ -98,7 +98,10 @@ func crashAnywhere(t *T) {
 	kept.seatKept(t, t.nodeNames())
 	t.hold(2*time.Second, "the hub's disk is written once a second")
 	victim := t.nodeNames()[2]
-	lists := len(t.listsOverWAN(shared.resource)) + len(t.listsOverWAN(kept.resource))
+	before := map[string]int{}
+	for _, a := range []*audience{shared, kept} {
+		before[a.resource] = len(t.listsOverWAN(a.resource))
+	}
 
 	changes := t.churn(spec, 30)
 	stop := t.patching(paths...)
@@ -126,8 +129,10 @@ func crashAnywhere(t *T) {
 	allowed := map[string]int{victim: 2 * crashes}
 	shared.judge(t, allowed)
 	kept.judge(t, nil)
-	if now := len(t.listsOverWAN(shared.resource)) + len(t.listsOverWAN(kept.resource)); now != lists {
-		t.fail("%d more lists over the WAN", now-lists)
+	for _, a := range []*audience{shared, kept} {
+		if more := t.newLists(a.resource, before[a.resource]); len(more) > 0 {
+			t.fail("%d more lists of %s over the WAN: %+v", len(more), a.name, more)
+		}
 	}
 	t.diskIsRight(victim)
 }

@@ -10,7 +10,7 @@ import (
 )
 
 // flags parses a hub's flags, as main does.
-func flags(t *testing.T, args ...string) Config {
+func flags(t testing.TB, args ...string) Config {
 	t.Helper()
 	var c Config
 	fs := pflag.NewFlagSet("yurthub", pflag.ContinueOnError)

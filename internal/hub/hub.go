@@ -252,7 +252,10 @@ func (h *Hub) Run(ctx context.Context) error {
 		g.Add("role", h.pool.keeper.Run)
 	}
 	g.Add("health", servers.health.Run)
-	g.Add("proxy", servers.proxy.Run)
+	g.Add("proxy", func(ctx context.Context) error {
+		h.begun(ctx)
+		return servers.proxy.Run(ctx)
+	})
 	klog.FromContext(ctx).Info("Serving this node's programs", "address", h.cfg.BindAddress, "port", h.cfg.Port,
 		"cloud", h.cfg.ServerAddresses, "coordinator", h.cfg.CoordinatorAddress)
 	return g.Run(ctx)

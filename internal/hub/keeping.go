@@ -77,6 +77,21 @@ func (h *Hub) restoreAs(ctx context.Context, id store.ID, r *replica.Replica) fu
 	return s.Run
 }
 
+// begun returns when requests can be answered from what the hub has, or when ctx ends. Until then they wait to be
+// accepted: what is served before would go to the cloud, and a watch would stay there.
+func (h *Hub) begun(ctx context.Context) {
+	all := []<-chan struct{}{h.sharing.copies.Begun()}
+	if h.keeper != nil {
+		all = append(all, h.keeper.set.Begun())
+	}
+	for _, each := range all {
+		select {
+		case <-each:
+		case <-ctx.Done():
+		}
+	}
+}
+
 // runDisk writes the disk until all that is written has ended, and closes it.
 func (h *Hub) runDisk(ctx context.Context) error { return errors.Join(h.disk.Run(ctx), h.closeDisk()) }
 

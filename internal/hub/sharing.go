@@ -184,13 +184,26 @@ func (c serviceCopy) source() (stream.Source, error) {
 	return nil, stream.ErrNotReady
 }
 
-// Snapshot implements stream.Source.
+// Snapshot implements stream.Source. It waits a moment for a copy that is not complete: what is on the disk is read now.
 func (c serviceCopy) Snapshot(ctx context.Context) (stream.Snapshot, error) {
-	source, err := c.source()
-	if err != nil {
-		return stream.Snapshot{}, err
+	select {
+	case <-c.s.copies.Begun():
+	case <-ctx.Done():
+		return stream.Snapshot{}, context.Cause(ctx)
 	}
-	return source.Snapshot(ctx)
+	found := c.s.copies.Find(services)
+	if found == nil {
+		return stream.Snapshot{}, stream.ErrNotReady
+	}
+	return completed(ctx, found.Replica)
+}
+
+// completed reads a replica, which it gives a second to be complete.
+func completed(ctx context.Context, r *replica.Replica) (stream.Snapshot, error) {
+	waiting, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	_, _ = r.Complete().Wait(waiting, func(complete bool) bool { return complete })
+	return r.Snapshot(ctx)
 }
 
 // Watch implements stream.Source.
@@ -214,7 +227,7 @@ func (c poolCopy) Snapshot(ctx context.Context) (stream.Snapshot, error) {
 	if status := c.fed.Get(); status.Denied && !c.Complete().Get() {
 		return stream.Snapshot{}, errors.New(status.Refused)
 	}
-	return c.Replica.Snapshot(ctx)
+	return completed(ctx, c.Replica)
 }
 
 // fed is a feed as the set of copies sees it.

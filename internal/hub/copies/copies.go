@@ -80,6 +80,9 @@ type Set struct {
 	shared  []schema.GroupVersionResource // wanted
 	wakeRun chan struct{}                 // closed when shared has changed
 	changed chan struct{}                 // closed when current has changed
+
+	begun    chan struct{} // closed when the set is as New was told
+	hasBegun func()
 }
 
 // New returns the set that Run will bring about.
@@ -90,6 +93,8 @@ func New(cfg Config, shared []schema.GroupVersionResource) (*Set, error) {
 	s := &Set{
 		cfg: cfg, shared: slices.Clone(shared), wakeRun: make(chan struct{}), changed: make(chan struct{}),
 	}
+	s.begun = make(chan struct{})
+	s.hasBegun = sync.OnceFunc(func() { close(s.begun) })
 	s.current.Store(&map[schema.GroupVersionResource]*Copy{})
 	return s, nil
 }
@@ -115,6 +120,10 @@ func (s *Set) Copies() ([]*Copy, <-chan struct{}) {
 
 // Find returns the copy of a resource, and nil if there is none.
 func (s *Set) Find(r schema.GroupVersionResource) *Copy { return (*s.current.Load())[r] }
+
+// Begun is closed once Run has brought the set about: a request that is served before goes to the cloud, and a watch stays
+// there.
+func (s *Set) Begun() <-chan struct{} { return s.begun }
 
 // Has reports whether there is a copy of a resource.
 func (s *Set) Has(r schema.GroupVersionResource) bool { return s.Find(r) != nil }
@@ -166,6 +175,7 @@ func (s *Set) Run(ctx context.Context) error {
 		}); err != nil {
 			return err
 		}
+		s.hasBegun()
 		select {
 		case <-wake:
 		case <-ctx.Done():

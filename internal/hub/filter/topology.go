@@ -210,7 +210,8 @@ func (t *Topology) keep(ctx context.Context) error {
 		memberCount, membersChanged := t.members.version.Watch()
 		now := [2]uint64{serviceCount, memberCount}
 		if now != seen && serviceCount != 0 && memberCount != 0 {
-			if !pause(ctx, t.config.Debounce) {
+			// Before it is complete, requests wait for it.
+			if t.complete.Get() && !pause(ctx, t.config.Debounce) {
 				return context.Cause(ctx)
 			}
 			seen = [2]uint64{t.services.version.Get(), t.members.version.Get()}

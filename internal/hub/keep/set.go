@@ -67,6 +67,9 @@ type Set struct {
 	cfg     Config
 	answers *answers
 
+	begun    chan struct{} // closed when Run has begun
+	hasBegun func()
+
 	mu     sync.Mutex
 	life   context.Context // of Run; nil while it does not run
 	owned  sync.WaitGroup
@@ -79,8 +82,16 @@ func New(c Config) (*Set, error) {
 	if c.Disk == nil || c.Cloud == nil || c.NewFeed == nil {
 		return nil, errors.New("keep: Disk, Cloud and NewFeed are required")
 	}
-	return &Set{cfg: c, answers: newAnswers(c.Disk), kept: map[Selection]*kept{}, failed: make(chan error, 1)}, nil
+	s := &Set{
+		cfg: c, answers: newAnswers(c.Disk), begun: make(chan struct{}), kept: map[Selection]*kept{},
+		failed: make(chan error, 1),
+	}
+	s.hasBegun = sync.OnceFunc(func() { close(s.begun) })
+	return s, nil
 }
+
+// Begun is closed once Run runs.
+func (s *Set) Begun() <-chan struct{} { return s.begun }
 
 // Run keeps until ctx ends, and returns nil when nothing of it is left. A feed that fails ends it.
 func (s *Set) Run(ctx context.Context) error {
@@ -88,6 +99,7 @@ func (s *Set) Run(ctx context.Context) error {
 	s.mu.Lock()
 	s.life = life
 	s.mu.Unlock()
+	s.hasBegun()
 	defer func() {
 		s.mu.Lock()
 		s.life = nil
