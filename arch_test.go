@@ -50,7 +50,7 @@ var law = []struct {
 		"a push does not know what feeds a replica"},
 	{"internal/store", []string{"internal/edge", "internal/stream", "internal/stream/streamtest"},
 		"a disk does not know what it is for"},
-	{"internal/hub/saver", []string{"internal/edge", "internal/replica", "internal/store", "internal/stream"},
+	{"internal/hub/saver", []string{"internal/edge", "internal/live", "internal/replica", "internal/store", "internal/stream"},
 		"what brings replicas to the disk does not know what they are for"},
 	{"internal/hub/keep",
 		[]string{

@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/klog/v2"
 
+	"yurtcoordinator/internal/hub/copies"
 	"yurtcoordinator/internal/hub/feed"
 	"yurtcoordinator/internal/hub/keep"
 	"yurtcoordinator/internal/hub/saver"
@@ -53,7 +54,7 @@ func (h *Hub) newKeeper() (*keeper, error) {
 }
 
 // restore fills the replica of a whole resource from the disk, and returns what keeps the disk up to date.
-func (h *Hub) restore(ctx context.Context, r *replica.Replica) func(context.Context) {
+func (h *Hub) restore(ctx context.Context, r *replica.Replica) copies.Saver {
 	// In the hub's own name: a program may have the same selection kept at the same time.
 	return h.restoreAs(ctx, store.ID{Client: userAgent, Resource: r.Resource()}, r)
 }
@@ -64,17 +65,17 @@ func (h *Hub) runSaved(ctx context.Context, id store.ID, r *replica.Replica, fee
 	var saving sync.WaitGroup
 	defer saving.Wait()
 	defer cancel()
-	save := h.restoreAs(ctx, id, r)
-	saving.Go(func() { save(ctx) })
+	s := h.restoreAs(ctx, id, r)
+	saving.Go(func() { s.Run(ctx) })
 	return feed(ctx)
 }
 
-func (h *Hub) restoreAs(ctx context.Context, id store.ID, r *replica.Replica) func(context.Context) {
+func (h *Hub) restoreAs(ctx context.Context, id store.ID, r *replica.Replica) *saver.Saver {
 	s := saver.New(h.disk, id, r)
 	if err := s.Restore(ctx); err != nil && !errors.Is(err, store.ErrMiss) && ctx.Err() == nil {
 		klog.FromContext(ctx).Error(err, "Reading it anew")
 	}
-	return s.Run
+	return s
 }
 
 // begun returns when requests can be answered from what the hub has, or when ctx ends. Until then they wait to be

@@ -10,6 +10,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"yurtcoordinator/internal/hub/copies"
 	"yurtcoordinator/internal/hub/keep"
 	"yurtcoordinator/internal/replica"
 	"yurtcoordinator/internal/store"
@@ -132,7 +133,7 @@ func TestACopyComesBackFromTheDisk(t *testing.T) {
 			Type:     stream.Type{GroupVersionKind: services.GroupVersion().WithKind("Service"), Encoding: stream.JSON},
 			Revision: 7, Objects: []stream.Object{object},
 		}
-		life := func(use func(r *replica.Replica, save func(context.Context))) {
+		life := func(use func(r *replica.Replica, s copies.Saver)) {
 			disk, err := store.Open(store.Config{Dir: dir})
 			if err != nil {
 				t.Fatal(err)
@@ -149,7 +150,7 @@ func TestACopyComesBackFromTheDisk(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		life(func(r *replica.Replica, save func(context.Context)) {
+		life(func(r *replica.Replica, s copies.Saver) {
 			if r.Position() != 0 {
 				t.Errorf("an empty disk has revision %d", r.Position())
 			}
@@ -157,7 +158,7 @@ func TestACopyComesBackFromTheDisk(t *testing.T) {
 			ended := make(chan struct{})
 			go func() {
 				defer close(ended)
-				save(ctx)
+				s.Run(ctx)
 			}()
 			if err := r.Replace(t.Context(), all); err != nil {
 				t.Error(err)
@@ -166,7 +167,7 @@ func TestACopyComesBackFromTheDisk(t *testing.T) {
 			cancel()
 			<-ended
 		})
-		life(func(r *replica.Replica, _ func(context.Context)) {
+		life(func(r *replica.Replica, _ copies.Saver) {
 			if got, has := r.Get(object.Key); r.Position() != 7 || !has || string(got.Raw) != "{}" || got.Revision != 5 {
 				t.Errorf("it is at revision %d and has %+v", r.Position(), got)
 			}

@@ -229,7 +229,7 @@ func (s *apiServer) build(ctx context.Context) (*genericapiserver.GenericAPIServ
 	pool := newMirror(s.config, elected.leads, s.etcd.write, builtIns)
 	lasting := config.LongRunningFunc
 	config.LongRunningFunc = func(r *http.Request, info *request.RequestInfo) bool {
-		return lasting(r, info) || isMirrorWatch(r)
+		return lasting(r, info) || mayLast(r)
 	}
 
 	core, err := corerest.New(corerest.Config{

@@ -144,7 +144,7 @@ func (c *coordinator) http(t testing.TB, certs ...tls.Certificate) *http.Client 
 			return &certs[0], nil
 		}
 	}
-	transport := &http.Transport{TLSClientConfig: config}
+	transport := &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true}
 	t.Cleanup(transport.CloseIdleConnections)
 	return &http.Client{Transport: transport, Timeout: 30 * time.Second}
 }

@@ -221,7 +221,7 @@ func TestMutatedPushes(t *testing.T) {
 		}
 		try := func(from edge.Revision, body []byte) error {
 			p := &pushed{from: from, encoding: stream.Protobuf, take: func(int64) error { return nil }}
-			if err := each.readPush(bytes.NewReader(body), p); err != nil {
+			if _, err := each.read(stream.NewFrameReader(bytes.NewReader(body), p.encoding, maxFrame), p); err != nil {
 				return err
 			}
 			_, err := each.apply(t.Context(), p, time.Now(), func(context.Context) error { return nil })

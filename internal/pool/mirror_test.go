@@ -381,11 +381,16 @@ func TestWhatLasts(t *testing.T) {
 		"GET /mirror/v1/core/v1/endpoints?watch=maybe": false,
 		"GET /mirror/v1/core/v1/endpoints":             false,
 		"POST /mirror/v1/core/v1/endpoints?watch=1":    false,
+		"POST /mirror/v1/core/v1/endpoints?term=1":     false,
+		"POST /mirror/v1/core/v1/endpoints?from=7":     true,
+		"GET /mirror/v1/core/v1/endpoints?from=7":      false,
+		"PUT /mirror/v1/core/v1/endpoints?from=7":      false,
+		"POST /api/v1/nodes?from=7":                    false,
 		"GET /mirror/v1?watch=1":                       false,
 		"GET /version?watch=1":                         false,
 	} {
 		method, url, _ := strings.Cut(target, " ")
-		if got := isMirrorWatch(httptest.NewRequest(method, url, nil)); got != want {
+		if got := mayLast(httptest.NewRequest(method, url, nil)); got != want {
 			t.Errorf("%s: %v", target, got)
 		}
 	}

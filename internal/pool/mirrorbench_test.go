@@ -103,7 +103,8 @@ func newMirrorBench(t testing.TB, quota int64) *mirrorBench {
 	b.server.Config.BaseContext = func(net.Listener) context.Context {
 		return klog.NewContext(context.Background(), logr.Discard())
 	}
-	b.server.Start()
+	b.server.EnableHTTP2 = true
+	b.server.StartTLS()
 	t.Cleanup(b.server.Close)
 	t.Cleanup(func() { _ = b.mirror.Close() })
 	return b
@@ -132,7 +133,9 @@ func target(r schema.GroupVersionResource, from edge.Revision, term int32) strin
 
 func do(t testing.TB, client *http.Client, method, url, contentType string, body io.Reader, user string) answer {
 	t.Helper()
-	r, err := http.NewRequestWithContext(t.Context(), method, url, body)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, method, url, body)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -147,13 +150,15 @@ func do(t testing.TB, client *http.Client, method, url, contentType string, body
 		t.Fatal(err)
 	}
 	defer response.Body.Close()
+	defer cancel() // before Close, which would wait for the body
 	text, err := io.ReadAll(response.Body)
 	if err != nil {
 		t.Fatal(err)
 	}
 	a := answer{code: response.StatusCode, body: string(text), header: response.Header}
-	var told conflict
-	if json.Unmarshal(text, &told) == nil {
+	lines := bytes.Split(bytes.TrimSpace(text), []byte("\n"))
+	var told line
+	if json.Unmarshal(lines[len(lines)-1], &told) == nil {
 		a.applied, _ = edge.ParseRevision(told.Applied) // "0" and nothing are 0
 	}
 	return a

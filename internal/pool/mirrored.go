@@ -121,7 +121,7 @@ func newMirrored(r schema.GroupVersionResource, write writer, b builtIn) (*mirro
 // Position is the revision up to which everything is here; 0 if nothing is complete.
 func (m *mirrored) Position() edge.Revision { return m.replica.Position() }
 
-// pushed is the content of one push, read to its end.
+// pushed is what is applied at once, read to its end.
 type pushed struct {
 	from     edge.Revision // 0: everything
 	encoding stream.Encoding
@@ -129,49 +129,51 @@ type pushed struct {
 
 	taken    int64
 	typ      stream.Type
-	events   []stream.Event  // of changes, in order, bookmarks at the end
+	events   []stream.Event  // of changes, in order, a bookmark at the end
 	snapshot []stream.Object // of everything, in the order of their keys
-	revision edge.Revision   // where the stream ends
+	marked   bool            // everything is there
+	revision edge.Revision   // where it ends
 }
 
-// readPush reads a stream to its end and checks it. Its errors are refusals.
-func (m *mirrored) readPush(body io.Reader, p *pushed) error {
-	frames := stream.NewFrameReader(body, p.encoding, maxFrame)
+// read reads what is to be applied at once and checks it: everything, or a batch of changes, which ends with a bookmark or
+// with the stream. It reports whether that has ended. Its errors are refusals, or io.EOF if there is no batch any more.
+func (m *mirrored) read(frames *stream.FrameReader, p *pushed) (ended bool, err error) {
 	p.revision = p.from
-	marked := false
-	for {
+	for whole := false; !whole; {
 		event, err := frames.Read()
 		if errors.Is(err, io.EOF) {
+			ended = true
 			break
 		}
 		if err != nil {
-			return unreadable(err)
+			return false, unreadable(err)
 		}
-		if err := m.readEvent(p, event, &marked); err != nil {
-			return err
+		if err := m.readEvent(p, event); err != nil {
+			return false, err
 		}
+		whole = event.Type == stream.Bookmark
 	}
-	if p.from == 0 && !marked {
-		return refused(http.StatusUnprocessableEntity, "the stream has no end of initial events, so it may not be whole; "+
-			"nothing was changed")
+	switch {
+	case p.from != 0 && len(p.events) == 0:
+		return true, io.EOF
+	case p.from == 0 && !p.marked:
+		return true, refused(http.StatusUnprocessableEntity, "the stream has no end of initial events, so it may not be "+
+			"whole; nothing was changed")
 	}
 	if err := m.typeOf(p, frames.Type()); err != nil {
-		return err
-	}
-	if p.from != 0 {
-		return nil
+		return ended, err
 	}
 	slices.SortFunc(p.snapshot, func(a, b stream.Object) int { return a.Key.Compare(b.Key) })
 	for i := range p.snapshot {
 		if i > 0 && p.snapshot[i].Key == p.snapshot[i-1].Key {
-			return refused(http.StatusUnprocessableEntity, "%s is there twice", p.snapshot[i].Key)
+			return ended, refused(http.StatusUnprocessableEntity, "%s is there twice", p.snapshot[i].Key)
 		}
 		if p.snapshot[i].Revision > p.revision {
-			return refused(http.StatusUnprocessableEntity, "%s has revision %d, after the end of the stream at %d",
+			return ended, refused(http.StatusUnprocessableEntity, "%s has revision %d, after the end of the stream at %d",
 				p.snapshot[i].Key, p.snapshot[i].Revision, p.revision)
 		}
 	}
-	return nil
+	return ended, nil
 }
 
 func unreadable(err error) error {
@@ -187,16 +189,16 @@ func unreadable(err error) error {
 	}
 }
 
-func (m *mirrored) readEvent(p *pushed, event stream.Event, marked *bool) error {
+func (m *mirrored) readEvent(p *pushed, event stream.Event) error {
 	o := &event.Object
-	if *marked {
+	if p.marked {
 		return refused(http.StatusUnprocessableEntity, "the stream goes on after the end of its initial events; push "+
 			"changes with from=%d", p.revision)
 	}
 	change := event.Type == stream.Modified || event.Type == stream.Deleted || event.Type == stream.Added
 	switch {
 	case event.Type == stream.InitialEventsEnd && p.from == 0:
-		*marked, p.revision = true, o.Revision
+		p.marked, p.revision = true, o.Revision
 		if o.Revision == 0 {
 			return refused(http.StatusUnprocessableEntity, "the end of the initial events has no revision")
 		}
@@ -297,9 +299,6 @@ func (m *mirrored) typeOf(p *pushed, told stream.Type) error {
 	if have := m.replica.Type(); p.typ.Kind == "" && have.GroupVersion() == m.resource.GroupVersion() {
 		p.typ.GroupVersionKind = have.GroupVersionKind
 	}
-	if p.from != 0 && len(p.events) == 0 {
-		return nil // bookmarks have no type of their own
-	}
 	if p.typ.Kind == "" || p.typ.GroupVersion() != m.resource.GroupVersion() {
 		return refused(http.StatusUnprocessableEntity, "the stream holds %q, not objects of %s", p.typ.GroupVersionKind,
 			m.resource.GroupVersion())
@@ -324,7 +323,7 @@ func (m *mirrored) apply(
 			message: fmt.Sprintf("the mirror is at revision %d, newer than %d: push what follows", at, p.revision),
 		}
 	}
-	if p.from != 0 && m.replica.Type() != p.typ && len(p.events) > 0 && p.typ.Kind != "" {
+	if p.from != 0 && m.replica.Type() != p.typ {
 		return 0, refused(http.StatusUnprocessableEntity, "the mirror holds %s, the stream %s: push everything",
 			m.replica.Type().GroupVersionKind, p.typ.GroupVersionKind)
 	}

@@ -376,7 +376,6 @@ func TestAStalledPushIsCut(t *testing.T) {
 		t.Errorf("HTTP/1.1: %s, %v", told, err)
 	}
 	client := c.http(t, c.certificate(t, node("n1")))
-	client.Transport.(*http.Transport).ForceAttemptHTTP2 = true
 	until := make(chan struct{})
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "https://"+c.address+target(sliceResource, 0, 1),
 		&slowly{whole[:100], until})

@@ -24,6 +24,8 @@ const (
 	defaultWait = 10 * time.Second
 	// freshWait is how long a request waits for a revision that the replica has not reached.
 	freshWait = 3 * time.Second
+	// expiryWait bounds BeforeExpired.
+	expiryWait = 3 * time.Second
 	// writeTimeout is how long one write to a client may take; a client that takes longer is cut off.
 	writeTimeout = 30 * time.Second
 )
@@ -38,6 +40,9 @@ type HandlerConfig struct {
 	Wait time.Duration
 	// Uncompressed answers never come as gzip, whoever asks: for clients on the loopback, to whom it only costs time.
 	Uncompressed bool
+	// BeforeExpired is called before a client that watched is told to list again, and so forgets how far it was: what this
+	// handler has shown it must not be lost by a crash before it lists, or its list would go back. Its context bounds it.
+	BeforeExpired func(context.Context)
 	// Logger is where objects are reported that cannot be written as a client asked: klog's.
 	Logger *klog.Logger
 }

@@ -58,9 +58,10 @@ func (h *Handler) watch(w *deadlined, r *http.Request, o *options) error {
 	ctx, cancel := context.WithTimeout(r.Context(), life)
 	defer cancel()
 
+	out := &gathered{deadlined: w}
 	s := &served{
 		handler: h, eye: eye{options: o, view: h.config.View, typ: f.from}, form: f,
-		w: w, frames: stream.NewFrameWriter(w, f.to), end: time.Now().Add(life), client: r.UserAgent(),
+		w: out, frames: stream.NewFrameWriter(out, f.to), end: time.Now().Add(life), client: r.UserAgent(),
 	}
 	err = s.open(ctx) // before the header, so that a client with an answer misses nothing from then on
 	if s.cursor != nil {
@@ -78,8 +79,14 @@ func (h *Handler) watch(w *deadlined, r *http.Request, o *options) error {
 	case s.broken:
 		err = h.internal(err)
 	}
-	if s.frames.WriteError(statusOf(err)) == nil {
-		w.flush()
+	status := statusOf(err)
+	if h.config.BeforeExpired != nil && status.Code == http.StatusGone {
+		ctx, cancel := context.WithTimeout(ctx, expiryWait)
+		defer cancel()
+		h.config.BeforeExpired(ctx)
+	}
+	if s.frames.WriteError(status) == nil {
+		out.flush()
 	}
 	return nil
 }
@@ -89,7 +96,7 @@ type served struct {
 	handler *Handler
 	eye     eye
 	form    *form
-	w       *deadlined
+	w       *gathered
 	frames  *stream.FrameWriter
 	client  string
 	end     time.Time

@@ -112,6 +112,31 @@ func TestEpochs(t *testing.T) {
 	s.watchAs(t, from+"101", asJSON, "coredns").want("MODIFIED a/y@103")
 }
 
+// What a client has been told must survive this process before it is told to forget how far it was; an orderly end makes
+// it forget nothing.
+func TestBeforeExpired(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, v := filled(t), newTeam("x")
+		var asked []time.Duration
+		h := newHandler(t, replica.HandlerConfig{Replica: r, View: v, BeforeExpired: func(ctx context.Context) {
+			by, _ := ctx.Deadline()
+			asked = append(asked, time.Until(by))
+		}})
+		watch := func(query string) string {
+			answer := &recorder{ResponseRecorder: httptest.NewRecorder()}
+			h.Serve(answer, ask(t.Context(), query), replica.Request{Verb: "watch"})
+			return answer.Body.String()
+		}
+		if got := watch("?watch=1&timeoutSeconds=5"); len(asked) != 0 {
+			t.Errorf("asked %d times before an orderly end: %q", len(asked), got)
+		}
+		got := watch("?watch=1&resourceVersion=1")
+		if len(asked) != 1 || asked[0] != 3*time.Second || !strings.Contains(got, "Expired") {
+			t.Errorf("asked %v before %q", asked, got)
+		}
+	})
+}
+
 func TestPagesAreOfOneEpoch(t *testing.T) {
 	r, view := filled(t), newTeam("x")
 	s := serve(t, newHandler(t, replica.HandlerConfig{Replica: r, View: view}))

@@ -1,6 +1,7 @@
 package replica
 
 import (
+	"bufio"
 	"compress/gzip"
 	"io"
 	"net/http"
@@ -53,6 +54,37 @@ func (d *deadlined) rest() {
 	if !d.set.IsZero() {
 		_ = d.control.SetWriteDeadline(time.Time{}) // as in extend
 	}
+}
+
+// gatherBytes is how much of a watch is gathered for one write, in bytes: the most that a frame of HTTP/2 holds as a rule.
+const gatherBytes = 16 << 10
+
+// gathers are buffers for those watches that have something to tell. A watch at rest has none.
+var gathers = sync.Pool{New: func() any { return bufio.NewWriterSize(nil, gatherBytes) }}
+
+// gathered holds what is written until it is flushed: net/http would send each 4 KB on its own over HTTP/2, and every
+// piece wakes its reader.
+type gathered struct {
+	*deadlined
+	buffer *bufio.Writer
+}
+
+func (g *gathered) Write(p []byte) (int, error) {
+	if g.buffer == nil {
+		g.buffer, _ = gathers.Get().(*bufio.Writer)
+		g.buffer.Reset(g.deadlined)
+	}
+	return g.buffer.Write(p)
+}
+
+func (g *gathered) flush() {
+	if g.buffer != nil {
+		_ = g.buffer.Flush() // deadlined has noted what failed
+		g.buffer.Reset(nil)
+		gathers.Put(g.buffer)
+		g.buffer = nil
+	}
+	g.deadlined.flush()
 }
 
 // compressor writes an answer, compressed if it is large and the client can read that.

@@ -38,6 +38,14 @@ type Feed interface {
 	Unreachable() bool
 }
 
+// Saver keeps what survives the hub true to a replica.
+type Saver interface {
+	// Run does so until ctx ends.
+	Run(ctx context.Context)
+	// Sync returns when all that the replica has now would survive, or with the cause of ctx.
+	Sync(ctx context.Context) error
+}
+
 // Copy is one resource of the set.
 type Copy struct {
 	Resource schema.GroupVersionResource
@@ -47,7 +55,8 @@ type Copy struct {
 	Feed    Feed
 
 	handler *replica.Handler
-	restore func(context.Context, *replica.Replica) func(context.Context)
+	restore func(context.Context, *replica.Replica) Saver
+	saver   atomic.Pointer[Saver]
 	ready   func(context.Context)
 	wanted  chan struct{} // closed when somebody needs the content
 	want    func()
@@ -64,9 +73,9 @@ type Config struct {
 	// View is what this node's programs see of a resource; nil, or a nil View: all of it as it is. The function is called
 	// before a request is served, and returns when the View knows what it needs, or can't be waited for any longer.
 	View func(schema.GroupVersionResource) (replica.View, func(context.Context))
-	// Restore fills a replica with what has survived of it, and returns what keeps that up to date until ctx ends. Default:
-	// nothing survives the hub.
-	Restore func(ctx context.Context, r *replica.Replica) (save func(ctx context.Context))
+	// Restore fills a replica with what has survived of it, and returns what keeps that up to date. Default: nothing
+	// survives the hub.
+	Restore func(ctx context.Context, r *replica.Replica) Saver
 	// Eager has shared resources fed at once, and not from the first request on: their pool may need them from this hub.
 	Eager bool
 }
@@ -252,7 +261,7 @@ func (s *Set) newCopy(r schema.GroupVersionResource, shared bool) (*Copy, error)
 	if c.Feed, err = s.cfg.NewFeed(c.Replica, shared); err != nil {
 		return nil, err
 	}
-	handler := replica.HandlerConfig{Replica: c.Replica}
+	handler := replica.HandlerConfig{Replica: c.Replica, BeforeExpired: c.sync}
 	if s.cfg.View != nil {
 		handler.View, c.ready = s.cfg.View(r)
 	}
@@ -263,6 +272,13 @@ func (s *Set) newCopy(r schema.GroupVersionResource, shared bool) (*Copy, error)
 		c.Want()
 	}
 	return c, nil
+}
+
+// sync has what clients have been told survive.
+func (c *Copy) sync(ctx context.Context) {
+	if s := c.saver.Load(); s != nil {
+		_ = (*s).Sync(ctx) // a disk that is full does not keep anybody waiting for longer
+	}
 }
 
 func (c *Copy) run(ctx context.Context) error {
@@ -279,9 +295,10 @@ func (c *Copy) run(ctx context.Context) error {
 	defer saving.Wait()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	save := c.restore(ctx, c.Replica)
+	s := c.restore(ctx, c.Replica)
+	c.saver.Store(&s)
 	close(c.restored)
-	saving.Go(func() { save(ctx) })
+	saving.Go(func() { s.Run(ctx) })
 	return c.Feed.Run(ctx)
 }
 

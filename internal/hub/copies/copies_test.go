@@ -293,7 +293,7 @@ type survivor struct {
 	saving   int
 }
 
-func (s *survivor) restore(ctx context.Context, r *replica.Replica) func(context.Context) {
+func (s *survivor) restore(ctx context.Context, r *replica.Replica) Saver {
 	s.restored++
 	if s.saving != 0 {
 		s.t.Error("restored while the old copy is still being saved")
@@ -310,15 +310,21 @@ func (s *survivor) restore(ctx context.Context, r *replica.Replica) func(context
 	}); err != nil {
 		s.t.Error(err)
 	}
-	return func(ctx context.Context) {
+	return savedBy(func(ctx context.Context) {
 		s.saving++
 		<-ctx.Done()
 		if !r.Complete().Get() {
 			s.t.Error("the replica was closed while it was saved")
 		}
 		s.saving--
-	}
+	})
 }
+
+// savedBy is a Saver that has written all that there is at once.
+type savedBy func(context.Context)
+
+func (s savedBy) Run(ctx context.Context)  { s(ctx) }
+func (savedBy) Sync(context.Context) error { return nil }
 
 func TestWhatHasSurvivedComesFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -353,12 +359,12 @@ func TestAFeedThatFailsEndsSaving(t *testing.T) {
 		w := run(t, Config{
 			Eager:   true,
 			NewFeed: func(r *replica.Replica, _ bool) (Feed, error) { return &filler{replica: r, fails: errBroken}, nil },
-			Restore: func(context.Context, *replica.Replica) func(context.Context) {
-				return func(ctx context.Context) {
+			Restore: func(context.Context, *replica.Replica) Saver {
+				return savedBy(func(ctx context.Context) {
 					saving = true
 					<-ctx.Done()
 					saving = false
-				}
+				})
 			},
 		}, endpoints)
 		if err := w.stop(); !errors.Is(err, errBroken) || saving {
@@ -371,14 +377,14 @@ func TestAFeedThatFailsEndsSaving(t *testing.T) {
 func TestWhatCannotBeKnownIsRefusedAtOnce(t *testing.T) {
 	for _, survived := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
-			restore := func(ctx context.Context, r *replica.Replica) func(context.Context) {
+			restore := func(ctx context.Context, r *replica.Replica) Saver {
 				time.Sleep(time.Second) // a slow disk
 				if survived {
 					if err := (&filler{replica: r}).fill(ctx); err != nil {
 						t.Error(err)
 					}
 				}
-				return func(ctx context.Context) { <-ctx.Done() }
+				return savedBy(func(ctx context.Context) { <-ctx.Done() })
 			}
 			w := run(t, Config{
 				Restore: restore,

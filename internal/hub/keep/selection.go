@@ -10,6 +10,7 @@ import (
 
 	"yurtcoordinator/internal/hub/feed"
 	"yurtcoordinator/internal/hub/link"
+	"yurtcoordinator/internal/hub/saver"
 	"yurtcoordinator/internal/live"
 	"yurtcoordinator/internal/replica"
 	"yurtcoordinator/internal/store"
@@ -54,6 +55,7 @@ type Feed interface {
 type kept struct {
 	selection Selection
 	replica   *replica.Replica
+	saver     *saver.Saver
 	handler   *replica.Handler
 	feed      Feed
 	end       context.CancelFunc

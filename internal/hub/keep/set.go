@@ -281,7 +281,10 @@ func (s *Set) begin(selection Selection) (*kept, error) {
 	}); err != nil {
 		return nil, err
 	}
-	if k.handler, err = replica.NewHandler(replica.HandlerConfig{Replica: k.replica}); err != nil {
+	k.saver = saver.New(s.cfg.Disk, selection.id(), k.replica)
+	if k.handler, err = replica.NewHandler(replica.HandlerConfig{
+		Replica: k.replica, BeforeExpired: func(ctx context.Context) { _ = k.saver.Sync(ctx) },
+	}); err != nil {
 		return nil, err
 	}
 	if k.feed, err = s.cfg.NewFeed(k.replica, selection); err != nil {
@@ -297,14 +300,13 @@ func (s *Set) begin(selection Selection) (*kept, error) {
 // run follows a selection, from where the disk stands, to its end.
 func (s *Set) run(ctx context.Context, k *kept) {
 	logger := klog.FromContext(ctx)
-	keeping := saver.New(s.cfg.Disk, k.selection.id(), k.replica)
-	if err := keeping.Restore(ctx); err != nil && !errors.Is(err, store.ErrMiss) && ctx.Err() == nil {
+	if err := k.saver.Restore(ctx); err != nil && !errors.Is(err, store.ErrMiss) && ctx.Err() == nil {
 		logger.Error(err, "Reading it from the cloud")
 	}
 	close(k.restored)
 	logger.V(1).Info("Following for this node's programs", "what", k.selection, "revision", k.replica.Position().String())
 	var saving sync.WaitGroup
-	saving.Go(func() { keeping.Run(ctx) })
+	saving.Go(func() { k.saver.Run(ctx) })
 	if err := k.feed.Run(ctx); err != nil && ctx.Err() == nil {
 		select {
 		case s.failed <- fmt.Errorf("follow %s: %w", k.selection, err):

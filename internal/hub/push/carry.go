@@ -21,7 +21,8 @@ const (
 	maxEvents = 256
 	maxBytes  = 1 << 20
 
-	// idlePush is how often a bookmark is pushed when nothing else is, so that the mirror's position moves on.
+	// idlePush is how often a bookmark is pushed when nothing else is, so that the mirror's position moves on, and the
+	// mirror knows that there is still somebody: it waits 30 s.
 	idlePush = 10 * time.Second
 
 	// backoffMin and backoffMax bound the pause before a carrier begins again; each is drawn from its upper half.
@@ -155,7 +156,7 @@ func (c *carrier) judge(err error, failures int) time.Duration {
 		case why.retryAfter > 0:
 			c.full = c.full || c.whole && why.code == http.StatusConflict // it will be believed if offered often enough
 			return max(pause, why.retryAfter)
-		case why.code == http.StatusConflict:
+		case why.code == http.StatusConflict, why.code == http.StatusRequestTimeout:
 		case why.code == http.StatusForbidden:
 			return max(pause, time.Second) // another leads, or the mirror has not heard yet that we do
 		case why.code == http.StatusRequestEntityTooLarge && !c.whole && c.events > 1:
@@ -212,9 +213,14 @@ func (c *carrier) round(ctx context.Context) (progress bool, err error) {
 	defer owned.Wait()
 	defer cancel()
 	defer w.Close()
-	b := &batches{carrier: c, at: at, posted: time.Now(), told: make(chan told), done: make(chan acknowledged, 1)}
+	b := &batches{
+		carrier: c, at: at, posted: time.Now(), told: make(chan told), out: make(chan []stream.Event, 1),
+		applied: make(chan edge.Revision), ended: make(chan error, 1),
+	}
 	owned.Go(func() { b.listen(following, w) })
-	err = b.run(following, &owned)
+	t := c.resource.Replica.Type()
+	owned.Go(func() { b.ended <- c.mirror.changes(following, c.resource.GVR, at, t, b.out, b.applied) })
+	err = b.run(following)
 	return progress || b.progress, err
 }
 
@@ -229,7 +235,7 @@ func (c *carrier) everything(ctx context.Context) (edge.Revision, error) {
 		events = append(events, stream.Event{Type: stream.Added, Object: o})
 	}
 	events = append(events, stream.Event{Type: stream.InitialEventsEnd, Object: stream.Object{Revision: s.Revision}})
-	at, err := c.mirror.post(ctx, c.resource.GVR, 0, s.Type, events)
+	at, err := c.mirror.everything(ctx, c.resource.GVR, s.Type, events)
 	if err != nil {
 		return 0, err
 	}
@@ -248,24 +254,20 @@ type batches struct {
 	pending  []stream.Event
 	arrived  time.Time     // when the first of pending came, or earlier
 	bookmark edge.Revision // the replica's position after pending; 0 if it is that of the last event
-	posting  []stream.Event
-	posted   time.Time // when the last post began
+	posting  edge.Revision // where the batch under way ends; 0 if none is
+	posted   time.Time     // when the last batch was sent
 	progress bool
 
-	told chan told
-	done chan acknowledged
+	told    chan told
+	out     chan []stream.Event // batches, on their way; capacity 1
+	applied chan edge.Revision  // where the mirror stands, after each
+	ended   chan error          // why the push ended; capacity 1
 }
 
 // told is what the replica told, or why it tells no more.
 type told struct {
 	events []stream.Event
 	err    error
-}
-
-// acknowledged is what became of a post.
-type acknowledged struct {
-	at  edge.Revision
-	err error
 }
 
 // listen hands on what the replica tells.
@@ -283,28 +285,28 @@ func (b *batches) listen(ctx context.Context, w stream.Watch) {
 	}
 }
 
-func (b *batches) run(ctx context.Context, owned *sync.WaitGroup) error {
+func (b *batches) run(ctx context.Context) error {
+	timer := time.NewTimer(idlePush)
+	defer timer.Stop()
 	for {
-		if b.posting == nil {
-			b.post(ctx, owned)
-		}
-		in := b.told
-		if len(b.pending) >= b.events {
-			in = nil // enough for now; the replica keeps the rest
-		}
-		idle := time.NewTimer(time.Until(b.posted.Add(idlePush)))
-		err := b.step(ctx, in, idle.C)
-		idle.Stop()
+		sent, err := b.post()
 		if err != nil {
+			return err
+		}
+		if sent {
+			timer.Reset(batchTimeout)
+		}
+		if err := b.step(ctx, timer); err != nil {
 			return err
 		}
 	}
 }
 
-// step waits for whatever happens next.
-func (b *batches) step(ctx context.Context, in <-chan told, idle <-chan time.Time) error {
-	if b.bookmark == 0 || b.posting != nil {
-		idle = nil
+// step waits for whatever happens next. The timer is that of the batch under way, else that of a bookmark.
+func (b *batches) step(ctx context.Context, timer *time.Timer) error {
+	in := b.told
+	if len(b.pending) >= b.events {
+		in = nil // enough for now; the replica keeps the rest
 	}
 	select {
 	case t := <-in:
@@ -312,9 +314,15 @@ func (b *batches) step(ctx context.Context, in <-chan told, idle <-chan time.Tim
 			return fmt.Errorf("follow the replica: %w", t.err)
 		}
 		b.gather(t.events)
-	case a := <-b.done:
-		return b.acknowledge(a)
-	case <-idle:
+	case at := <-b.applied:
+		timer.Reset(time.Until(b.posted.Add(idlePush)))
+		return b.acknowledge(at)
+	case err := <-b.ended:
+		return err
+	case <-timer.C:
+		if b.posting != 0 {
+			return fmt.Errorf("no acknowledgement of a push up to revision %d for %s", b.posting, batchTimeout)
+		}
 	case <-b.restart:
 		return errRestarted
 	case <-ctx.Done():
@@ -345,48 +353,49 @@ func (b *batches) gather(events []stream.Event) {
 	}
 }
 
-// post begins to push what there is, if it is time.
-func (b *batches) post(ctx context.Context, owned *sync.WaitGroup) {
+// post sends what there is, if it is time, and reports whether it did.
+func (b *batches) post() (sent bool, err error) {
+	idle := time.Since(b.posted) >= idlePush
+	if b.posting != 0 || len(b.pending) == 0 && !idle {
+		return false, nil
+	}
 	n, bytes := 0, 0
 	for n < min(len(b.pending), b.events) && (n == 0 || bytes+len(b.pending[n].Object.Raw) <= maxBytes) {
 		bytes += len(b.pending[n].Object.Raw)
 		n++
 	}
-	batch := slices.Clone(b.pending[:n])
+	batch := append(make([]stream.Event, 0, n+1), b.pending[:n]...)
 	b.pending = slices.Delete(b.pending, 0, n)
-	if b.bookmark <= b.at {
-		b.bookmark = 0
+	end := b.at
+	if n > 0 {
+		end = batch[n-1].Object.Revision
 	}
-	if len(b.pending) == 0 && b.bookmark != 0 && (n > 0 || time.Since(b.posted) >= idlePush) {
-		batch = append(batch, stream.Event{Type: stream.Bookmark, Object: stream.Object{Revision: b.bookmark}})
-		b.bookmark = 0
+	if len(b.pending) == 0 {
+		end, b.bookmark = max(end, b.bookmark), 0
 	}
-	if len(batch) == 0 {
-		return
+	batch = append(batch, stream.Event{Type: stream.Bookmark, Object: stream.Object{Revision: end}})
+	if !b.term.Valid() {
+		return false, errDeposed
 	}
-	b.posting, b.posted = batch, time.Now()
-	at, t := b.at, b.resource.Replica.Type()
-	owned.Go(func() {
-		applied, err := b.mirror.post(ctx, b.resource.GVR, at, t, batch)
-		b.done <- acknowledged{applied, err}
-	})
+	select {
+	case b.out <- batch:
+	default:
+		return false, fmt.Errorf("%w: it acknowledged what it was not sent", errMoved)
+	}
+	b.posting, b.posted = end, time.Now()
+	return true, nil
 }
 
-// acknowledge takes in what became of a post.
-func (b *batches) acknowledge(a acknowledged) error {
-	last := b.posting[len(b.posting)-1].Object.Revision
-	b.posting = nil
-	switch {
-	case a.err != nil:
-		return a.err
-	case a.at != last:
-		return fmt.Errorf("%w: at revision %d after a push up to %d", errMoved, a.at, last)
+// acknowledge takes in where the mirror stands after a batch.
+func (b *batches) acknowledge(at edge.Revision) error {
+	if at != b.posting {
+		return fmt.Errorf("%w: at revision %d after a push up to %d", errMoved, at, b.posting)
 	}
-	b.at, b.progress = a.at, true
+	b.at, b.posting, b.progress = at, 0, true
 	b.events = min(2*b.events, maxEvents)
 	b.metrics.pushes.WithLabelValues(b.label(), "changes").Inc()
 	b.alter(func(s *state) {
-		s.acked = a.at
+		s.acked = at
 		switch {
 		case len(b.pending) > 0:
 			s.behind = b.arrived

@@ -1,6 +1,7 @@
 package push
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -21,12 +22,12 @@ import (
 const (
 	// askTimeout bounds the question where the mirror stands, and each request for the Lease: both are small, on the LAN.
 	askTimeout = 2 * time.Second
-	// batchTimeout bounds a push of changes (1 MiB on the LAN), fullTimeout one of everything: on a LAN of 100 Mbit/s it
-	// is enough for some 600 MB.
+	// batchTimeout bounds how long a batch of changes (1 MiB on the LAN) waits for its acknowledgement, fullTimeout a push
+	// of everything: on a LAN of 100 Mbit/s it is enough for some 600 MB.
 	batchTimeout = 10 * time.Second
 	fullTimeout  = 60 * time.Second
 
-	// maxAnswer bounds an answer, in bytes.
+	// maxAnswer bounds an answer, or each line of one that goes on, in bytes.
 	maxAnswer = 1 << 20
 	// maxRetryAfter bounds what a Retry-After is believed.
 	maxRetryAfter = time.Minute
@@ -37,7 +38,7 @@ const (
 // errDeposed breaks off a body when the term is over.
 var errDeposed = errors.New("the term is over")
 
-// refusal is an answer other than 200.
+// refusal is an answer other than 200, or the last line of one that went on.
 type refusal struct {
 	code       int
 	message    string
@@ -71,6 +72,7 @@ func (m *mirror) ask(ctx context.Context) (positions, error) {
 	if err != nil {
 		return positions{}, fmt.Errorf("ask where the mirror stands: %w", err)
 	}
+	r.Header.Set("Accept", "application/json")
 	var answer struct {
 		Instance  string `json:"instance"`
 		Resources []struct {
@@ -103,50 +105,118 @@ func position(text string) (edge.Revision, error) {
 	return edge.Revision(n), nil
 }
 
-// post pushes events that follow a revision, or everything if it is 0, and returns where the mirror stands then.
-func (m *mirror) post(
-	ctx context.Context, resource schema.GroupVersionResource, after edge.Revision, t stream.Type, events []stream.Event,
+// everything pushes a replica's content, and returns where the mirror stands then.
+func (m *mirror) everything(
+	ctx context.Context, resource schema.GroupVersionResource, t stream.Type, events []stream.Event,
 ) (edge.Revision, error) {
-	timeout, kind := fullTimeout, "everything"
+	ctx, cancel := context.WithTimeout(ctx, fullTimeout)
+	defer cancel()
+	frames := func() *body { return newBody(ctx, m.term, t, events, nil) }
+	r, err := m.pushOf(ctx, resource, 0, t, frames())
+	if err != nil {
+		return 0, fmt.Errorf("push everything: %w", err)
+	}
+	r.GetBody = func() (io.ReadCloser, error) { return frames(), nil }
+	var answer said
+	if err := m.do(r, &answer); err != nil {
+		return 0, fmt.Errorf("push everything: %w", err)
+	}
+	return position(answer.Applied)
+}
+
+// changes pushes batches of changes, the first of which follows a revision, until something goes wrong, and tells where
+// the mirror stands after each.
+func (m *mirror) changes(
+	ctx context.Context, resource schema.GroupVersionResource, after edge.Revision, t stream.Type,
+	batches <-chan []stream.Event, applied chan<- edge.Revision,
+) error {
+	err := m.follow(ctx, resource, after, t, batches, applied)
+	return fmt.Errorf("push changes after revision %s: %w", after, err)
+}
+
+func (m *mirror) follow(
+	ctx context.Context, resource schema.GroupVersionResource, after edge.Revision, t stream.Type,
+	batches <-chan []stream.Event, applied chan<- edge.Revision,
+) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	r, err := m.pushOf(ctx, resource, after, t, newBody(ctx, m.term, t, nil, batches))
+	if err != nil {
+		return err
+	}
+	response, err := m.transport.RoundTrip(r)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	defer cancel() // before Close, which waits for our body to end
+	if response.StatusCode != http.StatusOK {
+		return readAnswer(response, nil)
+	}
+	lines := bufio.NewScanner(response.Body)
+	lines.Buffer(nil, maxAnswer)
+	for lines.Scan() {
+		var line said
+		if err := json.Unmarshal(lines.Bytes(), &line); err != nil {
+			return fmt.Errorf("the answer is not what a mirror says: %w", err)
+		}
+		if line.Code != 0 {
+			return line.refusal(line.Code, line.Details.RetryAfterSeconds)
+		}
+		at, err := position(line.Applied)
+		if err != nil {
+			return err
+		}
+		select {
+		case applied <- at:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	if err := lines.Err(); err != nil {
+		return fmt.Errorf("read the answer: %w", err)
+	}
+	return errors.New("the coordinator has ended its answer")
+}
+
+// pushOf is the request of a push: of what follows a revision, or of everything if it is 0.
+func (m *mirror) pushOf(
+	ctx context.Context, resource schema.GroupVersionResource, after edge.Revision, t stream.Type, content *body,
+) (*http.Request, error) {
+	if !m.term.Valid() {
+		return nil, errDeposed
+	}
 	query := url.Values{"term": {strconv.FormatInt(int64(m.term.Transitions), 10)}}
 	if after != 0 {
-		timeout, kind = batchTimeout, fmt.Sprintf("%d changes after revision %s", len(events), after)
 		query.Set("from", after.String())
 	}
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
 	group := resource.Group
 	if group == "" {
 		group = edge.MirrorCoreGroup
 	}
 	u := m.base.JoinPath(edge.PathMirror, group, resource.Version, resource.Resource)
 	u.RawQuery = query.Encode()
-	frames := func() (io.ReadCloser, error) { return newBody(m.term, t, events), nil }
-	content, _ := frames()
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, u.String(), content)
 	if err != nil {
-		return 0, fmt.Errorf("push %s: %w", kind, err)
+		return nil, err
 	}
-	r.GetBody = frames
 	r.Header.Set("Content-Type", t.Encoding.ContentType(true))
-	if !m.term.Valid() {
-		return 0, fmt.Errorf("push %s: %w", kind, errDeposed)
-	}
-	var answer struct{ Applied string }
-	if err := m.do(r, &answer); err != nil {
-		return 0, fmt.Errorf("push %s: %w", kind, err)
-	}
-	return position(answer.Applied)
+	r.Header.Set("Accept", "application/json")
+	return r, nil
 }
 
 // do makes a request and reads the answer, which is JSON.
 func (m *mirror) do(r *http.Request, into any) error {
-	r.Header.Set("Accept", "application/json")
 	response, err := m.transport.RoundTrip(r)
 	if err != nil {
 		return err
 	}
 	defer response.Body.Close()
+	return readAnswer(response, into)
+}
+
+// readAnswer reads an answer to its end.
+func readAnswer(response *http.Response, into any) error {
 	text, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer+1))
 	switch {
 	case err != nil:
@@ -162,18 +232,35 @@ func (m *mirror) do(r *http.Request, into any) error {
 	return nil
 }
 
-// refusalOf reads an answer other than 200: a Status, or of a conflict where the mirror stands.
+// said is what the mirror says of a push: an acknowledgement, or a Status, which of a conflict says where it stands.
+type said struct {
+	Applied string
+	Code    int
+	Message string
+	Details struct{ RetryAfterSeconds int }
+}
+
+// refusalOf reads an answer other than 200.
 func refusalOf(response *http.Response, text []byte) *refusal {
-	why := &refusal{code: response.StatusCode, message: http.StatusText(response.StatusCode)}
-	var said struct{ Applied, Message string }
-	if json.Unmarshal(text, &said) == nil {
-		if said.Message != "" {
-			why.message = said.Message
-		}
-		why.applied, _ = position(said.Applied)
+	var s said
+	if json.Unmarshal(text, &s) != nil {
+		s = said{} // proxies answer with text
 	}
-	if seconds, err := strconv.Atoi(response.Header.Get("Retry-After")); err == nil && seconds > 0 {
-		why.retryAfter = min(time.Duration(seconds)*time.Second, maxRetryAfter)
+	seconds, err := strconv.Atoi(response.Header.Get("Retry-After"))
+	if err != nil {
+		seconds = 0
+	}
+	return s.refusal(response.StatusCode, seconds)
+}
+
+func (s *said) refusal(code, retryAfter int) *refusal {
+	why := &refusal{code: code, message: s.Message}
+	if why.message == "" {
+		why.message = http.StatusText(code)
+	}
+	why.applied, _ = position(s.Applied)
+	if retryAfter > 0 {
+		why.retryAfter = min(time.Duration(retryAfter)*time.Second, maxRetryAfter)
 	}
 	return why
 }
@@ -181,14 +268,16 @@ func refusalOf(response *http.Response, text []byte) *refusal {
 // body writes events out as frames while it is read: what is pushed is in memory once. It ends with an error, and the
 // stream unfinished, when the term is over.
 type body struct {
+	ctx    context.Context
 	term   Term
 	events []stream.Event
+	more   <-chan []stream.Event // nil: that is all
 	frames *stream.FrameWriter
 	out    bytes.Buffer
 }
 
-func newBody(term Term, t stream.Type, events []stream.Event) *body {
-	b := &body{term: term, events: events}
+func newBody(ctx context.Context, term Term, t stream.Type, events []stream.Event, more <-chan []stream.Event) *body {
+	b := &body{ctx: ctx, term: term, events: events, more: more}
 	b.frames = stream.NewFrameWriter(&b.out, t)
 	return b
 }
@@ -196,18 +285,36 @@ func newBody(term Term, t stream.Type, events []stream.Event) *body {
 // Read implements io.Reader.
 func (b *body) Read(p []byte) (int, error) {
 	if b.out.Len() == 0 {
-		b.out.Reset()
-		for len(b.events) > 0 && b.out.Len() < buffered {
-			if err := b.frames.Write(b.events[0]); err != nil {
-				return 0, fmt.Errorf("write %s %s: %w", b.events[0].Type, b.events[0].Object.Key, err)
-			}
-			b.events = b.events[1:]
+		if err := b.fill(); err != nil {
+			return 0, err
 		}
 	}
 	if !b.term.Valid() {
 		return 0, errDeposed
 	}
 	return b.out.Read(p) // io.EOF when all is out
+}
+
+// fill writes out what comes next, and waits for it if there may be more.
+func (b *body) fill() error {
+	b.out.Reset()
+	if b.out.Cap() > 4*buffered { // one huge object must not cost its size for ever
+		b.out = bytes.Buffer{}
+	}
+	if len(b.events) == 0 && b.more != nil {
+		select {
+		case b.events = <-b.more:
+		case <-b.ctx.Done():
+			return context.Cause(b.ctx)
+		}
+	}
+	for len(b.events) > 0 && b.out.Len() < buffered {
+		if err := b.frames.Write(b.events[0]); err != nil {
+			return fmt.Errorf("write %s %s: %w", b.events[0].Type, b.events[0].Object.Key, err)
+		}
+		b.events = b.events[1:]
+	}
+	return nil
 }
 
 // Close implements io.Closer.

@@ -165,6 +165,93 @@ func TestALostAnswerIsAskedFor(t *testing.T) {
 	})
 }
 
+func TestALiarsAcknowledgementIsAskedFor(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.begin()
+		w.pass(time.Second)
+		w.posted()
+		w.coordinator.set(func() { w.coordinator.lie = 900 })
+		w.things.put("c")
+		w.pass(time.Second)
+		w.coordinator.set(func() { w.coordinator.lie = 0 })
+		w.wantPosted("1 changes")
+		w.things.put("d")
+		w.pass(time.Second)
+		w.wantPosted("1 changes")
+		w.same(w.things)
+		w.pass(declareEvery)
+		w.declared(`{"things.example.com":"112"}`)
+	})
+}
+
+// A mirror that acknowledges before it has been sent anything gets no further.
+func TestAnAcknowledgementOfNothing(t *testing.T) {
+	b := &batches{carrier: &carrier{}, at: 110}
+	if err := b.acknowledge(111); !errors.Is(err, errMoved) {
+		t.Errorf("took it: %v", err)
+	}
+}
+
+func TestThePushBreaksOff(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.begin()
+		w.things.put("c")
+		w.posted()
+		w.coordinator.cut()
+		w.pass(time.Second)
+		w.things.put("d")
+		w.wantPosted("1 changes")
+		w.same(w.things)
+		// The coordinator is gone, and comes back where it stood.
+		w.coordinator.set(func() {
+			w.coordinator.before = func(*http.Request) error { return errors.New("connection refused") }
+		})
+		w.coordinator.cut()
+		w.things.put("e")
+		w.pass(time.Minute)
+		w.coordinator.set(func() { w.coordinator.before = nil })
+		w.things.put("f")
+		w.pass(backoffMax)
+		w.wantPosted("2 changes")
+		w.same(w.things)
+	})
+}
+
+// All batches of a round are one request.
+func TestOneRequestForManyBatches(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.begin()
+		w.things.put("c")
+		synctest.Wait()
+		asked := 0
+		w.coordinator.set(func() { w.coordinator.before = onPosts(func(*http.Request) error { asked++; return nil }) })
+		w.coordinator.set(func() { w.coordinator.requests = 0 })
+		for range 100 {
+			w.things.put("d")
+			synctest.Wait()
+		}
+		if asked != 100 || w.coordinator.requests > 1 { // one more may be the declaration's question
+			t.Errorf("%d batches in %d more requests, want 100 in none", asked, w.coordinator.requests)
+		}
+		w.same(w.things)
+	})
+}
+
+// A mirror waits 30 s for a pusher that says nothing.
+func TestSilenceIsNotLong(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.begin()
+		w.pass(time.Second)
+		heard := 0
+		w.coordinator.set(func() { w.coordinator.before = onPosts(func(*http.Request) error { heard++; return nil }) })
+		w.pass(time.Minute)
+		if heard < 5 || heard > 7 {
+			t.Errorf("heard %d times in a minute, want once in %s", heard, idlePush)
+		}
+		w.same(w.things)
+	})
+}
+
 // The process was stopped for a minute: its term is over before it does anything else.
 func TestStoppedForAMinute(t *testing.T) {
 	inWorld(t, func(w *world) {
@@ -188,10 +275,11 @@ func TestABodyBreaksOffWithItsTerm(t *testing.T) {
 	inWorld(t, func(w *world) {
 		big := strings.Repeat("x", buffered)
 		asked := 0
-		b := newBody(Term{Valid: func() bool { asked++; return asked < 3 }}, w.things.Type(), []stream.Event{
+		valid := func() bool { asked++; return asked < 3 }
+		b := newBody(t.Context(), Term{Valid: valid}, w.things.Type(), []stream.Event{
 			{Type: stream.Added, Object: stream.Object{Revision: 1, Raw: []byte(`{"a":"` + big + `"}`)}},
 			{Type: stream.Added, Object: stream.Object{Revision: 2, Raw: []byte(`{"a":"` + big + `"}`)}},
-		})
+		}, nil)
 		read, err := 0, error(nil)
 		for err == nil {
 			var n int

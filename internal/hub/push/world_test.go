@@ -1,6 +1,7 @@
 package push
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -125,99 +126,176 @@ type coordinator struct {
 	before   func(*http.Request) error // may block until the request ends
 	after    func(*http.Request) error
 	answer   func(*http.Request, []stream.Event) *refusal
-	posts    []string // of those that were applied: "full 3", "12 changes", "bookmark"
+	posts    []string // what was applied: "full 3", "12 changes", "bookmark" if it told something new
 	requests int
+	lie      edge.Revision // acknowledged instead of where the mirror stands
+	cut      func()        // breaks off the last push of changes that was answered
 }
 
 // RoundTrip implements http.RoundTripper: the LAN.
 func (c *coordinator) RoundTrip(r *http.Request) (*http.Response, error) {
-	c.mu.Lock()
-	before, after := c.before, c.after
-	c.requests++
-	c.mu.Unlock()
+	c.set(func() { c.requests++ })
+	if r.Method == http.MethodPost && r.URL.Query().Has("from") {
+		return c.follow(r)
+	}
 	if r.Body != nil {
 		defer r.Body.Close()
 	}
-	if before != nil {
-		if err := before(r); err != nil {
-			return nil, err
-		}
-	}
-	if r.Context().Err() != nil {
-		return nil, context.Cause(r.Context())
-	}
-	w := httptest.NewRecorder()
-	if err := c.serve(w, r); err != nil {
+	if err := c.meet(r, &c.before); err != nil {
 		return nil, err
 	}
-	if after != nil {
-		if err := after(r); err != nil {
+	w := httptest.NewRecorder()
+	if r.Method == http.MethodGet {
+		w.Body = bytes.NewBuffer(c.index())
+	} else {
+		events, err := read(c.frames(r))
+		if err != nil {
 			return nil, err
 		}
+		why := c.take(r, 0, events)
+		code, header := status(why)
+		maps.Copy(w.Header(), header)
+		w.WriteHeader(code)
+		_, _ = w.Write(c.line(r, why))
+	}
+	if err := c.meet(r, &c.after); err != nil {
+		return nil, err
 	}
 	return w.Result(), nil
 }
 
-// serve answers; an error is a request that broke off on its way.
-func (c *coordinator) serve(w http.ResponseWriter, r *http.Request) error {
-	say := func(code int, content any) {
-		text, err := json.Marshal(content)
+// meet is what a request, or a batch, meets on its way, and fails if its sender has given up.
+func (c *coordinator) meet(r *http.Request, fault *func(*http.Request) error) error {
+	c.mu.Lock()
+	met := *fault
+	c.mu.Unlock()
+	if met != nil {
+		if err := met(r); err != nil {
+			return err
+		}
+	}
+	return context.Cause(r.Context())
+}
+
+// follow answers a push of changes, line by line; the answer begins with the first.
+func (c *coordinator) follow(r *http.Request) (*http.Response, error) {
+	at, err := edge.ParseRevision(r.URL.Query().Get("from"))
+	if err != nil {
+		c.t.Error(err)
+	}
+	frames := c.frames(r)
+	body, answer := io.Pipe()
+	context.AfterFunc(r.Context(), func() { _ = answer.CloseWithError(context.Cause(r.Context())) })
+	// batch takes one in.
+	batch := func() (line []byte, why *refusal, err error) {
+		events, err := read(frames)
+		if err == nil {
+			err = c.meet(r, &c.before)
+		}
 		if err != nil {
-			c.t.Error(err)
+			return nil, nil, err
 		}
-		w.WriteHeader(code)
-		_, _ = w.Write(text)
+		why = c.take(r, at, events)
+		at = events[len(events)-1].Object.Revision
+		return c.line(r, why), why, c.meet(r, &c.after)
 	}
-	if r.Method == http.MethodGet && r.URL.Path == "/mirror/v1" {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		resources := []map[string]string{}
-		for path, s := range c.stores {
-			parts := strings.Split(strings.TrimPrefix(path, "/mirror/v1/"), "/")
-			resources = append(resources, map[string]string{
-				"group": strings.TrimPrefix(parts[0], "core"), "version": parts[1], "resource": parts[2],
-				"applied": strconv.FormatUint(uint64(s.applied), 10),
-			})
+	line, why, err := batch()
+	if err != nil {
+		_ = r.Body.Close()
+		return nil, err
+	}
+	c.set(func() { c.cut = func() { _ = answer.CloseWithError(errors.New("connection reset")) } })
+	response := &http.Response{Body: body}
+	response.StatusCode, response.Header = status(why)
+	go func() { // until the request ends
+		defer r.Body.Close()
+		for err == nil && why == nil {
+			if _, err = answer.Write(line); err == nil {
+				line, why, err = batch()
+			}
 		}
-		say(http.StatusOK, map[string]any{"instance": fmt.Sprint(c.instance), "resources": resources})
-		return nil
+		if why != nil {
+			_, _ = answer.Write(line)
+		}
+		_ = answer.CloseWithError(err)
+	}()
+	return response, nil
+}
+
+func status(why *refusal) (code int, header http.Header) {
+	code, header = http.StatusOK, http.Header{}
+	if why != nil {
+		code = why.code
 	}
+	if why != nil && why.retryAfter > 0 {
+		header.Set("Retry-After", fmt.Sprint(int(why.retryAfter.Seconds())))
+	}
+	return code, header
+}
+
+func (c *coordinator) frames(r *http.Request) *stream.FrameReader {
 	e, err := stream.EncodingOf(r.Header.Get("Content-Type"))
 	if err != nil || r.Method != http.MethodPost {
 		c.t.Errorf("%s %s: %v", r.Method, r.URL, err)
 	}
-	var events []stream.Event
-	frames := stream.NewFrameReader(r.Body, e, 8<<20)
+	return stream.NewFrameReader(r.Body, e, 8<<20)
+}
+
+// read reads a batch: up to a bookmark of one sort or the other.
+func read(frames *stream.FrameReader) (events []stream.Event, err error) {
 	for {
 		event, err := frames.Read()
-		if errors.Is(err, io.EOF) {
-			break
-		}
 		if err != nil {
-			return err
+			return nil, err
 		}
-		events = append(events, event)
+		if events = append(events, event); event.Type == stream.Bookmark || event.Type == stream.InitialEventsEnd {
+			return events, nil
+		}
 	}
-	why := c.take(r, events)
-	if why == nil {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		say(http.StatusOK, map[string]string{"applied": c.stores[r.URL.Path].applied.String()})
-		return nil
+}
+
+// index is where the mirror stands.
+func (c *coordinator) index() []byte {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	resources := []map[string]string{}
+	for path, s := range c.stores {
+		parts := strings.Split(strings.TrimPrefix(path, "/mirror/v1/"), "/")
+		resources = append(resources, map[string]string{
+			"group": strings.TrimPrefix(parts[0], "core"), "version": parts[1], "resource": parts[2],
+			"applied": strconv.FormatUint(uint64(s.applied), 10),
+		})
 	}
-	if why.retryAfter > 0 {
-		w.Header().Set("Retry-After", fmt.Sprint(int(why.retryAfter.Seconds())))
+	return c.json(map[string]any{"instance": fmt.Sprint(c.instance), "resources": resources})
+}
+
+// line is what a push is told.
+func (c *coordinator) line(r *http.Request, why *refusal) []byte {
+	if why != nil {
+		return c.json(map[string]any{
+			"kind": "Status", "message": why.message, "code": why.code, "applied": strconv.FormatUint(uint64(why.applied), 10),
+			"details": map[string]int{"retryAfterSeconds": int(why.retryAfter.Seconds())},
+		})
 	}
-	if why.code == http.StatusConflict {
-		say(why.code, map[string]string{"applied": strconv.FormatUint(uint64(why.applied), 10)})
-	} else {
-		say(why.code, map[string]any{"kind": "Status", "message": why.message, "code": why.code})
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	applied := c.stores[r.URL.Path].applied
+	if c.lie != 0 {
+		applied = c.lie
 	}
-	return nil
+	return c.json(map[string]string{"applied": applied.String()})
+}
+
+func (c *coordinator) json(content any) []byte {
+	text, err := json.Marshal(content)
+	if err != nil {
+		c.t.Error(err)
+	}
+	return append(text, '\n')
 }
 
 // take applies a push.
-func (c *coordinator) take(r *http.Request, events []stream.Event) *refusal {
+func (c *coordinator) take(r *http.Request, from edge.Revision, events []stream.Event) *refusal {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.answer != nil {
@@ -233,12 +311,8 @@ func (c *coordinator) take(r *http.Request, events []stream.Event) *refusal {
 		s = &store{}
 		c.stores[r.URL.Path] = s
 	}
-	if len(events) == 0 {
-		c.t.Error("a push of nothing")
-		return nil
-	}
-	if r.URL.Query().Has("from") {
-		if from := r.URL.Query().Get("from"); from != s.applied.String() {
+	if from != 0 {
+		if from != s.applied {
 			return &refusal{code: http.StatusConflict, applied: s.applied}
 		}
 		changes := 0
@@ -261,7 +335,12 @@ func (c *coordinator) take(r *http.Request, events []stream.Event) *refusal {
 		if changes > maxEvents {
 			c.t.Errorf("a batch of %d changes", changes)
 		}
-		c.posts = append(c.posts, map[bool]string{true: "bookmark", false: fmt.Sprintf("%d changes", changes)}[changes == 0])
+		switch {
+		case changes > 0:
+			c.posts = append(c.posts, fmt.Sprintf("%d changes", changes))
+		case s.applied > from:
+			c.posts = append(c.posts, "bookmark")
+		}
 		return nil
 	}
 	end := events[len(events)-1]

@@ -20,6 +20,8 @@ import (
 
 	"k8s.io/klog/v2"
 
+	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/live"
 	"yurtcoordinator/internal/replica"
 	"yurtcoordinator/internal/store"
 	"yurtcoordinator/internal/stream"
@@ -42,6 +44,7 @@ type Disk interface {
 	Load(store.ID) (stream.Snapshot, error)
 	Sink(store.ID) stream.Sink
 	Drop(store.ID)
+	Flush(ctx context.Context) error
 }
 
 // Saver keeps one collection of the disk true to one replica. Make one with New; Restore, if it is called, comes before
@@ -52,11 +55,22 @@ type Saver struct {
 	replica *replica.Replica
 	// resumes: the replica began with what the disk has, so the changes from there on are enough.
 	resumes bool
+	taken   *live.Value[edge.Revision] // by the disk, written or not
 }
 
 // New returns a Saver. It does no I/O.
 func New(disk Disk, id store.ID, r *replica.Replica) *Saver {
-	return &Saver{disk: disk, id: id, replica: r}
+	return &Saver{disk: disk, id: id, replica: r, taken: live.NewValue[edge.Revision](0)}
+}
+
+// Sync returns when all that the replica has now is on the disk, or with the cause of ctx, which has to bound it: the disk
+// may be full.
+func (s *Saver) Sync(ctx context.Context) error {
+	at := s.replica.Position()
+	if _, err := s.taken.Wait(ctx, func(taken edge.Revision) bool { return taken >= at }); err != nil {
+		return err
+	}
+	return s.disk.Flush(ctx)
 }
 
 // Restore fills the replica, which is empty, with what the disk has of it. A disk that has nothing is store.ErrMiss.
@@ -129,6 +143,7 @@ func (s *Saver) follow(ctx context.Context, sink stream.Sink) (progress bool, er
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer w.Close()
+	s.taken.Set(sink.Position())
 	looking.Go(func() { look(ctx, s.disk.Sink(s.id), cancel) })
 	for {
 		events, err := w.Next(ctx)
@@ -136,9 +151,11 @@ func (s *Saver) follow(ctx context.Context, sink stream.Sink) (progress bool, er
 			err = sink.Apply(ctx, events)
 		}
 		if err != nil {
+			s.taken.Set(0)
 			return progress, err
 		}
 		progress = true
+		s.taken.Set(sink.Position())
 	}
 }
 

@@ -93,6 +93,7 @@ type disk struct {
 	drops    int
 	replaced int
 	wrote    []edge.Revision // what was applied, in order
+	flushed  edge.Revision   // where it stood at the last Flush
 }
 
 func (d *disk) Load(store.ID) (stream.Snapshot, error) {
@@ -105,6 +106,13 @@ func (d *disk) Load(store.ID) (stream.Snapshot, error) {
 }
 
 func (d *disk) Sink(store.ID) stream.Sink { return d }
+
+func (d *disk) Flush(context.Context) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.flushed = d.position
+	return d.fails
+}
 
 func (d *disk) Drop(store.ID) {
 	d.mu.Lock()
@@ -651,4 +659,34 @@ func crash(t *testing.T, dir string, m *model, random *rand.Rand, before edge.Re
 		t.Fatal(err)
 	}
 	return reached
+}
+
+// A client that is told to list again forgets how far it was. What it has been told is on the disk then.
+func TestSync(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, r := &disk{block: make(chan struct{})}, newReplica(t)
+		s := New(d, id, r)
+		_, stop := begin(t, s)
+		defer stop()
+		replace(t, r, snapshot(9, object("x", 5)))
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := s.Sync(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("while the disk takes nothing: %v", err)
+		}
+		close(d.block)
+		for revision := edge.Revision(10); revision < 20; revision++ {
+			apply(t, r, stream.Modified, object("x", revision))
+			if err := s.Sync(t.Context()); err != nil || d.flushed != revision {
+				t.Errorf("at %d: flushed at %d, %v", revision, d.flushed, err)
+			}
+		}
+		d.set(func() { d.fails = store.ErrUnwritable })
+		apply(t, r, stream.Modified, object("x", 20))
+		ctx, cancel = context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := s.Sync(ctx); err == nil {
+			t.Error("a disk that cannot be written has everything")
+		}
+	})
 }

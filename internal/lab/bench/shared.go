@@ -297,7 +297,8 @@ func (l *load) steady(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var seen [2]map[string]change // by resourceVersion
+	receiving, ctx := errgroup.WithContext(ctx) // that of the watches too, so that none ends before it does
+	var seen [2]map[string]change               // by resourceVersion
 	var events [2]watch.Interface
 	ways := []Way{HTTP2, Hub}
 	for i, w := range ways {
@@ -312,7 +313,6 @@ func (l *load) steady(ctx context.Context) error {
 		}
 		defer events[i].Stop()
 	}
-	receiving, ctx := errgroup.WithContext(ctx)
 	for i, w := range ways {
 		receiving.Go(func() (err error) {
 			if seen[i], err = changes(ctx, events[i]); err != nil {
