@@ -26,13 +26,13 @@ var offlineScenarios = []Scenario{
 	},
 	{
 		Name: "deleted-while-cut", Quick: true, Lab: pool, run: deletedWhileCut,
-		Doc: "what was deleted in the cloud while a node was cut off, and its hub restarted, is gone from the node once the link " +
-			"heals; no other Pod is restarted",
+		Doc: "what was deleted in the cloud while a node was cut off, and its hub restarted, is gone from the node once the " +
+			"link heals; no other Pod is restarted",
 	},
 	{
 		Name: "crash-anywhere", Lab: hubsAlone, run: crashAnywhere,
-		Doc: "a hub is killed 200 times at random moments while everything changes: its clients' watches stay exact, nothing is " +
-			"listed over the WAN again, and what is on its disk is right",
+		Doc: "a hub is killed 200 times at random moments while everything changes: its clients' watches stay exact, nothing " +
+			"is listed over the WAN again, and what is on its disk is right",
 	},
 	{
 		Name: "disk-corrupt", Lab: hubsAlone, run: diskCorrupt,

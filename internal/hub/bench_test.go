@@ -82,7 +82,11 @@ func fillDisk(b *testing.B, dir string, n int) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	defer disk.Close()
+	defer func() {
+		if err := disk.Close(); err != nil {
+			b.Error(err)
+		}
+	}()
 	for _, id := range []store.ID{{Client: userAgent, Resource: endpointSlices}, {Client: userAgent, Resource: services}} {
 		each := content
 		if id.Resource == services {

@@ -3,6 +3,7 @@ package hub
 import (
 	"context"
 	"errors"
+	"net/http"
 	"net/http/httptest"
 	"testing"
 	"testing/synctest"
@@ -75,9 +76,13 @@ func TestTheKeeperKnowsItsAgents(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer h.closeDisk()
+	defer func() {
+		if err := h.closeDisk(); err != nil {
+			t.Error(err)
+		}
+	}()
 	for agent, want := range map[string]bool{"kubelet/v1": true, "my-agent": true, "kube-proxy/v1": false} {
-		r := httptest.NewRequest("GET", "/api/v1/pods", nil)
+		r := httptest.NewRequest(http.MethodGet, "/api/v1/pods", nil)
 		r.Header.Set("User-Agent", agent)
 		if got := h.keeper.Match(r); got != want {
 			t.Errorf("%s is kept: %v", agent, got)
@@ -113,7 +118,11 @@ func TestWhereASelectionIsRead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer h.closeDisk()
+	defer func() {
+		if err := h.closeDisk(); err != nil {
+			t.Error(err)
+		}
+	}()
 	r, err := replica.New(replica.Config{Resource: pods})
 	if err != nil {
 		t.Fatal(err)

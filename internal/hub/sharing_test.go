@@ -33,7 +33,8 @@ func TestNodePoolsThatAreDeniedAreNotWaitedFor(t *testing.T) {
 			t.Errorf("denied: %v", err)
 		}
 		if err := r.Replace(t.Context(), stream.Snapshot{
-			Type: stream.Type{GroupVersionKind: nodePools.GroupVersion().WithKind("NodePool"), Encoding: stream.JSON}, Revision: 7,
+			Type:     stream.Type{GroupVersionKind: nodePools.GroupVersion().WithKind("NodePool"), Encoding: stream.JSON},
+			Revision: 7,
 		}); err != nil {
 			t.Fatal(err)
 		}
