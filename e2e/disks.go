@@ -130,8 +130,12 @@ func crashAnywhere(t *T) {
 	shared.judge(t, allowed)
 	kept.judge(t, nil)
 	for _, a := range []*audience{shared, kept} {
-		if more := t.newLists(a.resource, before[a.resource]); len(more) > 0 {
-			t.fail("%d more lists of %s over the WAN: %+v", len(more), a.name, more)
+		for _, l := range t.newLists(a.resource, before[a.resource]) {
+			// The node's own NodePool, which nothing changes: a hub that never lives for a minute is told no bookmark of it, and
+			// the cloud forgets the revision. What changes is resumed wherever it was.
+			if !strings.Contains(l.URI, "fieldSelector=metadata.name") {
+				t.fail("another list of %s over the WAN: %+v", a.name, l)
+			}
 		}
 	}
 	t.diskIsRight(victim)
