@@ -313,8 +313,7 @@ func (s *Set) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c := s.Find(schema.GroupVersionResource{Group: info.APIGroup, Version: info.APIVersion, Resource: info.Resource})
 	if c == nil {
 		// It has left the set since the request was routed. The client tries again and is answered by the cloud.
-		w.Header().Set("Retry-After", "1")
-		http.Error(w, "the hub has just stopped to keep a copy of this resource; try again", http.StatusServiceUnavailable)
+		replica.Refuse(w, "yurthub: it has just stopped to keep a copy of this resource; try again")
 		return
 	}
 	c.Want()
@@ -324,8 +323,7 @@ func (s *Set) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if !c.Replica.Complete().Get() && c.Feed.Unreachable() {
-		w.Header().Set("Retry-After", "1")
-		http.Error(w, "the hub has never known all of this resource, and there is nobody to ask", http.StatusServiceUnavailable)
+		replica.Refuse(w, "yurthub: all of this resource was never known here, and there is nobody to ask")
 		return
 	}
 	if c.ready != nil {

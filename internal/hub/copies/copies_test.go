@@ -395,6 +395,9 @@ func TestWhatCannotBeKnownIsRefusedAtOnce(t *testing.T) {
 			if want := map[bool]int{false: http.StatusServiceUnavailable, true: http.StatusOK}[survived]; answer.Code != want {
 				t.Errorf("survived %v: %d %s", survived, answer.Code, answer.Body)
 			}
+			if !survived && !strings.Contains(answer.Body.String(), `"kind":"Status"`) {
+				t.Errorf("no Status: %s", answer.Body)
+			}
 			if took := time.Since(began); took != time.Second {
 				t.Errorf("survived %v: answered after %v", survived, took)
 			}

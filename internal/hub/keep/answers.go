@@ -12,7 +12,6 @@ import (
 	"strconv"
 	"strings"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/lru"
 
 	"yurtcoordinator/internal/store"
@@ -222,21 +221,3 @@ func (t *tee) whole() bool {
 
 // Unwrap lets http.ResponseController reach Flush and the deadlines.
 func (t *tee) Unwrap() http.ResponseWriter { return t.ResponseWriter }
-
-// refuse answers 503, to be tried again.
-func refuse(w http.ResponseWriter, message string) {
-	status := metav1.Status{
-		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure,
-		Code: http.StatusServiceUnavailable, Reason: metav1.StatusReasonServiceUnavailable, Message: message,
-		Details: &metav1.StatusDetails{RetryAfterSeconds: 1},
-	}
-	body, err := json.Marshal(status)
-	if err != nil {
-		http.Error(w, strings.TrimSpace(message), http.StatusServiceUnavailable)
-		return
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.Header().Set("Retry-After", "1")
-	w.WriteHeader(http.StatusServiceUnavailable)
-	_, _ = w.Write(body) // fails only if the client is gone
-}

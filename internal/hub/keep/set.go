@@ -190,9 +190,9 @@ func (s *Set) follow(w http.ResponseWriter, r *http.Request, info *request.Reque
 	case foreign:
 		pass.ServeHTTP(w, r)
 	case unreachable:
-		refuse(w, fmt.Sprintf("yurthub: %s: not known from before, and the cloud cannot be reached", selection))
+		replica.Refuse(w, fmt.Sprintf("yurthub: %s: not known from before, and the cloud cannot be reached", selection))
 	case late:
-		refuse(w, fmt.Sprintf("yurthub: %s: the cloud has not told all of it yet", selection))
+		replica.Refuse(w, fmt.Sprintf("yurthub: %s: the cloud has not told all of it yet", selection))
 	default:
 		k.handler.Serve(w, plain(r), replica.Request{Verb: info.Verb, Namespace: info.Namespace})
 	}
