@@ -246,7 +246,7 @@ func (h *Hub) Run(ctx context.Context) error {
 	}
 	h.sharing.add(&g)
 	if h.keeper != nil {
-		g.Add("keeper", h.keeper.set.Run)
+		g.Add("keeper", h.keeper.Run)
 	}
 	if h.pool != nil {
 		g.Add("role", h.pool.keeper.Run)
@@ -326,7 +326,7 @@ func (h *Hub) Status() Status {
 		Coordinator: "none", Replicas: h.sharing.copies.Status(),
 	}
 	if h.disk != nil {
-		s.Kept, s.Disk = h.keeper.set.Status(), diskStatus(h.disk.Health())
+		s.Kept, s.Disk = h.keeper.Status(), diskStatus(h.disk.Health())
 	}
 	if h.pool != nil {
 		standing := h.pool.keeper.Standing().Get()

@@ -3,7 +3,6 @@ package hub
 import (
 	"context"
 	"errors"
-	"net/http"
 	"sync"
 	"time"
 
@@ -18,18 +17,10 @@ import (
 	"yurtcoordinator/internal/store"
 )
 
-// keeper is what a hub keeps for its node's programs.
+// keeper is what a hub keeps for its node's programs: a front.Keeper.
 type keeper struct {
-	agents keep.Agents
-	set    *keep.Set
-}
-
-// Match implements front.Keeper.
-func (k *keeper) Match(r *http.Request) bool { return k.agents.Match(r) }
-
-// Serve implements front.Keeper.
-func (k *keeper) Serve(w http.ResponseWriter, r *http.Request, pass http.Handler) {
-	k.set.Serve(w, r, pass)
+	keep.Agents
+	*keep.Set
 }
 
 // keptLists bounds the lists that are under way for what is kept. kubelet follows some hundred objects, each by a list of
@@ -83,7 +74,7 @@ func (h *Hub) restoreAs(ctx context.Context, id store.ID, r *replica.Replica) *s
 func (h *Hub) begun(ctx context.Context) {
 	all := []<-chan struct{}{h.sharing.copies.Begun()}
 	if h.keeper != nil {
-		all = append(all, h.keeper.set.Begun())
+		all = append(all, h.keeper.Begun())
 	}
 	for _, each := range all {
 		select {

@@ -93,9 +93,6 @@ func writeForEver(dir string) error {
 // A process that is killed at any instruction leaves a state that was, and no earlier one than the last time.
 func TestKill(t *testing.T) {
 	t.Parallel()
-	if testing.Short() {
-		t.Skip("it takes seconds")
-	}
 	random := rand.New(rand.NewPCG(uint64(os.Getpid()), 1))
 	dir := t.TempDir()
 	var last edge.Revision
