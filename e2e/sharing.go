@@ -143,6 +143,8 @@ func handover(t *T) {
 	others.judge(t, expired)
 	a.judge(t, expired)
 	a.listedOnce(t)
+	// Nobody reads Endpoints here; the pool shares them all the same.
+	(&audience{collection: collection{name: "endpoints", resource: "endpoints"}}).listedOnce(t)
 }
 
 // sameRules expects that all nodes' kube-proxies have programmed the same rules for the load's Services, those that the
