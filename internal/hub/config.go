@@ -24,8 +24,12 @@ type Config struct {
 
 	// ServerAddresses are the cloud's API servers, https://HOST:PORT, all equal, the first preferred.
 	ServerAddresses []string
-	// CAFile verifies them. CertFile and KeyFile are the node's client certificate, for the cloud and the coordinator.
+	// CAFile verifies them. CertFile and KeyFile are the node's client certificate, for the cloud and the coordinator, that
+	// somebody else keeps; without them the hub gets and renews one itself, as Identity says, in CertDir. Then CAFile may be
+	// empty, too.
 	CAFile, CertFile, KeyFile string
+	CertDir                   string
+	Identity                  Identity
 
 	// EnableCoordinator makes the hub use the pool's coordinator at CoordinatorAddress, verified by CoordinatorCAFile
 	// (empty: CAFile). Without it the hub is a plain proxy.
@@ -62,6 +66,15 @@ type Config struct {
 	MaxRequestsInFlight, MaxMutatingRequestsInFlight, MaxLongRunningRequests int
 }
 
+// Identity is what a node can prove itself with to get a certificate; see identity.Config, whose fields have these names.
+type Identity struct {
+	BootstrapFile            string
+	CACertHashes             []string
+	UnsafeSkipCAVerification bool
+	KubeletKubeconfig        string
+	KubeletAsIs              bool
+}
+
 // defaultPoolScope is what every node of a cluster reads all of, and most of what it reads.
 var defaultPoolScope = []string{"v1/endpoints", "discovery.k8s.io/v1/endpointslices"}
 
@@ -79,9 +92,14 @@ func (c *Config) AddFlags(fs *pflag.FlagSet) {
 	fs.StringSliceVar(&c.ServerAddresses, "server-addr", nil,
 		"addresses of the cloud's API servers, https://HOST:PORT,… (required)")
 	fs.StringVar(&c.CAFile, "ca-file", "",
-		"PEM file of the authority that signed the API servers' certificates (required)")
-	fs.StringVar(&c.CertFile, "cert-file", "", "PEM file of this node's client certificate (required)")
-	fs.StringVar(&c.KeyFile, "key-file", "", "PEM file of this node's private key (required)")
+		"PEM file of the authority that signed the API servers' certificates (required with --cert-file; otherwise default: as "+
+			"the file of --bootstrap-file or --kubelet-kubeconfig says, or as discovered with the bootstrap token)")
+	fs.StringVar(&c.CertFile, "cert-file", "",
+		"PEM file of this node's client certificate, which somebody else renews; default: the hub gets its own")
+	fs.StringVar(&c.KeyFile, "key-file", "", "PEM file of the private key of --cert-file")
+	c.Identity.addFlags(fs)
+	fs.StringVar(&c.CertDir, "cert-dir", "/var/lib/yurthub/pki",
+		"directory to keep the certificates in that the hub gets by itself")
 	fs.BoolVar(&c.EnableCoordinator, "enable-coordinator", false, "use the pool's coordinator")
 	fs.StringVar(&c.CoordinatorAddress, "coordinator-server-addr", "",
 		"address of the pool's coordinator, https://HOST:10270")
@@ -114,6 +132,23 @@ func (c *Config) AddFlags(fs *pflag.FlagSet) {
 		"most watches, logs and streams under way at once; more get 429")
 }
 
+func (i *Identity) addFlags(fs *pflag.FlagSet) {
+	fs.StringVar(&i.BootstrapFile, "bootstrap-file", "",
+		"file with a bootstrap token, as kubeadm token create prints it, or a kubeconfig with one; read whenever it is "+
+			"needed: put another there when it has expired")
+	fs.StringSliceVar(&i.CACertHashes, "discovery-token-ca-cert-hash", nil,
+		"hashes, sha256:HEX,…, of the public keys by which the cloud's authority is known when it is discovered")
+	fs.BoolVar(&i.UnsafeSkipCAVerification, "discovery-token-unsafe-skip-ca-verification", false,
+		"discover the cloud's authority without a hash: whoever knows the token can then pass for the cloud")
+	fs.StringVar(&i.KubeletKubeconfig, "kubelet-kubeconfig", "",
+		"a kubelet's kubeconfig, or PEM file with its certificate and key, to ask for the hub's own certificate with")
+	fs.BoolVar(&i.KubeletAsIs, "kubelet-certificate-as-is", false,
+		"use the certificate of --kubelet-kubeconfig, which kubelet renews, instead of one of the hub's own")
+}
+
+// ownCertificate reports whether the hub gets its certificate by itself.
+func (c *Config) ownCertificate() bool { return c.CertFile == "" && c.KeyFile == "" }
+
 // Validate returns an error that names the flag and says what it must be.
 func (c *Config) Validate() error {
 	required := func(flag, value string) error {
@@ -122,8 +157,12 @@ func (c *Config) Validate() error {
 		}
 		return nil
 	}
-	err := errors.Join(required("node-name", string(c.Node)), required("ca-file", c.CAFile),
-		required("cert-file", c.CertFile), required("key-file", c.KeyFile))
+	err := required("node-name", string(c.Node))
+	if c.ownCertificate() {
+		err = errors.Join(err, c.Identity.validate(), required("cert-dir", c.CertDir))
+	} else {
+		err = errors.Join(err, required("ca-file", c.CAFile), required("cert-file", c.CertFile), required("key-file", c.KeyFile))
+	}
 	if err == nil && len(c.ServerAddresses) == 0 {
 		err = errors.New("--server-addr is required")
 	}
@@ -166,6 +205,14 @@ func (c *Config) Validate() error {
 		if p.value < 1 {
 			return fmt.Errorf("--%s %d: want at least 1", p.flag, p.value)
 		}
+	}
+	return nil
+}
+
+func (i *Identity) validate() error {
+	if i.BootstrapFile == "" && i.KubeletKubeconfig == "" {
+		return errors.New("one of --bootstrap-file, --kubelet-kubeconfig, or --cert-file with --key-file is required: a node " +
+			"must prove who it is")
 	}
 	return nil
 }

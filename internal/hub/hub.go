@@ -41,6 +41,7 @@ import (
 	"yurtcoordinator/internal/hub/feed"
 	"yurtcoordinator/internal/hub/front"
 	"yurtcoordinator/internal/hub/heartbeat"
+	"yurtcoordinator/internal/hub/identity"
 	"yurtcoordinator/internal/hub/keep"
 	"yurtcoordinator/internal/hub/push"
 	"yurtcoordinator/internal/hub/role"
@@ -56,11 +57,14 @@ type Hub struct {
 	metrics *prometheus.Registry
 	handler http.Handler
 	servers []*url.URL // the cloud's
-	cloud   *upstream.Upstream
-	pool    *pool // nil without a coordinator
-	sharing *sharing
-	disk    *store.Store // nil without
-	keeper  *keeper      // nil without a disk
+	// identity gets the node's certificate; nil if somebody else does.
+	identity *identity.Manager
+	files    credentialFiles
+	cloud    *upstream.Upstream
+	pool     *pool // nil without a coordinator
+	sharing  *sharing
+	disk     *store.Store // nil without
+	keeper   *keeper      // nil without a disk
 }
 
 // pool is what a hub has of its pool.
@@ -103,7 +107,10 @@ func (h *Hub) build() error {
 	if h.servers, err = addresses("server-addr", cfg.ServerAddresses...); err != nil {
 		return err
 	}
-	if h.cloud, err = h.upstream("cloud", h.servers, cfg.CAFile); err != nil {
+	if err := h.identify(); err != nil {
+		return err
+	}
+	if h.cloud, err = h.upstream("cloud", h.servers, h.files.ca); err != nil {
 		return err
 	}
 	shared, err := resources("pool-scope-resources", cfg.PoolScopeResources)
@@ -141,7 +148,7 @@ func (h *Hub) build() error {
 
 func (h *Hub) upstream(name string, servers []*url.URL, ca string) (*upstream.Upstream, error) {
 	return upstream.New(upstream.Config{
-		Name: name, Servers: servers, CAFile: ca, CertFile: h.cfg.CertFile, KeyFile: h.cfg.KeyFile, Metrics: h.metrics,
+		Name: name, Servers: servers, CAFile: ca, CertFile: h.files.cert, KeyFile: h.files.key, Metrics: h.metrics,
 	})
 }
 
@@ -152,7 +159,7 @@ func (h *Hub) newPool() (*pool, error) {
 	}
 	ca := h.cfg.CoordinatorCAFile
 	if ca == "" {
-		ca = h.cfg.CAFile
+		ca = h.files.ca
 	}
 	p := &pool{address: servers[0]}
 	if p.coordinator, err = h.upstream("coordinator", servers, ca); err != nil {
@@ -227,7 +234,7 @@ func isOwnAddress(host string) bool {
 }
 
 // Run serves until ctx ends, then stops in order: first the servers, then what they use. It returns an error when a
-// port is taken or a part fails.
+// port is taken, a node without a certificate gets none for some minutes, or a part fails.
 func (h *Hub) Run(ctx context.Context) error {
 	ctx = klog.NewContext(ctx, klog.FromContext(ctx).WithValues("node", h.cfg.Node))
 	servers, err := h.listen()
@@ -235,8 +242,26 @@ func (h *Hub) Run(ctx context.Context) error {
 		return errors.Join(err, h.closeDisk())
 	}
 	var g run.Group
+	g.Add("health", servers.health.Run)
+	g.Add("hub", func(ctx context.Context) error {
+		if h.identity != nil {
+			if err := h.identity.Ensure(ctx); err != nil {
+				return errors.Join(err, servers.proxy.Close(), h.closeDisk())
+			}
+		}
+		return h.serve(ctx, servers.proxy)
+	})
+	return g.Run(ctx)
+}
+
+// serve runs everything that needs the node's certificate.
+func (h *Hub) serve(ctx context.Context, proxy *front.Server) error {
+	var g run.Group
 	if h.disk != nil {
 		g.Add("disk", h.runDisk)
+	}
+	if h.identity != nil {
+		g.Add("identity", h.identity.Run)
 	}
 	g.Add("cloud", h.cloud.Run)
 	if h.pool != nil {
@@ -251,10 +276,9 @@ func (h *Hub) Run(ctx context.Context) error {
 	if h.pool != nil {
 		g.Add("role", h.pool.keeper.Run)
 	}
-	g.Add("health", servers.health.Run)
 	g.Add("proxy", func(ctx context.Context) error {
 		h.begun(ctx)
-		return servers.proxy.Run(ctx)
+		return proxy.Run(ctx)
 	})
 	klog.FromContext(ctx).Info("Serving this node's programs", "address", h.cfg.BindAddress, "port", h.cfg.Port,
 		"cloud", h.cfg.ServerAddresses, "coordinator", h.cfg.CoordinatorAddress)
@@ -317,6 +341,8 @@ type Status struct {
 	Kept     []keep.Status   `json:"kept,omitempty"`
 	// Disk is the state of the disk's cache; absent without one.
 	Disk *DiskStatus `json:"disk,omitempty"`
+	// Identity is the state of the certificates that the hub gets by itself; absent if somebody else does.
+	Identity *identity.Status `json:"identity,omitempty"`
 }
 
 // Status returns the hub's present state.
@@ -327,6 +353,10 @@ func (h *Hub) Status() Status {
 	}
 	if h.disk != nil {
 		s.Kept, s.Disk = h.keeper.Status(), diskStatus(h.disk.Health())
+	}
+	if h.identity != nil {
+		status := h.identity.Status()
+		s.Identity = &status
 	}
 	if h.pool != nil {
 		standing := h.pool.keeper.Standing().Get()

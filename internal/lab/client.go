@@ -265,22 +265,33 @@ func (c *Client) Hub(ctx context.Context, node string) (HubStatus, error) {
 
 // HubSettings writes a hub's configuration file (YAML, named as its flags are), which the hub reads when it starts and
 // looks at every 5 s.
-func (c *Client) HubSettings(node, yaml string) error {
-	path := filepath.Join(c.dir, "machines", node, hubSettings)
+func (c *Client) HubSettings(node, yaml string) error { return c.replace(node, hubSettings, yaml) }
+
+// JoinWith puts another bootstrap token where a hub looks for one.
+func (c *Client) JoinWith(node, token string) error { return c.replace(node, bootstrapFile, token) }
+
+// replace writes a file anew that a hub reads while it runs.
+func (c *Client) replace(node, name, content string) error {
+	path := filepath.Join(c.dir, "machines", node, name)
 	if _, err := os.Stat(path); err != nil || node == "" || strings.Contains(node, "/") {
-		return fmt.Errorf("no node %q in this lab has run a hub", node)
+		return fmt.Errorf("no node %q in this lab has run a hub that reads %s", node, name)
 	}
-	if err := os.WriteFile(path+".new", []byte(yaml), 0o600); err != nil {
+	if err := os.WriteFile(path+".new", []byte(content), 0o600); err != nil {
 		return err
 	}
 	return os.Rename(path+".new", path) // a hub never finds half a file
 }
 
 // HubCacheDir is the directory in which a node's hub keeps what it knows.
-func (c *Client) HubCacheDir(node string) (string, error) {
-	path := filepath.Join(c.dir, "machines", node, hubCache)
+func (c *Client) HubCacheDir(node string) (string, error) { return c.hubDir(node, hubCache) }
+
+// HubKeysDir is the directory in which a node's hub keeps the certificates that it got.
+func (c *Client) HubKeysDir(node string) (string, error) { return c.hubDir(node, hubKeys) }
+
+func (c *Client) hubDir(node, name string) (string, error) {
+	path := filepath.Join(c.dir, "machines", node, name)
 	if _, err := os.Stat(path); err != nil || node == "" || strings.Contains(node, "/") {
-		return "", fmt.Errorf("no node %q in this lab has run a hub that keeps anything", node)
+		return "", fmt.Errorf("no node %q in this lab has run a hub that keeps %s", node, name)
 	}
 	return path, nil
 }

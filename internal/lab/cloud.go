@@ -27,7 +27,8 @@ var controlPlaneKeys = []string{
 }
 
 // controlPlane returns the commands that start the cloud, in two steps: what the first serves, the second needs.
-func controlPlane(bins build.Binaries, disk string, t Timing) (core, rest []machine.Command) {
+func controlPlane(bins build.Binaries, disk string, cfg Config) (core, rest []machine.Command) {
+	t := cfg.Timing
 	cert := func(name string) string { return filepath.Join(disk, keysDir, name) }
 	logs := func(name string) string { return filepath.Join(disk, name+".log") }
 	seconds := func(flag string, d time.Duration) string { return fmt.Sprintf("--%s=%d", flag, int(d.Seconds())) }
@@ -49,7 +50,7 @@ func controlPlane(bins build.Binaries, disk string, t Timing) (core, rest []mach
 		"--kubelet-preferred-address-types=InternalIP",
 		"--service-account-key-file=" + cert("sa.pub"), "--service-account-signing-key-file=" + cert("sa.key"),
 		"--service-account-issuer=https://kubernetes.default.svc",
-		"--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction",
+		"--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction", "--enable-bootstrap-token-auth",
 		"--token-auth-file=" + cert("tokens.csv"),
 		seconds("default-not-ready-toleration-seconds", t.Toleration),
 		seconds("default-unreachable-toleration-seconds", t.Toleration),
@@ -67,8 +68,13 @@ func controlPlane(bins build.Binaries, disk string, t Timing) (core, rest []mach
 			"--cert-dir=" + filepath.Join(disk, "certs"),
 		}, flags...)}
 	}
+	life := cfg.CertificateLife
+	if life == 0 {
+		life = 365 * 24 * time.Hour
+	}
 	return []machine.Command{etcd, apiserver}, []machine.Command{
 		client(bins.KubeControllerManager, "kube-controller-manager",
+			"--controllers=*,bootstrap-signer-controller,token-cleaner-controller", "--cluster-signing-duration="+life.String(),
 			"--use-service-account-credentials", "--service-account-private-key-file="+cert("sa.key"),
 			"--root-ca-file="+cert("ca.crt"), "--cluster-signing-cert-file="+cert("ca.crt"),
 			"--cluster-signing-key-file="+cert("ca.key"),
@@ -117,7 +123,7 @@ const (
 // cloud serves.
 func (l *Lab) Cloud(ctx context.Context, a Action, c Component, flags []string) error {
 	h := l.hosts[cloudMachine]
-	core, rest := controlPlane(l.bins, h.spec.Disk, l.cfg.Timing)
+	core, rest := controlPlane(l.bins, h.spec.Disk, l.cfg)
 	command, err := findCommand(slices.Concat(core, rest), c)
 	if err != nil {
 		return err

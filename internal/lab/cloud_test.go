@@ -32,7 +32,7 @@ func TestOverride(t *testing.T) {
 }
 
 func TestComponentsOfTheCloud(t *testing.T) {
-	core, rest := controlPlane(programs(), "/disk", Quick)
+	core, rest := controlPlane(programs(), "/disk", Config{Timing: Quick})
 	all := slices.Concat(core, rest)
 	for _, c := range []Component{Etcd, KubeAPIServer, KubeControllerManager, KubeScheduler, CoordinatorController} {
 		if command, err := findCommand(all, c); err != nil || command.Name != string(c) {

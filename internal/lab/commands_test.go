@@ -49,7 +49,7 @@ func show(b *strings.Builder, c machine.Command) {
 func TestCommands(t *testing.T) {
 	t.Setenv("PATH", "/usr/bin")
 	var b strings.Builder
-	core, rest := controlPlane(programs(), "/disk", Quick)
+	core, rest := controlPlane(programs(), "/disk", Config{Timing: Quick})
 	fmt.Fprintln(&b, "== cloud")
 	for _, c := range core {
 		show(&b, c)
@@ -66,9 +66,10 @@ func TestCommands(t *testing.T) {
 		{"real, with a coordinator", place{1, 1}, Config{Kubelet: Real, Timing: Quick}},
 		{"hollow, without", place{2, 3}, Config{Kubelet: Hollow, Timing: Stock}},
 		{"hubs alone, no coordinator in the pool", place{1, 1}, Config{NoKubelet: true, NoCoordinator: true}},
+		{"a hub that joins", place{1, 2}, Config{NoKubelet: true, Bootstrap: true}},
 		{"a hub and its CoreDNS", place{1, 2}, Config{NoKubelet: true, CoreDNS: true}},
 	} {
-		n := node{place: tt.place, cfg: tt.cfg, bins: programs(), disk: "/disk", snapshotter: "overlayfs"}
+		n := node{place: tt.place, cfg: tt.cfg, bins: programs(), disk: "/disk", snapshotter: "overlayfs", authority: "sha256:0"}
 		fmt.Fprintf(&b, "== %s: %s\n", n.name(), tt.what)
 		for _, c := range n.components() {
 			show(&b, n.command(c))

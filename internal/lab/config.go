@@ -56,6 +56,10 @@ type Config struct {
 	CoreDNS bool `json:"coreDNS,omitempty"`
 	// NoCoordinator starts the hubs with --enable-coordinator=false, and no coordinator.
 	NoCoordinator bool `json:"noCoordinator,omitempty"`
+	// Bootstrap has the hubs get their certificates by themselves, with BootstrapToken.
+	Bootstrap bool `json:"bootstrap,omitempty"`
+	// CertificateLife is how long after their making the certificates end that the cloud signs; zero: a year.
+	CertificateLife time.Duration `json:"certificateLife,omitempty"`
 	// NoCgroups is set by Up where it is not root: real kubelets and containers then do without cgroups.
 	NoCgroups bool `json:"noCgroups,omitempty"`
 	// HubFlags are given to every hub after its own.

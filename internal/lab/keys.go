@@ -35,6 +35,7 @@ func (l *Lab) writePKI() error {
 	if err != nil {
 		return err
 	}
+	l.authority = ca.Hash()
 	k := keys{ca, l.pki()}
 	for _, r := range l.servers() {
 		r.Server = true

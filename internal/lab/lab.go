@@ -37,6 +37,8 @@ type Lab struct {
 	all    []place
 	// snapshotter is containerd's, found out when the lab boots.
 	snapshotter string
+	// authority is the hash of the lab's authority.
+	authority string
 
 	mu    sync.Mutex
 	hosts map[string]*host // by machine name
@@ -76,7 +78,7 @@ func cgroup(name string) string { return "yurtlab-" + name }
 func (l *Lab) node(p place) node {
 	return node{
 		place: p, cfg: l.cfg, bins: l.bins, disk: l.disk(string(p.name())), images: l.images,
-		snapshotter: l.snapshotter,
+		snapshotter: l.snapshotter, authority: l.authority,
 	}
 }
 
@@ -248,7 +250,7 @@ func (l *Lab) startCloud(ctx context.Context, m *machine.Machine, progress func(
 	if err := l.handOut(disk, controlPlaneKeys...); err != nil {
 		return err
 	}
-	core, rest := controlPlane(l.bins, disk, l.cfg.Timing)
+	core, rest := controlPlane(l.bins, disk, l.cfg)
 	for _, c := range core {
 		if err := m.Start(ctx, c); err != nil {
 			return err
@@ -258,7 +260,7 @@ func (l *Lab) startCloud(ctx context.Context, m *machine.Machine, progress func(
 		return fmt.Errorf("%w; see: yurtlab logs cloud kube-apiserver", err)
 	}
 	progress("the cloud's kube-apiserver is ready")
-	if err := applyManifests(ctx, l.watch.access, l.cfg.Pools, l.cfg.Nodes); err != nil {
+	if err := l.applyManifests(ctx); err != nil {
 		return err
 	}
 	for _, c := range rest {

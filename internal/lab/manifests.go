@@ -6,13 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"path/filepath"
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/yaml"
-	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yurtcoordinator/deploy"
@@ -22,14 +22,14 @@ import (
 
 // applyManifests gives the cloud what an installation would: the rights of the controller, and of each pool's leader.
 // An object that is there already, since the cloud was powered on again, is left as it is.
-func applyManifests(ctx context.Context, cfg *rest.Config, pools, nodes int) error {
+func (l *Lab) applyManifests(ctx context.Context) error {
 	objects, err := decodeAll(deploy.ControllerRBAC)
 	if err != nil {
 		return err
 	}
-	for p := 1; p <= pools; p++ {
+	for p := 1; p <= l.cfg.Pools; p++ {
 		var names []edge.NodeName
-		for _, n := range places(pools, nodes) {
+		for _, n := range l.all {
 			if n.pool == p {
 				names = append(names, n.name())
 			}
@@ -38,7 +38,14 @@ func applyManifests(ctx context.Context, cfg *rest.Config, pools, nodes int) err
 	}
 	objects = append(objects, proxyRights())
 	objects = append(objects, readerRights()...)
-	c, err := client.New(cfg, client.Options{})
+	if l.cfg.Bootstrap {
+		more, err := bootstrapping(filepath.Join(l.pki(), "ca.crt"))
+		if err != nil {
+			return err
+		}
+		objects = append(objects, more...)
+	}
+	c, err := client.New(l.watch.access, client.Options{})
 	if err != nil {
 		return fmt.Errorf("manifests: %w", err)
 	}

@@ -22,6 +22,8 @@ type node struct {
 	cfg  Config
 	bins build.Binaries
 	disk string // the machine's disk
+	// authority is the hash by which the cloud's authority is known when it is discovered.
+	authority string
 	// images are archives that containerd is given before the kubelet starts.
 	images []string
 	// snapshotter is containerd's: overlayfs where the disk allows it.
@@ -114,14 +116,18 @@ func (n node) hub() []string {
 	crt, key := n.userKey()
 	argv := []string{
 		n.bins.YurtHub, "--node-name=" + string(n.name()), "--nodepool-name=" + string(n.poolName()),
-		"--server-addr=" + cloudAddress, "--ca-file=" + n.cert("ca.crt"), "--cert-file=" + crt, "--key-file=" + key,
-		"--config=" + n.file(hubSettings), "--disk-cache-path=" + n.file(hubCache),
+		"--server-addr=" + cloudAddress, "--config=" + n.file(hubSettings), "--disk-cache-path=" + n.file(hubCache),
+	}
+	if n.cfg.Bootstrap {
+		argv = append(argv, "--bootstrap-file="+n.file(bootstrapFile), "--discovery-token-ca-cert-hash="+n.authority,
+			"--cert-dir="+n.file(hubKeys))
+	} else {
+		argv = append(argv, "--ca-file="+n.cert("ca.crt"), "--cert-file="+crt, "--key-file="+key)
 	}
 	if n.cfg.NoCoordinator {
 		argv = append(argv, "--enable-coordinator=false")
 	} else {
-		argv = append(argv, "--enable-coordinator=true", "--coordinator-server-addr="+coordinatorAddress(n.pool),
-			"--coordinator-ca-file="+n.cert("ca.crt"))
+		argv = append(argv, "--enable-coordinator=true", "--coordinator-server-addr="+coordinatorAddress(n.pool))
 	}
 	return append(argv, n.cfg.HubFlags...)
 }
@@ -159,6 +165,9 @@ users: [{name: node}]
 	}
 	if _, err := os.Stat(n.file(hubSettings)); errors.Is(err, fs.ErrNotExist) {
 		files[hubSettings] = "" // what Client.HubSettings has written outlives a power cut
+	}
+	if _, err := os.Stat(n.file(bootstrapFile)); n.cfg.Bootstrap && errors.Is(err, fs.ErrNotExist) {
+		files[bootstrapFile] = BootstrapToken + "\n"
 	}
 	if n.cfg.CoreDNS {
 		files["Corefile"] = n.corefile()

@@ -59,6 +59,18 @@ type HubStatus struct {
 	Replicas []ReplicaStatus `json:"replicas"`
 	// Disk is the state of its disk's cache; nil without one.
 	Disk *DiskStatus `json:"disk"`
+	// Identity is the state of the certificates that it gets by itself; nil if it has been given one.
+	Identity *struct {
+		Client  CertificateStatus `json:"client"`
+		Serving CertificateStatus `json:"serving"`
+	} `json:"identity"`
+}
+
+// CertificateStatus is what a hub says of a certificate that it gets by itself.
+type CertificateStatus struct {
+	NotBefore time.Time `json:"notBefore"`
+	NotAfter  time.Time `json:"notAfter"`
+	Problem   string    `json:"problem"`
 }
 
 // DiskStatus is what a hub says of its disk's cache.

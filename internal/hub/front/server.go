@@ -70,6 +70,9 @@ func NewServer(cfg ServerConfig) (*Server, error) {
 	return &Server{cfg}, nil
 }
 
+// Close frees the listener of a Server that is not to run.
+func (s *Server) Close() error { return s.cfg.Listener.Close() }
+
 // Run serves until ctx ends. Then it accepts nothing more, ends long-running requests at once, gives the others
 // DrainTimeout, closes what is left, and returns when every handler has returned.
 func (s *Server) Run(ctx context.Context) error {

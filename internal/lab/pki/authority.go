@@ -12,6 +12,7 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
@@ -110,6 +111,11 @@ func Load(dir, name string, c clock.PassiveClock) (*Authority, error) {
 
 // Files returns the files of the authority itself. Its certificate is what clients and servers are given to trust.
 func (a *Authority) Files() Pair { return a.pair }
+
+// Hash is that of its public key, sha256:HEX, by which kubeadm and yurthub know an authority.
+func (a *Authority) Hash() string {
+	return fmt.Sprintf("sha256:%x", sha256.Sum256(a.cert.RawSubjectPublicKeyInfo))
+}
 
 // Request is a certificate that is wanted.
 type Request struct {

@@ -1,0 +1,203 @@
+package identity
+
+import (
+	"bytes"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"time"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	"k8s.io/client-go/util/cert"
+	"k8s.io/client-go/util/keyutil"
+
+	"yurtcoordinator/internal/edge"
+)
+
+// tolerance is how wrong a clock may be. Clocks 5 minutes apart are ordinary; Kubernetes' own signer dates certificates
+// back by as much, other signers do not, and there is the time that a request takes.
+const tolerance = 10 * time.Minute
+
+// maxChain bounds the certificates that a signer may return for one.
+const maxChain = 8
+
+// request is what a certificate is wanted for.
+type request struct {
+	node   edge.NodeName
+	signer string
+	usages []certificatesv1.KeyUsage
+	use    x509.ExtKeyUsage
+	ips    []net.IP
+	names  []string
+}
+
+func (r request) subject() pkix.Name {
+	return pkix.Name{CommonName: r.node.User(), Organization: []string{edge.GroupNodes}}
+}
+
+// encode returns the request in PEM form, signed with key.
+func (r request) encode(key *ecdsa.PrivateKey) ([]byte, error) {
+	template := &x509.CertificateRequest{Subject: r.subject(), IPAddresses: r.ips, DNSNames: r.names}
+	encoded, err := cert.MakeCSRFromTemplate(key, template)
+	if err != nil {
+		return nil, fmt.Errorf("make certificate request: %w", err)
+	}
+	return encoded, nil
+}
+
+// name is that of the CertificateSigningRequest for key: the same again after a restart, and another for another request.
+func (r request) name(kind string, key *ecdsa.PrivateKey) (string, error) {
+	public, err := x509.MarshalPKIXPublicKey(key.Public())
+	if err != nil {
+		return "", fmt.Errorf("encode public key: %w", err)
+	}
+	sum := sha256.Sum256(fmt.Appendf(public, "%s %s %v %q", r.signer, r.node, r.ips, r.names))
+	return "yurthub-" + kind + "-" + hex.EncodeToString(sum[:16]), nil
+}
+
+// matches says whether a certificate is for this node, this use and these names, whatever the time.
+func (r request) matches(leaf *x509.Certificate) error {
+	if got, want := leaf.Subject.CommonName, r.node.User(); got != want {
+		return fmt.Errorf("the certificate is for %q, not for %q", got, want)
+	}
+	if !slices.Contains(leaf.Subject.Organization, edge.GroupNodes) {
+		return fmt.Errorf("the certificate is not for the group %s but for %q", edge.GroupNodes, leaf.Subject.Organization)
+	}
+	if leaf.IsCA {
+		return errors.New("the certificate is an authority's")
+	}
+	if !slices.Contains(leaf.ExtKeyUsage, r.use) && !slices.Contains(leaf.ExtKeyUsage, x509.ExtKeyUsageAny) {
+		return fmt.Errorf("the certificate is not for the use %q", r.usages)
+	}
+	for _, ip := range r.ips {
+		if !slices.ContainsFunc(leaf.IPAddresses, ip.Equal) {
+			return fmt.Errorf("the certificate is not for the address %s", ip)
+		}
+	}
+	for _, name := range r.names {
+		if !slices.Contains(leaf.DNSNames, name) {
+			return fmt.Errorf("the certificate is not for the name %q", name)
+		}
+	}
+	return nil
+}
+
+// accept returns the content of a file for what a signer has returned for key, or why that is of no use.
+func (r request) accept(issued []byte, key *ecdsa.PrivateKey, now time.Time) ([]byte, *tls.Certificate, error) {
+	certs, err := cert.ParseCertsPEM(issued)
+	if err != nil {
+		return nil, nil, errors.New("what the signer returned is no certificate in PEM form")
+	}
+	if len(certs) > maxChain {
+		return nil, nil, fmt.Errorf("the signer returned %d certificates, want at most %d", len(certs), maxChain)
+	}
+	leaf := certs[0]
+	if !key.PublicKey.Equal(leaf.PublicKey) {
+		return nil, nil, errors.New("the signer returned a certificate for another key")
+	}
+	if err := r.matches(leaf); err != nil {
+		return nil, nil, err
+	}
+	switch {
+	case !now.Before(leaf.NotAfter):
+		return nil, nil, fmt.Errorf("the signer returned a certificate that ended at %s, and this node's clock says %s",
+			date(leaf.NotAfter), date(now))
+	case leaf.NotBefore.After(now.Add(tolerance)):
+		return nil, nil, fmt.Errorf("the signer returned a certificate that begins at %s, and this node's clock says %s: set it",
+			date(leaf.NotBefore), date(now))
+	}
+	var content bytes.Buffer
+	for _, c := range certs {
+		if err := pem.Encode(&content, &pem.Block{Type: cert.CertificateBlockType, Bytes: c.Raw}); err != nil {
+			return nil, nil, err
+		}
+	}
+	encoded, err := encodeKey(key)
+	if err != nil {
+		return nil, nil, err
+	}
+	content.Write(encoded)
+	pair, err := tls.X509KeyPair(content.Bytes(), content.Bytes())
+	if err != nil {
+		return nil, nil, fmt.Errorf("what the signer returned: %w", err)
+	}
+	return content.Bytes(), &pair, nil
+}
+
+// renewAt is when a certificate is to be renewed: at 2/3 to 9/10 of its life, so that nodes that joined together do not
+// ask together. The point is drawn from the certificate itself, and so stays the same over restarts.
+func renewAt(leaf *x509.Certificate) time.Time {
+	const first, last = 2.0 / 3, 9.0 / 10
+	sum := sha256.Sum256(leaf.Raw)
+	chance := float64(binary.BigEndian.Uint32(sum[:4])) / (1 << 32)
+	life := float64(leaf.NotAfter.Sub(leaf.NotBefore))
+	return leaf.NotBefore.Add(time.Duration(life * (first + (last-first)*chance)))
+}
+
+// lacking says what a pair of certificate and key is short of for a request at a time: nothing, or why there is to be
+// another. It may still be used.
+func (r request) lacking(pair *tls.Certificate, now time.Time) string {
+	switch {
+	case pair == nil:
+		return "there is no certificate"
+	case r.matches(pair.Leaf) != nil:
+		return r.matches(pair.Leaf).Error()
+	case now.After(pair.Leaf.NotAfter):
+		return "the certificate expired at " + date(pair.Leaf.NotAfter)
+	case !now.Before(renewAt(pair.Leaf)):
+		return "the certificate is to be renewed before " + date(pair.Leaf.NotAfter)
+	}
+	return ""
+}
+
+func newKey() (*ecdsa.PrivateKey, []byte, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, nil, fmt.Errorf("new key: %w", err)
+	}
+	encoded, err := encodeKey(key)
+	return key, encoded, err
+}
+
+func encodeKey(key *ecdsa.PrivateKey) ([]byte, error) {
+	encoded, err := keyutil.MarshalPrivateKeyToPEM(key)
+	if err != nil {
+		return nil, fmt.Errorf("encode private key: %w", err)
+	}
+	return encoded, nil
+}
+
+func decodeKey(encoded []byte) (*ecdsa.PrivateKey, error) {
+	parsed, err := keyutil.ParsePrivateKeyPEM(encoded)
+	if err != nil {
+		return nil, errors.New("no private key in PEM form")
+	}
+	key, ok := parsed.(*ecdsa.PrivateKey)
+	if !ok || key.Curve != elliptic.P256() {
+		return nil, errors.New("the private key is not an ECDSA key on P-256")
+	}
+	return key, nil
+}
+
+// sameKey says whether a pair, which may be nil, has this key.
+func sameKey(pair *tls.Certificate, key *ecdsa.PrivateKey) bool {
+	if pair == nil {
+		return false
+	}
+	signer, ok := pair.PrivateKey.(crypto.Signer)
+	return ok && key.PublicKey.Equal(signer.Public())
+}
+
+func date(t time.Time) string { return t.UTC().Format(time.RFC3339) }

@@ -1,0 +1,188 @@
+package identity
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/url"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/util/cert"
+	"k8s.io/cluster-bootstrap/token/api"
+	"k8s.io/cluster-bootstrap/token/jws"
+)
+
+const fileCA = "ca.crt"
+
+// authority returns the cloud's authority: the known one, or one that is discovered and then kept. The caller has the lock.
+func (m *Manager) authority(ctx context.Context) (*x509.CertPool, error) {
+	roots, err := m.knownAuthority()
+	if err == nil || !errors.Is(err, errUnknown) {
+		return roots, err
+	}
+	found, err := m.findAuthority(ctx)
+	if err != nil {
+		return nil, err
+	}
+	roots, content, err := m.pinned(found)
+	if err != nil {
+		return nil, err
+	}
+	if err := m.disk.write(fileCA, content); err != nil {
+		return nil, err
+	}
+	return roots, nil
+}
+
+// errUnknown says that there is no authority yet.
+var errUnknown = errors.New("the cloud's authority is not known")
+
+// knownAuthority returns the authority as given or as kept.
+func (m *Manager) knownAuthority() (*x509.CertPool, error) {
+	if path := m.cfg.CAFile; path != "" {
+		content, err := readFile(path)
+		if err != nil {
+			return nil, fmt.Errorf("CA file: %w", err)
+		}
+		roots := x509.NewCertPool()
+		if !roots.AppendCertsFromPEM(content) {
+			return nil, fmt.Errorf("CA file %s holds no certificate in PEM form", path)
+		}
+		return roots, nil
+	}
+	kept, err := readFile(m.disk.path(fileCA))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, errUnknown
+	}
+	if err != nil {
+		return nil, fmt.Errorf("the cloud's authority: %w", err)
+	}
+	// One that is no longer pinned is none: the cloud has another authority now, and the operator has said so.
+	roots, _, err := m.pinned(kept)
+	if err != nil {
+		return nil, errUnknown
+	}
+	return roots, nil
+}
+
+// findAuthority looks where there may be one: in the kubeconfigs, or at the cloud.
+func (m *Manager) findAuthority(ctx context.Context) ([]byte, error) {
+	bootstrap, err := m.bootstrap()
+	if err == nil && len(bootstrap.authority) > 0 {
+		return bootstrap.authority, nil
+	}
+	if m.cfg.KubeletKubeconfig != "" {
+		kubelet, without := m.kubelet()
+		switch {
+		case without == nil && len(kubelet.authority) > 0:
+			return kubelet.authority, nil
+		case without != nil && err != nil:
+			err = fmt.Errorf("%w; %w", without, err)
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errUnknown, err)
+	}
+	if !bootstrap.bootstrapToken() {
+		return nil, fmt.Errorf("%w: %s names none; give a CA file", errUnknown, bootstrap.what)
+	}
+	if len(m.pins) == 0 && !m.cfg.UnsafeSkipCAVerification {
+		return nil, fmt.Errorf("%w, and no CA hash is given to know it by: give one, as kubeadm token create "+
+			"--print-join-command prints it, or a CA file", errUnknown)
+	}
+	var found []byte
+	err = m.each(func(server *url.URL) (err error) {
+		found, err = m.discover(ctx, server, bootstrap.token)
+		return err
+	})
+	return found, err
+}
+
+// discover reads the authority from the cloud's public ConfigMap: first from whoever answers, and then, if the token has
+// signed it and a hash pins it, again from a server that this authority has signed for. The token itself is not sent.
+func (m *Manager) discover(ctx context.Context, server *url.URL, token string) ([]byte, error) {
+	id, secret, _ := strings.Cut(token, ".")
+	unverified, err := m.clusterInfo(ctx, server, nil)
+	if err != nil {
+		return nil, err
+	}
+	said := unverified.Data[api.KubeConfigKey]
+	signature := unverified.Data[api.JWSSignatureKeyPrefix+id]
+	if said == "" {
+		return nil, fmt.Errorf("%s has no %s in ConfigMap %s/%s: it is not set up for bootstrap tokens; give a CA file",
+			server.Host, api.KubeConfigKey, metav1.NamespacePublic, api.ConfigMapClusterInfo)
+	}
+	if signature == "" {
+		return nil, fmt.Errorf("%s does not know the bootstrap token %s (yet), or it has expired: kubeadm token create makes "+
+			"another", server.Host, id)
+	}
+	if !jws.DetachedTokenIsValid(signature, said, id, secret) {
+		return nil, fmt.Errorf("what %s says of itself is not signed with the bootstrap token %s: the token is wrong, or that "+
+			"is not the cloud", server.Host, id)
+	}
+	config, err := clientcmd.Load([]byte(said))
+	if err != nil {
+		return nil, fmt.Errorf("ConfigMap %s/%s is no kubeconfig", metav1.NamespacePublic, api.ConfigMapClusterInfo)
+	}
+	var found []byte
+	for _, cluster := range config.Clusters { // there is one
+		found = cluster.CertificateAuthorityData
+	}
+	roots, found, err := m.pinned(found)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", server.Host, err)
+	}
+	verified, err := m.clusterInfo(ctx, server, roots)
+	if err != nil {
+		return nil, err
+	}
+	if verified.Data[api.KubeConfigKey] != said {
+		return nil, fmt.Errorf("%s says another thing of itself once it is verified: someone is between", server.Host)
+	}
+	return found, nil
+}
+
+func (m *Manager) clusterInfo(ctx context.Context, server *url.URL, roots *x509.CertPool) (*corev1.ConfigMap, error) {
+	s, err := m.open(server, roots, credential{})
+	if err != nil {
+		return nil, err
+	}
+	defer s.close()
+	found, err := s.CoreV1().ConfigMaps(metav1.NamespacePublic).Get(ctx, api.ConfigMapClusterInfo, metav1.GetOptions{})
+	if err != nil {
+		return nil, s.failed(ctx, "discover the cloud's authority", err)
+	}
+	return found, nil
+}
+
+// pinned returns those of the authorities that a hash pins; all, if there are no hashes.
+func (m *Manager) pinned(content []byte) (*x509.CertPool, []byte, error) {
+	certs, err := cert.ParseCertsPEM(content)
+	if err != nil {
+		return nil, nil, errors.New("the cloud's authority is no certificate in PEM form")
+	}
+	roots := x509.NewCertPool()
+	var kept bytes.Buffer
+	for _, c := range certs {
+		if len(m.pins) > 0 && !m.pins[sha256.Sum256(c.RawSubjectPublicKeyInfo)] {
+			continue
+		}
+		roots.AddCert(c)
+		if err := pem.Encode(&kept, &pem.Block{Type: cert.CertificateBlockType, Bytes: c.Raw}); err != nil {
+			return nil, nil, err
+		}
+	}
+	if kept.Len() == 0 {
+		return nil, nil, fmt.Errorf("the cloud's authority has the hash sha256:%x, which is not among the CA hashes given: they "+
+			"are wrong, or that is not the cloud", sha256.Sum256(certs[0].RawSubjectPublicKeyInfo))
+	}
+	return roots, kept.Bytes(), nil
+}

@@ -1,0 +1,141 @@
+package identity
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+)
+
+// maxFile bounds what is read of any file, in bytes: a chain of certificates with a key has 10 KB.
+const maxFile = 1 << 20
+
+// errLocked says that another process asks for certificates in the same directory right now.
+var errLocked = errors.New("another process is asking for a certificate in the same directory")
+
+// disk is the directory. A file is changed only under the lock of the certificate that it is for.
+type disk struct {
+	dir string
+	// before, if set, is called ahead of each step of write and can make it fail: tests break the disk or the process here.
+	before func(step string) error
+}
+
+func (d *disk) path(name string) string { return filepath.Join(d.dir, name) }
+
+// lock makes the directory and takes a lock in it, or fails with errLocked. The kernel releases it when the process dies.
+func (d *disk) lock(name string) (unlock func(), err error) {
+	if err := os.MkdirAll(d.dir, 0o700); err != nil {
+		return nil, fmt.Errorf("directory of certificates: %w", err)
+	}
+	info, err := os.Stat(d.dir)
+	if err != nil {
+		return nil, fmt.Errorf("directory of certificates: %w", err)
+	}
+	if info.Mode().Perm()&0o022 != 0 {
+		return nil, fmt.Errorf("directory of certificates %s is %s, so that others may replace the node's key: chmod 0700 it",
+			d.dir, info.Mode())
+	}
+	f, err := os.OpenFile(d.path(name), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("directory of certificates: %w", err)
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		f.Close()
+		if errors.Is(err, syscall.EWOULDBLOCK) {
+			return nil, fmt.Errorf("%w, %s", errLocked, d.dir)
+		}
+		return nil, fmt.Errorf("lock %s: %w", f.Name(), err)
+	}
+	return func() { f.Close() }, nil
+}
+
+// write replaces a file in one step that survives a power cut. The caller has the lock; so the temporary file has a fixed
+// name, and one that a crash left is taken away here.
+func (d *disk) write(name string, content []byte) (err error) {
+	path := d.path(name)
+	temporary := path + ".new"
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("write %s: %w", path, err)
+		}
+	}()
+	if err := os.Remove(temporary); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := d.step("create"); err != nil {
+		return err
+	}
+	f, err := os.OpenFile(temporary, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	half := len(content) / 2
+	_, err = f.Write(content[:half])
+	err = errors.Join(err, d.step("write"))
+	if err == nil {
+		_, err = f.Write(content[half:])
+	}
+	if err == nil {
+		err = errors.Join(d.step("sync"), f.Sync())
+	}
+	err = errors.Join(err, f.Close())
+	if err == nil {
+		if err = d.step("rename"); err == nil {
+			err = os.Rename(temporary, path)
+		}
+	}
+	if err != nil {
+		_ = os.Remove(temporary) // what it could not be removed for is what it could not be written for
+		return err
+	}
+	return d.sync()
+}
+
+// remove takes a file away. One that is not there is fine.
+func (d *disk) remove(name string) error {
+	if err := os.Remove(d.path(name)); err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		return err
+	}
+	return d.sync()
+}
+
+func (d *disk) sync() error {
+	if err := d.step("sync directory"); err != nil {
+		return err
+	}
+	f, err := os.Open(d.dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
+}
+
+func (d *disk) step(name string) error {
+	if d.before == nil {
+		return nil
+	}
+	return d.before(name)
+}
+
+// readFile reads a file of at most maxFile bytes.
+func readFile(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	content, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(content) > maxFile {
+		return nil, fmt.Errorf("%s is larger than %d bytes", path, maxFile)
+	}
+	return content, nil
+}

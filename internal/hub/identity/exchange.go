@@ -1,0 +1,339 @@
+package identity
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-logr/logr"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/klog/v2"
+)
+
+const (
+	// attemptFor bounds one attempt to get a certificate, approvalFor how long it waits for a request that it has just made:
+	// kube-controller-manager approves and signs in less than a second what it approves by itself. What takes longer takes a
+	// person, and is looked at once in each later attempt.
+	attemptFor  = 2 * time.Minute
+	approvalFor = 30 * time.Second
+
+	// lookFirst is the pause before a request is looked at for the first time; each later one is twice the former.
+	lookFirst = 250 * time.Millisecond
+)
+
+// errWaiting says that a request waits for approval; errDenied that it never will have it; errUseless that what was issued
+// is not a certificate for this node.
+var (
+	errWaiting = errors.New("the request waits for approval")
+	errDenied  = errors.New("the request was denied")
+	errUseless = errors.New("what was issued is of no use")
+)
+
+// attempt is one bounded try to get what a keeper lacks, with everything that the node can prove itself with.
+func (m *Manager) attempt(ctx context.Context, k *keeper) error {
+	ctx, cancel := context.WithTimeout(ctx, attemptFor)
+	defer cancel()
+	// client-go logs bodies if it is told to be loud; what a server sends back may have the token in it.
+	ctx = klog.NewContext(ctx, logr.Discard())
+	unlock, err := m.disk.lock(k.kind + ".lock")
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	var roots *x509.CertPool
+	if k == m.client {
+		roots, err = m.authority(ctx)
+	} else {
+		roots, err = m.knownAuthority()
+	}
+	if err != nil {
+		return err
+	}
+	wanted := k.request()
+	present, _ := m.load(k)
+	k.adopt(present)
+	if k == m.client && m.cfg.KubeletAsIs {
+		return m.followKubelet(present)
+	}
+	if wanted.lacking(present, m.cfg.Clock.Now()) == "" {
+		return nil // another process was faster
+	}
+	credentials, without := m.credentials(k)
+	if len(credentials) == 0 {
+		return without
+	}
+	key, fresh, err := m.requestKey(k, present)
+	if err != nil {
+		return err
+	}
+	var refusals []string
+	for _, c := range credentials {
+		err = m.each(func(server *url.URL) error {
+			return m.exchange(ctx, k, try{server, roots, c, wanted, key, fresh})
+		})
+		if !errors.Is(err, errRefused) {
+			break
+		}
+		refusals = append(refusals, err.Error())
+	}
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, errRefused):
+		if without != nil {
+			refusals = append(refusals, without.Error())
+		}
+		return &classified{errRefused, strings.Join(refusals, "; ")}
+	case errors.Is(err, errDenied), errors.Is(err, errUseless):
+		// The next request is to be another one.
+		if err := m.disk.remove(k.fileKey()); err != nil {
+			return fmt.Errorf("forget a request: %w", err)
+		}
+	}
+	return err
+}
+
+// each goes through the servers until one is reached.
+func (m *Manager) each(do func(*url.URL) error) error {
+	var reasons []string
+	for _, server := range m.servers {
+		err := do(server)
+		if !errors.Is(err, errUnreachable) {
+			return err
+		}
+		reasons = append(reasons, err.Error())
+	}
+	return &classified{errUnreachable, strings.Join(reasons, "; ")}
+}
+
+// credentials are what there is to ask with, the best first, and an error that says what is missing.
+func (m *Manager) credentials(k *keeper) (found []credential, without error) {
+	if pair := m.client.pair.Load(); pair != nil {
+		found = append(found, credential{what: "the node's present certificate", pair: pair})
+	}
+	if k != m.client {
+		if len(found) == 0 {
+			return nil, errors.New("the node has no client certificate yet to ask with")
+		}
+		return found, nil
+	}
+	if m.cfg.KubeletKubeconfig != "" {
+		kubelet, err := m.kubelet()
+		if err == nil {
+			found = append(found, kubelet.credential)
+		}
+		without = err
+	}
+	bootstrap, err := m.bootstrap()
+	switch {
+	case err == nil:
+		found = append(found, bootstrap.credential)
+	case without == nil:
+		without = err
+	default:
+		without = fmt.Errorf("%w; %w", without, err)
+	}
+	return found, without
+}
+
+// requestKey returns the key of the request under way, or begins another with a new key. It is written first: where it
+// cannot be, the certificate could not be either, and the cloud need not be asked.
+func (m *Manager) requestKey(k *keeper, present *tls.Certificate) (key *ecdsa.PrivateKey, fresh bool, err error) {
+	encoded, err := readFile(m.disk.path(k.fileKey()))
+	if err == nil {
+		// One that the present certificate has is left from a crash, after the certificate was written.
+		if key, err := decodeKey(encoded); err == nil && !sameKey(present, key) {
+			return key, false, nil
+		}
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		return nil, false, fmt.Errorf("key of the request: %w", err)
+	}
+	key, encoded, err = newKey()
+	if err != nil {
+		return nil, false, err
+	}
+	if err := m.disk.write(k.fileKey(), encoded); err != nil {
+		return nil, false, err
+	}
+	return key, true, nil
+}
+
+// try is one credential at one server.
+type try struct {
+	server *url.URL
+	roots  *x509.CertPool
+	as     credential
+	wanted request
+	key    *ecdsa.PrivateKey
+	// fresh: there can be no request with this key yet.
+	fresh bool
+}
+
+// exchange asks for a certificate, waits for it, checks it and keeps it.
+func (m *Manager) exchange(ctx context.Context, k *keeper, t try) error {
+	s, err := m.open(t.server, t.roots, t.as)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	issued, err := m.ask(ctx, s, k, t)
+	if err != nil {
+		return err
+	}
+	content, pair, err := t.wanted.accept(issued, t.key, m.cfg.Clock.Now())
+	if err != nil {
+		return &classified{errUseless, err.Error()}
+	}
+	if k == m.client {
+		if err := m.prove(ctx, t, pair); err != nil {
+			return err
+		}
+	}
+	if err := m.disk.write(k.filePair(), content); err != nil {
+		return err
+	}
+	k.adopt(pair)
+	if err := m.disk.remove(k.fileKey()); err != nil {
+		return fmt.Errorf("forget a request that is done: %w", err)
+	}
+	return nil
+}
+
+// ask finds or makes the request and returns what is issued for it.
+func (m *Manager) ask(ctx context.Context, s *session, k *keeper, t try) ([]byte, error) {
+	const doing = "asking for a certificate"
+	requests := s.CertificatesV1().CertificateSigningRequests()
+	name, err := t.wanted.name(k.kind, t.key)
+	if err != nil {
+		return nil, err
+	}
+	var found *certificatesv1.CertificateSigningRequest
+	made := t.fresh
+	if !t.fresh {
+		found, err = requests.Get(ctx, name, metav1.GetOptions{})
+		if made = apierrors.IsNotFound(err); !made && err != nil {
+			return nil, s.failed(ctx, doing, err)
+		}
+	}
+	if made {
+		encoded, err := t.wanted.encode(t.key)
+		if err != nil {
+			return nil, err
+		}
+		found, err = requests.Create(ctx, &certificatesv1.CertificateSigningRequest{
+			ObjectMeta: metav1.ObjectMeta{Name: name},
+			Spec: certificatesv1.CertificateSigningRequestSpec{
+				Request: encoded, SignerName: t.wanted.signer, Usages: t.wanted.usages,
+			},
+		}, metav1.CreateOptions{})
+		if apierrors.IsAlreadyExists(err) { // the answer to an earlier try was lost
+			found, err = requests.Get(ctx, name, metav1.GetOptions{})
+		}
+		if err != nil {
+			return nil, s.failed(ctx, doing, err)
+		}
+	}
+	for pause, waited := lookFirst, time.Duration(0); ; pause *= 2 {
+		issued, err := outcome(found)
+		if issued != nil || !errors.Is(err, errWaiting) {
+			return issued, err
+		}
+		k.waits(name)
+		if !made || waited >= approvalFor {
+			return nil, err
+		}
+		if !sleep(ctx, pause) {
+			return nil, err
+		}
+		waited += pause
+		next, err := requests.Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return nil, s.failed(ctx, doing, err)
+		}
+		found = next
+	}
+}
+
+// outcome is what has become of a request.
+func outcome(r *certificatesv1.CertificateSigningRequest) ([]byte, error) {
+	approved := false
+	for _, c := range r.Status.Conditions {
+		if c.Status == corev1.ConditionFalse {
+			continue
+		}
+		switch c.Type {
+		case certificatesv1.CertificateDenied, certificatesv1.CertificateFailed:
+			return nil, &classified{errDenied, fmt.Sprintf("the CertificateSigningRequest %s is %s: %.100s: %.200q", r.Name,
+				strings.ToLower(string(c.Type)), c.Reason, c.Message)}
+		case certificatesv1.CertificateApproved:
+			approved = true
+		}
+	}
+	switch {
+	case approved && len(r.Status.Certificate) > 0:
+		return r.Status.Certificate, nil
+	case approved:
+		return nil, &classified{errWaiting, fmt.Sprintf("the CertificateSigningRequest %s is approved, but nobody signs it: is "+
+			"there a signer %s in the cloud?", r.Name, r.Spec.SignerName)}
+	}
+	return nil, &classified{errWaiting, fmt.Sprintf("the CertificateSigningRequest %s waits for approval: "+
+		"kubectl certificate approve %s", r.Name, r.Name)}
+}
+
+// prove gets through to the cloud with a new certificate before it replaces one that may be good: under the node's name, or
+// it is of no use. A server whose clock is behind the signer's says no for a while.
+func (m *Manager) prove(ctx context.Context, t try, pair *tls.Certificate) error {
+	as := credential{what: "the new certificate", pair: pair}
+	s, err := m.open(t.server, t.roots, as)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	user, reviews := t.wanted.node.User(), s.AuthenticationV1().SelfSubjectReviews()
+	for pause, waited := lookFirst, time.Duration(0); ; pause *= 2 {
+		who, err := reviews.Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
+		switch {
+		case err == nil && who.Status.UserInfo.Username == user:
+			return nil
+		case err == nil:
+			return &classified{errUseless, fmt.Sprintf("with the new certificate this node is %.100q to the cloud, not %q",
+				who.Status.UserInfo.Username, user)}
+		case apierrors.IsNotFound(err), apierrors.IsForbidden(err) && strings.Contains(err.Error(), strconv.Quote(user)):
+			return nil // it cannot say, but did not say no
+		case apierrors.IsForbidden(err):
+			return &classified{errUseless, "with the new certificate this node is nobody to the cloud: is the signer's " +
+				"authority the one that the API servers know clients by?"}
+		case !apierrors.IsUnauthorized(err):
+			return s.failed(ctx, "trying the new certificate", err)
+		}
+		if waited >= approvalFor || !sleep(ctx, pause) {
+			return &classified{errUseless, "the cloud does not accept the certificate that it issued: is the signer's " +
+				"authority the one that the API servers know clients by, and are the cloud's clocks right?"}
+		}
+		waited += pause
+	}
+}
+
+// sleep says whether it was left to sleep.
+func sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

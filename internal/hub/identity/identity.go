@@ -1,0 +1,415 @@
+package identity
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"net"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	"k8s.io/client-go/util/cert"
+	"k8s.io/client-go/util/keyutil"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+)
+
+const (
+	// poll is how often the files are looked at: for what another process or a person has put there, and whether the time has
+	// come, since a clock may be set and a machine may sleep.
+	poll = 30 * time.Second
+
+	// pauseMin is the first pause after a failure; each later one is twice the former, and a random part shorter.
+	pauseMin = 2 * time.Second
+	// pauseUnreachable is the longest when no server answers: trying costs next to nothing, and a node whose certificate has
+	// expired is without its cloud until it succeeds. pauseAnswered is the longest when one answers: a person has to act.
+	pauseUnreachable = time.Minute
+	pauseAnswered    = 5 * time.Minute
+	// pauseDone is the shortest between two certificates, however short their lives.
+	pauseDone = time.Minute
+
+	// ensureTries is how often Ensure tries, pausing for at most pauseEnsure. expiredFor is how long it tries to get something
+	// better than a certificate that has expired.
+	ensureTries = 10
+	pauseEnsure = 15 * time.Second
+	expiredFor  = 5 * time.Second
+)
+
+// Manager gets, keeps and renews a node's certificates.
+type Manager struct {
+	cfg     Config
+	servers []*url.URL
+	pins    map[[sha256.Size]byte]bool
+	disk    disk
+	client  *keeper
+	serving *keeper
+}
+
+// New returns a Manager. It does nothing until Ensure or Run.
+func New(cfg Config) (*Manager, error) {
+	servers, pins, err := cfg.validate()
+	if err != nil {
+		return nil, err
+	}
+	if cfg.Clock == nil {
+		cfg.Clock = clock.RealClock{}
+	}
+	m := &Manager{cfg: cfg, servers: servers, pins: pins, disk: disk{dir: cfg.Dir}}
+	m.client = newKeeper("client", request{
+		node: cfg.Node, signer: certificatesv1.KubeAPIServerClientKubeletSignerName, use: x509.ExtKeyUsageClientAuth,
+		usages: []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, certificatesv1.UsageClientAuth},
+	})
+	m.serving = newKeeper("serving", request{
+		node: cfg.Node, signer: certificatesv1.KubeletServingSignerName, use: x509.ExtKeyUsageServerAuth,
+		usages: []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, certificatesv1.UsageServerAuth},
+	})
+	return m, nil
+}
+
+// Files returns the paths of the cloud's authority, of the node's certificate and of its key; the last two are one file.
+// They are there once Ensure has returned nil.
+func (m *Manager) Files() (ca, cert, key string) {
+	ca = m.cfg.CAFile
+	if ca == "" {
+		ca = m.disk.path(fileCA)
+	}
+	pair := m.disk.path(m.client.filePair())
+	return ca, pair, pair
+}
+
+// Ensure returns nil once the files are there and the certificate is one for this node. One that is there already costs no
+// request. One that has expired is left as it is after 5 seconds without a better one: a node that starts while it is cut
+// off must start, and Run goes on trying. Where there is none, Ensure tries ten times, some minutes in all; its error says
+// what was missing.
+//
+// Ensure is not to be called while Run runs.
+func (m *Manager) Ensure(ctx context.Context) error {
+	logger := klog.FromContext(ctx)
+	for try := 1; ; try++ {
+		present, reason := m.load(m.client)
+		m.client.adopt(present)
+		if reason != nil && !errors.Is(reason, fs.ErrNotExist) {
+			logger.Error(reason, "The certificate on disk is of no use, and is replaced")
+		}
+		_, unknown := m.knownAuthority()
+		switch usable := present != nil && unknown == nil; {
+		case usable && !m.cfg.Clock.Now().After(present.Leaf.NotAfter):
+			return nil
+		case usable:
+			brief, cancel := context.WithTimeout(ctx, expiredFor)
+			err := m.attempt(brief, m.client)
+			cancel()
+			m.report(ctx, m.client, err)
+			return context.Cause(ctx)
+		}
+		err := m.attempt(ctx, m.client)
+		m.report(ctx, m.client, err)
+		if err == nil {
+			return nil
+		}
+		if ctx.Err() != nil {
+			return fmt.Errorf("no certificate for node %s: %w", m.cfg.Node, context.Cause(ctx))
+		}
+		if try == ensureTries {
+			return fmt.Errorf("no certificate for node %s after %d tries: %w", m.cfg.Node, try, err)
+		}
+		sleep(ctx, jitter(min(pauseMin<<(try-1), pauseEnsure)))
+	}
+}
+
+// Run keeps and renews the certificates until ctx ends. It returns nil; what goes wrong is in Status, and tried again.
+func (m *Manager) Run(ctx context.Context) error {
+	var keeping sync.WaitGroup
+	keeping.Go(func() { m.keep(ctx, m.client) })
+	keeping.Go(func() { m.keep(ctx, m.serving) })
+	keeping.Wait()
+	return nil
+}
+
+// Serving asks for a certificate to serve under these addresses and names, and returns what tls.Config.GetCertificate is to
+// be. Run gets the certificate, once someone has approved the request, which no stock cluster does by itself, keeps it and
+// renews it. Until then handshakes fail, with an error that names the request. Called again, it asks for other names; the
+// former certificate serves until there is one for them.
+func (m *Manager) Serving(ips []net.IP, names []string) func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+	k := m.serving
+	k.mu.Lock()
+	k.wanted.ips, k.wanted.names, k.idle = slices.Clone(ips), slices.Clone(names), len(ips)+len(names) == 0
+	k.mu.Unlock()
+	select {
+	case k.wake <- struct{}{}:
+	default: // it will look anyway
+	}
+	return func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+		if pair := k.pair.Load(); pair != nil {
+			return pair, nil
+		}
+		if state := k.state(); state.Problem != "" {
+			return nil, fmt.Errorf("no certificate to serve with: %s", state.Problem)
+		}
+		return nil, errors.New("no certificate to serve with yet")
+	}
+}
+
+// Status is what there is to say of a node's certificates.
+type Status struct {
+	Client  State `json:"client"`
+	Serving State `json:"serving"`
+}
+
+// State is what there is to say of one certificate.
+type State struct {
+	// NotBefore and NotAfter are the present certificate's; zero: there is none.
+	NotBefore time.Time `json:"notBefore,omitzero"`
+	NotAfter  time.Time `json:"notAfter,omitzero"`
+	// RenewAt is when it is to be renewed.
+	RenewAt time.Time `json:"renewAt,omitzero"`
+	// Problem says in plain words what is wrong and what is to be done, Since from when on anything has been.
+	Problem string    `json:"problem,omitempty"`
+	Since   time.Time `json:"since,omitzero"`
+	// Waiting is the name of the CertificateSigningRequest that is under way.
+	Waiting string `json:"waiting,omitempty"`
+}
+
+// Status returns the present state.
+func (m *Manager) Status() Status { return Status{m.client.state(), m.serving.state()} }
+
+// keep renews one certificate when its time comes, until ctx ends.
+func (m *Manager) keep(ctx context.Context, k *keeper) {
+	var next time.Time // by the monotonic clock, which nobody sets
+	pause, seen := pauseMin, m.bootstrapDigest()
+	for {
+		present, _ := m.load(k)
+		k.adopt(present)
+		wait := poll
+		now := m.cfg.Clock.Now()
+		switch m.lacking(k, present, now) {
+		case "":
+			m.report(ctx, k, nil)
+			pause = pauseMin
+			if present != nil {
+				wait = min(wait, renewAt(present.Leaf).Sub(now))
+			}
+		default:
+			if digest := m.bootstrapDigest(); digest != seen {
+				// A person has acted, and waits for what happens.
+				seen, pause, next = digest, pauseMin, time.Time{}
+			}
+			if time.Now().Before(next) {
+				wait = min(wait, time.Until(next))
+				break
+			}
+			err := m.attempt(ctx, k)
+			if ctx.Err() != nil {
+				return
+			}
+			m.report(ctx, k, err)
+			if err == nil {
+				pause, next = pauseMin, time.Now().Add(pauseDone)
+				break
+			}
+			longest := pauseAnswered
+			if errors.Is(err, errUnreachable) || errors.Is(err, errLocked) {
+				longest = pauseUnreachable
+			}
+			wait = jitter(min(pause, longest))
+			next = time.Now().Add(wait)
+			wait = min(wait, poll)
+			pause = min(2*pause, pauseAnswered)
+		}
+		timer := time.NewTimer(max(wait, time.Second))
+		select {
+		case <-timer.C:
+		case <-k.wake:
+			next, pause = time.Time{}, pauseMin
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		}
+		timer.Stop()
+	}
+}
+
+// lacking says why there is something to do, or nothing.
+func (m *Manager) lacking(k *keeper, present *tls.Certificate, now time.Time) string {
+	if k.isIdle() {
+		return ""
+	}
+	if k == m.client && m.cfg.KubeletAsIs {
+		if kubelet, err := m.kubelet(); err == nil && present != nil && kubelet.pair.Leaf.Equal(present.Leaf) &&
+			now.Before(present.Leaf.NotAfter) {
+			return ""
+		}
+		return "the kubelet's certificate is to be copied"
+	}
+	return k.request().lacking(present, now)
+}
+
+// report makes Status say what came of an attempt, and logs what has changed.
+func (m *Manager) report(ctx context.Context, k *keeper, err error) {
+	logger := klog.FromContext(ctx).WithValues("certificate", k.kind)
+	now := m.cfg.Clock.Now()
+	k.mu.Lock()
+	before := k.said
+	if err == nil {
+		k.said.Problem, k.said.Since, k.said.Waiting = "", time.Time{}, ""
+	} else {
+		k.said.Problem = err.Error()
+		if pair := k.pair.Load(); pair != nil && now.After(pair.Leaf.NotAfter) {
+			k.said.Problem = "the certificate expired at " + date(pair.Leaf.NotAfter) + ": " + k.said.Problem
+		}
+		if k.said.Since.IsZero() {
+			k.said.Since = now
+		}
+		if !errors.Is(err, errWaiting) {
+			k.said.Waiting = ""
+		}
+	}
+	after := k.said
+	k.mu.Unlock()
+	if after.Problem == before.Problem {
+		return
+	}
+	if err == nil {
+		logger.Info("The node has its certificate", "notAfter", k.state().NotAfter)
+		return
+	}
+	logger.Error(nil, "Cannot get a certificate, trying again", "problem", after.Problem)
+}
+
+// load reads a certificate and its key. It fails when they do not match or are not for this node.
+func (m *Manager) load(k *keeper) (*tls.Certificate, error) {
+	path := m.disk.path(k.filePair())
+	content, err := readFile(path)
+	if err != nil {
+		return nil, err
+	}
+	sum := sha256.Sum256(content)
+	k.mu.Lock()
+	same, pair := sum == k.loaded, k.last
+	k.mu.Unlock()
+	if same {
+		return pair, nil
+	}
+	read, err := tls.X509KeyPair(content, content)
+	if err != nil {
+		return nil, fmt.Errorf("certificate and key in %s: %w", path, err)
+	}
+	pair = &read
+	wanted := k.request()
+	wanted.ips, wanted.names = nil, nil // one for other addresses is better than none
+	if err := wanted.matches(pair.Leaf); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	k.mu.Lock()
+	k.loaded, k.last = sum, pair
+	k.mu.Unlock()
+	return pair, nil
+}
+
+// followKubelet copies the kubelet's certificate, if it is a later one. The caller has the lock.
+func (m *Manager) followKubelet(present *tls.Certificate) error {
+	kubelet, err := m.kubelet()
+	if err != nil {
+		return err
+	}
+	leaf := kubelet.pair.Leaf
+	if present == nil || leaf.NotAfter.After(present.Leaf.NotAfter) {
+		var content []byte
+		for _, der := range kubelet.pair.Certificate {
+			c, err := x509.ParseCertificate(der)
+			if err != nil {
+				return fmt.Errorf("%s: %w", kubelet.what, err)
+			}
+			encoded, err := cert.EncodeCertificates(c)
+			if err != nil {
+				return fmt.Errorf("%s: %w", kubelet.what, err)
+			}
+			content = append(content, encoded...)
+		}
+		key, err := keyutil.MarshalPrivateKeyToPEM(kubelet.pair.PrivateKey)
+		if err != nil {
+			return fmt.Errorf("%s: its key is of a kind that is not supported", kubelet.what)
+		}
+		if err := m.disk.write(m.client.filePair(), append(content, key...)); err != nil {
+			return err
+		}
+		m.client.adopt(kubelet.pair)
+	}
+	if m.cfg.Clock.Now().After(leaf.NotAfter) {
+		return fmt.Errorf("%s expired at %s: the kubelet has to get another", kubelet.what, date(leaf.NotAfter))
+	}
+	return nil
+}
+
+// keeper is one certificate.
+type keeper struct {
+	kind string
+	pair atomic.Pointer[tls.Certificate]
+	wake chan struct{}
+
+	mu     sync.Mutex
+	wanted request
+	idle   bool // nobody has asked for it
+	said   State
+	// loaded is the digest of the file that last was read from: what has not changed is not parsed again.
+	loaded [sha256.Size]byte
+	last   *tls.Certificate
+}
+
+func newKeeper(kind string, wanted request) *keeper {
+	return &keeper{kind: kind, wanted: wanted, wake: make(chan struct{}, 1), idle: wanted.use == x509.ExtKeyUsageServerAuth}
+}
+
+func (k *keeper) filePair() string { return k.kind + ".pem" }
+func (k *keeper) fileKey() string  { return k.kind + ".request.key" }
+
+func (k *keeper) request() request {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.wanted
+}
+
+func (k *keeper) isIdle() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.idle
+}
+
+// adopt uses a pair from now on. Nil keeps the former one in memory: a file that cannot be read for a while is no reason to
+// forget who one is.
+func (k *keeper) adopt(pair *tls.Certificate) {
+	if pair != nil {
+		k.pair.Store(pair)
+	}
+}
+
+// waits makes Status name the request that waits.
+func (k *keeper) waits(name string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.said.Waiting = name
+}
+
+func (k *keeper) state() State {
+	k.mu.Lock()
+	state := k.said
+	k.mu.Unlock()
+	state.Problem = strings.TrimSpace(state.Problem)
+	if pair := k.pair.Load(); pair != nil {
+		state.NotBefore, state.NotAfter, state.RenewAt = pair.Leaf.NotBefore, pair.Leaf.NotAfter, renewAt(pair.Leaf)
+	}
+	return state
+}
+
+// jitter takes a random part off a pause, so that nodes that were cut off together do not come back together.
+func jitter(d time.Duration) time.Duration { return d/2 + rand.N(d/2) }

@@ -1,0 +1,135 @@
+package identity
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+)
+
+// dialFor and answerFor bound one connection and one request: two round trips over a bad link have room in them.
+const (
+	dialFor   = 5 * time.Second
+	answerFor = 15 * time.Second
+)
+
+// errUnreachable says that no server was reached; errRefused that one does not know the credential, or does not allow it.
+var (
+	errUnreachable = errors.New("the cloud cannot be reached")
+	errRefused     = errors.New("the cloud does not accept it")
+)
+
+// session is a connection to one server with one credential.
+type session struct {
+	*kubernetes.Clientset
+	transport *http.Transport
+	as        credential
+}
+
+func (s *session) close() { s.transport.CloseIdleConnections() }
+
+// open makes a session, without connecting yet. Without roots the server is not verified, and then there must be no
+// credential.
+func (m *Manager) open(server *url.URL, roots *x509.CertPool, as credential) (*session, error) {
+	config := &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots, Time: m.cfg.Clock.Now}
+	if roots == nil {
+		if as.token != "" || as.pair != nil {
+			return nil, errors.New("a credential is not for a server that is not verified")
+		}
+		config.InsecureSkipVerify = true // what is read is signed with the token, and pinned: see discover
+	}
+	if as.pair != nil {
+		// Whatever authorities the server names: so that it says no to this certificate, and not to nobody.
+		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return as.pair, nil }
+	}
+	dial := m.cfg.Dial
+	if dial == nil {
+		dial = (&net.Dialer{Timeout: dialFor}).DialContext
+	}
+	transport := &http.Transport{
+		TLSClientConfig:     config,
+		DialContext:         dial,
+		TLSHandshakeTimeout: dialFor,
+		MaxConnsPerHost:     1,
+	}
+	client := &http.Client{
+		Transport:     bearer{transport, as.token},
+		Timeout:       answerFor,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+	set, err := kubernetes.NewForConfigAndClient(&rest.Config{
+		Host:           server.String(),
+		UserAgent:      "yurthub",
+		ContentConfig:  rest.ContentConfig{ContentType: runtime.ContentTypeJSON, AcceptContentTypes: runtime.ContentTypeJSON},
+		QPS:            -1,                // what asks pauses by itself
+		WarningHandler: rest.NoWarnings{}, // which would log what a server says
+	}, client)
+	if err != nil {
+		return nil, fmt.Errorf("API server %s: %w", server, err)
+	}
+	return &session{Clientset: set, transport: transport, as: as}, nil
+}
+
+// bearer adds a token. It is not for rest.Config, which keeps what it is given.
+type bearer struct {
+	next  http.RoundTripper
+	token string
+}
+
+func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
+	if b.token != "" {
+		r = r.Clone(r.Context())
+		r.Header.Set("Authorization", "Bearer "+b.token)
+	}
+	return b.next.RoundTrip(r)
+}
+
+// failed turns the error of a request into one of ours: which class it is in, one line, and no secret.
+func (s *session) failed(ctx context.Context, doing string, err error) error {
+	text := s.as.scrub(err.Error())
+	const most = 512
+	if len(text) > most {
+		text = text[:most] + "…"
+	}
+	text = strings.Join(strings.Fields(text), " ")
+	var status apierrors.APIStatus
+	var untrusted *tls.CertificateVerificationError
+	switch {
+	case apierrors.IsUnauthorized(err), apierrors.IsForbidden(err):
+		return &classified{errRefused, fmt.Sprintf("%s with %s is refused: %s", doing, s.as, text)}
+	case errors.As(err, &status):
+		return fmt.Errorf("%s: %s", doing, text) // not %w: the chain would carry what was scrubbed
+	case errors.As(err, &untrusted):
+		text = fmt.Sprintf("the API server's certificate cannot be trusted: %s", text)
+	case ctx.Err() != nil && !errors.Is(ctx.Err(), context.DeadlineExceeded):
+		return fmt.Errorf("%s: %w", doing, context.Cause(ctx))
+	}
+	return &classified{errUnreachable, fmt.Sprintf("%s: %s", doing, text)}
+}
+
+// classified is a text with the class that decides what is done about it.
+type classified struct {
+	class error
+	text  string
+}
+
+func (c *classified) Error() string { return c.text }
+func (c *classified) Unwrap() error { return c.class }
+
+func (c credential) String() string {
+	if c.what == "" {
+		return "no credential"
+	}
+	return c.what
+}

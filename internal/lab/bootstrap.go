@@ -1,0 +1,82 @@
+package lab
+
+import (
+	"fmt"
+	"os"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"k8s.io/cluster-bootstrap/token/api"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yurtcoordinator/internal/edge"
+)
+
+// BootstrapToken is what nodes join the cloud with, of a lab with Config.Bootstrap. It is no secret, as AdminToken is none.
+const BootstrapToken = "abcdef.0123456789abcdef"
+
+// BootstrapSecret is the name of the Secret of kube-system that makes it valid.
+const BootstrapSecret = api.BootstrapTokenSecretPrefix + "abcdef"
+
+// bootstrapFile is where a node has it, hubKeys the directory of what its hub gets for it. They outlive a power cut.
+const bootstrapFile, hubKeys = "bootstrap-token", "hub-pki"
+
+// bootstrapping gives a cloud what kubeadm does for nodes to join with a token: the token, what the cloud says of itself to
+// everybody, and the rights to ask for a node's certificate and for the next one.
+func bootstrapping(authority string) ([]client.Object, error) {
+	ca, err := os.ReadFile(authority)
+	if err != nil {
+		return nil, err
+	}
+	config := clientcmdapi.NewConfig()
+	config.Clusters[""] = &clientcmdapi.Cluster{Server: cloudAddress, CertificateAuthorityData: ca}
+	said, err := clientcmd.Write(*config)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", api.ConfigMapClusterInfo, err)
+	}
+	const reader = "yurtlab:cluster-info"
+	group := func(name string) []rbacv1.Subject {
+		return []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: name}}
+	}
+	may := func(name, role, who string) client.Object {
+		return &rbacv1.ClusterRoleBinding{
+			ObjectMeta: metav1.ObjectMeta{Name: "yurtlab:" + name},
+			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
+			Subjects:   group(who),
+		}
+	}
+	const bootstrappers = api.BootstrapDefaultGroup
+	return []client.Object{
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: metav1.NamespacePublic}}, // made by the cloud, a bit later
+		&corev1.Secret{
+			ObjectMeta: metav1.ObjectMeta{Namespace: edge.NamespaceSystem, Name: BootstrapSecret},
+			Type:       corev1.SecretTypeBootstrapToken,
+			StringData: map[string]string{
+				api.BootstrapTokenIDKey: BootstrapToken[:6], api.BootstrapTokenSecretKey: BootstrapToken[7:],
+				api.BootstrapTokenUsageAuthentication: "true", api.BootstrapTokenUsageSigningKey: "true",
+			},
+		},
+		&corev1.ConfigMap{
+			ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespacePublic, Name: api.ConfigMapClusterInfo},
+			Data:       map[string]string{api.KubeConfigKey: string(said)},
+		},
+		&rbacv1.Role{
+			ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespacePublic, Name: reader},
+			Rules: []rbacv1.PolicyRule{{
+				APIGroups: []string{""}, Resources: []string{"configmaps"}, ResourceNames: []string{api.ConfigMapClusterInfo},
+				Verbs: []string{"get"},
+			}},
+		},
+		&rbacv1.RoleBinding{
+			ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespacePublic, Name: reader},
+			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: reader},
+			Subjects:   group("system:unauthenticated"),
+		},
+		may("bootstrap", "system:node-bootstrapper", bootstrappers),
+		may("approve-first", "system:certificates.k8s.io:certificatesigningrequests:nodeclient", bootstrappers),
+		may("approve-next", "system:certificates.k8s.io:certificatesigningrequests:selfnodeclient", edge.GroupNodes),
+	}, nil
+}
