@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -129,6 +130,13 @@ func (k *kubectlWatch) once(t *T, node string) error {
 		err = errors.Join(err, fmt.Errorf("%w: %s", ended, strings.TrimSpace(complaints.String())))
 	}
 	return err
+}
+
+// ended is how each kubectl ended that has.
+func (k *kubectlWatch) ended() []string {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return slices.Clone(k.ends)
 }
 
 // read takes in what kubectl prints: event, name, resourceVersion. It shows what there is when it begins, and that counts

@@ -101,12 +101,7 @@ func peek(r *http.Request) ([]byte, error) {
 }
 
 // pass has a request answered by pass, and remembers what it says.
-func (a *answers) pass(w http.ResponseWriter, r *http.Request, pass http.Handler) {
-	key, err := keyOf(r)
-	if err != nil {
-		pass.ServeHTTP(w, r)
-		return
-	}
+func (a *answers) pass(w http.ResponseWriter, r *http.Request, key string, pass http.Handler) {
 	t := &tee{ResponseWriter: w}
 	pass.ServeHTTP(t, r) // one that breaks off panics, and is not remembered
 	switch {
@@ -155,11 +150,7 @@ func (a *answers) forget(key string) {
 }
 
 // recall answers from memory, if it can.
-func (a *answers) recall(w http.ResponseWriter, r *http.Request) bool {
-	key, err := keyOf(r)
-	if err != nil {
-		return false
-	}
+func (a *answers) recall(w http.ResponseWriter, key string) bool {
 	value, err := a.disk.Blob(key)
 	var said answer
 	if err != nil || json.Unmarshal(value, &said) != nil || said.Status < http.StatusOK {

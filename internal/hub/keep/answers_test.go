@@ -415,3 +415,44 @@ func TestNoSecretIsLogged(t *testing.T) {
 		t.Errorf("the log: %s", text)
 	}
 }
+
+// A link that is not judged down yet, and a node whose certificate has expired.
+func TestWhatTheCloudDoesNotAnswerIsAnsweredFromMemory(t *testing.T) {
+	token := func(uid string) string { return fmt.Sprintf(tokenFor, "a", uid) }
+	for _, code := range []int{
+		http.StatusUnauthorized, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout,
+	} {
+		bubble(t, func(t *testing.T, w *world) {
+			w.says(http.StatusCreated, asJSON, `{"status":{}}`)
+			w.ask(http.MethodPost, "/api/v1/namespaces/a/serviceaccounts/sa/token", token("1"))
+			w.says(http.StatusOK, asJSON, "{}")
+			w.get(secret)
+			w.passed()
+			w.says(code, "text/plain", "a much longer body", "Retry-After", "1", "Content-Length", "18")
+			out := w.get(secret)
+			if out.Code != http.StatusOK || out.Body.String() != "{}" || out.Header().Get("Content-Length") != "2" ||
+				out.Header().Get("Retry-After") != "" || !strings.HasPrefix(out.Header().Get("Warning"), `110 yurthub "`) {
+				t.Errorf("%d: %d %v %s", code, out.Code, out.Header(), out.Body)
+			}
+			out = w.ask(http.MethodPost, "/api/v1/namespaces/a/serviceaccounts/sa/token", token("1"))
+			if out.Code != http.StatusCreated || out.Body.String() != `{"status":{}}` {
+				t.Errorf("%d: a token is answered %d %s", code, out.Code, out.Body)
+			}
+			for _, unknown := range []*httptest.ResponseRecorder{
+				w.get("/api/v1/namespaces/a/secrets/other"),
+				w.ask(http.MethodPost, "/api/v1/namespaces/a/serviceaccounts/sa/token", token("2")),
+			} {
+				if unknown.Code != code || unknown.Body.String() != "a much longer body" || unknown.Header().Get("Warning") != "" ||
+					unknown.Header().Get("Retry-After") != "1" || unknown.Header().Get("Content-Length") != "18" {
+					t.Errorf("%d: what is not known is answered %d %v %s", code, unknown.Code, unknown.Header(), unknown.Body)
+				}
+			}
+			if said := w.passed(); len(said) != 4 {
+				t.Errorf("passed on: %v, want all four requests", said)
+			}
+			w.says(http.StatusForbidden, asJSON, "{}")
+			want(t, w.get(secret), http.StatusForbidden) // that is an answer
+			w.passedOn()
+		})
+	}
+}

@@ -153,14 +153,18 @@ func (s *Set) Serve(w http.ResponseWriter, r *http.Request, pass http.Handler) {
 		s.follow(w, r, info, pass)
 		return
 	}
+	key, err := keyOf(r)
+	if err != nil {
+		pass.ServeHTTP(w, r)
+		return
+	}
+	known := func(w http.ResponseWriter) bool {
+		single := reads && info.IsResourceRequest && info.Verb == "get" && info.Subresource == ""
+		return single && s.get(w, r, info) || s.answers.recall(w, key)
+	}
 	if s.cfg.Cloud.Get() != link.Down {
-		s.answers.pass(w, r, pass)
-		return
-	}
-	if reads && info.IsResourceRequest && info.Verb == "get" && info.Subresource == "" && s.get(w, r, info) {
-		return
-	}
-	if !s.answers.recall(w, r) {
+		s.answers.pass(&substitute{ResponseWriter: w, known: known}, r, key, pass)
+	} else if !known(w) {
 		pass.ServeHTTP(w, r)
 	}
 }

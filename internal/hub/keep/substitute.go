@@ -1,0 +1,52 @@
+package keep
+
+import (
+	"maps"
+	"net/http"
+)
+
+// substitute answers from what is known where the cloud does not: it is not judged down yet, or does not know the node,
+// whose certificate has expired.
+type substitute struct {
+	http.ResponseWriter
+	// known answers, or returns false and has written nothing.
+	known func(http.ResponseWriter) bool
+	// answered: the cloud's answer has begun; replaced: it is not wanted.
+	answered, replaced bool
+}
+
+func (s *substitute) WriteHeader(status int) {
+	if s.answered {
+		return
+	}
+	if status < http.StatusOK {
+		s.ResponseWriter.WriteHeader(status)
+		return
+	}
+	s.answered = true
+	switch status {
+	case http.StatusUnauthorized, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+		h := s.Header()
+		theirs := maps.Clone(h)
+		clear(h)
+		if s.replaced = s.known(s.ResponseWriter); s.replaced {
+			return
+		}
+		clear(h)
+		maps.Copy(h, theirs)
+	}
+	s.ResponseWriter.WriteHeader(status)
+}
+
+func (s *substitute) Write(p []byte) (int, error) {
+	if !s.answered {
+		s.WriteHeader(http.StatusOK)
+	}
+	if s.replaced {
+		return len(p), nil
+	}
+	return s.ResponseWriter.Write(p)
+}
+
+// Unwrap lets http.ResponseController reach Flush and the deadlines.
+func (s *substitute) Unwrap() http.ResponseWriter { return s.ResponseWriter }
