@@ -58,6 +58,7 @@ var law = []struct {
 			"internal/replica", "internal/store", "internal/stream",
 		},
 		"what is kept does not depend on how requests arrive"},
+	{"internal/hub/callers", []string{"internal/hub/link", "internal/live"}, "who a caller is does not depend on what for"},
 	{"internal/hub/identity", []string{"internal/edge"}, "a certificate does not know what it is for"},
 	{"internal/hub/copies", []string{"internal/edge", "internal/replica"},
 		"which copies there are does not depend on how they are fed"},

@@ -183,7 +183,7 @@ func offlineDays(t *T) {
 
 	t.say("healing; the token has expired, too")
 	t.must(t.lab.Heal(t.ctx, lab.WAN, "pool/p1"))
-	t.expired(nodes, "does not know the bootstrap token")
+	t.expired(nodes, "kubeadm token create")
 	t.must(t.lab.Node(t.ctx, lab.Restart, node, lab.KubeletC))
 	t.hold(10*time.Second, "time for kubelet, which the cloud does not know any more, to do something wrong")
 	if now := t.processes(node, "httpd -f"); !sameKeys(now, servers) {

@@ -54,6 +54,12 @@ type Config struct {
 	// reaches it acts as the node.
 	BindAddress string
 	Port        int
+	// SecureBindAddress and SecurePort are where Pods are served over TLS, each with its own credentials: an address of the
+	// node that they reach. Empty: they are not. It needs a certificate for that address, which the hub asks for.
+	SecureBindAddress string
+	SecurePort        int
+	// MasterService has kubelet tell new Pods that the API server is there.
+	MasterService bool
 	// HealthBindAddress and HealthPort are where /healthz, /readyz, /status and /metrics are served.
 	HealthBindAddress string
 	HealthPort        int
@@ -119,6 +125,13 @@ func (c *Config) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.BindAddress, "bind-address", "127.0.0.1",
 		"loopback address to serve this node's programs on, without TLS: who reaches it acts as the node")
 	fs.IntVar(&c.Port, "port", edge.PortHubHTTP, "port to serve this node's programs on")
+	fs.StringVar(&c.SecureBindAddress, "secure-bind-address", "",
+		"address of this node to serve Pods on over TLS, with credentials of their own; needs a certificate that the hub "+
+			"gets by itself, once somebody has approved its request; empty: they are not served")
+	fs.IntVar(&c.SecurePort, "secure-port", edge.PortHubTLS, "port of --secure-bind-address")
+	fs.BoolVar(&c.MasterService, "masterservice", false,
+		"have kubelet tell Pods that start from now on that the API server is at --secure-bind-address, so that they have "+
+			"an answer when the cloud cannot be reached")
 	fs.StringVar(&c.HealthBindAddress, "health-bind-address", "127.0.0.1",
 		"address to serve /healthz, /readyz, /status and /metrics on")
 	fs.IntVar(&c.HealthPort, "health-port", edge.PortHubHealth,
@@ -183,13 +196,16 @@ func (c *Config) Validate() error {
 		return fmt.Errorf("--bind-address %q: want a loopback address: whoever reaches it acts as the node",
 			c.BindAddress)
 	}
+	if err := c.validateSecure(); err != nil {
+		return err
+	}
 	if net.ParseIP(c.HealthBindAddress) == nil {
 		return fmt.Errorf("--health-bind-address %q: want an IP address", c.HealthBindAddress)
 	}
 	for _, p := range []struct {
 		flag  string
 		value int
-	}{{"port", c.Port}, {"health-port", c.HealthPort}} {
+	}{{"port", c.Port}, {"secure-port", c.SecurePort}, {"health-port", c.HealthPort}} {
 		if p.value < 1 || p.value > 65535 {
 			return fmt.Errorf("--%s %d: want 1 to 65535", p.flag, p.value)
 		}
@@ -205,6 +221,26 @@ func (c *Config) Validate() error {
 		if p.value < 1 {
 			return fmt.Errorf("--%s %d: want at least 1", p.flag, p.value)
 		}
+	}
+	return nil
+}
+
+func (c *Config) validateSecure() error {
+	if c.SecureBindAddress == "" {
+		if c.MasterService {
+			return errors.New("--masterservice needs --secure-bind-address: where Pods are to find the hub")
+		}
+		return nil
+	}
+	if ip := net.ParseIP(c.SecureBindAddress); ip == nil || ip.IsUnspecified() || ip.IsLoopback() {
+		return fmt.Errorf("--secure-bind-address %q: want an IP address of this node that Pods reach", c.SecureBindAddress)
+	}
+	switch {
+	case !c.ownCertificate() || c.Identity.KubeletAsIs:
+		return errors.New("--secure-bind-address needs a certificate that the hub gets by itself: leave --cert-file, --key-file " +
+			"and --kubelet-certificate-as-is out")
+	case c.DiskCachePath == "":
+		return errors.New("--secure-bind-address needs --disk-cache-path: what Pods read is kept there")
 	}
 	return nil
 }

@@ -29,6 +29,7 @@ func TestValidate(t *testing.T) {
 	pooled := append([]string{
 		"--enable-coordinator", "--nodepool-name=p1", "--coordinator-server-addr=https://10.1.0.1:10270",
 	}, plain...)
+	joining := []string{"--node-name=n1", "--bootstrap-file=token", "--server-addr=https://10.0.0.1:6443"}
 	for _, tt := range []struct {
 		name string
 		args []string
@@ -39,11 +40,18 @@ func TestValidate(t *testing.T) {
 		{"IPv6", append(plain, "--bind-address=::1", "--health-bind-address=::"), ""},
 		{"nothing", nil,
 			"--node-name is required; one of --bootstrap-file, --kubelet-kubeconfig, or --cert-file with --key-file is required"},
-		{"a certificate of its own", []string{"--node-name=n1", "--bootstrap-file=token", "--server-addr=https://10.0.0.1:6443"},
-			""},
+		{"a certificate of its own", joining, ""},
 		{"a kubelet's certificate", []string{"--node-name=n1", "--kubelet-kubeconfig=pem", "--server-addr=https://10.0.0.1:6443"},
 			""},
 		{"nowhere to keep it", []string{"--node-name=n1", "--bootstrap-file=token", "--cert-dir="}, "--cert-dir is required"},
+		{"Pods served", append(joining, "--secure-bind-address=10.0.0.7"), ""},
+		{"Pods sent to the hub", append(joining, "--secure-bind-address=10.0.0.7", "--masterservice"), ""},
+		{"Pods sent nowhere", append(joining, "--masterservice"), "--masterservice needs --secure-bind-address"},
+		{"Pods served to everybody", append(joining, "--secure-bind-address=0.0.0.0"), `--secure-bind-address "0.0.0.0": want an IP`},
+		{"Pods served to nobody", append(joining, "--secure-bind-address=127.0.0.1"), `--secure-bind-address "127.0.0.1": want`},
+		{"Pods served without a certificate", append(plain, "--secure-bind-address=10.0.0.7"), "--secure-bind-address needs a cert"},
+		{"Pods served from nothing", append(joining, "--secure-bind-address=10.0.0.7", "--disk-cache-path="),
+			"--secure-bind-address needs --disk-cache-path"},
 		{"a certificate, no authority", append(plain, "--ca-file="), "--ca-file is required"},
 		{"no node", append(plain, "--node-name="), "--node-name is required"},
 		{"no key", append(plain, "--key-file="), "--key-file is required"},

@@ -21,6 +21,7 @@ package hub
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -55,7 +56,7 @@ import (
 type Hub struct {
 	cfg     Config
 	metrics *prometheus.Registry
-	handler http.Handler
+	front   *front.Front
 	servers []*url.URL // the cloud's
 	// identity gets the node's certificate; nil if somebody else does.
 	identity *identity.Manager
@@ -65,6 +66,7 @@ type Hub struct {
 	sharing  *sharing
 	disk     *store.Store // nil without
 	keeper   *keeper      // nil without a disk
+	guests   *guests      // nil without a disk
 }
 
 // pool is what a hub has of its pool.
@@ -134,7 +136,10 @@ func (h *Hub) build() error {
 		if h.keeper, err = h.newKeeper(); err != nil {
 			return err
 		}
-		frontConfig.Keeper = h.keeper
+		if h.guests, err = h.newGuests(); err != nil {
+			return err
+		}
+		frontConfig.Keeper, frontConfig.Callers = h.keeper, h.guests
 	}
 	if cfg.EnableCoordinator {
 		if h.pool, err = h.newPool(); err != nil {
@@ -142,7 +147,7 @@ func (h *Hub) build() error {
 		}
 		frontConfig.OwnLease = h.pool.heartbeats
 	}
-	h.handler, err = front.New(frontConfig)
+	h.front, err = front.New(frontConfig)
 	return err
 }
 
@@ -246,16 +251,16 @@ func (h *Hub) Run(ctx context.Context) error {
 	g.Add("hub", func(ctx context.Context) error {
 		if h.identity != nil {
 			if err := h.identity.Ensure(ctx); err != nil {
-				return errors.Join(err, servers.proxy.Close(), h.closeDisk())
+				return errors.Join(err, servers.proxy.Close(), servers.pods.Close(), h.closeDisk())
 			}
 		}
-		return h.serve(ctx, servers.proxy)
+		return h.serve(ctx, servers)
 	})
 	return g.Run(ctx)
 }
 
 // serve runs everything that needs the node's certificate.
-func (h *Hub) serve(ctx context.Context, proxy *front.Server) error {
+func (h *Hub) serve(ctx context.Context, s servers) error {
 	var g run.Group
 	if h.disk != nil {
 		g.Add("disk", h.runDisk)
@@ -272,39 +277,56 @@ func (h *Hub) serve(ctx context.Context, proxy *front.Server) error {
 	h.sharing.add(&g)
 	if h.keeper != nil {
 		g.Add("keeper", h.keeper.Run)
+		g.Add("guests", h.guests.Run)
 	}
 	if h.pool != nil {
 		g.Add("role", h.pool.keeper.Run)
 	}
-	g.Add("proxy", func(ctx context.Context) error {
-		h.begun(ctx)
-		return proxy.Run(ctx)
-	})
+	proxy := func(server *front.Server) func(context.Context) error {
+		return func(ctx context.Context) error {
+			h.begun(ctx)
+			return server.Run(ctx)
+		}
+	}
+	g.Add("proxy", proxy(s.proxy))
+	if s.pods != nil {
+		g.Add("pods", proxy(s.pods))
+	}
 	klog.FromContext(ctx).Info("Serving this node's programs", "address", h.cfg.BindAddress, "port", h.cfg.Port,
 		"cloud", h.cfg.ServerAddresses, "coordinator", h.cfg.CoordinatorAddress)
 	return g.Run(ctx)
 }
 
-type servers struct{ proxy, health *front.Server }
+// servers are what a hub serves: the node's programs, Pods (nil: it does not), and those who look after it.
+type servers struct{ proxy, pods, health *front.Server }
 
-func (h *Hub) listen() (servers, error) {
-	at := func(flag, address string, port int, handler http.Handler) (*front.Server, net.Listener, error) {
+func (h *Hub) listen() (s servers, err error) {
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.proxy.Close(), s.pods.Close(), s.health.Close())
+		}
+	}()
+	at := func(flag, address string, port int, handler http.Handler, secure *tls.Config) (*front.Server, error) {
 		l, err := net.Listen("tcp", net.JoinHostPort(address, strconv.Itoa(port)))
 		if err != nil {
-			return nil, nil, fmt.Errorf("--%s: %w", flag, err)
+			return nil, fmt.Errorf("--%s: %w", flag, err)
 		}
-		s, err := front.NewServer(front.ServerConfig{Listener: l, Handler: handler})
-		return s, l, err
+		return front.NewServer(front.ServerConfig{Listener: l, Handler: handler, TLS: secure})
 	}
-	proxy, l, err := at("port", h.cfg.BindAddress, h.cfg.Port, h.handler)
-	if err != nil {
-		return servers{}, err
+	if s.proxy, err = at("port", h.cfg.BindAddress, h.cfg.Port, h.front, nil); err != nil {
+		return s, err
 	}
-	health, _, err := at("health-port", h.cfg.HealthBindAddress, h.cfg.HealthPort, h.healthHandler())
-	if err != nil {
-		return servers{}, errors.Join(err, l.Close())
+	if address := h.cfg.SecureBindAddress; address != "" {
+		secure := &tls.Config{
+			MinVersion:     tls.VersionTLS12,
+			GetCertificate: h.identity.Serving([]net.IP{net.ParseIP(address)}, nil),
+		}
+		if s.pods, err = at("secure-bind-address", address, h.cfg.SecurePort, h.front.Guests(), secure); err != nil {
+			return s, err
+		}
 	}
-	return servers{proxy, health}, nil
+	s.health, err = at("health-port", h.cfg.HealthBindAddress, h.cfg.HealthPort, h.healthHandler(), nil)
+	return s, err
 }
 
 // Reconfigure takes on the settings that can change while a hub runs: PoolScopeResources. It fails, and changes nothing,
@@ -352,7 +374,7 @@ func (h *Hub) Status() Status {
 		Coordinator: "none", Replicas: h.sharing.copies.Status(),
 	}
 	if h.disk != nil {
-		s.Kept, s.Disk = h.keeper.Status(), diskStatus(h.disk.Health())
+		s.Kept, s.Disk = append(h.keeper.Status(), h.guests.Status()...), diskStatus(h.disk.Health())
 	}
 	if h.identity != nil {
 		status := h.identity.Status()

@@ -34,7 +34,7 @@ func (h *Hub) newKeeper() (*keeper, error) {
 	if err != nil {
 		return nil, err
 	}
-	own := &sharing{metrics: unseen, lists: make(chan struct{}, keptLists)}
+	own := feeds{unseen, make(chan struct{}, keptLists), h.cloud.AsNode()}
 	set, err := keep.New(keep.Config{
 		Disk: h.disk, Cloud: h.cloud.Link(),
 		NewFeed: func(r *replica.Replica, what keep.Selection) (keep.Feed, error) {

@@ -128,7 +128,7 @@ func TestWhereASelectionIsRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, namespace := range []string{"a?b", "a#b"} {
-		if _, err := h.newFeed(h.sharing, r, false, keep.Selection{Resource: pods, Namespace: namespace}); err == nil {
+		if _, err := h.newFeed(h.sharing.feeds, r, false, keep.Selection{Resource: pods, Namespace: namespace}); err == nil {
 			t.Errorf("namespace %q is read", namespace)
 		}
 	}

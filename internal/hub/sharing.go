@@ -21,7 +21,6 @@ import (
 	"yurtcoordinator/internal/hub/keep"
 	"yurtcoordinator/internal/hub/link"
 	"yurtcoordinator/internal/hub/push"
-	"yurtcoordinator/internal/hub/upstream"
 	"yurtcoordinator/internal/live"
 	"yurtcoordinator/internal/replica"
 	"yurtcoordinator/internal/run"
@@ -51,8 +50,14 @@ var (
 type sharing struct {
 	copies   *copies.Set
 	topology *topology // nil without
-	metrics  *feed.Metrics
-	lists    chan struct{} // one list over the WAN at a time
+	feeds    feeds
+}
+
+// feeds is what feeds have in common.
+type feeds struct {
+	metrics *feed.Metrics
+	lists   chan struct{}     // as many lists over the WAN at a time
+	as      http.RoundTripper // whose identity the cloud is asked with
 }
 
 // topology is service topology and what it needs to know beside the Services, which are one of the copies.
@@ -65,14 +70,14 @@ type topology struct {
 }
 
 func (h *Hub) newSharing(shared []schema.GroupVersionResource) (*sharing, error) {
-	s := &sharing{lists: make(chan struct{}, 1)}
-	var err error
-	if s.metrics, err = feed.NewMetrics(h.metrics); err != nil {
+	metrics, err := feed.NewMetrics(h.metrics)
+	if err != nil {
 		return nil, err
 	}
+	s := &sharing{feeds: feeds{metrics, make(chan struct{}, 1), h.cloud.AsNode()}}
 	config := copies.Config{
 		NewFeed: func(r *replica.Replica, shared bool) (copies.Feed, error) {
-			return h.newFeed(s, r, shared, keep.Selection{Resource: r.Resource()})
+			return h.newFeed(s.feeds, r, shared, keep.Selection{Resource: r.Resource()})
 		},
 		Eager: h.cfg.EnableCoordinator,
 	}
@@ -86,6 +91,19 @@ func (h *Hub) newSharing(shared []schema.GroupVersionResource) (*sharing, error)
 				return nil, nil
 			}
 			return s.topology.view, func(ctx context.Context) { s.topology.await(ctx, s.copies) }
+		}
+	}
+	if h.cfg.MasterService {
+		master, err := filter.NewMaster(h.cfg.SecureBindAddress, h.cfg.SecurePort)
+		if err != nil {
+			return nil, err
+		}
+		config.Always = []schema.GroupVersionResource{services}
+		config.KubeletView = func(r schema.GroupVersionResource) replica.View {
+			if r != services {
+				return nil
+			}
+			return master
 		}
 	}
 	if s.copies, err = copies.New(config, shared); err != nil {
@@ -110,7 +128,7 @@ func (h *Hub) newTopology(s *sharing) (*topology, error) {
 		own := keep.Selection{
 			Resource: nodePools, Fields: fields.OneTermEqualSelector("metadata.name", string(h.cfg.Pool)).String(),
 		}
-		f, err := h.newFeed(s, r, false, own)
+		f, err := h.newFeed(s.feeds, r, false, own)
 		if err != nil {
 			return nil, err
 		}
@@ -251,17 +269,17 @@ func (f fed) Unreachable() bool {
 func (f fed) Source() string { return f.Status().Get().Source.String() }
 
 // newFeed makes the feed of a replica of a selection, whose source is the cloud, or the pool too if it is shared.
-func (h *Hub) newFeed(s *sharing, r *replica.Replica, shared bool, what keep.Selection) (fed, error) {
+func (h *Hub) newFeed(common feeds, r *replica.Replica, shared bool, what keep.Selection) (fed, error) {
 	resource := r.Resource()
 	config := feed.Config{
-		Resource: resource, Sink: r, CloudLink: h.cloud.Link(), Lists: s.lists, Metrics: s.metrics,
+		Resource: resource, Sink: r, CloudLink: h.cloud.Link(), Lists: common.lists, Metrics: common.metrics,
 	}
 	var err error
-	if config.Cloud, err = readFrom("cloud", h.cloud, h.servers[0], collection(resource, what.Namespace), what); err != nil {
+	if config.Cloud, err = readFrom("cloud", common.as, h.servers[0], collection(resource, what.Namespace), what); err != nil {
 		return fed{}, err
 	}
 	if shared && h.pool != nil {
-		config.Coordinator, err = readFrom("coordinator", h.pool.coordinator, h.pool.address, mirrorPath(resource), what)
+		config.Coordinator, err = readFrom("coordinator", h.pool.coordinator.AsNode(), h.pool.address, mirrorPath(resource), what)
 		if err != nil {
 			return fed{}, err
 		}
@@ -277,9 +295,9 @@ func (h *Hub) newFeed(s *sharing, r *replica.Replica, shared bool, what keep.Sel
 	return fed{f, links}, err
 }
 
-func readFrom(name string, u *upstream.Upstream, base *url.URL, at string, what keep.Selection) (*remote.Source, error) {
+func readFrom(name string, as http.RoundTripper, base *url.URL, at string, what keep.Selection) (*remote.Source, error) {
 	return remote.New(remote.Config{
-		Client: &http.Client{Transport: transport.NewUserAgentRoundTripper(userAgent, u.AsNode())},
+		Client: &http.Client{Transport: transport.NewUserAgentRoundTripper(userAgent, as)},
 		Base:   base, Path: at, FieldSelector: what.Fields, LabelSelector: what.Labels, Name: name,
 	})
 }

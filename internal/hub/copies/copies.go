@@ -55,6 +55,7 @@ type Copy struct {
 	Feed    Feed
 
 	handler *replica.Handler
+	kubelet *replica.Handler // what serves kubelet
 	restore func(context.Context, *replica.Replica) Saver
 	saver   atomic.Pointer[Saver]
 	ready   func(context.Context)
@@ -73,6 +74,8 @@ type Config struct {
 	// View is what this node's programs see of a resource; nil, or a nil View: all of it as it is. The function is called
 	// before a request is served, and returns when the View knows what it needs, or can't be waited for any longer.
 	View func(schema.GroupVersionResource) (replica.View, func(context.Context))
+	// KubeletView is what kubelet sees of a resource instead; nil, or a nil View: the same as all others.
+	KubeletView func(schema.GroupVersionResource) replica.View
 	// Restore fills a replica with what has survived of it, and returns what keeps that up to date. Default: nothing
 	// survives the hub.
 	Restore func(ctx context.Context, r *replica.Replica) Saver
@@ -268,6 +271,15 @@ func (s *Set) newCopy(r schema.GroupVersionResource, shared bool) (*Copy, error)
 	if c.handler, err = replica.NewHandler(handler); err != nil {
 		return nil, err
 	}
+	c.kubelet = c.handler
+	if s.cfg.KubeletView != nil {
+		if view := s.cfg.KubeletView(r); view != nil {
+			handler.View = view
+			if c.kubelet, err = replica.NewHandler(handler); err != nil {
+				return nil, err
+			}
+		}
+	}
 	if shared && s.cfg.Eager {
 		c.Want()
 	}
@@ -329,7 +341,11 @@ func (s *Set) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if c.ready != nil {
 		c.ready(r.Context())
 	}
-	c.handler.Serve(w, r, replica.Request{Verb: info.Verb, Namespace: info.Namespace, Name: info.Name})
+	handler := c.handler
+	if strings.HasPrefix(r.UserAgent(), "kubelet/") {
+		handler = c.kubelet
+	}
+	handler.Serve(w, r, replica.Request{Verb: info.Verb, Namespace: info.Namespace, Name: info.Name})
 }
 
 // Status is what the set says of one copy.

@@ -44,6 +44,13 @@ type Keeper interface {
 	Serve(w http.ResponseWriter, r *http.Request, pass http.Handler)
 }
 
+// Callers has what callers with credentials of their own may read without the cloud.
+type Callers interface {
+	// Serve answers a read of what the hub has a copy of (route.Replica), or keeps for its node's programs (route.Kept), or
+	// has pass answer it. The request's context has its RequestInfo.
+	Serve(w http.ResponseWriter, r *http.Request, from route.Kind, pass http.Handler)
+}
+
 // Config says what the front serves.
 type Config struct {
 	// Cloud is where requests go. Required.
@@ -52,6 +59,8 @@ type Config struct {
 	Replicas Replicas
 	// Keeper answers reads of the node's own programs; nil: nothing is kept.
 	Keeper Keeper
+	// Callers answers reads of callers with credentials of their own; nil: all of them go to the cloud.
+	Callers Callers
 	// OwnLease serves reads and renewals of the node's own Lease, with the RequestInfo in the request's context; nil if
 	// Situation.Coordinator is false.
 	OwnLease http.Handler
@@ -74,7 +83,8 @@ type Config struct {
 // maxHeartbeats bounds the requests in flight for the node's own Lease: kubelet has one, and repeats it.
 const maxHeartbeats = 16
 
-type front struct {
+// Front is the handler of all API requests. Serve it with Server.
+type Front struct {
 	cfg     Config
 	log     klog.Logger
 	infos   *request.RequestInfoFactory
@@ -82,10 +92,12 @@ type front struct {
 	metrics *metrics
 	node    http.Handler
 	caller  http.Handler
+	// guests: nobody is lent the node's identity.
+	guests bool
 }
 
-// New returns the handler of all API requests. Serve it with Server.
-func New(cfg Config) (http.Handler, error) {
+// New returns a Front for the node's own programs: a request without credentials is made as the node.
+func New(cfg Config) (*Front, error) {
 	if cfg.Cloud == nil {
 		return nil, errors.New("front: Config.Cloud is required")
 	}
@@ -98,7 +110,7 @@ func New(cfg Config) (http.Handler, error) {
 	if cfg.Clock == nil {
 		cfg.Clock = clock.RealClock{}
 	}
-	f := &front{
+	f := &Front{
 		cfg: cfg,
 		log: klog.Background(),
 		infos: &request.RequestInfoFactory{
@@ -108,10 +120,7 @@ func New(cfg Config) (http.Handler, error) {
 	if cfg.Logger != nil {
 		f.log = *cfg.Logger
 	}
-	f.limits[readOnly].max = positive(cfg.MaxReadOnly, 400)
-	f.limits[mutating].max = positive(cfg.MaxMutating, 200)
-	f.limits[longRunning].max = positive(cfg.MaxLongRunning, 1000)
-	f.limits[heartbeat].max = maxHeartbeats
+	f.setLimits()
 	var err error
 	if f.metrics, err = newMetrics(cfg.Metrics, f); err != nil {
 		return nil, err
@@ -122,6 +131,23 @@ func New(cfg Config) (http.Handler, error) {
 	return f, nil
 }
 
+// Guests returns a Front for everybody else, as Pods: with limits of its own, so that they leave room for the node's
+// programs, and without the node's identity. A request without credentials is nobody's to the cloud.
+func (f *Front) Guests() *Front {
+	g := &Front{
+		cfg: f.cfg, log: f.log, infos: f.infos, metrics: f.metrics, node: f.caller, caller: f.caller, guests: true,
+	}
+	g.setLimits()
+	return g
+}
+
+func (f *Front) setLimits() {
+	f.limits[readOnly].max = positive(f.cfg.MaxReadOnly, 400)
+	f.limits[mutating].max = positive(f.cfg.MaxMutating, 200)
+	f.limits[longRunning].max = positive(f.cfg.MaxLongRunning, 1000)
+	f.limits[heartbeat].max = maxHeartbeats
+}
+
 func positive(v, otherwise int) int64 {
 	if v > 0 {
 		return int64(v)
@@ -130,7 +156,7 @@ func positive(v, otherwise int) int64 {
 }
 
 // ServeHTTP takes one request through the chain: parse, decide, limit, serve; with its metrics, and its panics caught.
-func (f *front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (f *Front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	start := f.cfg.Clock.Now()
 	rec := &recorder{ResponseWriter: w}
 	info, err := f.infos.NewRequestInfo(r)
@@ -164,8 +190,8 @@ func (f *front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	f.serve(rec, r, info, long)
 }
 
-func (f *front) serve(w *recorder, r *http.Request, info *request.RequestInfo, long bool) {
-	own := ownCredentials(r)
+func (f *Front) serve(w *recorder, r *http.Request, info *request.RequestInfo, long bool) {
+	own := f.guests || ownCredentials(r)
 	replicated := f.cfg.Replicas != nil && info.IsResourceRequest && f.cfg.Replicas.Has(schema.GroupVersionResource{
 		Group: info.APIGroup, Version: info.APIVersion, Resource: info.Resource,
 	})
@@ -173,7 +199,7 @@ func (f *front) serve(w *recorder, r *http.Request, info *request.RequestInfo, l
 		Verb: info.Verb, Group: info.APIGroup, Resource: info.Resource, Subresource: info.Subresource,
 		Namespace: info.Namespace, Name: info.Name, Path: info.Path,
 		Replicated: replicated, Cached: f.cfg.Keeper != nil && f.cfg.Keeper.Match(r),
-		OwnCredentials: own, AssumesIdentity: assumedIdentity(r.Header),
+		OwnCredentials: own, Known: own && f.cfg.Callers != nil && Bearer(r) != "", AssumesIdentity: assumedIdentity(r.Header),
 	}, f.cfg.Situation)
 	if to.Kind == route.Refused {
 		f.log.Info("Refused a request", "verb", info.Verb, "path", info.Path, "from", r.RemoteAddr, "reason", to.Reason)
@@ -202,6 +228,8 @@ func (f *front) serve(w *recorder, r *http.Request, info *request.RequestInfo, l
 	switch {
 	case to.Kind == route.OwnLease:
 		f.cfg.OwnLease.ServeHTTP(w, r.WithContext(request.WithRequestInfo(r.Context(), info)))
+	case own && (to.Kind == route.Replica || to.Kind == route.Kept):
+		f.cfg.Callers.Serve(w, r.WithContext(request.WithRequestInfo(r.Context(), info)), to.Kind, f.caller)
 	case to.Kind == route.Replica:
 		f.cfg.Replicas.ServeHTTP(w, r.WithContext(request.WithRequestInfo(r.Context(), info)))
 	case to.Kind == route.Kept:

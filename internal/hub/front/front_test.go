@@ -434,7 +434,7 @@ func TestIsLongRunning(t *testing.T) {
 			t.Fatal(err)
 		}
 		r := httptest.NewRequest(http.MethodGet, target, nil)
-		info, err := f.(*front).infos.NewRequestInfo(r)
+		info, err := f.infos.NewRequestInfo(r)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -597,7 +597,7 @@ func TestResourceLabelIsBounded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := f.(*front).metrics
+	m := f.metrics
 	invented := &request.RequestInfo{IsResourceRequest: true, Resource: "invented"}
 	if got := m.resourceLabel(invented, 404); got != "other" {
 		t.Errorf("a resource that nobody serves is labelled %q", got)

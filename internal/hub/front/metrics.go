@@ -26,7 +26,7 @@ type metrics struct {
 
 type resource struct{ name, subresource string }
 
-func newMetrics(registry prometheus.Registerer, f *front) (*metrics, error) {
+func newMetrics(registry prometheus.Registerer, f *Front) (*metrics, error) {
 	m := &metrics{
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "yurthub_requests_total",

@@ -28,6 +28,19 @@ func ownCredentials(r *http.Request) bool {
 	return false
 }
 
+// Bearer returns the token that a request carries; empty if it carries none, or more than one thing.
+func Bearer(r *http.Request) string {
+	values := r.Header["Authorization"]
+	if len(values) != 1 {
+		return ""
+	}
+	scheme, token, _ := strings.Cut(strings.TrimSpace(values[0]), " ")
+	if !strings.EqualFold(scheme, "Bearer") {
+		return ""
+	}
+	return strings.TrimSpace(token)
+}
+
 // assumedIdentity returns the name of a header by which the caller asks to be taken for somebody else.
 func assumedIdentity(h http.Header) string {
 	for name := range h {
@@ -54,7 +67,7 @@ func isLongRunning(info *request.RequestInfo, r *http.Request) bool {
 }
 
 // within bounds the time of a request, also where it hangs in reading from or writing to its client.
-func (f *front) within(w http.ResponseWriter, r *http.Request) (*http.Request, func()) {
+func (f *Front) within(w http.ResponseWriter, r *http.Request) (*http.Request, func()) {
 	ctx, cancel := context.WithTimeout(r.Context(), f.cfg.RequestTimeout)
 	stop := context.AfterFunc(ctx, func() {
 		if !timedOut(ctx) {

@@ -70,8 +70,13 @@ func NewServer(cfg ServerConfig) (*Server, error) {
 	return &Server{cfg}, nil
 }
 
-// Close frees the listener of a Server that is not to run.
-func (s *Server) Close() error { return s.cfg.Listener.Close() }
+// Close frees the listener of a Server that is not to run; nil is none.
+func (s *Server) Close() error {
+	if s == nil {
+		return nil
+	}
+	return s.cfg.Listener.Close()
+}
 
 // Run serves until ctx ends. Then it accepts nothing more, ends long-running requests at once, gives the others
 // DrainTimeout, closes what is left, and returns when every handler has returned.

@@ -53,7 +53,7 @@ func TestStuckClient(t *testing.T) {
 			return nil
 		})
 		eventually(t, func() error {
-			f := handler.(*front)
+			f := handler
 			if n := f.limits[readOnly].now.Load() + f.limits[mutating].now.Load(); n != 0 || inside.Load() != 0 {
 				return fmt.Errorf("%d still in flight, %d at the server", n, inside.Load())
 			}

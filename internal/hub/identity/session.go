@@ -106,6 +106,9 @@ func (s *session) failed(ctx context.Context, doing string, err error) error {
 	var status apierrors.APIStatus
 	var untrusted *tls.CertificateVerificationError
 	switch {
+	case apierrors.IsUnauthorized(err) && s.as.bootstrapToken():
+		return &classified{errRefused, fmt.Sprintf("%s with %s is refused: it has expired, or was deleted: kubeadm token create "+
+			"makes another", doing, s.as)}
 	case apierrors.IsUnauthorized(err), apierrors.IsForbidden(err):
 		return &classified{errRefused, fmt.Sprintf("%s with %s is refused: %s", doing, s.as, text)}
 	case errors.As(err, &status):

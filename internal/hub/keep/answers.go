@@ -29,13 +29,15 @@ const (
 	// evictMost bounds how many answers have to go for a new one, if the disk's bound is reached first: the largest takes
 	// the place of that many small ones.
 	evictMost = 200
-	// answerPrefix begins the disk's keys of answers.
-	answerPrefix = "answer/"
+	// answerPrefix begins the disk's keys of answers to the node's programs, guestPrefix with the digest of a name those to
+	// somebody else.
+	answerPrefix, guestPrefix = "answer/", "guest/"
 )
 
 // answers are the cloud's last answers to requests that read one thing: an object, a discovery document, a Pod's token.
 type answers struct {
-	disk Disk
+	disk   Disk
+	prefix string
 	// order has the digest of each answer on the disk, nil while it has not been compared. The least recently used goes
 	// first, and from the disk too.
 	order *lru.Cache
@@ -48,21 +50,25 @@ type answer struct {
 	Body        []byte `json:"body"`
 }
 
-func newAnswers(disk Disk) *answers {
-	a := &answers{disk: disk}
+func newAnswers(disk Disk, client string) *answers {
+	a := &answers{disk: disk, prefix: answerPrefix}
+	if client != "" {
+		sum := sha256.Sum256([]byte(client))
+		a.prefix = guestPrefix + hex.EncodeToString(sum[:16]) + "/"
+	}
 	a.order = lru.NewWithEvictionFunc(maxAnswers, func(key lru.Key, _ any) {
 		if k, ok := key.(string); ok {
 			disk.DropBlob(k)
 		}
 	})
-	for _, key := range disk.Blobs(answerPrefix) {
+	for _, key := range disk.Blobs(a.prefix) {
 		a.order.Add(key, nil)
 	}
 	return a
 }
 
 // keyOf names a request, and all in it that its answer depends on. It reads the body and puts it back.
-func keyOf(r *http.Request) (string, error) {
+func (a *answers) keyOf(r *http.Request) (string, error) {
 	query := r.URL.Query()
 	for _, transient := range []string{"timeout", "resourceVersion", "resourceVersionMatch"} {
 		query.Del(transient)
@@ -81,7 +87,7 @@ func keyOf(r *http.Request) (string, error) {
 	} {
 		fmt.Fprintf(digest, "%d %s", len(part), part)
 	}
-	return answerPrefix + path + " " + hex.EncodeToString(digest.Sum(nil)), nil
+	return a.prefix + path + " " + hex.EncodeToString(digest.Sum(nil)), nil
 }
 
 // peek reads a request's body and puts it back.

@@ -109,7 +109,7 @@ func TestWhatTheDiskHasButTheOrderHasNotIsForgottenToo(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		w.says(http.StatusOK, asJSON, "{}")
 		w.get(secret)
-		w.answers = newAnswers(noBlobs{w.disk}) // as if the disk could not be read when the hub began
+		w.answers = newAnswers(noBlobs{w.disk}, "") // as if the disk could not be read when the hub began
 		w.says(http.StatusNotFound, asJSON, "{}")
 		w.get(secret)
 		w.unknown(http.MethodGet, secret, "")
@@ -272,7 +272,7 @@ func TestAHugeRequestIsNeitherKeptNorRead(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		body := &counted{}
 		r := httptest.NewRequest(http.MethodPost, token, io.LimitReader(body, 100<<20))
-		if _, err := keyOf(r); err == nil {
+		if _, err := newAnswers(noBlobs{}, "").keyOf(r); err == nil {
 			t.Error("a request of 100 MB has a key")
 		}
 		if body.read > 2*requestBytes {

@@ -7,5 +7,6 @@
 //
 // Invariants: nothing is answered that the cloud has not said; an answer from memory says so; what was never known is
 // refused with 503, never answered as if it were not there. A program whose selection the cloud refuses gets the cloud's
-// own answer. All is read with the node's identity, and answered to those who act with it only.
+// own answer. What is read with the node's identity is answered to those who act with it only; a caller with credentials of
+// its own has a Set of its own, which is read with these.
 package keep

@@ -37,12 +37,12 @@ func selectionOf(r *http.Request, info *request.RequestInfo) (Selection, bool) {
 	}, len(info.Parts) == 1
 }
 
-func (s Selection) id() store.ID {
-	return store.ID{Resource: s.Resource, Namespace: s.Namespace, Fields: s.Fields, Labels: s.Labels}
+func (s Selection) id(client string) store.ID {
+	return store.ID{Client: client, Resource: s.Resource, Namespace: s.Namespace, Fields: s.Fields, Labels: s.Labels}
 }
 
 // String is the selection for people to read.
-func (s Selection) String() string { return s.id().String() }
+func (s Selection) String() string { return s.id("").String() }
 
 // Feed keeps a replica up to date; feed.Feed is one.
 type Feed interface {

@@ -1,6 +1,7 @@
 package keep
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -53,9 +54,11 @@ type Disk interface {
 	Blobs(prefix string) []string
 }
 
-// Config is what a Set needs. All fields are required.
+// Config is what a Set needs. All fields but Client are required.
 type Config struct {
-	Disk Disk
+	// Client is whom it is kept for: somebody with credentials of its own; empty: whoever has the node's.
+	Client string
+	Disk   Disk
 	// Cloud is the state of the link to the cloud.
 	Cloud *live.Value[link.State]
 	// NewFeed makes what feeds the replica of a selection.
@@ -83,7 +86,7 @@ func New(c Config) (*Set, error) {
 		return nil, errors.New("keep: Disk, Cloud and NewFeed are required")
 	}
 	s := &Set{
-		cfg: c, answers: newAnswers(c.Disk), begun: make(chan struct{}), kept: map[Selection]*kept{},
+		cfg: c, answers: newAnswers(c.Disk, c.Client), begun: make(chan struct{}), kept: map[Selection]*kept{},
 		failed: make(chan error, 1),
 	}
 	s.hasBegun = sync.OnceFunc(func() { close(s.begun) })
@@ -132,7 +135,7 @@ func (s *Set) tidy(now time.Time) {
 			k.ending = true
 			k.end()
 		default:
-			s.cfg.Disk.Touch(k.selection.id())
+			s.cfg.Disk.Touch(k.selection.id(s.cfg.Client))
 		}
 	}
 }
@@ -153,7 +156,7 @@ func (s *Set) Serve(w http.ResponseWriter, r *http.Request, pass http.Handler) {
 		s.follow(w, r, info, pass)
 		return
 	}
-	key, err := keyOf(r)
+	key, err := s.answers.keyOf(r)
 	if err != nil {
 		pass.ServeHTTP(w, r)
 		return
@@ -163,7 +166,7 @@ func (s *Set) Serve(w http.ResponseWriter, r *http.Request, pass http.Handler) {
 		return single && s.get(w, r, info) || s.answers.recall(w, key)
 	}
 	if s.cfg.Cloud.Get() != link.Down {
-		s.answers.pass(&substitute{ResponseWriter: w, known: known}, r, key, pass)
+		s.answers.pass(&substitute{ResponseWriter: w, known: known, node: s.cfg.Client == ""}, r, key, pass)
 	} else if !known(w) {
 		pass.ServeHTTP(w, r)
 	}
@@ -285,7 +288,7 @@ func (s *Set) begin(selection Selection) (*kept, error) {
 	}); err != nil {
 		return nil, err
 	}
-	k.saver = saver.New(s.cfg.Disk, selection.id(), k.replica)
+	k.saver = saver.New(s.cfg.Disk, selection.id(s.cfg.Client), k.replica)
 	if k.handler, err = replica.NewHandler(replica.HandlerConfig{
 		Replica: k.replica, BeforeExpired: func(ctx context.Context) { _ = k.saver.Sync(ctx) },
 	}); err != nil {
@@ -336,6 +339,8 @@ func (s *Set) release(k *kept) {
 
 // Status is what the set says of a selection.
 type Status struct {
+	// Client is as Config.Client.
+	Client    string        `json:"client,omitempty"`
 	Selection string        `json:"selection"`
 	Source    string        `json:"source"` // cloud or none
 	Revision  edge.Revision `json:"revision"`
@@ -353,10 +358,23 @@ func (s *Set) Status() []Status {
 	for selection, k := range s.kept {
 		stats := k.replica.Stats()
 		all = append(all, Status{
-			Selection: selection.String(), Source: k.feed.Status().Get().Source.String(), Revision: stats.Position,
+			Client: s.cfg.Client, Selection: selection.String(), Source: k.feed.Status().Get().Source.String(), Revision: stats.Position,
 			Objects: stats.Objects, Bytes: stats.ObjectBytes, Requests: k.users,
 		})
 	}
-	slices.SortFunc(all, func(a, b Status) int { return strings.Compare(a.Selection, b.Selection) })
+	sortStatus(all)
 	return all
+}
+
+func sortStatus(all []Status) {
+	slices.SortFunc(all, func(a, b Status) int {
+		return cmp.Or(strings.Compare(a.Client, b.Client), strings.Compare(a.Selection, b.Selection))
+	})
+}
+
+// idle reports whether nothing is followed.
+func (s *Set) idle() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.kept) == 0
 }

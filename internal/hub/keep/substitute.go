@@ -9,6 +9,9 @@ import (
 // whose certificate has expired.
 type substitute struct {
 	http.ResponseWriter
+	// node: the request is made as the node, and a 401 says that its certificate is not valid, of which its programs know
+	// nothing. Others are to hear of theirs.
+	node bool
 	// known answers, or returns false and has written nothing.
 	known func(http.ResponseWriter) bool
 	// answered: the cloud's answer has begun; replaced: it is not wanted.
@@ -24,8 +27,7 @@ func (s *substitute) WriteHeader(status int) {
 		return
 	}
 	s.answered = true
-	switch status {
-	case http.StatusUnauthorized, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+	if s.unanswered(status) {
 		h := s.Header()
 		theirs := maps.Clone(h)
 		clear(h)
@@ -36,6 +38,15 @@ func (s *substitute) WriteHeader(status int) {
 		maps.Copy(h, theirs)
 	}
 	s.ResponseWriter.WriteHeader(status)
+}
+
+func (s *substitute) unanswered(status int) bool {
+	switch status {
+	case http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+		return true
+	default:
+		return status == http.StatusUnauthorized && s.node
+	}
 }
 
 func (s *substitute) Write(p []byte) (int, error) {

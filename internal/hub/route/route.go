@@ -65,6 +65,8 @@ type Request struct {
 	Cached bool
 	// OwnCredentials: the caller brought its own, so that the request is not made with the node's identity.
 	OwnCredentials bool
+	// Known: it can be found out who that caller is.
+	Known bool
 	// AssumesIdentity is the name of the first header by which the request asks to be taken for somebody else
 	// (Impersonate-*, X-Remote-*); empty if it has none.
 	AssumesIdentity string
@@ -94,11 +96,12 @@ func Decide(req Request, s Situation) Destination {
 			req.AssumesIdentity, s.Node)}
 	case s.Coordinator && !req.OwnCredentials && req.isLeaseOf(s.Node) && (req.Verb == "get" || req.Verb == "update"):
 		return Destination{Kind: OwnLease}
-	case req.Replicated && !req.OwnCredentials && req.Subresource == "" && req.reads():
-		// The copy is what the node itself may read. What a caller with credentials of its own may read is the API
-		// server's to say.
+	case req.OwnCredentials && (!req.Known || req.AssumesIdentity != ""):
+		return Destination{Kind: Cloud}
+	case req.Replicated && req.Subresource == "" && req.reads():
+		// The copy is what the node itself may read. Whether a caller with credentials of its own may is asked first.
 		return Destination{Kind: Replica}
-	case req.Cached && !req.OwnCredentials && req.keepable():
+	case req.Cached && req.keepable():
 		return Destination{Kind: Kept}
 	default:
 		return Destination{Kind: Cloud}
@@ -107,17 +110,32 @@ func Decide(req Request, s Situation) Destination {
 
 func (r Request) reads() bool { return r.Verb == "get" || r.Verb == "list" || r.Verb == "watch" }
 
-// keepable reports whether a request reads something that will do later, too: objects, what the API has, and the tokens
-// of Pods, without which none of them starts. Health is not: that of the last time says nothing.
+// keepable reports whether a request reads something that will do later, too: objects, what the API has, and what kubelet
+// has made. Health is not: that of the last time says nothing.
 func (r Request) keepable() bool {
 	switch {
 	case r.Resource == "":
 		return r.Verb == "get" && (r.Path == "/version" || r.Path == "/api" || r.Path == "/apis" ||
 			strings.HasPrefix(r.Path, "/api/") || strings.HasPrefix(r.Path, "/apis/"))
-	case r.Group == "" && r.Resource == "serviceaccounts" && r.Subresource == "token":
-		return r.Verb == "create"
+	case r.Verb == "create":
+		return !r.OwnCredentials && r.reviewed()
 	default:
 		return r.Subresource == "" && r.reads()
+	}
+}
+
+// reviewed reports whether a request that creates something changes nothing: the tokens of Pods, without which none of them
+// starts, and whether somebody is who he says and may do what he wants with kubelet.
+func (r Request) reviewed() bool {
+	switch r.Group {
+	case "":
+		return r.Resource == "serviceaccounts" && r.Subresource == "token"
+	case "authentication.k8s.io":
+		return r.Resource == "tokenreviews" && r.Subresource == ""
+	case "authorization.k8s.io":
+		return r.Resource == "subjectaccessreviews" && r.Subresource == ""
+	default:
+		return false
 	}
 }
 

@@ -1,0 +1,158 @@
+package approve
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"slices"
+	"time"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/klog/v2"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+)
+
+const (
+	controllerName = "approve"
+
+	// reason is that of the Condition that approves, and of the Events.
+	reason = "HubServing"
+
+	// lookAgain is when a request is judged again that was not granted: its node may have got its addresses by then. The
+	// cloud removes it after a day.
+	lookAgain = 30 * time.Second
+
+	// reconcileTimeout bounds one judgement and its write.
+	reconcileTimeout = 15 * time.Second
+)
+
+// Recorder records Events. It is events.EventRecorder of client-go.
+type Recorder interface {
+	Eventf(regarding, related runtime.Object, eventType, reason, action, note string, args ...any)
+}
+
+// Config is what an Approver needs. All fields are required.
+type Config struct {
+	// Client reads requests and Nodes, with their addresses, from the manager's cache, which needs the options of Cached,
+	// and writes.
+	Client client.Client
+	// Reader asks the API server itself.
+	Reader client.Reader
+	// Events takes the Events on requests. It bounds their rate.
+	Events Recorder
+}
+
+// Approver is the controller.
+type Approver struct{ cfg Config }
+
+// New returns an Approver; AddTo has it run.
+func New(c Config) *Approver { return &Approver{c} }
+
+// Cached says what the manager's cache must hold.
+func Cached() map[client.Object]cache.ByObject {
+	return map[client.Object]cache.ByObject{
+		&certificatesv1.CertificateSigningRequest{}: {
+			Field: fields.OneTermEqualSelector("spec.signerName", certificatesv1.KubeletServingSignerName),
+		},
+	}
+}
+
+// AddTo registers the controller with a manager, to run while the manager leads.
+func (a *Approver) AddTo(mgr manager.Manager) error {
+	yes := true
+	c, err := controller.New(controllerName, mgr, controller.Options{
+		Reconciler: a, ReconciliationTimeout: reconcileTimeout, SkipNameValidation: &yes, // as of package heartbeat
+	})
+	if err != nil {
+		return fmt.Errorf("controller %s: %w", controllerName, err)
+	}
+	type request = *certificatesv1.CertificateSigningRequest
+	if err := c.Watch(source.Kind(mgr.GetCache(), &certificatesv1.CertificateSigningRequest{},
+		&handler.TypedEnqueueRequestForObject[request]{}, predicate.TypedFuncs[request]{
+			CreateFunc: func(e event.TypedCreateEvent[request]) bool { return concerns(e.Object) },
+			UpdateFunc: func(e event.TypedUpdateEvent[request]) bool { return concerns(e.ObjectNew) },
+			DeleteFunc: func(event.TypedDeleteEvent[request]) bool { return false },
+		})); err != nil {
+		return fmt.Errorf("controller %s: %w", controllerName, err)
+	}
+	return nil
+}
+
+// Reconcile implements reconcile.Reconciler.
+func (a *Approver) Reconcile(ctx context.Context, r reconcile.Request) (reconcile.Result, error) {
+	asked := &certificatesv1.CertificateSigningRequest{}
+	if err := a.cfg.Client.Get(ctx, r.NamespacedName, asked); err != nil {
+		return reconcile.Result{}, client.IgnoreNotFound(err)
+	}
+	if !concerns(asked) {
+		return reconcile.Result{}, nil
+	}
+	why, err := a.judge(ctx, asked)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	if why != nil {
+		klog.FromContext(ctx).Info("Not approving a hub's request", "request", asked.Name, "why", why.Error())
+		a.cfg.Events.Eventf(asked, nil, corev1.EventTypeWarning, reason, "Approve",
+			"Not approved: %v. If it is right all the same: kubectl certificate approve %s", why, asked.Name)
+		return reconcile.Result{RequeueAfter: lookAgain}, nil
+	}
+	asked = asked.DeepCopy()
+	asked.Status.Conditions = append(asked.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{
+		Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue, Reason: reason,
+		Message: "The node asked for it itself, for addresses that are its own.",
+	})
+	if err := a.cfg.Client.SubResource("approval").Update(ctx, asked); err != nil {
+		if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+			return reconcile.Result{}, nil // somebody else was faster; the change comes as an event
+		}
+		return reconcile.Result{}, fmt.Errorf("approve %s: %w", asked.Name, err)
+	}
+	klog.FromContext(ctx).Info("Approved a hub's request", "request", asked.Name, "node", nodeOf(asked))
+	return reconcile.Result{}, nil
+}
+
+// judge returns why a request is not to be granted, or an error if that cannot be found out.
+func (a *Approver) judge(ctx context.Context, asked *certificatesv1.CertificateSigningRequest) (why, err error) {
+	name := nodeOf(asked)
+	if name == "" {
+		return fmt.Errorf("%s, who asked for it, is no node", asked.Spec.Username), nil
+	}
+	nodes := &corev1.NodeList{}
+	if err := a.cfg.Client.List(ctx, nodes); err != nil {
+		return nil, fmt.Errorf("addresses of nodes: %w", err)
+	}
+	master := &corev1.Service{}
+	key := client.ObjectKey{Namespace: metav1.NamespaceDefault, Name: "kubernetes"}
+	if err := a.cfg.Reader.Get(ctx, key, master); err != nil {
+		return nil, fmt.Errorf("addresses of the API server: %w", err)
+	}
+	i := slices.IndexFunc(nodes.Items, func(n corev1.Node) bool { return n.Name == string(name) })
+	if i < 0 {
+		return fmt.Errorf("there is no node %s", name), nil
+	}
+	return Judge(asked, &nodes.Items[i], func(ip net.IP) string {
+		if slices.ContainsFunc(master.Spec.ClusterIPs, func(s string) bool { return ip.Equal(net.ParseIP(s)) }) {
+			return "the API server"
+		}
+		for _, n := range nodes.Items {
+			if n.Name != string(name) && has(&n, ip) {
+				return "node " + n.Name
+			}
+		}
+		return ""
+	}), nil
+}

@@ -1,0 +1,168 @@
+// Package callers says who a caller with a token of its own is, and what it may read of what the hub has.
+//
+// The cloud says so, by TokenReview and SubjectAccessReview, which a node may ask for. What it said holds for a while; and
+// when it cannot be asked, for as long as that lasts, over restarts too: a Pod whose token expires during a cut gets no
+// other, and is the same Pod.
+//
+// Invariants: no caller is anybody, or may anything, that the cloud has not said of just that token and that action; what
+// the cloud takes back is forgotten with its next answer; neither memory nor disk holds a token, only its digest; requests
+// of one kind that are the same are asked once, at most maxAsking at a time, each for at most askFor.
+//
+// The alternative was the API server's own delegating authenticator and authorizer. They bring CEL and the API server's
+// scheme into every hub, some 10 MB, and forget everything after some minutes, reachable or not.
+package callers
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	authenticationv1client "k8s.io/client-go/kubernetes/typed/authentication/v1"
+	authorizationv1client "k8s.io/client-go/kubernetes/typed/authorization/v1"
+
+	"yurtcoordinator/internal/hub/link"
+	"yurtcoordinator/internal/live"
+)
+
+const (
+	// identityFor is how long an identity holds before it is asked for again, accessFor how long a permission does; both are
+	// kubelet's, for the same questions (authentication.webhook.cacheTTL, authorization.webhook.cacheAuthorizedTTL).
+	identityFor, accessFor = 2 * time.Minute, 5 * time.Minute
+	// refusedFor is how long a refusal holds: 30 s is kubelet's (cacheUnauthorizedTTL).
+	refusedFor = 30 * time.Second
+	// unknownFor is how long the cloud is not asked again for what it did not answer.
+	unknownFor = 5 * time.Second
+	// askFor bounds one question, maxAsking how many of a kind are under way.
+	askFor    = 5 * time.Second
+	maxAsking = 8
+	// maxKnown bounds how many identities, and how many permissions, are remembered.
+	maxKnown = 1000
+)
+
+// ErrRefused says that the cloud does not know a token; ErrUnknown that it cannot be asked, and has not said it before.
+var (
+	ErrRefused = errors.New("the cloud does not know this token")
+	ErrUnknown = errors.New("the cloud cannot be asked, and has not said it before")
+)
+
+// Disk is where it is remembered; store.Store is one.
+type Disk interface {
+	PutBlob(key string, value []byte) error
+	Blob(key string) ([]byte, error)
+	DropBlob(key string)
+	Blobs(prefix string) []string
+}
+
+// Config is what Callers need. All fields are required.
+type Config struct {
+	// Tokens and Access ask the cloud, as the node.
+	Tokens authenticationv1client.TokenReviewInterface
+	Access authorizationv1client.SubjectAccessReviewInterface
+	// Cloud is the state of the link to it.
+	Cloud *live.Value[link.State]
+	Disk  Disk
+}
+
+// Callers are the callers known. Safe for concurrent use.
+type Callers struct {
+	cfg        Config
+	identities *memory
+	access     *memory
+}
+
+// New returns Callers that know what the disk has.
+func New(c Config) (*Callers, error) {
+	if c.Tokens == nil || c.Access == nil || c.Cloud == nil || c.Disk == nil {
+		return nil, errors.New("callers: Tokens, Access, Cloud and Disk are required")
+	}
+	return &Callers{c, newMemory(c.Disk, "caller/", c.Cloud), newMemory(c.Disk, "access/", c.Cloud)}, nil
+}
+
+// User is who a caller is.
+type User = authenticationv1.UserInfo
+
+// Identify returns whose a token is; ErrRefused if it is nobody's, ErrUnknown, wrapped, if that cannot be found out.
+func (c *Callers) Identify(ctx context.Context, token string) (*User, error) {
+	said, err := c.identities.recall(ctx, digest(token), func(ctx context.Context) (answer, error) {
+		review := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}
+		review, err := c.cfg.Tokens.Create(ctx, review, metav1.CreateOptions{})
+		switch {
+		case err != nil:
+			return answer{}, fmt.Errorf("TokenReview: %w", err)
+		case !review.Status.Authenticated && review.Status.Error != "":
+			// What may be a refusal or a failure of the cloud's own: it is not remembered as either.
+			return answer{}, fmt.Errorf("TokenReview: %s", review.Status.Error)
+		case !review.Status.Authenticated || review.Status.User.Username == "":
+			return answer{holds: refusedFor}, nil
+		}
+		value, err := json.Marshal(review.Status.User)
+		return answer{value, identityFor}, err
+	})
+	if err != nil {
+		return nil, err
+	}
+	user := &User{}
+	if said == nil || json.Unmarshal(said, user) != nil || user.Username == "" {
+		return nil, ErrRefused
+	}
+	return user, nil
+}
+
+// Action is what somebody wants to do with objects: with all of a resource if Namespace and Name are empty.
+type Action struct {
+	Verb, Group, Version, Resource, Namespace, Name string
+}
+
+// May reports whether a user may; ErrUnknown, wrapped, if that cannot be found out.
+func (c *Callers) May(ctx context.Context, u *User, a Action) (bool, error) {
+	// Each token has an ID of its own, by which nobody is allowed anything: a fresh one is no other question.
+	who := *u
+	who.Extra = maps.Clone(u.Extra)
+	delete(who.Extra, credentialID)
+	question, err := json.Marshal(struct {
+		User
+		Action
+	}{who, a})
+	if err != nil {
+		return false, fmt.Errorf("SubjectAccessReview: %w", err)
+	}
+	said, err := c.access.recall(ctx, digest(string(question)), func(ctx context.Context) (answer, error) {
+		review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+			User: u.Username, UID: u.UID, Groups: u.Groups, Extra: map[string]authorizationv1.ExtraValue{},
+			ResourceAttributes: &authorizationv1.ResourceAttributes{
+				Verb: a.Verb, Group: a.Group, Version: a.Version, Resource: a.Resource, Namespace: a.Namespace, Name: a.Name,
+			},
+		}}
+		for key, value := range u.Extra {
+			review.Spec.Extra[key] = authorizationv1.ExtraValue(value)
+		}
+		review, err := c.cfg.Access.Create(ctx, review, metav1.CreateOptions{})
+		switch {
+		case err != nil:
+			return answer{}, fmt.Errorf("SubjectAccessReview: %w", err)
+		case !review.Status.Allowed && review.Status.EvaluationError != "" && !review.Status.Denied:
+			return answer{}, fmt.Errorf("SubjectAccessReview: %s", review.Status.EvaluationError)
+		case !review.Status.Allowed || review.Status.Denied:
+			return answer{holds: refusedFor}, nil
+		}
+		return answer{[]byte("yes"), accessFor}, nil
+	})
+	return string(said) == "yes", err
+}
+
+// credentialID is the key of a token's ID in a user's extra.
+const credentialID = "authentication.kubernetes.io/credential-id"
+
+// digest stands for a text that is not to be kept.
+func digest(text string) string {
+	sum := sha256.Sum256([]byte(text))
+	return hex.EncodeToString(sum[:])
+}

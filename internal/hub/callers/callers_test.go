@@ -1,0 +1,378 @@
+package callers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"yurtcoordinator/internal/hub/link"
+	"yurtcoordinator/internal/live"
+)
+
+// cloud answers reviews.
+type cloud struct {
+	mu     sync.Mutex
+	tokens map[string]User
+	may    map[string]bool // "user verb resource"
+	fails  error
+	error  string // in the status
+	takes  time.Duration
+	asked  int
+	most   int // at a time
+	now    int
+}
+
+func (c *cloud) ask(ctx context.Context) error {
+	c.mu.Lock()
+	c.asked++
+	c.now++
+	c.most = max(c.most, c.now)
+	takes, fails := c.takes, c.fails
+	c.mu.Unlock()
+	defer func() {
+		c.mu.Lock()
+		c.now--
+		c.mu.Unlock()
+	}()
+	select {
+	case <-time.After(takes):
+		return fails
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (c *cloud) set(change func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	change()
+}
+
+func (c *cloud) count() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := c.asked
+	c.asked = 0
+	return n
+}
+
+type tokens struct{ *cloud }
+
+func (c tokens) Create(ctx context.Context, r *authenticationv1.TokenReview, _ metav1.CreateOptions) (
+	*authenticationv1.TokenReview, error,
+) {
+	if err := c.ask(ctx); err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	user, ok := c.tokens[r.Spec.Token]
+	r.Status = authenticationv1.TokenReviewStatus{Authenticated: ok, User: user, Error: c.error}
+	return r, nil
+}
+
+type access struct{ *cloud }
+
+func (c access) Create(ctx context.Context, r *authorizationv1.SubjectAccessReview, _ metav1.CreateOptions) (
+	*authorizationv1.SubjectAccessReview, error,
+) {
+	if err := c.ask(ctx); err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	a := r.Spec.ResourceAttributes
+	r.Status.Allowed = c.may[r.Spec.User+" "+a.Verb+" "+a.Resource]
+	r.Status.EvaluationError = c.error
+	return r, nil
+}
+
+// blobs are a disk.
+type blobs struct {
+	mu   sync.Mutex
+	has  map[string][]byte
+	full bool
+	puts int
+}
+
+func (b *blobs) PutBlob(key string, value []byte) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.full {
+		return errors.New("full")
+	}
+	b.puts++
+	b.has[key] = value
+	return nil
+}
+
+func (b *blobs) Blob(key string) ([]byte, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if v, ok := b.has[key]; ok {
+		return v, nil
+	}
+	return nil, errors.New("miss")
+}
+
+func (b *blobs) DropBlob(key string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.has, key)
+}
+
+func (b *blobs) Blobs(prefix string) (keys []string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for k := range b.has {
+		if strings.HasPrefix(k, prefix) {
+			keys = append(keys, k)
+		}
+	}
+	return keys
+}
+
+type world struct {
+	*Callers
+	t     *testing.T
+	cloud *cloud
+	link  *live.Value[link.State]
+	disk  *blobs
+}
+
+var dns = User{Username: "system:serviceaccount:kube-system:coredns", UID: "1", Groups: []string{"system:serviceaccounts"}}
+
+func bubble(t *testing.T, f func(w *world)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		w := &world{
+			t: t, link: live.NewValue(link.Up), disk: &blobs{has: map[string][]byte{}},
+			cloud: &cloud{tokens: map[string]User{"good": dns}, may: map[string]bool{dns.Username + " list services": true}},
+		}
+		w.restart()
+		f(w)
+	})
+}
+
+// restart is the hub's: nothing stays but the disk.
+func (w *world) restart() {
+	w.t.Helper()
+	var err error
+	w.Callers, err = New(Config{Tokens: tokens{w.cloud}, Access: access{w.cloud}, Cloud: w.link, Disk: w.disk})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *world) is(token, name string) {
+	w.t.Helper()
+	u, err := w.Identify(w.t.Context(), token)
+	if err != nil || u.Username != name {
+		w.t.Errorf("the token %s is %v's, %v, want %s", token, u, err, name)
+	}
+}
+
+func (w *world) isNot(token string, want error) {
+	w.t.Helper()
+	if u, err := w.Identify(w.t.Context(), token); !errors.Is(err, want) || u != nil {
+		w.t.Errorf("the token %s is %v's, %v, want %v", token, u, err, want)
+	}
+}
+
+func (w *world) may(verb string, want bool, wantErr error) {
+	w.t.Helper()
+	got, err := w.May(w.t.Context(), &dns, Action{Verb: verb, Version: "v1", Resource: "services"})
+	if got != want || !errors.Is(err, wantErr) || (err != nil) != (wantErr != nil) {
+		w.t.Errorf("may %s: %v, %v, want %v, %v", verb, got, err, want, wantErr)
+	}
+}
+
+func (w *world) asked(want int) {
+	w.t.Helper()
+	if n := w.cloud.count(); n != want {
+		w.t.Errorf("the cloud was asked %d times, want %d", n, want)
+	}
+}
+
+func TestTheCloudSaysWho(t *testing.T) {
+	bubble(t, func(w *world) {
+		w.is("good", dns.Username)
+		w.is("good", dns.Username)
+		w.isNot("bad", ErrRefused)
+		w.isNot("bad", ErrRefused)
+		w.isNot("", ErrRefused)
+		w.asked(3)
+		time.Sleep(identityFor + time.Second)
+		w.is("good", dns.Username)
+		w.isNot("bad", ErrRefused)
+		w.asked(2)
+		// Taken back.
+		w.cloud.set(func() { delete(w.cloud.tokens, "good") })
+		w.is("good", dns.Username)
+		time.Sleep(identityFor + time.Second)
+		w.isNot("good", ErrRefused)
+		w.link.Set(link.Down)
+		time.Sleep(refusedFor + time.Second)
+		w.isNot("good", ErrUnknown)
+		// And allowed again.
+		w.link.Set(link.Up)
+		w.cloud.set(func() { w.cloud.tokens["good"] = dns })
+		time.Sleep(unknownFor + time.Second)
+		w.is("good", dns.Username)
+	})
+}
+
+func TestTheCloudSaysWhat(t *testing.T) {
+	bubble(t, func(w *world) {
+		w.may("list", true, nil)
+		w.may("delete", false, nil)
+		w.may("list", true, nil)
+		w.asked(2)
+		w.cloud.set(func() { clear(w.cloud.may) })
+		time.Sleep(accessFor + time.Second)
+		w.may("list", false, nil)
+		w.link.Set(link.Down)
+		time.Sleep(refusedFor + time.Second)
+		w.may("list", false, ErrUnknown)
+	})
+}
+
+func TestWhatTheCloudCannotBeAskedIsRemembered(t *testing.T) {
+	for name, cut := range map[string]func(*world){
+		"down":   func(w *world) { w.link.Set(link.Down) },
+		"silent": func(w *world) { w.cloud.set(func() { w.cloud.takes = time.Hour }) },
+		"fails": func(w *world) {
+			w.cloud.set(func() { w.cloud.fails = apierrors.NewInternalError(errors.New("no etcd")) })
+		},
+		"evades": func(w *world) {
+			w.cloud.set(func() { w.cloud.error, w.cloud.tokens, w.cloud.may = "no keys", nil, nil })
+		},
+		"refuses": func(w *world) { w.cloud.set(func() { w.cloud.fails = apierrors.NewUnauthorized("expired") }) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(w *world) {
+				w.is("good", dns.Username)
+				w.may("list", true, nil)
+				cut(w)
+				time.Sleep(24 * time.Hour)
+				w.is("good", dns.Username)
+				w.may("list", true, nil)
+				w.restart()
+				began := time.Now()
+				w.is("good", dns.Username)
+				if took := time.Since(began); took > askFor {
+					t.Errorf("it took %v", took)
+				}
+				w.may("list", true, nil)
+				w.isNot("other", ErrUnknown)
+				w.may("get", false, ErrUnknown)
+				for key, value := range w.disk.has {
+					if strings.Contains(key+string(value), "good") {
+						t.Errorf("the token is on the disk: %s %s", key, value)
+					}
+				}
+			})
+		})
+	}
+}
+
+// A rotated token is another token of the same user.
+func TestAFreshTokenMayWhatTheFormerMight(t *testing.T) {
+	bubble(t, func(w *world) {
+		with := func(id string) *User {
+			u := dns
+			u.Extra = map[string]authenticationv1.ExtraValue{
+				credentialID: {id}, "authentication.kubernetes.io/pod-name": {"coredns-1"},
+			}
+			return &u
+		}
+		list := Action{Verb: "list", Version: "v1", Resource: "services"}
+		if ok, err := w.May(w.t.Context(), with("JTI=1"), list); !ok || err != nil {
+			t.Fatal(ok, err)
+		}
+		w.link.Set(link.Down)
+		if ok, err := w.May(w.t.Context(), with("JTI=2"), list); !ok || err != nil {
+			t.Error(ok, err)
+		}
+		other := with("JTI=1")
+		other.Extra["authentication.kubernetes.io/pod-name"] = []string{"coredns-2"}
+		if _, err := w.May(w.t.Context(), other, list); !errors.Is(err, ErrUnknown) {
+			t.Errorf("another Pod: %v", err)
+		}
+		if with("JTI=1").Extra[credentialID] == nil {
+			t.Error("the user was changed")
+		}
+	})
+}
+
+func TestManyAskOnce(t *testing.T) {
+	bubble(t, func(w *world) {
+		w.cloud.takes = time.Second
+		for i := range 20 {
+			w.cloud.tokens[fmt.Sprint(i)] = User{Username: fmt.Sprint("user", i)}
+		}
+		var all sync.WaitGroup
+		first, leave := context.WithCancel(w.t.Context())
+		all.Go(func() { _, _ = w.Identify(first, "good") })
+		synctest.Wait()
+		leave() // the one who asks goes away
+		for range 50 {
+			all.Go(func() { w.is("good", dns.Username) })
+		}
+		for i := range 20 {
+			all.Go(func() { w.is(fmt.Sprint(i), fmt.Sprint("user", i)) })
+		}
+		all.Wait()
+		w.asked(21)
+		if w.cloud.most > maxAsking {
+			t.Errorf("%d questions were under way at a time, want at most %d", w.cloud.most, maxAsking)
+		}
+	})
+}
+
+func TestTheDiskIsBoundedAndSpared(t *testing.T) {
+	bubble(t, func(w *world) {
+		for range 10 {
+			w.is("good", dns.Username)
+			time.Sleep(identityFor + time.Second)
+		}
+		if w.disk.puts != 1 {
+			t.Errorf("written %d times, want once", w.disk.puts)
+		}
+		for i := range maxKnown + 10 {
+			token := fmt.Sprint("t", i)
+			w.cloud.tokens[token] = User{Username: token}
+			w.is(token, token)
+		}
+		if n := len(w.disk.has); n != maxKnown {
+			t.Errorf("%d identities are on the disk, want %d", n, maxKnown)
+		}
+		w.restart()
+		if n := w.identities.order.Len(); n != maxKnown {
+			t.Errorf("%d are known after a restart, want %d", n, maxKnown)
+		}
+		// What the disk does not take is not taken for what it has.
+		w.disk.full = true
+		w.cloud.tokens["t500"] = User{Username: "another"}
+		w.is("t500", "another")
+		w.link.Set(link.Down)
+		time.Sleep(identityFor + time.Second)
+		w.isNot("t500", ErrUnknown)
+	})
+}
+
+func TestNewSaysWhatIsMissing(t *testing.T) {
+	if _, err := New(Config{}); err == nil {
+		t.Error("it was made of nothing")
+	}
+}

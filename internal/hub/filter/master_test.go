@@ -1,0 +1,84 @@
+package filter
+
+import (
+	"bytes"
+	"encoding/json"
+	"reflect"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"yurtcoordinator/internal/stream"
+)
+
+func kubernetesService() *corev1.Service {
+	return &corev1.Service{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Service"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "kubernetes", UID: "u", ResourceVersion: "7"},
+		Spec: corev1.ServiceSpec{
+			ClusterIP: "10.96.0.1", ClusterIPs: []string{"10.96.0.1"}, IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol},
+			Ports: []corev1.ServicePort{{Name: "https", Port: 443}, {Name: "other", Port: 9}},
+		},
+	}
+}
+
+func TestMasterServiceIsTheHub(t *testing.T) {
+	for address, family := range map[string]corev1.IPFamily{
+		"10.0.0.7": corev1.IPv4Protocol, "fd00::7": corev1.IPv6Protocol, "::ffff:10.0.0.7": corev1.IPv4Protocol,
+	} {
+		m, err := NewMaster(address, 10268)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, encoding := range []stream.Encoding{stream.Protobuf, stream.JSON} {
+			typ := stream.Type{GroupVersionKind: corev1.SchemeGroupVersion.WithKind("Service"), Encoding: encoding}
+			write := func(s *corev1.Service) []byte {
+				raw, err := json.Marshal(s)
+				if encoding == stream.Protobuf {
+					s.TypeMeta = metav1.TypeMeta{} // of the envelope
+					raw, err = s.Marshal()
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				return raw
+			}
+			raw := write(kubernetesService())
+			before := bytes.Clone(raw)
+			in := stream.Object{Key: stream.Key{Namespace: "default", Name: "kubernetes"}, Revision: 7, Raw: raw}
+			out, visible := m.Show(typ, in, 9)
+			got := &corev1.Service{}
+			if encoding == stream.Protobuf {
+				err = got.Unmarshal(out.Raw)
+			} else {
+				err = json.Unmarshal(out.Raw, got)
+			}
+			want := kubernetesService()
+			ip := m.address.String()
+			want.Spec.ClusterIP, want.Spec.ClusterIPs, want.Spec.IPFamilies = ip, []string{ip}, []corev1.IPFamily{family}
+			want.Spec.Ports[0].Port = 10268
+			if encoding == stream.Protobuf {
+				want.TypeMeta = metav1.TypeMeta{}
+			}
+			if err != nil || !visible || out.Key != in.Key || out.Revision != 7 || !reflect.DeepEqual(got, want) {
+				t.Errorf("%s: %v\n%+v\nwant\n%+v", address, err, got, want)
+			}
+			if !bytes.Equal(in.Raw, before) {
+				t.Error("the replica's own copy was changed")
+			}
+			for _, other := range []stream.Object{
+				{Key: stream.Key{Namespace: "default", Name: "web"}, Raw: raw},
+				{Key: stream.Key{Namespace: "mine", Name: "kubernetes"}, Raw: raw},
+				{Key: masterService, Raw: []byte("\x00rubbish")},
+			} {
+				if shown, visible := m.Show(typ, other, 9); !visible || !bytes.Equal(shown.Raw, other.Raw) {
+					t.Errorf("%v is shown as another", other.Key)
+				}
+			}
+		}
+	}
+	if _, err := NewMaster("node", 1); err == nil {
+		t.Error("a name is taken for an address")
+	}
+}

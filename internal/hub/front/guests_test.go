@@ -1,0 +1,124 @@
+package front
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/endpoints/request"
+
+	"yurtcoordinator/internal/hub/route"
+)
+
+// byName says who answered.
+type byName string
+
+func (n byName) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
+	_, _ = io.WriteString(w, string(n))
+}
+func (byName) Has(r schema.GroupVersionResource) bool                            { return r.Resource == "endpoints" }
+func (byName) Match(r *http.Request) bool                                        { return r.UserAgent() == "coredns" }
+func (n byName) Serve(w http.ResponseWriter, r *http.Request, pass http.Handler) { n.ServeHTTP(w, r) }
+
+// asked are Callers that say what they were asked, and pass on what is asked with the token "unknown".
+type asked struct{}
+
+func (asked) Serve(w http.ResponseWriter, r *http.Request, from route.Kind, pass http.Handler) {
+	info, ok := request.RequestInfoFrom(r.Context())
+	if Bearer(r) == "unknown" || !ok {
+		pass.ServeHTTP(w, r)
+		return
+	}
+	fmt.Fprintf(w, "callers: %s of %s from %s", info.Verb, Bearer(r), from)
+}
+
+func TestNobodyElseIsLentTheNodesIdentity(t *testing.T) {
+	_, u := cloud(t, seen)
+	own, err := New(Config{
+		Cloud: u, Replicas: byName("replica"), Keeper: byName("keeper"), Callers: asked{}, OwnLease: byName("lease"),
+		Situation: route.Situation{Node: "n1", Coordinator: true},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	node, _ := serve(t, own)
+	guests, _ := serve(t, own.Guests())
+	const lease = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/n1"
+	const asNode, asCaller = `"Certificate":["1"]`, `"Certificate":["0"]`
+	for _, tt := range []struct {
+		path                string
+		header              []string
+		wantNode, wantGuest string
+	}{
+		{"/api/v1/pods", nil, asNode, asCaller},
+		{"/api/v1/endpoints", nil, "replica", asCaller},
+		{"/api/v1/pods", []string{"User-Agent", "coredns"}, "keeper", asCaller},
+		{lease, nil, "lease", asCaller},
+		{lease, []string{"Authorization", "Bearer abc"}, asCaller, asCaller},
+		{"/api/v1/pods", []string{"Authorization", "Bearer abc"}, asCaller, asCaller},
+		{"/api/v1/endpoints", []string{"Authorization", "Bearer abc"},
+			"callers: list of abc from replica", "callers: list of abc from replica"},
+		{"/api/v1/endpoints", []string{"Authorization", "Bearer unknown"}, asCaller, asCaller},
+		{"/api/v1/pods", []string{"User-Agent", "coredns", "Authorization", "Bearer abc"},
+			"callers: list of abc from kept", "callers: list of abc from kept"},
+		// What is no token, or not only one, is the cloud's to refuse.
+		{"/api/v1/endpoints", []string{"Authorization", "Basic abc"}, asCaller, asCaller},
+		{"/api/v1/endpoints", []string{"Authorization", "Bearer a", "Authorization", "Bearer b"}, asCaller, asCaller},
+		{"/api/v1/endpoints", []string{"Authorization", "Bearer a", "Impersonate-User", "admin"}, asCaller, asCaller},
+		{"/api/v1/endpoints", []string{"Authorization", "Bearer "}, asCaller, asCaller},
+	} {
+		for address, want := range map[string]string{node: tt.wantNode, guests: tt.wantGuest} {
+			if _, got := ask(t, http.MethodGet, address+tt.path, tt.header...); !strings.Contains(got, want) {
+				t.Errorf("%s %v: %s, want %s", tt.path, tt.header, got, want)
+			}
+		}
+	}
+	// A guest that says whose identity it wants gets nobody's.
+	response, got := ask(t, http.MethodGet, guests+"/api/v1/pods", "Impersonate-User", "admin")
+	var header http.Header
+	if response.StatusCode == http.StatusOK && (json.Unmarshal([]byte(got), &header) != nil || header.Get("Certificate") != "0") {
+		t.Errorf("%d %s", response.StatusCode, got)
+	}
+}
+
+func TestGuestsLeaveRoomForTheNode(t *testing.T) {
+	own, err := New(Config{Cloud: nowhere{}, MaxReadOnly: 1, Replicas: byName("replica")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	guests := own.Guests()
+	for guests.limits[readOnly].enter() {
+	}
+	code := func(f *Front) int {
+		w := httptest.NewRecorder()
+		f.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/api/v1/endpoints", nil))
+		return w.Code
+	}
+	if got := code(guests); got != http.StatusTooManyRequests {
+		t.Errorf("a guest too many: %d", got)
+	}
+	if got := code(own); got != http.StatusOK {
+		t.Errorf("the node's own: %d", got)
+	}
+}
+
+func TestBearer(t *testing.T) {
+	for _, tt := range []struct {
+		values []string
+		want   string
+	}{
+		{nil, ""}, {[]string{"Bearer abc"}, "abc"}, {[]string{"bearer  abc "}, "abc"}, {[]string{"Basic abc"}, ""},
+		{[]string{"Bearer"}, ""}, {[]string{""}, ""}, {[]string{"Bearer a", "Bearer a"}, ""},
+	} {
+		r := httptest.NewRequest(http.MethodGet, "/", nil)
+		r.Header["Authorization"] = tt.values
+		if got := Bearer(r); got != tt.want {
+			t.Errorf("%q: %q, want %q", tt.values, got, tt.want)
+		}
+	}
+}
