@@ -25,6 +25,10 @@ var offlineScenarios = []Scenario{
 			"again, and its Pods run as before, from the hub's disk alone",
 	},
 	{
+		Name: "offline-without-hub", Lab: pool, run: offlineWithoutHub,
+		Doc: "the same power cut for a kubelet that finds no hub: its Pods do not run again before it does",
+	},
+	{
 		Name: "deleted-while-cut", Quick: true, Lab: pool, run: deletedWhileCut,
 		Doc: "what was deleted in the cloud while a node was cut off, and its hub restarted, is gone from the node once the " +
 			"link heals; no other Pod is restarted",
@@ -219,6 +223,37 @@ func offlineRestart(t *T) {
 	if !kept {
 		t.fail("healing has restarted the Pod %s", needyName)
 	}
+}
+
+// withoutHub is how long a kubelet is given to do without a hub: many times what it needs with one.
+const withoutHub = 90 * time.Second
+
+func offlineWithoutHub(t *T) {
+	leader := t.settledAway()
+	node := t.follower(leader)
+	want := t.deployNeedy(node)
+	t.hold(3*time.Second, "the hub's disk is written once a second")
+	t.must(t.lab.Cut(t.ctx, lab.WAN, node, wire.Drop))
+	t.must(t.lab.Cut(t.ctx, lab.LAN, node, wire.Drop))
+	t.say("power-cycling %s, with its hub where no kubelet looks for it", node)
+	t.must(t.lab.HubSettings(node, "port: 10999\n"))
+	t.must(t.lab.Node(t.ctx, lab.Restart, node, lab.All))
+	for deadline := time.Now().Add(withoutHub); time.Now().Before(deadline); t.hold(5*time.Second, "no Pod runs") {
+		if answer, err := t.needyAnswers(node); err == nil {
+			t.fail("the Pod %s answers %q: then this is no comparison", needyName, answer)
+		}
+	}
+	t.must(t.lab.HubSettings(node, ""))
+	began := time.Now()
+	t.must(t.lab.Node(t.ctx, lab.Restart, node, lab.Hub))
+	t.eventually(120*time.Second, "with its hub, the Pod "+needyName+" answers", func() error {
+		answer, err := t.needyAnswers(node)
+		if err == nil && answer != want {
+			err = fmt.Errorf("it answers %q, before %q", answer, want)
+		}
+		return err
+	})
+	t.figure("hub_to_pod_s", time.Since(began).Seconds())
 }
 
 // powerCycle restarts a whole node and returns how long it took until its Pod answers again.

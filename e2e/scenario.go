@@ -40,7 +40,7 @@ type Scenario struct {
 func All() []Scenario {
 	return slices.Concat(linkScenarios, deathScenarios, leaderScenarios, coordinatorScenarios, accessScenarios,
 		streamScenarios, sharingScenarios, oneCopyScenarios, cloudLieScenarios,
-		poolScopeScenarios, offlineScenarios, identityScenarios)
+		poolScopeScenarios, offlineScenarios, identityScenarios, podScenarios, herdScenarios, autonomyScenarios)
 }
 
 // Find returns the scenario of that name.

@@ -9,11 +9,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	certificatesv1 "k8s.io/api/certificates/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
@@ -31,6 +33,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
+	"yurtcoordinator/internal/cloud/approve"
+	"yurtcoordinator/internal/cloud/autonomy"
 	"yurtcoordinator/internal/cloud/heartbeat"
 	"yurtcoordinator/internal/edge"
 )
@@ -94,20 +98,37 @@ func Run(ctx context.Context, c Config) error {
 	if err != nil {
 		return err
 	}
-	policy := heartbeat.New(heartbeat.Config{
+	heartbeats := heartbeat.New(heartbeat.Config{
 		Client:       mgr.GetClient(),
 		Events:       mgr.GetEventRecorder(Name),
 		Clock:        clock.RealClock{},
 		SilenceAfter: c.SilenceAfter,
 	})
-	if err := policy.AddTo(mgr); err != nil {
-		return err
-	}
-	unregister, err := register(metrics.Registry, policy.Metrics())
+	pods, err := client.NewWithWatch(mgr.GetConfig(), client.Options{
+		HTTPClient: mgr.GetHTTPClient(), Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper(),
+	})
 	if err != nil {
 		return err
 	}
-	defer unregister()
+	autonomous := autonomy.New(autonomy.Config{
+		Nodes:  mgr.GetClient(),
+		Pods:   pods,
+		Events: mgr.GetEventRecorder(Name),
+		Clock:  clock.RealClock{},
+	})
+	approver := approve.New(approve.Config{
+		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Events: mgr.GetEventRecorder(Name), Clock: clock.RealClock{},
+	})
+	if err := errors.Join(heartbeats.AddTo(mgr), autonomous.AddTo(mgr), approver.AddTo(mgr)); err != nil {
+		return err
+	}
+	for _, m := range []prometheus.Collector{heartbeats.Metrics(), autonomous.Metrics()} {
+		unregister, err := register(metrics.Registry, m)
+		if err != nil {
+			return err
+		}
+		defer unregister()
+	}
 
 	klog.FromContext(ctx).Info("Starting", "server", connection.Host, "leaderElect", c.LeaderElect,
 		"silenceAfter", c.SilenceAfter)
@@ -116,10 +137,13 @@ func Run(ctx context.Context, c Config) error {
 
 func newManager(ctx context.Context, c Config, connection *rest.Config) (manager.Manager, error) {
 	scheme := runtime.NewScheme()
-	builder := runtime.NewSchemeBuilder(corev1.AddToScheme, coordinationv1.AddToScheme, eventsv1.AddToScheme)
+	builder := runtime.NewSchemeBuilder(corev1.AddToScheme, coordinationv1.AddToScheme, eventsv1.AddToScheme,
+		certificatesv1.AddToScheme)
 	if err := builder.AddToScheme(scheme); err != nil {
 		return nil, err
 	}
+	cached := heartbeat.Cached(autonomy.Annotations()...)
+	maps.Copy(cached, approve.Cached())
 	namespace := c.LeaderElectNamespace
 	if namespace == "" {
 		namespace = edge.NamespaceSystem
@@ -130,7 +154,7 @@ func newManager(ctx context.Context, c Config, connection *rest.Config) (manager
 		MapperProvider:          func(*rest.Config, *http.Client) (meta.RESTMapper, error) { return mapper(), nil },
 		Logger:                  klog.FromContext(ctx),
 		BaseContext:             func() context.Context { return context.WithoutCancel(ctx) },
-		Cache:                   cache.Options{ByObject: heartbeat.Cached()},
+		Cache:                   cache.Options{ByObject: cached},
 		Metrics:                 server.Options{BindAddress: c.MetricsAddress},
 		HealthProbeBindAddress:  c.HealthAddress,
 		LeaderElection:          c.LeaderElect,
@@ -156,6 +180,9 @@ func newManager(ctx context.Context, c Config, connection *rest.Config) (manager
 func mapper() meta.RESTMapper {
 	m := meta.NewDefaultRESTMapper(nil)
 	m.Add(corev1.SchemeGroupVersion.WithKind("Node"), meta.RESTScopeRoot)
+	m.Add(corev1.SchemeGroupVersion.WithKind("Pod"), meta.RESTScopeNamespace)
+	m.Add(corev1.SchemeGroupVersion.WithKind("Service"), meta.RESTScopeNamespace)
+	m.Add(certificatesv1.SchemeGroupVersion.WithKind("CertificateSigningRequest"), meta.RESTScopeRoot)
 	m.Add(coordinationv1.SchemeGroupVersion.WithKind("Lease"), meta.RESTScopeNamespace)
 	return m
 }

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	certificatesv1 "k8s.io/api/certificates/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -24,8 +25,8 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// cloudStub answers what the program asks of an API server with one node whose Lease is annotated. It does not change:
-// what is written to it is handed to the test.
+// cloudStub answers what the program asks of an API server with one node whose Lease is annotated, and an autonomous one
+// with a Pod. It does not change: what is written to it is handed to the test.
 type cloudStub struct {
 	t       *testing.T
 	patches chan patch
@@ -45,7 +46,13 @@ func (s *cloudStub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		case s.patches <- patch{r.URL.Path, query.Encode(), string(body)}:
 		default: // the test has seen enough
 		}
-		s.answer(w, http.StatusOK, stubNode())
+		if strings.HasPrefix(r.URL.Path, "/api/v1/nodes/") {
+			s.answer(w, http.StatusOK, stubNode())
+		} else {
+			s.answer(w, http.StatusOK, stubPod())
+		}
+	case r.Method == http.MethodPost && strings.HasPrefix(r.URL.Path, "/apis/events.k8s.io/"):
+		w.WriteHeader(http.StatusCreated) // the recorder does not look at the answer
 	case query.Get("sendInitialEvents") == "true":
 		s.answer(w, http.StatusUnprocessableEntity, &metav1.Status{
 			TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"},
@@ -57,13 +64,21 @@ func (s *cloudStub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		<-r.Context().Done()
 	case r.URL.Path == "/api/v1/nodes":
 		s.answer(w, http.StatusOK, &corev1.NodeList{TypeMeta: metav1.TypeMeta{Kind: "NodeList", APIVersion: "v1"},
-			ListMeta: metav1.ListMeta{ResourceVersion: "1"}, Items: []corev1.Node{*stubNode()}})
+			ListMeta: metav1.ListMeta{ResourceVersion: "1"}, Items: []corev1.Node{*stubNode(), *autonomousNode()}})
+	case r.URL.Path == "/api/v1/pods" && (query.Get("limit") == "1" || query.Get("fieldSelector") == "spec.nodeName=n2"):
+		s.answer(w, http.StatusOK, &corev1.PodList{TypeMeta: metav1.TypeMeta{Kind: "PodList", APIVersion: "v1"},
+			ListMeta: metav1.ListMeta{ResourceVersion: "9"}, Items: []corev1.Pod{*stubPod()}})
 	case r.URL.Path == "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases":
 		lease := coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "n1", Namespace: "kube-node-lease", UID: "l1",
 			Annotations: map[string]string{edge.DelegateHeartbeat: "true"}}}
 		s.answer(w, http.StatusOK, &coordinationv1.LeaseList{
 			TypeMeta: metav1.TypeMeta{Kind: "LeaseList", APIVersion: "coordination.k8s.io/v1"},
 			ListMeta: metav1.ListMeta{ResourceVersion: "1"}, Items: []coordinationv1.Lease{lease}})
+	case r.URL.Path == "/apis/certificates.k8s.io/v1/certificatesigningrequests" &&
+		query.Get("fieldSelector") == "spec.signerName=kubernetes.io/kubelet-serving":
+		s.answer(w, http.StatusOK, &certificatesv1.CertificateSigningRequestList{
+			TypeMeta: metav1.TypeMeta{Kind: "CertificateSigningRequestList", APIVersion: "certificates.k8s.io/v1"},
+			ListMeta: metav1.ListMeta{ResourceVersion: "1"}})
 	default:
 		s.t.Errorf("asked for %s %s", r.Method, r.URL)
 		http.NotFound(w, r)
@@ -73,6 +88,25 @@ func (s *cloudStub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func stubNode() *corev1.Node {
 	return &corev1.Node{TypeMeta: metav1.TypeMeta{Kind: "Node", APIVersion: "v1"},
 		ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: types.UID("u1"), ResourceVersion: "7"}}
+}
+
+func autonomousNode() *corev1.Node {
+	node := stubNode()
+	node.Name, node.UID, node.Annotations = "n2", "u2", map[string]string{edge.AnnotationAutonomy: "true", "other": "x"}
+	return node
+}
+
+func stubPod() *corev1.Pod {
+	seconds := int64(300)
+	return &corev1.Pod{TypeMeta: metav1.TypeMeta{Kind: "Pod", APIVersion: "v1"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "p", UID: "p1", ResourceVersion: "8",
+			Annotations: map[string]string{edge.AnnotationHeldSince: "2026-11-21T12:00:00Z"}},
+		Spec: corev1.PodSpec{NodeName: "n2", Tolerations: []corev1.Toleration{{
+			Key: corev1.TaintNodeNotReady, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute,
+		}, {
+			Key: corev1.TaintNodeUnreachable, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute,
+			TolerationSeconds: &seconds,
+		}}}}
 }
 
 func (s *cloudStub) answer(w http.ResponseWriter, code int, obj any) {
@@ -128,21 +162,34 @@ func TestRun(t *testing.T) {
 			ended := make(chan error, 1)
 			go func() { ended <- Run(running, c) }()
 
-			select {
-			case p := <-stub.patches:
-				want := `{"metadata":{"resourceVersion":"7"},"spec":{"taints":[{"effect":"NoSchedule",` +
-					`"key":"node.openyurt.io/unschedulable"}]}}`
-				if p.path != "/api/v1/nodes/n1" || p.query != "fieldManager=coordinator-controller" || p.body != want {
-					t.Errorf("patch %+v, want %s", p, want)
+			wanted := map[string]string{
+				"/api/v1/nodes/n1": `{"metadata":{"resourceVersion":"7"},"spec":{"taints":[{"effect":"NoSchedule",` +
+					`"key":"node.openyurt.io/unschedulable"}]}}`,
+				"/api/v1/nodes/n2/status": `"type":"PodsKept"`,
+				"/api/v1/namespaces/default/pods/p": `[{"op":"replace","path":"/metadata/resourceVersion","value":"8"},` +
+					`{"op":"remove","path":"/spec/tolerations/1/tolerationSeconds"},` +
+					`{"op":"add","path":"/metadata/annotations/apps.openyurt.io~1original-unreachable-toleration-duration",` +
+					`"value":"300"},`,
+			}
+			for len(wanted) > 0 {
+				select {
+				case p := <-stub.patches:
+					if want, ok := wanted[p.path]; ok && (p.query != "fieldManager=coordinator-controller" ||
+						!strings.Contains(p.body, want)) {
+						t.Errorf("patch %+v, want %s", p, want)
+					}
+					delete(wanted, p.path) // what is not written down is written again
+				case err := <-ended:
+					t.Fatalf("Run = %v before it was asked to stop", err)
 				}
-			case err := <-ended:
-				t.Fatalf("Run = %v before it was asked to stop", err)
 			}
 			get(ctx, t, "http://"+c.HealthAddress+"/healthz")
 			get(ctx, t, "http://"+c.HealthAddress+"/readyz")
 			if text := get(ctx, t, "http://"+c.MetricsAddress+"/metrics"); !strings.Contains(text,
 				`coordinator_controller_delegated_nodes{pool=""} 0`) { // annotated, but not seen to be renewed
 				t.Errorf("metrics lack the delegated nodes:\n%s", text)
+			} else if !strings.Contains(text, `coordinator_controller_autonomous_nodes{pool="",rule="Kept"} 1`) {
+				t.Errorf("metrics lack the autonomous nodes:\n%s", text)
 			}
 			cancel()
 			if err := <-ended; err != nil {

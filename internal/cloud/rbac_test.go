@@ -101,7 +101,7 @@ func (g granted) allows(verb, group, resource, namespace, name string) bool {
 
 func TestManifestGrantsWhatIsNeeded(t *testing.T) {
 	grants := load(t)
-	const coordination, events = "coordination.k8s.io", "events.k8s.io"
+	const coordination, events, certificates = "coordination.k8s.io", "events.k8s.io", "certificates.k8s.io"
 	for _, r := range []struct {
 		verb, group, resource, namespace, name string
 		want                                   bool
@@ -110,6 +110,16 @@ func TestManifestGrantsWhatIsNeeded(t *testing.T) {
 		{"watch", "", "nodes", "", "", true},
 		{"patch", "", "nodes", "", "n1", true},
 		{"patch", "", "nodes/status", "", "n1", true},
+		{"list", "", "pods", "", "", true},
+		{"watch", "", "pods", "", "", true},
+		{"get", "", "pods", "default", "p", true},
+		{"patch", "", "pods", "default", "p", true},
+		{"get", "", "services", "default", "kubernetes", true},
+		{"get", certificates, "certificatesigningrequests", "", "c", true},
+		{"list", certificates, "certificatesigningrequests", "", "", true},
+		{"watch", certificates, "certificatesigningrequests", "", "", true},
+		{"update", certificates, "certificatesigningrequests/approval", "", "c", true},
+		{"approve", certificates, "signers", "", "kubernetes.io/kubelet-serving", true},
 		{"list", coordination, "leases", "kube-node-lease", "", true},
 		{"watch", coordination, "leases", "kube-node-lease", "", true},
 		{"create", events, "events", "default", "", true},
@@ -131,7 +141,21 @@ func TestManifestGrantsWhatIsNeeded(t *testing.T) {
 		{"list", coordination, "leases", "kube-system", "", false},
 		{"get", "", "secrets", "kube-system", "any", false},
 		{"list", "", "secrets", "", "", false},
-		{"list", "", "pods", "", "", false},
+		{"get", "", "services", "default", "web", false},
+		{"list", "", "services", "default", "", false},
+		{"get", "", "services", "kube-system", "kubernetes", false},
+		{"approve", certificates, "signers", "", "kubernetes.io/kube-apiserver-client", false},
+		{"approve", certificates, "signers", "", "kubernetes.io/kube-apiserver-client-kubelet", false},
+		{"sign", certificates, "signers", "", "kubernetes.io/kubelet-serving", false},
+		{"create", certificates, "certificatesigningrequests", "", "", false},
+		{"update", certificates, "certificatesigningrequests/status", "", "c", false},
+		{"update", "", "pods", "default", "p", false},
+		{"create", "", "pods", "default", "", false},
+		{"patch", "", "pods/status", "default", "p", false},
+		{"patch", "", "pods/ephemeralcontainers", "default", "p", false},
+		{"create", "", "pods/exec", "default", "p", false},
+		{"get", "", "pods/log", "default", "p", false},
+		{"create", "", "pods/binding", "default", "p", false},
 		{"delete", "", "pods", "default", "p", false},
 		{"create", "", "pods/eviction", "default", "p", false},
 		{"impersonate", "", "users", "", "admin", false},

@@ -56,7 +56,8 @@ type Config struct {
 	CoreDNS bool `json:"coreDNS,omitempty"`
 	// NoCoordinator starts the hubs with --enable-coordinator=false, and no coordinator.
 	NoCoordinator bool `json:"noCoordinator,omitempty"`
-	// Bootstrap has the hubs get their certificates by themselves, with BootstrapToken.
+	// Bootstrap has the hubs get their certificates by themselves, with BootstrapToken, and serve Pods at their nodes'
+	// addresses in the LAN.
 	Bootstrap bool `json:"bootstrap,omitempty"`
 	// CertificateLife is how long after their making the certificates end that the cloud signs; zero: a year.
 	CertificateLife time.Duration `json:"certificateLife,omitempty"`

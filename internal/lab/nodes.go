@@ -120,7 +120,7 @@ func (n node) hub() []string {
 	}
 	if n.cfg.Bootstrap {
 		argv = append(argv, "--bootstrap-file="+n.file(bootstrapFile), "--discovery-token-ca-cert-hash="+n.authority,
-			"--cert-dir="+n.file(hubKeys))
+			"--cert-dir="+n.file(hubKeys), "--secure-bind-address="+n.lan().String())
 	} else {
 		argv = append(argv, "--ca-file="+n.cert("ca.crt"), "--cert-file="+crt, "--key-file="+key)
 	}

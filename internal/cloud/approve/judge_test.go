@@ -35,7 +35,7 @@ func request(
 		IPAddresses: []net.IP{address},
 	}
 	r := &certificatesv1.CertificateSigningRequest{
-		ObjectMeta: metav1.ObjectMeta{Name: requestPrefix + "1"},
+		ObjectMeta: metav1.ObjectMeta{Name: requestPrefix + "1", CreationTimestamp: metav1.NewTime(made)},
 		Spec: certificatesv1.CertificateSigningRequestSpec{
 			SignerName: certificatesv1.KubeletServingSignerName, Username: "system:node:n1",
 			Groups: []string{"system:authenticated", "system:nodes"},

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
@@ -31,9 +32,9 @@ const (
 	// reason is that of the Condition that approves, and of the Events.
 	reason = "HubServing"
 
-	// lookAgain is when a request is judged again that was not granted: its node may have got its addresses by then. The
-	// cloud removes it after a day.
-	lookAgain = 30 * time.Second
+	// lookFirst and lookLast bound when a request is judged again that was not granted, since its node may get its addresses
+	// after it asks: when it is twice as old. The cloud removes it after a day.
+	lookFirst, lookLast = 2 * time.Second, 5 * time.Minute
 
 	// reconcileTimeout bounds one judgement and its write.
 	reconcileTimeout = 15 * time.Second
@@ -53,6 +54,7 @@ type Config struct {
 	Reader client.Reader
 	// Events takes the Events on requests. It bounds their rate.
 	Events Recorder
+	Clock  clock.PassiveClock
 }
 
 // Approver is the controller.
@@ -108,7 +110,8 @@ func (a *Approver) Reconcile(ctx context.Context, r reconcile.Request) (reconcil
 		klog.FromContext(ctx).Info("Not approving a hub's request", "request", asked.Name, "why", why.Error())
 		a.cfg.Events.Eventf(asked, nil, corev1.EventTypeWarning, reason, "Approve",
 			"Not approved: %v. If it is right all the same: kubectl certificate approve %s", why, asked.Name)
-		return reconcile.Result{RequeueAfter: lookAgain}, nil
+		age := a.cfg.Clock.Since(asked.CreationTimestamp.Time)
+		return reconcile.Result{RequeueAfter: min(max(age, lookFirst), lookLast)}, nil
 	}
 	asked = asked.DeepCopy()
 	asked.Status.Conditions = append(asked.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{

@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -22,6 +24,11 @@ type said []string
 func (s *said) Eventf(_, _ runtime.Object, kind, _, _, note string, args ...any) {
 	*s = append(*s, kind+" "+fmt.Sprintf(note, args...))
 }
+
+// made is when the request was made, age how long ago.
+var made = time.Date(2026, 11, 21, 0, 0, 0, 0, time.UTC)
+
+const age = 7 * time.Second
 
 // judged has the controller look at a request among these objects, and returns what became of it.
 func judged(t *testing.T, fail error, objects ...client.Object) (csr *certificatesv1.CertificateSigningRequest, events said,
@@ -45,7 +52,7 @@ func judged(t *testing.T, fail error, objects ...client.Object) (csr *certificat
 			return c.Status().Update(ctx, obj)
 		},
 	}).Build()
-	a := New(Config{Client: c, Reader: c, Events: &events})
+	a := New(Config{Client: c, Reader: c, Events: &events, Clock: clocktesting.NewFakePassiveClock(made.Add(age))})
 	key := client.ObjectKey{Name: requestPrefix + "1"}
 	result, err = a.Reconcile(t.Context(), reconcile.Request{NamespacedName: key})
 	csr = &certificatesv1.CertificateSigningRequest{}
@@ -87,7 +94,7 @@ func TestOthersAreLeftAndLookedAtAgain(t *testing.T) {
 		"mallory, who asked for it, is no n": {request(t, mallory), node("n1", address), master()},
 	} {
 		csr, events, result, err := judged(t, nil, objects...)
-		if err != nil || len(csr.Status.Conditions) > 0 || result.RequeueAfter != lookAgain ||
+		if err != nil || len(csr.Status.Conditions) > 0 || result.RequeueAfter != age ||
 			len(events) != 1 || !strings.HasPrefix(events[0], "Warning Not approved: ") || !strings.Contains(events[0], why) ||
 			!strings.Contains(events[0], "kubectl certificate approve") {
 			t.Errorf("%s: %v, %q, %v, %v", why, csr.Status.Conditions, events, result, err)

@@ -221,16 +221,17 @@ func TestStrip(t *testing.T) {
 	node := aNode(true, yes, ReasonDelegated)
 	node.ObjectMeta = meta
 	node.Status.Images = []corev1.ContainerImage{{Names: []string{"busybox"}}}
-	stripped, err := stripNode(node)
+	node.Annotations["kept"] = "z"
+	stripped, err := stripNode([]string{"kept", "absent"})(node)
 	if err != nil {
 		t.Fatal(err)
 	}
 	n := stripped.(*corev1.Node)
-	if n.ManagedFields != nil || n.Status.Images != nil || n.Annotations != nil {
+	if n.ManagedFields != nil || n.Status.Images != nil || len(n.Annotations) != 1 {
 		t.Errorf("kept too much of a Node: %+v", n)
 	}
 	if n.Name != "n1" || n.UID != "u1" || n.ResourceVersion != "7" || n.DeletionTimestamp != deleted ||
-		poolOf(n) != "p1" || len(n.Spec.Taints) != 3 || conditionOf(n).Status != yes {
+		poolOf(n) != "p1" || n.Annotations["kept"] != "z" || len(n.Spec.Taints) != 3 || conditionOf(n).Status != yes {
 		t.Errorf("kept too little of a Node: %+v", n)
 	}
 
@@ -250,7 +251,7 @@ func TestStrip(t *testing.T) {
 		t.Errorf("kept too little of a Lease: %+v", l)
 	}
 
-	for _, strip := range []func(any) (any, error){stripNode, stripLease} {
+	for _, strip := range []func(any) (any, error){stripNode(nil), stripLease} {
 		if got, err := strip("tombstone"); got != "tombstone" || err != nil {
 			t.Errorf("strip = %v, %v", got, err)
 		}

@@ -117,14 +117,15 @@ func requestFor(node string) reconcile.Request {
 }
 
 // Cached says what the manager's cache must hold: the Leases of the nodes and no others, and of Leases and Nodes only
-// what is read here. (A Node is some 10 KB, most of it the list of its images.)
-func Cached() map[client.Object]cache.ByObject {
+// what is read here, and the addresses and those annotations of Nodes that others read. (A Node is some 10 KB, most of
+// it the list of its images.)
+func Cached(annotations ...string) map[client.Object]cache.ByObject {
 	return map[client.Object]cache.ByObject{
 		&coordinationv1.Lease{}: {
 			Namespaces: map[string]cache.Config{corev1.NamespaceNodeLease: {}},
 			Transform:  stripLease,
 		},
-		&corev1.Node{}: {Transform: stripNode},
+		&corev1.Node{}: {Transform: stripNode(annotations)},
 	}
 }
 
@@ -148,17 +149,25 @@ func stripLease(obj any) (any, error) {
 	return stripped, nil
 }
 
-// stripNode keeps what Plan reads and what a patch is made from.
-func stripNode(obj any) (any, error) {
-	node, ok := obj.(*corev1.Node)
-	if !ok {
-		return obj, nil
+// stripNode keeps what Plan reads, these annotations, and what a patch is made from.
+func stripNode(annotations []string) func(any) (any, error) {
+	return func(obj any) (any, error) {
+		node, ok := obj.(*corev1.Node)
+		if !ok {
+			return obj, nil
+		}
+		stripped := &corev1.Node{
+			ObjectMeta: stripMeta(&node.ObjectMeta),
+			Spec:       corev1.NodeSpec{Taints: node.Spec.Taints},
+			Status:     corev1.NodeStatus{Conditions: node.Status.Conditions, Addresses: node.Status.Addresses},
+		}
+		for _, key := range annotations {
+			if v, ok := node.Annotations[key]; ok {
+				metav1.SetMetaDataAnnotation(&stripped.ObjectMeta, key, v)
+			}
+		}
+		return stripped, nil
 	}
-	return &corev1.Node{
-		ObjectMeta: stripMeta(&node.ObjectMeta),
-		Spec:       corev1.NodeSpec{Taints: node.Spec.Taints},
-		Status:     corev1.NodeStatus{Conditions: node.Status.Conditions},
-	}, nil
 }
 
 func stripMeta(m *metav1.ObjectMeta) metav1.ObjectMeta {

@@ -1,0 +1,299 @@
+package autonomy
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
+
+	"yurtcoordinator/internal/edge"
+)
+
+// HoldFor is how long a toleration is without end before it gets another number, so that kube-controller-manager has
+// cancelled the timer of the old one. It lags behind the API server by milliseconds; one that lags by 10 s has lost its
+// leader election.
+const HoldFor = 10 * time.Second
+
+// Step is what a change does to a Pod.
+type Step uint8
+
+const (
+	// Leave: nothing is to be written.
+	Leave Step = iota
+
+	// Hold makes tolerations be without end: for good, or on the way to another number.
+	Hold
+
+	// Set gives tolerations their number.
+	Set
+
+	// Release puts back what the Pod had, and forgets.
+	Release
+)
+
+func (s Step) String() string {
+	switch s {
+	case Leave:
+		return "leave"
+	case Hold:
+		return "hold"
+	case Set:
+		return "set"
+	case Release:
+		return "release"
+	}
+	return "Step(" + strconv.Itoa(int(s)) + ")"
+}
+
+// Change is what to write to a Pod. The zero Change is to write nothing.
+type Change struct {
+	Step Step
+	// Patch is a JSON patch. It changes nothing but the two tolerations and our annotations.
+	Patch []Operation
+}
+
+// Operation is one of a JSON patch (RFC 6902).
+type Operation struct {
+	Op    string `json:"op"`
+	Path  string `json:"path"`
+	Value any    `json:"value,omitempty"`
+}
+
+// kept are the taints that kube-controller-manager puts on a node that it lost, and where a Pod's own seconds for each
+// are remembered.
+var kept = [...]struct{ taint, annotation string }{
+	{corev1.TaintNodeNotReady, edge.AnnotationOriginalNotReady},
+	{corev1.TaintNodeUnreachable, edge.AnnotationOriginalUnreachable},
+}
+
+// standing is how a Pod stands to one of these taints.
+type standing struct {
+	// index of the toleration that says so, if it is about this taint alone; less than zero: there is none.
+	index int
+	// now is what the Pod tolerates, own what it would without us, and want what it should.
+	now, own, want Seconds
+}
+
+// Plan decides what to write to a Pod of a node with these terms. The second result is when to look again if nothing
+// happens; zero: never. It changes nothing.
+func Plan(pod *corev1.Pod, terms Terms, now time.Time) (Change, time.Duration) {
+	if terms.Rule == Unreadable || ended(pod) {
+		return Change{}, 0
+	}
+	var all [len(kept)]standing
+	wrong, held := false, true
+	var again time.Duration
+	for i := range kept {
+		s := stands(pod, i, terms)
+		all[i] = s
+		if s.now != s.want {
+			wrong = true
+			held = held && s.now == Forever
+			if s.want != Forever {
+				again = HoldFor
+			}
+		}
+	}
+	if !wrong {
+		return tidy(pod, all, terms)
+	}
+	// Only what is without end already, and dated, can get a number.
+	since, dated := heldSince(pod, now)
+	switch {
+	case !held || !dated:
+		return hold(pod, all, now), again
+	case since < HoldFor:
+		return Change{}, HoldFor - since
+	}
+	return finish(pod, all, terms), 0
+}
+
+// ended: nothing evicts such a Pod, or evicts it again. A mirror Pod is kubelet's, which lets it tolerate everything.
+func ended(pod *corev1.Pod) bool {
+	_, mirror := pod.Annotations[corev1.MirrorPodAnnotationKey]
+	return mirror || pod.DeletionTimestamp != nil ||
+		pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
+}
+
+func stands(pod *corev1.Pod, i int, terms Terms) standing {
+	s := standing{index: -1}
+	if at, found := effective(pod.Spec.Tolerations, kept[i].taint); found {
+		t := pod.Spec.Tolerations[at]
+		s.now = Forever
+		if t.TolerationSeconds != nil {
+			s.now = Seconds(max(0, *t.TolerationSeconds))
+		}
+		if t.Key == kept[i].taint && t.Effect == corev1.TaintEffectNoExecute {
+			s.index = at
+		}
+	}
+	// A Pod never had more than it has, for we only add: an annotation that says so is not ours.
+	s.own = s.now
+	if was, ok := remembered(pod, i); ok {
+		s.own = min(was, s.now)
+	}
+	s.want = s.own
+	if terms.Rule == Kept {
+		s.want = max(s.own, terms.For)
+	}
+	return s
+}
+
+// effective finds the toleration that kube-controller-manager goes by: the first that matches. The taint has no value.
+func effective(tolerations []corev1.Toleration, taint string) (int, bool) {
+	i := slices.IndexFunc(tolerations, func(t corev1.Toleration) bool {
+		switch {
+		case t.Effect != "" && t.Effect != corev1.TaintEffectNoExecute, t.Key != "" && t.Key != taint:
+			return false
+		case t.Operator == corev1.TolerationOpExists:
+			return true
+		}
+		return (t.Operator == "" || t.Operator == corev1.TolerationOpEqual) && t.Value == ""
+	})
+	return i, i >= 0
+}
+
+func remembered(pod *corev1.Pod, i int) (Seconds, bool) {
+	text := pod.Annotations[kept[i].annotation]
+	if text == edge.OriginalForever {
+		return Forever, true
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	return Seconds(max(0, n)), err == nil
+}
+
+// heldSince returns how long the Pod has been held. A date far in the future is nobody's clock: it counts as long ago.
+func heldSince(pod *corev1.Pod, now time.Time) (time.Duration, bool) {
+	at, err := time.Parse(time.RFC3339Nano, pod.Annotations[edge.AnnotationHeldSince])
+	if err != nil {
+		return 0, false
+	}
+	since := now.Sub(at)
+	if since < -HoldFor {
+		return HoldFor, true
+	}
+	return max(0, since), true
+}
+
+// hold makes all tolerations that are to change be without end, and remembers what the Pod had.
+func hold(pod *corev1.Pod, all [len(kept)]standing, now time.Time) Change {
+	e := editor{pod: pod}
+	for i, s := range all {
+		if s.now == s.want {
+			e.remember(i, s, s.want != s.own)
+			continue
+		}
+		e.tolerate(i, s, Forever)
+		e.remember(i, s, true)
+	}
+	e.annotate(edge.AnnotationHeldSince, now.UTC().Format(time.RFC3339Nano))
+	return e.change(Hold)
+}
+
+// finish gives all tolerations what they should have.
+func finish(pod *corev1.Pod, all [len(kept)]standing, terms Terms) Change {
+	e := editor{pod: pod}
+	for i, s := range all {
+		if s.now != s.want {
+			e.tolerate(i, s, s.want)
+		}
+		e.remember(i, s, s.want != s.own)
+	}
+	return e.close(all, terms)
+}
+
+// tidy keeps the annotations of a Pod true whose tolerations are as they should be.
+func tidy(pod *corev1.Pod, all [len(kept)]standing, terms Terms) (Change, time.Duration) {
+	e := editor{pod: pod}
+	for i, s := range all {
+		e.remember(i, s, s.want != s.own)
+	}
+	return e.close(all, terms), 0
+}
+
+// editor collects the operations of a patch.
+type editor struct {
+	pod         *corev1.Pod
+	inPlace     []Operation // of tolerations, by their index before the patch
+	added       []Operation // of tolerations
+	annotations []Operation
+}
+
+// tolerate changes only the seconds of a toleration that is about this taint alone: the API server lets nothing else of it be
+// changed, and a change of one for all taints would keep the Pod under others' taints as well. Else it puts one before
+// all others, where it is found first. It can't be taken away again; as the first it then says what the others do.
+func (e *editor) tolerate(i int, s standing, to Seconds) {
+	if s.index < 0 {
+		t := corev1.Toleration{
+			Key: kept[i].taint, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute,
+		}
+		if to != Forever {
+			t.TolerationSeconds = ptr.To(int64(to))
+		}
+		if len(e.pod.Spec.Tolerations)+len(e.added) == 0 {
+			e.added = append(e.added, Operation{"add", "/spec/tolerations", []corev1.Toleration{t}})
+		} else {
+			e.added = append(e.added, Operation{"add", "/spec/tolerations/0", t})
+		}
+		return
+	}
+	path := "/spec/tolerations/" + strconv.Itoa(s.index) + "/tolerationSeconds"
+	switch {
+	case to != Forever:
+		e.inPlace = append(e.inPlace, Operation{"add", path, int64(to)})
+	case s.now != Forever:
+		e.inPlace = append(e.inPlace, Operation{Op: "remove", Path: path})
+	}
+}
+
+// remember keeps a Pod's own seconds in its annotation, or forgets them.
+func (e *editor) remember(i int, s standing, wanted bool) {
+	switch {
+	case !wanted:
+		e.annotate(kept[i].annotation, "")
+	case s.own == Forever:
+		e.annotate(kept[i].annotation, edge.OriginalForever)
+	default:
+		e.annotate(kept[i].annotation, strconv.FormatInt(int64(s.own), 10))
+	}
+}
+
+// annotate sets an annotation; an empty value removes it.
+func (e *editor) annotate(key, value string) {
+	was, found := e.pod.Annotations[key]
+	path := "/metadata/annotations/" + strings.ReplaceAll(key, "/", "~1")
+	switch {
+	case value == "" && found:
+		e.annotations = append(e.annotations, Operation{Op: "remove", Path: path})
+	case value != "" && value != was:
+		e.annotations = append(e.annotations, Operation{"add", path, value})
+	}
+}
+
+// close ends a change after which all is as it should be. The date of a hold stays where a toleration stays without end
+// by us: the next change needs it.
+func (e *editor) close(all [len(kept)]standing, terms Terms) Change {
+	byUs := func(s standing) bool { return s.want == Forever && s.own != Forever }
+	if !slices.ContainsFunc(all[:], byUs) {
+		e.annotate(edge.AnnotationHeldSince, "")
+	}
+	if terms.Rule == Kept {
+		return e.change(Set)
+	}
+	return e.change(Release)
+}
+
+func (e *editor) change(s Step) Change {
+	patch := slices.Concat(e.inPlace, e.added)
+	if len(e.annotations) > 0 && e.pod.Annotations == nil {
+		patch = append(patch, Operation{"add", "/metadata/annotations", map[string]string{}})
+	}
+	patch = append(patch, e.annotations...)
+	if len(patch) == 0 {
+		return Change{}
+	}
+	return Change{s, patch}
+}

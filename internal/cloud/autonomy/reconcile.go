@@ -1,0 +1,263 @@
+package autonomy
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"yurtcoordinator/internal/edge"
+)
+
+// FieldOwner is the field manager of all writes to Nodes and Pods.
+const FieldOwner = "coordinator-controller"
+
+// conflictDelay is the least time until what was written with an outdated copy is tried again, jittered up to twice of
+// it.
+const conflictDelay = 100 * time.Millisecond
+
+// fieldNode selects Pods by their node. The API server has an index for it.
+const fieldNode = "spec.nodeName"
+
+// Reasons of the Events on a Node.
+const (
+	// EventAutonomous (Normal): the node's Pods are kept from now on, or for another time than before.
+	EventAutonomous = "NodeAutonomous"
+
+	// EventOrdinary (Normal): all Pods of the node have again what their owners gave them.
+	EventOrdinary = "NodeAutonomyEnded"
+
+	// EventUnreadable (Warning): the duration can't be read.
+	EventUnreadable = "InvalidAutonomyDuration"
+)
+
+// Recorder records Events. It is events.EventRecorder of client-go.
+type Recorder interface {
+	Eventf(regarding, related runtime.Object, eventType, reason, action, note string, args ...any)
+}
+
+// Config is what a Policy needs. All fields are required.
+type Config struct {
+	// Nodes reads Nodes from a cache and writes to the API server.
+	Nodes client.Client
+
+	// Pods reads, watches and writes Pods at the API server, without a cache.
+	Pods client.WithWatch
+
+	// Events takes the Events on Nodes. It bounds their rate.
+	Events Recorder
+
+	// Clock dates the beginning of a hold, and conditions.
+	Clock clock.PassiveClock
+}
+
+// Policy is the controller. Make one with New and hand it to a manager with AddTo.
+type Policy struct {
+	nodes    client.Client
+	pods     client.WithWatch
+	events   Recorder
+	clock    clock.PassiveClock
+	registry *registry
+	metrics  *metrics
+}
+
+// New returns a Policy that has seen nothing yet.
+func New(c Config) *Policy {
+	return &Policy{
+		nodes: c.Nodes, pods: c.Pods, events: c.Events, clock: c.Clock,
+		registry: newRegistry(), metrics: newMetrics(),
+	}
+}
+
+// Metrics returns the Policy's metrics, to be registered by the caller.
+func (p *Policy) Metrics() prometheus.Collector { return p.metrics }
+
+// Annotations are what is read of a Node's annotations.
+func Annotations() []string {
+	return []string{edge.AnnotationAutonomy, edge.AnnotationAutonomyDuration}
+}
+
+// reconcileNode sweeps a Node: its condition says first what its annotations ask for, then all its Pods get it. Of a
+// Node that asks for nothing any more the condition says so last.
+func (p *Policy) reconcileNode(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	name := edge.NodeName(req.Name)
+	_, put := p.registry.get(name) // before the Node is read: what comes later is another put
+	var node corev1.Node
+	if err := p.nodes.Get(ctx, client.ObjectKey{Name: req.Name}, &node); err != nil {
+		if !apierrors.IsNotFound(err) {
+			return reconcile.Result{}, fmt.Errorf("read Node %s: %w", name, err)
+		}
+		p.metrics.forget(name)
+		p.registry.drop(name, put)
+		return reconcile.Result{}, nil
+	}
+	terms := TermsOf(&node)
+	p.metrics.stands(name, edge.PoolName(node.Labels[edge.LabelNodePool]), terms.Rule)
+	if put == 0 {
+		return reconcile.Result{}, nil
+	}
+	if terms.Rule != Ordinary {
+		if err := p.say(ctx, &node, terms); err != nil {
+			return again(err)
+		}
+	}
+	after, err := p.sweep(ctx, name, terms)
+	switch {
+	case err != nil:
+		return again(err)
+	case terms.Rule != Ordinary, after > 0:
+		return reconcile.Result{RequeueAfter: after}, nil
+	}
+	if mayBeMarked(conditionOf(&node)) {
+		if err := p.say(ctx, &node, terms); err != nil {
+			return again(err)
+		}
+	}
+	p.registry.drop(name, put)
+	return reconcile.Result{}, nil
+}
+
+// again says when what failed is tried again. What is gone needs nothing.
+func again(err error) (reconcile.Result, error) {
+	switch {
+	case apierrors.IsConflict(err):
+		return reconcile.Result{RequeueAfter: wait.Jitter(conflictDelay, 1)}, nil
+	case apierrors.IsNotFound(err):
+		return reconcile.Result{}, nil
+	}
+	return reconcile.Result{}, err
+}
+
+// sweep settles all Pods of a Node. One that fails keeps no other from it. It returns when to look again.
+func (p *Policy) sweep(ctx context.Context, node edge.NodeName, terms Terms) (time.Duration, error) {
+	var pods corev1.PodList
+	if err := p.pods.List(ctx, &pods, client.MatchingFields{fieldNode: string(node)}); err != nil {
+		return 0, fmt.Errorf("list the Pods of Node %s: %w", node, err)
+	}
+	var soonest time.Duration
+	var failed []error
+	conflict := false
+	for i := range pods.Items {
+		after, err := p.settle(ctx, &pods.Items[i], terms)
+		switch {
+		case apierrors.IsConflict(err):
+			conflict = true
+		case err != nil:
+			failed = append(failed, err)
+		case after > 0 && (soonest == 0 || after < soonest):
+			soonest = after
+		}
+	}
+	if len(failed) > 0 {
+		return 0, errors.Join(failed...)
+	}
+	if conflict {
+		return wait.Jitter(conflictDelay, 1), nil
+	}
+	return soonest, nil
+}
+
+// reconcilePod gives one Pod what its Node asks for.
+func (p *Policy) reconcilePod(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	var pod corev1.Pod
+	if err := p.pods.Get(ctx, req.NamespacedName, &pod); err != nil {
+		if apierrors.IsNotFound(err) {
+			return reconcile.Result{}, nil
+		}
+		return reconcile.Result{}, fmt.Errorf("read Pod %s: %w", req, err)
+	}
+	var node corev1.Node
+	if err := p.nodes.Get(ctx, client.ObjectKey{Name: pod.Spec.NodeName}, &node); err != nil {
+		if apierrors.IsNotFound(err) { // not bound, or its Node is gone and Kubernetes collects it
+			return reconcile.Result{}, nil
+		}
+		return reconcile.Result{}, fmt.Errorf("read Node %s: %w", pod.Spec.NodeName, err)
+	}
+	after, err := p.settle(ctx, &pod, TermsOf(&node))
+	if err != nil {
+		return again(err)
+	}
+	return reconcile.Result{RequeueAfter: after}, nil
+}
+
+// settle writes what a Pod needs now, and returns when to look again. A Pod that is gone needs nothing.
+func (p *Policy) settle(ctx context.Context, pod *corev1.Pod, terms Terms) (time.Duration, error) {
+	change, after := Plan(pod, terms, p.clock.Now())
+	if change.Step == Leave {
+		return after, nil
+	}
+	// With the resourceVersion, which no two states of any object share, it is this Pod as it was read, or none.
+	patch, err := json.Marshal(append([]Operation{{"replace", "/metadata/resourceVersion", pod.ResourceVersion}},
+		change.Patch...))
+	if err != nil {
+		return 0, fmt.Errorf("encode the patch of Pod %s/%s: %w", pod.Namespace, pod.Name, err)
+	}
+	name := klog.KObj(pod)
+	err = p.pods.Patch(ctx, pod, client.RawPatch(types.JSONPatchType, patch), client.FieldOwner(FieldOwner))
+	switch {
+	case apierrors.IsNotFound(err):
+		return 0, nil
+	case err != nil:
+		if !apierrors.IsConflict(err) {
+			p.metrics.failed()
+		}
+		return 0, fmt.Errorf("patch the tolerations of Pod %s: %w", name, err)
+	}
+	p.metrics.patched(change.Step)
+	klog.FromContext(ctx).V(2).Info("Patched tolerations", "pod", name, "step", change.Step)
+	return after, nil
+}
+
+// say writes the condition, unless the Node says so already, and records an Event of it. The resourceVersion in the
+// patch keeps an outdated reconcile from announcing what another one has announced already.
+func (p *Policy) say(ctx context.Context, node *corev1.Node, terms Terms) error {
+	next := terms.condition()
+	was := conditionOf(node)
+	if says(was, next) || node.DeletionTimestamp != nil {
+		return nil
+	}
+	base := node.DeepCopy()
+	now := metav1.NewTime(p.clock.Now())
+	next.LastHeartbeatTime, next.LastTransitionTime = now, now
+	if was.Status == next.Status {
+		next.LastTransitionTime = was.LastTransitionTime
+	}
+	isOurs := func(c corev1.NodeCondition) bool { return c.Type == next.Type }
+	if i := slices.IndexFunc(node.Status.Conditions, isOurs); i >= 0 {
+		node.Status.Conditions[i] = next
+	} else {
+		node.Status.Conditions = append(node.Status.Conditions, next)
+	}
+	patch := client.StrategicMergeFrom(base, client.MergeFromWithOptimisticLock{})
+	if err := p.nodes.Status().Patch(ctx, node, patch, client.FieldOwner(FieldOwner)); err != nil {
+		return fmt.Errorf("patch condition %s of Node %s: %w", next.Type, base.Name, err)
+	}
+	klog.FromContext(ctx).Info("Wrote condition", "node", klog.KRef("", base.Name), "condition", next.Type,
+		"from", was.Status, "to", next.Status, "message", next.Message)
+	eventType, reason := corev1.EventTypeNormal, EventOrdinary
+	switch terms.Rule {
+	case Ordinary:
+	case Kept:
+		reason = EventAutonomous
+	case Unreadable:
+		eventType, reason = corev1.EventTypeWarning, EventUnreadable
+	}
+	// Without a resourceVersion: the recorder folds Events that are alike into one, and with it no two would be.
+	about := &corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: base.Name, UID: base.UID}
+	p.events.Eventf(about, nil, eventType, reason, "KeepPods", "%s", next.Message)
+	return nil
+}

@@ -1,0 +1,301 @@
+package autonomy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/klog/v2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"yurtcoordinator/internal/edge"
+)
+
+const (
+	// nodeWorkers is how many Nodes are swept at a time, a list and a few dozen writes each; podWorkers is how many
+	// single Pods are written besides. The Pods have a queue of their own: a new one does not wait for a sweep of
+	// thousands of Nodes.
+	nodeWorkers, podWorkers = 8, 8
+
+	// reconcileTimeout bounds one sweep. One that does not end in it has settled some Pods and is tried again.
+	reconcileTimeout = 30 * time.Second
+
+	// First and longest wait before a failed reconcile is tried again, before jitter.
+	retryBase, retryMax = 50 * time.Millisecond, 2 * time.Minute
+
+	// First and longest wait before a watch that failed begins again.
+	watchRetryBase, watchRetryMax = 200 * time.Millisecond, 30 * time.Second
+
+	// watchLife is after how long we end a watch ourselves, jittered up to twice of it. It goes on where it stood.
+	watchLife = 10 * time.Minute
+)
+
+type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
+
+// AddTo registers the controller with a manager, to run while the manager leads. The manager's cache must keep the
+// Annotations of Nodes, their labels and their conditions.
+func (p *Policy) AddTo(mgr manager.Manager) error {
+	nodes, err := newController(mgr, "autonomy-node", nodeWorkers, p.reconcileNode)
+	if err != nil {
+		return err
+	}
+	pods, err := newController(mgr, "autonomy-pod", podWorkers, p.reconcilePod)
+	if err != nil {
+		return err
+	}
+	w := &podWatch{policy: p, nodes: make(chan queue, 1), pods: make(chan queue, 1)}
+	return errors.Join(
+		nodes.Watch(source.Kind(mgr.GetCache(), &corev1.Node{}, p.nodeHandler())),
+		nodes.Watch(handOut(w.nodes)),
+		pods.Watch(handOut(w.pods)),
+		mgr.Add(w))
+}
+
+func newController(mgr manager.Manager, name string, workers int, f reconcile.Func) (controller.Controller, error) {
+	yes := true
+	c, err := controller.New(name, mgr, controller.Options{
+		Reconciler:              f,
+		MaxConcurrentReconciles: workers,
+		ReconciliationTimeout:   reconcileTimeout,
+		SkipNameValidation:      &yes, // the check keeps names in a global that outlives the manager
+		RateLimiter:             newRateLimiter(),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("controller %s: %w", name, err)
+	}
+	return c, nil
+}
+
+// handOut is a source that does nothing but give its controller's queue away, once, to whoever fills it.
+func handOut(to chan<- queue) source.Source {
+	return source.Func(func(_ context.Context, q queue) error {
+		to <- q
+		return nil
+	})
+}
+
+// nodeHandler keeps the registry, and enqueues the Nodes whose terms changed or whose condition does not say them. A new
+// Node that asks for nothing is looked at once: its Pods may be those of one of the same name that was deleted.
+func (p *Policy) nodeHandler() handler.TypedFuncs[*corev1.Node, reconcile.Request] {
+	add := func(node *corev1.Node, terms Terms, q queue) {
+		p.registry.put(edge.NodeName(node.Name), terms)
+		q.Add(requestFor(edge.NodeName(node.Name)))
+	}
+	return handler.TypedFuncs[*corev1.Node, reconcile.Request]{
+		CreateFunc: func(_ context.Context, e event.TypedCreateEvent[*corev1.Node], q queue) {
+			terms := TermsOf(e.Object)
+			if terms.Rule != Ordinary || mayBeMarked(conditionOf(e.Object)) || !e.IsInInitialList {
+				add(e.Object, terms, q)
+			}
+		},
+		UpdateFunc: func(_ context.Context, e event.TypedUpdateEvent[*corev1.Node], q queue) {
+			was, is := TermsOf(e.ObjectOld), TermsOf(e.ObjectNew)
+			said := conditionOf(e.ObjectNew)
+			concerned := is.Rule != Ordinary || mayBeMarked(said)
+			if was != is || e.ObjectOld.UID != e.ObjectNew.UID || concerned && (!says(said, is.condition()) ||
+				e.ObjectOld.Labels[edge.LabelNodePool] != e.ObjectNew.Labels[edge.LabelNodePool]) {
+				add(e.ObjectNew, is, q)
+			}
+		},
+		DeleteFunc: func(_ context.Context, e event.TypedDeleteEvent[*corev1.Node], q queue) {
+			q.Add(requestFor(edge.NodeName(e.Object.Name)))
+		},
+	}
+}
+
+// sawPod enqueues a Pod that needs something, now or later.
+func (p *Policy) sawPod(pod *corev1.Pod, q queue) {
+	terms, put := p.registry.get(edge.NodeName(pod.Spec.NodeName))
+	if put == 0 && !marked(pod) {
+		return
+	}
+	request := reconcile.Request{NamespacedName: client.ObjectKeyFromObject(pod)}
+	switch change, after := Plan(pod, terms, p.clock.Now()); {
+	case change.Step != Leave:
+		q.Add(request)
+	case after > 0:
+		q.AddAfter(request, after)
+	}
+}
+
+// marked: the Pod carries an annotation of ours. On an ordinary node it came with a copy of an autonomous one's Pod.
+func marked(pod *corev1.Pod) bool {
+	for _, k := range kept {
+		if _, found := pod.Annotations[k.annotation]; found {
+			return true
+		}
+	}
+	return false
+}
+
+// podWatch is the watch of all Pods. It runs while there is a Node whose Pods must or may be marked.
+type podWatch struct {
+	policy *Policy
+	// nodes and pods give the queues of the two controllers when these have started.
+	nodes, pods chan queue
+}
+
+// Start implements manager.Runnable. It ends with ctx alone.
+func (w *podWatch) Start(ctx context.Context) error {
+	var nodes, pods queue
+	for nodes == nil || pods == nil {
+		select {
+		case nodes = <-w.nodes:
+		case pods = <-w.pods:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+	log := klog.FromContext(ctx)
+	backoff := newBackoff()
+	for ctx.Err() == nil {
+		if _, err := w.policy.registry.any.Wait(ctx, func(needed bool) bool { return needed }); err != nil {
+			return nil //nolint:nilerr // asked to stop
+		}
+		began, err := w.policy.follow(ctx, nodes, pods)
+		if began {
+			backoff = newBackoff()
+		}
+		if err != nil && ctx.Err() == nil {
+			delay := backoff.Step()
+			log.Error(err, "Watch of Pods failed; it begins anew", "delay", delay)
+			pause(ctx, delay)
+		}
+	}
+	return nil
+}
+
+// NeedLeaderElection implements manager.LeaderElectionRunnable.
+func (w *podWatch) NeedLeaderElection() bool { return true }
+
+// follow watches from the present state on, and has all Nodes swept that the registry holds: what they had before is in
+// their lists. It returns nil when the registry is empty, and whether the watch had begun.
+func (p *Policy) follow(ctx context.Context, nodes, pods queue) (began bool, err error) {
+	var list corev1.PodList
+	if err := p.pods.List(ctx, &list, client.Limit(1)); err != nil {
+		return false, fmt.Errorf("ask for the present revision of Pods: %w", err)
+	}
+	revision := list.ResourceVersion
+	backoff := newBackoff()
+	for {
+		watcher, err := p.watchPods(ctx, revision)
+		if err == nil {
+			if !began {
+				began = true
+				for _, node := range p.registry.nodes() {
+					nodes.Add(requestFor(node))
+				}
+			}
+			last := revision
+			if revision, err = p.read(ctx, watcher, revision, pods); revision != last {
+				backoff = newBackoff()
+			}
+		}
+		switch {
+		case ctx.Err() != nil, errors.Is(err, errNobody):
+			return began, nil //nolint:nilerr // asked to stop, or not needed
+		case apierrors.IsResourceExpired(err), apierrors.IsGone(err):
+			return began, err
+		case err != nil && !errors.Is(err, io.EOF):
+			klog.FromContext(ctx).Error(err, "Watch of Pods broke; it goes on where it stood", "revision", revision)
+		}
+		pause(ctx, backoff.Step())
+	}
+}
+
+func (p *Policy) watchPods(ctx context.Context, revision string) (watch.Interface, error) {
+	ends := int64(wait.Jitter(watchLife, 1).Seconds())
+	watcher, err := p.pods.Watch(ctx, &corev1.PodList{}, &client.ListOptions{
+		FieldSelector: fields.AndSelectors(
+			fields.OneTermNotEqualSelector(fieldNode, ""),
+			fields.OneTermNotEqualSelector("status.phase", string(corev1.PodSucceeded)),
+			fields.OneTermNotEqualSelector("status.phase", string(corev1.PodFailed))),
+		Raw: &metav1.ListOptions{ResourceVersion: revision, AllowWatchBookmarks: true, TimeoutSeconds: &ends},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("watch Pods: %w", err)
+	}
+	return watcher, nil
+}
+
+// errNobody: there is no Node any more whose Pods must or may be marked.
+var errNobody = errors.New("no autonomous node")
+
+// read takes in what a watch tells, until it ends, and returns the revision up to which it told. The error is io.EOF for
+// a watch that just ended.
+func (p *Policy) read(ctx context.Context, w watch.Interface, revision string, pods queue) (string, error) {
+	defer w.Stop()
+	for {
+		needed, changed := p.registry.any.Watch()
+		if !needed {
+			return revision, errNobody
+		}
+		select {
+		case e, open := <-w.ResultChan():
+			if !open {
+				return revision, io.EOF
+			}
+			if e.Type == watch.Error {
+				return revision, apierrors.FromObject(e.Object)
+			}
+			pod, ok := e.Object.(*corev1.Pod)
+			if !ok {
+				return revision, fmt.Errorf("a watch of Pods told of a %T", e.Object)
+			}
+			if e.Type == watch.Added || e.Type == watch.Modified {
+				p.sawPod(pod, pods)
+			}
+			revision = pod.ResourceVersion
+		case <-changed:
+		case <-ctx.Done():
+			return revision, ctx.Err()
+		}
+	}
+}
+
+func requestFor(node edge.NodeName) reconcile.Request {
+	return reconcile.Request{NamespacedName: types.NamespacedName{Name: string(node)}}
+}
+
+func newBackoff() *wait.Backoff {
+	return &wait.Backoff{Duration: watchRetryBase, Factor: 2, Jitter: 0.5, Steps: 30, Cap: watchRetryMax}
+}
+
+func pause(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
+}
+
+func newRateLimiter() jittered {
+	return jittered{workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](retryBase, retryMax)}
+}
+
+// jittered spreads the retries of a rate limiter over up to half as long again.
+type jittered struct {
+	workqueue.TypedRateLimiter[reconcile.Request]
+}
+
+// When implements workqueue.TypedRateLimiter.
+func (j jittered) When(r reconcile.Request) time.Duration {
+	return wait.Jitter(j.TypedRateLimiter.When(r), 0.5)
+}

@@ -1,0 +1,31 @@
+package edge
+
+import corev1 "k8s.io/api/core/v1"
+
+// Node autonomy: a node that keeps its Pods while it is unreachable.
+const (
+	// AnnotationAutonomy on a Node, with the value AutonomyOn, keeps its Pods for as long as it is unreachable.
+	AnnotationAutonomy = "node.beta.openyurt.io/autonomy"
+
+	// AutonomyOn is the value of AnnotationAutonomy; any other value, and its absence, mean nothing.
+	AutonomyOn = "true"
+
+	// AnnotationAutonomyDuration on a Node keeps its Pods that long after it became unreachable: a Go duration. Zero and
+	// less is without end, as in OpenYurt. AnnotationAutonomy goes before it.
+	AnnotationAutonomyDuration = "node.openyurt.io/autonomy-duration"
+
+	// AnnotationOriginalNotReady and AnnotationOriginalUnreachable on a Pod of such a node remember the
+	// tolerationSeconds that the Pod had before, or OriginalForever.
+	AnnotationOriginalNotReady    = "apps.openyurt.io/original-not-ready-toleration-duration"
+	AnnotationOriginalUnreachable = "apps.openyurt.io/original-unreachable-toleration-duration"
+
+	// OriginalForever stands for a toleration without end.
+	OriginalForever = "infinite"
+
+	// AnnotationHeldSince on a Pod says since when its tolerations are without end on the way to another value (RFC
+	// 3339).
+	AnnotationHeldSince = "apps.openyurt.io/toleration-held-since"
+
+	// ConditionPodsKept is the Node condition that says whether, and for how long, the node's Pods are kept.
+	ConditionPodsKept corev1.NodeConditionType = "PodsKept"
+)
