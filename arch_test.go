@@ -125,6 +125,7 @@ var reserved = []struct {
 	{"github.com/vishvananda/", []string{"internal/lab/wire"}, "one place lays cables"},
 	{"github.com/google/nftables", []string{"internal/lab/wire"}, "one place cuts them"},
 	{"go.etcd.io/bbolt", []string{"internal/store"}, "one place keeps the disk"},
+	{"github.com/klauspost/compress", []string{"internal/store"}, "one place packs"},
 	{"testing", nil, "no test code in programs"},
 	{"k8s.io/client-go/kubernetes/fake", nil, "no fakes in programs"},
 }

@@ -274,6 +274,9 @@ func (h *Hub) serve(ctx context.Context, s servers) error {
 		g.Add("heartbeats", h.pool.heartbeats.Run)
 		g.Add("coverage", h.pool.coverage.Run)
 	}
+	if h.disk != nil {
+		g.Add("disk at a cut", h.flushCut)
+	}
 	h.sharing.add(&g)
 	if h.keeper != nil {
 		g.Add("keeper", h.keeper.Run)

@@ -12,7 +12,9 @@ import (
 	"yurtcoordinator/internal/hub/copies"
 	"yurtcoordinator/internal/hub/feed"
 	"yurtcoordinator/internal/hub/keep"
+	"yurtcoordinator/internal/hub/link"
 	"yurtcoordinator/internal/hub/saver"
+	"yurtcoordinator/internal/live"
 	"yurtcoordinator/internal/replica"
 	"yurtcoordinator/internal/store"
 )
@@ -86,6 +88,32 @@ func (h *Hub) begun(ctx context.Context) {
 
 // runDisk writes the disk until all that is written has ended, and closes it.
 func (h *Hub) runDisk(ctx context.Context) error { return errors.Join(h.disk.Run(ctx), h.closeDisk()) }
+
+// flushCut brings to the disk at once what is known when a link goes down. It is the last for a while, and a hub that starts
+// again during the cut is to be no older than what its clients have seen.
+func (h *Hub) flushCut(ctx context.Context) error {
+	links := []*live.Value[link.State]{h.cloud.Link()}
+	if h.pool != nil {
+		links = append(links, h.pool.coordinator.Link())
+	}
+	var each sync.WaitGroup
+	for _, l := range links {
+		each.Go(func() {
+			for state, changed := l.Watch(); ; state, changed = l.Watch() {
+				if state == link.Down {
+					_ = h.disk.Flush(ctx) // what cannot be written now is written later
+				}
+				select {
+				case <-changed:
+				case <-ctx.Done():
+					return
+				}
+			}
+		})
+	}
+	each.Wait()
+	return nil
+}
 
 func (h *Hub) closeDisk() error {
 	if h.disk == nil {

@@ -13,6 +13,7 @@ import (
 
 	"yurtcoordinator/internal/hub/copies"
 	"yurtcoordinator/internal/hub/keep"
+	"yurtcoordinator/internal/hub/link"
 	"yurtcoordinator/internal/replica"
 	"yurtcoordinator/internal/store"
 	"yurtcoordinator/internal/stream"
@@ -181,5 +182,39 @@ func TestACopyComesBackFromTheDisk(t *testing.T) {
 				t.Errorf("it is at revision %d and has %+v", r.Position(), got)
 			}
 		})
+	})
+}
+
+func TestACutBringsAllToTheDisk(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, err := stored(t, t.TempDir())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() {
+			if err := h.closeDisk(); err != nil {
+				t.Error(err)
+			}
+		}()
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- h.flushCut(ctx) }()
+		for i, state := range []link.State{link.Up, link.Down} {
+			id := store.ID{Resource: schema.GroupVersionResource{Version: "v1", Resource: "pods"}, Namespace: state.String()}
+			all := stream.Snapshot{Type: stream.Type{GroupVersionKind: id.Resource.GroupVersion().WithKind("Pod"), Encoding: stream.JSON},
+				Revision: 5, Objects: []stream.Object{{Key: stream.Key{Namespace: "a", Name: "b"}, Revision: 5, Raw: []byte(`{}`)}}}
+			if err := h.disk.Sink(id).Replace(ctx, all); err != nil {
+				t.Fatal(err)
+			}
+			h.cloud.Link().Set(state)
+			synctest.Wait()
+			if _, err := h.disk.Load(id); (err == nil) != (i == 1) {
+				t.Errorf("with the link %v, the disk has it: %v", state, err)
+			}
+		}
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
 	})
 }

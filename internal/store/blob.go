@@ -15,6 +15,7 @@ type blobs struct {
 	waiting map[string][]byte // to be written; nil: to be removed
 	flying  map[string][]byte // being written
 	bytes   int               // of all that will be on disk
+	pace    pace
 }
 
 func newBlobs() blobs {
@@ -104,7 +105,7 @@ func (s *Store) PutBlob(key string, value []byte) error {
 	if now, ok := s.blobs.latest(key); ok && now != nil && bytes.Equal(now, value) {
 		return nil
 	}
-	defer s.wakeLocked()
+	defer s.wakeLocked(&s.blobs.pace, false)
 	if s.blobs.bytes-s.blobs.cost(key)+len(key)+len(value) > maxBlobs {
 		s.blobs.set(key, nil) // an old value would be a wrong one
 		return fmt.Errorf("%w: blob %.40q: there are %d bytes of them", ErrFull, key, s.blobs.bytes)
@@ -119,7 +120,7 @@ func (s *Store) DropBlob(key string) {
 	defer s.mu.Unlock()
 	if !s.closed {
 		s.blobs.set(key, nil)
-		s.wakeLocked()
+		s.wakeLocked(&s.blobs.pace, false)
 	}
 }
 

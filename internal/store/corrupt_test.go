@@ -267,7 +267,7 @@ func TestCorruptWhileOpen(t *testing.T) {
 		t.Fatal(err)
 	}
 	for at := range b { // wherever a page of objects is
-		if at > 2*4096 && at%4096 > 200 && string(b[at:min(len(b), at+5)]) == "fffff" {
+		if at > 2*4096 && at%4096 > 200 && string(b[at:min(len(b), at+5)]) == filler(5, 5) {
 			b[at] ^= 1
 			break
 		}

@@ -44,7 +44,11 @@ func eventAt(r edge.Revision) stream.Event {
 	if random.IntN(4) == 0 {
 		kind = stream.Deleted
 	}
-	return stream.Event{Type: kind, Object: object("ns", fmt.Sprint("o", n), r, strings.Repeat("x", random.IntN(3000)))}
+	content := filler(uint64(r), random.IntN(3000))
+	if n%4 == 0 {
+		content = strings.Repeat("x", len(content)) // it is packed
+	}
+	return stream.Event{Type: kind, Object: object("ns", fmt.Sprint("o", n), r, content)}
 }
 
 func stateAt(r edge.Revision) stream.Snapshot {

@@ -2,8 +2,12 @@
 // one client, complete as of a revision), and blobs, small single values. A Sink fills a collection, Load reads it, and a
 // replica that begins with what Load gave resumes at its revision.
 //
-// A Sink writes behind. What was queued in a second goes into one transaction of bbolt, the last state of each object
-// only: a sync for every event would wear out an SD card. A crash costs the progress of that second and nothing else.
+// A Sink writes behind. What was queued meanwhile goes into one transaction of bbolt, the last state of each object
+// only: a sync for every event would wear out an SD card. A change that comes alone is written after a second; a collection
+// that keeps changing ever less often, every 15 s in the end or after 1 MiB. A crash costs that progress and nothing else.
+//
+// What is queued are references to bytes that the feeder mostly holds anyway. They are packed (S2) and get their checksum
+// when they are written, not when they come.
 //
 // Invariants:
 //
@@ -17,7 +21,9 @@
 //     differs. After a failure nothing is believed: the file is closed, verified as a whole, and opened anew.
 //   - bbolt sees only files whose every page has been verified, and only the writer touches it, guarded against faults of
 //     its memory map. All else is read by tree, with plain reads: it is bounded by the file's size whatever the file says,
-//     never waits for a sync, and leaves nothing mapped in the memory of the hub.
+//     never waits for a sync, and leaves nothing mapped in the memory of the hub; what the writer leaves there is given
+//     back after each transaction.
+//   - Nothing is unpacked before its checksum has been found right.
 //   - A state that tree reads stays as it is until the second transaction after it begins, as bbolt reuses pages so; a
 //     reader that was slower reads again.
 //   - One process has the directory, by a lock on it; one goroutine at a time writes, by a token. No I/O happens under mu.

@@ -186,7 +186,7 @@ func TestFullDisk(t *testing.T) {
 		must(t, unix.Mount("tmpfs", dir, "tmpfs", 0, fmt.Sprintf("size=%d", pages*4096)))
 		s := opening(t, Config{Dir: dir}, nil)
 		var r, kept edge.Revision
-		for r < 90 {
+		for r < 110 {
 			r++
 			feed(t, s, r)
 			if err := s.Flush(context.Background()); err == nil && s.Sink(slicesID).Position() == r {

@@ -38,6 +38,7 @@ type file struct {
 	// begun is bbolt's number of the latest transaction that was begun. Transaction N+2 may write over pages of state N.
 	begun atomic.Uint64
 	blobs tally // as of the last transaction
+	coder coder // the writer's
 }
 
 // brokenError is what bbolt panicked with. It is not to be used any more, not even to close it: it may hold its locks.
@@ -96,8 +97,10 @@ func (f *file) update(point faults, change func(*bbolt.Tx) error) error {
 		return err
 	}
 	return guarded(func() error {
+		var mapped int64
 		err := f.db.Update(func(tx *bbolt.Tx) error {
 			f.begun.Store(uint64(tx.ID()))
+			mapped = tx.Size()
 			if err := change(tx); err != nil {
 				return err
 			}
@@ -106,8 +109,17 @@ func (f *file) update(point faults, change func(*bbolt.Tx) error) error {
 		if err != nil {
 			return err
 		}
+		f.release(mapped)
 		return point.at("committed")
 	})
+}
+
+// release gives back the memory of bbolt's map, which holds what a transaction has looked at for as long as the system has
+// room, and counts as this process's. The next transaction reads it again, mostly from the system's cache. The map is
+// larger than the pages in use were before the transaction, so nothing else's memory is meant.
+func (f *file) release(bytes int64) {
+	// It is advice: if it is not taken, the memory stays in use.
+	_, _, _ = unix.Syscall(unix.SYS_MADVISE, f.db.Info().Data, uintptr(bytes), unix.MADV_DONTNEED)
 }
 
 // used is how many bytes are in use.
@@ -331,13 +343,8 @@ func copyBlobs(db *bbolt.DB, t *tree, old *contents) error {
 
 func copyCollection(db *bbolt.DB, t *tree, c stored) error {
 	w := chunks{update: db.Update, bucket: objectsOf(c.number)}
-	found, err := t.scan(c.number, c.bucket, func(o stream.Object, _ uint64) error {
-		key, err := objectKey(o.Key)
-		if err != nil {
-			return err
-		}
-		value, _ := encodeObject(c.number, key, o)
-		return w.put(key, value)
+	found, err := t.scan(c.number, c.bucket, func(key, value []byte, _ stream.Object) error {
+		return w.put(bytes.Clone(key), bytes.Clone(value))
 	})
 	if err == nil && found != c.objects {
 		err = corrupt("it has changed")

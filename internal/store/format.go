@@ -7,20 +7,21 @@ import (
 	"time"
 
 	"github.com/cespare/xxhash/v2"
+	"github.com/klauspost/compress/s2"
 
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/stream"
 )
 
 // formatVersion is that of everything below. Another one is moved aside: there is a cloud to read it from again.
-const formatVersion = 1
+const formatVersion = 2
 
 // Buckets, and keys of the first.
 const (
 	bucketFormat      = "format"
 	bucketCollections = "collections" // number → header
 	bucketBlobs       = "blobs"       // key → sum, value
-	bucketObjects     = "objects/"    // and a collection's number: namespace 0 name → sum, revision, raw
+	bucketObjects     = "objects/"    // and a collection's number: namespace 0 name → sum, revision, form, bytes
 
 	keyFormat = "version" // sum, version
 	keyBlobs  = "blobs"   // sum, tally of all blobs
@@ -84,6 +85,17 @@ type tally struct {
 	count, bytes, digest uint64
 }
 
+// put adds an object's value, take removes it.
+func (t *tally) put(value []byte) { t.add(binary.BigEndian.Uint64(value), len(value)-valueHead) }
+
+func (t *tally) take(key, value []byte) error {
+	if len(value) < valueHead {
+		return corrupt("%q has no checksum", key)
+	}
+	t.remove(binary.BigEndian.Uint64(value), len(value)-valueHead)
+	return nil
+}
+
 func (t *tally) add(s uint64, bytes int) {
 	t.count, t.bytes, t.digest = t.count+1, t.bytes+uint64(bytes), t.digest+s
 }
@@ -136,36 +148,71 @@ func parseObjectKey(b []byte) (stream.Key, error) {
 	return stream.Key{Namespace: namespace, Name: name}, nil
 }
 
-// encodeObject is an object's value: its checksum, revision and bytes.
-func encodeObject(number uint64, key []byte, o stream.Object) (value []byte, s uint64) {
-	s = sumObject(number, key, o)
-	value = make([]byte, 0, 16+len(o.Raw))
-	value = binary.BigEndian.AppendUint64(value, s)
-	value = binary.BigEndian.AppendUint64(value, uint64(o.Revision))
-	return append(value, o.Raw...), s
-}
+// How an object's bytes are kept. What is small, or does not get smaller, is kept as it is.
+const (
+	plain byte = iota
+	packed
+)
 
-// sumObject is an object's checksum.
-func sumObject(number uint64, key []byte, o stream.Object) uint64 {
-	var revision [8]byte
-	binary.BigEndian.PutUint64(revision[:], uint64(o.Revision))
-	return sum(ofObject, number, key, revision[:], o.Raw)
-}
+// An object's value is its checksum, its revision, how its bytes are kept, and the bytes.
+const (
+	revisionAt = 8
+	formAt     = 16
+	valueHead  = 17
 
-// decodeObject verifies an object. Its Raw is within value.
-func decodeObject(number uint64, key, value []byte) (o stream.Object, s uint64, err error) {
-	content, s, err := unseal(ofObject, number, key, value)
-	if err != nil {
-		return o, 0, err
+	packFrom  = 512    // bytes
+	maxObject = maxRun // unpacked
+)
+
+// coder packs and unpacks. It is used by one goroutine at a time.
+type coder struct{ buffer []byte }
+
+func (c *coder) room(n int) []byte {
+	if cap(c.buffer) < n {
+		c.buffer = make([]byte, n)
 	}
-	if len(content) < 8 {
-		return o, 0, corrupt("%q has no revision", key)
+	return c.buffer[:n]
+}
+
+// encode makes an object's value. An API object of some KB is packed to a fraction, for less than it costs to write the
+// rest of it.
+func (c *coder) encode(number uint64, key []byte, o stream.Object) []byte {
+	form, body := plain, o.Raw
+	if len(o.Raw) >= packFrom {
+		if b := s2.Encode(c.room(s2.MaxEncodedLen(len(o.Raw))), o.Raw); len(b) <= len(o.Raw)*3/4 {
+			form, body = packed, b
+		}
+	}
+	value := append(make([]byte, valueHead, valueHead+len(body)), body...)
+	value[formAt] = form
+	binary.BigEndian.PutUint64(value[revisionAt:], uint64(o.Revision))
+	binary.BigEndian.PutUint64(value, sum(ofObject, number, key, value[revisionAt:]))
+	return value
+}
+
+// decode verifies an object and then unpacks it. Its Raw is within value or the coder, and holds until either changes.
+func (c *coder) decode(number uint64, key, value []byte) (o stream.Object, err error) {
+	if _, _, err := unseal(ofObject, number, key, value); err != nil {
+		return o, err
+	}
+	if len(value) < valueHead || value[formAt] > packed {
+		return o, corrupt("%q has no revision, or another form", key)
 	}
 	if o.Key, err = parseObjectKey(key); err != nil {
-		return o, 0, err
+		return o, err
 	}
-	o.Revision, o.Raw = edge.Revision(binary.BigEndian.Uint64(content)), content[8:]
-	return o, s, nil
+	o.Revision, o.Raw = edge.Revision(binary.BigEndian.Uint64(value[revisionAt:])), value[valueHead:]
+	if value[formAt] == plain {
+		return o, nil
+	}
+	n, err := s2.DecodedLen(o.Raw)
+	if err != nil || n > maxObject {
+		return o, corrupt("%q is packed, of %d bytes: %v", key, n, err)
+	}
+	if o.Raw, err = s2.Decode(c.room(n), o.Raw); err != nil {
+		return o, corrupt("%q is packed: %v", key, err)
+	}
+	return o, nil
 }
 
 // header is what is known of a collection as a whole.

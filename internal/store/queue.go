@@ -11,7 +11,7 @@ import (
 
 // What wakes the writer at once; and what an object costs in the queue besides its bytes.
 const (
-	flushBytes     = 256 << 10
+	flushBytes     = 1 << 20
 	objectOverhead = 200
 )
 
@@ -20,6 +20,7 @@ type collection struct {
 	disk     *stored       // nil: it is not on disk
 	position edge.Revision // up to which everything is queued or on disk; 0: Replace is needed
 	pending  *batch        // nil: nothing waits
+	pace     pace          // of what waits, if it is worth a write
 	read     time.Time     // with the monotonic clock, if it was since Open
 	touched  bool          // read is to be written
 	drops    int           // how often it was dropped
@@ -169,14 +170,16 @@ func (s *Store) queueLocked(c *collection, b *batch) {
 	}
 	c.pending = b
 	s.queued += b.bytes
-	if b.full || b.drop || len(b.changes) > 0 {
-		s.wakeLocked()
+	if urgent := b.full || b.drop; urgent || len(b.changes) > 0 {
+		s.wakeLocked(&c.pace, urgent)
 	}
 }
 
-// wakeLocked lets the writer write after FlushEvery, or at once if much waits.
-func (s *Store) wakeLocked() {
-	signal(s.waiting)
+// wakeLocked lets the writer write when the pace of what waits says so, or at once if much waits.
+func (s *Store) wakeLocked(p *pace, urgent bool) {
+	if p.change(time.Now(), s.config.FlushEvery, urgent) {
+		signal(s.waiting)
+	}
 	if s.queued >= flushBytes {
 		signal(s.much)
 	}

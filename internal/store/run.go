@@ -32,18 +32,20 @@ const probeBytes = 256 << 10
 // lastFlush bounds the time that the end of Run takes.
 const lastFlush = 5 * time.Second
 
-// Run writes what Sinks were given, every FlushEvery or sooner when much is waiting; collects what nobody reads; and tries
-// again, with growing pauses of up to a minute, when the disk cannot be written. It ends with ctx, after a last flush.
+// Run writes what Sinks were given, FlushEvery after a change, less often what keeps changing, and sooner when much is
+// waiting; collects what nobody reads; and tries again, with growing pauses of up to a minute, when the disk cannot be
+// written. It ends with ctx, after a last flush.
 func (s *Store) Run(ctx context.Context) error {
 	r := &runner{
 		store: s, logger: klog.FromContext(ctx), pause: retryFirst, collected: time.Now().Add(collectAfter - collectEvery),
+		whole: time.Now(),
 	}
 	r.report()
 	for ctx.Err() == nil {
 		if err := s.failed(); err != nil {
 			r.retry(ctx)
 		} else if r.wait(ctx) {
-			_ = s.Flush(ctx) // report says so
+			r.flush(ctx)
 			r.collect(ctx)
 		}
 		r.report()
@@ -62,6 +64,7 @@ type runner struct {
 	store     *Store
 	logger    klog.Logger
 	collected time.Time
+	whole     time.Time // when all that waited was last written
 	failed    time.Time // when writing was last impossible
 	pause     time.Duration
 	told      Health
@@ -90,26 +93,62 @@ func (r *runner) report() {
 
 // wait returns true when it is time to write.
 func (r *runner) wait(ctx context.Context) bool {
-	idle := time.NewTimer(idleEvery)
-	defer idle.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-idle.C:
-		return true
-	case <-r.store.much:
-		return true
-	case <-r.store.waiting:
+	for {
+		due, failed := r.store.due()
+		if failed {
+			return true
+		}
+		if idle := r.whole.Add(idleEvery); due.IsZero() || idle.Before(due) {
+			due = idle
+		}
+		timer := time.NewTimer(time.Until(due))
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return false
+		case <-timer.C:
+			return true
+		case <-r.store.much:
+			timer.Stop()
+			return true
+		case <-r.store.waiting:
+			timer.Stop()
+		}
 	}
-	more := time.NewTimer(r.store.config.FlushEvery)
-	defer more.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-r.store.much:
-	case <-more.C:
+}
+
+// due is when something must be written, zero if nothing waits. What has failed is for the writer to find out.
+func (s *Store) due() (due time.Time, failed bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return time.Time{}, false
 	}
-	return true
+	add := func(p *pace) {
+		if at := p.due(s.config.FlushEvery); !p.first.IsZero() && (due.IsZero() || at.Before(due)) {
+			due = at
+		}
+	}
+	add(&s.blobs.pace)
+	for _, c := range s.collections {
+		add(&c.pace)
+	}
+	return due, s.failure != nil
+}
+
+// flush writes what is due, and with it what may be; now and then, and when much waits, everything.
+func (r *runner) flush(ctx context.Context) {
+	all := time.Since(r.whole) >= idleEvery || r.store.muchWaits()
+	if all {
+		r.whole = time.Now()
+	}
+	_ = r.store.flush(ctx, all) // report says so
+}
+
+func (s *Store) muchWaits() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.queued >= flushBytes
 }
 
 // retry opens the file anew after a pause.
@@ -170,7 +209,10 @@ func (s *Store) collect(unread time.Duration) int {
 }
 
 // Flush writes all that has been queued until now. It works without Run, too.
-func (s *Store) Flush(ctx context.Context) error {
+func (s *Store) Flush(ctx context.Context) error { return s.flush(ctx, true) }
+
+// flush writes all that waits, or only what is ready by its pace.
+func (s *Store) flush(ctx context.Context, all bool) error {
 	select {
 	case <-s.writing:
 	case <-ctx.Done():
@@ -185,7 +227,7 @@ func (s *Store) Flush(ctx context.Context) error {
 		}
 		return fmt.Errorf("%w: %w", ErrUnwritable, s.failure)
 	}
-	file, w := s.file, s.takeLocked()
+	file, w := s.file, s.takeLocked(all)
 	s.mu.Unlock()
 	if w.empty() {
 		return nil
@@ -205,11 +247,14 @@ func (s *Store) Flush(ctx context.Context) error {
 	return nil
 }
 
-// takeLocked takes what waits.
-func (s *Store) takeLocked() work {
-	w := work{garbage: s.garbage}
+// takeLocked takes what waits: all of it, or only what is ready.
+func (s *Store) takeLocked(all bool) work {
+	w, now := work{garbage: s.garbage}, time.Now()
 	for id, c := range s.collections {
 		if c.pending == nil && !c.touched {
+			c.pace.first = time.Time{}
+		}
+		if c.pending == nil && !c.touched || !all && !c.pace.ready(now) {
 			continue
 		}
 		j := &job{id: id, batch: c.pending, disk: c.disk, read: c.read}
@@ -218,10 +263,14 @@ func (s *Store) takeLocked() work {
 			continue
 		}
 		c.pending, c.touched = nil, false
+		c.pace.written(now)
 		w.jobs = append(w.jobs, j)
 	}
 	s.garbage = nil
-	if len(s.blobs.waiting) > 0 {
+	if len(s.blobs.waiting) == 0 {
+		s.blobs.pace.first = time.Time{} // what waited was removed before it was written
+	} else if all || s.blobs.pace.ready(now) {
+		s.blobs.pace.written(now)
 		w.blobs = s.blobs.waiting
 		s.blobs.flying, s.blobs.waiting = w.blobs, map[string][]byte{}
 	}
@@ -270,6 +319,7 @@ func (s *Store) failLocked(err error) {
 			s.queued -= c.pending.bytes
 			c.position, c.pending = 0, nil
 		}
+		c.pace.first = time.Time{}
 		if c.hidden {
 			c.pending = &batch{drop: true, drops: c.drops}
 		}
@@ -308,9 +358,21 @@ func (s *Store) recover(ctx context.Context) error {
 	defer s.mu.Unlock()
 	s.adoptLocked(o)
 	if o.err == nil {
-		s.wakeLocked() // for what was put back
+		s.resumeLocked()
 	}
 	return o.err
+}
+
+// resumeLocked lets the writer write what a failure has left.
+func (s *Store) resumeLocked() {
+	for _, c := range s.collections {
+		if c.pending != nil {
+			s.wakeLocked(&c.pace, true)
+		}
+	}
+	if len(s.blobs.waiting) > 0 {
+		s.wakeLocked(&s.blobs.pace, true)
+	}
 }
 
 // probe writes and removes as much as a flush may.

@@ -84,8 +84,8 @@ type Config struct {
 	// MaxBytes bounds what is on disk; the file itself may be larger by what a transaction needs. What has been read least
 	// recently goes first. 0 means 256 MiB.
 	MaxBytes int64
-	// FlushEvery is how long a change waits for others to be written with it, and so how much progress a crash costs.
-	// 0 means 1 s.
+	// FlushEvery is how long a change waits for others to be written with it. What keeps changing is written less often, up
+	// to 15 times, and so much progress a crash costs. 0 means 1 s.
 	FlushEvery time.Duration
 	// QueueBytes bounds the objects that wait to be written; Sinks block beyond it. 0 means 16 MiB.
 	QueueBytes int64
@@ -102,7 +102,7 @@ type Info struct {
 	Type stream.Type
 	// Revision is that of the content on disk.
 	Revision edge.Revision
-	// Objects is their number, Bytes the size of their messages.
+	// Objects is their number, Bytes what they take as they are kept.
 	Objects int
 	Bytes   int64
 	// Read is when somebody last read it, to the hour.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -43,12 +44,26 @@ func object(namespace, name string, revision edge.Revision, content string) stre
 	return streamtest.Object(streamtest.EndpointSlices, namespace, name, revision, content)
 }
 
+// filler is text that cannot be packed.
+func filler(seed uint64, size int) string {
+	const letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_"
+	random, bits := rand.NewPCG(seed, 3), uint64(0)
+	b := make([]byte, size)
+	for i := range b {
+		if bits < uint64(len(letters)) {
+			bits = random.Uint64()
+		}
+		b[i], bits = letters[bits%uint64(len(letters))], bits/uint64(len(letters))
+	}
+	return string(b)
+}
+
 // snapshotOf is n objects of size bytes each as of a revision.
 func snapshotOf(n, size int, revision edge.Revision) stream.Snapshot {
 	s := stream.Snapshot{Type: streamtest.EndpointSlices, Revision: revision}
 	for i := range n {
-		content := strings.Repeat(string(rune('a'+i%26)), size)
-		s.Objects = append(s.Objects, object(fmt.Sprintf("ns%02d", i%7), fmt.Sprintf("slice-%05d", i), revision, content))
+		s.Objects = append(s.Objects,
+			object(fmt.Sprintf("ns%02d", i%7), fmt.Sprintf("slice-%05d", i), revision, filler(uint64(i), size)))
 	}
 	slices.SortFunc(s.Objects, func(a, b stream.Object) int { return a.Key.Compare(b.Key) })
 	return s

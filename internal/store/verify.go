@@ -158,22 +158,23 @@ func (c *contents) verifyCollections(buckets map[string]bucket) {
 
 func (b bucket) has() bool { return b.root != 0 || b.inline != nil }
 
-// scan verifies the objects of a collection one by one and tells them. An object's Raw is valid only until tell returns.
-func (t *tree) scan(number uint64, b bucket, tell func(stream.Object, uint64) error) (tally, error) {
+// scan verifies the objects of a collection one by one and tells them. What it tells is valid only until tell returns.
+func (t *tree) scan(number uint64, b bucket, tell func(key, value []byte, o stream.Object) error) (tally, error) {
 	var found tally
+	var c coder
 	err := t.walk(b, span{}, func(key, value []byte, nested bool) error {
 		if nested {
 			return corrupt("%q is a bucket", key)
 		}
-		o, s, err := decodeObject(number, key, value)
+		o, err := c.decode(number, key, value)
 		if err != nil {
 			return err
 		}
-		found.add(s, len(o.Raw))
+		found.put(value)
 		if tell == nil {
 			return nil
 		}
-		return tell(o, s)
+		return tell(key, value, o)
 	})
 	return found, err
 }
@@ -227,7 +228,7 @@ func (t *tree) load(want stored) (stream.Snapshot, error) {
 	}
 	const most = 1 << 16 // what a header says is not worth more memory than that before it is proved
 	s := stream.Snapshot{Type: h.typ, Revision: h.revision, Objects: make([]stream.Object, 0, min(h.objects.count, most))}
-	found, err := t.scan(want.number, b, func(o stream.Object, _ uint64) error {
+	found, err := t.scan(want.number, b, func(_, _ []byte, o stream.Object) error {
 		o.Raw = slices.Clip(bytes.Clone(o.Raw))
 		s.Objects = append(s.Objects, o)
 		return nil

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -22,17 +23,13 @@ type job struct {
 	disk  *stored
 	read  time.Time
 
-	next    *stored // as it is on disk afterwards; nil: gone
-	puts    []put   // of a full batch, what differs, in order
-	removes [][]byte
-	anew    bool // into a bucket of its own, which takes the old one's place
+	next *stored // as it is on disk afterwards; nil: gone
+	puts []put   // of a full batch, what differs, in order
+	anew bool    // into a bucket of its own, which takes the old one's place
 }
 
-type put struct {
-	key     []byte
-	object  stream.Object
-	deleted bool
-}
+// put is an object's value; nil: it is removed.
+type put struct{ key, value []byte }
 
 // work is what one flush writes.
 type work struct {
@@ -58,7 +55,7 @@ func (f *file) write(w work, point faults) error {
 			}
 		}
 		for _, j := range w.jobs {
-			if err := j.write(tx); err != nil {
+			if err := j.write(tx, &f.coder); err != nil {
 				return fmt.Errorf("write %s: %w", j.id, err)
 			}
 		}
@@ -76,115 +73,109 @@ func (f *file) prepare(j *job, point faults) error {
 	if j.batch == nil || !j.batch.full {
 		return nil
 	}
-	var content tally
 	differ, err := f.differences(j)
-	if err != nil || j.disk == nil || differ >= chunkBytes {
-		j.anew, j.puts, j.removes = true, nil, nil // what is there may be corrupt: do not build on it
+	size := 0
+	for _, c := range differ {
+		size += len(c.object.Raw)
 	}
-	number := rand.Uint64()
+	j.anew = err != nil || j.disk == nil || size >= chunkBytes // what is there may be corrupt: do not build on it
+	next := stored{number: rand.Uint64(), header: header{
+		id: j.id, typ: j.batch.typ, revision: j.batch.revision, read: j.read, complete: true,
+	}}
+	j.next = &next
 	if !j.anew {
-		number = j.disk.number
+		next.number, next.objects = j.disk.number, j.disk.objects
+		j.puts, err = f.coder.puts(next.number, differ)
+		return err
 	}
-	all := make([]put, 0, len(j.batch.changes))
-	for k, c := range j.batch.changes {
+	if j.batch.bytes < chunkBytes {
+		j.puts, err = f.coder.puts(next.number, j.batch.changes)
+		return err
+	}
+	return f.writeAhead(&next, j.batch.changes, point)
+}
+
+// puts makes values of changes, in the order of their keys.
+func (c *coder) puts(number uint64, changes map[stream.Key]change) ([]put, error) {
+	all := make([]put, 0, len(changes))
+	for k, change := range changes {
 		key, err := objectKey(k)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		all = append(all, put{key, c.object, c.deleted})
+		p := put{key: key}
+		if !change.deleted {
+			p.value = c.encode(number, key, change.object)
+		}
+		all = append(all, p)
 	}
 	slices.SortFunc(all, func(a, b put) int { return bytes.Compare(a.key, b.key) })
-	var size int64
-	for _, p := range all {
-		size += int64(len(p.object.Raw))
-		content.add(sumObject(number, p.key, p.object), len(p.object.Raw))
-	}
-	j.next = &stored{number: number, header: header{
-		id: j.id, typ: j.batch.typ, revision: j.batch.revision, objects: content, read: j.read, complete: true,
-	}}
-	if !j.anew {
-		return nil
-	}
-	if size < chunkBytes {
-		j.puts = all
-		return nil
-	}
-	return f.writeAhead(number, j.id, all, point)
+	return all, nil
 }
 
 // writeAhead writes a new bucket, which is nobody's until its header says that it is complete.
-func (f *file) writeAhead(number uint64, id ID, all []put, point faults) error {
+func (f *file) writeAhead(next *stored, changes map[stream.Key]change, point faults) error {
 	err := f.update(point, func(tx *bbolt.Tx) error {
-		if _, err := tx.CreateBucket(objectsOf(number)); err != nil {
+		if _, err := tx.CreateBucket(objectsOf(next.number)); err != nil {
 			return err
 		}
-		return tx.Bucket([]byte(bucketCollections)).Put(numberKey(number), header{id: id}.encode(number))
+		return tx.Bucket([]byte(bucketCollections)).Put(numberKey(next.number), header{id: next.id}.encode(next.number))
 	})
 	if err != nil {
 		return err
 	}
-	c := chunks{bucket: objectsOf(number), update: func(change func(*bbolt.Tx) error) error { return f.update(point, change) }}
-	for _, p := range all {
-		value, _ := encodeObject(number, p.key, p.object)
-		if err := c.put(p.key, value); err != nil {
+	c := chunks{
+		bucket: objectsOf(next.number),
+		update: func(change func(*bbolt.Tx) error) error { return f.update(point, change) },
+	}
+	for _, k := range slices.SortedFunc(maps.Keys(changes), stream.Key.Compare) {
+		key, err := objectKey(k)
+		if err != nil {
+			return err
+		}
+		value := f.coder.encode(next.number, key, changes[k].object)
+		next.objects.put(value)
+		if err := c.put(key, value); err != nil {
 			return err
 		}
 	}
 	return c.end(nil)
 }
 
-// differences compares a full batch with the disk, notes what to put and to remove, and returns the bytes of the former.
-func (f *file) differences(j *job) (int64, error) {
+// differences compares a full batch with the disk.
+func (f *file) differences(j *job) (map[stream.Key]change, error) {
 	if j.disk == nil {
-		return 0, nil
+		return nil, nil
 	}
 	info, err := f.f.Stat()
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	t, err := readTree(f.f, info.Size())
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	b, ok, err := t.bucket(objectsOf(j.disk.number))
 	if err != nil || !ok {
-		return 0, errors.Join(err, corrupt("its objects are missing"))
+		return nil, errors.Join(err, corrupt("its objects are missing"))
 	}
-	same := map[stream.Key]bool{}
-	found, err := t.scan(j.disk.number, b, func(o stream.Object, s uint64) error {
-		key, err := objectKey(o.Key)
-		if err != nil {
-			return err
-		}
-		c, ok := j.batch.changes[o.Key]
-		if !ok {
-			j.removes = append(j.removes, key)
-		} else if s == sumObject(j.disk.number, key, c.object) {
-			same[o.Key] = true
+	differ := maps.Clone(j.batch.changes)
+	found, err := t.scan(j.disk.number, b, func(_, _ []byte, o stream.Object) error {
+		if c, ok := differ[o.Key]; !ok {
+			differ[o.Key] = change{deleted: true}
+		} else if o.Revision == c.object.Revision && bytes.Equal(o.Raw, c.object.Raw) {
+			delete(differ, o.Key)
 		}
 		return nil
 	})
 	if err == nil && found != j.disk.objects {
 		err = corrupt("it has changed")
 	}
-	var size int64
-	for k, c := range j.batch.changes {
-		if same[k] {
-			continue
-		}
-		key, err := objectKey(k)
-		if err != nil {
-			return 0, err
-		}
-		j.puts = append(j.puts, put{key, c.object, c.deleted})
-		size += int64(len(c.object.Raw))
-	}
-	slices.SortFunc(j.puts, func(a, b put) int { return bytes.Compare(a.key, b.key) })
-	return size, err
+	return differ, err
 }
 
 // write does the job's part of a transaction.
-func (j *job) write(tx *bbolt.Tx) error {
+func (j *job) write(tx *bbolt.Tx, c *coder) error {
 	switch {
 	case j.batch == nil:
 		next := *j.disk
@@ -200,7 +191,7 @@ func (j *job) write(tx *bbolt.Tx) error {
 			return err
 		}
 	default:
-		if err := j.apply(tx); err != nil {
+		if err := j.apply(tx, c); err != nil {
 			return err
 		}
 	}
@@ -212,16 +203,8 @@ func (j *job) replace(tx *bbolt.Tx) error {
 	if err != nil {
 		return err
 	}
-	for _, key := range j.removes {
-		if err := b.Delete(key); err != nil {
-			return err
-		}
-	}
-	for _, p := range j.puts {
-		value, _ := encodeObject(j.next.number, p.key, p.object)
-		if err := b.Put(p.key, value); err != nil {
-			return err
-		}
+	if err := j.next.objects.write(b, j.puts); err != nil {
+		return err
 	}
 	if j.anew && j.disk != nil {
 		return remove(tx, j.disk.number)
@@ -229,7 +212,7 @@ func (j *job) replace(tx *bbolt.Tx) error {
 	return nil
 }
 
-func (j *job) apply(tx *bbolt.Tx) error {
+func (j *job) apply(tx *bbolt.Tx, c *coder) error {
 	if j.disk == nil {
 		return corrupt("there is nothing to apply changes to")
 	}
@@ -240,31 +223,29 @@ func (j *job) apply(tx *bbolt.Tx) error {
 	if b == nil {
 		return corrupt("its objects are missing")
 	}
-	changes := make([]put, 0, len(j.batch.changes))
-	for k, c := range j.batch.changes {
-		key, err := objectKey(k)
-		if err != nil {
-			return err
-		}
-		changes = append(changes, put{key, c.object, c.deleted})
+	changes, err := c.puts(next.number, j.batch.changes)
+	if err != nil {
+		return err
 	}
-	slices.SortFunc(changes, func(a, b put) int { return bytes.Compare(a.key, b.key) })
+	return next.objects.write(b, changes)
+}
+
+// write changes objects, and their tally with them.
+func (t *tally) write(b *bbolt.Bucket, changes []put) error {
 	for _, p := range changes {
 		if old := b.Get(p.key); old != nil {
-			if len(old) < 16 {
-				return corrupt("%q has no checksum", p.key)
+			if err := t.take(p.key, old); err != nil {
+				return err
 			}
-			next.objects.remove(binary.BigEndian.Uint64(old), len(old)-16)
 		}
-		if p.deleted {
+		if p.value == nil {
 			if err := b.Delete(p.key); err != nil {
 				return err
 			}
 			continue
 		}
-		value, s := encodeObject(next.number, p.key, p.object)
-		next.objects.add(s, len(p.object.Raw))
-		if err := b.Put(p.key, value); err != nil {
+		t.put(p.value)
+		if err := b.Put(p.key, p.value); err != nil {
 			return err
 		}
 	}

@@ -1,0 +1,181 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/stream"
+)
+
+func TestPace(t *testing.T) {
+	t.Parallel()
+	began := time.Unix(1e9, 0)
+	for name, test := range map[string]struct {
+		changes []float64 // seconds
+		urgent  float64   // the change that does not wait
+		want    string    // when it is written
+	}{
+		"nothing":          {want: "[]"},
+		"now and then":     {changes: []float64{5, 100, 102, 110}, want: "[6 101 103 111]"},
+		"a few together":   {changes: []float64{5, 5.5, 5.9}, want: "[6]"},
+		"for a moment":     {changes: every(0, 2.5, 0.1), want: "[1 3]"},
+		"all the time":     {changes: every(0, 80, 0.1), want: "[1 3 7 15 30 45 60 75 90]"},
+		"then calm":        {changes: append(every(0, 20, 0.1), 50), want: "[1 3 7 15 30 51]"},
+		"then nearly calm": {changes: append(every(0, 20, 0.1), 44), want: "[1 3 7 15 30 45]"},
+		"urgent":           {changes: every(0, 12, 0.1), urgent: 8.5, want: "[1 3 7 8.5 10.5 14.5]"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var p pace
+			writes := []float64{}
+			for tick := range 2000 { // tenths
+				now := began.Add(time.Duration(tick) * 100 * time.Millisecond)
+				at := float64(tick) / 10
+				if !p.first.IsZero() && !now.Before(p.due(time.Second)) {
+					if !p.ready(now) {
+						t.Errorf("at %v it is due and not ready", at)
+					}
+					p.written(now)
+					writes = append(writes, at)
+				}
+				for _, c := range test.changes {
+					if int(c*10+0.5) == tick {
+						urgent := test.urgent != 0 && int(test.urgent*10+0.5) == tick
+						p.change(now, time.Second, urgent)
+						if urgent && !now.Before(p.due(time.Second)) {
+							p.written(now)
+							writes = append(writes, at)
+						}
+					}
+				}
+			}
+			if got := fmt.Sprint(writes); got != test.want {
+				t.Errorf("written at %s, want %s", got, test.want)
+			}
+		})
+	}
+}
+
+func every(from, to, step float64) (all []float64) {
+	for n := 0; from+float64(n)*step < to; n++ {
+		all = append(all, from+float64(n)*step)
+	}
+	return all
+}
+
+// What keeps changing is written seldom, and is never older on disk than the pace allows; what changes beside it now and
+// then is not kept waiting, and neither is who asks for a flush.
+func TestBusyCollection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var commits atomic.Int64
+		s := opening(t, Config{Dir: t.TempDir()}, func(point string) error {
+			if point == "committed" {
+				commits.Add(1)
+			}
+			return nil
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- s.Run(ctx) }()
+		quiet := slicesID
+		quiet.Client = "quiet"
+		replace(t, s, slicesID, snapshotOf(30, 500, 5))
+		replace(t, s, quiet, snapshotOf(3, 10, 5))
+		time.Sleep(time.Minute)
+		commits.Store(0)
+		began := time.Now()
+		revision := edge.Revision(5)
+		change := func(id ID) {
+			revision++
+			o := object("ns00", "slice-00000", revision, filler(uint64(revision), 500))
+			if err := s.Sink(id).Apply(t.Context(), []stream.Event{{Type: stream.Modified, Object: o}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for n := range 20 * 300 {
+			change(slicesID)
+			time.Sleep(50 * time.Millisecond)
+			got, err := s.Load(slicesID)
+			lag := time.Duration(s.Sink(slicesID).Position()-got.Revision) * 50 * time.Millisecond
+			if most := slowdown*time.Second + 100*time.Millisecond; err != nil || lag > most {
+				t.Fatalf("after %v the disk is %v behind: %v", time.Since(began), lag, err)
+			}
+			if n%2000 == 1000 {
+				change(quiet)
+				at := revision
+				time.Sleep(1100 * time.Millisecond)
+				if got, err := s.Load(quiet); err != nil || got.Revision != at {
+					t.Fatalf("the quiet one is at %s, want %s: %v", got.Revision, at, err)
+				}
+				change(slicesID)
+				flush(t, s)
+				if got, err := s.Load(slicesID); err != nil || got.Revision != revision {
+					t.Fatalf("flushed, it is at %s, want %s: %v", got.Revision, revision, err)
+				}
+			}
+		}
+		if n := commits.Load(); n < 20 || n > 36 {
+			t.Errorf("%d transactions in five minutes", n)
+		}
+		s.Drop(slicesID)
+		change(quiet)
+		cancel()
+		if err := <-ended; err != nil {
+			t.Fatal(err)
+		}
+		if got, err := s.Load(quiet); err != nil || got.Revision != revision {
+			t.Errorf("after the end the quiet one is at %s, want %s: %v", got.Revision, revision, err)
+		}
+		misses(t, s, slicesID, "never stored")
+	})
+}
+
+// What need not be written any more, and a store that was closed, keep the writer from nothing: if it did not rest, time
+// would not go on here.
+func TestNothingToWrite(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var commits atomic.Int64
+		s := opening(t, Config{Dir: t.TempDir()}, func(point string) error {
+			if point == "committed" {
+				commits.Add(1)
+			}
+			return nil
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- s.Run(ctx) }()
+		s.DropBlob("never there")
+		time.Sleep(time.Hour)
+		if err := s.PutBlob("a", []byte("b")); err != nil {
+			t.Fatal(err)
+		}
+		s.DropBlob("a")
+		s.Drop(slicesID)
+		time.Sleep(time.Hour)
+		if n := commits.Load(); n != 0 {
+			t.Errorf("%d transactions for nothing", n)
+		}
+		if err := s.PutBlob("a", []byte("b")); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(1100 * time.Millisecond)
+		if n := commits.Load(); n != 1 {
+			t.Errorf("%d transactions for one blob", n)
+		}
+		if err := s.PutBlob("a", []byte("c")); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Hour)
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
