@@ -40,7 +40,8 @@ type Scenario struct {
 func All() []Scenario {
 	return slices.Concat(linkScenarios, deathScenarios, leaderScenarios, coordinatorScenarios, accessScenarios,
 		streamScenarios, sharingScenarios, oneCopyScenarios, cloudLieScenarios,
-		poolScopeScenarios, offlineScenarios, identityScenarios, podScenarios, herdScenarios, autonomyScenarios)
+		poolScopeScenarios, offlineScenarios, identityScenarios, podScenarios, herdScenarios, autonomyScenarios,
+		installScenarios, machineryScenarios)
 }
 
 // Find returns the scenario of that name.

@@ -24,12 +24,20 @@ func main() {
 		// and speeds nothing up; see docs/benchmarks.md.
 		runtime.GOMAXPROCS(1)
 	}
-	err := serve()
+	err := command()
 	klog.Flush()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "yurthub:", err)
 		os.Exit(1)
 	}
+}
+
+// command does what the command line asks for: to serve, or to check the node.
+func command() error {
+	if len(os.Args) > 1 && os.Args[1] == "check" {
+		return checkNode(os.Args[2:], os.Stdout)
+	}
+	return serve()
 }
 
 func serve() error {

@@ -1,0 +1,91 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/pflag"
+
+	"yurtcoordinator/internal/flagfile"
+	"yurtcoordinator/internal/hub"
+	"yurtcoordinator/internal/hub/check"
+)
+
+// installedSettings are those of the hub that join has installed: what is checked if nothing else is said.
+const installedSettings = "/etc/yurthub/config.yaml"
+
+// errNotWell is the end of a check that has found a failure, and has said so.
+var errNotWell = errors.New("check found failures")
+
+// checkNode tells what is wrong with this node.
+func checkNode(args []string, out io.Writer) error {
+	fs := pflag.NewFlagSet("yurthub check", pflag.ContinueOnError)
+	var cfg hub.Config
+	cfg.AddFlags(fs)
+	output := fs.StringP("output", "o", "table", "table or json")
+	beforeStart := fs.Bool("before-start", false, "no yurthub is to run yet")
+	joined := fs.Bool("joined", false, "kubelet is to go through yurthub already")
+	kubeletUses := fs.String("kubelet-uses", "", "kubeconfig that kubelet uses; default: as its command line says")
+	if len(args) == 0 || !slices.ContainsFunc(args, named) {
+		if _, err := os.Stat(installedSettings); err == nil {
+			args = append([]string{"--config=" + installedSettings}, args...)
+		}
+	}
+	err := flagfile.Parse(fs, args, out)
+	if errors.Is(err, flagfile.ErrHelp) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if *output != "table" && *output != "json" {
+		return fmt.Errorf("--output %q: want table or json", *output)
+	}
+	c := checked(cfg)
+	c.BeforeStart, c.Joined, c.KubeletUses = *beforeStart, *joined, *kubeletUses
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	findings := check.Judge(check.Gather(ctx, c))
+	write := check.Table
+	if *output == "json" {
+		write = check.JSON
+	}
+	if err := write(out, findings); err != nil {
+		return err
+	}
+	if check.Failed(findings) {
+		return errNotWell
+	}
+	return nil
+}
+
+// named reports whether an argument says which hub is meant.
+func named(arg string) bool {
+	return strings.HasPrefix(arg, "--"+flagfile.FlagName) || strings.HasPrefix(arg, "--node-name")
+}
+
+// checked are the settings of a hub as a check takes them.
+func checked(cfg hub.Config) check.Config {
+	c := check.Config{
+		Node: cfg.Node, Pool: cfg.Pool, Servers: cfg.ServerAddresses,
+		CAFile: cfg.CAFile, CoordinatorCAFile: cfg.CoordinatorCAFile, CertFile: cfg.CertFile, KeyFile: cfg.KeyFile,
+		CertDir: cfg.CertDir, BootstrapFile: cfg.Identity.BootstrapFile, CACertHashes: cfg.Identity.CACertHashes,
+		KubeletKubeconfig: cfg.Identity.KubeletKubeconfig, CacheDir: cfg.DiskCachePath,
+		BindAddress: cfg.BindAddress, Port: cfg.Port, HealthAddress: cfg.HealthBindAddress, HealthPort: cfg.HealthPort,
+		SecureAddress: cfg.SecureBindAddress, SecurePort: cfg.SecurePort,
+	}
+	if cfg.EnableCoordinator {
+		c.Coordinator = cfg.CoordinatorAddress
+	}
+	if err := cfg.Validate(); err != nil {
+		c.Invalid = err.Error()
+	}
+	return c
+}

@@ -1,0 +1,468 @@
+package node
+
+import (
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/spf13/pflag"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/yaml"
+
+	"yurtcoordinator/internal/flagfile"
+	"yurtcoordinator/internal/hub"
+)
+
+const (
+	secret = "abcdef.0123456789abcdef"
+	aHash  = "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+)
+
+// ways are the kinds of nodes, and how each is joined. A kill is tried at every step of the first, and at each stride-th
+// of those that differ little from it.
+var ways = []struct {
+	name    string
+	stride  int
+	prepare func(*machine)
+	flags   []string
+}{
+	{"kubeadm", 1, func(*machine) {}, []string{"--nodepool-name=p1", "--coordinator-server-addr=https://10.0.0.7:10270"}},
+	{"kubeadm of old", 5, func(m *machine) {
+		m.remove("usr/lib/systemd/system/kubelet.service.d")
+		m.write("etc/systemd/system/kubelet.service.d/10-kubeadm.conf", kubeadmDropin)
+	}, nil},
+	{"static Pod", 3, func(*machine) {}, []string{"--static-pod=registry.example/yurthub:v1", "--nodepool-name", "p1"}},
+	{"with a token", 3, func(m *machine) {
+		m.remove("etc/kubernetes", "var/lib/kubelet/pki")
+		m.write("token", secret+"\n")
+	}, []string{"--server-addr=https://10.0.0.1:6443,https://[fd00::1]:6443", "--discovery-token-ca-cert-hash=" + aHash}},
+}
+
+// each runs a test for each kind of node.
+func each(t *testing.T, test func(t *testing.T, fresh func(*testing.T) *machine, flags []string)) {
+	t.Helper()
+	eachInStrides(t, func(t *testing.T, fresh func(*testing.T) *machine, flags []string, _ int) { test(t, fresh, flags) })
+}
+
+func eachInStrides(t *testing.T, test func(t *testing.T, fresh func(*testing.T) *machine, flags []string, stride int)) {
+	t.Helper()
+	for _, way := range ways {
+		t.Run(way.name, func(t *testing.T) {
+			t.Parallel()
+			test(t, func(t *testing.T) *machine {
+				t.Helper()
+				m := newMachine(t)
+				way.prepare(m)
+				return m
+			}, append([]string{"--start"}, way.flags...), way.stride)
+		})
+	}
+}
+
+// flagsFor adds what depends on where the node's files are.
+func flagsFor(m *machine, flags []string) []string {
+	if _, err := os.Stat(filepath.Join(m.root, "token")); err == nil {
+		return append(slices.Clone(flags), "--token-file="+filepath.Join(m.root, "token"))
+	}
+	return flags
+}
+
+func count(lines []string, line string) (n int) {
+	for _, l := range lines {
+		if l == line {
+			n++
+		}
+	}
+	return n
+}
+
+const restartKubelet = "restart kubelet.service"
+
+func TestJoinAndReset(t *testing.T) {
+	each(t, func(t *testing.T, fresh func(*testing.T) *machine, flags []string) {
+		m := fresh(t)
+		flags = flagsFor(m, flags)
+		before := m.files()
+		if r := m.works("join", flags...); strings.Contains(r.out, secret) {
+			t.Errorf("the token is told:\n%s", r.out)
+		}
+		if told := m.told(); m.way() != "hub" || count(told, restartKubelet) != 1 {
+			t.Errorf("kubelet goes %s, and systemd was told %q", m.way(), told)
+		}
+		joined := m.files()
+		for path, seen := range before {
+			if joined[path] != seen {
+				t.Errorf("join has changed %s", path)
+			}
+		}
+		for path, seen := range joined {
+			if strings.Contains(seen, secret) && path != "/token" {
+				t.Errorf("the token is in %s", path)
+			}
+		}
+		settingsAreAHubs(t, filepath.Join(m.root, "etc/yurthub/config.yaml"))
+
+		m.works("join", flags...)
+		m.same(joined, "joined twice")
+		if told := m.told(); count(told, restartKubelet)+count(told, "restart yurthub.service") != 0 {
+			t.Errorf("joined again with nothing new, and systemd was told %q", told)
+		}
+
+		m.write("var/lib/yurthub/cache/store.db", "what the hub knows")
+		m.works("reset", "--start")
+		m.same(before, "reset")
+		if told := m.told(); m.way() != "straight" || m.hubRuns() || count(told, restartKubelet) != 1 {
+			t.Errorf("reset: kubelet goes %s, hub %v, and systemd was told %q", m.way(), m.hubRuns(), told)
+		}
+		m.works("reset", "--start")
+		m.same(before, "reset twice")
+		if told := m.told(); len(told) != 0 {
+			t.Errorf("reset with nothing there, and systemd was told %q", told)
+		}
+	})
+}
+
+// settingsAreAHubs reads a file of settings as yurthub does.
+func settingsAreAHubs(t *testing.T, path string) {
+	t.Helper()
+	var cfg hub.Config
+	flags := pflag.NewFlagSet("yurthub", pflag.ContinueOnError)
+	cfg.AddFlags(flags)
+	if err := flagfile.Parse(flags, []string{"--config=" + path}, io.Discard); err != nil {
+		t.Fatal(err)
+	}
+	if err := cfg.Validate(); err != nil {
+		t.Error(err)
+	}
+	if cfg.Node != "n1" || len(cfg.ServerAddresses) == 0 || cfg.ServerAddresses[0] != "https://10.0.0.1:6443" {
+		t.Errorf("%+v", cfg)
+	}
+}
+
+// TestInterruptedJoin kills join at every step: run again it arrives where an undisturbed one does, and reset leads back.
+func TestInterruptedJoin(t *testing.T) {
+	eachInStrides(t, func(t *testing.T, fresh func(*testing.T) *machine, flags []string, stride int) {
+		m := fresh(t)
+		before := m.files()
+		steps := m.works("join", flagsFor(m, flags)...).steps
+		joined := m.files()
+		if steps < 15 {
+			t.Fatalf("join takes %d steps; something is wrong with this test", steps)
+		}
+		for n := 1; n <= steps; n += stride {
+			m := fresh(t)
+			args := flagsFor(m, flags)
+			if r := m.run("join", n, args...); !r.killed {
+				t.Fatalf("not killed at step %d of %d:\n%s", n, steps, r.out)
+			}
+			if n%2 == 0 { // half of them give up
+				m.works("reset", "--start")
+				m.same(before, "reset after a join that ended at step")
+				if m.way() != "straight" || m.hubRuns() {
+					t.Errorf("step %d: kubelet goes %s, hub %v", n, m.way(), m.hubRuns())
+				}
+				continue
+			}
+			m.works("join", args...)
+			m.same(joined, "joined after a join that ended")
+			if m.way() != "hub" {
+				t.Errorf("step %d: kubelet goes %s", n, m.way())
+			}
+			if t.Failed() {
+				t.Fatalf("killed at step %d", n)
+			}
+		}
+	})
+}
+
+// TestInterruptedReset kills reset at every step and runs it again.
+func TestInterruptedReset(t *testing.T) {
+	eachInStrides(t, func(t *testing.T, fresh func(*testing.T) *machine, flags []string, stride int) {
+		for n, steps := 1, 1; n <= steps; n += stride {
+			m := fresh(t)
+			before := m.files()
+			m.works("join", flagsFor(m, flags)...)
+			m.write("var/lib/yurthub/cache/store.db", "what the hub knows")
+			r := m.run("reset", n, "--start")
+			if r.killed {
+				steps = n + stride
+				m.works("reset", "--start")
+			}
+			m.same(before, "reset after a reset that ended")
+			if m.way() != "straight" || m.hubRuns() || t.Failed() {
+				t.Fatalf("killed at step %d: kubelet goes %s, hub %v", n, m.way(), m.hubRuns())
+			}
+			if !r.killed && n < 8 {
+				t.Fatalf("reset takes %d steps; something is wrong with this test", n)
+			}
+		}
+	})
+}
+
+// TestRollback: what does not work is taken back, and kubelet is left alone if it need not know.
+func TestRollback(t *testing.T) {
+	for stage, restarts := range map[string]int{"before-start": 0, "running": 0, "joined": 2} {
+		t.Run(stage, func(t *testing.T) {
+			m := newMachine(t)
+			before := m.files()
+			m.unwell(stage)
+			r := m.run("join", 0, "--start", "--wait=0")
+			if !r.failed || !strings.Contains(r.out, "is wrong") {
+				t.Errorf("failed %v, and says:\n%s", r.failed, r.out)
+			}
+			m.same(before, "rolled back")
+			told := m.told()
+			if m.way() != "straight" || m.hubRuns() || count(told, restartKubelet) != restarts {
+				t.Errorf("kubelet goes %s, hub %v, and systemd was told %q", m.way(), m.hubRuns(), told)
+			}
+		})
+	}
+}
+
+// TestChangeRolledBack: settings that do not work give way to those that did, also when that was interrupted.
+func TestChangeRolledBack(t *testing.T) {
+	m := newMachine(t)
+	m.works("join", "--start")
+	joined := m.files()
+	m.told()
+	m.unwell("running")
+	for _, killAt := range []int{0, 6} {
+		if r := m.run("join", killAt, "--start", "--wait=0", "--set=port=10300", "--set", "disk-cache-size=1"); !r.failed {
+			t.Errorf("join works:\n%s", r.out)
+		}
+	}
+	if r := m.run("join", 0, "--start", "--wait=0", "--set=port=10301"); !strings.Contains(r.out, "going back") {
+		t.Errorf("join says:\n%s", r.out)
+	}
+	m.same(joined, "rolled back")
+	if !m.hubRuns() || m.way() != "hub" {
+		t.Errorf("kubelet goes %s, hub %v", m.way(), m.hubRuns())
+	}
+}
+
+func TestChange(t *testing.T) {
+	m := newMachine(t)
+	m.works("join", "--start")
+	m.told()
+	m.works("join", "--start", "--set", "cache-agents=kubelet,coredns")
+	if told := m.told(); count(told, "restart yurthub.service") != 1 || count(told, restartKubelet) != 0 {
+		t.Errorf("a setting of the hub's has changed, and systemd was told %q", told)
+	}
+	m.works("join", "--start", "--set", "port=10300")
+	if told := m.told(); count(told, "restart yurthub.service") != 1 || count(told, restartKubelet) != 1 {
+		t.Errorf("the port has changed, and systemd was told %q", told)
+	}
+	if seen := m.files()["/etc/yurthub/kubelet.conf"]; !strings.Contains(seen, "http://127.0.0.1:10300") {
+		t.Errorf("kubelet is told %s", seen)
+	}
+	for path := range m.files() {
+		if strings.Contains(path, "former") || strings.HasSuffix(path, ".new") {
+			t.Errorf("%s is left", path)
+		}
+	}
+}
+
+func TestRefusals(t *testing.T) {
+	const others = "[Service]\nExecStart=/usr/local/bin/yurthub\n"
+	for _, tt := range []struct {
+		name    string
+		prepare func(*machine)
+		flags   []string
+		say     string
+	}{
+		{"no systemd", func(m *machine) { m.remove("run") }, nil, "systemd does not run"},
+		{"no kubelet", func(m *machine) { m.remove("usr/lib/systemd/system") }, nil, "no kubelet.service"},
+		{"kubelet not by kubeadm", func(m *machine) {
+			m.remove("usr/lib/systemd/system/kubelet.service.d")
+		}, nil, "KUBELET_KUBECONFIG_ARGS"},
+		{"kubelet without settings", func(m *machine) { m.remove("var/lib/kubelet/config.yaml") }, nil, "kubeadm join first"},
+		{"no yurthub", func(m *machine) { m.remove("usr/local/bin/yurthub") }, nil, "no yurthub at"},
+		{"another unit", func(m *machine) { m.write("etc/systemd/system/yurthub.service", others) }, nil, "another yurthub"},
+		{"another Pod", func(m *machine) { m.write("etc/kubernetes/manifests/yurthub.yaml", "kind: Pod\n") }, nil,
+			"another yurthub"},
+		{"another way to a hub", func(m *machine) {
+			m.write("etc/systemd/system/kubelet.service.d/15-x.conf", "--server=http://127.0.0.1:10261\n")
+		}, nil, "another hub"},
+		{"kubelet.conf of a hub", func(m *machine) {
+			m.write("etc/kubernetes/kubelet.conf", strings.ReplaceAll(kubeletConf, "https://10.0.0.1:6443",
+				"http://127.0.0.1:10261"))
+		}, nil, "hub already"},
+		{"a later drop-in", func(m *machine) {
+			m.write("etc/systemd/system/kubelet.service.d/30-x.conf", kubeadmDropin)
+		}, nil, "30-x.conf comes after"},
+		{"kubeconfig by arguments", func(m *machine) {
+			m.write("etc/default/kubelet", "KUBELET_EXTRA_ARGS=--kubeconfig=/x\n")
+		}, nil, "/etc/default/kubelet sets --kubeconfig"},
+		{"other name", nil, []string{"--node-name=n2"}, "--hostname-override is n1"},
+		{"settings of others", func(m *machine) { m.write("etc/yurthub/config.yaml", "node-name: n1\n") }, nil,
+			"not made by join"},
+		{"several servers", func(m *machine) {
+			m.write("etc/kubernetes/kubelet.conf", kubeletConf+"    server: https://10.0.0.2:6443\n")
+		}, nil, "several servers"},
+		{"nothing to prove it with", func(m *machine) { m.remove("etc/kubernetes") },
+			[]string{"--server-addr=https://c:1"}, "--token-file"},
+		{"nothing to know the cloud by", func(m *machine) {
+			m.remove("etc/kubernetes")
+			m.write("token", secret)
+		}, []string{"--server-addr=https://c:1", "--token-file=/dev/null"}, "--discovery-token-ca-cert-hash"},
+		{"coordinator of no pool", nil, []string{"--coordinator-server-addr=https://c:1"}, "--nodepool-name"},
+		{"a value that means something else", nil, []string{"--nodepool-name=p\"1"}, "only letters"},
+		{"a setting that means something else", nil, []string{"--set=cache-agents=a\nb: c"}, "only letters"},
+		{"a setting that join decides", nil, []string{"--set=cert-file=/x"}, "join decides"},
+		{"a setting with its own flag", nil, []string{"--set=node-name=x"}, "flag for it"},
+		{"no value", nil, []string{"--node-name"}, "needs a value"},
+		{"unknown flag", nil, []string{"--nod-name=x"}, "unknown argument"},
+		{"bad time", nil, []string{"--wait=soon"}, "number of seconds"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			m := newMachine(t)
+			if tt.prepare != nil {
+				tt.prepare(m)
+			}
+			before := m.files()
+			r := m.run("join", 0, append([]string{"--start"}, tt.flags...)...)
+			if !r.failed || !strings.Contains(r.out, tt.say) {
+				t.Errorf("failed %v, want %q, and says:\n%s", r.failed, tt.say, r.out)
+			}
+			m.same(before, "refused")
+			if told := m.told(); len(told) != 0 {
+				t.Errorf("systemd was told %q", told)
+			}
+		})
+	}
+}
+
+func TestTokenIsNoToken(t *testing.T) {
+	m := newMachine(t)
+	m.write("token", "not a token\n")
+	before := m.files()
+	if r := m.run("join", 0, "--start", "--token-file="+filepath.Join(m.root, "token")); !r.failed ||
+		strings.Contains(r.out, "not a token") {
+		t.Errorf("failed %v, and says:\n%s", r.failed, r.out)
+	}
+	m.same(before, "refused")
+}
+
+func TestDryRun(t *testing.T) {
+	each(t, func(t *testing.T, fresh func(*testing.T) *machine, flags []string) {
+		m := fresh(t)
+		flags = flagsFor(m, flags)
+		before := m.files()
+		r := m.works("join", append([]string{"--dry-run"}, flags...)...)
+		m.same(before, "would join")
+		for _, want := range []string{"would: write " + m.root + "/etc/yurthub/config.yaml", "20-yurthub.conf"} {
+			if !strings.Contains(r.out, want) {
+				t.Errorf("no %q in:\n%s", want, r.out)
+			}
+		}
+		m.works("join", flags...)
+		joined := m.files()
+		m.told()
+		r = m.works("reset", "--dry-run", "--start")
+		m.same(joined, "would reset")
+		if told := m.told(); len(told) != 0 || !strings.Contains(r.out, "would: rm -f") {
+			t.Errorf("systemd was told %q; reset says:\n%s", told, r.out)
+		}
+	})
+}
+
+// TestImage: a node that does not run yet.
+func TestImage(t *testing.T) {
+	m := newMachine(t)
+	m.remove("run", "var/lib/kubelet/kubeadm-flags.env")
+	before := m.files()
+	if r := m.run("join", 0); !r.failed || !strings.Contains(r.out, "--root needs --node-name") {
+		t.Errorf("failed %v, and says:\n%s", r.failed, r.out)
+	}
+	m.same(before, "refused")
+	m.works("join", "--node-name=n1")
+	if link := m.files()["/etc/systemd/system/multi-user.target.wants/yurthub.service"]; !strings.HasSuffix(link,
+		"to /etc/systemd/system/yurthub.service") {
+		t.Errorf("the unit is not enabled: %q", link)
+	}
+	m.works("reset")
+	m.same(before, "reset")
+	if told := m.told(); len(told) != 0 {
+		t.Errorf("systemd was told %q", told)
+	}
+}
+
+// TestKeepData: what the hub knows is there for the next join, and goes with the last reset.
+func TestKeepData(t *testing.T) {
+	m := newMachine(t)
+	before := m.files()
+	m.works("join", "--start")
+	m.write("var/lib/yurthub/cache/store.db", "what the hub knows")
+	m.works("reset", "--start", "--keep-data")
+	after := m.files()
+	if !strings.HasSuffix(after["/var/lib/yurthub/cache/store.db"], "what the hub knows") {
+		t.Error("the data is gone")
+	}
+	for path := range after {
+		if _, found := before[path]; !found && !strings.HasPrefix(path, "/var/lib/yurthub") {
+			t.Errorf("%s is left", path)
+		}
+	}
+	m.works("join", "--start")
+	m.works("reset", "--start")
+	m.same(before, "reset in the end")
+}
+
+// TestOthersFilesStay: what somebody has put beside ours is told, and left.
+func TestOthersFilesStay(t *testing.T) {
+	m := newMachine(t)
+	m.works("join", "--start")
+	m.write("etc/yurthub/notes.txt", "mine")
+	m.write("etc/systemd/system/kubelet.service.d/50-mine.conf", "[Service]\n")
+	r := m.works("reset", "--start")
+	after := m.files()
+	for _, path := range []string{"/etc/yurthub/notes.txt", "/etc/systemd/system/kubelet.service.d/50-mine.conf"} {
+		if after[path] == "" || !strings.Contains(r.out, filepath.Dir(path)) {
+			t.Errorf("%s: %q, and reset says:\n%s", path, after[path], r.out)
+		}
+	}
+	if _, found := after["/etc/yurthub/install"]; found {
+		t.Error("the notes are left")
+	}
+}
+
+func TestStaticPod(t *testing.T) {
+	m := newMachine(t)
+	m.works("join", "--start", "--static-pod=registry.example/yurthub:v1")
+	content, err := os.ReadFile(filepath.Join(m.root, "etc/kubernetes/manifests/yurthub.yaml"))
+	m.must(err)
+	var pod corev1.Pod
+	m.must(yaml.UnmarshalStrict(content, &pod))
+	if strings.Contains(string(content), "@") || !pod.Spec.HostNetwork || len(pod.Spec.Containers) != 1 {
+		t.Fatalf("%s", content)
+	}
+	c := pod.Spec.Containers[0]
+	s := c.SecurityContext
+	if c.Image != "registry.example/yurthub:v1" || s.AllowPrivilegeEscalation == nil || *s.AllowPrivilegeEscalation ||
+		s.ReadOnlyRootFilesystem == nil || !*s.ReadOnlyRootFilesystem || !slices.Equal(s.Capabilities.Drop,
+		[]corev1.Capability{"ALL"}) {
+		t.Errorf("%+v", c)
+	}
+	if len(c.VolumeMounts) != len(pod.Spec.Volumes) || c.LivenessProbe.HTTPGet.Port.IntValue() != 10267 {
+		t.Errorf("%+v", pod.Spec)
+	}
+	for _, mount := range c.VolumeMounts {
+		if !mount.ReadOnly && mount.MountPath != "/var/lib/yurthub" {
+			t.Errorf("%s can be written to", mount.MountPath)
+		}
+	}
+	sum := pod.Annotations["yurthub.openyurt.io/settings"]
+	m.works("join", "--start", "--static-pod=registry.example/yurthub:v1", "--set=profiling=true")
+	content, err = os.ReadFile(filepath.Join(m.root, "etc/kubernetes/manifests/yurthub.yaml"))
+	m.must(err)
+	if sum == "" || strings.Contains(string(content), sum) {
+		t.Error("settings have changed, and kubelet does not know")
+	}
+	if r := m.run("join", 0, "--start"); !r.failed || !strings.Contains(r.out, "static Pod here") {
+		t.Errorf("joined by systemd as well:\n%s", r.out)
+	}
+}

@@ -1,0 +1,232 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	deploynode "yurtcoordinator/deploy/node"
+	"yurtcoordinator/internal/lab"
+	"yurtcoordinator/internal/lab/wire"
+)
+
+var installScenarios = []Scenario{{
+	Name: "node-join", Quick: true, Lab: joining(pool, 0), run: nodeJoin,
+	Doc: "a node whose kubelet goes straight to the cloud is put behind a hub by deploy/node's join, and taken back by reset: " +
+		"no container is restarted, the node stays Ready, and nothing is left",
+}}
+
+// systemctl stands for systemd, which does not run in the lab's machines: it starts and stops what units say, with their
+// environment, drop-ins included.
+const systemctl = `#!/bin/sh
+set -eu
+units=/etc/systemd/system running=/run/units
+mkdir -p $running
+verb=$1 unit=${2:-}
+files() { cat "$units/$unit"; for f in "$units/$unit.d"/*.conf; do if [ -f "$f" ]; then cat "$f"; fi; done; }
+stop() {
+	if [ ! -f $running/$unit ]; then return; fi
+	pid=$(cat $running/$unit)
+	kill "$pid" 2>/dev/null || true
+	while kill -0 "$pid" 2>/dev/null; do sleep 0.1; done
+	rm $running/$unit
+}
+start() {
+	if [ -f $running/$unit ] && kill -0 "$(cat $running/$unit)" 2>/dev/null; then return; fi
+	while read -r line; do
+		case $line in
+		Environment=*) line=${line#Environment=\"} line=${line%\"}; export "${line%%=*}=${line#*=}" ;;
+		ExecStart=*) run=${line#ExecStart=} ;;
+		esac
+	done <<-END
+	$(files)
+	END
+	eval "setsid $run </dev/null >>/var/log/$unit.log 2>&1 &"
+	echo $! >$running/$unit
+}
+case $verb in
+daemon-reload) ;;
+start) start ;;
+stop) stop ;;
+restart) stop; start ;;
+*) exit 1 ;;
+esac
+`
+
+// installed is a node that is being worked on as an administrator would.
+type installed struct {
+	*T
+	name string
+	// dir is on its disk, at the same path inside and outside.
+	dir string
+	hub string // the program
+}
+
+// mustSh runs a shell's commands on the node and returns what they print.
+func (n *installed) mustSh(commands string) string {
+	out, err := n.lab.Output(n.ctx, n.name, "sh", "-c", "set -eu; PATH="+n.dir+":$PATH\n"+commands)
+	if err != nil {
+		n.fail("%s: %w", commands, err)
+	}
+	return out
+}
+
+// program is the command line of a running program of the node.
+func (n *installed) program(name string) []string {
+	for line := range strings.Lines(n.mustSh("ps -e -o args=")) {
+		argv := strings.Fields(line)
+		if filepath.Base(argv[0]) == name {
+			return argv
+		}
+	}
+	n.fail("no %s runs on %s", name, n.name)
+	return nil
+}
+
+// straightNode makes a lab's node one as kubeadm leaves it: without a hub, with a kubelet that systemd starts.
+func (t *T) straightNode(name string) *installed {
+	n := &installed{T: t, name: name, dir: filepath.Join(filepath.Dir(t.hubKeys(name)), "install")}
+	n.hub = n.program("yurthub")[0]
+	var kubelet []string
+	for _, arg := range n.program("kubelet") {
+		if !strings.HasPrefix(arg, "--kubeconfig=") && !strings.HasPrefix(arg, "--config=") {
+			kubelet = append(kubelet, arg)
+		}
+	}
+	t.must(os.CopyFS(n.dir, deploynode.Files))
+	t.must(os.WriteFile(filepath.Join(n.dir, "systemctl"), []byte(systemctl), 0o700))
+	t.must(os.WriteFile(filepath.Join(n.dir, "kubelet.conf"), []byte(t.kubeconfigOf(name)), 0o600))
+	t.must(os.WriteFile(filepath.Join(n.dir, "kubelet.service"), []byte("[Service]\nExecStart=/usr/bin/kubelet\n"), 0o600))
+	t.must(os.WriteFile(filepath.Join(n.dir, "10-kubeadm.conf"), []byte(fmt.Sprintf(`[Service]
+Environment="KUBELET_KUBECONFIG_ARGS=--kubeconfig=/etc/kubernetes/kubelet.conf"
+Environment="KUBELET_CONFIG_ARGS=--config=/var/lib/kubelet/config.yaml"
+ExecStart=
+ExecStart=%s $KUBELET_KUBECONFIG_ARGS $KUBELET_CONFIG_ARGS
+`, strings.Join(kubelet, " "))), 0o600))
+	n.mustSh(`
+# /etc is the host's, and cannot be changed: a copy stands in for it
+cp -a /etc /tmp/etc
+mount --bind /tmp/etc /etc
+mkdir -p /run/systemd/system /etc/kubernetes/manifests /etc/systemd/system/kubelet.service.d
+cp ` + n.dir + `/kubelet.conf /etc/kubernetes/kubelet.conf
+cp ` + n.dir + `/kubelet.service /etc/systemd/system/kubelet.service
+cp ` + n.dir + `/10-kubeadm.conf /etc/systemd/system/kubelet.service.d/10-kubeadm.conf
+cp ` + filepath.Join(filepath.Dir(n.dir), "kubelet.yaml") + ` /var/lib/kubelet/config.yaml
+`)
+	for _, c := range []lab.Component{lab.KubeletC, lab.Hub} {
+		t.must(t.lab.Node(t.ctx, lab.Kill, name, c))
+	}
+	n.mustSh("systemctl start kubelet.service")
+	n.beats("kubelet goes straight to the cloud")
+	return n
+}
+
+// beats waits until two heartbeats have reached the cloud, and the node is Ready.
+func (n *installed) beats(what string) {
+	var first time.Time
+	n.eventually(60*time.Second, what+": heartbeats arrive, and the node is Ready", func() error {
+		lease, err := n.cloud.CoordinationV1().Leases(corev1.NamespaceNodeLease).Get(n.ctx, n.name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if first.IsZero() {
+			first = lease.Spec.RenewTime.Time
+		}
+		if lease.Spec.RenewTime.Sub(first) < 3*time.Second {
+			return fmt.Errorf("the last heartbeat is of %s", lease.Spec.RenewTime)
+		}
+		_, err = n.ready()
+		return err
+	})
+}
+
+// ready returns since when the node is.
+func (n *installed) ready() (time.Time, error) {
+	node, err := n.cloud.CoreV1().Nodes().Get(n.ctx, n.name, metav1.GetOptions{})
+	if err != nil {
+		return time.Time{}, err
+	}
+	for _, c := range node.Status.Conditions {
+		if c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue {
+			return c.LastTransitionTime.Time, nil
+		}
+	}
+	return time.Time{}, fmt.Errorf("its conditions: %v", node.Status.Conditions)
+}
+
+func nodeJoin(t *T) {
+	name := t.follower(t.settledAway())
+	t.deployNeedy(name)
+	containers := t.processes(name, "httpd -f")
+	n := t.straightNode(name)
+	since, err := n.ready()
+	t.must(err)
+	const files = "find /etc -printf '%p %y %m %s %l\n' | sort; ls -A /var/lib"
+	before := n.mustSh(files)
+	undisturbed := func(when string) {
+		if now := t.processes(name, "httpd -f"); !sameKeys(now, containers) {
+			t.fail("%s: containers are %v, before %v", when, now, containers)
+		}
+		if now, err := n.ready(); err != nil || !now.Equal(since) {
+			t.fail("%s: the node is Ready since %s, before %s (%v)", when, now, since, err)
+		}
+	}
+
+	t.say("join")
+	start := time.Now()
+	coordinator, err := t.lab.CoordinatorConfig(1, lab.Operator)
+	t.must(err)
+	join := fmt.Sprintf("sh %s/join --binary=%s --nodepool-name=p1 --coordinator-server-addr=%s", n.dir, n.hub, coordinator.Host)
+	t.say("%s", strings.TrimSpace(n.mustSh(join)))
+	t.figure("node_join_s", time.Since(start).Seconds())
+	n.beats("kubelet goes through the hub")
+	undisturbed("joined")
+	t.say("check says:\n%s", n.mustSh(n.hub+" check --joined"))
+	if argv := n.program("kubelet"); !strings.Contains(strings.Join(argv, " "), "--kubeconfig=/etc/yurthub/kubelet.conf") {
+		t.fail("kubelet runs as %v", argv)
+	}
+	t.eventually(30*time.Second, "the hub follows the node's Pods for kubelet", func() error {
+		status := n.mustSh(n.hub + " check --joined -o json")
+		if !strings.Contains(status, "selections are kept") || strings.Contains(status, " 0 selections") {
+			return fmt.Errorf("it says %s", status)
+		}
+		return nil
+	})
+	t.say("join, once more")
+	kubelet := t.processes(name, "--kubeconfig=/etc/yurthub/kubelet.conf")
+	n.mustSh(join)
+	if now := t.processes(name, "--kubeconfig=/etc/yurthub/kubelet.conf"); !sameKeys(now, kubelet) {
+		t.fail("kubelet was restarted for nothing: %v, before %v", now, kubelet)
+	}
+
+	n.checkTellsOfACut()
+
+	t.say("reset")
+	t.say("%s", strings.TrimSpace(n.mustSh("sh "+n.dir+"/reset")))
+	n.beats("kubelet goes straight to the cloud again")
+	undisturbed("reset")
+	if after := n.mustSh(files); after != before {
+		t.fail("reset leaves something. Before:\n%s\nafter:\n%s", before, after)
+	}
+	if h, err := t.lab.Hub(t.ctx, name); err == nil {
+		t.fail("a hub runs after reset: %+v", h)
+	}
+}
+
+func (n *installed) checkTellsOfACut() {
+	n.must(n.lab.Cut(n.ctx, lab.WAN, n.name, wire.Drop))
+	n.eventually(60*time.Second, "check fails, and says that the cloud is not reached", func() error {
+		out := n.mustSh(n.hub + " check || echo exit status $?")
+		if !strings.Contains(out, "fail  cloud") || !strings.Contains(out, "exit status 1") {
+			return fmt.Errorf("it says:\n%s", out)
+		}
+		return nil
+	})
+	n.must(n.lab.Heal(n.ctx, lab.WAN, n.name))
+	n.beats("healed")
+}

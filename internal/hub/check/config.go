@@ -1,0 +1,96 @@
+package check
+
+import (
+	"net"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"yurtcoordinator/internal/edge"
+)
+
+// Config says what is to be checked: the settings of the node's hub.
+type Config struct {
+	Node edge.NodeName
+	Pool edge.PoolName
+
+	// Invalid is why the settings are no settings of a hub; empty: they are. What they do say is checked all the same.
+	Invalid string
+	// BeforeStart: no hub is to run yet.
+	BeforeStart bool
+	// Joined: the node's kubelet is to go through the hub already.
+	Joined bool
+
+	// Servers are the cloud's API servers, https://HOST:PORT. Coordinator is the pool's, empty: none.
+	Servers     []string
+	Coordinator string
+
+	// CAFile verifies Servers, CoordinatorCAFile (empty: CAFile) the Coordinator. CertFile and KeyFile are the node's client
+	// certificate; without them the hub keeps its own in CertDir.
+	CAFile, CoordinatorCAFile string
+	CertFile, KeyFile         string
+	CertDir                   string
+
+	// What the hub gets its own certificate with, as in identity.Config.
+	BootstrapFile     string
+	CACertHashes      []string
+	KubeletKubeconfig string
+
+	// CacheDir is where the hub keeps what it knows; empty: nowhere.
+	CacheDir string
+
+	// BindAddress and Port are where the hub serves the node's programs; HealthAddress and HealthPort where it tells how it
+	// does; SecureAddress (empty: nowhere) and SecurePort where it serves Pods.
+	BindAddress   string
+	Port          int
+	HealthAddress string
+	HealthPort    int
+	SecureAddress string
+	SecurePort    int
+
+	// KubeletUses is the kubeconfig that the node's kubelet uses. Empty: as the command line of the running kubelet says.
+	KubeletUses string
+	// KubeletHealth is the URL of the kubelet's health. Empty: http://127.0.0.1:10248/healthz.
+	KubeletHealth string
+
+	// Step bounds one step of a probe, as a connection; zero: 5 s. Total bounds all of it; zero: 15 s.
+	Step, Total time.Duration
+	// Now is the clock. Nil: time.Now.
+	Now func() time.Time
+}
+
+// withDefaults fills in what is documented as a default.
+func (c Config) withDefaults() Config {
+	if c.Step == 0 {
+		c.Step = 5 * time.Second
+	}
+	if c.Total == 0 {
+		c.Total = 15 * time.Second
+	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	if c.KubeletHealth == "" {
+		c.KubeletHealth = "http://127.0.0.1:10248/healthz"
+	}
+	return c
+}
+
+// ownCertificate reports whether the hub gets its certificate by itself.
+func (c Config) ownCertificate() bool { return c.CertFile == "" && c.KeyFile == "" }
+
+func (c Config) pairFiles() (cert, key string) {
+	if c.ownCertificate() {
+		pair := filepath.Join(c.CertDir, "client.pem")
+		return pair, pair
+	}
+	return c.CertFile, c.KeyFile
+}
+
+func (c Config) hubURL() string {
+	return "http://" + net.JoinHostPort(c.BindAddress, strconv.Itoa(c.Port))
+}
+
+func (c Config) healthURL() string {
+	return "http://" + net.JoinHostPort(c.HealthAddress, strconv.Itoa(c.HealthPort))
+}

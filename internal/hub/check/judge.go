@@ -1,0 +1,369 @@
+package check
+
+import (
+	"fmt"
+	"io/fs"
+	"slices"
+	"strings"
+	"time"
+
+	"yurtcoordinator/internal/edge"
+)
+
+const (
+	// clockWarn and clockFail are how far the node's clock may be from a server's. Kubernetes' own signer dates certificates
+	// back by 5 minutes, and tokens are as exact.
+	clockWarn = 30 * time.Second
+	clockFail = 5 * time.Minute
+
+	// soon is when a certificate that somebody else renews should have been renewed, if its life is not shorter still. The
+	// hub renews its own at 9/10 of their life at the latest.
+	soon = 7 * 24 * time.Hour
+
+	// cacheBytes is what the hub's cache may grow to; the hub needs spaceFail for anything at all.
+	cacheBytes = 256 << 20
+	spaceFail  = 16 << 20
+	// A cache has a handful of files, but the rest of the node shares the file system.
+	inodesWarn, inodesFail = 1000, 16
+)
+
+// longAgo is before any of this was written: a clock that says so has lost its battery.
+var longAgo = time.Date(2024, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// Judge says what the facts mean, in the order in which a person would go about it.
+func Judge(f Facts) []Finding {
+	var j judge
+	j.settings(f)
+	j.hub(f)
+	for _, p := range f.Ports {
+		j.port(f, p)
+	}
+	j.keys(f)
+	j.clock(f)
+	j.servers(f, f.Cloud)
+	j.servers(f, f.Coordinator)
+	j.node(f)
+	for _, d := range f.Dirs {
+		j.dir(f, d)
+	}
+	j.kubelet(f)
+	for _, name := range f.Unanswered {
+		j.add(Fail, name, "looking at it took too long", "look for a disk or a file system that hangs")
+	}
+	return j.findings
+}
+
+type judge struct{ findings []Finding }
+
+func (j *judge) add(l Level, what, why, do string) {
+	j.findings = append(j.findings, Finding{l, what, line(why), line(do)})
+}
+
+func (j *judge) settings(f Facts) {
+	if f.Settings.Invalid != "" {
+		j.add(Fail, "settings", f.Settings.Invalid, "correct the settings; yurthub does not start with these")
+	}
+}
+
+func (j *judge) hub(f Facts) {
+	const what = "yurthub"
+	h, c := f.Hub, f.Settings
+	switch {
+	case h.Nobody && c.BeforeStart:
+		j.add(OK, what, "no yurthub runs yet", "")
+		return
+	case h.Nobody:
+		j.add(Fail, what, "no yurthub answers at "+c.healthURL(),
+			"systemctl status yurthub; journalctl -u yurthub (as a static Pod: crictl ps -a, crictl logs)")
+		return
+	case h.Trouble != "":
+		j.add(Fail, what, fmt.Sprintf("what answers at %s is no working yurthub: %s", c.healthURL(), h.Trouble),
+			"end it, or restart yurthub if it is one: systemctl restart yurthub")
+		return
+	case h.Status.Node != string(c.Node):
+		j.add(Fail, what, fmt.Sprintf("the running yurthub is that of the node %s, and these settings are for %s",
+			h.Status.Node,
+			c.Node), "give the settings that it runs with, or restart it: systemctl restart yurthub")
+		return
+	}
+	j.add(OK, what, "runs as node "+h.Status.Node, "")
+	switch h.Status.Cloud {
+	case "down":
+		j.add(Fail, "yurthub: cloud", "the running yurthub says that its link to the cloud is down",
+			"see what is said of the cloud below")
+	case "unknown":
+		j.add(Fail, "yurthub: cloud", "the running yurthub has not found out yet whether it reaches the cloud",
+			"ask again in a few seconds")
+	}
+	if h.Status.Coordinator == "down" {
+		j.add(Warn, "yurthub: coordinator", "the running yurthub says that its link to the coordinator is down",
+			"see what is said of the coordinator below")
+	}
+	j.hubDisk(h)
+	if id := h.Status.Identity; id != nil {
+		j.hubCertificate(f.Now, "client", id.Client)
+		j.hubCertificate(f.Now, "serving", id.Serving)
+	}
+}
+
+func (j *judge) hubDisk(h Hub) {
+	d := h.Status.Disk
+	if d == nil {
+		return
+	}
+	if d.Error != "" {
+		j.add(Fail, "yurthub: disk", "the running yurthub cannot write what it knows, so that this node would not "+
+			"start again while "+
+			"cut off: "+d.Error, "make space on the disk, or have it repaired; yurthub tries again by itself")
+	} else {
+		j.add(OK, "yurthub: disk", fmt.Sprintf("%d selections are kept, %d KiB", len(h.Status.Kept), d.Bytes>>10), "")
+	}
+	if d.Corrupt != "" {
+		j.add(Warn, "yurthub: disk", "when it started, the running yurthub found damage on the disk: "+d.Corrupt,
+			"have the disk looked at; the cache fills again by itself")
+	}
+}
+
+func (j *judge) hubCertificate(now time.Time, kind string, c HubCertificate) {
+	if c.Problem == "" {
+		return
+	}
+	level := Warn
+	if kind == "client" && !now.Before(c.NotAfter) {
+		level = Fail
+	}
+	do := "it tries again by itself; see what is said of certificates below"
+	if c.Waiting != "" {
+		do = "in the cloud: kubectl certificate approve " + c.Waiting
+	}
+	j.add(level, "yurthub: "+kind+" certificate", "the running yurthub says: "+c.Problem, do)
+}
+
+func (j *judge) port(f Facts, p Port) {
+	what := "--" + p.Flag
+	running := f.Hub.Trouble == "" && !f.Hub.Nobody
+	holder := p.Holder
+	if holder == "" {
+		holder = "a program that cannot be seen from here (run this as root)"
+	}
+	other := "end that program, or give another --" + p.Flag
+	switch {
+	case p.Trouble != "":
+		j.add(Fail, what, fmt.Sprintf("nobody can listen at %s: %s", p.Address, p.Trouble), "give an address of this node")
+	case running && p.Held && p.Holder != "" && !isHub(p.Holder):
+		j.add(Fail, what, fmt.Sprintf("%s is held by %s, not by yurthub", p.Address, p.Holder), other)
+	case running && p.Held:
+		j.add(OK, what, p.Address+" is held by the running yurthub", "")
+	case running:
+		j.add(Fail, what, "the running yurthub does not serve at "+p.Address+": it has other settings",
+			"systemctl restart yurthub, or give the settings that it runs with")
+	case p.Held && isHub(p.Holder):
+		j.add(Fail, what, fmt.Sprintf("%s is held by %s, which does not answer at %s", p.Address, p.Holder,
+			f.Settings.healthURL()),
+			"systemctl restart yurthub, or end that process if another one is to run")
+	case p.Held:
+		j.add(Fail, what, fmt.Sprintf("%s is held by %s", p.Address, holder), other)
+	default:
+		j.add(OK, what, p.Address+" is free", "")
+	}
+}
+
+func isHub(holder string) bool { return strings.HasPrefix(holder, "yurthub") }
+
+// clock compares the node's clock with that of each server, whatever the server's certificate: in a year that is wrong by
+// fifty, no certificate is good.
+func (j *judge) clock(f Facts) {
+	const what, do = "clock", "set the clock, and have it kept: timedatectl set-ntp true, or chrony"
+	if f.Now.Before(longAgo) {
+		j.add(Fail, what, "the clock says "+date(f.Now)+", so that no certificate is valid: it has lost its battery, "+
+			"or was never set", do)
+		return
+	}
+	level, why := OK, ""
+	for _, s := range slices.Concat(f.Cloud, f.Coordinator) {
+		if s.Date.IsZero() {
+			continue
+		}
+		skew := s.At.Sub(s.Date)
+		text, l := fmt.Sprintf("agrees with that of the %s, to %s", s.Name, skew.Abs().Round(time.Second)), OK
+		if skew.Abs() > clockWarn {
+			direction := "ahead of"
+			if skew < 0 {
+				direction = "behind"
+			}
+			text, l = fmt.Sprintf("is %s %s that of the %s", skew.Abs().Round(time.Second), direction, s.Name), Warn
+			if !s.Verified {
+				text += " (by the word of a server that could not be verified)"
+			}
+		}
+		if skew.Abs() > clockFail {
+			l = Fail
+		}
+		if why == "" || l > level {
+			level, why = l, text
+		}
+	}
+	switch {
+	case why == "":
+	case level == OK:
+		j.add(OK, what, why, "")
+	default:
+		j.add(level, what, why, do)
+	}
+}
+
+func (j *judge) node(f Facts) {
+	i := slices.IndexFunc(f.Cloud, func(s Server) bool { return s.Node.Asked })
+	if i < 0 {
+		return
+	}
+	n, c := f.Cloud[i].Node, f.Settings
+	const what = "node"
+	switch {
+	case !n.Found:
+		j.add(Warn, what, fmt.Sprintf("the cloud has no Node %s", c.Node),
+			"kubelet makes it when it runs; if it does, it has another name: kubectl get nodes")
+		return
+	case c.Pool != "" && n.Pool == "":
+		j.add(Fail, what, fmt.Sprintf("the Node %s belongs to no pool, and --nodepool-name is %s", c.Node, c.Pool),
+			fmt.Sprintf("in the cloud: kubectl label node %s %s=%s", c.Node, edge.LabelNodePool, c.Pool))
+		return
+	case c.Pool != "" && n.Pool != string(c.Pool):
+		j.add(Fail, what, fmt.Sprintf("the Node %s belongs to the pool %s, and --nodepool-name is %s", c.Node, n.Pool, c.Pool),
+			"correct --nodepool-name, or the Node's label "+edge.LabelNodePool)
+		return
+	}
+	if n.Ready != "True" {
+		j.add(Warn, what, fmt.Sprintf("the Node %s is not Ready (%s)", c.Node, orNone(n.Ready)),
+			fmt.Sprintf("in the cloud: kubectl describe node %s; here: systemctl status kubelet", c.Node))
+		return
+	}
+	j.add(OK, what, fmt.Sprintf("the Node %s is Ready%s", c.Node, inPool(n.Pool)), "")
+}
+
+func inPool(pool string) string {
+	if pool == "" {
+		return ""
+	}
+	return ", in the pool " + pool
+}
+
+func (j *judge) dir(f Facts, d Dir) {
+	what := "--" + d.Flag
+	running := f.Hub.Trouble == "" && !f.Hub.Nobody
+	switch {
+	case d.Trouble != "":
+		j.add(Fail, what, fmt.Sprintf("%s cannot be used: %s", d.Path, d.Trouble),
+			"make it a directory that root may write to, or give another")
+		return
+	case d.ReadOnly:
+		j.add(Fail, what, d.At+" is on a file system that is read-only",
+			"look into the kernel's log for why (dmesg), and have the disk repaired")
+		return
+	case !d.Writable:
+		j.add(Fail, what, d.At+" may not be written to", "run this as root; if it is, look at mounts and security modules")
+		return
+	case d.Locked && !running:
+		holder := "another process"
+		if d.Holder != "" {
+			holder = d.Holder
+		}
+		j.add(Fail, what, fmt.Sprintf("%s is in use by %s, and no yurthub answers", d.Path, holder),
+			"end it; one yurthub has the directory alone")
+		return
+	}
+	if !d.Missing && d.Mode.Perm()&0o077 != 0 {
+		j.add(Warn, what, fmt.Sprintf("%s is %s: others may look into it, and keys and Secrets are there", d.Path,
+			d.Mode.Perm()),
+			"chmod 0700 "+d.Path)
+	}
+	if d.Corrupt {
+		j.add(Warn, what, "there is a damaged file in "+d.Path+", which was moved aside",
+			"have the disk looked at; then remove "+d.Path+"/*.corrupt")
+	}
+	j.space(what, d)
+}
+
+func (j *judge) space(what string, d Dir) {
+	needs := int64(spaceFail)
+	if d.Flag == flagCache {
+		needs = max(cacheBytes-d.Used, spaceFail)
+	}
+	switch {
+	case d.Free >= 0 && d.Free < spaceFail:
+		j.add(Fail, what, fmt.Sprintf("%d MiB are free at %s", d.Free>>20, d.At), "make space")
+	case d.Inodes >= 0 && d.Inodes < inodesFail:
+		j.add(Fail, what, "no more files can be made at "+d.At+": its file system has no inodes left", "remove files")
+	case d.Free >= 0 && d.Free < needs:
+		j.add(Warn, what, fmt.Sprintf("%d MiB are free at %s, and up to %d MiB may be needed", d.Free>>20, d.At,
+			needs>>20), "make space")
+	case d.Inodes >= 0 && d.Inodes < inodesWarn:
+		j.add(Warn, what, fmt.Sprintf("only %d more files can be made at %s", d.Inodes, d.At), "remove files")
+	case d.Missing:
+		j.add(OK, what, d.Path+" is not there yet and can be made", "")
+	case d.Free >= 0:
+		j.add(OK, what, fmt.Sprintf("%s has %d MiB, %d MiB are free", d.Path, d.Used>>20, d.Free>>20), "")
+	default:
+		j.add(OK, what, d.Path+" can be used", "")
+	}
+}
+
+func (j *judge) kubelet(f Facts) {
+	k, want := f.Kubelet, f.Settings.hubURL()
+	const what = "kubelet"
+	worst := Warn
+	if f.Settings.Joined {
+		worst = Fail
+	}
+	switch {
+	case k.Config.Path == "":
+		j.add(worst, what, "no kubelet runs", "systemctl status kubelet; journalctl -u kubelet")
+		return
+	case !k.Config.fine():
+		j.add(worst, what, fmt.Sprintf("kubelet's kubeconfig %s: %s", k.Config.Path, reason(k.Config)),
+			"journalctl -u kubelet; if this node was joined, run join again")
+		return
+	case k.Server != want && f.Settings.BeforeStart:
+		j.add(OK, what, "does not go through yurthub yet", "")
+	case k.Server != want:
+		j.add(worst, what, fmt.Sprintf("kubelet goes to %s and not through yurthub at %s (%s)", orNone(k.Server), want,
+			k.Config.Path),
+			"have kubelet started with a kubeconfig for yurthub; join does that")
+	default:
+		j.add(OK, what, "goes through yurthub", "")
+	}
+	switch {
+	case !k.Running:
+		j.add(worst, what, "no kubelet runs", "systemctl status kubelet; journalctl -u kubelet")
+	case k.NoHealth:
+	case k.Health != "":
+		j.add(Warn, what, "kubelet says that it is not well: "+k.Health, "journalctl -u kubelet")
+	}
+}
+
+func reason(f File) string {
+	if f.Missing {
+		return "it is not there"
+	}
+	return f.Trouble
+}
+
+func orNone(text string) string {
+	if text == "" {
+		return "nothing"
+	}
+	return text
+}
+
+func date(t time.Time) string { return t.UTC().Format(time.RFC3339) }
+
+// open says how a file's mode lets others at a secret.
+func open(mode fs.FileMode) (Level, string) {
+	switch {
+	case mode.Perm()&0o027 != 0:
+		return Fail, fmt.Sprintf("%s lets others at the node's key", mode.Perm())
+	case mode.Perm()&0o040 != 0:
+		return Warn, fmt.Sprintf("%s lets a group read the node's key", mode.Perm())
+	}
+	return OK, ""
+}

@@ -1,0 +1,139 @@
+package check
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"yurtcoordinator/internal/edge"
+)
+
+func (j *judge) keys(f Facts) {
+	k, c := f.Keys, f.Settings
+	j.authority(f)
+	usable := j.means(f)
+	const what = "certificate"
+	if c.ownCertificate() && k.Cert.Missing {
+		switch {
+		case usable && c.BeforeStart:
+			j.add(OK, what, "there is none yet; yurthub will ask for one", "")
+		case usable:
+			j.add(Fail, what, "the node has none yet, and yurthub asks for one", "wait; if it stays so: journalctl -u yurthub")
+		default:
+			j.add(Fail, what, "the node has none, and nothing to get one with", bootstrapAdvice(c))
+		}
+		return
+	}
+	for _, file := range []File{k.Cert, k.Key} {
+		if !file.fine() {
+			j.add(Fail, what, file.Path+": "+reason(file), "run this as root; if it is, put the file there")
+			return
+		}
+		if k.Cert.Path == k.Key.Path {
+			break
+		}
+	}
+	if level, why := open(k.Key.Mode); level != OK {
+		j.add(level, what, fmt.Sprintf("%s is %s", k.Key.Path, why), "chmod 0600 "+k.Key.Path)
+	}
+	do := "have whoever keeps this certificate renew it"
+	if c.ownCertificate() {
+		do = "yurthub renews it by itself when it reaches the cloud"
+		if !usable {
+			do = bootstrapAdvice(c)
+		}
+	}
+	j.pair(f, what, k.Cert.Path, k.Pair, do, Fail)
+}
+
+func bootstrapAdvice(c Config) string {
+	path := c.BootstrapFile
+	if path == "" {
+		return "give --bootstrap-file, with a token from kubeadm token create in it"
+	}
+	return "in the cloud: kubeadm token create; put the token into " + path
+}
+
+// pair judges a certificate that was read.
+func (j *judge) pair(f Facts, what, path string, p Pair, do string, worst Level) {
+	user, now := f.Settings.Node.User(), f.Now
+	left := p.NotAfter.Sub(now)
+	switch {
+	case p.CommonName != user:
+		j.add(Fail, what, fmt.Sprintf("%s is for %q, and this node is %q", path, p.CommonName, user),
+			"correct --node-name, which must be the name of the Node, or the file")
+	case !slices.Contains(p.Organizations, edge.GroupNodes):
+		j.add(worst, what, fmt.Sprintf("%s is not for the group %s", path, edge.GroupNodes),
+			"it is not a node's certificate; give one that is")
+	case !p.ForClients:
+		j.add(worst, what, path+" is not for clients", "it is for a server; give the node's client certificate")
+	case now.Before(p.NotBefore):
+		j.add(worst, what, fmt.Sprintf("%s begins at %s, and the clock says %s", path, date(p.NotBefore), date(now)),
+			"set the clock")
+	case left <= 0:
+		j.add(worst, what, fmt.Sprintf("%s expired at %s, and the clock says %s", path, date(p.NotAfter), date(now)), do)
+	case left < min(soon, p.NotAfter.Sub(p.NotBefore)/10):
+		j.add(Warn, what, fmt.Sprintf("%s expires in %s, at %s", path, left.Round(time.Minute), date(p.NotAfter)), do)
+	default:
+		j.add(OK, what, fmt.Sprintf("%s is that of %s, until %s", path, user, date(p.NotAfter)), "")
+	}
+}
+
+// means judges what the hub can get a certificate with, and says whether there is anything.
+func (j *judge) means(f Facts) (usable bool) {
+	k, c := f.Keys, f.Settings
+	if !c.ownCertificate() {
+		return false
+	}
+	if b := k.Bootstrap; b.fine() && b.Path != "" {
+		usable = true
+	} else if b.Trouble != "" {
+		j.add(Warn, "bootstrap", b.Path+": "+b.Trouble, bootstrapAdvice(c))
+	}
+	if b := k.Bootstrap; usable && b.Mode.Perm()&0o077 != 0 {
+		j.add(Warn, "bootstrap", fmt.Sprintf("%s is %s: others may read the token", b.Path, b.Mode.Perm()),
+			"chmod 0600 "+b.Path)
+	}
+	if k.Kubelet.Path == "" {
+		return usable
+	}
+	const what = "kubelet's certificate"
+	switch {
+	case !k.Kubelet.fine():
+		j.add(Warn, what, k.Kubelet.Path+": "+reason(k.Kubelet), "needed only until the hub has its own, and if that expires")
+	case !k.KubeletPair.Present:
+	default:
+		j.pair(f, what, k.Kubelet.Path, k.KubeletPair, "kubelet renews it by itself when it reaches the cloud", Warn)
+		usable = usable || !f.Now.After(k.KubeletPair.NotAfter)
+	}
+	return usable
+}
+
+func (j *judge) authority(f Facts) {
+	k, c := f.Keys, f.Settings
+	const what = "authority"
+	switch {
+	case k.CA.Path == "" && c.ownCertificate() && k.Bootstrap.fine() && k.Bootstrap.Path != "":
+		if len(c.CACertHashes) == 0 {
+			j.add(Warn, what, "the cloud's authority is not known yet, and no hash is given to know it by",
+				"give --discovery-token-ca-cert-hash; kubeadm token create --print-join-command prints it")
+			return
+		}
+		j.add(OK, what, "not known yet; yurthub discovers it with the bootstrap token", "")
+	case k.CA.Path == "":
+		j.add(Fail, what, "there is nothing to know the cloud by",
+			"give --ca-file, with /etc/kubernetes/pki/ca.crt of the cloud")
+	case !k.CA.fine():
+		j.add(Fail, what, k.CA.Path+": "+reason(k.CA), "give the cloud's /etc/kubernetes/pki/ca.crt as --ca-file")
+	case !f.Now.Before(k.CAExpiry):
+		j.add(Fail, what, fmt.Sprintf("%s expired at %s, and the clock says %s", k.CA.Path, date(k.CAExpiry), date(f.Now)),
+			"get the cloud's present one")
+	case len(c.CACertHashes) > 0 && !k.Pinned:
+		j.add(Fail, what, fmt.Sprintf("%s has the hash %s, and the hashes given are %s", k.CA.Path, k.CAHash,
+			strings.Join(c.CACertHashes, ", ")),
+			"correct --discovery-token-ca-cert-hash, or see whether that is the right cloud")
+	default:
+		j.add(OK, what, k.CA.Path+" is good until "+date(k.CAExpiry), "")
+	}
+}

@@ -1,0 +1,105 @@
+package check
+
+import (
+	"fmt"
+	"net/url"
+)
+
+// servers judges the servers of one kind: one that can be used is enough, for a hub tries all. A coordinator that is not
+// there leaves the hub a plain proxy: that is a pity, and no failure.
+func (j *judge) servers(f Facts, all []Server) {
+	worst := Fail
+	for _, s := range all {
+		if s.Problem == "" || s.Name == nameCoordinator {
+			worst = Warn
+		}
+	}
+	for _, s := range all {
+		if s.Problem == "" {
+			why := s.Address + " is reached"
+			if s.User != "" {
+				why += fmt.Sprintf(", and knows this node as %s", s.User)
+			}
+			j.add(OK, s.Name, why, "")
+			continue
+		}
+		why, do := explain(f, s)
+		j.add(worst, s.Name, why, do)
+	}
+}
+
+// explain says in plain words what is in the way to a server.
+func explain(f Facts, s Server) (why, do string) {
+	host, port := s.Address, ""
+	if u, err := url.Parse(s.Address); err == nil && u.Host != "" {
+		host, port = u.Hostname(), u.Port()
+	}
+	ca := f.Keys.CA.Path
+	if s.Name == nameCoordinator && f.Settings.CoordinatorCAFile != "" {
+		ca = f.Settings.CoordinatorCAFile
+	}
+	switch s.Problem {
+	case BadAddress:
+		return fmt.Sprintf("%q is not an address: %s", s.Address, s.Detail), "give https://HOST:PORT"
+	case NoName:
+		return fmt.Sprintf("the name %s of %s is not known: %s", host, s.Address, s.Detail),
+			"correct the name, or have it entered into DNS; or give an IP address"
+	case NoNameServer:
+		return fmt.Sprintf("no name server says what %s of %s is: %s", host, s.Address, s.Detail),
+			"see /etc/resolv.conf, and whether the name servers in it are reached"
+	case Refused:
+		return fmt.Sprintf("%s refuses connections: the host is there, but nothing listens on that port, or a "+
+				"firewall says no", s.Address),
+			"see that the API server runs, and the firewalls for port " + port
+	case NoRoute:
+		return fmt.Sprintf("there is no way to %s: %s", s.Address, s.Detail), "ip route get " + host +
+			"; see cables, routes and interfaces"
+	case NoConnection:
+		return fmt.Sprintf("%s does not answer to a connection: %s", s.Address, s.Detail),
+			"the link is down, or a firewall swallows packets: ping " + host
+	case NoHandshake:
+		return fmt.Sprintf("%s takes connections but does not speak TLS: %s", s.Address, s.Detail),
+			"see whether that is the API server's port, and what stands in between"
+	case NoAuthority:
+		return fmt.Sprintf("%s answers, but its certificate (%s) cannot be verified yet: its authority is not known",
+				s.Address, s.Peer),
+			"give --ca-file, or let yurthub discover it with --bootstrap-file and --discovery-token-ca-cert-hash"
+	case UnknownAuthority:
+		return fmt.Sprintf("the certificate of %s (%s) is not signed by the authority in %s", s.Address, s.Peer, ca),
+			"get the present authority of the cloud; if that is right, something in between poses as the server"
+	case WrongName:
+		return fmt.Sprintf("the certificate of %s is not for %s: %s", s.Address, host, s.Detail),
+			"give an address that is in the certificate, or have this one added (kubeadm: certSANs)"
+	case Expired:
+		return fmt.Sprintf("the certificate of %s (%s) expired at %s, and the clock says %s", s.Address, s.Peer,
+				date(s.PeerEnd), date(f.Now)),
+			"set the clock if it is wrong; else renew the server's certificate (kubeadm certs renew)"
+	case NotYetValid:
+		return fmt.Sprintf("the certificate of %s (%s) begins at %s, and the clock says %s", s.Address, s.Peer,
+				date(s.PeerFrom), date(f.Now)),
+			"set this node's clock"
+	}
+	return explainAnswer(f, s)
+}
+
+// explainAnswer is explain for a server with a good certificate.
+func explainAnswer(f Facts, s Server) (why, do string) {
+	switch s.Problem {
+	case RefusedPair:
+		return fmt.Sprintf("%s does not take the certificate in %s: %s", s.Address, s.With, s.Detail),
+			"it is of another cluster, or expired: see what is said of it"
+	case NoAnswer:
+		return fmt.Sprintf("%s does not answer requests: %s", s.Address, s.Detail),
+			"see the API server's log, and what stands in between"
+	case NotReady:
+		return fmt.Sprintf("%s answers, but is not ready: %s", s.Address, s.Detail), "see the API server's log"
+	case Unauthorized:
+		return fmt.Sprintf("%s does not know this node by %s: %s", s.Address, s.With, s.Detail),
+			"the certificate is expired or of another cluster: see what is said of it"
+	case OtherUser:
+		return fmt.Sprintf("%s takes this node for %q, not for %s (by %s)", s.Address, s.User, f.Settings.Node.User(), s.With),
+			"correct --node-name, or the certificate"
+	default:
+		return fmt.Sprintf("%s: %s: %s", s.Address, s.Problem, s.Detail), "see the API server's certificate"
+	}
+}

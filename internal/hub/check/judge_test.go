@@ -1,0 +1,310 @@
+package check
+
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+)
+
+var noon = time.Date(2026, 6, 1, 12, 0, 0, 0, time.UTC)
+
+// fine are the facts of a node with nothing wrong.
+func fine() Facts {
+	pair := Pair{
+		Present: true, CommonName: "system:node:n1", Organizations: []string{"system:nodes"},
+		NotBefore: noon.AddDate(0, -6, 0), NotAfter: noon.AddDate(0, 6, 0), ForClients: true,
+	}
+	f := Facts{
+		Settings: Config{
+			Node: "n1", Pool: "p1", Servers: []string{"https://cloud:6443"}, Coordinator: "https://10.0.0.1:10270",
+			CertDir: "/pki", BootstrapFile: "/token", CACertHashes: []string{"sha256:aa"}, KubeletKubeconfig: "/kubelet.conf",
+			CacheDir: "/cache", BindAddress: "127.0.0.1", Port: 10261, HealthAddress: "127.0.0.1", HealthPort: 10267,
+		},
+		Now: noon,
+		Hub: Hub{Status: HubStatus{Node: "n1", Cloud: "up", Coordinator: "up"}},
+		Ports: []Port{
+			{Flag: "port", Address: "127.0.0.1:10261", Held: true, Holder: "yurthub (process 8)"},
+			{Flag: "secure-port", Address: "10.0.0.9:10268", Held: true},
+		},
+		Keys: Keys{
+			Cert: File{Path: "/pki/client.pem", Mode: 0o600}, Key: File{Path: "/pki/client.pem", Mode: 0o600}, Pair: pair,
+			CA: File{Path: "/pki/ca.crt", Mode: 0o600}, Pinned: true, CAHash: "sha256:aa", CAExpiry: noon.AddDate(9, 0, 0),
+			Kubelet: File{Path: "/kubelet.conf", Mode: 0o600}, KubeletPair: pair, Bootstrap: File{Path: "/token",
+				Missing: true},
+		},
+		Cloud: []Server{{
+			Name: nameCloud, Address: "https://cloud:6443", Verified: true, Date: noon, At: noon.Add(time.Second),
+			User: "system:node:n1", With: "/pki/client.pem", Node: Node{Asked: true, Found: true, Pool: "p1", Ready: "True"},
+		}},
+		Coordinator: []Server{{
+			Name: nameCoordinator, Address: "https://10.0.0.1:10270", Verified: true, Date: noon, At: noon,
+			User: "system:node:n1",
+		}},
+		Dirs: []Dir{
+			{Flag: flagCache, Path: "/cache", At: "/cache", Mode: 0o700, Writable: true, Free: 1 << 30, Used: 1 << 20,
+				Inodes: 1e6},
+			{Flag: flagCerts, Path: "/pki", At: "/pki", Mode: 0o700, Writable: true, Free: 1 << 30, Inodes: -1},
+		},
+		Kubelet: Kubelet{Running: true, Config: File{Path: "/etc/yurthub/kubelet.conf"}, Server: "http://127.0.0.1:10261"},
+	}
+	return f
+}
+
+func TestNothingWrong(t *testing.T) {
+	findings := Judge(fine())
+	for _, f := range findings {
+		if f.Level != OK || f.Do != "" {
+			t.Errorf("%+v, want ok, and nothing to do", f)
+		}
+	}
+	if len(findings) < 10 || Failed(findings) {
+		t.Errorf("%d findings, failed %v", len(findings), Failed(findings))
+	}
+}
+
+// TestJudge breaks one thing at a time.
+func TestJudge(t *testing.T) {
+	stopped := func(f *Facts) { f.Hub = Hub{Nobody: true}; f.Ports[0].Held = false; f.Ports[0].Holder = "" }
+	for _, tt := range []struct {
+		name  string
+		broke func(*Facts)
+		level Level
+		what  string
+		say   string // in why or do
+	}{
+		{"settings", func(f *Facts) { f.Settings.Invalid = "--node-name is required" }, Fail, "settings", "--node-name"},
+
+		{"no hub", stopped, Fail, "yurthub", "systemctl status"},
+		{"no hub yet", func(f *Facts) { stopped(f); f.Settings.BeforeStart = true }, OK, "yurthub", "no yurthub runs yet"},
+		{"no hub at the health port", func(f *Facts) { f.Hub = Hub{Trouble: "404"} }, Fail, "yurthub", "404"},
+		{"hub of another node", func(f *Facts) { f.Hub.Status.Node = "n2" }, Fail, "yurthub", "n2"},
+		{"hub: cloud down", func(f *Facts) { f.Hub.Status.Cloud = "down" }, Fail, "yurthub: cloud", "down"},
+		{"hub: cloud unknown", func(f *Facts) { f.Hub.Status.Cloud = "unknown" }, Fail, "yurthub: cloud", "again"},
+		{"hub: coordinator down", func(f *Facts) { f.Hub.Status.Coordinator = "down" }, Warn, "yurthub: coordinator", "down"},
+		{"hub: disk full", fromStatus(`{"disk":{"error":"no space left on device"}}`), Fail, "yurthub: disk", "no space"},
+		{"hub: disk damaged", fromStatus(`{"disk":{"corrupt":"page 4"}}`), Warn, "yurthub: disk", "page 4"},
+		{"hub: disk fine", fromStatus(`{"disk":{"bytes":4096},"kept":[{},{}]}`), OK, "yurthub: disk",
+			"2 selections are kept, 4 KiB"},
+		{
+			"hub: certificate refused, not expired",
+			fromStatus(`{"identity":{"client":{"problem":"refused","notAfter":"2027-01-01T00:00:00Z"}}}`),
+			Warn, "yurthub: client certificate", "refused",
+		},
+		{
+			"hub: no certificate", fromStatus(`{"identity":{"client":{"problem":"refused"}}}`),
+			Fail, "yurthub: client certificate", "refused",
+		},
+		{
+			"hub: waits for approval", fromStatus(`{"identity":{"serving":{"problem":"waits","waiting":"yurthub-serving-1"}}}`),
+			Warn, "yurthub: serving certificate", "kubectl certificate approve yurthub-serving-1",
+		},
+
+		{"port of another", func(f *Facts) { f.Ports[0].Holder = "nginx (process 3)" }, Fail, "--port", "nginx (process 3)"},
+		{"port of another, no hub", func(f *Facts) { stopped(f); f.Ports[0].Held = true }, Fail, "--port", "as root"},
+		{
+			"port of a hub that hangs", func(f *Facts) { f.Hub = Hub{Trouble: "no answer in time"} },
+			Fail, "--port", "does not answer",
+		},
+		{"port not served", func(f *Facts) { f.Ports[0].Held = false }, Fail, "--port", "other settings"},
+		{"port that cannot be had", func(f *Facts) { f.Ports[0].Trouble = "cannot assign" }, Fail, "--port", "cannot assign"},
+		{"port free", stopped, OK, "--port", "is free"},
+		{"port for Pods taken", func(f *Facts) { f.Ports[1].Held, f.Ports[1].Holder = true, "x (process 1)" }, Fail,
+			"--secure-port", "x"},
+
+		{"certificate missing, with kubelet's", func(f *Facts) { f.Keys.Cert.Missing = true }, Fail, "certificate",
+			"asks for one"},
+		{
+			"certificate missing before the start", func(f *Facts) {
+				stopped(f)
+				f.Keys.Cert.Missing, f.Settings.BeforeStart = true, true
+			},
+			OK, "certificate", "will ask",
+		},
+		{
+			"certificate missing, with nothing", func(f *Facts) { f.Keys.Cert.Missing, f.Keys.Kubelet.Missing = true, true },
+			Fail, "certificate", "kubeadm token create",
+		},
+		{
+			"certificate of others missing", func(f *Facts) {
+				f.Settings.CertFile, f.Settings.KeyFile, f.Keys.Cert.Missing = "/c", "/k", true
+			}, Fail, "certificate", "not there",
+		},
+		{"key and certificate", func(f *Facts) { f.Keys.Cert.Trouble = "the key does not belong" }, Fail, "certificate",
+			"belong"},
+		{"key for all", func(f *Facts) { f.Keys.Key.Mode = 0o644 }, Fail, "certificate", "chmod 0600"},
+		{"key for a group", func(f *Facts) { f.Keys.Key.Mode = 0o640 }, Warn, "certificate", "group"},
+		{"key a group can write", func(f *Facts) { f.Keys.Key.Mode = 0o620 }, Fail, "certificate", "chmod 0600"},
+		{"other node's", func(f *Facts) { f.Keys.Pair.CommonName = "system:node:n2" }, Fail, "certificate", "--node-name"},
+		{"no node's", func(f *Facts) { f.Keys.Pair.Organizations = nil }, Fail, "certificate", "system:nodes"},
+		{"a server's", func(f *Facts) { f.Keys.Pair.ForClients = false }, Fail, "certificate", "clients"},
+		{"expired", func(f *Facts) { f.Keys.Pair.NotAfter = noon }, Fail, "certificate", "expired"},
+		{"not yet", func(f *Facts) { f.Keys.Pair.NotBefore = noon.Add(1) }, Fail, "certificate", "clock"},
+		{"soon", func(f *Facts) { f.Keys.Pair.NotAfter = noon.Add(24 * time.Hour) }, Warn, "certificate", "24h"},
+		{"kubelet's expired", func(f *Facts) { f.Keys.KubeletPair.NotAfter = noon }, Warn, "kubelet's certificate", "expired"},
+		{
+			"kubelet's of another node", func(f *Facts) { f.Keys.KubeletPair.CommonName = "system:node:n2" },
+			Fail, "kubelet's certificate", "n2",
+		},
+		{"token for all", func(f *Facts) { f.Keys.Bootstrap = File{Path: "/token", Mode: 0o644} }, Warn, "bootstrap", "chmod"},
+		{"no token in it", func(f *Facts) { f.Keys.Bootstrap = File{Path: "/token", Trouble: "neither"} }, Warn,
+			"bootstrap", "neither"},
+		{"no authority", func(f *Facts) { f.Keys.CA = File{} }, Fail, "authority", "--ca-file"},
+		{
+			"authority to be discovered", func(f *Facts) {
+				f.Keys.CA = File{}
+				f.Keys.Bootstrap = File{Path: "/token",
+					Mode: 0o600}
+			},
+			OK, "authority", "discovers",
+		},
+		{"authority expired", func(f *Facts) { f.Keys.CAExpiry = noon }, Fail, "authority", "expired"},
+		{"other hash", func(f *Facts) { f.Keys.Pinned = false }, Fail, "authority", "sha256:aa"},
+
+		{"clock 31 s ahead", func(f *Facts) { f.Cloud[0].At = noon.Add(31 * time.Second) }, Warn, "clock",
+			"31s ahead of that of the cloud"},
+		{"clock 6 min behind", func(f *Facts) { f.Coordinator[0].At = noon.Add(-6 * time.Minute) }, Fail, "clock",
+			"6m0s behind that of the coordinator"},
+		{"clock of 1970", func(f *Facts) { f.Now = time.Unix(500, 0) }, Fail, "clock", "battery"},
+		{
+			"clock, by an unverified server", func(f *Facts) {
+				f.Cloud[0].At, f.Cloud[0].Verified = noon.Add(time.Hour),
+					false
+			},
+			Fail, "clock", "could not be verified",
+		},
+
+		{"no Node", func(f *Facts) { f.Cloud[0].Node.Found = false }, Warn, "node", "no Node n1"},
+		{"Node of no pool", func(f *Facts) { f.Cloud[0].Node.Pool = "" }, Fail, "node", "apps.openyurt.io/nodepool=p1"},
+		{"Node of another pool", func(f *Facts) { f.Cloud[0].Node.Pool = "p2" }, Fail, "node", "p2"},
+		{"Node not Ready", func(f *Facts) { f.Cloud[0].Node.Ready = "Unknown" }, Warn, "node", "Unknown"},
+		{"coordinator not there", func(f *Facts) { f.Coordinator[0].Problem = Refused }, Warn, "coordinator", "refuses"},
+
+		{"disk read-only", func(f *Facts) { f.Dirs[0].ReadOnly = true }, Fail, "--disk-cache-path", "read-only"},
+		{"disk unusable", func(f *Facts) { f.Dirs[0].Trouble = "not a directory" }, Fail, "--disk-cache-path",
+			"not a directory"},
+		{"disk not for us", func(f *Facts) { f.Dirs[1].Writable = false }, Fail, "--cert-dir", "as root"},
+		{"disk full", func(f *Facts) { f.Dirs[0].Free = 1 << 20 }, Fail, "--disk-cache-path", "1 MiB are free"},
+		{"disk nearly full", func(f *Facts) { f.Dirs[0].Free = 100 << 20 }, Warn, "--disk-cache-path", "255 MiB"},
+		{"enough for certificates", func(f *Facts) { f.Dirs[1].Free = 100 << 20 }, OK, "--cert-dir", "100 MiB"},
+		{"no inodes", func(f *Facts) { f.Dirs[0].Inodes = 3 }, Fail, "--disk-cache-path", "inodes"},
+		{"few inodes", func(f *Facts) { f.Dirs[0].Inodes = 300 }, Warn, "--disk-cache-path", "300 more files"},
+		{"disk for all to see", func(f *Facts) { f.Dirs[0].Mode = 0o755 }, Warn, "--disk-cache-path", "chmod 0700"},
+		{"disk damaged", func(f *Facts) { f.Dirs[0].Corrupt = true }, Warn, "--disk-cache-path", "moved aside"},
+		{"disk of the running hub", func(f *Facts) { f.Dirs[0].Locked = true }, OK, "--disk-cache-path", "free"},
+		{
+			"disk of somebody else", func(f *Facts) { stopped(f); f.Dirs[0].Locked, f.Dirs[0].Holder = true, "x (process 4)" },
+			Fail, "--disk-cache-path", "x (process 4)",
+		},
+		{
+			"disk to be made", func(f *Facts) { f.Dirs[0].Missing, f.Dirs[0].Mode, f.Dirs[0].Used = true, 0, 0 },
+			OK, "--disk-cache-path", "can be made",
+		},
+
+		{"no kubelet", func(f *Facts) { f.Kubelet = Kubelet{} }, Warn, "kubelet", "no kubelet runs"},
+		{"kubelet past the hub", func(f *Facts) { f.Kubelet.Server = "https://cloud:6443" }, Warn, "kubelet",
+			"not through yurthub"},
+		{
+			"joined, kubelet past the hub", func(f *Facts) { f.Kubelet.Server, f.Settings.Joined = "https://cloud:6443", true },
+			Fail, "kubelet", "not through yurthub",
+		},
+		{"joined, no kubelet", func(f *Facts) { f.Kubelet.Running, f.Settings.Joined = false, true }, Fail, "kubelet",
+			"no kubelet runs"},
+		{"kubelet without its file", func(f *Facts) { f.Kubelet.Config.Missing = true }, Warn, "kubelet", "not there"},
+		{"kubelet not well", func(f *Facts) { f.Kubelet.Health = "status 500" }, Warn, "kubelet", "status 500"},
+		{"kubelet without a health port", func(f *Facts) { f.Kubelet.NoHealth = true }, OK, "kubelet", "through"},
+
+		{"a disk that hangs", func(f *Facts) { f.Unanswered = []string{"--cert-dir"} }, Fail, "--cert-dir", "too long"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			f := fine()
+			tt.broke(&f)
+			for _, found := range Judge(f) {
+				if found.What == tt.what && found.Level == tt.level && strings.Contains(found.Why+" "+found.Do, tt.say) {
+					if found.Level != OK && found.Do == "" {
+						t.Errorf("%+v says nothing of what to do", found)
+					}
+					return
+				}
+			}
+			t.Errorf("no finding %s %s with %q in:\n%s", tt.level, tt.what, tt.say, table(t, Judge(f)))
+		})
+	}
+}
+
+func fromStatus(text string) func(*Facts) {
+	return func(f *Facts) {
+		if err := json.Unmarshal([]byte(text), &f.Hub.Status); err != nil {
+			panic(err)
+		}
+	}
+}
+
+func table(t *testing.T, findings []Finding) string {
+	t.Helper()
+	var out bytes.Buffer
+	if err := Table(&out, findings); err != nil {
+		t.Fatal(err)
+	}
+	return out.String()
+}
+
+// TestProblems: each has words of its own, fails if no server is left, and is a pity if one is.
+func TestProblems(t *testing.T) {
+	said := map[string]Problem{}
+	for _, p := range []Problem{
+		BadAddress, NoName, NoNameServer, Refused, NoRoute, NoConnection, NoHandshake, NoAuthority, UnknownAuthority, WrongName,
+		Expired, NotYetValid, BadCertificate, RefusedPair, NoAnswer, NotReady, Unauthorized, OtherUser,
+	} {
+		f := fine()
+		f.Cloud[0].Problem, f.Cloud[0].Detail = p, "detail"
+		why, do := explain(f, f.Cloud[0])
+		if why == "" || do == "" || said[why] != "" {
+			t.Errorf("%s: %q, to do %q, as %s", p, why, do, said[why])
+		}
+		said[why] = p
+		if !Failed(Judge(f)) {
+			t.Errorf("%s at the only server is no failure", p)
+		}
+		f.Cloud = append(f.Cloud, fine().Cloud[0])
+		if Failed(Judge(f)) {
+			t.Errorf("%s at one of two servers is a failure:\n%s", p, table(t, Judge(f)))
+		}
+	}
+}
+
+func TestOutput(t *testing.T) {
+	findings := []Finding{{OK, "yurthub", "runs", ""}, {Fail, "clock", "is <wrong>", "set it"}}
+	want := "ok    yurthub  runs\nfail  clock    is <wrong>. To do: set it\n"
+	if got := table(t, findings); got != want {
+		t.Errorf("table:\n%s\nwant:\n%s", got, want)
+	}
+	var out bytes.Buffer
+	if err := JSON(&out, findings); err != nil {
+		t.Fatal(err)
+	}
+	var read struct {
+		OK       bool
+		Findings []struct{ Level, What, Why, Do string }
+	}
+	if err := json.Unmarshal(out.Bytes(), &read); err != nil {
+		t.Fatal(err)
+	}
+	if read.OK || len(read.Findings) != 2 || read.Findings[1].Level != "fail" || !strings.Contains(out.String(), "<wrong>") {
+		t.Errorf("JSON: %s", out.String())
+	}
+}
+
+func TestLine(t *testing.T) {
+	for text, want := range map[string]string{
+		"a\nb\x1b[31m\tc":            "a b [31m c",
+		"\xff\xfe":                   "",
+		strings.Repeat("x", 100_000): strings.Repeat("x", maxText) + "…",
+		strings.Repeat("é", 1000):    strings.Repeat("é", maxText/2) + "…",
+	} {
+		if got := line(text); got != want {
+			t.Errorf("line(%.20q) = %q, want %q", text, got, want)
+		}
+	}
+}

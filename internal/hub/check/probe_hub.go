@@ -1,0 +1,103 @@
+package check
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"syscall"
+	"time"
+)
+
+// maxAnswer bounds what is read of any answer, in bytes. A hub's status with a thousand selections has a third of it.
+const maxAnswer = 1 << 20
+
+// plainClient is for addresses of this node: no proxy, no redirects, bounded headers.
+func plainClient(step time.Duration) *http.Client {
+	return &http.Client{
+		Timeout: step,
+		Transport: &http.Transport{
+			DisableKeepAlives: true, MaxResponseHeaderBytes: 64 << 10,
+			DialContext: (&net.Dialer{Timeout: step}).DialContext,
+		},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+}
+
+// fetch gets at most maxAnswer bytes.
+func fetch(ctx context.Context, client *http.Client, url string) (status int, body []byte, err error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return 0, nil, err
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer resp.Body.Close()
+	body, err = readAtMost(resp.Body)
+	return resp.StatusCode, body, err
+}
+
+var errTooMuch = fmt.Errorf("the answer is longer than %d bytes", maxAnswer)
+
+func readAtMost(r io.Reader) ([]byte, error) {
+	body, err := io.ReadAll(io.LimitReader(r, maxAnswer+1))
+	if err == nil && len(body) > maxAnswer {
+		err = errTooMuch
+	}
+	return body, err
+}
+
+// askHub asks what runs at the health port for its health and status.
+func askHub(ctx context.Context, c Config) Hub {
+	client := plainClient(c.Step)
+	status, _, err := fetch(ctx, client, c.healthURL()+"/healthz")
+	switch {
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return Hub{Nobody: true}
+	case err != nil:
+		return Hub{Trouble: cause(err)}
+	case status != http.StatusOK:
+		return Hub{Trouble: fmt.Sprintf("/healthz answers with status %d", status)}
+	}
+	status, body, err := fetch(ctx, client, c.healthURL()+"/status")
+	if err == nil && status != http.StatusOK {
+		err = fmt.Errorf("/status answers with status %d", status)
+	}
+	var hub Hub
+	if err == nil && (json.Unmarshal(body, &hub.Status) != nil || hub.Status.Node == "" || hub.Status.Cloud == "") {
+		err = errors.New("/status is not a hub's")
+	}
+	if err != nil {
+		return Hub{Trouble: cause(err)}
+	}
+	return hub
+}
+
+// cause is the innermost text of an error of the network: addresses and methods are told by whoever shows it.
+func cause(err error) string {
+	var op *net.OpError
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		return "no answer in time"
+	case errors.As(err, &op) && op.Timeout():
+		return "no answer in time"
+	case errors.As(err, &op):
+		return line(op.Err.Error())
+	}
+	var timeout interface{ Timeout() bool }
+	if errors.As(err, &timeout) && timeout.Timeout() {
+		return "no answer in time"
+	}
+	for {
+		inner := errors.Unwrap(err)
+		if inner == nil {
+			return line(err.Error())
+		}
+		err = inner
+	}
+}

@@ -1,0 +1,86 @@
+package check
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+// probeKubelet finds the node's kubelet and where its kubeconfig leads.
+func probeKubelet(ctx context.Context, c Config) func(*Facts) {
+	k := Kubelet{Config: File{Path: c.KubeletUses}}
+	for _, pid := range processes() {
+		argv := commandLine(pid)
+		if len(argv) == 0 || filepath.Base(argv[0]) != "kubelet" || !ofThisNode(pid) {
+			continue
+		}
+		k.Running = true
+		if k.Config.Path == "" {
+			k.Config.Path = flagValue(argv, "kubeconfig")
+		}
+		break
+	}
+	if k.Config.Path != "" {
+		var content []byte
+		k.Config, content = readFile(k.Config.Path)
+		if k.Config.fine() {
+			k.Server, k.Config.Trouble = kubeconfigServer(content)
+		}
+	}
+	status, body, err := fetch(ctx, plainClient(c.Step), c.KubeletHealth)
+	switch {
+	case errors.Is(err, syscall.ECONNREFUSED):
+		k.NoHealth = true // it need not serve it
+	case err != nil:
+		k.Health = cause(err)
+	case status != http.StatusOK:
+		k.Health = fmt.Sprintf("status %d: %s", status, line(string(body)))
+	}
+	return func(f *Facts) { f.Kubelet = k }
+}
+
+// ofThisNode reports whether a process is no container's: nodes can run in containers, with kubelets of their own.
+func ofThisNode(pid string) bool {
+	theirs, err := os.Readlink(filepath.Join("/proc", pid, "ns", "pid"))
+	if err != nil {
+		return false
+	}
+	own, err := os.Readlink("/proc/self/ns/pid")
+	return err == nil && theirs == own
+}
+
+// flagValue returns the last value of a flag on a command line, --name=value or --name value.
+func flagValue(argv []string, name string) string {
+	value := ""
+	for i, arg := range argv {
+		flag, found := strings.CutPrefix(arg, "--"+name)
+		switch {
+		case !found:
+		case strings.HasPrefix(flag, "="):
+			value = flag[1:]
+		case flag == "" && i+1 < len(argv):
+			value = argv[i+1]
+		}
+	}
+	return value
+}
+
+func kubeconfigServer(content []byte) (server, trouble string) {
+	const none = "it is no kubeconfig with a current context" // clientcmd's own words may quote the content
+	config, err := clientcmd.Load(content)
+	if err != nil {
+		return "", none
+	}
+	current := config.Contexts[config.CurrentContext]
+	if current == nil || config.Clusters[current.Cluster] == nil {
+		return "", none
+	}
+	return strings.TrimSuffix(line(config.Clusters[current.Cluster].Server), "/"), ""
+}

@@ -1,0 +1,305 @@
+package check
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"strings"
+	"syscall"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+
+	"yurtcoordinator/internal/edge"
+)
+
+// probeServer goes towards a server, a step at a time, until something is in the way.
+func probeServer(ctx context.Context, c Config, name, address string) Server {
+	s := Server{Name: name, Address: address}
+	u, err := url.Parse(address)
+	if err != nil || u.Scheme != "https" || u.Hostname() == "" || u.User != nil {
+		s.Problem, s.Detail = BadAddress, "want https://HOST:PORT"
+		return s
+	}
+	_, secrets := readKeys(c)
+	roots := secrets.cloud
+	if name == nameCoordinator {
+		roots = secrets.coordinator
+	}
+	w := walk{Config: c, server: &s, url: u, roots: roots, pair: secrets.pair}
+	s.With = secrets.with
+	if !w.resolve(ctx) {
+		return s
+	}
+	conn := w.connect(ctx)
+	if conn == nil {
+		return s
+	}
+	defer conn.Close()
+	if answered := w.handshake(ctx, conn); answered != nil {
+		w.dated(ctx, answered)
+	}
+	if s.Problem == "" && s.Verified {
+		w.converse(ctx)
+	}
+	return s
+}
+
+// walk is one way to a server.
+type walk struct {
+	Config
+	server *Server
+	url    *url.URL
+	roots  *x509.CertPool
+	pair   *tls.Certificate
+}
+
+func (w *walk) stop(p Problem, err error) bool {
+	w.server.Problem = p
+	if err != nil {
+		w.server.Detail = cause(err)
+	}
+	return false
+}
+
+func (w *walk) host() string {
+	port := w.url.Port()
+	if port == "" {
+		port = "443"
+	}
+	return net.JoinHostPort(w.url.Hostname(), port)
+}
+
+func (w *walk) resolve(ctx context.Context) bool {
+	name := w.url.Hostname()
+	if _, err := netip.ParseAddr(name); err == nil {
+		return true
+	}
+	ctx, cancel := context.WithTimeout(ctx, w.Step)
+	defer cancel()
+	_, err := net.DefaultResolver.LookupNetIP(ctx, "ip", name)
+	var dns *net.DNSError
+	switch {
+	case err == nil:
+		return true
+	case errors.As(err, &dns) && dns.IsNotFound:
+		return w.stop(NoName, errors.New("no such host"))
+	default:
+		return w.stop(NoNameServer, err)
+	}
+}
+
+func (w *walk) connect(ctx context.Context) net.Conn {
+	ctx, cancel := context.WithTimeout(ctx, w.Step)
+	defer cancel()
+	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", w.host())
+	switch {
+	case err == nil:
+		return conn
+	case errors.Is(err, syscall.ECONNREFUSED):
+		w.stop(Refused, err)
+	case errors.Is(err, syscall.EHOSTUNREACH), errors.Is(err, syscall.ENETUNREACH):
+		w.stop(NoRoute, err)
+	default:
+		w.stop(NoConnection, err)
+	}
+	return nil
+}
+
+// handshake speaks TLS without the node's certificate and judges the server's by itself, so as to tell what is wrong with
+// it. It returns the connection if one can speak over it at all, but nothing secret is to go there.
+func (w *walk) handshake(ctx context.Context, conn net.Conn) *tls.Conn {
+	ctx, cancel := context.WithTimeout(ctx, w.Step)
+	defer cancel()
+	config := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: w.url.Hostname()}
+	config.InsecureSkipVerify = true // verified below, where each fault has its name; what is not is only asked for the time
+	speaking := tls.Client(conn, config)
+	if err := speaking.HandshakeContext(ctx); err != nil {
+		w.stop(NoHandshake, err)
+		return nil
+	}
+	w.verify(speaking.ConnectionState().PeerCertificates)
+	return speaking
+}
+
+// verify judges a server's certificates.
+func (w *walk) verify(chain []*x509.Certificate) {
+	s := w.server
+	if len(chain) == 0 {
+		w.stop(BadCertificate, errors.New("the server has none"))
+		return
+	}
+	leaf := chain[0]
+	s.Peer = line(leaf.Subject.String())
+	s.PeerFrom, s.PeerEnd = leaf.NotBefore, leaf.NotAfter
+	if w.roots == nil {
+		w.stop(NoAuthority, nil)
+		return
+	}
+	between := x509.NewCertPool()
+	for _, c := range chain[1:] {
+		between.AddCert(c)
+	}
+	now := w.Now()
+	_, err := leaf.Verify(x509.VerifyOptions{
+		Roots: w.roots, Intermediates: between, CurrentTime: now, DNSName: w.url.Hostname(),
+		KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	})
+	var unknown x509.UnknownAuthorityError
+	var name x509.HostnameError
+	switch {
+	case err == nil:
+		s.Verified = true
+	case now.After(leaf.NotAfter):
+		w.stop(Expired, nil)
+	case now.Before(leaf.NotBefore):
+		w.stop(NotYetValid, nil)
+	case errors.As(err, &unknown):
+		w.stop(UnknownAuthority, nil)
+	case errors.As(err, &name):
+		w.stop(WrongName, name)
+	default:
+		w.stop(BadCertificate, err)
+	}
+}
+
+// dated asks for the time over a connection that is not trusted, as nobody. What comes of it is no problem: a server may
+// want to know who asks.
+func (w *walk) dated(ctx context.Context, conn *tls.Conn) {
+	client := &http.Client{
+		Timeout: w.Step,
+		Transport: &http.Transport{
+			DisableKeepAlives: true, MaxResponseHeaderBytes: 64 << 10,
+			DialTLSContext: func(context.Context, string, string) (net.Conn, error) { return conn, nil },
+		},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+	_, _, err := w.request(ctx, client, http.MethodGet, "/readyz", nil)
+	if err != nil && w.server.Problem == "" && w.pair == nil && w.server.Date.IsZero() {
+		w.stop(NoAnswer, err)
+	}
+}
+
+// converse asks a verified server, as the node, how it does, who one is and what it knows of the node.
+func (w *walk) converse(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, w.Step)
+	defer cancel()
+	config := &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: w.roots, ServerName: w.url.Hostname(), Time: w.Now}
+	if w.pair != nil {
+		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return w.pair, nil }
+	}
+	transport := &http.Transport{TLSClientConfig: config, MaxConnsPerHost: 1, MaxResponseHeaderBytes: 64 << 10}
+	defer transport.CloseIdleConnections()
+	client := &http.Client{
+		Transport:     transport,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+	status, body, err := w.request(ctx, client, http.MethodGet, "/readyz", nil)
+	switch {
+	case err != nil && strings.Contains(err.Error(), "remote error: tls:"):
+		w.stop(RefusedPair, err)
+		return
+	case err != nil:
+		w.stop(NoAnswer, err)
+		return
+	case status >= http.StatusInternalServerError || status == http.StatusTooManyRequests:
+		w.stop(NotReady, fmt.Errorf("status %d: %s", status, failing(string(body))))
+		return
+	}
+	if w.pair == nil {
+		return // nobody to be known
+	}
+	if w.whoAmI(ctx, client) && w.server.Name == nameCloud {
+		w.node(ctx, client)
+	}
+}
+
+// whoAmI asks who the node is to the server. A server that cannot say is taken at the word of its other answers.
+func (w *walk) whoAmI(ctx context.Context, client *http.Client) bool {
+	s := w.server
+	ask := []byte(`{"apiVersion":"authentication.k8s.io/v1","kind":"SelfSubjectReview"}`)
+	status, body, err := w.request(ctx, client, http.MethodPost, "/apis/authentication.k8s.io/v1/selfsubjectreviews", ask)
+	var review authenticationv1.SelfSubjectReview
+	switch {
+	case err != nil:
+		return w.stop(NoAnswer, err)
+	case status == http.StatusUnauthorized, strings.Contains(string(body), `"system:anonymous\"`):
+		return w.stop(Unauthorized, fmt.Errorf("status %d", status))
+	case status == http.StatusCreated && json.Unmarshal(body, &review) == nil:
+		s.User, s.Groups = line(review.Status.UserInfo.Username), review.Status.UserInfo.Groups
+		if s.User != w.Node.User() {
+			return w.stop(OtherUser, nil)
+		}
+	}
+	return true
+}
+
+func (w *walk) node(ctx context.Context, client *http.Client) {
+	status, body, err := w.request(ctx, client, http.MethodGet, "/api/v1/nodes/"+url.PathEscape(string(w.Node)), nil)
+	var node corev1.Node
+	switch {
+	case err != nil:
+	case status == http.StatusNotFound:
+		w.server.Node.Asked = true
+	case status == http.StatusOK && json.Unmarshal(body, &node) == nil:
+		n := Node{Asked: true, Found: true, Pool: line(node.Labels[edge.LabelNodePool])}
+		for _, condition := range node.Status.Conditions {
+			if condition.Type == corev1.NodeReady {
+				n.Ready = line(string(condition.Status))
+			}
+		}
+		w.server.Node = n
+	}
+}
+
+// request makes one request, bounded, and notes what the server says the time is.
+func (w *walk) request(ctx context.Context, client *http.Client, method, path string, body []byte) (int, []byte, error) {
+	var content io.Reader
+	if body != nil {
+		content = bytes.NewReader(body)
+	}
+	req, err := http.NewRequestWithContext(ctx, method, "https://"+w.host()+path, content)
+	if err != nil {
+		return 0, nil, err
+	}
+	req.Header.Set("Accept", "application/json")
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("User-Agent", "yurthub-check")
+	sent := w.Now()
+	resp, err := client.Do(req)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer resp.Body.Close()
+	if date, err := http.ParseTime(resp.Header.Get("Date")); err == nil && w.server.Date.IsZero() {
+		// The server said so halfway, and counts whole seconds.
+		now := w.Now()
+		w.server.Date, w.server.At = date, now.Add(-now.Sub(sent)/2)
+	}
+	answer, err := readAtMost(resp.Body)
+	return resp.StatusCode, answer, err
+}
+
+// failing names the checks of a /readyz that failed, or else is the answer.
+func failing(body string) string {
+	var checks []string
+	for row := range strings.Lines(body) {
+		if name, found := strings.CutPrefix(row, "[-]"); found {
+			name, _, _ = strings.Cut(name, " ")
+			checks = append(checks, line(name))
+		}
+	}
+	if len(checks) > 0 {
+		return line(strings.Join(checks, ", "))
+	}
+	return line(body)
+}
