@@ -46,7 +46,7 @@ func thunderingHerd(t *T) {
 		h.nodes = append(h.nodes, n.Name)
 	}
 	h.current(3*time.Minute, "after the boot")
-	h.keepOwn()
+	h.used()
 	h.lists("at_boot", 1, 1)
 
 	h.fault("links", func(during func()) {
@@ -142,14 +142,18 @@ func (h *herd) current(within time.Duration, when string) {
 	})
 }
 
-// keepOwn has each hub keep what a kubelet follows: its node's Pods.
-func (h *herd) keepOwn() {
+// used has programs on each node read what the hub has a copy of, and what it keeps for them alone.
+func (h *herd) used() {
 	var g errgroup.Group
 	g.SetLimit(16)
 	for _, n := range h.nodes {
 		g.Go(func() error {
-			_, err := h.listFrom(n, "/api/v1/pods?fieldSelector=spec.nodeName%3D"+n)
-			return err
+			for _, path := range []string{endpointSlices.path, "/api/v1/services", "/api/v1/pods?fieldSelector=spec.nodeName%3D" + n} {
+				if _, err := h.listFrom(n, path); err != nil {
+					return fmt.Errorf("%s: %w", n, err)
+				}
+			}
+			return nil
 		})
 	}
 	h.must(g.Wait())

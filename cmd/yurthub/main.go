@@ -56,6 +56,9 @@ func serve() error {
 	defer stop()
 	var g run.Group
 	g.Add("hub", h.Run)
+	if os.Getenv("GOGC") == "" {
+		g.Add("memory", collectByNeed)
+	}
 	g.Add("settings", func(ctx context.Context) error { return follow(ctx, fs, h) })
 	return g.Run(ctx)
 }

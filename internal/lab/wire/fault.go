@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -56,32 +57,47 @@ func Apply(faults map[string]Fault) error {
 		Name: "forward", Table: t, Type: nftables.ChainTypeFilter,
 		Hooknum: nftables.ChainHookForward, Priority: nftables.ChainPriorityFilter,
 	})
+	var in, out []nftables.SetElement
 	for port, fault := range faults {
-		if fault == None {
-			continue
-		}
-		drop(c, t, chain, expr.MetaKeyIIFNAME, port)
-		if fault != OneWay {
-			drop(c, t, chain, expr.MetaKeyOIFNAME, port)
+		element := nftables.SetElement{Key: ifname(port)}
+		switch fault {
+		case None:
+		case OneWay:
+			in = append(in, element)
+		default:
+			in, out = append(in, element), append(out, element)
 		}
 	}
-	if err := c.Flush(); err != nil {
+	err = errors.Join(drop(c, t, chain, expr.MetaKeyIIFNAME, in), drop(c, t, chain, expr.MetaKeyOIFNAME, out))
+	if err == nil {
+		err = c.Flush()
+	}
+	if err != nil {
 		return fmt.Errorf("nftables: faults on cables: %w (the kernel needs nf_tables with its bridge family)", err)
 	}
 	return nil
 }
 
-// drop adds a rule for IPv4 and one for IPv6; ARP passes.
-func drop(c *nftables.Conn, t *nftables.Table, chain *nftables.Chain, direction expr.MetaKey, port string) {
+// drop adds a rule for IPv4 and one for IPv6; ARP passes. The ports are one set, since hundreds of rules would cost every
+// packet of the lab.
+func drop(c *nftables.Conn, t *nftables.Table, chain *nftables.Chain, direction expr.MetaKey, ports []nftables.SetElement) error {
+	if len(ports) == 0 {
+		return nil
+	}
 	for _, protocol := range []uint16{unix.ETH_P_IP, unix.ETH_P_IPV6} {
+		set := &nftables.Set{Table: t, Anonymous: true, Constant: true, KeyType: nftables.TypeIFName}
+		if err := c.AddSet(set, ports); err != nil {
+			return err
+		}
 		c.AddRule(&nftables.Rule{Table: t, Chain: chain, Exprs: []expr.Any{
 			&expr.Meta{Key: direction, Register: 1},
-			&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: ifname(port)},
+			&expr.Lookup{SourceRegister: 1, SetName: set.Name, SetID: set.ID},
 			&expr.Meta{Key: expr.MetaKeyPROTOCOL, Register: 1},
 			&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: binaryutil.BigEndian.PutUint16(protocol)},
 			&expr.Verdict{Kind: expr.VerdictDrop},
 		}})
 	}
+	return nil
 }
 
 // Refusal is a destination that a machine's own kernel refuses to send to.
