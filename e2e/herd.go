@@ -148,7 +148,8 @@ func (h *herd) used() {
 	g.SetLimit(16)
 	for _, n := range h.nodes {
 		g.Go(func() error {
-			for _, path := range []string{endpointSlices.path, "/api/v1/services", "/api/v1/pods?fieldSelector=spec.nodeName%3D" + n} {
+			pods := "/api/v1/pods?fieldSelector=spec.nodeName%3D" + n
+			for _, path := range []string{endpointSlices.path, "/api/v1/services", pods} {
 				if _, err := h.listFrom(n, path); err != nil {
 					return fmt.Errorf("%s: %w", n, err)
 				}

@@ -169,11 +169,12 @@ func (t *T) grantReading() {
 	}, metav1.CreateOptions{})
 	t.must(err)
 	subjects := []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: namespace, Name: readerName}}
+	reading := []string{"get", "list", "watch"}
 	_, err = t.cloud.RbacV1().ClusterRoles().Create(t.ctx, &rbacv1.ClusterRole{
 		ObjectMeta: metav1.ObjectMeta{Name: readerName},
 		Rules: []rbacv1.PolicyRule{
-			{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"get", "list", "watch"}},
-			{APIGroups: []string{discoveryv1.GroupName}, Resources: []string{"endpointslices"}, Verbs: []string{"get", "list", "watch"}},
+			{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: reading},
+			{APIGroups: []string{discoveryv1.GroupName}, Resources: []string{"endpointslices"}, Verbs: reading},
 		},
 	}, metav1.CreateOptions{})
 	t.must(err)

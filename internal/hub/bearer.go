@@ -80,7 +80,7 @@ func (b *bearers) of(client string) *bearer {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if found, ok := b.clients.Get(client); ok {
-		return found.(*bearer) //nolint:forcetypeassert,errcheck // nothing else is put there
+		return found.(*bearer) //nolint:forcetypeassert // nothing else is put there
 	}
 	made := &bearer{transport: b.transport}
 	b.clients.Add(client, made)

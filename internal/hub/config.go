@@ -237,8 +237,8 @@ func (c *Config) validateSecure() error {
 	}
 	switch {
 	case !c.ownCertificate() || c.Identity.KubeletAsIs:
-		return errors.New("--secure-bind-address needs a certificate that the hub gets by itself: leave --cert-file, --key-file " +
-			"and --kubelet-certificate-as-is out")
+		return errors.New("--secure-bind-address needs a certificate that the hub gets by itself: leave --cert-file, " +
+			"--key-file and --kubelet-certificate-as-is out")
 	case c.DiskCachePath == "":
 		return errors.New("--secure-bind-address needs --disk-cache-path: what Pods read is kept there")
 	}

@@ -26,17 +26,19 @@ func TestAHubHasItsOwnCertificate(t *testing.T) {
 	if err := os.Mkdir(keys, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	for name, content := range map[string][]byte{"client.pem": pair, "ca.crt": pair[:strings.Index(string(pair), "-----BEGIN EC")]} {
+	authority, _, _ := strings.Cut(string(pair), "-----BEGIN EC")
+	for name, content := range map[string][]byte{"client.pem": pair, "ca.crt": []byte(authority)} {
 		if err := os.WriteFile(filepath.Join(keys, name), content, 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	h, err := New(flags(t, "--node-name=n1", "--server-addr=https://10.0.0.1:6443", "--bootstrap-file="+filepath.Join(dir, "none"),
-		"--cert-dir="+keys, "--disk-cache-path="))
+	h, err := New(flags(t, "--node-name=n1", "--server-addr=https://10.0.0.1:6443",
+		"--bootstrap-file="+filepath.Join(dir, "none"), "--cert-dir="+keys, "--disk-cache-path="))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if h.files.cert != filepath.Join(keys, "client.pem") || h.files.key != h.files.cert || h.files.ca != filepath.Join(keys, "ca.crt") {
+	own := filepath.Join(keys, "client.pem")
+	if want := (credentialFiles{ca: filepath.Join(keys, "ca.crt"), cert: own, key: own}); h.files != want {
 		t.Errorf("%+v", h.files)
 	}
 	if err := h.identity.Ensure(t.Context()); err != nil {

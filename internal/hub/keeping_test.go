@@ -201,8 +201,9 @@ func TestACutBringsAllToTheDisk(t *testing.T) {
 		go func() { ended <- h.flushCut(ctx) }()
 		for i, state := range []link.State{link.Up, link.Down} {
 			id := store.ID{Resource: schema.GroupVersionResource{Version: "v1", Resource: "pods"}, Namespace: state.String()}
-			all := stream.Snapshot{Type: stream.Type{GroupVersionKind: id.Resource.GroupVersion().WithKind("Pod"), Encoding: stream.JSON},
-				Revision: 5, Objects: []stream.Object{{Key: stream.Key{Namespace: "a", Name: "b"}, Revision: 5, Raw: []byte(`{}`)}}}
+			pods := stream.Type{GroupVersionKind: id.Resource.GroupVersion().WithKind("Pod"), Encoding: stream.JSON}
+			pod := stream.Object{Key: stream.Key{Namespace: "a", Name: "b"}, Revision: 5, Raw: []byte(`{}`)}
+			all := stream.Snapshot{Type: pods, Revision: 5, Objects: []stream.Object{pod}}
 			if err := h.disk.Sink(id).Replace(ctx, all); err != nil {
 				t.Fatal(err)
 			}

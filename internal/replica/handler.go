@@ -12,7 +12,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/klog/v2"
 
 	"yurtcoordinator/internal/edge"
@@ -90,6 +89,7 @@ func NewHandler(c HandlerConfig) (*Handler, error) {
 func (h *Handler) Serve(w http.ResponseWriter, r *http.Request, q Request) {
 	out := &deadlined{ResponseWriter: w, control: http.NewResponseController(w)}
 	defer out.rest()
+	w.Header().Set("Cache-Control", "no-cache, private") // as an API server does for all who are somebody
 	if err := h.serve(out, r, q); err != nil {
 		h.fail(out, r, err)
 	}
@@ -190,9 +190,7 @@ func revisionOf(option string) (edge.Revision, error) {
 	}
 	revision, err := edge.ParseRevision(option)
 	if err != nil {
-		return 0, apierrors.NewInvalid(schema.GroupKind{Group: metav1.GroupName, Kind: "ListOptions"}, "", field.ErrorList{
-			field.Invalid(field.NewPath("resourceVersion"), option, err.Error()),
-		})
+		return 0, apierrors.NewBadRequest(err.Error())
 	}
 	return revision, nil
 }

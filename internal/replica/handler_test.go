@@ -37,7 +37,7 @@ func TestRefusals(t *testing.T) {
 		{built, slicesPath + "?fieldSelector=spec.x%3D1", asJSON, 400, metav1.StatusReasonBadRequest,
 			`"spec.x" is not a known field selector: only "metadata.name", "metadata.namespace"`},
 		{built, slicesPath + "?labelSelector=a%20b", asJSON, 400, metav1.StatusReasonBadRequest, "unable to parse"},
-		{built, slicesPath + "?resourceVersion=abc", asJSON, 422, metav1.StatusReasonInvalid, "resourceVersion"},
+		{built, slicesPath + "?resourceVersion=abc", asJSON, 400, metav1.StatusReasonBadRequest, "resourceVersion"},
 		{built, slicesPath + "?watch=1&resourceVersion=abc", asJSON, 422, metav1.StatusReasonInvalid, "resourceVersion"},
 		{built, slicesPath + "?resourceVersionMatch=Exact", asJSON, 422, metav1.StatusReasonInvalid, "resourceVersionMatch"},
 		{built, slicesPath + "?resourceVersion=99&resourceVersionMatch=Exact", asJSON, 410, metav1.StatusReasonExpired, "99"},

@@ -51,6 +51,14 @@ func (h *history) begin(floor edge.Revision) {
 	h.floor = floor
 }
 
+// changed is the revision of the latest change; of the beginning, if there was none.
+func (h *history) changed() edge.Revision {
+	if h.len() == 0 {
+		return h.floor
+	}
+	return h.at(h.next - 1).Object.Revision
+}
+
 func (h *history) add(c change) {
 	if h.len() == len(h.ring) {
 		h.grow()

@@ -165,11 +165,7 @@ func (h *Handler) exactly(revision edge.Revision) (*frozen, error) {
 	if c := h.pages.get(revision); c != nil {
 		return c, nil
 	}
-	c, err := h.replica.freeze()
-	if err != nil || revision == 0 || c.revision == revision {
-		return c, err
-	}
-	return nil, nil
+	return h.replica.asOf(revision)
 }
 
 // page collects the objects that a list answers with.

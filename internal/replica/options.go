@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/stream"
@@ -75,6 +76,11 @@ func optionsOf(r *http.Request, q Request, resource schema.GroupResource) (*opti
 		return nil, apierrors.NewInvalid(schema.GroupKind{Group: metav1.GroupName, Kind: "ListOptions"}, "", errs)
 	}
 	if o.revision, err = revisionOf(o.ResourceVersion); err != nil {
+		if o.Watch { // so it is at an API server
+			return nil, apierrors.NewInvalid(schema.GroupKind{Group: metav1.GroupName, Kind: "ListOptions"}, "", field.ErrorList{
+				field.Invalid(field.NewPath("resourceVersion"), o.ResourceVersion, err.Error()),
+			})
+		}
 		return nil, err
 	}
 	return o, o.readFields(fieldLabelsOf(resource))

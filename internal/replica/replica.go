@@ -213,6 +213,20 @@ func (r *Replica) freeze() (*frozen, error) {
 	return r.freezeLocked()
 }
 
+// asOf returns the content at a revision, 0 being the latest, if it is the present one: nothing has changed since. Else nil.
+func (r *Replica) asOf(revision edge.Revision) (*frozen, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now, err := r.freezeLocked()
+	if err != nil || revision == 0 || revision == now.revision {
+		return now, err
+	}
+	if revision > now.revision || revision < r.history.changed() {
+		return nil, nil
+	}
+	return &frozen{now.typ, revision, now.objects}, nil
+}
+
 func (r *Replica) freezeLocked() (*frozen, error) {
 	if r.position == 0 {
 		return nil, fmt.Errorf("%s: %w", r.config.Resource.GroupResource(), stream.ErrNotReady)

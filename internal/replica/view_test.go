@@ -372,6 +372,53 @@ func TestClientThatDoesNotRead(t *testing.T) {
 	})
 }
 
+// firstOf is the key of a replica's first object.
+func firstOf(t *testing.T, r *replica.Replica) stream.Key {
+	t.Helper()
+	all, err := r.Snapshot(t.Context())
+	if err != nil || len(all.Objects) == 0 {
+		t.Fatal(len(all.Objects), err)
+	}
+	return all.Objects[0].Key
+}
+
+// What nothing has changed since is still there, however long ago it was.
+func TestWhatHasNotChangedIsStillThere(t *testing.T) {
+	r := filled(t)
+	h := newHandler(t, replica.HandlerConfig{Replica: r})
+	code := func(query string) int {
+		w := httptest.NewRecorder()
+		h.Serve(w, ask(t.Context(), query), replica.Request{Verb: "list"})
+		if w.Code == http.StatusOK {
+			all, _, err := stream.ReadList(w.Body, stream.Protobuf, 1<<20)
+			if err != nil || !strings.Contains(query, all.Revision.String()) {
+				t.Errorf("%s: of revision %v, %v", query, all.Revision, err)
+			}
+		}
+		return w.Code
+	}
+	exactly := func(revision string) string { return "?resourceVersionMatch=Exact&resourceVersion=" + revision }
+	for _, step := range []struct {
+		do    func()
+		query string
+		want  int
+	}{
+		{func() {}, exactly("100"), http.StatusOK},
+		{func() { apply(t, r, event(stream.Bookmark, stream.Object{Revision: 110})) }, exactly("100"), http.StatusOK},
+		{func() {}, "?limit=1&resourceVersion=105", http.StatusOK},
+		{func() {}, exactly("110"), http.StatusOK},
+		{func() {}, exactly("99"), http.StatusGone},
+		{func() { apply(t, r, event(stream.Deleted, stream.Object{Key: firstOf(t, r), Revision: 120})) },
+			exactly("119"), http.StatusGone},
+		{func() { apply(t, r, event(stream.Bookmark, stream.Object{Revision: 130})) }, exactly("125"), http.StatusOK},
+		{func() {}, exactly("120"), http.StatusOK},
+	} {
+		if step.do(); code(step.query) != step.want {
+			t.Errorf("%s: %d, want %d", step.query, code(step.query), step.want)
+		}
+	}
+}
+
 func TestPagesAreForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := filled(t)
@@ -382,7 +429,8 @@ func TestPagesAreForgotten(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		apply(t, r, event(stream.Bookmark, stream.Object{Revision: 101}))
+		// What there is now is no longer the list that is continued.
+		apply(t, r, event(stream.Deleted, stream.Object{Key: firstOf(t, r), Revision: 101}))
 		page := func() int {
 			w := httptest.NewRecorder()
 			h.Serve(w, ask(t.Context(), "?continue="+cont), replica.Request{Verb: "list"})

@@ -9,6 +9,7 @@ import (
 	"encoding/pem"
 	"net"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 
@@ -79,7 +80,8 @@ func TestJudge(t *testing.T) {
 			node("n1", net.ParseIP("fd00::7")), nil, ""},
 		{"another node's", func(r csr, _ *asked) { r.Spec.Username = "system:node:n2" }, nil, nil, "system:node:n2 asked for it"},
 		{"nobody's", func(r csr, _ *asked) { r.Spec.Username = "mallory" }, nil, nil, "mallory asked for it"},
-		{"a node's by name only", func(r csr, _ *asked) { r.Spec.Groups = []string{"system:authenticated"} }, nil, nil, "asked for"},
+		{"a node's by name only", func(r csr, _ *asked) { r.Spec.Groups = []string{"system:authenticated"} },
+			nil, nil, "asked for"},
 		{"in another name", func(_ csr, a *asked) { a.Subject.CommonName = "system:node:n2" }, nil, nil, "not for the node that"},
 		{"of more groups", func(_ csr, a *asked) { a.Subject.Organization = []string{"system:nodes", "system:masters"} },
 			nil, nil, "not for the node that"},
@@ -99,7 +101,7 @@ func TestJudge(t *testing.T) {
 		}, nil, nil, "cannot be read"},
 		{"two", func(r csr, _ *asked) {
 			one := request(t, nil).Spec.Request
-			r.Spec.Request = append(one, one...)
+			r.Spec.Request = slices.Concat(one, one)
 		}, nil, nil, "not one certificate request"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

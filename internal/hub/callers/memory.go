@@ -68,7 +68,7 @@ func (m *memory) recall(ctx context.Context, question string, ask func(context.C
 }
 
 // held returns what holds without asking.
-func (m *memory) held(question string) (value []byte, err error, ok bool) { //nolint:revive // err is a value that is held
+func (m *memory) held(question string) (value []byte, err error, ok bool) {
 	switch v, found := m.fresh.Get(question); v := v.(type) {
 	case error:
 		return nil, v, true

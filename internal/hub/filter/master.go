@@ -25,7 +25,7 @@ func NewMaster(address string, port int) (*Master, error) {
 	if err != nil {
 		return nil, fmt.Errorf("address of the master service: %w", err)
 	}
-	return &Master{a.Unmap(), int32(port)}, nil //nolint:gosec // a port
+	return &Master{a.Unmap(), int32(port)}, nil
 }
 
 var masterService = stream.Key{Namespace: metav1.NamespaceDefault, Name: "kubernetes"}

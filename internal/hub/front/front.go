@@ -192,13 +192,14 @@ func (f *Front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func (f *Front) serve(w *recorder, r *http.Request, info *request.RequestInfo, long bool) {
 	own := f.guests || ownCredentials(r)
-	replicated := f.cfg.Replicas != nil && info.IsResourceRequest && f.cfg.Replicas.Has(schema.GroupVersionResource{
+	local := answerable(r)
+	replicated := local && f.cfg.Replicas != nil && info.IsResourceRequest && f.cfg.Replicas.Has(schema.GroupVersionResource{
 		Group: info.APIGroup, Version: info.APIVersion, Resource: info.Resource,
 	})
 	to := route.Decide(route.Request{
 		Verb: info.Verb, Group: info.APIGroup, Resource: info.Resource, Subresource: info.Subresource,
 		Namespace: info.Namespace, Name: info.Name, Path: info.Path,
-		Replicated: replicated, Cached: f.cfg.Keeper != nil && f.cfg.Keeper.Match(r),
+		Replicated: replicated, Cached: f.cfg.Keeper != nil && f.cfg.Keeper.Match(r) && local,
 		OwnCredentials: own, Known: own && f.cfg.Callers != nil && Bearer(r) != "", AssumesIdentity: assumedIdentity(r.Header),
 	}, f.cfg.Situation)
 	if to.Kind == route.Refused {

@@ -610,3 +610,50 @@ func TestResourceLabelIsBounded(t *testing.T) {
 		t.Errorf("%d labels, want %d and \"other\"", len(labels), maxResources)
 	}
 }
+
+// An API server ends a connection when it refuses a token that came over it: to find out who is good is its largest cost.
+func TestOneCallersRefusalIsNobodyElses(t *testing.T) {
+	_, u := cloud(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Authorization") == "Bearer bad" {
+			w.Header().Set("Connection", "close")
+			w.WriteHeader(http.StatusUnauthorized)
+			return
+		}
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			return
+		}
+		w.WriteHeader(http.StatusCreated)
+		fmt.Fprintf(w, "%d %x", len(body), sha256.Sum256(body))
+	})
+	address, _ := hub(t, Config{Cloud: u})
+	post := func(token, body string) (*http.Response, string, error) {
+		response, err := do(t, http.MethodPost, address+"/api/v1/namespaces/d/configmaps", strings.NewReader(body),
+			"Authorization", "Bearer "+token)
+		if err != nil {
+			return nil, "", err
+		}
+		defer response.Body.Close()
+		answer, err := io.ReadAll(response.Body)
+		return response, string(answer), err
+	}
+	var all sync.WaitGroup
+	for i := range 9 {
+		all.Go(func() {
+			for n := range 100 {
+				if i == 0 {
+					if response, _, err := post("bad", "x"); err != nil || response.StatusCode != http.StatusUnauthorized {
+						t.Errorf("a bad token: %v, %v", response, err)
+					}
+					continue
+				}
+				body := strings.Repeat("x", 2000+n)
+				want := fmt.Sprintf("%d %x", len(body), sha256.Sum256([]byte(body)))
+				if response, answer, err := post("good", body); err != nil || response.StatusCode != http.StatusCreated || answer != want {
+					t.Errorf("a good token: %v, %v, %s", response, err, answer)
+				}
+			}
+		})
+	}
+	all.Wait()
+}

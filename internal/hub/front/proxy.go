@@ -1,6 +1,8 @@
 package front
 
 import (
+	"bytes"
+	"io"
 	"log"
 	"net/http"
 	"net/http/httputil"
@@ -19,6 +21,7 @@ func newProxy(transport http.RoundTripper, buffers httputil.BufferPool, logger k
 			pr.Out.URL.RawQuery = pr.In.URL.RawQuery
 			// The hub's own server answers it, when the body is first read.
 			pr.Out.Header.Del("Expect")
+			repeatable(pr.Out)
 		},
 		// No FlushInterval: ReverseProxy flushes at once whatever has no Content-Length, which every stream of an API
 		// server is. To do so for the rest too costs a timer and a flush more, a fifth of the hub's time on a GET.
@@ -26,6 +29,45 @@ func newProxy(transport http.RoundTripper, buffers httputil.BufferPool, logger k
 		ErrorHandler: unansweredHandler(logger),
 		ErrorLog:     log.New(verbose{logger}, "", 0),
 	}
+}
+
+// repeatBytes bounds the bodies that can be sent again: nearly all of what nodes and Pods write. Of those there are as many
+// at a time as requests in flight.
+const repeatBytes = 64 << 10
+
+// repeatable has a request's body in memory, if it is small, so that the transport can send it again. All callers share a
+// connection to an API server, which ends it when it refuses one caller's token, or now and then (--goaway-chance): that is
+// to fail nobody else's request.
+func repeatable(r *http.Request) {
+	if r.Body == nil || r.ContentLength <= 0 || r.ContentLength > repeatBytes {
+		return
+	}
+	whole := make([]byte, r.ContentLength)
+	n, err := io.ReadFull(r.Body, whole)
+	if err != nil {
+		r.Body = &broken{bytes.NewReader(whole[:n]), r.Body, err}
+		return
+	}
+	body := r.Body
+	r.Body = struct {
+		io.Reader
+		io.Closer
+	}{bytes.NewReader(whole), body}
+	r.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(whole)), nil }
+}
+
+// broken is a body that could not be read to its end.
+type broken struct {
+	read *bytes.Reader
+	io.Closer
+	err error
+}
+
+func (b *broken) Read(p []byte) (int, error) {
+	if b.read.Len() > 0 {
+		return b.read.Read(p)
+	}
+	return 0, b.err
 }
 
 // unansweredHandler answers requests that upstream did not answer.

@@ -41,6 +41,20 @@ func Bearer(r *http.Request) string {
 	return strings.TrimSpace(token)
 }
 
+// answerable reports whether a request is one that can be answered here. An API server refuses others, in its own words:
+// HEAD, and a timeout that is none.
+func answerable(r *http.Request) bool {
+	if r.Method == http.MethodHead || r.Method == http.MethodOptions {
+		return false
+	}
+	if !strings.Contains(r.URL.RawQuery, "timeout=") {
+		return true
+	}
+	timeout := r.URL.Query().Get("timeout")
+	_, err := time.ParseDuration(timeout)
+	return timeout == "" || err == nil
+}
+
 // assumedIdentity returns the name of a header by which the caller asks to be taken for somebody else.
 func assumedIdentity(h http.Header) string {
 	for name := range h {

@@ -358,7 +358,8 @@ func (s *Set) Status() []Status {
 	for selection, k := range s.kept {
 		stats := k.replica.Stats()
 		all = append(all, Status{
-			Client: s.cfg.Client, Selection: selection.String(), Source: k.feed.Status().Get().Source.String(), Revision: stats.Position,
+			Client: s.cfg.Client, Selection: selection.String(),
+			Source: k.feed.Status().Get().Source.String(), Revision: stats.Position,
 			Objects: stats.Objects, Bytes: stats.ObjectBytes, Requests: k.users,
 		})
 	}

@@ -29,7 +29,12 @@ func newAttempt(req *http.Request, s *server) *attempt {
 	if req.Body != nil && req.Body != http.NoBody {
 		b.attempt.input = &input{body: req.Body}
 		b.request.Body = b.attempt.input
-		b.request.GetBody = nil // it would bypass input
+		b.request.GetBody = nil
+		if again := req.GetBody; again != nil {
+			// A server that closes a connection says which requests on it it has not looked at (GOAWAY). The transport sends
+			// those again by itself.
+			b.request.GetBody = func() (io.ReadCloser, error) { return b.attempt.input.again(again) }
+		}
 	}
 	return &b.attempt
 }
@@ -115,6 +120,32 @@ func (i *input) Close() error {
 		return i.body.Close()
 	}
 	return nil
+}
+
+// again returns the body from its beginning, for the same attempt.
+func (i *input) again(body func() (io.ReadCloser, error)) (io.ReadCloser, error) {
+	fresh, err := body()
+	if err != nil {
+		return nil, err
+	}
+	return &repeated{fresh, i}, nil
+}
+
+// repeated is a body that is sent again. It is nobody's else, but an attempt that was given up must not send anything.
+type repeated struct {
+	io.ReadCloser
+	of *input
+}
+
+func (r *repeated) Read(p []byte) (int, error) {
+	r.of.mu.Lock()
+	given := r.of.state == abandoned
+	r.of.used = true
+	r.of.mu.Unlock()
+	if given {
+		return 0, errAbandoned
+	}
+	return r.ReadCloser.Read(p)
 }
 
 func (i *input) settle(state inputState) {

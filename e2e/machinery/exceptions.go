@@ -1,0 +1,80 @@
+package machinery
+
+// Names of sides.
+const (
+	// HubNode is a hub, asked without credentials: as the node, by a program that it keeps nothing for.
+	HubNode = "hub, as the node"
+	// HubKept is a hub, asked by a program of the node that it keeps what it reads for.
+	HubKept = "hub, kept"
+	// HubToken is a hub, asked with a token.
+	HubToken = "hub, with a token" //nolint:gosec // a name, no secret
+)
+
+var (
+	// copied are the sides on which a hub answers from a copy: pool resources on all of them.
+	copied = []string{HubNode, HubKept, HubToken}
+	both   = []string{HubNode, HubKept}
+	kept   = []string{HubKept}
+)
+
+// exceptions are the differences that may be. A hub that answers from its copy words some refusals its own way, keeps a
+// bounded history, and does what nobody on a node asks for less well than an API server.
+var exceptions = []Exception{
+	{Sides: copied, Check: "*", Where: "*.body.message", Reason: "messages are for people; codes, reasons and details are equal"},
+	{Sides: copied, Check: "*", Where: "*.refusal.message", Reason: "as above"},
+	{Sides: copied, Check: "*", Where: "*.header.Vary", Reason: "an answer that might have been compressed says so; harmless"},
+
+	{Sides: copied, Check: "watch-list/*", Where: "*.events[4].object.*",
+		Reason: "a bookmark has a version, and no empty fields of the type beside it"},
+	{Sides: copied, Check: "watch-old/*", Where: "from the beginning of time.events",
+		Reason: "a hub's history is bounded, and a watch from before it ends with 410: docs/pool-resources.md"},
+	{Sides: kept, Check: "watch-old/*", Where: "from a change.*",
+		Reason: "a hub knows no history of a selection from before it was first asked for it; 410, and a client lists"},
+	{Sides: kept, Check: "watch-old/*", Where: "assert: everything since is told", Reason: "as above"},
+	{Sides: kept, Check: "watch-resume/*", Where: "of one object, from a change.events", Reason: "as above"},
+	{Sides: copied, Check: "versions/*", Where: "list: exactly what was before a change.status",
+		Reason: "a copy is of one moment; 410, as after a compaction"},
+	{Sides: copied, Check: "versions/*", Where: "get: no number.status", Reason: "an API server says 500, which blames itself"},
+	{Sides: copied, Check: "watch-*", Where: "*no number.status", Reason: "as above"},
+	{Sides: copied, Check: "addresses/*", Where: "a watch of a word.status", Reason: "as above"},
+	{Sides: copied, Check: "addresses/*", Where: "no namespace.body.details.*",
+		Reason: "404, as at an API server, but for the object and not for the path"},
+
+	{Sides: copied, Check: "forms/*", Where: "*: application/any.status",
+		Reason: "an API server refuses application/* by a quirk of its router; a hub gives JSON"},
+	{Sides: copied, Check: "forms/*", Where: "*: application/json;as=PartialObjectMetadata*,application/json.status",
+		Reason: "an API server refuses metadata of a list as that of an object; a hub takes the next that is accepted"},
+	{Sides: copied, Check: "forms/*", Where: "watch: application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io.status",
+		Reason: "an API server begins the watch, and fails with the first event"},
+	{Sides: copied, Check: "forms/*", Where: "*: application/yaml*", Reason: "a hub gives no YAML: nobody on a node asks for it"},
+	{Sides: copied, Check: "forms/*", Where: "*: application/vnd.kubernetes.protobuf;as=*",
+		Reason: "who asks for Protobuf gets errors in Protobuf; an API server falls back to JSON"},
+	{Sides: kept, Check: "*", Where: "*.body.metadata.continue",
+		Reason: "lists of custom resources have an empty field at an API server, and no field at a hub"},
+
+	{Sides: both, Check: "identity", Where: "with map[Impersonate-*",
+		Reason: "nobody uses the node's identity to be somebody else: docs/ARCHITECTURE.md"},
+	{Sides: both, Check: "identity", Where: "with map[X-Remote-*", Reason: "as above"},
+	{Sides: both, Check: "identity", Where: "with map[Authorization:*",
+		Reason: "who brings credentials, good or bad, is not the node: docs/ARCHITECTURE.md"},
+
+	{Sides: both, Check: "*/endpoints", Where: "*.header.Warning", Fault: true,
+		Reason: "answers from a copy lack the warning that v1 Endpoints are deprecated"},
+	{Sides: copied, Check: "paging/endpoint*", Where: "*.remainingItemCount", Fault: true,
+		Reason: "service topology's view has pages not say how many objects remain"},
+	{Sides: copied, Check: "paging/endpoint*", Where: "assert: the first page says how many remain", Fault: true,
+		Reason: "as above"},
+	{Sides: kept, Check: "paging/*", Where: "a page by a selector.body.metadata.remainingItemCount", Fault: true,
+		Reason: "with selectors the rest is not counted; the hub has taken them from the request"},
+	{Sides: kept, Check: "paging/*", Where: "assert: which does not count the rest", Fault: true, Reason: "as above"},
+	{Sides: copied, Check: "forms/*", Where: "*.details", Fault: true, Reason: "406 lacks the empty details"},
+	{Sides: copied, Check: "forms/*", Where: "*: application/json;as=Table;v=v1beta1;g=meta.k8s.io.status", Fault: true,
+		Reason: "Tables are still given as v1beta1 by API servers, not by a copy"},
+	{Sides: kept, Check: "*", Where: "*.columnDefinitions", Fault: true,
+		Reason: "Tables of what has no columns in internal/replica/table have name and time only, also while the cloud is there"},
+	{Sides: kept, Check: "*", Where: "*.cells", Fault: true, Reason: "as above"},
+	{Sides: kept, Check: "kubectl", Where: "kubectl get configmaps *", Fault: true, Reason: "as above"},
+	{Sides: kept, Check: "kubectl", Where: "kubectl get deployments *", Fault: true, Reason: "as above"},
+	{Sides: kept, Check: "versions/*", Where: "list: at least what was written elsewhere.status", Fault: true,
+		Reason: "a selection reaches the version of another object only with its next event or bookmark: 504 after 3 s"},
+}
