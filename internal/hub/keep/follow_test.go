@@ -521,3 +521,29 @@ func TestManyAtOnce(t *testing.T) {
 		}
 	})
 }
+
+// A client that has written something may ask for what there was at least then.
+func TestARevisionThatIsNotReachedIsTheClouds(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		w.has(inA, 5, object("x", 5))
+		want(t, w.get(listOfA), http.StatusOK)
+		w.passed()
+		for _, tt := range []struct {
+			query  string
+			state  link.State
+			passed int
+			code   int
+		}{
+			{"?resourceVersion=5", link.Up, 0, http.StatusOK},
+			{"?resourceVersion=6", link.Up, 1, http.StatusOK},
+			{"?resourceVersion=0", link.Up, 0, http.StatusOK},
+			{"?resourceVersion=6", link.Down, 0, http.StatusGatewayTimeout},
+		} {
+			w.link.Set(tt.state)
+			out := w.get(listOfA + tt.query)
+			if n := len(w.passed()); n != tt.passed || out.Code != tt.code {
+				t.Errorf("%s with the link %v: %d, passed on %d times, want %d and %d", tt.query, tt.state, out.Code, n, tt.code, tt.passed)
+			}
+		}
+	})
+}

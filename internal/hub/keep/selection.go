@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/endpoints/request"
 
+	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/hub/feed"
 	"yurtcoordinator/internal/hub/link"
 	"yurtcoordinator/internal/hub/saver"
@@ -118,6 +119,12 @@ func (k *kept) expect(ctx context.Context, cloud *live.Value[link.State], wait t
 			return late
 		}
 	}
+}
+
+// behind reports whether a request asks for a revision that the replica has not reached.
+func (k *kept) behind(r *http.Request) bool {
+	revision, err := edge.ParseRevision(r.URL.Query().Get("resourceVersion"))
+	return err == nil && revision > k.replica.Position()
 }
 
 // plain is a request without the selectors that its selection stands for.

@@ -193,7 +193,12 @@ func (s *Set) follow(w http.ResponseWriter, r *http.Request, info *request.Reque
 		return
 	}
 	defer s.release(k)
-	switch k.expect(r.Context(), s.cfg.Cloud, patience) {
+	prospect := k.expect(r.Context(), s.cfg.Cloud, patience)
+	if prospect == known && info.Verb == "list" && k.behind(r) && s.cfg.Cloud.Get() == link.Up {
+		// A revision of another object, or one that the hub had before it was killed: it would come with the next event.
+		prospect = foreign
+	}
+	switch prospect {
 	case foreign:
 		pass.ServeHTTP(w, r)
 	case unreachable:
