@@ -59,7 +59,7 @@ var exceptions = []Exception{
 		Reason: "who brings credentials, good or bad, is not the node: docs/ARCHITECTURE.md"},
 
 	{Sides: copied, Check: "versions/*", Where: "list: exactly the newest.status",
-		Reason: "a copy has the content of a revision only if nothing of its resource has changed since, and it was there already"},
+		Reason: "a copy has the content of a revision only if it was there, and nothing of its resource has changed since"},
 	{Sides: copied, Check: "versions/*", Where: "list: a page of the newest.status", Reason: "as above"},
 
 	{Sides: both, Check: "*/endpoints", Where: "*.header.Warning", Fault: true,

@@ -649,7 +649,8 @@ func TestOneCallersRefusalIsNobodyElses(t *testing.T) {
 				}
 				body := strings.Repeat("x", 2000+n)
 				want := fmt.Sprintf("%d %x", len(body), sha256.Sum256([]byte(body)))
-				if response, answer, err := post("good", body); err != nil || response.StatusCode != http.StatusCreated || answer != want {
+				response, answer, err := post("good", body)
+				if err != nil || response.StatusCode != http.StatusCreated || answer != want {
 					t.Errorf("a good token: %v, %v, %s", response, err, answer)
 				}
 			}

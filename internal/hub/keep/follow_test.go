@@ -542,7 +542,8 @@ func TestARevisionThatIsNotReachedIsTheClouds(t *testing.T) {
 			w.link.Set(tt.state)
 			out := w.get(listOfA + tt.query)
 			if n := len(w.passed()); n != tt.passed || out.Code != tt.code {
-				t.Errorf("%s with the link %v: %d, passed on %d times, want %d and %d", tt.query, tt.state, out.Code, n, tt.code, tt.passed)
+				t.Errorf("%s with the link %v: %d, passed on %d times, want %d and %d",
+					tt.query, tt.state, out.Code, n, tt.code, tt.passed)
 			}
 		}
 	})
