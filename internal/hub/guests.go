@@ -68,10 +68,8 @@ func (g *guests) Serve(w http.ResponseWriter, r *http.Request, from route.Kind, 
 		g.serveCopy(w, r, user, pass)
 		return
 	}
-	client := user.Username
-	if user.UID != "" {
-		client += " " + user.UID // one of the same name that was made later is somebody else
-	}
+	// One of the same name that was made later is somebody else; and nobody is taken for the hub, whatever his name is.
+	client := user.Username + " " + user.UID
 	g.bearers.of(client).add(token)
 	set, release, err := g.Use(client)
 	if err != nil {

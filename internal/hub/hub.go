@@ -90,7 +90,7 @@ func New(cfg Config) (*Hub, error) {
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	if cfg.DiskCachePath != "" {
 		var err error
-		if h.disk, err = store.Open(store.Config{Dir: cfg.DiskCachePath}); err != nil {
+		if h.disk, err = store.Open(store.Config{Dir: cfg.DiskCachePath, Last: nodesOwn}); err != nil {
 			return nil, fmt.Errorf("--disk-cache-path: %w", err)
 		}
 	}

@@ -46,6 +46,9 @@ func (h *Hub) newKeeper() (*keeper, error) {
 	return &keeper{keep.NewAgents(h.cfg.CacheAgents), set}, err
 }
 
+// nodesOwn are the collections that the node itself needs to start: no Pod's take their place.
+func nodesOwn(id store.ID) bool { return id.Client == "" || id.Client == userAgent }
+
 // restore fills the replica of a whole resource from the disk, and returns what keeps the disk up to date.
 func (h *Hub) restore(ctx context.Context, r *replica.Replica) copies.Saver {
 	// In the hub's own name: a program may have the same selection kept at the same time.

@@ -14,14 +14,23 @@ type candidate struct {
 	id    ID
 	bytes int64
 	read  time.Time
+	last  bool
 }
 
 // victims says which collections go, and whether for space: those that nobody has read for unread (0: whenever they were
-// read), and of the others, those read least recently, until excess bytes are free. Who is spared by that one which goes
+// read), and of the others, those that do not go last, and of them those read least recently, until excess bytes are free. Who is spared by that one which goes
 // after it, being larger, stays.
 func victims(all []candidate, excess int64, now time.Time, unread time.Duration) map[ID]bool {
 	gone, space := map[ID]bool{}, []candidate(nil)
-	slices.SortFunc(all, func(a, b candidate) int { return a.read.Compare(b.read) })
+	slices.SortFunc(all, func(a, b candidate) int {
+		if a.last != b.last {
+			if a.last {
+				return 1
+			}
+			return -1
+		}
+		return a.read.Compare(b.read)
+	})
 	for _, c := range all {
 		// A time to come is one of a clock that was wrong, then or now: it says nothing.
 		old := unread > 0 && now.Sub(c.read) >= unread

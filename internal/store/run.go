@@ -187,7 +187,8 @@ func (s *Store) collect(unread time.Duration) int {
 	var all []candidate
 	for id, c := range s.collections {
 		if c.disk != nil && !c.hidden {
-			all = append(all, candidate{id: id, bytes: int64(c.disk.objects.bytes), read: c.read})
+			last := s.config.Last != nil && s.config.Last(id)
+			all = append(all, candidate{id: id, bytes: int64(c.disk.objects.bytes), read: c.read, last: last})
 		}
 	}
 	now := s.config.Now()

@@ -91,6 +91,8 @@ type Config struct {
 	QueueBytes int64
 	// UnreadFor is how long a collection is kept that nobody reads. 0 means 7 days.
 	UnreadFor time.Duration
+	// Last says which collections go last when space is needed, whenever they were read. nil: none does.
+	Last func(ID) bool
 	// Now is the time of day, for when something was read. nil means time.Now.
 	Now func() time.Time
 }

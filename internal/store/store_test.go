@@ -303,8 +303,9 @@ func TestVictims(t *testing.T) {
 	now := time.Unix(1e9, 0)
 	id := func(name string) ID { return ID{Client: name} }
 	all := []candidate{
-		{id("week"), 10, now.Add(-7 * 24 * time.Hour)}, {id("day"), 10, now.Add(-24 * time.Hour)},
-		{id("now"), 10, now}, {id("future"), 100, now.Add(1000 * time.Hour)},
+		{id("week"), 10, now.Add(-7 * 24 * time.Hour), false}, {id("day"), 10, now.Add(-24 * time.Hour), false},
+		{id("now"), 10, now, false}, {id("future"), 100, now.Add(1000 * time.Hour), false},
+		{id("last"), 10, now.Add(-6 * 24 * time.Hour), true},
 	}
 	for _, test := range []struct {
 		excess int64
@@ -317,7 +318,8 @@ func TestVictims(t *testing.T) {
 		{11, 0, "day:space week:space"},
 		{11, 7 * 24 * time.Hour, "day:space week:unread"},
 		{60, 0, "future:space"},
-		{1000, 0, "day:space future:space now:space week:space"},
+		{130, 0, "day:space future:space now:space week:space"},
+		{1000, 0, "day:space future:space last:space now:space week:space"},
 	} {
 		var got []string
 		for id, space := range victims(slices.Clone(all), test.excess, now, test.unread) {

@@ -29,6 +29,8 @@ const (
 	// evictMost bounds how many answers have to go for a new one, if the disk's bound is reached first: the largest takes
 	// the place of that many small ones.
 	evictMost = 200
+	// maxGuestAnswers bounds those to one caller with credentials of its own.
+	maxGuestAnswers = 100
 	// answerPrefix begins the disk's keys of answers to the node's programs, guestPrefix with the digest of a name those to
 	// somebody else.
 	answerPrefix, guestPrefix = "answer/", "guest/"
@@ -56,7 +58,11 @@ func newAnswers(disk Disk, client string) *answers {
 		sum := sha256.Sum256([]byte(client))
 		a.prefix = guestPrefix + hex.EncodeToString(sum[:16]) + "/"
 	}
-	a.order = lru.NewWithEvictionFunc(maxAnswers, func(key lru.Key, _ any) {
+	most := maxAnswers
+	if client != "" {
+		most = maxGuestAnswers
+	}
+	a.order = lru.NewWithEvictionFunc(most, func(key lru.Key, _ any) {
 		if k, ok := key.(string); ok {
 			disk.DropBlob(k)
 		}
@@ -138,6 +144,13 @@ func (a *answers) remember(key string, said answer) {
 	}
 	// The blob comes first: what is in the order but not on the disk does no harm, but nobody would remove the other.
 	err = a.disk.PutBlob(key, value)
+	if errors.Is(err, store.ErrFull) && a.prefix == answerPrefix {
+		// Without what kubelet was told, no Pod starts: those of others have to go for it.
+		for _, guest := range a.disk.Blobs(guestPrefix) {
+			a.disk.DropBlob(guest)
+		}
+		err = a.disk.PutBlob(key, value)
+	}
 	for n := 0; n < evictMost && errors.Is(err, store.ErrFull) && a.order.Len() > 0; n++ {
 		a.order.RemoveOldest()
 		err = a.disk.PutBlob(key, value)

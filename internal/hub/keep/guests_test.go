@@ -181,3 +181,39 @@ func TestAGuestsFeedThatFailsEndsAll(t *testing.T) {
 		}
 	})
 }
+
+func TestAGuestHasLessRoomThanTheNode(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		w.link.Set(link.Down) // so that each costs little
+		w.says(http.StatusServiceUnavailable, "text/plain", "unknown")
+		host(t, w, func(g *Guests) {
+			for i := range maxGuestKept + 10 {
+				w.as(g, "a", fmt.Sprintf("/api/v1/namespaces/n%d/configmaps", i))
+			}
+			if n := len(g.Status()); n != maxGuestKept {
+				t.Errorf("%d selections are kept, want %d", n, maxGuestKept)
+			}
+			w.link.Set(link.Up)
+			w.says(http.StatusOK, asJSON, strings.Repeat("x", answerBytes-1))
+			for i := range maxGuestAnswers + 10 {
+				w.as(g, "a", fmt.Sprintf("/api/v1/namespaces/a/secrets/s%d", i))
+			}
+			if n := len(w.disk.Blobs(guestPrefix)); n == 0 || n > maxGuestAnswers {
+				t.Errorf("%d answers are remembered, want at most %d", n, maxGuestAnswers)
+			}
+			w.as(g, "b", secret)
+			// The node's own answers find room all the same, and none of them goes for a guest's.
+			const n = 40 // of 170 KiB
+			for i := range n {
+				w.get(fmt.Sprintf("/api/v1/namespaces/b/secrets/s%d", i))
+			}
+			for i := range maxGuestAnswers {
+				w.as(g, "b", fmt.Sprintf("/api/v1/namespaces/c/secrets/s%d", i))
+			}
+			if has := len(w.disk.Blobs(answerPrefix)); has != n {
+				t.Errorf("%d of the node's answers are remembered, want %d", has, n)
+			}
+		})
+		w.passed()
+	})
+}

@@ -28,8 +28,8 @@ import (
 
 const (
 	// maxKept bounds the selections. kubelet follows each ConfigMap and Secret of its Pods by itself; 110 Pods, the most
-	// that a node has by default, have some hundreds.
-	maxKept = 1000
+	// that a node has by default, have some hundreds. maxGuestKept bounds those of a caller with credentials of its own.
+	maxKept, maxGuestKept = 1000, 50
 	// idleTime is how long a selection is followed for nobody: programs that begin anew come back within it. It stays on
 	// the disk.
 	idleTime = 5 * time.Minute
@@ -273,8 +273,8 @@ func (s *Set) find(selection Selection) (found *kept, wait <-chan struct{}, err 
 		return nil, k.ended, nil
 	case k == nil && len(selection.Namespace)+len(selection.Fields)+len(selection.Labels) > selectorBytes:
 		return nil, nil, fmt.Errorf("its selectors have more than %d bytes", selectorBytes)
-	case k == nil && len(s.kept) >= maxKept:
-		return nil, nil, fmt.Errorf("%d selections are kept already", maxKept)
+	case k == nil && len(s.kept) >= s.most():
+		return nil, nil, fmt.Errorf("%d selections are kept already", s.most())
 	case k == nil:
 		if k, err = s.begin(selection); err != nil {
 			return nil, nil, err
@@ -282,6 +282,13 @@ func (s *Set) find(selection Selection) (found *kept, wait <-chan struct{}, err 
 	}
 	k.users++
 	return k, nil, nil
+}
+
+func (s *Set) most() int {
+	if s.cfg.Client != "" {
+		return maxGuestKept
+	}
+	return maxKept
 }
 
 // begin starts to follow a selection. It does no I/O, for it is under the lock.
