@@ -18,8 +18,8 @@ type candidate struct {
 }
 
 // victims says which collections go, and whether for space: those that nobody has read for unread (0: whenever they were
-// read), and of the others, those that do not go last, and of them those read least recently, until excess bytes are free. Who is spared by that one which goes
-// after it, being larger, stays.
+// read), and of the others, those that do not go last, and of them those read least recently, until excess bytes are
+// free. Who is spared by that one which goes after it, being larger, stays.
 func victims(all []candidate, excess int64, now time.Time, unread time.Duration) map[ID]bool {
 	gone, space := map[ID]bool{}, []candidate(nil)
 	slices.SortFunc(all, func(a, b candidate) int {
