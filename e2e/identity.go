@@ -39,7 +39,7 @@ var identityScenarios = []Scenario{
 	{
 		Name: "offline-days", Lab: joining(pool, shortLife), run: offlineDays,
 		Doc: "certificates are renewed while they are used; then all nodes are cut off for longer than certificate and " +
-			"token last: they go on, restart, and are back as soon as there is a new token",
+			"token last: they go on, restart, also when the cloud is there and refuses them, and are back with a new token",
 	},
 }
 
@@ -189,6 +189,9 @@ func offlineDays(t *T) {
 	if now := t.processes(node, "httpd -f"); !sameKeys(now, servers) {
 		t.fail("containers were restarted: %v, before %v", now, servers)
 	}
+
+	t.figure("restart_expired_s", t.powerCycle(node, want).Seconds())
+	servers = t.processes(node, "httpd -f")
 
 	t.say("a new token")
 	const token = "fedcba.fedcba9876543210"

@@ -78,7 +78,8 @@ type Status struct {
 	Live bool
 	// Refused is why the last attempt failed; empty once a stream is open again.
 	Refused string
-	// Denied: it failed with an answer that waiting seldom changes: no permission, no such resource.
+	// Denied: it failed with an answer that waiting seldom changes: no permission, no such resource. That it does not know who
+	// asks is none.
 	Denied bool
 }
 
@@ -382,7 +383,7 @@ func (f *Feed) note(ctx context.Context, a *attempt, o outcome) {
 		f.log(ctx, a, refused, p)
 	}
 	s := f.status.Get()
-	s.Live, s.Refused, s.Denied = false, refused, refused != "" && denied(o.err)
+	s.Live, s.Refused, s.Denied = false, refused, refused != "" && denied(o.err) && !stranger(o.err)
 	f.status.Set(s)
 }
 

@@ -431,6 +431,23 @@ func TestDeniedIsTriedSlowlyAndSaid(t *testing.T) {
 	})
 }
 
+// A node whose certificate has expired is asked nothing about permissions: what it knows stays.
+func TestWhoIsNotKnownIsNotDenied(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.alone = true
+		w.cloud.fault = apierrors.NewUnauthorized("the certificate has expired")
+		w.links(link.Up, link.Down)
+		w.begin()
+		w.pass(5 * time.Minute)
+		if lists, _, _ := w.cloud.counts(); lists < 8 || lists > 19 {
+			t.Errorf("%d tries in 5 min, want three soon, then one in 20 to 30 s", lists)
+		}
+		if s := w.feed.Status().Get(); !strings.Contains(s.Refused, "expired") || s.Denied || s.Live {
+			t.Errorf("Status() = %+v", s)
+		}
+	})
+}
+
 func TestAMirrorThatRefusesIsNoReasonToStandStill(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.mirror.copy(w.cloud)

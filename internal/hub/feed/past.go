@@ -100,6 +100,10 @@ func denied(err error) bool {
 	return false
 }
 
+// stranger reports whether a source does not know who asks: a node whose certificate has expired. That says nothing of what
+// is asked for, and what was known of it stays.
+func stranger(err error) bool { return apierrors.IsUnauthorized(err) }
+
 // note takes in how an attempt at the cloud, or at a mirror, ended. position is the sink's now.
 func (p *past) note(now time.Time, mirror bool, o outcome, position edge.Revision) {
 	worked := o.lived >= shortLife

@@ -13,6 +13,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/hub/link"
 	"yurtcoordinator/internal/replica"
@@ -546,5 +548,30 @@ func TestARevisionThatIsNotReachedIsTheClouds(t *testing.T) {
 					tt.query, tt.state, out.Code, n, tt.code, tt.passed)
 			}
 		}
+	})
+}
+
+// A node whose certificate has expired goes on with what it knows; of the rest it hears what the cloud says.
+func TestWhatIsKnownStaysWhenTheCloudDoesNotKnowTheNode(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		w.has(inA, 5, object("x", 5))
+		want(t, w.get(listOfA), http.StatusOK, `"name":"x"`)
+		time.Sleep(5 * time.Second) // to the disk
+		expired := apierrors.NewUnauthorized("the certificate has expired")
+		s := w.source(inA)
+		s.set(func() { s.fails, s.watchFails = expired, expired })
+		w.restart()
+		w.says(http.StatusUnauthorized, asJSON, "expired")
+		w.passed()
+		for range 3 {
+			want(t, w.get(listOfA), http.StatusOK, `"name":"x"`)
+			time.Sleep(time.Minute)
+		}
+		w.nothing()
+		other := Selection{Resource: configMaps, Namespace: "b"}
+		s = w.source(other)
+		s.set(func() { s.fails = expired })
+		want(t, w.get("/api/v1/namespaces/b/configmaps"), http.StatusUnauthorized, "expired")
+		w.passedOn()
 	})
 }

@@ -48,11 +48,13 @@ func object(name string, revision edge.Revision) stream.Object {
 type source struct {
 	*replica.Replica
 
-	mu      sync.Mutex
-	fails   error
-	lists   int
-	running int           // feeds
-	hold    chan struct{} // if not nil, feeds do not end before it is closed
+	mu    sync.Mutex
+	fails error // of lists
+	// watchFails is of watches.
+	watchFails error
+	lists      int
+	running    int           // feeds
+	hold       chan struct{} // if not nil, feeds do not end before it is closed
 }
 
 func (s *source) Snapshot(ctx context.Context) (stream.Snapshot, error) {
@@ -64,6 +66,16 @@ func (s *source) Snapshot(ctx context.Context) (stream.Snapshot, error) {
 		return stream.Snapshot{}, err
 	}
 	return s.Replica.Snapshot(ctx)
+}
+
+func (s *source) Watch(ctx context.Context, after edge.Revision) (stream.Watch, error) {
+	s.mu.Lock()
+	err := s.watchFails
+	s.mu.Unlock()
+	if err != nil {
+		return nil, err
+	}
+	return s.Replica.Watch(ctx, after)
 }
 
 func (s *source) set(change func()) {
