@@ -42,6 +42,7 @@ func needs(containers, unprivileged bool) []need {
 	list := []need{
 		{"nsenter", "util-linux", program("nsenter")},
 		{"iptables, for kube-proxy, kubelet and the CNI plugins", "iptables", program("iptables")},
+		{"ps, to see what runs on a machine", "procps", program("ps")},
 	}
 	if containers {
 		list = append(list,

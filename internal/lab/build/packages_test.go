@@ -26,7 +26,7 @@ func TestDecide(t *testing.T) {
 		{"nothing missing", nil, machine{}, "", nil},
 		{"root on Debian", few, machine{debian: true, root: true, aptGet: true}, "iptables util-linux", nil},
 		{"root on Debian, everything", all, machine{debian: true, root: true, aptGet: true},
-			"busybox-static gcc iptables libc6-dev libseccomp-dev pkg-config uidmap util-linux", nil},
+			"busybox-static gcc iptables libc6-dev libseccomp-dev pkg-config procps uidmap util-linux", nil},
 		{"user on Debian", few, machine{debian: true, aptGet: true}, "",
 			[]string{"nsenter", "\ninstall it: sudo apt-get install -y --no-install-recommends iptables util-linux"}},
 		{"Debian without apt-get", few, machine{debian: true, root: true}, "",
@@ -63,7 +63,7 @@ func TestNeeds(t *testing.T) {
 		slices.Sort(names)
 		return strings.Join(slices.Compact(names), " ")
 	}
-	if got, want := packages(false, true), "iptables util-linux"; got != want {
+	if got, want := packages(false, true), "iptables procps util-linux"; got != want {
 		t.Errorf("hollow: %s, want %s", got, want)
 	}
 	if got := packages(true, true); !strings.Contains(got, "uidmap") {
