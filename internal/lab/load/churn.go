@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -14,6 +15,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/utils/ptr"
 )
 
 // phase is where a rolling update stands: the oldest endpoint of an object terminates, is removed, and a new one is
@@ -175,7 +177,15 @@ func (r *sliceRoller) step(p phase, number int, now time.Time) {
 	case p == remove && len(o.Endpoints) > 0:
 		o.Endpoints = o.Endpoints[1:]
 	case p == add && len(o.Endpoints) < sliceSize:
-		o.Endpoints = append(o.Endpoints, r.spec.endpoint(o.Labels[discoveryv1.LabelServiceName], number))
+		e := r.spec.endpoint(o.Labels[discoveryv1.LabelServiceName], number)
+		has := map[string]int{}
+		for _, other := range o.Endpoints {
+			has[ptr.Deref(other.NodeName, "")]++
+		}
+		if node := r.spec.fewest(has, number); node != "" {
+			e.NodeName, e.Zone = &node, &node
+		}
+		o.Endpoints = append(o.Endpoints, e)
 	}
 }
 
@@ -222,7 +232,15 @@ func (r *endpointsRoller) step(p phase, number int, _ time.Time) {
 	case p == remove && len(s.NotReadyAddresses) > 0:
 		s.NotReadyAddresses = s.NotReadyAddresses[1:]
 	case p == add && len(s.Addresses) < 1000:
-		s.Addresses = append(s.Addresses, r.spec.endpointAddress(o.Name, number))
+		a := r.spec.endpointAddress(o.Name, number)
+		has := map[string]int{}
+		for _, other := range append(slices.Clone(s.Addresses), s.NotReadyAddresses...) {
+			has[ptr.Deref(other.NodeName, "")]++
+		}
+		if node := r.spec.fewest(has, number); node != "" {
+			a.NodeName = &node
+		}
+		s.Addresses = append(s.Addresses, a)
 	}
 	if len(s.Addresses)+len(s.NotReadyAddresses) == 0 { // a subset without addresses is invalid
 		o.Subsets = nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
@@ -238,5 +239,37 @@ func TestPatches(t *testing.T) {
 	}
 	if _, err := Patches(t.Context(), client.CoreV1().RESTClient(), PatchSpec{}, time.Hour); !errors.Is(err, ErrNothingToChange) {
 		t.Errorf("%v, want ErrNothingToChange", err)
+	}
+}
+
+// However many Services and nodes there are, and however long it goes on.
+func TestARollingUpdateLeavesNoNodeOut(t *testing.T) {
+	for nodes := 1; nodes <= 5; nodes++ {
+		spec := Spec{EndpointsEach: 12, Namespace: "load"}
+		for i := range nodes {
+			spec.Nodes = append(spec.Nodes, fmt.Sprint("n", i))
+		}
+		for services := 1; services <= 20; services++ {
+			s := &sliceRoller{spec: spec, object: spec.slice(spec.service(0), 0, 0, time.Unix(0, 0))}
+			e := &endpointsRoller{spec: spec, object: spec.endpointsObject(0)}
+			for turn := 1; turn <= 40; turn++ {
+				for _, p := range []phase{terminate, remove, add} {
+					s.step(p, 1000+turn*services, time.Unix(0, 0))
+					e.step(p, 1000+turn*services, time.Unix(0, 0))
+				}
+				slices, addresses := map[string]int{}, map[string]int{}
+				for _, x := range s.object.Endpoints {
+					slices[*x.NodeName]++
+				}
+				for _, x := range e.object.Subsets[0].Addresses {
+					addresses[*x.NodeName]++
+				}
+				for _, node := range spec.Nodes {
+					if least := 12/nodes - 1; slices[node] < least || addresses[node] < least {
+						t.Fatalf("%d Services, turn %d: %v and %v, want at least %d each", services, turn, slices, addresses, least)
+					}
+				}
+			}
+		}
 	}
 }

@@ -217,6 +217,18 @@ func (s Spec) nodeOf(number int) string {
 	return s.Nodes[number%len(s.Nodes)]
 }
 
+// fewest is the node that has the fewest endpoints of a Service, as a scheduler would choose; of several, the one that
+// nodeOf names, or the next. Without it, a rolling update would give a Service the same few nodes again and again.
+func (s Spec) fewest(has map[string]int, number int) string {
+	best := s.nodeOf(number)
+	for i := range s.Nodes {
+		if node := s.nodeOf(number + i); has[node] < has[best] {
+			best = node
+		}
+	}
+	return best
+}
+
 // pod is a reference to a Pod in the name that a Deployment would give it.
 func (s Spec) pod(service string, number int) *corev1.ObjectReference {
 	return &corev1.ObjectReference{
