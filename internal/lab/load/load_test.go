@@ -266,7 +266,7 @@ func TestARollingUpdateLeavesNoNodeOut(t *testing.T) {
 				}
 				for _, node := range spec.Nodes {
 					if least := 12/nodes - 1; slices[node] < least || addresses[node] < least {
-						t.Fatalf("%d Services, turn %d: %v and %v, want at least %d each", services, turn, slices, addresses, least)
+						t.Fatalf("%d Services, turn %d: %v, %v, want at least %d each", services, turn, slices, addresses, least)
 					}
 				}
 			}
