@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
-	"time"
 )
 
 // writes are what a client with rights does.
@@ -266,7 +265,9 @@ func deleteCollection(e *Env) {
 
 // garbage is garbage_collector.go: what becomes of dependents.
 func garbage(e *Env) {
-	for _, policy := range []string{"Background", "Foreground", "Orphan"} {
+	// The collector must have seen all before one of them goes. It sees objects of a kind in their order: once it has
+	// collected the last one's, it has seen the others.
+	for _, policy := range []string{"Background", "Foreground", "Orphan", "last"} {
 		owner, dependent := "owner-"+strings.ToLower(policy), "dependent-"+strings.ToLower(policy)
 		o := e.Write("create "+owner, post(e.at("configmaps"), configMap(owner, "a", "b"), ""))
 		d := configMap(dependent, "a", "b")
@@ -275,7 +276,14 @@ func garbage(e *Env) {
 		}}}
 		e.Write("create "+dependent, post(e.at("configmaps"), d, ""))
 	}
-	time.Sleep(time.Second / 2) // the collector's own watch must have seen them; there is nothing else to wait for
+	e.Write("delete the last", Request{Method: http.MethodDelete, Path: e.at("configmaps", "owner-last")})
+	e.Until("the last dependent is gone", func() error {
+		a, err := e.ask(e.Reader, Request{Path: e.at("configmaps", "dependent-last")})
+		if err != nil || a.Status != http.StatusNotFound {
+			return errors.Join(err, errors.New("dependent-last is there"))
+		}
+		return nil
+	})
 	for _, policy := range []string{"Background", "Foreground", "Orphan"} {
 		e.Try("delete, "+policy, Request{
 			Method: http.MethodDelete, Path: e.at("configmaps", "owner-"+strings.ToLower(policy)),

@@ -4,13 +4,11 @@ import (
 	"errors"
 	"net/http"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/klog/v2"
 
 	"yurtcoordinator/internal/hub/callers"
-	"yurtcoordinator/internal/hub/feed"
 	"yurtcoordinator/internal/hub/front"
 	"yurtcoordinator/internal/hub/keep"
 	"yurtcoordinator/internal/hub/route"
@@ -37,17 +35,17 @@ func (h *Hub) newGuests() (*guests, error) {
 	}); err != nil {
 		return nil, err
 	}
-	unseen, err := feed.NewMetrics(prometheus.NewRegistry()) // as of newKeeper
+	common, err := unseenFeeds(nil)
 	if err != nil {
 		return nil, err
 	}
-	lists := make(chan struct{}, keptLists)
 	g.Guests = keep.NewGuests(func(client string) (*keep.Set, error) {
-		as := g.bearers.of(client)
+		own := common
+		own.as = g.bearers.of(client)
 		return keep.New(keep.Config{
 			Client: client, Disk: h.disk, Cloud: h.cloud.Link(),
 			NewFeed: func(r *replica.Replica, what keep.Selection) (keep.Feed, error) {
-				return h.newFeed(feeds{unseen, lists, as}, r, false, what)
+				return h.newFeed(own, r, false, what)
 			},
 		})
 	})

@@ -3,6 +3,7 @@ package hub
 import (
 	"context"
 	"errors"
+	"net/http"
 	"sync"
 	"time"
 
@@ -30,13 +31,17 @@ type keeper struct {
 // large list of the pool's before them some minutes.
 const keptLists = 8
 
-func (h *Hub) newKeeper() (*keeper, error) {
-	// What programs ask for has no bound, so it has no place in metrics; /status has it.
+// unseenFeeds are those of what programs ask for: it has no bound, so it has no place in metrics; /status has it.
+func unseenFeeds(as http.RoundTripper) (feeds, error) {
 	unseen, err := feed.NewMetrics(prometheus.NewRegistry())
+	return feeds{unseen, make(chan struct{}, keptLists), as}, err
+}
+
+func (h *Hub) newKeeper() (*keeper, error) {
+	own, err := unseenFeeds(h.cloud.AsNode())
 	if err != nil {
 		return nil, err
 	}
-	own := feeds{unseen, make(chan struct{}, keptLists), h.cloud.AsNode()}
 	set, err := keep.New(keep.Config{
 		Disk: h.disk, Cloud: h.cloud.Link(),
 		NewFeed: func(r *replica.Replica, what keep.Selection) (keep.Feed, error) {

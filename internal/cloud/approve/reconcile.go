@@ -24,6 +24,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"yurtcoordinator/internal/cloud/retry"
 )
 
 const (
@@ -76,7 +78,8 @@ func Cached() map[client.Object]cache.ByObject {
 func (a *Approver) AddTo(mgr manager.Manager) error {
 	yes := true
 	c, err := controller.New(controllerName, mgr, controller.Options{
-		Reconciler: a, ReconciliationTimeout: reconcileTimeout, SkipNameValidation: &yes, // as of package heartbeat
+		Reconciler: a, ReconciliationTimeout: reconcileTimeout, RateLimiter: retry.NewLimiter(lookLast),
+		SkipNameValidation: &yes, // as of package heartbeat
 	})
 	if err != nil {
 		return fmt.Errorf("controller %s: %w", controllerName, err)

@@ -456,18 +456,3 @@ coordinator_controller_autonomy_patches_total{step="set"} 1
 		t.Error(err)
 	}
 }
-
-func TestRetriesAreBoundedAndSpread(t *testing.T) {
-	limiter := newRateLimiter()
-	waits := make(map[time.Duration]bool)
-	for range 30 {
-		wait := limiter.When(reconcile.Request{})
-		if wait < retryBase || wait > retryMax*3/2 {
-			t.Errorf("waits %v", wait)
-		}
-		waits[wait] = true
-	}
-	if len(waits) < 20 {
-		t.Errorf("only %d different waits", len(waits))
-	}
-}

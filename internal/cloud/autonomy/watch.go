@@ -24,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
+	"yurtcoordinator/internal/cloud/retry"
 	"yurtcoordinator/internal/edge"
 )
 
@@ -36,8 +37,8 @@ const (
 	// reconcileTimeout bounds one sweep. One that does not end in it has settled some Pods and is tried again.
 	reconcileTimeout = 30 * time.Second
 
-	// First and longest wait before a failed reconcile is tried again, before jitter.
-	retryBase, retryMax = 50 * time.Millisecond, 2 * time.Minute
+	// retryMax is the longest wait before a failed reconcile is tried again, before jitter.
+	retryMax = 2 * time.Minute
 
 	// First and longest wait before a watch that failed begins again.
 	watchRetryBase, watchRetryMax = 200 * time.Millisecond, 30 * time.Second
@@ -74,7 +75,7 @@ func newController(mgr manager.Manager, name string, workers int, f reconcile.Fu
 		MaxConcurrentReconciles: workers,
 		ReconciliationTimeout:   reconcileTimeout,
 		SkipNameValidation:      &yes, // the check keeps names in a global that outlives the manager
-		RateLimiter:             newRateLimiter(),
+		RateLimiter:             retry.NewLimiter(retryMax),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("controller %s: %w", name, err)
@@ -284,18 +285,4 @@ func pause(ctx context.Context, d time.Duration) {
 	case <-t.C:
 	case <-ctx.Done():
 	}
-}
-
-func newRateLimiter() jittered {
-	return jittered{workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](retryBase, retryMax)}
-}
-
-// jittered spreads the retries of a rate limiter over up to half as long again.
-type jittered struct {
-	workqueue.TypedRateLimiter[reconcile.Request]
-}
-
-// When implements workqueue.TypedRateLimiter.
-func (j jittered) When(r reconcile.Request) time.Duration {
-	return wait.Jitter(j.TypedRateLimiter.When(r), 0.5)
 }

@@ -14,7 +14,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"yurtcoordinator/internal/edge"
 )
@@ -255,20 +254,5 @@ func TestStrip(t *testing.T) {
 		if got, err := strip("tombstone"); got != "tombstone" || err != nil {
 			t.Errorf("strip = %v, %v", got, err)
 		}
-	}
-}
-
-func TestRetriesAreBoundedAndSpread(t *testing.T) {
-	limiter := newRateLimiter()
-	waits := make(map[time.Duration]bool)
-	for range 30 {
-		wait := limiter.When(reconcile.Request{})
-		if wait < retryBase || wait > retryMax*3/2 {
-			t.Errorf("waits %v", wait)
-		}
-		waits[wait] = true
-	}
-	if len(waits) < 20 {
-		t.Errorf("only %d different waits", len(waits))
 	}
 }

@@ -9,7 +9,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -20,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
+	"yurtcoordinator/internal/cloud/retry"
 	"yurtcoordinator/internal/edge"
 )
 
@@ -33,8 +33,8 @@ const (
 	// reconcileTimeout bounds the writes of one reconcile; the API server's own limit for a request is a minute.
 	reconcileTimeout = 15 * time.Second
 
-	// First and longest wait before a failed reconcile is tried again, before jitter.
-	retryBase, retryMax = 50 * time.Millisecond, 30 * time.Second
+	// retryMax is the longest wait before a failed reconcile is tried again, before jitter.
+	retryMax = 30 * time.Second
 
 	// echoDelay is how long a change of a Node that calls for a write waits. Most are the first half of our own two
 	// writes, seen before the second half is. What is left is somebody undoing our work, which can wait this long.
@@ -53,7 +53,7 @@ func (p *Policy) AddTo(mgr manager.Manager) error {
 		ReconciliationTimeout:   reconcileTimeout,
 		EnableWarmup:            &yes,
 		SkipNameValidation:      &yes, // the check keeps names in a global that outlives the manager
-		RateLimiter:             newRateLimiter(),
+		RateLimiter:             retry.NewLimiter(retryMax),
 	})
 	if err != nil {
 		return fmt.Errorf("controller %s: %w", controllerName, err)
@@ -179,18 +179,4 @@ func stripMeta(m *metav1.ObjectMeta) metav1.ObjectMeta {
 		Labels:            m.Labels,
 		DeletionTimestamp: m.DeletionTimestamp,
 	}
-}
-
-func newRateLimiter() jittered {
-	return jittered{workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](retryBase, retryMax)}
-}
-
-// jittered spreads the retries of a rate limiter over up to half as long again.
-type jittered struct {
-	workqueue.TypedRateLimiter[reconcile.Request]
-}
-
-// When implements workqueue.TypedRateLimiter.
-func (j jittered) When(r reconcile.Request) time.Duration {
-	return wait.Jitter(j.TypedRateLimiter.When(r), 0.5)
 }

@@ -24,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"yurtcoordinator/internal/cloud/retry"
 	"yurtcoordinator/internal/edge"
 )
 
@@ -248,7 +249,7 @@ func (w *world) reconcile(name string) {
 	result, err := w.policy.Reconcile(ctx, requestFor(name))
 	switch {
 	case err != nil:
-		worldQueue{w: w}.AddAfter(requestFor(name), retryBase)
+		worldQueue{w: w}.AddAfter(requestFor(name), retry.Base)
 	case result.RequeueAfter > 0:
 		worldQueue{w: w}.AddAfter(requestFor(name), result.RequeueAfter)
 	}

@@ -495,171 +495,6 @@ func TestTwoHubs(t *testing.T) {
 	})
 }
 
-// TestServing: none until it is approved, and Status says which; then kept, renewed, and replaced for other addresses.
-func TestServing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := newCloud(t, newAuthority(t, "kubernetes"))
-		c.life = 48 * time.Hour
-		client := c.approve
-		n := newNode(t, c, nil)
-		get := n.Serving([]net.IP{net.IPv4(10, 0, 0, 1)}, []string{"n1"})
-		if _, err := get(nil); err == nil {
-			t.Error("there is a certificate before there is one")
-		}
-		if err := n.Ensure(n.ctx); err != nil {
-			t.Fatal(err)
-		}
-		stop := n.start()
-		time.Sleep(time.Hour)
-		s := n.Status().Serving
-		if _, err := get(nil); err == nil || s.Waiting == "" ||
-			!strings.Contains(err.Error(), "kubectl certificate approve "+s.Waiting) {
-			t.Errorf("handshake: %v; status %+v", err, s)
-		}
-		c.change(func() {
-			c.approve = func(*certificatesv1.CertificateSigningRequest) certificatesv1.RequestConditionType {
-				return certificatesv1.CertificateApproved
-			}
-		})
-		time.Sleep(pauseAnswered)
-		first, err := get(nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := first.Leaf.VerifyHostname("10.0.0.1"); err != nil {
-			t.Error(err)
-		}
-		if got := c.created()[1]; got != "system:node:n1" {
-			t.Errorf("asked for by %s", got)
-		}
-		n.Serving([]net.IP{net.IPv4(10, 0, 0, 2)}, nil)
-		time.Sleep(time.Minute)
-		second, err := get(nil)
-		if err != nil || second.Leaf.VerifyHostname("10.0.0.2") != nil {
-			t.Fatalf("after the address changed: %v", err)
-		}
-		time.Sleep(48 * time.Hour)
-		third, err := get(nil)
-		if err != nil || !third.Leaf.NotAfter.After(second.Leaf.NotAfter) {
-			t.Errorf("not renewed: %v", err)
-		}
-		stop()
-		// A restart serves what it has; approval is not needed again.
-		c.change(func() { c.approve = client })
-		again := newNode(t, c, func(cfg *Config) { cfg.Dir = n.cfg.Dir })
-		get = again.Serving([]net.IP{net.IPv4(10, 0, 0, 2)}, nil)
-		stop = again.start()
-		synctest.Wait()
-		if kept, err := get(nil); err != nil || !kept.Leaf.Equal(third.Leaf) {
-			t.Errorf("after a restart: %v", err)
-		}
-		stop()
-	})
-}
-
-// TestKubelet: its certificate gets the hub one of its own, or is used as it is.
-func TestKubelet(t *testing.T) {
-	setup := func(t *testing.T, asIs bool, life time.Duration) (*cloud, *node, string) {
-		c := newCloud(t, newAuthority(t, "kubernetes"))
-		pair := filepath.Join(t.TempDir(), "kubelet-client-current.pem")
-		write(t, pair, string(c.ca.pair(t, nodeCert(time.Now(), time.Now().Add(life)))))
-		conf := filepath.Join(filepath.Dir(pair), "kubelet.conf")
-		write(t, filepath.Join(filepath.Dir(pair), "ca.crt"), string(c.ca.pem))
-		write(t, conf, `{apiVersion: v1, kind: Config, current-context: a, contexts: [{name: a, context: {cluster: a, user: a}}],
-clusters: [{name: a, cluster: {server: "https://cloud:6443", certificate-authority: ca.crt}}],
-users: [{name: a, user: {client-certificate: kubelet-client-current.pem, client-key: kubelet-client-current.pem}}]}`)
-		return c, newNode(t, c, func(cfg *Config) {
-			cfg.BootstrapFile, cfg.KubeletKubeconfig, cfg.KubeletAsIs = "", conf, asIs
-		}), pair
-	}
-	t.Run("to ask with", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			c, n, pair := setup(t, false, year)
-			if err := n.Ensure(n.ctx); err != nil {
-				t.Fatal(err)
-			}
-			if got := c.created(); !slices.Equal(got, []string{"system:node:n1"}) {
-				t.Errorf("requests by %q", got)
-			}
-			if content, _ := os.ReadFile(pair); string(content) == n.content() {
-				t.Error("it is the kubelet's own")
-			}
-		})
-	})
-	t.Run("as it is", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			c, n, pair := setup(t, true, time.Hour)
-			if err := n.Ensure(n.ctx); err != nil {
-				t.Fatal(err)
-			}
-			stop := n.start()
-			defer stop()
-			write(t, pair, string(c.ca.pair(t, nodeCert(time.Now(), time.Now().Add(2*time.Hour)))))
-			time.Sleep(time.Minute)
-			if left := time.Until(n.leaf().NotAfter); left < time.Hour {
-				t.Errorf("%s left: the kubelet's new certificate was not taken", left)
-			}
-			write(t, pair, "half")
-			time.Sleep(time.Minute)
-			n.leaf()
-			if got := n.Status().Client.Problem; !strings.Contains(got, "kubelet") {
-				t.Errorf("Status says %q", got)
-			}
-			if got := c.count(&c.calls); got != 0 {
-				t.Errorf("%d requests", got)
-			}
-		})
-	})
-	t.Run("of another node", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			c, n, pair := setup(t, false, year)
-			other := nodeCert(time.Now(), time.Now().Add(year))
-			other.Subject.CommonName = "system:node:n2"
-			write(t, pair, string(c.ca.pair(t, other)))
-			if err := n.Ensure(n.ctx); err == nil || !strings.Contains(err.Error(), `is for "system:node:n2"`) {
-				t.Errorf("Ensure: %v", err)
-			}
-		})
-	})
-}
-
-func TestBootstrapKubeconfig(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := newCloud(t, newAuthority(t, "kubernetes"))
-		n := newNode(t, c, func(cfg *Config) { cfg.CACertHashes = nil })
-		write(t, filepath.Join(filepath.Dir(n.cfg.BootstrapFile), "ca"), string(c.ca.pem))
-		write(t, n.cfg.BootstrapFile, `{apiVersion: v1, kind: Config, current-context: a,
-contexts: [{name: a, context: {cluster: a, user: a}}], users: [{name: a, user: {token: `+token+`}}],
-clusters: [{name: a, cluster: {server: "https://cloud:6443", certificate-authority: ca}}]}`)
-		if err := n.Ensure(n.ctx); err != nil {
-			t.Fatal(err)
-		}
-		if got := c.created(); !slices.Equal(got, []string{"system:bootstrap:abcdef"}) {
-			t.Errorf("requests by %q", got)
-		}
-	})
-}
-
-// TestSecondServer: the first does not answer.
-func TestSecondServer(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := newCloud(t, newAuthority(t, "kubernetes"))
-		n := newNode(t, c, func(cfg *Config) {
-			cfg.Servers = []string{"https://dead:6443", "https://cloud:6443"}
-			cfg.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
-				if address == "dead:6443" {
-					return nil, errors.New("connection refused")
-				}
-				return c.dial(ctx, network, address)
-			}
-		})
-		if err := n.Ensure(n.ctx); err != nil {
-			t.Fatal(err)
-		}
-		n.leaf()
-	})
-}
-
 // TestEnsureStops: the caller's context ends it at once.
 func TestEnsureStops(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -833,5 +668,67 @@ func TestKilledAfterWriting(t *testing.T) {
 		if string(n.leaf().RawSubjectPublicKeyInfo) == string(first.RawSubjectPublicKeyInfo) {
 			t.Error("the key is the old one")
 		}
+	})
+}
+
+// TestServing: none until it is approved, and Status says which; then kept, renewed, and replaced for other addresses.
+func TestServing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCloud(t, newAuthority(t, "kubernetes"))
+		c.life = 48 * time.Hour
+		client := c.approve
+		n := newNode(t, c, nil)
+		get := n.Serving([]net.IP{net.IPv4(10, 0, 0, 1)}, []string{"n1"})
+		if _, err := get(nil); err == nil {
+			t.Error("there is a certificate before there is one")
+		}
+		if err := n.Ensure(n.ctx); err != nil {
+			t.Fatal(err)
+		}
+		stop := n.start()
+		time.Sleep(time.Hour)
+		s := n.Status().Serving
+		if _, err := get(nil); err == nil || s.Waiting == "" ||
+			!strings.Contains(err.Error(), "kubectl certificate approve "+s.Waiting) {
+			t.Errorf("handshake: %v; status %+v", err, s)
+		}
+		c.change(func() {
+			c.approve = func(*certificatesv1.CertificateSigningRequest) certificatesv1.RequestConditionType {
+				return certificatesv1.CertificateApproved
+			}
+		})
+		time.Sleep(pauseAnswered)
+		first, err := get(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := first.Leaf.VerifyHostname("10.0.0.1"); err != nil {
+			t.Error(err)
+		}
+		if got := c.created()[1]; got != "system:node:n1" {
+			t.Errorf("asked for by %s", got)
+		}
+		n.Serving([]net.IP{net.IPv4(10, 0, 0, 2)}, nil)
+		time.Sleep(time.Minute)
+		second, err := get(nil)
+		if err != nil || second.Leaf.VerifyHostname("10.0.0.2") != nil {
+			t.Fatalf("after the address changed: %v", err)
+		}
+		time.Sleep(48 * time.Hour)
+		third, err := get(nil)
+		if err != nil || !third.Leaf.NotAfter.After(second.Leaf.NotAfter) {
+			t.Errorf("not renewed: %v", err)
+		}
+		stop()
+		// A restart serves what it has; approval is not needed again.
+		c.change(func() { c.approve = client })
+		again := newNode(t, c, func(cfg *Config) { cfg.Dir = n.cfg.Dir })
+		get = again.Serving([]net.IP{net.IPv4(10, 0, 0, 2)}, nil)
+		stop = again.start()
+		synctest.Wait()
+		if kept, err := get(nil); err != nil || !kept.Leaf.Equal(third.Leaf) {
+			t.Errorf("after a restart: %v", err)
+		}
+		stop()
 	})
 }

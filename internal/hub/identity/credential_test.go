@@ -1,0 +1,117 @@
+package identity
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// TestKubelet: its certificate gets the hub one of its own, or is used as it is.
+func TestKubelet(t *testing.T) {
+	setup := func(t *testing.T, asIs bool, life time.Duration) (*cloud, *node, string) {
+		c := newCloud(t, newAuthority(t, "kubernetes"))
+		pair := filepath.Join(t.TempDir(), "kubelet-client-current.pem")
+		write(t, pair, string(c.ca.pair(t, nodeCert(time.Now(), time.Now().Add(life)))))
+		conf := filepath.Join(filepath.Dir(pair), "kubelet.conf")
+		write(t, filepath.Join(filepath.Dir(pair), "ca.crt"), string(c.ca.pem))
+		write(t, conf, `{apiVersion: v1, kind: Config, current-context: a, contexts: [{name: a, context: {cluster: a, user: a}}],
+clusters: [{name: a, cluster: {server: "https://cloud:6443", certificate-authority: ca.crt}}],
+users: [{name: a, user: {client-certificate: kubelet-client-current.pem, client-key: kubelet-client-current.pem}}]}`)
+		return c, newNode(t, c, func(cfg *Config) {
+			cfg.BootstrapFile, cfg.KubeletKubeconfig, cfg.KubeletAsIs = "", conf, asIs
+		}), pair
+	}
+	t.Run("to ask with", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			c, n, pair := setup(t, false, year)
+			if err := n.Ensure(n.ctx); err != nil {
+				t.Fatal(err)
+			}
+			if got := c.created(); !slices.Equal(got, []string{"system:node:n1"}) {
+				t.Errorf("requests by %q", got)
+			}
+			if content, _ := os.ReadFile(pair); string(content) == n.content() {
+				t.Error("it is the kubelet's own")
+			}
+		})
+	})
+	t.Run("as it is", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			c, n, pair := setup(t, true, time.Hour)
+			if err := n.Ensure(n.ctx); err != nil {
+				t.Fatal(err)
+			}
+			stop := n.start()
+			defer stop()
+			write(t, pair, string(c.ca.pair(t, nodeCert(time.Now(), time.Now().Add(2*time.Hour)))))
+			time.Sleep(time.Minute)
+			if left := time.Until(n.leaf().NotAfter); left < time.Hour {
+				t.Errorf("%s left: the kubelet's new certificate was not taken", left)
+			}
+			write(t, pair, "half")
+			time.Sleep(time.Minute)
+			n.leaf()
+			if got := n.Status().Client.Problem; !strings.Contains(got, "kubelet") {
+				t.Errorf("Status says %q", got)
+			}
+			if got := c.count(&c.calls); got != 0 {
+				t.Errorf("%d requests", got)
+			}
+		})
+	})
+	t.Run("of another node", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			c, n, pair := setup(t, false, year)
+			other := nodeCert(time.Now(), time.Now().Add(year))
+			other.Subject.CommonName = "system:node:n2"
+			write(t, pair, string(c.ca.pair(t, other)))
+			if err := n.Ensure(n.ctx); err == nil || !strings.Contains(err.Error(), `is for "system:node:n2"`) {
+				t.Errorf("Ensure: %v", err)
+			}
+		})
+	})
+}
+
+func TestBootstrapKubeconfig(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCloud(t, newAuthority(t, "kubernetes"))
+		n := newNode(t, c, func(cfg *Config) { cfg.CACertHashes = nil })
+		write(t, filepath.Join(filepath.Dir(n.cfg.BootstrapFile), "ca"), string(c.ca.pem))
+		write(t, n.cfg.BootstrapFile, `{apiVersion: v1, kind: Config, current-context: a,
+contexts: [{name: a, context: {cluster: a, user: a}}], users: [{name: a, user: {token: `+token+`}}],
+clusters: [{name: a, cluster: {server: "https://cloud:6443", certificate-authority: ca}}]}`)
+		if err := n.Ensure(n.ctx); err != nil {
+			t.Fatal(err)
+		}
+		if got := c.created(); !slices.Equal(got, []string{"system:bootstrap:abcdef"}) {
+			t.Errorf("requests by %q", got)
+		}
+	})
+}
+
+// TestSecondServer: the first does not answer.
+func TestSecondServer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCloud(t, newAuthority(t, "kubernetes"))
+		n := newNode(t, c, func(cfg *Config) {
+			cfg.Servers = []string{"https://dead:6443", "https://cloud:6443"}
+			cfg.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+				if address == "dead:6443" {
+					return nil, errors.New("connection refused")
+				}
+				return c.dial(ctx, network, address)
+			}
+		})
+		if err := n.Ensure(n.ctx); err != nil {
+			t.Fatal(err)
+		}
+		n.leaf()
+	})
+}
