@@ -13,10 +13,17 @@
 //	                       ├── copies ◀─ feed ┴── replica ──▶ disk
 //	                       └── keep: what else the node's programs read ──▶ disk
 //
+//	Pods ─▶ front.Guests ─ callers: who they are, what they may ─┬── copies
+//	                                                             └── keep.Guests: each its own, or the cloud
+//
+// identity gets the node's certificates, for both upstreams and for Pods.
+//
 // A resource of the pool's scope is answered from the hub's own replica of it. One feed fills the replica, from the cloud
 // or from the coordinator's mirror; the leader's pushes it there.
 //
-// This file is the only wiring. What is wired knows only what its own Config names.
+// This package is the only wiring: hub.go of the whole, sharing.go of the pool's resources, keeping.go of what is kept,
+// guests.go of callers with credentials of their own, identify.go of certificates. What is wired knows only what its own
+// Config names.
 package hub
 
 import (

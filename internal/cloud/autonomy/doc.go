@@ -23,7 +23,7 @@
 // that needs it; what is not on such a Node is decoded and dropped. The Pods of a Node are listed by spec.nodeName, for
 // which the API server has an index, when its annotations change and when the watch has begun anew. Memory goes with
 // the number of autonomous nodes and not with the number of Pods. The alternatives: an informer holds all Pods of
-// the cluster (300,000 at 10,000 nodes: some 300 MB even when stripped, and gigabytes while it lists); a watch for each
+// the cluster (300,000 at 10,000 nodes; by estimate some 300 MB even when stripped, and more while it lists); a watch for each
 // autonomous node is 10,000 streams.
 //
 // Concurrency: registry is shared, under one mutex that is never held across I/O. A Pod may be worked on by the sweep of
