@@ -53,10 +53,8 @@ func (t *told) take(what string, o any) {
 
 // informer has client-go's informer follow, as controllers and kubelet do.
 func informer(e *Env, k kind) {
-	k.create(e, "before", 1, "seen", "yes")
 	query := values("labelSelector=seen%3Dyes")
-	first := listed(e.Write("the list before", Request{Path: k.path(e), Query: query}))
-	k.fresh(e, query, first...)
+	k.fresh(e, query, k.create(e, "before", 1, "seen", "yes"))
 	ctx, cancel := context.WithCancel(e.ctx)
 	factory := dynamicinformer.NewFilteredDynamicSharedInformerFactory(e.Dynamic(e.Reader), 0, e.Namespace,
 		func(o *metav1.ListOptions) { o.LabelSelector = "seen=yes" })

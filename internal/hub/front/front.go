@@ -4,9 +4,11 @@ import (
 	"bufio"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"runtime/debug"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -225,6 +227,8 @@ func (f *Front) serve(w *recorder, r *http.Request, info *request.RequestInfo, l
 	if r.ProtoMajor == 1 && r.Body != http.NoBody {
 		// Otherwise net/http throws the rest of the body away when a server begins to answer before it has read it all.
 		_ = http.NewResponseController(w).EnableFullDuplex() // unsupported only by writers of tests
+		w.body = &received{ReadCloser: r.Body, length: r.ContentLength}
+		r.Body = w.body
 	}
 	switch {
 	case to.Kind == route.OwnLease:
@@ -249,20 +253,43 @@ type recorder struct {
 	http.ResponseWriter
 	status  int
 	aborted bool
+	body    *received // nil: of no concern
 }
 
 func (r *recorder) WriteHeader(status int) {
 	if r.status == 0 && (status >= 200 || status == http.StatusSwitchingProtocols) {
 		r.status = status
+		if status >= 200 && r.body != nil && !r.body.ended.Load() {
+			// net/http may have to end the connection then, and says so only without full duplex: the client would send its
+			// next request on it.
+			r.Header().Set("Connection", "close")
+		}
 	}
 	r.ResponseWriter.WriteHeader(status)
 }
 
 func (r *recorder) Write(p []byte) (int, error) {
 	if r.status == 0 {
-		r.status = http.StatusOK
+		r.WriteHeader(http.StatusOK)
 	}
 	return r.ResponseWriter.Write(p)
+}
+
+// received is a request's body, and knows whether all of it was read.
+type received struct {
+	io.ReadCloser
+	length int64 // -1: unknown
+	read   int64
+	ended  atomic.Bool
+}
+
+func (b *received) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	b.read += int64(n)
+	if errors.Is(err, io.EOF) || b.read == b.length {
+		b.ended.Store(true)
+	}
+	return n, err
 }
 
 // Hijack hands the connection over, which ReverseProxy does once upstream has agreed to an upgrade.

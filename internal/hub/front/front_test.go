@@ -12,6 +12,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -652,6 +653,40 @@ func TestOneCallersRefusalIsNobodyElses(t *testing.T) {
 				response, answer, err := post("good", body)
 				if err != nil || response.StatusCode != http.StatusCreated || answer != want {
 					t.Errorf("a good token: %v, %v, %s", response, err, answer)
+				}
+			}
+		})
+	}
+	all.Wait()
+}
+
+// A server may answer before it has read a request: what is too large, or of a type that it does not know.
+func TestAnsweredBeforeRead(t *testing.T) {
+	_, u := cloud(t, func(w http.ResponseWriter, r *http.Request) {
+		w.WriteHeader(http.StatusUnsupportedMediaType)
+		fmt.Fprint(w, r.ContentLength)
+	})
+	address, _ := hub(t, Config{Cloud: u})
+	var all sync.WaitGroup
+	for range 4 {
+		all.Go(func() {
+			for range 10 {
+				// What is small is read in any case; what is large does not fit into what is on its way.
+				for _, size := range []int{1, repeatBytes, 4 << 20, 1, 1} {
+					response, err := do(t, http.MethodPost, address+"/api/v1/namespaces/d/configmaps",
+						bytes.NewReader(make([]byte, size)))
+					if err != nil {
+						t.Errorf("%d bytes: %v", size, err)
+						continue
+					}
+					answer, err := io.ReadAll(response.Body)
+					if err != nil || string(answer) != strconv.Itoa(size) {
+						t.Errorf("%d bytes: answered %q, %v", size, answer, err)
+					}
+					if response.Close != (size > repeatBytes) {
+						t.Errorf("%d bytes: that the connection ends was said: %t", size, response.Close)
+					}
+					_ = response.Body.Close()
 				}
 			}
 		})
