@@ -9,9 +9,11 @@ STATIC := CGO_ENABLED=0
 
 GOLANGCI_VERSION    := v2.15.0
 GOVULNCHECK_VERSION := v1.8.0
+CONTROLLER_GEN_VERSION := v0.23.0
 TOOLS := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/yurtlab/tools
 GOLANGCI    := $(TOOLS)/golangci-lint-$(GOLANGCI_VERSION)/golangci-lint
 GOVULNCHECK := $(TOOLS)/govulncheck-$(GOVULNCHECK_VERSION)/govulncheck
+CONTROLLER_GEN := $(TOOLS)/controller-gen-$(CONTROLLER_GEN_VERSION)/controller-gen
 YURTLAB := bin/yurtlab
 
 .PHONY: help
@@ -69,10 +71,14 @@ lint: $(GOLANGCI)
 	$(STATIC) $(GOLANGCI) run --timeout 20m ./...
 
 .PHONY: generated
-generated: ## fail if generated files or go.mod are not what their sources make
+generated: generate ## fail if generated files or go.mod are not what their sources make
 	$(STATIC) go mod tidy -diff
-	$(STATIC) go generate ./...
 	@git diff --exit-code || { echo "generated files are stale: commit what go generate made"; exit 1; }
+
+.PHONY: generate
+generate: $(CONTROLLER_GEN) ## make what is generated: the deep copies of the API's types, and their CRDs
+	$(STATIC) go generate ./...
+	$(STATIC) $(CONTROLLER_GEN) object crd paths=./apis/... output:crd:dir=deploy/charts/yurt-coordinator/files/crds
 
 .PHONY: vuln
 vuln: $(GOVULNCHECK)
@@ -88,3 +94,6 @@ $(GOLANGCI):
 
 $(GOVULNCHECK):
 	GOBIN=$(dir $@) $(STATIC) go install golang.org/x/vuln/cmd/govulncheck@$(GOVULNCHECK_VERSION)
+
+$(CONTROLLER_GEN):
+	GOBIN=$(dir $@) $(STATIC) go install sigs.k8s.io/controller-tools/cmd/controller-gen@$(CONTROLLER_GEN_VERSION)

@@ -21,6 +21,7 @@ var law = []struct {
 	may    []string
 	reason string
 }{
+	{"apis", nil, "an API is its types: anyone can import it without the rest"},
 	{"internal/edge", nil, "the vocabulary is at the bottom"},
 	{"internal/run", nil, "life cycle knows nothing of what lives"},
 	{"internal/live", nil, "a value with a signal knows nothing of its meaning"},

@@ -81,6 +81,9 @@ func otherwiseEnded(want, has any) (Difference, bool) {
 				return []any{seen["status"], said["message"]}
 			}
 		}
+		if complaint, ok := seen["stderr"]; ok { // of kubectl
+			return []any{seen["status"], seen["stdout"], complaint}
+		}
 		return []any{seen["status"]}
 	}
 	return Difference{Where: ".status", Want: told(w), Has: told(h)}, true

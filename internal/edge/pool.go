@@ -24,3 +24,49 @@ const (
 	TopologyHostname = "kubernetes.io/hostname"
 	TopologyZone     = "kubernetes.io/zone"
 )
+
+// A pool's coordinator, as the cloud keeps it. All of it is in NamespaceSystem.
+const (
+	// AppCoordinator is the YurtAppSet that runs the coordinators, and the value of LabelApp on their Pods.
+	AppCoordinator = "yurt-coordinator"
+
+	// LabelApp is the label that the Service of the coordinators selects them by.
+	LabelApp = "app.kubernetes.io/name"
+
+	// ServiceCoordinator is the Service of all coordinators, which each node sees its own pool's of.
+	ServiceCoordinator = "yurt-coordinator-apiserver"
+
+	// MinPoolNodes is how many nodes a pool must have for a coordinator: of two, one that is cut off could not tell who
+	// leads.
+	MinPoolNodes = 3
+)
+
+// Keys of the ConfigMap that tells a pool's hubs where their coordinator is.
+const (
+	// DiscoveryServer is its address, https://HOST:PORT.
+	DiscoveryServer = "server"
+	// DiscoveryServerName is the name that its certificate is for, whichever node it runs on.
+	DiscoveryServerName = "serverName"
+	// DiscoveryCA is the PEM bundle that its certificate is verified with.
+	DiscoveryCA = "ca.crt"
+)
+
+// DiscoveryConfigMap is the name of the ConfigMap that tells a pool's hubs where their coordinator is. Without a coordinator
+// there is none.
+func (p PoolName) DiscoveryConfigMap() string { return "yurt-coordinator-" + string(p) }
+
+// CoordinatorServerName is the DNS name that the certificate of a pool's coordinator is for, besides its addresses. It is
+// the pool's own, so that no coordinator can pass for another's.
+func (p PoolName) CoordinatorServerName() string {
+	return string(p) + "." + ServiceCoordinator + "." + NamespaceSystem + ".svc"
+}
+
+// CoordinatorSecret, KubeconfigSecret and AuthoritySecret are the names of a pool's Secrets: what its coordinator serves
+// with, what operators use, and the authority that signs both, which nobody but coordinator-controller reads.
+func (p PoolName) CoordinatorSecret() string { return "yurt-coordinator-" + string(p) + "-certs" }
+
+// KubeconfigSecret is described at CoordinatorSecret.
+func (p PoolName) KubeconfigSecret() string { return "yurt-coordinator-" + string(p) + "-kubeconfig" }
+
+// AuthoritySecret is described at CoordinatorSecret.
+func (p PoolName) AuthoritySecret() string { return "yurt-coordinator-" + string(p) + "-ca" }

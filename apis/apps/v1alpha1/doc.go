@@ -1,0 +1,23 @@
+// Package v1alpha1 has the YurtCoordinator: the wish for a coordinator in a pool, and what became of it.
+//
+// Names and fields are OpenYurt's, so that what people have written for it means the same here.
+//
+// +kubebuilder:object:generate=true
+// +groupName=apps.openyurt.io
+package v1alpha1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// GroupVersion is of the kinds in this package.
+var GroupVersion = schema.GroupVersion{Group: "apps.openyurt.io", Version: "v1alpha1"}
+
+// AddToScheme teaches a scheme the kinds in this package.
+func AddToScheme(s *runtime.Scheme) error {
+	s.AddKnownTypes(GroupVersion, &YurtCoordinator{}, &YurtCoordinatorList{})
+	metav1.AddToGroupVersion(s, GroupVersion)
+	return nil
+}

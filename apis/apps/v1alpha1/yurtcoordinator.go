@@ -1,0 +1,127 @@
+package v1alpha1
+
+import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+// YurtCoordinator asks for a yurt-coordinator in a pool: the place where the pool's nodes keep each other's heartbeats
+// alive and share what they read, while their links to the cloud come and go. A pool has one at most.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:resource:scope=Cluster,shortName=yc,categories=yurt
+// +kubebuilder:subresource:status
+// +kubebuilder:printcolumn:name="NodePool",type=string,JSONPath=`.spec.nodePool`
+// +kubebuilder:printcolumn:name="Node",type=string,JSONPath=`.status.nodeName`
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
+// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
+// +kubebuilder:printcolumn:name="Delegated",type=string,JSONPath=`.status.delegatedNodes`,priority=1
+// +kubebuilder:printcolumn:name="Version",type=string,JSONPath=`.spec.version`,priority=1
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+type YurtCoordinator struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Spec YurtCoordinatorSpec `json:"spec"`
+	// +optional
+	Status YurtCoordinatorStatus `json:"status,omitempty"`
+}
+
+// YurtCoordinatorSpec is what is wanted.
+type YurtCoordinatorSpec struct {
+	// version of yurt-coordinator, which is that of the Kubernetes it is made from, such as v1.36.3. It is the tag of the
+	// image. Without one, the version that coordinator-controller comes with is run.
+	// +optional
+	// +kubebuilder:validation:Pattern=`^v[0-9]+\.[0-9]+\.[0-9]+([-.][0-9A-Za-z.-]+)?$`
+	// +kubebuilder:validation:MaxLength=64
+	Version string `json:"version,omitempty"`
+
+	// nodePool is the name of the NodePool that the coordinator is for. It must have three nodes or more. It can't be
+	// changed: delete the YurtCoordinator and make another.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="nodePool can't be changed: delete the YurtCoordinator and make another"
+	NodePool string `json:"nodePool"`
+}
+
+// YurtCoordinatorStatus is what became of it.
+type YurtCoordinatorStatus struct {
+	// observedGeneration is the generation of the spec that this status is about.
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+
+	// nodeName is the node that the coordinator runs on.
+	// +optional
+	NodeName string `json:"nodeName,omitempty"`
+
+	// conditions: Pending says why there is no coordinator, CertsReady whether it has its certificates, Ready whether it
+	// serves.
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	Conditions []YurtCoordinatorCondition `json:"conditions,omitempty"`
+
+	// delegatedNodes are the nodes of the pool whose own link to the cloud is down: another node forwards their heartbeats.
+	// +optional
+	// +listType=set
+	DelegatedNodes []string `json:"delegatedNodes,omitempty"`
+
+	// outsidePoolNodes are the nodes of the pool that do not reach the coordinator.
+	// +optional
+	// +listType=set
+	OutsidePoolNodes []string `json:"outsidePoolNodes,omitempty"`
+}
+
+// YurtCoordinatorCondition is one thing that is so or not.
+type YurtCoordinatorCondition struct {
+	// type of the condition: Pending, CertsReady or Ready.
+	Type YurtCoordinatorConditionType `json:"type"`
+	// status is True, False or Unknown.
+	// +kubebuilder:validation:Enum=True;False;Unknown
+	Status ConditionStatus `json:"status"`
+	// observedGeneration is the generation of the spec that the condition is about.
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+	// lastProbeTime is when the condition was last looked at and written.
+	// +optional
+	LastProbeTime metav1.Time `json:"lastProbeTime,omitempty"`
+	// lastTransitionTime is when the status last changed.
+	// +optional
+	LastTransitionTime metav1.Time `json:"lastTransitionTime,omitempty"`
+	// reason in one word, for programs.
+	// +optional
+	Reason string `json:"reason,omitempty"`
+	// message says it in a sentence, and what to do.
+	// +optional
+	Message string `json:"message,omitempty"`
+}
+
+// YurtCoordinatorConditionType names a condition.
+type YurtCoordinatorConditionType string
+
+// The conditions of a YurtCoordinator.
+const (
+	// YurtCoordinatorPending is true while something prevents the coordinator: its pool has fewer than three nodes, or
+	// another coordinator.
+	YurtCoordinatorPending YurtCoordinatorConditionType = "Pending"
+	// YurtCoordinatorCertsReady is true when the coordinator has the certificates that it needs where it runs.
+	YurtCoordinatorCertsReady YurtCoordinatorConditionType = "CertsReady"
+	// YurtCoordinatorReady is true while the coordinator serves.
+	YurtCoordinatorReady YurtCoordinatorConditionType = "Ready"
+)
+
+// ConditionStatus is whether a condition holds.
+type ConditionStatus string
+
+// Values of ConditionStatus.
+const (
+	ConditionTrue    ConditionStatus = "True"
+	ConditionFalse   ConditionStatus = "False"
+	ConditionUnknown ConditionStatus = "Unknown"
+)
+
+// YurtCoordinatorList is a list of YurtCoordinators.
+//
+// +kubebuilder:object:root=true
+type YurtCoordinatorList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []YurtCoordinator `json:"items"`
+}

@@ -1,0 +1,259 @@
+package v1beta1
+
+import (
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// YurtAppSet runs one workload in each of several pools: a Deployment or StatefulSet for each, from one template, with
+// what is special to a pool. With an empty nodepoolSelector it is in every pool.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:resource:shortName=yas,categories=yurt
+// +kubebuilder:subresource:status
+// +kubebuilder:storageversion
+// +kubebuilder:printcolumn:name="Total",type=integer,JSONPath=`.status.totalWorkloads`
+// +kubebuilder:printcolumn:name="Ready",type=integer,JSONPath=`.status.readyWorkloads`
+// +kubebuilder:printcolumn:name="Updated",type=integer,JSONPath=`.status.updatedWorkloads`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+type YurtAppSet struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Spec YurtAppSetSpec `json:"spec"`
+	// +optional
+	Status YurtAppSetStatus `json:"status,omitempty"`
+}
+
+// YurtAppSetSpec is what is wanted, and where.
+type YurtAppSetSpec struct {
+	// workload is what runs in each pool.
+	Workload Workload `json:"workload"`
+
+	// nodepoolSelector selects pools by their labels; {} is every pool. Those of pools are added to them.
+	// +optional
+	NodePoolSelector *metav1.LabelSelector `json:"nodepoolSelector,omitempty"`
+
+	// pools are pools by name. With neither pools nor nodepoolSelector the workload is in none.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=10000
+	Pools []string `json:"pools,omitempty"`
+
+	// revisionHistoryLimit is how many old revisions are kept.
+	// +optional
+	// +kubebuilder:default=10
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=100
+	RevisionHistoryLimit *int32 `json:"revisionHistoryLimit,omitempty"`
+}
+
+// Workload is what runs in each pool.
+type Workload struct {
+	// workloadTemplate is what the pools' workloads are made from.
+	WorkloadTemplate WorkloadTemplate `json:"workloadTemplate"`
+	// workloadTweaks say what is special to some pools. Of several for one pool, later ones come on top.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=10000
+	WorkloadTweaks []WorkloadTweak `json:"workloadTweaks,omitempty"`
+}
+
+// WorkloadTemplate is a template of exactly one kind.
+//
+// +kubebuilder:validation:XValidation:rule="has(self.deploymentTemplate) != has(self.statefulSetTemplate)",message="exactly one of deploymentTemplate and statefulSetTemplate is needed"
+// +kubebuilder:validation:XValidation:rule="has(self.deploymentTemplate) == has(oldSelf.deploymentTemplate)",message="the kind of the workload can't be changed: make another YurtAppSet"
+type WorkloadTemplate struct {
+	// statefulSetTemplate makes a StatefulSet in each pool.
+	// +optional
+	StatefulSetTemplate *StatefulSetTemplateSpec `json:"statefulSetTemplate,omitempty"`
+	// deploymentTemplate makes a Deployment in each pool.
+	// +optional
+	DeploymentTemplate *DeploymentTemplateSpec `json:"deploymentTemplate,omitempty"`
+}
+
+// StatefulSetTemplateSpec is what StatefulSets are made from.
+type StatefulSetTemplateSpec struct {
+	// metadata: its labels and annotations are put on each StatefulSet.
+	// +optional
+	// +kubebuilder:pruning:PreserveUnknownFields
+	// +kubebuilder:validation:Schemaless
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+	// spec of each StatefulSet, as in apps/v1.
+	// +kubebuilder:pruning:PreserveUnknownFields
+	// +kubebuilder:validation:Schemaless
+	Spec appsv1.StatefulSetSpec `json:"spec"`
+}
+
+// DeploymentTemplateSpec is what Deployments are made from.
+type DeploymentTemplateSpec struct {
+	// metadata: its labels and annotations are put on each Deployment.
+	// +optional
+	// +kubebuilder:pruning:PreserveUnknownFields
+	// +kubebuilder:validation:Schemaless
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+	// spec of each Deployment, as in apps/v1.
+	// +kubebuilder:pruning:PreserveUnknownFields
+	// +kubebuilder:validation:Schemaless
+	Spec appsv1.DeploymentSpec `json:"spec"`
+}
+
+// WorkloadTweak is what is special to some pools.
+type WorkloadTweak struct {
+	// nodepoolSelector selects pools by their labels. Those of pools are added to them.
+	// +optional
+	NodePoolSelector *metav1.LabelSelector `json:"nodepoolSelector,omitempty"`
+	// pools are pools by name.
+	// +optional
+	// +listType=set
+	Pools []string `json:"pools,omitempty"`
+	// tweaks are what is different there.
+	Tweaks Tweaks `json:"tweaks"`
+}
+
+// Tweaks are differences to the template. They are made in the order of the fields here.
+type Tweaks struct {
+	// replicas instead of the template's.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	Replicas *int32 `json:"replicas,omitempty"`
+	// containerImages instead of the template's.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	ContainerImages []ContainerImage `json:"containerImages,omitempty"`
+	// patches of the whole workload, as in JSON Patch (RFC 6902). {{nodepool}} in a string is the pool's name.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=100
+	Patches []Patch `json:"patches,omitempty"`
+}
+
+// ContainerImage is a container's image.
+type ContainerImage struct {
+	// name of the container, or of the init container.
+	// +kubebuilder:validation:MinLength=1
+	Name string `json:"name"`
+	// targetImage is what it runs.
+	// +kubebuilder:validation:MinLength=1
+	TargetImage string `json:"targetImage"`
+}
+
+// Operation is what a Patch does.
+type Operation string
+
+// Values of Operation, as in JSON Patch.
+const (
+	OperationAdd     Operation = "add"
+	OperationRemove  Operation = "remove"
+	OperationReplace Operation = "replace"
+)
+
+// Patch is one operation of JSON Patch.
+//
+// +kubebuilder:validation:XValidation:rule="self.operation == 'remove' || has(self.value)",message="add and replace need a value"
+type Patch struct {
+	// path into the workload, such as /spec/template/spec/nodeSelector.
+	// +kubebuilder:validation:Pattern=`^(/[^/]*)+$`
+	Path string `json:"path"`
+	// operation is add, remove or replace.
+	// +kubebuilder:validation:Enum=add;remove;replace
+	Operation Operation `json:"operation"`
+	// value for add and replace.
+	// +optional
+	Value *apiextensionsv1.JSON `json:"value,omitempty"`
+}
+
+// YurtAppSetStatus is how far it is.
+type YurtAppSetStatus struct {
+	// observedGeneration is the generation of the spec that this status is about.
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+	// collisionCount keeps the names of revisions apart whose hashes are the same.
+	// +optional
+	CollisionCount *int32 `json:"collisionCount,omitempty"`
+	// currentRevision is the name of the ControllerRevision of the spec.
+	// +optional
+	CurrentRevision string `json:"currentRevision"`
+	// conditions: PoolFound, AppDispatched, AppUpdated, AppDeleted, AppReady.
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	Conditions []YurtAppSetCondition `json:"conditions,omitempty"`
+	// readyWorkloads is in how many pools all that is wanted is ready.
+	ReadyWorkloads int32 `json:"readyWorkloads"`
+	// updatedWorkloads is in how many pools all Pods are of the newest revision.
+	// +optional
+	UpdatedWorkloads int32 `json:"updatedWorkloads"`
+	// totalWorkloads is how many workloads there are.
+	TotalWorkloads int32 `json:"totalWorkloads"`
+	// workloads are the pools' workloads, in the order of the pools' names; the first 500.
+	// +optional
+	// +listType=map
+	// +listMapKey=pool
+	Workloads []WorkloadStatus `json:"workloads,omitempty"`
+}
+
+// WorkloadStatus is how far one pool is.
+type WorkloadStatus struct {
+	// pool is its name.
+	Pool string `json:"pool"`
+	// name of the Deployment or StatefulSet.
+	Name string `json:"name"`
+	// replicas that are wanted, and of these how many are ready, and are of the newest revision.
+	Replicas        int32 `json:"replicas"`
+	ReadyReplicas   int32 `json:"readyReplicas"`
+	UpdatedReplicas int32 `json:"updatedReplicas"`
+	// message says what is wrong there.
+	// +optional
+	Message string `json:"message,omitempty"`
+}
+
+// YurtAppSetConditionType names a condition.
+type YurtAppSetConditionType string
+
+// The conditions of a YurtAppSet.
+const (
+	// AppSetPoolFound is true if there are pools to run in.
+	AppSetPoolFound YurtAppSetConditionType = "PoolFound"
+	// AppSetAppDispatched is true if every pool has its workload.
+	AppSetAppDispatched YurtAppSetConditionType = "AppDispatched"
+	// AppSetAppUpdated is true if every workload is as wanted.
+	AppSetAppUpdated YurtAppSetConditionType = "AppUpdated"
+	// AppSetAppDeleted is true if there is no workload where none is wanted.
+	AppSetAppDeleted YurtAppSetConditionType = "AppDeleted"
+	// AppSetAppReady is true if every workload is ready.
+	AppSetAppReady YurtAppSetConditionType = "AppReady"
+)
+
+// YurtAppSetCondition is one thing that is so or not.
+type YurtAppSetCondition struct {
+	// type of the condition.
+	Type YurtAppSetConditionType `json:"type"`
+	// status is True, False or Unknown.
+	// +kubebuilder:validation:Enum=True;False;Unknown
+	Status corev1.ConditionStatus `json:"status"`
+	// observedGeneration is the generation of the spec that the condition is about.
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+	// lastTransitionTime is when the status last changed.
+	// +optional
+	LastTransitionTime metav1.Time `json:"lastTransitionTime,omitempty"`
+	// reason in one word, for programs.
+	// +optional
+	Reason string `json:"reason,omitempty"`
+	// message says it in a sentence.
+	// +optional
+	Message string `json:"message,omitempty"`
+}
+
+// YurtAppSetList is a list of YurtAppSets.
+//
+// +kubebuilder:object:root=true
+type YurtAppSetList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []YurtAppSet `json:"items"`
+}

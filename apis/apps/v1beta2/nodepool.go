@@ -1,0 +1,98 @@
+package v1beta2
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// NodePool is the nodes of one site, which share a LAN: those whose label apps.openyurt.io/nodepool has its name. A
+// NodePool that has nodes can't be deleted.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:resource:scope=Cluster,path=nodepools,shortName=np,categories=yurt
+// +kubebuilder:subresource:status
+// +kubebuilder:storageversion
+// +kubebuilder:printcolumn:name="Type",type=string,JSONPath=`.spec.type`
+// +kubebuilder:printcolumn:name="ReadyNodes",type=integer,JSONPath=`.status.readyNodeNum`
+// +kubebuilder:printcolumn:name="NotReadyNodes",type=integer,JSONPath=`.status.unreadyNodeNum`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:validation:XValidation:rule="size(self.metadata.name) <= 63",message="the name must fit a label: at most 63 characters"
+type NodePool struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// +optional
+	Spec NodePoolSpec `json:"spec,omitempty"`
+	// +optional
+	Status NodePoolStatus `json:"status,omitempty"`
+}
+
+// NodePoolType is where a pool's nodes are.
+type NodePoolType string
+
+// Values of NodePoolType.
+const (
+	// Edge is a site of its own.
+	Edge NodePoolType = "Edge"
+	// Cloud is beside the control plane.
+	Cloud NodePoolType = "Cloud"
+)
+
+// NodePoolSpec is what the pool's nodes have in common.
+type NodePoolSpec struct {
+	// type is Edge for a site of its own, Cloud for nodes beside the control plane.
+	// +optional
+	// +kubebuilder:default=Edge
+	// +kubebuilder:validation:Enum=Edge;Cloud
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="type can't be changed"
+	Type NodePoolType `json:"type,omitempty"`
+
+	// hostNetwork says that the nodes have no network for Pods: Pods there use their host's. Nodes get the label
+	// nodepool.openyurt.io/hostnetwork=true, by which a network's agents can be kept off them.
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="hostNetwork can't be changed"
+	HostNetwork bool `json:"hostNetwork,omitempty"`
+
+	// labels are put on each node of the pool, over what it has.
+	// +optional
+	// +kubebuilder:validation:MaxProperties=64
+	// +kubebuilder:validation:XValidation:rule="!('apps.openyurt.io/nodepool' in self)",message="the label apps.openyurt.io/nodepool says which pool a node is in: set it on the node"
+	Labels map[string]string `json:"labels,omitempty"`
+
+	// annotations are put on each node of the pool, over what it has.
+	// +optional
+	// +kubebuilder:validation:MaxProperties=64
+	Annotations map[string]string `json:"annotations,omitempty"`
+
+	// taints are put on each node of the pool.
+	// +optional
+	// +kubebuilder:validation:MaxItems=32
+	// +listType=map
+	// +listMapKey=key
+	// +listMapKey=effect
+	Taints []corev1.Taint `json:"taints,omitempty"`
+}
+
+// NodePoolStatus is what the pool has.
+type NodePoolStatus struct {
+	// observedGeneration is the generation of the spec that the nodes have.
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+	// readyNodeNum is how many nodes are ready.
+	ReadyNodeNum int32 `json:"readyNodeNum"`
+	// unreadyNodeNum is how many are not.
+	UnreadyNodeNum int32 `json:"unreadyNodeNum"`
+	// nodes are the names of all, in order.
+	// +optional
+	// +listType=set
+	Nodes []string `json:"nodes,omitempty"`
+}
+
+// NodePoolList is a list of NodePools.
+//
+// +kubebuilder:object:root=true
+type NodePoolList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []NodePool `json:"items"`
+}
