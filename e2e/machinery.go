@@ -172,7 +172,7 @@ func (t *T) kubectlSame(suite machinery.Suite) error {
 	dir, err := os.MkdirTemp("", "machinery-")
 	t.must(err)
 	defer func() { _ = os.RemoveAll(dir) }() // at worst it stays in the temporary directory
-	ctx, stop := context.WithTimeout(t.ctx, time.Minute)
+	ctx, stop := context.WithTimeout(t.ctx, sessionTime)
 	defer stop()
 	namespaced := func(name string) {
 		_, err := t.cloud.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}},
@@ -204,6 +204,13 @@ func (t *T) kubectlSame(suite machinery.Suite) error {
 	return errors.Join(wrong...)
 }
 
+const (
+	// kubectlTime bounds one call of kubectl, some of which wait for seconds, sessionTime a whole session: what it takes when
+	// nothing else runs is 20 s, and the checks run beside it on the same processors.
+	kubectlTime = 45 * time.Second
+	sessionTime = 5 * time.Minute
+)
+
 // kubectl runs kubectl at a server of this process that passes everything on as a side reads, until ctx ends.
 func (t *T) kubectl(ctx context.Context, dir string, side machinery.Side) machinery.RunKubectl {
 	handler, err := side.Reader.Handler()
@@ -219,11 +226,16 @@ func (t *T) kubectl(ctx context.Context, dir string, side machinery.Side) machin
 	binary := known.Args[slices.IndexFunc(known.Args, func(a string) bool { return filepath.Base(a) == "kubectl" })]
 	cache := filepath.Join(dir, side.Slug)
 	return func(ctx context.Context, stdin string, args ...string) (string, string, int, error) {
+		ctx, cancel := context.WithTimeout(ctx, kubectlTime)
+		defer cancel()
 		cmd := exec.CommandContext(ctx, binary, append(args, "--server=http://"+listener.Addr().String())...)
 		cmd.Env = append(os.Environ(), "KUBECACHEDIR="+cache, "KUBECONFIG=/dev/null")
 		var out, complaints bytes.Buffer
 		cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(stdin), &out, &complaints
 		err := cmd.Run()
+		if late := context.Cause(ctx); late != nil {
+			return "", "", 0, late // not kubectl's own ending
+		}
 		var ended *exec.ExitError
 		if errors.As(err, &ended) {
 			return out.String(), complaints.String(), ended.ExitCode(), nil

@@ -20,7 +20,7 @@ import (
 // Times.
 const (
 	// patience is how long a client waits for what must come.
-	patience = 10 * time.Second
+	patience = 20 * time.Second
 	// again is the time between two looks.
 	again = 20 * time.Millisecond
 )

@@ -59,7 +59,7 @@ type Report struct {
 }
 
 // checkTime bounds one check on all sides.
-const checkTime = 60 * time.Second
+const checkTime = 3 * time.Minute
 
 // outcome is what came of a check on one side.
 type outcome struct {
