@@ -31,8 +31,8 @@ type Config struct {
 	CertDir                   string
 	Identity                  Identity
 
-	// EnableCoordinator makes the hub use the pool's coordinator at CoordinatorAddress, verified by CoordinatorCAFile
-	// (empty: CAFile). Without it the hub is a plain proxy.
+	// EnableCoordinator makes the hub use the pool's coordinator: where the cloud says that it is, or at CoordinatorAddress if
+	// that is given, verified by CoordinatorCAFile (empty: CAFile) then. Without it the hub is a plain proxy.
 	EnableCoordinator  bool
 	CoordinatorAddress string
 	CoordinatorCAFile  string
@@ -105,12 +105,13 @@ func (c *Config) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.KeyFile, "key-file", "", "PEM file of the private key of --cert-file")
 	c.Identity.addFlags(fs)
 	fs.StringVar(&c.CertDir, "cert-dir", "/var/lib/yurthub/pki",
-		"directory to keep the certificates in that the hub gets by itself")
+		"directory to keep the certificates in that the hub gets by itself, and where the coordinator is")
 	fs.BoolVar(&c.EnableCoordinator, "enable-coordinator", false, "use the pool's coordinator")
 	fs.StringVar(&c.CoordinatorAddress, "coordinator-server-addr", "",
-		"address of the pool's coordinator, https://HOST:10270")
+		"address of the pool's coordinator, https://HOST:10270, if somebody other than coordinator-controller runs it; "+
+			"empty: where the cloud says that it is, if there is one")
 	fs.StringVar(&c.CoordinatorCAFile, "coordinator-ca-file", "",
-		"PEM file of the authority that signed the coordinator's certificate; default: --ca-file")
+		"PEM file of the authority that signed the certificate at --coordinator-server-addr; default: --ca-file")
 	fs.StringSliceVar(&c.PoolScopeResources, "pool-scope-resources", defaultPoolScope,
 		"resources, GROUP/VERSION/RESOURCE,…, that the pool gets over the WAN once and this node's programs are served "+
 			"from a copy of (the core group's: VERSION/RESOURCE); in the file of --config it can be changed while running")
@@ -180,8 +181,14 @@ func (c *Config) Validate() error {
 		err = errors.New("--server-addr is required")
 	}
 	if err == nil && c.EnableCoordinator {
-		err = errors.Join(required("coordinator-server-addr", c.CoordinatorAddress),
-			required("nodepool-name", string(c.Pool)))
+		err = required("nodepool-name", string(c.Pool))
+		if c.CoordinatorAddress == "" {
+			err = errors.Join(err, required("cert-dir", c.CertDir))
+			if c.CoordinatorCAFile != "" {
+				err = errors.Join(err, errors.New("--coordinator-ca-file is of no use without --coordinator-server-addr: "+
+					"the cloud says whom to trust"))
+			}
+		}
 	}
 	if err != nil {
 		return errors.New(strings.ReplaceAll(err.Error(), "\n", "; "))

@@ -120,6 +120,9 @@ func TestStatus(t *testing.T) {
 		{"a plain proxy", nil, Status{Node: "n1", Role: "pending", Cloud: "unknown", Coordinator: "none"}},
 		{"in a pool",
 			[]string{"--enable-coordinator", "--nodepool-name=p1", "--coordinator-server-addr=https://127.0.0.1:10270"},
+			Status{Node: "n1", Pool: "p1", Role: "pending", Cloud: "unknown", Coordinator: "unknown",
+				CoordinatorAddress: "https://127.0.0.1:10270"}},
+		{"in a pool whose coordinator nobody has told of", []string{"--enable-coordinator", "--nodepool-name=p1"},
 			Status{Node: "n1", Pool: "p1", Role: "pending", Cloud: "unknown", Coordinator: "unknown"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -21,7 +21,7 @@
 // A resource of the pool's scope is answered from the hub's own replica of it. One feed fills the replica, from the cloud
 // or from the coordinator's mirror; the leader's pushes it there.
 //
-// This package is the only wiring: hub.go of the whole, sharing.go of the pool's resources, keeping.go of what is kept,
+// This package is the only wiring: hub.go of the whole, coordinator.go of the coordinator, sharing.go of the pool's resources, keeping.go of what is kept,
 // guests.go of callers with credentials of their own, identify.go of certificates. What is wired knows only what its own
 // Config names.
 package hub
@@ -39,19 +39,13 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
-	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
-	"k8s.io/client-go/rest"
-	"k8s.io/client-go/transport"
 	"k8s.io/klog/v2"
 
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/hub/copies"
-	"yurtcoordinator/internal/hub/feed"
 	"yurtcoordinator/internal/hub/front"
-	"yurtcoordinator/internal/hub/heartbeat"
 	"yurtcoordinator/internal/hub/identity"
 	"yurtcoordinator/internal/hub/keep"
-	"yurtcoordinator/internal/hub/push"
 	"yurtcoordinator/internal/hub/role"
 	"yurtcoordinator/internal/hub/route"
 	"yurtcoordinator/internal/hub/upstream"
@@ -74,16 +68,6 @@ type Hub struct {
 	disk     *store.Store // nil without
 	keeper   *keeper      // nil without a disk
 	guests   *guests      // nil without a disk
-}
-
-// pool is what a hub has of its pool.
-type pool struct {
-	address     *url.URL // the coordinator's
-	coordinator *upstream.Upstream
-	coverage    *feed.Coverage
-	pusher      *push.Pusher
-	heartbeats  *heartbeat.Proxy
-	keeper      *role.Keeper
 }
 
 // New checks the configuration, opens the disk's cache, and builds a hub. The certificate files are read by Run, which
@@ -164,87 +148,6 @@ func (h *Hub) upstream(name string, servers []*url.URL, ca string) (*upstream.Up
 	})
 }
 
-func (h *Hub) newPool() (*pool, error) {
-	servers, err := addresses("coordinator-server-addr", h.cfg.CoordinatorAddress)
-	if err != nil {
-		return nil, err
-	}
-	ca := h.cfg.CoordinatorCAFile
-	if ca == "" {
-		ca = h.files.ca
-	}
-	p := &pool{address: servers[0]}
-	if p.coordinator, err = h.upstream("coordinator", servers, ca); err != nil {
-		return nil, err
-	}
-	atCoordinator, err := coordinationv1client.NewForConfig(p.coordinator.RESTConfig())
-	if err != nil {
-		return nil, err
-	}
-	asNode, err := coordinationv1client.NewForConfig(h.cloud.RESTConfig())
-	if err != nil {
-		return nil, err
-	}
-	// Nobody has a key of the forwarding identity: the leader is allowed to take it on, and the cloud's audit log says
-	// which node did.
-	asForwarder := h.cloud.RESTConfig()
-	asForwarder.Impersonate = rest.ImpersonationConfig{UserName: h.cfg.Pool.ForwardingUser()}
-	forwarding, err := coordinationv1client.NewForConfig(asForwarder)
-	if err != nil {
-		return nil, err
-	}
-
-	if p.heartbeats, err = heartbeat.NewProxy(heartbeat.ProxyConfig{
-		Node: h.cfg.Node, Cloud: asNode, CloudLink: h.cloud.Link(),
-		Coordinator: atCoordinator, CoordinatorLink: p.coordinator.Link(),
-		OnCoordinatorHost: func() bool { return isOwnAddress(servers[0].Hostname()) },
-		Metrics:           h.metrics,
-	}); err != nil {
-		return nil, err
-	}
-	forwarder, err := heartbeat.NewForwarder(heartbeat.ForwarderConfig{
-		Node: h.cfg.Node, Coordinator: atCoordinator, Cloud: forwarding, Metrics: h.metrics,
-	})
-	if err != nil {
-		return nil, err
-	}
-	p.coverage = feed.NewCoverage(feed.CoverageConfig{Leases: atCoordinator, Link: p.coordinator.Link()})
-	if p.pusher, err = push.New(push.Config{
-		Node: h.cfg.Node, Resources: h.sharing, Leases: atCoordinator, Metrics: h.metrics,
-		Transport: transport.NewUserAgentRoundTripper(userAgent, p.coordinator.AsNode()), Base: p.address,
-	}); err != nil {
-		return nil, err
-	}
-	p.keeper, err = role.New(role.Config{
-		Node: h.cfg.Node, Cloud: h.cloud.Link(), Coordinator: p.coordinator.Link(), Leases: atCoordinator,
-		Lead: func(ctx context.Context, t role.Term) error {
-			var duties run.Group
-			duties.Add("forward heartbeats", func(ctx context.Context) error { return forwarder.Run(ctx, t) })
-			duties.Add("push", func(ctx context.Context) error {
-				return p.pusher.Run(ctx, push.Term{Transitions: t.Transitions, Valid: t.Valid})
-			})
-			return duties.Run(ctx)
-		},
-		Metrics: h.metrics,
-	})
-	return p, err
-}
-
-// isOwnAddress reports whether the host of an address is this machine.
-func isOwnAddress(host string) bool {
-	ip := net.ParseIP(host)
-	own, err := net.InterfaceAddrs()
-	if ip == nil || err != nil {
-		return false
-	}
-	for _, a := range own {
-		if n, ok := a.(*net.IPNet); ok && n.IP.Equal(ip) {
-			return true
-		}
-	}
-	return false
-}
-
 // Run serves until ctx ends, then stops in order: first the servers, then what they use. It returns an error when a
 // port is taken, a node without a certificate gets none for some minutes, or a part fails.
 func (h *Hub) Run(ctx context.Context) error {
@@ -277,6 +180,9 @@ func (h *Hub) serve(ctx context.Context, s servers) error {
 	}
 	g.Add("cloud", h.cloud.Run)
 	if h.pool != nil {
+		if h.pool.finder != nil {
+			g.Add("where the coordinator is", h.pool.finder.Run)
+		}
 		g.Add("coordinator", h.pool.coordinator.Run)
 		g.Add("heartbeats", h.pool.heartbeats.Run)
 		g.Add("coverage", h.pool.coverage.Run)
@@ -303,7 +209,7 @@ func (h *Hub) serve(ctx context.Context, s servers) error {
 		g.Add("pods", proxy(s.pods))
 	}
 	klog.FromContext(ctx).Info("Serving this node's programs", "address", h.cfg.BindAddress, "port", h.cfg.Port,
-		"cloud", h.cfg.ServerAddresses, "coordinator", h.cfg.CoordinatorAddress)
+		"cloud", h.cfg.ServerAddresses, "coordinator", h.coordinatorAddress())
 	return g.Run(ctx)
 }
 
@@ -368,6 +274,8 @@ type Status struct {
 	// Cloud and Coordinator are the states of the links: unknown, up or down; none without a coordinator.
 	Cloud       string `json:"cloud"`
 	Coordinator string `json:"coordinator"`
+	// CoordinatorAddress is where the coordinator is, as far as the hub knows.
+	CoordinatorAddress string `json:"coordinatorAddress,omitempty"`
 	// Replicas are the resources that the hub keeps copies of, Kept what it follows for programs of its node.
 	Replicas []copies.Status `json:"replicas,omitempty"`
 	Kept     []keep.Status   `json:"kept,omitempty"`
@@ -381,7 +289,7 @@ type Status struct {
 func (h *Hub) Status() Status {
 	s := Status{
 		Node: h.cfg.Node, Pool: h.cfg.Pool, Role: role.Pending.String(), Cloud: h.cloud.Link().Get().String(),
-		Coordinator: "none", Replicas: h.sharing.copies.Status(),
+		Coordinator: "none", CoordinatorAddress: h.coordinatorAddress(), Replicas: h.sharing.copies.Status(),
 	}
 	if h.disk != nil {
 		s.Kept, s.Disk = append(h.keeper.Status(), h.guests.Status()...), diskStatus(h.disk.Health())

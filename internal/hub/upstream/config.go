@@ -23,6 +23,10 @@ type Config struct {
 	// CAFile, CertFile and KeyFile are PEM files: who may sign the server's certificate, and the node's client
 	// certificate with its key (which may be one file). They are read again when they change. Required.
 	CAFile, CertFile, KeyFile string
+	// CA, if not nil, is asked instead of CAFile for a PEM bundle; while it is empty, nothing is trusted.
+	CA func() []byte
+	// Address, if not nil, says where a server is now, HOST:PORT, instead of what its address says: that is then only its name.
+	Address func() (string, error)
 	// UserAgent is what RESTConfig calls itself: "yurthub".
 	UserAgent string
 	// Link says how links are judged; Probe, WentDown and Clock are set by New.
@@ -59,7 +63,7 @@ func (c Config) validate() error {
 	for _, f := range []struct{ name, path string }{
 		{"CA", c.CAFile}, {"client certificate", c.CertFile}, {"client key", c.KeyFile},
 	} {
-		if f.path == "" {
+		if f.path == "" && (f.name != "CA" || c.CA == nil) {
 			return fmt.Errorf("upstream %s: no %s file is given", c.Name, f.name)
 		}
 	}

@@ -28,8 +28,14 @@ type credentials struct {
 func (c Config) loadCredentials() (*credentials, error) {
 	var contents [3][]byte
 	sum := sha256.New()
-	for i, path := range []string{c.CAFile, c.CertFile, c.KeyFile} {
-		data, err := os.ReadFile(path)
+	ca := func() ([]byte, error) { return os.ReadFile(c.CAFile) }
+	if c.CA != nil {
+		ca = func() ([]byte, error) { return c.CA(), nil }
+	}
+	for i, read := range []func() ([]byte, error){
+		ca, func() ([]byte, error) { return os.ReadFile(c.CertFile) }, func() ([]byte, error) { return os.ReadFile(c.KeyFile) },
+	} {
+		data, err := read()
 		if err != nil {
 			return nil, fmt.Errorf("upstream %s: credentials: %w", c.Name, err)
 		}
@@ -39,7 +45,7 @@ func (c Config) loadCredentials() (*credentials, error) {
 	}
 	loaded := &credentials{roots: x509.NewCertPool()}
 	sum.Sum(loaded.digest[:0])
-	if !loaded.roots.AppendCertsFromPEM(contents[0]) {
+	if !loaded.roots.AppendCertsFromPEM(contents[0]) && (c.CA == nil || len(contents[0]) > 0) {
 		return nil, fmt.Errorf("upstream %s: CA file %s holds no certificate in PEM form", c.Name, c.CAFile)
 	}
 	pair, err := tls.X509KeyPair(contents[1], contents[2])
@@ -83,32 +89,44 @@ func (c *credentials) log(ctx context.Context, now time.Time) {
 	}
 }
 
-// followCredentials reads the files again and again, and installs what has changed, until ctx ends. Bad files are
-// reported once per content; the credentials in use stay.
+// followCredentials reads the files again and again, and installs what has changed, until ctx ends.
 func (u *Upstream) followCredentials(ctx context.Context) error {
 	ticker := u.cfg.Clock.NewTicker(pollCredentials)
 	defer ticker.Stop()
 	complaint := ""
 	for {
+		moved := false
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-ticker.C():
+		case <-u.moved:
+			moved = true
 		}
-		loaded, err := u.cfg.loadCredentials()
-		if err != nil {
-			if err.Error() != complaint {
-				complaint = err.Error()
-				klog.FromContext(ctx).Error(err, "Cannot read changed credentials; the former ones stay in use")
+		complaint = u.reload(ctx, complaint)
+		if moved { // after that, so that what connects from now on trusts who signed the new place's certificate
+			for _, s := range u.servers {
+				s.reset(errMoved)
+				s.monitor.TrafficFailed(errMoved)
 			}
-			continue
-		}
-		complaint = ""
-		if loaded.digest != u.credentials.Load().digest {
-			u.install(loaded)
-			loaded.log(ctx, u.cfg.Clock.Now())
 		}
 	}
+}
+
+// reload installs what has changed. Bad files are reported once per content; the credentials in use stay.
+func (u *Upstream) reload(ctx context.Context, complaint string) string {
+	loaded, err := u.cfg.loadCredentials()
+	if err != nil {
+		if err.Error() != complaint {
+			klog.FromContext(ctx).Error(err, "Cannot read changed credentials; the former ones stay in use")
+		}
+		return err.Error()
+	}
+	if loaded.digest != u.credentials.Load().digest {
+		u.install(loaded)
+		loaded.log(ctx, u.cfg.Clock.Now())
+	}
+	return ""
 }
 
 // install makes later requests use loaded. Requests in flight stay on their connections and end in their own time.

@@ -12,6 +12,9 @@ import (
 // ErrDown is what every DownError is.
 var ErrDown = errors.New("link is down")
 
+// errMoved ends what was under way to where a server no longer is.
+var errMoved = errors.New("the server is elsewhere now")
+
 // ErrNotRunning is returned for requests made while Run is not running.
 var ErrNotRunning = errors.New("upstream is not running")
 

@@ -96,7 +96,15 @@ func (s *server) connect(ctx context.Context, config *tls.Config, multiplexed, p
 	if !probe {
 		defer context.AfterFunc(epoch, cancel)()
 	}
-	raw, err := s.cfg.DialContext(dialing, "tcp", s.addr)
+	address := s.addr
+	var err error
+	if s.cfg.Address != nil {
+		address, err = s.cfg.Address()
+	}
+	var raw net.Conn
+	if err == nil {
+		raw, err = s.cfg.DialContext(dialing, "tcp", address)
+	}
 	if err != nil {
 		if epoch.Err() != nil && !probe {
 			return nil, s.down(false, err)

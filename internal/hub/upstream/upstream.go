@@ -31,6 +31,7 @@ type Upstream struct {
 	started atomic.Bool
 	ready   chan struct{} // closed when Run has read the credentials
 	stopped chan struct{} // closed when Run returns
+	moved   chan struct{} // has something when Moved was called
 
 	link *live.Value[link.State]
 	mu   sync.Mutex // orders the writers of link
@@ -58,7 +59,8 @@ func New(cfg Config) (*Upstream, error) {
 		cfg.DialContext = dialer.DialContext
 	}
 	u := &Upstream{
-		cfg: cfg, ready: make(chan struct{}), stopped: make(chan struct{}), link: live.NewValue(link.Unknown),
+		cfg: cfg, ready: make(chan struct{}), stopped: make(chan struct{}), moved: make(chan struct{}, 1),
+		link: live.NewValue(link.Unknown),
 	}
 	var err error
 	if u.metrics, err = newMetrics(cfg.Name, cfg.Metrics, u); err != nil {
@@ -135,6 +137,15 @@ func (u *Upstream) judge() {
 		}
 	}
 	u.link.Set(verdict)
+}
+
+// Moved says that Config.Address and Config.CA lead elsewhere from now on: every connection is reset, and the link judged
+// anew.
+func (u *Upstream) Moved() {
+	select {
+	case u.moved <- struct{}{}:
+	default: // it has been said
+	}
 }
 
 // Link is up if any server's link is, and down if all are.

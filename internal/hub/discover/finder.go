@@ -1,0 +1,238 @@
+package discover
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+
+	"yurtcoordinator/internal/edge"
+)
+
+// File is the name of the file, in Config.Dir, that remembers where the coordinator is.
+const File = "coordinator.json"
+
+// forgetAfter is how long the cloud must refuse to show the ConfigMap before the coordinator is given up: the right to
+// read it ends with the coordinator, but an API server that has just started refuses, too, until it knows its roles.
+const forgetAfter = 2 * time.Minute
+
+// ErrNone is the error while no coordinator is known.
+var ErrNone = errors.New("the pool has no coordinator that this node knows of")
+
+// Config says where to look.
+type Config struct {
+	Pool edge.PoolName
+	// ConfigMaps are the cloud's in edge.NamespaceSystem, as the node sees them.
+	ConfigMaps corev1client.ConfigMapInterface
+	// Dir is where File is kept. It is made, for nobody else to read.
+	Dir string
+	// Moved, if not nil, is called after each change.
+	Moved func()
+	// Clock is the system's if nil.
+	Clock clock.PassiveClock
+}
+
+// Finder knows where the coordinator is.
+type Finder struct {
+	cfg    Config
+	unread error // why the file says nothing
+
+	mu           sync.Mutex
+	target       Target
+	refusedSince time.Time // zero: the cloud's last word was no refusal
+	complaint    string    // about a ConfigMap that cannot be used, so as not to repeat it
+}
+
+// New returns a Finder that knows what the file says. A file that cannot be used is as good as none, with a word about it.
+func New(cfg Config) *Finder {
+	if cfg.Clock == nil {
+		cfg.Clock = clock.RealClock{}
+	}
+	f := &Finder{cfg: cfg}
+	content, err := os.ReadFile(f.path())
+	if errors.Is(err, fs.ErrNotExist) {
+		return f
+	}
+	if err == nil {
+		f.target, err = recall(cfg.Pool, content)
+	}
+	if err != nil {
+		f.target, f.unread = Target{}, err
+	}
+	return f
+}
+
+func (f *Finder) path() string { return filepath.Join(f.cfg.Dir, File) }
+
+// Target is where the coordinator is, as far as is known.
+func (f *Finder) Target() Target {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.target
+}
+
+// CA is the PEM bundle that the coordinator's certificate is verified with; empty while there is none.
+func (f *Finder) CA() []byte { return []byte(f.Target().CA) }
+
+// Address is the coordinator's, IP:PORT, or ErrNone.
+func (f *Finder) Address() (string, error) {
+	if t := f.Target(); !t.IsZero() {
+		return t.Address, nil
+	}
+	return "", ErrNone
+}
+
+// Run follows the ConfigMap until ctx ends.
+func (f *Finder) Run(ctx context.Context) error {
+	log := klog.FromContext(ctx)
+	if f.unread != nil {
+		log.Info("Does not know the pool's coordinator until the cloud says it", "file", f.path(), "why", f.unread)
+	}
+	name := f.cfg.Pool.DiscoveryConfigMap()
+	only := fields.OneTermEqualSelector("metadata.name", name).String()
+	informer := cache.NewSharedIndexInformer(listed{&cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			o.FieldSelector = only
+			return f.cfg.ConfigMaps.List(ctx, o)
+		},
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			o.FieldSelector = only
+			return f.cfg.ConfigMaps.Watch(ctx, o)
+		},
+	}}, &corev1.ConfigMap{}, 0, nil)
+	if err := informer.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) {
+		f.failed(ctx, err)
+	}); err != nil {
+		return err
+	}
+	if _, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(o any) { f.saw(ctx, o) },
+		UpdateFunc: func(_, o any) { f.saw(ctx, o) },
+		DeleteFunc: func(any) { f.set(ctx, Target{}) },
+	}); err != nil {
+		return err
+	}
+	var group sync.WaitGroup
+	defer group.Wait()
+	group.Go(func() {
+		if cache.WaitForCacheSync(ctx.Done(), informer.HasSynced) && len(informer.GetStore().ListKeys()) == 0 {
+			log.V(1).Info("The cloud says that the pool has no coordinator")
+			f.set(ctx, Target{})
+		}
+	})
+	informer.RunWithContext(ctx)
+	return nil
+}
+
+// listed is a source that is listed before it is watched: one object is not worth a stream.
+type listed struct{ *cache.ListWatch }
+
+// IsWatchListSemanticsUnSupported is what client-go asks.
+func (listed) IsWatchListSemanticsUnSupported() bool { return true }
+
+// failed takes in that the cloud did not show the ConfigMap.
+func (f *Finder) failed(ctx context.Context, err error) {
+	f.mu.Lock()
+	now := f.cfg.Clock.Now()
+	switch {
+	case !apierrors.IsForbidden(err):
+		f.refusedSince = time.Time{}
+	case f.refusedSince.IsZero():
+		f.refusedSince = now
+	}
+	forget := !f.refusedSince.IsZero() && now.Sub(f.refusedSince) >= forgetAfter
+	f.mu.Unlock()
+	klog.FromContext(ctx).V(2).Info("The cloud does not say where the coordinator is", "err", err)
+	if forget {
+		f.set(ctx, Target{})
+	}
+}
+
+// saw takes in what the ConfigMap says.
+func (f *Finder) saw(ctx context.Context, o any) {
+	m, ok := o.(*corev1.ConfigMap)
+	if !ok || m.Name != f.cfg.Pool.DiscoveryConfigMap() {
+		return
+	}
+	t, err := Read(f.cfg.Pool, m.Data)
+	complaint := ""
+	if err != nil {
+		complaint = err.Error()
+	}
+	f.mu.Lock()
+	f.refusedSince = time.Time{}
+	repeated := complaint == f.complaint
+	f.complaint = complaint
+	f.mu.Unlock()
+	if err == nil {
+		f.set(ctx, t)
+	} else if !repeated {
+		klog.FromContext(ctx).Error(err, "Cannot use what the cloud says of the coordinator; what was known before stays",
+			"configMap", klog.KRef(m.Namespace, m.Name))
+	}
+}
+
+// set makes t what is known, in the file first: whoever acts on it finds it there after a crash.
+func (f *Finder) set(ctx context.Context, t Target) {
+	f.mu.Lock()
+	before := f.target
+	if before == t {
+		f.mu.Unlock()
+		return
+	}
+	log := klog.FromContext(ctx).WithValues("file", f.path())
+	if err := f.write(t); err != nil {
+		log.Error(err, "Cannot remember where the coordinator is: after a restart while cut off it will not be known")
+	}
+	f.target = t
+	f.mu.Unlock()
+	if t.IsZero() {
+		log.Info("The pool has no coordinator any more", "was", before.Address)
+	} else if before.Address != t.Address {
+		log.Info("The pool's coordinator is known", "address", t.Address, "was", before.Address)
+	}
+	if f.cfg.Moved != nil {
+		f.cfg.Moved()
+	}
+}
+
+func (f *Finder) write(t Target) error {
+	if t.IsZero() {
+		if err := os.Remove(f.path()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		return nil
+	}
+	content, err := json.Marshal(remembered{f.cfg.Pool, t})
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(f.cfg.Dir, 0o700); err != nil {
+		return err
+	}
+	temporary := f.path() + ".new"
+	// Not synced: half a file is as good as none, and the cloud says it again.
+	if err := os.WriteFile(temporary, content, 0o600); err != nil {
+		return err
+	}
+	if err := os.Rename(temporary, f.path()); err != nil {
+		return fmt.Errorf("%w: %w", err, os.Remove(temporary))
+	}
+	return nil
+}

@@ -1,0 +1,70 @@
+package discover
+
+import (
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"net/url"
+
+	"yurtcoordinator/internal/edge"
+)
+
+// Target is where a coordinator is. The zero Target is none.
+type Target struct {
+	// Address is IP:PORT.
+	Address string `json:"address"`
+	// CA is the PEM bundle that its certificate is verified with.
+	CA string `json:"ca"`
+}
+
+// IsZero reports whether there is no coordinator.
+func (t Target) IsZero() bool { return t == Target{} }
+
+// Read returns what a pool's ConfigMap says. An error says what is wrong with it.
+func Read(pool edge.PoolName, data map[string]string) (Target, error) {
+	if name, want := data[edge.DiscoveryServerName], pool.CoordinatorServerName(); name != want {
+		return Target{}, fmt.Errorf("%s is %q, want %q", edge.DiscoveryServerName, name, want)
+	}
+	server, err := url.Parse(data[edge.DiscoveryServer])
+	if err != nil || server.Scheme != "https" || server.Port() == "" || (server.Path != "" && server.Path != "/") ||
+		server.User != nil || server.RawQuery != "" || server.Fragment != "" {
+		return Target{}, fmt.Errorf("%s is %q, want https://IP:PORT", edge.DiscoveryServer, data[edge.DiscoveryServer])
+	}
+	t := Target{Address: net.JoinHostPort(server.Hostname(), server.Port()), CA: data[edge.DiscoveryCA]}
+	if err := t.validate(); err != nil {
+		return Target{}, err
+	}
+	return t, nil
+}
+
+func (t Target) validate() error {
+	if _, err := netip.ParseAddrPort(t.Address); err != nil {
+		// A name would have to be looked up: on site, by a DNS that may be in the cloud.
+		return fmt.Errorf("the address %q is not IP:PORT", t.Address)
+	}
+	if !x509.NewCertPool().AppendCertsFromPEM([]byte(t.CA)) {
+		return fmt.Errorf("%s holds no certificate in PEM form", edge.DiscoveryCA)
+	}
+	return nil
+}
+
+// remembered is the content of the file.
+type remembered struct {
+	Pool edge.PoolName `json:"pool"`
+	Target
+}
+
+// recall returns what a file says about a pool. A file of another pool, which the node was in before, says nothing.
+func recall(pool edge.PoolName, content []byte) (Target, error) {
+	var r remembered
+	if err := json.Unmarshal(content, &r); err != nil {
+		return Target{}, err
+	}
+	if r.Pool != pool {
+		return Target{}, errors.New("it is about another pool")
+	}
+	return r.Target, r.validate()
+}

@@ -1,0 +1,91 @@
+package discover
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/json"
+	"encoding/pem"
+	"maps"
+	"math/big"
+	"strings"
+	"testing"
+	"time"
+
+	"yurtcoordinator/internal/edge"
+)
+
+// authority returns a certificate in PEM form.
+func authority(t *testing.T) string {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(time.Now().UnixNano()), IsCA: true}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
+}
+
+func told(ca string) map[string]string {
+	return map[string]string{
+		edge.DiscoveryServer: "https://10.0.0.2:10270", edge.DiscoveryCA: ca,
+		edge.DiscoveryServerName: "p1.yurt-coordinator-apiserver.kube-system.svc",
+	}
+}
+
+func TestRead(t *testing.T) {
+	ca := authority(t)
+	got, err := Read("p1", told(ca))
+	if err != nil || got != (Target{"10.0.0.2:10270", ca}) {
+		t.Fatalf("got %v, %v", got, err)
+	}
+	for _, tc := range []struct{ name, key, value, want string }{
+		{"another pool's", edge.DiscoveryServerName, "p2.yurt-coordinator-apiserver.kube-system.svc", `want "p1.`},
+		{"no name", edge.DiscoveryServerName, "", `want "p1.`},
+		{"no server", edge.DiscoveryServer, "", "want https://"},
+		{"without TLS", edge.DiscoveryServer, "http://10.0.0.2:10270", "want https://"},
+		{"without a port", edge.DiscoveryServer, "https://10.0.0.2", "want https://"},
+		{"with a path", edge.DiscoveryServer, "https://10.0.0.2:1/a", "want https://"},
+		{"with a user", edge.DiscoveryServer, "https://a@10.0.0.2:1", "want https://"},
+		{"with a query", edge.DiscoveryServer, "https://10.0.0.2:1?a", "want https://"},
+		{"with a name", edge.DiscoveryServer, "https://somewhere:10270", "not IP:PORT"},
+		{"no URL", edge.DiscoveryServer, "https://10.0.0.2:1%", "want https://"},
+		{"no CA", edge.DiscoveryCA, "", "no certificate"},
+		{"half a CA", edge.DiscoveryCA, ca[:40], "no certificate"},
+	} {
+		data := maps.Clone(told(ca))
+		data[tc.key] = tc.value
+		if got, err := Read("p1", data); err == nil || !strings.Contains(err.Error(), tc.want) || !got.IsZero() {
+			t.Errorf("%s: got %v, %v, want an error with %q", tc.name, got, err, tc.want)
+		}
+	}
+	data := told(ca)
+	data[edge.DiscoveryServer] = "https://[fd00::2]:10270/"
+	if got, err := Read("p1", data); err != nil || got.Address != "[fd00::2]:10270" {
+		t.Errorf("IPv6: got %v, %v", got, err)
+	}
+}
+
+func TestRecall(t *testing.T) {
+	want := Target{"10.0.0.2:10270", authority(t)}
+	content, err := json.Marshal(remembered{"p1", want})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := recall("p1", content); err != nil || got != want {
+		t.Errorf("got %v, %v", got, err)
+	}
+	if got, err := recall("p2", content); err == nil {
+		t.Errorf("what was another pool's is recalled: %v", got)
+	}
+	for length := range content {
+		if got, err := recall("p1", content[:length]); err == nil {
+			t.Fatalf("the first %d bytes of %d are recalled: %v", length, len(content), got)
+		}
+	}
+}
