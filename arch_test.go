@@ -60,6 +60,7 @@ var law = []struct {
 		},
 		"what is kept does not depend on how requests arrive"},
 	{"internal/hub/callers", []string{"internal/hub/link", "internal/live"}, "who a caller is does not depend on what for"},
+	{"internal/hub/discover", []string{"internal/edge"}, "where the coordinator is does not depend on who goes there"},
 	{"internal/hub/identity", []string{"internal/edge"}, "a certificate does not know what it is for"},
 	{"internal/hub/check", []string{"internal/edge"}, "who looks for what is wrong does not trust the code that may be"},
 	{"internal/hub/copies", []string{"internal/edge", "internal/replica"},
