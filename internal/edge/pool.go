@@ -1,5 +1,7 @@
 package edge
 
+import "strings"
+
 // Pool resources: what the nodes of a pool share.
 const (
 	// AnnotationAppliedRevisions is on LeaseInformerSync. It is a JSON object: the cloud's revision up to which the
@@ -70,3 +72,31 @@ func (p PoolName) KubeconfigSecret() string { return "yurt-coordinator-" + strin
 
 // AuthoritySecret is described at CoordinatorSecret.
 func (p PoolName) AuthoritySecret() string { return "yurt-coordinator-" + string(p) + "-ca" }
+
+// AnnotationReachedNodes, on the Lease that ReportLease names, has the nodes that reach the pool's coordinator, as its leader
+// sees it: see JoinNodes.
+const AnnotationReachedNodes = "openyurt.io/reached-nodes"
+
+// ReportLease is the name of the Lease, in NamespaceSystem of the cloud, by which a pool's leader says who it is (the holder)
+// and which nodes reach the coordinator. It is renewed each minute, and counts for two.
+func (p PoolName) ReportLease() string { return "yurt-coordinator-" + string(p) }
+
+// JoinNodes writes a list of nodes as the value of an annotation, SplitNodes reads it.
+func JoinNodes(nodes []NodeName) string {
+	texts := make([]string, len(nodes))
+	for i, n := range nodes {
+		texts[i] = string(n)
+	}
+	return strings.Join(texts, ",")
+}
+
+// SplitNodes is described at JoinNodes.
+func SplitNodes(value string) []NodeName {
+	var nodes []NodeName
+	for n := range strings.SplitSeq(value, ",") {
+		if n != "" {
+			nodes = append(nodes, NodeName(n))
+		}
+	}
+	return nodes
+}

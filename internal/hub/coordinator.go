@@ -18,6 +18,7 @@ import (
 	"yurtcoordinator/internal/hub/heartbeat"
 	"yurtcoordinator/internal/hub/push"
 	"yurtcoordinator/internal/hub/role"
+	"yurtcoordinator/internal/hub/roster"
 	"yurtcoordinator/internal/hub/upstream"
 	"yurtcoordinator/internal/run"
 )
@@ -131,6 +132,7 @@ func (h *Hub) newPool() (*pool, error) {
 	if err != nil {
 		return nil, err
 	}
+	reporter := roster.New(roster.Config{Node: h.cfg.Node, Pool: h.cfg.Pool, Coordinator: atCoordinator, Cloud: forwarding})
 	p.coverage = feed.NewCoverage(feed.CoverageConfig{Leases: atCoordinator, Link: p.coordinator.Link()})
 	if p.pusher, err = push.New(push.Config{
 		Node: h.cfg.Node, Resources: h.sharing, Leases: atCoordinator, Metrics: h.metrics,
@@ -143,6 +145,7 @@ func (h *Hub) newPool() (*pool, error) {
 		Lead: func(ctx context.Context, t role.Term) error {
 			var duties run.Group
 			duties.Add("forward heartbeats", func(ctx context.Context) error { return forwarder.Run(ctx, t) })
+			duties.Add("report", func(ctx context.Context) error { return reporter.Run(ctx, t, t.Transitions) })
 			duties.Add("push", func(ctx context.Context) error {
 				return p.pusher.Run(ctx, push.Term{Transitions: t.Transitions, Valid: t.Valid})
 			})

@@ -1,8 +1,8 @@
 // Package forwarding says, in RBAC, who may forward heartbeats to the cloud. See docs/adr/0004-forwarding-identity.md.
 //
 // Each pool has one identity, the user edge.PoolName.ForwardingUser, which nobody has a key for. The nodes of the pool
-// may impersonate it, and it may read, update and create the Leases of the pool's nodes. Both lists name each node:
-// what is not named is refused.
+// may impersonate it, and it may read, update and create the Leases of the pool's nodes, and the Lease by which the pool's
+// leader reports. All lists name each node: what is not named is refused.
 package forwarding
 
 import (
@@ -21,8 +21,8 @@ import (
 const impersonatorPrefix = "openyurt:impersonator:"
 
 // Objects returns the RBAC objects of a pool with these nodes: a ClusterRole to impersonate the pool's forwarding user,
-// its binding to the nodes' users, a Role on the nodes' Leases and its binding to the forwarding user. The order of
-// nodes and repeated ones make no difference, and all four objects are always returned, so that applying them takes
+// its binding to the nodes' users, a Role on the nodes' Leases and one on the report, and their bindings to the forwarding
+// user. The order of nodes and repeated ones make no difference, and all six objects are always returned, so that applying them takes
 // away what a node that left could do. A pool without nodes gets objects that grant nothing.
 func Objects(pool edge.PoolName, nodes []edge.NodeName) []client.Object {
 	nodes = slices.Clone(nodes)
@@ -44,16 +44,32 @@ func Objects(pool edge.PoolName, nodes []edge.NodeName) []client.Object {
 		ObjectMeta: metav1.ObjectMeta{Name: impersonator, Labels: labels},
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: impersonator},
 	}
-	role := &rbacv1.Role{
-		TypeMeta:   typeMeta("Role"),
-		ObjectMeta: metav1.ObjectMeta{Namespace: corev1.NamespaceNodeLease, Name: forwarder, Labels: labels},
+	objects := []client.Object{clusterRole, clusterBinding}
+	for _, in := range []struct {
+		namespace string
+		leases    []string
+	}{{corev1.NamespaceNodeLease, names(nodes)}, {edge.NamespaceSystem, []string{pool.ReportLease()}}} {
+		role := &rbacv1.Role{
+			TypeMeta:   typeMeta("Role"),
+			ObjectMeta: metav1.ObjectMeta{Namespace: in.namespace, Name: forwarder, Labels: labels},
+		}
+		binding := &rbacv1.RoleBinding{
+			TypeMeta:   typeMeta("RoleBinding"),
+			ObjectMeta: metav1.ObjectMeta{Namespace: in.namespace, Name: forwarder, Labels: labels},
+			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: forwarder},
+		}
+		// A rule with an empty list of names would be a rule for all names.
+		if len(nodes) > 0 {
+			role.Rules = []rbacv1.PolicyRule{{
+				APIGroups:     []string{coordinationv1.GroupName},
+				Resources:     []string{"leases"},
+				ResourceNames: in.leases,
+				Verbs:         []string{"create", "get", "update"},
+			}}
+			binding.Subjects = []rbacv1.Subject{user(forwarder)}
+		}
+		objects = append(objects, role, binding)
 	}
-	binding := &rbacv1.RoleBinding{
-		TypeMeta:   typeMeta("RoleBinding"),
-		ObjectMeta: metav1.ObjectMeta{Namespace: corev1.NamespaceNodeLease, Name: forwarder, Labels: labels},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: forwarder},
-	}
-	// A rule with an empty list of names would be a rule for all names.
 	if len(nodes) > 0 {
 		clusterRole.Rules = []rbacv1.PolicyRule{{
 			APIGroups:     []string{corev1.GroupName},
@@ -62,15 +78,8 @@ func Objects(pool edge.PoolName, nodes []edge.NodeName) []client.Object {
 			Verbs:         []string{"impersonate"},
 		}}
 		clusterBinding.Subjects = users(nodes)
-		role.Rules = []rbacv1.PolicyRule{{
-			APIGroups:     []string{coordinationv1.GroupName},
-			Resources:     []string{"leases"},
-			ResourceNames: names(nodes),
-			Verbs:         []string{"create", "get", "update"},
-		}}
-		binding.Subjects = []rbacv1.Subject{user(forwarder)}
 	}
-	return []client.Object{clusterRole, clusterBinding, role, binding}
+	return objects
 }
 
 func typeMeta(kind string) metav1.TypeMeta {

@@ -68,8 +68,8 @@ func TestDeterministic(t *testing.T) {
 func TestNothingForNobody(t *testing.T) {
 	for _, nodes := range [][]edge.NodeName{nil, {}, {""}} {
 		objects := Objects("p1", nodes)
-		if len(objects) != 4 {
-			t.Fatalf("%d objects; all four are needed to take back what others granted", len(objects))
+		if len(objects) != 6 {
+			t.Fatalf("%d objects; all six are needed to take back what others granted", len(objects))
 		}
 		for _, obj := range objects {
 			switch o := obj.(type) {
@@ -135,6 +135,12 @@ func TestWhoMayDoWhat(t *testing.T) {
 		{forwarder, "list", coordination, "leases", kubeNodeLease, "", false},
 		{forwarder, "watch", coordination, "leases", kubeNodeLease, "", false},
 		{forwarder, "update", coordination, "leases", "kube-system", "p1-n1", false},
+		{forwarder, "update", coordination, "leases", "kube-system", "yurt-coordinator-p1", true},
+		{forwarder, "create", coordination, "leases", "kube-system", "yurt-coordinator-p1", true},
+		{forwarder, "create", coordination, "leases", "kube-system", "", false},
+		{forwarder, "update", coordination, "leases", "kube-system", "yurt-coordinator-p2", false},
+		{forwarder, "update", coordination, "leases", "kube-system", "kube-controller-manager", false},
+		{forwarder, "update", coordination, "leases", kubeNodeLease, "yurt-coordinator-p1", false},
 		{forwarder, "get", "", "secrets", kubeNodeLease, "p1-n1", false},
 		{forwarder, "get", "", "nodes", "", "p1-n1", false},
 		{forwarder, "impersonate", "", "users", "", forwarder, false},
@@ -153,9 +159,11 @@ func TestWhoMayDoWhat(t *testing.T) {
 		if slices.ContainsFunc(objects[1].(*rbacv1.ClusterRoleBinding).Subjects, binds) {
 			rules = append(rules, objects[0].(*rbacv1.ClusterRole).Rules...)
 		}
-		if r.namespace == objects[3].GetNamespace() &&
-			slices.ContainsFunc(objects[3].(*rbacv1.RoleBinding).Subjects, binds) {
-			rules = append(rules, objects[2].(*rbacv1.Role).Rules...)
+		for i := 2; i < len(objects); i += 2 {
+			if r.namespace == objects[i].GetNamespace() &&
+				slices.ContainsFunc(objects[i+1].(*rbacv1.RoleBinding).Subjects, binds) {
+				rules = append(rules, objects[i].(*rbacv1.Role).Rules...)
+			}
 		}
 		if got, _ := validation.Covers(rules, []rbacv1.PolicyRule{request}); got != r.want {
 			t.Errorf("%s: %s %s %s/%s: allowed %t, want %t", r.user, r.verb, r.resource, r.namespace, r.name,

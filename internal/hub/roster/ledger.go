@@ -1,0 +1,65 @@
+package roster
+
+import (
+	"slices"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+
+	"yurtcoordinator/internal/edge"
+)
+
+// defaultLease is kubelet's nodeLeaseDurationSeconds.
+const defaultLease = 40 * time.Second
+
+// ledger is what a leader has seen of its pool's Leases in the coordinator. Times are the caller's monotonic clock's.
+type ledger struct {
+	began time.Time // when the first list came; zero: none has
+	nodes map[edge.NodeName]sighting
+}
+
+// sighting is what was seen of one Lease.
+type sighting struct {
+	version string
+	changed time.Time // when it was last seen to have changed; zero: it is as it was found
+	lasts   time.Duration
+}
+
+// observe takes in a list of all Leases.
+func (l *ledger) observe(leases []coordinationv1.Lease, now time.Time) {
+	if l.began.IsZero() {
+		l.began = now
+	}
+	nodes := make(map[edge.NodeName]sighting, len(leases))
+	for _, lease := range leases {
+		name := edge.NodeName(lease.Name)
+		s, known := l.nodes[name]
+		if (known && s.version != lease.ResourceVersion) || (!known && now.After(l.began)) {
+			s.changed = now
+		}
+		s.version, s.lasts = lease.ResourceVersion, defaultLease
+		if d := lease.Spec.LeaseDurationSeconds; d != nil && *d > 0 {
+			s.lasts = min(time.Duration(*d)*time.Second, 10*defaultLease)
+		}
+		nodes[name] = s
+	}
+	l.nodes = nodes
+}
+
+// reached returns the nodes that renew, in order; false if it is too early to tell.
+func (l *ledger) reached(now time.Time) ([]edge.NodeName, bool) {
+	if l.began.IsZero() {
+		return nil, false
+	}
+	names := []edge.NodeName{}
+	for name, s := range l.nodes {
+		switch {
+		case !s.changed.IsZero() && now.Sub(s.changed) <= s.lasts:
+			names = append(names, name)
+		case s.changed.IsZero() && now.Sub(l.began) <= s.lasts:
+			return nil, false
+		}
+	}
+	slices.Sort(names)
+	return names, true
+}

@@ -1,0 +1,180 @@
+package roster
+
+import (
+	"context"
+	"slices"
+	"strconv"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/utils/ptr"
+
+	"yurtcoordinator/internal/edge"
+)
+
+// looked is a list of Leases: of each node its version.
+type looked map[string]int
+
+func (l looked) leases() []coordinationv1.Lease {
+	var all []coordinationv1.Lease
+	for name, version := range l {
+		all = append(all, coordinationv1.Lease{
+			ObjectMeta: metav1.ObjectMeta{Name: name, ResourceVersion: strconv.Itoa(version)},
+			Spec:       coordinationv1.LeaseSpec{LeaseDurationSeconds: ptr.To[int32](40)},
+		})
+	}
+	return all
+}
+
+func TestLedger(t *testing.T) {
+	type look struct {
+		after time.Duration // since the look before
+		seen  looked
+		want  []edge.NodeName // nil: too early to tell
+	}
+	none := []edge.NodeName{}
+	for _, tc := range []struct {
+		name  string
+		looks []look
+	}{
+		{"what is found says nothing", []look{
+			{0, looked{"a": 1, "b": 1}, nil},
+			{5 * time.Second, looked{"a": 1, "b": 1}, nil},
+			{36 * time.Second, looked{"a": 1, "b": 1}, none},
+		}},
+		{"all renew", []look{
+			{0, looked{"a": 1, "b": 1}, nil},
+			{5 * time.Second, looked{"a": 2, "b": 1}, nil},
+			{5 * time.Second, looked{"a": 2, "b": 2}, []edge.NodeName{"a", "b"}},
+		}},
+		{"one does not", []look{
+			{0, looked{"a": 1, "b": 1}, nil},
+			{35 * time.Second, looked{"a": 2, "b": 1}, nil},
+			{6 * time.Second, looked{"a": 2, "b": 1}, []edge.NodeName{"a"}},
+			{5 * time.Second, looked{"a": 2, "b": 2}, []edge.NodeName{"a", "b"}},
+			{40 * time.Second, looked{"a": 3, "b": 2}, []edge.NodeName{"a", "b"}},
+			{time.Second, looked{"a": 3, "b": 2}, []edge.NodeName{"a"}},
+		}},
+		{"one comes and goes", []look{
+			{0, looked{"a": 1}, nil},
+			{5 * time.Second, looked{"a": 2, "b": 1}, []edge.NodeName{"a", "b"}},
+			{5 * time.Second, looked{"a": 2}, []edge.NodeName{"a"}},
+		}},
+		{"nobody", []look{{0, looked{}, none}}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			var l ledger
+			now := time.Now()
+			if _, ok := l.reached(now); ok {
+				t.Error("something is known before the first look")
+			}
+			for i, look := range tc.looks {
+				now = now.Add(look.after)
+				l.observe(look.seen.leases(), now)
+				got, ok := l.reached(now)
+				if ok != (look.want != nil) || !slices.Equal(got, look.want) {
+					t.Errorf("look %d: %v, %t, want %v", i, got, ok, look.want)
+				}
+			}
+		})
+	}
+	lease := looked{"a": 1}.leases()
+	lease[0].Spec.LeaseDurationSeconds = ptr.To[int32](1 << 30)
+	var l ledger
+	now := time.Now()
+	l.observe(lease, now)
+	if _, ok := l.reached(now.Add(time.Hour)); !ok {
+		t.Error("a Lease that is said to last for years is waited for")
+	}
+}
+
+type valid struct{ atomic.Bool }
+
+func (v *valid) Valid() bool { return v.Load() }
+
+func TestRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pool, cloud := fake.NewClientset(), fake.NewClientset()
+		renew := func(names ...string) {
+			for _, name := range names {
+				leases := pool.CoordinationV1().Leases(corev1.NamespaceNodeLease)
+				lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
+					Name: name, ResourceVersion: strconv.FormatInt(time.Now().UnixNano(), 10),
+				}}
+				if _, err := leases.Update(t.Context(), lease, metav1.UpdateOptions{}); err != nil {
+					if _, err := leases.Create(t.Context(), lease, metav1.CreateOptions{}); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+		}
+		reports := cloud.CoordinationV1().Leases(edge.NamespaceSystem)
+		if _, err := reports.Create(t.Context(), &coordinationv1.Lease{
+			ObjectMeta: metav1.ObjectMeta{Name: "yurt-coordinator-p1"},
+		}, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		writes := func() (n int) {
+			for _, a := range cloud.Actions() {
+				if a.GetVerb() == "update" {
+					n++
+				}
+			}
+			return n
+		}
+		said := func() string {
+			lease, err := reports.Get(t.Context(), "yurt-coordinator-p1", metav1.GetOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return ptr.Deref(lease.Spec.HolderIdentity, "") + ": " + lease.Annotations[edge.AnnotationReachedNodes]
+		}
+		r := New(Config{Node: "a", Pool: "p1", Coordinator: pool.CoordinationV1(), Cloud: cloud.CoordinationV1()})
+		term := &valid{}
+		term.Store(true)
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan error)
+		renew("a", "b")
+		go func() { ended <- r.Run(ctx, term, 7) }()
+		synctest.Wait()
+		time.Sleep(time.Second)
+		renew("a", "b")
+		time.Sleep(lookEvery)
+		if got := said(); got != "a: a,b" {
+			t.Errorf("the cloud was told %q", got)
+		}
+		for range 5 {
+			renew("a", "b")
+			time.Sleep(10 * time.Second)
+		}
+		if n := writes(); n != 1 {
+			t.Errorf("%d writes of what has not changed", n)
+		}
+		for range 8 {
+			renew("a")
+			time.Sleep(10 * time.Second)
+		}
+		if got, n := said(), writes(); got != "a: a" || n > 4 {
+			t.Errorf("the cloud was told %q, with %d writes", got, n)
+		}
+		term.Store(false)
+		before := writes()
+		for range 8 {
+			renew("a", "b")
+			time.Sleep(10 * time.Second)
+		}
+		if n := writes(); n != before {
+			t.Errorf("%d writes of one who leads no more", n-before)
+		}
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
