@@ -70,13 +70,19 @@ const (
 	// GroupNodes is Kubernetes' group of all nodes' certificates.
 	GroupNodes = "system:nodes"
 
-	nodeUserPrefix      = "system:node:"
-	forwarderUserPrefix = "openyurt:heartbeat-forwarder:"
+	nodeUserPrefix  = "system:node:"
+	forwarderPrefix = "heartbeat-forwarder-"
 )
 
 // User is the Kubernetes user name of a node's client certificate.
 func (n NodeName) User() string { return nodeUserPrefix + string(n) }
 
-// ForwardingUser is the user that the leader of a pool impersonates at the cloud to forward heartbeats. It may write
-// the Leases of that pool's nodes and nothing else.
-func (p PoolName) ForwardingUser() string { return forwarderUserPrefix + string(p) }
+// Forwarder is the name of the ServiceAccount, in kube-node-lease, that the leader of a pool impersonates at the cloud to
+// forward heartbeats. There is no such object: nobody can have a token of it.
+func (p PoolName) Forwarder() string { return forwarderPrefix + string(p) }
+
+// ForwardingUser is Forwarder's user name. It may write the Leases of that pool's nodes, and the report about them, and
+// nothing else.
+func (p PoolName) ForwardingUser() string {
+	return "system:serviceaccount:" + corev1.NamespaceNodeLease + ":" + p.Forwarder()
+}

@@ -77,7 +77,7 @@ func (p PoolName) AuthoritySecret() string { return "yurt-coordinator-" + string
 // sees it: see JoinNodes.
 const AnnotationReachedNodes = "openyurt.io/reached-nodes"
 
-// ReportLease is the name of the Lease, in NamespaceSystem of the cloud, by which a pool's leader says who it is (the holder)
+// ReportLease is the name of the Lease, in kube-node-lease of the cloud, by which a pool's leader says who it is (the holder)
 // and which nodes reach the coordinator. It is renewed each minute, and counts for two.
 func (p PoolName) ReportLease() string { return "yurt-coordinator-" + string(p) }
 

@@ -17,12 +17,13 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// impersonatorPrefix begins the names of the ClusterRole and its binding. That of the Role is the user's own name.
-const impersonatorPrefix = "openyurt:impersonator:"
+// impersonatorPrefix begins the names of the Role to impersonate and its binding. Those of the other two are the
+// identity's own.
+const impersonatorPrefix = "impersonator-"
 
-// Objects returns the RBAC objects of a pool with these nodes: a ClusterRole to impersonate the pool's forwarding user,
-// its binding to the nodes' users, a Role on the nodes' Leases and one on the report, and their bindings to the forwarding
-// user. The order of nodes and repeated ones make no difference, and all six objects are always returned, so that applying them takes
+// Objects returns the RBAC objects of a pool with these nodes, all in kube-node-lease: a Role to impersonate the pool's
+// forwarding user, its binding to the nodes' users, a Role on the Leases and its binding to the forwarding user. The order
+// of nodes and repeated ones make no difference, and all four objects are always returned, so that applying them takes
 // away what a node that left could do. A pool without nodes gets objects that grant nothing.
 func Objects(pool edge.PoolName, nodes []edge.NodeName) []client.Object {
 	nodes = slices.Clone(nodes)
@@ -31,55 +32,38 @@ func Objects(pool edge.PoolName, nodes []edge.NodeName) []client.Object {
 	// An empty name in a list of names would match requests that name nothing, such as a list.
 	nodes = slices.DeleteFunc(nodes, func(n edge.NodeName) bool { return n == "" })
 
-	forwarder := pool.ForwardingUser()
-	impersonator := impersonatorPrefix + forwarder
-	labels := map[string]string{edge.LabelNodePool: string(pool)}
-
-	clusterRole := &rbacv1.ClusterRole{
-		TypeMeta:   typeMeta("ClusterRole"),
-		ObjectMeta: metav1.ObjectMeta{Name: impersonator, Labels: labels},
-	}
-	clusterBinding := &rbacv1.ClusterRoleBinding{
-		TypeMeta:   typeMeta("ClusterRoleBinding"),
-		ObjectMeta: metav1.ObjectMeta{Name: impersonator, Labels: labels},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: impersonator},
-	}
-	objects := []client.Object{clusterRole, clusterBinding}
-	for _, in := range []struct {
-		namespace string
-		leases    []string
-	}{{corev1.NamespaceNodeLease, names(nodes)}, {edge.NamespaceSystem, []string{pool.ReportLease()}}} {
-		role := &rbacv1.Role{
-			TypeMeta:   typeMeta("Role"),
-			ObjectMeta: metav1.ObjectMeta{Namespace: in.namespace, Name: forwarder, Labels: labels},
-		}
-		binding := &rbacv1.RoleBinding{
-			TypeMeta:   typeMeta("RoleBinding"),
-			ObjectMeta: metav1.ObjectMeta{Namespace: in.namespace, Name: forwarder, Labels: labels},
-			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: forwarder},
-		}
-		// A rule with an empty list of names would be a rule for all names.
-		if len(nodes) > 0 {
-			role.Rules = []rbacv1.PolicyRule{{
-				APIGroups:     []string{coordinationv1.GroupName},
-				Resources:     []string{"leases"},
-				ResourceNames: in.leases,
-				Verbs:         []string{"create", "get", "update"},
-			}}
-			binding.Subjects = []rbacv1.Subject{user(forwarder)}
-		}
-		objects = append(objects, role, binding)
-	}
+	forwarder := pool.Forwarder()
+	impersonation, mayImpersonate := pair(pool, impersonatorPrefix+forwarder)
+	leases, mayWrite := pair(pool, forwarder)
+	// A rule with an empty list of names would be a rule for all names.
 	if len(nodes) > 0 {
-		clusterRole.Rules = []rbacv1.PolicyRule{{
+		impersonation.Rules = []rbacv1.PolicyRule{{
 			APIGroups:     []string{corev1.GroupName},
-			Resources:     []string{"users"},
+			Resources:     []string{"serviceaccounts"},
 			ResourceNames: []string{forwarder},
 			Verbs:         []string{"impersonate"},
 		}}
-		clusterBinding.Subjects = users(nodes)
+		mayImpersonate.Subjects = users(nodes)
+		leases.Rules = []rbacv1.PolicyRule{{
+			APIGroups:     []string{coordinationv1.GroupName},
+			Resources:     []string{"leases"},
+			ResourceNames: append(names(nodes), pool.ReportLease()),
+			Verbs:         []string{"create", "get", "update"},
+		}}
+		mayWrite.Subjects = []rbacv1.Subject{user(pool.ForwardingUser())}
 	}
-	return objects
+	return []client.Object{impersonation, mayImpersonate, leases, mayWrite}
+}
+
+// pair is a Role that grants nothing, and its binding to nobody.
+func pair(pool edge.PoolName, name string) (*rbacv1.Role, *rbacv1.RoleBinding) {
+	meta := metav1.ObjectMeta{
+		Namespace: corev1.NamespaceNodeLease, Name: name, Labels: map[string]string{edge.LabelNodePool: string(pool)},
+	}
+	return &rbacv1.Role{TypeMeta: typeMeta("Role"), ObjectMeta: meta}, &rbacv1.RoleBinding{
+		TypeMeta: typeMeta("RoleBinding"), ObjectMeta: *meta.DeepCopy(),
+		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: name},
+	}
 }
 
 func typeMeta(kind string) metav1.TypeMeta {

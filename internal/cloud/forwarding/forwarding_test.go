@@ -68,22 +68,14 @@ func TestDeterministic(t *testing.T) {
 func TestNothingForNobody(t *testing.T) {
 	for _, nodes := range [][]edge.NodeName{nil, {}, {""}} {
 		objects := Objects("p1", nodes)
-		if len(objects) != 6 {
-			t.Fatalf("%d objects; all six are needed to take back what others granted", len(objects))
+		if len(objects) != 4 {
+			t.Fatalf("%d objects; all four are needed to take back what others granted", len(objects))
 		}
 		for _, obj := range objects {
 			switch o := obj.(type) {
-			case *rbacv1.ClusterRole:
-				if len(o.Rules) != 0 {
-					t.Errorf("ClusterRole grants %v", o.Rules)
-				}
 			case *rbacv1.Role:
 				if len(o.Rules) != 0 {
 					t.Errorf("Role grants %v", o.Rules)
-				}
-			case *rbacv1.ClusterRoleBinding:
-				if len(o.Subjects) != 0 {
-					t.Errorf("ClusterRoleBinding names %v", o.Subjects)
 				}
 			case *rbacv1.RoleBinding:
 				if len(o.Subjects) != 0 {
@@ -109,20 +101,22 @@ func TestPoolsDoNotOverlap(t *testing.T) {
 func TestWhoMayDoWhat(t *testing.T) {
 	const coordination, kubeNodeLease = "coordination.k8s.io", "kube-node-lease"
 	forwarder, other := edge.PoolName("p1").ForwardingUser(), edge.PoolName("p2").ForwardingUser()
+	account, others := edge.PoolName("p1").Forwarder(), edge.PoolName("p2").Forwarder()
 	objects := Objects("p1", []edge.NodeName{"p1-n1", "p1-n2"})
 	for _, r := range []struct {
 		user, verb, group, resource, namespace, name string
 		want                                         bool
 	}{
-		{"system:node:p1-n1", "impersonate", "", "users", "", forwarder, true},
-		{"system:node:p1-n2", "impersonate", "", "users", "", forwarder, true},
-		{"system:node:p2-n1", "impersonate", "", "users", "", forwarder, false},
-		{"system:node:p1-n1", "impersonate", "", "users", "", other, false},
+		{"system:node:p1-n1", "impersonate", "", "serviceaccounts", kubeNodeLease, account, true},
+		{"system:node:p1-n2", "impersonate", "", "serviceaccounts", kubeNodeLease, account, true},
+		{"system:node:p2-n1", "impersonate", "", "serviceaccounts", kubeNodeLease, account, false},
+		{"system:node:p1-n1", "impersonate", "", "serviceaccounts", kubeNodeLease, others, false},
+		{"system:node:p1-n1", "impersonate", "", "serviceaccounts", "kube-system", account, false},
+		{"system:node:p1-n1", "impersonate", "", "serviceaccounts", kubeNodeLease, "", false},
+		{"system:node:p1-n1", "impersonate", "", "users", "", forwarder, false},
 		{"system:node:p1-n1", "impersonate", "", "users", "", "admin", false},
 		{"system:node:p1-n1", "impersonate", "", "users", "", "system:node:p1-n2", false},
-		{"system:node:p1-n1", "impersonate", "", "users", "", "", false},
 		{"system:node:p1-n1", "impersonate", "", "groups", "", "system:masters", false},
-		{"system:node:p1-n1", "impersonate", "", "serviceaccounts", "kube-system", forwarder, false},
 		{"system:node:p1-n1", "update", coordination, "leases", kubeNodeLease, "p1-n2", false},
 		{forwarder, "get", coordination, "leases", kubeNodeLease, "p1-n1", true},
 		{forwarder, "update", coordination, "leases", kubeNodeLease, "p1-n2", true},
@@ -135,15 +129,13 @@ func TestWhoMayDoWhat(t *testing.T) {
 		{forwarder, "list", coordination, "leases", kubeNodeLease, "", false},
 		{forwarder, "watch", coordination, "leases", kubeNodeLease, "", false},
 		{forwarder, "update", coordination, "leases", "kube-system", "p1-n1", false},
-		{forwarder, "update", coordination, "leases", "kube-system", "yurt-coordinator-p1", true},
-		{forwarder, "create", coordination, "leases", "kube-system", "yurt-coordinator-p1", true},
-		{forwarder, "create", coordination, "leases", "kube-system", "", false},
-		{forwarder, "update", coordination, "leases", "kube-system", "yurt-coordinator-p2", false},
-		{forwarder, "update", coordination, "leases", "kube-system", "kube-controller-manager", false},
-		{forwarder, "update", coordination, "leases", kubeNodeLease, "yurt-coordinator-p1", false},
+		{forwarder, "update", coordination, "leases", kubeNodeLease, "yurt-coordinator-p1", true},
+		{forwarder, "create", coordination, "leases", kubeNodeLease, "yurt-coordinator-p1", true},
+		{forwarder, "update", coordination, "leases", kubeNodeLease, "yurt-coordinator-p2", false},
+		{forwarder, "update", coordination, "leases", "kube-system", "yurt-coordinator-p1", false},
 		{forwarder, "get", "", "secrets", kubeNodeLease, "p1-n1", false},
 		{forwarder, "get", "", "nodes", "", "p1-n1", false},
-		{forwarder, "impersonate", "", "users", "", forwarder, false},
+		{forwarder, "impersonate", "", "serviceaccounts", kubeNodeLease, account, false},
 		{other, "update", coordination, "leases", kubeNodeLease, "p1-n1", false},
 	} {
 		request := rbacv1.PolicyRule{
@@ -156,10 +148,7 @@ func TestWhoMayDoWhat(t *testing.T) {
 		binds := func(s rbacv1.Subject) bool {
 			return s.Kind == "User" && s.APIGroup == rbacv1.GroupName && s.Name == r.user
 		}
-		if slices.ContainsFunc(objects[1].(*rbacv1.ClusterRoleBinding).Subjects, binds) {
-			rules = append(rules, objects[0].(*rbacv1.ClusterRole).Rules...)
-		}
-		for i := 2; i < len(objects); i += 2 {
+		for i := 0; i < len(objects); i += 2 {
 			if r.namespace == objects[i].GetNamespace() &&
 				slices.ContainsFunc(objects[i+1].(*rbacv1.RoleBinding).Subjects, binds) {
 				rules = append(rules, objects[i].(*rbacv1.Role).Rules...)

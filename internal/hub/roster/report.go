@@ -43,7 +43,7 @@ type Config struct {
 	// Coordinator is a client of the coordinator. The hub must be allowed to list the Leases in kube-node-lease there.
 	Coordinator coordinationv1client.LeasesGetter
 	// Cloud is a client of the cloud with the pool's forwarding identity, which must be allowed to get, update and create
-	// the Lease edge.PoolName.ReportLease in kube-system (see internal/cloud/forwarding).
+	// the Lease edge.PoolName.ReportLease in kube-node-lease (see internal/cloud/forwarding).
 	Cloud coordinationv1client.LeasesGetter
 }
 
@@ -112,11 +112,11 @@ func (r *Reporter) tell(ctx context.Context, nodes []edge.NodeName, transitions 
 	ctx, cancel := context.WithTimeout(ctx, 2*callTimeout)
 	defer cancel()
 	name := r.cfg.Pool.ReportLease()
-	leases := r.cfg.Cloud.Leases(edge.NamespaceSystem)
+	leases := r.cfg.Cloud.Leases(corev1.NamespaceNodeLease)
 	lease, err := leases.Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		lease = &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
-			Namespace: edge.NamespaceSystem, Name: name, Labels: map[string]string{edge.LabelNodePool: string(r.cfg.Pool)},
+			Namespace: corev1.NamespaceNodeLease, Name: name, Labels: map[string]string{edge.LabelNodePool: string(r.cfg.Pool)},
 		}}
 	} else if err != nil {
 		return fmt.Errorf("get Lease %s: %w", name, err)

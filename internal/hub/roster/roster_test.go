@@ -114,7 +114,7 @@ func TestRun(t *testing.T) {
 				}
 			}
 		}
-		reports := cloud.CoordinationV1().Leases(edge.NamespaceSystem)
+		reports := cloud.CoordinationV1().Leases(corev1.NamespaceNodeLease)
 		if _, err := reports.Create(t.Context(), &coordinationv1.Lease{
 			ObjectMeta: metav1.ObjectMeta{Name: "yurt-coordinator-p1"},
 		}, metav1.CreateOptions{}); err != nil {
