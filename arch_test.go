@@ -108,7 +108,9 @@ var law = []struct {
 		"scenarios see what a user can see"},
 	{"deploy", nil, "manifests are data"},
 
-	{"cmd/yurthub", []string{"internal/hub", "internal/hub/check", "internal/flagfile", "internal/run"}, "main parses and runs"},
+	{"cmd/yurthub",
+		[]string{"internal/hub", "internal/hub/check", "internal/hub/discover", "internal/flagfile", "internal/run"},
+		"main parses and runs"},
 	{"cmd/yurt-coordinator", []string{"internal/pool", "internal/flagfile"}, "main parses and runs"},
 	{"cmd/coordinator-controller", []string{"internal/cloud", "internal/flagfile"}, "main parses and runs"},
 	{"cmd/yurtlab", []string{"internal/lab", "internal/lab/cli"}, "main parses and runs"},

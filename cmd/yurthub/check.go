@@ -16,6 +16,7 @@ import (
 	"yurtcoordinator/internal/flagfile"
 	"yurtcoordinator/internal/hub"
 	"yurtcoordinator/internal/hub/check"
+	"yurtcoordinator/internal/hub/discover"
 )
 
 // installedSettings are those of the hub that join has installed: what is checked if nothing else is said.
@@ -83,6 +84,9 @@ func checked(cfg hub.Config) check.Config {
 	}
 	if cfg.EnableCoordinator {
 		c.Coordinator = cfg.CoordinatorAddress
+		if t, err := discover.Recall(cfg.CertDir, cfg.Pool); cfg.CoordinatorAddress == "" && err == nil {
+			c.Coordinator, c.CoordinatorCA, c.CoordinatorName = "https://"+t.Address, []byte(t.CA), cfg.Pool.CoordinatorServerName()
+		}
 	}
 	if err := cfg.Validate(); err != nil {
 		c.Invalid = err.Error()

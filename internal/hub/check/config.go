@@ -28,8 +28,12 @@ type Config struct {
 	// CAFile verifies Servers, CoordinatorCAFile (empty: CAFile) the Coordinator. CertFile and KeyFile are the node's client
 	// certificate; without them the hub keeps its own in CertDir.
 	CAFile, CoordinatorCAFile string
-	CertFile, KeyFile         string
-	CertDir                   string
+	// CoordinatorCA (PEM) and CoordinatorName, if given, are what the Coordinator's certificate is verified with, and the name
+	// that it is for: of one that the hub was told of by the cloud.
+	CoordinatorCA     []byte
+	CoordinatorName   string
+	CertFile, KeyFile string
+	CertDir           string
 
 	// What the hub gets its own certificate with, as in identity.Config.
 	BootstrapFile     string

@@ -38,6 +38,9 @@ func explain(f Facts, s Server) (why, do string) {
 	if s.Name == nameCoordinator && f.Settings.CoordinatorCAFile != "" {
 		ca = f.Settings.CoordinatorCAFile
 	}
+	if s.Name == nameCoordinator && len(f.Settings.CoordinatorCA) > 0 {
+		ca = "what the cloud says of the coordinator"
+	}
 	switch s.Problem {
 	case BadAddress:
 		return fmt.Sprintf("%q is not an address: %s", s.Address, s.Detail), "give https://HOST:PORT"

@@ -102,6 +102,11 @@ func readKeys(c Config) (Keys, secrets) {
 		s.cloud = k.readAuthority(c, authority)
 	}
 	s.coordinator = s.cloud
+	if len(c.CoordinatorCA) > 0 {
+		s.coordinator = x509.NewCertPool()
+		s.coordinator.AppendCertsFromPEM(c.CoordinatorCA)
+		return k, s
+	}
 	if c.CoordinatorCAFile != "" && c.CoordinatorCAFile != c.CAFile {
 		s.coordinator = nil
 		if file, content := readFile(c.CoordinatorCAFile); file.fine() {

@@ -31,11 +31,13 @@ func probeServer(ctx context.Context, c Config, name, address string) Server {
 		return s
 	}
 	_, secrets := readKeys(c)
-	roots := secrets.cloud
+	w := walk{Config: c, server: &s, url: u, known: u.Hostname(), roots: secrets.cloud, pair: secrets.pair}
 	if name == nameCoordinator {
-		roots = secrets.coordinator
+		w.roots = secrets.coordinator
+		if c.CoordinatorName != "" {
+			w.known = c.CoordinatorName
+		}
 	}
-	w := walk{Config: c, server: &s, url: u, roots: roots, pair: secrets.pair}
 	s.With = secrets.with
 	if !w.resolve(ctx) {
 		return s
@@ -59,6 +61,7 @@ type walk struct {
 	Config
 	server *Server
 	url    *url.URL
+	known  string // the name that its certificate must be for
 	roots  *x509.CertPool
 	pair   *tls.Certificate
 }
@@ -120,7 +123,7 @@ func (w *walk) connect(ctx context.Context) net.Conn {
 func (w *walk) handshake(ctx context.Context, conn net.Conn) *tls.Conn {
 	ctx, cancel := context.WithTimeout(ctx, w.Step)
 	defer cancel()
-	config := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: w.url.Hostname()}
+	config := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: w.known}
 	config.InsecureSkipVerify = true // verified below, where each fault has its name; what is not is only asked for the time
 	speaking := tls.Client(conn, config)
 	if err := speaking.HandshakeContext(ctx); err != nil {
@@ -151,7 +154,7 @@ func (w *walk) verify(chain []*x509.Certificate) {
 	}
 	now := w.Now()
 	_, err := leaf.Verify(x509.VerifyOptions{
-		Roots: w.roots, Intermediates: between, CurrentTime: now, DNSName: w.url.Hostname(),
+		Roots: w.roots, Intermediates: between, CurrentTime: now, DNSName: w.known,
 		KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 	})
 	var unknown x509.UnknownAuthorityError
@@ -193,7 +196,7 @@ func (w *walk) dated(ctx context.Context, conn *tls.Conn) {
 func (w *walk) converse(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, w.Step)
 	defer cancel()
-	config := &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: w.roots, ServerName: w.url.Hostname(), Time: w.Now}
+	config := &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: w.roots, ServerName: w.known, Time: w.Now}
 	if w.pair != nil {
 		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return w.pair, nil }
 	}

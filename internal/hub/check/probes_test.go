@@ -58,6 +58,28 @@ func TestServerReached(t *testing.T) {
 	}
 }
 
+// TestToldCoordinator: one that the cloud told of has a name and an authority of its own.
+func TestToldCoordinator(t *testing.T) {
+	w := newWorld(t)
+	const name = "p1.yurt-coordinator-apiserver.kube-system.svc"
+	pools := newAuthority(t)
+	crt, key := pools.issue(t, func(c *x509.Certificate) { c.IPAddresses, c.DNSNames = nil, []string{name} })
+	address := w.cloud(apiServer, crt, key)
+	for _, tt := range []struct {
+		ca   []byte
+		name string
+		want Problem
+	}{
+		{pools.pem(), name, ""}, {pools.pem(), "p2" + name[2:], WrongName}, {pools.pem(), "", WrongName},
+		{w.ca.pem(), name, UnknownAuthority}, {nil, name, UnknownAuthority},
+	} {
+		w.cfg.CoordinatorCA, w.cfg.CoordinatorName = tt.ca, tt.name
+		if s := probeServer(t.Context(), w.cfg, nameCoordinator, address); s.Problem != tt.want || s.Verified != (tt.want == "") {
+			t.Errorf("by the name %q: %+v, want %q", tt.name, s, tt.want)
+		}
+	}
+}
+
 // TestServerProblems: what is in the way has its name.
 func TestServerProblems(t *testing.T) {
 	other := newAuthority(t)

@@ -65,17 +65,20 @@ func New(cfg Config) *Finder {
 		cfg.Clock = clock.RealClock{}
 	}
 	f := &Finder{cfg: cfg}
-	content, err := os.ReadFile(f.path())
-	if errors.Is(err, fs.ErrNotExist) {
-		return f
-	}
-	if err == nil {
-		f.target, err = recall(cfg.Pool, content)
-	}
-	if err != nil {
-		f.target, f.unread = Target{}, err
+	var err error
+	if f.target, err = Recall(cfg.Dir, cfg.Pool); !errors.Is(err, fs.ErrNotExist) {
+		f.unread = err
 	}
 	return f
+}
+
+// Recall returns what a Finder of this pool has kept in dir.
+func Recall(dir string, pool edge.PoolName) (Target, error) {
+	content, err := os.ReadFile(filepath.Join(dir, File))
+	if err != nil {
+		return Target{}, err
+	}
+	return recall(pool, content)
 }
 
 func (f *Finder) path() string { return filepath.Join(f.cfg.Dir, File) }

@@ -66,5 +66,8 @@ func recall(pool edge.PoolName, content []byte) (Target, error) {
 	if r.Pool != pool {
 		return Target{}, errors.New("it is about another pool")
 	}
-	return r.Target, r.validate()
+	if err := r.validate(); err != nil {
+		return Target{}, err
+	}
+	return r.Target, nil
 }
