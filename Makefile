@@ -34,8 +34,11 @@ test: unit fmt-check vet lint generated e2e-quick ## unit tests with the race de
 
 .PHONY: unit
 unit: setup ## unit tests, with the race detector
-	CGO_ENABLED=1 go test -race -count=1 $(filter-out $(KUBELET),$(UNIT))
+	export $(TOOLS_OF_TESTS); CGO_ENABLED=1 go test -race -count=1 $(filter-out $(KUBELET),$(UNIT))
 	$(STATIC) go test -count=1 $(KUBELET)
+
+# Tests of controllers and of the chart use a real API server and Helm.
+TOOLS_OF_TESTS = KUBEBUILDER_ASSETS=$$($(YURTLAB) build --print kubernetes) HELM=$$($(YURTLAB) build --print helm)/helm
 
 UNIT = $(shell go list ./... | grep -v /e2e$$)
 # The hollow kubelet is Kubernetes' kubelet, which takes ten minutes to compile with the race detector; what is ours in
@@ -45,7 +48,7 @@ KUBELET = yurtcoordinator/internal/lab/hollow
 .PHONY: setup
 setup: ## install what the tests need (Debian packages as root; else say what to install) and build Kubernetes once
 	$(STATIC) go build -o $(YURTLAB) ./cmd/yurtlab
-	$(YURTLAB) build --race
+	$(YURTLAB) build --race --helm
 
 .PHONY: e2e-quick
 e2e-quick: setup ## the quick end-to-end scenarios
@@ -86,8 +89,20 @@ vuln: $(GOVULNCHECK)
 
 .PHONY: bench
 bench: setup ## benchmarks, side by side in one run
-	CGO_ENABLED=0 go test -run '^$$' -bench . -benchtime 2s $(UNIT)
+	export $(TOOLS_OF_TESTS); CGO_ENABLED=0 go test -run '^$$' -bench . -benchtime 2s $(UNIT)
 	$(YURTLAB) bench
+
+.PHONY: images
+images: ## build the container images for all platforms into dist/images
+	$(STATIC) go run ./hack/images $(LABELS) $(IMAGES)
+
+.PHONY: push
+push: ## build the images and push them: make push REGISTRY=host/path
+	@[ -n "$(REGISTRY)" ] || { echo "say where to: make push REGISTRY=host/path"; exit 1; }
+	$(STATIC) go run ./hack/images $(LABELS) --registry $(REGISTRY) --push $(IMAGES)
+
+# IMAGES are more flags, as --platforms linux/amd64. The labels are of the commit, so that all who build it get the same.
+LABELS = --revision $$(git rev-parse HEAD) --created $$(git log -1 --format=%cI)
 
 $(GOLANGCI):
 	GOBIN=$(dir $@) $(STATIC) go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_VERSION)

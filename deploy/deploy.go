@@ -3,7 +3,8 @@ package deploy
 
 import _ "embed"
 
-// ControllerRBAC is what coordinator-controller may do: a ServiceAccount with its roles, as YAML documents.
+// ControllerRBAC is what coordinator-controller may do: a ServiceAccount with its roles, as YAML documents. The chart has
+// the same file.
 //
-//go:embed controller/rbac.yaml
+//go:embed charts/yurt-coordinator/files/rbac.yaml
 var ControllerRBAC []byte

@@ -150,7 +150,7 @@ func (t *T) cloudRefuses(self, victim string) {
 
 // refusals returns the lines in which the coordinator has logged a refusal.
 func (t *T) refusals() []string {
-	path, err := t.lab.Log(coordinatorNode, string(lab.Coordinator))
+	path, err := t.lab.Log(t.coordinatorNode(), string(lab.Coordinator))
 	t.must(err)
 	content, err := os.ReadFile(path)
 	t.must(err)

@@ -143,7 +143,10 @@ func TestScenariosAreDescribed(t *testing.T) {
 			t.Errorf("scenario %q: needs a name of its own, a description and a script", s.Name)
 		}
 		seen[s.Name] = true
-		s.Lab.Name, s.Lab.Kubelet = "x", "hollow"
+		s.Lab.Name, s.Lab.Kubelet = "x", lab.Hollow
+		if s.Lab.Installed {
+			s.Lab.Kubelet = lab.Real
+		}
 		if err := s.Lab.Validate(); err != nil {
 			t.Errorf("scenario %s: %v", s.Name, err)
 		}

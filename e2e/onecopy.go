@@ -191,7 +191,7 @@ const startEvery = 200 * time.Millisecond
 
 // killPool ends all hubs of the first pool and its coordinator.
 func (t *T) killPool() {
-	t.must(t.lab.Node(t.ctx, lab.Kill, coordinatorNode, lab.Coordinator))
+	t.must(t.lab.Node(t.ctx, lab.Kill, t.coordinatorNode(), lab.Coordinator))
 	for _, node := range t.nodeNames() {
 		t.must(t.lab.Node(t.ctx, lab.Kill, node, lab.Hub))
 	}
@@ -200,8 +200,8 @@ func (t *T) killPool() {
 // startPool starts the first pool's coordinator and, when that serves, its hubs. It returns when every hub has the shared
 // resources from where it should.
 func (t *T) startPool(shared []collection) {
-	t.must(t.lab.Node(t.ctx, lab.Start, coordinatorNode, lab.Coordinator))
-	access, err := t.lab.CoordinatorConfig(1, coordinatorNode)
+	t.must(t.lab.Node(t.ctx, lab.Start, t.coordinatorNode(), lab.Coordinator))
+	access, err := t.lab.CoordinatorConfig(1, t.coordinatorNode())
 	t.must(err)
 	client, err := rest.HTTPClientFor(access)
 	t.must(err)

@@ -21,7 +21,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -162,11 +161,7 @@ func poolScope(t *T) {
 
 // makePool makes a NodePool that no node is in.
 func (t *T) makePool(name string) {
-	access, err := t.lab.CloudConfig()
-	t.must(err)
-	client, err := dynamic.NewForConfig(access)
-	t.must(err)
-	_, err = client.Resource(lab.NodePools).Create(t.ctx, &unstructured.Unstructured{Object: map[string]any{
+	_, err := t.objects().Resource(lab.NodePools).Create(t.ctx, &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": lab.NodePools.GroupVersion().String(), "kind": "NodePool",
 		"metadata": map[string]any{"name": name}, "spec": map[string]any{"type": "Edge"},
 	}}, metav1.CreateOptions{})

@@ -41,7 +41,7 @@ func All() []Scenario {
 	return slices.Concat(linkScenarios, deathScenarios, leaderScenarios, coordinatorScenarios, accessScenarios,
 		streamScenarios, sharingScenarios, oneCopyScenarios, cloudLieScenarios,
 		poolScopeScenarios, offlineScenarios, identityScenarios, podScenarios, herdScenarios, autonomyScenarios,
-		installScenarios, machineryScenarios)
+		installScenarios, installedScenarios, lifeScenarios, machineryScenarios)
 }
 
 // Find returns the scenario of that name.

@@ -101,14 +101,14 @@ func handover(t *T) {
 			}},
 			{"the leader's WAN link is cut for 10 s", "", func() { cutFor(lab.WAN, leader, 10*time.Second) }},
 			{"the coordinator is killed, and back empty after 5 s", "", func() {
-				node(lab.Kill, coordinatorNode, lab.Coordinator)
+				node(lab.Kill, t.coordinatorNode(), lab.Coordinator)
 				t.hold(5*time.Second, "no coordinator")
-				node(lab.Start, coordinatorNode, lab.Coordinator)
+				node(lab.Start, t.coordinatorNode(), lab.Coordinator)
 			}},
 			{"the coordinator is paused for 8 s", "", func() {
-				node(lab.Pause, coordinatorNode, lab.Coordinator)
+				node(lab.Pause, t.coordinatorNode(), lab.Coordinator)
 				t.hold(8*time.Second, "the coordinator is stopped")
-				node(lab.Resume, coordinatorNode, lab.Coordinator)
+				node(lab.Resume, t.coordinatorNode(), lab.Coordinator)
 			}},
 			{"a follower's hub is killed and started", other, func() { node(lab.Restart, other, lab.Hub) }},
 			{"a follower loses its LAN for 8 s", "", func() { cutFor(lab.LAN, other, 8*time.Second) }},

@@ -140,8 +140,12 @@ func (t *T) nodeNames() []string {
 	return names
 }
 
-// coordinatorNode is where the lab runs the first pool's coordinator.
-const coordinatorNode = "p1-n1"
+// coordinatorNode is where the first pool's coordinator is at this moment.
+func (t *T) coordinatorNode() string {
+	node, err := t.lab.Coordinator(t.ctx, 1)
+	t.must(err)
+	return node
+}
 
 // hubs asks all hubs of the first pool what they say of themselves.
 func (t *T) hubs() map[string]lab.HubStatus {
@@ -206,7 +210,7 @@ func (t *T) settled(within time.Duration) string {
 // settledAway waits as settled does, and sees to it that the leader is not on the coordinator's node, so that the two
 // can be broken one without the other.
 func (t *T) settledAway() string {
-	leader := t.settled(30 * time.Second)
+	leader, coordinatorNode := t.settled(30*time.Second), t.coordinatorNode()
 	if leader != coordinatorNode {
 		return leader
 	}
@@ -225,6 +229,7 @@ func (t *T) settledAway() string {
 
 // follower returns a node of the first pool that is none of these, and not the coordinator's.
 func (t *T) follower(but ...string) string {
+	coordinatorNode := t.coordinatorNode()
 	for _, name := range t.nodeNames() {
 		if name != coordinatorNode && !slices.Contains(but, name) {
 			return name

@@ -29,6 +29,18 @@ func main() {
 	fs.DurationVar(&c.SilenceAfter, "silence-after", cloud.DefaultSilenceAfter,
 		"how long a node's Lease may go unrenewed before its link is called unknown; "+
 			"less than kube-controller-manager's --node-monitor-grace-period (50s by default)")
+	fs.BoolVar(&c.NodePools, "node-pools", true, "run the controller of NodePools; off where something else does")
+	fs.BoolVar(&c.AppSets, "yurt-app-sets", true, "run the controller of YurtAppSets; off where something else does")
+	fs.BoolVar(&c.Coordinators, "yurt-coordinators", true, "run the controller of YurtCoordinators")
+	fs.StringVar(&c.Coordinator.Image, "coordinator-image", "",
+		"image of yurt-coordinator, without a tag (required with --yurt-coordinators)")
+	fs.StringVar(&c.Coordinator.Version, "coordinator-version", "",
+		"tag of --coordinator-image where a YurtCoordinator names no version (required with --yurt-coordinators)")
+	fs.StringVar(&c.Coordinator.PullPolicy, "coordinator-image-pull-policy", "IfNotPresent", "Always, IfNotPresent or Never")
+	fs.StringSliceVar(&c.Coordinator.PullSecrets, "coordinator-image-pull-secrets", nil,
+		"Secrets in kube-system that the image is pulled with")
+	fs.DurationVar(&c.Coordinator.Lives.Serving, "coordinator-certificate-life", 0,
+		"how long a coordinator's serving certificate lasts; renewed after two thirds; 0: the default")
 	verbosity := flag.NewFlagSet("", flag.ContinueOnError)
 	klog.InitFlags(verbosity)
 	fs.AddGoFlag(verbosity.Lookup("v"))

@@ -15,12 +15,15 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	appsv1 "k8s.io/api/apps/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/klog/v2"
@@ -33,9 +36,16 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
+	"yurtcoordinator/apis/apps/v1alpha1"
+	"yurtcoordinator/apis/apps/v1beta1"
+	"yurtcoordinator/apis/apps/v1beta2"
 	"yurtcoordinator/internal/cloud/approve"
+	"yurtcoordinator/internal/cloud/appset"
 	"yurtcoordinator/internal/cloud/autonomy"
+	"yurtcoordinator/internal/cloud/certs"
+	"yurtcoordinator/internal/cloud/coordinator"
 	"yurtcoordinator/internal/cloud/heartbeat"
+	"yurtcoordinator/internal/cloud/nodepool"
 	"yurtcoordinator/internal/edge"
 )
 
@@ -74,9 +84,27 @@ type Config struct {
 	// LeaderElectNamespace holds the election Lease, named Name; empty: kube-system.
 	LeaderElectNamespace string
 
+	// NodePools, AppSets and Coordinators say which of the controllers of our own kinds are run. Those of a cluster that has
+	// another implementation of a kind must not be.
+	NodePools, AppSets, Coordinators bool
+
+	// Coordinator is what the coordinators run. Its Image and Version are required if Coordinators is set.
+	Coordinator Coordinator
+
 	// SilenceAfter is how long a node's Lease may go unrenewed before its link is called unknown; zero:
 	// DefaultSilenceAfter. It should be less than kube-controller-manager's node-monitor-grace-period.
 	SilenceAfter time.Duration
+}
+
+// Coordinator is what the coordinators run.
+type Coordinator struct {
+	// Image is the repository of the image, without a tag; Version the tag where a YurtCoordinator names none.
+	Image, Version string
+	// PullPolicy of the image, and PullSecrets in kube-system that it is pulled with.
+	PullPolicy  string
+	PullSecrets []string
+	// Lives are those of the certificates.
+	Lives certs.Lives
 }
 
 // Run runs the controllers until ctx ends, and returns nil then. It returns an error for a Config that can't work, an
@@ -88,6 +116,10 @@ func Run(ctx context.Context, c Config) error {
 	}
 	if c.SilenceAfter < minSilenceAfter {
 		return fmt.Errorf("silence-after is %v: use at least %v", c.SilenceAfter, minSilenceAfter)
+	}
+	if c.Coordinators && (c.Coordinator.Image == "" || c.Coordinator.Version == "") {
+		return errors.New("which image the coordinators run is not said: give --coordinator-image and --coordinator-version, " +
+			"or --yurt-coordinators=false")
 	}
 	log.SetLogger(klog.FromContext(ctx)) // what the library logs outside of its manager
 	connection, err := connect(c.Kubeconfig)
@@ -122,6 +154,9 @@ func Run(ctx context.Context, c Config) error {
 	if err := errors.Join(heartbeats.AddTo(mgr), autonomous.AddTo(mgr), approver.AddTo(mgr)); err != nil {
 		return err
 	}
+	if err := addOwnKinds(mgr, c); err != nil {
+		return err
+	}
 	for _, m := range []prometheus.Collector{heartbeats.Metrics(), autonomous.Metrics()} {
 		unregister, err := register(metrics.Registry, m)
 		if err != nil {
@@ -138,12 +173,19 @@ func Run(ctx context.Context, c Config) error {
 func newManager(ctx context.Context, c Config, connection *rest.Config) (manager.Manager, error) {
 	scheme := runtime.NewScheme()
 	builder := runtime.NewSchemeBuilder(corev1.AddToScheme, coordinationv1.AddToScheme, eventsv1.AddToScheme,
-		certificatesv1.AddToScheme)
+		certificatesv1.AddToScheme, appsv1.AddToScheme, rbacv1.AddToScheme,
+		v1alpha1.AddToScheme, v1beta1.AddToScheme, v1beta2.AddToScheme)
 	if err := builder.AddToScheme(scheme); err != nil {
 		return nil, err
 	}
-	cached := heartbeat.Cached(autonomy.Annotations()...)
-	maps.Copy(cached, approve.Cached())
+	cached := heartbeat.Cached(func(n *corev1.Node) []string {
+		return append(autonomy.Annotations(), nodepool.CachedAnnotations(n)...)
+	})
+	for _, more := range []map[client.Object]cache.ByObject{
+		approve.Cached(), nodepool.Cached(), appset.Cached(), coordinator.Cached(),
+	} {
+		maps.Copy(cached, more)
+	}
 	namespace := c.LeaderElectNamespace
 	if namespace == "" {
 		namespace = edge.NamespaceSystem
@@ -179,11 +221,21 @@ func newManager(ctx context.Context, c Config, connection *rest.Config) (manager
 // depend on its answer, and the only kinds are those that this program is compiled with.
 func mapper() meta.RESTMapper {
 	m := meta.NewDefaultRESTMapper(nil)
-	m.Add(corev1.SchemeGroupVersion.WithKind("Node"), meta.RESTScopeRoot)
-	m.Add(corev1.SchemeGroupVersion.WithKind("Pod"), meta.RESTScopeNamespace)
-	m.Add(corev1.SchemeGroupVersion.WithKind("Service"), meta.RESTScopeNamespace)
-	m.Add(certificatesv1.SchemeGroupVersion.WithKind("CertificateSigningRequest"), meta.RESTScopeRoot)
-	m.Add(coordinationv1.SchemeGroupVersion.WithKind("Lease"), meta.RESTScopeNamespace)
+	add := func(scope meta.RESTScope, gv schema.GroupVersion, kinds ...string) {
+		for _, kind := range kinds {
+			m.Add(gv.WithKind(kind), scope)
+			m.Add(gv.WithKind(kind+"List"), scope)
+		}
+	}
+	add(meta.RESTScopeRoot, corev1.SchemeGroupVersion, "Node")
+	add(meta.RESTScopeNamespace, corev1.SchemeGroupVersion, "Pod", "Service", "ConfigMap", "Secret")
+	add(meta.RESTScopeRoot, certificatesv1.SchemeGroupVersion, "CertificateSigningRequest")
+	add(meta.RESTScopeNamespace, coordinationv1.SchemeGroupVersion, "Lease")
+	add(meta.RESTScopeNamespace, appsv1.SchemeGroupVersion, "Deployment", "StatefulSet", "ControllerRevision")
+	add(meta.RESTScopeNamespace, rbacv1.SchemeGroupVersion, "Role", "RoleBinding")
+	add(meta.RESTScopeRoot, kindNodePool.GroupVersion(), kindNodePool.Kind)
+	add(meta.RESTScopeNamespace, kindYurtAppSet.GroupVersion(), kindYurtAppSet.Kind)
+	add(meta.RESTScopeRoot, kindYurtCoordinator.GroupVersion(), kindYurtCoordinator.Kind)
 	return m
 }
 

@@ -12,12 +12,14 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/lab/wire"
 )
 
@@ -232,12 +234,6 @@ func (c *Client) CloudConfigFrom(node string) (*rest.Config, error) {
 	return c.config(node, cloudAddress, node)
 }
 
-// CoordinatorConfig is the access to a pool's coordinator with the certificate of that name in the lab's keys:
-// "operator", a node's name, or one of those that must be refused.
-func (c *Client) CoordinatorConfig(pool int, name string) (*rest.Config, error) {
-	return c.config(name, coordinatorAddress(pool), "")
-}
-
 // HubConfig is the access through a node's hub, without credentials of one's own: as the node.
 func (c *Client) HubConfig(node string) (*rest.Config, error) {
 	return &rest.Config{
@@ -322,10 +318,39 @@ func (c *Client) Logs() ([]string, error) {
 		}
 		all = append(all, paths...)
 	}
+	for _, container := range containersOfOurs {
+		paths, err := c.containerLogs("*", container)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, paths...)
+	}
 	return all, nil
 }
 
-// Log is the path of the log of a component of a node, or of the cloud.
+// containersOfOurs are those of our own programs in an installed lab, by the names that the programs have otherwise.
+var containersOfOurs = map[Component]string{Coordinator: edge.AppCoordinator, CoordinatorController: controllerProgram}
+
+// containerLogs are the paths of the logs of a container in Pods of the system on a machine, the last written to at the
+// end.
+func (c *Client) containerLogs(machine, container string) ([]string, error) {
+	paths, err := filepath.Glob(filepath.Join(c.dir, "machines", machine, "var-log", "pods", edge.NamespaceSystem+"_*",
+		container, "*.log"))
+	if err != nil {
+		return nil, err
+	}
+	written := map[string]time.Time{}
+	for _, path := range paths {
+		if info, err := os.Stat(path); err == nil { // one that kubelet has just removed is the oldest
+			written[path] = info.ModTime()
+		}
+	}
+	slices.SortStableFunc(paths, func(a, b string) int { return written[a].Compare(written[b]) })
+	return paths, nil
+}
+
+// Log is the path of the log of a component of a node, or of the cloud. That of a container has a time, a stream and a mark
+// before each line.
 func (c *Client) Log(machine, component string) (string, error) {
 	dir := filepath.Join(c.dir, "machines", machine)
 	if _, err := os.Stat(dir); err != nil || machine == "" || strings.Contains(machine, "/") {
@@ -334,6 +359,15 @@ func (c *Client) Log(machine, component string) (string, error) {
 	path := filepath.Join(dir, component+".log")
 	if _, err := os.Stat(path); err == nil && !strings.Contains(component, "/") {
 		return path, nil
+	}
+	if container, ok := containersOfOurs[Component(component)]; ok {
+		paths, err := c.containerLogs(machine, container)
+		if err != nil {
+			return "", err
+		}
+		if len(paths) > 0 {
+			return paths[len(paths)-1], nil
+		}
 	}
 	logs, err := filepath.Glob(filepath.Join(dir, "*.log"))
 	if err != nil {

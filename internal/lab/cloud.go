@@ -20,10 +20,16 @@ var cloudAddress = fmt.Sprintf("https://%s:6443", cloudWAN)
 const AdminToken = "lab-admin"
 
 // controlPlaneKeys are the files that the control plane's programs need.
-var controlPlaneKeys = []string{
-	"ca.key", "kube-apiserver.crt", "kube-apiserver.key", "kube-apiserver-kubelet-client.crt",
-	"kube-apiserver-kubelet-client.key", "sa.pub", "sa.key", "tokens.csv",
-	"kube-controller-manager.kubeconfig", "kube-scheduler.kubeconfig", "coordinator-controller.kubeconfig",
+func controlPlaneKeys(cfg Config) []string {
+	names := []string{
+		"ca.key", "kube-apiserver.crt", "kube-apiserver.key", "kube-apiserver-kubelet-client.crt",
+		"kube-apiserver-kubelet-client.key", "sa.pub", "sa.key", "tokens.csv",
+		"kube-controller-manager.kubeconfig", "kube-scheduler.kubeconfig",
+	}
+	if !cfg.Installed {
+		names = append(names, "coordinator-controller.kubeconfig")
+	}
+	return names
 }
 
 // controlPlane returns the commands that start the cloud, in two steps: what the first serves, the second needs.
@@ -72,7 +78,7 @@ func controlPlane(bins build.Binaries, disk string, cfg Config) (core, rest []ma
 	if life == 0 {
 		life = 365 * 24 * time.Hour
 	}
-	return []machine.Command{etcd, apiserver}, []machine.Command{
+	rest = []machine.Command{
 		client(bins.KubeControllerManager, "kube-controller-manager",
 			"--controllers=*,bootstrap-signer-controller,token-cleaner-controller", "--cluster-signing-duration="+life.String(),
 			"--use-service-account-credentials", "--service-account-private-key-file="+cert("sa.key"),
@@ -80,13 +86,20 @@ func controlPlane(bins build.Binaries, disk string, cfg Config) (core, rest []ma
 			"--cluster-signing-key-file="+cert("ca.key"),
 			"--node-monitor-grace-period="+t.Grace.String(), "--node-monitor-period="+t.Monitor.String()),
 		client(bins.KubeScheduler, "kube-scheduler"),
-		{Name: "coordinator-controller", Log: logs("coordinator-controller"), Argv: []string{
-			bins.CoordinatorController, "--kubeconfig=" + cert("coordinator-controller.kubeconfig"),
-			"--silence-after=" + (t.Grace * 4 / 5).String(),
-			"--metrics-bind-address=127.0.0.1:8080", "--health-probe-bind-address=127.0.0.1:8081",
-		}},
 	}
+	if !cfg.Installed {
+		rest = append(rest, machine.Command{Name: "coordinator-controller", Log: logs("coordinator-controller"), Argv: []string{
+			bins.CoordinatorController, "--kubeconfig=" + cert("coordinator-controller.kubeconfig"),
+			"--silence-after=" + silenceAfter(t).String(),
+			"--node-pools=false", "--yurt-app-sets=false", "--yurt-coordinators=false", // the lab stands in for them
+			"--metrics-bind-address=127.0.0.1:8080", "--health-probe-bind-address=127.0.0.1:8081",
+		}})
+	}
+	return []machine.Command{etcd, apiserver}, rest
 }
+
+// silenceAfter is coordinator-controller's setting of that name, which must be less than the grace period.
+func silenceAfter(t Timing) time.Duration { return t.Grace * 4 / 5 }
 
 // auditLog is a file on the cloud's disk.
 const auditLog = "audit.log"
@@ -123,6 +136,14 @@ const (
 // cloud serves.
 func (l *Lab) Cloud(ctx context.Context, a Action, c Component, flags []string) error {
 	h := l.hosts[cloudMachine]
+	if l.cfg.Installed {
+		if c == CoordinatorController {
+			return l.containerised(ctx, a, h, controllerProgram)
+		}
+		if n := l.node(inCloud); slices.Contains(n.components(), c) {
+			return l.component(ctx, a, h, n, c)
+		}
+	}
 	core, rest := controlPlane(l.bins, h.spec.Disk, l.cfg)
 	command, err := findCommand(slices.Concat(core, rest), c)
 	if err != nil {

@@ -39,6 +39,10 @@ func TestComponentsOfTheCloud(t *testing.T) {
 			t.Errorf("%s: %q, %v", c, command.Name, err)
 		}
 	}
+	core, rest = controlPlane(programs(), "/disk", Config{Timing: Quick, Installed: true})
+	if c, err := findCommand(slices.Concat(core, rest), CoordinatorController); err == nil {
+		t.Errorf("an installed lab starts %s by itself, and the chart another", c.Name)
+	}
 	if _, err := findCommand(all, Hub); err == nil || !strings.Contains(err.Error(), "want one of etcd") {
 		t.Errorf("the cloud has a hub: %v", err)
 	}

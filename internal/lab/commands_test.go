@@ -68,6 +68,8 @@ func TestCommands(t *testing.T) {
 		{"hubs alone, no coordinator in the pool", place{1, 1}, Config{NoKubelet: true, NoCoordinator: true}},
 		{"a hub that joins", place{1, 2}, Config{NoKubelet: true, Bootstrap: true}},
 		{"a hub and its CoreDNS", place{1, 2}, Config{NoKubelet: true, CoreDNS: true}},
+		{"real, in an installed lab", place{1, 1}, Config{Kubelet: Real, Timing: Quick, Installed: true}},
+		{"the cloud, as a node of an installed lab", inCloud, Config{Kubelet: Real, Timing: Quick, Installed: true}},
 	} {
 		n := node{place: tt.place, cfg: tt.cfg, bins: programs(), disk: "/disk", snapshotter: "overlayfs", authority: "sha256:0"}
 		fmt.Fprintf(&b, "== %s: %s\n", n.name(), tt.what)
@@ -114,6 +116,9 @@ func TestComponents(t *testing.T) {
 		{"no kube-proxy", second, Config{Kubelet: Hollow, NoProxy: true}, []Component{Hub, KubeletC}},
 		{"no kubelet", first, Config{Kubelet: Real, NoKubelet: true}, []Component{Coordinator, Hub}},
 		{"CoreDNS", second, Config{Kubelet: Hollow, CoreDNS: true}, []Component{Hub, CoreDNS, KubeletC, KubeProxy}},
+		{"installed", first, Config{Kubelet: Real, Installed: true}, []Component{Hub, Containerd, KubeletC, KubeProxy}},
+		{"installed, the cloud", inCloud, Config{Kubelet: Real, Installed: true, CoreDNS: true, NoProxy: true},
+			[]Component{Containerd, KubeletC, KubeProxy}},
 	} {
 		if got := (node{place: tt.place, cfg: tt.cfg}).components(); !slices.Equal(got, tt.want) {
 			t.Errorf("%s: %v, want %v", tt.name, got, tt.want)
@@ -133,6 +138,14 @@ func TestKeysOfANode(t *testing.T) {
 	}
 	if got := (node{place: place{1, 1}}).keys(); !slices.Equal(got, want) {
 		t.Errorf("the coordinator's: %v, want %v", got, want)
+	}
+	installed := Config{Kubelet: Real, Installed: true}
+	if got := (node{place: place{1, 1}, cfg: installed}).keys(); !slices.Equal(got, want[:4]) {
+		t.Errorf("in an installed lab: %v, want %v", got, want[:4])
+	}
+	want = []string{"cloud.crt", "cloud.key", "cloud-kubelet.crt", "cloud-kubelet.key", "cloud.kubeconfig"}
+	if got := (node{place: inCloud, cfg: installed}).keys(); !slices.Equal(got, want) {
+		t.Errorf("the cloud's as a node: %v, want %v", got, want)
 	}
 }
 

@@ -1,11 +1,14 @@
 package lab
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
 	"time"
+
+	"yurtcoordinator/internal/edge"
 )
 
 // Kubelet is the kind of kubelet that nodes run.
@@ -61,6 +64,12 @@ type Config struct {
 	Bootstrap bool `json:"bootstrap,omitempty"`
 	// CertificateLife is how long after their making the certificates end that the cloud signs; zero: a year.
 	CertificateLife time.Duration `json:"certificateLife,omitempty"`
+	// Installed makes the lab as an installation makes a cluster: the cloud's machine is a node as well, where
+	// coordinator-controller runs as a Pod by the chart, and coordinators are Pods that it makes for YurtCoordinators. Else
+	// the lab starts our programs by itself.
+	Installed bool `json:"installed,omitempty"`
+	// Chart is the directory of the chart that an Installed lab applies.
+	Chart string `json:"chart,omitempty"`
 	// NoCgroups is set by Up where it is not root: real kubelets and containers then do without cgroups.
 	NoCgroups bool `json:"noCgroups,omitempty"`
 	// HubFlags are given to every hub after its own.
@@ -84,6 +93,15 @@ func (c Config) Validate() error {
 		return fmt.Errorf("--nodes %d: want 1 to %d (in each pool)", c.Nodes, MaxNodes)
 	case c.Kubelet != Real && c.Kubelet != Hollow:
 		return fmt.Errorf("--kubelet %q: want real or hollow", c.Kubelet)
+	case !c.Installed:
+		return nil
+	case c.Kubelet != Real || c.NoKubelet:
+		return errors.New("--installed: the system runs in Pods, which needs --kubelet real")
+	case c.NoCoordinator:
+		return errors.New("--installed makes a coordinator for each pool: leave --no-coordinator out")
+	case c.Nodes < edge.MinPoolNodes:
+		return fmt.Errorf("--nodes %d: a pool with a coordinator has %d or more, which --installed makes", c.Nodes,
+			edge.MinPoolNodes)
 	}
 	return nil
 }

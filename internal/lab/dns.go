@@ -41,7 +41,7 @@ func (n node) corefile() string {
 
 // kubeletDNS tells Pods of their node's CoreDNS.
 func (n node) kubeletDNS() string {
-	if !n.cfg.CoreDNS {
+	if !n.cfg.CoreDNS || n.place == inCloud {
 		return "clusterDNS: []"
 	}
 	return fmt.Sprintf("clusterDNS: [%s]", n.lan())

@@ -67,11 +67,14 @@ func (l *Lab) clients() []pki.Request {
 		{Name: "kube-controller-manager", CommonName: "system:kube-controller-manager"},
 		{Name: "kube-scheduler", CommonName: "system:kube-scheduler"},
 		{Name: "kube-apiserver-kubelet-client", Organizations: []string{"system:masters"}},
-		{Name: "coordinator-controller", CommonName: "system:serviceaccount:kube-system:coordinator-controller"},
-		{Name: Operator, CommonName: "on-site", Organizations: []string{edge.GroupOperators}},
 		nodeUser(ExpiredCertificate, l.all[0].name()).Expired(time.Now()),
 	}
-	for _, p := range l.all {
+	if !l.cfg.Installed { // else coordinator-controller has its ServiceAccount, and makes the operators' accesses
+		all = append(all,
+			pki.Request{Name: "coordinator-controller", CommonName: "system:serviceaccount:kube-system:coordinator-controller"},
+			pki.Request{Name: Operator, CommonName: "on-site", Organizations: []string{edge.GroupOperators}})
+	}
+	for _, p := range l.nodePlaces() {
 		all = append(all, nodeUser(string(p.name()), p.name()))
 	}
 	return all
@@ -86,12 +89,12 @@ func (l *Lab) servers() []pki.Request {
 		Name: "kube-apiserver", DNSNames: []string{"kubernetes.default.svc", "kubernetes"},
 		IPs: []net.IP{cloudWAN.AsSlice(), net.IPv4(127, 0, 0, 1), net.IPv4(10, 96, 0, 1)},
 	}}
-	for _, p := range l.all {
-		name, address := string(p.name()), []net.IP{p.lan().AsSlice()}
+	for _, p := range l.nodePlaces() {
+		name, address := string(p.name()), []net.IP{p.internal().AsSlice()}
 		all = append(all, pki.Request{
 			Name: name + "-kubelet", CommonName: name, IPs: address, DNSNames: []string{name},
 		})
-		if p.index == coordinatorIndex {
+		if l.node(p).runsCoordinator() {
 			all = append(all, pki.Request{Name: name + "-coordinator", CommonName: "yurt-coordinator", IPs: address})
 		}
 	}

@@ -23,6 +23,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/lab/build"
 	"yurtcoordinator/internal/lab/machine"
 	"yurtcoordinator/internal/lab/wire"
@@ -44,6 +45,8 @@ type Lab struct {
 	hosts map[string]*host // by machine name
 	cuts  map[cut]wire.Fault
 	mark  map[string]wire.Bytes
+	// accesses are the operators' kubeconfigs as last read from the cloud, by pool, in an installed lab.
+	accesses map[int][]byte
 
 	watch *watcher
 }
@@ -65,7 +68,7 @@ type host struct {
 func newLab(cfg Config, dir string, bins build.Binaries, images []string) *Lab {
 	return &Lab{
 		cfg: cfg, dir: dir, bins: bins, images: images, all: places(cfg.Pools, cfg.Nodes),
-		hosts: map[string]*host{}, cuts: map[cut]wire.Fault{}, mark: map[string]wire.Bytes{},
+		hosts: map[string]*host{}, cuts: map[cut]wire.Fault{}, mark: map[string]wire.Bytes{}, accesses: map[int][]byte{},
 	}
 }
 
@@ -90,15 +93,7 @@ func (l *Lab) boot(ctx context.Context, progress func(string)) error {
 	progress(fmt.Sprintf("network of %d nodes laid", len(l.all)))
 	l.snapshotter = snapshotter(l.dir)
 
-	cloud := &host{
-		spec: machine.Spec{
-			Name: cloudMachine, Disk: l.disk(cloudMachine), Hosts: cloudWAN.String() + " " + cloudMachine + "\n",
-			Keep: l.keep(),
-		},
-		cables: []wire.Cable{cloudCable},
-		routes: cloudRoutes(l.all),
-		start:  func(ctx context.Context, m *machine.Machine) error { return l.startCloud(ctx, m, progress) },
-	}
+	cloud := l.cloudHost(progress)
 	l.hosts[cloudMachine] = cloud
 	for _, p := range l.all {
 		l.hosts[string(p.name())] = l.nodeHost(p)
@@ -110,7 +105,7 @@ func (l *Lab) boot(ctx context.Context, progress func(string)) error {
 		if err := l.powerOn(bootCtx, cloud); err != nil {
 			return err
 		}
-		go func() { poolsReady <- l.keepPools(ctx) }()
+		go func() { poolsReady <- l.makePools(ctx, progress) }()
 		return nil
 	})
 	for _, p := range l.all {
@@ -121,7 +116,7 @@ func (l *Lab) boot(ctx context.Context, progress func(string)) error {
 	}
 	progress("all machines have started")
 	if !l.cfg.NoKubelet {
-		if err := l.watch.waitReady(ctx, len(l.all), progress); err != nil {
+		if err := l.watch.waitReady(ctx, l.nodePlaces(), progress); err != nil {
 			return err
 		}
 	}
@@ -133,8 +128,36 @@ func (l *Lab) boot(ctx context.Context, progress func(string)) error {
 	}
 }
 
-// keepPools makes the NodePools, returns when they are there, and keeps them for the life of the lab.
-func (l *Lab) keepPools(ctx context.Context) error {
+// nodePlaces are those of all Nodes of the cloud.
+func (l *Lab) nodePlaces() []place {
+	if l.cfg.Installed {
+		return append(slices.Clone(l.all), inCloud)
+	}
+	return l.all
+}
+
+func (l *Lab) cloudHost(progress func(string)) *host {
+	spec := machine.Spec{
+		Name: cloudMachine, Disk: l.disk(cloudMachine), Hosts: cloudWAN.String() + " " + cloudMachine + "\n",
+		Keep: l.keep(),
+	}
+	if l.cfg.Installed && !l.cfg.NoCgroups {
+		spec.Cgroup = filepath.Join(cgroup(l.cfg.Name), cloudMachine)
+	}
+	return &host{
+		spec:   spec,
+		cables: []wire.Cable{cloudCable},
+		routes: cloudRoutes(l.all),
+		start:  func(ctx context.Context, m *machine.Machine) error { return l.startCloud(ctx, m, progress) },
+	}
+}
+
+// makePools makes the NodePools, and in an installed lab the coordinators, and returns when they are there. Without
+// coordinator-controller's part in it, the lab keeps the NodePools for the rest of its life.
+func (l *Lab) makePools(ctx context.Context, progress func(string)) error {
+	if l.cfg.Installed {
+		return l.makeCoordinators(ctx, progress)
+	}
 	p, err := newPools(l.watch, l.all)
 	if err != nil {
 		return err
@@ -247,10 +270,25 @@ func (l *Lab) startCloud(ctx context.Context, m *machine.Machine, progress func(
 	if err := os.WriteFile(filepath.Join(disk, "audit-policy.yaml"), []byte(auditPolicy), 0o600); err != nil {
 		return err
 	}
-	if err := l.handOut(disk, controlPlaneKeys...); err != nil {
+	if err := l.handOut(disk, controlPlaneKeys(l.cfg)...); err != nil {
 		return err
 	}
-	core, rest := controlPlane(l.bins, disk, l.cfg)
+	asNode, asNodeCtx := errgroup.WithContext(ctx)
+	if l.cfg.Installed { // its kubelet waits for the rest
+		n := l.node(inCloud)
+		if err := l.handOut(disk, n.keys()...); err != nil {
+			return err
+		}
+		asNode.Go(func() error { return n.start(asNodeCtx, m) })
+	}
+	if err := l.startControlPlane(ctx, m, progress); err != nil {
+		return errors.Join(err, asNode.Wait())
+	}
+	return asNode.Wait()
+}
+
+func (l *Lab) startControlPlane(ctx context.Context, m *machine.Machine, progress func(string)) error {
+	core, rest := controlPlane(l.bins, l.disk(cloudMachine), l.cfg)
 	for _, c := range core {
 		if err := m.Start(ctx, c); err != nil {
 			return err
@@ -268,7 +306,10 @@ func (l *Lab) startCloud(ctx context.Context, m *machine.Machine, progress func(
 			return err
 		}
 	}
-	return l.watch.start(ctx)
+	if err := l.watch.start(ctx); err != nil || !l.cfg.Installed {
+		return err
+	}
+	return l.install(ctx, progress)
 }
 
 // powerOn boots a machine that has no power, plugs its cables in and starts its programs.
@@ -394,9 +435,17 @@ func (l *Lab) Node(ctx context.Context, a Action, name string, c Component) erro
 	if err != nil {
 		return err
 	}
+	if c == Coordinator && l.cfg.Installed {
+		return l.containerised(ctx, a, h, edge.AppCoordinator)
+	}
 	if c != All && !slices.Contains(n.components(), c) {
 		return fmt.Errorf("%s has no %s: want one of %v, or all", name, c, n.components())
 	}
+	return l.component(ctx, a, h, n, c)
+}
+
+// component does a to a program of a node that the lab starts.
+func (l *Lab) component(ctx context.Context, a Action, h *host, n node, c Component) error {
 	if a == Restart {
 		_ = l.order(ctx, Kill, h, c, nil) // one that has died is started all the same
 		a = Start
@@ -489,5 +538,9 @@ func (l *Lab) MarkTraffic() {
 
 // bootTimeout bounds a boot. Three real machines take 16 s on two cores; thirty hollow ones a few minutes.
 func (c Config) bootTimeout() time.Duration {
-	return time.Minute + time.Duration(c.Pools*c.Nodes)*15*time.Second
+	nodes := c.Pools * c.Nodes
+	if c.Installed {
+		nodes += 1 + 2*c.Pools // the cloud is one more; a coordinator comes after its nodes
+	}
+	return time.Minute + time.Duration(nodes)*15*time.Second
 }

@@ -20,24 +20,17 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// applyManifests gives the cloud what an installation would: the rights of the controller, and of each pool's leader.
-// An object that is there already, since the cloud was powered on again, is left as it is.
+// applyManifests gives the cloud what an installation would, unless that is made: the rights of the controller, and of
+// each pool's leader. And what any cluster gives its nodes. An object that is there already, since the cloud was powered on
+// again, is left as it is.
 func (l *Lab) applyManifests(ctx context.Context) error {
-	objects, err := decodeAll(deploy.ControllerRBAC)
+	objects, err := l.systemRights()
 	if err != nil {
 		return err
 	}
-	for p := 1; p <= l.cfg.Pools; p++ {
-		var names []edge.NodeName
-		for _, n := range l.all {
-			if n.pool == p {
-				names = append(names, n.name())
-			}
-		}
-		objects = append(objects, forwarding.Objects(poolName(p), names)...)
+	if l.cfg.CoreDNS || !l.cfg.Installed {
+		objects = append(objects, readerRights()...)
 	}
-	objects = append(objects, proxyRights())
-	objects = append(objects, readerRights()...)
 	if l.cfg.Bootstrap {
 		more, err := bootstrapping(filepath.Join(l.pki(), "ca.crt"))
 		if err != nil {
@@ -55,6 +48,28 @@ func (l *Lab) applyManifests(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// systemRights are those of the controller, of each pool's leader and of kube-proxy. In an installed lab, the first and the
+// last are in the chart, and the controller makes the others.
+func (l *Lab) systemRights() ([]client.Object, error) {
+	if l.cfg.Installed {
+		return nil, nil
+	}
+	objects, err := decodeAll(deploy.ControllerRBAC)
+	if err != nil {
+		return nil, err
+	}
+	for p := 1; p <= l.cfg.Pools; p++ {
+		var names []edge.NodeName
+		for _, n := range l.all {
+			if n.pool == p {
+				names = append(names, n.name())
+			}
+		}
+		objects = append(objects, forwarding.Objects(poolName(p), names)...)
+	}
+	return append(objects, proxyRights()), nil
 }
 
 // proxyRights lets kube-proxy do its work as its node, since it brings no credentials of its own to the hub.

@@ -30,11 +30,13 @@ type node struct {
 	snapshotter string
 }
 
-// coordinatorIndex is the node of each pool that the coordinator runs on.
+// coordinatorIndex is the node of each pool that the lab starts a coordinator on, unless it is an installed one: see
+// Lab.Coordinator.
 const coordinatorIndex = 1
 
-func coordinatorAddress(pool int) string {
-	return fmt.Sprintf("https://%s:%d", place{pool, coordinatorIndex}.lan(), edge.PortCoordinator)
+// coordinatorAddress is where a coordinator on a node serves.
+func coordinatorAddress(on place) string {
+	return fmt.Sprintf("https://%s:%d", on.lan(), edge.PortCoordinator)
 }
 
 var hubAddress = fmt.Sprintf("http://127.0.0.1:%d", edge.PortHubHTTP)
@@ -42,8 +44,13 @@ var hubAddress = fmt.Sprintf("http://127.0.0.1:%d", edge.PortHubHTTP)
 func (n node) file(name string) string { return filepath.Join(n.disk, name) }
 func (n node) log(c Component) string  { return n.file(string(c) + ".log") }
 func (n node) cert(name string) string { return n.file(filepath.Join(keysDir, name)) }
-func (n node) runsCoordinator() bool   { return n.index == coordinatorIndex && !n.cfg.NoCoordinator }
 func (n node) containers() bool        { return n.cfg.Kubelet == Real && !n.cfg.NoKubelet }
+
+// runsCoordinator reports whether the lab itself starts a coordinator on the node.
+func (n node) runsCoordinator() bool {
+	return n.index == coordinatorIndex && !n.cfg.NoCoordinator && !n.cfg.Installed
+}
+
 func (n node) userKey() (crt, key string) {
 	return n.cert(string(n.name()) + ".crt"), n.cert(string(n.name()) + ".key")
 }
@@ -54,11 +61,17 @@ func (n node) keys() []string {
 	if n.runsCoordinator() {
 		names = append(names, both(string(n.name())+"-coordinator")...)
 	}
+	if n.place == inCloud {
+		names = append(names, cloudMachine+".kubeconfig")
+	}
 	return names
 }
 
-// components lists what runs on the node, in the order of start.
+// components lists what runs on the node, in the order of start; of the cloud's, what makes it a node.
 func (n node) components() []Component {
+	if n.place == inCloud {
+		return []Component{Containerd, KubeletC, KubeProxy}
+	}
 	var all []Component
 	if n.runsCoordinator() {
 		all = append(all, Coordinator)
@@ -127,7 +140,10 @@ func (n node) hub() []string {
 	if n.cfg.NoCoordinator {
 		argv = append(argv, "--enable-coordinator=false")
 	} else {
-		argv = append(argv, "--enable-coordinator=true", "--coordinator-server-addr="+coordinatorAddress(n.pool))
+		argv = append(argv, "--enable-coordinator=true")
+		if !n.cfg.Installed { // else the cloud says where it is
+			argv = append(argv, "--coordinator-server-addr="+coordinatorAddress(place{n.pool, coordinatorIndex}))
+		}
 	}
 	return append(argv, n.cfg.HubFlags...)
 }
@@ -141,11 +157,22 @@ func (n node) kubelet() []string {
 			"--node-labels=" + edge.LabelNodePool + "=" + string(n.poolName()), "--pod-cidr=" + n.pods().String(),
 		}
 	}
-	return []string{
-		n.bins.Kubelet, "--config=" + n.file("kubelet.yaml"), "--kubeconfig=" + n.file("hub.kubeconfig"),
-		"--hostname-override=" + string(n.name()), "--node-ip=" + n.lan().String(),
-		"--node-labels=" + edge.LabelNodePool + "=" + string(n.poolName()), "--v=1",
+	argv := []string{
+		n.bins.Kubelet, "--config=" + n.file("kubelet.yaml"), "--kubeconfig=" + n.kubeconfig(),
+		"--hostname-override=" + string(n.name()), "--node-ip=" + n.internal().String(),
 	}
+	if n.place != inCloud {
+		argv = append(argv, "--node-labels="+edge.LabelNodePool+"="+string(n.poolName()))
+	}
+	return append(argv, "--v=1")
+}
+
+// kubeconfig is how kubelet and kube-proxy reach the cloud: through the node's hub, which the cloud itself has none of.
+func (n node) kubeconfig() string {
+	if n.place == inCloud {
+		return n.cert(cloudMachine + ".kubeconfig")
+	}
+	return n.file("hub.kubeconfig")
 }
 
 // statusEvery is kubelet's nodeStatusUpdateFrequency: 10 s, less where everything is faster.
@@ -153,24 +180,9 @@ func statusEvery(t Timing) time.Duration { return min(10*time.Second, t.Lease/2)
 
 // writeFiles puts the configuration files of the node's programs on its disk.
 func (n node) writeFiles() error {
-	files := map[string]string{
-		"hub.kubeconfig": fmt.Sprintf(`apiVersion: v1
-kind: Config
-current-context: hub
-clusters: [{name: hub, cluster: {server: %q}}]
-contexts: [{name: hub, context: {cluster: hub, user: node}}]
-users: [{name: node}]
-`, hubAddress),
-		"kube-proxy.yaml": n.kubeProxyConfig(),
-	}
-	if _, err := os.Stat(n.file(hubSettings)); errors.Is(err, fs.ErrNotExist) {
-		files[hubSettings] = "" // what Client.HubSettings has written outlives a power cut
-	}
-	if _, err := os.Stat(n.file(bootstrapFile)); n.cfg.Bootstrap && errors.Is(err, fs.ErrNotExist) {
-		files[bootstrapFile] = BootstrapToken + "\n"
-	}
-	if n.cfg.CoreDNS {
-		files["Corefile"] = n.corefile()
+	files := map[string]string{"kube-proxy.yaml": n.kubeProxyConfig()}
+	if n.place != inCloud {
+		n.addHubFiles(files)
 	}
 	if n.containers() {
 		files["containerd.toml"] = n.containerdConfig()
@@ -194,6 +206,26 @@ users: [{name: node}]
 		}
 	}
 	return nil
+}
+
+// addHubFiles adds those of a node's hub and of what reaches the cloud by it.
+func (n node) addHubFiles(files map[string]string) {
+	files["hub.kubeconfig"] = fmt.Sprintf(`apiVersion: v1
+kind: Config
+current-context: hub
+clusters: [{name: hub, cluster: {server: %q}}]
+contexts: [{name: hub, context: {cluster: hub, user: node}}]
+users: [{name: node}]
+`, hubAddress)
+	if _, err := os.Stat(n.file(hubSettings)); errors.Is(err, fs.ErrNotExist) {
+		files[hubSettings] = "" // what Client.HubSettings has written outlives a power cut
+	}
+	if _, err := os.Stat(n.file(bootstrapFile)); n.cfg.Bootstrap && errors.Is(err, fs.ErrNotExist) {
+		files[bootstrapFile] = BootstrapToken + "\n"
+	}
+	if n.cfg.CoreDNS {
+		files["Corefile"] = n.corefile()
+	}
 }
 
 // hubSettings is a hub's configuration file. It is empty until Client.HubSettings writes it.
@@ -274,7 +306,20 @@ tlsCertFile: $CRT
 tlsPrivateKeyFile: $KEY
 authentication: {anonymous: {enabled: false}, webhook: {enabled: true}, x509: {clientCAFile: $CA}}
 authorization: {mode: Webhook}
-`)
+`) + n.kubeletInstalled()
+}
+
+// kubeletInstalled are a kubelet's settings where the system is installed: a coordinator that a scenario kills a second
+// time is back as soon as after the first, and the cloud's node is for what belongs there.
+func (n node) kubeletInstalled() string {
+	settings := ""
+	if n.cfg.Installed {
+		settings += "crashLoopBackOff: {maxContainerRestartPeriod: 1s}\n"
+	}
+	if n.place == inCloud {
+		settings += "registerWithTaints: [{key: " + labelControlPlane + ", effect: NoSchedule}]\n"
+	}
+	return settings
 }
 
 // kubeletCgroups are the settings that decide whether Pods have cgroups of their own.
@@ -303,5 +348,5 @@ healthzBindAddress: 127.0.0.1:10256
 metricsBindAddress: 127.0.0.1:10249
 iptables: {masqueradeAll: true}
 conntrack: {maxPerCore: 0, min: 0, tcpEstablishedTimeout: 0s, tcpCloseWaitTimeout: 0s}
-`, n.file("hub.kubeconfig"), podsCIDR)
+`, n.kubeconfig(), podsCIDR)
 }

@@ -55,6 +55,8 @@ type HubStatus struct {
 	Leader      string `json:"leader"`
 	Cloud       string `json:"cloud"`
 	Coordinator string `json:"coordinator"`
+	// CoordinatorAddress is where it takes the coordinator to be; empty: nowhere.
+	CoordinatorAddress string `json:"coordinatorAddress"`
 	// Replicas are the hub's copies of resources.
 	Replicas []ReplicaStatus `json:"replicas"`
 	// Disk is the state of its disk's cache; nil without one.
@@ -176,12 +178,27 @@ func (l *Lab) ownView(ctx context.Context, s *NodeStatus) {
 	if ps, err := m.Processes(ctx); err == nil {
 		s.Processes = ps
 	}
+	if l.cfg.Installed {
+		s.Processes = append(s.Processes, coordinatorsOn(ctx, m)...)
+	}
 	hub, err := askHub(ctx, func(ctx context.Context, _, address string) (net.Conn, error) {
 		return dialInside(ctx, m.PID, address)
 	})
 	if err == nil {
 		s.Hub = &hub
 	}
+}
+
+// coordinatorsOn are the coordinators that run in Pods of a machine, under the name that a program of the lab's has.
+func coordinatorsOn(ctx context.Context, m *machine.Machine) []machine.Process {
+	found, err := m.Find(ctx, edge.AppCoordinator)
+	if err != nil {
+		return nil
+	}
+	for i := range found {
+		found[i].Name = string(Coordinator)
+	}
+	return found
 }
 
 // askHub asks the hub at the other end of dial for its status.

@@ -124,7 +124,7 @@ func (s *server) boot(ctx context.Context) {
 	defer cancel()
 	err := s.lab.writePKI()
 	if err == nil {
-		s.lab.watch, err = newWatcher(ctx, s.lab.pki())
+		s.lab.watch, err = newWatcher(ctx, s.lab.pki(), s.lab.cfg.Installed)
 	}
 	if err == nil {
 		err = s.lab.boot(bootCtx, s.log.add)
@@ -163,6 +163,7 @@ func (s *server) routes() http.Handler {
 	mux.HandleFunc("GET /pid", s.whenBooted(func(_ http.ResponseWriter, r *http.Request) (any, error) {
 		return s.pid(r.URL.Query().Get("machine"))
 	}))
+	s.coordinatorRoutes(mux)
 	mux.HandleFunc("POST /down", func(http.ResponseWriter, *http.Request) { s.stop() })
 	return mux
 }

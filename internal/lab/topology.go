@@ -13,7 +13,7 @@ import (
 //
 //	WAN   10.77.0.0/16  10.77.0.1 the cloud, 10.77.P.I node I of pool P, 10.77.255.254 the lab itself
 //	LAN   10.78.P.0/24  of pool P: .I its node I, .254 the lab itself (the laptop of the person on site)
-//	Pods  10.(128+P).I.0/24 on node I of pool P; Services 10.96.0.0/16
+//	Pods  10.(128+P).I.0/24 on node I of pool P, 10.128.0.0/24 in the cloud; Services 10.96.0.0/16
 //
 // A node's InternalIP is its LAN address: pool members reach it across the LAN, the cloud across the node's WAN link.
 const (
@@ -40,12 +40,30 @@ const cloudMachine = "cloud"
 // place is where a node is in the topology: pool and index count from 1.
 type place struct{ pool, index int }
 
+// inCloud is the node that the cloud's machine is in an installed lab. It is in no pool.
+var inCloud = place{}
+
 func poolName(pool int) edge.PoolName { return edge.PoolName(fmt.Sprintf("p%d", pool)) }
 
 func (p place) poolName() edge.PoolName { return poolName(p.pool) }
-func (p place) name() edge.NodeName     { return edge.NodeName(fmt.Sprintf("p%d-n%d", p.pool, p.index)) }
-func (p place) wan() netip.Addr         { return netip.AddrFrom4([4]byte{10, 77, byte(p.pool), byte(p.index)}) }
-func (p place) lan() netip.Addr         { return netip.AddrFrom4([4]byte{10, 78, byte(p.pool), byte(p.index)}) }
+
+func (p place) name() edge.NodeName {
+	if p == inCloud {
+		return cloudMachine
+	}
+	return edge.NodeName(fmt.Sprintf("p%d-n%d", p.pool, p.index))
+}
+
+func (p place) wan() netip.Addr { return netip.AddrFrom4([4]byte{10, 77, byte(p.pool), byte(p.index)}) }
+func (p place) lan() netip.Addr { return netip.AddrFrom4([4]byte{10, 78, byte(p.pool), byte(p.index)}) }
+
+// internal is the node's InternalIP.
+func (p place) internal() netip.Addr {
+	if p == inCloud {
+		return cloudWAN
+	}
+	return p.lan()
+}
 
 func (p place) pods() netip.Prefix {
 	return netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(128 + p.pool), byte(p.index), 0}), 24)

@@ -33,11 +33,14 @@ func TestAddresses(t *testing.T) {
 // of an interface one that the kernel takes.
 func TestLargestLab(t *testing.T) {
 	const maxInterfaceName = 15
+	if inCloud.internal() != cloudWAN || inCloud.name() != cloudMachine || inCloud.pods().String() != "10.128.0.0/24" {
+		t.Errorf("the cloud's node is %s at %s with Pods %s", inCloud.name(), inCloud.internal(), inCloud.pods())
+	}
 	taken := map[netip.Addr]string{cloudWAN: "the cloud", labWAN: "the lab"}
 	for p := 1; p <= MaxPools; p++ {
 		taken[lanSelf(p).Addr()] = "the lab"
 	}
-	ports, pods := map[string]bool{}, map[netip.Prefix]bool{}
+	ports, pods := map[string]bool{}, map[netip.Prefix]bool{inCloud.pods(): true}
 	everyPod, services := netip.MustParsePrefix(podsCIDR), netip.MustParsePrefix(serviceCIDR)
 	all := places(MaxPools, MaxNodes)
 	if len(all) != MaxPools*MaxNodes || all[0] != (place{1, 1}) || all[1] != (place{1, 2}) {

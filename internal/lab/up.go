@@ -159,12 +159,16 @@ func keepLogs(dir string) string {
 		return ""
 	}
 	logs, _ := filepath.Glob(filepath.Join(dir, "machines", "*", "*.log")) // the pattern is a constant
-	for _, path := range append(logs, filepath.Join(dir, logFile)) {
+	containers, _ := filepath.Glob(filepath.Join(dir, "machines", "*", "var-log", "pods", "*", "*", "*.log"))
+	for _, path := range slices.Concat(logs, containers, []string{filepath.Join(dir, logFile)}) {
 		content, err := os.ReadFile(path)
 		if err != nil {
 			continue
 		}
 		name := filepath.Base(filepath.Dir(path)) + "-" + filepath.Base(path)
+		if slices.Contains(containers, path) { // by the Pod, too
+			name = filepath.Base(filepath.Dir(filepath.Dir(path))) + "-" + name
+		}
 		_ = os.WriteFile(filepath.Join(to, name), content, 0o600) // as much as can be saved
 	}
 	return "\nthe logs are kept in " + to
@@ -319,9 +323,11 @@ func (c *Client) Kubectl(ctx context.Context, via string, args []string) (*exec.
 		if poolErr != nil {
 			return nil, poolErr
 		}
-		cmd, err = c.inside(ctx, slices.Concat([]string{
-			"--net", "--", o.Binaries.Kubectl, kubeconfig(Operator), "--server=" + coordinatorAddress(pool),
-		}, args))
+		operator, accessErr := c.operatorArgs(ctx, o.Config, pool)
+		if accessErr != nil {
+			return nil, accessErr
+		}
+		cmd, err = c.inside(ctx, slices.Concat([]string{"--net", "--", o.Binaries.Kubectl}, operator, args))
 	case "hub":
 		cmd, err = c.Inside(ctx, name, slices.Concat([]string{o.Binaries.Kubectl, "--server=" + hubAddress}, args)...)
 	default:

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -16,6 +17,8 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/clientcmd"
+
+	"yurtcoordinator/internal/edge"
 )
 
 // watcher follows what the cloud says of the nodes, for status and for the end of the boot.
@@ -26,13 +29,15 @@ type watcher struct {
 	ctx    context.Context //nolint:containedctx // handed over at construction, by the process that owns the informers
 	nodes  corelisters.NodeLister
 	leases coordinationlisters.LeaseLister
-	synced []cache.InformerSynced
-	all    informers.SharedInformerFactory
+	// coordinators are the Pods of coordinators, in an installed lab.
+	coordinators corelisters.PodLister
+	synced       []cache.InformerSynced
+	all          []informers.SharedInformerFactory
 	// nodesChanged has a token when a Node has changed since the last one was taken.
 	nodesChanged chan struct{}
 }
 
-func newWatcher(ctx context.Context, pki string) (*watcher, error) {
+func newWatcher(ctx context.Context, pki string, installed bool) (*watcher, error) {
 	cfg, err := clientcmd.BuildConfigFromFlags("", filepath.Join(pki, "admin.kubeconfig"))
 	if err != nil {
 		return nil, err
@@ -43,10 +48,21 @@ func newWatcher(ctx context.Context, pki string) (*watcher, error) {
 		return nil, err
 	}
 	w := &watcher{access: cfg, client: client, ctx: ctx, nodesChanged: make(chan struct{}, 1)}
-	w.all = informers.NewSharedInformerFactory(client, 0)
-	nodes, leases := w.all.Core().V1().Nodes(), w.all.Coordination().V1().Leases()
+	all := informers.NewSharedInformerFactory(client, 0)
+	w.all = append(w.all, all)
+	nodes, leases := all.Core().V1().Nodes(), all.Coordination().V1().Leases()
 	w.nodes, w.leases = nodes.Lister(), leases.Lister()
 	w.synced = []cache.InformerSynced{nodes.Informer().HasSynced, leases.Informer().HasSynced}
+	if installed {
+		system := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithNamespace(edge.NamespaceSystem),
+			informers.WithTweakListOptions(func(o *metav1.ListOptions) {
+				o.LabelSelector = edge.LabelApp + "=" + edge.AppCoordinator
+			}))
+		w.all = append(w.all, system)
+		pods := system.Core().V1().Pods()
+		w.coordinators = pods.Lister()
+		w.synced = append(w.synced, pods.Informer().HasSynced)
+	}
 	changed := func() {
 		select {
 		case w.nodesChanged <- struct{}{}:
@@ -81,21 +97,22 @@ func (w *watcher) waitServing(ctx context.Context) error {
 
 // start begins to follow the nodes.
 func (w *watcher) start(ctx context.Context) error {
-	w.all.Start(w.ctx.Done())
+	for _, f := range w.all {
+		f.Start(w.ctx.Done())
+	}
 	if !cache.WaitForCacheSync(ctx.Done(), w.synced...) {
 		return errors.New("the cloud does not list its nodes")
 	}
 	return nil
 }
 
-// waitReady waits until n nodes are Ready and take Pods, and reports each count.
-func (w *watcher) waitReady(ctx context.Context, n int, progress func(string)) error {
-	last := -1
+// waitReady waits until the nodes at these places are Ready and take Pods, and reports each count.
+func (w *watcher) waitReady(ctx context.Context, all []place, progress func(string)) error {
+	last, n := -1, len(all)
 	for {
 		ready := 0
 		for _, node := range w.list() {
-			// kube-controller-manager takes its not-ready taint away only after the condition has changed.
-			if condition(node, corev1.NodeReady).Status == corev1.ConditionTrue && len(node.Spec.Taints) == 0 {
+			if takesPods(node) {
 				ready++
 			}
 		}
@@ -113,6 +130,15 @@ func (w *watcher) waitReady(ctx context.Context, n int, progress func(string)) e
 		case <-time.After(50 * time.Millisecond):
 		}
 	}
+}
+
+// takesPods reports whether a node is Ready and has no taint but the one that it was registered with.
+// kube-controller-manager takes its not-ready taint away only after the condition has changed.
+func takesPods(n *corev1.Node) bool {
+	tainted := slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool {
+		return n.Name != cloudMachine || t.Key != labelControlPlane
+	})
+	return condition(n, corev1.NodeReady).Status == corev1.ConditionTrue && !tainted
 }
 
 func (w *watcher) list() []*corev1.Node {

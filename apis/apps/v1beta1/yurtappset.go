@@ -152,8 +152,6 @@ const (
 )
 
 // Patch is one operation of JSON Patch.
-//
-// +kubebuilder:validation:XValidation:rule="self.operation == 'remove' || has(self.value)",message="add and replace need a value"
 type Patch struct {
 	// path into the workload, such as /spec/template/spec/nodeSelector.
 	// +kubebuilder:validation:Pattern=`^(/[^/]*)+$`
@@ -161,7 +159,7 @@ type Patch struct {
 	// operation is add, remove or replace.
 	// +kubebuilder:validation:Enum=add;remove;replace
 	Operation Operation `json:"operation"`
-	// value for add and replace.
+	// value for add and replace, which need one.
 	// +optional
 	Value *apiextensionsv1.JSON `json:"value,omitempty"`
 }
@@ -202,9 +200,11 @@ type WorkloadStatus struct {
 	Pool string `json:"pool"`
 	// name of the Deployment or StatefulSet.
 	Name string `json:"name"`
-	// replicas that are wanted, and of these how many are ready, and are of the newest revision.
-	Replicas        int32 `json:"replicas"`
-	ReadyReplicas   int32 `json:"readyReplicas"`
+	// replicas that are wanted.
+	Replicas int32 `json:"replicas"`
+	// readyReplicas are those that are ready.
+	ReadyReplicas int32 `json:"readyReplicas"`
+	// updatedReplicas are those that are of the newest revision.
 	UpdatedReplicas int32 `json:"updatedReplicas"`
 	// message says what is wrong there.
 	// +optional

@@ -17,7 +17,6 @@ import (
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
@@ -25,7 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
-	"yurtcoordinator/internal/cloud/retry"
+	"yurtcoordinator/internal/cloud/control"
 )
 
 const (
@@ -76,24 +75,16 @@ func Cached() map[client.Object]cache.ByObject {
 
 // AddTo registers the controller with a manager, to run while the manager leads.
 func (a *Approver) AddTo(mgr manager.Manager) error {
-	yes := true
-	c, err := controller.New(controllerName, mgr, controller.Options{
-		Reconciler: a, ReconciliationTimeout: reconcileTimeout, RateLimiter: retry.NewLimiter(lookLast),
-		SkipNameValidation: &yes, // as of package heartbeat
-	})
-	if err != nil {
-		return fmt.Errorf("controller %s: %w", controllerName, err)
-	}
 	type request = *certificatesv1.CertificateSigningRequest
-	if err := c.Watch(source.Kind(mgr.GetCache(), &certificatesv1.CertificateSigningRequest{},
+	requests := source.Kind(mgr.GetCache(), &certificatesv1.CertificateSigningRequest{},
 		&handler.TypedEnqueueRequestForObject[request]{}, predicate.TypedFuncs[request]{
 			CreateFunc: func(e event.TypedCreateEvent[request]) bool { return concerns(e.Object) },
 			UpdateFunc: func(e event.TypedUpdateEvent[request]) bool { return concerns(e.ObjectNew) },
 			DeleteFunc: func(event.TypedDeleteEvent[request]) bool { return false },
-		})); err != nil {
-		return fmt.Errorf("controller %s: %w", controllerName, err)
-	}
-	return nil
+		})
+	return control.Controller{
+		Name: controllerName, Reconciler: a, Timeout: reconcileTimeout, RetryMax: lookLast, Watch: []source.Source{requests},
+	}.AddTo(mgr)
 }
 
 // Reconcile implements reconcile.Reconciler.

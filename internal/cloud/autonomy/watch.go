@@ -17,14 +17,13 @@ import (
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
-	"yurtcoordinator/internal/cloud/retry"
+	"yurtcoordinator/internal/cloud/control"
 	"yurtcoordinator/internal/edge"
 )
 
@@ -52,35 +51,17 @@ type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 // AddTo registers the controller with a manager, to run while the manager leads. The manager's cache must keep the
 // Annotations of Nodes, their labels and their conditions.
 func (p *Policy) AddTo(mgr manager.Manager) error {
-	nodes, err := newController(mgr, "autonomy-node", nodeWorkers, p.reconcileNode)
-	if err != nil {
-		return err
-	}
-	pods, err := newController(mgr, "autonomy-pod", podWorkers, p.reconcilePod)
-	if err != nil {
-		return err
-	}
 	w := &podWatch{policy: p, nodes: make(chan queue, 1), pods: make(chan queue, 1)}
-	return errors.Join(
-		nodes.Watch(source.Kind(mgr.GetCache(), &corev1.Node{}, p.nodeHandler())),
-		nodes.Watch(handOut(w.nodes)),
-		pods.Watch(handOut(w.pods)),
-		mgr.Add(w))
-}
-
-func newController(mgr manager.Manager, name string, workers int, f reconcile.Func) (controller.Controller, error) {
-	yes := true
-	c, err := controller.New(name, mgr, controller.Options{
-		Reconciler:              f,
-		MaxConcurrentReconciles: workers,
-		ReconciliationTimeout:   reconcileTimeout,
-		SkipNameValidation:      &yes, // the check keeps names in a global that outlives the manager
-		RateLimiter:             retry.NewLimiter(retryMax),
-	})
-	if err != nil {
-		return nil, fmt.Errorf("controller %s: %w", name, err)
+	add := func(name string, workers int, f reconcile.Func, watched ...source.Source) error {
+		return control.Controller{
+			Name: name, Reconciler: f, Workers: workers, Timeout: reconcileTimeout, RetryMax: retryMax, Watch: watched,
+		}.AddTo(mgr)
 	}
-	return c, nil
+	return errors.Join(
+		add("autonomy-node", nodeWorkers, p.reconcileNode,
+			source.Kind(mgr.GetCache(), &corev1.Node{}, p.nodeHandler()), handOut(w.nodes)),
+		add("autonomy-pod", podWorkers, p.reconcilePod, handOut(w.pods)),
+		mgr.Add(w))
 }
 
 // handOut is a source that does nothing but give its controller's queue away, once, to whoever fills it.

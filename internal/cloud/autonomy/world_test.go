@@ -22,7 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"yurtcoordinator/internal/cloud/retry"
+	"yurtcoordinator/internal/cloud/control"
 	"yurtcoordinator/internal/edge"
 )
 
@@ -263,7 +263,7 @@ func (w *world) run(next task) {
 	q := worldQueue{w: w, of: next.controller}
 	switch {
 	case err != nil:
-		q.AddAfter(next.Request, retry.Base)
+		q.AddAfter(next.Request, control.Base)
 	case result.RequeueAfter > 0:
 		q.AddAfter(next.Request, result.RequeueAfter)
 	}

@@ -221,7 +221,7 @@ func TestStrip(t *testing.T) {
 	node.ObjectMeta = meta
 	node.Status.Images = []corev1.ContainerImage{{Names: []string{"busybox"}}}
 	node.Annotations["kept"] = "z"
-	stripped, err := stripNode([]string{"kept", "absent"})(node)
+	stripped, err := stripNode(func(*corev1.Node) []string { return []string{"kept", "absent"} })(node)
 	if err != nil {
 		t.Fatal(err)
 	}

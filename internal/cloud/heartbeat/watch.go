@@ -2,7 +2,6 @@ package heartbeat
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -12,14 +11,13 @@ import (
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
-	"yurtcoordinator/internal/cloud/retry"
+	"yurtcoordinator/internal/cloud/control"
 	"yurtcoordinator/internal/edge"
 )
 
@@ -46,26 +44,13 @@ type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 // AddTo registers the controller with a manager, to run while the manager leads. It watches before that, so that a
 // replica that takes over knows at once which nodes are delegated. The manager's cache needs the options of Cached.
 func (p *Policy) AddTo(mgr manager.Manager) error {
-	yes := true
-	c, err := controller.New(controllerName, mgr, controller.Options{
-		Reconciler:              p,
-		MaxConcurrentReconciles: workers,
-		ReconciliationTimeout:   reconcileTimeout,
-		EnableWarmup:            &yes,
-		SkipNameValidation:      &yes, // the check keeps names in a global that outlives the manager
-		RateLimiter:             retry.NewLimiter(retryMax),
-	})
-	if err != nil {
-		return fmt.Errorf("controller %s: %w", controllerName, err)
-	}
-	leases := source.Kind(mgr.GetCache(), &coordinationv1.Lease{}, p.leaseHandler())
-	nodes := source.Kind(mgr.GetCache(), &corev1.Node{}, p.nodeHandler())
-	for _, s := range []source.Source{leases, nodes} {
-		if err := c.Watch(s); err != nil {
-			return fmt.Errorf("controller %s: watch %v: %w", controllerName, s, err)
-		}
-	}
-	return nil
+	return control.Controller{
+		Name: controllerName, Reconciler: p, Workers: workers, Timeout: reconcileTimeout, RetryMax: retryMax, Warm: true,
+		Watch: []source.Source{
+			source.Kind(mgr.GetCache(), &coordinationv1.Lease{}, p.leaseHandler()),
+			source.Kind(mgr.GetCache(), &corev1.Node{}, p.nodeHandler()),
+		},
+	}.AddTo(mgr)
 }
 
 // leaseHandler takes in every change of a Lease and enqueues the node only when the finding changed by it: 1000 nodes
@@ -117,9 +102,9 @@ func requestFor(node string) reconcile.Request {
 }
 
 // Cached says what the manager's cache must hold: the Leases of the nodes and no others, and of Leases and Nodes only
-// what is read here, and the addresses and those annotations of Nodes that others read. (A Node is some 10 KB, most of
-// it the list of its images.)
-func Cached(annotations ...string) map[client.Object]cache.ByObject {
+// what is read here, and what others read of both: the addresses of Nodes, and their annotations of these keys; what a
+// pool's leader reports. (A Node is some 10 KB, most of it the list of its images.)
+func Cached(annotations func(*corev1.Node) []string) map[client.Object]cache.ByObject {
 	return map[client.Object]cache.ByObject{
 		&coordinationv1.Lease{}: {
 			Namespaces: map[string]cache.Config{corev1.NamespaceNodeLease: {}},
@@ -143,14 +128,16 @@ func stripLease(obj any) (any, error) {
 		},
 	}
 	stripped.Labels = nil
-	if v, ok := lease.Annotations[edge.DelegateHeartbeat]; ok {
-		stripped.Annotations = map[string]string{edge.DelegateHeartbeat: v}
+	for _, key := range []string{edge.DelegateHeartbeat, edge.AnnotationReachedNodes} {
+		if v, ok := lease.Annotations[key]; ok {
+			metav1.SetMetaDataAnnotation(&stripped.ObjectMeta, key, v)
+		}
 	}
 	return stripped, nil
 }
 
 // stripNode keeps what Plan reads, these annotations, and what a patch is made from.
-func stripNode(annotations []string) func(any) (any, error) {
+func stripNode(annotations func(*corev1.Node) []string) func(any) (any, error) {
 	return func(obj any) (any, error) {
 		node, ok := obj.(*corev1.Node)
 		if !ok {
@@ -161,7 +148,7 @@ func stripNode(annotations []string) func(any) (any, error) {
 			Spec:       corev1.NodeSpec{Taints: node.Spec.Taints},
 			Status:     corev1.NodeStatus{Conditions: node.Status.Conditions, Addresses: node.Status.Addresses},
 		}
-		for _, key := range annotations {
+		for _, key := range annotations(node) {
 			if v, ok := node.Annotations[key]; ok {
 				metav1.SetMetaDataAnnotation(&stripped.ObjectMeta, key, v)
 			}

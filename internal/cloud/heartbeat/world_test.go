@@ -24,7 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"yurtcoordinator/internal/cloud/retry"
+	"yurtcoordinator/internal/cloud/control"
 	"yurtcoordinator/internal/edge"
 )
 
@@ -249,7 +249,7 @@ func (w *world) reconcile(name string) {
 	result, err := w.policy.Reconcile(ctx, requestFor(name))
 	switch {
 	case err != nil:
-		worldQueue{w: w}.AddAfter(requestFor(name), retry.Base)
+		worldQueue{w: w}.AddAfter(requestFor(name), control.Base)
 	case result.RequeueAfter > 0:
 		worldQueue{w: w}.AddAfter(requestFor(name), result.RequeueAfter)
 	}

@@ -1,8 +1,8 @@
 // Package build gets every program that a lab runs: Kubernetes, etcd and our own from our go.mod, and containerd, runc,
-// the CNI plugins and CoreDNS from theirs, at the versions pinned in plan.go. They are built once and kept under a key of all
-// that went into them, so that the next lab finds them in a fraction of a second.
+// the CNI plugins, CoreDNS and Helm from theirs, at the versions pinned in plan.go. They are built once and kept under a key of
+// all that went into them, so that the next lab finds them in a fraction of a second.
 //
-// Four sets are cached apart since they change apart: "kubernetes" with go.mod, "containers" and "coredns" with the pins,
+// Sets are cached apart since they change apart: "kubernetes" with go.mod, "containers", "coredns" and "helm" with the pins,
 // "programs" with our source. A set that has to be rebuilt starts from the binaries of the one before, and the Go tool links only
 // what changed.
 //
@@ -17,6 +17,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 
 	"k8s.io/utils/clock"
 
@@ -37,8 +39,23 @@ const (
 	StageRunc       Stage = "runc"
 	StageCNI        Stage = "cni"
 	StageCoreDNS    Stage = "coredns"
+	StageHelm       Stage = "helm"
 	StagePrograms   Stage = "programs"
 )
+
+// The sets that programs are built and cached in.
+const (
+	SetKubernetes = "kubernetes"
+	SetContainers = "containers"
+	SetCoreDNS    = "coredns"
+	SetHelm       = "helm"
+	SetPrograms   = "programs"
+)
+
+// Sets are the names of all.
+func Sets() []string {
+	return []string{SetKubernetes, SetContainers, SetCoreDNS, SetHelm, SetPrograms}
+}
 
 // Event tells of progress. Total is zero where nothing is counted; else Done of Total packages are compiled.
 type Event struct {
@@ -61,6 +78,12 @@ type Config struct {
 	// CoreDNS wants CoreDNS.
 	CoreDNS bool
 
+	// Helm wants Helm.
+	Helm bool
+
+	// Only names the one set to build, whatever else is set. Empty: all that are wanted.
+	Only string
+
 	// Race builds yurthub, yurt-coordinator and coordinator-controller with the race detector. The hollow kubelet is
 	// Kubernetes' code and would take ten times its memory.
 	Race bool
@@ -82,6 +105,9 @@ type Binaries struct {
 
 	// CoreDNS is empty unless Config.CoreDNS was set.
 	CoreDNS string
+
+	// Helm is empty unless Config.Helm was set.
+	Helm string
 
 	// CNIDir is the directory of the plugins bridge, host-local, loopback and portmap.
 	CNIDir string
@@ -175,6 +201,9 @@ func newBuilder(ctx context.Context, config Config) (*builder, error) {
 	b.store = &artifact.Store{Dir: cache, Clock: config.Clock, Waiting: func(holder string) {
 		b.progress(Event{Stage: StageWait, Text: "another lab is building (" + holder + "): waiting for it"})
 	}}
+	if config.Only != "" && !slices.Contains(Sets(), config.Only) {
+		return nil, fmt.Errorf("no set is called %q: there are %s", config.Only, strings.Join(Sets(), ", "))
+	}
 	if b.tool, err = newGoTool(root); err != nil {
 		return nil, err
 	}
@@ -205,7 +234,7 @@ func (b *builder) inputs(ctx context.Context, root string, config Config) (input
 		return inputs{}, err
 	}
 	in := inputs{module: path, goMod: string(goMod), real: config.Real, race: config.Race,
-		coredns: config.CoreDNS}
+		coredns: config.CoreDNS, helm: config.Helm, only: config.Only}
 	wanted := map[string]*string{kubernetesModule: &in.versions.kubernetes, etcdModule: &in.versions.etcd}
 	for module, version := range wanted {
 		if *version = required[module]; *version == "" {
@@ -312,6 +341,7 @@ func (b *Binaries) fill(e *artifact.Entry, files []string) {
 		"bin/ctr":                     &b.Ctr,
 		"bin/runc":                    &b.Runc,
 		"bin/coredns":                 &b.CoreDNS,
+		"bin/helm":                    &b.Helm,
 	}
 	for _, file := range files {
 		if at, ok := named[file]; ok {

@@ -165,6 +165,10 @@ func TestEnsureOutsideOfOurModule(t *testing.T) {
 	if !errors.Is(err, errNotRequired) {
 		t.Errorf("Ensure without Kubernetes in go.mod: %v", err)
 	}
+	_, err = Ensure(t.Context(), Config{ModuleRoot: module(t), CacheDir: t.TempDir(), Only: "kubernets"})
+	if err == nil || !strings.Contains(err.Error(), "kubernetes, containers") {
+		t.Errorf("Ensure of a set that there is not: %v", err)
+	}
 }
 
 func TestPinnedContentIsChecked(t *testing.T) {

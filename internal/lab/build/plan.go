@@ -27,6 +27,9 @@ const (
 
 	corednsVersion = "v1.15.0"
 	corednsSum     = "h1:OBT+OEyHVdUiVxPhrNlC5XZVq3RkSxzQXfZQ76gm5ck="
+
+	helmVersion = "v4.3.1"
+	helmSum     = "h1:UndCoLe9UPmNoL7IvWzaUXveL7T5t/ijoorEmgJdI9g="
 )
 
 // Modules of our go.mod whose version the plan must know.
@@ -141,13 +144,34 @@ type inputs struct {
 	goMod, tree string
 	real, race  bool
 	coredns     bool
+	helm        bool
+	only        string
 }
 
-// plan lists the sets that a lab needs.
+// plan lists the sets that are needed.
 func plan(in inputs) []set {
-	kubernetes := versionFlags(in.versions.kubernetes)
-	sets := []set{{
-		name:   "kubernetes",
+	all := []struct {
+		set
+		wanted bool
+	}{
+		{kubernetes(in), true},
+		{containers(), in.real},
+		{coreDNS(), in.coredns},
+		{helm(), in.helm},
+		{programs(in), true},
+	}
+	var sets []set
+	for _, s := range all {
+		if s.name == in.only || (in.only == "" && s.wanted) {
+			sets = append(sets, s.set)
+		}
+	}
+	return sets
+}
+
+func kubernetes(in inputs) set {
+	return set{
+		name:   SetKubernetes,
 		source: in.goMod,
 		stages: []stage{{
 			Name:  StageKubernetes,
@@ -156,7 +180,7 @@ func plan(in inputs) []set {
 				"kube-proxy", "kubelet", "kubectl"),
 			Output:  "bin/",
 			Tags:    tags,
-			LDFlags: kubernetes,
+			LDFlags: VersionFlags(in.versions.kubernetes),
 		}, {
 			Name:     StageEtcd,
 			Title:    "etcd " + in.versions.etcd,
@@ -165,16 +189,14 @@ func plan(in inputs) []set {
 			Tags:     tags,
 			LDFlags:  strip(),
 		}},
-	}}
-	if in.real {
-		sets = append(sets, containers())
 	}
-	if in.coredns {
-		sets = append(sets, coreDNS())
-	}
+}
+
+func programs(in inputs) set {
 	ours := in.module + "/"
-	return append(sets, set{
-		name:   "programs",
+	version := VersionFlags(in.versions.kubernetes)
+	return set{
+		name:   SetPrograms,
 		source: in.tree,
 		stages: []stage{{
 			Name:     StagePrograms,
@@ -182,7 +204,7 @@ func plan(in inputs) []set {
 			Packages: prefix(ours+"cmd/", "yurthub", "yurt-coordinator", "coordinator-controller"),
 			Output:   "bin/",
 			Tags:     tags,
-			LDFlags:  kubernetes,
+			LDFlags:  version,
 			CGO:      in.race, // the race detector needs it
 			Race:     in.race,
 		}, {
@@ -191,9 +213,9 @@ func plan(in inputs) []set {
 			Packages: prefix(ours+"internal/lab/", "hollow", "pause"),
 			Output:   "bin/",
 			Tags:     tags,
-			LDFlags:  kubernetes,
+			LDFlags:  version,
 		}},
-	})
+	}
 }
 
 func containers() set {
@@ -203,7 +225,7 @@ func containers() set {
 		cni        = "github.com/containernetworking/plugins"
 	)
 	return set{
-		name: "containers",
+		name: SetContainers,
 		stages: []stage{{
 			Name:     StageContainerd,
 			Title:    "containerd " + containerdVersion,
@@ -249,7 +271,7 @@ func coreDNS() set {
 	}
 	plugins.WriteString(")\n")
 	return set{
-		name: "coredns",
+		name: SetCoreDNS,
 		stages: []stage{{
 			Name:     StageCoreDNS,
 			Title:    "CoreDNS " + corednsVersion,
@@ -261,6 +283,23 @@ func coreDNS() set {
 			Tags:     tags,
 			LDFlags:  strip(),
 			Replace:  map[string]string{"core/plugin/zplugin.go": plugins.String()},
+		}},
+	}
+}
+
+func helm() set {
+	const helm = "helm.sh/helm/v4"
+	return set{
+		name: SetHelm,
+		stages: []stage{{
+			Name:     StageHelm,
+			Title:    "Helm " + helmVersion,
+			Module:   helm,
+			Version:  helmVersion,
+			Sum:      helmSum,
+			Packages: []string{helm + "/cmd/helm"},
+			Output:   "bin/helm",
+			LDFlags:  append(strip(), "-X "+helm+"/internal/version.version="+helmVersion),
 		}},
 	}
 }
@@ -277,8 +316,9 @@ func prefix(with string, names ...string) []string {
 // knows what is up to date.
 func strip() []string { return []string{"-s", "-w"} }
 
-// versionFlags make a program built from Kubernetes' modules say Kubernetes' version, else clients see v0.0.0.
-func versionFlags(version string) []string {
+// VersionFlags are linker flags that make a program built from Kubernetes' modules say Kubernetes' version, else clients see
+// v0.0.0.
+func VersionFlags(version string) []string {
 	flags := strip()
 	major, rest, _ := strings.Cut(strings.TrimPrefix(version, "v"), ".")
 	minor, _, _ := strings.Cut(rest, ".")

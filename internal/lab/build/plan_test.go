@@ -27,18 +27,34 @@ func TestPlanNamesEveryBinary(t *testing.T) {
 	if got, want := names(plan(in)), []string{"kubernetes", "programs"}; !slices.Equal(got, want) {
 		t.Errorf("sets %v, want %v", got, want)
 	}
-	in.real, in.coredns = true, true
+	in.real, in.coredns, in.helm = true, true, true
 	var files []string
 	for _, s := range plan(in) {
 		files = append(files, s.files()...)
 	}
 	slices.Sort(files)
 	want := strings.Fields(`bin/containerd bin/containerd-shim-runc-v2 bin/coordinator-controller bin/coredns bin/ctr bin/etcd
-		bin/hollow bin/kube-apiserver bin/kube-controller-manager bin/kube-proxy bin/kube-scheduler bin/kubectl
+		bin/helm bin/hollow bin/kube-apiserver bin/kube-controller-manager bin/kube-proxy bin/kube-scheduler bin/kubectl
 		bin/kubelet bin/pause bin/runc bin/yurt-coordinator bin/yurthub cni/bridge cni/host-local cni/loopback
 		cni/portmap`)
 	if !slices.Equal(files, want) {
 		t.Errorf("files\n%v, want\n%v", files, want)
+	}
+}
+
+// One set alone is made whether or not a lab would need it.
+func TestPlanOfOneSet(t *testing.T) {
+	for _, name := range Sets() {
+		in := example()
+		in.only = name
+		if got := names(plan(in)); !slices.Equal(got, []string{name}) {
+			t.Errorf("only %s: sets %v", name, got)
+		}
+	}
+	in := example()
+	in.real, in.coredns, in.helm = true, true, true
+	if got := names(plan(in)); !slices.Equal(got, Sets()) {
+		t.Errorf("sets %v, want %v", got, Sets())
 	}
 }
 
@@ -72,6 +88,7 @@ func TestKeys(t *testing.T) {
 		{"Go", func(_ *inputs, env map[string]string) { env["GOVERSION"] = "go1.26.9" },
 			[]string{"containers", "kubernetes", "programs"}},
 		{"CoreDNS is wanted", func(in *inputs, _ map[string]string) { in.coredns = true }, []string{"coredns"}},
+		{"Helm is wanted", func(in *inputs, _ map[string]string) { in.helm = true }, []string{"helm"}},
 		{"flags", func(_ *inputs, env map[string]string) { env["GOFLAGS"] = "-trimpath" },
 			[]string{"containers", "kubernetes", "programs"}},
 	} {
@@ -93,7 +110,7 @@ func TestKeys(t *testing.T) {
 }
 
 func TestVersionFlags(t *testing.T) {
-	got := strings.Join(versionFlags("v1.36.3"), " ")
+	got := strings.Join(VersionFlags("v1.36.3"), " ")
 	for _, want := range []string{"-s -w", "-X k8s.io/component-base/version.gitVersion=v1.36.3",
 		"-X k8s.io/component-base/version.gitMajor=1 ", "-X k8s.io/client-go/pkg/version.gitMinor=36 "} {
 		if !strings.Contains(got, want) {

@@ -3,11 +3,9 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -31,7 +29,7 @@ func New() *cobra.Command {
 	root.AddCommand(
 		upCommand(&name), statusCommand(&name), downCommand(&name), logsCommand(&name), linkCommand(&name),
 		nodeCommand(&name), cloudCommand(&name), kubectlCommand(&name), trafficCommand(&name), runCommand(&name),
-		buildCommand(), benchCommand(&name), loadCommand(),
+		buildCommand(), helmCommand(), benchCommand(&name), loadCommand(),
 	)
 	return root
 }
@@ -243,12 +241,7 @@ func kubectlCommand(name *string) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			kubectl.Stdin, kubectl.Stdout, kubectl.Stderr = cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr()
-			err = kubectl.Run()
-			if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
-				return ExitCode(exit.ExitCode())
-			}
-			return err
+			return run(cmd, kubectl)
 		},
 	}
 	cmd.Flags().StringVar(&via, "via", "cloud", "cloud, hub/NODE or coordinator/POOL")
@@ -263,7 +256,7 @@ func (e ExitCode) Error() string { return fmt.Sprintf("exit status %d", int(e)) 
 
 func runCommand(name *string) *cobra.Command {
 	var output string
-	kubelet, keep, race := "", false, false
+	kubelet, keep, race, installed := "", false, false, false
 	cmd := &cobra.Command{
 		Use: "run SCENARIO", Short: "Boot a lab, run one end-to-end scenario in it, and end the lab",
 		Args: cobra.ExactArgs(1),
@@ -284,6 +277,7 @@ func runCommand(name *string) *cobra.Command {
 					if kubelet != "" {
 						cfg.Kubelet = lab.Kubelet(kubelet)
 					}
+					cfg.Installed = cfg.Installed || installed
 					return start(ctx, out, cfg, race)
 				},
 			})
@@ -302,6 +296,7 @@ func runCommand(name *string) *cobra.Command {
 	cmd.Flags().StringVar(&kubelet, "kubelet", kubelet, "real or hollow; default: real where containers can run")
 	cmd.Flags().BoolVar(&race, "race", false,
 		"build our own programs with Go's race detector; a race that it finds fails the scenario")
+	cmd.Flags().BoolVar(&installed, "installed", false, "in a lab in which the system is installed as in a real cluster")
 	cmd.Flags().BoolVar(&keep, "keep-failed", false, "leave the lab of a failed scenario up")
 	return cmd
 }

@@ -9,8 +9,6 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/spf13/cobra"
-
 	"yurtcoordinator/internal/lab"
 	"yurtcoordinator/internal/lab/build"
 	"yurtcoordinator/internal/lab/image"
@@ -21,6 +19,8 @@ type prepared struct {
 	bins    build.Binaries
 	images  []string
 	kubelet lab.Kubelet
+	// chart is the directory of ours, for an installed lab.
+	chart string
 }
 
 // wanted is what is to be prepared.
@@ -28,7 +28,10 @@ type wanted struct {
 	// kubelet is empty for real where containers can run, else hollow, said aloud.
 	kubelet lab.Kubelet
 	coreDNS bool
+	helm    bool
 	race    bool
+	// installed wants what an installed lab needs: Helm, and images of our own programs.
+	installed bool
 }
 
 // prepare builds what is missing.
@@ -42,15 +45,8 @@ func prepare(ctx context.Context, out io.Writer, w wanted) (prepared, error) {
 				why)
 		}
 	}
-	root, err := moduleRoot()
+	root, cache, err := places()
 	if err != nil {
-		return p, err
-	}
-	cache, err := build.DefaultCacheDir()
-	if err != nil {
-		return p, err
-	}
-	if err := os.MkdirAll(cache, 0o755); err != nil {
 		return p, err
 	}
 	containers := p.kubelet == lab.Real
@@ -63,7 +59,7 @@ func prepare(ctx context.Context, out io.Writer, w wanted) (prepared, error) {
 		return p, err
 	}
 	p.bins, err = build.Ensure(ctx, build.Config{
-		ModuleRoot: root, CacheDir: cache, Real: containers, CoreDNS: w.coreDNS, Race: w.race,
+		ModuleRoot: root, CacheDir: cache, Real: containers, CoreDNS: w.coreDNS, Helm: w.helm || w.installed, Race: w.race,
 		Progress: progress.show,
 	})
 	if err != nil {
@@ -76,7 +72,42 @@ func prepare(ctx context.Context, out io.Writer, w wanted) (prepared, error) {
 		}
 		p.images = []string{archive.Path}
 	}
-	return p, nil
+	if !w.installed {
+		return p, nil
+	}
+	p.chart = filepath.Join(root, "deploy", "charts", "yurt-coordinator")
+	system, err := systemImages(ctx, root, cache, p.bins, w.race, progress.show)
+	p.images = append(p.images, system.Path)
+	return p, err
+}
+
+// systemImages makes the images of our own programs. The race detector needs libraries, of which the images have none, and
+// more memory than their Pods may have: what runs in Pods is built without.
+func systemImages(ctx context.Context, root, cache string, bins build.Binaries, race bool,
+	progress func(build.Event),
+) (image.Archive, error) {
+	if race {
+		var err error
+		if bins, err = build.Ensure(ctx, build.Config{
+			ModuleRoot: root, CacheDir: cache, Only: build.SetPrograms, Progress: progress,
+		}); err != nil {
+			return image.Archive{}, err
+		}
+	}
+	return image.EnsureSystem(ctx, image.SystemConfig{
+		CacheDir: cache, Programs: []string{bins.YurtCoordinator, bins.CoordinatorController},
+	})
+}
+
+// places are the directory of our go.mod and that of what was built, which is made if it is missing.
+func places() (root, cache string, err error) {
+	if root, err = moduleRoot(); err != nil {
+		return "", "", err
+	}
+	if cache, err = build.DefaultCacheDir(); err != nil {
+		return "", "", err
+	}
+	return root, cache, os.MkdirAll(cache, 0o755)
 }
 
 // moduleRoot is the directory of our go.mod, at or above the current one: what a lab runs is built from there.
@@ -121,20 +152,4 @@ func (p *progress) show(e build.Event) {
 		p.last, p.shown = text, 0
 		fmt.Fprintln(p.out, " ", text)
 	}
-}
-
-func buildCommand() *cobra.Command {
-	kubelet, w := "", wanted{}
-	cmd := &cobra.Command{
-		Use: "build", Short: "Build all that a lab needs, without starting one", Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			w.kubelet = lab.Kubelet(kubelet)
-			_, err := prepare(cmd.Context(), cmd.OutOrStdout(), w)
-			return err
-		},
-	}
-	cmd.Flags().StringVar(&kubelet, "kubelet", kubelet, "real or hollow; default: real where containers can run")
-	cmd.Flags().BoolVar(&w.race, "race", false, "build our own programs with Go's race detector")
-	cmd.Flags().BoolVar(&w.coreDNS, "coredns", false, "build CoreDNS too")
-	return cmd
 }

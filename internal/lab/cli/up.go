@@ -54,16 +54,18 @@ starts take seconds.`,
 	flags.BoolVar(&cfg.NoProxy, "no-kube-proxy", false, "nodes without kube-proxy")
 	flags.BoolVar(&cfg.NoKubelet, "no-kubelet", false, "nodes with a hub and nothing else")
 	flags.BoolVar(&cfg.CoreDNS, "coredns", false, "a CoreDNS on every node; the first time, it is built")
+	flags.BoolVar(&cfg.Installed, "installed", false,
+		"install the system as in a real cluster: the chart in the cloud, and coordinators that run as Pods")
 	return cmd
 }
 
 // start builds what is missing and starts a lab.
 func start(ctx context.Context, out io.Writer, cfg lab.Config, race bool) (*lab.Client, error) {
-	p, err := prepare(ctx, out, wanted{kubelet: cfg.Kubelet, coreDNS: cfg.CoreDNS, race: race})
+	p, err := prepare(ctx, out, wanted{kubelet: cfg.Kubelet, coreDNS: cfg.CoreDNS, race: race, installed: cfg.Installed})
 	if err != nil {
 		return nil, err
 	}
-	cfg.Kubelet = p.kubelet
+	cfg.Kubelet, cfg.Chart = p.kubelet, p.chart
 	return lab.Up(ctx, cfg, p.bins, p.images, func(s lab.Step) {
 		switch {
 		case s.Done:

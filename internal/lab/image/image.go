@@ -11,12 +11,8 @@
 package image
 
 import (
-	"archive/tar"
-	"bytes"
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -26,14 +22,10 @@ import (
 	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
-	"github.com/google/go-containerregistry/pkg/v1/empty"
-	"github.com/google/go-containerregistry/pkg/v1/layout"
-	"github.com/google/go-containerregistry/pkg/v1/mutate"
-	"github.com/google/go-containerregistry/pkg/v1/static"
-	"github.com/google/go-containerregistry/pkg/v1/types"
 	"k8s.io/utils/clock"
 
 	"yurtcoordinator/internal/lab/build/artifact"
+	"yurtcoordinator/internal/oci"
 )
 
 // The images' names. There is no registry.local: Pods need imagePullPolicy IfNotPresent or Never, and the tag makes the
@@ -45,7 +37,7 @@ const (
 )
 
 // recipe changes when the images do for a reason that the programs in them don't show.
-const recipe = "1"
+const recipe = "2"
 
 // archiveName is the archive in its set.
 const archiveName = "images.tar"
@@ -98,7 +90,7 @@ func Ensure(ctx context.Context, config Config) (Archive, error) {
 			if err != nil {
 				return err
 			}
-			return write(filepath.Join(dir, archiveName), images)
+			return oci.WriteArchive(filepath.Join(dir, archiveName), images...)
 		},
 	})
 	if err != nil {
@@ -124,11 +116,8 @@ func applets(ctx context.Context, busybox string) ([]string, error) {
 	return strings.Fields(string(out)), nil
 }
 
-// named is an image and what it is called.
-type named struct {
-	name  string
-	image v1.Image
-}
+// platform is this machine's: a lab's containers run on it.
+func platform() v1.Platform { return v1.Platform{OS: "linux", Architecture: runtime.GOARCH} }
 
 // webScript is the web image's program. As process 1 it gets only the signals that it asks for; busybox's httpd asks
 // for none, and would keep its Pod for the whole grace period.
@@ -142,21 +131,21 @@ wait $!
 `
 
 // compose makes the images.
-func compose(pause, busybox []byte, applets []string) ([]named, error) {
-	pauseLayer, err := layer(file{"/pause", pause, 0o755})
+func compose(pause, busybox []byte, applets []string) ([]oci.Named, error) {
+	pauseLayer, err := oci.Layer(oci.Executable("/pause", pause))
 	if err != nil {
 		return nil, err
 	}
-	shellLayer, err := layer(shellFiles(busybox, applets)...)
+	shellLayer, err := oci.Layer(shellFiles(busybox, applets)...)
 	if err != nil {
 		return nil, err
 	}
-	webLayer, err := layer(file{"/usr/local/bin/web", []byte(webScript), 0o755})
+	webLayer, err := oci.Layer(oci.Executable("/usr/local/bin/web", []byte(webScript)))
 	if err != nil {
 		return nil, err
 	}
 	env := []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
-	var images []named
+	var images []oci.Named
 	for _, i := range []struct {
 		name   string
 		config v1.Config
@@ -166,161 +155,33 @@ func compose(pause, busybox []byte, applets []string) ([]named, error) {
 		{Shell, v1.Config{Cmd: []string{"/bin/sh"}, Env: env}, []v1.Layer{shellLayer}},
 		{Web, v1.Config{Cmd: []string{"/usr/local/bin/web"}, Env: env}, []v1.Layer{shellLayer, webLayer}},
 	} {
-		image, err := assemble(i.config, i.layers)
+		image, err := oci.Image(platform(), i.config, i.layers...)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", i.name, err)
 		}
-		images = append(images, named{i.name, image})
+		images = append(images, oci.Named{Name: i.name, Image: image})
 	}
 	return images, nil
 }
 
-func assemble(config v1.Config, layers []v1.Layer) (v1.Image, error) {
-	base := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
-	image, err := mutate.AppendLayers(base, layers...)
-	if err != nil {
-		return nil, err
-	}
-	described, err := image.ConfigFile()
-	if err != nil {
-		return nil, err
-	}
-	described = described.DeepCopy()
-	described.Architecture, described.OS, described.Config = runtime.GOARCH, "linux", config
-	return mutate.ConfigFile(image, described)
-}
-
-// file is an entry of a layer: a directory, a link or a regular file, by its mode. A link's content is where it leads.
-type file struct {
-	path    string
-	content []byte
-	mode    fs.FileMode
-}
-
 // shellFiles is what a shell expects around it, and busybox under all of its names.
-func shellFiles(busybox []byte, applets []string) []file {
-	files := []file{
-		{"/tmp", nil, fs.ModeDir | fs.ModeSticky | 0o777},
-		{"/root", nil, fs.ModeDir | 0o700},
-		{"/proc", nil, fs.ModeDir | 0o755},
-		{"/sys", nil, fs.ModeDir | 0o755},
-		{"/dev", nil, fs.ModeDir | 0o755},
-		{"/run", nil, fs.ModeDir | 0o755},
-		{"/var/run", []byte("/run"), fs.ModeSymlink | 0o777},
-		{"/etc/passwd", []byte("root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/tmp:/bin/sh\n"), 0o644},
-		{"/etc/group", []byte("root:x:0:\nnogroup:x:65534:\n"), 0o644},
-		{"/bin/busybox", busybox, 0o755},
+func shellFiles(busybox []byte, applets []string) []oci.File {
+	files := []oci.File{
+		oci.Dir("/tmp", fs.ModeSticky|0o777),
+		oci.Dir("/root", 0o700),
+		oci.Dir("/proc", 0o755),
+		oci.Dir("/sys", 0o755),
+		oci.Dir("/dev", 0o755),
+		oci.Dir("/run", 0o755),
+		oci.Link("/var/run", "/run"),
+		oci.Text("/etc/passwd", "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/tmp:/bin/sh\n"),
+		oci.Text("/etc/group", "root:x:0:\nnogroup:x:65534:\n"),
+		oci.Executable("/bin/busybox", busybox),
 	}
 	for _, a := range applets {
 		if a != "bin/busybox" {
-			files = append(files, file{"/" + a, []byte("/bin/busybox"), fs.ModeSymlink | 0o777})
+			files = append(files, oci.Link("/"+a, "/bin/busybox"))
 		}
 	}
 	return files
-}
-
-// layer packs files, with the directories that they need, without owners and times. It is not compressed: it goes from
-// one place of a disk to another.
-func layer(files ...file) (v1.Layer, error) {
-	var packed bytes.Buffer
-	w := tar.NewWriter(&packed)
-	made := map[string]bool{".": true}
-	for _, f := range files {
-		name := strings.TrimPrefix(f.path, "/")
-		if !filepath.IsLocal(name) || made[name] {
-			return nil, fmt.Errorf("layer: path %q is twice in it, or not a path", f.path)
-		}
-		if err := parents(w, name, made); err != nil {
-			return nil, fmt.Errorf("layer: %w", err)
-		}
-		made[name] = true
-		if err := entry(w, name, f); err != nil {
-			return nil, fmt.Errorf("layer: %s: %w", f.path, err)
-		}
-	}
-	if err := w.Close(); err != nil {
-		return nil, fmt.Errorf("layer: %w", err)
-	}
-	return static.NewLayer(packed.Bytes(), types.OCIUncompressedLayer), nil
-}
-
-func parents(w *tar.Writer, name string, made map[string]bool) error {
-	dir := filepath.Dir(name)
-	if made[dir] {
-		return nil
-	}
-	if err := parents(w, dir, made); err != nil {
-		return err
-	}
-	made[dir] = true
-	return entry(w, dir, file{mode: fs.ModeDir | 0o755})
-}
-
-func entry(w *tar.Writer, name string, f file) error {
-	h := &tar.Header{Name: name, Mode: int64(f.mode.Perm()), ModTime: time.Unix(0, 0), Format: tar.FormatPAX}
-	switch {
-	case f.mode.IsDir():
-		h.Typeflag, h.Name = tar.TypeDir, name+"/"
-		if f.mode&fs.ModeSticky != 0 {
-			h.Mode |= 0o1000
-		}
-	case f.mode&fs.ModeSymlink != 0:
-		h.Typeflag, h.Linkname = tar.TypeSymlink, string(f.content)
-	default:
-		h.Typeflag, h.Size = tar.TypeReg, int64(len(f.content))
-	}
-	if err := w.WriteHeader(h); err != nil || h.Typeflag != tar.TypeReg {
-		return err
-	}
-	_, err := w.Write(f.content)
-	return err
-}
-
-// write writes the images as an OCI layout in a tar file.
-func write(path string, images []named) (err error) {
-	dir, err := os.MkdirTemp(filepath.Dir(path), "layout-")
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	l, err := layout.Write(dir, empty.Index)
-	if err != nil {
-		return fmt.Errorf("layout: %w", err)
-	}
-	for _, i := range images {
-		_, tag, _ := strings.Cut(i.name, ":")
-		err := l.AppendImage(i.image, layout.WithAnnotations(map[string]string{
-			"io.containerd.image.name":          i.name,
-			"org.opencontainers.image.ref.name": tag,
-		}), layout.WithPlatform(v1.Platform{Architecture: runtime.GOARCH, OS: "linux"}))
-		if err != nil {
-			return fmt.Errorf("layout: %s: %w", i.name, err)
-		}
-	}
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
-	if err != nil {
-		return err
-	}
-	return errors.Join(pack(f, dir), f.Close())
-}
-
-// pack writes the files below dir, in the order of their names.
-func pack(to io.Writer, dir string) error {
-	root, err := os.OpenRoot(dir)
-	if err != nil {
-		return err
-	}
-	defer root.Close()
-	w := tar.NewWriter(to)
-	err = fs.WalkDir(root.FS(), ".", func(name string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
-			return err
-		}
-		content, err := root.ReadFile(name)
-		if err != nil {
-			return err
-		}
-		return entry(w, name, file{content: content, mode: 0o644})
-	})
-	return errors.Join(err, w.Close())
 }

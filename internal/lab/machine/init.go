@@ -83,6 +83,7 @@ func serve(spec Spec) error {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /start", handle(f.start))
 	mux.HandleFunc("POST /signal", handle(f.signal))
+	mux.HandleFunc("POST /find", handle(func(o findOrder) ([]Process, error) { return find("/proc", o.Program) }))
 	mux.HandleFunc("POST /processes", handle(func(struct{}) ([]Process, error) { return f.list(), nil }))
 	server := http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
 	return server.Serve(l)
@@ -192,6 +193,9 @@ func describe(s syscall.WaitStatus) string {
 }
 
 func (f *first) signal(o signalOrder) (struct{}, error) {
+	if o.Program != "" {
+		return struct{}{}, signalProgram(o.Program, o.Signal)
+	}
 	if o.Name == "" {
 		if err := syscall.Kill(-1, o.Signal); err != nil && !errors.Is(err, syscall.ESRCH) {
 			return struct{}{}, err

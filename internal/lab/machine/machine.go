@@ -169,17 +169,38 @@ func (m *Machine) Start(ctx context.Context, c Command) error {
 	return m.order(ctx, "start", c, nil)
 }
 
-// signalOrder is what Signal sends.
+// signalOrder is what Signal and SignalProgram send.
 type signalOrder struct {
 	// Name of the program; empty for every process in the machine but the first.
-	Name   string         `json:"name"`
-	Signal syscall.Signal `json:"signal"`
+	Name string `json:"name"`
+	// Program is what Find takes, in Name's stead.
+	Program string         `json:"program,omitempty"`
+	Signal  syscall.Signal `json:"signal"`
 }
 
 // Signal sends a signal to a program, or to all processes of the machine but its first when name is empty. After a
 // SIGKILL it returns when the program is gone.
 func (m *Machine) Signal(ctx context.Context, name string, s syscall.Signal) error {
-	return m.order(ctx, "signal", signalOrder{name, s}, nil)
+	return m.order(ctx, "signal", signalOrder{Name: name, Signal: s}, nil)
+}
+
+// SignalProgram sends a signal to all that Find finds, which is an error if it is nothing. After a SIGKILL it returns when
+// they are gone.
+func (m *Machine) SignalProgram(ctx context.Context, program string, s syscall.Signal) error {
+	return m.order(ctx, "signal", signalOrder{Program: program, Signal: s}, nil)
+}
+
+// Find lists the machine's processes of a program, by the base name of its file, whoever started them: what runs in a
+// container is one of them. Those that have ended are not.
+func (m *Machine) Find(ctx context.Context, program string) ([]Process, error) {
+	var ps []Process
+	err := m.order(ctx, "find", findOrder{program}, &ps)
+	return ps, err
+}
+
+// findOrder is what Find sends.
+type findOrder struct {
+	Program string `json:"program"`
 }
 
 // Processes lists the programs that were started, in the order of their start.

@@ -1,4 +1,4 @@
-package retry
+package control
 
 import (
 	"testing"

@@ -1,0 +1,134 @@
+package charts
+
+import (
+	"context"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yurtcoordinator/internal/cloud/cloudtest"
+)
+
+type policyBinding = admissionv1.ValidatingAdmissionPolicyBinding
+
+// BenchmarkLeaseUpdate measures what the policies cost per heartbeat, in rounds with and without them on one server: the
+// time of one update after another, the CPU of kube-apiserver, and its time in the plugin. "ratio" is with to without.
+// Run it with -benchtime 20000x.
+func BenchmarkLeaseUpdate(b *testing.B) {
+	cfg := policed(b)
+	cfg.QPS = -1
+	c := cloudtest.Client(b, cfg)
+	binding := &policyBinding{}
+	for name, s := range verbatim(b) {
+		if s.object.GetKind() == "ValidatingAdmissionPolicyBinding" && strings.Contains(name, "delegate-annotation") {
+			if err := c.Get(b.Context(), client.ObjectKeyFromObject(s.object), binding); err != nil {
+				b.Fatal(err)
+			}
+		}
+	}
+	l := lease("bench", corev1.NamespaceNodeLease, false)
+	create(b, c, l)
+	defer func() {
+		if err := c.Delete(context.WithoutCancel(b.Context()), l); err != nil {
+			b.Error(err)
+		}
+	}()
+	beat := func() {
+		now := metav1.NewMicroTime(time.Now())
+		l.Spec.RenewTime = &now
+		if err := c.Update(b.Context(), l); err != nil {
+			b.Fatal(err)
+		}
+	}
+	const rounds = 10
+	each := max(b.N/(2*rounds), 1)
+	var took, cpu, plugin [2]float64
+	for i := range 2 * rounds {
+		setBound(b, cfg, binding, i%2 == 1)
+		for range each / 10 {
+			beat()
+		}
+		cpuBefore, pluginBefore := spent(b, cfg)
+		start := time.Now()
+		for range each {
+			beat()
+		}
+		took[i%2] += time.Since(start).Seconds()
+		cpuAfter, pluginAfter := spent(b, cfg)
+		cpu[i%2] += cpuAfter - cpuBefore
+		plugin[i%2] += pluginAfter - pluginBefore
+	}
+	n := float64(each * rounds)
+	b.ReportMetric(0, "ns/op")
+	b.ReportMetric(took[0]/n*1e6, "us-without")
+	b.ReportMetric(took[1]/n*1e6, "us-with")
+	b.ReportMetric(took[1]/took[0], "ratio")
+	b.ReportMetric(cpu[0]/n*1e6, "cpu-us-without")
+	b.ReportMetric(cpu[1]/n*1e6, "cpu-us-with")
+	b.ReportMetric(cpu[1]/cpu[0], "cpu-ratio")
+	b.ReportMetric(plugin[0]/n*1e6, "policies-us-without")
+	b.ReportMetric(plugin[1]/n*1e6, "policies-us-with")
+}
+
+// setBound has the policy enforced or not, and waits until it is so.
+func setBound(b *testing.B, cfg *rest.Config, binding *policyBinding, bound bool) {
+	b.Helper()
+	c := cloudtest.Client(b, cfg)
+	fresh := &policyBinding{ObjectMeta: metav1.ObjectMeta{Name: binding.Name}, Spec: binding.Spec}
+	if bound {
+		create(b, c, fresh)
+		awaitPolicies(b, cfg)
+		return
+	}
+	if err := c.Delete(b.Context(), fresh); err != nil {
+		b.Fatal(err)
+	}
+	cloudtest.Eventually(b, "the policy is not enforced", func() error {
+		return c.Create(b.Context(), lease("any", corev1.NamespaceNodeLease, true), client.DryRunAll)
+	})
+}
+
+// spent is what kube-apiserver has used so far: CPU, and time in the plugin that evaluates policies, both in seconds.
+func spent(b *testing.B, cfg *rest.Config) (cpu, plugin float64) {
+	b.Helper()
+	clientset, err := kubernetes.NewForConfig(cfg)
+	if err != nil {
+		b.Fatal(err)
+	}
+	content, err := clientset.Discovery().RESTClient().Get().AbsPath("/metrics").DoRaw(b.Context())
+	if err != nil {
+		b.Fatal(err)
+	}
+	const duration = "apiserver_admission_controller_admission_duration_seconds_sum" +
+		`{name="ValidatingAdmissionPolicy",operation="UPDATE"`
+	for line := range strings.Lines(string(content)) {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), " ")
+		switch {
+		case name == "process_cpu_seconds_total":
+			cpu = parseFloat(b, value)
+		case strings.HasPrefix(name, duration):
+			plugin += parseFloat(b, value)
+		}
+	}
+	if cpu == 0 || plugin == 0 {
+		b.Fatalf("the metrics of kube-apiserver say CPU %v s, policies %v s: they are called otherwise now", cpu, plugin)
+	}
+	return cpu, plugin
+}
+
+func parseFloat(b *testing.B, text string) float64 {
+	b.Helper()
+	v, err := strconv.ParseFloat(text, 64)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return v
+}

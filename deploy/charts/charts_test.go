@@ -1,0 +1,274 @@
+// Package charts has tests of the charts only: what they render, and that a real API server takes it and refuses by their
+// policies what it should.
+package charts
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	yamlreader "k8s.io/apimachinery/pkg/util/yaml"
+	"sigs.k8s.io/yaml"
+
+	"yurtcoordinator/internal/cloud/cloudtest"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden files")
+
+const chart = "yurt-coordinator"
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	os.Exit(cloudtest.Main(m))
+}
+
+// helm runs Helm and returns what it prints, on success and in an error.
+func helm(t *testing.T, args ...string) (string, error) {
+	t.Helper()
+	program := os.Getenv("HELM")
+	if program == "" {
+		t.Fatal("HELM is not set: run `make unit`, or export HELM=$(bin/yurtlab build --print helm)/helm")
+	}
+	cmd := exec.CommandContext(t.Context(), program, args...)
+	cmd.Env = append(os.Environ(), "HELM_CACHE_HOME="+t.TempDir(), "HELM_CONFIG_HOME="+t.TempDir(), "HELM_DATA_HOME="+t.TempDir())
+	var out, failure bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &failure
+	if err := cmd.Run(); err != nil {
+		return "", fmt.Errorf("%w: %s%s", err, failure.String(), out.String())
+	}
+	return out.String(), nil
+}
+
+// required is what every installation must say.
+var required = []string{"--namespace", "kube-system", "--set", "image.registry=registry.example.org/edge"}
+
+func template(t *testing.T, args ...string) (string, error) {
+	t.Helper()
+	args = append([]string{"template", chart, chart, "--kube-version", "v1.36.0"}, args...)
+	return helm(t, args...)
+}
+
+func TestLint(t *testing.T) {
+	for _, values := range [][]string{nil, {"--values", "testdata/all.values.yaml"}} {
+		if _, err := helm(t, append(append([]string{"lint", "--strict", chart}, required...), values...)...); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestGolden(t *testing.T) {
+	for name, values := range map[string][]string{
+		"default": nil, "all": {"--values", "testdata/all.values.yaml"},
+	} {
+		out, err := template(t, append(values, required...)...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		golden(t, filepath.Join("testdata", name+".yaml"), short(t, out))
+	}
+}
+
+// short leaves out the content of objects that the chart has as they are in files, and names the file.
+func short(t *testing.T, rendered string) string {
+	t.Helper()
+	files := verbatim(t)
+	var b strings.Builder
+	for _, doc := range documents(t, rendered) {
+		o := parse(t, doc)
+		from, ok := files[id(o)]
+		if !ok {
+			fmt.Fprintf(&b, "---\n%s\n", strings.TrimSpace(doc))
+			continue
+		}
+		annotations := from.object.GetAnnotations()
+		if o.GetKind() == "CustomResourceDefinition" {
+			annotations["helm.sh/resource-policy"] = "keep"
+		}
+		from.object.SetAnnotations(annotations)
+		if !reflect.DeepEqual(o.Object, from.object.Object) {
+			t.Errorf("%s is not what is in %s", id(o), from.file)
+		}
+		fmt.Fprintf(&b, "--- # %s: %s\n", id(o), from.file)
+	}
+	return b.String()
+}
+
+type source struct {
+	file   string
+	object *unstructured.Unstructured
+}
+
+// verbatim are the objects in files of the chart.
+func verbatim(t testing.TB) map[string]source {
+	t.Helper()
+	var names []string
+	for _, pattern := range []string{"files/rbac.yaml", "files/crds/*.yaml", "files/policies/*.yaml"} {
+		found, err := filepath.Glob(filepath.Join(chart, pattern))
+		if err != nil || len(found) == 0 {
+			t.Fatalf("%s: %v, %v", pattern, found, err)
+		}
+		names = append(names, found...)
+	}
+	all := map[string]source{}
+	for _, name := range names {
+		content, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, doc := range documents(t, string(content)) {
+			o := parse(t, doc)
+			file, err := filepath.Rel(chart, name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			all[id(o)] = source{file: file, object: o}
+		}
+	}
+	return all
+}
+
+func id(o *unstructured.Unstructured) string {
+	return strings.TrimPrefix(fmt.Sprintf("%s %s/%s", o.GetKind(), o.GetNamespace(), o.GetName()), "/")
+}
+
+func parse(t testing.TB, doc string) *unstructured.Unstructured {
+	t.Helper()
+	o := &unstructured.Unstructured{}
+	if err := yaml.UnmarshalStrict([]byte(doc), &o.Object); err != nil {
+		t.Fatalf("%v in\n%s", err, doc)
+	}
+	return o
+}
+
+// documents are those of a YAML file that have something in them.
+func documents(t testing.TB, content string) []string {
+	t.Helper()
+	var docs []string
+	for r := yamlreader.NewYAMLReader(bufio.NewReader(strings.NewReader(content))); ; {
+		doc, err := r.Read()
+		if errors.Is(err, io.EOF) {
+			return docs
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if o := map[string]any{}; yaml.Unmarshal(doc, &o) == nil && len(o) == 0 {
+			continue
+		}
+		docs = append(docs, strings.TrimPrefix(string(doc), "---\n"))
+	}
+}
+
+func golden(t *testing.T, path, got string) {
+	t.Helper()
+	if *update {
+		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, w := strings.Split(got, "\n"), strings.Split(string(want), "\n")
+	for i := range max(len(g), len(w)) {
+		if i >= len(g) || i >= len(w) || g[i] != w[i] {
+			t.Errorf("%s:%d differs: run with -update and look at the change\n%s", path, i+1,
+				strings.Join(g[min(i, len(g)):min(i+3, len(g))], "\n"))
+			return
+		}
+	}
+}
+
+func TestRefusedValues(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		args []string
+		want string
+	}{
+		{"no registry", required[:2], "image.registry must be set"},
+		{"another namespace", append([]string{"--namespace", "edge"}, required[2:]...), "--namespace kube-system"},
+		{"a word mistyped", append([]string{"--set", "controller.replica=3"}, required...), "replica"},
+		{"no replicas", append([]string{"--set", "controller.replicas=0"}, required...), "replicas"},
+		{"a number for a duration", append([]string{"--set", "controller.silenceAfter=40"}, required...), "silenceAfter"},
+		{"a tag that no YurtCoordinator may have", append([]string{"--set", "coordinator.image.tag=latest"}, required...), "tag"},
+		{"an unknown policy", append([]string{"--set", "policies.nodepoolDeletion=true"}, required...), "nodepoolDeletion"},
+	} {
+		if out, err := template(t, test.args...); err == nil || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%s: %v, want one that says %q\n%s", test.name, err, test.want, out)
+		}
+	}
+}
+
+// Each switch takes away what it says, and nothing else.
+func TestSwitches(t *testing.T) {
+	ids := func(args ...string) map[string]bool {
+		out, err := template(t, append(args, required...)...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found := map[string]bool{}
+		for _, doc := range documents(t, out) {
+			found[id(parse(t, doc))] = true
+		}
+		return found
+	}
+	all := ids()
+	for value, want := range map[string]string{
+		"crds.nodepools":                 "CustomResourceDefinition",
+		"crds.yurtappsets":               "CustomResourceDefinition",
+		"crds.yurtcoordinators":          "CustomResourceDefinition",
+		"policies.oneCoordinatorPerPool": "one-coordinator",
+		"policies.exclusiveAutonomy":     "exclusive-autonomy",
+		"policies.nodePoolDeletion":      "nodepool-deletion",
+		"policies.delegateAnnotation":    "delegate-annotation",
+		"policies.poolMembership":        "pool-membership",
+		"policies.controllerRights":      "controller-rights",
+		"nodes.rights":                   "openyurt:node",
+		"podDisruptionBudget.enabled":    "PodDisruptionBudget",
+		"networkPolicy.enabled":          "NetworkPolicy",
+	} {
+		without := ids("--set", value+"=false")
+		gone := 0
+		for o := range all {
+			if without[o] {
+				continue
+			}
+			gone++
+			if !strings.Contains(o, want) {
+				t.Errorf("%s=false takes away %s", value, o)
+			}
+		}
+		if gone == 0 || len(without) != len(all)-gone {
+			t.Errorf("%s=false takes away %d objects, and %d of %d are left", value, gone, len(without), len(all))
+		}
+	}
+}
+
+// The chart's version of Kubernetes is that of which the coordinator is made.
+func TestAppVersion(t *testing.T) {
+	mod, err := os.ReadFile("../../go.mod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	version := regexp.MustCompile(`\tk8s\.io/kubernetes (v\S+)`).FindSubmatch(mod)
+	content, err := os.ReadFile(filepath.Join(chart, "Chart.yaml"))
+	if err != nil || version == nil {
+		t.Fatalf("%v; in go.mod: %q", err, version)
+	}
+	var about struct{ AppVersion string }
+	if err := yaml.Unmarshal(content, &about); err != nil || about.AppVersion != string(version[1]) {
+		t.Errorf("appVersion %s (%v), but go.mod has Kubernetes %s", about.AppVersion, err, version[1])
+	}
+}

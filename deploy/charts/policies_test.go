@@ -1,0 +1,471 @@
+package charts
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yurtcoordinator/apis/apps/v1alpha1"
+	"yurtcoordinator/apis/apps/v1beta2"
+	"yurtcoordinator/internal/cloud/cloudtest"
+	"yurtcoordinator/internal/edge"
+)
+
+// The package's server gets the policies once. Before it has them it gets what they would refuse.
+var installed sync.Once
+
+const bothPool = "both"
+
+func policed(t testing.TB) *rest.Config {
+	t.Helper()
+	cfg := cloudtest.Start(t)
+	installed.Do(func() {
+		c := cloudtest.Client(t, cfg)
+		create(t, c, node("both", bothPool, map[string]string{edge.AnnotationAutonomy: edge.AutonomyOn}))
+		create(t, c, coordinator("both", bothPool))
+		applyPolicies(t, c)
+		awaitPolicies(t, cfg)
+	})
+	return cfg
+}
+
+func applyPolicies(t testing.TB, c client.Client) {
+	t.Helper()
+	var policies []source
+	for _, s := range verbatim(t) {
+		if strings.HasPrefix(s.file, "files/policies/") {
+			policies = append(policies, s)
+		}
+	}
+	// The one that awaitPolicies sees the effect of comes last.
+	last := func(s source) int { return strings.Index(s.file, "delegate-annotation") }
+	slices.SortFunc(policies, func(a, b source) int {
+		return cmp.Or(cmp.Compare(last(a), last(b)), cmp.Compare(id(a.object), id(b.object)))
+	})
+	for _, p := range policies {
+		create(t, c, p.object)
+	}
+}
+
+// awaitPolicies waits until the API server has taken them up.
+func awaitPolicies(t testing.TB, cfg *rest.Config) {
+	t.Helper()
+	admin := cloudtest.Client(t, cfg)
+	cloudtest.Eventually(t, "the policies are enforced", func() error {
+		err := admin.Create(t.Context(), lease("any", corev1.NamespaceNodeLease, true), client.DryRunAll)
+		if err == nil {
+			return fmt.Errorf("a marked Lease is accepted")
+		}
+		if !apierrors.IsForbidden(err) {
+			t.Fatal(err)
+		}
+		return nil
+	})
+}
+
+func create(t testing.TB, c client.Client, o client.Object) {
+	t.Helper()
+	if err := c.Create(t.Context(), o); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func node(name, pool string, annotations map[string]string) *corev1.Node {
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: annotations}}
+	if pool != "" {
+		n.Labels = map[string]string{edge.LabelNodePool: pool}
+	}
+	return n
+}
+
+func coordinator(name, pool string) *v1alpha1.YurtCoordinator {
+	return &v1alpha1.YurtCoordinator{
+		ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.YurtCoordinatorSpec{NodePool: pool},
+	}
+}
+
+func lease(name, namespace string, marked bool) *coordinationv1.Lease {
+	l := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace}}
+	if marked {
+		l.Annotations = map[string]string{edge.DelegateHeartbeat: edge.DelegateHeartbeatOn}
+	}
+	return l
+}
+
+// refused wants an error whose message has all words.
+func refused(err error, words ...string) error {
+	if !apierrors.IsForbidden(err) {
+		return fmt.Errorf("got %w, want it forbidden", err)
+	}
+	for _, w := range words {
+		if !strings.Contains(err.Error(), w) {
+			return fmt.Errorf("%w: want a message that says %q", err, w)
+		}
+	}
+	return nil
+}
+
+func mustRefuse(t *testing.T, what string, err error, words ...string) {
+	t.Helper()
+	if err == nil {
+		t.Errorf("%s: accepted", what)
+	} else if err := refused(err, words...); err != nil {
+		t.Errorf("%s: %v", what, err)
+	}
+}
+
+func mustAccept(t *testing.T, what string, err error) {
+	t.Helper()
+	if err != nil {
+		t.Errorf("%s: %v", what, err)
+	}
+}
+
+// nowRefused waits for the API server to know of what a policy compares with.
+func nowRefused(t *testing.T, what string, do func() error, words ...string) {
+	t.Helper()
+	cloudtest.Eventually(t, what, func() error {
+		err := do()
+		if err == nil {
+			return fmt.Errorf("accepted")
+		}
+		return refused(err, words...)
+	})
+}
+
+func TestOneCoordinatorPerPool(t *testing.T) {
+	c := cloudtest.Client(t, policed(t))
+	create(t, c, coordinator("one-a", "one"))
+	nowRefused(t, "a second YurtCoordinator", func() error {
+		return c.Create(t.Context(), coordinator("one-b", "one"), client.DryRunAll)
+	}, "pool one has the YurtCoordinator one-a", "delete it")
+	mustAccept(t, "one for another pool", c.Create(t.Context(), coordinator("one-c", "one-other"), client.DryRunAll))
+	if err := c.Delete(t.Context(), coordinator("one-a", "one")); err != nil {
+		t.Fatal(err)
+	}
+	cloudtest.Eventually(t, "another after the first is gone", func() error {
+		return c.Create(t.Context(), coordinator("one-b", "one"), client.DryRunAll)
+	})
+}
+
+func TestAutonomyOfANode(t *testing.T) {
+	c := cloudtest.Client(t, policed(t))
+	create(t, c, coordinator("ex", "ex"))
+	annotate := func(n *corev1.Node, key, value string) error {
+		n = n.DeepCopy()
+		patch := client.MergeFrom(n.DeepCopy())
+		metav1.SetMetaDataAnnotation(&n.ObjectMeta, key, value)
+		return c.Patch(t.Context(), n, patch, client.DryRunAll)
+	}
+	inside, outside, plain := node("ex-in", "ex", nil), node("ex-out", "ex-other", nil), node("ex-none", "", nil)
+	autonomous := node("ex-auto", "", map[string]string{edge.AnnotationAutonomyDuration: "2h"})
+	for _, n := range []*corev1.Node{inside, outside, plain, autonomous} {
+		create(t, c, n)
+	}
+	nowRefused(t, "autonomy in the pool", func() error { return annotate(inside, edge.AnnotationAutonomy, "true") },
+		"pool ex has the YurtCoordinator ex", edge.AnnotationAutonomy)
+	mustRefuse(t, "a duration in the pool", annotate(inside, edge.AnnotationAutonomyDuration, "0s"), "YurtCoordinator ex")
+	mustAccept(t, "autonomy that is off", annotate(inside, edge.AnnotationAutonomy, "false"))
+	mustAccept(t, "another annotation", annotate(inside, "example.org/note", "true"))
+	mustAccept(t, "autonomy in a pool without", annotate(outside, edge.AnnotationAutonomy, "true"))
+	mustAccept(t, "autonomy in no pool", annotate(plain, edge.AnnotationAutonomy, "true"))
+
+	join := func(pool string) error {
+		n := autonomous.DeepCopy()
+		patch := client.MergeFrom(n.DeepCopy())
+		n.Labels = map[string]string{edge.LabelNodePool: pool}
+		return c.Patch(t.Context(), n, patch, client.DryRunAll)
+	}
+	mustRefuse(t, "an autonomous node that joins", join("ex"), "YurtCoordinator ex")
+	mustAccept(t, "one that joins another pool", join("ex-other"))
+	both := map[string]string{edge.AnnotationAutonomy: "true"}
+	mustRefuse(t, "a new node", c.Create(t.Context(), node("ex-new", "ex", both), client.DryRunAll), "YurtCoordinator ex")
+	mustAccept(t, "a new node elsewhere", c.Create(t.Context(), node("ex-new", "ex-other", both), client.DryRunAll))
+}
+
+// What is both already, since it was so before the policies, must still be tainted, reported and repaired.
+func TestANodeThatIsBothAlready(t *testing.T) {
+	c := cloudtest.Client(t, policed(t))
+	nowRefused(t, "one that becomes so", func() error {
+		autonomous := map[string]string{edge.AnnotationAutonomy: edge.AutonomyOn}
+		return c.Create(t.Context(), node("both-2", bothPool, autonomous), client.DryRunAll)
+	}, "YurtCoordinator both")
+	get := func() *corev1.Node {
+		n := &corev1.Node{}
+		if err := c.Get(t.Context(), client.ObjectKey{Name: "both"}, n); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	tainted := get()
+	patch := client.MergeFrom(tainted.DeepCopy())
+	tainted.Spec.Taints = append(tainted.Spec.Taints, corev1.Taint{Key: "example.org/t", Effect: corev1.TaintEffectNoSchedule})
+	tainted.Annotations[edge.AnnotationAutonomyDuration] = "2h"
+	mustAccept(t, "a taint", c.Patch(t.Context(), tainted, patch))
+
+	reported := get()
+	patch = client.MergeFrom(reported.DeepCopy())
+	reported.Status.NodeInfo.KubeletVersion = "v1.36.3"
+	mustAccept(t, "its status", c.Status().Patch(t.Context(), reported, patch))
+
+	moved := get()
+	patch = client.MergeFrom(moved.DeepCopy())
+	moved.Labels = map[string]string{edge.LabelNodePool: "elsewhere"}
+	mustAccept(t, "out of the pool", c.Patch(t.Context(), moved, patch, client.DryRunAll))
+
+	repaired := get()
+	patch = client.MergeFrom(repaired.DeepCopy())
+	repaired.Annotations = nil
+	mustAccept(t, "without autonomy", c.Patch(t.Context(), repaired, patch, client.DryRunAll))
+}
+
+func TestCoordinatorForAPoolWithAnAutonomousNode(t *testing.T) {
+	c := cloudtest.Client(t, policed(t))
+	auto := node("au-1", "au", map[string]string{edge.AnnotationAutonomyDuration: "2h"})
+	create(t, c, auto)
+	create(t, c, node("au-2", "au", map[string]string{edge.AnnotationAutonomy: "false"}))
+	nowRefused(t, "a YurtCoordinator", func() error {
+		return c.Create(t.Context(), coordinator("au", "au"), client.DryRunAll)
+	}, "node au-1 of pool au", "kubectl annotate node au-1")
+	mustAccept(t, "one for another pool", c.Create(t.Context(), coordinator("au", "au-other"), client.DryRunAll))
+	patch := client.MergeFrom(auto.DeepCopy())
+	auto.Annotations = nil
+	if err := c.Patch(t.Context(), auto, patch); err != nil {
+		t.Fatal(err)
+	}
+	cloudtest.Eventually(t, "a YurtCoordinator when no node is autonomous", func() error {
+		return c.Create(t.Context(), coordinator("au", "au"), client.DryRunAll)
+	})
+}
+
+func TestDeletionOfANodePool(t *testing.T) {
+	c := cloudtest.Client(t, policed(t))
+	pool, empty := &v1beta2.NodePool{}, &v1beta2.NodePool{}
+	pool.Name, empty.Name = "del", "del-empty"
+	create(t, c, pool)
+	create(t, c, empty)
+	n := node("del-1", "del", nil)
+	create(t, c, n)
+	nowRefused(t, "a NodePool with a node", func() error { return c.Delete(t.Context(), pool, client.DryRunAll) },
+		"node del-1 is in pool del", "kubectl label node -l apps.openyurt.io/nodepool=del")
+	mustRefuse(t, "it among others", c.DeleteAllOf(t.Context(), &v1beta2.NodePool{}, client.DryRunAll), "node del-1")
+	mustAccept(t, "one without", c.Delete(t.Context(), empty))
+	if err := c.Delete(t.Context(), n); err != nil {
+		t.Fatal(err)
+	}
+	cloudtest.Eventually(t, "it without nodes", func() error { return c.Delete(t.Context(), pool) })
+}
+
+// TestPoolMembership: a node can't go over to another pool by itself.
+func TestPoolMembership(t *testing.T) {
+	cfg := policed(t)
+	admin := cloudtest.Client(t, cfg)
+	create(t, admin, node("member-1", "member", nil))
+	create(t, admin, node("member-2", "", nil))
+	for _, name := range []string{"member-1", "member-2"} {
+		self := cloudtest.Client(t, cloudtest.As(cfg, "system:node:"+name, "system:nodes", "system:masters"))
+		moved := node(name, "", nil)
+		move := func(c client.Client, pool string) error {
+			if err := admin.Get(t.Context(), client.ObjectKeyFromObject(moved), moved); err != nil {
+				t.Fatal(err)
+			}
+			base := client.MergeFrom(moved.DeepCopy())
+			metav1.SetMetaDataLabel(&moved.ObjectMeta, edge.LabelNodePool, pool)
+			return c.Patch(t.Context(), moved, base)
+		}
+		mustRefuse(t, name+" moves itself", move(self, "other"), "can not change its own pool", "kubectl label node "+name)
+		if err := admin.Get(t.Context(), client.ObjectKeyFromObject(moved), moved); err != nil {
+			t.Fatal(err)
+		}
+		base := client.MergeFrom(moved.DeepCopy())
+		metav1.SetMetaDataLabel(&moved.ObjectMeta, "example.org/other", "x")
+		mustAccept(t, name+" gives itself another label", self.Patch(t.Context(), moved, base))
+		mustAccept(t, "an administrator moves "+name, move(admin, "other"))
+	}
+	self := cloudtest.Client(t, cloudtest.As(cfg, "system:node:member-3", "system:nodes", "system:masters"))
+	mustAccept(t, "a node registers in a pool", self.Create(t.Context(), node("member-3", "member", nil)))
+}
+
+func TestDelegateAnnotation(t *testing.T) {
+	cfg := policed(t)
+	admin := cloudtest.Client(t, cfg)
+	const namespace = corev1.NamespaceNodeLease
+	forwarder := edge.PoolName("p1").ForwardingUser()
+	node1, node2 := edge.NodeName("dl-1").User(), edge.NodeName("dl-2").User()
+	const controller = "system:serviceaccount:kube-system:coordinator-controller"
+	for _, test := range []struct {
+		user        string
+		before, now bool
+		want        bool
+	}{
+		{node1, false, false, true}, {node1, true, false, true}, {node1, false, true, true}, {node1, true, true, true},
+		{forwarder, false, true, true}, {forwarder, true, true, true}, {forwarder, true, false, true},
+		{node2, false, true, false}, {node2, true, false, false}, {node2, true, true, true}, {node2, false, false, true},
+		{controller, true, false, false},
+		{"admin", false, true, false}, {"admin", true, false, false}, {"admin", true, true, true},
+		{"system:node:dl-1x", false, true, false}, {forwarder[:len(forwarder)-3], false, true, false}, // of no pool
+	} {
+		what := fmt.Sprintf("%s: mark %t to %t", test.user, test.before, test.now)
+		as := cloudtest.Client(t, cloudtest.As(cfg, test.user, "system:masters"))
+		owner := cloudtest.Client(t, cloudtest.As(cfg, node1, "system:masters"))
+		create(t, owner, lease("dl-1", namespace, test.before))
+		l := &coordinationv1.Lease{}
+		if err := as.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: "dl-1"}, l); err != nil {
+			t.Fatal(err)
+		}
+		l.Annotations = lease("", "", test.now).Annotations
+		l.Spec.HolderIdentity = new("dl-1")
+		err := as.Update(t.Context(), l)
+		if test.want {
+			mustAccept(t, what, err)
+		} else {
+			mustRefuse(t, what, err, "only node dl-1 itself", "not "+test.user)
+		}
+		// Whoever may delete Leases may delete a marked one too.
+		mustAccept(t, what+": deletion", admin.Delete(t.Context(), l))
+
+		err = as.Create(t.Context(), lease("dl-1", namespace, test.now), client.DryRunAll)
+		if allowed := test.user == node1 || test.user == forwarder || !test.now; allowed {
+			mustAccept(t, what+": creation", err)
+		} else {
+			mustRefuse(t, what+": creation", err, "only node dl-1 itself")
+		}
+	}
+	mustAccept(t, "another namespace", admin.Create(t.Context(), lease("dl-1", "default", true), client.DryRunAll))
+}
+
+func TestRightsOfTheController(t *testing.T) {
+	cfg := policed(t)
+	const account = "system:serviceaccount:kube-system:coordinator-controller"
+	c := cloudtest.Client(t, cloudtest.As(cfg, account, "system:masters"))
+	const system, nodeLease = "kube-system", "kube-node-lease"
+	const writer, impersonator, reader = "heartbeat-forwarder-p1", "impersonator-heartbeat-forwarder-p1", "yurt-coordinator-p1"
+	role := func(namespace, name, group, resource, verb string, names ...string) client.Object {
+		return &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Rules: []rbacv1.PolicyRule{{
+			APIGroups: []string{group}, Resources: []string{resource}, Verbs: []string{verb}, ResourceNames: names,
+		}}}
+	}
+	binding := func(namespace, name, kind, role, subjectKind, subject string) client.Object {
+		return &rbacv1.RoleBinding{
+			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: kind, Name: role},
+			Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: subjectKind, Name: subject}},
+		}
+	}
+	secret := func(name string) client.Object {
+		return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: system, Name: name}}
+	}
+	const person, group = rbacv1.UserKind, rbacv1.GroupKind
+	const leases, accounts, maps, node1 = "leases", "serviceaccounts", "configmaps", "system:node:n1"
+	const coordination, forwarder = "coordination.k8s.io", "system:serviceaccount:kube-node-lease:heartbeat-forwarder-p1"
+	for what, test := range map[string]struct {
+		object client.Object
+		want   bool
+	}{
+		"a Role for named Leases":          {role(nodeLease, writer, coordination, leases, "update", "n1"), true},
+		"a Role for all Leases":            {role(nodeLease, writer, coordination, leases, "update"), false},
+		"a Role to impersonate one":        {role(nodeLease, impersonator, "", accounts, "impersonate", writer), true},
+		"a Role to impersonate all":        {role(nodeLease, impersonator, "", accounts, "impersonate"), false},
+		"a Role of another name":           {role(nodeLease, "eve", coordination, leases, "update", "n1"), false},
+		"a Role to impersonate, in system": {role(system, impersonator, "", accounts, "impersonate", writer), false},
+		"a Role for one ConfigMap":         {role(system, reader, "", maps, "get", reader), true},
+		"a Role for one Secret":            {role(system, reader, "", "secrets", "get", "yurt-coordinator-p1-ca"), false},
+		"a Role of another name in system": {role(system, "eve", "", maps, "get", "x"), false},
+		"a Role elsewhere":                 {role("default", reader, "", maps, "get", "x"), false},
+		"a binding to a node":              {binding(nodeLease, impersonator, "Role", impersonator, person, node1), true},
+		"a binding to its identity":        {binding(nodeLease, writer, "Role", writer, person, forwarder), true},
+		"a binding to another's identity":  {binding(nodeLease, writer, "Role", writer, person, forwarder+"0"), false},
+		"a binding to a person":            {binding(nodeLease, impersonator, "Role", impersonator, person, "eve"), false},
+		"a binding to a group":             {binding(nodeLease, impersonator, "Role", impersonator, group, node1), false},
+		"a binding to a ClusterRole":       {binding(system, reader, "ClusterRole", "cluster-admin", person, node1), false},
+		"a binding to another Role":        {binding(system, reader, "Role", "eve", person, node1), false},
+		"its Secrets":                      {secret("yurt-coordinator-p1-ca"), true},
+		"another Secret":                   {secret("bootstrap-token-abcdef"), false},
+	} {
+		err := c.Create(t.Context(), test.object, client.DryRunAll)
+		if test.want {
+			mustAccept(t, what, err)
+		} else {
+			mustRefuse(t, what, err, "coordinator-controller may")
+		}
+	}
+	admin := cloudtest.Client(t, cfg)
+	mustAccept(t, "somebody else's Role", admin.Create(t.Context(), role("default", "eve", "", maps, "get"), client.DryRunAll))
+	mustAccept(t, "somebody else's Secret", admin.Create(t.Context(), secret("bootstrap-token-abcdef"), client.DryRunAll))
+	create(t, admin, secret("rights-other"))
+	mustRefuse(t, "deletion of another Secret", c.Delete(t.Context(), secret("rights-other"), client.DryRunAll), "may touch only")
+	create(t, admin, lease("yurt-coordinator-p9", nodeLease, false))
+	create(t, admin, lease("n9", nodeLease, false))
+	mustAccept(t, "deletion of a report", c.Delete(t.Context(), lease("yurt-coordinator-p9", nodeLease, false)))
+	mustRefuse(t, "deletion of a heartbeat", c.Delete(t.Context(), lease("n9", nodeLease, false)), "may touch only")
+}
+
+// approvals of certificates: its own for a client, and those for hubs that another policy is not about.
+func TestCertificatesOfTheController(t *testing.T) {
+	cfg := policed(t)
+	admin := cloudtest.Client(t, cfg)
+	const account = "system:serviceaccount:kube-system:coordinator-controller"
+	c := cloudtest.Client(t, cloudtest.As(cfg, account, "system:masters"))
+	request := func(name, signer string) *certificatesv1.CertificateSigningRequest {
+		usages := []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, certificatesv1.UsageClientAuth}
+		if signer == certificatesv1.KubeletServingSignerName {
+			usages[1] = certificatesv1.UsageServerAuth
+		}
+		return &certificatesv1.CertificateSigningRequest{
+			ObjectMeta: metav1.ObjectMeta{Name: name},
+			Spec: certificatesv1.CertificateSigningRequestSpec{
+				Request: signingRequest(t), SignerName: signer, Usages: usages,
+			},
+		}
+	}
+	const own, client509 = "yurt-coordinator-kubelet-client", certificatesv1.KubeAPIServerClientSignerName
+	err := c.Create(t.Context(), request("other", client509), client.DryRunAll)
+	mustRefuse(t, "a request of another name", err, "may ask only")
+	approve := func(by client.Client, name, signer string, maker client.Client) error {
+		r := request(name, signer)
+		create(t, maker, r)
+		defer func() {
+			if err := admin.Delete(context.WithoutCancel(t.Context()), r); err != nil {
+				t.Error(err)
+			}
+		}()
+		r.Status.Conditions = append(r.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{
+			Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue, Reason: "Test",
+		})
+		return by.SubResource("approval").Update(t.Context(), r)
+	}
+	mustAccept(t, "its own", approve(c, own, client509, c))
+	mustRefuse(t, "one that somebody else has made in its place", approve(c, own, client509, admin), "only its own request")
+	mustRefuse(t, "another client's", approve(c, "csr-client", client509, admin), "only its own request")
+	mustAccept(t, "a hub's", approve(c, "csr-hub", certificatesv1.KubeletServingSignerName, admin))
+	mustAccept(t, "another client's, by somebody else", approve(admin, "csr-client", client509, admin))
+}
+
+// A cluster that lost our CRDs goes on as it is.
+func TestWithoutCRDs(t *testing.T) {
+	cfg := cloudtest.Start(t, cloudtest.WithoutCRDs())
+	c := cloudtest.Client(t, cfg)
+	applyPolicies(t, c)
+	awaitPolicies(t, cfg)
+	n := node("n1", "p1", map[string]string{edge.AnnotationAutonomy: edge.AutonomyOn})
+	create(t, c, n)
+	patch := client.MergeFrom(n.DeepCopy())
+	n.Spec.Taints = []corev1.Taint{{Key: "example.org/t", Effect: corev1.TaintEffectNoExecute}}
+	n.Annotations[edge.AnnotationAutonomyDuration] = "2h"
+	mustAccept(t, "a taint", c.Patch(t.Context(), n, patch))
+	asNode := cloudtest.Client(t, cloudtest.As(cfg, edge.NodeName("n1").User(), "system:masters"))
+	create(t, asNode, lease("n1", corev1.NamespaceNodeLease, true))
+}

@@ -1,0 +1,57 @@
+// Command images builds the container images of our programs for all platforms: see internal/oci. Below --out, each has an
+// OCI layout, the same as a tar file, and for each platform the list of what is in it (CycloneDX).
+//
+// The same source, version of Go and flags make the same images, bit by bit, anywhere.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := start(ctx, os.Args[1:])
+	stop()
+	if err != nil && !errors.Is(err, flag.ErrHelp) {
+		fmt.Fprintln(os.Stderr, "images:", err)
+		os.Exit(1)
+	}
+}
+
+func start(ctx context.Context, args []string) error {
+	r := release{root: "."}
+	var created, platforms, programs string
+	fs := flag.NewFlagSet("images", flag.ContinueOnError)
+	fs.StringVar(&r.out, "out", "dist/images", "directory to make; what is there is replaced")
+	fs.StringVar(&r.registry, "registry", "registry.example.org", "the images are called REGISTRY/PROGRAM:VERSION")
+	fs.BoolVar(&r.push, "push", false, "push the images there, with the credentials of docker login")
+	fs.StringVar(&r.version, "version", "", "their tag; empty: that of the Kubernetes that they are made from")
+	fs.StringVar(&r.revision, "revision", "", "commit that they are built from, for a label")
+	fs.StringVar(&created, "created", "", "time of that commit, for a label (RFC 3339)")
+	fs.StringVar(&platforms, "platforms", "linux/amd64,linux/arm64", "platforms")
+	fs.StringVar(&programs, "programs", "", "some of the programs; empty: all")
+	if err := fs.Parse(args); err != nil {
+		return err
+	}
+	if created != "" {
+		var err error
+		if r.created, err = time.Parse(time.RFC3339, created); err != nil {
+			return fmt.Errorf("--created: %w", err)
+		}
+	}
+	if programs != "" {
+		r.only = strings.Split(programs, ",")
+	}
+	if err := r.parsePlatforms(platforms); err != nil {
+		return fmt.Errorf("--platforms: %w", err)
+	}
+	return r.make(ctx, os.Stdout)
+}

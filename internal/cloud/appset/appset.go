@@ -1,0 +1,188 @@
+package appset
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/selection"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"yurtcoordinator/apis/apps/v1beta1"
+	"yurtcoordinator/apis/apps/v1beta2"
+	"yurtcoordinator/internal/cloud/control"
+)
+
+const (
+	controllerName = "yurtappset"
+
+	// FieldOwner is the field manager of all writes here.
+	FieldOwner = "coordinator-controller-yurtappset"
+
+	// workers is how many YurtAppSets are looked at at a time, writers how many workloads of each are written at a time.
+	workers, writers = 4, 8
+
+	// reconcileTimeout bounds one reconcile: a thousand workloads of a few milliseconds each, and a slow API server.
+	reconcileTimeout = time.Minute
+
+	// retryMax is the longest wait before a failed reconcile is tried again, before jitter.
+	retryMax = 2 * time.Minute
+
+	// settle is how long a change of a workload or a pool waits for others.
+	settle = 200 * time.Millisecond
+
+	// mendAfter is when it is tried again what a person must mend, jittered up to twice of it: the mending may be elsewhere.
+	mendAfter = time.Minute
+
+	// conflictDelay is as of package nodepool.
+	conflictDelay = 100 * time.Millisecond
+)
+
+type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
+
+// Recorder records Events. It is events.EventRecorder of client-go.
+type Recorder interface {
+	Eventf(regarding, related runtime.Object, eventType, reason, action, note string, args ...any)
+}
+
+// Config is what a Controller needs. All fields are required.
+type Config struct {
+	// Client reads from the manager's cache, which needs the options of Cached, and writes.
+	Client client.Client
+	// Reader asks the API server itself.
+	Reader client.Reader
+	// Events takes the Events on YurtAppSets. It bounds their rate.
+	Events Recorder
+	// Clock dates conditions.
+	Clock clock.PassiveClock
+}
+
+// Controller is the controller.
+type Controller struct {
+	cfg Config
+
+	mu    sync.Mutex
+	known map[types.NamespacedName]*memory // by YurtAppSet
+}
+
+// New returns a Controller; AddTo has it run.
+func New(c Config) *Controller {
+	return &Controller{cfg: c, known: make(map[types.NamespacedName]*memory)}
+}
+
+// Cached says what the manager's cache must hold: of Deployments, StatefulSets and ControllerRevisions only ours, and of
+// workloads only what is read.
+func Cached() map[client.Object]cache.ByObject {
+	needed, err := labels.NewRequirement(LabelYurtAppSet, selection.Exists, nil)
+	if err != nil {
+		panic(err) // the label is a constant
+	}
+	ours, plain := labels.NewSelector().Add(*needed), cache.TransformStripManagedFields()
+	return map[client.Object]cache.ByObject{
+		&v1beta1.YurtAppSet{}:        {Transform: plain},
+		&appsv1.ControllerRevision{}: {Label: ours, Transform: plain},
+		&appsv1.Deployment{}:         {Label: ours, Transform: strip},
+		&appsv1.StatefulSet{}:        {Label: ours, Transform: strip},
+	}
+}
+
+// strip keeps what liveOf reads.
+func strip(obj any) (any, error) {
+	switch o := obj.(type) {
+	case *appsv1.Deployment:
+		o.ManagedFields, o.Spec = nil, appsv1.DeploymentSpec{Replicas: o.Spec.Replicas}
+	case *appsv1.StatefulSet:
+		o.ManagedFields, o.Spec = nil, appsv1.StatefulSetSpec{Replicas: o.Spec.Replicas}
+	}
+	return obj, nil
+}
+
+// AddTo registers the controller with a manager, to run while the manager leads.
+func (c *Controller) AddTo(mgr manager.Manager) error {
+	k := mgr.GetCache()
+	return control.Controller{
+		Name: controllerName, Reconciler: c, Workers: workers, Timeout: reconcileTimeout, RetryMax: retryMax,
+		Watch: []source.Source{
+			source.Kind(k, &v1beta1.YurtAppSet{}, setHandler()),
+			source.Kind(k, &v1beta2.NodePool{}, c.poolHandler()),
+			source.Kind(k, &appsv1.Deployment{}, ownerHandler[*appsv1.Deployment]()),
+			source.Kind(k, &appsv1.StatefulSet{}, ownerHandler[*appsv1.StatefulSet]()),
+			source.Kind(k, &appsv1.ControllerRevision{}, ownerHandler[*appsv1.ControllerRevision]()),
+		},
+	}.AddTo(mgr)
+}
+
+// setHandler enqueues a YurtAppSet whose spec changes, not one whose status does: that is ours.
+func setHandler() handler.TypedFuncs[*v1beta1.YurtAppSet, reconcile.Request] {
+	type set = *v1beta1.YurtAppSet
+	return handler.TypedFuncs[set, reconcile.Request]{
+		CreateFunc: func(_ context.Context, e event.TypedCreateEvent[set], q queue) { q.Add(requestFor(e.Object)) },
+		UpdateFunc: func(_ context.Context, e event.TypedUpdateEvent[set], q queue) {
+			if e.ObjectOld.Generation != e.ObjectNew.Generation || e.ObjectOld.UID != e.ObjectNew.UID {
+				q.Add(requestFor(e.ObjectNew))
+			}
+		},
+		DeleteFunc: func(_ context.Context, e event.TypedDeleteEvent[set], q queue) { q.Add(requestFor(e.Object)) },
+	}
+}
+
+// poolHandler enqueues all YurtAppSets when a pool comes, goes, or has other labels.
+func (c *Controller) poolHandler() handler.TypedFuncs[*v1beta2.NodePool, reconcile.Request] {
+	type pool = *v1beta2.NodePool
+	enqueue := func(ctx context.Context, q queue) {
+		all := &v1beta1.YurtAppSetList{}
+		if err := c.cfg.Client.List(ctx, all, client.UnsafeDisableDeepCopy); err != nil {
+			klog.FromContext(ctx).Error(err, "Looking for the YurtAppSets of a pool")
+			return
+		}
+		for i := range all.Items {
+			q.AddAfter(requestFor(&all.Items[i]), settle)
+		}
+	}
+	return handler.TypedFuncs[pool, reconcile.Request]{
+		CreateFunc: func(ctx context.Context, _ event.TypedCreateEvent[pool], q queue) { enqueue(ctx, q) },
+		UpdateFunc: func(ctx context.Context, e event.TypedUpdateEvent[pool], q queue) {
+			if !labels.Equals(e.ObjectOld.Labels, e.ObjectNew.Labels) {
+				enqueue(ctx, q)
+			}
+		},
+		DeleteFunc: func(ctx context.Context, _ event.TypedDeleteEvent[pool], q queue) { enqueue(ctx, q) },
+	}
+}
+
+// ownerHandler enqueues the YurtAppSet of what it owns, after a while in which more of it may change.
+func ownerHandler[T client.Object]() handler.TypedFuncs[T, reconcile.Request] {
+	enqueue := func(o T, q queue) {
+		owner := metav1.GetControllerOf(o)
+		if owner == nil || owner.Kind != "YurtAppSet" || owner.APIVersion != v1beta1.GroupVersion.String() {
+			return
+		}
+		q.AddAfter(reconcile.Request{NamespacedName: types.NamespacedName{Namespace: o.GetNamespace(), Name: owner.Name}}, settle)
+	}
+	return handler.TypedFuncs[T, reconcile.Request]{
+		CreateFunc: func(_ context.Context, e event.TypedCreateEvent[T], q queue) { enqueue(e.Object, q) },
+		UpdateFunc: func(_ context.Context, e event.TypedUpdateEvent[T], q queue) {
+			enqueue(e.ObjectOld, q) // somebody may have taken the owner away
+			enqueue(e.ObjectNew, q)
+		},
+		DeleteFunc: func(_ context.Context, e event.TypedDeleteEvent[T], q queue) { enqueue(e.Object, q) },
+	}
+}
+
+func requestFor(o client.Object) reconcile.Request {
+	return reconcile.Request{NamespacedName: client.ObjectKeyFromObject(o)}
+}

@@ -1,0 +1,173 @@
+package appset
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+
+	appsv1 "k8s.io/api/apps/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yurtcoordinator/apis/apps/v1beta1"
+)
+
+const (
+	// limitDefault is how many old revisions are kept where the API server has not filled it in.
+	limitDefault = 10
+
+	// collisionsMax bounds how often another name is tried in one reconcile.
+	collisionsMax = 5
+
+	revisionHash = 10
+)
+
+// content is what a revision keeps: a merge patch that restores it.
+func content(set *v1beta1.YurtAppSet) ([]byte, error) {
+	type m = map[string]any
+	encoded, err := json.Marshal(set.Spec.Workload.WorkloadTemplate)
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(m{"spec": m{"workload": m{"workloadTemplate": json.RawMessage(encoded)}}})
+}
+
+// revisionName is the name of a revision; collisions keeps names apart whose hashes are the same.
+func revisionName(set string, content []byte, collisions int32) string {
+	hashed := content
+	if collisions > 0 {
+		hashed = append(slices.Clone(content), strconv.Itoa(int(collisions))...)
+	}
+	return fit(set, nameMax) + "-" + digest(hashed, revisionHash)
+}
+
+// HistoryPlan is what is to be done to the history.
+type HistoryPlan struct {
+	// Current is the revision that has the content, with the number that it is to have; nil: it is to be made.
+	Current *appsv1.ControllerRevision
+	// Number is what the current revision's is to be.
+	Number int64
+	// Prune are the oldest beyond the limit.
+	Prune []*appsv1.ControllerRevision
+}
+
+// PlanHistory is pure. Old revisions are those that are not the current one; limit is how many of them are kept.
+func PlanHistory(revisions []*appsv1.ControllerRevision, content []byte, limit int32) HistoryPlan {
+	sorted := slices.Clone(revisions)
+	slices.SortFunc(sorted, func(a, b *appsv1.ControllerRevision) int {
+		return cmp.Or(cmp.Compare(a.Revision, b.Revision), cmp.Compare(a.Name, b.Name))
+	})
+	p := HistoryPlan{Number: 1}
+	var old []*appsv1.ControllerRevision
+	for _, r := range sorted {
+		p.Number = max(p.Number, r.Revision+1)
+		if p.Current == nil && string(r.Data.Raw) == string(content) {
+			p.Current = r
+		} else {
+			old = append(old, r)
+		}
+	}
+	if p.Current != nil && p.Current == sorted[len(sorted)-1] {
+		p.Number = p.Current.Revision // it is the newest
+	}
+	if surplus := len(old) - int(limit); surplus > 0 {
+		p.Prune = old[:surplus]
+	}
+	return p
+}
+
+// record brings the history up to date, and returns the current revision's name and the count of collisions.
+func (c *Controller) record(ctx context.Context, set *v1beta1.YurtAppSet) (name string, collisions *int32, err error) {
+	data, err := content(set)
+	if err != nil {
+		return "", set.Status.CollisionCount, err
+	}
+	found := &appsv1.ControllerRevisionList{}
+	if err := c.cfg.Client.List(ctx, found, client.InNamespace(set.Namespace),
+		client.MatchingLabels{LabelYurtAppSet: labelValue(set.Name)}); err != nil {
+		return "", set.Status.CollisionCount, fmt.Errorf("list the revisions of YurtAppSet %s: %w", set.Name, err)
+	}
+	var owned []*appsv1.ControllerRevision
+	for i := range found.Items {
+		if metav1.IsControlledBy(&found.Items[i], set) {
+			owned = append(owned, &found.Items[i])
+		}
+	}
+	plan := PlanHistory(owned, data, ptr.Deref(set.Spec.RevisionHistoryLimit, limitDefault))
+	collisions = set.Status.CollisionCount
+	if plan.Current == nil {
+		name, collisions, err = c.makeRevision(ctx, set, data, plan.Number)
+	} else {
+		name, err = plan.Current.Name, c.renumber(ctx, plan.Current, plan.Number)
+	}
+	if err != nil {
+		return name, collisions, err
+	}
+	for _, r := range plan.Prune {
+		if err := c.cfg.Client.Delete(ctx, r, client.Preconditions{UID: &r.UID}); err != nil && !apierrors.IsNotFound(err) {
+			return name, collisions, fmt.Errorf("delete the old revision %s: %w", r.Name, err)
+		}
+	}
+	return name, collisions, nil
+}
+
+func (c *Controller) renumber(ctx context.Context, r *appsv1.ControllerRevision, number int64) error {
+	if r.Revision == number {
+		return nil
+	}
+	base := r.DeepCopy()
+	r.Revision = number
+	patch := client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{})
+	if err := c.cfg.Client.Patch(ctx, r, patch, client.FieldOwner(FieldOwner)); err != nil {
+		return fmt.Errorf("number the revision %s: %w", r.Name, err)
+	}
+	return nil
+}
+
+// makeRevision creates a revision. A name that is taken may be the same revision, which the cache does not show yet.
+func (c *Controller) makeRevision(ctx context.Context, set *v1beta1.YurtAppSet, data []byte, number int64,
+) (name string, collisions *int32, err error) {
+	count := ptr.Deref(set.Status.CollisionCount, 0)
+	for range collisionsMax {
+		r := &appsv1.ControllerRevision{
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace: set.Namespace, Name: revisionName(set.Name, data, count),
+				Labels: map[string]string{LabelYurtAppSet: labelValue(set.Name)},
+				OwnerReferences: []metav1.OwnerReference{
+					*metav1.NewControllerRef(set, v1beta1.GroupVersion.WithKind("YurtAppSet")),
+				},
+			},
+			Data: runtime.RawExtension{Raw: data}, Revision: number,
+		}
+		err := c.cfg.Client.Create(ctx, r, client.FieldOwner(FieldOwner))
+		if err == nil {
+			return r.Name, countOf(count, set), nil
+		}
+		if !apierrors.IsAlreadyExists(err) {
+			return "", set.Status.CollisionCount, fmt.Errorf("make the revision %s: %w", r.Name, err)
+		}
+		there := &appsv1.ControllerRevision{}
+		if err := c.cfg.Reader.Get(ctx, client.ObjectKeyFromObject(r), there); err != nil {
+			return "", set.Status.CollisionCount, fmt.Errorf("read the revision %s: %w", r.Name, err)
+		}
+		if metav1.IsControlledBy(there, set) && string(there.Data.Raw) == string(data) {
+			return there.Name, countOf(count, set), nil
+		}
+		count++
+	}
+	return "", &count, errors.New("all names for a new revision are taken: it is tried again")
+}
+
+func countOf(count int32, set *v1beta1.YurtAppSet) *int32 {
+	if count == 0 && set.Status.CollisionCount == nil {
+		return nil
+	}
+	return &count
+}

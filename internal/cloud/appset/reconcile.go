@@ -1,0 +1,342 @@
+package appset
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/klog/v2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"yurtcoordinator/apis/apps/v1beta1"
+	"yurtcoordinator/apis/apps/v1beta2"
+)
+
+// Reconcile makes the workloads of a YurtAppSet as wanted, and its status say how far they are.
+func (c *Controller) Reconcile(ctx context.Context, r reconcile.Request) (reconcile.Result, error) {
+	set := &v1beta1.YurtAppSet{}
+	if err := c.cfg.Client.Get(ctx, r.NamespacedName, set); err != nil {
+		if apierrors.IsNotFound(err) {
+			c.forget(r.NamespacedName)
+			return reconcile.Result{}, nil
+		}
+		return reconcile.Result{}, fmt.Errorf("read YurtAppSet %s: %w", r.NamespacedName, err)
+	}
+	if set.DeletionTimestamp != nil {
+		return reconcile.Result{}, nil // Kubernetes collects what it owns
+	}
+	pools := &v1beta2.NodePoolList{}
+	if err := c.cfg.Client.List(ctx, pools, client.UnsafeDisableDeepCopy); err != nil {
+		return reconcile.Result{}, fmt.Errorf("list NodePools: %w", err)
+	}
+	live, err := c.live(ctx, set)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	w := &World{Revision: set.Status.CurrentRevision, Collisions: set.Status.CollisionCount}
+	var selected Selection
+	var failed error
+	if selected, w.BadPools = Select(&set.Spec, pools.Items); w.BadPools == nil {
+		w.Missing = selected.Missing
+		failed = c.run(ctx, set, selected.Pools, live, w)
+	}
+	err = c.writeStatus(ctx, set, Judge(set, w, metav1.NewTime(c.cfg.Clock.Now())))
+	if err = errors.Join(failed, err); err != nil {
+		if apierrors.IsConflict(err) || apierrors.IsNotFound(err) { // something has changed since it was read
+			return reconcile.Result{RequeueAfter: wait.Jitter(conflictDelay, 1)}, nil
+		}
+		return reconcile.Result{}, err
+	}
+	if slices.ContainsFunc(w.Outcomes, func(o Outcome) bool { return o.Message != "" }) {
+		return reconcile.Result{RequeueAfter: wait.Jitter(mendAfter, 1)}, nil
+	}
+	return reconcile.Result{}, nil
+}
+
+// run brings workloads and history up to date, and says in w what became of it. Its errors are what may pass by itself.
+func (c *Controller) run(ctx context.Context, set *v1beta1.YurtAppSet, pools []*v1beta2.NodePool, live map[ref]*Live, w *World,
+) error {
+	wanted := c.render(set, pools)
+	var err error
+	w.Revision, w.Collisions, err = c.record(ctx, set)
+	w.Outcomes = make([]Outcome, len(wanted))
+	failed := make([]error, len(wanted))
+	workqueue.ParallelizeUntil(ctx, writers, len(wanted), func(i int) {
+		w.Outcomes[i], failed[i] = c.bring(ctx, set, pools[i], &wanted[i], live)
+	})
+	for i := range wanted { // those that the end of ctx left out
+		if w.Outcomes[i].Pool == "" {
+			w.Outcomes[i] = Outcome{wanted[i].Pool, wanted[i].Name, live[wanted[i].ref()], "not looked at yet"}
+			failed[i] = context.Cause(ctx)
+		}
+	}
+	c.keepOnly(client.ObjectKeyFromObject(set), wanted)
+	return errors.Join(err, firstOf(failed), c.removeOthers(ctx, set, wanted, live, w))
+}
+
+// firstOf keeps an error short that a thousand pools may share.
+func firstOf(failed []error) error {
+	count := 0
+	var first error
+	for _, err := range failed {
+		if err == nil {
+			continue
+		}
+		if count++; first == nil {
+			first = err
+		}
+	}
+	if count > 1 {
+		return fmt.Errorf("%w (and in %d more pools)", first, count-1)
+	}
+	return first
+}
+
+// ref is a workload of a namespace.
+type ref struct{ kind, name string }
+
+func (w *Wanted) ref() ref { return ref{w.Kind, w.Name} }
+
+// live are the workloads that the YurtAppSet is the controller of.
+func (c *Controller) live(ctx context.Context, set *v1beta1.YurtAppSet) (map[ref]*Live, error) {
+	where := []client.ListOption{
+		client.InNamespace(set.Namespace), client.MatchingLabels{LabelYurtAppSet: labelValue(set.Name)},
+	}
+	deployments, stateful := &appsv1.DeploymentList{}, &appsv1.StatefulSetList{}
+	if err := errors.Join(c.cfg.Client.List(ctx, deployments, where...), c.cfg.Client.List(ctx, stateful, where...)); err != nil {
+		return nil, fmt.Errorf("list the workloads of YurtAppSet %s/%s: %w", set.Namespace, set.Name, err)
+	}
+	all := make(map[ref]*Live)
+	add := func(o client.Object) {
+		if metav1.IsControlledBy(o, set) {
+			l := liveOf(o)
+			all[ref{l.Kind, l.Name}] = l
+		}
+	}
+	for i := range stateful.Items {
+		add(&stateful.Items[i])
+	}
+	for i := range deployments.Items {
+		add(&deployments.Items[i])
+	}
+	return all, nil
+}
+
+// bring makes one pool's workload as wanted. Its error is what may pass by itself; the rest is the outcome's message.
+func (c *Controller) bring(ctx context.Context, set *v1beta1.YurtAppSet, pool *v1beta2.NodePool, w *Wanted, all map[ref]*Live,
+) (Outcome, error) {
+	key := client.ObjectKeyFromObject(set)
+	o := Outcome{Pool: w.Pool, Name: w.Name, Live: all[w.ref()]}
+	if w.Err != nil {
+		o.Message = cut(w.Err.Error())
+		return o, nil //nolint:nilerr // a person must mend it
+	}
+	if o.Live != nil && o.Live.Deleting {
+		o.Message = "the workload before it is being deleted"
+		return o, nil
+	}
+	k := c.remembered(key, w.Pool)
+	if k.refused != "" && k.same(w, o.Live) && c.cfg.Clock.Now().Before(k.until) {
+		o.Message = k.refused
+		return o, nil
+	}
+	if k.refused == "" && o.Live != nil && k.same(w, o.Live) && identified(o.Live.meta, set, w) {
+		return o, nil
+	}
+	if w.Object == nil { // it was used again, see render
+		if *w = Render(set, []*v1beta2.NodePool{pool})[0]; w.Err != nil {
+			return o, w.Err
+		}
+	}
+	exists := o.Live != nil
+	uid, message, err := c.uidOf(ctx, set, w, o.Live)
+	if err != nil || message != "" {
+		o.Message = message
+		return o, err
+	}
+	applied, err := c.apply(ctx, w, uid)
+	if err != nil {
+		if o.Message = refusal(err, uid != ""); o.Message == "" {
+			o.Message = cut(err.Error())
+			return o, err
+		}
+		k = known{hash: w.Hash, refused: o.Message, until: c.cfg.Clock.Now().Add(mendAfter)}
+		if o.Live != nil {
+			k.uid, k.generation = o.Live.UID, o.Live.Generation
+		}
+		c.remember(key, w.Pool, k)
+		return o, nil
+	}
+	c.remember(key, w.Pool, known{uid: applied.UID, hash: w.Hash, generation: applied.Generation})
+	if o.Live = applied; !exists && uid == "" {
+		klog.FromContext(ctx).Info("Made a workload", "yurtAppSet", key, "pool", w.Pool, "name", w.Name)
+		c.cfg.Events.Eventf(regarding(set), nil, corev1.EventTypeNormal, "WorkloadCreated", "CreateWorkload",
+			"Made %s %s for pool %s", applied.Kind, w.Name, w.Pool)
+	}
+	return o, nil
+}
+
+// same reports whether it is about this wish and this workload. An older generation is one that the cache has not got over.
+func (k *known) same(w *Wanted, l *Live) bool {
+	if l == nil {
+		return k.hash == w.Hash && k.uid == ""
+	}
+	return k.hash == w.Hash && k.uid == l.UID && l.Generation <= k.generation
+}
+
+// identified reports whether a workload has the labels, annotations and owner that are wanted, which have no part in its
+// generation.
+func identified(o client.Object, set *v1beta1.YurtAppSet, w *Wanted) bool {
+	return subset(w.Labels, o.GetLabels()) && subset(w.Annotations, o.GetAnnotations()) && metav1.IsControlledBy(o, set)
+}
+
+func subset(of, all map[string]string) bool {
+	for k, v := range of {
+		if found, ok := all[k]; !ok || found != v {
+			return false
+		}
+	}
+	return true
+}
+
+// uidOf is the UID of our workload; empty: there is none, and the name is free. Where the cache has none the API server is
+// asked: the cache may be behind, and it has no workloads of others.
+func (c *Controller) uidOf(ctx context.Context, set *v1beta1.YurtAppSet, w *Wanted, l *Live) (types.UID, string, error) {
+	if l != nil {
+		return l.UID, "", nil
+	}
+	there := &metav1.PartialObjectMetadata{}
+	there.SetGroupVersionKind(w.Object.GroupVersionKind())
+	err := c.cfg.Reader.Get(ctx, client.ObjectKeyFromObject(w.Object), there)
+	switch {
+	case apierrors.IsNotFound(err):
+		return "", "", nil
+	case err != nil:
+		return "", "", fmt.Errorf("look for %s %s: %w", w.Kind, w.Name, err)
+	case !metav1.IsControlledBy(there, set):
+		return "", fmt.Sprintf("there is a %s %s that is not this YurtAppSet's: rename or delete it", w.Kind, w.Name), nil
+	case there.DeletionTimestamp != nil:
+		return "", "the workload before it is being deleted", nil
+	}
+	return there.UID, "", nil
+}
+
+// apply applies what is wanted to the workload of this UID, and no other; without one it makes it, and fails where there
+// is one by now that has been set otherwise.
+func (c *Controller) apply(ctx context.Context, w *Wanted, uid types.UID) (*Live, error) {
+	object := w.Object.DeepCopy()
+	options := []client.ApplyOption{client.FieldOwner(FieldOwner)}
+	if uid != "" {
+		object.SetUID(uid)
+		options = append(options, client.ForceOwnership)
+	}
+	if err := c.cfg.Client.Apply(ctx, client.ApplyConfigurationFromUnstructured(object), options...); err != nil {
+		return nil, fmt.Errorf("apply %s %s: %w", w.Kind, w.Name, err)
+	}
+	var typed client.Object = &appsv1.Deployment{}
+	if w.Kind == "StatefulSet" {
+		typed = &appsv1.StatefulSet{}
+	}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, typed); err != nil {
+		return nil, fmt.Errorf("read the answer about %s %s: %w", w.Kind, w.Name, err)
+	}
+	return liveOf(typed), nil
+}
+
+// refusal says what a person must mend; empty: the error may pass by itself.
+func refusal(err error, exists bool) string {
+	switch {
+	case apierrors.IsInvalid(err) && exists && unchangeable(err):
+		return cut("the change is of what can't be changed: delete the workload " +
+			"(kubectl delete --cascade=orphan keeps its Pods), and it is made anew: " + err.Error())
+	case apierrors.IsInvalid(err), apierrors.IsForbidden(err), apierrors.IsBadRequest(err),
+		apierrors.IsRequestEntityTooLargeError(err):
+		return cut(err.Error())
+	default:
+		return ""
+	}
+}
+
+// unchangeable reports whether the API server refuses to change a field at all. It says so in words only.
+func unchangeable(err error) bool {
+	return strings.Contains(err.Error(), "immutable") || strings.Contains(err.Error(), "Forbidden: updates to")
+}
+
+// removeOthers deletes the workloads that are not wanted, and those only that are ours.
+func (c *Controller) removeOthers(ctx context.Context, set *v1beta1.YurtAppSet, wanted []Wanted, all map[ref]*Live, w *World,
+) error {
+	stays := make(map[ref]bool, len(wanted))
+	for i := range wanted {
+		stays[wanted[i].ref()] = true
+	}
+	var failed []error
+	for _, l := range slices.SortedFunc(maps.Values(all), byName) {
+		name := l.Name
+		if stays[ref{l.Kind, name}] {
+			continue
+		}
+		w.Leaving = append(w.Leaving, name)
+		if l.Deleting {
+			continue
+		}
+		err := c.cfg.Client.Delete(ctx, l.meta, client.Preconditions{UID: &l.UID},
+			client.PropagationPolicy(metav1.DeletePropagationBackground))
+		if err != nil {
+			if !apierrors.IsNotFound(err) {
+				failed = append(failed, fmt.Errorf("delete %s %s: %w", l.Kind, name, err))
+			}
+			continue
+		}
+		klog.FromContext(ctx).Info("Deleted a workload",
+			"yurtAppSet", client.ObjectKeyFromObject(set), "pool", l.Pool, "name", name)
+		c.cfg.Events.Eventf(regarding(set), nil, corev1.EventTypeNormal, "WorkloadDeleted", "DeleteWorkload",
+			"Deleted %s %s: it is not wanted in pool %s any more", l.Kind, name, l.Pool)
+	}
+	return firstOf(failed)
+}
+
+func byName(a, b *Live) int { return strings.Compare(a.Name+a.Kind, b.Name+b.Kind) }
+
+// writeStatus writes it if it changed, and says what turned.
+func (c *Controller) writeStatus(ctx context.Context, set *v1beta1.YurtAppSet, next v1beta1.YurtAppSetStatus) error {
+	if equality.Semantic.DeepEqual(set.Status, next) {
+		return nil
+	}
+	before := set.Status.Conditions
+	set.Status = next
+	if err := c.cfg.Client.Status().Update(ctx, set, client.FieldOwner(FieldOwner)); err != nil {
+		return fmt.Errorf("update status of YurtAppSet %s/%s: %w", set.Namespace, set.Name, err)
+	}
+	for _, now := range next.Conditions {
+		i := slices.IndexFunc(before, func(b v1beta1.YurtAppSetCondition) bool { return b.Type == now.Type })
+		if i >= 0 && before[i].Status == now.Status || i < 0 && now.Status == corev1.ConditionTrue {
+			continue
+		}
+		kind := corev1.EventTypeNormal
+		if now.Status == corev1.ConditionFalse && now.Type != v1beta1.AppSetAppReady && now.Type != v1beta1.AppSetAppDeleted {
+			kind = corev1.EventTypeWarning
+		}
+		c.cfg.Events.Eventf(regarding(set), nil, kind, string(now.Type), "Judge", "%s is %s: %s %s",
+			now.Type, now.Status, now.Reason, now.Message)
+	}
+	return nil
+}
+
+func regarding(set *v1beta1.YurtAppSet) *corev1.ObjectReference {
+	return &corev1.ObjectReference{
+		APIVersion: v1beta1.GroupVersion.String(), Kind: "YurtAppSet", Namespace: set.Namespace, Name: set.Name, UID: set.UID,
+	}
+}

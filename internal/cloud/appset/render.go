@@ -1,0 +1,383 @@
+package appset
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	jsonpatch "github.com/evanphx/json-patch/v5"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yurtcoordinator/apis/apps/v1beta1"
+	"yurtcoordinator/apis/apps/v1beta2"
+	"yurtcoordinator/internal/edge"
+)
+
+const (
+	// LabelYurtAppSet is on workloads and their Pods: the name of their YurtAppSet.
+	LabelYurtAppSet = "apps.openyurt.io/yurtappset"
+
+	// LabelPoolName is on workloads and their Pods: the name of their pool.
+	LabelPoolName = "apps.openyurt.io/pool-name"
+
+	// poolVariable in a string of a patch is the pool's name.
+	poolVariable = "{{nodepool}}"
+
+	// nameMax is the longest name of a workload. Its Pods have a label of at most 63 characters with that name, a dash and a
+	// hash of ten.
+	nameMax = 63 - 11
+)
+
+// Wanted is what is to run in a pool.
+type Wanted struct {
+	Pool, Kind, Name string
+	// Object is the Deployment or StatefulSet to apply; nil where Err says why there is none.
+	Object *unstructured.Unstructured
+	// Labels and Annotations are the Object's.
+	Labels, Annotations map[string]string
+	// Hash is equal for equal Objects.
+	Hash string
+	// Err is what is wrong with a tweak.
+	Err error
+}
+
+// Selection is which pools a YurtAppSet is for.
+type Selection struct {
+	Pools []*v1beta2.NodePool // in the order of their names
+	// Missing are the pools that are named and do not exist.
+	Missing []string
+}
+
+// Select finds the pools. Its error is a selector that cannot be used.
+func Select(spec *v1beta1.YurtAppSetSpec, pools []v1beta2.NodePool) (Selection, error) {
+	matches, err := matcher(spec.NodePoolSelector, spec.Pools)
+	if err != nil {
+		return Selection{}, err
+	}
+	var s Selection
+	for i := range pools {
+		if matches(&pools[i]) {
+			s.Pools = append(s.Pools, &pools[i])
+		}
+	}
+	slices.SortFunc(s.Pools, func(a, b *v1beta2.NodePool) int { return strings.Compare(a.Name, b.Name) })
+	for _, name := range spec.Pools {
+		if !slices.ContainsFunc(s.Pools, func(p *v1beta2.NodePool) bool { return p.Name == name }) {
+			s.Missing = append(s.Missing, name)
+		}
+	}
+	slices.Sort(s.Missing)
+	return s, nil
+}
+
+// matcher selects by labels, and by name.
+func matcher(selector *metav1.LabelSelector, names []string) (func(*v1beta2.NodePool) bool, error) {
+	byLabel, err := metav1.LabelSelectorAsSelector(selector) // of nil: nothing
+	if err != nil {
+		return nil, fmt.Errorf("nodepoolSelector: %w", err)
+	}
+	named := make(map[string]bool, len(names))
+	for _, name := range names {
+		named[name] = true
+	}
+	return func(p *v1beta2.NodePool) bool { return named[p.Name] || byLabel.Matches(labels.Set(p.Labels)) }, nil
+}
+
+// Render says what is to run in each of these pools.
+func Render(set *v1beta1.YurtAppSet, pools []*v1beta2.NodePool) []Wanted {
+	tweaks, bad := tweaksByPool(set.Spec.Workload.WorkloadTweaks)
+	all := make([]Wanted, len(pools))
+	for i, pool := range pools {
+		w := &all[i]
+		w.Pool, w.Kind, w.Name, w.Err = pool.Name, kindOf(&set.Spec), fit(set.Name+"-"+pool.Name, nameMax), bad
+		if bad == nil {
+			w.Object, w.Err = render(set, pool, w.Name, tweaks(pool))
+		}
+		if w.Err == nil {
+			w.Labels, w.Annotations = w.Object.GetLabels(), w.Object.GetAnnotations()
+			w.Hash, w.Err = hashOf(w.Object.Object)
+		}
+	}
+	return all
+}
+
+// tweaksByPool finds the tweaks of a pool, by their indices, in order. There can be as many as pools. Its error is of a
+// selector: nobody can say whose tweak that is.
+func tweaksByPool(tweaks []v1beta1.WorkloadTweak) (func(*v1beta2.NodePool) []int, error) {
+	byName, bySelector := make(map[string][]int), make(map[int]func(*v1beta2.NodePool) bool)
+	var bad error
+	for i := range tweaks {
+		for _, name := range tweaks[i].Pools {
+			byName[name] = append(byName[name], i)
+		}
+		if tweaks[i].NodePoolSelector == nil {
+			continue
+		}
+		var err error
+		if bySelector[i], err = matcher(tweaks[i].NodePoolSelector, nil); err != nil {
+			bad = errors.Join(bad, fmt.Errorf("workloadTweaks[%d]: %w", i, err))
+		}
+	}
+	return func(pool *v1beta2.NodePool) []int {
+		found := slices.Clone(byName[pool.Name])
+		for i, matches := range bySelector {
+			if matches(pool) {
+				found = append(found, i)
+			}
+		}
+		slices.Sort(found)
+		return slices.Compact(found)
+	}, bad
+}
+
+func render(set *v1beta1.YurtAppSet, pool *v1beta2.NodePool, name string, tweaks []int) (*unstructured.Unstructured, error) {
+	d, err := fromTemplate(&set.Spec.Workload.WorkloadTemplate)
+	if err != nil {
+		return nil, err
+	}
+	d.identify(set, pool.Name, name)
+	for _, i := range tweaks {
+		if err := d.tweak(&set.Spec.Workload.WorkloadTweaks[i].Tweaks, pool.Name); err != nil {
+			return nil, fmt.Errorf("workloadTweaks[%d]: %w", i, err)
+		}
+	}
+	d.identify(set, pool.Name, name)
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(d.object)
+	if err != nil {
+		return nil, err
+	}
+	delete(content, "status")
+	return &unstructured.Unstructured{Object: content}, nil
+}
+
+// draft is a workload in the making; the pointers are into object.
+type draft struct {
+	object   client.Object
+	replicas **int32
+	selector **metav1.LabelSelector
+	pods     *corev1.PodTemplateSpec
+}
+
+func draftOf(object client.Object) *draft {
+	switch o := object.(type) {
+	case *appsv1.Deployment:
+		return &draft{object, &o.Spec.Replicas, &o.Spec.Selector, &o.Spec.Template}
+	case *appsv1.StatefulSet:
+		return &draft{object, &o.Spec.Replicas, &o.Spec.Selector, &o.Spec.Template}
+	default:
+		panic(fmt.Sprintf("a workload is no %T", object))
+	}
+}
+
+func fromTemplate(t *v1beta1.WorkloadTemplate) (*draft, error) {
+	var meta metav1.ObjectMeta
+	var object client.Object
+	switch {
+	case t.DeploymentTemplate != nil:
+		meta = t.DeploymentTemplate.ObjectMeta
+		object = &appsv1.Deployment{TypeMeta: typeOf("Deployment"), Spec: *t.DeploymentTemplate.Spec.DeepCopy()}
+	case t.StatefulSetTemplate != nil:
+		meta = t.StatefulSetTemplate.ObjectMeta
+		object = &appsv1.StatefulSet{TypeMeta: typeOf("StatefulSet"), Spec: *t.StatefulSetTemplate.Spec.DeepCopy()}
+	default:
+		return nil, errors.New("workloadTemplate is neither a deploymentTemplate nor a statefulSetTemplate")
+	}
+	object.SetLabels(maps.Clone(meta.Labels))
+	object.SetAnnotations(maps.Clone(meta.Annotations))
+	return draftOf(object), nil
+}
+
+func kindOf(spec *v1beta1.YurtAppSetSpec) string {
+	if spec.Workload.WorkloadTemplate.StatefulSetTemplate != nil {
+		return "StatefulSet"
+	}
+	return "Deployment"
+}
+
+func typeOf(kind string) metav1.TypeMeta {
+	return metav1.TypeMeta{APIVersion: appsv1.SchemeGroupVersion.String(), Kind: kind}
+}
+
+// identify sets whose a workload is, and where it runs. It is done before the tweaks, which may build on it, and after them.
+func (d *draft) identify(set *v1beta1.YurtAppSet, pool, name string) {
+	o := d.object
+	o.SetName(name)
+	o.SetNamespace(set.Namespace)
+	o.SetOwnerReferences([]metav1.OwnerReference{
+		*metav1.NewControllerRef(set, v1beta1.GroupVersion.WithKind("YurtAppSet")),
+	})
+	ours := map[string]string{LabelYurtAppSet: labelValue(set.Name), LabelPoolName: pool}
+	o.SetLabels(with(o.GetLabels(), ours))
+	if *d.selector == nil {
+		*d.selector = &metav1.LabelSelector{}
+	}
+	(*d.selector).MatchLabels = with((*d.selector).MatchLabels, ours)
+	d.pods.Labels = with(d.pods.Labels, ours)
+	d.pods.Spec.NodeSelector = with(d.pods.Spec.NodeSelector, map[string]string{edge.LabelNodePool: pool})
+}
+
+func with(m, more map[string]string) map[string]string {
+	if m == nil {
+		m = make(map[string]string, len(more))
+	}
+	maps.Copy(m, more)
+	return m
+}
+
+// tweak makes the differences in the order of Tweaks' fields.
+func (d *draft) tweak(t *v1beta1.Tweaks, pool string) error {
+	if t.Replicas != nil {
+		replicas := *t.Replicas
+		*d.replicas = &replicas
+	}
+	for _, image := range t.ContainerImages {
+		if !d.setImage(image) {
+			return fmt.Errorf("containerImages: there is no container %q", image.Name)
+		}
+	}
+	if len(t.Patches) == 0 {
+		return nil
+	}
+	content, err := json.Marshal(d.object)
+	if err != nil {
+		return err
+	}
+	if content, err = patch(content, t.Patches, pool); err != nil {
+		return err
+	}
+	var patched client.Object = &appsv1.Deployment{}
+	if _, ok := d.object.(*appsv1.StatefulSet); ok {
+		patched = &appsv1.StatefulSet{}
+	}
+	strict := json.NewDecoder(bytes.NewReader(content))
+	strict.DisallowUnknownFields()
+	if err := strict.Decode(patched); err != nil {
+		return fmt.Errorf("patches make of it what is no %s: %w", d.object.GetObjectKind().GroupVersionKind().Kind, err)
+	}
+	*d = *draftOf(patched)
+	return nil
+}
+
+func (d *draft) setImage(image v1beta1.ContainerImage) bool {
+	found := false
+	for _, containers := range [][]corev1.Container{d.pods.Spec.InitContainers, d.pods.Spec.Containers} {
+		for i := range containers {
+			if containers[i].Name == image.Name {
+				containers[i].Image, found = image.TargetImage, true
+			}
+		}
+	}
+	return found
+}
+
+// patch does all of these, or says which of them can't be done.
+func patch(content []byte, patches []v1beta1.Patch, pool string) ([]byte, error) {
+	operations := make(jsonpatch.Patch, 0, len(patches))
+	for i := range patches {
+		o, err := operationOf(&patches[i], pool)
+		if err != nil {
+			return nil, wrong(i, &patches[i], err)
+		}
+		operations = append(operations, o...)
+	}
+	patched, err := operations.Apply(content)
+	if err == nil {
+		return patched, nil
+	}
+	for i := range operations { // which of them?
+		if content, err = operations[i : i+1].Apply(content); err != nil {
+			return nil, wrong(i, &patches[i], err)
+		}
+	}
+	return content, nil
+}
+
+func wrong(i int, p *v1beta1.Patch, err error) error {
+	return fmt.Errorf("patches[%d] (%s %s): %w", i, p.Operation, p.Path, err)
+}
+
+// operationOf is a patch of one operation.
+func operationOf(p *v1beta1.Patch, pool string) (jsonpatch.Patch, error) {
+	operation := map[string]any{"op": string(p.Operation), "path": p.Path}
+	if p.Operation != v1beta1.OperationRemove {
+		if p.Value == nil || len(p.Value.Raw) == 0 {
+			return nil, errors.New("it needs a value")
+		}
+		var value any
+		d := json.NewDecoder(bytes.NewReader(p.Value.Raw))
+		d.UseNumber()
+		if err := d.Decode(&value); err != nil {
+			return nil, fmt.Errorf("value: %w", err)
+		}
+		operation["value"] = fill(value, pool)
+	}
+	encoded, err := json.Marshal([]any{operation})
+	if err != nil {
+		return nil, err
+	}
+	return jsonpatch.DecodePatch(encoded)
+}
+
+// fill puts the pool's name for its variable into all strings of a value.
+func fill(value any, pool string) any {
+	switch v := value.(type) {
+	case string:
+		return strings.ReplaceAll(v, poolVariable, pool)
+	case []any:
+		for i := range v {
+			v[i] = fill(v[i], pool)
+		}
+	case map[string]any:
+		for k := range v {
+			v[k] = fill(v[k], pool)
+		}
+	}
+	return value
+}
+
+func hashOf(content any) (string, error) {
+	encoded, err := json.Marshal(content) // the keys of maps in order
+	if err != nil {
+		return "", err
+	}
+	return digest(encoded, 16), nil
+}
+
+// digest is the first characters of a hash.
+func digest(content []byte, length int) string {
+	sum := sha256.Sum256(content)
+	return hex.EncodeToString(sum[:])[:length]
+}
+
+// labelValue is a name as the value of a label, which is shorter.
+func labelValue(name string) string {
+	const longest = 63
+	if len(name) <= longest {
+		return name
+	}
+	return fit(name, longest)
+}
+
+// fit returns a name that is at most longest long and has no dots, which are not for the names of StatefulSets: the name
+// itself, or what there is room for and a hash of it.
+func fit(name string, longest int) string {
+	const hashLength = 8
+	if len(name) <= longest && !strings.Contains(name, ".") {
+		return name
+	}
+	short := strings.ReplaceAll(name, ".", "-")
+	short = strings.TrimRight(short[:min(len(short), longest-hashLength-1)], "-")
+	return short + "-" + digest([]byte(name), hashLength)
+}

@@ -1,0 +1,212 @@
+package appset
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yurtcoordinator/apis/apps/v1beta1"
+)
+
+const (
+	// workloadsMax is how many pools a status has the workloads of.
+	workloadsMax = 500
+
+	// messageMax bounds what a status says of one pool, and a condition of all.
+	messageMax = 512
+
+	// namesMax is how many pools a message names.
+	namesMax = 5
+)
+
+// Live is a workload that is there, as far as anything here depends on it.
+type Live struct {
+	Kind, Name, Pool string
+	UID              types.UID
+	Generation       int64
+	Deleting         bool
+	// Observed says that its controller has seen its newest spec.
+	Observed bool
+	// Replicas are wanted; of All that there are, these are ready, and of the newest revision.
+	Replicas, All, Ready, Updated int32
+
+	meta client.Object
+}
+
+func liveOf(o client.Object) *Live {
+	l := &Live{
+		Name: o.GetName(), Pool: o.GetLabels()[LabelPoolName], UID: o.GetUID(), Generation: o.GetGeneration(),
+		Deleting: o.GetDeletionTimestamp() != nil, meta: o,
+	}
+	switch w := o.(type) {
+	case *appsv1.Deployment:
+		s := w.Status
+		l.Kind, l.Replicas, l.Observed = "Deployment", ptr.Deref(w.Spec.Replicas, 1), s.ObservedGeneration >= w.Generation
+		l.All, l.Ready, l.Updated = s.Replicas, s.ReadyReplicas, s.UpdatedReplicas
+	case *appsv1.StatefulSet:
+		s := w.Status
+		l.Kind, l.Replicas, l.Observed = "StatefulSet", ptr.Deref(w.Spec.Replicas, 1), s.ObservedGeneration >= w.Generation
+		l.All, l.Ready, l.Updated = s.Replicas, s.ReadyReplicas, s.UpdatedReplicas
+	default:
+		panic(fmt.Sprintf("a workload is no %T", o))
+	}
+	return l
+}
+
+func (l *Live) ready() bool {
+	return l != nil && !l.Deleting && l.Observed && l.Ready >= l.Replicas
+}
+
+func (l *Live) updated() bool {
+	return l != nil && !l.Deleting && l.Observed && l.Updated == l.Replicas && l.All == l.Replicas
+}
+
+// Outcome is what became of one pool.
+type Outcome struct {
+	Pool, Name string
+	// Live is our workload; nil: there is none.
+	Live *Live
+	// Message says what is wrong; empty: the workload is as wanted.
+	Message string
+}
+
+// World is what a status is made from.
+type World struct {
+	Outcomes []Outcome // in the order of the pools' names
+	Missing  []string  // pools that are named and do not exist
+	BadPools error     // a selector that cannot be used: nothing else is known then
+	Leaving  []string  // workloads that are not wanted and still there
+	Revision string
+	// Collisions is of revisions' names.
+	Collisions *int32
+}
+
+// Judge is the status of a YurtAppSet.
+func Judge(set *v1beta1.YurtAppSet, w *World, now metav1.Time) v1beta1.YurtAppSetStatus {
+	s := v1beta1.YurtAppSetStatus{
+		ObservedGeneration: set.Generation, CollisionCount: w.Collisions, CurrentRevision: w.Revision,
+		Conditions: slices.Clone(set.Status.Conditions),
+	}
+	if w.BadPools != nil {
+		s.ReadyWorkloads, s.UpdatedWorkloads = set.Status.ReadyWorkloads, set.Status.UpdatedWorkloads
+		s.TotalWorkloads, s.Workloads = set.Status.TotalWorkloads, set.Status.Workloads
+		note(&s, set, now, v1beta1.AppSetPoolFound, "InvalidSelector",
+			fmt.Sprintf("nothing is changed until it is mended: %v", w.BadPools))
+		return s
+	}
+	var absent, wrong, unready []string
+	for _, o := range w.Outcomes {
+		row := v1beta1.WorkloadStatus{Pool: o.Pool, Name: o.Name, Message: o.Message}
+		if o.Live == nil {
+			absent = append(absent, o.Pool)
+		} else {
+			s.TotalWorkloads++
+			row.Replicas, row.ReadyReplicas, row.UpdatedReplicas = o.Live.Replicas, o.Live.Ready, o.Live.Updated
+		}
+		if o.Message != "" {
+			wrong = append(wrong, o.Pool)
+		}
+		if o.Live.ready() {
+			s.ReadyWorkloads++
+		} else {
+			unready = append(unready, o.Pool)
+		}
+		if o.Live.updated() && o.Message == "" {
+			s.UpdatedWorkloads++
+		}
+		if len(s.Workloads) < workloadsMax {
+			s.Workloads = append(s.Workloads, row)
+		}
+	}
+	found := ""
+	if len(w.Outcomes) == 0 {
+		found = "NoPool"
+	}
+	note(&s, set, now, v1beta1.AppSetPoolFound, found, poolsMessage(w))
+	note(&s, set, now, v1beta1.AppSetAppDispatched, when(absent, "WorkloadMissing"), about(absent, w, "no workload in"))
+	note(&s, set, now, v1beta1.AppSetAppUpdated, when(wrong, "NotAsWanted"), about(wrong, w, "not as wanted in"))
+	note(&s, set, now, v1beta1.AppSetAppDeleted, when(w.Leaving, "Deleting"), about(w.Leaving, nil, "still there:"))
+	note(&s, set, now, v1beta1.AppSetAppReady, when(unready, "NotReady"), about(unready, nil, "not ready in"))
+	return s
+}
+
+func when(names []string, reason string) string {
+	if len(names) == 0 {
+		return ""
+	}
+	return reason
+}
+
+// about names some of many, and says what is wrong in the first of them.
+func about(names []string, w *World, what string) string {
+	if len(names) == 0 {
+		return ""
+	}
+	message := what + " " + some(names)
+	if w == nil {
+		return message
+	}
+	i := slices.IndexFunc(w.Outcomes, func(o Outcome) bool { return o.Pool == names[0] })
+	if i >= 0 && w.Outcomes[i].Message != "" {
+		message += "; " + names[0] + ": " + w.Outcomes[i].Message
+	}
+	return message
+}
+
+func poolsMessage(w *World) string {
+	switch {
+	case len(w.Missing) > 0:
+		return "there is no NodePool " + some(w.Missing)
+	case len(w.Outcomes) == 0:
+		return "no NodePool is named or selected"
+	default:
+		return ""
+	}
+}
+
+func some(names []string) string {
+	if len(names) <= namesMax {
+		return strings.Join(names, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(names[:namesMax], ", "), len(names)-namesMax)
+}
+
+// note sets a condition: True if there is no reason against it.
+func note(s *v1beta1.YurtAppSetStatus, set *v1beta1.YurtAppSet, now metav1.Time, kind v1beta1.YurtAppSetConditionType,
+	against, message string,
+) {
+	next := v1beta1.YurtAppSetCondition{
+		Type: kind, Status: corev1.ConditionTrue, ObservedGeneration: set.Generation, LastTransitionTime: now,
+		Reason: "AsWanted", Message: cut(message),
+	}
+	switch {
+	case against != "":
+		next.Status, next.Reason = corev1.ConditionFalse, against
+	case message != "":
+		next.Reason = "NotAll" // a pool of several that are named does not exist
+	}
+	i := slices.IndexFunc(s.Conditions, func(c v1beta1.YurtAppSetCondition) bool { return c.Type == kind })
+	if i < 0 {
+		s.Conditions = append(s.Conditions, next)
+		return
+	}
+	if s.Conditions[i].Status == next.Status {
+		next.LastTransitionTime = s.Conditions[i].LastTransitionTime
+	}
+	s.Conditions[i] = next
+}
+
+// cut keeps a message short.
+func cut(message string) string {
+	if len(message) <= messageMax {
+		return message
+	}
+	return strings.ToValidUTF8(message[:messageMax-3], "") + "..."
+}

@@ -1,0 +1,179 @@
+package certs
+
+import (
+	"bytes"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"math/big"
+	"time"
+)
+
+// Backdate is how long before its making a certificate becomes valid: twice the five minutes that clocks may be apart.
+const Backdate = 10 * time.Minute
+
+// Lives says how long certificates live. A zero field means what its comment says.
+type Lives struct {
+	// Authority is that of a pool's authority: five years.
+	Authority time.Duration
+	// Settle is how long a new authority is trusted before it signs: 90 days. A hub that does not hear from the cloud for
+	// that long, while its coordinator does, knows the coordinator no more until it does.
+	Settle time.Duration
+	// Serving is that of a coordinator's serving certificate: a year. A third of it is how long a coordinator may be cut off
+	// from the cloud and go on serving its pool.
+	Serving time.Duration
+	// Operator is that of an operators' client certificate: 90 days.
+	Operator time.Duration
+	// Kubelet is what is asked for for the client certificate towards kubelets: a year. The signer may give less.
+	Kubelet time.Duration
+}
+
+const day = 24 * time.Hour
+
+// Completed returns l with its zero fields replaced by what they mean.
+func (l Lives) Completed() Lives {
+	for _, f := range []struct {
+		field *time.Duration
+		life  time.Duration
+	}{
+		{&l.Authority, 5 * 365 * day}, {&l.Settle, 90 * day}, {&l.Serving, 365 * day}, {&l.Operator, 90 * day},
+		{&l.Kubelet, 365 * day},
+	} {
+		if *f.field == 0 {
+			*f.field = f.life
+		}
+	}
+	return l
+}
+
+// Pair is a certificate and its private key, both PEM.
+type Pair struct {
+	Cert, Key []byte
+}
+
+// IsZero reports whether there is nothing.
+func (p Pair) IsZero() bool { return len(p.Cert) == 0 && len(p.Key) == 0 }
+
+// parse returns the certificate, or why the pair is of no use.
+func (p Pair) parse() (*x509.Certificate, error) {
+	if p.IsZero() {
+		return nil, errors.New("there is none")
+	}
+	loaded, err := tls.X509KeyPair(p.Cert, p.Key)
+	if err != nil {
+		return nil, fmt.Errorf("it can't be used: %w", err)
+	}
+	return loaded.Leaf, nil
+}
+
+// Usable returns why a pair can't be used at a time, by a program that only wants it to be whole and not expired, or nil.
+func (p Pair) Usable(now time.Time) error {
+	cert, err := p.parse()
+	if err == nil && now.After(cert.NotAfter) {
+		err = fmt.Errorf("it expired at %s", stamp(cert.NotAfter))
+	}
+	return err
+}
+
+// SelfSigned makes a pair that nobody trusts, for where a file must be there.
+func SelfSigned(commonName string, life time.Duration, now time.Time) (Pair, error) {
+	template := Request{CommonName: commonName, Client: true}.template(now, now.Add(life))
+	return makePair(template, nil, nil)
+}
+
+// makePair makes a key and has the parent sign the template for it; without a parent it signs itself.
+func makePair(template, parent *x509.Certificate, signer crypto.Signer) (Pair, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return Pair{}, fmt.Errorf("make a key: %w", err)
+	}
+	if parent == nil {
+		parent, signer = template, key
+	}
+	if template.SerialNumber, err = rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127)); err != nil {
+		return Pair{}, fmt.Errorf("make a serial number: %w", err)
+	}
+	template.SerialNumber.Add(template.SerialNumber, big.NewInt(1)) // zero is not allowed
+	der, err := x509.CreateCertificate(rand.Reader, template, parent, key.Public(), signer)
+	if err != nil {
+		return Pair{}, fmt.Errorf("sign the certificate of %s: %w", template.Subject, err)
+	}
+	keyPEM, err := encodeKey(key)
+	if err != nil {
+		return Pair{}, err
+	}
+	return Pair{Cert: encodeCert(der), Key: keyPEM}, nil
+}
+
+func encodeKey(key *ecdsa.PrivateKey) ([]byte, error) {
+	der, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		return nil, fmt.Errorf("encode a key: %w", err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), nil
+}
+
+func parseKey(text []byte) (*ecdsa.PrivateKey, error) {
+	block, _ := pem.Decode(text)
+	if block == nil || block.Type != "PRIVATE KEY" {
+		return nil, errors.New("no PEM private key in it")
+	}
+	key, err := x509.ParsePKCS8PrivateKey(block.Bytes)
+	if err != nil {
+		return nil, err
+	}
+	if k, ok := key.(*ecdsa.PrivateKey); ok {
+		return k, nil
+	}
+	return nil, fmt.Errorf("a %T, not an ECDSA key", key)
+}
+
+func encodeCert(der []byte) []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+}
+
+// Certificates returns the certificates in a PEM bundle, leaving out what is none, and each but once.
+func Certificates(bundle []byte) []*x509.Certificate {
+	var certs []*x509.Certificate
+	seen := make(map[string]bool)
+	for block, rest := pem.Decode(bundle); block != nil; block, rest = pem.Decode(rest) {
+		cert, err := x509.ParseCertificate(block.Bytes)
+		if block.Type != "CERTIFICATE" || err != nil || seen[string(cert.Raw)] {
+			continue
+		}
+		seen[string(cert.Raw)] = true
+		certs = append(certs, cert)
+	}
+	return certs
+}
+
+// Bundle joins PEM bundles, each certificate but once, in the order that they are given.
+func Bundle(bundles ...[]byte) []byte {
+	var out []byte
+	for _, cert := range Certificates(bytes.Join(bundles, []byte("\n"))) {
+		out = append(out, encodeCert(cert.Raw)...)
+	}
+	return out
+}
+
+// due is when a certificate of ours is to be renewed: when two thirds of the time since it was made are over.
+func due(cert *x509.Certificate) time.Time {
+	return twoThirds(cert.NotBefore.Add(Backdate), cert.NotAfter)
+}
+
+func twoThirds(from, to time.Time) time.Time { return from.Add(to.Sub(from) / 3 * 2) }
+
+func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
+
+func earliest(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
+}

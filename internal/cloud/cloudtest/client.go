@@ -1,0 +1,159 @@
+package cloudtest
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	kubernetes "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"yurtcoordinator/apis/apps/v1alpha1"
+	"yurtcoordinator/apis/apps/v1beta1"
+	"yurtcoordinator/apis/apps/v1beta2"
+)
+
+// within is how long Eventually waits: long, since only a test that fails waits that long.
+const within = 60 * time.Second
+
+// Scheme knows all kinds of Kubernetes, CRDs and ours.
+func Scheme(t testing.TB) *runtime.Scheme {
+	t.Helper()
+	s := runtime.NewScheme()
+	if err := errors.Join(kubernetes.AddToScheme(s), apiextensionsv1.AddToScheme(s),
+		v1alpha1.AddToScheme(s), v1beta1.AddToScheme(s), v1beta2.AddToScheme(s)); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// Client returns one that asks the API server itself, with Scheme.
+func Client(t testing.TB, cfg *rest.Config) client.WithWatch {
+	t.Helper()
+	c, err := client.NewWithWatch(cfg, client.Options{Scheme: Scheme(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// As returns how to reach the API server as somebody else, by impersonation.
+func As(cfg *rest.Config, user string, groups ...string) *rest.Config {
+	as := rest.CopyConfig(cfg)
+	as.Impersonate = rest.ImpersonationConfig{UserName: user, Groups: groups}
+	return as
+}
+
+// Restricted returns how to reach the API server as a user who may do what these rules say, in all of the cluster, and nothing
+// else. Tests that share a server may ask for the same user, with the same rules.
+func Restricted(t testing.TB, cfg *rest.Config, user string, rules ...rbacv1.PolicyRule) *rest.Config {
+	t.Helper()
+	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "cloudtest:" + user}, Rules: rules}
+	binding := &rbacv1.ClusterRoleBinding{
+		ObjectMeta: role.ObjectMeta,
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role.Name},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: user}},
+	}
+	for _, o := range []client.Object{role, binding} {
+		if err := Client(t, cfg).Create(t.Context(), o); err != nil && !apierrors.IsAlreadyExists(err) {
+			t.Fatal(err)
+		}
+	}
+	return As(cfg, user)
+}
+
+// Eventually waits until check returns nil, and fails with what it returned last.
+func Eventually(t testing.TB, what string, check func() error) {
+	t.Helper()
+	var err error
+	for deadline := time.Now().Add(within); time.Now().Before(deadline) && t.Context().Err() == nil; {
+		if err = check(); err == nil {
+			return
+		}
+		time.Sleep(20 * time.Millisecond) // another process is waited for
+	}
+	t.Fatalf("%s: not within %v: %v", what, within, err)
+}
+
+// Manager runs a manager with what add adds to it, until stop is called or the test ends. It has Scheme, serves nothing
+// and elects nobody, unless o says otherwise.
+func Manager(t testing.TB, cfg *rest.Config, o manager.Options, add func(manager.Manager) error) (stop func()) {
+	t.Helper()
+	if o.Scheme == nil {
+		o.Scheme = Scheme(t)
+	}
+	if o.Metrics.BindAddress == "" {
+		o.Metrics = server.Options{BindAddress: "0"}
+	}
+	if o.Logger.GetSink() == nil {
+		o.Logger = logr.Discard()
+	}
+	mgr, err := manager.New(cfg, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := add(mgr); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background()) // ends in stop, after the test's own context
+	ended := make(chan error, 1)
+	go func() { ended <- mgr.Start(ctx) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("the manager: %v", err)
+		}
+	})
+	t.Cleanup(stop)
+	return stop
+}
+
+// Requests counts requests, by method and path.
+type Requests struct {
+	mu   sync.Mutex
+	sent []string
+}
+
+// Count returns a copy of cfg whose requests are counted.
+func Count(cfg *rest.Config) (*rest.Config, *Requests) {
+	counted, r := rest.CopyConfig(cfg), &Requests{}
+	counted.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return roundTripper(func(req *http.Request) (*http.Response, error) {
+			r.mu.Lock()
+			r.sent = append(r.sent, req.Method+" "+req.URL.Path)
+			r.mu.Unlock()
+			return next.RoundTrip(req)
+		})
+	})
+	return counted, r
+}
+
+// Writes are the requests so far that change something, as "PATCH /api/v1/nodes/n1", without Events.
+func (r *Requests) Writes() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var writes []string
+	for _, s := range r.sent {
+		if !strings.HasPrefix(s, http.MethodGet) && !strings.Contains(s, "/events") {
+			writes = append(writes, s)
+		}
+	}
+	return writes
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }

@@ -1,0 +1,73 @@
+package coordinator
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yurtcoordinator/internal/edge"
+)
+
+// apply makes the API server's object as obj says, and takes away what was said here before and is not any more. With a
+// resourceVersion it fails where the object has changed since.
+func (r *Reconciler) apply(ctx context.Context, obj client.Object) error {
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
+	if err != nil {
+		return fmt.Errorf("encode %s: %w", describe(obj), err)
+	}
+	u := &unstructured.Unstructured{Object: content}
+	unstructured.RemoveNestedField(u.Object, "status")
+	unstructured.RemoveNestedField(u.Object, "metadata", "creationTimestamp")
+	as := client.ApplyConfigurationFromUnstructured(u)
+	if err := r.cfg.Client.Apply(ctx, as, client.ForceOwnership, client.FieldOwner(FieldOwner)); err != nil {
+		return fmt.Errorf("apply %s: %w", describe(obj), err)
+	}
+	return nil
+}
+
+// remove deletes an object; one that is gone already is fine.
+func (r *Reconciler) remove(ctx context.Context, obj client.Object) error {
+	if err := client.IgnoreNotFound(r.cfg.Client.Delete(ctx, obj)); err != nil {
+		return fmt.Errorf("delete %s: %w", describe(obj), err)
+	}
+	return nil
+}
+
+// secret reads one of ours, at the API server: Secrets are not cached, so that none need be listed. One that is not there
+// is empty.
+func (r *Reconciler) secret(ctx context.Context, name string) (*corev1.Secret, error) {
+	s := &corev1.Secret{}
+	err := r.cfg.Reader.Get(ctx, client.ObjectKey{Namespace: edge.NamespaceSystem, Name: name}, s)
+	if apierrors.IsNotFound(err) {
+		return &corev1.Secret{}, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read Secret %s: %w", name, err)
+	}
+	return s, nil
+}
+
+// keep writes a Secret, unless it is as it should be. have is what was read; it must not have changed since.
+func (r *Reconciler) keep(ctx context.Context, have, want *corev1.Secret) error {
+	if have.UID != "" && holds(have, want) {
+		return nil
+	}
+	want.ResourceVersion = have.ResourceVersion
+	return r.apply(ctx, want)
+}
+
+func describe(obj client.Object) string {
+	kind := obj.GetObjectKind().GroupVersionKind().Kind
+	if kind == "" {
+		kind = fmt.Sprintf("%T", obj)
+	}
+	if obj.GetNamespace() == "" {
+		return kind + " " + obj.GetName()
+	}
+	return kind + " " + obj.GetNamespace() + "/" + obj.GetName()
+}

@@ -1,0 +1,243 @@
+package coordinator
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yurtcoordinator/internal/cloud/certs"
+	"yurtcoordinator/internal/edge"
+)
+
+// Reasons of the condition CertsReady.
+const (
+	// ReasonIssued: all certificates are there.
+	ReasonIssued = "Issued"
+	// ReasonNotScheduled: a certificate is for an address, which is not known before the Pod has a node.
+	ReasonNotScheduled = "NotScheduled"
+	// ReasonNoNodeAddress: the Node says no internal address.
+	ReasonNoNodeAddress = "NoNodeAddress"
+	// ReasonNoServiceAddress: the Service is not there yet.
+	ReasonNoServiceAddress = "NoServiceAddress"
+	// ReasonNoClientAuthority: the cluster does not say whom it knows nodes by.
+	ReasonNoClientAuthority = "NoClientAuthority"
+	// ReasonKubeletClientNotSigned: all is there but the client certificate towards kubelets.
+	ReasonKubeletClientNotSigned = "KubeletClientNotSigned"
+)
+
+// standInLife is that of the pair that stands in for the one towards kubelets.
+const standInLife = 10 * 365 * 24 * time.Hour
+
+// facts are all that the objects of a pool are made from, besides the time and what there is.
+type facts struct {
+	Owner      owner
+	Pool       edge.PoolName
+	Nodes      []edge.NodeName // in order
+	At         *place          // nil while the coordinator has no node
+	ServiceIPs []string
+	ClientCA   []byte
+	Kubelet    certs.Pair // none while WhyNot says why
+	WhyNot     string
+}
+
+// finding is the status of a condition.
+type finding struct {
+	OK              bool
+	Reason, Message string
+}
+
+// outcome is what became of a pool's objects, and until when that holds.
+type outcome struct {
+	finding
+	again time.Time
+}
+
+// lacking says what is needed for a certificate and not known yet.
+func (f facts) lacking() *finding {
+	switch {
+	case f.At == nil:
+		return &finding{Reason: ReasonNotScheduled, Message: "The coordinator's Pod has no node yet, and so no address."}
+	case len(f.At.Addresses) == 0:
+		return &finding{Reason: ReasonNoNodeAddress, Message: fmt.Sprintf(
+			"Node %s has no address of type InternalIP in its status. See its kubelet's --node-ip.", f.At.Node)}
+	case len(f.ServiceIPs) == 0:
+		return &finding{Reason: ReasonNoServiceAddress, Message: fmt.Sprintf(
+			"Service %s/%s has no address yet.", edge.NamespaceSystem, edge.ServiceCoordinator)}
+	case len(certs.Certificates(f.ClientCA)) == 0:
+		return &finding{Reason: ReasonNoClientAuthority, Message: fmt.Sprintf(
+			"ConfigMap %s/%s has no %s, by which nodes are known: start kube-apiserver with --client-ca-file.",
+			edge.NamespaceSystem, authenticationConfig, clientCAKey)}
+	}
+	return nil
+}
+
+// ensure brings about the objects of a pool. It can be made any number of times, and be broken off anywhere.
+func (r *Reconciler) ensure(ctx context.Context, f facts) (outcome, error) {
+	authority, again, err := r.authority(ctx, f)
+	if err != nil {
+		return outcome{}, err
+	}
+	for _, obj := range grants(f.Pool, f.Nodes, f.Owner) {
+		if err := r.apply(ctx, obj); err != nil {
+			return outcome{}, err
+		}
+	}
+	if lacks := f.lacking(); lacks != nil {
+		return outcome{*lacks, again}, nil
+	}
+	servingAgain, err := r.serving(ctx, f, authority)
+	if err != nil {
+		return outcome{}, err
+	}
+	operatorAgain, err := r.operator(ctx, f, authority)
+	if err != nil {
+		return outcome{}, err
+	}
+	if err := r.apply(ctx, discovery(f.Pool, *f.At, authority.Trusted, f.Owner)); err != nil {
+		return outcome{}, err
+	}
+	done := outcome{finding{OK: true, Reason: ReasonIssued, Message: "The coordinator has its certificates."}, again}
+	for _, t := range []time.Time{servingAgain, operatorAgain} {
+		if t.Before(done.again) {
+			done.again = t
+		}
+	}
+	if f.WhyNot != "" {
+		done.finding = finding{Reason: ReasonKubeletClientNotSigned, Message: f.WhyNot +
+			" The coordinator does without, but kubectl logs, exec, attach and port-forward against it don't work until then."}
+	}
+	return done, nil
+}
+
+// authority keeps the pool's authority, which is written before anything that it signs.
+func (r *Reconciler) authority(ctx context.Context, f facts) (certs.Authority, time.Time, error) {
+	have, err := r.secret(ctx, f.Pool.AuthoritySecret())
+	if err != nil {
+		return certs.Authority{}, time.Time{}, err
+	}
+	a, now := authorityIn(have), r.cfg.Clock.Now()
+	step, why, again := a.Plan(r.cfg.Lives.Settle, now)
+	if step != certs.StepNone {
+		a, err = a.Take(step, authorityPrefix+string(f.Pool), r.cfg.Lives.Authority, now)
+		if err != nil {
+			return certs.Authority{}, time.Time{}, fmt.Errorf("authority of pool %s: %w", f.Pool, err)
+		}
+		again = now // there may be one more step
+	}
+	want := secret(f.Pool.AuthoritySecret(), authorityData(a), nil, f.Pool, f.Owner)
+	if err := r.keep(ctx, have, want); err != nil {
+		return certs.Authority{}, time.Time{}, err
+	}
+	if step != certs.StepNone {
+		r.told(ctx, f.Owner, "Authority"+string(step), "Certificate authority of pool %s: %s", f.Pool, why)
+	}
+	return a, again, nil
+}
+
+// serving keeps what the coordinator's Pod mounts. A new Pod gets a new certificate.
+func (r *Reconciler) serving(ctx context.Context, f facts, a certs.Authority) (again time.Time, err error) {
+	name := f.Pool.CoordinatorSecret()
+	have, err := r.secret(ctx, name)
+	if err != nil {
+		return time.Time{}, err
+	}
+	now := r.cfg.Clock.Now()
+	request := servingRequest(f.Pool, *f.At, f.ServiceIPs, r.cfg.Lives)
+	pair := pairIn(have, corev1.TLSCertKey, corev1.TLSPrivateKeyKey)
+	why, again := request.Plan(pair, a.Trusted, now)
+	if why == "" && have.Annotations[annotationPod] != string(f.At.UID) {
+		why = "the Pod is another"
+	}
+	if why != "" {
+		if pair, err = a.Sign(request, now); err != nil {
+			return time.Time{}, fmt.Errorf("serving certificate of pool %s: %w", f.Pool, err)
+		}
+		_, again = request.Plan(pair, a.Trusted, now)
+	}
+	kubelet, err := standIn(f.Kubelet, pairIn(have, keyKubeletCert, keyKubeletKey), now)
+	if err != nil {
+		return time.Time{}, err
+	}
+	data := map[string][]byte{
+		corev1.TLSCertKey: pair.Cert, corev1.TLSPrivateKeyKey: pair.Key,
+		keyClientCA:    certs.Bundle(f.ClientCA, a.Trusted),
+		keyKubeletCert: kubelet.Cert, keyKubeletKey: kubelet.Key,
+	}
+	annotations := map[string]string{annotationPod: string(f.At.UID)}
+	if err := r.keep(ctx, have, secret(name, data, annotations, f.Pool, f.Owner)); err != nil {
+		return time.Time{}, err
+	}
+	if why != "" {
+		r.told(ctx, f.Owner, "ServingCertificateIssued", "For the coordinator of pool %s on node %s: %s", f.Pool, f.At.Node, why)
+	}
+	return again, r.nudge(ctx, *f.At, digest(data))
+}
+
+// standIn is the pair to show to kubelets: the one that is wanted, the one that there is as long as it is good, or one
+// that nobody trusts, since a coordinator does not start without the file.
+func standIn(want, have certs.Pair, now time.Time) (certs.Pair, error) {
+	if !want.IsZero() {
+		return want, nil
+	}
+	if have.Usable(now) == nil {
+		return have, nil
+	}
+	return certs.SelfSigned(noUser, standInLife, now)
+}
+
+// nudge has kubelet look at a Pod's Secret now, and not within a minute or so.
+func (r *Reconciler) nudge(ctx context.Context, at place, hash string) error {
+	if at.CertsHash == hash {
+		return nil
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"uid": at.UID, "annotations": map[string]string{annotationCertsHash: hash},
+	}})
+	if err != nil {
+		return fmt.Errorf("patch of Pod %s: %w", at.Pod, err)
+	}
+	pod := &corev1.Pod{}
+	pod.Namespace, pod.Name = edge.NamespaceSystem, at.Pod
+	err = r.cfg.Client.Patch(ctx, pod, client.RawPatch(mergePatch, patch), client.FieldOwner(FieldOwner))
+	if err := client.IgnoreNotFound(err); err != nil {
+		return fmt.Errorf("annotate Pod %s: %w", at.Pod, err)
+	}
+	return nil
+}
+
+// operator keeps the operators' kubeconfig.
+func (r *Reconciler) operator(ctx context.Context, f facts, a certs.Authority) (again time.Time, err error) {
+	name := f.Pool.KubeconfigSecret()
+	have, err := r.secret(ctx, name)
+	if err != nil {
+		return time.Time{}, err
+	}
+	now := r.cfg.Clock.Now()
+	request := operatorRequest(f.Pool, r.cfg.Lives)
+	pair := operatorIn(have.Data[keyKubeconfig])
+	why, again := request.Plan(pair, a.Trusted, now)
+	if why != "" {
+		if pair, err = a.Sign(request, now); err != nil {
+			return time.Time{}, fmt.Errorf("operators' certificate of pool %s: %w", f.Pool, err)
+		}
+		_, again = request.Plan(pair, a.Trusted, now)
+	}
+	text, err := kubeconfig(f.Pool, f.At.server(), a.Trusted, pair)
+	if err != nil {
+		return time.Time{}, err
+	}
+	data := map[string][]byte{keyKubeconfig: text}
+	return again, r.keep(ctx, have, secret(name, data, nil, f.Pool, f.Owner))
+}
+
+// sorted returns names in order, each but once.
+func sorted(names []edge.NodeName) []edge.NodeName {
+	names = slices.Clone(names)
+	slices.Sort(names)
+	return slices.Compact(names)
+}

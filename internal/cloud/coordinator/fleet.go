@@ -1,0 +1,101 @@
+package coordinator
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"yurtcoordinator/apis/apps/v1alpha1"
+	"yurtcoordinator/apis/apps/v1beta1"
+	"yurtcoordinator/internal/edge"
+)
+
+// What all coordinators share has two requests of its own, which are never worked on twice at a time.
+var (
+	appRequest     = shared(edge.AppCoordinator)
+	kubeletLooking = shared(kubeletSecret)
+)
+
+func shared(name string) reconcile.Request {
+	return reconcile.Request{NamespacedName: client.ObjectKey{Namespace: edge.NamespaceSystem, Name: name}}
+}
+
+// reconcileFleet looks at what all coordinators share.
+func (r *Reconciler) reconcileFleet(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	if req == kubeletLooking {
+		return r.reconcileKubelet(ctx)
+	}
+	return r.reconcileApp(ctx)
+}
+
+// reconcileApp keeps the Service, and the YurtAppSet with those pools that are to have a coordinator. Which these are is
+// decided of each anew, but that a pool that is in it stays.
+func (r *Reconciler) reconcileApp(ctx context.Context) (reconcile.Result, error) {
+	if err := r.keepService(ctx); err != nil {
+		return reconcile.Result{}, err
+	}
+	have, err := r.appSet(ctx, r.cfg.Client)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	pools, err := r.wanted(ctx, have)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	want, err := AppSet(r.cfg, pools)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	if have == nil || toJSON(have.Spec) != toJSON(want.Spec) {
+		if err := r.apply(ctx, want); err != nil {
+			return reconcile.Result{}, err
+		}
+	}
+	return reconcile.Result{RequeueAfter: wait.Jitter(r.cfg.Resync, 0.1)}, nil
+}
+
+// wanted are the pools that are to have a coordinator. Its YurtCoordinator has the finalizer before that, so that it can't
+// go without its workload.
+func (r *Reconciler) wanted(ctx context.Context, app *v1beta1.YurtAppSet) ([]Wanted, error) {
+	var all v1alpha1.YurtCoordinatorList
+	if err := r.cfg.Client.List(ctx, &all); err != nil {
+		return nil, fmt.Errorf("list YurtCoordinators: %w", err)
+	}
+	pools := make(map[edge.PoolName]bool)
+	for i := range all.Items {
+		pools[edge.PoolName(all.Items[i].Spec.NodePool)] = true
+	}
+	var wanted []Wanted
+	for _, pool := range slices.Sorted(maps.Keys(pools)) {
+		v, err := r.census(ctx, pool, app)
+		if err != nil {
+			return nil, err
+		}
+		if verdict := Judge(v.census); verdict.Run && controllerutil.ContainsFinalizer(verdict.Holder, Finalizer) {
+			wanted = append(wanted, Wanted{Pool: pool, Image: r.cfg.image(verdict.Holder.Spec.Version), Taints: v.taints})
+		}
+	}
+	return wanted, nil
+}
+
+func (r *Reconciler) keepService(ctx context.Context) error {
+	want := Service()
+	var have corev1.Service
+	err := r.cfg.Client.Get(ctx, client.ObjectKeyFromObject(want), &have)
+	if client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("read %s: %w", describe(want), err)
+	}
+	if err == nil && toJSON(have.Spec.Selector) == toJSON(want.Spec.Selector) &&
+		toJSON(have.Spec.Ports) == toJSON(want.Spec.Ports) && have.Spec.Type == want.Spec.Type &&
+		have.Annotations[edge.AnnotationTopologyKeys] == edge.TopologyNodePool {
+		return nil
+	}
+	return r.apply(ctx, want)
+}

@@ -1,0 +1,270 @@
+package coordinator
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net"
+	"slices"
+	"strconv"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yurtcoordinator/apis/apps/v1alpha1"
+	"yurtcoordinator/internal/cloud/certs"
+	"yurtcoordinator/internal/cloud/forwarding"
+	"yurtcoordinator/internal/edge"
+)
+
+// Keys of the Secrets.
+const (
+	keyClientCA    = "client-ca.crt"
+	keyKubeletCert = "kubelet-client.crt"
+	keyKubeletKey  = "kubelet-client.key"
+	keyBundle      = "ca.crt"
+	keyNextCert    = "next.crt"
+	keyNextKey     = "next.key"
+	keyKubeconfig  = "kubeconfig"
+	keyRequest     = "request.key"
+)
+
+const (
+	// kubeletSecret has the client certificate that all coordinators show to kubelets, of kubeletUser, which the chart lets
+	// use kubelets' API. Its request has the same name, so that a right to it can be given by name.
+	kubeletSecret  = "yurt-coordinator-kubelet-client"
+	kubeletRequest = kubeletSecret
+	kubeletUser    = "openyurt:yurt-coordinator"
+
+	// noUser is whom the pair is for that stands in until there is a client certificate for kubelets: nobody trusts it.
+	noUser = "openyurt:yurt-coordinator:not-signed-yet"
+
+	operatorPrefix  = "openyurt:operator:"
+	authorityPrefix = "openyurt:coordinator-authority:"
+)
+
+// owner is what the objects of a pool are owned by: all goes with it, even when somebody takes its finalizer away.
+type owner struct {
+	Name string
+	UID  types.UID
+}
+
+func (o owner) reference() metav1.OwnerReference {
+	return metav1.OwnerReference{
+		APIVersion: v1alpha1.GroupVersion.String(), Kind: "YurtCoordinator", Name: o.Name, UID: o.UID,
+	}
+}
+
+func ownedMeta(namespace, name string, pool edge.PoolName, o owner) metav1.ObjectMeta {
+	return metav1.ObjectMeta{
+		Namespace: namespace, Name: name,
+		Labels:          map[string]string{labelManagedBy: FieldOwner, edge.LabelNodePool: string(pool)},
+		OwnerReferences: []metav1.OwnerReference{o.reference()},
+	}
+}
+
+// place is where a coordinator runs.
+type place struct {
+	Pod       string
+	UID       types.UID
+	Node      edge.NodeName
+	Addresses []string // of the node, the one to call it by first
+	CertsHash string   // that its annotation has
+}
+
+func (p place) server() string {
+	return "https://" + net.JoinHostPort(p.Addresses[0], strconv.Itoa(edge.PortCoordinator))
+}
+
+// servingRequest is the certificate of a pool's coordinator in its place, behind the Service with these addresses.
+func servingRequest(pool edge.PoolName, at place, serviceIPs []string, lives certs.Lives) certs.Request {
+	service := edge.ServiceCoordinator
+	return certs.Request{
+		CommonName: edge.AppCoordinator,
+		DNSNames: []string{
+			pool.CoordinatorServerName(),
+			service, service + "." + edge.NamespaceSystem, service + "." + edge.NamespaceSystem + ".svc",
+		},
+		IPs:    slices.Concat(at.Addresses, serviceIPs),
+		Server: true,
+		Life:   lives.Serving,
+	}
+}
+
+func operatorRequest(pool edge.PoolName, lives certs.Lives) certs.Request {
+	return certs.Request{
+		CommonName: operatorPrefix + string(pool), Organizations: []string{edge.GroupOperators},
+		Client: true, Life: lives.Operator,
+	}
+}
+
+func secret(name string, data map[string][]byte, annotations map[string]string, pool edge.PoolName, o owner) *corev1.Secret {
+	s := &corev1.Secret{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"},
+		ObjectMeta: ownedMeta(edge.NamespaceSystem, name, pool, o),
+		Type:       corev1.SecretTypeOpaque,
+		Data:       data,
+	}
+	s.Annotations = annotations
+	return s
+}
+
+// holds reports whether have is as want says: then there is nothing to write.
+func holds(have, want *corev1.Secret) bool {
+	for k, v := range want.Labels {
+		if have.Labels[k] != v {
+			return false
+		}
+	}
+	for k, v := range want.Annotations {
+		if have.Annotations[k] != v {
+			return false
+		}
+	}
+	return maps.EqualFunc(have.Data, want.Data, bytes.Equal) && slices.Equal(have.OwnerReferences, want.OwnerReferences)
+}
+
+func authorityIn(s *corev1.Secret) certs.Authority {
+	return certs.Authority{
+		Pair:    pairIn(s, corev1.TLSCertKey, corev1.TLSPrivateKeyKey),
+		Next:    pairIn(s, keyNextCert, keyNextKey),
+		Trusted: s.Data[keyBundle],
+	}
+}
+
+func authorityData(a certs.Authority) map[string][]byte {
+	data := map[string][]byte{
+		corev1.TLSCertKey: a.Cert, corev1.TLSPrivateKeyKey: a.Key, keyBundle: a.Trusted,
+	}
+	if !a.Next.IsZero() {
+		data[keyNextCert], data[keyNextKey] = a.Next.Cert, a.Next.Key
+	}
+	return data
+}
+
+func pairIn(s *corev1.Secret, cert, key string) certs.Pair {
+	return certs.Pair{Cert: s.Data[cert], Key: s.Data[key]}
+}
+
+// digest is of a Secret's content, in the order of its keys.
+func digest(data map[string][]byte) string {
+	h := sha256.New()
+	for _, k := range slices.Sorted(maps.Keys(data)) {
+		fmt.Fprintf(h, "%d %s %d ", len(k), k, len(data[k]))
+		h.Write(data[k])
+	}
+	return hex.EncodeToString(h.Sum(nil))[:32]
+}
+
+// kubeconfig is what operators use against a pool's coordinator.
+func kubeconfig(pool edge.PoolName, server string, bundle []byte, operator certs.Pair) ([]byte, error) {
+	name := "yurt-coordinator-" + string(pool)
+	config := clientcmdapi.NewConfig()
+	config.Clusters[name] = &clientcmdapi.Cluster{Server: server, CertificateAuthorityData: bundle}
+	config.AuthInfos[name] = &clientcmdapi.AuthInfo{
+		ClientCertificateData: operator.Cert, ClientKeyData: operator.Key,
+	}
+	config.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: name}
+	config.CurrentContext = name
+	out, err := clientcmd.Write(*config)
+	if err != nil {
+		return nil, fmt.Errorf("kubeconfig of pool %s: %w", pool, err)
+	}
+	return out, nil
+}
+
+// operatorIn returns the client certificate in a kubeconfig of ours. What can't be read has none.
+func operatorIn(text []byte) certs.Pair {
+	config, err := clientcmd.Load(text)
+	if err != nil {
+		return certs.Pair{}
+	}
+	for _, user := range config.AuthInfos {
+		return certs.Pair{Cert: user.ClientCertificateData, Key: user.ClientKeyData}
+	}
+	return certs.Pair{}
+}
+
+// discovery tells the pool's hubs where their coordinator is.
+func discovery(pool edge.PoolName, at place, bundle []byte, o owner) *corev1.ConfigMap {
+	return &corev1.ConfigMap{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"},
+		ObjectMeta: ownedMeta(edge.NamespaceSystem, pool.DiscoveryConfigMap(), pool, o),
+		Data: map[string]string{
+			edge.DiscoveryServer:     at.server(),
+			edge.DiscoveryServerName: pool.CoordinatorServerName(),
+			edge.DiscoveryCA:         string(bundle),
+		},
+	}
+}
+
+// grants are the RBAC objects of a pool with these nodes: who may forward heartbeats, and that its nodes may read where
+// their coordinator is. They name each node; without any they grant nothing.
+func grants(pool edge.PoolName, nodes []edge.NodeName, o owner) []client.Object {
+	objects := forwarding.Objects(pool, nodes)
+	for _, obj := range objects {
+		labels := maps.Clone(obj.GetLabels())
+		labels[labelManagedBy] = FieldOwner
+		obj.SetLabels(labels)
+		obj.SetOwnerReferences([]metav1.OwnerReference{o.reference()})
+	}
+	meta := ownedMeta(edge.NamespaceSystem, pool.DiscoveryConfigMap(), pool, o)
+	rbacMeta := func(kind string) metav1.TypeMeta {
+		return metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: kind}
+	}
+	role := &rbacv1.Role{TypeMeta: rbacMeta("Role"), ObjectMeta: meta, Rules: []rbacv1.PolicyRule{{
+		APIGroups: []string{corev1.GroupName}, Resources: []string{"configmaps"},
+		ResourceNames: []string{pool.DiscoveryConfigMap()}, Verbs: []string{"get", "list", "watch"},
+	}}}
+	binding := &rbacv1.RoleBinding{
+		TypeMeta: rbacMeta("RoleBinding"), ObjectMeta: meta,
+		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: role.Name},
+	}
+	for _, n := range nodes {
+		binding.Subjects = append(binding.Subjects,
+			rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: n.User()})
+	}
+	return append(objects, role, binding)
+}
+
+// belongings are all objects of a pool, to be deleted: what is of use to others first.
+func belongings(pool edge.PoolName) []client.Object {
+	meta := func(name string) metav1.ObjectMeta {
+		return metav1.ObjectMeta{Namespace: edge.NamespaceSystem, Name: name}
+	}
+	all := []client.Object{&corev1.ConfigMap{ObjectMeta: meta(pool.DiscoveryConfigMap())}}
+	all = append(all, grants(pool, nil, owner{})...)
+	// The leader's report, which nobody may write any more by then.
+	all = append(all, &coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{Namespace: corev1.NamespaceNodeLease, Name: pool.ReportLease()},
+	})
+	for _, name := range []string{pool.KubeconfigSecret(), pool.CoordinatorSecret(), pool.AuthoritySecret()} {
+		all = append(all, &corev1.Secret{ObjectMeta: meta(name)})
+	}
+	return all
+}
+
+// toJSON is for comparing: the keys of JSON in it are in order, too, which the API server brings into another.
+func toJSON(v any) string {
+	out, err := json.Marshal(v)
+	if err != nil {
+		return err.Error()
+	}
+	var plain any
+	if err := json.Unmarshal(out, &plain); err != nil {
+		return err.Error()
+	}
+	if out, err = json.Marshal(plain); err != nil {
+		return err.Error()
+	}
+	return string(out)
+}

@@ -1,0 +1,243 @@
+package coordinator
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/klog/v2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"yurtcoordinator/apis/apps/v1alpha1"
+	"yurtcoordinator/internal/cloud/certs"
+	"yurtcoordinator/internal/edge"
+)
+
+const (
+	// Finalizer is on a YurtCoordinator as long as its pool has something of it.
+	Finalizer = "apps.openyurt.io/yurtcoordinator"
+
+	// mergePatch is written by hand, with nothing in it but what is to change.
+	mergePatch = types.MergePatchType
+
+	// waitGone is how often it is looked whether a workload is gone; its Pods tell by themselves.
+	waitGone = 2 * time.Second
+	// lostPod is how long after its time a Pod may stay that was to stop. Its node is dead, and need not come back.
+	lostPod = time.Minute
+	// soonest bounds how often a pool is looked at when nothing happened but time.
+	soonest = time.Second
+)
+
+// Reconciler brings about what YurtCoordinators ask for. Make one with New, and hand it to a manager with AddTo.
+type Reconciler struct {
+	cfg Config
+	// changed tells the controller of YurtCoordinators to look at all of them.
+	changed chan event.GenericEvent
+
+	mu sync.Mutex
+	// settled is by the names of YurtCoordinators what was found the last time all went well: it need not be looked at again
+	// before its time, unless the facts are others.
+	settled map[string]settled
+	kubelet kubeletClient
+	reports map[edge.PoolName]report
+}
+
+type settled struct {
+	facts [sha256.Size]byte
+	outcome
+}
+
+// New returns a Reconciler that has seen nothing yet.
+func New(c Config) *Reconciler {
+	return &Reconciler{
+		cfg: c.completed(), changed: make(chan event.GenericEvent, 1), settled: make(map[string]settled),
+		reports: make(map[edge.PoolName]report),
+	}
+}
+
+// reconcileCoordinator looks at one YurtCoordinator and all of its pool.
+func (r *Reconciler) reconcileCoordinator(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	c := &v1alpha1.YurtCoordinator{}
+	if err := r.cfg.Client.Get(ctx, req.NamespacedName, c); err != nil {
+		if !apierrors.IsNotFound(err) {
+			return reconcile.Result{}, fmt.Errorf("read YurtCoordinator %s: %w", req.Name, err)
+		}
+		r.forget(req.Name)
+		return reconcile.Result{}, nil
+	}
+	c = c.DeepCopy()
+	pool := edge.PoolName(c.Spec.NodePool)
+	app, err := r.appSet(ctx, r.cfg.Client)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	v, err := r.census(ctx, pool, app)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	verdict := Judge(v.census).For(c)
+	holds := verdict.Reason != ReasonSecondCoordinator
+	if v.pods, err = r.podsOf(ctx, pool); err != nil {
+		return reconcile.Result{}, err
+	}
+	var result reconcile.Result
+	switch {
+	case !c.DeletionTimestamp.IsZero():
+		result, err = r.release(ctx, c, holds)
+	case !verdict.Run:
+		result, err = r.refuse(ctx, c, v, verdict)
+	default:
+		result, err = r.run(ctx, c, v, verdict)
+	}
+	if apierrors.IsConflict(err) {
+		klog.FromContext(ctx).V(2).Info("Changed since it was read; trying again", "why", err.Error())
+		return reconcile.Result{RequeueAfter: wait.Jitter(100*time.Millisecond, 1)}, nil
+	}
+	return result, err
+}
+
+// refuse says why there is no coordinator, and takes away what there was of one.
+func (r *Reconciler) refuse(ctx context.Context, c *v1alpha1.YurtCoordinator, v view, verdict Verdict) (reconcile.Result, error) {
+	// Where nothing was ever made there is no finalizer.
+	if verdict.Reason != ReasonSecondCoordinator && controllerutil.ContainsFinalizer(c, Finalizer) &&
+		!v.census.Deployed && len(v.pods) == 0 {
+		if err := r.clear(ctx, c); err != nil {
+			return reconcile.Result{}, err
+		}
+	}
+	pending := finding{Reason: ReasonPending, Message: "There is no coordinator: see the condition Pending."}
+	err := r.say(ctx, c, wantedStatus{
+		pending: finding{Reason: verdict.Reason, Message: verdict.Message}, certs: pending, ready: pending,
+	})
+	return reconcile.Result{RequeueAfter: wait.Jitter(r.cfg.Resync, 0.1)}, err
+}
+
+// run brings about the objects of a pool that is to have a coordinator, and says how far that is.
+func (r *Reconciler) run(ctx context.Context, c *v1alpha1.YurtCoordinator, v view, verdict Verdict) (reconcile.Result, error) {
+	if !controllerutil.ContainsFinalizer(c, Finalizer) {
+		if err := r.finalize(ctx, c, controllerutil.AddFinalizer); err != nil {
+			return reconcile.Result{}, err
+		}
+	}
+	f, known, err := r.facts(ctx, c, v)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	if !known { // what kubelets are shown: the first thing that is found out after the start
+		return reconcile.Result{RequeueAfter: wait.Jitter(soonest, 1)}, nil
+	}
+	done, err := r.settle(ctx, f)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	delegated, err := r.delegated(ctx, f.Nodes)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	outside, until, err := r.outside(ctx, f.Pool, f.Nodes)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	pod := current(v.pods)
+	status := wantedStatus{
+		pending: finding{OK: true, Reason: verdict.Reason, Message: verdict.Message},
+		certs:   done.finding, ready: readiness(pod, r.cfg.image(c.Spec.Version)), delegated: delegated, outside: outside,
+	}
+	if pod != nil {
+		status.node = pod.Spec.NodeName
+	}
+	if err := r.say(ctx, c, status); err != nil {
+		return reconcile.Result{}, err
+	}
+	again := done.again
+	if until.Before(again) {
+		again = until
+	}
+	return reconcile.Result{RequeueAfter: max(soonest, again.Sub(r.cfg.Clock.Now()))}, nil
+}
+
+// facts collects what ensure needs. known is false as long as it has not been looked for the kubelets' certificate.
+func (r *Reconciler) facts(ctx context.Context, c *v1alpha1.YurtCoordinator, v view) (f facts, known bool, err error) {
+	f = facts{Owner: owner{c.Name, c.UID}, Pool: edge.PoolName(c.Spec.NodePool), At: placeOf(current(v.pods), v.nodes)}
+	for _, n := range v.census.Nodes {
+		f.Nodes = append(f.Nodes, n.Name)
+	}
+	f.Nodes = sorted(f.Nodes)
+	if f.ServiceIPs, err = r.serviceIPs(ctx); err != nil {
+		return facts{}, false, err
+	}
+	if f.ClientCA, err = r.clientCA(ctx); err != nil {
+		return facts{}, false, err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	f.Kubelet, f.WhyNot = r.kubelet.pair, r.kubelet.whyNot
+	return f, r.kubelet.known, nil
+}
+
+// settle ensures what the facts call for, unless that was done not long ago with the same facts: links come and go by the
+// thousand, and none of that is a reason to read Secrets.
+func (r *Reconciler) settle(ctx context.Context, f facts) (outcome, error) {
+	sum, now := sha256.Sum256([]byte(toJSON(f))), r.cfg.Clock.Now()
+	r.mu.Lock()
+	had, ok := r.settled[f.Owner.Name]
+	r.mu.Unlock()
+	if ok && had.facts == sum && now.Before(had.again) {
+		return had.outcome, nil
+	}
+	done, err := r.ensure(ctx, f)
+	if err != nil {
+		r.forget(f.Owner.Name)
+		return outcome{}, err
+	}
+	if resync := now.Add(wait.Jitter(r.cfg.Resync, 0.1)); resync.Before(done.again) {
+		done.again = resync
+	}
+	r.mu.Lock()
+	r.settled[f.Owner.Name] = settled{sum, done}
+	r.mu.Unlock()
+	return done, nil
+}
+
+func (r *Reconciler) forget(name string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.settled, name)
+}
+
+// clear deletes all objects of a pool, and what is remembered of it.
+func (r *Reconciler) clear(ctx context.Context, c *v1alpha1.YurtCoordinator) error {
+	r.forget(c.Name)
+	for _, obj := range belongings(edge.PoolName(c.Spec.NodePool)) {
+		if err := r.remove(ctx, obj); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// finalize changes the finalizers. The patch fails where the object has changed since it was read.
+func (r *Reconciler) finalize(ctx context.Context, c *v1alpha1.YurtCoordinator, change func(client.Object, string) bool) error {
+	base := c.DeepCopy()
+	change(c, Finalizer)
+	patch := client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{})
+	if err := r.cfg.Client.Patch(ctx, c, patch, client.FieldOwner(FieldOwner)); err != nil {
+		return fmt.Errorf("finalizer of YurtCoordinator %s: %w", c.Name, err)
+	}
+	return nil
+}
+
+// kubeletClient is what is known of the client certificate towards kubelets.
+type kubeletClient struct {
+	known  bool
+	pair   certs.Pair
+	whyNot string
+}

@@ -1,0 +1,96 @@
+package coordinator
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"yurtcoordinator/apis/apps/v1alpha1"
+	"yurtcoordinator/internal/edge"
+)
+
+// release lets a YurtCoordinator go. If the pool is its own: the hubs hear first that there is no coordinator, then the
+// workload goes, for which the fleet has left the pool out, then everything else.
+func (r *Reconciler) release(ctx context.Context, c *v1alpha1.YurtCoordinator, holds bool) (reconcile.Result, error) {
+	if !controllerutil.ContainsFinalizer(c, Finalizer) {
+		return reconcile.Result{}, nil
+	}
+	// The cache may still have what is gone. Another one may have the pool by now.
+	var fresh v1alpha1.YurtCoordinator
+	err := client.IgnoreNotFound(r.cfg.Reader.Get(ctx, client.ObjectKeyFromObject(c), &fresh))
+	if err != nil {
+		return reconcile.Result{}, fmt.Errorf("read YurtCoordinator %s: %w", c.Name, err)
+	}
+	if fresh.UID != c.UID || !controllerutil.ContainsFinalizer(&fresh, Finalizer) {
+		return reconcile.Result{}, nil
+	}
+	if holds {
+		pool := edge.PoolName(c.Spec.NodePool)
+		hint := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
+			Namespace: edge.NamespaceSystem, Name: pool.DiscoveryConfigMap(),
+		}}
+		if err := r.remove(ctx, hint); err != nil {
+			return reconcile.Result{}, err
+		}
+		waitsFor, err := r.remains(ctx, pool)
+		if err != nil {
+			return reconcile.Result{}, err
+		}
+		if waitsFor != "" {
+			removing := finding{Reason: ReasonRemoving, Message: "Waits until " + waitsFor + "."}
+			err := r.say(ctx, &fresh, wantedStatus{
+				pending: finding{OK: true, Reason: ReasonRemoving, Message: "It is being deleted."},
+				certs:   removing, ready: removing, node: fresh.Status.NodeName,
+			})
+			return reconcile.Result{RequeueAfter: wait.Jitter(waitGone, 0.5)}, err
+		}
+		if err := r.clear(ctx, c); err != nil {
+			return reconcile.Result{}, err
+		}
+	}
+	r.forget(c.Name)
+	return reconcile.Result{}, client.IgnoreNotFound(r.finalize(ctx, &fresh, controllerutil.RemoveFinalizer))
+}
+
+// remains says what is left of a pool's workload, asking the API server itself.
+func (r *Reconciler) remains(ctx context.Context, pool edge.PoolName) (string, error) {
+	app, err := r.appSet(ctx, r.cfg.Reader)
+	if err != nil {
+		return "", err
+	}
+	if app != nil {
+		if slices.Contains(app.Spec.Pools, string(pool)) {
+			return "the YurtAppSet leaves the pool out", nil
+		}
+		// What it did for an earlier spec is done once it has seen this one.
+		if app.Status.ObservedGeneration < app.Generation {
+			return "the YurtAppSet's controller has seen that the pool is left out", nil
+		}
+	}
+	var deployments appsv1.DeploymentList
+	in := client.InNamespace(edge.NamespaceSystem)
+	if err := r.cfg.Reader.List(ctx, &deployments, in, ofPool(pool)); err != nil {
+		return "", fmt.Errorf("list Deployments of pool %s: %w", pool, err)
+	}
+	if len(deployments.Items) > 0 {
+		return "Deployment " + deployments.Items[0].Name + " is gone", nil
+	}
+	var pods corev1.PodList
+	if err := r.cfg.Reader.List(ctx, &pods, in, ofPool(pool)); err != nil {
+		return "", fmt.Errorf("list Pods of pool %s: %w", pool, err)
+	}
+	for _, p := range pods.Items {
+		if p.DeletionTimestamp.IsZero() || r.cfg.Clock.Since(p.DeletionTimestamp.Time) < lostPod {
+			return "Pod " + p.Name + " is gone", nil
+		}
+	}
+	return "", nil
+}

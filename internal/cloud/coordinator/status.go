@@ -1,0 +1,181 @@
+package coordinator
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yurtcoordinator/apis/apps/v1alpha1"
+)
+
+// Reasons of the condition Ready.
+const (
+	// ReasonServing: the Pod is ready and of the version that is wanted.
+	ReasonServing = "Serving"
+	// ReasonPending: see the condition Pending.
+	ReasonPending = "Pending"
+	// ReasonNoPod: there is no Pod, yet or for the moment.
+	ReasonNoPod = "NoPod"
+	// ReasonNoNode: the Pod has no node, yet or because none can take it.
+	ReasonNoNode = "NoNode"
+	// ReasonOtherVersion: the Pod still runs another version.
+	ReasonOtherVersion = "OtherVersion"
+	// ReasonPodNotReady: the Pod has a node and is not ready.
+	ReasonPodNotReady = "PodNotReady"
+	// ReasonRemoving: the YurtCoordinator is being deleted.
+	ReasonRemoving = "Removing"
+)
+
+// readiness is the condition Ready of a coordinator with this Pod.
+func readiness(pod *corev1.Pod, image string) finding {
+	if pod == nil {
+		return finding{Reason: ReasonNoPod, Message: "There is no Pod of the coordinator. " +
+			"If that stays, see the YurtAppSet kube-system/yurt-coordinator."}
+	}
+	if pod.Spec.NodeName == "" {
+		message := "The scheduler has not seen it yet."
+		if c := podCondition(pod, corev1.PodScheduled); c != nil && c.Message != "" {
+			message = c.Message
+		}
+		return finding{Reason: ReasonNoNode, Message: fmt.Sprintf("Pod %s has no node: %s", pod.Name, message)}
+	}
+	if runs := imageOf(pod); runs != image {
+		return finding{Reason: ReasonOtherVersion, Message: fmt.Sprintf(
+			"Pod %s runs %s, and %s is wanted. It is replaced by its Deployment.", pod.Name, runs, image)}
+	}
+	if c := podCondition(pod, corev1.PodReady); c == nil || c.Status != corev1.ConditionTrue {
+		return finding{Reason: ReasonPodNotReady, Message: fmt.Sprintf(
+			"Pod %s on node %s is not ready. See kubectl -n kube-system describe pod %s.", pod.Name, pod.Spec.NodeName, pod.Name)}
+	}
+	return finding{OK: true, Reason: ReasonServing, Message: fmt.Sprintf(
+		"Pod %s on node %s serves.", pod.Name, pod.Spec.NodeName)}
+}
+
+func podCondition(pod *corev1.Pod, kind corev1.PodConditionType) *corev1.PodCondition {
+	for i := range pod.Status.Conditions {
+		if pod.Status.Conditions[i].Type == kind {
+			return &pod.Status.Conditions[i]
+		}
+	}
+	return nil
+}
+
+func imageOf(pod *corev1.Pod) string {
+	for _, c := range pod.Spec.Containers {
+		if c.Name == containerName {
+			return c.Image
+		}
+	}
+	return ""
+}
+
+// wantedStatus is all that is said about a YurtCoordinator.
+type wantedStatus struct {
+	pending, certs, ready finding // pending is OK when nothing is in the way
+	node                  string
+	delegated, outside    []string
+}
+
+// next returns what a status becomes, and whether that is a change, with the transitions that are worth an Event. Times do
+// not count as changes.
+func next(was v1alpha1.YurtCoordinatorStatus, generation int64, want wantedStatus, now metav1.Time) (
+	status v1alpha1.YurtCoordinatorStatus, changed bool, transitions []v1alpha1.YurtCoordinatorCondition,
+) {
+	status = *was.DeepCopy()
+	status.ObservedGeneration, status.NodeName, status.DelegatedNodes = generation, want.node, want.delegated
+	status.OutsidePoolNodes = want.outside
+	changed = was.ObservedGeneration != generation || was.NodeName != want.node ||
+		!slices.Equal(was.DelegatedNodes, want.delegated) || !slices.Equal(was.OutsidePoolNodes, want.outside)
+	for _, c := range []struct {
+		kind    v1alpha1.YurtCoordinatorConditionType
+		holds   bool
+		good    bool
+		finding finding
+	}{
+		{v1alpha1.YurtCoordinatorPending, !want.pending.OK, want.pending.OK, want.pending},
+		{v1alpha1.YurtCoordinatorCertsReady, want.certs.OK, want.certs.OK, want.certs},
+		{v1alpha1.YurtCoordinatorReady, want.ready.OK, want.ready.OK, want.ready},
+	} {
+		condition := v1alpha1.YurtCoordinatorCondition{
+			Type: c.kind, Status: v1alpha1.ConditionFalse, ObservedGeneration: generation,
+			LastProbeTime: now, LastTransitionTime: now, Reason: c.finding.Reason, Message: c.finding.Message,
+		}
+		if c.holds {
+			condition.Status = v1alpha1.ConditionTrue
+		}
+		i := slices.IndexFunc(status.Conditions, func(o v1alpha1.YurtCoordinatorCondition) bool { return o.Type == c.kind })
+		if i < 0 {
+			status.Conditions = append(status.Conditions, condition)
+			changed = true
+			if !c.good && c.kind == v1alpha1.YurtCoordinatorPending {
+				transitions = append(transitions, condition)
+			}
+			continue
+		}
+		old := status.Conditions[i]
+		if old.Status == condition.Status {
+			condition.LastTransitionTime = old.LastTransitionTime
+		}
+		if old.Status != condition.Status || old.Reason != condition.Reason {
+			transitions = append(transitions, condition)
+		}
+		if old.Status != condition.Status || old.Reason != condition.Reason || old.Message != condition.Message ||
+			old.ObservedGeneration != generation {
+			status.Conditions[i], changed = condition, true
+		}
+	}
+	return status, changed, transitions
+}
+
+// say writes the status if it changes, and tells of transitions.
+func (r *Reconciler) say(ctx context.Context, c *v1alpha1.YurtCoordinator, want wantedStatus) error {
+	status, changed, transitions := next(c.Status, c.Generation, want, metav1.NewTime(r.cfg.Clock.Now()))
+	if !changed {
+		return nil
+	}
+	base := c.DeepCopy()
+	c.Status = status
+	patch := client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{})
+	if err := r.cfg.Client.Status().Patch(ctx, c, patch, client.FieldOwner(FieldOwner)); err != nil {
+		return fmt.Errorf("write status of YurtCoordinator %s: %w", c.Name, err)
+	}
+	for _, t := range transitions {
+		kind := corev1.EventTypeNormal
+		if bad(t) {
+			kind = corev1.EventTypeWarning
+		}
+		r.cfg.Events.Eventf(regarding(owner{c.Name, c.UID}), nil, kind, t.Reason, "Reconcile", "%s is %s: %s",
+			t.Type, strings.ToLower(string(t.Status)), t.Message)
+	}
+	return nil
+}
+
+// bad conditions are those that somebody may have to do something about.
+func bad(c v1alpha1.YurtCoordinatorCondition) bool {
+	switch c.Reason {
+	case ReasonNotScheduled, ReasonNoPod, ReasonNoNode, ReasonPodNotReady, ReasonRemoving, ReasonOtherVersion, ReasonPending,
+		ReasonNoServiceAddress:
+		return false // on the way
+	case ReasonDeployed, ReasonIssued, ReasonServing:
+		return false
+	}
+	return true
+}
+
+// told records an Event about something done.
+func (r *Reconciler) told(_ context.Context, o owner, reason, note string, args ...any) {
+	r.cfg.Events.Eventf(regarding(o), nil, corev1.EventTypeNormal, reason, "Reconcile", note, args...)
+}
+
+// regarding names the YurtCoordinator of an Event. Without a resourceVersion: the recorder folds Events that are alike into
+// one, and with it no two would be.
+func regarding(o owner) *corev1.ObjectReference {
+	return &corev1.ObjectReference{
+		APIVersion: v1alpha1.GroupVersion.String(), Kind: "YurtCoordinator", Name: o.Name, UID: o.UID,
+	}
+}

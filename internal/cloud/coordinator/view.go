@@ -1,0 +1,177 @@
+package coordinator
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yurtcoordinator/apis/apps/v1alpha1"
+	"yurtcoordinator/apis/apps/v1beta1"
+	"yurtcoordinator/apis/apps/v1beta2"
+	"yurtcoordinator/internal/edge"
+)
+
+const (
+	// indexPool is the index of YurtCoordinators and Nodes by their pool.
+	indexPool = "openyurt.io/coordinator-pool"
+
+	// authenticationConfig says which authority the cluster knows its clients by.
+	authenticationConfig = "extension-apiserver-authentication"
+	clientCAKey          = "client-ca-file"
+)
+
+// view is what there is of a pool, as the cache has it.
+type view struct {
+	census Census
+	taints []corev1.Taint
+	nodes  []corev1.Node
+	pods   []corev1.Pod
+}
+
+// census reads what a verdict on a pool needs.
+func (r *Reconciler) census(ctx context.Context, pool edge.PoolName, app *v1beta1.YurtAppSet) (view, error) {
+	v := view{census: Census{Pool: pool, Deployed: app != nil && slices.Contains(app.Spec.Pools, string(pool))}}
+	var nodePool v1beta2.NodePool
+	err := r.cfg.Client.Get(ctx, client.ObjectKey{Name: string(pool)}, &nodePool)
+	if client.IgnoreNotFound(err) != nil {
+		return view{}, fmt.Errorf("read NodePool %s: %w", pool, err)
+	}
+	v.census.PoolExists = err == nil && (nodePool.DeletionTimestamp.IsZero() || v.census.Deployed)
+	v.taints = nodePool.Spec.Taints
+	var all v1alpha1.YurtCoordinatorList
+	if err := r.cfg.Client.List(ctx, &all, client.MatchingFields{indexPool: string(pool)}); err != nil {
+		return view{}, fmt.Errorf("list YurtCoordinators of pool %s: %w", pool, err)
+	}
+	for i := range all.Items {
+		v.census.Coordinators = append(v.census.Coordinators, &all.Items[i])
+	}
+	var nodes corev1.NodeList
+	if err := r.cfg.Client.List(ctx, &nodes, client.MatchingFields{indexPool: string(pool)}); err != nil {
+		return view{}, fmt.Errorf("list Nodes of pool %s: %w", pool, err)
+	}
+	v.nodes = nodes.Items
+	for i := range v.nodes {
+		v.census.Nodes = append(v.census.Nodes,
+			NodeFact{Name: edge.NodeName(v.nodes[i].Name), Autonomous: autonomous(&v.nodes[i])})
+	}
+	return v, nil
+}
+
+func autonomous(node *corev1.Node) bool {
+	_, duration := node.Annotations[edge.AnnotationAutonomyDuration]
+	return duration || node.Annotations[edge.AnnotationAutonomy] == edge.AutonomyOn
+}
+
+// appSet returns the YurtAppSet of the coordinators as it is cached, or nil.
+func (r *Reconciler) appSet(ctx context.Context, from client.Reader) (*v1beta1.YurtAppSet, error) {
+	var app v1beta1.YurtAppSet
+	err := from.Get(ctx, client.ObjectKey{Namespace: edge.NamespaceSystem, Name: edge.AppCoordinator}, &app)
+	if apierrors.IsNotFound(err) {
+		return nil, nil //nolint:nilnil // there is none, and that is no error
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read YurtAppSet %s/%s: %w", edge.NamespaceSystem, edge.AppCoordinator, err)
+	}
+	return &app, nil
+}
+
+// podsOf reads a pool's coordinator Pods from the cache.
+func (r *Reconciler) podsOf(ctx context.Context, pool edge.PoolName) ([]corev1.Pod, error) {
+	var pods corev1.PodList
+	err := r.cfg.Client.List(ctx, &pods, client.InNamespace(edge.NamespaceSystem), ofPool(pool))
+	if err != nil {
+		return nil, fmt.Errorf("list the coordinator's Pods of pool %s: %w", pool, err)
+	}
+	return pods.Items, nil
+}
+
+func ofPool(pool edge.PoolName) client.MatchingLabels {
+	return client.MatchingLabels{edge.LabelApp: edge.AppCoordinator, edge.LabelNodePool: string(pool)}
+}
+
+// current is the Pod that counts: of those that are not on their way out the newest, since one on a dead node stays on for
+// as long as its node is.
+func current(pods []corev1.Pod) *corev1.Pod {
+	var best *corev1.Pod
+	for i := range pods {
+		p := &pods[i]
+		ended := p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
+		if ended || !p.DeletionTimestamp.IsZero() {
+			continue
+		}
+		if best == nil || best.CreationTimestamp.Before(&p.CreationTimestamp) ||
+			best.CreationTimestamp.Equal(&p.CreationTimestamp) && p.Name > best.Name {
+			best = p
+		}
+	}
+	return best
+}
+
+// placeOf is where a Pod runs, or nil while it has no node, or that Node isn't known.
+func placeOf(pod *corev1.Pod, nodes []corev1.Node) *place {
+	if pod == nil || pod.Spec.NodeName == "" {
+		return nil
+	}
+	i := slices.IndexFunc(nodes, func(n corev1.Node) bool { return n.Name == pod.Spec.NodeName })
+	if i < 0 {
+		return nil
+	}
+	at := &place{
+		Pod: pod.Name, UID: pod.UID, Node: edge.NodeName(pod.Spec.NodeName),
+		CertsHash: pod.Annotations[annotationCertsHash],
+	}
+	if pod.Status.HostIP != "" { // what it binds
+		at.Addresses = append(at.Addresses, pod.Status.HostIP)
+	}
+	for _, a := range nodes[i].Status.Addresses {
+		if a.Type == corev1.NodeInternalIP && !slices.Contains(at.Addresses, a.Address) {
+			at.Addresses = append(at.Addresses, a.Address)
+		}
+	}
+	return at
+}
+
+// serviceIPs are the addresses of the coordinators' Service.
+func (r *Reconciler) serviceIPs(ctx context.Context) ([]string, error) {
+	var s corev1.Service
+	err := r.cfg.Client.Get(ctx, client.ObjectKey{Namespace: edge.NamespaceSystem, Name: edge.ServiceCoordinator}, &s)
+	if client.IgnoreNotFound(err) != nil {
+		return nil, fmt.Errorf("read Service %s/%s: %w", edge.NamespaceSystem, edge.ServiceCoordinator, err)
+	}
+	return s.Spec.ClusterIPs, nil
+}
+
+// clientCA is the bundle that the cluster knows its clients by.
+func (r *Reconciler) clientCA(ctx context.Context) ([]byte, error) {
+	var c corev1.ConfigMap
+	err := r.cfg.Client.Get(ctx, client.ObjectKey{Namespace: edge.NamespaceSystem, Name: authenticationConfig}, &c)
+	if client.IgnoreNotFound(err) != nil {
+		return nil, fmt.Errorf("read ConfigMap %s/%s: %w", edge.NamespaceSystem, authenticationConfig, err)
+	}
+	return []byte(c.Data[clientCAKey]), nil
+}
+
+// delegated are the nodes whose Leases say that others forward them, in order.
+func (r *Reconciler) delegated(ctx context.Context, nodes []edge.NodeName) ([]string, error) {
+	var names []string
+	for _, n := range nodes {
+		var lease coordinationv1.Lease
+		err := r.cfg.Client.Get(ctx, client.ObjectKey{Namespace: corev1.NamespaceNodeLease, Name: string(n)}, &lease)
+		if client.IgnoreNotFound(err) != nil {
+			return nil, fmt.Errorf("read Lease of node %s: %w", n, err)
+		}
+		if isDelegated(&lease) {
+			names = append(names, string(n))
+		}
+	}
+	return names, nil
+}
+
+func isDelegated(lease *coordinationv1.Lease) bool {
+	return lease.Annotations[edge.DelegateHeartbeat] == edge.DelegateHeartbeatOn
+}

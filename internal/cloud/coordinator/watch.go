@@ -1,0 +1,307 @@
+package coordinator
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"yurtcoordinator/apis/apps/v1alpha1"
+	"yurtcoordinator/apis/apps/v1beta1"
+	"yurtcoordinator/apis/apps/v1beta2"
+	"yurtcoordinator/internal/cloud/control"
+	"yurtcoordinator/internal/edge"
+)
+
+const (
+	coordinatorController = "coordinator"
+	fleetController       = "coordinator-fleet"
+
+	// workers look at so many pools at a time. A pool takes some twenty requests once, and none as a rule.
+	workers = 8
+
+	// reconcileTimeout bounds one look.
+	reconcileTimeout = time.Minute
+	// retryMax is the longest wait before a failed one is tried again, before jitter.
+	retryMax = 2 * time.Minute
+)
+
+type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
+
+// Cached says what the manager's cache must hold: the coordinators' own Pods, of Services and ConfigMaps one each. Of Nodes
+// and Leases it needs what package heartbeat keeps of them, of Nodes the annotations of node autonomy, too.
+func Cached() map[client.Object]cache.ByObject {
+	one := func(name string) cache.ByObject {
+		return cache.ByObject{Namespaces: map[string]cache.Config{
+			edge.NamespaceSystem: {FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, name)},
+		}}
+	}
+	return map[client.Object]cache.ByObject{
+		&corev1.Pod{}: {
+			Namespaces: map[string]cache.Config{
+				edge.NamespaceSystem: {LabelSelector: labels.SelectorFromSet(labels.Set{edge.LabelApp: edge.AppCoordinator})},
+			},
+			Transform: cache.TransformStripManagedFields(),
+		},
+		&corev1.Service{}:   one(edge.ServiceCoordinator),
+		&corev1.ConfigMap{}: one(authenticationConfig),
+	}
+}
+
+// AddTo registers the controllers with a manager, to run while the manager leads.
+func (r *Reconciler) AddTo(mgr manager.Manager) error {
+	for _, i := range []struct {
+		obj  client.Object
+		pool func(client.Object) []string
+	}{{&v1alpha1.YurtCoordinator{}, coordinatorIndex}, {&corev1.Node{}, nodeIndex}} {
+		if err := mgr.GetFieldIndexer().IndexField(context.Background(), i.obj, indexPool, i.pool); err != nil {
+			return fmt.Errorf("index of %T by pool: %w", i.obj, err)
+		}
+	}
+	coordinators := []source.Source{
+		source.Channel(r.changed, handler.Funcs{GenericFunc: func(ctx context.Context, _ event.GenericEvent, q queue) {
+			r.enqueueAll(ctx, q)
+		}}),
+	}
+	for _, k := range r.kinds() {
+		coordinators = append(coordinators, source.Kind(mgr.GetCache(), k.object, k.coordinators))
+	}
+	first := source.Func(func(_ context.Context, q queue) error {
+		q.Add(appRequest)
+		q.Add(kubeletLooking)
+		return nil
+	})
+	fleet := []source.Source{first}
+	for _, k := range r.kinds() {
+		if k.fleet != nil {
+			fleet = append(fleet, source.Kind(mgr.GetCache(), k.object, on(k.fleet, func(q queue) { q.Add(appRequest) })))
+		}
+	}
+	err := add(mgr, coordinatorController, workers, r.reconcileCoordinator, coordinators)
+	if err == nil {
+		err = add(mgr, fleetController, 2, r.reconcileFleet, fleet)
+	}
+	return err
+}
+
+func add(mgr manager.Manager, name string, workers int, f reconcile.Func, sources []source.Source) error {
+	return control.Controller{
+		Name: name, Reconciler: f, Workers: workers, Timeout: reconcileTimeout, RetryMax: retryMax, Watch: sources,
+	}.AddTo(mgr)
+}
+
+func coordinatorIndex(obj client.Object) []string {
+	if c, ok := obj.(*v1alpha1.YurtCoordinator); ok {
+		return []string{c.Spec.NodePool}
+	}
+	return nil
+}
+
+func nodeIndex(obj client.Object) []string {
+	if pool := poolOf(obj); pool != "" {
+		return []string{string(pool)}
+	}
+	return nil
+}
+
+// kind is what changes of one kind of object mean.
+type kind struct {
+	object client.Object
+	// coordinators enqueues the YurtCoordinators that an object matters to.
+	coordinators handler.EventHandler
+	// fleet says whether a change matters to what all share; nil: none does.
+	fleet func(was, is client.Object) bool
+}
+
+// kinds are those that are watched. A change that matters to nobody, such as the heartbeats of a thousand nodes, enqueues
+// nothing.
+func (r *Reconciler) kinds() []kind {
+	all := func(ctx context.Context, _ client.Object, q queue) { r.enqueueAll(ctx, q) }
+	ofPool := func(ctx context.Context, obj client.Object, q queue) { r.enqueuePool(ctx, poolOf(obj), q) }
+	named := func(ctx context.Context, obj client.Object, q queue) {
+		r.enqueuePool(ctx, edge.PoolName(obj.GetName()), q)
+	}
+	return []kind{
+		{&v1alpha1.YurtCoordinator{}, each(coordinatorChanged, r.enqueueSiblings), coordinatorChanged},
+		{&v1beta2.NodePool{}, each(specChanged, named), specChanged},
+		{&corev1.Node{}, each(nodeChanged, ofPool), memberChanged},
+		{&corev1.Pod{}, each(nil, ofPool), nil},
+		{&coordinationv1.Lease{}, each(leaseChanged, r.enqueueHolder), nil},
+		{&v1beta1.YurtAppSet{}, handler.Funcs{
+			CreateFunc: func(ctx context.Context, e event.CreateEvent, q queue) { r.enqueueApp(ctx, nil, e.Object, q) },
+			UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q queue) {
+				r.enqueueApp(ctx, e.ObjectOld, e.ObjectNew, q)
+			},
+			DeleteFunc: func(ctx context.Context, e event.DeleteEvent, q queue) { r.enqueueApp(ctx, e.Object, nil, q) },
+		}, ours(specChanged)},
+		{&corev1.Service{}, each(serviceChanged, all), serviceChanged},
+		{&corev1.ConfigMap{}, each(clientCAChanged, all), nil},
+	}
+}
+
+// each calls enqueue for what is new, for what goes, and for what has changed in a way that matters: then for what it was
+// and for what it is.
+func each(changed func(was, is client.Object) bool, enqueue func(context.Context, client.Object, queue)) handler.EventHandler {
+	return handler.Funcs{
+		CreateFunc: func(ctx context.Context, e event.CreateEvent, q queue) { enqueue(ctx, e.Object, q) },
+		UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q queue) {
+			if changed == nil || changed(e.ObjectOld, e.ObjectNew) {
+				enqueue(ctx, e.ObjectOld, q)
+				enqueue(ctx, e.ObjectNew, q)
+			}
+		},
+		DeleteFunc: func(ctx context.Context, e event.DeleteEvent, q queue) { enqueue(ctx, e.Object, q) },
+	}
+}
+
+// on calls enqueue for each change that matters; what is new was nil, what goes is nil.
+func on(changed func(was, is client.Object) bool, enqueue func(queue)) handler.EventHandler {
+	when := func(was, is client.Object, q queue) {
+		if changed(was, is) {
+			enqueue(q)
+		}
+	}
+	return handler.Funcs{
+		CreateFunc: func(_ context.Context, e event.CreateEvent, q queue) { when(nil, e.Object, q) },
+		UpdateFunc: func(_ context.Context, e event.UpdateEvent, q queue) { when(e.ObjectOld, e.ObjectNew, q) },
+		DeleteFunc: func(_ context.Context, e event.DeleteEvent, q queue) { when(e.Object, nil, q) },
+	}
+}
+
+func specChanged(was, is client.Object) bool {
+	return was == nil || is == nil || was.GetUID() != is.GetUID() || was.GetGeneration() != is.GetGeneration() ||
+		!was.GetDeletionTimestamp().Equal(is.GetDeletionTimestamp())
+}
+
+func coordinatorChanged(was, is client.Object) bool {
+	return specChanged(was, is) || !slices.Equal(was.GetFinalizers(), is.GetFinalizers())
+}
+
+// memberChanged: it is another pool's, or begins or ends to be autonomous.
+func memberChanged(was, is client.Object) bool {
+	before, after := node(was), node(is)
+	if before == nil || after == nil {
+		return before != nil && poolOf(before) != "" || after != nil && poolOf(after) != ""
+	}
+	return poolOf(before) != poolOf(after) || autonomous(before) != autonomous(after)
+}
+
+// nodeChanged: its place in its pool, or its addresses.
+func nodeChanged(was, is client.Object) bool {
+	before, after := node(was), node(is)
+	return memberChanged(was, is) || before != nil && after != nil &&
+		!slices.Equal(before.Status.Addresses, after.Status.Addresses)
+}
+
+func node(obj client.Object) *corev1.Node {
+	n, _ := obj.(*corev1.Node)
+	return n
+}
+
+func leaseChanged(was, is client.Object) bool {
+	before, ok := was.(*coordinationv1.Lease)
+	after, ok2 := is.(*coordinationv1.Lease)
+	return ok && ok2 && (isDelegated(before) != isDelegated(after) ||
+		before.Annotations[edge.AnnotationReachedNodes] != after.Annotations[edge.AnnotationReachedNodes])
+}
+
+func serviceChanged(was, is client.Object) bool {
+	before, ok := was.(*corev1.Service)
+	after, ok2 := is.(*corev1.Service)
+	return !ok || !ok2 || toJSON(before.Spec) != toJSON(after.Spec) ||
+		before.Annotations[edge.AnnotationTopologyKeys] != after.Annotations[edge.AnnotationTopologyKeys]
+}
+
+func clientCAChanged(was, is client.Object) bool {
+	before, ok := was.(*corev1.ConfigMap)
+	after, ok2 := is.(*corev1.ConfigMap)
+	return ok && ok2 && before.Data[clientCAKey] != after.Data[clientCAKey]
+}
+
+// ours limits changes of YurtAppSets to that of the coordinators.
+func ours(changed func(was, is client.Object) bool) func(was, is client.Object) bool {
+	return func(was, is client.Object) bool {
+		obj := is
+		if obj == nil {
+			obj = was
+		}
+		return obj.GetNamespace() == edge.NamespaceSystem && obj.GetName() == edge.AppCoordinator && changed(was, is)
+	}
+}
+
+// enqueueSiblings enqueues a YurtCoordinator itself, which the cache may not have any more, and the others of its pool.
+func (r *Reconciler) enqueueSiblings(ctx context.Context, obj client.Object, q queue) {
+	q.Add(reconcile.Request{NamespacedName: client.ObjectKeyFromObject(obj)})
+	if c, ok := obj.(*v1alpha1.YurtCoordinator); ok {
+		r.enqueuePool(ctx, edge.PoolName(c.Spec.NodePool), q)
+	}
+}
+
+// enqueueHolder enqueues the pool of the node that a Lease is of, or that it reports about.
+func (r *Reconciler) enqueueHolder(ctx context.Context, obj client.Object, q queue) {
+	lease, ok := obj.(*coordinationv1.Lease)
+	if !ok || lease.Namespace != corev1.NamespaceNodeLease {
+		return
+	}
+	if pool := reports(lease); pool != "" {
+		r.enqueuePool(ctx, pool, q)
+		return
+	}
+	var n corev1.Node
+	if err := r.cfg.Client.Get(ctx, client.ObjectKey{Name: lease.Name}, &n); err == nil {
+		r.enqueuePool(ctx, poolOf(&n), q)
+	} // else the Node will come, or has gone, which is a change of its own
+}
+
+// enqueueApp enqueues the pools that came into the YurtAppSet, or have left it.
+func (r *Reconciler) enqueueApp(ctx context.Context, was, is client.Object, q queue) {
+	if !ours(specChanged)(was, is) {
+		return
+	}
+	pools := make(map[string]int)
+	for i, obj := range []client.Object{was, is} {
+		if app, ok := obj.(*v1beta1.YurtAppSet); ok {
+			for _, p := range app.Spec.Pools {
+				pools[p] |= 1 << i
+			}
+		}
+	}
+	for p, in := range pools {
+		if in != 3 {
+			r.enqueuePool(ctx, edge.PoolName(p), q)
+		}
+	}
+}
+
+func (r *Reconciler) enqueuePool(ctx context.Context, pool edge.PoolName, q queue) {
+	if pool != "" {
+		r.enqueue(ctx, q, client.MatchingFields{indexPool: string(pool)})
+	}
+}
+
+func (r *Reconciler) enqueueAll(ctx context.Context, q queue) { r.enqueue(ctx, q) }
+
+// enqueue reads the cache only. It fails only while that starts or stops, and every YurtCoordinator is new to it after.
+func (r *Reconciler) enqueue(ctx context.Context, q queue, which ...client.ListOption) {
+	var all v1alpha1.YurtCoordinatorList
+	if err := r.cfg.Client.List(ctx, &all, which...); err != nil {
+		return
+	}
+	for i := range all.Items {
+		q.Add(reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&all.Items[i])})
+	}
+}

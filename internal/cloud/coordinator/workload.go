@@ -1,0 +1,256 @@
+package coordinator
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
+
+	"yurtcoordinator/apis/apps/v1beta1"
+	"yurtcoordinator/internal/edge"
+)
+
+const (
+	containerName = "yurt-coordinator"
+	program       = "/usr/local/bin/yurt-coordinator"
+
+	certsVolume, certsDir = "certs", "/etc/yurt-coordinator/certs"
+	// The data is in a directory below the volume: the coordinator closes its own to others, and the volume's is root's.
+	dataVolume, volumeDir, dataDir = "data", "/var/lib/yurt-coordinator", "/var/lib/yurt-coordinator/pool"
+
+	// nonroot is the user and group of the image.
+	nonroot = 65532
+
+	// placeholder stands for the pool's name in patches.
+	placeholder = edge.PoolName("{{nodepool}}")
+)
+
+// Wanted is a pool that is to have a coordinator.
+type Wanted struct {
+	Pool   edge.PoolName
+	Image  string
+	Taints []corev1.Taint
+}
+
+// AppSet returns the YurtAppSet that runs a coordinator in each of these pools. Pools that differ in nothing but their names
+// share a tweak: with one for each, a YurtAppSet of some thousand pools would be larger than etcd takes.
+func AppSet(c Config, pools []Wanted) (*v1beta1.YurtAppSet, error) {
+	app := &v1beta1.YurtAppSet{
+		TypeMeta: metav1.TypeMeta{APIVersion: v1beta1.GroupVersion.String(), Kind: "YurtAppSet"},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: edge.NamespaceSystem, Name: edge.AppCoordinator, Labels: map[string]string{labelManagedBy: FieldOwner},
+		},
+	}
+	app.Spec.RevisionHistoryLimit = ptr.To[int32](3)
+	app.Spec.Workload.WorkloadTemplate.DeploymentTemplate = template(c)
+	groups := make(map[string]*v1beta1.WorkloadTweak)
+	for _, p := range pools {
+		tweaks, err := tweaksFor(p)
+		if err != nil {
+			return nil, err
+		}
+		key, err := json.Marshal(tweaks)
+		if err != nil {
+			return nil, fmt.Errorf("tweaks of pool %s: %w", p.Pool, err)
+		}
+		if groups[string(key)] == nil {
+			groups[string(key)] = &v1beta1.WorkloadTweak{Tweaks: tweaks}
+		}
+		groups[string(key)].Pools = append(groups[string(key)].Pools, string(p.Pool))
+		app.Spec.Pools = append(app.Spec.Pools, string(p.Pool))
+	}
+	slices.Sort(app.Spec.Pools)
+	for _, g := range groups {
+		slices.Sort(g.Pools)
+		app.Spec.Workload.WorkloadTweaks = append(app.Spec.Workload.WorkloadTweaks, *g)
+	}
+	slices.SortFunc(app.Spec.Workload.WorkloadTweaks, func(a, b v1beta1.WorkloadTweak) int {
+		return strings.Compare(a.Pools[0], b.Pools[0])
+	})
+	return app, nil
+}
+
+// tweaksFor is what is special to a pool. The labels say which pool the workload and its Pod are of, whoever makes them.
+func tweaksFor(p Wanted) (v1beta1.Tweaks, error) {
+	label := strings.ReplaceAll(edge.LabelNodePool, "/", "~1")
+	patches := make([]v1beta1.Patch, 0, 4)
+	for _, replace := range []struct {
+		operation v1beta1.Operation
+		path      string
+		value     any
+	}{
+		{v1beta1.OperationAdd, "/metadata/labels/" + label, placeholder},
+		{v1beta1.OperationAdd, "/spec/template/metadata/labels/" + label, placeholder},
+		{v1beta1.OperationReplace, "/spec/template/spec/volumes/0/secret/secretName", placeholder.CoordinatorSecret()},
+		{v1beta1.OperationReplace, "/spec/template/spec/tolerations", tolerations(p.Taints)},
+	} {
+		value, err := json.Marshal(replace.value)
+		if err != nil {
+			return v1beta1.Tweaks{}, fmt.Errorf("patch of pool %s: %w", p.Pool, err)
+		}
+		patches = append(patches, v1beta1.Patch{
+			Operation: replace.operation, Path: replace.path, Value: &apiextensionsv1.JSON{Raw: value},
+		})
+	}
+	images := []v1beta1.ContainerImage{{Name: containerName, TargetImage: p.Image}}
+	return v1beta1.Tweaks{ContainerImages: images, Patches: patches}, nil
+}
+
+// tolerations are those for the pool's own taints, in an order of their own, after those that have the Pod leave a dead
+// node at once. It does not tolerate edge.TaintUnschedulable: a node whose link is down is no place for a new coordinator.
+func tolerations(taints []corev1.Taint) []corev1.Toleration {
+	all := make([]corev1.Toleration, 0, 2+len(taints))
+	for _, key := range []string{corev1.TaintNodeNotReady, corev1.TaintNodeUnreachable} {
+		all = append(all, corev1.Toleration{
+			Key: key, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute,
+			TolerationSeconds: ptr.To[int64](0),
+		})
+	}
+	taints = slices.Clone(taints)
+	slices.SortFunc(taints, func(a, b corev1.Taint) int {
+		return cmp.Or(strings.Compare(a.Key, b.Key), strings.Compare(string(a.Effect), string(b.Effect)))
+	})
+	for _, t := range taints {
+		if t.Key == edge.TaintUnschedulable {
+			continue
+		}
+		all = append(all, corev1.Toleration{
+			Key: t.Key, Operator: corev1.TolerationOpEqual, Value: t.Value, Effect: t.Effect,
+		})
+	}
+	return all
+}
+
+func template(c Config) *v1beta1.DeploymentTemplateSpec {
+	labels := map[string]string{edge.LabelApp: edge.AppCoordinator, labelManagedBy: FieldOwner}
+	return &v1beta1.DeploymentTemplateSpec{
+		ObjectMeta: metav1.ObjectMeta{Labels: labels},
+		Spec: appsv1.DeploymentSpec{
+			Replicas: ptr.To[int32](1),
+			Selector: &metav1.LabelSelector{MatchLabels: map[string]string{edge.LabelApp: edge.AppCoordinator}},
+			// Two at a time would want the same port, and two coordinators are none.
+			Strategy:             appsv1.DeploymentStrategy{Type: appsv1.RecreateDeploymentStrategyType},
+			RevisionHistoryLimit: ptr.To[int32](1),
+			Template: corev1.PodTemplateSpec{
+				ObjectMeta: metav1.ObjectMeta{Labels: labels},
+				Spec:       podSpec(c),
+			},
+		},
+	}
+}
+
+func podSpec(c Config) corev1.PodSpec {
+	spec := corev1.PodSpec{
+		HostNetwork:                   true,
+		DNSPolicy:                     corev1.DNSDefault,
+		AutomountServiceAccountToken:  ptr.To(false),
+		EnableServiceLinks:            ptr.To(false),
+		PriorityClassName:             "system-cluster-critical",
+		TerminationGracePeriodSeconds: ptr.To[int64](10), // it drains for two
+		Tolerations:                   tolerations(nil),
+		SecurityContext: &corev1.PodSecurityContext{
+			RunAsNonRoot: ptr.To(true), RunAsUser: ptr.To[int64](nonroot), RunAsGroup: ptr.To[int64](nonroot),
+			FSGroup:        ptr.To[int64](nonroot), // may read the Secret
+			SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
+		},
+		Containers: []corev1.Container{container(c)},
+		Volumes: []corev1.Volume{
+			// Not optional: that is how a Pod waits for its certificate.
+			{Name: certsVolume, VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{
+				SecretName: placeholder.CoordinatorSecret(), DefaultMode: ptr.To[int32](0o400), Optional: ptr.To(false),
+			}}},
+			// As large as the container's memory: its pages count there.
+			{Name: dataVolume, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{
+				Medium: corev1.StorageMediumMemory,
+			}}},
+		},
+	}
+	for _, name := range c.PullSecrets {
+		spec.ImagePullSecrets = append(spec.ImagePullSecrets, corev1.LocalObjectReference{Name: name})
+	}
+	return spec
+}
+
+func container(c Config) corev1.Container {
+	field := func(name, path string) corev1.EnvVar {
+		return corev1.EnvVar{Name: name, ValueFrom: &corev1.EnvVarSource{
+			FieldRef: &corev1.ObjectFieldSelector{APIVersion: "v1", FieldPath: path},
+		}}
+	}
+	return corev1.Container{
+		Name:            containerName,
+		Image:           c.image(""),
+		ImagePullPolicy: c.PullPolicy,
+		Command:         []string{program},
+		Args: append([]string{
+			"--node-name=$(NODE_NAME)",
+			"--bind-address=$(HOST_IP)",
+			"--data-dir=" + dataDir,
+			"--tls-cert-file=" + certsDir + "/" + corev1.TLSCertKey,
+			"--tls-private-key-file=" + certsDir + "/" + corev1.TLSPrivateKeyKey,
+			"--client-ca-file=" + certsDir + "/" + keyClientCA,
+			"--kubelet-client-certificate=" + certsDir + "/" + keyKubeletCert,
+			"--kubelet-client-key=" + certsDir + "/" + keyKubeletKey,
+		}, c.ExtraArgs...),
+		Env: []corev1.EnvVar{field("NODE_NAME", "spec.nodeName"), field("HOST_IP", "status.hostIP")},
+		Ports: []corev1.ContainerPort{{
+			Name: "https", ContainerPort: edge.PortCoordinator, HostPort: edge.PortCoordinator, Protocol: corev1.ProtocolTCP,
+		}},
+		VolumeMounts: []corev1.VolumeMount{
+			{Name: certsVolume, MountPath: certsDir, ReadOnly: true},
+			{Name: dataVolume, MountPath: volumeDir},
+		},
+		LivenessProbe:  probe("/livez", 10),
+		ReadinessProbe: probe("/readyz", 5),
+		// Idle it takes 120 MB, two thirds of it pages of the program's file, and under load 190 and 45 of files in memory
+		// (docs/adr/0001). The limit has room for both quotas full: 256 MB of objects, 128 MB of mirror.
+		Resources: corev1.ResourceRequirements{
+			Requests: corev1.ResourceList{
+				corev1.ResourceCPU: resource.MustParse("50m"), corev1.ResourceMemory: resource.MustParse("160Mi"),
+			},
+			Limits: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("640Mi")},
+		},
+		SecurityContext: &corev1.SecurityContext{
+			AllowPrivilegeEscalation: ptr.To(false), ReadOnlyRootFilesystem: ptr.To(true), RunAsNonRoot: ptr.To(true),
+			Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
+		},
+	}
+}
+
+func probe(path string, period int32) *corev1.Probe {
+	return &corev1.Probe{
+		ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{
+			Path: path, Port: intstr.FromInt32(edge.PortCoordinator), Scheme: corev1.URISchemeHTTPS,
+		}},
+		PeriodSeconds: period, TimeoutSeconds: 5, FailureThreshold: 3, SuccessThreshold: 1,
+	}
+}
+
+// Service is that of all coordinators. A node sees only its own pool's behind it.
+func Service() *corev1.Service {
+	return &corev1.Service{
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Service"},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: edge.NamespaceSystem, Name: edge.ServiceCoordinator,
+			Labels:      map[string]string{labelManagedBy: FieldOwner, edge.LabelApp: edge.AppCoordinator},
+			Annotations: map[string]string{edge.AnnotationTopologyKeys: edge.TopologyNodePool},
+		},
+		Spec: corev1.ServiceSpec{
+			Type:     corev1.ServiceTypeClusterIP,
+			Selector: map[string]string{edge.LabelApp: edge.AppCoordinator},
+			Ports: []corev1.ServicePort{{
+				Name: "https", Protocol: corev1.ProtocolTCP, Port: edge.PortCoordinator,
+				TargetPort: intstr.FromInt32(edge.PortCoordinator),
+			}},
+		},
+	}
+}

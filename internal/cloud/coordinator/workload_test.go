@@ -1,0 +1,147 @@
+package coordinator
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"yurtcoordinator/apis/apps/v1alpha1"
+	"yurtcoordinator/internal/edge"
+)
+
+var tainted = []corev1.Taint{
+	{Key: "b", Value: "1", Effect: corev1.TaintEffectNoExecute}, {Key: "a", Effect: corev1.TaintEffectNoSchedule},
+	{Key: edge.TaintUnschedulable, Effect: corev1.TaintEffectNoSchedule},
+}
+
+// TestTheYurtAppSetIsSmall: etcd takes 1.5 MB, and what is special to most pools is their name.
+func TestTheYurtAppSetIsSmall(t *testing.T) {
+	var pools []Wanted
+	for i := range 5000 {
+		w := Wanted{Pool: edge.PoolName(fmt.Sprintf("pool-%04d", i)), Image: image + ":v1"}
+		if i%2 == 1 {
+			w.Taints = tainted
+		}
+		pools = append(pools, w)
+	}
+	app, err := AppSet(Config{Image: image, Version: "v1"}.completed(), pools)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := len(toJSON(app)); n > 256<<10 || len(app.Spec.Pools) != 5000 || len(app.Spec.Workload.WorkloadTweaks) != 2 {
+		t.Errorf("%d bytes, %d tweaks", n, len(app.Spec.Workload.WorkloadTweaks))
+	}
+}
+
+func TestAppSetDoesNotDependOnTheOrder(t *testing.T) {
+	a := Wanted{Pool: "a", Image: "x:1", Taints: tainted}
+	b := Wanted{Pool: "b", Image: "x:1", Taints: []corev1.Taint{tainted[2], tainted[1], tainted[0]}}
+	c := Wanted{Pool: "c", Image: "x:2"}
+	config := Config{Image: "x", Version: "1", PullSecrets: []string{"pull"}, ExtraArgs: []string{"--v=2"}}.completed()
+	one, err := AppSet(config, []Wanted{a, b, c})
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := AppSet(config, []Wanted{c, b, a})
+	if err != nil || toJSON(one) != toJSON(other) {
+		t.Errorf("%v:\n%s\n%s", err, toJSON(one), toJSON(other))
+	}
+	tweaks := one.Spec.Workload.WorkloadTweaks
+	if len(tweaks) != 2 || fmt.Sprint(tweaks[0].Pools, tweaks[1].Pools) != "[a b] [c]" {
+		t.Errorf("%s", toJSON(tweaks))
+	}
+	for _, part := range []string{
+		`"key":"a"`, `"key":"b"`, `"yurt-coordinator-{{nodepool}}-certs"`, `"targetImage":"x:1"`, `"name":"pull"`, `"--v=2"`,
+	} {
+		if !strings.Contains(toJSON(one), part) {
+			t.Errorf("no %s in it", part)
+		}
+	}
+	if strings.Contains(toJSON(one), edge.TaintUnschedulable) {
+		t.Error("it would be put on a node whose link is down")
+	}
+}
+
+func TestNextStatus(t *testing.T) {
+	ok := finding{OK: true, Reason: ReasonDeployed}
+	want := wantedStatus{pending: ok, certs: finding{Reason: ReasonNotScheduled}, ready: finding{Reason: ReasonNoPod}}
+	at := func(m int) metav1.Time { return metav1.NewTime(start.Add(time.Duration(m) * time.Minute)) }
+	status, changed, transitions := next(v1alpha1.YurtCoordinatorStatus{}, 1, want, at(0))
+	if !changed || len(transitions) != 0 || len(status.Conditions) != 3 {
+		t.Errorf("at first: %t, %v, %+v", changed, transitions, status)
+	}
+	if _, changed, _ = next(status, 1, want, at(1)); changed {
+		t.Error("time is a change")
+	}
+	want.certs = finding{OK: true, Reason: ReasonIssued}
+	status, changed, transitions = next(status, 1, want, at(2))
+	certs := status.Conditions[1]
+	if !changed || len(transitions) != 1 || transitions[0].Type != v1alpha1.YurtCoordinatorCertsReady ||
+		certs.LastTransitionTime != at(2) || status.Conditions[0].LastTransitionTime != at(0) {
+		t.Errorf("certificates: %t, %v, %+v", changed, transitions, status)
+	}
+	want.certs.Message = "other words"
+	status, changed, transitions = next(status, 2, want, at(3))
+	certs = status.Conditions[1]
+	if !changed || len(transitions) != 0 || certs.LastTransitionTime != at(2) || certs.LastProbeTime != at(3) ||
+		status.ObservedGeneration != 2 || certs.ObservedGeneration != 2 {
+		t.Errorf("other words: %t, %v, %+v", changed, transitions, status)
+	}
+	want.delegated = []string{"n1"}
+	if status, changed, _ = next(status, 2, want, at(4)); !changed || len(status.DelegatedNodes) != 1 {
+		t.Errorf("a node's link: %t, %+v", changed, status)
+	}
+}
+
+func TestCurrentPod(t *testing.T) {
+	pod := func(name string, after time.Duration, change func(*corev1.Pod)) corev1.Pod {
+		p := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, CreationTimestamp: metav1.NewTime(start.Add(after))}}
+		if change != nil {
+			change(&p)
+		}
+		return p
+	}
+	leaving := func(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{Time: start} }
+	evicted := func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }
+	for want, pods := range map[string][]corev1.Pod{
+		"":  {pod("x", 0, leaving), pod("y", 0, evicted)},
+		"a": {pod("x", time.Hour, leaving), pod("a", 0, nil)},
+		"b": {pod("b", time.Hour, nil), pod("a", 0, nil)},
+		"c": {pod("a", 0, nil), pod("c", 0, nil), pod("b", 0, nil)},
+	} {
+		if p := current(pods); want == "" && p != nil || want != "" && (p == nil || p.Name != want) {
+			t.Errorf("%v, want %s", p, want)
+		}
+	}
+}
+
+func TestReadiness(t *testing.T) {
+	pod := func(node, image string, conditions ...corev1.PodCondition) *corev1.Pod {
+		return &corev1.Pod{
+			Spec:   corev1.PodSpec{NodeName: node, Containers: []corev1.Container{{Name: containerName, Image: image}}},
+			Status: corev1.PodStatus{Conditions: conditions},
+		}
+	}
+	ready := corev1.PodCondition{Type: corev1.PodReady, Status: corev1.ConditionTrue}
+	full := corev1.PodCondition{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Message: "3 nodes are tainted"}
+	for _, c := range []struct {
+		pod    *corev1.Pod
+		reason string
+		says   string
+	}{
+		{nil, ReasonNoPod, "no Pod"},
+		{pod("", "i", full), ReasonNoNode, "3 nodes are tainted"},
+		{pod("n", "j", ready), ReasonOtherVersion, "runs j, and i is wanted"},
+		{pod("n", "i"), ReasonPodNotReady, "describe pod"},
+		{pod("n", "i", ready), ReasonServing, "on node n"},
+	} {
+		f := readiness(c.pod, "i")
+		if f.Reason != c.reason || f.OK != (c.reason == ReasonServing) || !strings.Contains(f.Message, c.says) {
+			t.Errorf("%+v, want %s", f, c.reason)
+		}
+	}
+}

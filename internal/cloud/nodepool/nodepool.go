@@ -1,0 +1,140 @@
+package nodepool
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"yurtcoordinator/apis/apps/v1beta2"
+	"yurtcoordinator/internal/cloud/control"
+)
+
+const (
+	// FieldOwner is the field manager of all writes here. It is one of its own: server-side apply takes away what the same
+	// manager does not apply again.
+	FieldOwner = "coordinator-controller-nodepool"
+
+	// index finds the Nodes of a pool in the cache.
+	index = "nodepool.pool"
+
+	// workers is how many objects each controller writes at a time; a write is a round trip of a few milliseconds.
+	workers = 8
+
+	// reconcileTimeout bounds the writes of one reconcile.
+	reconcileTimeout = 15 * time.Second
+
+	// retryMax is the longest wait before a failed reconcile is tried again, before jitter.
+	retryMax = 2 * time.Minute
+
+	// conflictDelay is the least time until an object that was written with an outdated copy is tried again, jittered up to
+	// twice of it.
+	conflictDelay = 100 * time.Millisecond
+
+	// settle is how long a change of a node waits for others of its pool: a pool that comes up is written a few times, not once
+	// for each of its nodes.
+	settle = 200 * time.Millisecond
+)
+
+type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
+
+// Recorder records Events. It is events.EventRecorder of client-go.
+type Recorder interface {
+	Eventf(regarding, related runtime.Object, eventType, reason, action, note string, args ...any)
+}
+
+// Config is what a Controller needs. All fields are required.
+type Config struct {
+	// Client reads Nodes and NodePools from the manager's cache, and writes. Of Nodes the cache must have what the comment on
+	// this package says.
+	Client client.Client
+	// Reader asks the API server itself.
+	Reader client.Reader
+	// Events takes the Events on Nodes and NodePools. It bounds their rate.
+	Events Recorder
+}
+
+// Controller is the two controllers of this package.
+type Controller struct {
+	nodes *nodes
+	pools *pools
+}
+
+// New returns a Controller; AddTo has it run.
+func New(c Config) *Controller { return &Controller{&nodes{cfg: c}, &pools{cfg: c}} }
+
+// Cached says what the manager's cache must hold, but for Nodes, which others read, too.
+func Cached() map[client.Object]cache.ByObject {
+	return map[client.Object]cache.ByObject{&v1beta2.NodePool{}: {Transform: cache.TransformStripManagedFields()}}
+}
+
+// AddTo registers the controllers with a manager, to run while the manager leads.
+func (c *Controller) AddTo(mgr manager.Manager) error {
+	err := mgr.GetFieldIndexer().IndexField(context.Background(), &corev1.Node{}, index, func(o client.Object) []string {
+		if node, ok := o.(*corev1.Node); ok && poolOf(node) != "" {
+			return []string{poolOf(node)}
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("index Nodes by their pool: %w", err)
+	}
+	k := mgr.GetCache()
+	return errors.Join(
+		add(mgr, "nodepool-nodes", c.nodes,
+			source.Kind(k, &corev1.Node{}, c.nodes.nodeHandler()),
+			source.Kind(k, &v1beta2.NodePool{}, c.nodes.poolHandler())),
+		add(mgr, "nodepool", c.pools,
+			source.Kind(k, &v1beta2.NodePool{}, c.pools.poolHandler()),
+			source.Kind(k, &corev1.Node{}, c.pools.nodeHandler())))
+}
+
+func add(mgr manager.Manager, name string, r reconcile.Reconciler, watched ...source.Source) error {
+	return control.Controller{
+		Name: name, Reconciler: r, Workers: workers, Timeout: reconcileTimeout, RetryMax: retryMax, Watch: watched,
+	}.AddTo(mgr)
+}
+
+// membersOf are the Nodes of a pool, from the cache: they must not be changed.
+func membersOf(ctx context.Context, c client.Reader, pool string) ([]corev1.Node, error) {
+	found := &corev1.NodeList{}
+	if err := c.List(ctx, found, client.MatchingFields{index: pool}, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("list the nodes of pool %s: %w", pool, err)
+	}
+	return found.Items, nil
+}
+
+// announced remembers what was said last of each object, so that it is said once. A restart says it once more.
+type announced struct {
+	mu   sync.Mutex
+	last map[string]string // by the object's name
+}
+
+func (a *announced) isNew(name, what string) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.last[name] == what {
+		return false
+	}
+	if a.last == nil {
+		a.last = make(map[string]string)
+	}
+	a.last[name] = what
+	return true
+}
+
+func (a *announced) forget(name string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(a.last, name)
+}

@@ -1,0 +1,227 @@
+package nodepool
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	apply "k8s.io/client-go/applyconfigurations/core/v1"
+	"k8s.io/klog/v2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"yurtcoordinator/apis/apps/v1beta2"
+)
+
+// nodes is the controller that writes Nodes.
+type nodes struct {
+	cfg  Config
+	said announced
+}
+
+// Reconcile makes a Node have what its pool wants. It makes at most two writes, and none where it has it already.
+func (n *nodes) Reconcile(ctx context.Context, r reconcile.Request) (reconcile.Result, error) {
+	node := &corev1.Node{}
+	if err := n.cfg.Client.Get(ctx, r.NamespacedName, node); err != nil {
+		if apierrors.IsNotFound(err) {
+			n.said.forget(r.Name)
+			return reconcile.Result{}, nil
+		}
+		return reconcile.Result{}, fmt.Errorf("read Node %s: %w", r.Name, err)
+	}
+	if node.DeletionTimestamp != nil {
+		return reconcile.Result{}, nil
+	}
+	pool, err := n.pool(ctx, node)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	err = n.write(ctx, node, WantedBy(pool))
+	switch {
+	case apierrors.IsConflict(err): // it has changed since it was read, or it is another Node
+		klog.FromContext(ctx).V(2).Info("Node changed since it was read; trying again", "node", klog.KRef("", node.Name))
+		return reconcile.Result{RequeueAfter: wait.Jitter(conflictDelay, 1)}, nil
+	case apierrors.IsNotFound(err):
+		return reconcile.Result{}, nil
+	}
+	n.announce(node, pool, err)
+	return reconcile.Result{}, err
+}
+
+// pool is the NodePool of a Node; nil if there is none.
+func (n *nodes) pool(ctx context.Context, node *corev1.Node) (*v1beta2.NodePool, error) {
+	name := poolOf(node)
+	if name == "" {
+		return nil, nil //nolint:nilnil // as the comment says
+	}
+	pool := &v1beta2.NodePool{}
+	if err := n.cfg.Client.Get(ctx, client.ObjectKey{Name: name}, pool); err != nil {
+		if apierrors.IsNotFound(err) {
+			return nil, nil //nolint:nilnil // as the comment says
+		}
+		return nil, fmt.Errorf("read NodePool %s: %w", name, err)
+	}
+	return pool, nil
+}
+
+// write brings the taints first: they keep Pods off.
+func (n *nodes) write(ctx context.Context, node *corev1.Node, w Wanted) error {
+	log := klog.FromContext(ctx).WithValues("node", klog.KRef("", node.Name), "pool", poolOf(node))
+	attributes := attributesDiffer(node, w)
+	if plan, differs := planTaints(node, w.Taints); differs {
+		if err := n.writeTaints(ctx, node, plan); err != nil {
+			return err
+		}
+		log.Info("Wrote taints of the pool", "taints", plan.Memo)
+	}
+	if attributes {
+		if err := n.writeAttributes(ctx, node, w); err != nil {
+			return err
+		}
+		log.Info("Wrote labels and annotations of the pool", "keys", w.memo())
+	}
+	return nil
+}
+
+func (n *nodes) writeTaints(ctx context.Context, node *corev1.Node, plan TaintPlan) error {
+	base := node.DeepCopy()
+	node.Spec.Taints = plan.Taints
+	if plan.Memo == "" {
+		delete(node.Annotations, AnnotationTaints)
+	} else {
+		metav1.SetMetaDataAnnotation(&node.ObjectMeta, AnnotationTaints, plan.Memo)
+	}
+	patch := client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{})
+	if err := n.cfg.Client.Patch(ctx, node, patch, client.FieldOwner(FieldOwner)); err != nil {
+		return fmt.Errorf("patch taints of Node %s: %w", base.Name, err)
+	}
+	return nil
+}
+
+// writeAttributes applies all that is wanted; what was applied before and is not among it is taken away by that.
+func (n *nodes) writeAttributes(ctx context.Context, node *corev1.Node, w Wanted) error {
+	annotations := maps.Clone(w.Annotations)
+	if memo := w.memo(); memo != "" {
+		if annotations == nil {
+			annotations = make(map[string]string, 1)
+		}
+		annotations[AnnotationAttributes] = memo
+	}
+	wanted := apply.Node(node.Name).WithUID(node.UID).WithLabels(w.Labels).WithAnnotations(annotations)
+	if err := n.cfg.Client.Apply(ctx, wanted, client.FieldOwner(FieldOwner), client.ForceOwnership); err != nil {
+		return fmt.Errorf("apply labels and annotations to Node %s: %w", node.Name, err)
+	}
+	return nil
+}
+
+// announce says once what a person must know: a label that names no pool, and a pool whose wishes the Node refuses.
+func (n *nodes) announce(node *corev1.Node, pool *v1beta2.NodePool, err error) {
+	name := poolOf(node)
+	switch {
+	case name != "" && pool == nil:
+		if n.said.isNew(node.Name, "no pool "+name) {
+			n.cfg.Events.Eventf(regardingNode(node), nil, corev1.EventTypeWarning, "NodePoolNotFound", "JoinNodePool",
+				"The node's label says that it is in pool %s, and there is no NodePool of that name. "+
+					"Create it, or change the label.", name)
+		}
+	case apierrors.IsInvalid(err) || apierrors.IsForbidden(err) || apierrors.IsBadRequest(err):
+		if pool != nil && n.said.isNew(node.Name, fmt.Sprintf("refused %s/%d", pool.UID, pool.Generation)) {
+			n.cfg.Events.Eventf(regardingPool(pool), regardingNode(node), corev1.EventTypeWarning, "NodeRefused", "WriteNode",
+				"Node %s does not take what the NodePool wants of its nodes: %v", node.Name, err)
+		}
+	case err == nil:
+		n.said.forget(node.Name)
+	}
+}
+
+// nodeHandler enqueues a Node when what we look at in it changes.
+func (n *nodes) nodeHandler() handler.TypedFuncs[*corev1.Node, reconcile.Request] {
+	return handler.TypedFuncs[*corev1.Node, reconcile.Request]{
+		CreateFunc: func(_ context.Context, e event.TypedCreateEvent[*corev1.Node], q queue) {
+			if concerns(e.Object) {
+				q.Add(requestFor(e.Object.Name))
+			}
+		},
+		UpdateFunc: func(_ context.Context, e event.TypedUpdateEvent[*corev1.Node], q queue) {
+			if (concerns(e.ObjectOld) || concerns(e.ObjectNew)) && changed(e.ObjectOld, e.ObjectNew) {
+				q.Add(requestFor(e.ObjectNew.Name))
+			}
+		},
+		DeleteFunc: func(_ context.Context, e event.TypedDeleteEvent[*corev1.Node], q queue) {
+			q.Add(requestFor(e.Object.Name))
+		},
+	}
+}
+
+// concerns reports whether a Node is in a pool, or has something of one.
+func concerns(node *corev1.Node) bool {
+	return poolOf(node) != "" || node.Annotations[AnnotationAttributes] != "" || node.Annotations[AnnotationTaints] != ""
+}
+
+// changed reports whether anything of a Node changed that plans are made from.
+func changed(a, b *corev1.Node) bool {
+	same := func(x, y corev1.Taint) bool { return id(x) == id(y) && x.Value == y.Value }
+	return a.UID != b.UID || !maps.Equal(a.Labels, b.Labels) || !maps.Equal(a.Annotations, b.Annotations) ||
+		!slices.EqualFunc(a.Spec.Taints, b.Spec.Taints, same)
+}
+
+// poolHandler enqueues the nodes of a pool whose spec changes, or that comes or goes.
+func (n *nodes) poolHandler() handler.TypedFuncs[*v1beta2.NodePool, reconcile.Request] {
+	enqueue := func(ctx context.Context, pool string, q queue) {
+		members, err := membersOf(ctx, n.cfg.Client, pool)
+		if err != nil {
+			klog.FromContext(ctx).Error(err, "Looking for the nodes of a pool")
+			return
+		}
+		for i := range members {
+			q.Add(requestFor(members[i].Name))
+		}
+	}
+	return handler.TypedFuncs[*v1beta2.NodePool, reconcile.Request]{
+		CreateFunc: func(ctx context.Context, e event.TypedCreateEvent[*v1beta2.NodePool], q queue) {
+			enqueue(ctx, e.Object.Name, q)
+		},
+		UpdateFunc: func(ctx context.Context, e event.TypedUpdateEvent[*v1beta2.NodePool], q queue) {
+			if e.ObjectOld.Generation != e.ObjectNew.Generation || e.ObjectOld.UID != e.ObjectNew.UID {
+				enqueue(ctx, e.ObjectNew.Name, q)
+			}
+		},
+		DeleteFunc: func(ctx context.Context, e event.TypedDeleteEvent[*v1beta2.NodePool], q queue) {
+			enqueue(ctx, e.Object.Name, q)
+		},
+	}
+}
+
+func requestFor(name string) reconcile.Request {
+	return reconcile.Request{NamespacedName: types.NamespacedName{Name: name}}
+}
+
+// regardingNode and regardingPool name the object of an Event, without a resourceVersion: the recorder folds Events that are
+// alike, and with it no two would be.
+func regardingNode(node *corev1.Node) *corev1.ObjectReference {
+	return &corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: node.Name, UID: node.UID}
+}
+
+func regardingPool(pool *v1beta2.NodePool) *corev1.ObjectReference {
+	return &corev1.ObjectReference{
+		APIVersion: v1beta2.GroupVersion.String(), Kind: "NodePool", Name: pool.Name, UID: pool.UID,
+	}
+}
+
+// some names the first of many.
+func some(names []string) string {
+	const most = 5
+	if len(names) <= most {
+		return strings.Join(names, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
+}

@@ -1,0 +1,225 @@
+package nodepool
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"yurtcoordinator/apis/apps/v1beta2"
+	"yurtcoordinator/internal/edge"
+)
+
+const (
+	// LabelHostNetwork is on the nodes of a pool whose Pods use their host's network.
+	LabelHostNetwork = "nodepool.openyurt.io/hostnetwork"
+
+	// AnnotationAttributes is on a Node that has labels or annotations of its pool: their keys, as JSON.
+	AnnotationAttributes = "apps.openyurt.io/nodepool-attributes"
+
+	// AnnotationTaints is on a Node that has taints of its pool: the taints, as JSON.
+	AnnotationTaints = "apps.openyurt.io/nodepool-taints"
+)
+
+// Wanted is what a pool's nodes are to have.
+type Wanted struct {
+	Labels, Annotations map[string]string
+	Taints              []corev1.Taint
+}
+
+// WantedBy is what a pool wants of its nodes; without a pool, nothing.
+func WantedBy(pool *v1beta2.NodePool) Wanted {
+	if pool == nil {
+		return Wanted{}
+	}
+	w := Wanted{Labels: maps.Clone(pool.Spec.Labels), Annotations: maps.Clone(pool.Spec.Annotations)}
+	if pool.Spec.HostNetwork {
+		if w.Labels == nil {
+			w.Labels = make(map[string]string)
+		}
+		w.Labels[LabelHostNetwork] = "true"
+	}
+	delete(w.Labels, edge.LabelNodePool)
+	delete(w.Annotations, AnnotationAttributes)
+	delete(w.Annotations, AnnotationTaints)
+	for _, t := range pool.Spec.Taints {
+		if !reserved(t.Key) {
+			w.Taints = append(w.Taints, corev1.Taint{Key: t.Key, Value: t.Value, Effect: t.Effect})
+		}
+	}
+	return w
+}
+
+// reserved reports whether a taint is another controller's, which would undo ours, and we its.
+func reserved(key string) bool {
+	return key == edge.TaintUnschedulable || strings.HasPrefix(key, "node.kubernetes.io/") ||
+		strings.HasPrefix(key, "node.cloudprovider.kubernetes.io/")
+}
+
+// reservedTaints are the keys of a pool's taints that are left out.
+func reservedTaints(pool *v1beta2.NodePool) []string {
+	var keys []string
+	for _, t := range pool.Spec.Taints {
+		if reserved(t.Key) && !slices.Contains(keys, t.Key) {
+			keys = append(keys, t.Key)
+		}
+	}
+	return keys
+}
+
+// attributes is the content of AnnotationAttributes: keys, in order.
+type attributes struct {
+	Labels      []string `json:"labels,omitempty"`
+	Annotations []string `json:"annotations,omitempty"`
+}
+
+// memo is what AnnotationAttributes is to say; empty: there is to be none.
+func (w Wanted) memo() string {
+	if len(w.Labels) == 0 && len(w.Annotations) == 0 {
+		return ""
+	}
+	content, err := json.Marshal(attributes{sortedKeys(w.Labels), sortedKeys(w.Annotations)})
+	if err != nil {
+		panic(err) // strings can be marshalled
+	}
+	return string(content)
+}
+
+func sortedKeys(m map[string]string) []string { return slices.Sorted(maps.Keys(m)) }
+
+// CachedAnnotations are the keys of the annotations of a Node that must be in the cache. They are few: not all that others
+// put there.
+func CachedAnnotations(node *corev1.Node) []string {
+	keys := []string{AnnotationAttributes, AnnotationTaints}
+	if memo := node.Annotations[AnnotationAttributes]; memo != "" {
+		var a attributes
+		if json.Unmarshal([]byte(memo), &a) == nil { // else it is written anew anyway
+			keys = append(keys, a.Annotations...)
+		}
+	}
+	return keys
+}
+
+// attributesDiffer reports whether a Node's labels and annotations are to be applied.
+func attributesDiffer(node *corev1.Node, w Wanted) bool {
+	return node.Annotations[AnnotationAttributes] != w.memo() ||
+		!contains(node.Labels, w.Labels) || !contains(node.Annotations, w.Annotations)
+}
+
+func contains(has, wants map[string]string) bool {
+	for k, v := range wants {
+		if found, ok := has[k]; !ok || found != v {
+			return false
+		}
+	}
+	return true
+}
+
+// TaintPlan is what a Node's taints, and what it says of ours among them, are to be.
+type TaintPlan struct {
+	Taints []corev1.Taint
+	// Memo is the content of AnnotationTaints; empty: there is to be none.
+	Memo string
+}
+
+// planTaints returns the plan, and whether it differs from what is there.
+func planTaints(node *corev1.Node, wanted []corev1.Taint) (plan TaintPlan, differs bool) {
+	memo := node.Annotations[AnnotationTaints]
+	before := remembered(memo)
+	var ours []corev1.Taint
+	done := make(map[string]bool, len(wanted)) // by id
+	for _, t := range node.Spec.Taints {
+		i := slices.IndexFunc(wanted, func(w corev1.Taint) bool { return id(w) == id(t) })
+		mine := slices.ContainsFunc(before, func(b corev1.Taint) bool { return id(b) == id(t) && b.Value == t.Value })
+		switch {
+		case i < 0 && mine: // it goes
+			differs = true
+			continue
+		case i < 0: // somebody else's
+		case wanted[i].Value == t.Value:
+			done[id(t)] = true
+			if mine {
+				ours = append(ours, wanted[i])
+			}
+		default:
+			differs, t = true, wanted[i]
+			done[id(t)] = true
+			ours = append(ours, wanted[i])
+		}
+		plan.Taints = append(plan.Taints, t)
+	}
+	for _, w := range wanted {
+		if !done[id(w)] {
+			done[id(w)], differs = true, true
+			plan.Taints, ours = append(plan.Taints, w), append(ours, w)
+		}
+	}
+	plan.Memo = memoOf(ours)
+	return plan, differs || plan.Memo != memo
+}
+
+// id tells taints apart: a Node has one of a key and an effect.
+func id(t corev1.Taint) string { return t.Key + ":" + string(t.Effect) }
+
+// remembered reads AnnotationTaints. What cannot be read is no memory: its taints stay, as somebody else's.
+func remembered(memo string) []corev1.Taint {
+	var taints []corev1.Taint
+	if memo == "" || json.Unmarshal([]byte(memo), &taints) != nil {
+		return nil
+	}
+	return taints
+}
+
+func memoOf(taints []corev1.Taint) string {
+	if len(taints) == 0 {
+		return ""
+	}
+	slices.SortFunc(taints, func(a, b corev1.Taint) int { return strings.Compare(id(a), id(b)) })
+	content, err := json.Marshal(taints)
+	if err != nil {
+		panic(err) // strings can be marshalled
+	}
+	return string(content)
+}
+
+// complete reports whether a Node has what is wanted, and nothing more of ours.
+func complete(node *corev1.Node, w Wanted) bool {
+	if attributesDiffer(node, w) {
+		return false
+	}
+	if len(w.Taints) == 0 && node.Annotations[AnnotationTaints] == "" {
+		return true
+	}
+	_, differs := planTaints(node, w.Taints)
+	return !differs
+}
+
+func ready(node *corev1.Node) bool {
+	i := slices.IndexFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == corev1.NodeReady })
+	return i >= 0 && node.Status.Conditions[i].Status == corev1.ConditionTrue
+}
+
+// judge is the status of a pool with these nodes.
+func judge(pool *v1beta2.NodePool, nodes []corev1.Node) v1beta2.NodePoolStatus {
+	w, all := WantedBy(pool), true
+	status := v1beta2.NodePoolStatus{ObservedGeneration: pool.Status.ObservedGeneration}
+	for i := range nodes {
+		node := &nodes[i]
+		if ready(node) {
+			status.ReadyNodeNum++
+		} else {
+			status.UnreadyNodeNum++
+		}
+		status.Nodes = append(status.Nodes, node.Name)
+		all = all && complete(node, w)
+	}
+	slices.Sort(status.Nodes)
+	if all {
+		status.ObservedGeneration = pool.Generation
+	}
+	return status
+}
+
+func poolOf(node *corev1.Node) string { return node.Labels[edge.LabelNodePool] }

@@ -1,0 +1,159 @@
+package nodepool
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/klog/v2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"yurtcoordinator/apis/apps/v1beta2"
+	"yurtcoordinator/internal/edge"
+)
+
+// Finalizer holds back the deletion of a NodePool that has nodes.
+const Finalizer = "apps.openyurt.io/nodepool"
+
+// pools is the controller that writes NodePools.
+type pools struct {
+	cfg  Config
+	said announced
+}
+
+// Reconcile makes a NodePool's finalizer and status right. It makes at most two writes, and none where they are.
+func (p *pools) Reconcile(ctx context.Context, r reconcile.Request) (reconcile.Result, error) {
+	pool := &v1beta2.NodePool{}
+	if err := p.cfg.Client.Get(ctx, r.NamespacedName, pool); err != nil {
+		if apierrors.IsNotFound(err) {
+			p.said.forget(r.Name)
+			return reconcile.Result{}, nil
+		}
+		return reconcile.Result{}, fmt.Errorf("read NodePool %s: %w", r.Name, err)
+	}
+	members, err := membersOf(ctx, p.cfg.Client, r.Name)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	err = p.write(ctx, pool, judge(pool, members))
+	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) { // it has changed since it was read
+		return reconcile.Result{RequeueAfter: wait.Jitter(conflictDelay, 1)}, nil
+	}
+	return reconcile.Result{}, err
+}
+
+func (p *pools) write(ctx context.Context, pool *v1beta2.NodePool, status v1beta2.NodePoolStatus) error {
+	if pool.DeletionTimestamp != nil && len(status.Nodes) == 0 {
+		return p.release(ctx, pool)
+	}
+	if pool.DeletionTimestamp == nil && !controllerutil.ContainsFinalizer(pool, Finalizer) {
+		if err := p.patchFinalizers(ctx, pool, controllerutil.AddFinalizer); err != nil {
+			return err
+		}
+	}
+	p.announce(pool, status)
+	if equal(pool.Status, status) {
+		return nil
+	}
+	pool.Status = status
+	// A patch would leave out counts that are zero before and after, and the API server wants them.
+	if err := p.cfg.Client.Status().Update(ctx, pool, client.FieldOwner(FieldOwner)); err != nil {
+		return fmt.Errorf("update status of NodePool %s: %w", pool.Name, err)
+	}
+	return nil
+}
+
+func equal(a, b v1beta2.NodePoolStatus) bool {
+	return a.ObservedGeneration == b.ObservedGeneration && a.ReadyNodeNum == b.ReadyNodeNum &&
+		a.UnreadyNodeNum == b.UnreadyNodeNum && slices.Equal(a.Nodes, b.Nodes)
+}
+
+// release lets a NodePool go, if the API server, too, knows of no node: the cache may not have the newest yet.
+func (p *pools) release(ctx context.Context, pool *v1beta2.NodePool) error {
+	if !controllerutil.ContainsFinalizer(pool, Finalizer) {
+		return nil
+	}
+	found := &metav1.PartialObjectMetadataList{}
+	found.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("NodeList"))
+	if err := p.cfg.Reader.List(ctx, found, client.MatchingLabels{edge.LabelNodePool: pool.Name}, client.Limit(1)); err != nil {
+		return fmt.Errorf("look for nodes of NodePool %s: %w", pool.Name, err)
+	}
+	if len(found.Items) > 0 {
+		return nil // the cache will have it, and that brings us back
+	}
+	if err := p.patchFinalizers(ctx, pool, controllerutil.RemoveFinalizer); err != nil {
+		return err
+	}
+	klog.FromContext(ctx).Info("Released a NodePool without nodes that was deleted", "pool", pool.Name)
+	return nil
+}
+
+// patchFinalizers writes the whole list: the resourceVersion in the patch keeps others' finalizers safe.
+func (p *pools) patchFinalizers(ctx context.Context, pool *v1beta2.NodePool, change func(client.Object, string) bool) error {
+	base := pool.DeepCopy()
+	change(pool, Finalizer)
+	patch := client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{})
+	if err := p.cfg.Client.Patch(ctx, pool, patch, client.FieldOwner(FieldOwner)); err != nil {
+		return fmt.Errorf("patch finalizers of NodePool %s: %w", base.Name, err)
+	}
+	return nil
+}
+
+// announce says once why a deletion waits, and which taints are left out.
+func (p *pools) announce(pool *v1beta2.NodePool, status v1beta2.NodePoolStatus) {
+	taints := reservedTaints(pool)
+	switch {
+	case pool.DeletionTimestamp != nil:
+		if p.said.isNew(pool.Name, "held "+string(pool.UID)) {
+			p.cfg.Events.Eventf(regardingPool(pool), nil, corev1.EventTypeWarning, "NodePoolHasNodes", "DeleteNodePool",
+				"The NodePool goes when no node is in it. Now there are %s: kubectl label node NAME %s- takes one out.",
+				some(status.Nodes), edge.LabelNodePool)
+		}
+	case len(taints) > 0:
+		if p.said.isNew(pool.Name, fmt.Sprintf("taints %s/%d", pool.UID, pool.Generation)) {
+			p.cfg.Events.Eventf(regardingPool(pool), nil, corev1.EventTypeWarning, "TaintsLeftOut", "WriteNode",
+				"The taints %s are kept by other controllers and not put on nodes: take them out of the NodePool.", some(taints))
+		}
+	default:
+		p.said.forget(pool.Name)
+	}
+}
+
+// poolHandler enqueues a NodePool at each change of it: what somebody else writes into its status is written over.
+func (p *pools) poolHandler() handler.TypedEventHandler[*v1beta2.NodePool, reconcile.Request] {
+	return &handler.TypedEnqueueRequestForObject[*v1beta2.NodePool]{}
+}
+
+// nodeHandler enqueues a pool when its nodes change in what its status says of them, after a while in which more may.
+func (p *pools) nodeHandler() handler.TypedFuncs[*corev1.Node, reconcile.Request] {
+	enqueue := func(pool string, q queue) {
+		if pool != "" {
+			q.AddAfter(requestFor(pool), settle)
+		}
+	}
+	return handler.TypedFuncs[*corev1.Node, reconcile.Request]{
+		CreateFunc: func(_ context.Context, e event.TypedCreateEvent[*corev1.Node], q queue) {
+			enqueue(poolOf(e.Object), q)
+		},
+		UpdateFunc: func(_ context.Context, e event.TypedUpdateEvent[*corev1.Node], q queue) {
+			before, after := poolOf(e.ObjectOld), poolOf(e.ObjectNew)
+			if before != after {
+				enqueue(before, q)
+			}
+			if before != after || ready(e.ObjectOld) != ready(e.ObjectNew) || changed(e.ObjectOld, e.ObjectNew) {
+				enqueue(after, q)
+			}
+		},
+		DeleteFunc: func(_ context.Context, e event.TypedDeleteEvent[*corev1.Node], q queue) {
+			enqueue(poolOf(e.Object), q)
+		},
+	}
+}

@@ -1,0 +1,84 @@
+package cloud
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/discovery"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+)
+
+const (
+	// askMin and askMax are how often the API server is asked for kinds that it does not serve yet.
+	askMin = time.Second
+	askMax = 30 * time.Second
+)
+
+// whenServed adds a controller as soon as the API server serves the kinds that it is about: their CRDs may be installed
+// later than this program, and all that does not need them goes on without.
+type whenServed struct {
+	name      string // of the controller
+	kinds     []schema.GroupVersionKind
+	discovery discovery.ServerResourcesInterface
+	clock     clock.Clock
+	add       func() error
+}
+
+// Start implements manager.Runnable: it ends when the controller is added.
+func (w *whenServed) Start(ctx context.Context) error {
+	log := klog.FromContext(ctx).WithValues("controller", w.name)
+	said := ""
+	for pause := askMin; ; pause = min(2*pause, askMax) {
+		missing := w.missing()
+		if len(missing) == 0 {
+			log.Info("Starting a controller")
+			return w.add()
+		}
+		if text := strings.Join(missing, "; "); text != said {
+			said = text
+			log.Info("Waiting with a controller until the API server serves its kinds: install their CRDs, or switch it off",
+				"missing", text)
+		}
+		timer := w.clock.NewTimer(pause)
+		select {
+		case <-timer.C():
+		case <-ctx.Done():
+			timer.Stop()
+			return nil
+		}
+	}
+}
+
+// NeedLeaderElection implements manager.LeaderElectionRunnable: a controller waits for the election by itself.
+func (w *whenServed) NeedLeaderElection() bool { return false }
+
+// missing names the kinds that are not served, or says why that cannot be told.
+func (w *whenServed) missing() []string {
+	var missing []string
+	served := map[schema.GroupVersion][]string{}
+	for _, kind := range w.kinds {
+		gv := kind.GroupVersion()
+		if _, asked := served[gv]; !asked {
+			list, err := w.discovery.ServerResourcesForGroupVersion(gv.String())
+			if err != nil && !apierrors.IsNotFound(err) {
+				return []string{fmt.Sprintf("%s: %v", gv, err)}
+			}
+			served[gv] = []string{}
+			if err == nil {
+				for _, r := range list.APIResources {
+					served[gv] = append(served[gv], r.Kind)
+				}
+			}
+		}
+		if !slices.Contains(served[gv], kind.Kind) {
+			missing = append(missing, fmt.Sprintf("%s %s", gv, kind.Kind))
+		}
+	}
+	return missing
+}

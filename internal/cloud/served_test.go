@@ -1,0 +1,99 @@
+package cloud
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/discovery"
+	"k8s.io/utils/clock"
+)
+
+// kinds is an API server that serves these kinds.
+type kinds struct {
+	discovery.ServerResourcesInterface
+
+	mu    sync.Mutex
+	of    map[string][]string
+	err   error
+	asked int
+}
+
+func (k *kinds) ServerResourcesForGroupVersion(gv string) (*metav1.APIResourceList, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.asked++
+	if k.err != nil {
+		return nil, k.err
+	}
+	all, ok := k.of[gv]
+	if !ok {
+		return nil, apierrors.NewNotFound(schema.GroupResource{}, gv)
+	}
+	list := &metav1.APIResourceList{}
+	for _, kind := range all {
+		list.APIResources = append(list.APIResources, metav1.APIResource{Kind: kind})
+	}
+	return list, nil
+}
+
+func (k *kinds) set(of map[string][]string, err error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.of, k.err = of, err
+}
+
+func TestWhenServed(t *testing.T) {
+	const group = "apps.openyurt.io"
+	all := map[string][]string{group + "/v1beta1": {"YurtAppSet"}, group + "/v1beta2": {"Other", "NodePool"}}
+	wanted := []schema.GroupVersionKind{
+		{Group: group, Version: "v1beta2", Kind: "NodePool"}, {Group: group, Version: "v1beta1", Kind: "YurtAppSet"},
+	}
+	synctest.Test(t, func(t *testing.T) {
+		server := &kinds{}
+		added := 0
+		w := &whenServed{"x", wanted, server, clock.RealClock{}, func() error { added++; return errors.New("added") }}
+		ended := make(chan error, 1)
+		go func() { ended <- w.Start(t.Context()) }()
+		for _, step := range []struct {
+			of  map[string][]string
+			err error
+		}{
+			{nil, nil}, {nil, errors.New("no answer")}, {map[string][]string{group + "/v1beta1": {"YurtAppSet"}}, nil},
+			{map[string][]string{group + "/v1beta1": {"YurtAppSet"}, group + "/v1beta2": {"Other"}}, nil},
+		} {
+			server.set(step.of, step.err)
+			time.Sleep(5 * time.Minute)
+			if added != 0 {
+				t.Fatalf("added when there is %v, %v", step.of, step.err)
+			}
+		}
+		if most := 2 * int(20*time.Minute/askMax) * 2; server.asked > most {
+			t.Errorf("asked %d times in twenty minutes, want %d at most", server.asked, most)
+		}
+		server.set(all, nil)
+		time.Sleep(askMax)
+		if err := <-ended; added != 1 || err == nil {
+			t.Errorf("added %d times, %v", added, err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		server.set(nil, nil)
+		go func() { ended <- w.Start(ctx) }()
+		time.Sleep(time.Second)
+		cancel()
+		if err := <-ended; err != nil || added != 1 {
+			t.Errorf("asked to stop: %v, added %d times", err, added)
+		}
+	})
+	missing := (&whenServed{kinds: wanted, discovery: &kinds{of: map[string][]string{group + "/v1beta2": {"NodePool"}}}}).missing()
+	if !slices.Equal(missing, []string{group + "/v1beta1 YurtAppSet"}) {
+		t.Errorf("missing %q", missing)
+	}
+}

@@ -1,0 +1,91 @@
+package image
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+
+	"k8s.io/utils/clock"
+
+	"yurtcoordinator/internal/lab/build/artifact"
+	"yurtcoordinator/internal/oci"
+)
+
+// What an installed lab runs of our own as Pods: REGISTRY/PROGRAM:TAG. The tag is in the form of a version, since a
+// YurtCoordinator may ask for one.
+const (
+	SystemRegistry = "registry.local"
+	SystemTag      = "v0.0.0-lab"
+)
+
+// systemName is the archive of our own programs in its set.
+const systemName = "system.tar"
+
+// SystemConfig says what the images of our own programs are made of, and where the archive is kept.
+type SystemConfig struct {
+	// CacheDir, Waiting and Clock are as in Config.
+	CacheDir string
+	Waiting  func(holder string)
+	Clock    clock.WithTicker
+
+	// Programs are static ones. An image is called as its program's file is.
+	Programs []string
+}
+
+// EnsureSystem returns the archive of our own programs' images, and makes it first if these are not in one yet.
+func EnsureSystem(ctx context.Context, config SystemConfig) (Archive, error) {
+	var names []string
+	contents := map[string][]byte{}
+	key := []string{recipe, runtime.GOARCH}
+	for _, path := range config.Programs {
+		content, err := os.ReadFile(path)
+		if err != nil {
+			return Archive{}, fmt.Errorf("system image: %w", err)
+		}
+		name := filepath.Base(path)
+		names, contents[name] = append(names, name), content
+		key = append(key, name, string(content))
+	}
+	store := artifact.Store{Dir: config.CacheDir, Clock: config.Clock, Waiting: config.Waiting}
+	e, err := store.Get(ctx, artifact.Spec{
+		Name: "system", Key: artifact.Key(key...), Files: []string{systemName},
+		Build: func(_ context.Context, dir, _ string) error {
+			images, err := composeSystem(names, contents)
+			if err != nil {
+				return err
+			}
+			return oci.WriteArchive(filepath.Join(dir, systemName), images...)
+		},
+	})
+	if err != nil {
+		return Archive{}, fmt.Errorf("system images: %w", err)
+	}
+	if err := e.Close(); err != nil {
+		return Archive{}, fmt.Errorf("system images: %w", err)
+	}
+	a := Archive{Path: e.Path(systemName)}
+	for _, name := range names {
+		a.Images = append(a.Images, systemImage(name))
+	}
+	return a, nil
+}
+
+func systemImage(program string) string { return SystemRegistry + "/" + program + ":" + SystemTag }
+
+// composeSystem makes an image of each program, as a release does.
+func composeSystem(names []string, contents map[string][]byte) ([]oci.Named, error) {
+	var images []oci.Named
+	for _, name := range names {
+		program := oci.Program{
+			Name: name, Content: contents[name], Platform: platform(), Version: SystemTag, Uncompressed: true,
+		}
+		image, err := program.Image()
+		if err != nil {
+			return nil, err
+		}
+		images = append(images, oci.Named{Name: systemImage(name), Image: image})
+	}
+	return images, nil
+}

@@ -1,0 +1,199 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+
+	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/lab/image"
+)
+
+// An installed lab does what the operator of a cluster does: it renders the chart, applies it, and then a NodePool and a
+// YurtCoordinator for each pool. Where it differs from a cluster is in values: images that are on the nodes already, and
+// the lab's timing.
+
+// YurtCoordinators is the resource of coordinators.
+var YurtCoordinators = schema.GroupVersionResource{Group: "apps.openyurt.io", Version: "v1alpha1", Resource: "yurtcoordinators"}
+
+// labelControlPlane is on the cloud's node, as kubeadm puts it on one that runs a control plane; and so is a taint of
+// that key.
+const labelControlPlane = "node-role.kubernetes.io/control-plane"
+
+// release is the name that the chart is installed under.
+const release = "yurt-coordinator"
+
+// chartValues are what Helm is given in the place of the chart's own.
+func chartValues(t Timing) []string {
+	return []string{
+		"image.registry=" + image.SystemRegistry,
+		"controller.image.tag=" + image.SystemTag, "controller.image.pullPolicy=Never",
+		"coordinator.image.tag=" + image.SystemTag, "coordinator.image.pullPolicy=Never",
+		"controller.silenceAfter=" + silenceAfter(t).String(),
+	}
+}
+
+// renderCommand is Helm's, which writes the chart's manifests.
+func (l *Lab) renderCommand(ctx context.Context) *exec.Cmd {
+	args := []string{"template", release, l.cfg.Chart, "--namespace=" + edge.NamespaceSystem}
+	for _, v := range chartValues(l.cfg.Timing) {
+		args = append(args, "--set-string="+v)
+	}
+	cmd := exec.CommandContext(ctx, l.bins.Helm, args...)
+	home := filepath.Join(l.dir, "helm")
+	cmd.Env = append(environment(os.Environ()),
+		"HELM_CACHE_HOME="+home, "HELM_CONFIG_HOME="+home, "HELM_DATA_HOME="+home)
+	return cmd
+}
+
+// install gives the cloud, which serves, the chart. What is there already, since the cloud was powered on again, stays.
+func (l *Lab) install(ctx context.Context, progress func(string)) error {
+	rendered, err := output(l.renderCommand(ctx))
+	if err != nil {
+		return fmt.Errorf("the chart %s: %w", l.cfg.Chart, err)
+	}
+	if err := l.apply(ctx, "chart.yaml", rendered); err != nil {
+		return err
+	}
+	progress("the chart is applied")
+	return nil
+}
+
+// apply applies manifests with kubectl, as a user does, and keeps them in the lab's directory.
+func (l *Lab) apply(ctx context.Context, name string, manifests []byte) error {
+	path := filepath.Join(l.dir, name)
+	if err := os.WriteFile(path, manifests, 0o600); err != nil {
+		return err
+	}
+	cmd := exec.CommandContext(ctx, l.bins.Kubectl, "--kubeconfig="+filepath.Join(l.pki(), "admin.kubeconfig"),
+		"apply", "--server-side", "--filename="+path)
+	cmd.Env = append(environment(os.Environ()), "KUBECACHEDIR="+filepath.Join(l.dir, "kubectl"))
+	if _, err := output(cmd); err != nil {
+		return fmt.Errorf("kubectl apply of %s: %w", name, err)
+	}
+	return nil
+}
+
+// output runs a program; its error has what the program said.
+func output(cmd *exec.Cmd) ([]byte, error) {
+	out, err := cmd.Output()
+	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
+		return out, fmt.Errorf("%s: %w: %s", filepath.Base(cmd.Path), err, strings.TrimSpace(string(exit.Stderr)))
+	}
+	return out, err
+}
+
+// poolManifests are a NodePool and a YurtCoordinator for each pool.
+func poolManifests(pools int) []byte {
+	var b strings.Builder
+	for p := 1; p <= pools; p++ {
+		fmt.Fprintf(&b, `---
+apiVersion: %[2]s
+kind: NodePool
+metadata: {name: %[1]s}
+spec: {type: Edge}
+---
+apiVersion: %[3]s
+kind: YurtCoordinator
+metadata: {name: %[1]s}
+spec: {nodePool: %[1]s}
+`, poolName(p), NodePools.GroupVersion(), YurtCoordinators.GroupVersion())
+	}
+	return []byte(b.String())
+}
+
+// makeCoordinators makes the pools and their coordinators, and returns when all are ready.
+func (l *Lab) makeCoordinators(ctx context.Context, progress func(string)) error {
+	if err := l.markControlPlane(ctx); err != nil {
+		return err
+	}
+	// New definitions are served after some tenths of a second.
+	if err := l.again(ctx, func() error { return l.apply(ctx, "pools.yaml", poolManifests(l.cfg.Pools)) }); err != nil {
+		return err
+	}
+	progress(fmt.Sprintf("%d NodePools and YurtCoordinators are made", l.cfg.Pools))
+	objects, err := dynamic.NewForConfig(l.watch.access)
+	if err != nil {
+		return err
+	}
+	for p := 1; p <= l.cfg.Pools; p++ {
+		name := string(poolName(p))
+		err := l.again(ctx, func() error {
+			o, err := objects.Resource(YurtCoordinators).Get(ctx, name, metav1.GetOptions{})
+			if err != nil {
+				return err
+			}
+			return notReady(o)
+		})
+		if err != nil {
+			return fmt.Errorf("YurtCoordinator %s: %w; see: yurtlab logs cloud coordinator-controller", name, err)
+		}
+		if _, err := l.access(ctx, p); err != nil { // known, should the cloud be gone when it is asked for
+			return err
+		}
+		node, err := l.Coordinator(p)
+		if err != nil {
+			return err
+		}
+		progress(fmt.Sprintf("the coordinator of %s is Ready, on %s", name, node))
+	}
+	return nil
+}
+
+// notReady says why a YurtCoordinator is not Ready; nil if it is.
+func notReady(o *unstructured.Unstructured) error {
+	conditions, _, err := unstructured.NestedSlice(o.Object, "status", "conditions")
+	if err != nil {
+		return err
+	}
+	var said []string
+	for _, c := range conditions {
+		c, ok := c.(map[string]any)
+		if !ok {
+			continue
+		}
+		if c["type"] == "Ready" && c["status"] == "True" {
+			return nil
+		}
+		said = append(said, fmt.Sprintf("%v=%v %v: %v", c["type"], c["status"], c["reason"], c["message"]))
+	}
+	if len(said) == 0 {
+		said = []string{"its status is empty: coordinator-controller has not seen it"}
+	}
+	return errors.New("it is not Ready: " + strings.Join(said, "; "))
+}
+
+// markControlPlane puts the label of a control plane's node on the cloud's, which kubelet may not do itself.
+func (l *Lab) markControlPlane(ctx context.Context) error {
+	patch := []byte(`{"metadata":{"labels":{"` + labelControlPlane + `":""}}}`)
+	return l.again(ctx, func() error {
+		_, err := l.watch.client.CoreV1().Nodes().Patch(ctx, cloudMachine, types.MergePatchType, patch, metav1.PatchOptions{})
+		return err
+	})
+}
+
+// again tries until it succeeds, and returns the last error when ctx ends.
+func (l *Lab) again(ctx context.Context, try func() error) error {
+	for {
+		err := try()
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-time.After(100 * time.Millisecond):
+		case <-ctx.Done():
+			return errors.Join(err, context.Cause(ctx))
+		}
+	}
+}

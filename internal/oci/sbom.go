@@ -1,0 +1,85 @@
+package oci
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"debug/buildinfo"
+	"encoding/hex"
+	"fmt"
+	"runtime/debug"
+	"strings"
+
+	cyclonedx "github.com/CycloneDX/cyclonedx-go"
+)
+
+// SBOM lists what a Go program is made of, as the program itself says: CycloneDX, as JSON. It has neither a time nor
+// anything random in it.
+func SBOM(name, version string, program []byte) ([]byte, error) {
+	info, err := buildinfo.Read(bytes.NewReader(program))
+	if err != nil {
+		return nil, fmt.Errorf("SBOM of %s: %w", name, err)
+	}
+	return describe(info, name, version, sha256.Sum256(program))
+}
+
+// describe writes down what a program with this hash says of itself.
+func describe(info *debug.BuildInfo, name, version string, sum [sha256.Size]byte) ([]byte, error) {
+	main := component(cyclonedx.ComponentTypeApplication, info.Main.Path, version)
+	main.Name = name
+	main.PackageURL += "#" + strings.TrimPrefix(strings.TrimPrefix(info.Path, info.Main.Path), "/")
+	main.BOMRef = main.PackageURL
+	main.Hashes = &[]cyclonedx.Hash{{Algorithm: cyclonedx.HashAlgoSHA256, Value: hex.EncodeToString(sum[:])}}
+
+	components := []cyclonedx.Component{
+		component(cyclonedx.ComponentTypeLibrary, "std", strings.TrimPrefix(info.GoVersion, "go")),
+	}
+	for _, m := range info.Deps {
+		components = append(components, dependency(m))
+	}
+	refs := make([]string, len(components))
+	for i, c := range components {
+		refs[i] = c.BOMRef
+	}
+	bom := cyclonedx.NewBOM()
+	bom.SerialNumber = "urn:uuid:" + uuid(sum[:])
+	bom.Metadata = &cyclonedx.Metadata{Component: &main}
+	bom.Components = &components
+	bom.Dependencies = &[]cyclonedx.Dependency{{Ref: main.BOMRef, Dependencies: &refs}}
+
+	var out bytes.Buffer
+	encoder := cyclonedx.NewBOMEncoder(&out, cyclonedx.BOMFileFormatJSON).SetPretty(true)
+	// What scanners of today read.
+	if err := encoder.EncodeVersion(bom, cyclonedx.SpecVersion1_6); err != nil {
+		return nil, fmt.Errorf("SBOM of %s: %w", name, err)
+	}
+	return out.Bytes(), nil
+}
+
+func component(kind cyclonedx.ComponentType, path, version string) cyclonedx.Component {
+	url := "pkg:golang/" + path
+	if version != "" {
+		url += "@" + version
+	}
+	return cyclonedx.Component{Type: kind, Name: path, Version: version, PackageURL: url, BOMRef: url}
+}
+
+// dependency is a module, or what replaces it.
+func dependency(m *debug.Module) cyclonedx.Component {
+	if m.Replace != nil {
+		m = m.Replace
+	}
+	c := component(cyclonedx.ComponentTypeLibrary, m.Path, m.Version)
+	if m.Sum != "" {
+		c.Properties = &[]cyclonedx.Property{{Name: "golang:h1", Value: m.Sum}}
+	}
+	return c
+}
+
+// uuid is a name-based one (version 8: by a hash of its maker's choice).
+func uuid(sum []byte) string {
+	b := append([]byte(nil), sum[:16]...)
+	b[6] = b[6]&0x0f | 0x80
+	b[8] = b[8]&0x3f | 0x80
+	h := hex.EncodeToString(b)
+	return strings.Join([]string{h[:8], h[8:12], h[12:16], h[16:20], h[20:]}, "-")
+}
