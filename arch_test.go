@@ -87,7 +87,9 @@ var law = []struct {
 		"a real API server for tests knows our kinds, and no controller"},
 	{"internal/cloud/certs", nil, "what to sign when does not depend on where it is kept"},
 	{"internal/cloud",
-		[]string{"apis/apps/v1alpha1", "apis/apps/v1beta1", "apis/apps/v1beta2", "internal/edge", "internal/run", "internal/live"},
+		[]string{
+			"apis/apps/v1alpha1", "apis/apps/v1beta1", "apis/apps/v1beta2", "internal/edge", "internal/run", "internal/live",
+		},
 		"the cloud sees Leases, not hubs"},
 	{"internal/oci", nil, "an image is made of programs, whichever"},
 	{"hack/images", []string{"internal/lab/build", "internal/oci"}, "the command line of images"},

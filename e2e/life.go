@@ -31,8 +31,8 @@ var fourNodes = lab.Config{Pools: 1, Nodes: 4, Timing: lab.Quick}
 var lifeScenarios = []Scenario{
 	{
 		Name: "coordinator-moves", Quick: true, Lab: installation(fourNodes), run: coordinatorMoves,
-		Doc: "the coordinator's node dies: a coordinator runs on another, with a certificate and a kubeconfig for there, hubs find " +
-			"it and delegate again; when the node is back, it has none",
+		Doc: "the coordinator's node dies: a coordinator runs on another, with a certificate and a kubeconfig for there, " +
+			"hubs find it and delegate again; when the node is back, it has none",
 	},
 	{
 		Name: "remove-coordinator", Quick: true, Lab: installation(pool), run: removeCoordinator,
@@ -85,7 +85,9 @@ func (t *T) makeCoordinator(name, pool string) error {
 }
 
 // condition returns an error unless a YurtCoordinator has a condition with this status and, if it is not empty, reason.
-func (t *T) condition(name string, kind v1alpha1.YurtCoordinatorConditionType, status v1alpha1.ConditionStatus, reason string) error {
+func (t *T) condition(
+	name string, kind v1alpha1.YurtCoordinatorConditionType, status v1alpha1.ConditionStatus, reason string,
+) error {
 	c, err := t.yurtCoordinator(name)
 	if err != nil {
 		return err

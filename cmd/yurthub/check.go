@@ -85,7 +85,8 @@ func checked(cfg hub.Config) check.Config {
 	if cfg.EnableCoordinator {
 		c.Coordinator = cfg.CoordinatorAddress
 		if t, err := discover.Recall(cfg.CertDir, cfg.Pool); cfg.CoordinatorAddress == "" && err == nil {
-			c.Coordinator, c.CoordinatorCA, c.CoordinatorName = "https://"+t.Address, []byte(t.CA), cfg.Pool.CoordinatorServerName()
+			c.Coordinator, c.CoordinatorCA = "https://"+t.Address, []byte(t.CA)
+			c.CoordinatorName = cfg.Pool.CoordinatorServerName()
 		}
 	}
 	if err := cfg.Validate(); err != nil {

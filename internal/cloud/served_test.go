@@ -92,7 +92,8 @@ func TestWhenServed(t *testing.T) {
 			t.Errorf("asked to stop: %v, added %d times", err, added)
 		}
 	})
-	missing := (&whenServed{kinds: wanted, discovery: &kinds{of: map[string][]string{group + "/v1beta2": {"NodePool"}}}}).missing()
+	half := &kinds{of: map[string][]string{group + "/v1beta2": {"NodePool"}}}
+	missing := (&whenServed{kinds: wanted, discovery: half}).missing()
 	if !slices.Equal(missing, []string{group + "/v1beta1 YurtAppSet"}) {
 		t.Errorf("missing %q", missing)
 	}

@@ -63,14 +63,14 @@ func (p PoolName) CoordinatorServerName() string {
 	return string(p) + "." + ServiceCoordinator + "." + NamespaceSystem + ".svc"
 }
 
-// CoordinatorSecret, KubeconfigSecret and AuthoritySecret are the names of a pool's Secrets: what its coordinator serves
-// with, what operators use, and the authority that signs both, which nobody but coordinator-controller reads.
+// CoordinatorSecret is the name of the Secret that a pool's coordinator serves with.
 func (p PoolName) CoordinatorSecret() string { return "yurt-coordinator-" + string(p) + "-certs" }
 
-// KubeconfigSecret is described at CoordinatorSecret.
+// KubeconfigSecret is the name of the Secret that a pool's operators use.
 func (p PoolName) KubeconfigSecret() string { return "yurt-coordinator-" + string(p) + "-kubeconfig" }
 
-// AuthoritySecret is described at CoordinatorSecret.
+// AuthoritySecret is the name of the Secret with the authority that signs both, which nobody but coordinator-controller
+// reads.
 func (p PoolName) AuthoritySecret() string { return "yurt-coordinator-" + string(p) + "-ca" }
 
 // AnnotationReachedNodes, on the Lease that ReportLease names, has the nodes that reach the pool's coordinator, as its leader

@@ -26,7 +26,8 @@ var forbidden = apierrors.NewForbidden(schema.GroupResource{Resource: "configmap
 
 func configMap(data map[string]string) *corev1.ConfigMap {
 	return &corev1.ConfigMap{
-		ObjectMeta: metav1.ObjectMeta{Namespace: edge.NamespaceSystem, Name: edge.PoolName("p1").DiscoveryConfigMap()}, Data: data,
+		ObjectMeta: metav1.ObjectMeta{Namespace: edge.NamespaceSystem, Name: edge.PoolName("p1").DiscoveryConfigMap()},
+		Data:       data,
 	}
 }
 
