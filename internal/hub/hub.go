@@ -22,8 +22,8 @@
 // or from the coordinator's mirror; the leader's pushes it there.
 //
 // This package is the only wiring: hub.go of the whole, coordinator.go of the coordinator, sharing.go of the pool's
-// resources, keeping.go of what is kept, guests.go of callers with credentials of their own, identify.go of certificates. What is wired knows only what its own
-// Config names.
+// resources, keeping.go of what is kept, guests.go of callers with credentials of their own, identify.go of certificates.
+// What is wired knows only what its own Config names.
 package hub
 
 import (
