@@ -11,8 +11,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/client-go/dynamic"
 
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/lab"
@@ -56,6 +54,15 @@ func installedPool(t *T) {
 	t.must(t.lab.Heal(t.ctx, lab.WAN, cutOff))
 	t.direct(cutOff, healed)
 	t.eventually(20*time.Second, "the YurtCoordinator says so", func() error { return t.saysDelegated() })
+
+	t.say("cutting the LAN link of %s", cutOff)
+	t.must(t.lab.Cut(t.ctx, lab.LAN, cutOff, wire.Drop))
+	took := t.eventually(40*time.Second, "the leader has told the cloud that it is outside", func() error {
+		return t.saysOutside(cutOff)
+	})
+	t.figure("lan_cut_to_outside_s", took.Seconds())
+	t.must(t.lab.Heal(t.ctx, lab.LAN, cutOff))
+	t.eventually(40*time.Second, "the leader has told the cloud that all are inside", func() error { return t.saysOutside() })
 
 	t.say("killing the coordinator, which kubelet starts again")
 	killed := time.Now()
@@ -111,17 +118,18 @@ func (t *T) coordinatorsRunning() []string {
 
 // saysDelegated returns an error unless these are the delegated nodes in the status of the first pool's YurtCoordinator.
 func (t *T) saysDelegated(want ...string) error {
-	access, err := t.lab.CloudConfig()
-	t.must(err)
-	client, err := dynamic.NewForConfig(access)
-	t.must(err)
-	yc, err := client.Resource(lab.YurtCoordinators).Get(t.ctx, "p1", metav1.GetOptions{})
-	if err != nil {
-		return err
+	c, err := t.yurtCoordinator("p1")
+	if err == nil && !slices.Equal(c.Status.DelegatedNodes, want) {
+		err = fmt.Errorf("its delegatedNodes are %v, want %v", c.Status.DelegatedNodes, want)
 	}
-	got, _, err := unstructured.NestedStringSlice(yc.Object, "status", "delegatedNodes")
-	if err == nil && !slices.Equal(got, want) {
-		err = fmt.Errorf("its delegatedNodes are %v, want %v", got, want)
+	return err
+}
+
+// saysOutside is saysDelegated for the nodes that do not reach the coordinator.
+func (t *T) saysOutside(want ...string) error {
+	c, err := t.yurtCoordinator("p1")
+	if err == nil && !slices.Equal(c.Status.OutsidePoolNodes, want) {
+		err = fmt.Errorf("its outsidePoolNodes are %v, want %v", c.Status.OutsidePoolNodes, want)
 	}
 	return err
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -44,6 +45,12 @@ func (k *kinds) ServerResourcesForGroupVersion(gv string) (*metav1.APIResourceLi
 	return list, nil
 }
 
+func (k *kinds) times() int {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.asked
+}
+
 func (k *kinds) set(of map[string][]string, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -58,8 +65,8 @@ func TestWhenServed(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		server := &kinds{}
-		added := 0
-		w := &whenServed{"x", wanted, server, clock.RealClock{}, func() error { added++; return errors.New("added") }}
+		var added atomic.Int32
+		w := &whenServed{"x", wanted, server, clock.RealClock{}, func() error { added.Add(1); return errors.New("added") }}
 		ended := make(chan error, 1)
 		go func() { ended <- w.Start(t.Context()) }()
 		for _, step := range []struct {
@@ -71,25 +78,25 @@ func TestWhenServed(t *testing.T) {
 		} {
 			server.set(step.of, step.err)
 			time.Sleep(5 * time.Minute)
-			if added != 0 {
+			if added.Load() != 0 {
 				t.Fatalf("added when there is %v, %v", step.of, step.err)
 			}
 		}
-		if most := 2 * int(20*time.Minute/askMax) * 2; server.asked > most {
-			t.Errorf("asked %d times in twenty minutes, want %d at most", server.asked, most)
+		if most, asked := 2*int(20*time.Minute/askMax)*2, server.times(); asked > most {
+			t.Errorf("asked %d times in twenty minutes, want %d at most", asked, most)
 		}
 		server.set(all, nil)
 		time.Sleep(askMax)
-		if err := <-ended; added != 1 || err == nil {
-			t.Errorf("added %d times, %v", added, err)
+		if err := <-ended; added.Load() != 1 || err == nil {
+			t.Errorf("added %d times, %v", added.Load(), err)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		server.set(nil, nil)
 		go func() { ended <- w.Start(ctx) }()
 		time.Sleep(time.Second)
 		cancel()
-		if err := <-ended; err != nil || added != 1 {
-			t.Errorf("asked to stop: %v, added %d times", err, added)
+		if err := <-ended; err != nil || added.Load() != 1 {
+			t.Errorf("asked to stop: %v, added %d times", err, added.Load())
 		}
 	})
 	half := &kinds{of: map[string][]string{group + "/v1beta2": {"NodePool"}}}
