@@ -180,7 +180,9 @@ func (t *T) kubectlSame(suite machinery.Suite) error {
 		t.must(err)
 	}
 	seat := func(side machinery.Side, namespace string) machinery.Kubectl {
-		return machinery.Kubectl{Side: side.Name, Namespace: namespace, Run: t.kubectl(ctx, dir, side)}
+		return machinery.Kubectl{
+			Side: side.Name, Namespace: namespace, Run: t.kubectl(ctx, dir, side), Reader: side.Reader, Admin: suite.Admin,
+		}
 	}
 	shared := "kubectl-" + suite.Truth.Slug
 	namespaced(shared)

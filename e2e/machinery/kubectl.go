@@ -14,6 +14,38 @@ type Kubectl struct {
 	// Namespace is where it works, on each side another.
 	Namespace string
 	Run       RunKubectl
+	// Reader is the same side without kubectl, Admin the cloud.
+	Reader, Admin *Access
+}
+
+// even waits until the side has the EndpointSlices of the session as the cloud has them: a hub's copy may be behind, as
+// docs/pool-resources.md says.
+func (k Kubectl) even(ctx context.Context) (err error) {
+	defer func() {
+		caught := recover()
+		if end, ok := caught.(stopped); ok {
+			err = end.error
+		} else if caught != nil {
+			panic(caught)
+		}
+	}()
+	e := &Env{ctx: ctx}
+	request := Request{
+		Path:  "/apis/discovery.k8s.io/v1/namespaces/" + k.Namespace + "/endpointslices",
+		Query: values("labelSelector=app%3Dweb"),
+	}
+	e.Until(k.Side+" has the EndpointSlices that the cloud has", func() error {
+		want, err := e.ask(k.Admin, request)
+		if err != nil {
+			return err
+		}
+		has, err := e.ask(k.Reader, request)
+		if err != nil {
+			return err
+		}
+		return exactly(has, listed(want.JSON))
+	})
+	return nil
 }
 
 // RunKubectl runs it once.
@@ -130,6 +162,9 @@ func (k Kubectl) session(ctx context.Context, session []kubectlStep) ([]Step, er
 	t := Transcript{Aliases: map[string]string{k.Namespace: "NAMESPACE"}}
 	for _, s := range session {
 		args := append(strings.Fields(strings.ReplaceAll(s.args, "$NAMESPACE", k.Namespace)), "--namespace="+k.Namespace)
+		if err := k.even(ctx); err != nil {
+			return nil, err
+		}
 		stdout, stderr, status, err := k.Run(ctx, s.stdin, args...)
 		if err != nil {
 			return nil, fmt.Errorf("%s: kubectl %s: %w", k.Side, s.args, err)
