@@ -52,6 +52,11 @@ var lifeScenarios = []Scenario{
 		Doc: "autonomy of a node and a coordinator of its pool exclude each other, from both sides",
 	},
 	{
+		Name: "cert-rotation", Lab: shortLived(installation(pool)), run: certRotation,
+		Doc: "a coordinator's certificate and its operators' last for a minute: they are replaced again and again under load, " +
+			"no request fails, no watch ends, no hub leaves the coordinator",
+	},
+	{
 		Name: "controller-restart", Lab: installation(pool), run: controllerRestart,
 		Doc: "coordinator-controller is killed again and again while a coordinator is made and removed: each ends complete",
 	},

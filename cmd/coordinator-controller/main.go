@@ -41,6 +41,8 @@ func main() {
 		"Secrets in kube-system that the image is pulled with")
 	fs.DurationVar(&c.Coordinator.Lives.Serving, "coordinator-certificate-life", 0,
 		"how long a coordinator's serving certificate lasts; renewed after two thirds; 0: the default")
+	fs.DurationVar(&c.Coordinator.Lives.Operator, "operator-certificate-life", 0,
+		"how long operators' client certificates last; renewed after two thirds; 0: the default")
 	verbosity := flag.NewFlagSet("", flag.ContinueOnError)
 	klog.InitFlags(verbosity)
 	fs.AddGoFlag(verbosity.Lookup("v"))

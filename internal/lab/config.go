@@ -70,6 +70,8 @@ type Config struct {
 	Installed bool `json:"installed,omitempty"`
 	// Chart is the directory of the chart that an Installed lab applies.
 	Chart string `json:"chart,omitempty"`
+	// ChartValues are values of the chart, NAME=VALUE as for helm --set-string, after the lab's own.
+	ChartValues []string `json:"chartValues,omitempty"`
 	// NoCgroups is set by Up where it is not root: real kubelets and containers then do without cgroups.
 	NoCgroups bool `json:"noCgroups,omitempty"`
 	// HubFlags are given to every hub after its own.

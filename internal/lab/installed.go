@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -47,7 +48,7 @@ func chartValues(t Timing) []string {
 // renderCommand is Helm's, which writes the chart's manifests.
 func (l *Lab) renderCommand(ctx context.Context) *exec.Cmd {
 	args := []string{"template", release, l.cfg.Chart, "--namespace=" + edge.NamespaceSystem}
-	for _, v := range chartValues(l.cfg.Timing) {
+	for _, v := range slices.Concat(chartValues(l.cfg.Timing), l.cfg.ChartValues) {
 		args = append(args, "--set-string="+v)
 	}
 	cmd := exec.CommandContext(ctx, l.bins.Helm, args...)
