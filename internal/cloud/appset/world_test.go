@@ -27,18 +27,14 @@ func TestMain(m *testing.M) { os.Exit(cloudtest.Main(m)) }
 
 // rights are what the comment on this package says that the controller needs.
 var rights = []rbacv1.PolicyRule{
-	may("apps.openyurt.io", "yurtappsets", "get", "list", "watch"),
-	may("apps.openyurt.io", "yurtappsets/status", "update"),
-	may("apps.openyurt.io", "yurtappsets/finalizers", "update"),
-	may("apps.openyurt.io", "nodepools", "get", "list", "watch"),
-	may("apps", "deployments", "get", "list", "watch", "create", "patch", "delete"),
-	may("apps", "statefulsets", "get", "list", "watch", "create", "patch", "delete"),
-	may("apps", "controllerrevisions", "get", "list", "watch", "create", "patch", "delete"),
-	may("events.k8s.io", "events", "create", "patch"),
-}
-
-func may(group, resource string, verbs ...string) rbacv1.PolicyRule {
-	return rbacv1.PolicyRule{APIGroups: []string{group}, Resources: []string{resource}, Verbs: verbs}
+	cloudtest.May("apps.openyurt.io", "yurtappsets", "get", "list", "watch"),
+	cloudtest.May("apps.openyurt.io", "yurtappsets/status", "update"),
+	cloudtest.May("apps.openyurt.io", "yurtappsets/finalizers", "update"),
+	cloudtest.May("apps.openyurt.io", "nodepools", "get", "list", "watch"),
+	cloudtest.May("apps", "deployments", "get", "list", "watch", "create", "patch", "delete"),
+	cloudtest.May("apps", "statefulsets", "get", "list", "watch", "create", "patch", "delete"),
+	cloudtest.May("apps", "controllerrevisions", "get", "list", "watch", "create", "patch", "delete"),
+	cloudtest.May("events.k8s.io", "events", "create", "patch"),
 }
 
 // world is a namespace of an API server with the controller, and what a test does there. Pools are the test's own by a label.

@@ -121,6 +121,11 @@ func Manager(t testing.TB, cfg *rest.Config, o manager.Options, add func(manager
 	return stop
 }
 
+// May is a rule for Restricted.
+func May(group, resource string, verbs ...string) rbacv1.PolicyRule {
+	return rbacv1.PolicyRule{APIGroups: []string{group}, Resources: []string{resource}, Verbs: verbs}
+}
+
 // Requests counts requests, by method and path.
 type Requests struct {
 	mu   sync.Mutex

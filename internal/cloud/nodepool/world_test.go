@@ -28,14 +28,10 @@ func TestMain(m *testing.M) { os.Exit(cloudtest.Main(m)) }
 
 // rights are what the comment on this package says that the controllers need.
 var rights = []rbacv1.PolicyRule{
-	may("", "nodes", "get", "list", "watch", "patch"),
-	may("apps.openyurt.io", "nodepools", "get", "list", "watch", "patch"),
-	may("apps.openyurt.io", "nodepools/status", "update"),
-	may("events.k8s.io", "events", "create", "patch"),
-}
-
-func may(group, resource string, verbs ...string) rbacv1.PolicyRule {
-	return rbacv1.PolicyRule{APIGroups: []string{group}, Resources: []string{resource}, Verbs: verbs}
+	cloudtest.May("", "nodes", "get", "list", "watch", "patch"),
+	cloudtest.May("apps.openyurt.io", "nodepools", "get", "list", "watch", "patch"),
+	cloudtest.May("apps.openyurt.io", "nodepools/status", "update"),
+	cloudtest.May("events.k8s.io", "events", "create", "patch"),
 }
 
 // world is an API server with the controllers, and what a test does there.
