@@ -5,10 +5,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"syscall"
 	"testing"
+	"time"
 )
 
 // A process is found by its program, whatever it is called and whoever started it, unless it has ended.
@@ -64,6 +66,7 @@ func TestSignalProgram(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _, _ = cmd.Process.Kill(), cmd.Wait() }) // gone already is as good
+	waitForName(t, cmd.Process.Pid)
 	if err := signalProgram(program, syscall.SIGSTOP); err != nil {
 		t.Error(err)
 	}
@@ -75,5 +78,22 @@ func TestSignalProgram(t *testing.T) {
 	}
 	if err := signalProgram(program, syscall.SIGKILL); err == nil {
 		t.Error("a program that does not run can be killed")
+	}
+}
+
+// waitForName waits until a process that has just been started says what it is called: exec.Cmd.Start returns when the
+// kernel has closed what the new program does not inherit, a moment before it has put down the program's arguments.
+func waitForName(t *testing.T, pid int) {
+	t.Helper()
+	deadline := time.Now().Add(10 * time.Second)
+	for {
+		line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+		if err == nil && len(line) > 0 {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("process %d has no name yet: %q, %v", pid, line, err)
+		}
+		runtime.Gosched()
 	}
 }
