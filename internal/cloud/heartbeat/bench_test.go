@@ -47,7 +47,7 @@ func BenchmarkReconcileNothingToDo(b *testing.B) {
 	node := aNode(true, yes, ReasonDelegated)
 	b.ReportAllocs()
 	for b.Loop() {
-		finding, _ := w.policy.sightings.judge("n1")
+		finding, _ := w.policy.sightings.Judge("n1")
 		w.policy.metrics.stands("n1", standing{poolOf(node), finding.Verdict == Delegated})
 		if err := w.policy.apply(b.Context(), node, Plan(node, finding)); err != nil {
 			b.Fatal(err)

@@ -52,7 +52,7 @@ type Policy struct {
 	client    client.Client
 	events    Recorder
 	clock     clock.PassiveClock
-	sightings *sightings
+	sightings *Sightings
 	metrics   *metrics
 }
 
@@ -62,7 +62,7 @@ func New(c Config) *Policy {
 		client:    c.Client,
 		events:    c.Events,
 		clock:     c.Clock,
-		sightings: newSightings(c.Clock, c.SilenceAfter),
+		sightings: NewSightings(c.Clock, c.SilenceAfter),
 		metrics:   newMetrics(),
 	}
 }
@@ -80,10 +80,10 @@ func (p *Policy) Reconcile(ctx context.Context, req reconcile.Request) (reconcil
 			return reconcile.Result{}, fmt.Errorf("read Node %s: %w", name, err)
 		}
 		p.metrics.forget(name)
-		p.sightings.forget(name)
+		p.sightings.Forget(name)
 		return reconcile.Result{}, nil
 	}
-	finding, holds := p.sightings.judge(name)
+	finding, holds := p.sightings.Judge(name)
 	p.metrics.stands(name, standing{poolOf(&node), finding.Verdict == Delegated})
 
 	err := p.apply(ctx, &node, Plan(&node, finding))

@@ -11,10 +11,10 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// sightings remembers, for each node, its Lease as last seen and when the Lease was last seen to be renewed. It holds
+// Sightings remembers, for each node, its Lease as last seen and when the Lease was last seen to be renewed. It holds
 // one entry for each Lease of a node that there is, and for each deleted one whose Node is still there. Safe for
 // concurrent use.
-type sightings struct {
+type Sightings struct {
 	clock        clock.PassiveClock
 	silenceAfter time.Duration
 
@@ -32,12 +32,13 @@ type sighting struct {
 	leaseDuration time.Duration
 }
 
-func newSightings(c clock.PassiveClock, silenceAfter time.Duration) *sightings {
-	return &sightings{clock: c, silenceAfter: silenceAfter, byNode: make(map[edge.NodeName]sighting)}
+// NewSightings returns Sightings that have seen nothing yet. A Lease is silent when it was not renewed for silenceAfter.
+func NewSightings(c clock.PassiveClock, silenceAfter time.Duration) *Sightings {
+	return &Sightings{clock: c, silenceAfter: silenceAfter, byNode: make(map[edge.NodeName]sighting)}
 }
 
-// saw takes in a Lease as it is now. It reports whether the finding for that node changed by it.
-func (s *sightings) saw(lease *coordinationv1.Lease) (news bool) {
+// Saw takes in a Lease as it is now. It reports whether the finding for that node changed by it.
+func (s *Sightings) Saw(lease *coordinationv1.Lease) (news bool) {
 	node := edge.NodeName(lease.Name)
 	now := s.clock.Now()
 	s.mu.Lock()
@@ -69,8 +70,8 @@ func (s *sightings) saw(lease *coordinationv1.Lease) (news bool) {
 	return before != after
 }
 
-// lost takes in that a Lease was deleted. It reports whether the finding for that node changed by it.
-func (s *sightings) lost(lease *coordinationv1.Lease) (news bool) {
+// Lost takes in that a Lease was deleted. It reports whether the finding for that node changed by it.
+func (s *Sightings) Lost(lease *coordinationv1.Lease) (news bool) {
 	node := edge.NodeName(lease.Name)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -83,8 +84,8 @@ func (s *sightings) lost(lease *coordinationv1.Lease) (news bool) {
 	return true
 }
 
-// judge returns the finding for a node, and how long it holds if nothing happens (zero: for ever).
-func (s *sightings) judge(node edge.NodeName) (Finding, time.Duration) {
+// Judge returns the finding for a node, and how long it holds if nothing happens (zero: for ever).
+func (s *Sightings) Judge(node edge.NodeName) (Finding, time.Duration) {
 	now := s.clock.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -92,8 +93,8 @@ func (s *sightings) judge(node edge.NodeName) (Finding, time.Duration) {
 	return Judge(observe(entry, found, now), s.silenceAfter)
 }
 
-// forget drops what is known of a node that has neither a Node object nor a Lease any more.
-func (s *sightings) forget(node edge.NodeName) {
+// Forget drops what is known of a node that has neither a Node object nor a Lease any more.
+func (s *Sightings) Forget(node edge.NodeName) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.byNode[node].gone {

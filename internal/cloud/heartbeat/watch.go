@@ -58,17 +58,17 @@ func (p *Policy) AddTo(mgr manager.Manager) error {
 func (p *Policy) leaseHandler() handler.TypedFuncs[*coordinationv1.Lease, reconcile.Request] {
 	return handler.TypedFuncs[*coordinationv1.Lease, reconcile.Request]{
 		CreateFunc: func(_ context.Context, e event.TypedCreateEvent[*coordinationv1.Lease], q queue) {
-			if p.sightings.saw(e.Object) {
+			if p.sightings.Saw(e.Object) {
 				q.Add(requestFor(e.Object.Name))
 			}
 		},
 		UpdateFunc: func(_ context.Context, e event.TypedUpdateEvent[*coordinationv1.Lease], q queue) {
-			if p.sightings.saw(e.ObjectNew) {
+			if p.sightings.Saw(e.ObjectNew) {
 				q.Add(requestFor(e.ObjectNew.Name))
 			}
 		},
 		DeleteFunc: func(_ context.Context, e event.TypedDeleteEvent[*coordinationv1.Lease], q queue) {
-			if p.sightings.lost(e.Object) {
+			if p.sightings.Lost(e.Object) {
 				q.Add(requestFor(e.Object.Name))
 			}
 		},
@@ -83,7 +83,7 @@ func (p *Policy) nodeHandler() handler.TypedFuncs[*corev1.Node, reconcile.Reques
 		},
 		UpdateFunc: func(_ context.Context, e event.TypedUpdateEvent[*corev1.Node], q queue) {
 			name := edge.NodeName(e.ObjectNew.Name)
-			finding, _ := p.sightings.judge(name)
+			finding, _ := p.sightings.Judge(name)
 			switch {
 			case e.ObjectOld.UID != e.ObjectNew.UID, poolOf(e.ObjectOld) != poolOf(e.ObjectNew):
 				q.Add(requestFor(e.ObjectNew.Name))
