@@ -91,6 +91,8 @@ var law = []struct {
 			"apis/apps/v1alpha1", "apis/apps/v1beta1", "apis/apps/v1beta2", "internal/edge", "internal/run", "internal/live",
 		},
 		"the cloud sees Leases, not hubs"},
+	{"internal/plugin", []string{"apis/apps/v1alpha1", "apis/apps/v1beta2", "internal/edge"},
+		"an operator sees objects, and none of what wrote them"},
 	{"internal/oci", nil, "an image is made of programs, whichever"},
 	{"hack/images", []string{"internal/lab/build", "internal/oci"}, "the command line of images"},
 
@@ -124,6 +126,7 @@ var law = []struct {
 		"main parses and runs"},
 	{"cmd/yurt-coordinator", []string{"internal/pool", "internal/flagfile"}, "main parses and runs"},
 	{"cmd/coordinator-controller", []string{"internal/cloud", "internal/flagfile"}, "main parses and runs"},
+	{"cmd/kubectl-yurt", []string{"internal/plugin"}, "main parses and runs"},
 	{"cmd/yurtlab", []string{"internal/lab", "internal/lab/cli"}, "main parses and runs"},
 }
 

@@ -47,6 +47,7 @@ func installedPool(t *T) {
 	t.must(t.lab.Cut(t.ctx, lab.WAN, cutOff, wire.Drop))
 	t.delegated(cutOff, cut)
 	t.eventually(20*time.Second, "the YurtCoordinator says so", func() error { return t.saysDelegated(cutOff) })
+	t.pluginSays(node, cutOff, "Delegated", "CloudLinkDown")
 	t.hold(time.Until(cut.Add(2*t.cfg.Timing.Grace)), "two grace periods")
 	t.must(t.seen.neverNotReady(cutOff, cut))
 	t.operates(node, t.nodeNames())
@@ -54,6 +55,7 @@ func installedPool(t *T) {
 	t.must(t.lab.Heal(t.ctx, lab.WAN, cutOff))
 	t.direct(cutOff, healed)
 	t.eventually(20*time.Second, "the YurtCoordinator says so", func() error { return t.saysDelegated() })
+	t.pluginSays(node, cutOff, "Connected", "CloudLinkRestored")
 
 	t.say("cutting the LAN link of %s", cutOff)
 	t.must(t.lab.Cut(t.ctx, lab.LAN, cutOff, wire.Drop))

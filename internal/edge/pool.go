@@ -11,7 +11,10 @@ const (
 	// PathMirror is where a coordinator serves the pool's resources with the cloud's revisions.
 	PathMirror = "/mirror/v1"
 
-	// MirrorCoreGroup stands for the core group, whose name is empty, in paths below PathMirror.
+	// PathOwn is where hubs push their own nodes' objects to a coordinator.
+	PathOwn = "/own/v1"
+
+	// MirrorCoreGroup stands for the core group, whose name is empty, in paths below PathMirror and PathOwn.
 	MirrorCoreGroup = "core"
 )
 
@@ -72,6 +75,20 @@ func (p PoolName) KubeconfigSecret() string { return "yurt-coordinator-" + strin
 // AuthoritySecret is the name of the Secret with the authority that signs both, which nobody but coordinator-controller
 // reads.
 func (p PoolName) AuthoritySecret() string { return "yurt-coordinator-" + string(p) + "-ca" }
+
+const operatorPrefix = "openyurt:operator:"
+
+// OperatorUser is who a pool's operators are to its coordinator: the common name of their client certificate.
+func (p PoolName) OperatorUser() string { return operatorPrefix + string(p) }
+
+// PoolOfOperator is the inverse of PoolName.OperatorUser.
+func PoolOfOperator(user string) (PoolName, bool) {
+	pool, ok := strings.CutPrefix(user, operatorPrefix)
+	if !ok {
+		return "", false
+	}
+	return PoolName(pool), true
+}
 
 // AnnotationReachedNodes, on the Lease that ReportLease names, has the nodes that reach the pool's coordinator, as its leader
 // sees it: see JoinNodes.

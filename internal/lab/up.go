@@ -313,11 +313,17 @@ func (c *Client) Kubectl(ctx context.Context, via string, args []string) (*exec.
 		return nil, err
 	}
 	kubeconfig := func(name string) string { return "--kubeconfig=" + filepath.Join(c.dir, "pki", name+".kubeconfig") }
+	kubectl := func(access ...string) []string {
+		if len(args) > 0 && args[0] == "yurt" { // a plugin's flags come after its name
+			return slices.Concat([]string{o.Binaries.Kubectl, args[0]}, access, args[1:])
+		}
+		return slices.Concat([]string{o.Binaries.Kubectl}, access, args)
+	}
 	var cmd *exec.Cmd
 	kind, name, _ := strings.Cut(via, "/")
 	switch kind {
 	case "", "cloud":
-		cmd, err = c.inside(ctx, slices.Concat([]string{"--net", "--", o.Binaries.Kubectl, kubeconfig("admin")}, args))
+		cmd, err = c.inside(ctx, slices.Concat([]string{"--net", "--"}, kubectl(kubeconfig("admin"))))
 	case "coordinator":
 		pool, poolErr := poolNumber(o.Config, name)
 		if poolErr != nil {
@@ -327,9 +333,9 @@ func (c *Client) Kubectl(ctx context.Context, via string, args []string) (*exec.
 		if accessErr != nil {
 			return nil, accessErr
 		}
-		cmd, err = c.inside(ctx, slices.Concat([]string{"--net", "--", o.Binaries.Kubectl}, operator, args))
+		cmd, err = c.inside(ctx, slices.Concat([]string{"--net", "--"}, kubectl(operator...)))
 	case "hub":
-		cmd, err = c.Inside(ctx, name, slices.Concat([]string{o.Binaries.Kubectl, "--server=" + hubAddress}, args)...)
+		cmd, err = c.Inside(ctx, name, kubectl("--server=" + hubAddress)...)
 	default:
 		return nil, fmt.Errorf("--via %q: want cloud, hub/NODE or coordinator/POOL", via)
 	}
@@ -337,7 +343,8 @@ func (c *Client) Kubectl(ctx context.Context, via string, args []string) (*exec.
 		return nil, err
 	}
 	// What kubectl finds out about this lab's servers is not for another one's, which have the same addresses.
-	cmd.Env = append(cmd.Env, "KUBECACHEDIR="+filepath.Join(c.dir, "kubectl"), "KUBECONFIG=/dev/null")
+	cmd.Env = append(cmd.Env, "KUBECACHEDIR="+filepath.Join(c.dir, "kubectl"), "KUBECONFIG=/dev/null",
+		"PATH="+filepath.Dir(o.Binaries.KubectlYurt)+string(filepath.ListSeparator)+os.Getenv("PATH"))
 	return cmd, nil
 }
 

@@ -48,7 +48,6 @@ const (
 	// noUser is whom the pair is for that stands in until there is a client certificate for kubelets: nobody trusts it.
 	noUser = "openyurt:yurt-coordinator:not-signed-yet"
 
-	operatorPrefix  = "openyurt:operator:"
 	authorityPrefix = "openyurt:coordinator-authority:"
 )
 
@@ -102,7 +101,7 @@ func servingRequest(pool edge.PoolName, at place, serviceIPs []string, lives cer
 
 func operatorRequest(pool edge.PoolName, lives certs.Lives) certs.Request {
 	return certs.Request{
-		CommonName: operatorPrefix + string(pool), Organizations: []string{edge.GroupOperators},
+		CommonName: pool.OperatorUser(), Organizations: []string{edge.GroupOperators},
 		Client: true, Life: lives.Operator,
 	}
 }

@@ -99,7 +99,7 @@ type Config struct {
 type Binaries struct {
 	Etcd, KubeAPIServer, KubeControllerManager, KubeScheduler, KubeProxy, Kubelet, Kubectl string
 
-	HollowKubelet, YurtHub, YurtCoordinator, CoordinatorController, Pause string
+	HollowKubelet, YurtHub, YurtCoordinator, CoordinatorController, KubectlYurt, Pause string
 
 	Containerd, ContainerdShimRuncV2, Ctr, Runc string
 
@@ -336,6 +336,7 @@ func (b *Binaries) fill(e *artifact.Entry, files []string) {
 		"bin/yurthub":                 &b.YurtHub,
 		"bin/yurt-coordinator":        &b.YurtCoordinator,
 		"bin/coordinator-controller":  &b.CoordinatorController,
+		"bin/kubectl-yurt":            &b.KubectlYurt,
 		"bin/containerd":              &b.Containerd,
 		"bin/containerd-shim-runc-v2": &b.ContainerdShimRuncV2,
 		"bin/ctr":                     &b.Ctr,

@@ -201,7 +201,7 @@ func programs(in inputs) set {
 		stages: []stage{{
 			Name:     StagePrograms,
 			Title:    "our own programs",
-			Packages: prefix(ours+"cmd/", "yurthub", "yurt-coordinator", "coordinator-controller"),
+			Packages: prefix(ours+"cmd/", "yurthub", "yurt-coordinator", "coordinator-controller", "kubectl-yurt"),
 			Output:   "bin/",
 			Tags:     tags,
 			LDFlags:  version,

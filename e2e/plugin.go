@@ -1,0 +1,95 @@
+package e2e
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os/exec"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+// pluginSays holds `kubectl yurt` against what is so in the first pool, whose coordinator is on node: of the node about, and
+// what has happened to it, from the cloud and from the pool's LAN alone.
+func (t *T) pluginSays(node, about, state, happened string) {
+	var leader string
+	t.eventually(70*time.Second, "kubectl yurt shows the pool as it is", func() error {
+		var pools []struct {
+			Name, Coordinator, CoordinatorNode, Leader string
+			Nodes, Ready                               int
+			Delegated                                  []string
+		}
+		if err := t.yurt("cloud", &pools, "status", "p1"); err != nil {
+			return err
+		}
+		var cut []string
+		if state == "Delegated" {
+			cut = []string{about}
+		}
+		if len(pools) != 1 || pools[0].Name != "p1" || pools[0].Coordinator != "Ready" || pools[0].CoordinatorNode != node ||
+			pools[0].Nodes != t.cfg.Nodes || pools[0].Ready != t.cfg.Nodes || !slices.Equal(pools[0].Delegated, cut) {
+			return fmt.Errorf("status: %+v; want p1 with its coordinator on %s, all Ready, and %v delegated", pools, node, cut)
+		}
+		leader = pools[0].Leader
+		if leads, err := t.leader(t.hubs()); err != nil || leader != leads {
+			return fmt.Errorf("status: %q leads, want %q (%v)", leader, leads, err)
+		}
+		return nil
+	})
+	for _, via := range []string{"cloud", "coordinator/p1"} {
+		t.eventually(20*time.Second, "kubectl yurt, through "+via+", says why", func() error {
+			var why struct {
+				Node, Pool, State, Because string
+				History                    []struct{ What string }
+			}
+			if err := t.yurt(via, &why, "why", about); err != nil {
+				return err
+			}
+			if why.Node != about || why.Pool != "p1" || why.State != state || why.Because == "" {
+				return fmt.Errorf("why %s: %+v; want %s", about, why, state)
+			}
+			if via == "cloud" && !slices.ContainsFunc(why.History, func(h struct{ What string }) bool { return h.What == happened }) {
+				return fmt.Errorf("why %s: %s is not in its history: %+v", about, happened, why.History)
+			}
+			return nil
+		})
+	}
+	said, err := t.yurtPrints("cloud", "leader", "p1")
+	if err != nil || strings.TrimSpace(said) != leader {
+		t.fail("leader p1: %q, %v; want %s", said, err, leader)
+	}
+	printed, err := t.yurtPrints("cloud", "kubeconfig", "p1")
+	t.must(err)
+	config, err := clientcmd.RESTConfigFromKubeConfig([]byte(printed))
+	t.must(err)
+	if !strings.HasSuffix(config.Host, ":10270") {
+		t.fail("kubeconfig p1: it leads to %s", config.Host)
+	}
+	if printed, err := t.yurtPrints("cloud", "why", "no-such-node"); err == nil {
+		t.fail("why no-such-node: %s", printed)
+	}
+}
+
+// yurt decodes what a command of the plugin prints as JSON.
+func (t *T) yurt(via string, into any, args ...string) error {
+	out, err := t.yurtPrints(via, append(args, "--output=json")...)
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal([]byte(out), into)
+}
+
+func (t *T) yurtPrints(via string, args ...string) (string, error) {
+	cmd, err := t.lab.Kubectl(t.ctx, via, append([]string{"yurt"}, args...))
+	if err != nil {
+		return "", err
+	}
+	out, err := cmd.Output()
+	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
+		err = fmt.Errorf("kubectl yurt %s: %w: %s", strings.Join(args, " "), err, exit.Stderr)
+	}
+	return string(out), err
+}

@@ -1,0 +1,178 @@
+package plugin
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+
+	"yurtcoordinator/apis/apps/v1alpha1"
+	"yurtcoordinator/apis/apps/v1beta2"
+	"yurtcoordinator/internal/edge"
+)
+
+// Objects are what a server has about pools, as it was read. At a coordinator there are no NodePools and no
+// YurtCoordinators, and the Leases are the pool's own.
+type Objects struct {
+	// Within is the pool whose coordinator was asked; empty: the cloud was.
+	Within       edge.PoolName
+	Pools        []v1beta2.NodePool
+	Coordinators []v1alpha1.YurtCoordinator
+	Nodes        []corev1.Node
+	// Leases are those of kube-node-lease, by name.
+	Leases map[string]coordinationv1.Lease
+	// Election is the Lease that hubs elect their leader with; nil: not at a coordinator, or nobody was elected yet.
+	Election *coordinationv1.Lease
+}
+
+// Pool is what is known of one.
+type Pool struct {
+	Name string `json:"name"`
+	// Nodes are how many it has, Ready how many of them the cloud calls Ready.
+	Nodes int `json:"nodes"`
+	Ready int `json:"ready"`
+	// Coordinator is one of the words below, or the reason why there is none.
+	Coordinator string `json:"coordinator"`
+	// CoordinatorNode is where it runs.
+	CoordinatorNode string `json:"coordinatorNode,omitempty"`
+	// Leader is the node whose hub speaks for the pool; empty: nobody is known to.
+	Leader string `json:"leader,omitempty"`
+	// LeaderSaid is when it last said so.
+	LeaderSaid *time.Time `json:"leaderSaid,omitempty"`
+	// Delegated nodes have their heartbeats forwarded by the leader, Outside ones do not reach the coordinator.
+	Delegated []string `json:"delegated"`
+	Outside   []string `json:"outside"`
+}
+
+// What Pool.Coordinator says, besides the reasons of a YurtCoordinator's conditions.
+const (
+	CoordinatorReady = "Ready"
+	CoordinatorNone  = "None"
+	CoordinatorNew   = "New"
+)
+
+// reportLasts is how long a leader's report in the cloud counts: it is renewed each minute and says that it counts for two;
+// half a minute is for clocks that differ. At a coordinator the election Lease says itself how long it counts.
+const reportLasts = 150 * time.Second
+
+// PoolsOf says what objects mean for each pool, in the order of names.
+func PoolsOf(o Objects, now time.Time) []Pool {
+	byName := make(map[string]*Pool)
+	pool := func(name string) *Pool {
+		if byName[name] == nil {
+			byName[name] = &Pool{Name: name, Coordinator: CoordinatorNone, Delegated: []string{}, Outside: []string{}}
+		}
+		return byName[name]
+	}
+	for i := range o.Pools {
+		pool(o.Pools[i].Name)
+	}
+	for i := range o.Nodes {
+		n := &o.Nodes[i]
+		name := n.Labels[edge.LabelNodePool]
+		if name == "" && o.Within == "" {
+			continue
+		}
+		p := pool(cmp.Or(name, string(o.Within)))
+		p.Nodes++
+		if readyOf(n) == corev1.ConditionTrue {
+			p.Ready++
+		}
+		if lease, ok := o.Leases[n.Name]; ok && delegated(&lease) {
+			p.Delegated = append(p.Delegated, n.Name)
+		}
+	}
+	for i := range o.Coordinators {
+		describe(pool(o.Coordinators[i].Spec.NodePool), &o.Coordinators[i])
+	}
+	if o.Within != "" {
+		within(pool(string(o.Within)), o)
+	}
+	pools := make([]Pool, 0, len(byName))
+	for _, p := range byName {
+		leads(p, o, now)
+		slices.Sort(p.Delegated)
+		pools = append(pools, *p)
+	}
+	slices.SortFunc(pools, func(a, b Pool) int { return cmp.Compare(a.Name, b.Name) })
+	return pools
+}
+
+// describe takes in a YurtCoordinator. Where a pool has two, the one that is not refused counts.
+func describe(p *Pool, c *v1alpha1.YurtCoordinator) {
+	says := CoordinatorNew
+	for _, cond := range c.Status.Conditions {
+		switch {
+		case cond.Type == v1alpha1.YurtCoordinatorPending && cond.Status == v1alpha1.ConditionTrue:
+			says = cmp.Or(cond.Reason, "Pending")
+		case cond.Type == v1alpha1.YurtCoordinatorReady && cond.Status == v1alpha1.ConditionTrue:
+			says = CoordinatorReady
+		case cond.Type == v1alpha1.YurtCoordinatorReady && says == CoordinatorNew:
+			says = cmp.Or(cond.Reason, "NotReady")
+		}
+	}
+	if p.Coordinator == CoordinatorNone || says == CoordinatorReady {
+		p.Coordinator, p.CoordinatorNode = says, c.Status.NodeName
+		p.Outside = append([]string{}, c.Status.OutsidePoolNodes...)
+	}
+}
+
+// within says what a coordinator knows by itself: that it answers, and whose heartbeats it has.
+func within(p *Pool, o Objects) {
+	p.Coordinator = CoordinatorReady
+	if len(o.Nodes) > 0 {
+		return
+	}
+	for name, lease := range o.Leases {
+		p.Nodes++
+		if delegated(&lease) {
+			p.Delegated = append(p.Delegated, name)
+		}
+	}
+}
+
+// leads finds out who leads a pool.
+func leads(p *Pool, o Objects, now time.Time) {
+	lease, lasts := o.Election, time.Duration(0)
+	if o.Within == "" {
+		report, ok := o.Leases[edge.PoolName(p.Name).ReportLease()]
+		if !ok {
+			return
+		}
+		lease, lasts = &report, reportLasts
+	}
+	if lease == nil || lease.Spec.HolderIdentity == nil || lease.Spec.RenewTime == nil {
+		return
+	}
+	said := lease.Spec.RenewTime.Time
+	p.LeaderSaid = &said
+	if s := lease.Spec.LeaseDurationSeconds; lasts == 0 && s != nil {
+		// Twice of it: clocks differ, and nothing depends on it here.
+		lasts = 2 * time.Duration(*s) * time.Second
+	}
+	if now.Sub(said) < lasts {
+		p.Leader = *lease.Spec.HolderIdentity
+	}
+}
+
+// delegated reads the mark of a Lease: an annotation in the cloud, a label as well at a coordinator.
+func delegated(l *coordinationv1.Lease) bool {
+	return l.Annotations[edge.DelegateHeartbeat] == edge.DelegateHeartbeatOn
+}
+
+func readyOf(n *corev1.Node) corev1.ConditionStatus {
+	if c := conditionOf(n, corev1.NodeReady); c != nil {
+		return c.Status
+	}
+	return corev1.ConditionUnknown
+}
+
+func conditionOf(n *corev1.Node, t corev1.NodeConditionType) *corev1.NodeCondition {
+	i := slices.IndexFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == t })
+	if i < 0 {
+		return nil
+	}
+	return &n.Status.Conditions[i]
+}

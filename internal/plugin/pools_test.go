@@ -1,0 +1,139 @@
+package plugin
+
+import (
+	"reflect"
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"yurtcoordinator/apis/apps/v1alpha1"
+	"yurtcoordinator/apis/apps/v1beta2"
+	"yurtcoordinator/internal/edge"
+)
+
+var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+
+func aNode(name, pool string, ready corev1.ConditionStatus, more ...corev1.NodeCondition) corev1.Node {
+	n := corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	if pool != "" {
+		n.Labels = map[string]string{edge.LabelNodePool: pool}
+	}
+	n.Status.Conditions = append(n.Status.Conditions, more...)
+	n.Status.Conditions = append(n.Status.Conditions, corev1.NodeCondition{
+		Type: corev1.NodeReady, Status: ready, Reason: "KubeletReady", LastTransitionTime: metav1.NewTime(noon.Add(-time.Hour)),
+	})
+	return n
+}
+
+// aLease was renewed this long ago; mark says that it is delegated.
+func aLease(holder string, ago time.Duration, mark bool) coordinationv1.Lease {
+	l := coordinationv1.Lease{Spec: coordinationv1.LeaseSpec{
+		HolderIdentity: &holder, RenewTime: ptr.To(metav1.NewMicroTime(noon.Add(-ago))), LeaseDurationSeconds: ptr.To[int32](40),
+	}}
+	if mark {
+		l.Annotations = map[string]string{edge.DelegateHeartbeat: edge.DelegateHeartbeatOn}
+	}
+	return l
+}
+
+func aCoordinator(pool, node string, conditions ...v1alpha1.YurtCoordinatorCondition) v1alpha1.YurtCoordinator {
+	return v1alpha1.YurtCoordinator{
+		Spec:   v1alpha1.YurtCoordinatorSpec{NodePool: pool},
+		Status: v1alpha1.YurtCoordinatorStatus{NodeName: node, Conditions: conditions},
+	}
+}
+
+var isReady = v1alpha1.YurtCoordinatorCondition{Type: v1alpha1.YurtCoordinatorReady, Status: v1alpha1.ConditionTrue}
+
+func TestPoolsOf(t *testing.T) {
+	said := func(ago time.Duration) *time.Time { return ptr.To(noon.Add(-ago)) }
+	none := []string{}
+	tooFew := v1alpha1.YurtCoordinatorCondition{
+		Type: v1alpha1.YurtCoordinatorPending, Status: v1alpha1.ConditionTrue, Reason: "TooFewNodes",
+	}
+	notReady := v1alpha1.YurtCoordinatorCondition{
+		Type: v1alpha1.YurtCoordinatorReady, Status: v1alpha1.ConditionFalse, Reason: "PodNotReady",
+	}
+	outside := aCoordinator("a", "a1", isReady)
+	outside.Status.OutsidePoolNodes = []string{"a3"}
+	poolA := v1beta2.NodePool{ObjectMeta: metav1.ObjectMeta{Name: "a"}}
+	for name, c := range map[string]struct {
+		o    Objects
+		want []Pool
+	}{
+		"nothing": {Objects{}, []Pool{}},
+		"a pool without nodes, and nodes without a pool": {
+			Objects{Pools: []v1beta2.NodePool{poolA}, Nodes: []corev1.Node{aNode("x", "", corev1.ConditionTrue)}},
+			[]Pool{{Name: "a", Coordinator: CoordinatorNone, Delegated: none, Outside: none}},
+		},
+		"all of it, in order": {
+			Objects{
+				Pools:        []v1beta2.NodePool{{ObjectMeta: metav1.ObjectMeta{Name: "b"}}, poolA},
+				Coordinators: []v1alpha1.YurtCoordinator{outside, aCoordinator("b", "", tooFew)},
+				Nodes: []corev1.Node{
+					aNode("a3", "a", corev1.ConditionTrue), aNode("a1", "a", corev1.ConditionTrue),
+					aNode("a2", "a", corev1.ConditionUnknown), aNode("b1", "b", corev1.ConditionFalse),
+				},
+				Leases: map[string]coordinationv1.Lease{
+					"a1": aLease("a1", 0, false), "a2": aLease("a2", 0, true), "a3": aLease("a3", 0, true),
+					"yurt-coordinator-a": aLease("a1", time.Minute, false),
+				},
+			},
+			[]Pool{
+				{
+					Name: "a", Nodes: 3, Ready: 2, Coordinator: CoordinatorReady, CoordinatorNode: "a1", Leader: "a1",
+					LeaderSaid: said(time.Minute), Delegated: []string{"a2", "a3"}, Outside: []string{"a3"},
+				},
+				{Name: "b", Nodes: 1, Coordinator: "TooFewNodes", Delegated: none, Outside: none},
+			},
+		},
+		"a leader that has not reported for long, a coordinator that was and is not": {
+			Objects{
+				Coordinators: []v1alpha1.YurtCoordinator{aCoordinator("a", "a1", notReady)},
+				Leases:       map[string]coordinationv1.Lease{"yurt-coordinator-a": aLease("a1", 3*time.Minute, false)},
+			},
+			[]Pool{{
+				Name: "a", Coordinator: "PodNotReady", CoordinatorNode: "a1", LeaderSaid: said(3 * time.Minute),
+				Delegated: none, Outside: none,
+			}},
+		},
+		"two coordinators, of which one is refused; one that nobody has looked at": {
+			Objects{Coordinators: []v1alpha1.YurtCoordinator{
+				aCoordinator("a", "a1", isReady), aCoordinator("a", "", tooFew), aCoordinator("b", ""),
+			}},
+			[]Pool{
+				{Name: "a", Coordinator: CoordinatorReady, CoordinatorNode: "a1", Delegated: none, Outside: none},
+				{Name: "b", Coordinator: CoordinatorNew, Delegated: none, Outside: none},
+			},
+		},
+		"a coordinator that has no Nodes": {
+			Objects{
+				Within: "a", Election: ptr.To(aLease("a2", 50*time.Second, false)),
+				Leases: map[string]coordinationv1.Lease{"a1": aLease("a1", 0, true), "a2": aLease("a2", 0, false)},
+			},
+			[]Pool{{
+				Name: "a", Nodes: 2, Coordinator: CoordinatorReady, Leader: "a2", LeaderSaid: said(50 * time.Second),
+				Delegated: []string{"a1"}, Outside: none,
+			}},
+		},
+		"a coordinator that has them; its last leader is gone": {
+			Objects{
+				Within: "a", Election: ptr.To(aLease("a2", 80*time.Second, false)),
+				Nodes:  []corev1.Node{aNode("a1", "a", corev1.ConditionTrue), aNode("a2", "", corev1.ConditionTrue)},
+				Leases: map[string]coordinationv1.Lease{"a1": aLease("a1", 0, true)},
+			},
+			[]Pool{{
+				Name: "a", Nodes: 2, Ready: 2, Coordinator: CoordinatorReady, LeaderSaid: said(80 * time.Second),
+				Delegated: []string{"a1"}, Outside: none,
+			}},
+		},
+	} {
+		if got := PoolsOf(c.o, noon); !reflect.DeepEqual(got, c.want) {
+			t.Errorf("%s:\n%+v, want\n%+v", name, got, c.want)
+		}
+	}
+}

@@ -1,0 +1,288 @@
+package plugin
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+
+	"yurtcoordinator/internal/edge"
+)
+
+// Subject is a node and all that is said about it.
+type Subject struct {
+	Name string
+	// Node is nil where the server has none of that name.
+	Node *corev1.Node
+	// Lease is its heartbeat; nil: there is none.
+	Lease *coordinationv1.Lease
+	// Pool is its pool; nil: it is in none.
+	Pool *Pool
+	// Events are those about it, in any order.
+	Events []corev1.Event
+	// Within says that a coordinator was asked, and not the cloud.
+	Within bool
+}
+
+// Explanation is why a node is in its state.
+type Explanation struct {
+	Node string `json:"node"`
+	Pool string `json:"pool,omitempty"`
+	// State is one of the words below.
+	State string `json:"state"`
+	// Because says it in a sentence, and what to look at.
+	Because string `json:"because"`
+	// Evidence is what that was concluded from, and History what happened to the node, the oldest first.
+	Evidence []Item `json:"evidence"`
+	History  []Item `json:"history"`
+}
+
+// Item is one piece of evidence, or one thing that happened.
+type Item struct {
+	What string `json:"what"`
+	Says string `json:"says"`
+	// Since is when it was said or began; nil: nobody knows.
+	Since *time.Time `json:"since,omitempty"`
+}
+
+// States of a node.
+const (
+	StateConnected = "Connected" // it renews its Lease itself
+	StateDelegated = "Delegated" // its pool says that it lives; its link to the cloud is down
+	StateSilent    = "Silent"    // nobody has heard of it for longer than a heartbeat may take
+	StateUnknown   = "Unknown"   // there is no heartbeat to go by
+	StateNotFound  = "NotFound"  // there is no such node
+)
+
+// Explain says what a node's state is, and why.
+func Explain(s Subject, now time.Time) Explanation {
+	e := Explanation{Node: s.Name, Evidence: []Item{}, History: history(s.Events)}
+	if s.Pool != nil {
+		e.Pool = s.Pool.Name
+	}
+	e.State, e.Because = conclude(s, now)
+	if s.Lease != nil {
+		e.Evidence = append(e.Evidence, heartbeat(s))
+	}
+	if s.Pool != nil {
+		e.Evidence = append(e.Evidence, poolEvidence(s)...)
+	}
+	if s.Node == nil {
+		return e
+	}
+	for i := range s.Node.Status.Conditions {
+		if c := &s.Node.Status.Conditions[i]; tells(c) {
+			e.Evidence = append(e.Evidence, Item{What: "Condition " + string(c.Type) + "=" + string(c.Status),
+				Says: sentence(c.Reason, c.Message), Since: since(c.LastTransitionTime.Time)})
+		}
+	}
+	for _, t := range s.Node.Spec.Taints {
+		item := Item{What: "Taint " + t.ToString(), Says: taintSays(t)}
+		if t.TimeAdded != nil {
+			item.Since = since(t.TimeAdded.Time)
+		}
+		e.Evidence = append(e.Evidence, item)
+	}
+	return e
+}
+
+// conclude goes by the condition that coordinator-controller keeps, which is judged by one clock, and by the Lease where
+// there is none.
+func conclude(s Subject, now time.Time) (state, because string) {
+	switch {
+	case s.Node == nil && s.Lease == nil:
+		return StateNotFound, "There is neither a Node nor a heartbeat of that name here."
+	case s.Lease == nil:
+		return StateUnknown, "It has no Lease in kube-node-lease: its kubelet has never renewed one, or somebody deleted it."
+	}
+	if s.Within {
+		return concludeWithin(s, now)
+	}
+	if s.Node != nil {
+		if c := conditionOf(s.Node, edge.ConditionCloudLinkDown); c != nil {
+			return concludeFrom(s, c)
+		}
+	}
+	if old := age(s.Lease, now); old > patience(s.Lease) {
+		return StateSilent, fmt.Sprintf("Its Lease was last renewed %s ago. coordinator-controller says nothing of it: "+
+			"is it running?", short(old))
+	}
+	if delegated(s.Lease) {
+		return StateDelegated, behind(s)
+	}
+	return StateConnected, "It renews its Lease itself."
+}
+
+func concludeFrom(s Subject, c *corev1.NodeCondition) (state, because string) {
+	switch c.Status {
+	case corev1.ConditionTrue:
+		return StateDelegated, behind(s)
+	case corev1.ConditionFalse:
+		if readyOf(s.Node) != corev1.ConditionTrue {
+			return StateConnected, "It renews its Lease itself, so the link is fine; its kubelet says that it is not Ready: " +
+				"see the condition below."
+		}
+		return StateConnected, "It renews its Lease itself; link and node are fine."
+	}
+	const course = " Kubernetes evicts its Pods in its own time."
+	if h := conditionOf(s.Node, conditionEvictionsHeld); h != nil && h.Status == corev1.ConditionTrue {
+		return StateSilent, "Its whole pool fell silent at once, which is more likely a link than all nodes: evictions are held."
+	}
+	if delegated(s.Lease) {
+		return StateSilent, "It stopped while its pool still spoke for it: it is dead, or cut off from its pool too." + course
+	}
+	return StateSilent, "It stopped renewing its Lease, and nobody in its pool spoke for it: it is dead, or there was no " +
+		"coordinator or no leader to speak." + course
+}
+
+// conditionEvictionsHeld is on the nodes of a pool that fell silent as a whole.
+const conditionEvictionsHeld corev1.NodeConditionType = "EvictionsHeld"
+
+func concludeWithin(s Subject, now time.Time) (state, because string) {
+	switch old := age(s.Lease, now); {
+	case old > patience(s.Lease):
+		return StateSilent, fmt.Sprintf("Its hub last renewed its Lease here %s ago: it is dead, or does not reach the "+
+			"coordinator.", short(old))
+	case delegated(s.Lease):
+		return StateDelegated, "Its hub renews its Lease here and says that its own link to the cloud is down."
+	}
+	return StateConnected, "Its hub renews its Lease here and reaches the cloud itself."
+}
+
+func behind(s Subject) string {
+	by := "another node of its pool"
+	if s.Pool != nil && s.Pool.Leader != "" {
+		by = s.Pool.Leader + ", the leader of its pool,"
+	}
+	return "Its own link to the cloud is down; " + by + " forwards its heartbeats. Its Pods are kept, new ones go elsewhere."
+}
+
+// heartbeat is what the Lease says, and who wrote it last.
+func heartbeat(s Subject) Item {
+	i := Item{What: "Last heartbeat", Says: "renewed by the node itself"}
+	if delegated(s.Lease) {
+		i.Says = "forwarded by another node of its pool"
+		if s.Within {
+			i.Says = "renewed by its hub, marked as one whose link to the cloud is down"
+		}
+	}
+	if w := writer(s.Lease); w != "" {
+		i.Says += ", written by " + w
+	}
+	if t := s.Lease.Spec.RenewTime; t != nil {
+		i.Since = since(t.Time)
+	}
+	return i
+}
+
+// writer is the program that changed the Lease last, as the API server has noted it.
+func writer(l *coordinationv1.Lease) string {
+	var name string
+	var last time.Time
+	for _, m := range l.ManagedFields {
+		if m.Time != nil && !m.Time.Time.Before(last) {
+			name, last = m.Manager, m.Time.Time
+		}
+	}
+	return name
+}
+
+func poolEvidence(s Subject) []Item {
+	leader := Item{What: "Leader of pool " + s.Pool.Name, Says: cmp.Or(s.Pool.Leader, "nobody is known to lead"),
+		Since: s.Pool.LeaderSaid}
+	coordinator := Item{What: "Coordinator", Says: s.Pool.Coordinator}
+	if s.Pool.CoordinatorNode != "" {
+		coordinator.Says += " on " + s.Pool.CoordinatorNode
+	}
+	items := []Item{leader, coordinator}
+	if slices.Contains(s.Pool.Outside, s.Name) {
+		items = append(items, Item{What: "Outside the pool", Says: "the leader does not see it at the coordinator"})
+	}
+	return items
+}
+
+// tells says whether a condition is evidence: those of heartbeats and evictions, and whatever is wrong with the node.
+func tells(c *corev1.NodeCondition) bool {
+	switch c.Type {
+	case corev1.NodeReady, edge.ConditionCloudLinkDown, edge.ConditionPodsKept, conditionEvictionsHeld:
+		return true
+	}
+	return c.Status == corev1.ConditionTrue
+}
+
+func taintSays(t corev1.Taint) string {
+	switch t.Key {
+	case edge.TaintUnschedulable:
+		return "no new Pods while its heartbeats are delegated"
+	case corev1.TaintNodeUnreachable, corev1.TaintNodeNotReady:
+		if t.Effect == corev1.TaintEffectNoExecute {
+			return "Pods are evicted once they have borne it for their tolerationSeconds"
+		}
+		return "no new Pods while it is not Ready"
+	}
+	return ""
+}
+
+// history is what Events say, the oldest first.
+func history(events []corev1.Event) []Item {
+	items := make([]Item, 0, len(events))
+	for i := range events {
+		e := &events[i]
+		at := cmp.Or(e.LastTimestamp.Time, e.EventTime.Time, e.CreationTimestamp.Time)
+		if e.Series != nil {
+			at = e.Series.LastObservedTime.Time
+		}
+		item := Item{What: e.Reason, Says: e.Message, Since: since(at)}
+		if n := times(e); n > 1 {
+			item.Says += fmt.Sprintf(" (%d times)", n)
+		}
+		items = append(items, item)
+	}
+	slices.SortStableFunc(items, func(a, b Item) int {
+		switch {
+		case a.Since == nil || b.Since == nil:
+			return 0
+		default:
+			return a.Since.Compare(*b.Since)
+		}
+	})
+	return items
+}
+
+func times(e *corev1.Event) int32 {
+	if e.Series != nil {
+		return e.Series.Count
+	}
+	return e.Count
+}
+
+func age(l *coordinationv1.Lease, now time.Time) time.Duration {
+	if l.Spec.RenewTime == nil {
+		return now.Sub(l.CreationTimestamp.Time)
+	}
+	return now.Sub(l.Spec.RenewTime.Time)
+}
+
+// patience is how old a heartbeat may be: as long as the Lease says that it lasts.
+func patience(l *coordinationv1.Lease) time.Duration {
+	const usual = 40 * time.Second // kubelet's nodeLeaseDurationSeconds
+	if s := l.Spec.LeaseDurationSeconds; s != nil && *s > 0 {
+		return time.Duration(*s) * time.Second
+	}
+	return usual
+}
+
+func since(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	return &t
+}
+
+func sentence(reason, message string) string {
+	return strings.TrimSpace(strings.TrimSuffix(reason+": "+message, ": "))
+}
