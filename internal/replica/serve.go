@@ -154,6 +154,8 @@ func (s *served) run(ctx context.Context) error {
 	}
 	bookmark := time.NewTimer(s.untilBookmark())
 	defer bookmark.Stop()
+	silent := time.NewTicker(writeTimeout / 3)
+	defer silent.Stop()
 	for {
 		changes, told, more, err := s.cursor.take()
 		if err != nil {
@@ -185,6 +187,9 @@ func (s *served) run(ctx context.Context) error {
 				return err
 			}
 			bookmark.Reset(s.untilBookmark())
+		case <-silent.C:
+			// HTTP/2 ends a stream at its deadline, whether or not there is something to write.
+			s.w.extend()
 		case <-ctx.Done():
 			return nil
 		}

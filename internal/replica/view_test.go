@@ -462,3 +462,35 @@ func TestUnwritableObjects(t *testing.T) {
 	s.watch(t, slicesPath+"?watch=1", asJSON).wantErr(apierrors.IsInternalError)
 	s.watch(t, slicesPath+"?watch=1", asProtobuf).want("ADDED a/x@10")
 }
+
+// A server of HTTP/2 ends a stream at the deadline for its writes, though nothing is being written: a watch in which nothing
+// happens must never come to it.
+func TestSilentWatchHasNoDeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newReplica(t, replica.Config{})
+		replace(t, r, snapshot(1))
+		h := newHandler(t, replica.HandlerConfig{Replica: r})
+		ctx, cancel := context.WithCancel(t.Context())
+		w := &recorder{ResponseRecorder: httptest.NewRecorder()}
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			h.Serve(w, ask(ctx, "?watch=1&resourceVersion=1"), replica.Request{Verb: "watch"})
+		}()
+		for range 240 { // four minutes: the shortest watch lasts five
+			time.Sleep(time.Second)
+			synctest.Wait()
+			w.mu.Lock()
+			last := w.deadlines[len(w.deadlines)-1]
+			w.mu.Unlock()
+			if left := time.Until(last); left < 15*time.Second {
+				t.Fatalf("a silent watch has %v left", left)
+			}
+		}
+		cancel()
+		<-done
+		if last := w.deadlines[len(w.deadlines)-1]; !last.IsZero() {
+			t.Errorf("the connection keeps a deadline: %v", last)
+		}
+	})
+}
