@@ -88,7 +88,7 @@ func PoolsOf(o Objects, now time.Time) []Pool {
 		describe(pool(o.Coordinators[i].Spec.NodePool), &o.Coordinators[i])
 	}
 	if o.Within != "" {
-		within(pool(string(o.Within)), o)
+		within(pool(string(o.Within)), o, now)
 	}
 	pools := make([]Pool, 0, len(byName))
 	for _, p := range byName {
@@ -119,14 +119,18 @@ func describe(p *Pool, c *v1alpha1.YurtCoordinator) {
 	}
 }
 
-// within says what a coordinator knows by itself: that it answers, and whose heartbeats it has.
-func within(p *Pool, o Objects) {
+// within says what a coordinator knows by itself: that it answers, and whose heartbeats it has. Where it has no Nodes, one
+// that is heard of counts as ready.
+func within(p *Pool, o Objects, now time.Time) {
 	p.Coordinator = CoordinatorReady
 	if len(o.Nodes) > 0 {
 		return
 	}
 	for name, lease := range o.Leases {
 		p.Nodes++
+		if age(&lease, now) <= patience(&lease) {
+			p.Ready++
+		}
 		if delegated(&lease) {
 			p.Delegated = append(p.Delegated, name)
 		}

@@ -113,10 +113,10 @@ func TestPoolsOf(t *testing.T) {
 		"a coordinator that has no Nodes": {
 			Objects{
 				Within: "a", Election: ptr.To(aLease("a2", 50*time.Second, false)),
-				Leases: map[string]coordinationv1.Lease{"a1": aLease("a1", 0, true), "a2": aLease("a2", 0, false)},
+				Leases: map[string]coordinationv1.Lease{"a1": aLease("a1", 0, true), "a2": aLease("a2", time.Minute, false)},
 			},
 			[]Pool{{
-				Name: "a", Nodes: 2, Coordinator: CoordinatorReady, Leader: "a2", LeaderSaid: said(50 * time.Second),
+				Name: "a", Nodes: 2, Ready: 1, Coordinator: CoordinatorReady, Leader: "a2", LeaderSaid: said(50 * time.Second),
 				Delegated: []string{"a1"}, Outside: none,
 			}},
 		},
