@@ -39,7 +39,6 @@ func installedPool(t *T) {
 		t.fail("coordinators run on %v, want %s alone", running, node)
 	}
 	t.say("the Pod %s runs on %s", before.Name, node)
-	t.settled(60 * time.Second) // a hub that found none looks again after 30 s at most
 	t.operates(node, t.nodeNames())
 
 	cutOff := t.follower(t.settledAway())
