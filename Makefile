@@ -91,6 +91,7 @@ vuln: $(GOVULNCHECK)
 bench: setup ## benchmarks, side by side in one run
 	export $(TOOLS_OF_TESTS); CGO_ENABLED=0 go test -run '^$$' -bench . -benchtime 2s $(UNIT)
 	$(YURTLAB) bench
+	$(YURTLAB) bench cloud-scale
 
 .PHONY: images
 images: ## build the container images for all platforms into dist/images

@@ -8,3 +8,12 @@ import _ "embed"
 //
 //go:embed charts/yurt-coordinator/files/rbac.yaml
 var ControllerRBAC []byte
+
+// HoldEvictions is the policy that keeps kube-controller-manager from evicting Pods of Nodes that say so, HoldDuration the
+// one that refuses durations of a hold that can't be read.
+var (
+	//go:embed charts/yurt-coordinator/files/policies/hold-evictions.yaml
+	HoldEvictions []byte
+	//go:embed charts/yurt-coordinator/files/policies/hold-duration.yaml
+	HoldDuration []byte
+)

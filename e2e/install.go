@@ -1,16 +1,24 @@
 package e2e
 
 import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
+	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	deploynode "yurtcoordinator/deploy/node"
+	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/lab"
 	"yurtcoordinator/internal/lab/wire"
 )
@@ -88,7 +96,8 @@ func (n *installed) program(name string) []string {
 	return nil
 }
 
-// straightNode makes a lab's node one as kubeadm leaves it: without a hub, with a kubelet that systemd starts.
+// straightNode makes a lab's node one as kubeadm leaves it: without a hub, with a kubelet that systemd starts, also when the
+// machine is powered on again.
 func (t *T) straightNode(name string) *installed {
 	n := &installed{T: t, name: name, dir: filepath.Join(filepath.Dir(t.hubKeys(name)), "install")}
 	n.hub = n.program("yurthub")[0]
@@ -100,30 +109,94 @@ func (t *T) straightNode(name string) *installed {
 	}
 	t.must(os.CopyFS(n.dir, deploynode.Files))
 	t.must(os.WriteFile(filepath.Join(n.dir, "systemctl"), []byte(systemctl), 0o700))
-	t.must(os.WriteFile(filepath.Join(n.dir, "kubelet.conf"), []byte(t.kubeconfigOf(name)), 0o600))
-	t.must(os.WriteFile(filepath.Join(n.dir, "kubelet.service"), []byte("[Service]\nExecStart=/usr/bin/kubelet\n"), 0o600))
-	t.must(os.WriteFile(filepath.Join(n.dir, "10-kubeadm.conf"), []byte(fmt.Sprintf(`[Service]
+	kubeconfig, certificate := t.kubeadmAccess(name)
+	for file, content := range map[string]string{
+		"kubelet.conf": kubeconfig, "client.pem": certificate, "kubelet.service": "[Service]\nExecStart=/usr/bin/kubelet\n",
+		"10-kubeadm.conf": fmt.Sprintf(`[Service]
 Environment="KUBELET_KUBECONFIG_ARGS=--kubeconfig=/etc/kubernetes/kubelet.conf"
 Environment="KUBELET_CONFIG_ARGS=--config=/var/lib/kubelet/config.yaml"
 ExecStart=
 ExecStart=%s $KUBELET_KUBECONFIG_ARGS $KUBELET_CONFIG_ARGS
-`, strings.Join(kubelet, " "))), 0o600))
+`, strings.Join(kubelet, " ")),
+	} {
+		t.must(os.WriteFile(filepath.Join(n.dir, file), []byte(content), 0o600))
+	}
+	boot := fmt.Sprintf(boots, n.dir)
 	n.mustSh(`
-# /etc is the host's, and cannot be changed: a copy stands in for it
-cp -a /etc /tmp/etc
-mount --bind /tmp/etc /etc
-mkdir -p /run/systemd/system /etc/kubernetes/manifests /etc/systemd/system/kubelet.service.d
-cp ` + n.dir + `/kubelet.conf /etc/kubernetes/kubelet.conf
-cp ` + n.dir + `/kubelet.service /etc/systemd/system/kubelet.service
-cp ` + n.dir + `/10-kubeadm.conf /etc/systemd/system/kubelet.service.d/10-kubeadm.conf
-cp ` + filepath.Join(filepath.Dir(n.dir), "kubelet.yaml") + ` /var/lib/kubelet/config.yaml
+cd ` + n.dir + `
+cp -a /etc etc
+mkdir -p etc/kubernetes/manifests etc/systemd/system/kubelet.service.d etc/systemd/system/multi-user.target.wants \
+	/var/lib/kubelet/pki /var/lib/kubelet/manifests
+cp kubelet.conf etc/kubernetes/
+cp kubelet.service etc/systemd/system/
+cp 10-kubeadm.conf etc/systemd/system/kubelet.service.d/
+ln -s ../kubelet.service etc/systemd/system/multi-user.target.wants/
+cp client.pem /var/lib/kubelet/pki/kubelet-client-current.pem
+sed '/^tls\(Cert\|PrivateKey\)File:/d; $aserverTLSBootstrap: true' ../kubelet.yaml >/var/lib/kubelet/config.yaml
 `)
 	for _, c := range []lab.Component{lab.KubeletC, lab.Hub} {
 		t.must(t.lab.Node(t.ctx, lab.Kill, name, c))
 	}
-	n.mustSh("systemctl start kubelet.service")
+	t.must(t.lab.TakeOver(name, boot))
+	n.mustSh(boot)
 	n.beats("kubelet goes straight to the cloud")
+	n.kubeletIsKnown()
 	return n
+}
+
+// kubeletIsKnown waits until kubelet serves with a certificate that it asked the cluster for, by which a coordinator knows
+// it: the controller has approved the request, and Kubernetes has signed it.
+func (n *installed) kubeletIsKnown() {
+	access, err := n.lab.CloudConfig()
+	n.must(err)
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(access.CAData)
+	n.eventually(60*time.Second, "kubelet serves with a certificate of the cluster's", func() error {
+		conn, err := n.lab.Dial(n.ctx, n.name, "127.0.0.1:10250")
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
+		known := tls.Client(conn, &tls.Config{RootCAs: roots, ServerName: n.address(n.name), MinVersion: tls.VersionTLS12})
+		ctx, cancel := context.WithTimeout(n.ctx, 5*time.Second)
+		defer cancel()
+		return known.HandshakeContext(ctx)
+	})
+	list, err := n.cloud.CertificatesV1().CertificateSigningRequests().List(n.ctx, metav1.ListOptions{
+		FieldSelector: "spec.signerName=" + certificatesv1.KubeletServingSignerName,
+	})
+	n.must(err)
+	if !slices.ContainsFunc(list.Items, func(r certificatesv1.CertificateSigningRequest) bool {
+		return r.Spec.Username == edge.NodeName(n.name).User() && len(r.Status.Conditions) == 1 &&
+			r.Status.Conditions[0].Reason == "KubeletServing"
+	}) {
+		n.fail("no request of %s's kubelet was approved by the controller", n.name)
+	}
+}
+
+// boots is what the machine's systemd does when it starts, with a copy of the host's /etc, which cannot be changed.
+const boots = `set -eu
+PATH=%[1]s:$PATH
+mount --bind %[1]s/etc /etc
+mkdir -p /run/systemd/system
+for unit in yurthub.service kubelet.service; do
+	if [ -e /etc/systemd/system/multi-user.target.wants/$unit ]; then systemctl start $unit; fi
+done
+`
+
+// kubeadmAccess is what kubeadm leaves a kubelet: a kubeconfig, and what it names in /var/lib/kubelet/pki.
+func (t *T) kubeadmAccess(node string) (kubeconfig, certificate string) {
+	access, err := t.lab.CloudConfigAs(node)
+	t.must(err)
+	const current = "/var/lib/kubelet/pki/kubelet-client-current.pem"
+	c := clientcmdapi.NewConfig()
+	c.Clusters["default-cluster"] = &clientcmdapi.Cluster{Server: access.Host, CertificateAuthorityData: access.CAData}
+	c.AuthInfos["default-auth"] = &clientcmdapi.AuthInfo{ClientCertificate: current, ClientKey: current}
+	c.Contexts["default-context"] = &clientcmdapi.Context{Cluster: "default-cluster", AuthInfo: "default-auth"}
+	c.CurrentContext = "default-context"
+	content, err := clientcmd.Write(*c)
+	t.must(err)
+	return string(content), string(access.CertData) + string(access.KeyData)
 }
 
 // beats waits until two heartbeats have reached the cloud, and the node is Ready.
@@ -159,23 +232,54 @@ func (n *installed) ready() (time.Time, error) {
 	return time.Time{}, fmt.Errorf("its conditions: %v", node.Status.Conditions)
 }
 
+// stillness is what nobody may change who works on the node.
+type stillness struct {
+	containers map[string]bool
+	readySince time.Time
+	files      string
+}
+
+func (n *installed) still() stillness {
+	since, err := n.ready()
+	n.must(err)
+	return stillness{n.processes(n.name, "httpd -f"), since, n.files()}
+}
+
+// files are what join and reset write to and beside.
+func (n *installed) files() string {
+	return n.mustSh(`find /etc -printf '%p %y %m %s %l\n' | sort
+ls -A /var/lib /var/lib/kubelet/manifests /var/lib/kubelet/pki`)
+}
+
+// undisturbed expects that no container was restarted, and that the node was Ready all the time.
+func (n *installed) undisturbed(when string, before stillness) {
+	if now := n.processes(n.name, "httpd -f"); !sameKeys(now, before.containers) {
+		n.fail("%s: containers are %v, before %v", when, now, before.containers)
+	}
+	if now, err := n.ready(); err != nil || !now.Equal(before.readySince) {
+		n.fail("%s: the node is Ready since %s, before %s (%v)", when, now, before.readySince, err)
+	}
+}
+
+// reset takes the hub off and expects that nothing is left of it.
+func (n *installed) reset(before stillness) {
+	n.say("reset")
+	n.say("%s", strings.TrimSpace(n.mustSh("sh "+n.dir+"/reset")))
+	n.beats("kubelet goes straight to the cloud again")
+	n.undisturbed("reset", before)
+	if after := n.files(); after != before.files {
+		n.fail("reset leaves something. Before:\n%s\nafter:\n%s", before.files, after)
+	}
+	if h, err := n.lab.Hub(n.ctx, n.name); err == nil {
+		n.fail("a hub runs after reset: %+v", h)
+	}
+}
+
 func nodeJoin(t *T) {
 	name := t.follower(t.settledAway())
 	t.deployNeedy(name)
-	containers := t.processes(name, "httpd -f")
 	n := t.straightNode(name)
-	since, err := n.ready()
-	t.must(err)
-	const files = "find /etc -printf '%p %y %m %s %l\n' | sort; ls -A /var/lib"
-	before := n.mustSh(files)
-	undisturbed := func(when string) {
-		if now := t.processes(name, "httpd -f"); !sameKeys(now, containers) {
-			t.fail("%s: containers are %v, before %v", when, now, containers)
-		}
-		if now, err := n.ready(); err != nil || !now.Equal(since) {
-			t.fail("%s: the node is Ready since %s, before %s (%v)", when, now, since, err)
-		}
-	}
+	before := n.still()
 
 	t.say("join")
 	start := time.Now()
@@ -185,7 +289,7 @@ func nodeJoin(t *T) {
 	t.say("%s", strings.TrimSpace(n.mustSh(join)))
 	t.figure("node_join_s", time.Since(start).Seconds())
 	n.beats("kubelet goes through the hub")
-	undisturbed("joined")
+	n.undisturbed("joined", before)
 	t.say("check says:\n%s", n.mustSh(n.hub+" check --joined"))
 	if argv := n.program("kubelet"); !strings.Contains(strings.Join(argv, " "), "--kubeconfig=/etc/yurthub/kubelet.conf") {
 		t.fail("kubelet runs as %v", argv)
@@ -206,16 +310,7 @@ func nodeJoin(t *T) {
 
 	n.checkTellsOfACut()
 
-	t.say("reset")
-	t.say("%s", strings.TrimSpace(n.mustSh("sh "+n.dir+"/reset")))
-	n.beats("kubelet goes straight to the cloud again")
-	undisturbed("reset")
-	if after := n.mustSh(files); after != before {
-		t.fail("reset leaves something. Before:\n%s\nafter:\n%s", before, after)
-	}
-	if h, err := t.lab.Hub(t.ctx, name); err == nil {
-		t.fail("a hub runs after reset: %+v", h)
-	}
+	n.reset(before)
 }
 
 func (n *installed) checkTellsOfACut() {

@@ -34,8 +34,12 @@ func (t *T) pluginSays(node, about, state, happened string) {
 			return fmt.Errorf("status: %+v; want p1 with its coordinator on %s, all Ready, and %v delegated", pools, node, cut)
 		}
 		leader = pools[0].Leader
-		if leads, err := t.leader(t.hubs()); err != nil || leader != leads {
-			return fmt.Errorf("status: %q leads, want %q (%v)", leader, leads, err)
+		leads, err := t.leader(t.hubs())
+		if err == nil && leader != leads {
+			err = fmt.Errorf("status: %q leads, want %q", leader, leads)
+		}
+		if err != nil {
+			return err
 		}
 		return nil
 	})
@@ -51,7 +55,8 @@ func (t *T) pluginSays(node, about, state, happened string) {
 			if why.Node != about || why.Pool != "p1" || why.State != state || why.Because == "" {
 				return fmt.Errorf("why %s: %+v; want %s", about, why, state)
 			}
-			if via == "cloud" && !slices.ContainsFunc(why.History, func(h struct{ What string }) bool { return h.What == happened }) {
+			is := func(h struct{ What string }) bool { return h.What == happened }
+			if via == "cloud" && !slices.ContainsFunc(why.History, is) {
 				return fmt.Errorf("why %s: %s is not in its history: %+v", about, happened, why.History)
 			}
 			return nil

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"net/http"
@@ -14,13 +15,29 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/cert"
 
 	"yurtcoordinator/internal/lab"
+	"yurtcoordinator/internal/lab/wire"
 )
 
 // shortLived has the certificates of coordinators and operators last for a minute: each is replaced after 40 s.
 func shortLived(c lab.Config) lab.Config {
 	c.ChartValues = []string{"controller.extraArgs={--coordinator-certificate-life=1m,--operator-certificate-life=1m}"}
+	return c
+}
+
+var rotationScenarios = []Scenario{{
+	Name: "ca-rotation", Lab: shortAuthority(installation(pool)), run: caRotation,
+	Doc: "a pool's authority lasts for three minutes: under load a new one is trusted, signs, and the old one is trusted no " +
+		"more; no request fails, no watch ends, no hub leaves the coordinator",
+}}
+
+// shortAuthority has a pool's authority last for three minutes: after two there is a new one, which signs after half a minute
+// more.
+func shortAuthority(c lab.Config) lab.Config {
+	c.ChartValues = []string{"controller.extraArgs={--coordinator-certificate-life=1m,--operator-certificate-life=1m," +
+		"--pool-authority-life=3m,--pool-authority-settle=30s}"}
 	return c
 }
 
@@ -32,6 +49,8 @@ type asker struct {
 	asked  int
 	failed []error
 	shown  map[string]bool // serial numbers
+	// signers are the authorities that have signed those, by their key's identifiers.
+	signers map[string]bool
 }
 
 // ask lists the heartbeats once.
@@ -68,6 +87,7 @@ func (a *asker) see(state *tls.ConnectionState) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.shown[state.PeerCertificates[0].SerialNumber.String()] = true
+	a.signers[string(state.PeerCertificates[0].AuthorityKeyId)] = true
 }
 
 // run asks until ctx ends.
@@ -93,88 +113,180 @@ func (a *asker) run(ctx context.Context, every time.Duration) {
 	}
 }
 
-func certRotation(t *T) {
-	t.settled(30 * time.Second)
-	ctx, stop := context.WithCancel(t.ctx)
-	defer stop()
-	var running sync.WaitGroup
-	defer running.Wait()
-	defer stop()
-	operators := map[string]bool{}
-	var seen sync.Mutex
-	asOperator := &asker{shown: map[string]bool{}, access: func() (*rest.Config, error) {
-		access, err := t.lab.CoordinatorConfig(1, lab.Operator)
-		if err == nil {
-			seen.Lock()
-			operators[string(access.CertData)] = true
-			seen.Unlock()
-		}
-		return access, err
-	}}
-	running.Go(func() { asOperator.run(ctx, 200*time.Millisecond) })
-	ended := make(chan string, 1)
-	w, err := t.coordinator(lab.Operator).CoordinationV1().Leases(corev1.NamespaceNodeLease).Watch(ctx, metav1.ListOptions{})
+// rotating is load on a coordinator whose certificates are replaced.
+type rotating struct {
+	*T
+	asker
+	began time.Time
+	ended chan string // how a watch did
+
+	seen      sync.Mutex
+	operators map[string]bool // their certificates
+	// authorities are the last bundle by which operators know the coordinator.
+	authorities []*x509.Certificate
+}
+
+// rotate begins the load, which ends with the scenario.
+func (t *T) rotate() *rotating {
+	r := &rotating{T: t, began: time.Now(), ended: make(chan string, 1), operators: map[string]bool{}}
+	r.asker = asker{shown: map[string]bool{}, signers: map[string]bool{}, access: r.accessOfNow}
+	t.background.Go(func() { r.run(t.ctx, 200*time.Millisecond) })
+	w, err := t.coordinator(lab.Operator).CoordinationV1().Leases(corev1.NamespaceNodeLease).Watch(t.ctx, metav1.ListOptions{})
 	t.must(err)
-	running.Go(func() {
+	t.background.Go(func() {
 		defer w.Stop()
-		changes := 0
-		for {
+		for changes := 0; ; changes++ {
 			select {
 			case _, ok := <-w.ResultChan():
-				if changes++; !ok {
-					ended <- fmt.Sprintf("after %d changes", changes)
+				if !ok {
+					r.ended <- fmt.Sprintf("after %d changes", changes)
 					return
 				}
-			case <-ctx.Done():
+			case <-t.ctx.Done():
 				return
 			}
 		}
 	})
+	return r
+}
 
+// accessOfNow is the operators' kubeconfig as the cloud has it.
+func (r *rotating) accessOfNow() (*rest.Config, error) {
+	access, err := r.lab.CoordinatorConfig(1, lab.Operator)
+	if err != nil {
+		return nil, err
+	}
+	bundle, err := cert.ParseCertsPEM(access.CAData)
+	if err != nil {
+		return nil, err
+	}
+	r.seen.Lock()
+	defer r.seen.Unlock()
+	r.operators[string(access.CertData)] = true
+	r.authorities = bundle
+	return access, nil
+}
+
+// undisturbed fails the scenario if a request has failed, a watch has ended, or a hub has left the coordinator.
+func (r *rotating) undisturbed() {
+	for name, h := range r.hubs() {
+		if h.Coordinator != "up" {
+			r.fail("the hub of %s says of its coordinator: %s", name, h.Coordinator)
+		}
+	}
+	select {
+	case how := <-r.ended:
+		r.fail("a watch ended %s", how)
+	default:
+	}
+	r.asker.mu.Lock()
+	defer r.asker.mu.Unlock()
+	if len(r.failed) > 0 {
+		r.fail("of %d requests failed: %w", r.asked, errors.Join(r.failed...))
+	}
+}
+
+// counts are of the certificates that the coordinator has shown, of who has signed them, and of those that operators had.
+func (r *rotating) counts() (shown, signers, operators int) {
+	r.asker.mu.Lock()
+	defer r.asker.mu.Unlock()
+	r.seen.Lock()
+	defer r.seen.Unlock()
+	return len(r.shown), len(r.signers), len(r.operators)
+}
+
+// judge is of what must not have happened in all that time.
+func (r *rotating) judge() {
+	r.figure("rotations_took_s", time.Since(r.began).Seconds())
+	r.asker.mu.Lock()
+	r.figure("requests", float64(r.asked))
+	r.asker.mu.Unlock()
+	for _, name := range r.nodeNames() {
+		r.must(r.T.seen.neverNotReady(name, r.start))
+	}
+	if restarts := r.coordinatorPod().Status.ContainerStatuses[0].RestartCount; restarts != 0 {
+		r.fail("the coordinator was restarted %d times", restarts)
+	}
+	path, err := r.lab.Log("cloud", string(lab.CoordinatorController))
+	r.must(err)
+	log, err := os.ReadFile(path)
+	r.must(err)
+	if !bytes.Contains(log, []byte("Starting a controller")) || bytes.Contains(log, []byte("PRIVATE KEY")) {
+		r.fail("the log of coordinator-controller is not its log, or has a key in it")
+	}
+}
+
+func certRotation(t *T) {
+	t.settled(30 * time.Second)
+	r := t.rotate()
 	const rotations = 4
-	began := time.Now()
 	t.eventually((rotations+1)*45*time.Second, fmt.Sprintf("%d certificates have been shown", rotations), func() error {
-		for name, h := range t.hubs() {
-			if h.Coordinator != "up" {
-				t.fail("the hub of %s says of its coordinator: %s", name, h.Coordinator)
-			}
-		}
-		select {
-		case how := <-ended:
-			t.fail("a watch ended %s", how)
-		default:
-		}
-		asOperator.mu.Lock()
-		defer asOperator.mu.Unlock()
-		if len(asOperator.failed) > 0 {
-			t.fail("of %d requests failed: %w", asOperator.asked, errors.Join(asOperator.failed...))
-		}
-		if n := len(asOperator.shown); n < rotations {
-			return fmt.Errorf("%d", n)
+		r.undisturbed()
+		if shown, _, _ := r.counts(); shown < rotations {
+			return fmt.Errorf("%d", shown)
 		}
 		return nil
 	})
-	seen.Lock()
-	defer seen.Unlock()
-	if len(operators) < rotations-1 {
-		t.fail("operators had %d certificates while the coordinator had %d", len(operators), rotations)
+	if _, signers, operators := r.counts(); operators < rotations-1 || signers != 1 {
+		t.fail("operators had %d certificates, and %d authorities have signed the coordinator's", operators, signers)
 	}
 	t.figure("rotations", rotations)
-	t.figure("rotations_took_s", time.Since(began).Seconds())
-	asOperator.mu.Lock()
-	t.figure("requests", float64(asOperator.asked))
-	asOperator.mu.Unlock()
-	for _, name := range t.nodeNames() {
-		t.must(t.seen.neverNotReady(name, t.start))
+	r.judge()
+}
+
+// trusts are the authorities that operators know the coordinator by.
+func (r *rotating) trusts() []*x509.Certificate {
+	r.seen.Lock()
+	defer r.seen.Unlock()
+	return r.authorities
+}
+
+func caRotation(t *T) {
+	t.settled(30 * time.Second)
+	r := t.rotate()
+	var first *x509.Certificate
+	t.eventually(30*time.Second, "one authority is trusted", func() error {
+		r.undisturbed()
+		bundle := r.trusts()
+		if len(bundle) != 1 {
+			return fmt.Errorf("%d", len(bundle))
+		}
+		first = bundle[0]
+		return nil
+	})
+	t.say("it ends at %s", first.NotAfter.Format(time.TimeOnly))
+	stage := func(what string, reached func(bundle []*x509.Certificate, signers int) bool) {
+		t.eventually(time.Until(first.NotAfter)+30*time.Second, what, func() error {
+			r.undisturbed()
+			bundle := r.trusts()
+			if _, signers, _ := r.counts(); !reached(bundle, signers) {
+				return fmt.Errorf("%d are trusted, %d have signed", len(bundle), signers)
+			}
+			return nil
+		})
 	}
-	if restarts := t.coordinatorPod().Status.ContainerStatuses[0].RestartCount; restarts != 0 {
-		t.fail("the coordinator was restarted %d times", restarts)
-	}
-	path, err := t.lab.Log("cloud", string(lab.CoordinatorController))
-	t.must(err)
-	log, err := os.ReadFile(path)
-	t.must(err)
-	if !bytes.Contains(log, []byte("Starting a controller")) || bytes.Contains(log, []byte("PRIVATE KEY")) {
-		t.fail("the log of coordinator-controller is not its log, or has a key in it")
-	}
+	stage("a second is trusted, and does not sign yet", func(bundle []*x509.Certificate, signers int) bool {
+		return len(bundle) == 2 && signers == 1
+	})
+	stage("the second signs, while the first is trusted", func(bundle []*x509.Certificate, signers int) bool {
+		return len(bundle) == 2 && signers == 2
+	})
+	stage("the first has ended, and is trusted no more", func(bundle []*x509.Certificate, _ int) bool {
+		return len(bundle) == 1 && !bundle[0].Equal(first) && time.Now().After(first.NotAfter)
+	})
+	t.hold(5*time.Second, "hubs and operators go on with the second alone")
+	r.undisturbed()
+	r.judge()
+	t.delegatedAcrossAuthorities()
+}
+
+// delegatedAcrossAuthorities cuts a link: what the pool is for works with the new authority.
+func (t *T) delegatedAcrossAuthorities() {
+	node := t.follower(t.settledAway())
+	cut := time.Now()
+	t.must(t.lab.Cut(t.ctx, lab.WAN, node, wire.Drop))
+	t.delegated(node, cut)
+	healed := time.Now()
+	t.must(t.lab.Heal(t.ctx, lab.WAN, node))
+	t.direct(node, healed)
 }

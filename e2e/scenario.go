@@ -41,7 +41,9 @@ func All() []Scenario {
 	return slices.Concat(linkScenarios, deathScenarios, leaderScenarios, coordinatorScenarios, accessScenarios,
 		streamScenarios, sharingScenarios, oneCopyScenarios, cloudLieScenarios,
 		poolScopeScenarios, offlineScenarios, identityScenarios, podScenarios, herdScenarios, autonomyScenarios,
-		installScenarios, installedScenarios, lifeScenarios, machineryScenarios)
+		installScenarios, staticPodScenarios, helmScenarios, installedScenarios, lifeScenarios,
+		notReadyScenarios, rotationScenarios, ownObjectScenarios, machineryScenarios,
+		poolCutScenarios)
 }
 
 // Find returns the scenario of that name.
@@ -86,7 +88,7 @@ func Run(ctx context.Context, s Scenario, o Options) Result {
 	t := &T{scenario: s, out: o.Out, start: time.Now(), figures: map[string]float64{}}
 	err := t.boot(ctx, o)
 	if err == nil {
-		err = errors.Join(t.protect(s.run), t.protect(bytesCarried), t.protect(noCrash))
+		err = errors.Join(t.protect(func(t *T) { hubsFound(t); s.run(t) }), t.protect(bytesCarried), t.protect(noCrash))
 		t.stop(errors.New("the scenario has ended"))
 		t.background.Wait()
 	}
@@ -150,6 +152,22 @@ func (t *T) boot(ctx context.Context, o Options) error {
 	}
 	t.seen, err = observe(t.ctx, t.cloud, &t.background)
 	return err
+}
+
+// hubsFound waits, in an installed lab, until every hub has found its pool's coordinator: one that began before the
+// coordinator was there looks again after 30 s at most.
+func hubsFound(t *T) {
+	if !t.cfg.Installed || t.cfg.NoCoordinator {
+		return
+	}
+	t.eventually(60*time.Second, "every hub has found the coordinator", func() error {
+		for name, hub := range t.hubs() {
+			if hub.Role == rolePending {
+				return fmt.Errorf("%s is %s", name, hub.Role)
+			}
+		}
+		return nil
+	})
 }
 
 // crashes are what a Go program writes when it is broken, whatever the scenario was about.

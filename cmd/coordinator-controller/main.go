@@ -24,6 +24,8 @@ func main() {
 	fs.StringVar(&c.MetricsAddress, "metrics-bind-address", ":8080", "host:port that serves /metrics; 0: nowhere")
 	fs.StringVar(&c.HealthAddress, "health-probe-bind-address", ":8081",
 		"host:port of /healthz and /readyz; 0: nowhere")
+	fs.StringVar(&c.PprofAddress, "pprof-bind-address", "",
+		"host:port that serves profiles of the program, to whoever reaches it; empty: nowhere")
 	fs.BoolVar(&c.LeaderElect, "leader-elect", true, "let one of several replicas write; without it run only one")
 	fs.StringVar(&c.LeaderElectNamespace, "leader-elect-namespace", "kube-system", "namespace of the election Lease")
 	fs.DurationVar(&c.SilenceAfter, "silence-after", cloud.DefaultSilenceAfter,
@@ -43,6 +45,14 @@ func main() {
 		"how long a coordinator's serving certificate lasts; renewed after two thirds; 0: the default")
 	fs.DurationVar(&c.Coordinator.Lives.Operator, "operator-certificate-life", 0,
 		"how long operators' client certificates last; renewed after two thirds; 0: the default")
+	fs.DurationVar(&c.Coordinator.Lives.Authority, "pool-authority-life", 0,
+		"how long the authority of a pool's certificates lasts; it gets a successor after two thirds; 0: the default")
+	fs.DurationVar(&c.Coordinator.Lives.Settle, "pool-authority-settle", 0,
+		"how long a pool's next authority is trusted before it signs; longer than a hub may be cut off; 0: the default")
+	fs.BoolVar(&c.Coordinator.VerifyKubelets, "verify-kubelets", true,
+		"have coordinators call only kubelets whose serving certificates the cluster's authority has signed")
+	fs.BoolVar(&c.ApproveKubelets, "approve-kubelets", true,
+		"approve requests of pools' kubelets for serving certificates, each for its own addresses and name")
 	verbosity := flag.NewFlagSet("", flag.ContinueOnError)
 	klog.InitFlags(verbosity)
 	fs.AddGoFlag(verbosity.Lookup("v"))

@@ -29,6 +29,9 @@ var installed sync.Once
 
 const bothPool = "both"
 
+// unreadablePool is a NodePool whose duration to hold evictions can't be read.
+const unreadablePool = "unreadable"
+
 func policed(t testing.TB) *rest.Config {
 	t.Helper()
 	cfg := cloudtest.Start(t)
@@ -36,6 +39,9 @@ func policed(t testing.TB) *rest.Config {
 		c := cloudtest.Client(t, cfg)
 		create(t, c, node("both", bothPool, map[string]string{edge.AnnotationAutonomy: edge.AutonomyOn}))
 		create(t, c, coordinator("both", bothPool))
+		create(t, c, &v1beta2.NodePool{ObjectMeta: metav1.ObjectMeta{
+			Name: unreadablePool, Annotations: map[string]string{edge.AnnotationHoldEvictions: "no duration"},
+		}})
 		applyPolicies(t, c)
 		awaitPolicies(t, cfg)
 	})

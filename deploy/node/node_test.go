@@ -3,6 +3,7 @@ package node
 import (
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -158,6 +159,7 @@ func TestInterruptedJoin(t *testing.T) {
 			if r := m.run("join", n, args...); !r.killed {
 				t.Fatalf("not killed at step %d of %d:\n%s", n, steps, r.out)
 			}
+			onlyPod(t, m)
 			if n%2 == 0 { // half of them give up
 				m.works("reset", "--start")
 				m.same(before, "reset after a join that ended at step")
@@ -176,6 +178,43 @@ func TestInterruptedJoin(t *testing.T) {
 			}
 		}
 	})
+}
+
+// manifestsDir is that of static Pods.
+const manifestsDir = "/etc/kubernetes/manifests/"
+
+// onlyPod fails if kubelet would take anything but the finished file for a static Pod of ours.
+func onlyPod(t *testing.T, m *machine) {
+	t.Helper()
+	for path := range m.files() {
+		if name, ok := strings.CutPrefix(path, manifestsDir); ok && !strings.HasPrefix(name, ".") && name != "yurthub.yaml" {
+			t.Errorf("kubelet runs %s", path)
+		}
+	}
+}
+
+// TestChangedPod: as long as the file of a static Pod is there, it is for the settings that are there. So what is checked
+// after a change is never the hub of before.
+func TestChangedPod(t *testing.T) {
+	change := []string{"--start", "--static-pod=registry.example/yurthub:v1", "--set=cache-agents=kubelet"}
+	for n, killed := 1, true; killed; n += 3 {
+		m := newMachine(t)
+		m.works("join", "--start", "--static-pod=registry.example/yurthub:v1")
+		before := m.files()[manifestsDir+"yurthub.yaml"]
+		r := m.run("join", n, change...)
+		killed = r.killed
+		onlyPod(t, m)
+		sum, err := exec.CommandContext(t.Context(), "cksum", filepath.Join(m.root, "etc/yurthub/config.yaml")).Output()
+		m.must(err)
+		number, _, _ := strings.Cut(string(sum), " ")
+		pod, there := m.files()[manifestsDir+"yurthub.yaml"]
+		if there && !strings.Contains(pod, `"`+number+`"`) {
+			t.Fatalf("killed at step %d: the settings' sum is %s, and the Pod is %s", n, number, pod)
+		}
+		if !killed && (n < 8 || pod == before) {
+			t.Fatalf("after %d steps the Pod is %s", n, pod)
+		}
+	}
 }
 
 // TestInterruptedReset kills reset at every step and runs it again.
@@ -313,6 +352,7 @@ func TestRefusals(t *testing.T) {
 		{"a setting that means something else", nil, []string{"--set=cache-agents=a\nb: c"}, "only letters"},
 		{"a setting that join decides", nil, []string{"--set=cert-file=/x"}, "join decides"},
 		{"a setting with its own flag", nil, []string{"--set=node-name=x"}, "flag for it"},
+		{"a setting that yurthub does not know", nil, []string{"--set=refused=1"}, "refuses these settings: unknown setting"},
 		{"no value", nil, []string{"--node-name"}, "needs a value"},
 		{"unknown flag", nil, []string{"--nod-name=x"}, "unknown argument"},
 		{"bad time", nil, []string{"--wait=soon"}, "number of seconds"},

@@ -49,6 +49,22 @@ manifests() {
 	printf '%s' "$root${path:-/etc/kubernetes/manifests}"
 }
 
+# half is the name of a file while it is made. kubelet runs every file among its static Pods whose name has no dot first.
+half() { printf '%s/.%s.new' "$(dirname "$1")" "$(basename "$1")"; }
+
+# wait_gone waits until kubelet has ended the static Pod: nothing listens at the hub's port any more.
+wait_gone() {
+	if [ -z "$start" ] || [ -n "$dry" ]; then return; fi
+	listens=$(sed -n 's/^port: *"\([0-9]*\)"$/\1/p' "$config" 2>/dev/null || true)
+	hex=$(printf '%04X' "${listens:-10261}")
+	tries=60
+	while cat /proc/net/tcp /proc/net/tcp6 2>/dev/null | grep -q ":$hex [0-9A-F:]* 0A "; do
+		tries=$((tries - 1))
+		if [ $tries = 0 ]; then die "the Pod yurthub does not end; look at it (crictl ps) and run this again"; fi
+		sleep 1
+	done
+}
+
 # note keeps a fact over an interruption, forget takes it back.
 note() { act touch "$notes/$1"; }
 noted() { [ -e "$notes/$1" ]; }

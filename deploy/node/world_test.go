@@ -56,6 +56,10 @@ exec "$name" "$@"
 const hubStandIn = `#!/bin/sh
 config=
 for arg in "$@"; do case $arg in --config=*) config=${arg#--config=} ;; esac; done
+if [ "$config" = /dev/stdin ]; then
+	case $(cat) in *refused*) echo 'yurthub: /dev/stdin: unknown setting "refused"; see yurthub check --help' ;; esac
+	exit 1
+fi
 if [ "$1" != check ] || [ ! -s "$config" ]; then echo "fail  settings  no settings"; exit 1; fi
 case "$*" in
 *--before-start*) stage=before-start ;;
@@ -63,8 +67,10 @@ case "$*" in
 *) stage=running ;;
 esac
 echo "$stage" >>"$LAB/checks"
+pod=$NODE/etc/kubernetes/manifests/yurthub.yaml
+if [ $stage = before-start ] && { [ -f "$LAB/hub" ] || [ -f "$pod" ]; }; then echo "fail  yurthub  runs already"; exit 1; fi
 if [ -f "$LAB/unwell-$stage" ]; then echo "fail  something  is wrong"; exit 1; fi
-if [ $stage != before-start ] && [ ! -f "$LAB/hub" ] && [ ! -f "$NODE/etc/kubernetes/manifests/yurthub.yaml" ]; then exit 1; fi
+if [ $stage != before-start ] && [ ! -f "$LAB/hub" ] && [ ! -f "$pod" ]; then exit 1; fi
 if [ $stage = joined ] && read -r way <"$LAB/kubelet" && [ "$way" != hub ]; then exit 1; fi
 echo "ok    yurthub  runs"
 `

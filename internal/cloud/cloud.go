@@ -46,6 +46,7 @@ import (
 	"yurtcoordinator/internal/cloud/coordinator"
 	"yurtcoordinator/internal/cloud/heartbeat"
 	"yurtcoordinator/internal/cloud/nodepool"
+	"yurtcoordinator/internal/cloud/poolcut"
 	"yurtcoordinator/internal/edge"
 )
 
@@ -78,6 +79,9 @@ type Config struct {
 	// MetricsAddress and HealthAddress are host:port to serve /metrics, and /healthz and /readyz, on; "0": nowhere.
 	MetricsAddress, HealthAddress string
 
+	// PprofAddress is host:port to serve Go's profiles on, to whoever reaches it; empty: nowhere.
+	PprofAddress string
+
 	// LeaderElect makes replicas agree on one that writes. Without it there must be only one replica.
 	LeaderElect bool
 
@@ -87,6 +91,9 @@ type Config struct {
 	// NodePools, AppSets and Coordinators say which of the controllers of our own kinds are run. Those of a cluster that has
 	// another implementation of a kind must not be.
 	NodePools, AppSets, Coordinators bool
+
+	// ApproveKubelets has the requests of pools' kubelets for serving certificates approved.
+	ApproveKubelets bool
 
 	// Coordinator is what the coordinators run. Its Image and Version are required if Coordinators is set.
 	Coordinator Coordinator
@@ -105,6 +112,8 @@ type Coordinator struct {
 	PullSecrets []string
 	// Lives are those of the certificates.
 	Lives certs.Lives
+	// VerifyKubelets has coordinators call only kubelets whose serving certificates are signed by the cluster's authority.
+	VerifyKubelets bool
 }
 
 // Run runs the controllers until ctx ends, and returns nil then. It returns an error for a Config that can't work, an
@@ -150,14 +159,19 @@ func Run(ctx context.Context, c Config) error {
 	})
 	approver := approve.New(approve.Config{
 		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Events: mgr.GetEventRecorder(Name), Clock: clock.RealClock{},
+		Kubelets: c.ApproveKubelets,
 	})
 	if err := errors.Join(heartbeats.AddTo(mgr), autonomous.AddTo(mgr), approver.AddTo(mgr)); err != nil {
 		return err
 	}
-	if err := addOwnKinds(mgr, c); err != nil {
+	cuts := poolcut.New(poolcut.Config{
+		Client: mgr.GetClient(), Events: mgr.GetEventRecorder(Name), Clock: clock.RealClock{}, SilenceAfter: c.SilenceAfter,
+	})
+	own, err := addOwnKinds(mgr, c, heartbeats, cuts)
+	if err != nil {
 		return err
 	}
-	for _, m := range []prometheus.Collector{heartbeats.Metrics(), autonomous.Metrics()} {
+	for _, m := range append(own, heartbeats.Metrics(), autonomous.Metrics(), cuts.Metrics()) {
 		unregister, err := register(metrics.Registry, m)
 		if err != nil {
 			return err
@@ -199,6 +213,7 @@ func newManager(ctx context.Context, c Config, connection *rest.Config) (manager
 		Cache:                   cache.Options{ByObject: cached},
 		Metrics:                 server.Options{BindAddress: c.MetricsAddress},
 		HealthProbeBindAddress:  c.HealthAddress,
+		PprofBindAddress:        c.PprofAddress,
 		LeaderElection:          c.LeaderElect,
 		LeaderElectionNamespace: namespace,
 		LeaderElectionID:        Name,

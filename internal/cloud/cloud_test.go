@@ -53,6 +53,8 @@ func (s *cloudStub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 	case r.Method == http.MethodPost && strings.HasPrefix(r.URL.Path, "/apis/events.k8s.io/"):
 		w.WriteHeader(http.StatusCreated) // the recorder does not look at the answer
+	case r.Method == http.MethodDelete && strings.HasSuffix(r.URL.Path, "/configmaps/"+edge.ConfigMapShownNotReady):
+		http.NotFound(w, r) // no node is shown NotReady
 	case query.Get("sendInitialEvents") == "true":
 		s.answer(w, http.StatusUnprocessableEntity, &metav1.Status{
 			TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"},
@@ -79,6 +81,10 @@ func (s *cloudStub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.answer(w, http.StatusOK, &certificatesv1.CertificateSigningRequestList{
 			TypeMeta: metav1.TypeMeta{Kind: "CertificateSigningRequestList", APIVersion: "certificates.k8s.io/v1"},
 			ListMeta: metav1.ListMeta{ResourceVersion: "1"}})
+	case r.URL.Path == "/apis/apps.openyurt.io/v1beta2": // not installed
+		s.answer(w, http.StatusNotFound, &metav1.Status{
+			TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"},
+			Status:   metav1.StatusFailure, Reason: metav1.StatusReasonNotFound, Code: http.StatusNotFound})
 	default:
 		s.t.Errorf("asked for %s %s", r.Method, r.URL)
 		http.NotFound(w, r)

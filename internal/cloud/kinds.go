@@ -2,10 +2,13 @@ package cloud
 
 import (
 	"errors"
+	"os"
 
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
@@ -13,8 +16,11 @@ import (
 	"yurtcoordinator/apis/apps/v1beta1"
 	"yurtcoordinator/apis/apps/v1beta2"
 	"yurtcoordinator/internal/cloud/appset"
+	"yurtcoordinator/internal/cloud/certs"
 	"yurtcoordinator/internal/cloud/coordinator"
+	"yurtcoordinator/internal/cloud/heartbeat"
 	"yurtcoordinator/internal/cloud/nodepool"
+	"yurtcoordinator/internal/cloud/poolcut"
 )
 
 // Our own kinds.
@@ -24,11 +30,12 @@ var (
 	kindYurtCoordinator = v1alpha1.GroupVersion.WithKind("YurtCoordinator")
 )
 
-// addOwnKinds registers the controllers of our own kinds, to begin when their CRDs are there.
-func addOwnKinds(mgr manager.Manager, c Config) error {
+// addOwnKinds registers the controllers of our own kinds, to begin when their CRDs are there, and returns their metrics.
+func addOwnKinds(mgr manager.Manager, c Config, heartbeats *heartbeat.Policy, cuts *poolcut.Controller,
+) ([]prometheus.Collector, error) {
 	served, err := discovery.NewDiscoveryClientForConfigAndClient(mgr.GetConfig(), mgr.GetHTTPClient())
 	if err != nil {
-		return err
+		return nil, err
 	}
 	begin := func(wanted bool, name string, add func(manager.Manager) error, kinds ...schema.GroupVersionKind) error {
 		if !wanted {
@@ -46,10 +53,35 @@ func addOwnKinds(mgr manager.Manager, c Config) error {
 	coordinators := coordinator.New(coordinator.Config{
 		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Events: events, Clock: clock.RealClock{},
 		Image: c.Coordinator.Image, Version: c.Coordinator.Version, Lives: c.Coordinator.Lives,
-		PullPolicy: corev1.PullPolicy(c.Coordinator.PullPolicy), PullSecrets: c.Coordinator.PullSecrets,
+		KubeletAuthority: kubeletAuthority(c, mgr.GetConfig()),
+		PullPolicy:       corev1.PullPolicy(c.Coordinator.PullPolicy), PullSecrets: c.Coordinator.PullSecrets,
 	})
-	return errors.Join(
+	err = errors.Join(
+		begin(c.Coordinators, "heartbeat, of delegated nodes' status", heartbeats.FollowCoordinators, kindYurtCoordinator),
+		begin(true, "poolcut", cuts.AddTo, kindNodePool), // whoever implements NodePools
 		begin(c.NodePools, "nodepool", pools.AddTo, kindNodePool),
 		begin(c.AppSets, "yurtappset", apps.AddTo, kindNodePool, kindYurtAppSet),
 		begin(c.Coordinators, "yurtcoordinator", coordinators.AddTo, kindNodePool, kindYurtAppSet, kindYurtCoordinator))
+	return []prometheus.Collector{pools.Metrics(), apps.Metrics(), coordinators.Metrics()}, err
+}
+
+// kubeletAuthority is whom coordinators verify kubelets by: who signs for the API server signs for kubelets, too.
+func kubeletAuthority(c Config, connection *rest.Config) func() ([]byte, error) {
+	if !c.Coordinator.VerifyKubelets {
+		return nil
+	}
+	return func() ([]byte, error) {
+		bundle := connection.CAData
+		if len(bundle) == 0 && connection.CAFile != "" {
+			var err error
+			if bundle, err = os.ReadFile(connection.CAFile); err != nil {
+				return nil, err
+			}
+		}
+		if len(certs.Certificates(bundle)) == 0 {
+			return nil, errors.New("the API server is known by no authority of the cluster's, which would verify kubelets: " +
+				"use a kubeconfig that has one, or --verify-kubelets=false")
+		}
+		return bundle, nil
+	}
 }

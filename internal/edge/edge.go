@@ -33,6 +33,19 @@ const (
 
 	// ConditionCloudLinkDown is the Node condition that says whether the node's own link to the cloud is down.
 	ConditionCloudLinkDown corev1.NodeConditionType = "CloudLinkDown"
+
+	// ReasonCloudLinkDown is the reason of the Ready condition of a node that is shown NotReady only because its heartbeats
+	// are delegated. Policies of the API server go by it.
+	ReasonCloudLinkDown = "CloudLinkDown"
+
+	// LabelExcludeDisruption on a Node has kube-controller-manager leave it out where it counts which part of a zone is lost;
+	// ExcludedCloudLinkDown is its value while that is for ReasonCloudLinkDown. Any value does; others are somebody else's.
+	LabelExcludeDisruption = "node.kubernetes.io/exclude-disruption"
+	ExcludedCloudLinkDown  = "cloud-link-down"
+
+	// ConfigMapShownNotReady, in NamespaceSystem, has a key for each node that is shown NotReady for ReasonCloudLinkDown,
+	// and its pool. Where there is none, there is no ConfigMap. Its name is that of no pool's, which begins otherwise.
+	ConfigMapShownNotReady = "yurt-coordinator--shown-not-ready"
 )
 
 // Leases in the coordinator.

@@ -40,6 +40,9 @@ type Config struct {
 	// PoolScopeResources are the resources that this hub keeps a copy of and answers its node's programs from. With a
 	// coordinator the pool has them over the WAN once. Hub.Reconfigure can change them.
 	PoolScopeResources []string
+	// OwnObjects has this node's Node, Pods and what they use pushed to the coordinator, for people on site; what is kept on
+	// the disk, that is: without DiskCachePath there is nothing. OwnSecrets has the Secrets that they use pushed, too.
+	OwnObjects, OwnSecrets bool
 	// ServiceTopology has Services with the annotation openyurt.io/topologyKeys seen by the node's programs with those
 	// endpoints only that the annotation allows.
 	ServiceTopology bool
@@ -115,6 +118,11 @@ func (c *Config) AddFlags(fs *pflag.FlagSet) {
 	fs.StringSliceVar(&c.PoolScopeResources, "pool-scope-resources", defaultPoolScope,
 		"resources, GROUP/VERSION/RESOURCE,…, that the pool gets over the WAN once and this node's programs are served "+
 			"from a copy of (the core group's: VERSION/RESOURCE); in the file of --config it can be changed while running")
+	fs.BoolVar(&c.OwnObjects, "own-objects", true,
+		"push this node's Node, Pods, their ConfigMaps and Events to the pool's coordinator, for kubectl on site; needs "+
+			"--disk-cache-path")
+	fs.BoolVar(&c.OwnSecrets, "own-secrets", false,
+		"push the Secrets that this node's Pods use to the coordinator, too, if it was started with --own-secrets")
 	fs.BoolVar(&c.ServiceTopology, "service-topology", true,
 		"show endpoints of a Service annotated "+edge.AnnotationTopologyKeys+" only where it says so")
 	fs.StringVar(&c.DiskCachePath, "disk-cache-path", "/var/lib/yurthub/cache",

@@ -22,7 +22,8 @@
 // or from the coordinator's mirror; the leader's pushes it there.
 //
 // This package is the only wiring: hub.go of the whole, coordinator.go of the coordinator, sharing.go of the pool's
-// resources, keeping.go of what is kept, guests.go of callers with credentials of their own, identify.go of certificates.
+// resources, keeping.go of what is kept, owning.go of the node's own objects, guests.go of callers with credentials of their
+// own, identify.go of certificates.
 // What is wired knows only what its own Config names.
 package hub
 
@@ -46,6 +47,7 @@ import (
 	"yurtcoordinator/internal/hub/front"
 	"yurtcoordinator/internal/hub/identity"
 	"yurtcoordinator/internal/hub/keep"
+	"yurtcoordinator/internal/hub/own"
 	"yurtcoordinator/internal/hub/role"
 	"yurtcoordinator/internal/hub/route"
 	"yurtcoordinator/internal/hub/upstream"
@@ -68,6 +70,7 @@ type Hub struct {
 	disk     *store.Store // nil without
 	keeper   *keeper      // nil without a disk
 	guests   *guests      // nil without a disk
+	own      *own.Pusher  // nil without a disk or a coordinator
 }
 
 // New checks the configuration, opens the disk's cache, and builds a hub. The certificate files are read by Run, which
@@ -138,6 +141,12 @@ func (h *Hub) build() error {
 		}
 		frontConfig.OwnLease = h.pool.heartbeats
 	}
+	if h.pool != nil && h.keeper != nil && cfg.OwnObjects {
+		if h.own, err = h.newOwn(); err != nil {
+			return err
+		}
+		frontConfig.Cloud = overheard{h.cloud, h.own}
+	}
 	h.front, err = front.New(frontConfig)
 	return err
 }
@@ -197,6 +206,9 @@ func (h *Hub) serve(ctx context.Context, s servers) error {
 	}
 	if h.pool != nil {
 		g.Add("role", h.pool.keeper.Run)
+	}
+	if h.own != nil {
+		g.Add("own objects", h.own.Run)
 	}
 	proxy := func(server *front.Server) func(context.Context) error {
 		return func(ctx context.Context) error {

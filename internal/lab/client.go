@@ -263,6 +263,16 @@ func (c *Client) Hub(ctx context.Context, node string) (HubStatus, error) {
 // looks at every 5 s.
 func (c *Client) HubSettings(node, yaml string) error { return c.replace(node, hubSettings, yaml) }
 
+// TakeOver has a node administered as a user's is: from now on the lab starts neither hub nor kubelet there, and, when the
+// machine is powered on, runs this script of a shell, which does. What of them runs is to be killed before.
+func (c *Client) TakeOver(node, script string) error {
+	dir := filepath.Join(c.dir, "machines", node)
+	if _, err := os.Stat(dir); err != nil || node == "" || strings.Contains(node, "/") {
+		return fmt.Errorf("no node %q in this lab", node)
+	}
+	return os.WriteFile(filepath.Join(dir, bootScript), []byte(script), 0o600)
+}
+
 // JoinWith puts another bootstrap token where a hub looks for one.
 func (c *Client) JoinWith(node, token string) error { return c.replace(node, bootstrapFile, token) }
 
@@ -329,7 +339,9 @@ func (c *Client) Logs() ([]string, error) {
 }
 
 // containersOfOurs are those of our own programs in an installed lab, by the names that the programs have otherwise.
-var containersOfOurs = map[Component]string{Coordinator: edge.AppCoordinator, CoordinatorController: controllerProgram}
+var containersOfOurs = map[Component]string{
+	Coordinator: edge.AppCoordinator, CoordinatorController: controllerProgram, Hub: "yurthub",
+}
 
 // containerLogs are the paths of the logs of a container in Pods of the system on a machine, the last written to at the
 // end.

@@ -45,6 +45,9 @@ func chartValues(t Timing) []string {
 	}
 }
 
+// HubImage is the hub's image, which all nodes of an installed lab have.
+func HubImage() string { return image.SystemRegistry + "/yurthub:" + image.SystemTag }
+
 // renderCommand is Helm's, which writes the chart's manifests.
 func (l *Lab) renderCommand(ctx context.Context) *exec.Cmd {
 	args := []string{"template", release, l.cfg.Chart, "--namespace=" + edge.NamespaceSystem}
@@ -52,10 +55,42 @@ func (l *Lab) renderCommand(ctx context.Context) *exec.Cmd {
 		args = append(args, "--set-string="+v)
 	}
 	cmd := exec.CommandContext(ctx, l.bins.Helm, args...)
-	home := filepath.Join(l.dir, "helm")
-	cmd.Env = append(environment(os.Environ()),
-		"HELM_CACHE_HOME="+home, "HELM_CONFIG_HOME="+home, "HELM_DATA_HOME="+home)
+	cmd.Env = append(environment(os.Environ()), helmHome(l.dir)...)
 	return cmd
+}
+
+// helmHome has Helm keep its own files in a lab's directory.
+func helmHome(dir string) []string {
+	home := filepath.Join(dir, "helm")
+	return []string{"HELM_CACHE_HOME=" + home, "HELM_CONFIG_HOME=" + home, "HELM_DATA_HOME=" + home}
+}
+
+// Helm returns the command that runs Helm against the cloud of an installed lab, for the release of this name that its chart
+// is installed under, in its namespace: verb, name, chart and values (both but for uninstall), and args.
+func (c *Client) Helm(ctx context.Context, verb string, args ...string) (*exec.Cmd, error) {
+	o, err := readOrder(c.dir)
+	if err != nil {
+		return nil, err
+	}
+	if !o.Config.Installed {
+		return nil, errors.New("only an installed lab has a chart")
+	}
+	argv := []string{
+		"--net", "--", o.Binaries.Helm, verb, release, "--kubeconfig=" + filepath.Join(c.dir, "pki", "admin.kubeconfig"),
+		"--namespace=" + edge.NamespaceSystem,
+	}
+	if verb != "uninstall" {
+		argv = append(argv, o.Config.Chart)
+		for _, v := range slices.Concat(chartValues(o.Config.Timing), o.Config.ChartValues) {
+			argv = append(argv, "--set-string="+v)
+		}
+	}
+	cmd, err := c.inside(ctx, append(argv, args...))
+	if err != nil {
+		return nil, err
+	}
+	cmd.Env = append(cmd.Env, helmHome(c.dir)...)
+	return cmd, nil
 }
 
 // install gives the cloud, which serves, the chart. What is there already, since the cloud was powered on again, stays.

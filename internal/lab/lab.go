@@ -225,7 +225,12 @@ func (n node) start(ctx context.Context, m *machine.Machine) error {
 			return err
 		}
 	}
-	return nil
+	if !n.takenOver() {
+		return nil
+	}
+	return m.Start(ctx, machine.Command{
+		Name: bootScript, Argv: []string{"/bin/sh", n.file(bootScript)}, Log: n.file("boot.log"), MustEnd: true,
+	})
 }
 
 func (n node) startComponent(ctx context.Context, m *machine.Machine, c Component) error {

@@ -76,7 +76,9 @@ func (n node) components() []Component {
 	if n.runsCoordinator() {
 		all = append(all, Coordinator)
 	}
-	all = append(all, Hub)
+	if !n.takenOver() {
+		all = append(all, Hub)
+	}
 	if n.cfg.CoreDNS {
 		all = append(all, CoreDNS)
 	}
@@ -86,7 +88,9 @@ func (n node) components() []Component {
 	if n.containers() {
 		all = append(all, Containerd)
 	}
-	all = append(all, KubeletC)
+	if !n.takenOver() {
+		all = append(all, KubeletC)
+	}
 	if !n.cfg.NoProxy {
 		all = append(all, KubeProxy)
 	}
@@ -230,6 +234,14 @@ users: [{name: node}]
 
 // hubSettings is a hub's configuration file. It is empty until Client.HubSettings writes it.
 const hubSettings = "hub.yaml"
+
+// bootScript is what starts a node's hub and kubelet, if there is such a file: see Client.TakeOver.
+const bootScript = "boot"
+
+func (n node) takenOver() bool {
+	_, err := os.Stat(n.file(bootScript))
+	return err == nil
+}
 
 // hubCache is where a hub keeps what it knows. It outlives a power cut.
 const hubCache = "hub-cache"

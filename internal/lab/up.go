@@ -335,7 +335,7 @@ func (c *Client) Kubectl(ctx context.Context, via string, args []string) (*exec.
 		}
 		cmd, err = c.inside(ctx, slices.Concat([]string{"--net", "--"}, kubectl(operator...)))
 	case "hub":
-		cmd, err = c.Inside(ctx, name, kubectl("--server=" + hubAddress)...)
+		cmd, err = c.Inside(ctx, name, kubectl("--server="+hubAddress)...)
 	default:
 		return nil, fmt.Errorf("--via %q: want cloud, hub/NODE or coordinator/POOL", via)
 	}

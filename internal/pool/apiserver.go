@@ -118,8 +118,9 @@ type apiServer struct {
 	audit    *auditLog
 	ready    healthz.HealthChecker // one more condition of /readyz
 
-	serving  chan struct{} // closed when loopback is set and answers soon
+	serving  chan struct{} // closed when loopback and own are set, and it answers soon
 	loopback *rest.Config
+	own      *own
 }
 
 // Run waits for etcd, serves until ctx ends, and has stopped serving when it returns.
@@ -208,7 +209,7 @@ func (s *apiServer) build(ctx context.Context) (*genericapiserver.GenericAPIServ
 	if err != nil {
 		return nil, nil, err
 	}
-	config.Authorization.Authorizer = authorizerunion.New(openToAll, config.Authorization.Authorizer)
+	config.Authorization.Authorizer = authorizerunion.New(openToAll, newNotForNodes(), config.Authorization.Authorizer)
 	config.BuildHandlerChainFunc = func(api http.Handler, c *genericapiserver.Config) http.Handler {
 		api = s.audit.logStreams(api, c.RequestInfoResolver)
 		return s.audit.logRefusals(genericapiserver.DefaultBuildHandlerChain(api, c), c.RequestInfoResolver)
@@ -227,6 +228,11 @@ func (s *apiServer) build(ctx context.Context) (*genericapiserver.GenericAPIServ
 		return nil, nil, err
 	}
 	pool := newMirror(s.config, elected.leads, s.etcd.write, builtIns)
+	kinds, err := storedOwn(config.RESTOptionsGetter, s.config.OwnSecrets)
+	if err != nil {
+		return nil, nil, err
+	}
+	s.own = newOwn(s.config, s.etcd.write, s.etcd.read, kinds, s.audit.refused)
 	lasting := config.LongRunningFunc
 	config.LongRunningFunc = func(r *http.Request, info *request.RequestInfo) bool {
 		return lasting(r, info) || mayLast(r)
@@ -294,6 +300,8 @@ func (s *apiServer) build(ctx context.Context) (*genericapiserver.GenericAPIServ
 	}
 	server.Handler.NonGoRestfulMux.Handle(mirrorPath, pool)
 	server.Handler.NonGoRestfulMux.HandlePrefix(mirrorPath+"/", pool)
+	server.Handler.NonGoRestfulMux.Handle(ownPath, s.own)
+	server.Handler.NonGoRestfulMux.HandlePrefix(ownPath+"/", s.own)
 	if err := server.AddPreShutdownHook("mirror", pool.Close); err != nil { // else its watches hold up the end
 		return nil, nil, err
 	}

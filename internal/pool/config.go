@@ -28,6 +28,10 @@ const DefaultQuotaBytes = 256 << 20
 // them with ten endpoints each 8 MB. What kube-apiserver serves is in etcd, too, and counts there as well.
 const DefaultMirrorQuotaBytes = 128 << 20
 
+// DefaultOwnQuotaBytes bounds what hubs push of their nodes, as it counts in etcd: 1000 Pods and 500 Nodes of 8 KB, with as
+// much again of what they use, are 24 MB.
+const DefaultOwnQuotaBytes = 64 << 20
+
 // minQuotaBytes is what an idle coordinator and a handful of nodes need, with room.
 const minQuotaBytes = 16 << 20
 
@@ -56,6 +60,12 @@ type Config struct {
 	// MirrorQuotaBytes bounds what the leader may push, in memory; 0 means DefaultMirrorQuotaBytes. A push beyond it is
 	// refused with 413.
 	MirrorQuotaBytes int64
+
+	// OwnQuotaBytes bounds what hubs may push of their own nodes, of all nodes together; 0 means DefaultOwnQuotaBytes. What
+	// is beyond is refused.
+	OwnQuotaBytes int64
+	// OwnSecrets has hubs push the Secrets that their Pods use, and operators read them.
+	OwnSecrets bool
 
 	// TLSCertFile and TLSPrivateKeyFile are the serving certificate; reread when they change.
 	TLSCertFile, TLSPrivateKeyFile string
@@ -106,6 +116,10 @@ func (c *Config) AddFlags(fs *pflag.FlagSet) {
 			"empty again")
 	fs.Int64Var(&c.MirrorQuotaBytes, "mirror-quota-bytes", DefaultMirrorQuotaBytes,
 		"how many bytes the resources that the pool shares may take; a push beyond that is refused")
+	fs.Int64Var(&c.OwnQuotaBytes, "own-quota-bytes", DefaultOwnQuotaBytes,
+		"how many bytes the objects of the nodes themselves may take, their Pods most of all; a push beyond that is refused")
+	fs.BoolVar(&c.OwnSecrets, "own-secrets", c.OwnSecrets,
+		"take the Secrets that the nodes' Pods use from hubs with --own-secrets, and let operators read them")
 	fs.StringVar(&c.TLSCertFile, "tls-cert-file", c.TLSCertFile, "serving certificate, PEM, with its chain (required)")
 	fs.StringVar(&c.TLSPrivateKeyFile, "tls-private-key-file", c.TLSPrivateKeyFile,
 		"private key of --tls-cert-file, PEM (required)")
@@ -146,6 +160,9 @@ func (c Config) completed() Config {
 	if c.MirrorQuotaBytes == 0 {
 		c.MirrorQuotaBytes = DefaultMirrorQuotaBytes
 	}
+	if c.OwnQuotaBytes == 0 {
+		c.OwnQuotaBytes = DefaultOwnQuotaBytes
+	}
 	if c.stalledPush == 0 {
 		c.stalledPush = stalledPush
 	}
@@ -177,6 +194,10 @@ func (c Config) validate() error {
 	}
 	if c.MirrorQuotaBytes < minMirrorQuotaBytes {
 		return fmt.Errorf("--mirror-quota-bytes %d is too small for one object; give at least %d", c.MirrorQuotaBytes,
+			minMirrorQuotaBytes)
+	}
+	if c.OwnQuotaBytes < minMirrorQuotaBytes {
+		return fmt.Errorf("--own-quota-bytes %d is too small for one object; give at least %d", c.OwnQuotaBytes,
 			minMirrorQuotaBytes)
 	}
 	if _, err := c.serviceRange(); err != nil {

@@ -119,10 +119,25 @@ func (m *etcdMember) Run(ctx context.Context) error {
 	}
 }
 
+// errChanged says that a transaction's conditions did not hold; it has changed nothing.
+var errChanged = errors.New("somebody else has changed it meanwhile")
+
 // write commits a transaction. It must not be called before ready is closed.
 func (m *etcdMember) write(ctx context.Context, txn *etcdserverpb.TxnRequest) error {
-	_, err := m.server.Txn(ctx, txn)
+	answer, err := m.server.Txn(ctx, txn)
+	if err == nil && !answer.Succeeded {
+		return errChanged
+	}
 	return err
+}
+
+// read returns what a key has, nil for nothing, and by which write. It must not be called before ready is closed.
+func (m *etcdMember) read(ctx context.Context, key []byte) (value []byte, written int64, err error) {
+	answer, err := m.server.Range(ctx, &etcdserverpb.RangeRequest{Key: key, Serializable: true})
+	if err != nil || len(answer.Kvs) == 0 {
+		return nil, 0, err
+	}
+	return answer.Kvs[0].Value, answer.Kvs[0].ModRevision, nil
 }
 
 // WatchQuota blocks until ctx ends, or returns ErrNoSpace when the quota is used up. It is not a part of Run so that

@@ -96,8 +96,12 @@ func (m *mirror) Close() error {
 	return nil
 }
 
-// mayLast says whether a request is one of the mirror that may last: a watch, or a push, which has limits of its own.
+// mayLast says whether a request is one of the mirror that may last: a watch, or a push, which has limits of its own; so has
+// one of a node's objects.
 func mayLast(r *http.Request) bool {
+	if strings.HasPrefix(r.URL.Path, ownPath+"/") {
+		return r.Method == http.MethodPost
+	}
 	if !strings.HasPrefix(r.URL.Path, mirrorPath+"/") {
 		return false
 	}
@@ -147,7 +151,7 @@ func parseResource(path string) (schema.GroupVersionResource, error) {
 	parts := strings.Split(strings.TrimPrefix(path, "/"), "/")
 	if len(parts) != 3 {
 		return schema.GroupVersionResource{}, refused(http.StatusNotFound,
-			"want %s/{group}/{version}/{resource}, with core for the group that has no name", mirrorPath)
+			"want {group}/{version}/{resource}, with core for the group that has no name")
 	}
 	r := schema.GroupVersionResource{Group: parts[0], Version: parts[1], Resource: parts[2]}
 	if r.Group == edge.MirrorCoreGroup {

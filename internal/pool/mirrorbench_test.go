@@ -32,6 +32,7 @@ import (
 type fakeEtcd struct {
 	mu     sync.Mutex
 	keys   map[string]string
+	at     map[string]int64 // the write that each key is of
 	writes int
 	// fail says whether a transaction fails, and whether it is applied all the same.
 	fail func() (failed, applied bool)
@@ -43,6 +44,11 @@ func (e *fakeEtcd) write(_ context.Context, txn *etcdserverpb.TxnRequest) error 
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	failed, applied := false, true
+	for _, c := range txn.Compare {
+		if e.at[string(c.Key)] != c.GetModRevision() {
+			return errChanged
+		}
+	}
 	if e.fail != nil {
 		failed, applied = e.fail()
 	}
@@ -61,12 +67,28 @@ func (e *fakeEtcd) write(_ context.Context, txn *etcdserverpb.TxnRequest) error 
 				delete(e.keys, key)
 			}
 			e.writes++
+			if e.at == nil {
+				e.at = map[string]int64{}
+			}
+			if e.at[key] = int64(e.writes); put == nil {
+				delete(e.at, key)
+			}
 		}
 	}
 	if failed {
 		return errEtcd
 	}
 	return nil
+}
+
+func (e *fakeEtcd) read(_ context.Context, key []byte) (value []byte, written int64, err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	text, ok := e.keys[string(key)]
+	if !ok {
+		return nil, 0, nil
+	}
+	return []byte(text), e.at[string(key)], nil
 }
 
 // mirrorBench is a mirror behind HTTP, without the chain that is before it in the coordinator.
@@ -229,7 +251,7 @@ func (b *mirrorBench) content(t testing.TB, r schema.GroupVersionResource) []str
 		t.Fatalf("etcd has %d keys, the replica %d objects", found, len(s.Objects))
 	}
 	for _, o := range s.Objects {
-		if b.etcd.keys[string(each.key(o.Key))] != string(stream.Envelope(s.Type, o.Raw)) {
+		if b.etcd.keys[string(each.builtIn.key(o.Key))] != string(stream.Envelope(s.Type, o.Raw)) {
 			t.Fatalf("etcd has other bytes at %s than the replica", o.Key)
 		}
 	}

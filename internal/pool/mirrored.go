@@ -67,24 +67,32 @@ func pushable() map[schema.GroupVersionResource]builtIn {
 	}
 }
 
-// stored finds where kube-apiserver keeps each of pushable. It fails if it would store one as another version: then the
-// bytes that a cloud gives are not those that kube-apiserver expects to find.
+// stored finds where kube-apiserver keeps each of pushable.
 func stored(getter generic.RESTOptionsGetter) (map[schema.GroupVersionResource]builtIn, error) {
 	all := pushable()
 	for resource, b := range all {
-		options, err := getter.GetRESTOptions(resource.GroupResource(), b.object())
-		if err != nil {
+		if err := b.find(getter, resource.GroupResource()); err != nil {
 			return nil, err
 		}
-		config := options.StorageConfig
-		kind, ok := config.EncodeVersioner.KindForGroupVersionKinds([]schema.GroupVersionKind{b.kind})
-		if !ok || kind != b.kind {
-			return nil, fmt.Errorf("%s is stored as %s, not %s", resource.GroupResource(), kind, b.kind)
-		}
-		b.prefix = path.Join("/", config.Prefix, options.ResourcePrefix) + "/"
 		all[resource] = b
 	}
 	return all, nil
+}
+
+// find finds where kube-apiserver keeps a resource. It fails if it would store it as another version: then the bytes that
+// a cloud gives are not those that kube-apiserver expects to find.
+func (b *builtIn) find(getter generic.RESTOptionsGetter, resource schema.GroupResource) error {
+	options, err := getter.GetRESTOptions(resource, b.object())
+	if err != nil {
+		return err
+	}
+	config := options.StorageConfig
+	kind, ok := config.EncodeVersioner.KindForGroupVersionKinds([]schema.GroupVersionKind{b.kind})
+	if !ok || kind != b.kind {
+		return fmt.Errorf("%s is stored as %s, not %s", resource, kind, b.kind)
+	}
+	b.prefix = path.Join("/", config.Prefix, options.ResourcePrefix) + "/"
+	return nil
 }
 
 // mirrored is one resource of the mirror: what hubs read, and for a built-in one what is in etcd.
@@ -102,7 +110,7 @@ type mirrored struct {
 	unsure map[stream.Key]struct{}
 }
 
-// writer commits a transaction to etcd. After an error nobody knows whether it did.
+// writer commits a transaction to etcd. After an error other than errChanged nobody knows whether it did.
 type writer func(context.Context, *etcdserverpb.TxnRequest) error
 
 func newMirrored(r schema.GroupVersionResource, write writer, b builtIn) (*mirrored, error) {
@@ -247,12 +255,16 @@ func (m *mirrored) readEvent(p *pushed, event stream.Event) error {
 	return nil
 }
 
-// checkKey keeps a key from being a way to another key.
 func (m *mirrored) checkKey(k stream.Key) error {
+	return checkKey(k, m.builtIn != nil || k.Namespace != "")
+}
+
+// checkKey keeps a key from being a way to another key.
+func checkKey(k stream.Key, namespaced bool) error {
 	if problems := content.IsPathSegmentName(k.Name); len(problems) > 0 || k.Name == "" || len(k.Name) > 253 {
 		return refused(http.StatusUnprocessableEntity, "%.300q is not a name that an object can have", k.Name)
 	}
-	if k.Namespace == "" && m.builtIn == nil {
+	if k.Namespace == "" && !namespaced {
 		return nil
 	}
 	if problems := validation.ValidateNamespaceName(k.Namespace, false); len(problems) > 0 {
@@ -266,17 +278,24 @@ func (m *mirrored) checkObject(o stream.Object) error {
 	if m.builtIn == nil {
 		return nil
 	}
+	_, err := m.builtIn.decode(o)
+	return err
+}
+
+// decode reads an object that is to be stored.
+func (b *builtIn) decode(o stream.Object) (message, error) {
 	if len(o.Raw) > maxStoredBytes {
-		return refused(http.StatusRequestEntityTooLarge, "%s has %d bytes; etcd takes %d", o.Key, len(o.Raw), maxStoredBytes)
+		return nil, refused(http.StatusRequestEntityTooLarge, "%s has %d bytes; etcd takes %d", o.Key, len(o.Raw), maxStoredBytes)
 	}
-	object := m.builtIn.object()
+	object := b.object()
 	if err := object.Unmarshal(o.Raw); err != nil {
-		return refused(http.StatusUnprocessableEntity, "%s is no %s: %v", o.Key, m.builtIn.kind.Kind, err)
+		return nil, refused(http.StatusUnprocessableEntity, "%s is no %s: %v", o.Key, b.kind.Kind, err)
 	}
 	if object.GetName() != o.Key.Name || object.GetNamespace() != o.Key.Namespace {
-		return refused(http.StatusUnprocessableEntity, "%s names itself %s/%s", o.Key, object.GetNamespace(), object.GetName())
+		return nil, refused(http.StatusUnprocessableEntity, "%s names itself %s/%s", o.Key, object.GetNamespace(),
+			object.GetName())
 	}
-	return nil
+	return object, nil
 }
 
 // typeOf settles what the objects of a push are.
@@ -440,10 +459,10 @@ func (m *mirrored) store(ctx context.Context, t stream.Type, put []stream.Object
 	}
 	m.doubt(put, remove)
 	changed := map[stream.Key]struct{}{}
-	var batch transaction
+	batch := transaction{write: m.write}
 	for _, o := range put {
 		changed[o.Key] = struct{}{}
-		if err := batch.put(ctx, m, m.key(o.Key), stream.Envelope(t, o.Raw)); err != nil {
+		if err := batch.put(ctx, m.builtIn.key(o.Key), stream.Envelope(t, o.Raw)); err != nil {
 			return err
 		}
 	}
@@ -456,47 +475,49 @@ func (m *mirrored) store(ctx context.Context, t stream.Type, put []stream.Object
 		}
 		if have, ok := m.replica.Get(k); !ok {
 			remove = append(remove, k)
-		} else if err := batch.put(ctx, m, m.key(k), stream.Envelope(t, have.Raw)); err != nil {
+		} else if err := batch.put(ctx, m.builtIn.key(k), stream.Envelope(t, have.Raw)); err != nil {
 			return err
 		}
 	}
 	for _, k := range remove {
-		if err := batch.remove(ctx, m, m.key(k)); err != nil {
+		if err := batch.remove(ctx, m.builtIn.key(k)); err != nil {
 			return err
 		}
 	}
-	if err := batch.commit(ctx, m); err != nil {
+	if err := batch.commit(ctx); err != nil {
 		return err
 	}
 	m.unsure = map[stream.Key]struct{}{} // not clear, which keeps the space of the largest push
 	return nil
 }
 
-func (m *mirrored) key(k stream.Key) []byte {
-	return []byte(m.builtIn.prefix + k.Namespace + "/" + k.Name)
-}
+// key is where kube-apiserver keeps an object.
+func (b *builtIn) key(k stream.Key) []byte { return []byte(b.prefix + k.String()) }
 
 // transaction gathers operations up to etcd's bounds.
 type transaction struct {
+	write writer
 	ops   []*etcdserverpb.RequestOp
-	bytes int
+	// unchanged are conditions of the operations: keys as they were read.
+	unchanged []*etcdserverpb.Compare
+	bytes     int
 }
 
-func (t *transaction) put(ctx context.Context, m *mirrored, key, value []byte) error {
-	return t.add(ctx, m, len(key)+len(value), &etcdserverpb.RequestOp{Request: &etcdserverpb.RequestOp_RequestPut{
+func (t *transaction) put(ctx context.Context, key, value []byte) error {
+	return t.add(ctx, len(key)+len(value), &etcdserverpb.RequestOp{Request: &etcdserverpb.RequestOp_RequestPut{
 		RequestPut: &etcdserverpb.PutRequest{Key: key, Value: value},
 	}})
 }
 
-func (t *transaction) remove(ctx context.Context, m *mirrored, key []byte) error {
-	return t.add(ctx, m, len(key), &etcdserverpb.RequestOp{Request: &etcdserverpb.RequestOp_RequestDeleteRange{
+func (t *transaction) remove(ctx context.Context, key []byte) error {
+	return t.add(ctx, len(key), &etcdserverpb.RequestOp{Request: &etcdserverpb.RequestOp_RequestDeleteRange{
 		RequestDeleteRange: &etcdserverpb.DeleteRangeRequest{Key: key},
 	}})
 }
 
-func (t *transaction) add(ctx context.Context, m *mirrored, bytes int, op *etcdserverpb.RequestOp) error {
+func (t *transaction) add(ctx context.Context, bytes int, op *etcdserverpb.RequestOp) error {
 	if len(t.ops) == maxTxnOps || (len(t.ops) > 0 && t.bytes+bytes > maxTxnBytes) {
-		if err := t.commit(ctx, m); err != nil {
+		if err := t.commit(ctx); err != nil {
 			return err
 		}
 	}
@@ -505,14 +526,22 @@ func (t *transaction) add(ctx context.Context, m *mirrored, bytes int, op *etcds
 	return nil
 }
 
+// provided makes the operation that was added last depend on its key: nobody has written it since it was read.
+func (t *transaction) provided(key []byte, written int64) {
+	t.unchanged = append(t.unchanged, &etcdserverpb.Compare{
+		Key: key, Target: etcdserverpb.Compare_MOD, Result: etcdserverpb.Compare_EQUAL,
+		TargetUnion: &etcdserverpb.Compare_ModRevision{ModRevision: written},
+	})
+}
+
 // commit does not end with the request: a write that is given up half-way is one whose outcome nobody knows.
-func (t *transaction) commit(ctx context.Context, m *mirrored) error {
+func (t *transaction) commit(ctx context.Context) error {
 	if len(t.ops) == 0 {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), txnTimeout)
 	defer cancel()
-	err := m.write(ctx, &etcdserverpb.TxnRequest{Success: t.ops})
-	t.ops, t.bytes = nil, 0
+	err := t.write(ctx, &etcdserverpb.TxnRequest{Compare: t.unchanged, Success: t.ops})
+	t.ops, t.unchanged, t.bytes = nil, nil, 0
 	return err
 }

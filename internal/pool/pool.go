@@ -132,6 +132,14 @@ func (p *Pool) Run(ctx context.Context) (err error) {
 	add("quota", etcd.WatchQuota)
 	add("housekeeping", etcd.Housekeep)
 	add("kube-apiserver", server.Run)
+	add("own objects", func(ctx context.Context) error {
+		select {
+		case <-server.serving:
+			return server.own.Run(ctx)
+		case <-ctx.Done():
+			return nil
+		}
+	})
 	add("setup", func(ctx context.Context) error {
 		select {
 		case <-server.serving:
@@ -166,7 +174,7 @@ func (p *Pool) keep(
 	if err != nil {
 		return err
 	}
-	s := &setup{client: client}
+	s := &setup{client: client, secrets: p.config.OwnSecrets}
 	pause := setupRetry
 	for {
 		next := around(setupResync)

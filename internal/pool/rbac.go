@@ -33,7 +33,11 @@ var (
 	systems   = []string{edge.NamespaceSystem, corev1.NamespaceNodeLease}
 )
 
-func clusterRoles() []rbacv1.ClusterRole {
+func clusterRoles(secrets bool) []rbacv1.ClusterRole {
+	operator := operatorRole()
+	if secrets {
+		operator.Rules = append(operator.Rules, rule(readVerbs, "", "secrets"))
+	}
 	return []rbacv1.ClusterRole{
 		clusterRole("discovery", rbacv1.PolicyRule{
 			Verbs: []string{"get"},
@@ -47,31 +51,40 @@ func clusterRoles() []rbacv1.ClusterRole {
 		clusterRole("mirror", rbacv1.PolicyRule{
 			Verbs: []string{"get", "post"}, NonResourceURLs: []string{mirrorPath, mirrorPath + "/*"},
 		}),
-		clusterRole("operator",
-			rule(readVerbs, "", "configmaps", "endpoints", "events", "limitranges", "namespaces", "nodes",
-				"nodes/status", "persistentvolumeclaims", "persistentvolumeclaims/status", "persistentvolumes",
-				"persistentvolumes/status", "pods", "pods/status", "pods/log", "podtemplates",
-				"replicationcontrollers", "replicationcontrollers/status", "resourcequotas", "resourcequotas/status",
-				"serviceaccounts", "services", "services/status"),
-			rule(readVerbs, "coordination.k8s.io", "leases"),
-			rule(readVerbs, "discovery.k8s.io", "endpointslices"),
-			rule(readVerbs, "networking.k8s.io",
-				"ingressclasses", "ingresses", "ingresses/status", "ipaddresses", "networkpolicies", "servicecidrs"),
-			rule(readVerbs, "rbac.authorization.k8s.io",
-				"clusterrolebindings", "clusterroles", "rolebindings", "roles"),
-			rule(readVerbs, "resource.k8s.io",
-				"deviceclasses", "resourceclaims", "resourceclaimtemplates", "resourceslices"),
-			rule(readVerbs, "storage.k8s.io",
-				"csidrivers", "csinodes", "csistoragecapacities", "storageclasses", "volumeattachments",
-				"volumeattributesclasses"),
-			// kubectl asks for a stream by GET over WebSocket and by POST over SPDY.
-			rule([]string{"get", "create"}, "", "pods/exec", "pods/attach", "pods/portforward"),
-			// kubectl auth can-i and whoami: nothing is stored by these.
-			rule([]string{"create"}, "authorization.k8s.io", "selfsubjectaccessreviews", "selfsubjectrulesreviews"),
-			rule([]string{"create"}, "authentication.k8s.io", "selfsubjectreviews"),
-			rbacv1.PolicyRule{Verbs: []string{"get"}, NonResourceURLs: []string{"/metrics", "/metrics/*", mirrorPath}},
-		),
+		// Whose objects a node may push is for the ledger to say.
+		clusterRole("own-objects", rbacv1.PolicyRule{
+			Verbs: []string{"get", "post"}, NonResourceURLs: []string{ownPath, ownPath + "/*"},
+		}),
+		operator,
 	}
+}
+
+// operatorRole is for people. It has no Secrets, which only --own-secrets adds.
+func operatorRole() rbacv1.ClusterRole {
+	return clusterRole("operator",
+		rule(readVerbs, "", "configmaps", "endpoints", "events", "limitranges", "namespaces", "nodes",
+			"nodes/status", "persistentvolumeclaims", "persistentvolumeclaims/status", "persistentvolumes",
+			"persistentvolumes/status", "pods", "pods/status", "pods/log", "podtemplates",
+			"replicationcontrollers", "replicationcontrollers/status", "resourcequotas", "resourcequotas/status",
+			"serviceaccounts", "services", "services/status"),
+		rule(readVerbs, "coordination.k8s.io", "leases"),
+		rule(readVerbs, "discovery.k8s.io", "endpointslices"),
+		rule(readVerbs, "networking.k8s.io",
+			"ingressclasses", "ingresses", "ingresses/status", "ipaddresses", "networkpolicies", "servicecidrs"),
+		rule(readVerbs, "rbac.authorization.k8s.io",
+			"clusterrolebindings", "clusterroles", "rolebindings", "roles"),
+		rule(readVerbs, "resource.k8s.io",
+			"deviceclasses", "resourceclaims", "resourceclaimtemplates", "resourceslices"),
+		rule(readVerbs, "storage.k8s.io",
+			"csidrivers", "csinodes", "csistoragecapacities", "storageclasses", "volumeattachments",
+			"volumeattributesclasses"),
+		// kubectl asks for a stream by GET over WebSocket and by POST over SPDY.
+		rule([]string{"get", "create"}, "", "pods/exec", "pods/attach", "pods/portforward"),
+		// kubectl auth can-i and whoami: nothing is stored by these.
+		rule([]string{"create"}, "authorization.k8s.io", "selfsubjectaccessreviews", "selfsubjectrulesreviews"),
+		rule([]string{"create"}, "authentication.k8s.io", "selfsubjectreviews"),
+		rbacv1.PolicyRule{Verbs: []string{"get"}, NonResourceURLs: []string{"/metrics", "/metrics/*", mirrorPath}},
+	)
 }
 
 func clusterRoleBindings() []rbacv1.ClusterRoleBinding {
@@ -79,6 +92,7 @@ func clusterRoleBindings() []rbacv1.ClusterRoleBinding {
 		clusterRoleBinding("discovery", user.AllAuthenticated),
 		clusterRoleBinding("pool-resources", edge.GroupNodes),
 		clusterRoleBinding("mirror", edge.GroupNodes),
+		clusterRoleBinding("own-objects", edge.GroupNodes),
 		clusterRoleBinding("operator", edge.GroupOperators),
 	}
 }
@@ -136,7 +150,8 @@ const (
 
 // setup brings about the pool's roles, namespaces and Leases, and keeps them.
 type setup struct {
-	client kubernetes.Interface
+	client  kubernetes.Interface
+	secrets bool // operators read them
 }
 
 // pass makes what is missing, rights what differs, and sees to it that it is in effect. It can be made any number of
@@ -148,7 +163,7 @@ func (s *setup) pass(ctx context.Context) error {
 		return err
 	}
 	rbac := s.client.RbacV1()
-	for _, want := range clusterRoles() {
+	for _, want := range clusterRoles(s.secrets) {
 		err := ensure(ctx, rbac.ClusterRoles(), &want, func(have *rbacv1.ClusterRole) bool {
 			same := equality.Semantic.DeepEqual(have.Rules, want.Rules) && have.AggregationRule == nil
 			have.Rules, have.AggregationRule = want.Rules, nil

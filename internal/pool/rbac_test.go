@@ -96,7 +96,7 @@ func TestSetupFailsWhole(t *testing.T) {
 
 func TestRolesGrantNoMoreThanReading(t *testing.T) {
 	var rules []rbacv1.PolicyRule
-	for _, r := range clusterRoles() {
+	for _, r := range clusterRoles(false) {
 		rules = append(rules, r.Rules...)
 	}
 	for _, r := range roles() {
@@ -121,6 +121,23 @@ func TestRolesGrantNoMoreThanReading(t *testing.T) {
 					t.Errorf("%s %s is granted: %v", verb, resource, r)
 				}
 			}
+		}
+	}
+}
+
+// TestSecretsAreReadByOperatorsAlone, and only where that is asked for.
+func TestSecretsAreReadByOperatorsAlone(t *testing.T) {
+	without, with := clusterRoles(false), clusterRoles(true)
+	for i, r := range with {
+		more := r.Rules[len(without[i].Rules):]
+		if r.Name != rolePrefix+"operator" {
+			if len(more) > 0 {
+				t.Errorf("%s has also %v", r.Name, more)
+			}
+			continue
+		}
+		if len(more) != 1 || !slices.Equal(more[0].Resources, []string{"secrets"}) || !slices.Equal(more[0].Verbs, readVerbs) {
+			t.Errorf("operators may also %v", more)
 		}
 	}
 }

@@ -39,7 +39,23 @@ type YurtCoordinatorSpec struct {
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="nodePool can't be changed: delete the YurtCoordinator and make another"
 	NodePool string `json:"nodePool"`
+
+	// delegatedNodeStatus is how nodes of the pool are shown while their own link to the cloud is down and another node
+	// forwards their heartbeats: Ready, which is the default, or NotReady (Ready is Unknown, with the reason CloudLinkDown).
+	// Either way they keep their Pods and endpoints, and get no new Pods. It can be changed at any time.
+	// +optional
+	DelegatedNodeStatus DelegatedNodeStatus `json:"delegatedNodeStatus,omitempty"`
 }
+
+// DelegatedNodeStatus is how a node is shown whose heartbeats are delegated. Empty is Ready.
+// +kubebuilder:validation:Enum=Ready;NotReady
+type DelegatedNodeStatus string
+
+// Values of DelegatedNodeStatus.
+const (
+	DelegatedReady    DelegatedNodeStatus = "Ready"
+	DelegatedNotReady DelegatedNodeStatus = "NotReady"
+)
 
 // YurtCoordinatorStatus is what became of it.
 type YurtCoordinatorStatus struct {

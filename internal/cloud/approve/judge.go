@@ -1,13 +1,14 @@
-// Package approve grants hubs the certificates that they serve Pods with. No stock controller approves requests for
-// kubernetes.io/kubelet-serving, since Kubernetes does not know which addresses are a node's. This one approves those that
-// hubs make, and leaves all others to whom they concern.
+// Package approve grants the certificates that hubs serve Pods with, and those that kubelets of pools' nodes serve with, by
+// which a coordinator knows them. No stock controller approves requests for kubernetes.io/kubelet-serving, since Kubernetes
+// does not know which addresses are a node's. This one leaves all others to whom they concern.
 //
 // Invariants: a request is approved only if a node made it for itself, for addresses that its Node object has, none of which
-// another Node has or the cluster's API server; what is not approved is left as it is, with an Event that says why, for a
-// person to approve or for a later look, since a node may get its addresses after it asks.
+// another Node has or the cluster's API server, and, a kubelet's, for the node's name; what is not approved is left as it is,
+// with an Event that says why, for a person to approve or for a later look, since a node may get its addresses after it asks.
 //
 // A Node's addresses are what its kubelet says they are. Who has a node's identity can thus have a certificate for an address
-// that nobody else has; Pods of other nodes have no reason to go there.
+// that nobody else has; Pods of other nodes have no reason to go there. Other names than its own, which it may claim as well,
+// it gets none for: the same authority signs for the API server.
 package approve
 
 import (
@@ -28,10 +29,15 @@ import (
 // requestPrefix begins the names of hubs' requests; see package identity of the hub.
 const requestPrefix = "yurthub-serving-"
 
-// concerns reports whether a request is a hub's and still waits.
-func concerns(r *certificatesv1.CertificateSigningRequest) bool {
-	return r.Spec.SignerName == certificatesv1.KubeletServingSignerName && strings.HasPrefix(r.Name, requestPrefix) &&
+// waits reports whether a request is for a node's server, and not answered yet.
+func waits(r *certificatesv1.CertificateSigningRequest) bool {
+	return r.Spec.SignerName == certificatesv1.KubeletServingSignerName &&
 		len(r.Status.Conditions) == 0 && len(r.Status.Certificate) == 0
+}
+
+// isHubs reports whether a request is a hub's; else it is a kubelet's.
+func isHubs(r *certificatesv1.CertificateSigningRequest) bool {
+	return strings.HasPrefix(r.Name, requestPrefix)
 }
 
 // nodeOf is the node that made a request; empty if none did.
@@ -63,8 +69,8 @@ func Judge(r *certificatesv1.CertificateSigningRequest, node *corev1.Node, taken
 			return fmt.Errorf("it is for the use %q", u)
 		}
 	}
-	if len(asked.DNSNames)+len(asked.EmailAddresses)+len(asked.URIs) > 0 || len(asked.IPAddresses) == 0 {
-		return errors.New("want IP addresses in it, and nothing else")
+	if err := names(asked, node, isHubs(r)); err != nil {
+		return err
 	}
 	for _, ip := range asked.IPAddresses {
 		if !has(node, ip) {
@@ -72,6 +78,19 @@ func Judge(r *certificatesv1.CertificateSigningRequest, node *corev1.Node, taken
 		}
 		if whose := taken(ip); whose != "" {
 			return fmt.Errorf("%s is an address of %s, too", ip, whose)
+		}
+	}
+	return nil
+}
+
+// names returns an error unless a request is for IP addresses, and for no name but, a kubelet's, its node's.
+func names(asked *x509.CertificateRequest, node *corev1.Node, hubs bool) error {
+	if len(asked.EmailAddresses)+len(asked.URIs) > 0 || len(asked.IPAddresses) == 0 || hubs && len(asked.DNSNames) > 0 {
+		return errors.New("want IP addresses in it, and nothing else")
+	}
+	for _, name := range asked.DNSNames {
+		if name != node.Name || name == "kubernetes" || strings.HasPrefix(name, "kubernetes.") {
+			return fmt.Errorf("%s is not the node's own name", name)
 		}
 	}
 	return nil

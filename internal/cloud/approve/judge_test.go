@@ -16,6 +16,8 @@ import (
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"yurtcoordinator/internal/edge"
 )
 
 var address, masterIP = net.IPv4(10, 0, 0, 7), net.IPv4(10, 96, 0, 1)
@@ -65,6 +67,22 @@ func node(name string, ips ...net.IP) *corev1.Node {
 	return n
 }
 
+// named is a node of any name, kubelets what its kubelet asks for, with names.
+func named(name string, ips ...net.IP) *corev1.Node {
+	n := node(name, ips...)
+	n.Labels = map[string]string{edge.LabelNodePool: "p1"}
+	return n
+}
+
+func kubelets(names ...string) func(*certificatesv1.CertificateSigningRequest, *asked) {
+	return func(r *certificatesv1.CertificateSigningRequest, a *asked) {
+		r.Name, a.DNSNames = "csr-x7k2p", names
+		if slices.Contains(names, "kubernetes") {
+			r.Spec.Username, a.Subject.CommonName = "system:node:kubernetes", "system:node:kubernetes"
+		}
+	}
+}
+
 func TestJudge(t *testing.T) {
 	type csr = *certificatesv1.CertificateSigningRequest
 	free := func(net.IP) string { return "" }
@@ -99,6 +117,15 @@ func TestJudge(t *testing.T) {
 		{"rubbish in PEM form", func(r csr, _ *asked) {
 			r.Spec.Request = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: []byte("rubbish")})
 		}, nil, nil, "cannot be read"},
+		{"a kubelet's", kubelets(), nil, nil, ""},
+		{"a kubelet's, with its name", kubelets("n1"), nil, nil, ""},
+		{"a kubelet's, with another's name", kubelets("n1", "n2"), nil, nil, "n2 is not the node's own name"},
+		{"a kubelet's, with the API server's", kubelets("kubernetes.default.svc"), nil, nil, "not the node's own name"},
+		{"a kubelet's, of a node that is called so", kubelets("kubernetes"), named("kubernetes", address), nil, "own name"},
+		{"a kubelet's, for a name alone", func(r csr, a *asked) {
+			kubelets("n1")(r, a)
+			a.IPAddresses = nil
+		}, nil, nil, "want IP addresses"},
 		{"two", func(r csr, _ *asked) {
 			one := request(t, nil).Spec.Request
 			r.Spec.Request = slices.Concat(one, one)
@@ -113,7 +140,7 @@ func TestJudge(t *testing.T) {
 				taken = free
 			}
 			r := request(t, tt.change)
-			if !concerns(r) {
+			if !waits(r) {
 				t.Error("it does not concern us")
 			}
 			err := Judge(r, of, taken)
@@ -136,7 +163,6 @@ func TestAForgedSignatureIsRefused(t *testing.T) {
 
 func TestWhatConcernsUs(t *testing.T) {
 	for name, change := range map[string]func(*certificatesv1.CertificateSigningRequest){
-		"kubelet's": func(r *certificatesv1.CertificateSigningRequest) { r.Name = "csr-1" },
 		"another signer's": func(r *certificatesv1.CertificateSigningRequest) {
 			r.Spec.SignerName = certificatesv1.KubeAPIServerClientSignerName
 		},
@@ -147,7 +173,7 @@ func TestWhatConcernsUs(t *testing.T) {
 	} {
 		r := request(t, nil)
 		change(r)
-		if concerns(r) {
+		if waits(r) {
 			t.Errorf("one that is %s concerns us", name)
 		}
 	}

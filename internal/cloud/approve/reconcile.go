@@ -2,6 +2,7 @@ package approve
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"slices"
@@ -25,13 +26,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"yurtcoordinator/internal/cloud/control"
+	"yurtcoordinator/internal/edge"
 )
 
 const (
 	controllerName = "approve"
 
-	// reason is that of the Condition that approves, and of the Events.
-	reason = "HubServing"
+	// reasonHub and reasonKubelet are those of the Condition that approves, and of the Events.
+	reasonHub, reasonKubelet = "HubServing", "KubeletServing"
 
 	// lookFirst and lookLast bound when a request is judged again that was not granted, since its node may get its addresses
 	// after it asks: when it is twice as old. The cloud removes it after a day.
@@ -46,8 +48,11 @@ type Recorder interface {
 	Eventf(regarding, related runtime.Object, eventType, reason, action, note string, args ...any)
 }
 
-// Config is what an Approver needs. All fields are required.
+// Config is what an Approver needs. All fields but Kubelets are required.
 type Config struct {
+	// Kubelets has it approve requests of kubelets, too, of nodes that are in a pool.
+	Kubelets bool
+
 	// Client reads requests and Nodes, with their addresses, from the manager's cache, which needs the options of Cached,
 	// and writes.
 	Client client.Client
@@ -78,8 +83,8 @@ func (a *Approver) AddTo(mgr manager.Manager) error {
 	type request = *certificatesv1.CertificateSigningRequest
 	requests := source.Kind(mgr.GetCache(), &certificatesv1.CertificateSigningRequest{},
 		&handler.TypedEnqueueRequestForObject[request]{}, predicate.TypedFuncs[request]{
-			CreateFunc: func(e event.TypedCreateEvent[request]) bool { return concerns(e.Object) },
-			UpdateFunc: func(e event.TypedUpdateEvent[request]) bool { return concerns(e.ObjectNew) },
+			CreateFunc: func(e event.TypedCreateEvent[request]) bool { return a.concerns(e.Object) },
+			UpdateFunc: func(e event.TypedUpdateEvent[request]) bool { return a.concerns(e.ObjectNew) },
 			DeleteFunc: func(event.TypedDeleteEvent[request]) bool { return false },
 		})
 	return control.Controller{
@@ -87,21 +92,35 @@ func (a *Approver) AddTo(mgr manager.Manager) error {
 	}.AddTo(mgr)
 }
 
+func (a *Approver) concerns(r *certificatesv1.CertificateSigningRequest) bool {
+	return waits(r) && (isHubs(r) || a.cfg.Kubelets)
+}
+
+// errNotOurs: it is the request of somebody whom no coordinator calls.
+var errNotOurs = errors.New("it is of no node of a pool")
+
 // Reconcile implements reconcile.Reconciler.
 func (a *Approver) Reconcile(ctx context.Context, r reconcile.Request) (reconcile.Result, error) {
 	asked := &certificatesv1.CertificateSigningRequest{}
 	if err := a.cfg.Client.Get(ctx, r.NamespacedName, asked); err != nil {
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
-	if !concerns(asked) {
+	if !a.concerns(asked) {
 		return reconcile.Result{}, nil
 	}
 	why, err := a.judge(ctx, asked)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
+	if errors.Is(why, errNotOurs) { // it may become one, while its kubelet waits
+		return reconcile.Result{RequeueAfter: lookLast}, nil
+	}
+	reason := reasonHub
+	if !isHubs(asked) {
+		reason = reasonKubelet
+	}
 	if why != nil {
-		klog.FromContext(ctx).Info("Not approving a hub's request", "request", asked.Name, "why", why.Error())
+		klog.FromContext(ctx).Info("Not approving a request", "request", asked.Name, "why", why.Error())
 		a.cfg.Events.Eventf(asked, nil, corev1.EventTypeWarning, reason, "Approve",
 			"Not approved: %v. If it is right all the same: kubectl certificate approve %s", why, asked.Name)
 		age := a.cfg.Clock.Since(asked.CreationTimestamp.Time)
@@ -118,13 +137,16 @@ func (a *Approver) Reconcile(ctx context.Context, r reconcile.Request) (reconcil
 		}
 		return reconcile.Result{}, fmt.Errorf("approve %s: %w", asked.Name, err)
 	}
-	klog.FromContext(ctx).Info("Approved a hub's request", "request", asked.Name, "node", nodeOf(asked))
+	klog.FromContext(ctx).Info("Approved a request", "request", asked.Name, "for", reason, "node", nodeOf(asked))
 	return reconcile.Result{}, nil
 }
 
 // judge returns why a request is not to be granted, or an error if that cannot be found out.
 func (a *Approver) judge(ctx context.Context, asked *certificatesv1.CertificateSigningRequest) (why, err error) {
 	name := nodeOf(asked)
+	if name == "" && !isHubs(asked) {
+		return errNotOurs, nil
+	}
 	if name == "" {
 		return fmt.Errorf("%s, who asked for it, is no node", asked.Spec.Username), nil
 	}
@@ -138,6 +160,9 @@ func (a *Approver) judge(ctx context.Context, asked *certificatesv1.CertificateS
 		return nil, fmt.Errorf("addresses of the API server: %w", err)
 	}
 	i := slices.IndexFunc(nodes.Items, func(n corev1.Node) bool { return n.Name == string(name) })
+	if !isHubs(asked) && (i < 0 || nodes.Items[i].Labels[edge.LabelNodePool] == "") {
+		return errNotOurs, nil
+	}
 	if i < 0 {
 		return fmt.Errorf("there is no node %s", name), nil
 	}

@@ -30,9 +30,16 @@ var made = time.Date(2026, 11, 21, 0, 0, 0, 0, time.UTC)
 
 const age = 7 * time.Second
 
-// judged has the controller look at a request among these objects, and returns what became of it.
+// judged has the controller look at a request, the first of these objects, and returns what became of it.
 func judged(t *testing.T, fail error, objects ...client.Object) (csr *certificatesv1.CertificateSigningRequest, events said,
 	result reconcile.Result, err error,
+) {
+	t.Helper()
+	return judgedBy(t, Config{Kubelets: true}, fail, objects...)
+}
+
+func judgedBy(t *testing.T, cfg Config, fail error, objects ...client.Object) (
+	csr *certificatesv1.CertificateSigningRequest, events said, result reconcile.Result, err error,
 ) {
 	t.Helper()
 	scheme := runtime.NewScheme()
@@ -52,8 +59,9 @@ func judged(t *testing.T, fail error, objects ...client.Object) (csr *certificat
 			return c.Status().Update(ctx, obj)
 		},
 	}).Build()
-	a := New(Config{Client: c, Reader: c, Events: &events, Clock: clocktesting.NewFakePassiveClock(made.Add(age))})
-	key := client.ObjectKey{Name: requestPrefix + "1"}
+	cfg.Client, cfg.Reader, cfg.Events, cfg.Clock = c, c, &events, clocktesting.NewFakePassiveClock(made.Add(age))
+	a := New(cfg)
+	key := client.ObjectKeyFromObject(objects[0])
 	result, err = a.Reconcile(t.Context(), reconcile.Request{NamespacedName: key})
 	csr = &certificatesv1.CertificateSigningRequest{}
 	if err := c.Get(t.Context(), key, csr); err != nil {
@@ -77,6 +85,36 @@ func TestAHubsRequestIsApproved(t *testing.T) {
 	csr, events, result, err := judged(t, nil, request(t, nil), node("n1", address), node("n2"), master())
 	if err != nil || !approved(csr) || len(events) != 0 || result.RequeueAfter != 0 {
 		t.Errorf("%v, %v, %v, %v", csr.Status.Conditions, events, result, err)
+	}
+}
+
+// A kubelet's request is approved if its node is in a pool, unless that is switched off; others are not ours to speak of.
+func TestAKubeletsRequest(t *testing.T) {
+	asks := func(names ...string) client.Object { return request(t, kubelets(names...)) }
+	csr, events, result, err := judged(t, nil, asks("n1"), named("n1", address), master())
+	if err != nil || !approved(csr) || csr.Status.Conditions[0].Reason != reasonKubelet || len(events) != 0 {
+		t.Errorf("%v, %v, %v, %v", csr.Status.Conditions, events, result, err)
+	}
+	csr, events, _, err = judged(t, nil, asks("n2"), named("n1", address), master())
+	if err != nil || len(csr.Status.Conditions) > 0 || len(events) != 1 || !strings.Contains(events[0], "own name") {
+		t.Errorf("with another's name: %v, %v, %v", csr.Status.Conditions, events, err)
+	}
+	stranger := request(t, func(r *certificatesv1.CertificateSigningRequest, a *asked) {
+		kubelets("n1")(r, a)
+		mallory(r, a)
+	})
+	for name, objects := range map[string][]client.Object{
+		"of no pool": {asks("n1"), node("n1", address), master()}, "of no node": {asks("n1"), master()},
+		"of somebody": {stranger, named("n1", address), master()},
+	} {
+		csr, events, result, err := judged(t, nil, objects...)
+		if err != nil || len(csr.Status.Conditions) > 0 || len(events) != 0 || result.RequeueAfter != lookLast {
+			t.Errorf("%s: %v, %v, %v, %v", name, csr.Status.Conditions, events, result, err)
+		}
+	}
+	csr, events, result, err = judgedBy(t, Config{}, nil, asks("n1"), named("n1", address), master())
+	if err != nil || len(csr.Status.Conditions) > 0 || len(events) != 0 || result.RequeueAfter != 0 {
+		t.Errorf("switched off: %v, %v, %v, %v", csr.Status.Conditions, events, result, err)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -73,7 +74,8 @@ type Config struct {
 
 // Controller is the controller.
 type Controller struct {
-	cfg Config
+	cfg     Config
+	metrics *metrics
 
 	mu    sync.Mutex
 	known map[types.NamespacedName]*memory // by YurtAppSet
@@ -81,8 +83,11 @@ type Controller struct {
 
 // New returns a Controller; AddTo has it run.
 func New(c Config) *Controller {
-	return &Controller{cfg: c, known: make(map[types.NamespacedName]*memory)}
+	return &Controller{cfg: c, metrics: newMetrics(), known: make(map[types.NamespacedName]*memory)}
 }
+
+// Metrics returns the Controller's metrics, to be registered by the caller.
+func (c *Controller) Metrics() prometheus.Collector { return c.metrics }
 
 // Cached says what the manager's cache must hold: of Deployments, StatefulSets and ControllerRevisions only ours, and of
 // workloads only what is read.

@@ -26,8 +26,10 @@ func TestTheLifeOfASet(t *testing.T) {
 	w.runs("web-life-a 2 web:1")
 	w.event("WorkloadCreated", "web-life-a for pool life-a")
 	w.says(set, poolFound, dispatched, updated, deleted)
+	w.outdated("web", 1)
 	w.play()
 	w.says(set, poolFound, dispatched, updated, deleted, isReady)
+	w.outdated("web", 0)
 	b := w.pool("b") // a pool comes
 	w.runs("web-life-a 2 web:1", "web-life-b 2 web:1")
 
@@ -57,6 +59,7 @@ func TestTheLifeOfASet(t *testing.T) {
 	w.says(set, poolFound, dispatched, updated, deleted, isReady)
 	w.must(w.Delete(t.Context(), set, client.PropagationPolicy(metav1.DeletePropagationOrphan)))
 	w.quiet() // the rest is the garbage collector's
+	w.outdated("web", -1)
 }
 
 func TestWhatSomebodyChangesIsChangedBack(t *testing.T) {

@@ -2,9 +2,9 @@ package appset
 
 import (
 	"crypto/sha256"
+	"encoding/json"
 	"fmt"
 	"maps"
-	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -28,52 +28,85 @@ type known struct {
 type memory struct {
 	pools map[string]known // by pool
 
-	// wanted was rendered from what key is a hash of, and has no Objects: to keep them would be to keep each workload twice.
+	// wanted is what was rendered last, by pool. It has no Objects: to keep them would be to keep each workload twice.
+	wanted map[string]rendered
+}
+
+// rendered is what is wanted of one pool, and a hash of what that was rendered from.
+type rendered struct {
 	key    [sha256.Size]byte
-	wanted []Wanted
+	wanted Wanted
 }
 
-// render is Render, which takes a while for a thousand pools, and has each event of a workload wait for it. So the last
-// result is kept; the Objects of one that is used again are nil.
+// render is Render, which takes a while for a thousand pools, and has each event of a workload wait for it, and each pool that
+// comes. So what was rendered last is kept, pool by pool; the Objects of what is used again are nil.
+//
+// What can't be hashed is rendered each time: it says of each pool what is wrong.
 func (c *Controller) render(set *v1beta1.YurtAppSet, pools []*v1beta2.NodePool) []Wanted {
-	name, key := client.ObjectKeyFromObject(set), keyOf(set, pools)
-	if w := c.rendered(name, key); w != nil {
-		return w
+	r := newRenderer(set)
+	keyOf, err := keys(set)
+	if r.bad != nil || err != nil {
+		return Render(set, pools)
 	}
-	wanted := Render(set, pools)
-	kept := slices.Clone(wanted)
-	for i := range kept {
-		kept[i].Object = nil
+	name := client.ObjectKeyFromObject(set)
+	before, kept, all := c.rendered(name), make(map[string]rendered, len(pools)), make([]Wanted, len(pools))
+	for i, pool := range pools {
+		key := keyOf(pool, r.tweaks(pool))
+		last, found := before[pool.Name]
+		if !found || last.key != key {
+			all[i] = r.render(pool)
+			last = rendered{key, all[i]}
+			last.wanted.Object = nil
+		} else {
+			all[i] = last.wanted
+		}
+		kept[pool.Name] = last
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	m := c.memoryLocked(name)
-	m.key, m.wanted = key, kept
-	return wanted
+	c.memoryLocked(name).wanted = kept
+	return all
 }
 
-// rendered returns a copy of what was rendered, nil if it was from something else.
-func (c *Controller) rendered(name types.NamespacedName, key [sha256.Size]byte) []Wanted {
+// rendered is never changed but replaced.
+func (c *Controller) rendered(name types.NamespacedName) map[string]rendered {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if m := c.known[name]; m != nil && m.key == key {
-		return slices.Clone(m.wanted)
+	if m := c.known[name]; m != nil {
+		return m.wanted
 	}
 	return nil
 }
 
-// keyOf is a hash of all that Render depends on.
-func keyOf(set *v1beta1.YurtAppSet, pools []*v1beta2.NodePool) [sha256.Size]byte {
-	h := sha256.New()
-	fmt.Fprintf(h, "%s %d\n", set.UID, set.Generation)
-	for _, p := range pools {
-		fmt.Fprintf(h, "%q", p.Name)
-		for _, k := range slices.Sorted(maps.Keys(p.Labels)) {
-			fmt.Fprintf(h, " %q %q", k, p.Labels[k])
-		}
-		fmt.Fprintln(h)
+// keys returns what makes, for a pool, a hash of all that its workload is rendered from: the set's identity and template, the
+// tweaks that are the pool's, by their indices, and its name.
+func keys(set *v1beta1.YurtAppSet) (func(pool *v1beta2.NodePool, tweaks []int) [sha256.Size]byte, error) {
+	spec := set.Spec.Workload
+	common, err := sum(set.UID, set.Namespace, set.Name, spec.WorkloadTemplate)
+	if err != nil {
+		return nil, err
 	}
-	return [sha256.Size]byte(h.Sum(nil))
+	each := make([][sha256.Size]byte, len(spec.WorkloadTweaks))
+	for i := range each {
+		if each[i], err = sum(spec.WorkloadTweaks[i].Tweaks); err != nil {
+			return nil, err
+		}
+	}
+	return func(pool *v1beta2.NodePool, tweaks []int) [sha256.Size]byte {
+		h := sha256.New()
+		h.Write(common[:])
+		for _, i := range tweaks {
+			fmt.Fprintf(h, "%d %x ", i, each[i])
+		}
+		fmt.Fprintf(h, "%q", pool.Name)
+		return [sha256.Size]byte(h.Sum(nil))
+	}, nil
+}
+
+// sum is a hash of values.
+func sum(values ...any) ([sha256.Size]byte, error) {
+	encoded, err := json.Marshal(values)
+	return sha256.Sum256(encoded), err
 }
 
 func (c *Controller) memoryLocked(set types.NamespacedName) *memory {

@@ -4,8 +4,10 @@ import (
 	"fmt"
 	"testing"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"yurtcoordinator/apis/apps/v1beta1"
 	"yurtcoordinator/apis/apps/v1beta2"
 )
 
@@ -16,16 +18,40 @@ func TestWhatIsRenderedIsUsedAgain(t *testing.T) {
 	if again := c.render(set, pools); first[0].Object == nil || again[0].Object != nil || again[0].Hash != first[0].Hash {
 		t.Errorf("%+v, then %+v", first, again)
 	}
-	for name, change := range map[string]func(){
-		"another generation": func() { set.Generation++ },
-		"another set":        func() { set.UID = "other" },
-		"another label":      func() { pools[0] = nodePool("a", "x=z") },
-		"another pool":       func() { pools[0] = nodePool("b", "x=z") },
-		"one more":           func() { pools = append(pools, nodePool("c")) },
-	} {
-		if change(); c.render(set, pools)[0].Object == nil {
-			t.Errorf("%s is not rendered", name)
+	workload := &set.Spec.Workload
+	tweak := func(replicas int32, pools ...string) v1beta1.WorkloadTweak {
+		return v1beta1.WorkloadTweak{
+			Pools: pools, NodePoolSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"x": "z"}},
+			Tweaks: v1beta1.Tweaks{Replicas: &replicas},
 		}
+	}
+	for _, test := range []struct {
+		name   string
+		change func()
+		anew   bool
+	}{
+		{"another generation", func() { set.Generation++ }, false},
+		{"another pool in the spec", func() { set.Spec.Pools = append(set.Spec.Pools, "q") }, false},
+		{"another set", func() { set.UID = "other" }, true},
+		{"another template", func() { workload.WorkloadTemplate.DeploymentTemplate.Spec.MinReadySeconds = 7 }, true},
+		{"a tweak of others", func() { workload.WorkloadTweaks = tweaks{tweak(1, "q")} }, false},
+		{"a tweak", func() { workload.WorkloadTweaks[0].Pools = []string{"a", "q"} }, true},
+		{"another tweak", func() { workload.WorkloadTweaks[0] = tweak(2, "a") }, true},
+		{"no tweak", func() { workload.WorkloadTweaks[0].Pools = nil }, true},
+		{"a tweak by a label", func() { pools[0] = nodePool("a", "x=z") }, true},
+		{"another label", func() { pools[0] = nodePool("a", "x=z", "y=z") }, false},
+		{"one more pool", func() { pools = append(pools, nodePool("c")) }, false},
+		{"another pool", func() { pools[0] = nodePool("b", "x=z") }, true},
+	} {
+		test.change()
+		got := c.render(set, pools)
+		if anew := got[0].Object != nil; anew != test.anew || got[0].Hash != Render(set, pools)[0].Hash {
+			t.Errorf("%s: rendered anew %v, want %v, and as Render does", test.name, anew, test.anew)
+		}
+	}
+	workload.WorkloadTweaks[0].NodePoolSelector.MatchLabels = map[string]string{"not a label": "!"}
+	if got := c.render(set, pools); got[0].Err == nil {
+		t.Error("what was rendered before hides what is wrong now")
 	}
 	c.remember(client.ObjectKeyFromObject(set), "gone", known{})
 	c.keepOnly(client.ObjectKeyFromObject(set), first)

@@ -31,11 +31,13 @@ func (c *Controller) Reconcile(ctx context.Context, r reconcile.Request) (reconc
 	if err := c.cfg.Client.Get(ctx, r.NamespacedName, set); err != nil {
 		if apierrors.IsNotFound(err) {
 			c.forget(r.NamespacedName)
+			c.metrics.forget(r.NamespacedName)
 			return reconcile.Result{}, nil
 		}
 		return reconcile.Result{}, fmt.Errorf("read YurtAppSet %s: %w", r.NamespacedName, err)
 	}
 	if set.DeletionTimestamp != nil {
+		c.metrics.forget(r.NamespacedName)
 		return reconcile.Result{}, nil // Kubernetes collects what it owns
 	}
 	pools := &v1beta2.NodePoolList{}
@@ -53,7 +55,11 @@ func (c *Controller) Reconcile(ctx context.Context, r reconcile.Request) (reconc
 		w.Missing = selected.Missing
 		failed = c.run(ctx, set, selected.Pools, live, w)
 	}
-	err = c.writeStatus(ctx, set, Judge(set, w, metav1.NewTime(c.cfg.Clock.Now())))
+	status := Judge(set, w, metav1.NewTime(c.cfg.Clock.Now()))
+	if w.BadPools == nil {
+		c.metrics.stands(r.NamespacedName, len(w.Outcomes)-int(status.UpdatedWorkloads))
+	}
+	err = c.writeStatus(ctx, set, status)
 	if err = errors.Join(failed, err); err != nil {
 		if apierrors.IsConflict(err) || apierrors.IsNotFound(err) { // something has changed since it was read
 			return reconcile.Result{RequeueAfter: wait.Jitter(conflictDelay, 1)}, nil

@@ -97,20 +97,36 @@ func matcher(selector *metav1.LabelSelector, names []string) (func(*v1beta2.Node
 
 // Render says what is to run in each of these pools.
 func Render(set *v1beta1.YurtAppSet, pools []*v1beta2.NodePool) []Wanted {
-	tweaks, bad := tweaksByPool(set.Spec.Workload.WorkloadTweaks)
-	all := make([]Wanted, len(pools))
+	r, all := newRenderer(set), make([]Wanted, len(pools))
 	for i, pool := range pools {
-		w := &all[i]
-		w.Pool, w.Kind, w.Name, w.Err = pool.Name, kindOf(&set.Spec), fit(set.Name+"-"+pool.Name, nameMax), bad
-		if bad == nil {
-			w.Object, w.Err = render(set, pool, w.Name, tweaks(pool))
-		}
-		if w.Err == nil {
-			w.Labels, w.Annotations = w.Object.GetLabels(), w.Object.GetAnnotations()
-			w.Hash, w.Err = hashOf(w.Object.Object)
-		}
+		all[i] = r.render(pool)
 	}
 	return all
+}
+
+// renderer renders one pool after another.
+type renderer struct {
+	set *v1beta1.YurtAppSet
+	// tweaks finds those of a pool; bad is why they can't be found.
+	tweaks func(*v1beta2.NodePool) []int
+	bad    error
+}
+
+func newRenderer(set *v1beta1.YurtAppSet) renderer {
+	tweaks, bad := tweaksByPool(set.Spec.Workload.WorkloadTweaks)
+	return renderer{set, tweaks, bad}
+}
+
+func (r renderer) render(pool *v1beta2.NodePool) Wanted {
+	w := Wanted{Pool: pool.Name, Kind: kindOf(&r.set.Spec), Name: fit(r.set.Name+"-"+pool.Name, nameMax), Err: r.bad}
+	if r.bad == nil {
+		w.Object, w.Err = render(r.set, pool, w.Name, r.tweaks(pool))
+	}
+	if w.Err == nil {
+		w.Labels, w.Annotations = w.Object.GetLabels(), w.Object.GetAnnotations()
+		w.Hash, w.Err = hashOf(w.Object.Object)
+	}
+	return w
 }
 
 // tweaksByPool finds the tweaks of a pool, by their indices, in order. There can be as many as pools. Its error is of a

@@ -45,6 +45,8 @@ type world struct {
 	cfg       *rest.Config
 	sent      *cloudtest.Requests // what the controller sends
 	stop      func()
+
+	controller *Controller
 }
 
 func newWorld(t *testing.T, namespace string) *world {
@@ -62,9 +64,10 @@ func (w *world) start() {
 	w.stop = cloudtest.Manager(w.t, w.cfg, manager.Options{Cache: cache.Options{
 		ByObject: Cached(), DefaultNamespaces: map[string]cache.Config{w.namespace: {}},
 	}}, func(mgr manager.Manager) error {
-		return New(Config{
+		w.controller = New(Config{
 			Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Events: mgr.GetEventRecorder("test"), Clock: clock.RealClock{},
-		}).AddTo(mgr)
+		})
+		return w.controller.AddTo(mgr)
 	})
 }
 

@@ -16,8 +16,8 @@ import (
 const FieldOwner = "coordinator-controller"
 
 const (
-	// DefaultResync is how often everything of a pool is looked at when nothing seems to have happened: it repairs what
-	// somebody removed by hand.
+	// DefaultResync is how often everything of a pool is looked at when nothing seems to have happened, jittered up to half as
+	// much again: it repairs what somebody removed by hand.
 	DefaultResync = 10 * time.Minute
 
 	// labelManagedBy is on every object that is made here, edge.LabelNodePool on those of a pool.
@@ -25,6 +25,10 @@ const (
 
 	// annotationCertsHash on a coordinator's Pod says what its Secret has, so that kubelet looks at it at once.
 	annotationCertsHash = "openyurt.io/certs-hash"
+
+	// annotationGranted on a coordinator's Secret is a digest of the rights that have been given, so that a start does not
+	// give those of a thousand pools again.
+	annotationGranted = "openyurt.io/coordinator-grants"
 
 	// annotationPod on a coordinator's Secret is the UID of the Pod that its certificate was made for.
 	annotationPod = "openyurt.io/coordinator-pod"
@@ -52,6 +56,9 @@ type Config struct {
 	PullPolicy corev1.PullPolicy
 	// PullSecrets are Secrets in kube-system that the image is pulled with.
 	PullSecrets []string
+	// KubeletAuthority returns the bundle, in PEM, by which coordinators verify kubelets' serving certificates; nil: they
+	// don't.
+	KubeletAuthority func() ([]byte, error)
 	// ExtraArgs are added to the coordinator's flags.
 	ExtraArgs []string
 

@@ -15,8 +15,9 @@
 //     YurtAppSet.
 //   - Secrets are read by name and never listed. A pool's authority signs for that pool only; its key, and every other,
 //     is in a Secret and nowhere else.
-//   - What costs requests is done when its facts change, when a certificate is due, and every ten minutes: a node whose link
-//     goes or comes back costs one write of a status.
+//   - What costs requests is done when its facts change, when a certificate is due, and every ten to fifteen minutes: a
+//     node whose link goes or comes back costs one write of a status, which its neighbours' may share. A start reads what
+//     there is of each pool, and writes nothing.
 //
 // The alternative to a Pod that waits for its Secret was a Deployment that is made when the certificate is: but the
 // certificate is for the address of the node, which the scheduler chooses.

@@ -2,8 +2,10 @@ package coordinator
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -41,8 +43,19 @@ type facts struct {
 	At         *place          // nil while the coordinator has no node
 	ServiceIPs []string
 	ClientCA   []byte
+	KubeletCA  []byte     // none: kubelets are not verified
 	Kubelet    certs.Pair // none while WhyNot says why
 	WhyNot     string
+}
+
+// sum is a hash of f, without what is only a message to kubelet: that it was sent is no news.
+func (f facts) sum() [sha256.Size]byte {
+	if f.At != nil {
+		at := *f.At
+		at.CertsHash = ""
+		f.At = &at
+	}
+	return sha256.Sum256([]byte(toJSON(f)))
 }
 
 // finding is the status of a condition.
@@ -77,29 +90,32 @@ func (f facts) lacking() *finding {
 }
 
 // ensure brings about the objects of a pool. It can be made any number of times, and be broken off anywhere.
-func (r *Reconciler) ensure(ctx context.Context, f facts) (outcome, error) {
+func (r *Reconciler) ensure(ctx context.Context, f facts, had given) (outcome, given, error) {
 	authority, again, err := r.authority(ctx, f)
-	if err != nil {
-		return outcome{}, err
+	if r.metrics.tried(kindAuthority, err) != nil {
+		return outcome{}, given{}, err
 	}
-	for _, obj := range grants(f.Pool, f.Nodes, f.Owner) {
-		if err := r.apply(ctx, obj); err != nil {
-			return outcome{}, err
-		}
+	mounted, err := r.secret(ctx, f.Pool.CoordinatorSecret())
+	if r.metrics.tried(kindServing, err) != nil {
+		return outcome{}, given{}, err
+	}
+	had, err = r.grant(ctx, f, had, mounted.Annotations[annotationGranted])
+	if err != nil {
+		return outcome{}, given{}, err
 	}
 	if lacks := f.lacking(); lacks != nil {
-		return outcome{*lacks, again}, nil
+		return outcome{*lacks, again}, had, nil
 	}
-	servingAgain, err := r.serving(ctx, f, authority)
-	if err != nil {
-		return outcome{}, err
+	servingAgain, err := r.serving(ctx, f, authority, mount{mounted, had.digest})
+	if r.metrics.tried(kindServing, err) != nil {
+		return outcome{}, given{}, err
 	}
 	operatorAgain, err := r.operator(ctx, f, authority)
-	if err != nil {
-		return outcome{}, err
+	if r.metrics.tried(kindOperator, err) != nil {
+		return outcome{}, given{}, err
 	}
-	if err := r.apply(ctx, discovery(f.Pool, *f.At, authority.Trusted, f.Owner)); err != nil {
-		return outcome{}, err
+	if err := r.tell(ctx, discovery(f.Pool, *f.At, authority.Trusted, f.Owner)); err != nil {
+		return outcome{}, given{}, err
 	}
 	done := outcome{finding{OK: true, Reason: ReasonIssued, Message: "The coordinator has its certificates."}, again}
 	for _, t := range []time.Time{servingAgain, operatorAgain} {
@@ -111,7 +127,40 @@ func (r *Reconciler) ensure(ctx context.Context, f facts) (outcome, error) {
 		done.finding = finding{Reason: ReasonKubeletClientNotSigned, Message: f.WhyNot +
 			" The coordinator does without, but kubectl logs, exec, attach and port-forward against it don't work until then."}
 	}
-	return done, nil
+	return done, had, nil
+}
+
+// grant gives the rights that a pool needs, if they are not those that were given, or if that is long ago. noted is the
+// digest of what was given before the start.
+func (r *Reconciler) grant(ctx context.Context, f facts, had given, noted string) (given, error) {
+	objects, now := grants(f.Pool, f.Nodes, f.Owner), r.cfg.Clock.Now()
+	is := given{digest(map[string][]byte{"grants": []byte(toJSON(objects))}), r.resync(now)}
+	switch {
+	case had.digest == is.digest && now.Before(had.again):
+		return had, nil
+	case had.digest == "" && noted == is.digest:
+		return is, nil
+	}
+	for _, obj := range objects {
+		if err := r.apply(ctx, obj); err != nil {
+			return given{}, err
+		}
+	}
+	return is, nil
+}
+
+// tell writes where a coordinator is, unless that is known: it is read, which costs the API server a tenth.
+func (r *Reconciler) tell(ctx context.Context, want *corev1.ConfigMap) error {
+	var have corev1.ConfigMap
+	err := client.IgnoreNotFound(r.cfg.Reader.Get(ctx, client.ObjectKeyFromObject(want), &have))
+	switch {
+	case err != nil:
+		return fmt.Errorf("read %s: %w", describe(want), err)
+	case maps.Equal(have.Data, want.Data) && maps.Equal(have.Labels, want.Labels) &&
+		slices.Equal(have.OwnerReferences, want.OwnerReferences):
+		return nil
+	}
+	return r.apply(ctx, want)
 }
 
 // authority keeps the pool's authority, which is written before anything that it signs.
@@ -133,20 +182,25 @@ func (r *Reconciler) authority(ctx context.Context, f facts) (certs.Authority, t
 	if err := r.keep(ctx, have, want); err != nil {
 		return certs.Authority{}, time.Time{}, err
 	}
+	r.metrics.holds(f.Owner.Name, kindAuthority, a.Pair)
+	if step == certs.StepReplace || step == certs.StepAdd {
+		r.metrics.made(kindAuthority)
+	}
 	if step != certs.StepNone {
 		r.told(ctx, f.Owner, "Authority"+string(step), "Certificate authority of pool %s: %s", f.Pool, why)
 	}
 	return a, again, nil
 }
 
+// mount is a coordinator's Secret as it is, and what it is to note of the rights that were given.
+type mount struct {
+	have    *corev1.Secret
+	granted string
+}
+
 // serving keeps what the coordinator's Pod mounts. A new Pod gets a new certificate.
-func (r *Reconciler) serving(ctx context.Context, f facts, a certs.Authority) (again time.Time, err error) {
-	name := f.Pool.CoordinatorSecret()
-	have, err := r.secret(ctx, name)
-	if err != nil {
-		return time.Time{}, err
-	}
-	now := r.cfg.Clock.Now()
+func (r *Reconciler) serving(ctx context.Context, f facts, a certs.Authority, m mount) (again time.Time, err error) {
+	have, now := m.have, r.cfg.Clock.Now()
 	request := servingRequest(f.Pool, *f.At, f.ServiceIPs, r.cfg.Lives)
 	pair := pairIn(have, corev1.TLSCertKey, corev1.TLSPrivateKeyKey)
 	why, again := request.Plan(pair, a.Trusted, now)
@@ -168,11 +222,16 @@ func (r *Reconciler) serving(ctx context.Context, f facts, a certs.Authority) (a
 		keyClientCA:    certs.Bundle(f.ClientCA, a.Trusted),
 		keyKubeletCert: kubelet.Cert, keyKubeletKey: kubelet.Key,
 	}
-	annotations := map[string]string{annotationPod: string(f.At.UID)}
-	if err := r.keep(ctx, have, secret(name, data, annotations, f.Pool, f.Owner)); err != nil {
+	if len(f.KubeletCA) > 0 {
+		data[keyKubeletCA] = f.KubeletCA
+	}
+	annotations := map[string]string{annotationPod: string(f.At.UID), annotationGranted: m.granted}
+	if err := r.keep(ctx, have, secret(f.Pool.CoordinatorSecret(), data, annotations, f.Pool, f.Owner)); err != nil {
 		return time.Time{}, err
 	}
+	r.metrics.holds(f.Owner.Name, kindServing, pair)
 	if why != "" {
+		r.metrics.made(kindServing)
 		r.told(ctx, f.Owner, "ServingCertificateIssued", "For the coordinator of pool %s on node %s: %s", f.Pool, f.At.Node, why)
 	}
 	return again, r.nudge(ctx, *f.At, digest(data))
@@ -232,7 +291,14 @@ func (r *Reconciler) operator(ctx context.Context, f facts, a certs.Authority) (
 		return time.Time{}, err
 	}
 	data := map[string][]byte{keyKubeconfig: text}
-	return again, r.keep(ctx, have, secret(name, data, nil, f.Pool, f.Owner))
+	if err := r.keep(ctx, have, secret(name, data, nil, f.Pool, f.Owner)); err != nil {
+		return time.Time{}, err
+	}
+	r.metrics.holds(f.Owner.Name, kindOperator, pair)
+	if why != "" {
+		r.metrics.made(kindOperator)
+	}
+	return again, nil
 }
 
 // sorted returns names in order, each but once.

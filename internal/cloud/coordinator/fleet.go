@@ -30,7 +30,8 @@ func shared(name string) reconcile.Request {
 // reconcileFleet looks at what all coordinators share.
 func (r *Reconciler) reconcileFleet(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	if req == kubeletLooking {
-		return r.reconcileKubelet(ctx)
+		result, err := r.reconcileKubelet(ctx)
+		return result, r.metrics.tried(kindKubelet, err)
 	}
 	return r.reconcileApp(ctx)
 }
@@ -65,7 +66,7 @@ func (r *Reconciler) reconcileApp(ctx context.Context) (reconcile.Result, error)
 // go without its workload.
 func (r *Reconciler) wanted(ctx context.Context, app *v1beta1.YurtAppSet) ([]Wanted, error) {
 	var all v1alpha1.YurtCoordinatorList
-	if err := r.cfg.Client.List(ctx, &all); err != nil {
+	if err := r.cfg.Client.List(ctx, &all, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("list YurtCoordinators: %w", err)
 	}
 	pools := make(map[edge.PoolName]bool)

@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -69,7 +70,7 @@ func (r *Reconciler) reconcileKubelet(ctx context.Context) (reconcile.Result, er
 		return reconcile.Result{RequeueAfter: after}, err
 	}
 	fresh, err := certs.Adopt(signed, key, kubeletUser, now)
-	if err != nil {
+	if r.metrics.tried(kindKubelet, err) != nil {
 		r.haveKubelet(ctx, pair, waitMessage(pair, err.Error(), nil))
 		// Not of use, now or ever.
 		return reconcile.Result{RequeueAfter: wait.Jitter(refusedWait, 0.5)}, r.withdraw(ctx)
@@ -77,6 +78,7 @@ func (r *Reconciler) reconcileKubelet(ctx context.Context) (reconcile.Result, er
 	if err := r.keepKubelet(ctx, have, fresh, nil); err != nil {
 		return reconcile.Result{}, err
 	}
+	r.metrics.made(kindKubelet)
 	klog.FromContext(ctx).Info("Have a client certificate for kubelets", "why", why)
 	if err := r.withdraw(ctx); err != nil {
 		return reconcile.Result{}, err
@@ -152,6 +154,7 @@ func (r *Reconciler) ask(ctx context.Context, key []byte) (signed []byte, waits 
 		switch c.Type {
 		case certificatesv1.CertificateDenied, certificatesv1.CertificateFailed:
 			waits = fmt.Sprintf("the request was answered with %s: %s %s", c.Type, c.Reason, c.Message)
+			_ = r.metrics.tried(kindKubelet, errors.New(waits))
 			if age < refusedWait {
 				return nil, waits, refusedWait - age, nil
 			}
@@ -232,6 +235,7 @@ func (r *Reconciler) withdraw(ctx context.Context) error {
 
 // haveKubelet remembers how it stands, and has everybody looked at if that is new.
 func (r *Reconciler) haveKubelet(ctx context.Context, pair certs.Pair, whyNot string) {
+	r.metrics.holds("", kindKubelet, pair)
 	r.mu.Lock()
 	was := r.kubelet
 	r.kubelet = kubeletClient{known: true, pair: pair, whyNot: whyNot}

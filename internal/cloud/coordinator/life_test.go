@@ -410,18 +410,24 @@ func TestAForeignRequestIsNotApproved(t *testing.T) {
 	w.complete("c1", "p1", "p1-n1", "192.0.2.1")
 }
 
-func TestADeniedRequestIsMadeAgainLater(t *testing.T) {
-	w := newWorld(t)
-	w.signs = false
-	w.pool("p1", 3)
-	w.coordinator("c1", "p1")
-	w.turns(1)
+// deny says no to the request for a client certificate.
+func (w *world) deny() {
+	w.t.Helper()
 	var csr certificatesv1.CertificateSigningRequest
 	w.get("", kubeletRequest, &csr)
 	csr.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{{
 		Type: certificatesv1.CertificateDenied, Status: corev1.ConditionTrue, Reason: "No", Message: "not today",
 	}}
 	w.updateStatus(&csr)
+}
+
+func TestADeniedRequestIsMadeAgainLater(t *testing.T) {
+	w := newWorld(t)
+	w.signs = false
+	w.pool("p1", 3)
+	w.coordinator("c1", "p1")
+	w.turns(1)
+	w.deny()
 	w.turns(7)
 	if m := w.message("c1", v1alpha1.YurtCoordinatorCertsReady); !strings.Contains(m, "Denied: No not today") {
 		t.Error(m)
@@ -558,6 +564,37 @@ func TestWhatIsRemovedByHandComesBack(t *testing.T) {
 		}
 	}
 	w.clock.SetTime(w.clock.Now().Add(2 * DefaultResync))
+	w.turns(3)
+	w.complete("c1", "p1", "p1-n1", "192.0.2.1")
+}
+
+// TestAStartWritesNothing where all is as it should be, and gives the rights once more after a while, whatever was done to
+// them.
+func TestAStartWritesNothing(t *testing.T) {
+	w := newWorld(t)
+	w.pool("p1", 3)
+	w.coordinator("c1", "p1")
+	w.turns(9)
+	w.restart()
+	w.turns(3)
+	if w.writes != 1 { // the request for the kubelets' certificate is deleted once more: it may not have been
+		t.Errorf("%d writes", w.writes)
+	}
+	for _, o := range grants("p1", nil, owner{}) {
+		w.delete(o)
+	}
+	w.node("p1", 4)
+	w.turns(3)
+	w.nodesMay("p1") // another node is another right
+	w.restart()
+	for _, o := range grants("p1", nil, owner{}) {
+		w.delete(o)
+	}
+	w.turns(2)
+	if w.get(corev1.NamespaceNodeLease, edge.PoolName("p1").Forwarder(), &rbacv1.Role{}) {
+		t.Error("the rights are given again without need: this test tests nothing")
+	}
+	w.clock.SetTime(w.clock.Now().Add(DefaultResync * 3 / 2))
 	w.turns(3)
 	w.complete("c1", "p1", "p1-n1", "192.0.2.1")
 }

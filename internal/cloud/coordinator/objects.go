@@ -29,6 +29,7 @@ import (
 // Keys of the Secrets.
 const (
 	keyClientCA    = "client-ca.crt"
+	keyKubeletCA   = "kubelet-ca.crt"
 	keyKubeletCert = "kubelet-client.crt"
 	keyKubeletKey  = "kubelet-client.key"
 	keyBundle      = "ca.crt"

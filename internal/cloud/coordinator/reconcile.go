@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -38,7 +39,8 @@ const (
 
 // Reconciler brings about what YurtCoordinators ask for. Make one with New, and hand it to a manager with AddTo.
 type Reconciler struct {
-	cfg Config
+	cfg     Config
+	metrics *metrics
 	// changed tells the controller of YurtCoordinators to look at all of them.
 	changed chan event.GenericEvent
 
@@ -53,15 +55,27 @@ type Reconciler struct {
 type settled struct {
 	facts [sha256.Size]byte
 	outcome
+	given given
+}
+
+// given is what is remembered of rights that were given: their digest, and when to give them again, whatever was done to
+// them.
+type given struct {
+	digest string
+	again  time.Time
 }
 
 // New returns a Reconciler that has seen nothing yet.
 func New(c Config) *Reconciler {
+	c = c.completed()
 	return &Reconciler{
-		cfg: c.completed(), changed: make(chan event.GenericEvent, 1), settled: make(map[string]settled),
+		cfg: c, metrics: newMetrics(c.Clock), changed: make(chan event.GenericEvent, 1), settled: make(map[string]settled),
 		reports: make(map[edge.PoolName]report),
 	}
 }
+
+// Metrics returns the Reconciler's metrics, to be registered by the caller.
+func (r *Reconciler) Metrics() prometheus.Collector { return r.metrics }
 
 // reconcileCoordinator looks at one YurtCoordinator and all of its pool.
 func (r *Reconciler) reconcileCoordinator(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
@@ -71,6 +85,7 @@ func (r *Reconciler) reconcileCoordinator(ctx context.Context, req reconcile.Req
 			return reconcile.Result{}, fmt.Errorf("read YurtCoordinator %s: %w", req.Name, err)
 		}
 		r.forget(req.Name)
+		r.metrics.gone(req.Name)
 		return reconcile.Result{}, nil
 	}
 	c = c.DeepCopy()
@@ -177,6 +192,11 @@ func (r *Reconciler) facts(ctx context.Context, c *v1alpha1.YurtCoordinator, v v
 	if f.ClientCA, err = r.clientCA(ctx); err != nil {
 		return facts{}, false, err
 	}
+	if r.cfg.KubeletAuthority != nil {
+		if f.KubeletCA, err = r.cfg.KubeletAuthority(); err != nil {
+			return facts{}, false, fmt.Errorf("authority of kubelets: %w", err)
+		}
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	f.Kubelet, f.WhyNot = r.kubelet.pair, r.kubelet.whyNot
@@ -186,26 +206,31 @@ func (r *Reconciler) facts(ctx context.Context, c *v1alpha1.YurtCoordinator, v v
 // settle ensures what the facts call for, unless that was done not long ago with the same facts: links come and go by the
 // thousand, and none of that is a reason to read Secrets.
 func (r *Reconciler) settle(ctx context.Context, f facts) (outcome, error) {
-	sum, now := sha256.Sum256([]byte(toJSON(f))), r.cfg.Clock.Now()
+	sum, now := f.sum(), r.cfg.Clock.Now()
 	r.mu.Lock()
 	had, ok := r.settled[f.Owner.Name]
 	r.mu.Unlock()
 	if ok && had.facts == sum && now.Before(had.again) {
 		return had.outcome, nil
 	}
-	done, err := r.ensure(ctx, f)
+	done, given, err := r.ensure(ctx, f, had.given)
 	if err != nil {
 		r.forget(f.Owner.Name)
 		return outcome{}, err
 	}
-	if resync := now.Add(wait.Jitter(r.cfg.Resync, 0.1)); resync.Before(done.again) {
-		done.again = resync
+	for _, resync := range []time.Time{r.resync(now), given.again} {
+		if resync.Before(done.again) {
+			done.again = resync
+		}
 	}
 	r.mu.Lock()
-	r.settled[f.Owner.Name] = settled{sum, done}
+	r.settled[f.Owner.Name] = settled{sum, done, given}
 	r.mu.Unlock()
 	return done, nil
 }
+
+// resync is when everything is looked at again.
+func (r *Reconciler) resync(now time.Time) time.Time { return now.Add(wait.Jitter(r.cfg.Resync, 0.5)) }
 
 func (r *Reconciler) forget(name string) {
 	r.mu.Lock()
@@ -216,6 +241,7 @@ func (r *Reconciler) forget(name string) {
 // clear deletes all objects of a pool, and what is remembered of it.
 func (r *Reconciler) clear(ctx context.Context, c *v1alpha1.YurtCoordinator) error {
 	r.forget(c.Name)
+	r.metrics.cleared(c.Name)
 	for _, obj := range belongings(edge.PoolName(c.Spec.NodePool)) {
 		if err := r.remove(ctx, obj); err != nil {
 			return err

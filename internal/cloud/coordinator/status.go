@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yurtcoordinator/apis/apps/v1alpha1"
+	"yurtcoordinator/internal/edge"
 )
 
 // Reasons of the condition Ready.
@@ -134,6 +135,7 @@ func next(was v1alpha1.YurtCoordinatorStatus, generation int64, want wantedStatu
 
 // say writes the status if it changes, and tells of transitions.
 func (r *Reconciler) say(ctx context.Context, c *v1alpha1.YurtCoordinator, want wantedStatus) error {
+	r.metrics.stands(c.Name, edge.PoolName(c.Spec.NodePool), want)
 	status, changed, transitions := next(c.Status, c.Generation, want, metav1.NewTime(r.cfg.Clock.Now()))
 	if !changed {
 		return nil

@@ -25,7 +25,8 @@ const (
 	clientCAKey          = "client-ca-file"
 )
 
-// view is what there is of a pool, as the cache has it.
+// view is what there is of a pool, as the cache has it. Its YurtCoordinators and Nodes are the cache's own, and not to be
+// changed: a thousand pools are looked at for each change of the YurtAppSet.
 type view struct {
 	census Census
 	taints []corev1.Taint
@@ -44,14 +45,15 @@ func (r *Reconciler) census(ctx context.Context, pool edge.PoolName, app *v1beta
 	v.census.PoolExists = err == nil && (nodePool.DeletionTimestamp.IsZero() || v.census.Deployed)
 	v.taints = nodePool.Spec.Taints
 	var all v1alpha1.YurtCoordinatorList
-	if err := r.cfg.Client.List(ctx, &all, client.MatchingFields{indexPool: string(pool)}); err != nil {
+	in := client.MatchingFields{indexPool: string(pool)}
+	if err := r.cfg.Client.List(ctx, &all, in, client.UnsafeDisableDeepCopy); err != nil {
 		return view{}, fmt.Errorf("list YurtCoordinators of pool %s: %w", pool, err)
 	}
 	for i := range all.Items {
 		v.census.Coordinators = append(v.census.Coordinators, &all.Items[i])
 	}
 	var nodes corev1.NodeList
-	if err := r.cfg.Client.List(ctx, &nodes, client.MatchingFields{indexPool: string(pool)}); err != nil {
+	if err := r.cfg.Client.List(ctx, &nodes, in, client.UnsafeDisableDeepCopy); err != nil {
 		return view{}, fmt.Errorf("list Nodes of pool %s: %w", pool, err)
 	}
 	v.nodes = nodes.Items

@@ -36,6 +36,9 @@ const (
 
 	// reconcileTimeout bounds one look.
 	reconcileTimeout = time.Minute
+	// gather is how long a change that many others may come with waits for them: a thousand YurtCoordinators that are made at
+	// once are a few versions of the YurtAppSet, and the nodes of a site whose links go down are one of a status.
+	gather = 200 * time.Millisecond
 	// retryMax is the longest wait before a failed one is tried again, before jitter.
 	retryMax = 2 * time.Minute
 )
@@ -88,7 +91,8 @@ func (r *Reconciler) AddTo(mgr manager.Manager) error {
 	fleet := []source.Source{first}
 	for _, k := range r.kinds() {
 		if k.fleet != nil {
-			fleet = append(fleet, source.Kind(mgr.GetCache(), k.object, on(k.fleet, func(q queue) { q.Add(appRequest) })))
+			soon := func(q queue) { q.AddAfter(appRequest, gather) }
+			fleet = append(fleet, source.Kind(mgr.GetCache(), k.object, on(k.fleet, soon)))
 		}
 	}
 	err := add(mgr, coordinatorController, workers, r.reconcileCoordinator, coordinators)
@@ -251,6 +255,12 @@ func (r *Reconciler) enqueueSiblings(ctx context.Context, obj client.Object, q q
 	}
 }
 
+// gathered is a queue whose additions wait for others.
+type gathered struct{ queue }
+
+// Add implements workqueue.TypedInterface.
+func (g gathered) Add(r reconcile.Request) { g.AddAfter(r, gather) }
+
 // enqueueHolder enqueues the pool of the node that a Lease is of, or that it reports about.
 func (r *Reconciler) enqueueHolder(ctx context.Context, obj client.Object, q queue) {
 	lease, ok := obj.(*coordinationv1.Lease)
@@ -258,12 +268,12 @@ func (r *Reconciler) enqueueHolder(ctx context.Context, obj client.Object, q que
 		return
 	}
 	if pool := reports(lease); pool != "" {
-		r.enqueuePool(ctx, pool, q)
+		r.enqueuePool(ctx, pool, gathered{q})
 		return
 	}
 	var n corev1.Node
 	if err := r.cfg.Client.Get(ctx, client.ObjectKey{Name: lease.Name}, &n); err == nil {
-		r.enqueuePool(ctx, poolOf(&n), q)
+		r.enqueuePool(ctx, poolOf(&n), gathered{q})
 	} // else the Node will come, or has gone, which is a change of its own
 }
 

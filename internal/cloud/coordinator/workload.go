@@ -191,7 +191,7 @@ func container(c Config) corev1.Container {
 		Image:           c.image(""),
 		ImagePullPolicy: c.PullPolicy,
 		Command:         []string{program},
-		Args: append([]string{
+		Args: slices.Concat([]string{
 			"--node-name=$(NODE_NAME)",
 			"--bind-address=$(HOST_IP)",
 			"--data-dir=" + dataDir,
@@ -200,7 +200,7 @@ func container(c Config) corev1.Container {
 			"--client-ca-file=" + certsDir + "/" + keyClientCA,
 			"--kubelet-client-certificate=" + certsDir + "/" + keyKubeletCert,
 			"--kubelet-client-key=" + certsDir + "/" + keyKubeletKey,
-		}, c.ExtraArgs...),
+		}, kubeletArgs(c), c.ExtraArgs),
 		Env: []corev1.EnvVar{field("NODE_NAME", "spec.nodeName"), field("HOST_IP", "status.hostIP")},
 		Ports: []corev1.ContainerPort{{
 			Name: "https", ContainerPort: edge.PortCoordinator, HostPort: edge.PortCoordinator, Protocol: corev1.ProtocolTCP,
@@ -224,6 +224,15 @@ func container(c Config) corev1.Container {
 			Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
 		},
 	}
+}
+
+// kubeletArgs have a coordinator verify kubelets. It is given no issuer and no keys of ServiceAccounts: whoever comes with a
+// token only has no business in the pool's API, where nothing tells whether the token still holds.
+func kubeletArgs(c Config) []string {
+	if c.KubeletAuthority == nil {
+		return nil
+	}
+	return []string{"--kubelet-certificate-authority=" + certsDir + "/" + keyKubeletCA}
 }
 
 func probe(path string, period int32) *corev1.Probe {

@@ -1,7 +1,9 @@
 package coordinator
 
 import (
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -143,5 +145,44 @@ func TestReadiness(t *testing.T) {
 		if f.Reason != c.reason || f.OK != (c.reason == ReasonServing) || !strings.Contains(f.Message, c.says) {
 			t.Errorf("%+v, want %s", f, c.reason)
 		}
+	}
+}
+
+// Coordinators verify kubelets by what the Secret has, which follows the authority; and they know no ServiceAccounts.
+func TestKubeletsAreVerified(t *testing.T) {
+	w := newWorld(t)
+	bundle, broken := encode(w.signerCert.Raw), error(nil)
+	w.r.cfg.KubeletAuthority = func() ([]byte, error) { return bundle, broken }
+	const flag = "--kubelet-certificate-authority=/etc/yurt-coordinator/certs/kubelet-ca.crt"
+	if args := container(w.r.cfg).Args; !slices.Contains(args, flag) {
+		t.Errorf("it is started with %q", args)
+	}
+	args := fmt.Sprint(container(Config{}).Args, container(w.r.cfg).Args)
+	if strings.Count(args, "--kubelet-certificate-authority") != 1 ||
+		strings.Contains(args, "--service-account") {
+		t.Errorf("without and with: %s", args)
+	}
+	w.pool("p1", 3)
+	w.coordinator("c1", "p1")
+	w.turns(5)
+	mounted := func() string {
+		var s corev1.Secret
+		w.get(edge.NamespaceSystem, edge.PoolName("p1").CoordinatorSecret(), &s)
+		return string(s.Data[keyKubeletCA])
+	}
+	if mounted() != string(bundle) {
+		t.Errorf("the Secret has %q", mounted())
+	}
+	w.complete("c1", "p1", "p1-n1", "192.0.2.1")
+	broken = errors.New("no such file")
+	if err := w.round(); err == nil || !strings.Contains(err.Error(), "authority of kubelets: no such file") {
+		t.Errorf("with an authority that can't be read: %v", err)
+	}
+	was := string(bundle)
+	w.makeSigner()
+	bundle, broken = append(bundle, encode(w.signerCert.Raw)...), nil
+	w.turns(2)
+	if mounted() == was || mounted() != string(bundle) {
+		t.Error("the Secret has the authority of before")
 	}
 }

@@ -8,8 +8,14 @@
 //	found, not yet renewed Unobserved  as the annotation    left as it is
 //	none ever seen         NoLease     left as it is        left as it is
 //
-// The taint is node.openyurt.io/unschedulable:NoSchedule. Nothing else of a Node is ever written. A dead node is
-// kube-controller-manager's business: what is done here neither hastens nor delays an eviction.
+// The taint is node.openyurt.io/unschedulable:NoSchedule. A dead node is kube-controller-manager's business: what is done
+// here does not hasten an eviction, nor delay it but as said below.
+//
+// Where a pool's YurtCoordinator wants it, a node is shown NotReady as well while its verdict is Delegated: show.go. The
+// condition Ready is then Unknown with a reason of ours, a label keeps the node out of the count of a zone's losses, and a
+// ConfigMap names it (roll.go). Two policies of the API server keep kube-controller-manager from evicting its Pods for that,
+// and from taking them out of their Services; its attempts use up the rate at which it evicts. Anything but Delegated has
+// Ready back as the kubelet left it. Nothing else of a Node is ever written.
 //
 // It is level-based: what to write follows from the Lease and the Node alone. The Node's condition is the memory of
 // what was announced last, so a restart neither repeats an Event nor loses one.

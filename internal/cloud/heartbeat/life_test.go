@@ -4,15 +4,34 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+
+	"yurtcoordinator/internal/edge"
 )
 
 var update = flag.Bool("update", false, "rewrite testdata")
+
+// stateOf is a Node in a line.
+func stateOf(node *corev1.Node) string {
+	if node == nil {
+		return "no Node"
+	}
+	taint := "schedulable"
+	if slices.ContainsFunc(node.Spec.Taints, isOurs) {
+		taint = "tainted"
+	}
+	ready, c := "", conditionOf(node, edge.ConditionCloudLinkDown)
+	if r := conditionOf(node, corev1.NodeReady); r.Status != corev1.ConditionTrue {
+		ready = fmt.Sprintf(" Ready=%s %s", r.Status, r.Reason)
+	}
+	return strings.TrimSpace(fmt.Sprintf("%-11s CloudLinkDown=%-7s %s%s", taint, c.Status, c.Reason, ready))
+}
 
 // TestLife compares a node's life, as the controller tells it, with testdata/life.txt.
 func TestLife(t *testing.T) {
@@ -23,17 +42,7 @@ func TestLife(t *testing.T) {
 		act()
 		reconciles := w.reconciles
 		w.pass(time.Second)
-		state := "no Node"
-		if node := w.node("n1"); node != nil {
-			c := conditionOf(node)
-			state = fmt.Sprintf("%-11s CloudLinkDown=%-7s %s", "schedulable", c.Status, c.Reason)
-			for _, taint := range node.Spec.Taints {
-				if isOurs(taint) {
-					state = fmt.Sprintf("%-11s CloudLinkDown=%-7s %s", "tainted", c.Status, c.Reason)
-				}
-			}
-		}
-		fmt.Fprintf(&out, "%5v  %-42s %s\n", w.clock.Now().Sub(begin)-time.Second, what, strings.TrimSpace(state))
+		fmt.Fprintf(&out, "%5v  %-42s %s\n", w.clock.Now().Sub(begin)-time.Second, what, stateOf(w.node("n1")))
 		for _, said := range w.said() {
 			fmt.Fprintf(&out, "       + %s\n", said)
 		}
@@ -85,8 +94,23 @@ func TestLife(t *testing.T) {
 	step("Lease is deleted", func() { w.deleteLease("n1") })
 	step("Lease is created", direct)
 	step("renewed by another node", delegated)
-	step("Node is deleted", func() { w.deleteNode("n1") })
+	step("its pool shows such nodes NotReady", func() { w.show("", "NotReady") })
+	step("controller restarts", w.start)
+	step("kube-controller-manager taints", func() {
+		w.editNode("n1", func(n *corev1.Node) { n.Spec.Taints = append(n.Spec.Taints, evictingTaint()) })
+	})
+	step("renewed by another node", delegated)
+	step("renewed by the node", direct)
+	step("renewed by another node", delegated)
+	step("its pool shows such nodes Ready", func() { w.show("", "Ready") })
+	step("renewed by another node", delegated)
+	step("its pool shows such nodes NotReady", func() { w.show("", "NotReady") })
+	step("silence", nothing)
+	step("silence", nothing)
+	step("silence", nothing)
+	step("renewed by another node", delegated)
 	step("Lease is deleted", func() { w.deleteLease("n1") })
+	step("Node is deleted", func() { w.deleteNode("n1") })
 
 	const golden = "testdata/life.txt"
 	if *update {

@@ -74,6 +74,19 @@ func (m *metrics) stands(node edge.NodeName, s standing) {
 	m.nodes[node] = s
 }
 
+// delegatedIn returns the delegated nodes of a pool.
+func (m *metrics) delegatedIn(pool edge.PoolName) []edge.NodeName {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var nodes []edge.NodeName
+	for name, s := range m.nodes {
+		if s.delegated && s.pool == pool {
+			nodes = append(nodes, name)
+		}
+	}
+	return nodes
+}
+
 func (m *metrics) forget(node edge.NodeName) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -3,6 +3,7 @@ package heartbeat
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"yurtcoordinator/apis/apps/v1alpha1"
 	"yurtcoordinator/internal/edge"
 )
 
@@ -23,6 +25,10 @@ type model struct {
 	tainted bool
 	status  corev1.ConditionStatus
 	said    []string
+
+	notReady bool   // the pool wants its delegated nodes shown NotReady
+	ready    string // what Ready says: "True", "shown" by us, or "other"
+	evicting bool   // kube-controller-manager's taint
 }
 
 // shown is a Lease as it was shown to the controller at some time; nil: it was deleted.
@@ -80,6 +86,14 @@ func (m *model) look(now time.Time) {
 	if m.status != before {
 		m.said = append(m.said, fmt.Sprintf("condition %s", m.status))
 	}
+	switch verdict := m.verdict(now); {
+	case verdict == "delegated" && m.notReady && m.ready == "True":
+		m.ready = "shown"
+	case strings.HasPrefix(verdict, "perhaps"), verdict == "delegated" && m.notReady:
+	case m.ready == "shown":
+		m.ready = "True"
+	}
+	m.evicting = m.evicting && m.ready != "shown"
 }
 
 // TestAgainstModel drives controller and model with the same random histories: heartbeats of both kinds, silences,
@@ -115,11 +129,15 @@ func act(r *rand.Rand, w *world, m *model) string {
 		m.history = append(m.history, shown{w.clock.Now(), w.leases["n1"]})
 	}
 	lease, found := w.leases["n1"]
-	switch pick := r.IntN(20); {
+	switch pick := r.IntN(24); {
 	case w.node("n1") == nil && pick < 10:
 		w.createNode(aNode(false, none, ""))
-		m.tainted, m.status = false, none
+		m.tainted, m.status, m.ready, m.evicting = false, none, "True", false
 		return "Node created"
+	case pick == 20:
+		m.notReady = !m.notReady
+		w.show("", map[bool]v1alpha1.DelegatedNodeStatus{true: "NotReady", false: "Ready"}[m.notReady])
+		return fmt.Sprint("pool wants NotReady: ", m.notReady)
 	case pick < 5:
 		w.renew("n1", false)
 		seen()
@@ -161,11 +179,28 @@ func act(r *rand.Rand, w *world, m *model) string {
 		return "nothing"
 	case pick == 16:
 		w.editNode("n1", func(n *corev1.Node) { n.Spec.Taints = foreignTaints() })
-		m.tainted = false
+		m.tainted, m.evicting = false, false
 		return "taint removed"
+	case pick == 21:
+		status := []corev1.ConditionStatus{yes, no, unknown}[r.IntN(3)]
+		m.ready = map[corev1.ConditionStatus]string{yes: "True"}[status]
+		w.editNode("n1", func(n *corev1.Node) {
+			i := slices.IndexFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == corev1.NodeReady })
+			n.Status.Conditions[i].Status, n.Status.Conditions[i].Reason = status, "Somebody"
+		})
+		return fmt.Sprint("somebody says Ready=", status)
+	case pick == 22:
+		w.editNode("n1", func(n *corev1.Node) {
+			n.Spec.Taints = append(slices.DeleteFunc(n.Spec.Taints, evicts), evictingTaint())
+		})
+		m.evicting = true
+		return "evicting taint added"
+	case pick == 23:
+		w.editNode("n1", func(n *corev1.Node) { delete(n.Labels, edge.LabelExcludeDisruption) })
+		return "label removed"
 	case pick == 17:
 		w.editNode("n1", func(n *corev1.Node) { n.Spec.Taints = append(foreignTaints(), ourTaint()) })
-		m.tainted = true
+		m.tainted, m.evicting = true, false
 		return "taint added"
 	case pick == 18 && r.IntN(4) == 0:
 		w.deleteNode("n1")
@@ -191,16 +226,24 @@ func compare(w *world, m *model) string {
 	}
 	var conditions []string
 	for _, said := range w.said() {
-		if strings.HasPrefix(said, "condition") {
+		if said, _, _ := strings.Cut(said, " ready"); strings.HasPrefix(said, "condition") {
 			conditions = append(conditions, said)
 		}
 	}
 	want := aNode(m.tainted, m.status, "")
+	ready := conditionOf(node, corev1.NodeReady)
+	is := map[bool]string{ready.Status == yes: "True", isShown(node): "shown"}[true]
+	evicting := slices.ContainsFunc(node.Spec.Taints, evicts)
+	rest := slices.DeleteFunc(slices.Clone(node.Spec.Taints), evicts)
 	switch {
-	case !equality.Semantic.DeepEqual(node.Spec.Taints, want.Spec.Taints):
+	case is != m.ready, !ready.LastHeartbeatTime.Equal(&want.Status.Conditions[0].LastHeartbeatTime):
+		return fmt.Sprintf("Ready is %+v, want %s and the kubelet's LastHeartbeatTime", ready, m.ready)
+	case evicting != m.evicting, (node.Labels[edge.LabelExcludeDisruption] != "") != (m.ready == "shown"):
+		return fmt.Sprintf("taints %v, labels %v, where Ready is %s", node.Spec.Taints, node.Labels, m.ready)
+	case !equality.Semantic.DeepEqual(rest, want.Spec.Taints):
 		return fmt.Sprintf("taints %v, want %v", node.Spec.Taints, want.Spec.Taints)
-	case conditionOf(node).Status != m.status:
-		return fmt.Sprintf("condition %q, want %q", conditionOf(node).Status, m.status)
+	case conditionOf(node, edge.ConditionCloudLinkDown).Status != m.status:
+		return fmt.Sprintf("condition %q, want %q", conditionOf(node, edge.ConditionCloudLinkDown).Status, m.status)
 	case len(node.Status.Conditions) != len(want.Status.Conditions):
 		return fmt.Sprintf("conditions %v", node.Status.Conditions)
 	case strings.Join(conditions, ",") != strings.Join(m.said, ","):

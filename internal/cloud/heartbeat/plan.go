@@ -42,19 +42,30 @@ const (
 	EventHeartbeatsResumed = "HeartbeatsResumed"
 )
 
-// TaintChange is what to do to our taint on a Node.
-type TaintChange uint8
+// Edit is what to do to a taint or a label of ours on a Node.
+type Edit uint8
 
 const (
-	// TaintKeep leaves the Node's taints alone.
-	TaintKeep TaintChange = iota
-	// TaintAdd adds our taint.
-	TaintAdd
-	// TaintRemove removes our taint.
-	TaintRemove
+	// Keep leaves it alone.
+	Keep Edit = iota
+	// Add adds it.
+	Add
+	// Remove removes it.
+	Remove
 )
 
-// Condition is a new value of the CloudLinkDown condition, without times.
+// edit makes what is so as it is wanted.
+func edit(is, wanted bool) Edit {
+	switch {
+	case wanted && !is:
+		return Add
+	case !wanted && is:
+		return Remove
+	}
+	return Keep
+}
+
+// Condition is a new value of a condition, without times.
 type Condition struct {
 	Status  corev1.ConditionStatus
 	Reason  string
@@ -70,37 +81,48 @@ type Event struct {
 
 // Change is what to write. The zero Change is to write nothing.
 type Change struct {
-	Taint TaintChange
+	Taint Edit
 
-	// Condition to write; nil: leave it.
-	Condition *Condition
+	// Exclude is for the label that goes with a node that is shown NotReady.
+	Exclude Edit
 
-	// Was is the condition's status before, empty where the Node has none.
+	// Unevict takes away the taints by which Kubernetes evicts Pods from nodes that are not ready.
+	Unevict bool
+
+	// Condition is CloudLinkDown, and Ready is Ready; nil: leave it.
+	Condition, Ready *Condition
+
+	// Was is the status of CloudLinkDown before, empty where the Node has none.
 	Was corev1.ConditionStatus
 
-	// Event to record once Condition is written; nil: none.
+	// Event to record once the conditions are written; nil: none.
 	Event *Event
 }
 
 // IsZero reports that there is nothing to write.
-func (c Change) IsZero() bool { return c.Taint == TaintKeep && c.Condition == nil }
+func (c Change) IsZero() bool { return !c.edits() && !c.reports() }
 
-// Plan decides what to write to node, given what its Lease means. It changes nothing.
-func Plan(node *corev1.Node, f Finding) Change {
+// edits says whether the Node itself is written, reports whether its status is.
+func (c Change) edits() bool   { return c.Taint != Keep || c.Exclude != Keep || c.Unevict }
+func (c Change) reports() bool { return c.Condition != nil || c.Ready != nil }
+
+// Plan decides what to write to node, given what its Lease means and how its pool wants it shown. It changes nothing.
+func Plan(node *corev1.Node, f Finding, s Show) Change {
 	if node.DeletionTimestamp != nil {
 		return Change{}
 	}
 	c := Change{Taint: planTaint(slices.ContainsFunc(node.Spec.Taints, isOurs), f)}
-	was := conditionOf(node)
+	was := conditionOf(node, edge.ConditionCloudLinkDown)
 	c.Was = was.Status
 	if next, ok := describe(was.Status, f); ok && next.Status != was.Status {
 		c.Condition = &next
 		c.Event = announce(was, next)
 	}
+	planShown(node, f, s, &c)
 	return c
 }
 
-func planTaint(tainted bool, f Finding) TaintChange {
+func planTaint(tainted bool, f Finding) Edit {
 	wanted := tainted
 	switch f.Verdict {
 	case NoLease, Silent: // a dead node must not get Pods either: the taint stays until the node speaks
@@ -111,13 +133,7 @@ func planTaint(tainted bool, f Finding) TaintChange {
 	case Delegated:
 		wanted = true
 	}
-	switch {
-	case wanted && !tainted:
-		return TaintAdd
-	case !wanted && tainted:
-		return TaintRemove
-	}
-	return TaintKeep
+	return edit(tainted, wanted)
 }
 
 // describe returns the condition that f calls for; false where f supports no claim.
@@ -183,10 +199,10 @@ func isOurs(t corev1.Taint) bool {
 	return t.Key == edge.TaintUnschedulable && t.Effect == corev1.TaintEffectNoSchedule
 }
 
-// conditionOf returns the Node's CloudLinkDown condition; the zero one where it has none.
-func conditionOf(node *corev1.Node) corev1.NodeCondition {
+// conditionOf returns a condition of a Node; the zero one where it has none.
+func conditionOf(node *corev1.Node, kind corev1.NodeConditionType) corev1.NodeCondition {
 	for _, c := range node.Status.Conditions {
-		if c.Type == edge.ConditionCloudLinkDown {
+		if c.Type == kind {
 			return c
 		}
 	}

@@ -25,12 +25,20 @@ func aNode(tainted bool, status corev1.ConditionStatus, reason string) *corev1.N
 	if tainted {
 		node.Spec.Taints = append(node.Spec.Taints, ourTaint())
 	}
-	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
+	node.Status.Conditions = []corev1.NodeCondition{{
+		Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: kubeletReady, Message: "kubelet is posting ready status",
+		LastHeartbeatTime: metav1.Unix(1_000_000, 0), LastTransitionTime: metav1.Unix(900_000, 0),
+	}}
 	if status != none {
 		node.Status.Conditions = append(node.Status.Conditions,
 			corev1.NodeCondition{Type: edge.ConditionCloudLinkDown, Status: status, Reason: reason})
 	}
 	return node
+}
+
+// evictingTaint is kube-controller-manager's on a node that is silent.
+func evictingTaint() corev1.Taint {
+	return corev1.Taint{Key: corev1.TaintNodeUnreachable, Effect: corev1.TaintEffectNoExecute}
 }
 
 // foreignTaints must outlive everything, the second of them in spite of its key.
@@ -48,54 +56,54 @@ func TestPlan(t *testing.T) {
 		tainted   bool
 		was       corev1.ConditionStatus
 		wasReason string
-		taint     TaintChange
+		taint     Edit
 		status    corev1.ConditionStatus // none: not written
 		reason    string
 		event     string
 		eventType string
 	}{
 		{"first sight of a healthy node", Finding{Verdict: Direct}, false, none, "",
-			TaintKeep, no, ReasonDirect, "", ""},
+			Keep, no, ReasonDirect, "", ""},
 		{"link down", Finding{Verdict: Delegated}, false, no, ReasonDirect,
-			TaintAdd, yes, ReasonDelegated, EventCloudLinkDown, "Warning"},
+			Add, yes, ReasonDelegated, EventCloudLinkDown, "Warning"},
 		{"first known as delegated", Finding{Verdict: Delegated}, false, none, "",
-			TaintAdd, yes, ReasonDelegated, EventCloudLinkDown, "Warning"},
-		{"down and said so", Finding{Verdict: Delegated}, true, yes, ReasonDelegated, TaintKeep, none, "", "", ""},
-		{"somebody took the taint", Finding{Verdict: Delegated}, false, yes, ReasonDelegated, TaintAdd, none,
+			Add, yes, ReasonDelegated, EventCloudLinkDown, "Warning"},
+		{"down and said so", Finding{Verdict: Delegated}, true, yes, ReasonDelegated, Keep, none, "", "", ""},
+		{"somebody took the taint", Finding{Verdict: Delegated}, false, yes, ReasonDelegated, Add, none,
 			"", "", ""},
 		{"link up", Finding{Verdict: Direct}, true, yes, ReasonDelegated,
-			TaintRemove, no, ReasonDirect, EventCloudLinkRestored, "Normal"},
-		{"up and said so", Finding{Verdict: Direct}, false, no, ReasonDirect, TaintKeep, none, "", "", ""},
+			Remove, no, ReasonDirect, EventCloudLinkRestored, "Normal"},
+		{"up and said so", Finding{Verdict: Direct}, false, no, ReasonDirect, Keep, none, "", "", ""},
 		{"silent after direct", Finding{Verdict: Silent}, false, no, ReasonDirect,
-			TaintKeep, unknown, ReasonNone, EventHeartbeatsStopped, "Warning"},
+			Keep, unknown, ReasonNone, EventHeartbeatsStopped, "Warning"},
 		{"silent after delegated", Finding{Verdict: Silent}, true, yes, ReasonDelegated,
-			TaintKeep, unknown, ReasonDelegationStopped, EventDelegationStopped, "Warning"},
+			Keep, unknown, ReasonDelegationStopped, EventDelegationStopped, "Warning"},
 		{"Lease deleted while delegated", Finding{Verdict: Silent, Gone: true}, true, yes, ReasonDelegated,
-			TaintKeep, unknown, ReasonDelegationStopped, EventDelegationStopped, "Warning"},
-		{"silent from the start", Finding{Verdict: Silent}, false, none, "", TaintKeep, unknown, ReasonNone, "", ""},
+			Keep, unknown, ReasonDelegationStopped, EventDelegationStopped, "Warning"},
+		{"silent from the start", Finding{Verdict: Silent}, false, none, "", Keep, unknown, ReasonNone, "", ""},
 		{"silent, annotated, taint taken", Finding{Verdict: Silent, Annotated: true}, false, unknown, ReasonNone,
-			TaintKeep, none, "", "", ""},
-		{"silent and said so", Finding{Verdict: Silent}, true, unknown, ReasonDelegationStopped, TaintKeep, none,
+			Keep, none, "", "", ""},
+		{"silent and said so", Finding{Verdict: Silent}, true, unknown, ReasonDelegationStopped, Keep, none,
 			"", "", ""},
 		{"back, direct, after it died delegated", Finding{Verdict: Direct}, true, unknown, ReasonDelegationStopped,
-			TaintRemove, no, ReasonDirect, EventCloudLinkRestored, "Normal"},
+			Remove, no, ReasonDirect, EventCloudLinkRestored, "Normal"},
 		{"back, direct", Finding{Verdict: Direct}, false, unknown, ReasonNone,
-			TaintKeep, no, ReasonDirect, EventHeartbeatsResumed, "Normal"},
+			Keep, no, ReasonDirect, EventHeartbeatsResumed, "Normal"},
 		{"back, delegated", Finding{Verdict: Delegated}, false, unknown, ReasonNone,
-			TaintAdd, yes, ReasonDelegated, EventCloudLinkDown, "Warning"},
+			Add, yes, ReasonDelegated, EventCloudLinkDown, "Warning"},
 		{"start: annotated", Finding{Verdict: Unobserved, Annotated: true}, false, no, ReasonDirect,
-			TaintAdd, none, "", "", ""},
+			Add, none, "", "", ""},
 		{"start: annotated and tainted", Finding{Verdict: Unobserved, Annotated: true}, true, yes, ReasonDelegated,
-			TaintKeep, none, "", "", ""},
-		{"start: left over taint", Finding{Verdict: Unobserved}, true, yes, ReasonDelegated, TaintRemove, none,
+			Keep, none, "", "", ""},
+		{"start: left over taint", Finding{Verdict: Unobserved}, true, yes, ReasonDelegated, Remove, none,
 			"", "", ""},
-		{"no Lease", Finding{}, true, yes, ReasonDelegated, TaintKeep, none, "", "", ""},
+		{"no Lease", Finding{}, true, yes, ReasonDelegated, Keep, none, "", "", ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			node := aNode(tt.tainted, tt.was, tt.wasReason)
 			before := node.DeepCopy()
 			tt.finding.Patience = 40 * time.Second
-			c := Plan(node, tt.finding)
+			c := Plan(node, tt.finding, ShowReady)
 			if !equality.Semantic.DeepEqual(node, before) {
 				t.Error("Plan changed the Node")
 			}
@@ -120,12 +128,12 @@ func TestPlan(t *testing.T) {
 			if event.Reason != tt.event || event.Type != tt.eventType {
 				t.Errorf("event %q %q, want %q %q", event.Type, event.Reason, tt.eventType, tt.event)
 			}
-			if zero := tt.taint == TaintKeep && tt.status == none; c.IsZero() != zero {
+			if zero := tt.taint == Keep && tt.status == none; c.IsZero() != zero {
 				t.Errorf("IsZero() = %t for %+v", c.IsZero(), c)
 			}
 
 			node.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)}
-			if c := Plan(node, tt.finding); !c.IsZero() {
+			if c := Plan(node, tt.finding, ShowReady); !c.IsZero() {
 				t.Errorf("a Node that is being deleted: %+v, want nothing", c)
 			}
 		})
@@ -143,7 +151,7 @@ func TestSilenceIsExplained(t *testing.T) {
 			"No heartbeat was seen for 1m30s. The last ones were delegated."},
 		{Finding{Verdict: Silent, Gone: true}, none, "The node's Lease was deleted."},
 	} {
-		if got := Plan(aNode(false, tt.was, ""), tt.finding).Condition.Message; got != tt.want {
+		if got := Plan(aNode(false, tt.was, ""), tt.finding, ShowReady).Condition.Message; got != tt.want {
 			t.Errorf("message %q, want %q", got, tt.want)
 		}
 	}

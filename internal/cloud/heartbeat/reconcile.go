@@ -53,7 +53,9 @@ type Policy struct {
 	events    Recorder
 	clock     clock.PassiveClock
 	sightings *Sightings
+	options   *options
 	metrics   *metrics
+	queue     lateQueue
 }
 
 // New returns a Policy that has seen nothing yet.
@@ -63,6 +65,7 @@ func New(c Config) *Policy {
 		events:    c.Events,
 		clock:     c.Clock,
 		sightings: NewSightings(c.Clock, c.SilenceAfter),
+		options:   newOptions(),
 		metrics:   newMetrics(),
 	}
 }
@@ -86,7 +89,7 @@ func (p *Policy) Reconcile(ctx context.Context, req reconcile.Request) (reconcil
 	finding, holds := p.sightings.Judge(name)
 	p.metrics.stands(name, standing{poolOf(&node), finding.Verdict == Delegated})
 
-	err := p.apply(ctx, &node, Plan(&node, finding))
+	err := p.apply(ctx, &node, Plan(&node, finding, p.options.show(poolOf(&node))))
 	switch {
 	case apierrors.IsConflict(err):
 		klog.FromContext(ctx).V(2).Info("Node changed since it was read; trying again", "node", klog.KRef("", req.Name))
@@ -102,70 +105,91 @@ func (p *Policy) Reconcile(ctx context.Context, req reconcile.Request) (reconcil
 // apply writes c to node, the taint first: it is what keeps Pods off. An error leaves the rest to the next reconcile,
 // which plans anew.
 func (p *Policy) apply(ctx context.Context, node *corev1.Node, c Change) error {
-	if c.IsZero() {
-		return nil
-	}
 	log := klog.FromContext(ctx).WithValues("node", klog.KRef("", node.Name))
-	if c.Taint != TaintKeep {
-		if err := p.writeTaint(ctx, node, c.Taint); err != nil {
+	if c.edits() {
+		if err := p.writeNode(ctx, node, c); err != nil {
 			return err
 		}
-		log.Info("Wrote taint", "taint", edge.TaintUnschedulable, "present", c.Taint == TaintAdd)
+		log.Info("Wrote taints and label", "taint", edge.TaintUnschedulable, "taintEdit", c.Taint,
+			"label", edge.LabelExcludeDisruption, "labelEdit", c.Exclude, "evictingTaintsRemoved", c.Unevict)
 	}
-	if c.Condition == nil {
+	if !c.reports() {
 		return nil
 	}
-	if err := p.writeCondition(ctx, node, *c.Condition); err != nil {
+	if err := p.writeStatus(ctx, node, c); err != nil {
 		return err
 	}
-	log.Info("Wrote condition", "condition", edge.ConditionCloudLinkDown,
-		"from", c.Was, "to", c.Condition.Status, "reason", c.Condition.Reason)
-	p.metrics.changed(c.Was, c.Condition.Status)
+	if c.Condition != nil {
+		log.Info("Wrote condition", "condition", edge.ConditionCloudLinkDown,
+			"from", c.Was, "to", c.Condition.Status, "reason", c.Condition.Reason)
+		p.metrics.changed(c.Was, c.Condition.Status)
+	}
+	if c.Ready != nil {
+		log.Info("Wrote condition", "condition", corev1.NodeReady, "to", c.Ready.Status, "reason", c.Ready.Reason)
+	}
 	if c.Event != nil {
 		p.events.Eventf(regarding(node), nil, c.Event.Type, c.Event.Reason, "JudgeHeartbeat", "%s", c.Event.Note)
 	}
 	return nil
 }
 
-// writeTaint replaces the list of taints, which Kubernetes treats as one value: the resourceVersion in the patch makes
-// it fail where anybody else changed the Node meanwhile.
-func (p *Policy) writeTaint(ctx context.Context, node *corev1.Node, change TaintChange) error {
+// writeNode writes taints and label. It replaces the list of taints, which Kubernetes treats as one value: the
+// resourceVersion in the patch makes it fail where anybody else changed the Node meanwhile.
+func (p *Policy) writeNode(ctx context.Context, node *corev1.Node, c Change) error {
 	base := node.DeepCopy()
-	node.Spec.Taints = slices.DeleteFunc(node.Spec.Taints, isOurs)
-	if change == TaintAdd {
+	if c.Unevict {
+		node.Spec.Taints = slices.DeleteFunc(node.Spec.Taints, evicts)
+	}
+	if c.Taint != Keep {
+		node.Spec.Taints = slices.DeleteFunc(node.Spec.Taints, isOurs)
+	}
+	if c.Taint == Add {
 		node.Spec.Taints = append(node.Spec.Taints, ourTaint())
+	}
+	switch c.Exclude {
+	case Add:
+		metav1.SetMetaDataLabel(&node.ObjectMeta, edge.LabelExcludeDisruption, edge.ExcludedCloudLinkDown)
+	case Remove:
+		delete(node.Labels, edge.LabelExcludeDisruption)
+	case Keep:
 	}
 	patch := client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{})
 	if err := p.client.Patch(ctx, node, patch, client.FieldOwner(FieldOwner)); err != nil {
-		return fmt.Errorf("patch taints of Node %s: %w", base.Name, err)
+		return fmt.Errorf("patch taints and labels of Node %s: %w", base.Name, err)
 	}
 	return nil
 }
 
-// writeCondition merges one condition into the status, by its type. The resourceVersion in the patch keeps an outdated
-// reconcile from announcing a transition that another one has written already.
-func (p *Policy) writeCondition(ctx context.Context, node *corev1.Node, c Condition) error {
+// writeStatus merges conditions into the status, by their types. The resourceVersion in the patch keeps an outdated
+// reconcile from announcing a transition that another one has written already, and from writing over what the kubelet or
+// kube-controller-manager have said since.
+func (p *Policy) writeStatus(ctx context.Context, node *corev1.Node, c Change) error {
 	base := node.DeepCopy()
 	now := metav1.NewTime(p.clock.Now())
-	next := corev1.NodeCondition{
-		Type:               edge.ConditionCloudLinkDown,
-		Status:             c.Status,
-		Reason:             c.Reason,
-		Message:            c.Message,
-		LastHeartbeatTime:  now,
-		LastTransitionTime: now,
+	if c.Condition != nil {
+		set(node, edge.ConditionCloudLinkDown, *c.Condition, now).LastHeartbeatTime = now
 	}
-	ours := func(c corev1.NodeCondition) bool { return c.Type == next.Type }
-	if i := slices.IndexFunc(node.Status.Conditions, ours); i >= 0 {
-		node.Status.Conditions[i] = next
-	} else {
-		node.Status.Conditions = append(node.Status.Conditions, next)
+	if c.Ready != nil {
+		// Its LastHeartbeatTime stays: to kube-controller-manager a new one is a sign of life.
+		set(node, corev1.NodeReady, *c.Ready, now)
 	}
 	patch := client.StrategicMergeFrom(base, client.MergeFromWithOptimisticLock{})
 	if err := p.client.Status().Patch(ctx, node, patch, client.FieldOwner(FieldOwner)); err != nil {
-		return fmt.Errorf("patch condition %s of Node %s: %w", next.Type, base.Name, err)
+		return fmt.Errorf("patch conditions of Node %s: %w", base.Name, err)
 	}
 	return nil
+}
+
+// set gives a Node's condition a new value as of now, and returns it.
+func set(node *corev1.Node, kind corev1.NodeConditionType, c Condition, now metav1.Time) *corev1.NodeCondition {
+	i := slices.IndexFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == kind })
+	if i < 0 {
+		i = len(node.Status.Conditions)
+		node.Status.Conditions = append(node.Status.Conditions, corev1.NodeCondition{Type: kind})
+	}
+	is := &node.Status.Conditions[i]
+	is.Status, is.Reason, is.Message, is.LastTransitionTime = c.Status, c.Reason, c.Message, now
+	return is
 }
 
 // regarding names the Node of an Event. Without a resourceVersion: the recorder folds Events that are alike into one,

@@ -65,11 +65,11 @@ func TestOutdatedCopy(t *testing.T) {
 		n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: "new", Effect: corev1.TaintEffectNoExecute})
 	})
 	delegated := Finding{Verdict: Delegated, Annotated: true, Patience: testSilence}
-	if err := w.policy.apply(t.Context(), outdated.DeepCopy(), Plan(outdated, delegated)); !apierrors.IsConflict(err) {
+	if err := w.policy.apply(t.Context(), outdated.DeepCopy(), Plan(outdated, delegated, ShowReady)); !apierrors.IsConflict(err) {
 		t.Errorf("taint: %v, want a conflict", err)
 	}
-	only := Plan(outdated, delegated)
-	only.Taint = TaintKeep
+	only := Plan(outdated, delegated, ShowReady)
+	only.Taint = Keep
 	if err := w.policy.apply(t.Context(), outdated.DeepCopy(), only); !apierrors.IsConflict(err) {
 		t.Errorf("condition: %v, want a conflict", err)
 	}
@@ -230,7 +230,8 @@ func TestStrip(t *testing.T) {
 		t.Errorf("kept too much of a Node: %+v", n)
 	}
 	if n.Name != "n1" || n.UID != "u1" || n.ResourceVersion != "7" || n.DeletionTimestamp != deleted ||
-		poolOf(n) != "p1" || n.Annotations["kept"] != "z" || len(n.Spec.Taints) != 3 || conditionOf(n).Status != yes {
+		poolOf(n) != "p1" || n.Annotations["kept"] != "z" || len(n.Spec.Taints) != 3 ||
+		conditionOf(n, edge.ConditionCloudLinkDown).Status != yes {
 		t.Errorf("kept too little of a Node: %+v", n)
 	}
 

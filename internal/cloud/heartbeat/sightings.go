@@ -93,6 +93,15 @@ func (s *Sightings) Judge(node edge.NodeName) (Finding, time.Duration) {
 	return Judge(observe(entry, found, now), s.silenceAfter)
 }
 
+// Observe returns what is known of a node's Lease at this moment.
+func (s *Sightings) Observe(node edge.NodeName) Observation {
+	now := s.clock.Now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	entry, found := s.byNode[node]
+	return observe(entry, found, now)
+}
+
 // Forget drops what is known of a node that has neither a Node object nor a Lease any more.
 func (s *Sightings) Forget(node edge.NodeName) {
 	s.mu.Lock()

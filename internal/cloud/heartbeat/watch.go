@@ -2,6 +2,7 @@ package heartbeat
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -41,16 +42,19 @@ const (
 
 type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
-// AddTo registers the controller with a manager, to run while the manager leads. It watches before that, so that a
+// AddTo registers the controllers with a manager, to run while the manager leads. The first watches before that, so that a
 // replica that takes over knows at once which nodes are delegated. The manager's cache needs the options of Cached.
 func (p *Policy) AddTo(mgr manager.Manager) error {
-	return control.Controller{
-		Name: controllerName, Reconciler: p, Workers: workers, Timeout: reconcileTimeout, RetryMax: retryMax, Warm: true,
-		Watch: []source.Source{
-			source.Kind(mgr.GetCache(), &coordinationv1.Lease{}, p.leaseHandler()),
-			source.Kind(mgr.GetCache(), &corev1.Node{}, p.nodeHandler()),
-		},
-	}.AddTo(mgr)
+	return errors.Join(
+		control.Controller{
+			Name: controllerName, Reconciler: p, Workers: workers, Timeout: reconcileTimeout, RetryMax: retryMax, Warm: true,
+			Watch: []source.Source{
+				source.Kind(mgr.GetCache(), &coordinationv1.Lease{}, p.leaseHandler()),
+				source.Kind(mgr.GetCache(), &corev1.Node{}, p.nodeHandler()),
+				source.Func(p.queue.begin),
+			},
+		}.AddTo(mgr),
+		(&roll{client: p.client}).addTo(mgr))
 }
 
 // leaseHandler takes in every change of a Lease and enqueues the node only when the finding changed by it: 1000 nodes
@@ -87,7 +91,7 @@ func (p *Policy) nodeHandler() handler.TypedFuncs[*corev1.Node, reconcile.Reques
 			switch {
 			case e.ObjectOld.UID != e.ObjectNew.UID, poolOf(e.ObjectOld) != poolOf(e.ObjectNew):
 				q.Add(requestFor(e.ObjectNew.Name))
-			case !Plan(e.ObjectNew, finding).IsZero():
+			case !Plan(e.ObjectNew, finding, p.options.show(poolOf(e.ObjectNew))).IsZero():
 				q.AddAfter(requestFor(e.ObjectNew.Name), echoDelay)
 			}
 		},

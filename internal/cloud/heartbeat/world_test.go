@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -24,6 +26,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"yurtcoordinator/apis/apps/v1alpha1"
 	"yurtcoordinator/internal/cloud/control"
 	"yurtcoordinator/internal/edge"
 )
@@ -35,11 +38,14 @@ type world struct {
 	clock  *clocktesting.FakeClock
 	client client.Client
 	policy *Policy
-	leases map[string]*coordinationv1.Lease
-	due    map[string]time.Time // the queue: when each node's reconcile is due
+	// coordinators are the YurtCoordinators, by pool; unknown keeps the end of their first list from the policy.
+	coordinators map[string]*v1alpha1.YurtCoordinator
+	unknown      bool
+	leases       map[string]*coordinationv1.Lease
+	due          map[string]time.Time // the queue: when each node's reconcile is due
 
 	reconciles int
-	writes     []string // since last cleared: "taint", "condition True", "event Warning CloudLinkDown"
+	writes     []string // since last cleared: "taint", "condition True ready Unknown", "event Warning CloudLinkDown"
 
 	// fail, if set, is asked before each write and its error returned instead of writing.
 	fail func(node string) error
@@ -52,6 +58,8 @@ func newWorld(t testing.TB) *world {
 		t:      t,
 		clock:  clocktesting.NewFakeClock(time.Date(2026, 11, 21, 0, 0, 0, 0, time.UTC)),
 		leases: make(map[string]*coordinationv1.Lease),
+
+		coordinators: make(map[string]*v1alpha1.YurtCoordinator),
 	}
 	scheme := runtime.NewScheme()
 	if err := corev1.AddToScheme(scheme); err != nil {
@@ -61,12 +69,11 @@ func newWorld(t testing.TB) *world {
 		WithInterceptorFuncs(interceptor.Funcs{
 			Patch: func(ctx context.Context, c client.WithWatch, obj client.Object, p client.Patch,
 				opts ...client.PatchOption) error {
-				return w.write(obj, "taint", opts, func() error { return c.Patch(ctx, obj, p, opts...) })
+				return w.write(obj, opts, func() error { return c.Patch(ctx, obj, p, opts...) })
 			},
 			SubResourcePatch: func(ctx context.Context, c client.Client, sub string, obj client.Object, p client.Patch,
 				opts ...client.SubResourcePatchOption) error {
-				what := fmt.Sprintf("condition %s", conditionOf(obj.(*corev1.Node)).Status)
-				return w.write(obj, what, nil, func() error { return c.SubResource(sub).Patch(ctx, obj, p, opts...) })
+				return w.write(obj, nil, func() error { return c.SubResource(sub).Patch(ctx, obj, p, opts...) })
 			},
 		}).Build()
 	w.start()
@@ -82,6 +89,15 @@ func (w *world) start() {
 			event.TypedCreateEvent[*coordinationv1.Lease]{Object: lease.DeepCopy(), IsInInitialList: true},
 			worldQueue{w: w})
 	}
+	if err := w.policy.queue.begin(w.t.Context(), worldQueue{w: w}); err != nil {
+		w.t.Fatal(err)
+	}
+	for _, c := range w.coordinators {
+		w.policy.coordinatorHandler().OnAdd(c.DeepCopy(), true)
+	}
+	if !w.unknown {
+		w.known()
+	}
 	var nodes corev1.NodeList
 	if err := w.client.List(w.t.Context(), &nodes); err != nil {
 		w.t.Fatal(err)
@@ -93,7 +109,7 @@ func (w *world) start() {
 }
 
 // write is the API server's side of a write to a Node: it may fail it, and tells the watchers of it.
-func (w *world) write(obj client.Object, what string, opts []client.PatchOption, do func() error) error {
+func (w *world) write(obj client.Object, opts []client.PatchOption, do func() error) error {
 	if w.fail != nil {
 		if err := w.fail(obj.GetName()); err != nil {
 			return err
@@ -108,10 +124,58 @@ func (w *world) write(obj client.Object, what string, opts []client.PatchOption,
 	if err := do(); err != nil {
 		return err
 	}
-	w.writes = append(w.writes, what)
+	w.writes = append(w.writes, difference(before, w.node(obj.GetName())))
 	w.policy.nodeHandler().Update(w.t.Context(),
 		event.TypedUpdateEvent[*corev1.Node]{ObjectOld: before, ObjectNew: w.node(obj.GetName())}, worldQueue{w: w})
 	return nil
+}
+
+// difference says what a write has changed of what is ours to write.
+func difference(before, after *corev1.Node) string {
+	var all []string
+	has := slices.ContainsFunc[[]corev1.Taint]
+	if has(before.Spec.Taints, isOurs) != has(after.Spec.Taints, isOurs) {
+		all = append(all, "taint")
+	}
+	if before.Labels[edge.LabelExcludeDisruption] != after.Labels[edge.LabelExcludeDisruption] {
+		all = append(all, "label")
+	}
+	if has(before.Spec.Taints, evicts) != has(after.Spec.Taints, evicts) {
+		all = append(all, "unevict")
+	}
+	for _, kind := range []corev1.NodeConditionType{edge.ConditionCloudLinkDown, corev1.NodeReady} {
+		if now := conditionOf(after, kind); now != conditionOf(before, kind) {
+			name := map[corev1.NodeConditionType]string{edge.ConditionCloudLinkDown: "condition", corev1.NodeReady: "ready"}[kind]
+			all = append(all, fmt.Sprintf("%s %s", name, now.Status))
+		}
+	}
+	return strings.Join(all, " ")
+}
+
+// known has the policy know that it has seen all YurtCoordinators.
+func (w *world) known() {
+	for _, pool := range w.policy.options.complete() {
+		w.policy.wake(pool)
+	}
+}
+
+// show makes or changes the YurtCoordinator of a pool.
+func (w *world) show(pool string, status v1alpha1.DelegatedNodeStatus) {
+	was, found := w.coordinators[pool]
+	is := &v1alpha1.YurtCoordinator{
+		ObjectMeta: metav1.ObjectMeta{Name: pool, CreationTimestamp: metav1.Time{Time: w.clock.Now()}},
+		Spec:       v1alpha1.YurtCoordinatorSpec{NodePool: pool},
+	}
+	if found {
+		is = was.DeepCopy()
+	}
+	is.Spec.DelegatedNodeStatus = status
+	w.coordinators[pool] = is
+	if found {
+		w.policy.coordinatorHandler().OnUpdate(was, is.DeepCopy())
+	} else {
+		w.policy.coordinatorHandler().OnAdd(is.DeepCopy(), false)
+	}
 }
 
 // node returns a Node as the API server has it; nil where it has none.

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/util/workqueue"
@@ -71,7 +72,12 @@ type Controller struct {
 }
 
 // New returns a Controller; AddTo has it run.
-func New(c Config) *Controller { return &Controller{&nodes{cfg: c}, &pools{cfg: c}} }
+func New(c Config) *Controller {
+	return &Controller{&nodes{cfg: c}, &pools{cfg: c, metrics: newMetrics()}}
+}
+
+// Metrics returns the Controller's metrics, to be registered by the caller.
+func (c *Controller) Metrics() prometheus.Collector { return c.pools.metrics }
 
 // Cached says what the manager's cache must hold, but for Nodes, which others read, too.
 func Cached() map[client.Object]cache.ByObject {

@@ -1,6 +1,7 @@
 package nodepool
 
 import (
+	"fmt"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -8,6 +9,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yurtcoordinator/apis/apps/v1beta2"
+	"yurtcoordinator/internal/cloud/cloudtest"
 	"yurtcoordinator/internal/edge"
 )
 
@@ -152,6 +154,9 @@ func TestAPoolWithNodesIsHeld(t *testing.T) {
 	p := w.pool("held", edgeSpec())
 	n := w.node("held-1", "held")
 	w.says("held", 1, 0, "held-1")
+	if c, _ := w.controller.pools.metrics.of("held"); c != (counts{ready: 1}) {
+		t.Errorf("the metrics count %+v", c)
+	}
 	w.must(w.Delete(t.Context(), p))
 	w.event("held", "NodePoolHasNodes", "held-1: kubectl label node NAME "+edge.LabelNodePool+"-")
 	w.has("held-1", edgeHas...)
@@ -165,6 +170,12 @@ func TestAPoolWithNodesIsHeld(t *testing.T) {
 	w.must(w.Delete(t.Context(), other))
 	w.gone(p)
 	w.has("held-1")
+	cloudtest.Eventually(t, "the metrics forget a pool that is gone", func() error {
+		if c, found := w.controller.pools.metrics.of("held"); found {
+			return fmt.Errorf("they know %+v", c)
+		}
+		return nil
+	})
 	empty := w.pool("empty", v1beta2.NodePoolSpec{})
 	w.says("empty", 0, 0)
 	w.must(w.Delete(t.Context(), empty))

@@ -25,8 +25,9 @@ const Finalizer = "apps.openyurt.io/nodepool"
 
 // pools is the controller that writes NodePools.
 type pools struct {
-	cfg  Config
-	said announced
+	cfg     Config
+	said    announced
+	metrics *metrics
 }
 
 // Reconcile makes a NodePool's finalizer and status right. It makes at most two writes, and none where they are.
@@ -35,6 +36,7 @@ func (p *pools) Reconcile(ctx context.Context, r reconcile.Request) (reconcile.R
 	if err := p.cfg.Client.Get(ctx, r.NamespacedName, pool); err != nil {
 		if apierrors.IsNotFound(err) {
 			p.said.forget(r.Name)
+			p.metrics.forget(r.Name)
 			return reconcile.Result{}, nil
 		}
 		return reconcile.Result{}, fmt.Errorf("read NodePool %s: %w", r.Name, err)
@@ -43,7 +45,9 @@ func (p *pools) Reconcile(ctx context.Context, r reconcile.Request) (reconcile.R
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	err = p.write(ctx, pool, judge(pool, members))
+	status := judge(pool, members)
+	p.metrics.stands(r.Name, status)
+	err = p.write(ctx, pool, status)
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) { // it has changed since it was read
 		return reconcile.Result{RequeueAfter: wait.Jitter(conflictDelay, 1)}, nil
 	}
@@ -127,9 +131,22 @@ func (p *pools) announce(pool *v1beta2.NodePool, status v1beta2.NodePoolStatus) 
 	}
 }
 
-// poolHandler enqueues a NodePool at each change of it: what somebody else writes into its status is written over.
-func (p *pools) poolHandler() handler.TypedEventHandler[*v1beta2.NodePool, reconcile.Request] {
-	return &handler.TypedEnqueueRequestForObject[*v1beta2.NodePool]{}
+// poolHandler enqueues a NodePool at each change of it: what somebody else writes into its status is written over. Most of the
+// changes that are not of its spec are our own, of which the cache may not have the last yet: they wait.
+func (p *pools) poolHandler() handler.TypedFuncs[*v1beta2.NodePool, reconcile.Request] {
+	type pool = *v1beta2.NodePool
+	return handler.TypedFuncs[pool, reconcile.Request]{
+		CreateFunc: func(_ context.Context, e event.TypedCreateEvent[pool], q queue) { q.Add(requestFor(e.Object.Name)) },
+		UpdateFunc: func(_ context.Context, e event.TypedUpdateEvent[pool], q queue) {
+			was, is := e.ObjectOld, e.ObjectNew
+			if was.Generation != is.Generation || was.UID != is.UID || !was.DeletionTimestamp.Equal(is.DeletionTimestamp) {
+				q.Add(requestFor(is.Name))
+			} else {
+				q.AddAfter(requestFor(is.Name), settle)
+			}
+		},
+		DeleteFunc: func(_ context.Context, e event.TypedDeleteEvent[pool], q queue) { q.Add(requestFor(e.Object.Name)) },
+	}
 }
 
 // nodeHandler enqueues a pool when its nodes change in what its status says of them, after a while in which more may.

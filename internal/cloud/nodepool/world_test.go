@@ -41,6 +41,8 @@ type world struct {
 	cfg  *rest.Config
 	sent *cloudtest.Requests // what the controllers send
 	stop func()
+
+	controller *Controller
 }
 
 func newWorld(t *testing.T) *world {
@@ -75,9 +77,10 @@ func (w *world) start() {
 	}}
 	w.stop = cloudtest.Manager(w.t, w.cfg, manager.Options{Cache: cache.Options{ByObject: cached}},
 		func(mgr manager.Manager) error {
-			return New(Config{
+			w.controller = New(Config{
 				Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Events: mgr.GetEventRecorder("test"),
-			}).AddTo(mgr)
+			})
+			return w.controller.AddTo(mgr)
 		})
 }
 

@@ -48,6 +48,7 @@ time and the coordinator's start. Takes about five minutes. A figure over its bu
 		},
 	}
 	outputFlag(cmd, &output)
+	cmd.AddCommand(cloudScaleCommand())
 	cmd.Flags().StringVar(&profiles, "profile", "",
 		"directory to put profiles of the hub and the figures of every round into; profiling costs a little")
 	return cmd

@@ -95,7 +95,7 @@ func systemImages(ctx context.Context, root, cache string, bins build.Binaries, 
 		}
 	}
 	return image.EnsureSystem(ctx, image.SystemConfig{
-		CacheDir: cache, Programs: []string{bins.YurtCoordinator, bins.CoordinatorController},
+		CacheDir: cache, Programs: []string{bins.YurtCoordinator, bins.CoordinatorController, bins.YurtHub},
 	})
 }
 

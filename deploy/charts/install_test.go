@@ -1,0 +1,250 @@
+package charts
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yurtcoordinator/apis/apps/v1beta2"
+	"yurtcoordinator/internal/cloud/cloudtest"
+)
+
+// cluster is a real API server of its own, without anything of ours.
+type cluster struct {
+	*testing.T
+	access     *rest.Config
+	client     client.Client
+	kubeconfig string
+}
+
+func newCluster(t *testing.T) *cluster {
+	t.Helper()
+	// Not the server that the other tests share, which has our CRDs.
+	c := &cluster{T: t, access: cloudtest.Start(t, cloudtest.WithoutCRDs())}
+	c.client = cloudtest.Client(t, c.access)
+	config := clientcmdapi.NewConfig()
+	config.Clusters["it"] = &clientcmdapi.Cluster{Server: c.access.Host, CertificateAuthorityData: c.access.CAData}
+	config.AuthInfos["admin"] = &clientcmdapi.AuthInfo{
+		ClientCertificateData: c.access.CertData, ClientKeyData: c.access.KeyData,
+	}
+	config.Contexts["it"] = &clientcmdapi.Context{Cluster: "it", AuthInfo: "admin"}
+	config.CurrentContext = "it"
+	c.kubeconfig = filepath.Join(t.TempDir(), "kubeconfig")
+	if err := clientcmd.WriteToFile(*config, c.kubeconfig); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func (c *cluster) helm(args ...string) {
+	c.Helper()
+	if _, err := helm(c.T, append(args, "--kubeconfig", c.kubeconfig, "--namespace", "kube-system")...); err != nil {
+		c.Fatalf("helm %s: %v", args[0], err)
+	}
+}
+
+func (c *cluster) kubectl(args ...string) (string, error) {
+	args = append([]string{"--kubeconfig", c.kubeconfig, "--cache-dir", c.kubeconfig + ".cache"}, args...)
+	cmd := exec.CommandContext(c.Context(), filepath.Join(os.Getenv("KUBEBUILDER_ASSETS"), "kubectl"), args...)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		err = fmt.Errorf("kubectl %v: %w: %s", args, err, out)
+	}
+	return string(out), err
+}
+
+// passing are the kinds of which a server makes and removes objects by itself, or that are none.
+var passing = []string{"events", "leases", "componentstatuses"}
+
+// objects are all of the cluster, with the UID of each.
+func (c *cluster) objects() map[string]string {
+	c.Helper()
+	found, err := discovery.NewDiscoveryClientForConfigOrDie(c.access).ServerPreferredResources()
+	if err != nil {
+		c.Fatal(err)
+	}
+	access := rest.CopyConfig(c.access)
+	access.WarningHandler = rest.NoWarnings{} // of what is deprecated, we read nothing but names
+	reader := metadata.NewForConfigOrDie(access)
+	all := map[string]string{}
+	for _, group := range found {
+		version, err := schema.ParseGroupVersion(group.GroupVersion)
+		if err != nil {
+			c.Fatal(err)
+		}
+		for _, r := range group.APIResources {
+			if !slices.Contains(r.Verbs, "list") || slices.Contains(passing, r.Name) {
+				continue
+			}
+			list, err := reader.Resource(version.WithResource(r.Name)).List(c.Context(), metav1.ListOptions{})
+			if err != nil {
+				c.Fatalf("%s: %v", r.Name, err)
+			}
+			for _, o := range list.Items {
+				all[strings.ReplaceAll(fmt.Sprintf("%s %s/%s", r.Name, o.Namespace, o.Name), " /", " ")] = string(o.UID)
+			}
+		}
+	}
+	return all
+}
+
+// new are the objects that were not there before.
+func (c *cluster) new(before map[string]string) []string {
+	now := c.objects()
+	maps.DeleteFunc(now, func(name, _ string) bool { return before[name] != "" })
+	return slices.Sorted(maps.Keys(now))
+}
+
+var ourCRDs = []string{
+	"customresourcedefinitions nodepools.apps.openyurt.io", "customresourcedefinitions yurtappsets.apps.openyurt.io",
+	"customresourcedefinitions yurtcoordinators.apps.openyurt.io",
+}
+
+// left expects that nothing new is there but our CRDs and one NodePool, which stay the same all the time. (A server keeps an
+// APIService for each version of a group that it has.)
+func (c *cluster) left(when string, before, same map[string]string) {
+	c.Helper()
+	var left []string
+	now := c.objects()
+	for _, name := range c.new(before) {
+		if !strings.HasPrefix(name, "apiservices ") {
+			left = append(left, name)
+		}
+	}
+	want := append(slices.Clone(ourCRDs), "nodepools hangzhou")
+	if !slices.Equal(left, want) {
+		c.Errorf("%s, there is %q, want %q", when, left, want)
+	}
+	for _, name := range want {
+		if now[name] != same[name] {
+			c.Errorf("%s, %s is another one", when, name)
+		}
+	}
+}
+
+// Helm itself installs, upgrades and uninstalls the chart, as docs/install.md says.
+func TestHelm(t *testing.T) {
+	c := newCluster(t)
+	for _, name := range []string{"kube-system", "kube-public", "kube-node-lease"} { // made after the server is ready
+		cloudtest.Eventually(t, "the namespace "+name, func() error {
+			ns := &unstructured.Unstructured{}
+			ns.SetGroupVersionKind(schema.GroupVersionKind{Version: "v1", Kind: "Namespace"})
+			return c.client.Get(t.Context(), client.ObjectKey{Name: name}, ns)
+		})
+	}
+	before := c.objects()
+	const registry = "image.registry=registry.example.org/edge"
+	c.helm("install", chart, chart, "--set", registry)
+	d := &appsv1.Deployment{}
+	d.Namespace, d.Name = "kube-system", "coordinator-controller"
+	get := func(o client.Object) {
+		t.Helper()
+		if err := c.client.Get(t.Context(), client.ObjectKeyFromObject(o), o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	get(d)
+	if image := d.Spec.Template.Spec.Containers[0].Image; !strings.HasPrefix(image, "registry.example.org/edge/") {
+		t.Errorf("it runs %s", image)
+	}
+	explained(c)
+	pool := &v1beta2.NodePool{ObjectMeta: metav1.ObjectMeta{Name: "hangzhou"}}
+	create(t, c.client, pool)
+	installed := c.objects()
+
+	c.helm("upgrade", chart, chart, "--set", registry, "--set", "controller.replicas=1,policies.nodePoolDeletion=false")
+	get(d)
+	if *d.Spec.Replicas != 1 {
+		t.Errorf("upgraded, it has %d replicas", *d.Spec.Replicas)
+	}
+	upgraded := c.objects()
+	for name, uid := range installed {
+		gone := upgraded[name] != uid
+		if expected := strings.Contains(name, "nodepool-deletion"); gone != expected {
+			t.Errorf("upgraded: %s is gone or another one: %v", name, gone)
+		}
+	}
+	c.helm("uninstall", chart)
+	c.left("uninstalled", before, installed)
+
+	c.helm("install", chart, chart, "--set", registry) // over what was left
+	get(d)
+	c.helm("uninstall", chart)
+	c.left("installed again and uninstalled", before, installed)
+
+	_, err := c.kubectl("delete", "crd", "yurtcoordinators.apps.openyurt.io", "yurtappsets.apps.openyurt.io",
+		"nodepools.apps.openyurt.io")
+	mustAccept(t, "the CRDs' deletion", err)
+	cloudtest.Eventually(t, "nothing is left", func() error {
+		if left := c.new(before); len(left) > 0 {
+			return fmt.Errorf("left: %q", left)
+		}
+		return nil
+	})
+}
+
+// explained expects that kubectl explain has something to say of each field of our kinds.
+func explained(c *cluster) {
+	c.Helper()
+	fields := 0
+	for _, s := range verbatim(c.T) {
+		if s.object.GetKind() != "CustomResourceDefinition" {
+			continue
+		}
+		name, _, _ := unstructured.NestedString(s.object.Object, "spec", "names", "singular")
+		versions, _, _ := unstructured.NestedSlice(s.object.Object, "spec", "versions")
+		for _, v := range versions {
+			root, _, err := unstructured.NestedMap(v.(map[string]any), "schema", "openAPIV3Schema")
+			if err != nil {
+				c.Fatal(err)
+			}
+			for _, path := range objectsIn(root, name) {
+				var out string
+				cloudtest.Eventually(c.T, "the server describes "+path, func() (err error) {
+					out, err = c.kubectl("explain", path)
+					return err
+				})
+				fields += strings.Count(out, "\t<")
+				silent := strings.Contains(out, "<empty>") || strings.Contains(out, "<no description>")
+				if silent || !strings.Contains(out, "FIELDS:") {
+					c.Errorf("kubectl explain %s:\n%s", path, out)
+				}
+			}
+		}
+	}
+	if fields < 50 {
+		c.Errorf("kubectl explain tells of %d fields", fields)
+	}
+}
+
+// objectsIn are the paths of all objects in a schema, whose explanation is that of their fields, too.
+func objectsIn(s map[string]any, path string) []string {
+	if items, ok := s["items"].(map[string]any); ok {
+		return objectsIn(items, path)
+	}
+	properties, ok := s["properties"].(map[string]any)
+	if !ok {
+		return nil
+	}
+	paths := []string{path}
+	for name, p := range properties {
+		paths = append(paths, objectsIn(p.(map[string]any), path+"."+name)...)
+	}
+	return paths
+}

@@ -1,0 +1,220 @@
+package coordinator
+
+import (
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/utils/clock"
+
+	"yurtcoordinator/internal/cloud/certs"
+	"yurtcoordinator/internal/edge"
+)
+
+// Values of the label state of a YurtCoordinator.
+const (
+	stateReady    = "Ready"
+	statePending  = "Pending"
+	stateNoCerts  = "NoCertificates"
+	stateNotReady = "NotReady"
+	stateRemoving = "Removing"
+)
+
+// certKind is the label kind of a certificate.
+type certKind string
+
+const (
+	kindAuthority certKind = "authority"
+	kindServing   certKind = "serving"
+	kindOperator  certKind = "operator"
+	kindKubelet   certKind = "kubelet-client"
+)
+
+// metrics is a prometheus.Collector. The gauges are counted when they are asked for, so they can't drift from what they
+// count. A YurtCoordinator that is Ready has no series of its own.
+type metrics struct {
+	clock        clock.PassiveClock
+	coordinators *prometheus.Desc
+	notReady     *prometheus.Desc
+	outside      *prometheus.Desc
+	expiry, left *prometheus.Desc
+	issued       *prometheus.CounterVec
+	failures     *prometheus.CounterVec
+
+	mu sync.Mutex
+	// byName are the YurtCoordinators that there are, ends their certificates, and under no name those of all.
+	byName map[string]standing
+	ends   map[certOf]validity
+}
+
+// standing is what is counted of a YurtCoordinator.
+type standing struct {
+	pool          edge.PoolName
+	state, reason string
+	outside       int
+}
+
+type certOf struct {
+	name string
+	kind certKind
+}
+
+type validity struct{ from, to time.Time }
+
+// left is the share of the life that is left.
+func (v validity) left(now time.Time) float64 {
+	return max(0, v.to.Sub(now).Seconds()/v.to.Sub(v.from).Seconds())
+}
+
+func newMetrics(c clock.PassiveClock) *metrics {
+	desc := func(name, help string, labels ...string) *prometheus.Desc {
+		return prometheus.NewDesc("coordinator_controller_"+name, help, labels, nil)
+	}
+	counter := func(name, help string) *prometheus.CounterVec {
+		opts := prometheus.CounterOpts{Name: "coordinator_controller_" + name, Help: help}
+		return prometheus.NewCounterVec(opts, []string{"kind"})
+	}
+	return &metrics{
+		clock: c,
+		coordinators: desc("coordinators", "YurtCoordinators by state (Ready, NotReady, NoCertificates, Pending, Removing) and "+
+			"the reason of the condition that says so; none on a replica that does not lead.", "state", "reason"),
+		notReady: desc("coordinator_not_ready", "1 for each YurtCoordinator that is not Ready; Ready ones have no series.",
+			"yurtcoordinator", "pool", "state", "reason"),
+		outside: desc("outside_pool_nodes", "Nodes that do not reach their pool's coordinator, of pools that have any.", "pool"),
+		expiry: desc("certificate_expiry_timestamp_seconds",
+			"When the first certificate of a kind ends (Unix time): authority, serving, operator, kubelet-client.", "kind"),
+		left: desc("certificate_life_left_ratio",
+			"The least share of its life that a certificate of a kind has left. They are renewed at a third.", "kind"),
+		issued: counter("certificates_issued_total", "Certificates made or got, by kind."),
+		failures: counter("certificate_failures_total",
+			"Times that a certificate could not be looked at, made, got or kept, by kind, conflicts aside."),
+		byName: make(map[string]standing), ends: make(map[certOf]validity),
+	}
+}
+
+// Describe implements prometheus.Collector.
+func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{m.coordinators, m.notReady, m.outside, m.expiry, m.left} {
+		ch <- d
+	}
+	m.issued.Describe(ch)
+	m.failures.Describe(ch)
+}
+
+// Collect implements prometheus.Collector.
+func (m *metrics) Collect(ch chan<- prometheus.Metric) {
+	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+	}
+	for _, each := range m.gauges() {
+		gauge(each.of, each.value, each.labels...)
+	}
+	m.issued.Collect(ch)
+	m.failures.Collect(ch)
+}
+
+// value is that of one series.
+type value struct {
+	of     *prometheus.Desc
+	value  float64
+	labels []string
+}
+
+func (m *metrics) gauges() []value {
+	var all []value
+	counts := make(map[[2]string]int)
+	first, least := make(map[certKind]time.Time), make(map[certKind]float64)
+	now := m.clock.Now()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for name, s := range m.byName {
+		counts[[2]string{s.state, s.reason}]++
+		if s.state != stateReady {
+			all = append(all, value{m.notReady, 1, []string{name, string(s.pool), s.state, s.reason}})
+		}
+		if s.outside > 0 {
+			all = append(all, value{m.outside, float64(s.outside), []string{string(s.pool)}})
+		}
+	}
+	for of, n := range counts {
+		all = append(all, value{m.coordinators, float64(n), []string{of[0], of[1]}})
+	}
+	for of, v := range m.ends {
+		if t, found := first[of.kind]; !found || v.to.Before(t) {
+			first[of.kind] = v.to
+		}
+		if l, found := least[of.kind]; !found || v.left(now) < l {
+			least[of.kind] = v.left(now)
+		}
+	}
+	for kind, t := range first {
+		all = append(all, value{m.expiry, float64(t.Unix()), []string{string(kind)}},
+			value{m.left, least[kind], []string{string(kind)}})
+	}
+	return all
+}
+
+// stands takes in what is said of a YurtCoordinator.
+func (m *metrics) stands(name string, pool edge.PoolName, w wantedStatus) {
+	s := standing{pool: pool, outside: len(w.outside)}
+	s.state, s.reason = w.state()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.byName[name] = s
+}
+
+// state is the state of a YurtCoordinator, and the reason of the condition that it is in. That there is no certificate for a
+// Pod that has no node yet is no matter of certificates.
+func (w wantedStatus) state() (state, reason string) {
+	switch {
+	case w.ready.Reason == ReasonRemoving:
+		return stateRemoving, ReasonRemoving
+	case !w.pending.OK:
+		return statePending, w.pending.Reason
+	case !w.certs.OK && (w.certs.Reason != ReasonNotScheduled || w.ready.OK):
+		return stateNoCerts, w.certs.Reason
+	case !w.ready.OK:
+		return stateNotReady, w.ready.Reason
+	}
+	return stateReady, w.ready.Reason
+}
+
+// gone takes in that a YurtCoordinator is no more.
+func (m *metrics) gone(name string) {
+	m.cleared(name)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.byName, name)
+}
+
+// cleared takes in that the certificates of a YurtCoordinator are no more.
+func (m *metrics) cleared(name string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, kind := range []certKind{kindAuthority, kindServing, kindOperator} {
+		delete(m.ends, certOf{name, kind})
+	}
+}
+
+// holds takes in a certificate that is in use, of a YurtCoordinator or, under no name, of all.
+func (m *metrics) holds(name string, kind certKind, pair certs.Pair) {
+	found := certs.Certificates(pair.Cert)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(found) == 0 {
+		delete(m.ends, certOf{name, kind})
+		return
+	}
+	m.ends[certOf{name, kind}] = validity{found[0].NotBefore, found[0].NotAfter}
+}
+
+func (m *metrics) made(kind certKind) { m.issued.WithLabelValues(string(kind)).Inc() }
+
+// tried counts err as a failure, and returns it.
+func (m *metrics) tried(kind certKind, err error) error {
+	if err != nil && !apierrors.IsConflict(err) {
+		m.failures.WithLabelValues(string(kind)).Inc()
+	}
+	return err
+}

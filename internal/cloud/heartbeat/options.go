@@ -1,0 +1,179 @@
+package heartbeat
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	toolscache "k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"yurtcoordinator/apis/apps/v1alpha1"
+	"yurtcoordinator/internal/edge"
+)
+
+// options is how the pools want their delegated nodes shown: what their YurtCoordinators say, of several the oldest. Safe for
+// concurrent use.
+type options struct {
+	mu sync.Mutex
+	// known: all YurtCoordinators are in. Until then nothing is said of any pool.
+	known  bool
+	byPool map[edge.PoolName]map[string]option // and by the YurtCoordinator's name
+}
+
+type option struct {
+	name string
+	made time.Time
+	show Show
+}
+
+func newOptions() *options { return &options{byPool: make(map[edge.PoolName]map[string]option)} }
+
+// saw takes in a YurtCoordinator as it is now, and reports whether its pool's nodes are to be shown otherwise by it. A
+// YurtCoordinator never changes its pool.
+func (o *options) saw(c *v1alpha1.YurtCoordinator) (news bool) {
+	pool := edge.PoolName(c.Spec.NodePool)
+	show := ShowReady
+	if c.Spec.DelegatedNodeStatus == v1alpha1.DelegatedNotReady {
+		show = ShowNotReady
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	before := o.showLocked(pool)
+	if o.byPool[pool] == nil {
+		o.byPool[pool] = make(map[string]option)
+	}
+	o.byPool[pool][c.Name] = option{c.Name, c.CreationTimestamp.Time, show}
+	return before != o.showLocked(pool)
+}
+
+// lost is saw for a YurtCoordinator that is gone.
+func (o *options) lost(c *v1alpha1.YurtCoordinator) (news bool) {
+	pool := edge.PoolName(c.Spec.NodePool)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	before := o.showLocked(pool)
+	delete(o.byPool[pool], c.Name)
+	if len(o.byPool[pool]) == 0 {
+		delete(o.byPool, pool)
+	}
+	return before != o.showLocked(pool)
+}
+
+// complete takes in that all YurtCoordinators have been seen, and returns the pools that have any.
+func (o *options) complete() []edge.PoolName {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.known = true
+	return slices.Collect(maps.Keys(o.byPool))
+}
+
+func (o *options) show(pool edge.PoolName) Show {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.showLocked(pool)
+}
+
+func (o *options) showLocked(pool edge.PoolName) Show {
+	if !o.known {
+		return ShowUnknown
+	}
+	all := slices.Collect(maps.Values(o.byPool[pool]))
+	if len(all) == 0 {
+		return ShowReady
+	}
+	return slices.MinFunc(all, func(a, b option) int {
+		return cmp.Or(a.made.Compare(b.made), strings.Compare(a.name, b.name))
+	}).show
+}
+
+// FollowCoordinators has the Policy follow what YurtCoordinators say about delegated nodes. It is called once the API server
+// serves them; until then nodes stay shown as they are.
+func (p *Policy) FollowCoordinators(mgr manager.Manager) error {
+	// The background: it only begins to list. What waits for the list has a context of its own.
+	informer, err := mgr.GetCache().GetInformer(context.Background(), &v1alpha1.YurtCoordinator{}, cache.BlockUntilSynced(false))
+	if err != nil {
+		return err
+	}
+	following, err := informer.AddEventHandler(p.coordinatorHandler())
+	if err != nil {
+		return err
+	}
+	return mgr.Add(follower{p, following.HasSynced})
+}
+
+func (p *Policy) coordinatorHandler() toolscache.ResourceEventHandler {
+	handle := func(obj any, take func(*v1alpha1.YurtCoordinator) bool) {
+		if last, ok := obj.(toolscache.DeletedFinalStateUnknown); ok {
+			obj = last.Obj
+		}
+		if c, ok := obj.(*v1alpha1.YurtCoordinator); ok && take(c) {
+			p.wake(edge.PoolName(c.Spec.NodePool))
+		}
+	}
+	return toolscache.ResourceEventHandlerFuncs{
+		AddFunc:    func(obj any) { handle(obj, p.options.saw) },
+		UpdateFunc: func(_, obj any) { handle(obj, p.options.saw) },
+		DeleteFunc: func(obj any) { handle(obj, p.options.lost) },
+	}
+}
+
+// follower waits until all YurtCoordinators are in, on every replica, leading or not.
+type follower struct {
+	policy *Policy
+	synced toolscache.InformerSynced
+}
+
+// Start implements manager.Runnable.
+func (f follower) Start(ctx context.Context) error {
+	if !toolscache.WaitForCacheSync(ctx.Done(), f.synced) {
+		return nil // asked to stop before that
+	}
+	pools := f.policy.options.complete()
+	klog.FromContext(ctx).V(2).Info("Following how pools want their delegated nodes shown", "pools", len(pools))
+	for _, pool := range pools {
+		f.policy.wake(pool)
+	}
+	return nil
+}
+
+// NeedLeaderElection implements manager.LeaderElectionRunnable.
+func (follower) NeedLeaderElection() bool { return false }
+
+// wake has a pool's delegated nodes looked at.
+func (p *Policy) wake(pool edge.PoolName) {
+	for _, node := range p.metrics.delegatedIn(pool) {
+		p.queue.add(requestFor(string(node)))
+	}
+}
+
+// lateQueue is the controller's queue, from when it has begun. What is added before that is not lost: the controller begins
+// with every Node.
+type lateQueue struct {
+	mu    sync.Mutex
+	queue queue
+}
+
+// begin is a source.Func.
+func (l *lateQueue) begin(_ context.Context, q queue) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.queue = q
+	return nil
+}
+
+func (l *lateQueue) add(r reconcile.Request) {
+	l.mu.Lock()
+	q := l.queue
+	l.mu.Unlock()
+	if q != nil {
+		q.Add(r)
+	}
+}

@@ -1,0 +1,115 @@
+package heartbeat
+
+import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"yurtcoordinator/internal/edge"
+)
+
+// Show is how a pool wants its nodes shown while their heartbeats are delegated.
+type Show uint8
+
+const (
+	// ShowUnknown: it is not known yet. Nodes stay shown as they are.
+	ShowUnknown Show = iota
+	// ShowReady: as the kubelet said.
+	ShowReady
+	// ShowNotReady: Ready is Unknown, for ReasonCloudLinkDown.
+	ShowNotReady
+)
+
+// What the Ready condition of a node says while it is shown NotReady, and after that until the kubelet speaks.
+const (
+	shownMessage = "The node is alive, its own link to the cloud is down: another node of its pool forwards its " +
+		"heartbeats. Its Pods and endpoints are kept."
+
+	// kubeletReady is the kubelet's own reason.
+	kubeletReady     = "KubeletReady"
+	withdrawnMessage = "This was the kubelet's last word."
+
+	// revivedMessage is with ReasonDelegated.
+	revivedMessage = "The node is alive: it was silent, and now another node of its pool forwards its heartbeats. What its " +
+		"kubelet said last is not known."
+)
+
+// Reasons of the Events where only the way of showing a node changes.
+const (
+	// EventShownNotReady (Normal): a node whose heartbeats are delegated is now shown NotReady.
+	EventShownNotReady = "ShownNotReady"
+	// EventShownReady (Normal): it no longer is.
+	EventShownReady = "ShownReady"
+)
+
+// givenUp: kube-controller-manager found the node silent and wrote over what its kubelet had said last. Nobody writes over
+// that but the kubelet itself, which can't while its heartbeats are delegated: its Pods would be evicted, though it is alive.
+func givenUp(ready corev1.NodeCondition) bool {
+	const lostByKubernetes = "NodeStatusUnknown"
+	return ready.Status == corev1.ConditionUnknown && ready.Reason == lostByKubernetes
+}
+
+// planShown plans how a node is shown. It speaks for a kubelet that said True, or was given up and is heard of again: what
+// a kubelet said itself stays. And it takes back what it said as soon as the node is not known to be alive behind a
+// broken link: who is Silent is kube-controller-manager's, which must find the node as the kubelet left it to take its
+// whole course. A Lease that is Unobserved may be either.
+func planShown(node *corev1.Node, f Finding, s Show, c *Change) {
+	ready := conditionOf(node, corev1.NodeReady)
+	is := isShown(node)
+	shown, revived := is, false
+	switch f.Verdict {
+	case Delegated:
+		if s != ShowUnknown {
+			shown = s == ShowNotReady && (is || ready.Status == corev1.ConditionTrue || givenUp(ready))
+		}
+		revived = s != ShowNotReady && givenUp(ready) // ShowUnknown may last: there may be no YurtCoordinators at all
+	case Unobserved:
+	case NoLease, Direct, Silent:
+		shown = false
+	}
+	if shown != is {
+		next := Condition{corev1.ConditionTrue, kubeletReady, withdrawnMessage}
+		event := Event{corev1.EventTypeNormal, EventShownReady, "The node is shown as its kubelet left it"}
+		if shown {
+			next = Condition{corev1.ConditionUnknown, edge.ReasonCloudLinkDown, shownMessage}
+			event = Event{corev1.EventTypeNormal, EventShownNotReady,
+				"The node is shown NotReady while its heartbeats are delegated; its Pods and endpoints are kept"}
+		}
+		c.Ready = &next
+		switch {
+		case c.Event == nil:
+			c.Event = &event
+		case shown:
+			c.Event.Note += ". The node is shown NotReady"
+		}
+	}
+	if revived {
+		c.Ready = &Condition{corev1.ConditionTrue, ReasonDelegated, revivedMessage}
+		if c.Event == nil {
+			c.Event = &Event{corev1.EventTypeNormal, EventShownReady, "The node is heard of again, through another node of its pool"}
+		}
+	}
+	c.Exclude = planExclude(node, shown)
+	c.Unevict = (shown || revived) && slices.ContainsFunc(node.Spec.Taints, evicts)
+}
+
+// planExclude keeps nodes that are shown NotReady out of the count of what a zone has lost: above a part of it,
+// kube-controller-manager does not evict from dead nodes either.
+func planExclude(node *corev1.Node, shown bool) Edit {
+	value, labelled := node.Labels[edge.LabelExcludeDisruption]
+	if labelled && value != edge.ExcludedCloudLinkDown {
+		return Keep
+	}
+	return edit(labelled, shown)
+}
+
+// isShown says whether a node is shown NotReady by us.
+func isShown(node *corev1.Node) bool {
+	ready := conditionOf(node, corev1.NodeReady)
+	return ready.Status == corev1.ConditionUnknown && ready.Reason == edge.ReasonCloudLinkDown
+}
+
+// evicts says whether a taint is one of those that evict Pods from nodes that are not ready.
+func evicts(t corev1.Taint) bool {
+	return t.Effect == corev1.TaintEffectNoExecute && (t.Key == corev1.TaintNodeNotReady || t.Key == corev1.TaintNodeUnreachable)
+}

@@ -1,0 +1,324 @@
+package heartbeat
+
+import (
+	"errors"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	toolscache "k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+
+	"yurtcoordinator/apis/apps/v1alpha1"
+	"yurtcoordinator/internal/edge"
+)
+
+const kubeletSays, kcmSays = "KubeletNotReady", "NodeStatusUnknown"
+
+func TestPlanShown(t *testing.T) {
+	const shown = edge.ReasonCloudLinkDown
+	for _, tt := range []struct {
+		name    string
+		verdict Verdict
+		show    Show
+		ready   corev1.ConditionStatus
+		reason  string
+		want    corev1.ConditionStatus // none: not written
+		label   Edit                   // of a Node whose label is as it should be
+	}{
+		{"link down", Delegated, ShowNotReady, yes, kubeletReady, unknown, Add},
+		{"link down, shown Ready", Delegated, ShowReady, yes, kubeletReady, none, Keep},
+		{"link down, not known how to show it", Delegated, ShowUnknown, yes, kubeletReady, none, Keep},
+		{"down and shown", Delegated, ShowNotReady, unknown, shown, none, Keep},
+		{"option off", Delegated, ShowReady, unknown, shown, yes, Remove},
+		{"shown, and no option known yet", Delegated, ShowUnknown, unknown, shown, none, Keep},
+		{"the kubelet said False", Delegated, ShowNotReady, no, kubeletSays, none, Keep},
+		{"the kubelet said Unknown", Delegated, ShowNotReady, unknown, kubeletSays, none, Keep},
+		{"given up, and heard of again", Delegated, ShowReady, unknown, kcmSays, yes, Keep},
+		{"given up, and heard of again: no option known", Delegated, ShowUnknown, unknown, kcmSays, yes, Keep},
+		{"given up, and heard of again: to be shown", Delegated, ShowNotReady, unknown, kcmSays, unknown, Add},
+		{"given up, and not yet heard of", Unobserved, ShowReady, unknown, kcmSays, none, Keep},
+		{"given up, and back by itself", Direct, ShowReady, unknown, kcmSays, none, Keep},
+		{"our reason, but False", Delegated, ShowNotReady, no, shown, none, Keep},
+		{"our reason, but False, and the link up", Direct, ShowNotReady, no, shown, none, Keep},
+		{"no Ready at all", Delegated, ShowNotReady, none, "", none, Keep},
+		{"link up", Direct, ShowNotReady, unknown, shown, yes, Remove},
+		{"link up, the kubelet spoke first", Direct, ShowNotReady, no, kubeletSays, none, Keep},
+		{"dead", Silent, ShowNotReady, unknown, shown, yes, Remove},
+		{"dead, option off", Silent, ShowReady, unknown, shown, yes, Remove},
+		{"dead, nothing known", Silent, ShowUnknown, unknown, shown, yes, Remove},
+		{"dead, as kube-controller-manager found", Silent, ShowNotReady, unknown, kcmSays, none, Keep},
+		{"dead when direct", Silent, ShowNotReady, yes, kubeletReady, none, Keep},
+		{"restart: not yet renewed", Unobserved, ShowNotReady, unknown, shown, none, Keep},
+		{"restart: not yet renewed, option off", Unobserved, ShowReady, unknown, shown, none, Keep},
+		{"restart: not yet shown", Unobserved, ShowNotReady, yes, kubeletReady, none, Keep},
+		{"restart: the Lease is gone", NoLease, ShowNotReady, unknown, shown, yes, Remove},
+		{"no Lease", NoLease, ShowNotReady, yes, kubeletReady, none, Keep},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			node := aNode(false, none, "")
+			node.Status.Conditions = nil
+			if tt.ready != none {
+				node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: tt.ready, Reason: tt.reason}}
+			}
+			if isShown(node) {
+				node.Labels = map[string]string{edge.LabelExcludeDisruption: edge.ExcludedCloudLinkDown}
+			}
+			f := Finding{Verdict: tt.verdict, Patience: testSilence}
+			c := Plan(node, f, tt.show)
+			var got corev1.ConditionStatus
+			if c.Ready != nil {
+				if got = c.Ready.Status; c.Ready.Message == "" || c.Event == nil {
+					t.Errorf("%+v, and the Event %v: want a message and an Event", c.Ready, c.Event)
+				}
+			}
+			if got != tt.want || c.Exclude != tt.label || c.Unevict {
+				t.Errorf("ready %q, label %v, unevict %t; want %q, %v, false", got, c.Exclude, c.Unevict, tt.want, tt.label)
+			}
+			// What evicts goes from a node that is shown, and from one that is Ready again only because we say so.
+			shownAfter := got == unknown || got == none && isShown(node) || got == yes && tt.reason == kcmSays
+
+			node.Spec.Taints = append(node.Spec.Taints,
+				corev1.Taint{Key: corev1.TaintNodeNotReady, Effect: corev1.TaintEffectNoExecute})
+			if c := Plan(node, f, tt.show); c.Unevict != shownAfter {
+				t.Errorf("with an evicting taint: unevict %t, want %t", c.Unevict, shownAfter)
+			}
+			node.Labels = map[string]string{edge.LabelExcludeDisruption: "true"}
+			if c := Plan(node, f, tt.show); c.Exclude != Keep {
+				t.Errorf("somebody else's label: %v, want it kept", c.Exclude)
+			}
+		})
+	}
+}
+
+// TestShownIsOneWrite: condition and Ready change together, and the kubelet's LastHeartbeatTime stays, which would be a
+// sign of life.
+func TestShownIsOneWrite(t *testing.T) {
+	w := healthy(t)
+	w.show("", v1alpha1.DelegatedNotReady)
+	before := conditionOf(w.node("n1"), corev1.NodeReady)
+	w.renew("n1", true)
+	w.pass(time.Second)
+	want := []string{"taint label", "condition True ready Unknown", "event Warning CloudLinkDown"}
+	if said := w.said(); !slices.Equal(said, want) {
+		t.Errorf("wrote %v, want %v", said, want)
+	}
+	shown := conditionOf(w.node("n1"), corev1.NodeReady)
+	if !shown.LastHeartbeatTime.Equal(&before.LastHeartbeatTime) ||
+		!shown.LastTransitionTime.After(before.LastTransitionTime.Time) {
+		t.Errorf("shown at %+v, was %+v", shown, before)
+	}
+	w.pass(testSilence)
+	want = []string{"label", "condition Unknown ready True", "event Warning DelegationStopped"}
+	if said := w.said(); !slices.Equal(said, want) {
+		t.Errorf("wrote %v at its death, want %v", said, want)
+	}
+	left := conditionOf(w.node("n1"), corev1.NodeReady)
+	if !left.LastHeartbeatTime.Equal(&before.LastHeartbeatTime) || left.Status != yes || left.Reason != kubeletReady {
+		t.Errorf("left as %+v, want it as the kubelet left it: %+v", left, before)
+	}
+}
+
+// TestShownAgainstOthers: what the kubelet or kube-controller-manager wrote meanwhile is not written over.
+func TestShownAgainstOthers(t *testing.T) {
+	w := healthy(t)
+	outdated := w.node("n1")
+	w.editNode("n1", func(n *corev1.Node) { n.Status.Conditions[0].Status = no })
+	delegated := Finding{Verdict: Delegated, Annotated: true, Patience: testSilence}
+	c := Plan(outdated, delegated, ShowNotReady)
+	c.Taint, c.Exclude = Keep, Keep
+	if err := w.policy.apply(t.Context(), outdated.DeepCopy(), c); !apierrors.IsConflict(err) {
+		t.Errorf("apply = %v, want a conflict", err)
+	}
+	if ready := conditionOf(w.node("n1"), corev1.NodeReady); ready.Status != no {
+		t.Errorf("Ready is %+v", ready)
+	}
+}
+
+// TestRestartInTheMiddle: a controller that dies between its two writes, on the way in and on the way out, leaves what the
+// next one ends.
+func TestRestartInTheMiddle(t *testing.T) {
+	w := healthy(t)
+	w.show("", v1alpha1.DelegatedNotReady)
+	half := func() {
+		writes := 0
+		w.fail = func(string) error {
+			if writes++; writes > 1 {
+				return errors.New("killed")
+			}
+			return nil
+		}
+	}
+	half()
+	w.renew("n1", true)
+	w.pass(10 * time.Second)
+	if n := w.node("n1"); isShown(n) || n.Labels[edge.LabelExcludeDisruption] == "" {
+		t.Fatalf("not half done: %+v", n)
+	}
+	w.fail = nil
+	w.start()
+	w.pass(time.Second)
+	w.renew("n1", true)
+	w.pass(time.Second)
+	if !isShown(w.node("n1")) {
+		t.Error("not shown after the restart")
+	}
+
+	half()
+	w.renew("n1", false)
+	w.pass(10 * time.Second)
+	if n := w.node("n1"); !isShown(n) || n.Labels[edge.LabelExcludeDisruption] != "" {
+		t.Fatalf("not half undone: %+v", n)
+	}
+	w.fail = nil
+	w.start()
+	w.pass(time.Second)
+	w.renew("n1", false)
+	w.pass(time.Second)
+	if n := w.node("n1"); isShown(n) || len(n.Labels) != 0 {
+		t.Errorf("still shown after the restart: %+v", n)
+	}
+}
+
+// TestUnknownOptions: until the YurtCoordinators are in, nodes stay shown as they are, but not the dead.
+func TestUnknownOptions(t *testing.T) {
+	w := healthy(t)
+	w.show("", v1alpha1.DelegatedNotReady)
+	w.renew("n1", true)
+	w.pass(time.Second)
+	w.said()
+	w.unknown = true
+	w.start()
+	for range 3 {
+		w.renew("n1", true)
+		w.pass(10 * time.Second)
+	}
+	if said := w.said(); said != nil || !isShown(w.node("n1")) {
+		t.Errorf("wrote %v with nothing known of the pool", said)
+	}
+	w.show("", v1alpha1.DelegatedReady)
+	w.known()
+	w.pass(time.Second)
+	if said, want := w.said(), []string{"label", "ready True", "event Normal ShownReady"}; !slices.Equal(said, want) {
+		t.Errorf("wrote %v when it was known, want %v", said, want)
+	}
+}
+
+func TestOptions(t *testing.T) {
+	c := func(name, pool string, made int64, s v1alpha1.DelegatedNodeStatus) *v1alpha1.YurtCoordinator {
+		return &v1alpha1.YurtCoordinator{
+			ObjectMeta: metav1.ObjectMeta{Name: name, CreationTimestamp: metav1.Unix(made, 0)},
+			Spec:       v1alpha1.YurtCoordinatorSpec{NodePool: pool, DelegatedNodeStatus: s},
+		}
+	}
+	o := newOptions()
+	if o.saw(c("a", "p1", 1, "NotReady")) || o.show("p1") != ShowUnknown || o.show("p2") != ShowUnknown {
+		t.Error("says something before all are in")
+	}
+	if pools := o.complete(); len(pools) != 1 || pools[0] != "p1" || o.show("p1") != ShowNotReady || o.show("p2") != ShowReady {
+		t.Errorf("complete = %v", pools)
+	}
+	for i, step := range []struct {
+		news, want bool
+		show       Show
+	}{
+		{o.saw(c("a", "p1", 1, "NotReady")), false, o.show("p1")},
+		{o.saw(c("b", "p1", 2, "Ready")), false, o.show("p1")},    // the older counts
+		{o.saw(c("A", "p1", 1, "NotReady")), false, o.show("p1")}, // of two that are as old the first by name
+		{o.lost(c("missing", "p9", 1, "Ready")), false, o.show("p1")},
+	} {
+		if step.news != step.want || step.show != ShowNotReady {
+			t.Errorf("step %d: news %t, shows %v", i, step.news, step.show)
+		}
+	}
+	if o.lost(c("A", "p1", 1, "NotReady")) || !o.lost(c("a", "p1", 1, "NotReady")) || o.show("p1") != ShowReady {
+		t.Errorf("without the older ones: %v", o.show("p1"))
+	}
+	if !o.saw(c("b", "p1", 2, "NotReady")) || !o.lost(c("b", "p1", 2, "NotReady")) || len(o.byPool) != 0 {
+		t.Errorf("remembers %v", o.byPool)
+	}
+}
+
+// TestCoordinatorHandler: a YurtCoordinator that went unseen counts as gone, and what is no YurtCoordinator as nothing.
+func TestCoordinatorHandler(t *testing.T) {
+	w := healthy(t)
+	w.show("", v1alpha1.DelegatedNotReady)
+	h := w.policy.coordinatorHandler()
+	h.OnAdd("nonsense", false)
+	h.OnDelete(toolscache.DeletedFinalStateUnknown{Obj: w.coordinators[""]})
+	if got := w.policy.options.show(""); got != ShowReady {
+		t.Errorf("shows %v after it is gone", got)
+	}
+}
+
+func TestRoll(t *testing.T) {
+	scheme := runtime.NewScheme()
+	if err := corev1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	shown := func(name string, is bool) *corev1.Node {
+		n := aNode(false, none, "")
+		n.Name, n.Labels = name, map[string]string{edge.LabelNodePool: "p1"}
+		if is {
+			n.Status.Conditions[0].Status, n.Status.Conditions[0].Reason = unknown, edge.ReasonCloudLinkDown
+		}
+		return n
+	}
+	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(shown("n1", false), shown("n2", true), shown("n3", true)).Build()
+	r := &roll{client: c}
+	has := func(want ...string) {
+		t.Helper()
+		result, err := r.Reconcile(t.Context(), rollRequest)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var m corev1.ConfigMap
+		err = c.Get(t.Context(), rollRequest.NamespacedName, &m)
+		if got := slices.Sorted(maps.Keys(m.Data)); client.IgnoreNotFound(err) != nil || !slices.Equal(got, want) {
+			t.Errorf("the roll has %v (%v), want %v", got, err, want)
+		}
+		if apierrors.IsNotFound(err) != (len(want) == 0) || (result.RequeueAfter == 0) != (len(want) == 0) {
+			t.Errorf("%v, and again in %v", err, result.RequeueAfter)
+		}
+	}
+	has("n2", "n3")
+	for _, n := range []string{"n2", "n3"} {
+		if err := c.Delete(t.Context(), shown(n, false)); err != nil {
+			t.Fatal(err)
+		}
+		has(map[string][]string{"n2": {"n3"}}[n]...)
+	}
+	has()
+
+	w := newWorld(t)
+	h, q := rollHandler(), worldQueue{w: w}
+	for i, tt := range []struct{ was, is bool }{{false, true}, {true, false}, {true, true}, {false, false}} {
+		clear(w.due)
+		h.Update(t.Context(),
+			event.TypedUpdateEvent[*corev1.Node]{ObjectOld: shown("n", tt.was), ObjectNew: shown("n", tt.is)}, q)
+		if got, want := len(w.due) == 1, tt.was != tt.is; got != want {
+			t.Errorf("%d: due %v, want %t", i, w.due, want)
+		}
+	}
+	clear(w.due)
+	h.Create(t.Context(), event.TypedCreateEvent[*corev1.Node]{Object: shown("n", false)}, q)
+	h.Delete(t.Context(), event.TypedDeleteEvent[*corev1.Node]{Object: shown("n", false)}, q)
+	if len(w.due) != 0 {
+		t.Errorf("due %v for a Node that was never on it", w.due)
+	}
+	h.Delete(t.Context(), event.TypedDeleteEvent[*corev1.Node]{Object: shown("n", true)}, q)
+	if _, due := w.due[rollRequest.Name]; !due || len(w.due) != 1 {
+		t.Errorf("due %v after a Node on it is gone", w.due)
+	}
+	failing := &roll{client: fake.NewClientBuilder().WithScheme(runtime.NewScheme()).Build()}
+	if result, err := failing.Reconcile(t.Context(), rollRequest); err == nil {
+		t.Errorf("Reconcile = %v without Nodes", result)
+	}
+}

@@ -1,0 +1,424 @@
+package poolcut
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"yurtcoordinator/apis/apps/v1beta2"
+	"yurtcoordinator/internal/cloud/heartbeat"
+	"yurtcoordinator/internal/edge"
+)
+
+// FieldOwner is the field manager of all writes to Nodes.
+const FieldOwner = "coordinator-controller"
+
+// conflictDelay is the least time until a pool of which a Node was written with an outdated copy is tried again, jittered
+// up to twice of it.
+const conflictDelay = 100 * time.Millisecond
+
+// Reasons of the Events on a NodePool.
+const (
+	// EventCut (Warning): a hold begins.
+	EventCut = "WholePoolCut"
+	// EventPoolSpeaks (Normal): it ended because a node spoke.
+	EventPoolSpeaks = "PoolSpeaks"
+	// EventExpired (Normal): it ended because its time was over.
+	EventExpired = "HoldExpired"
+	// EventWithdrawn (Normal): it ended because the NodePool does not ask for it any more.
+	EventWithdrawn = "HoldWithdrawn"
+	// EventEmptied (Normal): it ended because there was nothing left to hold.
+	EventEmptied = "HoldEmptied"
+	// EventUnreadable (Warning): the annotation can't be read.
+	EventUnreadable = "InvalidHoldEvictions"
+)
+
+// Recorder records Events. It is events.EventRecorder of client-go.
+type Recorder interface {
+	Eventf(regarding, related runtime.Object, eventType, reason, action, note string, args ...any)
+}
+
+// Config is what a Controller needs. All fields are required.
+type Config struct {
+	// Client reads Nodes and the metadata of NodePools from a cache, and writes to the API server.
+	Client client.Client
+	// Events takes the Events on NodePools. It bounds their rate.
+	Events Recorder
+	// Clock measures how long Leases are silent and holds last; it must be monotonic. It also dates conditions.
+	Clock clock.PassiveClock
+	// SilenceAfter is the heartbeat policy's: less than kube-controller-manager's node-monitor-grace-period.
+	SilenceAfter time.Duration
+}
+
+// Controller is the controller. Make one with New and hand it to a manager with AddTo.
+type Controller struct {
+	client    client.Client
+	events    Recorder
+	clock     clock.PassiveClock
+	limits    Limits
+	sightings *heartbeat.Sightings
+	roster    *roster
+	metrics   *metrics
+
+	mu    sync.Mutex
+	pools map[edge.PoolName]*pool
+}
+
+// pool is what is remembered of a pool that was looked at. Only its reconcile touches it.
+type pool struct {
+	hold *inProgress
+	// complained is the Problem that was last announced.
+	complained string
+}
+
+// inProgress is a hold.
+type inProgress struct {
+	// since is the beginning, by the wall clock: what the conditions say.
+	since time.Time
+	// found is when we began it or, after a new start, found it, and before is how long it had lasted then.
+	found  time.Time
+	before time.Duration
+	length time.Duration
+	spoke  time.Time // when a node first spoke; zero: none has
+	// announced: its beginning is, or was by who began it.
+	announced bool
+}
+
+func (h *inProgress) at(now time.Time) *Hold {
+	if h == nil {
+		return nil
+	}
+	hold := &Hold{For: h.length, Elapsed: h.before + now.Sub(h.found)}
+	if !h.spoke.IsZero() {
+		hold.Healing, hold.Healed = true, now.Sub(h.spoke)
+	}
+	return hold
+}
+
+// until is the end, by the wall clock as it was when the hold was found.
+func (h *inProgress) until() string {
+	return h.found.Add(h.length - h.before).UTC().Format(time.RFC3339)
+}
+
+// New returns a Controller that has seen nothing yet. See the comment on this package for its threshold.
+func New(c Config) *Controller {
+	l := Limits{Silence: c.SilenceAfter * 3 / 4, Grace: c.SilenceAfter}
+	return &Controller{
+		client: c.Client, events: c.Events, clock: c.Clock, limits: l,
+		sightings: heartbeat.NewSightings(c.Clock, l.Silence),
+		roster:    newRoster(), metrics: newMetrics(), pools: make(map[edge.PoolName]*pool),
+	}
+}
+
+// Metrics returns the Controller's metrics, to be registered by the caller.
+func (c *Controller) Metrics() prometheus.Collector { return c.metrics }
+
+// Reconcile makes the Nodes of the pool that the request names say whether evictions are held. It makes at most two writes
+// for each Node, and none when they say so already.
+func (c *Controller) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	name := edge.PoolName(req.Name)
+	np, err := c.nodePool(ctx, name)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	nodes, err := c.membersOf(ctx, name)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	now, members := c.clock.Now(), c.observe(nodes)
+	terms := TermsOf(np.Annotations)
+	p := c.poolOf(name, nodes, now)
+	c.complain(p, np, terms)
+	if p.hold != nil && terms.Rule == Asked {
+		p.hold.length = terms.For
+	}
+	d := Decide(members, terms, p.hold.at(now), c.limits)
+	previous := p.hold
+	c.follow(p, d, terms, now)
+	c.metrics.stands(name, standing{asked: terms.Rule == Asked, holds: d.Holds()})
+
+	again, err := c.apply(ctx, nodes, d, p.hold)
+	written := err == nil && !again
+	switch {
+	case d.Ended == "":
+	case written || d.Begins:
+		c.announceEnd(np, previous, d.Ended)
+	default:
+		p.hold = previous // it ends when all of it is written
+	}
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	if again {
+		return reconcile.Result{RequeueAfter: wait.Jitter(conflictDelay, 1)}, nil
+	}
+	c.announceBeginning(np, p.hold, d)
+	if terms.Rule == Off && p.hold == nil && len(nodes) == 0 {
+		c.forget(name)
+	}
+	return reconcile.Result{RequeueAfter: d.Next}, nil
+}
+
+// follow brings the memory of a hold up to what was decided.
+func (c *Controller) follow(p *pool, d Decision, t Terms, now time.Time) {
+	if d.Ended != "" {
+		p.hold = nil
+	}
+	if d.Begins {
+		p.hold = &inProgress{since: now.Truncate(time.Second), found: now, length: t.For}
+	}
+	if p.hold != nil && d.Speaking && p.hold.spoke.IsZero() {
+		p.hold.spoke = now
+	}
+}
+
+// nodePool returns the NodePool's metadata: those of one without annotations where there is none.
+func (c *Controller) nodePool(ctx context.Context, name edge.PoolName) (*metav1.PartialObjectMetadata, error) {
+	np := newNodePool()
+	if name == noPool {
+		return np, nil
+	}
+	if err := c.client.Get(ctx, client.ObjectKey{Name: string(name)}, np); err != nil && !apierrors.IsNotFound(err) {
+		return nil, fmt.Errorf("read NodePool %s: %w", name, err)
+	}
+	return np, nil
+}
+
+func newNodePool() *metav1.PartialObjectMetadata {
+	np := &metav1.PartialObjectMetadata{}
+	np.SetGroupVersionKind(v1beta2.GroupVersion.WithKind("NodePool"))
+	return np
+}
+
+// membersOf are the Nodes of a pool that are to stay, from the cache: they must not be changed.
+func (c *Controller) membersOf(ctx context.Context, name edge.PoolName) ([]corev1.Node, error) {
+	var found corev1.NodeList
+	err := c.client.List(ctx, &found, client.MatchingFields{index: string(name)}, client.UnsafeDisableDeepCopy)
+	if err != nil {
+		return nil, fmt.Errorf("list the nodes of pool %s: %w", name, err)
+	}
+	return slices.DeleteFunc(slices.Clone(found.Items), func(n corev1.Node) bool { return n.DeletionTimestamp != nil }), nil
+}
+
+func (c *Controller) observe(nodes []corev1.Node) []Member {
+	members := make([]Member, len(nodes))
+	for i := range nodes {
+		n := &nodes[i]
+		was := conditionOf(n, edge.ConditionEvictionsHeld)
+		members[i] = Member{
+			Name: edge.NodeName(n.Name), Lease: c.sightings.Observe(edge.NodeName(n.Name)),
+			Ready:   conditionOf(n, corev1.NodeReady).Status,
+			Held:    was.Status == corev1.ConditionTrue,
+			Spent:   was.Status == corev1.ConditionFalse && spends(was.Reason),
+			Refused: tainted(n, corev1.TaintNodeNotReady),
+		}
+	}
+	return members
+}
+
+// poolOf returns what is remembered of a pool. Of one that is looked at for the first time it is what the Nodes say: a hold
+// that somebody else has begun.
+func (c *Controller) poolOf(name edge.PoolName, nodes []corev1.Node, now time.Time) *pool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	p, known := c.pools[name]
+	if known {
+		return p
+	}
+	p = &pool{}
+	c.pools[name] = p
+	if name == noPool {
+		return p
+	}
+	for i := range nodes {
+		held := conditionOf(&nodes[i], edge.ConditionEvictionsHeld)
+		if since := held.LastTransitionTime.Time; held.Status == corev1.ConditionTrue &&
+			(p.hold == nil || since.Before(p.hold.since)) {
+			p.hold = &inProgress{since: since, found: now, before: max(0, now.Sub(since)), announced: true}
+		}
+	}
+	return p
+}
+
+func (c *Controller) forget(name edge.PoolName) {
+	c.metrics.forget(name)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.pools, name)
+}
+
+// apply makes the Nodes say what was decided. It goes on after a Node that could not be written, and reports whether one
+// has to be tried again.
+func (c *Controller) apply(ctx context.Context, nodes []corev1.Node, d Decision, h *inProgress) (again bool, err error) {
+	var errs []error
+	for i := range nodes {
+		if d.Changes[i] == (Change{}) {
+			continue
+		}
+		err := c.write(ctx, nodes[i].DeepCopy(), d.Changes[i], h)
+		switch {
+		case apierrors.IsConflict(err):
+			again = true
+		case err != nil && !apierrors.IsNotFound(err):
+			errs = append(errs, err)
+		}
+	}
+	return again, errors.Join(errs...)
+}
+
+// write makes one Node say it: first the condition, by which the policy refuses the taint; then a taint is removed that is
+// there already.
+func (c *Controller) write(ctx context.Context, node *corev1.Node, change Change, h *inProgress) error {
+	was := conditionOf(node, edge.ConditionEvictionsHeld)
+	next := c.condition(was, change, h)
+	log := klog.FromContext(ctx).WithValues("node", klog.KRef("", node.Name))
+	if was.Status != next.Status || was.Reason != next.Reason || was.Message != next.Message ||
+		!was.LastTransitionTime.Time.Equal(next.LastTransitionTime.Time) {
+		base := node.DeepCopy()
+		setCondition(node, next)
+		patch := client.StrategicMergeFrom(base, client.MergeFromWithOptimisticLock{})
+		if err := c.client.Status().Patch(ctx, node, patch, client.FieldOwner(FieldOwner)); err != nil {
+			return fmt.Errorf("patch condition %s of Node %s: %w", next.Type, base.Name, err)
+		}
+		log.Info("Wrote condition", "condition", next.Type, "from", was.Status, "to", next.Status, "reason", next.Reason)
+	}
+	if change.Status != corev1.ConditionTrue || !slices.ContainsFunc(node.Spec.Taints, evicts) {
+		return nil
+	}
+	base := node.DeepCopy()
+	node.Spec.Taints = slices.DeleteFunc(node.Spec.Taints, evicts)
+	patch := client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{})
+	if err := c.client.Patch(ctx, node, patch, client.FieldOwner(FieldOwner)); err != nil {
+		return fmt.Errorf("remove the evicting taint of Node %s: %w", base.Name, err)
+	}
+	log.Info("Removed a taint that evicts, which was there already")
+	return nil
+}
+
+// condition is what a Node is to say.
+func (c *Controller) condition(was corev1.NodeCondition, change Change, h *inProgress) corev1.NodeCondition {
+	now := metav1.NewTime(c.clock.Now().Truncate(time.Second)) // as it comes back from the API server
+	next := corev1.NodeCondition{
+		Type: edge.ConditionEvictionsHeld, Status: change.Status, Reason: change.Reason,
+		LastHeartbeatTime: now, LastTransitionTime: now,
+	}
+	switch change.Reason {
+	case ReasonCut:
+		next.LastTransitionTime = metav1.NewTime(h.since)
+		next.Message = fmt.Sprintf("All nodes of the pool fell silent together: its link is down, more likely than all of them. "+
+			"No Pod is evicted for that until %s, or until a node speaks.", h.until())
+		return next
+	case ReasonNodeSpeaks:
+		next.Message = "The node renews its Lease again."
+	case ReasonPoolSpeaks:
+		next.Message = "Other nodes of the pool speak again and this one does not: Kubernetes' own course is taken."
+	case ReasonExpired:
+		next.Message = "The hold has lasted as long as the NodePool asks for: Kubernetes' own course is taken."
+	case ReasonWithdrawn:
+		next.Message = "The NodePool does not ask for a hold any more: Kubernetes' own course is taken."
+	case ReasonLeft:
+		next.Message = "The node is in no pool that is held."
+	}
+	if was.Status == next.Status {
+		next.LastTransitionTime = was.LastTransitionTime
+	}
+	return next
+}
+
+// announceEnd says how a hold has ended, if it was said that it began.
+func (c *Controller) announceEnd(np *metav1.PartialObjectMetadata, h *inProgress, o Outcome) {
+	if h.announced {
+		c.metrics.ended(o)
+		c.event(np, corev1.EventTypeNormal, endings[o].reason, endings[o].note)
+	}
+}
+
+// announceBeginning says that a hold has begun, once the Nodes say so.
+func (c *Controller) announceBeginning(np *metav1.PartialObjectMetadata, h *inProgress, d Decision) {
+	if h == nil || h.announced {
+		return
+	}
+	h.announced = true
+	c.metrics.began()
+	nodes := 0
+	for _, change := range d.Changes {
+		if change.Status == corev1.ConditionTrue {
+			nodes++
+		}
+	}
+	c.event(np, corev1.EventTypeWarning, EventCut, fmt.Sprintf("All nodes of the pool fell silent together: its link is down, "+
+		"more likely than all of them. No Pod of %d nodes is evicted for that for %v, or until a node speaks",
+		nodes, h.length))
+}
+
+// endings are the Events of a hold's end. Each has a reason of its own: of two of the same reason within some minutes, the
+// recorder sends the first one's note.
+var endings = map[Outcome]struct{ reason, note string }{
+	Spoke: {EventPoolSpeaks, "A node of the pool speaks again: Kubernetes' own course is taken for those that do not"},
+	Expired: {EventExpired,
+		"The hold has lasted as long as the NodePool asks for: Kubernetes' own course is taken"},
+	Withdrawn: {EventWithdrawn, "The NodePool does not ask for a hold any more: Kubernetes' own course is taken"},
+	Emptied:   {EventEmptied, "No held node is left in the pool"},
+}
+
+// complain says once that the annotation can't be read.
+func (c *Controller) complain(p *pool, np *metav1.PartialObjectMetadata, t Terms) {
+	if t.Problem != "" && t.Problem != p.complained {
+		c.event(np, corev1.EventTypeWarning, EventUnreadable, t.Problem)
+	}
+	p.complained = t.Problem
+}
+
+// event records an Event on a NodePool, unless that is gone. Without a resourceVersion: the recorder folds Events that are
+// alike into one, and with it no two would be.
+func (c *Controller) event(np *metav1.PartialObjectMetadata, eventType, reason, note string) {
+	if np.Name == "" {
+		return
+	}
+	c.events.Eventf(&corev1.ObjectReference{
+		APIVersion: v1beta2.GroupVersion.String(), Kind: "NodePool", Name: np.Name, UID: np.UID,
+	}, nil, eventType, reason, "HoldEvictions", "%s", strings.TrimSuffix(note, "."))
+}
+
+func setCondition(node *corev1.Node, next corev1.NodeCondition) {
+	ours := func(c corev1.NodeCondition) bool { return c.Type == next.Type }
+	if i := slices.IndexFunc(node.Status.Conditions, ours); i >= 0 {
+		node.Status.Conditions[i] = next
+	} else {
+		node.Status.Conditions = append(node.Status.Conditions, next)
+	}
+}
+
+// conditionOf returns a Node's condition; the zero one where it has none.
+func conditionOf(node *corev1.Node, of corev1.NodeConditionType) corev1.NodeCondition {
+	for _, c := range node.Status.Conditions {
+		if c.Type == of {
+			return c
+		}
+	}
+	return corev1.NodeCondition{}
+}
+
+// evicts reports whether a taint is one by which kube-controller-manager evicts the Pods of a silent node.
+func evicts(t corev1.Taint) bool {
+	return t.Effect == corev1.TaintEffectNoExecute && (t.Key == corev1.TaintNodeUnreachable || t.Key == corev1.TaintNodeNotReady)
+}
+
+func tainted(node *corev1.Node, key string) bool {
+	return slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == key && evicts(t) })
+}

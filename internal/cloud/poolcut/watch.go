@@ -1,0 +1,209 @@
+package poolcut
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"yurtcoordinator/internal/cloud/control"
+	"yurtcoordinator/internal/edge"
+)
+
+const (
+	// index finds the Nodes of a pool in the cache.
+	index = "poolcut.pool"
+
+	// noPool stands for no pool: its members are the Nodes that have left a pool which was held. It is no valid name.
+	noPool edge.PoolName = "-"
+
+	// workers is how many pools are written at a time.
+	workers = 8
+
+	// reconcileTimeout bounds the writes of one reconcile: two for each node of a pool, of a few milliseconds each.
+	reconcileTimeout = time.Minute
+
+	// retryMax is the longest wait before a failed reconcile is tried again, before jitter: between the verdict and the first
+	// taint there may be only some seconds.
+	retryMax = 2 * time.Second
+
+	// settle is how long a change of a node waits for others of its pool, and for our own writes to come back.
+	settle = 200 * time.Millisecond
+)
+
+type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
+
+// AddTo registers the controller with a manager, to run while the manager leads. It watches before that, so that a replica
+// that takes over knows which nodes were alive. The manager's cache needs the options of heartbeat.Cached.
+func (c *Controller) AddTo(mgr manager.Manager) error {
+	if err := mgr.GetFieldIndexer().IndexField(context.Background(), &corev1.Node{}, index, indexed); err != nil {
+		return fmt.Errorf("index Nodes by their pool: %w", err)
+	}
+	k := mgr.GetCache()
+	return control.Controller{
+		Name: "poolcut", Reconciler: c, Workers: workers, Timeout: reconcileTimeout, RetryMax: retryMax, Warm: true,
+		Watch: []source.Source{
+			source.Kind(k, &coordinationv1.Lease{}, c.leaseHandler()),
+			source.Kind(k, &corev1.Node{}, c.nodeHandler()),
+			source.Kind(k, newNodePool(), c.poolHandler()),
+		},
+	}.AddTo(mgr)
+}
+
+func indexed(o client.Object) []string {
+	node, ok := o.(*corev1.Node)
+	if !ok {
+		return nil
+	}
+	if pool := poolNameOf(node); pool != "" {
+		return []string{string(pool)}
+	}
+	return nil
+}
+
+// poolNameOf is the pool that a Node is looked at with; empty: none.
+func poolNameOf(node *corev1.Node) edge.PoolName {
+	if name := edge.PoolName(node.Labels[edge.LabelNodePool]); name != "" {
+		return name
+	}
+	if conditionOf(node, edge.ConditionEvictionsHeld).Status == corev1.ConditionTrue {
+		return noPool
+	}
+	return ""
+}
+
+// leaseHandler takes in every change of a Lease and enqueues the node's pool only when the finding changed by it.
+func (c *Controller) leaseHandler() handler.TypedFuncs[*coordinationv1.Lease, reconcile.Request] {
+	saw := func(lease *coordinationv1.Lease, q queue) {
+		if c.sightings.Saw(lease) {
+			enqueue(q, c.roster.poolOf(edge.NodeName(lease.Name)), 0)
+		}
+	}
+	return handler.TypedFuncs[*coordinationv1.Lease, reconcile.Request]{
+		CreateFunc: func(_ context.Context, e event.TypedCreateEvent[*coordinationv1.Lease], q queue) {
+			saw(e.Object, q)
+		},
+		UpdateFunc: func(_ context.Context, e event.TypedUpdateEvent[*coordinationv1.Lease], q queue) {
+			saw(e.ObjectNew, q)
+		},
+		DeleteFunc: func(_ context.Context, e event.TypedDeleteEvent[*coordinationv1.Lease], q queue) {
+			name := edge.NodeName(e.Object.Name)
+			if c.sightings.Lost(e.Object) {
+				enqueue(q, c.roster.poolOf(name), 0)
+			}
+			if !c.roster.has(name) {
+				c.sightings.Forget(name)
+			}
+		},
+	}
+}
+
+// nodeHandler enqueues the pool of a Node that comes, goes or moves, and of one that is or was held at each change of it:
+// it may be Ready again, or have a taint that it must not have.
+func (c *Controller) nodeHandler() handler.TypedFuncs[*corev1.Node, reconcile.Request] {
+	return handler.TypedFuncs[*corev1.Node, reconcile.Request]{
+		CreateFunc: func(_ context.Context, e event.TypedCreateEvent[*corev1.Node], q queue) {
+			c.roster.put(edge.NodeName(e.Object.Name), poolNameOf(e.Object))
+			enqueue(q, poolNameOf(e.Object), settle)
+		},
+		UpdateFunc: func(_ context.Context, e event.TypedUpdateEvent[*corev1.Node], q queue) {
+			before, after := poolNameOf(e.ObjectOld), poolNameOf(e.ObjectNew)
+			c.roster.put(edge.NodeName(e.ObjectNew.Name), after)
+			if before != after || e.ObjectOld.UID != e.ObjectNew.UID {
+				enqueue(q, before, settle)
+				enqueue(q, after, settle)
+				return
+			}
+			if conditionOf(e.ObjectNew, edge.ConditionEvictionsHeld).Status != corev1.ConditionTrue {
+				return
+			}
+			delay := settle
+			if tainted(e.ObjectNew, corev1.TaintNodeUnreachable) || tainted(e.ObjectNew, corev1.TaintNodeNotReady) {
+				delay = 0
+			}
+			enqueue(q, after, delay)
+		},
+		DeleteFunc: func(_ context.Context, e event.TypedDeleteEvent[*corev1.Node], q queue) {
+			name := edge.NodeName(e.Object.Name)
+			c.roster.drop(name)
+			c.sightings.Forget(name)
+			enqueue(q, poolNameOf(e.Object), settle)
+		},
+	}
+}
+
+// poolHandler enqueues a NodePool when its annotation changes.
+func (c *Controller) poolHandler() handler.TypedFuncs[*metav1.PartialObjectMetadata, reconcile.Request] {
+	return handler.TypedFuncs[*metav1.PartialObjectMetadata, reconcile.Request]{
+		CreateFunc: func(_ context.Context, e event.TypedCreateEvent[*metav1.PartialObjectMetadata], q queue) {
+			enqueue(q, edge.PoolName(e.Object.Name), 0)
+		},
+		UpdateFunc: func(_ context.Context, e event.TypedUpdateEvent[*metav1.PartialObjectMetadata], q queue) {
+			if TermsOf(e.ObjectOld.Annotations) != TermsOf(e.ObjectNew.Annotations) {
+				enqueue(q, edge.PoolName(e.ObjectNew.Name), 0)
+			}
+		},
+		DeleteFunc: func(_ context.Context, e event.TypedDeleteEvent[*metav1.PartialObjectMetadata], q queue) {
+			enqueue(q, edge.PoolName(e.Object.Name), 0)
+		},
+	}
+}
+
+func enqueue(q queue, pool edge.PoolName, after time.Duration) {
+	switch {
+	case pool == "":
+	case after > 0:
+		q.AddAfter(requestFor(pool), after)
+	default:
+		q.Add(requestFor(pool))
+	}
+}
+
+func requestFor(pool edge.PoolName) reconcile.Request {
+	return reconcile.Request{NamespacedName: types.NamespacedName{Name: string(pool)}}
+}
+
+// roster knows which pool each node is in, for whoever sees only its Lease. Safe for concurrent use.
+type roster struct {
+	mu     sync.Mutex
+	byNode map[edge.NodeName]edge.PoolName
+}
+
+func newRoster() *roster { return &roster{byNode: make(map[edge.NodeName]edge.PoolName)} }
+
+func (r *roster) put(node edge.NodeName, pool edge.PoolName) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.byNode[node] = pool
+}
+
+func (r *roster) drop(node edge.NodeName) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.byNode, node)
+}
+
+func (r *roster) poolOf(node edge.NodeName) edge.PoolName {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.byNode[node]
+}
+
+func (r *roster) has(node edge.NodeName) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	_, found := r.byNode[node]
+	return found
+}

@@ -1,0 +1,153 @@
+package own
+
+import (
+	"context"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/stream"
+)
+
+// Replica is a copy of what a selection selects; replica.Replica is one.
+type Replica interface {
+	// Snapshot returns all of it; it fails with stream.ErrNotReady while it is not complete.
+	Snapshot(ctx context.Context) (stream.Snapshot, error)
+	// Position is the revision up to which it has everything; 0 while it is not complete.
+	Position() edge.Revision
+}
+
+// Selection is something that the hub follows.
+type Selection struct {
+	Resource          schema.GroupVersionResource
+	Namespace, Fields string // as keep.Selection
+	Replica           Replica
+}
+
+// gathered is a selection as it was read.
+type gathered struct {
+	replica  Replica
+	position edge.Revision
+	objects  []stream.Object
+}
+
+// gatherer says what the coordinator is to have. It belongs to Run's goroutine.
+type gatherer struct {
+	node    edge.NodeName
+	pool    edge.PoolName
+	secrets bool
+	follow  func() []Selection
+	events  *ledger
+
+	read map[Selection]gathered // Replica is nil in the key
+	// lasting are ConfigMaps and Secrets that the coordinator has taken: kubelet reads one that is immutable only once, and
+	// what it no longer follows the coordinator must still be told again when it has lost it.
+	lasting map[id]stream.Object
+}
+
+// gather returns what the coordinator is to have now.
+func (g *gatherer) gather(ctx context.Context) want {
+	w := want{objects: map[id]stream.Object{}}
+	known := map[id]edge.Revision{} // of single objects, and of whole resources without a key
+	read := map[Selection]gathered{}
+	for _, s := range g.follow() {
+		resource, single := g.mine(s)
+		if resource == "" {
+			continue
+		}
+		now, ok := g.refresh(ctx, s)
+		if !ok {
+			continue
+		}
+		s.Replica = nil
+		read[s] = now
+		about := id{resource: resource}
+		if single != "" {
+			about.Key = stream.Key{Namespace: s.Namespace, Name: single}
+			delete(g.lasting, about)
+		}
+		known[about] = max(known[about], now.position)
+		for _, o := range now.objects {
+			w.objects[id{resource, o.Key}] = o
+		}
+	}
+	g.read = read
+	for i, o := range g.lasting {
+		w.objects[i] = o
+	}
+	g.events.addTo(w.objects)
+	w.known = func(i id) edge.Revision {
+		switch i.resource {
+		case nodes, pods:
+			return known[id{resource: i.resource}]
+		case events:
+			return g.events.known(i.Key)
+		default:
+			return known[i]
+		}
+	}
+	if w.left = g.left(w); known[id{resource: nodes}] == 0 { // it is not known yet which pool the node is of
+		return want{known: func(id) edge.Revision { return 0 }}
+	}
+	return w
+}
+
+// mine returns the resource of a selection that concerns this node, and the name of the single object that it is about.
+func (g *gatherer) mine(s Selection) (resource, single string) {
+	if s.Resource.Group != "" || s.Resource.Version != "v1" {
+		return "", ""
+	}
+	name, named := nameOf(s.Fields)
+	switch r := s.Resource.Resource; {
+	case r == nodes && named && name == string(g.node):
+		return nodes, ""
+	case r == pods && s.Namespace == "" && s.Fields == "spec.nodeName="+string(g.node):
+		return pods, ""
+	case (r == configMaps || r == secrets && g.secrets) && s.Namespace != "" && named:
+		return r, name
+	default:
+		return "", ""
+	}
+}
+
+// refresh reads a selection, if it has changed.
+func (g *gatherer) refresh(ctx context.Context, s Selection) (gathered, bool) {
+	replica := s.Replica
+	s.Replica = nil
+	if last, ok := g.read[s]; ok && last.replica == replica && last.position == replica.Position() {
+		return last, true
+	}
+	content, err := replica.Snapshot(ctx)
+	if err != nil || content.Type.Encoding != stream.Protobuf && len(content.Objects) > 0 {
+		return gathered{}, false // not complete yet; or an API server that does not know protobuf, which there is none
+	}
+	return gathered{replica, content.Revision, content.Objects}, true
+}
+
+// left reports whether the node has left the pool, or the cluster.
+func (g *gatherer) left(w want) bool {
+	i := id{nodes, stream.Key{Name: string(g.node)}}
+	o, ok := w.objects[i]
+	if !ok {
+		return w.known(i) != 0
+	}
+	labels, err := stream.Labels(stream.Protobuf, o.Raw)
+	return err == nil && labels[edge.LabelNodePool] != string(g.pool)
+}
+
+// keep remembers what the coordinator has taken, and forgets what it does not have.
+func (g *gatherer) keep(w want, h have, refused map[id]refusal) {
+	for i, o := range w.objects {
+		_, taken := h[i]
+		if _, no := refused[i]; no && !taken {
+			delete(g.lasting, i)
+			if i.resource == events {
+				g.events.drop(i.Key) // it is about what is no longer here
+			}
+			continue
+		}
+		if taken && (i.resource == configMaps || i.resource == secrets) {
+			g.lasting[i] = o
+		}
+	}
+}

@@ -1,0 +1,236 @@
+package own
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"net/url"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/klog/v2"
+
+	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/hub/link"
+	"yurtcoordinator/internal/live"
+	"yurtcoordinator/internal/stream"
+)
+
+const (
+	// lookEvery is how often it is looked whether a replica has changed, which costs no I/O.
+	lookEvery = 250 * time.Millisecond
+	// askEvery is how often the coordinator is asked whether it still has what it had. It also hears from the hub thereby,
+	// and drops a node's objects when it has not for some minutes.
+	askEvery = 10 * time.Second
+
+	// backoffMin and backoffMax bound the pause after a failure; each is drawn from its upper half.
+	backoffMin = 100 * time.Millisecond
+	backoffMax = 5 * time.Second
+	// refusedMax bounds the pause after a refusal instead. A coordinator that is just starting does not know yet what nodes
+	// may do; one of an earlier version never will.
+	refusedMax = 30 * time.Second
+)
+
+// Config is what a Pusher needs. All fields are required unless it says otherwise.
+type Config struct {
+	// Node is this hub's node, Pool the pool that it is of: with another label the node has left it.
+	Node edge.NodeName
+	Pool edge.PoolName
+	// Followed returns what the hub follows at the moment; each selection once.
+	Followed func() []Selection
+	// Secrets has the Secrets pushed that the node's Pods use.
+	Secrets bool
+	// Transport reaches the coordinator as this node (upstream.AsNode). Base is its address; the path is ignored. Link is
+	// the state of the way there.
+	Transport http.RoundTripper
+	Base      *url.URL
+	Link      *live.Value[link.State]
+	// Metrics takes the metrics. Default: they are not registered anywhere.
+	Metrics prometheus.Registerer
+}
+
+// Pusher keeps this node's own objects in the coordinator. Make one with New.
+type Pusher struct {
+	config      Config
+	coordinator *coordinator
+	metrics     metrics
+
+	// Run's alone, but for the gatherer's events.
+	gatherer *gatherer
+	refused  map[id]refusal
+	have     have
+	tag      string    // names the state that have is
+	asked    time.Time // or pushed
+	adopt    sync.Once // what is there when the hub starts
+}
+
+type metrics struct {
+	pushes, refused *prometheus.CounterVec
+	failures        prometheus.Counter
+	objects         prometheus.Gauge
+}
+
+// New returns a Pusher. It registers its metrics, and does no I/O.
+func New(c Config) (*Pusher, error) {
+	if c.Node == "" || c.Pool == "" || c.Followed == nil || c.Transport == nil || c.Base == nil || c.Link == nil {
+		return nil, errors.New("own: Node, Pool, Followed, Transport, Base and Link are required")
+	}
+	p := &Pusher{
+		config: c, coordinator: &coordinator{c.Transport, c.Base}, refused: map[id]refusal{},
+		gatherer: &gatherer{
+			node: c.Node, pool: c.Pool, secrets: c.Secrets, follow: c.Followed, events: newLedger(),
+			lasting: map[id]stream.Object{},
+		},
+		metrics: metrics{
+			pushes: prometheus.NewCounterVec(prometheus.CounterOpts{
+				Name: "yurthub_own_pushes_total", Help: "Pushes of this node's own objects that the coordinator has taken.",
+			}, []string{"resource"}),
+			refused: prometheus.NewCounterVec(prometheus.CounterOpts{
+				Name: "yurthub_own_refused_total", Help: "Objects of this node that the coordinator has refused.",
+			}, []string{"resource"}),
+			failures: prometheus.NewCounter(prometheus.CounterOpts{
+				Name: "yurthub_own_push_failures_total", Help: "Times that pushing this node's objects had to begin again.",
+			}),
+			objects: prometheus.NewGauge(prometheus.GaugeOpts{
+				Name: "yurthub_own_objects", Help: "Objects of this node that the coordinator has, as far as this hub knows.",
+			}),
+		},
+	}
+	if c.Metrics != nil {
+		for _, m := range []prometheus.Collector{p.metrics.pushes, p.metrics.refused, p.metrics.failures, p.metrics.objects} {
+			if err := c.Metrics.Register(m); err != nil {
+				return nil, fmt.Errorf("register metrics of this node's objects: %w", err)
+			}
+		}
+	}
+	return p, nil
+}
+
+// Run pushes until ctx ends, whenever the coordinator can be reached, and then returns nil.
+func (p *Pusher) Run(ctx context.Context) error {
+	logger := klog.FromContext(ctx)
+	failures, logged := 0, ""
+	for ctx.Err() == nil {
+		if _, err := p.config.Link.Wait(ctx, func(s link.State) bool { return s == link.Up }); err != nil {
+			return nil //nolint:nilerr // only the context ends it
+		}
+		progress, err := p.session(ctx)
+		p.have, p.tag = nil, ""
+		p.metrics.objects.Set(0)
+		if ctx.Err() != nil {
+			return nil //nolint:nilerr // as above
+		}
+		if progress {
+			failures, logged = 0, ""
+		}
+		p.metrics.failures.Inc()
+		pause := pauseAfter(err, failures)
+		failures++
+		if text := err.Error(); text != logged && pause > 0 {
+			logged = text
+			logger.Info("Pushing this node's objects to the coordinator begins again", "pause", pause.Round(time.Millisecond),
+				"err", err)
+		}
+		rest(ctx, pause)
+	}
+	return nil
+}
+
+// pauseAfter says how long to wait after the n-th failure in a row.
+func pauseAfter(err error, n int) time.Duration {
+	if errors.Is(err, errElse) && n == 0 {
+		return 0
+	}
+	most, least := backoffMax, time.Duration(0)
+	if why := (*answered)(nil); errors.As(err, &why) {
+		least = why.retryAfter
+		if why.code < http.StatusInternalServerError {
+			most = refusedMax
+		}
+	}
+	pause := min(backoffMin<<min(n, 10), most)
+	return max(pause/2+rand.N(pause/2), least)
+}
+
+// session asks what the coordinator has, and brings it to what it is to have, until something goes wrong. It reports
+// whether anything was pushed.
+func (p *Pusher) session(ctx context.Context) (progress bool, err error) {
+	if err := p.ask(ctx); err != nil {
+		return false, err
+	}
+	for {
+		pushed, err := p.round(ctx)
+		progress = progress || pushed
+		if err != nil {
+			return progress, err
+		}
+		p.metrics.objects.Set(float64(len(p.have)))
+		if !pushed {
+			rest(ctx, lookEvery)
+		}
+		if ctx.Err() != nil {
+			return progress, context.Cause(ctx)
+		}
+		if time.Since(p.asked) >= askEvery {
+			if err := p.ask(ctx); err != nil {
+				return progress, err
+			}
+		}
+	}
+}
+
+// ask brings what is known of the coordinator up to date.
+func (p *Pusher) ask(ctx context.Context) error {
+	has, tag, err := p.coordinator.ask(ctx, p.tag)
+	if err != nil {
+		return err
+	}
+	if has != nil {
+		p.have = has
+		p.adopt.Do(func() { p.gatherer.events.adopt(has) })
+	}
+	p.tag, p.asked = tag, time.Now()
+	return nil
+}
+
+// round pushes the difference between what there is now and what the coordinator has, and reports whether there was one.
+func (p *Pusher) round(ctx context.Context) (pushed bool, err error) {
+	forget(p.refused, time.Now())
+	wanted := p.gatherer.gather(ctx)
+	for _, b := range plan(wanted, p.have, p.refused, time.Now()) {
+		reasons, tag, err := p.coordinator.push(ctx, p.tag, b)
+		if err != nil {
+			return pushed, err
+		}
+		pushed = true
+		p.asked, p.tag = time.Now(), tag
+		p.have.note(b, p.refused, reasons, time.Now())
+		p.metrics.pushes.WithLabelValues(b.resource).Inc()
+		p.metrics.refused.WithLabelValues(b.resource).Add(float64(len(reasons)))
+		for key, why := range reasons {
+			klog.FromContext(ctx).V(1).Info("The coordinator does not take an object of this node", "resource", b.resource,
+				"object", key, "why", why)
+		}
+		if tag == "" { // something else came about, too
+			if err := p.ask(ctx); err != nil {
+				return pushed, err
+			}
+			break
+		}
+	}
+	p.gatherer.keep(wanted, p.have, p.refused)
+	return pushed, nil
+}
+
+// rest waits for d, or until ctx ends.
+func rest(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}

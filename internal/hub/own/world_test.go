@@ -1,0 +1,300 @@
+package own
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/hub/link"
+	"yurtcoordinator/internal/live"
+	"yurtcoordinator/internal/stream"
+)
+
+// fakeReplica has what a test says.
+type fakeReplica struct {
+	mu       sync.Mutex
+	position edge.Revision
+	objects  []stream.Object
+}
+
+func (r *fakeReplica) Position() edge.Revision {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.position
+}
+
+func (r *fakeReplica) Snapshot(context.Context) (stream.Snapshot, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.position == 0 {
+		return stream.Snapshot{}, stream.ErrNotReady
+	}
+	return stream.Snapshot{Type: stream.Type{Encoding: stream.Protobuf}, Revision: r.position, Objects: r.objects}, nil
+}
+
+func (r *fakeReplica) set(position edge.Revision, objects ...stream.Object) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.position, r.objects = position, objects
+}
+
+// fakeCoordinator takes pushes as a coordinator does, without its rules.
+type fakeCoordinator struct {
+	mu       sync.Mutex
+	instance int
+	version  int
+	has      map[string]string // by "resource namespace/name": revision
+	log      []string
+	refuses  map[string]string // by the same: why
+	surprise bool              // the next push has effects that the hub does not know of
+	fails    error
+	code     int // if not 0, all is answered with it
+	refused  int // so often
+}
+
+func (c *fakeCoordinator) tag() string { return fmt.Sprintf(`"%d.%d"`, c.instance, c.version) }
+
+// restart has it lose everything.
+func (c *fakeCoordinator) restart() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.instance++
+	c.version, c.has = 0, map[string]string{}
+}
+
+func (c *fakeCoordinator) set(change func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	change()
+}
+
+func (c *fakeCoordinator) RoundTrip(r *http.Request) (*http.Response, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.fails != nil {
+		return nil, c.fails
+	}
+	w := httptest.NewRecorder()
+	switch {
+	case c.code != 0:
+		c.refused++
+		w.WriteHeader(c.code)
+	case r.Method == http.MethodGet:
+		c.tell(w, r)
+	default:
+		c.push(w, r)
+	}
+	return w.Result(), nil
+}
+
+func (c *fakeCoordinator) tell(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("ETag", c.tag())
+	if r.Header.Get("If-None-Match") == c.tag() {
+		c.log = append(c.log, "same?")
+		w.WriteHeader(http.StatusNotModified)
+		return
+	}
+	c.log = append(c.log, "ask")
+	type entry struct{ Resource, Namespace, Name, Revision string }
+	var all []entry
+	for k, revision := range c.has {
+		resource, rest, _ := strings.Cut(k, " ")
+		namespace, name, _ := strings.Cut(rest, "/")
+		all = append(all, entry{resource, namespace, name, revision})
+	}
+	_ = json.NewEncoder(w).Encode(map[string]any{"objects": all})
+}
+
+func (c *fakeCoordinator) push(w http.ResponseWriter, r *http.Request) {
+	if r.Header.Get("If-Match") != c.tag() {
+		c.log = append(c.log, "else")
+		w.WriteHeader(http.StatusPreconditionFailed)
+		return
+	}
+	resource := r.URL.Path[strings.LastIndex(r.URL.Path, "/")+1:]
+	text := "push " + resource
+	frames := stream.NewFrameReader(r.Body, stream.Protobuf, 1<<20)
+	refused := []map[string]string{}
+	for {
+		e, err := frames.Read()
+		if err != nil {
+			break
+		}
+		o := e.Object
+		k := resource + " " + o.Key.Namespace + "/" + o.Key.Name
+		text += " " + e.Type.String()[:3] + " " + o.Key.Name
+		if why := c.refuses[k]; why != "" {
+			refused = append(refused, map[string]string{"namespace": o.Key.Namespace, "name": o.Key.Name, "message": why})
+			continue
+		}
+		if c.has[k] = o.Revision.String(); e.Type == stream.Deleted {
+			delete(c.has, k)
+		}
+	}
+	c.log = append(c.log, text)
+	c.version++
+	if !c.surprise {
+		w.Header().Set("ETag", c.tag())
+	}
+	c.surprise = false
+	_ = json.NewEncoder(w).Encode(map[string]any{"refused": refused})
+}
+
+// world is a Pusher with what is around it, in a bubble of its own time.
+type world struct {
+	t           *testing.T
+	coordinator *fakeCoordinator
+	link        *live.Value[link.State]
+	node, pods  *fakeReplica
+	pusher      *Pusher
+
+	mu       sync.Mutex
+	followed []Selection
+}
+
+func core(resource string) schema.GroupVersionResource {
+	return schema.GroupVersionResource{Version: "v1", Resource: resource}
+}
+
+// run runs a Pusher of n1 in p1 for a test.
+func run(t *testing.T, test func(*world)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		w := &world{
+			t: t, coordinator: &fakeCoordinator{has: map[string]string{}}, link: live.NewValue(link.Up),
+			node: &fakeReplica{}, pods: &fakeReplica{},
+		}
+		w.follow(Selection{core(nodes), "", "metadata.name=n1", w.node}, Selection{core(pods), "", "spec.nodeName=n1", w.pods})
+		var err error
+		w.pusher, err = New(Config{
+			Node: "n1", Pool: "p1", Transport: w.coordinator, Base: &url.URL{Scheme: "https", Host: "coordinator"}, Link: w.link,
+			Secrets: true,
+			Followed: func() []Selection {
+				w.mu.Lock()
+				defer w.mu.Unlock()
+				return slices.Clone(w.followed)
+			},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- w.pusher.Run(ctx) }()
+		test(w)
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func (w *world) follow(all ...Selection) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.followed = all
+}
+
+// alsoFollow follows one ConfigMap or Secret.
+func (w *world) alsoFollow(resource, name string) *fakeReplica {
+	r := &fakeReplica{}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.followed = append(slices.Clone(w.followed), Selection{core(resource), "shop", "metadata.name=" + name, r})
+	return r
+}
+
+// has expects what the coordinator has.
+func (w *world) has(want ...string) {
+	w.t.Helper()
+	synctest.Wait()
+	w.coordinator.mu.Lock()
+	defer w.coordinator.mu.Unlock()
+	got := []string{}
+	for k, revision := range w.coordinator.has {
+		got = append(got, k+"@"+revision)
+	}
+	slices.Sort(got)
+	if !slices.Equal(got, want) {
+		w.t.Errorf("the coordinator has %q, want %q; it was asked %q", got, want, w.coordinator.log)
+	}
+}
+
+// asked expects what the coordinator was asked since the last time.
+func (w *world) asked(want ...string) {
+	w.t.Helper()
+	synctest.Wait()
+	w.coordinator.mu.Lock()
+	defer w.coordinator.mu.Unlock()
+	if !slices.Equal(w.coordinator.log, want) {
+		w.t.Errorf("the coordinator was asked %q, want %q", w.coordinator.log, want)
+	}
+	w.coordinator.log = nil
+}
+
+func object(t testing.TB, o interface {
+	metav1.Object
+	Marshal() ([]byte, error)
+}, namespace, name string, revision edge.Revision) stream.Object {
+	t.Helper()
+	o.SetNamespace(namespace)
+	o.SetName(name)
+	o.SetResourceVersion(revision.String())
+	raw, err := o.Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return stream.Object{Key: stream.Key{Namespace: namespace, Name: name}, Revision: revision, Raw: raw}
+}
+
+func (w *world) aNode(pool string, revision edge.Revision) stream.Object {
+	n := &corev1.Node{}
+	if pool != "" {
+		n.Labels = map[string]string{edge.LabelNodePool: pool}
+	}
+	return object(w.t, n, "", "n1", revision)
+}
+
+func (w *world) aPod(name string, revision edge.Revision) stream.Object {
+	return object(w.t, &corev1.Pod{Spec: corev1.PodSpec{NodeName: "n1"}}, "shop", name, revision)
+}
+
+func (w *world) aMap(name string, revision edge.Revision) stream.Object {
+	return object(w.t, &corev1.ConfigMap{}, "shop", name, revision)
+}
+
+// writesEvent has a program of the node write an Event to the cloud, which answers so.
+func (w *world) writesEvent(method, path string, code int, answer []byte) {
+	w.t.Helper()
+	cloud := roundTripper(func(*http.Request) (*http.Response, error) {
+		return &http.Response{StatusCode: code, Header: http.Header{}, Body: io.NopCloser(bytes.NewReader(answer))}, nil
+	})
+	r := httptest.NewRequestWithContext(w.t.Context(), method, path, nil)
+	response, err := w.pusher.Tap(cloud).RoundTrip(r)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	text, err := io.ReadAll(response.Body)
+	if err != nil || !bytes.Equal(text, answer) {
+		w.t.Errorf("the program gets %q, %v", text, err)
+	}
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }

@@ -1,0 +1,42 @@
+package hub
+
+import (
+	"net/http"
+
+	"k8s.io/client-go/transport"
+
+	"yurtcoordinator/internal/hub/front"
+	"yurtcoordinator/internal/hub/own"
+)
+
+// newOwn builds what keeps the node's own objects in the coordinator.
+func (h *Hub) newOwn() (*own.Pusher, error) {
+	return own.New(own.Config{
+		Node: h.cfg.Node, Pool: h.cfg.Pool, Followed: h.followed, Secrets: h.cfg.OwnSecrets,
+		Transport: transport.NewUserAgentRoundTripper(userAgent, h.pool.coordinator.AsNode()), Base: h.pool.address,
+		Link: h.pool.coordinator.Link(), Metrics: h.metrics,
+	})
+}
+
+// followed is what is followed for this node's programs.
+func (h *Hub) followed() []own.Selection {
+	all := h.keeper.Followed()
+	selections := make([]own.Selection, 0, len(all))
+	for _, f := range all {
+		if f.Selection.Labels == "" {
+			selections = append(selections, own.Selection{
+				Resource: f.Selection.Resource, Namespace: f.Selection.Namespace, Fields: f.Selection.Fields, Replica: f.Replica,
+			})
+		}
+	}
+	return selections
+}
+
+// overheard is the cloud, where the Events are read along that the node's programs write.
+type overheard struct {
+	front.Upstream
+	own *own.Pusher
+}
+
+// AsNode implements front.Upstream.
+func (o overheard) AsNode() http.RoundTripper { return o.own.Tap(o.Upstream.AsNode()) }

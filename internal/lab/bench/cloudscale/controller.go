@@ -1,0 +1,155 @@
+package cloudscale
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"yurtcoordinator/internal/lab/bench"
+)
+
+// controller is coordinator-controller, with the flags that the chart gives it.
+type controller struct {
+	cluster        *cluster
+	kubeconfig     string
+	metrics, ready string
+	pprof          string
+	flags          []string
+	*process
+}
+
+func newController(c *cluster) (*controller, error) {
+	kubeconfig, err := c.kubeconfig("coordinator-controller", controllerUser, groupsOf(controllerUser)...)
+	if err != nil {
+		return nil, err
+	}
+	ports, err := freePorts(3)
+	if err != nil {
+		return nil, err
+	}
+	at := func(i int) string { return fmt.Sprintf("127.0.0.1:%d", ports[i]) }
+	r := &controller{
+		cluster: c, kubeconfig: kubeconfig, metrics: "http://" + at(0) + "/metrics", ready: "http://" + at(1) + "/readyz",
+		flags: []string{
+			c.cfg.CoordinatorController, "--kubeconfig=" + kubeconfig, "--leader-elect=true", "--silence-after=40s",
+			"--coordinator-image=registry.example.org/edge/yurt-coordinator", "--coordinator-version=v1.0.0",
+			"--metrics-bind-address=" + at(0), "--health-probe-bind-address=" + at(1),
+		},
+	}
+	if c.cfg.Profiles != "" {
+		r.pprof = "http://" + at(2) + "/debug/pprof/"
+		r.flags = append(r.flags, "--pprof-bind-address="+at(2))
+	}
+	return r, nil
+}
+
+// begin starts it.
+func (r *controller) begin() (err error) {
+	r.process, err = startProcess(r.cluster.dir, "coordinator-controller", r.flags...)
+	return err
+}
+
+// awaitReady returns when its cache is filled.
+func (r *controller) awaitReady(ctx context.Context) error {
+	return eventually(ctx, "coordinator-controller", serveTimeout, func(ctx context.Context) error {
+		return answers(ctx, http.DefaultClient, r.ready)
+	})
+}
+
+// died returns why it has ended; nil while it runs.
+func (r *controller) died() error {
+	if r.process == nil {
+		return nil
+	}
+	select {
+	case <-r.ended:
+		return r.process.died()
+	default:
+		return nil
+	}
+}
+
+// reading is what the controller has used up to a moment.
+type reading struct {
+	at    time.Time
+	usage bench.Usage
+	// allocated bytes, collections of garbage, and the heap that is in use, by Go's own account.
+	allocated, collections, heap float64
+	// retries of work that failed.
+	errors float64
+}
+
+func (r *controller) read(ctx context.Context) (reading, error) {
+	usage, err := r.usage()
+	if err != nil {
+		return reading{}, err
+	}
+	text, err := get(ctx, http.DefaultClient, r.metrics)
+	if err != nil {
+		return reading{}, err
+	}
+	m := sums(text)
+	return reading{
+		at: time.Now(), usage: usage, allocated: m["go_memstats_alloc_bytes_total"],
+		collections: m["go_gc_duration_seconds_count"], heap: m["go_memstats_heap_inuse_bytes"],
+		errors: m["controller_runtime_reconcile_errors_total"],
+	}, nil
+}
+
+// sums reads the text format of Prometheus: the sum over the series of each name.
+func sums(text []byte) map[string]float64 {
+	found := make(map[string]float64)
+	for lines := bufio.NewScanner(bytes.NewReader(text)); lines.Scan(); {
+		line := lines.Text()
+		if strings.HasPrefix(line, "#") {
+			continue
+		}
+		space := strings.LastIndexByte(line, ' ')
+		if space < 0 {
+			continue
+		}
+		name, _, _ := strings.Cut(line[:space], "{")
+		if v, err := strconv.ParseFloat(line[space+1:], 64); err == nil {
+			found[name] += v
+		}
+	}
+	return found
+}
+
+// profile takes a profile along, of what is done from now on, or of the heap. The error is that of the writing.
+func (r *controller) profile(ctx context.Context, name, what string) error {
+	if r.pprof == "" {
+		return nil
+	}
+	content, err := get(ctx, &http.Client{Timeout: time.Minute}, r.pprof+what)
+	if err != nil {
+		return fmt.Errorf("profile: %w", err)
+	}
+	return os.WriteFile(filepath.Join(r.cluster.cfg.Profiles, name), content, 0o600)
+}
+
+func get(ctx context.Context, client *http.Client, address string) ([]byte, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	content, err := io.ReadAll(resp.Body)
+	if err == nil && resp.StatusCode != http.StatusOK {
+		err = errors.New(resp.Status)
+	}
+	return content, err
+}

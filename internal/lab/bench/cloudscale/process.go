@@ -1,0 +1,116 @@
+package cloudscale
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"yurtcoordinator/internal/lab/bench"
+)
+
+// stopTimeout is how long a program may take to end by itself.
+const stopTimeout = 15 * time.Second
+
+// process is a program that is measured, or needed.
+type process struct {
+	name, log string
+	cmd       *exec.Cmd
+	ended     chan struct{} // closed when it has
+	err       error         // how it ended; to be read when it has
+}
+
+// startProcess starts a program that ends with ours, whatever ends ours.
+func startProcess(dir, name string, argv ...string) (*process, error) {
+	p := &process{name: name, log: filepath.Join(dir, name+".log"), ended: make(chan struct{})}
+	log, err := os.OpenFile(p.log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close()
+	p.cmd = exec.Command(argv[0], argv[1:]...)
+	p.cmd.Dir, p.cmd.Stdout, p.cmd.Stderr = dir, log, log
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
+	if err := p.cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start %s: %w", name, err)
+	}
+	go func() { // it ends with the process, which stop waits for
+		defer close(p.ended)
+		p.err = p.cmd.Wait()
+	}()
+	return p, nil
+}
+
+func (p *process) usage() (bench.Usage, error) {
+	u, err := bench.UsageOf(p.cmd.Process.Pid)
+	if err != nil {
+		return u, fmt.Errorf("%s: %w", p.name, err)
+	}
+	return u, nil
+}
+
+// stop ends it, and returns when it has ended.
+func (p *process) stop() {
+	_ = p.cmd.Process.Signal(syscall.SIGTERM) // it may have ended already
+	select {
+	case <-p.ended:
+	case <-time.After(stopTimeout):
+		_ = p.cmd.Process.Kill()
+		<-p.ended
+	}
+}
+
+// died is why it has ended, with its last words.
+func (p *process) died() error {
+	return fmt.Errorf("%s ended: %w: %s", p.name, errors.Join(p.err, errors.New("it should not")), lastWords(p.log))
+}
+
+func lastWords(path string) string {
+	const most = 2 << 10
+	content, err := os.ReadFile(path)
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(content[max(0, len(content)-most):]))
+}
+
+// freePorts returns ports of the loopback interface that nobody uses just now.
+func freePorts(n int) ([]int, error) {
+	ports := make([]int, n)
+	for i := range ports {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return nil, err
+		}
+		defer l.Close()
+		address, ok := l.Addr().(*net.TCPAddr)
+		if !ok {
+			return nil, fmt.Errorf("%v is no address of TCP", l.Addr())
+		}
+		ports[i] = address.Port
+	}
+	return ports, nil
+}
+
+// eventually asks again and again until check returns nil, for at most that long.
+func eventually(ctx context.Context, what string, within time.Duration, check func(context.Context) error) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, within, fmt.Errorf("not within %v", within))
+	defer cancel()
+	for {
+		err := check(ctx)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%s: %w: %w", what, context.Cause(ctx), err)
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}

@@ -1,0 +1,207 @@
+package cloudscale
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+
+	coreclient "k8s.io/client-go/kubernetes/typed/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yurtcoordinator/internal/edge"
+)
+
+const (
+	// phaseTimeout bounds each phase but the steady one: the slowest, the first fill of 1000 pools, takes a minute or two.
+	phaseTimeout = 15 * time.Minute
+	// quiet is for how long the controller must have asked for nothing to have done its work.
+	quiet = 3 * time.Second
+	// healthEvery is how often it is looked whether all programs run.
+	healthEvery = 500 * time.Millisecond
+	// warming is how long the rate of the steady state is held before it is measured.
+	warming = 15 * time.Second
+)
+
+// bed is all that a run has.
+type bed struct {
+	cfg        Config
+	cluster    *cluster
+	controller *controller
+	admin      client.WithWatch
+	members    []*member
+	load       *load
+	tracker    *tracker
+	stage      *stage
+	working    sync.WaitGroup // all that goes on besides the phases
+}
+
+// Run measures. Everything that it starts ends with it; a program that ends before ends it.
+func Run(ctx context.Context, cfg Config) (_ Report, err error) {
+	if err := cfg.Validate(); err != nil {
+		return Report{}, err
+	}
+	dir, err := os.MkdirTemp("", "cloud-scale-")
+	if err != nil {
+		return Report{}, err
+	}
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("%w\nthe logs are kept in %s", err, dir)
+			return
+		}
+		err = os.RemoveAll(dir)
+	}()
+	ctx, cancel := context.WithCancelCause(ctx)
+	b := &bed{cfg: cfg}
+	defer b.working.Wait()
+	defer cancel(nil)
+	cfg.Progress("starting etcd and kube-apiserver")
+	if b.cluster, err = startCluster(ctx, cfg, dir); err != nil {
+		return Report{}, err
+	}
+	defer b.stop()
+	b.working.Go(func() { b.guard(ctx, cancel) })
+	r, err := b.run(ctx)
+	if err != nil {
+		return Report{}, errors.Join(err, context.Cause(ctx))
+	}
+	cancel(nil) // before the programs stop
+	b.working.Wait()
+	return r, nil
+}
+
+// stop ends the programs. The controller goes first: it needs the others.
+func (b *bed) stop() {
+	if b.controller != nil && b.controller.process != nil {
+		b.controller.stop()
+	}
+	b.cluster.stop()
+}
+
+// guard ends ctx when a program has ended that is needed, or what is played can't go on.
+func (b *bed) guard(ctx context.Context, cancel context.CancelCauseFunc) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(healthEvery):
+		}
+		if err := b.cluster.died(); err != nil {
+			cancel(err)
+			return
+		}
+	}
+}
+
+func (b *bed) run(ctx context.Context) (Report, error) {
+	r := Report{Config: b.cfg}
+	if err := b.prepare(ctx); err != nil {
+		return r, err
+	}
+	b.working.Go(func() { b.tracker.run(ctx, b.admin, b.cfg.Nodes) })
+	b.working.Go(func() { b.stage.run(ctx, b.admin) })
+	b.load.rate.Store(int64(b.cfg.Rate))
+	b.working.Go(func() { b.load.run(ctx) })
+	for _, phase := range []struct {
+		name string
+		do   func(context.Context, *Report) error
+	}{
+		{"the controller starts and judges all nodes", b.arrive},
+		{"YurtCoordinators are made", b.fill},
+		{"steady state", b.steady},
+		{"one more pool and its YurtCoordinator", b.oneMore}, // before ten minutes are over, and all is looked at again
+		{"links are cut and healed", b.cut},
+		{"the controller is started anew", b.restart},
+	} {
+		b.cfg.Progress(phase.name)
+		bounded, cancel := context.WithTimeoutCause(ctx, phaseTimeout, fmt.Errorf("not within %v", phaseTimeout))
+		err := errors.Join(phase.do(bounded, &r), b.stage.failed())
+		cancel()
+		if err != nil {
+			return r, errors.Join(fmt.Errorf("%s: %w", phase.name, err), b.load.trouble())
+		}
+	}
+	var err error
+	r.Failed = b.load.failed.Load()
+	if r.Etcd, err = b.cluster.etcd.usage(); err != nil {
+		return r, err
+	}
+	r.API, err = b.cluster.api.usage()
+	return r, err
+}
+
+// prepare makes the cluster as it is before the controller is there.
+func (b *bed) prepare(ctx context.Context) error {
+	cfg, err := b.cluster.as("admin", "admin", "system:masters")
+	if err != nil {
+		return err
+	}
+	if b.admin, err = newClient(cfg); err != nil {
+		return err
+	}
+	if err := install(ctx, b.admin, b.cfg); err != nil {
+		return err
+	}
+	if err := b.cluster.startManager(); err != nil {
+		return err
+	}
+	b.cfg.Progress(fmt.Sprintf("making %d Nodes and Leases, and %d NodePools", b.cfg.Pools*b.cfg.Nodes, b.cfg.Pools))
+	if b.members, err = makeNodes(ctx, b.admin, 1, b.cfg.Pools, b.cfg.Nodes); err != nil {
+		return err
+	}
+	if err := create(ctx, b.admin, 1, b.cfg.Pools, makePool); err != nil {
+		return err
+	}
+	if b.load, err = newLoad(cfg, b.members); err != nil {
+		return err
+	}
+	core, err := coreclient.NewForConfig(binary(cfg))
+	if err != nil {
+		return err
+	}
+	b.tracker, b.stage = newTracker(), &stage{pods: core.Pods(edge.NamespaceSystem)}
+	b.controller, err = newController(b.cluster)
+	return err
+}
+
+// await waits for a count of what the controller has made.
+func (b *bed) await(ctx context.Context, done func(tally) bool) error {
+	return eventually(ctx, "", phaseTimeout, func(context.Context) error {
+		n, err := b.tracker.tally()
+		if err := errors.Join(err, b.controller.died()); err != nil {
+			return err
+		}
+		if done(n) {
+			return nil
+		}
+		return fmt.Errorf("%w: %d nodes judged, %d pools counted, %d coordinators ready", errNotYet, n.judged, n.counted, n.ready)
+	})
+}
+
+// settle returns when the controller has asked for nothing for a while: all that it asked since the last time, and when it
+// was done.
+func (b *bed) settle(ctx context.Context) (requests, time.Time, error) {
+	all, last := make(requests), time.Now()
+	for {
+		more, err := b.cluster.audit.take()
+		if err := errors.Join(err, b.controller.died()); err != nil {
+			return nil, last, err
+		}
+		if len(more) > 0 {
+			all.add(more)
+			last = time.Now()
+		}
+		if time.Since(last) > quiet {
+			return all, last, nil
+		}
+		select {
+		case <-time.After(200 * time.Millisecond):
+		case <-ctx.Done():
+			return nil, last, fmt.Errorf("the controller does not come to rest: %w; its last requests: %v",
+				context.Cause(ctx), more)
+		}
+	}
+}

@@ -1,0 +1,347 @@
+package pool
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"path"
+	"strings"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/klog/v2"
+	"k8s.io/kubernetes/pkg/auth/nodeidentifier"
+	"k8s.io/utils/clock"
+
+	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/stream"
+)
+
+// Each hub keeps its own node's objects here: the Node, its Pods, what they use, its Events. They are in etcd under
+// kube-apiserver's keys, as the cloud has written them, and read by the API.
+//
+//	GET  /own/v1                                   what the caller's node has here, at which revisions of the cloud
+//	POST /own/v1/{group|core}/{version}/{resource} watch events: objects to have here, or no longer
+//
+// Both answer with an ETag of that state, and a push is taken only on top of the state that its If-Match names. So a hub
+// asks what there is, pushes the difference, and asks again when it is told 412: after a restart of either, or a lost
+// answer. Nobody but the node itself is believed about its objects; ledger has the rules.
+const (
+	ownPath = edge.PathOwn
+
+	// maxOwnPush bounds a push, in bytes: a batch of 1 MiB and one object more. maxOwnEvents bounds its events.
+	maxOwnPush   = 3 << 20
+	maxOwnEvents = 512
+	// maxOwnPushes are read at a time, and others wait for ownWait.
+	maxOwnPushes = 8
+	ownWait      = 10 * time.Second
+	// sweepEvery is how often it is looked for nodes that are silent.
+	sweepEvery = 30 * time.Second
+)
+
+// reader reads a key of etcd: what it has, nil for nothing, and by which write.
+type reader func(ctx context.Context, key []byte) (value []byte, written int64, err error)
+
+// own takes what hubs push of their nodes.
+type own struct {
+	instance string
+	clock    clock.WithTicker
+	nodes    nodeidentifier.NodeIdentifier
+	kinds    map[schema.GroupVersionResource]ownKind
+	byName   map[string]ownKind // by resource
+	write    writer
+	read     reader
+	refused  func(context.Context, auditLine) // is told of what a node had no right to
+	stalled  time.Duration
+	pushes   chan struct{} // a slot for each push that is read
+
+	turn sync.Mutex // held while a push is applied: etcd and ledger change together
+	// orphans are to be deleted from etcd, with whose they were. Only who has the turn uses it.
+	orphans map[objectID]edge.NodeName
+
+	mu     sync.Mutex
+	ledger *ledger
+}
+
+func newOwn(
+	c Config, write writer, read reader, kinds map[schema.GroupVersionResource]ownKind,
+	refused func(context.Context, auditLine),
+) *own {
+	o := &own{
+		refused:  refused,
+		instance: rand.Text(), clock: c.Clock, nodes: nodeidentifier.NewDefaultNodeIdentifier(), kinds: kinds,
+		byName: map[string]ownKind{}, write: write, read: read, stalled: c.stalledPush,
+		pushes: make(chan struct{}, maxOwnPushes), orphans: map[objectID]edge.NodeName{}, ledger: newLedger(c.OwnQuotaBytes),
+	}
+	for _, k := range kinds {
+		o.byName[k.resource] = k
+	}
+	return o
+}
+
+// Run lets go of what silent nodes have here, until ctx ends.
+func (o *own) Run(ctx context.Context) error {
+	ticker := o.clock.NewTicker(sweepEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C():
+			o.sweep(ctx)
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+func (o *own) sweep(ctx context.Context) {
+	o.turn.Lock()
+	defer o.turn.Unlock()
+	o.mu.Lock()
+	gone := o.ledger.silent(o.clock.Now())
+	o.mu.Unlock()
+	for n, objects := range gone {
+		klog.FromContext(ctx).Info("Dropped a node's objects: its hub has not been heard from", "from", n, "for", ownSilence,
+			"objects", len(objects))
+		o.remove(ctx, n, objects)
+	}
+	o.remove(ctx, "", nil)
+}
+
+// ServeHTTP implements http.Handler. Who the caller is, and whether RBAC lets it come here at all, has been decided.
+func (o *own) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	a := &reply{ResponseWriter: w}
+	if err := o.serve(a, r); err != nil {
+		a.refuse(r.Context(), err)
+	}
+}
+
+func (o *own) serve(a *reply, r *http.Request) error {
+	n, err := o.caller(r)
+	if err != nil {
+		return err
+	}
+	below := strings.TrimSuffix(strings.TrimPrefix(r.URL.Path, ownPath), "/")
+	switch {
+	case below == "" && r.Method == http.MethodGet:
+		return o.tell(a, r, n)
+	case below != "" && r.Method == http.MethodPost:
+	default:
+		return refused(http.StatusMethodNotAllowed, "GET %s, or POST to a resource below it", ownPath)
+	}
+	resource, err := parseResource(below)
+	if err != nil {
+		return err
+	}
+	kind, ok := o.kinds[resource]
+	if !ok {
+		return refused(http.StatusForbidden, "%s %s is not a resource that hubs push of their nodes here%s", resource.Version,
+			resource.GroupResource(), orIfAllowed(resource))
+	}
+	return o.push(a, r, n, kind)
+}
+
+func orIfAllowed(r schema.GroupVersionResource) string {
+	if r.Group == "" && r.Resource == ownSecrets {
+		return "; the coordinator was started without --own-secrets"
+	}
+	return ""
+}
+
+func (o *own) caller(r *http.Request) (edge.NodeName, error) {
+	caller, ok := request.UserFrom(r.Context())
+	if !ok {
+		return "", refused(http.StatusForbidden, "only a node has objects of its own")
+	}
+	name, isNode := o.nodes.NodeIdentity(caller)
+	if !isNode || name == "" {
+		return "", refused(http.StatusForbidden, "only a node has objects of its own, and %q is none", caller.GetName())
+	}
+	return edge.NodeName(name), nil
+}
+
+// ownState is what GET answers.
+type ownState struct {
+	Objects []ownObject `json:"objects"`
+}
+
+// ownReply is what a push is told. Without an ETag beside it, what there is has to be asked for.
+type ownReply struct {
+	Refused []ownRefusal `json:"refused,omitempty"`
+}
+
+// ownRefusal is an object of a push that was not taken.
+type ownRefusal struct {
+	Namespace string `json:"namespace,omitempty"`
+	Name      string `json:"name"`
+	Code      int    `json:"code"`
+	Message   string `json:"message"`
+}
+
+func (o *own) tag(a *account) string {
+	return fmt.Sprintf("%q", fmt.Sprintf("%s.%d", o.instance, a.version))
+}
+
+// tell answers what a node has here, or 304 if that is what it knows.
+func (o *own) tell(a *reply, r *http.Request, n edge.NodeName) error {
+	o.mu.Lock()
+	account := o.ledger.account(n, o.clock.Now())
+	tag := o.tag(account)
+	known := r.Header.Get("If-None-Match") == tag
+	state := ownState{}
+	if !known {
+		state.Objects = o.ledger.of(n)
+	}
+	o.mu.Unlock()
+	a.Header().Set("ETag", tag)
+	if known {
+		a.WriteHeader(http.StatusNotModified)
+		return nil
+	}
+	return a.tell(http.StatusOK, state)
+}
+
+// ownChange is one event of a push, checked as far as it can be by itself.
+type ownChange struct {
+	offer   offer
+	key     []byte
+	value   []byte // nil: it is to go
+	refused error  // by what it says of itself
+}
+
+func (o *own) push(a *reply, r *http.Request, n edge.NodeName, kind ownKind) error {
+	changes, err := o.receive(a.ResponseWriter, r, kind)
+	if err != nil {
+		return err
+	}
+	o.turn.Lock()
+	defer o.turn.Unlock()
+	if err := o.onTop(n, r.Header.Get("If-Match")); err != nil {
+		return err
+	}
+	answer, tag := o.apply(r.Context(), n, kind, changes)
+	if tag != "" {
+		a.Header().Set("ETag", tag)
+	}
+	for _, each := range answer.Refused {
+		if each.Code == http.StatusForbidden { // the others are of no ill will
+			o.refused(r.Context(), auditLine{
+				Code: each.Code, User: n.User(), Verb: "post", Path: path.Join(r.URL.Path, each.Namespace, each.Name),
+				Source: r.RemoteAddr, Reason: each.Message,
+			})
+		}
+	}
+	return a.tell(http.StatusOK, answer)
+}
+
+// onTop refuses a push of who does not know what is here.
+func (o *own) onTop(n edge.NodeName, tag string) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if tag == "" {
+		return refused(http.StatusPreconditionRequired, "say in If-Match on top of what: the ETag of GET %s", ownPath)
+	}
+	if tag != o.tag(o.ledger.account(n, o.clock.Now())) {
+		return refused(http.StatusPreconditionFailed, "something else is here than you know of: GET %s", ownPath)
+	}
+	return nil
+}
+
+// receive reads a push to its end and checks each of its objects by itself.
+func (o *own) receive(w http.ResponseWriter, r *http.Request, kind ownKind) ([]ownChange, error) {
+	encoding, err := stream.EncodingOf(r.Header.Get("Content-Type"))
+	if err != nil || encoding != stream.Protobuf {
+		return nil, refused(http.StatusUnsupportedMediaType, "push watch events as protobuf")
+	}
+	if r.Header.Get("Content-Encoding") != "" {
+		return nil, refused(http.StatusUnsupportedMediaType, "push without Content-Encoding")
+	}
+	wait := time.NewTimer(ownWait)
+	defer wait.Stop()
+	select {
+	case o.pushes <- struct{}{}:
+		defer func() { <-o.pushes }()
+	case <-wait.C:
+		return nil, &refusal{
+			code: http.StatusTooManyRequests, retryAfter: time.Second,
+			message: fmt.Sprintf("%d pushes are being read; push again", maxOwnPushes),
+		}
+	case <-r.Context().Done():
+		return nil, context.Cause(r.Context())
+	}
+	ctx, end := context.WithTimeoutCause(r.Context(), wholePush, errTooLong)
+	defer end()
+	body := &patient{
+		body: http.MaxBytesReader(w, r.Body, maxOwnPush), control: http.NewResponseController(w), limit: o.stalled,
+	}
+	defer body.leave()
+	defer context.AfterFunc(ctx, body.cut)()
+	return o.readAll(stream.NewFrameReader(body, encoding, maxFrame), kind)
+}
+
+func (o *own) readAll(frames *stream.FrameReader, kind ownKind) ([]ownChange, error) {
+	var changes []ownChange
+	seen := map[stream.Key]struct{}{}
+	for {
+		event, err := frames.Read()
+		if errors.Is(err, io.EOF) {
+			return changes, nil
+		}
+		if err != nil {
+			return nil, unreadable(err)
+		}
+		key := event.Object.Key
+		_, twice := seen[key]
+		switch {
+		case twice:
+			return nil, refused(http.StatusUnprocessableEntity, "%s is there twice", key)
+		case len(changes) == maxOwnEvents:
+			return nil, refused(http.StatusRequestEntityTooLarge, "more than %d events; push fewer at a time", maxOwnEvents)
+		case event.Type != stream.Added && event.Type != stream.Modified && event.Type != stream.Deleted:
+			return nil, refused(http.StatusUnprocessableEntity, "a %s has no place in a push of objects", event.Type)
+		case frames.Type().GroupVersionKind != kind.kind:
+			return nil, refused(http.StatusUnprocessableEntity, "the events are of %s, want %s", frames.Type().GroupVersionKind,
+				kind.kind)
+		case !kind.namespaced && key.Namespace != "":
+			return nil, refused(http.StatusUnprocessableEntity, "%s has a namespace", key)
+		}
+		if err := checkKey(key, kind.namespaced); err != nil {
+			return nil, err
+		}
+		seen[key] = struct{}{}
+		changes = append(changes, kind.change(event))
+	}
+}
+
+// change is what an event asks for.
+func (k ownKind) change(event stream.Event) ownChange {
+	object := event.Object
+	c := ownChange{key: k.key(object.Key), offer: offer{
+		id: objectID{k.resource, object.Key}, revision: object.Revision, bytes: int64(len(object.Raw)) + objectOverhead,
+		shared: k.node == nil,
+	}}
+	if event.Type == stream.Deleted {
+		return c
+	}
+	c.value = stream.Envelope(stream.Type{GroupVersionKind: k.kind, Encoding: stream.Protobuf}, object.Raw)
+	decoded, err := k.decode(object)
+	if err != nil {
+		c.refused = err
+		return c
+	}
+	if k.node != nil {
+		c.offer.node = k.node(decoded)
+	}
+	if k.uses != nil {
+		c.offer.uses = k.uses(decoded)
+	}
+	if k.about != nil {
+		about := k.about(decoded)
+		c.offer.about = &about
+	}
+	return c
+}

@@ -1,0 +1,149 @@
+package pool
+
+import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/registry/generic"
+	podutil "k8s.io/kubernetes/pkg/api/v1/pod"
+
+	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/stream"
+)
+
+// Resources of what hubs push of their own nodes. All are of v1.
+const (
+	ownNodes      = "nodes"
+	ownPods       = "pods"
+	ownConfigMaps = "configmaps"
+	ownSecrets    = "secrets"
+	ownEvents     = "events"
+)
+
+// objectID names an object among all that hubs push of their nodes.
+type objectID struct {
+	resource string
+	stream.Key
+}
+
+// String is the name for people to read.
+func (i objectID) String() string { return i.resource + " " + i.Key.String() }
+
+// ownKind is a resource that hubs push objects of their nodes of.
+type ownKind struct {
+	builtIn
+	resource   string
+	namespaced bool
+	// node is whose an object is; nil: it belongs to all nodes whose Pods use it.
+	node func(message) edge.NodeName
+	// uses is what an object needs others to be here for; nil: nothing.
+	uses func(message) []objectID
+	// about is what an object may only be about that its node has here; nil: it stands for itself.
+	about func(message) objectID
+}
+
+// ownKinds are the resources that hubs may push objects of their nodes of; Secrets only if they are allowed.
+func ownKinds(secrets bool) map[schema.GroupVersionResource]ownKind {
+	all := []ownKind{
+		{
+			builtIn: coreKind("Node", func() message { return &corev1.Node{} }), resource: ownNodes,
+			node: func(m message) edge.NodeName { return edge.NodeName(m.GetName()) },
+		},
+		{
+			builtIn: coreKind("Pod", func() message { return &corev1.Pod{} }), resource: ownPods, namespaced: true,
+			node: nodeOfPod, uses: usesOfPod,
+		},
+		{
+			builtIn: coreKind("Event", func() message { return &corev1.Event{} }), resource: ownEvents, namespaced: true,
+			node: nodeOfEvent, about: objectOfEvent,
+		},
+		{
+			builtIn:  coreKind("ConfigMap", func() message { return &corev1.ConfigMap{} }),
+			resource: ownConfigMaps, namespaced: true,
+		},
+	}
+	if secrets {
+		all = append(all, ownKind{
+			builtIn: coreKind("Secret", func() message { return &corev1.Secret{} }), resource: ownSecrets, namespaced: true,
+		})
+	}
+	kinds := map[schema.GroupVersionResource]ownKind{}
+	for _, k := range all {
+		kinds[corev1.SchemeGroupVersion.WithResource(k.resource)] = k
+	}
+	return kinds
+}
+
+func coreKind(kind string, object func() message) builtIn {
+	return builtIn{kind: corev1.SchemeGroupVersion.WithKind(kind), object: object}
+}
+
+// storedOwn finds where kube-apiserver keeps each of ownKinds.
+func storedOwn(getter generic.RESTOptionsGetter, secrets bool) (map[schema.GroupVersionResource]ownKind, error) {
+	all := ownKinds(secrets)
+	for resource, k := range all {
+		if err := k.find(getter, resource.GroupResource()); err != nil {
+			return nil, err
+		}
+		all[resource] = k
+	}
+	return all, nil
+}
+
+func nodeOfPod(m message) edge.NodeName {
+	if pod, ok := m.(*corev1.Pod); ok {
+		return edge.NodeName(pod.Spec.NodeName)
+	}
+	return ""
+}
+
+// usesOfPod are the ConfigMaps and Secrets that a Pod refers to, as the Node authorizer sees it, each once.
+func usesOfPod(m message) []objectID {
+	pod, ok := m.(*corev1.Pod)
+	if !ok {
+		return nil
+	}
+	var all []objectID
+	note := func(resource string) podutil.Visitor {
+		return func(name string) bool {
+			id := objectID{resource, stream.Key{Namespace: pod.Namespace, Name: name}}
+			if !slices.Contains(all, id) {
+				all = append(all, id)
+			}
+			return len(all) < maxUses
+		}
+	}
+	podutil.VisitPodConfigmapNames(pod, note(ownConfigMaps))
+	podutil.VisitPodSecretNames(pod, note(ownSecrets))
+	return all
+}
+
+func nodeOfEvent(m message) edge.NodeName {
+	event, ok := m.(*corev1.Event)
+	switch {
+	case !ok:
+		return ""
+	case event.Source.Host != "":
+		return edge.NodeName(event.Source.Host)
+	default:
+		return edge.NodeName(event.ReportingInstance)
+	}
+}
+
+// objectOfEvent is the Node or Pod that an Event is about; of anything else an objectID that nobody has.
+func objectOfEvent(m message) objectID {
+	event, ok := m.(*corev1.Event)
+	if !ok {
+		return objectID{}
+	}
+	about := event.InvolvedObject
+	switch about.Kind {
+	case "Node":
+		return objectID{ownNodes, stream.Key{Name: about.Name}}
+	case "Pod":
+		return objectID{ownPods, stream.Key{Namespace: about.Namespace, Name: about.Name}}
+	default:
+		return objectID{}
+	}
+}

@@ -1,0 +1,225 @@
+package pool
+
+import (
+	"crypto/x509/pkix"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/kubernetes/pkg/api/legacyscheme"
+
+	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/stream"
+)
+
+// hub is a node's, as far as its own objects go.
+func (c *coordinator) hub(t *testing.T, n edge.NodeName) *ownClient {
+	t.Helper()
+	return &ownClient{t: t, client: c.http(t, c.certificate(t, node(string(n)))), base: "https://" + c.address, node: n}
+}
+
+// TestPeopleSeeWhatTheCloudHas: a node's objects by the API, all but resourceVersion as in the cloud; and gone when gone.
+func TestPeopleSeeWhatTheCloudHas(t *testing.T) {
+	t.Parallel()
+	c := start(t, nil)
+	ctx := t.Context()
+	alice := c.as(t, operator()).CoreV1()
+	one, two := c.hub(t, "n1"), c.hub(t, "n2")
+	one.ask()
+	two.ask()
+	one.must(kindNode, put(nodeOf(t, "n1", 5)))
+	two.must(kindNode, put(nodeOf(t, "n2", 6)))
+	one.must(kindPod, put(podOf(t, "n1", "a", 10, "conf")))
+	two.must(kindPod, put(podOf(t, "n2", "b", 11, "conf")))
+	one.must(kindMap, put(mapOf(t, "conf", 7)))
+	two.must(kindMap, put(mapOf(t, "conf", 7)))
+	one.must(kindEvent, put(eventOf(t, "n1", "a", 30)))
+
+	same := func(got, want message, o stream.Object, err error) {
+		t.Helper()
+		if err == nil {
+			err = want.Unmarshal(o.Raw)
+		}
+		if err != nil {
+			t.Errorf("%s: %v", o.Key, err)
+			return
+		}
+		legacyscheme.Scheme.Default(want) // as the cloud has done
+		if got.SetResourceVersion(want.GetResourceVersion()); !equality.Semantic.DeepEqual(got, want) {
+			t.Errorf("got\n%+v, want\n%+v", got, want)
+		}
+	}
+	gotNode, err := alice.Nodes().Get(ctx, "n1", metav1.GetOptions{})
+	same(gotNode, &corev1.Node{}, nodeOf(t, "n1", 5), err)
+	gotPod, err := alice.Pods("shop").Get(ctx, "a", metav1.GetOptions{})
+	same(gotPod, &corev1.Pod{}, podOf(t, "n1", "a", 10, "conf"), err)
+	gotMap, err := alice.ConfigMaps("shop").Get(ctx, "conf", metav1.GetOptions{})
+	same(gotMap, &corev1.ConfigMap{}, mapOf(t, "conf", 7), err)
+	gotEvent, err := alice.Events("shop").Get(ctx, "a.17", metav1.GetOptions{})
+	same(gotEvent, &corev1.Event{}, eventOf(t, "n1", "a", 30), err)
+
+	c.podsAre(t, "a", "b")
+	byNode, err := alice.Pods("").List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=n2"})
+	if err != nil || len(byNode.Items) != 1 || byNode.Items[0].Name != "b" {
+		t.Errorf("%+v, %v", byNode, err)
+	}
+	last := podOf(t, "n1", "a", 50)
+	one.must(kindPod, del(last))
+	c.podsAre(t, "b")
+	if _, err := alice.ConfigMaps("shop").Get(ctx, "conf", metav1.GetOptions{}); err != nil {
+		t.Errorf("what n2's Pod uses, too: %v", err)
+	}
+	two.must(kindPod, del(podOf(t, "n2", "b", 51)))
+	c.podsAre(t)
+	maps, err := alice.ConfigMaps("").List(ctx, metav1.ListOptions{})
+	if err != nil || len(maps.Items) != 0 {
+		t.Errorf("nobody uses %+v, %v", maps, err)
+	}
+}
+
+func (c *coordinator) podsAre(t *testing.T, want ...string) {
+	t.Helper()
+	list, err := c.as(t, operator()).CoreV1().Pods("").List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for i := range list.Items {
+		got = append(got, list.Items[i].Name)
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("the Pods are %v, want %v", got, want)
+	}
+}
+
+// TestWhoMayDoWhatWithOwnObjects tries all callers that may not.
+func TestWhoMayDoWhatWithOwnObjects(t *testing.T) {
+	t.Parallel()
+	c := start(t, func(config *Config) { config.OwnSecrets = true })
+	ctx := t.Context()
+	one := c.hub(t, "n1")
+	one.ask()
+	secret := asObject(t, &corev1.Secret{ObjectMeta: cloudMeta("key", 8), Data: map[string][]byte{"k": []byte("hidden")}})
+	kindSecret := corev1.SchemeGroupVersion.WithKind("Secret")
+	if code := one.push(kindSecret, put(secret)); code != http.StatusConflict {
+		t.Errorf("a Secret that no Pod uses: %d", code)
+	}
+	one.must(kindPod, put(podWith(t, "n1", "a", 10, "conf", "key")))
+	one.must(kindMap, put(mapOf(t, "conf", 7)))
+	one.must(kindSecret, put(secret))
+
+	// n2 makes up a Pod that uses what n1's Pods use, by which the Node authorizer would let it read that.
+	two := c.hub(t, "n2")
+	two.ask()
+	two.must(kindPod, put(podWith(t, "n2", "made-up", 10, "conf", "key")))
+	asTwo := c.as(t, node("n2")).CoreV1()
+	_, err := asTwo.Secrets("shop").Get(ctx, "key", metav1.GetOptions{})
+	forbidden(t, "a node reads a Secret", err)
+	_, err = asTwo.ConfigMaps("shop").Get(ctx, "conf", metav1.GetOptions{})
+	forbidden(t, "a node reads a ConfigMap", err)
+	_, err = asTwo.Pods("shop").Get(ctx, "a", metav1.GetOptions{})
+	forbidden(t, "a node reads another's Pod", err)
+	_, err = asTwo.Pods("").List(ctx, metav1.ListOptions{})
+	forbidden(t, "a node lists all Pods", err)
+	err = asTwo.Pods("shop").Delete(ctx, "a", metav1.DeleteOptions{})
+	forbidden(t, "a node deletes another's Pod", err)
+	_, err = asTwo.Pods("shop").Patch(ctx, "a", types.MergePatchType, []byte(`{"status":{"phase":"Failed"}}`),
+		metav1.PatchOptions{}, "status")
+	forbidden(t, "a node writes another Pod's status", err)
+
+	alice := c.as(t, operator()).CoreV1()
+	if got, err := alice.Secrets("shop").Get(ctx, "key", metav1.GetOptions{}); err != nil || string(got.Data["k"]) != "hidden" {
+		t.Errorf("an operator, who may: %v, %v", got, err)
+	}
+	_, err = alice.Pods("shop").Patch(ctx, "a", types.MergePatchType, []byte(`{"metadata":{"labels":{"a":"b"}}}`),
+		metav1.PatchOptions{})
+	forbidden(t, "an operator writes a Pod", err)
+	forbidden(t, "an operator deletes a Pod", alice.Pods("shop").Delete(ctx, "a", metav1.DeleteOptions{}))
+	forbidden(t, "an operator deletes a Node", alice.Nodes().Delete(ctx, "n1", metav1.DeleteOptions{}))
+	forbidden(t, "an operator deletes a Secret", alice.Secrets("shop").Delete(ctx, "key", metav1.DeleteOptions{}))
+
+	stranger := c.http(t, newAuthority(t, "another-ca").issue(t, node("n1"), tomorrow()).tls(t))
+	admin := pkix.Name{CommonName: "admin", Organization: []string{"system:masters"}}
+	for what, who := range map[string]struct {
+		client *http.Client
+		code   int
+	}{
+		"an operator":                   {c.http(t, c.certificate(t, operator())), 403},
+		"an administrator of the cloud": {c.http(t, c.certificate(t, admin)), 403},
+		"nobody":                        {c.http(t), 401},
+		"an unknown certificate":        {stranger, 401},
+	} {
+		hub := &ownClient{t: t, client: who.client, base: "https://" + c.address, node: "n1", tag: one.tag}
+		if code, _, _ := hub.do(http.MethodGet, ownPath, nil, nil); code != who.code {
+			t.Errorf("%s asks: %d, want %d", what, code, who.code)
+		}
+		if code := hub.push(kindPod, put(podOf(t, "n1", "a", 99))); code != who.code {
+			t.Errorf("%s pushes: %d, want %d", what, code, who.code)
+		}
+	}
+	if code := two.push(kindPod, put(podOf(t, "n1", "a", 99))); code != http.StatusForbidden {
+		t.Errorf("another node pushes: %d", code)
+	}
+	if !slices.ContainsFunc(auditLines(t, c.audit), func(l auditLine) bool {
+		return l.Code == 403 && l.User == "system:node:n2" && strings.HasSuffix(l.Path, "/pods/shop/a")
+	}) {
+		t.Error("the log does not say that n2 has tried to push another's Pod")
+	}
+}
+
+// TestSecretsAreOffUnlessAskedFor, on both sides.
+func TestSecretsAreOffUnlessAskedFor(t *testing.T) {
+	t.Parallel()
+	c := start(t, nil)
+	one := c.hub(t, "n1")
+	one.ask()
+	one.must(kindPod, put(podWith(t, "n1", "a", 10, "conf", "key")))
+	secret := asObject(t, &corev1.Secret{ObjectMeta: cloudMeta("key", 8)})
+	body := frames(t, protobufType(corev1.SchemeGroupVersion.WithKind("Secret")), put(secret)).Bytes()
+	if code, text, _ := one.send(corev1.SchemeGroupVersion.WithKind("Secret"), body); code != http.StatusForbidden ||
+		!strings.Contains(text, "--own-secrets") {
+		t.Errorf("%d %s", code, text)
+	}
+	_, err := c.as(t, operator()).CoreV1().Secrets("shop").List(t.Context(), metav1.ListOptions{})
+	forbidden(t, "an operator lists Secrets", err)
+}
+
+// TestKubeletAndHubOfOneNode: what kubelet writes through the API does not keep the hub from bringing the cloud's.
+func TestKubeletAndHubOfOneNode(t *testing.T) {
+	t.Parallel()
+	c := start(t, nil)
+	ctx := t.Context()
+	one := c.hub(t, "n1")
+	one.ask()
+	one.must(kindNode, put(nodeOf(t, "n1", 5)))
+	one.must(kindPod, put(podOf(t, "n1", "a", 10)))
+	kubelet := c.as(t, node("n1")).CoreV1()
+	allowed(t, "kubelet writes its Pod's status", eventually(ctx, func() error {
+		_, err := kubelet.Pods("shop").Patch(ctx, "a", types.MergePatchType, []byte(`{"status":{"phase":"Failed"}}`),
+			metav1.PatchOptions{}, "status")
+		return err
+	}))
+	one.must(kindPod, put(podOf(t, "n1", "a", 11)))
+	got, err := c.as(t, operator()).CoreV1().Pods("shop").Get(ctx, "a", metav1.GetOptions{})
+	if err != nil || got.Status.Phase != corev1.PodRunning {
+		t.Errorf("%+v, %v", got.Status, err)
+	}
+}
+
+// podWith is a Pod that uses a ConfigMap and a Secret.
+func podWith(t testing.TB, n edge.NodeName, name string, revision int, conf, key string) stream.Object {
+	t.Helper()
+	p := &corev1.Pod{}
+	if err := p.Unmarshal(podOf(t, n, name, revision, conf).Raw); err != nil {
+		t.Fatal(err)
+	}
+	p.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{
+		Secret: &corev1.SecretVolumeSource{SecretName: key},
+	}}}
+	return asObject(t, p)
+}
