@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -194,9 +193,5 @@ func (w *world) event(reason, note string) {
 // quiet fails if the controller writes within a while. It has been seen to be done before.
 func (w *world) quiet() {
 	w.t.Helper()
-	before := w.sent.Writes()
-	time.Sleep(5 * settle) // for something not to happen
-	if after := w.sent.Writes(); len(after) > len(before) {
-		w.t.Errorf("writes without need: %v", after[len(before):])
-	}
+	cloudtest.Quiet(w.t, w.sent.Writes, 5*settle)
 }

@@ -3,6 +3,7 @@ package cloudtest
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"strings"
 	"sync"
@@ -86,6 +87,24 @@ func Eventually(t testing.TB, what string, check func() error) {
 		time.Sleep(20 * time.Millisecond) // another process is waited for
 	}
 	t.Fatalf("%s: not within %v: %v", what, within, err)
+}
+
+// Quiet fails the test unless writes cease: a silence without any must come, after one write at most. That one may have been
+// under way, made of what was read before the result was there that the test has seen.
+func Quiet(t testing.TB, writes func() []string, silence time.Duration) {
+	t.Helper()
+	first := writes()
+	Eventually(t, "silence", func() error {
+		before := writes()
+		if len(before) > len(first)+1 {
+			t.Fatalf("writes without need: %v", before[len(first):])
+		}
+		time.Sleep(silence) // for something not to happen
+		if after := writes(); len(after) > len(before) {
+			return fmt.Errorf("written: %v", after[len(before):])
+		}
+		return nil
+	})
 }
 
 // Manager runs a manager with what add adds to it, until stop is called or the test ends. It has Scheme, serves nothing

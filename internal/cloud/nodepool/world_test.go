@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
@@ -219,9 +218,5 @@ func (w *world) gone(obj client.Object) {
 // quiet fails if the controllers write within a while. They have been seen to be done before.
 func (w *world) quiet() {
 	w.t.Helper()
-	before := w.sent.Writes()
-	time.Sleep(5 * settle) // for something not to happen
-	if after := w.sent.Writes(); len(after) > len(before) {
-		w.t.Errorf("writes without need: %v", after[len(before):])
-	}
+	cloudtest.Quiet(w.t, w.sent.Writes, 5*settle)
 }
