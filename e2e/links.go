@@ -34,8 +34,8 @@ var linkScenarios = []Scenario{
 	},
 	{
 		Name: "cut-pool", Quick: true, Lab: pool, run: cutPool,
-		Doc: "all WAN links of a pool are cut for longer than the grace period; one is healed, whose node speaks for the others " +
-			"until they are, too: nothing crashes, and all roles are right again within 10 s",
+		Doc: "all WAN links of a pool are cut for longer than the grace period; one is healed, whose node speaks for the " +
+			"others until they are, too: nothing crashes, and all roles are right again within 10 s",
 	},
 }
 

@@ -100,7 +100,7 @@ func (m *model) look(now time.Time) {
 // clocks set back, Leases deleted, replaced and restored, restarts, strangers' writes to the Node, conflicts.
 // A second after each step the Node must be what the model says, whatever the controller did not look at.
 func TestAgainstModel(t *testing.T) {
-	for seed := range uint64(64) {
+	for seed := range uint64(32) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, 2026))
 			w := newWorld(t)

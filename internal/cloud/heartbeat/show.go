@@ -86,7 +86,8 @@ func planShown(node *corev1.Node, f Finding, s Show, c *Change) {
 	if revived {
 		c.Ready = &Condition{corev1.ConditionTrue, ReasonDelegated, revivedMessage}
 		if c.Event == nil {
-			c.Event = &Event{corev1.EventTypeNormal, EventShownReady, "The node is heard of again, through another node of its pool"}
+			c.Event = &Event{corev1.EventTypeNormal, EventShownReady,
+				"The node is heard of again, through another node of its pool"}
 		}
 	}
 	c.Exclude = planExclude(node, shown)
