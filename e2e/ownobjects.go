@@ -176,7 +176,7 @@ func sameShown(resource string, nodes []string, cloud, shown map[string]map[stri
 		if there, ok := shown[name]; !ok {
 			return fmt.Errorf("%s %s is not shown", resource, name)
 		} else if !reflect.DeepEqual(o, there) {
-			return fmt.Errorf("%s %s is shown as %v, and is %v", resource, name, there, o)
+			return fmt.Errorf("%s %s is not shown as it is: %s", resource, name, firstDifference("", there, o))
 		}
 	}
 	for name, o := range shown {
@@ -190,26 +190,53 @@ func sameShown(resource string, nodes []string, cloud, shown map[string]map[stri
 	return nil
 }
 
-// shownByKubectl compares what kubectl prints.
+// firstDifference names one field in which two values as of JSON differ.
+func firstDifference(path string, shown, is any) string {
+	a, isMap := shown.(map[string]any)
+	b, areMaps := is.(map[string]any)
+	if !isMap || !areMaps {
+		return fmt.Sprintf("%s is shown as %v, and is %v", path, shown, is)
+	}
+	for key := range a {
+		if _, there := b[key]; !there {
+			return fmt.Sprintf("%s.%s is shown, and is not there", path, key)
+		}
+	}
+	for key := range b {
+		if !reflect.DeepEqual(a[key], b[key]) {
+			return firstDifference(path+"."+key, a[key], b[key])
+		}
+	}
+	return "nothing differs"
+}
+
+// shownByKubectl compares what kubectl prints, at a moment when the cloud stands still between the two looks at it.
 func (t *T) shownByKubectl(nodes []string) {
 	for _, resource := range []string{"nodes", "pods"} {
-		var all [2]map[string]map[string]any
-		for i, via := range []string{"cloud", "coordinator/p1"} {
-			cmd, err := t.lab.Kubectl(t.ctx, via, []string{"get", resource, "-A", "-o", "json"})
-			t.must(err)
-			var stderr bytes.Buffer
-			cmd.Stderr = &stderr
-			text, err := cmd.Output()
-			if err != nil {
-				t.fail("kubectl get %s via %s: %w: %s", resource, via, err, stderr.String())
-			}
-			all[i], err = byName(text)
-			t.must(err)
-		}
-		t.must(sameShown(resource, nodes, all[0], all[1]))
-		t.say("kubectl get %s -A -o json prints the same at the cloud and at the coordinator, for %d objects", resource,
-			len(all[1]))
+		t.eventually(20*time.Second, "kubectl get "+resource+" prints the same", func() error {
+			return t.sameByKubectl(resource, nodes)
+		})
 	}
+}
+
+func (t *T) sameByKubectl(resource string, nodes []string) error {
+	var all [2]map[string]map[string]any
+	for i, via := range []string{"cloud", "coordinator/p1"} {
+		cmd, err := t.lab.Kubectl(t.ctx, via, []string{"get", resource, "-A", "-o", "json"})
+		if err != nil {
+			return err
+		}
+		var stderr bytes.Buffer
+		cmd.Stderr = &stderr
+		text, err := cmd.Output()
+		if err != nil {
+			return fmt.Errorf("kubectl get %s via %s: %w: %s", resource, via, err, stderr.String())
+		}
+		if all[i], err = byName(text); err != nil {
+			return err
+		}
+	}
+	return sameShown(resource, nodes, all[0], all[1])
 }
 
 // eventsShown expects that the coordinator shows what kubelet has written about a Pod, as the cloud has it.
