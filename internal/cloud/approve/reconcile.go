@@ -13,7 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/events"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -43,11 +43,6 @@ const (
 	reconcileTimeout = 15 * time.Second
 )
 
-// Recorder records Events. It is events.EventRecorder of client-go.
-type Recorder interface {
-	Eventf(regarding, related runtime.Object, eventType, reason, action, note string, args ...any)
-}
-
 // Config is what an Approver needs. All fields but Kubelets are required.
 type Config struct {
 	// Kubelets has it approve requests of kubelets, too, of nodes that are in a pool.
@@ -59,7 +54,7 @@ type Config struct {
 	// Reader asks the API server itself.
 	Reader client.Reader
 	// Events takes the Events on requests. It bounds their rate.
-	Events Recorder
+	Events events.EventRecorder
 	Clock  clock.PassiveClock
 }
 

@@ -9,9 +9,9 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/selection"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
@@ -55,11 +55,6 @@ const (
 
 type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
-// Recorder records Events. It is events.EventRecorder of client-go.
-type Recorder interface {
-	Eventf(regarding, related runtime.Object, eventType, reason, action, note string, args ...any)
-}
-
 // Config is what a Controller needs. All fields are required.
 type Config struct {
 	// Client reads from the manager's cache, which needs the options of Cached, and writes.
@@ -67,7 +62,7 @@ type Config struct {
 	// Reader asks the API server itself.
 	Reader client.Reader
 	// Events takes the Events on YurtAppSets. It bounds their rate.
-	Events Recorder
+	Events events.EventRecorder
 	// Clock dates conditions.
 	Clock clock.PassiveClock
 }

@@ -12,9 +12,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/tools/events"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -45,11 +45,6 @@ const (
 	EventUnreadable = "InvalidAutonomyDuration"
 )
 
-// Recorder records Events. It is events.EventRecorder of client-go.
-type Recorder interface {
-	Eventf(regarding, related runtime.Object, eventType, reason, action, note string, args ...any)
-}
-
 // Config is what a Policy needs. All fields are required.
 type Config struct {
 	// Nodes reads Nodes from a cache and writes to the API server.
@@ -59,7 +54,7 @@ type Config struct {
 	Pods client.WithWatch
 
 	// Events takes the Events on Nodes. It bounds their rate.
-	Events Recorder
+	Events events.EventRecorder
 
 	// Clock dates the beginning of a hold, and conditions.
 	Clock clock.PassiveClock
@@ -69,7 +64,7 @@ type Config struct {
 type Policy struct {
 	nodes    client.Client
 	pods     client.WithWatch
-	events   Recorder
+	events   events.EventRecorder
 	clock    clock.PassiveClock
 	registry *registry
 	metrics  *metrics

@@ -34,9 +34,6 @@ const (
 	annotationPod = "openyurt.io/coordinator-pod"
 )
 
-// Recorder records Events.
-type Recorder = events.EventRecorder
-
 // Config is what a Reconciler needs.
 type Config struct {
 	// Client reads from the manager's cache, which needs the options of Cached, and writes.
@@ -44,7 +41,7 @@ type Config struct {
 	// Reader asks the API server itself.
 	Reader client.Reader
 	// Events takes the Events on YurtCoordinators. It bounds their rate.
-	Events Recorder
+	Events events.EventRecorder
 	// Clock dates certificates and conditions; nil: the real one.
 	Clock clock.PassiveClock
 

@@ -10,8 +10,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/tools/events"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -27,18 +27,13 @@ const FieldOwner = "coordinator-controller"
 // twice of it. The cache has the newer copy within milliseconds; a tenth of the second that a taint may take is ample.
 const conflictDelay = 100 * time.Millisecond
 
-// Recorder records Events. It is events.EventRecorder of client-go.
-type Recorder interface {
-	Eventf(regarding, related runtime.Object, eventType, reason, action, note string, args ...any)
-}
-
 // Config is what a Policy needs. All fields are required.
 type Config struct {
 	// Client reads Nodes from a cache and writes to the API server.
 	Client client.Client
 
 	// Events takes the Events on Nodes. It bounds their rate.
-	Events Recorder
+	Events events.EventRecorder
 
 	// Clock measures how long a Lease is silent; it must be monotonic. It also dates conditions.
 	Clock clock.PassiveClock
@@ -50,7 +45,7 @@ type Config struct {
 // Policy is the controller. Make one with New and hand it to a manager with AddTo.
 type Policy struct {
 	client    client.Client
-	events    Recorder
+	events    events.EventRecorder
 	clock     clock.PassiveClock
 	sightings *Sightings
 	options   *options

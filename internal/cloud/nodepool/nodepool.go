@@ -9,7 +9,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -49,11 +49,6 @@ const (
 
 type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
-// Recorder records Events. It is events.EventRecorder of client-go.
-type Recorder interface {
-	Eventf(regarding, related runtime.Object, eventType, reason, action, note string, args ...any)
-}
-
 // Config is what a Controller needs. All fields are required.
 type Config struct {
 	// Client reads Nodes and NodePools from the manager's cache, and writes. Of Nodes the cache must have what the comment on
@@ -62,7 +57,7 @@ type Config struct {
 	// Reader asks the API server itself.
 	Reader client.Reader
 	// Events takes the Events on Nodes and NodePools. It bounds their rate.
-	Events Recorder
+	Events events.EventRecorder
 }
 
 // Controller is the two controllers of this package.

@@ -173,7 +173,7 @@ func (d *Decision) goOn(members []Member, s state, h Hold, l Limits) {
 			d.Changes[i] = released(ReasonPoolSpeaks)
 		default:
 			// Also a node that speaks and is still shown Unknown: kube-controller-manager would taint it until its kubelet
-			// has said that it is Ready, which one whose heartbeats are delegated can't say.
+			// has said that it is Ready, or, while its heartbeats are delegated, the heartbeat policy has.
 			d.Changes[i] = held()
 		}
 	}

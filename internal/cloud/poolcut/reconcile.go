@@ -13,8 +13,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/tools/events"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -48,17 +48,12 @@ const (
 	EventUnreadable = "InvalidHoldEvictions"
 )
 
-// Recorder records Events. It is events.EventRecorder of client-go.
-type Recorder interface {
-	Eventf(regarding, related runtime.Object, eventType, reason, action, note string, args ...any)
-}
-
 // Config is what a Controller needs. All fields are required.
 type Config struct {
 	// Client reads Nodes and the metadata of NodePools from a cache, and writes to the API server.
 	Client client.Client
 	// Events takes the Events on NodePools. It bounds their rate.
-	Events Recorder
+	Events events.EventRecorder
 	// Clock measures how long Leases are silent and holds last; it must be monotonic. It also dates conditions.
 	Clock clock.PassiveClock
 	// SilenceAfter is the heartbeat policy's: less than kube-controller-manager's node-monitor-grace-period.
@@ -68,7 +63,7 @@ type Config struct {
 // Controller is the controller. Make one with New and hand it to a manager with AddTo.
 type Controller struct {
 	client    client.Client
-	events    Recorder
+	events    events.EventRecorder
 	clock     clock.PassiveClock
 	limits    Limits
 	sightings *heartbeat.Sightings
