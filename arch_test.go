@@ -80,9 +80,10 @@ var law = []struct {
 		},
 		"the only wiring of the node's side; the pool's and the cloud's code stay out of every node"},
 
+	{"internal/usage", nil, "figures of kubelets know no pool"},
 	{"internal/pool",
 		[]string{
-			"internal/edge", "internal/run", "internal/replica", "internal/stream",
+			"internal/edge", "internal/run", "internal/replica", "internal/stream", "internal/usage",
 		},
 		"a coordinator does not know hubs but by their requests"},
 	{"internal/cloud/cloudtest", []string{"apis/apps/v1alpha1", "apis/apps/v1beta1", "apis/apps/v1beta2"},
@@ -151,6 +152,7 @@ var reserved = []struct {
 		"controllers run in the cloud only; a hub must stay small"},
 	{"github.com/vishvananda/", []string{"internal/lab/wire"}, "one place lays cables"},
 	{"github.com/google/nftables", []string{"internal/lab/wire"}, "one place cuts them"},
+	{"sigs.k8s.io/metrics-server", []string{"internal/usage"}, "one place asks kubelets what they use"},
 	{"go.etcd.io/bbolt", []string{"internal/store"}, "one place keeps the disk"},
 	{"github.com/klauspost/compress", []string{"internal/store"}, "one place packs"},
 	{"testing", nil, "no test code in programs"},

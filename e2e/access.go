@@ -3,6 +3,7 @@ package e2e
 import (
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -32,7 +33,7 @@ func foreignLease(t *T) {
 	leader := t.settled(30 * time.Second)
 	names := t.nodeNames()
 	self := t.follower(leader)
-	victim := names[0]
+	victim := names[(slices.Index(names, self)+1)%len(names)]
 	node := t.coordinator(self)
 	marker := len(t.refusals())
 	attempts := 0

@@ -21,7 +21,7 @@ import (
 )
 
 var helmScenarios = []Scenario{{
-	Name: "helm", Lab: installation(pool), run: helmLife,
+	Name: "helm", Lab: pool.AsInstalled(), run: helmLife,
 	Doc: "Helm takes over what kubectl has applied, upgrades it with other values while the coordinator goes on, and takes it " +
 		"away: what docs/install.md says is left, and nothing else",
 }}

@@ -18,15 +18,10 @@ import (
 )
 
 var installedScenarios = []Scenario{{
-	Name: "installed", Quick: true, Lab: installation(pool), run: installedPool,
+	Name: "installed", Quick: true, Lab: pool.AsInstalled(), run: installedPool,
 	Doc: "the chart, a NodePool and a YurtCoordinator are applied: a coordinator runs as a Pod, hubs find it, " +
 		"a cut node's heartbeats are delegated, and operators use the generated kubeconfig",
 }}
-
-func installation(c lab.Config) lab.Config {
-	c.Installed = true
-	return c
-}
 
 func installedPool(t *T) {
 	node := t.coordinatorNode()

@@ -30,34 +30,34 @@ var fourNodes = lab.Config{Pools: 1, Nodes: 4, Timing: lab.Quick}
 
 var lifeScenarios = []Scenario{
 	{
-		Name: "coordinator-moves", Quick: true, Lab: installation(fourNodes), run: coordinatorMoves,
+		Name: "coordinator-moves", Quick: true, Lab: fourNodes.AsInstalled(), run: coordinatorMoves,
 		Doc: "the coordinator's node dies: a coordinator runs on another, with a certificate and a kubeconfig for there, " +
 			"hubs find it and delegate again; when the node is back, it has none",
 	},
 	{
-		Name: "remove-coordinator", Quick: true, Lab: installation(pool), run: removeCoordinator,
+		Name: "remove-coordinator", Quick: true, Lab: pool.AsInstalled(), run: removeCoordinator,
 		Doc: "a YurtCoordinator is deleted: nothing of it is left in the cloud or on the nodes, hubs are plain proxies; made " +
 			"again, all is as before",
 	},
 	{
-		Name: "too-few-nodes", Lab: installation(pool), run: tooFewNodes,
+		Name: "too-few-nodes", Lab: pool.AsInstalled(), run: tooFewNodes,
 		Doc: "a pool gets no coordinator until it has three nodes, and the YurtCoordinator says so",
 	},
 	{
-		Name: "second-coordinator", Lab: installation(pool), run: secondCoordinator,
+		Name: "second-coordinator", Lab: pool.AsInstalled(), run: secondCoordinator,
 		Doc: "a second YurtCoordinator for a pool is refused; where the policy is missing, it is Pending and changes nothing",
 	},
 	{
-		Name: "both-autonomies", Lab: installation(pool), run: bothAutonomies,
+		Name: "both-autonomies", Lab: pool.AsInstalled(), run: bothAutonomies,
 		Doc: "autonomy of a node and a coordinator of its pool exclude each other, from both sides",
 	},
 	{
-		Name: "cert-rotation", Lab: shortLived(installation(pool)), run: certRotation,
+		Name: "cert-rotation", Lab: shortLived(pool.AsInstalled()), run: certRotation,
 		Doc: "a coordinator's certificate and its operators' last for a minute: they are replaced again and again under load, " +
 			"no request fails, no watch ends, no hub leaves the coordinator",
 	},
 	{
-		Name: "controller-restart", Lab: installation(pool), run: controllerRestart,
+		Name: "controller-restart", Lab: pool.AsInstalled(), run: controllerRestart,
 		Doc: "coordinator-controller is killed again and again while a coordinator is made and removed: each ends complete",
 	},
 }

@@ -19,7 +19,7 @@ import (
 )
 
 var notReadyScenarios = []Scenario{{
-	Name: "notready-policy", Lab: installation(fourNodes), run: notReadyPolicy,
+	Name: "notready-policy", Lab: fourNodes.AsInstalled(), run: notReadyPolicy,
 	Doc: "a pool shows delegated nodes NotReady: Pods and endpoints of a cut node are kept, whatever restarts, and a dead " +
 		"one takes Kubernetes' own course, as soon as one that died when direct",
 }}

@@ -100,20 +100,62 @@ func (t *T) deployNeedy(node string) (answer string) {
 		answer, err = t.needyAnswers(node)
 		return err
 	})
-	if !strings.HasPrefix(answer, "from-the-configfrom-the-secret") {
+	if t.cfg.Kubelet == lab.Real && !strings.HasPrefix(answer, "from-the-configfrom-the-secret") {
 		t.fail("the Pod %s answers %q", needyName, answer)
 	}
 	return answer
 }
 
+// needyAnswers returns what the Pod serves. Of a hollow node, whose Pods serve nothing, it is the Pod as its kubelet runs it.
 func (t *T) needyAnswers(node string) (string, error) {
+	if t.cfg.Kubelet == lab.Hollow {
+		for pod := range t.hollowPods(node) {
+			if isNeedy(pod) {
+				return pod, nil
+			}
+		}
+		return "", fmt.Errorf("the kubelet of %s does not run %s", node, needyName)
+	}
+	return t.fetchOn(node, fmt.Sprintf("http://127.0.0.1:%d/", needyPort))
+}
+
+// fetchOn gets a URL as a program of the node would.
+func (t *T) fetchOn(node, url string) (string, error) {
 	client := &http.Client{Timeout: 2 * time.Second, Transport: &http.Transport{
 		DisableKeepAlives: true,
 		DialContext: func(ctx context.Context, _, address string) (net.Conn, error) {
 			return t.lab.Dial(ctx, node, address)
 		},
 	}}
-	return fetch(t.ctx, client, fmt.Sprintf("http://127.0.0.1:%d/", needyPort))
+	return fetch(t.ctx, client, url)
+}
+
+// servers are the web servers of a node, by their processes; of a hollow node, which has none, the Pods that its kubelet
+// runs.
+func (t *T) servers(node string) map[string]bool {
+	if t.cfg.Kubelet == lab.Hollow {
+		return t.hollowPods(node)
+	}
+	return t.processes(node, "httpd -f")
+}
+
+func isNeedy(server string) bool {
+	return strings.Contains(server, fmt.Sprintf("127.0.0.1:%d", needyPort)) || strings.HasPrefix(server, namespace+"/"+needyName+" ")
+}
+
+// hollowPods are what a hollow kubelet says that it runs: "namespace/name uid". It may be on its way up.
+func (t *T) hollowPods(node string) map[string]bool {
+	pods := map[string]bool{}
+	answer, err := t.fetchOn(node, "http://127.0.0.1:10250/runningpods/")
+	if err != nil {
+		return pods
+	}
+	var list corev1.PodList
+	t.must(json.Unmarshal([]byte(answer), &list))
+	for _, p := range list.Items {
+		pods[p.Namespace+"/"+p.Name+" "+string(p.UID)] = true
+	}
+	return pods
 }
 
 // processes are those of a node whose command line has a text, by their start: "123 4567" is process 123, begun then.
@@ -161,7 +203,7 @@ func offlineRestart(t *T) {
 	t.hold(3*time.Second, "the hub's disk is written once a second")
 	before, err := t.listFrom(node, pods)
 	t.must(err)
-	servers := t.processes(node, "httpd -f")
+	servers := t.servers(node)
 	for _, c := range []lab.Component{lab.Hub, lab.KubeletC} {
 		t.say("restarting the %s of %s", c, node)
 		t.must(t.lab.Node(t.ctx, lab.Restart, node, c))
@@ -173,7 +215,7 @@ func offlineRestart(t *T) {
 			return differs(before, now)
 		})
 		t.hold(10*time.Second, "time for kubelet to do something wrong")
-		if now := t.processes(node, "httpd -f"); !sameKeys(now, servers) {
+		if now := t.servers(node); !sameKeys(now, servers) {
 			t.fail("containers were restarted: %v, before %v", now, servers)
 		}
 	}
@@ -183,7 +225,7 @@ func offlineRestart(t *T) {
 	offline := t.powerCycle(node, want)
 	t.figure("restart_offline_s", offline.Seconds())
 	t.eventually(60*time.Second, "all Pods of the node run again", func() error {
-		if now := t.processes(node, "httpd -f"); len(now) != len(servers) {
+		if now := t.servers(node); len(now) != len(servers) {
 			return fmt.Errorf("%d web servers run, want %d", len(now), len(servers))
 		}
 		return nil
@@ -195,7 +237,7 @@ func offlineRestart(t *T) {
 		}
 		return err
 	})
-	again := t.processes(node, "httpd -f")
+	again := t.servers(node)
 
 	t.say("healing")
 	t.must(t.lab.Heal(t.ctx, lab.LAN, node))
@@ -217,8 +259,8 @@ func offlineRestart(t *T) {
 		t.fail("the Pod %s, which nothing evicts: %w", needyName, err)
 	}
 	kept := false
-	for now := range t.processes(node, fmt.Sprintf("httpd -f -p 127.0.0.1:%d", needyPort)) {
-		kept = kept || again[now]
+	for now := range t.servers(node) {
+		kept = kept || isNeedy(now) && again[now]
 	}
 	if !kept {
 		t.fail("healing has restarted the Pod %s", needyName)

@@ -284,15 +284,19 @@ func (t *T) clients(c copyCase, spec load.Spec, follow load.FollowSpec, agent st
 	return done
 }
 
-// equal waits until all clients have what the cloud has.
+// equal waits until all clients have what the cloud has. That is read again now and then: an installed lab's own
+// EndpointSlices change when they will.
 func (t *T) equal(all []*load.Follower, follow load.FollowSpec) {
-	want, err := load.Read(t.ctx, t.cloud, follow)
-	t.must(err)
-	ctx, cancel := context.WithTimeoutCause(t.ctx, 2*time.Minute, errors.New("two minutes are over"))
-	defer cancel()
-	for i, f := range all {
-		if err := f.WaitEqual(ctx, want); err != nil {
-			t.fail("the client on %s has not what the cloud has: %w", t.nodeNames()[i], err)
+	t.eventually(2*time.Minute, "all clients have what the cloud has", func() error {
+		want, err := load.Read(t.ctx, t.cloud, follow)
+		t.must(err)
+		ctx, cancel := context.WithTimeoutCause(t.ctx, 15*time.Second, errors.New("it was read 15 s ago"))
+		defer cancel()
+		for i, f := range all {
+			if err := f.WaitEqual(ctx, want); err != nil {
+				return fmt.Errorf("the client on %s: %w", t.nodeNames()[i], err)
+			}
 		}
-	}
+		return nil
+	})
 }

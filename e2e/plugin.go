@@ -62,6 +62,7 @@ func (t *T) pluginSays(node, about, state, happened string) {
 			return nil
 		})
 	}
+	t.trafficIsTold()
 	said, err := t.yurtPrints("cloud", "leader", "p1")
 	if err != nil || strings.TrimSpace(said) != leader {
 		t.fail("leader p1: %q, %v; want %s", said, err, leader)
@@ -75,6 +76,36 @@ func (t *T) pluginSays(node, about, state, happened string) {
 	}
 	if printed, err := t.yurtPrints("cloud", "why", "no-such-node"); err == nil {
 		t.fail("why no-such-node: %s", printed)
+	}
+}
+
+// trafficIsTold holds what hubs say that their links carried against what the cables did: theirs has no headers of TCP and
+// IP, and no packets without payload.
+func (t *T) trafficIsTold() {
+	for _, via := range []string{"coordinator/p1", "cloud"} {
+		t.eventually(70*time.Second, "kubectl yurt, through "+via+", says what the links carried", func() error {
+			var said struct {
+				Nodes []struct {
+					Node                     string
+					SentBytes, ReceivedBytes uint64
+				}
+			}
+			if err := t.yurt(via, &said, "traffic", "p1"); err != nil {
+				return err
+			}
+			if len(said.Nodes) != t.cfg.Nodes {
+				return fmt.Errorf("%+v, want %d nodes", said.Nodes, t.cfg.Nodes)
+			}
+			carried, err := t.lab.Traffic(t.ctx, false)
+			t.must(err)
+			for _, n := range said.Nodes {
+				is := carried[n.Node]
+				if n.SentBytes > is.Up || n.ReceivedBytes > is.Down || n.SentBytes < is.Up/3 || n.ReceivedBytes < is.Down/2 {
+					return fmt.Errorf("%+v; its cable carried %+v", n, is)
+				}
+			}
+			return nil
+		})
 	}
 }
 

@@ -28,7 +28,7 @@ func shortLived(c lab.Config) lab.Config {
 }
 
 var rotationScenarios = []Scenario{{
-	Name: "ca-rotation", Lab: shortAuthority(installation(pool)), run: caRotation,
+	Name: "ca-rotation", Lab: shortAuthority(pool.AsInstalled()), run: caRotation,
 	Doc: "a pool's authority lasts for three minutes: under load a new one is trusted, signs, and the old one is trusted no " +
 		"more; no request fails, no watch ends, no hub leaves the coordinator",
 }}

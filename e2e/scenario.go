@@ -122,6 +122,8 @@ type T struct {
 	cloud kubernetes.Interface
 	// seen is the cloud's history since the boot.
 	seen *history
+	// found is when every hub of an installed lab had found its coordinator.
+	found time.Time
 
 	mu      sync.Mutex
 	figures map[string]float64
@@ -168,6 +170,7 @@ func hubsFound(t *T) {
 		}
 		return nil
 	})
+	t.found = time.Now()
 }
 
 // crashes are what a Go program writes when it is broken, whatever the scenario was about.

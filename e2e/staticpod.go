@@ -15,7 +15,7 @@ import (
 )
 
 var staticPodScenarios = []Scenario{{
-	Name: "static-pod-hub", Lab: joining(installation(pool), 0), run: staticPodHub,
+	Name: "static-pod-hub", Lab: joining(pool.AsInstalled(), 0), run: staticPodHub,
 	Doc: "a node is put behind a hub that its kubelet runs as a static Pod: it is Ready; killed, the hub is back; power-cycled " +
 		"while nothing can be reached, hub and Pods come back from the disk; settings are changed; reset leaves nothing",
 }}

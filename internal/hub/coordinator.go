@@ -122,7 +122,11 @@ func (h *Hub) newPool() (*pool, error) {
 		Node: h.cfg.Node, Cloud: asNode, CloudLink: h.cloud.Link(),
 		Coordinator: atCoordinator, CoordinatorLink: p.coordinator.Link(),
 		OnCoordinatorHost: func() bool { return isOwnAddress(p.host()) },
-		Metrics:           h.metrics,
+		Traffic: func() edge.Traffic {
+			sent, received, since := h.cloud.Traffic()
+			return edge.Traffic{Sent: sent, Received: received, Since: since}
+		},
+		Metrics: h.metrics,
 	}); err != nil {
 		return nil, err
 	}

@@ -79,6 +79,14 @@ type Config struct {
 	Timing   Timing   `json:"timing"`
 }
 
+// AsInstalled is the same lab with the system installed: its coordinators are Pods, which real kubelets run, in pools that
+// are large enough to have one.
+func (c Config) AsInstalled() Config {
+	c.Installed, c.Kubelet, c.NoKubelet = true, Real, false
+	c.Nodes = max(c.Nodes, edge.MinPoolNodes)
+	return c
+}
+
 // DefaultName is the name of a lab that is given none.
 const DefaultName = "default"
 

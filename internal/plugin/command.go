@@ -55,7 +55,7 @@ func New(out, errs io.Writer) *cobra.Command {
 	root.SetErr(errs)
 	c.flags.AddFlags(root.PersistentFlags())
 	root.PersistentFlags().StringVarP(&c.form, "output", "o", "", "json, wide, or nothing")
-	root.AddCommand(c.status(), c.why(), c.leader(), c.kubeconfig())
+	root.AddCommand(c.status(), c.why(), c.leader(), c.traffic(), c.kubeconfig())
 	return root
 }
 

@@ -22,7 +22,7 @@ const AnnotationCloudLease = "openyurt.io/cloud-lease"
 func unmarked(lease *coordinationv1.Lease) *coordinationv1.Lease {
 	clean := lease.DeepCopy()
 	clean.Annotations = without(clean.Annotations, edge.DelegateHeartbeat, edge.AnnotationCoordinatorHost,
-		AnnotationCloudLease)
+		AnnotationCloudLease, edge.AnnotationTraffic)
 	clean.Labels = without(clean.Labels, edge.DelegateHeartbeat)
 	return clean
 }

@@ -68,7 +68,8 @@ func (s *story) watchOver() {
 		annotation, label := delegatedLease(c.Lease)
 		_, host := c.Lease.Annotations[edge.AnnotationCoordinatorHost]
 		_, note := c.Lease.Annotations[AnnotationCloudLease]
-		if label || host || note {
+		_, traffic := c.Lease.Annotations[edge.AnnotationTraffic]
+		if label || host || note || traffic {
 			s.t.Errorf("%s by %s brought a mark that is not for the cloud: %v", c, c.Client, c.Lease.ObjectMeta)
 		}
 		if !annotation {

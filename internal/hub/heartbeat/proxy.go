@@ -62,6 +62,8 @@ type ProxyConfig struct {
 	CoordinatorLink *live.Value[link.State]
 	// OnCoordinatorHost reports whether the coordinator runs on this node. Default: it does not.
 	OnCoordinatorHost func() bool
+	// Traffic is what the node's link to the cloud has carried, for the pool to see. Default: nothing is said of it.
+	Traffic func() edge.Traffic
 	// Metrics takes the metrics of heartbeats. Default: they are not registered anywhere.
 	Metrics prometheus.Registerer
 }
@@ -274,6 +276,9 @@ func (p *Proxy) send(what sending, sent *coordinationv1.Lease, limits budget) *d
 		p.mu.Unlock()
 	}
 	lease := copyOf(sent, p.recall(), what == marked, p.config.OnCoordinatorHost())
+	if p.config.Traffic != nil {
+		metav1.SetMetaDataAnnotation(&lease.ObjectMeta, edge.AnnotationTraffic, p.config.Traffic().String())
+	}
 	return p.copier.submit(lease, min(limits.answer, copyLongest))
 }
 

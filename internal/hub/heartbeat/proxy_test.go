@@ -63,6 +63,7 @@ func (n *node) restartHub() {
 		Node: edge.NodeName(n.name), Cloud: n.cloud.Client(n.name), CloudLink: n.cloudLink,
 		Coordinator: n.coordinator.Client(n.name), CoordinatorLink: n.coordinatorLink,
 		OnCoordinatorHost: func() bool { return n.host }, Metrics: prometheus.NewRegistry(),
+		Traffic: func() edge.Traffic { return edge.Traffic{Sent: 1, Received: 2, Since: time.Unix(3, 0)} },
 	})
 	if err != nil {
 		n.t.Fatal(err)
@@ -123,7 +124,9 @@ func (n *node) do(method string, body *coordinationv1.Lease, query string) (*coo
 func (n *node) clean(l *coordinationv1.Lease) {
 	n.t.Helper()
 	for _, m := range []map[string]string{l.Annotations, l.Labels} {
-		for _, key := range []string{edge.DelegateHeartbeat, edge.AnnotationCoordinatorHost, AnnotationCloudLease} {
+		for _, key := range []string{
+			edge.DelegateHeartbeat, edge.AnnotationCoordinatorHost, AnnotationCloudLease, edge.AnnotationTraffic,
+		} {
 			if _, ok := m[key]; ok {
 				n.t.Errorf("kubelet sees %s", key)
 			}
@@ -186,6 +189,9 @@ func (n *node) wantCopy(marked bool) {
 	}
 	if !renewTime(l).Equal(renewTime(n.lease)) {
 		n.t.Errorf("copy stamped %s, kubelet's last is %s", renewTime(l), renewTime(n.lease))
+	}
+	if said := l.Annotations[edge.AnnotationTraffic]; said != "1/2/3" {
+		n.t.Errorf("copy says %q of the link's traffic", said)
 	}
 	if len(l.OwnerReferences) != 1 || l.OwnerReferences[0].UID != "node-uid" {
 		n.t.Errorf("copy owned by %v, want the Node", l.OwnerReferences)

@@ -23,6 +23,7 @@ type sighting struct {
 	version string
 	changed time.Time // when it was last seen to have changed; zero: it is as it was found
 	lasts   time.Duration
+	traffic *edge.Traffic // nil: it does not say
 }
 
 // observe takes in a list of all Leases.
@@ -41,9 +42,24 @@ func (l *ledger) observe(leases []coordinationv1.Lease, now time.Time) {
 		if d := lease.Spec.LeaseDurationSeconds; d != nil && *d > 0 {
 			s.lasts = min(time.Duration(*d)*time.Second, 10*defaultLease)
 		}
+		s.traffic = nil
+		if said, ok := edge.ParseTraffic(lease.Annotations[edge.AnnotationTraffic]); ok {
+			s.traffic = &said
+		}
 		nodes[name] = s
 	}
 	l.nodes = nodes
+}
+
+// traffic is what nodes have said of their links.
+func (l *ledger) traffic(nodes []edge.NodeName) map[edge.NodeName]edge.Traffic {
+	all := map[edge.NodeName]edge.Traffic{}
+	for _, n := range nodes {
+		if said := l.nodes[n].traffic; said != nil {
+			all[n] = *said
+		}
+	}
+	return all
 }
 
 // reached returns the nodes that renew, in order; false if it is too early to tell.

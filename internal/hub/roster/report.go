@@ -80,7 +80,7 @@ func (r *Reporter) Run(ctx context.Context, term Term, transitions int32) error 
 		if !ok || !due || now.Before(last.next) || !term.Valid() {
 			continue
 		}
-		if err := r.tell(ctx, nodes, transitions); err != nil {
+		if err := r.tell(ctx, nodes, book.traffic(nodes), transitions); err != nil {
 			log.V(1).Info("Cannot tell the cloud who reaches the coordinator", "err", err)
 			last.next = now.Add(failPause + rand.N(failPause))
 			continue
@@ -108,7 +108,9 @@ func (r *Reporter) list(ctx context.Context) ([]coordinationv1.Lease, error) {
 }
 
 // tell writes the report. A Lease that is missing is made by PUT: RBAC cannot allow a POST of one name.
-func (r *Reporter) tell(ctx context.Context, nodes []edge.NodeName, transitions int32) error {
+func (r *Reporter) tell(
+	ctx context.Context, nodes []edge.NodeName, traffic map[edge.NodeName]edge.Traffic, transitions int32,
+) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*callTimeout)
 	defer cancel()
 	name := r.cfg.Pool.ReportLease()
@@ -122,6 +124,7 @@ func (r *Reporter) tell(ctx context.Context, nodes []edge.NodeName, transitions 
 		return fmt.Errorf("get Lease %s: %w", name, err)
 	}
 	metav1.SetMetaDataAnnotation(&lease.ObjectMeta, edge.AnnotationReachedNodes, edge.JoinNodes(nodes))
+	metav1.SetMetaDataAnnotation(&lease.ObjectMeta, edge.AnnotationTraffic, edge.JoinTraffic(traffic))
 	lease.Spec.HolderIdentity = ptr.To(string(r.cfg.Node))
 	lease.Spec.LeaseTransitions = ptr.To(transitions)
 	lease.Spec.LeaseDurationSeconds = ptr.To(int32(2 * sayEvery / time.Second))

@@ -2,6 +2,7 @@ package roster
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"strconv"
 	"sync/atomic"
@@ -94,6 +95,25 @@ func TestLedger(t *testing.T) {
 	}
 }
 
+func TestLedgerOfTraffic(t *testing.T) {
+	leases := looked{"a": 1, "b": 1, "c": 1}.leases()
+	for i := range leases {
+		leases[i].Annotations = map[string]string{edge.AnnotationTraffic: leases[i].Name + "/1/2"}
+		if leases[i].Name == "a" {
+			leases[i].Annotations[edge.AnnotationTraffic] = "1/2/3"
+		}
+	}
+	var l ledger
+	l.observe(leases, time.Now())
+	want := map[edge.NodeName]edge.Traffic{"a": {Sent: 1, Received: 2, Since: time.Unix(3, 0)}}
+	if got := l.traffic([]edge.NodeName{"a", "b", "unknown"}); !maps.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+	if got := l.traffic([]edge.NodeName{"b"}); len(got) != 0 {
+		t.Errorf("%v of one that lies", got)
+	}
+}
+
 type valid struct{ atomic.Bool }
 
 func (v *valid) Valid() bool { return v.Load() }
@@ -106,6 +126,7 @@ func TestRun(t *testing.T) {
 				leases := pool.CoordinationV1().Leases(corev1.NamespaceNodeLease)
 				lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
 					Name: name, ResourceVersion: strconv.FormatInt(time.Now().UnixNano(), 10),
+					Annotations: map[string]string{edge.AnnotationTraffic: edge.Traffic{Sent: 1, Since: time.Now()}.String()},
 				}}
 				if _, err := leases.Update(t.Context(), lease, metav1.UpdateOptions{}); err != nil {
 					if _, err := leases.Create(t.Context(), lease, metav1.CreateOptions{}); err != nil {
@@ -132,6 +153,11 @@ func TestRun(t *testing.T) {
 			lease, err := reports.Get(t.Context(), "yurt-coordinator-p1", metav1.GetOptions{})
 			if err != nil {
 				t.Fatal(err)
+			}
+			nodes := edge.SplitNodes(lease.Annotations[edge.AnnotationReachedNodes])
+			told := edge.SplitTraffic(lease.Annotations[edge.AnnotationTraffic])
+			if !slices.Equal(slices.Sorted(maps.Keys(told)), nodes) {
+				t.Errorf("the traffic of %v, want that of %v", told, nodes)
 			}
 			return ptr.Deref(lease.Spec.HolderIdentity, "") + ": " + lease.Annotations[edge.AnnotationReachedNodes]
 		}

@@ -16,6 +16,20 @@ type conn struct {
 	err         error
 }
 
+// Read implements net.Conn.
+func (c *conn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	c.server.metrics.received.Add(uint64(n)) //nolint:gosec // never negative
+	return n, err
+}
+
+// Write implements net.Conn.
+func (c *conn) Write(p []byte) (int, error) {
+	n, err := c.Conn.Write(p)
+	c.server.metrics.sent.Add(uint64(n)) //nolint:gosec // never negative
+	return n, err
+}
+
 // Close closes the connection: a multiplexed one by a reset, any other in order.
 func (c *conn) Close() error { return c.close(c.multiplexed) }
 

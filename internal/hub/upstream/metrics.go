@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -15,10 +16,14 @@ type metrics struct {
 	inFlight prometheus.Gauge
 	probes   *prometheus.HistogramVec
 	failures *prometheus.CounterVec
+
+	began          time.Time
+	sent, received atomic.Uint64 // bytes
 }
 
 func newMetrics(name string, registry prometheus.Registerer, u *Upstream) (*metrics, error) {
 	m := &metrics{
+		began: time.Now(),
 		inFlight: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "yurthub_upstream_requests_in_flight", Help: "Requests sent whose answer has not ended.",
 		}),
@@ -44,7 +49,16 @@ func newMetrics(name string, registry prometheus.Registerer, u *Upstream) (*metr
 		}
 		return 0
 	})
-	return m, m.register(m.inFlight, m.probes, m.failures, expiry)
+	return m, m.register(m.inFlight, m.probes, m.failures, expiry,
+		carried("sent", &m.sent), carried("received", &m.received))
+}
+
+func carried(direction string, bytes *atomic.Uint64) prometheus.Collector {
+	return prometheus.NewCounterFunc(prometheus.CounterOpts{
+		Name:        "yurthub_upstream_bytes_total",
+		Help:        "What connections carried: TCP's payload, TLS included, the headers of TCP and IP not.",
+		ConstLabels: prometheus.Labels{"direction": direction},
+	}, func() float64 { return float64(bytes.Load()) })
 }
 
 // follow shows the state of a server's link.

@@ -76,6 +76,11 @@ func New(cfg Config) (*Upstream, error) {
 	return u, nil
 }
 
+// Traffic is what all connections have carried since New: bytes of TCP's payload, TLS included.
+func (u *Upstream) Traffic() (sent, received uint64, since time.Time) {
+	return u.metrics.sent.Load(), u.metrics.received.Load(), u.metrics.began
+}
+
 // Run reads the credentials, probes every server and follows changes of the credential files, until ctx ends; then it
 // resets all connections. It fails if the credentials cannot be read at first. It may be called once.
 func (u *Upstream) Run(ctx context.Context) error {

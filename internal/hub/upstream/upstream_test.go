@@ -44,6 +44,37 @@ func TestIdentities(t *testing.T) {
 	await(t, u, link.Up)
 }
 
+func TestTrafficIsCounted(t *testing.T) {
+	ca := newAuthority(t)
+	const size = 1 << 20
+	s := ca.serve(t, func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		_, _ = w.Write(make([]byte, size))
+	}, nil)
+	before := time.Now()
+	u := start(t, ca.files(t, "system:node:n1", s.URL))
+	await(t, u, link.Up)
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "/", strings.NewReader(strings.Repeat("x", 2*size)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	res, err := u.AsNode().RoundTrip(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.Copy(io.Discard, res.Body); err != nil {
+		t.Fatal(err)
+	}
+	_ = res.Body.Close()
+	sent, received, since := u.Traffic()
+	if sent < 2*size || sent > 3*size || received < size || received > 2*size {
+		t.Errorf("%d bytes sent, %d received; want some more than %d and %d", sent, received, 2*size, size)
+	}
+	if since.Before(before) || since.After(time.Now()) {
+		t.Errorf("counted since %v, made after %v", since, before)
+	}
+}
+
 func TestServerWithoutHTTP2(t *testing.T) {
 	ca := newAuthority(t)
 	s := ca.serve(t, whoami, func(s *httptest.Server) { s.EnableHTTP2 = false })

@@ -274,10 +274,12 @@ func runCommand(name *string) *cobra.Command {
 			result := e2e.Run(cmd.Context(), s, e2e.Options{
 				LabName: labName, Out: out, KeepFailed: keep,
 				Start: func(ctx context.Context, cfg lab.Config) (*lab.Client, error) {
+					if installed {
+						cfg = cfg.AsInstalled()
+					}
 					if kubelet != "" {
 						cfg.Kubelet = lab.Kubelet(kubelet)
 					}
-					cfg.Installed = cfg.Installed || installed
 					return start(ctx, out, cfg, race)
 				},
 			})

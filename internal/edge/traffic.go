@@ -1,0 +1,58 @@
+package edge
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// AnnotationTraffic says what a hub has carried over its node's link to the cloud: on the coordinator's copy of the node's
+// Lease as Traffic.String has it, which never reaches the cloud; on the Lease that ReportLease names, that of all nodes, as
+// JoinTraffic has it.
+const AnnotationTraffic = "openyurt.io/cloud-traffic"
+
+// Traffic is what a hub has carried over its node's link to the cloud since it was started: bytes of TCP's payload, TLS
+// included, the headers of TCP and IP not.
+type Traffic struct {
+	Sent     uint64    `json:"sentBytes"`
+	Received uint64    `json:"receivedBytes"`
+	Since    time.Time `json:"since"`
+}
+
+// String is "sent/received/since", the last in seconds since 1970. ParseTraffic reads it.
+func (t Traffic) String() string { return fmt.Sprintf("%d/%d/%d", t.Sent, t.Received, t.Since.Unix()) }
+
+// ParseTraffic returns false for what no hub wrote.
+func ParseTraffic(value string) (Traffic, bool) {
+	var t Traffic
+	var since int64
+	if n, err := fmt.Sscanf(value, "%d/%d/%d", &t.Sent, &t.Received, &since); n != 3 || err != nil || since < 0 {
+		return Traffic{}, false
+	}
+	t.Since = time.Unix(since, 0)
+	return t, t.String() == value
+}
+
+// JoinTraffic writes the traffic of nodes as the value of an annotation: "n1=1/2/3,n2=4/5/6", in order. SplitTraffic reads it,
+// and leaves out what can't be read.
+func JoinTraffic(all map[NodeName]Traffic) string {
+	texts := make([]string, 0, len(all))
+	for n, t := range all {
+		texts = append(texts, string(n)+"="+t.String())
+	}
+	slices.Sort(texts)
+	return strings.Join(texts, ",")
+}
+
+// SplitTraffic is described at JoinTraffic.
+func SplitTraffic(value string) map[NodeName]Traffic {
+	all := map[NodeName]Traffic{}
+	for text := range strings.SplitSeq(value, ",") {
+		name, said, _ := strings.Cut(text, "=")
+		if t, ok := ParseTraffic(said); ok && name != "" {
+			all[NodeName(name)] = t
+		}
+	}
+	return all
+}

@@ -1,0 +1,131 @@
+package plugin
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+	coordinationv1 "k8s.io/api/coordination/v1"
+
+	"yurtcoordinator/internal/edge"
+)
+
+// PoolTraffic is what the links of a pool's nodes to the cloud have carried, as their hubs say.
+type PoolTraffic struct {
+	Pool string `json:"pool"`
+	// Said is when the leader last told the cloud; absent where a coordinator itself was asked.
+	Said  *time.Time    `json:"said,omitempty"`
+	Nodes []NodeTraffic `json:"nodes"`
+	// Total is of all nodes that say, since the time that each says.
+	Total struct {
+		Sent     uint64 `json:"sentBytes"`
+		Received uint64 `json:"receivedBytes"`
+	} `json:"total"`
+}
+
+// NodeTraffic is a node's.
+type NodeTraffic struct {
+	Node string `json:"node"`
+	edge.Traffic
+}
+
+// TrafficOf says what objects mean for a pool. Without anybody who says it has no nodes.
+func TrafficOf(o Objects, pool string) PoolTraffic {
+	said := map[edge.NodeName]edge.Traffic{}
+	p := PoolTraffic{Pool: pool, Nodes: []NodeTraffic{}}
+	if o.Within != "" {
+		for name, lease := range o.Leases {
+			if t, ok := edge.ParseTraffic(lease.Annotations[edge.AnnotationTraffic]); ok {
+				said[edge.NodeName(name)] = t
+			}
+		}
+	} else if report, ok := o.Leases[edge.PoolName(pool).ReportLease()]; ok {
+		said = edge.SplitTraffic(report.Annotations[edge.AnnotationTraffic])
+		p.Said = renewed(&report)
+	}
+	for name, t := range said {
+		p.Nodes = append(p.Nodes, NodeTraffic{string(name), t})
+		p.Total.Sent += t.Sent
+		p.Total.Received += t.Received
+	}
+	slices.SortFunc(p.Nodes, func(a, b NodeTraffic) int { return cmp.Compare(a.Node, b.Node) })
+	return p
+}
+
+func renewed(l *coordinationv1.Lease) *time.Time {
+	if l.Spec.RenewTime == nil {
+		return nil
+	}
+	return &l.Spec.RenewTime.Time
+}
+
+func (c *commands) traffic() *cobra.Command {
+	return &cobra.Command{
+		Use:   "traffic POOL",
+		Short: "What the links of a pool's nodes to the cloud have carried",
+		Args:  cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			r, err := c.reader()
+			if err != nil {
+				return err
+			}
+			t, err := r.Traffic(cmd.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			return c.printer().traffic(t)
+		},
+		ValidArgsFunction: c.completePools,
+	}
+}
+
+// Traffic reads what is said of a pool's links.
+func (r *Reader) Traffic(ctx context.Context, pool string) (PoolTraffic, error) {
+	o, err := r.Objects(ctx)
+	if err != nil {
+		return PoolTraffic{}, unreachable(err)
+	}
+	pools := PoolsOf(o, time.Now())
+	p := find(pools, pool)
+	if p == nil {
+		return PoolTraffic{}, noPool(pool, pools)
+	}
+	t := TrafficOf(o, pool)
+	if len(t.Nodes) == 0 {
+		return t, fmt.Errorf("nobody says what the links of pool %s carry; its coordinator: %s. Hubs tell their "+
+			"coordinator, and its leader tells the cloud each minute", pool, p.Coordinator)
+	}
+	return t, nil
+}
+
+func (p printer) traffic(t PoolTraffic) error {
+	if p.form == formJSON {
+		return p.json(t)
+	}
+	show := bytesOf
+	if p.form == formWide {
+		show = func(n uint64) string { return fmt.Sprint(n) }
+	}
+	var rows []row
+	for _, n := range t.Nodes {
+		rows = append(rows, row{"", []string{n.Node, show(n.Sent), show(n.Received), p.ago(&n.Since)}})
+	}
+	rows = append(rows, row{"", []string{"all", show(t.Total.Sent), show(t.Total.Received), ""}})
+	return p.table([]string{"NODE", "TO CLOUD", "FROM CLOUD", "COUNTED SINCE"}, rows)
+}
+
+// bytesOf is a number of bytes with three digits at least.
+func bytesOf(n uint64) string {
+	units := []string{"B", "KiB", "MiB", "GiB", "TiB"}
+	v := float64(n)
+	for len(units) > 1 && v >= 1024 {
+		v, units = v/1024, units[1:]
+	}
+	if units[0] == "B" {
+		return fmt.Sprintf("%d B", n)
+	}
+	return fmt.Sprintf("%.*f %s", max(0, 3-len(fmt.Sprintf("%.0f", v))), v, units[0])
+}

@@ -1,0 +1,152 @@
+package usage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/metrics-server/pkg/scraper"
+	"sigs.k8s.io/metrics-server/pkg/scraper/client"
+	"sigs.k8s.io/metrics-server/pkg/scraper/client/resource"
+)
+
+const (
+	// maxMetrics bounds what is read of a kubelet, which may lie. 110 Pods of three containers are some 150 KB.
+	maxMetrics = 4 << 20
+	// listTimeout bounds a list from the API server of this very process.
+	listTimeout = 10 * time.Second
+)
+
+// Kubelets says how the kubelets are reached.
+type Kubelets struct {
+	// Transport proves who asks and verifies who answers.
+	Transport http.RoundTripper
+	// Port is that of kubelets whose Nodes do not say.
+	Port int
+	// AddressTypes are the addresses of Nodes to dial, the best first.
+	AddressTypes []corev1.NodeAddressType
+}
+
+// New returns a Meter of the kubelets of the Nodes that the API server behind api has, with the Pods that it has.
+func New(api *rest.Config, kubelets Kubelets, c clock.Clock) (*Meter, error) {
+	typed, err := kubernetes.NewForConfig(api)
+	if err != nil {
+		return nil, err
+	}
+	partial, err := metadata.NewForConfig(api)
+	if err != nil {
+		return nil, err
+	}
+	source, err := resource.NewForConfig(&client.KubeletClientConfig{
+		Client:              rest.Config{Transport: bounded{kubelets.Transport}, Timeout: scrapeTimeout},
+		AddressTypePriority: kubelets.AddressTypes,
+		Scheme:              "https",
+		DefaultPort:         kubelets.Port,
+		UseNodeStatusPort:   true,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("client of kubelets: %w", err)
+	}
+	nodes := nodeLister{typed}
+	return newMeter(nodes, podLister{partial, metav1.NamespaceAll},
+		scraper.NewScraper(nodes, source, scrapeTimeout, nil), c), nil
+}
+
+// bounded ends an answer that is too long with an error.
+type bounded struct{ http.RoundTripper }
+
+// RoundTrip implements http.RoundTripper.
+func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
+	response, err := b.RoundTripper.RoundTrip(r)
+	if err == nil {
+		response.Body = http.MaxBytesReader(nil, response.Body, maxMetrics)
+	}
+	return response, err
+}
+
+// nodeLister and podLister read when asked: an informer would hold all Pods for a question that is seldom put.
+type nodeLister struct{ client kubernetes.Interface }
+
+var _ corelisters.NodeLister = nodeLister{}
+
+// List implements NodeLister.
+func (l nodeLister) List(selector labels.Selector) ([]*corev1.Node, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), listTimeout)
+	defer cancel()
+	list, err := l.client.CoreV1().Nodes().List(ctx, metav1.ListOptions{LabelSelector: selector.String()})
+	if err != nil {
+		return nil, err
+	}
+	return pointers(list.Items), nil
+}
+
+// Get implements NodeLister.
+func (l nodeLister) Get(name string) (*corev1.Node, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), listTimeout)
+	defer cancel()
+	return l.client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
+}
+
+type podLister struct {
+	client    metadata.Interface
+	namespace string
+}
+
+var (
+	_ cache.GenericLister          = podLister{}
+	_ cache.GenericNamespaceLister = podLister{}
+)
+
+func (l podLister) resource() metadata.ResourceInterface {
+	return l.client.Resource(corev1.SchemeGroupVersion.WithResource("pods")).Namespace(l.namespace)
+}
+
+// ByNamespace implements GenericLister.
+func (l podLister) ByNamespace(namespace string) cache.GenericNamespaceLister {
+	return podLister{l.client, namespace}
+}
+
+// List implements GenericLister.
+func (l podLister) List(selector labels.Selector) ([]runtime.Object, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), listTimeout)
+	defer cancel()
+	list, err := l.resource().List(ctx, metav1.ListOptions{LabelSelector: selector.String()})
+	if err != nil {
+		return nil, err
+	}
+	objects := make([]runtime.Object, len(list.Items))
+	for i := range list.Items {
+		objects[i] = &list.Items[i]
+	}
+	return objects, nil
+}
+
+// Get implements GenericNamespaceLister.
+func (l podLister) Get(name string) (runtime.Object, error) {
+	if l.namespace == metav1.NamespaceAll {
+		return nil, errors.New("a Pod is found in its namespace")
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), listTimeout)
+	defer cancel()
+	return l.resource().Get(ctx, name, metav1.GetOptions{})
+}
+
+func pointers[T any](items []T) []*T {
+	all := make([]*T, len(items))
+	for i := range items {
+		all[i] = &items[i]
+	}
+	return all
+}
