@@ -159,14 +159,14 @@ func (t *T) listsOverWAN(resource string) []lab.FullRead {
 }
 
 // firstLists is how many lists over the WAN a resource had cost when the pool was complete: one; in an installed lab, where
-// hubs are there before their coordinator, those that they had done alone until they found it.
+// hubs are there before their coordinator, those until all had from it what they share.
 func (t *T) firstLists(resource string) int {
 	if !t.cfg.Installed {
 		return 1
 	}
 	alone := 0
 	for _, l := range t.listsOverWAN(resource) {
-		if l.At.Before(t.found) {
+		if l.At.Before(t.complete) {
 			alone++
 		}
 	}

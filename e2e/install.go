@@ -29,43 +29,6 @@ var installScenarios = []Scenario{{
 		"no container is restarted, the node stays Ready, and nothing is left",
 }}
 
-// systemctl stands for systemd, which does not run in the lab's machines: it starts and stops what units say, with their
-// environment, drop-ins included.
-const systemctl = `#!/bin/sh
-set -eu
-units=/etc/systemd/system running=/run/units
-mkdir -p $running
-verb=$1 unit=${2:-}
-files() { cat "$units/$unit"; for f in "$units/$unit.d"/*.conf; do if [ -f "$f" ]; then cat "$f"; fi; done; }
-stop() {
-	if [ ! -f $running/$unit ]; then return; fi
-	pid=$(cat $running/$unit)
-	kill "$pid" 2>/dev/null || true
-	while kill -0 "$pid" 2>/dev/null; do sleep 0.1; done
-	rm $running/$unit
-}
-start() {
-	if [ -f $running/$unit ] && kill -0 "$(cat $running/$unit)" 2>/dev/null; then return; fi
-	while read -r line; do
-		case $line in
-		Environment=*) line=${line#Environment=\"} line=${line%\"}; export "${line%%=*}=${line#*=}" ;;
-		ExecStart=*) run=${line#ExecStart=} ;;
-		esac
-	done <<-END
-	$(files)
-	END
-	eval "setsid $run </dev/null >>/var/log/$unit.log 2>&1 &"
-	echo $! >$running/$unit
-}
-case $verb in
-daemon-reload) ;;
-start) start ;;
-stop) stop ;;
-restart) stop; start ;;
-*) exit 1 ;;
-esac
-`
-
 // installed is a node that is being worked on as an administrator would.
 type installed struct {
 	*T
@@ -75,18 +38,23 @@ type installed struct {
 	hub string // the program
 }
 
-// mustSh runs a shell's commands on the node and returns what they print.
+// mustSh runs a shell's commands on the node, as one of systemd's own processes, and returns what they print.
 func (n *installed) mustSh(commands string) string {
-	out, err := n.lab.Output(n.ctx, n.name, "sh", "-c", "set -eu; PATH="+n.dir+":$PATH\n"+commands)
+	return n.machine(`exec nsenter --target "$(pgrep --oldest --exact systemd)" --pid --mount sh -euc "$0"`, commands)
+}
+
+// machine runs a shell's script in the node's machine, whose processes systemd's are only a part of: containers are not.
+func (n *installed) machine(script string, args ...string) string {
+	out, err := n.lab.Output(n.ctx, n.name, append([]string{"sh", "-euc", script}, args...)...)
 	if err != nil {
-		n.fail("%s: %w", commands, err)
+		n.fail("%s %v: %w", script, args, err)
 	}
 	return out
 }
 
 // program is the command line of a running program of the node.
 func (n *installed) program(name string) []string {
-	for line := range strings.Lines(n.mustSh("ps -e -o args=")) {
+	for line := range strings.Lines(n.machine("ps -e -o args=")) {
 		argv := strings.Fields(line)
 		if filepath.Base(argv[0]) == name {
 			return argv
@@ -100,18 +68,18 @@ func (n *installed) program(name string) []string {
 // machine is powered on again.
 func (t *T) straightNode(name string) *installed {
 	n := &installed{T: t, name: name, dir: filepath.Join(filepath.Dir(t.hubKeys(name)), "install")}
-	n.hub = n.program("yurthub")[0]
+	t.must(os.CopyFS(n.dir, deploynode.Files))
+	n.hub = filepath.Join(n.dir, "yurthub")
+	t.copyProgram(n.program("yurthub")[0], n.hub)
 	var kubelet []string
 	for _, arg := range n.program("kubelet") {
 		if !strings.HasPrefix(arg, "--kubeconfig=") && !strings.HasPrefix(arg, "--config=") {
 			kubelet = append(kubelet, arg)
 		}
 	}
-	t.must(os.CopyFS(n.dir, deploynode.Files))
-	t.must(os.WriteFile(filepath.Join(n.dir, "systemctl"), []byte(systemctl), 0o700))
 	kubeconfig, certificate := t.kubeadmAccess(name)
 	for file, content := range map[string]string{
-		"kubelet.conf": kubeconfig, "client.pem": certificate, "kubelet.service": "[Service]\nExecStart=/usr/bin/kubelet\n",
+		"kubelet.conf": kubeconfig, "client.pem": certificate, "kubelet.service": kubeletUnit,
 		"10-kubeadm.conf": fmt.Sprintf(`[Service]
 Environment="KUBELET_KUBECONFIG_ARGS=--kubeconfig=/etc/kubernetes/kubelet.conf"
 Environment="KUBELET_CONFIG_ARGS=--config=/var/lib/kubelet/config.yaml"
@@ -122,14 +90,18 @@ ExecStart=%s $KUBELET_KUBECONFIG_ARGS $KUBELET_CONFIG_ARGS
 		t.must(os.WriteFile(filepath.Join(n.dir, file), []byte(content), 0o600))
 	}
 	boot := fmt.Sprintf(boots, n.dir)
-	n.mustSh(`
+	n.machine(`
 cd ` + n.dir + `
 cp -a /etc etc
+rm -rf etc/systemd/system
 mkdir -p etc/kubernetes/manifests etc/systemd/system/kubelet.service.d etc/systemd/system/multi-user.target.wants \
 	/var/lib/kubelet/pki /var/lib/kubelet/manifests
 cp kubelet.conf etc/kubernetes/
 cp kubelet.service etc/systemd/system/
 cp 10-kubeadm.conf etc/systemd/system/kubelet.service.d/
+for target in sysinit basic multi-user network shutdown; do
+	printf '[Unit]\nDefaultDependencies=no\n' >etc/systemd/system/$target.target
+done
 ln -s ../kubelet.service etc/systemd/system/multi-user.target.wants/
 cp client.pem /var/lib/kubelet/pki/kubelet-client-current.pem
 sed '/^tls\(Cert\|PrivateKey\)File:/d; $aserverTLSBootstrap: true' ../kubelet.yaml >/var/lib/kubelet/config.yaml
@@ -138,10 +110,17 @@ sed '/^tls\(Cert\|PrivateKey\)File:/d; $aserverTLSBootstrap: true' ../kubelet.ya
 		t.must(t.lab.Node(t.ctx, lab.Kill, name, c))
 	}
 	t.must(t.lab.TakeOver(name, boot))
-	n.mustSh(boot)
+	n.machine(boot)
 	n.beats("kubelet goes straight to the cloud")
 	n.kubeletIsKnown()
 	return n
+}
+
+// copyProgram puts a program where a service sees it, which has no home directories.
+func (t *T) copyProgram(from, to string) {
+	content, err := os.ReadFile(from)
+	t.must(err)
+	t.must(os.WriteFile(to, content, 0o755)) //nolint:gosec // a program
 }
 
 // kubeletIsKnown waits until kubelet serves with a certificate that it asked the cluster for, by which a coordinator knows
@@ -174,14 +153,35 @@ func (n *installed) kubeletIsKnown() {
 	}
 }
 
-// boots is what the machine's systemd does when it starts, with a copy of the host's /etc, which cannot be changed.
+// kubeletUnit is what kubeadm's package has.
+const kubeletUnit = `[Unit]
+Description=kubelet: The Kubernetes Node Agent
+Wants=network.target
+After=network.target
+StartLimitIntervalSec=0
+
+[Service]
+ExecStart=/usr/bin/kubelet
+Restart=always
+RestartSec=10
+
+[Install]
+WantedBy=multi-user.target
+`
+
+// boots starts the machine's systemd, with a copy of the host's /etc, which cannot be changed, and with the units that are
+// there alone. It is process 1 of a namespace of its own; what its services mount is seen by containerd, and the other way
+// round. Without a journal, what they print goes where systemd's own words go.
 const boots = `set -eu
-PATH=%[1]s:$PATH
 mount --bind %[1]s/etc /etc
 mkdir -p /run/systemd/system
-for unit in yurthub.service kubelet.service; do
-	if [ -e /etc/systemd/system/multi-user.target.wants/$unit ]; then systemctl start $unit; fi
-done
+mount --make-rshared /
+export container=lab SYSTEMD_UNIT_PATH=/etc/systemd/system SYSTEMD_GENERATOR_PATH=/run/none
+setsid unshare --pid --fork --mount --propagation=unchanged --mount-proc /lib/systemd/systemd --system \
+	--unit=multi-user.target --show-status=no --default-standard-output=inherit </dev/null >>/var/log/systemd.log 2>&1 &
+# It does not answer whoever is outside of its namespace.
+timeout 30 sh -c 'until nsenter --target "$(pgrep --oldest --exact systemd)" --pid --mount \
+	systemctl --quiet is-active multi-user.target 2>/dev/null; do sleep 0.1; done'
 `
 
 // kubeadmAccess is what kubeadm leaves a kubelet: a kubeconfig, and what it names in /var/lib/kubelet/pki.

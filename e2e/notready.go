@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -102,7 +103,12 @@ func (t *T) listed(want ...string) error {
 	if err != nil && !apierrors.IsNotFound(err) {
 		return err
 	}
-	if on := slices.Sorted(maps.Keys(m.Data)); !slices.Equal(on, want) {
+	var on []string
+	for _, line := range strings.Fields(m.Data[edge.RollEntry]) {
+		name, _, _ := strings.Cut(line, "=")
+		on = append(on, name)
+	}
+	if !slices.Equal(on, want) {
 		return fmt.Errorf("%v are, want %v", on, want)
 	}
 	return nil

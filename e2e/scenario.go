@@ -42,7 +42,7 @@ func All() []Scenario {
 		streamScenarios, sharingScenarios, oneCopyScenarios, cloudLieScenarios,
 		poolScopeScenarios, offlineScenarios, identityScenarios, podScenarios, herdScenarios, autonomyScenarios,
 		installScenarios, staticPodScenarios, helmScenarios, installedScenarios, lifeScenarios,
-		notReadyScenarios, rotationScenarios, ownObjectScenarios, machineryScenarios,
+		notReadyScenarios, rotationScenarios, ownObjectScenarios, opsScenarios, statusScenarios, machineryScenarios,
 		poolCutScenarios)
 }
 
@@ -122,8 +122,8 @@ type T struct {
 	cloud kubernetes.Interface
 	// seen is the cloud's history since the boot.
 	seen *history
-	// found is when every hub of an installed lab had found its coordinator.
-	found time.Time
+	// complete is when all hubs of an installed lab had found their coordinator, and had from it what a pool shares.
+	complete time.Time
 
 	mu      sync.Mutex
 	figures map[string]float64
@@ -156,8 +156,8 @@ func (t *T) boot(ctx context.Context, o Options) error {
 	return err
 }
 
-// hubsFound waits, in an installed lab, until every hub has found its pool's coordinator: one that began before the
-// coordinator was there looks again after 30 s at most.
+// hubsFound waits, in an installed lab, until every hub has found its pool's coordinator, and has what a pool shares from
+// where it should: one that began before the coordinator was there looks again after 30 s at most.
 func hubsFound(t *T) {
 	if !t.cfg.Installed || t.cfg.NoCoordinator {
 		return
@@ -170,7 +170,11 @@ func hubsFound(t *T) {
 		}
 		return nil
 	})
-	t.found = time.Now()
+	t.settled(30 * time.Second)
+	for _, resource := range []string{"endpoints", endpointSlices.name} {
+		t.shared(30*time.Second, resource)
+	}
+	t.complete = time.Now()
 }
 
 // crashes are what a Go program writes when it is broken, whatever the scenario was about.

@@ -54,7 +54,7 @@ func staticPodHub(t *T) {
 		if p, err := n.hubPod(); !apierrors.IsNotFound(err) {
 			return fmt.Errorf("the cloud has %v: %w", p.Status, err)
 		}
-		if left := n.mustSh("ls /var/log/pods | grep ^kube-system_yurthub || true; pgrep -x yurthub || true"); left != "" {
+		if left := n.machine("ls /var/log/pods | grep ^kube-system_yurthub || true; pgrep -x yurthub || true"); left != "" {
 			return fmt.Errorf("the node has %s", left)
 		}
 		return nil
@@ -97,7 +97,7 @@ func (n *installed) hubPodReady() (restarts int32) {
 
 // hubIsContained expects that the hub has no more of the node than its Pod says.
 func (n *installed) hubIsContained() {
-	status := n.mustSh(`cat /proc/$(pgrep -x yurthub)/status`)
+	status := n.machine(`cat /proc/$(pgrep -x yurthub)/status`)
 	for _, line := range []string{"CapEff:\t0000000000000000", "NoNewPrivs:\t1", "Seccomp:\t2"} {
 		if !strings.Contains(status, line) {
 			n.fail("the hub has not %q:\n%s", line, status)
@@ -112,7 +112,7 @@ func (n *installed) hubIsContained() {
 	if n.cfg.NoCgroups {
 		return
 	}
-	limit := strings.TrimSpace(n.mustSh(`pid=$(pgrep -x yurthub)
+	limit := strings.TrimSpace(n.machine(`pid=$(pgrep -x yurthub)
 for file in /sys/fs/cgroup/memory$(sed -n 's/^[0-9]*:memory://p' /proc/$pid/cgroup)/memory.limit_in_bytes \
 	/sys/fs/cgroup$(sed -n 's/^0:://p' /proc/$pid/cgroup)/memory.max; do
 	if [ -f $file ]; then cat $file; fi
@@ -127,7 +127,7 @@ func (n *installed) killedHubIsBack() {
 	was := n.hubPodReady()
 	n.say("killing the hub")
 	killed := time.Now()
-	n.mustSh("pkill -KILL -x yurthub")
+	n.machine("pkill -KILL -x yurthub")
 	n.eventually(60*time.Second, "the hub is back", func() error {
 		h, err := n.lab.Hub(n.ctx, n.name)
 		if err == nil && (h.Cloud != "up" || h.Role == rolePending) {

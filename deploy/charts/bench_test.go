@@ -2,11 +2,14 @@ package charts
 
 import (
 	"context"
+	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -14,7 +17,9 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"yurtcoordinator/apis/apps/v1beta2"
 	"yurtcoordinator/internal/cloud/cloudtest"
+	"yurtcoordinator/internal/edge"
 )
 
 type policyBinding = admissionv1.ValidatingAdmissionPolicyBinding
@@ -131,4 +136,116 @@ func parseFloat(b *testing.B, text string) float64 {
 		b.Fatal(err)
 	}
 	return v
+}
+
+// BenchmarkPoliciesInALargeCluster measures requests that policies are about, where there are so many pools of 10 nodes, each
+// with a YurtCoordinator: with the policies and without, on a server each. Run it with -benchtime 1x.
+func BenchmarkPoliciesInALargeCluster(b *testing.B) {
+	for _, pools := range []int{200, 1000} {
+		for _, with := range []bool{false, true} {
+			b.Run(fmt.Sprintf("pools=%d/policies=%t", pools, with), func(b *testing.B) {
+				// The flag is as it would be, but whoever sets one has a server of its own.
+				cfg := cloudtest.Start(b, cloudtest.Flag("disable-admission-plugins", "ServiceAccount"))
+				cfg.QPS = -1
+				c := cloudtest.Client(b, cfg)
+				populate(b, c, pools)
+				if with {
+					applyPolicies(b, c)
+					awaitPolicies(b, cfg)
+				}
+				b.ReportMetric(0, "ns/op")
+				for what, do := range largeRequests(b, c) {
+					b.ReportMetric(median(b, do).Seconds()*1000, "ms-"+what)
+				}
+			})
+		}
+	}
+}
+
+// populate makes what coordinator-controller would find, and make of it.
+func populate(b *testing.B, c client.Client, pools int) {
+	b.Helper()
+	var coordinators strings.Builder
+	coordinators.WriteByte('\n')
+	var working errgroup.Group
+	working.SetLimit(16)
+	for p := range pools {
+		pool := fmt.Sprintf("p%04d", p)
+		fmt.Fprintf(&coordinators, "%[1]s=%[1]s\n", pool)
+		working.Go(func() error {
+			for n := range 10 {
+				if err := c.Create(b.Context(), node(fmt.Sprintf("%s-n%d", pool, n), pool, nil)); err != nil {
+					return err
+				}
+			}
+			return c.Create(b.Context(), coordinator(pool, pool))
+		})
+	}
+	if err := working.Wait(); err != nil {
+		b.Fatal(err)
+	}
+	for name, text := range map[string]string{
+		edge.ConfigMapCoordinatedPools: coordinators.String(), edge.ConfigMapAutonomousPools: "\nother=other-n1\n",
+	} {
+		create(b, c, &corev1.ConfigMap{
+			ObjectMeta: metav1.ObjectMeta{Namespace: edge.NamespaceSystem, Name: name},
+			Data:       map[string]string{edge.RollEntry: text},
+		})
+	}
+}
+
+// largeRequests are by what they do. The Node is as large as that of a kubelet that has 50 images.
+func largeRequests(b *testing.B, c client.Client) map[string]func() error {
+	b.Helper()
+	large, empty := node("large", "p0001", nil), &v1beta2.NodePool{}
+	create(b, c, large)
+	for i := range 50 {
+		large.Status.Images = append(large.Status.Images, corev1.ContainerImage{
+			Names: []string{
+				fmt.Sprintf("registry.example.org/team/app-%02d@sha256:%s", i, strings.Repeat("0123456789abcdef", 4)),
+				fmt.Sprintf("registry.example.org/team/app-%02d:v1.2.3", i),
+			},
+			SizeBytes: 1 << 20,
+		})
+	}
+	if err := c.Status().Update(b.Context(), large); err != nil {
+		b.Fatal(err)
+	}
+	empty.Name = "empty"
+	create(b, c, empty)
+	tainted := false
+	return map[string]func() error{
+		"taint": func() error {
+			patch := client.MergeFrom(large.DeepCopy())
+			if tainted = !tainted; tainted {
+				large.Spec.Taints = []corev1.Taint{{Key: edge.TaintUnschedulable, Effect: corev1.TaintEffectNoSchedule}}
+			} else {
+				large.Spec.Taints = nil
+			}
+			return c.Patch(b.Context(), large, patch)
+		},
+		"node-status": func() error {
+			patch := client.MergeFrom(large.DeepCopy())
+			large.Status.NodeInfo.KubeletVersion = strconv.FormatInt(time.Now().UnixNano(), 10)
+			return c.Status().Patch(b.Context(), large, patch)
+		},
+		"new-coordinator":    func() error { return c.Create(b.Context(), coordinator("new", "new"), client.DryRunAll) },
+		"deletion-of-a-pool": func() error { return c.Delete(b.Context(), empty, client.DryRunAll) },
+	}
+}
+
+// median is how long it takes.
+func median(b *testing.B, do func() error) time.Duration {
+	b.Helper()
+	const rounds = 31
+	took := make([]time.Duration, 0, rounds)
+	for range rounds {
+		start := time.Now()
+		if err := do(); err != nil {
+			b.Fatal(err)
+		}
+		took = append(took, time.Since(start))
+	}
+	slices.Sort(took)
+	return took[rounds/2]
 }

@@ -141,7 +141,7 @@ func TestKeepPodsReady(t *testing.T) {
 	}
 	list := &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Name: edge.ConfigMapShownNotReady, Namespace: edge.NamespaceSystem},
-		Data:       map[string]string{"kept-1": "p1", "kept-2": ""},
+		Data:       map[string]string{edge.RollEntry: "\nkept-1=p1\nkept-2=\n"},
 	}
 	create(t, admin, list)
 	for _, user := range lifecycleControllers {

@@ -3,6 +3,7 @@ package charts
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -17,10 +18,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"yurtcoordinator/apis/apps/v1alpha1"
 	"yurtcoordinator/apis/apps/v1beta2"
 	"yurtcoordinator/internal/cloud/cloudtest"
+	"yurtcoordinator/internal/cloud/roll"
 	"yurtcoordinator/internal/edge"
 )
 
@@ -152,23 +155,53 @@ func nowRefused(t *testing.T, what string, do func() error, words ...string) {
 	})
 }
 
+// rolls keeps the ConfigMaps of policies on pools, as coordinator-controller does.
+func rolls(t *testing.T, cfg *rest.Config) {
+	t.Helper()
+	coordinated := roll.Roll[*v1alpha1.YurtCoordinator]{
+		Name: "coordinated", ConfigMap: edge.ConfigMapCoordinatedPools,
+		Object: &v1alpha1.YurtCoordinator{}, List: &v1alpha1.YurtCoordinatorList{},
+		Of: func(c *v1alpha1.YurtCoordinator) (roll.Entry, bool) {
+			return roll.Entry{Key: c.Spec.NodePool, Value: c.Name}, true
+		},
+	}
+	autonomous := roll.Roll[*corev1.Node]{
+		Name: "autonomous", ConfigMap: edge.ConfigMapAutonomousPools, Object: &corev1.Node{}, List: &corev1.NodeList{},
+		Of: func(n *corev1.Node) (roll.Entry, bool) {
+			_, duration := n.Annotations[edge.AnnotationAutonomyDuration]
+			on := duration || n.Annotations[edge.AnnotationAutonomy] == edge.AutonomyOn
+			return roll.Entry{Key: n.Labels[edge.LabelNodePool], Value: n.Name}, on && n.Labels[edge.LabelNodePool] != ""
+		},
+	}
+	cloudtest.Manager(t, cfg, manager.Options{}, func(mgr manager.Manager) error {
+		return errors.Join(coordinated.AddTo(mgr), autonomous.AddTo(mgr))
+	})
+}
+
 func TestOneCoordinatorPerPool(t *testing.T) {
-	c := cloudtest.Client(t, policed(t))
+	cfg := policed(t)
+	rolls(t, cfg)
+	c := cloudtest.Client(t, cfg)
 	create(t, c, coordinator("one-a", "one"))
 	nowRefused(t, "a second YurtCoordinator", func() error {
 		return c.Create(t.Context(), coordinator("one-b", "one"), client.DryRunAll)
 	}, "pool one has the YurtCoordinator one-a", "delete it")
-	mustAccept(t, "one for another pool", c.Create(t.Context(), coordinator("one-c", "one-other"), client.DryRunAll))
+	for _, pool := range []string{"one-other", "on", "ne"} {
+		mustAccept(t, "one for pool "+pool, c.Create(t.Context(), coordinator("one-c", pool), client.DryRunAll))
+	}
 	if err := c.Delete(t.Context(), coordinator("one-a", "one")); err != nil {
 		t.Fatal(err)
 	}
+	mustAccept(t, "the same, made again at once", c.Create(t.Context(), coordinator("one-a", "one"), client.DryRunAll))
 	cloudtest.Eventually(t, "another after the first is gone", func() error {
 		return c.Create(t.Context(), coordinator("one-b", "one"), client.DryRunAll)
 	})
 }
 
 func TestAutonomyOfANode(t *testing.T) {
-	c := cloudtest.Client(t, policed(t))
+	cfg := policed(t)
+	rolls(t, cfg)
+	c := cloudtest.Client(t, cfg)
 	create(t, c, coordinator("ex", "ex"))
 	annotate := func(n *corev1.Node, key, value string) error {
 		n = n.DeepCopy()
@@ -187,6 +220,10 @@ func TestAutonomyOfANode(t *testing.T) {
 	mustAccept(t, "autonomy that is off", annotate(inside, edge.AnnotationAutonomy, "false"))
 	mustAccept(t, "another annotation", annotate(inside, "example.org/note", "true"))
 	mustAccept(t, "autonomy in a pool without", annotate(outside, edge.AnnotationAutonomy, "true"))
+	for _, n := range []*corev1.Node{node("ex-begin", "e", nil), node("ex-end", "x", nil)} {
+		create(t, c, n)
+		mustAccept(t, "autonomy in pool "+n.Labels[edge.LabelNodePool], annotate(n, edge.AnnotationAutonomy, "true"))
+	}
 	mustAccept(t, "autonomy in no pool", annotate(plain, edge.AnnotationAutonomy, "true"))
 
 	join := func(pool string) error {
@@ -204,7 +241,9 @@ func TestAutonomyOfANode(t *testing.T) {
 
 // What is both already, since it was so before the policies, must still be tainted, reported and repaired.
 func TestANodeThatIsBothAlready(t *testing.T) {
-	c := cloudtest.Client(t, policed(t))
+	cfg := policed(t)
+	rolls(t, cfg)
+	c := cloudtest.Client(t, cfg)
 	nowRefused(t, "one that becomes so", func() error {
 		autonomous := map[string]string{edge.AnnotationAutonomy: edge.AutonomyOn}
 		return c.Create(t.Context(), node("both-2", bothPool, autonomous), client.DryRunAll)
@@ -239,7 +278,9 @@ func TestANodeThatIsBothAlready(t *testing.T) {
 }
 
 func TestCoordinatorForAPoolWithAnAutonomousNode(t *testing.T) {
-	c := cloudtest.Client(t, policed(t))
+	cfg := policed(t)
+	rolls(t, cfg)
+	c := cloudtest.Client(t, cfg)
 	auto := node("au-1", "au", map[string]string{edge.AnnotationAutonomyDuration: "2h"})
 	create(t, c, auto)
 	create(t, c, node("au-2", "au", map[string]string{edge.AnnotationAutonomy: "false"}))
@@ -263,16 +304,20 @@ func TestDeletionOfANodePool(t *testing.T) {
 	pool.Name, empty.Name = "del", "del-empty"
 	create(t, c, pool)
 	create(t, c, empty)
-	n := node("del-1", "del", nil)
-	create(t, c, n)
-	nowRefused(t, "a NodePool with a node", func() error { return c.Delete(t.Context(), pool, client.DryRunAll) },
+	has := func(nodes ...string) {
+		t.Helper()
+		pool.Status.Nodes = nodes
+		if err := c.Status().Update(t.Context(), pool); err != nil {
+			t.Fatal(err)
+		}
+	}
+	has("del-1", "del-2")
+	mustRefuse(t, "a NodePool with nodes", c.Delete(t.Context(), pool, client.DryRunAll),
 		"node del-1 is in pool del", "kubectl label node -l apps.openyurt.io/nodepool=del")
 	mustRefuse(t, "it among others", c.DeleteAllOf(t.Context(), &v1beta2.NodePool{}, client.DryRunAll), "node del-1")
-	mustAccept(t, "one without", c.Delete(t.Context(), empty))
-	if err := c.Delete(t.Context(), n); err != nil {
-		t.Fatal(err)
-	}
-	cloudtest.Eventually(t, "it without nodes", func() error { return c.Delete(t.Context(), pool) })
+	mustAccept(t, "one without a status", c.Delete(t.Context(), empty))
+	has()
+	mustAccept(t, "it without nodes", c.Delete(t.Context(), pool))
 }
 
 // TestPoolMembership: a node can't go over to another pool by itself.

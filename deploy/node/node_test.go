@@ -319,6 +319,12 @@ func TestRefusals(t *testing.T) {
 		}, nil, "KUBELET_KUBECONFIG_ARGS"},
 		{"kubelet without settings", func(m *machine) { m.remove("var/lib/kubelet/config.yaml") }, nil, "kubeadm join first"},
 		{"no yurthub", func(m *machine) { m.remove("usr/local/bin/yurthub") }, nil, "no yurthub at"},
+		{"yurthub where its service sees nothing", func(m *machine) {
+			m.must(os.MkdirAll(filepath.Join(m.root, "home/me"), 0o755))
+			path := filepath.Join(m.root, "usr/local/bin/yurthub")
+			m.must(os.Rename(path, filepath.Join(m.root, "home/me/yurthub")))
+			m.must(os.Symlink("../../../home/me/yurthub", path))
+		}, nil, "neither home directories"},
 		{"another unit", func(m *machine) { m.write("etc/systemd/system/yurthub.service", others) }, nil, "another yurthub"},
 		{"another Pod", func(m *machine) { m.write("etc/kubernetes/manifests/yurthub.yaml", "kind: Pod\n") }, nil,
 			"another yurthub"},

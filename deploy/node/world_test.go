@@ -21,7 +21,8 @@ var changing = []string{"chmod", "cp", "ln", "mkdir", "mv", "rm", "rmdir", "sync
 
 // reading are the others that they may use.
 var reading = []string{
-	"basename", "cat", "cksum", "cut", "date", "dirname", "find", "grep", "head", "id", "sed", "sh", "sort", "tr", "uname",
+	"basename", "cat", "cksum", "cut", "date", "dirname", "find", "grep", "head", "id", "readlink", "sed", "sh", "sort", "tr",
+	"uname",
 }
 
 // standIn stands for each of the changing programs: it counts, kills the whole script when its time has come, and is

@@ -53,8 +53,8 @@ func (s *cloudStub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 	case r.Method == http.MethodPost && strings.HasPrefix(r.URL.Path, "/apis/events.k8s.io/"):
 		w.WriteHeader(http.StatusCreated) // the recorder does not look at the answer
-	case r.Method == http.MethodDelete && strings.HasSuffix(r.URL.Path, "/configmaps/"+edge.ConfigMapShownNotReady):
-		http.NotFound(w, r) // no node is shown NotReady
+	case r.Method == http.MethodGet && strings.HasPrefix(r.URL.Path, "/api/v1/namespaces/kube-system/configmaps/"):
+		http.NotFound(w, r) // nothing is on any roll
 	case query.Get("sendInitialEvents") == "true":
 		s.answer(w, http.StatusUnprocessableEntity, &metav1.Status{
 			TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"},

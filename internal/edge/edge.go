@@ -43,9 +43,15 @@ const (
 	LabelExcludeDisruption = "node.kubernetes.io/exclude-disruption"
 	ExcludedCloudLinkDown  = "cloud-link-down"
 
-	// ConfigMapShownNotReady, in NamespaceSystem, has a key for each node that is shown NotReady for ReasonCloudLinkDown,
-	// and its pool. Where there is none, there is no ConfigMap. Its name is that of no pool's, which begins otherwise.
-	ConfigMapShownNotReady = "yurt-coordinator--shown-not-ready"
+	// Rolls are ConfigMaps in NamespaceSystem that tell the API server's policies what they can't see. Their one entry,
+	// RollEntry, is lines of KEY=VALUE; where nothing is on one it is not there. Their names are those of no pool's, which
+	// begin otherwise. ConfigMapShownNotReady has the nodes that are shown NotReady for ReasonCloudLinkDown, and their pools;
+	// ConfigMapCoordinatedPools the pools that have a YurtCoordinator, and that; ConfigMapAutonomousPools the pools that have
+	// an autonomous node, and one of them.
+	ConfigMapShownNotReady    = "yurt-coordinator--shown-not-ready"
+	ConfigMapCoordinatedPools = "yurt-coordinator--coordinated-pools"
+	ConfigMapAutonomousPools  = "yurt-coordinator--autonomous-pools"
+	RollEntry                 = "list"
 )
 
 // Leases in the coordinator.

@@ -11,8 +11,10 @@ const (
 	// PathMirror is where a coordinator serves the pool's resources with the cloud's revisions.
 	PathMirror = "/mirror/v1"
 
-	// PathOwn is where hubs push their own nodes' objects to a coordinator.
-	PathOwn = "/own/v1"
+	// PathOwn is where hubs push their own nodes' objects to a coordinator. QueryLocal is the parameter by which they say that
+	// these are not as the cloud has written them, but as the node says on top of that, which the cloud has not heard yet.
+	PathOwn    = "/own/v1"
+	QueryLocal = "local"
 
 	// MirrorCoreGroup stands for the core group, whose name is empty, in paths below PathMirror and PathOwn.
 	MirrorCoreGroup = "core"

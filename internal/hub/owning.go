@@ -3,6 +3,7 @@ package hub
 import (
 	"net/http"
 
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/transport"
 
 	"yurtcoordinator/internal/hub/front"
@@ -11,10 +12,14 @@ import (
 
 // newOwn builds what keeps the node's own objects in the coordinator.
 func (h *Hub) newOwn() (*own.Pusher, error) {
+	cloud, err := corev1client.NewForConfig(h.cloud.RESTConfig())
+	if err != nil {
+		return nil, err
+	}
 	return own.New(own.Config{
 		Node: h.cfg.Node, Pool: h.cfg.Pool, Followed: h.followed, Secrets: h.cfg.OwnSecrets,
 		Transport: transport.NewUserAgentRoundTripper(userAgent, h.pool.coordinator.AsNode()), Base: h.pool.address,
-		Link: h.pool.coordinator.Link(), Metrics: h.metrics,
+		Link: h.pool.coordinator.Link(), CloudLink: h.cloud.Link(), CloudEvents: cloud, Disk: h.disk, Metrics: h.metrics,
 	})
 }
 
@@ -32,7 +37,8 @@ func (h *Hub) followed() []own.Selection {
 	return selections
 }
 
-// overheard is the cloud, where the Events are read along that the node's programs write.
+// overheard is the cloud, where the Events are read along that the node's programs write, and which is stood in for while it
+// does not answer.
 type overheard struct {
 	front.Upstream
 	own *own.Pusher

@@ -63,6 +63,8 @@ import (
 	storagerest "k8s.io/kubernetes/pkg/registry/storage/rest"
 	"k8s.io/kubernetes/plugin/pkg/admission/noderestriction"
 
+	"yurtcoordinator/internal/usage"
+
 	// The types of the served groups, and of the reviews and scales that their subresources take.
 	_ "k8s.io/kubernetes/pkg/apis/authentication/install"
 	_ "k8s.io/kubernetes/pkg/apis/authorization/install"
@@ -121,6 +123,7 @@ type apiServer struct {
 	serving  chan struct{} // closed when loopback and own are set, and it answers soon
 	loopback *rest.Config
 	own      *own
+	meter    *usage.Meter
 }
 
 // Run waits for etcd, serves until ctx ends, and has stopped serving when it returns.
@@ -187,7 +190,7 @@ func (s *apiServer) build(ctx context.Context) (*genericapiserver.GenericAPIServ
 	}
 	definitions := s.config.OpenAPI
 	if definitions == nil {
-		definitions = untyped(legacyscheme.Scheme)
+		definitions = untyped(legacyscheme.Scheme, usage.Scheme)
 	}
 	config, factory, storageFactory, err := controlplane.BuildGenericConfig(
 		opts, []*runtime.Scheme{legacyscheme.Scheme}, served(), definitions)
@@ -209,7 +212,8 @@ func (s *apiServer) build(ctx context.Context) (*genericapiserver.GenericAPIServ
 	if err != nil {
 		return nil, nil, err
 	}
-	config.Authorization.Authorizer = authorizerunion.New(openToAll, newNotForNodes(), config.Authorization.Authorizer)
+	config.Authorization.Authorizer = authorizerunion.New(openToAll, newNotForNodes(), config.Authorization.Authorizer,
+		hints{})
 	config.BuildHandlerChainFunc = func(api http.Handler, c *genericapiserver.Config) http.Handler {
 		api = s.audit.logStreams(api, c.RequestInfoResolver)
 		return s.audit.logRefusals(genericapiserver.DefaultBuildHandlerChain(api, c), c.RequestInfoResolver)
@@ -263,7 +267,7 @@ func (s *apiServer) build(ctx context.Context) (*genericapiserver.GenericAPIServ
 	providers := []controlplane.RESTStorageProvider{
 		core,
 		authenticationrest.RESTStorageProvider{Authenticator: tokens, APIAudiences: config.Authentication.APIAudiences},
-		authorizationrest.RESTStorageProvider{Authorizer: authz, RuleResolver: config.RuleResolver},
+		authorizationrest.RESTStorageProvider{Authorizer: s.config.reviews(authz), RuleResolver: config.RuleResolver},
 		coordinationrest.RESTStorageProvider{},
 		discoveryrest.StorageProvider{},
 		networkingrest.RESTStorageProvider{},
@@ -298,10 +302,19 @@ func (s *apiServer) build(ctx context.Context) (*genericapiserver.GenericAPIServ
 	if err := api.InstallAPIs(providers...); err != nil {
 		return nil, nil, err
 	}
+	if s.meter, err = s.newMeter(config.LoopbackClientConfig); err != nil {
+		return nil, nil, err
+	}
+	if err := s.meter.Install(server); err != nil {
+		return nil, nil, err
+	}
 	server.Handler.NonGoRestfulMux.Handle(mirrorPath, pool)
 	server.Handler.NonGoRestfulMux.HandlePrefix(mirrorPath+"/", pool)
 	server.Handler.NonGoRestfulMux.Handle(ownPath, s.own)
 	server.Handler.NonGoRestfulMux.HandlePrefix(ownPath+"/", s.own)
+	if config.SkipOpenAPIInstallation {
+		server.Handler.NonGoRestfulMux.HandlePrefix("/openapi/", http.HandlerFunc(noOpenAPI))
+	}
 	if err := server.AddPreShutdownHook("mirror", pool.Close); err != nil { // else its watches hold up the end
 		return nil, nil, err
 	}
@@ -386,6 +399,20 @@ func (s *apiServer) kubelet() kubeletclient.KubeletClientConfig {
 			CAFile:   s.config.KubeletCertificateAuthority,
 		},
 	}
+}
+
+// newMeter returns what answers kubectl top, from the kubelets that logs come from.
+func (s *apiServer) newMeter(loopback *rest.Config) (*usage.Meter, error) {
+	config := s.kubelet()
+	transport, err := kubeletclient.MakeTransport(&config)
+	if err != nil {
+		return nil, err
+	}
+	kubelets := usage.Kubelets{Transport: transport, Port: int(config.Port)} //nolint:gosec // 10250
+	for _, name := range config.PreferredAddressTypes {
+		kubelets.AddressTypes = append(kubelets.AddressTypes, corev1.NodeAddressType(name))
+	}
+	return usage.New(loopback, kubelets, s.config.Clock)
 }
 
 // listen opens the one port, before anything else is started: a port in use is the likeliest mistake.

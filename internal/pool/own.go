@@ -26,7 +26,8 @@ import (
 // kube-apiserver's keys, as the cloud has written them, and read by the API.
 //
 //	GET  /own/v1                                   what the caller's node has here, at which revisions of the cloud
-//	POST /own/v1/{group|core}/{version}/{resource} watch events: objects to have here, or no longer
+//	POST /own/v1/{group|core}/{version}/{resource} watch events: objects to have here, or no longer; with ?local=true these
+//	                                               are not the cloud's, but what the node says on top of that
 //
 // Both answer with an ETag of that state, and a push is taken only on top of the state that its If-Match names. So a hub
 // asks what there is, pushes the difference, and asks again when it is told 412: after a restart of either, or a lost
@@ -59,6 +60,7 @@ type own struct {
 	refused  func(context.Context, auditLine) // is told of what a node had no right to
 	stalled  time.Duration
 	pushes   chan struct{} // a slot for each push that is read
+	changed  chan struct{} // has one when there may be other objects than before
 
 	turn sync.Mutex // held while a push is applied: etcd and ledger change together
 	// orphans are to be deleted from etcd, with whose they were. Only who has the turn uses it.
@@ -76,7 +78,8 @@ func newOwn(
 		refused:  refused,
 		instance: rand.Text(), clock: c.Clock, nodes: nodeidentifier.NewDefaultNodeIdentifier(), kinds: kinds,
 		byName: map[string]ownKind{}, write: write, read: read, stalled: c.stalledPush,
-		pushes: make(chan struct{}, maxOwnPushes), orphans: map[objectID]edge.NodeName{}, ledger: newLedger(c.OwnQuotaBytes),
+		pushes: make(chan struct{}, maxOwnPushes), changed: make(chan struct{}, 1),
+		orphans: map[objectID]edge.NodeName{}, ledger: newLedger(c.OwnQuotaBytes),
 	}
 	for _, k := range kinds {
 		o.byName[k.resource] = k
@@ -110,6 +113,7 @@ func (o *own) sweep(ctx context.Context) {
 		o.remove(ctx, n, objects)
 	}
 	o.remove(ctx, "", nil)
+	o.touched()
 }
 
 // ServeHTTP implements http.Handler. Who the caller is, and whether RBAC lets it come here at all, has been decided.
@@ -218,12 +222,18 @@ func (o *own) push(a *reply, r *http.Request, n edge.NodeName, kind ownKind) err
 	if err != nil {
 		return err
 	}
+	if r.URL.Query().Get(edge.QueryLocal) == "true" {
+		for i := range changes {
+			changes[i].offer.local = true
+		}
+	}
 	o.turn.Lock()
 	defer o.turn.Unlock()
 	if err := o.onTop(n, r.Header.Get("If-Match")); err != nil {
 		return err
 	}
 	answer, tag := o.apply(r.Context(), n, kind, changes)
+	o.touched()
 	if tag != "" {
 		a.Header().Set("ETag", tag)
 	}

@@ -77,6 +77,7 @@ type ownClient struct {
 	base   string
 	node   edge.NodeName
 	tag    string
+	local  bool // what is pushed is as the node says
 }
 
 func (b *ownBench) hub(n edge.NodeName) *ownClient {
@@ -105,7 +106,7 @@ func (c *ownClient) do(method, path string, header map[string]string, body []byt
 	return response.StatusCode, text.String(), response.Header.Get("ETag")
 }
 
-// ask returns what the node has here, as "resource namespace/name@revision".
+// ask returns what the node has here, as "resource namespace/name@revision", with a + if it is as the node says.
 func (c *ownClient) ask() []string {
 	c.t.Helper()
 	code, text, tag := c.do(http.MethodGet, ownPath, nil, nil)
@@ -116,7 +117,11 @@ func (c *ownClient) ask() []string {
 	c.tag = tag
 	all := []string{}
 	for _, o := range state.Objects {
-		all = append(all, fmt.Sprintf("%s %s/%s@%s", o.Resource, o.Namespace, o.Name, o.Revision))
+		text := fmt.Sprintf("%s %s/%s@%s", o.Resource, o.Namespace, o.Name, o.Revision)
+		if o.Local {
+			text += "+"
+		}
+		all = append(all, text)
 	}
 	return all
 }
@@ -161,7 +166,11 @@ func (c *ownClient) push(kind schema.GroupVersionKind, events ...stream.Event) i
 
 func (c *ownClient) send(kind schema.GroupVersionKind, body []byte) (int, string, string) {
 	c.t.Helper()
-	return c.do(http.MethodPost, ownPath+"/core/v1/"+strings.ToLower(kind.Kind)+"s",
+	path := ownPath + "/core/v1/" + strings.ToLower(kind.Kind) + "s"
+	if c.local {
+		path += "?" + edge.QueryLocal + "=true"
+	}
+	return c.do(http.MethodPost, path,
 		map[string]string{"If-Match": c.tag, "Content-Type": stream.Protobuf.ContentType(true)}, body)
 }
 

@@ -47,6 +47,7 @@ type account struct {
 // ownClaim is a node's to an object.
 type ownClaim struct {
 	revision edge.Revision // of what the node has pushed; 0: it must push it again
+	local    bool          // as the node says, on top of what the cloud had at that revision
 	bytes    int64
 	uses     []objectID
 }
@@ -62,6 +63,7 @@ type entry struct {
 type offer struct {
 	id       objectID
 	revision edge.Revision
+	local    bool
 	bytes    int64
 	// shared: it belongs to all whose Pods use it; else to node.
 	shared bool
@@ -92,6 +94,8 @@ func (l *ledger) judge(n edge.NodeName, o offer) (write bool, err error) {
 	switch {
 	case !o.shared && o.node != n:
 		return false, refused(http.StatusForbidden, "it is of node %q: a node pushes its own only", o.node)
+	case o.shared && o.local:
+		return false, refused(http.StatusForbidden, "only of its own Node, Pods and Events has a node anything to say itself")
 	case o.shared && a.used[o.id] == 0:
 		return false, refused(http.StatusConflict, "no Pod of node %q that is here uses it", n)
 	case o.about != nil && a.claims[*o.about] == nil:
@@ -133,7 +137,7 @@ func (l *ledger) take(n edge.NodeName, o offer, written bool) (gone []objectID) 
 	if old == nil {
 		old = &ownClaim{}
 	}
-	a.claims[o.id] = &ownClaim{o.revision, o.bytes, o.uses}
+	a.claims[o.id] = &ownClaim{o.revision, o.local, o.bytes, o.uses}
 	l.count(a, o.bytes-old.bytes)
 	for _, id := range o.uses {
 		a.used[id]++
@@ -229,13 +233,15 @@ type ownObject struct {
 	Name      string `json:"name"`
 	// Revision is the cloud's of what the hub has pushed; 0: it must push it again.
 	Revision string `json:"revision"`
+	// Local: it is as the node says, on top of what the cloud had at that revision.
+	Local bool `json:"local,omitempty"`
 }
 
 // of lists what a node has here.
 func (l *ledger) of(n edge.NodeName) []ownObject {
 	all := []ownObject{}
 	for id, c := range l.nodes[n].claims {
-		all = append(all, ownObject{id.resource, id.Namespace, id.Name, decimal(c.revision)})
+		all = append(all, ownObject{id.resource, id.Namespace, id.Name, decimal(c.revision), c.local})
 	}
 	slices.SortFunc(all, func(a, b ownObject) int {
 		return cmp.Or(strings.Compare(a.Resource, b.Resource), strings.Compare(a.Namespace, b.Namespace),

@@ -52,6 +52,10 @@ func TestWhatANodeMayHaveHere(t *testing.T) {
 		o.bytes = bytes
 		return o
 	}
+	said := func(o offer) offer {
+		o.local = true
+		return o
+	}
 	for name, c := range map[string]struct {
 		node  edge.NodeName
 		offer offer
@@ -62,6 +66,8 @@ func TestWhatANodeMayHaveHere(t *testing.T) {
 		"its Pod, again":                {"n1", pod("n1", podA, 10, conf), 0, true},
 		"its Pod, older":                {"n1", pod("n1", podA, 9, conf), 409, false},
 		"another Pod of its own":        {"n1", pod("n1", objectID{ownPods, stream.Key{Name: "c"}}, 1), 0, true},
+		"its Pod, as it says":           {"n1", said(pod("n1", podA, 10, conf)), 0, true},
+		"what its Pod uses, as it says": {"n1", said(used(conf, 8)), 403, false},
 		"a Pod of another node":         {"n1", pod("n2", podB, 30), 403, false},
 		"a Pod of nobody":               {"n1", pod("", podB, 30), 403, false},
 		"a Pod that was another node's": {"n1", pod("n1", podB, 30), 409, false},
@@ -149,7 +155,10 @@ func TestALiarsContentGoesWithItsClaim(t *testing.T) {
 	if gone := l.release("n3", conf); gone != nil {
 		t.Errorf("%v went", gone)
 	}
-	want := []ownObject{{"configmaps", "shop", "conf", "0"}, {"pods", "shop", "b", "20"}}
+	want := []ownObject{
+		{Resource: "configmaps", Namespace: "shop", Name: "conf", Revision: "0"},
+		{Resource: "pods", Namespace: "shop", Name: "b", Revision: "20"},
+	}
 	if got := l.of("n2"); !reflect.DeepEqual(got, want) || l.nodes["n2"].version == before {
 		t.Errorf("n2 is told %v, want %v", got, want)
 	}

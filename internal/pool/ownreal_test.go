@@ -211,6 +211,44 @@ func TestKubeletAndHubOfOneNode(t *testing.T) {
 	}
 }
 
+// TestWhatANodeSaysItself is shown on top of what the cloud had, and goes when the cloud's is pushed again, at the same
+// revision, too.
+func TestWhatANodeSaysItself(t *testing.T) {
+	t.Parallel()
+	c := start(t, nil)
+	one := c.hub(t, "n1")
+	one.ask()
+	one.must(kindNode, put(nodeOf(t, "n1", 5)))
+	one.must(kindPod, put(podOf(t, "n1", "a", 10, "conf")))
+	one.must(kindMap, put(mapOf(t, "conf", 7)))
+	said := &corev1.Pod{}
+	if err := said.Unmarshal(podOf(t, "n1", "a", 10, "conf").Raw); err != nil {
+		t.Fatal(err)
+	}
+	said.Status.Phase = corev1.PodFailed
+	event := eventOf(t, "n1", "a", 1)
+	phase := func(want corev1.PodPhase) {
+		t.Helper()
+		got, err := c.as(t, operator()).CoreV1().Pods("shop").Get(t.Context(), "a", metav1.GetOptions{})
+		if err != nil || got.Status.Phase != want || got.UID != said.UID {
+			t.Errorf("%+v, %v, want %s", got, err, want)
+		}
+	}
+	one.local = true
+	one.must(kindPod, put(asObject(t, said)))
+	one.must(kindEvent, put(event))
+	if code := one.push(kindMap, put(mapOf(t, "conf", 8))); code != http.StatusForbidden {
+		t.Errorf("a ConfigMap as the node says: %d", code)
+	}
+	one.has("configmaps shop/conf@7", "events shop/a.17@1+", "nodes /n1@5", "pods shop/a@10+")
+	phase(corev1.PodFailed)
+	one.local = false
+	one.must(kindPod, put(podOf(t, "n1", "a", 10, "conf")))
+	one.must(kindEvent, put(eventOf(t, "n1", "a", 30)))
+	one.has("configmaps shop/conf@7", "events shop/a.17@30", "nodes /n1@5", "pods shop/a@10")
+	phase(corev1.PodRunning)
+}
+
 // podWith is a Pod that uses a ConfigMap and a Secret.
 func podWith(t testing.TB, n edge.NodeName, name string, revision int, conf, key string) stream.Object {
 	t.Helper()

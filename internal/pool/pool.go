@@ -132,22 +132,20 @@ func (p *Pool) Run(ctx context.Context) (err error) {
 	add("quota", etcd.WatchQuota)
 	add("housekeeping", etcd.Housekeep)
 	add("kube-apiserver", server.Run)
-	add("own objects", func(ctx context.Context) error {
-		select {
-		case <-server.serving:
-			return server.own.Run(ctx)
-		case <-ctx.Done():
-			return nil
+	served := func(member func(context.Context) error) func(context.Context) error {
+		return func(ctx context.Context) error {
+			select {
+			case <-server.serving:
+				return member(ctx)
+			case <-ctx.Done():
+				return nil
+			}
 		}
-	})
-	add("setup", func(ctx context.Context) error {
-		select {
-		case <-server.serving:
-		case <-ctx.Done():
-			return nil
-		}
-		return p.keep(ctx, server, &installed, started)
-	})
+	}
+	add("own objects", served(func(ctx context.Context) error { return server.own.Run(ctx) }))
+	add("namespaces", served(func(ctx context.Context) error { return server.keepNamespaces(ctx) }))
+	add("usage", served(func(ctx context.Context) error { return server.meter.Run(ctx) }))
+	add("setup", served(func(ctx context.Context) error { return p.keep(ctx, server, &installed, started) }))
 	done := make(chan error, 1)
 	go func() { done <- group.Run(ctx) }()
 	select {

@@ -78,6 +78,7 @@ func operatorRole() rbacv1.ClusterRole {
 		rule(readVerbs, "storage.k8s.io",
 			"csidrivers", "csinodes", "csistoragecapacities", "storageclasses", "volumeattachments",
 			"volumeattributesclasses"),
+		rule([]string{"get", "list"}, "metrics.k8s.io", "nodes", "pods"), // kubectl top
 		// kubectl asks for a stream by GET over WebSocket and by POST over SPDY.
 		rule([]string{"get", "create"}, "", "pods/exec", "pods/attach", "pods/portforward"),
 		// kubectl auth can-i and whoami: nothing is stored by these.

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -26,12 +27,14 @@ const (
 	// refusalsPerSecond and refusalBurst bound what a caller that is refused in a loop can write.
 	refusalsPerSecond = 10
 	refusalBurst      = 50
-	// maxAuditField bounds what a line holds of what a caller has sent, in bytes.
-	maxAuditField = 512
+	// maxAuditField bounds what a line holds of each thing that a caller has sent, in bytes, and maxAuditCommand in how many
+	// words it keeps a command.
+	maxAuditField   = 512
+	maxAuditCommand = 20
 )
 
-// auditLine is what is kept of a request: who, what, from where; never a query (exec has its command there), a header
-// or a body.
+// auditLine is what is kept of a request: who, what, from where; never a header or a body, and of a query only what is named
+// here. What goes through a stream is nowhere.
 type auditLine struct {
 	Time       time.Time `json:"time"`
 	Event      string    `json:"event"` // "refused", or "opened" for a stream into a container
@@ -40,6 +43,8 @@ type auditLine struct {
 	Claimed    string    `json:"claimedSubject,omitempty"` // of a certificate that was not accepted
 	Verb       string    `json:"verb"`
 	Path       string    `json:"path"`
+	Container  string    `json:"container,omitempty"` // of a stream, if it was named
+	Command    []string  `json:"command,omitempty"`   // of an exec that was let through
 	Source     string    `json:"source"`
 	Reason     string    `json:"reason,omitempty"`
 	Suppressed int       `json:"suppressed,omitempty"` // refusals before this one that the rate limit kept out
@@ -95,6 +100,7 @@ func (l *auditLog) write(ctx context.Context, line auditLine) {
 	line.Time = l.clock.Now().UTC()
 	line.User, line.Claimed = shortened(line.User), shortened(line.Claimed)
 	line.Path, line.Reason = shortened(line.Path), shortened(line.Reason)
+	line.Container, line.Command = shortened(line.Container), shortenedAll(line.Command)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if line.Event == "refused" {
@@ -117,6 +123,17 @@ func shortened(s string) string {
 	return s
 }
 
+func shortenedAll(words []string) []string {
+	more := len(words) - maxAuditCommand
+	if more > 0 {
+		words = append(slices.Clone(words[:maxAuditCommand]), fmt.Sprintf("… and %d more", more))
+	}
+	for i, w := range words {
+		words[i] = shortened(w)
+	}
+	return words
+}
+
 // findings is what the inner layers of the handler chain learn about a request, for the outermost to write down. The
 // chain runs them on another goroutine, which may outlive the request: hence the lock.
 type findings struct {
@@ -130,6 +147,12 @@ type findingsKey struct{}
 func findingsOf(ctx context.Context) *findings {
 	f, _ := ctx.Value(findingsKey{}).(*findings)
 	return f
+}
+
+func (f *findings) why() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.reason
 }
 
 // explain notes why the request of ctx is refused.
@@ -163,11 +186,12 @@ func noting(inner authenticator.Request) authenticator.Request {
 	})
 }
 
-// logRefusals is the outermost handler: it writes down every request that was answered 401 or 403.
+// logRefusals is the outermost handler: it writes down every request that was answered 401 or 403, and tells the caller of a
+// 401 why.
 func (l *auditLog) logRefusals(next http.Handler, resolver request.RequestInfoResolver) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		found := &findings{}
-		recorder := &codeRecorder{ResponseWriter: w}
+		recorder := &codeRecorder{ResponseWriter: w, why: found.why}
 		next.ServeHTTP(responsewriter.WrapForHTTP1Or2(recorder),
 			r.WithContext(context.WithValue(r.Context(), findingsKey{}, found)))
 		code := recorder.status()
@@ -190,7 +214,11 @@ func (l *auditLog) logStreams(next http.Handler, resolver request.RequestInfoRes
 		if info, ok := request.RequestInfoFrom(r.Context()); ok && info.IsResourceRequest {
 			switch info.Subresource {
 			case "exec", "attach", "portforward":
-				line := auditLine{}
+				q := r.URL.Query() // where kube-apiserver takes them from as well
+				line := auditLine{Container: q.Get("container")}
+				if info.Subresource == "exec" {
+					line.Command = q["command"]
+				}
 				if user, ok := request.UserFrom(r.Context()); ok {
 					line.User = user.GetName()
 				}
@@ -209,13 +237,15 @@ func about(r *http.Request, line auditLine, resolver request.RequestInfoResolver
 	return line
 }
 
-// codeRecorder remembers the status that was answered. The chain's own timeout may answer from another goroutine than
-// the one that waits for it, but never after the handler has returned.
+// codeRecorder remembers the status that was answered, and says in the place of a bare 401 why. The chain's own timeout may
+// answer from another goroutine than the one that waits for it, but never after the handler has returned.
 type codeRecorder struct {
 	http.ResponseWriter
+	why func() string
 
-	mu   sync.Mutex
-	code int
+	mu      sync.Mutex
+	code    int
+	instead bool // the body is written
 }
 
 // Unwrap implements responsewriter.UserProvidedDecorator.
@@ -223,12 +253,35 @@ func (c *codeRecorder) Unwrap() http.ResponseWriter { return c.ResponseWriter }
 
 // WriteHeader implements http.ResponseWriter.
 func (c *codeRecorder) WriteHeader(code int) {
+	why := ""
 	c.mu.Lock()
 	if c.code == 0 {
 		c.code = code
+		if code == http.StatusUnauthorized {
+			why = c.why()
+		}
 	}
+	c.instead = c.instead || why != ""
 	c.mu.Unlock()
-	c.ResponseWriter.WriteHeader(code)
+	if why == "" {
+		c.ResponseWriter.WriteHeader(code)
+		return
+	}
+	c.Header().Del("Content-Length")
+	c.Header().Del("Content-Encoding")
+	a := &reply{ResponseWriter: c.ResponseWriter}
+	a.refuse(context.Background(), refused(code, "%s; %s", shortened(why), hintKubeconfig))
+}
+
+// Write implements http.ResponseWriter.
+func (c *codeRecorder) Write(p []byte) (int, error) {
+	c.mu.Lock()
+	instead := c.instead
+	c.mu.Unlock()
+	if instead {
+		return len(p), nil
+	}
+	return c.ResponseWriter.Write(p)
 }
 
 func (c *codeRecorder) status() int {

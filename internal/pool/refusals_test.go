@@ -7,11 +7,13 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	clocktesting "k8s.io/utils/clock/testing"
 )
@@ -111,5 +113,53 @@ func TestAHostileCallerWritesNoLongLineAndNoLineOfItsOwn(t *testing.T) {
 	lines := auditLines(t, file)
 	if len(lines) != 1 || lines[0].Event != "refused" || len(lines[0].Path) > maxAuditField+4 {
 		t.Errorf("got %d lines, %+v", len(lines), lines)
+	}
+}
+
+// TestALineOfAStream has who, when, which Pod and what command, and is bounded.
+func TestALineOfAStream(t *testing.T) {
+	clock := clocktesting.NewFakePassiveClock(time.Unix(1000, 0))
+	file := filepath.Join(t.TempDir(), "audit")
+	audit := newAuditLog(file, clock)
+	defer closed(t, audit)
+	served := 0
+	handler := audit.logStreams(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { served++ }), resolver())
+	ask := func(method, path string) {
+		r := httptest.NewRequest(method, path, strings.NewReader("hidden-input"))
+		info, err := resolver().NewRequestInfo(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx := request.WithUser(request.WithRequestInfo(r.Context(), info), &user.DefaultInfo{Name: "alice"})
+		r.Header.Set("Authorization", "hidden-header")
+		handler.ServeHTTP(httptest.NewRecorder(), r.WithContext(ctx))
+	}
+	const pod = "/api/v1/namespaces/shop/pods/till"
+	ask(http.MethodGet, pod+"/exec?container=till&command=sh&command=-c&command=echo+%0A{}&stdin=true")
+	ask(http.MethodPost, pod+"/attach?container=side&command=hidden")
+	ask(http.MethodGet, pod+"/portforward")
+	ask(http.MethodGet, pod+"/log?container=till")
+	ask(http.MethodGet, pod)
+	ask(http.MethodPost, pod+"/exec?command="+strings.Repeat("a", 10_000)+strings.Repeat("&command=b", 1000))
+	lines := auditLines(t, file)
+	if len(lines) != 4 || served != 6 {
+		t.Fatalf("%d lines of %d requests: %+v", len(lines), served, lines)
+	}
+	for i, want := range []auditLine{
+		{Path: pod + "/exec", Verb: "get", Container: "till", Command: []string{"sh", "-c", "echo \n{}"}},
+		{Path: pod + "/attach", Verb: "create", Container: "side"},
+		{Path: pod + "/portforward", Verb: "get"},
+	} {
+		want.Event, want.User, want.Time, want.Source = "opened", "alice", clock.Now().UTC(), lines[i].Source
+		if !reflect.DeepEqual(lines[i], want) || want.Source == "" {
+			t.Errorf("got %+v, want %+v", lines[i], want)
+		}
+	}
+	c := lines[3].Command
+	if len(c) != maxAuditCommand+1 || len(c[0]) > maxAuditField+4 || c[maxAuditCommand] != "… and 981 more" {
+		t.Errorf("a long command: %d words, %q", len(c), c[len(c)-1])
+	}
+	if content, err := os.ReadFile(file); err != nil || strings.Contains(string(content), "hidden") {
+		t.Errorf("what must not be in the log is, or %v", err)
 	}
 }

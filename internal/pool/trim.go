@@ -94,17 +94,19 @@ func (t tokenObjects) GetSecret(_ context.Context, _, name string) (*corev1.Secr
 // untyped stands in for Kubernetes' OpenAPI definitions, which every API group insists on at start: each type is an
 // object of unknown fields. Managed fields and server-side apply then treat a list as one value. The definitions
 // themselves are 5 MB of program and, served, 47 MB of memory (measured idle).
-func untyped(scheme *runtime.Scheme) openapicommon.GetOpenAPIDefinitions {
+func untyped(schemes ...*runtime.Scheme) openapicommon.GetOpenAPIDefinitions {
 	return func(openapicommon.ReferenceCallback) map[string]openapicommon.OpenAPIDefinition {
 		definitions := map[string]openapicommon.OpenAPIDefinition{}
-		for kind := range scheme.AllKnownTypes() {
-			name, err := scheme.ToOpenAPIDefinitionName(kind)
-			if err != nil {
-				continue // an internal type; none is ever asked for
+		for _, scheme := range schemes {
+			for kind := range scheme.AllKnownTypes() {
+				name, err := scheme.ToOpenAPIDefinitionName(kind)
+				if err != nil {
+					continue // an internal type; none is ever asked for
+				}
+				object := spec.Schema{SchemaProps: spec.SchemaProps{Type: spec.StringOrArray{"object"}}}
+				object.AddExtension("x-kubernetes-preserve-unknown-fields", true)
+				definitions[name] = openapicommon.OpenAPIDefinition{Schema: object}
 			}
-			object := spec.Schema{SchemaProps: spec.SchemaProps{Type: spec.StringOrArray{"object"}}}
-			object.AddExtension("x-kubernetes-preserve-unknown-fields", true)
-			definitions[name] = openapicommon.OpenAPIDefinition{Schema: object}
 		}
 		return definitions
 	}

@@ -61,7 +61,8 @@ func (p *Policy) AddTo(mgr manager.Manager) error {
 		add("autonomy-node", nodeWorkers, p.reconcileNode,
 			source.Kind(mgr.GetCache(), &corev1.Node{}, p.nodeHandler()), handOut(w.nodes)),
 		add("autonomy-pod", podWorkers, p.reconcilePod, handOut(w.pods)),
-		mgr.Add(w))
+		mgr.Add(w),
+		autonomousRoll().AddTo(mgr))
 }
 
 // handOut is a source that does nothing but give its controller's queue away, once, to whoever fills it.

@@ -99,6 +99,9 @@ func (r *Reconciler) AddTo(mgr manager.Manager) error {
 	if err == nil {
 		err = add(mgr, fleetController, 2, r.reconcileFleet, fleet)
 	}
+	if err == nil {
+		err = poolsRoll().AddTo(mgr)
+	}
 	return err
 }
 

@@ -27,7 +27,8 @@
 //
 // Concurrency: the informer's handler writes Sightings and the reconcilers read it, under one mutex that is never held
 // across I/O. Invariants: a node whose Lease is not known to be silent has a reconcile due at the latest when the Lease
-// turns silent; a renewal that changes nothing enqueues nothing. Both writes to a Node carry its resourceVersion, so a
+// turns silent; a renewal that changes nothing enqueues nothing. A taint is written before any condition, that of another node,
+// too: where a region is cut off the API server may take a minute for all. Both writes to a Node carry its resourceVersion, so a
 // decision made on an outdated copy is refused by the API server and made again; that, and not a lock, is what makes
 // each transition be announced once.
 //

@@ -1,6 +1,8 @@
 package heartbeat
 
 import (
+	"maps"
+	"slices"
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -17,6 +19,8 @@ type metrics struct {
 
 	mu    sync.Mutex
 	nodes map[edge.NodeName]standing
+	// inPool are the delegated ones of nodes.
+	inPool map[edge.PoolName]map[edge.NodeName]bool
 }
 
 // standing is what the gauge counts of a node.
@@ -35,7 +39,7 @@ func newMetrics() *metrics {
 			Help: "Changes written to the CloudLinkDown condition of Nodes, by the status before " +
 				"(None where there was no condition) and after.",
 		}, []string{"from", "to"}),
-		nodes: make(map[edge.NodeName]standing),
+		nodes: make(map[edge.NodeName]standing), inPool: make(map[edge.PoolName]map[edge.NodeName]bool),
 	}
 }
 
@@ -71,25 +75,38 @@ func (m *metrics) count() map[edge.PoolName]int {
 func (m *metrics) stands(node edge.NodeName, s standing) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.nodes[node] = s
+	was, is := m.nodes[node], s
+	m.nodes[node] = is
+	if was == is {
+		return
+	}
+	m.leaveLocked(node, was)
+	if is.delegated {
+		if m.inPool[is.pool] == nil {
+			m.inPool[is.pool] = make(map[edge.NodeName]bool)
+		}
+		m.inPool[is.pool][node] = true
+	}
+}
+
+func (m *metrics) leaveLocked(node edge.NodeName, was standing) {
+	delete(m.inPool[was.pool], node)
+	if len(m.inPool[was.pool]) == 0 {
+		delete(m.inPool, was.pool)
+	}
 }
 
 // delegatedIn returns the delegated nodes of a pool.
 func (m *metrics) delegatedIn(pool edge.PoolName) []edge.NodeName {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	var nodes []edge.NodeName
-	for name, s := range m.nodes {
-		if s.delegated && s.pool == pool {
-			nodes = append(nodes, name)
-		}
-	}
-	return nodes
+	return slices.Collect(maps.Keys(m.inPool[pool]))
 }
 
 func (m *metrics) forget(node edge.NodeName) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	m.leaveLocked(node, m.nodes[node])
 	delete(m.nodes, node)
 }
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -38,7 +39,7 @@ func TestShownForReal(t *testing.T) {
 	start := func() (stop func()) {
 		as := cloudtest.Restricted(t, cfg, "heartbeat",
 			cloudtest.May("", "nodes", "get", "list", "watch", "patch"), cloudtest.May("", "nodes/status", "patch"),
-			cloudtest.May("", "configmaps", "create", "patch", "delete"),
+			cloudtest.May("", "configmaps", "get", "create", "patch", "delete"),
 			cloudtest.May(coordinationv1.GroupName, "leases", "get", "list", "watch"),
 			cloudtest.May(v1alpha1.GroupVersion.Group, "yurtcoordinators", "get", "list", "watch"),
 			cloudtest.May(eventsv1.GroupName, "events", "create", "patch"))
@@ -109,10 +110,11 @@ func shownAsWanted(t *testing.T, c client.Client, node *corev1.Node, wanted bool
 	}
 	_, labelled := now.Labels[edge.LabelExcludeDisruption]
 	var list corev1.ConfigMap
-	if err := c.Get(t.Context(), rollRequest.NamespacedName, &list); client.IgnoreNotFound(err) != nil {
+	key := client.ObjectKey{Namespace: edge.NamespaceSystem, Name: edge.ConfigMapShownNotReady}
+	if err := c.Get(t.Context(), key, &list); client.IgnoreNotFound(err) != nil {
 		return err
 	}
-	_, listed := list.Data[node.Name]
+	listed := strings.Contains(list.Data[edge.RollEntry], "\n"+node.Name+"=")
 	if isShown(&now) != wanted || labelled != wanted || listed != wanted {
 		return fmt.Errorf("%+v, labels %v, list %v", ready, now.Labels, list.Data)
 	}

@@ -68,8 +68,9 @@ func New(c Config) *Policy {
 // Metrics returns the Policy's metrics, to be registered by the caller.
 func (p *Policy) Metrics() prometheus.Collector { return p.metrics }
 
-// Reconcile makes the Node that the request names say what its Lease means. It makes at most two writes, and none when
-// the Node says so already.
+// Reconcile makes the Node that the request names say what its Lease means. It makes one write, and none when the Node says so
+// already. The taint goes first: it is what keeps Pods off. The condition is the next reconcile's, after the taints of all
+// nodes that wait for one.
 func (p *Policy) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	name := edge.NodeName(req.Name)
 	var node corev1.Node
@@ -84,7 +85,8 @@ func (p *Policy) Reconcile(ctx context.Context, req reconcile.Request) (reconcil
 	finding, holds := p.sightings.Judge(name)
 	p.metrics.stands(name, standing{poolOf(&node), finding.Verdict == Delegated})
 
-	err := p.apply(ctx, &node, Plan(&node, finding, p.options.show(poolOf(&node))))
+	change := Plan(&node, finding, p.options.show(poolOf(&node)))
+	err := p.apply(ctx, &node, change)
 	switch {
 	case apierrors.IsConflict(err):
 		klog.FromContext(ctx).V(2).Info("Node changed since it was read; trying again", "node", klog.KRef("", req.Name))
@@ -93,12 +95,13 @@ func (p *Policy) Reconcile(ctx context.Context, req reconcile.Request) (reconcil
 		return reconcile.Result{}, nil
 	case err != nil:
 		return reconcile.Result{}, err
+	case change.edits() && change.reports() && (holds == 0 || holds > echoLost):
+		return reconcile.Result{RequeueAfter: echoLost, Priority: new(conditionsLast)}, nil
 	}
 	return reconcile.Result{RequeueAfter: holds}, nil
 }
 
-// apply writes c to node, the taint first: it is what keeps Pods off. An error leaves the rest to the next reconcile,
-// which plans anew.
+// apply writes one half of c to node.
 func (p *Policy) apply(ctx context.Context, node *corev1.Node, c Change) error {
 	log := klog.FromContext(ctx).WithValues("node", klog.KRef("", node.Name))
 	if c.edits() {
@@ -107,6 +110,7 @@ func (p *Policy) apply(ctx context.Context, node *corev1.Node, c Change) error {
 		}
 		log.Info("Wrote taints and label", "taint", edge.TaintUnschedulable, "taintEdit", c.Taint,
 			"label", edge.LabelExcludeDisruption, "labelEdit", c.Exclude, "evictingTaintsRemoved", c.Unevict)
+		return nil
 	}
 	if !c.reports() {
 		return nil

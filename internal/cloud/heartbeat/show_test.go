@@ -2,7 +2,6 @@ package heartbeat
 
 import (
 	"errors"
-	"maps"
 	"slices"
 	"testing"
 	"time"
@@ -10,13 +9,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	toolscache "k8s.io/client-go/tools/cache"
-	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
-	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	"yurtcoordinator/apis/apps/v1alpha1"
+	"yurtcoordinator/internal/cloud/roll"
 	"yurtcoordinator/internal/edge"
 )
 
@@ -258,67 +254,15 @@ func TestCoordinatorHandler(t *testing.T) {
 	}
 }
 
-func TestRoll(t *testing.T) {
-	scheme := runtime.NewScheme()
-	if err := corev1.AddToScheme(scheme); err != nil {
-		t.Fatal(err)
+func TestWhoIsOnTheRoll(t *testing.T) {
+	of := shownRoll().Of
+	n := aNode(false, none, "")
+	n.Labels = map[string]string{edge.LabelNodePool: "p1"}
+	if e, on := of(n); on {
+		t.Errorf("a node that is shown as its kubelet says: %v", e)
 	}
-	shown := func(name string, is bool) *corev1.Node {
-		n := aNode(false, none, "")
-		n.Name, n.Labels = name, map[string]string{edge.LabelNodePool: "p1"}
-		if is {
-			n.Status.Conditions[0].Status, n.Status.Conditions[0].Reason = unknown, edge.ReasonCloudLinkDown
-		}
-		return n
-	}
-	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(shown("n1", false), shown("n2", true), shown("n3", true)).Build()
-	r := &roll{client: c}
-	has := func(want ...string) {
-		t.Helper()
-		result, err := r.Reconcile(t.Context(), rollRequest)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var m corev1.ConfigMap
-		err = c.Get(t.Context(), rollRequest.NamespacedName, &m)
-		if got := slices.Sorted(maps.Keys(m.Data)); client.IgnoreNotFound(err) != nil || !slices.Equal(got, want) {
-			t.Errorf("the roll has %v (%v), want %v", got, err, want)
-		}
-		if apierrors.IsNotFound(err) != (len(want) == 0) || (result.RequeueAfter == 0) != (len(want) == 0) {
-			t.Errorf("%v, and again in %v", err, result.RequeueAfter)
-		}
-	}
-	has("n2", "n3")
-	for _, n := range []string{"n2", "n3"} {
-		if err := c.Delete(t.Context(), shown(n, false)); err != nil {
-			t.Fatal(err)
-		}
-		has(map[string][]string{"n2": {"n3"}}[n]...)
-	}
-	has()
-
-	w := newWorld(t)
-	h, q := rollHandler(), worldQueue{w: w}
-	for i, tt := range []struct{ was, is bool }{{false, true}, {true, false}, {true, true}, {false, false}} {
-		clear(w.due)
-		h.Update(t.Context(),
-			event.TypedUpdateEvent[*corev1.Node]{ObjectOld: shown("n", tt.was), ObjectNew: shown("n", tt.is)}, q)
-		if got, want := len(w.due) == 1, tt.was != tt.is; got != want {
-			t.Errorf("%d: due %v, want %t", i, w.due, want)
-		}
-	}
-	clear(w.due)
-	h.Create(t.Context(), event.TypedCreateEvent[*corev1.Node]{Object: shown("n", false)}, q)
-	h.Delete(t.Context(), event.TypedDeleteEvent[*corev1.Node]{Object: shown("n", false)}, q)
-	if len(w.due) != 0 {
-		t.Errorf("due %v for a Node that was never on it", w.due)
-	}
-	h.Delete(t.Context(), event.TypedDeleteEvent[*corev1.Node]{Object: shown("n", true)}, q)
-	if _, due := w.due[rollRequest.Name]; !due || len(w.due) != 1 {
-		t.Errorf("due %v after a Node on it is gone", w.due)
-	}
-	failing := &roll{client: fake.NewClientBuilder().WithScheme(runtime.NewScheme()).Build()}
-	if result, err := failing.Reconcile(t.Context(), rollRequest); err == nil {
-		t.Errorf("Reconcile = %v without Nodes", result)
+	n.Status.Conditions[0].Status, n.Status.Conditions[0].Reason = unknown, edge.ReasonCloudLinkDown
+	if e, on := of(n); !on || e != (roll.Entry{Key: n.Name, Value: "p1"}) {
+		t.Errorf("one that is shown NotReady: %v, %t", e, on)
 	}
 }

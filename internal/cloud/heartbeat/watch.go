@@ -12,6 +12,7 @@ import (
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
@@ -25,9 +26,14 @@ import (
 const (
 	controllerName = "heartbeat"
 
-	// workers is how many Nodes are written at a time. A reconcile that writes waits for two round trips of a few
-	// milliseconds each: 16 workers write to well over 1000 Nodes a second, more than the client's own limit allows.
+	// workers is how many Nodes are written at a time. A reconcile that writes waits for a round trip of a few milliseconds: 16
+	// workers write to well over 1000 Nodes a second, more than the client's own limit allows.
 	workers = 16
+
+	// conditionsLast is the priority in the queue of a Node whose taint is as it should be, and whose condition is not yet: below
+	// the taints of others, those too that are found at a start (handler.LowPriority). Where a region is cut off, the API
+	// server may take a minute for all of it, and its taints are what keeps Pods off.
+	conditionsLast = handler.LowPriority - 1
 
 	// reconcileTimeout bounds the writes of one reconcile; the API server's own limit for a request is a minute.
 	reconcileTimeout = 15 * time.Second
@@ -35,9 +41,12 @@ const (
 	// retryMax is the longest wait before a failed reconcile is tried again, before jitter.
 	retryMax = 30 * time.Second
 
-	// echoDelay is how long a change of a Node that calls for a write waits. Most are the first half of our own two
-	// writes, seen before the second half is. What is left is somebody undoing our work, which can wait this long.
-	echoDelay = 250 * time.Millisecond
+	// undoneDelay is how long a Node waits that somebody has changed so that it no longer says what it should: whoever undoes our
+	// work again and again is answered four times a second.
+	undoneDelay = 250 * time.Millisecond
+
+	// echoLost is when the second half of a change is written at the latest, if the watch does not tell of the first before.
+	echoLost = 5 * time.Second
 )
 
 type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
@@ -54,7 +63,7 @@ func (p *Policy) AddTo(mgr manager.Manager) error {
 				source.Func(p.queue.begin),
 			},
 		}.AddTo(mgr),
-		(&roll{client: p.client}).addTo(mgr))
+		shownRoll().AddTo(mgr))
 }
 
 // leaseHandler takes in every change of a Lease and enqueues the node only when the finding changed by it: 1000 nodes
@@ -88,17 +97,30 @@ func (p *Policy) nodeHandler() handler.TypedFuncs[*corev1.Node, reconcile.Reques
 		UpdateFunc: func(_ context.Context, e event.TypedUpdateEvent[*corev1.Node], q queue) {
 			name := edge.NodeName(e.ObjectNew.Name)
 			finding, _ := p.sightings.Judge(name)
+			change := Plan(e.ObjectNew, finding, p.options.show(poolOf(e.ObjectNew)))
 			switch {
 			case e.ObjectOld.UID != e.ObjectNew.UID, poolOf(e.ObjectOld) != poolOf(e.ObjectNew):
 				q.Add(requestFor(e.ObjectNew.Name))
-			case !Plan(e.ObjectNew, finding, p.options.show(poolOf(e.ObjectNew))).IsZero():
-				q.AddAfter(requestFor(e.ObjectNew.Name), echoDelay)
+			case change.IsZero():
+			case !change.edits() && Plan(e.ObjectOld, finding, p.options.show(poolOf(e.ObjectOld))).edits():
+				addLast(q, requestFor(e.ObjectNew.Name)) // our own taint, and the condition that goes with it is due
+			default:
+				q.AddAfter(requestFor(e.ObjectNew.Name), undoneDelay)
 			}
 		},
 		DeleteFunc: func(_ context.Context, e event.TypedDeleteEvent[*corev1.Node], q queue) {
 			q.Add(requestFor(e.Object.Name))
 		},
 	}
+}
+
+// addLast adds what waits for all else.
+func addLast(q queue, r reconcile.Request) {
+	if ordered, ok := q.(priorityqueue.PriorityQueue[reconcile.Request]); ok {
+		ordered.AddWithOpts(priorityqueue.AddOpts{Priority: new(conditionsLast)}, r)
+		return
+	}
+	q.Add(r)
 }
 
 func requestFor(node string) reconcile.Request {

@@ -117,6 +117,7 @@ func (a *answers) pass(w http.ResponseWriter, r *http.Request, key string, pass 
 	t := &tee{ResponseWriter: w}
 	pass.ServeHTTP(t, r) // one that breaks off panics, and is not remembered
 	switch {
+	case w.Header().Get("Cache-Control") == "no-store": // somebody else has answered
 	case t.status == http.StatusNotFound || t.status == http.StatusGone:
 		a.forget(key)
 	case t.whole() && (t.status == http.StatusOK || t.status == http.StatusCreated):

@@ -91,6 +91,22 @@ func TestTheLastAnswerIsRemembered(t *testing.T) {
 	})
 }
 
+// TestAnotherOnesAnswerIsNotRemembered: the coordinator has answered for a cloud that did not. What the cloud said stays.
+func TestAnotherOnesAnswerIsNotRemembered(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		w.says(http.StatusOK, asJSON, `{"by":"another"}`, "Cache-Control", "no-store")
+		w.get(secret)
+		w.unknown(http.MethodGet, secret, "")
+		w.says(http.StatusOK, asJSON, "{}")
+		w.get(secret)
+		w.says(http.StatusOK, asJSON, `{"by":"another"}`, "Cache-Control", "no-store")
+		w.get(secret)
+		if out := w.offline(http.MethodGet, secret, ""); out.Body.String() != "{}" {
+			t.Errorf("the cloud has not said %s", out.Body)
+		}
+	})
+}
+
 func TestWhatIsNotThereIsForgotten(t *testing.T) {
 	for _, code := range []int{http.StatusNotFound, http.StatusGone} {
 		bubble(t, func(t *testing.T, w *world) {

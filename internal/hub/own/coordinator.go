@@ -55,9 +55,13 @@ func (c *coordinator) ask(ctx context.Context, known string) (have, string, erro
 		header.Set("If-None-Match", known)
 	}
 	var told struct {
-		Objects []struct{ Resource, Namespace, Name, Revision string }
+		Objects []struct {
+			Resource, Namespace, Name, Revision string
+
+			Local bool
+		}
 	}
-	tag, err := c.do(ctx, http.MethodGet, "", header, nil, &told)
+	tag, err := c.do(ctx, http.MethodGet, batch{}, header, nil, &told)
 	if err != nil {
 		return nil, "", fmt.Errorf("ask what the coordinator has of this node: %w", err)
 	}
@@ -73,7 +77,11 @@ func (c *coordinator) ask(ctx context.Context, known string) (have, string, erro
 		if err != nil {
 			return nil, "", fmt.Errorf("ask what the coordinator has of this node: revision %.40q: %w", o.Revision, err)
 		}
-		h[id{o.Resource, stream.Key{Namespace: o.Namespace, Name: o.Name}}] = edge.Revision(revision)
+		local := fromCloud
+		if o.Local {
+			local = foreign
+		}
+		h[id{o.Resource, stream.Key{Namespace: o.Namespace, Name: o.Name}}] = mark{edge.Revision(revision), local}
 	}
 	return h, tag, nil
 }
@@ -88,7 +96,7 @@ func (c *coordinator) push(ctx context.Context, on string, b batch) (refused map
 	var told struct {
 		Refused []struct{ Namespace, Name, Message string }
 	}
-	tag, err = c.do(ctx, http.MethodPost, b.resource, http.Header{
+	tag, err = c.do(ctx, http.MethodPost, b, http.Header{
 		"If-Match": {on}, "Content-Type": {stream.Protobuf.ContentType(true)},
 	}, body, &told)
 	if err != nil {
@@ -125,15 +133,18 @@ func encode(b batch) ([]byte, error) {
 	return body.Bytes(), nil
 }
 
-// do makes a request and reads the answer, which is JSON, and its ETag.
+// do makes a request, about a batch, and reads the answer, which is JSON, and its ETag.
 func (c *coordinator) do(
-	ctx context.Context, method, resource string, header http.Header, body []byte, into any,
+	ctx context.Context, method string, b batch, header http.Header, body []byte, into any,
 ) (tag string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	u := c.base.JoinPath(edge.PathOwn)
-	if resource != "" {
-		u = u.JoinPath(edge.MirrorCoreGroup, "v1", resource)
+	if b.resource != "" {
+		u = u.JoinPath(edge.MirrorCoreGroup, "v1", b.resource)
+	}
+	if b.local {
+		u.RawQuery = edge.QueryLocal + "=true"
 	}
 	r, err := http.NewRequestWithContext(ctx, method, u.String(), bytes.NewReader(body))
 	if err != nil {

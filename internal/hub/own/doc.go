@@ -10,9 +10,14 @@
 // coordinator names the state that came about, and takes the next push only on top of that. So after a restart of either
 // side, a lost answer, or anything else that it has not done itself, it is told so, and asks.
 //
+// While the cloud does not answer, Tap stands in for it: what kubelet says of its Node and its Pods is shown on top of what
+// the cloud had, until the cloud has something newer; kubelet repeats it until then. Events wait, and Pusher.Run's second
+// goroutine tells the cloud of them. Nothing else is taken, and kubelet goes on to read what the cloud has said.
+//
 // Invariants:
 //   - An object is pushed as the cloud has written it, at the cloud's revision, and never one that is older than what the
-//     coordinator has.
+//     coordinator has. What is shown on top of it is pushed as such, and goes when the cut is over.
+//   - No revision of the coordinator comes to the node's programs, nor by them to the cloud.
 //   - An object is given up only because a replica that is complete, and newer than the object, does not have it; or
 //     because this node is no longer of this pool.
 //   - What is unknown is left as it is: a hub that starts gives up nothing before its replicas are there.

@@ -4,9 +4,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
-	"net/http"
-	"strings"
 	"sync"
 	"time"
 
@@ -24,50 +23,87 @@ const (
 	maxEventBytes = 32 << 10
 )
 
-// ledger has the Events that this node's programs have written to the cloud, as the cloud has answered them.
+// ledger has the Events that this node's programs have written: to the cloud, as it has answered them, and while it does not
+// answer, as they wait for it. Those that wait are on the disk, too, if there is one.
 type ledger struct {
+	disk Disk // may be nil
+	// lost is told of each that waits and has to go.
+	lost func()
+
 	mu     sync.Mutex
 	events map[stream.Key]written
 }
 
-// written is an Event, or one that the coordinator has from an earlier run of the hub, which is known by its key alone.
+// written is an Event, or one that the coordinator has from an earlier run of the hub, which has no Raw.
 type written struct {
-	object stream.Object
+	object stream.Object // at the cloud's revision
 	at     time.Time
+	// waiting is what the cloud has not been told yet; nil: nothing. digest is object's then.
+	waiting *waiting
+	digest  uint64
 }
 
-func newLedger() *ledger { return &ledger{events: map[stream.Key]written{}} }
+// waiting is an Event as the cloud is to have it.
+type waiting struct {
+	event *corev1.Event // never changed
+	there bool          // the cloud has one of that name
+}
 
-// add takes an Event in.
+func newLedger(disk Disk, lost func()) *ledger {
+	return &ledger{disk: disk, lost: lost, events: map[stream.Key]written{}}
+}
+
+// add takes an Event in as the cloud has answered it.
 func (l *ledger) add(o stream.Object, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.events[o.Key].object.Revision > o.Revision {
-		return
+	if have := l.events[o.Key]; have.object.Revision <= o.Revision && have.waiting == nil {
+		l.putLocked(o.Key, written{object: o, at: now})
 	}
-	l.events[o.Key] = written{o, now}
+}
+
+// putLocked takes in an Event, and lets the oldest go if there are too many: those that wait last.
+func (l *ledger) putLocked(k stream.Key, w written) {
+	l.events[k] = w
+	l.saveLocked(k)
 	if len(l.events) <= maxKeptEvents {
 		return
 	}
-	oldest := o.Key
+	oldest := k
 	for k, e := range l.events {
-		if e.at.Before(l.events[oldest].at) {
+		old := l.events[oldest]
+		if (e.waiting == nil) != (old.waiting == nil) {
+			if e.waiting == nil {
+				oldest = k
+			}
+		} else if e.at.Before(old.at) {
 			oldest = k
 		}
 	}
-	delete(l.events, oldest)
+	l.deleteLocked(oldest)
+}
+
+func (l *ledger) deleteLocked(k stream.Key) {
+	if l.events[k].waiting != nil {
+		l.lost()
+	}
+	delete(l.events, k)
+	l.saveLocked(k)
 }
 
 // addTo adds those that are not too old, and forgets the others.
-func (l *ledger) addTo(objects map[id]stream.Object) {
+func (l *ledger) addTo(objects map[id]stream.Object, locals map[id]uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for k, e := range l.events {
 		switch {
 		case time.Since(e.at) >= eventLife:
-			delete(l.events, k)
+			l.deleteLocked(k)
 		case e.object.Raw != nil:
 			objects[id{events, k}] = e.object
+			if e.waiting != nil {
+				locals[id{events, k}] = e.digest
+			}
 		}
 	}
 }
@@ -82,50 +118,24 @@ func (l *ledger) known(k stream.Key) edge.Revision {
 	return ^edge.Revision(0) >> 1
 }
 
+// drop forgets an Event, unless the cloud is to be told of it.
 func (l *ledger) drop(k stream.Key) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	delete(l.events, k)
+	if l.events[k].waiting == nil {
+		delete(l.events, k)
+	}
 }
 
 // adopt takes in what the coordinator has from an earlier run of this hub: it goes in its time.
 func (l *ledger) adopt(h have) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for i := range h {
+	for i, m := range h {
 		if _, ok := l.events[i.Key]; i.resource == events && !ok {
-			l.events[i.Key] = written{at: time.Now()}
+			l.events[i.Key] = written{object: stream.Object{Key: i.Key, Revision: m.revision}, at: time.Now()}
 		}
 	}
-}
-
-// Tap reads the Events along that are written by requests through next.
-func (p *Pusher) Tap(next http.RoundTripper) http.RoundTripper { return tap{next, p.gatherer.events} }
-
-type tap struct {
-	next   http.RoundTripper
-	events *ledger
-}
-
-// RoundTrip implements http.RoundTripper.
-func (t tap) RoundTrip(r *http.Request) (*http.Response, error) {
-	response, err := t.next.RoundTrip(r)
-	if err != nil || !writesEvent(r) || response.StatusCode != http.StatusOK && response.StatusCode != http.StatusCreated ||
-		response.Header.Get("Content-Encoding") != "" {
-		return response, err
-	}
-	response.Body = &overheard{ReadCloser: response.Body, events: t.events}
-	return response, nil
-}
-
-// writesEvent reports whether a request creates or changes an Event: /api/v1/namespaces/NAMESPACE/events[/NAME].
-func writesEvent(r *http.Request) bool {
-	if r.Method != http.MethodPost && r.Method != http.MethodPatch && r.Method != http.MethodPut {
-		return false
-	}
-	below, ok := strings.CutPrefix(r.URL.Path, "/api/v1/namespaces/")
-	parts := strings.Split(below, "/")
-	return ok && (len(parts) == 2 || len(parts) == 3) && parts[1] == events
 }
 
 // overheard is an answer that is read along.
@@ -157,19 +167,36 @@ func (o *overheard) Read(p []byte) (int, error) {
 
 // eventOf reads an answer.
 func eventOf(text []byte) (stream.Object, bool) {
-	t, raw, err := stream.OpenEnvelope(text)
-	if err != nil || t.GroupVersionKind != corev1.SchemeGroupVersion.WithKind("Event") {
+	event, err := readEvent(text)
+	if err != nil {
 		return stream.Object{}, false
 	}
-	if t.Encoding == stream.JSON {
-		var event corev1.Event
-		if json.Unmarshal(raw, &event) != nil {
-			return stream.Object{}, false
-		}
-		if raw, err = event.Marshal(); err != nil {
-			return stream.Object{}, false
-		}
-	}
-	object, err := stream.Scan(stream.Protobuf, bytes.Clone(raw))
+	object, err := objectOf(event)
 	return object, err == nil
+}
+
+// readEvent reads an Event that stands alone.
+func readEvent(text []byte) (*corev1.Event, error) {
+	t, raw, err := stream.OpenEnvelope(text)
+	if err != nil {
+		return nil, err
+	}
+	if t.GroupVersionKind != corev1.SchemeGroupVersion.WithKind("Event") {
+		return nil, fmt.Errorf("it is a %s", t.GroupVersionKind)
+	}
+	event := &corev1.Event{}
+	if t.Encoding == stream.JSON {
+		err = json.Unmarshal(raw, event)
+	} else {
+		err = event.Unmarshal(raw)
+	}
+	return event, err
+}
+
+func objectOf(event *corev1.Event) (stream.Object, error) {
+	raw, err := event.Marshal()
+	if err != nil {
+		return stream.Object{}, err
+	}
+	return stream.Scan(stream.Protobuf, raw)
 }

@@ -2,10 +2,13 @@ package own
 
 import (
 	"context"
+	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/hub/link"
+	"yurtcoordinator/internal/live"
 	"yurtcoordinator/internal/stream"
 )
 
@@ -15,6 +18,9 @@ type Replica interface {
 	Snapshot(ctx context.Context) (stream.Snapshot, error)
 	// Position is the revision up to which it has everything; 0 while it is not complete.
 	Position() edge.Revision
+	// Get returns an object, and false if there is none. Type says how it is encoded.
+	Get(k stream.Key) (stream.Object, bool)
+	Type() stream.Type
 }
 
 // Selection is something that the hub follows.
@@ -38,6 +44,9 @@ type gatherer struct {
 	secrets bool
 	follow  func() []Selection
 	events  *ledger
+	said    *statuses
+	cloud   *live.Value[link.State]
+	cutAt   time.Time // when the cloud was seen cut off last
 
 	read map[Selection]gathered // Replica is nil in the key
 	// lasting are ConfigMaps and Secrets that the coordinator has taken: kubelet reads one that is immutable only once, and
@@ -47,7 +56,7 @@ type gatherer struct {
 
 // gather returns what the coordinator is to have now.
 func (g *gatherer) gather(ctx context.Context) want {
-	w := want{objects: map[id]stream.Object{}}
+	w := want{objects: map[id]stream.Object{}, locals: map[id]uint64{}, cut: g.cut(time.Now())}
 	known := map[id]edge.Revision{} // of single objects, and of whole resources without a key
 	read := map[Selection]gathered{}
 	for _, s := range g.follow() {
@@ -75,7 +84,8 @@ func (g *gatherer) gather(ctx context.Context) want {
 	for i, o := range g.lasting {
 		w.objects[i] = o
 	}
-	g.events.addTo(w.objects)
+	g.said.addTo(w.objects, w.locals, w.cut)
+	g.events.addTo(w.objects, w.locals)
 	w.known = func(i id) edge.Revision {
 		switch i.resource {
 		case nodes, pods:
@@ -90,6 +100,26 @@ func (g *gatherer) gather(ctx context.Context) want {
 		return want{known: func(id) edge.Revision { return 0 }}
 	}
 	return w
+}
+
+// cut reports whether the cloud is cut off, or was until a moment ago, or may be.
+func (g *gatherer) cut(now time.Time) bool {
+	if g.cloud.Get() != link.Up {
+		g.cutAt = now
+	}
+	return now.Sub(g.cutAt) < settling || now.Sub(g.said.since()) < settling
+}
+
+// onNode returns an object of the node's own as the cloud has it, as far as is known. It may be called by anyone.
+func (g *gatherer) onNode(i id) (stream.Object, bool) {
+	for _, s := range g.follow() {
+		if resource, _ := g.mine(s); resource == i.resource && s.Replica.Type().Encoding == stream.Protobuf {
+			if o, ok := s.Replica.Get(i.Key); ok {
+				return o, true
+			}
+		}
+	}
+	return stream.Object{}, false
 }
 
 // mine returns the resource of a selection that concerns this node, and the name of the single object that it is about.

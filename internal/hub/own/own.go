@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/klog/v2"
 
 	"yurtcoordinator/internal/edge"
@@ -48,6 +49,11 @@ type Config struct {
 	Transport http.RoundTripper
 	Base      *url.URL
 	Link      *live.Value[link.State]
+	// CloudLink is the state of the way to the cloud, and CloudEvents are the Events there, as this node.
+	CloudLink   *live.Value[link.State]
+	CloudEvents corev1client.EventsGetter
+	// Disk keeps the Events that the cloud has not been told of. Default: they do not outlive the hub.
+	Disk Disk
 	// Metrics takes the metrics. Default: they are not registered anywhere.
 	Metrics prometheus.Registerer
 }
@@ -68,40 +74,28 @@ type Pusher struct {
 }
 
 type metrics struct {
-	pushes, refused *prometheus.CounterVec
-	failures        prometheus.Counter
-	objects         prometheus.Gauge
+	pushes, refused, local *prometheus.CounterVec
+	failures, told, lost   prometheus.Counter
+	objects                prometheus.Gauge
 }
 
 // New returns a Pusher. It registers its metrics, and does no I/O.
 func New(c Config) (*Pusher, error) {
-	if c.Node == "" || c.Pool == "" || c.Followed == nil || c.Transport == nil || c.Base == nil || c.Link == nil {
-		return nil, errors.New("own: Node, Pool, Followed, Transport, Base and Link are required")
+	if c.Node == "" || c.Pool == "" || c.Followed == nil || c.Transport == nil || c.Base == nil || c.Link == nil ||
+		c.CloudLink == nil || c.CloudEvents == nil {
+		return nil, errors.New("own: Node, Pool, Followed, Transport, Base, Link, CloudLink and CloudEvents are required")
 	}
+	m := newMetrics()
 	p := &Pusher{
-		config: c, coordinator: &coordinator{c.Transport, c.Base}, refused: map[id]refusal{},
+		config: c, coordinator: &coordinator{c.Transport, c.Base}, refused: map[id]refusal{}, metrics: m,
 		gatherer: &gatherer{
-			node: c.Node, pool: c.Pool, secrets: c.Secrets, follow: c.Followed, events: newLedger(),
-			lasting: map[id]stream.Object{},
-		},
-		metrics: metrics{
-			pushes: prometheus.NewCounterVec(prometheus.CounterOpts{
-				Name: "yurthub_own_pushes_total", Help: "Pushes of this node's own objects that the coordinator has taken.",
-			}, []string{"resource"}),
-			refused: prometheus.NewCounterVec(prometheus.CounterOpts{
-				Name: "yurthub_own_refused_total", Help: "Objects of this node that the coordinator has refused.",
-			}, []string{"resource"}),
-			failures: prometheus.NewCounter(prometheus.CounterOpts{
-				Name: "yurthub_own_push_failures_total", Help: "Times that pushing this node's objects had to begin again.",
-			}),
-			objects: prometheus.NewGauge(prometheus.GaugeOpts{
-				Name: "yurthub_own_objects", Help: "Objects of this node that the coordinator has, as far as this hub knows.",
-			}),
+			node: c.Node, pool: c.Pool, secrets: c.Secrets, follow: c.Followed, cloud: c.CloudLink,
+			events: newLedger(c.Disk, m.lost.Inc), said: newStatuses(), lasting: map[id]stream.Object{},
 		},
 	}
 	if c.Metrics != nil {
-		for _, m := range []prometheus.Collector{p.metrics.pushes, p.metrics.refused, p.metrics.failures, p.metrics.objects} {
-			if err := c.Metrics.Register(m); err != nil {
+		for _, each := range []prometheus.Collector{m.pushes, m.refused, m.local, m.failures, m.told, m.lost, m.objects} {
+			if err := c.Metrics.Register(each); err != nil {
 				return nil, fmt.Errorf("register metrics of this node's objects: %w", err)
 			}
 		}
@@ -109,8 +103,41 @@ func New(c Config) (*Pusher, error) {
 	return p, nil
 }
 
-// Run pushes until ctx ends, whenever the coordinator can be reached, and then returns nil.
+func newMetrics() metrics {
+	counter := func(name, help string) prometheus.Counter {
+		return prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
+	}
+	counters := func(name, help, by string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, []string{by})
+	}
+	return metrics{
+		pushes: counters("yurthub_own_pushes_total",
+			"Pushes of this node's own objects that the coordinator has taken.", "resource"),
+		refused: counters("yurthub_own_refused_total", "Objects of this node that the coordinator has refused.", "resource"),
+		local: counters("yurthub_own_local_answers_total",
+			"Requests of this node's programs that were answered in the cloud's place: event, status, review.", "about"),
+		failures: counter("yurthub_own_push_failures_total", "Times that pushing this node's objects had to begin again."),
+		told:     counter("yurthub_own_events_told_total", "Events of a cut that the cloud was told of afterwards."),
+		lost: counter("yurthub_own_events_lost_total",
+			"Events of a cut that the cloud was never told of: too many, too old, or refused."),
+		objects: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "yurthub_own_objects", Help: "Objects of this node that the coordinator has, as far as this hub knows.",
+		}),
+	}
+}
+
+// Run pushes until ctx ends, whenever the coordinator can be reached, and tells the cloud of the Events that wait for it,
+// and then returns nil.
 func (p *Pusher) Run(ctx context.Context) error {
+	p.gatherer.events.restore()
+	var telling sync.WaitGroup
+	defer telling.Wait()
+	telling.Go(func() { p.tell(ctx) })
+	return p.push(ctx)
+}
+
+// push pushes until ctx ends.
+func (p *Pusher) push(ctx context.Context) error {
 	logger := klog.FromContext(ctx)
 	failures, logged := 0, ""
 	for ctx.Err() == nil {
@@ -207,7 +234,7 @@ func (p *Pusher) round(ctx context.Context) (pushed bool, err error) {
 		}
 		pushed = true
 		p.asked, p.tag = time.Now(), tag
-		p.have.note(b, p.refused, reasons, time.Now())
+		p.have.note(b, wanted, p.refused, reasons, time.Now())
 		p.metrics.pushes.WithLabelValues(b.resource).Inc()
 		p.metrics.refused.WithLabelValues(b.resource).Add(float64(len(reasons)))
 		for key, why := range reasons {

@@ -51,21 +51,33 @@ type want struct {
 	objects map[id]stream.Object
 	// known is up to which revision it is known of an object that is not among them that there is none; 0: it is not.
 	known func(id) edge.Revision
+	// locals are digests of those that are as the node says, on top of what the cloud had at their revision.
+	locals map[id]uint64
+	// cut: the cloud is cut off, or was until a moment ago.
+	cut bool
 }
 
-// have is what the coordinator has of this node, and at which revisions; 0: it wants to be told again.
-type have map[id]edge.Revision
+// have is what the coordinator has of this node.
+type have map[id]mark
+
+// mark is what of an object is there: the cloud's content at a revision, or what the node says on top of that.
+type mark struct {
+	revision edge.Revision // 0: the coordinator wants to be told again
+	local    uint64        // fromCloud, foreign or a digest
+}
 
 // refusal is that of an object.
 type refusal struct {
-	revision edge.Revision
-	at       time.Time
+	mark
+	at time.Time
 }
 
 // batch is one push.
 type batch struct {
 	resource string
-	events   []stream.Event
+	// local: the objects are as the node says.
+	local  bool
+	events []stream.Event
 }
 
 // plan is what is to be pushed, in this order.
@@ -74,14 +86,14 @@ func plan(w want, h have, refused map[id]refusal, now time.Time) []batch {
 	for i, o := range w.objects {
 		at, there := h[i]
 		no, was := refused[i]
-		wait := was && no.revision == o.Revision && now.Sub(no.at) < refusedPause
-		if !w.left && !wait && (!there || at < o.Revision) {
+		wait := was && no.mark == w.mark(i) && now.Sub(no.at) < refusedPause
+		if !w.left && !wait && (!there || w.differs(i, o, at)) {
 			puts = append(puts, i)
 		}
 	}
 	for i, at := range h {
 		_, wanted := w.objects[i]
-		if w.left || !wanted && w.known(i) != 0 && w.known(i) >= at {
+		if w.left || !wanted && w.known(i) != 0 && w.known(i) >= at.revision {
 			deletes = append(deletes, i)
 		}
 	}
@@ -89,40 +101,57 @@ func plan(w want, h have, refused map[id]refusal, now time.Time) []batch {
 	slices.SortFunc(deletes, func(a, b id) int { return b.compare(a) })
 	var all []batch
 	size := 0
-	add := func(resource string, e stream.Event) {
+	add := func(resource string, local bool, e stream.Event) {
 		last := len(all) - 1
-		if last < 0 || all[last].resource != resource || len(all[last].events) == maxEvents ||
+		if last < 0 || all[last].resource != resource || all[last].local != local || len(all[last].events) == maxEvents ||
 			size+len(e.Object.Raw) > maxBytes {
-			all = append(all, batch{resource: resource})
+			all = append(all, batch{resource: resource, local: local})
 			last, size = len(all)-1, 0
 		}
 		all[last].events = append(all[last].events, e)
 		size += len(e.Object.Raw)
 	}
 	for _, i := range puts {
-		add(i.resource, stream.Event{Type: stream.Modified, Object: w.objects[i]})
+		add(i.resource, w.locals[i] != fromCloud, stream.Event{Type: stream.Modified, Object: w.objects[i]})
 	}
 	for _, i := range deletes {
-		add(i.resource, stream.Event{Type: stream.Deleted, Object: stream.Object{
-			Key: i.Key, Revision: max(h[i], 1),
+		add(i.resource, false, stream.Event{Type: stream.Deleted, Object: stream.Object{
+			Key: i.Key, Revision: max(h[i].revision, 1),
 		}})
 	}
 	return all
 }
 
+// mark is that of an object that the coordinator is to have.
+func (w want) mark(i id) mark { return mark{w.objects[i].Revision, w.locals[i]} }
+
+// differs reports whether an object is to be pushed of which the coordinator has something.
+func (w want) differs(i id, o stream.Object, at mark) bool {
+	switch {
+	case at.revision != o.Revision:
+		return at.revision < o.Revision
+	case at.local == w.locals[i]:
+		return false
+	default:
+		// What an earlier run of this hub has shown is newer than what the cloud had before the cut: it stays until it is said
+		// anew, or the cut is over.
+		return w.locals[i] != fromCloud || !w.cut
+	}
+}
+
 // note takes in what a push has changed.
-func (h have) note(b batch, refused map[id]refusal, reasons map[stream.Key]string, now time.Time) {
+func (h have) note(b batch, w want, refused map[id]refusal, reasons map[stream.Key]string, now time.Time) {
 	for _, e := range b.events {
 		i := id{b.resource, e.Object.Key}
 		_, no := reasons[e.Object.Key]
 		switch {
 		case no:
-			refused[i] = refusal{e.Object.Revision, now}
+			refused[i] = refusal{mark{e.Object.Revision, w.locals[i]}, now}
 		case e.Type == stream.Deleted:
 			delete(h, i)
 			delete(refused, i)
 		default:
-			h[i] = e.Object.Revision
+			h[i] = w.mark(i)
 			delete(refused, i)
 		}
 	}

@@ -27,6 +27,15 @@ func of(revisions map[id]edge.Revision) map[id]stream.Object {
 	return all
 }
 
+// had is what a coordinator has as the cloud has written it.
+func had(revisions map[id]edge.Revision) have {
+	h := have{}
+	for i, r := range revisions {
+		h[i] = mark{revision: r}
+	}
+	return h
+}
+
 // steps are a plan, as "+resource name@revision" and "-…", a push in brackets.
 func steps(all []batch) []string {
 	var texts []string
@@ -39,7 +48,11 @@ func steps(all []batch) []string {
 			}
 			text += fmt.Sprintf("%s%s@%d ", sign, e.Object.Key.Name, e.Object.Revision)
 		}
-		texts = append(texts, fmt.Sprintf("%s: %s", b.resource, text[:len(text)-1]))
+		how := ""
+		if b.local {
+			how = ", as the node says"
+		}
+		texts = append(texts, fmt.Sprintf("%s: %s%s", b.resource, text[:len(text)-1], how))
 	}
 	return texts
 }
@@ -59,36 +72,68 @@ func TestPlan(t *testing.T) {
 			want:  want{objects: of(everything), known: known},
 			steps: []string{"nodes: +n1@5", "pods: +a@10 +b@11", "configmaps: +conf@7", "secrets: +key@8"},
 		},
-		"nothing to do": {want: want{objects: of(everything), known: known}, have: everything},
+		"nothing to do": {want: want{objects: of(everything), known: known}, have: had(everything)},
 		"changes, and one that the coordinator wants again": {
 			want:  want{objects: of(everything), known: known},
-			have:  have{node1: 5, podA: 9, podB: 11, conf: 0, key: 8},
+			have:  had(map[id]edge.Revision{node1: 5, podA: 9, podB: 11, conf: 0, key: 8}),
 			steps: []string{"pods: +a@10", "configmaps: +conf@7"},
 		},
 		"the coordinator is ahead: a disk's replica is behind": {
 			want: want{objects: of(map[id]edge.Revision{node1: 5, podA: 10}), known: func(id) edge.Revision { return 15 }},
-			have: have{node1: 20, podA: 21, podB: 22},
+			have: had(map[id]edge.Revision{node1: 20, podA: 21, podB: 22}),
 		},
 		"gone, in the opposite order": {
 			want:  want{objects: of(map[id]edge.Revision{node1: 5}), known: known},
-			have:  everything,
+			have:  had(everything),
 			steps: []string{"secrets: -key@8", "configmaps: -conf@7", "pods: -b@11 -a@10"},
 		},
 		"gone, and nobody knew at which revision it was": {
 			want:  want{objects: of(nil), known: known},
-			have:  have{podA: 0},
+			have:  had(map[id]edge.Revision{podA: 0}),
 			steps: []string{"pods: -a@1"},
 		},
-		"unknown": {want: want{known: unknown}, have: everything},
+		"unknown": {want: want{known: unknown}, have: had(everything)},
 		"the node has left the pool": {
 			want:  want{left: true, objects: of(everything), known: unknown},
-			have:  have{node1: 5, podA: 10, conf: 7},
+			have:  had(map[id]edge.Revision{node1: 5, podA: 10, conf: 7}),
 			steps: []string{"configmaps: -conf@7", "pods: -a@10", "nodes: -n1@5"},
+		},
+		"as the node says": {
+			want: want{
+				objects: of(map[id]edge.Revision{node1: 5, podA: 10, podB: 11}), known: known,
+				locals: map[id]uint64{podA: 77, podB: 78},
+			},
+			have:  had(map[id]edge.Revision{node1: 5, podA: 10}),
+			steps: []string{"pods: +a@10 +b@11, as the node says"},
+		},
+		"as it says now, as it has said, and as the cloud says again": {
+			want: want{
+				objects: of(map[id]edge.Revision{node1: 5, podA: 10, podB: 11}), known: known, cut: false,
+				locals: map[id]uint64{podA: 77, podB: 78},
+			},
+			have:  have{node1: {5, 9}, podA: {10, 76}, podB: {11, 78}},
+			steps: []string{"nodes: +n1@5", "pods: +a@10, as the node says"},
+		},
+		"shown by an earlier run of this hub, and the cloud is still cut off": {
+			want: want{objects: of(map[id]edge.Revision{node1: 6, podA: 10, podB: 11}), known: known, cut: true,
+				locals: map[id]uint64{podB: 78}},
+			have:  have{node1: {5, foreign}, podA: {10, foreign}, podB: {11, foreign}},
+			steps: []string{"nodes: +n1@6", "pods: +b@11, as the node says"},
+		},
+		"on top of what the cloud had before what the coordinator has": {
+			want: want{objects: of(map[id]edge.Revision{podA: 10}), known: known, locals: map[id]uint64{podA: 77}},
+			have: had(map[id]edge.Revision{podA: 11}),
+		},
+		"refused as the cloud says it, and not as the node does": {
+			want:    want{objects: of(map[id]edge.Revision{podA: 10}), known: known, locals: map[id]uint64{podA: 77}},
+			refused: map[id]refusal{podA: {mark{10, 0}, now.Add(-time.Second)}},
+			steps:   []string{"pods: +a@10, as the node says"},
 		},
 		"refused a moment ago, a while ago, and changed since": {
 			want: want{objects: of(map[id]edge.Revision{podA: 10, podB: 11, conf: 7}), known: known},
 			refused: map[id]refusal{
-				podA: {10, now.Add(-time.Second)}, podB: {11, now.Add(-refusedPause)}, conf: {6, now.Add(-time.Second)},
+				podA: {mark{10, 0}, now.Add(-time.Second)}, podB: {mark{11, 0}, now.Add(-refusedPause)},
+				conf: {mark{6, 0}, now.Add(-time.Second)},
 			},
 			steps: []string{"pods: +b@11", "configmaps: +conf@7"},
 		},

@@ -38,6 +38,19 @@ func (r *fakeReplica) Position() edge.Revision {
 	return r.position
 }
 
+func (r *fakeReplica) Type() stream.Type { return stream.Type{Encoding: stream.Protobuf} }
+
+func (r *fakeReplica) Get(k stream.Key) (stream.Object, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, o := range r.objects {
+		if o.Key == k {
+			return o, true
+		}
+	}
+	return stream.Object{}, false
+}
+
 func (r *fakeReplica) Snapshot(context.Context) (stream.Snapshot, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -58,7 +71,8 @@ type fakeCoordinator struct {
 	mu       sync.Mutex
 	instance int
 	version  int
-	has      map[string]string // by "resource namespace/name": revision
+	has      map[string]string // by "resource namespace/name": revision, with "+" if as the node says
+	contents map[string][]byte
 	log      []string
 	refuses  map[string]string // by the same: why
 	surprise bool              // the next push has effects that the hub does not know of
@@ -110,12 +124,16 @@ func (c *fakeCoordinator) tell(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	c.log = append(c.log, "ask")
-	type entry struct{ Resource, Namespace, Name, Revision string }
+	type entry struct {
+		Resource, Namespace, Name, Revision string
+		Local                               bool
+	}
 	var all []entry
 	for k, revision := range c.has {
 		resource, rest, _ := strings.Cut(k, " ")
 		namespace, name, _ := strings.Cut(rest, "/")
-		all = append(all, entry{resource, namespace, name, revision})
+		revision, local := strings.CutSuffix(revision, "+")
+		all = append(all, entry{resource, namespace, name, revision, local})
 	}
 	_ = json.NewEncoder(w).Encode(map[string]any{"objects": all})
 }
@@ -142,7 +160,10 @@ func (c *fakeCoordinator) push(w http.ResponseWriter, r *http.Request) {
 			refused = append(refused, map[string]string{"namespace": o.Key.Namespace, "name": o.Key.Name, "message": why})
 			continue
 		}
-		if c.has[k] = o.Revision.String(); e.Type == stream.Deleted {
+		if c.has[k] = o.Revision.String(); r.URL.Query().Get(edge.QueryLocal) == "true" {
+			c.has[k] += "+"
+		}
+		if c.contents[k] = bytes.Clone(o.Raw); e.Type == stream.Deleted {
 			delete(c.has, k)
 		}
 	}
@@ -160,6 +181,9 @@ type world struct {
 	t           *testing.T
 	coordinator *fakeCoordinator
 	link        *live.Value[link.State]
+	cloud       *fakeCloud
+	cloudLink   *live.Value[link.State]
+	disk        *fakeDisk
 	node, pods  *fakeReplica
 	pusher      *Pusher
 
@@ -174,16 +198,23 @@ func core(resource string) schema.GroupVersionResource {
 // run runs a Pusher of n1 in p1 for a test.
 func run(t *testing.T, test func(*world)) {
 	t.Helper()
+	runOn(t, newFakeDisk(), test)
+}
+
+// runOn is run with a disk that there was before.
+func runOn(t *testing.T, disk *fakeDisk, test func(*world)) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{
-			t: t, coordinator: &fakeCoordinator{has: map[string]string{}}, link: live.NewValue(link.Up),
+			t: t, coordinator: &fakeCoordinator{has: map[string]string{}, contents: map[string][]byte{}},
+			link: live.NewValue(link.Up), cloudLink: live.NewValue(link.Up), cloud: newFakeCloud(), disk: disk,
 			node: &fakeReplica{}, pods: &fakeReplica{},
 		}
 		w.follow(Selection{core(nodes), "", "metadata.name=n1", w.node}, Selection{core(pods), "", "spec.nodeName=n1", w.pods})
 		var err error
 		w.pusher, err = New(Config{
 			Node: "n1", Pool: "p1", Transport: w.coordinator, Base: &url.URL{Scheme: "https", Host: "coordinator"}, Link: w.link,
-			Secrets: true,
+			Secrets: true, CloudLink: w.cloudLink, CloudEvents: w.cloud.client(t), Disk: w.disk,
 			Followed: func() []Selection {
 				w.mu.Lock()
 				defer w.mu.Unlock()

@@ -47,6 +47,7 @@ func needs(containers, unprivileged bool) []need {
 	if containers {
 		list = append(list,
 			need{"a static busybox, for the Pods' images", "busybox-static", func() bool { return Busybox() != "" }},
+			need{"systemd, for nodes that it runs hub and kubelet of", "systemd", file("/lib/systemd/systemd")},
 			need{"a C compiler, for runc", "gcc", program("gcc")},
 			need{"the C library's headers, for runc", "libc6-dev", file("/usr/include/stdlib.h")},
 			need{"pkg-config, for runc", "pkg-config", program("pkg-config")},

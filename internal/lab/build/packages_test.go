@@ -26,7 +26,7 @@ func TestDecide(t *testing.T) {
 		{"nothing missing", nil, machine{}, "", nil},
 		{"root on Debian", few, machine{debian: true, root: true, aptGet: true}, "iptables util-linux", nil},
 		{"root on Debian, everything", all, machine{debian: true, root: true, aptGet: true},
-			"busybox-static gcc iptables libc6-dev libseccomp-dev pkg-config procps uidmap util-linux", nil},
+			"busybox-static gcc iptables libc6-dev libseccomp-dev pkg-config procps systemd uidmap util-linux", nil},
 		{"user on Debian", few, machine{debian: true, aptGet: true}, "",
 			[]string{"nsenter", "\ninstall it: sudo apt-get install -y --no-install-recommends iptables util-linux"}},
 		{"Debian without apt-get", few, machine{debian: true, root: true}, "",

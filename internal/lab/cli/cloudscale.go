@@ -58,8 +58,7 @@ is marked; it is no failure.`,
 	f.IntVar(&cfg.Nodes, "nodes", cfg.Nodes, "nodes in each pool")
 	f.IntVar(&cfg.Cut, "cut", cfg.Cut, "nodes of each pool whose heartbeats are delegated all the time")
 	f.IntVar(&cfg.Rate, "rate", cfg.Rate, "heartbeats a second that are wanted in the steady state")
-	f.StringSliceVar(&cfg.Without, "without", nil, "policies of the chart to leave out, by name")
-	f.StringVar(&cfg.Profiles, "profile", "", "directory to put profiles of coordinator-controller into")
+	f.StringVar(&cfg.Profiles, "profile", "", "directory to put profiles of coordinator-controller and kube-apiserver into")
 	f.DurationVar(&cfg.Steady, "steady", cfg.Steady, "how long the steady state is measured")
 	return cmd
 }

@@ -89,6 +89,11 @@ func (r requests) writes() int {
 	})
 }
 
+// acute is how many there were besides those by which it makes sure, every ten minutes, that all is there still.
+func (r requests) acute() int {
+	return r.total() - r["get secrets"] - r["get configmaps"] - r["patch roles"] - r["patch rolebindings"]
+}
+
 func (r requests) count(counts func(what string) bool) int {
 	n := 0
 	for what, m := range r {

@@ -263,8 +263,8 @@ func TestAudit(t *testing.T) {
 	}
 	got, err := log.take()
 	want := "2 patch nodes/status, 1 create events, 1 delete leases, 1 get secrets, 1 patch nodes"
-	if err != nil || got.String() != want || got.total() != 6 || got.writes() != 4 {
-		t.Errorf("%v (%d, %d) %v, want %s", got, got.total(), got.writes(), err, want)
+	if err != nil || got.String() != want || got.total() != 6 || got.writes() != 4 || got.acute() != 5 {
+		t.Errorf("%v (%d, %d, %d) %v, want %s", got, got.total(), got.writes(), got.acute(), err, want)
 	}
 	if err := os.WriteFile(path, []byte(text+half), 0o600); err != nil {
 		t.Fatal(err)

@@ -22,10 +22,7 @@ type Config struct {
 	// Steady is how long the steady state is measured.
 	Steady time.Duration
 
-	// Without are policies of the chart, by name, that are left out.
-	Without []string
-
-	// Profiles is a directory to put profiles of the controller into; empty: none are taken.
+	// Profiles is a directory to put profiles of the controller and of kube-apiserver into; empty: none are taken.
 	Profiles string
 	// Progress is told of each step.
 	Progress func(string)
@@ -39,6 +36,8 @@ const (
 	// leaseDuration is ten times a kubelet's: a machine whose API server can't take the heartbeats of so many nodes in their
 	// time has no node called silent for that. A Lease's duration makes no difference to what a heartbeat costs.
 	leaseDuration = 400 * time.Second
+	// maxSteady bounds how long the steady state is measured.
+	maxSteady = 10 * time.Minute
 	// minNodes leaves nodes to cut besides the leader.
 	minNodes = 4
 )
@@ -59,7 +58,7 @@ func (c Config) Validate() error {
 			c.Nodes)
 	case c.Rate < c.slowest() || c.Rate > MaxRate:
 		return fmt.Errorf("--rate %d: want %d (a quarter of %v for each node) to %d", c.Rate, c.slowest(), leaseDuration, MaxRate)
-	case c.Steady < 5*time.Second || c.Steady > 10*time.Minute:
+	case c.Steady < 5*time.Second || c.Steady > maxSteady:
 		return fmt.Errorf("--steady %v: want 5s to 10m", c.Steady)
 	case c.Etcd == "" || c.KubeAPIServer == "" || c.KubeControllerManager == "" || c.CoordinatorController == "" ||
 		c.Chart == "":

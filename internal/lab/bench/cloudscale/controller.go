@@ -12,7 +12,10 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
+
+	"k8s.io/client-go/rest"
 
 	"yurtcoordinator/internal/lab/bench"
 )
@@ -23,11 +26,12 @@ type controller struct {
 	kubeconfig     string
 	metrics, ready string
 	pprof          string
+	admin          *rest.Config
 	flags          []string
 	*process
 }
 
-func newController(c *cluster) (*controller, error) {
+func newController(c *cluster, admin *rest.Config) (*controller, error) {
 	kubeconfig, err := c.kubeconfig("coordinator-controller", controllerUser, groupsOf(controllerUser)...)
 	if err != nil {
 		return nil, err
@@ -38,7 +42,8 @@ func newController(c *cluster) (*controller, error) {
 	}
 	at := func(i int) string { return fmt.Sprintf("127.0.0.1:%d", ports[i]) }
 	r := &controller{
-		cluster: c, kubeconfig: kubeconfig, metrics: "http://" + at(0) + "/metrics", ready: "http://" + at(1) + "/readyz",
+		cluster: c, kubeconfig: kubeconfig, admin: admin,
+		metrics: "http://" + at(0) + "/metrics", ready: "http://" + at(1) + "/readyz",
 		flags: []string{
 			c.cfg.CoordinatorController, "--kubeconfig=" + kubeconfig, "--leader-elect=true", "--silence-after=40s",
 			"--coordinator-image=registry.example.org/edge/yurt-coordinator", "--coordinator-version=v1.0.0",
@@ -125,16 +130,33 @@ func sums(text []byte) map[string]float64 {
 	return found
 }
 
-// profile takes a profile along, of what is done from now on, or of the heap. The error is that of the writing.
+// profile takes a profile along, of what is done from now on, or of the heap: of the controller, and of kube-apiserver.
 func (r *controller) profile(ctx context.Context, name, what string) error {
 	if r.pprof == "" {
 		return nil
 	}
-	content, err := get(ctx, &http.Client{Timeout: time.Minute}, r.pprof+what)
+	api, err := rest.HTTPClientFor(r.admin)
 	if err != nil {
-		return fmt.Errorf("profile: %w", err)
+		return err
 	}
-	return os.WriteFile(filepath.Join(r.cluster.cfg.Profiles, name), content, 0o600)
+	api.Timeout = 2 * maxSteady
+	plain := &http.Client{Timeout: api.Timeout}
+	var working sync.WaitGroup
+	var failed [2]error
+	for i, p := range []struct {
+		client        *http.Client
+		from, program string
+	}{{plain, r.pprof, "controller"}, {api, r.cluster.server + "/debug/pprof/", "kube-apiserver"}} {
+		working.Go(func() {
+			content, err := get(ctx, p.client, p.from+what)
+			if err == nil {
+				err = os.WriteFile(filepath.Join(r.cluster.cfg.Profiles, p.program+"."+name), content, 0o600)
+			}
+			failed[i] = err
+		})
+	}
+	working.Wait()
+	return errors.Join(failed[:]...)
 }
 
 func get(ctx context.Context, client *http.Client, address string) ([]byte, error) {

@@ -46,7 +46,7 @@ func install(ctx context.Context, c client.Client, cfg Config) error {
 			return err
 		}
 		for _, file := range files {
-			if err := createAll(ctx, c, file, cfg.Without); err != nil {
+			if err := createAll(ctx, c, file); err != nil {
 				return fmt.Errorf("%s: %w", file, err)
 			}
 		}
@@ -60,8 +60,8 @@ func install(ctx context.Context, c client.Client, cfg Config) error {
 	})
 }
 
-// createAll creates the objects of a YAML file, but those of some names.
-func createAll(ctx context.Context, c client.Client, file string, without []string) error {
+// createAll creates the objects of a YAML file.
+func createAll(ctx context.Context, c client.Client, file string) error {
 	content, err := os.ReadFile(file)
 	if err != nil {
 		return err
@@ -78,7 +78,7 @@ func createAll(ctx context.Context, c client.Client, file string, without []stri
 		if err := yaml.Unmarshal(document, &o.Object); err != nil {
 			return err
 		}
-		if len(o.Object) == 0 || slices.Contains(without, o.GetName()) {
+		if len(o.Object) == 0 {
 			continue
 		}
 		if err := c.Create(ctx, o); err != nil {

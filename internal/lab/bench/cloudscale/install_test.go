@@ -19,15 +19,15 @@ func TestCreateAll(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := fake.NewClientBuilder().Build()
-	if err := createAll(t.Context(), c, path, []string{"b"}); err != nil {
+	if err := createAll(t.Context(), c, path); err != nil {
 		t.Fatal(err)
 	}
 	all := &corev1.NamespaceList{}
 	err := c.List(t.Context(), all)
-	if err != nil || len(all.Items) != 2 || all.Items[0].Name != "a" || all.Items[1].Name != "c" {
+	if err != nil || len(all.Items) != 3 || all.Items[0].Name != "a" || all.Items[2].Name != "c" {
 		t.Errorf("%v, %v", all.Items, err)
 	}
-	if err := createAll(t.Context(), c, path, nil); err == nil {
+	if err := createAll(t.Context(), c, path); err == nil {
 		t.Error("what is there already is made again")
 	}
 	for _, pattern := range []string{"crds/*.yaml", "rbac.yaml", "policies/*.yaml"} {

@@ -183,6 +183,7 @@ func (b *bed) cut(ctx context.Context, r *Report) error {
 			continue
 		}
 		lag := Lag{Nodes: s.nodes, Rounds: s.rounds}
+		b.profile(ctx, fmt.Sprintf("cut-%d.pprof", s.nodes), "profile?seconds=15")
 		var cut, healed lags
 		for round := range s.rounds {
 			from := round * s.nodes % (len(all) - s.nodes + 1)
@@ -287,7 +288,7 @@ func (b *bed) restart(ctx context.Context, r *Report) error {
 	}
 	r.Tainted, r.Judged = spreadOf(said.taint), spreadOf(said.condition)
 	var done time.Time
-	if r.Restart.Requests, done, err = b.settle(ctx); err != nil {
+	if r.Restart.Requests, done, err = b.rest(ctx, requests.total); err != nil {
 		return err
 	}
 	r.Restart.Took = done.Sub(began)

@@ -70,8 +70,11 @@ type Lag struct {
 	Requests requests
 }
 
-// writes is how many writes it took for each node and turn of its link.
-func (l Lag) writes() float64 { return float64(l.Requests.writes()) / float64(2*l.Nodes*l.Rounds) }
+// writes is how many writes it took for each node and turn of its link, without those to rights, which links have none of.
+func (l Lag) writes() float64 {
+	writes := l.Requests.writes() - l.Requests["patch roles"] - l.Requests["patch rolebindings"]
+	return float64(writes) / float64(2*l.Nodes*l.Rounds)
+}
 
 // Spread is of some durations.
 type Spread struct{ P50, P99, Max time.Duration }

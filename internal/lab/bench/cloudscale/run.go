@@ -163,7 +163,7 @@ func (b *bed) prepare(ctx context.Context) error {
 		return err
 	}
 	b.tracker, b.stage = newTracker(), &stage{pods: core.Pods(edge.NamespaceSystem)}
-	b.controller, err = newController(b.cluster)
+	b.controller, err = newController(b.cluster, cfg)
 	return err
 }
 
@@ -181,9 +181,14 @@ func (b *bed) await(ctx context.Context, done func(tally) bool) error {
 	})
 }
 
-// settle returns when the controller has asked for nothing for a while: all that it asked since the last time, and when it
-// was done.
+// settle returns when the controller has asked for nothing for a while but what it looks at again every ten minutes: of a
+// thousand pools it is always some pool's turn. It returns all that was asked since the last time, and when that was done.
 func (b *bed) settle(ctx context.Context) (requests, time.Time, error) {
+	return b.rest(ctx, requests.acute)
+}
+
+// rest is settle where other requests count.
+func (b *bed) rest(ctx context.Context, counts func(requests) int) (requests, time.Time, error) {
 	all, last := make(requests), time.Now()
 	for {
 		more, err := b.cluster.audit.take()
@@ -192,6 +197,8 @@ func (b *bed) settle(ctx context.Context) (requests, time.Time, error) {
 		}
 		if len(more) > 0 {
 			all.add(more)
+		}
+		if counts(more) > 0 {
 			last = time.Now()
 		}
 		if time.Since(last) > quiet {

@@ -1,0 +1,466 @@
+package own
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+
+	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/hub/link"
+	"yurtcoordinator/internal/stream"
+)
+
+const (
+	strategic  = string(types.StrategicMergePatchType)
+	podStatus  = "/api/v1/namespaces/shop/pods/a/status"
+	nodeStatus = "/api/v1/nodes/n1/status"
+	shopEvents = "/api/v1/namespaces/shop/events"
+	reviews    = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+)
+
+func TestMatterOf(t *testing.T) {
+	pod := id{pods, stream.Key{Namespace: "shop", Name: "a"}}
+	for _, c := range []struct {
+		method, path string
+		matter       matter
+		about        id
+	}{
+		{"PATCH", podStatus, status, pod},
+		{"PUT", podStatus, status, pod},
+		{"PATCH", nodeStatus, status, id{nodes, stream.Key{Name: "n1"}}},
+		{"POST", shopEvents, newEvent, id{events, stream.Key{Namespace: "shop"}}},
+		{"PATCH", shopEvents + "/e", changedEvent, id{events, stream.Key{Namespace: "shop", Name: "e"}}},
+		{"POST", reviews, review, id{}},
+		{"POST", "/apis/authentication.k8s.io/v1/tokenreviews", review, id{}},
+
+		{"PATCH", podStatus + "?dryRun=All", other, id{}},
+		{"GET", podStatus, other, id{}},
+		{"DELETE", "/api/v1/namespaces/shop/pods/a", other, id{}},
+		{"PATCH", "/api/v1/namespaces/shop/pods/a", other, id{}},
+		{"POST", "/api/v1/namespaces/shop/pods/a/binding", other, id{}},
+		{"PATCH", "/api/v1/namespaces/shop/services/a/status", other, id{}},
+		{"PATCH", "/api/v1/namespaces/shop/pods/a/b/status", other, id{}},
+		{"PATCH", "/api/v1/namespaces//pods/a/status", other, id{}},
+		{"PATCH", "/api/v1/nodes/n2/status", other, id{}},
+		{"PATCH", "/api/v1/nodes/n1", other, id{}},
+		{"POST", "/api/v1/nodes", other, id{}},
+		{"PATCH", "/apis/apps/v1/namespaces/shop/pods/a/status", other, id{}},
+		{"POST", shopEvents + "/e", other, id{}},
+		{"PATCH", shopEvents, other, id{}},
+		{"PATCH", shopEvents + "/", other, id{}},
+		{"PUT", shopEvents + "/e", other, id{}},
+		{"DELETE", shopEvents, other, id{}},
+		{"GET", shopEvents, other, id{}},
+		{"POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", other, id{}},
+		{"POST", "/api/v1/namespaces/shop/serviceaccounts/default/token", other, id{}},
+	} {
+		path, query, _ := strings.Cut(c.path, "?")
+		if m, about := matterOf(c.method, path, query, "n1"); m != c.matter || about != c.about {
+			t.Errorf("%s %s: %v %v, want %v %v", c.method, c.path, m, about, c.matter, c.about)
+		}
+	}
+}
+
+// restarted is what kubelet sends when a container has been started anew.
+func restarted(count int) []byte {
+	return fmt.Appendf(nil, `{"metadata":{"uid":"u1"},"status":{"$setElementOrder/conditions":[{"type":"Ready"}],`+
+		`"conditions":[{"type":"Ready","status":"False"}],"containerStatuses":[{"name":"c","restartCount":%d}]}}`, count)
+}
+
+func (w *world) aPodWithUID(revision edge.Revision) stream.Object {
+	return object(w.t, &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{UID: "u1"}, Spec: corev1.PodSpec{NodeName: "n1"},
+		Status: corev1.PodStatus{
+			Phase: corev1.PodRunning, Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}},
+		},
+	}, "shop", "a", revision)
+}
+
+// shownRestarts is how often the coordinator shows the Pod's container as started anew.
+func (w *world) shownRestarts() int32 {
+	w.t.Helper()
+	p := &corev1.Pod{}
+	w.coordinator.set(func() {
+		if err := p.Unmarshal(w.coordinator.contents["pods shop/a"]); err != nil {
+			w.t.Error(err)
+		}
+	})
+	if len(p.Status.ContainerStatuses) == 0 {
+		return 0
+	}
+	return p.Status.ContainerStatuses[0].RestartCount
+}
+
+func (w *world) shows(restarts int32, has ...string) {
+	w.t.Helper()
+	w.has(has...)
+	if got := w.shownRestarts(); got != restarts {
+		w.t.Errorf("%d restarts are shown, want %d", got, restarts)
+	}
+}
+
+func (w *world) settleWithUID() {
+	w.t.Helper()
+	w.node.set(20, w.aNode("p1", 5))
+	w.pods.set(20, w.aPodWithUID(10))
+	time.Sleep(lookEvery)
+	w.asked("ask", "push nodes MOD n1", "push pods MOD a")
+}
+
+// TestWhatKubeletSaysInACut is shown until the cloud says something newer, or the cut is over.
+func TestWhatKubeletSaysInACut(t *testing.T) {
+	run(t, func(w *world) {
+		w.settleWithUID()
+		w.cut()
+		told := &corev1.Pod{}
+		w.answers(w.sends(http.MethodPatch, podStatus, strategic, restarted(1), "application/json"), http.StatusOK, told)
+		if told.ResourceVersion != "10" || told.UID != "u1" || told.Kind != "Pod" ||
+			told.Status.ContainerStatuses[0].RestartCount != 1 || told.Status.Phase != corev1.PodRunning ||
+			told.Status.Conditions[0].Status != corev1.ConditionFalse {
+			t.Errorf("kubelet is told %+v", told)
+		}
+		time.Sleep(lookEvery)
+		w.shows(1, "nodes /n1@5", "pods shop/a@10+")
+		w.asked("push pods MOD a")
+
+		w.answers(w.sends(http.MethodPatch, podStatus, strategic, restarted(1), "application/json"), http.StatusOK, nil)
+		time.Sleep(2 * lookEvery)
+		w.asked() // the same again
+		w.answers(w.sends(http.MethodPatch, podStatus, strategic, restarted(2), "application/json"), http.StatusOK, nil)
+		time.Sleep(lookEvery)
+		w.shows(2, "nodes /n1@5", "pods shop/a@10+")
+
+		w.coordinator.restart()
+		time.Sleep(askEvery + lookEvery)
+		w.shows(2, "nodes /n1@5", "pods shop/a@10+")
+
+		w.heal()
+		time.Sleep(settling / 2)
+		w.shows(2, "nodes /n1@5", "pods shop/a@10+") // kubelet has not come to it yet
+		time.Sleep(settling)
+		w.shows(0, "nodes /n1@5", "pods shop/a@10")
+
+		w.cut()
+		w.answers(w.sends(http.MethodPatch, podStatus, strategic, restarted(3), "application/json"), http.StatusOK, nil)
+		time.Sleep(lookEvery)
+		w.shows(3, "nodes /n1@5", "pods shop/a@10+")
+		w.heal()
+		w.pods.set(50, w.aPodWithUID(50))
+		time.Sleep(lookEvery)
+		w.shows(0, "nodes /n1@5", "pods shop/a@50")
+		w.cloudAsked()
+	})
+}
+
+// TestAHubThatRestartsInACut leaves what it has shown before until kubelet says it again, or the cut is over.
+func TestAHubThatRestartsInACut(t *testing.T) {
+	run(t, func(w *world) {
+		w.coordinator.set(func() {
+			w.coordinator.has = map[string]string{"nodes /n1": "5+", "pods shop/a": "10+"}
+			w.coordinator.version++
+		})
+		w.cut()
+		w.node.set(20, w.aNode("p1", 5))
+		w.pods.set(20, w.aPodWithUID(10))
+		time.Sleep(time.Minute)
+		w.has("nodes /n1@5+", "pods shop/a@10+")
+		w.answers(w.sends(http.MethodPatch, podStatus, strategic, restarted(4), "application/json"), http.StatusOK, nil)
+		time.Sleep(lookEvery)
+		w.shows(4, "nodes /n1@5+", "pods shop/a@10+")
+		w.heal()
+		time.Sleep(settling + lookEvery)
+		w.has("nodes /n1@5", "pods shop/a@10")
+	})
+}
+
+func TestWhatIsNotTaken(t *testing.T) {
+	run(t, func(w *world) {
+		w.settleWithUID()
+		good, labels := restarted(1), []byte(`{"metadata":{"labels":{"a":"b"}},"status":{"phase":"Failed"}}`)
+		w.answers(w.sends(http.MethodPatch, podStatus, strategic, good, ""), http.StatusOK, nil)
+		w.cloudAsked("PATCH " + podStatus) // it is the cloud's
+		w.cut()
+		for name, c := range map[string]struct {
+			method, path, contentType string
+			body                      []byte
+			code                      int
+		}{
+			"labels, too":     {http.MethodPatch, podStatus, strategic, labels, 0},
+			"JSON patch":      {http.MethodPatch, podStatus, string(types.JSONPatchType), []byte(`[]`), 0},
+			"no JSON":         {http.MethodPatch, podStatus, strategic, []byte(`{`), 0},
+			"no Content-Type": {http.MethodPatch, podStatus, "", good, 0},
+			"of another Pod":  {http.MethodPatch, "/api/v1/namespaces/shop/pods/b/status", strategic, good, 0},
+			"a deletion":      {http.MethodDelete, "/api/v1/namespaces/shop/pods/a", "", nil, 0},
+			"a mirror Pod":    {http.MethodPost, "/api/v1/namespaces/shop/pods", "application/json", good, 0},
+			"another uid":     {http.MethodPatch, podStatus, strategic, []byte(`{"metadata":{"uid":"u2"}}`), http.StatusConflict},
+			"another revision": {http.MethodPatch, podStatus, strategic, []byte(`{"metadata":{"resourceVersion":"9"}}`),
+				http.StatusConflict},
+			"an Event elsewhere":  {http.MethodPost, shopEvents, "application/json", anEvent(t, "other", "e", 1), 0},
+			"an Event unnamed":    {http.MethodPost, shopEvents, "application/json", anEvent(t, "shop", "", 1), 0},
+			"no Event":            {http.MethodPost, shopEvents, "application/json", []byte(`{"kind":"Pod"}`), 0},
+			"an Event by a merge": {http.MethodPatch, shopEvents + "/e", string(types.MergePatchType), []byte(`{}`), 0},
+		} {
+			response := w.sends(c.method, c.path, c.contentType, c.body, "application/json")
+			if (response == nil) != (c.code == 0) || response != nil && response.StatusCode != c.code {
+				t.Errorf("%s: %+v, want %d", name, response, c.code)
+			}
+		}
+		w.link.Set(link.Down)
+		if response := w.sends(http.MethodPatch, podStatus, strategic, good, ""); response != nil {
+			t.Errorf("without a coordinator: %d", response.StatusCode)
+		}
+		if response := w.sends(http.MethodPost, reviews, "application/json", []byte(`{}`), ""); response != nil {
+			t.Errorf("a review without a coordinator: %d", response.StatusCode)
+		}
+	})
+}
+
+// TestBeforeTheLinkIsJudged a write that fails on its way is taken, and shown for a while.
+func TestBeforeTheLinkIsJudged(t *testing.T) {
+	run(t, func(w *world) {
+		w.settleWithUID()
+		w.cloud.set(func() { w.cloud.fails = errors.New("broken pipe") })
+		w.answers(w.sends(http.MethodPatch, podStatus, strategic, restarted(1), "application/json"), http.StatusOK, nil)
+		if response := w.sends(http.MethodPost, reviews, "application/json", []byte(`{}`), ""); response != nil {
+			t.Errorf("a review: %d", response.StatusCode)
+		}
+		time.Sleep(lookEvery)
+		w.shows(1, "nodes /n1@5", "pods shop/a@10+")
+		time.Sleep(settling)
+		w.shows(0, "nodes /n1@5", "pods shop/a@10")
+	})
+}
+
+func anEvent(t *testing.T, namespace, name string, count int32) []byte {
+	t.Helper()
+	e := &corev1.Event{
+		TypeMeta:       metav1.TypeMeta{Kind: "Event", APIVersion: "v1"},
+		ObjectMeta:     metav1.ObjectMeta{Namespace: namespace, Name: name},
+		InvolvedObject: corev1.ObjectReference{Kind: "Pod", Namespace: namespace, Name: "a"}, Count: count, Message: "first",
+	}
+	text, err := json.Marshal(e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+// creates has a program of the node create an Event, which must succeed.
+func (w *world) creates(name string, count int32) {
+	w.t.Helper()
+	response := w.sends(http.MethodPost, shopEvents, "application/json", anEvent(w.t, "shop", name, count), "")
+	w.answers(response, http.StatusCreated, nil)
+}
+
+func again(count int32) []byte {
+	return fmt.Appendf(nil, `{"count":%d,"lastTimestamp":"2026-01-01T00:00:00Z","message":"again"}`, count)
+}
+
+// TestEventsOfACut reach the cloud once, each, as they were written last.
+func TestEventsOfACut(t *testing.T) {
+	run(t, func(w *world) {
+		w.settleWithUID()
+		post := func(name string, count int32) *http.Response {
+			time.Sleep(time.Millisecond)
+			return w.sends(http.MethodPost, shopEvents, "application/json", anEvent(t, "shop", name, count), "application/json")
+		}
+		patch := func(name string, count int32) *http.Response {
+			time.Sleep(time.Millisecond)
+			return w.sends(http.MethodPatch, shopEvents+"/"+name, strategic, again(count), "application/json")
+		}
+		w.answers(post("before", 1), http.StatusCreated, nil)
+		w.cloud.set(func() { // of an earlier run of the hub, which does not know it
+			w.cloud.events["earlier"] = w.cloud.events["before"].DeepCopy()
+			w.cloud.events["earlier"].Name = "earlier"
+		})
+		time.Sleep(lookEvery)
+		w.has("events shop/before@101", "nodes /n1@5", "pods shop/a@10")
+		w.cut()
+		told := &corev1.Event{}
+		w.answers(post("new", 1), http.StatusCreated, told)
+		if told.Name != "new" || told.UID == "" || told.Message != "first" {
+			t.Errorf("told %+v", told)
+		}
+		w.answers(post("new", 1), http.StatusConflict, nil)
+		w.answers(patch("new", 2), http.StatusOK, told)
+		w.answers(patch("before", 2), http.StatusOK, nil)
+		w.answers(patch("earlier", 7), http.StatusNotFound, nil)
+		w.answers(post("earlier", 7), http.StatusCreated, nil)
+		time.Sleep(lookEvery)
+		w.has("events shop/before@101+", "events shop/earlier@1+", "events shop/new@1+", "nodes /n1@5", "pods shop/a@10")
+		w.cloudHas("before×1", "earlier×1")
+		w.cloudAsked("create before")
+
+		w.heal()
+		time.Sleep(2 * lookEvery)
+		w.cloudHas("before×2", "earlier×7", "new×2")
+		w.cloudAsked("create new", "patch before", "create earlier", "patch earlier")
+		w.has("events shop/before@103", "events shop/earlier@104", "events shop/new@102", "nodes /n1@5", "pods shop/a@10")
+		if told := testutil.ToFloat64(w.pusher.metrics.told); told != 3 {
+			t.Errorf("the cloud was told of %v", told)
+		}
+		w.answers(patch("new", 3), http.StatusOK, nil)
+		w.cloudAsked("patch new")
+		time.Sleep(time.Minute)
+		w.cloudAsked()
+		if left := w.disk.Blobs(""); len(left) != 0 {
+			t.Errorf("on the disk is still %q", left)
+		}
+	})
+}
+
+// TestAnEventIsWrittenWhileTheCloudIsTold: what was written last wins.
+func TestAnEventIsWrittenWhileTheCloudIsTold(t *testing.T) {
+	run(t, func(w *world) {
+		w.settleWithUID()
+		w.cut()
+		w.creates("e", 1)
+		w.cloud.set(func() {
+			w.cloud.before = func() {
+				w.answers(w.sends(http.MethodPatch, shopEvents+"/e", strategic, again(2), ""), http.StatusOK, nil)
+			}
+		})
+		w.heal()
+		time.Sleep(2 * lookEvery)
+		w.cloudAsked("create e", "patch e")
+		w.cloudHas("e×2")
+		w.has("events shop/e@102", "nodes /n1@5", "pods shop/a@10")
+	})
+}
+
+// TestWaitingEventsOutliveTheHub and a coordinator that does not take them.
+func TestWaitingEventsOutliveTheHub(t *testing.T) {
+	disk := newFakeDisk()
+	runOn(t, disk, func(w *world) {
+		w.cut()
+		w.coordinator.set(func() { w.coordinator.refuses = map[string]string{"events shop/e": "no"} })
+		w.settleWithUID()
+		w.creates("e", 5)
+		time.Sleep(time.Minute)
+	})
+	if len(disk.Blobs(waitingPrefix)) != 1 || disk.flushed != 1 {
+		t.Fatalf("the disk has %q, and was written %d times", disk.Blobs(""), disk.flushed)
+	}
+	disk.blobs[waitingPrefix+"bad"] = []byte("{")
+	runOn(t, disk, func(w *world) {
+		w.cut()
+		w.node.set(20, w.aNode("p1", 5))
+		w.pods.set(20, w.aPodWithUID(10))
+		time.Sleep(lookEvery)
+		w.has("events shop/e@1+", "nodes /n1@5", "pods shop/a@10")
+		w.heal()
+		time.Sleep(2 * lookEvery)
+		w.cloudHas("e×5")
+	})
+	if left := disk.Blobs(""); len(left) != 0 {
+		t.Errorf("the disk still has %q", left)
+	}
+}
+
+// TestEventsThatTheCloudDoesNotTake are not told again and again; those that it cannot take now are, in a while.
+func TestEventsThatTheCloudDoesNotTake(t *testing.T) {
+	run(t, func(w *world) {
+		w.settleWithUID()
+		w.cut()
+		w.creates("e", 1)
+		w.cloud.set(func() { w.cloud.code = http.StatusInternalServerError })
+		w.heal()
+		time.Sleep(10 * time.Minute)
+		w.cloud.set(func() {
+			if n := len(w.cloud.log); n < 10 || n > 40 {
+				t.Errorf("the cloud was asked %d times in 10 minutes", n)
+			}
+			w.cloud.log, w.cloud.code = nil, http.StatusForbidden
+		})
+		time.Sleep(time.Minute)
+		w.cloudAsked("403")
+		if lost := testutil.ToFloat64(w.pusher.metrics.lost); lost != 1 {
+			t.Errorf("%v are lost", lost)
+		}
+	})
+}
+
+// TestEventsAreBounded: those that wait stay longest, the newest of them.
+func TestEventsAreBounded(t *testing.T) {
+	run(t, func(w *world) {
+		w.settleWithUID()
+		post := func(name string) {
+			w.creates(name, 1)
+			time.Sleep(time.Millisecond)
+		}
+		post("known")
+		w.cut()
+		w.coordinator.set(func() { w.coordinator.fails = errors.New("down") })
+		for i := range maxKeptEvents + 2 {
+			post(fmt.Sprintf("e%03d", i))
+		}
+		if lost := testutil.ToFloat64(w.pusher.metrics.lost); lost != 2 || len(w.disk.Blobs("")) != maxKeptEvents {
+			t.Errorf("%v are lost, and %d are on the disk", lost, len(w.disk.Blobs("")))
+		}
+		if what := w.pusher.gatherer.events.oldest(time.Now()); what == nil || what.event.Name != "e002" {
+			t.Errorf("the oldest is %+v", what)
+		}
+		w.link.Set(link.Down)
+		time.Sleep(eventLife + lookEvery)
+		if what := w.pusher.gatherer.events.oldest(time.Now()); what != nil {
+			t.Errorf("of an hour ago waits %+v", what.event)
+		}
+		if lost := testutil.ToFloat64(w.pusher.metrics.lost); lost != maxKeptEvents+2 || len(w.disk.Blobs("")) != 0 {
+			t.Errorf("after their time %v are lost, and %d are on the disk", lost, len(w.disk.Blobs("")))
+		}
+	})
+}
+
+// TestReviewsOfACut are the coordinator's, and nobody takes its answer for the cloud's.
+func TestReviewsOfACut(t *testing.T) {
+	run(t, func(w *world) {
+		w.settleWithUID()
+		w.answers(w.sends(http.MethodPost, reviews, "application/json", []byte(`{}`), ""), http.StatusOK, nil)
+		w.cloudAsked("POST " + reviews)
+		w.cut()
+		w.coordinator.set(func() { w.coordinator.code = http.StatusCreated })
+		response := w.sends(http.MethodPost, reviews, "application/json", []byte(`{}`), "")
+		if response == nil || response.StatusCode != http.StatusCreated || response.Header.Get("Cache-Control") != "no-store" {
+			t.Errorf("%+v", response)
+		}
+		w.coordinator.set(func() { w.coordinator.code = http.StatusForbidden })
+		if response := w.sends(http.MethodPost, reviews, "application/json", []byte(`{}`), ""); response != nil {
+			t.Errorf("the coordinator does not answer, and kubelet is told %d", response.StatusCode)
+		}
+		w.cloudAsked()
+	})
+}
+
+func TestAnswersInProtobuf(t *testing.T) {
+	run(t, func(w *world) {
+		w.settleWithUID()
+		w.cut()
+		both := runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
+		response := w.sends(http.MethodPatch, podStatus, strategic, restarted(1), both)
+		if response == nil || response.Header.Get("Content-Type") != runtime.ContentTypeProtobuf {
+			t.Fatalf("%+v", response)
+		}
+		text := make([]byte, response.ContentLength)
+		if _, err := response.Body.Read(text); err != nil {
+			t.Fatal(err)
+		}
+		kind, raw, err := stream.OpenEnvelope(text)
+		p := &corev1.Pod{}
+		if err == nil {
+			err = p.Unmarshal(raw)
+		}
+		if err != nil || kind.Kind != "Pod" || p.ResourceVersion != "10" || p.Status.ContainerStatuses[0].RestartCount != 1 {
+			t.Errorf("%v %+v, %v", kind, p, err)
+		}
+	})
+}

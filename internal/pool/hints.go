@@ -1,0 +1,62 @@
+package pool
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"strings"
+
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+
+	"yurtcoordinator/internal/edge"
+)
+
+// What a person is told to do instead. kube-apiserver says by itself who may not do what.
+const (
+	hintKubeconfig = "each pool's operators have a kubeconfig for its coordinator, in the cloud: Secret " + edge.NamespaceSystem +
+		"/yurt-coordinator-POOL-kubeconfig"
+	hintChange  = "a pool's coordinator only shows what there is; change it in the cloud"
+	hintSecrets = "Secrets are read in the cloud; here only if the coordinator and the hubs have --own-secrets"
+	hintSelf    = "nobody acts as somebody else here; leave out --as and --as-group"
+	hintProxy   = "use kubectl logs, exec, attach, port-forward or top, which do not need it"
+	hintOther   = "it is not shown here; ask the cloud"
+	hintOpenAPI = "a pool's coordinator serves no OpenAPI: explain, create and apply are for the cloud"
+)
+
+// hints adds to a refusal what to do instead. It allows nothing, and stands behind all who may.
+type hints struct{}
+
+// Authorize implements authorizer.Authorizer.
+func (hints) Authorize(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+	return authorizer.DecisionNoOpinion, hint(a), nil
+}
+
+// hint is what a caller is told that is refused; programs of nodes are told nothing.
+func hint(a authorizer.Attributes) string {
+	caller := a.GetUser()
+	if caller == nil || !a.IsResourceRequest() || slices.Contains(caller.GetGroups(), edge.GroupNodes) {
+		return ""
+	}
+	core := a.GetAPIGroup() == ""
+	switch {
+	case !slices.Contains(caller.GetGroups(), edge.GroupOperators):
+		return hintKubeconfig
+	case strings.HasPrefix(a.GetVerb(), "impersonate"):
+		return hintSelf
+	case core && a.GetResource() == "nodes" && a.GetSubresource() != "" && a.GetSubresource() != "status":
+		return hintProxy
+	case core && a.GetSubresource() == "proxy":
+		return "use kubectl port-forward"
+	case !a.IsReadOnly():
+		return hintChange
+	case core && a.GetResource() == ownSecrets:
+		return hintSecrets
+	default:
+		return hintOther
+	}
+}
+
+// noOpenAPI answers kubectl explain, create and apply, which ask for it first. Of a 404 they would not print what it says.
+func noOpenAPI(w http.ResponseWriter, _ *http.Request) {
+	http.Error(w, hintOpenAPI, http.StatusNotAcceptable)
+}

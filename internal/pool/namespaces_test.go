@@ -1,0 +1,84 @@
+package pool
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+)
+
+func TestPlanNamespaces(t *testing.T) {
+	space := func(name string, mine, going bool) corev1.Namespace {
+		ns := corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		if mine {
+			ns.Labels = map[string]string{labelMadeHere: "true"}
+		}
+		if going {
+			ns.DeletionTimestamp = ptr.To(metav1.Now())
+		}
+		return ns
+	}
+	for what, c := range map[string]struct {
+		wanted         []string
+		have           []corev1.Namespace
+		create, remove []string
+	}{
+		"nothing":          {},
+		"the first":        {wanted: []string{"shop"}, create: []string{"shop"}},
+		"as it should be":  {wanted: []string{"shop"}, have: []corev1.Namespace{space("shop", true, false)}},
+		"the last is gone": {have: []corev1.Namespace{space("shop", true, false)}, remove: []string{"shop"}},
+		"somebody else's":  {have: []corev1.Namespace{space("kube-system", false, false)}},
+		"wanted, not mine": {wanted: []string{"kube-system"}, have: []corev1.Namespace{space("kube-system", false, false)}},
+		"wanted while going": {
+			wanted: []string{"shop"}, have: []corev1.Namespace{space("shop", true, true)}, remove: []string{"shop"},
+		},
+	} {
+		create, remove := planNamespaces(c.wanted, c.have)
+		if !slices.Equal(create, c.create) || !slices.Equal(remove, c.remove) {
+			t.Errorf("%s: create %v, remove %v; want %v, %v", what, create, remove, c.create, c.remove)
+		}
+	}
+}
+
+// TestNamespacesOfWhatIsShown: there is one as long as a node has an object in it, and the coordinator's own stay.
+func TestNamespacesOfWhatIsShown(t *testing.T) {
+	t.Parallel()
+	c := start(t, nil)
+	alice := c.as(t, operator()).CoreV1()
+	one := c.hub(t, "n1")
+	one.ask()
+	are := func(want ...string) {
+		t.Helper()
+		if err := eventually(t.Context(), func() error {
+			list, err := alice.Namespaces().List(t.Context(), metav1.ListOptions{})
+			if err != nil {
+				return err
+			}
+			var got []string
+			for i := range list.Items {
+				ns := &list.Items[i]
+				if made := ns.Labels[labelMadeHere] == "true"; made == slices.Contains(systems, ns.Name) || ns.UID == "" {
+					return fmt.Errorf("made here: %v: %+v", made, ns)
+				}
+				got = append(got, ns.Name)
+			}
+			if !slices.Equal(got, want) {
+				return fmt.Errorf("there are %v, want %v", got, want)
+			}
+			return nil
+		}); err != nil {
+			t.Error(err)
+		}
+	}
+	are("kube-node-lease", "kube-system")
+	one.must(kindNode, put(nodeOf(t, "n1", 5)))
+	one.must(kindPod, put(podOf(t, "n1", "a", 10)))
+	are("kube-node-lease", "kube-system", "shop")
+	one.must(kindPod, del(podOf(t, "n1", "a", 11)))
+	are("kube-node-lease", "kube-system")
+	one.must(kindPod, put(podOf(t, "n1", "b", 12)))
+	are("kube-node-lease", "kube-system", "shop")
+}

@@ -1,0 +1,149 @@
+package pool
+
+import (
+	"context"
+	"crypto/x509/pkix"
+	"os"
+	"path/filepath"
+	"testing"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/endpoints/request"
+
+	"yurtcoordinator/internal/edge"
+)
+
+// asked is what a review is about.
+type asked = authorizer.AttributesRecord
+
+const toKubelets = "openyurt:yurt-coordinator"
+
+// TestWhoMayUseAKubelet tries everybody but the coordinator, and everything but what it needs, where all else is allowed.
+func TestWhoMayUseAKubelet(t *testing.T) {
+	all := authorizer.AuthorizerFunc(func(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {
+		return authorizer.DecisionAllow, "", nil
+	})
+	dir := t.TempDir()
+	ca := newAuthority(t, "ca")
+	named := func(name, who string) string {
+		return writeFile(t, dir, name, ca.issue(t, pkix.Name{CommonName: who}, tomorrow()).cert)
+	}
+	good := Config{KubeletClientCertificate: named("client.crt", toKubelets)}
+	ask := func(verb, subresource string) asked {
+		return asked{
+			User: &user.DefaultInfo{Name: toKubelets}, Verb: verb, Resource: "nodes", Subresource: subresource, Name: "n1",
+			APIVersion: "v1", ResourceRequest: true,
+		}
+	}
+	with := func(change func(*asked)) asked {
+		a := ask("create", "proxy")
+		change(&a)
+		return a
+	}
+	kubelet := &user.DefaultInfo{Name: "system:node:n1", Groups: []string{edge.GroupNodes}}
+	for name, c := range map[string]struct {
+		config Config
+		caller user.Info
+		review asked
+		want   bool
+	}{
+		"exec":                      {good, kubelet, ask("create", "proxy"), true},
+		"exec over WebSocket, logs": {good, kubelet, ask("get", "proxy"), true},
+		"metrics":                   {good, kubelet, ask("get", "metrics"), true},
+		"the kubelet's own logs":    {good, kubelet, ask("get", "log"), false},
+		"a checkpoint":              {good, kubelet, ask("create", "checkpoint"), false},
+		"its configuration":         {good, kubelet, ask("get", "configz"), false},
+		"what it has not":           {good, kubelet, ask("create", "metrics"), false},
+		"a deletion":                {good, kubelet, ask("delete", "proxy"), false},
+		"the Node":                  {good, kubelet, ask("get", ""), false},
+		"of another node":           {good, kubelet, with(func(a *asked) { a.Name = "n2" }), false},
+		"of no node":                {good, kubelet, with(func(a *asked) { a.Name = "" }), false},
+		"a Secret":                  {good, kubelet, with(func(a *asked) { a.Resource = "secrets" }), false},
+		"another group's nodes":     {good, kubelet, with(func(a *asked) { a.APIGroup = "metrics.k8s.io" }), false},
+		"a path":                    {good, kubelet, asked{User: ask("", "").User, Verb: "get", Path: "/"}, false},
+		"an administrator":          {good, kubelet, with(of("admin", "system:masters")), false},
+		"the cloud's API server":    {good, kubelet, with(of("kube-apiserver-kubelet-client", "system:masters")), false},
+		"an operator":               {good, kubelet, with(of("alice", edge.GroupOperators)), false},
+		"a node":                    {good, kubelet, with(of("system:node:n1", edge.GroupNodes)), false},
+		"a Pod":                     {good, kubelet, with(of("system:serviceaccount:shop:web")), false},
+		"nobody":                    {good, kubelet, with(of("")), false},
+		"nobody, of a certificate":  {Config{KubeletClientCertificate: named("nobody.crt", "")}, kubelet, with(of("")), false},
+		"without a certificate":     {Config{}, kubelet, ask("create", "proxy"), false},
+		"with one that is not there": {
+			Config{KubeletClientCertificate: filepath.Join(dir, "none")}, kubelet, ask("create", "proxy"), false,
+		},
+		"with one that is none": {
+			Config{KubeletClientCertificate: writeFile(t, dir, "bad.crt", []byte("x"))}, kubelet, ask("create", "proxy"), false,
+		},
+		"asked by an operator of himself": {good, &user.DefaultInfo{Name: "alice"}, ask("delete", ""), true}, // the inner one's
+		"asked by nobody":                 {good, nil, ask("create", "proxy"), false},
+	} {
+		ctx := t.Context()
+		if c.caller != nil {
+			ctx = request.WithUser(ctx, c.caller)
+		}
+		got, _, err := c.config.reviews(all).Authorize(ctx, c.review)
+		if err != nil || (got == authorizer.DecisionAllow) != c.want {
+			t.Errorf("%s: %v, %v", name, got, err)
+		}
+	}
+}
+
+func of(name string, groups ...string) func(*asked) {
+	return func(a *asked) { a.User = &user.DefaultInfo{Name: name, Groups: groups} }
+}
+
+// TestAKubeletAsksTheCoordinator whether the coordinator may use it, and others; and the certificate by which it may opens
+// no door of the coordinator's own.
+func TestAKubeletAsksTheCoordinator(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	var file string
+	c := start(t, func(config *Config) {
+		ca := newAuthority(t, "cloud")
+		client := ca.issue(t, pkix.Name{CommonName: toKubelets}, tomorrow())
+		file = writeFile(t, dir, "client.crt", client.cert)
+		config.KubeletClientCertificate, config.KubeletClientKey = file, writeFile(t, dir, "client.key", client.key)
+	})
+	ctx := t.Context()
+	review := func(who pkix.Name, subject string, groups ...string) (bool, error) {
+		exec := &authorizationv1.ResourceAttributes{
+			Verb: "create", Version: "v1", Resource: "nodes", Subresource: "proxy", Name: "n1",
+		}
+		got, err := c.as(t, who).AuthorizationV1().SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{
+			Spec: authorizationv1.SubjectAccessReviewSpec{User: subject, Groups: groups, ResourceAttributes: exec},
+		}, metav1.CreateOptions{})
+		return err == nil && got.Status.Allowed, err
+	}
+	for _, c := range []struct {
+		subject, group string
+		want           bool
+	}{
+		{toKubelets, "system:authenticated", true}, {"admin", "system:masters", false}, {"alice", edge.GroupOperators, false},
+	} {
+		if got, err := review(node("n1"), c.subject, c.group); err != nil || got != c.want {
+			t.Errorf("%s may use the kubelet: %v, %v, want %v", c.subject, got, err, c.want)
+		}
+	}
+	if got, err := review(node("n2"), toKubelets); err != nil || got {
+		t.Errorf("another node asks: %v, %v", got, err)
+	}
+	_, err := review(operator(), toKubelets)
+	forbidden(t, "an operator reviews others", err)
+
+	holder := c.as(t, pkix.Name{CommonName: toKubelets})
+	_, err = holder.CoreV1().Nodes().Get(ctx, "n1", metav1.GetOptions{})
+	forbidden(t, "whoever has that key reads a Node here", err)
+	err = holder.CoreV1().RESTClient().Get().AbsPath("/api/v1/nodes/n1/proxy/pods").Do(ctx).Error()
+	forbidden(t, "whoever has that key uses a kubelet by way of the coordinator", err)
+
+	if err := os.WriteFile(file, c.ca.issue(t, pkix.Name{CommonName: "renewed"}, tomorrow()).cert, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := review(node("n1"), "renewed"); err != nil || !got {
+		t.Errorf("by its next certificate: %v, %v", got, err)
+	}
+}

@@ -1,0 +1,117 @@
+package pool
+
+import (
+	"crypto/tls"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metricsv1beta1 "k8s.io/metrics/pkg/apis/metrics/v1beta1"
+)
+
+// kubeletOf serves what n1's kubelet would say of a node that uses half a core and of its Pod shop/a, to the
+// coordinator's certificate alone. It returns its port, and how often it has been asked.
+func kubeletOf(t *testing.T, ca *authority) (port int, asked *atomic.Int64) {
+	t.Helper()
+	asked = new(atomic.Int64)
+	began := time.Now().Add(-time.Hour)
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/metrics/resource" || len(r.TLS.PeerCertificates) != 1 {
+			http.Error(w, "what is it?", http.StatusForbidden)
+			return
+		}
+		asked.Add(1)
+		seconds, at := time.Since(began).Seconds()/2, time.Now().UnixMilli()
+		const container = `{container="web",namespace="shop",pod="a"}`
+		for name, value := range map[string]float64{
+			"node_cpu_usage_seconds_total": seconds, "node_memory_working_set_bytes": 64 << 20,
+			"container_cpu_usage_seconds_total" + container:  seconds,
+			"container_memory_working_set_bytes" + container: 16 << 20,
+			"container_start_time_seconds" + container:       float64(began.Unix()),
+		} {
+			kind := "gauge"
+			bare, _, _ := strings.Cut(name, "{")
+			if strings.HasSuffix(bare, "total") {
+				kind = "counter"
+			}
+			_, _ = fmt.Fprintf(w, "# TYPE %s %s\n%s %f %d\n", bare, kind, name, value, at)
+		}
+	}))
+	pair := ca.issue(t, node("n1"), tomorrow())
+	cert, err := tls.X509KeyPair(pair.cert, pair.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server.TLS = &tls.Config{Certificates: []tls.Certificate{cert}, ClientAuth: tls.RequireAnyClientCert}
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	return portOf(t, server.Listener.Addr().String()), asked
+}
+
+func TestTop(t *testing.T) {
+	t.Parallel()
+	c := start(t, func(config *Config) {
+		config.KubeletCertificateAuthority = config.ClientCAFile
+		config.KubeletClientCertificate, config.KubeletClientKey = config.TLSCertFile, config.TLSPrivateKeyFile
+	})
+	port, asked := kubeletOf(t, c.ca)
+	one := c.hub(t, "n1")
+	one.ask()
+	meta := cloudMeta("n1", 5)
+	meta.Namespace = ""
+	one.must(kindNode, put(asObject(t, &corev1.Node{ObjectMeta: meta, Status: corev1.NodeStatus{
+		Addresses:       []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "127.0.0.1"}},
+		DaemonEndpoints: corev1.NodeDaemonEndpoints{KubeletEndpoint: corev1.DaemonEndpoint{Port: int32(port)}},
+	}})))
+	one.must(kindPod, put(podOf(t, "n1", "a", 10)))
+	if n := asked.Load(); n != 0 {
+		t.Errorf("the kubelet was read %d times before anybody asked", n)
+	}
+
+	read := func(path string, into any) {
+		t.Helper()
+		raw, err := c.as(t, operator()).CoreV1().RESTClient().Get().AbsPath(path).DoRaw(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := json.Unmarshal(raw, into); err != nil {
+			t.Fatalf("%s: %v", raw, err)
+		}
+	}
+	var nodes metricsv1beta1.NodeMetricsList
+	read("/apis/metrics.k8s.io/v1beta1/nodes", &nodes)
+	if len(nodes.Items) != 1 || nodes.Items[0].Name != "n1" {
+		t.Fatalf("%+v, want figures of n1", nodes.Items)
+	}
+	if cpu := nodes.Items[0].Usage.Cpu().MilliValue(); cpu < 490 || cpu > 510 {
+		t.Errorf("n1 uses %dm, want half a core", cpu)
+	}
+	var pods metricsv1beta1.PodMetricsList
+	read("/apis/metrics.k8s.io/v1beta1/namespaces/shop/pods", &pods)
+	if len(pods.Items) != 1 || pods.Items[0].Name != "a" || len(pods.Items[0].Containers) != 1 {
+		t.Fatalf("%+v, want figures of Pod a", pods.Items)
+	}
+	if memory := pods.Items[0].Containers[0].Usage.Memory().Value(); memory != 16<<20 {
+		t.Errorf("the Pod uses %d bytes, want %d", memory, 16<<20)
+	}
+	var none metricsv1beta1.PodMetricsList
+	read("/apis/metrics.k8s.io/v1beta1/namespaces/elsewhere/pods", &none)
+	if len(none.Items) != 0 {
+		t.Errorf("%+v in another namespace", none.Items)
+	}
+
+	groups, err := c.as(t, operator()).Discovery().ServerGroups()
+	if err != nil || !strings.Contains(fmt.Sprint(groups), "metrics.k8s.io") {
+		t.Errorf("%v, %v: kubectl top looks for metrics.k8s.io there", groups, err)
+	}
+	status, body := c.get(t, c.http(t, c.certificate(t, node("n2"))), "/apis/metrics.k8s.io/v1beta1/nodes")
+	if status != http.StatusForbidden {
+		t.Errorf("a node asks for figures: %d %s", status, body)
+	}
+}
