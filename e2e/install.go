@@ -120,7 +120,7 @@ sed '/^tls\(Cert\|PrivateKey\)File:/d; $aserverTLSBootstrap: true' ../kubelet.ya
 func (t *T) copyProgram(from, to string) {
 	content, err := os.ReadFile(from)
 	t.must(err)
-	t.must(os.WriteFile(to, content, 0o755)) //nolint:gosec // a program
+	t.must(os.WriteFile(to, content, 0o755))
 }
 
 // kubeletIsKnown waits until kubelet serves with a certificate that it asked the cluster for, by which a coordinator knows

@@ -140,7 +140,8 @@ func (t *T) servers(node string) map[string]bool {
 }
 
 func isNeedy(server string) bool {
-	return strings.Contains(server, fmt.Sprintf("127.0.0.1:%d", needyPort)) || strings.HasPrefix(server, namespace+"/"+needyName+" ")
+	return strings.Contains(server, fmt.Sprintf("127.0.0.1:%d", needyPort)) ||
+		strings.HasPrefix(server, namespace+"/"+needyName+" ")
 }
 
 // hollowPods are what a hollow kubelet says that it runs: "namespace/name uid". It may be on its way up.

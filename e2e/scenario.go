@@ -122,8 +122,9 @@ type T struct {
 	cloud kubernetes.Interface
 	// seen is the cloud's history since the boot.
 	seen *history
-	// complete is when all hubs of an installed lab had found their coordinator, and had from it what a pool shares.
-	complete time.Time
+	// alone is, of an installed lab, how many lists over the WAN a resource had cost when all first had it from the
+	// coordinator.
+	alone map[string]int
 
 	mu      sync.Mutex
 	figures map[string]float64
@@ -156,8 +157,8 @@ func (t *T) boot(ctx context.Context, o Options) error {
 	return err
 }
 
-// hubsFound waits, in an installed lab, until every hub has found its pool's coordinator, and has what a pool shares from
-// where it should: one that began before the coordinator was there looks again after 30 s at most.
+// hubsFound waits, in an installed lab, until every hub has found its pool's coordinator: one that began before the
+// coordinator was there looks again after 30 s at most.
 func hubsFound(t *T) {
 	if !t.cfg.Installed || t.cfg.NoCoordinator {
 		return
@@ -170,11 +171,6 @@ func hubsFound(t *T) {
 		}
 		return nil
 	})
-	t.settled(30 * time.Second)
-	for _, resource := range []string{"endpoints", endpointSlices.name} {
-		t.shared(30*time.Second, resource)
-	}
-	t.complete = time.Now()
 }
 
 // crashes are what a Go program writes when it is broken, whatever the scenario was about.

@@ -408,7 +408,7 @@ func (s *apiServer) newMeter(loopback *rest.Config) (*usage.Meter, error) {
 	if err != nil {
 		return nil, err
 	}
-	kubelets := usage.Kubelets{Transport: transport, Port: int(config.Port)} //nolint:gosec // 10250
+	kubelets := usage.Kubelets{Transport: transport, Port: int(config.Port)}
 	for _, name := range config.PreferredAddressTypes {
 		kubelets.AddressTypes = append(kubelets.AddressTypes, corev1.NodeAddressType(name))
 	}
