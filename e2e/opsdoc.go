@@ -153,7 +153,7 @@ func (b *runbook) try(t *T, c docCommand) {
 		t.says(r, c.text, "Forwarding from")
 		t.pageAt(c.text, "127.0.0.1:8080")
 	case strings.Contains(c.text, "attach"):
-		t.says(r, c.text, "press enter")
+		t.says(r, c.text, "press")
 		_, err := io.WriteString(r.input, "from-the-runbook\n")
 		t.must(err)
 		t.says(r, c.text, "from-the-runbook")
