@@ -150,14 +150,17 @@ func (t *T) cloudRefuses(self, victim string) {
 }
 
 // refusals returns the lines in which the coordinator has logged a refusal.
-func (t *T) refusals() []string {
+func (t *T) refusals() []string { return t.coordinatorSays("Refused", "refused") }
+
+// coordinatorSays returns the lines of the coordinator's log that have one of these in them.
+func (t *T) coordinatorSays(texts ...string) []string {
 	path, err := t.lab.Log(t.coordinatorNode(), string(lab.Coordinator))
 	t.must(err)
 	content, err := os.ReadFile(path)
 	t.must(err)
 	var lines []string
 	for line := range strings.Lines(string(content)) {
-		if strings.Contains(line, "Refused") || strings.Contains(line, "refused") {
+		if slices.ContainsFunc(texts, func(text string) bool { return strings.Contains(line, text) }) {
 			lines = append(lines, line)
 		}
 	}

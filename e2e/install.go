@@ -67,6 +67,9 @@ func (n *installed) program(name string) []string {
 // straightNode makes a lab's node one as kubeadm leaves it: without a hub, with a kubelet that systemd starts, also when the
 // machine is powered on again.
 func (t *T) straightNode(name string) *installed {
+	if t.cfg.NoCgroups {
+		t.fail("systemd, which is to run on %s, needs cgroups: run this scenario as root", name)
+	}
 	n := &installed{T: t, name: name, dir: filepath.Join(filepath.Dir(t.hubKeys(name)), "install")}
 	t.must(os.CopyFS(n.dir, deploynode.Files))
 	n.hub = filepath.Join(n.dir, "yurthub")

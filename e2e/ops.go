@@ -135,14 +135,14 @@ func (t *T) deployTill() {
 	t.must(err)
 	t.eventually(90*time.Second, "the Pod "+till+" runs, and has been restarted once", func() error {
 		p, err := t.cloud.CoreV1().Pods(shop).Get(t.ctx, till, metav1.GetOptions{})
-		if err == nil && (!podReady(p) || t.restartsOf(p) != tillRestarts) {
+		if err == nil && (!podReady(p) || restartsOf(p) != tillRestarts) {
 			err = fmt.Errorf("its status: %+v", p.Status)
 		}
 		return err
 	})
 }
 
-func (t *T) restartsOf(p *corev1.Pod) string {
+func restartsOf(p *corev1.Pod) string {
 	var all []string
 	for i := range p.Status.ContainerStatuses {
 		s := &p.Status.ContainerStatuses[i]
@@ -155,7 +155,7 @@ func (t *T) restartsOf(p *corev1.Pod) string {
 func (t *T) restarts() string {
 	p, err := t.cloud.CoreV1().Pods(shop).Get(t.ctx, till, metav1.GetOptions{})
 	t.must(err)
-	return t.restartsOf(p)
+	return restartsOf(p)
 }
 
 // look is a command that prints the same wherever it is asked.
@@ -336,19 +336,7 @@ func (t *T) copied(via, protocol string) {
 }
 
 // audited are the lines about streams in the coordinator's log.
-func (t *T) audited() []string {
-	path, err := t.lab.Log(t.coordinatorNode(), string(lab.Coordinator))
-	t.must(err)
-	content, err := os.ReadFile(path)
-	t.must(err)
-	var lines []string
-	for line := range strings.Lines(string(content)) {
-		if strings.Contains(line, `"event":"opened"`) {
-			lines = append(lines, line)
-		}
-	}
-	return lines
-}
+func (t *T) audited() []string { return t.coordinatorSays(`"event":"opened"`) }
 
 // streamsAudited expects that the coordinator's log says who has opened which streams, and nothing of what went through.
 func (t *T) streamsAudited(marker int) {

@@ -73,7 +73,7 @@ func opsDenied(t *T) {
 	var before *corev1.Pod
 	t.eventually(30*time.Second, "the coordinator shows the Pod as it is", func() (err error) {
 		before, err = site.CoreV1().Pods(shop).Get(t.ctx, till, metav1.GetOptions{})
-		if err == nil && t.restartsOf(before) != tillRestarts {
+		if err == nil && restartsOf(before) != tillRestarts {
 			err = fmt.Errorf("its status: %+v", before.Status)
 		}
 		return err
