@@ -97,7 +97,7 @@ type Config struct {
 
 // Binaries are absolute paths of programs. Those of containers are empty unless Config.Real was set.
 type Binaries struct {
-	Etcd, KubeAPIServer, KubeControllerManager, KubeScheduler, KubeProxy, Kubelet, Kubectl string
+	Etcd, KubeAPIServer, KubeControllerManager, KubeScheduler, KubeProxy, Kubelet, Kubectl, Kubeadm string
 
 	HollowKubelet, YurtHub, YurtCoordinator, CoordinatorController, KubectlYurt, Pause string
 
@@ -331,6 +331,7 @@ func (b *Binaries) fill(e *artifact.Entry, files []string) {
 		"bin/kube-proxy":              &b.KubeProxy,
 		"bin/kubelet":                 &b.Kubelet,
 		"bin/kubectl":                 &b.Kubectl,
+		"bin/kubeadm":                 &b.Kubeadm,
 		"bin/hollow":                  &b.HollowKubelet,
 		"bin/pause":                   &b.Pause,
 		"bin/yurthub":                 &b.YurtHub,
