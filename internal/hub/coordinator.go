@@ -16,6 +16,7 @@ import (
 	"yurtcoordinator/internal/hub/discover"
 	"yurtcoordinator/internal/hub/feed"
 	"yurtcoordinator/internal/hub/heartbeat"
+	"yurtcoordinator/internal/hub/link"
 	"yurtcoordinator/internal/hub/push"
 	"yurtcoordinator/internal/hub/role"
 	"yurtcoordinator/internal/hub/roster"
@@ -82,6 +83,10 @@ func (h *Hub) reachCoordinator(p *pool) error {
 	p.finder = discover.New(discover.Config{
 		Pool: h.cfg.Pool, ConfigMaps: cloud.ConfigMaps(edge.NamespaceSystem), Dir: h.cfg.CertDir,
 		Moved: func() { p.coordinator.Moved() },
+		Reachable: func(ctx context.Context) error {
+			_, err := h.cloud.Link().Wait(ctx, func(s link.State) bool { return s != link.Down })
+			return err
+		},
 	})
 	p.address = &url.URL{
 		Scheme: "https", Host: net.JoinHostPort(h.cfg.Pool.CoordinatorServerName(), strconv.Itoa(edge.PortCoordinator)),

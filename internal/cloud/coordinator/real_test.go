@@ -46,6 +46,7 @@ type cluster struct {
 	*world
 	c        client.Client
 	cfg      *rest.Config
+	as       *rest.Config // with the controller's rights
 	requests *cloudtest.Requests
 	stop     func()
 }
@@ -69,6 +70,7 @@ func (k *cluster) startController() {
 	as := cloudtest.As(k.cfg, "system:serviceaccount:kube-system:coordinator-controller",
 		"system:serviceaccounts", "system:serviceaccounts:kube-system", "system:authenticated")
 	as, k.requests = cloudtest.Count(as)
+	k.as = as
 	options := manager.Options{Cache: cache.Options{ByObject: allCached()}}
 	k.stop = cloudtest.Manager(k.t, as, options, func(m manager.Manager) error {
 		return New(Config{
@@ -256,9 +258,14 @@ func (k *cluster) checkPod(pod *corev1.Pod) {
 			k.t.Errorf("tolerates %s: %v", key, pod.Spec.Tolerations)
 		}
 	}
+	if !staysOn(pod) {
+		k.t.Errorf("leaves a dead node by itself: %v", pod.Spec.Tolerations)
+	}
+	k.must(New(Config{Client: cloudtest.Client(k.t, k.as)}).leave(k.t.Context(), pod))
+	k.is(edge.NamespaceSystem, pod.Name, pod)
 	for _, t := range pod.Spec.Tolerations {
-		if t.Effect == corev1.TaintEffectNoExecute && (t.TolerationSeconds == nil || *t.TolerationSeconds != 0) {
-			k.t.Errorf("stays on a dead node: %v", t)
+		if slices.Contains(leaves, t.Key) && (t.TolerationSeconds == nil || *t.TolerationSeconds != 0) {
+			k.t.Errorf("stays on a dead node after it was told to leave: %v", t)
 		}
 	}
 }

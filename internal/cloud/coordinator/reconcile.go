@@ -50,6 +50,7 @@ type Reconciler struct {
 	settled map[string]settled
 	kubelet kubeletClient
 	reports map[edge.PoolName]report
+	vigils  map[string]*vigil // by the names of YurtCoordinators
 }
 
 type settled struct {
@@ -70,7 +71,7 @@ func New(c Config) *Reconciler {
 	c = c.completed()
 	return &Reconciler{
 		cfg: c, metrics: newMetrics(c.Clock), changed: make(chan event.GenericEvent, 1), settled: make(map[string]settled),
-		reports: make(map[edge.PoolName]report),
+		reports: make(map[edge.PoolName]report), vigils: make(map[string]*vigil),
 	}
 }
 
@@ -85,6 +86,7 @@ func (r *Reconciler) reconcileCoordinator(ctx context.Context, req reconcile.Req
 			return reconcile.Result{}, fmt.Errorf("read YurtCoordinator %s: %w", req.Name, err)
 		}
 		r.forget(req.Name)
+		r.endVigil(req.Name)
 		r.metrics.gone(req.Name)
 		return reconcile.Result{}, nil
 	}
@@ -172,11 +174,19 @@ func (r *Reconciler) run(ctx context.Context, c *v1alpha1.YurtCoordinator, v vie
 	if err := r.say(ctx, c, status); err != nil {
 		return reconcile.Result{}, err
 	}
+	look, err := r.watchOver(ctx, f.Owner, pod, v.nodes)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
 	again := done.again
 	if until.Before(again) {
 		again = until
 	}
-	return reconcile.Result{RequeueAfter: max(soonest, again.Sub(r.cfg.Clock.Now()))}, nil
+	after := max(soonest, again.Sub(r.cfg.Clock.Now()))
+	if look > 0 {
+		after = min(after, look)
+	}
+	return reconcile.Result{RequeueAfter: after}, nil
 }
 
 // facts collects what ensure needs. known is false as long as it has not been looked for the kubelets' certificate.

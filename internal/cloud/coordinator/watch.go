@@ -207,11 +207,11 @@ func memberChanged(was, is client.Object) bool {
 	return poolOf(before) != poolOf(after) || autonomous(before) != autonomous(after)
 }
 
-// nodeChanged: its place in its pool, or its addresses.
+// nodeChanged: its place in its pool, or its addresses, or it begins or ends to count as dead.
 func nodeChanged(was, is client.Object) bool {
 	before, after := node(was), node(is)
 	return memberChanged(was, is) || before != nil && after != nil &&
-		!slices.Equal(before.Status.Addresses, after.Status.Addresses)
+		(!slices.Equal(before.Status.Addresses, after.Status.Addresses) || countsAsDead(before) != countsAsDead(after))
 }
 
 func node(obj client.Object) *corev1.Node {

@@ -105,14 +105,14 @@ func tweaksFor(p Wanted) (v1beta1.Tweaks, error) {
 	return v1beta1.Tweaks{ContainerImages: images, Patches: patches}, nil
 }
 
-// tolerations are those for the pool's own taints, in an order of their own, after those that have the Pod leave a dead
-// node at once. It does not tolerate edge.TaintUnschedulable: a node whose link is down is no place for a new coordinator.
+// tolerations are those for the pool's own taints, in an order of their own, after those that have the Pod stay on a dead
+// node until it is told to leave (watchOver). It does not tolerate edge.TaintUnschedulable: a node whose link is down is no
+// place for a new coordinator.
 func tolerations(taints []corev1.Taint) []corev1.Toleration {
 	all := make([]corev1.Toleration, 0, 2+len(taints))
-	for _, key := range []string{corev1.TaintNodeNotReady, corev1.TaintNodeUnreachable} {
+	for _, key := range leaves {
 		all = append(all, corev1.Toleration{
 			Key: key, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute,
-			TolerationSeconds: ptr.To[int64](0),
 		})
 	}
 	taints = slices.Clone(taints)

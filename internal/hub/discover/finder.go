@@ -42,6 +42,9 @@ type Config struct {
 	ConfigMaps corev1client.ConfigMapInterface
 	// Dir is where File is kept. It is made, for nobody else to read.
 	Dir string
+	// Reachable waits until the cloud can be reached, or ctx ends. Asked without it, a cloud that is back after a long cut is
+	// asked up to 30 s later, and until then a coordinator that has moved is not found. Nil: it always can.
+	Reachable func(ctx context.Context) error
 	// Moved, if not nil, is called after each change.
 	Moved func()
 	// Clock is the system's if nil.
@@ -63,6 +66,9 @@ type Finder struct {
 func New(cfg Config) *Finder {
 	if cfg.Clock == nil {
 		cfg.Clock = clock.RealClock{}
+	}
+	if cfg.Reachable == nil {
+		cfg.Reachable = func(context.Context) error { return nil }
 	}
 	f := &Finder{cfg: cfg}
 	var err error
@@ -111,10 +117,16 @@ func (f *Finder) Run(ctx context.Context) error {
 	only := fields.OneTermEqualSelector("metadata.name", name).String()
 	informer := cache.NewSharedIndexInformer(listed{&cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			if err := f.cfg.Reachable(ctx); err != nil {
+				return nil, err
+			}
 			o.FieldSelector = only
 			return f.cfg.ConfigMaps.List(ctx, o)
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			if err := f.cfg.Reachable(ctx); err != nil {
+				return nil, err
+			}
 			o.FieldSelector = only
 			return f.cfg.ConfigMaps.Watch(ctx, o)
 		},

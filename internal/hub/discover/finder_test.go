@@ -187,3 +187,45 @@ func TestRun(t *testing.T) {
 		}
 	})
 }
+
+// TestAfterACut: a coordinator that has moved during a long cut is found as soon as the cloud can be reached.
+func TestAfterACut(t *testing.T) {
+	ca := authority(t)
+	synctest.Test(t, func(t *testing.T) {
+		cloud := fake.NewClientset()
+		var asked atomic.Int32
+		cloud.PrependReactor("list", "configmaps", func(clienttesting.Action) (bool, runtime.Object, error) {
+			asked.Add(1)
+			return false, nil, nil
+		})
+		up := make(chan struct{})
+		maps := cloud.CoreV1().ConfigMaps(edge.NamespaceSystem)
+		f := New(Config{Pool: "p1", Dir: t.TempDir(), ConfigMaps: maps, Reachable: func(ctx context.Context) error {
+			select {
+			case <-up:
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}})
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- f.Run(ctx) }()
+		if _, err := maps.Create(ctx, configMap(told(ca)), metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Hour)
+		if n := asked.Load(); n != 0 {
+			t.Errorf("the cloud was asked %d times while it could not be reached", n)
+		}
+		close(up)
+		synctest.Wait()
+		if got := f.Target().Address; got != "10.0.0.2:10270" {
+			t.Errorf("the coordinator is at %q", got)
+		}
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
