@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -13,6 +14,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/lab"
 )
 
@@ -171,6 +173,30 @@ func (t *T) othersDenied(pod *corev1.Pod) {
 		}
 		t.say("refused: %s", c.who)
 	}
+	t.strangerDenied("p2-n1")
+}
+
+// strangerDenied tries what a node may do at its own pool's coordinator, as one of another.
+func (t *T) strangerDenied(node string) {
+	client := t.coordinator(node)
+	beats, system := client.CoordinationV1().Leases(corev1.NamespaceNodeLease), client.CoordinationV1().Leases(edge.NamespaceSystem)
+	_, created := beats.Create(t.ctx, &coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{Name: node}, Spec: coordinationv1.LeaseSpec{HolderIdentity: &node},
+	}, metav1.CreateOptions{})
+	_, stands := system.Patch(t.ctx, edge.LeaseElection, types.MergePatchType,
+		[]byte(`{"spec":{"holderIdentity":"`+node+`"}}`), metav1.PatchOptions{})
+	_, shared := client.DiscoveryV1().EndpointSlices("").List(t.ctx, metav1.ListOptions{})
+	core := client.CoreV1().RESTClient()
+	for what, err := range map[string]error{
+		"makes a Lease of its own": created, "stands for election": stands, "reads EndpointSlices": shared,
+		"asks for its own objects": core.Get().AbsPath(edge.PathOwn).Do(t.ctx).Error(),
+		"pushes its own Node":      core.Post().AbsPath(edge.PathOwn, edge.MirrorCoreGroup, "v1", "nodes").Do(t.ctx).Error(),
+	} {
+		if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "not of this pool") {
+			t.fail("%s, of another pool, %s: %v", node, what, err)
+		}
+	}
+	t.say("refused: %s whatever it does as a node", node)
 }
 
 // foreignObjects expects that nothing of another pool is shown.

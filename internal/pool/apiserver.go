@@ -123,6 +123,7 @@ type apiServer struct {
 	serving  chan struct{} // closed when loopback and own are set, and it answers soon
 	loopback *rest.Config
 	own      *own
+	members  *members
 	meter    *usage.Meter
 }
 
@@ -212,8 +213,10 @@ func (s *apiServer) build(ctx context.Context) (*genericapiserver.GenericAPIServ
 	if err != nil {
 		return nil, nil, err
 	}
-	config.Authorization.Authorizer = authorizerunion.New(openToAll, newNotForNodes(), config.Authorization.Authorizer,
-		hints{})
+	s.members = newMembers(s.config)
+	_, _ = s.members.read() // what is wrong with it is for Run to say
+	config.Authorization.Authorizer = authorizerunion.New(openToAll, s.members, newNotForNodes(),
+		config.Authorization.Authorizer, hints{})
 	config.BuildHandlerChainFunc = func(api http.Handler, c *genericapiserver.Config) http.Handler {
 		api = s.audit.logStreams(api, c.RequestInfoResolver)
 		return s.audit.logRefusals(genericapiserver.DefaultBuildHandlerChain(api, c), c.RequestInfoResolver)
@@ -237,6 +240,7 @@ func (s *apiServer) build(ctx context.Context) (*genericapiserver.GenericAPIServ
 		return nil, nil, err
 	}
 	s.own = newOwn(s.config, s.etcd.write, s.etcd.read, kinds, s.audit.refused)
+	s.own.member = s.members.Has
 	lasting := config.LongRunningFunc
 	config.LongRunningFunc = func(r *http.Request, info *request.RequestInfo) bool {
 		return lasting(r, info) || mayLast(r)

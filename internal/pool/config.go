@@ -71,6 +71,9 @@ type Config struct {
 	TLSCertFile, TLSPrivateKeyFile string
 	// ClientCAFile holds the CAs of the client certificates; reread when it changes.
 	ClientCAFile string
+	// PoolNodesFile holds the names of the pool's nodes, one on each line; reread when it changes. Others are refused, and
+	// all are as long as there is no such file. Empty: every node that the CAs know is taken for one of the pool.
+	PoolNodesFile string
 
 	// KubeletClientCertificate and KubeletClientKey are what kubelets see on logs, exec, attach and port-forward.
 	// Empty: no client certificate is shown.
@@ -125,6 +128,9 @@ func (c *Config) AddFlags(fs *pflag.FlagSet) {
 		"private key of --tls-cert-file, PEM (required)")
 	fs.StringVar(&c.ClientCAFile, "client-ca-file", c.ClientCAFile,
 		"CAs of the client certificates of nodes and operators, PEM (required)")
+	fs.StringVar(&c.PoolNodesFile, "pool-nodes-file", c.PoolNodesFile,
+		"names of the pool's nodes, one on each line; others are refused. Without it, every node that --client-ca-file knows "+
+			"counts as the pool's")
 	fs.StringVar(&c.KubeletClientCertificate, "kubelet-client-certificate", c.KubeletClientCertificate,
 		"client certificate to show to kubelets, PEM")
 	fs.StringVar(&c.KubeletClientKey, "kubelet-client-key", c.KubeletClientKey,

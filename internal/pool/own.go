@@ -58,6 +58,7 @@ type own struct {
 	write    writer
 	read     reader
 	refused  func(context.Context, auditLine) // is told of what a node had no right to
+	member   func(edge.NodeName) bool         // whether a node is of the pool; nil: all are
 	stalled  time.Duration
 	pushes   chan struct{} // a slot for each push that is read
 	changed  chan struct{} // has one when there may be other objects than before
@@ -87,7 +88,7 @@ func newOwn(
 	return o
 }
 
-// Run lets go of what silent nodes have here, until ctx ends.
+// Run lets go of what silent nodes, and nodes of other pools, have here, until ctx ends.
 func (o *own) Run(ctx context.Context) error {
 	ticker := o.clock.NewTicker(sweepEvery)
 	defer ticker.Stop()
@@ -105,11 +106,14 @@ func (o *own) sweep(ctx context.Context) {
 	o.turn.Lock()
 	defer o.turn.Unlock()
 	o.mu.Lock()
-	gone := o.ledger.silent(o.clock.Now())
+	now := o.clock.Now()
+	gone := o.ledger.expel(func(n edge.NodeName, heard time.Time) bool {
+		return now.Sub(heard) >= ownSilence || o.member != nil && !o.member(n)
+	})
 	o.mu.Unlock()
 	for n, objects := range gone {
-		klog.FromContext(ctx).Info("Dropped a node's objects: its hub has not been heard from", "from", n, "for", ownSilence,
-			"objects", len(objects))
+		klog.FromContext(ctx).Info("Dropped a node's objects: its hub has not been heard from for long, or it is not of the "+
+			"pool any more", "from", n, "silence", ownSilence, "objects", len(objects))
 		o.remove(ctx, n, objects)
 	}
 	o.remove(ctx, "", nil)

@@ -209,12 +209,12 @@ func (l *ledger) doubt(id objectID) {
 	}
 }
 
-// silent releases the objects of the nodes that nothing was heard of for ownSilence, and returns what must be deleted, by
-// node.
-func (l *ledger) silent(now time.Time) map[edge.NodeName][]objectID {
+// expel releases the objects of the nodes that it is said of, by when they were heard from last, and returns what must be
+// deleted, by node.
+func (l *ledger) expel(which func(n edge.NodeName, heard time.Time) bool) map[edge.NodeName][]objectID {
 	gone := map[edge.NodeName][]objectID{}
 	for n, a := range l.nodes {
-		if now.Sub(a.heard) < ownSilence {
+		if !which(n, a.heard) {
 			continue
 		}
 		gone[n] = nil

@@ -171,10 +171,13 @@ func TestSilentNodes(t *testing.T) {
 	l := held()
 	l.account("n2", epoch.Add(ownSilence-time.Second))
 	l.account("n3", epoch.Add(ownSilence-time.Second))
-	if gone := l.silent(epoch.Add(ownSilence - 1)); len(gone) != 0 {
+	silent := func(now time.Time) map[edge.NodeName][]objectID {
+		return l.expel(func(_ edge.NodeName, heard time.Time) bool { return now.Sub(heard) >= ownSilence })
+	}
+	if gone := silent(epoch.Add(ownSilence - 1)); len(gone) != 0 {
 		t.Errorf("too early: %v", gone)
 	}
-	gone := l.silent(epoch.Add(ownSilence))
+	gone := silent(epoch.Add(ownSilence))
 	if want := map[edge.NodeName][]objectID{"n1": {podA}}; !reflect.DeepEqual(gone, want) || l.nodes["n1"] != nil {
 		t.Errorf("got %v, want %v", gone, want)
 	}

@@ -143,6 +143,9 @@ func (p *Pool) Run(ctx context.Context) (err error) {
 		}
 	}
 	add("own objects", served(func(ctx context.Context) error { return server.own.Run(ctx) }))
+	add("pool's nodes", served(func(ctx context.Context) error {
+		return server.members.Run(ctx, server.own.sweep)
+	}))
 	add("namespaces", served(func(ctx context.Context) error { return server.keepNamespaces(ctx) }))
 	add("usage", served(func(ctx context.Context) error { return server.meter.Run(ctx) }))
 	add("setup", served(func(ctx context.Context) error { return p.keep(ctx, server, &installed, started) }))

@@ -221,6 +221,7 @@ func (r *Reconciler) serving(ctx context.Context, f facts, a certs.Authority, m 
 		corev1.TLSCertKey: pair.Cert, corev1.TLSPrivateKeyKey: pair.Key,
 		keyClientCA:    certs.Bundle(f.ClientCA, a.Trusted),
 		keyKubeletCert: kubelet.Cert, keyKubeletKey: kubelet.Key,
+		keyPoolNodes: lines(f.Nodes),
 	}
 	if len(f.KubeletCA) > 0 {
 		data[keyKubeletCA] = f.KubeletCA
@@ -299,6 +300,14 @@ func (r *Reconciler) operator(ctx context.Context, f facts, a certs.Authority) (
 		r.metrics.made(kindOperator)
 	}
 	return again, nil
+}
+
+func lines(names []edge.NodeName) []byte {
+	var text []byte
+	for _, n := range names {
+		text = append(append(text, n...), '\n')
+	}
+	return text
 }
 
 // sorted returns names in order, each but once.

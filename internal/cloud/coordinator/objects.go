@@ -30,6 +30,7 @@ import (
 const (
 	keyClientCA    = "client-ca.crt"
 	keyKubeletCA   = "kubelet-ca.crt"
+	keyPoolNodes   = "nodes" // one on each line
 	keyKubeletCert = "kubelet-client.crt"
 	keyKubeletKey  = "kubelet-client.key"
 	keyBundle      = "ca.crt"

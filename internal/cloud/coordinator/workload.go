@@ -198,6 +198,7 @@ func container(c Config) corev1.Container {
 			"--tls-cert-file=" + certsDir + "/" + corev1.TLSCertKey,
 			"--tls-private-key-file=" + certsDir + "/" + corev1.TLSPrivateKeyKey,
 			"--client-ca-file=" + certsDir + "/" + keyClientCA,
+			"--pool-nodes-file=" + certsDir + "/" + keyPoolNodes,
 			"--kubelet-client-certificate=" + certsDir + "/" + keyKubeletCert,
 			"--kubelet-client-key=" + certsDir + "/" + keyKubeletKey,
 		}, kubeletArgs(c), c.ExtraArgs),
