@@ -135,7 +135,7 @@ func byName(text []byte) (map[string]map[string]any, error) {
 // as the cloud does.
 func (t *T) shownAsInTheCloud(site kubernetes.Interface, nodes []string, within time.Duration) time.Duration {
 	return t.eventually(within, "the coordinator shows what the cloud has", func() error {
-		for _, resource := range []string{"nodes", "pods", "configmaps"} {
+		for _, resource := range []string{"nodes", "pods", "configmaps", "serviceaccounts"} {
 			cloud, err := t.objectsAt(t.cloud, resource)
 			if err != nil {
 				return err
@@ -163,6 +163,8 @@ func sameShown(resource string, nodes []string, cloud, shown map[string]map[stri
 		case "pods":
 			node, _ := spec["nodeName"].(string)
 			return slices.Contains(nodes, node)
+		case "serviceaccounts":
+			return meta["namespace"] == namespace && name == "default"
 		default: // what Pods of default use
 			return meta["namespace"] == namespace && name == "kube-root-ca.crt"
 		}

@@ -19,7 +19,7 @@ func (h *Hub) newOwn() (*own.Pusher, error) {
 	return own.New(own.Config{
 		Node: h.cfg.Node, Pool: h.cfg.Pool, Followed: h.followed, Secrets: h.cfg.OwnSecrets,
 		Transport: transport.NewUserAgentRoundTripper(userAgent, h.pool.coordinator.AsNode()), Base: h.pool.address,
-		Link: h.pool.coordinator.Link(), CloudLink: h.cloud.Link(), CloudEvents: cloud, Disk: h.disk, Metrics: h.metrics,
+		Link: h.pool.coordinator.Link(), CloudLink: h.cloud.Link(), Cloud: cloud, Disk: h.disk, Metrics: h.metrics,
 	})
 }
 

@@ -19,6 +19,7 @@ const (
 	ownConfigMaps = "configmaps"
 	ownSecrets    = "secrets"
 	ownEvents     = "events"
+	ownAccounts   = "serviceaccounts"
 )
 
 // objectID names an object among all that hubs push of their nodes.
@@ -62,6 +63,10 @@ func ownKinds(secrets bool) map[schema.GroupVersionResource]ownKind {
 			builtIn:  coreKind("ConfigMap", func() message { return &corev1.ConfigMap{} }),
 			resource: ownConfigMaps, namespaced: true,
 		},
+		{
+			builtIn:  coreKind("ServiceAccount", func() message { return &corev1.ServiceAccount{} }),
+			resource: ownAccounts, namespaced: true,
+		},
 	}
 	if secrets {
 		all = append(all, ownKind{
@@ -98,7 +103,7 @@ func nodeOfPod(m message) edge.NodeName {
 	return ""
 }
 
-// usesOfPod are the ConfigMaps and Secrets that a Pod refers to, as the Node authorizer sees it, each once.
+// usesOfPod are the ConfigMaps, Secrets and ServiceAccount that a Pod refers to, as the Node authorizer sees it, each once.
 func usesOfPod(m message) []objectID {
 	pod, ok := m.(*corev1.Pod)
 	if !ok {
@@ -113,6 +118,9 @@ func usesOfPod(m message) []objectID {
 			}
 			return len(all) < maxUses
 		}
+	}
+	if pod.Spec.ServiceAccountName != "" {
+		note(ownAccounts)(pod.Spec.ServiceAccountName)
 	}
 	podutil.VisitPodConfigmapNames(pod, note(ownConfigMaps))
 	podutil.VisitPodSecretNames(pod, note(ownSecrets))

@@ -2,12 +2,16 @@ package pool
 
 import (
 	"context"
+	"slices"
 
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/kubernetes/pkg/auth/nodeidentifier"
 )
 
-// notForNodes keeps ConfigMaps and Secrets from nodes. The Node authorizer would let a node read what the Pods on it refer
+// usedByPods are what notForNodes keeps.
+var usedByPods = []string{ownConfigMaps, ownSecrets, ownAccounts}
+
+// notForNodes keeps ConfigMaps, Secrets and ServiceAccounts from nodes. The Node authorizer would let a node read what the Pods on it refer
 // to; but which Pods there are is the node's own word here, where nobody has scheduled them, and what other nodes have
 // pushed would be open to whoever makes up a Pod that refers to it. A node has its own from the cloud, and from its disk.
 type notForNodes struct {
@@ -18,7 +22,7 @@ func newNotForNodes() notForNodes { return notForNodes{nodeidentifier.NewDefault
 
 // Authorize implements authorizer.Authorizer.
 func (d notForNodes) Authorize(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
-	if !a.IsResourceRequest() || a.GetAPIGroup() != "" || a.GetResource() != ownConfigMaps && a.GetResource() != ownSecrets {
+	if !a.IsResourceRequest() || a.GetAPIGroup() != "" || !slices.Contains(usedByPods, a.GetResource()) {
 		return authorizer.DecisionNoOpinion, "", nil
 	}
 	if _, isNode := d.nodes.NodeIdentity(a.GetUser()); !isNode {

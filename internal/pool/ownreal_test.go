@@ -261,3 +261,35 @@ func podWith(t testing.TB, n edge.NodeName, name string, revision int, conf, key
 	}}}
 	return asObject(t, p)
 }
+
+// TestServiceAccountsOfPods are there as long as a Pod has them, for people and not for nodes.
+func TestServiceAccountsOfPods(t *testing.T) {
+	t.Parallel()
+	c := start(t, nil)
+	ctx := t.Context()
+	one := c.hub(t, "n1")
+	one.ask()
+	pod := &corev1.Pod{ObjectMeta: cloudMeta("a", 10), Spec: corev1.PodSpec{NodeName: "n1", ServiceAccountName: "web"}}
+	account := func(name string) stream.Object {
+		return asObject(t, &corev1.ServiceAccount{ObjectMeta: cloudMeta(name, 8)})
+	}
+	kind := corev1.SchemeGroupVersion.WithKind("ServiceAccount")
+	one.must(kindPod, put(asObject(t, pod)))
+	one.must(kind, put(account("web")))
+	if code := one.push(kind, put(account("other"))); code != http.StatusConflict {
+		t.Errorf("one that no Pod has: %d", code)
+	}
+	alice := c.as(t, operator()).CoreV1().ServiceAccounts("shop")
+	got, err := alice.Get(ctx, "web", metav1.GetOptions{})
+	allowed(t, "read by people", err)
+	if got.UID != cloudMeta("web", 8).UID {
+		t.Errorf("%+v", got)
+	}
+	_, err = c.as(t, node("n1")).CoreV1().ServiceAccounts("shop").Get(ctx, "web", metav1.GetOptions{})
+	forbidden(t, "read by its node", err)
+	one.must(kindPod, del(podOf(t, "n1", "a", 11)))
+	list, err := alice.List(ctx, metav1.ListOptions{})
+	if err != nil || len(list.Items) != 0 {
+		t.Errorf("no Pod has %+v, %v", list, err)
+	}
+}

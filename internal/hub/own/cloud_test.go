@@ -30,15 +30,21 @@ type fakeCloud struct {
 	mu       sync.Mutex
 	revision int
 	events   map[string]*corev1.Event // by name
+	accounts map[string]*corev1.ServiceAccount
+	reads    []string // of ServiceAccounts
 	log      []string
 	fails    error
 	code     int    // if not 0, all is answered with it
 	before   func() // runs before each answer, once
 }
 
-func newFakeCloud() *fakeCloud { return &fakeCloud{revision: 100, events: map[string]*corev1.Event{}} }
+func newFakeCloud() *fakeCloud {
+	return &fakeCloud{
+		revision: 100, events: map[string]*corev1.Event{}, accounts: map[string]*corev1.ServiceAccount{},
+	}
+}
 
-func (c *fakeCloud) client(t *testing.T) corev1client.EventsGetter {
+func (c *fakeCloud) client(t *testing.T) Cloud {
 	t.Helper()
 	client, err := corev1client.NewForConfig(&clientrest.Config{Host: "https://cloud", Transport: c, QPS: -1})
 	if err != nil {
@@ -66,6 +72,13 @@ func (c *fakeCloud) RoundTrip(r *http.Request) (*http.Response, error) {
 		c.log = append(c.log, fmt.Sprint(c.code))
 		c.refuse(w, c.code)
 		return w.Result(), nil
+	}
+	if strings.Contains(r.URL.Path, "/serviceaccounts/") {
+		c.account(w, r)
+		return w.Result(), nil
+	}
+	if r.Body == nil {
+		r.Body = http.NoBody
 	}
 	body, err := io.ReadAll(r.Body)
 	if err != nil {

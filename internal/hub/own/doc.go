@@ -2,8 +2,8 @@
 // switched on, the Secrets) that they use, and the Events that its programs write. So people on site see them with kubectl,
 // whether or not the cloud can be reached.
 //
-// Nothing is read from the cloud for it: the Node, the Pods and what they use are in the replicas that the hub follows for
-// kubelet, and the Events are what the cloud has answered to those who wrote them.
+// Nothing is read from the cloud for it but the Pods' ServiceAccounts, an hour apart: the Node, the Pods and what else they use
+// are in the replicas that the hub follows for kubelet, and the Events are what the cloud has answered to those who wrote them.
 //
 // Pusher.Run is one goroutine and one loop: it knows what the coordinator has of this node, at which revisions, compares
 // that with what the replicas have now, and pushes the difference. What it knows it has from asking; after each push the

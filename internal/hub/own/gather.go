@@ -45,8 +45,11 @@ type gatherer struct {
 	follow  func() []Selection
 	events  *ledger
 	said    *statuses
-	cloud   *live.Value[link.State]
-	cutAt   time.Time // when the cloud was seen cut off last
+	// accounts are those of podAccounts, which are read when their Pods change.
+	accounts    *accounts
+	podAccounts map[stream.Key]podAccount
+	cloud       *live.Value[link.State]
+	cutAt       time.Time // when the cloud was seen cut off last
 
 	read map[Selection]gathered // Replica is nil in the key
 	// lasting are ConfigMaps and Secrets that the coordinator has taken: kubelet reads one that is immutable only once, and
@@ -84,6 +87,10 @@ func (g *gatherer) gather(ctx context.Context) want {
 	for i, o := range g.lasting {
 		w.objects[i] = o
 	}
+	if known[id{resource: pods}] != 0 {
+		g.accounts.want(accountsOf(w.objects, g.podAccounts), time.Now())
+	}
+	g.accounts.addTo(w.objects)
 	g.said.addTo(w.objects, w.locals, w.cut)
 	g.events.addTo(w.objects, w.locals)
 	w.known = func(i id) edge.Revision {
@@ -92,6 +99,8 @@ func (g *gatherer) gather(ctx context.Context) want {
 			return known[id{resource: i.resource}]
 		case events:
 			return g.events.known(i.Key)
+		case serviceAccounts:
+			return g.accounts.known(i.Key)
 		default:
 			return known[i]
 		}

@@ -49,13 +49,19 @@ type Config struct {
 	Transport http.RoundTripper
 	Base      *url.URL
 	Link      *live.Value[link.State]
-	// CloudLink is the state of the way to the cloud, and CloudEvents are the Events there, as this node.
-	CloudLink   *live.Value[link.State]
-	CloudEvents corev1client.EventsGetter
+	// CloudLink is the state of the way to the cloud, and Cloud has the Events and ServiceAccounts there, as this node.
+	CloudLink *live.Value[link.State]
+	Cloud     Cloud
 	// Disk keeps the Events that the cloud has not been told of. Default: they do not outlive the hub.
 	Disk Disk
 	// Metrics takes the metrics. Default: they are not registered anywhere.
 	Metrics prometheus.Registerer
+}
+
+// Cloud is what of the cloud is asked for here.
+type Cloud interface {
+	corev1client.EventsGetter
+	corev1client.ServiceAccountsGetter
 }
 
 // Pusher keeps this node's own objects in the coordinator. Make one with New.
@@ -82,8 +88,8 @@ type metrics struct {
 // New returns a Pusher. It registers its metrics, and does no I/O.
 func New(c Config) (*Pusher, error) {
 	if c.Node == "" || c.Pool == "" || c.Followed == nil || c.Transport == nil || c.Base == nil || c.Link == nil ||
-		c.CloudLink == nil || c.CloudEvents == nil {
-		return nil, errors.New("own: Node, Pool, Followed, Transport, Base, Link, CloudLink and CloudEvents are required")
+		c.CloudLink == nil || c.Cloud == nil {
+		return nil, errors.New("own: Node, Pool, Followed, Transport, Base, Link, CloudLink and Cloud are required")
 	}
 	m := newMetrics()
 	p := &Pusher{
@@ -91,6 +97,7 @@ func New(c Config) (*Pusher, error) {
 		gatherer: &gatherer{
 			node: c.Node, pool: c.Pool, secrets: c.Secrets, follow: c.Followed, cloud: c.CloudLink,
 			events: newLedger(c.Disk, m.lost.Inc), said: newStatuses(), lasting: map[id]stream.Object{},
+			accounts: newAccounts(c.Cloud, c.CloudLink), podAccounts: map[stream.Key]podAccount{},
 		},
 	}
 	if c.Metrics != nil {
@@ -126,13 +133,14 @@ func newMetrics() metrics {
 	}
 }
 
-// Run pushes until ctx ends, whenever the coordinator can be reached, and tells the cloud of the Events that wait for it,
-// and then returns nil.
+// Run pushes until ctx ends, whenever the coordinator can be reached, tells the cloud of the Events that wait for it, and reads
+// the ServiceAccounts of the node's Pods; and then returns nil.
 func (p *Pusher) Run(ctx context.Context) error {
 	p.gatherer.events.restore()
-	var telling sync.WaitGroup
-	defer telling.Wait()
-	telling.Go(func() { p.tell(ctx) })
+	var others sync.WaitGroup
+	defer others.Wait()
+	others.Go(func() { p.tell(ctx) })
+	others.Go(func() { p.gatherer.accounts.run(ctx) })
 	return p.push(ctx)
 }
 

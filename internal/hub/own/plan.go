@@ -19,12 +19,16 @@ const (
 	configMaps = "configmaps"
 	secrets    = "secrets"
 	events     = "events"
+
+	serviceAccounts = "serviceaccounts"
 )
 
-var order = []string{nodes, pods, configMaps, secrets, events}
+var order = []string{nodes, pods, configMaps, secrets, serviceAccounts, events}
 
 // kinds are those of the resources.
-var kinds = map[string]string{nodes: "Node", pods: "Pod", configMaps: "ConfigMap", secrets: "Secret", events: "Event"}
+var kinds = map[string]string{
+	nodes: "Node", pods: "Pod", configMaps: "ConfigMap", secrets: "Secret", serviceAccounts: "ServiceAccount", events: "Event",
+}
 
 const (
 	// maxEvents and maxBytes bound a push, which has at least one event.

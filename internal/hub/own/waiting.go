@@ -253,7 +253,7 @@ func (p *Pusher) tell(ctx context.Context) {
 func (p *Pusher) tellOf(ctx context.Context, what *waiting) error {
 	ctx, cancel := context.WithTimeout(ctx, tellTimeout)
 	defer cancel()
-	at := p.config.CloudEvents.Events(what.event.Namespace)
+	at := p.config.Cloud.Events(what.event.Namespace)
 	var answer *corev1.Event
 	var err error
 	if what.there {

@@ -214,7 +214,7 @@ func runOn(t *testing.T, disk *fakeDisk, test func(*world)) {
 		var err error
 		w.pusher, err = New(Config{
 			Node: "n1", Pool: "p1", Transport: w.coordinator, Base: &url.URL{Scheme: "https", Host: "coordinator"}, Link: w.link,
-			Secrets: true, CloudLink: w.cloudLink, CloudEvents: w.cloud.client(t), Disk: w.disk,
+			Secrets: true, CloudLink: w.cloudLink, Cloud: w.cloud.client(t), Disk: w.disk,
 			Followed: func() []Selection {
 				w.mu.Lock()
 				defer w.mu.Unlock()

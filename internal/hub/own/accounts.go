@@ -1,0 +1,224 @@
+package own
+
+import (
+	"context"
+	"math"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/klog/v2"
+
+	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/hub/link"
+	"yurtcoordinator/internal/live"
+	"yurtcoordinator/internal/stream"
+)
+
+// ServiceAccounts of the node's Pods are in no replica: a node may get them (since Kubernetes 1.33), and not list or watch
+// them. So each is read when a Pod has it first, when the cloud is back after a cut, and from time to time.
+
+const (
+	// readAccountEvery is how often a ServiceAccount is read again: some hundred bytes each over the WAN. It changes as rarely as
+	// anything does.
+	readAccountEvery = time.Hour
+	// readAccountsWithin is within what time all are read again when the cloud is back, so that not all hubs do it at once.
+	readAccountsWithin = time.Minute
+	// readAccountTimeout bounds one read, readAccountPause is the least time between two, and readAccountRetry that after a
+	// failure.
+	readAccountTimeout = 10 * time.Second
+	readAccountPause   = 100 * time.Millisecond
+	readAccountRetry   = 30 * time.Second
+	// maxAccounts bounds how many there are: as many as a node has Pods by default, and some.
+	maxAccounts = 250
+)
+
+// account is a ServiceAccount as it was read last.
+type account struct {
+	object stream.Object // without Raw: it was not read yet, or there is none
+	gone   bool          // the cloud says that there is none
+	due    time.Time     // to be read again
+}
+
+// accounts reads the ServiceAccounts that are wanted.
+type accounts struct {
+	client corev1client.ServiceAccountsGetter
+	cloud  *live.Value[link.State]
+	wake   chan struct{} // has one when another is wanted
+
+	mu  sync.Mutex
+	all map[stream.Key]*account
+}
+
+func newAccounts(client corev1client.ServiceAccountsGetter, cloud *live.Value[link.State]) *accounts {
+	return &accounts{client: client, cloud: cloud, wake: make(chan struct{}, 1), all: map[stream.Key]*account{}}
+}
+
+// want says which are wanted; what is known of others is forgotten.
+func (a *accounts) want(keys map[stream.Key]struct{}, now time.Time) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for k := range a.all {
+		if _, still := keys[k]; !still {
+			delete(a.all, k)
+		}
+	}
+	for k := range keys {
+		if a.all[k] != nil || len(a.all) >= maxAccounts {
+			continue
+		}
+		a.all[k] = &account{due: now}
+		select {
+		case a.wake <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// addTo adds what is known of them.
+func (a *accounts) addTo(objects map[id]stream.Object) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for k, each := range a.all {
+		if each.object.Raw != nil {
+			objects[id{serviceAccounts, k}] = each.object
+		}
+	}
+}
+
+// known is as want.known: of one that the cloud does not have any more everything is.
+func (a *accounts) known(k stream.Key) edge.Revision {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if each := a.all[k]; each != nil && each.gone {
+		return math.MaxInt64
+	}
+	return 0
+}
+
+// run reads them until ctx ends.
+func (a *accounts) run(ctx context.Context) {
+	for ctx.Err() == nil {
+		state, changed := a.cloud.Watch()
+		if state == link.Down {
+			select {
+			case <-changed:
+				a.hurry(time.Now())
+			case <-ctx.Done():
+			}
+			continue
+		}
+		k, wait := a.next(time.Now())
+		if wait <= 0 {
+			a.read(ctx, k)
+			wait = readAccountPause
+		}
+		timer := time.NewTimer(wait)
+		select {
+		case <-timer.C:
+		case <-a.wake:
+		case <-changed:
+		case <-ctx.Done():
+		}
+		timer.Stop()
+	}
+}
+
+// next is the one that is due first, and how long until then.
+func (a *accounts) next(now time.Time) (first stream.Key, wait time.Duration) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	wait = readAccountEvery
+	for k, each := range a.all {
+		if until := each.due.Sub(now); until < wait {
+			first, wait = k, until
+		}
+	}
+	return first, wait
+}
+
+// hurry has all read again soon.
+func (a *accounts) hurry(now time.Time) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, each := range a.all {
+		if due := now.Add(rand.N(readAccountsWithin)); due.Before(each.due) {
+			each.due = due
+		}
+	}
+}
+
+func (a *accounts) read(ctx context.Context, k stream.Key) {
+	timed, cancel := context.WithTimeout(ctx, readAccountTimeout)
+	defer cancel()
+	there, err := a.client.ServiceAccounts(k.Namespace).Get(timed, k.Name, metav1.GetOptions{})
+	var object stream.Object
+	if err == nil {
+		object, err = accountObject(there)
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	each := a.all[k]
+	if each == nil || ctx.Err() != nil {
+		return
+	}
+	now := time.Now()
+	each.due = now.Add(readAccountEvery/2 + rand.N(readAccountEvery/2))
+	switch {
+	case err == nil:
+		each.object, each.gone = object, false
+	case apierrors.IsNotFound(err):
+		each.object, each.gone = stream.Object{}, true
+	case apierrors.IsForbidden(err): // a cluster that does not let nodes read them, or does not know yet that the Pod is here
+	default:
+		each.due = now.Add(readAccountRetry/2 + rand.N(readAccountRetry/2))
+	}
+	if err != nil {
+		klog.FromContext(ctx).V(1).Info("A ServiceAccount of this node's Pods is not read", "serviceAccount", k.String(),
+			"again", time.Until(each.due).Round(time.Second), "err", err)
+	}
+}
+
+func accountObject(a *corev1.ServiceAccount) (stream.Object, error) {
+	raw, err := a.Marshal()
+	if err != nil {
+		return stream.Object{}, err
+	}
+	return stream.Scan(stream.Protobuf, raw)
+}
+
+// podAccount is the ServiceAccount of a Pod, at a revision of it.
+type podAccount struct {
+	revision edge.Revision
+	name     string
+}
+
+// accountsOf are the ServiceAccounts of Pods. What was read of them before is in read, which is brought up to date.
+func accountsOf(objects map[id]stream.Object, read map[stream.Key]podAccount) map[stream.Key]struct{} {
+	keys := map[stream.Key]struct{}{}
+	for k := range read {
+		if _, still := objects[id{pods, k}]; !still {
+			delete(read, k)
+		}
+	}
+	for i, o := range objects {
+		if i.resource != pods {
+			continue
+		}
+		if read[i.Key].revision != o.Revision {
+			var pod corev1.Pod
+			if err := pod.Unmarshal(o.Raw); err != nil {
+				continue
+			}
+			read[i.Key] = podAccount{o.Revision, pod.Spec.ServiceAccountName}
+		}
+		if name := read[i.Key].name; name != "" {
+			keys[stream.Key{Namespace: i.Namespace, Name: name}] = struct{}{}
+		}
+	}
+	return keys
+}

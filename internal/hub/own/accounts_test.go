@@ -1,0 +1,138 @@
+package own
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/hub/link"
+	"yurtcoordinator/internal/stream"
+)
+
+// setAccount has the cloud have a ServiceAccount of shop at a revision; 0: it has none.
+func (c *fakeCloud) setAccount(name string, revision edge.Revision) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if delete(c.accounts, name); revision == 0 {
+		return
+	}
+	a := &corev1.ServiceAccount{}
+	a.Kind, a.APIVersion, a.Namespace, a.Name, a.ResourceVersion = "ServiceAccount", "v1", "shop", name, revision.String()
+	c.accounts[name] = a
+}
+
+func (c *fakeCloud) account(w http.ResponseWriter, r *http.Request) {
+	name, ok := strings.CutPrefix(r.URL.Path, "/api/v1/namespaces/shop/serviceaccounts/")
+	if c.reads = append(c.reads, name); !ok || r.Method != http.MethodGet || c.accounts[name] == nil {
+		c.refuse(w, http.StatusNotFound)
+		return
+	}
+	_ = json.NewEncoder(w).Encode(c.accounts[name])
+}
+
+// read expects which ServiceAccounts the cloud was asked for since the last time, in order of their names.
+func (w *world) read(want ...string) {
+	w.t.Helper()
+	w.cloud.mu.Lock()
+	defer w.cloud.mu.Unlock()
+	if slices.Sort(w.cloud.reads); !slices.Equal(w.cloud.reads, want) {
+		w.t.Errorf("the cloud was asked for %q, want %q", w.cloud.reads, want)
+	}
+	w.cloud.reads = nil
+}
+
+func (w *world) podWith(name, account string, revision edge.Revision) stream.Object {
+	return object(w.t, &corev1.Pod{Spec: corev1.PodSpec{NodeName: "n1", ServiceAccountName: account}}, "shop", name, revision)
+}
+
+func TestServiceAccountsOfPods(t *testing.T) {
+	const soon = time.Second
+	run(t, func(w *world) {
+		w.cloud.setAccount("web", 3)
+		w.settle()
+		w.read()
+		w.pods.set(30, w.aPod("a", 10), w.podWith("b", "web", 25), w.podWith("c", "web", 26), w.podWith("d", "none", 27))
+		time.Sleep(soon)
+		w.read("none", "web")
+		w.has("configmaps shop/conf@7", "nodes /n1@5", "pods shop/a@10", "pods shop/b@25", "pods shop/c@26", "pods shop/d@27",
+			"serviceaccounts shop/web@3")
+		w.pods.set(40, w.podWith("b", "web", 31))
+		time.Sleep(readAccountEvery / 3)
+		w.read()
+
+		w.cloud.setAccount("web", 8)
+		time.Sleep(readAccountEvery)
+		w.has("configmaps shop/conf@7", "nodes /n1@5", "pods shop/b@31", "serviceaccounts shop/web@8")
+		w.cloud.setAccount("web", 0)
+		time.Sleep(readAccountEvery)
+		w.has("configmaps shop/conf@7", "nodes /n1@5", "pods shop/b@31")
+	})
+}
+
+// TestServiceAccountsAfterACut are read again within a minute; those of new Pods while the cloud is cut off not before.
+func TestServiceAccountsAfterACut(t *testing.T) {
+	run(t, func(w *world) {
+		w.cloud.setAccount("web", 3)
+		w.settle()
+		w.pods.set(30, w.podWith("b", "web", 25))
+		time.Sleep(time.Second)
+		w.read("web")
+		w.cloudLink.Set(link.Down)
+		w.cloud.setAccount("web", 9)
+		w.pods.set(40, w.podWith("b", "web", 25), w.podWith("c", "new", 31))
+		time.Sleep(3 * readAccountEvery)
+		w.read()
+		w.has("configmaps shop/conf@7", "nodes /n1@5", "pods shop/b@25", "pods shop/c@31", "serviceaccounts shop/web@3")
+		w.cloudLink.Set(link.Up)
+		time.Sleep(readAccountsWithin + time.Second)
+		w.read("new", "web")
+		w.has("configmaps shop/conf@7", "nodes /n1@5", "pods shop/b@25", "pods shop/c@31", "serviceaccounts shop/web@9")
+	})
+}
+
+// TestServiceAccountsThatCannotBeRead leave what is known as it is, and are asked for at a bounded rate.
+func TestServiceAccountsThatCannotBeRead(t *testing.T) {
+	run(t, func(w *world) {
+		w.cloud.setAccount("web", 3)
+		w.settle()
+		w.pods.set(30, w.podWith("b", "web", 25))
+		time.Sleep(time.Second)
+		w.read("web")
+		for _, fail := range []func(){
+			func() { w.cloud.fails = errors.New("no route") },
+			func() { w.cloud.fails, w.cloud.code = nil, http.StatusForbidden },
+		} {
+			w.cloud.mu.Lock()
+			fail()
+			w.cloud.mu.Unlock()
+			time.Sleep(2 * readAccountEvery)
+			w.has("configmaps shop/conf@7", "nodes /n1@5", "pods shop/b@25", "serviceaccounts shop/web@3")
+		}
+		w.cloud.mu.Lock()
+		defer w.cloud.mu.Unlock()
+		if n := len(w.cloud.log); n < 1 || n > 4 { // those that were refused in two hours
+			t.Errorf("asked %d times: %v", n, w.cloud.log)
+		}
+	})
+}
+
+func TestAccountsAreBounded(t *testing.T) {
+	a, keys, now := newAccounts(nil, nil), map[stream.Key]struct{}{}, time.Now()
+	for i := range 2 * maxAccounts {
+		keys[stream.Key{Namespace: "shop", Name: strings.Repeat("x", 1+i%200) + edge.Revision(i).String()}] = struct{}{}
+	}
+	a.want(keys, now)
+	if len(a.all) != maxAccounts {
+		t.Errorf("%d are remembered", len(a.all))
+	}
+	if a.want(nil, now); len(a.all) != 0 {
+		t.Errorf("%d are left", len(a.all))
+	}
+}
