@@ -92,19 +92,13 @@ ExecStart=%s $KUBELET_KUBECONFIG_ARGS $KUBELET_CONFIG_ARGS
 	} {
 		t.must(os.WriteFile(filepath.Join(n.dir, file), []byte(content), 0o600))
 	}
-	boot := fmt.Sprintf(boots, n.dir)
+	boot := fmt.Sprintf(boots, n.dir, "/etc/systemd/system")
 	n.machine(`
-cd ` + n.dir + `
-cp -a /etc etc
-rm -rf etc/systemd/system
-mkdir -p etc/kubernetes/manifests etc/systemd/system/kubelet.service.d etc/systemd/system/multi-user.target.wants \
-	/var/lib/kubelet/pki /var/lib/kubelet/manifests
+cd ` + n.dir + ownEtc + `
+mkdir -p etc/kubernetes/manifests etc/systemd/system/kubelet.service.d /var/lib/kubelet/pki /var/lib/kubelet/manifests
 cp kubelet.conf etc/kubernetes/
 cp kubelet.service etc/systemd/system/
 cp 10-kubeadm.conf etc/systemd/system/kubelet.service.d/
-for target in sysinit basic multi-user network shutdown; do
-	printf '[Unit]\nDefaultDependencies=no\n' >etc/systemd/system/$target.target
-done
 ln -s ../kubelet.service etc/systemd/system/multi-user.target.wants/
 cp client.pem /var/lib/kubelet/pki/kubelet-client-current.pem
 sed '/^tls\(Cert\|PrivateKey\)File:/d; $aserverTLSBootstrap: true' ../kubelet.yaml >/var/lib/kubelet/config.yaml
@@ -172,14 +166,24 @@ RestartSec=10
 WantedBy=multi-user.target
 `
 
+// ownEtc makes, where it is run, a copy of the host's /etc with the units alone that systemd cannot do without.
+const ownEtc = `
+cp -a /etc etc
+rm -rf etc/systemd/system etc/kubernetes
+mkdir -p etc/systemd/system/multi-user.target.wants
+for target in sysinit basic multi-user network shutdown; do
+	printf '[Unit]\nDefaultDependencies=no\n' >etc/systemd/system/$target.target
+done
+`
+
 // boots starts the machine's systemd, with a copy of the host's /etc, which cannot be changed, and with the units that are
-// there alone. It is process 1 of a namespace of its own; what its services mount is seen by containerd, and the other way
-// round. Without a journal, what they print goes where systemd's own words go.
+// at these paths alone. It is process 1 of a namespace of its own; what its services mount is seen by containerd, and the
+// other way round. Without a journal, what they print goes where systemd's own words go.
 const boots = `set -eu
 mount --bind %[1]s/etc /etc
 mkdir -p /run/systemd/system
 mount --make-rshared /
-export container=lab SYSTEMD_UNIT_PATH=/etc/systemd/system SYSTEMD_GENERATOR_PATH=/run/none
+export container=lab SYSTEMD_UNIT_PATH=%[2]s SYSTEMD_GENERATOR_PATH=/run/none
 setsid unshare --pid --fork --mount --propagation=unchanged --mount-proc /lib/systemd/systemd --system \
 	--unit=multi-user.target --show-status=no --default-standard-output=inherit </dev/null >>/var/log/systemd.log 2>&1 &
 # It does not answer whoever is outside of its namespace.
@@ -251,7 +255,9 @@ func (n *installed) still() stillness {
 // files are what join and reset write to and beside.
 func (n *installed) files() string {
 	return n.mustSh(`find /etc -printf '%p %y %m %s %l\n' | sort
-ls -A /var/lib /var/lib/kubelet/manifests /var/lib/kubelet/pki`)
+for dir in /var/lib /var/lib/kubelet/manifests /var/lib/kubelet/pki; do
+	if [ -d $dir ]; then ls -A $dir; fi
+done`)
 }
 
 // undisturbed expects that no container was restarted, and that the node was Ready all the time.

@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -24,10 +23,10 @@ import (
 
 var opsScenarios = []Scenario{
 	{
-		Name: "ops-while-cut", Lab: pool.AsInstalled(), run: opsWhileCut,
+		Name: "ops-while-cut", Lab: withKubectlOlder(pool.AsInstalled()), run: opsWhileCut,
 		Doc: "logs, exec, attach, cp, port-forward, describe, events, get and get -w print at a coordinator what they print " +
-			"through the cloud, over WebSocket and SPDY, also with the pool cut off; every command of docs/operations.md " +
-			"works then",
+			"through the cloud, over WebSocket and SPDY, with our kubectl and an older one, also with the pool cut off; a " +
+			"crash is shown then, and every command of docs/operations.md works; healed, cloud and pool agree",
 	},
 	{
 		Name: "ops-denied", Lab: lab.Config{Pools: 2, Nodes: 3, Timing: lab.Quick}.AsInstalled(), run: opsDenied,
@@ -40,9 +39,15 @@ var opsScenarios = []Scenario{
 const (
 	shop, till, side = "shop", "till", "side"
 	tillNode         = "p1-n2"
-	tillRestarts     = "side=1 till=0"
+	desk             = "desk"
+	tillRestarts     = "desk=0 side=1 till=0"
 	atCloud, atSite  = "cloud", "coordinator/p1"
 )
+
+func withKubectlOlder(c lab.Config) lab.Config {
+	c.KubectlOlder = true
+	return c
+}
 
 func opsWhileCut(t *T) {
 	t.settled(30 * time.Second)
@@ -50,45 +55,42 @@ func opsWhileCut(t *T) {
 	site := t.coordinator(lab.Operator)
 	t.deployWeb()
 	t.deployTill()
+	crasher := t.deployCrasher(tillNode)
 	t.shownAsInTheCloud(site, names, 30*time.Second)
-	// A coordinator starts with a certificate that kubelets do not know, until the cluster has signed one; and the first request
-	// after it has another fails, since client-go closes all connections then.
-	t.eventually(30*time.Second, "the coordinator gets into the container", func() error {
-		out, err := t.kubectlSays(kubectlRun{via: atSite, args: strings.Fields("logs till -n shop -c till")})
-		if err != nil {
-			err = fmt.Errorf("%w: %s", err, out)
-		}
-		return err
-	})
+	t.getsIn()
 	t.watched()
 	marker := len(t.audited())
 
-	want := t.looks(atCloud)
-	t.sameLooks("with the cloud connected", want)
-	t.streamsWork(atCloud)
-	t.streamsWork(atSite)
+	want := map[bool]map[string]string{}
+	for _, older := range []bool{false, true} {
+		want[older] = t.looks(place{atCloud, older})
+		t.sameLooks("with the cloud connected", place{atSite, older}, want[older])
+		t.ownLooks(place{atSite, older})
+		t.streamsWork(place{atCloud, older})
+		t.streamsWork(place{atSite, older})
+	}
+	if v := "version by websocket"; want[true][v] == want[false][v] {
+		t.fail("both kubectls are the same: %s", want[true][v])
+	}
 	before := t.restarts()
 	doc := t.runbook()
 	doc.run(t, true)
 
 	t.say("cutting all WAN links of the pool, silently")
 	t.must(t.lab.Cut(t.ctx, lab.WAN, "pool/p1", wire.Drop))
-	t.eventually(30*time.Second, "all hubs know", func() error {
-		for name, hub := range t.hubs() {
-			if hub.Cloud == "up" {
-				return fmt.Errorf("%s is still connected", name)
-			}
-		}
-		return nil
-	})
+	t.allDown(names...)
 	start := time.Now()
-	t.sameLooks("cut off", want)
-	t.streamsWork(atSite)
+	for _, older := range []bool{false, true} {
+		t.sameLooks("cut off", place{atSite, older}, want[older])
+		t.ownLooks(place{atSite, older})
+		t.streamsWork(place{atSite, older})
+	}
 	doc.run(t, false)
 	t.figure("cut_commands_s", time.Since(start).Seconds())
 	t.streamsAudited(marker)
+	t.crashPrinted(site)
 
-	t.must(t.lab.Heal(t.ctx, lab.WAN, "pool/p1"))
+	t.healedAgree(site, "pool/p1", crasher, 2)
 	t.settled(60 * time.Second)
 	t.eventually(60*time.Second, "the cloud has all nodes as Ready again, and the Pod", func() error {
 		for _, name := range names {
@@ -103,9 +105,22 @@ func opsWhileCut(t *T) {
 		return err
 	})
 	t.shownAsInTheCloud(site, names, 30*time.Second)
+	t.crasherPrintedAlike()
 	if now := t.restarts(); now != before {
 		t.fail("containers were restarted: %s, before %s", now, before)
 	}
+}
+
+// getsIn waits until the coordinator gets into the container. It starts with a certificate that kubelets do not know, until the
+// cluster has signed one; and the first request after it has another fails, since client-go closes all connections then.
+func (t *T) getsIn() {
+	t.eventually(30*time.Second, "the coordinator gets into the container", func() error {
+		out, err := t.kubectlSays(kubectlRun{place: place{via: atSite}, args: strings.Fields("logs till -n shop -c till")})
+		if err != nil {
+			err = fmt.Errorf("%w: %s", err, out)
+		}
+		return err
+	})
 }
 
 // deployTill makes the Pod of docs/operations.md, and waits until its second container has crashed and runs again.
@@ -116,7 +131,7 @@ func (t *T) deployTill() {
 	state := corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}
 	container := func(name, script string) corev1.Container {
 		return corev1.Container{
-			Name: name, Image: webImage, Command: []string{"sh", "-c", script}, Stdin: name == side,
+			Name: name, Image: webImage, Command: []string{"sh", "-c", script}, Stdin: name != till, TTY: name == desk,
 			VolumeMounts: []corev1.VolumeMount{{Name: "state", MountPath: "/state"}},
 		}
 	}
@@ -127,6 +142,7 @@ func (t *T) deployTill() {
 			Containers: []corev1.Container{
 				container(till, "mkdir -p /www; echo hello > /www/index.html; echo open; httpd -f -p 80 -h /www"),
 				container(side, "echo life $(cat /state/n); if [ ! -f /state/n ]; then echo 2 > /state/n; exit 1; fi; cat"),
+				container(desk, "exec sh"),
 			},
 			Volumes:     []corev1.Volume{{Name: "state", VolumeSource: state}},
 			Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
@@ -158,82 +174,6 @@ func (t *T) restarts() string {
 	return restartsOf(p)
 }
 
-// look is a command that prints the same wherever it is asked.
-type look struct {
-	args   string
-	stdin  string
-	fails  string // what kubectl ends with; empty: success
-	sorted bool   // its lines have no order that is the same everywhere
-	until  string // what comes from there on is each server's own
-	stream bool   // by each protocol
-}
-
-var looks = []look{
-	{args: "get nodes -l apps.openyurt.io/nodepool=p1 -o wide"},
-	{args: "get node p1-n1 -o yaml", until: "\nstatus:"}, // kubelet's heartbeat goes on
-	{args: "get pods -n shop -o wide"},
-	{args: "get pods -n shop --show-labels"},
-	{args: "get pod till -n shop -o yaml"},
-	{args: "get pods -A -l app.kubernetes.io/name=yurt-coordinator"},
-	{args: "get configmaps -n shop -o yaml"},
-	{args: "describe node p1-n2", until: "\nEvents:"}, // the node controller's are in the cloud alone
-	{args: "describe pod till -n shop", sorted: true},
-	{args: "events -n shop --for pod/till", sorted: true},
-	{args: "get events -n shop --field-selector involvedObject.name=till,reason=Started -o name", sorted: true},
-	{args: "logs till -n shop -c till"},
-	{args: "logs till -n shop -c side --previous"},
-	{args: "logs till -n shop -c side", until: "line"},
-	{args: "logs till -n shop -c nobody", fails: "exit status 1"},
-	{args: "exec till -n shop -c till -- cat /www/index.html", stream: true},
-	{args: "exec till -n shop -c till -- ls /nowhere", fails: "exit status 1", stream: true},
-	{args: "exec -i till -n shop -c till -- wc -c", stdin: strings.Repeat("0123456789", 20_000), stream: true},
-	{args: "version", sorted: true},
-}
-
-// looks runs them all at a place.
-func (t *T) looks(via string) map[string]string {
-	all := map[string]string{}
-	for _, l := range looks {
-		for name := range protocols {
-			if !l.stream && name != "websocket" {
-				continue
-			}
-			out, err := t.kubectlSays(kubectlRun{via: via, protocol: name, args: strings.Fields(l.args), stdin: l.stdin})
-			ended := ""
-			if err != nil {
-				ended = err.Error()
-			}
-			if ended != l.fails {
-				t.fail("kubectl %s, at %s, by %s: it ends with %q, want %q: %s", l.args, via, name, ended, l.fails, out)
-			}
-			out, _, _ = strings.Cut(out, l.untilOr(out))
-			all[l.args+" by "+name] = normal(out, l.sorted)
-		}
-	}
-	return all
-}
-
-// untilOr is where an output is cut, which is nowhere if that is not said.
-func (l look) untilOr(out string) string {
-	if l.until == "" {
-		return out + "\x00"
-	}
-	return l.until
-}
-
-// sameLooks expects that the coordinator prints what the cloud did.
-func (t *T) sameLooks(when string, want map[string]string) {
-	t.eventually(30*time.Second, fmt.Sprintf("%s, %d commands print what the cloud does", when, len(want)), func() error {
-		var wrong []error
-		for args, got := range t.looks(atSite) {
-			if got != want[args] {
-				wrong = append(wrong, fmt.Errorf("kubectl %s: %s", args, firstLine(got, want[args])))
-			}
-		}
-		return errors.Join(wrong...)
-	})
-}
-
 // watched expects that `get -w` at the coordinator shows what changes in the cloud.
 func (t *T) watched() {
 	cmd, err := t.lab.Kubectl(t.ctx, atSite, strings.Fields("get pods -n shop -w -L seen"))
@@ -242,7 +182,8 @@ func (t *T) watched() {
 	defer func() { _ = w.end() }()
 	t.says(w, "get -w", till)
 	label := func(change string) {
-		out, err := t.kubectlSays(kubectlRun{via: atCloud, args: strings.Fields("label pod till -n shop " + change)})
+		args := strings.Fields("label pod till -n shop " + change)
+		out, err := t.kubectlSays(kubectlRun{place: place{via: atCloud}, args: args})
 		if err != nil {
 			t.fail("label: %v: %s", err, out)
 		}
@@ -253,15 +194,14 @@ func (t *T) watched() {
 }
 
 // streamsWork tries what goes on until it is ended, and what moves files.
-func (t *T) streamsWork(via string) {
+func (t *T) streamsWork(at place) {
 	for protocol := range protocols {
 		start := func(terminal bool, args string) *running {
-			cmd, err := t.lab.Kubectl(t.ctx, via, strings.Fields(args))
+			cmd, err := t.kubectlFor(t.ctx, kubectlRun{place: at, protocol: protocol, args: strings.Fields(args)})
 			t.must(err)
-			cmd.Env = append(cmd.Env, protocols[protocol]...)
 			return t.begin(cmd, terminal)
 		}
-		what := func(s string) string { return s + " at " + via + " by " + protocol }
+		what := func(s string) string { return s + " at " + at.String() + " by " + protocol }
 		follow := start(false, "logs till -n shop -c side -f --tail=1")
 		attach := start(false, "attach -i till -n shop -c side")
 		t.says(attach, what("attach"), "press") // enter
@@ -274,6 +214,7 @@ func (t *T) streamsWork(via string) {
 
 		shell := start(true, "exec -it till -n shop -c till -- sh")
 		t.says(shell, what("exec -it"), "# ")
+		t.sized(what("exec -it"), shell)
 		_, err = io.WriteString(shell.input, "tty; echo $((6*7)); exit 7\n")
 		t.must(err)
 		t.says(shell, what("exec -it"), "/dev/pts/")
@@ -281,8 +222,12 @@ func (t *T) streamsWork(via string) {
 		if err := <-shell.ended; err == nil || err.Error() != "exit status 7" {
 			t.fail("%s ends with %v", what("exec -it"), err)
 		}
+		atDesk := start(true, "attach -it till -n shop -c desk")
+		t.says(atDesk, what("attach -it"), "press")
+		t.sized(what("attach -it"), atDesk)
+		_ = atDesk.end() // the shell goes on: its Pod counts no restart
 		t.portForwarded(what("port-forward"), start(false, "port-forward -n shop pod/till :80"))
-		t.copied(via, protocol)
+		t.copied(at, protocol)
 	}
 }
 
@@ -314,24 +259,24 @@ func (t *T) pageAt(what, address string) {
 }
 
 // copied expects that a file comes back as it went.
-func (t *T) copied(via, protocol string) {
+func (t *T) copied(at place, protocol string) {
 	dir, err := os.MkdirTemp("", "yurtlab-ops-")
 	t.must(err)
 	defer func() { t.must(os.RemoveAll(dir)) }()
-	content := []byte(strings.Repeat(via+protocol+"\n", 50_000))
+	content := []byte(strings.Repeat(at.String()+protocol+"\n", 50_000))
 	there, back := filepath.Join(dir, "there"), filepath.Join(dir, "back")
 	t.must(os.WriteFile(there, content, 0o600))
 	for _, args := range [][]string{
 		{"cp", there, "shop/till:/tmp/copy", "-c", till}, {"cp", "shop/till:/tmp/copy", back, "-c", till},
 	} {
-		if out, err := t.kubectlSays(kubectlRun{via: via, protocol: protocol, args: args}); err != nil {
-			t.fail("kubectl %v at %s by %s: %v: %s", args, via, protocol, err, out)
+		if out, err := t.kubectlSays(kubectlRun{place: at, protocol: protocol, args: args}); err != nil {
+			t.fail("kubectl %v at %s by %s: %v: %s", args, at, protocol, err, out)
 		}
 	}
 	got, err := os.ReadFile(back)
 	t.must(err)
 	if !slices.Equal(got, content) {
-		t.fail("cp at %s by %s: %d bytes came back, not the %d that went", via, protocol, len(got), len(content))
+		t.fail("cp at %s by %s: %d bytes came back, not the %d that went", at, protocol, len(got), len(content))
 	}
 }
 
@@ -348,7 +293,7 @@ func (t *T) streamsAudited(marker int) {
 			pod + `exec","container":"till","command":["cat","/www/index.html"]`,
 			pod + `exec","container":"till","command":["sh"]`,
 			pod + `exec","container":"till","command":["tar","cf","-","/tmp/copy"]`, pod + `attach","container":"side"`,
-			pod + `portforward"`,
+			pod + `attach","container":"desk"`, pod + `portforward"`,
 		} {
 			is := func(l string) bool { return strings.Contains(l, want) && strings.Contains(l, user) }
 			if !slices.ContainsFunc(lines, is) {
@@ -356,7 +301,8 @@ func (t *T) streamsAudited(marker int) {
 			}
 		}
 		for _, l := range lines {
-			if strings.Contains(l, "0123456789") || strings.Contains(l, "line-") || strings.Contains(l, "6*7") {
+			if strings.Contains(l, "0123456789") || strings.Contains(l, "line-") || strings.Contains(l, "6*7") ||
+				strings.Contains(l, "stty") {
 				return fmt.Errorf("it has data: %s", l)
 			}
 		}

@@ -83,7 +83,7 @@ func opsDenied(t *T) {
 	marker, streams := len(t.refusals()), len(t.audited())
 
 	for _, d := range denied {
-		out, err := t.kubectlSays(kubectlRun{via: atSite, args: strings.Fields(d.args), stdin: d.stdin})
+		out, err := t.kubectlSays(kubectlRun{place: place{via: atSite}, args: strings.Fields(d.args), stdin: d.stdin})
 		// Of a Node that can't be cordoned kubectl says so, and ends with success.
 		if err == nil && !strings.HasPrefix(d.args, "cordon ") || !strings.Contains(out, d.want) {
 			t.fail("kubectl %s: %v; it prints, want %q:\n%s", d.args, err, d.want, out)
@@ -179,7 +179,8 @@ func (t *T) othersDenied(pod *corev1.Pod) {
 // strangerDenied tries what a node may do at its own pool's coordinator, as one of another.
 func (t *T) strangerDenied(node string) {
 	client := t.coordinator(node)
-	beats, system := client.CoordinationV1().Leases(corev1.NamespaceNodeLease), client.CoordinationV1().Leases(edge.NamespaceSystem)
+	leases := client.CoordinationV1()
+	beats, system := leases.Leases(corev1.NamespaceNodeLease), leases.Leases(edge.NamespaceSystem)
 	_, created := beats.Create(t.ctx, &coordinationv1.Lease{
 		ObjectMeta: metav1.ObjectMeta{Name: node}, Spec: coordinationv1.LeaseSpec{HolderIdentity: &node},
 	}, metav1.CreateOptions{})

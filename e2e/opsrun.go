@@ -30,22 +30,49 @@ const (
 	terminalRows, terminalColumns = 33, 77
 )
 
+// place is where somebody asks, and with which kubectl: ours, or that of the minor version before.
+type place struct {
+	via   string
+	older bool
+}
+
+func (s place) String() string {
+	if s.older {
+		return s.via + " with the older kubectl"
+	}
+	return s.via
+}
+
 // kubectlRun is a run of kubectl.
 type kubectlRun struct {
-	via, protocol string
-	args          []string
-	stdin         string
+	place
+	protocol string
+	args     []string
+	stdin    string
+}
+
+// kubectlFor returns the command of a run.
+func (t *T) kubectlFor(ctx context.Context, r kubectlRun) (*exec.Cmd, error) {
+	of := t.lab.Kubectl
+	if r.older {
+		of = t.lab.KubectlOlder
+	}
+	cmd, err := of(ctx, r.via, r.args)
+	if err != nil {
+		return nil, err
+	}
+	cmd.Env = append(cmd.Env, protocols[r.protocol]...)
+	return cmd, nil
 }
 
 // kubectlSays runs kubectl to its end, and returns all that it prints, and what it ended with if that is not success.
 func (t *T) kubectlSays(r kubectlRun) (string, error) {
 	ctx, cancel := context.WithTimeout(t.ctx, commandTimeout)
 	defer cancel()
-	cmd, err := t.lab.Kubectl(ctx, r.via, r.args)
+	cmd, err := t.kubectlFor(ctx, r)
 	if err != nil {
 		return "", err
 	}
-	cmd.Env = append(cmd.Env, protocols[r.protocol]...)
 	cmd.Stdin = strings.NewReader(r.stdin)
 	out, err := cmd.CombinedOutput()
 	if ctx.Err() != nil {
@@ -58,7 +85,9 @@ func (t *T) kubectlSays(r kubectlRun) (string, error) {
 type running struct {
 	cmd   *exec.Cmd
 	input io.WriteCloser
-	ended chan error // has what it ended with
+	// terminal is what it is on, and nil if that is none.
+	terminal *os.File
+	ended    chan error // has what it ended with
 
 	mu  sync.Mutex
 	out bytes.Buffer
@@ -94,7 +123,7 @@ func (t *T) begin(cmd *exec.Cmd, terminal bool) *running {
 	t.must(err)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = slave, slave, slave
 	cmd.SysProcAttr.Setctty = true // of file 0
-	r.input = master
+	r.input, r.terminal = master, master
 	err = cmd.Start()
 	t.must(errors.Join(err, slave.Close()))
 	read := make(chan struct{})
@@ -124,6 +153,17 @@ func (t *T) says(r *running, what, want string) {
 		}
 		return nil
 	})
+}
+
+// sized expects that the shell which is at the other end knows the size of the terminal here, also when that changes.
+func (t *T) sized(what string, shell *running) {
+	for _, size := range []unix.Winsize{{Row: terminalRows, Col: terminalColumns}, {Row: 20, Col: 100}} {
+		t.must(unix.IoctlSetWinsize(int(shell.terminal.Fd()), unix.TIOCSWINSZ, &size))
+		_, err := fmt.Fprintf(shell.input,
+			"until [ \"$(stty size)\" = '%[1]d %[2]d' ]; do sleep 0.1; done; echo it is $(stty size)\n", size.Row, size.Col)
+		t.must(err)
+		t.says(shell, what, fmt.Sprintf("it is %d %d", size.Row, size.Col))
+	}
 }
 
 // openTerminal makes a pair of a pseudoterminal.

@@ -41,9 +41,9 @@ func All() []Scenario {
 	return slices.Concat(linkScenarios, deathScenarios, leaderScenarios, coordinatorScenarios, accessScenarios,
 		streamScenarios, sharingScenarios, oneCopyScenarios, cloudLieScenarios,
 		poolScopeScenarios, offlineScenarios, identityScenarios, podScenarios, herdScenarios, autonomyScenarios,
-		installScenarios, staticPodScenarios, helmScenarios, installedScenarios, lifeScenarios,
-		notReadyScenarios, rotationScenarios, ownObjectScenarios, opsScenarios, statusScenarios, machineryScenarios,
-		poolCutScenarios)
+		installScenarios, staticPodScenarios, kubeadmScenarios, helmScenarios, installedScenarios, lifeScenarios,
+		notReadyScenarios, rotationScenarios, ownObjectScenarios, opsScenarios, statusScenarios, stormScenarios,
+		machineryScenarios, poolCutScenarios)
 }
 
 // Find returns the scenario of that name.

@@ -75,6 +75,7 @@ func handover(t *T) {
 	_, err := load.Services(t.ctx, t.cloud, spec)
 	t.must(err)
 	t.shared(30*time.Second, a.name)
+	t.shared(30*time.Second, endpointsAlone.name)
 	a.seat(t, t.nodeNames())
 	others := t.runPrograms(t.nodeNames())
 	a.listedOnce(t)
@@ -144,8 +145,11 @@ func handover(t *T) {
 	a.judge(t, expired)
 	a.listedOnce(t)
 	// Nobody reads Endpoints here; the pool shares them all the same.
-	(&audience{collection: collection{name: "endpoints", resource: "endpoints"}}).listedOnce(t)
+	endpointsAlone.listedOnce(t)
 }
+
+// endpointsAlone are Endpoints, with nobody who reads them.
+var endpointsAlone = &audience{collection: collection{name: "endpoints", resource: "endpoints"}}
 
 // sameRules expects that all nodes' kube-proxies have programmed the same rules for the load's Services, those that the
 // cloud's EndpointSlices make: every ready endpoint that there is, and none that there is not.

@@ -1,6 +1,8 @@
 package machinery
 
 import (
+	"bytes"
+	"io"
 	"net/http"
 	"net/http/httputil"
 	"net/url"
@@ -14,8 +16,25 @@ func (a *Access) Handler() (http.Handler, error) {
 		return nil, err
 	}
 	return &httputil.ReverseProxy{
-		Rewrite:       func(r *httputil.ProxyRequest) { r.SetURL(target) },
+		Rewrite: func(r *httputil.ProxyRequest) {
+			r.SetURL(target)
+			repeatable(r.Out)
+		},
 		Transport:     a.client.Transport,
 		FlushInterval: -1, // watches
 	}, nil
+}
+
+// repeatable has a request's body in memory, so that it can be sent again: an API server ends the connection, which all
+// share, when it refuses the bad token of one of the checks.
+func repeatable(r *http.Request) {
+	if r.Body == nil || r.ContentLength <= 0 {
+		return
+	}
+	whole, err := io.ReadAll(r.Body)
+	if err != nil {
+		whole = nil // it is shorter than it says, so that it fails
+	}
+	r.Body = io.NopCloser(bytes.NewReader(whole))
+	r.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(whole)), nil }
 }

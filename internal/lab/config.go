@@ -57,6 +57,9 @@ type Config struct {
 	// CoreDNS runs a CoreDNS on each node, beside its hub and as a client of it, as kube-proxy is. It is built only for
 	// a lab that asks for it.
 	CoreDNS bool `json:"coreDNS,omitempty"`
+	// KubectlOlder brings a kubectl of the minor version before ours, for Client.KubectlOlder. It is built only for a lab that
+	// asks for it.
+	KubectlOlder bool `json:"kubectlOlder,omitempty"`
 	// NoCoordinator starts the hubs with --enable-coordinator=false, and no coordinator.
 	NoCoordinator bool `json:"noCoordinator,omitempty"`
 	// Bootstrap has the hubs get their certificates by themselves, with BootstrapToken, and serve Pods at their nodes'

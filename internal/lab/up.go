@@ -312,14 +312,29 @@ func (c *Client) Kubectl(ctx context.Context, via string, args []string) (*exec.
 	if err != nil {
 		return nil, err
 	}
+	return c.kubectl(ctx, o, o.Binaries.Kubectl, via, args)
+}
+
+// KubectlOlder is Kubectl with the kubectl of the minor version before ours, in a lab that was made with Config.KubectlOlder.
+func (c *Client) KubectlOlder(ctx context.Context, via string, args []string) (*exec.Cmd, error) {
+	o, err := readOrder(c.dir)
+	if err != nil {
+		return nil, err
+	}
+	if o.Binaries.KubectlOlder == "" {
+		return nil, errors.New("this lab has no older kubectl: its Config does not ask for one")
+	}
+	return c.kubectl(ctx, o, o.Binaries.KubectlOlder, via, args)
+}
+
+func (c *Client) kubectl(ctx context.Context, o order, program, via string, args []string) (cmd *exec.Cmd, err error) {
 	kubeconfig := func(name string) string { return "--kubeconfig=" + filepath.Join(c.dir, "pki", name+".kubeconfig") }
 	kubectl := func(access ...string) []string {
 		if len(args) > 0 && args[0] == "yurt" { // a plugin's flags come after its name
-			return slices.Concat([]string{o.Binaries.Kubectl, args[0]}, access, args[1:])
+			return slices.Concat([]string{program, args[0]}, access, args[1:])
 		}
-		return slices.Concat([]string{o.Binaries.Kubectl}, access, args)
+		return slices.Concat([]string{program}, access, args)
 	}
-	var cmd *exec.Cmd
 	kind, name, _ := strings.Cut(via, "/")
 	switch kind {
 	case "", "cloud":
@@ -342,8 +357,9 @@ func (c *Client) Kubectl(ctx context.Context, via string, args []string) (*exec.
 	if err != nil {
 		return nil, err
 	}
-	// What kubectl finds out about this lab's servers is not for another one's, which have the same addresses.
-	cmd.Env = append(cmd.Env, "KUBECACHEDIR="+filepath.Join(c.dir, "kubectl"), "KUBECONFIG=/dev/null",
+	// What kubectl finds out about this lab's servers is not for another one's, which have the same addresses, nor for another
+	// version's.
+	cmd.Env = append(cmd.Env, "KUBECACHEDIR="+filepath.Join(c.dir, filepath.Base(program)), "KUBECONFIG=/dev/null",
 		"PATH="+filepath.Dir(o.Binaries.KubectlYurt)+string(filepath.ListSeparator)+os.Getenv("PATH"))
 	return cmd, nil
 }

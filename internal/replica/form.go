@@ -11,6 +11,7 @@ import (
 	"github.com/munnerz/goautoneg"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metav1beta1 "k8s.io/apimachinery/pkg/apis/meta/v1beta1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes/scheme"
@@ -50,6 +51,8 @@ type form struct {
 var (
 	kindPartial = metav1.SchemeGroupVersion.WithKind("PartialObjectMetadata")
 	kindTable   = metav1.SchemeGroupVersion.WithKind("Table")
+	// tableVersions have the same content.
+	tableVersions = []schema.GroupVersion{metav1.SchemeGroupVersion, metav1beta1.SchemeGroupVersion}
 )
 
 // negotiate finds the best form that a client accepts and that objects of a type can be given in.
@@ -58,8 +61,10 @@ func negotiate(r *http.Request, verb string, t stream.Type) (*form, error) {
 	if accept == "" {
 		accept = "*/*"
 	}
+	known := false // one of the media types
 	for _, clause := range goautoneg.ParseAccept(accept) {
 		for _, e := range encodingsOf(clause, t) {
+			known = true
 			if f := formOf(clause.Params, e, verb, t); f != nil {
 				if f.shape == row {
 					return f, f.tableOptions(r)
@@ -68,7 +73,11 @@ func negotiate(r *http.Request, verb string, t stream.Type) (*form, error) {
 			}
 		}
 	}
-	return nil, notAcceptable(t)
+	err := notAcceptable(t)
+	if !known && scheme.Scheme.Recognizes(t.GroupVersionKind) {
+		err.ErrStatus.Details = &metav1.StatusDetails{} // so it is at an API server
+	}
+	return nil, err
 }
 
 // encodingsOf returns the encodings that a clause of an Accept header names, those that need no work first.
@@ -99,11 +108,11 @@ func formOf(params map[string]string, e stream.Encoding, verb string, t stream.T
 			return nil
 		}
 		f.to.GroupVersionKind = t.GroupVersionKind
-	case as == kindTable:
+	case as.Kind == kindTable.Kind && slices.Contains(tableVersions, as.GroupVersion()):
 		if e != stream.JSON {
 			return nil // a table has no other form
 		}
-		f.shape, f.to.GroupVersionKind = row, kindTable
+		f.shape, f.to.GroupVersionKind = row, as
 		f.columns = table.For(t.GroupVersionKind)
 	case as.GroupVersion() == kindPartial.GroupVersion() && strings.TrimSuffix(as.Kind, "List") == kindPartial.Kind:
 		if list != (verb == "list") {
@@ -133,7 +142,7 @@ func (f *form) tableOptions(r *http.Request) error {
 	return nil
 }
 
-func notAcceptable(t stream.Type) error {
+func notAcceptable(t stream.Type) *apierrors.StatusError {
 	media := []string{mediaJSON, mediaProtobuf}
 	if t.Encoding == stream.JSON {
 		media = media[:1]
@@ -201,7 +210,7 @@ func (f *form) partial(o stream.Object) ([]byte, error) {
 // tableOf returns objects as a table.
 func (f *form) tableOf(objects []stream.Object, list metav1.ListMeta, now time.Time) ([]byte, error) {
 	t := metav1.Table{ListMeta: list, Rows: make([]metav1.TableRow, 0, len(objects))}
-	t.SetGroupVersionKind(kindTable)
+	t.SetGroupVersionKind(f.to.GroupVersionKind)
 	if !f.headed {
 		t.ColumnDefinitions = f.columns.Definitions
 		f.headed = true
@@ -236,7 +245,7 @@ func (f *form) row(o stream.Object, now time.Time) (metav1.TableRow, error) {
 		r.Object.Raw, err = asJSON(f.from, o.Raw, true)
 	case metav1.IncludeMetadata:
 		p := metav1.PartialObjectMetadata{ObjectMeta: m}
-		p.SetGroupVersionKind(kindPartial)
+		p.SetGroupVersionKind(f.to.GroupVersion().WithKind(kindPartial.Kind))
 		r.Object.Raw, err = json.Marshal(&p)
 	}
 	return r, err

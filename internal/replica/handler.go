@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -53,6 +54,9 @@ type Request struct {
 	// Namespace is empty for all namespaces. Name is that of the object to get, or the only one to list or watch; else
 	// empty.
 	Namespace, Name string
+	// Selected says that the replica has no more than what a selector of the client's selects, which is not among the
+	// options of the http.Request.
+	Selected bool
 }
 
 // Handler serves get, list and watch of a replica's resource, as an API server would that serves from its watch cache:
@@ -64,6 +68,7 @@ type Handler struct {
 	log     klog.Logger
 	epochs  epochs
 	pages   pages
+	warned  atomic.Pointer[warning]
 }
 
 // NewHandler returns a Handler.
@@ -87,7 +92,7 @@ func NewHandler(c HandlerConfig) (*Handler, error) {
 
 // Serve answers one request. The request's context ends it. Its caller has authenticated and authorized it.
 func (h *Handler) Serve(w http.ResponseWriter, r *http.Request, q Request) {
-	out := &deadlined{ResponseWriter: w, control: http.NewResponseController(w)}
+	out := &deadlined{ResponseWriter: w, control: http.NewResponseController(w), warning: h.warning}
 	defer out.rest()
 	w.Header().Set("Cache-Control", "no-cache, private") // as an API server does for all who are somebody
 	if err := h.serve(out, r, q); err != nil {

@@ -59,6 +59,29 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
+// An API server has empty details if it knows none of the media types, but not of custom resources.
+func TestNotAcceptable(t *testing.T) {
+	widgets := newReplica(t, replica.Config{Resource: widgetsResource})
+	replace(t, widgets, stream.Snapshot{Type: streamtest.Widgets, Revision: 100})
+	built := serve(t, newHandler(t, replica.HandlerConfig{Replica: filled(t)}))
+	custom := serve(t, newHandler(t, replica.HandlerConfig{Replica: widgets}))
+	const noTable = "application/json;as=Table;v=v2;g=meta.k8s.io"
+	for _, test := range []struct {
+		s            *server
+		path, accept string
+		details      bool
+	}{
+		{built, slicesPath, "text/plain", true}, {built, slicesPath, noTable, false},
+		{built, slicesPath, "text/plain," + noTable, false},
+		{custom, "/apis/example.org/v1/widgets", "text/plain", false}, {custom, "/apis/example.org/v1/widgets", noTable, false},
+	} {
+		s := test.s.get(t, test.path, test.accept).status(t)
+		if s.Code != http.StatusNotAcceptable || (s.Details != nil) != test.details {
+			t.Errorf("%s as %s: %+v, want details %v", test.path, test.accept, s, test.details)
+		}
+	}
+}
+
 func TestGzip(t *testing.T) {
 	r := newReplica(t, replica.Config{})
 	var many []stream.Object

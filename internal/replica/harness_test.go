@@ -62,6 +62,7 @@ func slice(namespace, name string, revision edge.Revision, endpoints int, labels
 // server serves replicas over HTTP, by their paths.
 type server struct {
 	*httptest.Server
+	selected bool // of all requests
 	mu       sync.Mutex
 	requests []*url.URL
 }
@@ -79,7 +80,7 @@ func serve(t testing.TB, handlers ...*replica.Handler) *server {
 		s.mu.Lock()
 		s.requests = append(s.requests, r.URL)
 		s.mu.Unlock()
-		q := replica.Request{Verb: info.Verb, Namespace: info.Namespace, Name: info.Name}
+		q := replica.Request{Verb: info.Verb, Namespace: info.Namespace, Name: info.Name, Selected: s.selected}
 		handlers[0].Serve(w, r, q)
 	}))
 	t.Cleanup(func() {

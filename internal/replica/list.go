@@ -179,8 +179,9 @@ func (h *Handler) page(c *frozen, e *eye, from stream.Key, epoch uint64) ([]stre
 	more := int64(0)
 	meta := metav1.ListMeta{ResourceVersion: c.revision.String()}
 	for o := range c.after(from, e.namespace, e.name) {
-		if limit > 0 && len(objects) == limit && e.whole() && e.view == nil {
-			more++ // only counted
+		full := limit > 0 && len(objects) == limit
+		if full && e.counts() && e.view == nil {
+			more++ // without a look
 			continue
 		}
 		seen, ok, failed := e.sees(o, c.revision)
@@ -191,8 +192,10 @@ func (h *Handler) page(c *frozen, e *eye, from stream.Key, epoch uint64) ([]stre
 		if !ok {
 			continue
 		}
-		if limit > 0 && len(objects) == limit {
-			more = 1
+		if full {
+			if more++; e.counts() {
+				continue
+			}
 			break
 		}
 		objects = append(objects, seen)
@@ -202,7 +205,7 @@ func (h *Handler) page(c *frozen, e *eye, from stream.Key, epoch uint64) ([]stre
 	}
 	last := objects[len(objects)-1].Key
 	meta.Continue = token{c.revision, last.Namespace, last.Name, epoch}.String()
-	if e.whole() && e.view == nil {
+	if e.counts() {
 		meta.RemainingItemCount = &more
 	}
 	h.pages.keep(c)

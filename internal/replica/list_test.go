@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"yurtcoordinator/internal/edge"
@@ -110,16 +111,72 @@ func TestPages(t *testing.T) {
 }
 
 func TestRemaining(t *testing.T) {
-	s := serve(t, newHandler(t, replica.HandlerConfig{Replica: filled(t)}))
-	for path, want := range map[string]int64{"?limit=1": 3, "?limit=3": 1, "?limit=1&labelSelector=app": -1, "?limit=4": -1} {
-		table := s.get(t, slicesPath+path, asTable).table(t)
+	all := serve(t, newHandler(t, replica.HandlerConfig{Replica: filled(t)}))
+	// Two of the four, none of which comes after what was given, or before.
+	viewed := serve(t, newHandler(t, replica.HandlerConfig{Replica: filled(t), View: newTeam("x")}))
+	selected := serve(t, newHandler(t, replica.HandlerConfig{Replica: filled(t)}))
+	selected.selected = true
+	for _, c := range []struct {
+		from *server
+		path string
+		want int64
+		goes bool // on
+	}{
+		{all, "?limit=1", 3, true}, {all, "?limit=3", 1, true}, {all, "?limit=4", -1, false},
+		{all, "?limit=1&labelSelector=app", -1, true},
+		{viewed, "?limit=1", 1, true}, {viewed, "?limit=2", -1, false}, {viewed, "?limit=1&labelSelector=app", -1, true},
+		{selected, "?limit=1", -1, true}, {selected, "?limit=4", -1, false},
+	} {
+		table := c.from.get(t, slicesPath+c.path, asTable).table(t)
 		got := int64(-1)
 		if table.RemainingItemCount != nil {
 			got = *table.RemainingItemCount
 		}
-		if got != want {
-			t.Errorf("%s: %d remain, want %d", path, got, want)
+		if got != c.want || (table.Continue != "") != c.goes {
+			t.Errorf("%s: %d remain, continue %q, want %d, %v", c.path, got, table.Continue, c.want, c.goes)
 		}
+	}
+}
+
+// Old clients ask for tables as they once were; what is in them has not changed.
+func TestOldTable(t *testing.T) {
+	s := serve(t, newHandler(t, replica.HandlerConfig{Replica: filled(t)}))
+	table := s.get(t, slicesPath, "application/json;as=Table;v=v1beta1;g=meta.k8s.io").table(t)
+	if table.APIVersion != "meta.k8s.io/v1beta1" || len(table.Rows) != 4 {
+		t.Fatalf("a table of %s with %d rows", table.APIVersion, len(table.Rows))
+	}
+	var about metav1.PartialObjectMetadata
+	if err := json.Unmarshal(table.Rows[0].Object.Raw, &about); err != nil || about.APIVersion != table.APIVersion {
+		t.Errorf("%v: its rows are about %s", err, about.APIVersion)
+	}
+}
+
+// An API server says of v1 Endpoints, in every answer, that they are deprecated.
+func TestWarning(t *testing.T) {
+	resource := corev1.SchemeGroupVersion.WithResource("endpoints")
+	r := newReplica(t, replica.Config{Resource: resource})
+	s := serve(t, newHandler(t, replica.HandlerConfig{Replica: r}))
+	early := make(chan answer, 1)
+	go func() { early <- s.get(t, "/api/v1/endpoints", asJSON) }() // it waits, if it is the first
+	replace(t, r, stream.Snapshot{Revision: 100, Type: stream.Type{
+		GroupVersionKind: corev1.SchemeGroupVersion.WithKind("Endpoints"), Encoding: stream.JSON,
+	}})
+	const want = `299 - "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice"`
+	answers := []answer{<-early}
+	for _, path := range []string{
+		"/api/v1/endpoints", "/api/v1/namespaces/a/endpoints/none", "/api/v1/endpoints?watch=1&timeoutSeconds=1",
+		"/api/v1/endpoints?labelSelector=a%20b",
+	} {
+		answers = append(answers, s.get(t, path, asJSON))
+	}
+	for _, a := range answers {
+		if got := a.Header.Values("Warning"); !slices.Equal(got, []string{want}) {
+			t.Errorf("%s: Warning %q, want %q", a.Request.URL, got, want)
+		}
+	}
+	fine := serve(t, newHandler(t, replica.HandlerConfig{Replica: filled(t)}))
+	if got := fine.get(t, slicesPath, asJSON).Header.Values("Warning"); len(got) != 0 {
+		t.Errorf("EndpointSlices come with a warning: %q", got)
 	}
 }
 

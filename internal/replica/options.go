@@ -61,11 +61,13 @@ type options struct {
 	revision edge.Revision
 	// namespace and name are the only ones that can match; empty is any.
 	namespace, name string
+	// selected is as Request.Selected.
+	selected bool
 }
 
 // optionsOf reads and checks the options of a list or a watch, with the defaults of an API server.
 func optionsOf(r *http.Request, q Request, resource schema.GroupResource) (*options, error) {
-	o := &options{namespace: q.Namespace, name: q.Name}
+	o := &options{namespace: q.Namespace, name: q.Name, selected: q.Selected}
 	err := internalscheme.ParameterCodec.DecodeParameters(r.URL.Query(), metav1.SchemeGroupVersion, &o.ListOptions)
 	if err != nil {
 		return nil, apierrors.NewBadRequest(err.Error())
@@ -115,7 +117,10 @@ func (o *options) readFields(more fieldLabels) error {
 	return nil
 }
 
-// whole reports whether all objects are asked for, or all of a namespace: then their number is known without a look.
+// counts reports whether a page says how many objects remain, which one by a selector does not.
+func (o *options) counts() bool { return o.whole() && !o.selected }
+
+// whole reports whether all objects are asked for, or all of a namespace.
 func (o *options) whole() bool {
 	return o.name == "" && o.FieldSelector == nil && (o.LabelSelector == nil || o.LabelSelector.Empty())
 }

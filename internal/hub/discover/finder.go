@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"sync"
@@ -32,6 +33,10 @@ const File = "coordinator.json"
 // read it ends with the coordinator, but an API server that has just started refuses, too, until it knows its roles.
 const forgetAfter = 2 * time.Minute
 
+// recheck is how often it is asked again whether there is none, when a list has said so without a word of a deletion: a cloud
+// whose etcd is another or empty says so for a while.
+const recheck = 10 * time.Second
+
 // ErrNone is the error while no coordinator is known.
 var ErrNone = errors.New("the pool has no coordinator that this node knows of")
 
@@ -54,7 +59,8 @@ type Config struct {
 // Finder knows where the coordinator is.
 type Finder struct {
 	cfg    Config
-	unread error // why the file says nothing
+	unread error         // why the file says nothing
+	doubts chan struct{} // has one when a list has said that there is none
 
 	mu           sync.Mutex
 	target       Target
@@ -70,7 +76,7 @@ func New(cfg Config) *Finder {
 	if cfg.Reachable == nil {
 		cfg.Reachable = func(context.Context) error { return nil }
 	}
-	f := &Finder{cfg: cfg}
+	f := &Finder{cfg: cfg, doubts: make(chan struct{}, 1)}
 	var err error
 	if f.target, err = Recall(cfg.Dir, cfg.Pool); !errors.Is(err, fs.ErrNotExist) {
 		f.unread = err
@@ -109,25 +115,35 @@ func (f *Finder) Address() (string, error) {
 
 // Run follows the ConfigMap until ctx ends.
 func (f *Finder) Run(ctx context.Context) error {
-	log := klog.FromContext(ctx)
 	if f.unread != nil {
-		log.Info("Does not know the pool's coordinator until the cloud says it", "file", f.path(), "why", f.unread)
+		klog.FromContext(ctx).Info("Does not know the pool's coordinator until the cloud says it", "file", f.path(),
+			"why", f.unread)
 	}
-	name := f.cfg.Pool.DiscoveryConfigMap()
-	only := fields.OneTermEqualSelector("metadata.name", name).String()
+	for ctx.Err() == nil {
+		if err := f.follow(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// follow follows the ConfigMap until ctx ends, or until what was listed proves to be wrong.
+func (f *Finder) follow(ctx context.Context) error {
+	ctx, end := context.WithCancel(ctx)
+	defer end()
 	informer := cache.NewSharedIndexInformer(listed{&cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			if err := f.cfg.Reachable(ctx); err != nil {
 				return nil, err
 			}
-			o.FieldSelector = only
+			o.FieldSelector = f.only()
 			return f.cfg.ConfigMaps.List(ctx, o)
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 			if err := f.cfg.Reachable(ctx); err != nil {
 				return nil, err
 			}
-			o.FieldSelector = only
+			o.FieldSelector = f.only()
 			return f.cfg.ConfigMaps.Watch(ctx, o)
 		},
 	}}, &corev1.ConfigMap{}, 0, nil)
@@ -139,7 +155,13 @@ func (f *Finder) Run(ctx context.Context) error {
 	if _, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    func(o any) { f.saw(ctx, o) },
 		UpdateFunc: func(_, o any) { f.saw(ctx, o) },
-		DeleteFunc: func(any) { f.set(ctx, Target{}) },
+		DeleteFunc: func(o any) {
+			if _, seen := o.(*corev1.ConfigMap); seen {
+				f.set(ctx, Target{})
+			} else { // a list does not have it
+				f.doubt()
+			}
+		},
 	}); err != nil {
 		return err
 	}
@@ -147,12 +169,69 @@ func (f *Finder) Run(ctx context.Context) error {
 	defer group.Wait()
 	group.Go(func() {
 		if cache.WaitForCacheSync(ctx.Done(), informer.HasSynced) && len(informer.GetStore().ListKeys()) == 0 {
-			log.V(1).Info("The cloud says that the pool has no coordinator")
-			f.set(ctx, Target{})
+			klog.FromContext(ctx).V(1).Info("The cloud says that the pool has no coordinator")
+			f.doubt()
 		}
+	})
+	group.Go(func() {
+		defer end()
+		f.confirm(ctx)
 	})
 	informer.RunWithContext(ctx)
 	return nil
+}
+
+// doubt has it asked again whether there is no coordinator.
+func (f *Finder) doubt() {
+	select {
+	case f.doubts <- struct{}{}:
+	default:
+	}
+}
+
+// confirm asks again, whenever a list has said that there is none, until none has shown one for forgetAfter. It returns when
+// one does: then what follows the ConfigMap has to begin anew.
+func (f *Finder) confirm(ctx context.Context) {
+	var since time.Time // there is none, as it seems; zero: it does not
+	for {
+		if since.IsZero() {
+			select {
+			case <-f.doubts:
+			case <-ctx.Done():
+				return
+			}
+			if f.Target().IsZero() {
+				continue
+			}
+			since = f.cfg.Clock.Now()
+		}
+		select {
+		case <-time.After(recheck/2 + rand.N(recheck/2)):
+		case <-ctx.Done():
+			return
+		}
+		if f.cfg.Reachable(ctx) != nil {
+			return
+		}
+		timed, cancel := context.WithTimeout(ctx, recheck)
+		list, err := f.cfg.ConfigMaps.List(timed, metav1.ListOptions{FieldSelector: f.only()})
+		cancel()
+		switch {
+		case err != nil:
+			f.failed(ctx, err)
+		case len(list.Items) > 0:
+			f.saw(ctx, &list.Items[0])
+			return
+		case f.cfg.Clock.Since(since) >= forgetAfter:
+			since = time.Time{}
+			f.set(ctx, Target{})
+		}
+	}
+}
+
+// only selects the ConfigMap.
+func (f *Finder) only() string {
+	return fields.OneTermEqualSelector("metadata.name", f.cfg.Pool.DiscoveryConfigMap()).String()
 }
 
 // listed is a source that is listed before it is watched: one object is not worth a stream.

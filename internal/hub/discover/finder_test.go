@@ -179,12 +179,66 @@ func TestRun(t *testing.T) {
 
 		err3 := maps.Delete(t.Context(), "yurt-coordinator-p1", metav1.DeleteOptions{})
 		f, stop = run()
-		time.Sleep(time.Second)
+		time.Sleep(forgetAfter - recheck)
+		is(f, "10.0.0.3:10270")
+		time.Sleep(3 * recheck)
 		is(f, "") // it was deleted while nobody looked
 		stop()
 		if err := errors.Join(err, err2, err3); err != nil {
 			t.Error(err)
 		}
+	})
+}
+
+// TestACloudThatSeemsEmpty does not end what is known; one that has deleted the ConfigMap does, at once.
+func TestACloudThatSeemsEmpty(t *testing.T) {
+	ca := authority(t)
+	synctest.Test(t, func(t *testing.T) {
+		cloud := fake.NewClientset()
+		var empty atomic.Bool
+		cloud.PrependReactor("list", "configmaps", func(clienttesting.Action) (bool, runtime.Object, error) {
+			return empty.Load(), &corev1.ConfigMapList{}, nil
+		})
+		maps := cloud.CoreV1().ConfigMaps(edge.NamespaceSystem)
+		if _, err := maps.Create(t.Context(), configMap(told(ca)), metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		dir := t.TempDir()
+		run := func() (f *Finder, stop func()) {
+			ctx, cancel := context.WithCancel(t.Context())
+			f = New(Config{Pool: "p1", Dir: dir, ConfigMaps: maps})
+			ended := make(chan error)
+			go func() { ended <- f.Run(ctx) }()
+			synctest.Wait()
+			return f, func() {
+				cancel()
+				if err := <-ended; err != nil {
+					t.Error(err)
+				}
+			}
+		}
+		is := func(f *Finder, want string) {
+			t.Helper()
+			if got := f.Target().Address; got != want {
+				t.Errorf("the coordinator is at %q, want %q", got, want)
+			}
+		}
+		f, stop := run()
+		is(f, "10.0.0.2:10270")
+		stop()
+		empty.Store(true)
+		f, stop = run() // a hub that starts meanwhile
+		time.Sleep(forgetAfter / 2)
+		is(f, "10.0.0.2:10270")
+		empty.Store(false)
+		time.Sleep(2 * forgetAfter)
+		is(f, "10.0.0.2:10270")
+		if err := maps.Delete(t.Context(), "yurt-coordinator-p1", metav1.DeleteOptions{}); err != nil {
+			t.Error(err)
+		}
+		synctest.Wait()
+		is(f, "")
+		stop()
 	})
 }
 

@@ -128,8 +128,9 @@ func New(cfg Config) (*Front, error) {
 		return nil, err
 	}
 	pool := &buffers{}
-	f.node = newProxy(cfg.Cloud.AsNode(), pool, f.log)
-	f.caller = newProxy(cfg.Cloud.AsCaller(), pool, f.log)
+	node, caller := newProxy(cfg.Cloud.AsNode(), pool, f.log), newProxy(cfg.Cloud.AsCaller(), pool, f.log)
+	node.ModifyResponse = nodeAccepted
+	f.node, f.caller = node, caller
 	return f, nil
 }
 

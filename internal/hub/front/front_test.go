@@ -552,7 +552,7 @@ func TestPanic(t *testing.T) {
 }
 
 func TestBigBodies(t *testing.T) {
-	const size = 64 << 20
+	const size = 16 << 20
 	_, u := cloud(t, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", r.Header.Get("Content-Type"))
 		_, _ = io.Copy(w, r.Body)
@@ -692,4 +692,40 @@ func TestAnsweredBeforeRead(t *testing.T) {
 		})
 	}
 	all.Wait()
+}
+
+// The node's certificate is the hub's affair: who has sent no credentials is told that he is to try again, not that he is
+// nobody. A kubelet that is told so exits, if its own certificate has expired.
+func TestNodeNotAccepted(t *testing.T) {
+	_, u := cloud(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) })
+	address, _ := hub(t, Config{Cloud: u})
+	for _, c := range []struct {
+		method, token string
+		want          int
+	}{
+		{http.MethodPost, "", http.StatusServiceUnavailable},
+		{http.MethodGet, "", http.StatusServiceUnavailable},
+		{http.MethodPost, "token", http.StatusUnauthorized},
+		{http.MethodGet, "token", http.StatusUnauthorized},
+	} {
+		var header []string
+		if c.token != "" {
+			header = []string{"Authorization", "Bearer " + c.token}
+		}
+		response, err := do(t, c.method, address+"/apis/certificates.k8s.io/v1/certificatesigningrequests", nil, header...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(response.Body)
+		response.Body.Close()
+		if err != nil || response.StatusCode != c.want {
+			t.Errorf("%+v: %s, %v", c, response.Status, err)
+		}
+		if told := strings.Contains(string(body), "yurthub check"); told != (c.token == "") {
+			t.Errorf("%+v: it says %s", c, body)
+		}
+		if again := response.Header.Get("Retry-After"); (again != "") != (c.token == "") {
+			t.Errorf("%+v: Retry-After is %q", c, again)
+		}
+	}
 }

@@ -2,6 +2,7 @@ package front
 
 import (
 	"bytes"
+	"errors"
 	"io"
 	"log"
 	"net/http"
@@ -13,7 +14,7 @@ import (
 )
 
 // newProxy returns the streaming proxy to an upstream.
-func newProxy(transport http.RoundTripper, buffers httputil.BufferPool, logger klog.Logger) http.Handler {
+func newProxy(transport http.RoundTripper, buffers httputil.BufferPool, logger klog.Logger) *httputil.ReverseProxy {
 	return &httputil.ReverseProxy{
 		Transport: transport,
 		Rewrite: func(pr *httputil.ProxyRequest) {
@@ -29,6 +30,19 @@ func newProxy(transport http.RoundTripper, buffers httputil.BufferPool, logger k
 		ErrorHandler: unansweredHandler(logger),
 		ErrorLog:     log.New(verbose{logger}, "", 0),
 	}
+}
+
+// errNodeRefused says that the cloud does not accept the node's own certificate.
+var errNodeRefused = errors.New("the cloud does not accept this node's certificate, which may have expired: see yurthub check")
+
+// nodeAccepted takes a 401 to a request as the node for no answer. Who has sent no credentials cannot mend them; and a
+// kubelet whose own certificate has expired, too, would exit again and again because of a server that is well and says 401.
+// (pkg/kubelet/certificate, Kubernetes 1.36)
+func nodeAccepted(response *http.Response) error {
+	if response.StatusCode == http.StatusUnauthorized {
+		return errNodeRefused
+	}
+	return nil
 }
 
 // repeatBytes bounds the bodies that can be sent again: nearly all of what nodes and Pods write. Of those there are as many

@@ -46,9 +46,11 @@ func tooMany(c class) *metav1.Status {
 
 // unanswered says why a request got no answer. read: it changes nothing, so that it may be made again in any case.
 func unanswered(err error, read bool) *metav1.Status {
-	harmless := read || upstream.NotSent(err)
+	harmless := read || upstream.NotSent(err) || errors.Is(err, errNodeRefused)
 	var s *metav1.Status
 	switch {
+	case errors.Is(err, errNodeRefused):
+		s = failure(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, "yurthub: "+err.Error())
 	case errors.Is(err, upstream.ErrDown) && harmless, errors.Is(err, upstream.ErrNotRunning):
 		s = failure(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, "yurthub: "+err.Error())
 	case errors.Is(err, upstream.ErrDown), errors.Is(err, context.DeadlineExceeded):

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/hub/link"
@@ -546,6 +547,56 @@ func TestARevisionThatIsNotReachedIsTheClouds(t *testing.T) {
 			if n := len(w.passed()); n != tt.passed || out.Code != tt.code {
 				t.Errorf("%s with the link %v: %d, passed on %d times, want %d and %d",
 					tt.query, tt.state, out.Code, n, tt.code, tt.passed)
+			}
+		}
+	})
+}
+
+// Of what a table has no columns for here, the cloud's says more; without the cloud it is name and time.
+func TestATableThatTheCloudMakesBetter(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		const asTable = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
+		w.has(inA, 5, object("x", 5))
+		services := Selection{Resource: schema.GroupVersionResource{Version: "v1", Resource: "services"}, Namespace: "a"}
+		all := stream.Snapshot{Revision: 5, Type: stream.Type{
+			GroupVersionKind: services.Resource.GroupVersion().WithKind("Service"), Encoding: stream.JSON,
+		}}
+		if err := w.source(services).Replace(t.Context(), all); err != nil {
+			t.Fatal(err)
+		}
+		for _, tt := range []struct {
+			target, accept string
+			state          link.State
+			passed         int
+			want           string
+		}{
+			{listOfA, asTable, link.Up, 1, "the cloud's own"},
+			{listOfA, "application/json", link.Up, 0, `"name":"x"`},
+			{"/api/v1/namespaces/a/services", asTable, link.Up, 0, `"Cluster-IP"`},
+			{listOfA, asTable, link.Down, 0, `"Created At"`},
+		} {
+			w.link.Set(tt.state)
+			out := w.get(tt.target, "Accept", tt.accept)
+			want(t, out, http.StatusOK, tt.want)
+			if n := len(w.passed()); n != tt.passed {
+				t.Errorf("%s as %s with the link %v: passed on %d times, want %d", tt.target, tt.accept, tt.state, n, tt.passed)
+			}
+		}
+	})
+}
+
+// A page of a selection says no number of what remains, as by a selector at an API server.
+func TestAPageOfASelection(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		by := inA
+		by.Labels = "app"
+		w.has(by, 5, object("x", 5), object("y", 5))
+		w.has(inA, 5, object("x", 5), object("y", 5))
+		for query, counted := range map[string]bool{"?limit=1": true, "?limit=1&labelSelector=app": false} {
+			out := w.get(listOfA + query)
+			want(t, out, http.StatusOK, `"continue":`)
+			if got := strings.Contains(out.Body.String(), `"remainingItemCount":1`); got != counted {
+				t.Errorf("%s: %s", query, out.Body)
 			}
 		}
 	})

@@ -194,8 +194,10 @@ func (s *Set) follow(w http.ResponseWriter, r *http.Request, info *request.Reque
 	}
 	defer s.release(k)
 	prospect := k.expect(r.Context(), s.cfg.Cloud, patience)
-	if prospect == known && info.Verb == "list" && k.behind(r) && s.cfg.Cloud.Get() == link.Up {
-		// A revision of another object, or one that the hub had before it was killed: it would come with the next event.
+	if prospect == known && s.cfg.Cloud.Get() == link.Up &&
+		(info.Verb == "list" && k.behind(r) || k.handler.TableIsPlain(r, info.Verb)) {
+		// A revision of another object, or one that the hub had before it was killed: it would come with the next event. Or a
+		// table that the cloud makes better.
 		prospect = foreign
 	}
 	switch prospect {
@@ -206,7 +208,9 @@ func (s *Set) follow(w http.ResponseWriter, r *http.Request, info *request.Reque
 	case late:
 		replica.Refuse(w, fmt.Sprintf("yurthub: %s: the cloud has not told all of it yet", selection))
 	default:
-		k.handler.Serve(w, plain(r), replica.Request{Verb: info.Verb, Namespace: info.Namespace})
+		k.handler.Serve(w, plain(r), replica.Request{
+			Verb: info.Verb, Namespace: info.Namespace, Selected: selection.Fields != "" || selection.Labels != "",
+		})
 	}
 }
 

@@ -1,10 +1,11 @@
 // Package build gets every program that a lab runs: Kubernetes, etcd and our own from our go.mod, and containerd, runc,
-// the CNI plugins, CoreDNS and Helm from theirs, at the versions pinned in plan.go. They are built once and kept under a key of
-// all that went into them, so that the next lab finds them in a fraction of a second.
+// the CNI plugins, CoreDNS and Helm from theirs, at the versions pinned in plan.go, and an older kubectl from a nested module of
+// ours. They are built once and kept under a key of all that went into them, so that the next lab finds them in a fraction of a
+// second.
 //
 // Sets are cached apart since they change apart: "kubernetes" with go.mod, "containers", "coredns" and "helm" with the pins,
-// "programs" with our source. A set that has to be rebuilt starts from the binaries of the one before, and the Go tool links only
-// what changed.
+// "kubectl-older" with its module, "programs" with our source. A set that has to be rebuilt starts from the binaries of the one
+// before, and the Go tool links only what changed.
 //
 // Programs found in PATH were the alternative: they would be whatever the machine has, and the lab's findings with
 // them. Downloaded releases were another: they cannot be had for every architecture and change without a trace in
@@ -40,6 +41,7 @@ const (
 	StageCNI        Stage = "cni"
 	StageCoreDNS    Stage = "coredns"
 	StageHelm       Stage = "helm"
+	StageOlder      Stage = "older kubectl"
 	StagePrograms   Stage = "programs"
 )
 
@@ -49,12 +51,13 @@ const (
 	SetContainers = "containers"
 	SetCoreDNS    = "coredns"
 	SetHelm       = "helm"
+	SetOlder      = "kubectl-older"
 	SetPrograms   = "programs"
 )
 
 // Sets are the names of all.
 func Sets() []string {
-	return []string{SetKubernetes, SetContainers, SetCoreDNS, SetHelm, SetPrograms}
+	return []string{SetKubernetes, SetContainers, SetCoreDNS, SetHelm, SetOlder, SetPrograms}
 }
 
 // Event tells of progress. Total is zero where nothing is counted; else Done of Total packages are compiled.
@@ -80,6 +83,9 @@ type Config struct {
 
 	// Helm wants Helm.
 	Helm bool
+
+	// KubectlOlder wants the kubectl of the minor version before ours.
+	KubectlOlder bool
 
 	// Only names the one set to build, whatever else is set. Empty: all that are wanted.
 	Only string
@@ -108,6 +114,9 @@ type Binaries struct {
 
 	// Helm is empty unless Config.Helm was set.
 	Helm string
+
+	// KubectlOlder is empty unless Config.KubectlOlder was set.
+	KubectlOlder string
 
 	// CNIDir is the directory of the plugins bridge, host-local, loopback and portmap.
 	CNIDir string
@@ -229,20 +238,42 @@ func (b *builder) inputs(ctx context.Context, root string, config Config) (input
 	if err != nil {
 		return inputs{}, fmt.Errorf("the lab builds from our source: %w", err)
 	}
-	path, required, err := b.tool.module(ctx)
+	path, required, err := b.tool.module(ctx, root)
 	if err != nil {
 		return inputs{}, err
 	}
 	in := inputs{module: path, goMod: string(goMod), real: config.Real, race: config.Race,
-		coredns: config.CoreDNS, helm: config.Helm, only: config.Only}
+		coredns: config.CoreDNS, helm: config.Helm, kubectlOlder: config.KubectlOlder, only: config.Only}
 	wanted := map[string]*string{kubernetesModule: &in.versions.kubernetes, etcdModule: &in.versions.etcd}
 	for module, version := range wanted {
 		if *version = required[module]; *version == "" {
 			return inputs{}, fmt.Errorf("%s: %w in %s", module, errNotRequired, root)
 		}
 	}
+	if in.kubectlOlder || in.only == SetOlder {
+		if err := b.older(ctx, root, &in); err != nil {
+			return inputs{}, err
+		}
+	}
 	in.tree, err = fingerprint(root)
 	return in, err
+}
+
+// older finds out about the nested module of the older kubectl.
+func (b *builder) older(ctx context.Context, root string, in *inputs) error {
+	dir := filepath.Join(root, olderDir)
+	_, required, err := b.tool.module(ctx, dir)
+	if err != nil {
+		return err
+	}
+	// A module v0.35.1 is of Kubernetes v1.35.1.
+	version, ok := strings.CutPrefix(required[kubectlModule], "v0.")
+	if !ok {
+		return fmt.Errorf("%s: %w in %s", kubectlModule, errNotRequired, dir)
+	}
+	in.versions.older = "v1." + version
+	in.olderTree, err = fingerprint(dir)
+	return err
 }
 
 func (b *builder) spec(s set) artifact.Spec {
@@ -344,6 +375,7 @@ func (b *Binaries) fill(e *artifact.Entry, files []string) {
 		"bin/runc":                    &b.Runc,
 		"bin/coredns":                 &b.CoreDNS,
 		"bin/helm":                    &b.Helm,
+		"bin/kubectl-older":           &b.KubectlOlder,
 	}
 	for _, file := range files {
 		if at, ok := named[file]; ok {

@@ -244,6 +244,31 @@ func TestLineWriter(t *testing.T) {
 	}
 }
 
+// A nested module is built where it is, with its own go.mod.
+func TestNestedModule(t *testing.T) {
+	root := module(t)
+	write(t, filepath.Join(root, "nested/go.mod"), "module example.org/other\n\ngo 1.26.0\n")
+	write(t, filepath.Join(root, "nested/main.go"), "package main\n\nfunc main() { println(\"nested\") }\n")
+	tool, err := newGoTool(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	work := t.TempDir()
+	for dir, want := range map[string]string{"nested": "nested\n", "cmd/hub": "hello\n"} {
+		s := stage{Dir: dir, Packages: []string{"."}, Output: "bin/program"}
+		at, err := tool.download(t.Context(), s, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := tool.build(t.Context(), s, at, work, nil); err != nil {
+			t.Fatal(err)
+		}
+		if got := output(t, filepath.Join(work, "bin/program")); got != want {
+			t.Errorf("what is built in %s says %q, want %q", dir, got, want)
+		}
+	}
+}
+
 func TestReplaced(t *testing.T) {
 	root := module(t)
 	before := root + "/greet/greet.go"

@@ -59,9 +59,9 @@ func (g *goTool) env(ctx context.Context) (map[string]string, error) {
 	return env, nil
 }
 
-// module returns our module's path and the versions of the modules it requires.
-func (g *goTool) module(ctx context.Context) (path string, required map[string]string, err error) {
-	out, err := g.run(ctx, g.dir, stage{}, nil, "mod", "edit", "-json")
+// module returns the path of the module in a directory, and the versions of the modules it requires.
+func (g *goTool) module(ctx context.Context, dir string) (path string, required map[string]string, err error) {
+	out, err := g.run(ctx, dir, stage{}, nil, "mod", "edit", "-json")
 	if err != nil {
 		return "", nil, err
 	}
@@ -82,7 +82,7 @@ func (g *goTool) module(ctx context.Context) (path string, required map[string]s
 // download fetches a stage's module, checks it against its pinned hash and returns its directory; ours is just there.
 func (g *goTool) download(ctx context.Context, s stage, line func(string)) (dir string, err error) {
 	if s.Module == "" {
-		return g.dir, nil
+		return filepath.Join(g.dir, filepath.FromSlash(s.Dir)), nil
 	}
 	// Not in our module's directory: the download is not to end up in our go.sum.
 	out, err := g.run(ctx, string(filepath.Separator), s, line, "mod", "download", "-json", s.Module+"@"+s.Version)

@@ -36,7 +36,11 @@ const (
 const (
 	kubernetesModule = "k8s.io/kubernetes"
 	etcdModule       = "go.etcd.io/etcd/server/v3"
+	kubectlModule    = "k8s.io/kubectl" // of the older one's go.mod
 )
+
+// olderDir is the nested module of the older kubectl.
+const olderDir = "internal/lab/kubectlolder"
 
 // tags are used for all that our go.mod covers, so that the Go build cache is shared with `go test`.
 const tags = "grpcnotrace"
@@ -51,7 +55,9 @@ type stage struct {
 	Title string
 	// Module, Version and Sum name a module that is built on its own, with its own go.mod and go.sum; empty: ours.
 	Module, Version, Sum string
-	Packages             []string
+	// Dir is where a nested module of ours is built, below our go.mod's directory.
+	Dir      string `json:",omitempty"`
+	Packages []string
 	// Output is a directory below the set's, ending in a slash, or the file of a single package.
 	Output  string
 	Tags    string
@@ -133,6 +139,8 @@ func (s set) key(goEnv map[string]string) (string, error) {
 // versions are those of the modules in our go.mod.
 type versions struct {
 	kubernetes, etcd string
+	// older is the older kubectl's; empty if it is not wanted.
+	older string
 }
 
 // inputs are what a plan is made of.
@@ -140,12 +148,13 @@ type inputs struct {
 	versions versions
 	// module is the path of our module.
 	module string
-	// goMod stands for our go.mod, tree for all source files of our module.
-	goMod, tree string
-	real, race  bool
-	coredns     bool
-	helm        bool
-	only        string
+	// goMod stands for our go.mod, tree for all source files of our module, olderTree for those of the older kubectl's.
+	goMod, tree, olderTree string
+	real, race             bool
+	coredns                bool
+	helm                   bool
+	kubectlOlder           bool
+	only                   string
 }
 
 // plan lists the sets that are needed.
@@ -158,6 +167,7 @@ func plan(in inputs) []set {
 		{containers(), in.real},
 		{coreDNS(), in.coredns},
 		{helm(), in.helm},
+		{kubectlOlder(in), in.kubectlOlder},
 		{programs(in), true},
 	}
 	var sets []set
@@ -177,7 +187,7 @@ func kubernetes(in inputs) set {
 			Name:  StageKubernetes,
 			Title: "Kubernetes " + in.versions.kubernetes,
 			Packages: prefix(kubernetesModule+"/cmd/", "kube-apiserver", "kube-controller-manager", "kube-scheduler",
-				"kube-proxy", "kubelet", "kubectl"),
+				"kube-proxy", "kubelet", "kubectl", "kubeadm"),
 			Output:  "bin/",
 			Tags:    tags,
 			LDFlags: VersionFlags(in.versions.kubernetes),
@@ -300,6 +310,23 @@ func helm() set {
 			Packages: []string{helm + "/cmd/helm"},
 			Output:   "bin/helm",
 			LDFlags:  append(strip(), "-X "+helm+"/internal/version.version="+helmVersion),
+		}},
+	}
+}
+
+// kubectlOlder is a kubectl of the minor version before ours.
+func kubectlOlder(in inputs) set {
+	return set{
+		name:   SetOlder,
+		source: in.olderTree,
+		stages: []stage{{
+			Name:     StageOlder,
+			Title:    "kubectl " + in.versions.older,
+			Dir:      olderDir,
+			Packages: []string{"."},
+			Output:   "bin/kubectl-older",
+			Tags:     tags,
+			LDFlags:  VersionFlags(in.versions.older),
 		}},
 	}
 }

@@ -1,6 +1,8 @@
 package build
 
 import (
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -27,16 +29,16 @@ func TestPlanNamesEveryBinary(t *testing.T) {
 	if got, want := names(plan(in)), []string{"kubernetes", "programs"}; !slices.Equal(got, want) {
 		t.Errorf("sets %v, want %v", got, want)
 	}
-	in.real, in.coredns, in.helm = true, true, true
+	in.real, in.coredns, in.helm, in.kubectlOlder = true, true, true, true
 	var files []string
 	for _, s := range plan(in) {
 		files = append(files, s.files()...)
 	}
 	slices.Sort(files)
 	want := strings.Fields(`bin/containerd bin/containerd-shim-runc-v2 bin/coordinator-controller bin/coredns bin/ctr bin/etcd
-		bin/helm bin/hollow bin/kube-apiserver bin/kube-controller-manager bin/kube-proxy bin/kube-scheduler bin/kubeadm bin/kubectl
-		bin/kubectl-yurt bin/kubelet bin/pause bin/runc bin/yurt-coordinator bin/yurthub cni/bridge cni/host-local cni/loopback
-		cni/portmap`)
+		bin/helm bin/hollow bin/kube-apiserver bin/kube-controller-manager bin/kube-proxy bin/kube-scheduler bin/kubeadm
+		bin/kubectl bin/kubectl-older bin/kubectl-yurt bin/kubelet bin/pause bin/runc bin/yurt-coordinator bin/yurthub cni/bridge
+		cni/host-local cni/loopback cni/portmap`)
 	if !slices.Equal(files, want) {
 		t.Errorf("files\n%v, want\n%v", files, want)
 	}
@@ -52,7 +54,7 @@ func TestPlanOfOneSet(t *testing.T) {
 		}
 	}
 	in := example()
-	in.real, in.coredns, in.helm = true, true, true
+	in.real, in.coredns, in.helm, in.kubectlOlder = true, true, true, true
 	if got := names(plan(in)); !slices.Equal(got, Sets()) {
 		t.Errorf("sets %v, want %v", got, Sets())
 	}
@@ -89,6 +91,8 @@ func TestKeys(t *testing.T) {
 			[]string{"containers", "kubernetes", "programs"}},
 		{"CoreDNS is wanted", func(in *inputs, _ map[string]string) { in.coredns = true }, []string{"coredns"}},
 		{"Helm is wanted", func(in *inputs, _ map[string]string) { in.helm = true }, []string{"helm"}},
+		{"the older kubectl is wanted", func(in *inputs, _ map[string]string) { in.kubectlOlder = true },
+			[]string{"kubectl-older"}},
 		{"flags", func(_ *inputs, env map[string]string) { env["GOFLAGS"] = "-trimpath" },
 			[]string{"containers", "kubernetes", "programs"}},
 	} {
@@ -106,6 +110,64 @@ func TestKeys(t *testing.T) {
 				t.Errorf("rebuilds %v, want %v", changed, test.want)
 			}
 		})
+	}
+}
+
+func TestKeyOfTheOlderKubectl(t *testing.T) {
+	key := func(change func(*inputs)) string {
+		in := example()
+		in.only = SetOlder
+		change(&in)
+		k, err := plan(in)[0].key(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return k
+	}
+	base := key(func(*inputs) {})
+	for what, test := range map[string]struct {
+		change func(*inputs)
+		new    bool
+	}{
+		"its module":  {func(in *inputs) { in.olderTree = "5678" }, true},
+		"its version": {func(in *inputs) { in.versions.older = "v1.35.1" }, true},
+		"our source":  {func(in *inputs) { in.tree = "5678" }, false},
+		"our go.mod":  {func(in *inputs) { in.goMod += "\n" }, false},
+	} {
+		if changed := key(test.change) != base; changed != test.new {
+			t.Errorf("%s: another key: %v", what, changed)
+		}
+	}
+}
+
+// TestOlderKubectlIsOlder holds the two go.mods against each other: whoever raises Kubernetes raises the older kubectl too.
+func TestOlderKubectlIsOlder(t *testing.T) {
+	b := &builder{}
+	var err error
+	const root = "../../.."
+	if b.tool, err = newGoTool(root); err != nil {
+		t.Fatal(err)
+	}
+	_, required, err := b.tool.module(t.Context(), root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var in inputs
+	if err := b.older(t.Context(), root, &in); err != nil {
+		t.Fatal(err)
+	}
+	var ours, older int
+	_, errOurs := fmt.Sscanf(required[kubernetesModule], "v1.%d.", &ours)
+	_, errOlder := fmt.Sscanf(in.versions.older, "v1.%d.", &older)
+	if err := errors.Join(errOurs, errOlder); err != nil || older != ours-1 {
+		t.Errorf("Kubernetes is %s, the older kubectl %s (%v): want the minor version before, in %s/go.mod",
+			required[kubernetesModule], in.versions.older, err, olderDir)
+	}
+	if len(in.olderTree) != 64 {
+		t.Errorf("its source is %q", in.olderTree)
+	}
+	if err := b.older(t.Context(), t.TempDir(), &in); err == nil {
+		t.Error("a module that is not there has a version")
 	}
 }
 

@@ -16,7 +16,7 @@ import (
 )
 
 // printable are the sets whose programs others use too; the rest needs packages of the system.
-var printable = []string{build.SetKubernetes, build.SetPrograms, build.SetHelm}
+var printable = []string{build.SetKubernetes, build.SetPrograms, build.SetHelm, build.SetOlder}
 
 func buildCommand() *cobra.Command {
 	kubelet, set, w := "", "", wanted{}

@@ -29,7 +29,9 @@ type wanted struct {
 	kubelet lab.Kubelet
 	coreDNS bool
 	helm    bool
-	race    bool
+	// kubectlOlder wants the kubectl of the minor version before ours.
+	kubectlOlder bool
+	race         bool
 	// installed wants what an installed lab needs: Helm, and images of our own programs.
 	installed bool
 }
@@ -59,8 +61,8 @@ func prepare(ctx context.Context, out io.Writer, w wanted) (prepared, error) {
 		return p, err
 	}
 	p.bins, err = build.Ensure(ctx, build.Config{
-		ModuleRoot: root, CacheDir: cache, Real: containers, CoreDNS: w.coreDNS, Helm: w.helm || w.installed, Race: w.race,
-		Progress: progress.show,
+		ModuleRoot: root, CacheDir: cache, Real: containers, CoreDNS: w.coreDNS, Helm: w.helm || w.installed,
+		KubectlOlder: w.kubectlOlder, Race: w.race, Progress: progress.show,
 	})
 	if err != nil {
 		return p, err

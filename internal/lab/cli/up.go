@@ -61,7 +61,9 @@ starts take seconds.`,
 
 // start builds what is missing and starts a lab.
 func start(ctx context.Context, out io.Writer, cfg lab.Config, race bool) (*lab.Client, error) {
-	p, err := prepare(ctx, out, wanted{kubelet: cfg.Kubelet, coreDNS: cfg.CoreDNS, race: race, installed: cfg.Installed})
+	p, err := prepare(ctx, out, wanted{
+		kubelet: cfg.Kubelet, coreDNS: cfg.CoreDNS, kubectlOlder: cfg.KubectlOlder, race: race, installed: cfg.Installed,
+	})
 	if err != nil {
 		return nil, err
 	}

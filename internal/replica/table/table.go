@@ -41,6 +41,12 @@ func (c *Columns) Cells(m *metav1.ObjectMeta, o runtime.Object, now time.Time) (
 	return c.cells(m, o, now)
 }
 
+// Known reports whether objects of a kind have more columns than name and time.
+func Known(kind schema.GroupVersionKind) bool {
+	_, ok := known[kind]
+	return ok
+}
+
 // For returns the columns of a kind.
 func For(kind schema.GroupVersionKind) *Columns {
 	if c, ok := known[kind]; ok {

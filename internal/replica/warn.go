@@ -1,0 +1,51 @@
+package replica
+
+import (
+	"net/http"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/apiserver/pkg/endpoints/deprecation"
+	"k8s.io/client-go/kubernetes/scheme"
+
+	"yurtcoordinator/internal/replica/table"
+)
+
+// warning is what an API server says of a type in the header Warning of every answer: that it is deprecated.
+type warning struct {
+	kind schema.GroupVersionKind
+	text string // of the header; empty: nothing
+}
+
+// warning returns that of the replica's type.
+func (h *Handler) warning() string {
+	kind := h.replica.Type().GroupVersionKind
+	if known := h.warned.Load(); known != nil && known.kind == kind {
+		return known.text
+	}
+	found := warningOf(kind)
+	h.warned.Store(&found)
+	return found.text
+}
+
+func warningOf(kind schema.GroupVersionKind) warning {
+	found := warning{kind: kind}
+	o, err := scheme.Scheme.New(kind)
+	if err != nil {
+		return found // of what is not Kubernetes' own, nothing is known
+	}
+	o.GetObjectKind().SetGroupVersionKind(kind)
+	if message := deprecation.WarningMessage(o); message != "" {
+		// Words in quotes, of Kubernetes' own: they can be in a header.
+		found.text, _ = utilnet.NewWarningHeader(299, "-", message)
+	}
+	return found
+}
+
+// TableIsPlain reports whether a list or a watch asks for a table of objects of which no columns are known here, but name
+// and time.
+func (h *Handler) TableIsPlain(r *http.Request, verb string) bool {
+	t := h.replica.Type()
+	f, err := negotiate(r, verb, t)
+	return err == nil && f.shape == row && !table.Known(t.GroupVersionKind)
+}
