@@ -35,7 +35,7 @@ import (
 const (
 	ownPath = edge.PathOwn
 
-	// maxOwnPush bounds a push, in bytes: a batch of 1 MiB and one object more. maxOwnEvents bounds its events.
+	// maxOwnPush bounds a push, in bytes: a batch, which was of 1 MiB in earlier hubs, and one object more. maxOwnEvents bounds its events.
 	maxOwnPush   = 3 << 20
 	maxOwnEvents = 512
 	// maxOwnPushes are read at a time, and others wait for ownWait.

@@ -20,7 +20,7 @@ import (
 )
 
 const (
-	// requestTimeout bounds a question and a push, which is of 1 MiB as a rule, on the LAN.
+	// requestTimeout bounds a question and a push, which is of 64 KiB as a rule, on the LAN.
 	requestTimeout = 20 * time.Second
 	// maxAnswer bounds an answer, in bytes: a coordinator keeps 2000 objects of a node.
 	maxAnswer = 2 << 20

@@ -31,9 +31,10 @@ var kinds = map[string]string{
 }
 
 const (
-	// maxEvents and maxBytes bound a push, which has at least one event.
+	// maxEvents and maxBytes bound a push, which has at least one event. A coordinator keeps a buffer for each connection that
+	// is as large as the largest push that came by it, up to 256 KiB: with 30 hubs 24 MB.
 	maxEvents = 256
-	maxBytes  = 1 << 20
+	maxBytes  = 64 << 10
 	// refusedPause is when an object is pushed again that was refused and has not changed.
 	refusedPause = 30 * time.Second
 )
