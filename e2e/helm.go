@@ -30,6 +30,8 @@ var helmScenarios = []Scenario{{
 var beforeUninstall = [][]string{
 	{"delete", "yurtcoordinators", "--all", "--timeout=1m"},
 	{"label", "nodes", "--all", edge.LabelNodePool + "-"},
+	{"wait", "nodepools", "--all", "--for=jsonpath={.status.readyNodeNum}=0", "--timeout=1m"},
+	{"wait", "nodepools", "--all", "--for=jsonpath={.status.unreadyNodeNum}=0", "--timeout=1m"},
 	{"delete", "nodepools", "--all", "--timeout=1m"},
 }
 
