@@ -24,7 +24,8 @@ var kubeadmScenarios = []Scenario{
 	{
 		Name: "kubeadm-node", Lab: pool.AsInstalled(), run: kubeadmNode,
 		Doc: "a machine with an empty disk is made a node by kubeadm join, and Ready; deploy/node's join puts it behind a hub, " +
-			"no container is restarted; power-cycled while cut off, its Pods come back; reset leaves it as kubeadm did, to the byte",
+			"no container is restarted; power-cycled while cut off, its Pods come back; reset leaves it as kubeadm did, to the " +
+			"byte",
 	},
 	{
 		Name: "kubeadm-days", Lab: kubeadmShort, run: kubeadmDays,

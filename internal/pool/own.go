@@ -35,7 +35,8 @@ import (
 const (
 	ownPath = edge.PathOwn
 
-	// maxOwnPush bounds a push, in bytes: a batch, which was of 1 MiB in earlier hubs, and one object more. maxOwnEvents bounds its events.
+	// maxOwnPush bounds a push, in bytes: a batch, which was of 1 MiB in earlier hubs, and one object more. maxOwnEvents
+	// bounds its events.
 	maxOwnPush   = 3 << 20
 	maxOwnEvents = 512
 	// maxOwnPushes are read at a time, and others wait for ownWait.

@@ -11,9 +11,10 @@ import (
 // usedByPods are what notForNodes keeps.
 var usedByPods = []string{ownConfigMaps, ownSecrets, ownAccounts}
 
-// notForNodes keeps ConfigMaps, Secrets and ServiceAccounts from nodes. The Node authorizer would let a node read what the Pods on it refer
-// to; but which Pods there are is the node's own word here, where nobody has scheduled them, and what other nodes have
-// pushed would be open to whoever makes up a Pod that refers to it. A node has its own from the cloud, and from its disk.
+// notForNodes keeps ConfigMaps, Secrets and ServiceAccounts from nodes. The Node authorizer would let a node read what the
+// Pods on it refer to; but which Pods there are is the node's own word here, where nobody has scheduled them, and what other
+// nodes have pushed would be open to whoever makes up a Pod that refers to it. A node has its own from the cloud, and from its
+// disk.
 type notForNodes struct {
 	nodes nodeidentifier.NodeIdentifier
 }

@@ -18,6 +18,7 @@ import (
 func TestVigil(t *testing.T) {
 	const back = int(backFor / (2 * time.Second))
 	wait := func(n int, step string) []string { return slices.Repeat([]string{step}, n) }
+	isBack := slices.Concat([]string{"", "ad bd"}, wait(9, ""), []string{"au ar"})
 	for name, c := range map[string]struct {
 		steps []string
 		want  edge.NodeName // in the last step, and none before
@@ -26,8 +27,8 @@ func TestVigil(t *testing.T) {
 		"silence":                                {wait(100, ""), ""},
 		"the whole pool goes down":               {[]string{"", "", "ad", "bd", "", ""}, ""},
 		"one was heard before the vigil began":   {[]string{"ar", "", "", "ad bd", ""}, ""},
-		"back for a moment":                      {slices.Concat([]string{"", "ad bd"}, wait(9, ""), []string{"au ar"}, wait(back-1, "ar")), ""},
-		"back for long":                          {slices.Concat([]string{"", "ad bd"}, wait(9, ""), []string{"au ar"}, wait(back, "ar")), "a"},
+		"back for a moment":                      {slices.Concat(isBack, wait(back-1, "ar")), ""},
+		"back for long":                          {slices.Concat(isBack, wait(back, "ar")), "a"},
 		"Ready for long, and not heard":          {slices.Concat([]string{"", "ad bd", "au ar"}, wait(2*back, "")), ""},
 		"a node that is no place is heard":       {slices.Concat([]string{"", "ad bd"}, wait(50, "ar br")), ""},
 		"a new node must be there for long, too": {slices.Concat([]string{"", "ad bd", "cu cr"}, wait(back-1, "cr")), ""},

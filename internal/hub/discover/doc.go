@@ -5,8 +5,8 @@
 // the ConfigMap at the cloud, and remembers what it said in a file, so that a hub which starts while it is cut off finds its
 // coordinator.
 //
-// Invariants: only the cloud's word that there is no ConfigMap, or minutes of refusing to show it, ends what is known; an
-// error, a bad ConfigMap or a cloud out of reach does not. The coordinator's certificate is verified for a name that is
+// Invariants: only the cloud's word that the ConfigMap was deleted, or minutes of refusing to show it or of listing none, ends
+// what is known; an error, a bad ConfigMap, a cloud that is empty for a moment or out of reach does not. The coordinator's certificate is verified for a name that is
 // the pool's own, by the authority that the same ConfigMap names, so that an address that is now another machine's leads
 // nowhere.
 //
