@@ -319,7 +319,7 @@ func emptyList(t *T) {
 		healed := time.Now()
 		s.resume(t)
 		t.settled(30 * time.Second)
-		t.shared(40*time.Second, s.name)
+		t.shared(90*time.Second, s.name) // who has it from the cloud goes back when the coordinator's copy goes on, once a minute
 		s.someChanges(t, spec)
 		t.figure("slowest_recovery_s", time.Since(healed).Seconds())
 		lists := t.newLists(s.resource, before)
