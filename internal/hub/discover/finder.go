@@ -33,8 +33,8 @@ const File = "coordinator.json"
 // read it ends with the coordinator, but an API server that has just started refuses, too, until it knows its roles.
 const forgetAfter = 2 * time.Minute
 
-// recheck is how often it is asked again whether there is none, when a list has said so without a word of a deletion: a cloud
-// whose etcd is another or empty says so for a while.
+// recheck is how soon it is listed again, at the latest, when a list does not have the ConfigMap and nobody has said that it
+// was deleted: a cloud whose etcd is another or empty says so for a while.
 const recheck = 10 * time.Second
 
 // ErrNone is the error while no coordinator is known.
@@ -59,12 +59,12 @@ type Config struct {
 // Finder knows where the coordinator is.
 type Finder struct {
 	cfg    Config
-	unread error         // why the file says nothing
-	doubts chan struct{} // has one when a list has said that there is none
+	unread error // why the file says nothing
 
 	mu           sync.Mutex
 	target       Target
 	refusedSince time.Time // zero: the cloud's last word was no refusal
+	missingSince time.Time // zero: it was not that there is none, either
 	complaint    string    // about a ConfigMap that cannot be used, so as not to repeat it
 }
 
@@ -76,7 +76,7 @@ func New(cfg Config) *Finder {
 	if cfg.Reachable == nil {
 		cfg.Reachable = func(context.Context) error { return nil }
 	}
-	f := &Finder{cfg: cfg, doubts: make(chan struct{}, 1)}
+	f := &Finder{cfg: cfg}
 	var err error
 	if f.target, err = Recall(cfg.Dir, cfg.Pool); !errors.Is(err, fs.ErrNotExist) {
 		f.unread = err
@@ -127,10 +127,19 @@ func (f *Finder) Run(ctx context.Context) error {
 	return nil
 }
 
-// follow follows the ConfigMap until ctx ends, or until what was listed proves to be wrong.
+// follow lists the ConfigMap and watches it, until ctx ends, or until it is to be listed again because it was missing.
 func (f *Finder) follow(ctx context.Context) error {
 	ctx, end := context.WithCancel(ctx)
 	defer end()
+	again := make(chan struct{}, 1)
+	missing := func() {
+		if f.missing(ctx) {
+			select {
+			case again <- struct{}{}:
+			default:
+			}
+		}
+	}
 	informer := cache.NewSharedIndexInformer(listed{&cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			if err := f.cfg.Reachable(ctx); err != nil {
@@ -148,7 +157,9 @@ func (f *Finder) follow(ctx context.Context) error {
 		},
 	}}, &corev1.ConfigMap{}, 0, nil)
 	if err := informer.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) {
-		f.failed(ctx, err)
+		if ctx.Err() == nil { // else it is only told to end
+			f.failed(ctx, err)
+		}
 	}); err != nil {
 		return err
 	}
@@ -159,7 +170,7 @@ func (f *Finder) follow(ctx context.Context) error {
 			if _, seen := o.(*corev1.ConfigMap); seen {
 				f.set(ctx, Target{})
 			} else { // a list does not have it
-				f.doubt()
+				missing()
 			}
 		},
 	}); err != nil {
@@ -170,63 +181,39 @@ func (f *Finder) follow(ctx context.Context) error {
 	group.Go(func() {
 		if cache.WaitForCacheSync(ctx.Done(), informer.HasSynced) && len(informer.GetStore().ListKeys()) == 0 {
 			klog.FromContext(ctx).V(1).Info("The cloud says that the pool has no coordinator")
-			f.doubt()
+			missing()
 		}
 	})
 	group.Go(func() {
-		defer end()
-		f.confirm(ctx)
+		select {
+		case <-again:
+		case <-ctx.Done():
+			return
+		}
+		select {
+		case <-time.After(recheck/2 + rand.N(recheck/2)):
+			end()
+		case <-ctx.Done():
+		}
 	})
 	informer.RunWithContext(ctx)
 	return nil
 }
 
-// doubt has it asked again whether there is no coordinator.
-func (f *Finder) doubt() {
-	select {
-	case f.doubts <- struct{}{}:
-	default:
+// missing takes in that the cloud's list does not have the ConfigMap. It reports whether to list again soon: what is known
+// stays until lists have said so for forgetAfter.
+func (f *Finder) missing(ctx context.Context) (again bool) {
+	f.mu.Lock()
+	now, known := f.cfg.Clock.Now(), !f.target.IsZero()
+	if f.missingSince.IsZero() {
+		f.missingSince = now
 	}
-}
-
-// confirm asks again, whenever a list has said that there is none, until none has shown one for forgetAfter. It returns when
-// one does: then what follows the ConfigMap has to begin anew.
-func (f *Finder) confirm(ctx context.Context) {
-	var since time.Time // there is none, as it seems; zero: it does not
-	for {
-		if since.IsZero() {
-			select {
-			case <-f.doubts:
-			case <-ctx.Done():
-				return
-			}
-			if f.Target().IsZero() {
-				continue
-			}
-			since = f.cfg.Clock.Now()
-		}
-		select {
-		case <-time.After(recheck/2 + rand.N(recheck/2)):
-		case <-ctx.Done():
-			return
-		}
-		if f.cfg.Reachable(ctx) != nil {
-			return
-		}
-		timed, cancel := context.WithTimeout(ctx, recheck)
-		list, err := f.cfg.ConfigMaps.List(timed, metav1.ListOptions{FieldSelector: f.only()})
-		cancel()
-		switch {
-		case err != nil:
-			f.failed(ctx, err)
-		case len(list.Items) > 0:
-			f.saw(ctx, &list.Items[0])
-			return
-		case f.cfg.Clock.Since(since) >= forgetAfter:
-			since = time.Time{}
-			f.set(ctx, Target{})
-		}
+	again = known && now.Sub(f.missingSince) < forgetAfter
+	f.mu.Unlock()
+	if known && !again {
+		f.set(ctx, Target{})
 	}
+	return again
 }
 
 // only selects the ConfigMap.
@@ -244,6 +231,7 @@ func (listed) IsWatchListSemanticsUnSupported() bool { return true }
 func (f *Finder) failed(ctx context.Context, err error) {
 	f.mu.Lock()
 	now := f.cfg.Clock.Now()
+	f.missingSince = time.Time{}
 	switch {
 	case !apierrors.IsForbidden(err):
 		f.refusedSince = time.Time{}
@@ -270,7 +258,7 @@ func (f *Finder) saw(ctx context.Context, o any) {
 		complaint = err.Error()
 	}
 	f.mu.Lock()
-	f.refusedSince = time.Time{}
+	f.refusedSince, f.missingSince = time.Time{}, time.Time{}
 	repeated := complaint == f.complaint
 	f.complaint = complaint
 	f.mu.Unlock()

@@ -125,6 +125,32 @@ func TestRefused(t *testing.T) {
 	}
 }
 
+// running runs a Finder in the bubble of a test, until it is stopped.
+func running(t *testing.T, cfg Config) (f *Finder, stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	f = New(cfg)
+	ended := make(chan error)
+	go func() { ended <- f.Run(ctx) }()
+	synctest.Wait()
+	return f, func() {
+		t.Helper()
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// is expects a Finder to know where the coordinator is; empty: that there is none.
+func is(t *testing.T, f *Finder, want string) {
+	t.Helper()
+	synctest.Wait()
+	if got := f.Target().Address; got != want {
+		t.Errorf("the coordinator is at %q, want %q", got, want)
+	}
+}
+
 // What follows the ConfigMap of a cloud.
 func TestRun(t *testing.T) {
 	ca := authority(t)
@@ -137,52 +163,32 @@ func TestRun(t *testing.T) {
 			return refuse.Load(), nil, forbidden
 		})
 		maps := cloud.CoreV1().ConfigMaps(edge.NamespaceSystem)
-		dir := t.TempDir()
-		run := func() (f *Finder, stop func()) {
-			ctx, cancel := context.WithCancel(t.Context())
-			f = New(Config{Pool: "p1", Dir: dir, ConfigMaps: maps})
-			ended := make(chan error)
-			go func() { ended <- f.Run(ctx) }()
-			synctest.Wait()
-			return f, func() {
-				cancel()
-				if err := <-ended; err != nil {
-					t.Error(err)
-				}
-			}
-		}
-		is := func(f *Finder, want string) {
-			t.Helper()
-			synctest.Wait()
-			if got := f.Target().Address; got != want {
-				t.Errorf("the coordinator is at %q, want %q", got, want)
-			}
-		}
-		f, stop := run()
-		is(f, "")
+		cfg := Config{Pool: "p1", Dir: t.TempDir(), ConfigMaps: maps}
+		f, stop := running(t, cfg)
+		is(t, f, "")
 		_, err := maps.Create(t.Context(), configMap(told(ca)), metav1.CreateOptions{})
-		is(f, "10.0.0.2:10270")
+		is(t, f, "10.0.0.2:10270")
 		_, err2 := maps.Update(t.Context(), configMap(moved), metav1.UpdateOptions{})
-		is(f, "10.0.0.3:10270")
+		is(t, f, "10.0.0.3:10270")
 		stop()
 
 		refuse.Store(true)
-		f, stop = run()
+		f, stop = running(t, cfg)
 		time.Sleep(forgetAfter / 2)
-		is(f, "10.0.0.3:10270")
+		is(t, f, "10.0.0.3:10270")
 		time.Sleep(forgetAfter)
-		is(f, "")
+		is(t, f, "")
 		refuse.Store(false)
 		time.Sleep(time.Minute)
-		is(f, "10.0.0.3:10270")
+		is(t, f, "10.0.0.3:10270")
 		stop()
 
 		err3 := maps.Delete(t.Context(), "yurt-coordinator-p1", metav1.DeleteOptions{})
-		f, stop = run()
+		f, stop = running(t, cfg)
 		time.Sleep(forgetAfter - recheck)
-		is(f, "10.0.0.3:10270")
+		is(t, f, "10.0.0.3:10270")
 		time.Sleep(3 * recheck)
-		is(f, "") // it was deleted while nobody looked
+		is(t, f, "") // it was deleted while nobody looked
 		stop()
 		if err := errors.Join(err, err2, err3); err != nil {
 			t.Error(err)
@@ -203,41 +209,21 @@ func TestACloudThatSeemsEmpty(t *testing.T) {
 		if _, err := maps.Create(t.Context(), configMap(told(ca)), metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		dir := t.TempDir()
-		run := func() (f *Finder, stop func()) {
-			ctx, cancel := context.WithCancel(t.Context())
-			f = New(Config{Pool: "p1", Dir: dir, ConfigMaps: maps})
-			ended := make(chan error)
-			go func() { ended <- f.Run(ctx) }()
-			synctest.Wait()
-			return f, func() {
-				cancel()
-				if err := <-ended; err != nil {
-					t.Error(err)
-				}
-			}
-		}
-		is := func(f *Finder, want string) {
-			t.Helper()
-			if got := f.Target().Address; got != want {
-				t.Errorf("the coordinator is at %q, want %q", got, want)
-			}
-		}
-		f, stop := run()
-		is(f, "10.0.0.2:10270")
+		cfg := Config{Pool: "p1", Dir: t.TempDir(), ConfigMaps: maps}
+		f, stop := running(t, cfg)
+		is(t, f, "10.0.0.2:10270")
 		stop()
 		empty.Store(true)
-		f, stop = run() // a hub that starts meanwhile
+		f, stop = running(t, cfg) // a hub that starts meanwhile
 		time.Sleep(forgetAfter / 2)
-		is(f, "10.0.0.2:10270")
+		is(t, f, "10.0.0.2:10270")
 		empty.Store(false)
 		time.Sleep(2 * forgetAfter)
-		is(f, "10.0.0.2:10270")
+		is(t, f, "10.0.0.2:10270")
 		if err := maps.Delete(t.Context(), "yurt-coordinator-p1", metav1.DeleteOptions{}); err != nil {
 			t.Error(err)
 		}
-		synctest.Wait()
-		is(f, "")
+		is(t, f, "")
 		stop()
 	})
 }
@@ -254,7 +240,7 @@ func TestAfterACut(t *testing.T) {
 		})
 		up := make(chan struct{})
 		maps := cloud.CoreV1().ConfigMaps(edge.NamespaceSystem)
-		f := New(Config{Pool: "p1", Dir: t.TempDir(), ConfigMaps: maps, Reachable: func(ctx context.Context) error {
+		f, stop := running(t, Config{Pool: "p1", Dir: t.TempDir(), ConfigMaps: maps, Reachable: func(ctx context.Context) error {
 			select {
 			case <-up:
 				return nil
@@ -262,10 +248,7 @@ func TestAfterACut(t *testing.T) {
 				return ctx.Err()
 			}
 		}})
-		ctx, cancel := context.WithCancel(t.Context())
-		ended := make(chan error)
-		go func() { ended <- f.Run(ctx) }()
-		if _, err := maps.Create(ctx, configMap(told(ca)), metav1.CreateOptions{}); err != nil {
+		if _, err := maps.Create(t.Context(), configMap(told(ca)), metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Hour)
@@ -273,13 +256,7 @@ func TestAfterACut(t *testing.T) {
 			t.Errorf("the cloud was asked %d times while it could not be reached", n)
 		}
 		close(up)
-		synctest.Wait()
-		if got := f.Target().Address; got != "10.0.0.2:10270" {
-			t.Errorf("the coordinator is at %q", got)
-		}
-		cancel()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
+		is(t, f, "10.0.0.2:10270")
+		stop()
 	})
 }
