@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"flag"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -19,12 +21,37 @@ var (
 	kubelet = flag.String("kubelet", "", "real or hollow; default: real where containers can run")
 )
 
+// failures are the ends of failed scenarios, to be repeated at the very end: of a long log often only that is kept.
+var failures []string
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	for _, f := range failures {
+		fmt.Println(f)
+	}
+	os.Exit(code)
+}
+
 // TestScenarios runs end-to-end scenarios with the yurtlab that `make setup` has built, as a user would. Without
 // -scenarios there is nothing to run: they take minutes, and `go test ./...` is for unit tests.
 func TestScenarios(t *testing.T) {
 	for _, s := range selected(t) {
-		t.Run(s.Name, func(t *testing.T) { runScenario(t, s) })
+		t.Run(s.Name, func(t *testing.T) {
+			transcript, err := runScenario(t.Context(), s)
+			t.Logf("transcript:\n%s", transcript)
+			if err != nil {
+				t.Error(err)
+				failures = append(failures, fmt.Sprintf("%s failed: %v; the end of its transcript:\n%s", s.Name, err,
+					lastLines(transcript, 25)))
+			}
+		})
 	}
+}
+
+// lastLines are the last n lines of a text.
+func lastLines(text string, n int) string {
+	lines := strings.Split(strings.TrimSpace(text), "\n")
+	return strings.Join(lines[max(0, len(lines)-n):], "\n")
 }
 
 func selected(t *testing.T) []Scenario {
@@ -50,65 +77,63 @@ func selected(t *testing.T) []Scenario {
 	return out
 }
 
-func runScenario(t *testing.T, s Scenario) {
+func runScenario(ctx context.Context, s Scenario) (transcript string, err error) {
 	yurtlab, err := filepath.Abs("../bin/yurtlab")
 	if err != nil {
-		t.Fatal(err)
+		return "", err
 	}
-	args := []string{"run", s.Name, "-o", "json", "--race", "--name", "test-" + s.Name}
+	name := "test-" + s.Name
+	args := []string{"run", s.Name, "-o", "json", "--race", "--name", name}
 	if *kubelet != "" {
 		args = append(args, "--kubelet", *kubelet)
 	}
-	cmd := exec.CommandContext(t.Context(), yurtlab, args...)
+	cmd := exec.CommandContext(ctx, yurtlab, args...)
 	cmd.Dir = ".."
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // it ends its lab then
-	var transcript bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &transcript, &transcript
-	err = cmd.Run()
-	t.Logf("transcript:\n%s", transcript.String())
+	out, err := cmd.CombinedOutput()
 	if err != nil {
-		t.Fatalf("yurtlab run %s: %v", s.Name, err)
+		return string(out), fmt.Errorf("yurtlab run %s: %w", s.Name, err)
 	}
-	checkResult(t, transcript.String())
-	checkNothingLeft(t, "test-"+s.Name)
+	return string(out), errors.Join(checkResult(string(out)), checkNothingLeft(name))
 }
 
 // checkNothingLeft holds the machine against the promise that a lab leaves nothing behind.
-func checkNothingLeft(t *testing.T, name string) {
-	t.Helper()
+func checkNothingLeft(name string) error {
 	dir, err := lab.Dir(name)
 	if err != nil {
-		t.Fatal(err)
+		return err
 	}
+	var all []error
 	if _, err := os.Stat(dir); err == nil {
-		t.Errorf("files are left in %s", dir)
+		all = append(all, fmt.Errorf("files are left in %s", dir))
 	}
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
-		t.Fatal(err)
+		return err
 	}
 	if bytes.Contains(mounts, []byte(dir)) {
-		t.Errorf("mounts are left below %s", dir)
+		all = append(all, fmt.Errorf("mounts are left below %s", dir))
 	}
 	processes, err := filepath.Glob("/proc/[0-9]*/cmdline")
 	if err != nil {
-		t.Fatal(err)
+		return err
 	}
 	for _, p := range processes {
 		if line, err := os.ReadFile(p); err == nil && bytes.Contains(line, []byte(dir)) { // one that just ended is fine
-			t.Errorf("a process is left: %s", bytes.ReplaceAll(line, []byte{0}, []byte{' '}))
+			all = append(all, fmt.Errorf("a process is left: %s", bytes.ReplaceAll(line, []byte{0}, []byte{' '})))
 		}
 	}
 	for _, pattern := range []string{"/sys/fs/cgroup/yurtlab-" + name, "/sys/fs/cgroup/*/yurtlab-" + name} {
 		if left, err := filepath.Glob(pattern); err != nil || len(left) > 0 {
-			t.Errorf("cgroups are left: %v %v", left, err)
+			all = append(all, fmt.Errorf("cgroups are left: %v %v", left, err))
 		}
 	}
 	for path, existed := range hostPaths {
 		if _, err := os.Stat(path); err == nil && !existed {
-			t.Errorf("%s was made on the host", path)
+			all = append(all, fmt.Errorf("%s was made on the host", path))
 		}
 	}
+	return errors.Join(all...)
 }
 
 // hostPaths are what programs of a lab would make on the host if their machines let them, and whether the host had them
@@ -123,16 +148,15 @@ var hostPaths = func() map[string]bool {
 }()
 
 // checkResult holds the last line against the interface that other programs use.
-func checkResult(t *testing.T, transcript string) {
-	t.Helper()
-	lines := strings.Split(strings.TrimSpace(transcript), "\n")
+func checkResult(transcript string) error {
 	var r Result
-	if err := json.Unmarshal([]byte(lines[len(lines)-1]), &r); err != nil {
-		t.Fatalf("the last line is not the result: %v", err)
+	if err := json.Unmarshal([]byte(lastLines(transcript, 1)), &r); err != nil {
+		return fmt.Errorf("the last line is not the result: %w", err)
 	}
 	if !r.Passed || len(r.Figures) == 0 {
-		t.Errorf("result %+v: want passed, with figures", r)
+		return fmt.Errorf("result %+v: want passed, with figures", r)
 	}
+	return nil
 }
 
 // TestScenariosAreDescribed holds the list against the rules for it.
