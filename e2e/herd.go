@@ -47,7 +47,7 @@ func thunderingHerd(t *T) {
 	}
 	h.current(3*time.Minute, "after the boot")
 	h.used()
-	h.lists("at_boot", 1, 1)
+	h.lists("at_boot", 1)
 
 	h.fault("links", func(during func()) {
 		for p := 1; p <= herdPools; p++ {
@@ -58,26 +58,26 @@ func thunderingHerd(t *T) {
 		for p := 1; p <= herdPools; p++ {
 			t.must(t.lab.Heal(t.ctx, lab.WAN, fmt.Sprintf("pool/p%d", p)))
 		}
-	}, 0, 0)
+	}, 0)
 	h.fault("hubs", func(during func()) {
 		h.all(lab.Kill)
 		during()
 		h.all(lab.Start)
-	}, 0, 0)
+	}, 0)
 	// A kube-apiserver that has just started says 410 to who is behind the latest write of any kind. Then each leader lists,
 	// and a follower here and there that has not heard of its leader for too long: all of them share this machine.
 	h.fault("cloud", func(func()) {
 		t.must(t.lab.Cloud(t.ctx, lab.Restart, lab.KubeAPIServer))
-	}, 4, 1)
+	}, 4)
 }
 
 func herdLoad(t *T) load.Spec {
 	return load.Spec{Services: 200, EndpointsEach: 20, Nodes: t.nodeNames()}
 }
 
-// fault breaks something for all hubs at once, has the load change in between, and expects no more lists than
-// those.
-func (h *herd) fault(name string, do func(during func()), pool, hub int) {
+// fault breaks something for all hubs at once, has the load change in between, and expects each pool to list no resource more
+// often than most times.
+func (h *herd) fault(name string, do func(during func()), most int) {
 	h.say("fault: %s", name)
 	h.since = time.Now()
 	h.must(h.lab.MarkTraffic(h.ctx))
@@ -94,7 +94,7 @@ func (h *herd) fault(name string, do func(during func()), pool, hub int) {
 	sum := lab.Total(traffic)
 	h.figure("wan_bytes_after_"+name, float64(sum.Up+sum.Down))
 	h.hold(10*time.Second, "those that come late")
-	h.lists("after_"+name, pool, hub)
+	h.lists("after_"+name, most)
 }
 
 // all does the same to all hubs, as many at a time as one operator would with a switch.
@@ -161,12 +161,10 @@ func (h *herd) used() {
 	h.must(g.Wait())
 }
 
-// lists expects that the cloud was asked for all EndpointSlices, and for all Endpoints, at most so often by each pool, and
-// for all Services, which each hub has a copy of, at most so often by each hub.
-func (h *herd) lists(when string, pool, hub int) {
-	for resource, most := range map[string]int{
-		"endpointslices": pool * herdPools, "endpoints": pool * herdPools, "services": hub * len(h.nodes),
-	} {
+// lists expects that each pool has asked the cloud for all of a resource at most so often.
+func (h *herd) lists(when string, most int) {
+	most *= herdPools
+	for _, resource := range []string{"endpointslices", "endpoints", "services"} {
 		n := 0
 		for _, l := range h.listsOverWAN(resource) {
 			if l.At.After(h.since) {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -25,12 +24,11 @@ var oneCopyScenarios = []Scenario{
 	},
 	largeCopy(3), largeCopy(10), largeCopy(30),
 	{
-		Name: "one-copy-services", Lab: oneCopyPool(10, "--pool-scope-resources="+strings.Join([]string{
-			"v1/endpoints", "discovery.k8s.io/v1/endpointslices", "v1/services"}, ",")),
+		Name: "one-copy-services", Lab: oneCopyPool(10),
 		run: copyCase{
 			services: 1000, endpoints: 50, quiet: 15 * time.Second, perSecond: 100, churn: 30 * time.Second, both: true,
 		}.run,
-		Doc: "as one-copy-10, with Services in the pool's scope too, and clients that read both as kube-proxy does",
+		Doc: "as one-copy-10, with clients that read Services, too, as kube-proxy does",
 	},
 }
 
@@ -46,10 +44,10 @@ func largeCopy(nodes int) Scenario {
 }
 
 // oneCopyPool has hubs and nothing else that uses the WAN. They keep nothing on disk: each start is to be a first one.
-func oneCopyPool(nodes int, flags ...string) lab.Config {
+func oneCopyPool(nodes int) lab.Config {
 	return lab.Config{
 		Pools: 1, Nodes: nodes, Timing: lab.Quick, Kubelet: lab.Hollow, NoKubelet: true, NoProxy: true,
-		HubFlags: append([]string{"--disk-cache-path="}, flags...),
+		HubFlags: []string{"--disk-cache-path="},
 	}
 }
 

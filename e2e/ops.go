@@ -123,7 +123,7 @@ func (t *T) getsIn() {
 	})
 }
 
-// deployTill makes the Pod of docs/operations.md, and waits until its second container has crashed and runs again.
+// deployTill makes the Pod of docs/operations.md and its Service, and waits until its second container has crashed and runs again.
 func (t *T) deployTill() {
 	_, err := t.cloud.CoreV1().Namespaces().Create(t.ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: shop}},
 		metav1.CreateOptions{})
@@ -147,6 +147,11 @@ func (t *T) deployTill() {
 			Volumes:     []corev1.Volume{{Name: "state", VolumeSource: state}},
 			Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
 		},
+	}, metav1.CreateOptions{})
+	t.must(err)
+	_, err = t.cloud.CoreV1().Services(shop).Create(t.ctx, &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Name: till},
+		Spec:       corev1.ServiceSpec{Selector: map[string]string{"app": till}, Ports: []corev1.ServicePort{{Port: 80}}},
 	}, metav1.CreateOptions{})
 	t.must(err)
 	t.eventually(90*time.Second, "the Pod "+till+" runs, and has been restarted once", func() error {

@@ -27,6 +27,10 @@ var looks = []look{
 	{args: "get pod till -n shop -o yaml"},
 	{args: "get pods -A -l app.kubernetes.io/name=yurt-coordinator"},
 	{args: "get configmaps -n shop -o yaml"},
+	{args: "get services -A -o wide"},
+	{args: "get service till -n shop -o yaml"},
+	{args: "get endpointslices -n shop -o yaml"},
+	{args: "describe service till -n shop", sorted: true},
 	{args: "describe node p1-n2", until: "\nEvents:"}, // the node controller's are in the cloud alone
 	{args: "describe pod till -n shop", sorted: true},
 	{args: "events -n shop --for pod/till", sorted: true},

@@ -131,11 +131,11 @@ func byName(text []byte) (map[string]map[string]any, error) {
 	return all, nil
 }
 
-// shownAsInTheCloud waits until the coordinator shows the Nodes, their Pods, and what of the ConfigMaps the Pods use, exactly
-// as the cloud does.
+// shownAsInTheCloud waits until the coordinator shows the Nodes, their Pods, what of the ConfigMaps and ServiceAccounts the Pods
+// use, and all Services, exactly as the cloud does.
 func (t *T) shownAsInTheCloud(site kubernetes.Interface, nodes []string, within time.Duration) time.Duration {
 	return t.eventually(within, "the coordinator shows what the cloud has", func() error {
-		for _, resource := range []string{"nodes", "pods", "configmaps", "serviceaccounts"} {
+		for _, resource := range []string{"nodes", "pods", "configmaps", "services", "serviceaccounts"} {
 			cloud, err := t.objectsAt(t.cloud, resource)
 			if err != nil {
 				return err
@@ -163,6 +163,8 @@ func sameShown(resource string, nodes []string, cloud, shown map[string]map[stri
 		case "pods":
 			node, _ := spec["nodeName"].(string)
 			return slices.Contains(nodes, node)
+		case "services":
+			return true
 		case "serviceaccounts":
 			return meta["namespace"] == namespace && name == "default"
 		default: // what Pods of default use

@@ -54,7 +54,8 @@ var (
 	}
 )
 
-// share sets the pool resources of all hubs of the first pool, besides those of the default.
+// share sets the pool resources of all hubs of the first pool, besides endpoints. Of Services, if they are not among them, each
+// hub has a copy of its own then, for service topology.
 func (t *T) share(more ...string) {
 	all := append([]string{"v1/endpoints", "discovery.k8s.io/v1/endpointslices"}, more...)
 	for _, node := range t.nodeNames() {
@@ -95,6 +96,15 @@ func (a *audience) sit(t *T, nodes []string) {
 
 func poolScope(t *T) {
 	t.settled(30 * time.Second)
+	t.share()
+	t.eventually(30*time.Second, "no hub shares Services", func() error {
+		for node, h := range t.hubs() {
+			if r, ok := h.Replica(allServices.name); ok && r.Shared {
+				return fmt.Errorf("%s still has %+v", node, r)
+			}
+		}
+		return nil
+	})
 	slicesSeen, services, pools := t.record(endpointSlices), t.record(allServices), t.record(allNodePools)
 	spec := load.Spec{Services: 20, EndpointsEach: 5, Nodes: t.nodeNames()}
 	_, err := load.Services(t.ctx, t.cloud, spec)

@@ -84,8 +84,8 @@ type Identity struct {
 	KubeletAsIs              bool
 }
 
-// defaultPoolScope is what every node of a cluster reads all of, and most of what it reads.
-var defaultPoolScope = []string{"v1/endpoints", "discovery.k8s.io/v1/endpointslices"}
+// defaultPoolScope is what every node of a cluster reads all of, and most of what it reads. People on site see it, too.
+var defaultPoolScope = []string{"v1/endpoints", "v1/services", "discovery.k8s.io/v1/endpointslices"}
 
 // defaultCacheAgents are the programs that a node's Pods and their network need.
 var defaultCacheAgents = []string{"kubelet", "kube-proxy", "coredns", "flanneld", "calico-node", "cilium-agent"}

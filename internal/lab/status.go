@@ -85,6 +85,7 @@ type DiskStatus struct {
 // ReplicaStatus is what a hub says of its copy of one resource.
 type ReplicaStatus struct {
 	Resource     string `json:"resource"` // as in endpointslices.discovery.k8s.io
+	Shared       bool   `json:"shared"`   // it is one of the pool's resources
 	Source       string `json:"source"`   // cloud, coordinator or none
 	Revision     uint64 `json:"revision"`
 	Objects      int    `json:"objects"`

@@ -23,7 +23,7 @@ import (
 // them. So each is read when a Pod has it first, when the cloud is back after a cut, and from time to time.
 
 const (
-	// readAccountEvery is how often a ServiceAccount is read again: some hundred bytes each over the WAN. It changes as rarely as
+	// readAccountEvery is how often a ServiceAccount is read again: a small request each over the WAN. It changes as rarely as
 	// anything does.
 	readAccountEvery = time.Hour
 	// readAccountsWithin is within what time all are read again when the cloud is back, so that not all hubs do it at once.
