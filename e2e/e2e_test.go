@@ -124,8 +124,12 @@ func checkNothingLeft(name string) error {
 		}
 	}
 	for _, pattern := range []string{"/sys/fs/cgroup/yurtlab-" + name, "/sys/fs/cgroup/*/yurtlab-" + name} {
-		if left, err := filepath.Glob(pattern); err != nil || len(left) > 0 {
-			all = append(all, fmt.Errorf("cgroups are left: %v %v", left, err))
+		left, err := filepath.Glob(pattern)
+		if err != nil {
+			return err
+		}
+		if len(left) > 0 {
+			all = append(all, fmt.Errorf("cgroups are left: %v", left))
 		}
 	}
 	for path, existed := range hostPaths {

@@ -123,7 +123,8 @@ func (t *T) getsIn() {
 	})
 }
 
-// deployTill makes the Pod of docs/operations.md and its Service, and waits until its second container has crashed and runs again.
+// deployTill makes the Pod of docs/operations.md and its Service, and waits until its second container has crashed and runs
+// again.
 func (t *T) deployTill() {
 	_, err := t.cloud.CoreV1().Namespaces().Create(t.ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: shop}},
 		metav1.CreateOptions{})
