@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -12,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/ptr"
@@ -26,9 +26,12 @@ const (
 	sayEvery = time.Minute
 	// callTimeout bounds one request.
 	callTimeout = 5 * time.Second
-	// failPause is how long after a failed write the next is tried, at least.
-	failPause = 30 * time.Second
 )
+
+// retries are the pauses after failed writes: at first not longer than until the next look, at last sayEvery and a half.
+func retries() *wait.Backoff {
+	return &wait.Backoff{Duration: lookEvery / 2, Factor: 2, Jitter: 0.5, Steps: 30, Cap: sayEvery}
+}
 
 // Term is the leader's term; role.Term is one.
 type Term interface {
@@ -57,7 +60,6 @@ func New(cfg Config) *Reporter { return &Reporter{cfg} }
 type report struct {
 	nodes []edge.NodeName
 	at    time.Time // zero: never
-	next  time.Time // not before
 }
 
 // Run reports for one term, until ctx ends; it returns nil then. It must not run twice at a time.
@@ -65,6 +67,8 @@ func (r *Reporter) Run(ctx context.Context, term Term, transitions int32) error 
 	log := klog.FromContext(ctx)
 	var book ledger
 	var last report
+	var next time.Time // it is told: not before
+	pauses := retries()
 	ticker := time.NewTicker(lookEvery)
 	defer ticker.Stop()
 	for ; ctx.Err() == nil; waitFor(ctx, ticker.C) {
@@ -77,15 +81,15 @@ func (r *Reporter) Run(ctx context.Context, term Term, transitions int32) error 
 		book.observe(leases, now)
 		nodes, ok := book.reached(now)
 		due := last.at.IsZero() || now.Sub(last.at) >= sayEvery || !slices.Equal(nodes, last.nodes)
-		if !ok || !due || now.Before(last.next) || !term.Valid() {
+		if !ok || !due || now.Before(next) || !term.Valid() {
 			continue
 		}
 		if err := r.tell(ctx, nodes, book.traffic(nodes), transitions); err != nil {
 			log.V(1).Info("Cannot tell the cloud who reaches the coordinator", "err", err)
-			last.next = now.Add(failPause + rand.N(failPause))
+			next = now.Add(pauses.Step())
 			continue
 		}
-		last = report{nodes: nodes, at: now}
+		last, pauses = report{nodes: nodes, at: now}, retries()
 	}
 	return nil
 }

@@ -2,6 +2,7 @@ package roster
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"slices"
 	"strconv"
@@ -13,7 +14,9 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/utils/ptr"
 
 	"yurtcoordinator/internal/edge"
@@ -117,6 +120,40 @@ func TestLedgerOfTraffic(t *testing.T) {
 type valid struct{ atomic.Bool }
 
 func (v *valid) Valid() bool { return v.Load() }
+
+// TestRetries: one failed write is made up for within seconds, a cloud that fails for long is asked once a minute.
+func TestRetries(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pool, cloud := fake.NewClientset(), fake.NewClientset()
+		tries, fails := 0, 1
+		cloud.PrependReactor("update", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
+			tries++
+			if tries <= fails {
+				return true, nil, errors.New("not now")
+			}
+			return true, &coordinationv1.Lease{}, nil
+		})
+		r := New(Config{Node: "a", Pool: "p1", Coordinator: pool.CoordinationV1(), Cloud: cloud.CoordinationV1()})
+		term := &valid{}
+		term.Store(true)
+		run := func(lasts time.Duration) {
+			t.Helper()
+			tries = 0
+			ctx, stop := context.WithTimeout(t.Context(), lasts)
+			defer stop()
+			if err := r.Run(ctx, term, 1); err != nil {
+				t.Error(err)
+			}
+		}
+		if run(2 * lookEvery); tries != 2 {
+			t.Errorf("%d tries, want the second soon after the first has failed", tries)
+		}
+		fails = 1000
+		if run(time.Hour); tries < 30 || tries > 70 {
+			t.Errorf("%d tries in an hour of failures, want about one a minute", tries)
+		}
+	})
+}
 
 func TestRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
