@@ -85,7 +85,7 @@ type Result struct {
 
 // Run boots a lab, runs a scenario in it and ends the lab, whatever happened.
 func Run(ctx context.Context, s Scenario, o Options) Result {
-	t := &T{scenario: s, out: o.Out, start: time.Now(), figures: map[string]float64{}}
+	t := &T{scenario: s, out: o.Out, start: time.Now(), figures: map[string]float64{}, carriedBefore: map[string]wire.Bytes{}}
 	err := t.boot(ctx, o)
 	if err == nil {
 		err = errors.Join(t.protect(func(t *T) { hubsFound(t); s.run(t) }), t.protect(bytesCarried), t.protect(noCrash))
@@ -125,6 +125,9 @@ type T struct {
 	// alone is, of an installed lab, how many lists over the WAN a resource had cost when all first had it from the
 	// coordinator.
 	alone map[string]int
+
+	// carriedBefore is what a node's cable had carried when its hub was started anew; of others nothing.
+	carriedBefore map[string]wire.Bytes
 
 	mu      sync.Mutex
 	figures map[string]float64

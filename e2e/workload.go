@@ -223,6 +223,9 @@ func (t *T) settledAway() string {
 		}
 		return err
 	})
+	carried, err := t.lab.Traffic(t.ctx, false)
+	t.must(err)
+	t.carriedBefore[coordinatorNode] = carried[coordinatorNode]
 	t.must(t.lab.Node(t.ctx, lab.Start, coordinatorNode, lab.Hub))
 	return t.settled(30 * time.Second)
 }
