@@ -52,6 +52,16 @@ func (w *world) podWith(name, account string, revision edge.Revision) stream.Obj
 	return object(w.t, &corev1.Pod{Spec: corev1.PodSpec{NodeName: "n1", ServiceAccountName: account}}, "shop", name, revision)
 }
 
+// oneAccount has the node's only Pod have an account, which has been read.
+func (w *world) oneAccount() {
+	w.t.Helper()
+	w.cloud.setAccount("web", 3)
+	w.settle()
+	w.pods.set(30, w.podWith("b", "web", 25))
+	time.Sleep(time.Second)
+	w.read("web")
+}
+
 func TestServiceAccountsOfPods(t *testing.T) {
 	const soon = time.Second
 	run(t, func(w *world) {
@@ -79,11 +89,7 @@ func TestServiceAccountsOfPods(t *testing.T) {
 // TestServiceAccountsAfterACut are read again within a minute; those of new Pods while the cloud is cut off not before.
 func TestServiceAccountsAfterACut(t *testing.T) {
 	run(t, func(w *world) {
-		w.cloud.setAccount("web", 3)
-		w.settle()
-		w.pods.set(30, w.podWith("b", "web", 25))
-		time.Sleep(time.Second)
-		w.read("web")
+		w.oneAccount()
 		w.cloudLink.Set(link.Down)
 		w.cloud.setAccount("web", 9)
 		w.pods.set(40, w.podWith("b", "web", 25), w.podWith("c", "new", 31))
@@ -100,11 +106,7 @@ func TestServiceAccountsAfterACut(t *testing.T) {
 // TestServiceAccountsThatCannotBeRead leave what is known as it is, and are asked for at a bounded rate.
 func TestServiceAccountsThatCannotBeRead(t *testing.T) {
 	run(t, func(w *world) {
-		w.cloud.setAccount("web", 3)
-		w.settle()
-		w.pods.set(30, w.podWith("b", "web", 25))
-		time.Sleep(time.Second)
-		w.read("web")
+		w.oneAccount()
 		for _, fail := range []func(){
 			func() { w.cloud.fails = errors.New("no route") },
 			func() { w.cloud.fails, w.cloud.code = nil, http.StatusForbidden },
