@@ -17,7 +17,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/dynamic"
 
 	"yurtcoordinator/apis/apps/v1alpha1"
 	"yurtcoordinator/internal/edge"
@@ -62,17 +61,8 @@ var lifeScenarios = []Scenario{
 	},
 }
 
-// objects is a client of any kind in the cloud.
-func (t *T) objects() dynamic.Interface {
-	access, err := t.lab.CloudConfig()
-	t.must(err)
-	client, err := dynamic.NewForConfig(access)
-	t.must(err)
-	return client
-}
-
 func (t *T) yurtCoordinator(name string) (*v1alpha1.YurtCoordinator, error) {
-	o, err := t.objects().Resource(lab.YurtCoordinators).Get(t.ctx, name, metav1.GetOptions{})
+	o, err := t.objects.Resource(lab.YurtCoordinators).Get(t.ctx, name, metav1.GetOptions{})
 	if err != nil {
 		return nil, err
 	}
@@ -82,7 +72,7 @@ func (t *T) yurtCoordinator(name string) (*v1alpha1.YurtCoordinator, error) {
 
 // makeCoordinator makes a YurtCoordinator for a pool.
 func (t *T) makeCoordinator(name, pool string) error {
-	_, err := t.objects().Resource(lab.YurtCoordinators).Create(t.ctx, &unstructured.Unstructured{Object: map[string]any{
+	_, err := t.objects.Resource(lab.YurtCoordinators).Create(t.ctx, &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": lab.YurtCoordinators.GroupVersion().String(), "kind": "YurtCoordinator",
 		"metadata": map[string]any{"name": name}, "spec": map[string]any{"nodePool": pool},
 	}}, metav1.CreateOptions{})
@@ -226,7 +216,7 @@ func (t *T) ofPool(pool edge.PoolName) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	client := t.objects()
+	client := t.objects
 	for _, list := range lists {
 		for _, r := range list.APIResources {
 			if !slices.Contains(r.Verbs, "list") || r.Kind == "Node" || r.Kind == "Event" {
@@ -255,7 +245,7 @@ func (t *T) ofPool(pool edge.PoolName) ([]string, error) {
 }
 
 func (t *T) deleteCoordinator(name string) {
-	t.must(t.objects().Resource(lab.YurtCoordinators).Delete(t.ctx, name, metav1.DeleteOptions{}))
+	t.must(t.objects.Resource(lab.YurtCoordinators).Delete(t.ctx, name, metav1.DeleteOptions{}))
 }
 
 // gone waits until nothing of a pool's coordinator is left: its object, what was made for it, its process.

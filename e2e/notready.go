@@ -55,7 +55,7 @@ func notReadyPolicy(t *T) {
 func (t *T) showDelegated(s v1alpha1.DelegatedNodeStatus) {
 	t.say("delegatedNodeStatus: %s", s)
 	patch := fmt.Appendf(nil, `{"spec":{"delegatedNodeStatus":%q}}`, s)
-	_, err := t.objects().Resource(lab.YurtCoordinators).Patch(t.ctx, "p1", types.MergePatchType, patch, metav1.PatchOptions{})
+	_, err := t.objects.Resource(lab.YurtCoordinators).Patch(t.ctx, "p1", types.MergePatchType, patch, metav1.PatchOptions{})
 	t.must(err)
 }
 

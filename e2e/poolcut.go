@@ -461,7 +461,7 @@ func (t *T) annotatePool(text string, options ...string) error {
 	if text == "" {
 		patch = fmt.Appendf(nil, `{"metadata":{"annotations":{%q:null}}}`, edge.AnnotationHoldEvictions)
 	}
-	_, err := t.objects().Resource(lab.NodePools).Patch(t.ctx, "p1", types.MergePatchType, patch,
+	_, err := t.objects.Resource(lab.NodePools).Patch(t.ctx, "p1", types.MergePatchType, patch,
 		metav1.PatchOptions{DryRun: options})
 	return err
 }
@@ -497,7 +497,7 @@ func (t *T) applyYAML(content []byte) {
 		if o.GetKind() == "ValidatingAdmissionPolicyBinding" {
 			resource.Resource = "validatingadmissionpolicybindings"
 		}
-		_, err = t.objects().Resource(resource).Create(t.ctx, o, metav1.CreateOptions{})
+		_, err = t.objects.Resource(resource).Create(t.ctx, o, metav1.CreateOptions{})
 		t.must(err)
 	}
 }

@@ -171,7 +171,7 @@ func poolScope(t *T) {
 
 // makePool makes a NodePool that no node is in.
 func (t *T) makePool(name string) {
-	_, err := t.objects().Resource(lab.NodePools).Create(t.ctx, &unstructured.Unstructured{Object: map[string]any{
+	_, err := t.objects.Resource(lab.NodePools).Create(t.ctx, &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": lab.NodePools.GroupVersion().String(), "kind": "NodePool",
 		"metadata": map[string]any{"name": name}, "spec": map[string]any{"type": "Edge"},
 	}}, metav1.CreateOptions{})

@@ -18,6 +18,7 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 
 	"yurtcoordinator/internal/lab"
@@ -120,6 +121,8 @@ type T struct {
 	lab   *lab.Client
 	cfg   lab.Config
 	cloud kubernetes.Interface
+	// objects is a client of any kind in the cloud.
+	objects dynamic.Interface
 	// seen is the cloud's history since the boot.
 	seen *history
 	// alone is, of an installed lab, how many lists over the WAN a resource had cost when all first had it from the
@@ -154,6 +157,9 @@ func (t *T) boot(ctx context.Context, o Options) error {
 		return err
 	}
 	if t.cloud, err = kubernetes.NewForConfig(access); err != nil {
+		return err
+	}
+	if t.objects, err = dynamic.NewForConfig(access); err != nil {
 		return err
 	}
 	t.seen, err = observe(t.ctx, t.cloud, &t.background)

@@ -187,9 +187,14 @@ func (c *Client) call(ctx context.Context, method, path string, q url.Values, ou
 	return json.Unmarshal(body, out)
 }
 
+// callMargin is how much longer a caller waits than the lab takes at most to answer.
+const callMargin = 5 * time.Second
+
 // Dial connects to a TCP address from within a machine's network; from the lab's own, which is on every switch and
-// never cut off, when machine is empty.
+// never cut off, when machine is empty. It fails after dialTimeout.
 func (c *Client) Dial(ctx context.Context, machine, address string) (net.Conn, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, dialTimeout+callMargin, errors.New("the lab does not answer"))
+	defer cancel()
 	conn, err := c.dialSocket(ctx, dialFile)
 	if err != nil {
 		return nil, err
@@ -207,7 +212,7 @@ func (c *Client) Dial(ctx context.Context, machine, address string) (net.Conn, e
 		err = errors.New(answer)
 	}
 	if !stop() || err != nil {
-		return nil, errors.Join(err, conn.Close(), ctx.Err())
+		return nil, errors.Join(err, conn.Close(), context.Cause(ctx))
 	}
 	return &bufferedConn{Conn: conn, in: in}, nil
 }

@@ -221,8 +221,16 @@ func (s *server) serveDials(ctx context.Context, l net.Listener) {
 	context.AfterFunc(ctx, func() { l.Close() })
 	for {
 		conn, err := l.Accept()
-		if err != nil {
+		if errors.Is(err, net.ErrClosed) {
 			return
+		}
+		if err != nil { // too many open files, for one
+			fmt.Fprintln(os.Stderr, "yurtlab: accept a connection into the lab:", err)
+			select {
+			case <-time.After(time.Second):
+			case <-ctx.Done():
+			}
+			continue
 		}
 		all.Go(func() {
 			defer conn.Close()
@@ -254,7 +262,11 @@ func (s *server) serveDial(ctx context.Context, conn net.Conn) {
 	both.Wait()
 }
 
-const dialOK = "ok"
+const (
+	dialOK = "ok"
+	// dialTimeout bounds a connection attempt into the lab.
+	dialTimeout = 10 * time.Second
+)
 
 // splice copies until the source ends, then tells the sink that nothing more comes. When the sink has gone, the
 // source's connection is closed, since nobody reads what it sends.
@@ -268,7 +280,7 @@ func splice(to net.Conn, from io.Reader, source net.Conn) {
 }
 
 func (s *server) dial(ctx context.Context, name, address string) (net.Conn, error) {
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
 	if name == "-" {
 		return (&net.Dialer{}).DialContext(ctx, "tcp", address)
