@@ -38,11 +38,12 @@ const (
 	topologyWait, offlineWait = 5 * time.Second, time.Second
 )
 
-// Resources that service topology is about.
+// Resources that service topology is about, and Pods.
 var (
 	endpoints      = schema.GroupVersionResource{Version: "v1", Resource: "endpoints"}
 	endpointSlices = schema.GroupVersionResource{Group: "discovery.k8s.io", Version: "v1", Resource: "endpointslices"}
 	services       = schema.GroupVersionResource{Version: "v1", Resource: "services"}
+	pods           = schema.GroupVersionResource{Version: "v1", Resource: "pods"}
 	nodePools      = schema.GroupVersionResource{Group: "apps.openyurt.io", Version: "v1beta2", Resource: "nodepools"}
 )
 
@@ -273,6 +274,9 @@ func (h *Hub) newFeed(common feeds, r *replica.Replica, shared bool, what keep.S
 	resource := r.Resource()
 	config := feed.Config{
 		Resource: resource, Sink: r, CloudLink: h.cloud.Link(), Lists: common.lists, Metrics: common.metrics,
+	}
+	if resource == pods {
+		config.GuardMinimum = 1 // kubelet kills those that are gone
 	}
 	var err error
 	if config.Cloud, err = readFrom("cloud", common.as, h.servers[0], collection(resource, what.Namespace), what); err != nil {

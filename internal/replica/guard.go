@@ -1,6 +1,7 @@
 package replica
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"time"
@@ -13,7 +14,7 @@ var ErrSuspicious = errors.New("the snapshot would remove more than half of the 
 // What makes a snapshot suspicious, and how it is believed. A source that has lost its content, or is not yet filled,
 // looks like one whose objects have all been deleted, but rarely for long.
 const (
-	// GuardMinimum is the number of objects below which nothing is suspicious.
+	// GuardMinimum is the number of objects below which nothing is suspicious, unless a Guard says otherwise.
 	GuardMinimum = 10
 	// GuardTries and GuardTime are how often and for how long a suspicious snapshot must have been offered.
 	GuardTries = 3
@@ -25,19 +26,22 @@ const (
 // Guard refuses suspicious snapshots until they have been offered for long enough. The zero Guard is ready. It is used
 // by one goroutine at a time.
 type Guard struct {
-	first, last time.Time // of the offers of the incident under way; zero if there is none
-	tries       int
+	// Minimum is GuardMinimum where that is too many. Default: GuardMinimum.
+	Minimum int
+
+	first, last time.Time // of the offers of the incident under way
+	tries       int       // 0: there is none
 }
 
 // Check says whether a snapshot may be applied at time now, which should be monotonic, that removes some of the objects
 // that there are. It fails with ErrSuspicious. A snapshot that passes ends the incident.
 func (g *Guard) Check(now time.Time, have, remove int) error {
-	if have < GuardMinimum || 2*remove <= have {
-		*g = Guard{}
+	if have < cmp.Or(g.Minimum, GuardMinimum) || 2*remove <= have {
+		g.tries = 0
 		return nil
 	}
-	if g.tries > 0 && now.Sub(g.last) > guardForget {
-		*g = Guard{}
+	if now.Sub(g.last) > guardForget {
+		g.tries = 0
 	}
 	if g.tries == 0 {
 		g.first = now
@@ -48,6 +52,6 @@ func (g *Guard) Check(now time.Time, have, remove int) error {
 		return fmt.Errorf("%w: %d of %d; it is believed when offered %d times over %v (now %d times over %v)",
 			ErrSuspicious, remove, have, GuardTries, GuardTime, g.tries, since.Round(time.Second))
 	}
-	*g = Guard{}
+	g.tries = 0
 	return nil
 }

@@ -66,6 +66,9 @@ type Config struct {
 	// Lists has room for as many elements as lists over the WAN may be under way at a time: 1, in a channel that all
 	// feeds of a hub share. Default: there is no limit but this feed's own.
 	Lists chan struct{}
+	// GuardMinimum is from how many objects on a list of the cloud is doubted that would remove more than half of them.
+	// Default: replica.GuardMinimum.
+	GuardMinimum int
 	// Metrics counts. Default: nothing does.
 	Metrics *Metrics
 }
@@ -135,7 +138,7 @@ func New(c Config) (*Feed, error) {
 		}
 		c.Metrics = m
 	}
-	return &Feed{config: c, status: live.NewValue(Status{})}, nil
+	return &Feed{config: c, status: live.NewValue(Status{}), guard: replica.Guard{Minimum: c.GuardMinimum}}, nil
 }
 
 // Status is how the feed stands, now and as it changes.

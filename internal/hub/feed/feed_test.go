@@ -338,28 +338,42 @@ func TestACloudThatForgetsAtOnceIsListedEverLess(t *testing.T) {
 }
 
 func TestAListThatRemovesMuchIsNotBelievedAtOnce(t *testing.T) {
-	inWorld(t, func(w *world) {
-		w.alone = true
-		for i := range 20 {
-			w.cloud.put(fmt.Sprint(i))
-		}
-		w.links(link.Up, link.Down)
-		w.begin()
-		w.want(Cloud, 1)
-		before, _, _ := w.sink.counts()
-		w.cloud.do(func() { w.cloud.objects = map[stream.Key]stream.Object{}; w.cloud.revision++ })
-		w.cloud.compact()
-		w.cloud.end(stream.ErrExpired)
-		w.pass(28 * time.Second)
-		if n, _, _ := w.sink.counts(); n != before {
-			t.Errorf("%d objects, want all %d kept", n, before)
-		}
-		if r := w.feed.Status().Get().Refused; !strings.Contains(r, "not believed") {
-			t.Errorf("Status().Refused = %q", r)
-		}
-		w.pass(40 * time.Second)
-		w.has(w.cloud)
-	})
+	for name, test := range map[string]struct {
+		more, minimum int
+		doubted       bool
+	}{
+		"many":                  {20, 0, true},
+		"few":                   {0, 0, false},
+		"few, but these matter": {0, 1, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(w *world) {
+				w.alone, w.guardMinimum = true, test.minimum
+				for i := range test.more {
+					w.cloud.put(fmt.Sprint(i))
+				}
+				w.links(link.Up, link.Down)
+				w.begin()
+				w.want(Cloud, 1)
+				left, _, _ := w.sink.counts()
+				w.cloud.do(func() { w.cloud.objects = map[stream.Key]stream.Object{}; w.cloud.revision++ })
+				w.cloud.compact()
+				w.cloud.end(stream.ErrExpired)
+				w.pass(28 * time.Second)
+				if !test.doubted {
+					left = 0
+				}
+				if n, _, _ := w.sink.counts(); n != left {
+					t.Errorf("%d objects, want %d", n, left)
+				}
+				if r := w.feed.Status().Get().Refused; strings.Contains(r, "not believed") != test.doubted {
+					t.Errorf("Status().Refused = %q", r)
+				}
+				w.pass(40 * time.Second)
+				w.has(w.cloud)
+			})
+		})
+	}
 }
 
 func TestTheCloudsHistoryWasSetBack(t *testing.T) {
