@@ -452,7 +452,7 @@ func TestGuard(t *testing.T) {
 	}{
 		{"few objects", []offer{{0, 9, 9, true}}, 0},
 		{"half", []offer{{0, 10, 5, true}}, 0},
-		{"few objects that matter", []offer{{0, 1, 1, false}, {29 * time.Second, 1, 1, false}, {30 * time.Second, 1, 1, true}}, 1},
+		{"few that matter", []offer{{0, 1, 1, false}, {29 * time.Second, 1, 1, false}, {30 * time.Second, 1, 1, true}}, 1},
 		{"none to lose", []offer{{0, 0, 0, true}}, 1},
 		{"one of two that matter", []offer{{0, 2, 1, true}}, 1},
 		{"more than half", []offer{{0, 10, 6, false}}, 0},
