@@ -274,9 +274,7 @@ func (h *Hub) newFeed(common feeds, r *replica.Replica, shared bool, what keep.S
 	resource := r.Resource()
 	config := feed.Config{
 		Resource: resource, Sink: r, CloudLink: h.cloud.Link(), Lists: common.lists, Metrics: common.metrics,
-	}
-	if resource == pods {
-		config.GuardMinimum = 1 // kubelet kills those that are gone
+		Precious: resource == pods, // kubelet kills those that are gone
 	}
 	var err error
 	if config.Cloud, err = readFrom("cloud", common.as, h.servers[0], collection(resource, what.Namespace), what); err != nil {

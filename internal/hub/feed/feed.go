@@ -66,9 +66,10 @@ type Config struct {
 	// Lists has room for as many elements as lists over the WAN may be under way at a time: 1, in a channel that all
 	// feeds of a hub share. Default: there is no limit but this feed's own.
 	Lists chan struct{}
-	// GuardMinimum is from how many objects on a list of the cloud is doubted that would remove more than half of them.
-	// Default: replica.GuardMinimum.
-	GuardMinimum int
+	// Precious: it does more harm if objects are lost that are still there than if they stay for half a minute after they are
+	// gone. A list that would remove more than half of them is doubted however few they are, if the cloud's watch has shown
+	// them within preciousFor. (Not for longer: a node that was away may have lost its Pods to others meanwhile.)
+	Precious bool
 	// Metrics counts. Default: nothing does.
 	Metrics *Metrics
 }
@@ -94,6 +95,7 @@ type Feed struct {
 	cloud    past
 	mirror   past
 	guard    replica.Guard
+	heard    time.Time // until when a watch of the cloud has told what is so; zero: none did
 	older    older
 	was      inputs
 	needs    time.Time // since when the cloud is up and a list is needed; zero if not
@@ -138,7 +140,7 @@ func New(c Config) (*Feed, error) {
 		}
 		c.Metrics = m
 	}
-	return &Feed{config: c, status: live.NewValue(Status{}), guard: replica.Guard{Minimum: c.GuardMinimum}}, nil
+	return &Feed{config: c, status: live.NewValue(Status{})}, nil
 }
 
 // Status is how the feed stands, now and as it changes.
@@ -375,6 +377,9 @@ func (f *Feed) note(ctx context.Context, a *attempt, o outcome) {
 	if ctx.Err() != nil || a.calledOff && errors.Is(o.err, context.Canceled) {
 		return // called off for something better: it says nothing of the source
 	}
+	if a.from == Cloud && (o.told || o.lived >= shortLife) {
+		f.heard = time.Now()
+	}
 	p := f.past(a.from)
 	p.note(time.Now(), a.from == Coordinator, o, f.position)
 	if f.position != before && a.from == Cloud {
@@ -478,6 +483,10 @@ func (f *Feed) believe(s stream.Snapshot, position edge.Revision) error {
 		if _, has := f.config.Sink.Get(o.Key); has {
 			kept++
 		}
+	}
+	f.guard.Minimum = 0
+	if f.config.Precious && !f.heard.IsZero() && now.Sub(f.heard) < preciousFor {
+		f.guard.Minimum = 1
 	}
 	if err := f.guard.Check(now, have, have-kept); err != nil {
 		return fmt.Errorf("%w: %w", errDoubtful, err)

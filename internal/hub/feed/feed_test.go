@@ -339,26 +339,36 @@ func TestACloudThatForgetsAtOnceIsListedEverLess(t *testing.T) {
 
 func TestAListThatRemovesMuchIsNotBelievedAtOnce(t *testing.T) {
 	for name, test := range map[string]struct {
-		more, minimum int
-		doubted       bool
+		more     int
+		precious bool
+		away     time.Duration // of the link to the cloud, meanwhile
+		doubted  bool
 	}{
-		"many":                  {20, 0, true},
-		"few":                   {0, 0, false},
-		"few, but these matter": {0, 1, true},
+		"many":                           {20, false, 0, true},
+		"many, after a cut":              {20, false, time.Hour, true},
+		"few":                            {0, false, 0, false},
+		"few precious ones":              {0, true, 0, true},
+		"few precious ones, after a cut": {0, true, preciousFor, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, func(w *world) {
-				w.alone, w.guardMinimum = true, test.minimum
+				w.alone, w.precious = true, test.precious
 				for i := range test.more {
 					w.cloud.put(fmt.Sprint(i))
 				}
 				w.links(link.Up, link.Down)
 				w.begin()
 				w.want(Cloud, 1)
+				w.pass(10 * time.Second)
 				left, _, _ := w.sink.counts()
 				w.cloud.do(func() { w.cloud.objects = map[stream.Key]stream.Object{}; w.cloud.revision++ })
 				w.cloud.compact()
 				w.cloud.end(stream.ErrExpired)
+				if test.away > 0 {
+					w.links(link.Down, link.Down)
+					w.pass(test.away)
+					w.links(link.Up, link.Down)
+				}
 				w.pass(28 * time.Second)
 				if !test.doubted {
 					left = 0
@@ -374,6 +384,19 @@ func TestAListThatRemovesMuchIsNotBelievedAtOnce(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A hub that starts with what its disk has of a node's Pods believes a cloud that has them no more.
+func TestWhatIsFromTheDiskIsNotPrecious(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.alone, w.precious = true, true
+		w.sink.setLocked(stream.Snapshot{Revision: 50, Objects: []stream.Object{{Key: stream.Key{Name: "old"}, Revision: 50}}})
+		w.cloud.compact()
+		w.links(link.Up, link.Down)
+		w.begin()
+		w.pass(doubtFor - 10*time.Second)
+		w.has(w.cloud)
+	})
 }
 
 func TestTheCloudsHistoryWasSetBack(t *testing.T) {

@@ -33,6 +33,10 @@ const (
 	doubtFor   = 30 * time.Second
 	doubtTries = 3
 
+	// preciousFor is for how long after the cloud's last word few objects are guarded, too (Config.Precious): as long as three
+	// lists with their pauses take, twice over.
+	preciousFor = 90 * time.Second
+
 	// patience is how many failures in a row make a source one that refuses.
 	patience = 3
 

@@ -338,7 +338,7 @@ type world struct {
 	stop                  func()
 	alone, resets         bool
 	lists                 chan struct{}
-	guardMinimum          int
+	precious              bool
 }
 
 // inWorld runs a test with the cloud at revision 103 and a mirror that has nothing; all links are down.
@@ -370,7 +370,7 @@ func (w *world) begin() {
 	config := Config{
 		Resource: slices1, Sink: w.sink, Cloud: w.cloud, CloudLink: w.cloudLink, Metrics: m, Lists: w.lists,
 		Coordinator: w.mirror, CoordinatorLink: w.mirrorLink, Standing: w.standing, Covered: w.covered,
-		GuardMinimum: w.guardMinimum,
+		Precious: w.precious,
 	}
 	if w.alone {
 		config.Coordinator = nil
