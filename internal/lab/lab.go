@@ -299,7 +299,7 @@ func (l *Lab) startControlPlane(ctx context.Context, m *machine.Machine, progres
 			return err
 		}
 	}
-	if err := l.watch.waitServing(ctx); err != nil {
+	if err := l.watch.waitServing(ctx, l.cfg.bootTimeout()); err != nil {
 		return fmt.Errorf("%w; see: yurtlab logs cloud kube-apiserver", err)
 	}
 	progress("the cloud's kube-apiserver is ready")

@@ -75,9 +75,9 @@ func newWatcher(ctx context.Context, pki string, installed bool) (*watcher, erro
 	return w, err
 }
 
-// waitServing waits until the cloud's kube-apiserver is ready.
-func (w *watcher) waitServing(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+// waitServing waits until the cloud's kube-apiserver is ready, which takes as long as all that starts beside it makes it.
+func (w *watcher) waitServing(ctx context.Context, within time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	var last error
 	for {
