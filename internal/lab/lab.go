@@ -185,10 +185,16 @@ func (l *Lab) plugSwitches() error {
 	return wire.Apply(nil) // fails now, not at the first cut, on a kernel that can't
 }
 
+// crowd is from how many nodes on those without a coordinator leave the host's processors to the cloud and the coordinators
+// first, which have their own in life: 200 hubs that look for a cloud that has not started yet kept it from starting, for
+// minutes.
+const crowd = 50
+
 func (l *Lab) nodeHost(p place) *host {
 	n := l.node(p)
 	spec := machine.Spec{
 		Name: string(p.name()), Disk: n.disk, Hosts: p.lan().String() + " " + string(p.name()) + "\n", Keep: l.keep(),
+		Yields: len(l.all) > crowd && p.index != coordinatorIndex,
 	}
 	if n.containers() && !l.cfg.NoCgroups {
 		spec.Cgroup = filepath.Join(cgroup(l.cfg.Name), string(p.name()))
