@@ -147,11 +147,13 @@ func (a *audience) judge(t *T, expired map[string]int) {
 	t.figure("lateness_p50_ms", float64(worst.Microseconds())/1000)
 }
 
-// listsOverWAN returns how often the pools' nodes have had the cloud send all of a resource since the start of the lab.
-func (t *T) listsOverWAN(resource string) []lab.FullRead {
+// listsOverWAN returns how often the first pool's nodes have had the cloud send all of a resource since the start of the lab.
+func (t *T) listsOverWAN(resource string) []lab.FullRead { return t.listsBy(t.nodeNames(), resource) }
+
+// listsBy is listsOverWAN of any nodes.
+func (t *T) listsBy(ours []string, resource string) []lab.FullRead {
 	all, err := t.lab.CloudLists(t.ctx, resource)
 	t.must(err)
-	ours := t.nodeNames()
 	return slices.DeleteFunc(all, func(l lab.FullRead) bool {
 		node, isNode := strings.CutPrefix(l.User, "system:node:")
 		return !isNode || !slices.Contains(ours, node)

@@ -166,7 +166,7 @@ func (h *herd) lists(when string, most int) {
 	most *= herdPools
 	for _, resource := range []string{"endpointslices", "endpoints", "services"} {
 		n := 0
-		for _, l := range h.listsOverWAN(resource) {
+		for _, l := range h.listsBy(h.nodes, resource) {
 			if l.At.After(h.since) {
 				n++
 			}
