@@ -85,6 +85,10 @@ func (l *Lab) node(p place) node {
 	}
 }
 
+// crowd is from how many nodes on none is powered on before the cloud serves: 200 hubs that look for it, on the same processors,
+// kept it from starting, for minutes.
+const crowd = 50
+
 // boot starts everything and returns when all nodes are Ready. progress is told of each step.
 func (l *Lab) boot(ctx context.Context, progress func(string)) error {
 	if err := l.plugSwitches(); err != nil {
@@ -101,15 +105,26 @@ func (l *Lab) boot(ctx context.Context, progress func(string)) error {
 
 	g, bootCtx := errgroup.WithContext(ctx)
 	poolsReady := make(chan error, 1) // nothing that boots waits for the NodePools
+	serves := make(chan struct{})
 	g.Go(func() error {
 		if err := l.powerOn(bootCtx, cloud); err != nil {
 			return err
 		}
+		close(serves)
 		go func() { poolsReady <- l.makePools(ctx, progress) }()
 		return nil
 	})
 	for _, p := range l.all {
-		g.Go(func() error { return l.powerOn(bootCtx, l.hosts[string(p.name())]) })
+		g.Go(func() error {
+			if len(l.all) > crowd {
+				select {
+				case <-serves:
+				case <-bootCtx.Done():
+					return context.Cause(bootCtx)
+				}
+			}
+			return l.powerOn(bootCtx, l.hosts[string(p.name())])
+		})
 	}
 	if err := g.Wait(); err != nil {
 		return err
@@ -185,16 +200,10 @@ func (l *Lab) plugSwitches() error {
 	return wire.Apply(nil) // fails now, not at the first cut, on a kernel that can't
 }
 
-// crowd is from how many nodes on those without a coordinator leave the host's processors to the cloud and the coordinators
-// first, which have their own in life: 200 hubs that look for a cloud that has not started yet kept it from starting, for
-// minutes.
-const crowd = 50
-
 func (l *Lab) nodeHost(p place) *host {
 	n := l.node(p)
 	spec := machine.Spec{
 		Name: string(p.name()), Disk: n.disk, Hosts: p.lan().String() + " " + string(p.name()) + "\n", Keep: l.keep(),
-		Yields: len(l.all) > crowd && p.index != coordinatorIndex,
 	}
 	if n.containers() && !l.cfg.NoCgroups {
 		spec.Cgroup = filepath.Join(cgroup(l.cfg.Name), string(p.name()))

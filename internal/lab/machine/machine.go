@@ -37,9 +37,6 @@ type Spec struct {
 	Keep []string
 	// Cgroup is the machine's own cgroup, below the root of each hierarchy; empty for a machine without containers.
 	Cgroup string
-	// Yields: the machine leaves the host's processors to others first. A kernel that shares them out by sessions gives each
-	// machine as much as any other.
-	Yields bool
 }
 
 const (
@@ -118,9 +115,6 @@ func powerOn(spec Spec) (*Machine, error) {
 		return nil, fmt.Errorf("namespaces: %w", err)
 	}
 	m := &Machine{Spec: spec, PID: cmd.Process.Pid, exec: cmd, gone: make(chan struct{})}
-	if spec.Yields { // or not, on a kernel without autogroups
-		_ = os.WriteFile(fmt.Sprintf("/proc/%d/autogroup", m.PID), []byte("15"), 0)
-	}
 	go func() {
 		defer close(m.gone)
 		_ = cmd.Wait() // how it ended is in its log
