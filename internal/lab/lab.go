@@ -85,10 +85,6 @@ func (l *Lab) node(p place) node {
 	}
 }
 
-// crowd is from how many nodes on none is powered on before the cloud serves: 200 hubs that look for it, on the same processors,
-// kept it from starting, for minutes.
-const crowd = 50
-
 // boot starts everything and returns when all nodes are Ready. progress is told of each step.
 func (l *Lab) boot(ctx context.Context, progress func(string)) error {
 	if err := l.plugSwitches(); err != nil {
@@ -105,26 +101,15 @@ func (l *Lab) boot(ctx context.Context, progress func(string)) error {
 
 	g, bootCtx := errgroup.WithContext(ctx)
 	poolsReady := make(chan error, 1) // nothing that boots waits for the NodePools
-	serves := make(chan struct{})
 	g.Go(func() error {
 		if err := l.powerOn(bootCtx, cloud); err != nil {
 			return err
 		}
-		close(serves)
 		go func() { poolsReady <- l.makePools(ctx, progress) }()
 		return nil
 	})
 	for _, p := range l.all {
-		g.Go(func() error {
-			if len(l.all) > crowd {
-				select {
-				case <-serves:
-				case <-bootCtx.Done():
-					return context.Cause(bootCtx)
-				}
-			}
-			return l.powerOn(bootCtx, l.hosts[string(p.name())])
-		})
+		g.Go(func() error { return l.powerOn(bootCtx, l.hosts[string(p.name())]) })
 	}
 	if err := g.Wait(); err != nil {
 		return err
