@@ -361,7 +361,7 @@ func (m *mirrored) apply(
 		return 0, err
 	}
 	if p.from == 0 && at != 0 {
-		if err := m.guard.Check(now, m.replica.Stats().Objects, len(remove)); err != nil {
+		if err := m.guard.Check(now, replica.GuardMinimum, m.replica.Stats().Objects, len(remove)); err != nil {
 			return 0, &refusal{code: http.StatusConflict, applied: &at, retryAfter: suspiciousRetry, message: err.Error()}
 		}
 	}

@@ -1,7 +1,6 @@
 package replica
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"time"
@@ -14,7 +13,7 @@ var ErrSuspicious = errors.New("the snapshot would remove more than half of the 
 // What makes a snapshot suspicious, and how it is believed. A source that has lost its content, or is not yet filled,
 // looks like one whose objects have all been deleted, but rarely for long.
 const (
-	// GuardMinimum is the number of objects below which nothing is suspicious, unless a Guard says otherwise.
+	// GuardMinimum is the number of objects below which nothing is suspicious, as a rule.
 	GuardMinimum = 10
 	// GuardTries and GuardTime are how often and for how long a suspicious snapshot must have been offered.
 	GuardTries = 3
@@ -26,17 +25,15 @@ const (
 // Guard refuses suspicious snapshots until they have been offered for long enough. The zero Guard is ready. It is used
 // by one goroutine at a time.
 type Guard struct {
-	// Minimum is GuardMinimum where that is too many. Default: GuardMinimum.
-	Minimum int
-
 	first, last time.Time // of the offers of the incident under way
 	tries       int       // 0: there is none
 }
 
 // Check says whether a snapshot may be applied at time now, which should be monotonic, that removes some of the objects
-// that there are. It fails with ErrSuspicious. A snapshot that passes ends the incident.
-func (g *Guard) Check(now time.Time, have, remove int) error {
-	if have < cmp.Or(g.Minimum, GuardMinimum) || 2*remove <= have {
+// that there are; fewer than minimum, GuardMinimum as a rule, are not suspicious. It fails with ErrSuspicious. A snapshot that
+// passes ends the incident.
+func (g *Guard) Check(now time.Time, minimum, have, remove int) error {
+	if have < minimum || 2*remove <= have {
 		g.tries = 0
 		return nil
 	}

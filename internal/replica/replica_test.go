@@ -1,6 +1,7 @@
 package replica_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -475,9 +476,9 @@ func TestGuard(t *testing.T) {
 			{0, 100, 99, false}, {15 * time.Second, 100, 99, false}, {11 * time.Minute, 100, 99, false},
 		}, 0},
 	} {
-		g := replica.Guard{Minimum: test.least}
+		var g replica.Guard
 		for i, o := range test.offers {
-			err := g.Check(start.Add(o.after), o.have, o.remove)
+			err := g.Check(start.Add(o.after), cmp.Or(test.least, replica.GuardMinimum), o.have, o.remove)
 			if (err == nil) != o.passes || (err != nil && !errors.Is(err, replica.ErrSuspicious)) {
 				t.Errorf("%s: offer %d: %v, want it to pass: %v", test.name, i+1, err, o.passes)
 			}

@@ -484,11 +484,11 @@ func (f *Feed) believe(s stream.Snapshot, position edge.Revision) error {
 			kept++
 		}
 	}
-	f.guard.Minimum = 0
+	minimum := replica.GuardMinimum
 	if f.config.Precious && !f.heard.IsZero() && now.Sub(f.heard) < preciousFor {
-		f.guard.Minimum = 1
+		minimum = 1
 	}
-	if err := f.guard.Check(now, have, have-kept); err != nil {
+	if err := f.guard.Check(now, minimum, have, have-kept); err != nil {
 		return fmt.Errorf("%w: %w", errDoubtful, err)
 	}
 	f.older = older{}
