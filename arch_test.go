@@ -81,9 +81,10 @@ var law = []struct {
 		"the only wiring of the node's side; the pool's and the cloud's code stay out of every node"},
 
 	{"internal/usage", nil, "figures of kubelets know no pool"},
+	{"internal/pool/openapi", nil, "documents are sent, not understood"},
 	{"internal/pool",
 		[]string{
-			"internal/edge", "internal/run", "internal/replica", "internal/stream", "internal/usage",
+			"internal/edge", "internal/pool/openapi", "internal/run", "internal/replica", "internal/stream", "internal/usage",
 		},
 		"a coordinator does not know hubs but by their requests"},
 	{"internal/cloud/cloudtest", []string{"apis/apps/v1alpha1", "apis/apps/v1beta1", "apis/apps/v1beta2"},

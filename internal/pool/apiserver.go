@@ -63,6 +63,7 @@ import (
 	storagerest "k8s.io/kubernetes/pkg/registry/storage/rest"
 	"k8s.io/kubernetes/plugin/pkg/admission/noderestriction"
 
+	"yurtcoordinator/internal/pool/openapi"
 	"yurtcoordinator/internal/usage"
 
 	// The types of the served groups, and of the reviews and scales that their subresources take.
@@ -189,16 +190,12 @@ func (s *apiServer) build(ctx context.Context) (*genericapiserver.GenericAPIServ
 	if err != nil {
 		return nil, nil, err
 	}
-	definitions := s.config.OpenAPI
-	if definitions == nil {
-		definitions = untyped(legacyscheme.Scheme, usage.Scheme)
-	}
 	config, factory, storageFactory, err := controlplane.BuildGenericConfig(
-		opts, []*runtime.Scheme{legacyscheme.Scheme}, served(), definitions)
+		opts, []*runtime.Scheme{legacyscheme.Scheme}, served(), untyped(legacyscheme.Scheme, usage.Scheme))
 	if err != nil {
 		return nil, nil, err
 	}
-	config.SkipOpenAPIInstallation = s.config.OpenAPI == nil
+	config.SkipOpenAPIInstallation = true // openapi.Handler has it
 	config.RESTOptionsGetter = uncached{config.RESTOptionsGetter}
 	if err := slimInformers(factory); err != nil {
 		return nil, nil, err
@@ -316,9 +313,13 @@ func (s *apiServer) build(ctx context.Context) (*genericapiserver.GenericAPIServ
 	server.Handler.NonGoRestfulMux.HandlePrefix(mirrorPath+"/", pool)
 	server.Handler.NonGoRestfulMux.Handle(ownPath, s.own)
 	server.Handler.NonGoRestfulMux.HandlePrefix(ownPath+"/", s.own)
-	if config.SkipOpenAPIInstallation {
-		server.Handler.NonGoRestfulMux.HandlePrefix("/openapi/", http.HandlerFunc(noOpenAPI))
+	explained, err := openapi.Handler()
+	if err != nil {
+		return nil, nil, err
 	}
+	server.Handler.NonGoRestfulMux.Handle(openapi.Root, explained)
+	server.Handler.NonGoRestfulMux.HandlePrefix(openapi.Root+"/", explained)
+	server.Handler.NonGoRestfulMux.HandlePrefix("/openapi/", http.HandlerFunc(otherOpenAPI))
 	if err := server.AddPreShutdownHook("mirror", pool.Close); err != nil { // else its watches hold up the end
 		return nil, nil, err
 	}

@@ -15,7 +15,6 @@ import (
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/util/keyutil"
-	openapicommon "k8s.io/kube-openapi/pkg/common"
 	"k8s.io/utils/clock"
 
 	"yurtcoordinator/internal/edge"
@@ -92,11 +91,6 @@ type Config struct {
 
 	// AuditLogPath gets one JSON line for each refusal and each exec, attach and port-forward; empty or "-" is stderr.
 	AuditLogPath string
-
-	// OpenAPI, when set, is served at /openapi and typed for server-side apply. Nil: none is served, and server-side
-	// apply takes lists as a whole. It is a function, not a switch, so that a program without it does not link the
-	// definitions.
-	OpenAPI openapicommon.GetOpenAPIDefinitions
 
 	// Clock tells the time; nil means the real one.
 	Clock clock.WithTicker

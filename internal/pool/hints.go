@@ -20,7 +20,7 @@ const (
 	hintSelf    = "nobody acts as somebody else here; leave out --as and --as-group"
 	hintProxy   = "use kubectl logs, exec, attach, port-forward or top, which do not need it"
 	hintOther   = "it is not shown here; ask the cloud"
-	hintOpenAPI = "a pool's coordinator serves no OpenAPI: explain, create and apply are for the cloud"
+	hintOpenAPI = "a pool's coordinator serves OpenAPI v3 only; ask the cloud for v2"
 )
 
 // hints adds to a refusal what to do instead. It allows nothing, and stands behind all who may.
@@ -56,7 +56,7 @@ func hint(a authorizer.Attributes) string {
 	}
 }
 
-// noOpenAPI answers kubectl explain, create and apply, which ask for it first. Of a 404 they would not print what it says.
-func noOpenAPI(w http.ResponseWriter, _ *http.Request) {
+// otherOpenAPI answers who asks for version 2 of OpenAPI. Of a 404 kubectl would not print what it says.
+func otherOpenAPI(w http.ResponseWriter, _ *http.Request) {
 	http.Error(w, hintOpenAPI, http.StatusNotAcceptable)
 }

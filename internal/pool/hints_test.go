@@ -83,7 +83,7 @@ func TestARefusalSaysWhatToDo(t *testing.T) {
 	err = alice.CoreV1().RESTClient().Get().AbsPath("/api/v1/pods").SetHeader("Impersonate-User", "admin").Do(ctx).Error()
 	says("as another", err, hintSelf, apierrors.IsForbidden)
 	_, err = alice.Discovery().OpenAPISchema()
-	says("OpenAPI", err, hintOpenAPI, apierrors.IsNotAcceptable)
+	says("OpenAPI v2", err, hintOpenAPI, apierrors.IsNotAcceptable)
 
 	_, err = c.as(t, node("n1")).CoreV1().Pods("shop").List(ctx, metav1.ListOptions{})
 	if err == nil || strings.Contains(err.Error(), "operators") {

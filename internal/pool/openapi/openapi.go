@@ -1,0 +1,143 @@
+// Package openapi serves the OpenAPI documents of the kinds that a coordinator has, for kubectl explain and for what looks
+// at a file before it is sent.
+//
+// The documents are Kubernetes' own, version 3, word for word, of the version that the coordinator is built from: the
+// program generate takes them out of Kubernetes' module. They are part of the program, packed, and are sent as they are,
+// so that nobody pays for them who does not ask. kube-apiserver makes them when it starts, from definitions of every type,
+// and keeps them: 47 MB in a coordinator (measured idle, when it was left out). kube-openapi's handler over these
+// documents was the other choice; it parses them, and keeps what it has parsed.
+package openapi
+
+import (
+	"bytes"
+	"compress/gzip"
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/munnerz/goautoneg"
+)
+
+//go:generate go run ./generate
+
+//go:embed documents
+var documents embed.FS
+
+const (
+	// directory has the documents, each named for its path with "/" written as "__", and suffix.
+	directory = "documents"
+	suffix    = ".json.gz"
+
+	// Root is where clients ask which documents there are; below it are the documents, by their group and version.
+	Root = "/openapi/v3"
+
+	// queryHash is the parameter by which a client says which state of a document it wants.
+	queryHash = "hash"
+	forever   = "public, max-age=31536000, immutable"
+)
+
+// document is one group and version's.
+type document struct {
+	packed []byte // gzip of JSON
+	hash   string
+}
+
+// handler serves documents by their path below Root, and the list of them.
+type handler struct {
+	documents map[string]document
+	index     []byte
+}
+
+// indexed is an entry of the list, in Kubernetes' form.
+type indexed struct {
+	ServerRelativeURL string `json:"serverRelativeURL"`
+}
+
+// Handler returns what answers at Root and below. It fails only if the program was built without its documents.
+func Handler() (http.Handler, error) {
+	entries, err := documents.ReadDir(directory)
+	if err != nil {
+		return nil, err
+	}
+	h := &handler{documents: map[string]document{}}
+	list := struct {
+		Paths map[string]indexed `json:"paths"`
+	}{map[string]indexed{}}
+	for _, entry := range entries {
+		name, is := strings.CutSuffix(entry.Name(), suffix)
+		if !is {
+			continue
+		}
+		packed, err := documents.ReadFile(directory + "/" + entry.Name())
+		if err != nil {
+			return nil, err
+		}
+		sum := sha256.Sum256(packed)
+		d := document{packed: packed, hash: hex.EncodeToString(sum[:])}
+		path := strings.ReplaceAll(name, "__", "/")
+		h.documents[path] = d
+		list.Paths[path] = indexed{Root + "/" + path + "?" + queryHash + "=" + d.hash}
+	}
+	if len(h.documents) == 0 {
+		return nil, fmt.Errorf("no OpenAPI documents in the program: run go generate ./internal/pool/openapi")
+	}
+	h.index, err = json.Marshal(list)
+	return h, err
+}
+
+// ServeHTTP implements http.Handler. Documents are JSON: who wants nothing but Protobuf is told so with 406.
+func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.Method != http.MethodGet && r.Method != http.MethodHead {
+		w.Header().Set("Allow", "GET, HEAD")
+		http.Error(w, "OpenAPI documents are only read", http.StatusMethodNotAllowed)
+		return
+	}
+	const kind = "application/json"
+	if accept := r.Header.Get("Accept"); accept != "" && goautoneg.Negotiate(accept, []string{kind}) == "" {
+		http.Error(w, "a pool's coordinator has its OpenAPI documents as application/json only", http.StatusNotAcceptable)
+		return
+	}
+	path, below := strings.CutPrefix(r.URL.Path, Root+"/")
+	if !below || path == "" {
+		w.Header().Set("Content-Type", kind)
+		http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(h.index))
+		return
+	}
+	d, known := h.documents[path]
+	if !known {
+		http.NotFound(w, r)
+		return
+	}
+	header := w.Header()
+	header.Set("Content-Type", kind)
+	header.Set("ETag", `"`+d.hash+`"`)
+	header.Set("Vary", "Accept, Accept-Encoding")
+	if r.URL.Query().Get(queryHash) == d.hash {
+		header.Set("Cache-Control", forever)
+	}
+	if takesGzip(r) {
+		header.Set("Content-Encoding", "gzip")
+		http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(d.packed))
+		return
+	}
+	unpacked, err := gzip.NewReader(bytes.NewReader(d.packed))
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	// What fails from here on is the client's connection, or shows as a document that ends early.
+	_, _ = io.Copy(w, unpacked)
+}
+
+func takesGzip(r *http.Request) bool {
+	return slices.ContainsFunc(strings.Split(r.Header.Get("Accept-Encoding"), ","), func(part string) bool {
+		return strings.TrimSpace(part) == "gzip"
+	})
+}
