@@ -24,6 +24,7 @@ var law = []struct {
 	{"apis", nil, "an API is its types: anyone can import it without the rest"},
 	{"internal/edge", nil, "the vocabulary is at the bottom"},
 	{"internal/run", nil, "life cycle knows nothing of what lives"},
+	{"internal/resident", nil, "memory is any program's"},
 	{"internal/live", nil, "a value with a signal knows nothing of its meaning"},
 	{"internal/flagfile", nil, "settings are any program's"},
 	{"internal/stream", []string{"internal/edge"}, "a stream does not know who sends or keeps it"},
@@ -84,7 +85,8 @@ var law = []struct {
 	{"internal/pool/openapi", nil, "documents are sent, not understood"},
 	{"internal/pool",
 		[]string{
-			"internal/edge", "internal/pool/openapi", "internal/run", "internal/replica", "internal/stream", "internal/usage",
+			"internal/edge", "internal/pool/openapi", "internal/resident", "internal/run", "internal/replica", "internal/stream",
+			"internal/usage",
 		},
 		"a coordinator does not know hubs but by their requests"},
 	{"internal/cloud/cloudtest", []string{"apis/apps/v1alpha1", "apis/apps/v1beta1", "apis/apps/v1beta2"},
@@ -132,7 +134,9 @@ var law = []struct {
 	{"deploy", nil, "manifests are data"},
 
 	{"cmd/yurthub",
-		[]string{"internal/hub", "internal/hub/check", "internal/hub/discover", "internal/flagfile", "internal/run"},
+		[]string{
+			"internal/hub", "internal/hub/check", "internal/hub/discover", "internal/flagfile", "internal/resident", "internal/run",
+		},
 		"main parses and runs"},
 	{"cmd/yurt-coordinator", []string{"internal/pool", "internal/flagfile"}, "main parses and runs"},
 	{"cmd/coordinator-controller", []string{"internal/cloud", "internal/flagfile"}, "main parses and runs"},

@@ -15,6 +15,7 @@ import (
 
 	"yurtcoordinator/internal/flagfile"
 	"yurtcoordinator/internal/hub"
+	"yurtcoordinator/internal/resident"
 	"yurtcoordinator/internal/run"
 )
 
@@ -59,6 +60,7 @@ func serve() error {
 	if os.Getenv("GOGC") == "" {
 		g.Add("memory", collectByNeed)
 	}
+	g.Add("pages", resident.Trim)
 	g.Add("settings", func(ctx context.Context) error { return follow(ctx, fs, h) })
 	return g.Run(ctx)
 }

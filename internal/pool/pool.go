@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/klog/v2"
 
+	"yurtcoordinator/internal/resident"
 	"yurtcoordinator/internal/run"
 )
 
@@ -70,7 +71,7 @@ func (p *Pool) WaitReady(ctx context.Context) (address string, err error) {
 // start or could not go on: ErrNoSpace when the pool's objects outgrew the quota. It leaves no file behind.
 //
 // While it runs it sets the process's garbage collection target and memory limit, unless the environment has a GOGC, a
-// GOMEMLIMIT.
+// GOMEMLIMIT, and lets go of pages of the program that its start alone needed.
 func (p *Pool) Run(ctx context.Context) (err error) {
 	logger := klog.FromContext(ctx).WithName("pool")
 	ctx = klog.NewContext(ctx, logger)
@@ -136,6 +137,7 @@ func (p *Pool) Run(ctx context.Context) (err error) {
 			return err
 		})
 	}
+	add("pages", resident.Trim)
 	add("etcd", etcd.Run)
 	add("quota", etcd.WatchQuota)
 	add("housekeeping", etcd.Housekeep)
