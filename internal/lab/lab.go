@@ -16,12 +16,14 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"sync"
 	"syscall"
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/sync/semaphore"
 
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/lab/build"
@@ -36,6 +38,9 @@ type Lab struct {
 	bins   build.Binaries
 	images []string
 	all    []place
+	// importing is held by those machines that import images, of which there is not one more than processors: each import has
+	// a minute, and thirty side by side would all be late.
+	importing *semaphore.Weighted
 	// snapshotter is containerd's, found out when the lab boots.
 	snapshotter string
 	// authority is the hash of the lab's authority.
@@ -68,7 +73,8 @@ type host struct {
 func newLab(cfg Config, dir string, bins build.Binaries, images []string) *Lab {
 	return &Lab{
 		cfg: cfg, dir: dir, bins: bins, images: images, all: places(cfg.Pools, cfg.Nodes),
-		hosts: map[string]*host{}, cuts: map[cut]wire.Fault{}, mark: map[string]wire.Bytes{}, accesses: map[int][]byte{},
+		importing: semaphore.NewWeighted(int64(runtime.NumCPU())),
+		hosts:     map[string]*host{}, cuts: map[cut]wire.Fault{}, mark: map[string]wire.Bytes{}, accesses: map[int][]byte{},
 	}
 }
 
@@ -80,7 +86,7 @@ func cgroup(name string) string { return "yurtlab-" + name }
 
 func (l *Lab) node(p place) node {
 	return node{
-		place: p, cfg: l.cfg, bins: l.bins, disk: l.disk(string(p.name())), images: l.images,
+		place: p, cfg: l.cfg, bins: l.bins, disk: l.disk(string(p.name())), images: l.images, importing: l.importing,
 		snapshotter: l.snapshotter, authority: l.authority,
 	}
 }
@@ -257,10 +263,15 @@ func (n node) importImages(ctx context.Context, m *machine.Machine) error {
 		if _, err := os.Stat(done); err == nil {
 			continue
 		}
-		if err := m.Start(ctx, machine.Command{
+		if err := n.importing.Acquire(ctx, 1); err != nil {
+			return fmt.Errorf("image %s on %s has to wait for other machines' images: %w", filepath.Base(image), n.name(), err)
+		}
+		err := m.Start(ctx, machine.Command{
 			Name: "image-import", Log: n.file("images.log"), MustEnd: true,
 			Argv: []string{n.bins.Ctr, "-n", "k8s.io", "images", "import", "--snapshotter", n.snapshotter, image},
-		}); err != nil {
+		})
+		n.importing.Release(1)
+		if err != nil {
 			return fmt.Errorf("image %s on %s: %w", filepath.Base(image), n.name(), err)
 		}
 		if err := os.WriteFile(done, nil, 0o600); err != nil {

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sync/semaphore"
+
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/lab/build"
 	"yurtcoordinator/internal/lab/machine"
@@ -26,6 +28,8 @@ type node struct {
 	authority string
 	// images are archives that containerd is given before the kubelet starts.
 	images []string
+	// importing is the lab's.
+	importing *semaphore.Weighted
 	// snapshotter is containerd's: overlayfs where the disk allows it.
 	snapshotter string
 }

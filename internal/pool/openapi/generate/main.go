@@ -1,5 +1,6 @@
 // Command generate packs the OpenAPI documents of Kubernetes' module, of the groups and versions that a coordinator
-// serves, into the directory documents of the package that it is run in.
+// serves, into the directory documents of the package that it is run in. Which values a field may have is not in the
+// module's documents, but a kube-apiserver serves it: so each type is described anew by Kubernetes' definitions.
 package main
 
 import (
@@ -7,10 +8,19 @@ import (
 	"compress/gzip"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
+
+	"k8s.io/apiserver/pkg/endpoints/openapi"
+	genericapiserver "k8s.io/apiserver/pkg/server"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/kube-openapi/pkg/builder3"
+	"k8s.io/kube-openapi/pkg/common"
+	definitions "k8s.io/kubernetes/pkg/generated/openapi"
 )
 
 // served are the paths of what a coordinator serves of Kubernetes; a test of the coordinator holds them against it.
@@ -47,13 +57,14 @@ func generate() error {
 	if err := os.Mkdir(directory, 0o755); err != nil {
 		return err
 	}
+	types := describe()
 	for _, path := range served {
 		name := strings.ReplaceAll(path, "/", "__")
 		source, err := os.ReadFile(filepath.Join(sources, name+"_openapi.json"))
 		if err != nil {
 			return err
 		}
-		packed, err := pack(source)
+		packed, err := pack(source, types)
 		if err != nil {
 			return fmt.Errorf("%s: %w", path, err)
 		}
@@ -64,17 +75,44 @@ func generate() error {
 	return nil
 }
 
-// pack takes the white space out of a document and compresses it, the same every time.
-func pack(source []byte) ([]byte, error) {
-	var plain, packed bytes.Buffer
-	if err := json.Compact(&plain, source); err != nil {
+// describe has each type of Kubernetes as a kube-apiserver describes it.
+func describe() *common.OpenAPIV3Config {
+	return genericapiserver.DefaultOpenAPIV3Config(definitions.GetOpenAPIDefinitions, openapi.NewDefinitionNamer(scheme.Scheme))
+}
+
+// pack describes a document's types anew and compresses it, the same every time.
+func pack(source []byte, types *common.OpenAPIV3Config) ([]byte, error) {
+	var document map[string]json.RawMessage
+	if err := json.Unmarshal(source, &document); err != nil {
 		return nil, err
 	}
+	var components map[string]map[string]json.RawMessage
+	if err := json.Unmarshal(document["components"], &components); err != nil {
+		return nil, err
+	}
+	schemas := components["schemas"]
+	described, err := builder3.BuildOpenAPIDefinitionsForResources(types, slices.Sorted(maps.Keys(schemas))...)
+	if err != nil {
+		return nil, err
+	}
+	for name := range schemas {
+		if schemas[name], err = json.Marshal(described[name]); err != nil {
+			return nil, err
+		}
+	}
+	if document["components"], err = json.Marshal(components); err != nil {
+		return nil, err
+	}
+	plain, err := json.Marshal(document)
+	if err != nil {
+		return nil, err
+	}
+	var packed bytes.Buffer
 	w, err := gzip.NewWriterLevel(&packed, gzip.BestCompression)
 	if err != nil {
 		return nil, err
 	}
-	if _, err := w.Write(plain.Bytes()); err != nil {
+	if _, err := w.Write(plain); err != nil {
 		return nil, err
 	}
 	if err := w.Close(); err != nil {
