@@ -135,7 +135,8 @@ var law = []struct {
 
 	{"cmd/yurthub",
 		[]string{
-			"internal/hub", "internal/hub/check", "internal/hub/discover", "internal/flagfile", "internal/resident", "internal/run",
+			"internal/hub", "internal/hub/check", "internal/hub/discover", "internal/flagfile", "internal/resident",
+			"internal/run",
 		},
 		"main parses and runs"},
 	{"cmd/yurt-coordinator", []string{"internal/pool", "internal/flagfile"}, "main parses and runs"},

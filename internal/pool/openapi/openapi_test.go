@@ -91,7 +91,7 @@ func TestAClientKeepsADocument(t *testing.T) {
 	}
 	address := list.Paths["api/v1"].ServerRelativeURL
 	first := ask(t, "GET", address, nil)
-	if got := first.Header.Get("Cache-Control"); first.StatusCode != 200 || got != forever {
+	if got := first.Header.Get("Cache-Control"); first.StatusCode != http.StatusOK || got != forever {
 		t.Errorf("%s: %d, Cache-Control %q", address, first.StatusCode, got)
 	}
 	if got := ask(t, "GET", Root+"/api/v1?hash=0", nil).Header.Get("Cache-Control"); got != "" {
