@@ -80,3 +80,21 @@ func TestTimings(t *testing.T) {
 		}
 	}
 }
+
+// TestWatchers: Debian allows 128 of them, which is enough for what the scenarios need without --installed.
+func TestWatchers(t *testing.T) {
+	const usual = 128
+	for name, tt := range map[string]struct {
+		cfg  Config
+		fits bool
+	}{
+		"ten real nodes":        {Config{Pools: 1, Nodes: 10, Kubelet: Real}, true},
+		"thirty real nodes":     {Config{Pools: 1, Nodes: 30, Kubelet: Real}, false},
+		"thirty hollow nodes":   {Config{Pools: 1, Nodes: 30, Kubelet: Hollow}, true},
+		"two hundred bare hubs": {Config{Pools: 5, Nodes: 40, Kubelet: Hollow, NoKubelet: true, NoProxy: true}, true},
+	} {
+		if need := tt.cfg.watchers(); (need <= usual) != tt.fits {
+			t.Errorf("%s need %d", name, need)
+		}
+	}
+}

@@ -77,6 +77,9 @@ func Up(ctx context.Context, cfg Config, bins build.Binaries, images []string, p
 	if err := socketsFit(dir, cfg); err != nil {
 		return nil, err
 	}
+	if err := watchersFit(cfg); err != nil {
+		return nil, err
+	}
 	if err := spawn(dir, order{cfg, bins, images}); err != nil {
 		return nil, errors.Join(err, Down(context.WithoutCancel(ctx), cfg.Name))
 	}
@@ -99,6 +102,36 @@ func socketsFit(dir string, cfg Config) error {
 			"set XDG_STATE_HOME to a directory with a shorter path", path, len(path), maxSocketPath)
 	}
 	return nil
+}
+
+// maxWatchers is the file that says how many instances of inotify a user can have (inotify(7)).
+const maxWatchers = "/proc/sys/fs/inotify/max_user_instances"
+
+// watchersFit returns an error if the lab's programs need more instances of inotify than there can be: kubelets without one
+// go on, but their nodes never become Ready.
+func watchersFit(cfg Config) error {
+	text, err := os.ReadFile(maxWatchers)
+	if err != nil {
+		return nil //nolint:nilerr // a system that does not say how many there can be
+	}
+	most, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if need := cfg.watchers(); err == nil && need > most {
+		return fmt.Errorf("%d nodes need some %d instances of inotify, and this system allows %d: have fewer nodes, or allow "+
+			"more with: sysctl -w fs.inotify.max_user_instances=%d", cfg.Pools*cfg.Nodes, need, most, 2*need)
+	}
+	return nil
+}
+
+// watchers is about how many instances of inotify a lab needs, counted in labs of 10 and 30 nodes with Kubernetes 1.36.
+func (c Config) watchers() int {
+	each := map[Kubelet]int{Real: 8, Hollow: 2}[c.Kubelet] // the real one's containerd has two of them
+	if c.NoKubelet {
+		each = 0
+	}
+	if !c.NoProxy {
+		each++
+	}
+	return 20 + c.Pools*2 + c.Pools*c.Nodes*each // the cloud, coordinators, nodes
 }
 
 // spawn starts the lab's own process and returns when its socket is there.
