@@ -35,8 +35,10 @@ var oneCopyScenarios = []Scenario{
 func largeCopy(nodes int) Scenario {
 	return Scenario{
 		Name: fmt.Sprintf("one-copy-%d", nodes), Lab: oneCopyPool(nodes),
+		// Without hubs each change is sent as many times as there are nodes: with thirty, two processors manage 30 changes a second.
 		run: copyCase{
-			services: 1000, endpoints: 50, quiet: 15 * time.Second, perSecond: 100, churn: 30 * time.Second,
+			services: 1000, endpoints: 50, quiet: 15 * time.Second, perSecond: 100,
+			churn: time.Duration(max(30, 2*nodes)) * time.Second,
 		}.run,
 		Doc: fmt.Sprintf("%d nodes, 1000 Services of 50 endpoints, a rolling update: the pool's WAN links carry no more "+
 			"than one node's own copy does", nodes),
