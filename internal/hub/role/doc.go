@@ -16,8 +16,8 @@
 //   - Two processes under one node's name are two candidates; neither takes the other's term for its own.
 //   - Run waits for every goroutine that it started, the elector's and the duty's among them.
 //
-// The elector polls its lock ten times a second; the lock answers from a watch on the one Lease and writes a renewal
-// once a second, so that a follower costs nothing and a released Lease is taken within one poll. An election of our own
-// on that watch was the alternative: it would save the poll, and we would own the subtleties of who holds what since
-// when, which client-go has had right for years.
+// The elector asks its lock ten times a second; the lock answers from a watch on the one Lease, a follower's only once
+// there is something to decide, and writes a renewal once a second. So a follower costs nothing, and a released Lease is
+// taken within one period. An election of our own on that watch was the alternative: we would own the subtleties of who holds what
+// since when, which client-go has had right for years.
 package role

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -31,8 +32,8 @@ var (
 )
 
 // lock is the election Lease as one campaign deals with it. It implements resourcelock.Interface: Get answers from the
-// board, which a watch keeps, and Update writes a renewal at most once in renewEvery. The elector calls it from one
-// goroutine; release comes after that one has ended.
+// board, which a watch keeps, when there is something to decide, and Update writes a renewal at most once in renewEvery.
+// The elector calls it from one goroutine; release comes after that one has ended.
 type lock struct {
 	leases   coordinationv1client.LeaseInterface
 	board    *board
@@ -43,15 +44,18 @@ type lock struct {
 
 	base    *coordinationv1.Lease // as last read or written here: what the next write must replace
 	suspect bool                  // a write was refused or unanswered: the board may be behind
+	told    *coordinationv1.Lease // what the elector knows another holder has; nil: nothing to wait on
+	wake    time.Time             // when the elector begins to ask again, if that stays as it is
 	term    *coordinationv1.Lease // as won; nil before
 	sent    time.Time             // when the last acknowledged write was sent
 }
 
 var _ resourcelock.Interface = (*lock)(nil)
 
-// Get returns the record of the Lease. The duration that others claim for themselves is cut to ours.
+// Get returns the record of the Lease. The duration that others claim for themselves is cut to ours. While another hub
+// holds the Lease it returns when the Lease has changed, or when the holder's time is soon up.
 func (l *lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
-	lease, known := l.board.read()
+	lease, known := l.news(ctx)
 	if !known || l.suspect {
 		ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 		defer cancel()
@@ -94,7 +98,36 @@ func (l *lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []b
 	if err != nil {
 		return nil, nil, fmt.Errorf("encode the election record: %w", err)
 	}
+	switch {
+	case record.HolderIdentity == "" || l.ours(lease):
+		l.told = nil
+	case l.told != lease:
+		l.told, l.wake = lease, time.Now().Add(time.Duration(record.LeaseDurationSeconds)*time.Second-pollMax)
+	}
 	return record, raw, nil
+}
+
+// news waits until there is something that the elector does not know, and returns what is on the board: waking ten times
+// a second to find another's Lease as it was is most of what an idle hub would cost. The elector takes the time before it
+// calls Get. So it is left to its polling for the end of a holder's time.
+func (l *lock) news(ctx context.Context) (lease *coordinationv1.Lease, known bool) {
+	lease, known, changed := l.board.watch()
+	wait := time.Until(l.wake)
+	if lease == nil || lease != l.told || l.suspect || wait <= 0 {
+		return lease, known
+	}
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-changed:
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	if lease, known = l.board.read(); lease != nil && holder(lease) == "" {
+		rest(ctx, rand.N(retryPeriod)) // all of the pool have seen it at once; as polls, they come one after another
+		lease, known = l.board.read()
+	}
+	return lease, known
 }
 
 // vacancy is how long a Lease that is missing must still be left alone: 0 if it may be made. What became of its holder

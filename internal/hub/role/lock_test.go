@@ -80,6 +80,57 @@ func TestReleasesWhatItMayHold(t *testing.T) {
 	})
 }
 
+// TestAnswersWhenThereIsNews: what the elector knows already it is not told again until it may have to act.
+func TestAnswersWhenThereIsNews(t *testing.T) {
+	lease := func(revision, holder string) *coordinationv1.Lease {
+		seconds := int32(4)
+		return &coordinationv1.Lease{
+			ObjectMeta: metav1.ObjectMeta{Name: edge.LeaseElection, UID: "a", ResourceVersion: revision},
+			Spec:       coordinationv1.LeaseSpec{HolderIdentity: &holder, LeaseDurationSeconds: &seconds},
+		}
+	}
+	tests := []struct {
+		name        string
+		first       string // who holds it at first
+		happens     func(l *lock, end context.CancelFunc)
+		after       time.Duration // happens
+		least, most time.Duration // until the second answer
+	}{
+		{"nothing", "n2", func(*lock, context.CancelFunc) {}, 0, leaseDuration - pollMax, leaseDuration - pollMax},
+		{"a renewal", "n2", func(l *lock, _ context.CancelFunc) { l.board.post(lease("2", "n2")) }, time.Second,
+			time.Second, time.Second},
+		{"a renewal at once", "n2", func(l *lock, _ context.CancelFunc) { l.board.post(lease("2", "n2")) }, 0, 0, 0},
+		{"a release", "n2", func(l *lock, _ context.CancelFunc) { l.board.post(lease("2", "")) }, time.Second,
+			time.Second, time.Second + retryPeriod},
+		{"a release, and another is quicker", "n2", func(l *lock, _ context.CancelFunc) {
+			l.board.post(lease("2", ""))
+			l.board.post(lease("3", "n3"))
+		}, time.Second, time.Second, time.Second},
+		{"the watch ends", "n2", func(l *lock, _ context.CancelFunc) { l.board.forget() }, time.Second, time.Second, time.Second},
+		{"the campaign ends", "n2", func(_ *lock, end context.CancelFunc) { end() }, time.Second, time.Second, time.Second},
+		{"nobody holds it", "", func(*lock, context.CancelFunc) {}, 0, 0, 0},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := newLock(leasetest.New(10), "n1")
+				l.board.post(lease("1", tt.first))
+				ctx, end := context.WithCancel(t.Context())
+				defer end()
+				began := time.Now()
+				if _, _, err := l.Get(ctx); err != nil || time.Since(began) != 0 {
+					t.Fatalf("the first answer comes after %s: %v", time.Since(began), err)
+				}
+				time.AfterFunc(tt.after, func() { tt.happens(l, end) })
+				_, _, _ = l.Get(ctx)
+				if took := time.Since(began); took < tt.least || took > tt.most {
+					t.Errorf("the next answer comes after %s, want %s to %s", took, tt.least, tt.most)
+				}
+			})
+		})
+	}
+}
+
 func TestBoardKeepsTheNewest(t *testing.T) {
 	at := func(uid types.UID, revision string) *coordinationv1.Lease {
 		return &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{

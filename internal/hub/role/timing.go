@@ -22,9 +22,12 @@ const (
 	// renewDeadline is how long a leader that cannot renew tries on.
 	renewDeadline = 2 * time.Second
 
-	// retryPeriod is how often the elector asks its lock, which costs nothing; followers by up to 2.2 times as long,
-	// since client-go draws their periods at random. It bounds how long a released Lease lies unclaimed.
+	// retryPeriod is how often the elector asks its lock; a follower's lock answers when there is something new.
 	retryPeriod = 100 * time.Millisecond
+
+	// pollMax is the longest pause between two questions of a follower: client-go draws them at random, between one
+	// retryPeriod and 2.2. It bounds how long a released Lease lies unclaimed.
+	pollMax = 220 * time.Millisecond
 
 	// renewEvery is the least time between two renewals that are really written.
 	renewEvery = time.Second

@@ -4,6 +4,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"k8s.io/client-go/tools/leaderelection"
 )
 
 // TestLeaderStopsBeforeOthersMayLead is the sum in timing.go.
@@ -12,8 +14,12 @@ func TestLeaderStopsBeforeOthersMayLead(t *testing.T) {
 	if longest >= leaseDuration {
 		t.Errorf("a leader may go on for %s after its last renewal, others wait %s", longest, leaseDuration)
 	}
-	// What followers wait at most: the lease, and one period of theirs, 2.2 times as long at worst.
-	if takeover := leaseDuration + 22*retryPeriod/10; takeover > 5*time.Second {
+	jitter := leaderelection.JitterFactor
+	if most := retryPeriod + time.Duration(jitter*float64(retryPeriod)).Round(time.Millisecond); pollMax != most {
+		t.Errorf("pollMax is %s, the elector waits for up to %s", pollMax, most)
+	}
+	// What followers wait at most: the lease, and one period of theirs.
+	if takeover := leaseDuration + pollMax; takeover > 5*time.Second {
 		t.Errorf("a crash costs the pool up to %s without a leader, the budget is 5 s", takeover)
 	}
 	if fenceMargin <= 0 || leaseDuration%time.Second != 0 {
