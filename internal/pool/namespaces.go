@@ -51,19 +51,20 @@ type namespaces struct {
 
 // Run makes and removes Namespaces until ctx ends.
 func (n *namespaces) Run(ctx context.Context) error {
-	var made []string // by the last pass; nil: not known
+	var made []string // by the last pass; often none
+	known := false
 	for {
 		pause := namespacesPause
-		if wanted := n.wanted(); made == nil || !slices.Equal(made, wanted) {
-			if err := n.pass(ctx, wanted); err == nil {
-				made = wanted
-			} else if ctx.Err() == nil {
+		if wanted := n.wanted(); !known || !slices.Equal(made, wanted) {
+			err := n.pass(ctx, wanted)
+			made, known = wanted, err == nil
+			if err != nil && ctx.Err() == nil {
 				klog.FromContext(ctx).Error(err, "Making the Namespaces of what nodes have here failed; trying again",
 					"in", namespacesRetry)
-				made, pause = nil, namespacesRetry
+				pause = namespacesRetry
 			}
 		}
-		if made != nil {
+		if known {
 			select {
 			case <-n.changed:
 			case <-ctx.Done():

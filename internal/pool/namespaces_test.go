@@ -1,12 +1,17 @@
 package pool
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 )
 
@@ -41,6 +46,33 @@ func TestPlanNamespaces(t *testing.T) {
 			t.Errorf("%s: create %v, remove %v; want %v, %v", what, create, remove, c.create, c.remove)
 		}
 	}
+}
+
+// countedLists is a coordinator without a Namespace.
+type countedLists struct {
+	corev1client.NamespaceInterface
+	lists int
+}
+
+func (c *countedLists) List(context.Context, metav1.ListOptions) (*corev1.NamespaceList, error) {
+	c.lists++
+	return &corev1.NamespaceList{}, nil
+}
+
+// TestNamespacesOfNothing: a coordinator in which nodes have nothing is looked at once.
+func TestNamespacesOfNothing(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		counted := &countedLists{}
+		n := &namespaces{
+			client: counted, wanted: func() []string { return nil }, changed: make(chan struct{}), clock: clock.RealClock{},
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if err := n.Run(ctx); err != nil || counted.lists != 1 {
+			t.Errorf("%d lists in a minute: %v", counted.lists, err)
+		}
+	})
 }
 
 // TestNamespacesOfWhatIsShown: there is one as long as a node has an object in it, and the coordinator's own stay.
