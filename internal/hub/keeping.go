@@ -47,6 +47,11 @@ func (h *Hub) newKeeper() (*keeper, error) {
 		NewFeed: func(r *replica.Replica, what keep.Selection) (keep.Feed, error) {
 			return h.newFeed(own, r, false, what)
 		},
+		Changed: func() {
+			if h.own != nil {
+				h.own.Changed()
+			}
+		},
 	})
 	return &keeper{keep.NewAgents(h.cfg.CacheAgents), set}, err
 }

@@ -66,6 +66,9 @@ type Config struct {
 	HistoryBytes int
 	// HistoryEvents bounds the number of events in it. 0 means 10,000.
 	HistoryEvents int
+	// Changed, if not nil, is called whenever Position or the content are others than before. It must not block, nor use the
+	// Replica.
+	Changed func()
 }
 
 // Replica is one resource in memory. Position, Replace, Apply and Reset are used by one goroutine at a time, as a Sink
@@ -318,6 +321,9 @@ func (r *Replica) beginLocked(after edge.Revision, diverges bool) {
 }
 
 func (r *Replica) wakeLocked() {
+	if r.config.Changed != nil {
+		r.config.Changed()
+	}
 	if r.changed != nil {
 		close(r.changed)
 		r.changed = nil

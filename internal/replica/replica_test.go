@@ -139,6 +139,27 @@ func TestIncomplete(t *testing.T) {
 	}
 }
 
+func TestChangesAreTold(t *testing.T) {
+	told := 0
+	r := newReplica(t, replica.Config{Changed: func() { told++ }})
+	for _, step := range []struct {
+		what string
+		do   func()
+		want int
+	}{
+		{"a snapshot", func() { replace(t, r, snapshot(10, object("a", "x", 5, ""))) }, 1},
+		{"an event", func() { apply(t, r, event(stream.Modified, object("a", "x", 11, "new"))) }, 1},
+		{"it again", func() { apply(t, r, event(stream.Modified, object("a", "x", 11, "new"))) }, 0},
+		{"a bookmark", func() { apply(t, r, event(stream.Bookmark, object("", "", 12, ""))) }, 1},
+		{"a reset", r.Reset, 1},
+	} {
+		told = 0
+		if step.do(); told != step.want {
+			t.Errorf("%s: told %d times, want %d", step.what, told, step.want)
+		}
+	}
+}
+
 func TestRefusesWhatCannotBeRight(t *testing.T) {
 	x, y := object("a", "x", 5, ""), object("a", "y", 6, "")
 	r := newReplica(t, replica.Config{})

@@ -54,7 +54,7 @@ type Disk interface {
 	Blobs(prefix string) []string
 }
 
-// Config is what a Set needs. All fields but Client are required.
+// Config is what a Set needs. All fields but Client and Changed are required.
 type Config struct {
 	// Client is whom it is kept for: somebody with credentials of its own; empty: whoever has the node's.
 	Client string
@@ -63,6 +63,9 @@ type Config struct {
 	Cloud *live.Value[link.State]
 	// NewFeed makes what feeds the replica of a selection.
 	NewFeed func(*replica.Replica, Selection) (Feed, error)
+	// Changed is called whenever Followed, or a replica of it, is another than before. It must not block, nor use the Set.
+	// Default: nobody asks.
+	Changed func()
 }
 
 // Set is what is kept. Make one with New; while Run does not run, lists and watches are passed on.
@@ -84,6 +87,9 @@ type Set struct {
 func New(c Config) (*Set, error) {
 	if c.Disk == nil || c.Cloud == nil || c.NewFeed == nil {
 		return nil, errors.New("keep: Disk, Cloud and NewFeed are required")
+	}
+	if c.Changed == nil {
+		c.Changed = func() {}
 	}
 	s := &Set{
 		cfg: c, answers: newAnswers(c.Disk, c.Client), begun: make(chan struct{}), kept: map[Selection]*kept{},
@@ -134,6 +140,7 @@ func (s *Set) tidy(now time.Time) {
 		case k.users == 0 && now.Sub(k.unused) >= idleTime:
 			k.ending = true
 			k.end()
+			s.cfg.Changed()
 		default:
 			s.cfg.Disk.Touch(k.selection.id(s.cfg.Client))
 		}
@@ -300,7 +307,7 @@ func (s *Set) begin(selection Selection) (*kept, error) {
 	k := &kept{selection: selection, restored: make(chan struct{}), ended: make(chan struct{})}
 	var err error
 	if k.replica, err = replica.New(replica.Config{
-		Resource: selection.Resource, HistoryBytes: historyBytes, HistoryEvents: historyEvents,
+		Resource: selection.Resource, HistoryBytes: historyBytes, HistoryEvents: historyEvents, Changed: s.cfg.Changed,
 	}); err != nil {
 		return nil, err
 	}

@@ -46,16 +46,19 @@ type account struct {
 
 // accounts reads the ServiceAccounts that are wanted.
 type accounts struct {
-	client corev1client.ServiceAccountsGetter
-	cloud  *live.Value[link.State]
-	wake   chan struct{} // has one when another is wanted
+	client  corev1client.ServiceAccountsGetter
+	cloud   *live.Value[link.State]
+	changed func()        // is told of each that was read
+	wake    chan struct{} // has one when another is wanted
 
 	mu  sync.Mutex
 	all map[stream.Key]*account
 }
 
-func newAccounts(client corev1client.ServiceAccountsGetter, cloud *live.Value[link.State]) *accounts {
-	return &accounts{client: client, cloud: cloud, wake: make(chan struct{}, 1), all: map[stream.Key]*account{}}
+func newAccounts(client corev1client.ServiceAccountsGetter, cloud *live.Value[link.State], changed func()) *accounts {
+	return &accounts{
+		client: client, cloud: cloud, changed: changed, wake: make(chan struct{}, 1), all: map[stream.Key]*account{},
+	}
 }
 
 // want says which are wanted; what is known of others is forgotten.
@@ -166,6 +169,7 @@ func (a *accounts) read(ctx context.Context, k stream.Key) {
 	if each == nil || ctx.Err() != nil {
 		return
 	}
+	defer a.changed()
 	now := time.Now()
 	each.due = now.Add(readAccountEvery/2 + rand.N(readAccountEvery/2))
 	switch {

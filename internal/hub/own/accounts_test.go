@@ -126,7 +126,7 @@ func TestServiceAccountsThatCannotBeRead(t *testing.T) {
 }
 
 func TestAccountsAreBounded(t *testing.T) {
-	a, keys, now := newAccounts(nil, nil), map[stream.Key]struct{}{}, time.Now()
+	a, keys, now := newAccounts(nil, nil, func() {}), map[stream.Key]struct{}{}, time.Now()
 	for i := range 2 * maxAccounts {
 		keys[stream.Key{Namespace: "shop", Name: strings.Repeat("x", 1+i%200) + edge.Revision(i).String()}] = struct{}{}
 	}

@@ -27,8 +27,8 @@ const (
 // answer, as they wait for it. Those that wait are on the disk, too, if there is one.
 type ledger struct {
 	disk Disk // may be nil
-	// lost is told of each that waits and has to go.
-	lost func()
+	// lost is told of each that waits and has to go, changed of each change.
+	lost, changed func()
 
 	mu     sync.Mutex
 	events map[stream.Key]written
@@ -49,8 +49,8 @@ type waiting struct {
 	there bool          // the cloud has one of that name
 }
 
-func newLedger(disk Disk, lost func()) *ledger {
-	return &ledger{disk: disk, lost: lost, events: map[stream.Key]written{}}
+func newLedger(disk Disk, lost, changed func()) *ledger {
+	return &ledger{disk: disk, lost: lost, changed: changed, events: map[stream.Key]written{}}
 }
 
 // add takes an Event in as the cloud has answered it.
@@ -66,6 +66,7 @@ func (l *ledger) add(o stream.Object, now time.Time) {
 func (l *ledger) putLocked(k stream.Key, w written) {
 	l.events[k] = w
 	l.saveLocked(k)
+	l.changed()
 	if len(l.events) <= maxKeptEvents {
 		return
 	}
@@ -89,6 +90,7 @@ func (l *ledger) deleteLocked(k stream.Key) {
 	}
 	delete(l.events, k)
 	l.saveLocked(k)
+	l.changed()
 }
 
 // addTo adds those that are not too old, and forgets the others.

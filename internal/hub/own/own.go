@@ -21,7 +21,8 @@ import (
 )
 
 const (
-	// lookEvery is how often it is looked whether a replica has changed, which costs no I/O.
+	// lookEvery is the least time between two looks at what there is to push, which cost no I/O, and the most from a change to
+	// its push: only what time alone changes is seen when the coordinator is asked.
 	lookEvery = 250 * time.Millisecond
 	// askEvery is how often the coordinator is asked whether it still has what it had. It also hears from the hub thereby,
 	// and drops a node's objects when it has not for some minutes.
@@ -69,6 +70,8 @@ type Pusher struct {
 	config      Config
 	coordinator *coordinator
 	metrics     metrics
+	changed     bell // what there is to push
+	written     bell // an Event
 
 	// Run's alone, but for the gatherer's events.
 	gatherer *gatherer
@@ -94,11 +97,13 @@ func New(c Config) (*Pusher, error) {
 	m := newMetrics()
 	p := &Pusher{
 		config: c, coordinator: &coordinator{c.Transport, c.Base}, refused: map[id]refusal{}, metrics: m,
-		gatherer: &gatherer{
-			node: c.Node, pool: c.Pool, secrets: c.Secrets, follow: c.Followed, cloud: c.CloudLink,
-			events: newLedger(c.Disk, m.lost.Inc), said: newStatuses(), lasting: map[id]stream.Object{},
-			accounts: newAccounts(c.Cloud, c.CloudLink), podAccounts: map[stream.Key]podAccount{},
-		},
+		changed: newBell(), written: newBell(),
+	}
+	p.gatherer = &gatherer{
+		node: c.Node, pool: c.Pool, secrets: c.Secrets, follow: c.Followed, cloud: c.CloudLink,
+		events: newLedger(c.Disk, m.lost.Inc, func() { p.written.ring(); p.changed.ring() }),
+		said:   newStatuses(p.changed.ring), lasting: map[id]stream.Object{},
+		accounts: newAccounts(c.Cloud, c.CloudLink, p.changed.ring), podAccounts: map[stream.Key]podAccount{},
 	}
 	if c.Metrics != nil {
 		for _, each := range []prometheus.Collector{m.pushes, m.refused, m.local, m.failures, m.told, m.lost, m.objects} {
@@ -204,7 +209,7 @@ func (p *Pusher) session(ctx context.Context) (progress bool, err error) {
 		}
 		p.metrics.objects.Set(float64(len(p.have)))
 		if !pushed {
-			rest(ctx, lookEvery)
+			p.await(ctx)
 		}
 		if ctx.Err() != nil {
 			return progress, context.Cause(ctx)
@@ -214,6 +219,34 @@ func (p *Pusher) session(ctx context.Context) (progress bool, err error) {
 				return progress, err
 			}
 		}
+	}
+}
+
+// Changed says that Config.Followed would return something else than before, or that a replica of it has changed. It does not
+// block.
+func (p *Pusher) Changed() { p.changed.ring() }
+
+// await waits until it is worth to look again at what there is to push. An idle node has a few changes a minute, and would
+// look some hundred times.
+func (p *Pusher) await(ctx context.Context) {
+	cloud, linked := p.config.CloudLink.Watch()
+	rest(ctx, lookEvery)
+	if cloud != link.Up || p.gatherer.cut(time.Now()) {
+		return // what was said in a cut goes by time
+	}
+	next := p.asked.Add(askEvery)
+	for _, r := range p.refused {
+		if again := r.at.Add(refusedPause); again.Before(next) {
+			next = again
+		}
+	}
+	timer := time.NewTimer(time.Until(next))
+	defer timer.Stop()
+	select {
+	case <-p.changed:
+	case <-linked:
+	case <-timer.C:
+	case <-ctx.Done():
 	}
 }
 
@@ -258,6 +291,29 @@ func (p *Pusher) round(ctx context.Context) (pushed bool, err error) {
 	}
 	p.gatherer.keep(wanted, p.have, p.refused)
 	return pushed, nil
+}
+
+// bell is rung when something has changed, and heard once, however often it was rung before.
+type bell chan struct{}
+
+func newBell() bell { return make(bell, 1) }
+
+func (b bell) ring() {
+	select {
+	case b <- struct{}{}:
+	default: // it is ringing
+	}
+}
+
+// wait waits until the bell rings, for d, or until ctx ends.
+func (b bell) wait(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-b:
+	case <-timer.C:
+	case <-ctx.Done():
+	}
 }
 
 // rest waits for d, or until ctx ends.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"testing"
 	"time"
 
@@ -203,6 +204,27 @@ func TestASurprise(t *testing.T) {
 	})
 }
 
+// TestLooksWhenSomethingHasChanged: an idle node looks when it asks the coordinator, and no more.
+func TestLooksWhenSomethingHasChanged(t *testing.T) {
+	run(t, func(w *world) {
+		w.settle()
+		looks := func() int {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			return w.looks
+		}
+		before := looks()
+		time.Sleep(10 * askEvery)
+		if n := looks() - before; n > 12 {
+			t.Errorf("%d looks at what does not change, want one for each of 10 questions", n)
+		}
+		w.asked(slices.Repeat([]string{"same?"}, 10)...)
+		w.pods.set(30, w.aPod("a", 10), w.aPod("b", 30))
+		time.Sleep(lookEvery)
+		w.asked("push pods MOD b")
+	})
+}
+
 func TestWhatIsNotMine(t *testing.T) {
 	run(t, func(w *world) {
 		w.settle()
@@ -214,10 +236,11 @@ func TestWhatIsNotMine(t *testing.T) {
 			{Resource: core(configMaps), Namespace: "shop"}, {Resource: core(configMaps), Fields: "metadata.name=conf"},
 			{Resource: core("services"), Namespace: "shop", Fields: "metadata.name=web"},
 		} {
-			r := &fakeReplica{}
+			r := &fakeReplica{of: w}
 			r.set(90, object(t, &corev1.Pod{}, "shop", fmt.Sprint("foreign", i), 90))
 			s.Replica = r
 			w.followed = append(w.followed, s)
+			w.changed()
 		}
 		w.mu.Unlock()
 		time.Sleep(time.Second)

@@ -157,12 +157,14 @@ type said struct {
 // statuses are what kubelet says of the Node and its Pods while the cloud does not hear it. kubelet sees them as the cloud
 // has them, and so says it again, every 10 s, until the cloud has heard it: nothing is kept for that.
 type statuses struct {
+	changed func() // is told of each
+
 	mu     sync.Mutex
 	said   map[id]said
 	latest time.Time
 }
 
-func newStatuses() *statuses { return &statuses{said: map[id]said{}} }
+func newStatuses(changed func()) *statuses { return &statuses{changed: changed, said: map[id]said{}} }
 
 // put takes in what is said of an object.
 func (s *statuses) put(i id, o stream.Object, now time.Time) {
@@ -170,6 +172,7 @@ func (s *statuses) put(i id, o stream.Object, now time.Time) {
 	defer s.mu.Unlock()
 	s.said[i] = said{o, digest(o.Raw), now}
 	s.latest = now
+	s.changed()
 }
 
 // since is when something was said last.

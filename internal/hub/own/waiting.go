@@ -219,6 +219,7 @@ func (l *ledger) turn(what *waiting, there bool) {
 		e.waiting = &waiting{e.waiting.event, there}
 		l.events[key] = e
 		l.saveLocked(key)
+		l.changed()
 	}
 }
 
@@ -235,7 +236,7 @@ func (p *Pusher) tell(ctx context.Context) {
 				p.gatherer.events.flush(ctx) // else a hub that is killed tells them again, when they may have gone on
 				told = false
 			}
-			rest(ctx, lookEvery)
+			p.written.wait(ctx, eventLife)
 			continue
 		}
 		if err := p.tellOf(ctx, what); err != nil {

@@ -27,6 +27,8 @@ import (
 
 // fakeReplica has what a test says.
 type fakeReplica struct {
+	of *world
+
 	mu       sync.Mutex
 	position edge.Revision
 	objects  []stream.Object
@@ -64,6 +66,7 @@ func (r *fakeReplica) set(position edge.Revision, objects ...stream.Object) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.position, r.objects = position, objects
+	r.of.changed()
 }
 
 // fakeCoordinator takes pushes as a coordinator does, without its rules.
@@ -189,6 +192,7 @@ type world struct {
 
 	mu       sync.Mutex
 	followed []Selection
+	looks    int // at followed
 }
 
 func core(resource string) schema.GroupVersionResource {
@@ -208,8 +212,8 @@ func runOn(t *testing.T, disk *fakeDisk, test func(*world)) {
 		w := &world{
 			t: t, coordinator: &fakeCoordinator{has: map[string]string{}, contents: map[string][]byte{}},
 			link: live.NewValue(link.Up), cloudLink: live.NewValue(link.Up), cloud: newFakeCloud(), disk: disk,
-			node: &fakeReplica{}, pods: &fakeReplica{},
 		}
+		w.node, w.pods = &fakeReplica{of: w}, &fakeReplica{of: w}
 		w.follow(Selection{core(nodes), "", "metadata.name=n1", w.node}, Selection{core(pods), "", "spec.nodeName=n1", w.pods})
 		var err error
 		w.pusher, err = New(Config{
@@ -218,6 +222,7 @@ func runOn(t *testing.T, disk *fakeDisk, test func(*world)) {
 			Followed: func() []Selection {
 				w.mu.Lock()
 				defer w.mu.Unlock()
+				w.looks++
 				return slices.Clone(w.followed)
 			},
 		})
@@ -235,17 +240,26 @@ func runOn(t *testing.T, disk *fakeDisk, test func(*world)) {
 	})
 }
 
+// changed tells the Pusher, if there is one yet.
+func (w *world) changed() {
+	if w.pusher != nil {
+		w.pusher.Changed()
+	}
+}
+
 func (w *world) follow(all ...Selection) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.followed = all
+	w.changed()
 }
 
 // alsoFollow follows one ConfigMap or Secret.
 func (w *world) alsoFollow(resource, name string) *fakeReplica {
-	r := &fakeReplica{}
+	r := &fakeReplica{of: w}
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	defer w.changed()
 	w.followed = append(slices.Clone(w.followed), Selection{core(resource), "shop", "metadata.name=" + name, r})
 	return r
 }

@@ -18,6 +18,6 @@
 //
 // The elector asks its lock ten times a second; the lock answers from a watch on the one Lease, a follower's only once
 // there is something to decide, and writes a renewal once a second. So a follower costs nothing, and a released Lease is
-// taken within one period. An election of our own on that watch was the alternative: we would own the subtleties of who holds what
-// since when, which client-go has had right for years.
+// taken within one period. An election of our own on that watch was the alternative: we would own the subtleties of who
+// holds what since when, which client-go has had right for years.
 package role
