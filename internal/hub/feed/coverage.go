@@ -82,6 +82,7 @@ func (c *Coverage) Run(ctx context.Context) error {
 	follow := leasewatch.Config{
 		Leases:        c.config.Leases.Leases(edge.NamespaceSystem),
 		FieldSelector: fields.OneTermEqualSelector("metadata.name", edge.LeaseInformerSync).String(),
+		Beating:       true,
 	}
 	for ctx.Err() == nil {
 		if _, err := c.config.Link.Wait(ctx, func(s link.State) bool { return s == link.Up }); err != nil {

@@ -40,6 +40,13 @@ const (
 	// watchGrace is how long after its own time limit a server may take to end a watch.
 	watchGrace = 3 * time.Second
 
+	// beatingMin and beatingMax bound a watch of Config.Beating Leases instead, and quiet is after how long without a change
+	// such a watch counts as dead. Each resume costs two requests: every half a minute they were a quarter of what a pool of 40
+	// asks of its coordinator.
+	beatingMin = 2 * time.Minute
+	beatingMax = 3 * time.Minute
+	quiet      = watchMin
+
 	// shortLife is what a watch that brought nothing must have lasted to count as one that worked.
 	shortLife = time.Second
 
@@ -47,6 +54,9 @@ const (
 	backoffMin = 100 * time.Millisecond
 	backoffMax = 2 * time.Second
 )
+
+// errQuiet says that a watch of Leases that are renewed all the time has brought nothing.
+var errQuiet = errors.New("nothing was renewed; nobody does, or the watch is dead")
 
 // errRelist says that the history no longer holds the revision that the watch stood at.
 var errRelist = errors.New("the watch cannot be resumed")
@@ -66,6 +76,8 @@ type Config struct {
 	Leases coordinationv1client.LeaseInterface
 	// LabelSelector and FieldSelector limit what is followed; empty means everything.
 	LabelSelector, FieldSelector string
+	// Beating says that what is followed is renewed every few seconds, as a rule: then silence says that a watch is dead.
+	Beating bool
 }
 
 // Revision is a Lease's resourceVersion as a number that orders the writes of one server; 0 if it has none, or one that
@@ -143,6 +155,14 @@ func (c Config) once(ctx context.Context, position uint64, sink Sink) (uint64, b
 	return reached, lived, err
 }
 
+// limit is how long the server is to keep a watch.
+func (c Config) limit() time.Duration {
+	if c.Beating {
+		return beatingMin + rand.N(beatingMax-beatingMin)
+	}
+	return watchMin + rand.N(watchMax-watchMin)
+}
+
 func (c Config) list(ctx context.Context, limit int64) (*coordinationv1.LeaseList, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -156,11 +176,19 @@ func (c Config) list(ctx context.Context, limit int64) (*coordinationv1.LeaseLis
 }
 
 func (c Config) watch(ctx context.Context, position uint64, sink Sink) (uint64, error) {
-	limit := watchMin + rand.N(watchMax-watchMin)
+	limit := c.limit()
 	seconds := int64(limit / time.Second)
 	// The deadline is ours: a dead connection does not end by itself. It also bounds the wait for the first answer.
 	ctx, cancel := context.WithTimeout(ctx, limit+watchGrace)
 	defer cancel()
+	heard := func() {}
+	if c.Beating {
+		beating, stop := context.WithCancelCause(ctx)
+		defer stop(nil)
+		silence := time.AfterFunc(quiet, func() { stop(errQuiet) })
+		defer silence.Stop()
+		ctx, heard = beating, func() { silence.Reset(quiet) }
+	}
 	w, err := c.Leases.Watch(ctx, metav1.ListOptions{
 		LabelSelector: c.LabelSelector, FieldSelector: c.FieldSelector,
 		ResourceVersion: strconv.FormatUint(position, 10), AllowWatchBookmarks: true, TimeoutSeconds: &seconds,
@@ -177,6 +205,7 @@ func (c Config) watch(ctx context.Context, position uint64, sink Sink) (uint64, 
 			if !open {
 				return position, nil
 			}
+			heard()
 			if event.Type == watch.Error {
 				return position, watchError(apierrors.FromObject(event.Object))
 			}

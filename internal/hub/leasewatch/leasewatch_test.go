@@ -126,6 +126,50 @@ func TestFollow(t *testing.T) {
 	}
 }
 
+// TestBeating: a watch of what is renewed all the time is left alone, and found dead by its silence.
+func TestBeating(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := leasetest.New(1000)
+		touch(server, "a", true)
+		var d diary
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- Follow(ctx, Config{Leases: server.Leases(space), Beating: true}, &d) }()
+		beats := func(n int) {
+			for range n {
+				time.Sleep(time.Second)
+				touch(server, "a", true)
+			}
+			synctest.Wait()
+		}
+		beats(10)
+		server.Calls()
+		beats(600)
+		if n := len(server.Calls()); n > 2*int(10*time.Minute/beatingMin) {
+			t.Errorf("%d requests in 10 minutes, want two for each of the watches", n)
+		}
+		server.Break()
+		beats(5)
+		d.take()
+		server.Calls()
+		server.Hold()
+		touch(server, "b", true)
+		beats(int(quiet/time.Second) + 1)
+		if n := len(server.Calls()); n == 0 {
+			t.Errorf("nothing was asked after a silence of %s", quiet)
+		}
+		server.Flow()
+		beats(1)
+		if got := d.take(); got[0] != "added b" || slices.Contains(got, "baseline [a b]") {
+			t.Errorf("heard %q after the silence, want what was missed", got)
+		}
+		cancel()
+		if err := <-done; !errors.Is(err, context.Canceled) {
+			t.Errorf("Follow = %v, want the context's cause", err)
+		}
+	})
+}
+
 func TestServerThatEndsEveryWatchIsNotHammered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := leasetest.New(1000)

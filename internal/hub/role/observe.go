@@ -17,6 +17,7 @@ func (k *Keeper) observe(ctx context.Context) {
 	follow := leasewatch.Config{
 		Leases:        k.config.Leases.Leases(edge.NamespaceSystem),
 		FieldSelector: fields.OneTermEqualSelector("metadata.name", edge.LeaseElection).String(),
+		Beating:       true,
 	}
 	for {
 		if _, err := k.config.Coordinator.Wait(ctx, up); err != nil {
