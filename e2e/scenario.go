@@ -72,7 +72,7 @@ type Options struct {
 	Out     io.Writer
 	// KeepFailed leaves the lab of a failed scenario up, for somebody to look at.
 	KeepFailed bool
-	// Start boots a lab.
+	// Start boots a lab, and leaves nothing of it if that fails.
 	Start func(context.Context, lab.Config) (*lab.Client, error)
 }
 
@@ -93,9 +93,11 @@ func Run(ctx context.Context, s Scenario, o Options) Result {
 		t.stop(errors.New("the scenario has ended"))
 		t.background.Wait()
 	}
-	if err != nil && o.KeepFailed {
+	switch {
+	case t.lab == nil: // it did not boot, and is down again; or one of that name was up before, and is somebody else's
+	case err != nil && o.KeepFailed:
 		t.say("the lab is left up; look around with --name %s, then: yurtlab down --name %s", o.LabName, o.LabName)
-	} else {
+	default:
 		err = errors.Join(err, lab.Down(context.WithoutCancel(ctx), o.LabName)) // also when the caller has given up
 	}
 	r := Result{Scenario: s.Name, Passed: err == nil, Figures: t.figures}
