@@ -37,8 +37,9 @@ const (
 
 	watchEvents, watchEvery = 600, 10 * time.Millisecond
 
-	// settle is how long the programs are left alone before they count as idle: past their start's garbage.
-	settle = 5 * time.Second
+	// settle is how long the programs are left alone before they count as idle: past their start's garbage, and until they
+	// have let go of the pages that it needed (20 s).
+	settle = 30 * time.Second
 )
 
 // Objects of the load.
