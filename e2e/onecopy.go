@@ -149,7 +149,6 @@ func (c copyCase) run(t *T) {
 
 	started := time.Now()
 	full := t.during("start of the pool, the load in the cloud", func() { t.startPool(shared) })
-	t.heardAgain()
 	s := t.clients(c, spec, follow, hubAgent, t.lab.HubConfig)
 	for _, resource := range shared {
 		if n := t.readBy("", started, resource.resource); n != 1 {
@@ -226,16 +225,6 @@ func (t *T) startPool(shared []collection) {
 	for _, resource := range shared {
 		t.shared(time.Minute, resource.name)
 	}
-}
-
-// heardAgain waits until nodes with kubelets, of which the cloud has not heard while there were no hubs, are what they were:
-// each turn of a Node is a change of it that its kubelet is told of, 6 KB and nothing of the pool's.
-func (t *T) heardAgain() {
-	if t.cfg.NoKubelet {
-		return
-	}
-	t.eventually(time.Minute, "all nodes are Ready again", t.nodesReady)
-	t.hold(30*time.Second, "the cloud takes back what it has said of nodes that were silent")
 }
 
 // readBy counts the reads of all of a resource by nodes since then, by clients of that name; empty: all but those that
