@@ -33,7 +33,7 @@ var oneCopyScenarios = []Scenario{
 }
 
 func largeCopy(nodes int) Scenario {
-	// Without hubs each change is sent as many times as there are nodes: with thirty, two processors manage 30 changes a second.
+	// Without hubs each change is sent as many times as there are nodes: to thirty, two processors sent 30 to 50 changes a second.
 	churn := time.Duration(max(30, 2*nodes)) * time.Second
 	return Scenario{
 		Name: fmt.Sprintf("one-copy-%d", nodes), Lab: oneCopyPool(nodes),
@@ -55,7 +55,7 @@ func oneCopyPool(nodes int) lab.Config {
 type copyCase struct {
 	services, endpoints int
 	// quiet is how long nothing happens, to see what nodes send that have nothing to tell. Of thirty nodes with kubelets that is
-	// a third of what they send in a rolling update: seen for too short a time, it is no measure.
+	// a fifth of what they send in a rolling update: seen for too short a time, it is no measure.
 	quiet time.Duration
 	// churn is how long the load changes, perSecond times: in whole turns of a rolling update, which takes an object
 	// three changes, so that it is as large after it.

@@ -168,3 +168,15 @@ const (
 	dialFile   = "dial.sock"
 	logFile    = "lab.log"
 )
+
+// watchers is about how many instances of inotify a lab needs, counted in labs of 10 and 30 nodes with Kubernetes 1.36.
+func (c Config) watchers() int {
+	each := map[Kubelet]int{Real: 8, Hollow: 2}[c.Kubelet] // the real one's containerd has two of them
+	if c.NoKubelet {
+		each = 0
+	}
+	if !c.NoProxy {
+		each++
+	}
+	return 20 + c.Pools*2 + c.Pools*c.Nodes*each // the cloud, coordinators, nodes
+}

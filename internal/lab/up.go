@@ -122,18 +122,6 @@ func watchersFit(cfg Config) error {
 	return nil
 }
 
-// watchers is about how many instances of inotify a lab needs, counted in labs of 10 and 30 nodes with Kubernetes 1.36.
-func (c Config) watchers() int {
-	each := map[Kubelet]int{Real: 8, Hollow: 2}[c.Kubelet] // the real one's containerd has two of them
-	if c.NoKubelet {
-		each = 0
-	}
-	if !c.NoProxy {
-		each++
-	}
-	return 20 + c.Pools*2 + c.Pools*c.Nodes*each // the cloud, coordinators, nodes
-}
-
 // spawn starts the lab's own process and returns when its socket is there.
 func spawn(dir string, o order) error {
 	err := os.MkdirAll(dir, 0o755)

@@ -1,9 +1,9 @@
 // Package openapi serves the OpenAPI documents of the kinds that a coordinator has, for kubectl explain and for what looks
 // at a file before it is sent.
 //
-// The documents are Kubernetes' own, version 3, word for word, of the version that the coordinator is built from: the
-// program generate takes them out of Kubernetes' module. They are part of the program, packed, and are sent as they are,
-// so that nobody pays for them who does not ask. kube-apiserver makes them when it starts, from definitions of every type,
+// The documents are those of a kube-apiserver, version 3, of the version that the coordinator is built from: the program
+// generate makes them of Kubernetes' module. They are part of the program, packed, and are sent from there as they are, so
+// that nobody pays for them who does not ask. kube-apiserver makes them when it starts, from definitions of every type,
 // and keeps them: 47 MB in a coordinator (measured idle, when it was left out). kube-openapi's handler over these
 // documents was the other choice; it parses them, and keeps what it has parsed.
 package openapi
@@ -45,8 +45,17 @@ const (
 
 // document is one group and version's.
 type document struct {
-	packed []byte // gzip of JSON
-	hash   string
+	file string // of documents: gzip of JSON
+	hash string
+}
+
+// open is the document, packed. It fails only if the program was built without it.
+func (d document) open() (io.ReadSeeker, error) {
+	f, err := documents.Open(directory + "/" + d.file)
+	if err != nil {
+		return nil, err
+	}
+	return f.(io.ReadSeeker), nil //nolint:forcetypeassert // embed promises it
 }
 
 // handler serves documents by their path below Root, and the list of them.
@@ -75,12 +84,16 @@ func Handler() (http.Handler, error) {
 		if !is {
 			continue
 		}
-		packed, err := documents.ReadFile(directory + "/" + entry.Name())
+		d := document{file: entry.Name()}
+		packed, err := d.open()
 		if err != nil {
 			return nil, err
 		}
-		sum := sha256.Sum256(packed)
-		d := document{packed: packed, hash: hex.EncodeToString(sum[:])}
+		sum := sha256.New()
+		if _, err := io.Copy(sum, packed); err != nil {
+			return nil, err
+		}
+		d.hash = hex.EncodeToString(sum.Sum(nil))
 		path := strings.ReplaceAll(name, "__", "/")
 		h.documents[path] = d
 		list.Paths[path] = indexed{Root + "/" + path + "?" + queryHash + "=" + d.hash}
@@ -122,12 +135,17 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Query().Get(queryHash) == d.hash {
 		header.Set("Cache-Control", forever)
 	}
-	if takesGzip(r) {
-		header.Set("Content-Encoding", "gzip")
-		http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(d.packed))
+	packed, err := d.open()
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
 	}
-	unpacked, err := gzip.NewReader(bytes.NewReader(d.packed))
+	if takesGzip(r) {
+		header.Set("Content-Encoding", "gzip")
+		http.ServeContent(w, r, "", time.Time{}, packed)
+		return
+	}
+	unpacked, err := gzip.NewReader(packed)
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
