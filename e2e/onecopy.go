@@ -33,7 +33,7 @@ var oneCopyScenarios = []Scenario{
 }
 
 func largeCopy(nodes int) Scenario {
-	// Without hubs each change is sent as many times as there are nodes: to thirty, two processors sent 30 to 50 changes a second.
+	// Without hubs each change is sent as many times as there are nodes: to thirty, two processors sent 30 to 50 a second.
 	churn := time.Duration(max(30, 2*nodes)) * time.Second
 	return Scenario{
 		Name: fmt.Sprintf("one-copy-%d", nodes), Lab: oneCopyPool(nodes),
