@@ -224,7 +224,7 @@ func (r *readers) right(t *T, killed string) {
 
 // present are the EndpointSlices of the load, by name.
 func present(ctx context.Context, client kubernetes.Interface) (map[string]types.UID, error) {
-	list, err := client.DiscoveryV1().EndpointSlices(loadNamespace).List(ctx, metav1.ListOptions{})
+	list, err := client.DiscoveryV1().EndpointSlices(load.Namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, err
 	}
@@ -335,7 +335,7 @@ func emptyList(t *T) {
 
 	t.say("all EndpointSlices of the load are deleted in truth")
 	before := len(t.listsOverWAN(s.resource))
-	t.must(t.cloud.DiscoveryV1().EndpointSlices(loadNamespace).DeleteCollection(t.ctx, metav1.DeleteOptions{},
+	t.must(t.cloud.DiscoveryV1().EndpointSlices(load.Namespace).DeleteCollection(t.ctx, metav1.DeleteOptions{},
 		metav1.ListOptions{}))
 	took := t.eventually(10*time.Second, "there are none through any hub, nor at the coordinator", func() error {
 		operator, err := t.lab.CoordinatorConfig(1, lab.Operator)

@@ -110,7 +110,7 @@ func (h *herd) all(a lab.Action) {
 // current waits until every hub has the latest EndpointSlices, and each pool one leader.
 func (h *herd) current(within time.Duration, when string) {
 	latest := edge.Revision(0)
-	list, err := h.cloud.DiscoveryV1().EndpointSlices(loadNamespace).List(h.ctx, metav1.ListOptions{})
+	list, err := h.cloud.DiscoveryV1().EndpointSlices(load.Namespace).List(h.ctx, metav1.ListOptions{})
 	h.must(err)
 	for _, s := range list.Items {
 		r, err := edge.ParseRevision(s.ResourceVersion)

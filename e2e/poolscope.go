@@ -111,7 +111,7 @@ func poolScope(t *T) {
 	t.must(err)
 	paths := map[string][]string{}
 	for i := range 5 {
-		paths["services"] = append(paths["services"], fmt.Sprintf("/api/v1/namespaces/%s/services/load-%05d", loadNamespace, i))
+		paths["services"] = append(paths["services"], fmt.Sprintf("/api/v1/namespaces/%s/services/load-%05d", load.Namespace, i))
 		paths["nodepools"] = append(paths["nodepools"], fmt.Sprintf("%s/more-%d", allNodePools.path, i))
 		t.makePool(fmt.Sprintf("more-%d", i))
 	}
@@ -331,16 +331,16 @@ func (t *T) watchTables(changes int, cloud, hub *rest.Config) (told [2][]map[str
 	defer cancel()
 	through, err := kubernetes.NewForConfig(hub)
 	t.must(err)
-	now, err := through.DiscoveryV1().EndpointSlices(loadNamespace).List(ctx, metav1.ListOptions{})
+	now, err := through.DiscoveryV1().EndpointSlices(load.Namespace).List(ctx, metav1.ListOptions{})
 	t.must(err)
 	// Each of one object. The lab's API server writes an EndpointSlice of its own, in another namespace.
-	path := "/apis/discovery.k8s.io/v1/namespaces/" + loadNamespace + "/endpointslices?watch=1&resourceVersion=" +
+	path := "/apis/discovery.k8s.io/v1/namespaces/" + load.Namespace + "/endpointslices?watch=1&resourceVersion=" +
 		now.ResourceVersion
 	for i := range changes {
-		s, err := t.cloud.DiscoveryV1().EndpointSlices(loadNamespace).Get(ctx, now.Items[i].Name, metav1.GetOptions{})
+		s, err := t.cloud.DiscoveryV1().EndpointSlices(load.Namespace).Get(ctx, now.Items[i].Name, metav1.GetOptions{})
 		t.must(err)
 		s.Endpoints = s.Endpoints[:len(s.Endpoints)-1]
-		_, err = t.cloud.DiscoveryV1().EndpointSlices(loadNamespace).Update(ctx, s, metav1.UpdateOptions{})
+		_, err = t.cloud.DiscoveryV1().EndpointSlices(load.Namespace).Update(ctx, s, metav1.UpdateOptions{})
 		t.must(err)
 	}
 	for i, access := range []*rest.Config{cloud, hub} {
@@ -428,7 +428,7 @@ func (t *T) look(name string, access *rest.Config) *sight {
 	client, err := kubernetes.NewForConfig(access)
 	t.must(err)
 	s := &sight{name: name, has: map[string]map[string][]string{}}
-	factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithNamespace(loadNamespace))
+	factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithNamespace(load.Namespace))
 	_, err = factory.Discovery().V1().EndpointSlices().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    func(o any) { s.take(o, false) },
 		UpdateFunc: func(_, o any) { s.take(o, false) },
@@ -481,7 +481,7 @@ func topology(t *T) {
 		if keys != "" {
 			value = fmt.Sprintf("%q", keys)
 		}
-		_, err := t.cloud.CoreV1().Services(loadNamespace).Patch(t.ctx, service, types.MergePatchType,
+		_, err := t.cloud.CoreV1().Services(load.Namespace).Patch(t.ctx, service, types.MergePatchType,
 			fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%s}}}`, edge.AnnotationTopologyKeys, value), metav1.PatchOptions{})
 		t.must(err)
 		t.figure("topology_to_informers_s", t.informed(all, atCloud, service, keys).Seconds())
@@ -495,7 +495,7 @@ func topology(t *T) {
 
 // wanted are the endpoints of the load that a node with these near nodes has, by Service; ready ones only, or all.
 func (t *T) wanted(service string, near []string, ready bool) map[string][]string {
-	list, err := t.cloud.DiscoveryV1().EndpointSlices(loadNamespace).List(t.ctx, metav1.ListOptions{})
+	list, err := t.cloud.DiscoveryV1().EndpointSlices(load.Namespace).List(t.ctx, metav1.ListOptions{})
 	t.must(err)
 	want := map[string][]string{}
 	for _, s := range list.Items {
@@ -568,7 +568,7 @@ func (t *T) routed(all []watched, service, keys string) time.Duration {
 func rulesOf(rules, service string) string {
 	var b bytes.Buffer
 	for line := range strings.Lines(rules) {
-		if strings.Contains(line, "\""+loadNamespace+"/"+service+":") {
+		if strings.Contains(line, "\""+load.Namespace+"/"+service+":") {
 			b.WriteString(line)
 		}
 	}

@@ -56,7 +56,7 @@ func (p *programs) judge(t *T, allowed map[string]int) {
 	}
 	t.say("client-go's informers have the same at all hubs: %d Services, %d EndpointSlices",
 		len(want[load.ServicesResource]), len(want[load.EndpointSlicesResource]))
-	list, err := t.cloud.DiscoveryV1().EndpointSlices(loadNamespace).List(t.ctx, metav1.ListOptions{})
+	list, err := t.cloud.DiscoveryV1().EndpointSlices(load.Namespace).List(t.ctx, metav1.ListOptions{})
 	t.must(err)
 	t.eventually(30*time.Second, "kubectl get -w on "+p.node+" has shown the last of every EndpointSlice", func() error {
 		shown, _ := p.kubectl.seen()
@@ -104,7 +104,7 @@ func (t *T) kubectlWatch(node string) *kubectlWatch {
 // once runs one kubectl to its end.
 func (k *kubectlWatch) once(t *T, node string) error {
 	cmd, err := t.lab.Kubectl(t.ctx, "hub/"+node, []string{
-		"get", "endpointslices", "--namespace=" + loadNamespace, "--watch", "--output-watch-events", "--no-headers",
+		"get", "endpointslices", "--namespace=" + load.Namespace, "--watch", "--output-watch-events", "--no-headers",
 		"--output=custom-columns=EVENT:.type,NAME:.object.metadata.name,VERSION:.object.metadata.resourceVersion",
 	})
 	if err != nil {

@@ -28,9 +28,6 @@ var sharingScenarios = []Scenario{
 	},
 }
 
-// loadNamespace is where the load is, if its Spec names no other.
-const loadNamespace = "load"
-
 // churn is a rolling update that goes on until it is stopped.
 type churn struct {
 	stop func()
@@ -155,7 +152,7 @@ var endpointsAlone = &audience{collection: collection{name: "endpoints", resourc
 // cloud's EndpointSlices make: every ready endpoint that there is, and none that there is not.
 func (t *T) sameRules(spec load.Spec) {
 	want := map[string]bool{}
-	all, err := t.cloud.DiscoveryV1().EndpointSlices(loadNamespace).List(t.ctx, metav1.ListOptions{})
+	all, err := t.cloud.DiscoveryV1().EndpointSlices(load.Namespace).List(t.ctx, metav1.ListOptions{})
 	t.must(err)
 	for _, s := range all.Items {
 		for _, e := range s.Endpoints {
@@ -194,7 +191,7 @@ func (t *T) sameRules(spec load.Spec) {
 func serviceRules(saved string) string {
 	var rules []string
 	for line := range strings.Lines(saved) {
-		if strings.HasPrefix(line, "-A") && strings.Contains(line, "\""+loadNamespace+"/") {
+		if strings.HasPrefix(line, "-A") && strings.Contains(line, "\""+load.Namespace+"/") {
 			rules = append(rules, line)
 		}
 	}
@@ -224,7 +221,7 @@ func endpointsIn(rules string, want map[string]bool) (missing, strange string) {
 
 // sameNames expects every node's CoreDNS to know the Services that there are in the cloud.
 func (t *T) sameNames() {
-	all, err := t.cloud.CoreV1().Services(loadNamespace).List(t.ctx, metav1.ListOptions{Limit: 5})
+	all, err := t.cloud.CoreV1().Services(load.Namespace).List(t.ctx, metav1.ListOptions{Limit: 5})
 	t.must(err)
 	for _, node := range t.nodeNames() {
 		for _, s := range all.Items {

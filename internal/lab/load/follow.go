@@ -43,6 +43,9 @@ type FollowSpec struct {
 	Streams []Stream
 	// Namespace is the only one followed; empty: all.
 	Namespace string
+	// Compared is the namespace whose objects a State has; empty: all. What a hub shows of a Service with a topology is
+	// not what the cloud has.
+	Compared string
 	// Agent is the client's name in audit logs; "yurtlab-follower" if empty.
 	Agent string
 }
@@ -84,8 +87,17 @@ type Version struct {
 	Digest   uint64
 }
 
-// State is what a client has, by resource and by "namespace/name".
-type State map[Resource]map[string]Version
+// State is what a client has, by resource.
+type State map[Resource]versions
+
+// versions are objects by "namespace/name".
+type versions map[string]Version
+
+func (v versions) add(o *reduced, compared string) {
+	if compared == "" || o.Namespace == compared {
+		v[o.key()] = o.version
+	}
+}
 
 // Diff says in one line how s differs from what it should be; nothing if it does not.
 func (s State) Diff(want State) string {
@@ -118,6 +130,7 @@ func (s State) Diff(want State) string {
 type Follower struct {
 	factories []informers.SharedInformerFactory
 	informers map[Resource]cache.SharedIndexInformer
+	compared  string
 	// changed has a token when something has changed since the last one was taken.
 	changed chan struct{}
 }
@@ -135,7 +148,9 @@ func NewFollower(cfg *rest.Config, spec FollowSpec) (*Follower, error) {
 }
 
 func newFollower(client kubernetes.Interface, spec FollowSpec) (*Follower, error) {
-	f := &Follower{informers: map[Resource]cache.SharedIndexInformer{}, changed: make(chan struct{}, 1)}
+	f := &Follower{
+		informers: map[Resource]cache.SharedIndexInformer{}, compared: spec.Compared, changed: make(chan struct{}, 1),
+	}
 	for _, s := range spec.Streams {
 		factory := informers.NewSharedInformerFactoryWithOptions(client, 0,
 			informers.WithNamespace(spec.Namespace), informers.WithTransform(reduce),
@@ -209,10 +224,10 @@ func (f *Follower) State() State {
 	s := State{}
 	for r, i := range f.informers {
 		objects := i.GetStore().List()
-		s[r] = make(map[string]Version, len(objects))
+		s[r] = make(versions, len(objects))
 		for _, o := range objects {
 			if o, ok := o.(*reduced); ok {
-				s[r][o.key()] = o.version
+				s[r].add(o, f.compared)
 			}
 		}
 	}
@@ -299,11 +314,11 @@ func Read(ctx context.Context, client kubernetes.Interface, spec FollowSpec) (St
 		if err != nil {
 			return nil, fmt.Errorf("resource %s: %w", s.Resource, err)
 		}
-		all := map[string]Version{}
+		all := versions{}
 		if err := meta.EachListItem(list, func(o runtime.Object) error {
 			v, err := reduce(o)
 			if v, ok := v.(*reduced); ok {
-				all[v.key()] = v.version
+				all.add(v, spec.Compared)
 			}
 			return err
 		}); err != nil {

@@ -39,7 +39,12 @@ func TestFollower(t *testing.T) {
 	if _, err := Services(t.Context(), client, spec); err != nil {
 		t.Fatal(err)
 	}
-	follow := FollowSpec{Streams: []Stream{{Resource: ServicesResource}, {Resource: EndpointSlicesResource}}}
+	if _, err := Services(t.Context(), client, Spec{Services: 2, EndpointsEach: 3, Namespace: "not-compared"}); err != nil {
+		t.Fatal(err)
+	}
+	follow := FollowSpec{
+		Streams: []Stream{{Resource: ServicesResource}, {Resource: EndpointSlicesResource}}, Compared: Namespace,
+	}
 	f, err := newFollower(client, follow)
 	if err != nil {
 		t.Fatal(err)
@@ -66,7 +71,7 @@ func TestFollower(t *testing.T) {
 	if _, err := Churn(t.Context(), client, spec, 0, 50*time.Millisecond); err != nil {
 		t.Fatal(err)
 	}
-	if err := client.CoreV1().Services("load").Delete(t.Context(), serviceName(2), metav1.DeleteOptions{}); err != nil {
+	if err := client.CoreV1().Services(Namespace).Delete(t.Context(), serviceName(2), metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	second := equal()

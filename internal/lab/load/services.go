@@ -18,6 +18,8 @@ import (
 )
 
 const (
+	// Namespace has the load, if its Spec names no other.
+	Namespace = "load"
 	// ManagedBy is in the label endpointslice.kubernetes.io/managed-by of all that this package makes: Kubernetes' own
 	// controllers leave alone what has not their name there.
 	ManagedBy = "yurtlab-load"
@@ -32,7 +34,7 @@ const (
 
 // Spec says what there is to be.
 type Spec struct {
-	// Namespace is made if it is missing; "load" if empty.
+	// Namespace is made if it is missing; the constant Namespace if empty.
 	Namespace string
 	// Services is how many, each with so many endpoints, in EndpointSlices of at most 100.
 	Services, EndpointsEach int
@@ -58,7 +60,7 @@ type Counts struct {
 
 func (s Spec) withDefaults() Spec {
 	if s.Namespace == "" {
-		s.Namespace = "load"
+		s.Namespace = Namespace
 	}
 	if s.Writers <= 0 {
 		s.Writers = defaultWriters
