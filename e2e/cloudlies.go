@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -16,12 +17,13 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"yurtcoordinator/e2e/watchcheck"
+	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/lab"
 	"yurtcoordinator/internal/lab/load"
 	"yurtcoordinator/internal/lab/wire"
 )
 
-// hubsAlone has no kubelets: they would believe what the cloud says, and end their Pods.
+// hubsAlone has no kubelets: what the pool shares is looked at.
 var hubsAlone = lab.Config{Pools: 1, Nodes: 3, Timing: lab.Quick, Kubelet: lab.Hollow, NoKubelet: true}
 
 var cloudLieScenarios = []Scenario{
@@ -264,6 +266,29 @@ func (t *T) newLists(resource string, before int) []lab.FullRead {
 	return lists
 }
 
+// podsKnown waits until each hub, if there are kubelets, knows of its node's Pods what the cloud says now. One that has just
+// started would believe at once that they are gone, for others may have taken their place since its disk was written; one
+// that has been told so twice, and has not asked again, would the third time.
+func (t *T) podsKnown() {
+	if t.cfg.NoKubelet {
+		return
+	}
+	list, err := t.cloud.CoreV1().Pods("").List(t.ctx, metav1.ListOptions{Limit: 1})
+	t.must(err)
+	now, err := edge.ParseRevision(list.ResourceVersion)
+	t.must(err)
+	t.eventually(90*time.Second, "each hub knows its node's Pods", func() error { // a quiet node's are told of once a minute
+		for node, h := range t.hubs() {
+			if !slices.ContainsFunc(h.Kept, func(k lab.KeptStatus) bool {
+				return strings.HasPrefix(k.Selection, "pods ") && k.Revision >= uint64(now)
+			}) {
+				return fmt.Errorf("%s knows %+v, not those of revision %d", node, h.Kept, now)
+			}
+		}
+		return nil
+	})
+}
+
 func emptyList(t *T) {
 	leader := t.settledAway()
 	s := t.tell(endpointSlices)
@@ -275,6 +300,7 @@ func emptyList(t *T) {
 	s.listedOnce(t)
 	t.must(t.lab.Cloud(t.ctx, lab.Kill, lab.KubeControllerManager)) // see lab.Client.Cloud
 	s.someChanges(t, spec)
+	t.podsKnown()
 	readers := t.readAll()
 
 	const empty = "--etcd-prefix=/empty"
@@ -322,6 +348,7 @@ func emptyList(t *T) {
 		t.shared(90*time.Second, s.name) // who has it from the cloud goes back when the coordinator's copy goes on, once a minute
 		s.someChanges(t, spec)
 		t.figure("slowest_recovery_s", time.Since(healed).Seconds())
+		t.podsKnown()
 		lists := t.newLists(s.resource, before)
 		t.figure("lists_over_wan_per_fault", float64(len(lists)))
 		if len(lists) > f.lists {

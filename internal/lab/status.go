@@ -59,6 +59,8 @@ type HubStatus struct {
 	CoordinatorAddress string `json:"coordinatorAddress"`
 	// Replicas are the hub's copies of resources.
 	Replicas []ReplicaStatus `json:"replicas"`
+	// Kept are the selections that it follows for programs of its node.
+	Kept []KeptStatus `json:"kept"`
 	// Disk is the state of its disk's cache; nil without one.
 	Disk *DiskStatus `json:"disk"`
 	// Identity is the state of the certificates that it gets by itself; nil if it has been given one.
@@ -92,6 +94,12 @@ type ReplicaStatus struct {
 	Bytes        int    `json:"bytes"`
 	HistoryBytes int    `json:"historyBytes"`
 	Watches      int    `json:"watches"`
+}
+
+// KeptStatus is what a hub says of a selection that it follows.
+type KeptStatus struct {
+	Selection string `json:"selection"`
+	Revision  uint64 `json:"revision"`
 }
 
 // Replica returns what the hub says of its copy of a resource; false if it has none.

@@ -198,8 +198,8 @@ func follow(s Situation) Decision {
 	switch {
 	case s.Coordinator == Down:
 	case s.LeaderKnown:
-		// The leader lists at once. What it does not believe yet, nobody else need ask for.
-		again.After, again.Jitter = coverWait, coverJitter
+		// The leader lists at once. What it does not believe yet, nobody else need ask for: clients are served what there is.
+		again.After, again.Jitter = doubtFor+coverWait, coverJitter
 	default:
 		again.After = electWait
 	}

@@ -17,7 +17,8 @@
 //     back, for that is the truth: it must say so in three lists over half a minute.
 //   - One list over the WAN at a time for all feeds that share Config.Lists, and none is cut off for a mirror that has
 //     refused since.
-//   - Nothing waits for a coordinator that is not there, and no wait is longer than half a minute.
+//   - Nothing waits for a coordinator that is not there, and no wait is longer than a minute; than half of one, if the sink
+//     has nothing.
 //
 // Two sources at once, the second warm, was the alternative: it doubles what comes over the WAN, and a resume costs a
 // round trip.

@@ -281,7 +281,7 @@ func TestTheCloudForgot(t *testing.T) {
 			w.standing.Set(role.Standing{Role: role.Follower, Leader: "n2"})
 			w.links(link.Up, link.Up)
 			w.begin()
-			w.pass(uncoverWait + coverWait - time.Second)
+			w.pass(uncoverWait + doubtFor + coverWait - time.Second)
 			if lists, _, _ := w.cloud.counts(); lists != 0 {
 				t.Errorf("%d lists over the WAN before the leader has had the time to make one", lists)
 			}
