@@ -540,7 +540,8 @@ func (t *T) informed(all []watched, atCloud *sight, service, keys string) time.D
 
 // routed waits until every node's kube-proxy has made rules for what concerns its node.
 func (t *T) routed(all []watched, service, keys string) time.Duration {
-	return t.eventually(30*time.Second, "every kube-proxy has the rules that concern its node", func() error {
+	// As above; an installed lab's kube-proxy has been refused at its start, before the chart was there: up to 60 s.
+	return t.eventually(75*time.Second, "every kube-proxy has the rules that concern its node", func() error {
 		for _, w := range all {
 			saved, err := t.lab.Output(t.ctx, w.node, "iptables-save", "-t", "nat")
 			if err != nil {
