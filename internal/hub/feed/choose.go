@@ -115,7 +115,8 @@ func (d Decision) String() string {
 
 const (
 	// coverWait is how long a replica that needs a list waits for the pool's leader to cover it before it lists over the WAN
-	// itself. The leader lists at once and pushes over the LAN, so this is what a list over the WAN may take.
+	// itself. The leader lists at once and pushes over the LAN, so this is what a list over the WAN may take. A replica that
+	// has something to serve waits for doubtFor besides.
 	coverWait = 15 * time.Second
 	// electWait is the same while nobody is known to lead: longer than the 4.3 s that an election takes at most.
 	electWait = 6 * time.Second
