@@ -22,7 +22,7 @@ func newProxy(transport http.RoundTripper, buffers httputil.BufferPool, logger k
 			pr.Out.URL.RawQuery = pr.In.URL.RawQuery
 			// The hub's own server answers it, when the body is first read.
 			pr.Out.Header.Del("Expect")
-			repeatable(pr.Out)
+			unharmed(pr.Out)
 		},
 		// No FlushInterval: ReverseProxy flushes at once whatever has no Content-Length, which every stream of an API
 		// server is. To do so for the rest too costs a timer and a flush more, a fifth of the hub's time on a GET.
@@ -49,11 +49,15 @@ func nodeAccepted(response *http.Response) error {
 // at a time as requests in flight.
 const repeatBytes = 64 << 10
 
-// repeatable has a request's body in memory, if it is small, so that the transport can send it again. All callers share a
-// connection to an API server, which ends it when it refuses one caller's token, or now and then (--goaway-chance): that is
-// to fail nobody else's request.
-func repeatable(r *http.Request) {
-	if r.Body == nil || r.ContentLength <= 0 || r.ContentLength > repeatBytes {
+// unharmed keeps a request from failing for what others have sent. All callers share a connection to an API server, which
+// ends it when it refuses one caller's token, or now and then (--goaway-chance), and says which requests it has not looked
+// at. A small body is kept in memory, so that the transport can send it again; a large one travels alone.
+func unharmed(r *http.Request) {
+	if r.Body == nil || r.ContentLength == 0 {
+		return
+	}
+	if r.ContentLength < 0 || r.ContentLength > repeatBytes {
+		r.Close = r.Header.Get("Upgrade") == "" // upgraded ones travel alone, and close would take the place of the upgrade
 		return
 	}
 	whole := make([]byte, r.ContentLength)
