@@ -93,7 +93,8 @@ func startProgram(ctx context.Context, b *testing.B, file string) *program {
 	p.cmd = exec.CommandContext(ctx, file, "--bind-address=127.0.0.1",
 		"--secure-port="+strconv.Itoa(portOf(b, p.address)), "--data-dir="+p.dataDir,
 		"--tls-cert-file="+config.TLSCertFile, "--tls-private-key-file="+config.TLSPrivateKeyFile,
-		"--client-ca-file="+config.ClientCAFile)
+		"--client-ca-file="+config.ClientCAFile, "--kubelet-certificate-authority="+config.ClientCAFile,
+		"--kubelet-client-certificate="+config.TLSCertFile, "--kubelet-client-key="+config.TLSPrivateKeyFile)
 	p.cmd.Stderr = &p.log
 	began := time.Now()
 	if err := p.cmd.Start(); err != nil {
@@ -138,6 +139,26 @@ func (p *program) rest(ctx context.Context, d time.Duration) {
 	case <-time.After(d):
 	case <-ctx.Done():
 	}
+}
+
+// processor reads what the process has taken of processors since its start, by /proc/PID/stat, which counts in 1/100 s.
+func (p *program) processor(b *testing.B) time.Duration {
+	b.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid))
+	if err != nil {
+		b.Fatalf("%v: %s", err, p.log.String())
+	}
+	_, after, _ := strings.Cut(string(text), ") ") // the program's name may have spaces
+	fields := strings.Fields(after)
+	var ticks int
+	for _, field := range fields[11:13] { // of user, of system
+		n, err := strconv.Atoi(field)
+		if err != nil {
+			b.Fatal(err)
+		}
+		ticks += n
+	}
+	return time.Duration(ticks) * 10 * time.Millisecond
 }
 
 // memory reads what the kernel says of the process, in units of 1024², and of its files, which are memory as well: pages

@@ -15,9 +15,9 @@ import (
 	metricsv1beta1 "k8s.io/metrics/pkg/apis/metrics/v1beta1"
 )
 
-// kubeletOf serves what n1's kubelet would say of a node that uses half a core and of its Pod shop/a, to the
-// coordinator's certificate alone. It returns its port, and how often it has been asked.
-func kubeletOf(t *testing.T, ca *authority) (port int, asked *atomic.Int64) {
+// kubeletOf serves what the kubelet of a node would say of it and of these Pods in the namespace shop, each of which uses
+// half a core, to the coordinator's certificate alone. It returns its port, and how often it has been asked.
+func kubeletOf(t testing.TB, ca *authority, n string, pods ...string) (port int, asked *atomic.Int64) {
 	t.Helper()
 	asked = new(atomic.Int64)
 	began := time.Now().Add(-time.Hour)
@@ -28,22 +28,27 @@ func kubeletOf(t *testing.T, ca *authority) (port int, asked *atomic.Int64) {
 		}
 		asked.Add(1)
 		seconds, at := time.Since(began).Seconds()/2, time.Now().UnixMilli()
-		const container = `{container="web",namespace="shop",pod="a"}`
-		for name, value := range map[string]float64{
-			"node_cpu_usage_seconds_total": seconds, "node_memory_working_set_bytes": 64 << 20,
-			"container_cpu_usage_seconds_total" + container:  seconds,
-			"container_memory_working_set_bytes" + container: 16 << 20,
-			"container_start_time_seconds" + container:       float64(began.Unix()),
+		for _, m := range []struct {
+			name, kind string
+			value      float64
+			of         []string
+		}{
+			{"node_cpu_usage_seconds_total", "counter", seconds, nil},
+			{"node_memory_working_set_bytes", "gauge", 64 << 20, nil},
+			{"container_cpu_usage_seconds_total", "counter", seconds, pods},
+			{"container_memory_working_set_bytes", "gauge", 16 << 20, pods},
+			{"container_start_time_seconds", "gauge", float64(began.Unix()), pods},
 		} {
-			kind := "gauge"
-			bare, _, _ := strings.Cut(name, "{")
-			if strings.HasSuffix(bare, "total") {
-				kind = "counter"
+			_, _ = fmt.Fprintf(w, "# TYPE %s %s\n", m.name, m.kind)
+			if strings.HasPrefix(m.name, "node_") {
+				_, _ = fmt.Fprintf(w, "%s %f %d\n", m.name, m.value, at)
 			}
-			_, _ = fmt.Fprintf(w, "# TYPE %s %s\n%s %f %d\n", bare, kind, name, value, at)
+			for _, pod := range m.of {
+				_, _ = fmt.Fprintf(w, "%s{container=\"web\",namespace=\"shop\",pod=%q} %f %d\n", m.name, pod, m.value, at)
+			}
 		}
 	}))
-	pair := ca.issue(t, node("n1"), tomorrow())
+	pair := ca.issue(t, node(n), tomorrow())
 	cert, err := tls.X509KeyPair(pair.cert, pair.key)
 	if err != nil {
 		t.Fatal(err)
@@ -54,21 +59,26 @@ func kubeletOf(t *testing.T, ca *authority) (port int, asked *atomic.Int64) {
 	return portOf(t, server.Listener.Addr().String()), asked
 }
 
+// reachedAt is the status of a Node whose kubelet listens here.
+func reachedAt(port int) corev1.NodeStatus {
+	return corev1.NodeStatus{
+		Addresses:       []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "127.0.0.1"}},
+		DaemonEndpoints: corev1.NodeDaemonEndpoints{KubeletEndpoint: corev1.DaemonEndpoint{Port: int32(port)}},
+	}
+}
+
 func TestTop(t *testing.T) {
 	t.Parallel()
 	c := start(t, func(config *Config) {
 		config.KubeletCertificateAuthority = config.ClientCAFile
 		config.KubeletClientCertificate, config.KubeletClientKey = config.TLSCertFile, config.TLSPrivateKeyFile
 	})
-	port, asked := kubeletOf(t, c.ca)
+	port, asked := kubeletOf(t, c.ca, "n1", "a")
 	one := c.hub(t, "n1")
 	one.ask()
 	meta := cloudMeta("n1", 5)
 	meta.Namespace = ""
-	one.must(kindNode, put(asObject(t, &corev1.Node{ObjectMeta: meta, Status: corev1.NodeStatus{
-		Addresses:       []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "127.0.0.1"}},
-		DaemonEndpoints: corev1.NodeDaemonEndpoints{KubeletEndpoint: corev1.DaemonEndpoint{Port: int32(port)}},
-	}})))
+	one.must(kindNode, put(asObject(t, &corev1.Node{ObjectMeta: meta, Status: reachedAt(port)})))
 	one.must(kindPod, put(podOf(t, "n1", "a", 10)))
 	if n := asked.Load(); n != 0 {
 		t.Errorf("the kubelet was read %d times before anybody asked", n)
