@@ -94,7 +94,7 @@ vuln: $(GOVULNCHECK)
 
 .PHONY: bench
 bench: setup ## benchmarks, side by side in one run
-	export $(TOOLS_OF_TESTS); CGO_ENABLED=0 go test -run '^$$' -bench . -benchtime 2s $(UNIT)
+	export $(TOOLS_OF_TESTS); CGO_ENABLED=0 go test -run '^$$' -bench . -benchtime 2s -timeout 40m $(UNIT)
 	$(YURTLAB) bench
 	$(YURTLAB) bench cloud-scale
 
