@@ -54,6 +54,10 @@ func notReadyPolicy(t *T) {
 // showDelegated changes how the pool's delegated nodes are shown.
 func (t *T) showDelegated(s v1alpha1.DelegatedNodeStatus) {
 	t.say("delegatedNodeStatus: %s", s)
+	t.setShown(s)
+}
+
+func (t *T) setShown(s v1alpha1.DelegatedNodeStatus) {
 	patch := fmt.Appendf(nil, `{"spec":{"delegatedNodeStatus":%q}}`, s)
 	_, err := t.objects.Resource(lab.YurtCoordinators).Patch(t.ctx, "p1", types.MergePatchType, patch, metav1.PatchOptions{})
 	t.must(err)
@@ -175,12 +179,38 @@ func (t *T) shownAtWill(node string) {
 	}
 	t.hold(t.cfg.Timing.Grace, "a grace period")
 	t.must(t.seen.neverNotReady(node, ready))
+	t.flicker(node)
+	t.must(t.seen.untouched(pods, switched))
 	back := time.Now()
 	t.showDelegated(v1alpha1.DelegatedNotReady)
 	t.eventually(5*time.Second, node+" is shown NotReady again", func() error { return t.shownNotReady(node) })
 	t.figure("option_to_shown_s", time.Since(back).Seconds())
 	t.hold(t.cfg.Timing.Toleration+5*time.Second, "more than a toleration")
 	t.must(t.seen.untouched(pods, switched))
+}
+
+// flicker switches the option back and forth, so that kube-controller-manager begins to evict while the node is NotReady and
+// is about to write that when it is Ready: what it began with has changed, so it looks again and writes all the same.
+func (t *T) flicker(node string) {
+	const (
+		attempts = 25 * time.Second // kube-controller-manager makes one in 10 s
+		shortest = 40 * time.Millisecond
+	)
+	t.say("switching delegatedNodeStatus back and forth for %v", attempts)
+	times := 0
+	for until := time.Now().Add(attempts); time.Now().Before(until); times++ {
+		t.setShown(v1alpha1.DelegatedNotReady)
+		t.pause(shortest * time.Duration(1+times%3))
+		t.setShown(v1alpha1.DelegatedReady)
+		t.pause(shortest)
+	}
+	t.figure("options_switched", float64(2*times))
+	t.eventually(5*time.Second, node+" is Ready in the end", func() error {
+		if n := t.seen.node(node); n.ready != corev1.ConditionTrue {
+			return fmt.Errorf("Ready=%s", n.ready)
+		}
+		return nil
+	})
 }
 
 // courseTaken cuts a node's power and measures Kubernetes' own course: its Pods are called not ready, and evicted.

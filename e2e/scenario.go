@@ -281,9 +281,14 @@ func (t *T) eventually(within time.Duration, what string, check func() error) ti
 // hold lets time pass: the scenario is about what does not happen in it.
 func (t *T) hold(d time.Duration, why string) {
 	t.say("for %v: %s", d, why)
+	t.pause(d)
+}
+
+// pause waits for d.
+func (t *T) pause(d time.Duration) {
 	select {
 	case <-time.After(d):
 	case <-t.ctx.Done():
-		t.fail("%s: %w", why, context.Cause(t.ctx))
+		t.must(context.Cause(t.ctx))
 	}
 }

@@ -53,6 +53,10 @@ func TestHoldEvictions(t *testing.T) {
 		{[]corev1.NodeCondition{shown}, nil, corev1.TaintNodeNotReady, evict, "are delegated"},
 		{[]corev1.NodeCondition{silent, held}, nil, corev1.TaintNodeUnreachable, evict, "are held"},
 		{[]corev1.NodeCondition{condition(ready, no, "KubeletNotReady"), held}, nil, corev1.TaintNodeNotReady, evict, "are held"},
+		// Begun when it was not: the node has come back meanwhile.
+		{[]corev1.NodeCondition{condition(ready, yes, "KubeletReady")}, nil, corev1.TaintNodeUnreachable, evict, "is Ready"},
+		{[]corev1.NodeCondition{condition(ready, yes, edge.ReasonCloudLinkDown)}, nil,
+			corev1.TaintNodeNotReady, evict, "is Ready"},
 		// One that is there is not the other.
 		{[]corev1.NodeCondition{shown}, []corev1.Taint{{Key: corev1.TaintNodeNotReady, Effect: evict}},
 			corev1.TaintNodeUnreachable, evict, "are delegated"},
@@ -67,8 +71,8 @@ func TestHoldEvictions(t *testing.T) {
 		{[]corev1.NodeCondition{silent, condition(edge.ConditionEvictionsHeld, no, "Over")}, nil,
 			corev1.TaintNodeUnreachable, evict, ""},
 		{[]corev1.NodeCondition{condition(ready, no, edge.ReasonCloudLinkDown)}, nil, corev1.TaintNodeNotReady, evict, ""},
-		{[]corev1.NodeCondition{condition(ready, yes, "KubeletReady"), condition(edge.ConditionCloudLinkDown, unknown,
-			"DelegationStopped")}, nil, corev1.TaintNodeUnreachable, evict, ""},
+		{[]corev1.NodeCondition{silent, condition(edge.ConditionCloudLinkDown, unknown, "DelegationStopped")}, nil,
+			corev1.TaintNodeUnreachable, evict, ""},
 		{[]corev1.NodeCondition{{Type: ready, Status: unknown}}, nil, corev1.TaintNodeUnreachable, evict, ""},
 		{nil, nil, corev1.TaintNodeUnreachable, evict, ""},
 	} {
