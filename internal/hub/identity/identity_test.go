@@ -75,11 +75,11 @@ func TestBootstrap(t *testing.T) {
 
 // TestRefusals: what must not become a certificate, with words that say what to do.
 func TestRefusals(t *testing.T) {
-	issues := func(change func(*testing.T, *cloud, *x509.Certificate)) func(*testing.T, *cloud, *Config) {
+	issues := func(change func(*x509.Certificate)) func(*testing.T, *cloud, *Config) {
 		return func(t *testing.T, c *cloud, _ *Config) {
 			c.issue = func(_ *certificatesv1.CertificateSigningRequest, x *x509.CertificateRequest) []byte {
 				template := nodeCert(time.Now(), time.Now().Add(year))
-				change(t, c, template)
+				change(template)
 				return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.ca.sign(t, template, x.PublicKey).Raw})
 			}
 		}
@@ -139,19 +139,19 @@ func TestRefusals(t *testing.T) {
 				return []byte("garbage")
 			}
 		}, "no certificate in PEM form", ensureTries, true},
-		"another name": {issues(func(_ *testing.T, _ *cloud, x *x509.Certificate) { x.Subject.CommonName = "system:node:n2" }),
+		"another name": {issues(func(x *x509.Certificate) { x.Subject.CommonName = "system:node:n2" }),
 			`is for "system:node:n2"`, ensureTries, true},
-		"another group": {issues(func(_ *testing.T, _ *cloud, x *x509.Certificate) { x.Subject.Organization = nil }),
+		"another group": {issues(func(x *x509.Certificate) { x.Subject.Organization = nil }),
 			"not for the group", ensureTries, true},
-		"an authority": {issues(func(_ *testing.T, _ *cloud, x *x509.Certificate) { x.IsCA = true }),
+		"an authority": {issues(func(x *x509.Certificate) { x.IsCA = true }),
 			"an authority's", ensureTries, true},
-		"another use": {issues(func(_ *testing.T, _ *cloud, x *x509.Certificate) {
+		"another use": {issues(func(x *x509.Certificate) {
 			x.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
 		}), "not for the use", ensureTries, true},
-		"expired": {issues(func(_ *testing.T, _ *cloud, x *x509.Certificate) {
+		"expired": {issues(func(x *x509.Certificate) {
 			x.NotBefore, x.NotAfter = time.Now().Add(-time.Hour), time.Now().Add(-time.Second)
 		}), "ended at", ensureTries, true},
-		"begins in an hour": {issues(func(_ *testing.T, _ *cloud, x *x509.Certificate) {
+		"begins in an hour": {issues(func(x *x509.Certificate) {
 			x.NotBefore = time.Now().Add(time.Hour)
 		}), "this node's clock says", ensureTries, true},
 		"another's key": {func(t *testing.T, c *cloud, _ *Config) {
@@ -161,11 +161,13 @@ func TestRefusals(t *testing.T) {
 				return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: x.Raw})
 			}
 		}, "for another key", ensureTries, true},
-		"signed by another authority": {issues(func(t *testing.T, c *cloud, _ *x509.Certificate) {
-			old := c.ca
-			c.ca = newAuthority(t, "another")
-			time.AfterFunc(0, func() { c.change(func() { c.ca = old }) })
-		}), "does not accept the certificate that it issued", ensureTries, true},
+		"signed by another authority": {func(t *testing.T, c *cloud, _ *Config) {
+			other := newAuthority(t, "another")
+			c.issue = func(_ *certificatesv1.CertificateSigningRequest, x *x509.CertificateRequest) []byte {
+				signed := other.sign(t, nodeCert(time.Now(), time.Now().Add(year)), x.PublicKey)
+				return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: signed.Raw})
+			}
+		}, "does not accept the certificate that it issued", ensureTries, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
