@@ -87,6 +87,14 @@ func (t *T) shownNotReady(node string) error {
 	return nil
 }
 
+// shownReady returns an error unless a node is Ready.
+func (t *T) shownReady(node string) error {
+	if n := t.seen.node(node); n.ready != corev1.ConditionTrue {
+		return fmt.Errorf("Ready=%s", n.ready)
+	}
+	return nil
+}
+
 // cutAndShown cuts a node's link and waits until it is shown NotReady, and on the list of those whose Pods stay ready.
 func (t *T) cutAndShown(node string) {
 	t.say("cutting the WAN link of %s, silently", node)
@@ -149,8 +157,8 @@ func (t *T) keptWhileShown(b *bearing, node string) {
 	t.must(t.lab.Heal(t.ctx, lab.WAN, node))
 	t.direct(node, healed)
 	t.eventually(30*time.Second, node+" is Ready, and off the list", func() error {
-		if n := t.seen.node(node); n.ready != corev1.ConditionTrue {
-			return fmt.Errorf("Ready=%s", n.ready)
+		if err := t.shownReady(node); err != nil {
+			return err
 		}
 		return t.listed()
 	})
@@ -166,12 +174,7 @@ func (t *T) shownAtWill(node string) {
 	pods := t.seen.livePods()
 	switched := time.Now()
 	t.showDelegated(v1alpha1.DelegatedReady)
-	t.eventually(5*time.Second, node+" is Ready again", func() error {
-		if n := t.seen.node(node); n.ready != corev1.ConditionTrue {
-			return fmt.Errorf("Ready=%s", n.ready)
-		}
-		return nil
-	})
+	t.eventually(5*time.Second, node+" is Ready again", func() error { return t.shownReady(node) })
 	ready, _ := t.seen.firstNode(node, switched, func(n nodeAt) bool { return n.ready == corev1.ConditionTrue })
 	t.figure("option_to_ready_s", ready.Sub(switched).Seconds())
 	if !t.seen.node(node).tainted {
@@ -196,21 +199,17 @@ func (t *T) flicker(node string) {
 		attempts = 25 * time.Second // kube-controller-manager makes one in 10 s
 		shortest = 40 * time.Millisecond
 	)
-	t.say("switching delegatedNodeStatus back and forth for %v", attempts)
+	const what = "switching delegatedNodeStatus back and forth"
+	t.say("%s for %v", what, attempts)
 	times := 0
 	for until := time.Now().Add(attempts); time.Now().Before(until); times++ {
 		t.setShown(v1alpha1.DelegatedNotReady)
-		t.pause(shortest * time.Duration(1+times%3))
+		t.pause(shortest*time.Duration(1+times%3), what)
 		t.setShown(v1alpha1.DelegatedReady)
-		t.pause(shortest)
+		t.pause(shortest, what)
 	}
 	t.figure("options_switched", float64(2*times))
-	t.eventually(5*time.Second, node+" is Ready in the end", func() error {
-		if n := t.seen.node(node); n.ready != corev1.ConditionTrue {
-			return fmt.Errorf("Ready=%s", n.ready)
-		}
-		return nil
-	})
+	t.eventually(5*time.Second, node+" is Ready in the end", func() error { return t.shownReady(node) })
 }
 
 // courseTaken cuts a node's power and measures Kubernetes' own course: its Pods are called not ready, and evicted.

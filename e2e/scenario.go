@@ -281,14 +281,14 @@ func (t *T) eventually(within time.Duration, what string, check func() error) ti
 // hold lets time pass: the scenario is about what does not happen in it.
 func (t *T) hold(d time.Duration, why string) {
 	t.say("for %v: %s", d, why)
-	t.pause(d)
+	t.pause(d, why)
 }
 
 // pause waits for d.
-func (t *T) pause(d time.Duration) {
+func (t *T) pause(d time.Duration, why string) {
 	select {
 	case <-time.After(d):
 	case <-t.ctx.Done():
-		t.must(context.Cause(t.ctx))
+		t.fail("%s: %w", why, context.Cause(t.ctx))
 	}
 }
