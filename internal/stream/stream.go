@@ -123,7 +123,9 @@ type Event struct {
 type Snapshot struct {
 	Type     Type
 	Revision edge.Revision
-	Objects  []Object
+	// History is the one that Revision counts in. A source that does not tell histories apart leaves 0.
+	History edge.History
+	Objects []Object
 }
 
 // Source gives streams. Safe for concurrent use.
