@@ -1,7 +1,7 @@
 // Package e2e holds the end-to-end scenarios: scripts that boot a lab of real Kubernetes components, break it, and hold
 // what the cloud saw against what must be seen. `yurtlab run NAME` runs one, the tests of this package run them all.
 //
-// A scenario asserts on the history of the cloud (package history's watches), not on samples: "never NotReady" means
+// A scenario asserts on the history of the cloud (the watches of history.go), not on samples: "never NotReady" means
 // that no watch event said so, not that a poll missed it.
 package e2e
 

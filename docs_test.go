@@ -1,0 +1,313 @@
+package yurtcoordinator
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// TestDocsNameWhatExists holds the pages to the code: every path, Go file and Go name that a page sets in backticks exists, and
+// so does every file that a page links to.
+func TestDocsNameWhatExists(t *testing.T) {
+	code := readCode(t)
+	pages := pagesOf(t)
+	if len(pages) < 20 {
+		t.Fatalf("found %d pages; something is wrong with this test", len(pages))
+	}
+	checked := 0
+	for _, page := range pages {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for n, line := range strings.Split(withoutBlocks(string(text)), "\n") {
+			for _, claim := range claimsOf(page, line) {
+				checked++
+				if why := code.refutes(claim); why != "" {
+					t.Errorf("%s:%d: %s", page, n+1, why)
+				}
+			}
+		}
+	}
+	if checked < 150 {
+		t.Fatalf("found %d claims; something is wrong with this test", checked)
+	}
+}
+
+// TestDocsCheckFindsLies shows that the check above can fail.
+func TestDocsCheckFindsLies(t *testing.T) {
+	code := readCode(t)
+	for _, lie := range []string{
+		"see `internal/nowhere`", "in `nowhere.go`", "`feed.Nowhere` decides", "`feed.Feed.Nowhere`", "`Feed.Nowhere`",
+		"run `go test ./internal/nowhere -bench .`", "[a page](nowhere.md)", "- `nowhere` does much",
+	} {
+		claims := claimsOf("docs/ARCHITECTURE.md", lie)
+		if len(claims) != 1 || code.refutes(claims[0]) == "" {
+			t.Errorf("%s: not refuted (claims %v)", lie, claims)
+		}
+	}
+	for _, truth := range []string{
+		"see `internal/hub`", "in `arch_test.go`", "`feed.Feed` feeds", "`feed.Feed.Run` and `Feed.Run`", "`http.Handler`",
+		"`apps.openyurt.io/nodepool`", "`kubectl get nodes`", "[a page](lab.md)", "- `hub` does much", "`v1/services,x/v1/y`",
+	} {
+		for _, claim := range claimsOf("docs/ARCHITECTURE.md", truth) {
+			if why := code.refutes(claim); why != "" {
+				t.Errorf("%s: %s", truth, why)
+			}
+		}
+	}
+}
+
+// claim is something that a page says exists.
+type claim struct {
+	kind claimKind
+	text string
+}
+
+type claimKind uint8
+
+const (
+	aPath claimKind = iota
+	aFile
+	aName    // package.Name or package.Type.Member
+	aMember  // Type.Member
+	aPackage // or a program
+)
+
+var (
+	span     = regexp.MustCompile("`([^`]+)`")
+	link     = regexp.MustCompile(`\]\(([^)#:\s]+)(?:#[^)]*)?\)`)
+	pathLike = regexp.MustCompile(`^(?:\./)?((?:internal|cmd|e2e|deploy|docs|hack|apis)/[\w./-]*)$`)
+	fileLike = regexp.MustCompile(`^\w+\.go$`)
+	nameLike = regexp.MustCompile(`^[a-z]\w*\.[A-Z]\w*(?:\.\w+)?(?:\(\))?$`)
+	member   = regexp.MustCompile(`^[A-Z]\w*\.[A-Z]\w*(?:\(\))?$`)
+	// item is a line of a page about the code that explains a package.
+	item = regexp.MustCompile("^(?:- |\\| )`([a-z][a-z0-9-]*)`")
+)
+
+// claimsOf returns what a line of a page claims to exist.
+func claimsOf(page, line string) []claim {
+	var all []claim
+	aboutCode := path.Base(page) == "ARCHITECTURE.md" || path.Base(page) == "TOUR.md"
+	if m := item.FindStringSubmatch(line); m != nil && aboutCode {
+		all = append(all, claim{aPackage, m[1]})
+	}
+	for _, m := range link.FindAllStringSubmatch(line, -1) {
+		all = append(all, claim{aPath, path.Join(path.Dir(filepath.ToSlash(page)), m[1])})
+	}
+	for _, m := range span.FindAllStringSubmatch(line, -1) {
+		words := strings.Fields(m[1])
+		for _, word := range words {
+			if p := pathLike.FindStringSubmatch(strings.TrimSuffix(word, "/...")); p != nil {
+				all = append(all, claim{aPath, p[1]})
+			}
+		}
+		if len(words) != 1 {
+			continue
+		}
+		name := strings.TrimSuffix(words[0], "()")
+		switch {
+		case fileLike.MatchString(name):
+			all = append(all, claim{aFile, name})
+		case nameLike.MatchString(name):
+			all = append(all, claim{aName, name})
+		case member.MatchString(name):
+			all = append(all, claim{aMember, name})
+		}
+	}
+	return all
+}
+
+// withoutBlocks empties the lines of code blocks, in which there are commands and drawings.
+func withoutBlocks(text string) string {
+	lines := strings.Split(text, "\n")
+	inside := false
+	for i, line := range lines {
+		fence := strings.HasPrefix(strings.TrimSpace(line), "```")
+		if fence {
+			inside = !inside
+		}
+		if fence || inside {
+			lines[i] = ""
+		}
+	}
+	return strings.Join(lines, "\n")
+}
+
+// code is what there is to be named.
+type code struct {
+	files    map[string]bool            // base names
+	packages map[string]map[string]bool // the names that the packages of a name declare: Name and Type.Member
+	members  map[string]bool            // Type.Member of any package
+	foreign  map[string]bool            // names of packages that ours import
+	programs map[string]bool
+}
+
+// refutes says why a claim does not hold; empty if it does.
+func (c *code) refutes(claimed claim) string {
+	switch text := claimed.text; claimed.kind {
+	case aPath:
+		if _, err := os.Stat(filepath.FromSlash(text)); err != nil {
+			return text + ": no such file or directory"
+		}
+	case aFile:
+		if !c.files[text] {
+			return text + ": no such file"
+		}
+	case aMember:
+		if !c.members[text] {
+			return text + ": no type of ours has that"
+		}
+	case aPackage:
+		if c.packages[text] == nil && !c.programs[text] {
+			return text + ": no such package or program"
+		}
+	case aName:
+		name, rest, _ := strings.Cut(text, ".")
+		switch declared := c.packages[name]; {
+		case declared == nil && !c.foreign[name]:
+			return text + ": no package of ours has that name, and none that ours import"
+		case declared != nil && !declared[rest] && !c.foreign[name]:
+			return text + ": package " + name + " does not declare it"
+		}
+	}
+	return ""
+}
+
+func pagesOf(t *testing.T) []string {
+	t.Helper()
+	pages := []string{"README.md", "CONTRIBUTING.md"}
+	err := filepath.WalkDir("docs", func(p string, d fs.DirEntry, err error) error {
+		if err == nil && strings.HasSuffix(p, ".md") {
+			pages = append(pages, p)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pages
+}
+
+func readCode(t *testing.T) *code {
+	t.Helper()
+	c := &code{
+		files: map[string]bool{}, packages: map[string]map[string]bool{}, members: map[string]bool{},
+		foreign: map[string]bool{}, programs: map[string]bool{},
+	}
+	err := filepath.WalkDir(".", func(p string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && (d.Name() == "testdata" || p != "." && strings.HasPrefix(d.Name(), ".")):
+			return fs.SkipDir
+		case !strings.HasSuffix(p, ".go"):
+			return nil
+		}
+		c.files[d.Name()] = true
+		if dir, base := filepath.Split(filepath.Dir(p)); filepath.Clean(dir) == "cmd" {
+			c.programs[base] = true
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), p, nil, parser.SkipObjectResolution)
+		if err != nil {
+			return err
+		}
+		c.take(file)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func (c *code) take(file *ast.File) {
+	for _, i := range file.Imports {
+		if p := strings.Trim(i.Path.Value, `"`); !strings.HasPrefix(p, module) {
+			c.foreign[path.Base(p)] = true
+		}
+	}
+	name := strings.TrimSuffix(file.Name.Name, "_test")
+	declared := c.packages[name]
+	if declared == nil {
+		declared = map[string]bool{}
+		c.packages[name] = declared
+	}
+	memberOf := func(typ, m string) {
+		declared[typ+"."+m], c.members[typ+"."+m] = true, true
+	}
+	for _, d := range file.Decls {
+		switch d := d.(type) {
+		case *ast.FuncDecl:
+			if d.Recv == nil {
+				declared[d.Name.Name] = true
+				continue
+			}
+			memberOf(receiver(d.Recv.List[0].Type), d.Name.Name)
+		case *ast.GenDecl:
+			for _, s := range d.Specs {
+				switch s := s.(type) {
+				case *ast.TypeSpec:
+					declared[s.Name.Name] = true
+					for _, m := range fieldsOf(s.Type) {
+						memberOf(s.Name.Name, m)
+					}
+				case *ast.ValueSpec:
+					for _, n := range s.Names {
+						declared[n.Name] = true
+					}
+				}
+			}
+		}
+	}
+}
+
+// receiver is the name of a method's type.
+func receiver(e ast.Expr) string {
+	switch e := e.(type) {
+	case *ast.StarExpr:
+		return receiver(e.X)
+	case *ast.IndexExpr:
+		return receiver(e.X)
+	case *ast.IndexListExpr:
+		return receiver(e.X)
+	case *ast.Ident:
+		return e.Name
+	default:
+		return ""
+	}
+}
+
+// fieldsOf are the fields of a struct, or the methods of an interface.
+func fieldsOf(e ast.Expr) []string {
+	var list *ast.FieldList
+	switch e := e.(type) {
+	case *ast.StructType:
+		list = e.Fields
+	case *ast.InterfaceType:
+		list = e.Methods
+	default:
+		return nil
+	}
+	var names []string
+	for _, f := range list.List {
+		for _, n := range f.Names {
+			names = append(names, n.Name)
+		}
+		if len(f.Names) == 0 {
+			if s, ok := f.Type.(*ast.SelectorExpr); ok {
+				names = append(names, s.Sel.Name)
+				continue
+			}
+			names = append(names, receiver(f.Type))
+		}
+	}
+	return names
+}
