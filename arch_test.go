@@ -55,6 +55,7 @@ var law = []struct {
 		"what is pushed of a node does not depend on why it is followed"},
 	{"internal/store", []string{"internal/edge", "internal/stream", "internal/stream/streamtest"},
 		"a disk does not know what it is for"},
+	{"internal/store/pages", nil, "who reads a file's pages does not know what is in them"},
 	{"internal/hub/saver", []string{"internal/edge", "internal/live", "internal/replica", "internal/store", "internal/stream"},
 		"what brings replicas to the disk does not know what they are for"},
 	{"internal/hub/keep",

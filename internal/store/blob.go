@@ -7,6 +7,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"yurtcoordinator/internal/store/pages"
 )
 
 // blobs is what is known of all blobs. Guarded by Store.mu.
@@ -148,7 +150,7 @@ func (s *Store) blob(key string) ([]byte, error) {
 		return value, err
 	}
 	value, _, err = file.blob(key)
-	if errors.Is(err, errCorrupt) {
+	if errors.Is(err, pages.ErrCorrupt) {
 		s.suspect(ID{}, err)
 	}
 	return value, err
@@ -181,21 +183,21 @@ func (f *file) blob(key string) (value []byte, steady bool, err error) {
 	if err != nil {
 		return nil, false, err
 	}
-	t, err := readTree(f.f, info.Size())
+	t, err := pages.Read(f.f, info.Size())
 	if err != nil {
 		return nil, true, err
 	}
-	b, ok, err := t.bucket([]byte(bucketBlobs))
+	b, ok, err := t.Bucket([]byte(bucketBlobs))
 	if err == nil && ok {
-		value, ok, err = t.get(b, []byte(key), false)
+		value, ok, err = t.Get(b, []byte(key), false)
 	}
 	if err == nil && !ok {
-		err = corrupt("it is missing")
+		err = pages.Corrupt("it is missing")
 	}
 	if err == nil {
 		value, _, err = unseal(ofBlob, 0, []byte(key), value)
 	}
-	return value, f.begun.Load() <= t.txid+1, err
+	return value, f.begun.Load() <= t.TxID+1, err
 }
 
 // Blobs returns the keys that begin with prefix, sorted.

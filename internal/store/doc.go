@@ -20,11 +20,11 @@
 //     as is that of every Sink that is used while the disk cannot be written; only a Replace is taken then, and writes what
 //     differs. After a failure nothing is believed: the file is closed, verified as a whole, and opened anew.
 //   - bbolt sees only files whose every page has been verified, and only the writer touches it, guarded against faults of
-//     its memory map. All else is read by tree, with plain reads: it is bounded by the file's size whatever the file says,
-//     never waits for a sync, and leaves nothing mapped in the memory of the hub; what the writer leaves there is given
+//     its memory map. All else is read by package pages, with plain reads: it is bounded by the file's size whatever the file
+//     says, never waits for a sync, and leaves nothing mapped in the memory of the hub; what the writer leaves there is given
 //     back after each transaction.
 //   - Nothing is unpacked before its checksum has been found right.
-//   - A state that tree reads stays as it is until the second transaction after it begins, as bbolt reuses pages so; a
+//   - A state that is read stays as it is until the second transaction after it begins, as bbolt reuses pages so; a
 //     reader that was slower reads again.
 //   - One process has the directory, by a lock on it; one goroutine at a time writes, by a token. No I/O happens under mu.
 //   - A file that is corrupt is kept aside, one at most, and what is provably intact in it goes on.

@@ -15,6 +15,7 @@ import (
 	"go.etcd.io/bbolt"
 	"golang.org/x/sys/unix"
 
+	"yurtcoordinator/internal/store/pages"
 	"yurtcoordinator/internal/stream"
 )
 
@@ -128,7 +129,7 @@ func (f *file) used() int64 {
 	if err != nil {
 		return 0
 	}
-	t, err := readTree(f.f, info.Size())
+	t, err := pages.Read(f.f, info.Size())
 	if err != nil {
 		return 0
 	}
@@ -137,7 +138,7 @@ func (f *file) used() int64 {
 		stats := f.db.Stats()
 		free = stats.FreePageN + stats.PendingPageN
 	}
-	return (int64(t.high) - int64(free)) * int64(t.pageSize)
+	return (int64(t.High) - int64(free)) * int64(t.PageSize)
 }
 
 // faults, in tests, fail at points that a disk may fail at: nil never does.
@@ -194,7 +195,7 @@ func openFile(dir string, point faults) opened {
 // settle makes of a file what can be written: it keeps what is intact of a corrupt one, and compacts one with much room.
 func settle(dir string, f *os.File, found *contents, size int64, point faults) opened {
 	path, reason := filepath.Join(dir, fileName), strings.Join(found.problems, "; ")
-	roomy := found.tree != nil && size > compactBytes && uint64(found.free) > found.tree.high/2
+	roomy := found.tree != nil && size > compactBytes && uint64(found.free) > found.tree.High/2
 	if reason != "" || roomy {
 		err := rewrite(dir, f, found, point)
 		switch {
@@ -304,13 +305,12 @@ func fill(db *bbolt.DB, old *contents) error {
 		return err
 	}
 	// The pages are visited a second time. What was verified is verified again: the disk is not to be trusted.
-	t := *old.tree
-	t.seen = nil
-	if err := copyBlobs(db, &t, old); err != nil {
+	t := old.tree.Again()
+	if err := copyBlobs(db, t, old); err != nil {
 		return err
 	}
 	for _, c := range old.collections {
-		if err := copyCollection(db, &t, c); err != nil {
+		if err := copyCollection(db, t, c); err != nil {
 			return fmt.Errorf("%s: %w", c.id, err)
 		}
 	}
@@ -321,12 +321,12 @@ func putTally(tx *bbolt.Tx, blobs tally) error {
 	return tx.Bucket([]byte(bucketFormat)).Put([]byte(keyBlobs), seal(ofBlobs, 0, []byte(keyBlobs), blobs.append(nil)))
 }
 
-func copyBlobs(db *bbolt.DB, t *tree, old *contents) error {
+func copyBlobs(db *bbolt.DB, t *pages.Tree, old *contents) error {
 	if len(old.blobs) == 0 {
 		return nil
 	}
 	w := chunks{update: db.Update, bucket: []byte(bucketBlobs)}
-	err := t.walk(old.blobBucket, span{}, func(key, value []byte, _ bool) error {
+	err := t.Walk(old.blobBucket, func(key, value []byte, _ bool) error {
 		if _, ok := old.blobs[string(key)]; !ok {
 			return nil
 		}
@@ -341,13 +341,13 @@ func copyBlobs(db *bbolt.DB, t *tree, old *contents) error {
 	return w.end(nil)
 }
 
-func copyCollection(db *bbolt.DB, t *tree, c stored) error {
+func copyCollection(db *bbolt.DB, t *pages.Tree, c stored) error {
 	w := chunks{update: db.Update, bucket: objectsOf(c.number)}
-	found, err := t.scan(c.number, c.bucket, func(key, value []byte, _ stream.Object) error {
+	found, err := scan(t, c.number, c.bucket, func(key, value []byte, _ stream.Object) error {
 		return w.put(bytes.Clone(key), bytes.Clone(value))
 	})
 	if err == nil && found != c.objects {
-		err = corrupt("it has changed")
+		err = pages.Corrupt("it has changed")
 	}
 	if err != nil {
 		return err

@@ -10,6 +10,7 @@ import (
 	"github.com/klauspost/compress/s2"
 
 	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/store/pages"
 	"yurtcoordinator/internal/stream"
 )
 
@@ -71,11 +72,11 @@ func seal(of byte, number uint64, key, content []byte) []byte {
 // unseal verifies a value.
 func unseal(of byte, number uint64, key, value []byte) (content []byte, s uint64, err error) {
 	if len(value) < 8 {
-		return nil, 0, corrupt("%q has no checksum", key)
+		return nil, 0, pages.Corrupt("%q has no checksum", key)
 	}
 	s = binary.BigEndian.Uint64(value)
 	if s != sum(of, number, key, value[8:]) {
-		return nil, 0, corrupt("%q has a wrong checksum", key)
+		return nil, 0, pages.Corrupt("%q has a wrong checksum", key)
 	}
 	return value[8:], s, nil
 }
@@ -90,7 +91,7 @@ func (t *tally) put(value []byte) { t.add(binary.BigEndian.Uint64(value), len(va
 
 func (t *tally) take(key, value []byte) error {
 	if len(value) < valueHead {
-		return corrupt("%q has no checksum", key)
+		return pages.Corrupt("%q has no checksum", key)
 	}
 	t.remove(binary.BigEndian.Uint64(value), len(value)-valueHead)
 	return nil
@@ -143,7 +144,7 @@ func objectKey(k stream.Key) ([]byte, error) {
 func parseObjectKey(b []byte) (stream.Key, error) {
 	namespace, name, ok := strings.Cut(string(b), "\x00")
 	if !ok || name == "" || strings.IndexByte(name, 0) >= 0 {
-		return stream.Key{}, corrupt("the object key %q", b)
+		return stream.Key{}, pages.Corrupt("the object key %q", b)
 	}
 	return stream.Key{Namespace: namespace, Name: name}, nil
 }
@@ -160,8 +161,8 @@ const (
 	formAt     = 16
 	valueHead  = 17
 
-	packFrom  = 512    // bytes
-	maxObject = maxRun // unpacked
+	packFrom  = 512          // bytes
+	maxObject = pages.MaxRun // unpacked
 )
 
 // coder packs and unpacks. It is used by one goroutine at a time.
@@ -196,7 +197,7 @@ func (c *coder) decode(number uint64, key, value []byte) (o stream.Object, err e
 		return o, err
 	}
 	if len(value) < valueHead || value[formAt] > packed {
-		return o, corrupt("%q has no revision, or another form", key)
+		return o, pages.Corrupt("%q has no revision, or another form", key)
 	}
 	if o.Key, err = parseObjectKey(key); err != nil {
 		return o, err
@@ -207,10 +208,10 @@ func (c *coder) decode(number uint64, key, value []byte) (o stream.Object, err e
 	}
 	n, err := s2.DecodedLen(o.Raw)
 	if err != nil || n > maxObject {
-		return o, corrupt("%q is packed, of %d bytes: %v", key, n, err)
+		return o, pages.Corrupt("%q is packed, of %d bytes: %v", key, n, err)
 	}
 	if o.Raw, err = s2.Decode(c.room(n), o.Raw); err != nil {
-		return o, corrupt("%q is packed: %v", key, err)
+		return o, pages.Corrupt("%q is packed: %v", key, err)
 	}
 	return o, nil
 }
@@ -256,7 +257,7 @@ func decodeHeader(number uint64, value []byte) (h header, err error) {
 		return h, fmt.Errorf("header: %w", err)
 	}
 	if len(b) < headerFixed || b[0] > 1 || !h.objects.decode(b[10:34]) {
-		return h, corrupt("a header of %d bytes", len(b))
+		return h, pages.Corrupt("a header of %d bytes", len(b))
 	}
 	h.complete, h.typ.Encoding = b[0] == 1, stream.Encoding(b[1])
 	h.revision = edge.Revision(binary.BigEndian.Uint64(b[2:]))
@@ -264,13 +265,13 @@ func decodeHeader(number uint64, value []byte) (h header, err error) {
 	b = b[headerFixed:]
 	for _, s := range h.strings() {
 		if len(b) < 2 || len(b)-2 < int(binary.BigEndian.Uint16(b)) {
-			return h, corrupt("a header is cut short")
+			return h, pages.Corrupt("a header is cut short")
 		}
 		n := 2 + int(binary.BigEndian.Uint16(b))
 		*s, b = string(b[2:n]), b[n:]
 	}
 	if len(b) != 0 || h.complete && h.revision == 0 {
-		return h, corrupt("a header that does not make sense")
+		return h, pages.Corrupt("a header that does not make sense")
 	}
 	return h, nil
 }

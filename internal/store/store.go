@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/store/pages"
 	"yurtcoordinator/internal/stream"
 )
 
@@ -302,14 +303,14 @@ func (s *Store) load(id ID) (stream.Snapshot, error) {
 		if err == nil && steady {
 			return snapshot, nil
 		}
-		if !steady || try < tries && !errors.Is(err, errCorrupt) {
+		if !steady || try < tries && !errors.Is(err, pages.ErrCorrupt) {
 			continue
 		}
 		if try < tries {
 			try = tries - 1 // make sure, with the writer at rest
 			continue
 		}
-		if errors.Is(err, errCorrupt) {
+		if errors.Is(err, pages.ErrCorrupt) {
 			s.suspect(id, err)
 		}
 		return stream.Snapshot{}, err
@@ -342,12 +343,12 @@ func (f *file) load(c stored) (snapshot stream.Snapshot, steady bool, err error)
 	if err != nil {
 		return snapshot, false, err
 	}
-	t, err := readTree(f.f, info.Size())
+	t, err := pages.Read(f.f, info.Size())
 	if err != nil {
 		return snapshot, true, err
 	}
-	snapshot, err = t.load(c)
-	return snapshot, f.begun.Load() <= t.txid+1, err
+	snapshot, err = loadCollection(t, c)
+	return snapshot, f.begun.Load() <= t.TxID+1, err
 }
 
 // suspect says that a verified file has gone bad. The writer verifies all of it anew.

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"yurtcoordinator/internal/store/pages"
 	"yurtcoordinator/internal/stream"
 )
 
@@ -16,16 +17,16 @@ import (
 type stored struct {
 	header
 	number uint64
-	bucket bucket // where it was when it was verified
+	bucket pages.Bucket // where it was when it was verified
 }
 
 // contents is what a file holds, verified: every collection and blob in it is whole.
 type contents struct {
-	tree        *tree // the state that was verified; nil: none
+	tree        *pages.Tree // the state that was verified; nil: none
 	collections []stored
 	blobs       map[string]int // key → bytes of the value
 	tally       tally          // of the blobs
-	blobBucket  bucket
+	blobBucket  pages.Bucket
 	unfinished  []uint64 // collections that a crash left incomplete
 	problems    []string // what was found corrupt
 	free        int      // pages
@@ -39,19 +40,19 @@ func (c *contents) problem(where string, err error) {
 }
 
 // verify reads all of a file once. It fails only when not even the heads can be read, so that nothing is known of what is
-// there; errCorrupt is not a failure but a problem. A sector that cannot be read is as corrupt as one with wrong bits.
+// there; pages.ErrCorrupt is not a failure but a problem. A sector that cannot be read is as corrupt as one with wrong bits.
 func verify(r io.ReaderAt, size int64) (*contents, error) {
 	c := &contents{blobs: map[string]int{}}
-	t, err := readTree(r, size)
-	if errors.Is(err, errCorrupt) {
+	t, err := pages.Read(r, size)
+	if errors.Is(err, pages.ErrCorrupt) {
 		c.problem("", err)
 		return c, nil
 	} else if err != nil {
 		return nil, err
 	}
-	t.seen = make([]uint64, t.high/64+1)
+	t.VisitOnce()
 	c.tree = t
-	buckets, err := t.buckets()
+	buckets, err := t.Buckets()
 	if err != nil {
 		c.problem("the root", err)
 	}
@@ -61,25 +62,25 @@ func verify(r io.ReaderAt, size int64) (*contents, error) {
 	}
 	c.verifyCollections(buckets)
 	c.verifyBlobs(buckets, blobs)
-	if c.free, err = t.checkFree(); err != nil {
+	if c.free, err = t.CheckFree(); err != nil {
 		c.problem("the list of free pages", err)
 	}
 	return c, nil
 }
 
 // format verifies the first bucket and returns what it says of the blobs. A foreign format is not read any further.
-func (c *contents) format(buckets map[string]bucket) (blobs tally, foreign bool) {
+func (c *contents) format(buckets map[string]pages.Bucket) (blobs tally, foreign bool) {
 	values := map[string][]byte{}
 	for _, name := range []string{bucketFormat, bucketCollections, bucketBlobs} {
 		if _, ok := buckets[name]; !ok {
-			c.problem(name, corrupt("it is missing"))
+			c.problem(name, pages.Corrupt("it is missing"))
 		}
 	}
 	b, ok := buckets[bucketFormat]
 	if !ok {
 		return blobs, false
 	}
-	err := c.tree.walk(b, span{}, func(key, value []byte, _ bool) error {
+	err := c.tree.Walk(b, func(key, value []byte, _ bool) error {
 		values[string(key)] = bytes.Clone(value)
 		return nil
 	})
@@ -95,16 +96,16 @@ func (c *contents) format(buckets map[string]bucket) (blobs tally, foreign bool)
 	}
 	raw, _, err := unseal(ofBlobs, 0, []byte(keyBlobs), values[keyBlobs])
 	if err != nil || !blobs.decode(raw) {
-		c.problem(bucketFormat, corrupt("the number of the blobs"))
+		c.problem(bucketFormat, pages.Corrupt("the number of the blobs"))
 	}
 	return blobs, false
 }
 
-func (c *contents) verifyCollections(buckets map[string]bucket) {
+func (c *contents) verifyCollections(buckets map[string]pages.Bucket) {
 	headers := map[uint64]header{}
-	err := c.tree.walk(buckets[bucketCollections], span{}, func(key, value []byte, nested bool) error {
+	err := c.tree.Walk(buckets[bucketCollections], func(key, value []byte, nested bool) error {
 		if len(key) != 8 || nested {
-			return corrupt("the collection number %x", key)
+			return pages.Corrupt("the collection number %x", key)
 		}
 		number := binary.BigEndian.Uint64(key)
 		if h, err := decodeHeader(number, value); err != nil {
@@ -114,7 +115,7 @@ func (c *contents) verifyCollections(buckets map[string]bucket) {
 		}
 		return nil
 	})
-	if err != nil && buckets[bucketCollections].has() {
+	if err != nil && buckets[bucketCollections].Exists() {
 		c.problem(bucketCollections, err)
 	}
 	ids := map[ID]bool{}
@@ -122,7 +123,7 @@ func (c *contents) verifyCollections(buckets map[string]bucket) {
 		suffix, ok := strings.CutPrefix(name, bucketObjects)
 		if !ok || len(suffix) != 8 {
 			if name != bucketFormat && name != bucketCollections && name != bucketBlobs {
-				c.problem("the root", corrupt("a bucket %q", name))
+				c.problem("the root", pages.Corrupt("a bucket %q", name))
 			}
 			continue
 		}
@@ -131,18 +132,18 @@ func (c *contents) verifyCollections(buckets map[string]bucket) {
 		delete(headers, number)
 		switch {
 		case !known:
-			c.problem("a collection", corrupt("its header is missing"))
+			c.problem("a collection", pages.Corrupt("its header is missing"))
 		case !h.complete:
 			c.unfinished = append(c.unfinished, number)
-			_, _ = c.tree.scan(number, b, nil) // whatever is in it, its pages are in use
+			_, _ = scan(c.tree, number, b, nil) // whatever is in it, its pages are in use
 			continue
 		}
-		found, err := c.tree.scan(number, b, nil)
+		found, err := scan(c.tree, number, b, nil)
 		if known && err == nil && found != h.objects {
-			err = corrupt("it has %d objects, want %d, or others", found.count, h.objects.count)
+			err = pages.Corrupt("it has %d objects, want %d, or others", found.count, h.objects.count)
 		}
 		if known && err == nil && ids[h.id] {
-			err = corrupt("it is there twice")
+			err = pages.Corrupt("it is there twice")
 		}
 		if err != nil {
 			c.problem(h.id.String(), err)
@@ -152,19 +153,17 @@ func (c *contents) verifyCollections(buckets map[string]bucket) {
 		}
 	}
 	for _, h := range headers {
-		c.problem(h.id.String(), corrupt("its objects are missing"))
+		c.problem(h.id.String(), pages.Corrupt("its objects are missing"))
 	}
 }
 
-func (b bucket) has() bool { return b.root != 0 || b.inline != nil }
-
 // scan verifies the objects of a collection one by one and tells them. What it tells is valid only until tell returns.
-func (t *tree) scan(number uint64, b bucket, tell func(key, value []byte, o stream.Object) error) (tally, error) {
+func scan(t *pages.Tree, number uint64, b pages.Bucket, tell func(key, value []byte, o stream.Object) error) (tally, error) {
 	var found tally
 	var c coder
-	err := t.walk(b, span{}, func(key, value []byte, nested bool) error {
+	err := t.Walk(b, func(key, value []byte, nested bool) error {
 		if nested {
-			return corrupt("%q is a bucket", key)
+			return pages.Corrupt("%q is a bucket", key)
 		}
 		o, err := c.decode(number, key, value)
 		if err != nil {
@@ -179,16 +178,16 @@ func (t *tree) scan(number uint64, b bucket, tell func(key, value []byte, o stre
 	return found, err
 }
 
-func (c *contents) verifyBlobs(buckets map[string]bucket, want tally) {
+func (c *contents) verifyBlobs(buckets map[string]pages.Bucket, want tally) {
 	b := buckets[bucketBlobs]
-	if !b.has() {
+	if !b.Exists() {
 		return
 	}
 	c.blobBucket = b
-	err := c.tree.walk(b, span{}, func(key, value []byte, nested bool) error {
+	err := c.tree.Walk(b, func(key, value []byte, nested bool) error {
 		content, s, err := unseal(ofBlob, 0, key, value)
 		if err == nil && nested {
-			err = corrupt("%q is a bucket", key)
+			err = pages.Corrupt("%q is a bucket", key)
 		}
 		if err != nil {
 			c.problem("a blob", err)
@@ -199,42 +198,42 @@ func (c *contents) verifyBlobs(buckets map[string]bucket, want tally) {
 		return nil
 	})
 	if err == nil && c.tally != want {
-		err = corrupt("there are %d, want %d, or others", c.tally.count, want.count)
+		err = pages.Corrupt("there are %d, want %d, or others", c.tally.count, want.count)
 	}
 	if err != nil {
 		c.problem(bucketBlobs, err)
 	}
 }
 
-// load reads one collection of a state of the file.
-func (t *tree) load(want stored) (stream.Snapshot, error) {
-	b, ok, err := t.bucket([]byte(bucketCollections))
+// loadCollection reads one collection of a state of the file.
+func loadCollection(t *pages.Tree, want stored) (stream.Snapshot, error) {
+	b, ok, err := t.Bucket([]byte(bucketCollections))
 	if err != nil || !ok {
-		return stream.Snapshot{}, errors.Join(err, corrupt("no collections"))
+		return stream.Snapshot{}, errors.Join(err, pages.Corrupt("no collections"))
 	}
-	raw, ok, err := t.get(b, numberKey(want.number), false)
+	raw, ok, err := t.Get(b, numberKey(want.number), false)
 	if err != nil || !ok {
-		return stream.Snapshot{}, errors.Join(err, corrupt("its header is missing"))
+		return stream.Snapshot{}, errors.Join(err, pages.Corrupt("its header is missing"))
 	}
 	h, err := decodeHeader(want.number, raw)
 	if err != nil {
 		return stream.Snapshot{}, err
 	}
 	if h.id != want.id || !h.complete {
-		return stream.Snapshot{}, corrupt("its header is another's")
+		return stream.Snapshot{}, pages.Corrupt("its header is another's")
 	}
-	if b, ok, err = t.bucket(objectsOf(want.number)); err != nil || !ok {
-		return stream.Snapshot{}, errors.Join(err, corrupt("its objects are missing"))
+	if b, ok, err = t.Bucket(objectsOf(want.number)); err != nil || !ok {
+		return stream.Snapshot{}, errors.Join(err, pages.Corrupt("its objects are missing"))
 	}
 	const most = 1 << 16 // what a header says is not worth more memory than that before it is proved
 	s := stream.Snapshot{Type: h.typ, Revision: h.revision, Objects: make([]stream.Object, 0, min(h.objects.count, most))}
-	found, err := t.scan(want.number, b, func(_, _ []byte, o stream.Object) error {
+	found, err := scan(t, want.number, b, func(_, _ []byte, o stream.Object) error {
 		o.Raw = slices.Clip(bytes.Clone(o.Raw))
 		s.Objects = append(s.Objects, o)
 		return nil
 	})
 	if err == nil && found != h.objects {
-		err = corrupt("it has %d objects, want %d, or others", found.count, h.objects.count)
+		err = pages.Corrupt("it has %d objects, want %d, or others", found.count, h.objects.count)
 	}
 	if err != nil {
 		return stream.Snapshot{}, err

@@ -13,6 +13,7 @@ import (
 
 	"go.etcd.io/bbolt"
 
+	"yurtcoordinator/internal/store/pages"
 	"yurtcoordinator/internal/stream"
 )
 
@@ -151,16 +152,16 @@ func (f *file) differences(j *job) (map[stream.Key]change, error) {
 	if err != nil {
 		return nil, err
 	}
-	t, err := readTree(f.f, info.Size())
+	t, err := pages.Read(f.f, info.Size())
 	if err != nil {
 		return nil, err
 	}
-	b, ok, err := t.bucket(objectsOf(j.disk.number))
+	b, ok, err := t.Bucket(objectsOf(j.disk.number))
 	if err != nil || !ok {
-		return nil, errors.Join(err, corrupt("its objects are missing"))
+		return nil, errors.Join(err, pages.Corrupt("its objects are missing"))
 	}
 	differ := maps.Clone(j.batch.changes)
-	found, err := t.scan(j.disk.number, b, func(_, _ []byte, o stream.Object) error {
+	found, err := scan(t, j.disk.number, b, func(_, _ []byte, o stream.Object) error {
 		if c, ok := differ[o.Key]; !ok {
 			differ[o.Key] = change{deleted: true}
 		} else if o.Revision == c.object.Revision && bytes.Equal(o.Raw, c.object.Raw) {
@@ -169,7 +170,7 @@ func (f *file) differences(j *job) (map[stream.Key]change, error) {
 		return nil
 	})
 	if err == nil && found != j.disk.objects {
-		err = corrupt("it has changed")
+		err = pages.Corrupt("it has changed")
 	}
 	return differ, err
 }
@@ -214,14 +215,14 @@ func (j *job) replace(tx *bbolt.Tx) error {
 
 func (j *job) apply(tx *bbolt.Tx, c *coder) error {
 	if j.disk == nil {
-		return corrupt("there is nothing to apply changes to")
+		return pages.Corrupt("there is nothing to apply changes to")
 	}
 	next := *j.disk
 	next.revision, next.read = j.batch.revision, j.read
 	j.next = &next
 	b := tx.Bucket(objectsOf(next.number))
 	if b == nil {
-		return corrupt("its objects are missing")
+		return pages.Corrupt("its objects are missing")
 	}
 	changes, err := c.puts(next.number, j.batch.changes)
 	if err != nil {
@@ -278,7 +279,7 @@ func writeBlobs(tx *bbolt.Tx, blobs map[string][]byte, all *tally) error {
 		k, value := []byte(key), blobs[key]
 		if old := b.Get(k); old != nil {
 			if len(old) < 8 {
-				return corrupt("the blob %q has no checksum", key)
+				return pages.Corrupt("the blob %q has no checksum", key)
 			}
 			all.remove(binary.BigEndian.Uint64(old), len(old)-8)
 		}

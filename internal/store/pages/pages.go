@@ -1,4 +1,13 @@
-package store
+// Package pages reads and verifies a bbolt file without bbolt: page by page, with plain reads, believing nothing. bbolt
+// follows a wild page through its memory map, into a fault or for ever, and checks in goroutines that nobody can recover.
+//
+// Invariants:
+//
+//   - What is read is bounded by the file's size, whatever the file says.
+//   - A page is checked before it is followed: its number, its type, and that its keys are in order and within the bounds
+//     that the page above it gives.
+//   - A file that any release of bbolt since 1.3 has written is read as bbolt itself reads it.
+package pages
 
 import (
 	"bytes"
@@ -9,11 +18,12 @@ import (
 	"io"
 )
 
-// errCorrupt says that bytes are not what was written. What wraps it says where.
-var errCorrupt = errors.New("corrupt")
+// ErrCorrupt says that bytes are not what was written. What wraps it says where.
+var ErrCorrupt = errors.New("corrupt")
 
-func corrupt(format string, args ...any) error {
-	return fmt.Errorf("%w: %s", errCorrupt, fmt.Sprintf(format, args...))
+// Corrupt is an ErrCorrupt that says what is wrong.
+func Corrupt(format string, args ...any) error {
+	return fmt.Errorf("%w: %s", ErrCorrupt, fmt.Sprintf(format, args...))
 }
 
 // The layout of bbolt's files, version 2, in the byte order of the machine.
@@ -29,93 +39,105 @@ const (
 	branchPage, leafPage, freelistPage = 0x01, 0x02, 0x10
 
 	minPageSize, maxPageSize = 512, 64 << 10
-	// maxRun bounds the bytes of one page with its overflow: three objects of the largest size that streams allow.
-	maxRun = 32 << 20
+	// MaxRun bounds the bytes of one page with its overflow: three objects of the largest size that streams allow.
+	MaxRun = 32 << 20
 	// maxDepth of a tree: bbolt's have 2 children at least, ours are of depth 4.
 	maxDepth = 24
 )
 
 var order = binary.NativeEndian
 
-// tree reads one committed state of a bbolt file, page by page, and believes nothing: what it reads is bounded by the
+// Tree reads one committed state of a bbolt file, page by page, and believes nothing: what it reads is bounded by the
 // file's size, and every page is checked before it is followed. bbolt itself follows a wild page through its memory map,
 // into a fault or for ever. Used by one goroutine.
-type tree struct {
+type Tree struct {
 	r        io.ReaderAt
-	pageSize int
-	txid     uint64
+	PageSize int
+	// TxID is the number of the transaction that wrote this state.
+	TxID     uint64
 	root     uint64
 	freelist uint64
-	high     uint64   // pages in use or free are below
-	seen     []uint64 // one bit for a page, when all are visited; else nil
-	buffers  [][]byte // one for each level
+	// High is the number of the first page that is neither in use nor free.
+	High    uint64
+	seen    []uint64 // one bit for a page that was visited; nil while nobody keeps count
+	buffers [][]byte // one for each level
 }
 
-// bucket is where a bucket of bbolt has its pages.
-type bucket struct {
+// Bucket is where a bucket of bbolt has its pages.
+type Bucket struct {
 	root   uint64
 	inline []byte // its only page, if root is 0
 }
 
-// readTree finds the latest committed state.
-func readTree(r io.ReaderAt, size int64) (*tree, error) {
+// Read finds the latest committed state of a file of size bytes. It fails with ErrCorrupt if there is none.
+func Read(r io.ReaderAt, size int64) (*Tree, error) {
 	first, err := readMeta(r, 0)
-	var second *tree
+	var second *Tree
 	if first != nil {
-		second, _ = readMeta(r, int64(first.pageSize)) // torn by a crash, or the only one left: either is enough
+		second, _ = readMeta(r, int64(first.PageSize)) // torn by a crash, or the only one left: either is enough
 	} else {
 		for at := int64(minPageSize); at <= maxPageSize && second == nil; at *= 2 {
-			if t, e := readMeta(r, at); e == nil && int64(t.pageSize) == at {
+			if t, e := readMeta(r, at); e == nil && int64(t.PageSize) == at {
 				second = t
 			}
 		}
 	}
 	latest := first
-	if latest == nil || second != nil && second.pageSize == first.pageSize && second.txid > first.txid {
+	if latest == nil || second != nil && second.PageSize == first.PageSize && second.TxID > first.TxID {
 		latest = second
 	}
 	if latest == nil {
 		return nil, fmt.Errorf("neither of the file's heads can be read: %w", err)
 	}
-	if latest.high > uint64(size)/uint64(latest.pageSize) {
-		return nil, corrupt("the file is cut short: %d bytes, %d pages of %d are in it", size, latest.high, latest.pageSize)
+	if latest.High > uint64(size)/uint64(latest.PageSize) {
+		return nil, Corrupt("the file is cut short: %d bytes, %d pages of %d are in it", size, latest.High, latest.PageSize)
 	}
 	return latest, nil
 }
 
-func readMeta(r io.ReaderAt, at int64) (*tree, error) {
+func readMeta(r io.ReaderAt, at int64) (*Tree, error) {
 	var b [pageHeader + metaSize]byte
 	if _, err := r.ReadAt(b[:], at); errors.Is(err, io.EOF) {
-		return nil, corrupt("no head at %d", at)
+		return nil, Corrupt("no head at %d", at)
 	} else if err != nil {
 		return nil, fmt.Errorf("read a head at %d: %w", at, err)
 	}
 	m := b[pageHeader:]
 	sum := fnv.New64a()
 	_, _ = sum.Write(m[:metaSize-8]) // it never fails
-	t := &tree{
-		r: r, pageSize: int(order.Uint32(m[8:])), root: order.Uint64(m[16:]), freelist: order.Uint64(m[32:]),
-		high: order.Uint64(m[40:]), txid: order.Uint64(m[48:]),
+	t := &Tree{
+		r: r, PageSize: int(order.Uint32(m[8:])), root: order.Uint64(m[16:]), freelist: order.Uint64(m[32:]),
+		High: order.Uint64(m[40:]), TxID: order.Uint64(m[48:]),
 	}
 	switch {
 	case order.Uint32(m) != boltMagic || order.Uint32(m[4:]) != boltVersion:
-		return nil, corrupt("no file of bbolt's version %d", boltVersion)
+		return nil, Corrupt("no file of bbolt's version %d", boltVersion)
 	case order.Uint64(m[metaSize-8:]) != sum.Sum64():
-		return nil, corrupt("the head at %d has a wrong checksum", at)
-	case t.pageSize < minPageSize || t.pageSize > maxPageSize || t.pageSize&(t.pageSize-1) != 0:
-		return nil, corrupt("pages of %d bytes", t.pageSize)
+		return nil, Corrupt("the head at %d has a wrong checksum", at)
+	case t.PageSize < minPageSize || t.PageSize > maxPageSize || t.PageSize&(t.PageSize-1) != 0:
+		return nil, Corrupt("pages of %d bytes", t.PageSize)
 	}
 	return t, nil
 }
 
+// VisitOnce makes it an error, from now on, to visit a page twice: for who visits them all.
+func (t *Tree) VisitOnce() { t.seen = make([]uint64, t.High/64+1) }
+
+// Again is the same state for who visits pages another time.
+func (t *Tree) Again() *Tree {
+	again := *t
+	again.seen, again.buffers = nil, nil
+	return &again
+}
+
 // visit marks pages; each may be visited once when all are.
-func (t *tree) visit(id, n uint64) error {
+func (t *Tree) visit(id, n uint64) error {
 	if t.seen == nil {
 		return nil
 	}
 	for i := id; i < id+n; i++ {
 		if t.seen[i/64]&(1<<(i%64)) != 0 {
-			return corrupt("page %d is used twice", i)
+			return Corrupt("page %d is used twice", i)
 		}
 		t.seen[i/64] |= 1 << (i % 64)
 	}
@@ -123,26 +145,26 @@ func (t *tree) visit(id, n uint64) error {
 }
 
 // read returns a page with its overflow, valid until the next read at that depth.
-func (t *tree) read(id uint64, depth int) ([]byte, error) {
-	if id < 2 || id >= t.high {
-		return nil, corrupt("page %d of %d", id, t.high)
+func (t *Tree) read(id uint64, depth int) ([]byte, error) {
+	if id < 2 || id >= t.High {
+		return nil, Corrupt("page %d of %d", id, t.High)
 	}
 	if depth > maxDepth {
-		return nil, corrupt("the tree is too deep at page %d", id)
+		return nil, Corrupt("the tree is too deep at page %d", id)
 	}
 	for len(t.buffers) <= depth {
-		t.buffers = append(t.buffers, make([]byte, t.pageSize))
+		t.buffers = append(t.buffers, make([]byte, t.PageSize))
 	}
-	b := t.buffers[depth][:t.pageSize]
+	b := t.buffers[depth][:t.PageSize]
 	if err := t.fill(b, id); err != nil {
 		return nil, err
 	}
 	if got := order.Uint64(b); got != id {
-		return nil, corrupt("page %d says it is %d", id, got)
+		return nil, Corrupt("page %d says it is %d", id, got)
 	}
 	n := uint64(order.Uint32(b[12:])) + 1
-	if n > t.high-id || n*uint64(t.pageSize) > maxRun {
-		return nil, corrupt("page %d has %d pages more", id, n-1)
+	if n > t.High-id || n*uint64(t.PageSize) > MaxRun {
+		return nil, Corrupt("page %d has %d pages more", id, n-1)
 	}
 	if err := t.visit(id, n); err != nil {
 		return nil, err
@@ -150,19 +172,19 @@ func (t *tree) read(id uint64, depth int) ([]byte, error) {
 	if n == 1 {
 		return b, nil
 	}
-	if total := int(n) * t.pageSize; cap(b) < total {
+	if total := int(n) * t.PageSize; cap(b) < total {
 		grown := make([]byte, total)
 		copy(grown, b)
 		t.buffers[depth], b = grown, grown
 	} else {
 		b = b[:total]
 	}
-	return b, t.fill(b[t.pageSize:], id+1)
+	return b, t.fill(b[t.PageSize:], id+1)
 }
 
-func (t *tree) fill(b []byte, id uint64) error {
-	if _, err := t.r.ReadAt(b, int64(id)*int64(t.pageSize)); errors.Is(err, io.EOF) {
-		return corrupt("the file ends within page %d", id)
+func (t *Tree) fill(b []byte, id uint64) error {
+	if _, err := t.r.ReadAt(b, int64(id)*int64(t.PageSize)); errors.Is(err, io.EOF) {
+		return Corrupt("the file ends within page %d", id)
 	} else if err != nil {
 		return fmt.Errorf("read page %d: %w", id, err)
 	}
@@ -181,18 +203,21 @@ func (s span) meets(o span) bool {
 	return (s.to == nil || bytes.Compare(o.from, s.to) < 0) && (o.to == nil || bytes.Compare(s.from, o.to) < 0)
 }
 
-// visitor is told a key and its value, which hold until it returns; nested says that the value is a bucket.
-type visitor func(key, value []byte, nested bool) error
+// Visitor is told a key and its value, which hold until it returns; nested says that the value is a bucket.
+type Visitor func(key, value []byte, nested bool) error
 
-// walk tells what is in a bucket within a range, in the order of the keys.
-func (t *tree) walk(b bucket, within span, tell visitor) error {
+// Walk tells what is in a bucket, in the order of the keys.
+func (t *Tree) Walk(b Bucket, tell Visitor) error { return t.within(b, span{}, tell) }
+
+// within tells what is in a range of a bucket.
+func (t *Tree) within(b Bucket, within span, tell Visitor) error {
 	if b.root == 0 {
 		return leaf(b.inline, span{}, within, tell)
 	}
 	return t.walkPage(b.root, 0, span{}, within, tell)
 }
 
-func (t *tree) walkPage(id uint64, depth int, bounds, within span, tell visitor) error {
+func (t *Tree) walkPage(id uint64, depth int, bounds, within span, tell Visitor) error {
 	page, err := t.read(id, depth)
 	if err != nil {
 		return err
@@ -206,21 +231,21 @@ func (t *tree) walkPage(id uint64, depth int, bounds, within span, tell visitor)
 	case branchPage:
 		return t.branch(page, depth, bounds, within, tell)
 	default:
-		return corrupt("page %d is of type %#x", id, flags)
+		return Corrupt("page %d is of type %#x", id, flags)
 	}
 }
 
-func (t *tree) branch(page []byte, depth int, bounds, within span, tell visitor) error {
+func (t *Tree) branch(page []byte, depth int, bounds, within span, tell Visitor) error {
 	id, count := order.Uint64(page), int(order.Uint16(page[10:]))
 	if count == 0 || pageHeader+count*elementSize > len(page) {
-		return corrupt("page %d has %d branches", id, count)
+		return Corrupt("page %d has %d branches", id, count)
 	}
 	key, err := branchKey(page, 0, count)
 	if err != nil {
 		return err
 	}
 	if bytes.Compare(key, bounds.from) < 0 {
-		return corrupt("page %d has keys out of bounds", id)
+		return Corrupt("page %d has keys out of bounds", id)
 	}
 	for i := range count {
 		below := span{key, bounds.to}
@@ -230,7 +255,7 @@ func (t *tree) branch(page []byte, depth int, bounds, within span, tell visitor)
 			}
 		}
 		if below.to != nil && bytes.Compare(key, below.to) >= 0 {
-			return corrupt("page %d has keys out of order", id)
+			return Corrupt("page %d has keys out of order", id)
 		}
 		if below.meets(within) {
 			child := order.Uint64(page[pageHeader+i*elementSize+8:])
@@ -248,18 +273,18 @@ func branchKey(page []byte, i, count int) ([]byte, error) {
 	start := uint64(at) + uint64(order.Uint32(page[at:]))
 	end := start + uint64(order.Uint32(page[at+4:]))
 	if start < uint64(pageHeader+count*elementSize) || end > uint64(len(page)) || start == end {
-		return nil, corrupt("page %d: branch %d is out of bounds", order.Uint64(page), i)
+		return nil, Corrupt("page %d: branch %d is out of bounds", order.Uint64(page), i)
 	}
 	return page[start:end:end], nil
 }
 
-func leaf(page []byte, bounds, within span, tell visitor) error {
+func leaf(page []byte, bounds, within span, tell Visitor) error {
 	if len(page) < pageHeader || order.Uint16(page[8:]) != leafPage {
-		return corrupt("no leaf")
+		return Corrupt("no leaf")
 	}
 	count := int(order.Uint16(page[10:]))
 	if pageHeader+count*elementSize > len(page) {
-		return corrupt("%d entries", count)
+		return Corrupt("%d entries", count)
 	}
 	var last []byte
 	total := uint64(pageHeader + count*elementSize)
@@ -273,11 +298,11 @@ func leaf(page []byte, bounds, within span, tell visitor) error {
 		total += end - start
 		if flags > 1 || start < uint64(pageHeader+count*elementSize) || start == middle ||
 			end > uint64(len(page)) || total > uint64(len(page)) {
-			return corrupt("entry %d is out of bounds", i)
+			return Corrupt("entry %d is out of bounds", i)
 		}
 		key := page[start:middle:middle]
 		if !bounds.has(key) || i > 0 && bytes.Compare(last, key) >= 0 {
-			return corrupt("entry %d is out of order", i)
+			return Corrupt("entry %d is out of order", i)
 		}
 		last = key
 		if within.has(key) {
@@ -289,14 +314,17 @@ func leaf(page []byte, bounds, within span, tell visitor) error {
 	return nil
 }
 
-// buckets returns the buckets of the root. What can be told of them is told with an error, too.
-func (t *tree) buckets() (map[string]bucket, error) {
-	found := map[string]bucket{}
-	err := t.walk(bucket{root: t.root}, span{}, func(key, value []byte, nested bool) error {
+// Exists is false for the zero Bucket.
+func (b Bucket) Exists() bool { return b.root != 0 || b.inline != nil }
+
+// Buckets returns the buckets of the root. What can be told of them is told with an error, too.
+func (t *Tree) Buckets() (map[string]Bucket, error) {
+	found := map[string]Bucket{}
+	err := t.Walk(Bucket{root: t.root}, func(key, value []byte, nested bool) error {
 		if !nested || len(value) < bucketSize {
-			return corrupt("%q is no bucket", key)
+			return Corrupt("%q is no bucket", key)
 		}
-		b := bucket{root: order.Uint64(value)}
+		b := Bucket{root: order.Uint64(value)}
 		if b.root == 0 {
 			b.inline = bytes.Clone(value[bucketSize:])
 		}
@@ -306,15 +334,15 @@ func (t *tree) buckets() (map[string]bucket, error) {
 	return found, err
 }
 
-// bucket finds one bucket of the root.
-func (t *tree) bucket(name []byte) (bucket, bool, error) {
-	var b bucket
-	value, ok, err := t.get(bucket{root: t.root}, name, true)
+// Bucket finds one bucket of the root.
+func (t *Tree) Bucket(name []byte) (Bucket, bool, error) {
+	var b Bucket
+	value, ok, err := t.Get(Bucket{root: t.root}, name, true)
 	if err != nil || !ok {
 		return b, false, err
 	}
 	if len(value) < bucketSize {
-		return b, false, corrupt("%q is no bucket", name)
+		return b, false, Corrupt("%q is no bucket", name)
 	}
 	if b.root = order.Uint64(value); b.root == 0 {
 		b.inline = value[bucketSize:]
@@ -322,12 +350,12 @@ func (t *tree) bucket(name []byte) (bucket, bool, error) {
 	return b, true, nil
 }
 
-// get finds one value and returns a copy.
-func (t *tree) get(b bucket, key []byte, nested bool) (value []byte, ok bool, err error) {
+// Get finds one value and returns a copy. It fails if the value is a bucket and nested is false, or the other way round.
+func (t *Tree) Get(b Bucket, key []byte, nested bool) (value []byte, ok bool, err error) {
 	only := span{key, append(bytes.Clone(key), 0)}
-	err = t.walk(b, only, func(_, v []byte, n bool) error {
+	err = t.within(b, only, func(_, v []byte, n bool) error {
 		if n != nested {
-			return corrupt("%q is of another kind", key)
+			return Corrupt("%q is of another kind", key)
 		}
 		value, ok = bytes.Clone(v), true
 		return nil
@@ -335,27 +363,27 @@ func (t *tree) get(b bucket, key []byte, nested bool) (value []byte, ok bool, er
 	return value, ok, err
 }
 
-// checkFree verifies the list of free pages, after all others have been visited: a page in it that is in use would be
+// CheckFree verifies the list of free pages, after all others have been visited: a page in it that is in use would be
 // written over. It returns their number.
-func (t *tree) checkFree() (int, error) {
+func (t *Tree) CheckFree() (int, error) {
 	page, err := t.read(t.freelist, 0)
 	if err != nil {
 		return 0, err
 	}
 	if order.Uint16(page[8:]) != freelistPage {
-		return 0, corrupt("page %d is no list of free pages", t.freelist)
+		return 0, Corrupt("page %d is no list of free pages", t.freelist)
 	}
 	count, at := uint64(order.Uint16(page[10:])), pageHeader
 	if count == 0xFFFF {
 		count, at = order.Uint64(page[at:]), at+8
 	}
 	if count > uint64(len(page)-at)/8 {
-		return 0, corrupt("the list of free pages has %d in %d bytes", count, len(page))
+		return 0, Corrupt("the list of free pages has %d in %d bytes", count, len(page))
 	}
 	for i := range int(count) {
 		id := order.Uint64(page[at+8*i:])
-		if id < 2 || id >= t.high {
-			return 0, corrupt("the free page %d of %d", id, t.high)
+		if id < 2 || id >= t.High {
+			return 0, Corrupt("the free page %d of %d", id, t.High)
 		}
 		if err := t.visit(id, 1); err != nil {
 			return 0, fmt.Errorf("free: %w", err)
