@@ -1,0 +1,41 @@
+package run
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func TestBackoff(t *testing.T) {
+	b := Backoff{Min: time.Second, Max: 5 * time.Second}
+	for range 2 {
+		for i, whole := range []time.Duration{1, 2, 4, 5, 5, 5} {
+			whole *= time.Second
+			if got := b.Next(); got < whole/2 || got > whole {
+				t.Errorf("pause %d is %v: want %v to %v", i+1, got, whole/2, whole)
+			}
+		}
+		b.Reset()
+	}
+	if got := (&Backoff{Min: 1, Max: 1}).Next(); got > 1 {
+		t.Errorf("the shortest pause there is became %v", got)
+	}
+}
+
+func TestPause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		if err := Pause(t.Context(), time.Minute); err != nil || time.Since(began) != time.Minute {
+			t.Errorf("it returned %v after %v", err, time.Since(began))
+		}
+		stop := errors.New("stop")
+		ctx, cancel := context.WithCancelCause(t.Context())
+		time.AfterFunc(time.Second, func() { cancel(stop) })
+		began = time.Now()
+		if err := Pause(ctx, time.Minute); !errors.Is(err, stop) || time.Since(began) != time.Second {
+			t.Errorf("it returned %v after %v, with its context ended after 1 s", err, time.Since(began))
+		}
+	})
+}
