@@ -100,8 +100,9 @@ type frozen struct {
 }
 
 var (
-	_ stream.Source = (*Replica)(nil)
-	_ stream.Sink   = (*Replica)(nil)
+	_ stream.Source   = (*Replica)(nil)
+	_ stream.Beginner = (*Replica)(nil)
+	_ stream.Sink     = (*Replica)(nil)
 )
 
 // New returns an empty Replica, which is not complete.
@@ -201,12 +202,16 @@ func (r *Replica) Snapshot(ctx context.Context) (stream.Snapshot, error) {
 	if err != nil {
 		return stream.Snapshot{}, err
 	}
+	return f.snapshot(), nil
+}
+
+func (f *frozen) snapshot() stream.Snapshot {
 	s := stream.Snapshot{Type: f.typ, Revision: f.revision, Objects: make([]stream.Object, 0, f.objects.Len())}
 	f.objects.Ascend(func(o stream.Object) bool {
 		s.Objects = append(s.Objects, o)
 		return true
 	})
-	return s, nil
+	return s
 }
 
 // freeze returns the content as it is now.

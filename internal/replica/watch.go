@@ -52,6 +52,18 @@ func (r *Replica) cursor(after edge.Revision) (*cursor, error) {
 	return r.cursorLocked(after)
 }
 
+// Begin implements stream.Beginner. The watch ends with ErrExpired if the replica is emptied after the Snapshot was taken.
+func (r *Replica) Begin(ctx context.Context) (stream.Snapshot, stream.Watch, error) {
+	if ctx.Err() != nil {
+		return stream.Snapshot{}, nil, context.Cause(ctx)
+	}
+	f, c, err := r.begin()
+	if err != nil {
+		return stream.Snapshot{}, nil, err
+	}
+	return f.snapshot(), &watch{cursor: c}, nil
+}
+
 // begin returns the content and a cursor after it.
 func (r *Replica) begin() (*frozen, *cursor, error) {
 	r.mu.Lock()

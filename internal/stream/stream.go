@@ -2,8 +2,9 @@
 // the cloud's revisions.
 //
 // A stream is either full (all objects as of one revision, a Snapshot, then changes) or it resumes after a revision
-// (changes only). Who gives streams is a Source, who takes them is a Sink; Copy joins the two. An API server is a Source
-// (package remote); a replica is both; the coordinator's mirror and a disk are Sinks.
+// (changes only). Who gives streams is a Source, who takes them is a Sink; Copy joins the two, and resumes where the
+// sink stands. An API server is a Source (package remote); a replica is both; the coordinator's mirror and a disk are
+// Sinks.
 //
 // Objects stay as their API server encoded them: what moves them needs a key and a revision, not the content. So one
 // copy of the bytes serves every client that asks for the same encoding, an event costs no decoding, and an object

@@ -1,0 +1,59 @@
+package replica_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/replica"
+	"yurtcoordinator/internal/run"
+	"yurtcoordinator/internal/stream"
+)
+
+// slow is a Sink whose Replace takes a second, in which much can befall the source.
+type slow struct{ *replica.Replica }
+
+func (s slow) Replace(ctx context.Context, all stream.Snapshot) error {
+	if err := run.Pause(ctx, time.Second); err != nil {
+		return err
+	}
+	if s.Position() > all.Revision {
+		s.Reset()
+	}
+	return s.Replica.Replace(ctx, all)
+}
+
+// A source that is emptied, and filled from another history that passes the revision of what was read before: the copy is
+// never of both.
+func TestCopyOfOneHistory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		from, to := newReplica(t, replica.Config{}), newReplica(t, replica.Config{})
+		replace(t, from, snapshot(100, slice("a", "old", 50, 1, nil)))
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			_ = stream.Copy(ctx, from, slow{to}, stream.CopyConfig{Ended: func(ctx context.Context, _ stream.Attempt) error {
+				return run.Pause(ctx, time.Millisecond)
+			}})
+		}()
+		time.Sleep(time.Second / 2) // the sink is at it
+		from.Reset()
+		replace(t, from, snapshot(90, slice("a", "new", 60, 1, nil)))
+		for revision := edge.Revision(91); revision < 120; revision++ {
+			apply(t, from, event(stream.Added, slice("a", fmt.Sprint("n", revision), revision, 1, nil)))
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		cancel()
+		<-done
+		want, _ := from.Snapshot(t.Context())
+		got, _ := to.Snapshot(t.Context())
+		if got.Revision != want.Revision || fmt.Sprint(names(got.Objects)) != fmt.Sprint(names(want.Objects)) {
+			t.Errorf("the copy has %v at %d, its source %v at %d", names(got.Objects), got.Revision, names(want.Objects), want.Revision)
+		}
+	})
+}
