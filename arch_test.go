@@ -70,7 +70,7 @@ var law = []struct {
 	{"internal/hub/check", []string{"internal/edge"}, "who looks for what is wrong does not trust the code that may be"},
 	{"internal/hub/copies", []string{"internal/edge", "internal/replica"},
 		"which copies there are does not depend on how they are fed"},
-	{"internal/hub/filter", []string{"internal/edge", "internal/live", "internal/stream"},
+	{"internal/hub/filter", []string{"internal/edge", "internal/live", "internal/run", "internal/stream"},
 		"filters are pure, over objects that they are given"},
 	{"internal/hub/front",
 		[]string{"internal/edge", "internal/hub/route", "internal/hub/upstream", "internal/hub/link", "internal/live"},

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -12,6 +11,7 @@ import (
 
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/live"
+	"yurtcoordinator/internal/run"
 	"yurtcoordinator/internal/stream"
 )
 
@@ -25,8 +25,7 @@ const (
 
 // pupil learns what a source tells.
 type pupil interface {
-	replace(s stream.Snapshot)
-	apply(t stream.Type, events []stream.Event)
+	stream.Sink
 	// failed is told that there is no Snapshot.
 	failed(ctx context.Context, err error)
 }
@@ -34,69 +33,24 @@ type pupil interface {
 // follow keeps a pupil taught until ctx ends.
 func follow(ctx context.Context, name string, source stream.Source, p pupil) {
 	logger := klog.FromContext(ctx)
-	var t stream.Type
-	var position edge.Revision
-	wait := pauseMin
-	for ctx.Err() == nil {
-		before := position
-		var err error
-		if position == 0 {
-			var s stream.Snapshot
-			if s, err = source.Snapshot(ctx); err == nil {
-				p.replace(s)
-				t, position = s.Type, s.Revision
-			} else {
-				p.failed(ctx, err)
-			}
+	pause := run.Backoff{Min: pauseMin, Max: pauseMax}
+	// It ends with ctx only, for what is called when an attempt has ended returns no other error.
+	_ = stream.Copy(ctx, source, p, stream.CopyConfig{Ended: func(ctx context.Context, a stream.Attempt) error {
+		if a.Progress {
+			pause.Reset()
 		}
-		if err == nil {
-			position, err = watch(ctx, t, source, position, p)
-		}
-		if position != before && position != 0 {
-			wait = pauseMin
-		}
-		switch {
-		case errors.Is(err, stream.ErrExpired):
-			position = 0
-		case err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, stream.ErrNotReady) && ctx.Err() == nil:
-			logger.V(2).Info("What service topology follows is not told now, trying again", "what", name, "err", err)
-		}
-		if !pause(ctx, wait/2+rand.N(wait/2)) {
-			return
-		}
-		wait = min(2*wait, pauseMax)
-		if errors.Is(err, stream.ErrNotReady) {
+		wait := pause.Next()
+		switch notReady := errors.Is(a.Err, stream.ErrNotReady); {
+		case notReady:
 			wait = min(wait, pauseReady)
+		case !errors.Is(a.Err, io.EOF) && !errors.Is(a.Err, stream.ErrExpired):
+			logger.V(2).Info("What service topology follows is not told now, trying again", "what", name, "err", a.Err)
 		}
-	}
-}
-
-func watch(ctx context.Context, t stream.Type, source stream.Source, after edge.Revision, p pupil) (edge.Revision, error) {
-	w, err := source.Watch(ctx, after)
-	if err != nil {
-		return after, err
-	}
-	defer w.Close()
-	for {
-		events, err := w.Next(ctx)
-		if err != nil {
-			return after, err
+		if a.Listed && !a.Progress {
+			p.failed(ctx, a.Err)
 		}
-		p.apply(t, events)
-		after = events[len(events)-1].Object.Revision
-	}
-}
-
-// pause waits, and reports whether ctx still lives.
-func pause(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
+		return run.Pause(ctx, wait)
+	}})
 }
 
 // services knows which Services have a topology.
@@ -106,6 +60,7 @@ type services struct {
 
 	mu       sync.Mutex
 	near     map[stream.Key]rule // those with a scope
+	encoding stream.Encoding
 	position edge.Revision
 }
 
@@ -124,14 +79,22 @@ func (s *services) rules() told[map[stream.Key]rule] {
 	return told[map[stream.Key]rule]{all, s.position}
 }
 
-func (s *services) replace(snapshot stream.Snapshot) {
+// Position implements stream.Sink.
+func (s *services) Position() edge.Revision {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.position
+}
+
+// Replace implements stream.Sink.
+func (s *services) Replace(_ context.Context, snapshot stream.Snapshot) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	old := s.near
-	s.near = make(map[stream.Key]rule, len(old))
+	s.near, s.encoding = make(map[stream.Key]rule, len(old)), snapshot.Type.Encoding
 	changed := s.version.Get() == 0
 	for _, o := range snapshot.Objects {
-		if s.scopeLocked(snapshot.Type.Encoding, o, old) != old[o.Key].scope {
+		if s.scopeLocked(o, old) != old[o.Key].scope {
 			changed = true
 		}
 	}
@@ -139,9 +102,11 @@ func (s *services) replace(snapshot stream.Snapshot) {
 	if changed || len(s.near) != len(old) {
 		s.version.Set(s.version.Get() + 1)
 	}
+	return nil
 }
 
-func (s *services) apply(t stream.Type, events []stream.Event) {
+// Apply implements stream.Sink.
+func (s *services) Apply(_ context.Context, events []stream.Event) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	changed := false
@@ -149,7 +114,7 @@ func (s *services) apply(t stream.Type, events []stream.Event) {
 		before := s.near[e.Object.Key].scope
 		switch e.Type {
 		case stream.Added, stream.Modified:
-			changed = s.scopeLocked(t.Encoding, e.Object, s.near) != before || changed
+			changed = s.scopeLocked(e.Object, s.near) != before || changed
 		case stream.Deleted:
 			delete(s.near, e.Object.Key)
 			changed = before != everywhere || changed
@@ -160,11 +125,12 @@ func (s *services) apply(t stream.Type, events []stream.Event) {
 	if changed {
 		s.version.Set(s.version.Get() + 1)
 	}
+	return nil
 }
 
 // scopeLocked takes a Service in. One that cannot be read keeps the scope that it had.
-func (s *services) scopeLocked(e stream.Encoding, o stream.Object, old map[stream.Key]rule) scope {
-	m, err := stream.ScanMeta(e, o.Raw)
+func (s *services) scopeLocked(o stream.Object, old map[stream.Key]rule) scope {
+	m, err := stream.ScanMeta(s.encoding, o.Raw)
 	if err != nil {
 		if r, ok := old[o.Key]; ok {
 			s.near[o.Key] = r

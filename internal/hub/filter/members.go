@@ -20,7 +20,8 @@ type members struct {
 
 	mu       sync.Mutex
 	nodes    []edge.NodeName
-	revision edge.Revision
+	revision edge.Revision // that nodes are known by
+	position edge.Revision
 	why      error // why the pool is not known; nil if it is
 }
 
@@ -58,16 +59,33 @@ func (m *members) learn(nodes []edge.NodeName, revision edge.Revision, why error
 	m.version.Set(m.version.Get() + 1)
 }
 
-func (m *members) replace(s stream.Snapshot) {
+// Position implements stream.Sink.
+func (m *members) Position() edge.Revision {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.position
+}
+
+func (m *members) move(to edge.Revision) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.position = to
+}
+
+// Replace implements stream.Sink.
+func (m *members) Replace(_ context.Context, s stream.Snapshot) error {
+	m.move(s.Revision)
 	for _, o := range s.Objects {
 		if m.take(o) {
-			return
+			return nil
 		}
 	}
 	m.learn(nil, s.Revision, errNotThere)
+	return nil
 }
 
-func (m *members) apply(_ stream.Type, events []stream.Event) {
+// Apply implements stream.Sink.
+func (m *members) Apply(_ context.Context, events []stream.Event) error {
 	for _, e := range events {
 		switch e.Type {
 		case stream.Added, stream.Modified:
@@ -78,7 +96,9 @@ func (m *members) apply(_ stream.Type, events []stream.Event) {
 			}
 		default:
 		}
+		m.move(e.Object.Revision)
 	}
+	return nil
 }
 
 func (m *members) ours(k stream.Key) bool {

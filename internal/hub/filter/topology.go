@@ -49,6 +49,7 @@ import (
 
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/live"
+	"yurtcoordinator/internal/run"
 	"yurtcoordinator/internal/stream"
 )
 
@@ -211,7 +212,7 @@ func (t *Topology) keep(ctx context.Context) error {
 		now := [2]uint64{serviceCount, memberCount}
 		if now != seen && serviceCount != 0 && memberCount != 0 {
 			// Before it is complete, requests wait for it.
-			if t.complete.Get() && !pause(ctx, t.config.Debounce) {
+			if t.complete.Get() && run.Pause(ctx, t.config.Debounce) != nil {
 				return context.Cause(ctx)
 			}
 			seen = [2]uint64{t.services.version.Get(), t.members.version.Get()}
