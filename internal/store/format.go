@@ -220,7 +220,7 @@ func (c *coder) decode(number uint64, key, value []byte) (o stream.Object, err e
 type header struct {
 	id       ID
 	typ      stream.Type
-	revision edge.Revision
+	at       moment
 	objects  tally
 	read     time.Time // to the second
 	complete bool      // false while it is being written in several transactions
@@ -237,17 +237,30 @@ func (h *header) strings() []*string {
 func (h header) encode(number uint64) []byte {
 	b := []byte{0, byte(h.typ.Encoding)}
 	if h.complete {
-		b[0] = 1
+		b[0] |= isComplete
 	}
-	b = binary.BigEndian.AppendUint64(b, uint64(h.revision))
+	if h.at.history != 0 {
+		b[0] |= hasHistory
+	}
+	b = binary.BigEndian.AppendUint64(b, uint64(h.at.revision))
 	b = h.objects.append(b)
 	b = binary.BigEndian.AppendUint64(b, uint64(h.read.Unix()))
 	for _, s := range h.strings() {
 		b = binary.BigEndian.AppendUint16(b, uint16(len(*s)))
 		b = append(b, *s...)
 	}
+	if h.at.history != 0 {
+		b = binary.BigEndian.AppendUint64(b, uint64(h.at.history))
+	}
 	return seal(ofHeader, number, nil, b)
 }
+
+// Bits of a header's first byte. One of the first history is as it was before histories were told apart, so programs from
+// then read it, and it reads theirs; the others they call corrupt, which is a miss, as it has to be.
+const (
+	isComplete = 1 << iota
+	hasHistory
+)
 
 const headerFixed = 2 + 8 + 24 + 8
 
@@ -256,11 +269,12 @@ func decodeHeader(number uint64, value []byte) (h header, err error) {
 	if err != nil {
 		return h, fmt.Errorf("header: %w", err)
 	}
-	if len(b) < headerFixed || b[0] > 1 || !h.objects.decode(b[10:34]) {
+	if len(b) < headerFixed || b[0] > isComplete|hasHistory || !h.objects.decode(b[10:34]) {
 		return h, pages.Corrupt("a header of %d bytes", len(b))
 	}
-	h.complete, h.typ.Encoding = b[0] == 1, stream.Encoding(b[1])
-	h.revision = edge.Revision(binary.BigEndian.Uint64(b[2:]))
+	later := b[0]&hasHistory != 0
+	h.complete, h.typ.Encoding = b[0]&isComplete != 0, stream.Encoding(b[1])
+	h.at.revision = edge.Revision(binary.BigEndian.Uint64(b[2:]))
 	h.read = time.Unix(int64(binary.BigEndian.Uint64(b[34:])), 0)
 	b = b[headerFixed:]
 	for _, s := range h.strings() {
@@ -270,7 +284,10 @@ func decodeHeader(number uint64, value []byte) (h header, err error) {
 		n := 2 + int(binary.BigEndian.Uint16(b))
 		*s, b = string(b[2:n]), b[n:]
 	}
-	if len(b) != 0 || h.complete && h.revision == 0 {
+	if later && len(b) == 8 {
+		h.at.history, b = edge.History(binary.BigEndian.Uint64(b)), nil
+	}
+	if len(b) != 0 || later != (h.at.history != 0) || h.complete && h.at.revision == 0 {
 		return h, pages.Corrupt("a header that does not make sense")
 	}
 	return h, nil

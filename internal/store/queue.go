@@ -17,27 +17,46 @@ const (
 
 // collection is what is known of one ID. Guarded by Store.mu.
 type collection struct {
-	disk     *stored       // nil: it is not on disk
-	position edge.Revision // up to which everything is queued or on disk; 0: Replace is needed
-	pending  *batch        // nil: nothing waits
-	pace     pace          // of what waits, if it is worth a write
-	read     time.Time     // with the monotonic clock, if it was since Open
-	touched  bool          // read is to be written
-	drops    int           // how often it was dropped
-	hidden   bool          // dropped, while the disk may still have it
-	refused  time.Time     // until then nothing is taken: it had to go for others
-	why      string        // why it is not on disk
+	disk    *stored   // nil: it is not on disk
+	at      moment    // up to which everything is queued or on disk; with revision 0, Replace is needed
+	told    moment    // the latest that a Sink was given since Open, taken or not
+	pending *batch    // nil: nothing waits
+	pace    pace      // of what waits, if it is worth a write
+	read    time.Time // with the monotonic clock, if it was since Open
+	touched bool      // read is to be written
+	drops   int       // how often it was dropped
+	hidden  bool      // dropped, while the disk may still have it
+	refused time.Time // until then nothing is taken: it had to go for others
+	why     string    // why it is not on disk
+}
+
+// moment is a revision of one of the cloud's histories.
+type moment struct {
+	history  edge.History
+	revision edge.Revision
+}
+
+// before orders moments: whatever a later history says is later.
+func (m moment) before(o moment) bool {
+	return m.history < o.history || m.history == o.history && m.revision < o.revision
+}
+
+func (m moment) String() string {
+	if m.history == 0 {
+		return m.revision.String()
+	}
+	return m.revision.String() + " of history " + m.history.String()
 }
 
 // batch is what waits to be written of one collection, all at once.
 type batch struct {
-	full     bool // it replaces everything
-	drop     bool // nothing comes instead
-	typ      stream.Type
-	revision edge.Revision
-	changes  map[stream.Key]change
-	bytes    int64
-	drops    int // the collection's when it began
+	full    bool // it replaces everything
+	drop    bool // nothing comes instead
+	typ     stream.Type
+	to      moment // what it brings the collection to
+	changes map[stream.Key]change
+	bytes   int64
+	drops   int // the collection's when it began
 }
 
 // change is an object's new state; a deletion has none.
@@ -71,14 +90,15 @@ func (k *sink) Position() edge.Revision {
 	k.store.mu.Lock()
 	defer k.store.mu.Unlock()
 	if c := k.store.collections[k.id]; c != nil {
-		return c.position
+		return c.at.revision
 	}
 	return 0
 }
 
 // Replace implements stream.Sink.
 func (k *sink) Replace(ctx context.Context, s stream.Snapshot) error {
-	b := &batch{full: true, typ: s.Type, revision: s.Revision, changes: make(map[stream.Key]change, len(s.Objects))}
+	to := moment{s.History, s.Revision}
+	b := &batch{full: true, typ: s.Type, to: to, changes: make(map[stream.Key]change, len(s.Objects))}
 	if err := k.id.check(); err != nil {
 		return err
 	}
@@ -95,7 +115,7 @@ func (k *sink) Replace(ctx context.Context, s stream.Snapshot) error {
 		return fmt.Errorf("store: a snapshot of %s has an object twice", k.id)
 	}
 	st := k.store
-	if err := st.admit(ctx, k.id); err != nil {
+	if err := st.admit(ctx, k.id, to); err != nil {
 		return err
 	}
 	defer st.mu.Unlock()
@@ -103,23 +123,26 @@ func (k *sink) Replace(ctx context.Context, s stream.Snapshot) error {
 	if c == nil {
 		c = &collection{read: now, why: "never stored"}
 	}
-	if s.Revision < c.position {
-		return fmt.Errorf("%w: %s is at %s, the snapshot at %s", ErrOlder, k.id, c.position, s.Revision)
+	if to.before(c.at) {
+		return fmt.Errorf("%w: %s is at %s, the snapshot at %s", ErrOlder, k.id, c.at, to)
 	}
+	c.told = to
 	if now.Before(c.refused) || b.bytes > st.config.MaxBytes {
-		c.position = 0
+		c.at.revision = 0
 		return fmt.Errorf("%w: %s of %d bytes", ErrFull, k.id, b.bytes)
 	}
 	st.collections[k.id] = c
 	b.drops = c.drops
 	st.queueLocked(c, b)
-	c.position = s.Revision
+	c.at = to
 	return nil
 }
 
 // Apply implements stream.Sink.
 func (k *sink) Apply(ctx context.Context, events []stream.Event) error {
+	var last edge.Revision
 	for _, e := range events {
+		last = max(last, e.Object.Revision)
 		if e.Type == stream.Bookmark || e.Type == stream.InitialEventsEnd {
 			continue
 		}
@@ -128,25 +151,25 @@ func (k *sink) Apply(ctx context.Context, events []stream.Event) error {
 		}
 	}
 	st := k.store
-	if err := st.admit(ctx, k.id); err != nil {
+	if err := st.admit(ctx, k.id, moment{revision: last}); err != nil {
 		return err
 	}
 	defer st.mu.Unlock()
 	c := st.collections[k.id]
-	if c == nil || c.position == 0 {
+	if c == nil || c.at.revision == 0 {
 		return fmt.Errorf("store: %s: %w", k.id, ErrIncomplete)
 	}
 	b, before := c.pending, int64(0)
 	if b == nil {
-		b = &batch{changes: map[stream.Key]change{}, revision: c.position, drops: c.drops}
+		b = &batch{changes: map[stream.Key]change{}, to: c.at, drops: c.drops}
 	} else {
 		before = b.bytes
 	}
 	for _, e := range events {
-		if e.Object.Revision <= b.revision {
+		if e.Object.Revision <= b.to.revision {
 			continue
 		}
-		b.revision = e.Object.Revision
+		b.to.revision = e.Object.Revision
 		switch e.Type {
 		case stream.Added, stream.Modified:
 			b.put(e.Object.Key, change{object: e.Object})
@@ -154,11 +177,11 @@ func (k *sink) Apply(ctx context.Context, events []stream.Event) error {
 			b.put(e.Object.Key, change{deleted: true})
 		}
 	}
-	if b.revision == c.position {
+	if b.to == c.at {
 		return nil
 	}
 	st.queued -= before // queueLocked counts all of it
-	c.pending, c.position = nil, b.revision
+	c.pending, c.at, c.told = nil, b.to, b.to
 	st.queueLocked(c, b)
 	return nil
 }
@@ -193,8 +216,8 @@ func signal(c chan struct{}) {
 }
 
 // admit waits until there is room in the queue and returns with mu locked; or, with an error, without. A feeder that is
-// refused must begin anew: what it had to tell is lost.
-func (s *Store) admit(ctx context.Context, id ID) error {
+// refused must begin anew: what it had to tell, up to a moment (without a history: of the collection's), is lost.
+func (s *Store) admit(ctx context.Context, id ID, to moment) error {
 	for {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
@@ -206,7 +229,10 @@ func (s *Store) admit(ctx context.Context, id ID) error {
 				err = ErrClosed
 			}
 			if c := s.collections[id]; c != nil {
-				c.position = 0
+				c.at.revision, to.history = 0, max(to.history, c.at.history)
+				if c.told.before(to) {
+					c.told = to
+				}
 			}
 			s.mu.Unlock()
 			return err

@@ -29,9 +29,12 @@ var ErrUnwritable = errors.New("the disk cannot be written")
 // ErrIncomplete says that changes were offered to a Sink whose Position is 0: it needs a Replace first.
 var ErrIncomplete = errors.New("changes without what they change: Replace first")
 
-// ErrOlder says that a Snapshot is older than what is held. If the cluster itself went back (it was restored from a
-// backup), Drop the collection first.
+// ErrOlder says that a Snapshot is older than what is held: of an earlier history, or of the same and an earlier revision.
 var ErrOlder = errors.New("the snapshot is older than what is held")
+
+// ErrBehind is the ErrMiss of a Load that has found something, but older than what a Sink of this process was given and the
+// disk has not: writing failed. The Snapshot comes with it, for whom an older state is better than none.
+var ErrBehind = errors.New("the disk has an older state than was known")
 
 // ErrFull says that something does not fit: a collection that had to go for others which were read later, or a blob
 // beyond the bounds.
@@ -103,8 +106,9 @@ type Info struct {
 	ID ID
 	// Type is that of the objects.
 	Type stream.Type
-	// Revision is that of the content on disk.
+	// Revision is that of the content on disk, History the one that it counts in.
 	Revision edge.Revision
+	History  edge.History
 	// Objects is their number, Bytes what they take as they are kept.
 	Objects int
 	Bytes   int64
@@ -176,7 +180,7 @@ func open(c Config, fault faults) (*Store, error) {
 	defer s.mu.Unlock()
 	s.adoptLocked(openFile(c.Dir, fault))
 	for _, c := range s.collections {
-		c.position = c.disk.revision
+		c.at = c.disk.at
 	}
 	return s, nil
 }
@@ -223,13 +227,13 @@ func (s *Store) adoptLocked(o opened) {
 			s.collections[disk.id] = c
 		}
 		c.disk = &disk
-		if c.position != disk.revision {
-			c.position = 0
+		if c.at != disk.at {
+			c.at = moment{history: max(c.at.history, disk.at.history)}
 		}
 	}
 	for id, c := range s.collections {
 		if !found[id] {
-			c.disk, c.position = nil, 0
+			c.disk, c.at.revision = nil, 0
 			c.why = cmp.Or(s.corrupt, c.why)
 		}
 	}
@@ -268,15 +272,39 @@ func (s *Store) roomLocked() {
 	s.room = make(chan struct{})
 }
 
-// Load reads a collection as of the last flush; what is waiting is not in it. It fails with ErrMiss and a reason. The
-// collection counts as read.
+// Load reads a collection as of the last flush; what is waiting is not in it. It fails with ErrMiss and a reason, which may
+// be ErrBehind. The collection counts as read.
 func (s *Store) Load(id ID) (stream.Snapshot, error) {
 	snapshot, err := s.load(id)
 	if err != nil {
 		return snapshot, fmt.Errorf("%s: %w: %w", id, ErrMiss, err)
 	}
 	s.Touch(id)
+	if told := s.lost(id); (moment{snapshot.History, snapshot.Revision}).before(told) {
+		return snapshot, fmt.Errorf("%s: %w: %w: %s, there was %s", id, ErrMiss, ErrBehind, snapshot.Revision, told)
+	}
 	return snapshot, nil
+}
+
+// lost is the latest moment that a Sink was given of what the disk is not going to have; zero if it has all, or will.
+func (s *Store) lost(id ID) moment {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c := s.collections[id]; c != nil && c.at.revision == 0 {
+		return c.told
+	}
+	return moment{}
+}
+
+// Written returns the revision up to which a collection is on disk; 0 if it is not there. What its Sink has taken beyond it
+// is lost if the process ends without a Flush, or if the disk cannot be written.
+func (s *Store) Written(id ID) edge.Revision {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c := s.collections[id]; c != nil && c.disk != nil && !c.hidden {
+		return c.disk.at.revision
+	}
+	return 0
 }
 
 // load reads beside the writer. A transaction writes only over pages that no state since the last but one uses, so what
@@ -369,7 +397,7 @@ func (s *Store) IDs() []Info {
 	for id, c := range s.collections {
 		if d := c.disk; d != nil && !c.hidden {
 			all = append(all, Info{
-				ID: id, Type: d.typ, Revision: d.revision, Read: c.read,
+				ID: id, Type: d.typ, Revision: d.at.revision, History: d.at.history, Read: c.read,
 				Objects: int(d.objects.count), Bytes: int64(d.objects.bytes),
 			})
 		}
@@ -406,7 +434,7 @@ func (s *Store) dropLocked(id ID) {
 		return
 	}
 	c.drops++
-	c.hidden, c.position, c.why = true, 0, "dropped"
+	c.hidden, c.at, c.told, c.why = true, moment{}, moment{}, "dropped"
 	s.queueLocked(c, &batch{drop: true, drops: c.drops})
 }
 

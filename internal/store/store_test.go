@@ -70,7 +70,7 @@ func snapshotOf(n, size int, revision edge.Revision) stream.Snapshot {
 }
 
 func same(a, b stream.Snapshot) bool {
-	return a.Type == b.Type && a.Revision == b.Revision && slices.EqualFunc(a.Objects, b.Objects, func(a, b stream.Object) bool {
+	return a.Type == b.Type && a.Revision == b.Revision && a.History == b.History && slices.EqualFunc(a.Objects, b.Objects, func(a, b stream.Object) bool {
 		return a.Key == b.Key && a.Revision == b.Revision && string(a.Raw) == string(b.Raw)
 	})
 }
@@ -196,7 +196,9 @@ func TestReplaceLarge(t *testing.T) {
 	if err := s.Flush(context.Background()); !errors.Is(err, broken) {
 		t.Fatal(err)
 	}
-	holds(t, s, slicesID, old)
+	if got, err := s.Load(slicesID); !errors.Is(err, ErrBehind) || !same(got, old) {
+		t.Fatal(got.Revision, err)
+	}
 	_ = s.Close()
 	s = opening(t, Config{Dir: dir}, nil)
 	holds(t, s, slicesID, old)

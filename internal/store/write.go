@@ -81,7 +81,7 @@ func (f *file) prepare(j *job, point faults) error {
 	}
 	j.anew = err != nil || j.disk == nil || size >= chunkBytes // what is there may be corrupt: do not build on it
 	next := stored{number: rand.Uint64(), header: header{
-		id: j.id, typ: j.batch.typ, revision: j.batch.revision, read: j.read, complete: true,
+		id: j.id, typ: j.batch.typ, at: j.batch.to, read: j.read, complete: true,
 	}}
 	j.next = &next
 	if !j.anew {
@@ -218,7 +218,7 @@ func (j *job) apply(tx *bbolt.Tx, c *coder) error {
 		return pages.Corrupt("there is nothing to apply changes to")
 	}
 	next := *j.disk
-	next.revision, next.read = j.batch.revision, j.read
+	next.at, next.read = j.batch.to, j.read
 	j.next = &next
 	b := tx.Bucket(objectsOf(next.number))
 	if b == nil {

@@ -1,0 +1,190 @@
+package store
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"encoding/binary"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/store/pages"
+	"yurtcoordinator/internal/stream"
+)
+
+func inHistory(h edge.History, s stream.Snapshot) stream.Snapshot {
+	s.History = h
+	return s
+}
+
+// A later history is taken whatever its revisions are, an earlier one never; and the disk keeps which one it is.
+func TestHistories(t *testing.T) {
+	dir := t.TempDir()
+	s := opening(t, Config{Dir: dir}, nil)
+	replace(t, s, slicesID, snapshotOf(5, 10, 500))
+	flush(t, s)
+	restored := inHistory(1, snapshotOf(3, 10, 90))
+	replace(t, s, slicesID, restored)
+	flush(t, s)
+	next := object("ns00", "slice-00000", 95, "changed")
+	if err := s.Sink(slicesID).Apply(context.Background(), []stream.Event{{Type: stream.Modified, Object: next}}); err != nil {
+		t.Fatal(err)
+	}
+	restored.Objects[0], restored.Revision = next, 95
+	for range 2 {
+		flush(t, s)
+		holds(t, s, slicesID, restored)
+		if info := s.IDs()[0]; info.History != 1 || info.Revision != 95 || s.Written(slicesID) != 95 {
+			t.Errorf("%+v, written %s", info, s.Written(slicesID))
+		}
+		for _, old := range []stream.Snapshot{
+			snapshotOf(5, 10, 600), inHistory(1, snapshotOf(5, 10, 94)),
+		} {
+			if err := s.Sink(slicesID).Replace(context.Background(), old); !errors.Is(err, ErrOlder) {
+				t.Errorf("revision %s of history %s: %v", old.Revision, old.History, err)
+			}
+		}
+		_ = s.Close()
+		s = opening(t, Config{Dir: dir}, nil)
+	}
+	s.Drop(slicesID)
+	replace(t, s, slicesID, snapshotOf(5, 10, 600))
+	flush(t, s)
+	holds(t, s, slicesID, snapshotOf(5, 10, 600))
+}
+
+// An earlier history is refused also while nothing is sure of the collection but that it had come to a later one.
+func TestEarlierHistoryAfterAFailure(t *testing.T) {
+	var full bool
+	s := opening(t, Config{Dir: t.TempDir()}, func(string) error {
+		if full {
+			return unix.ENOSPC
+		}
+		return nil
+	})
+	replace(t, s, slicesID, inHistory(2, snapshotOf(5, 10, 50)))
+	flush(t, s)
+	full = true
+	replace(t, s, slicesID, inHistory(2, snapshotOf(5, 10, 60)))
+	if err := s.Flush(context.Background()); err == nil {
+		t.Fatal("a full disk was written")
+	}
+	full = false
+	must(t, s.recover(context.Background()))
+	if err := s.Sink(slicesID).Replace(context.Background(), snapshotOf(5, 10, 70)); !errors.Is(err, ErrOlder) {
+		t.Fatal(err)
+	}
+	replace(t, s, slicesID, inHistory(2, snapshotOf(5, 10, 60)))
+}
+
+// What a Sink was given and the disk could not take is never followed by an older state that does not say so.
+func TestBehind(t *testing.T) {
+	var full bool
+	s := opening(t, Config{Dir: t.TempDir()}, func(string) error {
+		if full {
+			return unix.ENOSPC
+		}
+		return nil
+	})
+	replace(t, s, slicesID, snapshotOf(5, 10, 500))
+	flush(t, s)
+	behind := func(what string) {
+		t.Helper()
+		got, err := s.Load(slicesID)
+		if !errors.Is(err, ErrBehind) || !errors.Is(err, ErrMiss) || !same(got, snapshotOf(5, 10, 500)) {
+			t.Fatalf("%s: %d objects at %s, %v; want ErrBehind and what there was at 500", what, len(got.Objects), got.Revision, err)
+		}
+		if s.Written(slicesID) != 500 {
+			t.Fatalf("%s: written up to %s", what, s.Written(slicesID))
+		}
+	}
+	full = true
+	replace(t, s, slicesID, snapshotOf(6, 10, 900))
+	if s.Written(slicesID) != 500 || s.Sink(slicesID).Position() != 900 {
+		t.Fatal("what waits counts as written")
+	}
+	if err := s.Flush(context.Background()); err == nil {
+		t.Fatal("a full disk was written")
+	}
+	behind("taken and lost")
+	if err := s.Sink(slicesID).Replace(context.Background(), snapshotOf(7, 10, 950)); !errors.Is(err, ErrUnwritable) {
+		t.Fatal(err)
+	}
+	behind("refused")
+	full = false
+	must(t, s.recover(context.Background()))
+	behind("written again")
+	replace(t, s, slicesID, snapshotOf(7, 10, 950))
+	flush(t, s)
+	holds(t, s, slicesID, snapshotOf(7, 10, 950))
+	// Given by somebody who has believed the older state, it is what is known.
+	full = true
+	replace(t, s, slicesID, snapshotOf(8, 10, 960))
+	_ = s.Flush(context.Background())
+	full = false
+	must(t, s.recover(context.Background()))
+	replace(t, s, slicesID, snapshotOf(7, 10, 950))
+	holds(t, s, slicesID, snapshotOf(7, 10, 950))
+}
+
+// version2 is a file as the store wrote it before it told histories apart: a collection that was last read in June 2025,
+// one by a clock at 1970, and a blob.
+func version2(t *testing.T) (dir string) {
+	t.Helper()
+	f, err := os.Open("testdata/version2.db.gz")
+	must(t, err)
+	defer f.Close()
+	z, err := gzip.NewReader(f)
+	must(t, err)
+	b, err := io.ReadAll(z)
+	must(t, err)
+	dir = t.TempDir()
+	must(t, os.WriteFile(filepath.Join(dir, fileName), b, 0o600))
+	return dir
+}
+
+// What the disk has from before is of history 0, and the header of such a collection is written as it was.
+func TestFilesFromBeforeHistories(t *testing.T) {
+	dir := version2(t)
+	f, err := os.Open(filepath.Join(dir, fileName))
+	must(t, err)
+	defer f.Close()
+	info, err := f.Stat()
+	must(t, err)
+	tree, err := pages.Read(f, info.Size())
+	must(t, err)
+	headers, ok, err := tree.Bucket([]byte(bucketCollections))
+	if err != nil || !ok {
+		t.Fatal(ok, err)
+	}
+	seen := 0
+	err = tree.Walk(headers, func(key, value []byte, _ bool) error {
+		seen++
+		number := binary.BigEndian.Uint64(key)
+		h, err := decodeHeader(number, value)
+		if err == nil && !bytes.Equal(h.encode(number), value) {
+			t.Errorf("%s is written as other bytes", h.id)
+		}
+		return err
+	})
+	if err != nil || seen != 2 {
+		t.Fatal(seen, err)
+	}
+	s := opening(t, Config{Dir: dir}, nil)
+	holds(t, s, slicesID, snapshotOf(3, 10, 5))
+	other := slicesID
+	other.Client = "at 1970"
+	holds(t, s, other, snapshotOf(4, 10, 7))
+	if b, err := s.Blob("token/a"); err != nil || string(b) != "secret" || s.Health().Corrupt != "" {
+		t.Fatalf("%q, %v, %+v", b, err, s.Health())
+	}
+	replace(t, s, slicesID, inHistory(1, snapshotOf(3, 10, 2)))
+	flush(t, s)
+	holds(t, s, slicesID, inHistory(1, snapshotOf(3, 10, 2)))
+}
