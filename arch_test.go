@@ -27,6 +27,7 @@ var law = []struct {
 	{"internal/resident", nil, "memory is any program's"},
 	{"internal/live", nil, "a value with a signal knows nothing of its meaning"},
 	{"internal/flagfile", nil, "settings are any program's"},
+	{"internal/doubt", nil, "doubt is pure: what is doubted, and when it is offered, it is told"},
 	{"internal/stream", []string{"internal/edge"}, "a stream does not know who sends or keeps it"},
 	{"internal/replica", []string{"internal/edge", "internal/live", "internal/stream", "internal/stream/streamtest"},
 		"a replica does not know what feeds it, nor which side it is on"},
@@ -44,8 +45,8 @@ var law = []struct {
 	{"internal/hub/roster", []string{"internal/edge"}, "who reaches the coordinator is told by its Leases alone"},
 	{"internal/hub/feed",
 		[]string{
-			"internal/edge", "internal/hub/leasewatch", "internal/hub/link", "internal/hub/role", "internal/live",
-			"internal/replica", "internal/stream",
+			"internal/doubt", "internal/edge", "internal/hub/leasewatch", "internal/hub/link", "internal/hub/role",
+			"internal/live", "internal/replica", "internal/stream",
 		},
 		"a feed chooses among sources that it is given"},
 	{"internal/hub/push",

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"yurtcoordinator/internal/doubt"
 	"yurtcoordinator/internal/hub/role"
 )
 
@@ -116,7 +117,7 @@ func (d Decision) String() string {
 const (
 	// coverWait is how long a replica that needs a list waits for the pool's leader to cover it before it lists over the WAN
 	// itself. The leader lists at once and pushes over the LAN, so this is what a list over the WAN may take. A replica that
-	// has something to serve waits for doubtFor besides.
+	// has something to serve waits besides for as long as the leader may doubt the cloud.
 	coverWait = 15 * time.Second
 	// electWait is the same while nobody is known to lead: longer than the 4.3 s that an election takes at most.
 	electWait = 6 * time.Second
@@ -146,6 +147,22 @@ func Choose(s Situation) Decision {
 		return lead(s)
 	default:
 		return follow(s)
+	}
+}
+
+// refreshed is the decision when somebody waits for what the source has now: a list at once, if there is a source that can
+// give one, else the decision as it is. A list that was to come anyhow need not wait.
+func refreshed(s Situation, d Decision) Decision {
+	const why = "somebody asks for what is so now"
+	switch {
+	case s.Empty:
+		return d
+	case s.Coordinator == Up && s.Covered:
+		return Decision{From: Coordinator, List: true, Why: why}
+	case s.Cloud == Up || s.Cloud == Expired:
+		return Decision{From: Cloud, List: true, Why: why}
+	default:
+		return d
 	}
 }
 
@@ -200,7 +217,7 @@ func follow(s Situation) Decision {
 	case s.Coordinator == Down:
 	case s.LeaderKnown:
 		// The leader lists at once. What it does not believe yet, nobody else need ask for: clients are served what there is.
-		again.After, again.Jitter = doubtFor+coverWait, coverJitter
+		again.After, again.Jitter = doubt.Shown().For+coverWait, coverJitter
 	default:
 		again.After = electWait
 	}

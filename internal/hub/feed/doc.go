@@ -15,6 +15,8 @@
 //     complete as of its revision, and the cloud is resumed from there.
 //   - A snapshot older than the sink's position is never applied. The one exception is a cloud whose history was set
 //     back, for that is the truth: it must say so in three lists over half a minute.
+//   - What only the disk says is doubted less than what a source has shown: whoever asks waits for what is so now, and
+//     waits at most 10 s longer than the lists take (package doubt).
 //   - One list over the WAN at a time for all feeds that share Config.Lists, and none is cut off for a mirror that has
 //     refused since.
 //   - Nothing waits for a coordinator that is not there, and no wait is longer than a minute; than half of one, if the sink

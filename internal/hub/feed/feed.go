@@ -5,12 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/klog/v2"
 
+	"yurtcoordinator/internal/doubt"
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/hub/link"
 	"yurtcoordinator/internal/hub/role"
@@ -22,6 +25,10 @@ import (
 // mirrorListTimeout bounds a list at the coordinator: on a LAN of 100 Mbit/s it is enough for some 150 MB. A leader that
 // has nothing waits for it before it turns to the cloud.
 const mirrorListTimeout = 15 * time.Second
+
+// quietTime is how long a resumed watch must be quiet, if no bookmark comes, to have told what it had to replay: API servers
+// send what they remember at once, and know no way to say that this was all.
+const quietTime = 500 * time.Millisecond
 
 var (
 	// errNotNewer says that a mirror's snapshot is of no use.
@@ -85,6 +92,13 @@ type Status struct {
 	// Denied: it failed with an answer that waiting seldom changes: no permission, no such resource. That it does not know who
 	// asks is none.
 	Denied bool
+	// Fresh says that since this feed began the sink has had all that its source had: a list was applied, or a resumed watch
+	// has told what it had to replay. A mirror counts only while the leader keeps it complete. What the sink has without it
+	// is from the disk, as old as that may be.
+	Fresh bool
+	// Failing says that the last attempt at the cloud ended with 502, 503, 504 or without an answer, although the link is
+	// not down.
+	Failing bool
 }
 
 // Feed keeps one Sink fed. Make one with New.
@@ -94,9 +108,13 @@ type Feed struct {
 	position edge.Revision // of the sink, when no attempt is under way
 	cloud    past
 	mirror   past
-	guard    replica.Guard
-	heard    time.Time // until when a watch of the cloud has told what is so; zero: none did
-	older    older
+	guard    doubt.Guard
+	older    doubt.Doubt // of lists of the cloud that are older than what is here
+	heard    time.Time   // until when a watch of the cloud has told what is so; zero means that none did
+	shown    bool        // a source has shown what is so since this feed began; until then the sink's content is the disk's
+	refresh  chan struct{}
+	waited   bool // somebody waits for what is so now
+	anew     bool // so a list is due, though a resume might do
 	was      inputs
 	needs    time.Time // since when the cloud is up and a list is needed; zero if not
 	decided  Decision
@@ -111,12 +129,6 @@ type inputs struct {
 	cloud, coordinator link.State
 	standing           role.Standing
 	covered            bool
-}
-
-// older counts lists of the cloud that are older than what is here.
-type older struct {
-	tries int
-	first time.Time
 }
 
 // New returns a Feed. It does no I/O.
@@ -140,7 +152,17 @@ func New(c Config) (*Feed, error) {
 		}
 		c.Metrics = m
 	}
-	return &Feed{config: c, status: live.NewValue(Status{})}, nil
+	return &Feed{config: c, status: live.NewValue(Status{}), refresh: make(chan struct{}, 1)}, nil
+}
+
+// Refresh asks for a list instead of a resume, once, if the sink's content is not Fresh: at the mirror if it is covered, else
+// at the cloud, at once. It does not block. A resume tells the same a little later, but it can't be sure for a while that it
+// has told all; a list costs as much as there is. So it is for small selections that somebody waits for.
+func (f *Feed) Refresh() {
+	select {
+	case f.refresh <- struct{}{}:
+	default:
+	}
 }
 
 // Status is how the feed stands, now and as it changes.
@@ -153,7 +175,10 @@ type attempt struct {
 	cancel    context.CancelFunc
 	calledOff bool
 	done      chan outcome
+	refresh   bool          // it was asked for by Refresh
 	opened    chan struct{} // closed when a watch is open; nil once that was seen
+	caughtUp  chan struct{} // closed when a watch has told what it had to replay; nil once that was seen
+	current   bool          // that was seen
 }
 
 // Run feeds the sink until ctx ends, and returns nil when nothing of it is left. The sink keeps what it has.
@@ -166,6 +191,9 @@ func (f *Feed) Run(ctx context.Context) error {
 	var running *attempt
 	for {
 		changes := f.look()
+		if running != nil && running.current {
+			f.catch(running) // the mirror may be covered now
+		}
 		now := time.Now()
 		due := f.decide(now, running)
 		if running != nil && f.gives(running, now, due) {
@@ -208,6 +236,12 @@ func (f *Feed) Run(ctx context.Context) error {
 		case <-running.opening():
 			running.opened = nil
 			f.open(logger, running)
+		case <-running.catching():
+			running.caughtUp, running.current = nil, true
+			f.catch(running)
+		case <-f.refresh:
+			f.waited = !f.status.Get().Fresh
+			f.anew = f.waited
 		case <-timer.C:
 		case <-changes.cloud:
 		case <-changes.coordinator:
@@ -233,6 +267,13 @@ func (a *attempt) opening() <-chan struct{} {
 	return a.opened
 }
 
+func (a *attempt) catching() <-chan struct{} {
+	if a == nil {
+		return nil
+	}
+	return a.caughtUp
+}
+
 // signals say when an input has changed.
 type signals struct{ cloud, coordinator, standing, covered <-chan struct{} }
 
@@ -249,6 +290,11 @@ func (f *Feed) look() signals {
 	}
 	if is.coordinator == link.Up && f.was.coordinator != link.Up || is.covered && !f.was.covered {
 		f.mirror = past{} // it may have begun anew
+	}
+	if is.cloud == link.Down {
+		s := f.status.Get()
+		s.Failing = false
+		f.status.Set(s)
 	}
 	f.was = is
 	return s
@@ -278,20 +324,31 @@ func (f *Feed) decide(now time.Time, running *attempt) time.Time {
 	case f.needs.IsZero():
 		f.needs = now
 	}
-	if d := Choose(s); d != f.decided {
+	d := Choose(s)
+	switch {
+	case f.anew:
+		d = refreshed(s, d)
+	case f.waited && d.From == Cloud && d.List && !s.Empty:
+		d.After, d.Jitter = 0, 0
+	}
+	if d != f.decided {
 		if d.Jitter != f.decided.Jitter {
 			f.draw = rand.Float64()
 		}
 		f.decided, f.since = d, now
 	}
-	d := f.decided
+	d = f.decided
 	from := f.since
 	if d.From == Cloud && d.List {
 		from = f.needs
 	}
 	due := from.Add(d.After + time.Duration(f.draw*float64(d.Jitter)))
-	if earliest := f.past(d.From).notBefore; earliest.After(due) {
-		due = earliest
+	p := f.past(d.From)
+	if p.notBefore.After(due) {
+		due = p.notBefore
+	}
+	if d.List && p.doubted.After(due) {
+		due = p.doubted
 	}
 	return due
 }
@@ -336,7 +393,12 @@ func (f *Feed) timer(now, due time.Time) *time.Timer {
 
 // start begins an attempt.
 func (f *Feed) start(ctx context.Context, from Origin, list bool) *attempt {
-	a := &attempt{from: from, list: list, done: make(chan outcome, 1), opened: make(chan struct{})}
+	a := &attempt{
+		from: from, list: list, done: make(chan outcome, 1), opened: make(chan struct{}), caughtUp: make(chan struct{}),
+	}
+	if list && f.anew {
+		a.refresh, f.anew = true, false
+	}
 	if from != f.last {
 		klog.FromContext(ctx).V(1).Info("Feeding from another source", "source", from, "was", f.last, "list", list,
 			"position", f.position.String(), "because", f.decided.Why)
@@ -350,13 +412,13 @@ func (f *Feed) start(ctx context.Context, from Origin, list bool) *attempt {
 		source = f.config.Coordinator
 	}
 	ctx, a.cancel = context.WithCancel(ctx)
-	opened := a.opened
+	opened, caughtUp := a.opened, a.caughtUp
 	if list {
 		f.config.Metrics.lists.WithLabelValues(label(f.config.Resource), from.String()).Inc()
-		go func() { a.done <- outcome{list: true, err: f.list(ctx, from, source)} }()
+		go func() { a.done <- outcome{list: true, err: f.list(ctx, from, source, a.refresh)} }()
 	} else {
 		position := f.position
-		go func() { a.done <- f.resume(ctx, source, position, opened) }()
+		go func() { a.done <- f.resume(ctx, source, position, opened, caughtUp) }()
 	}
 	return a
 }
@@ -377,22 +439,32 @@ func (f *Feed) note(ctx context.Context, a *attempt, o outcome) {
 	if ctx.Err() != nil || a.calledOff && errors.Is(o.err, context.Canceled) {
 		return // called off for something better: it says nothing of the source
 	}
-	if a.from == Cloud && (o.told || o.lived >= shortLife) {
-		f.heard = time.Now()
+	if o.told || o.lived >= shortLife || o.list && o.err == nil {
+		f.shown = true
+		if a.from == Cloud && !o.list {
+			f.heard = time.Now()
+		}
 	}
 	p := f.past(a.from)
+	o.policy = f.policy()
 	p.note(time.Now(), a.from == Coordinator, o, f.position)
 	if f.position != before && a.from == Cloud {
 		f.mirror.stale = time.Time{}
 	}
 	refused := ""
-	if o.err != nil && !p.notBefore.IsZero() {
+	if o.err != nil && (!p.notBefore.IsZero() || errors.Is(o.err, errDoubtful)) {
 		refused = o.err.Error()
 		f.log(ctx, a, refused, p)
 	}
 	s := f.status.Get()
 	s.Live, s.Refused, s.Denied = false, refused, refused != "" && denied(o.err) && !stranger(o.err)
+	if a.from == Cloud {
+		s.Failing = failing(o) && f.config.CloudLink.Get() != link.Down
+	}
 	f.status.Set(s)
+	if o.list && o.err == nil {
+		f.catch(a)
+	}
 }
 
 // log tells of a failure, once as long as it stays the same.
@@ -403,16 +475,40 @@ func (f *Feed) log(ctx context.Context, a *attempt, err string, p *past) {
 	}
 	*said = err
 	klog.FromContext(ctx).Info("A source can't be used as it is, trying again", "source", a.from, "list", a.list,
-		"pause", time.Until(p.notBefore).Round(time.Millisecond), "err", err)
+		"pause", max(time.Until(p.notBefore), time.Until(p.doubted), 0).Round(time.Millisecond), "err", err)
 }
 
 // open takes in that a watch is open.
 func (f *Feed) open(logger klog.Logger, a *attempt) {
-	f.status.Set(Status{Source: a.from, Live: true})
+	s := f.status.Get()
+	s.Source, s.Live, s.Refused, s.Denied = a.from, true, "", false
+	if a.from == Cloud {
+		s.Failing = false
+	}
+	f.status.Set(s)
 	if said := &f.logged[a.from-Cloud]; *said != "" {
 		*said = ""
 		logger.Info("The source can be used again", "source", a.from)
 	}
+}
+
+// catch takes in that the sink has all that the source of an attempt has.
+func (f *Feed) catch(a *attempt) {
+	if a.from == Coordinator && !f.was.covered {
+		return // complete it may be, but as of some day
+	}
+	s := f.status.Get()
+	s.Fresh = true
+	f.status.Set(s)
+	f.waited, f.anew = false, false
+}
+
+// policy is how a list of the cloud is doubted that contradicts what the sink has.
+func (f *Feed) policy() doubt.Policy {
+	if f.shown {
+		return doubt.Shown()
+	}
+	return doubt.Restored()
 }
 
 // show publishes where the sink is fed from.
@@ -429,7 +525,7 @@ func (f *Feed) show(running *attempt) {
 }
 
 // list reads all of a source into the sink.
-func (f *Feed) list(ctx context.Context, from Origin, source stream.Source) error {
+func (f *Feed) list(ctx context.Context, from Origin, source stream.Source, refresh bool) error {
 	if from == Coordinator {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, mirrorListTimeout)
@@ -443,6 +539,8 @@ func (f *Feed) list(ctx context.Context, from Origin, source stream.Source) erro
 	switch {
 	case s.Revision == 0:
 		return fmt.Errorf("list %s at the %s: it has no revision", f.config.Resource.Resource, from)
+	case from == Coordinator && s.Revision <= position && refresh:
+		return nil // what is here is as new
 	case from == Coordinator && s.Revision <= position:
 		return fmt.Errorf("list %s at the %s: %w: it is of revision %s, ours is %s", f.config.Resource.Resource, from,
 			errNotNewer, s.Revision, position)
@@ -467,16 +565,10 @@ func (f *Feed) list(ctx context.Context, from Origin, source stream.Source) erro
 // believe says whether a list of the cloud is to be applied.
 func (f *Feed) believe(s stream.Snapshot, position edge.Revision) error {
 	now := time.Now()
-	if s.Revision < position {
-		if f.older.tries == 0 {
-			f.older.first = now
-		}
-		f.older.tries++
-		if f.older.tries < doubtTries || now.Sub(f.older.first) < doubtFor {
-			return fmt.Errorf("%w: it is of revision %s, and what is here of %s", errDoubtful, s.Revision, position)
-		}
-	} else {
-		f.older = older{}
+	if s.Revision >= position {
+		f.older.Clear()
+	} else if !f.older.Offer(now, f.policy()) {
+		return fmt.Errorf("%w: it is of revision %s, and what is here of %s", errDoubtful, s.Revision, position)
 	}
 	have, kept := f.config.Sink.Stats().Objects, 0
 	for _, o := range s.Objects {
@@ -484,27 +576,34 @@ func (f *Feed) believe(s stream.Snapshot, position edge.Revision) error {
 			kept++
 		}
 	}
-	minimum := replica.GuardMinimum
+	minimum := doubt.Minimum
 	if f.config.Precious && !f.heard.IsZero() && now.Sub(f.heard) < preciousFor {
 		minimum = 1
 	}
-	if err := f.guard.Check(now, minimum, have, have-kept); err != nil {
+	if err := f.guard.Check(now, f.policy(), minimum, have, have-kept); err != nil {
 		return fmt.Errorf("%w: %w", errDoubtful, err)
 	}
-	f.older = older{}
+	f.older.Clear()
 	return nil
 }
 
-// resume watches a source from the sink's position and applies what it tells.
-func (f *Feed) resume(ctx context.Context, source stream.Source, after edge.Revision, opened chan<- struct{}) (o outcome) {
+// resume watches a source from the sink's position and applies what it tells. It closes opened when the watch is open, and
+// caughtUp when it has told what it had to replay.
+func (f *Feed) resume(
+	ctx context.Context, source stream.Source, after edge.Revision, opened, caughtUp chan<- struct{},
+) (o outcome) {
 	w, err := source.Watch(ctx, after)
 	if err != nil {
 		o.err = fmt.Errorf("watch %s after revision %s: %w", f.config.Resource.Resource, after, err)
 		return o
 	}
 	began := time.Now()
+	o.opened = true
 	close(opened)
+	told := sync.OnceFunc(func() { close(caughtUp) })
+	quiet := time.AfterFunc(quietTime, told)
 	defer func() {
+		quiet.Stop()
 		o.lived = time.Since(began)
 		_ = w.Close()
 	}()
@@ -512,6 +611,7 @@ func (f *Feed) resume(ctx context.Context, source stream.Source, after edge.Revi
 		events, err := w.Next(ctx)
 		if err == nil {
 			o.told = o.told || len(events) > 0
+			quiet.Stop()
 			if err = f.config.Sink.Apply(ctx, events); err != nil {
 				err = fmt.Errorf("%w: %w", errUnfit, err)
 			}
@@ -519,6 +619,11 @@ func (f *Feed) resume(ctx context.Context, source stream.Source, after edge.Revi
 		if err != nil {
 			o.err = fmt.Errorf("watch %s: %w", f.config.Resource.Resource, err)
 			return o
+		}
+		if slices.ContainsFunc(events, func(e stream.Event) bool { return e.Type == stream.Bookmark }) {
+			told()
+		} else {
+			quiet.Reset(quietTime)
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"yurtcoordinator/internal/doubt"
 	"yurtcoordinator/internal/hub/link"
 	"yurtcoordinator/internal/hub/role"
 	"yurtcoordinator/internal/stream"
@@ -281,7 +282,7 @@ func TestTheCloudForgot(t *testing.T) {
 			w.standing.Set(role.Standing{Role: role.Follower, Leader: "n2"})
 			w.links(link.Up, link.Up)
 			w.begin()
-			w.pass(uncoverWait + doubtFor + coverWait - time.Second)
+			w.pass(uncoverWait + doubt.Shown().For + coverWait - time.Second)
 			if lists, _, _ := w.cloud.counts(); lists != 0 {
 				t.Errorf("%d lists over the WAN before the leader has had the time to make one", lists)
 			}
@@ -394,7 +395,7 @@ func TestWhatIsFromTheDiskIsNotPrecious(t *testing.T) {
 		w.cloud.compact()
 		w.links(link.Up, link.Down)
 		w.begin()
-		w.pass(doubtFor - 10*time.Second)
+		w.pass(doubt.Shown().For - 10*time.Second)
 		w.has(w.cloud)
 	})
 }

@@ -9,6 +9,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"yurtcoordinator/internal/doubt"
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/stream"
 )
@@ -26,12 +27,6 @@ const (
 
 	// mirrorPause is how long a mirror that refused, or was of no use, is left alone, and as much again at random.
 	mirrorPause = 5 * time.Second
-
-	// doubtPause is the pause between lists that are not believed, and a little more at random. Three of them take more
-	// than doubtFor.
-	doubtPause = 15 * time.Second
-	doubtFor   = 30 * time.Second
-	doubtTries = 3
 
 	// preciousFor is for how long after the cloud's last word few objects are guarded, too (Config.Precious): as long as three
 	// lists with their pauses take, twice over.
@@ -58,12 +53,16 @@ type outcome struct {
 	err   error         // nil for a list that was applied
 	lived time.Duration // of a stream, since it was open; 0 if it never was
 	told  bool          // the stream told something
+
+	opened bool         // the stream was open
+	policy doubt.Policy // how the source is doubted
 }
 
 // past is what one source did lately. It is pure: it is told the time.
 type past struct {
 	failures  int
 	notBefore time.Time     // nothing is attempted until then
+	doubted   time.Time     // nothing is listed until then: what was listed last is not believed
 	refusing  time.Time     // until then it is Refusing
 	stale     time.Time     // of a mirror: until then it is Stale
 	forgot    edge.Revision // a revision after which it does not remember the changes
@@ -104,6 +103,24 @@ func denied(err error) bool {
 	return false
 }
 
+// failing reports whether the cloud could not answer: another failed to reach it, or nobody answered. A stream that was open
+// and broke says nothing yet: the next attempt will.
+func failing(o outcome) bool {
+	var status apierrors.APIStatus
+	switch {
+	case o.err == nil, o.opened:
+		return false
+	case errors.As(o.err, &status):
+		switch status.Status().Code {
+		case http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+			return true
+		}
+		return false
+	default:
+		return !errors.Is(o.err, stream.ErrExpired) && !errors.Is(o.err, errDoubtful) && !errors.Is(o.err, errUnfit)
+	}
+}
+
 // stranger reports whether a source does not know who asks: a node whose certificate has expired. That says nothing of what
 // is asked for, and what was known of it stays.
 func stranger(err error) bool { return apierrors.IsUnauthorized(err) }
@@ -119,7 +136,7 @@ func (p *past) note(now time.Time, mirror bool, o outcome, position edge.Revisio
 	case o.list && o.err == nil:
 		// Not yet a reason to forget failures: a source that forgets at once what it has just listed is to be asked
 		// ever less often.
-		p.notBefore, p.refusing, p.stale, p.recheck, p.forgot = time.Time{}, time.Time{}, time.Time{}, time.Time{}, 0
+		*p = past{failures: p.failures, silent: p.silent}
 		return
 	case errors.Is(o.err, io.EOF) && worked:
 		p.notBefore = time.Time{}
@@ -143,7 +160,9 @@ func (p *past) note(now time.Time, mirror bool, o outcome, position edge.Revisio
 		p.stale = now.Add(longer(mirrorPause, mirrorPause))
 		p.notBefore = p.stale
 	case errors.Is(o.err, errDoubtful):
-		p.notBefore = now.Add(longer(doubtPause, doubtPause/10))
+		// A watch need not wait, if there can be one: what the list says and the watch does not is not so.
+		p.notBefore = time.Time{}
+		p.doubted = now.Add(longer(o.policy.Pause(), o.policy.Spread()))
 	case denied(o.err):
 		// Roles may be on their way: a cluster that is being set up has its nodes before it has all of its roles.
 		pause := deniedPause
@@ -206,7 +225,7 @@ func (p *past) access(now time.Time, up, listing bool, position edge.Revision) A
 // next is the earliest moment after now at which access may change by itself; zero if there is none.
 func (p *past) next(now time.Time) time.Time {
 	var first time.Time
-	for _, t := range []time.Time{p.notBefore, p.refusing, p.stale, p.recheck} {
+	for _, t := range []time.Time{p.notBefore, p.doubted, p.refusing, p.stale, p.recheck} {
 		if t.After(now) && (first.IsZero() || t.Before(first)) {
 			first = t
 		}

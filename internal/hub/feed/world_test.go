@@ -39,6 +39,7 @@ type store struct {
 	slow     time.Duration // of each list
 	dead     bool          // nothing that is sent arrives, and nothing ends
 	ticks    bool          // bookmarks come
+	early    bool          // a bookmark comes at once
 	changed  chan struct{}
 	epoch    int // watches of an earlier one are over
 	ending   error
@@ -197,6 +198,7 @@ type watching struct {
 	store *store
 	after edge.Revision
 	epoch int
+	begun bool
 }
 
 func (w *watching) Next(ctx context.Context) (events []stream.Event, err error) {
@@ -216,6 +218,8 @@ func (w *watching) Next(ctx context.Context) (events []stream.Event, err error) 
 			}
 		}
 		err = s.ending
+		early := s.early && !w.begun
+		w.begun = true
 		bookmark := stream.Event{Type: stream.Bookmark, Object: stream.Object{Revision: s.revision}}
 		s.mu.Unlock()
 		switch {
@@ -224,6 +228,8 @@ func (w *watching) Next(ctx context.Context) (events []stream.Event, err error) 
 		case len(events) > 0:
 			w.after = events[len(events)-1].Object.Revision
 			return events, nil
+		case early:
+			return []stream.Event{bookmark}, nil
 		}
 		select {
 		case <-changed:
