@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -50,6 +51,9 @@ type Config struct {
 	// DiskCachePath is the directory where the hub keeps what it knows, so that the node can start again when nothing can be
 	// reached; it belongs to the hub alone. Empty: nothing is kept there, and nothing for CacheAgents.
 	DiskCachePath string
+	// DiskCacheClockOffset is for tests: the disk's clock is ahead by as much, so that a month passes for it, and for nothing
+	// else, by changing it while the hub runs.
+	DiskCacheClockOffset time.Duration
 	// CacheAgents are the programs, by the name that their User-Agent begins with, whose reads are kept; "*": all.
 	CacheAgents []string
 
@@ -128,6 +132,9 @@ func (c *Config) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.DiskCachePath, "disk-cache-path", "/var/lib/yurthub/cache",
 		"directory to keep what this node's programs read in, so that they can start when nothing can be reached; secrets "+
 			"are in it; empty: nothing is kept")
+	fs.DurationVar(&c.DiskCacheClockOffset, "disk-cache-clock-offset", 0,
+		"how far ahead the clock is that what --disk-cache-path keeps grows old by; for tests")
+	_ = fs.MarkHidden("disk-cache-clock-offset") // it fails for a flag that is not there
 	fs.StringSliceVar(&c.CacheAgents, "cache-agents", defaultCacheAgents,
 		"programs whose reads are kept, as their User-Agent begins; * is all; a request with the header Edge-Cache: true is "+
 			"kept in any case")

@@ -3,6 +3,7 @@ package hub
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/spf13/pflag"
 
@@ -136,6 +137,7 @@ func TestReconfigure(t *testing.T) {
 	}{
 		{"--pool-scope-resources=v1/services", ""},
 		{"--pool-scope-resources=services", "want GROUP/VERSION/RESOURCE"},
+		{"--disk-cache-clock-offset=720h", ""},
 		{"--port=10000", "restart it for the other settings"},
 		{"--node-name=", "--node-name is required"},
 	} {
@@ -143,5 +145,8 @@ func TestReconfigure(t *testing.T) {
 		if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
 			t.Errorf("%s: %v, want %q", tt.more, err, tt.want)
 		}
+	}
+	if ahead := time.Until(h.diskTime()).Round(time.Hour); ahead != 720*time.Hour {
+		t.Errorf("the disk's clock is %v ahead", ahead)
 	}
 }

@@ -37,6 +37,7 @@ import (
 	"net/url"
 	"reflect"
 	"strconv"
+	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -68,9 +69,11 @@ type Hub struct {
 	pool     *pool // nil without a coordinator
 	sharing  *sharing
 	disk     *store.Store // nil without
-	keeper   *keeper      // nil without a disk
-	guests   *guests      // nil without a disk
-	own      *own.Pusher  // nil without a disk or a coordinator
+	// diskClock is by how many nanoseconds the disk's clock is ahead of the machine's.
+	diskClock atomic.Int64
+	keeper    *keeper     // nil without a disk
+	guests    *guests     // nil without a disk
+	own       *own.Pusher // nil without a disk or a coordinator
 }
 
 // New checks the configuration, opens the disk's cache, and builds a hub. The certificate files are read by Run, which
@@ -84,7 +87,9 @@ func New(cfg Config) (*Hub, error) {
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	if cfg.DiskCachePath != "" {
 		var err error
-		if h.disk, err = store.Open(store.Config{Dir: cfg.DiskCachePath, Last: nodesOwn}); err != nil {
+		h.diskClock.Store(int64(cfg.DiskCacheClockOffset))
+		disk := store.Config{Dir: cfg.DiskCachePath, Last: nodesOwn, Now: h.diskTime}
+		if h.disk, err = store.Open(disk); err != nil {
 			return nil, fmt.Errorf("--disk-cache-path: %w", err)
 		}
 	}
@@ -198,6 +203,7 @@ func (h *Hub) serve(ctx context.Context, s servers) error {
 	}
 	if h.disk != nil {
 		g.Add("disk at a cut", h.flushCut)
+		g.Add("disk's clock", h.countOnline)
 	}
 	h.sharing.add(&g)
 	if h.keeper != nil {
@@ -257,8 +263,8 @@ func (h *Hub) listen() (s servers, err error) {
 	return s, err
 }
 
-// Reconfigure takes on the settings that can change while a hub runs: PoolScopeResources. It fails, and changes nothing,
-// if cfg is not valid or differs in anything else.
+// Reconfigure takes on the settings that can change while a hub runs: PoolScopeResources, and DiskCacheClockOffset for
+// tests. It fails, and changes nothing, if cfg is not valid or differs in anything else.
 func (h *Hub) Reconfigure(cfg Config) error {
 	if err := cfg.Validate(); err != nil {
 		return err
@@ -268,11 +274,12 @@ func (h *Hub) Reconfigure(cfg Config) error {
 		return err
 	}
 	fixed := cfg
-	fixed.PoolScopeResources = h.cfg.PoolScopeResources
+	fixed.PoolScopeResources, fixed.DiskCacheClockOffset = h.cfg.PoolScopeResources, h.cfg.DiskCacheClockOffset
 	if !reflect.DeepEqual(fixed, h.cfg) {
 		return errors.New("only --pool-scope-resources can change while yurthub runs; restart it for the other settings")
 	}
 	h.sharing.copies.Change(shared)
+	h.diskClock.Store(int64(cfg.DiskCacheClockOffset))
 	return nil
 }
 

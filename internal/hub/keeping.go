@@ -128,6 +128,22 @@ func (h *Hub) flushCut(ctx context.Context) error {
 	return nil
 }
 
+// diskTime is the disk's clock. Its differences are monotonic, as time.Now's are.
+func (h *Hub) diskTime() time.Time { return time.Now().Add(time.Duration(h.diskClock.Load())) }
+
+// countOnline tells the disk when the cloud can be asked: only then does what nobody reads grow old.
+func (h *Hub) countOnline(ctx context.Context) error {
+	defer h.disk.Online(false)
+	for state, changed := h.cloud.Link().Watch(); ; state, changed = h.cloud.Link().Watch() {
+		h.disk.Online(state == link.Up)
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
 func (h *Hub) closeDisk() error {
 	if h.disk == nil {
 		return nil

@@ -219,3 +219,39 @@ func TestACutBringsAllToTheDisk(t *testing.T) {
 		}
 	})
 }
+
+// What nobody reads and nobody needs goes after 7 days in which the cloud could be reached; a cut makes nothing old.
+func TestOnlyTimeOnlineMakesTheDiskOld(t *testing.T) {
+	for _, tt := range []struct {
+		state link.State
+		there bool
+	}{{link.Up, false}, {link.Down, true}, {link.Unknown, true}} {
+		t.Run(tt.state.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h, err := stored(t, t.TempDir())
+				if err != nil {
+					t.Fatal(err)
+				}
+				ctx, cancel := context.WithCancel(t.Context())
+				ended := make(chan error, 2)
+				go func() { ended <- h.countOnline(ctx) }()
+				go func() { ended <- h.runDisk(ctx) }()
+				id := store.ID{Resource: schema.GroupVersionResource{Version: "v1", Resource: "pods"}}
+				pods := stream.Type{GroupVersionKind: id.Resource.GroupVersion().WithKind("Pod"), Encoding: stream.JSON}
+				if err := h.disk.Sink(id).Replace(ctx, stream.Snapshot{Type: pods, Revision: 5}); err != nil {
+					t.Fatal(err)
+				}
+				h.disk.Need(nil)
+				h.cloud.Link().Set(tt.state)
+				time.Sleep(8 * 24 * time.Hour)
+				if there := h.disk.Written(id) != 0; there != tt.there {
+					t.Errorf("with the link %v, the disk has it after 8 days: %v", tt.state, there)
+				}
+				cancel()
+				if err := errors.Join(<-ended, <-ended); err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}

@@ -1,26 +1,27 @@
 package store
 
 import (
+	"cmp"
 	"slices"
 	"time"
 )
 
-// refuseFor is how long a collection is not taken again that had to go for others, unless somebody reads it: else it
-// would be written and dropped in turns.
+// refuseFor is how long a collection is not taken again that had to go for others, unless somebody needs it: else it would
+// be written and dropped in turns.
 const refuseFor = time.Hour
 
 // candidate is a collection as far as it matters for collecting.
 type candidate struct {
 	id    ID
 	bytes int64
-	read  time.Time
+	read  time.Duration
 	last  bool
 }
 
 // victims says which collections go, and whether for space: those that nobody has read for unread (0: whenever they were
 // read), and of the others, those that do not go last, and of them those read least recently, until excess bytes are
 // free. Who is spared by that one which goes after it, being larger, stays.
-func victims(all []candidate, excess int64, now time.Time, unread time.Duration) map[ID]bool {
+func victims(all []candidate, excess int64, now, unread time.Duration) map[ID]bool {
 	gone, space := map[ID]bool{}, []candidate(nil)
 	slices.SortFunc(all, func(a, b candidate) int {
 		if a.last != b.last {
@@ -29,11 +30,10 @@ func victims(all []candidate, excess int64, now time.Time, unread time.Duration)
 			}
 			return -1
 		}
-		return a.read.Compare(b.read)
+		return cmp.Compare(a.read, b.read)
 	})
 	for _, c := range all {
-		// A time to come is one of a clock that was wrong, then or now: it says nothing.
-		old := unread > 0 && now.Sub(c.read) >= unread
+		old := unread > 0 && now-c.read >= unread
 		if old || excess > 0 {
 			gone[c.id] = !old
 			excess -= c.bytes

@@ -26,6 +26,8 @@
 //   - Nothing is unpacked before its checksum has been found right.
 //   - A state that is read stays as it is until the second transaction after it begins, as bbolt reuses pages so; a
 //     reader that was slower reads again.
+//   - Nothing that the node needs is collected (Need), and nothing for its age but by time in which the cloud could be asked
+//     (Online), counted by a clock of the file's own. Until somebody says so, all is needed and the cloud cannot be asked.
 //   - One process has the directory, by a lock on it; one goroutine at a time writes, by a token. No I/O happens under mu.
 //   - A file that is corrupt is kept aside, one at most, and what is provably intact in it goes on.
 //

@@ -2,6 +2,7 @@ package store
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -38,8 +39,11 @@ type file struct {
 	db *bbolt.DB // nil: the file can only be read
 	// begun is bbolt's number of the latest transaction that was begun. Transaction N+2 may write over pages of state N.
 	begun atomic.Uint64
-	blobs tally // as of the last transaction
-	coder coder // the writer's
+	// As of the last transaction: what all blobs add up to, and the clock.
+	blobs    tally
+	asked    time.Duration
+	hasAsked bool
+	coder    coder // the writer's
 }
 
 // brokenError is what bbolt panicked with. It is not to be used any more, not even to close it: it may hold its locks.
@@ -231,7 +235,7 @@ func writable(path string, found *contents, f *os.File, reason string) opened {
 	if f != nil {
 		_ = f.Close()
 	}
-	w.blobs = found.tally
+	w.blobs, w.asked, w.hasAsked = found.tally, found.asked, found.hasAsked
 	return opened{file: w, contents: found, corrupt: reason}
 }
 
@@ -298,6 +302,11 @@ func fill(db *bbolt.DB, old *contents) error {
 		if err := putTally(tx, blobs); err != nil {
 			return err
 		}
+		if old != nil && old.hasAsked {
+			if err := putAsked(tx, old.asked); err != nil {
+				return err
+			}
+		}
 		return tx.Bucket([]byte(bucketFormat)).Put([]byte(keyFormat),
 			seal(ofFormat, 0, []byte(keyFormat), []byte{formatVersion}))
 	})
@@ -319,6 +328,11 @@ func fill(db *bbolt.DB, old *contents) error {
 
 func putTally(tx *bbolt.Tx, blobs tally) error {
 	return tx.Bucket([]byte(bucketFormat)).Put([]byte(keyBlobs), seal(ofBlobs, 0, []byte(keyBlobs), blobs.append(nil)))
+}
+
+func putAsked(tx *bbolt.Tx, asked time.Duration) error {
+	return tx.Bucket([]byte(bucketFormat)).Put([]byte(keyAsked),
+		seal(ofAsked, 0, []byte(keyAsked), binary.BigEndian.AppendUint64(nil, uint64(asked/time.Second))))
 }
 
 func copyBlobs(db *bbolt.DB, t *pages.Tree, old *contents) error {

@@ -3,6 +3,7 @@ package store
 import (
 	"encoding/binary"
 	"fmt"
+	"math"
 	"strings"
 	"time"
 
@@ -26,6 +27,7 @@ const (
 
 	keyFormat = "version" // sum, version
 	keyBlobs  = "blobs"   // sum, tally of all blobs
+	keyAsked  = "asked"   // sum, seconds of the clock that collections' times are of; files from before have none
 )
 
 // Bounds of what is stored.
@@ -43,6 +45,7 @@ const (
 	ofBlob
 	ofFormat
 	ofBlobs
+	ofAsked
 )
 
 // sum is the checksum of a value: of what it is, where it belongs, and its content.
@@ -222,8 +225,8 @@ type header struct {
 	typ      stream.Type
 	at       moment
 	objects  tally
-	read     time.Time // to the second
-	complete bool      // false while it is being written in several transactions
+	read     time.Duration // by the file's clock, to the second
+	complete bool          // false while it is being written in several transactions
 }
 
 // strings are the header's, in their order on disk.
@@ -244,7 +247,7 @@ func (h header) encode(number uint64) []byte {
 	}
 	b = binary.BigEndian.AppendUint64(b, uint64(h.at.revision))
 	b = h.objects.append(b)
-	b = binary.BigEndian.AppendUint64(b, uint64(h.read.Unix()))
+	b = binary.BigEndian.AppendUint64(b, uint64(h.read/time.Second))
 	for _, s := range h.strings() {
 		b = binary.BigEndian.AppendUint16(b, uint16(len(*s)))
 		b = append(b, *s...)
@@ -275,7 +278,8 @@ func decodeHeader(number uint64, value []byte) (h header, err error) {
 	later := b[0]&hasHistory != 0
 	h.complete, h.typ.Encoding = b[0]&isComplete != 0, stream.Encoding(b[1])
 	h.at.revision = edge.Revision(binary.BigEndian.Uint64(b[2:]))
-	h.read = time.Unix(int64(binary.BigEndian.Uint64(b[34:])), 0)
+	read, ok := seconds(b[34:headerFixed])
+	h.read = read
 	b = b[headerFixed:]
 	for _, s := range h.strings() {
 		if len(b) < 2 || len(b)-2 < int(binary.BigEndian.Uint16(b)) {
@@ -287,10 +291,16 @@ func decodeHeader(number uint64, value []byte) (h header, err error) {
 	if later && len(b) == 8 {
 		h.at.history, b = edge.History(binary.BigEndian.Uint64(b)), nil
 	}
-	if len(b) != 0 || later != (h.at.history != 0) || h.complete && h.at.revision == 0 {
+	if len(b) != 0 || !ok || later != (h.at.history != 0) || h.complete && h.at.revision == 0 {
 		return h, pages.Corrupt("a header that does not make sense")
 	}
 	return h, nil
+}
+
+// seconds reads a time of the clock; false if it is out of all bounds.
+func seconds(b []byte) (time.Duration, bool) {
+	n := binary.BigEndian.Uint64(b)
+	return time.Duration(n) * time.Second, n <= math.MaxInt64/uint64(time.Second)
 }
 
 // check says whether an ID can be stored.

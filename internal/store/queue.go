@@ -17,17 +17,17 @@ const (
 
 // collection is what is known of one ID. Guarded by Store.mu.
 type collection struct {
-	disk    *stored   // nil: it is not on disk
-	at      moment    // up to which everything is queued or on disk; with revision 0, Replace is needed
-	told    moment    // the latest that a Sink was given since Open, taken or not
-	pending *batch    // nil: nothing waits
-	pace    pace      // of what waits, if it is worth a write
-	read    time.Time // with the monotonic clock, if it was since Open
-	touched bool      // read is to be written
-	drops   int       // how often it was dropped
-	hidden  bool      // dropped, while the disk may still have it
-	refused time.Time // until then nothing is taken: it had to go for others
-	why     string    // why it is not on disk
+	disk    *stored       // nil: it is not on disk
+	at      moment        // up to which everything is queued or on disk; with revision 0, Replace is needed
+	told    moment        // the latest that a Sink was given since Open, taken or not
+	pending *batch        // nil: nothing waits
+	pace    pace          // of what waits, if it is worth a write
+	read    time.Duration // by Store.asked
+	touched bool          // read is to be written
+	drops   int           // how often it was dropped
+	hidden  bool          // dropped, while the disk may still have it
+	refused time.Time     // until then nothing is taken: it had to go for others, and nobody needs it
+	why     string        // why it is not on disk
 }
 
 // moment is a revision of one of the cloud's histories.
@@ -90,6 +90,7 @@ func (k *sink) Position() edge.Revision {
 	k.store.mu.Lock()
 	defer k.store.mu.Unlock()
 	if c := k.store.collections[k.id]; c != nil {
+		k.store.touchLocked(c)
 		return c.at.revision
 	}
 	return 0
@@ -121,7 +122,7 @@ func (k *sink) Replace(ctx context.Context, s stream.Snapshot) error {
 	defer st.mu.Unlock()
 	c, now := st.collections[k.id], st.config.Now()
 	if c == nil {
-		c = &collection{read: now, why: "never stored"}
+		c = &collection{why: "never stored"}
 	}
 	if to.before(c.at) {
 		return fmt.Errorf("%w: %s is at %s, the snapshot at %s", ErrOlder, k.id, c.at, to)
@@ -193,6 +194,9 @@ func (s *Store) queueLocked(c *collection, b *batch) {
 	}
 	c.pending = b
 	s.queued += b.bytes
+	if !b.drop {
+		s.touchLocked(c)
+	}
 	if urgent := b.full || b.drop; urgent || len(b.changes) > 0 {
 		s.wakeLocked(&c.pace, urgent)
 	}

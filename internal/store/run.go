@@ -10,11 +10,11 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// How often the writer does what nobody waits for: bookmarks and times of reading are written, and the first collection
-// comes an hour after the start, when who lives has read what it needs, whatever the clock said before.
+// How often the writer does what nobody waits for: bookmarks and times of reading are written, and collections removed for
+// their age. That counts time in which the cloud can be asked, and the first hour of it after a start is for whoever lives
+// to read what it needs.
 const (
 	idleEvery    = time.Minute
-	collectAfter = time.Hour
 	collectEvery = time.Hour
 )
 
@@ -37,9 +37,9 @@ const lastFlush = 5 * time.Second
 // written. It ends with ctx, after a last flush.
 func (s *Store) Run(ctx context.Context) error {
 	r := &runner{
-		store: s, logger: klog.FromContext(ctx), pause: retryFirst, collected: time.Now().Add(collectAfter - collectEvery),
-		whole: time.Now(),
+		store: s, logger: klog.FromContext(ctx), pause: retryFirst, whole: time.Now(),
 	}
+	r.collected, _ = s.ages()
 	r.report()
 	for ctx.Err() == nil {
 		if err := s.failed(); err != nil {
@@ -63,9 +63,9 @@ func (s *Store) Run(ctx context.Context) error {
 type runner struct {
 	store     *Store
 	logger    klog.Logger
-	collected time.Time
-	whole     time.Time // when all that waited was last written
-	failed    time.Time // when writing was last impossible
+	collected time.Duration // by Store.asked
+	whole     time.Time     // when all that waited was last written
+	failed    time.Time     // when writing was last impossible
 	pause     time.Duration
 	told      Health
 }
@@ -171,13 +171,20 @@ func (r *runner) retry(ctx context.Context) {
 // collect drops what nobody reads, and what there is no space for.
 func (r *runner) collect(ctx context.Context) {
 	s, unread := r.store, time.Duration(0)
-	if now := time.Now(); now.Sub(r.collected) >= collectEvery {
-		r.collected, unread = now, s.config.UnreadFor
+	if asked, may := s.ages(); may && asked-r.collected >= collectEvery {
+		r.collected, unread = asked, s.config.UnreadFor
 	}
 	if n := s.collect(unread); n > 0 {
 		r.logger.V(1).Info("Collections removed from the disk: nobody read them, or there is no space", "collections", n)
 		_ = s.Flush(ctx) // report says so
 	}
+}
+
+// ages returns what the clock shows by which collections grow old, and whether they may be collected for their age now.
+func (s *Store) ages() (asked time.Duration, may bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.asked.at(s.config.Now()), s.asked.online && s.needed != nil
 }
 
 // collect drops victims and returns their number. With unread 0 only space counts.
@@ -186,13 +193,13 @@ func (s *Store) collect(unread time.Duration) int {
 	defer s.mu.Unlock()
 	var all []candidate
 	for id, c := range s.collections {
-		if c.disk != nil && !c.hidden {
+		if c.disk != nil && !c.hidden && !s.needed[id] {
 			last := s.config.Last != nil && s.config.Last(id)
 			all = append(all, candidate{id: id, bytes: int64(c.disk.objects.bytes), read: c.read, last: last})
 		}
 	}
 	now := s.config.Now()
-	gone := victims(all, s.used-s.config.MaxBytes, now, unread)
+	gone := victims(all, s.used-s.config.MaxBytes, s.asked.at(now), unread)
 	for id, space := range gone {
 		s.dropLocked(id)
 		c := s.collections[id]
@@ -230,7 +237,7 @@ func (s *Store) flush(ctx context.Context, all bool) error {
 	}
 	file, w := s.file, s.takeLocked(all)
 	s.mu.Unlock()
-	if w.empty() {
+	if w.empty() && !file.wantsClock(w) {
 		return nil
 	}
 	err := file.write(w, s.fault)
@@ -250,7 +257,7 @@ func (s *Store) flush(ctx context.Context, all bool) error {
 
 // takeLocked takes what waits: all of it, or only what is ready.
 func (s *Store) takeLocked(all bool) work {
-	w, now := work{garbage: s.garbage}, time.Now()
+	w, now := work{garbage: s.garbage, asked: s.asked.at(s.config.Now())}, time.Now()
 	for id, c := range s.collections {
 		if c.pending == nil && !c.touched {
 			c.pace.first = time.Time{}

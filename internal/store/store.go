@@ -78,8 +78,12 @@ const (
 	defaultUnreadFor  = 7 * 24 * time.Hour
 )
 
-// touchEvery is how exactly it is known on disk when something was read.
-const touchEvery = time.Hour
+const (
+	// touchEvery is how exactly it is known on disk when something was read.
+	touchEvery = time.Hour
+	// clockLag is by how much the clock on disk may be behind, which has no write of its own before.
+	clockLag = 2 * touchEvery
+)
 
 // Config is what a Store needs.
 type Config struct {
@@ -93,11 +97,13 @@ type Config struct {
 	FlushEvery time.Duration
 	// QueueBytes bounds the objects that wait to be written; Sinks block beyond it. 0 means 16 MiB.
 	QueueBytes int64
-	// UnreadFor is how long a collection is kept that nobody reads. 0 means 7 days.
+	// UnreadFor is how long a collection is kept that nobody reads and nobody needs (see Need). Only time in which the cloud
+	// could be asked counts (see Online). 0 means 7 days.
 	UnreadFor time.Duration
 	// Last says which collections go last when space is needed, whenever they were read. nil: none does.
 	Last func(ID) bool
-	// Now is the time of day, for when something was read. nil means time.Now.
+	// Now is the time of day. Only its differences count; those of time.Now are right whatever is done to the machine's clock.
+	// nil means time.Now.
 	Now func() time.Time
 }
 
@@ -112,8 +118,8 @@ type Info struct {
 	// Objects is their number, Bytes what they take as they are kept.
 	Objects int
 	Bytes   int64
-	// Read is when somebody last read it, to the hour.
-	Read time.Time
+	// Idle is how long nobody has read it, of the time in which the cloud could be asked.
+	Idle time.Duration
 }
 
 // Health is how the disk does.
@@ -145,6 +151,8 @@ type Store struct {
 	corrupt     string
 	used        int64
 	collections map[ID]*collection
+	asked       asked
+	needed      map[ID]bool   // never collected; nil until somebody has said what is needed
 	garbage     []uint64      // collections that are nobody's, to be removed
 	queued      int64         // bytes that wait or are being written
 	room        chan struct{} // closed when there is less in the queue
@@ -218,12 +226,13 @@ func (s *Store) adoptLocked(o opened) {
 	}
 	s.setFailureLocked(o.err)
 	s.garbage = o.contents.unfinished
+	s.adoptClockLocked(o.contents)
 	found := map[ID]bool{}
 	for _, disk := range o.contents.collections {
 		found[disk.id] = true
 		c := s.collections[disk.id]
 		if c == nil {
-			c = &collection{read: disk.read}
+			c = &collection{read: disk.read, touched: disk.misread}
 			s.collections[disk.id] = c
 		}
 		c.disk = &disk
@@ -394,31 +403,16 @@ func (s *Store) IDs() []Info {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var all []Info
+	now := s.asked.at(s.config.Now())
 	for id, c := range s.collections {
 		if d := c.disk; d != nil && !c.hidden {
 			all = append(all, Info{
-				ID: id, Type: d.typ, Revision: d.at.revision, History: d.at.history, Read: c.read,
+				ID: id, Type: d.typ, Revision: d.at.revision, History: d.at.history, Idle: now - c.read,
 				Objects: int(d.objects.count), Bytes: int64(d.objects.bytes),
 			})
 		}
 	}
 	return all
-}
-
-// Touch says that somebody reads a collection. It costs at most one write an hour.
-func (s *Store) Touch(id ID) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	c := s.collections[id]
-	if c == nil {
-		return
-	}
-	c.read, c.refused = s.config.Now(), time.Time{}
-	if c.disk != nil {
-		if age := c.read.Sub(c.disk.read); age >= touchEvery || age < -touchEvery {
-			c.touched = true
-		}
-	}
 }
 
 // Drop removes a collection. Load misses from now on; the disk follows with the next flush.
@@ -443,7 +437,8 @@ func (s *Store) dropLocked(id ID) {
 // A Sink writes behind: Replace and Apply return when the change is queued, and Position is what is queued. While too much
 // is waiting they block. Position is that of the disk after Open, and falls to 0 when what was queued is lost: the disk
 // could not be written, the collection was dropped, collected or found corrupt. Apply is refused then, with an error,
-// until a Replace, which writes only what differs. So there is never a gap, however careless the feeder is.
+// until a Replace, which writes only what differs. So there is never a gap, however careless the feeder is. A Sink in use,
+// also if it is only asked for its Position, counts as a reader: what somebody keeps true does not grow old.
 func (s *Store) Sink(id ID) stream.Sink { return &sink{store: s, id: id} }
 
 // Health says how the disk does. It costs nothing.

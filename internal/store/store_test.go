@@ -302,12 +302,12 @@ func TestBlobs(t *testing.T) {
 }
 
 func TestVictims(t *testing.T) {
-	now := time.Unix(1e9, 0)
+	const now = 1000 * time.Hour
 	id := func(name string) ID { return ID{Client: name} }
 	all := []candidate{
-		{id("week"), 10, now.Add(-7 * 24 * time.Hour), false}, {id("day"), 10, now.Add(-24 * time.Hour), false},
-		{id("now"), 10, now, false}, {id("future"), 100, now.Add(1000 * time.Hour), false},
-		{id("last"), 10, now.Add(-6 * 24 * time.Hour), true},
+		{id("week"), 10, now - 7*24*time.Hour, false}, {id("day"), 10, now - 24*time.Hour, false},
+		{id("now"), 10, now, false}, {id("future"), 100, 2 * now, false},
+		{id("last"), 10, now - 6*24*time.Hour, true},
 	}
 	for _, test := range []struct {
 		excess int64
@@ -337,6 +337,8 @@ func TestVictims(t *testing.T) {
 func TestRunCollects(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := opening(t, Config{Dir: t.TempDir(), MaxBytes: 1 << 20}, nil)
+		s.Online(true)
+		s.Need(nil)
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() { done <- s.Run(ctx) }()
@@ -385,6 +387,7 @@ func TestTouchWritesOnceAnHour(t *testing.T) {
 			}
 			return nil
 		})
+		s.Online(true)
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		go func() { _ = s.Run(ctx) }()
@@ -399,7 +402,7 @@ func TestTouchWritesOnceAnHour(t *testing.T) {
 		if n := commits.Load(); n < 8 || n > 10 {
 			t.Fatalf("%d writes in 10 hours", n)
 		}
-		if age := time.Since(s.IDs()[0].Read); age > time.Hour {
+		if age := s.IDs()[0].Idle; age > time.Hour {
 			t.Fatalf("last read %v ago", age)
 		}
 	})

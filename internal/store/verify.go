@@ -8,6 +8,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"time"
 
 	"yurtcoordinator/internal/store/pages"
 	"yurtcoordinator/internal/stream"
@@ -16,8 +17,9 @@ import (
 // stored is a collection on disk.
 type stored struct {
 	header
-	number uint64
-	bucket pages.Bucket // where it was when it was verified
+	number  uint64
+	bucket  pages.Bucket // where it was when it was verified
+	misread bool         // read is not as the disk has it, which makes no sense
 }
 
 // contents is what a file holds, verified: every collection and blob in it is whole.
@@ -27,9 +29,11 @@ type contents struct {
 	blobs       map[string]int // key → bytes of the value
 	tally       tally          // of the blobs
 	blobBucket  pages.Bucket
-	unfinished  []uint64 // collections that a crash left incomplete
-	problems    []string // what was found corrupt
-	free        int      // pages
+	asked       time.Duration // what the clock showed
+	hasAsked    bool          // false: times are of the machine's clock
+	unfinished  []uint64      // collections that a crash left incomplete
+	problems    []string      // what was found corrupt
+	free        int           // pages
 }
 
 func (c *contents) problem(where string, err error) {
@@ -97,6 +101,15 @@ func (c *contents) format(buckets map[string]pages.Bucket) (blobs tally, foreign
 	raw, _, err := unseal(ofBlobs, 0, []byte(keyBlobs), values[keyBlobs])
 	if err != nil || !blobs.decode(raw) {
 		c.problem(bucketFormat, pages.Corrupt("the number of the blobs"))
+	}
+	if values[keyAsked] != nil {
+		raw, _, err := unseal(ofAsked, 0, []byte(keyAsked), values[keyAsked])
+		if err == nil && len(raw) == 8 {
+			c.asked, c.hasAsked = seconds(raw)
+		}
+		if !c.hasAsked {
+			c.problem(bucketFormat, pages.Corrupt("the clock"))
+		}
 	}
 	return blobs, false
 }

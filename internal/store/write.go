@@ -22,7 +22,7 @@ type job struct {
 	id    ID
 	batch *batch // nil: only the header is written, for read
 	disk  *stored
-	read  time.Time
+	read  time.Duration
 
 	next *stored // as it is on disk afterwards; nil: gone
 	puts []put   // of a full batch, what differs, in order
@@ -37,9 +37,16 @@ type work struct {
 	jobs    []*job
 	blobs   map[string][]byte // nil: removed
 	garbage []uint64
+	asked   time.Duration // what the clock shows
 }
 
 func (w work) empty() bool { return len(w.jobs) == 0 && len(w.blobs) == 0 && len(w.garbage) == 0 }
+
+// wantsClock says whether the clock is written: with something else when it lags by an hour, else by the most that it may.
+func (f *file) wantsClock(w work) bool {
+	lag := w.asked - f.asked
+	return lag >= clockLag || !w.empty() && (lag >= touchEvery || !f.hasAsked)
+}
 
 // write writes everything in one transaction; of large collections, what no reader sees, in several before.
 func (f *file) write(w work, point faults) error {
@@ -48,7 +55,7 @@ func (f *file) write(w work, point faults) error {
 			return fmt.Errorf("write %s: %w", j.id, err)
 		}
 	}
-	blobs := f.blobs
+	blobs, clock := f.blobs, f.wantsClock(w)
 	err := f.update(point, func(tx *bbolt.Tx) error {
 		for _, number := range w.garbage {
 			if err := remove(tx, number); err != nil {
@@ -60,12 +67,20 @@ func (f *file) write(w work, point faults) error {
 				return fmt.Errorf("write %s: %w", j.id, err)
 			}
 		}
+		if clock {
+			if err := putAsked(tx, w.asked); err != nil {
+				return err
+			}
+		}
 		return writeBlobs(tx, w.blobs, &blobs)
 	})
 	if err != nil {
 		return err
 	}
 	f.blobs = blobs
+	if clock {
+		f.asked, f.hasAsked = w.asked, true
+	}
 	return nil
 }
 
