@@ -44,7 +44,7 @@ func All() []Scenario {
 		poolScopeScenarios, offlineScenarios, identityScenarios, podScenarios, herdScenarios, autonomyScenarios,
 		installScenarios, staticPodScenarios, kubeadmScenarios, helmScenarios, installedScenarios, lifeScenarios,
 		notReadyScenarios, rotationScenarios, ownObjectScenarios, opsScenarios, statusScenarios, stormScenarios,
-		machineryScenarios, poolCutScenarios)
+		leakedKeyScenarios, machineryScenarios, poolCutScenarios)
 }
 
 // Find returns the scenario of that name.

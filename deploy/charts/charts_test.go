@@ -113,7 +113,7 @@ type source struct {
 func verbatim(t testing.TB) map[string]source {
 	t.Helper()
 	var names []string
-	for _, pattern := range []string{"files/rbac.yaml", "files/crds/*.yaml", "files/policies/*.yaml"} {
+	for _, pattern := range []string{"files/rbac.yaml", "files/coordinator-rbac.yaml", "files/crds/*.yaml", "files/policies/*.yaml"} {
 		found, err := filepath.Glob(filepath.Join(chart, pattern))
 		if err != nil || len(found) == 0 {
 			t.Fatalf("%s: %v, %v", pattern, found, err)
@@ -236,6 +236,7 @@ func TestSwitches(t *testing.T) {
 		"policies.holdDuration":          "hold-duration",
 		"policies.poolMembership":        "pool-membership",
 		"policies.controllerRights":      "controller-rights",
+		"policies.coordinatorConnects":   "coordinator-connects",
 		"policies.holdEvictions":         "hold-evictions.openyurt",
 		"policies.keepPodsReady":         "keep-pods-ready",
 		"nodes.rights":                   "openyurt:node",

@@ -30,7 +30,8 @@ func (c Config) reviews(inner authorizer.Authorizer) kubeletReviews {
 	return kubeletReviews{inner, nodeidentifier.NewDefaultNodeIdentifier(), c.KubeletClientCertificate}
 }
 
-// ofKubelet are the subresources of nodes that a kubelet asks for, with the verbs.
+// ofKubelet are the subresources of nodes that a kubelet asks for, with the verbs. The chart gives the same in the cloud
+// (coordinator-rbac.yaml).
 var ofKubelet = map[string][]string{
 	"proxy":   {"create", "get"}, // exec, attach, port-forward, logs
 	"metrics": {"get"},

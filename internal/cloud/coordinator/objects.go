@@ -42,7 +42,8 @@ const (
 
 const (
 	// kubeletSecret has the client certificate that all coordinators show to kubelets, of kubeletUser, which the chart lets
-	// use kubelets' API. Its request has the same name, so that a right to it can be given by name.
+	// use kubelets' API (coordinator-rbac.yaml), and keeps from the API server's ways to them (coordinator-connects.yaml). Its
+	// request has the same name, so that a right to it can be given by name.
 	kubeletSecret  = "yurt-coordinator-kubelet-client"
 	kubeletRequest = kubeletSecret
 	kubeletUser    = "openyurt:yurt-coordinator"
