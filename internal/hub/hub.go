@@ -10,20 +10,20 @@
 //	                       │          upstream "coordinator" ◀─────────────────┘ ───▶ the pool's coordinator
 //	                       │                  ▲     ▲ push, while leading
 //	                       │  cloud ─┐        │     │
-//	                       ├── copies ◀─ feed ┴── replica ──▶ disk
-//	                       └── keep: what else the node's programs read ──▶ disk
+//	                       ├── follow: lists and watches, from replicas ◀─ feed ─┴──▶ disk
+//	                       └── recall: the cloud's last answers to single reads ──▶ disk
 //
-//	Pods ─▶ front.Guests ─ callers: who they are, what they may ─┬── copies
-//	                                                             └── keep.Guests: each its own, or the cloud
+//	Pods ─▶ front.Guests ─ callers: who they are, what they may ─┬── follow: the pool's resources
+//	                                                             └── follow, recall: each its own, or the cloud
 //
 // identity gets the node's certificates, for both upstreams and for Pods.
 //
 // A resource of the pool's scope is answered from the hub's own replica of it. One feed fills the replica, from the cloud
 // or from the coordinator's mirror; the leader's pushes it there.
 //
-// This package is the only wiring: hub.go of the whole, coordinator.go of the coordinator, sharing.go of the pool's
-// resources, keeping.go of what is kept, owning.go of the node's own objects, guests.go of callers with credentials of their
-// own, identify.go of certificates.
+// This package is the only wiring: hub.go of the whole, coordinator.go of the coordinator, sharing.go of what is followed,
+// keeping.go of what is remembered and of the disk, owning.go of the node's own objects, guests.go of callers with
+// credentials of their own, identify.go of certificates.
 // What is wired knows only what its own Config names.
 package hub
 
@@ -43,13 +43,12 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"k8s.io/klog/v2"
 
-	"yurtcoordinator/internal/edge"
-	"yurtcoordinator/internal/hub/copies"
+	"yurtcoordinator/internal/hub/callers/guests"
+	"yurtcoordinator/internal/hub/filter"
+	"yurtcoordinator/internal/hub/follow"
 	"yurtcoordinator/internal/hub/front"
 	"yurtcoordinator/internal/hub/identity"
-	"yurtcoordinator/internal/hub/keep"
 	"yurtcoordinator/internal/hub/own"
-	"yurtcoordinator/internal/hub/role"
 	"yurtcoordinator/internal/hub/route"
 	"yurtcoordinator/internal/hub/upstream"
 	"yurtcoordinator/internal/run"
@@ -67,13 +66,14 @@ type Hub struct {
 	files    credentialFiles
 	cloud    *upstream.Upstream
 	pool     *pool // nil without a coordinator
-	sharing  *sharing
-	disk     *store.Store // nil without
+	followed *follow.Set
+	topology *filter.Topology // nil without
+	disk     *store.Store     // nil without
 	// diskClock is by how many nanoseconds the disk's clock is ahead of the machine's.
 	diskClock atomic.Int64
-	keeper    *keeper     // nil without a disk
-	guests    *guests     // nil without a disk
-	own       *own.Pusher // nil without a disk or a coordinator
+	keeper    *keeper        // nil without a disk
+	guests    *guests.Guests // nil without a disk
+	own       *own.Pusher    // nil without a disk or a coordinator
 }
 
 // New checks the configuration, opens the disk's cache, and builds a hub. The certificate files are read by Run, which
@@ -118,18 +118,29 @@ func (h *Hub) build() error {
 	if err != nil {
 		return err
 	}
-	if h.sharing, err = h.newSharing(shared); err != nil {
-		return err
-	}
 	frontConfig := front.Config{
 		Cloud:     h.cloud,
-		Replicas:  h.sharing.copies,
 		Situation: route.Situation{Node: cfg.Node, Coordinator: cfg.EnableCoordinator},
 		Metrics:   h.metrics,
 
 		MaxReadOnly:    cfg.MaxRequestsInFlight,
 		MaxMutating:    cfg.MaxMutatingRequestsInFlight,
 		MaxLongRunning: cfg.MaxLongRunningRequests,
+	}
+	if cfg.EnableCoordinator {
+		if h.pool, err = h.newPool(); err != nil {
+			return err
+		}
+		frontConfig.OwnLease = h.pool.heartbeats
+	}
+	if h.followed, err = h.newFollowed(shared); err != nil {
+		return err
+	}
+	frontConfig.Replicas = h.followed
+	if cfg.ServiceTopology {
+		if h.topology, err = h.newTopology(); err != nil {
+			return err
+		}
 	}
 	if h.disk != nil {
 		if h.keeper, err = h.newKeeper(); err != nil {
@@ -139,12 +150,6 @@ func (h *Hub) build() error {
 			return err
 		}
 		frontConfig.Keeper, frontConfig.Callers = h.keeper, h.guests
-	}
-	if cfg.EnableCoordinator {
-		if h.pool, err = h.newPool(); err != nil {
-			return err
-		}
-		frontConfig.OwnLease = h.pool.heartbeats
 	}
 	if h.pool != nil && h.keeper != nil && cfg.OwnObjects {
 		if h.own, err = h.newOwn(); err != nil {
@@ -205,10 +210,9 @@ func (h *Hub) serve(ctx context.Context, s servers) error {
 		g.Add("disk at a cut", h.flushCut)
 		g.Add("disk's clock", h.countOnline)
 	}
-	h.sharing.add(&g)
-	if h.keeper != nil {
-		g.Add("keeper", h.keeper.Run)
-		g.Add("guests", h.guests.Run)
+	g.Add("what is followed", h.followed.Run)
+	if h.topology != nil {
+		g.Add("service topology", h.topology.Run)
 	}
 	if h.pool != nil {
 		g.Add("role", h.pool.keeper.Run)
@@ -218,7 +222,11 @@ func (h *Hub) serve(ctx context.Context, s servers) error {
 	}
 	proxy := func(server *front.Server) func(context.Context) error {
 		return func(ctx context.Context) error {
-			h.begun(ctx)
+			// Until then requests wait to be accepted: what is served before would go to the cloud, and a watch would stay there.
+			select {
+			case <-h.followed.Begun():
+			case <-ctx.Done():
+			}
 			return server.Run(ctx)
 		}
 	}
@@ -278,49 +286,7 @@ func (h *Hub) Reconfigure(cfg Config) error {
 	if !reflect.DeepEqual(fixed, h.cfg) {
 		return errors.New("only --pool-scope-resources can change while yurthub runs; restart it for the other settings")
 	}
-	h.sharing.copies.Change(shared)
+	h.followed.Change(shared)
 	h.diskClock.Store(int64(cfg.DiskCacheClockOffset))
 	return nil
-}
-
-// Status is what a hub says of itself at /status.
-type Status struct {
-	Node edge.NodeName `json:"node"`
-	Pool edge.PoolName `json:"pool,omitempty"`
-	// Role is Pending, Follower or Leader; Leader is the node that leads, if one does.
-	Role   string        `json:"role"`
-	Leader edge.NodeName `json:"leader,omitempty"`
-	// Cloud and Coordinator are the states of the links: unknown, up or down; none without a coordinator.
-	Cloud       string `json:"cloud"`
-	Coordinator string `json:"coordinator"`
-	// CoordinatorAddress is where the coordinator is, as far as the hub knows.
-	CoordinatorAddress string `json:"coordinatorAddress,omitempty"`
-	// Replicas are the resources that the hub keeps copies of, Kept what it follows for programs of its node.
-	Replicas []copies.Status `json:"replicas,omitempty"`
-	Kept     []keep.Status   `json:"kept,omitempty"`
-	// Disk is the state of the disk's cache; absent without one.
-	Disk *DiskStatus `json:"disk,omitempty"`
-	// Identity is the state of the certificates that the hub gets by itself; absent if somebody else does.
-	Identity *identity.Status `json:"identity,omitempty"`
-}
-
-// Status returns the hub's present state.
-func (h *Hub) Status() Status {
-	s := Status{
-		Node: h.cfg.Node, Pool: h.cfg.Pool, Role: role.Pending.String(), Cloud: h.cloud.Link().Get().String(),
-		Coordinator: "none", CoordinatorAddress: h.coordinatorAddress(), Replicas: h.sharing.copies.Status(),
-	}
-	if h.disk != nil {
-		s.Kept, s.Disk = append(h.keeper.Status(), h.guests.Status()...), diskStatus(h.disk.Health())
-	}
-	if h.identity != nil {
-		status := h.identity.Status()
-		s.Identity = &status
-	}
-	if h.pool != nil {
-		standing := h.pool.keeper.Standing().Get()
-		s.Role, s.Leader = standing.Role.String(), standing.Leader
-		s.Coordinator = h.pool.coordinator.Link().Get().String()
-	}
-	return s
 }

@@ -7,97 +7,48 @@ import (
 	"sync"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"k8s.io/klog/v2"
-
-	"yurtcoordinator/internal/hub/copies"
-	"yurtcoordinator/internal/hub/feed"
-	"yurtcoordinator/internal/hub/keep"
+	"yurtcoordinator/internal/hub/follow"
 	"yurtcoordinator/internal/hub/link"
-	"yurtcoordinator/internal/hub/saver"
+	"yurtcoordinator/internal/hub/recall"
 	"yurtcoordinator/internal/live"
-	"yurtcoordinator/internal/replica"
 	"yurtcoordinator/internal/store"
 )
 
-// keeper is what a hub keeps for its node's programs: a front.Keeper.
+// keeper answers the node's programs: a front.Keeper.
 type keeper struct {
-	keep.Agents
-	*keep.Set
+	follow.Agents
+	reads
 }
 
-// keptLists bounds the lists that are under way for what is kept. kubelet follows some hundred objects, each by a list of
-// its own that costs little but a round trip, and waits for them; one at a time would take half a minute over a WAN, and a
-// large list of the pool's before them some minutes.
-const keptLists = 8
+// reads are a client's: lists and watches from what is followed for it, single reads from what is remembered.
+type reads struct {
+	followed *follow.Set
+	client   string
+	answers  *recall.Answers
+}
 
-// unseenFeeds are those of what programs ask for: it has no bound, so it has no place in metrics; /status has it.
-func unseenFeeds(as http.RoundTripper) (feeds, error) {
-	unseen, err := feed.NewMetrics(prometheus.NewRegistry())
-	return feeds{unseen, make(chan struct{}, keptLists), as}, err
+// Serve implements front.Keeper.
+func (k reads) Serve(w http.ResponseWriter, r *http.Request, pass http.Handler) {
+	k.followed.Serve(w, r, k.client, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		k.answers.Serve(w, r, pass)
+	}))
 }
 
 func (h *Hub) newKeeper() (*keeper, error) {
-	own, err := unseenFeeds(h.cloud.AsNode())
-	if err != nil {
-		return nil, err
-	}
-	set, err := keep.New(keep.Config{
-		Disk: h.disk, Cloud: h.cloud.Link(),
-		NewFeed: func(r *replica.Replica, what keep.Selection) (keep.Feed, error) {
-			return h.newFeed(own, r, false, what)
-		},
-		Changed: func() {
-			if h.own != nil {
-				h.own.Changed()
-			}
-		},
+	answers, err := h.answers("")
+	return &keeper{follow.NewAgents(h.cfg.CacheAgents), reads{h.followed, "", answers}}, err
+}
+
+// answers makes what is remembered for a client.
+func (h *Hub) answers(client string) (*recall.Answers, error) {
+	return recall.New(recall.Config{
+		Client: client, Disk: h.disk, Cloud: h.cloud.Link(),
+		Followed: func(w http.ResponseWriter, r *http.Request) bool { return h.followed.Get(w, r, client) },
 	})
-	return &keeper{keep.NewAgents(h.cfg.CacheAgents), set}, err
 }
 
 // nodesOwn are the collections that the node itself needs to start: no Pod's take their place.
-func nodesOwn(id store.ID) bool { return id.Client == "" || id.Client == userAgent }
-
-// restore fills the replica of a whole resource from the disk, and returns what keeps the disk up to date.
-func (h *Hub) restore(ctx context.Context, r *replica.Replica) copies.Saver {
-	// In the hub's own name: a program may have the same selection kept at the same time.
-	return h.restoreAs(ctx, store.ID{Client: userAgent, Resource: r.Resource()}, r)
-}
-
-// runSaved runs a feed of a replica that is restored from the disk first, and kept there.
-func (h *Hub) runSaved(ctx context.Context, id store.ID, r *replica.Replica, feed func(context.Context) error) error {
-	ctx, cancel := context.WithCancel(ctx)
-	var saving sync.WaitGroup
-	defer saving.Wait()
-	defer cancel()
-	s := h.restoreAs(ctx, id, r)
-	saving.Go(func() { s.Run(ctx) })
-	return feed(ctx)
-}
-
-func (h *Hub) restoreAs(ctx context.Context, id store.ID, r *replica.Replica) *saver.Saver {
-	s := saver.New(h.disk, id, r)
-	if err := s.Restore(ctx); err != nil && !errors.Is(err, store.ErrMiss) && ctx.Err() == nil {
-		klog.FromContext(ctx).Error(err, "Reading it anew")
-	}
-	return s
-}
-
-// begun returns when requests can be answered from what the hub has, or when ctx ends. Until then they wait to be
-// accepted: what is served before would go to the cloud, and a watch would stay there.
-func (h *Hub) begun(ctx context.Context) {
-	all := []<-chan struct{}{h.sharing.copies.Begun()}
-	if h.keeper != nil {
-		all = append(all, h.keeper.Begun())
-	}
-	for _, each := range all {
-		select {
-		case <-each:
-		case <-ctx.Done():
-		}
-	}
-}
+func nodesOwn(id store.ID) bool { return id.Client == "" || id.Client == follow.Hub }
 
 // runDisk writes the disk until all that is written has ended, and closes it.
 func (h *Hub) runDisk(ctx context.Context) error { return errors.Join(h.disk.Run(ctx), h.closeDisk()) }
@@ -149,22 +100,4 @@ func (h *Hub) closeDisk() error {
 		return nil
 	}
 	return h.disk.Close()
-}
-
-// DiskStatus is how the disk's cache does.
-type DiskStatus struct {
-	Bytes int64 `json:"bytes"`
-	// Error says why the disk cannot be written, and Since when; absent while it can.
-	Error string     `json:"error,omitempty"`
-	Since *time.Time `json:"since,omitempty"`
-	// Corrupt says what was found corrupt when the hub started.
-	Corrupt string `json:"corrupt,omitempty"`
-}
-
-func diskStatus(h store.Health) *DiskStatus {
-	s := &DiskStatus{Bytes: h.Bytes, Error: h.Err, Corrupt: h.Corrupt}
-	if h.Err != "" {
-		s.Since = &h.Since
-	}
-	return s
 }

@@ -11,10 +11,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"yurtcoordinator/internal/hub/copies"
-	"yurtcoordinator/internal/hub/keep"
 	"yurtcoordinator/internal/hub/link"
-	"yurtcoordinator/internal/replica"
 	"yurtcoordinator/internal/store"
 	"yurtcoordinator/internal/stream"
 )
@@ -97,92 +94,6 @@ func TestDiskStatus(t *testing.T) {
 	if s.Error != "full" || s.Since == nil || !s.Since.Equal(since) || s.Corrupt != "a page" || s.Bytes != 9 {
 		t.Errorf("%+v", s)
 	}
-}
-
-func TestWhereASelectionIsRead(t *testing.T) {
-	pods, deployments := schema.GroupVersionResource{Version: "v1", Resource: "pods"},
-		schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}
-	for _, tc := range []struct {
-		resource        schema.GroupVersionResource
-		namespace, want string
-	}{
-		{pods, "", "/api/v1/pods"},
-		{pods, "a", "/api/v1/namespaces/a/pods"},
-		{deployments, "", "/apis/apps/v1/deployments"},
-		{deployments, "a", "/apis/apps/v1/namespaces/a/deployments"},
-	} {
-		if got := collection(tc.resource, tc.namespace); got != tc.want {
-			t.Errorf("%v in %q: %s, want %s", tc.resource, tc.namespace, got, tc.want)
-		}
-	}
-	h, err := stored(t, t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if err := h.closeDisk(); err != nil {
-			t.Error(err)
-		}
-	}()
-	r, err := replica.New(replica.Config{Resource: pods})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, namespace := range []string{"a?b", "a#b"} {
-		if _, err := h.newFeed(h.sharing.feeds, r, false, keep.Selection{Resource: pods, Namespace: namespace}); err == nil {
-			t.Errorf("namespace %q is read", namespace)
-		}
-	}
-}
-
-func TestACopyComesBackFromTheDisk(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		dir := t.TempDir()
-		object := stream.Object{Key: stream.Key{Namespace: "a", Name: "b"}, Revision: 5, Raw: []byte(`{}`)}
-		all := stream.Snapshot{
-			Type:     stream.Type{GroupVersionKind: services.GroupVersion().WithKind("Service"), Encoding: stream.JSON},
-			Revision: 7, Objects: []stream.Object{object},
-		}
-		life := func(use func(r *replica.Replica, s copies.Saver)) {
-			disk, err := store.Open(store.Config{Dir: dir})
-			if err != nil {
-				t.Fatal(err)
-			}
-			r, err := replica.New(replica.Config{Resource: services})
-			if err != nil {
-				t.Fatal(err)
-			}
-			h := &Hub{disk: disk}
-			use(r, h.restore(t.Context(), r))
-			ctx, cancel := context.WithCancel(t.Context())
-			cancel()
-			if err := h.runDisk(ctx); err != nil { // the last flush
-				t.Fatal(err)
-			}
-		}
-		life(func(r *replica.Replica, s copies.Saver) {
-			if r.Position() != 0 {
-				t.Errorf("an empty disk has revision %d", r.Position())
-			}
-			ctx, cancel := context.WithCancel(t.Context())
-			ended := make(chan struct{})
-			go func() {
-				defer close(ended)
-				s.Run(ctx)
-			}()
-			if err := r.Replace(t.Context(), all); err != nil {
-				t.Error(err)
-			}
-			synctest.Wait()
-			cancel()
-			<-ended
-		})
-		life(func(r *replica.Replica, _ copies.Saver) {
-			if got, has := r.Get(object.Key); r.Position() != 7 || !has || string(got.Raw) != "{}" || got.Revision != 5 {
-				t.Errorf("it is at revision %d and has %+v", r.Position(), got)
-			}
-		})
-	})
 }
 
 func TestACutBringsAllToTheDisk(t *testing.T) {

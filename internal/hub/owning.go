@@ -17,20 +17,20 @@ func (h *Hub) newOwn() (*own.Pusher, error) {
 		return nil, err
 	}
 	return own.New(own.Config{
-		Node: h.cfg.Node, Pool: h.cfg.Pool, Followed: h.followed, Secrets: h.cfg.OwnSecrets,
+		Node: h.cfg.Node, Pool: h.cfg.Pool, Followed: h.ofNode, Secrets: h.cfg.OwnSecrets,
 		Transport: transport.NewUserAgentRoundTripper(userAgent, h.pool.coordinator.AsNode()), Base: h.pool.address,
 		Link: h.pool.coordinator.Link(), CloudLink: h.cloud.Link(), Cloud: cloud, Disk: h.disk, Metrics: h.metrics,
 	})
 }
 
-// followed is what is followed for this node's programs.
-func (h *Hub) followed() []own.Selection {
-	all := h.keeper.Followed()
+// ofNode is what is followed for this node's programs.
+func (h *Hub) ofNode() []own.Selection {
+	all := h.followed.Followed()
 	selections := make([]own.Selection, 0, len(all))
 	for _, f := range all {
-		if f.Selection.Labels == "" {
+		if f.Labels == "" {
 			selections = append(selections, own.Selection{
-				Resource: f.Selection.Resource, Namespace: f.Selection.Namespace, Fields: f.Selection.Fields, Replica: f.Replica,
+				Resource: f.Resource, Namespace: f.Namespace, Fields: f.Fields, Replica: f.Replica,
 			})
 		}
 	}

@@ -26,7 +26,7 @@ type Replica interface {
 // Selection is something that the hub follows.
 type Selection struct {
 	Resource          schema.GroupVersionResource
-	Namespace, Fields string // as keep.Selection
+	Namespace, Fields string // as follow.Selection
 	Replica           Replica
 }
 

@@ -1,4 +1,4 @@
-package hub
+package guests
 
 import (
 	"net/http"
@@ -69,7 +69,7 @@ type bearers struct {
 	clients   *lru.Cache
 }
 
-// maxBearers is far more than are kept for at a time (keep.Guests), so that none in use is forgotten.
+// maxBearers is far more than are kept for at a time (follow.Set), so that none in use is forgotten.
 const maxBearers = 1000
 
 func newBearers(transport http.RoundTripper) *bearers {

@@ -1,4 +1,4 @@
-package keep
+package follow
 
 import (
 	"context"
@@ -20,6 +20,7 @@ import (
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/hub/feed"
 	"yurtcoordinator/internal/hub/link"
+	"yurtcoordinator/internal/hub/recall"
 	"yurtcoordinator/internal/live"
 	"yurtcoordinator/internal/replica"
 	"yurtcoordinator/internal/store"
@@ -162,9 +163,10 @@ func (s faultySink) Apply(ctx context.Context, events []stream.Event) error {
 	return s.Sink.Apply(ctx, events)
 }
 
-// world is a hub's set, its disk, and the cloud. Use it in a bubble.
+// world is a hub's set, what it remembers, its disk, and the cloud. Use it in a bubble.
 type world struct {
 	*Set
+	client  string // who asks
 	t       *testing.T
 	dir     string
 	disk    *faulty
@@ -196,11 +198,11 @@ func (w *world) open() {
 		w.t.Fatal(err)
 	}
 	w.disk = &faulty{Store: disk}
-	w.Set, err = New(Config{Disk: w.disk, Cloud: w.link, NewFeed: func(r *replica.Replica, what Selection) (Feed, error) {
-		s := w.source(what)
-		f, err := feed.New(feed.Config{Resource: what.Resource, Sink: r, Cloud: s, CloudLink: w.link})
+	w.Set, err = New(Config{Disk: w.disk, Cloud: w.link, NewFeed: func(o Order) (Feed, error) {
+		s := w.source(of(o.Client, o.Selection))
+		f, err := feed.New(feed.Config{Resource: o.Resource, Sink: o.Replica, Cloud: s, CloudLink: w.link})
 		return feeding{f, s, w.t}, err
-	}})
+	}}, nil)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -307,13 +309,57 @@ func (w *world) serve(ctx context.Context, out http.ResponseWriter, method, targ
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	w.Serve(out, r.WithContext(request.WithRequestInfo(r.Context(), info)), http.HandlerFunc(
-		func(out http.ResponseWriter, r *http.Request) {
-			w.mu.Lock()
-			w.said = append(w.said, r.Method+" "+r.URL.RequestURI())
-			w.mu.Unlock()
-			w.cloud(out, r)
-		}))
+	pass := http.HandlerFunc(func(out http.ResponseWriter, r *http.Request) {
+		w.mu.Lock()
+		w.said = append(w.said, r.Method+" "+r.URL.RequestURI())
+		w.mu.Unlock()
+		w.cloud(out, r)
+	})
+	client := w.client
+	answers := w.answers(client)
+	w.Serve(out, r.WithContext(request.WithRequestInfo(r.Context(), info)), client, http.HandlerFunc(
+		func(out http.ResponseWriter, r *http.Request) { answers.Serve(out, r, pass) }))
+}
+
+// answers are what is remembered for a client.
+func (w *world) answers(client string) *recall.Answers {
+	w.t.Helper()
+	a, err := recall.New(recall.Config{
+		Client: client, Disk: w.disk, Cloud: w.link,
+		Followed: func(out http.ResponseWriter, r *http.Request) bool { return w.Get(out, r, client) },
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return a
+}
+
+const (
+	secret = "/api/v1/namespaces/a/secrets/s"
+	token  = "/api/v1/namespaces/a/serviceaccounts/sa/token"
+	asJSON = "application/json"
+)
+
+// says has the cloud answer with a body of a type.
+func (w *world) says(code int, contentType, body string) {
+	w.cloud = func(out http.ResponseWriter, _ *http.Request) {
+		out.Header().Set("Content-Type", contentType)
+		out.WriteHeader(code)
+		_, _ = io.WriteString(out, body)
+	}
+}
+
+// offline asks while the link is down; what is not remembered is answered "unknown".
+func (w *world) offline(method, target, body string) *httptest.ResponseRecorder {
+	w.t.Helper()
+	was, cloud := w.link.Get(), w.cloud
+	w.link.Set(link.Down)
+	w.says(http.StatusServiceUnavailable, "text/plain", "unknown")
+	out := w.ask(method, target, body)
+	w.link.Set(was)
+	w.cloud = cloud
+	w.passed()
+	return out
 }
 
 func (w *world) get(target string, header ...string) *httptest.ResponseRecorder {

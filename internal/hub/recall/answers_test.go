@@ -1,15 +1,13 @@
-package keep
+package recall
 
 import (
-	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
-
-	"k8s.io/klog/v2"
 
 	"yurtcoordinator/internal/hub/link"
 	"yurtcoordinator/internal/store"
@@ -125,7 +123,7 @@ func TestWhatTheDiskHasButTheOrderHasNotIsForgottenToo(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		w.says(http.StatusOK, asJSON, "{}")
 		w.get(secret)
-		w.answers = newAnswers(noBlobs{w.disk}, "") // as if the disk could not be read when the hub began
+		w.Answers = w.of("", noBlobs{w.disk}) // as if the disk could not be read when the hub began
 		w.says(http.StatusNotFound, asJSON, "{}")
 		w.get(secret)
 		w.unknown(http.MethodGet, secret, "")
@@ -287,8 +285,8 @@ func (c *counted) Read(p []byte) (int, error) {
 func TestAHugeRequestIsNeitherKeptNorRead(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		body := &counted{}
-		r := httptest.NewRequest(http.MethodPost, token, io.LimitReader(body, 100<<20))
-		if _, err := newAnswers(noBlobs{}, "").keyOf(r); err == nil {
+		r := asked(t, http.MethodPost, token, io.LimitReader(body, 100<<20))
+		if _, err := w.keyOf(r); err == nil || errors.Is(err, errNotSingle) {
 			t.Error("a request of 100 MB has a key")
 		}
 		if body.read > 2*requestBytes {
@@ -396,42 +394,6 @@ func TestWhatTheDiskHasLostIsWrittenAgain(t *testing.T) {
 	})
 }
 
-func TestNoSecretIsLogged(t *testing.T) {
-	var log bytes.Buffer
-	klog.LogToStderr(false)
-	klog.SetOutput(&log)
-	t.Cleanup(func() {
-		klog.SetOutput(io.Discard)
-		klog.LogToStderr(true)
-	})
-	var level klog.Level
-	if err := level.Set("10"); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = level.Set("0") })
-	bubble(t, func(t *testing.T, w *world) {
-		o := object("x", 5)
-		o.Raw = []byte(`{"metadata":{"namespace":"a","name":"x","resourceVersion":"5"},"data":{"p":"hunter2"}}`)
-		w.has(inA, 9, o)
-		w.says(http.StatusOK, asJSON, "hunter2")
-		want(t, w.get(listOfA), http.StatusOK, "hunter2")
-		w.get(secret)
-		w.ask(http.MethodPost, token, "hunter2")
-		w.disk.mu.Lock()
-		w.disk.fails = store.ErrFull
-		w.disk.mu.Unlock()
-		w.says(http.StatusOK, asJSON, "hunter2 again")
-		w.get(secret)
-		w.restart()
-		w.offline(http.MethodGet, secret, "")
-		w.offline(http.MethodPost, token, "hunter2")
-	})
-	klog.Flush()
-	if text := log.String(); strings.Contains(text, "hunter2") || !strings.Contains(text, "Following for this node's programs") {
-		t.Errorf("the log: %s", text)
-	}
-}
-
 // A link that is not judged down yet, and a node whose certificate has expired.
 func TestWhatTheCloudDoesNotAnswerIsAnsweredFromMemory(t *testing.T) {
 	token := func(uid string) string { return fmt.Sprintf(tokenFor, "a", uid) }
@@ -471,5 +433,76 @@ func TestWhatTheCloudDoesNotAnswerIsAnsweredFromMemory(t *testing.T) {
 			want(t, w.get(secret), http.StatusForbidden) // that is an answer
 			w.passedOn()
 		})
+	}
+}
+
+func TestAGuestHasLessRoomThanTheNode(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		guests := NewClients(func(client string) (*Answers, error) {
+			return New(Config{Client: client, Disk: w.disk, Cloud: w.link})
+		})
+		node := w.Answers
+		as := func(client, target string) {
+			var err error
+			if w.Answers, err = guests.Of(client); err != nil {
+				t.Fatal(err)
+			}
+			w.get(target)
+			w.Answers = node
+		}
+		w.says(http.StatusOK, asJSON, strings.Repeat("x", answerBytes-1))
+		for i := range maxGuestAnswers + 10 {
+			as("a", fmt.Sprintf("/api/v1/namespaces/a/secrets/s%d", i))
+		}
+		if n := len(w.disk.Blobs(guestPrefix)); n == 0 || n > maxGuestAnswers {
+			t.Errorf("%d answers are remembered, want at most %d", n, maxGuestAnswers)
+		}
+		as("b", secret)
+		// The node's own answers find room all the same, and none of them goes for a guest's.
+		const n = 40 // of 170 KiB
+		for i := range n {
+			w.get(fmt.Sprintf("/api/v1/namespaces/b/secrets/s%d", i))
+		}
+		for i := range maxGuestAnswers {
+			as("b", fmt.Sprintf("/api/v1/namespaces/c/secrets/s%d", i))
+		}
+		if has := len(w.disk.Blobs(answerPrefix)); has != n {
+			t.Errorf("%d of the node's answers are remembered, want %d", has, n)
+		}
+	})
+}
+
+// Who comes back after others have taken its place in memory has what it had.
+func TestAClientThatComesBack(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		guests := NewClients(func(client string) (*Answers, error) {
+			return New(Config{Client: client, Disk: w.disk, Cloud: w.link})
+		})
+		for i := range maxClients + 1 {
+			var err error
+			if w.Answers, err = guests.Of(fmt.Sprint(i)); err != nil {
+				t.Fatal(err)
+			}
+			w.says(http.StatusOK, asJSON, fmt.Sprint(i))
+			w.get(secret)
+		}
+		for i := range maxClients + 1 {
+			var err error
+			if w.Answers, err = guests.Of(fmt.Sprint(i)); err != nil {
+				t.Fatal(err)
+			}
+			if out := w.offline(http.MethodGet, secret, ""); out.Body.String() != fmt.Sprint(i) {
+				t.Errorf("%d: %s", i, out.Body)
+			}
+		}
+		if len(w.disk.Blobs(guestPrefix)) != maxClients+1 {
+			t.Error("an answer is lost with the order of its client")
+		}
+	})
+}
+
+func TestNew(t *testing.T) {
+	if _, err := New(Config{}); err == nil {
+		t.Error("answers of nobody, from nowhere")
 	}
 }

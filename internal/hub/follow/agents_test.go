@@ -1,4 +1,4 @@
-package keep
+package follow
 
 import (
 	"net/http"

@@ -1,4 +1,4 @@
-// Package saver brings what a hub knows to its disk, and back from there after a restart.
+// Package save brings what a hub knows to its disk, and back from there after a restart.
 //
 // The disk is one more follower of a replica, and holds its content with its revision. So a hub that starts again has
 // what it had, goes on from that revision wherever it can be resumed, and costs no list over the WAN.
@@ -7,7 +7,7 @@
 // replica itself began with, or was written from it while the watch that tells them was open already. Nothing else leads
 // from the one to the other: a replica that was emptied may be filled from a cloud whose history was set back, and reach
 // the disk's revision by another way.
-package saver
+package save
 
 import (
 	"context"

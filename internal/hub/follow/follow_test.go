@@ -1,9 +1,11 @@
-package keep
+package follow
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
@@ -15,10 +17,10 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/klog/v2"
 
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/hub/link"
-	"yurtcoordinator/internal/replica"
 	"yurtcoordinator/internal/store"
 	"yurtcoordinator/internal/stream"
 )
@@ -51,7 +53,7 @@ func TestAListIsOfTheCloudsContentAndRevision(t *testing.T) {
 		w.nothing()
 		synctest.Wait()
 		if all := w.Status(); len(all) != 1 || all[0].Revision != 9 || all[0].Objects != 2 || all[0].Source != "cloud" ||
-			all[0].Selection != "configmaps namespace=a" {
+			all[0].Selection.String() != "configmaps namespace=a" {
 			t.Errorf("Status() = %+v", all)
 		}
 	})
@@ -267,9 +269,7 @@ func TestWhatStillEndsIsWaitedFor(t *testing.T) {
 		if first.Body.Len()+second.Body.Len() > 0 {
 			t.Fatal("answered by what is ending")
 		}
-		if gone.Body.String() != "the cloud's own" {
-			t.Errorf("a client that has gone got %q", gone.Body)
-		}
+		want(t, gone, http.StatusServiceUnavailable)
 		s.set(func() { s.hold = nil })
 		close(hold)
 		synctest.Wait()
@@ -375,8 +375,8 @@ func TestAFeedThatFailsEndsTheSet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		made := w.cfg.NewFeed
-		w.cfg.NewFeed = func(r *replica.Replica, what Selection) (Feed, error) {
-			f, err := made(r, what)
+		w.cfg.NewFeed = func(o Order) (Feed, error) {
+			f, err := made(o)
 			return brokenFeed{f}, err
 		}
 		ended := make(chan error, 1)
@@ -398,7 +398,7 @@ func TestAFeedThatFailsEndsTheSet(t *testing.T) {
 
 func TestAFeedThatCannotBeMade(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
-		w.cfg.NewFeed = func(*replica.Replica, Selection) (Feed, error) { return nil, errBroken }
+		w.cfg.NewFeed = func(Order) (Feed, error) { return nil, errBroken }
 		want(t, w.get(listOfA), http.StatusOK, "the cloud's own")
 		if all := w.Status(); len(all) != 0 {
 			t.Errorf("kept: %+v", all)
@@ -407,7 +407,7 @@ func TestAFeedThatCannotBeMade(t *testing.T) {
 }
 
 func TestNew(t *testing.T) {
-	if _, err := New(Config{}); err == nil {
+	if _, err := New(Config{}, nil); err == nil {
 		t.Error("a set of nothing")
 	}
 }
@@ -625,4 +625,40 @@ func TestWhatIsKnownStaysWhenTheCloudDoesNotKnowTheNode(t *testing.T) {
 		want(t, w.get("/api/v1/namespaces/b/configmaps"), http.StatusUnauthorized, "expired")
 		w.passedOn()
 	})
+}
+
+func TestNoSecretIsLogged(t *testing.T) {
+	var log bytes.Buffer
+	klog.LogToStderr(false)
+	klog.SetOutput(&log)
+	t.Cleanup(func() {
+		klog.SetOutput(io.Discard)
+		klog.LogToStderr(true)
+	})
+	var level klog.Level
+	if err := level.Set("10"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = level.Set("0") })
+	bubble(t, func(t *testing.T, w *world) {
+		o := object("x", 5)
+		o.Raw = []byte(`{"metadata":{"namespace":"a","name":"x","resourceVersion":"5"},"data":{"p":"hunter2"}}`)
+		w.has(inA, 9, o)
+		w.says(http.StatusOK, asJSON, "hunter2")
+		want(t, w.get(listOfA), http.StatusOK, "hunter2")
+		w.get(secret)
+		w.ask(http.MethodPost, token, "hunter2")
+		w.disk.mu.Lock()
+		w.disk.fails = store.ErrFull
+		w.disk.mu.Unlock()
+		w.says(http.StatusOK, asJSON, "hunter2 again")
+		w.get(secret)
+		w.restart()
+		w.offline(http.MethodGet, secret, "")
+		w.offline(http.MethodPost, token, "hunter2")
+	})
+	klog.Flush()
+	if text := log.String(); strings.Contains(text, "hunter2") || !strings.Contains(text, "Following for this node's programs") {
+		t.Errorf("the log: %s", text)
+	}
 }

@@ -1,4 +1,4 @@
-package keep
+package recall
 
 import (
 	"bytes"
@@ -9,11 +9,16 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
+	"path"
 	"strconv"
 	"strings"
 
+	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/utils/lru"
 
+	"yurtcoordinator/internal/hub/link"
+	"yurtcoordinator/internal/live"
 	"yurtcoordinator/internal/store"
 )
 
@@ -36,8 +41,29 @@ const (
 	answerPrefix, guestPrefix = "answer/", "guest/"
 )
 
-// answers are the cloud's last answers to requests that read one thing: an object, a discovery document, a Pod's token.
-type answers struct {
+// Disk is where it is remembered; store.Store is one.
+type Disk interface {
+	PutBlob(key string, value []byte) error
+	Blob(key string) ([]byte, error)
+	DropBlob(key string)
+	Blobs(prefix string) []string
+}
+
+// Config is what Answers need. All fields are required but Client and Followed.
+type Config struct {
+	// Client is whose they are: somebody with credentials of its own; empty: the node's programs.
+	Client string
+	Disk   Disk
+	// Cloud is the state of the link to the cloud.
+	Cloud *live.Value[link.State]
+	// Followed answers a get of an object that is followed anyway, and is newer than what was said of it; it returns false,
+	// and has written nothing, if it can't. Default: nothing is followed.
+	Followed func(http.ResponseWriter, *http.Request) bool
+}
+
+// Answers are the cloud's last answers to one client. Safe for concurrent use.
+type Answers struct {
+	cfg    Config
 	disk   Disk
 	prefix string
 	// order has the digest of each answer on the disk, nil while it has not been compared. The least recently used goes
@@ -52,29 +78,83 @@ type answer struct {
 	Body        []byte `json:"body"`
 }
 
-func newAnswers(disk Disk, client string) *answers {
-	a := &answers{disk: disk, prefix: answerPrefix}
-	if client != "" {
-		sum := sha256.Sum256([]byte(client))
-		a.prefix = guestPrefix + hex.EncodeToString(sum[:16]) + "/"
+// New returns the Answers that the disk has.
+func New(c Config) (*Answers, error) {
+	if c.Disk == nil || c.Cloud == nil {
+		return nil, errors.New("recall: Disk and Cloud are required")
 	}
+	if c.Followed == nil {
+		c.Followed = func(http.ResponseWriter, *http.Request) bool { return false }
+	}
+	a := &Answers{cfg: c, disk: c.Disk, prefix: answerPrefix}
 	most := maxAnswers
-	if client != "" {
-		most = maxGuestAnswers
+	if c.Client != "" {
+		sum := sha256.Sum256([]byte(c.Client))
+		a.prefix, most = guestPrefix+hex.EncodeToString(sum[:16])+"/", maxGuestAnswers
 	}
 	a.order = lru.NewWithEvictionFunc(most, func(key lru.Key, _ any) {
 		if k, ok := key.(string); ok {
-			disk.DropBlob(k)
+			a.disk.DropBlob(k)
 		}
 	})
-	for _, key := range disk.Blobs(a.prefix) {
+	for _, key := range a.disk.Blobs(a.prefix) {
 		a.order.Add(key, nil)
 	}
-	return a
+	return a, nil
+}
+
+// Serve answers a single read: from the cloud, by pass, while it is not known to be down, else from memory if it can. All
+// other requests are answered by pass alone. The request's context has its RequestInfo.
+func (a *Answers) Serve(w http.ResponseWriter, r *http.Request, pass http.Handler) {
+	if a.cfg.Cloud.Get() != link.Down {
+		a.Pass(w, r, pass)
+	} else if !a.Recall(w, r) {
+		pass.ServeHTTP(w, r)
+	}
+}
+
+// Recall answers a single read from memory. It returns false, and has written nothing, if it can't.
+func (a *Answers) Recall(w http.ResponseWriter, r *http.Request) bool {
+	key, err := a.keyOf(r)
+	return err == nil && a.recall(w, r, key)
+}
+
+// Pass has a single read answered by pass, and remembers what it says. Where the cloud does not answer, it is answered from
+// memory.
+func (a *Answers) Pass(w http.ResponseWriter, r *http.Request, pass http.Handler) {
+	key, err := a.keyOf(r)
+	if err != nil {
+		pass.ServeHTTP(w, r)
+		return
+	}
+	known := func(w http.ResponseWriter) bool { return a.recall(w, r, key) }
+	a.pass(&substitute{ResponseWriter: w, known: known, node: a.cfg.Client == ""}, r, key, pass)
+}
+
+// errNotSingle says that a request is not one whose answer is remembered.
+var errNotSingle = errors.New("it does not read one thing")
+
+// single reports whether a request reads one thing, or makes one that is as good as read: a Pod's token. An address that
+// does not mean the same to everybody who reads it is the cloud's to understand.
+func single(r *http.Request) bool {
+	info, ok := request.RequestInfoFrom(r.Context())
+	if !ok || r.URL.RawPath != "" || path.Clean(r.URL.Path) != r.URL.Path {
+		return false
+	}
+	if _, err := url.ParseQuery(r.URL.RawQuery); err != nil {
+		return false
+	}
+	if r.Method != http.MethodGet {
+		return info.Verb == "create"
+	}
+	return !info.IsResourceRequest || info.Verb != "list" && info.Verb != "watch"
 }
 
 // keyOf names a request, and all in it that its answer depends on. It reads the body and puts it back.
-func (a *answers) keyOf(r *http.Request) (string, error) {
+func (a *Answers) keyOf(r *http.Request) (string, error) {
+	if !single(r) {
+		return "", errNotSingle
+	}
 	query := r.URL.Query()
 	for _, transient := range []string{"timeout", "resourceVersion", "resourceVersionMatch"} {
 		query.Del(transient)
@@ -113,7 +193,7 @@ func peek(r *http.Request) ([]byte, error) {
 }
 
 // pass has a request answered by pass, and remembers what it says.
-func (a *answers) pass(w http.ResponseWriter, r *http.Request, key string, pass http.Handler) {
+func (a *Answers) pass(w http.ResponseWriter, r *http.Request, key string, pass http.Handler) {
 	t := &tee{ResponseWriter: w}
 	pass.ServeHTTP(t, r) // one that breaks off panics, and is not remembered
 	switch {
@@ -127,7 +207,7 @@ func (a *answers) pass(w http.ResponseWriter, r *http.Request, key string, pass 
 
 // remember brings an answer to the disk, if it is not there. The client may still wait for the end of the answer, so the
 // disk is read at most once for each key.
-func (a *answers) remember(key string, said answer) {
+func (a *Answers) remember(key string, said answer) {
 	value, err := json.Marshal(said)
 	if err != nil {
 		return // strings and bytes always are JSON
@@ -164,13 +244,24 @@ func (a *answers) remember(key string, said answer) {
 }
 
 // forget removes an answer, whether or not it is in the order.
-func (a *answers) forget(key string) {
+func (a *Answers) forget(key string) {
 	a.order.Remove(key)
 	a.disk.DropBlob(key)
 }
 
-// recall answers from memory, if it can.
-func (a *answers) recall(w http.ResponseWriter, key string) bool {
+// recall answers from what is followed or remembered, if it can.
+func (a *Answers) recall(w http.ResponseWriter, r *http.Request, key string) bool {
+	h := w.Header()
+	fromMemory(h)
+	if a.cfg.Followed(w, r) || a.remembered(w, key) {
+		return true
+	}
+	notFromMemory(h)
+	return false
+}
+
+// remembered answers with what the cloud said last.
+func (a *Answers) remembered(w http.ResponseWriter, key string) bool {
 	value, err := a.disk.Blob(key)
 	var said answer
 	if err != nil || json.Unmarshal(value, &said) != nil || said.Status < http.StatusOK {
@@ -181,7 +272,6 @@ func (a *answers) recall(w http.ResponseWriter, key string) bool {
 	}
 	a.order.Get(key) // it is of use
 	h := w.Header()
-	fromMemory(h)
 	h.Set("Content-Type", said.ContentType)
 	h.Set("Content-Length", strconv.Itoa(len(said.Body)))
 	w.WriteHeader(said.Status)
@@ -193,6 +283,11 @@ func (a *answers) recall(w http.ResponseWriter, key string) bool {
 func fromMemory(h http.Header) {
 	h.Set("Warning", `110 yurthub "the cloud cannot be reached; this is what it said last"`)
 	h.Set("Cache-Control", "no-cache, private")
+}
+
+func notFromMemory(h http.Header) {
+	h.Del("Warning")
+	h.Del("Cache-Control")
 }
 
 // tee keeps what is written through it, up to answerBytes.

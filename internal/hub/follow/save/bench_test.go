@@ -1,4 +1,4 @@
-package saver
+package save
 
 import (
 	"bytes"

@@ -1,0 +1,110 @@
+package follow
+
+import (
+	"net/http"
+	"net/url"
+	"path"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/transport"
+
+	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/hub/feed"
+	"yurtcoordinator/internal/hub/link"
+	"yurtcoordinator/internal/hub/role"
+	"yurtcoordinator/internal/live"
+	"yurtcoordinator/internal/stream/remote"
+)
+
+// programLists bounds the lists that are under way for programs. kubelet follows some hundred objects, each by a list of
+// its own that costs little but a round trip, and waits for them; one at a time would take half a minute over a WAN, and a
+// large list of the pool's before them some minutes.
+const programLists = 8
+
+// Sources are where feeds read.
+type Sources struct {
+	// Cloud is the cloud's address, CloudLink the state of the link there.
+	Cloud     *url.URL
+	CloudLink *live.Value[link.State]
+	// As reaches the cloud with a client's credentials; Hub and the empty client have the node's.
+	As func(client string) http.RoundTripper
+	// Pool is where the pool's resources can be read too; nil means nowhere.
+	Pool *Pool
+	// Metrics is where the hub's own feeds are counted. Those of what programs ask for have no bound, so they have no place
+	// in metrics; Status has them.
+	Metrics *prometheus.Registry
+}
+
+// Pool is the coordinator's mirror.
+type Pool struct {
+	As       http.RoundTripper
+	Base     *url.URL
+	Link     *live.Value[link.State]
+	Standing *live.Value[role.Standing]
+	Covered  func(schema.GroupResource) *live.Value[bool]
+}
+
+// Feeds returns what makes feeds that read there.
+func Feeds(s *Sources) (func(Order) (Feed, error), error) {
+	counted, err := feed.NewMetrics(s.Metrics)
+	if err != nil {
+		return nil, err
+	}
+	unseen, err := feed.NewMetrics(prometheus.NewRegistry())
+	if err != nil {
+		return nil, err
+	}
+	hubs, programs, guests := make(chan struct{}, 1), make(chan struct{}, programLists), make(chan struct{}, programLists)
+	return func(o Order) (Feed, error) {
+		config := feed.Config{
+			Resource: o.Resource, Sink: o.Replica, CloudLink: s.CloudLink, Lists: guests, Metrics: unseen,
+			Precious: o.Resource == schema.GroupVersionResource{Version: "v1", Resource: "pods"}, // kubelet kills those that are gone
+		}
+		switch o.Client {
+		case Hub:
+			config.Lists, config.Metrics = hubs, counted
+		case "":
+			config.Lists = programs
+		}
+		var err error
+		config.Cloud, err = o.readFrom("cloud", s.As(o.Client), s.Cloud, collection(o.Resource, o.Namespace))
+		if err != nil {
+			return nil, err
+		}
+		if o.Shared && s.Pool != nil {
+			if config.Coordinator, err = o.readFrom("coordinator", s.Pool.As, s.Pool.Base, mirrorPath(o.Resource)); err != nil {
+				return nil, err
+			}
+			config.CoordinatorLink, config.Standing = s.Pool.Link, s.Pool.Standing
+			config.Covered = s.Pool.Covered(o.Resource.GroupResource())
+		}
+		return feed.New(config)
+	}, nil
+}
+
+func (o *Order) readFrom(name string, as http.RoundTripper, base *url.URL, at string) (*remote.Source, error) {
+	return remote.New(remote.Config{
+		Client: &http.Client{Transport: transport.NewUserAgentRoundTripper(Hub, as)},
+		Base:   base, Path: at, FieldSelector: o.Fields, LabelSelector: o.Labels, Name: name,
+	})
+}
+
+func collection(r schema.GroupVersionResource, namespace string) string {
+	root := path.Join("/apis", r.Group, r.Version)
+	if r.Group == "" {
+		root = path.Join("/api", r.Version)
+	}
+	if namespace != "" {
+		root = path.Join(root, "namespaces", namespace)
+	}
+	return path.Join(root, r.Resource)
+}
+
+func mirrorPath(r schema.GroupVersionResource) string {
+	group := r.Group
+	if group == "" {
+		group = edge.MirrorCoreGroup
+	}
+	return path.Join(edge.PathMirror, group, r.Version, r.Resource)
+}

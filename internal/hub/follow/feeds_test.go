@@ -1,0 +1,68 @@
+package follow
+
+import (
+	"net/http"
+	"net/url"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"yurtcoordinator/internal/hub/link"
+	"yurtcoordinator/internal/hub/role"
+	"yurtcoordinator/internal/live"
+	"yurtcoordinator/internal/replica"
+)
+
+func TestWhereASelectionIsRead(t *testing.T) {
+	pods, deployments := schema.GroupVersionResource{Version: "v1", Resource: "pods"},
+		schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}
+	for _, tc := range []struct {
+		resource        schema.GroupVersionResource
+		namespace, want string
+	}{
+		{pods, "", "/api/v1/pods"},
+		{pods, "a", "/api/v1/namespaces/a/pods"},
+		{deployments, "", "/apis/apps/v1/deployments"},
+		{deployments, "a", "/apis/apps/v1/namespaces/a/deployments"},
+	} {
+		if got := collection(tc.resource, tc.namespace); got != tc.want {
+			t.Errorf("%v in %q: %s, want %s", tc.resource, tc.namespace, got, tc.want)
+		}
+	}
+	var asked []string
+	newFeed, err := Feeds(&Sources{
+		Cloud: &url.URL{Scheme: "https", Host: "10.0.0.1"}, CloudLink: live.NewValue(link.Up), Metrics: prometheus.NewRegistry(),
+		As: func(client string) http.RoundTripper {
+			asked = append(asked, client)
+			return http.DefaultTransport
+		},
+		Pool: &Pool{
+			As: http.DefaultTransport, Base: &url.URL{Scheme: "https", Host: "10.0.0.2"}, Link: live.NewValue(link.Up),
+			Standing: &live.Value[role.Standing]{},
+			Covered:  func(schema.GroupResource) *live.Value[bool] { return live.NewValue(true) },
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := replica.New(replica.Config{Resource: pods})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, namespace := range []string{"a?b", "a#b"} {
+		if _, err := newFeed(Order{Selection: Selection{Resource: pods, Namespace: namespace}, Replica: r}); err == nil {
+			t.Errorf("namespace %q is read", namespace)
+		}
+	}
+	asked = nil
+	for _, o := range []Order{{Client: Hub, Shared: true}, {Client: Hub}, {}, {Client: "sa 1"}} {
+		o.Selection, o.Replica = Whole(pods), r
+		if _, err := newFeed(o); err != nil {
+			t.Errorf("%+v: %v", o, err)
+		}
+	}
+	if len(asked) != 4 || asked[0] != Hub || asked[2] != "" || asked[3] != "sa 1" {
+		t.Errorf("the cloud is asked as %q", asked)
+	}
+}

@@ -1,0 +1,143 @@
+package follow
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/klog/v2"
+
+	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/hub/link"
+	"yurtcoordinator/internal/replica"
+	"yurtcoordinator/internal/stream"
+)
+
+// patience is how long a request waits for a selection that is read for the first time.
+const patience = 10 * time.Second
+
+// ServeHTTP answers get, list and watch of a resource that the hub follows for itself. The request's context has its
+// RequestInfo.
+func (s *Set) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	info, ok := request.RequestInfoFrom(r.Context())
+	if !ok {
+		http.Error(w, "no RequestInfo: a defect of yurthub", http.StatusInternalServerError)
+		return
+	}
+	m := s.find(Whole(schema.GroupVersionResource{Group: info.APIGroup, Version: info.APIVersion, Resource: info.Resource}))
+	if m == nil {
+		// It has left the set since the request was routed. The client tries again and is answered by the cloud.
+		replica.Refuse(w, "yurthub: it has just stopped to keep a copy of this resource; try again")
+		return
+	}
+	m.want()
+	select {
+	case <-m.restored:
+	case <-r.Context().Done():
+		return
+	}
+	if !m.Replica.Complete().Get() && s.unreachable(m) {
+		replica.Refuse(w, "yurthub: all of this resource was never known here, and there is nobody to ask")
+		return
+	}
+	if m.view != nil {
+		s.await(r.Context(), m.view)
+	}
+	handler := m.handler
+	if strings.HasPrefix(r.UserAgent(), "kubelet/") {
+		handler = m.kubelet
+	}
+	handler.Serve(w, r, replica.Request{Verb: info.Verb, Namespace: info.Namespace, Name: info.Name})
+}
+
+// unreachable reports whether there is nobody to ask for a member at the moment.
+func (s *Set) unreachable(m *Member) bool {
+	return s.cfg.Cloud.Get() == link.Down && (!m.Shared || s.cfg.Coordinator.Get() == link.Down)
+}
+
+// Serve answers a client's list or watch from what is followed, and has pass answer it if it is the cloud's to answer, as it
+// has all other requests. The client is whose credentials the request has; empty: the node's. The request's context has its
+// RequestInfo.
+func (s *Set) Serve(w http.ResponseWriter, r *http.Request, client string, pass http.Handler) {
+	info, ok := request.RequestInfoFrom(r.Context())
+	if !ok {
+		http.Error(w, "no RequestInfo: a defect of yurthub", http.StatusInternalServerError)
+		return
+	}
+	selection, whole := selectionOf(r, info)
+	if r.Method != http.MethodGet || !info.IsResourceRequest || info.Verb != "list" && info.Verb != "watch" ||
+		!whole || !sound(r.URL) {
+		pass.ServeHTTP(w, r)
+		return
+	}
+	m, err := s.use(client, selection)
+	if err != nil {
+		klog.FromContext(r.Context()).V(1).Info("Not following what a program reads", "what", selection, "err", err)
+		pass.ServeHTTP(w, r)
+		return
+	}
+	defer s.release(m)
+	prospect := m.expect(r.Context(), s.cfg.Cloud, patience)
+	if prospect == known && s.cfg.Cloud.Get() == link.Up &&
+		(info.Verb == "list" && m.behind(r) || m.handler.TableIsPlain(r, info.Verb)) {
+		// A revision of another object, or one that the hub had before it was killed: it would come with the next event. Or a
+		// table that the cloud makes better.
+		prospect = foreign
+	}
+	switch prospect {
+	case foreign:
+		pass.ServeHTTP(w, r)
+	case unreachable:
+		replica.Refuse(w, fmt.Sprintf("yurthub: %s: not known from before, and the cloud cannot be reached", selection))
+	case late:
+		replica.Refuse(w, fmt.Sprintf("yurthub: %s: the cloud has not told all of it yet", selection))
+	default:
+		m.handler.Serve(w, plain(r), replica.Request{
+			Verb: info.Verb, Namespace: info.Namespace, Selected: selection.Fields != "" || selection.Labels != "",
+		})
+	}
+}
+
+// Get answers a client's get of an object that is among those of a selection that it follows. It returns false, and has
+// written nothing, if it follows none that has it.
+func (s *Set) Get(w http.ResponseWriter, r *http.Request, client string) bool {
+	info, ok := request.RequestInfoFrom(r.Context())
+	if !ok || r.Method != http.MethodGet || !info.IsResourceRequest || info.Verb != "get" || info.Subresource != "" || !sound(r.URL) {
+		return false
+	}
+	key := stream.Key{Namespace: info.Namespace, Name: info.Name}
+	if info.APIGroup == "" && info.Resource == "namespaces" {
+		key.Namespace = "" // a Namespace is in none, though its path looks like it
+	}
+	resource := schema.GroupVersionResource{Group: info.APIGroup, Version: info.APIVersion, Resource: info.Resource}
+	m := s.having(client, resource, key)
+	if m == nil {
+		return false
+	}
+	defer s.release(m)
+	m.handler.Serve(w, r, replica.Request{Verb: "get", Namespace: key.Namespace, Name: key.Name})
+	return true
+}
+
+// having returns a client's selection that has an object, the newest of them, which stays until release; nil if none has.
+func (s *Set) having(client string, resource schema.GroupVersionResource, key stream.Key) *Member {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var found *Member
+	var newest edge.Revision
+	for _, m := range s.members {
+		if m.Client != client || m.Resource != resource || m.ending {
+			continue
+		}
+		if _, has := m.Replica.Get(key); has && (found == nil || m.Replica.Position() > newest) {
+			found, newest = m, m.Replica.Position()
+		}
+	}
+	if found != nil {
+		found.users++
+	}
+	return found
+}

@@ -1,0 +1,382 @@
+package follow
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/klog/v2"
+
+	"yurtcoordinator/internal/hub/follow/save"
+	"yurtcoordinator/internal/hub/link"
+	"yurtcoordinator/internal/live"
+	"yurtcoordinator/internal/replica"
+	"yurtcoordinator/internal/store"
+)
+
+const (
+	// maxKept bounds the selections of the node's programs. kubelet follows each ConfigMap and Secret of its Pods by itself;
+	// 110 Pods, the most that a node has by default, have some hundreds. maxGuestKept bounds those of a caller with
+	// credentials of its own, and maxGuests such callers: a node has some ten ServiceAccounts whose programs are cached.
+	maxKept, maxGuestKept, maxGuests = 1000, 50, 32
+	// idleTime is how long a selection is followed for nobody: programs that begin anew come back within it. It stays on
+	// the disk.
+	idleTime = 5 * time.Minute
+	// tidyEvery is how often the set looks for such ones.
+	tidyEvery = 30 * time.Second
+	// selectorBytes bounds the namespace and the selectors of a selection: longer ones, which hardly anybody has, are not
+	// followed, so that what nobody reads again does not fill the memory.
+	selectorBytes = 2 << 10
+	// historyBytes and historyEvents bound what a program's selection remembers for watches that resume: most are a few
+	// objects.
+	historyBytes, historyEvents = 256 << 10, 1000
+)
+
+// Disk is where it is kept; store.Store is one.
+type Disk interface {
+	save.Disk
+	// Touch says that a collection is in use.
+	Touch(id store.ID)
+}
+
+// Config is what a Set needs. Fields without a default are required.
+type Config struct {
+	Disk Disk
+	// Cloud is the state of the link to the cloud, Coordinator that of the link to the pool's coordinator. Default of the
+	// latter: there is no coordinator.
+	Cloud, Coordinator *live.Value[link.State]
+	// NewFeed makes what feeds a replica.
+	NewFeed func(Order) (Feed, error)
+	// Always are selections that the hub follows whatever Change says, but are not shared unless it names them.
+	Always []Selection
+	// Eager has shared resources fed at once, and not from the first request on: their pool may need them from this hub.
+	Eager bool
+	// View is what this node's programs see of one of the hub's own, KubeletView what kubelet sees of it instead. Default,
+	// and nil: all of it as it is, and the same as all others.
+	View        func(schema.GroupVersionResource) *View
+	KubeletView func(schema.GroupVersionResource) replica.View
+	// Changed is called whenever Followed, or a replica of it, is another than before. It must not block, nor use the Set.
+	// Default: nobody asks.
+	Changed func()
+}
+
+// Set is what is followed. Make one with New; while Run does not run, nothing is, and programs' requests are passed on.
+type Set struct {
+	cfg Config
+
+	begun    chan struct{} // closed when Run has begun
+	hasBegun func()
+
+	mu      sync.Mutex
+	life    context.Context // of Run; nil while it does not run
+	owned   sync.WaitGroup
+	shared  []schema.GroupVersionResource // what the pool shares
+	members map[store.ID]*Member
+	fixed   chan struct{} // closed when the hub's own are others than before
+	failed  chan error
+}
+
+// New returns a Set that follows nothing yet. It does no I/O.
+func New(c Config, shared []schema.GroupVersionResource) (*Set, error) {
+	if c.Disk == nil || c.Cloud == nil || c.NewFeed == nil {
+		return nil, errors.New("follow: Disk, Cloud and NewFeed are required")
+	}
+	if c.Coordinator == nil {
+		c.Coordinator = live.NewValue(link.Down)
+	}
+	if c.View == nil {
+		c.View = func(schema.GroupVersionResource) *View { return nil }
+	}
+	if c.KubeletView == nil {
+		c.KubeletView = func(schema.GroupVersionResource) replica.View { return nil }
+	}
+	if c.Changed == nil {
+		c.Changed = func() {}
+	}
+	s := &Set{
+		cfg: c, begun: make(chan struct{}), shared: slices.Clone(shared), members: map[store.ID]*Member{},
+		fixed: make(chan struct{}), failed: make(chan error, 1),
+	}
+	s.hasBegun = sync.OnceFunc(func() { close(s.begun) })
+	return s, nil
+}
+
+// Begun is closed once Run runs: a request that is served before goes to the cloud, and a watch stays there.
+func (s *Set) Begun() <-chan struct{} { return s.begun }
+
+// Run follows until ctx ends, and returns nil when nothing of it is left. A feed that fails ends it.
+func (s *Set) Run(ctx context.Context) error {
+	life, cancel := context.WithCancel(ctx)
+	s.mu.Lock()
+	s.life = life
+	s.bringAboutLocked()
+	s.mu.Unlock()
+	s.hasBegun()
+	defer func() {
+		s.mu.Lock()
+		s.life = nil
+		for _, m := range s.members {
+			m.ending = true // requests go to the cloud from now on
+		}
+		s.tellFixedLocked()
+		s.mu.Unlock()
+		cancel()
+		s.owned.Wait()
+	}()
+	tidy := time.NewTicker(tidyEvery)
+	defer tidy.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case err := <-s.failed:
+			return err
+		case <-tidy.C:
+			s.tidy(time.Now())
+		}
+	}
+}
+
+// fail ends Run.
+func (s *Set) fail(err error) {
+	select {
+	case s.failed <- err:
+	default: // one is enough
+	}
+}
+
+// Change sets which resources are shared from now on. What is followed already, and stays, is not disturbed.
+func (s *Set) Change(shared []schema.GroupVersionResource) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.shared = slices.Clone(shared)
+	if s.life != nil {
+		s.bringAboutLocked()
+	}
+}
+
+// bringAboutLocked makes the hub's own what they should be. What stays has a member all the time, so that no request of its
+// is sent past the hub; the new one waits for the end of the old.
+func (s *Set) bringAboutLocked() {
+	next := map[store.ID]Order{}
+	for _, what := range s.cfg.Always {
+		next[what.id(Hub)] = Order{Selection: what, Client: Hub}
+	}
+	for _, r := range s.shared {
+		next[Whole(r).id(Hub)] = Order{Selection: Whole(r), Client: Hub, Shared: true}
+	}
+	for id, m := range s.members {
+		if order, stays := next[id]; m.fixed() && !m.ending && (!stays || order.Shared != m.Shared) {
+			klog.FromContext(s.life).Info("No longer followed", "what", m.Selection, "shared", m.Shared)
+			m.ending = true
+			m.end()
+		}
+	}
+	for id, order := range next {
+		old := s.members[id]
+		if old != nil && !old.ending {
+			continue
+		}
+		m, err := s.beginLocked(order)
+		if err != nil {
+			s.fail(err)
+			return
+		}
+		if order.Shared && s.cfg.Eager || old != nil && old.isWanted() { // whoever needed the one needs the other
+			m.want()
+		}
+	}
+	s.tellFixedLocked()
+}
+
+func (s *Set) tellFixedLocked() {
+	close(s.fixed)
+	s.fixed = make(chan struct{})
+}
+
+// beginLocked starts to follow a selection. It does no I/O.
+func (s *Set) beginLocked(order Order) (*Member, error) {
+	m := &Member{Order: order, wanted: make(chan struct{}), restored: make(chan struct{}), ended: make(chan struct{})}
+	m.want = sync.OnceFunc(func() { close(m.wanted) })
+	config := replica.Config{Resource: order.Resource}
+	if !m.fixed() {
+		config.HistoryBytes, config.HistoryEvents, config.Changed = historyBytes, historyEvents, s.cfg.Changed
+		m.want()
+	}
+	var err error
+	if m.Replica, err = replica.New(config); err != nil {
+		return nil, err
+	}
+	m.saver = save.New(s.cfg.Disk, m.id(), m.Replica)
+	if err := s.handleLocked(m); err != nil {
+		return nil, err
+	}
+	if m.feed, err = s.cfg.NewFeed(m.Order); err != nil {
+		return nil, err
+	}
+	if old := s.members[m.id()]; old != nil {
+		m.after = old.ended
+	}
+	life, end := context.WithCancel(s.life)
+	m.end = end
+	s.members[m.id()] = m
+	s.owned.Go(func() { s.run(life, m) })
+	return m, nil
+}
+
+// handleLocked makes what serves a member.
+func (s *Set) handleLocked(m *Member) error {
+	config := replica.HandlerConfig{
+		Replica: m.Replica,
+		// What clients have been told survives. A disk that is full does not keep anybody waiting for longer.
+		BeforeExpired: func(ctx context.Context) { _ = m.saver.Sync(ctx) },
+	}
+	var kubelet replica.View
+	if m.fixed() {
+		if m.view = s.cfg.View(m.Resource); m.view != nil {
+			config.View = m.view.View
+		}
+		kubelet = s.cfg.KubeletView(m.Resource)
+	}
+	var err error
+	if m.handler, err = replica.NewHandler(config); err != nil {
+		return err
+	}
+	m.kubelet = m.handler
+	if kubelet != nil {
+		config.View = kubelet
+		m.kubelet, err = replica.NewHandler(config)
+	}
+	return err
+}
+
+// run follows a selection to its end.
+func (s *Set) run(ctx context.Context, m *Member) {
+	if err := m.run(ctx); err != nil {
+		s.fail(err)
+	}
+	m.end()
+	m.Replica.Close()
+	s.mu.Lock()
+	if s.members[m.id()] == m {
+		delete(s.members, m.id())
+	}
+	s.mu.Unlock()
+	close(m.ended)
+}
+
+// tidy ends what nobody has asked for lately, and tells the disk what is in use.
+func (s *Set) tidy(now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, m := range s.members {
+		switch {
+		case m.ending:
+		case !m.fixed() && m.users == 0 && now.Sub(m.unused) >= idleTime:
+			m.ending = true
+			m.end()
+			s.cfg.Changed()
+		default:
+			s.cfg.Disk.Touch(m.id())
+		}
+	}
+}
+
+// use returns what a client follows of a selection, which it does from now on. It stays at least until release.
+func (s *Set) use(client string, selection Selection) (*Member, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.life == nil {
+		return nil, errors.New("it has not begun, or is ending")
+	}
+	m := s.members[selection.id(client)]
+	if m == nil || m.ending {
+		if err := s.roomLocked(client, selection); err != nil {
+			return nil, err
+		}
+		var err error
+		if m, err = s.beginLocked(Order{Selection: selection, Client: client}); err != nil {
+			return nil, err
+		}
+		s.cfg.Changed()
+	}
+	m.users++
+	return m, nil
+}
+
+// roomLocked reports, as an error, that a client must not follow another selection.
+func (s *Set) roomLocked(client string, selection Selection) error {
+	if len(selection.Namespace)+len(selection.Fields)+len(selection.Labels) > selectorBytes {
+		return fmt.Errorf("its selectors have more than %d bytes", selectorBytes)
+	}
+	clients := map[string]int{}
+	for id, m := range s.members {
+		if !m.ending {
+			clients[id.Client]++
+		}
+	}
+	most := maxKept
+	if client != "" {
+		most = maxGuestKept
+	}
+	if clients[client] >= most {
+		return fmt.Errorf("%d selections are followed already", most)
+	}
+	delete(clients, Hub)
+	delete(clients, "")
+	if client != "" && clients[client] == 0 && len(clients) >= maxGuests {
+		return fmt.Errorf("%d callers are followed for already", maxGuests)
+	}
+	return nil
+}
+
+func (s *Set) release(m *Member) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if m.users--; m.users == 0 {
+		m.unused = time.Now()
+	}
+}
+
+// find returns one of the hub's own; nil if there is none.
+func (s *Set) find(what Selection) *Member {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if m := s.members[what.id(Hub)]; m != nil && !m.ending {
+		return m
+	}
+	return nil
+}
+
+// Has reports whether the hub follows all of a resource for itself.
+func (s *Set) Has(r schema.GroupVersionResource) bool { return s.find(Whole(r)) != nil }
+
+// Fixed returns the hub's own, by selection, and a channel that is closed when they are others.
+func (s *Set) Fixed() ([]*Member, <-chan struct{}) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.ofLocked(Hub), s.fixed
+}
+
+// Followed returns what is followed for the node's programs. A replica may be incomplete, or be closed at any time.
+func (s *Set) Followed() []*Member {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.ofLocked("")
+}
+
+func (s *Set) ofLocked(client string) []*Member {
+	var all []*Member
+	for id, m := range s.members {
+		if id.Client == client && !m.ending {
+			all = append(all, m)
+		}
+	}
+	slices.SortFunc(all, func(a, b *Member) int { return strings.Compare(a.Selection.String(), b.Selection.String()) })
+	return all
+}

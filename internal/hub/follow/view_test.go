@@ -1,0 +1,49 @@
+package follow
+
+import (
+	"errors"
+	"testing"
+	"testing/synctest"
+
+	"yurtcoordinator/internal/hub/feed"
+	"yurtcoordinator/internal/stream"
+)
+
+// Without NodePools in the cloud, or without the right to read them, it must be known that there will be none: service
+// topology would never be complete, and every request for endpoints would wait for it.
+func TestWhatIsDeniedIsNotWaitedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := run(t, Config{Always: []Selection{pool}})
+		source := w.Source(pool)
+		m, status := w.find(pool), &w.feeds["nodepools"][0].status
+		if _, err := source.Snapshot(t.Context()); !errors.Is(err, stream.ErrNotReady) {
+			t.Errorf("before anything was asked: %v", err)
+		}
+		status.Set(feed.Status{Source: feed.Cloud, Refused: "connection refused"})
+		if _, err := source.Snapshot(t.Context()); !errors.Is(err, stream.ErrNotReady) {
+			t.Errorf("a cloud that can't be reached: %v", err)
+		}
+		status.Set(feed.Status{Source: feed.Cloud, Refused: "no such resource", Denied: true})
+		if _, err := source.Snapshot(t.Context()); err == nil || errors.Is(err, stream.ErrNotReady) {
+			t.Errorf("denied: %v", err)
+		}
+		if err := m.Replica.Replace(t.Context(), stream.Snapshot{
+			Type:     stream.Type{GroupVersionKind: pool.Resource.GroupVersion().WithKind("NodePool"), Encoding: stream.JSON},
+			Revision: 7,
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if s, err := source.Snapshot(t.Context()); err != nil || s.Revision != 7 || w.Position(pool) != 7 {
+			t.Errorf("denied after there was something: %+v, %v", s, err)
+		}
+		if err := w.stop(); err != nil {
+			t.Error(err)
+		}
+		if _, err := source.Snapshot(t.Context()); !errors.Is(err, stream.ErrNotReady) || w.Position(pool) != 0 {
+			t.Errorf("after the end: %v", err)
+		}
+		if _, err := source.Watch(t.Context(), 7); !errors.Is(err, stream.ErrNotReady) {
+			t.Errorf("a watch after the end: %v", err)
+		}
+	})
+}
