@@ -149,6 +149,29 @@ func TestKeysOfANode(t *testing.T) {
 	}
 }
 
+// kubelet reports a status that has not changed as often as it computes one, where only the latter is set: so both are.
+func TestStatusReports(t *testing.T) {
+	for name, tt := range map[string]struct {
+		timing         Timing
+		update, report string
+	}{
+		"stock": {Stock, "10s", "5m0s"},
+		"quick": {Quick, "4s", "4s"},
+	} {
+		for _, at := range []place{{1, 1}, inCloud} {
+			n := node{place: at, cfg: Config{Kubelet: Real, Timing: tt.timing, Installed: at == inCloud}, bins: programs()}
+			var got struct{ NodeStatusUpdateFrequency, NodeStatusReportFrequency string }
+			if err := yaml.Unmarshal([]byte(n.kubeletConfig()), &got); err != nil {
+				t.Fatal(err)
+			}
+			if got.NodeStatusUpdateFrequency != tt.update || got.NodeStatusReportFrequency != tt.report {
+				t.Errorf("%s, %s: computed every %s and reported every %s, want %s and %s", name, n.name(),
+					got.NodeStatusUpdateFrequency, got.NodeStatusReportFrequency, tt.update, tt.report)
+			}
+		}
+	}
+}
+
 // The files are put together from text; what reads them must at least find them whole.
 func TestFilesOfANode(t *testing.T) {
 	n := node{

@@ -26,6 +26,9 @@ const (
 type Timing struct {
 	// Lease is kubelet's nodeLeaseDurationSeconds; it renews four times in that time.
 	Lease time.Duration `json:"lease"`
+	// Report is kubelet's nodeStatusReportFrequency: how often a status is reported that has not changed. Hollow kubelets have
+	// Kubernetes' own, 5 minutes, in any timing.
+	Report time.Duration `json:"report"`
 	// Grace is kube-controller-manager's node-monitor-grace-period, Monitor its node-monitor-period.
 	Grace   time.Duration `json:"grace"`
 	Monitor time.Duration `json:"monitor"`
@@ -36,10 +39,14 @@ type Timing struct {
 var (
 	// Quick is for scenarios that must not take long. The grace period is not shortened as much as the rest: half of it
 	// must cover what does not shrink with it, the time in which a hub notices a silent link (5 s).
-	Quick = Timing{Lease: 8 * time.Second, Grace: 20 * time.Second, Monitor: time.Second, Toleration: 5 * time.Second}
+	Quick = Timing{
+		Lease: 8 * time.Second, Report: 4 * time.Second, Grace: 20 * time.Second, Monitor: time.Second,
+		Toleration: 5 * time.Second,
+	}
 	// Stock is Kubernetes' own timing (1.36), but for the toleration, which is 300 s there.
 	Stock = Timing{
-		Lease: 40 * time.Second, Grace: 50 * time.Second, Monitor: 5 * time.Second, Toleration: 30 * time.Second,
+		Lease: 40 * time.Second, Report: 5 * time.Minute, Grace: 50 * time.Second, Monitor: 5 * time.Second,
+		Toleration: 30 * time.Second,
 	}
 )
 

@@ -295,6 +295,8 @@ func (n node) kubeletConfig() string {
 	return strings.NewReplacer(
 		"$CA", n.cert("ca.crt"), "$CRT", n.cert(server+".crt"), "$KEY", n.cert(server+".key"),
 		"$CGROUPS", n.kubeletCgroups(), "$STATUS", statusEvery(n.cfg.Timing).String(),
+		// Where only the update frequency is set, kubelet reports as often as it computes.
+		"$REPORT", n.cfg.Timing.Report.String(),
 		"$LEASE", fmt.Sprint(int(n.cfg.Timing.Lease.Seconds())), "$DOMAIN", clusterDomain, "$DNS", n.kubeletDNS(),
 	).Replace(`apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
@@ -315,6 +317,7 @@ imageGCHighThresholdPercent: 100
 evictionHard: {nodefs.available: "1%", imagefs.available: "1%", memory.available: "50Mi"}
 makeIPTablesUtilChains: false
 nodeStatusUpdateFrequency: $STATUS
+nodeStatusReportFrequency: $REPORT
 nodeLeaseDurationSeconds: $LEASE
 oomScoreAdj: 0
 rotateCertificates: false
