@@ -57,6 +57,7 @@ func controlPlane(bins build.Binaries, disk string, cfg Config) (core, rest []ma
 		"--service-account-key-file=" + cert("sa.pub"), "--service-account-signing-key-file=" + cert("sa.key"),
 		"--service-account-issuer=https://kubernetes.default.svc",
 		"--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction", "--enable-bootstrap-token-auth",
+		"--allow-privileged=true", // as kubeadm's
 		"--token-auth-file=" + cert("tokens.csv"),
 		seconds("default-not-ready-toleration-seconds", t.Toleration),
 		seconds("default-unreachable-toleration-seconds", t.Toleration),
