@@ -105,7 +105,8 @@ var law = []struct {
 	{"internal/oci", nil, "an image is made of programs, whichever"},
 	{"hack/images", []string{"internal/lab/build", "internal/oci"}, "the command line of images"},
 
-	{"internal/lab/wire", nil, "cables know no Kubernetes"},
+	{"internal/lab/line", nil, "a model knows no frames"},
+	{"internal/lab/wire", []string{"internal/lab/line"}, "cables know no Kubernetes"},
 	{"internal/lab/machine", nil, "machines know no Kubernetes"},
 	{"internal/lab/build", nil, "building knows names of packages, not the packages"},
 	{"internal/lab/image", []string{"internal/lab/build/artifact", "internal/oci"}, "images share the cache of built programs"},
@@ -121,7 +122,7 @@ var law = []struct {
 		"a load comes from outside; what it makes is an API"},
 	{"internal/lab/cli",
 		[]string{
-			"internal/lab", "internal/lab/build", "internal/lab/image", "internal/lab/wire",
+			"internal/lab", "internal/lab/build", "internal/lab/image", "internal/lab/line", "internal/lab/wire",
 			"internal/lab/bench", "internal/lab/bench/cloudscale", "e2e",
 		},
 		"the command line offers the scenarios"},

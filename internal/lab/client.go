@@ -108,6 +108,21 @@ func (c *Client) Heal(ctx context.Context, n Network, target string) error {
 	return c.call(ctx, http.MethodPost, "link", url.Values{"network": {string(n)}, "target": {target}}, nil)
 }
 
+// Shape gives the links of target (NODE or pool/POOL) to a network a shape. Cut and Heal leave it as it is.
+func (c *Client) Shape(ctx context.Context, n Network, target string, shape LinkShape) error {
+	content, err := json.Marshal(shape)
+	if err != nil {
+		return err
+	}
+	return c.call(ctx, http.MethodPost, "shape",
+		url.Values{"network": {string(n)}, "target": {target}, "shape": {string(content)}}, nil)
+}
+
+// Unshape undoes Shape.
+func (c *Client) Unshape(ctx context.Context, n Network, target string) error {
+	return c.call(ctx, http.MethodPost, "shape", url.Values{"network": {string(n)}, "target": {target}}, nil)
+}
+
 // Node does a to a component of a node; to the whole machine when the component is All.
 func (c *Client) Node(ctx context.Context, a Action, node string, component Component) error {
 	return c.call(ctx, http.MethodPost, "node",

@@ -46,9 +46,13 @@ type Lab struct {
 	// authority is the hash of the lab's authority.
 	authority string
 
+	// shaping is held by who puts cables on lines or takes them off: one order at a time. It comes before host.busy.
+	shaping sync.Mutex
+
 	mu    sync.Mutex
 	hosts map[string]*host // by machine name
-	cuts  map[cut]wire.Fault
+	cuts  map[link]wire.Fault
+	lines map[link]*shapedLine
 	mark  map[string]wire.Bytes
 	// accesses are the operators' kubeconfigs as last read from the cloud, by pool, in an installed lab.
 	accesses map[int][]byte
@@ -59,12 +63,14 @@ type Lab struct {
 // host is a machine with what is needed to power it on again. All but lost is constant, or guarded by Lab.mu.
 type host struct {
 	spec   machine.Spec
+	place  place
 	cables []wire.Cable
 	routes []wire.Route
 	start  func(ctx context.Context, m *machine.Machine) error
 
-	busy    sync.Mutex       // one order at a time
-	machine *machine.Machine // nil while it has no power
+	busy    sync.Mutex                // one order at a time
+	machine *machine.Machine          // nil while it has no power
+	shaped  map[Network]*wire.Carried // its cables that are on lines
 	// lost is what its WAN link carried before the last power cut.
 	lost wire.Bytes
 }
@@ -74,7 +80,8 @@ func newLab(cfg Config, dir string, bins build.Binaries, images []string) *Lab {
 	return &Lab{
 		cfg: cfg, dir: dir, bins: bins, images: images, all: places(cfg.Pools, cfg.Nodes),
 		importing: semaphore.NewWeighted(int64(runtime.NumCPU())),
-		hosts:     map[string]*host{}, cuts: map[cut]wire.Fault{}, mark: map[string]wire.Bytes{}, accesses: map[int][]byte{},
+		hosts:     map[string]*host{}, cuts: map[link]wire.Fault{}, lines: map[link]*shapedLine{},
+		mark: map[string]wire.Bytes{}, accesses: map[int][]byte{},
 	}
 }
 
@@ -151,7 +158,7 @@ func (l *Lab) cloudHost(progress func(string)) *host {
 		spec.Cgroup = filepath.Join(cgroup(l.cfg.Name), cloudMachine)
 	}
 	return &host{
-		spec:   spec,
+		spec: spec, place: inCloud,
 		cables: []wire.Cable{cloudCable},
 		routes: cloudRoutes(l.all),
 		start:  func(ctx context.Context, m *machine.Machine) error { return l.startCloud(ctx, m, progress) },
@@ -188,6 +195,9 @@ func (l *Lab) plugSwitches() error {
 			return err
 		}
 	}
+	if err := wire.LayAside(); err != nil {
+		return err
+	}
 	return wire.Apply(nil) // fails now, not at the first cut, on a kernel that can't
 }
 
@@ -200,7 +210,7 @@ func (l *Lab) nodeHost(p place) *host {
 		spec.Cgroup = filepath.Join(cgroup(l.cfg.Name), string(p.name()))
 	}
 	return &host{
-		spec:   spec,
+		spec: spec, place: p, shaped: map[Network]*wire.Carried{},
 		cables: []wire.Cable{p.wanCable(), p.lanCable()},
 		routes: p.routes(l.cfg.Nodes),
 		start: func(ctx context.Context, m *machine.Machine) error {
@@ -344,6 +354,7 @@ func (l *Lab) powerOn(ctx context.Context, h *host) error {
 	}
 	if err := l.connect(h, m); err != nil {
 		m.PowerOff()
+		err = errors.Join(err, h.offLines())
 		return fmt.Errorf("machine %s: %w", h.spec.Name, err)
 	}
 	l.mu.Lock()
@@ -359,6 +370,9 @@ func (l *Lab) connect(h *host, m *machine.Machine) error {
 		}
 	}
 	if err := wire.Routes(m.PID, h.routes); err != nil {
+		return err
+	}
+	if err := l.carry(h, m); err != nil {
 		return err
 	}
 	l.mu.Lock()
@@ -382,6 +396,9 @@ func (l *Lab) powerOff(h *host) {
 	}
 	carried := h.cables[0].Counted()
 	m.PowerOff()
+	if err := h.offLines(); err != nil { // what is left of the line is in nobody's way
+		fmt.Fprintf(os.Stderr, "yurtlab: %s without power: %v\n", h.spec.Name, err)
+	}
 	l.mu.Lock()
 	h.machine = nil
 	h.lost = h.lost.Add(carried)
@@ -395,6 +412,7 @@ func (l *Lab) down() {
 		wg.Go(func() { l.powerOff(h) })
 	}
 	wg.Wait()
+	l.endLines()
 }
 
 // Link cuts or heals the links of target (NODE or pool/POOL) to a network; wire.None heals.
@@ -405,7 +423,7 @@ func (l *Lab) Link(network Network, target string, fault wire.Fault) error {
 	}
 	l.mu.Lock()
 	for _, p := range which {
-		c := cut{p, network}
+		c := link{p, network}
 		if fault == wire.None {
 			delete(l.cuts, c)
 		} else {

@@ -35,6 +35,9 @@ type NodeStatus struct {
 	// WAN and LAN are the faults of its cables: none, drop, reject or oneway.
 	WAN string `json:"wan"`
 	LAN string `json:"lan"`
+	// WANLine and LANLine are the lines that its cables are on; nil for a cable without a shape.
+	WANLine *LineStatus `json:"wanLine,omitempty"`
+	LANLine *LineStatus `json:"lanLine,omitempty"`
 	// Hub is what the hub says of itself; nil when it does not answer.
 	Hub *HubStatus `json:"hub,omitempty"`
 	// Ready is the Node's Ready condition in the cloud; empty for a Node that is not there.
@@ -149,11 +152,14 @@ func leaderOf(nodes []NodeStatus, pool string) string {
 
 func (l *Lab) wiring(p place) NodeStatus {
 	l.mu.Lock()
-	defer l.mu.Unlock()
-	return NodeStatus{
+	s := NodeStatus{
 		Name: string(p.name()), Pool: string(p.poolName()), Power: l.hosts[string(p.name())].machine != nil,
-		WAN: l.cuts[cut{p, WAN}].String(), LAN: l.cuts[cut{p, LAN}].String(), HeartbeatAge: -1,
+		WAN: l.cuts[link{p, WAN}].String(), LAN: l.cuts[link{p, LAN}].String(), HeartbeatAge: -1,
 	}
+	wan, lan := l.lines[link{p, WAN}], l.lines[link{p, LAN}]
+	l.mu.Unlock()
+	s.WANLine, s.LANLine = wan.status(), lan.status()
+	return s
 }
 
 func (l *Lab) cloudView(s *NodeStatus) {

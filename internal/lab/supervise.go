@@ -148,6 +148,9 @@ func (s *server) routes() http.Handler {
 	mux.HandleFunc("POST /link", s.whenBooted(func(_ http.ResponseWriter, r *http.Request) (any, error) {
 		return nil, s.link(r)
 	}))
+	mux.HandleFunc("POST /shape", s.whenBooted(func(_ http.ResponseWriter, r *http.Request) (any, error) {
+		return nil, s.shape(r)
+	}))
 	mux.HandleFunc("POST /node", s.whenBooted(func(_ http.ResponseWriter, r *http.Request) (any, error) {
 		q := r.URL.Query()
 		return nil, s.lab.Node(r.Context(), Action(q.Get("action")), q.Get("node"), Component(q.Get("component")))
@@ -181,6 +184,22 @@ func (s *server) link(r *http.Request) error {
 		}
 	}
 	return s.lab.Link(network, q.Get("target"), fault)
+}
+
+func (s *server) shape(r *http.Request) error {
+	q := r.URL.Query()
+	network, err := ParseNetwork(q.Get("network"))
+	if err != nil {
+		return err
+	}
+	if !q.Has("shape") {
+		return s.lab.Unshape(network, q.Get("target"))
+	}
+	var shape LinkShape
+	if err := json.Unmarshal([]byte(q.Get("shape")), &shape); err != nil {
+		return err
+	}
+	return s.lab.Shape(network, q.Get("target"), shape)
 }
 
 // pid returns a machine's first process, as numbered in the lab.

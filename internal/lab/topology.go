@@ -159,22 +159,27 @@ func targets(all []place, target string) ([]place, error) {
 	return found, nil
 }
 
-// cut is one fault: a node's link to one of its networks.
-type cut struct {
+// link is a node's link to one of its networks.
+type link struct {
 	node    place
 	network Network
 }
 
-func (c cut) port() string {
+func (c link) cable() wire.Cable {
 	if c.network == WAN {
-		return c.node.wanCable().Port
+		return c.node.wanCable()
 	}
-	return c.node.lanCable().Port
+	return c.node.lanCable()
 }
+
+func (c link) port() string { return c.cable().Port }
+
+// name of the link, or of the line that it is on alone.
+func (c link) name() string { return string(c.node.name()) + " " + string(c.network) }
 
 // refusals says, for each machine, what its own kernel refuses to send while these cuts last: a cut in mode reject is
 // known at once at both ends.
-func refusals(cuts map[cut]wire.Fault, all []place) map[string][]wire.Refusal {
+func refusals(cuts map[link]wire.Fault, all []place) map[string][]wire.Refusal {
 	out := map[string][]wire.Refusal{}
 	for c, fault := range cuts {
 		if fault != wire.Reject {

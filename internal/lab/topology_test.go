@@ -126,7 +126,13 @@ func TestParseNetwork(t *testing.T) {
 
 func TestCutPorts(t *testing.T) {
 	p := place{1, 2}
-	if wan, lan := (cut{p, WAN}).port(), (cut{p, LAN}).port(); wan != "w-p1-n2" || lan != "l-p1-n2" {
+	if wan, lan := (link{p, WAN}).port(), (link{p, LAN}).port(); wan != "w-p1-n2" || lan != "l-p1-n2" {
+		t.Errorf("%s and %s", wan, lan)
+	}
+}
+
+func TestLinkNames(t *testing.T) {
+	if wan, lan := (link{place{1, 2}, WAN}).name(), (link{place{1, 2}, LAN}).name(); wan != "p1-n2 wan" || lan != "p1-n2 lan" {
 		t.Errorf("%s and %s", wan, lan)
 	}
 }
@@ -136,19 +142,19 @@ func TestRefusals(t *testing.T) {
 	one, two := place{1, 1}, place{1, 2}
 	for _, tt := range []struct {
 		name string
-		cuts map[cut]wire.Fault
+		cuts map[link]wire.Fault
 		want map[string][]string // machine → what it refuses to send, sorted
 	}{
 		{"none", nil, map[string][]string{}},
-		{"silent cuts refuse nothing", map[cut]wire.Fault{{one, WAN}: wire.Drop, {one, LAN}: wire.OneWay},
+		{"silent cuts refuse nothing", map[link]wire.Fault{{one, WAN}: wire.Drop, {one, LAN}: wire.OneWay},
 			map[string][]string{}},
-		{"the WAN: the node itself and the cloud", map[cut]wire.Fault{{one, WAN}: wire.Reject}, map[string][]string{
+		{"the WAN: the node itself and the cloud", map[link]wire.Fault{{one, WAN}: wire.Reject}, map[string][]string{
 			"p1-n1": {"eth0 all"}, "cloud": {"eth0 10.129.1.0/24", "eth0 10.77.1.1/32", "eth0 10.78.1.1/32"},
 		}},
-		{"the LAN: the node itself and the rest of its pool", map[cut]wire.Fault{{one, LAN}: wire.Reject},
+		{"the LAN: the node itself and the rest of its pool", map[link]wire.Fault{{one, LAN}: wire.Reject},
 			map[string][]string{"p1-n1": {"eth1 all"}, "p1-n2": {"eth1 10.129.1.0/24", "eth1 10.78.1.1/32"}}},
 		{"both nodes' LAN and one silent WAN",
-			map[cut]wire.Fault{{one, LAN}: wire.Reject, {two, LAN}: wire.Reject, {two, WAN}: wire.Drop},
+			map[link]wire.Fault{{one, LAN}: wire.Reject, {two, LAN}: wire.Reject, {two, WAN}: wire.Drop},
 			map[string][]string{
 				"p1-n1": {"eth1 10.129.2.0/24", "eth1 10.78.1.2/32", "eth1 all"},
 				"p1-n2": {"eth1 10.129.1.0/24", "eth1 10.78.1.1/32", "eth1 all"},

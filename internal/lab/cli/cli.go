@@ -139,8 +139,8 @@ func linkCommand(name *string) *cobra.Command {
 			})
 		},
 	}
-	link := &cobra.Command{Use: "link", Short: "Cut and heal links", Args: cobra.NoArgs}
-	link.AddCommand(cut, heal)
+	link := &cobra.Command{Use: "link", Short: "Cut, heal and shape links", Args: cobra.NoArgs}
+	link.AddCommand(cut, heal, shapeCommand(name))
 	return link
 }
 

@@ -46,7 +46,7 @@ func statusTable(w io.Writer, s lab.Status) error {
 			role, link = n.Hub.Role, n.Hub.Cloud
 		}
 		row := []string{
-			n.Name, n.Pool, role, link, fault(n.WAN), fault(n.LAN), ready(n.Ready), mark(n.Tainted, "NoSchedule"),
+			n.Name, n.Pool, role, link, fault(n.WAN, n.WANLine), fault(n.LAN, n.LANLine), ready(n.Ready), mark(n.Tainted, "NoSchedule"),
 			age(n.HeartbeatAge), orDash(n.HeartbeatBy), bytes(n.Traffic.Up), bytes(n.Traffic.Down), orDash(dead(n)),
 		}
 		fmt.Fprintln(t, strings.Join(row, "\t"))
@@ -91,11 +91,14 @@ func dead(n lab.NodeStatus) string {
 	return out[1:]
 }
 
-func fault(name string) string {
-	if name == wire.None.String() {
-		return "ok"
+func fault(name string, on *lab.LineStatus) string {
+	switch {
+	case name != wire.None.String():
+		return "CUT(" + name + ")"
+	case on != nil:
+		return "shaped"
 	}
-	return "CUT(" + name + ")"
+	return "ok"
 }
 
 func ready(status string) string {

@@ -24,7 +24,7 @@ func lines(t *testing.T, text string) []string {
 func TestStatusTable(t *testing.T) {
 	status := lab.Status{Nodes: []lab.NodeStatus{
 		{
-			Name: "p1-n1", Pool: "p1", Power: true, WAN: "none", LAN: "none", Ready: "True",
+			Name: "p1-n1", Pool: "p1", Power: true, WAN: "none", LAN: "none", Ready: "True", WANLine: &lab.LineStatus{},
 			Hub:          &lab.HubStatus{Role: "leader", Cloud: "up"},
 			HeartbeatAge: 1.4, HeartbeatBy: "itself", Traffic: wire.Bytes{Up: 900, Down: 12_000_000},
 			Processes: []machine.Process{
@@ -34,6 +34,7 @@ func TestStatusTable(t *testing.T) {
 		},
 		{
 			Name: "p1-n2", Pool: "p1", Power: true, WAN: "drop", LAN: "none", Ready: "True", Tainted: true,
+			WANLine:      &lab.LineStatus{},
 			Hub:          &lab.HubStatus{Role: "follower", Cloud: "down"},
 			HeartbeatAge: 61, HeartbeatBy: "p1-n1", Traffic: wire.Bytes{Up: 10_000, Down: 9_999},
 			Processes: []machine.Process{
@@ -115,17 +116,25 @@ func TestResultIsOneLine(t *testing.T) {
 // What is wrong on the command line is told before anything is started, in one line that names it.
 func TestWrongCommandLines(t *testing.T) {
 	for args, want := range map[string]string{
-		"status -o yaml":                     `--output "yaml"`,
-		"link cut lan":                       "accepts 2 arg(s)",
-		"link cut vpn p1-n1":                 `unknown network "vpn": want wan or lan`,
-		"link cut wan p1-n1 --mode slow":     `--mode: unknown mode "slow": want drop, reject or oneway`,
-		"run no-such-scenario":               `no scenario "no-such-scenario"`,
-		"traffic --mark --since-mark":        "since-mark",
-		"status --name No_Such":              `--name "No_Such": want up to 40`,
-		"link heal wan p1-n1 --name ../etc":  `--name "../etc"`,
-		"node kill":                          "accepts between 1 and 2 arg(s)",
-		"up --nodes many":                    `invalid argument "many" for "--nodes"`,
-		"status --name not-started-by-tests": "start it with: yurtlab up",
+		"status -o yaml":                                 `--output "yaml"`,
+		"link cut lan":                                   "accepts 2 arg(s)",
+		"link cut vpn p1-n1":                             `unknown network "vpn": want wan or lan`,
+		"link cut wan p1-n1 --mode slow":                 `--mode: unknown mode "slow": want drop, reject or oneway`,
+		"link shape wan p1-n1":                           "a shape that changes nothing",
+		"link shape wan p1-n1 --rate 1mb":                "--rate: rate \"1mb\": want",
+		"link shape wan p1-n1 --loss 2":                  `--loss: loss "2": want percent`,
+		"link shape wan p1-n1 --rate 1mbit --queue lots": `--queue: size "lots": want`,
+		"link shape wan p1-n1 --jitter 40ms":             "want 0 to the delay",
+		"link shape wan p1-n1 --queue 256k":              "a queue without a rate",
+		"link shape vpn p1-n1 --delay 1ms":               `unknown network "vpn"`,
+		"link shape wan p1-n1 --off --delay 1ms":         "[delay off]",
+		"run no-such-scenario":                           `no scenario "no-such-scenario"`,
+		"traffic --mark --since-mark":                    "since-mark",
+		"status --name No_Such":                          `--name "No_Such": want up to 40`,
+		"link heal wan p1-n1 --name ../etc":              `--name "../etc"`,
+		"node kill":                                      "accepts between 1 and 2 arg(s)",
+		"up --nodes many":                                `invalid argument "many" for "--nodes"`,
+		"status --name not-started-by-tests":             "start it with: yurtlab up",
 	} {
 		cmd := New()
 		cmd.SetArgs(strings.Fields(args))

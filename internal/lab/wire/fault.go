@@ -59,13 +59,14 @@ func Apply(faults map[string]Fault) error {
 	})
 	var in, out []nftables.SetElement
 	for port, fault := range faults {
-		element := nftables.SetElement{Key: ifname(port)}
+		// A cable on a line is at the switch with another port.
+		elements := []nftables.SetElement{{Key: ifname(port)}, {Key: ifname(farPort(port))}}
 		switch fault {
 		case None:
 		case OneWay:
-			in = append(in, element)
+			in = append(in, elements...)
 		default:
-			in, out = append(in, element), append(out, element)
+			in, out = append(in, elements...), append(out, elements...)
 		}
 	}
 	err = errors.Join(drop(c, t, chain, expr.MetaKeyIIFNAME, in), drop(c, t, chain, expr.MetaKeyOIFNAME, out))

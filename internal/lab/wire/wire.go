@@ -1,11 +1,11 @@
-// Package wire is the lab's cabling: bridges as switches, veth pairs as cables between a switch and a machine, and
-// faults on those cables. It works in the network namespace of the calling process, which holds the switches, and
+// Package wire is the lab's cabling: bridges as switches, veth pairs as cables between a switch and a machine, faults on
+// those cables, and lines with a rate, a delay and losses that cables can be put on. It works in the network namespace of the calling process, which holds the switches, and
 // reaches into machines' namespaces only through the handles it is given.
 //
 // A silent cut drops IP packets and lets ARP pass: across a real WAN the next hop keeps answering, and a sender that
 // could not resolve its neighbour would get "no route to host" at once instead of silence.
 //
-// Latency and loss are not offered: netem is missing from many kernels.
+// Lines are made in this process and not by the kernel's netem, which is missing from many kernels.
 package wire
 
 import (
@@ -58,7 +58,7 @@ func hardwareAddress(ip netip.Addr) net.HardwareAddr {
 
 // Cable connects a machine to a switch.
 type Cable struct {
-	// Port is the interface at the switch; at most 15 bytes, unique in the lab.
+	// Port is the interface at the switch; at most 14 bytes, unique in the lab.
 	Port string
 	// Interface is the interface in the machine.
 	Interface string
@@ -143,7 +143,8 @@ func LoopbackUp() error {
 	return netlink.LinkSetUp(lo)
 }
 
-// Bytes is what a cable carried, in bytes of Ethernet frames as the switch counted them.
+// Bytes is what a cable carried, in bytes of Ethernet frames as they were counted at the machine's end: with what is lost on
+// its way up, and without what is lost on its way down.
 type Bytes struct {
 	// Up is from the machine, Down to the machine.
 	Up   uint64 `json:"up"`
