@@ -106,6 +106,7 @@ var law = []struct {
 	{"hack/images", []string{"internal/lab/build", "internal/oci"}, "the command line of images"},
 
 	{"internal/lab/line", nil, "a model knows no frames"},
+	{"internal/lab/probe", nil, "a measure of links knows none of them"},
 	{"internal/lab/wire", []string{"internal/lab/line"}, "cables know no Kubernetes"},
 	{"internal/lab/machine", nil, "machines know no Kubernetes"},
 	{"internal/lab/build", nil, "building knows names of packages, not the packages"},
@@ -122,7 +123,8 @@ var law = []struct {
 		"a load comes from outside; what it makes is an API"},
 	{"internal/lab/cli",
 		[]string{
-			"internal/lab", "internal/lab/build", "internal/lab/image", "internal/lab/line", "internal/lab/wire",
+			"internal/lab", "internal/lab/build", "internal/lab/image", "internal/lab/line", "internal/lab/probe",
+			"internal/lab/wire",
 			"internal/lab/bench", "internal/lab/bench/cloudscale", "e2e",
 		},
 		"the command line offers the scenarios"},
@@ -131,8 +133,8 @@ var law = []struct {
 	{"e2e/watchcheck", nil, "a judge of watches knows none of our code"},
 	{"e2e/machinery", nil, "checks of an API server know none of our code"},
 	{"e2e", []string{
-		"apis/apps/v1alpha1", "deploy", "deploy/node", "internal/edge", "internal/lab", "internal/lab/load",
-		"internal/lab/wire",
+		"apis/apps/v1alpha1", "deploy", "deploy/node", "internal/edge", "internal/lab", "internal/lab/line", "internal/lab/load",
+		"internal/lab/probe", "internal/lab/wire",
 	},
 		"scenarios see what a user can see"},
 	{"deploy", nil, "manifests are data"},

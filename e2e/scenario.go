@@ -39,7 +39,7 @@ type Scenario struct {
 
 // All returns the scenarios, in the order in which they are run.
 func All() []Scenario {
-	return slices.Concat(linkScenarios, deathScenarios, leaderScenarios, coordinatorScenarios, accessScenarios,
+	return slices.Concat(linkScenarios, shapedScenarios, deathScenarios, leaderScenarios, coordinatorScenarios, accessScenarios,
 		streamScenarios, sharingScenarios, oneCopyScenarios, cloudLieScenarios,
 		poolScopeScenarios, offlineScenarios, identityScenarios, podScenarios, herdScenarios, autonomyScenarios,
 		installScenarios, staticPodScenarios, kubeadmScenarios, helmScenarios, installedScenarios, lifeScenarios,

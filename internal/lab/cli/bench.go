@@ -13,6 +13,7 @@ import (
 
 	"yurtcoordinator/internal/lab"
 	"yurtcoordinator/internal/lab/bench"
+	"yurtcoordinator/internal/lab/probe"
 )
 
 func benchCommand(name *string) *cobra.Command {
@@ -99,6 +100,16 @@ func loadCommand() *cobra.Command {
 		Use: bench.LoadCommand, Hidden: true, Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return bench.Main(cmd.Context(), cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr())
+		},
+	}
+}
+
+// probeCommand is the part of the scenario shaped-link that runs on a node's network.
+func probeCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: probe.Command, Hidden: true, Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return probe.Main(cmd.Context(), cmd.InOrStdin(), cmd.OutOrStdout())
 		},
 	}
 }

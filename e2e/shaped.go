@@ -1,0 +1,339 @@
+package e2e
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"os/exec"
+	"slices"
+	"sync"
+	"time"
+
+	"yurtcoordinator/internal/lab"
+	"yurtcoordinator/internal/lab/line"
+	"yurtcoordinator/internal/lab/probe"
+	"yurtcoordinator/internal/lab/wire"
+)
+
+var shapedScenarios = []Scenario{
+	{
+		Name: "shaped-link", Quick: true, run: shapedLink,
+		Lab: lab.Config{Pools: 1, Nodes: 3, NoKubelet: true, NoProxy: true, NoCoordinator: true, Timing: lab.Quick},
+		Doc: "links with a shape: round trip and rate within 5 % over 10 s, alone and shared, losses exactly the seed's; " +
+			"cuts, counters and a power cut as on any link",
+	},
+}
+
+// shapeWithin is how far a measured round trip or rate may be from what the shape says.
+const shapeWithin = 0.05
+
+// measured is how long each of them is measured.
+const measured = 10 * time.Second
+
+// wanIP and lanIP are the addresses of nodes of the first pool; see docs/lab.md.
+func wanIP(node int) string { return fmt.Sprintf("10.77.1.%d", node) }
+func lanIP(node int) string { return fmt.Sprintf("10.78.1.%d", node) }
+
+const cloudIP = "10.77.0.1"
+
+func shapedLink(t *T) {
+	roundTripAndRate(t)
+	sharedRate(t)
+	lossesAreTheSeeds(t)
+	cutsOnALine(t)
+	t.must(t.lab.Unshape(t.ctx, lab.LAN, "pool/p1"))
+	plain := echoes(t, "p1-n2", lanIP(1), "p1-n1", 5)
+	if len(plain.RoundTrips) != 5 || mean(plain.RoundTrips) > 20*time.Millisecond {
+		t.fail("without a shape: %v", plain.RoundTrips)
+	}
+}
+
+// roundTripAndRate measures the delay of one link and, meanwhile, the rate of another, each way.
+func roundTripAndRate(t *T) {
+	far := line.Shape{Delay: 100 * time.Millisecond, Jitter: 20 * time.Millisecond}
+	t.shape(lab.WAN, "p1-n1", far, 1, false)
+	slow := line.Shape{Rate: 2_000_000, Queue: 64 << 10}
+	t.shape(lab.LAN, "p1-n3", slow, 1, false)
+	t.say("for %v: echoes across the WAN of p1-n1 (%s), and twice the rate each way across the LAN of p1-n3 (%s)",
+		measured, far, slow)
+	var up, down probe.Heard
+	var trips probe.Sent
+	t.together(
+		func(t *T) { trips = echoes(t, "p1-n1", cloudIP, "cloud", int(measured/(100*time.Millisecond))) },
+		func(t *T) { up = flood(t, 2*slow.Rate, lanIP(1), "p1-n1", "p1-n3")["p1-n3"] },
+		func(t *T) { down = flood(t, 2*slow.Rate, lanIP(3), "p1-n3", "p1-n2")["p1-n2"] },
+	)
+	t.near("round_trip_ms", mean(trips.RoundTrips).Seconds()*1000, 2*far.Delay.Seconds()*1000)
+	least, most := slices.Min(trips.RoundTrips), slices.Max(trips.RoundTrips)
+	if least < 2*(far.Delay-far.Jitter) {
+		t.fail("a round trip took %v: less than the delay without the jitter, twice", least)
+	}
+	t.figure("round_trip_least_ms", least.Seconds()*1000)
+	t.figure("round_trip_most_ms", most.Seconds()*1000)
+	t.near("rate_up_kbit", up.Rate()/1000, float64(slow.Rate)/1000)
+	t.near("rate_down_kbit", down.Rate()/1000, float64(slow.Rate)/1000)
+}
+
+// sharedRate measures what two nodes get that share an uplink, and holds the traffic counters against it.
+func sharedRate(t *T) {
+	slow := line.Shape{Rate: 1_000_000, Queue: 64 << 10}
+	t.shape(lab.WAN, "pool/p1", slow, 1, true)
+	before, err := t.lab.Traffic(t.ctx, false)
+	t.must(err)
+	t.say("for %v: twice the rate from each of two nodes across an uplink that the pool shares (%s)", measured, slow)
+	heard := flood(t, 2*slow.Rate, cloudIP, "cloud", "p1-n2", "p1-n3")
+	after, err := t.lab.Traffic(t.ctx, false)
+	t.must(err)
+	t.near("shared_rate_kbit", heard[""].Rate()/1000, float64(slow.Rate)/1000)
+	for _, node := range []string{"p1-n2", "p1-n3"} {
+		got := float64(len(heard[node].Numbers)) / float64(len(heard[""].Numbers))
+		t.figure("share_of_"+node, got)
+		if got < 0.1 {
+			t.fail("%s got %.2f of the uplink", node, got)
+		}
+		// The machine's end counts what it sends, also what finds no room behind it.
+		sent := after[node].Sub(before[node]).Up
+		if want := 2 * float64(slow.Rate) / 8 * measured.Seconds(); math.Abs(float64(sent)-want) > want*shapeWithin {
+			t.fail("%s sent %d bytes by its counter, and by what it was told to %.0f", node, sent, want)
+		}
+	}
+	t.must(t.lab.Unshape(t.ctx, lab.WAN, "pool/p1"))
+}
+
+// lossesAreTheSeeds sends datagrams both ways at once across a link that loses some, and holds what came against the model.
+func lossesAreTheSeeds(t *T) {
+	const count, seed = 3000, 20260
+	shape := line.Shape{Loss: 0.05, Delay: 10 * time.Millisecond}
+	t.shape(lab.LAN, "p1-n2", shape, seed, false)
+	t.say("%d datagrams each way across the LAN of p1-n2 (%s; seed %d)", count, shape, seed)
+	var up, down probe.Heard
+	send := probe.Order{Count: count, Size: 100, Every: time.Millisecond}
+	t.together(
+		func(t *T) { up = heardFrom(t, send, lanIP(1), "p1-n1", "p1-n2")["p1-n2"] },
+		func(t *T) { down = heardFrom(t, send, lanIP(2), "p1-n2", "p1-n3")["p1-n3"] },
+	)
+	on := t.line(lab.LAN, "p1-n2")
+	if on.Missed != 0 {
+		t.fail("%d frames were missed, which no seed has lost", on.Missed)
+	}
+	for way, got := range map[string]struct {
+		counts line.Counts
+		heard  probe.Heard
+	}{wire.Up: {on.Up, up}, wire.Down: {on.Down, down}} {
+		model := line.NewWay(line.Shape{Loss: shape.Loss}, seed, on.Name+" "+way)
+		fates := make([]bool, got.counts.Frames)
+		for i := range fates {
+			_, fate := model.Send(0, 1)
+			fates[i] = fate == line.Delivered
+		}
+		if want := model.Counts().Lost; got.counts.Lost != want || got.counts.Overflowed != 0 {
+			t.fail("%s: of %d frames, %d were lost; the seed loses %d", way, got.counts.Frames, got.counts.Lost, want)
+		}
+		arrived := make([]bool, count)
+		for _, n := range got.heard.Numbers {
+			arrived[n] = true
+		}
+		others := len(fates) - count
+		if others < 0 || others > 20 || !within(arrived, fates) {
+			t.fail("%s: %d frames came to the line, and which of %d datagrams arrived is not the seed's doing", way,
+				len(fates), count)
+		}
+		if !slices.IsSorted(got.heard.Numbers) {
+			t.fail("%s: datagrams have overtaken each other", way)
+		}
+		t.say("%s: of %d datagrams and %d other frames the seed's %d were lost", way, count, others, got.counts.Lost)
+	}
+	t.figure("frames_lost", float64(on.Up.Lost+on.Down.Lost))
+}
+
+// within reports whether part is all with some elements left out, in order: frames that are not ours come between, as those
+// that ask for addresses.
+func within(part, all []bool) bool {
+	for _, v := range part {
+		i := slices.Index(all, v)
+		if i < 0 {
+			return false
+		}
+		all = all[i+1:]
+	}
+	return true
+}
+
+// cutsOnALine cuts and heals a link with a shape, and the power of its node.
+func cutsOnALine(t *T) {
+	shape := line.Shape{Delay: 50 * time.Millisecond}
+	t.shape(lab.LAN, "p1-n2", shape, 1, false)
+	trips := func(when string) {
+		t.say("%s", when)
+		s := echoes(t, "p1-n2", lanIP(1), "p1-n1", 10)
+		if len(s.RoundTrips) != 10 || slices.Min(s.RoundTrips) < 2*shape.Delay {
+			t.fail("%s: round trips %v", when, s.RoundTrips)
+		}
+	}
+	trips("a whole link with a delay")
+	for fault, want := range map[wire.Fault]struct{ up, down int }{
+		wire.Drop: {}, wire.OneWay: {down: 10}, wire.Reject: {},
+	} {
+		t.must(t.lab.Cut(t.ctx, lab.LAN, "p1-n2", fault))
+		var up, down probe.Heard
+		var sent probe.Sent
+		few := probe.Order{Count: 10, Size: 100, Every: 10 * time.Millisecond}
+		t.together(
+			func(t *T) {
+				stop := listen(t, "p1-n1", lanIP(1))
+				sent = t.send("p1-n2", lanIP(1), few)
+				up = stop()
+			},
+			func(t *T) { down = heardFrom(t, few, lanIP(2), "p1-n2", "p1-n3")["p1-n3"] },
+		)
+		if len(up.Numbers) != want.up || len(down.Numbers) != want.down || (sent.Refused > 0) != (fault == wire.Reject) {
+			t.fail("cut with mode %s: %d came from the node, %d to it, %d were refused", fault, len(up.Numbers),
+				len(down.Numbers), sent.Refused)
+		}
+		t.must(t.lab.Heal(t.ctx, lab.LAN, "p1-n2"))
+	}
+	trips("healed")
+	t.must(t.lab.Node(t.ctx, lab.Restart, "p1-n2", lab.All))
+	trips("after a power cut")
+}
+
+// shape gives links a shape.
+func (t *T) shape(n lab.Network, target string, shape line.Shape, seed uint64, shared bool) {
+	t.must(t.lab.Shape(t.ctx, n, target, lab.LinkShape{Shape: shape, Seed: seed, Shared: shared}))
+}
+
+// line is the line that a node's link is on.
+func (t *T) line(n lab.Network, node string) lab.LineStatus {
+	s, err := t.lab.Status(t.ctx)
+	t.must(err)
+	for _, at := range s.Nodes {
+		on := at.LANLine
+		if n == lab.WAN {
+			on = at.WANLine
+		}
+		if at.Name == node && on != nil {
+			return *on
+		}
+	}
+	t.fail("the %s of %s is on no line", n, node)
+	return lab.LineStatus{}
+}
+
+// near holds a measured value against what it is to be.
+func (t *T) near(name string, got, want float64) {
+	t.figure(name, got)
+	if math.Abs(got-want) > want*shapeWithin {
+		t.fail("%s is %.1f, want %.1f within %.0f %%", name, got, want, 100*shapeWithin)
+	}
+}
+
+// together runs parts side by side, and fails as they do.
+func (t *T) together(parts ...func(*T)) {
+	errs := make([]error, len(parts))
+	var all sync.WaitGroup
+	for i, part := range parts {
+		all.Go(func() { errs[i] = t.protect(part) })
+	}
+	all.Wait()
+	t.must(errors.Join(errs...))
+}
+
+func mean(all []time.Duration) time.Duration {
+	var sum time.Duration
+	for _, d := range all {
+		sum += d
+	}
+	return sum / time.Duration(max(1, len(all)))
+}
+
+// echoes sends datagrams from a node to an address of a machine, ten a second, and takes their echoes.
+func echoes(t *T, from, address, machine string, count int) probe.Sent {
+	stop := listen(t, machine, address)
+	defer stop()
+	return t.send(from, address, probe.Order{
+		Count: count, Size: 100, Every: 100 * time.Millisecond, Wait: 2 * time.Second,
+	})
+}
+
+// flood sends from each of some nodes at a rate, and returns what the machine heard: see heardFrom.
+func flood(t *T, rate uint64, address, machine string, from ...string) map[string]probe.Heard {
+	const size = 1000
+	every := time.Duration((size+probe.Overhead)*8) * time.Second / time.Duration(rate)
+	return heardFrom(t, probe.Order{Count: int(measured / every), Size: size, Every: every}, address, machine, from...)
+}
+
+// heardFrom has nodes send to an address of a machine, and returns what it heard: from each, and under "" from all.
+func heardFrom(t *T, o probe.Order, address, machine string, from ...string) map[string]probe.Heard {
+	stop := listen(t, machine, address)
+	sends := make([]func(*T), len(from))
+	for i, node := range from {
+		each := o
+		each.First = i * o.Count
+		sends[i] = func(t *T) { t.send(node, address, each) }
+	}
+	t.together(sends...)
+	t.pause(time.Second, "what is on its way arrives")
+	heard := stop()
+	out := map[string]probe.Heard{"": heard}
+	for _, n := range heard.Numbers {
+		node := from[n/o.Count]
+		h := out[node]
+		h.Numbers = append(h.Numbers, n%o.Count)
+		out[node] = h
+	}
+	if len(from) == 1 {
+		out[from[0]] = heard
+	}
+	return out
+}
+
+// probePort is one that no program of a lab listens at.
+const probePort = 9999
+
+// listen has a machine take datagrams, until the function that it returns is called, which returns what came.
+func listen(t *T, machine, address string) func() probe.Heard {
+	cmd, in, out := t.probe(machine, probe.Order{Listen: at(address)})
+	if _, err := io.ReadFull(out, make([]byte, 1)); err != nil {
+		t.fail("%s does not listen: %w", machine, errors.Join(err, in.Close(), cmd.Wait()))
+	}
+	return sync.OnceValue(func() probe.Heard {
+		var h probe.Heard
+		err := in.Close()
+		t.must(errors.Join(err, json.NewDecoder(out).Decode(&h), cmd.Wait()))
+		return h
+	})
+}
+
+// send has a machine send what o says.
+func (t *T) send(machine, address string, o probe.Order) probe.Sent {
+	o.To = at(address)
+	cmd, in, out := t.probe(machine, o)
+	var s probe.Sent
+	t.must(errors.Join(json.NewDecoder(out).Decode(&s), in.Close(), cmd.Wait()))
+	return s
+}
+
+func at(address string) string { return fmt.Sprintf("%s:%d", address, probePort) }
+
+// probe starts yurtlab's probe on a machine's network.
+func (t *T) probe(machine string, o probe.Order) (cmd *exec.Cmd, in io.WriteCloser, out io.Reader) {
+	self, err := os.Executable()
+	t.must(err)
+	cmd, err = t.lab.Inside(t.ctx, machine, self, probe.Command)
+	t.must(err)
+	complaints := &bytes.Buffer{}
+	cmd.Stderr = complaints
+	in, err = cmd.StdinPipe()
+	t.must(err)
+	out, err = cmd.StdoutPipe()
+	t.must(err)
+	t.must(cmd.Start())
+	if err := json.NewEncoder(in).Encode(o); err != nil {
+		t.fail("probe on %s: %w", machine, errors.Join(err, cmd.Wait(), errors.New(complaints.String())))
+	}
+	return cmd, in, out
+}
