@@ -1,7 +1,7 @@
 // Package heartbeat carries nodes' heartbeats, the Leases in kube-node-lease, to the cloud, also from nodes whose own
 // link to it is cut.
 //
-// Proxy is every hub's part: kubelet's GET and PUT of its node's Lease. A heartbeat goes to the cloud, and a copy of it
+// Proxy is every hub's part: kubelet's GET, POST and PUT of its node's Lease. A heartbeat goes to the cloud, and a copy of it
 // to the coordinator; while the cloud cannot be reached the copy is marked as delegated. Forwarder is the leader's
 // part: it watches the marked copies and carries each renewal to the cloud.
 //

@@ -84,16 +84,22 @@ func copyOf(sent, known *coordinationv1.Lease, marked, coordinatorHost bool) *co
 	return lease
 }
 
-// fromCopy is the cloud's Lease as its copy remembers it; nil if the copy does not say which it was.
+// fromCopy is the cloud's Lease as its copy remembers it; provisional if the copy does not say which it was.
 func fromCopy(copied *coordinationv1.Lease) *coordinationv1.Lease {
-	uid, revision, ok := strings.Cut(copied.Annotations[AnnotationCloudLease], "/")
-	if !ok || uid == "" || revision == "" {
-		return nil
+	uid, revision, _ := strings.Cut(copied.Annotations[AnnotationCloudLease], "/")
+	if uid == "" || revision == "" {
+		uid, revision = "", ""
 	}
 	lease := unmarked(copied)
 	lease.UID, lease.ResourceVersion = types.UID(uid), revision
 	lease.ManagedFields, lease.CreationTimestamp, lease.Generation = nil, metav1.Time{}, 0
 	return lease
+}
+
+// provisional reports whether the cloud is not known to have the Lease: kubelet has made it while cut off. It has neither uid
+// nor resourceVersion then, so nobody takes it for another, and whoever brings it to the cloud looks there first.
+func provisional(lease *coordinationv1.Lease) bool {
+	return lease == nil || lease.UID == "" || lease.ResourceVersion == ""
 }
 
 // newer reports whether the cloud's Lease a is to be remembered rather than b.

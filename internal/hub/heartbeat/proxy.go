@@ -68,7 +68,7 @@ type ProxyConfig struct {
 	Metrics prometheus.Registerer
 }
 
-// Proxy answers GET and PUT of the own node's Lease. Only the kubelet's requests may be routed to it: it acts with the
+// Proxy answers GET, POST and PUT of the own node's Lease. Only the kubelet's requests may be routed to it: it acts with the
 // node's identity, whoever asks. Make one with NewProxy; Run must run while it serves.
 type Proxy struct {
 	config ProxyConfig
@@ -78,6 +78,7 @@ type Proxy struct {
 	mu    sync.Mutex
 	known *coordinationv1.Lease // the cloud's Lease as last given, with kubelet's last spec; nil if none was
 	moved bool                  // a leader may have written to the cloud's Lease since
+	gone  bool                  // the cloud has said that there is no Lease, and nobody has made one since
 }
 
 // NewProxy returns a Proxy. It registers its metrics, and fails only if they are registered already.
@@ -108,22 +109,26 @@ func (p *Proxy) Run(ctx context.Context) error {
 	return nil
 }
 
-// ServeHTTP answers GET and PUT of the Lease; the path was looked at by whoever routes.
+// ServeHTTP answers GET and PUT of the Lease, and POST of Leases beside it; the path was looked at by whoever routes.
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var lease *coordinationv1.Lease
 	var err error
+	code := http.StatusOK
 	switch r.Method {
 	case http.MethodGet:
 		lease, err = p.get(r)
 	case http.MethodPut:
 		lease, err = p.put(w, r)
+	case http.MethodPost:
+		lease, err = p.post(w, r)
+		code = http.StatusCreated
 	default:
 		err = apierrors.NewMethodNotSupported(coordinationv1.Resource("leases"), strings.ToLower(r.Method))
 	}
 	if err != nil {
 		err = replyError(w, r, err)
 	} else {
-		err = reply(w, r, http.StatusOK, coordinationv1.SchemeGroupVersion, lease)
+		err = reply(w, r, code, coordinationv1.SchemeGroupVersion, lease)
 	}
 	if err != nil {
 		klog.FromContext(r.Context()).V(2).Info("kubelet did not get the answer to its heartbeat", "err", err)
@@ -147,17 +152,25 @@ func (p *Proxy) get(r *http.Request) (*coordinationv1.Lease, error) {
 	if known := p.recall(); known != nil {
 		return unmarked(known), nil
 	}
+	absent := apierrors.NewNotFound(coordinationv1.Resource("leases"), string(p.config.Node))
+	if p.isGone() && p.config.CoordinatorLink.Get() == link.Up {
+		return nil, absent // what the coordinator has is a copy of one that was
+	}
 	// The hub was started while cut off. kubelet, if it was too, sends no heartbeat before it has seen its Lease.
 	if p.config.CoordinatorLink.Get() == link.Up {
 		ctx, cancel := context.WithTimeout(r.Context(), limits.answer-limits.cloud)
 		defer cancel()
 		copies := p.config.Coordinator.Leases(corev1.NamespaceNodeLease)
 		copied, err := copies.Get(ctx, string(p.config.Node), metav1.GetOptions{})
-		if err == nil {
-			if lease := fromCopy(copied); lease != nil {
-				p.remember(lease)
-				return lease, nil
-			}
+		switch {
+		case err == nil:
+			lease := fromCopy(copied)
+			p.remember(lease)
+			return lease, nil
+		case apierrors.IsNotFound(err):
+			// Nobody who can be asked knows of a Lease. Told so, kubelet makes one, which is delegated. If the cloud has one
+			// all the same, the leader goes on with that.
+			return nil, absent
 		}
 		failure = errors.Join(failure, err)
 	}
@@ -195,6 +208,50 @@ func (p *Proxy) put(w http.ResponseWriter, r *http.Request) (*coordinationv1.Lea
 			sent.Namespace, sent.Name, corev1.NamespaceNodeLease, p.config.Node))
 	}
 	sent.Namespace = corev1.NamespaceNodeLease
+	options := optionsOf(r)
+	limits := budgetOf(r, sent)
+	ctx, cancel := context.WithTimeout(r.Context(), limits.answer)
+	defer cancel()
+	if len(options.DryRun) > 0 {
+		return p.leases().Update(ctx, forCloud(sent, p.recall()), options)
+	}
+	return p.beat(ctx, sent, limits, func(ctx context.Context) (*coordinationv1.Lease, error) {
+		return p.update(ctx, sent, options)
+	})
+}
+
+// post makes the Lease, which is a node's first heartbeat. Leases of other names are the cloud's to refuse.
+func (p *Proxy) post(w http.ResponseWriter, r *http.Request) (*coordinationv1.Lease, error) {
+	sent, err := decode(w, r)
+	if err != nil {
+		return nil, err
+	}
+	if sent.Namespace != "" && sent.Namespace != corev1.NamespaceNodeLease {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("the body is in namespace %s, the request is for %s",
+			sent.Namespace, corev1.NamespaceNodeLease))
+	}
+	sent.Namespace = corev1.NamespaceNodeLease
+	options := metav1.CreateOptions(optionsOf(r))
+	limits := budgetOf(r, sent)
+	ctx, cancel := context.WithTimeout(r.Context(), limits.answer)
+	defer cancel()
+	if len(options.DryRun) > 0 || sent.Name != string(p.config.Node) {
+		return p.leases().Create(ctx, sent, options)
+	}
+	if p.config.CloudLink.Get() == link.Down && !provisional(p.recall()) {
+		return nil, apierrors.NewAlreadyExists(coordinationv1.Resource("leases"), sent.Name)
+	}
+	return p.beat(ctx, sent, limits, func(ctx context.Context) (*coordinationv1.Lease, error) {
+		written, err := p.leases().Create(ctx, unmarked(sent), options)
+		if err != nil {
+			return nil, err
+		}
+		p.settle(written)
+		return forKubelet(written, sent), nil
+	})
+}
+
+func optionsOf(r *http.Request) metav1.UpdateOptions {
 	query := r.URL.Query()
 	options := metav1.UpdateOptions{
 		DryRun: query["dryRun"], FieldManager: query.Get("fieldManager"), FieldValidation: query.Get("fieldValidation"),
@@ -203,18 +260,14 @@ func (p *Proxy) put(w http.ResponseWriter, r *http.Request) (*coordinationv1.Lea
 		// As the API server would: kubelet's fields stay kubelet's, though it is the hub that writes.
 		options.FieldManager, _, _ = strings.Cut(r.UserAgent(), "/")
 	}
-	limits := budgetOf(r, sent)
-	ctx, cancel := context.WithTimeout(r.Context(), limits.answer)
-	defer cancel()
-	if len(options.DryRun) > 0 {
-		return p.leases().Update(ctx, forCloud(sent, p.recall()), options)
-	}
-	return p.beat(ctx, sent, options, limits)
+	return options
 }
 
-// beat brings one heartbeat to where it belongs. The decisions are start, afterCloud and afterCopy.
+// beat brings one heartbeat to where it belongs; write sends it to the cloud. The decisions are start, afterCloud and
+// afterCopy.
 func (p *Proxy) beat(
-	ctx context.Context, sent *coordinationv1.Lease, options metav1.UpdateOptions, limits budget,
+	ctx context.Context, sent *coordinationv1.Lease, limits budget,
+	write func(context.Context) (*coordinationv1.Lease, error),
 ) (*coordinationv1.Lease, error) {
 	cloud, coordinator := p.config.CloudLink.Get(), p.config.CoordinatorLink.Get()
 	direct, send, now := start(cloud, coordinator)
@@ -222,7 +275,7 @@ func (p *Proxy) beat(
 	var lease *coordinationv1.Lease
 	var failure error
 	if direct {
-		lease, failure = p.direct(ctx, sent, options, limits.cloud)
+		lease, failure = p.direct(ctx, limits.cloud, write)
 		if result(failure) == failed && ctx.Err() != nil {
 			// kubelet is gone, and took the attempt with it: that says nothing of the link.
 			p.beats.WithLabelValues("lost").Inc()
@@ -293,17 +346,25 @@ func result(err error) outcome {
 	return failed
 }
 
-// direct sends the heartbeat to the cloud, again with a fresh resourceVersion where a leader's forwarding moved the
-// Lease on. Answers of the cloud are returned as they are.
+// direct sends the heartbeat to the cloud while its link may be up. Answers of the cloud are returned as they are.
 func (p *Proxy) direct(
-	ctx context.Context, sent *coordinationv1.Lease, options metav1.UpdateOptions, limit time.Duration,
+	ctx context.Context, limit time.Duration, write func(context.Context) (*coordinationv1.Lease, error),
 ) (*coordinationv1.Lease, error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	ctx, stop := p.whileLinked(ctx)
 	defer stop()
-	if p.hasMoved() {
-		// Looking first saves the conflict that is all but certain. That the Lease is gone is for the PUT to find out.
+	return write(ctx)
+}
+
+// update renews the Lease, again with a fresh resourceVersion where a leader's forwarding moved it on.
+func (p *Proxy) update(
+	ctx context.Context, sent *coordinationv1.Lease, options metav1.UpdateOptions,
+) (*coordinationv1.Lease, error) {
+	if p.hasMoved() || forCloud(sent, p.recall()).ResourceVersion == "" {
+		// Looking first saves the conflict that is all but certain; and a Lease that kubelet made while cut off, which a
+		// leader has made in the cloud since, gets its identity. That the Lease is gone is for the PUT to find out, which
+		// makes it.
 		if _, err := p.read(ctx); result(err) == failed {
 			return nil, err
 		}
@@ -329,12 +390,13 @@ func (p *Proxy) direct(
 }
 
 // delegated is the answer to a heartbeat that only the coordinator has: the cloud's Lease with kubelet's spec. A hub
-// that was started while cut off takes what kubelet sent for the cloud's Lease, which it had from there.
+// that was started while cut off takes what kubelet sent for the cloud's Lease, which it had from there; or, if kubelet has
+// just made it, for one that the cloud has not given an identity yet.
 func (p *Proxy) delegated(sent *coordinationv1.Lease) *coordinationv1.Lease {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.known == nil {
-		p.known = unmarked(sent)
+		p.known, p.gone = unmarked(sent), false
 	}
 	p.known = forKubelet(p.known, sent)
 	return p.known.DeepCopy()
@@ -372,17 +434,23 @@ func (p *Proxy) hasMoved() bool {
 	return p.moved
 }
 
+func (p *Proxy) isGone() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.gone
+}
+
 func (p *Proxy) forget() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.known = nil
+	p.known, p.gone = nil, true
 }
 
 func (p *Proxy) remember(lease *coordinationv1.Lease) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if newer(lease, p.known) {
-		p.known = lease
+		p.known, p.gone = lease, false
 	}
 }
 
@@ -391,7 +459,7 @@ func (p *Proxy) settle(lease *coordinationv1.Lease) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if newer(lease, p.known) {
-		p.known, p.moved = lease, false
+		p.known, p.moved, p.gone = lease, false, false
 	}
 }
 

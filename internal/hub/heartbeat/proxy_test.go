@@ -93,8 +93,11 @@ func (n *node) do(method string, body *coordinationv1.Lease, query string) (*coo
 			n.t.Fatal(err)
 		}
 	}
-	r := httptest.NewRequestWithContext(n.t.Context(), method,
-		"/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/"+n.name+query, &content)
+	path := "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
+	if method != http.MethodPost {
+		path += "/" + n.name
+	}
+	r := httptest.NewRequestWithContext(n.t.Context(), method, path+query, &content)
 	r.Header.Set("Content-Type", n.media)
 	r.Header.Set("Accept", n.media+",application/json")
 	r.Header.Set("User-Agent", "kubelet/v1.36.3 (linux/amd64)")
@@ -114,6 +117,9 @@ func (n *node) do(method string, body *coordinationv1.Lease, query string) (*coo
 		}
 		return nil, &apierrors.StatusError{ErrStatus: *o}
 	case *coordinationv1.Lease:
+		if (w.Code == http.StatusCreated) != (method == http.MethodPost) {
+			n.t.Errorf("a %s is answered with %d", method, w.Code)
+		}
 		n.clean(o)
 		return o, nil
 	}
@@ -628,8 +634,9 @@ func TestKubeletGoneIsNoCut(t *testing.T) {
 		sent := n.stamp(n.lease)
 		ctx, kill := context.WithCancel(ctx)
 		time.AfterFunc(100*time.Millisecond, kill)
-		_, err := n.proxy.beat(ctx, sent, metav1.UpdateOptions{}, budget{
-			answer: time.Second, cloud: 500 * time.Millisecond,
+		limits := budget{answer: time.Second, cloud: 500 * time.Millisecond}
+		_, err := n.proxy.beat(ctx, sent, limits, func(ctx context.Context) (*coordinationv1.Lease, error) {
+			return n.proxy.update(ctx, sent, metav1.UpdateOptions{})
 		})
 		if err == nil {
 			t.Error("no error")

@@ -94,7 +94,7 @@ func Decide(req Request, s Situation) Destination {
 		return Destination{Kind: Refused, Reason: fmt.Sprintf(
 			"header %s needs credentials of the caller's own: the hub does not lend the identity of node %s to it",
 			req.AssumesIdentity, s.Node)}
-	case s.Coordinator && !req.OwnCredentials && req.isLeaseOf(s.Node) && (req.Verb == "get" || req.Verb == "update"):
+	case s.Coordinator && !req.OwnCredentials && req.isHeartbeatOf(s.Node):
 		return Destination{Kind: OwnLease}
 	case req.OwnCredentials && (!req.Known || req.AssumesIdentity != ""):
 		return Destination{Kind: Cloud}
@@ -139,7 +139,18 @@ func (r Request) reviewed() bool {
 	}
 }
 
-func (r Request) isLeaseOf(node edge.NodeName) bool {
-	return node != "" && r.Group == groupLeases && r.Resource == "leases" && r.Subresource == "" &&
-		r.Namespace == namespaceLeases && r.Name == string(node)
+// isHeartbeatOf reports whether a request is what kubelet does with its Lease. The path of a POST does not say which Lease it
+// makes; a node may make none but its own.
+func (r Request) isHeartbeatOf(node edge.NodeName) bool {
+	if node == "" || r.Group != groupLeases || r.Resource != "leases" || r.Subresource != "" || r.Namespace != namespaceLeases {
+		return false
+	}
+	switch r.Verb {
+	case "get", "update":
+		return r.Name == string(node)
+	case "create":
+		return r.Name == ""
+	default:
+		return false
+	}
 }

@@ -25,7 +25,14 @@ func TestDecide(t *testing.T) {
 		{"renewal", lease, on, OwnLease},
 		{"reading it", with(func(r *Request) { r.Verb = "get" }), on, OwnLease},
 		{"no coordinator", lease, off, Cloud},
-		{"creating it", with(func(r *Request) { r.Verb = "create"; r.Name = "" }), on, Cloud},
+		{"creating it", with(func(r *Request) { r.Verb = "create"; r.Name = "" }), on, OwnLease},
+		{"creating it, with no coordinator", with(func(r *Request) { r.Verb = "create"; r.Name = "" }), off, Cloud},
+		{"creating it with own credentials", with(func(r *Request) {
+			r.Verb, r.Name, r.OwnCredentials = "create", "", true
+		}), on, Cloud},
+		{"creating in another namespace", with(func(r *Request) {
+			r.Verb, r.Name, r.Namespace = "create", "", "kube-system"
+		}), on, Cloud},
 		{"patching it", with(func(r *Request) { r.Verb = "patch" }), on, Cloud},
 		{"deleting it", with(func(r *Request) { r.Verb = "delete" }), on, Cloud},
 		{"watching it", with(func(r *Request) { r.Verb = "watch" }), on, Cloud},

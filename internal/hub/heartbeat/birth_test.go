@@ -1,0 +1,254 @@
+package heartbeat
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/hub/leasewatch/leasetest"
+	"yurtcoordinator/internal/hub/link"
+)
+
+// born gives a test a node whose kubelet has not made its Lease yet.
+func born(t *testing.T, test func(*node)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t, "n1", leasetest.New(5000), leasetest.New(10))
+		defer func() {
+			n.cloud.Before(nil)
+			n.coordinator.Before(nil)
+			n.stop()
+		}()
+		test(n)
+	})
+}
+
+func (n *node) cut() {
+	n.cloudLink.Set(link.Down)
+	n.cloud.Before(leasetest.Hang)
+}
+
+func (n *node) heal() {
+	n.cloud.Before(nil)
+	n.cloudLink.Set(link.Up)
+}
+
+// ensure does what kubelet does until it has a Lease: it looks, makes it if there is none, and renews what is there. It says
+// whether it made one.
+func (n *node) ensure() (made bool, err error) {
+	n.t.Helper()
+	got, err := n.do(http.MethodGet, nil, "?timeout=10s")
+	if apierrors.IsNotFound(err) {
+		if n.lease, err = n.do(http.MethodPost, n.stamp(nil), "?timeout=10s"); err != nil {
+			n.lease = nil
+		}
+		return err == nil, err
+	}
+	if err != nil {
+		return false, err
+	}
+	n.lease = got
+	return false, n.beat()
+}
+
+// forwardMissing writes the node's copy to the cloud as a leader would.
+func (n *node) forwardMissing() {
+	n.t.Helper()
+	cloud := n.cloud.Peek(space, n.name)
+	lease, why := forward(n.coordinator.Peek(space, n.name), cloud)
+	if why != "" {
+		n.t.Fatal(why)
+	}
+	if cloud == nil {
+		if len(lease.OwnerReferences) != 1 || lease.OwnerReferences[0].UID != "node-uid" {
+			n.t.Errorf("the leader makes a Lease owned by %v", lease.OwnerReferences)
+		}
+		n.cloud.Before(nil)
+		if _, err := n.cloud.Leases(space).Create(n.t.Context(), lease, metav1.CreateOptions{}); err != nil {
+			n.t.Fatal(err)
+		}
+		n.cloud.Before(leasetest.Hang)
+		return
+	}
+	n.cloud.Edit(space, n.name, func(l *coordinationv1.Lease) { *l = *lease })
+}
+
+// A node that is cut before it has a Lease is delegated from its first heartbeat on, and sees one Lease when it is healed,
+// whether or not the leader has made it in the cloud by then.
+func TestCutAtBirth(t *testing.T) {
+	for _, test := range []struct {
+		name      string
+		forwarded bool // before the link heals
+		restarted bool // the hub, while cut
+		unknown   bool // the hub begins with the cut, and has not found out
+	}{
+		{name: "healed first"}, {name: "made by the leader first", forwarded: true},
+		{name: "hub restarted", restarted: true}, {name: "hub restarted, made by the leader", restarted: true, forwarded: true},
+		{name: "not known to be cut", unknown: true}, {name: "not known to be cut, forwarded", unknown: true, forwarded: true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			born(t, func(n *node) {
+				n.cut()
+				if test.unknown {
+					n.cloudLink.Set(link.Unknown)
+				}
+				if made, err := n.ensure(); err != nil || !made {
+					t.Fatalf("kubelet did not make its Lease: %v, %v", made, err)
+				}
+				n.wantCopy(true)
+				n.cloudLink.Set(link.Down)
+				if n.lease.UID != "" || n.lease.ResourceVersion != "" {
+					t.Errorf("kubelet was told of %s/%s, which the cloud never gave", n.lease.UID, n.lease.ResourceVersion)
+				}
+				for range 3 {
+					if test.forwarded {
+						n.forwardMissing()
+					}
+					time.Sleep(10 * time.Second)
+					if test.restarted {
+						n.restartHub()
+						if made, err := n.ensure(); err != nil || made {
+							t.Fatalf("kubelet started again made another Lease: %v, %v", made, err)
+						}
+					} else if err := n.beat(); err != nil {
+						t.Fatal(err)
+					}
+					n.wantCopy(true)
+				}
+				n.heal()
+				n.cloud.Calls()
+				if test.restarted {
+					n.restartHub()
+				}
+				for range 2 {
+					time.Sleep(10 * time.Second)
+					if err := n.beat(); err != nil {
+						t.Fatal(err)
+					}
+					n.wantCloud()
+					n.wantCopy(false)
+				}
+				if got := verbs(n.cloud); !slices.Equal(got, []string{"get", "update", "update"}) {
+					t.Errorf("cloud saw %v after healing, want a look and two updates", got)
+				}
+			})
+		})
+	}
+}
+
+// A Lease is made in the cloud while it answers, and what it says is kubelet's answer.
+func TestBirthOnline(t *testing.T) {
+	born(t, func(n *node) {
+		if made, err := n.ensure(); err != nil || !made {
+			t.Fatal(made, err)
+		}
+		n.wantCloud()
+		n.wantCopy(false)
+		if _, err := n.do(http.MethodPost, n.stamp(nil), ""); !apierrors.IsAlreadyExists(err) {
+			t.Errorf("made twice: %v", err)
+		}
+		other := n.stamp(nil)
+		other.Name = "n2"
+		n.cloud.Before(func(_ context.Context, c leasetest.Call) error {
+			return apierrors.NewForbidden(coordinationv1.Resource("leases"), c.Name, errors.New("another node's"))
+		})
+		if _, err := n.do(http.MethodPost, other, ""); !apierrors.IsForbidden(err) {
+			t.Errorf("another node's: %v, want what the cloud says", err)
+		}
+		if n.coordinator.Peek(space, "n2") != nil {
+			t.Error("another node's Lease is copied")
+		}
+		if _, err := n.do(http.MethodPost, n.stamp(nil), "?dryRun=All"); !apierrors.IsForbidden(err) {
+			t.Errorf("a dry run: %v, want what the cloud says", err)
+		}
+	})
+}
+
+// The cloud has made the Lease, and its answer is lost: the node is delegated, and goes on with that Lease when healed.
+func TestBirthWithoutAnswer(t *testing.T) {
+	born(t, func(n *node) {
+		n.cloud.After(func(ctx context.Context, c leasetest.Call) error {
+			if c.Verb == "create" {
+				return leasetest.Hang(ctx, c)
+			}
+			return nil
+		})
+		if made, err := n.ensure(); err != nil || !made {
+			t.Fatal(made, err)
+		}
+		n.wantCopy(true)
+		n.cloud.After(nil)
+		uid := n.cloud.Peek(space, n.name).UID
+		time.Sleep(10 * time.Second)
+		if err := n.beat(); err != nil {
+			t.Fatal(err)
+		}
+		n.wantCloud()
+		if n.lease.UID != uid {
+			t.Errorf("kubelet's Lease is %s, the cloud made %s", n.lease.UID, uid)
+		}
+	})
+}
+
+// While cut off, a Lease that is known is not made again; and without a coordinator nobody can tell that there is none.
+func TestNoBirth(t *testing.T) {
+	run(t, func(n *node) {
+		n.cut()
+		if _, err := n.do(http.MethodPost, n.stamp(nil), ""); !apierrors.IsAlreadyExists(err) {
+			t.Errorf("made again: %v", err)
+		}
+		if got := n.coordinator.Peek(space, n.name).Annotations[edge.DelegateHeartbeat]; got != "" {
+			t.Error("a Lease that was refused is delegated")
+		}
+	})
+	born(t, func(n *node) {
+		n.cut()
+		n.coordinatorLink.Set(link.Down)
+		if _, err := n.ensure(); !apierrors.IsServiceUnavailable(err) {
+			t.Error(err)
+		}
+		if _, err := n.do(http.MethodPost, n.stamp(nil), ""); !apierrors.IsServiceUnavailable(err) {
+			t.Error(err)
+		}
+	})
+}
+
+// A node that is registered anew, under its old name, and cut before it has its new Lease gets a new one: the copy that the
+// coordinator still has is of the old one, whose owner is gone.
+func TestCutAtRebirth(t *testing.T) {
+	run(t, func(n *node) {
+		n.cloud.Remove(space, n.name)
+		if _, err := n.do(http.MethodGet, nil, ""); !apierrors.IsNotFound(err) {
+			t.Fatal(err)
+		}
+		n.cut()
+		if made, err := n.ensure(); err != nil || !made {
+			t.Fatalf("kubelet did not make its Lease: %v, %v", made, err)
+		}
+		n.wantCopy(true)
+		if said, ok := n.coordinator.Peek(space, n.name).Annotations[AnnotationCloudLease]; ok {
+			t.Errorf("the copy says that it is of %s", said)
+		}
+		time.Sleep(10 * time.Second)
+		if err := n.beat(); err != nil {
+			t.Fatal(err)
+		}
+		n.forwardMissing()
+		n.heal()
+		time.Sleep(10 * time.Second)
+		if err := n.beat(); err != nil {
+			t.Fatal(err)
+		}
+		n.wantCloud()
+		n.wantCopy(false)
+	})
+}
