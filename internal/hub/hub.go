@@ -88,7 +88,7 @@ func New(cfg Config) (*Hub, error) {
 	if cfg.DiskCachePath != "" {
 		var err error
 		h.diskClock.Store(int64(cfg.DiskCacheClockOffset))
-		disk := store.Config{Dir: cfg.DiskCachePath, Last: nodesOwn, Now: h.diskTime}
+		disk := store.Config{Dir: cfg.DiskCachePath, Last: nodesOwn, Now: h.diskTime, BlobShares: blobShares}
 		if h.disk, err = store.Open(disk); err != nil {
 			return nil, fmt.Errorf("--disk-cache-path: %w", err)
 		}

@@ -50,6 +50,11 @@ func (h *Hub) answers(client string) (*recall.Answers, error) {
 // nodesOwn are the collections that the node itself needs to start: no Pod's take their place.
 func nodesOwn(id store.ID) bool { return id.Client == "" || id.Client == follow.Hub }
 
+// blobShares divides what the disk has for single answers: churn of one kind, as of Jobs' Pods, takes no place of another's.
+var blobShares = map[string]int{
+	"answer/": 4 << 20, "guest/": 2 << 20, "caller/": 2 << 20, "access/": 2 << 20, "event/": 2 << 20,
+}
+
 // runDisk writes the disk until all that is written has ended, and closes it.
 func (h *Hub) runDisk(ctx context.Context) error { return errors.Join(h.disk.Run(ctx), h.closeDisk()) }
 

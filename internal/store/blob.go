@@ -16,26 +16,48 @@ type blobs struct {
 	disk    map[string]int    // key → bytes
 	waiting map[string][]byte // to be written; nil: to be removed
 	flying  map[string][]byte // being written
-	bytes   int               // of all that will be on disk
+	shares  map[string]int    // kind → bytes that are its own
+	bytes   map[string]int    // kind → of all that will be on disk
 	pace    pace
 }
 
-func newBlobs() blobs {
-	return blobs{disk: map[string]int{}, waiting: map[string][]byte{}}
+func newBlobs(shares map[string]int) blobs {
+	return blobs{disk: map[string]int{}, waiting: map[string][]byte{}, shares: shares, bytes: map[string]int{}}
+}
+
+// kindOf is what a key begins with, up to and with the first slash; empty if it has none.
+func kindOf(key string) string { return key[:strings.IndexByte(key, '/')+1] }
+
+// fits says whether a key can get a value that counts for cost: its kind stays within its share, or all that goes beyond
+// the shares is within what they leave. So a kind with many cannot take the place of another's few.
+func (b *blobs) fits(key string, cost int) bool {
+	kind := kindOf(key)
+	now := b.bytes[kind] - b.cost(key) + cost
+	if now <= b.shares[kind] {
+		return true
+	}
+	common, beyond := maxBlobs, now-b.shares[kind]
+	for _, share := range b.shares {
+		common -= share
+	}
+	for other, bytes := range b.bytes {
+		if other != kind {
+			beyond += max(0, bytes-b.shares[other])
+		}
+	}
+	return beyond <= common
 }
 
 // adopt takes over what is on disk. What waits goes on waiting: a blob is whole by itself.
 func (b *blobs) adopt(disk map[string]int) {
-	b.disk, b.bytes = map[string]int{}, 0
+	b.disk, b.bytes = map[string]int{}, map[string]int{}
 	maps.Copy(b.disk, disk)
 	for key := range b.disk {
-		b.bytes += b.cost(key)
+		b.bytes[kindOf(key)] += b.cost(key)
 	}
-	for key, value := range b.waiting {
-		if _, ok := b.disk[key]; !ok && value != nil {
-			b.bytes += b.cost(key)
-		} else if ok {
-			b.bytes += b.cost(key) - len(key) - b.disk[key]
+	for key := range b.waiting {
+		if _, ok := b.disk[key]; !ok {
+			b.bytes[kindOf(key)] += b.cost(key)
 		}
 	}
 }
@@ -64,7 +86,7 @@ func (b *blobs) cost(key string) int {
 
 // set makes a value, or nil, wait.
 func (b *blobs) set(key string, value []byte) {
-	b.bytes -= b.cost(key)
+	b.bytes[kindOf(key)] -= b.cost(key)
 	_, onDisk := b.disk[key]
 	_, flying := b.flying[key]
 	if value == nil && !onDisk && !flying {
@@ -72,7 +94,7 @@ func (b *blobs) set(key string, value []byte) {
 		return
 	}
 	b.waiting[key] = value
-	b.bytes += b.cost(key)
+	b.bytes[kindOf(key)] += b.cost(key)
 }
 
 // done says how writing went.
@@ -93,7 +115,8 @@ func (b *blobs) done(err error) {
 }
 
 // PutBlob keeps a small value under a key, of at most 1 KiB and 1 MiB. It is written with the next flush, and survives
-// that the disk cannot be written for a while. It fails with ErrFull beyond 16 MiB of all blobs; the key has no value then.
+// that the disk cannot be written for a while. It fails with ErrFull beyond 16 MiB of all blobs, as Config.BlobShares divides
+// them; the key has no value then.
 func (s *Store) PutBlob(key string, value []byte) error {
 	if key == "" || len(key) > maxBlobKey || len(value) > maxBlob {
 		return fmt.Errorf("%w: blob %.40q of %d bytes: want a key of 1 to %d, and a value of at most %d",
@@ -108,9 +131,9 @@ func (s *Store) PutBlob(key string, value []byte) error {
 		return nil
 	}
 	defer s.wakeLocked(&s.blobs.pace, false)
-	if s.blobs.bytes-s.blobs.cost(key)+len(key)+len(value) > maxBlobs {
+	if !s.blobs.fits(key, len(key)+len(value)) {
 		s.blobs.set(key, nil) // an old value would be a wrong one
-		return fmt.Errorf("%w: blob %.40q: there are %d bytes of them", ErrFull, key, s.blobs.bytes)
+		return fmt.Errorf("%w: blob %.40q: there are %d bytes of its kind", ErrFull, key, s.blobs.bytes[kindOf(key)])
 	}
 	s.blobs.set(key, append([]byte{}, value...))
 	return nil

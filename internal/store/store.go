@@ -100,6 +100,9 @@ type Config struct {
 	// UnreadFor is how long a collection is kept that nobody reads and nobody needs (see Need). Only time in which the cloud
 	// could be asked counts (see Online). 0 means 7 days.
 	UnreadFor time.Duration
+	// BlobShares guarantees bytes to kinds of blobs, by what their keys begin with up to and with the first slash. What they
+	// leave of 16 MiB is for all. nil means that all of it is.
+	BlobShares map[string]int
 	// Last says which collections go last when space is needed, whenever they were read. nil: none does.
 	Last func(ID) bool
 	// Now is the time of day. Only its differences count; those of time.Now are right whatever is done to the machine's clock.
@@ -169,6 +172,12 @@ func open(c Config, fault faults) (*Store, error) {
 	if c.Dir == "" || c.MaxBytes < 0 || c.FlushEvery < 0 || c.QueueBytes < 0 || c.UnreadFor < 0 {
 		return nil, errors.New("store: Config.Dir is empty, or a bound negative")
 	}
+	shared := 0
+	for kind, share := range c.BlobShares {
+		if shared += share; share < 0 || shared > maxBlobs || kindOf(kind) != kind {
+			return nil, fmt.Errorf("store: Config.BlobShares: %q: want KIND/, and at most %d bytes in all", kind, maxBlobs)
+		}
+	}
 	c.MaxBytes, c.QueueBytes = cmp.Or(c.MaxBytes, defaultMaxBytes), cmp.Or(c.QueueBytes, defaultQueueBytes)
 	c.FlushEvery, c.UnreadFor = cmp.Or(c.FlushEvery, defaultFlushEvery), cmp.Or(c.UnreadFor, defaultUnreadFor)
 	if c.Now == nil {
@@ -181,7 +190,7 @@ func open(c Config, fault faults) (*Store, error) {
 	s := &Store{
 		config: c, fault: fault, lock: lock,
 		writing: make(chan struct{}, 1), waiting: make(chan struct{}, 1), much: make(chan struct{}, 1),
-		collections: map[ID]*collection{}, room: make(chan struct{}), blobs: newBlobs(),
+		collections: map[ID]*collection{}, room: make(chan struct{}), blobs: newBlobs(c.BlobShares),
 	}
 	s.writing <- struct{}{}
 	s.mu.Lock()
