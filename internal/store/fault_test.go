@@ -116,6 +116,56 @@ func failAt(t *testing.T, errno error, n, length int) (reached bool) {
 	return hit.Load() > 0
 }
 
+// While a disk stays full, its file is verified once, and not once a minute; when there is room again, all is written.
+func TestAFullDiskIsNotReadAgainAndAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var full atomic.Bool
+		var reads atomic.Int64
+		dir := t.TempDir()
+		s := opening(t, Config{Dir: dir}, func(point string) error {
+			if point == "open" {
+				reads.Add(1)
+			} else if full.Load() {
+				return unix.ENOSPC
+			}
+			return nil
+		})
+		ctx, cancel := context.WithCancel(klog.NewContext(t.Context(), klog.Logger{}))
+		ended := make(chan error, 1)
+		go func() { ended <- s.Run(ctx) }()
+		defer func() {
+			cancel()
+			must(t, <-ended)
+		}()
+		replace(t, s, slicesID, stateAt(5))
+		time.Sleep(2 * time.Second)
+		full.Store(true)
+		replace(t, s, slicesID, stateAt(6))
+		reads.Store(0)
+		time.Sleep(time.Hour)
+		if n := reads.Load(); n != 1 {
+			t.Errorf("the file was read %d times in an hour", n)
+		}
+		if h := s.Health(); !strings.Contains(h.Err, "no space left") || time.Since(h.Since) < 59*time.Minute {
+			t.Errorf("%+v", h)
+		}
+		if got, err := loadEvenOlder(s, slicesID); err != nil || !same(got, stateAt(5)) {
+			t.Error(got.Revision, err)
+		}
+		full.Store(false)
+		time.Sleep(2 * time.Minute)
+		replace(t, s, slicesID, stateAt(7))
+		time.Sleep(2 * time.Second)
+		holds(t, s, slicesID, stateAt(7))
+		if n := reads.Load(); n != 2 {
+			t.Errorf("the file was read %d times", n)
+		}
+		if _, err := os.Stat(filepath.Join(dir, newName)); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("what was tried is still there: %v", err)
+		}
+	})
+}
+
 // bbolt panics, in the middle of a transaction: it is not touched any more, and opened anew.
 func TestPanic(t *testing.T) {
 	once := true

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"time"
 
 	"go.etcd.io/bbolt"
@@ -322,6 +324,7 @@ func (s *Store) putBackLocked(w work) {
 // failLocked stops writing. What was queued is lost, and whoever queued it must begin anew.
 func (s *Store) failLocked(err error) {
 	s.setFailureLocked(err)
+	s.proved = false
 	for _, c := range s.collections {
 		if c.pending != nil {
 			s.queued -= c.pending.bytes
@@ -335,7 +338,8 @@ func (s *Store) failLocked(err error) {
 	s.roomLocked()
 }
 
-// recover closes the file, verifies it anew, and writes as much as a flush would.
+// recover closes the file, verifies it anew, and writes as much as a flush would. While the disk stays full it does that
+// once, and then only looks for room.
 func (s *Store) recover(ctx context.Context) error {
 	select {
 	case <-s.writing:
@@ -348,8 +352,14 @@ func (s *Store) recover(ctx context.Context) error {
 		s.mu.Unlock()
 		return ErrClosed
 	}
-	file, failure := s.file, s.failure
+	file, failure, proved := s.file, s.failure, s.proved
 	s.mu.Unlock()
+	if proved {
+		// Nothing has changed since. That the disk is as full as it was costs less to find out than reading all of the file.
+		if err := room(s.config.Dir, s.fault); err != nil {
+			return err
+		}
+	}
 	file.close(failure)
 	o := openFile(s.config.Dir, s.fault)
 	if o.err == nil {
@@ -369,6 +379,34 @@ func (s *Store) recover(ctx context.Context) error {
 		s.resumeLocked()
 	}
 	return o.err
+}
+
+// room writes and removes a file that takes twice what probe does.
+func room(dir string, point faults) error {
+	if err := point.at("room"); err != nil {
+		return fmt.Errorf("write the store: %w", err)
+	}
+	path := filepath.Join(dir, newName)
+	err := os.WriteFile(path, make([]byte, 2*probeBytes), 0o600)
+	if err == nil {
+		err = syncFile(path)
+	}
+	if e := os.Remove(path); err == nil {
+		err = e
+	}
+	if err != nil {
+		return fmt.Errorf("write the store: %w", err)
+	}
+	return nil
+}
+
+// syncFile brings a file to the disk, which may find only then that it is full.
+func syncFile(path string) error {
+	f, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
 }
 
 // resumeLocked lets the writer write what a failure has left.

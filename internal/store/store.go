@@ -154,6 +154,7 @@ type Store struct {
 	corrupt     string
 	used        int64
 	collections map[ID]*collection
+	proved      bool // all of the file has been verified since writing failed, and it is only read
 	asked       asked
 	needed      map[ID]bool   // never collected; nil until somebody has said what is needed
 	garbage     []uint64      // collections that are nobody's, to be removed
@@ -234,6 +235,7 @@ func (s *Store) adoptLocked(o opened) {
 		s.corrupt = o.corrupt
 	}
 	s.setFailureLocked(o.err)
+	s.proved = o.err != nil && o.file != nil
 	s.garbage = o.contents.unfinished
 	s.adoptClockLocked(o.contents)
 	found := map[ID]bool{}
@@ -401,6 +403,7 @@ func (f *file) load(c stored) (snapshot stream.Snapshot, steady bool, err error)
 func (s *Store) suspect(id ID, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.proved = false
 	if s.failure == nil {
 		s.failLocked(fmt.Errorf("%s: %w", id, err))
 	}
