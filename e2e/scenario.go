@@ -39,8 +39,8 @@ type Scenario struct {
 
 // All returns the scenarios, in the order in which they are run.
 func All() []Scenario {
-	return slices.Concat(linkScenarios, shapedScenarios, deathScenarios, leaderScenarios, coordinatorScenarios, accessScenarios,
-		streamScenarios, sharingScenarios, oneCopyScenarios, cloudLieScenarios,
+	return slices.Concat(linkScenarios, birthScenarios, shapedScenarios, deathScenarios, leaderScenarios,
+		coordinatorScenarios, accessScenarios, streamScenarios, sharingScenarios, oneCopyScenarios, cloudLieScenarios,
 		poolScopeScenarios, offlineScenarios, identityScenarios, podScenarios, herdScenarios, autonomyScenarios,
 		installScenarios, staticPodScenarios, kubeadmScenarios, helmScenarios, installedScenarios, lifeScenarios,
 		notReadyScenarios, rotationScenarios, ownObjectScenarios, opsScenarios, statusScenarios, stormScenarios,
