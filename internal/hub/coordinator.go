@@ -73,7 +73,7 @@ func (h *Hub) reachCoordinator(p *pool) error {
 			ca = h.files.ca
 		}
 		p.address = servers[0]
-		p.coordinator, err = h.upstream("coordinator", servers, ca)
+		p.coordinator, err = h.upstream("coordinator", servers, ca, "")
 		return err
 	}
 	cloud, err := corev1client.NewForConfig(h.cloud.RESTConfig())

@@ -35,12 +35,14 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"path"
 	"reflect"
 	"strconv"
 	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
 
 	"yurtcoordinator/internal/hub/callers/guests"
@@ -111,7 +113,9 @@ func (h *Hub) build() error {
 	if err := h.identify(); err != nil {
 		return err
 	}
-	if h.cloud, err = h.upstream("cloud", h.servers, h.files.ca); err != nil {
+	// The node may always read its own Lease, and an API server does not read it but from its storage.
+	lease := path.Join("/apis/coordination.k8s.io/v1/namespaces", corev1.NamespaceNodeLease, "leases", string(cfg.Node))
+	if h.cloud, err = h.upstream("cloud", h.servers, h.files.ca, lease); err != nil {
 		return err
 	}
 	shared, err := resources("pool-scope-resources", cfg.PoolScopeResources)
@@ -161,9 +165,10 @@ func (h *Hub) build() error {
 	return err
 }
 
-func (h *Hub) upstream(name string, servers []*url.URL, ca string) (*upstream.Upstream, error) {
+func (h *Hub) upstream(name string, servers []*url.URL, ca, coreRead string) (*upstream.Upstream, error) {
 	return upstream.New(upstream.Config{
-		Name: name, Servers: servers, CAFile: ca, CertFile: h.files.cert, KeyFile: h.files.key, Metrics: h.metrics,
+		Name: name, Servers: servers, CAFile: ca, CertFile: h.files.cert, KeyFile: h.files.key, CoreRead: coreRead,
+		Metrics: h.metrics,
 	})
 }
 

@@ -58,7 +58,7 @@ var blobShares = map[string]int{
 // runDisk writes the disk until all that is written has ended, and closes it.
 func (h *Hub) runDisk(ctx context.Context) error { return errors.Join(h.disk.Run(ctx), h.closeDisk()) }
 
-// flushCut brings to the disk at once what is known when a link goes down. It is the last for a while, and a hub that starts
+// flushCut brings to the disk at once what is known when a link goes down, or the cloud begins to be failing. It is the last for a while, and a hub that starts
 // again during the cut is to be no older than what its clients have seen.
 func (h *Hub) flushCut(ctx context.Context) error {
 	links := []*live.Value[link.State]{h.cloud.Link()}
@@ -69,7 +69,7 @@ func (h *Hub) flushCut(ctx context.Context) error {
 	for _, l := range links {
 		each.Go(func() {
 			for state, changed := l.Watch(); ; state, changed = l.Watch() {
-				if state == link.Down {
+				if state == link.Down || state == link.Failing {
 					_ = h.disk.Flush(ctx) // what cannot be written now is written later
 				}
 				select {

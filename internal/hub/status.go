@@ -17,7 +17,8 @@ type Status struct {
 	// Role is Pending, Follower or Leader; Leader is the node that leads, if one does.
 	Role   string        `json:"role"`
 	Leader edge.NodeName `json:"leader,omitempty"`
-	// Cloud and Coordinator are the states of the links: unknown, up or down; none without a coordinator.
+	// Cloud and Coordinator are the states of the links: unknown, up or down, the cloud's also failing; none without a
+	// coordinator.
 	Cloud       string `json:"cloud"`
 	Coordinator string `json:"coordinator"`
 	// CoordinatorAddress is where the coordinator is, as far as the hub knows.

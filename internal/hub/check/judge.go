@@ -91,6 +91,10 @@ func (j *judge) hub(f Facts) {
 	case "down":
 		j.add(Fail, "yurthub: cloud", "the running yurthub says that its link to the cloud is down",
 			"see what is said of the cloud below")
+	case "failing":
+		j.add(Fail, "yurthub: cloud",
+			"the running yurthub says that the cloud, or a balancer in front of it, answers core requests with 502, 503 or 504",
+			"look at the API servers and what is in front of them; the node goes on with what it has meanwhile")
 	case "unknown":
 		j.add(Fail, "yurthub: cloud", "the running yurthub has not found out yet whether it reaches the cloud",
 			"ask again in a few seconds")

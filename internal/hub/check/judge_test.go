@@ -80,6 +80,7 @@ func TestJudge(t *testing.T) {
 		{"no hub yet", func(f *Facts) { stopped(f); f.Settings.BeforeStart = true }, OK, "yurthub", "no yurthub runs yet"},
 		{"no hub at the health port", func(f *Facts) { f.Hub = Hub{Trouble: "404"} }, Fail, "yurthub", "404"},
 		{"hub of another node", func(f *Facts) { f.Hub.Status.Node = "n2" }, Fail, "yurthub", "n2"},
+		{"hub: cloud failing", func(f *Facts) { f.Hub.Status.Cloud = "failing" }, Fail, "yurthub: cloud", "503"},
 		{"hub: cloud down", func(f *Facts) { f.Hub.Status.Cloud = "down" }, Fail, "yurthub: cloud", "down"},
 		{"hub: cloud unknown", func(f *Facts) { f.Hub.Status.Cloud = "unknown" }, Fail, "yurthub: cloud", "again"},
 		{"hub: coordinator down", func(f *Facts) { f.Hub.Status.Coordinator = "down" }, Warn, "yurthub: coordinator", "down"},

@@ -304,7 +304,7 @@ func (f *Feed) situation(now time.Time, running *attempt) Situation {
 	listing := running != nil && running.from == Cloud && running.list
 	return Situation{
 		Role:        f.was.standing.Role,
-		Cloud:       f.cloud.access(now, f.was.cloud == link.Up, false, f.position),
+		Cloud:       f.cloud.access(now, f.was.cloud.Reachable(), false, f.position),
 		Coordinator: f.mirror.access(now, f.was.coordinator == link.Up, listing, f.config.Sink.Position()),
 		Pool:        f.config.Coordinator != nil,
 		LeaderKnown: f.was.standing.Leader != "",
@@ -360,7 +360,7 @@ func (f *Feed) gives(running *attempt, now, due time.Time) bool {
 	case d.From == running.from:
 		// What became of the wish to resume is seen when the list has ended.
 		return d.List && !running.list
-	case d.From == None, running.from == Cloud && f.was.cloud != link.Up,
+	case d.From == None, running.from == Cloud && !f.was.cloud.Reachable(),
 		running.from == Coordinator && f.was.coordinator != link.Up:
 		return true
 	default:

@@ -23,7 +23,7 @@ func weather(w *world, seed uint64) {
 		w.pass(time.Duration(r.IntN(4000)) * time.Millisecond)
 		switch r.IntN(14) {
 		case 0, 1:
-			w.cloudLink.Set(link.State(r.IntN(3)))
+			w.cloudLink.Set(link.State(r.IntN(4)))
 		case 2, 3:
 			s := link.State(r.IntN(3))
 			w.mirrorLink.Set(s)

@@ -108,6 +108,26 @@ func TestWhatWasNeverKnownIsRefusedAtOnce(t *testing.T) {
 	})
 }
 
+// TestWhileTheCloudFails what is complete is served, and what is not has the cloud's own answer, at once.
+func TestWhileTheCloudFails(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		w.has(inA, 9, object("x", 5))
+		want(t, w.get(listOfA), http.StatusOK, `"name":"x"`)
+		w.link.Set(link.Failing)
+		want(t, w.get(listOfA), http.StatusOK, `"name":"x"`)
+		all := Selection{Resource: configMaps}
+		failing := w.source(all)
+		failing.set(func() { failing.fails = apierrors.NewServiceUnavailable("no servers") })
+		w.nothing()
+		began := time.Now()
+		w.says(http.StatusBadGateway, "text/plain", "no servers")
+		want(t, w.get("/api/v1/configmaps"), http.StatusBadGateway, "no servers")
+		if waited := time.Since(began); waited >= patience {
+			t.Errorf("it waited %v", waited)
+		}
+	})
+}
+
 func TestARequestWaitsForTheLink(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		w.has(inA, 9, object("x", 5))
@@ -540,6 +560,8 @@ func TestARevisionThatIsNotReachedIsTheClouds(t *testing.T) {
 			{"?resourceVersion=5", link.Up, 0, http.StatusOK},
 			{"?resourceVersion=6", link.Up, 1, http.StatusOK},
 			{"?resourceVersion=0", link.Up, 0, http.StatusOK},
+			{"?resourceVersion=6", link.Failing, 0, http.StatusGatewayTimeout},
+			{"?resourceVersion=0", link.Failing, 0, http.StatusOK},
 			{"?resourceVersion=6", link.Down, 0, http.StatusGatewayTimeout},
 		} {
 			w.link.Set(tt.state)

@@ -143,7 +143,7 @@ func (m *Member) expect(ctx context.Context, cloud *live.Value[link.State], wait
 		state, linked := cloud.Watch()
 		status, told := m.feed.Status().Watch()
 		switch {
-		case state == link.Up && (status.Denied || status.Refused != "" && !complete):
+		case state.Reachable() && (status.Denied || status.Refused != "" && !complete):
 			return foreign
 		case complete:
 			return known

@@ -53,9 +53,10 @@ func (s *Set) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	handler.Serve(w, r, replica.Request{Verb: info.Verb, Namespace: info.Namespace, Name: info.Name})
 }
 
-// unreachable reports whether there is nobody to ask for a member at the moment.
+// unreachable reports whether there is nobody to ask for a member at the moment, or nobody who would answer.
 func (s *Set) unreachable(m *Member) bool {
-	return s.cfg.Cloud.Get() == link.Down && (!m.Shared || s.cfg.Coordinator.Get() == link.Down)
+	cloud := s.cfg.Cloud.Get()
+	return (cloud == link.Down || cloud == link.Failing) && (!m.Shared || s.cfg.Coordinator.Get() == link.Down)
 }
 
 // Serve answers a client's list or watch from what is followed, and has pass answer it if it is the cloud's to answer, as it

@@ -30,8 +30,8 @@ type outcome uint8
 
 const (
 	took   outcome = iota // it has the heartbeat
-	denied                // it answered, with an error
-	failed                // it did not answer
+	denied                // it answered, with an error that is its last word
+	failed                // it did not answer, or with 502, 503 or 504
 )
 
 func (o outcome) String() string { return [...]string{"took", "denied", "failed"}[o] }
@@ -39,8 +39,9 @@ func (o outcome) String() string { return [...]string{"took", "denied", "failed"
 // start is what happens with a heartbeat at once: whether it goes to the cloud, what goes to the coordinator at the
 // same time, and what kubelet is told, later if that depends.
 //
-// While a link's state is not known yet, the cloud is asked and its answer decides what the copy says: a mark would
-// taint a node after each start of its hub, and the lack of one would cost a node that is cut off a heartbeat.
+// While a link's state is not known yet, or the cloud is failing, the cloud is asked and its answer decides what the copy
+// says: a mark would taint a node after each start of its hub, and the lack of one would cost a node that is cut off a
+// heartbeat.
 func start(cloud, coordinator link.State) (direct bool, send sending, now answer) {
 	switch {
 	case cloud == link.Down && coordinator == link.Up:

@@ -9,7 +9,7 @@ import (
 
 // TestPlan is the whole decision: every state of both links, every outcome of both sides.
 func TestPlan(t *testing.T) {
-	const up, down, unknown = link.Up, link.Down, link.Unknown
+	const up, down, unknown, failing = link.Up, link.Down, link.Unknown, link.Failing
 	tests := []struct {
 		cloud, coordinator link.State
 		direct             outcome // of the attempt at the cloud, if there is one
@@ -34,6 +34,12 @@ func TestPlan(t *testing.T) {
 		{unknown, down, took, took, "cloud, accepted"},
 		{unknown, down, failed, took, "cloud, unavailable"},
 		{unknown, unknown, denied, took, "cloud, refused"},
+		{failing, up, took, took, "cloud, clean, accepted"},
+		{failing, up, denied, took, "cloud, clean, refused"},
+		{failing, up, failed, took, "cloud, marked, accepted"},
+		{failing, up, failed, failed, "cloud, marked, unavailable"},
+		{failing, down, took, took, "cloud, accepted"},
+		{failing, down, failed, took, "cloud, unavailable"},
 		{down, up, took, took, "marked, accepted"},
 		{down, up, took, failed, "marked, unavailable"},
 		{down, up, took, denied, "marked, unavailable"},

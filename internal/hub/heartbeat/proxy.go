@@ -335,15 +335,21 @@ func (p *Proxy) send(what sending, sent *coordinationv1.Lease, limits budget) *d
 	return p.copier.submit(lease, min(limits.answer, copyLongest))
 }
 
-// result sorts how an attempt ended. An API status is an answer, whatever it says.
+// result sorts how an attempt ended. An API status is an answer, unless it says that there is none: 502, 503 or 504 come
+// from a balancer that has lost its servers, or from a server that has lost its storage.
 func result(err error) outcome {
 	if err == nil {
 		return took
 	}
-	if api := apierrors.APIStatus(nil); errors.As(err, &api) {
-		return denied
+	api := apierrors.APIStatus(nil)
+	if !errors.As(err, &api) {
+		return failed
 	}
-	return failed
+	switch api.Status().Code {
+	case http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+		return failed
+	}
+	return denied
 }
 
 // direct sends the heartbeat to the cloud while its link may be up. Answers of the cloud are returned as they are.

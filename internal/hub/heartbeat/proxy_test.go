@@ -426,6 +426,42 @@ func TestBothLinksDown(t *testing.T) {
 	})
 }
 
+// TestCloudThatFails: who answers for a cloud that has lost what is behind it. The first heartbeat that it fails is
+// delegated, and the first that it takes no longer is.
+func TestCloudThatFails(t *testing.T) {
+	for _, state := range []link.State{link.Up, link.Failing} {
+		for _, code := range []int{http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout} {
+			t.Run(fmt.Sprintf("%d while %v", code, state), func(t *testing.T) {
+				run(t, func(n *node) {
+					n.cloudLink.Set(state)
+					fails := apierrors.NewGenericServerResponse(code, "put", coordinationv1.Resource("leases"), "n1", "", 0, false)
+					n.cloud.Before(func(context.Context, leasetest.Call) error { return fails })
+					if err := n.beat(); err != nil {
+						t.Fatal(err)
+					}
+					n.wantCopy(true)
+					n.forwardAsLeader()
+					if got, err := n.do(http.MethodGet, nil, ""); err != nil || !renewTime(got).Equal(renewTime(n.lease)) {
+						t.Errorf("GET: %v, %v; want the Lease with kubelet's last stamp", got, err)
+					}
+					n.cloud.Before(nil)
+					time.Sleep(10 * time.Second)
+					if err := n.beat(); err != nil {
+						t.Fatal(err)
+					}
+					n.wantCloud()
+					n.wantCopy(false)
+					n.cloud.Before(func(context.Context, leasetest.Call) error { return fails })
+					n.coordinatorLink.Set(link.Down)
+					if err := n.beat(); !apierrors.IsServiceUnavailable(err) {
+						t.Errorf("without a coordinator kubelet is told %v", err)
+					}
+				})
+			})
+		}
+	}
+}
+
 func TestCloudsAnswers(t *testing.T) {
 	forbidden := apierrors.NewForbidden(coordinationv1.Resource("leases"), "n1", errors.New("no"))
 	tests := []struct {

@@ -32,6 +32,22 @@ type Config struct {
 	// FlapWindow is the time that a link must stay up for its past to be forgotten: 60 s.
 	FlapWindow time.Duration
 
+	// FailAfter is the number of answers in a row with 502, 503 or 504, to core reads or requests for Leases, that make the
+	// link failing: 2.
+	FailAfter int
+	// ServeAfter is the number of other answers in a row that end it: 2.
+	ServeAfter int
+	// ServeAfterMax bounds ServeAfter, which grows by one each time the link is failing again within FlapWindow: 4.
+	ServeAfterMax int
+	// CheckInterval is the time between two checks while the link is failing: 3 s, shortened at random by up to a fifth. A
+	// check that was answered well is repeated after ConfirmInterval.
+	CheckInterval time.Duration
+	// CheckTimeout is how long a check may take: 3 s.
+	CheckTimeout time.Duration
+
+	// Check, if not nil, makes one cheap core read, and reports what was answered to Monitor.CoreAnswered before it
+	// returns. Without it the link is never failing. It must return soon after its context ends.
+	Check func(ctx context.Context)
 	// Probe asks the server one cheap question and returns nil if it answered. fresh asks for a connection that
 	// nothing else uses. It must return soon after its context ends. Required by Monitor; Machine does not use it.
 	Probe func(ctx context.Context, fresh bool) error
@@ -52,6 +68,11 @@ func (c Config) withDefaults() Config {
 	c.UpAfter = positive(c.UpAfter, 2)
 	c.UpAfterMax = max(positive(c.UpAfterMax, 4), c.UpAfter)
 	c.FlapWindow = positive(c.FlapWindow, time.Minute)
+	c.FailAfter = positive(c.FailAfter, 2)
+	c.ServeAfter = positive(c.ServeAfter, 2)
+	c.ServeAfterMax = max(positive(c.ServeAfterMax, 4), c.ServeAfter)
+	c.CheckInterval = positive(c.CheckInterval, 3*time.Second)
+	c.CheckTimeout = positive(c.CheckTimeout, 3*time.Second)
 	if c.Clock == nil {
 		c.Clock = clock.RealClock{}
 	}

@@ -14,5 +14,10 @@
 // unanswered probe was sent and 5 s after the silence began, and one that heals is up again after about 3 s at most.
 // A link that went down soon after it came up must prove itself longer, within that bound.
 //
+// A server that answers may still be of no use: a balancer without servers behind it, an API server that has lost etcd.
+// Service decides that from what core reads and Leases are answered, and Monitor shows a link that is up as Failing then.
+// Failing only informs: requests go out as before, nothing is reset, and probes go on as for a link that is up. A server
+// that says by the probe itself that it is not ready is down, as before: there may be another one that is ready.
+//
 // The alternative, a failure rate over a window, was rejected: it needs traffic to be quick, and an idle node has none.
 package link

@@ -16,6 +16,16 @@ const (
 	TrafficSucceeded
 	// TrafficFailed: a request failed in a way that the link may be the cause of.
 	TrafficFailed
+	// CoreServed: a core read, or a request for a Lease, was answered, and not with a server's failure.
+	CoreServed
+	// CoreFailed: one was answered with 502, 503 or 504.
+	CoreFailed
+	// CheckStarted: a core read was sent to find out whether a failing server serves again.
+	CheckStarted
+	// CheckEnded: it was answered, as CoreServed or CoreFailed has said before, or not.
+	CheckEnded
+	// LinkWentDown: what was known of the server's answers is over.
+	LinkWentDown
 )
 
 // String returns the name that transcripts use.
@@ -31,6 +41,16 @@ func (k Kind) String() string {
 		return "traffic-ok"
 	case TrafficFailed:
 		return "traffic-failed"
+	case CoreServed:
+		return "core-ok"
+	case CoreFailed:
+		return "core-failed"
+	case CheckStarted:
+		return "check-started"
+	case CheckEnded:
+		return "check-ended"
+	case LinkWentDown:
+		return "link-down"
 	default:
 		return "nothing"
 	}
@@ -40,12 +60,13 @@ func (k Kind) String() string {
 type Event struct {
 	Kind Kind
 	At   time.Time
-	// SentAt is, for TrafficSucceeded, when the request was sent; a time after At counts as At.
+	// SentAt is, for TrafficSucceeded, CoreServed and CoreFailed, when the request was sent; a time after At counts as At.
 	SentAt time.Time
 }
 
-// Machine is the health of one link. It is a value: Step returns the next one. At most one probe is in flight at a
-// time; events that do not fit (the end of a probe that was never started) change nothing.
+// Machine is the health of one link, as far as it is a matter of being reached: it is never Failing (see Service). It is a
+// value: Step returns the next one. At most one probe is in flight at a time; events that do not fit (the end of a probe
+// that was never started) change nothing.
 type Machine struct {
 	cfg   Config
 	state State

@@ -120,7 +120,19 @@ func TestFlappingRaisesTheBar(t *testing.T) {
 // TestTranscripts replays the scripts in testdata: each line is a time, an event and, after the arrow, what the
 // machine makes of it.
 func TestTranscripts(t *testing.T) {
-	files, err := filepath.Glob("testdata/*.txt")
+	replay(t, "testdata/*.txt", func() func(Event) string {
+		m := NewMachine(Config{}, epoch)
+		return func(e Event) string {
+			m = m.Step(e)
+			return describe(m)
+		}
+	})
+}
+
+// replay has a new machine for each script say what it makes of the script's events.
+func replay(t *testing.T, scripts string, machine func() func(Event) string) {
+	t.Helper()
+	files, err := filepath.Glob(scripts)
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no transcripts: %v", err)
 	}
@@ -131,7 +143,7 @@ func TestTranscripts(t *testing.T) {
 				t.Fatal(err)
 			}
 			var out strings.Builder
-			m := NewMachine(Config{}, epoch)
+			step := machine()
 			for line := range strings.Lines(string(data)) {
 				line = strings.TrimRight(line, "\n")
 				if line == "" || strings.HasPrefix(line, "#") {
@@ -140,8 +152,7 @@ func TestTranscripts(t *testing.T) {
 				}
 				event, _, _ := strings.Cut(line, "→")
 				event = strings.TrimSpace(event)
-				m = m.Step(parse(t, event))
-				fmt.Fprintf(&out, "%-28s → %s\n", event, describe(m))
+				fmt.Fprintf(&out, "%-28s → %s\n", event, step(parse(t, event)))
 			}
 			if *update {
 				if err := os.WriteFile(file, []byte(out.String()), 0o644); err != nil {
@@ -163,12 +174,12 @@ func parse(t *testing.T, line string) Event {
 	if _, err := fmt.Sscan(fields[0], &seconds); err != nil || len(fields) < 2 {
 		t.Fatalf("%q: want a time and an event: %v", line, err)
 	}
-	for kind := ProbeStarted; kind <= TrafficFailed; kind++ {
+	for kind := ProbeStarted; kind <= LinkWentDown; kind++ {
 		if kind.String() != fields[1] {
 			continue
 		}
 		e := Event{Kind: kind, At: at(seconds)}
-		if kind == TrafficSucceeded {
+		if kind == TrafficSucceeded || kind == CoreServed || kind == CoreFailed {
 			if _, err := fmt.Sscanf(fields[2], "sent=%g", &sent); err != nil {
 				t.Fatalf("%q: want sent=SECONDS: %v", line, err)
 			}

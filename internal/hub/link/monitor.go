@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net/http"
 	"sync"
 	"time"
 
 	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
 
 	"yurtcoordinator/internal/live"
 )
@@ -16,21 +18,26 @@ import (
 // ErrProbeTimeout is why a probe that got no answer failed.
 var ErrProbeTimeout = errors.New("no answer to the probe in time")
 
-// Monitor runs a Machine: it sends the probes and takes in what traffic sees. Safe for concurrent use.
+// Monitor runs a Machine and a Service: it sends the probes and checks, and takes in what traffic sees. Safe for
+// concurrent use.
 //
-// One goroutine, Run's, probes; another, while a probe is in flight, waits for its answer and is waited for. The
-// machine is behind a mutex that is held for the length of one Step, so that traffic may report from its hot path.
+// One goroutine, Run's, probes; another, while a probe is in flight, waits for its answer and is waited for; a third sends
+// the checks. The machines are behind a mutex that is held for the length of one Step, so that traffic may report from its
+// hot path.
 type Monitor struct {
-	cfg   Config
-	state *live.Value[State]
-	wake  chan struct{} // capacity 1: something changed that Run may want to act on
+	cfg    Config
+	state  *live.Value[State]
+	wake   chan struct{} // capacity 1: something changed that Run may want to act on
+	recall chan struct{} // capacity 1: the same, for the goroutine that checks
 
-	mu      sync.Mutex
-	machine Machine
-	since   time.Time // of the present state
-	lastErr error     // of the last failed probe; nil once the link is up
-	ups     uint64
-	downs   uint64
+	mu       sync.Mutex
+	machine  Machine
+	service  Service
+	since    time.Time // of the present state
+	lastErr  error     // of the last failed probe; nil once the link is up
+	ups      uint64
+	downs    uint64
+	failings uint64
 }
 
 // NewMonitor returns a Monitor of the link that cfg.Probe reaches across. It probes nothing until Run.
@@ -41,7 +48,9 @@ func NewMonitor(cfg Config) *Monitor {
 		cfg:     cfg,
 		state:   live.NewValue(Unknown),
 		wake:    make(chan struct{}, 1),
+		recall:  make(chan struct{}, 1),
 		machine: NewMachine(cfg, now),
+		service: NewService(cfg),
 		since:   now,
 	}
 }
@@ -63,6 +72,28 @@ func (m *Monitor) Transitions() (ups, downs uint64) {
 	return m.ups, m.downs
 }
 
+// Failings returns how often the link has begun to be failing.
+func (m *Monitor) Failings() uint64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.failings
+}
+
+// CoreAnswered reports the status of a complete response header for a core read, or a request for a Lease, that was sent
+// at sentAt. It never blocks. Without Config.Check it changes nothing.
+func (m *Monitor) CoreAnswered(status int, sentAt time.Time) {
+	e := Event{Kind: CoreServed, At: m.cfg.Clock.Now(), SentAt: sentAt}
+	switch {
+	case m.cfg.Check == nil:
+		return
+	case status == http.StatusBadGateway || status == http.StatusServiceUnavailable || status == http.StatusGatewayTimeout:
+		e.Kind = CoreFailed
+	case status >= http.StatusInternalServerError:
+		return // a failure at this request says nothing of others
+	}
+	m.step(e, nil)
+}
+
 // TrafficOK reports that a complete response header was received for a request sent at sentAt. It never blocks.
 func (m *Monitor) TrafficOK(sentAt time.Time) {
 	m.step(Event{Kind: TrafficSucceeded, At: m.cfg.Clock.Now(), SentAt: sentAt}, nil)
@@ -75,13 +106,20 @@ func (m *Monitor) TrafficFailed(err error) {
 		return
 	}
 	m.step(Event{Kind: TrafficFailed, At: m.cfg.Clock.Now()}, nil)
-	m.poke()
+	poke(m.wake)
 }
 
 // Run probes until ctx ends, and returns nil when the last probe has returned.
 func (m *Monitor) Run(ctx context.Context) error {
 	if m.cfg.Probe == nil {
 		return errors.New("link: Config.Probe is required")
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var checking sync.WaitGroup
+	defer checking.Wait()
+	defer cancel()
+	if m.cfg.Check != nil {
+		checking.Go(func() { m.check(ctx) })
 	}
 	log := klog.FromContext(ctx)
 	logged := Unknown
@@ -148,30 +186,86 @@ func (m *Monitor) ended(err error) {
 	}
 }
 
+// check sends the checks that are due, until ctx ends.
+func (m *Monitor) check(ctx context.Context) {
+	for {
+		m.mu.Lock()
+		at, due := m.service.NextCheck()
+		m.mu.Unlock()
+		var timer clock.Timer
+		var fires <-chan time.Time
+		if due {
+			wait := at.Sub(m.cfg.Clock.Now())
+			if wait > m.cfg.ConfirmInterval {
+				wait -= rand.N(m.cfg.CheckInterval/5 + 1)
+			}
+			timer = m.cfg.Clock.NewTimer(wait)
+			fires = timer.C()
+		}
+		select {
+		case <-fires:
+			m.step(Event{Kind: CheckStarted, At: m.cfg.Clock.Now()}, nil)
+			asking, cancel := context.WithTimeout(ctx, m.cfg.CheckTimeout)
+			m.cfg.Check(asking)
+			cancel()
+			m.step(Event{Kind: CheckEnded, At: m.cfg.Clock.Now()}, nil)
+		case <-m.recall:
+		case <-ctx.Done():
+		}
+		if timer != nil {
+			timer.Stop()
+		}
+		if ctx.Err() != nil {
+			return
+		}
+	}
+}
+
 // step takes an event in and returns the state that it led to, Unknown if it changed nothing.
 func (m *Monitor) step(e Event, probeErr error) State {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	before := m.machine.State()
+	reached, before := m.machine.State(), m.believedLocked()
 	m.machine = m.machine.Step(e)
-	after := m.machine.State()
+	due, wasDue := m.service.NextCheck()
+	switch down := m.machine.State() == Down; {
+	case down && reached != Down:
+		m.service = m.service.Step(Event{Kind: LinkWentDown, At: e.At})
+	case !down: // an answer that comes late says nothing of the server as it will be found
+		m.service = m.service.Step(e)
+	}
+	if next, isDue := m.service.NextCheck(); isDue != wasDue || !next.Equal(due) {
+		poke(m.recall)
+	}
+	after := m.believedLocked()
 	if probeErr != nil {
 		m.lastErr = probeErr
-	} else if after == Up {
+	} else if after.Reachable() {
 		m.lastErr = nil
 	}
 	if before == after {
 		return Unknown
 	}
 	m.since = e.At
-	if after == Up {
-		m.ups++
-	} else {
+	switch {
+	case after == Failing:
+		m.failings++
+	case after == Down:
 		m.downs++
+	case before != Failing:
+		m.ups++
 	}
 	m.state.Set(after) // under the lock, so that two changes are seen in the order they happened
-	m.poke()
+	poke(m.wake)
 	return after
+}
+
+// believedLocked is what the two machines together say.
+func (m *Monitor) believedLocked() State {
+	if state := m.machine.State(); state != Up || !m.service.Failing() {
+		return state
+	}
+	return Failing
 }
 
 // next returns what the next probe is to be like and how long to wait for it.
@@ -187,17 +281,22 @@ func (m *Monitor) next() (fresh bool, wait time.Duration) {
 	return fresh, wait
 }
 
-func (m *Monitor) poke() {
+func poke(bell chan struct{}) {
 	select {
-	case m.wake <- struct{}{}:
+	case bell <- struct{}{}:
 	default:
 	}
 }
 
 func (m *Monitor) log(log klog.Logger, from, to State) {
 	since, err := m.Last()
-	if to == Up {
+	switch to {
+	case Up:
 		log.Info("Link is up", "before", from.String(), "since", since)
+		return
+	case Failing:
+		log.Info("The server answers core reads and Leases with 502, 503 or 504; the node goes on with what it has, and asks on",
+			"before", from.String(), "since", since)
 		return
 	}
 	log.Info("Link is down; requests are refused until it answers probes again", "before", from.String(),

@@ -10,15 +10,26 @@ const (
 	Up
 	// Down: the other end has failed to answer often enough that nothing more is sent to it but probes.
 	Down
+	// Failing: the other end answers, but it, or a balancer in front of it, answers core reads and Leases with 502, 503 or
+	// 504. Requests go out as before, and nothing is reset; whoever can do without the answer does.
+	Failing
 )
 
-// String returns "unknown", "up" or "down".
+// Answers reports whether the other end answers what it is asked.
+func (s State) Answers() bool { return s == Up }
+
+// Reachable reports whether the other end is known to be there, whatever it answers.
+func (s State) Reachable() bool { return s == Up || s == Failing }
+
+// String returns "unknown", "up", "down" or "failing".
 func (s State) String() string {
 	switch s {
 	case Up:
 		return "up"
 	case Down:
 		return "down"
+	case Failing:
+		return "failing"
 	default:
 		return "unknown"
 	}

@@ -225,6 +225,25 @@ func TestWhatIsNotTaken(t *testing.T) {
 	})
 }
 
+// TestTheCloudFails: a balancer without servers, say. What it answers is no answer.
+func TestTheCloudFails(t *testing.T) {
+	run(t, func(w *world) {
+		w.settleWithUID()
+		w.cloudLink.Set(link.Failing)
+		for _, code := range []int{http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout} {
+			w.cloud.set(func() { w.cloud.code = code })
+			w.answers(w.sends(http.MethodPatch, podStatus, strategic, restarted(1), "application/json"), http.StatusOK, nil)
+			w.answers(w.sends(http.MethodPost, shopEvents, "application/json", anEvent(t, "shop", fmt.Sprint("e", code), 1), ""),
+				http.StatusCreated, nil)
+			w.answers(w.sends(http.MethodPost, reviews, "application/json", []byte(`{}`), ""), code, nil)
+		}
+		time.Sleep(lookEvery)
+		w.shows(1, "events shop/e502@1+", "events shop/e503@1+", "events shop/e504@1+", "nodes /n1@5", "pods shop/a@10+")
+		w.cloud.set(func() { w.cloud.code = http.StatusInternalServerError })
+		w.answers(w.sends(http.MethodPatch, podStatus, strategic, restarted(2), ""), http.StatusInternalServerError, nil)
+	})
+}
+
 // TestBeforeTheLinkIsJudged a write that fails on its way is taken, and shown for a while.
 func TestBeforeTheLinkIsJudged(t *testing.T) {
 	run(t, func(w *world) {

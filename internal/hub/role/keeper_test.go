@@ -203,6 +203,7 @@ func TestTakeover(t *testing.T) {
 	}{
 		{"cloud link down: released", func(_ *pool, l *hub) { l.cloud.Set(link.Down) }, time.Second, false},
 		{"cloud link unknown: released", func(_ *pool, l *hub) { l.cloud.Set(link.Unknown) }, time.Second, false},
+		{"cloud failing: released", func(_ *pool, l *hub) { l.cloud.Set(link.Failing) }, time.Second, false},
 		{"hub stopped: released", func(_ *pool, l *hub) { l.stop() }, time.Second, false},
 		{"hub gone silent", func(p *pool, l *hub) { p.server.Cut(l.name) }, 5 * time.Second, false},
 		{"coordinator link down at the leader alone", func(p *pool, l *hub) {

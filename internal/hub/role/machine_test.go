@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -20,7 +21,7 @@ const self = edge.NodeName("n1")
 // parse reads an event of a transcript.
 func parse(t *testing.T, line string) Event {
 	t.Helper()
-	states := map[string]link.State{"unknown": link.Unknown, "up": link.Up, "down": link.Down}
+	states := map[string]link.State{"unknown": link.Unknown, "up": link.Up, "down": link.Down, "failing": link.Failing}
 	f := strings.Fields(line)
 	number := func(s string) (n int32) {
 		if _, err := fmt.Sscan(s, &n); err != nil {
@@ -86,8 +87,8 @@ func TestTranscripts(t *testing.T) {
 }
 
 func TestLinksDecideWhetherToCampaign(t *testing.T) {
-	for _, cloud := range []link.State{link.Unknown, link.Up, link.Down} {
-		for _, coordinator := range []link.State{link.Unknown, link.Up, link.Down} {
+	for _, cloud := range []link.State{link.Unknown, link.Up, link.Down, link.Failing} {
+		for _, coordinator := range []link.State{link.Unknown, link.Up, link.Down, link.Failing} {
 			t.Run(fmt.Sprintf("cloud %s, coordinator %s", cloud, coordinator), func(t *testing.T) {
 				both := cloud == link.Up && coordinator == link.Up
 				wantRole := Pending
@@ -118,7 +119,7 @@ func TestLinksDecideWhetherToCampaign(t *testing.T) {
 
 // TestAgainstNaiveModel compares the machine with one that keeps the whole history and looks everything up in it.
 func TestAgainstNaiveModel(t *testing.T) {
-	states := []link.State{link.Unknown, link.Up, link.Down}
+	states := []link.State{link.Unknown, link.Up, link.Down, link.Failing}
 	for seed := range uint64(2000) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		m := NewMachine(self)
@@ -152,7 +153,8 @@ func (n *naive) possible(r *rand.Rand, states []link.State) Event {
 		switch r.IntN(7) {
 		case 0, 1:
 			// Up more often than not, else no campaign lives long.
-			pick := func() link.State { return append(states, link.Up, link.Up, link.Up)[r.IntN(6)] }
+			often := append(slices.Clip(states), link.Up, link.Up, link.Up)
+			pick := func() link.State { return often[r.IntN(len(often))] }
 			return Links{pick(), pick()}
 		case 2:
 			return Observed{edge.NodeName([]string{"", "n1", "n2"}[r.IntN(3)]), int32(r.IntN(9))}

@@ -29,7 +29,10 @@ type Config struct {
 	Address func() (string, error)
 	// UserAgent is what RESTConfig calls itself: "yurthub".
 	UserAgent string
-	// Link says how links are judged; Probe, WentDown and Clock are set by New.
+	// CoreRead is the path of a cheap GET that an API server can answer only if it and its storage work: it is asked while a
+	// link is failing, to find out when that is over. Empty: links are never failing.
+	CoreRead string
+	// Link says how links are judged; Probe, Check, WentDown and Clock are set by New.
 	Link link.Config
 	// DialContext opens TCP connections: a net.Dialer with keep-alive and a bound on unacknowledged data.
 	DialContext func(ctx context.Context, network, addr string) (net.Conn, error)

@@ -72,7 +72,7 @@ func (m *metrics) follow(s *server) error {
 		ConstLabels: labels,
 	}, func() float64 {
 		switch s.state() {
-		case link.Up:
+		case link.Up, link.Failing:
 			return 1
 		case link.Down:
 			return 0
@@ -80,11 +80,28 @@ func (m *metrics) follow(s *server) error {
 			return -1
 		}
 	})
+	failing := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "yurthub_upstream_failing", Help: "1: the server answers core reads and Leases with 502, 503 or 504; else 0.",
+		ConstLabels: labels,
+	}, func() float64 {
+		if s.state() == link.Failing {
+			return 1
+		}
+		return 0
+	})
+	failings := prometheus.NewCounterFunc(prometheus.CounterOpts{
+		Name: "yurthub_upstream_failings_total", Help: "How often that began.", ConstLabels: labels,
+	}, func() float64 { return float64(s.monitor.Failings()) })
 	to := func(label string, count func() float64) prometheus.Collector {
 		return prometheus.NewCounterFunc(prometheus.CounterOpts{
 			Name: "yurthub_upstream_link_transitions_total", Help: "How often the link came up or went down.",
 			ConstLabels: prometheus.Labels{"server": s.addr, "to": label},
 		}, count)
+	}
+	if s.cfg.CoreRead != "" {
+		if err := m.register(failing, failings); err != nil {
+			return err
+		}
 	}
 	return m.register(state,
 		to("up", func() float64 { ups, _ := s.monitor.Transitions(); return float64(ups) }),

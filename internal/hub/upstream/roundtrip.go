@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"strings"
 
 	"yurtcoordinator/internal/hub/link"
 )
@@ -72,7 +73,26 @@ func (id *identity) send(s *server, req *http.Request) (*http.Response, error) {
 		// A server that answers with failures of its own may be one that probes find not ready.
 		s.monitor.TrafficOK(sentAt)
 	}
+	if err == nil && isCore(req) {
+		s.monitor.CoreAnswered(response.StatusCode, sentAt)
+	}
 	return response, err
+}
+
+// isCore reports whether the API server answers a request itself, and whether a node lives by such: a read of the core
+// group, or anything about a Lease. What an API server fetches from elsewhere (an aggregated API, a kubelet, a Service)
+// may fail for reasons of its own.
+func isCore(req *http.Request) bool {
+	if below, ok := strings.CutPrefix(req.URL.Path, "/api/v1/"); ok && req.Method == http.MethodGet {
+		parts := strings.Split(below, "/")
+		if parts[0] == "namespaces" && len(parts) > 2 {
+			parts = parts[2:]
+		}
+		return len(parts) <= 2 // a subresource is often a kubelet's, or a Service's
+	}
+	below, ok := strings.CutPrefix(req.URL.Path, "/apis/coordination.k8s.io/v1/")
+	return ok && (below == "leases" || strings.HasPrefix(below, "namespaces/") && strings.Count(below, "/") <= 3 &&
+		(strings.HasSuffix(below, "/leases") || strings.Contains(below, "/leases/")))
 }
 
 // failed tells the monitor of a failure that may be the link's and returns what the caller is to see.

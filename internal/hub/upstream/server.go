@@ -68,6 +68,9 @@ func newServer(cfg Config, address *url.URL, m *metrics) *server {
 	s.epoch, s.endEpoch = context.WithCancelCause(context.Background())
 	judged := cfg.Link
 	judged.Probe, judged.WentDown, judged.Clock = s.probe, s.reset, cfg.Clock
+	if cfg.CoreRead != "" {
+		judged.Check = s.check
+	}
 	s.monitor = link.NewMonitor(judged)
 	return s
 }
@@ -223,6 +226,23 @@ func (s *server) probe(ctx context.Context, fresh bool) (err error) {
 		return fmt.Errorf("probe: the server is not ready: it answers /readyz with %s", response.Status)
 	}
 	return nil
+}
+
+// check makes a core read, as the node, and reports what it was answered.
+func (s *server) check(ctx context.Context) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+s.url.Host+s.cfg.CoreRead, nil)
+	if err != nil {
+		return
+	}
+	request.Header.Set("User-Agent", s.cfg.UserAgent)
+	sentAt := s.cfg.Clock.Now()
+	response, err := s.transports.Load().node.plain(s).RoundTrip(request)
+	if err != nil {
+		return // no answer: what that says of the link, probes find out
+	}
+	_, _ = io.CopyN(io.Discard, response.Body, maxProbeBody) // only to leave the connection clean
+	_ = response.Body.Close()
+	s.monitor.CoreAnswered(response.StatusCode, sentAt)
 }
 
 // transports are the ways to one server with one set of credentials.

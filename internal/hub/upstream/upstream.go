@@ -127,21 +127,24 @@ func (u *Upstream) followLink(ctx context.Context, s *server) error {
 	}
 }
 
-// judge sets the upstream's link state: up if any server's is, down if all are.
+// judge sets the upstream's link state: the best of its servers'.
 func (u *Upstream) judge() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	verdict := link.Down
+	best := link.Down
 	for _, s := range u.servers {
-		switch s.state() {
-		case link.Up:
-			u.link.Set(link.Up)
-			return
-		case link.Unknown:
-			verdict = link.Unknown
+		if state := s.state(); better(state, best) {
+			best = state
 		}
 	}
-	u.link.Set(verdict)
+	u.link.Set(best)
+}
+
+// better reports whether a is the better state of a link to send a request over. One that is not judged yet may be down,
+// and one that is failing is not: for a single request the first is the better chance, if only for a moment.
+func better(a, b link.State) bool {
+	rank := [...]int{link.Down: 0, link.Failing: 1, link.Unknown: 2, link.Up: 3}
+	return rank[a] > rank[b]
 }
 
 // Moved says that Config.Address and Config.CA lead elsewhere from now on: every connection is reset, and the link judged
@@ -153,7 +156,7 @@ func (u *Upstream) Moved() {
 	}
 }
 
-// Link is up if any server's link is, and down if all are.
+// Link is up if any server's link is, and down if all are; else failing, if none is left that is not judged yet.
 func (u *Upstream) Link() *live.Value[link.State] { return u.link }
 
 // AsNode returns a RoundTripper that presents the node's client certificate. It sets scheme and host of requests, and
@@ -212,31 +215,25 @@ func (u *Upstream) pick(tried uint32) (s *server, index int) {
 	if tried&(1<<current) == 0 && u.servers[current].state() == link.Up {
 		return u.servers[current], current
 	}
-	unknown := -1
-	for i, s := range u.servers {
+	index = -1
+	best := link.Down
+	for i, candidate := range u.servers {
 		if tried&(1<<i) != 0 {
 			continue
 		}
-		switch s.state() {
-		case link.Up:
-			return s, i
-		case link.Unknown:
-			if unknown < 0 {
-				unknown = i
-			}
+		if state := candidate.state(); better(state, best) {
+			s, index, best = candidate, i, state
 		}
 	}
-	if unknown < 0 {
-		return nil, -1
-	}
-	return u.servers[unknown], unknown
+	return s, index
 }
 
-// settle has later requests go where one has just been answered, if the server that they went to failed it or is down.
-// One that is not judged yet keeps its turn.
+// settle has later requests go where one has just been answered, if the server that they went to failed it, is failing or
+// is down. One that is not judged yet keeps its turn.
 func (u *Upstream) settle(index int, tried uint32) {
 	current := u.current.Load()
-	if int(current) != index && (tried&(1<<current) != 0 || u.servers[current].state() == link.Down) {
+	state := u.servers[current].state()
+	if int(current) != index && (tried&(1<<current) != 0 || state == link.Down || state == link.Failing) {
 		u.current.CompareAndSwap(current, int32(index))
 	}
 }

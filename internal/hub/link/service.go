@@ -1,0 +1,127 @@
+package link
+
+import "time"
+
+// Service decides whether a server that can be reached also serves what a node lives by: core reads and Leases. It is a
+// value, as Machine is: Step returns the next one. Events that it is not about change nothing, but for LinkWentDown,
+// after which nothing is known.
+//
+// A failing answer alone says little: a balancer that loses one of its servers gives one. So it is checked at once, with a
+// core read of our own. The service is failing when FailAfter answers in a row are failures, and serves again when
+// ServeAfter answers in a row are none. Answers are in a row only if each question was asked after the answer before it:
+// a burst of requests that meet the same blip counts once. While failing, one check after another asks, so that it ends
+// without traffic. A service that failed again within FlapWindow must answer once more each time, up to ServeAfterMax.
+type Service struct {
+	cfg     Config
+	failing bool
+
+	failures int       // in a row, while not failing
+	served   int       // answers in a row that were no failures, while failing
+	need     int       // served that end the present, or next, time of failing
+	ended    time.Time // when the last time of failing ended
+	counted  time.Time // when the last answer came that counted
+
+	checking   bool
+	checkStart time.Time // of the last check
+	due        time.Time // of the next check; zero while none is
+}
+
+// NewService returns a service that is not failing.
+func NewService(cfg Config) Service {
+	cfg = cfg.withDefaults()
+	return Service{cfg: cfg, need: cfg.ServeAfter}
+}
+
+// Failing reports whether the service is failing.
+func (s Service) Failing() bool { return s.failing }
+
+// NextCheck returns when the next check is due. due is false while a check is in flight, and while none is needed.
+func (s Service) NextCheck() (at time.Time, due bool) { return s.due, !s.checking && !s.due.IsZero() }
+
+// Step returns the service after e.
+func (s Service) Step(e Event) Service {
+	switch e.Kind {
+	case CoreServed:
+		return s.coreServed(e.At, e.SentAt)
+	case CoreFailed:
+		return s.coreFailed(e.At, e.SentAt)
+	case CheckStarted:
+		if !s.checking {
+			s.checking, s.checkStart = true, e.At
+		}
+	case CheckEnded:
+		return s.checkEnded(e.At)
+	case LinkWentDown:
+		s.failing, s.failures, s.served, s.due = false, 0, 0, time.Time{}
+	}
+	return s
+}
+
+func (s Service) coreServed(at, sentAt time.Time) Service {
+	if !s.news(at, sentAt) {
+		return s
+	}
+	s.counted, s.failures = at, 0
+	if !s.failing {
+		s.due = time.Time{}
+		return s
+	}
+	if s.served++; s.served < s.need {
+		s.due = at.Add(s.cfg.ConfirmInterval)
+		return s
+	}
+	s.failing, s.ended, s.due = false, at, time.Time{}
+	return s
+}
+
+func (s Service) coreFailed(at, sentAt time.Time) Service {
+	if !s.news(at, sentAt) {
+		return s
+	}
+	s.counted, s.served = at, 0
+	s.due = at.Add(s.cfg.CheckInterval)
+	if s.failing {
+		return s
+	}
+	if s.failures++; s.failures >= s.cfg.FailAfter {
+		return s.becomeFailing(at)
+	}
+	s.due = at.Add(s.cfg.MinGap)
+	return s
+}
+
+// checkEnded takes in the end of a check, whose answer, if there was one, came before as CoreServed or CoreFailed. No
+// answer is the business of Machine: a failure that could not be confirmed is forgotten.
+func (s Service) checkEnded(at time.Time) Service {
+	if !s.checking {
+		return s
+	}
+	s.checking = false
+	answered := !s.counted.Before(s.checkStart)
+	switch {
+	case answered:
+	case s.failing:
+		s.served, s.due = 0, later(at, s.checkStart.Add(s.cfg.CheckInterval))
+	default:
+		s.failures, s.due = 0, time.Time{}
+	}
+	return s
+}
+
+func (s Service) becomeFailing(at time.Time) Service {
+	if !s.ended.IsZero() && at.Sub(s.ended) < s.cfg.FlapWindow {
+		s.need = min(s.need+1, s.cfg.ServeAfterMax)
+	} else {
+		s.need = s.cfg.ServeAfter
+	}
+	s.failing, s.failures, s.served = true, 0, 0
+	return s
+}
+
+// news reports whether a question was asked after the last answer that counted.
+func (s Service) news(at, sentAt time.Time) bool {
+	if sentAt.After(at) {
+		sentAt = at
+	}
+	return s.counted.IsZero() || sentAt.After(s.counted)
+}
