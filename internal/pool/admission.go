@@ -7,6 +7,10 @@ import (
 	"time"
 
 	"k8s.io/apiserver/pkg/admission"
+	admissionmetrics "k8s.io/apiserver/pkg/admission/metrics"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	"k8s.io/client-go/informers"
 	"k8s.io/kubernetes/pkg/apis/coordination"
 	"k8s.io/kubernetes/pkg/apis/core"
 	"k8s.io/kubernetes/pkg/auth/nodeidentifier"
@@ -20,6 +24,28 @@ const leaseReadTimeout = 5 * time.Second
 
 // poolLeaseName is the plugin's name in metrics.
 const poolLeaseName = "PoolLease"
+
+// newAdmission returns what decides over each write: NodeRestriction, then poolLease. host is the coordinator's node, empty if
+// no Lease is to be marked.
+func newAdmission(
+	factory informers.SharedInformerFactory, authz authorizer.Authorizer, host edge.NodeName, elected *election,
+) (admission.Interface, error) {
+	identifier := nodeidentifier.NewDefaultNodeIdentifier()
+	restriction := noderestriction.NewPlugin(identifier)
+	restriction.InspectFeatureGates(utilfeature.DefaultFeatureGate)
+	restriction.SetExternalKubeInformerFactory(factory)
+	restriction.SetAuthorizer(authz)
+	if err := restriction.ValidateInitialization(); err != nil {
+		return nil, err
+	}
+	leases := &poolLease{nodes: identifier, host: host, election: elected}
+	// Not NamespaceLifecycle: the hubs push Pods without their Namespaces, and a kubelet's Event about one of them must
+	// not be refused for that. Not ServiceAccount: no controller makes the default accounts that it asks for.
+	return admissionmetrics.WithStepMetrics(admission.NewChainHandler(
+		admissionmetrics.WithControllerMetrics(nodeRestriction{restriction}, noderestriction.PluginName),
+		admissionmetrics.WithControllerMetrics(leases, poolLeaseName),
+	)), nil
+}
 
 func isPoolLease(a admission.Attributes) bool {
 	return a.GetResource().GroupResource() == coordination.Resource("leases") &&

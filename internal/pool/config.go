@@ -95,8 +95,8 @@ type Config struct {
 	// Clock tells the time; nil means the real one.
 	Clock clock.WithTicker
 
-	stalledPush      time.Duration // 0 means the constant
-	historyRevisions int64         // of a window; 0 means windowRevisions
+	stalledPush      time.Duration // 0 means its default
+	historyRevisions int64         // of a window; 0 means its default
 }
 
 // AddFlags declares c's fields as flags; what c holds now are their defaults.
@@ -162,12 +162,6 @@ func (c Config) completed() Config {
 	}
 	if c.OwnQuotaBytes == 0 {
 		c.OwnQuotaBytes = DefaultOwnQuotaBytes
-	}
-	if c.stalledPush == 0 {
-		c.stalledPush = stalledPush
-	}
-	if c.historyRevisions == 0 {
-		c.historyRevisions = windowRevisions
 	}
 	if c.Clock == nil {
 		c.Clock = clock.RealClock{}

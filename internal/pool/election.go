@@ -8,6 +8,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	"k8s.io/utils/clock"
 
 	"yurtcoordinator/internal/edge"
 )
@@ -16,6 +17,11 @@ import (
 type election struct {
 	leases coordinationclient.LeasesGetter
 	terms  *terms
+}
+
+// newElection returns an election that reads the Lease by client, and judges by c's clock who has lapsed.
+func newElection(client coordinationclient.LeasesGetter, c clock.PassiveClock) *election {
+	return &election{leases: client, terms: newTerms(c)}
 }
 
 // leader returns the election Lease as it is stored; without its holder if that one has lapsed.
@@ -39,23 +45,23 @@ func (e *election) leader(ctx context.Context) (leaseMark, error) {
 }
 
 // leads refuses a push by who does not lead, or no longer under the term that it thinks.
-func (e *election) leads(ctx context.Context, c claim) error {
+func (e *election) leads(ctx context.Context, n edge.NodeName, term int32) error {
 	stored, err := e.leader(ctx)
 	if err != nil {
 		return &refusal{code: http.StatusServiceUnavailable, message: err.Error(), retryAfter: time.Second}
 	}
-	return decidePush(c, stored)
+	return decidePush(n, term, stored)
 }
 
 // decidePush is the rule: only the live holder of the election Lease pushes, under the transitions that the Lease has.
-func decidePush(c claim, leader leaseMark) error {
+func decidePush(n edge.NodeName, term int32, leader leaseMark) error {
 	switch {
 	case leader.holder == "":
 		return refused(http.StatusForbidden, "only the leader may push, and nobody holds the Lease %s now", edge.LeaseElection)
-	case leader.holder != c.node:
+	case leader.holder != n:
 		return refused(http.StatusForbidden, "only the leader may push, and node %q is the leader", leader.holder)
-	case leader.transitions != c.term:
-		return refused(http.StatusForbidden, "the term %d of node %q is over; it leads under term %d now", c.term, c.node,
+	case leader.transitions != term:
+		return refused(http.StatusForbidden, "the term %d of node %q is over; it leads under term %d now", term, n,
 			leader.transitions)
 	}
 	return nil

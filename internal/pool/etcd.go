@@ -1,6 +1,7 @@
 package pool
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -63,16 +64,29 @@ type etcdMember struct {
 	level zap.AtomicLevel
 }
 
-func newEtcdMember(dir string, c Config) *etcdMember {
+// memberConfig says how an etcdMember keeps its data. All fields but history must be set.
+type memberConfig struct {
+	dir   string // private to this process, on a memory file system
+	quota int64  // bytes
+	// history is how many revisions a window of history has; 0 means windowRevisions.
+	history int64
+	clock   clock.WithTicker
+}
+
+// newEtcdMember returns a member that runs as c says.
+func newEtcdMember(c memberConfig) *etcdMember {
 	return &etcdMember{
-		dir:     dir,
-		quota:   c.QuotaBytes,
-		history: c.historyRevisions,
-		clock:   c.Clock,
+		dir:     c.dir,
+		quota:   c.quota,
+		history: cmp.Or(c.history, windowRevisions),
+		clock:   c.clock,
 		ready:   make(chan struct{}),
 		level:   zap.NewAtomicLevelAt(zapcore.FatalLevel),
 	}
 }
+
+// Ready is closed when it answers.
+func (m *etcdMember) Ready() <-chan struct{} { return m.ready }
 
 // Endpoint is where kube-apiserver dials it.
 func (m *etcdMember) Endpoint() string { return "unix://" + filepath.Join(m.dir, clientSocket) }
@@ -119,16 +133,14 @@ func (m *etcdMember) Run(ctx context.Context) error {
 	}
 }
 
-// errChanged says that a transaction's conditions did not hold; it has changed nothing.
-var errChanged = errors.New("somebody else has changed it meanwhile")
-
-// write commits a transaction. It must not be called before ready is closed.
-func (m *etcdMember) write(ctx context.Context, txn *etcdserverpb.TxnRequest) error {
+// write commits a transaction, and reports whether its conditions held: if not, it has changed nothing. It must not be
+// called before ready is closed.
+func (m *etcdMember) write(ctx context.Context, txn *etcdserverpb.TxnRequest) (done bool, err error) {
 	answer, err := m.server.Txn(ctx, txn)
-	if err == nil && !answer.Succeeded {
-		return errChanged
+	if err != nil {
+		return false, err
 	}
-	return err
+	return answer.Succeeded, nil
 }
 
 // read returns what a key has, nil for nothing, and by which write. It must not be called before ready is closed.

@@ -49,7 +49,7 @@ func hint(a authorizer.Attributes) string {
 		return "use kubectl port-forward"
 	case !a.IsReadOnly():
 		return hintChange
-	case core && a.GetResource() == ownSecrets:
+	case core && a.GetResource() == "secrets":
 		return hintSecrets
 	default:
 		return hintOther

@@ -6,12 +6,10 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/watch"
 )
 
 func TestWindow(t *testing.T) {
@@ -100,51 +98,4 @@ func TestRewritingForeverFitsTheSmallestQuota(t *testing.T) {
 	if files > 2*minQuotaBytes {
 		t.Errorf("the files have %d MB", files>>20)
 	}
-}
-
-func TestAStalledWatchIsEnded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		inner := watch.NewFake()
-		w := newUnstalled(inner)
-		inner.Add(&corev1.Pod{})
-		began := time.Now()
-		synctest.Wait() // run offers it, and nobody takes it
-		time.Sleep(stallTimeout - time.Millisecond)
-		if inner.IsStopped() {
-			t.Error("ended too soon")
-		}
-		time.Sleep(time.Millisecond)
-		synctest.Wait()
-		if event, open := <-w.ResultChan(); open {
-			t.Errorf("got %+v after %s, want the end", event, time.Since(began))
-		}
-		if !inner.IsStopped() {
-			t.Error("etcd's watch goes on")
-		}
-	})
-}
-
-func TestAWatchThatIsReadGoesOn(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		inner := watch.NewFake()
-		w := newUnstalled(inner)
-		for range 10 {
-			go inner.Add(&corev1.Pod{})
-			synctest.Wait()
-			time.Sleep(stallTimeout / 2)
-			if _, open := <-w.ResultChan(); !open {
-				t.Fatal("ended")
-			}
-		}
-		go inner.Add(&corev1.Pod{})
-		synctest.Wait()
-		w.Stop()
-		w.Stop()
-		for range w.ResultChan() {
-			continue // until it is closed
-		}
-		if !inner.IsStopped() {
-			t.Error("etcd's watch goes on after Stop")
-		}
-	})
 }

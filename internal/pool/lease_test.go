@@ -207,3 +207,24 @@ func TestElectionHasOneLeader(t *testing.T) {
 		}
 	}
 }
+
+func TestDecidePush(t *testing.T) {
+	leader := leaseMark{holder: "n1", transitions: 7}
+	for _, c := range []struct {
+		node   edge.NodeName
+		term   int32
+		leader leaseMark
+		ok     bool
+	}{
+		{"n1", 7, leader, true},
+		{"n1", 6, leader, false},
+		{"n1", 8, leader, false},
+		{"n2", 7, leader, false},
+		{"n1", 7, leaseMark{transitions: 7}, false},
+		{"", 7, leaseMark{transitions: 7}, false},
+	} {
+		if err := decidePush(c.node, c.term, c.leader); (err == nil) != c.ok {
+			t.Errorf("%+v: %v", c, err)
+		}
+	}
+}

@@ -36,8 +36,9 @@ type members struct {
 	known atomic.Pointer[sets.Set[edge.NodeName]] // nil: not told yet
 }
 
-func newMembers(c Config) *members {
-	return &members{file: c.PoolNodesFile, clock: c.Clock, nodes: nodeidentifier.NewDefaultNodeIdentifier()}
+// newMembers returns what knows the nodes that file names, one on each line. An empty name means that all nodes are members.
+func newMembers(file string, c clock.WithTicker) *members {
+	return &members{file: file, clock: c, nodes: nodeidentifier.NewDefaultNodeIdentifier()}
 }
 
 // Has reports whether a node is of the pool, as far as has been told.

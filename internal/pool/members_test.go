@@ -29,7 +29,7 @@ func TestMembers(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	m := newMembers(Config{PoolNodesFile: file, Clock: clock.RealClock{}})
+	m := newMembers(file, clock.RealClock{})
 	decides := func(name, group string, want authorizer.Decision, says string) {
 		t.Helper()
 		who := &user.DefaultInfo{Name: name, Groups: []string{group}}
@@ -67,14 +67,14 @@ func TestMembers(t *testing.T) {
 	write("")
 	news(true, "")
 	decides("system:node:n1", edge.GroupNodes, deny, "not of this pool")
-	m = newMembers(Config{Clock: clock.RealClock{}})
+	m = newMembers("", clock.RealClock{})
 	decides("system:node:n1", edge.GroupNodes, no, "")
 }
 
 func TestMembersAreFollowed(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "nodes")
 	synctest.Test(t, func(t *testing.T) {
-		m := newMembers(Config{PoolNodesFile: file, Clock: clock.RealClock{}})
+		m := newMembers(file, clock.RealClock{})
 		ctx, cancel := context.WithCancel(t.Context())
 		calls, ended := 0, make(chan error)
 		go func() { ended <- m.Run(ctx, func(context.Context) { calls++ }) }()
@@ -134,14 +134,14 @@ func TestNodesOfOtherPools(t *testing.T) {
 		forbidden(t, "reads its own Node", err)
 		_, err = client.Discovery().ServerVersion()
 		forbidden(t, "reads the version", err)
-		for _, path := range []string{ownPath, mirrorPath} {
+		for _, path := range []string{edge.PathOwn, edge.PathMirror} {
 			if code, text := c.get(t, c.http(t, c.certificate(t, node(name))), path); code != http.StatusForbidden {
 				t.Errorf("%s of %s: %d %s", path, name, code, text)
 			}
 		}
 	}
 	refusedAll("n3")
-	if code, text, _ := other.do(http.MethodPost, ownPath+"/core/v1/nodes", nil, nil); code != http.StatusForbidden {
+	if code, text, _ := other.do(http.MethodPost, edge.PathOwn+"/core/v1/nodes", nil, nil); code != http.StatusForbidden {
 		t.Errorf("pushes its Node: %d %s", code, text)
 	}
 	if code, _ := c.get(t, c.http(t, c.certificate(t, node("n3"))), "/readyz"); code != http.StatusOK {

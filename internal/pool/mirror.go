@@ -1,11 +1,11 @@
 package pool
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"fmt"
 	"net/http"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/kubernetes/pkg/auth/nodeidentifier"
 	"k8s.io/utils/clock"
 
@@ -35,15 +34,9 @@ const (
 
 	// maxMirrored bounds how many resources are kept.
 	maxMirrored = 32
-	// maxFrame bounds one object on the wire, in bytes. The cloud's etcd takes 1.5 MiB at most.
-	maxFrame = 8 << 20
 	// mirrorWait is how long a read waits for a resource that is being filled for the first time.
 	mirrorWait = time.Second
-	// objectOverhead is what an object takes besides its bytes: keys, headers, its place in the tree.
-	objectOverhead = 256
 )
-
-var apiVersion = regexp.MustCompile(`^v[1-9][0-9]{0,3}((alpha|beta)[1-9][0-9]{0,3})?$`)
 
 // mirror keeps the pool's resources.
 type mirror struct {
@@ -51,7 +44,7 @@ type mirror struct {
 	quota    int64 // bytes, in all
 	clock    clock.PassiveClock
 	nodes    nodeidentifier.NodeIdentifier
-	leads    func(context.Context, claim) error
+	leads    func(ctx context.Context, n edge.NodeName, term int32) error
 	write    writer
 	stalled  time.Duration
 	builtIns map[schema.GroupVersionResource]builtIn
@@ -64,18 +57,29 @@ type mirror struct {
 	reading   int64                                                   // bytes of bodies that are not in a replica yet
 }
 
-func newMirror(
-	c Config, leads func(context.Context, claim) error, write writer, builtIns map[schema.GroupVersionResource]builtIn,
-) *mirror {
+// mirrorConfig says what a mirror needs. All fields but stalled must be set.
+type mirrorConfig struct {
+	quota int64 // bytes, of all resources with their history
+	clock clock.PassiveClock
+	// leads returns why a node that claims to lead under a term may not push; nil means that it may.
+	leads func(ctx context.Context, n edge.NodeName, term int32) error
+	write writer
+	// builtIns are the resources that kube-apiserver serves too, with where it keeps them.
+	builtIns map[schema.GroupVersionResource]builtIn
+	stalled  time.Duration // how long a body may bring nothing; 0 means stalledPush
+}
+
+// newMirror returns a mirror that holds nothing yet.
+func newMirror(c mirrorConfig) *mirror {
 	return &mirror{
 		instance:  rand.Text(),
-		quota:     c.MirrorQuotaBytes,
-		clock:     c.Clock,
+		quota:     c.quota,
+		clock:     c.clock,
 		nodes:     nodeidentifier.NewDefaultNodeIdentifier(),
-		leads:     leads,
-		write:     write,
-		stalled:   c.stalledPush,
-		builtIns:  builtIns,
+		leads:     c.leads,
+		write:     c.write,
+		stalled:   cmp.Or(c.stalled, stalledPush),
+		builtIns:  c.builtIns,
 		pushes:    make(chan struct{}, maxPushes),
 		mirrored:  map[schema.GroupVersionResource]*mirrored{},
 		following: map[schema.GroupVersionResource]context.CancelCauseFunc{},
@@ -96,12 +100,8 @@ func (m *mirror) Close() error {
 	return nil
 }
 
-// mayLast says whether a request is one of the mirror that may last: a watch, or a push, which has limits of its own; so has
-// one of a node's objects.
+// mayLast says whether a request is one of the mirror that may last: a watch, or a push, which has limits of its own.
 func mayLast(r *http.Request) bool {
-	if strings.HasPrefix(r.URL.Path, ownPath+"/") {
-		return r.Method == http.MethodPost
-	}
 	if !strings.HasPrefix(r.URL.Path, mirrorPath+"/") {
 		return false
 	}
@@ -144,25 +144,6 @@ func (m *mirror) serve(a *reply, r *http.Request) error {
 	default:
 		return refused(http.StatusMethodNotAllowed, "the mirror answers GET and POST, not %s", r.Method)
 	}
-}
-
-// parseResource reads "/{group|core}/{version}/{resource}".
-func parseResource(path string) (schema.GroupVersionResource, error) {
-	parts := strings.Split(strings.TrimPrefix(path, "/"), "/")
-	if len(parts) != 3 {
-		return schema.GroupVersionResource{}, refused(http.StatusNotFound,
-			"want {group}/{version}/{resource}, with core for the group that has no name")
-	}
-	r := schema.GroupVersionResource{Group: parts[0], Version: parts[1], Resource: parts[2]}
-	if r.Group == edge.MirrorCoreGroup {
-		r.Group = ""
-	} else if len(validation.IsDNS1123Subdomain(r.Group)) > 0 {
-		return r, refused(http.StatusNotFound, "%.100q is not a name that a group can have", r.Group)
-	}
-	if !apiVersion.MatchString(r.Version) || len(validation.IsDNS1123Label(r.Resource)) > 0 {
-		return r, refused(http.StatusNotFound, "%.100q is not a version and a resource of an API", parts[1]+"/"+parts[2])
-	}
-	return r, nil
 }
 
 // mayBeMirrored says whether a push may bring a resource: one of the few built-in ones that stand in builtIns, or any of
@@ -288,5 +269,3 @@ func (m *mirror) index() index {
 	})
 	return found
 }
-
-func decimal(r edge.Revision) string { return strconv.FormatUint(uint64(r), 10) }

@@ -195,7 +195,7 @@ func TestDeletesComeLast(t *testing.T) {
 	}
 	var order []string
 	plain := b.etcd.write
-	b.mirror.get(sliceResource).write = func(ctx context.Context, txn *etcdserverpb.TxnRequest) error {
+	b.mirror.get(sliceResource).write = func(ctx context.Context, txn *etcdserverpb.TxnRequest) (done bool, err error) {
 		for _, op := range txn.Success {
 			if op.GetRequestPut() != nil {
 				order = append(order, "put")
@@ -256,23 +256,6 @@ func TestWhatMayBeMirrored(t *testing.T) {
 }
 
 func TestOnlyTheLeaderOfTheTermPushes(t *testing.T) {
-	leader := leaseMark{holder: "n1", transitions: 7}
-	for _, c := range []struct {
-		claim  claim
-		leader leaseMark
-		ok     bool
-	}{
-		{claim{"n1", 7}, leader, true},
-		{claim{"n1", 6}, leader, false},
-		{claim{"n1", 8}, leader, false},
-		{claim{"n2", 7}, leader, false},
-		{claim{"n1", 7}, leaseMark{transitions: 7}, false},
-		{claim{"", 7}, leaseMark{transitions: 7}, false},
-	} {
-		if err := decidePush(c.claim, c.leader); (err == nil) != c.ok {
-			t.Errorf("%+v, leader %+v: %v", c.claim, c.leader, err)
-		}
-	}
 	b := newMirrorBench(t, 8<<20)
 	whole := frames(t, streamtest.EndpointSlices, wholeStream(200, slice("c", 150))...).Bytes()
 	for _, who := range []string{"", "alice", "system:node:", "system:node:n2", "system:node:N1"} {
@@ -285,10 +268,10 @@ func TestOnlyTheLeaderOfTheTermPushes(t *testing.T) {
 	// Deposed while its body is on the way.
 	deposed := &notice{bytes.NewReader(whole), make(chan struct{}), sync.Once{}}
 	calls := 0
-	b.mirror.leads = func(_ context.Context, c claim) error {
+	b.mirror.leads = func(_ context.Context, n edge.NodeName, term int32) error {
 		calls++
 		if calls > 1 {
-			return decidePush(c, leaseMark{holder: "n2", transitions: 8})
+			return claim{"n2", 8}.refuse(n, term)
 		}
 		return nil
 	}
@@ -349,7 +332,7 @@ func TestMirrorIndexAndUnpushed(t *testing.T) {
 	get := func(path string) answer {
 		return do(t, b.server.Client(), http.MethodGet, b.server.URL+path, "", nil, "system:node:n2")
 	}
-	a := get(mirrorPath + "/discovery.k8s.io/v1/endpointslices")
+	a := get(edge.PathMirror + "/discovery.k8s.io/v1/endpointslices")
 	if a.code != http.StatusServiceUnavailable || a.header.Get("Retry-After") == "" {
 		t.Errorf("before the first push: %d %s", a.code, a.body)
 	}
@@ -357,7 +340,7 @@ func TestMirrorIndexAndUnpushed(t *testing.T) {
 		t.Fatal(a.body)
 	}
 	var found index
-	if err := json.Unmarshal([]byte(get(mirrorPath).body), &found); err != nil {
+	if err := json.Unmarshal([]byte(get(edge.PathMirror).body), &found); err != nil {
 		t.Fatal(err)
 	}
 	want := indexedEntry{Group: "discovery.k8s.io", Version: "v1", Resource: "endpointslices", Applied: "200", Objects: 1}

@@ -40,13 +40,13 @@ type fakeEtcd struct {
 
 var errEtcd = errors.New("etcd is out of order")
 
-func (e *fakeEtcd) write(_ context.Context, txn *etcdserverpb.TxnRequest) error {
+func (e *fakeEtcd) write(_ context.Context, txn *etcdserverpb.TxnRequest) (done bool, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	failed, applied := false, true
 	for _, c := range txn.Compare {
 		if e.at[string(c.Key)] != c.GetModRevision() {
-			return errChanged
+			return false, nil
 		}
 	}
 	if e.fail != nil {
@@ -57,8 +57,8 @@ func (e *fakeEtcd) write(_ context.Context, txn *etcdserverpb.TxnRequest) error 
 		for _, op := range txn.Success {
 			put, remove := op.GetRequestPut(), op.GetRequestDeleteRange()
 			key := string(put.GetKey()) + string(remove.GetKey())
-			if seen[key] || len(txn.Success) > maxTxnOps {
-				return fmt.Errorf("etcd refuses a transaction of %d operations, %s among them twice", len(txn.Success), key)
+			if seen[key] || len(txn.Success) > 128 {
+				return false, fmt.Errorf("etcd refuses a transaction of %d operations, %s among them twice", len(txn.Success), key)
 			}
 			seen[key] = true
 			if put != nil {
@@ -76,9 +76,9 @@ func (e *fakeEtcd) write(_ context.Context, txn *etcdserverpb.TxnRequest) error 
 		}
 	}
 	if failed {
-		return errEtcd
+		return false, errEtcd
 	}
-	return nil
+	return true, nil
 }
 
 func (e *fakeEtcd) read(_ context.Context, key []byte) (value []byte, written int64, err error) {
@@ -114,10 +114,10 @@ func newMirrorBench(t testing.TB, quota int64) *mirrorBench {
 		each.prefix = "/registry/" + r.Resource + "/"
 		builtIns[r] = each
 	}
-	b.mirror = newMirror(Config{Clock: b.clock, MirrorQuotaBytes: quota, stalledPush: time.Hour},
-		func(_ context.Context, c claim) error {
-			return decidePush(c, leaseMark{holder: b.leader.node, transitions: b.leader.term})
-		}, b.etcd.write, builtIns)
+	b.mirror = newMirror(mirrorConfig{
+		quota: quota, clock: b.clock, write: b.etcd.write, builtIns: builtIns, stalled: time.Hour,
+		leads: func(_ context.Context, n edge.NodeName, term int32) error { return b.leader.refuse(n, term) },
+	})
 	b.server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		caller := &user.DefaultInfo{Name: r.Header.Get("X-User"), Groups: []string{edge.GroupNodes}}
 		b.mirror.ServeHTTP(w, r.WithContext(request.WithUser(r.Context(), caller)))
@@ -130,6 +130,14 @@ func newMirrorBench(t testing.TB, quota int64) *mirrorBench {
 	t.Cleanup(b.server.Close)
 	t.Cleanup(func() { _ = b.mirror.Close() })
 	return b
+}
+
+// refuse refuses a push by who is not c.
+func (c claim) refuse(n edge.NodeName, term int32) error {
+	if (claim{n, term}) != c {
+		return refused(http.StatusForbidden, "node %q leads under term %d", c.node, c.term)
+	}
+	return nil
 }
 
 // answer is what a push was told.
@@ -146,9 +154,9 @@ func target(r schema.GroupVersionResource, from edge.Revision, term int32) strin
 	if group == "" {
 		group = "core"
 	}
-	text := fmt.Sprintf("%s/%s/%s/%s?term=%d", mirrorPath, group, r.Version, r.Resource, term)
+	text := fmt.Sprintf("%s/%s/%s/%s?term=%d", edge.PathMirror, group, r.Version, r.Resource, term)
 	if from != 0 {
-		text += "&from=" + decimal(from)
+		text += "&from=" + from.String()
 	}
 	return text
 }

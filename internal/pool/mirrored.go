@@ -6,94 +6,16 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
-	"path"
 	"slices"
 	"sync"
 	"time"
 
-	"go.etcd.io/etcd/api/v3/etcdserverpb"
-	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
-	"k8s.io/apimachinery/pkg/api/validate/content"
-	"k8s.io/apimachinery/pkg/api/validation"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apiserver/pkg/registry/generic"
 
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/replica"
 	"yurtcoordinator/internal/stream"
 )
-
-const (
-	// maxTxnOps and maxTxnBytes bound one etcd transaction: etcd's defaults are 128 operations and 1.5 MiB.
-	maxTxnOps   = 128
-	maxTxnBytes = 1 << 20
-	// maxStoredBytes is the largest object that etcd takes.
-	maxStoredBytes = 1536<<10 - 4<<10
-	// txnTimeout is far above the milliseconds that etcd needs, in memory. etcd's own limit is 7 s.
-	txnTimeout = 10 * time.Second
-)
-
-// builtIn is a resource that kube-apiserver serves too.
-type builtIn struct {
-	kind   schema.GroupVersionKind
-	prefix string // of its keys in etcd, with a slash at the end
-	object func() message
-}
-
-// message is a type of Kubernetes' own.
-type message interface {
-	metav1.Object
-	runtime.Object
-	Unmarshal(data []byte) error
-}
-
-// pushable are the built-in resources that a push may bring. All are namespaced.
-func pushable() map[schema.GroupVersionResource]builtIn {
-	core, discovery := corev1.SchemeGroupVersion, discoveryv1.SchemeGroupVersion
-	return map[schema.GroupVersionResource]builtIn{
-		core.WithResource("endpoints"): {
-			kind: core.WithKind("Endpoints"), object: func() message { return &corev1.Endpoints{} },
-		},
-		core.WithResource("services"): {
-			kind: core.WithKind("Service"), object: func() message { return &corev1.Service{} },
-		},
-		discovery.WithResource("endpointslices"): {
-			kind: discovery.WithKind("EndpointSlice"), object: func() message { return &discoveryv1.EndpointSlice{} },
-		},
-	}
-}
-
-// stored finds where kube-apiserver keeps each of pushable.
-func stored(getter generic.RESTOptionsGetter) (map[schema.GroupVersionResource]builtIn, error) {
-	all := pushable()
-	for resource, b := range all {
-		if err := b.find(getter, resource.GroupResource()); err != nil {
-			return nil, err
-		}
-		all[resource] = b
-	}
-	return all, nil
-}
-
-// find finds where kube-apiserver keeps a resource. It fails if it would store it as another version: then the bytes that
-// a cloud gives are not those that kube-apiserver expects to find.
-func (b *builtIn) find(getter generic.RESTOptionsGetter, resource schema.GroupResource) error {
-	options, err := getter.GetRESTOptions(resource, b.object())
-	if err != nil {
-		return err
-	}
-	config := options.StorageConfig
-	kind, ok := config.EncodeVersioner.KindForGroupVersionKinds([]schema.GroupVersionKind{b.kind})
-	if !ok || kind != b.kind {
-		return fmt.Errorf("%s is stored as %s, not %s", resource, kind, b.kind)
-	}
-	b.prefix = path.Join("/", config.Prefix, options.ResourcePrefix) + "/"
-	return nil
-}
 
 // mirrored is one resource of the mirror: what hubs read, and for a built-in one what is in etcd.
 type mirrored struct {
@@ -109,9 +31,6 @@ type mirrored struct {
 	// writes or deletes them all.
 	unsure map[stream.Key]struct{}
 }
-
-// writer commits a transaction to etcd. After an error other than errChanged nobody knows whether it did.
-type writer func(context.Context, *etcdserverpb.TxnRequest) error
 
 func newMirrored(r schema.GroupVersionResource, write writer, b builtIn) (*mirrored, error) {
 	each := &mirrored{resource: r, write: write, unsure: map[stream.Key]struct{}{}}
@@ -184,19 +103,6 @@ func (m *mirrored) read(frames *stream.FrameReader, p *pushed) (ended bool, err 
 	return ended, nil
 }
 
-func unreadable(err error) error {
-	var tooLarge *http.MaxBytesError
-	switch {
-	case errors.As(err, &tooLarge):
-		return refused(http.StatusRequestEntityTooLarge, "the stream is larger than %d bytes; share fewer resources, or raise "+
-			"--mirror-quota-bytes of the coordinator", tooLarge.Limit)
-	case errors.Is(err, os.ErrDeadlineExceeded):
-		return refused(http.StatusRequestTimeout, "the stream stalled; nothing was changed")
-	default:
-		return refused(http.StatusUnprocessableEntity, "not a whole watch stream, nothing was changed: %v", err)
-	}
-}
-
 func (m *mirrored) readEvent(p *pushed, event stream.Event) error {
 	o := &event.Object
 	if p.marked {
@@ -259,20 +165,6 @@ func (m *mirrored) checkKey(k stream.Key) error {
 	return checkKey(k, m.builtIn != nil || k.Namespace != "")
 }
 
-// checkKey keeps a key from being a way to another key.
-func checkKey(k stream.Key, namespaced bool) error {
-	if problems := content.IsPathSegmentName(k.Name); len(problems) > 0 || k.Name == "" || len(k.Name) > 253 {
-		return refused(http.StatusUnprocessableEntity, "%.300q is not a name that an object can have", k.Name)
-	}
-	if k.Namespace == "" && !namespaced {
-		return nil
-	}
-	if problems := validation.ValidateNamespaceName(k.Namespace, false); len(problems) > 0 {
-		return refused(http.StatusUnprocessableEntity, "%.300q is not a name that a namespace can have", k.Namespace)
-	}
-	return nil
-}
-
 // checkObject keeps out what kube-apiserver could not read: one such object, and no list of the resource would work.
 func (m *mirrored) checkObject(o stream.Object) error {
 	if m.builtIn == nil {
@@ -280,22 +172,6 @@ func (m *mirrored) checkObject(o stream.Object) error {
 	}
 	_, err := m.builtIn.decode(o)
 	return err
-}
-
-// decode reads an object that is to be stored.
-func (b *builtIn) decode(o stream.Object) (message, error) {
-	if len(o.Raw) > maxStoredBytes {
-		return nil, refused(http.StatusRequestEntityTooLarge, "%s has %d bytes; etcd takes %d", o.Key, len(o.Raw), maxStoredBytes)
-	}
-	object := b.object()
-	if err := object.Unmarshal(o.Raw); err != nil {
-		return nil, refused(http.StatusUnprocessableEntity, "%s is no %s: %v", o.Key, b.kind.Kind, err)
-	}
-	if object.GetName() != o.Key.Name || object.GetNamespace() != o.Key.Namespace {
-		return nil, refused(http.StatusUnprocessableEntity, "%s names itself %s/%s", o.Key, object.GetNamespace(),
-			object.GetName())
-	}
-	return object, nil
 }
 
 // typeOf settles what the objects of a push are.
@@ -489,59 +365,4 @@ func (m *mirrored) store(ctx context.Context, t stream.Type, put []stream.Object
 	}
 	m.unsure = map[stream.Key]struct{}{} // not clear, which keeps the space of the largest push
 	return nil
-}
-
-// key is where kube-apiserver keeps an object.
-func (b *builtIn) key(k stream.Key) []byte { return []byte(b.prefix + k.String()) }
-
-// transaction gathers operations up to etcd's bounds.
-type transaction struct {
-	write writer
-	ops   []*etcdserverpb.RequestOp
-	// unchanged are conditions of the operations: keys as they were read.
-	unchanged []*etcdserverpb.Compare
-	bytes     int
-}
-
-func (t *transaction) put(ctx context.Context, key, value []byte) error {
-	return t.add(ctx, len(key)+len(value), &etcdserverpb.RequestOp{Request: &etcdserverpb.RequestOp_RequestPut{
-		RequestPut: &etcdserverpb.PutRequest{Key: key, Value: value},
-	}})
-}
-
-func (t *transaction) remove(ctx context.Context, key []byte) error {
-	return t.add(ctx, len(key), &etcdserverpb.RequestOp{Request: &etcdserverpb.RequestOp_RequestDeleteRange{
-		RequestDeleteRange: &etcdserverpb.DeleteRangeRequest{Key: key},
-	}})
-}
-
-func (t *transaction) add(ctx context.Context, bytes int, op *etcdserverpb.RequestOp) error {
-	if len(t.ops) == maxTxnOps || (len(t.ops) > 0 && t.bytes+bytes > maxTxnBytes) {
-		if err := t.commit(ctx); err != nil {
-			return err
-		}
-	}
-	t.ops = append(t.ops, op)
-	t.bytes += bytes
-	return nil
-}
-
-// provided makes the operation that was added last depend on its key: nobody has written it since it was read.
-func (t *transaction) provided(key []byte, written int64) {
-	t.unchanged = append(t.unchanged, &etcdserverpb.Compare{
-		Key: key, Target: etcdserverpb.Compare_MOD, Result: etcdserverpb.Compare_EQUAL,
-		TargetUnion: &etcdserverpb.Compare_ModRevision{ModRevision: written},
-	})
-}
-
-// commit does not end with the request: a write that is given up half-way is one whose outcome nobody knows.
-func (t *transaction) commit(ctx context.Context) error {
-	if len(t.ops) == 0 {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), txnTimeout)
-	defer cancel()
-	err := t.write(ctx, &etcdserverpb.TxnRequest{Compare: t.unchanged, Success: t.ops})
-	t.ops, t.unchanged, t.bytes = nil, nil, 0
-	return err
 }

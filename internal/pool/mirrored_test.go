@@ -232,7 +232,7 @@ func TestTheAPIShowsWhatTheCloudHas(t *testing.T) {
 
 	// The mirror itself has the cloud's revisions.
 	follower := c.http(t, c.certificate(t, node("n2")))
-	code, body := c.get(t, follower, mirrorPath+"/discovery.k8s.io/v1/endpointslices")
+	code, body := c.get(t, follower, edge.PathMirror+"/discovery.k8s.io/v1/endpointslices")
 	if code != http.StatusOK {
 		t.Fatalf("%d %s", code, body)
 	}
@@ -241,7 +241,7 @@ func TestTheAPIShowsWhatTheCloudHas(t *testing.T) {
 			t.Errorf("no %s in %s", want, body)
 		}
 	}
-	if code, body := c.get(t, c.http(t, c.certificate(t, operator())), mirrorPath); code != http.StatusOK ||
+	if code, body := c.get(t, c.http(t, c.certificate(t, operator())), edge.PathMirror); code != http.StatusOK ||
 		!strings.Contains(body, `"applied":"2050"`) {
 		t.Errorf("index: %d %s", code, body)
 	}
@@ -300,7 +300,7 @@ func TestWhoMayPushAndRead(t *testing.T) {
 		}
 	}
 
-	path := mirrorPath + "/discovery.k8s.io/v1/endpointslices"
+	path := edge.PathMirror + "/discovery.k8s.io/v1/endpointslices"
 	for _, who := range []struct {
 		name        string
 		client      *http.Client
@@ -312,14 +312,14 @@ func TestWhoMayPushAndRead(t *testing.T) {
 		{"nobody", c.http(t), 401, 401},
 		{"an unknown certificate", stranger, 401, 401},
 	} {
-		if code, _ := c.get(t, who.client, mirrorPath); code != who.index {
+		if code, _ := c.get(t, who.client, edge.PathMirror); code != who.index {
 			t.Errorf("%s reads the index: %d, want %d", who.name, code, who.index)
 		}
 		if code, _ := c.get(t, who.client, path); code != who.read {
 			t.Errorf("%s reads a resource: %d, want %d", who.name, code, who.read)
 		}
 	}
-	lines := auditLines(t, c.audit)
+	lines := jsonLines[auditLine](t, c.audit)
 	for _, why := range []string{
 		"nobody holds the Lease", `"n1" is the leader`, "is over", "can be pushed",
 	} {
@@ -343,7 +343,7 @@ func TestCustomResourcesStayInMemory(t *testing.T) {
 	if a.code != http.StatusOK {
 		t.Fatal(a.body)
 	}
-	code, body := c.get(t, c.http(t, c.certificate(t, node("n2"))), mirrorPath+"/example.org/v1/widgets")
+	code, body := c.get(t, c.http(t, c.certificate(t, node("n2"))), edge.PathMirror+"/example.org/v1/widgets")
 	if code != http.StatusOK || !strings.Contains(body, string(o.Raw)) || !strings.Contains(body, `"kind":"WidgetList"`) {
 		t.Errorf("%d %s", code, body)
 	}
@@ -412,7 +412,7 @@ func TestAWatchOfTheMirrorEndsWithTheCoordinator(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet,
-		"https://"+c.address+mirrorPath+"/discovery.k8s.io/v1/endpointslices?watch=1&resourceVersion=2000", nil)
+		"https://"+c.address+edge.PathMirror+"/discovery.k8s.io/v1/endpointslices?watch=1&resourceVersion=2000", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -422,7 +422,7 @@ func TestAWatchOfTheMirrorEndsWithTheCoordinator(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer response.Body.Close()
-	reader := stream.NewFrameReader(response.Body, stream.Protobuf, maxFrame)
+	reader := stream.NewFrameReader(response.Body, stream.Protobuf, 8<<20)
 	pushed := asObject(t, cloudSlice("web-a", 2001, "10.0.0.1"))
 	if a := c.push(t, leader, sliceResource, 2000, 1,
 		frames(t, protobufType(sliceKind), stream.Event{Type: stream.Added, Object: pushed})); a.code != http.StatusOK {

@@ -9,7 +9,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
@@ -27,17 +26,13 @@ const (
 	// namespacesPause is between two passes, however much is pushed. namespacesRetry is after a failure.
 	namespacesPause = 250 * time.Millisecond
 	namespacesRetry = 5 * time.Second
+	// namespacesTimeout bounds a pass, of requests to this very process.
+	namespacesTimeout = 10 * time.Second
 )
 
-// keepNamespaces runs namespaces over what is served, until ctx ends.
-func (s *apiServer) keepNamespaces(ctx context.Context) error {
-	client, err := kubernetes.NewForConfig(s.loopback)
-	if err != nil {
-		return err
-	}
-	n := &namespaces{
-		client: client.CoreV1().Namespaces(), wanted: s.own.spaces, changed: s.own.changed, clock: s.config.Clock,
-	}
+// keepNamespaces makes and removes Namespaces by what nodes have here, until ctx ends.
+func (o *own) keepNamespaces(ctx context.Context, client corev1client.NamespaceInterface) error {
+	n := &namespaces{client: client, wanted: o.spaces, changed: o.changed, clock: o.clock}
 	return n.Run(ctx)
 }
 
@@ -80,7 +75,7 @@ func (n *namespaces) Run(ctx context.Context) error {
 }
 
 func (n *namespaces) pass(ctx context.Context, wanted []string) error {
-	ctx, cancel := context.WithTimeout(ctx, setupTimeout)
+	ctx, cancel := context.WithTimeout(ctx, namespacesTimeout)
 	defer cancel()
 	have, err := n.client.List(ctx, metav1.ListOptions{})
 	if err != nil {

@@ -82,6 +82,7 @@ func TestNamespacesOfWhatIsShown(t *testing.T) {
 	alice := c.as(t, operator()).CoreV1()
 	one := c.hub(t, "n1")
 	one.ask()
+	systems := []string{"kube-node-lease", "kube-system"}
 	are := func(want ...string) {
 		t.Helper()
 		if err := eventually(t.Context(), func() error {
@@ -92,7 +93,7 @@ func TestNamespacesOfWhatIsShown(t *testing.T) {
 			var got []string
 			for i := range list.Items {
 				ns := &list.Items[i]
-				if made := ns.Labels[labelMadeHere] == "true"; made == slices.Contains(systems, ns.Name) || ns.UID == "" {
+				if made := ns.Labels["openyurt.io/made-by-coordinator"] == "true"; made == slices.Contains(systems, ns.Name) || ns.UID == "" {
 					return fmt.Errorf("made here: %v: %+v", made, ns)
 				}
 				got = append(got, ns.Name)

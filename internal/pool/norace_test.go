@@ -2,7 +2,5 @@
 
 package pool
 
-const (
-	healingSeeds   = 20                // random histories of TestFailedWritesHeal, of 60 pushes each
-	rewrittenBytes = 2 * minQuotaBytes // by TestRewritingForeverFitsTheSmallestQuota
-)
+// rewrittenBytes are those that TestRewritingForeverFitsTheSmallestQuota writes.
+const rewrittenBytes = 2 * minQuotaBytes

@@ -1,6 +1,7 @@
 package pool
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -46,9 +47,6 @@ const (
 	sweepEvery = 30 * time.Second
 )
 
-// reader reads a key of etcd: what it has, nil for nothing, and by which write.
-type reader func(ctx context.Context, key []byte) (value []byte, written int64, err error)
-
 // own takes what hubs push of their nodes.
 type own struct {
 	instance string
@@ -72,18 +70,28 @@ type own struct {
 	ledger *ledger
 }
 
-func newOwn(
-	c Config, write writer, read reader, kinds map[schema.GroupVersionResource]ownKind,
-	refused func(context.Context, auditLine),
-) *own {
+// ownConfig says what own needs. All fields but member and stalled must be set.
+type ownConfig struct {
+	quota   int64 // bytes, of all nodes together
+	clock   clock.WithTicker
+	write   writer
+	read    reader
+	kinds   map[schema.GroupVersionResource]ownKind // as storedOwn finds them
+	refused func(context.Context, auditLine)        // is told of what a node had no right to
+	member  func(edge.NodeName) bool                // whether a node is of the pool; nil means that all are
+	stalled time.Duration                           // how long a body may bring nothing; 0 means stalledPush
+}
+
+// newOwn returns an own to which nothing has been pushed yet.
+func newOwn(c ownConfig) *own {
 	o := &own{
-		refused:  refused,
-		instance: rand.Text(), clock: c.Clock, nodes: nodeidentifier.NewDefaultNodeIdentifier(), kinds: kinds,
-		byName: map[string]ownKind{}, write: write, read: read, stalled: c.stalledPush,
+		refused: c.refused, member: c.member,
+		instance: rand.Text(), clock: c.clock, nodes: nodeidentifier.NewDefaultNodeIdentifier(), kinds: c.kinds,
+		byName: map[string]ownKind{}, write: c.write, read: c.read, stalled: cmp.Or(c.stalled, stalledPush),
 		pushes: make(chan struct{}, maxOwnPushes), changed: make(chan struct{}, 1),
-		orphans: map[objectID]edge.NodeName{}, ledger: newLedger(c.OwnQuotaBytes),
+		orphans: map[objectID]edge.NodeName{}, ledger: newLedger(c.quota),
 	}
-	for _, k := range kinds {
+	for _, k := range c.kinds {
 		o.byName[k.resource] = k
 	}
 	return o
@@ -119,6 +127,11 @@ func (o *own) sweep(ctx context.Context) {
 	}
 	o.remove(ctx, "", nil)
 	o.touched()
+}
+
+// ownMayLast says whether a request is a push of a node's objects, which has limits of its own.
+func ownMayLast(r *http.Request) bool {
+	return strings.HasPrefix(r.URL.Path, ownPath+"/") && r.Method == http.MethodPost
 }
 
 // ServeHTTP implements http.Handler. Who the caller is, and whether RBAC lets it come here at all, has been decided.
@@ -290,9 +303,7 @@ func (o *own) receive(w http.ResponseWriter, r *http.Request, kind ownKind) ([]o
 	}
 	ctx, end := context.WithTimeoutCause(r.Context(), wholePush, errTooLong)
 	defer end()
-	body := &patient{
-		body: http.MaxBytesReader(w, r.Body, maxOwnPush), control: http.NewResponseController(w), limit: o.stalled,
-	}
+	body := newPatient(w, http.MaxBytesReader(w, r.Body, maxOwnPush), o.stalled)
 	defer body.leave()
 	defer context.AfterFunc(ctx, body.cut)()
 	return o.readAll(stream.NewFrameReader(body, encoding, maxFrame), kind)

@@ -51,12 +51,14 @@ func newOwnBench(t *testing.T, secrets bool) *ownBench {
 		k.prefix = "/registry/" + k.resource + "/"
 		kinds[r] = k
 	}
-	b.own = newOwn(Config{Clock: b.clock, OwnQuotaBytes: 64 << 20, stalledPush: time.Hour}, b.etcd.write, b.etcd.read, kinds,
-		func(_ context.Context, line auditLine) {
+	b.own = newOwn(ownConfig{
+		quota: 64 << 20, clock: b.clock, write: b.etcd.write, read: b.etcd.read, kinds: kinds, stalled: time.Hour,
+		refused: func(_ context.Context, line auditLine) {
 			b.mu.Lock()
 			defer b.mu.Unlock()
 			b.audit = append(b.audit, line)
-		})
+		},
+	})
 	b.server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		caller := &user.DefaultInfo{Name: r.Header.Get("X-User"), Groups: []string{edge.GroupNodes}}
 		b.own.ServeHTTP(w, r.WithContext(request.WithUser(r.Context(), caller)))
@@ -109,8 +111,13 @@ func (c *ownClient) do(method, path string, header map[string]string, body []byt
 // ask returns what the node has here, as "resource namespace/name@revision", with a + if it is as the node says.
 func (c *ownClient) ask() []string {
 	c.t.Helper()
-	code, text, tag := c.do(http.MethodGet, ownPath, nil, nil)
-	var state ownState
+	code, text, tag := c.do(http.MethodGet, edge.PathOwn, nil, nil)
+	var state struct {
+		Objects []struct {
+			Resource, Namespace, Name, Revision string
+			Local                               bool
+		}
+	}
 	if err := json.Unmarshal([]byte(text), &state); err != nil || code != http.StatusOK || tag == "" {
 		c.t.Fatalf("%d %s %q: %v", code, text, tag, err)
 	}
@@ -148,7 +155,7 @@ func del(o stream.Object) stream.Event { return stream.Event{Type: stream.Delete
 func (c *ownClient) push(kind schema.GroupVersionKind, events ...stream.Event) int {
 	c.t.Helper()
 	code, text, tag := c.send(kind, frames(c.t, protobufType(kind), events...).Bytes())
-	var reply ownReply
+	var reply struct{ Refused []struct{ Code int } }
 	if code != http.StatusOK {
 		return code
 	}
@@ -166,7 +173,7 @@ func (c *ownClient) push(kind schema.GroupVersionKind, events ...stream.Event) i
 
 func (c *ownClient) send(kind schema.GroupVersionKind, body []byte) (int, string, string) {
 	c.t.Helper()
-	path := ownPath + "/core/v1/" + strings.ToLower(kind.Kind) + "s"
+	path := edge.PathOwn + "/core/v1/" + strings.ToLower(kind.Kind) + "s"
 	if c.local {
 		path += "?" + edge.QueryLocal + "=true"
 	}
@@ -311,7 +318,7 @@ func TestAForeignHubChangesNothing(t *testing.T) {
 		"core/v1/secrets": 403, "core/v1/services": 403, "core/v2/pods": 403, "rbac.authorization.k8s.io/v1/clusterroles": 403,
 		"coordination.k8s.io/v1/leases": 403, "core/v1/pods/status": 404, "core/v1": 404,
 	} {
-		got, _, _ := liar.do(http.MethodPost, ownPath+"/"+resource, map[string]string{"If-Match": liar.tag}, nil)
+		got, _, _ := liar.do(http.MethodPost, edge.PathOwn+"/"+resource, map[string]string{"If-Match": liar.tag}, nil)
 		if got != code {
 			t.Errorf("%s: got %d, want %d", resource, got, code)
 		}
@@ -319,7 +326,7 @@ func TestAForeignHubChangesNothing(t *testing.T) {
 	if code := stale.push(kindPod, put(podOf(t, "n2", "c", 50))); code != http.StatusPreconditionFailed {
 		t.Errorf("on top of something else: %d", code)
 	}
-	if code, _, _ := b.hub("").do(http.MethodGet, ownPath, nil, nil); code != http.StatusForbidden {
+	if code, _, _ := b.hub("").do(http.MethodGet, edge.PathOwn, nil, nil); code != http.StatusForbidden {
 		t.Errorf("nobody asks: %d", code)
 	}
 }
@@ -381,7 +388,7 @@ func TestMalformedPushes(t *testing.T) {
 			t.Errorf("%s: got %d %s, want %d", what, code, text, c.code)
 		}
 	}
-	if code, _, _ := hub.do(http.MethodPost, ownPath+"/core/v1/pods",
+	if code, _, _ := hub.do(http.MethodPost, edge.PathOwn+"/core/v1/pods",
 		map[string]string{"If-Match": hub.tag, "Content-Type": "application/json"}, []byte("{}")); code != 415 {
 		t.Errorf("JSON: %d", code)
 	}
@@ -390,7 +397,7 @@ func TestMalformedPushes(t *testing.T) {
 	if code, _, _ := broken.send(kindPod, whole); code != http.StatusPreconditionRequired {
 		t.Errorf("without If-Match: %d", code)
 	}
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, b.server.URL+ownPath+"/core/v1/pods",
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, b.server.URL+edge.PathOwn+"/core/v1/pods",
 		iotest.TimeoutReader(bytes.NewReader(whole)))
 	if err != nil {
 		t.Fatal(err)
@@ -412,7 +419,7 @@ func TestSilenceIsJudgedByAskingToo(t *testing.T) {
 	}
 	for range 12 {
 		b.clock.Step(ownSilence / 10)
-		if code, text, tag := alive.do(http.MethodGet, ownPath, map[string]string{"If-None-Match": alive.tag}, nil); code !=
+		if code, text, tag := alive.do(http.MethodGet, edge.PathOwn, map[string]string{"If-None-Match": alive.tag}, nil); code !=
 			http.StatusNotModified || text != "" || tag != alive.tag {
 			t.Fatalf("%d %q %s", code, text, tag)
 		}

@@ -9,7 +9,7 @@ import (
 )
 
 // usedByPods are what notForNodes keeps.
-var usedByPods = []string{ownConfigMaps, ownSecrets, ownAccounts}
+var usedByPods = []string{"configmaps", "secrets", "serviceaccounts"}
 
 // notForNodes keeps ConfigMaps, Secrets and ServiceAccounts from nodes. The Node authorizer would let a node read what the
 // Pods on it refer to; but which Pods there are is the node's own word here, where nobody has scheduled them, and what other

@@ -155,7 +155,7 @@ func TestWhoMayDoWhatWithOwnObjects(t *testing.T) {
 		"an unknown certificate":        {stranger, 401},
 	} {
 		hub := &ownClient{t: t, client: who.client, base: "https://" + c.address, node: "n1", tag: one.tag}
-		if code, _, _ := hub.do(http.MethodGet, ownPath, nil, nil); code != who.code {
+		if code, _, _ := hub.do(http.MethodGet, edge.PathOwn, nil, nil); code != who.code {
 			t.Errorf("%s asks: %d, want %d", what, code, who.code)
 		}
 		if code := hub.push(kindPod, put(podOf(t, "n1", "a", 99))); code != who.code {
@@ -165,7 +165,7 @@ func TestWhoMayDoWhatWithOwnObjects(t *testing.T) {
 	if code := two.push(kindPod, put(podOf(t, "n1", "a", 99))); code != http.StatusForbidden {
 		t.Errorf("another node pushes: %d", code)
 	}
-	if !slices.ContainsFunc(auditLines(t, c.audit), func(l auditLine) bool {
+	if !slices.ContainsFunc(jsonLines[auditLine](t, c.audit), func(l auditLine) bool {
 		return l.Code == 403 && l.User == "system:node:n2" && strings.HasSuffix(l.Path, "/pods/shop/a")
 	}) {
 		t.Error("the log does not say that n2 has tried to push another's Pod")

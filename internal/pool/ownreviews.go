@@ -26,8 +26,10 @@ type kubeletReviews struct {
 	certificate string // the client certificate towards kubelets, a PEM file; may be empty
 }
 
-func (c Config) reviews(inner authorizer.Authorizer) kubeletReviews {
-	return kubeletReviews{inner, nodeidentifier.NewDefaultNodeIdentifier(), c.KubeletClientCertificate}
+// newKubeletReviews returns what answers reviews: inner's answer, and to kubelets only about whom certificate is of, which is
+// the PEM file that the coordinator shows to kubelets; empty means that it shows none.
+func newKubeletReviews(inner authorizer.Authorizer, certificate string) authorizer.Authorizer {
+	return kubeletReviews{inner, nodeidentifier.NewDefaultNodeIdentifier(), certificate}
 }
 
 // ofKubelet are the subresources of nodes that a kubelet asks for, with the verbs. The chart gives the same in the cloud
@@ -47,7 +49,7 @@ func (v kubeletReviews) Authorize(ctx context.Context, a authorizer.Attributes) 
 	if !isNode {
 		return v.inner.Authorize(ctx, a)
 	}
-	if !a.IsResourceRequest() || a.GetAPIGroup() != "" || a.GetResource() != ownNodes || a.GetNamespace() != "" ||
+	if !a.IsResourceRequest() || a.GetAPIGroup() != "" || a.GetResource() != "nodes" || a.GetNamespace() != "" ||
 		a.GetName() != node || node == "" || !slices.Contains(ofKubelet[a.GetSubresource()], a.GetVerb()) {
 		return authorizer.DecisionNoOpinion, "the coordinator says only who may use the kubelet that asks", nil
 	}

@@ -36,7 +36,7 @@ func TestWhoMayUseAKubelet(t *testing.T) {
 	named := func(name, who string) string {
 		return writeFile(t, dir, name, ca.issue(t, pkix.Name{CommonName: who}, tomorrow()).cert)
 	}
-	good := Config{KubeletClientCertificate: named("client.crt", toKubelets)}
+	good := named("client.crt", toKubelets)
 	ask := func(verb, subresource string) asked {
 		return asked{
 			User: &user.DefaultInfo{Name: toKubelets}, Verb: verb, Resource: "nodes", Subresource: subresource, Name: "n1",
@@ -50,7 +50,7 @@ func TestWhoMayUseAKubelet(t *testing.T) {
 	}
 	kubelet := &user.DefaultInfo{Name: "system:node:n1", Groups: []string{edge.GroupNodes}}
 	for name, c := range map[string]struct {
-		config Config
+		file   string
 		caller user.Info
 		review asked
 		want   bool
@@ -75,13 +75,13 @@ func TestWhoMayUseAKubelet(t *testing.T) {
 		"a node":                    {good, kubelet, with(of("system:node:n1", edge.GroupNodes)), false},
 		"a Pod":                     {good, kubelet, with(of("system:serviceaccount:shop:web")), false},
 		"nobody":                    {good, kubelet, with(of("")), false},
-		"nobody, of a certificate":  {Config{KubeletClientCertificate: named("nobody.crt", "")}, kubelet, with(of("")), false},
-		"without a certificate":     {Config{}, kubelet, ask("create", "proxy"), false},
+		"nobody, of a certificate":  {named("nobody.crt", ""), kubelet, with(of("")), false},
+		"without a certificate":     {"", kubelet, ask("create", "proxy"), false},
 		"with one that is not there": {
-			Config{KubeletClientCertificate: filepath.Join(dir, "none")}, kubelet, ask("create", "proxy"), false,
+			filepath.Join(dir, "none"), kubelet, ask("create", "proxy"), false,
 		},
 		"with one that is none": {
-			Config{KubeletClientCertificate: writeFile(t, dir, "bad.crt", []byte("x"))}, kubelet, ask("create", "proxy"), false,
+			writeFile(t, dir, "bad.crt", []byte("x")), kubelet, ask("create", "proxy"), false,
 		},
 		"asked by an operator of himself": {good, &user.DefaultInfo{Name: "alice"}, ask("delete", ""), true}, // the inner one's
 		"asked by nobody":                 {good, nil, ask("create", "proxy"), false},
@@ -90,7 +90,7 @@ func TestWhoMayUseAKubelet(t *testing.T) {
 		if c.caller != nil {
 			ctx = request.WithUser(ctx, c.caller)
 		}
-		got, _, err := c.config.reviews(all).Authorize(ctx, c.review)
+		got, _, err := newKubeletReviews(all, c.file).Authorize(ctx, c.review)
 		if err != nil || (got == authorizer.DecisionAllow) != c.want {
 			t.Errorf("%s: %v, %v", name, got, err)
 		}
@@ -134,6 +134,7 @@ func of(name string, groups ...string) func(*asked) {
 // no door of the coordinator's own.
 func TestAKubeletAsksTheCoordinator(t *testing.T) {
 	t.Parallel()
+	const toKubelets = "openyurt:yurt-coordinator"
 	dir := t.TempDir()
 	var file string
 	c := start(t, func(config *Config) {

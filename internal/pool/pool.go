@@ -5,13 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net/http"
 	"os"
 	"runtime/debug"
-	"sync/atomic"
 	"time"
 
-	"k8s.io/apiserver/pkg/server/healthz"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/klog/v2"
 
@@ -34,12 +31,12 @@ const (
 
 	// readyInterval is how often readiness is asked for while starting.
 	readyInterval = 10 * time.Millisecond
+	// readyTimeout bounds asking once, of this very process.
+	readyTimeout = 10 * time.Second
 )
 
 // ErrStopTimeout is returned by Run when not everything had stopped within StopTimeout.
 var ErrStopTimeout = errors.New("not everything stopped in time; the rest ends with the process")
-
-var errNotSetUp = errors.New("the pool's roles and Leases are not in place yet")
 
 // Pool is one coordinator. Make it with New, and Run it once.
 type Pool struct {
@@ -90,19 +87,8 @@ func (p *Pool) Run(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, dir.remove()) }()
-	if !dir.memory {
-		logger.Info("The data directory is not on a memory file system: each heartbeat of the pool will be written to "+
-			"a disk. Give --data-dir on a tmpfs", "dataDir", dir.path)
-	}
-	if p.config.KubeletCertificateAuthority == "" {
-		logger.Info("Kubelets' serving certificates will not be verified; give --kubelet-certificate-authority")
-	}
-	if os.Getenv("GOGC") == "" {
-		defer debug.SetGCPercent(debug.SetGCPercent(gcPercent))
-	}
-	if os.Getenv("GOMEMLIMIT") == "" {
-		defer debug.SetMemoryLimit(debug.SetMemoryLimit(memoryLimit))
-	}
+	p.warn(logger, dir)
+	defer boundMemory()()
 	audit := newAuditLog(p.config.AuditLogPath, p.config.Clock)
 	defer func() {
 		if closing := audit.Close(); closing != nil && !errors.Is(closing, fs.ErrClosed) {
@@ -111,21 +97,47 @@ func (p *Pool) Run(ctx context.Context) (err error) {
 	}()
 	p.address = listener.Addr().String()
 
-	etcd := newEtcdMember(dir.path, p.config)
-	var installed atomic.Bool
-	server := &apiServer{
-		config:   p.config,
-		etcd:     etcd,
-		listener: listener,
-		audit:    audit,
-		serving:  make(chan struct{}),
-		ready: healthz.NamedCheck("pool-setup", func(*http.Request) error {
-			if !installed.Load() {
-				return errNotSetUp
-			}
-			return nil
+	return p.serve(ctx, &wiring{
+		config: p.config, listener: listener, log: audit, serving: make(chan struct{}),
+		etcd: newEtcdMember(memberConfig{
+			dir: dir.path, quota: p.config.QuotaBytes, history: p.config.historyRevisions, clock: p.config.Clock,
 		}),
+	}, started)
+}
+
+// warn tells of what works, but not as well as it could.
+func (p *Pool) warn(logger klog.Logger, dir *dataDir) {
+	if !dir.memory {
+		logger.Info("The data directory is not on a memory file system: each heartbeat of the pool will be written to "+
+			"a disk. Give --data-dir on a tmpfs", "dataDir", dir.path)
 	}
+	if p.config.KubeletCertificateAuthority == "" {
+		logger.Info("Kubelets' serving certificates will not be verified; give --kubelet-certificate-authority")
+	}
+}
+
+// boundMemory sets the process's garbage collection target and memory limit, unless the environment does, and returns what
+// sets them back.
+func boundMemory() (restore func()) {
+	percent, limit := -2, int64(-1)
+	if os.Getenv("GOGC") == "" {
+		percent = debug.SetGCPercent(gcPercent)
+	}
+	if os.Getenv("GOMEMLIMIT") == "" {
+		limit = debug.SetMemoryLimit(memoryLimit)
+	}
+	return func() {
+		if percent != -2 {
+			debug.SetGCPercent(percent)
+		}
+		if limit >= 0 {
+			debug.SetMemoryLimit(limit)
+		}
+	}
+}
+
+// serve runs the members of the wiring, each of which outlives those that come after it.
+func (p *Pool) serve(ctx context.Context, c *wiring, started time.Time) error {
 	// What a member returns first is noted here, so that the wait for the others is bounded from then on.
 	ending, end := context.WithCancelCause(ctx)
 	defer end(nil)
@@ -138,27 +150,22 @@ func (p *Pool) Run(ctx context.Context) (err error) {
 		})
 	}
 	add("pages", resident.Trim)
-	add("etcd", etcd.Run)
-	add("quota", etcd.WatchQuota)
-	add("housekeeping", etcd.Housekeep)
-	add("kube-apiserver", server.Run)
-	served := func(member func(context.Context) error) func(context.Context) error {
-		return func(ctx context.Context) error {
-			select {
-			case <-server.serving:
-				return member(ctx)
-			case <-ctx.Done():
-				return nil
-			}
-		}
-	}
-	add("own objects", served(func(ctx context.Context) error { return server.own.Run(ctx) }))
-	add("pool's nodes", served(func(ctx context.Context) error {
-		return server.members.Run(ctx, server.own.sweep)
+	add("etcd", c.etcd.Run)
+	add("quota", c.etcd.WatchQuota)
+	add("housekeeping", c.etcd.Housekeep)
+	add("kube-apiserver", c.Run)
+	add("own objects", c.served(func(ctx context.Context) error { return c.own.Run(ctx) }))
+	add("pool's nodes", c.served(func(ctx context.Context) error { return c.members.Run(ctx, c.own.sweep) }))
+	add("namespaces", c.served(func(ctx context.Context) error {
+		return c.own.keepNamespaces(ctx, c.client.CoreV1().Namespaces())
 	}))
-	add("namespaces", served(func(ctx context.Context) error { return server.keepNamespaces(ctx) }))
-	add("usage", served(func(ctx context.Context) error { return server.meter.Run(ctx) }))
-	add("setup", served(func(ctx context.Context) error { return p.keep(ctx, server, &installed, started) }))
+	add("usage", c.served(func(ctx context.Context) error { return c.meter.Run(ctx) }))
+	add("setup", c.served(func(ctx context.Context) error {
+		return newSetup(c.client, p.config.OwnSecrets, p.config.Clock).Run(ctx, func(ctx context.Context) error {
+			c.installed.Store(true)
+			return p.becomeReady(ctx, c.client, started)
+		})
+	}))
 	done := make(chan error, 1)
 	go func() { done <- group.Run(ctx) }()
 	select {
@@ -176,46 +183,15 @@ func (p *Pool) Run(ctx context.Context) (err error) {
 	}
 }
 
-// keep brings about the pool's own objects, says when all is ready, and keeps the objects as they should be.
-func (p *Pool) keep(
-	ctx context.Context, server *apiServer, installed *atomic.Bool, started time.Time,
-) error {
-	logger := klog.FromContext(ctx)
-	client, err := kubernetes.NewForConfig(server.loopback)
-	if err != nil {
+// becomeReady waits until the server itself says that it is ready, and lets WaitReady return. Its error is the context's.
+func (p *Pool) becomeReady(ctx context.Context, client kubernetes.Interface, started time.Time) error {
+	if err := p.awaitReady(ctx, client); err != nil {
 		return err
 	}
-	s := &setup{client: client, secrets: p.config.OwnSecrets}
-	pause := setupRetry
-	for {
-		next := around(setupResync)
-		if err := s.pass(ctx); err != nil {
-			if ctx.Err() != nil {
-				return nil //nolint:nilerr // asked to stop
-			}
-			if pause >= time.Second { // the first few find a server that is only just starting
-				logger.Error(err, "Installing the pool's roles and Leases failed; trying again", "in", pause)
-			}
-			next, pause = around(pause), min(2*pause, setupResync)
-		} else {
-			pause = setupRetry
-			if !installed.Swap(true) {
-				if err := p.awaitReady(ctx, client); err != nil {
-					return nil //nolint:nilerr // only the context ends it
-				}
-				close(p.ready)
-				logger.Info("Ready", "address", p.address, "node", p.config.NodeName,
-					"after", p.config.Clock.Since(started).Round(time.Millisecond))
-			}
-		}
-		timer := p.config.Clock.NewTimer(next)
-		select {
-		case <-timer.C():
-		case <-ctx.Done():
-			timer.Stop()
-			return nil
-		}
-	}
+	close(p.ready)
+	klog.FromContext(ctx).Info("Ready", "address", p.address, "node", p.config.NodeName,
+		"after", p.config.Clock.Since(started).Round(time.Millisecond))
+	return nil
 }
 
 // awaitReady asks the server itself until it says ready. Its error is the context's.
@@ -223,7 +199,7 @@ func (p *Pool) awaitReady(ctx context.Context, client kubernetes.Interface) erro
 	ticker := p.config.Clock.NewTicker(readyInterval)
 	defer ticker.Stop()
 	for {
-		_, err := client.Discovery().RESTClient().Get().AbsPath("/readyz").Timeout(setupTimeout).DoRaw(ctx)
+		_, err := client.Discovery().RESTClient().Get().AbsPath("/readyz").Timeout(readyTimeout).DoRaw(ctx)
 		if err == nil {
 			return nil
 		}

@@ -17,6 +17,8 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/utils/ptr"
+
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -230,7 +232,7 @@ func TestElectionLease(t *testing.T) {
 
 	operator := c.as(t, operator()).CoordinationV1().Leases(edge.NamespaceSystem)
 	lease, err := operator.Get(ctx, edge.LeaseElection, metav1.GetOptions{})
-	if err != nil || valueOf(lease.Spec.HolderIdentity) != "a" || valueOf(lease.Spec.LeaseTransitions) != 3 {
+	if err != nil || ptr.Deref(lease.Spec.HolderIdentity, "") != "a" || ptr.Deref(lease.Spec.LeaseTransitions, 0) != 3 {
 		t.Errorf("at the end: %+v, %v", lease, err)
 	}
 }
@@ -286,7 +288,7 @@ func TestRefusedAtTheDoorAndLogged(t *testing.T) {
 		t.Errorf("a node lists Secrets: %d", code)
 	}
 
-	lines := auditLines(t, c.audit)
+	lines := jsonLines[auditLine](t, c.audit)
 	find := func(what string, match func(auditLine) bool) {
 		t.Helper()
 		if !slices.ContainsFunc(lines, match) {
@@ -408,7 +410,7 @@ func TestLogsThroughAKubelet(t *testing.T) {
 		SubResource("exec").Param("container", "c").Param("command", "hidden-command").Do(ctx).Error()
 	forbidden(t, "exec by a node", err)
 
-	lines := auditLines(t, c.audit)
+	lines := jsonLines[auditLine](t, c.audit)
 	opened := slices.IndexFunc(lines, func(l auditLine) bool { return l.Event == "opened" })
 	if opened < 0 || lines[opened].User != "alice" || !strings.HasSuffix(lines[opened].Path, "/pods/p-n1/exec") ||
 		lines[opened].Container != "c" || !slices.Equal(lines[opened].Command, []string{"the-command"}) {

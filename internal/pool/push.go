@@ -6,9 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
 	"strconv"
-	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -24,13 +22,8 @@ const (
 	changesFrom = "from"
 	// maxPushes bounds how many pushes of everything are read at the same time: one leader pushes, a resource at a time.
 	maxPushes = 8
-	// stalledPush is how long a body may bring nothing, wholePush how long one of everything may take in all. Neither is
-	// left to kube-apiserver's own limit, which answers while its handler still reads.
-	stalledPush, wholePush = 10 * time.Second, time.Minute
 	// quietFactor is how much longer one of changes may: its pusher says every 10 s that it is still there.
 	quietFactor = 3
-	// lastWord is how long it may take to tell why a push of changes is ended.
-	lastWord = time.Second
 	// suspiciousRetry is when a refused snapshot is worth another try: three of them and GuardTime is passed.
 	suspiciousRetry = 12 * time.Second
 )
@@ -39,7 +32,6 @@ var (
 	errStopping error = &refusal{
 		code: http.StatusServiceUnavailable, retryAfter: time.Second, message: "the coordinator is stopping",
 	}
-	errTooLong    = refused(http.StatusRequestTimeout, "the push has taken more than %v; nothing was changed", wholePush)
 	errSuperseded = refused(http.StatusConflict, "another push of changes to the same resource has begun")
 )
 
@@ -79,7 +71,7 @@ func (m *mirror) push(a *reply, r *http.Request, resource schema.GroupVersionRes
 		if err := a.tell(http.StatusOK, acknowledgement{decimal(at)}); err != nil || ended {
 			return err
 		}
-		if err := body.control.Flush(); err != nil {
+		if err := body.flush(); err != nil {
 			return err
 		}
 		p = &pushed{from: at, encoding: p.encoding, take: m.take}
@@ -95,7 +87,7 @@ func (m *mirror) mayPush(r *http.Request, resource schema.GroupVersionResource) 
 	if err := m.mayBeMirrored(resource); err != nil {
 		return claim, nil, err
 	}
-	if err := m.leads(r.Context(), claim); err != nil {
+	if err := m.leads(r.Context(), claim.node, claim.term); err != nil {
 		return claim, nil, err
 	}
 	p := &pushed{take: m.take}
@@ -119,11 +111,10 @@ func (m *mirror) mayPush(r *http.Request, resource schema.GroupVersionResource) 
 func (m *mirror) open(
 	w http.ResponseWriter, r *http.Request, resource schema.GroupVersionResource, from edge.Revision,
 ) (context.Context, *patient, func(), error) {
-	body := &patient{body: r.Body, control: http.NewResponseController(w), limit: m.stalled}
 	if from == 0 {
-		body.body = http.MaxBytesReader(w, r.Body, m.quota+maxFrame)
 		select {
 		case m.pushes <- struct{}{}:
+			body := newPatient(w, http.MaxBytesReader(w, r.Body, m.quota+maxFrame), m.stalled)
 			ctx, end := context.WithTimeoutCause(r.Context(), wholePush, errTooLong)
 			context.AfterFunc(ctx, body.cut)
 			return ctx, body, func() { body.leave(); end(); <-m.pushes }, nil
@@ -134,7 +125,7 @@ func (m *mirror) open(
 			}
 		}
 	}
-	body.limit *= quietFactor
+	body := newPatient(w, r.Body, m.stalled*quietFactor)
 	ctx, end := context.WithCancelCause(r.Context())
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -158,8 +149,13 @@ func (m *mirror) batch(
 	if ended, err = each.read(frames, p); err != nil {
 		return 0, ended, err
 	}
-	at, err = each.apply(ctx, p, m.clock.Now(), func(ctx context.Context) error { return m.leads(ctx, c) })
+	at, err = each.apply(ctx, p, m.clock.Now(), func(ctx context.Context) error { return m.leads(ctx, c.node, c.term) })
 	return at, ended, err
+}
+
+// acknowledgement is what a push is told: how far the mirror has come.
+type acknowledgement struct {
+	Applied string `json:"applied"` // "0": nothing
 }
 
 // claim is what a pusher says of itself.
@@ -202,76 +198,6 @@ func notThere(from, at edge.Revision) error {
 	return &refusal{
 		code: http.StatusConflict, applied: &at,
 		message: fmt.Sprintf("the mirror is at revision %d, not %d: push what follows that, or everything", at, from),
-	}
-}
-
-// patient reads a body, and cuts one that has stalled. Its deadlines are of the connection, so the real time.
-type patient struct {
-	body    io.Reader
-	control *http.ResponseController
-	limit   time.Duration
-
-	mu   sync.Mutex
-	set  time.Time // when the deadline was set
-	over bool      // no deadline may be set any more
-}
-
-// Read implements io.Reader.
-func (p *patient) Read(b []byte) (int, error) {
-	if err := p.extend(); err != nil {
-		return 0, err
-	}
-	n, err := p.body.Read(b)
-	if errors.Is(err, io.EOF) {
-		p.rest() // after any other error the connection must not wait
-	}
-	return n, err
-}
-
-// extend sets the deadline, unless there is nearly all of it left: it is not free.
-func (p *patient) extend() error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	now := time.Now()
-	switch {
-	case p.over:
-		return os.ErrDeadlineExceeded
-	case now.Sub(p.set) < p.limit/10:
-		return nil
-	}
-	p.set = now
-	// A connection that knows no deadline is bounded by the request's own.
-	if err := p.control.SetReadDeadline(now.Add(p.limit)); !errors.Is(err, http.ErrNotSupported) {
-		return err
-	}
-	return nil
-}
-
-// rest takes the deadline away: the connection serves on.
-func (p *patient) rest() {
-	if p.leave() {
-		_ = p.control.SetReadDeadline(time.Time{})
-	}
-}
-
-// leave says that the request is over, and reports whether it was not yet.
-func (p *patient) leave() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	was := p.over
-	p.over = true
-	return !was
-}
-
-// cut ends a Read that waits, and before long an answer that nobody takes. It does nothing once the request is over.
-func (p *patient) cut() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if !p.over {
-		p.over = true
-		now := time.Now()
-		_ = p.control.SetReadDeadline(now.Add(-time.Second))
-		_ = p.control.SetWriteDeadline(now.Add(lastWord))
 	}
 }
 

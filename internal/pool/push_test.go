@@ -107,7 +107,7 @@ func (f *following) next() *line {
 
 func (f *following) acknowledged(want edge.Revision) {
 	f.t.Helper()
-	if got := f.next(); got == nil || *got != (line{Applied: decimal(want)}) {
+	if got := f.next(); got == nil || *got != (line{Applied: want.String()}) {
 		f.t.Fatalf("told %+v, want that %d is applied", got, want)
 	}
 }
@@ -255,9 +255,9 @@ func TestWhatIsMalformedEndsAPush(t *testing.T) {
 func TestDeposedBetweenTwoBatches(t *testing.T) {
 	b := at100(t)
 	var asked, deposed atomic.Int32
-	b.mirror.leads = func(_ context.Context, c claim) error {
+	b.mirror.leads = func(_ context.Context, n edge.NodeName, term int32) error {
 		asked.Add(1)
-		return decidePush(c, leaseMark{holder: "n1", transitions: 7 + deposed.Load()})
+		return claim{"n1", 7 + deposed.Load()}.refuse(n, term)
 	}
 	f := b.follow(t, sliceResource, 100)
 	for revision := edge.Revision(101); revision <= 105; revision++ {
@@ -334,7 +334,7 @@ func TestPatience(t *testing.T) {
 			return err
 		}
 		d := &deadlines{}
-		p := &patient{body: strings.NewReader("abcd"), control: http.NewResponseController(d), limit: 30 * time.Second}
+		p := newPatient(d, strings.NewReader("abcd"), 30*time.Second)
 		for _, after := range []time.Duration{0, time.Second, time.Second, time.Second, 25 * time.Second} {
 			if err := read(p, after); err != nil && !errors.Is(err, io.EOF) {
 				t.Error(err)
@@ -346,7 +346,7 @@ func TestPatience(t *testing.T) {
 			t.Errorf("read deadlines %v, want %v; write %v", d.read, want, d.write)
 		}
 		d = &deadlines{}
-		p = &patient{body: strings.NewReader("abcd"), control: http.NewResponseController(d), limit: 30 * time.Second}
+		p = newPatient(d, strings.NewReader("abcd"), 30*time.Second)
 		p.cut()
 		if err := read(p, 0); !errors.Is(err, os.ErrDeadlineExceeded) || len(d.read) != 1 || d.read[0] >= 0 {
 			t.Errorf("after a cut: %v, deadlines %v", err, d.read)

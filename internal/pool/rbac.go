@@ -1,19 +1,10 @@
 package pool
 
 import (
-	"context"
-	"fmt"
-	"math/rand/v2"
-	"time"
-
-	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/authentication/user"
-	"k8s.io/client-go/kubernetes"
 
 	"yurtcoordinator/internal/edge"
 )
@@ -49,11 +40,11 @@ func clusterRoles(secrets bool) []rbacv1.ClusterRole {
 			rule(readVerbs, "discovery.k8s.io", "endpointslices")),
 		// Which node may post is for the mirror to say, by the election Lease.
 		clusterRole("mirror", rbacv1.PolicyRule{
-			Verbs: []string{"get", "post"}, NonResourceURLs: []string{mirrorPath, mirrorPath + "/*"},
+			Verbs: []string{"get", "post"}, NonResourceURLs: []string{edge.PathMirror, edge.PathMirror + "/*"},
 		}),
 		// Whose objects a node may push is for the ledger to say.
 		clusterRole("own-objects", rbacv1.PolicyRule{
-			Verbs: []string{"get", "post"}, NonResourceURLs: []string{ownPath, ownPath + "/*"},
+			Verbs: []string{"get", "post"}, NonResourceURLs: []string{edge.PathOwn, edge.PathOwn + "/*"},
 		}),
 		operator,
 	}
@@ -84,7 +75,7 @@ func operatorRole() rbacv1.ClusterRole {
 		// kubectl auth can-i and whoami: nothing is stored by these.
 		rule([]string{"create"}, "authorization.k8s.io", "selfsubjectaccessreviews", "selfsubjectrulesreviews"),
 		rule([]string{"create"}, "authentication.k8s.io", "selfsubjectreviews"),
-		rbacv1.PolicyRule{Verbs: []string{"get"}, NonResourceURLs: []string{"/metrics", "/metrics/*", mirrorPath}},
+		rbacv1.PolicyRule{Verbs: []string{"get"}, NonResourceURLs: []string{"/metrics", "/metrics/*", edge.PathMirror}},
 	)
 }
 
@@ -117,122 +108,6 @@ func roleBindings() []rbacv1.RoleBinding {
 		roleBinding(corev1.NamespaceNodeLease, "heartbeats", edge.GroupNodes),
 		roleBinding(edge.NamespaceSystem, "campaign", edge.GroupNodes),
 	}
-}
-
-// furniture is what a coordinator has from the start besides its roles: the namespaces of the Leases, and the two
-// Leases of the pool, held by nobody. An election Lease that nobody holds is free to take; a leader-informer-sync that
-// nobody holds, without a renewTime, means what its absence would: the pool's resources are not complete.
-func (s *setup) furniture(ctx context.Context) error {
-	for _, name := range systems {
-		_, err := s.client.CoreV1().Namespaces().Create(ctx,
-			&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
-		if err != nil && !apierrors.IsAlreadyExists(err) {
-			return fmt.Errorf("namespace %s: %w", name, err)
-		}
-	}
-	for _, name := range []string{edge.LeaseElection, edge.LeaseInformerSync} {
-		_, err := s.client.CoordinationV1().Leases(edge.NamespaceSystem).Create(ctx,
-			&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
-		if err != nil && !apierrors.IsAlreadyExists(err) {
-			return fmt.Errorf("lease %s: %w", name, err)
-		}
-	}
-	return nil
-}
-
-const (
-	// setupTimeout bounds one pass of a dozen requests to this very process.
-	setupTimeout = 10 * time.Second
-	// setupRetry is the first pause after a failed pass; it doubles up to setupResync.
-	setupRetry = 20 * time.Millisecond
-	// setupResync is how often a pass is made when nothing is wrong, give or take a tenth.
-	setupResync = time.Minute
-)
-
-// setup brings about the pool's roles, namespaces and Leases, and keeps them.
-type setup struct {
-	client  kubernetes.Interface
-	secrets bool // operators read them
-}
-
-// pass makes what is missing, rights what differs, and sees to it that it is in effect. It can be made any number of
-// times.
-func (s *setup) pass(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, setupTimeout)
-	defer cancel()
-	if err := s.furniture(ctx); err != nil {
-		return err
-	}
-	rbac := s.client.RbacV1()
-	for _, want := range clusterRoles(s.secrets) {
-		err := ensure(ctx, rbac.ClusterRoles(), &want, func(have *rbacv1.ClusterRole) bool {
-			same := equality.Semantic.DeepEqual(have.Rules, want.Rules) && have.AggregationRule == nil
-			have.Rules, have.AggregationRule = want.Rules, nil
-			return same
-		})
-		if err != nil {
-			return err
-		}
-	}
-	for _, want := range roles() {
-		err := ensure(ctx, rbac.Roles(want.Namespace), &want, func(have *rbacv1.Role) bool {
-			same := equality.Semantic.DeepEqual(have.Rules, want.Rules)
-			have.Rules = want.Rules
-			return same
-		})
-		if err != nil {
-			return err
-		}
-	}
-	for _, want := range clusterRoleBindings() {
-		err := ensure(ctx, rbac.ClusterRoleBindings(), &want, func(have *rbacv1.ClusterRoleBinding) bool {
-			same := equality.Semantic.DeepEqual(have.Subjects, want.Subjects)
-			have.Subjects = want.Subjects
-			return same
-		})
-		if err != nil {
-			return err
-		}
-	}
-	for _, want := range roleBindings() {
-		err := ensure(ctx, rbac.RoleBindings(want.Namespace), &want, func(have *rbacv1.RoleBinding) bool {
-			same := equality.Semantic.DeepEqual(have.Subjects, want.Subjects)
-			have.Subjects = want.Subjects
-			return same
-		})
-		if err != nil {
-			return err
-		}
-	}
-	return s.inEffect(ctx)
-}
-
-type store[T any] interface {
-	Create(ctx context.Context, object T, o metav1.CreateOptions) (T, error)
-	Get(ctx context.Context, name string, o metav1.GetOptions) (T, error)
-	Update(ctx context.Context, object T, o metav1.UpdateOptions) (T, error)
-}
-
-// ensure creates want, or if it exists lets right correct it; right reports whether nothing had to be corrected.
-func ensure[T metav1.Object](ctx context.Context, objects store[T], want T, right func(have T) bool) error {
-	_, err := objects.Create(ctx, want, metav1.CreateOptions{})
-	if apierrors.IsAlreadyExists(err) {
-		var have T
-		if have, err = objects.Get(ctx, want.GetName(), metav1.GetOptions{}); err == nil && !right(have) {
-			_, err = objects.Update(ctx, have, metav1.UpdateOptions{})
-		}
-	}
-	if err != nil {
-		return fmt.Errorf("%s %s: %w", kindOf(want), want.GetName(), err)
-	}
-	return nil
-}
-
-func kindOf(object any) string { return fmt.Sprintf("%T", object)[len("*v1."):] }
-
-// around spreads d by a tenth either way.
-func around(d time.Duration) time.Duration {
-	return d - d/10 + rand.N(d/5)
 }
 
 func rule(verbs []string, group string, resources ...string) rbacv1.PolicyRule {

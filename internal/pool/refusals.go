@@ -134,36 +134,6 @@ func shortenedAll(words []string) []string {
 	return words
 }
 
-// findings is what the inner layers of the handler chain learn about a request, for the outermost to write down. The
-// chain runs them on another goroutine, which may outlive the request: hence the lock.
-type findings struct {
-	mu     sync.Mutex
-	user   string
-	reason string
-}
-
-type findingsKey struct{}
-
-func findingsOf(ctx context.Context) *findings {
-	f, _ := ctx.Value(findingsKey{}).(*findings)
-	return f
-}
-
-func (f *findings) why() string {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.reason
-}
-
-// explain notes why the request of ctx is refused.
-func explain(ctx context.Context, why error) {
-	if f := findingsOf(ctx); f != nil {
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		f.reason = why.Error()
-	}
-}
-
 // noting wraps an authenticator so that the refusal log learns who is calling, or why that can't be told. It keeps the
 // error to that log: the handler chain would write it to stderr as well, as often as the caller tries.
 func noting(inner authenticator.Request) authenticator.Request {
@@ -176,31 +146,24 @@ func noting(inner authenticator.Request) authenticator.Request {
 		case !ok:
 			explain(r.Context(), errNoCertificate)
 		default:
-			if f := findingsOf(r.Context()); f != nil {
-				f.mu.Lock()
-				f.user = response.User.GetName()
-				f.mu.Unlock()
-			}
+			noteUser(r.Context(), response.User.GetName())
 		}
 		return response, ok, nil
 	})
 }
 
 // logRefusals is the outermost handler: it writes down every request that was answered 401 or 403, and tells the caller of a
-// 401 why.
-func (l *auditLog) logRefusals(next http.Handler, resolver request.RequestInfoResolver) http.Handler {
+// 401 why, and hint.
+func (l *auditLog) logRefusals(next http.Handler, resolver request.RequestInfoResolver, hint string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		found := &findings{}
-		recorder := &codeRecorder{ResponseWriter: w, why: found.why}
-		next.ServeHTTP(responsewriter.WrapForHTTP1Or2(recorder),
-			r.WithContext(context.WithValue(r.Context(), findingsKey{}, found)))
+		ctx, found := withFindings(r.Context())
+		recorder := &codeRecorder{ResponseWriter: w, why: found.why, hint: hint}
+		next.ServeHTTP(responsewriter.WrapForHTTP1Or2(recorder), r.WithContext(ctx))
 		code := recorder.status()
 		if code != http.StatusUnauthorized && code != http.StatusForbidden {
 			return
 		}
-		found.mu.Lock()
-		line := auditLine{Code: code, User: found.user, Reason: found.reason}
-		found.mu.Unlock()
+		line := auditLine{Code: code, User: found.who(), Reason: found.why()}
 		if line.User == "" && r.TLS != nil && len(r.TLS.PeerCertificates) > 0 {
 			line.Claimed = r.TLS.PeerCertificates[0].Subject.String()
 		}
@@ -241,7 +204,8 @@ func about(r *http.Request, line auditLine, resolver request.RequestInfoResolver
 // answer from another goroutine than the one that waits for it, but never after the handler has returned.
 type codeRecorder struct {
 	http.ResponseWriter
-	why func() string
+	why  func() string
+	hint string
 
 	mu      sync.Mutex
 	code    int
@@ -270,7 +234,7 @@ func (c *codeRecorder) WriteHeader(code int) {
 	c.Header().Del("Content-Length")
 	c.Header().Del("Content-Encoding")
 	a := &reply{ResponseWriter: c.ResponseWriter}
-	a.refuse(context.Background(), refused(code, "%s; %s", shortened(why), hintKubeconfig))
+	a.refuse(context.Background(), refused(code, "%s; %s", shortened(why), c.hint))
 }
 
 // Write implements http.ResponseWriter.

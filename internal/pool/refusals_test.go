@@ -25,7 +25,8 @@ func resolver() request.RequestInfoResolver {
 	}
 }
 
-func auditLines(t testing.TB, file string) []auditLine {
+// jsonLines are the lines of a file, each an object; none if there is no such file.
+func jsonLines[T any](t testing.TB, file string) []T {
 	t.Helper()
 	content, err := os.ReadFile(file)
 	if errors.Is(err, os.ErrNotExist) {
@@ -34,9 +35,9 @@ func auditLines(t testing.TB, file string) []auditLine {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var lines []auditLine
+	var lines []T
 	for _, text := range strings.Split(strings.TrimSpace(string(content)), "\n") {
-		var line auditLine
+		var line T
 		if err := json.Unmarshal([]byte(text), &line); err != nil {
 			t.Fatalf("%q: %v", text, err)
 		}
@@ -61,21 +62,21 @@ func TestRefusalsAreWrittenAndBounded(t *testing.T) {
 	handler := audit.logRefusals(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		explain(r.Context(), errors.New("because"))
 		w.WriteHeader(code)
-	}), resolver())
+	}), resolver(), "hint")
 	ask := func() {
 		r := httptest.NewRequest(http.MethodPost, "/api/v1/namespaces/n/pods/p/exec?command=secret", nil)
 		handler.ServeHTTP(httptest.NewRecorder(), r)
 	}
 
 	ask()
-	if lines := auditLines(t, file); len(lines) != 0 {
+	if lines := jsonLines[auditLine](t, file); len(lines) != 0 {
 		t.Errorf("an answer of 200 was written down: %+v", lines)
 	}
 	code = http.StatusForbidden
 	for range refusalBurst + 100 {
 		ask()
 	}
-	lines := auditLines(t, file)
+	lines := jsonLines[auditLine](t, file)
 	if len(lines) != refusalBurst {
 		t.Fatalf("%d lines, want the burst of %d", len(lines), refusalBurst)
 	}
@@ -87,7 +88,7 @@ func TestRefusalsAreWrittenAndBounded(t *testing.T) {
 	clock.SetTime(clock.Now().Add(time.Second))
 	code = http.StatusUnauthorized
 	ask()
-	lines = auditLines(t, file)
+	lines = jsonLines[auditLine](t, file)
 	if last := lines[len(lines)-1]; last.Suppressed != 100 || last.Code != 401 {
 		t.Errorf("got %+v, want 100 suppressed ones counted", last)
 	}
@@ -106,11 +107,11 @@ func TestAHostileCallerWritesNoLongLineAndNoLineOfItsOwn(t *testing.T) {
 	defer closed(t, audit)
 	handler := audit.logRefusals(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusForbidden)
-	}), resolver())
+	}), resolver(), "hint")
 	r := httptest.NewRequest(http.MethodGet, "/", nil)
 	r.URL.Path = "/x\n{\"event\":\"forged\"}" + strings.Repeat("ü", 10_000)
 	handler.ServeHTTP(httptest.NewRecorder(), r)
-	lines := auditLines(t, file)
+	lines := jsonLines[auditLine](t, file)
 	if len(lines) != 1 || lines[0].Event != "refused" || len(lines[0].Path) > maxAuditField+4 {
 		t.Errorf("got %d lines, %+v", len(lines), lines)
 	}
@@ -141,7 +142,7 @@ func TestALineOfAStream(t *testing.T) {
 	ask(http.MethodGet, pod+"/log?container=till")
 	ask(http.MethodGet, pod)
 	ask(http.MethodPost, pod+"/exec?command="+strings.Repeat("a", 10_000)+strings.Repeat("&command=b", 1000))
-	lines := auditLines(t, file)
+	lines := jsonLines[auditLine](t, file)
 	if len(lines) != 4 || served != 6 {
 		t.Fatalf("%d lines of %d requests: %+v", len(lines), served, lines)
 	}

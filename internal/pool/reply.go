@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -27,11 +28,6 @@ func (r *refusal) Error() string { return r.message }
 
 func refused(code int, format string, a ...any) error {
 	return &refusal{code: code, message: fmt.Sprintf(format, a...)}
-}
-
-// acknowledgement is what a push is told: how far the mirror has come.
-type acknowledgement struct {
-	Applied string `json:"applied"` // "0": nothing
 }
 
 // failure is a refusal as it is told: a Status, which of a conflict says where the mirror stands.
@@ -83,3 +79,58 @@ func (a *reply) refuse(ctx context.Context, err error) {
 	}
 	_ = a.tell(why.code, said) // the caller has gone, then
 }
+
+// findings is what the inner layers of the handler chain learn about a request, for the outermost to write down. The
+// chain runs them on another goroutine, which may outlive the request: hence the lock.
+type findings struct {
+	mu     sync.Mutex
+	user   string
+	reason string
+}
+
+// withFindings returns a context whose request the inner layers explain, and where they do.
+func withFindings(ctx context.Context) (context.Context, *findings) {
+	f := &findings{}
+	return context.WithValue(ctx, findingsKey{}, f), f
+}
+
+// noteUser notes who makes the request of ctx.
+func noteUser(ctx context.Context, name string) {
+	if f := findingsOf(ctx); f != nil {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.user = name
+	}
+}
+
+// who is the caller, empty if it is not known.
+func (f *findings) who() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.user
+}
+
+type findingsKey struct{}
+
+func findingsOf(ctx context.Context) *findings {
+	f, _ := ctx.Value(findingsKey{}).(*findings)
+	return f
+}
+
+// why is the reason of a refusal, empty if none was given.
+func (f *findings) why() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.reason
+}
+
+// explain notes why the request of ctx is refused.
+func explain(ctx context.Context, why error) {
+	if f := findingsOf(ctx); f != nil {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.reason = why.Error()
+	}
+}
+
+func decimal(r edge.Revision) string { return strconv.FormatUint(uint64(r), 10) }

@@ -1,4 +1,4 @@
-package pool
+package apiserver
 
 import (
 	"os/exec"

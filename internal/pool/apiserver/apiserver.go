@@ -1,0 +1,289 @@
+package apiserver
+
+import (
+	"context"
+	"crypto/x509"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	genericfilters "k8s.io/apiserver/pkg/endpoints/filters"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	genericfeatures "k8s.io/apiserver/pkg/features"
+	"k8s.io/apiserver/pkg/registry/generic"
+	genericapiserver "k8s.io/apiserver/pkg/server"
+	"k8s.io/apiserver/pkg/server/healthz"
+	serverstorage "k8s.io/apiserver/pkg/server/storage"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	"k8s.io/apiserver/pkg/util/notfoundhandler"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/kubernetes/pkg/api/legacyscheme"
+	"k8s.io/kubernetes/pkg/capabilities"
+	controlplane "k8s.io/kubernetes/pkg/controlplane/apiserver"
+	"k8s.io/kubernetes/pkg/controlplane/apiserver/options"
+	kubeoptions "k8s.io/kubernetes/pkg/kubeapiserver/options"
+
+	// The types of the served groups, and of the reviews and scales that their subresources take.
+	_ "k8s.io/kubernetes/pkg/apis/authentication/install"
+	_ "k8s.io/kubernetes/pkg/apis/authorization/install"
+	_ "k8s.io/kubernetes/pkg/apis/autoscaling/install"
+	_ "k8s.io/kubernetes/pkg/apis/coordination/install"
+	_ "k8s.io/kubernetes/pkg/apis/core/install"
+	_ "k8s.io/kubernetes/pkg/apis/discovery/install"
+	_ "k8s.io/kubernetes/pkg/apis/events/install"
+	_ "k8s.io/kubernetes/pkg/apis/networking/install"
+	_ "k8s.io/kubernetes/pkg/apis/policy/install"
+	_ "k8s.io/kubernetes/pkg/apis/rbac/install"
+	_ "k8s.io/kubernetes/pkg/apis/resource/install"
+	_ "k8s.io/kubernetes/pkg/apis/storage/install"
+)
+
+const (
+	// eventTTL is how long an Event is kept: Kubernetes' default.
+	eventTTL = time.Hour
+	// watchEnd is how long watches are given to end when the server stops, by its closing them one by one.
+	watchEnd = 500 * time.Millisecond
+	// drainTimeout is how long connections may go on after that: a log that is followed, an exec.
+	drainTimeout = 2 * time.Second
+)
+
+// served are the API groups of a pool. networking.k8s.io is what Service storage keeps addresses in; storage.k8s.io and
+// resource.k8s.io are what the Node authorizer follows.
+func served() *serverstorage.ResourceConfig {
+	config := serverstorage.NewResourceConfig()
+	config.EnableVersions(
+		corev1.SchemeGroupVersion,
+		authenticationv1.SchemeGroupVersion,
+		authorizationv1.SchemeGroupVersion,
+		coordinationv1.SchemeGroupVersion,
+		discoveryv1.SchemeGroupVersion,
+		networkingv1.SchemeGroupVersion,
+		rbacv1.SchemeGroupVersion,
+		resourcev1.SchemeGroupVersion,
+		storagev1.SchemeGroupVersion,
+	)
+	return config
+}
+
+// Config says what a kube-apiserver is assembled from. Only the Kubelets' files, the issuer with its keys, and Schemes may be
+// left empty.
+type Config struct {
+	// Listener is where it serves; the server closes it.
+	Listener net.Listener
+	// AdvertiseAddress is what discovery tells clients to dial.
+	AdvertiseAddress net.IP
+	// EtcdEndpoint is where etcd listens, which must answer before Configure is called.
+	EtcdEndpoint string
+	// TLSCertFile and TLSPrivateKeyFile are the serving certificate, ClientCAFile has the CAs of client certificates; all are
+	// reread when they change.
+	TLSCertFile, TLSPrivateKeyFile, ClientCAFile string
+	// ServiceAccountIssuer and ServiceAccountKeyFiles let TokenReviews recognize tokens; empty means none is recognized.
+	ServiceAccountIssuer   string
+	ServiceAccountKeyFiles []string
+	// ServiceRange is the cloud's range of Service addresses; only its IP family matters.
+	ServiceRange net.IPNet
+	// Kubelets is how logs, exec, attach and port-forward reach kubelets.
+	Kubelets Kubelets
+	// Schemes have the types of further API groups, which Parts.Install installs.
+	Schemes []*runtime.Scheme
+}
+
+// Parts are what is put into a kube-apiserver that is not Kubernetes' own. All fields must be set.
+type Parts struct {
+	// Door recognizes callers; the server's own loopback client is recognized before. Noting wraps both.
+	Door   authenticator.Request
+	Noting func(authenticator.Request) authenticator.Request
+	// Authorizer decides over each request. Reviews answers reviews of access.
+	Authorizer, Reviews authorizer.Authorizer
+	// Admission decides over each write.
+	Admission admission.Interface
+	// Outermost wraps the whole chain of handlers, Innermost the API alone.
+	Outermost, Innermost func(http.Handler, request.RequestInfoResolver) http.Handler
+	// MayLast says of which requests that are not Kubernetes' own the chain's time limit does not hold.
+	MayLast func(*http.Request) bool
+	// Ready is one more condition of /readyz.
+	Ready healthz.HealthChecker
+	// Install adds API groups to the server.
+	Install func(*genericapiserver.GenericAPIServer) error
+	// Handlers serve paths beside the API: each its path and all below it; one that ends with a slash only what is below.
+	Handlers map[string]http.Handler
+	// BeforeShutdown ends requests that would hold up the end of the server.
+	BeforeShutdown func() error
+}
+
+// Assembly is a kube-apiserver that is configured, and lacks its Parts.
+type Assembly struct {
+	config  Config
+	generic *genericapiserver.Config
+	factory informers.SharedInformerFactory
+	storage *serverstorage.DefaultStorageFactory
+	client  kubernetes.Interface
+	tokens  authenticator.Request // recognizes ServiceAccounts' tokens
+}
+
+// Configure makes an Assembly. What follows files runs until ctx ends.
+func Configure(ctx context.Context, config Config) (*Assembly, error) {
+	opts, err := serverOptions(ctx, config)
+	if err != nil {
+		return nil, err
+	}
+	generic, factory, storage, err := controlplane.BuildGenericConfig(opts, []*runtime.Scheme{legacyscheme.Scheme}, served(),
+		untyped(append([]*runtime.Scheme{legacyscheme.Scheme}, config.Schemes...)...))
+	if err != nil {
+		return nil, err
+	}
+	generic.SkipOpenAPIInstallation = true // one of Parts.Handlers has it
+	generic.RESTOptionsGetter = uncached{generic.RESTOptionsGetter}
+	if err := slimInformers(factory); err != nil {
+		return nil, err
+	}
+	// The pool holds what the cloud has admitted, privileged Pods too.
+	capabilities.Setup(true, 0)
+	client, err := kubernetes.NewForConfig(generic.LoopbackClientConfig)
+	if err != nil {
+		return nil, err
+	}
+	return &Assembly{
+		config: config, generic: generic, factory: factory, storage: storage, client: client,
+		tokens: generic.Authentication.Authenticator,
+	}, nil
+}
+
+// Client returns a client of the server itself, which may do all.
+func (a *Assembly) Client() kubernetes.Interface { return a.client }
+
+// Loopback returns the configuration of such a client.
+func (a *Assembly) Loopback() *rest.Config { return a.generic.LoopbackClientConfig }
+
+// Storage returns where the server keeps each resource.
+func (a *Assembly) Storage() generic.RESTOptionsGetter { return a.generic.RESTOptionsGetter }
+
+// Informers returns the server's own copies of objects.
+func (a *Assembly) Informers() informers.SharedInformerFactory { return a.factory }
+
+// Authorizer returns Kubernetes' own authorizers, the Node authorizer and RBAC.
+func (a *Assembly) Authorizer() authorizer.Authorizer { return a.generic.Authorization.Authorizer }
+
+// VerifyOptions returns how client certificates are verified, by the CAs as they are when it is called.
+func (a *Assembly) VerifyOptions() (x509.VerifyOptions, bool) {
+	return a.generic.SecureServing.ClientCA.VerifyOptions()
+}
+
+// serverOptions are kube-apiserver's own.
+func serverOptions(ctx context.Context, config Config) (options.CompletedOptions, error) {
+	o := options.NewOptions()
+	o.SecureServing.Listener = config.Listener
+	o.SecureServing.ServerCert.CertKey.CertFile = config.TLSCertFile
+	o.SecureServing.ServerCert.CertKey.KeyFile = config.TLSPrivateKeyFile
+	// Left empty, it is looked up by the default route, which a site may not have.
+	o.GenericServerRunOptions.AdvertiseAddress = config.AdvertiseAddress
+	o.GenericServerRunOptions.ShutdownWatchTerminationGracePeriod = watchEnd
+	o.Etcd.StorageConfig.Transport.ServerList = []string{config.EtcdEndpoint}
+	o.Etcd.StorageConfig.CompactionInterval = 0 // etcd's Housekeep compacts
+	o.Etcd.EnableWatchCache = false             // uncached says why
+	o.Features.EnableProfiling = false
+	o.Features.EnablePriorityAndFairness = false
+	o.Authorization.Modes = []string{"Node", "RBAC"}
+
+	o.Authentication = kubeoptions.NewBuiltInAuthenticationOptions().WithClientCert().WithServiceAccounts()
+	o.Authentication.ClientCert.ClientCA = config.ClientCAFile
+	if config.ServiceAccountIssuer != "" {
+		o.Authentication.ServiceAccounts.Issuers = []string{config.ServiceAccountIssuer}
+		o.Authentication.ServiceAccounts.KeyFiles = config.ServiceAccountKeyFiles
+	}
+	o.Authentication.ServiceAccounts.OptionalTokenGetter = newTokenObjects
+
+	if err := o.GenericServerRunOptions.ComponentGlobalsRegistry.Set(); err != nil {
+		return options.CompletedOptions{}, err
+	}
+	return o.Complete(ctx, nil, nil)
+}
+
+// Server is an assembled kube-apiserver.
+type Server struct {
+	run func(context.Context) error
+}
+
+// Run serves until ctx ends, and has stopped serving when it returns.
+func (s *Server) Run(ctx context.Context) error { return s.run(ctx) }
+
+// Build makes the server out of its parts. Nothing of it listens or runs yet. It must be called once.
+func (a *Assembly) Build(parts Parts) (*Server, error) {
+	config := a.generic
+	config.Authentication.Authenticator = parts.Door
+	config.Authorization.Authorizer = parts.Authorizer
+	config.AdmissionControl = parts.Admission
+	config.BuildHandlerChainFunc = func(api http.Handler, c *genericapiserver.Config) http.Handler {
+		api = parts.Innermost(api, c.RequestInfoResolver)
+		return parts.Outermost(genericapiserver.DefaultBuildHandlerChain(api, c), c.RequestInfoResolver)
+	}
+	lasting := config.LongRunningFunc
+	config.LongRunningFunc = func(r *http.Request, info *request.RequestInfo) bool {
+		return lasting(r, info) || parts.MayLast(r)
+	}
+	providers, err := a.providers(parts)
+	if err != nil {
+		return nil, err
+	}
+	notFound := notfoundhandler.New(config.Serializer, genericfilters.NoMuxAndDiscoveryIncompleteKey)
+	completed := config.Complete(a.factory) // puts the loopback client's token before what is at the door
+	completed.Authentication.Authenticator = parts.Noting(completed.Authentication.Authenticator)
+	server, err := completed.New("yurt-coordinator", genericapiserver.NewEmptyDelegateWithCustomHandler(notFound))
+	if err != nil {
+		return nil, err
+	}
+	if err := a.install(server, parts, providers); err != nil {
+		return nil, err
+	}
+	server.ShutdownTimeout = drainTimeout
+	return &Server{server.PrepareRun().RunWithContext}, nil
+}
+
+// install gives the server all that it serves.
+func (a *Assembly) install(
+	server *genericapiserver.GenericAPIServer, parts Parts, providers []controlplane.RESTStorageProvider,
+) error {
+	if utilfeature.DefaultFeatureGate.Enabled(genericfeatures.WatchCacheInitializationPostStartHook) {
+		if err := server.AddPostStartHook("storage-readiness", server.StorageReadinessHook.Hook); err != nil {
+			return err
+		}
+	}
+	if err := server.AddReadyzChecks(parts.Ready); err != nil {
+		return err
+	}
+	api := controlplane.Server{
+		GenericAPIServer:        server,
+		APIResourceConfigSource: a.storage.APIResourceConfigSource,
+		RESTOptionsGetter:       a.generic.RESTOptionsGetter,
+	}
+	if err := api.InstallAPIs(providers...); err != nil {
+		return err
+	}
+	if err := parts.Install(server); err != nil {
+		return err
+	}
+	for path, handler := range parts.Handlers {
+		below := strings.TrimSuffix(path, "/") + "/"
+		if below != path {
+			server.Handler.NonGoRestfulMux.Handle(path, handler)
+		}
+		server.Handler.NonGoRestfulMux.HandlePrefix(below, handler)
+	}
+	return server.AddPreShutdownHook("mirror", parts.BeforeShutdown)
+}

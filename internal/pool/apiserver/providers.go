@@ -1,0 +1,65 @@
+package apiserver
+
+import (
+	"time"
+
+	controlplane "k8s.io/kubernetes/pkg/controlplane/apiserver"
+	kubeoptions "k8s.io/kubernetes/pkg/kubeapiserver/options"
+	authenticationrest "k8s.io/kubernetes/pkg/registry/authentication/rest"
+	authorizationrest "k8s.io/kubernetes/pkg/registry/authorization/rest"
+	coordinationrest "k8s.io/kubernetes/pkg/registry/coordination/rest"
+	corerest "k8s.io/kubernetes/pkg/registry/core/rest"
+	discoveryrest "k8s.io/kubernetes/pkg/registry/discovery/rest"
+	networkingrest "k8s.io/kubernetes/pkg/registry/networking/rest"
+	rbacrest "k8s.io/kubernetes/pkg/registry/rbac/rest"
+	resourcerest "k8s.io/kubernetes/pkg/registry/resource/rest"
+	storagerest "k8s.io/kubernetes/pkg/registry/storage/rest"
+)
+
+// providers store and serve the API groups of a pool.
+func (a *Assembly) providers(parts Parts) ([]controlplane.RESTStorageProvider, error) {
+	config, audiences := a.generic, a.generic.Authentication.APIAudiences
+	core, err := corerest.New(corerest.Config{
+		GenericConfig: corerest.GenericConfig{
+			StorageFactory:       a.storage,
+			EventTTL:             eventTTL,
+			LoopbackClientConfig: config.LoopbackClientConfig,
+			Informers:            a.factory,
+			APIAudiences:         audiences,
+		},
+		Proxy: corerest.ProxyConfig{
+			Transport:           controlplane.CreateProxyTransport(),
+			KubeletClientConfig: a.config.Kubelets.client(),
+		},
+		Services: corerest.ServicesConfig{
+			ClusterIPRange:   a.config.ServiceRange,
+			NodePortRange:    kubeoptions.DefaultServiceNodePortRange,
+			IPRepairInterval: time.Hour, // never started, see storageOnly
+		},
+	}, parts.Authorizer)
+	if err != nil {
+		return nil, err
+	}
+	authz := parts.Authorizer
+	all := []controlplane.RESTStorageProvider{
+		core,
+		authenticationrest.RESTStorageProvider{Authenticator: a.tokens, APIAudiences: audiences},
+		authorizationrest.RESTStorageProvider{Authorizer: parts.Reviews, RuleResolver: config.RuleResolver},
+		coordinationrest.RESTStorageProvider{},
+		discoveryrest.StorageProvider{},
+		networkingrest.RESTStorageProvider{},
+		rbacrest.RESTStorageProvider{Authorizer: authz},
+		resourcerest.RESTStorageProvider{Authorizer: authz, NamespaceClient: a.client.CoreV1().Namespaces()},
+		storagerest.RESTStorageProvider{},
+	}
+	for i := range all {
+		all[i] = storageOnly{all[i]}
+	}
+	return all, nil
+}
+
+// storageOnly hides a group's post-start hook: the bootstrap roles, 14 MB and a second that nobody here has a use for,
+// and the repair of cluster IPs, which would write an object for each Service that the hubs push.
+type storageOnly struct {
+	controlplane.RESTStorageProvider
+}

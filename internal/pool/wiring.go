@@ -1,0 +1,195 @@
+package pool
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"strconv"
+	"sync/atomic"
+	"syscall"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/server/healthz"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/klog/v2"
+
+	"yurtcoordinator/internal/pool/apiserver"
+	"yurtcoordinator/internal/pool/openapi"
+	"yurtcoordinator/internal/usage"
+)
+
+var errNotSetUp = errors.New("the pool's roles and Leases are not in place yet")
+
+// wiring says which part is given to which.
+type wiring struct {
+	config   Config
+	etcd     *etcdMember
+	listener net.Listener
+	log      *auditLog
+
+	installed atomic.Bool // the pool's roles and Leases are in place
+
+	serving chan struct{} // closed when what follows is set, and the API answers soon
+	client  kubernetes.Interface
+	own     *own
+	members *members
+	meter   *usage.Meter
+}
+
+// served returns member as it runs once the API answers.
+func (c *wiring) served(member func(context.Context) error) func(context.Context) error {
+	return func(ctx context.Context) error {
+		select {
+		case <-c.serving:
+			return member(ctx)
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// Run waits for etcd, serves the API until ctx ends, and has stopped serving when it returns.
+func (c *wiring) Run(ctx context.Context) error {
+	select {
+	case <-c.etcd.Ready():
+	case <-ctx.Done():
+		return c.listener.Close()
+	}
+	server, err := c.assemble(ctx)
+	if err != nil {
+		_ = c.listener.Close()
+		return err
+	}
+	close(c.serving)
+	return server.Run(ctx)
+}
+
+// assemble makes all that is served. Nothing of it listens or runs yet, but what reads from etcd.
+func (c *wiring) assemble(ctx context.Context) (*apiserver.Server, error) {
+	config, err := c.config.apiserver(c.listener, c.etcd.Endpoint())
+	if err != nil {
+		return nil, err
+	}
+	kube, err := apiserver.Configure(ctx, config)
+	if err != nil {
+		return nil, err
+	}
+	c.client = kube.Client()
+	parts := apiserver.Parts{
+		Door: atTheDoor(kube.VerifyOptions), Noting: noting,
+		Outermost: func(next http.Handler, r request.RequestInfoResolver) http.Handler {
+			return c.log.logRefusals(next, r, hintKubeconfig)
+		},
+		Innermost: c.log.logStreams,
+		MayLast:   func(r *http.Request) bool { return mayLast(r) || ownMayLast(r) },
+		Ready: healthz.NamedCheck("pool-setup", func(*http.Request) error {
+			if !c.installed.Load() {
+				return errNotSetUp
+			}
+			return nil
+		}),
+	}
+	elected := newElection(c.client.CoordinationV1(), c.config.Clock)
+	if err := c.decide(kube, elected, &parts); err != nil {
+		return nil, err
+	}
+	if err := c.handle(kube, elected, &parts); err != nil {
+		return nil, err
+	}
+	return kube.Build(parts)
+}
+
+// decide adds to parts what decides who may do what.
+func (c *wiring) decide(kube *apiserver.Assembly, elected *election, parts *apiserver.Parts) (err error) {
+	c.members = newMembers(c.config.PoolNodesFile, c.config.Clock)
+	_, _ = c.members.read() // what is wrong with it is for Run to say
+	if parts.Authorizer, err = newAuthorizer(c.members, kube.Authorizer()); err != nil {
+		return err
+	}
+	parts.Reviews = newKubeletReviews(parts.Authorizer, c.config.KubeletClientCertificate)
+	parts.Admission, err = newAdmission(kube.Informers(), parts.Authorizer, c.config.NodeName, elected)
+	return err
+}
+
+// handle adds to parts what is served beside Kubernetes' own API.
+func (c *wiring) handle(kube *apiserver.Assembly, elected *election, parts *apiserver.Parts) error {
+	builtIns, err := stored(kube.Storage())
+	if err != nil {
+		return err
+	}
+	kinds, err := storedOwn(kube.Storage(), c.config.OwnSecrets)
+	if err != nil {
+		return err
+	}
+	mirrored := newMirror(mirrorConfig{
+		quota: c.config.MirrorQuotaBytes, clock: c.config.Clock, leads: elected.leads, write: c.etcd.write, builtIns: builtIns,
+		stalled: c.config.stalledPush,
+	})
+	c.own = newOwn(ownConfig{
+		quota: c.config.OwnQuotaBytes, clock: c.config.Clock, write: c.etcd.write, read: c.etcd.read, kinds: kinds,
+		refused: c.log.refused, member: c.members.Has, stalled: c.config.stalledPush,
+	})
+	transport, port, addresses, err := c.config.kubelets().Reach()
+	if err != nil {
+		return err
+	}
+	c.meter, err = usage.New(kube.Loopback(), usage.Kubelets{Transport: transport, Port: port, AddressTypes: addresses},
+		c.config.Clock)
+	if err != nil {
+		return err
+	}
+	explained, err := openapi.Handler()
+	if err != nil {
+		return err
+	}
+	parts.Install = c.meter.Install
+	parts.BeforeShutdown = mirrored.Close // else its watches hold up the end
+	parts.Handlers = map[string]http.Handler{
+		mirrorPath: mirrored, ownPath: c.own, openapi.Root: explained, "/openapi/": http.HandlerFunc(otherOpenAPI),
+	}
+	return nil
+}
+
+func (c Config) apiserver(listener net.Listener, etcd string) (apiserver.Config, error) {
+	serviceRange, err := c.serviceRange()
+	if err != nil {
+		return apiserver.Config{}, err
+	}
+	advertised := net.ParseIP(c.BindAddress)
+	if advertised.IsUnspecified() {
+		advertised = net.IPv4(127, 0, 0, 1)
+	}
+	return apiserver.Config{
+		Listener: listener, AdvertiseAddress: advertised, EtcdEndpoint: etcd,
+		TLSCertFile: c.TLSCertFile, TLSPrivateKeyFile: c.TLSPrivateKeyFile, ClientCAFile: c.ClientCAFile,
+		ServiceAccountIssuer: c.ServiceAccountIssuer, ServiceAccountKeyFiles: c.ServiceAccountKeyFiles,
+		ServiceRange: serviceRange, Kubelets: c.kubelets(), Schemes: []*runtime.Scheme{usage.Scheme},
+	}, nil
+}
+
+// kubelets is how kubelets are reached: for the streams into containers, and for what they use.
+func (c Config) kubelets() apiserver.Kubelets {
+	return apiserver.Kubelets{
+		CertFile: c.KubeletClientCertificate, KeyFile: c.KubeletClientKey, CAFile: c.KubeletCertificateAuthority,
+	}
+}
+
+// listen opens the one port, before anything else is started: a port in use is the likeliest mistake.
+func listen(ctx context.Context, address string, port int) (net.Listener, error) {
+	var config net.ListenConfig
+	listener, err := config.Listen(ctx, "tcp", net.JoinHostPort(address, strconv.Itoa(port)))
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return nil, fmt.Errorf("--secure-port %d: another program is serving on it; stop that one or give another port",
+			port)
+	case errors.Is(err, syscall.EADDRNOTAVAIL):
+		return nil, fmt.Errorf("--bind-address %s: not an address of this machine", address)
+	case err != nil:
+		return nil, fmt.Errorf("--bind-address, --secure-port: %w", err)
+	}
+	klog.FromContext(ctx).V(2).Info("Listening", "address", listener.Addr().String())
+	return listener, nil
+}
