@@ -15,6 +15,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"yurtcoordinator/internal/pool/pooltest"
 )
 
 var idleFor = flag.Duration("idle", 20*time.Second,
@@ -54,7 +56,7 @@ type program struct {
 	log     strings.Builder
 	address string
 	dataDir string
-	ca      *authority
+	ca      *pooltest.Authority
 	ready   time.Duration // from its start
 }
 
@@ -87,7 +89,7 @@ func startProgram(ctx context.Context, b *testing.B, file string) *program {
 	if err != nil {
 		b.Fatal(err)
 	}
-	p := &program{address: free.Addr().String(), ca: newAuthority(b, "ca"), dataDir: shortDir(b)}
+	p := &program{address: free.Addr().String(), ca: pooltest.NewAuthority(b, "ca"), dataDir: shortDir(b)}
 	free.Close()
 	config := goodConfig(b, p.ca)
 	p.cmd = exec.CommandContext(ctx, file, "--bind-address=127.0.0.1",

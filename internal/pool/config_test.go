@@ -2,7 +2,6 @@ package pool
 
 import (
 	"io"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -10,26 +9,27 @@ import (
 	"github.com/spf13/pflag"
 
 	"yurtcoordinator/internal/flagfile"
+	"yurtcoordinator/internal/pool/pooltest"
 )
 
 // goodConfig is one that a coordinator starts with.
-func goodConfig(t testing.TB, ca *authority) Config {
+func goodConfig(t testing.TB, ca *pooltest.Authority) Config {
 	t.Helper()
 	dir := t.TempDir()
-	serving := ca.issue(t, operator(), tomorrow())
+	serving := ca.Issue(t, pooltest.Operator(), pooltest.Tomorrow())
 	return Config{
 		BindAddress:       "127.0.0.1",
-		TLSCertFile:       writeFile(t, dir, "serving.crt", serving.cert),
-		TLSPrivateKeyFile: writeFile(t, dir, "serving.key", serving.key),
-		ClientCAFile:      writeFile(t, dir, "ca.crt", ca.pem),
+		TLSCertFile:       pooltest.WriteFile(t, dir, "serving.crt", serving.Cert),
+		TLSPrivateKeyFile: pooltest.WriteFile(t, dir, "serving.key", serving.Key),
+		ClientCAFile:      pooltest.WriteFile(t, dir, "ca.crt", ca.Pem),
 	}
 }
 
 func TestConfigErrorsNameTheFlag(t *testing.T) {
-	ca := newAuthority(t, "ca")
+	ca := pooltest.NewAuthority(t, "ca")
 	dir := t.TempDir()
-	other := ca.issue(t, operator(), tomorrow())
-	old := ca.issue(t, operator(), time.Now().Add(-time.Hour))
+	other := ca.Issue(t, pooltest.Operator(), pooltest.Tomorrow())
+	old := ca.Issue(t, pooltest.Operator(), time.Now().Add(-time.Hour))
 	unreadable := "/proc/self/mem" // can be opened and not read, by root too
 
 	for _, c := range []struct {
@@ -54,19 +54,19 @@ func TestConfigErrorsNameTheFlag(t *testing.T) {
 			[]string{"--tls-cert-file", "no such file"}},
 		{"unreadable key", func(c *Config) { c.TLSPrivateKeyFile = unreadable }, []string{"--tls-private-key-file"}},
 		{"a directory", func(c *Config) { c.ClientCAFile = dir }, []string{"--client-ca-file", "is a directory"}},
-		{"empty file", func(c *Config) { c.ClientCAFile = writeFile(t, dir, "empty", nil) },
+		{"empty file", func(c *Config) { c.ClientCAFile = pooltest.WriteFile(t, dir, "empty", nil) },
 			[]string{"--client-ca-file", "empty"}},
-		{"no PEM", func(c *Config) { c.ClientCAFile = writeFile(t, dir, "text", []byte("hello")) },
+		{"no PEM", func(c *Config) { c.ClientCAFile = pooltest.WriteFile(t, dir, "text", []byte("hello")) },
 			[]string{"--client-ca-file", "no PEM certificate"}},
 		{"key in place of the certificate", func(c *Config) { c.TLSCertFile = c.TLSPrivateKeyFile },
 			[]string{"--tls-cert-file", "no PEM certificate"}},
 		{"certificate in place of the key", func(c *Config) { c.TLSPrivateKeyFile = c.TLSCertFile },
 			[]string{"--tls-private-key-file", "no PEM private key"}},
-		{"another's key", func(c *Config) { c.TLSPrivateKeyFile = writeFile(t, dir, "other.key", other.key) },
+		{"another's key", func(c *Config) { c.TLSPrivateKeyFile = pooltest.WriteFile(t, dir, "other.key", other.Key) },
 			[]string{"--tls-private-key-file", "is not the key of --tls-cert-file"}},
 		{"expired", func(c *Config) {
-			c.TLSCertFile = writeFile(t, dir, "old.crt", old.cert)
-			c.TLSPrivateKeyFile = writeFile(t, dir, "old.key", old.key)
+			c.TLSCertFile = pooltest.WriteFile(t, dir, "old.crt", old.Cert)
+			c.TLSPrivateKeyFile = pooltest.WriteFile(t, dir, "old.key", old.Key)
 		}, []string{"--tls-cert-file", "expired at"}},
 		{"half a kubelet client", func(c *Config) { c.KubeletClientKey = c.TLSPrivateKeyFile },
 			[]string{"--kubelet-client-certificate and --kubelet-client-key"}},
@@ -76,7 +76,7 @@ func TestConfigErrorsNameTheFlag(t *testing.T) {
 			[]string{"--service-account-issuer and --service-account-key-file"}},
 		{"no public key", func(c *Config) {
 			c.ServiceAccountIssuer = "https://cloud"
-			c.ServiceAccountKeyFiles = []string{writeFile(t, dir, "sa", []byte("hello"))}
+			c.ServiceAccountKeyFiles = []string{pooltest.WriteFile(t, dir, "sa", []byte("hello"))}
 		}, []string{"--service-account-key-file", "no public key"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -102,7 +102,7 @@ func TestConfigErrorsNameTheFlag(t *testing.T) {
 }
 
 func TestExpiryDoesNotMindAFutureCertificateOrAnOldCAInABundle(t *testing.T) {
-	ca := newAuthority(t, "ca")
+	ca := pooltest.NewAuthority(t, "ca")
 	config := goodConfig(t, ca)
 	slow := time.Now().Add(-25 * time.Hour) // by a slow clock the certificate is not valid yet
 	if err := config.checkFiles(slow); err != nil {
@@ -111,9 +111,9 @@ func TestExpiryDoesNotMindAFutureCertificateOrAnOldCAInABundle(t *testing.T) {
 	if err := config.checkFiles(time.Now().Add(72 * time.Hour)); err == nil {
 		t.Error("expired, and no error")
 	}
-	old := ca.issue(t, operator(), time.Now().Add(-time.Hour))
-	bundle := append(append([]byte{}, old.cert...), ca.pem...)
-	config.ClientCAFile = writeFile(t, t.TempDir(), "bundle", bundle)
+	old := ca.Issue(t, pooltest.Operator(), time.Now().Add(-time.Hour))
+	bundle := append(append([]byte{}, old.Cert...), ca.Pem...)
+	config.ClientCAFile = pooltest.WriteFile(t, t.TempDir(), "bundle", bundle)
 	if err := config.checkFiles(time.Now()); err != nil {
 		t.Errorf("a bundle with an expired CA in it: %v", err)
 	}
@@ -123,7 +123,7 @@ func TestFlagsAndTheirFile(t *testing.T) {
 	var config Config
 	fs := pflag.NewFlagSet("yurt-coordinator", pflag.ContinueOnError)
 	config.AddFlags(fs)
-	file := writeFile(t, t.TempDir(), "config.yaml", []byte("secure-port: 12345\nservice-account-key-file: [a, b]\n"))
+	file := pooltest.WriteFile(t, t.TempDir(), "config.yaml", []byte("secure-port: 12345\nservice-account-key-file: [a, b]\n"))
 	args := []string{"--config", file, "--node-name=n1", "--tls-cert-file=x"}
 	if err := flagfile.Parse(fs, args, io.Discard); err != nil {
 		t.Fatal(err)
@@ -140,7 +140,7 @@ func TestPortInUse(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer listener.Close()
-	config := goodConfig(t, newAuthority(t, "ca"))
+	config := goodConfig(t, pooltest.NewAuthority(t, "ca"))
 	config.SecurePort = portOf(t, listener.Addr().String())
 	coordinator, err := New(config)
 	if err != nil {
@@ -151,109 +151,4 @@ func TestPortInUse(t *testing.T) {
 		!strings.Contains(err.Error(), "another program") {
 		t.Errorf("got %v", err)
 	}
-}
-
-func TestDataDir(t *testing.T) {
-	t.Run("made and removed", func(t *testing.T) {
-		path := t.TempDir() + "/new"
-		dir, err := openDataDir(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o700 {
-			t.Errorf("mode %v, %v", info.Mode(), err)
-		}
-		writeFile(t, path, "data", []byte("x"))
-		if err := dir.remove(); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := os.Stat(path); !os.IsNotExist(err) {
-			t.Errorf("still there: %v", err)
-		}
-	})
-	t.Run("closed to others", func(t *testing.T) {
-		path := t.TempDir()
-		if err := os.Chmod(path, 0o755); err != nil {
-			t.Fatal(err)
-		}
-		dir, err := openDataDir(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer dir.remove() //nolint:errcheck // the test's own directory
-		if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o700 {
-			t.Errorf("mode %v, %v", info.Mode(), err)
-		}
-	})
-	t.Run("another's files are not deleted", func(t *testing.T) {
-		path := t.TempDir()
-		precious := writeFile(t, path, "precious", []byte("x"))
-		if _, err := openDataDir(path); err == nil || !strings.Contains(err.Error(), "--data-dir") {
-			t.Errorf("got %v", err)
-		}
-		if _, err := os.Stat(precious); err != nil {
-			t.Error(err)
-		}
-	})
-	t.Run("in use", func(t *testing.T) {
-		path := t.TempDir()
-		dir, err := openDataDir(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer dir.remove() //nolint:errcheck // the test's own directory
-		kept := writeFile(t, path, "data", []byte("x"))
-		if _, err := openDataDir(path); err == nil || !strings.Contains(err.Error(), "another coordinator") {
-			t.Errorf("got %v", err)
-		}
-		if _, err := os.Stat(kept); err != nil {
-			t.Error(err)
-		}
-	})
-	t.Run("emptied after a kill", func(t *testing.T) {
-		path := t.TempDir()
-		dir, err := openDataDir(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		left := writeFile(t, path, "data", []byte("x"))
-		dir.marker.Close() // what the kernel does to a killed process
-		again, err := openDataDir(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer again.remove() //nolint:errcheck // the test's own directory
-		if _, err := os.Stat(left); !os.IsNotExist(err) {
-			t.Errorf("still there: %v", err)
-		}
-	})
-	t.Run("too long a path", func(t *testing.T) {
-		if _, err := openDataDir(t.TempDir() + "/" + strings.Repeat("x", 100)); err == nil ||
-			!strings.Contains(err.Error(), "--data-dir") {
-			t.Errorf("got %v", err)
-		}
-	})
-	t.Run("a fresh one clears away what a kill left", func(t *testing.T) {
-		killed, err := openDataDir("")
-		if err != nil {
-			t.Fatal(err)
-		}
-		killed.marker.Close()
-		dir, err := openDataDir("")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer dir.remove() //nolint:errcheck // the test's own directory
-		if _, err := os.Stat(killed.path); !os.IsNotExist(err) {
-			t.Errorf("still there: %v", err)
-		}
-		other, err := openDataDir("")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer other.remove() //nolint:errcheck // the test's own directory
-		if _, err := os.Stat(dir.path); err != nil {
-			t.Errorf("a live one's was cleared away: %v", err)
-		}
-	})
 }

@@ -22,9 +22,19 @@
 //   - Every refusal (401, 403) leaves one line, or is counted in the next one; no line holds a secret.
 //   - Run returns only when what it started has stopped, or says that it gave up waiting after StopTimeout.
 //
-// The server is assembled from kube-apiserver's own parts below its command: the authentication, authorization, storage
-// and REST packages, without the aggregator, without CRDs, and without the controllers that fill a fresh cluster
-// (bootstrap roles, the kubernetes Service, cluster IP repair, the identity Lease). Running the command's chain with
-// those turned off by flags was the alternative: it links and starts much of what it then ignores, among it second
-// copies of every EndpointSlice, Pod and Node in full. See docs/adr/0001-one-process.md.
+// The rooms, and what each may import of the others; nothing imports pool:
+//
+//	pool         the flags, the order of start and end, and which part is given to which: wiring
+//	apiserver    a kube-apiserver that is given its parts
+//	access       who may do what                         → exchange
+//	mirror       the pool's resources, from the leader   → verbatim, exchange
+//	nodeobjects  what each hub pushes of its node        → verbatim, audit, exchange
+//	audit        a line for each refusal                 → exchange
+//	verbatim     objects under kube-apiserver's keys     → exchange
+//	exchange     the body of a push, and its answer
+//	etcd         a one-member etcd in memory
+//	openapi      the documents that kubectl explain reads
+//
+// One flat package was the alternative, and what this was: see docs/adr/0018-coordinator-rooms.md. Each room's own comment has
+// its invariants. See docs/adr/0001-one-process.md for why all of it is one process.
 package pool

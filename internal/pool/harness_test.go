@@ -17,12 +17,14 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
+
+	"yurtcoordinator/internal/pool/etcd"
+	"yurtcoordinator/internal/pool/pooltest"
 )
 
 func TestMain(m *testing.M) {
@@ -44,7 +46,7 @@ func (c *shiftedClock) Step(d time.Duration) { c.by.Add(int64(d)) }
 
 // coordinator is a real one, in this process.
 type coordinator struct {
-	ca      *authority
+	ca      *pooltest.Authority
 	clock   *shiftedClock
 	audit   string
 	dataDir string
@@ -58,7 +60,7 @@ type coordinator struct {
 func start(t *testing.T, set func(*Config)) *coordinator {
 	t.Helper()
 	c := &coordinator{
-		ca:      newAuthority(t, "pool-ca"),
+		ca:      pooltest.NewAuthority(t, "pool-ca"),
 		clock:   &shiftedClock{},
 		audit:   filepath.Join(t.TempDir(), "audit.log"),
 		dataDir: shortDir(t),
@@ -83,7 +85,7 @@ func start(t *testing.T, set func(*Config)) *coordinator {
 		c.err = p.Run(ctx)
 	}()
 	t.Cleanup(func() {
-		if err := c.stop(t); err != nil && !errors.Is(err, ErrNoSpace) {
+		if err := c.stop(t); err != nil && !errors.Is(err, etcd.ErrNoSpace) {
 			t.Errorf("stop: %v", err)
 		}
 	})
@@ -137,7 +139,7 @@ func shortDir(t testing.TB) string {
 
 func (c *coordinator) roots() *x509.CertPool {
 	roots := x509.NewCertPool()
-	roots.AddCert(c.ca.cert)
+	roots.AddCert(c.ca.Cert)
 	return roots
 }
 
@@ -188,10 +190,10 @@ func (c *coordinator) inProtobuf(t testing.TB, subject pkix.Name) kubernetes.Int
 
 func (c *coordinator) client(t testing.TB, subject pkix.Name, contentType string) kubernetes.Interface {
 	t.Helper()
-	cert := c.ca.issue(t, subject, tomorrow())
+	cert := c.ca.Issue(t, subject, pooltest.Tomorrow())
 	client, err := kubernetes.NewForConfig(&rest.Config{
 		Host:            "https://" + c.address,
-		TLSClientConfig: rest.TLSClientConfig{CAData: c.ca.pem, CertData: cert.cert, KeyData: cert.key},
+		TLSClientConfig: rest.TLSClientConfig{CAData: c.ca.Pem, CertData: cert.Cert, KeyData: cert.Key},
 		ContentConfig:   rest.ContentConfig{ContentType: contentType},
 		QPS:             -1,
 		Timeout:         30 * time.Second,

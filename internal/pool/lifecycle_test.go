@@ -16,6 +16,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"yurtcoordinator/internal/pool/etcd"
+	"yurtcoordinator/internal/pool/pooltest"
 )
 
 func TestListensOnItsPortAndNowhereElse(t *testing.T) {
@@ -28,8 +31,8 @@ func TestListensOnItsPortAndNowhereElse(t *testing.T) {
 			added = append(added, name)
 		}
 	}
-	all := []string{want, "unix " + filepath.Join(c.dataDir, peerSocket),
-		"unix " + filepath.Join(c.dataDir, clientSocket)}
+	all := []string{want, "unix " + filepath.Join(c.dataDir, "etcd-peer.sock"),
+		"unix " + filepath.Join(c.dataDir, "etcd.sock")}
 	if !slices.Equal(added, all) {
 		t.Errorf("listens on %v, want %v", added, all)
 	}
@@ -107,7 +110,7 @@ func rows(t *testing.T, file string) [][]string {
 
 func TestStopsCleanlyAndStartsEmpty(t *testing.T) {
 	c := start(t, nil)
-	n1 := c.as(t, node("n1")).CoordinationV1().Leases(corev1.NamespaceNodeLease)
+	n1 := c.as(t, pooltest.Node("n1")).CoordinationV1().Leases(corev1.NamespaceNodeLease)
 	if _, err := n1.Create(t.Context(), heartbeat("n1"), metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -133,7 +136,7 @@ func TestStopsCleanlyAndStartsEmpty(t *testing.T) {
 	}
 
 	again := start(t, func(config *Config) { config.DataDir = c.dataDir })
-	heartbeats := again.as(t, operator()).CoordinationV1().Leases(corev1.NamespaceNodeLease)
+	heartbeats := again.as(t, pooltest.Operator()).CoordinationV1().Leases(corev1.NamespaceNodeLease)
 	list, err := heartbeats.List(t.Context(), metav1.ListOptions{})
 	if err != nil || len(list.Items) != 0 {
 		t.Errorf("not empty: %+v, %v", list, err)
@@ -156,7 +159,7 @@ func ourGoroutines() []string {
 func TestFullEtcdEndsTheCoordinator(t *testing.T) {
 	t.Parallel()
 	c := start(t, func(config *Config) { config.QuotaBytes = minQuotaBytes })
-	events := c.inProtobuf(t, node("n1")).CoreV1().Events("default")
+	events := c.inProtobuf(t, pooltest.Node("n1")).CoreV1().Events("default")
 	filler := strings.Repeat("x", 200<<10)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -172,11 +175,11 @@ func TestFullEtcdEndsTheCoordinator(t *testing.T) {
 		}
 	}
 	err := c.wait(t)
-	if !errors.Is(err, ErrNoSpace) || !strings.Contains(err.Error(), "--etcd-quota-bytes") {
+	if !errors.Is(err, etcd.ErrNoSpace) || !strings.Contains(err.Error(), "--etcd-quota-bytes") {
 		t.Errorf("got %v, want ErrNoSpace, and what to do", err)
 	}
 	again := start(t, func(config *Config) { config.QuotaBytes, config.DataDir = minQuotaBytes, c.dataDir })
-	list, err := again.as(t, operator()).CoreV1().Events("").List(t.Context(), metav1.ListOptions{})
+	list, err := again.as(t, pooltest.Operator()).CoreV1().Events("").List(t.Context(), metav1.ListOptions{})
 	if err != nil || len(list.Items) != 0 {
 		t.Errorf("started again, it is not empty: %d Events, %v", len(list.Items), err)
 	}

@@ -23,6 +23,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/pool/pooltest"
 	"yurtcoordinator/internal/stream"
 )
 
@@ -140,19 +142,19 @@ func benchPoolResources(ctx context.Context, b *testing.B, p *program) {
 		for n := range addresses {
 			addresses[n] = fmt.Sprintf("10.%d.%d.%d", i/250, i%250, n)
 		}
-		all = append(all, asObject(b, cloudSlice(fmt.Sprintf("slice-%d", i), 1000+i, addresses...)))
+		all = append(all, pooltest.AsObject(b, pooltest.CloudSlice(fmt.Sprintf("slice-%d", i), 1000+i, addresses...)))
 	}
-	leader := c.http(b, c.certificate(b, node("n1")))
+	leader := c.http(b, c.certificate(b, pooltest.Node("n1")))
 	began := time.Now()
-	a := c.push(b, leader, sliceResource, 0, 1, frames(b, protobufType(sliceKind), wholeStream(10_000, all...)...))
-	if a.code != http.StatusOK {
-		b.Fatal(a.body)
+	a := c.push(b, leader, pooltest.SliceResource, 0, 1, pooltest.Frames(b, pooltest.ProtobufType(sliceKind), pooltest.WholeStream(10_000, all...)...))
+	if a.Code != http.StatusOK {
+		b.Fatal(a.Body)
 	}
 	b.ReportMetric(float64(time.Since(began).Milliseconds()), "push-ms")
 	began = time.Now()
-	a = c.push(b, leader, sliceResource, 0, 1, frames(b, protobufType(sliceKind), wholeStream(10_001, all...)...))
-	if a.code != http.StatusOK {
-		b.Fatal(a.body)
+	a = c.push(b, leader, pooltest.SliceResource, 0, 1, pooltest.Frames(b, pooltest.ProtobufType(sliceKind), pooltest.WholeStream(10_001, all...)...))
+	if a.Code != http.StatusOK {
+		b.Fatal(a.Body)
 	}
 	b.ReportMetric(float64(time.Since(began).Milliseconds()), "again-ms")
 	each(b, 1000, func(i int) error {
@@ -164,7 +166,7 @@ func benchPoolResources(ctx context.Context, b *testing.B, p *program) {
 	p.rest(ctx, 45*time.Second)
 	p.report(b, "loaded")
 
-	if code, _ := c.get(b, leader, mirrorPath+"/discovery.k8s.io/v1/endpointslices"); code != http.StatusOK {
+	if code, _ := c.get(b, leader, edge.PathMirror+"/discovery.k8s.io/v1/endpointslices"); code != http.StatusOK {
 		b.Fatalf("list from the mirror: %d", code)
 	}
 	p.report(b, "mirror-listed")
@@ -221,7 +223,7 @@ func (p *program) report(b *testing.B, when string) {
 func (p *program) almighty(ctx context.Context, b *testing.B) kubernetes.Interface {
 	b.Helper()
 	etcd, err := clientv3.New(clientv3.Config{
-		Endpoints: []string{"unix://" + filepath.Join(p.dataDir, clientSocket)}, DialTimeout: 5 * time.Second,
+		Endpoints: []string{"unix://" + filepath.Join(p.dataDir, "etcd.sock")}, DialTimeout: 5 * time.Second,
 	})
 	if err != nil {
 		b.Fatal(err)
@@ -231,7 +233,7 @@ func (p *program) almighty(ctx context.Context, b *testing.B) kubernetes.Interfa
 		"/registry/clusterroles/load": &rbacv1.ClusterRole{
 			TypeMeta:   metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "ClusterRole"},
 			ObjectMeta: metav1.ObjectMeta{Name: "load", UID: "1"},
-			Rules:      []rbacv1.PolicyRule{rule([]string{"*"}, "*", "*")},
+			Rules:      []rbacv1.PolicyRule{{Verbs: []string{"*"}, APIGroups: []string{"*"}, Resources: []string{"*"}}},
 		},
 		"/registry/clusterrolebindings/load": &rbacv1.ClusterRoleBinding{
 			TypeMeta:   metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "ClusterRoleBinding"},
@@ -248,10 +250,10 @@ func (p *program) almighty(ctx context.Context, b *testing.B) kubernetes.Interfa
 			b.Fatal(err)
 		}
 	}
-	cert := p.ca.issue(b, pkix.Name{CommonName: "load"}, tomorrow())
+	cert := p.ca.Issue(b, pkix.Name{CommonName: "load"}, pooltest.Tomorrow())
 	client, err := kubernetes.NewForConfig(&rest.Config{
 		Host: "https://" + p.address, QPS: -1,
-		TLSClientConfig: rest.TLSClientConfig{CAData: p.ca.pem, CertData: cert.cert, KeyData: cert.key},
+		TLSClientConfig: rest.TLSClientConfig{CAData: p.ca.Pem, CertData: cert.Cert, KeyData: cert.Key},
 		ContentConfig:   rest.ContentConfig{ContentType: "application/vnd.kubernetes.protobuf"},
 	})
 	if err != nil {

@@ -3,378 +3,493 @@ package pool
 import (
 	"bytes"
 	"context"
-	"encoding/json"
+	"crypto/tls"
+	"crypto/x509/pkix"
 	"errors"
 	"fmt"
-	"math/rand/v2"
+	"io"
 	"net/http"
-	"net/http/httptest"
+	"os"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
-	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes"
 
 	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/pool/audit"
+	"yurtcoordinator/internal/pool/pooltest"
 	"yurtcoordinator/internal/stream"
 	"yurtcoordinator/internal/stream/streamtest"
 )
 
-// pushSink is a leader as far as a Sink is concerned.
-type pushSink struct {
-	t        *testing.T
-	bench    *mirrorBench
-	resource schema.GroupVersionResource
-	typ      stream.Type
-	position edge.Revision
-}
-
-func (p *pushSink) Sink() stream.Sink { return p }
-
-func (p *pushSink) Type() stream.Type { return p.typ }
-
-func (p *pushSink) Content() []stream.Object { return p.bench.content(p.t, p.resource) }
-
-func (p *pushSink) Position() edge.Revision { return p.position }
-
-func (p *pushSink) Replace(_ context.Context, s stream.Snapshot) error {
-	return p.send(0, wholeStream(s.Revision, s.Objects...))
-}
-
-func (p *pushSink) Apply(_ context.Context, events []stream.Event) error {
-	events = slices.DeleteFunc(slices.Clone(events), func(e stream.Event) bool {
-		return e.Object.Revision <= p.position
-	})
-	if len(events) == 0 && p.position != 0 {
-		return nil
-	}
-	return p.send(max(p.position, 1), events)
-}
-
-func (p *pushSink) send(from edge.Revision, events []stream.Event) error {
-	a := p.bench.push(p.t, p.resource, from, p.typ.Encoding, frames(p.t, p.typ, events...))
-	if a.code != http.StatusOK {
-		return errors.New(a.body)
-	}
-	p.position = a.applied
-	return nil
-}
-
-func TestMirrorIsASink(t *testing.T) {
-	for name, r := range map[string]struct {
-		resource schema.GroupVersionResource
-		typ      stream.Type
-	}{
-		"BuiltIn": {sliceResource, streamtest.EndpointSlices},
-		"Custom":  {schema.GroupVersionResource{Group: "example.org", Version: "v1", Resource: "widgets"}, streamtest.Widgets},
-	} {
-		t.Run(name, func(t *testing.T) {
-			streamtest.Sinks(t, func(t *testing.T) streamtest.SinkHarness {
-				return &pushSink{t: t, bench: newMirrorBench(t, 64<<20), resource: r.resource, typ: r.typ}
-			})
-		})
-	}
-}
-
-// TestFailedWritesHeal pushes at random into an etcd that fails at random. The model: after a success both copies are
-// what the leader has; after a failure the mirror stands where it stood.
-func TestFailedWritesHeal(t *testing.T) {
-	t.Parallel()
-	for seed := range uint64(healingSeeds) {
-		random := rand.New(rand.NewPCG(seed, 1))
-		b := newMirrorBench(t, 64<<20)
-		failing := true
-		b.etcd.fail = func() (failed, applied bool) { return failing && random.IntN(3) == 0, random.IntN(2) == 0 }
-		cloud, revision := streamtest.Model{}, edge.Revision(100)
-		var since []stream.Event // what the mirror has not acknowledged
-		var acknowledged edge.Revision
-		for step := range 60 {
-			failing = step < 59
-			for range random.IntN(200) {
-				revision += edge.Revision(1 + random.IntN(3))
-				o := slice(fmt.Sprintf("s%d", random.IntN(300)), revision)
-				event := stream.Event{Type: stream.Added, Object: o}
-				if _, ok := cloud[o.Key]; ok {
-					event.Type = []stream.EventType{stream.Modified, stream.Deleted}[random.IntN(2)]
-				}
-				cloud.Apply(event)
-				since = append(since, event)
-			}
-			from, events := acknowledged, since
-			if from == 0 || random.IntN(4) == 0 || len(events) == 0 {
-				from, events = 0, wholeStream(revision, cloud.Content()...)
-			}
-			a := b.pushSlices(t, from, events...)
-			b.clock.Step(time.Minute)
-			switch a.code {
-			case http.StatusOK:
-				acknowledged, since = a.applied, nil
-				if got := b.content(t, sliceResource); a.applied != revision || len(got) != len(cloud) {
-					t.Fatalf("seed %d step %d: at %d with %d objects, want %d with %d", seed, step, a.applied, len(got), revision,
-						len(cloud))
-				}
-			case http.StatusServiceUnavailable, http.StatusConflict:
-				if a.code == http.StatusConflict && a.header.Get("Retry-After") == "" {
-					t.Fatalf("seed %d step %d: %s", seed, step, a.body)
-				}
-				if at := b.mirror.get(sliceResource).Position(); at != acknowledged {
-					t.Fatalf("seed %d step %d: at %d after a failure, want %d", seed, step, at, acknowledged)
-				}
-				failing = step < 58 && failing
-			default:
-				t.Fatalf("seed %d step %d: %d %s", seed, step, a.code, a.body)
-			}
-		}
-		failing = false
-		a := b.push(t, sliceResource, 0, stream.Protobuf, frames(t, streamtest.EndpointSlices,
-			wholeStream(revision, cloud.Content()...)...))
-		for range 3 { // a suspicious one is believed in the end
-			if a.code == http.StatusOK {
-				break
-			}
-			b.clock.Step(time.Minute)
-			a = b.push(t, sliceResource, 0, stream.Protobuf, frames(t, streamtest.EndpointSlices,
-				wholeStream(revision, cloud.Content()...)...))
-		}
-		if got := b.content(t, sliceResource); a.code != http.StatusOK || len(got) != len(cloud) {
-			t.Fatalf("seed %d: %d %s, %d objects, want %d", seed, a.code, a.body, len(got), len(cloud))
-		}
-	}
-}
-
-func TestAFullPushIsADiff(t *testing.T) {
-	b := newMirrorBench(t, 64<<20)
-	var objects []stream.Object
-	for i := range 300 {
-		objects = append(objects, slice(fmt.Sprintf("s%03d", i), edge.Revision(10+i)))
-	}
-	push := func(revision edge.Revision, objects ...stream.Object) answer {
-		t.Helper()
-		return b.pushSlices(t, 0, wholeStream(revision, objects...)...)
-	}
-	writes := func(what string, want int, a answer, code int) {
-		t.Helper()
-		if b.etcd.writes != want || a.code != code {
-			t.Errorf("%s: %d writes and %d %s, want %d and %d", what, b.etcd.writes, a.code, a.body, want, code)
-		}
-		b.etcd.writes = 0
-	}
-	writes("the first", 300, push(500, objects...), 200)
-	writes("again", 0, push(500, objects...), 200)
-	writes("later, and nothing has changed", 0, push(510, objects...), 200)
-	b.leader = claim{"n2", 8}
-	objects[0] = slice("s000", 515)
-	writes("a new leader; one changed, one is gone", 2, push(520, objects[:299]...), 200)
-	writes("an older snapshot", 0, push(519, objects[:299]...), 409)
-	b.content(t, sliceResource)
-
-	suspicious := push(530)
-	writes("everything is gone", 0, suspicious, 409)
-	if suspicious.applied != 520 || suspicious.header.Get("Retry-After") == "" {
-		t.Errorf("got %+v", suspicious)
-	}
-	b.clock.Step(20 * time.Second)
-	writes("still", 0, push(530), 409)
-	b.clock.Step(20 * time.Second)
-	writes("a third time, after 40 s", 299, push(530), 200)
-	if left := b.content(t, sliceResource); len(left) != 0 {
-		t.Errorf("%d are left", len(left))
-	}
-}
-
-// TestDeletesComeLast: who reads in between finds too much, never too little.
-func TestDeletesComeLast(t *testing.T) {
-	b := newMirrorBench(t, 64<<20)
-	a := b.push(t, sliceResource, 0, stream.Protobuf, frames(t, streamtest.EndpointSlices,
-		wholeStream(100, slice("a", 10), slice("b", 20), slice("c", 30))...))
-	if a.code != http.StatusOK {
-		t.Fatal(a.body)
-	}
-	var order []string
-	plain := b.etcd.write
-	b.mirror.get(sliceResource).write = func(ctx context.Context, txn *etcdserverpb.TxnRequest) (done bool, err error) {
-		for _, op := range txn.Success {
-			if op.GetRequestPut() != nil {
-				order = append(order, "put")
-			} else {
-				order = append(order, "delete")
-			}
-		}
-		return plain(ctx, txn)
-	}
-	a = b.push(t, sliceResource, 100, stream.Protobuf, frames(t, streamtest.EndpointSlices,
-		stream.Event{Type: stream.Deleted, Object: slice("a", 101)},
-		stream.Event{Type: stream.Added, Object: slice("d", 102)},
-		stream.Event{Type: stream.Modified, Object: slice("d", 103)},
-		stream.Event{Type: stream.Bookmark, Object: stream.Object{Revision: 110}}))
-	if want := []string{"put", "delete"}; a.code != http.StatusOK || a.applied != 110 || !slices.Equal(order, want) {
-		t.Errorf("got %d %s, wrote %v, want %v", a.code, a.body, order, want)
-	}
-	b.content(t, sliceResource)
-}
-
-func TestWhatMayBeMirrored(t *testing.T) {
-	b := newMirrorBench(t, 8<<20)
-	for text, code := range map[string]int{
-		"core/v1/endpoints":                       0,
-		"core/v1/services":                        0,
-		"discovery.k8s.io/v1/endpointslices":      0,
-		"example.org/v1/widgets":                  0,
-		"apps.openyurt.io/v1beta2/nodepools":      0,
-		"core/v1/secrets":                         403,
-		"core/v1/pods":                            403,
-		"core/v1/nodes":                           403,
-		"core/v1/configmaps":                      403,
-		"core/v1/serviceaccounts":                 403,
-		"coordination.k8s.io/v1/leases":           403,
-		"rbac.authorization.k8s.io/v1/roles":      403,
-		"apps/v1/deployments":                     403,
-		"k8s.io/v1/things":                        403,
-		"gateway.networking.k8s.io/v1/routes":     403,
-		"discovery.k8s.io/v1beta1/endpointslices": 422,
-		"Core/v1/secrets":                         404,
-		"core/v1/Secrets":                         404,
-		"core/v1/pods/status":                     404,
-		"core/v01/endpoints":                      404,
-		"core/v1/..":                              404,
-		"example.org/v1/widgets.x":                404,
-		"example.org/latest/widgets":              404,
-		"core/v1":                                 404,
-	} {
-		r, err := parseResource("/" + text)
-		if err == nil {
-			err = b.mirror.mayBeMirrored(r)
-		}
-		var why *refusal
-		if errors.As(err, &why); (code == 0) != (err == nil) || (why != nil && why.code != code) {
-			t.Errorf("%s: got %v, want %d", text, err, code)
-		}
-	}
-}
-
-func TestOnlyTheLeaderOfTheTermPushes(t *testing.T) {
-	b := newMirrorBench(t, 8<<20)
-	whole := frames(t, streamtest.EndpointSlices, wholeStream(200, slice("c", 150))...).Bytes()
-	for _, who := range []string{"", "alice", "system:node:", "system:node:n2", "system:node:N1"} {
-		a := do(t, b.server.Client(), http.MethodPost, b.server.URL+target(sliceResource, 0, b.leader.term),
-			stream.Protobuf.ContentType(true), bytes.NewReader(whole), who)
-		if a.code != http.StatusForbidden {
-			t.Errorf("%q: got %d %s", who, a.code, a.body)
-		}
-	}
-	// Deposed while its body is on the way.
-	deposed := &notice{bytes.NewReader(whole), make(chan struct{}), sync.Once{}}
-	calls := 0
-	b.mirror.leads = func(_ context.Context, n edge.NodeName, term int32) error {
-		calls++
-		if calls > 1 {
-			return claim{"n2", 8}.refuse(n, term)
-		}
-		return nil
-	}
-	if a := b.push(t, sliceResource, 0, stream.Protobuf, deposed); a.code != http.StatusForbidden {
-		t.Errorf("got %d %s", a.code, a.body)
-	}
-	if len(b.etcd.keys) != 0 || len(b.content(t, sliceResource)) != 0 {
-		t.Errorf("etcd has %v", b.etcd.keys)
-	}
-}
-
-func TestMirrorIsBounded(t *testing.T) {
-	b := newMirrorBench(t, 8<<20)
-	for i := range maxMirrored + 1 {
-		r := schema.GroupVersionResource{Group: "example.org", Version: "v1", Resource: fmt.Sprintf("widgets%d", i)}
-		a := b.push(t, r, 0, stream.JSON, frames(t, streamtest.Widgets, wholeStream(100)...))
-		if want := map[bool]int{true: 200, false: 422}[i < maxMirrored]; a.code != want {
-			t.Errorf("resource %d: got %d %s, want %d", i, a.code, a.body, want)
-		}
-	}
-	for range maxPushes {
-		b.mirror.pushes <- struct{}{}
-	}
-	r := schema.GroupVersionResource{Group: "example.org", Version: "v1", Resource: "widgets0"}
-	a := b.push(t, r, 0, stream.JSON, frames(t, streamtest.Widgets, wholeStream(100)...))
-	if a.code != http.StatusTooManyRequests || a.header.Get("Retry-After") == "" {
-		t.Errorf("got %d %s", a.code, a.body)
-	}
-}
-
-// TestConcurrentLeaders: whoever comes in which order, the mirror ends at the newest and both copies agree.
-func TestConcurrentLeaders(t *testing.T) {
-	b := newMirrorBench(t, 64<<20)
-	var group sync.WaitGroup
-	for leader := range 4 {
-		group.Go(func() {
-			for i := range 20 {
-				revision := edge.Revision(1000 + 10*i + leader)
-				var objects []stream.Object
-				for n := range 5 + i {
-					objects = append(objects, slice(fmt.Sprintf("s%d", n), edge.Revision(100+n)))
-				}
-				a := b.pushSlices(t, 0, wholeStream(revision, objects...)...)
-				if a.code != http.StatusOK && a.code != http.StatusConflict {
-					t.Errorf("got %d %s", a.code, a.body)
-				}
-			}
-		})
-	}
-	group.Wait()
-	if got := b.content(t, sliceResource); len(got) != 24 || b.mirror.get(sliceResource).Position() != 1193 {
-		t.Errorf("%d objects at %d, want 24 at 1193", len(got), b.mirror.get(sliceResource).Position())
-	}
-}
-
-func TestMirrorIndexAndUnpushed(t *testing.T) {
-	b := newMirrorBench(t, 8<<20)
-	get := func(path string) answer {
-		return do(t, b.server.Client(), http.MethodGet, b.server.URL+path, "", nil, "system:node:n2")
-	}
-	a := get(edge.PathMirror + "/discovery.k8s.io/v1/endpointslices")
-	if a.code != http.StatusServiceUnavailable || a.header.Get("Retry-After") == "" {
-		t.Errorf("before the first push: %d %s", a.code, a.body)
-	}
-	if a := b.pushSlices(t, 0, wholeStream(200, slice("c", 150))...); a.code != 200 {
-		t.Fatal(a.body)
-	}
-	var found index
-	if err := json.Unmarshal([]byte(get(edge.PathMirror).body), &found); err != nil {
+// lead makes a node the leader, under a term of 10 s by the coordinator's clock.
+func (c *coordinator) lead(t testing.TB, name string, transitions int) {
+	t.Helper()
+	_, err := c.as(t, pooltest.Node(name)).CoordinationV1().Leases(edge.NamespaceSystem).Patch(t.Context(), edge.LeaseElection,
+		types.MergePatchType, fmt.Appendf(nil,
+			`{"spec":{"holderIdentity":%q,"leaseDurationSeconds":10,"leaseTransitions":%d,"renewTime":%q}}`,
+			name, transitions, time.Now().UTC().Format(metav1.RFC3339Micro)), metav1.PatchOptions{})
+	if err != nil {
 		t.Fatal(err)
 	}
-	want := indexedEntry{Group: "discovery.k8s.io", Version: "v1", Resource: "endpointslices", Applied: "200", Objects: 1}
-	if len(found.Resources) != 1 || found.Instance == "" {
-		t.Fatalf("got %+v", found)
+}
+
+func (c *coordinator) certificate(t testing.TB, subject pkix.Name) tls.Certificate {
+	t.Helper()
+	return c.ca.Issue(t, subject, pooltest.Tomorrow()).Tls(t)
+}
+
+func (c *coordinator) push(
+	t testing.TB, client *http.Client, r schema.GroupVersionResource, from edge.Revision, term int32, body io.Reader,
+) pooltest.Answer {
+	t.Helper()
+	return pooltest.Do(t, client, http.MethodPost, "https://"+c.address+pooltest.Target(r, from, term), stream.Protobuf.ContentType(true), body, "")
+}
+
+var (
+	sliceKind       = discoveryv1.SchemeGroupVersion.WithKind("EndpointSlice")
+	serviceResource = corev1.SchemeGroupVersion.WithResource("services")
+	endpoints       = corev1.SchemeGroupVersion.WithResource("endpoints")
+)
+
+// TestTheAPIShowsWhatTheCloudHas: through kube-apiserver, everything but resourceVersion is the cloud's.
+func TestTheAPIShowsWhatTheCloudHas(t *testing.T) {
+	t.Parallel()
+	c := start(t, nil)
+	ctx := t.Context()
+	c.lead(t, "n1", 1)
+	leader := c.http(t, c.certificate(t, pooltest.Node("n1")))
+	alice := c.as(t, pooltest.Operator())
+	a, b := pooltest.CloudSlice("web-a", 1001, "10.0.0.1", "10.0.0.2"), pooltest.CloudSlice("web-b", 1002, "10.0.0.3")
+	service, ends := pooltest.CloudService(900), pooltest.CloudEndpoints(950)
+	for r, body := range map[schema.GroupVersionResource]*bytes.Buffer{
+		pooltest.SliceResource: pooltest.Frames(t, pooltest.ProtobufType(sliceKind), pooltest.WholeStream(2000, pooltest.AsObject(t, a), pooltest.AsObject(t, b))...),
+		serviceResource: pooltest.Frames(t, pooltest.ProtobufType(corev1.SchemeGroupVersion.WithKind("Service")),
+			pooltest.WholeStream(2001, pooltest.AsObject(t, service))...),
+		endpoints: pooltest.Frames(t, pooltest.ProtobufType(corev1.SchemeGroupVersion.WithKind("Endpoints")),
+			pooltest.WholeStream(2002, pooltest.AsObject(t, ends))...),
+	} {
+		if a := c.push(t, leader, r, 0, 1, body); a.Code != http.StatusOK || a.Applied < 2000 {
+			t.Fatalf("push %s: %d %s", r.Resource, a.Code, a.Body)
+		}
 	}
-	got := found.Resources[0]
-	if got.Bytes == 0 {
-		t.Error("no bytes")
+
+	slicesOf := alice.DiscoveryV1().EndpointSlices("shop")
+	list, err := slicesOf.List(ctx, metav1.ListOptions{})
+	if err != nil || len(list.Items) != 2 {
+		t.Fatalf("list: %+v, %v", list, err)
 	}
-	if got.Bytes = 0; got != want {
-		t.Errorf("got %+v, want %+v", got, want)
+	equal := func(what string, got, want metav1.Object) {
+		t.Helper()
+		if got.GetResourceVersion() == want.GetResourceVersion() || got.GetResourceVersion() == "" {
+			t.Errorf("%s has revision %q", what, got.GetResourceVersion())
+		}
+		got.SetResourceVersion(want.GetResourceVersion())
+		if !equality.Semantic.DeepEqual(got, want) {
+			t.Errorf("%s: got\n%+v, want\n%+v", what, got, want)
+		}
+	}
+	equal("a listed", &list.Items[0], a)
+	equal("b listed", &list.Items[1], b)
+	gotSlice, err := slicesOf.Get(ctx, "web-a", metav1.GetOptions{})
+	allowed(t, "get", err)
+	equal("a", gotSlice, a)
+	gotService, err := alice.CoreV1().Services("shop").Get(ctx, "web", metav1.GetOptions{})
+	allowed(t, "get", err)
+	equal("the Service", gotService, service)
+	gotEndpoints, err := alice.CoreV1().Endpoints("shop").Get(ctx, "web", metav1.GetOptions{})
+	allowed(t, "get", err)
+	equal("the Endpoints", gotEndpoints, ends)
+
+	table, err := alice.DiscoveryV1().RESTClient().Get().Namespace("shop").Resource("endpointslices").
+		SetHeader("Accept", "application/json;as=Table;v=v1;g=meta.k8s.io").DoRaw(ctx)
+	if err != nil || !strings.Contains(string(table), `"kind":"Table"`) || !strings.Contains(string(table), "10.0.0.3") {
+		t.Errorf("table: %s, %v", table, err)
+	}
+	selected, err := slicesOf.List(ctx, metav1.ListOptions{LabelSelector: "app=web", FieldSelector: "metadata.name=web-b"})
+	if err != nil || len(selected.Items) != 1 {
+		t.Errorf("selected: %+v, %v", selected, err)
+	}
+
+	// A watch sees what is pushed, once each, and deletions after all else.
+	w, err := slicesOf.Watch(ctx, metav1.ListOptions{ResourceVersion: list.ResourceVersion})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Stop()
+	changed, added := pooltest.CloudSlice("web-b", 2010, "10.0.0.9"), pooltest.CloudSlice("web-c", 2012, "10.0.0.4")
+	gone := pooltest.CloudSlice("web-a", 2011)
+	answer := c.push(t, leader, pooltest.SliceResource, 2000, 1, pooltest.Frames(t, pooltest.ProtobufType(sliceKind),
+		stream.Event{Type: stream.Modified, Object: pooltest.AsObject(t, changed)},
+		stream.Event{Type: stream.Deleted, Object: pooltest.AsObject(t, gone)},
+		stream.Event{Type: stream.Added, Object: pooltest.AsObject(t, added)},
+		stream.Event{Type: stream.Bookmark, Object: stream.Object{Revision: 2050}}))
+	if answer.Code != http.StatusOK || answer.Applied != 2050 {
+		t.Fatalf("%d %s", answer.Code, answer.Body)
+	}
+	for _, want := range []struct {
+		kind   watch.EventType
+		object metav1.Object
+	}{{watch.Modified, changed}, {watch.Added, added}, {watch.Deleted, a}} {
+		select {
+		case event := <-w.ResultChan():
+			got, ok := event.Object.(*discoveryv1.EndpointSlice)
+			if !ok || event.Type != want.kind {
+				t.Fatalf("got %+v, want %s", event, want.kind)
+			}
+			equal(string(want.kind), got, want.object)
+		case <-time.After(10 * time.Second):
+			t.Fatalf("no event, want %s", want.kind)
+		}
+	}
+
+	// The mirror itself has the cloud's revisions.
+	follower := c.http(t, c.certificate(t, pooltest.Node("n2")))
+	code, body := c.get(t, follower, edge.PathMirror+"/discovery.k8s.io/v1/endpointslices")
+	if code != http.StatusOK {
+		t.Fatalf("%d %s", code, body)
+	}
+	for _, want := range []string{`"resourceVersion":"2050"`, `"resourceVersion":"2010"`, `"resourceVersion":"2012"`} {
+		if !strings.Contains(body, want) {
+			t.Errorf("no %s in %s", want, body)
+		}
+	}
+	if code, body := c.get(t, c.http(t, c.certificate(t, pooltest.Operator())), edge.PathMirror); code != http.StatusOK ||
+		!strings.Contains(body, `"applied":"2050"`) {
+		t.Errorf("index: %d %s", code, body)
 	}
 }
 
-func TestWhatLasts(t *testing.T) {
-	for target, want := range map[string]bool{
-		"GET /mirror/v1/core/v1/endpoints?watch=1":     true,
-		"GET /mirror/v1/core/v1/endpoints?watch=true":  true,
-		"GET /mirror/v1/core/v1/endpoints?watch=0":     false,
-		"GET /mirror/v1/core/v1/endpoints?watch=maybe": false,
-		"GET /mirror/v1/core/v1/endpoints":             false,
-		"POST /mirror/v1/core/v1/endpoints?watch=1":    true,
-		"POST /mirror/v1/core/v1/endpoints?term=1":     true,
-		"POST /mirror/v1/core/v1/endpoints?from=7":     true,
-		"GET /mirror/v1/core/v1/endpoints?from=7":      false,
-		"PUT /mirror/v1/core/v1/endpoints?from=7":      false,
-		"POST /api/v1/nodes?from=7":                    false,
-		"GET /mirror/v1?watch=1":                       false,
-		"GET /version?watch=1":                         false,
-	} {
-		method, url, _ := strings.Cut(target, " ")
-		if got := mayLast(httptest.NewRequest(method, url, nil)); got != want {
-			t.Errorf("%s: %v", target, got)
+// TestWhoMayPushAndRead tries all callers that may not.
+func TestWhoMayPushAndRead(t *testing.T) {
+	t.Parallel()
+	c := start(t, nil)
+	body := func() io.Reader {
+		return pooltest.Frames(t, pooltest.ProtobufType(sliceKind), pooltest.WholeStream(2000, pooltest.AsObject(t, pooltest.CloudSlice("web-a", 1001)))...)
+	}
+	n1, n2 := c.http(t, c.certificate(t, pooltest.Node("n1"))), c.http(t, c.certificate(t, pooltest.Node("n2")))
+	alice := c.http(t, c.certificate(t, pooltest.Operator()))
+	admin := c.http(t, c.certificate(t, pkix.Name{CommonName: "admin", Organization: []string{"system:masters"}}))
+	stranger := c.http(t, pooltest.NewAuthority(t, "another-ca").Issue(t, pooltest.Node("n1"), pooltest.Tomorrow()).Tls(t))
+	refusedPush := func(what string, client *http.Client, term int32, code int) {
+		t.Helper()
+		if a := c.push(t, client, pooltest.SliceResource, 0, term, body()); a.Code != code {
+			t.Errorf("%s: got %d %s, want %d", what, a.Code, a.Body, code)
 		}
+	}
+	refusedPush("before anybody leads", n1, 0, 403)
+	c.lead(t, "n1", 1)
+	refusedPush("a follower", n2, 1, 403)
+	refusedPush("the leader under another term", n1, 0, 403)
+	refusedPush("an operator", alice, 1, 403)
+	refusedPush("an administrator of the cloud", admin, 1, 403)
+	refusedPush("nobody", c.http(t), 1, 401)
+	refusedPush("an unknown certificate", stranger, 1, 401)
+	if a := c.push(t, n1, pooltest.SliceResource, 0, 1, body()); a.Code != http.StatusOK {
+		t.Fatalf("the leader: %d %s", a.Code, a.Body)
+	}
+	c.clock.Step(10 * time.Second)
+	refusedPush("a leader that has lapsed", n1, 1, 403)
+	c.lead(t, "n2", 2)
+	refusedPush("a deposed leader", n1, 1, 403)
+	refusedPush("a deposed leader that guesses the term", n1, 2, 403)
+	if a := c.push(t, n2, pooltest.SliceResource, 2000, 2, pooltest.Frames(t, pooltest.ProtobufType(sliceKind),
+		stream.Event{Type: stream.Added, Object: pooltest.AsObject(t, pooltest.CloudSlice("web-b", 2001))})); a.Code != http.StatusOK {
+		t.Errorf("the next leader, from where the mirror stands: %d %s", a.Code, a.Body)
+	}
+	list, err := c.as(t, pooltest.Operator()).DiscoveryV1().EndpointSlices("").List(t.Context(), metav1.ListOptions{})
+	if err != nil || len(list.Items) != 2 {
+		t.Errorf("after a change of leader: %+v, %v", list, err)
+	}
+
+	for _, r := range []schema.GroupVersionResource{
+		corev1.SchemeGroupVersion.WithResource("secrets"), corev1.SchemeGroupVersion.WithResource("nodes"),
+		corev1.SchemeGroupVersion.WithResource("pods"), {Group: "coordination.k8s.io", Version: "v1", Resource: "leases"},
+		{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterroles"},
+		{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterrolebindings"},
+	} {
+		if a := c.push(t, n2, r, 0, 2, body()); a.Code != http.StatusForbidden {
+			t.Errorf("the leader pushes %s: %d %s", r.Resource, a.Code, a.Body)
+		}
+	}
+
+	path := edge.PathMirror + "/discovery.k8s.io/v1/endpointslices"
+	for _, who := range []struct {
+		name        string
+		client      *http.Client
+		index, read int
+	}{
+		{"a follower", n1, 200, 200},
+		{"an operator", alice, 200, 403},
+		{"an administrator of the cloud", admin, 403, 403},
+		{"nobody", c.http(t), 401, 401},
+		{"an unknown certificate", stranger, 401, 401},
+	} {
+		if code, _ := c.get(t, who.client, edge.PathMirror); code != who.index {
+			t.Errorf("%s reads the index: %d, want %d", who.name, code, who.index)
+		}
+		if code, _ := c.get(t, who.client, path); code != who.read {
+			t.Errorf("%s reads a resource: %d, want %d", who.name, code, who.read)
+		}
+	}
+	lines := pooltest.JSONLines[audit.Line](t, c.audit)
+	for _, why := range []string{
+		"nobody holds the Lease", `"n1" is the leader`, "is over", "can be pushed",
+	} {
+		if !slices.ContainsFunc(lines, func(l audit.Line) bool {
+			return l.Code == 403 && l.Verb == "post" && strings.Contains(l.Reason, why)
+		}) {
+			t.Errorf("no line in the log says %q", why)
+		}
+	}
+}
+
+func TestCustomResourcesStayInMemory(t *testing.T) {
+	t.Parallel()
+	c := start(t, nil)
+	c.lead(t, "n1", 1)
+	leader := c.http(t, c.certificate(t, pooltest.Node("n1")))
+	widgets := schema.GroupVersionResource{Group: "example.org", Version: "v1", Resource: "widgets"}
+	o := streamtest.Object(streamtest.Widgets, "shop", "w", 100, "x")
+	a := pooltest.Do(t, leader, http.MethodPost, "https://"+c.address+pooltest.Target(widgets, 0, 1), "application/json;stream=watch",
+		pooltest.Frames(t, streamtest.Widgets, pooltest.WholeStream(150, o)...), "")
+	if a.Code != http.StatusOK {
+		t.Fatal(a.Body)
+	}
+	code, body := c.get(t, c.http(t, c.certificate(t, pooltest.Node("n2"))), edge.PathMirror+"/example.org/v1/widgets")
+	if code != http.StatusOK || !strings.Contains(body, string(o.Raw)) || !strings.Contains(body, `"kind":"WidgetList"`) {
+		t.Errorf("%d %s", code, body)
+	}
+	if code, _ := c.get(t, c.http(t, c.certificate(t, pooltest.Operator())), "/apis/example.org/v1/widgets"); code < 400 {
+		t.Errorf("kube-apiserver serves it: %d", code)
+	}
+}
+
+// TestAStalledPushIsCut goes through the whole chain of kube-apiserver's filters.
+func TestAStalledPushIsCut(t *testing.T) {
+	t.Parallel()
+	c := start(t, func(config *Config) { config.stalledPush = 100 * time.Millisecond })
+	c.lead(t, "n1", 1)
+	whole := pooltest.Frames(t, pooltest.ProtobufType(sliceKind), pooltest.WholeStream(2000, pooltest.AsObject(t, pooltest.CloudSlice("web-a", 1001)))...).Bytes()
+	// Over HTTP/1.1, by hand: Go's client waits for its own body.
+	connection, err := tls.Dial("tcp", c.address, &tls.Config{
+		RootCAs: c.roots(), Certificates: []tls.Certificate{c.certificate(t, pooltest.Node("n1"))},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer connection.Close() //nolint:errcheck // cut by the server as a rule
+	if err := connection.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	fmt.Fprintf(connection, "POST %s HTTP/1.1\r\nHost: %s\r\nContent-Type: %s\r\nContent-Length: %d\r\n\r\n%s",
+		pooltest.Target(pooltest.SliceResource, 0, 1), c.address, stream.Protobuf.ContentType(true), len(whole), whole[:100])
+	told, err := io.ReadAll(connection)
+	if errors.Is(err, os.ErrDeadlineExceeded) || strings.Contains(string(told), "200 OK") {
+		t.Errorf("HTTP/1.1: %s, %v", told, err)
+	}
+	client := c.http(t, c.certificate(t, pooltest.Node("n1")))
+	until := make(chan struct{})
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "https://"+c.address+pooltest.Target(pooltest.SliceResource, 0, 1),
+		&pooltest.Slowly{First: whole[:100], Until: until})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Content-Type", stream.Protobuf.ContentType(true))
+	client.Timeout = 10 * time.Second
+	response, err := client.Do(r)
+	close(until)
+	if err != nil {
+		t.Fatalf("HTTP/2: %v", err)
+	}
+	response.Body.Close()
+	if response.ProtoMajor != 2 || response.StatusCode != http.StatusRequestTimeout {
+		t.Errorf("HTTP/%d: %s", response.ProtoMajor, response.Status)
+	}
+	list, err := c.as(t, pooltest.Operator()).DiscoveryV1().EndpointSlices("").List(t.Context(), metav1.ListOptions{})
+	if err != nil || len(list.Items) != 0 {
+		t.Errorf("%+v, %v", list, err)
+	}
+}
+
+// TestAWatchOfTheMirrorEndsWithTheCoordinator and does not hold it up.
+func TestAWatchOfTheMirrorEndsWithTheCoordinator(t *testing.T) {
+	t.Parallel()
+	c := start(t, nil)
+	c.lead(t, "n1", 1)
+	leader := c.http(t, c.certificate(t, pooltest.Node("n1")))
+	leader.Timeout = 0
+	if a := c.push(t, leader, pooltest.SliceResource, 0, 1, pooltest.Frames(t, pooltest.ProtobufType(sliceKind), pooltest.WholeStream(2000)...)); a.Code != 200 {
+		t.Fatal(a.Body)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet,
+		"https://"+c.address+edge.PathMirror+"/discovery.k8s.io/v1/endpointslices?watch=1&resourceVersion=2000", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Accept", stream.Protobuf.ContentType(true))
+	response, err := leader.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	reader := stream.NewFrameReader(response.Body, stream.Protobuf, 8<<20)
+	pushed := pooltest.AsObject(t, pooltest.CloudSlice("web-a", 2001, "10.0.0.1"))
+	if a := c.push(t, leader, pooltest.SliceResource, 2000, 1,
+		pooltest.Frames(t, pooltest.ProtobufType(sliceKind), stream.Event{Type: stream.Added, Object: pushed})); a.Code != http.StatusOK {
+		t.Fatal(a.Body)
+	}
+	event, err := reader.Read()
+	if err != nil || event.Object.Revision != 2001 || !bytes.Equal(event.Object.Raw, pushed.Raw) {
+		t.Fatalf("%+v, %v", event, err)
+	}
+	began := time.Now()
+	if err := c.stop(t); err != nil {
+		t.Error(err)
+	}
+	t.Logf("stopped in %s", time.Since(began).Round(time.Millisecond))
+	if _, err := reader.Read(); err == nil {
+		t.Error("the watch goes on")
+	}
+}
+
+// TestWatchesOfTheAPI: without kube-apiserver's watch cache there are bookmarks, initial events, an end to history.
+func TestWatchesOfTheAPI(t *testing.T) {
+	t.Parallel()
+	const history = 100
+	c := start(t, func(config *Config) { config.historyRevisions = history })
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	leases := c.as(t, pooltest.Node("n1")).CoordinationV1().Leases(corev1.NamespaceNodeLease)
+	made, err := leases.Create(ctx, heartbeat("n1"), metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	initial := true
+	w, err := leases.Watch(ctx, metav1.ListOptions{
+		AllowWatchBookmarks: true, SendInitialEvents: &initial, ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan,
+		FieldSelector: "metadata.name=n1",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Stop()
+	if event := <-w.ResultChan(); event.Type != watch.Added {
+		t.Fatalf("got %+v", event)
+	}
+	end := <-w.ResultChan()
+	meta, ok := end.Object.(metav1.Object)
+	if end.Type != watch.Bookmark || !ok || meta.GetAnnotations()[metav1.InitialEventsAnnotationKey] != "true" {
+		t.Fatalf("got %+v, want the end of the initial events", end)
+	}
+	// Other objects change; the bookmark carries this watch past them, and so past the end of history.
+	changeMany(t, c.as(t, pooltest.Node("n2")), 3*history)
+	for event := range w.ResultChan() {
+		if event.Type != watch.Bookmark {
+			t.Fatalf("got %+v, want a bookmark", event)
+		}
+		if event.Object.(metav1.Object).GetResourceVersion() > made.ResourceVersion {
+			break
+		}
+	}
+	if ctx.Err() != nil {
+		t.Fatal("no bookmark")
+	}
+	// History is bounded, and who comes too late is told so.
+	if err := eventually(ctx, func() error {
+		late, err := leases.Watch(ctx, metav1.ListOptions{ResourceVersion: made.ResourceVersion})
+		if err != nil {
+			if apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
+				return nil
+			}
+			return err
+		}
+		defer late.Stop()
+		select {
+		case event := <-late.ResultChan():
+			if status, ok := event.Object.(*metav1.Status); ok && status.Code == http.StatusGone {
+				return nil
+			}
+			return fmt.Errorf("got %+v", event)
+		case <-time.After(100 * time.Millisecond):
+			return fmt.Errorf("the watch at %s is served", made.ResourceVersion)
+		}
+	}); err != nil {
+		t.Error(err)
+	}
+}
+
+func changeMany(t *testing.T, client kubernetes.Interface, n int) {
+	t.Helper()
+	leases := client.CoordinationV1().Leases(corev1.NamespaceNodeLease)
+	lease, err := leases.Create(t.Context(), heartbeat("n2"), metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range n {
+		lease.Spec.RenewTime = &metav1.MicroTime{Time: time.Now()}
+		if lease, err = leases.Update(t.Context(), lease, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestAPushOfChangesToACoordinator goes through the whole chain of kube-apiserver's filters.
+func TestAPushOfChangesToACoordinator(t *testing.T) {
+	t.Parallel()
+	c := start(t, nil)
+	c.lead(t, "n1", 1)
+	leader := c.http(t, c.certificate(t, pooltest.Node("n1")))
+	leader.Timeout = 0
+	whole := pooltest.Frames(t, pooltest.ProtobufType(sliceKind), pooltest.WholeStream(2000)...)
+	if a := c.push(t, leader, pooltest.SliceResource, 0, 1, whole); a.Code != 200 {
+		t.Fatal(a.Body)
+	}
+	begin := func(from edge.Revision, term int32) *pooltest.Following {
+		return pooltest.Follow(t, leader, "https://"+c.address+pooltest.Target(pooltest.SliceResource, from, term), "", stream.Protobuf)
+	}
+	batch := func(revision int) []byte {
+		var text bytes.Buffer
+		text.Write(pooltest.Frames(t, pooltest.ProtobufType(sliceKind),
+			stream.Event{Type: stream.Modified, Object: pooltest.AsObject(t, pooltest.CloudSlice("web-a", revision, "10.0.0.1"))},
+			stream.Event{Type: stream.Bookmark, Object: stream.Object{Revision: edge.Revision(revision)}}).Bytes())
+		return text.Bytes()
+	}
+	f := begin(2000, 1)
+	for revision := 2001; revision < 2010; revision++ {
+		f.Send(batch(revision))
+		f.Acknowledged(edge.Revision(revision))
+	}
+	c.clock.Step(10 * time.Second)
+	c.lead(t, "n2", 2)
+	f.Send(batch(2010))
+	f.Ended(http.StatusForbidden)
+
+	c.clock.Step(10 * time.Second)
+	c.lead(t, "n1", 3)
+	f = begin(2009, 3)
+	f.Send(batch(2011))
+	f.Acknowledged(2011)
+	began := time.Now()
+	if err := c.stop(t); err != nil {
+		t.Error(err)
+	}
+	if took := time.Since(began); took > 5*time.Second {
+		t.Errorf("stopping took %s with a push under way", took)
+	}
+	if last := f.Next(); last != nil && last.Code != http.StatusServiceUnavailable {
+		t.Errorf("told %+v", last)
 	}
 }

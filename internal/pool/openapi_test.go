@@ -7,6 +7,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/openapi3"
+
+	"yurtcoordinator/internal/pool/pooltest"
 )
 
 // TestWhatIsServedIsExplained: each group and version that discovery names has its document, but the metrics, which are
@@ -14,7 +16,7 @@ import (
 func TestWhatIsServedIsExplained(t *testing.T) {
 	t.Parallel()
 	c := start(t, nil)
-	alice := c.as(t, operator())
+	alice := c.as(t, pooltest.Operator())
 	_, lists, err := alice.Discovery().ServerGroupsAndResources()
 	if err != nil {
 		t.Fatal(err)

@@ -12,6 +12,9 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/klog/v2"
 
+	"yurtcoordinator/internal/pool/access"
+	"yurtcoordinator/internal/pool/audit"
+	"yurtcoordinator/internal/pool/etcd"
 	"yurtcoordinator/internal/resident"
 	"yurtcoordinator/internal/run"
 )
@@ -65,7 +68,7 @@ func (p *Pool) WaitReady(ctx context.Context) (address string, err error) {
 }
 
 // Run serves until ctx ends. It returns nil after an orderly stop, and an error that says what to do if it could not
-// start or could not go on: ErrNoSpace when the pool's objects outgrew the quota. It leaves no file behind.
+// start or could not go on: etcd.ErrNoSpace when the pool's objects outgrew the quota. It leaves no file behind.
 //
 // While it runs it sets the process's garbage collection target and memory limit, unless the environment has a GOGC, a
 // GOMEMLIMIT, and lets go of pages of the program that its start alone needed.
@@ -81,15 +84,15 @@ func (p *Pool) Run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	dir, err := openDataDir(p.config.DataDir)
+	dir, err := etcd.OpenDataDir(p.config.DataDir)
 	if err != nil {
 		_ = listener.Close()
 		return err
 	}
-	defer func() { err = errors.Join(err, dir.remove()) }()
+	defer func() { err = errors.Join(err, dir.Remove()) }()
 	p.warn(logger, dir)
 	defer boundMemory()()
-	audit := newAuditLog(p.config.AuditLogPath, p.config.Clock)
+	audit := audit.New(p.config.AuditLogPath, p.config.Clock)
 	defer func() {
 		if closing := audit.Close(); closing != nil && !errors.Is(closing, fs.ErrClosed) {
 			err = errors.Join(err, closing)
@@ -99,17 +102,17 @@ func (p *Pool) Run(ctx context.Context) (err error) {
 
 	return p.serve(ctx, &wiring{
 		config: p.config, listener: listener, log: audit, serving: make(chan struct{}),
-		etcd: newEtcdMember(memberConfig{
-			dir: dir.path, quota: p.config.QuotaBytes, history: p.config.historyRevisions, clock: p.config.Clock,
+		etcd: etcd.New(etcd.Config{
+			Dir: dir.Path, Quota: p.config.QuotaBytes, History: p.config.historyRevisions, Clock: p.config.Clock,
 		}),
 	}, started)
 }
 
 // warn tells of what works, but not as well as it could.
-func (p *Pool) warn(logger klog.Logger, dir *dataDir) {
-	if !dir.memory {
+func (p *Pool) warn(logger klog.Logger, dir *etcd.DataDir) {
+	if !dir.Memory {
 		logger.Info("The data directory is not on a memory file system: each heartbeat of the pool will be written to "+
-			"a disk. Give --data-dir on a tmpfs", "dataDir", dir.path)
+			"a disk. Give --data-dir on a tmpfs", "dataDir", dir.Path)
 	}
 	if p.config.KubeletCertificateAuthority == "" {
 		logger.Info("Kubelets' serving certificates will not be verified; give --kubelet-certificate-authority")
@@ -155,13 +158,13 @@ func (p *Pool) serve(ctx context.Context, c *wiring, started time.Time) error {
 	add("housekeeping", c.etcd.Housekeep)
 	add("kube-apiserver", c.Run)
 	add("own objects", c.served(func(ctx context.Context) error { return c.own.Run(ctx) }))
-	add("pool's nodes", c.served(func(ctx context.Context) error { return c.members.Run(ctx, c.own.sweep) }))
+	add("pool's nodes", c.served(func(ctx context.Context) error { return c.members.Run(ctx, c.own.Sweep) }))
 	add("namespaces", c.served(func(ctx context.Context) error {
-		return c.own.keepNamespaces(ctx, c.client.CoreV1().Namespaces())
+		return c.own.KeepNamespaces(ctx, c.client.CoreV1().Namespaces())
 	}))
 	add("usage", c.served(func(ctx context.Context) error { return c.meter.Run(ctx) }))
 	add("setup", c.served(func(ctx context.Context) error {
-		return newSetup(c.client, p.config.OwnSecrets, p.config.Clock).Run(ctx, func(ctx context.Context) error {
+		return access.NewSetup(c.client, p.config.OwnSecrets, p.config.Clock).Run(ctx, func(ctx context.Context) error {
 			c.installed.Store(true)
 			return p.becomeReady(ctx, c.client, started)
 		})

@@ -17,8 +17,6 @@ import (
 	"testing"
 	"time"
 
-	"k8s.io/utils/ptr"
-
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -27,8 +25,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/utils/ptr"
 
 	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/pool/audit"
+	"yurtcoordinator/internal/pool/pooltest"
 )
 
 func heartbeat(name string) *coordinationv1.Lease {
@@ -60,7 +61,7 @@ func allowed(t *testing.T, what string, err error) {
 func TestWhoMayDoWhat(t *testing.T) {
 	t.Parallel()
 	c := start(t, nil)
-	n1, n2, alice := c.as(t, node("n1")), c.as(t, node("n2")), c.as(t, operator())
+	n1, n2, alice := c.as(t, pooltest.Node("n1")), c.as(t, pooltest.Node("n2")), c.as(t, pooltest.Operator())
 	ctx := t.Context()
 
 	t.Run("a node's heartbeat", func(t *testing.T) {
@@ -180,7 +181,7 @@ func TestElectionLease(t *testing.T) {
 	c := start(t, nil)
 	ctx := t.Context()
 	leases := func(name string) func(lease string, spec string) (*coordinationv1.Lease, error) {
-		client := c.as(t, node(name)).CoordinationV1().Leases(edge.NamespaceSystem)
+		client := c.as(t, pooltest.Node(name)).CoordinationV1().Leases(edge.NamespaceSystem)
 		return func(lease, spec string) (*coordinationv1.Lease, error) {
 			return client.Patch(ctx, lease, types.MergePatchType, []byte(`{"spec":`+spec+`}`), metav1.PatchOptions{})
 		}
@@ -230,7 +231,7 @@ func TestElectionLease(t *testing.T) {
 	_, err = a(edge.LeaseElection, term("a", 3))
 	allowed(t, "take a released Lease at once", err)
 
-	operator := c.as(t, operator()).CoordinationV1().Leases(edge.NamespaceSystem)
+	operator := c.as(t, pooltest.Operator()).CoordinationV1().Leases(edge.NamespaceSystem)
 	lease, err := operator.Get(ctx, edge.LeaseElection, metav1.GetOptions{})
 	if err != nil || ptr.Deref(lease.Spec.HolderIdentity, "") != "a" || ptr.Deref(lease.Spec.LeaseTransitions, 0) != 3 {
 		t.Errorf("at the end: %+v, %v", lease, err)
@@ -240,9 +241,9 @@ func TestElectionLease(t *testing.T) {
 func TestRefusedAtTheDoorAndLogged(t *testing.T) {
 	t.Parallel()
 	c := start(t, nil)
-	stranger := newAuthority(t, "another-ca").issue(t, node("n1"), tomorrow()).tls(t)
-	expired := c.ca.issue(t, node("n1"), time.Now().Add(-time.Minute)).tls(t)
-	good := c.ca.issue(t, node("n1"), tomorrow()).tls(t)
+	stranger := pooltest.NewAuthority(t, "another-ca").Issue(t, pooltest.Node("n1"), pooltest.Tomorrow()).Tls(t)
+	expired := c.ca.Issue(t, pooltest.Node("n1"), time.Now().Add(-time.Minute)).Tls(t)
+	good := c.ca.Issue(t, pooltest.Node("n1"), pooltest.Tomorrow()).Tls(t)
 	bearer := func(t *testing.T) int {
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+c.address+"/api", nil)
 		if err != nil {
@@ -288,24 +289,24 @@ func TestRefusedAtTheDoorAndLogged(t *testing.T) {
 		t.Errorf("a node lists Secrets: %d", code)
 	}
 
-	lines := jsonLines[auditLine](t, c.audit)
-	find := func(what string, match func(auditLine) bool) {
+	lines := pooltest.JSONLines[audit.Line](t, c.audit)
+	find := func(what string, match func(audit.Line) bool) {
 		t.Helper()
 		if !slices.ContainsFunc(lines, match) {
 			t.Errorf("%s: no line in the log", what)
 		}
 	}
-	find("nobody", func(l auditLine) bool {
+	find("nobody", func(l audit.Line) bool {
 		return l.Code == 401 && l.Path == "/api" && l.Claimed == "" && l.Source != ""
 	})
-	find("unknown CA", func(l auditLine) bool {
+	find("unknown CA", func(l audit.Line) bool {
 		return l.Code == 401 && strings.Contains(l.Claimed, "system:node:n1") &&
 			strings.Contains(l.Reason, "unknown authority")
 	})
-	find("expired", func(l auditLine) bool {
+	find("expired", func(l audit.Line) bool {
 		return l.Code == 401 && strings.Contains(l.Claimed, "system:node:n1") && strings.Contains(l.Reason, "expired")
 	})
-	find("Secrets", func(l auditLine) bool {
+	find("Secrets", func(l audit.Line) bool {
 		return l.Code == 403 && l.User == "system:node:n1" && l.Verb == "list" && l.Path == "/api/v1/secrets"
 	})
 	for _, line := range lines {
@@ -316,7 +317,7 @@ func TestRefusedAtTheDoorAndLogged(t *testing.T) {
 }
 
 // kubelet answers as a node's would.
-func kubelet(t *testing.T, ca *authority) (address string, port int32, seen *atomic.Pointer[string]) {
+func kubelet(t *testing.T, ca *pooltest.Authority) (address string, port int32, seen *atomic.Pointer[string]) {
 	t.Helper()
 	seen = &atomic.Pointer[string]{}
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -332,7 +333,7 @@ func kubelet(t *testing.T, ca *authority) (address string, port int32, seen *ato
 		fmt.Fprint(w, "hello from the edge")
 	}))
 	server.TLS = &tls.Config{
-		Certificates: []tls.Certificate{ca.issue(t, node("n1"), tomorrow()).tls(t)},
+		Certificates: []tls.Certificate{ca.Issue(t, pooltest.Node("n1"), pooltest.Tomorrow()).Tls(t)},
 		ClientAuth:   tls.RequestClientCert,
 	}
 	server.StartTLS()
@@ -349,13 +350,13 @@ func TestLogsThroughAKubelet(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		config.KubeletCertificateAuthority = writeFile(t, dir, "ca", ca)
+		config.KubeletCertificateAuthority = pooltest.WriteFile(t, dir, "ca", ca)
 		// The serving certificate's subject is alice; any will do.
 		config.KubeletClientCertificate, config.KubeletClientKey = config.TLSCertFile, config.TLSPrivateKeyFile
 	})
 	ctx := t.Context()
 	host, port, seen := kubelet(t, c.ca)
-	n1, alice := c.as(t, node("n1")), c.as(t, operator())
+	n1, alice := c.as(t, pooltest.Node("n1")), c.as(t, pooltest.Operator())
 
 	nodes := n1.CoreV1().Nodes()
 	made, err := nodes.Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}, metav1.CreateOptions{})
@@ -410,8 +411,8 @@ func TestLogsThroughAKubelet(t *testing.T) {
 		SubResource("exec").Param("container", "c").Param("command", "hidden-command").Do(ctx).Error()
 	forbidden(t, "exec by a node", err)
 
-	lines := jsonLines[auditLine](t, c.audit)
-	opened := slices.IndexFunc(lines, func(l auditLine) bool { return l.Event == "opened" })
+	lines := pooltest.JSONLines[audit.Line](t, c.audit)
+	opened := slices.IndexFunc(lines, func(l audit.Line) bool { return l.Event == "opened" })
 	if opened < 0 || lines[opened].User != "alice" || !strings.HasSuffix(lines[opened].Path, "/pods/p-n1/exec") ||
 		lines[opened].Container != "c" || !slices.Equal(lines[opened].Command, []string{"the-command"}) {
 		t.Errorf("exec is not in the log: %+v", lines)
@@ -437,16 +438,16 @@ func eventually(ctx context.Context, f func() error) error {
 func TestReviews(t *testing.T) {
 	t.Parallel()
 	c := start(t, func(config *Config) {
-		key, err := x509.MarshalPKIXPublicKey(newKey(t).Public())
+		key, err := x509.MarshalPKIXPublicKey(pooltest.NewKey(t).Public())
 		if err != nil {
 			t.Fatal(err)
 		}
 		config.ServiceAccountIssuer = "https://cloud.example"
 		config.ServiceAccountKeyFiles = []string{
-			writeFile(t, t.TempDir(), "sa.pub", pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: key})),
+			pooltest.WriteFile(t, t.TempDir(), "sa.pub", pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: key})),
 		}
 	})
-	n1 := c.as(t, node("n1"))
+	n1 := c.as(t, pooltest.Node("n1"))
 	token, err := n1.AuthenticationV1().TokenReviews().Create(t.Context(), &authenticationv1.TokenReview{
 		Spec: authenticationv1.TokenReviewSpec{Token: "guessed"},
 	}, metav1.CreateOptions{})

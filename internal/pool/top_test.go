@@ -13,11 +13,13 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metricsv1beta1 "k8s.io/metrics/pkg/apis/metrics/v1beta1"
+
+	"yurtcoordinator/internal/pool/pooltest"
 )
 
 // kubeletOf serves what the kubelet of a node would say of it and of these Pods in the namespace shop, each of which uses
 // half a core, to the coordinator's certificate alone. It returns its port, and how often it has been asked.
-func kubeletOf(t testing.TB, ca *authority, n string, pods ...string) (port int, asked *atomic.Int64) {
+func kubeletOf(t testing.TB, ca *pooltest.Authority, n string, pods ...string) (port int, asked *atomic.Int64) {
 	t.Helper()
 	asked = new(atomic.Int64)
 	began := time.Now().Add(-time.Hour)
@@ -48,8 +50,8 @@ func kubeletOf(t testing.TB, ca *authority, n string, pods ...string) (port int,
 			}
 		}
 	}))
-	pair := ca.issue(t, node(n), tomorrow())
-	cert, err := tls.X509KeyPair(pair.cert, pair.key)
+	pair := ca.Issue(t, pooltest.Node(n), pooltest.Tomorrow())
+	cert, err := tls.X509KeyPair(pair.Cert, pair.Key)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,18 +77,18 @@ func TestTop(t *testing.T) {
 	})
 	port, asked := kubeletOf(t, c.ca, "n1", "a")
 	one := c.hub(t, "n1")
-	one.ask()
-	meta := cloudMeta("n1", 5)
+	one.Ask()
+	meta := pooltest.CloudMeta("n1", 5)
 	meta.Namespace = ""
-	one.must(kindNode, put(asObject(t, &corev1.Node{ObjectMeta: meta, Status: reachedAt(port)})))
-	one.must(kindPod, put(podOf(t, "n1", "a", 10)))
+	one.Must(pooltest.KindNode, pooltest.Put(pooltest.AsObject(t, &corev1.Node{ObjectMeta: meta, Status: reachedAt(port)})))
+	one.Must(pooltest.KindPod, pooltest.Put(pooltest.PodOf(t, "n1", "a", 10)))
 	if n := asked.Load(); n != 0 {
 		t.Errorf("the kubelet was read %d times before anybody asked", n)
 	}
 
 	read := func(path string, into any) {
 		t.Helper()
-		raw, err := c.as(t, operator()).CoreV1().RESTClient().Get().AbsPath(path).DoRaw(t.Context())
+		raw, err := c.as(t, pooltest.Operator()).CoreV1().RESTClient().Get().AbsPath(path).DoRaw(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -116,11 +118,11 @@ func TestTop(t *testing.T) {
 		t.Errorf("%+v in another namespace", none.Items)
 	}
 
-	groups, err := c.as(t, operator()).Discovery().ServerGroups()
+	groups, err := c.as(t, pooltest.Operator()).Discovery().ServerGroups()
 	if err != nil || !strings.Contains(fmt.Sprint(groups), "metrics.k8s.io") {
 		t.Errorf("%v, %v: kubectl top looks for metrics.k8s.io there", groups, err)
 	}
-	status, body := c.get(t, c.http(t, c.certificate(t, node("n2"))), "/apis/metrics.k8s.io/v1beta1/nodes")
+	status, body := c.get(t, c.http(t, c.certificate(t, pooltest.Node("n2"))), "/apis/metrics.k8s.io/v1beta1/nodes")
 	if status != http.StatusForbidden {
 		t.Errorf("a node asks for figures: %d %s", status, body)
 	}

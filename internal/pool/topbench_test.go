@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"yurtcoordinator/internal/pool/pooltest"
 	"yurtcoordinator/internal/usage"
 )
 
@@ -75,7 +76,7 @@ func benchTop(ctx context.Context, b *testing.B, p *program) {
 	}
 
 	c := &coordinator{ca: p.ca, address: p.address}
-	person := c.http(b, c.certificate(b, operator()))
+	person := c.http(b, c.certificate(b, pooltest.Operator()))
 	top := func(when string) {
 		began, busy := time.Now(), p.processor(b)
 		code, text := c.get(b, person, "/apis/metrics.k8s.io/v1beta1/pods")

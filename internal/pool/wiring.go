@@ -16,7 +16,13 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/klog/v2"
 
+	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/pool/access"
 	"yurtcoordinator/internal/pool/apiserver"
+	"yurtcoordinator/internal/pool/audit"
+	"yurtcoordinator/internal/pool/etcd"
+	"yurtcoordinator/internal/pool/mirror"
+	"yurtcoordinator/internal/pool/nodeobjects"
 	"yurtcoordinator/internal/pool/openapi"
 	"yurtcoordinator/internal/usage"
 )
@@ -26,16 +32,16 @@ var errNotSetUp = errors.New("the pool's roles and Leases are not in place yet")
 // wiring says which part is given to which.
 type wiring struct {
 	config   Config
-	etcd     *etcdMember
+	etcd     *etcd.Member
 	listener net.Listener
-	log      *auditLog
+	log      *audit.Log
 
 	installed atomic.Bool // the pool's roles and Leases are in place
 
 	serving chan struct{} // closed when what follows is set, and the API answers soon
 	client  kubernetes.Interface
-	own     *own
-	members *members
+	own     *nodeobjects.Objects
+	members *access.Members
 	meter   *usage.Meter
 }
 
@@ -79,12 +85,12 @@ func (c *wiring) assemble(ctx context.Context) (*apiserver.Server, error) {
 	}
 	c.client = kube.Client()
 	parts := apiserver.Parts{
-		Door: atTheDoor(kube.VerifyOptions), Noting: noting,
+		Door: access.AtTheDoor(kube.VerifyOptions), Noting: audit.Noting,
 		Outermost: func(next http.Handler, r request.RequestInfoResolver) http.Handler {
-			return c.log.logRefusals(next, r, hintKubeconfig)
+			return c.log.LogRefusals(next, r, access.HintKubeconfig)
 		},
-		Innermost: c.log.logStreams,
-		MayLast:   func(r *http.Request) bool { return mayLast(r) || ownMayLast(r) },
+		Innermost: c.log.LogStreams,
+		MayLast:   func(r *http.Request) bool { return mirror.MayLast(r) || nodeobjects.MayLast(r) },
 		Ready: healthz.NamedCheck("pool-setup", func(*http.Request) error {
 			if !c.installed.Load() {
 				return errNotSetUp
@@ -92,7 +98,7 @@ func (c *wiring) assemble(ctx context.Context) (*apiserver.Server, error) {
 			return nil
 		}),
 	}
-	elected := newElection(c.client.CoordinationV1(), c.config.Clock)
+	elected := access.NewElection(c.client.CoordinationV1(), c.config.Clock)
 	if err := c.decide(kube, elected, &parts); err != nil {
 		return nil, err
 	}
@@ -103,34 +109,34 @@ func (c *wiring) assemble(ctx context.Context) (*apiserver.Server, error) {
 }
 
 // decide adds to parts what decides who may do what.
-func (c *wiring) decide(kube *apiserver.Assembly, elected *election, parts *apiserver.Parts) (err error) {
-	c.members = newMembers(c.config.PoolNodesFile, c.config.Clock)
-	_, _ = c.members.read() // what is wrong with it is for Run to say
-	if parts.Authorizer, err = newAuthorizer(c.members, kube.Authorizer()); err != nil {
+func (c *wiring) decide(kube *apiserver.Assembly, elected *access.Election, parts *apiserver.Parts) (err error) {
+	c.members = access.NewMembers(c.config.PoolNodesFile, c.config.Clock)
+	_, _ = c.members.Read() // what is wrong with it is for Run to say
+	if parts.Authorizer, err = access.NewAuthorizer(c.members, kube.Authorizer()); err != nil {
 		return err
 	}
-	parts.Reviews = newKubeletReviews(parts.Authorizer, c.config.KubeletClientCertificate)
-	parts.Admission, err = newAdmission(kube.Informers(), parts.Authorizer, c.config.NodeName, elected)
+	parts.Reviews = access.NewReviews(parts.Authorizer, c.config.KubeletClientCertificate)
+	parts.Admission, err = access.NewAdmission(kube.Informers(), parts.Authorizer, c.config.NodeName, elected)
 	return err
 }
 
 // handle adds to parts what is served beside Kubernetes' own API.
-func (c *wiring) handle(kube *apiserver.Assembly, elected *election, parts *apiserver.Parts) error {
-	builtIns, err := stored(kube.Storage())
+func (c *wiring) handle(kube *apiserver.Assembly, elected *access.Election, parts *apiserver.Parts) error {
+	builtIns, err := mirror.Stored(kube.Storage())
 	if err != nil {
 		return err
 	}
-	kinds, err := storedOwn(kube.Storage(), c.config.OwnSecrets)
+	kinds, err := nodeobjects.Stored(kube.Storage(), c.config.OwnSecrets)
 	if err != nil {
 		return err
 	}
-	mirrored := newMirror(mirrorConfig{
-		quota: c.config.MirrorQuotaBytes, clock: c.config.Clock, leads: elected.leads, write: c.etcd.write, builtIns: builtIns,
-		stalled: c.config.stalledPush,
+	mirrored := mirror.New(mirror.Config{
+		Quota: c.config.MirrorQuotaBytes, Clock: c.config.Clock, Leads: elected.Leads, Write: c.etcd.Write, BuiltIns: builtIns,
+		Stalled: c.config.stalledPush,
 	})
-	c.own = newOwn(ownConfig{
-		quota: c.config.OwnQuotaBytes, clock: c.config.Clock, write: c.etcd.write, read: c.etcd.read, kinds: kinds,
-		refused: c.log.refused, member: c.members.Has, stalled: c.config.stalledPush,
+	c.own = nodeobjects.New(nodeobjects.Config{
+		Quota: c.config.OwnQuotaBytes, Clock: c.config.Clock, Write: c.etcd.Write, Read: c.etcd.Read, Kinds: kinds,
+		Refused: c.log.Refused, Member: c.members.Has, Stalled: c.config.stalledPush,
 	})
 	transport, port, addresses, err := c.config.kubelets().Reach()
 	if err != nil {
@@ -148,7 +154,7 @@ func (c *wiring) handle(kube *apiserver.Assembly, elected *election, parts *apis
 	parts.Install = c.meter.Install
 	parts.BeforeShutdown = mirrored.Close // else its watches hold up the end
 	parts.Handlers = map[string]http.Handler{
-		mirrorPath: mirrored, ownPath: c.own, openapi.Root: explained, "/openapi/": http.HandlerFunc(otherOpenAPI),
+		edge.PathMirror: mirrored, edge.PathOwn: c.own, openapi.Root: explained, "/openapi/": http.HandlerFunc(access.OtherOpenAPI),
 	}
 	return nil
 }

@@ -1,0 +1,179 @@
+package access
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"k8s.io/apiserver/pkg/admission"
+	admissionmetrics "k8s.io/apiserver/pkg/admission/metrics"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	"k8s.io/client-go/informers"
+	"k8s.io/kubernetes/pkg/apis/coordination"
+	"k8s.io/kubernetes/pkg/apis/core"
+	"k8s.io/kubernetes/pkg/auth/nodeidentifier"
+	"k8s.io/kubernetes/plugin/pkg/admission/noderestriction"
+
+	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/pool/exchange"
+)
+
+// leaseReadTimeout bounds the one read that deciding over leader-informer-sync needs; it is from this process's memory.
+const leaseReadTimeout = 5 * time.Second
+
+// poolLeaseName is the plugin's name in metrics.
+const poolLeaseName = "PoolLease"
+
+// NewAdmission returns what decides over each write: NodeRestriction, then poolLease. host is the coordinator's node, empty if
+// no Lease is to be marked.
+func NewAdmission(
+	factory informers.SharedInformerFactory, authz authorizer.Authorizer, host edge.NodeName, elected *Election,
+) (admission.Interface, error) {
+	identifier := nodeidentifier.NewDefaultNodeIdentifier()
+	restriction := noderestriction.NewPlugin(identifier)
+	restriction.InspectFeatureGates(utilfeature.DefaultFeatureGate)
+	restriction.SetExternalKubeInformerFactory(factory)
+	restriction.SetAuthorizer(authz)
+	if err := restriction.ValidateInitialization(); err != nil {
+		return nil, err
+	}
+	leases := &poolLease{nodes: identifier, host: host, election: elected}
+	// Not NamespaceLifecycle: the hubs push Pods without their Namespaces, and a kubelet's Event about one of them must
+	// not be refused for that. Not ServiceAccount: no controller makes the default accounts that it asks for.
+	return admissionmetrics.WithStepMetrics(admission.NewChainHandler(
+		admissionmetrics.WithControllerMetrics(nodeRestriction{restriction}, noderestriction.PluginName),
+		admissionmetrics.WithControllerMetrics(leases, poolLeaseName),
+	)), nil
+}
+
+func isPoolLease(a admission.Attributes) bool {
+	return a.GetResource().GroupResource() == coordination.Resource("leases") &&
+		a.GetNamespace() == edge.NamespaceSystem &&
+		(a.GetName() == edge.LeaseElection || a.GetName() == edge.LeaseInformerSync)
+}
+
+// nodeRestriction is Kubernetes' plugin, which knows of no Lease that a node may write but its heartbeat. It leaves the
+// pool's own two Leases to poolLease.
+type nodeRestriction struct {
+	*noderestriction.Plugin
+}
+
+func (n nodeRestriction) Admit(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
+	if isPoolLease(a) {
+		return nil
+	}
+	return n.Plugin.Admit(ctx, a, o)
+}
+
+// poolLease lets a node write Leases only in its own name. RBAC says which Leases a node may touch; what it may write
+// into them, and when, is said here. A compiled-in plugin and not a ValidatingAdmissionPolicy: a policy costs its CEL
+// environment in memory, and none can know since when a Lease has been as it is.
+type poolLease struct {
+	nodes    nodeidentifier.NodeIdentifier
+	host     edge.NodeName // the coordinator's node; may be empty
+	election *Election
+}
+
+var (
+	_ admission.MutationInterface   = &poolLease{}
+	_ admission.ValidationInterface = &poolLease{}
+)
+
+// Handles implements admission.Interface.
+func (p *poolLease) Handles(op admission.Operation) bool {
+	return op == admission.Create || op == admission.Update
+}
+
+// Admit marks the heartbeat of the coordinator's own node, and takes the mark off any other.
+func (p *poolLease) Admit(_ context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
+	if a.GetResource().GroupResource() != coordination.Resource("leases") ||
+		a.GetNamespace() != core.NamespaceNodeLease {
+		return nil
+	}
+	lease, ok := a.GetObject().(*coordination.Lease)
+	if !ok || p.host == "" {
+		return nil
+	}
+	if lease.Name != string(p.host) {
+		delete(lease.Annotations, edge.AnnotationCoordinatorHost)
+		return nil
+	}
+	if lease.Annotations == nil {
+		lease.Annotations = map[string]string{}
+	}
+	lease.Annotations[edge.AnnotationCoordinatorHost] = "true"
+	return nil
+}
+
+// Validate refuses what a node may not write.
+func (p *poolLease) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
+	if a.GetResource().GroupResource() != coordination.Resource("leases") {
+		return nil
+	}
+	name, isNode := p.nodes.NodeIdentity(a.GetUserInfo())
+	if !isNode {
+		return nil // RBAC lets nobody else write a Lease but this process itself
+	}
+	if err := p.decide(ctx, edge.NodeName(name), a); err != nil {
+		exchange.Explain(ctx, err)
+		return admission.NewForbidden(a, err)
+	}
+	return nil
+}
+
+func (p *poolLease) decide(ctx context.Context, caller edge.NodeName, a admission.Attributes) error {
+	lease, ok := a.GetObject().(*coordination.Lease)
+	if !ok {
+		return fmt.Errorf("not a Lease but a %T", a.GetObject())
+	}
+	next := internalMark(lease)
+	if a.GetNamespace() == core.NamespaceNodeLease {
+		return decideHeartbeat(caller, next.holder)
+	}
+	if !isPoolLease(a) {
+		return errors.New("not a Lease of the pool")
+	}
+	var old leaseMark
+	if stored, ok := a.GetOldObject().(*coordination.Lease); ok && stored != nil {
+		old = internalMark(stored)
+	}
+	var err error
+	if a.GetName() == edge.LeaseElection {
+		err = decideElection(caller, old, next, p.election.terms.Live(a.GetName(), old))
+	} else {
+		err = p.decideSync(ctx, caller, old, next)
+	}
+	if err == nil && a.GetName() == edge.LeaseElection && !a.IsDryRun() {
+		p.election.terms.Admitted(a.GetName(), next)
+	}
+	return err
+}
+
+func (p *poolLease) decideSync(ctx context.Context, caller edge.NodeName, old, next leaseMark) error {
+	stored, err := p.election.leader(ctx)
+	if err != nil {
+		return err
+	}
+	return decideSync(caller, old, next, stored.holder)
+}
+
+func internalMark(lease *coordination.Lease) leaseMark {
+	return leaseMark{
+		holder:      edge.NodeName(valueOf(lease.Spec.HolderIdentity)),
+		transitions: valueOf(lease.Spec.LeaseTransitions),
+		renewed:     valueOf(lease.Spec.RenewTime).UnixMicro(),
+		term:        seconds(lease.Spec.LeaseDurationSeconds),
+	}
+}
+
+func seconds(n *int32) time.Duration { return time.Duration(valueOf(n)) * time.Second }
+
+func valueOf[T any](p *T) T {
+	if p == nil {
+		var zero T
+		return zero
+	}
+	return *p
+}

@@ -1,0 +1,63 @@
+package access
+
+import (
+	"context"
+	"fmt"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// inEffect returns an error while the authorizer does not know each binding and its role yet: it learns of them by
+// watches, a moment after they are written, and a node that comes in that moment must not be refused by a coordinator
+// that has said that it is ready.
+func (s *Setup) inEffect(ctx context.Context) error {
+	for _, r := range reviews() {
+		answer, err := s.client.AuthorizationV1().SubjectAccessReviews().Create(ctx, &r, metav1.CreateOptions{})
+		if err != nil {
+			return fmt.Errorf("ask what %v may do: %w", r.Spec.Groups, err)
+		}
+		if !answer.Status.Allowed {
+			return fmt.Errorf("the roles of %v are not in effect yet: %s", r.Spec.Groups, answer.Status.Reason)
+		}
+	}
+	return nil
+}
+
+// reviews asks, for each binding, for the first thing that its role allows.
+func reviews() []authorizationv1.SubjectAccessReview {
+	rules := map[string]rbacv1.PolicyRule{}
+	for _, r := range clusterRoles(false) {
+		rules[r.Name] = r.Rules[0]
+	}
+	for _, r := range roles() {
+		rules[r.Namespace+"/"+r.Name] = r.Rules[0]
+	}
+	var all []authorizationv1.SubjectAccessReview
+	for _, b := range clusterRoleBindings() {
+		all = append(all, review(b.Subjects[0].Name, "", rules[b.RoleRef.Name]))
+	}
+	for _, b := range roleBindings() {
+		all = append(all, review(b.Subjects[0].Name, b.Namespace, rules[b.Namespace+"/"+b.RoleRef.Name]))
+	}
+	return all
+}
+
+// review asks whether a group may do what a rule allows first. Its user has no name that an authorizer knows.
+func review(group, namespace string, rule rbacv1.PolicyRule) authorizationv1.SubjectAccessReview {
+	spec := authorizationv1.SubjectAccessReviewSpec{User: "openyurt:setup", Groups: []string{group}}
+	if len(rule.NonResourceURLs) > 0 {
+		spec.NonResourceAttributes = &authorizationv1.NonResourceAttributes{
+			Path: rule.NonResourceURLs[0], Verb: rule.Verbs[0],
+		}
+	} else {
+		spec.ResourceAttributes = &authorizationv1.ResourceAttributes{
+			Namespace: namespace, Verb: rule.Verbs[0], Group: rule.APIGroups[0], Resource: rule.Resources[0],
+		}
+		if len(rule.ResourceNames) > 0 {
+			spec.ResourceAttributes.Name = rule.ResourceNames[0]
+		}
+	}
+	return authorizationv1.SubjectAccessReview{Spec: spec}
+}

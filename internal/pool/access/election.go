@@ -1,0 +1,69 @@
+package access
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	"k8s.io/utils/clock"
+
+	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/pool/exchange"
+)
+
+// Election answers who leads the pool now.
+type Election struct {
+	leases coordinationclient.LeasesGetter
+	terms  *terms
+}
+
+// NewElection returns an election that reads the Lease by client, and judges by c's clock who has lapsed.
+func NewElection(client coordinationclient.LeasesGetter, c clock.PassiveClock) *Election {
+	return &Election{leases: client, terms: newTerms(c)}
+}
+
+// leader returns the election Lease as it is stored; without its holder if that one has lapsed.
+func (e *Election) leader(ctx context.Context) (leaseMark, error) {
+	ctx, cancel := context.WithTimeout(ctx, leaseReadTimeout)
+	defer cancel()
+	lease, err := e.leases.Leases(edge.NamespaceSystem).Get(ctx, edge.LeaseElection, metav1.GetOptions{})
+	if err != nil {
+		return leaseMark{}, fmt.Errorf("who leads can't be told now: %w", err)
+	}
+	stored := leaseMark{
+		holder:      edge.NodeName(valueOf(lease.Spec.HolderIdentity)),
+		transitions: valueOf(lease.Spec.LeaseTransitions),
+		renewed:     valueOf(lease.Spec.RenewTime).UnixMicro(),
+		term:        seconds(lease.Spec.LeaseDurationSeconds),
+	}
+	if !e.terms.Live(edge.LeaseElection, stored) {
+		stored.holder = ""
+	}
+	return stored, nil
+}
+
+// Leads refuses a push by who does not lead, or no longer under the term that it thinks.
+func (e *Election) Leads(ctx context.Context, n edge.NodeName, term int32) error {
+	stored, err := e.leader(ctx)
+	if err != nil {
+		return &exchange.Refusal{Code: http.StatusServiceUnavailable, Message: err.Error(), RetryAfter: time.Second}
+	}
+	return decidePush(n, term, stored)
+}
+
+// decidePush is the rule: only the live holder of the election Lease pushes, under the transitions that the Lease has.
+func decidePush(n edge.NodeName, term int32, leader leaseMark) error {
+	switch {
+	case leader.holder == "":
+		return exchange.Refused(http.StatusForbidden, "only the leader may push, and nobody holds the Lease %s now", edge.LeaseElection)
+	case leader.holder != n:
+		return exchange.Refused(http.StatusForbidden, "only the leader may push, and node %q is the leader", leader.holder)
+	case leader.transitions != term:
+		return exchange.Refused(http.StatusForbidden, "the term %d of node %q is over; it leads under term %d now", term, n,
+			leader.transitions)
+	}
+	return nil
+}

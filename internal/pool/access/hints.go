@@ -1,0 +1,62 @@
+package access
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"strings"
+
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+
+	"yurtcoordinator/internal/edge"
+)
+
+// What a person is told to do instead. kube-apiserver says by itself who may not do what.
+const (
+	HintKubeconfig = "each pool's operators have a kubeconfig for its coordinator, in the cloud: Secret " + edge.NamespaceSystem +
+		"/yurt-coordinator-POOL-kubeconfig"
+	HintChange  = "a pool's coordinator only shows what there is; change it in the cloud"
+	HintSecrets = "Secrets are read in the cloud; here only if the coordinator and the hubs have --own-secrets"
+	HintSelf    = "nobody acts as somebody else here; leave out --as and --as-group"
+	HintProxy   = "use kubectl logs, exec, attach, port-forward or top, which do not need it"
+	hintOther   = "it is not shown here; ask the cloud"
+	HintOpenAPI = "a pool's coordinator serves OpenAPI v3 only; ask the cloud for v2"
+)
+
+// hints adds to a refusal what to do instead. It allows nothing, and stands behind all who may.
+type hints struct{}
+
+// Authorize implements authorizer.Authorizer.
+func (hints) Authorize(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+	return authorizer.DecisionNoOpinion, hint(a), nil
+}
+
+// hint is what a caller is told that is refused; programs of nodes are told nothing.
+func hint(a authorizer.Attributes) string {
+	caller := a.GetUser()
+	if caller == nil || !a.IsResourceRequest() || slices.Contains(caller.GetGroups(), edge.GroupNodes) {
+		return ""
+	}
+	core := a.GetAPIGroup() == ""
+	switch {
+	case !slices.Contains(caller.GetGroups(), edge.GroupOperators):
+		return HintKubeconfig
+	case strings.HasPrefix(a.GetVerb(), "impersonate"):
+		return HintSelf
+	case core && a.GetResource() == "nodes" && a.GetSubresource() != "" && a.GetSubresource() != "status":
+		return HintProxy
+	case core && a.GetSubresource() == "proxy":
+		return "use kubectl port-forward"
+	case !a.IsReadOnly():
+		return HintChange
+	case core && a.GetResource() == "secrets":
+		return HintSecrets
+	default:
+		return hintOther
+	}
+}
+
+// OtherOpenAPI answers who asks for version 2 of OpenAPI. Of a 404 kubectl would not print what it says.
+func OtherOpenAPI(w http.ResponseWriter, _ *http.Request) {
+	http.Error(w, HintOpenAPI, http.StatusNotAcceptable)
+}

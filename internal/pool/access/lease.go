@@ -1,0 +1,156 @@
+package access
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"k8s.io/utils/clock"
+
+	"yurtcoordinator/internal/edge"
+)
+
+// maxElectionTerm bounds the duration that a leader may claim for itself: a leader that dies holding the longest
+// possible term must not keep a pool without one for longer than an eviction takes by Kubernetes' defaults.
+const maxElectionTerm = 60 * time.Second
+
+// leaseMark is what tells one write of a Lease from the next.
+type leaseMark struct {
+	holder      edge.NodeName // empty: nobody holds it
+	transitions int32
+	renewed     int64         // renewTime as its writer gave it, microseconds: opaque, never compared with our clock
+	term        time.Duration // leaseDurationSeconds
+}
+
+// decideElection says whether caller may replace the election Lease old by next; oldLive is whether the holder of old
+// has renewed it, by this process's clock, within its term. nil means yes.
+//
+//	old holder │ next holder │ allowed
+//	nobody     │ caller      │ yes, transitions + 1
+//	caller     │ caller      │ yes, transitions unchanged (a renewal), or + 1 (a new term, of a restarted hub)
+//	caller     │ nobody      │ yes, transitions unchanged (a release)
+//	other      │ caller      │ only if other has lapsed, transitions + 1
+//	other      │ nobody      │ no: nobody releases what another holds
+//	any        │ other       │ no: nobody writes for another
+func decideElection(caller edge.NodeName, old, next leaseMark, oldLive bool) error {
+	if err := decideHolder(caller, old, next); err != nil {
+		return err
+	}
+	if next.holder == "" {
+		if old.holder != caller {
+			return fmt.Errorf("only its holder %q may release the Lease", old.holder)
+		}
+		return nil
+	}
+	if next.term <= 0 || next.term > maxElectionTerm {
+		return fmt.Errorf("leaseDurationSeconds must be 1 to %d", int(maxElectionTerm.Seconds()))
+	}
+	if old.holder != "" && old.holder != caller && oldLive {
+		return fmt.Errorf("node %q holds the Lease and has renewed it within its term", old.holder)
+	}
+	return nil
+}
+
+// decideSync says the same of the Lease that declares the pool's resources complete. Only the present leader writes it,
+// whoever wrote it before; leader is the holder of the election Lease, and empty if that one has lapsed.
+func decideSync(caller edge.NodeName, old, next leaseMark, leader edge.NodeName) error {
+	if leader != caller {
+		if leader == "" {
+			return fmt.Errorf("only the leader may write it, and nobody holds the Lease %s now", edge.LeaseElection)
+		}
+		return fmt.Errorf("only the leader may write it, and node %q is the leader", leader)
+	}
+	return decideHolder(caller, old, next)
+}
+
+// decideHolder is what both have in common.
+func decideHolder(caller edge.NodeName, old, next leaseMark) error {
+	if next.holder != "" && next.holder != caller {
+		return fmt.Errorf("node %q may write only itself as the holder, not %q", caller, next.holder)
+	}
+	unchanged := next.transitions == old.transitions
+	counted := next.transitions == old.transitions+1
+	switch {
+	case next.holder == "" && !unchanged:
+		return fmt.Errorf("leaseTransitions must stay %d when the Lease is released, not become %d",
+			old.transitions, next.transitions)
+	case next.holder != "" && next.holder != old.holder && !counted:
+		return fmt.Errorf("leaseTransitions must be %d, one more, when the Lease gets a new holder, not %d",
+			old.transitions+1, next.transitions)
+	case next.holder != "" && next.holder == old.holder && !unchanged && !counted:
+		return fmt.Errorf("leaseTransitions must stay %d in a renewal, or be one more if the node was restarted, "+
+			"not %d",
+			old.transitions, next.transitions)
+	}
+	return nil
+}
+
+// decideHeartbeat says whether a node may write this holder into its own Lease.
+func decideHeartbeat(caller, holder edge.NodeName) error {
+	if holder == "" {
+		return errors.New("holderIdentity must be the node's own name")
+	}
+	if holder != caller {
+		return fmt.Errorf("holderIdentity must be the node's own name, not %q", holder)
+	}
+	return nil
+}
+
+// terms knows since when each Lease has been as it is, by this process's own clock: the clocks of the nodes are
+// minutes apart, and a renewTime is what its writer says.
+//
+// A write is seen twice: when it is let in, and when it is found stored by the next one. Its age counts from the first
+// if it was stored, so that a lapsed leader is replaced by the first who tries and not by the second; a write that was
+// let in but failed to be stored counts for nothing. A Lease seen for the first time is as old as that moment.
+type terms struct {
+	clock clock.PassiveClock
+
+	mu     sync.Mutex
+	leases map[string]*term
+}
+
+type term struct {
+	stored, admitted seenMark
+}
+
+type seenMark struct {
+	mark leaseMark
+	at   time.Time
+}
+
+func newTerms(c clock.PassiveClock) *terms {
+	return &terms{clock: c, leases: map[string]*term{}}
+}
+
+// Live reports whether the stored Lease has a holder that renewed it within its term.
+func (t *terms) Live(name string, stored leaseMark) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	now := t.clock.Now()
+	seen := t.leases[name]
+	if seen == nil {
+		seen = &term{}
+		t.leases[name] = seen
+	}
+	switch stored {
+	case seen.admitted.mark:
+		seen.stored = seen.admitted
+	case seen.stored.mark:
+	default:
+		seen.stored = seenMark{stored, now}
+	}
+	return stored.holder != "" && now.Sub(seen.stored.at) < stored.term
+}
+
+// Admitted notes that next is about to be stored.
+func (t *terms) Admitted(name string, next leaseMark) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	seen := t.leases[name]
+	if seen == nil {
+		seen = &term{}
+		t.leases[name] = seen
+	}
+	seen.admitted = seenMark{next, t.clock.Now()}
+}

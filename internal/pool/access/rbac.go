@@ -1,0 +1,139 @@
+package access
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/authentication/user"
+
+	"yurtcoordinator/internal/edge"
+)
+
+// What the pool's callers may do, beyond what the Node authorizer lets a node do with its own objects: its own Lease in
+// kube-node-lease (get, create, update, patch, delete; never list), its own Node and Pods, and the reviews that kubelet
+// asks for. That authorizer has Kubernetes' rules compiled in, so the bootstrap role system:node, which is not here,
+// is not missed; of the other bootstrap roles a node used only discovery, which is here.
+//
+// Secrets are left out of what operators read because they are named here, one by one: a resource that is added to the
+// served groups later is not readable until somebody decides so.
+
+const rolePrefix = "openyurt:"
+
+var (
+	readVerbs = []string{"get", "list", "watch"}
+	systems   = []string{edge.NamespaceSystem, corev1.NamespaceNodeLease}
+)
+
+func clusterRoles(secrets bool) []rbacv1.ClusterRole {
+	operator := operatorRole()
+	if secrets {
+		operator.Rules = append(operator.Rules, rule(readVerbs, "", "secrets"))
+	}
+	return []rbacv1.ClusterRole{
+		clusterRole("discovery", rbacv1.PolicyRule{
+			Verbs: []string{"get"},
+			NonResourceURLs: []string{"/api", "/api/*", "/apis", "/apis/*", "/openapi", "/openapi/*",
+				"/version", "/version/", "/healthz", "/healthz/*", "/livez", "/livez/*", "/readyz", "/readyz/*"},
+		}),
+		clusterRole("pool-resources",
+			rule(readVerbs, "", "endpoints"),
+			rule(readVerbs, "discovery.k8s.io", "endpointslices")),
+		// Which node may post is for the mirror to say, by the election Lease.
+		clusterRole("mirror", rbacv1.PolicyRule{
+			Verbs: []string{"get", "post"}, NonResourceURLs: []string{edge.PathMirror, edge.PathMirror + "/*"},
+		}),
+		// Whose objects a node may push is for the ledger to say.
+		clusterRole("own-objects", rbacv1.PolicyRule{
+			Verbs: []string{"get", "post"}, NonResourceURLs: []string{edge.PathOwn, edge.PathOwn + "/*"},
+		}),
+		operator,
+	}
+}
+
+// operatorRole is for people. It has no Secrets, which only --own-secrets adds.
+func operatorRole() rbacv1.ClusterRole {
+	return clusterRole("operator",
+		rule(readVerbs, "", "configmaps", "endpoints", "events", "limitranges", "namespaces", "nodes",
+			"nodes/status", "persistentvolumeclaims", "persistentvolumeclaims/status", "persistentvolumes",
+			"persistentvolumes/status", "pods", "pods/status", "pods/log", "podtemplates",
+			"replicationcontrollers", "replicationcontrollers/status", "resourcequotas", "resourcequotas/status",
+			"serviceaccounts", "services", "services/status"),
+		rule(readVerbs, "coordination.k8s.io", "leases"),
+		rule(readVerbs, "discovery.k8s.io", "endpointslices"),
+		rule(readVerbs, "networking.k8s.io",
+			"ingressclasses", "ingresses", "ingresses/status", "ipaddresses", "networkpolicies", "servicecidrs"),
+		rule(readVerbs, "rbac.authorization.k8s.io",
+			"clusterrolebindings", "clusterroles", "rolebindings", "roles"),
+		rule(readVerbs, "resource.k8s.io",
+			"deviceclasses", "resourceclaims", "resourceclaimtemplates", "resourceslices"),
+		rule(readVerbs, "storage.k8s.io",
+			"csidrivers", "csinodes", "csistoragecapacities", "storageclasses", "volumeattachments",
+			"volumeattributesclasses"),
+		rule([]string{"get", "list"}, "metrics.k8s.io", "nodes", "pods"), // kubectl top
+		// kubectl asks for a stream by GET over WebSocket and by POST over SPDY.
+		rule([]string{"get", "create"}, "", "pods/exec", "pods/attach", "pods/portforward"),
+		// kubectl auth can-i and whoami: nothing is stored by these.
+		rule([]string{"create"}, "authorization.k8s.io", "selfsubjectaccessreviews", "selfsubjectrulesreviews"),
+		rule([]string{"create"}, "authentication.k8s.io", "selfsubjectreviews"),
+		rbacv1.PolicyRule{Verbs: []string{"get"}, NonResourceURLs: []string{"/metrics", "/metrics/*", edge.PathMirror}},
+	)
+}
+
+func clusterRoleBindings() []rbacv1.ClusterRoleBinding {
+	return []rbacv1.ClusterRoleBinding{
+		clusterRoleBinding("discovery", user.AllAuthenticated),
+		clusterRoleBinding("pool-resources", edge.GroupNodes),
+		clusterRoleBinding("mirror", edge.GroupNodes),
+		clusterRoleBinding("own-objects", edge.GroupNodes),
+		clusterRoleBinding("operator", edge.GroupOperators),
+	}
+}
+
+func roles() []rbacv1.Role {
+	return []rbacv1.Role{
+		// The leader watches them all; each node writes its own, by the Node authorizer.
+		role(corev1.NamespaceNodeLease, "heartbeats", rule(readVerbs, "coordination.k8s.io", "leases")),
+		// Not create: these two are made at start, so that nobody needs a right that can't be limited to a name.
+		role(edge.NamespaceSystem, "campaign", rbacv1.PolicyRule{
+			Verbs:         []string{"get", "list", "watch", "update", "patch"},
+			APIGroups:     []string{"coordination.k8s.io"},
+			Resources:     []string{"leases"},
+			ResourceNames: []string{edge.LeaseElection, edge.LeaseInformerSync},
+		}),
+	}
+}
+
+func roleBindings() []rbacv1.RoleBinding {
+	return []rbacv1.RoleBinding{
+		roleBinding(corev1.NamespaceNodeLease, "heartbeats", edge.GroupNodes),
+		roleBinding(edge.NamespaceSystem, "campaign", edge.GroupNodes),
+	}
+}
+
+func rule(verbs []string, group string, resources ...string) rbacv1.PolicyRule {
+	return rbacv1.PolicyRule{Verbs: verbs, APIGroups: []string{group}, Resources: resources}
+}
+
+func clusterRole(name string, rules ...rbacv1.PolicyRule) rbacv1.ClusterRole {
+	return rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: rolePrefix + name}, Rules: rules}
+}
+
+func role(namespace, name string, rules ...rbacv1.PolicyRule) rbacv1.Role {
+	return rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: rolePrefix + name}, Rules: rules}
+}
+
+func clusterRoleBinding(name, group string) rbacv1.ClusterRoleBinding {
+	return rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: rolePrefix + name},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: rolePrefix + name},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: group}},
+	}
+}
+
+func roleBinding(namespace, name, group string) rbacv1.RoleBinding {
+	return rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: rolePrefix + name},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: rolePrefix + name},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: group}},
+	}
+}

@@ -1,0 +1,259 @@
+package audit
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+	"gopkg.in/natefinch/lumberjack.v2"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/endpoints/responsewriter"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+
+	"yurtcoordinator/internal/pool/exchange"
+)
+
+const (
+	// auditFileMB is when the file is moved aside; with the one moved aside it takes twice that at most.
+	auditFileMB = 10
+	// refusalsPerSecond and refusalBurst bound what a caller that is refused in a loop can write.
+	refusalsPerSecond = 10
+	refusalBurst      = 50
+	// maxAuditField bounds what a line holds of each thing that a caller has sent, in bytes, and maxAuditCommand in how many
+	// words it keeps a command.
+	maxAuditField   = 512
+	maxAuditCommand = 20
+)
+
+// Line is what is kept of a request: who, what, from where; never a header or a body, and of a query only what is named
+// here. What goes through a stream is nowhere.
+type Line struct {
+	Time       time.Time `json:"time"`
+	Event      string    `json:"event"` // "refused", or "opened" for a stream into a container
+	Code       int       `json:"code,omitempty"`
+	User       string    `json:"user,omitempty"`
+	Claimed    string    `json:"claimedSubject,omitempty"` // of a certificate that was not accepted
+	Verb       string    `json:"verb"`
+	Path       string    `json:"path"`
+	Container  string    `json:"container,omitempty"` // of a stream, if it was named
+	Command    []string  `json:"command,omitempty"`   // of an exec that was let through
+	Source     string    `json:"source"`
+	Reason     string    `json:"reason,omitempty"`
+	Suppressed int       `json:"suppressed,omitempty"` // refusals before this one that the rate limit kept out
+}
+
+// Log writes lines, one per event.
+type Log struct {
+	clock clock.PassiveClock
+	limit *rate.Limiter
+
+	mu         sync.Mutex // also keeps lines whole
+	out        io.WriteCloser
+	suppressed int
+}
+
+// New writes to path, made when the first line is written; "-" is stderr.
+func New(path string, c clock.PassiveClock) *Log {
+	var out io.WriteCloser = unclosed{os.Stderr}
+	if path != "-" {
+		out = &lumberjack.Logger{Filename: path, MaxSize: auditFileMB, MaxBackups: 1}
+	}
+	return &Log{clock: c, limit: rate.NewLimiter(refusalsPerSecond, refusalBurst), out: out}
+}
+
+type unclosed struct{ io.Writer }
+
+func (unclosed) Close() error { return nil }
+
+// Close closes the file.
+func (l *Log) Close() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.out.Close()
+}
+
+func (l *Log) Refused(ctx context.Context, line Line) {
+	if !l.limit.AllowN(l.clock.Now(), 1) {
+		l.mu.Lock()
+		l.suppressed++
+		l.mu.Unlock()
+		return
+	}
+	line.Event = "refused"
+	l.write(ctx, line)
+}
+
+func (l *Log) opened(ctx context.Context, line Line) {
+	line.Event = "opened"
+	l.write(ctx, line)
+}
+
+func (l *Log) write(ctx context.Context, line Line) {
+	line.Time = l.clock.Now().UTC()
+	line.User, line.Claimed = shortened(line.User), shortened(line.Claimed)
+	line.Path, line.Reason = shortened(line.Path), shortened(line.Reason)
+	line.Container, line.Command = shortened(line.Container), shortenedAll(line.Command)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if line.Event == "refused" {
+		line.Suppressed, l.suppressed = l.suppressed, 0
+	}
+	text, err := json.Marshal(line)
+	if err == nil {
+		_, err = l.out.Write(append(text, '\n'))
+	}
+	if err != nil {
+		klog.FromContext(ctx).Error(err, "Writing to --audit-log-path failed; a line is lost", "event", line.Event,
+			"code", line.Code, "user", line.User, "verb", line.Verb, "path", line.Path)
+	}
+}
+
+func shortened(s string) string {
+	if len(s) > maxAuditField {
+		return strings.ToValidUTF8(s[:maxAuditField], "") + "…"
+	}
+	return s
+}
+
+func shortenedAll(words []string) []string {
+	more := len(words) - maxAuditCommand
+	if more > 0 {
+		words = append(slices.Clone(words[:maxAuditCommand]), fmt.Sprintf("… and %d more", more))
+	}
+	for i, w := range words {
+		words[i] = shortened(w)
+	}
+	return words
+}
+
+// Noting wraps an authenticator so that the refusal log learns who is calling, or why that can't be told. It keeps the
+// error to that log: the handler chain would write it to stderr as well, as often as the caller tries.
+func Noting(inner authenticator.Request) authenticator.Request {
+	return authenticator.RequestFunc(func(r *http.Request) (*authenticator.Response, bool, error) {
+		response, ok, err := inner.AuthenticateRequest(r)
+		switch {
+		case err != nil:
+			exchange.Explain(r.Context(), err)
+			return nil, false, nil
+		case !ok:
+			exchange.Explain(r.Context(), ErrNoCertificate)
+		default:
+			exchange.NoteUser(r.Context(), response.User.GetName())
+		}
+		return response, ok, nil
+	})
+}
+
+// LogRefusals is the outermost handler: it writes down every request that was answered 401 or 403, and tells the caller of a
+// 401 why, and hint.
+func (l *Log) LogRefusals(next http.Handler, resolver request.RequestInfoResolver, hint string) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ctx, found := exchange.WithFindings(r.Context())
+		recorder := &codeRecorder{ResponseWriter: w, why: found.Reason, hint: hint}
+		next.ServeHTTP(responsewriter.WrapForHTTP1Or2(recorder), r.WithContext(ctx))
+		code := recorder.status()
+		if code != http.StatusUnauthorized && code != http.StatusForbidden {
+			return
+		}
+		line := Line{Code: code, User: found.User(), Reason: found.Reason()}
+		if line.User == "" && r.TLS != nil && len(r.TLS.PeerCertificates) > 0 {
+			line.Claimed = r.TLS.PeerCertificates[0].Subject.String()
+		}
+		l.Refused(r.Context(), about(r, line, resolver))
+	})
+}
+
+// LogStreams stands right before the API: it writes down every stream into a container that is let through.
+func (l *Log) LogStreams(next http.Handler, resolver request.RequestInfoResolver) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if info, ok := request.RequestInfoFrom(r.Context()); ok && info.IsResourceRequest {
+			switch info.Subresource {
+			case "exec", "attach", "portforward":
+				q := r.URL.Query() // where kube-apiserver takes them from as well
+				line := Line{Container: q.Get("container")}
+				if info.Subresource == "exec" {
+					line.Command = q["command"]
+				}
+				if user, ok := request.UserFrom(r.Context()); ok {
+					line.User = user.GetName()
+				}
+				l.opened(r.Context(), about(r, line, resolver))
+			}
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+func about(r *http.Request, line Line, resolver request.RequestInfoResolver) Line {
+	line.Verb, line.Path, line.Source = strings.ToLower(r.Method), r.URL.Path, r.RemoteAddr
+	if info, err := resolver.NewRequestInfo(r); err == nil {
+		line.Verb = info.Verb
+	}
+	return line
+}
+
+// codeRecorder remembers the status that was answered, and says in the place of a bare 401 why. The chain's own timeout may
+// answer from another goroutine than the one that waits for it, but never after the handler has returned.
+type codeRecorder struct {
+	http.ResponseWriter
+	why  func() string
+	hint string
+
+	mu      sync.Mutex
+	code    int
+	instead bool // the body is written
+}
+
+// Unwrap implements responsewriter.UserProvidedDecorator.
+func (c *codeRecorder) Unwrap() http.ResponseWriter { return c.ResponseWriter }
+
+// WriteHeader implements http.ResponseWriter.
+func (c *codeRecorder) WriteHeader(code int) {
+	why := ""
+	c.mu.Lock()
+	if c.code == 0 {
+		c.code = code
+		if code == http.StatusUnauthorized {
+			why = c.why()
+		}
+	}
+	c.instead = c.instead || why != ""
+	c.mu.Unlock()
+	if why == "" {
+		c.ResponseWriter.WriteHeader(code)
+		return
+	}
+	c.Header().Del("Content-Length")
+	c.Header().Del("Content-Encoding")
+	a := &exchange.Reply{ResponseWriter: c.ResponseWriter}
+	a.Refuse(context.Background(), exchange.Refused(code, "%s; %s", shortened(why), c.hint))
+}
+
+// Write implements http.ResponseWriter.
+func (c *codeRecorder) Write(p []byte) (int, error) {
+	c.mu.Lock()
+	instead := c.instead
+	c.mu.Unlock()
+	if instead {
+		return len(p), nil
+	}
+	return c.ResponseWriter.Write(p)
+}
+
+func (c *codeRecorder) status() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.code
+}
+
+var ErrNoCertificate = fmt.Errorf("no client certificate was shown, and no token is taken instead")

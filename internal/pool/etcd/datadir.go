@@ -1,0 +1,202 @@
+package etcd
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// markerName is the file that says "a coordinator made this directory and may empty it". It is locked while its
+// coordinator lives, and the kernel drops the lock with the process, however that ends.
+const markerName = ".yurt-coordinator"
+
+const freshPrefix = "yurt-coordinator-"
+
+// maxSocketPath is the longest path that a unix socket can be bound to on Linux, without its final zero.
+const maxSocketPath = 107
+
+// DataDir is a private, empty, locked directory.
+type DataDir struct {
+	Path   string
+	marker *os.File
+	Memory bool // on a memory file system
+}
+
+// OpenDataDir makes or empties the directory at path, or makes a fresh one if path is empty. It empties only what a
+// coordinator that is no longer alive has made.
+func OpenDataDir(path string) (*DataDir, error) {
+	if path == "" {
+		return openFresh()
+	}
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return nil, fmt.Errorf("--data-dir: %w", err)
+	}
+	if longest := filepath.Join(path, peerSocket); len(longest) > maxSocketPath {
+		return nil, fmt.Errorf("--data-dir %s is too long a path for a unix socket; it may have %d bytes",
+			path, maxSocketPath-len(peerSocket)-1)
+	}
+	if err := os.MkdirAll(path, 0o700); err != nil {
+		return nil, fmt.Errorf("--data-dir: %w", err)
+	}
+	entries, err := os.ReadDir(path)
+	if err != nil {
+		return nil, fmt.Errorf("--data-dir: %w", err)
+	}
+	d := &DataDir{Path: path, Memory: onMemory(path)}
+	if len(entries) > 0 {
+		if d.marker, err = lockMarker(filepath.Join(path, markerName)); err != nil {
+			switch {
+			case errors.Is(err, fs.ErrNotExist):
+				return nil, fmt.Errorf("--data-dir %s: it has files that no coordinator made, and starting would "+
+					"delete them; give an empty directory or one that does not exist", path)
+			case errors.Is(err, unix.EWOULDBLOCK):
+				return nil, fmt.Errorf("--data-dir %s: another coordinator is using it; "+
+					"stop that one or give another", path)
+			}
+			return nil, fmt.Errorf("--data-dir: %w", err)
+		}
+		if err := d.empty(); err != nil {
+			d.marker.Close()
+			return nil, fmt.Errorf("--data-dir: %w", err)
+		}
+	}
+	if err := d.makePrivate(); err != nil {
+		return nil, fmt.Errorf("--data-dir: %w", err)
+	}
+	return d, nil
+}
+
+// openFresh makes a directory of its own on the first memory file system found, and removes there what coordinators
+// that were killed have left: their bytes are memory that nobody would ever give back.
+func openFresh() (*DataDir, error) {
+	parent := memoryParent()
+	for _, entry := range stale(parent) {
+		if marker, err := lockMarker(filepath.Join(entry, markerName)); err == nil {
+			_ = os.RemoveAll(entry) // another one's; if it can't be removed now, the next start tries again
+			marker.Close()
+		}
+	}
+	path, err := os.MkdirTemp(parent, freshPrefix)
+	if err != nil {
+		return nil, fmt.Errorf("no place for the pool's data; give one with --data-dir: %w", err)
+	}
+	d := &DataDir{Path: path, Memory: onMemory(path)}
+	if err := d.makePrivate(); err != nil {
+		return nil, fmt.Errorf("data directory: %w", err)
+	}
+	return d, nil
+}
+
+func memoryParent() string {
+	for _, dir := range []string{"/dev/shm", os.Getenv("XDG_RUNTIME_DIR"), "/run", os.TempDir()} {
+		if dir != "" && onMemory(dir) && unix.Access(dir, unix.W_OK|unix.X_OK) == nil {
+			return dir
+		}
+	}
+	return os.TempDir()
+}
+
+// stale lists the directories in parent that look like openFresh's and belong to this user.
+func stale(parent string) []string {
+	entries, err := os.ReadDir(parent)
+	if err != nil {
+		return nil
+	}
+	var found []string
+	for _, entry := range entries {
+		if !entry.IsDir() || !strings.HasPrefix(entry.Name(), freshPrefix) {
+			continue
+		}
+		path := filepath.Join(parent, entry.Name())
+		var st unix.Stat_t
+		if unix.Lstat(path, &st) == nil && int(st.Uid) == os.Geteuid() {
+			found = append(found, path)
+		}
+	}
+	return found
+}
+
+// makePrivate closes the directory to others and puts the marker in place, locked before it can be seen.
+func (d *DataDir) makePrivate() error {
+	if err := os.Chmod(d.Path, 0o700); err != nil {
+		return err
+	}
+	if d.marker != nil {
+		return nil
+	}
+	temp := filepath.Join(d.Path, markerName+".new")
+	f, err := os.OpenFile(temp, os.O_CREATE|os.O_RDWR|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return err
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		f.Close()
+		return fmt.Errorf("lock %s: %w", temp, err)
+	}
+	if err := os.Rename(temp, filepath.Join(d.Path, markerName)); err != nil {
+		f.Close()
+		return err
+	}
+	d.marker = f
+	return nil
+}
+
+func lockMarker(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_RDWR|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		f.Close()
+		return nil, fmt.Errorf("lock %s: %w", path, err)
+	}
+	return f, nil
+}
+
+// empty removes everything but the marker, which must stay while the rest goes: a kill in between leaves a directory
+// that the next start may empty.
+func (d *DataDir) empty() error {
+	entries, err := os.ReadDir(d.Path)
+	if err != nil {
+		return err
+	}
+	for _, entry := range entries {
+		if entry.Name() == markerName {
+			continue
+		}
+		if err := os.RemoveAll(filepath.Join(d.Path, entry.Name())); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Remove deletes the directory. A mount point can't be deleted; it is left empty.
+func (d *DataDir) Remove() error {
+	err := d.empty()
+	if err == nil {
+		err = os.Remove(filepath.Join(d.Path, markerName))
+	}
+	d.marker.Close()
+	if err != nil {
+		return fmt.Errorf("remove the pool's data: %w", err)
+	}
+	if err := os.Remove(d.Path); err != nil && !errors.Is(err, unix.EBUSY) {
+		return fmt.Errorf("remove the pool's data: %w", err)
+	}
+	return nil
+}
+
+func onMemory(path string) bool {
+	var st unix.Statfs_t
+	if err := unix.Statfs(path, &st); err != nil {
+		return false
+	}
+	return st.Type == unix.TMPFS_MAGIC || st.Type == unix.RAMFS_MAGIC
+}

@@ -1,0 +1,227 @@
+package etcd
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/server/v3/embed"
+	"go.etcd.io/etcd/server/v3/etcdserver"
+	"go.etcd.io/etcd/server/v3/storage/backend"
+	"go.etcd.io/etcd/server/v3/storage/wal"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"k8s.io/utils/clock"
+)
+
+// ErrNoSpace ends a coordinator whose objects have outgrown its quota. etcd then refuses every write for good, so the
+// way out is a new process, which starts empty.
+var ErrNoSpace = errors.New("etcd: the pool's objects have reached the quota; starting again will start empty. " +
+	"If it happens again, raise --etcd-quota-bytes or push fewer resources")
+
+const (
+	clientSocket = "etcd.sock"
+	peerSocket   = "etcd-peer.sock"
+
+	// etcdStartTimeout is far above the 0.1 s that one member needs on memory.
+	etcdStartTimeout = 15 * time.Second
+	// alarmInterval is how long a full etcd may go unnoticed.
+	alarmInterval = time.Second
+	// slowRequest is what etcd, in memory, takes only when the machine has no CPU to spare.
+	slowRequest = time.Second
+	// bookmarkInterval is how often the watch of what does not change is told how far it has come, so that it stays
+	// within the history that is kept.
+	bookmarkInterval = 5 * time.Second
+)
+
+// sizeEtcd sets what etcd has only as package variables. Left alone, a write-ahead log segment is 64 MB, and two are
+// allocated ahead: 122 MB of memory for an empty database. 1 MB is below the size of a snapshot's log.
+var sizeEtcd = sync.OnceFunc(func() {
+	wal.SegmentSizeBytes = 1 << 20
+	backend.InitialMmapSize = 64 << 20 // address space; grows on demand
+})
+
+// Member is a one-member etcd that listens on unix sockets only.
+type Member struct {
+	dir   string // private to this process
+	quota int64  // bytes
+	// history is how many revisions a window of history has; see history.go.
+	history int64
+	clock   clock.WithTicker
+	ready   chan struct{} // closed when it answers
+
+	server *etcdserver.EtcdServer // set before ready is closed
+
+	// level is what etcd logs: warnings, but only while it runs. In its first second and its last it warns of what is
+	// meant to be (no disk, no TLS, no schema yet, closed sockets); a start that fails is Run's error.
+	level zap.AtomicLevel
+}
+
+// Config says how an etcdMember keeps its data. All fields but history must be set.
+type Config struct {
+	Dir   string // private to this process, on a memory file system
+	Quota int64  // bytes
+	// History is how many revisions a window of history has; 0 means windowRevisions.
+	History int64
+	Clock   clock.WithTicker
+}
+
+// New returns a member that runs as c says.
+func New(c Config) *Member {
+	return &Member{
+		dir:     c.Dir,
+		quota:   c.Quota,
+		history: cmp.Or(c.History, windowRevisions),
+		clock:   c.Clock,
+		ready:   make(chan struct{}),
+		level:   zap.NewAtomicLevelAt(zapcore.FatalLevel),
+	}
+}
+
+// Ready is closed when it answers.
+func (m *Member) Ready() <-chan struct{} { return m.ready }
+
+// Endpoint is where kube-apiserver dials it.
+func (m *Member) Endpoint() string { return "unix://" + filepath.Join(m.dir, clientSocket) }
+
+// Run starts etcd and blocks until ctx ends or etcd fails.
+func (m *Member) Run(ctx context.Context) error {
+	sizeEtcd()
+	member, err := embed.StartEtcd(m.config())
+	if err != nil {
+		return fmt.Errorf("start: %w", err)
+	}
+	defer func() {
+		m.level.SetLevel(zapcore.FatalLevel)
+		member.Close()
+	}()
+
+	timeout := m.clock.NewTimer(etcdStartTimeout)
+	defer timeout.Stop()
+	select {
+	case <-member.Server.ReadyNotify():
+	case err := <-member.Err():
+		return fmt.Errorf("start: %w", err)
+	case <-timeout.C():
+		return fmt.Errorf("not ready after %s; is the machine out of memory or CPU?", etcdStartTimeout)
+	case <-ctx.Done():
+		return nil
+	}
+	// The directory is private anyway.
+	for _, socket := range []string{clientSocket, peerSocket} {
+		if err := os.Chmod(filepath.Join(m.dir, socket), 0o600); err != nil {
+			return err
+		}
+	}
+	m.server = member.Server
+	close(m.ready)
+
+	select {
+	case <-ctx.Done():
+		return nil
+	case err := <-member.Err():
+		return err
+	case <-member.Server.StopNotify():
+		return errors.New("stopped by itself; its own log says why")
+	}
+}
+
+// Write commits a transaction, and reports whether its conditions held: if not, it has changed nothing. It must not be
+// called before ready is closed.
+func (m *Member) Write(ctx context.Context, txn *etcdserverpb.TxnRequest) (done bool, err error) {
+	answer, err := m.server.Txn(ctx, txn)
+	if err != nil {
+		return false, err
+	}
+	return answer.Succeeded, nil
+}
+
+// Read returns what a key has, nil for nothing, and by which write. It must not be called before ready is closed.
+func (m *Member) Read(ctx context.Context, key []byte) (value []byte, written int64, err error) {
+	answer, err := m.server.Range(ctx, &etcdserverpb.RangeRequest{Key: key, Serializable: true})
+	if err != nil || len(answer.Kvs) == 0 {
+		return nil, 0, err
+	}
+	return answer.Kvs[0].Value, answer.Kvs[0].ModRevision, nil
+}
+
+// WatchQuota blocks until ctx ends, or returns ErrNoSpace when the quota is used up. It is not a part of Run so that
+// etcd, which still answers reads, outlives what must be stopped before it.
+func (m *Member) WatchQuota(ctx context.Context) error {
+	select {
+	case <-m.ready:
+	case <-ctx.Done():
+		return nil
+	}
+	ticker := m.clock.NewTicker(alarmInterval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C():
+			m.level.SetLevel(zapcore.WarnLevel)
+			if full(m.server.Alarms()) {
+				return ErrNoSpace
+			}
+		}
+	}
+}
+
+func full(alarms []*etcdserverpb.AlarmMember) bool {
+	for _, alarm := range alarms {
+		if alarm.Alarm == etcdserverpb.AlarmType_NOSPACE {
+			return true
+		}
+	}
+	return false
+}
+
+func (m *Member) config() *embed.Config {
+	c := embed.NewConfig()
+	c.Name = "pool"
+	c.Dir = filepath.Join(m.dir, "etcd")
+	c.ListenClientUrls = []url.URL{{Scheme: "unix", Path: filepath.Join(m.dir, clientSocket)}}
+	// In Host, not Path: of a peer's URL etcd takes the host alone. An empty one would make it an abstract socket,
+	// which has no file, so no permissions, and takes raft messages from any process of the machine.
+	c.ListenPeerUrls = []url.URL{{Scheme: "unix", Host: filepath.Join(m.dir, peerSocket)}}
+	// Advertised addresses must be host:port, but a cluster of one has nobody who would dial them.
+	c.AdvertiseClientUrls = []url.URL{{Scheme: "http", Host: "127.0.0.1:2"}}
+	c.AdvertisePeerUrls = []url.URL{{Scheme: "http", Host: "127.0.0.1:1"}}
+	c.InitialCluster = c.InitialClusterFromName(c.Name)
+
+	c.UnsafeNoFsync = true // nothing here is to survive the process
+	c.EnableGRPCGateway = false
+	c.StrictReconfigCheck = false
+	c.PreVote = false
+	c.TickMs, c.ElectionMs = 20, 100 // it elects itself: the first election timeout is most of etcd's start
+
+	c.QuotaBackendBytes = m.quota
+	// After so many entries the log so far is let go; etcd keeps at least 100 in memory. There is nobody to catch up.
+	c.SnapshotCount = 100
+	c.SnapshotCatchUpEntries = 10
+	c.MaxSnapFiles, c.MaxWalFiles = 0, 0 // Housekeep deletes them, sooner
+	c.BackendBatchInterval = 100 * time.Millisecond
+	c.BackendFreelistType = "map"
+	c.MaxConcurrentStreams = 256
+	c.AutoCompactionRetention = "0" // Housekeep compacts
+	c.CompactHashCheckTime = time.Hour
+	c.WatchProgressNotifyInterval = bookmarkInterval
+
+	c.WarningUnaryRequestDuration = slowRequest // left at zero it warns of every request
+	c.WarningApplyDuration = slowRequest
+
+	encoder := zap.NewProductionEncoderConfig()
+	encoder.EncodeTime = zapcore.ISO8601TimeEncoder
+	core := zapcore.NewCore(zapcore.NewJSONEncoder(encoder), zapcore.Lock(os.Stderr), m.level)
+	c.LogLevel = "warn"
+	c.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.New(core).Named("etcd"))
+	return c
+}

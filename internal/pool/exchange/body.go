@@ -1,0 +1,144 @@
+package exchange
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"os"
+	"regexp"
+	"strings"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"yurtcoordinator/internal/edge"
+)
+
+const (
+	// stalledPush is how long a body may bring nothing, wholePush how long one of everything may take in all. Neither is
+	// left to kube-apiserver's own limit, which answers while its handler still reads.
+	StallTimeout, PushTimeout = 10 * time.Second, time.Minute
+	// lastWord is how long it may take to tell why a push of changes is ended.
+	lastWord = time.Second
+	// MaxFrame bounds one object on the wire, in bytes. The cloud's etcd takes 1.5 MiB at most.
+	MaxFrame = 8 << 20
+	// ObjectOverhead is what an object takes besides its bytes: keys, headers, its place in the tree.
+	ObjectOverhead = 256
+)
+
+// ErrTooLong is why a push is cut that has not ended within wholePush.
+var ErrTooLong = Refused(http.StatusRequestTimeout, "the push has taken more than %v; nothing was changed", PushTimeout)
+
+var apiVersion = regexp.MustCompile(`^v[1-9][0-9]{0,3}((alpha|beta)[1-9][0-9]{0,3})?$`)
+
+// ParseResource reads "/{group|core}/{version}/{resource}".
+func ParseResource(path string) (schema.GroupVersionResource, error) {
+	parts := strings.Split(strings.TrimPrefix(path, "/"), "/")
+	if len(parts) != 3 {
+		return schema.GroupVersionResource{}, Refused(http.StatusNotFound,
+			"want {group}/{version}/{resource}, with core for the group that has no name")
+	}
+	r := schema.GroupVersionResource{Group: parts[0], Version: parts[1], Resource: parts[2]}
+	if r.Group == edge.MirrorCoreGroup {
+		r.Group = ""
+	} else if len(validation.IsDNS1123Subdomain(r.Group)) > 0 {
+		return r, Refused(http.StatusNotFound, "%.100q is not a name that a group can have", r.Group)
+	}
+	if !apiVersion.MatchString(r.Version) || len(validation.IsDNS1123Label(r.Resource)) > 0 {
+		return r, Refused(http.StatusNotFound, "%.100q is not a version and a resource of an API", parts[1]+"/"+parts[2])
+	}
+	return r, nil
+}
+
+// Body reads a body, and cuts one that has stalled. Its deadlines are of the connection, so the real time.
+type Body struct {
+	body    io.Reader
+	control *http.ResponseController
+	limit   time.Duration
+
+	mu   sync.Mutex
+	set  time.Time // when the deadline was set
+	over bool      // no deadline may be set any more
+}
+
+// Read implements io.Reader.
+func (p *Body) Read(b []byte) (int, error) {
+	if err := p.extend(); err != nil {
+		return 0, err
+	}
+	n, err := p.body.Read(b)
+	if errors.Is(err, io.EOF) {
+		p.rest() // after any other error the connection must not wait
+	}
+	return n, err
+}
+
+// NewBody reads body, the one of the request that w answers, and waits for at most limit for each piece of it.
+func NewBody(w http.ResponseWriter, body io.Reader, limit time.Duration) *Body {
+	return &Body{body: body, control: http.NewResponseController(w), limit: limit}
+}
+
+// extend sets the deadline, unless there is nearly all of it left: it is not free.
+func (p *Body) extend() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := time.Now()
+	switch {
+	case p.over:
+		return os.ErrDeadlineExceeded
+	case now.Sub(p.set) < p.limit/10:
+		return nil
+	}
+	p.set = now
+	// A connection that knows no deadline is bounded by the request's own.
+	if err := p.control.SetReadDeadline(now.Add(p.limit)); !errors.Is(err, http.ErrNotSupported) {
+		return err
+	}
+	return nil
+}
+
+// rest takes the deadline away: the connection serves on.
+func (p *Body) rest() {
+	if p.Leave() {
+		_ = p.control.SetReadDeadline(time.Time{})
+	}
+}
+
+// Leave says that the request is over, and reports whether it was not yet.
+func (p *Body) Leave() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	was := p.over
+	p.over = true
+	return !was
+}
+
+// Cut ends a Read that waits, and before long an answer that nobody takes. It does nothing once the request is over.
+func (p *Body) Cut() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.over {
+		p.over = true
+		now := time.Now()
+		_ = p.control.SetReadDeadline(now.Add(-time.Second))
+		_ = p.control.SetWriteDeadline(now.Add(lastWord))
+	}
+}
+
+// Flush sends what has been told so far.
+func (p *Body) Flush() error { return p.control.Flush() }
+
+func Unreadable(err error) error {
+	var tooLarge *http.MaxBytesError
+	switch {
+	case errors.As(err, &tooLarge):
+		return Refused(http.StatusRequestEntityTooLarge, "the stream is larger than %d bytes; share fewer resources, or raise "+
+			"--mirror-quota-bytes of the coordinator", tooLarge.Limit)
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return Refused(http.StatusRequestTimeout, "the stream stalled; nothing was changed")
+	default:
+		return Refused(http.StatusUnprocessableEntity, "not a whole watch stream, nothing was changed: %v", err)
+	}
+}

@@ -1,0 +1,273 @@
+package mirror
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/kubernetes/pkg/auth/nodeidentifier"
+	"k8s.io/utils/clock"
+
+	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/pool/exchange"
+	"yurtcoordinator/internal/pool/verbatim"
+	"yurtcoordinator/internal/replica"
+)
+
+// The mirror is how a pool's resources come into the coordinator and how the pool's hubs read them, with the cloud's
+// revisions:
+//
+//	GET  /mirror/v1                                   what is there, and how far each resource has come
+//	GET  /mirror/v1/{group|core}/{version}/{resource} list, or watch, as an API server would serve it
+//	POST /mirror/v1/{group|core}/{version}/{resource} the leader pushes a watch stream; the answer acknowledges it (push)
+//
+// An acknowledged revision is in both copies: in the mirror's own, which hubs read, and, for what kube-apiserver serves,
+// in etcd under kube-apiserver's keys, which everybody else reads by the API.
+const (
+	mirrorPath = edge.PathMirror
+
+	// maxMirrored bounds how many resources are kept.
+	maxMirrored = 32
+	// mirrorWait is how long a read waits for a resource that is being filled for the first time.
+	mirrorWait = time.Second
+)
+
+// Mirror keeps the pool's resources.
+type Mirror struct {
+	instance string
+	quota    int64 // bytes, in all
+	clock    clock.PassiveClock
+	nodes    nodeidentifier.NodeIdentifier
+	leads    func(ctx context.Context, n edge.NodeName, term int32) error
+	write    verbatim.Writer
+	stalled  time.Duration
+	builtIns map[schema.GroupVersionResource]verbatim.BuiltIn
+	pushes   chan struct{} // a slot for each push of everything under way
+
+	mu        sync.Mutex
+	closed    bool
+	mirrored  map[schema.GroupVersionResource]*mirrored
+	following map[schema.GroupVersionResource]context.CancelCauseFunc // ends the last stream of changes
+	reading   int64                                                   // bytes of bodies that are not in a replica yet
+}
+
+// Config says what a mirror needs. All fields but stalled must be set.
+type Config struct {
+	Quota int64 // bytes, of all resources with their history
+	Clock clock.PassiveClock
+	// Leads returns why a node that claims to lead under a term may not push; nil means that it may.
+	Leads func(ctx context.Context, n edge.NodeName, term int32) error
+	Write verbatim.Writer
+	// BuiltIns are the resources that kube-apiserver serves too, with where it keeps them.
+	BuiltIns map[schema.GroupVersionResource]verbatim.BuiltIn
+	Stalled  time.Duration // how long a body may bring nothing; 0 means stalledPush
+}
+
+// New returns a mirror that holds nothing yet.
+func New(c Config) *Mirror {
+	return &Mirror{
+		instance:  rand.Text(),
+		quota:     c.Quota,
+		clock:     c.Clock,
+		nodes:     nodeidentifier.NewDefaultNodeIdentifier(),
+		leads:     c.Leads,
+		write:     c.Write,
+		stalled:   cmp.Or(c.Stalled, exchange.StallTimeout),
+		builtIns:  c.BuiltIns,
+		pushes:    make(chan struct{}, maxPushes),
+		mirrored:  map[schema.GroupVersionResource]*mirrored{},
+		following: map[schema.GroupVersionResource]context.CancelCauseFunc{},
+	}
+}
+
+// Close ends all watches and all streams of changes.
+func (m *Mirror) Close() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.closed = true
+	for _, each := range m.mirrored {
+		each.replica.Close()
+	}
+	for _, end := range m.following {
+		end(errStopping)
+	}
+	return nil
+}
+
+// MayLast says whether a request is one of the mirror that may last: a watch, or a push, which has limits of its own.
+func MayLast(r *http.Request) bool {
+	if !strings.HasPrefix(r.URL.Path, mirrorPath+"/") {
+		return false
+	}
+	switch r.Method {
+	case http.MethodGet:
+		watch, err := strconv.ParseBool(r.URL.Query().Get("watch"))
+		return watch && err == nil
+	case http.MethodPost:
+		return true
+	default:
+		return false
+	}
+}
+
+// ServeHTTP implements http.Handler. Who the caller is, and whether RBAC lets it come here at all, has been decided.
+func (m *Mirror) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	a := &exchange.Reply{ResponseWriter: w}
+	if err := m.serve(a, r); err != nil {
+		a.Refuse(r.Context(), err)
+	}
+}
+
+func (m *Mirror) serve(a *exchange.Reply, r *http.Request) error {
+	path := strings.TrimSuffix(strings.TrimPrefix(r.URL.Path, mirrorPath), "/")
+	if path == "" {
+		if r.Method != http.MethodGet {
+			return exchange.Refused(http.StatusMethodNotAllowed, "%s only answers GET", mirrorPath)
+		}
+		return a.Tell(http.StatusOK, m.index())
+	}
+	resource, err := exchange.ParseResource(path)
+	if err != nil {
+		return err
+	}
+	switch r.Method {
+	case http.MethodGet:
+		return m.read(a.ResponseWriter, r, resource)
+	case http.MethodPost:
+		return m.push(a, r, resource)
+	default:
+		return exchange.Refused(http.StatusMethodNotAllowed, "the mirror answers GET and POST, not %s", r.Method)
+	}
+}
+
+// mayBeMirrored says whether a push may bring a resource: one of the few built-in ones that stand in builtIns, or any of
+// a group that is not Kubernetes' own, which the coordinator does not serve. So no push can write a Secret, a role, a
+// Lease, a Node or a Pod.
+func (m *Mirror) mayBeMirrored(r schema.GroupVersionResource) error {
+	if _, ok := m.builtIns[r]; ok {
+		return nil
+	}
+	for known := range m.builtIns {
+		if known.GroupResource() == r.GroupResource() {
+			return exchange.Refused(http.StatusUnprocessableEntity, "%s is stored as %s here: push that version",
+				r.GroupResource(), known.Version)
+		}
+	}
+	// Kubernetes' groups have no dot (apps, batch) or end in k8s.io; a CRD's group must have a dot.
+	if !strings.Contains(r.Group, ".") || r.Group == "k8s.io" || strings.HasSuffix(r.Group, ".k8s.io") {
+		return exchange.Refused(http.StatusForbidden, "%s is not a resource that can be pushed: of Kubernetes' own there are "+
+			"endpoints, endpointslices.discovery.k8s.io and services", r.GroupResource())
+	}
+	return nil
+}
+
+// get returns a resource that has been pushed, or nil.
+func (m *Mirror) get(r schema.GroupVersionResource) *mirrored {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.mirrored[r]
+}
+
+// getOrMake returns a resource to push into.
+func (m *Mirror) getOrMake(r schema.GroupVersionResource) (*mirrored, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed {
+		return nil, errStopping
+	}
+	if each, ok := m.mirrored[r]; ok {
+		return each, nil
+	}
+	if len(m.mirrored) >= maxMirrored {
+		return nil, exchange.Refused(http.StatusUnprocessableEntity, "%d resources are mirrored already, the most there can be; "+
+			"let the hubs share fewer", maxMirrored)
+	}
+	each, err := newMirrored(r, m.write, m.builtIns[r])
+	if err != nil {
+		return nil, err
+	}
+	m.mirrored[r] = each
+	return each, nil
+}
+
+// take reserves bytes of the quota for a body that is being read; give returns them.
+func (m *Mirror) take(bytes int64) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	used := m.reading
+	for _, each := range m.mirrored {
+		stats := each.replica.Stats()
+		used += int64(stats.ObjectBytes) + int64(stats.Objects)*exchange.ObjectOverhead + int64(stats.HistoryBytes)
+	}
+	if used+bytes > m.quota {
+		return exchange.Refused(http.StatusRequestEntityTooLarge, "the pool's resources, with what is being pushed, take more than "+
+			"%d bytes; share fewer, or raise --mirror-quota-bytes of the coordinator", m.quota)
+	}
+	m.reading += bytes
+	return nil
+}
+
+func (m *Mirror) give(bytes int64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.reading -= bytes
+}
+
+// read serves a list or a watch.
+func (m *Mirror) read(w http.ResponseWriter, r *http.Request, resource schema.GroupVersionResource) error {
+	each := m.get(resource)
+	if each == nil {
+		return &exchange.Refusal{
+			Code: http.StatusServiceUnavailable, RetryAfter: time.Second,
+			Message: fmt.Sprintf("%s has not been pushed here yet; read it from the cloud", resource.GroupResource()),
+		}
+	}
+	verb := "list"
+	if MayLast(r) {
+		verb = "watch"
+	}
+	each.handler.Serve(w, r, replica.Request{Verb: verb})
+	return nil
+}
+
+// index is what GET /mirror/v1 answers.
+type index struct {
+	// Instance is another one after each start: what was applied before is gone.
+	Instance  string         `json:"instance"`
+	Resources []indexedEntry `json:"resources"`
+}
+
+type indexedEntry struct {
+	Group    string `json:"group"`
+	Version  string `json:"version"`
+	Resource string `json:"resource"`
+	Applied  string `json:"applied"` // "0": nothing yet
+	Objects  int    `json:"objects"`
+	Bytes    int    `json:"bytes"`
+	Watchers int    `json:"watchers"`
+}
+
+func (m *Mirror) index() index {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	found := index{Instance: m.instance, Resources: []indexedEntry{}}
+	for r, each := range m.mirrored {
+		stats := each.replica.Stats()
+		found.Resources = append(found.Resources, indexedEntry{
+			Group: r.Group, Version: r.Version, Resource: r.Resource, Applied: exchange.Decimal(stats.Position),
+			Objects: stats.Objects, Bytes: stats.ObjectBytes + stats.HistoryBytes, Watchers: stats.Watchers,
+		})
+	}
+	slices.SortFunc(found.Resources, func(a, b indexedEntry) int {
+		return strings.Compare(a.Group+"/"+a.Resource+"/"+a.Version, b.Group+"/"+b.Resource+"/"+b.Version)
+	})
+	return found
+}

@@ -1,0 +1,370 @@
+package mirror
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/pool/exchange"
+	"yurtcoordinator/internal/pool/verbatim"
+	"yurtcoordinator/internal/replica"
+	"yurtcoordinator/internal/stream"
+)
+
+// mirrored is one resource of the mirror: what hubs read, and for a built-in one what is in etcd.
+type mirrored struct {
+	resource schema.GroupVersionResource
+	builtIn  *verbatim.BuiltIn // nil: kept in the replica alone
+	write    verbatim.Writer
+	replica  *replica.Replica
+	handler  *replica.Handler
+
+	mu    sync.Mutex // held while a push is applied
+	guard replica.Guard
+	// unsure are the keys that etcd may hold in another form than the replica, after a write that failed. The next push
+	// writes or deletes them all.
+	unsure map[stream.Key]struct{}
+}
+
+func newMirrored(r schema.GroupVersionResource, write verbatim.Writer, b verbatim.BuiltIn) (*mirrored, error) {
+	each := &mirrored{resource: r, write: write, unsure: map[stream.Key]struct{}{}}
+	if b.New != nil {
+		each.builtIn = &b
+	}
+	var err error
+	if each.replica, err = replica.New(replica.Config{Resource: r}); err != nil {
+		return nil, err
+	}
+	each.handler, err = replica.NewHandler(replica.HandlerConfig{Replica: each.replica, Wait: mirrorWait})
+	return each, err
+}
+
+// Position is the revision up to which everything is here; 0 if nothing is complete.
+func (m *mirrored) Position() edge.Revision { return m.replica.Position() }
+
+// pushed is what is applied at once, read to its end.
+type pushed struct {
+	from     edge.Revision // 0: everything
+	encoding stream.Encoding
+	take     func(bytes int64) error // reserves memory
+
+	taken    int64
+	typ      stream.Type
+	events   []stream.Event  // of changes, in order, a bookmark at the end
+	snapshot []stream.Object // of everything, in the order of their keys
+	marked   bool            // everything is there
+	revision edge.Revision   // where it ends
+}
+
+// read reads what is to be applied at once and checks it: everything, or a batch of changes, which ends with a bookmark or
+// with the stream. It reports whether that has ended. Its errors are refusals, or io.EOF if there is no batch any more.
+func (m *mirrored) read(frames *stream.FrameReader, p *pushed) (ended bool, err error) {
+	p.revision = p.from
+	for whole := false; !whole; {
+		event, err := frames.Read()
+		if errors.Is(err, io.EOF) {
+			ended = true
+			break
+		}
+		if err != nil {
+			return false, exchange.Unreadable(err)
+		}
+		if err := m.readEvent(p, event); err != nil {
+			return false, err
+		}
+		whole = event.Type == stream.Bookmark
+	}
+	switch {
+	case p.from != 0 && len(p.events) == 0:
+		return true, io.EOF
+	case p.from == 0 && !p.marked:
+		return true, exchange.Refused(http.StatusUnprocessableEntity, "the stream has no end of initial events, so it may not be "+
+			"whole; nothing was changed")
+	}
+	if err := m.typeOf(p, frames.Type()); err != nil {
+		return ended, err
+	}
+	slices.SortFunc(p.snapshot, func(a, b stream.Object) int { return a.Key.Compare(b.Key) })
+	for i := range p.snapshot {
+		if i > 0 && p.snapshot[i].Key == p.snapshot[i-1].Key {
+			return ended, exchange.Refused(http.StatusUnprocessableEntity, "%s is there twice", p.snapshot[i].Key)
+		}
+		if p.snapshot[i].Revision > p.revision {
+			return ended, exchange.Refused(http.StatusUnprocessableEntity, "%s has revision %d, after the end of the stream at %d",
+				p.snapshot[i].Key, p.snapshot[i].Revision, p.revision)
+		}
+	}
+	return ended, nil
+}
+
+func (m *mirrored) readEvent(p *pushed, event stream.Event) error {
+	o := &event.Object
+	if p.marked {
+		return exchange.Refused(http.StatusUnprocessableEntity, "the stream goes on after the end of its initial events; push "+
+			"changes with from=%d", p.revision)
+	}
+	change := event.Type == stream.Modified || event.Type == stream.Deleted || event.Type == stream.Added
+	switch {
+	case event.Type == stream.InitialEventsEnd && p.from == 0:
+		p.marked, p.revision = true, o.Revision
+		if o.Revision == 0 {
+			return exchange.Refused(http.StatusUnprocessableEntity, "the end of the initial events has no revision")
+		}
+		return nil
+	case event.Type == stream.Bookmark && p.from != 0:
+		if o.Revision < p.revision {
+			return exchange.Refused(http.StatusUnprocessableEntity, "a bookmark at revision %d follows %d", o.Revision, p.revision)
+		}
+		p.revision = o.Revision
+		p.events = append(p.events, event)
+		return nil
+	case change && p.from != 0:
+		if o.Revision <= p.revision {
+			return exchange.Refused(http.StatusUnprocessableEntity, "%s %s at revision %d follows %d", event.Type, o.Key, o.Revision,
+				p.revision)
+		}
+	case event.Type == stream.Added && o.Revision != 0:
+	default:
+		return exchange.Refused(http.StatusUnprocessableEntity, "%s %s has no place in this stream", event.Type, o.Key)
+	}
+	if err := m.checkKey(o.Key); err != nil {
+		return err
+	}
+	if p.from == 0 {
+		if have, ok := m.replica.Get(o.Key); ok && have.Revision == o.Revision {
+			p.snapshot = append(p.snapshot, have) // the bytes just read can go
+			return nil
+		}
+	}
+	size := int64(len(o.Raw)) + exchange.ObjectOverhead
+	if err := p.take(size); err != nil {
+		return err
+	}
+	p.taken += size
+	if event.Type != stream.Deleted {
+		if err := m.checkObject(*o); err != nil {
+			return err
+		}
+	}
+	if p.from == 0 {
+		p.snapshot = append(p.snapshot, *o)
+		return nil
+	}
+	p.revision = o.Revision
+	p.events = append(p.events, event)
+	return nil
+}
+
+func (m *mirrored) checkKey(k stream.Key) error {
+	return verbatim.CheckKey(k, m.builtIn != nil || k.Namespace != "")
+}
+
+// checkObject keeps out what kube-apiserver could not read: one such object, and no list of the resource would work.
+func (m *mirrored) checkObject(o stream.Object) error {
+	if m.builtIn == nil {
+		return nil
+	}
+	_, err := m.builtIn.Decode(o)
+	return err
+}
+
+// typeOf settles what the objects of a push are.
+func (m *mirrored) typeOf(p *pushed, told stream.Type) error {
+	p.typ = told
+	if m.builtIn != nil {
+		if p.encoding != stream.Protobuf {
+			return exchange.Refused(http.StatusUnprocessableEntity, "push %s as protobuf, as which it is stored",
+				m.resource.GroupResource())
+		}
+		if told.Kind == "" { // no object in it
+			p.typ.GroupVersionKind = m.builtIn.Kind
+		}
+		if p.typ.GroupVersionKind != m.builtIn.Kind {
+			return exchange.Refused(http.StatusUnprocessableEntity, "the stream holds %s; %s is stored as %s here",
+				told.GroupVersionKind, m.resource.GroupResource(), m.builtIn.Kind)
+		}
+	}
+	p.typ.Encoding = p.encoding
+	if have := m.replica.Type(); p.typ.Kind == "" && have.GroupVersion() == m.resource.GroupVersion() {
+		p.typ.GroupVersionKind = have.GroupVersionKind
+	}
+	if p.typ.Kind == "" || p.typ.GroupVersion() != m.resource.GroupVersion() {
+		return exchange.Refused(http.StatusUnprocessableEntity, "the stream holds %q, not objects of %s", p.typ.GroupVersionKind,
+			m.resource.GroupVersion())
+	}
+	return nil
+}
+
+// apply brings a push into etcd and then into the replica, and returns where the mirror stands. leads is asked again at
+// the last moment: reading the body took its time.
+func (m *mirrored) apply(
+	ctx context.Context, p *pushed, now time.Time, leads func(context.Context) error,
+) (edge.Revision, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	at := m.Position()
+	if p.from != 0 && p.from != at {
+		return 0, notThere(p.from, at)
+	}
+	if p.from == 0 && p.revision < at {
+		return 0, &exchange.Refusal{
+			Code: http.StatusConflict, Applied: &at,
+			Message: fmt.Sprintf("the mirror is at revision %d, newer than %d: push what follows", at, p.revision),
+		}
+	}
+	if p.from != 0 && m.replica.Type() != p.typ {
+		return 0, exchange.Refused(http.StatusUnprocessableEntity, "the mirror holds %s, the stream %s: push everything",
+			m.replica.Type().GroupVersionKind, p.typ.GroupVersionKind)
+	}
+	if err := leads(ctx); err != nil {
+		return 0, err
+	}
+	var put []stream.Object
+	var remove []stream.Key
+	var err error
+	if p.from == 0 {
+		put, remove, err = m.difference(ctx, p)
+	} else {
+		put, remove = m.changes(p.events)
+	}
+	if err != nil {
+		return 0, err
+	}
+	if p.from == 0 && at != 0 {
+		if err := m.guard.Check(now, replica.GuardMinimum, m.replica.Stats().Objects, len(remove)); err != nil {
+			return 0, &exchange.Refusal{Code: http.StatusConflict, Applied: &at, RetryAfter: suspiciousRetry, Message: err.Error()}
+		}
+	}
+	if err := m.store(ctx, p.typ, put, remove); err != nil {
+		logPush(ctx, m.resource, err)
+		return 0, &exchange.Refusal{
+			Code: http.StatusServiceUnavailable, RetryAfter: time.Second,
+			Message: fmt.Sprintf("writing to etcd failed, push again: %v", err),
+		}
+	}
+	// What is in etcd must come into the replica, whether or not the caller still listens.
+	ctx = context.WithoutCancel(ctx)
+	if p.from != 0 {
+		err = m.replica.Apply(ctx, p.events)
+	} else if p.revision != at || len(put) > 0 || len(remove) > 0 || !m.replica.Complete().Get() {
+		err = m.replica.Replace(ctx, stream.Snapshot{Type: p.typ, Revision: p.revision, Objects: p.snapshot})
+	}
+	if err != nil {
+		m.doubt(put, remove)
+		return 0, fmt.Errorf("push again: %w", err)
+	}
+	return m.Position(), nil
+}
+
+// difference is what a full stream changes: an object that is held at the same revision is left alone, and what the
+// stream does not have goes.
+func (m *mirrored) difference(ctx context.Context, p *pushed) (put []stream.Object, remove []stream.Key, err error) {
+	for _, o := range p.snapshot {
+		have, ok := m.replica.Get(o.Key)
+		if ok && have.Revision > o.Revision {
+			// Both claim to be of one history: impossible, so one of the two leaders told something else than the cloud.
+			return nil, nil, exchange.Refused(http.StatusUnprocessableEntity, "%s has revision %d in the stream, and %d here at an "+
+				"earlier position: list the cloud again", o.Key, o.Revision, have.Revision)
+		}
+		if !ok || have.Revision != o.Revision || m.replica.Type() != p.typ {
+			put = append(put, o)
+		}
+	}
+	have, err := m.replica.Snapshot(ctx)
+	if errors.Is(err, stream.ErrNotReady) {
+		return put, nil, nil
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, o := range have.Objects {
+		if _, found := slices.BinarySearchFunc(p.snapshot, o.Key, byKey); !found {
+			remove = append(remove, o.Key)
+		}
+	}
+	return put, remove, nil
+}
+
+func byKey(o stream.Object, k stream.Key) int { return o.Key.Compare(k) }
+
+// changes is what a stream of changes leaves of each object.
+func (m *mirrored) changes(events []stream.Event) (put []stream.Object, remove []stream.Key) {
+	last := map[stream.Key]int{}
+	for i, event := range events {
+		if event.Type != stream.Bookmark {
+			last[event.Object.Key] = i
+		}
+	}
+	for i, event := range events {
+		if n, ok := last[event.Object.Key]; !ok || n != i || event.Type == stream.Bookmark {
+			continue
+		}
+		if event.Type == stream.Deleted {
+			remove = append(remove, event.Object.Key)
+		} else {
+			put = append(put, event.Object)
+		}
+	}
+	return put, remove
+}
+
+// doubt notes keys whose state in etcd is not known to be that of the replica.
+func (m *mirrored) doubt(put []stream.Object, remove []stream.Key) {
+	if m.builtIn == nil {
+		return
+	}
+	for _, o := range put {
+		m.unsure[o.Key] = struct{}{}
+	}
+	for _, k := range remove {
+		m.unsure[k] = struct{}{}
+	}
+}
+
+// store writes to etcd: what is new, then what goes, in transactions. What an earlier failure left behind is put right
+// with it.
+func (m *mirrored) store(ctx context.Context, t stream.Type, put []stream.Object, remove []stream.Key) error {
+	if m.builtIn == nil {
+		return nil
+	}
+	m.doubt(put, remove)
+	changed := map[stream.Key]struct{}{}
+	batch := verbatim.Transaction{Write: m.write}
+	for _, o := range put {
+		changed[o.Key] = struct{}{}
+		if err := batch.Put(ctx, m.builtIn.Key(o.Key), stream.Envelope(t, o.Raw)); err != nil {
+			return err
+		}
+	}
+	for _, k := range remove {
+		changed[k] = struct{}{}
+	}
+	for k := range m.unsure {
+		if _, ok := changed[k]; ok {
+			continue
+		}
+		if have, ok := m.replica.Get(k); !ok {
+			remove = append(remove, k)
+		} else if err := batch.Put(ctx, m.builtIn.Key(k), stream.Envelope(t, have.Raw)); err != nil {
+			return err
+		}
+	}
+	for _, k := range remove {
+		if err := batch.Remove(ctx, m.builtIn.Key(k)); err != nil {
+			return err
+		}
+	}
+	if err := batch.Commit(ctx); err != nil {
+		return err
+	}
+	m.unsure = map[stream.Key]struct{}{} // not clear, which keeps the space of the largest push
+	return nil
+}

@@ -1,0 +1,209 @@
+package mirror
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/klog/v2"
+
+	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/pool/exchange"
+	"yurtcoordinator/internal/stream"
+)
+
+const (
+	// changesFrom is the parameter that makes a push one of changes: the revision that they follow.
+	changesFrom = "from"
+	// maxPushes bounds how many pushes of everything are read at the same time: one leader pushes, a resource at a time.
+	maxPushes = 8
+	// quietFactor is how much longer one of changes may: its pusher says every 10 s that it is still there.
+	quietFactor = 3
+	// suspiciousRetry is when a refused snapshot is worth another try: three of them and GuardTime is passed.
+	suspiciousRetry = 12 * time.Second
+)
+
+var (
+	errStopping error = &exchange.Refusal{
+		Code: http.StatusServiceUnavailable, RetryAfter: time.Second, Message: "the coordinator is stopping",
+	}
+	errSuperseded = exchange.Refused(http.StatusConflict, "another push of changes to the same resource has begun")
+)
+
+// push takes a watch stream: everything, or, after a revision, changes for as long as there are any, batch by batch. Each
+// is read to its end before anything is changed: one that breaks off, stalls or turns out to be malformed has done
+// nothing. Who leads is asked before the first is read and for each again.
+func (m *Mirror) push(a *exchange.Reply, r *http.Request, resource schema.GroupVersionResource) error {
+	claim, p, err := m.mayPush(r, resource)
+	if err != nil {
+		return err
+	}
+	each, err := m.getOrMake(resource)
+	if err != nil {
+		return err
+	}
+	// Before reading, so that nobody sends what will not be taken.
+	if at := each.Position(); p.from != 0 && p.from != at {
+		return notThere(p.from, at)
+	}
+	ctx, body, release, err := m.open(a.ResponseWriter, r, resource, p.from)
+	if err != nil {
+		return err
+	}
+	defer release()
+	frames := stream.NewFrameReader(body, p.encoding, exchange.MaxFrame)
+	for {
+		at, ended, err := m.batch(ctx, each, frames, p, claim)
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			if why := (*exchange.Refusal)(nil); errors.As(context.Cause(ctx), &why) {
+				return why // what failed did so because the push was ended
+			}
+			return err
+		}
+		if err := a.Tell(http.StatusOK, acknowledgement{exchange.Decimal(at)}); err != nil || ended {
+			return err
+		}
+		if err := body.Flush(); err != nil {
+			return err
+		}
+		p = &pushed{from: at, encoding: p.encoding, take: m.take}
+	}
+}
+
+// mayPush reads and checks all but the body.
+func (m *Mirror) mayPush(r *http.Request, resource schema.GroupVersionResource) (claim, *pushed, error) {
+	claim, err := m.claimOf(r)
+	if err != nil {
+		return claim, nil, err
+	}
+	if err := m.mayBeMirrored(resource); err != nil {
+		return claim, nil, err
+	}
+	if err := m.leads(r.Context(), claim.node, claim.term); err != nil {
+		return claim, nil, err
+	}
+	p := &pushed{take: m.take}
+	if p.from, err = fromOf(r); err != nil {
+		return claim, nil, err
+	}
+	if p.encoding, err = stream.EncodingOf(r.Header.Get("Content-Type")); err != nil {
+		return claim, nil, exchange.Refused(http.StatusUnsupportedMediaType, "push a watch stream: %v", err)
+	}
+	if p.from != 0 && r.ProtoMajor < 2 { // whose server reads before it answers
+		return claim, nil, exchange.Refused(http.StatusHTTPVersionNotSupported, "push changes over HTTP/2, to be answered meanwhile")
+	}
+	if r.Header.Get("Content-Encoding") != "" {
+		return claim, nil, exchange.Refused(http.StatusUnsupportedMediaType, "push without Content-Encoding")
+	}
+	return claim, p, nil
+}
+
+// open returns the body, and the context in which it is pushed: one of changes ends when the next begins and when the
+// mirror closes. So there is one for a resource, and no leader waits for what the last one has left behind.
+func (m *Mirror) open(
+	w http.ResponseWriter, r *http.Request, resource schema.GroupVersionResource, from edge.Revision,
+) (context.Context, *exchange.Body, func(), error) {
+	if from == 0 {
+		select {
+		case m.pushes <- struct{}{}:
+			body := exchange.NewBody(w, http.MaxBytesReader(w, r.Body, m.quota+exchange.MaxFrame), m.stalled)
+			ctx, end := context.WithTimeoutCause(r.Context(), exchange.PushTimeout, exchange.ErrTooLong)
+			context.AfterFunc(ctx, body.Cut)
+			return ctx, body, func() { body.Leave(); end(); <-m.pushes }, nil
+		default:
+			return nil, nil, nil, &exchange.Refusal{
+				Code: http.StatusTooManyRequests, RetryAfter: time.Second,
+				Message: fmt.Sprintf("%d pushes are under way; push one after the other", maxPushes),
+			}
+		}
+	}
+	body := exchange.NewBody(w, r.Body, m.stalled*quietFactor)
+	ctx, end := context.WithCancelCause(r.Context())
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed {
+		end(nil)
+		return nil, nil, nil, errStopping
+	}
+	if last := m.following[resource]; last != nil {
+		last(errSuperseded)
+	}
+	m.following[resource] = end
+	stop := context.AfterFunc(ctx, body.Cut)
+	return ctx, body, func() { stop(); body.Leave(); end(nil) }, nil
+}
+
+// batch takes what is applied at once, and returns where the mirror stands then and whether that was all.
+func (m *Mirror) batch(
+	ctx context.Context, each *mirrored, frames *stream.FrameReader, p *pushed, c claim,
+) (at edge.Revision, ended bool, err error) {
+	defer func() { m.give(p.taken) }()
+	if ended, err = each.read(frames, p); err != nil {
+		return 0, ended, err
+	}
+	at, err = each.apply(ctx, p, m.clock.Now(), func(ctx context.Context) error { return m.leads(ctx, c.node, c.term) })
+	return at, ended, err
+}
+
+// acknowledgement is what a push is told: how far the mirror has come.
+type acknowledgement struct {
+	Applied string `json:"applied"` // "0": nothing
+}
+
+// claim is what a pusher says of itself.
+type claim struct {
+	node edge.NodeName
+	term int32
+}
+
+func (m *Mirror) claimOf(r *http.Request) (claim, error) {
+	caller, ok := request.UserFrom(r.Context())
+	if !ok {
+		return claim{}, exchange.Refused(http.StatusForbidden, "only a node may push")
+	}
+	name, isNode := m.nodes.NodeIdentity(caller)
+	if !isNode || name == "" {
+		return claim{}, exchange.Refused(http.StatusForbidden, "only a node may push, and %q is none", caller.GetName())
+	}
+	term, err := strconv.ParseInt(r.URL.Query().Get("term"), 10, 32)
+	if err != nil {
+		return claim{}, exchange.Refused(http.StatusBadRequest, "term must be the leaseTransitions of the Lease %s under which the "+
+			"caller leads", edge.LeaseElection)
+	}
+	return claim{edge.NodeName(name), int32(term)}, nil
+}
+
+// fromOf is 0 for everything.
+func fromOf(r *http.Request) (edge.Revision, error) {
+	query := r.URL.Query()
+	if !query.Has(changesFrom) {
+		return 0, nil
+	}
+	from, err := edge.ParseRevision(query.Get(changesFrom))
+	if err != nil {
+		return 0, exchange.Refused(http.StatusBadRequest, "from: %v; leave it out to push everything", err)
+	}
+	return from, nil
+}
+
+func notThere(from, at edge.Revision) error {
+	return &exchange.Refusal{
+		Code: http.StatusConflict, Applied: &at,
+		Message: fmt.Sprintf("the mirror is at revision %d, not %d: push what follows that, or everything", at, from),
+	}
+}
+
+// logPush tells of what went wrong on our side.
+func logPush(ctx context.Context, r schema.GroupVersionResource, err error) {
+	klog.FromContext(ctx).Error(err, "Writing pushed objects to etcd failed; the pusher will try again",
+		"resource", r.GroupResource().String())
+}

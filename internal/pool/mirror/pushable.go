@@ -1,0 +1,38 @@
+package mirror
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/registry/generic"
+
+	"yurtcoordinator/internal/pool/verbatim"
+)
+
+// pushable are the built-in resources that a push may bring. All are namespaced.
+func pushable() map[schema.GroupVersionResource]verbatim.BuiltIn {
+	core, discovery := corev1.SchemeGroupVersion, discoveryv1.SchemeGroupVersion
+	return map[schema.GroupVersionResource]verbatim.BuiltIn{
+		core.WithResource("endpoints"): {
+			Kind: core.WithKind("Endpoints"), New: func() verbatim.Message { return &corev1.Endpoints{} },
+		},
+		core.WithResource("services"): {
+			Kind: core.WithKind("Service"), New: func() verbatim.Message { return &corev1.Service{} },
+		},
+		discovery.WithResource("endpointslices"): {
+			Kind: discovery.WithKind("EndpointSlice"), New: func() verbatim.Message { return &discoveryv1.EndpointSlice{} },
+		},
+	}
+}
+
+// Stored finds where kube-apiserver keeps each of pushable.
+func Stored(getter generic.RESTOptionsGetter) (map[schema.GroupVersionResource]verbatim.BuiltIn, error) {
+	all := pushable()
+	for resource, b := range all {
+		if err := b.Find(getter, resource.GroupResource()); err != nil {
+			return nil, err
+		}
+		all[resource] = b
+	}
+	return all, nil
+}

@@ -1,0 +1,210 @@
+package nodeobjects
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"net/http"
+
+	"k8s.io/klog/v2"
+
+	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/pool/exchange"
+	"yurtcoordinator/internal/pool/verbatim"
+	"yurtcoordinator/internal/stream"
+)
+
+// ownWrite is a push on its way into etcd and the ledger. It belongs to who has the turn.
+type ownWrite struct {
+	*Objects
+	node edge.NodeName
+	kind Kind
+
+	answer  ownReply
+	batch   verbatim.Transaction
+	written []objectID // in the batch or before
+	fresh   []objectID // of these, those that the ledger did not know before
+	gone    []objectID // that nobody claims any more
+	failed  error      // of writing
+}
+
+// apply brings a push into etcd and the ledger, and returns what is told, and the state that the caller knows then; none if
+// it has to ask. What is put comes before what goes.
+func (o *Objects) apply(ctx context.Context, n edge.NodeName, k Kind, changes []ownChange) (ownReply, string) {
+	w := &ownWrite{Objects: o, node: n, kind: k, batch: verbatim.Transaction{Write: o.write}}
+	before := w.version()
+	for _, c := range changes {
+		if c.value != nil {
+			w.refuse(c, w.put(ctx, c))
+		}
+	}
+	w.fail(w.batch.Commit(ctx))
+	w.settle(ctx)
+	for _, c := range changes {
+		if c.value == nil {
+			w.refuse(c, w.release(c))
+		}
+	}
+	o.mu.Lock()
+	account := o.ledger.nodes[n]
+	surprised := account.version != before
+	account.version++
+	tag := o.tag(account)
+	o.mu.Unlock()
+	o.remove(ctx, n, w.gone)
+	if surprised {
+		tag = ""
+	}
+	return w.answer, tag
+}
+
+func (w *ownWrite) version() uint64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.ledger.nodes[w.node].version
+}
+
+// refuse notes why a change was not made; nil: it was.
+func (w *ownWrite) refuse(c ownChange, err error) {
+	if err == nil {
+		return
+	}
+	why := &exchange.Refusal{Code: http.StatusServiceUnavailable, Message: err.Error()}
+	_ = errors.As(err, &why)
+	key := c.offer.id.Key
+	w.answer.Refused = append(w.answer.Refused, ownRefusal{key.Namespace, key.Name, why.Code, why.Message})
+}
+
+// fail notes an error of writing; which of the writes were made is not known then.
+func (w *ownWrite) fail(err error) {
+	if err != nil && w.failed == nil {
+		w.failed = err
+	}
+}
+
+// put has an object written, if its node may have it here.
+func (w *ownWrite) put(ctx context.Context, c ownChange) error {
+	if c.refused != nil {
+		return c.refused
+	}
+	id := c.offer.id
+	w.mu.Lock()
+	newest, err := w.ledger.judge(w.node, c.offer)
+	known := w.ledger.objects[id] != nil
+	w.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	if newest {
+		// Whoever reaches the API may have written something of that name, whatever the ledger says.
+		value, at, err := w.read(ctx, c.key)
+		if err != nil {
+			return err
+		}
+		_, ours := w.orphans[id]
+		if ours = ours || known && w.kind.node == nil; value != nil && !ours && !w.kind.isOf(w.node, value) {
+			return exchange.Refused(http.StatusConflict, "something else of that name is here, which is not of node %q", w.node)
+		}
+		w.written = append(w.written, id)
+		if !known {
+			w.fresh = append(w.fresh, id)
+		}
+		w.fail(w.batch.Put(ctx, c.key, c.value))
+		w.batch.Provided(c.key, at)
+		delete(w.orphans, id)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.gone = append(w.gone, w.ledger.take(w.node, c.offer, newest)...)
+	return nil
+}
+
+// isOf says whether what is in etcd is a node's.
+func (k Kind) isOf(n edge.NodeName, value []byte) bool {
+	if k.node == nil {
+		return false
+	}
+	t, raw, err := stream.OpenEnvelope(value)
+	if err != nil || t.Encoding != stream.Protobuf {
+		return false
+	}
+	there := k.New()
+	return there.Unmarshal(raw) == nil && k.node(there) == n
+}
+
+// settle sees to it that what may not have been written is pushed again. What the ledger did not know before is forgotten:
+// by then it may be somebody else's.
+func (w *ownWrite) settle(ctx context.Context) {
+	if w.failed == nil {
+		return
+	}
+	if !errors.Is(w.failed, verbatim.ErrChanged) {
+		klog.FromContext(ctx).Error(w.failed, "Writing a node's objects to etcd failed; its hub will push them again",
+			"from", w.node)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, id := range w.fresh {
+		w.ledger.nodes[w.node].version++
+		w.gone = append(w.gone, w.ledger.release(w.node, id)...)
+	}
+	for _, id := range w.written {
+		w.ledger.doubt(id)
+	}
+}
+
+// release ends the node's claim to an object. What is here newer than its word stays.
+func (w *ownWrite) release(c ownChange) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	have := w.ledger.nodes[w.node].claims[c.offer.id]
+	if have != nil && c.offer.revision < have.revision {
+		return exchange.Refused(http.StatusConflict, "it is here at revision %d, newer than its deletion at %d", have.revision,
+			c.offer.revision)
+	}
+	w.gone = append(w.gone, w.ledger.release(w.node, c.offer.id)...)
+	return nil
+}
+
+// remove deletes what was a node's and nobody claims now, and what earlier failures have left behind.
+func (o *Objects) remove(ctx context.Context, n edge.NodeName, gone []objectID) {
+	for _, id := range gone {
+		o.orphans[id] = n
+	}
+	maps.DeleteFunc(o.orphans, func(id objectID, _ edge.NodeName) bool { return o.claimed(id) })
+	if len(o.orphans) == 0 {
+		return
+	}
+	if err := o.bury(ctx); err != nil {
+		klog.FromContext(ctx).Error(err, "Deleting objects of nodes from etcd failed; trying again with the next push")
+		return
+	}
+	o.orphans = map[objectID]edge.NodeName{}
+}
+
+// bury deletes the orphans, but for what has become somebody else's through the API.
+func (o *Objects) bury(ctx context.Context) error {
+	batch := verbatim.Transaction{Write: o.write}
+	for id, was := range o.orphans {
+		k := o.byName[id.resource]
+		key := k.Key(id.Key)
+		value, at, err := o.read(ctx, key)
+		if err != nil {
+			return err
+		}
+		if value == nil || k.node != nil && !k.isOf(was, value) {
+			continue
+		}
+		if err := batch.Remove(ctx, key); err != nil {
+			return err
+		}
+		batch.Provided(key, at)
+	}
+	return batch.Commit(ctx)
+}
+
+func (o *Objects) claimed(id objectID) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.ledger.objects[id] != nil
+}

@@ -1,0 +1,158 @@
+package nodeobjects
+
+import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/registry/generic"
+	podutil "k8s.io/kubernetes/pkg/api/v1/pod"
+
+	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/pool/verbatim"
+	"yurtcoordinator/internal/stream"
+)
+
+// Resources of what hubs push of their own nodes. All are of v1.
+const (
+	ownNodes      = "nodes"
+	ownPods       = "pods"
+	ownConfigMaps = "configmaps"
+	ownSecrets    = "secrets"
+	ownEvents     = "events"
+	ownAccounts   = "serviceaccounts"
+)
+
+// objectID names an object among all that hubs push of their nodes.
+type objectID struct {
+	resource string
+	stream.Key
+}
+
+// String is the name for people to read.
+func (i objectID) String() string { return i.resource + " " + i.Key.String() }
+
+// Kind is a resource that hubs push objects of their nodes of.
+type Kind struct {
+	verbatim.BuiltIn
+	resource   string
+	namespaced bool
+	// node is whose an object is; nil: it belongs to all nodes whose Pods use it.
+	node func(verbatim.Message) edge.NodeName
+	// uses is what an object needs others to be here for; nil: nothing.
+	uses func(verbatim.Message) []objectID
+	// about is what an object may only be about that its node has here; nil: it stands for itself.
+	about func(verbatim.Message) objectID
+}
+
+// ownKinds are the resources that hubs may push objects of their nodes of; Secrets only if they are allowed.
+func ownKinds(secrets bool) map[schema.GroupVersionResource]Kind {
+	all := []Kind{
+		{
+			BuiltIn: coreKind("Node", func() verbatim.Message { return &corev1.Node{} }), resource: ownNodes,
+			node: func(m verbatim.Message) edge.NodeName { return edge.NodeName(m.GetName()) },
+		},
+		{
+			BuiltIn: coreKind("Pod", func() verbatim.Message { return &corev1.Pod{} }), resource: ownPods, namespaced: true,
+			node: nodeOfPod, uses: usesOfPod,
+		},
+		{
+			BuiltIn: coreKind("Event", func() verbatim.Message { return &corev1.Event{} }), resource: ownEvents, namespaced: true,
+			node: nodeOfEvent, about: objectOfEvent,
+		},
+		{
+			BuiltIn:  coreKind("ConfigMap", func() verbatim.Message { return &corev1.ConfigMap{} }),
+			resource: ownConfigMaps, namespaced: true,
+		},
+		{
+			BuiltIn:  coreKind("ServiceAccount", func() verbatim.Message { return &corev1.ServiceAccount{} }),
+			resource: ownAccounts, namespaced: true,
+		},
+	}
+	if secrets {
+		all = append(all, Kind{
+			BuiltIn: coreKind("Secret", func() verbatim.Message { return &corev1.Secret{} }), resource: ownSecrets, namespaced: true,
+		})
+	}
+	kinds := map[schema.GroupVersionResource]Kind{}
+	for _, k := range all {
+		kinds[corev1.SchemeGroupVersion.WithResource(k.resource)] = k
+	}
+	return kinds
+}
+
+func coreKind(kind string, object func() verbatim.Message) verbatim.BuiltIn {
+	return verbatim.BuiltIn{Kind: corev1.SchemeGroupVersion.WithKind(kind), New: object}
+}
+
+// Stored finds where kube-apiserver keeps each of ownKinds.
+func Stored(getter generic.RESTOptionsGetter, secrets bool) (map[schema.GroupVersionResource]Kind, error) {
+	all := ownKinds(secrets)
+	for resource, k := range all {
+		if err := k.Find(getter, resource.GroupResource()); err != nil {
+			return nil, err
+		}
+		all[resource] = k
+	}
+	return all, nil
+}
+
+func nodeOfPod(m verbatim.Message) edge.NodeName {
+	if pod, ok := m.(*corev1.Pod); ok {
+		return edge.NodeName(pod.Spec.NodeName)
+	}
+	return ""
+}
+
+// usesOfPod are the ConfigMaps, Secrets and ServiceAccount that a Pod refers to, as the Node authorizer sees it, each once.
+func usesOfPod(m verbatim.Message) []objectID {
+	pod, ok := m.(*corev1.Pod)
+	if !ok {
+		return nil
+	}
+	var all []objectID
+	note := func(resource string) podutil.Visitor {
+		return func(name string) bool {
+			id := objectID{resource, stream.Key{Namespace: pod.Namespace, Name: name}}
+			if !slices.Contains(all, id) {
+				all = append(all, id)
+			}
+			return len(all) < maxUses
+		}
+	}
+	if pod.Spec.ServiceAccountName != "" {
+		note(ownAccounts)(pod.Spec.ServiceAccountName)
+	}
+	podutil.VisitPodConfigmapNames(pod, note(ownConfigMaps))
+	podutil.VisitPodSecretNames(pod, note(ownSecrets))
+	return all
+}
+
+func nodeOfEvent(m verbatim.Message) edge.NodeName {
+	event, ok := m.(*corev1.Event)
+	switch {
+	case !ok:
+		return ""
+	case event.Source.Host != "":
+		return edge.NodeName(event.Source.Host)
+	default:
+		return edge.NodeName(event.ReportingInstance)
+	}
+}
+
+// objectOfEvent is the Node or Pod that an Event is about; of anything else an objectID that nobody has.
+func objectOfEvent(m verbatim.Message) objectID {
+	event, ok := m.(*corev1.Event)
+	if !ok {
+		return objectID{}
+	}
+	about := event.InvolvedObject
+	switch about.Kind {
+	case "Node":
+		return objectID{ownNodes, stream.Key{Name: about.Name}}
+	case "Pod":
+		return objectID{ownPods, stream.Key{Namespace: about.Namespace, Name: about.Name}}
+	default:
+		return objectID{}
+	}
+}

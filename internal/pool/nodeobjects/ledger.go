@@ -1,0 +1,252 @@
+package nodeobjects
+
+import (
+	"cmp"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/pool/exchange"
+)
+
+const (
+	// maxOwnObjects and maxOwnBytes bound what one node may have here: 110 Pods, the most that a node has by default, with
+	// all that they use are some hundred objects and a few MB.
+	maxOwnObjects = 2000
+	maxOwnBytes   = 16 << 20
+	// maxUses bounds what one Pod may refer to.
+	maxUses = 500
+	// ownSilence is how long the objects of a node stay whose hub is not heard from: as long as Kubernetes leaves Pods on a
+	// node that it does not hear from.
+	ownSilence = 5 * time.Minute
+)
+
+// ledger knows whose the objects are that hubs have pushed of their nodes: by which claims they are here. A Node, a Pod or
+// an Event has one, of its node; a ConfigMap or a Secret one of each node whose Pods use it, and stays as long as it has any.
+//
+// It decides, and holds no object: whoever asks writes what it says.
+type ledger struct {
+	quota   int64 // bytes, of all nodes
+	bytes   int64
+	nodes   map[edge.NodeName]*account
+	objects map[objectID]*entry
+}
+
+// account is what a node has here.
+type account struct {
+	// version changes with whatever has come about otherwise than as the node's hub was told, and with each push.
+	version uint64
+	heard   time.Time
+	bytes   int64
+	claims  map[objectID]*ownClaim
+	used    map[objectID]int // by so many of the node's Pods
+}
+
+// ownClaim is a node's to an object.
+type ownClaim struct {
+	revision edge.Revision // of what the node has pushed; 0: it must push it again
+	local    bool          // as the node says, on top of what the cloud had at that revision
+	bytes    int64
+	uses     []objectID
+}
+
+// entry is an object that is here.
+type entry struct {
+	revision edge.Revision // of the content; 0: nobody knows whether it is there
+	writer   edge.NodeName
+	nodes    map[edge.NodeName]struct{} // that have a claim
+}
+
+// offer is an object that a node's hub wants to have here.
+type offer struct {
+	id       objectID
+	revision edge.Revision
+	local    bool
+	bytes    int64
+	// shared: it belongs to all whose Pods use it; else to node.
+	shared bool
+	node   edge.NodeName
+	uses   []objectID
+	about  *objectID
+}
+
+func newLedger(quota int64) *ledger {
+	return &ledger{quota: quota, nodes: map[edge.NodeName]*account{}, objects: map[objectID]*entry{}}
+}
+
+// account returns a node's, which is heard from now.
+func (l *ledger) account(n edge.NodeName, now time.Time) *account {
+	a := l.nodes[n]
+	if a == nil {
+		a = &account{version: 1, claims: map[objectID]*ownClaim{}, used: map[objectID]int{}}
+		l.nodes[n] = a
+	}
+	a.heard = now
+	return a
+}
+
+// judge says whether a node may have an object here, and whether its content is to be written: not if there is a newer one.
+func (l *ledger) judge(n edge.NodeName, o offer) (write bool, err error) {
+	a, e := l.nodes[n], l.objects[o.id]
+	have := a.claims[o.id]
+	switch {
+	case !o.shared && o.node != n:
+		return false, exchange.Refused(http.StatusForbidden, "it is of node %q: a node pushes its own only", o.node)
+	case o.shared && o.local:
+		return false, exchange.Refused(http.StatusForbidden, "only of its own Node, Pods and Events has a node anything to say itself")
+	case o.shared && a.used[o.id] == 0:
+		return false, exchange.Refused(http.StatusConflict, "no Pod of node %q that is here uses it", n)
+	case o.about != nil && a.claims[*o.about] == nil:
+		return false, exchange.Refused(http.StatusConflict, "it is about %s, which node %q does not have here", *o.about, n)
+	case !o.shared && e != nil && have == nil:
+		return false, exchange.Refused(http.StatusConflict, "node %q has it here: only when that one gives it up", e.writer)
+	case have != nil && o.revision < have.revision:
+		return false, exchange.Refused(http.StatusConflict, "it is here at revision %d, newer than %d", have.revision, o.revision)
+	case have == nil && len(a.claims) >= maxOwnObjects:
+		return false, exchange.Refused(http.StatusRequestEntityTooLarge, "node %q has %d objects here, the most that one may", n,
+			maxOwnObjects)
+	}
+	more := o.bytes
+	if have != nil {
+		more -= have.bytes
+	}
+	switch {
+	case more > 0 && a.bytes+more > maxOwnBytes:
+		return false, exchange.Refused(http.StatusRequestEntityTooLarge, "the objects of node %q take more than %d bytes", n, maxOwnBytes)
+	case more > 0 && l.bytes+more > l.quota:
+		return false, exchange.Refused(http.StatusRequestEntityTooLarge, "the nodes' objects take more than %d bytes; raise "+
+			"--own-quota-bytes of the coordinator", l.quota)
+	}
+	return e == nil || o.revision >= e.revision, nil
+}
+
+// take notes an object that judge has let pass. It returns what nobody uses any more because of it.
+func (l *ledger) take(n edge.NodeName, o offer, written bool) (gone []objectID) {
+	a, e := l.nodes[n], l.objects[o.id]
+	if e == nil {
+		e = &entry{nodes: map[edge.NodeName]struct{}{}}
+		l.objects[o.id] = e
+	}
+	if written {
+		e.revision, e.writer = o.revision, n
+	}
+	e.nodes[n] = struct{}{}
+	old := a.claims[o.id]
+	if old == nil {
+		old = &ownClaim{}
+	}
+	a.claims[o.id] = &ownClaim{o.revision, o.local, o.bytes, o.uses}
+	l.count(a, o.bytes-old.bytes)
+	for _, id := range o.uses {
+		a.used[id]++
+	}
+	return l.unuse(n, old.uses)
+}
+
+func (l *ledger) count(a *account, bytes int64) {
+	a.bytes += bytes
+	l.bytes += bytes
+}
+
+// unuse says that one Pod fewer uses each of these, and releases what none does.
+func (l *ledger) unuse(n edge.NodeName, ids []objectID) (gone []objectID) {
+	a := l.nodes[n]
+	for _, id := range ids {
+		if a.used[id]--; a.used[id] > 0 {
+			continue
+		}
+		delete(a.used, id)
+		if a.claims[id] != nil {
+			a.version++ // the hub was not told
+			gone = append(gone, l.release(n, id)...)
+		}
+	}
+	return gone
+}
+
+// release ends a node's claim, if it has one, and returns what must be deleted since nobody claims it any more.
+func (l *ledger) release(n edge.NodeName, id objectID) (gone []objectID) {
+	a, e := l.nodes[n], l.objects[id]
+	if a == nil || a.claims[id] == nil {
+		return nil
+	}
+	c := a.claims[id]
+	delete(a.claims, id)
+	delete(e.nodes, n)
+	l.count(a, -c.bytes)
+	if len(e.nodes) == 0 {
+		delete(l.objects, id)
+		gone = []objectID{id}
+	} else if e.writer == n {
+		l.distrust(id, e)
+	}
+	return append(gone, l.unuse(n, c.uses)...)
+}
+
+// distrust has everybody who claims an object push it again: its content is of somebody who no longer stands for it, and
+// newer than what the others have told.
+func (l *ledger) distrust(id objectID, e *entry) {
+	for other := range e.nodes {
+		if l.nodes[other].claims[id].revision >= e.revision {
+			return
+		}
+	}
+	l.doubt(id)
+}
+
+// doubt has everybody who claims an object push it again.
+func (l *ledger) doubt(id objectID) {
+	e := l.objects[id]
+	if e == nil {
+		return
+	}
+	e.revision = 0
+	for n := range e.nodes {
+		l.nodes[n].claims[id].revision = 0
+		l.nodes[n].version++
+	}
+}
+
+// expel releases the objects of the nodes that it is said of, by when they were heard from last, and returns what must be
+// deleted, by node.
+func (l *ledger) expel(which func(n edge.NodeName, heard time.Time) bool) map[edge.NodeName][]objectID {
+	gone := map[edge.NodeName][]objectID{}
+	for n, a := range l.nodes {
+		if !which(n, a.heard) {
+			continue
+		}
+		gone[n] = nil
+		for _, id := range slices.Collect(maps.Keys(a.claims)) {
+			gone[n] = append(gone[n], l.release(n, id)...)
+		}
+		delete(l.nodes, n)
+	}
+	return gone
+}
+
+// ownObject is what a hub is told of an object of its node that is here.
+type ownObject struct {
+	Resource  string `json:"resource"`
+	Namespace string `json:"namespace,omitempty"`
+	Name      string `json:"name"`
+	// Revision is the cloud's of what the hub has pushed; 0: it must push it again.
+	Revision string `json:"revision"`
+	// Local: it is as the node says, on top of what the cloud had at that revision.
+	Local bool `json:"local,omitempty"`
+}
+
+// of lists what a node has here.
+func (l *ledger) of(n edge.NodeName) []ownObject {
+	all := []ownObject{}
+	for id, c := range l.nodes[n].claims {
+		all = append(all, ownObject{id.resource, id.Namespace, id.Name, exchange.Decimal(c.revision), c.local})
+	}
+	slices.SortFunc(all, func(a, b ownObject) int {
+		return cmp.Or(strings.Compare(a.Resource, b.Resource), strings.Compare(a.Namespace, b.Namespace),
+			strings.Compare(a.Name, b.Name))
+	})
+	return all
+}

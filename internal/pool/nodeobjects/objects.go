@@ -1,0 +1,376 @@
+package nodeobjects
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"path"
+	"strings"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/klog/v2"
+	"k8s.io/kubernetes/pkg/auth/nodeidentifier"
+	"k8s.io/utils/clock"
+
+	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/pool/audit"
+	"yurtcoordinator/internal/pool/exchange"
+	"yurtcoordinator/internal/pool/verbatim"
+	"yurtcoordinator/internal/stream"
+)
+
+// Each hub keeps its own node's objects here: the Node, its Pods, what they use, its Events. They are in etcd under
+// kube-apiserver's keys, as the cloud has written them, and read by the API.
+//
+//	GET  /own/v1                                   what the caller's node has here, at which revisions of the cloud
+//	POST /own/v1/{group|core}/{version}/{resource} watch events: objects to have here, or no longer; with ?local=true these
+//	                                               are not the cloud's, but what the node says on top of that
+//
+// Both answer with an ETag of that state, and a push is taken only on top of the state that its If-Match names. So a hub
+// asks what there is, pushes the difference, and asks again when it is told 412: after a restart of either, or a lost
+// answer. Nobody but the node itself is believed about its objects; ledger has the rules.
+const (
+	ownPath = edge.PathOwn
+
+	// maxOwnPush bounds a push, in bytes: a batch, which was of 1 MiB in earlier hubs, and one object more. maxOwnEvents
+	// bounds its events.
+	maxOwnPush   = 3 << 20
+	maxOwnEvents = 512
+	// maxOwnPushes are read at a time, and others wait for ownWait.
+	maxOwnPushes = 8
+	ownWait      = 10 * time.Second
+	// sweepEvery is how often it is looked for nodes that are silent.
+	sweepEvery = 30 * time.Second
+)
+
+// Objects takes what hubs push of their nodes.
+type Objects struct {
+	instance string
+	clock    clock.WithTicker
+	nodes    nodeidentifier.NodeIdentifier
+	kinds    map[schema.GroupVersionResource]Kind
+	byName   map[string]Kind // by resource
+	write    verbatim.Writer
+	read     verbatim.Reader
+	refused  func(context.Context, audit.Line) // is told of what a node had no right to
+	member   func(edge.NodeName) bool          // whether a node is of the pool; nil: all are
+	stalled  time.Duration
+	pushes   chan struct{} // a slot for each push that is read
+	changed  chan struct{} // has one when there may be other objects than before
+
+	turn sync.Mutex // held while a push is applied: etcd and ledger change together
+	// orphans are to be deleted from etcd, with whose they were. Only who has the turn uses it.
+	orphans map[objectID]edge.NodeName
+
+	mu     sync.Mutex
+	ledger *ledger
+}
+
+// Config says what own needs. All fields but member and stalled must be set.
+type Config struct {
+	Quota   int64 // bytes, of all nodes together
+	Clock   clock.WithTicker
+	Write   verbatim.Writer
+	Read    verbatim.Reader
+	Kinds   map[schema.GroupVersionResource]Kind // as storedOwn finds them
+	Refused func(context.Context, audit.Line)    // is told of what a node had no right to
+	Member  func(edge.NodeName) bool             // whether a node is of the pool; nil means that all are
+	Stalled time.Duration                        // how long a body may bring nothing; 0 means stalledPush
+}
+
+// New returns an own to which nothing has been pushed yet.
+func New(c Config) *Objects {
+	o := &Objects{
+		refused: c.Refused, member: c.Member,
+		instance: rand.Text(), clock: c.Clock, nodes: nodeidentifier.NewDefaultNodeIdentifier(), kinds: c.Kinds,
+		byName: map[string]Kind{}, write: c.Write, read: c.Read, stalled: cmp.Or(c.Stalled, exchange.StallTimeout),
+		pushes: make(chan struct{}, maxOwnPushes), changed: make(chan struct{}, 1),
+		orphans: map[objectID]edge.NodeName{}, ledger: newLedger(c.Quota),
+	}
+	for _, k := range c.Kinds {
+		o.byName[k.resource] = k
+	}
+	return o
+}
+
+// Run lets go of what silent nodes, and nodes of other pools, have here, until ctx ends.
+func (o *Objects) Run(ctx context.Context) error {
+	ticker := o.clock.NewTicker(sweepEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C():
+			o.Sweep(ctx)
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+func (o *Objects) Sweep(ctx context.Context) {
+	o.turn.Lock()
+	defer o.turn.Unlock()
+	o.mu.Lock()
+	now := o.clock.Now()
+	gone := o.ledger.expel(func(n edge.NodeName, heard time.Time) bool {
+		return now.Sub(heard) >= ownSilence || o.member != nil && !o.member(n)
+	})
+	o.mu.Unlock()
+	for n, objects := range gone {
+		klog.FromContext(ctx).Info("Dropped a node's objects: its hub has not been heard from for long, or it is not of the "+
+			"pool any more", "from", n, "silence", ownSilence, "objects", len(objects))
+		o.remove(ctx, n, objects)
+	}
+	o.remove(ctx, "", nil)
+	o.touched()
+}
+
+// MayLast says whether a request is a push of a node's objects, which has limits of its own.
+func MayLast(r *http.Request) bool {
+	return strings.HasPrefix(r.URL.Path, ownPath+"/") && r.Method == http.MethodPost
+}
+
+// ServeHTTP implements http.Handler. Who the caller is, and whether RBAC lets it come here at all, has been decided.
+func (o *Objects) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	a := &exchange.Reply{ResponseWriter: w}
+	if err := o.serve(a, r); err != nil {
+		a.Refuse(r.Context(), err)
+	}
+}
+
+func (o *Objects) serve(a *exchange.Reply, r *http.Request) error {
+	n, err := o.caller(r)
+	if err != nil {
+		return err
+	}
+	below := strings.TrimSuffix(strings.TrimPrefix(r.URL.Path, ownPath), "/")
+	switch {
+	case below == "" && r.Method == http.MethodGet:
+		return o.tell(a, r, n)
+	case below != "" && r.Method == http.MethodPost:
+	default:
+		return exchange.Refused(http.StatusMethodNotAllowed, "GET %s, or POST to a resource below it", ownPath)
+	}
+	resource, err := exchange.ParseResource(below)
+	if err != nil {
+		return err
+	}
+	kind, ok := o.kinds[resource]
+	if !ok {
+		return exchange.Refused(http.StatusForbidden, "%s %s is not a resource that hubs push of their nodes here%s", resource.Version,
+			resource.GroupResource(), orIfAllowed(resource))
+	}
+	return o.push(a, r, n, kind)
+}
+
+func orIfAllowed(r schema.GroupVersionResource) string {
+	if r.Group == "" && r.Resource == ownSecrets {
+		return "; the coordinator was started without --own-secrets"
+	}
+	return ""
+}
+
+func (o *Objects) caller(r *http.Request) (edge.NodeName, error) {
+	caller, ok := request.UserFrom(r.Context())
+	if !ok {
+		return "", exchange.Refused(http.StatusForbidden, "only a node has objects of its own")
+	}
+	name, isNode := o.nodes.NodeIdentity(caller)
+	if !isNode || name == "" {
+		return "", exchange.Refused(http.StatusForbidden, "only a node has objects of its own, and %q is none", caller.GetName())
+	}
+	return edge.NodeName(name), nil
+}
+
+// ownState is what GET answers.
+type ownState struct {
+	Objects []ownObject `json:"objects"`
+}
+
+// ownReply is what a push is told. Without an ETag beside it, what there is has to be asked for.
+type ownReply struct {
+	Refused []ownRefusal `json:"refused,omitempty"`
+}
+
+// ownRefusal is an object of a push that was not taken.
+type ownRefusal struct {
+	Namespace string `json:"namespace,omitempty"`
+	Name      string `json:"name"`
+	Code      int    `json:"code"`
+	Message   string `json:"message"`
+}
+
+func (o *Objects) tag(a *account) string {
+	return fmt.Sprintf("%q", fmt.Sprintf("%s.%d", o.instance, a.version))
+}
+
+// tell answers what a node has here, or 304 if that is what it knows.
+func (o *Objects) tell(a *exchange.Reply, r *http.Request, n edge.NodeName) error {
+	o.mu.Lock()
+	account := o.ledger.account(n, o.clock.Now())
+	tag := o.tag(account)
+	known := r.Header.Get("If-None-Match") == tag
+	state := ownState{}
+	if !known {
+		state.Objects = o.ledger.of(n)
+	}
+	o.mu.Unlock()
+	a.Header().Set("ETag", tag)
+	if known {
+		a.WriteHeader(http.StatusNotModified)
+		return nil
+	}
+	return a.Tell(http.StatusOK, state)
+}
+
+// ownChange is one event of a push, checked as far as it can be by itself.
+type ownChange struct {
+	offer   offer
+	key     []byte
+	value   []byte // nil: it is to go
+	refused error  // by what it says of itself
+}
+
+func (o *Objects) push(a *exchange.Reply, r *http.Request, n edge.NodeName, kind Kind) error {
+	changes, err := o.receive(a.ResponseWriter, r, kind)
+	if err != nil {
+		return err
+	}
+	if r.URL.Query().Get(edge.QueryLocal) == "true" {
+		for i := range changes {
+			changes[i].offer.local = true
+		}
+	}
+	o.turn.Lock()
+	defer o.turn.Unlock()
+	if err := o.onTop(n, r.Header.Get("If-Match")); err != nil {
+		return err
+	}
+	answer, tag := o.apply(r.Context(), n, kind, changes)
+	o.touched()
+	if tag != "" {
+		a.Header().Set("ETag", tag)
+	}
+	for _, each := range answer.Refused {
+		if each.Code == http.StatusForbidden { // the others are of no ill will
+			o.refused(r.Context(), audit.Line{
+				Code: each.Code, User: n.User(), Verb: "post", Path: path.Join(r.URL.Path, each.Namespace, each.Name),
+				Source: r.RemoteAddr, Reason: each.Message,
+			})
+		}
+	}
+	return a.Tell(http.StatusOK, answer)
+}
+
+// onTop refuses a push of who does not know what is here.
+func (o *Objects) onTop(n edge.NodeName, tag string) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if tag == "" {
+		return exchange.Refused(http.StatusPreconditionRequired, "say in If-Match on top of what: the ETag of GET %s", ownPath)
+	}
+	if tag != o.tag(o.ledger.account(n, o.clock.Now())) {
+		return exchange.Refused(http.StatusPreconditionFailed, "something else is here than you know of: GET %s", ownPath)
+	}
+	return nil
+}
+
+// receive reads a push to its end and checks each of its objects by itself.
+func (o *Objects) receive(w http.ResponseWriter, r *http.Request, kind Kind) ([]ownChange, error) {
+	encoding, err := stream.EncodingOf(r.Header.Get("Content-Type"))
+	if err != nil || encoding != stream.Protobuf {
+		return nil, exchange.Refused(http.StatusUnsupportedMediaType, "push watch events as protobuf")
+	}
+	if r.Header.Get("Content-Encoding") != "" {
+		return nil, exchange.Refused(http.StatusUnsupportedMediaType, "push without Content-Encoding")
+	}
+	wait := time.NewTimer(ownWait)
+	defer wait.Stop()
+	select {
+	case o.pushes <- struct{}{}:
+		defer func() { <-o.pushes }()
+	case <-wait.C:
+		return nil, &exchange.Refusal{
+			Code: http.StatusTooManyRequests, RetryAfter: time.Second,
+			Message: fmt.Sprintf("%d pushes are being read; push again", maxOwnPushes),
+		}
+	case <-r.Context().Done():
+		return nil, context.Cause(r.Context())
+	}
+	ctx, end := context.WithTimeoutCause(r.Context(), exchange.PushTimeout, exchange.ErrTooLong)
+	defer end()
+	body := exchange.NewBody(w, http.MaxBytesReader(w, r.Body, maxOwnPush), o.stalled)
+	defer body.Leave()
+	defer context.AfterFunc(ctx, body.Cut)()
+	return o.readAll(stream.NewFrameReader(body, encoding, exchange.MaxFrame), kind)
+}
+
+func (o *Objects) readAll(frames *stream.FrameReader, kind Kind) ([]ownChange, error) {
+	var changes []ownChange
+	seen := map[stream.Key]struct{}{}
+	for {
+		event, err := frames.Read()
+		if errors.Is(err, io.EOF) {
+			return changes, nil
+		}
+		if err != nil {
+			return nil, exchange.Unreadable(err)
+		}
+		key := event.Object.Key
+		_, twice := seen[key]
+		switch {
+		case twice:
+			return nil, exchange.Refused(http.StatusUnprocessableEntity, "%s is there twice", key)
+		case len(changes) == maxOwnEvents:
+			return nil, exchange.Refused(http.StatusRequestEntityTooLarge, "more than %d events; push fewer at a time", maxOwnEvents)
+		case event.Type != stream.Added && event.Type != stream.Modified && event.Type != stream.Deleted:
+			return nil, exchange.Refused(http.StatusUnprocessableEntity, "a %s has no place in a push of objects", event.Type)
+		case frames.Type().GroupVersionKind != kind.Kind:
+			return nil, exchange.Refused(http.StatusUnprocessableEntity, "the events are of %s, want %s", frames.Type().GroupVersionKind,
+				kind.Kind)
+		case !kind.namespaced && key.Namespace != "":
+			return nil, exchange.Refused(http.StatusUnprocessableEntity, "%s has a namespace", key)
+		}
+		if err := verbatim.CheckKey(key, kind.namespaced); err != nil {
+			return nil, err
+		}
+		seen[key] = struct{}{}
+		changes = append(changes, kind.change(event))
+	}
+}
+
+// change is what an event asks for.
+func (k Kind) change(event stream.Event) ownChange {
+	object := event.Object
+	c := ownChange{key: k.Key(object.Key), offer: offer{
+		id: objectID{k.resource, object.Key}, revision: object.Revision, bytes: int64(len(object.Raw)) + exchange.ObjectOverhead,
+		shared: k.node == nil,
+	}}
+	if event.Type == stream.Deleted {
+		return c
+	}
+	c.value = stream.Envelope(stream.Type{GroupVersionKind: k.Kind, Encoding: stream.Protobuf}, object.Raw)
+	decoded, err := k.Decode(object)
+	if err != nil {
+		c.refused = err
+		return c
+	}
+	if k.node != nil {
+		c.offer.node = k.node(decoded)
+	}
+	if k.uses != nil {
+		c.offer.uses = k.uses(decoded)
+	}
+	if k.about != nil {
+		about := k.about(decoded)
+		c.offer.about = &about
+	}
+	return c
+}

@@ -1,0 +1,339 @@
+package nodeobjects
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/iotest"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/klog/v2"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/pool/audit"
+	"yurtcoordinator/internal/pool/pooltest"
+	"yurtcoordinator/internal/stream"
+)
+
+// ownBench is what takes nodes' objects behind HTTP, without the chain that is before it in the coordinator.
+type ownBench struct {
+	t      *testing.T
+	own    *Objects
+	etcd   *pooltest.FakeEtcd
+	clock  *clocktesting.FakeClock
+	server *httptest.Server
+
+	mu    sync.Mutex
+	audit []audit.Line
+}
+
+func newOwnBench(t *testing.T, secrets bool) *ownBench {
+	t.Helper()
+	b := &ownBench{t: t, etcd: &pooltest.FakeEtcd{Keys: map[string]string{}}, clock: clocktesting.NewFakeClock(epoch)}
+	kinds := ownKinds(secrets)
+	for r, k := range kinds {
+		k.Prefix = "/registry/" + k.resource + "/"
+		kinds[r] = k
+	}
+	b.own = New(Config{
+		Quota: 64 << 20, Clock: b.clock, Write: b.etcd.Write, Read: b.etcd.Read, Kinds: kinds, Stalled: time.Hour,
+		Refused: func(_ context.Context, line audit.Line) {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			b.audit = append(b.audit, line)
+		},
+	})
+	b.server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		caller := &user.DefaultInfo{Name: r.Header.Get("X-User"), Groups: []string{edge.GroupNodes}}
+		b.own.ServeHTTP(w, r.WithContext(request.WithUser(r.Context(), caller)))
+	}))
+	b.server.Config.BaseContext = func(net.Listener) context.Context {
+		return klog.NewContext(context.Background(), logr.Discard())
+	}
+	b.server.EnableHTTP2 = true
+	b.server.StartTLS()
+	t.Cleanup(b.server.Close)
+	return b
+}
+
+func (b *ownBench) hub(n edge.NodeName) *pooltest.Hub {
+	return &pooltest.Hub{T: b.t, Client: b.server.Client(), Base: b.server.URL, Node: n}
+}
+
+// inEtcd are the keys below /registry/.
+func (b *ownBench) inEtcd(want ...string) {
+	b.t.Helper()
+	b.etcd.Mu.Lock()
+	defer b.etcd.Mu.Unlock()
+	var got []string
+	for key := range b.etcd.Keys {
+		got = append(got, strings.TrimPrefix(key, "/registry/"))
+	}
+	slices.Sort(got)
+	if !slices.Equal(got, want) {
+		b.t.Errorf("etcd has %v, want %v", got, want)
+	}
+}
+
+// TestTwoNodesShareWhatTheirPodsUse is the life of some objects.
+func TestTwoNodesShareWhatTheirPodsUse(t *testing.T) {
+	b := newOwnBench(t, false)
+	one, two := b.hub("n1"), b.hub("n2")
+	one.Has()
+	two.Has()
+	one.Must(pooltest.KindNode, pooltest.Put(pooltest.NodeOf(t, "n1", 5)))
+	one.Must(pooltest.KindPod, pooltest.Put(pooltest.PodOf(t, "n1", "a", 10, "conf", "mine")), pooltest.Put(pooltest.PodOf(t, "n1", "a2", 11)))
+	two.Must(pooltest.KindPod, pooltest.Put(pooltest.PodOf(t, "n2", "b", 12, "conf")))
+	one.Must(pooltest.KindMap, pooltest.Put(pooltest.MapOf(t, "conf", 7)), pooltest.Put(pooltest.MapOf(t, "mine", 8)))
+	two.Must(pooltest.KindMap, pooltest.Put(pooltest.MapOf(t, "conf", 7)))
+	one.Must(pooltest.KindEvent, pooltest.Put(pooltest.EventOf(t, "n1", "a", 30)))
+	one.Has("configmaps shop/conf@7", "configmaps shop/mine@8", "events shop/a.17@30", "nodes /n1@5", "pods shop/a@10",
+		"pods shop/a2@11")
+	two.Has("configmaps shop/conf@7", "pods shop/b@12")
+	b.inEtcd("configmaps/shop/conf", "configmaps/shop/mine", "events/shop/a.17", "nodes/n1", "pods/shop/a", "pods/shop/a2",
+		"pods/shop/b")
+
+	stored := stream.Envelope(pooltest.ProtobufType(pooltest.KindPod), pooltest.PodOf(t, "n1", "a", 10, "conf", "mine").Raw)
+	if b.etcd.Keys["/registry/pods/shop/a"] != string(stored) {
+		t.Error("the Pod is not here as the cloud has written it")
+	}
+
+	gone := pooltest.PodOf(t, "n1", "a", 10)
+	gone.Revision = 40
+	one.Must(pooltest.KindPod, pooltest.Del(gone))
+	one.Has("events shop/a.17@30", "nodes /n1@5", "pods shop/a2@11")
+	b.inEtcd("configmaps/shop/conf", "events/shop/a.17", "nodes/n1", "pods/shop/a2", "pods/shop/b")
+}
+
+// TestAForeignHubChangesNothing: whatever a node says, it is of its own objects.
+func TestAForeignHubChangesNothing(t *testing.T) {
+	b := newOwnBench(t, false)
+	one, liar := b.hub("n1"), b.hub("n2")
+	one.Ask()
+	one.Must(pooltest.KindNode, pooltest.Put(pooltest.NodeOf(t, "n1", 5)))
+	one.Must(pooltest.KindPod, pooltest.Put(pooltest.PodOf(t, "n1", "a", 10, "conf")))
+	one.Must(pooltest.KindMap, pooltest.Put(pooltest.MapOf(t, "conf", 7)))
+	one.Must(pooltest.KindEvent, pooltest.Put(pooltest.EventOf(t, "n1", "a", 30)))
+	before := maps.Clone(b.etcd.Keys)
+	liar.Ask()
+	stale := *liar
+	for what, c := range map[string]struct {
+		kind  schema.GroupVersionKind
+		event stream.Event
+		code  int
+	}{
+		"overwrites a Node":                   {pooltest.KindNode, pooltest.Put(pooltest.NodeOf(t, "n1", 50)), 403},
+		"overwrites a Pod":                    {pooltest.KindPod, pooltest.Put(pooltest.PodOf(t, "n1", "a", 50)), 403},
+		"adopts a Pod":                        {pooltest.KindPod, pooltest.Put(pooltest.PodOf(t, "n2", "a", 50)), 409},
+		"makes a Pod of nobody":               {pooltest.KindPod, pooltest.Put(pooltest.PodOf(t, "", "c", 50)), 403},
+		"writes a ConfigMap":                  {pooltest.KindMap, pooltest.Put(pooltest.MapOf(t, "conf", 50)), 409},
+		"writes an Event about another's Pod": {pooltest.KindEvent, pooltest.Put(pooltest.EventOf(t, "n2", "a", 50)), 409},
+		"writes an Event as another":          {pooltest.KindEvent, pooltest.Put(pooltest.EventOf(t, "n1", "a", 50)), 403},
+		// These do nothing, and that is no mistake: a hub says of what it does not have that it is gone.
+		"deletes a Node":      {pooltest.KindNode, pooltest.Del(pooltest.NodeOf(t, "n1", 50)), 200},
+		"deletes a Pod":       {pooltest.KindPod, pooltest.Del(pooltest.PodOf(t, "n1", "a", 50)), 200},
+		"deletes a ConfigMap": {pooltest.KindMap, pooltest.Del(pooltest.MapOf(t, "conf", 50)), 200},
+	} {
+		if code := liar.Push(c.kind, c.event); code != c.code {
+			t.Errorf("%s: got %d, want %d", what, code, c.code)
+		}
+	}
+	if !maps.Equal(before, b.etcd.Keys) {
+		t.Error("etcd has something else than before")
+	}
+	one.Has("configmaps shop/conf@7", "events shop/a.17@30", "nodes /n1@5", "pods shop/a@10")
+	liar.Has()
+	if len(b.audit) != 4 || b.audit[0].User != "system:node:n2" || b.audit[0].Reason == "" {
+		t.Errorf("the audit log has %+v, want the four that were forbidden", b.audit)
+	}
+	for resource, code := range map[string]int{
+		"core/v1/secrets": 403, "core/v1/services": 403, "core/v2/pods": 403, "rbac.authorization.k8s.io/v1/clusterroles": 403,
+		"coordination.k8s.io/v1/leases": 403, "core/v1/pods/status": 404, "core/v1": 404,
+	} {
+		got, _, _ := liar.Do(http.MethodPost, edge.PathOwn+"/"+resource, map[string]string{"If-Match": liar.Tag}, nil)
+		if got != code {
+			t.Errorf("%s: got %d, want %d", resource, got, code)
+		}
+	}
+	if code := stale.Push(pooltest.KindPod, pooltest.Put(pooltest.PodOf(t, "n2", "c", 50))); code != http.StatusPreconditionFailed {
+		t.Errorf("on top of something else: %d", code)
+	}
+	if code, _, _ := b.hub("").Do(http.MethodGet, edge.PathOwn, nil, nil); code != http.StatusForbidden {
+		t.Errorf("nobody asks: %d", code)
+	}
+}
+
+// TestWhatIsWrittenThroughTheAPI stays whose it is: another node's kubelet may have made a Pod of the same name.
+func TestWhatIsWrittenThroughTheAPI(t *testing.T) {
+	b := newOwnBench(t, false)
+	write := func(o stream.Object) {
+		b.etcd.Keys["/registry/pods/"+o.Key.String()] = string(stream.Envelope(pooltest.ProtobufType(pooltest.KindPod), o.Raw))
+	}
+	write(pooltest.PodOf(t, "n2", "static", 1))
+	write(pooltest.PodOf(t, "n1", "mine", 1))
+	b.etcd.Keys["/registry/configmaps/shop/conf"] = "something"
+	hub := b.hub("n1")
+	hub.Ask()
+	if code := hub.Push(pooltest.KindPod, pooltest.Put(pooltest.PodOf(t, "n1", "static", 9))); code != http.StatusConflict {
+		t.Errorf("replaced another node's Pod: %d", code)
+	}
+	hub.Must(pooltest.KindPod, pooltest.Put(pooltest.PodOf(t, "n1", "mine", 9, "conf")))
+	if code := hub.Push(pooltest.KindMap, pooltest.Put(pooltest.MapOf(t, "conf", 9))); code != http.StatusConflict {
+		t.Errorf("replaced what no hub has pushed: %d", code)
+	}
+	write(pooltest.PodOf(t, "n2", "mine", 1)) // deleted and made again, at another node
+	before := b.etcd.Keys["/registry/pods/shop/mine"]
+	if code := hub.Push(pooltest.KindPod, pooltest.Put(pooltest.PodOf(t, "n1", "mine", 10))); code != http.StatusConflict {
+		t.Errorf("replaced what has become another node's: %d", code)
+	}
+	hub.Push(pooltest.KindPod, pooltest.Del(pooltest.PodOf(t, "n1", "mine", 11)))
+	if b.etcd.Keys["/registry/pods/shop/mine"] != before {
+		t.Error("another node's Pod was deleted")
+	}
+	hub.Has()
+}
+
+// TestMalformedPushes do nothing.
+func TestMalformedPushes(t *testing.T) {
+	b := newOwnBench(t, false)
+	hub := b.hub("n1")
+	hub.Ask()
+	whole := pooltest.Frames(t, pooltest.ProtobufType(pooltest.KindPod), pooltest.Put(pooltest.PodOf(t, "n1", "a", 10)), pooltest.Put(pooltest.PodOf(t, "n1", "b", 11))).Bytes()
+	many := []stream.Event{}
+	for i := range maxOwnEvents + 1 {
+		many = append(many, pooltest.Put(pooltest.PodOf(t, "n1", fmt.Sprint("p", i), 10)))
+	}
+	bookmark := stream.Event{Type: stream.Bookmark, Object: stream.Object{Revision: 5}}
+	for what, c := range map[string]struct {
+		body []byte
+		code int
+	}{
+		"cut":             {whole[:len(whole)-3], 422},
+		"of another kind": {pooltest.Frames(t, pooltest.ProtobufType(pooltest.KindNode), pooltest.Put(pooltest.NodeOf(t, "n1", 3))).Bytes(), 422},
+		"twice the same":  {append(slices.Clone(whole), whole...), 422},
+		"no frames":       {[]byte("hello"), 422},
+		"a bookmark":      {pooltest.Frames(t, pooltest.ProtobufType(pooltest.KindPod), pooltest.Put(pooltest.PodOf(t, "n1", "a", 10)), bookmark).Bytes(), 422},
+		"too many":        {pooltest.Frames(t, pooltest.ProtobufType(pooltest.KindPod), many...).Bytes(), 413},
+		"too large":       {append(slices.Clone(whole), make([]byte, maxOwnPush)...), 422},
+	} {
+		if code, text, _ := hub.Send(pooltest.KindPod, c.body); code != c.code {
+			t.Errorf("%s: got %d %s, want %d", what, code, text, c.code)
+		}
+	}
+	if code, _, _ := hub.Do(http.MethodPost, edge.PathOwn+"/core/v1/pods",
+		map[string]string{"If-Match": hub.Tag, "Content-Type": "application/json"}, []byte("{}")); code != 415 {
+		t.Errorf("JSON: %d", code)
+	}
+	broken := b.hub("n1")
+	broken.Tag = ""
+	if code, _, _ := broken.Send(pooltest.KindPod, whole); code != http.StatusPreconditionRequired {
+		t.Errorf("without If-Match: %d", code)
+	}
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, b.server.URL+edge.PathOwn+"/core/v1/pods",
+		iotest.TimeoutReader(bytes.NewReader(whole)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if response, err := b.server.Client().Do(r); err == nil {
+		_ = response.Body.Close()
+	}
+	hub.Has()
+	b.inEtcd()
+}
+
+// TestSilenceIsJudgedByAskingToo: a hub that has nothing to push is still there.
+func TestSilenceIsJudgedByAskingToo(t *testing.T) {
+	b := newOwnBench(t, false)
+	alive, dead := b.hub("n1"), b.hub("n2")
+	for _, h := range []*pooltest.Hub{alive, dead} {
+		h.Ask()
+		h.Must(pooltest.KindPod, pooltest.Put(pooltest.PodOf(t, h.Node, "of-"+string(h.Node), 10)))
+	}
+	for range 12 {
+		b.clock.Step(ownSilence / 10)
+		if code, text, tag := alive.Do(http.MethodGet, edge.PathOwn, map[string]string{"If-None-Match": alive.Tag}, nil); code !=
+			http.StatusNotModified || text != "" || tag != alive.Tag {
+			t.Fatalf("%d %q %s", code, text, tag)
+		}
+		b.own.Sweep(klog.NewContext(t.Context(), logr.Discard()))
+	}
+	b.inEtcd("pods/shop/of-n1")
+	alive.Has("pods shop/of-n1@10")
+	if code := dead.Push(pooltest.KindPod, pooltest.Put(pooltest.PodOf(t, "n2", "more", 11))); code != http.StatusPreconditionFailed {
+		t.Errorf("a hub that was away pushes on top of what it knew: %d", code)
+	}
+	dead.Has()
+	alive.Must(pooltest.KindPod, pooltest.Put(pooltest.PodOf(t, "n1", "of-n2", 20))) // the name is free
+}
+
+// TestOwnWritesHeal pushes at random into an etcd that fails at random. The model: when it fails no more, each hub that asks
+// and pushes what differs has exactly its objects here, and nothing else is.
+func TestOwnWritesHeal(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(20) {
+		random := rand.New(rand.NewPCG(seed, 2))
+		b := newOwnBench(t, false)
+		failing := true
+		b.etcd.Fail = func() (failed, applied bool) { return failing && random.IntN(4) == 0, random.IntN(2) == 0 }
+		revision := 100
+		hubs := []*pooltest.Hub{b.hub("n1"), b.hub("n2"), b.hub("n3")}
+		have := make([]map[string]stream.Object, len(hubs)) // Pods by name
+		shared := map[string]stream.Object{}                // ConfigMaps of all, as the cloud has them
+		for i := range hubs {
+			have[i] = map[string]stream.Object{}
+		}
+		for step := range 120 {
+			failing = step < 100
+			i := random.IntN(len(hubs))
+			if revision++; step >= 100 {
+				i = step % len(hubs) // all are there at the end
+			} else if name := fmt.Sprint("p", random.IntN(6)); random.IntN(3) == 0 {
+				delete(have[i], hubs[i].Name(name))
+			} else {
+				use := fmt.Sprint("m", random.IntN(3))
+				shared[use] = pooltest.MapOf(t, use, revision)
+				have[i][hubs[i].Name(name)] = pooltest.PodOf(t, hubs[i].Node, hubs[i].Name(name), revision, use)
+			}
+			hubs[i].Reconcile(have[i], shared, edge.Revision(revision))
+		}
+		var want []string
+		for i, h := range hubs {
+			for name, p := range have[i] {
+				var decoded corev1.Pod
+				if err := decoded.Unmarshal(p.Raw); err != nil {
+					t.Fatal(err)
+				}
+				want = append(want, "pods/shop/"+name, "configmaps/shop/"+usesOfPod(&decoded)[0].Name)
+			}
+			if got := len(h.Ask()); got < len(have[i]) {
+				t.Errorf("seed %d: %s has %d objects, want %d Pods", seed, h.Node, got, len(have[i]))
+			}
+		}
+		slices.Sort(want)
+		b.inEtcd(slices.Compact(want)...)
+		for name, m := range shared {
+			if got, ok := b.etcd.Keys["/registry/configmaps/shop/"+name]; ok &&
+				got != string(stream.Envelope(pooltest.ProtobufType(pooltest.KindMap), m.Raw)) {
+				t.Errorf("seed %d: %s is not as in the cloud", seed, name)
+			}
+		}
+		if t.Failed() {
+			t.Fatalf("seed %d", seed)
+		}
+	}
+}
