@@ -74,6 +74,7 @@ func TestMembersAreFollowed(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		calls, ended := 0, make(chan error)
 		go func() { ended <- m.Run(ctx, func(context.Context) { calls++ }) }()
+		synctest.Wait() // else it may see a file that is only half written
 		for i, text := range []string{"n1", "n1\nn2", "n1\nn2\n", "n2"} {
 			if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 				t.Fatal(err)
