@@ -42,7 +42,7 @@ var law = []struct {
 	{"internal/hub/heartbeat",
 		[]string{"internal/edge", "internal/hub/leasewatch", "internal/hub/link", "internal/live"},
 		"heartbeats do not know how requests arrive"},
-	{"internal/hub/roster", []string{"internal/edge"}, "who reaches the coordinator is told by its Leases alone"},
+	{"internal/hub/roster", []string{"internal/edge", "internal/hub/leasewatch"}, "who reaches the coordinator is told by its Leases alone"},
 	{"internal/hub/feed",
 		[]string{
 			"internal/doubt", "internal/edge", "internal/hub/leasewatch", "internal/hub/link", "internal/hub/role",

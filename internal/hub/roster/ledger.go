@@ -5,6 +5,7 @@ import (
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
+	"k8s.io/apimachinery/pkg/watch"
 
 	"yurtcoordinator/internal/edge"
 )
@@ -14,7 +15,7 @@ const defaultLease = 40 * time.Second
 
 // ledger is what a leader has seen of its pool's Leases in the coordinator. Times are the caller's monotonic clock's.
 type ledger struct {
-	began time.Time // when the first list came; zero: none has
+	began time.Time // when the first baseline came; zero: none has
 	nodes map[edge.NodeName]sighting
 }
 
@@ -26,7 +27,8 @@ type sighting struct {
 	traffic *edge.Traffic // nil: it does not say
 }
 
-// observe takes in a list of all Leases.
+// observe takes in a list of all Leases: what has changed since the list before, or since a change was told, has done so
+// just now.
 func (l *ledger) observe(leases []coordinationv1.Lease, now time.Time) {
 	if l.began.IsZero() {
 		l.began = now
@@ -38,17 +40,31 @@ func (l *ledger) observe(leases []coordinationv1.Lease, now time.Time) {
 		if (known && s.version != lease.ResourceVersion) || (!known && now.After(l.began)) {
 			s.changed = now
 		}
-		s.version, s.lasts = lease.ResourceVersion, defaultLease
-		if d := lease.Spec.LeaseDurationSeconds; d != nil && *d > 0 {
-			s.lasts = min(time.Duration(*d)*time.Second, 10*defaultLease)
-		}
-		s.traffic = nil
-		if said, ok := edge.ParseTraffic(lease.Annotations[edge.AnnotationTraffic]); ok {
-			s.traffic = &said
-		}
-		nodes[name] = s
+		nodes[name] = s.of(&lease)
 	}
 	l.nodes = nodes
+}
+
+// change takes in what has happened to one Lease.
+func (l *ledger) change(kind watch.EventType, lease *coordinationv1.Lease, now time.Time) {
+	name := edge.NodeName(lease.Name)
+	if kind == watch.Deleted {
+		delete(l.nodes, name)
+		return
+	}
+	l.nodes[name] = sighting{changed: now}.of(lease)
+}
+
+// of is the sighting with what the Lease says.
+func (s sighting) of(lease *coordinationv1.Lease) sighting {
+	s.version, s.lasts, s.traffic = lease.ResourceVersion, defaultLease, nil
+	if d := lease.Spec.LeaseDurationSeconds; d != nil && *d > 0 {
+		s.lasts = min(time.Duration(*d)*time.Second, 10*defaultLease)
+	}
+	if said, ok := edge.ParseTraffic(lease.Annotations[edge.AnnotationTraffic]); ok {
+		s.traffic = &said
+	}
+	return s
 }
 
 // traffic is what nodes have said of their links.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -12,15 +13,17 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apimachinery/pkg/watch"
 	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/ptr"
 
 	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/hub/leasewatch"
 )
 
 const (
-	// lookEvery is how often the Leases in the coordinator are listed: half of the shortest time between two heartbeats.
+	// lookEvery is how often it is looked whether there is something to say: half of the shortest time between two heartbeats.
 	lookEvery = 5 * time.Second
 	// sayEvery is how often a report that has not changed is written again.
 	sayEvery = time.Minute
@@ -43,7 +46,7 @@ type Term interface {
 type Config struct {
 	Node edge.NodeName
 	Pool edge.PoolName
-	// Coordinator is a client of the coordinator. The hub must be allowed to list the Leases in kube-node-lease there.
+	// Coordinator is a client of the coordinator. The hub must be allowed to list and watch the Leases in kube-node-lease there.
 	Coordinator coordinationv1client.LeasesGetter
 	// Cloud is a client of the cloud with the pool's forwarding identity, which must be allowed to get, update and create
 	// the Lease edge.PoolName.ReportLease in kube-node-lease (see internal/cloud/forwarding).
@@ -65,26 +68,30 @@ type report struct {
 // Run reports for one term, until ctx ends; it returns nil then. It must not run twice at a time.
 func (r *Reporter) Run(ctx context.Context, term Term, transitions int32) error {
 	log := klog.FromContext(ctx)
-	var book ledger
+	book := followed{found: make(chan struct{})}
+	var watching sync.WaitGroup
+	defer watching.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	watching.Go(func() {
+		// A watch that is dead is noticed before a Lease of Kubernetes' own length has run out.
+		follow := leasewatch.Config{Leases: r.cfg.Coordinator.Leases(corev1.NamespaceNodeLease), Beating: true}
+		_ = leasewatch.Follow(ctx, follow, &book) // it returns only the end of ctx
+	})
 	var last report
 	var next time.Time // it is told: not before
 	pauses := retries()
 	ticker := time.NewTicker(lookEvery)
 	defer ticker.Stop()
+	waitFor(ctx, book.found)
 	for ; ctx.Err() == nil; waitFor(ctx, ticker.C) {
-		leases, err := r.list(ctx)
 		now := time.Now()
-		if err != nil {
-			log.V(2).Info("Cannot see who reaches the coordinator", "err", err)
-			continue // nothing is seen to change meanwhile: a coordinator that is gone takes its leader with it
-		}
-		book.observe(leases, now)
-		nodes, ok := book.reached(now)
+		nodes, traffic, ok := book.reached(now)
 		due := last.at.IsZero() || now.Sub(last.at) >= sayEvery || !slices.Equal(nodes, last.nodes)
 		if !ok || !due || now.Before(next) || !term.Valid() {
 			continue
 		}
-		if err := r.tell(ctx, nodes, book.traffic(nodes), transitions); err != nil {
+		if err := r.tell(ctx, nodes, traffic, transitions); err != nil {
 			log.V(1).Info("Cannot tell the cloud who reaches the coordinator", "err", err)
 			next = now.Add(pauses.Step())
 			continue
@@ -94,21 +101,43 @@ func (r *Reporter) Run(ctx context.Context, term Term, transitions int32) error 
 	return nil
 }
 
-func waitFor(ctx context.Context, tick <-chan time.Time) {
+func waitFor[T any](ctx context.Context, event <-chan T) {
 	select {
-	case <-tick:
+	case <-event:
 	case <-ctx.Done():
 	}
 }
 
-func (r *Reporter) list(ctx context.Context) ([]coordinationv1.Lease, error) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	list, err := r.cfg.Coordinator.Leases(corev1.NamespaceNodeLease).List(ctx, metav1.ListOptions{ResourceVersion: "0"})
-	if err != nil {
-		return nil, err
-	}
-	return list.Items, nil
+// followed is a ledger that a watch writes and the reporter reads: a leasewatch.Sink.
+type followed struct {
+	found chan struct{} // closed with the first baseline
+	once  sync.Once
+
+	mu     sync.Mutex
+	ledger ledger
+}
+
+// Baseline implements leasewatch.Sink.
+func (f *followed) Baseline(leases []coordinationv1.Lease) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.ledger.observe(leases, time.Now())
+	f.once.Do(func() { close(f.found) })
+}
+
+// Changed implements leasewatch.Sink.
+func (f *followed) Changed(kind watch.EventType, lease *coordinationv1.Lease) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.ledger.change(kind, lease, time.Now())
+}
+
+// reached returns the nodes that renew, and what they say of their links; false if it is too early to tell.
+func (f *followed) reached(now time.Time) ([]edge.NodeName, map[edge.NodeName]edge.Traffic, bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	nodes, ok := f.ledger.reached(now)
+	return nodes, f.ledger.traffic(nodes), ok
 }
 
 // tell writes the report. A Lease that is missing is made by PUT: RBAC cannot allow a POST of one name.

@@ -15,11 +15,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/utils/ptr"
 
 	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/hub/leasewatch/leasetest"
 )
 
 // looked is a list of Leases: of each node its version.
@@ -98,6 +100,34 @@ func TestLedger(t *testing.T) {
 	}
 }
 
+// What a watch tells counts at once, also what a baseline did not have; and what it deletes is not missed.
+func TestLedgerOfChanges(t *testing.T) {
+	var l ledger
+	now := time.Now()
+	l.observe(looked{"a": 1, "b": 1}.leases(), now)
+	change := func(kind watch.EventType, name string, version int) {
+		now = now.Add(time.Second)
+		l.change(kind, &looked{name: version}.leases()[0], now)
+	}
+	is := func(want ...edge.NodeName) {
+		t.Helper()
+		if got, ok := l.reached(now); ok != (len(want) > 0) || !slices.Equal(got, want) {
+			t.Errorf("%v, %t, want %v", got, ok, want)
+		}
+	}
+	change(watch.Modified, "a", 2)
+	is()
+	change(watch.Added, "c", 3)
+	is()
+	change(watch.Modified, "b", 4)
+	is("a", "b", "c")
+	change(watch.Deleted, "b", 5)
+	is("a", "c")
+	now = now.Add(39 * time.Second)
+	l.observe(looked{"a": 2, "c": 6}.leases(), now) // listed anew, after a watch that was lost
+	is("c")
+}
+
 func TestLedgerOfTraffic(t *testing.T) {
 	leases := looked{"a": 1, "b": 1, "c": 1}.leases()
 	for i := range leases {
@@ -124,7 +154,7 @@ func (v *valid) Valid() bool { return v.Load() }
 // TestRetries: one failed write is made up for within seconds, a cloud that fails for long is asked once a minute.
 func TestRetries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		pool, cloud := fake.NewClientset(), fake.NewClientset()
+		pool, cloud := leasetest.New(10), fake.NewClientset()
 		tries, fails := 0, 1
 		cloud.PrependReactor("update", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
 			tries++
@@ -133,7 +163,7 @@ func TestRetries(t *testing.T) {
 			}
 			return true, &coordinationv1.Lease{}, nil
 		})
-		r := New(Config{Node: "a", Pool: "p1", Coordinator: pool.CoordinationV1(), Cloud: cloud.CoordinationV1()})
+		r := New(Config{Node: "a", Pool: "p1", Coordinator: pool.Client("a"), Cloud: cloud.CoordinationV1()})
 		term := &valid{}
 		term.Store(true)
 		run := func(lasts time.Duration) {
@@ -157,19 +187,21 @@ func TestRetries(t *testing.T) {
 
 func TestRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		pool, cloud := fake.NewClientset(), fake.NewClientset()
+		pool, cloud := leasetest.New(10), fake.NewClientset()
 		renew := func(names ...string) {
 			for _, name := range names {
-				leases := pool.CoordinationV1().Leases(corev1.NamespaceNodeLease)
-				lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
-					Name: name, ResourceVersion: strconv.FormatInt(time.Now().UnixNano(), 10),
-					Annotations: map[string]string{edge.AnnotationTraffic: edge.Traffic{Sent: 1, Since: time.Now()}.String()},
-				}}
-				if _, err := leases.Update(t.Context(), lease, metav1.UpdateOptions{}); err != nil {
+				says := map[string]string{edge.AnnotationTraffic: edge.Traffic{Sent: 1, Since: time.Now()}.String()}
+				if pool.Peek(corev1.NamespaceNodeLease, name) == nil {
+					lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
+						Namespace: corev1.NamespaceNodeLease, Name: name, Annotations: says,
+					}}
+					leases := pool.Leases(corev1.NamespaceNodeLease)
 					if _, err := leases.Create(t.Context(), lease, metav1.CreateOptions{}); err != nil {
 						t.Fatal(err)
 					}
+					continue
 				}
+				pool.Edit(corev1.NamespaceNodeLease, name, func(l *coordinationv1.Lease) { l.Annotations = says })
 			}
 		}
 		reports := cloud.CoordinationV1().Leases(corev1.NamespaceNodeLease)
@@ -198,7 +230,7 @@ func TestRun(t *testing.T) {
 			}
 			return ptr.Deref(lease.Spec.HolderIdentity, "") + ": " + lease.Annotations[edge.AnnotationReachedNodes]
 		}
-		r := New(Config{Node: "a", Pool: "p1", Coordinator: pool.CoordinationV1(), Cloud: cloud.CoordinationV1()})
+		r := New(Config{Node: "a", Pool: "p1", Coordinator: pool.Client("a"), Cloud: cloud.CoordinationV1()})
 		term := &valid{}
 		term.Store(true)
 		ctx, stop := context.WithCancel(t.Context())
@@ -225,6 +257,15 @@ func TestRun(t *testing.T) {
 		}
 		if got, n := said(), writes(); got != "a: a" || n > 4 {
 			t.Errorf("the cloud was told %q, with %d writes", got, n)
+		}
+		lists := 0
+		for _, c := range pool.Calls() {
+			if c.Verb == "list" {
+				lists++
+			}
+		}
+		if lists > 4 {
+			t.Errorf("the Leases were listed %d times in two minutes", lists)
 		}
 		term.Store(false)
 		before := writes()
