@@ -34,8 +34,7 @@ const shapeWithin = 0.05
 // measured is how long each of them is measured.
 const measured = 10 * time.Second
 
-// wanIP and lanIP are the addresses of nodes of the first pool; see docs/lab.md.
-func wanIP(node int) string { return fmt.Sprintf("10.77.1.%d", node) }
+// lanIP is the address of a node of the first pool in its LAN; see docs/lab.md.
 func lanIP(node int) string { return fmt.Sprintf("10.78.1.%d", node) }
 
 const cloudIP = "10.77.0.1"

@@ -93,14 +93,14 @@ func (l *Lab) Unshape(network Network, target string) error {
 	return l.reline(network, which, func(link) *shapedLine { return nil })
 }
 
-// reline puts the links on the lines that make makes, or on none, and ends the lines that nobody is on any more.
-func (l *Lab) reline(network Network, which []place, make func(link) *shapedLine) error {
+// reline puts the links on the lines that onto returns, nil for none, and ends the lines that nobody is on any more.
+func (l *Lab) reline(network Network, which []place, onto func(link) *shapedLine) error {
 	l.shaping.Lock()
 	defer l.shaping.Unlock()
 	var errs []error
 	made := map[*shapedLine]bool{}
 	for _, p := range which {
-		to := make(link{p, network})
+		to := onto(link{p, network})
 		if to != nil {
 			made[to] = true
 		}

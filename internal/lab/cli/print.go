@@ -46,8 +46,9 @@ func statusTable(w io.Writer, s lab.Status) error {
 			role, link = n.Hub.Role, n.Hub.Cloud
 		}
 		row := []string{
-			n.Name, n.Pool, role, link, fault(n.WAN, n.WANLine), fault(n.LAN, n.LANLine), ready(n.Ready), mark(n.Tainted, "NoSchedule"),
-			age(n.HeartbeatAge), orDash(n.HeartbeatBy), bytes(n.Traffic.Up), bytes(n.Traffic.Down), orDash(dead(n)),
+			n.Name, n.Pool, role, link, fault(n.WAN, n.WANLine), fault(n.LAN, n.LANLine), ready(n.Ready),
+			mark(n.Tainted, "NoSchedule"), age(n.HeartbeatAge), orDash(n.HeartbeatBy), bytes(n.Traffic.Up),
+			bytes(n.Traffic.Down), orDash(dead(n)),
 		}
 		fmt.Fprintln(t, strings.Join(row, "\t"))
 	}

@@ -27,9 +27,10 @@ func shapeCommand(name *string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "shape wan|lan NODE|pool/POOL",
 		Short: "Give a link a rate, a delay, jitter, loss and a queue, or take them away",
-		Long: `Give the link of a node, or of all nodes of a pool, a rate, a delay, jitter, loss and a queue. All values are one way, and
-hold for both ways. They stand for all that the link had before, and outlive cuts and power cuts, until --off. Frames are
-lost and delayed by the seed: the same seed treats the same sequence of frames alike.`,
+		Long: `Give the link of a node, or of all nodes of a pool, a rate, a delay, jitter, loss and a queue. All
+values are one way, and hold for both ways. They stand for all that the link had before, and outlive cuts and
+power cuts, until --off. Frames are lost and delayed by the seed: the same seed treats the same sequence of
+frames alike.`,
 		Args: cobra.ExactArgs(2),
 		Example: `  yurtlab link shape wan p1-n2 --rate 1mbit --delay 300ms --jitter 40ms --loss 2% --queue 256k
   yurtlab link shape wan pool/p1 --rate 2mbit --delay 50ms --shared

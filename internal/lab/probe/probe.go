@@ -90,7 +90,7 @@ func listen(ctx context.Context, o Order, in io.Reader, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	defer conn.Close()
+	defer func() { _ = conn.Close() }() // closed already, but after an error
 	if _, err := fmt.Fprintln(out); err != nil {
 		return err
 	}
@@ -98,22 +98,22 @@ func listen(ctx context.Context, o Order, in io.Reader, out io.Writer) error {
 	go func() {
 		defer close(ended)
 		_, _ = io.Copy(io.Discard, in) // it ends, one way or another
-		conn.Close()
+		_ = conn.Close()               // ends hear
 	}()
-	heard, err := hear(conn)
+	heard := hear(conn)
 	<-ended
-	return errors.Join(err, json.NewEncoder(out).Encode(heard))
+	return json.NewEncoder(out).Encode(heard)
 }
 
 // hear takes datagrams until conn is closed, and sends those back that ask for it.
-func hear(conn net.PacketConn) (Heard, error) {
+func hear(conn net.PacketConn) Heard {
 	var h Heard
 	var first time.Time
 	for buffer := make([]byte, 1<<16); ; {
 		n, from, err := conn.ReadFrom(buffer)
 		now := time.Now()
 		if errors.Is(err, net.ErrClosed) {
-			return h, nil
+			return h
 		}
 		if err != nil || n < minSize {
 			continue // an earlier echo was refused

@@ -15,7 +15,9 @@ func TestListenAndSend(t *testing.T) {
 		t.Fatal(err)
 	}
 	address := free.LocalAddr().String()
-	free.Close()
+	if err := free.Close(); err != nil {
+		t.Fatal(err)
+	}
 
 	in, order := io.Pipe()
 	said, out := io.Pipe()

@@ -33,12 +33,12 @@ func TestFramesComeOutInTime(t *testing.T) {
 			t.Errorf("counted %+v", got)
 		}
 		for i, at := range []time.Duration{310 * ms, 320 * ms, 330 * ms} {
-			time.Sleep(at - time.Since(w.began) - 1)
+			time.Sleep(at - time.Since(w.began) - time.Nanosecond)
 			synctest.Wait()
 			if got := read(t, out); got != nil {
 				t.Errorf("frame %d came out before %v", i, at)
 			}
-			time.Sleep(1)
+			time.Sleep(time.Nanosecond)
 			synctest.Wait()
 			if got := read(t, out); string(got) != string(frame(i, 1250)) {
 				t.Errorf("frame %d is not there after %v", i, at)

@@ -1,6 +1,6 @@
 // Package wire is the lab's cabling: bridges as switches, veth pairs as cables between a switch and a machine, faults on
-// those cables, and lines with a rate, a delay and losses that cables can be put on. It works in the network namespace of the calling process, which holds the switches, and
-// reaches into machines' namespaces only through the handles it is given.
+// those cables, and lines with a rate, a delay and losses that cables can be put on. It works in the network namespace of
+// the calling process, which holds the switches, and reaches into machines' namespaces only through the handles it is given.
 //
 // A silent cut drops IP packets and lets ARP pass: across a real WAN the next hop keeps answering, and a sender that
 // could not resolve its neighbour would get "no route to host" at once instead of silence.
