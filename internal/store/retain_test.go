@@ -136,9 +136,12 @@ func TestRetention(t *testing.T) {
 // that is played for tests counts forward, and never back.
 func TestClocks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		at := time.Unix(3600, 0)
-		begun := time.Now()
-		w := &world{t: t, dir: t.TempDir(), now: func() time.Time { return at.Add(time.Since(begun)) }}
+		var ahead atomic.Int64 // of the bubble's clock, in nanoseconds
+		set := func(to time.Time) { ahead.Store(int64(time.Until(to))) }
+		set(time.Unix(3600, 0))
+		w := &world{t: t, dir: t.TempDir(), now: func() time.Time {
+			return time.Now().Add(time.Duration(ahead.Load())).Round(0)
+		}}
 		w.start()
 		replace(t, w.s, slicesID, snapshotOf(1, 10, 5))
 		w.s.Online(true)
@@ -148,7 +151,7 @@ func TestClocks(t *testing.T) {
 			time.Unix(1.8e9, 0), time.Unix(3600, 0), time.Unix(4e9, 0), time.Unix(1.8e9, 0),
 		} {
 			w.stop()
-			at, begun = next, time.Now()
+			set(next)
 			w.start()
 			w.s.Online(true)
 			w.s.Need(nil)
@@ -156,13 +159,13 @@ func TestClocks(t *testing.T) {
 			if !w.has(slicesID) {
 				t.Fatalf("collected after a start at %v", next)
 			}
-			at = at.Add(-100 * time.Hour) // it was ahead
+			ahead.Add(-int64(100 * time.Hour)) // it was ahead
 			time.Sleep(3 * time.Hour)
 			if !w.has(slicesID) {
 				t.Fatal("collected after the clock was set back")
 			}
 		}
-		at = at.Add(month + 100*time.Hour)
+		ahead.Add(int64(month))
 		time.Sleep(2 * time.Minute)
 		if w.has(slicesID) {
 			t.Fatal("a month has passed, and it is still there")
