@@ -103,7 +103,7 @@ func (f *Forwarder) Run(ctx context.Context, term Term) error {
 
 	r := &round{
 		Forwarder: f, term: term, owned: &owned,
-		seen: make(chan func(*ledger)), finished: make(chan written),
+		seen: make(chan func(*queue)), finished: make(chan written),
 		stops: map[edge.NodeName]context.CancelFunc{},
 	}
 	owned.Go(func() {
@@ -117,12 +117,12 @@ func (f *Forwarder) Run(ctx context.Context, term Term) error {
 	return nil
 }
 
-// round is one term of a Forwarder. The ledger belongs to run's goroutine; the others hand it what they have.
+// round is one term of a Forwarder. The queue belongs to run's goroutine; the others hand it what they have.
 type round struct {
 	*Forwarder
 	term     Term
 	owned    *sync.WaitGroup
-	seen     chan func(*ledger)
+	seen     chan func(*queue)
 	finished chan written
 	stops    map[edge.NodeName]context.CancelFunc // of the writes under way; run's alone
 }
@@ -139,7 +139,7 @@ type relay struct {
 	*round
 }
 
-func (r relay) send(f func(*ledger)) {
+func (r relay) send(f func(*queue)) {
 	select {
 	case r.seen <- f:
 	case <-r.ctx.Done():
@@ -148,26 +148,26 @@ func (r relay) send(f func(*ledger)) {
 
 // Baseline implements leasewatch.Sink.
 func (r relay) Baseline(leases []coordinationv1.Lease) {
-	r.send(func(l *ledger) { l.baseline(leases) })
+	r.send(func(l *queue) { l.baseline(leases) })
 }
 
 // Changed implements leasewatch.Sink.
 func (r relay) Changed(kind watch.EventType, lease *coordinationv1.Lease) {
 	now := time.Now()
 	stored, known := r.term.NotBefore(leasewatch.Revision(lease))
-	r.send(func(l *ledger) { l.change(kind, lease, now, stored, known) })
+	r.send(func(l *queue) { l.change(kind, lease, now, stored, known) })
 }
 
 func (r *round) run(ctx context.Context) {
 	logger := klog.FromContext(ctx)
-	l := newLedger(r.config.Node, func(node edge.NodeName, why reason) {
+	l := newQueue(r.config.Node, func(node edge.NodeName, why reason) {
 		r.dropped(logger, node, why)
 	})
 	for {
 		for s := l.next(time.Now(), r.term.Valid()); s != nil; s = l.next(time.Now(), r.term.Valid()) {
 			r.start(ctx, s)
 		}
-		r.metrics.delegated.Set(float64(l.delegated()))
+		r.metrics.delegated.Set(float64(l.count()))
 		select {
 		case <-ctx.Done():
 			return

@@ -108,20 +108,20 @@ func waitFor[T any](ctx context.Context, event <-chan T) {
 	}
 }
 
-// followed is a ledger that a watch writes and the reporter reads: a leasewatch.Sink.
+// followed holds the beats that a watch writes and the reporter reads: a leasewatch.Sink.
 type followed struct {
 	found chan struct{} // closed with the first baseline
 	once  sync.Once
 
-	mu     sync.Mutex
-	ledger ledger
+	mu    sync.Mutex
+	beats beats
 }
 
 // Baseline implements leasewatch.Sink.
 func (f *followed) Baseline(leases []coordinationv1.Lease) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.ledger.observe(leases, time.Now())
+	f.beats.observe(leases, time.Now())
 	f.once.Do(func() { close(f.found) })
 }
 
@@ -129,15 +129,15 @@ func (f *followed) Baseline(leases []coordinationv1.Lease) {
 func (f *followed) Changed(kind watch.EventType, lease *coordinationv1.Lease) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.ledger.change(kind, lease, time.Now())
+	f.beats.change(kind, lease, time.Now())
 }
 
 // reached returns the nodes that renew, and what they say of their links; false if it is too early to tell.
 func (f *followed) reached(now time.Time) ([]edge.NodeName, map[edge.NodeName]edge.Traffic, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	nodes, ok := f.ledger.reached(now)
-	return nodes, f.ledger.traffic(nodes), ok
+	nodes, ok := f.beats.reached(now)
+	return nodes, f.beats.traffic(nodes), ok
 }
 
 // tell writes the report. A Lease that is missing is made by PUT: RBAC cannot allow a POST of one name.

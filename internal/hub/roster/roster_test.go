@@ -38,7 +38,7 @@ func (l looked) leases() []coordinationv1.Lease {
 	return all
 }
 
-func TestLedger(t *testing.T) {
+func TestBeats(t *testing.T) {
 	type look struct {
 		after time.Duration // since the look before
 		seen  looked
@@ -75,7 +75,7 @@ func TestLedger(t *testing.T) {
 		{"nobody", []look{{0, looked{}, none}}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			var l ledger
+			var l beats
 			now := time.Now()
 			if _, ok := l.reached(now); ok {
 				t.Error("something is known before the first look")
@@ -92,7 +92,7 @@ func TestLedger(t *testing.T) {
 	}
 	lease := looked{"a": 1}.leases()
 	lease[0].Spec.LeaseDurationSeconds = ptr.To[int32](1 << 30)
-	var l ledger
+	var l beats
 	now := time.Now()
 	l.observe(lease, now)
 	if _, ok := l.reached(now.Add(time.Hour)); !ok {
@@ -101,8 +101,8 @@ func TestLedger(t *testing.T) {
 }
 
 // What a watch tells counts at once, also what a baseline did not have; and what it deletes is not missed.
-func TestLedgerOfChanges(t *testing.T) {
-	var l ledger
+func TestBeatsOfChanges(t *testing.T) {
+	var l beats
 	now := time.Now()
 	l.observe(looked{"a": 1, "b": 1}.leases(), now)
 	change := func(kind watch.EventType, name string, version int) {
@@ -128,7 +128,7 @@ func TestLedgerOfChanges(t *testing.T) {
 	is("c")
 }
 
-func TestLedgerOfTraffic(t *testing.T) {
+func TestBeatsOfTraffic(t *testing.T) {
 	leases := looked{"a": 1, "b": 1, "c": 1}.leases()
 	for i := range leases {
 		leases[i].Annotations = map[string]string{edge.AnnotationTraffic: leases[i].Name + "/1/2"}
@@ -136,7 +136,7 @@ func TestLedgerOfTraffic(t *testing.T) {
 			leases[i].Annotations[edge.AnnotationTraffic] = "1/2/3"
 		}
 	}
-	var l ledger
+	var l beats
 	l.observe(leases, time.Now())
 	want := map[edge.NodeName]edge.Traffic{"a": {Sent: 1, Received: 2, Since: time.Unix(3, 0)}}
 	if got := l.traffic([]edge.NodeName{"a", "b", "unknown"}); !maps.Equal(got, want) {

@@ -13,8 +13,8 @@ import (
 // defaultLease is kubelet's nodeLeaseDurationSeconds.
 const defaultLease = 40 * time.Second
 
-// ledger is what a leader has seen of its pool's Leases in the coordinator. Times are the caller's monotonic clock's.
-type ledger struct {
+// beats is what a leader has seen of its pool's Leases in the coordinator. Times are the caller's monotonic clock's.
+type beats struct {
 	began time.Time // when the first baseline came; zero: none has
 	nodes map[edge.NodeName]sighting
 }
@@ -29,30 +29,30 @@ type sighting struct {
 
 // observe takes in a list of all Leases: what has changed since the list before, or since a change was told, has done so
 // just now.
-func (l *ledger) observe(leases []coordinationv1.Lease, now time.Time) {
-	if l.began.IsZero() {
-		l.began = now
+func (b *beats) observe(leases []coordinationv1.Lease, now time.Time) {
+	if b.began.IsZero() {
+		b.began = now
 	}
 	nodes := make(map[edge.NodeName]sighting, len(leases))
 	for _, lease := range leases {
 		name := edge.NodeName(lease.Name)
-		s, known := l.nodes[name]
-		if (known && s.version != lease.ResourceVersion) || (!known && now.After(l.began)) {
+		s, known := b.nodes[name]
+		if (known && s.version != lease.ResourceVersion) || (!known && now.After(b.began)) {
 			s.changed = now
 		}
 		nodes[name] = s.of(&lease)
 	}
-	l.nodes = nodes
+	b.nodes = nodes
 }
 
 // change takes in what has happened to one Lease.
-func (l *ledger) change(kind watch.EventType, lease *coordinationv1.Lease, now time.Time) {
+func (b *beats) change(kind watch.EventType, lease *coordinationv1.Lease, now time.Time) {
 	name := edge.NodeName(lease.Name)
 	if kind == watch.Deleted {
-		delete(l.nodes, name)
+		delete(b.nodes, name)
 		return
 	}
-	l.nodes[name] = sighting{changed: now}.of(lease)
+	b.nodes[name] = sighting{changed: now}.of(lease)
 }
 
 // of is the sighting with what the Lease says.
@@ -68,10 +68,10 @@ func (s sighting) of(lease *coordinationv1.Lease) sighting {
 }
 
 // traffic is what nodes have said of their links.
-func (l *ledger) traffic(nodes []edge.NodeName) map[edge.NodeName]edge.Traffic {
+func (b *beats) traffic(nodes []edge.NodeName) map[edge.NodeName]edge.Traffic {
 	all := map[edge.NodeName]edge.Traffic{}
 	for _, n := range nodes {
-		if said := l.nodes[n].traffic; said != nil {
+		if said := b.nodes[n].traffic; said != nil {
 			all[n] = *said
 		}
 	}
@@ -79,16 +79,16 @@ func (l *ledger) traffic(nodes []edge.NodeName) map[edge.NodeName]edge.Traffic {
 }
 
 // reached returns the nodes that renew, in order; false if it is too early to tell.
-func (l *ledger) reached(now time.Time) ([]edge.NodeName, bool) {
-	if l.began.IsZero() {
+func (b *beats) reached(now time.Time) ([]edge.NodeName, bool) {
+	if b.began.IsZero() {
 		return nil, false
 	}
 	names := []edge.NodeName{}
-	for name, s := range l.nodes {
+	for name, s := range b.nodes {
 		switch {
 		case !s.changed.IsZero() && now.Sub(s.changed) <= s.lasts:
 			names = append(names, name)
-		case s.changed.IsZero() && now.Sub(l.began) <= s.lasts:
+		case s.changed.IsZero() && now.Sub(b.began) <= s.lasts:
 			return nil, false
 		}
 	}

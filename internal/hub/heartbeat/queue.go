@@ -50,8 +50,8 @@ type sighting struct {
 	cloud *coordinationv1.Lease
 }
 
-// account is what the ledger knows of one node that is delegated.
-type account struct {
+// delegated is what the queue knows of one node that is delegated.
+type delegated struct {
 	revision uint64    // of the newest copy
 	renewed  time.Time // kubelet's stamp in it
 	first    bool      // to be served before others
@@ -61,26 +61,26 @@ type account struct {
 	cloud    *coordinationv1.Lease
 }
 
-// ledger decides what a leader forwards: what it sees goes in, what to write comes out. It does no I/O and asks no
+// queue decides what a leader forwards: what it sees goes in, what to write comes out. It does no I/O and asks no
 // clock.
-type ledger struct {
-	self     edge.NodeName
-	accounts map[edge.NodeName]*account
-	writing  int
-	places   uint64
-	drop     func(edge.NodeName, reason)
+type queue struct {
+	self    edge.NodeName
+	nodes   map[edge.NodeName]*delegated
+	writing int
+	places  uint64
+	drop    func(edge.NodeName, reason)
 }
 
-// newLedger returns the ledger of one term. self is the leader's own node; drop is told of every renewal that is not
+// newQueue returns the queue of one term. self is the leader's own node; drop is told of every renewal that is not
 // going to be written, or has been refused.
-func newLedger(self edge.NodeName, drop func(edge.NodeName, reason)) *ledger {
-	return &ledger{self: self, accounts: map[edge.NodeName]*account{}, drop: drop}
+func newQueue(self edge.NodeName, drop func(edge.NodeName, reason)) *queue {
+	return &queue{self: self, nodes: map[edge.NodeName]*delegated{}, drop: drop}
 }
 
-// delegated is the number of nodes that are delegated now.
-func (l *ledger) delegated() int {
+// count is the number of nodes that are delegated now.
+func (q *queue) count() int {
 	n := 0
-	for _, a := range l.accounts {
+	for _, a := range q.nodes {
 		if a.revision != 0 {
 			n++
 		}
@@ -89,31 +89,31 @@ func (l *ledger) delegated() int {
 }
 
 // baseline takes what a list found. Nothing of it is a renewal: nobody knows when these were written.
-func (l *ledger) baseline(leases []coordinationv1.Lease) {
+func (q *queue) baseline(leases []coordinationv1.Lease) {
 	found := make(map[edge.NodeName]*coordinationv1.Lease, len(leases))
 	for i := range leases {
 		lease := &leases[i]
-		if l.check(lease) == "" {
+		if q.check(lease) == "" {
 			found[edge.NodeName(lease.Name)] = lease
 		}
 	}
-	for node := range l.accounts {
+	for node := range q.nodes {
 		if found[node] == nil {
-			l.unmark(node, reasonUnmarked)
+			q.unmark(node, reasonUnmarked)
 		}
 	}
 	for node, lease := range found {
-		a := l.open(node, lease)
+		a := q.open(node, lease)
 		if renewed := renewTime(lease); a.waiting != nil && !renewed.Equal(renewTime(a.waiting.lease)) {
 			// It has moved on unseen: what waits is not the node's last word any more.
-			l.dropWaiting(node, a, reasonSuperseded)
+			q.dropWaiting(node, a, reasonSuperseded)
 		}
 		a.revision, a.renewed = leasewatch.Revision(lease), renewTime(lease)
 	}
 }
 
 // check says why a Lease is not one to forward; "" if it is.
-func (l *ledger) check(lease *coordinationv1.Lease) reason {
+func (q *queue) check(lease *coordinationv1.Lease) reason {
 	marked := lease.Labels[edge.DelegateHeartbeat] == edge.DelegateHeartbeatOn &&
 		lease.Annotations[edge.DelegateHeartbeat] == edge.DelegateHeartbeatOn
 	switch {
@@ -131,27 +131,27 @@ func (l *ledger) check(lease *coordinationv1.Lease) reason {
 // A node whose link has just been cut comes as watch.Added, because its copy has just been marked: that is a renewal,
 // for only a heartbeat of kubelet's makes a hub write a copy. A Lease whose stamp is the one already known is none,
 // whoever wrote it.
-func (l *ledger) change(kind watch.EventType, lease *coordinationv1.Lease, now, stored time.Time, known bool) {
+func (q *queue) change(kind watch.EventType, lease *coordinationv1.Lease, now, stored time.Time, known bool) {
 	node := edge.NodeName(lease.Name)
 	if kind == watch.Deleted {
-		l.unmark(node, reasonUnmarked)
+		q.unmark(node, reasonUnmarked)
 		return
 	}
-	if why := l.check(lease); why != "" {
-		l.unmark(node, why)
-		l.drop(node, why)
+	if why := q.check(lease); why != "" {
+		q.unmark(node, why)
+		q.drop(node, why)
 		return
 	}
 	revision, renewed := leasewatch.Revision(lease), renewTime(lease)
-	if a := l.accounts[node]; a != nil && revision <= a.revision {
-		l.drop(node, reasonRepeated)
+	if a := q.nodes[node]; a != nil && revision <= a.revision {
+		q.drop(node, reasonRepeated)
 		return
 	}
-	a := l.open(node, lease)
+	a := q.open(node, lease)
 	repeated := a.revision != 0 && renewed.Equal(a.renewed)
 	a.revision, a.renewed = revision, renewed
 	if repeated {
-		l.drop(node, reasonRepeated)
+		q.drop(node, reasonRepeated)
 		return
 	}
 	bound := ageBound(lease)
@@ -162,10 +162,10 @@ func (l *ledger) change(kind watch.EventType, lease *coordinationv1.Lease, now, 
 		deadline = latest
 	}
 	if a.waiting == nil {
-		l.places++
-		a.since = l.places
+		q.places++
+		a.since = q.places
 	} else {
-		l.drop(node, reasonSuperseded)
+		q.drop(node, reasonSuperseded)
 	}
 	a.waiting = &sighting{node: node, lease: lease, seen: now, deadline: deadline}
 }
@@ -178,50 +178,50 @@ func ageBound(lease *coordinationv1.Lease) time.Duration {
 	return maxAge
 }
 
-func (l *ledger) open(node edge.NodeName, lease *coordinationv1.Lease) *account {
-	a := l.accounts[node]
+func (q *queue) open(node edge.NodeName, lease *coordinationv1.Lease) *delegated {
+	a := q.nodes[node]
 	if a == nil {
-		a = &account{}
-		l.accounts[node] = a
+		a = &delegated{}
+		q.nodes[node] = a
 	}
-	a.first = node == l.self || lease.Annotations[edge.AnnotationCoordinatorHost] == "true"
+	a.first = node == q.self || lease.Annotations[edge.AnnotationCoordinatorHost] == "true"
 	return a
 }
 
-// unmark closes a node's account; one that is being written for stays open until that is done.
-func (l *ledger) unmark(node edge.NodeName, why reason) {
-	a := l.accounts[node]
+// unmark forgets a node; one that is being written for stays open until that is done.
+func (q *queue) unmark(node edge.NodeName, why reason) {
+	a := q.nodes[node]
 	if a == nil {
 		return
 	}
-	l.dropWaiting(node, a, why)
+	q.dropWaiting(node, a, why)
 	if !a.writing {
-		delete(l.accounts, node)
+		delete(q.nodes, node)
 		return
 	}
 	a.revision, a.renewed = 0, time.Time{}
 }
 
-func (l *ledger) dropWaiting(node edge.NodeName, a *account, why reason) {
+func (q *queue) dropWaiting(node edge.NodeName, a *delegated, why reason) {
 	if a.waiting != nil {
 		a.waiting = nil
-		l.drop(node, why)
+		q.drop(node, why)
 	}
 }
 
 // next returns the renewal to write now, or nil if there is none, and takes it as being written until done. While the
 // term is not valid, or for those that are too old, what waits is dropped. The leader's own node and the coordinator's
 // come first, then who has waited longest.
-func (l *ledger) next(now time.Time, valid bool) *sighting {
-	var best *account
-	for node, a := range l.accounts {
+func (q *queue) next(now time.Time, valid bool) *sighting {
+	var best *delegated
+	for node, a := range q.nodes {
 		switch {
 		case a.waiting == nil:
 		case !valid:
-			l.dropWaiting(node, a, reasonDeposed)
+			q.dropWaiting(node, a, reasonDeposed)
 		case !now.Before(a.waiting.deadline):
-			l.dropWaiting(node, a, reasonAged)
-		case a.writing || l.writing == parallel:
+			q.dropWaiting(node, a, reasonAged)
+		case a.writing || q.writing == parallel:
 		case best == nil || a.first && !best.first || a.first == best.first && a.since < best.since:
 			best = a
 		}
@@ -232,22 +232,22 @@ func (l *ledger) next(now time.Time, valid bool) *sighting {
 	s := best.waiting
 	s.cloud = best.cloud
 	best.waiting, best.writing = nil, true
-	l.writing++
+	q.writing++
 	return s
 }
 
 // done tells that the write of a node's renewal has ended, well or not, and what is known of the cloud's Lease since.
-func (l *ledger) done(node edge.NodeName, cloud *coordinationv1.Lease) {
-	a := l.accounts[node]
-	l.writing--
+func (q *queue) done(node edge.NodeName, cloud *coordinationv1.Lease) {
+	a := q.nodes[node]
+	q.writing--
 	a.writing, a.cloud = false, cloud
 	if a.revision == 0 {
-		delete(l.accounts, node)
+		delete(q.nodes, node)
 	}
 }
 
 // left reports whether a node that is being written for has taken its mark off meanwhile.
-func (l *ledger) left(node edge.NodeName) bool {
-	a := l.accounts[node]
+func (q *queue) left(node edge.NodeName) bool {
+	a := q.nodes[node]
 	return a == nil || a.writing && a.revision == 0
 }

@@ -60,8 +60,8 @@ func lease(node string, revision int, stamp int, options ...string) *coordinatio
 	return l
 }
 
-// TestTranscripts replays testdata/ledger-*.txt. Lines "> SECOND OP ..." are what happens at a second; below each
-// stands what the ledger hands out to be written, and what it drops. Operations:
+// TestTranscripts replays testdata/queue-*.txt. Lines "> SECOND OP ..." are what happens at a second; below each
+// stands what the queue hands out to be written, and what it drops. Operations:
 //
 //	list NODE/REVISION/STAMP[/OPTION...] ...    a baseline
 //	added|modified|deleted NODE REVISION STAMP [OPTION...]; stored=SECOND says what the term knows, stored=? that it
@@ -69,7 +69,7 @@ func lease(node string, revision int, stamp int, options ...string) *coordinatio
 //	next [deposed]                              hand out all that may be written
 //	done NODE                                   a write has ended
 func TestTranscripts(t *testing.T) {
-	files, err := filepath.Glob("testdata/ledger-*.txt")
+	files, err := filepath.Glob("testdata/queue-*.txt")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no transcripts: %v", err)
 	}
@@ -81,7 +81,7 @@ func TestTranscripts(t *testing.T) {
 			}
 			var got strings.Builder
 			var drops []string
-			l := newLedger("self", func(n edge.NodeName, why reason) {
+			l := newQueue("self", func(n edge.NodeName, why reason) {
 				drops = append(drops, fmt.Sprintf("  drop %s: %s\n", n, why))
 			})
 			for line := range strings.Lines(string(golden)) {
@@ -108,7 +108,7 @@ func TestTranscripts(t *testing.T) {
 	}
 }
 
-func replay(t *testing.T, l *ledger, f []string, out *strings.Builder) {
+func replay(t *testing.T, l *queue, f []string, out *strings.Builder) {
 	t.Helper()
 	number := func(s string) int {
 		n, err := strconv.Atoi(s)
@@ -151,7 +151,7 @@ func replay(t *testing.T, l *ledger, f []string, out *strings.Builder) {
 		t.Fatalf("transcript has the unknown operation %q", f[1])
 	}
 	if f[1] != "next" {
-		fmt.Fprintf(out, "  delegated=%d\n", l.delegated())
+		fmt.Fprintf(out, "  delegated=%d\n", l.count())
 	}
 }
 
@@ -217,13 +217,13 @@ func TestForward(t *testing.T) {
 	}
 }
 
-// TestAgainstNaiveModel compares the ledger with a model that keeps every event and finds its answers by going through
+// TestAgainstNaiveModel compares the queue with a model that keeps every event and finds its answers by going through
 // all of them.
 func TestAgainstNaiveModel(t *testing.T) {
 	nodes := []string{"a", "b", "c", "d", "e", "f", "self"}
 	for seed := range uint64(3000) {
 		r := rand.New(rand.NewPCG(seed, 3))
-		l := newLedger("self", func(edge.NodeName, reason) {})
+		l := newQueue("self", func(edge.NodeName, reason) {})
 		m := &naive{}
 		now, revision, stamp := epoch, 100, 0
 		var story []string
