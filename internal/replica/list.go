@@ -91,6 +91,8 @@ type token struct {
 	Name      string `json:"n"`
 	// Epoch is the view's, for a list must not be of two.
 	Epoch uint64 `json:"e,omitempty"`
+	// History is the one that Revision counts in.
+	History edge.History `json:"h,omitempty"`
 }
 
 func (t token) String() string {
@@ -131,7 +133,7 @@ func (h *Handler) content(r *http.Request, o *options, epoch uint64) (*frozen, s
 		return nil, from, err
 	}
 	from = stream.Key{Namespace: t.Namespace, Name: t.Name}
-	if t.Revision == 0 || t.Epoch == epoch {
+	if t.Revision == 0 || t.Epoch == epoch && t.History == h.replica.History() {
 		if c, err := h.exactly(t.Revision); err != nil || c != nil {
 			return c, from, err
 		}
@@ -162,7 +164,7 @@ func (h *Handler) fresh(r *http.Request, o *options) (*frozen, error) {
 
 // exactly returns the content at a revision (0: the latest), or nil if it is gone.
 func (h *Handler) exactly(revision edge.Revision) (*frozen, error) {
-	if c := h.pages.get(revision); c != nil {
+	if c := h.pages.get(revision, h.replica.leads); c != nil {
 		return c, nil
 	}
 	return h.replica.asOf(revision)
@@ -204,7 +206,7 @@ func (h *Handler) page(c *frozen, e *eye, from stream.Key, epoch uint64) ([]stre
 		return objects, meta, err
 	}
 	last := objects[len(objects)-1].Key
-	meta.Continue = token{c.revision, last.Namespace, last.Name, epoch}.String()
+	meta.Continue = token{c.revision, last.Namespace, last.Name, epoch, c.counted}.String()
 	if e.counts() {
 		meta.RemainingItemCount = &more
 	}
@@ -260,7 +262,7 @@ func (p *pages) keep(c *frozen) {
 	defer p.mu.Unlock()
 	p.dropLocked(time.Now())
 	for _, k := range p.kept {
-		if k.revision == c.revision {
+		if k.revision == c.revision && k.generation == c.generation {
 			return
 		}
 	}
@@ -275,12 +277,13 @@ func (p *pages) keep(c *frozen) {
 	})
 }
 
-func (p *pages) get(revision edge.Revision) *frozen {
+// get returns the content at a revision, if valid accepts it.
+func (p *pages) get(revision edge.Revision, valid func(*frozen) bool) *frozen {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.dropLocked(time.Now())
 	for _, k := range p.kept {
-		if k.revision == revision {
+		if k.revision == revision && valid(k.frozen) {
 			return k.frozen
 		}
 	}

@@ -36,8 +36,9 @@ import (
 	"yurtcoordinator/internal/stream"
 )
 
-// ErrOlder says that a snapshot is older than what is held. To apply it would take clients back in time. Read the source
-// again later, or Reset the replica if the cluster itself went back (it was restored from a backup).
+// ErrOlder says that a snapshot is older than what is held, or of an earlier history. To apply it would take clients back
+// in time. Read the source again later. If the cluster itself went back (it was restored from a backup), whoever sees that
+// raises the snapshot's History.
 var ErrOlder = errors.New("the snapshot is older than what is held")
 
 // ErrDisorder says that what was offered breaks the rules of a stream; nothing of it was applied. The source is at fault:
@@ -81,6 +82,8 @@ type Replica struct {
 	closed   bool
 	typ      stream.Type
 	position edge.Revision // 0: incomplete
+	counted  edge.History  // that position counts in
+	before   edge.Revision // the highest position of the histories before it
 	objects  *btree.BTreeG[stream.Object]
 	bytes    int     // of the objects
 	frozen   *frozen // of objects as they are, once somebody asked
@@ -96,7 +99,10 @@ type Replica struct {
 type frozen struct {
 	typ      stream.Type
 	revision edge.Revision
+	counted  edge.History
 	objects  *btree.BTreeG[stream.Object]
+	// generation is that of the history that it was taken in.
+	generation uint64
 }
 
 var (
@@ -143,6 +149,13 @@ func (r *Replica) Position() edge.Revision {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.position
+}
+
+// History is the one that Position counts in: that of the last Replace.
+func (r *Replica) History() edge.History {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.counted
 }
 
 // Type is that of the objects; zero before the first Replace.
@@ -206,7 +219,9 @@ func (r *Replica) Snapshot(ctx context.Context) (stream.Snapshot, error) {
 }
 
 func (f *frozen) snapshot() stream.Snapshot {
-	s := stream.Snapshot{Type: f.typ, Revision: f.revision, Objects: make([]stream.Object, 0, f.objects.Len())}
+	s := stream.Snapshot{
+		Type: f.typ, Revision: f.revision, History: f.counted, Objects: make([]stream.Object, 0, f.objects.Len()),
+	}
 	f.objects.Ascend(func(o stream.Object) bool {
 		s.Objects = append(s.Objects, o)
 		return true
@@ -232,7 +247,9 @@ func (r *Replica) asOf(revision edge.Revision) (*frozen, error) {
 	if revision > now.revision || revision < r.history.changed() {
 		return nil, nil
 	}
-	return &frozen{now.typ, revision, now.objects}, nil
+	then := *now
+	then.revision = revision
+	return &then, nil
 }
 
 func (r *Replica) freezeLocked() (*frozen, error) {
@@ -240,15 +257,16 @@ func (r *Replica) freezeLocked() (*frozen, error) {
 		return nil, fmt.Errorf("%s: %w", r.config.Resource.GroupResource(), stream.ErrNotReady)
 	}
 	if r.frozen == nil {
-		r.frozen = &frozen{r.typ, r.position, r.objects.Clone()}
+		r.frozen = &frozen{r.typ, r.position, r.counted, r.objects.Clone(), r.generation}
 	}
 	return r.frozen, nil
 }
 
 // Replace implements stream.Sink. An object that is held at the revision that the snapshot has it at is kept as it is,
 // so that the snapshot's copy can go. Watchers that have been told everything up to the snapshot's revision stay; those
-// behind end with ErrExpired. It fails with ErrOlder for a snapshot from before Position, and with ErrDisorder for one
-// that cannot be right; then nothing has changed.
+// behind end with ErrExpired. A snapshot of a later history may have any revision, and ends all watches with ErrExpired,
+// for nothing that was told before leads to it. It fails with ErrOlder for a snapshot of an earlier history or from before
+// Position, and with ErrDisorder for one that cannot be right; then nothing has changed.
 func (r *Replica) Replace(ctx context.Context, s stream.Snapshot) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -260,15 +278,19 @@ func (r *Replica) Replace(ctx context.Context, s stream.Snapshot) error {
 
 	// Only this goroutine changes the store, so it can be read, slowly, without the lock.
 	r.mu.Lock()
-	position, held, typ := r.position, r.objects, r.typ
+	position, counted, held, typ := r.position, r.counted, r.objects, r.typ
 	r.mu.Unlock()
-	if s.Revision < position {
-		return fmt.Errorf("replace %s: %w: revision %d, held is %d",
-			r.config.Resource.GroupResource(), ErrOlder, s.Revision, position)
+	if position == 0 {
+		counted = s.History
 	}
+	if s.History < counted || s.History == counted && s.Revision < position {
+		return fmt.Errorf("replace %s: %w: revision %d of history %d, held is %d of %d",
+			r.config.Resource.GroupResource(), ErrOlder, s.Revision, s.History, position, counted)
+	}
+	another := s.History != counted
 	tree, size, kept := newTree(), 0, 0
 	for _, o := range objects {
-		if old, ok := held.Get(o); ok && old.Revision == o.Revision && typ == s.Type {
+		if old, ok := held.Get(o); ok && old.Revision == o.Revision && typ == s.Type && !another {
 			o = old
 			kept++
 		}
@@ -283,8 +305,11 @@ func (r *Replica) Replace(ctx context.Context, s stream.Snapshot) error {
 	if r.closed {
 		return ErrClosed
 	}
-	r.beginLocked(s.Revision, lied || (position != 0 && typ != s.Type))
-	r.objects, r.bytes, r.typ, r.position = tree, size, s.Type, s.Revision
+	if another {
+		r.before = max(r.before, r.position)
+	}
+	r.beginLocked(s.Revision, lied || another || (position != 0 && typ != s.Type))
+	r.objects, r.bytes, r.typ, r.position, r.counted = tree, size, s.Type, s.Revision, s.History
 	r.complete.Set(true)
 	return nil
 }
@@ -417,8 +442,15 @@ func (r *Replica) applyLocked(e stream.Event) {
 	r.history.add(change{Event: e, Old: old})
 }
 
-// Reset forgets everything: the replica is incomplete until the next Replace, which may have any revision, and all
-// watches end with ErrExpired.
+// leads reports whether a content leads to what is held now: what a client has read of it may be told on from there.
+func (r *Replica) leads(c *frozen) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return c.generation >= r.diverged
+}
+
+// Reset forgets everything: the replica is incomplete until the next Replace, which may have any revision and history, and
+// all watches end with ErrExpired.
 func (r *Replica) Reset() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -427,7 +459,7 @@ func (r *Replica) Reset() {
 
 func (r *Replica) emptyLocked() {
 	r.complete.Set(false)
-	r.objects, r.bytes, r.position, r.typ = newTree(), 0, 0, stream.Type{}
+	r.objects, r.bytes, r.position, r.typ, r.counted = newTree(), 0, 0, stream.Type{}, 0
 	r.beginLocked(0, true)
 }
 

@@ -81,6 +81,11 @@ func (r *Replica) cursorLocked(after edge.Revision) (*cursor, error) {
 		return nil, stream.ErrNotReady
 	}
 	n, ok := r.history.after(after)
+	if after > r.position && after <= r.before {
+		// The revision is one of an earlier history, or will be one of this. To wait for it would be silence in the one case; to
+		// list again is right in both.
+		ok = false
+	}
 	if !ok {
 		r.expired++
 		return nil, fmt.Errorf("%w: it begins after %d", stream.ErrExpired, r.history.floor)
