@@ -44,7 +44,7 @@ func TestRefusals(t *testing.T) {
 		{built, slicesPath + "?resourceVersion=99&limit=1", asJSON, 410, metav1.StatusReasonExpired, "99"},
 		{built, slicesPath + "?sendInitialEvents=true", asJSON, 422, metav1.StatusReasonInvalid, "sendInitialEvents"},
 		{built, slicesPath + "?watch=1&sendInitialEvents=true", asJSON, 422, metav1.StatusReasonInvalid, "resourceVersionMatch"},
-		{built, slicesPath + "?continue=nonsense", asJSON, 400, metav1.StatusReasonBadRequest, "continue"},
+		{built, slicesPath + "?continue=nonsense", asJSON, 410, metav1.StatusReasonExpired, "list again"},
 		{built, slicesPath + "?includeObject=Everything", asTable, 400, metav1.StatusReasonBadRequest, "includeObject"},
 	} {
 		a := test.s.get(t, test.path, test.accept)

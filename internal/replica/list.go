@@ -113,7 +113,8 @@ func parseToken(s string) (token, error) {
 		err = errors.New("it names no object")
 	}
 	if err != nil {
-		return t, apierrors.NewBadRequest("continue is not a token of this server: " + err.Error())
+		// The cloud gave it: the pages of one list may have two answerers. 410 is what makes a client list anew.
+		return t, tooOld("continue is a token of another server (%s); list again", err)
 	}
 	return t, nil
 }
