@@ -6,26 +6,36 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync"
 
 	"google.golang.org/protobuf/encoding/protowire"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 const (
-	// readAhead is the size of a FrameReader's buffer while its frames are not larger: six EndpointSlices of 100 endpoints.
+	// restingBytes is the size of a FrameReader's buffer while nothing comes: a hub holds a thousand watches that are silent
+	// most of the time.
+	restingBytes = 4 << 10
+
+	// readAhead is the size of its buffer while much comes, unless one frame is larger: six EndpointSlices of 100 endpoints.
 	readAhead = 64 << 10
 
 	// frameHeader is the length of a frame, big-endian, in front of each Protobuf frame.
 	frameHeader = 4
 )
 
-// FrameReader reads a watch stream. It holds one buffer, in which frames are read in place; an event costs the copy of
+// aheads are buffers of readAhead bytes, for those FrameReaders to which much comes just now.
+var aheads = sync.Pool{New: func() any { return new([readAhead]byte) }}
+
+// FrameReader reads a watch stream. It holds one buffer, small while nothing comes, in which frames are read in place; an event costs the copy of
 // its object and two allocations, Raw and the Key. A frame that claims to be large costs memory only as its bytes arrive.
 type FrameReader struct {
 	r        io.Reader
 	encoding Encoding
 	max      int
 	buffer   []byte
+	resting  []byte           // buffer, while nothing comes
+	ahead    *[readAhead]byte // buffer, while much comes; nil if it is another
 	// buffer[begin:end] has been read and not been told.
 	begin, end int
 	// text is how far the search for the end of a JSON frame is.
@@ -41,7 +51,8 @@ type FrameReader struct {
 
 // NewFrameReader reads frames of at most maxFrame bytes.
 func NewFrameReader(r io.Reader, e Encoding, maxFrame int) *FrameReader {
-	f := &FrameReader{r: r, encoding: e, max: maxFrame, buffer: make([]byte, readAhead)}
+	f := &FrameReader{r: r, encoding: e, max: maxFrame, resting: make([]byte, restingBytes)}
+	f.buffer = f.resting
 	if e != JSON && e != Protobuf {
 		f.failed = errNoEncoding
 	}
@@ -70,7 +81,8 @@ func (f *FrameReader) Read() (Event, error) {
 	event, err := f.read()
 	if err != nil {
 		f.failed = err
-		f.buffer, f.begin, f.end = nil, 0, 0
+		f.rest()
+		f.buffer, f.resting = nil, nil
 		return Event{}, err
 	}
 	return event, nil
@@ -140,17 +152,12 @@ func (f *FrameReader) tooLarge() error {
 func (f *FrameReader) fill() {
 	switch {
 	case f.begin == f.end:
-		f.begin, f.end = 0, 0
-		if len(f.buffer) > readAhead { // one huge object must not cost its size for ever
-			f.buffer = make([]byte, readAhead)
-		}
+		f.rest()
 	case f.end == len(f.buffer) && f.begin > 0:
 		f.end = copy(f.buffer, f.buffer[f.begin:f.end])
 		f.begin = 0
 	case f.end == len(f.buffer):
-		grown := make([]byte, 2*len(f.buffer))
-		copy(grown, f.buffer)
-		f.buffer = grown
+		f.grow()
 	}
 	for range 100 { // as bufio has it
 		n, err := f.r.Read(f.buffer[f.end:])
@@ -165,6 +172,32 @@ func (f *FrameReader) fill() {
 		}
 	}
 	f.pending = io.ErrNoProgress
+}
+
+// rest makes the buffer, in which is nothing of use, the small one.
+func (f *FrameReader) rest() {
+	f.buffer, f.begin, f.end = f.resting, 0, 0
+	if f.ahead != nil {
+		aheads.Put(f.ahead)
+		f.ahead = nil
+	}
+}
+
+// grow makes room behind what is in the buffer.
+func (f *FrameReader) grow() {
+	full := f.buffer
+	if len(full) < readAhead {
+		f.ahead, _ = aheads.Get().(*[readAhead]byte)
+		f.buffer = f.ahead[:]
+		copy(f.buffer, full)
+		return
+	}
+	f.buffer = make([]byte, 2*len(full))
+	copy(f.buffer, full)
+	if f.ahead != nil {
+		aheads.Put(f.ahead)
+		f.ahead = nil
+	}
 }
 
 func blank(c byte) bool { return c == ' ' || c == '\t' || c == '\n' || c == '\r' }
