@@ -21,7 +21,10 @@ import (
 // trusted is how many bytes a length may claim before it is believed only as they arrive.
 const trusted = 1 << 20
 
-// ReadList reads a list as an API server answers it, of at most maxBytes, and the token by which it goes on, if it does.
+// ErrTooLarge says that a list is larger than its reader allows.
+var ErrTooLarge = errors.New("the list is too large")
+
+// ReadList reads a list as an API server answers it, of at most maxBytes (else ErrTooLarge), and the token by which it goes on, if it does.
 // It holds no more of the body than the objects, each an allocation of its own, so that one can be forgotten without the
 // others. Objects come in the order of Key.Compare, whatever their order in the list (servers over etcd sort "a-b/x"
 // before "a/x"). A list is an error if it is cut anywhere, has no revision, has one key twice, or an object that is
@@ -77,7 +80,7 @@ func (b *bounded) Read(p []byte) (int, error) {
 	}
 	n, err := b.r.Read(p)
 	if b.left -= int64(n); b.left < 0 {
-		b.exceeded = fmt.Errorf("it is larger than %d bytes", b.limit)
+		b.exceeded = fmt.Errorf("%w: more than %d bytes", ErrTooLarge, b.limit)
 		return 0, b.exceeded
 	}
 	return n, err
@@ -180,7 +183,7 @@ func readProtobufList(c *counted, maxBytes int64) (s Snapshot, meta metav1.ListM
 		case size < 0:
 		case size > maxBytes-c.n:
 			// At once, not after the limit has been read: this is also how a length that lies is found.
-			return s, meta, fmt.Errorf("it claims %d bytes and more than %d are not allowed", size, maxBytes)
+			return s, meta, fmt.Errorf("%w: it claims %d bytes and more than %d are not allowed", ErrTooLarge, size, maxBytes)
 		case number == unknownRaw && content:
 			return s, meta, errors.New("malformed envelope: it has two contents")
 		case number == unknownRaw:

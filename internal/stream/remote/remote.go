@@ -38,7 +38,7 @@ import (
 const (
 	// listTime is how long a list may take: 100 MiB over 10 Mbit/s.
 	listTime = 2 * time.Minute
-	// listBytes is how large a list may be, not compressed.
+	// listBytes is how large a list may be, not compressed, unless Config says.
 	listBytes = 1 << 30
 	// openTime is how long the answer to a watch request may take to begin. API servers answer at once.
 	openTime = 30 * time.Second
@@ -77,8 +77,9 @@ type Config struct {
 	FieldSelector, LabelSelector string
 	// Name is how errors name the server, such as "cloud".
 	Name string
-	// OnList, if not nil, is called for each list request that is sent: lists are what is dear over a WAN.
-	OnList func()
+	// ListBytes bounds a list, not compressed. Snapshot fails with stream.ErrTooLarge beyond it, once that much has been
+	// read. 0 means 1 GiB.
+	ListBytes int64
 }
 
 // Source is a stream.Source over HTTP. Safe for concurrent use.
@@ -87,7 +88,7 @@ type Source struct {
 	collection url.URL
 	selectors  url.Values
 	name       string
-	onList     func()
+	listBytes  int64
 
 	mu  sync.Mutex
 	typ stream.Type // of the last Snapshot, or of the first event; Kind is empty before
@@ -98,6 +99,9 @@ func New(c Config) (*Source, error) {
 	if c.Base == nil || c.Base.Host == "" || c.Base.Scheme != "http" && c.Base.Scheme != "https" {
 		return nil, fmt.Errorf("read %s from %s: %v is no address of a server: want http:// or https://",
 			c.Path, c.Name, c.Base)
+	}
+	if c.ListBytes < 0 {
+		return nil, fmt.Errorf("read %s from %s: ListBytes is %d: want 0 or more", c.Path, c.Name, c.ListBytes)
 	}
 	if !strings.HasPrefix(c.Path, "/") || strings.ContainsAny(c.Path, "?#") {
 		return nil, fmt.Errorf("read %q from %s: want the path of a collection, such as /api/v1/services", c.Path, c.Name)
@@ -111,7 +115,7 @@ func New(c Config) (*Source, error) {
 			c.Path, c.Name, client.Timeout)
 	}
 	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	s := &Source{client: &client, collection: *c.Base, selectors: url.Values{}, name: c.Name, onList: c.OnList}
+	s := &Source{client: &client, collection: *c.Base, selectors: url.Values{}, name: c.Name, listBytes: c.ListBytes}
 	if c.FieldSelector != "" {
 		s.selectors.Set("fieldSelector", c.FieldSelector)
 	}
@@ -119,8 +123,8 @@ func New(c Config) (*Source, error) {
 		s.selectors.Set("labelSelector", c.LabelSelector)
 	}
 	s.collection.Path, s.collection.RawPath = strings.TrimRight(c.Base.Path, "/")+c.Path, ""
-	if s.onList == nil {
-		s.onList = func() {}
+	if s.listBytes == 0 {
+		s.listBytes = listBytes
 	}
 	return s, nil
 }
@@ -129,7 +133,6 @@ func New(c Config) (*Source, error) {
 func (s *Source) Snapshot(ctx context.Context) (stream.Snapshot, error) {
 	ctx, cancel := context.WithTimeout(ctx, listTime)
 	defer cancel()
-	s.onList()
 	snapshot, err := s.list(ctx)
 	if err != nil {
 		return stream.Snapshot{}, s.failed(ctx, "list", err)
@@ -151,7 +154,7 @@ func (s *Source) list(ctx context.Context) (stream.Snapshot, error) {
 	if err != nil {
 		return stream.Snapshot{}, err
 	}
-	snapshot, rest, err := stream.ReadList(body, encoding, listBytes)
+	snapshot, rest, err := stream.ReadList(body, encoding, s.listBytes)
 	if err != nil {
 		return stream.Snapshot{}, err
 	}

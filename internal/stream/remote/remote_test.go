@@ -447,23 +447,26 @@ func TestTypeMayNotChange(t *testing.T) {
 	}
 }
 
-func TestOnList(t *testing.T) {
-	far := newServer(streamtest.Widgets)
-	s := serve(t, far, false)
-	lists := 0
-	s.onList = func() { lists++ }
-	for range 3 {
-		if _, err := s.Snapshot(within(t)); err != nil {
-			t.Fatal(err)
+func TestListIsBounded(t *testing.T) {
+	for _, typ := range []stream.Type{streamtest.EndpointSlices, streamtest.Widgets} {
+		for _, compressed := range []bool{false, true} {
+			far := newServer(typ)
+			for i := range 100 {
+				name := strconv.Itoa(i)
+				far.Change(stream.Event{Type: stream.Added, Object: streamtest.Object(typ, "a", name, edge.Revision(50+i), name)})
+			}
+			s := serve(t, far, compressed)
+			if all, err := s.Snapshot(within(t)); err != nil || len(all.Objects) != 100 {
+				t.Errorf("%s: %d objects, %v", typ.Kind, len(all.Objects), err)
+			}
+			s.listBytes = 2000
+			if _, err := s.Snapshot(within(t)); !errors.Is(err, stream.ErrTooLarge) {
+				t.Errorf("%s, compressed %t: %v, want ErrTooLarge", typ.Kind, compressed, err)
+			}
+			if _, err := s.Watch(within(t), 149); err != nil {
+				t.Errorf("a watch has no such bound: %v", err)
+			}
 		}
-	}
-	w, err := s.Watch(within(t), 40)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_ = w.Close()
-	if lists != 3 || far.lists != 3 {
-		t.Errorf("%d lists told, %d served, want 3", lists, far.lists)
 	}
 }
 
