@@ -42,7 +42,7 @@ func clusterRoles(secrets bool) []rbacv1.ClusterRole {
 		clusterRole("mirror", rbacv1.PolicyRule{
 			Verbs: []string{"get", "post"}, NonResourceURLs: []string{edge.PathMirror, edge.PathMirror + "/*"},
 		}),
-		// Whose objects a node may push is for the ledger to say.
+		// Whose objects a node may push is for the claims to say.
 		clusterRole("own-objects", rbacv1.PolicyRule{
 			Verbs: []string{"get", "post"}, NonResourceURLs: []string{edge.PathOwn, edge.PathOwn + "/*"},
 		}),

@@ -59,7 +59,7 @@ type Mirror struct {
 	reading   int64                                                   // bytes of bodies that are not in a replica yet
 }
 
-// Config says what a mirror needs. All fields but stalled must be set.
+// Config says what a mirror needs. All fields but Stalled must be set.
 type Config struct {
 	Quota int64 // bytes, of all resources with their history
 	Clock clock.PassiveClock
@@ -68,7 +68,7 @@ type Config struct {
 	Write verbatim.Writer
 	// BuiltIns are the resources that kube-apiserver serves too, with where it keeps them.
 	BuiltIns map[schema.GroupVersionResource]verbatim.BuiltIn
-	Stalled  time.Duration // how long a body may bring nothing; 0 means stalledPush
+	Stalled  time.Duration // how long a body may bring nothing; 0 means exchange.StallTimeout
 }
 
 // New returns a mirror that holds nothing yet.

@@ -14,24 +14,24 @@ import (
 	"yurtcoordinator/internal/stream"
 )
 
-// ownWrite is a push on its way into etcd and the ledger. It belongs to who has the turn.
-type ownWrite struct {
+// applying is a push on its way into etcd and into the claims. It belongs to who has the turn.
+type applying struct {
 	*Objects
 	node edge.NodeName
 	kind Kind
 
-	answer  ownReply
+	answer  pushReply
 	batch   verbatim.Transaction
 	written []objectID // in the batch or before
-	fresh   []objectID // of these, those that the ledger did not know before
+	fresh   []objectID // of these, those that had no claim before
 	gone    []objectID // that nobody claims any more
 	failed  error      // of writing
 }
 
-// apply brings a push into etcd and the ledger, and returns what is told, and the state that the caller knows then; none if
+// apply brings a push into etcd and the claims, and returns what is told, and the state that the caller knows then; none if
 // it has to ask. What is put comes before what goes.
-func (o *Objects) apply(ctx context.Context, n edge.NodeName, k Kind, changes []ownChange) (ownReply, string) {
-	w := &ownWrite{Objects: o, node: n, kind: k, batch: verbatim.Transaction{Write: o.write}}
+func (o *Objects) apply(ctx context.Context, n edge.NodeName, k Kind, changes []change) (pushReply, string) {
+	w := &applying{Objects: o, node: n, kind: k, batch: verbatim.Transaction{Write: o.write}}
 	before := w.version()
 	for _, c := range changes {
 		if c.value != nil {
@@ -46,10 +46,10 @@ func (o *Objects) apply(ctx context.Context, n edge.NodeName, k Kind, changes []
 		}
 	}
 	o.mu.Lock()
-	account := o.ledger.nodes[n]
-	surprised := account.version != before
-	account.version++
-	tag := o.tag(account)
+	has := o.claims.nodes[n]
+	surprised := has.version != before
+	has.version++
+	tag := o.tag(has)
 	o.mu.Unlock()
 	o.remove(ctx, n, w.gone)
 	if surprised {
@@ -58,45 +58,45 @@ func (o *Objects) apply(ctx context.Context, n edge.NodeName, k Kind, changes []
 	return w.answer, tag
 }
 
-func (w *ownWrite) version() uint64 {
+func (w *applying) version() uint64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.ledger.nodes[w.node].version
+	return w.claims.nodes[w.node].version
 }
 
 // refuse notes why a change was not made; nil: it was.
-func (w *ownWrite) refuse(c ownChange, err error) {
+func (w *applying) refuse(c change, err error) {
 	if err == nil {
 		return
 	}
 	why := &exchange.Refusal{Code: http.StatusServiceUnavailable, Message: err.Error()}
 	_ = errors.As(err, &why)
 	key := c.offer.id.Key
-	w.answer.Refused = append(w.answer.Refused, ownRefusal{key.Namespace, key.Name, why.Code, why.Message})
+	w.answer.Refused = append(w.answer.Refused, refusedObject{key.Namespace, key.Name, why.Code, why.Message})
 }
 
 // fail notes an error of writing; which of the writes were made is not known then.
-func (w *ownWrite) fail(err error) {
+func (w *applying) fail(err error) {
 	if err != nil && w.failed == nil {
 		w.failed = err
 	}
 }
 
 // put has an object written, if its node may have it here.
-func (w *ownWrite) put(ctx context.Context, c ownChange) error {
+func (w *applying) put(ctx context.Context, c change) error {
 	if c.refused != nil {
 		return c.refused
 	}
 	id := c.offer.id
 	w.mu.Lock()
-	newest, err := w.ledger.judge(w.node, c.offer)
-	known := w.ledger.objects[id] != nil
+	newest, err := w.claims.judge(w.node, c.offer)
+	known := w.claims.objects[id] != nil
 	w.mu.Unlock()
 	if err != nil {
 		return err
 	}
 	if newest {
-		// Whoever reaches the API may have written something of that name, whatever the ledger says.
+		// Whoever reaches the API may have written something of that name, whatever the claims say.
 		value, at, err := w.read(ctx, c.key)
 		if err != nil {
 			return err
@@ -115,7 +115,7 @@ func (w *ownWrite) put(ctx context.Context, c ownChange) error {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.gone = append(w.gone, w.ledger.take(w.node, c.offer, newest)...)
+	w.gone = append(w.gone, w.claims.take(w.node, c.offer, newest)...)
 	return nil
 }
 
@@ -132,9 +132,9 @@ func (k Kind) isOf(n edge.NodeName, value []byte) bool {
 	return there.Unmarshal(raw) == nil && k.node(there) == n
 }
 
-// settle sees to it that what may not have been written is pushed again. What the ledger did not know before is forgotten:
+// settle sees to it that what may not have been written is pushed again. What had no claim before is forgotten:
 // by then it may be somebody else's.
-func (w *ownWrite) settle(ctx context.Context) {
+func (w *applying) settle(ctx context.Context) {
 	if w.failed == nil {
 		return
 	}
@@ -145,24 +145,24 @@ func (w *ownWrite) settle(ctx context.Context) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, id := range w.fresh {
-		w.ledger.nodes[w.node].version++
-		w.gone = append(w.gone, w.ledger.release(w.node, id)...)
+		w.claims.nodes[w.node].version++
+		w.gone = append(w.gone, w.claims.release(w.node, id)...)
 	}
 	for _, id := range w.written {
-		w.ledger.doubt(id)
+		w.claims.doubt(id)
 	}
 }
 
 // release ends the node's claim to an object. What is here newer than its word stays.
-func (w *ownWrite) release(c ownChange) error {
+func (w *applying) release(c change) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	have := w.ledger.nodes[w.node].claims[c.offer.id]
+	have := w.claims.nodes[w.node].claims[c.offer.id]
 	if have != nil && c.offer.revision < have.revision {
 		return exchange.Refused(http.StatusConflict, "it is here at revision %d, newer than its deletion at %d", have.revision,
 			c.offer.revision)
 	}
-	w.gone = append(w.gone, w.ledger.release(w.node, c.offer.id)...)
+	w.gone = append(w.gone, w.claims.release(w.node, c.offer.id)...)
 	return nil
 }
 
@@ -206,5 +206,5 @@ func (o *Objects) bury(ctx context.Context) error {
 func (o *Objects) claimed(id objectID) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.ledger.objects[id] != nil
+	return o.claims.objects[id] != nil
 }

@@ -15,12 +15,12 @@ import (
 
 // Resources of what hubs push of their own nodes. All are of v1.
 const (
-	ownNodes      = "nodes"
-	ownPods       = "pods"
-	ownConfigMaps = "configmaps"
-	ownSecrets    = "secrets"
-	ownEvents     = "events"
-	ownAccounts   = "serviceaccounts"
+	resourceNodes           = "nodes"
+	resourcePods            = "pods"
+	resourceConfigMaps      = "configmaps"
+	resourceSecrets         = "secrets"
+	resourceEvents          = "events"
+	resourceServiceAccounts = "serviceaccounts"
 )
 
 // objectID names an object among all that hubs push of their nodes.
@@ -45,33 +45,33 @@ type Kind struct {
 	about func(verbatim.Message) objectID
 }
 
-// ownKinds are the resources that hubs may push objects of their nodes of; Secrets only if they are allowed.
-func ownKinds(secrets bool) map[schema.GroupVersionResource]Kind {
+// allKinds are the resources that hubs may push objects of their nodes of; Secrets only if they are allowed.
+func allKinds(secrets bool) map[schema.GroupVersionResource]Kind {
 	all := []Kind{
 		{
-			BuiltIn: coreKind("Node", func() verbatim.Message { return &corev1.Node{} }), resource: ownNodes,
+			BuiltIn: coreKind("Node", func() verbatim.Message { return &corev1.Node{} }), resource: resourceNodes,
 			node: func(m verbatim.Message) edge.NodeName { return edge.NodeName(m.GetName()) },
 		},
 		{
-			BuiltIn: coreKind("Pod", func() verbatim.Message { return &corev1.Pod{} }), resource: ownPods, namespaced: true,
+			BuiltIn: coreKind("Pod", func() verbatim.Message { return &corev1.Pod{} }), resource: resourcePods, namespaced: true,
 			node: nodeOfPod, uses: usesOfPod,
 		},
 		{
-			BuiltIn: coreKind("Event", func() verbatim.Message { return &corev1.Event{} }), resource: ownEvents, namespaced: true,
+			BuiltIn: coreKind("Event", func() verbatim.Message { return &corev1.Event{} }), resource: resourceEvents, namespaced: true,
 			node: nodeOfEvent, about: objectOfEvent,
 		},
 		{
 			BuiltIn:  coreKind("ConfigMap", func() verbatim.Message { return &corev1.ConfigMap{} }),
-			resource: ownConfigMaps, namespaced: true,
+			resource: resourceConfigMaps, namespaced: true,
 		},
 		{
 			BuiltIn:  coreKind("ServiceAccount", func() verbatim.Message { return &corev1.ServiceAccount{} }),
-			resource: ownAccounts, namespaced: true,
+			resource: resourceServiceAccounts, namespaced: true,
 		},
 	}
 	if secrets {
 		all = append(all, Kind{
-			BuiltIn: coreKind("Secret", func() verbatim.Message { return &corev1.Secret{} }), resource: ownSecrets, namespaced: true,
+			BuiltIn: coreKind("Secret", func() verbatim.Message { return &corev1.Secret{} }), resource: resourceSecrets, namespaced: true,
 		})
 	}
 	kinds := map[schema.GroupVersionResource]Kind{}
@@ -85,9 +85,9 @@ func coreKind(kind string, object func() verbatim.Message) verbatim.BuiltIn {
 	return verbatim.BuiltIn{Kind: corev1.SchemeGroupVersion.WithKind(kind), New: object}
 }
 
-// Stored finds where kube-apiserver keeps each of ownKinds.
+// Stored finds where kube-apiserver keeps each of allKinds.
 func Stored(getter generic.RESTOptionsGetter, secrets bool) (map[schema.GroupVersionResource]Kind, error) {
-	all := ownKinds(secrets)
+	all := allKinds(secrets)
 	for resource, k := range all {
 		if err := k.Find(getter, resource.GroupResource()); err != nil {
 			return nil, err
@@ -121,10 +121,10 @@ func usesOfPod(m verbatim.Message) []objectID {
 		}
 	}
 	if pod.Spec.ServiceAccountName != "" {
-		note(ownAccounts)(pod.Spec.ServiceAccountName)
+		note(resourceServiceAccounts)(pod.Spec.ServiceAccountName)
 	}
-	podutil.VisitPodConfigmapNames(pod, note(ownConfigMaps))
-	podutil.VisitPodSecretNames(pod, note(ownSecrets))
+	podutil.VisitPodConfigmapNames(pod, note(resourceConfigMaps))
+	podutil.VisitPodSecretNames(pod, note(resourceSecrets))
 	return all
 }
 
@@ -149,9 +149,9 @@ func objectOfEvent(m verbatim.Message) objectID {
 	about := event.InvolvedObject
 	switch about.Kind {
 	case "Node":
-		return objectID{ownNodes, stream.Key{Name: about.Name}}
+		return objectID{resourceNodes, stream.Key{Name: about.Name}}
 	case "Pod":
-		return objectID{ownPods, stream.Key{Namespace: about.Namespace, Name: about.Name}}
+		return objectID{resourcePods, stream.Key{Namespace: about.Namespace, Name: about.Name}}
 	default:
 		return objectID{}
 	}

@@ -137,8 +137,8 @@ func planNamespaces(wanted []string, have []corev1.Namespace) (create, remove []
 func (o *Objects) spaces() []string {
 	seen := map[string]struct{}{}
 	o.mu.Lock()
-	for id := range o.ledger.objects {
-		if id.resource != ownEvents { // those of Nodes are in default, where nothing else may be
+	for id := range o.claims.objects {
+		if id.resource != resourceEvents { // those of Nodes are in default, where nothing else may be
 			seen[id.Namespace] = struct{}{}
 		}
 	}

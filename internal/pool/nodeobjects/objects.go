@@ -35,22 +35,22 @@ import (
 //
 // Both answer with an ETag of that state, and a push is taken only on top of the state that its If-Match names. So a hub
 // asks what there is, pushes the difference, and asks again when it is told 412: after a restart of either, or a lost
-// answer. Nobody but the node itself is believed about its objects; ledger has the rules.
+// answer. Nobody but the node itself is believed about its objects; claims have the rules.
 const (
 	ownPath = edge.PathOwn
 
-	// maxOwnPush bounds a push, in bytes: a batch, which was of 1 MiB in earlier hubs, and one object more. maxOwnEvents
+	// maxPush bounds a push, in bytes: a batch, which was of 1 MiB in earlier hubs, and one object more. maxEvents
 	// bounds its events.
-	maxOwnPush   = 3 << 20
-	maxOwnEvents = 512
-	// maxOwnPushes are read at a time, and others wait for ownWait.
-	maxOwnPushes = 8
-	ownWait      = 10 * time.Second
+	maxPush   = 3 << 20
+	maxEvents = 512
+	// maxPushes are read at a time, and others wait for pushWait.
+	maxPushes = 8
+	pushWait  = 10 * time.Second
 	// sweepEvery is how often it is looked for nodes that are silent.
 	sweepEvery = 30 * time.Second
 )
 
-// Objects takes what hubs push of their nodes.
+// Objects take what hubs push of their nodes.
 type Objects struct {
 	instance string
 	clock    clock.WithTicker
@@ -60,39 +60,39 @@ type Objects struct {
 	write    verbatim.Writer
 	read     verbatim.Reader
 	refused  func(context.Context, audit.Line) // is told of what a node had no right to
-	member   func(edge.NodeName) bool          // whether a node is of the pool; nil: all are
+	member   func(edge.NodeName) bool          // whether a node is of the pool; nil means that all are
 	stalled  time.Duration
 	pushes   chan struct{} // a slot for each push that is read
 	changed  chan struct{} // has one when there may be other objects than before
 
-	turn sync.Mutex // held while a push is applied: etcd and ledger change together
+	turn sync.Mutex // held while a push is applied: etcd and claims change together
 	// orphans are to be deleted from etcd, with whose they were. Only who has the turn uses it.
 	orphans map[objectID]edge.NodeName
 
 	mu     sync.Mutex
-	ledger *ledger
+	claims *claims
 }
 
-// Config says what own needs. All fields but member and stalled must be set.
+// Config says what Objects need. All fields but Member and Stalled must be set.
 type Config struct {
 	Quota   int64 // bytes, of all nodes together
 	Clock   clock.WithTicker
 	Write   verbatim.Writer
 	Read    verbatim.Reader
-	Kinds   map[schema.GroupVersionResource]Kind // as storedOwn finds them
+	Kinds   map[schema.GroupVersionResource]Kind // as Stored finds them
 	Refused func(context.Context, audit.Line)    // is told of what a node had no right to
 	Member  func(edge.NodeName) bool             // whether a node is of the pool; nil means that all are
-	Stalled time.Duration                        // how long a body may bring nothing; 0 means stalledPush
+	Stalled time.Duration                        // how long a body may bring nothing; 0 means exchange.StallTimeout
 }
 
-// New returns an own to which nothing has been pushed yet.
+// New returns Objects to which nothing has been pushed yet.
 func New(c Config) *Objects {
 	o := &Objects{
 		refused: c.Refused, member: c.Member,
 		instance: rand.Text(), clock: c.Clock, nodes: nodeidentifier.NewDefaultNodeIdentifier(), kinds: c.Kinds,
 		byName: map[string]Kind{}, write: c.Write, read: c.Read, stalled: cmp.Or(c.Stalled, exchange.StallTimeout),
-		pushes: make(chan struct{}, maxOwnPushes), changed: make(chan struct{}, 1),
-		orphans: map[objectID]edge.NodeName{}, ledger: newLedger(c.Quota),
+		pushes: make(chan struct{}, maxPushes), changed: make(chan struct{}, 1),
+		orphans: map[objectID]edge.NodeName{}, claims: newClaims(c.Quota),
 	}
 	for _, k := range c.Kinds {
 		o.byName[k.resource] = k
@@ -119,13 +119,13 @@ func (o *Objects) Sweep(ctx context.Context) {
 	defer o.turn.Unlock()
 	o.mu.Lock()
 	now := o.clock.Now()
-	gone := o.ledger.expel(func(n edge.NodeName, heard time.Time) bool {
-		return now.Sub(heard) >= ownSilence || o.member != nil && !o.member(n)
+	gone := o.claims.expel(func(n edge.NodeName, heard time.Time) bool {
+		return now.Sub(heard) >= maxSilence || o.member != nil && !o.member(n)
 	})
 	o.mu.Unlock()
 	for n, objects := range gone {
 		klog.FromContext(ctx).Info("Dropped a node's objects: its hub has not been heard from for long, or it is not of the "+
-			"pool any more", "from", n, "silence", ownSilence, "objects", len(objects))
+			"pool any more", "from", n, "silence", maxSilence, "objects", len(objects))
 		o.remove(ctx, n, objects)
 	}
 	o.remove(ctx, "", nil)
@@ -171,7 +171,7 @@ func (o *Objects) serve(a *exchange.Reply, r *http.Request) error {
 }
 
 func orIfAllowed(r schema.GroupVersionResource) string {
-	if r.Group == "" && r.Resource == ownSecrets {
+	if r.Group == "" && r.Resource == resourceSecrets {
 		return "; the coordinator was started without --own-secrets"
 	}
 	return ""
@@ -189,37 +189,37 @@ func (o *Objects) caller(r *http.Request) (edge.NodeName, error) {
 	return edge.NodeName(name), nil
 }
 
-// ownState is what GET answers.
-type ownState struct {
-	Objects []ownObject `json:"objects"`
+// heldState is what GET answers.
+type heldState struct {
+	Objects []heldObject `json:"objects"`
 }
 
-// ownReply is what a push is told. Without an ETag beside it, what there is has to be asked for.
-type ownReply struct {
-	Refused []ownRefusal `json:"refused,omitempty"`
+// pushReply is what a push is told. Without an ETag beside it, what there is has to be asked for.
+type pushReply struct {
+	Refused []refusedObject `json:"refused,omitempty"`
 }
 
-// ownRefusal is an object of a push that was not taken.
-type ownRefusal struct {
+// refusedObject is an object of a push that was not taken.
+type refusedObject struct {
 	Namespace string `json:"namespace,omitempty"`
 	Name      string `json:"name"`
 	Code      int    `json:"code"`
 	Message   string `json:"message"`
 }
 
-func (o *Objects) tag(a *account) string {
+func (o *Objects) tag(a *nodeClaims) string {
 	return fmt.Sprintf("%q", fmt.Sprintf("%s.%d", o.instance, a.version))
 }
 
 // tell answers what a node has here, or 304 if that is what it knows.
 func (o *Objects) tell(a *exchange.Reply, r *http.Request, n edge.NodeName) error {
 	o.mu.Lock()
-	account := o.ledger.account(n, o.clock.Now())
-	tag := o.tag(account)
+	has := o.claims.ofNode(n, o.clock.Now())
+	tag := o.tag(has)
 	known := r.Header.Get("If-None-Match") == tag
-	state := ownState{}
+	state := heldState{}
 	if !known {
-		state.Objects = o.ledger.of(n)
+		state.Objects = o.claims.of(n)
 	}
 	o.mu.Unlock()
 	a.Header().Set("ETag", tag)
@@ -230,8 +230,8 @@ func (o *Objects) tell(a *exchange.Reply, r *http.Request, n edge.NodeName) erro
 	return a.Tell(http.StatusOK, state)
 }
 
-// ownChange is one event of a push, checked as far as it can be by itself.
-type ownChange struct {
+// change is one event of a push, checked as far as it can be by itself.
+type change struct {
 	offer   offer
 	key     []byte
 	value   []byte // nil: it is to go
@@ -276,14 +276,14 @@ func (o *Objects) onTop(n edge.NodeName, tag string) error {
 	if tag == "" {
 		return exchange.Refused(http.StatusPreconditionRequired, "say in If-Match on top of what: the ETag of GET %s", ownPath)
 	}
-	if tag != o.tag(o.ledger.account(n, o.clock.Now())) {
+	if tag != o.tag(o.claims.ofNode(n, o.clock.Now())) {
 		return exchange.Refused(http.StatusPreconditionFailed, "something else is here than you know of: GET %s", ownPath)
 	}
 	return nil
 }
 
 // receive reads a push to its end and checks each of its objects by itself.
-func (o *Objects) receive(w http.ResponseWriter, r *http.Request, kind Kind) ([]ownChange, error) {
+func (o *Objects) receive(w http.ResponseWriter, r *http.Request, kind Kind) ([]change, error) {
 	encoding, err := stream.EncodingOf(r.Header.Get("Content-Type"))
 	if err != nil || encoding != stream.Protobuf {
 		return nil, exchange.Refused(http.StatusUnsupportedMediaType, "push watch events as protobuf")
@@ -291,7 +291,7 @@ func (o *Objects) receive(w http.ResponseWriter, r *http.Request, kind Kind) ([]
 	if r.Header.Get("Content-Encoding") != "" {
 		return nil, exchange.Refused(http.StatusUnsupportedMediaType, "push without Content-Encoding")
 	}
-	wait := time.NewTimer(ownWait)
+	wait := time.NewTimer(pushWait)
 	defer wait.Stop()
 	select {
 	case o.pushes <- struct{}{}:
@@ -299,21 +299,21 @@ func (o *Objects) receive(w http.ResponseWriter, r *http.Request, kind Kind) ([]
 	case <-wait.C:
 		return nil, &exchange.Refusal{
 			Code: http.StatusTooManyRequests, RetryAfter: time.Second,
-			Message: fmt.Sprintf("%d pushes are being read; push again", maxOwnPushes),
+			Message: fmt.Sprintf("%d pushes are being read; push again", maxPushes),
 		}
 	case <-r.Context().Done():
 		return nil, context.Cause(r.Context())
 	}
 	ctx, end := context.WithTimeoutCause(r.Context(), exchange.PushTimeout, exchange.ErrTooLong)
 	defer end()
-	body := exchange.NewBody(w, http.MaxBytesReader(w, r.Body, maxOwnPush), o.stalled)
+	body := exchange.NewBody(w, http.MaxBytesReader(w, r.Body, maxPush), o.stalled)
 	defer body.Leave()
 	defer context.AfterFunc(ctx, body.Cut)()
 	return o.readAll(stream.NewFrameReader(body, encoding, exchange.MaxFrame), kind)
 }
 
-func (o *Objects) readAll(frames *stream.FrameReader, kind Kind) ([]ownChange, error) {
-	var changes []ownChange
+func (o *Objects) readAll(frames *stream.FrameReader, kind Kind) ([]change, error) {
+	var changes []change
 	seen := map[stream.Key]struct{}{}
 	for {
 		event, err := frames.Read()
@@ -328,8 +328,8 @@ func (o *Objects) readAll(frames *stream.FrameReader, kind Kind) ([]ownChange, e
 		switch {
 		case twice:
 			return nil, exchange.Refused(http.StatusUnprocessableEntity, "%s is there twice", key)
-		case len(changes) == maxOwnEvents:
-			return nil, exchange.Refused(http.StatusRequestEntityTooLarge, "more than %d events; push fewer at a time", maxOwnEvents)
+		case len(changes) == maxEvents:
+			return nil, exchange.Refused(http.StatusRequestEntityTooLarge, "more than %d events; push fewer at a time", maxEvents)
 		case event.Type != stream.Added && event.Type != stream.Modified && event.Type != stream.Deleted:
 			return nil, exchange.Refused(http.StatusUnprocessableEntity, "a %s has no place in a push of objects", event.Type)
 		case frames.Type().GroupVersionKind != kind.Kind:
@@ -347,9 +347,9 @@ func (o *Objects) readAll(frames *stream.FrameReader, kind Kind) ([]ownChange, e
 }
 
 // change is what an event asks for.
-func (k Kind) change(event stream.Event) ownChange {
+func (k Kind) change(event stream.Event) change {
 	object := event.Object
-	c := ownChange{key: k.Key(object.Key), offer: offer{
+	c := change{key: k.Key(object.Key), offer: offer{
 		id: objectID{k.resource, object.Key}, revision: object.Revision, bytes: int64(len(object.Raw)) + exchange.ObjectOverhead,
 		shared: k.node == nil,
 	}}

@@ -30,27 +30,27 @@ import (
 	"yurtcoordinator/internal/stream"
 )
 
-// ownBench is what takes nodes' objects behind HTTP, without the chain that is before it in the coordinator.
-type ownBench struct {
-	t      *testing.T
-	own    *Objects
-	etcd   *pooltest.FakeEtcd
-	clock  *clocktesting.FakeClock
-	server *httptest.Server
+// bench is what takes nodes' objects behind HTTP, without the chain that is before it in the coordinator.
+type bench struct {
+	t       *testing.T
+	objects *Objects
+	etcd    *pooltest.FakeEtcd
+	clock   *clocktesting.FakeClock
+	server  *httptest.Server
 
 	mu    sync.Mutex
 	audit []audit.Line
 }
 
-func newOwnBench(t *testing.T, secrets bool) *ownBench {
+func newBench(t *testing.T, secrets bool) *bench {
 	t.Helper()
-	b := &ownBench{t: t, etcd: &pooltest.FakeEtcd{Keys: map[string]string{}}, clock: clocktesting.NewFakeClock(epoch)}
-	kinds := ownKinds(secrets)
+	b := &bench{t: t, etcd: &pooltest.FakeEtcd{Keys: map[string]string{}}, clock: clocktesting.NewFakeClock(epoch)}
+	kinds := allKinds(secrets)
 	for r, k := range kinds {
 		k.Prefix = "/registry/" + k.resource + "/"
 		kinds[r] = k
 	}
-	b.own = New(Config{
+	b.objects = New(Config{
 		Quota: 64 << 20, Clock: b.clock, Write: b.etcd.Write, Read: b.etcd.Read, Kinds: kinds, Stalled: time.Hour,
 		Refused: func(_ context.Context, line audit.Line) {
 			b.mu.Lock()
@@ -60,7 +60,7 @@ func newOwnBench(t *testing.T, secrets bool) *ownBench {
 	})
 	b.server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		caller := &user.DefaultInfo{Name: r.Header.Get("X-User"), Groups: []string{edge.GroupNodes}}
-		b.own.ServeHTTP(w, r.WithContext(request.WithUser(r.Context(), caller)))
+		b.objects.ServeHTTP(w, r.WithContext(request.WithUser(r.Context(), caller)))
 	}))
 	b.server.Config.BaseContext = func(net.Listener) context.Context {
 		return klog.NewContext(context.Background(), logr.Discard())
@@ -71,12 +71,12 @@ func newOwnBench(t *testing.T, secrets bool) *ownBench {
 	return b
 }
 
-func (b *ownBench) hub(n edge.NodeName) *pooltest.Hub {
+func (b *bench) hub(n edge.NodeName) *pooltest.Hub {
 	return &pooltest.Hub{T: b.t, Client: b.server.Client(), Base: b.server.URL, Node: n}
 }
 
 // inEtcd are the keys below /registry/.
-func (b *ownBench) inEtcd(want ...string) {
+func (b *bench) inEtcd(want ...string) {
 	b.t.Helper()
 	b.etcd.Mu.Lock()
 	defer b.etcd.Mu.Unlock()
@@ -92,7 +92,7 @@ func (b *ownBench) inEtcd(want ...string) {
 
 // TestTwoNodesShareWhatTheirPodsUse is the life of some objects.
 func TestTwoNodesShareWhatTheirPodsUse(t *testing.T) {
-	b := newOwnBench(t, false)
+	b := newBench(t, false)
 	one, two := b.hub("n1"), b.hub("n2")
 	one.Has()
 	two.Has()
@@ -122,7 +122,7 @@ func TestTwoNodesShareWhatTheirPodsUse(t *testing.T) {
 
 // TestAForeignHubChangesNothing: whatever a node says, it is of its own objects.
 func TestAForeignHubChangesNothing(t *testing.T) {
-	b := newOwnBench(t, false)
+	b := newBench(t, false)
 	one, liar := b.hub("n1"), b.hub("n2")
 	one.Ask()
 	one.Must(pooltest.KindNode, pooltest.Put(pooltest.NodeOf(t, "n1", 5)))
@@ -180,7 +180,7 @@ func TestAForeignHubChangesNothing(t *testing.T) {
 
 // TestWhatIsWrittenThroughTheAPI stays whose it is: another node's kubelet may have made a Pod of the same name.
 func TestWhatIsWrittenThroughTheAPI(t *testing.T) {
-	b := newOwnBench(t, false)
+	b := newBench(t, false)
 	write := func(o stream.Object) {
 		b.etcd.Keys["/registry/pods/"+o.Key.String()] = string(stream.Envelope(pooltest.ProtobufType(pooltest.KindPod), o.Raw))
 	}
@@ -210,12 +210,12 @@ func TestWhatIsWrittenThroughTheAPI(t *testing.T) {
 
 // TestMalformedPushes do nothing.
 func TestMalformedPushes(t *testing.T) {
-	b := newOwnBench(t, false)
+	b := newBench(t, false)
 	hub := b.hub("n1")
 	hub.Ask()
 	whole := pooltest.Frames(t, pooltest.ProtobufType(pooltest.KindPod), pooltest.Put(pooltest.PodOf(t, "n1", "a", 10)), pooltest.Put(pooltest.PodOf(t, "n1", "b", 11))).Bytes()
 	many := []stream.Event{}
-	for i := range maxOwnEvents + 1 {
+	for i := range maxEvents + 1 {
 		many = append(many, pooltest.Put(pooltest.PodOf(t, "n1", fmt.Sprint("p", i), 10)))
 	}
 	bookmark := stream.Event{Type: stream.Bookmark, Object: stream.Object{Revision: 5}}
@@ -229,7 +229,7 @@ func TestMalformedPushes(t *testing.T) {
 		"no frames":       {[]byte("hello"), 422},
 		"a bookmark":      {pooltest.Frames(t, pooltest.ProtobufType(pooltest.KindPod), pooltest.Put(pooltest.PodOf(t, "n1", "a", 10)), bookmark).Bytes(), 422},
 		"too many":        {pooltest.Frames(t, pooltest.ProtobufType(pooltest.KindPod), many...).Bytes(), 413},
-		"too large":       {append(slices.Clone(whole), make([]byte, maxOwnPush)...), 422},
+		"too large":       {append(slices.Clone(whole), make([]byte, maxPush)...), 422},
 	} {
 		if code, text, _ := hub.Send(pooltest.KindPod, c.body); code != c.code {
 			t.Errorf("%s: got %d %s, want %d", what, code, text, c.code)
@@ -258,19 +258,19 @@ func TestMalformedPushes(t *testing.T) {
 
 // TestSilenceIsJudgedByAskingToo: a hub that has nothing to push is still there.
 func TestSilenceIsJudgedByAskingToo(t *testing.T) {
-	b := newOwnBench(t, false)
+	b := newBench(t, false)
 	alive, dead := b.hub("n1"), b.hub("n2")
 	for _, h := range []*pooltest.Hub{alive, dead} {
 		h.Ask()
 		h.Must(pooltest.KindPod, pooltest.Put(pooltest.PodOf(t, h.Node, "of-"+string(h.Node), 10)))
 	}
 	for range 12 {
-		b.clock.Step(ownSilence / 10)
+		b.clock.Step(maxSilence / 10)
 		if code, text, tag := alive.Do(http.MethodGet, edge.PathOwn, map[string]string{"If-None-Match": alive.Tag}, nil); code !=
 			http.StatusNotModified || text != "" || tag != alive.Tag {
 			t.Fatalf("%d %q %s", code, text, tag)
 		}
-		b.own.Sweep(klog.NewContext(t.Context(), logr.Discard()))
+		b.objects.Sweep(klog.NewContext(t.Context(), logr.Discard()))
 	}
 	b.inEtcd("pods/shop/of-n1")
 	alive.Has("pods shop/of-n1@10")
@@ -287,7 +287,7 @@ func TestOwnWritesHeal(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(20) {
 		random := rand.New(rand.NewPCG(seed, 2))
-		b := newOwnBench(t, false)
+		b := newBench(t, false)
 		failing := true
 		b.etcd.Fail = func() (failed, applied bool) { return failing && random.IntN(4) == 0, random.IntN(2) == 0 }
 		revision := 100

@@ -14,11 +14,11 @@ import (
 )
 
 var (
-	podA  = objectID{ownPods, stream.Key{Namespace: "shop", Name: "a"}}
-	podB  = objectID{ownPods, stream.Key{Namespace: "shop", Name: "b"}}
-	conf  = objectID{ownConfigMaps, stream.Key{Namespace: "shop", Name: "conf"}}
-	other = objectID{ownConfigMaps, stream.Key{Namespace: "shop", Name: "other"}}
-	event = objectID{ownEvents, stream.Key{Namespace: "shop", Name: "a.1"}}
+	podA  = objectID{resourcePods, stream.Key{Namespace: "shop", Name: "a"}}
+	podB  = objectID{resourcePods, stream.Key{Namespace: "shop", Name: "b"}}
+	conf  = objectID{resourceConfigMaps, stream.Key{Namespace: "shop", Name: "conf"}}
+	other = objectID{resourceConfigMaps, stream.Key{Namespace: "shop", Name: "other"}}
+	event = objectID{resourceEvents, stream.Key{Namespace: "shop", Name: "a.1"}}
 	epoch = time.Unix(1_700_000_000, 0)
 )
 
@@ -30,11 +30,11 @@ func used(id objectID, revision edge.Revision) offer {
 	return offer{id: id, revision: revision, bytes: 10, shared: true}
 }
 
-// held is a ledger of two nodes whose Pods use one ConfigMap.
-func held() *ledger {
-	l := newLedger(1 << 20)
+// held are the claims of two nodes whose Pods use one ConfigMap.
+func held() *claims {
+	l := newClaims(1 << 20)
 	for _, n := range []edge.NodeName{"n1", "n2", "n3"} {
-		l.account(n, epoch)
+		l.ofNode(n, epoch)
 	}
 	l.take("n1", pod("n1", podA, 10, conf, other), true)
 	l.take("n2", pod("n2", podB, 20, conf), true)
@@ -66,7 +66,7 @@ func TestWhatANodeMayHaveHere(t *testing.T) {
 		"its Pod, changed":              {"n1", pod("n1", podA, 11, conf), 0, true},
 		"its Pod, again":                {"n1", pod("n1", podA, 10, conf), 0, true},
 		"its Pod, older":                {"n1", pod("n1", podA, 9, conf), 409, false},
-		"another Pod of its own":        {"n1", pod("n1", objectID{ownPods, stream.Key{Name: "c"}}, 1), 0, true},
+		"another Pod of its own":        {"n1", pod("n1", objectID{resourcePods, stream.Key{Name: "c"}}, 1), 0, true},
 		"its Pod, as it says":           {"n1", said(pod("n1", podA, 10, conf)), 0, true},
 		"what its Pod uses, as it says": {"n1", said(used(conf, 8)), 403, false},
 		"a Pod of another node":         {"n1", pod("n2", podB, 30), 403, false},
@@ -94,13 +94,13 @@ func TestWhatANodeMayHaveHere(t *testing.T) {
 		}
 	}
 	l := held()
-	for i := range maxOwnObjects {
-		l.take("n3", pod("n3", objectID{ownPods, stream.Key{Name: fmt.Sprint(i)}}, 1), true)
+	for i := range maxObjects {
+		l.take("n3", pod("n3", objectID{resourcePods, stream.Key{Name: fmt.Sprint(i)}}, 1), true)
 	}
-	if _, err := l.judge("n3", pod("n3", objectID{ownPods, stream.Key{Name: "one more"}}, 1)); err == nil {
+	if _, err := l.judge("n3", pod("n3", objectID{resourcePods, stream.Key{Name: "one more"}}, 1)); err == nil {
 		t.Error("a node may have any number")
 	}
-	if _, err := l.judge("n3", pod("n3", objectID{ownPods, stream.Key{Name: "7"}}, 2)); err != nil {
+	if _, err := l.judge("n3", pod("n3", objectID{resourcePods, stream.Key{Name: "7"}}, 2)); err != nil {
 		t.Errorf("what it has may change: %v", err)
 	}
 }
@@ -144,7 +144,7 @@ func TestAHubIsToldOfWhatItDidNotDo(t *testing.T) {
 // TestALiarsContentGoesWithItsClaim: whoever tells the highest revision decides the content, but only while it stands for it.
 func TestALiarsContentGoesWithItsClaim(t *testing.T) {
 	l := held()
-	l.take("n3", pod("n3", objectID{ownPods, stream.Key{Namespace: "shop", Name: "liar"}}, 1, conf), true)
+	l.take("n3", pod("n3", objectID{resourcePods, stream.Key{Namespace: "shop", Name: "liar"}}, 1, conf), true)
 	if write, err := l.judge("n3", used(conf, 1<<60)); !write || err != nil {
 		t.Fatal(write, err)
 	}
@@ -156,7 +156,7 @@ func TestALiarsContentGoesWithItsClaim(t *testing.T) {
 	if gone := l.release("n3", conf); gone != nil {
 		t.Errorf("%v went", gone)
 	}
-	want := []ownObject{
+	want := []heldObject{
 		{Resource: "configmaps", Namespace: "shop", Name: "conf", Revision: "0"},
 		{Resource: "pods", Namespace: "shop", Name: "b", Revision: "20"},
 	}
@@ -170,15 +170,15 @@ func TestALiarsContentGoesWithItsClaim(t *testing.T) {
 
 func TestSilentNodes(t *testing.T) {
 	l := held()
-	l.account("n2", epoch.Add(ownSilence-time.Second))
-	l.account("n3", epoch.Add(ownSilence-time.Second))
+	l.ofNode("n2", epoch.Add(maxSilence-time.Second))
+	l.ofNode("n3", epoch.Add(maxSilence-time.Second))
 	silent := func(now time.Time) map[edge.NodeName][]objectID {
-		return l.expel(func(_ edge.NodeName, heard time.Time) bool { return now.Sub(heard) >= ownSilence })
+		return l.expel(func(_ edge.NodeName, heard time.Time) bool { return now.Sub(heard) >= maxSilence })
 	}
-	if gone := silent(epoch.Add(ownSilence - 1)); len(gone) != 0 {
+	if gone := silent(epoch.Add(maxSilence - 1)); len(gone) != 0 {
 		t.Errorf("too early: %v", gone)
 	}
-	gone := silent(epoch.Add(ownSilence))
+	gone := silent(epoch.Add(maxSilence))
 	if want := map[edge.NodeName][]objectID{"n1": {podA}}; !reflect.DeepEqual(gone, want) || l.nodes["n1"] != nil {
 		t.Errorf("got %v, want %v", gone, want)
 	}

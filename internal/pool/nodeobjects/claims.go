@@ -13,40 +13,40 @@ import (
 )
 
 const (
-	// maxOwnObjects and maxOwnBytes bound what one node may have here: 110 Pods, the most that a node has by default, with
+	// maxObjects and maxBytes bound what one node may have here: 110 Pods, the most that a node has by default, with
 	// all that they use are some hundred objects and a few MB.
-	maxOwnObjects = 2000
-	maxOwnBytes   = 16 << 20
+	maxObjects = 2000
+	maxBytes   = 16 << 20
 	// maxUses bounds what one Pod may refer to.
 	maxUses = 500
-	// ownSilence is how long the objects of a node stay whose hub is not heard from: as long as Kubernetes leaves Pods on a
+	// maxSilence is how long the objects of a node stay whose hub is not heard from: as long as Kubernetes leaves Pods on a
 	// node that it does not hear from.
-	ownSilence = 5 * time.Minute
+	maxSilence = 5 * time.Minute
 )
 
-// ledger knows whose the objects are that hubs have pushed of their nodes: by which claims they are here. A Node, a Pod or
+// claims are why the objects that hubs have pushed of their nodes are here, and whose they are. A Node, a Pod or
 // an Event has one, of its node; a ConfigMap or a Secret one of each node whose Pods use it, and stays as long as it has any.
 //
-// It decides, and holds no object: whoever asks writes what it says.
-type ledger struct {
+// They decide, and hold no object: whoever asks writes what it says.
+type claims struct {
 	quota   int64 // bytes, of all nodes
 	bytes   int64
-	nodes   map[edge.NodeName]*account
+	nodes   map[edge.NodeName]*nodeClaims
 	objects map[objectID]*entry
 }
 
-// account is what a node has here.
-type account struct {
+// nodeClaims are what a node has here.
+type nodeClaims struct {
 	// version changes with whatever has come about otherwise than as the node's hub was told, and with each push.
 	version uint64
 	heard   time.Time
 	bytes   int64
-	claims  map[objectID]*ownClaim
+	claims  map[objectID]*claim
 	used    map[objectID]int // by so many of the node's Pods
 }
 
-// ownClaim is a node's to an object.
-type ownClaim struct {
+// claim is a node's to an object.
+type claim struct {
 	revision edge.Revision // of what the node has pushed; 0: it must push it again
 	local    bool          // as the node says, on top of what the cloud had at that revision
 	bytes    int64
@@ -73,15 +73,15 @@ type offer struct {
 	about  *objectID
 }
 
-func newLedger(quota int64) *ledger {
-	return &ledger{quota: quota, nodes: map[edge.NodeName]*account{}, objects: map[objectID]*entry{}}
+func newClaims(quota int64) *claims {
+	return &claims{quota: quota, nodes: map[edge.NodeName]*nodeClaims{}, objects: map[objectID]*entry{}}
 }
 
-// account returns a node's, which is heard from now.
-func (l *ledger) account(n edge.NodeName, now time.Time) *account {
+// ofNode returns the claims of a node, which is heard from now.
+func (l *claims) ofNode(n edge.NodeName, now time.Time) *nodeClaims {
 	a := l.nodes[n]
 	if a == nil {
-		a = &account{version: 1, claims: map[objectID]*ownClaim{}, used: map[objectID]int{}}
+		a = &nodeClaims{version: 1, claims: map[objectID]*claim{}, used: map[objectID]int{}}
 		l.nodes[n] = a
 	}
 	a.heard = now
@@ -89,7 +89,7 @@ func (l *ledger) account(n edge.NodeName, now time.Time) *account {
 }
 
 // judge says whether a node may have an object here, and whether its content is to be written: not if there is a newer one.
-func (l *ledger) judge(n edge.NodeName, o offer) (write bool, err error) {
+func (l *claims) judge(n edge.NodeName, o offer) (write bool, err error) {
 	a, e := l.nodes[n], l.objects[o.id]
 	have := a.claims[o.id]
 	switch {
@@ -105,17 +105,17 @@ func (l *ledger) judge(n edge.NodeName, o offer) (write bool, err error) {
 		return false, exchange.Refused(http.StatusConflict, "node %q has it here: only when that one gives it up", e.writer)
 	case have != nil && o.revision < have.revision:
 		return false, exchange.Refused(http.StatusConflict, "it is here at revision %d, newer than %d", have.revision, o.revision)
-	case have == nil && len(a.claims) >= maxOwnObjects:
+	case have == nil && len(a.claims) >= maxObjects:
 		return false, exchange.Refused(http.StatusRequestEntityTooLarge, "node %q has %d objects here, the most that one may", n,
-			maxOwnObjects)
+			maxObjects)
 	}
 	more := o.bytes
 	if have != nil {
 		more -= have.bytes
 	}
 	switch {
-	case more > 0 && a.bytes+more > maxOwnBytes:
-		return false, exchange.Refused(http.StatusRequestEntityTooLarge, "the objects of node %q take more than %d bytes", n, maxOwnBytes)
+	case more > 0 && a.bytes+more > maxBytes:
+		return false, exchange.Refused(http.StatusRequestEntityTooLarge, "the objects of node %q take more than %d bytes", n, maxBytes)
 	case more > 0 && l.bytes+more > l.quota:
 		return false, exchange.Refused(http.StatusRequestEntityTooLarge, "the nodes' objects take more than %d bytes; raise "+
 			"--own-quota-bytes of the coordinator", l.quota)
@@ -124,7 +124,7 @@ func (l *ledger) judge(n edge.NodeName, o offer) (write bool, err error) {
 }
 
 // take notes an object that judge has let pass. It returns what nobody uses any more because of it.
-func (l *ledger) take(n edge.NodeName, o offer, written bool) (gone []objectID) {
+func (l *claims) take(n edge.NodeName, o offer, written bool) (gone []objectID) {
 	a, e := l.nodes[n], l.objects[o.id]
 	if e == nil {
 		e = &entry{nodes: map[edge.NodeName]struct{}{}}
@@ -136,9 +136,9 @@ func (l *ledger) take(n edge.NodeName, o offer, written bool) (gone []objectID) 
 	e.nodes[n] = struct{}{}
 	old := a.claims[o.id]
 	if old == nil {
-		old = &ownClaim{}
+		old = &claim{}
 	}
-	a.claims[o.id] = &ownClaim{o.revision, o.local, o.bytes, o.uses}
+	a.claims[o.id] = &claim{o.revision, o.local, o.bytes, o.uses}
 	l.count(a, o.bytes-old.bytes)
 	for _, id := range o.uses {
 		a.used[id]++
@@ -146,13 +146,13 @@ func (l *ledger) take(n edge.NodeName, o offer, written bool) (gone []objectID) 
 	return l.unuse(n, old.uses)
 }
 
-func (l *ledger) count(a *account, bytes int64) {
+func (l *claims) count(a *nodeClaims, bytes int64) {
 	a.bytes += bytes
 	l.bytes += bytes
 }
 
 // unuse says that one Pod fewer uses each of these, and releases what none does.
-func (l *ledger) unuse(n edge.NodeName, ids []objectID) (gone []objectID) {
+func (l *claims) unuse(n edge.NodeName, ids []objectID) (gone []objectID) {
 	a := l.nodes[n]
 	for _, id := range ids {
 		if a.used[id]--; a.used[id] > 0 {
@@ -168,7 +168,7 @@ func (l *ledger) unuse(n edge.NodeName, ids []objectID) (gone []objectID) {
 }
 
 // release ends a node's claim, if it has one, and returns what must be deleted since nobody claims it any more.
-func (l *ledger) release(n edge.NodeName, id objectID) (gone []objectID) {
+func (l *claims) release(n edge.NodeName, id objectID) (gone []objectID) {
 	a, e := l.nodes[n], l.objects[id]
 	if a == nil || a.claims[id] == nil {
 		return nil
@@ -188,7 +188,7 @@ func (l *ledger) release(n edge.NodeName, id objectID) (gone []objectID) {
 
 // distrust has everybody who claims an object push it again: its content is of somebody who no longer stands for it, and
 // newer than what the others have told.
-func (l *ledger) distrust(id objectID, e *entry) {
+func (l *claims) distrust(id objectID, e *entry) {
 	for other := range e.nodes {
 		if l.nodes[other].claims[id].revision >= e.revision {
 			return
@@ -198,7 +198,7 @@ func (l *ledger) distrust(id objectID, e *entry) {
 }
 
 // doubt has everybody who claims an object push it again.
-func (l *ledger) doubt(id objectID) {
+func (l *claims) doubt(id objectID) {
 	e := l.objects[id]
 	if e == nil {
 		return
@@ -212,7 +212,7 @@ func (l *ledger) doubt(id objectID) {
 
 // expel releases the objects of the nodes that it is said of, by when they were heard from last, and returns what must be
 // deleted, by node.
-func (l *ledger) expel(which func(n edge.NodeName, heard time.Time) bool) map[edge.NodeName][]objectID {
+func (l *claims) expel(which func(n edge.NodeName, heard time.Time) bool) map[edge.NodeName][]objectID {
 	gone := map[edge.NodeName][]objectID{}
 	for n, a := range l.nodes {
 		if !which(n, a.heard) {
@@ -227,8 +227,8 @@ func (l *ledger) expel(which func(n edge.NodeName, heard time.Time) bool) map[ed
 	return gone
 }
 
-// ownObject is what a hub is told of an object of its node that is here.
-type ownObject struct {
+// heldObject is what a hub is told of an object of its node that is here.
+type heldObject struct {
 	Resource  string `json:"resource"`
 	Namespace string `json:"namespace,omitempty"`
 	Name      string `json:"name"`
@@ -239,12 +239,12 @@ type ownObject struct {
 }
 
 // of lists what a node has here.
-func (l *ledger) of(n edge.NodeName) []ownObject {
-	all := []ownObject{}
+func (l *claims) of(n edge.NodeName) []heldObject {
+	all := []heldObject{}
 	for id, c := range l.nodes[n].claims {
-		all = append(all, ownObject{id.resource, id.Namespace, id.Name, exchange.Decimal(c.revision), c.local})
+		all = append(all, heldObject{id.resource, id.Namespace, id.Name, exchange.Decimal(c.revision), c.local})
 	}
-	slices.SortFunc(all, func(a, b ownObject) int {
+	slices.SortFunc(all, func(a, b heldObject) int {
 		return cmp.Or(strings.Compare(a.Resource, b.Resource), strings.Compare(a.Namespace, b.Namespace),
 			strings.Compare(a.Name, b.Name))
 	})
