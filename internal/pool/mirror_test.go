@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -431,11 +432,15 @@ func TestWatchesOfTheAPI(t *testing.T) {
 	}
 }
 
-func changeMany(t *testing.T, client kubernetes.Interface, n int) {
+// changeMany makes a Lease and changes it n times. It returns the revision at which it was made.
+func changeMany(t *testing.T, client kubernetes.Interface, n int) (made int) {
 	t.Helper()
 	leases := client.CoordinationV1().Leases(corev1.NamespaceNodeLease)
 	lease, err := leases.Create(t.Context(), heartbeat("n2"), metav1.CreateOptions{})
 	if err != nil {
+		t.Fatal(err)
+	}
+	if made, err = strconv.Atoi(lease.ResourceVersion); err != nil {
 		t.Fatal(err)
 	}
 	for range n {
@@ -444,6 +449,7 @@ func changeMany(t *testing.T, client kubernetes.Interface, n int) {
 			t.Fatal(err)
 		}
 	}
+	return made
 }
 
 // TestAPushOfChangesToACoordinator goes through the whole chain of kube-apiserver's filters.

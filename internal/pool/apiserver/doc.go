@@ -4,6 +4,7 @@
 // Invariants:
 //   - It knows none of the coordinator's other packages: what decides and what handles comes in as Parts.
 //   - It has no watch cache. Each watch is bounded by its reader: one that takes nothing for stallTimeout ends.
+//   - A watch that falls behind etcd's history ends with 410, never with 500.
 //   - The second copies of Pods and Nodes, which the Node authorizer works from, have only what it reads.
 //   - No controller writes into the pool: the hooks that fill a fresh cluster are hidden.
 //

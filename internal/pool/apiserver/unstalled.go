@@ -2,9 +2,12 @@ package apiserver
 
 import (
 	"context"
+	"strings"
 	"sync"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
@@ -77,6 +80,7 @@ func (w *unstalled) run() {
 	defer close(w.out)
 	defer w.inner.Stop()
 	for event := range w.inner.ResultChan() {
+		event = asExpired(event)
 		select {
 		case w.out <- event:
 			continue
@@ -86,6 +90,22 @@ func (w *unstalled) run() {
 			return
 		}
 	}
+}
+
+// lostState is in the message of a watch that ends because etcd has forgotten the state before a change: the revision of the
+// change is the oldest that there is, or was compacted after etcd had begun to send it.
+const lostState = "etcd event received with PrevKv=nil"
+
+// asExpired returns event, but 410 instead of 500 for a watch that has fallen behind etcd's history by that one state. In the
+// cloud, where history is minutes long, nobody sees that; here a storm of changes makes it seconds. Only 410 tells clients to
+// list again.
+func asExpired(event watch.Event) watch.Event {
+	status, ok := event.Object.(*metav1.Status)
+	if event.Type != watch.Error || !ok || !strings.Contains(status.Message, lostState) {
+		return event
+	}
+	expired := apierrors.NewResourceExpired("The resourceVersion for the provided watch is too old.") // as of any other
+	return watch.Event{Type: watch.Error, Object: &expired.ErrStatus}
 }
 
 func (w *unstalled) await(event watch.Event) bool {

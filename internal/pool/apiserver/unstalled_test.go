@@ -1,11 +1,15 @@
 package apiserver
 
 import (
+	"errors"
+	"net/http"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 )
 
@@ -52,6 +56,30 @@ func TestAWatchThatIsReadGoesOn(t *testing.T) {
 		}
 		if !inner.IsStopped() {
 			t.Error("etcd's watch goes on after Stop")
+		}
+	})
+}
+
+// TestAForgottenStateIsExpired, and every other end of a watch stays as it is.
+func TestAForgottenStateIsExpired(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for message, want := range map[string]int32{
+			lostState + " (key=\"/registry/leases/kube-node-lease/n1\", modRevision=7, type=PUT)": http.StatusGone,
+			"etcdserver: mvcc: database space exceeded":                                           http.StatusInternalServerError,
+		} {
+			inner := watch.NewFake()
+			w := newUnstalled(inner)
+			failure := apierrors.NewInternalError(errors.New(message)).ErrStatus
+			go inner.Error(&failure)
+			event := <-w.ResultChan()
+			status, ok := event.Object.(*metav1.Status)
+			if event.Type != watch.Error || !ok || status.Code != want {
+				t.Errorf("%s: got %+v, want %d", message, event, want)
+			}
+			w.Stop()
+			for range w.ResultChan() {
+				continue // until it is closed
+			}
 		}
 	})
 }
