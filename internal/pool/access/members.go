@@ -27,13 +27,13 @@ const (
 	maxMembersFile = 1 << 20
 )
 
-// Members knows which nodes are of the pool. Pools have their nodes' certificates from one authority, so that these say who
-// a node is, and not where.
+// Members knows which nodes are of the pool. One authority signs the nodes of all pools, so that a certificate says who a node
+// is, and not where.
 type Members struct {
-	file  string // empty: whatever node the authority knows is of the pool
+	file  string // empty means that every node is of the pool
 	clock clock.WithTicker
 	nodes nodeidentifier.NodeIdentifier
-	known atomic.Pointer[sets.Set[edge.NodeName]] // nil: not told yet
+	known atomic.Pointer[sets.Set[edge.NodeName]] // nil means that the file was not read yet
 }
 
 // NewMembers returns what knows the nodes that file names, one on each line. An empty name means that all nodes are members.
@@ -41,7 +41,7 @@ func NewMembers(file string, c clock.WithTicker) *Members {
 	return &Members{file: file, clock: c, nodes: nodeidentifier.NewDefaultNodeIdentifier()}
 }
 
-// Has reports whether a node is of the pool, as far as has been told.
+// Has reports whether a node is of the pool, by what the file said last. Before the file was read, none is.
 func (m *Members) Has(n edge.NodeName) bool {
 	if m.file == "" {
 		return true
@@ -93,7 +93,7 @@ func (m *Members) Run(ctx context.Context, changed func(context.Context)) error 
 	}
 }
 
-// Read reads the file, and reports whether it says something new.
+// Read reads the file and reports whether its nodes have changed.
 func (m *Members) Read() (news bool, err error) {
 	info, err := os.Stat(m.file)
 	if err != nil {

@@ -52,7 +52,7 @@ type Line struct {
 	Suppressed int       `json:"suppressed,omitempty"` // refusals before this one that the rate limit kept out
 }
 
-// Log writes lines, one per event.
+// Log writes one line per event. Its methods may be called concurrently.
 type Log struct {
 	clock clock.PassiveClock
 	limit *rate.Limiter

@@ -41,14 +41,14 @@ const (
 	bookmarkInterval = 5 * time.Second
 )
 
-// sizeEtcd sets what etcd has only as package variables. Left alone, a write-ahead log segment is 64 MB, and two are
+// sizeEtcd sets what etcd keeps in package variables. By default a write-ahead log segment has 64 MB, and two are
 // allocated ahead: 122 MB of memory for an empty database. 1 MB is below the size of a snapshot's log.
 var sizeEtcd = sync.OnceFunc(func() {
 	wal.SegmentSizeBytes = 1 << 20
 	backend.InitialMmapSize = 64 << 20 // address space; grows on demand
 })
 
-// Member is a one-member etcd that listens on unix sockets only.
+// Member is an etcd of one member. It listens on unix sockets only.
 type Member struct {
 	dir   string // private to this process
 	quota int64  // bytes
@@ -64,7 +64,7 @@ type Member struct {
 	level zap.AtomicLevel
 }
 
-// Config says how an etcdMember keeps its data. All fields but history must be set.
+// Config says where a Member keeps its data and how much. All fields but History must be set.
 type Config struct {
 	Dir   string // private to this process, on a memory file system
 	Quota int64  // bytes
@@ -73,7 +73,7 @@ type Config struct {
 	Clock   clock.WithTicker
 }
 
-// New returns a member that runs as c says.
+// New returns a Member. It does nothing before Run.
 func New(c Config) *Member {
 	return &Member{
 		dir:     c.Dir,

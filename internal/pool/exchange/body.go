@@ -17,18 +17,18 @@ import (
 )
 
 const (
-	// stalledPush is how long a body may bring nothing, wholePush how long one of everything may take in all. Neither is
-	// left to kube-apiserver's own limit, which answers while its handler still reads.
+	// StallTimeout is how long a body may bring nothing. PushTimeout is how long a push of everything may take in all.
+	// kube-apiserver's own limit does not do: it answers while its handler still reads.
 	StallTimeout, PushTimeout = 10 * time.Second, time.Minute
-	// lastWord is how long it may take to tell why a push of changes is ended.
+	// lastWord bounds how long a caller may take to read why its push was cut.
 	lastWord = time.Second
-	// MaxFrame bounds one object on the wire, in bytes. The cloud's etcd takes 1.5 MiB at most.
+	// MaxFrame bounds one object on the wire, in bytes. The cloud's etcd accepts 1.5 MiB at most.
 	MaxFrame = 8 << 20
 	// ObjectOverhead is what an object takes besides its bytes: keys, headers, its place in the tree.
 	ObjectOverhead = 256
 )
 
-// ErrTooLong is why a push is cut that has not ended within wholePush.
+// ErrTooLong is the cause that cuts a push of everything after PushTimeout.
 var ErrTooLong = Refused(http.StatusRequestTimeout, "the push has taken more than %v; nothing was changed", PushTimeout)
 
 var apiVersion = regexp.MustCompile(`^v[1-9][0-9]{0,3}((alpha|beta)[1-9][0-9]{0,3})?$`)
@@ -52,7 +52,7 @@ func ParseResource(path string) (schema.GroupVersionResource, error) {
 	return r, nil
 }
 
-// Body reads a body, and cuts one that has stalled. Its deadlines are of the connection, so the real time.
+// Body reads the body of a request and cuts it when it stalls. Its deadlines are the connection's, so they use real time.
 type Body struct {
 	body    io.Reader
 	control *http.ResponseController
@@ -75,12 +75,12 @@ func (p *Body) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// NewBody reads body, the one of the request that w answers, and waits for at most limit for each piece of it.
+// NewBody returns a Body that reads body and waits at most limit for each piece of it. w answers the same request.
 func NewBody(w http.ResponseWriter, body io.Reader, limit time.Duration) *Body {
 	return &Body{body: body, control: http.NewResponseController(w), limit: limit}
 }
 
-// extend sets the deadline, unless there is nearly all of it left: it is not free.
+// extend moves the deadline on, unless nearly all of it is left: setting one is not free.
 func (p *Body) extend() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -99,14 +99,14 @@ func (p *Body) extend() error {
 	return nil
 }
 
-// rest takes the deadline away: the connection serves on.
+// rest removes the deadline, since the connection serves other requests.
 func (p *Body) rest() {
 	if p.Leave() {
 		_ = p.control.SetReadDeadline(time.Time{})
 	}
 }
 
-// Leave says that the request is over, and reports whether it was not yet.
+// Leave ends the request: no deadline is set from now on. It reports whether this call was the one that ended it.
 func (p *Body) Leave() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -115,7 +115,7 @@ func (p *Body) Leave() bool {
 	return !was
 }
 
-// Cut ends a Read that waits, and before long an answer that nobody takes. It does nothing once the request is over.
+// Cut ends a waiting Read at once, and after lastWord an answer that nobody reads. It does nothing once the request is over.
 func (p *Body) Cut() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -127,7 +127,7 @@ func (p *Body) Cut() {
 	}
 }
 
-// Flush sends what has been told so far.
+// Flush sends what the answer holds so far.
 func (p *Body) Flush() error { return p.control.Flush() }
 
 func Unreadable(err error) error {

@@ -16,12 +16,12 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// Refusal is an answer that is not what was asked for.
+// Refusal is an error that the caller is told, with its code.
 type Refusal struct {
 	Code       int
 	Message    string
 	RetryAfter time.Duration
-	Applied    *edge.Revision // where the mirror stands, of a conflict
+	Applied    *edge.Revision // in a conflict, where the mirror stands; nil means unknown
 }
 
 func (r *Refusal) Error() string { return r.Message }
@@ -30,13 +30,13 @@ func Refused(code int, format string, a ...any) error {
 	return &Refusal{Code: code, Message: fmt.Sprintf(format, a...)}
 }
 
-// failure is a refusal as it is told: a Status, which of a conflict says where the mirror stands.
+// failure is the JSON of a Refusal: a Status, with where the mirror stands in a conflict.
 type failure struct {
 	metav1.Status
 	Applied string `json:"applied,omitempty"`
 }
 
-// Reply is JSON in lines: one, or to a push of changes one for each batch. A refusal is the last; if it is the first too,
+// Reply writes JSON lines: one, or one for each batch of a push of changes. A refusal is the last line; if it is also the first,
 // the answer has its code.
 type Reply struct {
 	http.ResponseWriter
@@ -94,7 +94,7 @@ func WithFindings(ctx context.Context) (context.Context, *Findings) {
 	return context.WithValue(ctx, findingsKey{}, f), f
 }
 
-// NoteUser notes who makes the request of ctx.
+// NoteUser notes, for the audit log, who makes the request of ctx.
 func NoteUser(ctx context.Context, name string) {
 	if f := findingsOf(ctx); f != nil {
 		f.mu.Lock()
@@ -124,7 +124,7 @@ func (f *Findings) Reason() string {
 	return f.reason
 }
 
-// Explain notes why the request of ctx is refused.
+// Explain notes, for the audit log, why the request of ctx is refused.
 func Explain(ctx context.Context, why error) {
 	if f := findingsOf(ctx); f != nil {
 		f.mu.Lock()

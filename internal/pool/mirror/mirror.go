@@ -34,13 +34,13 @@ import (
 const (
 	mirrorPath = edge.PathMirror
 
-	// maxMirrored bounds how many resources are kept.
+	// maxMirrored bounds how many resources the mirror keeps.
 	maxMirrored = 32
 	// mirrorWait is how long a read waits for a resource that is being filled for the first time.
 	mirrorWait = time.Second
 )
 
-// Mirror keeps the pool's resources.
+// Mirror keeps the pool's resources. Its methods may be called concurrently.
 type Mirror struct {
 	instance string
 	quota    int64 // bytes, in all
@@ -50,13 +50,13 @@ type Mirror struct {
 	write    verbatim.Writer
 	stalled  time.Duration
 	builtIns map[schema.GroupVersionResource]verbatim.BuiltIn
-	pushes   chan struct{} // a slot for each push of everything under way
+	pushes   chan struct{} // has a slot for each push of everything that is under way
 
 	mu        sync.Mutex
 	closed    bool
 	mirrored  map[schema.GroupVersionResource]*mirrored
-	following map[schema.GroupVersionResource]context.CancelCauseFunc // ends the last stream of changes
-	reading   int64                                                   // bytes of bodies that are not in a replica yet
+	following map[schema.GroupVersionResource]context.CancelCauseFunc // ends the latest stream of changes of a resource
+	reading   int64                                                   // bytes read from bodies that are in no replica yet
 }
 
 // Config says what a mirror needs. All fields but Stalled must be set.
@@ -102,7 +102,8 @@ func (m *Mirror) Close() error {
 	return nil
 }
 
-// MayLast says whether a request is one of the mirror that may last: a watch, or a push, which has limits of its own.
+// MayLast reports whether a request may outlast kube-apiserver's time limit: a watch of the mirror, or a push, which has limits of
+// its own.
 func MayLast(r *http.Request) bool {
 	if !strings.HasPrefix(r.URL.Path, mirrorPath+"/") {
 		return false
@@ -118,7 +119,7 @@ func MayLast(r *http.Request) bool {
 	}
 }
 
-// ServeHTTP implements http.Handler. Who the caller is, and whether RBAC lets it come here at all, has been decided.
+// ServeHTTP implements http.Handler. kube-apiserver has already authenticated the caller and asked RBAC.
 func (m *Mirror) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	a := &exchange.Reply{ResponseWriter: w}
 	if err := m.serve(a, r); err != nil {
@@ -198,7 +199,7 @@ func (m *Mirror) getOrMake(r schema.GroupVersionResource) (*mirrored, error) {
 	return each, nil
 }
 
-// take reserves bytes of the quota for a body that is being read; give returns them.
+// take reserves bytes of the quota while a body is read; give returns them.
 func (m *Mirror) take(bytes int64) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()

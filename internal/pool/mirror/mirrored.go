@@ -19,18 +19,18 @@ import (
 	"yurtcoordinator/internal/stream"
 )
 
-// mirrored is one resource of the mirror: what hubs read, and for a built-in one what is in etcd.
+// mirrored is one resource of the mirror: the replica that hubs read and, for a built-in resource, its copy in etcd.
 type mirrored struct {
 	resource schema.GroupVersionResource
-	builtIn  *verbatim.BuiltIn // nil: kept in the replica alone
+	builtIn  *verbatim.BuiltIn // nil means that the replica is the only copy
 	write    verbatim.Writer
 	replica  *replica.Replica
 	handler  *replica.Handler
 
-	mu    sync.Mutex // held while a push is applied
+	mu    sync.Mutex // held while a push is applied, etcd included
 	guard replica.Guard
-	// unsure are the keys that etcd may hold in another form than the replica, after a write that failed. The next push
-	// writes or deletes them all.
+	// unsure are the keys at which a failed write may have left etcd different from the replica. The next push writes or
+	// deletes all of them.
 	unsure map[stream.Key]struct{}
 }
 
@@ -47,14 +47,14 @@ func newMirrored(r schema.GroupVersionResource, write verbatim.Writer, b verbati
 	return each, err
 }
 
-// Position is the revision up to which everything is here; 0 if nothing is complete.
+// Position is the revision up to which the replica is complete; 0 means that it is not.
 func (m *mirrored) Position() edge.Revision { return m.replica.Position() }
 
-// pushed is what is applied at once, read to its end.
+// pushed is a batch: it is read to its end, then applied as a whole.
 type pushed struct {
-	from     edge.Revision // 0: everything
+	from     edge.Revision // 0 means a push of everything
 	encoding stream.Encoding
-	take     func(bytes int64) error // reserves memory
+	take     func(bytes int64) error // reserves memory; its error is a refusal
 
 	taken    int64
 	typ      stream.Type
@@ -167,7 +167,7 @@ func (m *mirrored) checkKey(k stream.Key) error {
 	return verbatim.CheckKey(k, m.builtIn != nil || k.Namespace != "")
 }
 
-// checkObject keeps out what kube-apiserver could not read: one such object, and no list of the resource would work.
+// checkObject refuses what kube-apiserver could not read: one such object would break every list of the resource.
 func (m *mirrored) checkObject(o stream.Object) error {
 	if m.builtIn == nil {
 		return nil
@@ -176,7 +176,7 @@ func (m *mirrored) checkObject(o stream.Object) error {
 	return err
 }
 
-// typeOf settles what the objects of a push are.
+// typeOf determines the type of the objects in a push.
 func (m *mirrored) typeOf(p *pushed, told stream.Type) error {
 	p.typ = told
 	if m.builtIn != nil {
@@ -203,8 +203,8 @@ func (m *mirrored) typeOf(p *pushed, told stream.Type) error {
 	return nil
 }
 
-// apply brings a push into etcd and then into the replica, and returns where the mirror stands. leads is asked again at
-// the last moment: reading the body took its time.
+// apply writes a push to etcd, then to the replica, and returns the new position. It asks leads again at the last moment,
+// because reading the body took time.
 func (m *mirrored) apply(
 	ctx context.Context, p *pushed, now time.Time, leads func(context.Context) error,
 ) (edge.Revision, error) {
@@ -250,7 +250,7 @@ func (m *mirrored) apply(
 			Message: fmt.Sprintf("writing to etcd failed, push again: %v", err),
 		}
 	}
-	// What is in etcd must come into the replica, whether or not the caller still listens.
+	// The replica must get what etcd has, whether or not the caller still listens.
 	ctx = context.WithoutCancel(ctx)
 	if p.from != 0 {
 		err = m.replica.Apply(ctx, p.events)
@@ -264,8 +264,8 @@ func (m *mirrored) apply(
 	return m.Position(), nil
 }
 
-// difference is what a full stream changes: an object that is held at the same revision is left alone, and what the
-// stream does not have goes.
+// difference returns what a full stream changes. An object with the revision that the replica has stays as it is; an object
+// that the stream lacks is removed.
 func (m *mirrored) difference(ctx context.Context, p *pushed) (put []stream.Object, remove []stream.Key, err error) {
 	for _, o := range p.snapshot {
 		have, ok := m.replica.Get(o.Key)
@@ -295,7 +295,7 @@ func (m *mirrored) difference(ctx context.Context, p *pushed) (put []stream.Obje
 
 func byKey(o stream.Object, k stream.Key) int { return o.Key.Compare(k) }
 
-// changes is what a stream of changes leaves of each object.
+// changes returns the last change to each object; earlier ones need not be written.
 func (m *mirrored) changes(events []stream.Event) (put []stream.Object, remove []stream.Key) {
 	last := map[stream.Key]int{}
 	for i, event := range events {
@@ -316,7 +316,7 @@ func (m *mirrored) changes(events []stream.Event) (put []stream.Object, remove [
 	return put, remove
 }
 
-// doubt notes keys whose state in etcd is not known to be that of the replica.
+// doubt notes keys at which etcd may differ from the replica.
 func (m *mirrored) doubt(put []stream.Object, remove []stream.Key) {
 	if m.builtIn == nil {
 		return

@@ -79,7 +79,7 @@ func (m *Mirror) push(a *exchange.Reply, r *http.Request, resource schema.GroupV
 	}
 }
 
-// mayPush reads and checks all but the body.
+// mayPush checks everything that a push says but its body.
 func (m *Mirror) mayPush(r *http.Request, resource schema.GroupVersionResource) (claim, *pushed, error) {
 	claim, err := m.claimOf(r)
 	if err != nil {
@@ -159,7 +159,7 @@ type acknowledgement struct {
 	Applied string `json:"applied"` // "0": nothing
 }
 
-// claim is what a pusher says of itself.
+// claim is who a pusher is, and under which term it says that it leads.
 type claim struct {
 	node edge.NodeName
 	term int32
@@ -182,7 +182,7 @@ func (m *Mirror) claimOf(r *http.Request) (claim, error) {
 	return claim{edge.NodeName(name), int32(term)}, nil
 }
 
-// fromOf is 0 for everything.
+// fromOf returns the revision that a push of changes follows; 0 means that it is a push of everything.
 func fromOf(r *http.Request) (edge.Revision, error) {
 	query := r.URL.Query()
 	if !query.Has(changesFrom) {
@@ -202,7 +202,7 @@ func notThere(from, at edge.Revision) error {
 	}
 }
 
-// logPush tells of what went wrong on our side.
+// logPush logs a failure that is ours and not the pusher's.
 func logPush(ctx context.Context, r schema.GroupVersionResource, err error) {
 	klog.FromContext(ctx).Error(err, "Writing pushed objects to etcd failed; the pusher will try again",
 		"resource", r.GroupResource().String())

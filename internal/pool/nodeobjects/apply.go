@@ -14,7 +14,7 @@ import (
 	"yurtcoordinator/internal/stream"
 )
 
-// applying is a push on its way into etcd and into the claims. It belongs to who has the turn.
+// applying is a push on its way into etcd and into the claims. Only who holds turn uses it.
 type applying struct {
 	*Objects
 	node edge.NodeName
@@ -64,7 +64,7 @@ func (w *applying) version() uint64 {
 	return w.claims.nodes[w.node].version
 }
 
-// refuse notes why a change was not made; nil: it was.
+// refuse notes why a change was not made; nil means that it was.
 func (w *applying) refuse(c change, err error) {
 	if err == nil {
 		return
@@ -75,14 +75,14 @@ func (w *applying) refuse(c change, err error) {
 	w.answer.Refused = append(w.answer.Refused, refusedObject{key.Namespace, key.Name, why.Code, why.Message})
 }
 
-// fail notes an error of writing; which of the writes were made is not known then.
+// fail notes that writing failed: then nobody knows which of the writes were made.
 func (w *applying) fail(err error) {
 	if err != nil && w.failed == nil {
 		w.failed = err
 	}
 }
 
-// put has an object written, if its node may have it here.
+// put adds an object to the batch, if its node may have it here.
 func (w *applying) put(ctx context.Context, c change) error {
 	if c.refused != nil {
 		return c.refused
@@ -119,7 +119,7 @@ func (w *applying) put(ctx context.Context, c change) error {
 	return nil
 }
 
-// isOf says whether what is in etcd is a node's.
+// isOf reports whether value, as etcd has it, is an object of node n.
 func (k Kind) isOf(n edge.NodeName, value []byte) bool {
 	if k.node == nil {
 		return false
@@ -153,7 +153,7 @@ func (w *applying) settle(ctx context.Context) {
 	}
 }
 
-// release ends the node's claim to an object. What is here newer than its word stays.
+// release ends the node's claim to an object, unless the node has pushed a newer revision than the deletion's.
 func (w *applying) release(c change) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -166,7 +166,7 @@ func (w *applying) release(c change) error {
 	return nil
 }
 
-// remove deletes what was a node's and nobody claims now, and what earlier failures have left behind.
+// remove deletes from etcd what nobody claims now, and what earlier failures have left behind.
 func (o *Objects) remove(ctx context.Context, n edge.NodeName, gone []objectID) {
 	for _, id := range gone {
 		o.orphans[id] = n
@@ -182,7 +182,7 @@ func (o *Objects) remove(ctx context.Context, n edge.NodeName, gone []objectID) 
 	o.orphans = map[objectID]edge.NodeName{}
 }
 
-// bury deletes the orphans, but for what has become somebody else's through the API.
+// bury deletes the orphans, except those that somebody has since replaced through the API.
 func (o *Objects) bury(ctx context.Context) error {
 	batch := verbatim.Transaction{Write: o.write}
 	for id, was := range o.orphans {

@@ -35,38 +35,38 @@ type claims struct {
 	objects map[objectID]*entry
 }
 
-// nodeClaims are what a node has here.
+// nodeClaims are the claims of one node.
 type nodeClaims struct {
-	// version changes with whatever has come about otherwise than as the node's hub was told, and with each push.
+	// version rises with each push, and with each change that the node's hub was not told of.
 	version uint64
 	heard   time.Time
 	bytes   int64
 	claims  map[objectID]*claim
-	used    map[objectID]int // by so many of the node's Pods
+	used    map[objectID]int // how many of the node's Pods use each object
 }
 
-// claim is a node's to an object.
+// claim is why one node's object is here.
 type claim struct {
-	revision edge.Revision // of what the node has pushed; 0: it must push it again
-	local    bool          // as the node says, on top of what the cloud had at that revision
+	revision edge.Revision // of what the node has pushed; 0 means that it must push it again
+	local    bool          // the node's own word, on top of what the cloud had at that revision
 	bytes    int64
 	uses     []objectID
 }
 
-// entry is an object that is here.
+// entry is an object that at least one node claims.
 type entry struct {
-	revision edge.Revision // of the content; 0: nobody knows whether it is there
+	revision edge.Revision // of the content in etcd; 0 means unknown
 	writer   edge.NodeName
 	nodes    map[edge.NodeName]struct{} // that have a claim
 }
 
-// offer is an object that a node's hub wants to have here.
+// offer is an object that a node's hub has pushed, before judge has let it pass.
 type offer struct {
 	id       objectID
 	revision edge.Revision
 	local    bool
 	bytes    int64
-	// shared: it belongs to all whose Pods use it; else to node.
+	// shared means that all nodes whose Pods use the object may push it; otherwise only node may.
 	shared bool
 	node   edge.NodeName
 	uses   []objectID
@@ -88,7 +88,7 @@ func (l *claims) ofNode(n edge.NodeName, now time.Time) *nodeClaims {
 	return a
 }
 
-// judge says whether a node may have an object here, and whether its content is to be written: not if there is a newer one.
+// judge decides whether a node may push an object. write is false if etcd already has a newer content. A refusal says why not.
 func (l *claims) judge(n edge.NodeName, o offer) (write bool, err error) {
 	a, e := l.nodes[n], l.objects[o.id]
 	have := a.claims[o.id]
@@ -123,7 +123,7 @@ func (l *claims) judge(n edge.NodeName, o offer) (write bool, err error) {
 	return e == nil || o.revision >= e.revision, nil
 }
 
-// take notes an object that judge has let pass. It returns what nobody uses any more because of it.
+// take records an object that judge has let pass, and returns the objects that nobody claims any more because of it.
 func (l *claims) take(n edge.NodeName, o offer, written bool) (gone []objectID) {
 	a, e := l.nodes[n], l.objects[o.id]
 	if e == nil {
@@ -151,7 +151,7 @@ func (l *claims) count(a *nodeClaims, bytes int64) {
 	l.bytes += bytes
 }
 
-// unuse says that one Pod fewer uses each of these, and releases what none does.
+// unuse counts one Pod fewer for each object, and releases those that no Pod of the node uses.
 func (l *claims) unuse(n edge.NodeName, ids []objectID) (gone []objectID) {
 	a := l.nodes[n]
 	for _, id := range ids {
@@ -167,7 +167,7 @@ func (l *claims) unuse(n edge.NodeName, ids []objectID) (gone []objectID) {
 	return gone
 }
 
-// release ends a node's claim, if it has one, and returns what must be deleted since nobody claims it any more.
+// release ends a node's claim, if it has one. It returns the objects that nobody claims any more: they must be deleted.
 func (l *claims) release(n edge.NodeName, id objectID) (gone []objectID) {
 	a, e := l.nodes[n], l.objects[id]
 	if a == nil || a.claims[id] == nil {
@@ -186,8 +186,8 @@ func (l *claims) release(n edge.NodeName, id objectID) (gone []objectID) {
 	return append(gone, l.unuse(n, c.uses)...)
 }
 
-// distrust has everybody who claims an object push it again: its content is of somebody who no longer stands for it, and
-// newer than what the others have told.
+// distrust has all claimants push an object again, unless one has pushed a revision as new as its content. The node that wrote
+// the content no longer claims the object, so nobody vouches for it.
 func (l *claims) distrust(id objectID, e *entry) {
 	for other := range e.nodes {
 		if l.nodes[other].claims[id].revision >= e.revision {
@@ -197,7 +197,7 @@ func (l *claims) distrust(id objectID, e *entry) {
 	l.doubt(id)
 }
 
-// doubt has everybody who claims an object push it again.
+// doubt has all claimants push an object again.
 func (l *claims) doubt(id objectID) {
 	e := l.objects[id]
 	if e == nil {
@@ -210,8 +210,7 @@ func (l *claims) doubt(id objectID) {
 	}
 }
 
-// expel releases the objects of the nodes that it is said of, by when they were heard from last, and returns what must be
-// deleted, by node.
+// expel releases all claims of the nodes that which selects. It returns, by node, the objects that must be deleted.
 func (l *claims) expel(which func(n edge.NodeName, heard time.Time) bool) map[edge.NodeName][]objectID {
 	gone := map[edge.NodeName][]objectID{}
 	for n, a := range l.nodes {
@@ -232,13 +231,13 @@ type heldObject struct {
 	Resource  string `json:"resource"`
 	Namespace string `json:"namespace,omitempty"`
 	Name      string `json:"name"`
-	// Revision is the cloud's of what the hub has pushed; 0: it must push it again.
+	// Revision is the cloud's revision of what the hub has pushed; 0 means that it must push it again.
 	Revision string `json:"revision"`
-	// Local: it is as the node says, on top of what the cloud had at that revision.
+	// Local means that the content is the node's own word, on top of what the cloud had at that revision.
 	Local bool `json:"local,omitempty"`
 }
 
-// of lists what a node has here.
+// of lists the objects that a node claims, by resource and name.
 func (l *claims) of(n edge.NodeName) []heldObject {
 	all := []heldObject{}
 	for id, c := range l.nodes[n].claims {

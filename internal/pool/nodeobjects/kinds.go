@@ -32,16 +32,16 @@ type objectID struct {
 // String is the name for people to read.
 func (i objectID) String() string { return i.resource + " " + i.Key.String() }
 
-// Kind is a resource that hubs push objects of their nodes of.
+// Kind is a resource whose objects hubs may push.
 type Kind struct {
 	verbatim.BuiltIn
 	resource   string
 	namespaced bool
-	// node is whose an object is; nil: it belongs to all nodes whose Pods use it.
+	// node returns the node whose object this is; nil means that it belongs to all nodes whose Pods use it.
 	node func(verbatim.Message) edge.NodeName
-	// uses is what an object needs others to be here for; nil: nothing.
+	// uses returns the objects that this one needs here; nil means that it needs none.
 	uses func(verbatim.Message) []objectID
-	// about is what an object may only be about that its node has here; nil: it stands for itself.
+	// about returns the object that this one is about, which its node must have here; nil means that it stands for itself.
 	about func(verbatim.Message) objectID
 }
 

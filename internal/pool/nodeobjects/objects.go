@@ -46,7 +46,7 @@ const (
 	// maxPushes are read at a time, and others wait for pushWait.
 	maxPushes = 8
 	pushWait  = 10 * time.Second
-	// sweepEvery is how often it is looked for nodes that are silent.
+	// sweepEvery is how often Run looks for silent nodes.
 	sweepEvery = 30 * time.Second
 )
 
@@ -59,14 +59,14 @@ type Objects struct {
 	byName   map[string]Kind // by resource
 	write    verbatim.Writer
 	read     verbatim.Reader
-	refused  func(context.Context, audit.Line) // is told of what a node had no right to
+	refused  func(context.Context, audit.Line) // is told what a node had no right to push
 	member   func(edge.NodeName) bool          // whether a node is of the pool; nil means that all are
 	stalled  time.Duration
-	pushes   chan struct{} // a slot for each push that is read
-	changed  chan struct{} // has one when there may be other objects than before
+	pushes   chan struct{} // has a slot for each push that is being read
+	changed  chan struct{} // has one element when the set of objects may have changed
 
 	turn sync.Mutex // held while a push is applied: etcd and claims change together
-	// orphans are to be deleted from etcd, with whose they were. Only who has the turn uses it.
+	// orphans are still to be deleted from etcd, each with the node whose it was. Only who holds turn uses them.
 	orphans map[objectID]edge.NodeName
 
 	mu     sync.Mutex
@@ -137,7 +137,7 @@ func MayLast(r *http.Request) bool {
 	return strings.HasPrefix(r.URL.Path, ownPath+"/") && r.Method == http.MethodPost
 }
 
-// ServeHTTP implements http.Handler. Who the caller is, and whether RBAC lets it come here at all, has been decided.
+// ServeHTTP implements http.Handler. kube-apiserver has already authenticated the caller and asked RBAC.
 func (o *Objects) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	a := &exchange.Reply{ResponseWriter: w}
 	if err := o.serve(a, r); err != nil {
@@ -189,17 +189,17 @@ func (o *Objects) caller(r *http.Request) (edge.NodeName, error) {
 	return edge.NodeName(name), nil
 }
 
-// heldState is what GET answers.
+// heldState is the answer to GET.
 type heldState struct {
 	Objects []heldObject `json:"objects"`
 }
 
-// pushReply is what a push is told. Without an ETag beside it, what there is has to be asked for.
+// pushReply is the answer to a push. Without an ETag beside it, the hub has to ask what is here.
 type pushReply struct {
 	Refused []refusedObject `json:"refused,omitempty"`
 }
 
-// refusedObject is an object of a push that was not taken.
+// refusedObject is an object of a push that was refused; the others were taken.
 type refusedObject struct {
 	Namespace string `json:"namespace,omitempty"`
 	Name      string `json:"name"`
@@ -211,7 +211,7 @@ func (o *Objects) tag(a *nodeClaims) string {
 	return fmt.Sprintf("%q", fmt.Sprintf("%s.%d", o.instance, a.version))
 }
 
-// tell answers what a node has here, or 304 if that is what it knows.
+// tell answers with the objects that a node has here, or with 304 if the hub knows them already.
 func (o *Objects) tell(a *exchange.Reply, r *http.Request, n edge.NodeName) error {
 	o.mu.Lock()
 	has := o.claims.ofNode(n, o.clock.Now())
@@ -230,12 +230,12 @@ func (o *Objects) tell(a *exchange.Reply, r *http.Request, n edge.NodeName) erro
 	return a.Tell(http.StatusOK, state)
 }
 
-// change is one event of a push, checked as far as it can be by itself.
+// change is one event of a push, checked as far as that is possible without the claims.
 type change struct {
 	offer   offer
 	key     []byte
-	value   []byte // nil: it is to go
-	refused error  // by what it says of itself
+	value   []byte // nil means that the object is to be deleted
+	refused error  // because of its own content; nil means that the content is fine
 }
 
 func (o *Objects) push(a *exchange.Reply, r *http.Request, n edge.NodeName, kind Kind) error {
@@ -269,7 +269,7 @@ func (o *Objects) push(a *exchange.Reply, r *http.Request, n edge.NodeName, kind
 	return a.Tell(http.StatusOK, answer)
 }
 
-// onTop refuses a push of who does not know what is here.
+// onTop refuses a push by a hub that does not know the present state.
 func (o *Objects) onTop(n edge.NodeName, tag string) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -346,7 +346,7 @@ func (o *Objects) readAll(frames *stream.FrameReader, kind Kind) ([]change, erro
 	}
 }
 
-// change is what an event asks for.
+// change returns what an event asks for.
 func (k Kind) change(event stream.Event) change {
 	object := event.Object
 	c := change{key: k.Key(object.Key), offer: offer{

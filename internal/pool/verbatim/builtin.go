@@ -19,22 +19,22 @@ import (
 // maxStoredBytes is the largest object that etcd takes.
 const maxStoredBytes = 1536<<10 - 4<<10
 
-// BuiltIn is a resource that kube-apiserver serves too.
+// BuiltIn is a resource that kube-apiserver serves, and whose objects come as the cloud's own bytes.
 type BuiltIn struct {
 	Kind   schema.GroupVersionKind
 	Prefix string // of its keys in etcd, with a slash at the end
 	New    func() Message
 }
 
-// Message is a type of Kubernetes' own.
+// Message is a Kubernetes type that protobuf can fill.
 type Message interface {
 	metav1.Object
 	runtime.Object
 	Unmarshal(data []byte) error
 }
 
-// Find finds where kube-apiserver keeps a resource. It fails if it would store it as another version: then the bytes that
-// a cloud gives are not those that kube-apiserver expects to find.
+// Find looks up where kube-apiserver keeps the resource. It fails if kube-apiserver stores another version: then it could not
+// read the bytes that a cloud sends.
 func (b *BuiltIn) Find(getter generic.RESTOptionsGetter, resource schema.GroupResource) error {
 	options, err := getter.GetRESTOptions(resource, b.New())
 	if err != nil {
@@ -52,7 +52,7 @@ func (b *BuiltIn) Find(getter generic.RESTOptionsGetter, resource schema.GroupRe
 // Key is where kube-apiserver keeps an object.
 func (b *BuiltIn) Key(k stream.Key) []byte { return []byte(b.Prefix + k.String()) }
 
-// Decode reads an object that is to be stored.
+// Decode reads an object before it is stored. Its errors are refusals.
 func (b *BuiltIn) Decode(o stream.Object) (Message, error) {
 	if len(o.Raw) > maxStoredBytes {
 		return nil, exchange.Refused(http.StatusRequestEntityTooLarge, "%s has %d bytes; etcd takes %d", o.Key, len(o.Raw), maxStoredBytes)
@@ -68,7 +68,7 @@ func (b *BuiltIn) Decode(o stream.Object) (Message, error) {
 	return object, nil
 }
 
-// CheckKey keeps a key from being a way to another key.
+// CheckKey refuses a key that would reach another key's place in etcd.
 func CheckKey(k stream.Key, namespaced bool) error {
 	if problems := content.IsPathSegmentName(k.Name); len(problems) > 0 || k.Name == "" || len(k.Name) > 253 {
 		return exchange.Refused(http.StatusUnprocessableEntity, "%.300q is not a name that an object can have", k.Name)

@@ -16,7 +16,7 @@ const (
 	txnTimeout = 10 * time.Second
 )
 
-// ErrChanged says that a transaction's conditions did not hold; it has changed nothing.
+// ErrChanged means that a transaction's conditions did not hold, so that it has changed nothing.
 var ErrChanged = errors.New("somebody else has changed it meanwhile")
 
 // Writer commits a transaction to etcd, and reports whether its conditions held. After an error nobody knows whether it did.
@@ -25,7 +25,7 @@ type Writer func(context.Context, *etcdserverpb.TxnRequest) (done bool, err erro
 // Reader reads a key of etcd: what it has, nil for nothing, and by which write.
 type Reader func(ctx context.Context, key []byte) (value []byte, written int64, err error)
 
-// Transaction gathers operations up to etcd's bounds.
+// Transaction gathers operations, and commits them whenever they reach etcd's bounds. Set Write before use.
 type Transaction struct {
 	Write Writer
 	ops   []*etcdserverpb.RequestOp
@@ -57,7 +57,7 @@ func (t *Transaction) add(ctx context.Context, bytes int, op *etcdserverpb.Reque
 	return nil
 }
 
-// Provided makes the operation that was added last depend on its key: nobody has written it since it was read.
+// Provided makes the batch depend on a key: it is committed only if nobody has written the key since the write written.
 func (t *Transaction) Provided(key []byte, written int64) {
 	t.unchanged = append(t.unchanged, &etcdserverpb.Compare{
 		Key: key, Target: etcdserverpb.Compare_MOD, Result: etcdserverpb.Compare_EQUAL,
@@ -65,7 +65,7 @@ func (t *Transaction) Provided(key []byte, written int64) {
 	})
 }
 
-// Commit does not end with the request: a write that is given up half-way is one whose outcome nobody knows.
+// Commit writes what is gathered. It does not end with ctx: nobody would know the outcome of a write given up half-way.
 func (t *Transaction) Commit(ctx context.Context) error {
 	if len(t.ops) == 0 {
 		return nil
