@@ -29,7 +29,8 @@ func TestARefusalSaysWhatToDo(t *testing.T) {
 			t.Errorf("%s: %v; want %q", what, err, want)
 		}
 	}
-	says("a write", alice.CoreV1().Pods("shop").Delete(ctx, "a", metav1.DeleteOptions{}), access.HintChange, apierrors.IsForbidden)
+	says("a write", alice.CoreV1().Pods("shop").Delete(ctx, "a", metav1.DeleteOptions{}), access.HintChange,
+		apierrors.IsForbidden)
 	_, err := alice.CoreV1().Pods("shop").Patch(ctx, "a", types.MergePatchType, []byte(`{}`), metav1.PatchOptions{})
 	says("a patch", err, access.HintChange, apierrors.IsForbidden)
 	_, err = alice.CoreV1().Secrets("").List(ctx, metav1.ListOptions{})

@@ -146,13 +146,15 @@ func benchPoolResources(ctx context.Context, b *testing.B, p *program) {
 	}
 	leader := c.http(b, c.certificate(b, pooltest.Node("n1")))
 	began := time.Now()
-	a := c.push(b, leader, pooltest.SliceResource, 0, 1, pooltest.Frames(b, pooltest.ProtobufType(sliceKind), pooltest.WholeStream(10_000, all...)...))
+	a := c.push(b, leader, pooltest.SliceResource, 0, 1, pooltest.Frames(b, pooltest.ProtobufType(sliceKind),
+		pooltest.WholeStream(10_000, all...)...))
 	if a.Code != http.StatusOK {
 		b.Fatal(a.Body)
 	}
 	b.ReportMetric(float64(time.Since(began).Milliseconds()), "push-ms")
 	began = time.Now()
-	a = c.push(b, leader, pooltest.SliceResource, 0, 1, pooltest.Frames(b, pooltest.ProtobufType(sliceKind), pooltest.WholeStream(10_001, all...)...))
+	a = c.push(b, leader, pooltest.SliceResource, 0, 1, pooltest.Frames(b, pooltest.ProtobufType(sliceKind),
+		pooltest.WholeStream(10_001, all...)...))
 	if a.Code != http.StatusOK {
 		b.Fatal(a.Body)
 	}

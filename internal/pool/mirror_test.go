@@ -54,7 +54,8 @@ func (c *coordinator) push(
 	t testing.TB, client *http.Client, r schema.GroupVersionResource, from edge.Revision, term int32, body io.Reader,
 ) pooltest.Answer {
 	t.Helper()
-	return pooltest.Do(t, client, http.MethodPost, "https://"+c.address+pooltest.Target(r, from, term), stream.Protobuf.ContentType(true), body, "")
+	return pooltest.Do(t, client, http.MethodPost, "https://"+c.address+pooltest.Target(r, from, term),
+		stream.Protobuf.ContentType(true), body, "")
 }
 
 var (
@@ -74,7 +75,8 @@ func TestTheAPIShowsWhatTheCloudHas(t *testing.T) {
 	a, b := pooltest.CloudSlice("web-a", 1001, "10.0.0.1", "10.0.0.2"), pooltest.CloudSlice("web-b", 1002, "10.0.0.3")
 	service, ends := pooltest.CloudService(900), pooltest.CloudEndpoints(950)
 	for r, body := range map[schema.GroupVersionResource]*bytes.Buffer{
-		pooltest.SliceResource: pooltest.Frames(t, pooltest.ProtobufType(sliceKind), pooltest.WholeStream(2000, pooltest.AsObject(t, a), pooltest.AsObject(t, b))...),
+		pooltest.SliceResource: pooltest.Frames(t, pooltest.ProtobufType(sliceKind), pooltest.WholeStream(2000,
+			pooltest.AsObject(t, a), pooltest.AsObject(t, b))...),
 		serviceResource: pooltest.Frames(t, pooltest.ProtobufType(corev1.SchemeGroupVersion.WithKind("Service")),
 			pooltest.WholeStream(2001, pooltest.AsObject(t, service))...),
 		endpoints: pooltest.Frames(t, pooltest.ProtobufType(corev1.SchemeGroupVersion.WithKind("Endpoints")),
@@ -176,7 +178,8 @@ func TestWhoMayPushAndRead(t *testing.T) {
 	t.Parallel()
 	c := start(t, nil)
 	body := func() io.Reader {
-		return pooltest.Frames(t, pooltest.ProtobufType(sliceKind), pooltest.WholeStream(2000, pooltest.AsObject(t, pooltest.CloudSlice("web-a", 1001)))...)
+		return pooltest.Frames(t, pooltest.ProtobufType(sliceKind), pooltest.WholeStream(2000, pooltest.AsObject(t,
+			pooltest.CloudSlice("web-a", 1001)))...)
 	}
 	n1, n2 := c.http(t, c.certificate(t, pooltest.Node("n1"))), c.http(t, c.certificate(t, pooltest.Node("n2")))
 	alice := c.http(t, c.certificate(t, pooltest.Operator()))
@@ -205,7 +208,8 @@ func TestWhoMayPushAndRead(t *testing.T) {
 	refusedPush("a deposed leader", n1, 1, 403)
 	refusedPush("a deposed leader that guesses the term", n1, 2, 403)
 	if a := c.push(t, n2, pooltest.SliceResource, 2000, 2, pooltest.Frames(t, pooltest.ProtobufType(sliceKind),
-		stream.Event{Type: stream.Added, Object: pooltest.AsObject(t, pooltest.CloudSlice("web-b", 2001))})); a.Code != http.StatusOK {
+		stream.Event{Type: stream.Added, Object: pooltest.AsObject(t, pooltest.CloudSlice("web-b",
+			2001))})); a.Code != http.StatusOK {
 		t.Errorf("the next leader, from where the mirror stands: %d %s", a.Code, a.Body)
 	}
 	list, err := c.as(t, pooltest.Operator()).DiscoveryV1().EndpointSlices("").List(t.Context(), metav1.ListOptions{})
@@ -262,7 +266,8 @@ func TestCustomResourcesStayInMemory(t *testing.T) {
 	leader := c.http(t, c.certificate(t, pooltest.Node("n1")))
 	widgets := schema.GroupVersionResource{Group: "example.org", Version: "v1", Resource: "widgets"}
 	o := streamtest.Object(streamtest.Widgets, "shop", "w", 100, "x")
-	a := pooltest.Do(t, leader, http.MethodPost, "https://"+c.address+pooltest.Target(widgets, 0, 1), "application/json;stream=watch",
+	a := pooltest.Do(t, leader, http.MethodPost, "https://"+c.address+pooltest.Target(widgets, 0, 1),
+		"application/json;stream=watch",
 		pooltest.Frames(t, streamtest.Widgets, pooltest.WholeStream(150, o)...), "")
 	if a.Code != http.StatusOK {
 		t.Fatal(a.Body)
@@ -281,7 +286,8 @@ func TestAStalledPushIsCut(t *testing.T) {
 	t.Parallel()
 	c := start(t, func(config *Config) { config.stalledPush = 100 * time.Millisecond })
 	c.lead(t, "n1", 1)
-	whole := pooltest.Frames(t, pooltest.ProtobufType(sliceKind), pooltest.WholeStream(2000, pooltest.AsObject(t, pooltest.CloudSlice("web-a", 1001)))...).Bytes()
+	whole := pooltest.Frames(t, pooltest.ProtobufType(sliceKind), pooltest.WholeStream(2000, pooltest.AsObject(t,
+		pooltest.CloudSlice("web-a", 1001)))...).Bytes()
 	// Over HTTP/1.1, by hand: Go's client waits for its own body.
 	connection, err := tls.Dial("tcp", c.address, &tls.Config{
 		RootCAs: c.roots(), Certificates: []tls.Certificate{c.certificate(t, pooltest.Node("n1"))},
@@ -301,7 +307,8 @@ func TestAStalledPushIsCut(t *testing.T) {
 	}
 	client := c.http(t, c.certificate(t, pooltest.Node("n1")))
 	until := make(chan struct{})
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "https://"+c.address+pooltest.Target(pooltest.SliceResource, 0, 1),
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost,
+		"https://"+c.address+pooltest.Target(pooltest.SliceResource, 0, 1),
 		&pooltest.Slowly{First: whole[:100], Until: until})
 	if err != nil {
 		t.Fatal(err)
@@ -330,7 +337,8 @@ func TestAWatchOfTheMirrorEndsWithTheCoordinator(t *testing.T) {
 	c.lead(t, "n1", 1)
 	leader := c.http(t, c.certificate(t, pooltest.Node("n1")))
 	leader.Timeout = 0
-	if a := c.push(t, leader, pooltest.SliceResource, 0, 1, pooltest.Frames(t, pooltest.ProtobufType(sliceKind), pooltest.WholeStream(2000)...)); a.Code != 200 {
+	if a := c.push(t, leader, pooltest.SliceResource, 0, 1, pooltest.Frames(t, pooltest.ProtobufType(sliceKind),
+		pooltest.WholeStream(2000)...)); a.Code != 200 {
 		t.Fatal(a.Body)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -349,7 +357,8 @@ func TestAWatchOfTheMirrorEndsWithTheCoordinator(t *testing.T) {
 	reader := stream.NewFrameReader(response.Body, stream.Protobuf, 8<<20)
 	pushed := pooltest.AsObject(t, pooltest.CloudSlice("web-a", 2001, "10.0.0.1"))
 	if a := c.push(t, leader, pooltest.SliceResource, 2000, 1,
-		pooltest.Frames(t, pooltest.ProtobufType(sliceKind), stream.Event{Type: stream.Added, Object: pushed})); a.Code != http.StatusOK {
+		pooltest.Frames(t, pooltest.ProtobufType(sliceKind), stream.Event{Type: stream.Added,
+			Object: pushed})); a.Code != http.StatusOK {
 		t.Fatal(a.Body)
 	}
 	event, err := reader.Read()
@@ -464,7 +473,8 @@ func TestAPushOfChangesToACoordinator(t *testing.T) {
 		t.Fatal(a.Body)
 	}
 	begin := func(from edge.Revision, term int32) *pooltest.Following {
-		return pooltest.Follow(t, leader, "https://"+c.address+pooltest.Target(pooltest.SliceResource, from, term), "", stream.Protobuf)
+		return pooltest.Follow(t, leader, "https://"+c.address+pooltest.Target(pooltest.SliceResource, from, term), "",
+			stream.Protobuf)
 	}
 	batch := func(revision int) []byte {
 		var text bytes.Buffer

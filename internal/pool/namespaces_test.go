@@ -28,7 +28,8 @@ func TestNamespacesOfWhatIsShown(t *testing.T) {
 			var got []string
 			for i := range list.Items {
 				ns := &list.Items[i]
-				if made := ns.Labels["openyurt.io/made-by-coordinator"] == "true"; made == slices.Contains(systems, ns.Name) || ns.UID == "" {
+				if made := ns.Labels["openyurt.io/made-by-coordinator"] == "true"; made == slices.Contains(systems,
+					ns.Name) || ns.UID == "" {
 					return fmt.Errorf("made here: %v: %+v", made, ns)
 				}
 				got = append(got, ns.Name)

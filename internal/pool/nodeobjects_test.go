@@ -23,7 +23,8 @@ import (
 // hub is a node's, as far as its own objects go.
 func (c *coordinator) hub(t *testing.T, n edge.NodeName) *pooltest.Hub {
 	t.Helper()
-	return &pooltest.Hub{T: t, Client: c.http(t, c.certificate(t, pooltest.Node(string(n)))), Base: "https://" + c.address, Node: n}
+	return &pooltest.Hub{T: t, Client: c.http(t, c.certificate(t, pooltest.Node(string(n)))),
+		Base: "https://" + c.address, Node: n}
 }
 
 // TestPeopleSeeWhatTheCloudHas: a node's objects by the API, all but resourceVersion as in the cloud; and gone when gone.
@@ -107,7 +108,8 @@ func TestWhoMayDoWhatWithOwnObjects(t *testing.T) {
 	ctx := t.Context()
 	one := c.hub(t, "n1")
 	one.Ask()
-	secret := pooltest.AsObject(t, &corev1.Secret{ObjectMeta: pooltest.CloudMeta("key", 8), Data: map[string][]byte{"k": []byte("hidden")}})
+	secret := pooltest.AsObject(t, &corev1.Secret{ObjectMeta: pooltest.CloudMeta("key", 8),
+		Data: map[string][]byte{"k": []byte("hidden")}})
 	kindSecret := corev1.SchemeGroupVersion.WithKind("Secret")
 	if code := one.Push(kindSecret, pooltest.Put(secret)); code != http.StatusConflict {
 		t.Errorf("a Secret that no Pod uses: %d", code)

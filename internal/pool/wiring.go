@@ -154,7 +154,8 @@ func (c *wiring) handle(kube *apiserver.Assembly, elected *access.Election, part
 	parts.Install = c.meter.Install
 	parts.BeforeShutdown = mirrored.Close // else its watches hold up the end
 	parts.Handlers = map[string]http.Handler{
-		edge.PathMirror: mirrored, edge.PathOwn: c.own, openapi.Root: explained, "/openapi/": http.HandlerFunc(access.OtherOpenAPI),
+		edge.PathMirror: mirrored, edge.PathOwn: c.own, openapi.Root: explained,
+		"/openapi/": http.HandlerFunc(access.OtherOpenAPI),
 	}
 	return nil
 }

@@ -58,7 +58,8 @@ func (e *Election) Leads(ctx context.Context, n edge.NodeName, term int32) error
 func decidePush(n edge.NodeName, term int32, leader leaseMark) error {
 	switch {
 	case leader.holder == "":
-		return exchange.Refused(http.StatusForbidden, "only the leader may push, and nobody holds the Lease %s now", edge.LeaseElection)
+		return exchange.Refused(http.StatusForbidden, "only the leader may push, and nobody holds the Lease %s now",
+			edge.LeaseElection)
 	case leader.holder != n:
 		return exchange.Refused(http.StatusForbidden, "only the leader may push, and node %q is the leader", leader.holder)
 	case leader.transitions != term:

@@ -75,7 +75,8 @@ func (b *mirrorBench) push(
 	t testing.TB, r schema.GroupVersionResource, from edge.Revision, e stream.Encoding, body io.Reader,
 ) pooltest.Answer {
 	t.Helper()
-	return pooltest.Do(t, b.server.Client(), http.MethodPost, b.server.URL+pooltest.Target(r, from, b.leader.term), e.ContentType(true), body,
+	return pooltest.Do(t, b.server.Client(), http.MethodPost, b.server.URL+pooltest.Target(r, from, b.leader.term),
+		e.ContentType(true), body,
 		b.leader.node.User())
 }
 

@@ -72,13 +72,16 @@ func TestWhatIsMalformedChangesNothing(t *testing.T) {
 			body(append(pooltest.WholeStream(200, slice("c", 150)), added(slice("d", 210))...)...), 422},
 		{"twice the same", pooltest.SliceResource, 0, body(pooltest.WholeStream(200, slice("c", 150), slice("c", 160))...), 422},
 		{"newer than its end", pooltest.SliceResource, 0, body(pooltest.WholeStream(200, slice("c", 250))...), 422},
-		{"an object older than the one held", pooltest.SliceResource, 0, body(pooltest.WholeStream(200, slice("a", 5), slice("b", 20))...), 422},
+		{"an object older than the one held", pooltest.SliceResource, 0, body(pooltest.WholeStream(200, slice("a", 5),
+			slice("b", 20))...), 422},
 		{"an error in it", pooltest.SliceResource, 0, failed.Bytes(), 422},
 		{"a deletion in a full stream", pooltest.SliceResource, 0,
 			body(append([]stream.Event{{Type: stream.Deleted, Object: slice("a", 150)}}, pooltest.WholeStream(200)...)...), 422},
-		{"another type", pooltest.SliceResource, 0, pooltest.Frames(t, pods, pooltest.WholeStream(200, slice("c", 150))...).Bytes(), 422},
+		{"another type", pooltest.SliceResource, 0, pooltest.Frames(t, pods, pooltest.WholeStream(200, slice("c",
+			150))...).Bytes(), 422},
 		{"bytes that do not decode", pooltest.SliceResource, 0, body(pooltest.WholeStream(200, foreign)...), 422},
-		{"a way out by the name", pooltest.SliceResource, 0, body(pooltest.WholeStream(200, slice("../../secrets/default/x", 150))...), 422},
+		{"a way out by the name", pooltest.SliceResource, 0, body(pooltest.WholeStream(200,
+			slice("../../secrets/default/x", 150))...), 422},
 		{"the name ..", pooltest.SliceResource, 0, body(pooltest.WholeStream(200, slice("..", 150))...), 422},
 		{"a way out by the namespace", pooltest.SliceResource, 0, body(pooltest.WholeStream(200,
 			streamtest.Object(streamtest.EndpointSlices, "../secrets", "x", 150, ""))...), 422},
@@ -102,7 +105,8 @@ func TestWhatIsMalformedChangesNothing(t *testing.T) {
 			if a.Code != c.code || a.Body == "" {
 				t.Errorf("got %d %s, want %d", a.Code, a.Body, c.code)
 			}
-			if got := b.content(t, pooltest.SliceResource); len(got) != 2 || b.mirror.get(pooltest.SliceResource).Position() != 100 {
+			if got := b.content(t,
+				pooltest.SliceResource); len(got) != 2 || b.mirror.get(pooltest.SliceResource).Position() != 100 {
 				t.Errorf("it holds %d objects at %d", len(got), b.mirror.get(pooltest.SliceResource).Position())
 			}
 			if got := b.content(t, widgets); len(got) != 0 {
@@ -148,7 +152,8 @@ func TestAStalledPushIsCutAndHoldsUpNobody(t *testing.T) {
 	b := newMirrorBench(t, 8<<20)
 	b.mirror.stalled = 50 * time.Millisecond
 	whole := pooltest.Frames(t, streamtest.EndpointSlices, pooltest.WholeStream(200, slice("c", 150))...).Bytes()
-	a := b.push(t, pooltest.SliceResource, 0, stream.Protobuf, &pooltest.Slowly{First: whole[:len(whole)/2], Until: t.Context().Done()})
+	a := b.push(t, pooltest.SliceResource, 0, stream.Protobuf, &pooltest.Slowly{First: whole[:len(whole)/2],
+		Until: t.Context().Done()})
 	if a.Code != http.StatusRequestTimeout {
 		t.Errorf("got %d %s", a.Code, a.Body)
 	}
@@ -159,7 +164,8 @@ func TestAStalledPushIsCutAndHoldsUpNobody(t *testing.T) {
 	until := make(chan struct{})
 	stalled := &pooltest.Slowly{First: whole[:len(whole)/2], Until: until}
 	go func() {
-		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, b.server.URL+pooltest.Target(pooltest.SliceResource, 0, b.leader.term),
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost,
+			b.server.URL+pooltest.Target(pooltest.SliceResource, 0, b.leader.term),
 			&notice{stalled, entered, sync.Once{}})
 		if err == nil {
 			r.Header.Set("Content-Type", stream.Protobuf.ContentType(true))

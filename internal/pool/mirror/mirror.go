@@ -102,8 +102,8 @@ func (m *Mirror) Close() error {
 	return nil
 }
 
-// MayLast reports whether a request may outlast kube-apiserver's time limit: a watch of the mirror, or a push, which has limits of
-// its own.
+// MayLast reports whether a request may outlast kube-apiserver's time limit: a watch of the mirror, or a push, which has limits
+// of its own.
 func MayLast(r *http.Request) bool {
 	if !strings.HasPrefix(r.URL.Path, mirrorPath+"/") {
 		return false
@@ -209,8 +209,9 @@ func (m *Mirror) take(bytes int64) error {
 		used += int64(stats.ObjectBytes) + int64(stats.Objects)*exchange.ObjectOverhead + int64(stats.HistoryBytes)
 	}
 	if used+bytes > m.quota {
-		return exchange.Refused(http.StatusRequestEntityTooLarge, "the pool's resources, with what is being pushed, take more than "+
-			"%d bytes; share fewer, or raise --mirror-quota-bytes of the coordinator", m.quota)
+		return exchange.Refused(http.StatusRequestEntityTooLarge,
+			"the pool's resources, with what is being pushed, take more than "+
+				"%d bytes; share fewer, or raise --mirror-quota-bytes of the coordinator", m.quota)
 	}
 	m.reading += bytes
 	return nil

@@ -261,7 +261,8 @@ func TestOnlyTheLeaderOfTheTermPushes(t *testing.T) {
 	b := newMirrorBench(t, 8<<20)
 	whole := pooltest.Frames(t, streamtest.EndpointSlices, pooltest.WholeStream(200, slice("c", 150))...).Bytes()
 	for _, who := range []string{"", "alice", "system:node:", "system:node:n2", "system:node:N1"} {
-		a := pooltest.Do(t, b.server.Client(), http.MethodPost, b.server.URL+pooltest.Target(pooltest.SliceResource, 0, b.leader.term),
+		a := pooltest.Do(t, b.server.Client(), http.MethodPost, b.server.URL+pooltest.Target(pooltest.SliceResource, 0,
+			b.leader.term),
 			stream.Protobuf.ContentType(true), bytes.NewReader(whole), who)
 		if a.Code != http.StatusForbidden {
 			t.Errorf("%q: got %d %s", who, a.Code, a.Body)

@@ -86,8 +86,9 @@ func (m *mirrored) read(frames *stream.FrameReader, p *pushed) (ended bool, err 
 	case p.from != 0 && len(p.events) == 0:
 		return true, io.EOF
 	case p.from == 0 && !p.marked:
-		return true, exchange.Refused(http.StatusUnprocessableEntity, "the stream has no end of initial events, so it may not be "+
-			"whole; nothing was changed")
+		return true, exchange.Refused(http.StatusUnprocessableEntity,
+			"the stream has no end of initial events, so it may not be "+
+				"whole; nothing was changed")
 	}
 	if err := m.typeOf(p, frames.Type()); err != nil {
 		return ended, err
@@ -98,7 +99,8 @@ func (m *mirrored) read(frames *stream.FrameReader, p *pushed) (ended bool, err 
 			return ended, exchange.Refused(http.StatusUnprocessableEntity, "%s is there twice", p.snapshot[i].Key)
 		}
 		if p.snapshot[i].Revision > p.revision {
-			return ended, exchange.Refused(http.StatusUnprocessableEntity, "%s has revision %d, after the end of the stream at %d",
+			return ended, exchange.Refused(http.StatusUnprocessableEntity,
+				"%s has revision %d, after the end of the stream at %d",
 				p.snapshot[i].Key, p.snapshot[i].Revision, p.revision)
 		}
 	}
@@ -121,14 +123,16 @@ func (m *mirrored) readEvent(p *pushed, event stream.Event) error {
 		return nil
 	case event.Type == stream.Bookmark && p.from != 0:
 		if o.Revision < p.revision {
-			return exchange.Refused(http.StatusUnprocessableEntity, "a bookmark at revision %d follows %d", o.Revision, p.revision)
+			return exchange.Refused(http.StatusUnprocessableEntity, "a bookmark at revision %d follows %d", o.Revision,
+				p.revision)
 		}
 		p.revision = o.Revision
 		p.events = append(p.events, event)
 		return nil
 	case change && p.from != 0:
 		if o.Revision <= p.revision {
-			return exchange.Refused(http.StatusUnprocessableEntity, "%s %s at revision %d follows %d", event.Type, o.Key, o.Revision,
+			return exchange.Refused(http.StatusUnprocessableEntity, "%s %s at revision %d follows %d", event.Type,
+				o.Key, o.Revision,
 				p.revision)
 		}
 	case event.Type == stream.Added && o.Revision != 0:
@@ -240,7 +244,8 @@ func (m *mirrored) apply(
 	}
 	if p.from == 0 && at != 0 {
 		if err := m.guard.Check(now, replica.GuardMinimum, m.replica.Stats().Objects, len(remove)); err != nil {
-			return 0, &exchange.Refusal{Code: http.StatusConflict, Applied: &at, RetryAfter: suspiciousRetry, Message: err.Error()}
+			return 0, &exchange.Refusal{Code: http.StatusConflict, Applied: &at, RetryAfter: suspiciousRetry,
+				Message: err.Error()}
 		}
 	}
 	if err := m.store(ctx, p.typ, put, remove); err != nil {
@@ -271,8 +276,9 @@ func (m *mirrored) difference(ctx context.Context, p *pushed) (put []stream.Obje
 		have, ok := m.replica.Get(o.Key)
 		if ok && have.Revision > o.Revision {
 			// Both claim to be of one history: impossible, so one of the two leaders told something else than the cloud.
-			return nil, nil, exchange.Refused(http.StatusUnprocessableEntity, "%s has revision %d in the stream, and %d here at an "+
-				"earlier position: list the cloud again", o.Key, o.Revision, have.Revision)
+			return nil, nil, exchange.Refused(http.StatusUnprocessableEntity,
+				"%s has revision %d in the stream, and %d here at an "+
+					"earlier position: list the cloud again", o.Key, o.Revision, have.Revision)
 		}
 		if !ok || have.Revision != o.Revision || m.replica.Type() != p.typ {
 			put = append(put, o)

@@ -99,7 +99,8 @@ func (m *Mirror) mayPush(r *http.Request, resource schema.GroupVersionResource) 
 		return claim, nil, exchange.Refused(http.StatusUnsupportedMediaType, "push a watch stream: %v", err)
 	}
 	if p.from != 0 && r.ProtoMajor < 2 { // whose server reads before it answers
-		return claim, nil, exchange.Refused(http.StatusHTTPVersionNotSupported, "push changes over HTTP/2, to be answered meanwhile")
+		return claim, nil, exchange.Refused(http.StatusHTTPVersionNotSupported,
+			"push changes over HTTP/2, to be answered meanwhile")
 	}
 	if r.Header.Get("Content-Encoding") != "" {
 		return claim, nil, exchange.Refused(http.StatusUnsupportedMediaType, "push without Content-Encoding")
@@ -176,8 +177,9 @@ func (m *Mirror) claimOf(r *http.Request) (claim, error) {
 	}
 	term, err := strconv.ParseInt(r.URL.Query().Get("term"), 10, 32)
 	if err != nil {
-		return claim{}, exchange.Refused(http.StatusBadRequest, "term must be the leaseTransitions of the Lease %s under which the "+
-			"caller leads", edge.LeaseElection)
+		return claim{}, exchange.Refused(http.StatusBadRequest,
+			"term must be the leaseTransitions of the Lease %s under which the "+
+				"caller leads", edge.LeaseElection)
 	}
 	return claim{edge.NodeName(name), int32(term)}, nil
 }

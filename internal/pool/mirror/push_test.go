@@ -23,7 +23,8 @@ import (
 
 func (b *mirrorBench) follow(t testing.TB, r schema.GroupVersionResource, from edge.Revision) *pooltest.Following {
 	t.Helper()
-	return pooltest.Follow(t, b.server.Client(), b.server.URL+pooltest.Target(r, from, b.leader.term), b.leader.node.User(), stream.Protobuf)
+	return pooltest.Follow(t, b.server.Client(), b.server.URL+pooltest.Target(r, from, b.leader.term),
+		b.leader.node.User(), stream.Protobuf)
 }
 
 func batchOf(t testing.TB, end edge.Revision, objects ...stream.Object) []byte {
@@ -48,8 +49,10 @@ func at100(t *testing.T) *mirrorBench {
 
 func (b *mirrorBench) standsAt(t testing.TB, want edge.Revision, objects int) {
 	t.Helper()
-	if got := b.content(t, pooltest.SliceResource); len(got) != objects || b.mirror.get(pooltest.SliceResource).Position() != want {
-		t.Errorf("it holds %d objects at %d, want %d at %d", len(got), b.mirror.get(pooltest.SliceResource).Position(), objects, want)
+	if got := b.content(t,
+		pooltest.SliceResource); len(got) != objects || b.mirror.get(pooltest.SliceResource).Position() != want {
+		t.Errorf("it holds %d objects at %d, want %d at %d", len(got), b.mirror.get(pooltest.SliceResource).Position(),
+			objects, want)
 	}
 	b.mirror.mu.Lock()
 	defer b.mirror.mu.Unlock()
@@ -248,10 +251,12 @@ func TestAllResourcesAreFollowedAtOnce(t *testing.T) {
 	var all []*pooltest.Following
 	for i := range maxMirrored {
 		r := schema.GroupVersionResource{Group: "example.org", Version: "v1", Resource: fmt.Sprintf("widgets%d", i)}
-		if a := b.push(t, r, 0, stream.JSON, pooltest.Frames(t, streamtest.Widgets, pooltest.WholeStream(100)...)); a.Code != 200 {
+		if a := b.push(t, r, 0, stream.JSON, pooltest.Frames(t, streamtest.Widgets,
+			pooltest.WholeStream(100)...)); a.Code != 200 {
 			t.Fatal(a.Body)
 		}
-		f := pooltest.Follow(t, b.server.Client(), b.server.URL+pooltest.Target(r, 100, b.leader.term), b.leader.node.User(), stream.JSON)
+		f := pooltest.Follow(t, b.server.Client(), b.server.URL+pooltest.Target(r, 100, b.leader.term),
+			b.leader.node.User(), stream.JSON)
 		all = append(all, f)
 	}
 	bookmark := stream.Event{Type: stream.Bookmark, Object: stream.Object{Revision: 110}}

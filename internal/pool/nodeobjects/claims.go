@@ -96,7 +96,8 @@ func (l *claims) judge(n edge.NodeName, o offer) (write bool, err error) {
 	case !o.shared && o.node != n:
 		return false, exchange.Refused(http.StatusForbidden, "it is of node %q: a node pushes its own only", o.node)
 	case o.shared && o.local:
-		return false, exchange.Refused(http.StatusForbidden, "only of its own Node, Pods and Events has a node anything to say itself")
+		return false, exchange.Refused(http.StatusForbidden,
+			"only of its own Node, Pods and Events has a node anything to say itself")
 	case o.shared && a.used[o.id] == 0:
 		return false, exchange.Refused(http.StatusConflict, "no Pod of node %q that is here uses it", n)
 	case o.about != nil && a.claims[*o.about] == nil:
@@ -115,7 +116,8 @@ func (l *claims) judge(n edge.NodeName, o offer) (write bool, err error) {
 	}
 	switch {
 	case more > 0 && a.bytes+more > maxBytes:
-		return false, exchange.Refused(http.StatusRequestEntityTooLarge, "the objects of node %q take more than %d bytes", n, maxBytes)
+		return false, exchange.Refused(http.StatusRequestEntityTooLarge,
+			"the objects of node %q take more than %d bytes", n, maxBytes)
 	case more > 0 && l.bytes+more > l.quota:
 		return false, exchange.Refused(http.StatusRequestEntityTooLarge, "the nodes' objects take more than %d bytes; raise "+
 			"--own-quota-bytes of the coordinator", l.quota)

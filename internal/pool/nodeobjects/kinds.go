@@ -57,8 +57,9 @@ func allKinds(secrets bool) map[schema.GroupVersionResource]Kind {
 			node: nodeOfPod, uses: usesOfPod,
 		},
 		{
-			BuiltIn: coreKind("Event", func() verbatim.Message { return &corev1.Event{} }), resource: resourceEvents, namespaced: true,
-			node: nodeOfEvent, about: objectOfEvent,
+			BuiltIn: coreKind("Event", func() verbatim.Message { return &corev1.Event{} }), resource: resourceEvents,
+			namespaced: true,
+			node:       nodeOfEvent, about: objectOfEvent,
 		},
 		{
 			BuiltIn:  coreKind("ConfigMap", func() verbatim.Message { return &corev1.ConfigMap{} }),
@@ -71,7 +72,8 @@ func allKinds(secrets bool) map[schema.GroupVersionResource]Kind {
 	}
 	if secrets {
 		all = append(all, Kind{
-			BuiltIn: coreKind("Secret", func() verbatim.Message { return &corev1.Secret{} }), resource: resourceSecrets, namespaced: true,
+			BuiltIn: coreKind("Secret", func() verbatim.Message { return &corev1.Secret{} }), resource: resourceSecrets,
+			namespaced: true,
 		})
 	}
 	kinds := map[schema.GroupVersionResource]Kind{}

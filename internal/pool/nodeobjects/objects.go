@@ -164,7 +164,8 @@ func (o *Objects) serve(a *exchange.Reply, r *http.Request) error {
 	}
 	kind, ok := o.kinds[resource]
 	if !ok {
-		return exchange.Refused(http.StatusForbidden, "%s %s is not a resource that hubs push of their nodes here%s", resource.Version,
+		return exchange.Refused(http.StatusForbidden, "%s %s is not a resource that hubs push of their nodes here%s",
+			resource.Version,
 			resource.GroupResource(), orIfAllowed(resource))
 	}
 	return o.push(a, r, n, kind)
@@ -333,7 +334,8 @@ func (o *Objects) readAll(frames *stream.FrameReader, kind Kind) ([]change, erro
 		case event.Type != stream.Added && event.Type != stream.Modified && event.Type != stream.Deleted:
 			return nil, exchange.Refused(http.StatusUnprocessableEntity, "a %s has no place in a push of objects", event.Type)
 		case frames.Type().GroupVersionKind != kind.Kind:
-			return nil, exchange.Refused(http.StatusUnprocessableEntity, "the events are of %s, want %s", frames.Type().GroupVersionKind,
+			return nil, exchange.Refused(http.StatusUnprocessableEntity, "the events are of %s, want %s",
+				frames.Type().GroupVersionKind,
 				kind.Kind)
 		case !kind.namespaced && key.Namespace != "":
 			return nil, exchange.Refused(http.StatusUnprocessableEntity, "%s has a namespace", key)

@@ -97,7 +97,8 @@ func TestTwoNodesShareWhatTheirPodsUse(t *testing.T) {
 	one.Has()
 	two.Has()
 	one.Must(pooltest.KindNode, pooltest.Put(pooltest.NodeOf(t, "n1", 5)))
-	one.Must(pooltest.KindPod, pooltest.Put(pooltest.PodOf(t, "n1", "a", 10, "conf", "mine")), pooltest.Put(pooltest.PodOf(t, "n1", "a2", 11)))
+	one.Must(pooltest.KindPod, pooltest.Put(pooltest.PodOf(t, "n1", "a", 10, "conf", "mine")),
+		pooltest.Put(pooltest.PodOf(t, "n1", "a2", 11)))
 	two.Must(pooltest.KindPod, pooltest.Put(pooltest.PodOf(t, "n2", "b", 12, "conf")))
 	one.Must(pooltest.KindMap, pooltest.Put(pooltest.MapOf(t, "conf", 7)), pooltest.Put(pooltest.MapOf(t, "mine", 8)))
 	two.Must(pooltest.KindMap, pooltest.Put(pooltest.MapOf(t, "conf", 7)))
@@ -170,7 +171,8 @@ func TestAForeignHubChangesNothing(t *testing.T) {
 			t.Errorf("%s: got %d, want %d", resource, got, code)
 		}
 	}
-	if code := stale.Push(pooltest.KindPod, pooltest.Put(pooltest.PodOf(t, "n2", "c", 50))); code != http.StatusPreconditionFailed {
+	if code := stale.Push(pooltest.KindPod, pooltest.Put(pooltest.PodOf(t, "n2", "c",
+		50))); code != http.StatusPreconditionFailed {
 		t.Errorf("on top of something else: %d", code)
 	}
 	if code, _, _ := b.hub("").Do(http.MethodGet, edge.PathOwn, nil, nil); code != http.StatusForbidden {
@@ -213,7 +215,8 @@ func TestMalformedPushes(t *testing.T) {
 	b := newBench(t, false)
 	hub := b.hub("n1")
 	hub.Ask()
-	whole := pooltest.Frames(t, pooltest.ProtobufType(pooltest.KindPod), pooltest.Put(pooltest.PodOf(t, "n1", "a", 10)), pooltest.Put(pooltest.PodOf(t, "n1", "b", 11))).Bytes()
+	whole := pooltest.Frames(t, pooltest.ProtobufType(pooltest.KindPod), pooltest.Put(pooltest.PodOf(t, "n1", "a", 10)),
+		pooltest.Put(pooltest.PodOf(t, "n1", "b", 11))).Bytes()
 	many := []stream.Event{}
 	for i := range maxEvents + 1 {
 		many = append(many, pooltest.Put(pooltest.PodOf(t, "n1", fmt.Sprint("p", i), 10)))
@@ -223,13 +226,15 @@ func TestMalformedPushes(t *testing.T) {
 		body []byte
 		code int
 	}{
-		"cut":             {whole[:len(whole)-3], 422},
-		"of another kind": {pooltest.Frames(t, pooltest.ProtobufType(pooltest.KindNode), pooltest.Put(pooltest.NodeOf(t, "n1", 3))).Bytes(), 422},
-		"twice the same":  {append(slices.Clone(whole), whole...), 422},
-		"no frames":       {[]byte("hello"), 422},
-		"a bookmark":      {pooltest.Frames(t, pooltest.ProtobufType(pooltest.KindPod), pooltest.Put(pooltest.PodOf(t, "n1", "a", 10)), bookmark).Bytes(), 422},
-		"too many":        {pooltest.Frames(t, pooltest.ProtobufType(pooltest.KindPod), many...).Bytes(), 413},
-		"too large":       {append(slices.Clone(whole), make([]byte, maxPush)...), 422},
+		"cut": {whole[:len(whole)-3], 422},
+		"of another kind": {pooltest.Frames(t, pooltest.ProtobufType(pooltest.KindNode), pooltest.Put(pooltest.NodeOf(t,
+			"n1", 3))).Bytes(), 422},
+		"twice the same": {append(slices.Clone(whole), whole...), 422},
+		"no frames":      {[]byte("hello"), 422},
+		"a bookmark": {pooltest.Frames(t, pooltest.ProtobufType(pooltest.KindPod), pooltest.Put(pooltest.PodOf(t,
+			"n1", "a", 10)), bookmark).Bytes(), 422},
+		"too many":  {pooltest.Frames(t, pooltest.ProtobufType(pooltest.KindPod), many...).Bytes(), 413},
+		"too large": {append(slices.Clone(whole), make([]byte, maxPush)...), 422},
 	} {
 		if code, text, _ := hub.Send(pooltest.KindPod, c.body); code != c.code {
 			t.Errorf("%s: got %d %s, want %d", what, code, text, c.code)
@@ -274,7 +279,8 @@ func TestSilenceIsJudgedByAskingToo(t *testing.T) {
 	}
 	b.inEtcd("pods/shop/of-n1")
 	alive.Has("pods shop/of-n1@10")
-	if code := dead.Push(pooltest.KindPod, pooltest.Put(pooltest.PodOf(t, "n2", "more", 11))); code != http.StatusPreconditionFailed {
+	if code := dead.Push(pooltest.KindPod, pooltest.Put(pooltest.PodOf(t, "n2", "more",
+		11))); code != http.StatusPreconditionFailed {
 		t.Errorf("a hub that was away pushes on top of what it knew: %d", code)
 	}
 	dead.Has()

@@ -39,7 +39,8 @@ func (e *FakeEtcd) Write(_ context.Context, txn *etcdserverpb.TxnRequest) (done 
 			put, remove := op.GetRequestPut(), op.GetRequestDeleteRange()
 			key := string(put.GetKey()) + string(remove.GetKey())
 			if seen[key] || len(txn.Success) > 128 {
-				return false, fmt.Errorf("etcd refuses a transaction of %d operations, %s among them twice", len(txn.Success), key)
+				return false, fmt.Errorf("etcd refuses a transaction of %d operations, %s among them twice",
+					len(txn.Success), key)
 			}
 			seen[key] = true
 			if put != nil {

@@ -55,7 +55,8 @@ func (b *BuiltIn) Key(k stream.Key) []byte { return []byte(b.Prefix + k.String()
 // Decode reads an object before it is stored. Its errors are refusals.
 func (b *BuiltIn) Decode(o stream.Object) (Message, error) {
 	if len(o.Raw) > maxStoredBytes {
-		return nil, exchange.Refused(http.StatusRequestEntityTooLarge, "%s has %d bytes; etcd takes %d", o.Key, len(o.Raw), maxStoredBytes)
+		return nil, exchange.Refused(http.StatusRequestEntityTooLarge, "%s has %d bytes; etcd takes %d", o.Key,
+			len(o.Raw), maxStoredBytes)
 	}
 	object := b.New()
 	if err := object.Unmarshal(o.Raw); err != nil {
