@@ -82,6 +82,7 @@ func (l *Log) Close() error {
 	return l.out.Close()
 }
 
+// Refused writes a line about a request that was refused, or counts it in the next line.
 func (l *Log) Refused(ctx context.Context, line Line) {
 	if !l.limit.AllowN(l.clock.Now(), 1) {
 		l.mu.Lock()
@@ -256,4 +257,5 @@ func (c *codeRecorder) status() int {
 	return c.code
 }
 
+// ErrNoCertificate is why a caller without a client certificate is refused.
 var ErrNoCertificate = fmt.Errorf("no client certificate was shown, and no token is taken instead")

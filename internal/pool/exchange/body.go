@@ -130,6 +130,7 @@ func (p *Body) Cut() {
 // Flush sends what the answer holds so far.
 func (p *Body) Flush() error { return p.control.Flush() }
 
+// Unreadable returns the refusal of a push whose body could not be read because of err.
 func Unreadable(err error) error {
 	var tooLarge *http.MaxBytesError
 	switch {

@@ -17,7 +17,7 @@ import (
 )
 
 // Refusal is an error that the caller is told, with its code.
-type Refusal struct {
+type Refusal struct { //nolint:errname // it is an answer before it is an error
 	Code       int
 	Message    string
 	RetryAfter time.Duration
@@ -26,6 +26,7 @@ type Refusal struct {
 
 func (r *Refusal) Error() string { return r.Message }
 
+// Refused returns a Refusal with a code and a text.
 func Refused(code int, format string, a ...any) error {
 	return &Refusal{Code: code, Message: fmt.Sprintf(format, a...)}
 }
@@ -43,6 +44,7 @@ type Reply struct {
 	begun bool
 }
 
+// Tell writes content as a line. The first line sends the code.
 func (a *Reply) Tell(code int, content any) error {
 	text, err := json.Marshal(content)
 	if err != nil {
@@ -57,6 +59,7 @@ func (a *Reply) Tell(code int, content any) error {
 	return err
 }
 
+// Refuse writes err as the last line; an error that is no Refusal is a 500.
 func (a *Reply) Refuse(ctx context.Context, err error) {
 	var why *Refusal
 	if !errors.As(err, &why) {
@@ -133,4 +136,5 @@ func Explain(ctx context.Context, why error) {
 	}
 }
 
+// Decimal returns a revision as the wire has it.
 func Decimal(r edge.Revision) string { return strconv.FormatUint(uint64(r), 10) }

@@ -114,6 +114,7 @@ func (o *Objects) Run(ctx context.Context) error {
 	}
 }
 
+// Sweep lets go of what silent nodes, and nodes of other pools, have here.
 func (o *Objects) Sweep(ctx context.Context) {
 	o.turn.Lock()
 	defer o.turn.Unlock()

@@ -26,6 +26,7 @@ type Hub struct {
 	Local  bool // what is pushed is as the node says
 }
 
+// Do makes a request, and returns the code, the body and the ETag of its answer.
 func (c *Hub) Do(method, path string, header map[string]string, body []byte) (int, string, string) {
 	c.T.Helper()
 	r, err := http.NewRequestWithContext(c.T.Context(), method, c.Base+path, bytes.NewReader(body))
@@ -73,6 +74,7 @@ func (c *Hub) Ask() []string {
 	return all
 }
 
+// Has checks what the node has here, in the form that Ask returns.
 func (c *Hub) Has(want ...string) {
 	c.T.Helper()
 	if got := c.Ask(); !slices.Equal(got, want) {
@@ -100,6 +102,7 @@ func (c *Hub) Push(kind schema.GroupVersionKind, events ...stream.Event) int {
 	return code
 }
 
+// Send pushes body on top of what is known, and returns the code, the body and the ETag of the answer.
 func (c *Hub) Send(kind schema.GroupVersionKind, body []byte) (int, string, string) {
 	c.T.Helper()
 	path := edge.PathOwn + "/core/v1/" + strings.ToLower(kind.Kind) + "s"
@@ -110,6 +113,7 @@ func (c *Hub) Send(kind schema.GroupVersionKind, body []byte) (int, string, stri
 		map[string]string{"If-Match": c.Tag, "Content-Type": stream.Protobuf.ContentType(true)}, body)
 }
 
+// Must pushes, and fails the test if anything is refused.
 func (c *Hub) Must(kind schema.GroupVersionKind, events ...stream.Event) {
 	c.T.Helper()
 	if code := c.Push(kind, events...); code != http.StatusOK {
@@ -117,6 +121,7 @@ func (c *Hub) Must(kind schema.GroupVersionKind, events ...stream.Event) {
 	}
 }
 
+// Name returns a name that no other node's Pods have.
 func (c *Hub) Name(n string) string { return string(c.Node) + "-" + n }
 
 // Reconcile asks and pushes the difference, once.

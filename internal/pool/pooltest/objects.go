@@ -16,7 +16,7 @@ import (
 	"yurtcoordinator/internal/stream"
 )
 
-// A cloud's objects, with all that a server adds to what a client has sent.
+// CloudMeta returns metadata as a cloud has it, with all that a server adds to what a client has sent.
 func CloudMeta(name string, revision int) metav1.ObjectMeta {
 	return metav1.ObjectMeta{
 		Name: name, Namespace: "shop", UID: types.UID("uid-of-" + name), ResourceVersion: fmt.Sprint(revision), Generation: 3,
@@ -32,6 +32,7 @@ func CloudMeta(name string, revision int) metav1.ObjectMeta {
 	}
 }
 
+// CloudSlice returns an EndpointSlice with one endpoint for each address.
 func CloudSlice(name string, revision int, addresses ...string) *discoveryv1.EndpointSlice {
 	ready, port, portName, protocol := true, int32(8080), "http", corev1.ProtocolTCP
 	s := &discoveryv1.EndpointSlice{
@@ -49,6 +50,7 @@ func CloudSlice(name string, revision int, addresses ...string) *discoveryv1.End
 	return s
 }
 
+// CloudService returns a Service with all its defaults.
 func CloudService(revision int) *corev1.Service {
 	policy, family := corev1.IPFamilyPolicySingleStack, corev1.IPv4Protocol
 	internal := corev1.ServiceInternalTrafficPolicyCluster
@@ -65,6 +67,7 @@ func CloudService(revision int) *corev1.Service {
 	}
 }
 
+// CloudEndpoints returns Endpoints with one address.
 func CloudEndpoints(revision int) *corev1.Endpoints {
 	return &corev1.Endpoints{
 		ObjectMeta: CloudMeta("web", revision),
@@ -74,6 +77,7 @@ func CloudEndpoints(revision int) *corev1.Endpoints {
 	}
 }
 
+// AsObject returns an object as a stream carries it, in protobuf.
 func AsObject(t testing.TB, o interface {
 	metav1.Object
 	Marshal() ([]byte, error)
@@ -90,10 +94,12 @@ func AsObject(t testing.TB, o interface {
 	return stream.Object{Key: stream.Key{Namespace: o.GetNamespace(), Name: o.GetName()}, Revision: revision, Raw: raw}
 }
 
+// ProtobufType returns the type of objects of a kind in protobuf.
 func ProtobufType(kind schema.GroupVersionKind) stream.Type {
 	return stream.Type{GroupVersionKind: kind, Encoding: stream.Protobuf}
 }
 
+// Kinds that hubs push.
 var (
 	KindNode  = corev1.SchemeGroupVersion.WithKind("Node")
 	KindPod   = corev1.SchemeGroupVersion.WithKind("Pod")
@@ -101,8 +107,10 @@ var (
 	KindEvent = corev1.SchemeGroupVersion.WithKind("Event")
 )
 
+// Put returns the event that an object is there.
 func Put(o stream.Object) stream.Event { return stream.Event{Type: stream.Modified, Object: o} }
 
+// Del returns the event that an object is gone.
 func Del(o stream.Object) stream.Event { return stream.Event{Type: stream.Deleted, Object: o} }
 
 // PodOf is a Pod as the cloud has it, which uses these ConfigMaps.
@@ -120,6 +128,7 @@ func PodOf(t testing.TB, n edge.NodeName, name string, revision int, uses ...str
 	return AsObject(t, p)
 }
 
+// MapOf returns a ConfigMap.
 func MapOf(t testing.TB, name string, revision int) stream.Object {
 	t.Helper()
 	return AsObject(t, &corev1.ConfigMap{
@@ -127,6 +136,7 @@ func MapOf(t testing.TB, name string, revision int) stream.Object {
 	})
 }
 
+// NodeOf returns a Node.
 func NodeOf(t testing.TB, n edge.NodeName, revision int) stream.Object {
 	t.Helper()
 	meta := CloudMeta(string(n), revision)
@@ -134,6 +144,7 @@ func NodeOf(t testing.TB, n edge.NodeName, revision int) stream.Object {
 	return AsObject(t, &corev1.Node{ObjectMeta: meta, Status: corev1.NodeStatus{Phase: corev1.NodeRunning}})
 }
 
+// EventOf returns an Event of node n about a Pod.
 func EventOf(t testing.TB, n edge.NodeName, about string, revision int) stream.Object {
 	t.Helper()
 	return AsObject(t, &corev1.Event{

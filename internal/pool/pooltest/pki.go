@@ -23,9 +23,10 @@ type Authority struct {
 	Pem  []byte
 }
 
-// pair is a certificate and its key, PEM.
-type pair struct{ Cert, Key []byte }
+// Pair is a certificate and its key, PEM.
+type Pair struct{ Cert, Key []byte }
 
+// NewAuthority returns a CA that has been valid for two days and stays so for two more.
 func NewAuthority(t testing.TB, name string) *Authority {
 	t.Helper()
 	template := &x509.Certificate{
@@ -48,7 +49,8 @@ func NewAuthority(t testing.TB, name string) *Authority {
 	return &Authority{cert, key, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})}
 }
 
-func (a *Authority) Issue(t testing.TB, subject pkix.Name, notAfter time.Time) pair {
+// Issue signs a certificate for client and server.
+func (a *Authority) Issue(t testing.TB, subject pkix.Name, notAfter time.Time) Pair {
 	t.Helper()
 	serial, err := rand.Int(rand.Reader, big.NewInt(1<<62))
 	if err != nil {
@@ -71,12 +73,13 @@ func (a *Authority) Issue(t testing.TB, subject pkix.Name, notAfter time.Time) p
 	if err != nil {
 		t.Fatal(err)
 	}
-	return pair{
+	return Pair{
 		Cert: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
 		Key:  pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: keyDER}),
 	}
 }
 
+// NewKey returns a fresh key.
 func NewKey(t testing.TB) *ecdsa.PrivateKey {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -86,7 +89,7 @@ func NewKey(t testing.TB) *ecdsa.PrivateKey {
 	return key
 }
 
-func (p pair) Tls(t testing.TB) tls.Certificate {
+func (p Pair) Tls(t testing.TB) tls.Certificate {
 	t.Helper()
 	cert, err := tls.X509KeyPair(p.Cert, p.Key)
 	if err != nil {
@@ -95,6 +98,7 @@ func (p pair) Tls(t testing.TB) tls.Certificate {
 	return cert
 }
 
+// WriteFile writes a file into dir and returns its path.
 func WriteFile(t testing.TB, dir, name string, content []byte) string {
 	t.Helper()
 	file := filepath.Join(dir, name)
@@ -104,12 +108,15 @@ func WriteFile(t testing.TB, dir, name string, content []byte) string {
 	return file
 }
 
+// Node is the subject of a node's certificate.
 func Node(name string) pkix.Name {
 	return pkix.Name{CommonName: "system:node:" + name, Organization: []string{"system:nodes"}}
 }
 
+// Operator is the subject of an operator's certificate.
 func Operator() pkix.Name {
 	return pkix.Name{CommonName: "alice", Organization: []string{"openyurt:coordinators"}}
 }
 
+// Tomorrow is when the certificates of most tests expire.
 func Tomorrow() time.Time { return time.Now().Add(24 * time.Hour) }

@@ -34,6 +34,7 @@ func (s *Slowly) Read(p []byte) (int, error) {
 	return 0, io.ErrUnexpectedEOF
 }
 
+// SliceResource is the resource that most tests push.
 var SliceResource = schema.GroupVersionResource{Group: "discovery.k8s.io", Version: "v1", Resource: "endpointslices"}
 
 // Answer is what a push was told.
@@ -57,6 +58,7 @@ func Target(r schema.GroupVersionResource, from edge.Revision, term int32) strin
 	return text
 }
 
+// Do makes a request, with user in the header X-User, which the servers of tests believe, and returns the answer.
 func Do(t testing.TB, client *http.Client, method, url, contentType string, body io.Reader, user string) Answer {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -83,13 +85,14 @@ func Do(t testing.TB, client *http.Client, method, url, contentType string, body
 	}
 	a := Answer{Code: response.StatusCode, Body: string(text), Header: response.Header}
 	lines := bytes.Split(bytes.TrimSpace(text), []byte("\n"))
-	var told line
+	var told Line
 	if json.Unmarshal(lines[len(lines)-1], &told) == nil {
 		a.Applied, _ = edge.ParseRevision(told.Applied) // "0" and nothing are 0
 	}
 	return a
 }
 
+// Frames returns events as a watch stream.
 func Frames(t testing.TB, typ stream.Type, events ...stream.Event) *bytes.Buffer {
 	t.Helper()
 	var buffer bytes.Buffer
@@ -111,8 +114,8 @@ func WholeStream(revision edge.Revision, objects ...stream.Object) []stream.Even
 	return append(events, stream.Event{Type: stream.InitialEventsEnd, Object: stream.Object{Revision: revision}})
 }
 
-// line is one of an answer.
-type line struct {
+// Line is one of an answer.
+type Line struct {
 	Applied string
 	Code    int
 	Message string
@@ -123,7 +126,7 @@ type line struct {
 type Following struct {
 	t    testing.TB
 	Body *io.PipeWriter
-	told chan line // closed at the end of the answer
+	told chan Line // closed at the end of the answer
 	Code chan int  // that of the answer, once it has begun
 }
 
@@ -131,7 +134,7 @@ type Following struct {
 func Follow(t testing.TB, client *http.Client, url, user string, e stream.Encoding) *Following {
 	t.Helper()
 	content, body := io.Pipe()
-	f := &Following{t: t, Body: body, told: make(chan line, 100), Code: make(chan int, 1)}
+	f := &Following{t: t, Body: body, told: make(chan Line, 100), Code: make(chan int, 1)}
 	ctx, cancel := context.WithCancel(t.Context())
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, url, content)
 	if err != nil {
@@ -159,7 +162,7 @@ func Follow(t testing.TB, client *http.Client, url, user string, e stream.Encodi
 		f.Code <- response.StatusCode
 		lines := bufio.NewScanner(response.Body)
 		for lines.Scan() {
-			var l line
+			var l Line
 			if err := json.Unmarshal(lines.Bytes(), &l); err != nil {
 				t.Errorf("%s: %v", lines.Bytes(), err)
 			}
@@ -169,6 +172,7 @@ func Follow(t testing.TB, client *http.Client, url, user string, e stream.Encodi
 	return f
 }
 
+// Send sends a part of the body.
 func (f *Following) Send(content []byte) {
 	f.t.Helper()
 	if _, err := f.Body.Write(content); err != nil && !errors.Is(err, io.ErrClosedPipe) {
@@ -177,7 +181,7 @@ func (f *Following) Send(content []byte) {
 }
 
 // Next is the next line; nil at the end.
-func (f *Following) Next() *line {
+func (f *Following) Next() *Line {
 	f.t.Helper()
 	select {
 	case l, open := <-f.told:
@@ -190,19 +194,20 @@ func (f *Following) Next() *line {
 	return nil
 }
 
+// Acknowledged waits for the next line, which must acknowledge a revision.
 func (f *Following) Acknowledged(want edge.Revision) {
 	f.t.Helper()
-	if got := f.Next(); got == nil || *got != (line{Applied: want.String()}) {
+	if got := f.Next(); got == nil || *got != (Line{Applied: want.String()}) {
 		f.t.Fatalf("told %+v, want that %d is applied", got, want)
 	}
 }
 
 // Ended waits for the last line, which has a code, or for an end without one.
-func (f *Following) Ended(code int) line {
+func (f *Following) Ended(code int) Line {
 	f.t.Helper()
 	got := f.Next()
 	if got == nil {
-		got = &line{}
+		got = &Line{}
 	}
 	if got.Code != code {
 		f.t.Errorf("told %+v, want %d", got, code)

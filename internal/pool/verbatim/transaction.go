@@ -34,12 +34,14 @@ type Transaction struct {
 	bytes     int
 }
 
+// Put adds the writing of a key. It commits what was added before if there is no room.
 func (t *Transaction) Put(ctx context.Context, key, value []byte) error {
 	return t.add(ctx, len(key)+len(value), &etcdserverpb.RequestOp{Request: &etcdserverpb.RequestOp_RequestPut{
 		RequestPut: &etcdserverpb.PutRequest{Key: key, Value: value},
 	}})
 }
 
+// Remove adds the deletion of a key, as Put adds a write.
 func (t *Transaction) Remove(ctx context.Context, key []byte) error {
 	return t.add(ctx, len(key), &etcdserverpb.RequestOp{Request: &etcdserverpb.RequestOp_RequestDeleteRange{
 		RequestDeleteRange: &etcdserverpb.DeleteRangeRequest{Key: key},
