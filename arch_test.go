@@ -139,7 +139,7 @@ var law = []struct {
 			"apis/apps/v1alpha1", "apis/apps/v1beta2", "internal/edge", "internal/lab/bench", "internal/lab/pki",
 		},
 		"a load comes from outside; what it makes is an API"},
-	{"internal/lab/cli",
+	{"internal/yurtlab",
 		[]string{
 			"internal/lab", "internal/lab/build", "internal/lab/image", "internal/lab/line", "internal/lab/probe",
 			"internal/lab/wire",
@@ -166,7 +166,7 @@ var law = []struct {
 	{"cmd/yurt-coordinator", []string{"internal/pool", "internal/flagfile"}, "main parses and runs"},
 	{"cmd/coordinator-controller", []string{"internal/cloud", "internal/flagfile"}, "main parses and runs"},
 	{"cmd/kubectl-yurt", []string{"internal/plugin"}, "main parses and runs"},
-	{"cmd/yurtlab", []string{"internal/lab", "internal/lab/cli"}, "main parses and runs"},
+	{"cmd/yurtlab", []string{"internal/lab", "internal/yurtlab"}, "main parses and runs"},
 }
 
 // reserved says who alone may import a library, by prefix of its path.

@@ -10,15 +10,15 @@ import (
 	"syscall"
 
 	"yurtcoordinator/internal/lab"
-	"yurtcoordinator/internal/lab/cli"
+	"yurtcoordinator/internal/yurtlab"
 )
 
 func main() {
 	lab.Main() // does not return in the processes of a lab, which run this program too
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := cli.New().ExecuteContext(ctx)
+	err := yurtlab.New().ExecuteContext(ctx)
 	stop()
-	var told cli.ExitCode
+	var told yurtlab.ExitCode
 	switch {
 	case errors.As(err, &told):
 		os.Exit(int(told))

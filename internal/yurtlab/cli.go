@@ -1,5 +1,6 @@
-// Package cli is yurtlab's command line.
-package cli
+// Package yurtlab is the command line of yurtlab: the lab, its scenarios and its benchmarks. It stands above both the lab and the
+// scenarios, which know nothing of it.
+package yurtlab
 
 import (
 	"context"

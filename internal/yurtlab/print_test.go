@@ -1,4 +1,4 @@
-package cli
+package yurtlab
 
 import (
 	"encoding/json"
