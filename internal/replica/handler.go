@@ -38,8 +38,6 @@ type HandlerConfig struct {
 	View View
 	// Wait is how long a request waits for the replica to be complete before it is refused with 503. 0 means 10 s.
 	Wait time.Duration
-	// Uncompressed answers never come as gzip, whoever asks: for clients on the loopback, to whom it only costs time.
-	Uncompressed bool
 	// BeforeExpired is called before a client that watched is told to list again, and so forgets how far it was: what this
 	// handler has shown it must not be lost by a crash before it lists, or its list would go back. Its context bounds it.
 	BeforeExpired func(context.Context)

@@ -90,19 +90,17 @@ func TestGzip(t *testing.T) {
 	}
 	replace(t, r, snapshot(200, many...))
 	for _, test := range []struct {
-		plain        bool
 		path, accept string
 		want         string
 	}{
-		{false, slicesPath, "gzip", "gzip"},
-		{false, slicesPath, "deflate, gzip;q=0.5", "gzip"},
-		{false, slicesPath, "gzip;q=0", ""},
-		{false, slicesPath, "gzip;q=0.0", ""},
-		{false, slicesPath, "identity", ""},
-		{false, slicesPath + "?limit=3", "gzip", ""}, // small
-		{true, slicesPath, "gzip", ""},
+		{slicesPath, "gzip", "gzip"},
+		{slicesPath, "deflate, gzip;q=0.5", "gzip"},
+		{slicesPath, "gzip;q=0", ""},
+		{slicesPath, "gzip;q=0.0", ""},
+		{slicesPath, "identity", ""},
+		{slicesPath + "?limit=3", "gzip", ""}, // small
 	} {
-		s := serve(t, newHandler(t, replica.HandlerConfig{Replica: r, Uncompressed: test.plain}))
+		s := serve(t, newHandler(t, replica.HandlerConfig{Replica: r}))
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.URL+test.path, nil)
 		if err != nil {
 			t.Fatal(err)

@@ -117,7 +117,7 @@ var gzips = sync.Pool{New: func() any {
 
 func (h *Handler) compressor(w http.ResponseWriter, r *http.Request, status int, e stream.Encoding) *compressor {
 	return &compressor{
-		w: w, status: status, media: e.ContentType(false), asked: !h.config.Uncompressed && acceptsGzip(r.Header),
+		w: w, status: status, media: e.ContentType(false), asked: acceptsGzip(r.Header),
 	}
 }
 
