@@ -43,9 +43,11 @@ var law = []struct {
 		[]string{"internal/edge", "internal/hub/leasewatch", "internal/hub/link", "internal/live"},
 		"heartbeats do not know how requests arrive"},
 	{"internal/hub/roster", []string{"internal/edge", "internal/hub/leasewatch"}, "who reaches the coordinator is told by its Leases alone"},
+	{"internal/hub/history", []string{"internal/edge", "internal/hub/link", "internal/live", "internal/stream"},
+		"which history the cloud is in does not depend on what is fed from it"},
 	{"internal/hub/feed",
 		[]string{
-			"internal/doubt", "internal/edge", "internal/hub/leasewatch", "internal/hub/link", "internal/hub/role",
+			"internal/doubt", "internal/edge", "internal/hub/history", "internal/hub/leasewatch", "internal/hub/link", "internal/hub/role",
 			"internal/live", "internal/replica", "internal/stream",
 		},
 		"a feed chooses among sources that it is given"},
@@ -61,8 +63,8 @@ var law = []struct {
 		"what brings replicas to the disk does not know what they are for"},
 	{"internal/hub/follow",
 		[]string{
-			"internal/edge", "internal/hub/feed", "internal/hub/link", "internal/hub/role", "internal/live", "internal/replica",
-			"internal/store", "internal/stream", "internal/stream/remote",
+			"internal/edge", "internal/hub/feed", "internal/hub/history", "internal/hub/link", "internal/hub/role", "internal/live",
+			"internal/replica", "internal/store", "internal/stream", "internal/stream/remote",
 		},
 		"what is followed does not depend on how requests arrive"},
 	{"internal/hub/recall", []string{"internal/hub/link", "internal/live", "internal/store"},

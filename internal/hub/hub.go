@@ -49,6 +49,7 @@ import (
 	"yurtcoordinator/internal/hub/filter"
 	"yurtcoordinator/internal/hub/follow"
 	"yurtcoordinator/internal/hub/front"
+	"yurtcoordinator/internal/hub/history"
 	"yurtcoordinator/internal/hub/identity"
 	"yurtcoordinator/internal/hub/own"
 	"yurtcoordinator/internal/hub/route"
@@ -67,6 +68,7 @@ type Hub struct {
 	identity *identity.Manager
 	files    credentialFiles
 	cloud    *upstream.Upstream
+	history  *history.Keeper
 	pool     *pool // nil without a coordinator
 	followed *follow.Set
 	topology *filter.Topology // nil without
@@ -116,6 +118,13 @@ func (h *Hub) build() error {
 	// The node may always read its own Lease, and an API server does not read it but from its storage.
 	lease := path.Join("/apis/coordination.k8s.io/v1/namespaces", corev1.NamespaceNodeLease, "leases", string(cfg.Node))
 	if h.cloud, err = h.upstream("cloud", h.servers, h.files.ca, lease); err != nil {
+		return err
+	}
+	past := history.Config{Link: h.cloud.Link()}
+	if h.disk != nil {
+		past.Disk = h.disk
+	}
+	if h.history, err = history.New(past); err != nil {
 		return err
 	}
 	shared, err := resources("pool-scope-resources", cfg.PoolScopeResources)
@@ -203,6 +212,7 @@ func (h *Hub) serve(ctx context.Context, s servers) error {
 		g.Add("identity", h.identity.Run)
 	}
 	g.Add("cloud", h.cloud.Run)
+	g.Add("history of the cloud", h.history.Run)
 	if h.pool != nil {
 		if h.pool.finder != nil {
 			g.Add("where the coordinator is", h.pool.finder.Run)

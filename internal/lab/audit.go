@@ -108,7 +108,7 @@ func (e auditEvent) full(resource string) bool {
 	}
 	switch {
 	case e.Verb == "list" && e.Stage == "ResponseComplete":
-		return q.Get("continue") == ""
+		return q.Get("continue") == "" && q.Get("limit") != "1" // a look at one object is no full read
 	case e.Verb == "watch" && e.Stage == "ResponseStarted":
 		initial, err := strconv.ParseBool(q.Get("sendInitialEvents"))
 		if err == nil {

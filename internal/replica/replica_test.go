@@ -353,6 +353,39 @@ func TestReplaceAndWatchers(t *testing.T) {
 	})
 }
 
+// A cloud that was restored from a backup counts from where the backup was.
+func TestALaterHistoryReplacesWhateverThereIs(t *testing.T) {
+	at := func(h edge.History, revision edge.Revision, objects ...stream.Object) stream.Snapshot {
+		s := snapshot(revision, objects...)
+		s.History = h
+		return s
+	}
+	x := object("a", "x", 5, "")
+	for name, revision := range map[string]edge.Revision{"earlier": 7, "the same": 20, "later": 90} {
+		t.Run(name, func(t *testing.T) {
+			r := newReplica(t, replica.Config{})
+			replace(t, r, at(1, 20, x))
+			behind, level := watch(t, r, 20), watch(t, r, 90)
+			replace(t, r, at(2, revision, x))
+			for _, w := range []stream.Watch{behind, level} {
+				if err := nextErr(t, w); !errors.Is(err, stream.ErrExpired) {
+					t.Errorf("%v, want ErrExpired", err)
+				}
+			}
+			s, err := r.Snapshot(t.Context())
+			if err != nil || s.History != 2 || r.History() != 2 || s.Revision != revision {
+				t.Errorf("Snapshot() = %+v, %v", s, err)
+			}
+			if err := r.Replace(t.Context(), at(1, 1000, x)); !errors.Is(err, replica.ErrOlder) {
+				t.Errorf("an earlier history: %v, want ErrOlder", err)
+			}
+			if err := r.Replace(t.Context(), at(2, revision-1, x)); !errors.Is(err, replica.ErrOlder) {
+				t.Errorf("an earlier revision: %v, want ErrOlder", err)
+			}
+		})
+	}
+}
+
 func TestReplaceKeepsBytesOfTheUnchanged(t *testing.T) {
 	r := newReplica(t, replica.Config{})
 	first, second := object("a", "x", 5, "same"), object("a", "x", 5, "same")

@@ -15,6 +15,8 @@
 //     complete as of its revision, and the cloud is resumed from there.
 //   - A snapshot older than the sink's position is never applied. The one exception is a cloud whose history was set
 //     back, for that is the truth: it must say so in three lists over half a minute.
+//   - Nothing is resumed at the cloud before its history is known to be the one that the sink's position counts in (package
+//     history). If it is another, all is listed anew, and counts in the new one.
 //   - What only the disk says is doubted less than what a source has shown: whoever asks waits for what is so now, and
 //     waits at most 10 s longer than the lists take (package doubt).
 //   - One list over the WAN at a time for all feeds that share Config.Lists, and none is cut off for a mirror that has

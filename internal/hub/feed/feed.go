@@ -15,6 +15,7 @@ import (
 
 	"yurtcoordinator/internal/doubt"
 	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/hub/history"
 	"yurtcoordinator/internal/hub/link"
 	"yurtcoordinator/internal/hub/role"
 	"yurtcoordinator/internal/live"
@@ -77,9 +78,32 @@ type Config struct {
 	// gone. A list that would remove more than half of them is doubted however few they are, if the cloud's watch has shown
 	// them within preciousFor. (Not for longer: a node that was away may have lost its Pods to others meanwhile.)
 	Precious bool
+	// History says which history the cloud is in. Default: the one that it was always in.
+	History History
 	// Metrics counts. Default: nothing does.
 	Metrics *Metrics
 }
+
+// History follows the cloud's history; history.Keeper is one.
+type History interface {
+	State() *live.Value[history.State]
+	// Saw takes in what the cloud has told, Prove what came from elsewhere and is to be resumed there.
+	Saw(history.Witness)
+	Prove(history.Witness)
+	// Shaken takes in that a stream of the cloud broke.
+	Shaken()
+	// Raise takes in that there is a later history.
+	Raise(edge.History)
+}
+
+// steady is a cloud whose history never changes.
+type steady struct{ state *live.Value[history.State] }
+
+func (s steady) State() *live.Value[history.State] { return s.state }
+func (steady) Saw(history.Witness)                 {}
+func (steady) Prove(history.Witness)               {}
+func (steady) Shaken()                             {}
+func (steady) Raise(edge.History)                  {}
 
 // Status is how a feed stands.
 type Status struct {
@@ -112,6 +136,7 @@ type Feed struct {
 	older    doubt.Doubt // of lists of the cloud that are older than what is here
 	heard    time.Time   // until when a watch of the cloud has told what is so; zero means that none did
 	shown    bool        // a source has shown what is so since this feed began; until then the sink's content is the disk's
+	foreign  bool        // what the sink has did not come from the cloud alone, since it was last proven
 	refresh  chan struct{}
 	waited   bool // somebody waits for what is so now
 	anew     bool // so a list is due, though a resume might do
@@ -122,6 +147,9 @@ type Feed struct {
 	draw     float64   // of the random part of the present wait, in [0, 1)
 	logged   [2]string // the last error logged of the cloud and of the mirror
 	last     Origin    // of the last attempt
+
+	mu     sync.Mutex
+	newest history.Witness // of all that the sink was given; an attempt writes it
 }
 
 // inputs are the values that a Feed follows.
@@ -129,6 +157,7 @@ type inputs struct {
 	cloud, coordinator link.State
 	standing           role.Standing
 	covered            bool
+	history            history.State
 }
 
 // New returns a Feed. It does no I/O.
@@ -141,6 +170,9 @@ func New(c Config) (*Feed, error) {
 	}
 	if c.Coordinator == nil {
 		c.CoordinatorLink, c.Standing, c.Covered = live.NewValue(link.Down), &live.Value[role.Standing]{}, &live.Value[bool]{}
+	}
+	if c.History == nil {
+		c.History = steady{live.NewValue(history.State{Sure: true})}
 	}
 	if c.Lists == nil {
 		c.Lists = make(chan struct{}, 1)
@@ -176,6 +208,7 @@ type attempt struct {
 	calledOff bool
 	done      chan outcome
 	refresh   bool          // it was asked for by Refresh
+	history   edge.History  // what is read at the cloud counts in it
 	opened    chan struct{} // closed when a watch is open; nil once that was seen
 	caughtUp  chan struct{} // closed when a watch has told what it had to replay; nil once that was seen
 	current   bool          // that was seen
@@ -185,7 +218,7 @@ type attempt struct {
 func (f *Feed) Run(ctx context.Context) error {
 	logger := klog.FromContext(ctx).WithValues("resource", f.config.Resource.GroupResource().String())
 	ctx = klog.NewContext(ctx, logger)
-	f.position = f.config.Sink.Position()
+	f.begin(ctx)
 	defer f.config.Metrics.forget(f.config.Resource)
 	defer f.status.Set(Status{})
 	var running *attempt
@@ -247,6 +280,7 @@ func (f *Feed) Run(ctx context.Context) error {
 		case <-changes.coordinator:
 		case <-changes.standing:
 		case <-changes.covered:
+		case <-changes.history:
 		}
 		timer.Stop()
 	}
@@ -275,7 +309,7 @@ func (a *attempt) catching() <-chan struct{} {
 }
 
 // signals say when an input has changed.
-type signals struct{ cloud, coordinator, standing, covered <-chan struct{} }
+type signals struct{ cloud, coordinator, standing, covered, history <-chan struct{} }
 
 // look takes in how the inputs stand, and what follows for what is remembered.
 func (f *Feed) look() signals {
@@ -285,26 +319,89 @@ func (f *Feed) look() signals {
 	is.coordinator, s.coordinator = f.config.CoordinatorLink.Watch()
 	is.standing, s.standing = f.config.Standing.Watch()
 	is.covered, s.covered = f.config.Covered.Watch()
+	is.history, s.history = f.config.History.State().Watch()
 	if is.cloud == link.Up && f.was.cloud != link.Up {
 		f.cloud.recovered()
 	}
 	if is.coordinator == link.Up && f.was.coordinator != link.Up || is.covered && !f.was.covered {
 		f.mirror = past{} // it may have begun anew
 	}
-	if is.cloud == link.Down {
-		s := f.status.Get()
+	switch s := f.status.Get(); {
+	case is.cloud == link.Down:
 		s.Failing = false
+		f.status.Set(s)
+	case !is.history.Sure && is.history.Failing:
+		s.Failing = true // another has asked for all
 		f.status.Set(s)
 	}
 	f.was = is
 	return s
 }
 
+// begin takes in what the sink has.
+func (f *Feed) begin(ctx context.Context) {
+	f.position = f.config.Sink.Position()
+	f.foreign = f.position != 0
+	f.newest.From, _ = f.config.Cloud.(history.Prover)
+	source, can := f.config.Sink.(interface {
+		Snapshot(ctx context.Context) (stream.Snapshot, error)
+	})
+	if f.position == 0 || !can || f.newest.From == nil {
+		return
+	}
+	if s, err := source.Snapshot(ctx); err == nil {
+		f.renew(s.Objects)
+	}
+}
+
+// renew takes in all that the sink has now.
+func (f *Feed) renew(objects []stream.Object) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.newest = newestOf(history.Witness{From: f.newest.From}, objects)
+}
+
+func newestOf(w history.Witness, objects []stream.Object) history.Witness {
+	for _, o := range objects {
+		if o.Revision > w.Revision {
+			w.Key, w.Revision = o.Key, o.Revision
+		}
+	}
+	return w
+}
+
+// witness is what the sink can prove.
+func (f *Feed) witness() history.Witness {
+	f.mu.Lock()
+	w := f.newest
+	f.mu.Unlock()
+	w.Held, w.History = f.config.Sink.Position(), f.counted()
+	return w
+}
+
+// counted is the history that the sink's position counts in.
+func (f *Feed) counted() edge.History {
+	if s, can := f.config.Sink.(interface{ History() edge.History }); can {
+		return s.History()
+	}
+	return f.config.History.State().Get().Number
+}
+
+// outlived reports whether what the sink has can't be resumed at the cloud: it is of another history, or may be.
+func (f *Feed) outlived() bool {
+	h := f.was.history
+	return f.position != 0 && (f.counted() < h.Number || f.position < h.Floor)
+}
+
 func (f *Feed) situation(now time.Time, running *attempt) Situation {
 	listing := running != nil && running.from == Cloud && running.list
+	atCloud := f.cloud.access(now, f.was.cloud.Reachable(), false, f.position)
+	if atCloud != Down && f.outlived() {
+		atCloud = Expired
+	}
 	return Situation{
 		Role:        f.was.standing.Role,
-		Cloud:       f.cloud.access(now, f.was.cloud.Reachable(), false, f.position),
+		Cloud:       atCloud,
 		Coordinator: f.mirror.access(now, f.was.coordinator == link.Up, listing, f.config.Sink.Position()),
 		Pool:        f.config.Coordinator != nil,
 		LeaderKnown: f.was.standing.Leader != "",
@@ -349,6 +446,21 @@ func (f *Feed) decide(now time.Time, running *attempt) time.Time {
 	}
 	if d.List && p.doubted.After(due) {
 		due = p.doubted
+	}
+	if d.From == Cloud {
+		due = f.verified(d, now, due)
+	}
+	return due
+}
+
+// verified is when something may begin at the cloud that is due: not before its history is known.
+func (f *Feed) verified(d Decision, now, due time.Time) time.Time {
+	if f.foreign && !d.List && !now.Before(due) {
+		f.foreign = false
+		f.config.History.Prove(f.witness())
+	}
+	if !f.config.History.State().Get().Sure {
+		return now.Add(time.Minute) // its change is waited for
 	}
 	return due
 }
@@ -396,6 +508,8 @@ func (f *Feed) start(ctx context.Context, from Origin, list bool) *attempt {
 	a := &attempt{
 		from: from, list: list, done: make(chan outcome, 1), opened: make(chan struct{}), caughtUp: make(chan struct{}),
 	}
+	a.history = f.config.History.State().Get().Number
+	f.foreign = f.foreign && from == Cloud && !list || from == Coordinator
 	if list && f.anew {
 		a.refresh, f.anew = true, false
 	}
@@ -415,10 +529,10 @@ func (f *Feed) start(ctx context.Context, from Origin, list bool) *attempt {
 	opened, caughtUp := a.opened, a.caughtUp
 	if list {
 		f.config.Metrics.lists.WithLabelValues(label(f.config.Resource), from.String()).Inc()
-		go func() { a.done <- outcome{list: true, err: f.list(ctx, from, source, a.refresh)} }()
+		go func() { a.done <- outcome{list: true, err: f.list(ctx, a, source)} }()
 	} else {
 		position := f.position
-		go func() { a.done <- f.resume(ctx, source, position, opened, caughtUp) }()
+		go func() { a.done <- f.resume(ctx, a, source, position, opened, caughtUp) }()
 	}
 	return a
 }
@@ -445,8 +559,11 @@ func (f *Feed) note(ctx context.Context, a *attempt, o outcome) {
 			f.heard = time.Now()
 		}
 	}
+	if a.from == Cloud && shaken(o) {
+		f.config.History.Shaken()
+	}
 	p := f.past(a.from)
-	o.policy = f.policy()
+	o.policy = f.policy(a)
 	p.note(time.Now(), a.from == Coordinator, o, f.position)
 	if f.position != before && a.from == Cloud {
 		f.mirror.stale = time.Time{}
@@ -504,8 +621,8 @@ func (f *Feed) catch(a *attempt) {
 }
 
 // policy is how a list of the cloud is doubted that contradicts what the sink has.
-func (f *Feed) policy() doubt.Policy {
-	if f.shown {
+func (f *Feed) policy(a *attempt) doubt.Policy {
+	if f.shown && a.history <= f.counted() {
 		return doubt.Shown()
 	}
 	return doubt.Restored()
@@ -525,7 +642,8 @@ func (f *Feed) show(running *attempt) {
 }
 
 // list reads all of a source into the sink.
-func (f *Feed) list(ctx context.Context, from Origin, source stream.Source, refresh bool) error {
+func (f *Feed) list(ctx context.Context, a *attempt, source stream.Source) error {
+	from := a.from
 	if from == Coordinator {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, mirrorListTimeout)
@@ -536,19 +654,29 @@ func (f *Feed) list(ctx context.Context, from Origin, source stream.Source, refr
 		return fmt.Errorf("list %s at the %s: %w", f.config.Resource.Resource, from, err)
 	}
 	position := f.config.Sink.Position()
+	if from == Cloud {
+		s.History = a.history
+	}
+	if s.History > f.counted() {
+		position = 0 // revisions of two histories do not compare
+	}
 	switch {
 	case s.Revision == 0:
 		return fmt.Errorf("list %s at the %s: it has no revision", f.config.Resource.Resource, from)
-	case from == Coordinator && s.Revision <= position && refresh:
+	case from == Coordinator && s.Revision <= position && a.refresh:
 		return nil // what is here is as new
 	case from == Coordinator && s.Revision <= position:
 		return fmt.Errorf("list %s at the %s: %w: it is of revision %s, ours is %s", f.config.Resource.Resource, from,
 			errNotNewer, s.Revision, position)
 	case from == Cloud:
-		if err := f.believe(s, position); err != nil {
+		if err := f.believe(a, s, position); err != nil {
 			return fmt.Errorf("list %s at the %s: %w", f.config.Resource.Resource, from, err)
 		}
 		if s.Revision < position {
+			if _, never := f.config.History.(steady); !never {
+				f.config.History.Raise(a.history + 1)
+				return fmt.Errorf("%w: the cloud's history was set back from revision %s to %s", errDoubtful, position, s.Revision)
+			}
 			resetter, can := f.config.Sink.(Resetter)
 			if !can {
 				return fmt.Errorf("%w: the cloud's history was set back from revision %s to %s; restart this hub",
@@ -559,15 +687,22 @@ func (f *Feed) list(ctx context.Context, from Origin, source stream.Source, refr
 			resetter.Reset()
 		}
 	}
-	return f.config.Sink.Replace(ctx, s)
+	if err := f.config.Sink.Replace(ctx, s); err != nil {
+		return err
+	}
+	f.renew(s.Objects)
+	if from == Cloud {
+		f.config.History.Saw(f.witness())
+	}
+	return nil
 }
 
 // believe says whether a list of the cloud is to be applied.
-func (f *Feed) believe(s stream.Snapshot, position edge.Revision) error {
+func (f *Feed) believe(a *attempt, s stream.Snapshot, position edge.Revision) error {
 	now := time.Now()
 	if s.Revision >= position {
 		f.older.Clear()
-	} else if !f.older.Offer(now, f.policy()) {
+	} else if !f.older.Offer(now, f.policy(a)) {
 		return fmt.Errorf("%w: it is of revision %s, and what is here of %s", errDoubtful, s.Revision, position)
 	}
 	have, kept := f.config.Sink.Stats().Objects, 0
@@ -580,17 +715,31 @@ func (f *Feed) believe(s stream.Snapshot, position edge.Revision) error {
 	if f.config.Precious && !f.heard.IsZero() && now.Sub(f.heard) < preciousFor {
 		minimum = 1
 	}
-	if err := f.guard.Check(now, f.policy(), minimum, have, have-kept); err != nil {
+	if err := f.guard.Check(now, f.policy(a), minimum, have, have-kept); err != nil {
 		return fmt.Errorf("%w: %w", errDoubtful, err)
 	}
 	f.older.Clear()
 	return nil
 }
 
+// remember takes in the newest object that a stream told of.
+func (f *Feed) remember(a *attempt, events []stream.Event) {
+	f.mu.Lock()
+	for _, e := range events {
+		if e.Type == stream.Added || e.Type == stream.Modified {
+			f.newest.Key, f.newest.Revision = e.Object.Key, e.Object.Revision
+		}
+	}
+	f.mu.Unlock()
+	if a.from == Cloud {
+		f.config.History.Saw(f.witness())
+	}
+}
+
 // resume watches a source from the sink's position and applies what it tells. It closes opened when the watch is open, and
 // caughtUp when it has told what it had to replay.
 func (f *Feed) resume(
-	ctx context.Context, source stream.Source, after edge.Revision, opened, caughtUp chan<- struct{},
+	ctx context.Context, a *attempt, source stream.Source, after edge.Revision, opened, caughtUp chan<- struct{},
 ) (o outcome) {
 	w, err := source.Watch(ctx, after)
 	if err != nil {
@@ -614,6 +763,8 @@ func (f *Feed) resume(
 			quiet.Stop()
 			if err = f.config.Sink.Apply(ctx, events); err != nil {
 				err = fmt.Errorf("%w: %w", errUnfit, err)
+			} else {
+				f.remember(a, events)
 			}
 		}
 		if err != nil {

@@ -121,6 +121,12 @@ func failing(o outcome) bool {
 	}
 }
 
+// shaken reports whether a stream ended as none does whose server goes on: API servers end each in order, when the time that was
+// asked for is over.
+func shaken(o outcome) bool {
+	return o.opened && (!errors.Is(o.err, io.EOF) || o.lived < silentLife)
+}
+
 // stranger reports whether a source does not know who asks: a node whose certificate has expired. That says nothing of what
 // is asked for, and what was known of it stays.
 func stranger(err error) bool { return apierrors.IsUnauthorized(err) }

@@ -18,6 +18,7 @@ import (
 	"k8s.io/klog/v2/ktesting"
 
 	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/hub/history"
 	"yurtcoordinator/internal/hub/link"
 	"yurtcoordinator/internal/hub/role"
 	"yurtcoordinator/internal/live"
@@ -44,7 +45,7 @@ type store struct {
 	epoch    int // watches of an earlier one are over
 	ending   error
 
-	lists, watches, open, together int
+	lists, watches, open, together, looks int
 }
 
 var (
@@ -174,6 +175,45 @@ func (s *store) Snapshot(ctx context.Context) (stream.Snapshot, error) {
 	return snapshot, nil
 }
 
+// Look is a store's, as far as it remembers.
+func (s *store) Look(ctx context.Context, key stream.Key, at edge.Revision) (current, object edge.Revision, err error) {
+	if err := s.wait(ctx, func() bool { return true }); err != nil {
+		return 0, 0, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.looks++
+	switch {
+	case s.fault != nil:
+		return 0, 0, s.fault
+	case at == 0:
+		return s.revision, s.objects[key].Revision, nil
+	case at < s.oldest:
+		return 0, 0, stream.ErrExpired
+	case s.objects[key].Revision <= at:
+		return s.revision, s.objects[key].Revision, nil
+	}
+	for _, e := range s.history {
+		if e.Object.Key == key && e.Object.Revision <= at {
+			object = e.Object.Revision
+		}
+	}
+	return s.revision, object, nil
+}
+
+// restore sets the store back to a backup of a revision, as if each of its revisions were one of the objects named.
+func (s *store) restore(revision edge.Revision, names ...string) {
+	s.do(func() {
+		s.revision, s.oldest, s.history = revision-edge.Revision(len(names)), 0, nil
+		clear(s.objects)
+		s.epoch++
+		s.ending = errors.New("connection reset")
+	})
+	for _, n := range names {
+		s.put(n)
+	}
+}
+
 func (s *store) Watch(ctx context.Context, after edge.Revision) (stream.Watch, error) {
 	if err := s.wait(ctx, func() bool { return true }); err != nil {
 		return nil, err
@@ -248,6 +288,7 @@ type sink struct {
 	t        *testing.T
 	mu       sync.Mutex
 	position edge.Revision
+	history  edge.History
 	objects  map[stream.Key]stream.Object
 	replaced int
 	unfit    int // Apply refuses so many times
@@ -270,10 +311,11 @@ func (s *sink) counts() (objects, replaced, resets int) {
 func (s *sink) Replace(_ context.Context, snapshot stream.Snapshot) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if snapshot.Revision < s.position {
+	if snapshot.History < s.history || snapshot.History == s.history && snapshot.Revision < s.position {
 		s.t.Errorf("a snapshot of revision %s over %s", snapshot.Revision, s.position)
 	}
 	s.replaced++
+	s.history = snapshot.History
 	s.setLocked(snapshot)
 	return nil
 }
@@ -306,6 +348,18 @@ func (s *sink) Apply(_ context.Context, events []stream.Event) error {
 		}
 	}
 	return nil
+}
+
+func (s *sink) Snapshot(context.Context) (stream.Snapshot, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return stream.Snapshot{Revision: s.position, History: s.history, Objects: slices.Collect(maps.Values(s.objects))}, nil
+}
+
+func (s *sink) History() edge.History {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.history
 }
 
 func (s *sink) Get(k stream.Key) (stream.Object, bool) {
@@ -345,6 +399,7 @@ type world struct {
 	alone, resets         bool
 	lists                 chan struct{}
 	precious              bool
+	history               *history.Keeper // none: the cloud's history never changes
 }
 
 // inWorld runs a test with the cloud at revision 103 and a mirror that has nothing; all links are down.
@@ -381,6 +436,9 @@ func (w *world) begin() {
 	if w.alone {
 		config.Coordinator = nil
 	}
+	if w.history != nil {
+		config.History = w.history
+	}
 	if w.resets {
 		config.Sink = resetting{w.sink}
 	}
@@ -391,6 +449,11 @@ func (w *world) begin() {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
+		var beside sync.WaitGroup
+		defer beside.Wait()
+		if w.history != nil {
+			beside.Go(func() { _ = w.history.Run(ctx) })
+		}
 		if err := w.feed.Run(ctx); err != nil {
 			w.t.Errorf("Run = %v", err)
 		}

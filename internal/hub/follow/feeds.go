@@ -11,6 +11,7 @@ import (
 
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/hub/feed"
+	"yurtcoordinator/internal/hub/history"
 	"yurtcoordinator/internal/hub/link"
 	"yurtcoordinator/internal/hub/role"
 	"yurtcoordinator/internal/live"
@@ -27,6 +28,8 @@ type Sources struct {
 	// Cloud is the cloud's address, CloudLink the state of the link there.
 	Cloud     *url.URL
 	CloudLink *live.Value[link.State]
+	// History is the cloud's. nil means that it never changes.
+	History *history.Keeper
 	// As reaches the cloud with a client's credentials; Hub and the empty client have the node's.
 	As func(client string) http.RoundTripper
 	// Pool is where the pool's resources can be read too; nil means nowhere.
@@ -60,6 +63,12 @@ func Feeds(s *Sources) (func(Order) (Feed, error), error) {
 		config := feed.Config{
 			Resource: o.Resource, Sink: o.Replica, CloudLink: s.CloudLink, Lists: guests, Metrics: unseen,
 			Precious: o.Resource == schema.GroupVersionResource{Version: "v1", Resource: "pods"}, // kubelet kills those that are gone
+		}
+		if s.History != nil {
+			config.History = s.History
+			if o.Client != "" && o.Client != Hub {
+				config.History = history.Followed{Keeper: s.History}
+			}
 		}
 		switch o.Client {
 		case Hub:

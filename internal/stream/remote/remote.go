@@ -17,7 +17,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"math/rand/v2"
 	"net/http"
 	"net/url"
@@ -146,15 +145,7 @@ func (s *Source) list(ctx context.Context) (stream.Snapshot, error) {
 		return stream.Snapshot{}, err
 	}
 	defer response.Body.Close()
-	encoding, err := stream.EncodingOf(response.Header.Get("Content-Type"))
-	if err != nil {
-		return stream.Snapshot{}, err
-	}
-	body, err := plain(response)
-	if err != nil {
-		return stream.Snapshot{}, err
-	}
-	snapshot, rest, err := stream.ReadList(body, encoding, s.listBytes)
+	snapshot, rest, err := s.read(response)
 	if err != nil {
 		return stream.Snapshot{}, err
 	}
@@ -165,6 +156,61 @@ func (s *Source) list(ctx context.Context) (stream.Snapshot, error) {
 	s.typ = snapshot.Type
 	s.mu.Unlock()
 	return snapshot, nil
+}
+
+// read is the list in an answer, and where it goes on, if it is not the whole.
+func (s *Source) read(response *http.Response) (stream.Snapshot, string, error) {
+	encoding, err := stream.EncodingOf(response.Header.Get("Content-Type"))
+	if err != nil {
+		return stream.Snapshot{}, "", err
+	}
+	body, err := plain(response)
+	if err != nil {
+		return stream.Snapshot{}, "", err
+	}
+	return stream.ReadList(body, encoding, s.listBytes)
+}
+
+// Look returns the server's revision and that of one object of the collection, as it is now, or as it was at a revision; 0 if
+// there is none. It fails with stream.ErrExpired for a revision that the server no longer remembers.
+func (s *Source) Look(ctx context.Context, key stream.Key, at edge.Revision) (current, object edge.Revision, err error) {
+	query := url.Values{"limit": {"1"}}
+	if at != 0 {
+		query.Set("resourceVersion", at.String())
+		query.Set("resourceVersionMatch", string(metav1.ResourceVersionMatchExact))
+	}
+	snapshot, err := s.look(ctx, key, query)
+	if err != nil {
+		return 0, 0, s.failed(ctx, "look for "+key.String()+" in", err)
+	}
+	for _, o := range snapshot.Objects {
+		if o.Key == key {
+			object = o.Revision
+		}
+	}
+	return snapshot.Revision, object, nil
+}
+
+func (s *Source) look(ctx context.Context, key stream.Key, query url.Values) (stream.Snapshot, error) {
+	one := "metadata.name=" + key.Name
+	in := s.collection
+	if key.Namespace != "" && !strings.Contains(in.Path, "/namespaces/") {
+		slash := strings.LastIndexByte(in.Path, '/')
+		in.Path = in.Path[:slash] + "/namespaces/" + key.Namespace + in.Path[slash:] // one key, not a search
+	}
+	switch selected := s.selectors.Get("fieldSelector"); {
+	case selected == "":
+		query.Set("fieldSelector", one)
+	case !strings.Contains(selected, "metadata.name="): // else there is one at most
+		query.Set("fieldSelector", selected+","+one)
+	}
+	response, err := s.ask(ctx, in, query, "gzip")
+	if err != nil {
+		return stream.Snapshot{}, err
+	}
+	defer response.Body.Close()
+	snapshot, _, err := s.read(response)
+	return snapshot, err
 }
 
 // Watch asks for changes. ctx bounds the asking; the watch itself lasts until Close or an error of Next.
@@ -215,10 +261,17 @@ func (s *Source) open(
 	}, nil
 }
 
-// get sends a request. What is no success becomes an error. The answer's body must be closed.
+// get asks for something of the collection. What is no success becomes an error. The answer's body must be closed.
 func (s *Source) get(ctx context.Context, query url.Values, coding string) (*http.Response, error) {
-	to := s.collection
-	maps.Copy(query, s.selectors)
+	return s.ask(ctx, s.collection, query, coding)
+}
+
+func (s *Source) ask(ctx context.Context, to url.URL, query url.Values, coding string) (*http.Response, error) {
+	for name, values := range s.selectors {
+		if !query.Has(name) {
+			query[name] = values
+		}
+	}
 	to.RawQuery = query.Encode()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, to.String(), http.NoBody)
 	if err != nil {

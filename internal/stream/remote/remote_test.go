@@ -156,6 +156,74 @@ func (s *server) watch(w http.ResponseWriter, r *http.Request, after edge.Revisi
 	}
 }
 
+// Look asks for one object, by its own namespace's path.
+func TestLook(t *testing.T) {
+	for name, test := range map[string]struct {
+		config Config
+		key    stream.Key
+		at     edge.Revision
+		path   string
+		query  string
+	}{
+		"of a cluster": {
+			Config{Path: path}, stream.Key{Namespace: "a", Name: "x"}, 0,
+			"/apis/discovery.k8s.io/v1/namespaces/a/endpointslices", "fieldSelector=metadata.name%3Dx&limit=1",
+		},
+		"as it was": {
+			Config{Path: path}, stream.Key{Namespace: "a", Name: "x"}, 30,
+			"/apis/discovery.k8s.io/v1/namespaces/a/endpointslices",
+			"fieldSelector=metadata.name%3Dx&limit=1&resourceVersion=30&resourceVersionMatch=Exact",
+		},
+		"without a namespace": {
+			Config{Path: "/api/v1/nodes", LabelSelector: "l=m"}, stream.Key{Name: "x"}, 0,
+			"/api/v1/nodes", "fieldSelector=metadata.name%3Dx&labelSelector=l%3Dm&limit=1",
+		},
+		"of one object": {
+			Config{Path: "/api/v1/namespaces/a/secrets", FieldSelector: "metadata.name=x"}, stream.Key{Namespace: "a", Name: "x"}, 0,
+			"/api/v1/namespaces/a/secrets", "fieldSelector=metadata.name%3Dx&limit=1",
+		},
+		"of a node's": {
+			Config{Path: "/api/v1/pods", FieldSelector: "spec.nodeName=n"}, stream.Key{Namespace: "a", Name: "x"}, 0,
+			"/api/v1/namespaces/a/pods", "fieldSelector=spec.nodeName%3Dn%2Cmetadata.name%3Dx&limit=1",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			typ := stream.Type{Encoding: stream.JSON}
+			typ.Version, typ.Kind = "v1", "X"
+			there := true
+			far := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if r.URL.Path != test.path || r.URL.RawQuery != test.query {
+					t.Errorf("asked for %s?%s", r.URL.Path, r.URL.RawQuery)
+				}
+				w.Header().Set("Content-Type", "application/json")
+				item := fmt.Sprintf(`{"metadata":{"name":%q,"namespace":%q,"resourceVersion":"7"}}`, test.key.Name, test.key.Namespace)
+				if !there {
+					item = ""
+				}
+				fmt.Fprintf(w, `{"kind":"XList","apiVersion":"v1","metadata":{"resourceVersion":"44"},"items":[%s]}`, item)
+			}))
+			defer far.Close()
+			base, err := url.Parse(far.URL)
+			if err != nil {
+				t.Fatal(err)
+			}
+			test.config.Base, test.config.Name = base, "cloud"
+			s, err := New(test.config)
+			if err != nil {
+				t.Fatal(err)
+			}
+			current, object, err := s.Look(t.Context(), test.key, test.at)
+			if err != nil || current != 44 || object != 7 {
+				t.Errorf("Look() = %d, %d, %v", current, object, err)
+			}
+			there = false
+			if current, object, err = s.Look(t.Context(), test.key, test.at); err != nil || current != 44 || object != 0 {
+				t.Errorf("without it: Look() = %d, %d, %v", current, object, err)
+			}
+		})
+	}
+}
+
 // harness is a server and a Source that reads it.
 type harness struct {
 	*server

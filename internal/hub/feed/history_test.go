@@ -1,0 +1,180 @@
+package feed
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/hub/history"
+	"yurtcoordinator/internal/hub/link"
+	"yurtcoordinator/internal/stream"
+)
+
+// follows makes the world's hub one that follows the cloud's history.
+func (w *world) follows() {
+	w.t.Helper()
+	k, err := history.New(history.Config{Link: w.cloudLink})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.history = k
+}
+
+// soon is within which all must agree with a cloud that is back.
+const soon = time.Minute
+
+func TestTheCloudIsRestoredFromABackup(t *testing.T) {
+	names := func(n int) (all []string) {
+		for i := range n {
+			all = append(all, fmt.Sprint(i))
+		}
+		return all
+	}
+	for name, test := range map[string]struct {
+		before, after int // objects written before the backup was lost, and after it was restored
+		heal          func(w *world)
+	}{
+		"and stays below our revision, and the link is cut":   {60, 5, (*world).cut},
+		"and passes our revision, and the link is cut":        {60, 80, (*world).cut},
+		"and stays below our revision, and the streams break": {60, 5, (*world).broken},
+		"and passes our revision, and the streams break":      {60, 80, (*world).broken},
+		"and passes our revision, while the hub is off":       {60, 80, (*world).restarted},
+		"and stays below our revision, while the hub is off":  {60, 5, (*world).restarted},
+		"and few of many objects are left":                    {200, 1, (*world).cut},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(w *world) {
+				w.alone = true
+				w.follows()
+				w.links(link.Up, link.Down)
+				w.begin()
+				for _, n := range names(test.before) {
+					w.cloud.put(n)
+				}
+				w.has(w.cloud)
+				after := names(test.after)
+				for i := range after {
+					after[i] = "after" + after[i]
+				}
+				w.cloud.do(func() { w.cloud.dead = true })
+				w.cloud.restore(103, append([]string{"a", "b", "c"}, after...)...)
+				w.cloud.do(func() { w.cloud.revision = 103 + edge.Revision(test.after) })
+				shift(w.cloud, 103)
+				test.heal(w)
+				w.pass(soon)
+				w.has(w.cloud)
+				if w.sink.History() != 1 {
+					t.Errorf("history %s", w.sink.History())
+				}
+				w.cloud.put("later")
+				w.has(w.cloud)
+				if lists, _, _ := w.cloud.counts(); lists > 4 {
+					t.Errorf("%d lists over the WAN", lists)
+				}
+			})
+		})
+	}
+}
+
+// shift renumbers a store's content so that what was restored first is of the revisions up to one.
+func shift(s *store, last edge.Revision) {
+	s.do(func() {
+		first := s.history[0].Object.Revision
+		s.history, s.oldest = nil, 0
+		objects := s.objects
+		s.objects = map[stream.Key]stream.Object{}
+		for k, o := range objects {
+			o.Revision = o.Revision - first + last - 2
+			s.objects[k] = o
+		}
+	})
+}
+
+func (w *world) cut() {
+	w.links(link.Down, link.Down)
+	w.cloud.do(func() { w.cloud.dead = false })
+	w.links(link.Up, link.Down)
+}
+
+func (w *world) broken() { w.cloud.do(func() { w.cloud.dead = false }) }
+
+func (w *world) restarted() {
+	w.stop()
+	w.cloud.do(func() { w.cloud.dead = false })
+	w.follows()
+	w.begin()
+}
+
+func TestTheSameHistoryCostsOneQuestion(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.alone = true
+		w.follows()
+		w.links(link.Up, link.Down)
+		w.begin()
+		for range 10 {
+			w.cloud.put("d")
+			w.cut()
+			w.cloud.put("e")
+			w.has(w.cloud)
+		}
+		w.want(Cloud, 1)
+		if w.cloud.looks != 10 {
+			t.Errorf("%d questions after 10 cuts", w.cloud.looks)
+		}
+		w.pass(time.Hour)
+		if w.cloud.looks != 10 {
+			t.Errorf("%d questions while all was well", w.cloud.looks-10)
+		}
+	})
+}
+
+// The cloud has forgotten the time that would tell: what is here may be of another history.
+func TestAHistoryThatCantBeProvenIsListed(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.alone = true
+		w.follows()
+		w.links(link.Up, link.Down)
+		w.begin()
+		w.links(link.Down, link.Down)
+		w.cloud.put("c")
+		w.cloud.compact()
+		w.cloud.do(func() { w.cloud.oldest = 104 })
+		w.cloud.put("d")
+		w.links(link.Up, link.Down)
+		w.pass(expiredJitter + time.Second)
+		w.want(Cloud, 2)
+		w.has(w.cloud)
+		if w.sink.History() != 0 {
+			t.Errorf("history %s", w.sink.History())
+		}
+	})
+}
+
+func TestNothingIsResumedBeforeTheHistoryIsKnown(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.alone = true
+		w.follows()
+		had, err := w.cloud.Snapshot(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.sink.setLocked(had)
+		w.cloud.lists = 0
+		w.cloud.fault = errors.New("broken pipe")
+		w.links(link.Up, link.Down)
+		w.begin()
+		w.pass(10 * time.Second)
+		if _, watches, _ := w.cloud.counts(); watches != 0 {
+			t.Error("resumed")
+		}
+		w.failing(true)
+		w.cloud.do(func() { w.cloud.fault = nil })
+		w.pass(5 * time.Second)
+		w.want(Cloud, 0)
+		w.failing(false)
+		synctest.Wait()
+	})
+}

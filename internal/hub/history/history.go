@@ -1,0 +1,405 @@
+// Package history tells whether the cloud is still in the history that a hub's revisions count in.
+//
+// A cloud that is restored from a backup goes on from an earlier revision. A watch that resumes at ours then waits in
+// silence until the new history has reached it, and misses what happened until then: the revisions of two histories say
+// nothing about each other, however they compare. So histories have numbers, kept with every revision, and whoever sees
+// that the history has changed raises the number.
+//
+// The proof is a witness: an object whose revision the hub has seen. Objects keep the revision of their last change, so a
+// witness that is unchanged proves that the cloud's past goes at least as far as ours. If it has changed since, the cloud
+// is asked for it as of the revision that it was seen at. A revision of two histories belongs to the same object in both
+// only by accident.
+//
+//	link lost, a stream broke, content    ┌─ as seen: same history
+//	from elsewhere is to be resumed ──▶ list the witness ─┼─ earlier, or the cloud's revision below ours: changed
+//	                                      └─ later or gone ──▶ as of then ─┬─ as seen: same
+//	                                                                       ├─ other: changed
+//	                                                                       └─ forgotten: unknown
+//
+// Invariants:
+//   - Nothing is resumed at the cloud while the State is not Sure. What is under way goes on.
+//   - A number is never lowered, and all of one number is of one history.
+//   - It costs one request of a few hundred bytes after each loss, sometimes two; none while all is well.
+//   - Unknown is not changed: what is here may be right, and the pool's content with it. But nothing from before may be
+//     resumed at the cloud (Floor), for nobody can say that nothing would be missed.
+//
+// What it can't see: a backup from after the newest witness, that is, from the last moment in which nothing that this hub
+// follows has changed. All that it follows was the same in both histories then.
+//
+// The uid of the namespace kube-system was the alternative. It tells a cluster that was rebuilt, which witnesses do too, and
+// not one that was restored; and nodes may not read it.
+package history
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/klog/v2"
+
+	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/hub/link"
+	"yurtcoordinator/internal/live"
+	"yurtcoordinator/internal/stream"
+)
+
+const (
+	// askTime bounds one question.
+	askTime = 10 * time.Second
+	// pauseMin and pauseMax bound the pause after a question without an answer; it is doubled each time, and each is drawn
+	// from its upper half.
+	pauseMin, pauseMax = 250 * time.Millisecond, 5 * time.Second
+	// maxWitnesses is how many collections can prove something: if one may no longer be read, another can.
+	maxWitnesses = 8
+	// blobKey is where the disk has the State.
+	blobKey = "cloud/history"
+)
+
+// Prover asks the cloud for one object of a collection. remote.Source is one.
+type Prover interface {
+	// Look returns the cloud's revision, and that of the object: as it is now, or as it was at a revision. It is 0 if there
+	// is none. It fails with stream.ErrExpired for a revision that is no longer remembered.
+	Look(ctx context.Context, key stream.Key, at edge.Revision) (current, object edge.Revision, err error)
+}
+
+// Witness is an object as a hub has seen it.
+type Witness struct {
+	From     Prover
+	Key      stream.Key
+	Revision edge.Revision
+	// Held is the revision up to which the collection is known.
+	Held edge.Revision
+	// History is the one that it was seen in.
+	History edge.History
+}
+
+// State is what is known of the cloud's history.
+type State struct {
+	// Number is that of the history that the cloud is in, as far as is known.
+	Number edge.History
+	// Floor is the revision below which nothing of this history that is here may be resumed at the cloud.
+	Floor edge.Revision
+	// Sure says that it was verified, or that there is nothing to verify.
+	Sure bool
+	// Failing says that the cloud was asked, and did not answer.
+	Failing bool
+}
+
+// Disk keeps a State. store.Store is one.
+type Disk interface {
+	Blob(key string) ([]byte, error)
+	PutBlob(key string, value []byte) error
+}
+
+// Config is what a Keeper needs.
+type Config struct {
+	// Link is the state of the link to the cloud. Required.
+	Link *live.Value[link.State]
+	// Disk keeps the number over a restart. Default: nothing does, which costs no more than the proof of what is kept elsewhere.
+	Disk Disk
+}
+
+// Keeper follows the cloud's history. Make one with New. Safe for concurrent use.
+type Keeper struct {
+	config Config
+	state  *live.Value[State]
+	asked  chan struct{} // there is something to verify
+
+	mu        sync.Mutex
+	witnesses map[Prover]Witness
+	proven    edge.Revision // what is of this history for certain, since Sure was last lost
+	losses    int           // how often Sure was lost
+}
+
+// New returns a Keeper of what the disk has.
+func New(c Config) (*Keeper, error) {
+	if c.Link == nil {
+		return nil, errors.New("history: Link is required")
+	}
+	k := &Keeper{
+		config: c, state: live.NewValue(State{}), asked: make(chan struct{}, 1), witnesses: map[Prover]Witness{},
+	}
+	if c.Disk != nil {
+		if kept, err := c.Disk.Blob(blobKey); err == nil {
+			k.state.Set(decode(kept))
+		}
+	}
+	return k, nil
+}
+
+// State is what is known, now and as it changes.
+func (k *Keeper) State() *live.Value[State] { return k.state }
+
+// Saw takes in a witness that the cloud has told of since the State was last Sure.
+func (k *Keeper) Saw(w Witness) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	s := k.state.Get()
+	if w.History != s.Number || !s.Sure {
+		return
+	}
+	k.keepLocked(w)
+	k.proven = max(k.proven, w.Revision, w.Held)
+}
+
+// Prove takes in a witness of what is to be resumed at the cloud, and came from elsewhere: the disk, or the pool. The State is
+// not Sure until it is proven.
+func (k *Keeper) Prove(w Witness) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	s := k.state.Get()
+	switch {
+	case w.History > s.Number:
+		k.raiseLocked(w.History)
+	case w.History < s.Number, w.Held < s.Floor:
+		return // it can't be resumed anyhow
+	}
+	k.keepLocked(w)
+	if w.Revision > k.proven {
+		k.loseLocked()
+	}
+}
+
+// Followed is a Keeper's State for what is read with credentials of others than the node. It proves nothing: who lent them
+// may take them back, and need not know that they were used to ask.
+type Followed struct{ *Keeper }
+
+// Saw takes in nothing.
+func (Followed) Saw(Witness) {}
+
+// Prove takes in nothing.
+func (Followed) Prove(Witness) {}
+
+func (k *Keeper) keepLocked(w Witness) {
+	if w.From == nil || w.Revision == 0 {
+		return
+	}
+	if has, ok := k.witnesses[w.From]; ok && has.History == w.History && has.Revision > w.Revision {
+		has.Held = max(has.Held, w.Held)
+		w = has
+	}
+	k.witnesses[w.From] = w
+	if len(k.witnesses) <= maxWitnesses {
+		return
+	}
+	least := w
+	for _, each := range k.witnesses {
+		if each.Revision < least.Revision {
+			least = each
+		}
+	}
+	delete(k.witnesses, least.From)
+}
+
+// Shaken takes in that a stream of the cloud broke: who serves may have been started anew, on another store.
+func (k *Keeper) Shaken() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.proven = 0
+	k.loseLocked()
+}
+
+// loseLocked takes back Sure.
+func (k *Keeper) loseLocked() {
+	k.losses++
+	s := k.state.Get()
+	s.Sure, s.Failing = false, false
+	k.state.Set(s)
+	select {
+	case k.asked <- struct{}{}:
+	default:
+	}
+}
+
+// Raise takes in that somebody in the pool knows of a later history.
+func (k *Keeper) Raise(n edge.History) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.raiseLocked(n)
+}
+
+func (k *Keeper) raiseLocked(n edge.History) {
+	s := k.state.Get()
+	if n <= s.Number {
+		return
+	}
+	clear(k.witnesses)
+	s.Number, s.Floor = n, 0
+	k.proven = 0
+	k.state.Set(s)
+	k.write(s)
+}
+
+// Run verifies until ctx ends, and returns nil.
+func (k *Keeper) Run(ctx context.Context) error {
+	failures, was := 0, false
+	for ctx.Err() == nil {
+		state, changed := k.config.Link.Watch()
+		up := state.Reachable()
+		if was && !up {
+			k.Shaken()
+		}
+		was = up
+		var again <-chan time.Time
+		if up && !k.state.Get().Sure {
+			err := k.verify(ctx)
+			switch {
+			case err == nil:
+				failures = 0
+				continue
+			case ctx.Err() != nil:
+				return nil
+			}
+			k.fail()
+			pause := min(pauseMin<<min(failures, 5), pauseMax)
+			failures++
+			klog.FromContext(ctx).Info("Can't tell whether the cloud is in the history that is known, trying again", "err", err)
+			again = time.After(pause/2 + rand.N(pause/2))
+		}
+		asked := k.asked
+		if again != nil {
+			asked = nil // one question at a time
+		}
+		select {
+		case <-ctx.Done():
+		case <-changed:
+		case <-asked:
+		case <-again:
+		}
+	}
+	return nil
+}
+
+// verify asks the newest witness, and takes in what follows.
+func (k *Keeper) verify(ctx context.Context) error {
+	w, held, losses := k.newest()
+	verdict, now := Same, Answer{}
+	if w.From != nil {
+		var err error
+		if verdict, now, err = ask(ctx, w, held); err != nil {
+			if denied(err) {
+				k.dismiss(w)
+				return k.verify(ctx) // another may be asked
+			}
+			return fmt.Errorf("ask the cloud for %s as of revision %s: %w", w.Key, w.Revision, err)
+		}
+	}
+	k.conclude(ctx, w, verdict, now, losses)
+	return nil
+}
+
+// newest is the witness that proves most, and the highest revision that is held.
+func (k *Keeper) newest() (best Witness, held edge.Revision, losses int) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	number := k.state.Get().Number
+	for _, w := range k.witnesses {
+		if w.History != number {
+			continue
+		}
+		held = max(held, w.Held)
+		if w.Revision > best.Revision {
+			best = w
+		}
+	}
+	return best, held, k.losses
+}
+
+// fail takes in that there was no answer.
+func (k *Keeper) fail() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	s := k.state.Get()
+	s.Failing = true
+	k.state.Set(s)
+}
+
+func (k *Keeper) dismiss(w Witness) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	delete(k.witnesses, w.From)
+}
+
+func ask(ctx context.Context, w Witness, held edge.Revision) (Verdict, Answer, error) {
+	ctx, cancel := context.WithTimeout(ctx, askTime)
+	defer cancel()
+	var now Answer
+	var err error
+	if now.Current, now.Object, err = w.From.Look(ctx, w.Key, 0); err != nil {
+		return Ask, now, err
+	}
+	verdict := Compare(w.Revision, held, now)
+	if verdict != Ask {
+		return verdict, now, nil
+	}
+	then := There
+	_, object, err := w.From.Look(ctx, w.Key, w.Revision)
+	switch {
+	case errors.Is(err, stream.ErrExpired):
+		then = Forgotten
+	case err != nil && apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge):
+		then = Ahead
+	case err != nil:
+		return Ask, now, err
+	case object != w.Revision:
+		then = Other
+	}
+	return Conclude(then), now, nil
+}
+
+func (k *Keeper) conclude(ctx context.Context, w Witness, verdict Verdict, now Answer, losses int) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	s := k.state.Get()
+	lost := losses != k.losses
+	if lost && verdict == Same || w.From != nil && w.History != s.Number {
+		return // something else is to be verified now
+	}
+	logger := klog.FromContext(ctx).WithValues("object", w.Key, "seen", w.Revision.String(), "revision", now.Current.String())
+	switch verdict {
+	case Changed:
+		k.raiseLocked(s.Number + 1)
+		s = k.state.Get()
+		logger.Info("The cloud's history has changed: it was restored from a backup, or rebuilt. Reading all anew", "history", s.Number)
+	case Unknown:
+		s.Floor = now.Current
+		k.proven = now.Current
+		k.write(s)
+		logger.Info("The cloud does not remember the time in which it was last seen, reading anew what would be resumed")
+	default:
+		k.proven = max(k.proven, w.Revision)
+	}
+	s.Sure, s.Failing = !lost, false
+	k.state.Set(s)
+}
+
+func (k *Keeper) write(s State) {
+	if k.config.Disk != nil {
+		_ = k.config.Disk.PutBlob(blobKey, encode(s)) // without it, the next start finds out again
+	}
+}
+
+func encode(s State) []byte { return fmt.Appendf(nil, "%d %d", s.Number, s.Floor) }
+
+// decode reads what encode wrote; anything else is no State.
+func decode(text []byte) (s State) {
+	number, floor, found := strings.Cut(string(text), " ")
+	n, err := strconv.ParseUint(number, 10, 64)
+	f, err2 := strconv.ParseUint(floor, 10, 64)
+	if !found || err != nil || err2 != nil {
+		return State{}
+	}
+	return State{Number: edge.History(n), Floor: edge.Revision(f)}
+}
+
+// denied reports whether an error is an answer that another collection would not get.
+func denied(err error) bool {
+	return apierrors.IsForbidden(err) || apierrors.IsNotFound(err) || apierrors.IsBadRequest(err) || apierrors.IsMethodNotSupported(err)
+}
