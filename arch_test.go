@@ -98,7 +98,8 @@ var law = []struct {
 		"who may do what does not depend on how it is done"},
 	{"internal/pool/mirror",
 		[]string{
-			"internal/edge", "internal/pool/exchange", "internal/pool/verbatim", "internal/replica", "internal/stream",
+			"internal/doubt", "internal/edge", "internal/pool/exchange", "internal/pool/verbatim", "internal/replica",
+			"internal/stream",
 		},
 		"a mirror is told who leads"},
 	{"internal/pool/nodeobjects",

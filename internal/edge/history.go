@@ -1,6 +1,9 @@
 package edge
 
-import "strconv"
+import (
+	"fmt"
+	"strconv"
+)
 
 // History numbers the cloud's histories. Revisions of two histories say nothing about each other, however they compare:
 // a cloud that was restored from a backup, or rebuilt, counts from where the backup was. Whoever sees that raises the
@@ -9,3 +12,26 @@ type History uint64
 
 // String is the number for people to read.
 func (h History) String() string { return strconv.FormatUint(uint64(h), 10) }
+
+// HeaderHistory says which history the revisions of a request to a mirror, or of its answer, count in. Without it, they count in
+// the first. A watch that asks for another history than the mirror's is answered with 410.
+const HeaderHistory = "Openyurt-History"
+
+// HeaderRevision says, in an answer, how far the mirror has come.
+const HeaderRevision = "Openyurt-Revision"
+
+// AnnotationHistory, on LeaseInformerSync, has the history that all revisions in AnnotationAppliedRevisions count in. Without
+// it, they count in the first.
+const AnnotationHistory = "openyurt.io/cloud-history"
+
+// ParseHistory reads the number; "" is the first history. It fails on what is not a decimal number.
+func ParseHistory(text string) (History, error) {
+	if text == "" {
+		return 0, nil
+	}
+	n, err := strconv.ParseUint(text, 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("%.40q is no history: want a decimal number", text)
+	}
+	return History(n), nil
+}

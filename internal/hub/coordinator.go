@@ -144,7 +144,8 @@ func (h *Hub) newPool() (*pool, error) {
 	reporter := roster.New(roster.Config{Node: h.cfg.Node, Pool: h.cfg.Pool, Coordinator: atCoordinator, Cloud: forwarding})
 	p.coverage = feed.NewCoverage(feed.CoverageConfig{Leases: atCoordinator, Link: p.coordinator.Link()})
 	if p.pusher, err = push.New(push.Config{
-		Node: h.cfg.Node, Resources: shared{h}, Leases: atCoordinator, Metrics: h.metrics,
+		Later: h.history.Raise,
+		Node:  h.cfg.Node, Resources: shared{h}, Leases: atCoordinator, Metrics: h.metrics,
 		Transport: transport.NewUserAgentRoundTripper(userAgent, p.coordinator.AsNode()), Base: p.address,
 	}); err != nil {
 		return nil, err

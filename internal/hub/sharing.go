@@ -36,6 +36,7 @@ func (h *Hub) newFollowed(shared []schema.GroupVersionResource) (*follow.Set, er
 		sources.Pool = &follow.Pool{
 			As: h.pool.coordinator.AsNode(), Base: h.pool.address, Link: h.pool.coordinator.Link(),
 			Standing: h.pool.keeper.Standing(), Covered: h.pool.coverage.Of,
+			History: h.pool.coverage.History(),
 		}
 	}
 	config.Changed = func() {

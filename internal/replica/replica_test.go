@@ -1,7 +1,6 @@
 package replica_test
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -490,52 +489,5 @@ func TestBookmarks(t *testing.T) {
 	apply(t, r, event(stream.Bookmark, stream.Object{Revision: 61}))
 	if got := next(t, ahead); len(got) != 1 || got[0].Object.Revision != 61 {
 		t.Errorf("told %v, want a bookmark at 61", got)
-	}
-}
-
-func TestGuard(t *testing.T) {
-	start := time.Now()
-	type offer struct {
-		after        time.Duration
-		have, remove int
-		passes       bool
-	}
-	for _, test := range []struct {
-		name   string
-		offers []offer
-		least  int
-	}{
-		{"few objects", []offer{{0, 9, 9, true}}, 0},
-		{"half", []offer{{0, 10, 5, true}}, 0},
-		{"few that matter", []offer{{0, 1, 1, false}, {29 * time.Second, 1, 1, false}, {30 * time.Second, 1, 1, true}}, 1},
-		{"none to lose", []offer{{0, 0, 0, true}}, 1},
-		{"one of two that matter", []offer{{0, 2, 1, true}}, 1},
-		{"more than half", []offer{{0, 10, 6, false}}, 0},
-		{"offered long enough", []offer{
-			{0, 100, 99, false}, {29 * time.Second, 100, 99, false}, {30 * time.Second, 100, 99, true},
-		}, 0},
-		{"offered often, but not for long", []offer{
-			{0, 100, 99, false}, {1, 100, 99, false}, {2, 100, 99, false}, {3, 100, 99, false},
-		}, 0},
-		{"offered twice only", []offer{{0, 100, 99, false}, {time.Minute, 100, 99, false}, {61 * time.Second, 100, 99, true}}, 0},
-		{"a sane one between", []offer{
-			{0, 100, 99, false}, {29 * time.Second, 100, 99, false}, {30 * time.Second, 100, 1, true},
-			{31 * time.Second, 100, 99, false},
-		}, 0},
-		{"believed once, not for ever", []offer{
-			{0, 100, 99, false}, {15 * time.Second, 100, 99, false}, {30 * time.Second, 100, 99, true},
-			{31 * time.Second, 100, 99, false},
-		}, 0},
-		{"another incident", []offer{
-			{0, 100, 99, false}, {15 * time.Second, 100, 99, false}, {11 * time.Minute, 100, 99, false},
-		}, 0},
-	} {
-		var g replica.Guard
-		for i, o := range test.offers {
-			err := g.Check(start.Add(o.after), cmp.Or(test.least, replica.GuardMinimum), o.have, o.remove)
-			if (err == nil) != o.passes || (err != nil && !errors.Is(err, replica.ErrSuspicious)) {
-				t.Errorf("%s: offer %d: %v, want it to pass: %v", test.name, i+1, err, o.passes)
-			}
-		}
 	}
 }

@@ -43,6 +43,8 @@ type CoverageConfig struct {
 type Coverage struct {
 	config CoverageConfig
 
+	history *live.Value[edge.History]
+
 	mu     sync.Mutex
 	values map[schema.GroupResource]*live.Value[bool]
 	seen   declaration
@@ -55,13 +57,21 @@ type declaration struct {
 	uid     string
 	renewed int64 // microseconds of its writer's clock: opaque
 	text    string
-	applied map[schema.GroupResource]edge.Revision
+	history edge.History // that the mirror's content is of
+	applied map[schema.GroupResource]struct{}
 }
 
 // NewCoverage returns a Coverage; nothing is covered until Run.
 func NewCoverage(c CoverageConfig) *Coverage {
-	return &Coverage{config: c, values: map[schema.GroupResource]*live.Value[bool]{}, moved: make(chan struct{}, 1)}
+	return &Coverage{
+		config: c, history: &live.Value[edge.History]{}, values: map[schema.GroupResource]*live.Value[bool]{},
+		moved: make(chan struct{}, 1),
+	}
 }
+
+// History is the history that what is covered counts in. It is as last declared, by whomever, so that a hub that has not seen
+// the cloud's history change hears of it.
+func (c *Coverage) History() *live.Value[edge.History] { return c.history }
 
 // Of says whether a resource is covered, now and as it changes. Values are kept: ask for the resources of a
 // configuration, not for those of requests.
@@ -139,6 +149,9 @@ func (c *Coverage) forget() {
 }
 
 func (c *Coverage) publishLocked(now time.Time) {
+	if len(c.seen.applied) > 0 {
+		c.history.Set(c.seen.history)
+	}
 	for r, v := range c.values {
 		_, declared := c.seen.applied[r]
 		v.Set(declared && now.Before(c.until))
@@ -153,7 +166,7 @@ func (c *Coverage) take(d declaration, happened bool) {
 	switch {
 	case len(d.applied) == 0 || d.uid != c.seen.uid && !happened:
 		c.until = time.Time{}
-	case happened && (d.renewed != c.seen.renewed || d.text != c.seen.text || d.uid != c.seen.uid):
+	case happened && (d.renewed != c.seen.renewed || d.text != c.seen.text || d.history != c.seen.history || d.uid != c.seen.uid):
 		c.until = now.Add(coverFresh)
 	}
 	c.seen = d
@@ -198,16 +211,19 @@ func declared(lease *coordinationv1.Lease) declaration {
 	if lease.Spec.HolderIdentity == nil || *lease.Spec.HolderIdentity == "" {
 		return d
 	}
-	applied, err := ParseApplied(d.text)
-	if err == nil {
-		d.applied = applied
+	history, err := edge.ParseHistory(lease.Annotations[edge.AnnotationHistory])
+	if err != nil {
+		return d
+	}
+	if applied, err := parseApplied(d.text); err == nil {
+		d.applied, d.history = applied, history
 	}
 	return d
 }
 
-// ParseApplied reads the annotation edge.AnnotationAppliedRevisions. A resource whose revision is none is left out: that of
-// others still counts.
-func ParseApplied(text string) (map[schema.GroupResource]edge.Revision, error) {
+// parseApplied reads which resources the annotation edge.AnnotationAppliedRevisions names. One whose revision is none is left out:
+// that of others still counts. The revisions are for people: where the mirror stands it says itself.
+func parseApplied(text string) (map[schema.GroupResource]struct{}, error) {
 	if len(text) > maxDeclared {
 		return nil, fmt.Errorf("annotation %s: %d bytes are more than any leader writes",
 			edge.AnnotationAppliedRevisions, len(text))
@@ -216,10 +232,10 @@ func ParseApplied(text string) (map[schema.GroupResource]edge.Revision, error) {
 	if err := json.Unmarshal([]byte(text), &raw); err != nil {
 		return nil, fmt.Errorf("annotation %s: %w", edge.AnnotationAppliedRevisions, err)
 	}
-	applied := make(map[schema.GroupResource]edge.Revision, len(raw))
+	applied := make(map[schema.GroupResource]struct{}, len(raw))
 	for name, revision := range raw {
-		if n, err := edge.ParseRevision(revision); err == nil && name != "" {
-			applied[schema.ParseGroupResource(name)] = n
+		if _, err := edge.ParseRevision(revision); err == nil && name != "" {
+			applied[schema.ParseGroupResource(name)] = struct{}{}
 		}
 	}
 	return applied, nil

@@ -31,11 +31,18 @@ const mirrorListTimeout = 15 * time.Second
 // send what they remember at once, and know no way to say that this was all.
 const quietTime = 500 * time.Millisecond
 
+// behindTime is how long a mirror that has not come as far as the sink may tell nothing, while the cloud can be asked. What its leader
+// pushes takes milliseconds.
+const behindTime = 10 * time.Second
+
 var (
 	// errNotNewer says that a mirror's snapshot is of no use.
 	errNotNewer = errors.New("the snapshot is not newer than what is here")
 	// errDoubtful says that a list of the cloud is not believed yet.
 	errDoubtful = errors.New("the list is not believed yet")
+	// errBehind says that a mirror has not come as far as the sink, and does not come on. It is Expired, as a resume there is
+	// of no use for a while.
+	errBehind = fmt.Errorf("the mirror has not come as far as what is here: %w", stream.ErrExpired)
 	// errUnfit says that the sink does not take what a stream tells.
 	errUnfit = errors.New("the stream does not fit")
 )
@@ -71,6 +78,8 @@ type Config struct {
 	Standing *live.Value[role.Standing]
 	// Covered says that the leader keeps the mirror of this resource complete (Coverage.Of).
 	Covered *live.Value[bool]
+	// CoveredHistory is the history that the mirror counts in while it is covered (Coverage.History). nil means the sink's.
+	CoveredHistory *live.Value[edge.History]
 	// Lists has room for as many elements as lists over the WAN may be under way at a time: 1, in a channel that all
 	// feeds of a hub share. Default: there is no limit but this feed's own.
 	Lists chan struct{}
@@ -94,6 +103,13 @@ type History interface {
 	Shaken()
 	// Raise takes in that there is a later history.
 	Raise(edge.History)
+}
+
+// Mirror is a source whose content may be of another history; remote.Source is one.
+type Mirror interface {
+	// WatchIn is Watch, for a revision of a history. It returns how far the source has come, 0 if it does not say, and fails with
+	// stream.ErrExpired if it is in another history.
+	WatchIn(ctx context.Context, in edge.History, after edge.Revision) (stream.Watch, edge.Revision, error)
 }
 
 // steady is a cloud whose history never changes.
@@ -171,6 +187,9 @@ func New(c Config) (*Feed, error) {
 	if c.Coordinator == nil {
 		c.CoordinatorLink, c.Standing, c.Covered = live.NewValue(link.Down), &live.Value[role.Standing]{}, &live.Value[bool]{}
 	}
+	if c.CoveredHistory == nil {
+		c.CoveredHistory = &live.Value[edge.History]{}
+	}
 	if c.History == nil {
 		c.History = steady{live.NewValue(history.State{Sure: true})}
 	}
@@ -209,6 +228,7 @@ type attempt struct {
 	done      chan outcome
 	refresh   bool          // it was asked for by Refresh
 	history   edge.History  // what is read at the cloud counts in it
+	choice    bool          // it began while the other source could be asked
 	opened    chan struct{} // closed when a watch is open; nil once that was seen
 	caughtUp  chan struct{} // closed when a watch has told what it had to replay; nil once that was seen
 	current   bool          // that was seen
@@ -281,6 +301,7 @@ func (f *Feed) Run(ctx context.Context) error {
 		case <-changes.standing:
 		case <-changes.covered:
 		case <-changes.history:
+		case <-changes.declared:
 		}
 		timer.Stop()
 	}
@@ -309,7 +330,7 @@ func (a *attempt) catching() <-chan struct{} {
 }
 
 // signals say when an input has changed.
-type signals struct{ cloud, coordinator, standing, covered, history <-chan struct{} }
+type signals struct{ cloud, coordinator, standing, covered, history, declared <-chan struct{} }
 
 // look takes in how the inputs stand, and what follows for what is remembered.
 func (f *Feed) look() signals {
@@ -319,7 +340,12 @@ func (f *Feed) look() signals {
 	is.coordinator, s.coordinator = f.config.CoordinatorLink.Watch()
 	is.standing, s.standing = f.config.Standing.Watch()
 	is.covered, s.covered = f.config.Covered.Watch()
+	var declared edge.History
+	if declared, s.declared = f.config.CoveredHistory.Watch(); is.covered {
+		f.config.History.Raise(declared)
+	}
 	is.history, s.history = f.config.History.State().Watch()
+	is.covered = is.covered && declared == is.history.Number
 	if is.cloud == link.Up && f.was.cloud != link.Up {
 		f.cloud.recovered()
 	}
@@ -509,6 +535,7 @@ func (f *Feed) start(ctx context.Context, from Origin, list bool) *attempt {
 		from: from, list: list, done: make(chan outcome, 1), opened: make(chan struct{}), caughtUp: make(chan struct{}),
 	}
 	a.history = f.config.History.State().Get().Number
+	a.choice = f.was.cloud == link.Up
 	f.foreign = f.foreign && from == Cloud && !list || from == Coordinator
 	if list && f.anew {
 		a.refresh, f.anew = true, false
@@ -657,7 +684,13 @@ func (f *Feed) list(ctx context.Context, a *attempt, source stream.Source) error
 	if from == Cloud {
 		s.History = a.history
 	}
-	if s.History > f.counted() {
+	counted := f.counted()
+	switch {
+	case from == Coordinator && position != 0 && s.History < counted:
+		return fmt.Errorf("list %s at the %s: %w: it is of history %s, ours is %s", f.config.Resource.Resource, from,
+			errNotNewer, s.History, counted)
+	case s.History > counted:
+		f.config.History.Raise(s.History)
 		position = 0 // revisions of two histories do not compare
 	}
 	switch {
@@ -722,6 +755,17 @@ func (f *Feed) believe(a *attempt, s stream.Snapshot, position edge.Revision) er
 	return nil
 }
 
+// watch asks a source for what follows a revision, and returns how far it has come, if it says so.
+func (f *Feed) watch(
+	ctx context.Context, a *attempt, source stream.Source, after edge.Revision,
+) (stream.Watch, edge.Revision, error) {
+	if m, can := source.(Mirror); can && a.from == Coordinator {
+		return m.WatchIn(ctx, f.counted(), after)
+	}
+	w, err := source.Watch(ctx, after)
+	return w, 0, err
+}
+
 // remember takes in the newest object that a stream told of.
 func (f *Feed) remember(a *attempt, events []stream.Event) {
 	f.mu.Lock()
@@ -741,7 +785,9 @@ func (f *Feed) remember(a *attempt, events []stream.Event) {
 func (f *Feed) resume(
 	ctx context.Context, a *attempt, source stream.Source, after edge.Revision, opened, caughtUp chan<- struct{},
 ) (o outcome) {
-	w, err := source.Watch(ctx, after)
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	w, at, err := f.watch(ctx, a, source, after)
 	if err != nil {
 		o.err = fmt.Errorf("watch %s after revision %s: %w", f.config.Resource.Resource, after, err)
 		return o
@@ -751,8 +797,14 @@ func (f *Feed) resume(
 	close(opened)
 	told := sync.OnceFunc(func() { close(caughtUp) })
 	quiet := time.AfterFunc(quietTime, told)
+	behind := time.NewTimer(time.Hour)
+	behind.Stop()
+	if at != 0 && at < after && a.choice {
+		behind = time.AfterFunc(behindTime, func() { cancel(errBehind) })
+	}
 	defer func() {
 		quiet.Stop()
+		behind.Stop()
 		o.lived = time.Since(began)
 		_ = w.Close()
 	}()
@@ -761,6 +813,7 @@ func (f *Feed) resume(
 		if err == nil {
 			o.told = o.told || len(events) > 0
 			quiet.Stop()
+			behind.Stop()
 			if err = f.config.Sink.Apply(ctx, events); err != nil {
 				err = fmt.Errorf("%w: %w", errUnfit, err)
 			} else {

@@ -10,6 +10,8 @@ import (
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/hub/history"
 	"yurtcoordinator/internal/hub/link"
+	"yurtcoordinator/internal/hub/role"
+	"yurtcoordinator/internal/live"
 	"yurtcoordinator/internal/stream"
 )
 
@@ -150,6 +152,83 @@ func TestAHistoryThatCantBeProvenIsListed(t *testing.T) {
 		if w.sink.History() != 0 {
 			t.Errorf("history %s", w.sink.History())
 		}
+	})
+}
+
+// A mirror restarted and was filled with less than a follower has: it must not wait there in silence.
+func TestAFollowerAheadOfTheMirrorDoesNotWaitThere(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.follows()
+		for _, n := range []string{"d", "e", "f"} {
+			w.cloud.put(n)
+		}
+		had, err := w.cloud.Snapshot(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.sink.setLocked(had)
+		w.mirror.copy(newStore(100, "a"))
+		w.mirror.ticks, w.mirror.tells = false, true
+		w.standing.Set(role.Standing{Role: role.Follower, Leader: "n2"})
+		w.covered.Set(true)
+		w.links(link.Up, link.Up)
+		w.begin()
+		w.want(Coordinator, 1)
+		w.cloud.put("g")
+		w.pass(soon)
+		w.has(w.cloud)
+	})
+}
+
+// Somebody else in the pool has seen that the history has changed.
+func TestThePoolKnowsOfALaterHistory(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.follows()
+		w.declared = &live.Value[edge.History]{}
+		w.mirror.copy(w.cloud)
+		w.standing.Set(role.Standing{Role: role.Follower, Leader: "n2"})
+		w.covered.Set(true)
+		w.links(link.Up, link.Up)
+		w.begin()
+		w.want(Coordinator, 0)
+		w.has(w.cloud)
+		w.cloud.restore(60, "x", "y")
+		w.mirror.copy(w.cloud)
+		w.mirror.do(func() { w.mirror.in = 1 })
+		w.pass(time.Second)
+		w.declared.Set(1)
+		w.pass(soon)
+		w.want(Coordinator, 0)
+		w.has(w.cloud)
+		if w.sink.History() != 1 || w.history.State().Get().Number != 1 {
+			t.Errorf("the sink is in history %s, the hub in %s", w.sink.History(), w.history.State().Get().Number)
+		}
+	})
+}
+
+// A mirror of an earlier history than ours is neither listed nor resumed.
+func TestAMirrorOfAnEarlierHistoryIsOfNoUse(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.follows()
+		w.history.Raise(2)
+		w.declared = live.NewValue(edge.History(1))
+		w.mirror.copy(newStore(500, "ghost"))
+		w.mirror.do(func() { w.mirror.in = 1 })
+		w.standing.Set(role.Standing{Role: role.Follower, Leader: "n2"})
+		had, err := w.cloud.Snapshot(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		had.History = 2
+		w.sink.setLocked(had)
+		w.sink.history = 2
+		w.covered.Set(true)
+		w.links(link.Up, link.Up)
+		w.begin()
+		w.pass(soon)
+		w.cloud.put("d")
+		w.want(Cloud, 1)
+		w.has(w.cloud)
 	})
 }
 

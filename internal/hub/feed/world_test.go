@@ -41,6 +41,8 @@ type store struct {
 	dead     bool          // nothing that is sent arrives, and nothing ends
 	ticks    bool          // bookmarks come
 	early    bool          // a bookmark comes at once
+	tells    bool          // it says how far it has come
+	in       edge.History  // of a mirror: what its content is of
 	changed  chan struct{}
 	epoch    int // watches of an earlier one are over
 	ending   error
@@ -168,7 +170,7 @@ func (s *store) Snapshot(ctx context.Context) (stream.Snapshot, error) {
 	if !s.complete {
 		return stream.Snapshot{}, stream.ErrNotReady
 	}
-	snapshot := stream.Snapshot{Revision: s.revision}
+	snapshot := stream.Snapshot{Revision: s.revision, History: s.in}
 	for _, k := range slices.SortedFunc(maps.Keys(s.objects), stream.Key.Compare) {
 		snapshot.Objects = append(snapshot.Objects, s.objects[k])
 	}
@@ -232,6 +234,23 @@ func (s *store) Watch(ctx context.Context, after edge.Revision) (stream.Watch, e
 		panic("a watch after no revision")
 	}
 	return &watching{store: s, after: after, epoch: s.epoch}, nil
+}
+
+// WatchIn is a mirror's.
+func (s *store) WatchIn(
+	ctx context.Context, in edge.History, after edge.Revision,
+) (stream.Watch, edge.Revision, error) {
+	s.mu.Lock()
+	at, other := s.revision, in != s.in
+	if !s.tells {
+		at = 0
+	}
+	s.mu.Unlock()
+	if other {
+		return nil, 0, stream.ErrExpired
+	}
+	w, err := s.Watch(ctx, after)
+	return w, at, err
 }
 
 type watching struct {
@@ -399,6 +418,7 @@ type world struct {
 	alone, resets         bool
 	lists                 chan struct{}
 	precious              bool
+	declared              *live.Value[edge.History]
 	history               *history.Keeper // none: the cloud's history never changes
 }
 
@@ -438,6 +458,9 @@ func (w *world) begin() {
 	}
 	if w.history != nil {
 		config.History = w.history
+	}
+	if w.declared != nil {
+		config.CoveredHistory = w.declared
 	}
 	if w.resets {
 		config.Sink = resetting{w.sink}

@@ -46,6 +46,8 @@ type Pool struct {
 	Link     *live.Value[link.State]
 	Standing *live.Value[role.Standing]
 	Covered  func(schema.GroupResource) *live.Value[bool]
+	// History is the one that what is covered counts in.
+	History *live.Value[edge.History]
 }
 
 // Feeds returns what makes feeds that read there.
@@ -86,7 +88,7 @@ func Feeds(s *Sources) (func(Order) (Feed, error), error) {
 				return nil, err
 			}
 			config.CoordinatorLink, config.Standing = s.Pool.Link, s.Pool.Standing
-			config.Covered = s.Pool.Covered(o.Resource.GroupResource())
+			config.Covered, config.CoveredHistory = s.Pool.Covered(o.Resource.GroupResource()), s.Pool.History
 		}
 		return feed.New(config)
 	}, nil

@@ -66,12 +66,15 @@ type state struct {
 	// instance is the mirror's, acked where it stands by its own word; 0 before it was asked.
 	instance string
 	acked    edge.Revision
+	history  edge.History // that acked counts in
 	// target is what the replica had when the carrier began.
 	target edge.Revision
 	// behind is since when something waits for an acknowledgement, or nobody knows whether; zero if nothing does.
 	behind time.Time
 	// ahead is since when the mirror has been seen to be ahead of the replica; zero if it is not.
 	ahead time.Time
+	// over says that it has been for so long that what it has must be of another history.
+	over bool
 	// live is when the replica was last seen to be live.
 	live time.Time
 }
@@ -187,10 +190,14 @@ func (c *carrier) round(ctx context.Context) (progress bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	at := known.applied[c.resource.GVR]
-	if at == 0 || c.full {
+	at, in := known.applied[c.resource.GVR], known.in(c.resource.GVR, c.resource.Replica.History())
+	if at != 0 && in > c.resource.Replica.History() {
+		c.config.Later(in)
+		return false, fmt.Errorf("%w: the replica is not in history %s yet, which the mirror is in", stream.ErrNotReady, in)
+	}
+	if at == 0 || c.full || c.look().over && at > c.resource.Replica.Position() || in != c.resource.Replica.History() {
 		c.full, c.whole = false, true
-		if at, err = c.everything(ctx); err != nil {
+		if at, in, err = c.everything(ctx); err != nil {
 			c.alter(func(s *state) { s.instance, s.acked = "", 0 })
 			return false, err
 		}
@@ -202,8 +209,11 @@ func (c *carrier) round(ctx context.Context) (progress bool, err error) {
 		return progress, fmt.Errorf("follow the replica from the mirror's revision %s: %w", at, err)
 	}
 	target := c.resource.Replica.Position()
+	if c.resource.Replica.History() != in {
+		return progress, fmt.Errorf("%w: the replica is in another history now", stream.ErrExpired)
+	}
 	c.alter(func(s *state) {
-		s.instance, s.acked, s.target = known.instance, at, target
+		s.instance, s.acked, s.history, s.target, s.over = known.instance, at, in, target, false
 		if at >= target {
 			s.behind = time.Time{}
 		}
@@ -219,32 +229,32 @@ func (c *carrier) round(ctx context.Context) (progress bool, err error) {
 	}
 	owned.Go(func() { b.listen(following, w) })
 	t := c.resource.Replica.Type()
-	owned.Go(func() { b.ended <- c.mirror.changes(following, c.resource.GVR, at, t, b.out, b.applied) })
+	owned.Go(func() { b.ended <- c.mirror.changes(following, c.resource.GVR, in, at, t, b.out, b.applied) })
 	err = b.run(following)
 	return progress || b.progress, err
 }
 
 // everything pushes all that the replica has, and returns where the mirror stands then.
-func (c *carrier) everything(ctx context.Context) (edge.Revision, error) {
+func (c *carrier) everything(ctx context.Context) (edge.Revision, edge.History, error) {
 	s, err := c.resource.Replica.Snapshot(ctx)
 	if err != nil {
-		return 0, fmt.Errorf("read the replica: %w", err)
+		return 0, 0, fmt.Errorf("read the replica: %w", err)
 	}
 	events := make([]stream.Event, 0, len(s.Objects)+1)
 	for _, o := range s.Objects {
 		events = append(events, stream.Event{Type: stream.Added, Object: o})
 	}
 	events = append(events, stream.Event{Type: stream.InitialEventsEnd, Object: stream.Object{Revision: s.Revision}})
-	at, err := c.mirror.everything(ctx, c.resource.GVR, s.Type, events)
+	at, err := c.mirror.everything(ctx, c.resource.GVR, s.History, s.Type, events)
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	if at == 0 {
-		return 0, fmt.Errorf("%w: it acknowledged nothing", errMoved)
+		return 0, 0, fmt.Errorf("%w: it acknowledged nothing", errMoved)
 	}
 	c.metrics.pushes.WithLabelValues(c.label(), "full").Inc()
 	klog.FromContext(ctx).V(1).Info("Pushed everything to the coordinator", "objects", len(s.Objects), "applied", at.String())
-	return at, nil
+	return at, s.History, nil
 }
 
 // batches is the part of a round that pushes changes. It belongs to run's goroutine.

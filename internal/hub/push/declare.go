@@ -32,6 +32,10 @@ const (
 	stillLive  = 5 * time.Second
 	stillAcked = 5 * time.Second
 
+	// overAfter is after how long a mirror that is ahead of a replica that the cloud feeds is pushed everything: the cloud, which
+	// knows best, has not come as far.
+	overAfter = 20 * time.Second
+
 	// conflicts is how often a write is tried that somebody else's came before.
 	conflicts = 3
 )
@@ -87,16 +91,20 @@ func (w *declarer) report(logger klog.Logger, err error) {
 // complete are the carriers whose resource is complete in the mirror as far as this hub knows, by name, with how far.
 func (d *duty) complete(now time.Time) map[string]*carrier {
 	declared := map[string]*carrier{}
+	var latest edge.History
 	for _, c := range d.all() {
 		if c.complete(now) {
 			declared[c.label()] = c
+			latest = max(latest, c.look().history)
 		}
 	}
+	// One history for all that is declared: what has not followed yet is not complete.
+	maps.DeleteFunc(declared, func(_ string, c *carrier) bool { return c.look().history != latest })
 	return declared
 }
 
 func (c *carrier) complete(now time.Time) bool {
-	live, at := c.resource.Live(), c.resource.Replica.Position()
+	live, at, in := c.resource.Live(), c.resource.Replica.Position(), c.resource.Replica.History()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	s := &c.state
@@ -108,9 +116,15 @@ func (c *carrier) complete(now time.Time) bool {
 		s.ahead = time.Time{}
 	case s.ahead.IsZero():
 		s.ahead = now
+	case live && !s.over && now.Sub(s.ahead) > overAfter:
+		s.over = true
+		select {
+		case c.restart <- struct{}{}:
+		default:
+		}
 	}
 	switch {
-	case s.acked == 0 || s.acked < s.target:
+	case s.acked == 0 || s.acked < s.target || s.history != in:
 		return false
 	case s.live.IsZero() || now.Sub(s.live) > stillLive:
 		return false
@@ -131,7 +145,8 @@ func (w *declarer) write(ctx context.Context, declared map[string]*carrier) erro
 		return err
 	}
 	for c, s := range known {
-		if s.acked != 0 && (mirror.instance != s.instance || mirror.applied[c.resource.GVR] < s.acked) {
+		if s.acked != 0 && (mirror.instance != s.instance ||
+			mirror.in(c.resource.GVR, s.history) != s.history || mirror.applied[c.resource.GVR] < s.acked) {
 			c.alter(func(now *state) {
 				if now.instance == s.instance {
 					now.acked = 0
@@ -145,14 +160,15 @@ func (w *declarer) write(ctx context.Context, declared map[string]*carrier) erro
 		}
 	}
 	applied := map[string]string{}
+	var in edge.History
 	for name, c := range declared {
-		applied[name] = known[c].acked.String()
+		applied[name], in = known[c].acked.String(), known[c].history
 	}
 	text, err := json.Marshal(applied)
 	if err != nil {
 		return fmt.Errorf("write the annotation %s: %w", edge.AnnotationAppliedRevisions, err)
 	}
-	if err := w.update(ctx, string(text)); err != nil {
+	if err := w.update(ctx, string(text), in); err != nil {
 		return err
 	}
 	w.written, w.names = time.Now(), slices.Sorted(maps.Keys(declared))
@@ -164,7 +180,7 @@ func (w *declarer) write(ctx context.Context, declared map[string]*carrier) erro
 }
 
 // update writes the Lease over what it is.
-func (w *declarer) update(ctx context.Context, applied string) error {
+func (w *declarer) update(ctx context.Context, applied string, in edge.History) error {
 	leases := w.config.Leases.Leases(edge.NamespaceSystem)
 	request := func(do func(context.Context) (*coordinationv1.Lease, error)) error {
 		ctx, cancel := context.WithTimeout(ctx, askTimeout)
@@ -186,7 +202,7 @@ func (w *declarer) update(ctx context.Context, applied string) error {
 				return fmt.Errorf("read the Lease %s: %w", edge.LeaseInformerSync, err)
 			}
 		}
-		next := renewed(w.lease, w.config.Node, applied, metav1.NowMicro())
+		next := renewed(w.lease, w.config.Node, applied, in, metav1.NowMicro())
 		if !w.term.Valid() {
 			return errDeposed
 		}
@@ -207,7 +223,9 @@ func (w *declarer) update(ctx context.Context, applied string) error {
 
 // renewed is the Lease as this node writes it: leaseTransitions counts the changes of its holder, as the coordinator
 // demands.
-func renewed(lease *coordinationv1.Lease, node edge.NodeName, applied string, now metav1.MicroTime) *coordinationv1.Lease {
+func renewed(
+	lease *coordinationv1.Lease, node edge.NodeName, applied string, in edge.History, now metav1.MicroTime,
+) *coordinationv1.Lease {
 	next := lease.DeepCopy()
 	holder, seconds := string(node), int32(leaseSeconds)
 	if next.Spec.HolderIdentity == nil || *next.Spec.HolderIdentity != holder {
@@ -219,5 +237,6 @@ func renewed(lease *coordinationv1.Lease, node edge.NodeName, applied string, no
 	}
 	next.Spec.LeaseDurationSeconds, next.Spec.RenewTime = &seconds, &now
 	metav1.SetMetaDataAnnotation(&next.ObjectMeta, edge.AnnotationAppliedRevisions, applied)
+	metav1.SetMetaDataAnnotation(&next.ObjectMeta, edge.AnnotationHistory, in.String())
 	return next
 }

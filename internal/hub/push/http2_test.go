@@ -69,7 +69,7 @@ func TestARefusalIsHeardAtOnce(t *testing.T) {
 	s := newSource(t, things, "a")
 	batches, applied := make(chan []stream.Event, 1), make(chan edge.Revision)
 	ended := make(chan error, 1)
-	go func() { ended <- m.changes(t.Context(), things, 100, s.Type(), batches, applied) }()
+	go func() { ended <- m.changes(t.Context(), things, 0, 100, s.Type(), batches, applied) }()
 	bookmark := func(at edge.Revision) []stream.Event {
 		return []stream.Event{{Type: stream.Bookmark, Object: stream.Object{Revision: at}}}
 	}
@@ -98,7 +98,7 @@ func BenchmarkChange(b *testing.B) {
 	batches, applied := make(chan []stream.Event, 1), make(chan edge.Revision)
 	kind := stream.Type{GroupVersionKind: things.GroupVersion().WithKind("Thing"), Encoding: stream.JSON}
 	go func() {
-		if err := m.changes(b.Context(), things, 100, kind, batches, applied); b.Context().Err() == nil {
+		if err := m.changes(b.Context(), things, 0, 100, kind, batches, applied); b.Context().Err() == nil {
 			b.Error(err)
 		}
 	}()

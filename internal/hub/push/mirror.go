@@ -62,6 +62,15 @@ type positions struct {
 	// instance is another one after each start of the coordinator.
 	instance string
 	applied  map[schema.GroupVersionResource]edge.Revision
+	history  map[schema.GroupVersionResource]edge.History // that applied counts in
+}
+
+// in is the history that the mirror has a resource in; one that does not know of histories has what was pushed.
+func (p positions) in(r schema.GroupVersionResource, pushed edge.History) edge.History {
+	if h, said := p.history[r]; said {
+		return h
+	}
+	return pushed
 }
 
 // ask asks where the mirror stands.
@@ -77,18 +86,28 @@ func (m *mirror) ask(ctx context.Context) (positions, error) {
 		Instance  string `json:"instance"`
 		Resources []struct {
 			Group, Version, Resource, Applied string
+			History                           *string
 		} `json:"resources"`
 	}
 	if err := m.do(r, &answer); err != nil {
 		return positions{}, fmt.Errorf("ask where the mirror stands: %w", err)
 	}
-	p := positions{answer.Instance, map[schema.GroupVersionResource]edge.Revision{}}
+	p := positions{
+		answer.Instance, map[schema.GroupVersionResource]edge.Revision{}, map[schema.GroupVersionResource]edge.History{},
+	}
 	for _, each := range answer.Resources {
 		applied, err := position(each.Applied)
 		if err != nil {
 			return positions{}, fmt.Errorf("ask where the mirror stands: %w", err)
 		}
-		p.applied[schema.GroupVersionResource{Group: each.Group, Version: each.Version, Resource: each.Resource}] = applied
+		r := schema.GroupVersionResource{Group: each.Group, Version: each.Version, Resource: each.Resource}
+		p.applied[r] = applied
+		if each.History == nil {
+			continue // a coordinator of before there were histories
+		}
+		if p.history[r], err = edge.ParseHistory(*each.History); err != nil {
+			return positions{}, fmt.Errorf("ask where the mirror stands: %w", err)
+		}
 	}
 	return p, nil
 }
@@ -105,14 +124,14 @@ func position(text string) (edge.Revision, error) {
 	return edge.Revision(n), nil
 }
 
-// everything pushes a replica's content, and returns where the mirror stands then.
+// everything pushes a replica's content, which is of a history, and returns where the mirror stands then.
 func (m *mirror) everything(
-	ctx context.Context, resource schema.GroupVersionResource, t stream.Type, events []stream.Event,
+	ctx context.Context, resource schema.GroupVersionResource, in edge.History, t stream.Type, events []stream.Event,
 ) (edge.Revision, error) {
 	ctx, cancel := context.WithTimeout(ctx, fullTimeout)
 	defer cancel()
 	frames := func() *body { return newBody(ctx, m.term, t, events, nil) }
-	r, err := m.pushOf(ctx, resource, 0, t, frames())
+	r, err := m.pushOf(ctx, resource, in, 0, t, frames())
 	if err != nil {
 		return 0, fmt.Errorf("push everything: %w", err)
 	}
@@ -127,20 +146,20 @@ func (m *mirror) everything(
 // changes pushes batches of changes, the first of which follows a revision, until something goes wrong, and tells where
 // the mirror stands after each.
 func (m *mirror) changes(
-	ctx context.Context, resource schema.GroupVersionResource, after edge.Revision, t stream.Type,
+	ctx context.Context, resource schema.GroupVersionResource, in edge.History, after edge.Revision, t stream.Type,
 	batches <-chan []stream.Event, applied chan<- edge.Revision,
 ) error {
-	err := m.follow(ctx, resource, after, t, batches, applied)
+	err := m.follow(ctx, resource, in, after, t, batches, applied)
 	return fmt.Errorf("push changes after revision %s: %w", after, err)
 }
 
 func (m *mirror) follow(
-	ctx context.Context, resource schema.GroupVersionResource, after edge.Revision, t stream.Type,
+	ctx context.Context, resource schema.GroupVersionResource, in edge.History, after edge.Revision, t stream.Type,
 	batches <-chan []stream.Event, applied chan<- edge.Revision,
 ) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	r, err := m.pushOf(ctx, resource, after, t, newBody(ctx, m.term, t, nil, batches))
+	r, err := m.pushOf(ctx, resource, in, after, t, newBody(ctx, m.term, t, nil, batches))
 	if err != nil {
 		return err
 	}
@@ -181,7 +200,8 @@ func (m *mirror) follow(
 
 // pushOf is the request of a push: of what follows a revision, or of everything if it is 0.
 func (m *mirror) pushOf(
-	ctx context.Context, resource schema.GroupVersionResource, after edge.Revision, t stream.Type, content *body,
+	ctx context.Context, resource schema.GroupVersionResource, in edge.History, after edge.Revision, t stream.Type,
+	content *body,
 ) (*http.Request, error) {
 	if !m.term.Valid() {
 		return nil, errDeposed
@@ -202,6 +222,7 @@ func (m *mirror) pushOf(
 	}
 	r.Header.Set("Content-Type", t.Encoding.ContentType(true))
 	r.Header.Set("Accept", "application/json")
+	r.Header.Set(edge.HeaderHistory, in.String())
 	return r, nil
 }
 

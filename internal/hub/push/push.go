@@ -31,6 +31,8 @@ type Replica interface {
 	stream.Source
 	// Position is the revision up to which the replica has everything; 0 if it has nothing complete.
 	Position() edge.Revision
+	// History is the one that Position counts in.
+	History() edge.History
 	// Type is that of its objects.
 	Type() stream.Type
 }
@@ -61,6 +63,8 @@ type Config struct {
 	Base      *url.URL
 	// Leases is a client of the coordinator. The hub must be allowed to get and update kube-system/leader-informer-sync.
 	Leases coordinationv1client.LeasesGetter
+	// Later is told of a history that the mirror is in and the replica is not yet. Default: nobody is.
+	Later func(edge.History)
 	// Metrics takes the metrics of pushing. Default: they are not registered anywhere.
 	Metrics prometheus.Registerer
 }
@@ -81,6 +85,9 @@ type metrics struct {
 func New(c Config) (*Pusher, error) {
 	if c.Node == "" || c.Resources == nil || c.Transport == nil || c.Base == nil || c.Leases == nil {
 		return nil, errors.New("push: Node, Resources, Transport, Base and Leases are required")
+	}
+	if c.Later == nil {
+		c.Later = func(edge.History) {}
 	}
 	p := &Pusher{config: c, metrics: metrics{
 		pushes: prometheus.NewCounterVec(prometheus.CounterOpts{

@@ -112,6 +112,7 @@ func (s *source) bookmark() {
 // store is one resource in the coordinator.
 type store struct {
 	applied edge.Revision
+	history string
 	objects map[string]edge.Revision
 }
 
@@ -128,6 +129,9 @@ type coordinator struct {
 	answer   func(*http.Request, []stream.Event) *refusal
 	posts    []string // what was applied: "full 3", "12 changes", "bookmark" if it told something new
 	requests int
+
+	histories bool // it knows of them
+	older     int  // pushes of everything that were older than what it had
 	lie      edge.Revision // acknowledged instead of where the mirror stands
 	cut      func()        // breaks off the last push of changes that was answered
 }
@@ -265,6 +269,9 @@ func (c *coordinator) index() []byte {
 			"group": strings.TrimPrefix(parts[0], "core"), "version": parts[1], "resource": parts[2],
 			"applied": strconv.FormatUint(uint64(s.applied), 10),
 		})
+		if c.histories {
+			resources[len(resources)-1]["history"] = s.history
+		}
 	}
 	return c.json(map[string]any{"instance": fmt.Sprint(c.instance), "resources": resources})
 }
@@ -311,6 +318,16 @@ func (c *coordinator) take(r *http.Request, from edge.Revision, events []stream.
 		s = &store{}
 		c.stores[r.URL.Path] = s
 	}
+	in := r.Header.Get(edge.HeaderHistory)
+	if c.histories && s.applied != 0 && (in < s.history || from != 0 && in != s.history) {
+		return &refusal{code: http.StatusConflict, applied: s.applied, message: "another history"}
+	}
+	if c.histories && from == 0 && in == s.history && events[len(events)-1].Object.Revision < s.applied {
+		if c.older++; c.older < 3 {
+			return &refusal{code: http.StatusConflict, applied: s.applied, retryAfter: 15 * time.Second}
+		}
+	}
+	s.history = in
 	if from != 0 {
 		if from != s.applied {
 			return &refusal{code: http.StatusConflict, applied: s.applied}
@@ -347,7 +364,7 @@ func (c *coordinator) take(r *http.Request, from edge.Revision, events []stream.
 	if end.Type != stream.InitialEventsEnd {
 		c.t.Errorf("a full stream ends in %s", end.Type)
 	}
-	if end.Object.Revision < s.applied {
+	if end.Object.Revision < s.applied && !c.histories {
 		return &refusal{code: http.StatusConflict, applied: s.applied}
 	}
 	s.applied, s.objects = end.Object.Revision, map[string]edge.Revision{}
@@ -413,6 +430,7 @@ type world struct {
 	set         *set
 	things      *source
 	valid       atomic.Bool
+	later       func(edge.History)
 	pusher      *Pusher
 	stop        func()
 }
@@ -432,6 +450,11 @@ func inWorld(t *testing.T, test func(*world)) {
 		w.pusher, err = New(Config{
 			Node: "n1", Resources: w.set, Transport: w.coordinator, Base: &url.URL{Scheme: "https", Host: "coordinator"},
 			Leases: w.leases, Metrics: prometheus.NewRegistry(),
+			Later: func(h edge.History) {
+				if w.later != nil {
+					w.later(h)
+				}
+			},
 		})
 		if err != nil {
 			t.Fatal(err)

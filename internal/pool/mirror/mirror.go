@@ -232,10 +232,21 @@ func (m *Mirror) read(w http.ResponseWriter, r *http.Request, resource schema.Gr
 			Message: fmt.Sprintf("%s has not been pushed here yet; read it from the cloud", resource.GroupResource()),
 		}
 	}
+	in, at := each.replica.History(), each.Position()
 	verb := "list"
 	if MayLast(r) {
 		verb = "watch"
+		// Revisions of two histories say nothing about each other: who resumes there must read anew.
+		asked, err := edge.ParseHistory(r.Header.Get(edge.HeaderHistory))
+		if err != nil {
+			return exchange.Refused(http.StatusBadRequest, "%s: %v", edge.HeaderHistory, err)
+		}
+		if asked != in && at != 0 {
+			return exchange.Refused(http.StatusGone, "the mirror is in history %d of the cloud, not %d: list it", in, asked)
+		}
 	}
+	w.Header().Set(edge.HeaderHistory, in.String())
+	w.Header().Set(edge.HeaderRevision, exchange.Decimal(at))
 	each.handler.Serve(w, r, replica.Request{Verb: verb})
 	return nil
 }
@@ -252,6 +263,7 @@ type indexedEntry struct {
 	Version  string `json:"version"`
 	Resource string `json:"resource"`
 	Applied  string `json:"applied"` // "0": nothing yet
+	History  string `json:"history"` // the cloud's, that applied counts in
 	Objects  int    `json:"objects"`
 	Bytes    int    `json:"bytes"`
 	Watchers int    `json:"watchers"`
@@ -265,7 +277,7 @@ func (m *Mirror) index() index {
 		stats := each.replica.Stats()
 		found.Resources = append(found.Resources, indexedEntry{
 			Group: r.Group, Version: r.Version, Resource: r.Resource, Applied: exchange.Decimal(stats.Position),
-			Objects: stats.Objects, Bytes: stats.ObjectBytes + stats.HistoryBytes, Watchers: stats.Watchers,
+			History: each.replica.History().String(), Objects: stats.Objects, Bytes: stats.ObjectBytes + stats.HistoryBytes, Watchers: stats.Watchers,
 		})
 	}
 	slices.SortFunc(found.Resources, func(a, b indexedEntry) int {

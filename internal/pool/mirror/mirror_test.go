@@ -187,6 +187,83 @@ func TestAFullPushIsADiff(t *testing.T) {
 	}
 }
 
+// in pushes EndpointSlices of a history.
+func (b *mirrorBench) in(t *testing.T, h edge.History, from edge.Revision, events ...stream.Event) pooltest.Answer {
+	t.Helper()
+	client := &http.Client{Transport: historian{b.server.Client().Transport, h}}
+	return pooltest.Do(t, client, http.MethodPost, b.server.URL+pooltest.Target(pooltest.SliceResource, from, b.leader.term),
+		stream.Protobuf.ContentType(true), pooltest.Frames(t, streamtest.EndpointSlices, events...), b.leader.node.User())
+}
+
+type historian struct {
+	http.RoundTripper
+	history edge.History
+}
+
+func (h historian) RoundTrip(r *http.Request) (*http.Response, error) {
+	r.Header.Set(edge.HeaderHistory, h.history.String())
+	return h.RoundTripper.RoundTrip(r)
+}
+
+// TestAnotherHistoryOfTheCloud: what is of a later one replaces what is here, whatever its revision.
+func TestAnotherHistoryOfTheCloud(t *testing.T) {
+	b := at100(t)
+	want := func(what string, a pooltest.Answer, code int, at edge.Revision, objects int) {
+		t.Helper()
+		if a.Code != code {
+			t.Errorf("%s: %d %s, want %d", what, a.Code, a.Body, code)
+		}
+		b.standsAt(t, at, objects)
+	}
+	other := slice("a", 10)
+	other.Raw = streamtest.Object(streamtest.EndpointSlices, "default", "a", 10, "another content").Raw
+	want("changes of a later one", b.in(t, 1, 100, stream.Event{Type: stream.Added, Object: slice("x", 101)}), 409, 100, 2)
+	want("everything of a later one", b.in(t, 1, 0, pooltest.WholeStream(60, other, slice("z", 50))...), 200, 60, 2)
+	if o, _ := b.mirror.get(pooltest.SliceResource).replica.Get(other.Key); !bytes.Equal(o.Raw, other.Raw) {
+		t.Error("an object of the same revision of another history was left as it was")
+	}
+	want("everything of an earlier one", b.in(t, 0, 0, pooltest.WholeStream(900, slice("a", 10))...), 409, 60, 2)
+	want("by who knows of no history", b.pushSlices(t, 0, pooltest.WholeStream(900, slice("a", 10))...), 409, 60, 2)
+	f := b.mirror.index().Resources[0]
+	if f.History != "1" || f.Applied != "60" {
+		t.Errorf("index: %+v", f)
+	}
+}
+
+// TestReadersTellTheirHistory: a revision of another one can't be resumed.
+func TestReadersTellTheirHistory(t *testing.T) {
+	b := at100(t)
+	b.in(t, 3, 0, pooltest.WholeStream(60, slice("a", 10))...)
+	target := b.server.URL + edge.PathMirror + "/discovery.k8s.io/v1/endpointslices"
+	for h, code := range map[edge.History]int{0: 410, 2: 410, 3: 200, 4: 410} {
+		client := &http.Client{Transport: historian{b.server.Client().Transport, h}}
+		a := pooltest.Do(t, client, http.MethodGet, target+"?watch=1&resourceVersion=60&timeoutSeconds=1", "", nil, "x")
+		if a.Code != code {
+			t.Errorf("history %s: %d %s", h, a.Code, a.Body)
+		}
+		if code == 200 && (a.Header.Get(edge.HeaderHistory) != "3" || a.Header.Get(edge.HeaderRevision) != "60") {
+			t.Errorf("history %s: %v", h, a.Header)
+		}
+	}
+	a := pooltest.Do(t, b.server.Client(), http.MethodGet, target, "", nil, "x")
+	if a.Code != 200 || a.Header.Get(edge.HeaderHistory) != "3" {
+		t.Errorf("list: %d %v", a.Code, a.Header)
+	}
+}
+
+// TestAnOlderPushIsBelievedIfItIsRepeated, as a suspicious one is: its leader may have missed that the history has changed.
+func TestAnOlderPushIsBelievedIfItIsRepeated(t *testing.T) {
+	b := at100(t)
+	for i, want := range []int{409, 409, 200} {
+		a := b.pushSlices(t, 0, pooltest.WholeStream(50, slice("a", 10), slice("c", 40))...)
+		if a.Code != want || want == 409 && (a.Applied != 100 || a.Header.Get("Retry-After") == "") {
+			t.Errorf("offer %d: %d %s", i+1, a.Code, a.Body)
+		}
+		b.clock.Step(16 * time.Second)
+	}
+	b.standsAt(t, 50, 2)
+}
+
 // TestDeletesComeLast: who reads in between finds too much, never too little.
 func TestDeletesComeLast(t *testing.T) {
 	b := newMirrorBench(t, 64<<20)
@@ -346,7 +423,7 @@ func TestMirrorIndexAndUnpushed(t *testing.T) {
 	if err := json.Unmarshal([]byte(get(edge.PathMirror).Body), &found); err != nil {
 		t.Fatal(err)
 	}
-	want := indexedEntry{Group: "discovery.k8s.io", Version: "v1", Resource: "endpointslices", Applied: "200", Objects: 1}
+	want := indexedEntry{Group: "discovery.k8s.io", Version: "v1", Resource: "endpointslices", Applied: "200", History: "0", Objects: 1}
 	if len(found.Resources) != 1 || found.Instance == "" {
 		t.Fatalf("got %+v", found)
 	}

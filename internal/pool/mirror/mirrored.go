@@ -12,6 +12,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"yurtcoordinator/internal/doubt"
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/pool/exchange"
 	"yurtcoordinator/internal/pool/verbatim"
@@ -28,7 +29,8 @@ type mirrored struct {
 	handler  *replica.Handler
 
 	mu    sync.Mutex // held while a push is applied, etcd included
-	guard replica.Guard
+	guard doubt.Guard
+	older doubt.Doubt // of pushes of everything that are older than what is here
 	// unsure are the keys at which a failed write may have left etcd different from the replica. The next push writes or
 	// deletes all of them.
 	unsure map[stream.Key]struct{}
@@ -53,6 +55,7 @@ func (m *mirrored) Position() edge.Revision { return m.replica.Position() }
 // pushed is a batch: it is read to its end, then applied as a whole.
 type pushed struct {
 	from     edge.Revision // 0 means a push of everything
+	history  edge.History  // that all its revisions count in
 	encoding stream.Encoding
 	take     func(bytes int64) error // reserves memory; its error is a refusal
 
@@ -143,7 +146,8 @@ func (m *mirrored) readEvent(p *pushed, event stream.Event) error {
 		return err
 	}
 	if p.from == 0 {
-		if have, ok := m.replica.Get(o.Key); ok && have.Revision == o.Revision {
+		have, ok := m.replica.Get(o.Key)
+		if ok && have.Revision == o.Revision && p.history == m.replica.History() {
 			p.snapshot = append(p.snapshot, have) // the bytes just read can go
 			return nil
 		}
@@ -218,11 +222,9 @@ func (m *mirrored) apply(
 	if p.from != 0 && p.from != at {
 		return 0, notThere(p.from, at)
 	}
-	if p.from == 0 && p.revision < at {
-		return 0, &exchange.Refusal{
-			Code: http.StatusConflict, Applied: &at,
-			Message: fmt.Sprintf("the mirror is at revision %d, newer than %d: push what follows", at, p.revision),
-		}
+	anew, err := m.begins(p, at, now)
+	if err != nil {
+		return 0, err
 	}
 	if p.from != 0 && m.replica.Type() != p.typ {
 		return 0, exchange.Refused(http.StatusUnprocessableEntity, "the mirror holds %s, the stream %s: push everything",
@@ -233,19 +235,20 @@ func (m *mirrored) apply(
 	}
 	var put []stream.Object
 	var remove []stream.Key
-	var err error
 	if p.from == 0 {
-		put, remove, err = m.difference(ctx, p)
+		put, remove, err = m.difference(ctx, p, anew)
 	} else {
 		put, remove = m.changes(p.events)
 	}
 	if err != nil {
 		return 0, err
 	}
-	if p.from == 0 && at != 0 {
-		if err := m.guard.Check(now, replica.GuardMinimum, m.replica.Stats().Objects, len(remove)); err != nil {
-			return 0, &exchange.Refusal{Code: http.StatusConflict, Applied: &at, RetryAfter: suspiciousRetry,
-				Message: err.Error()}
+	if p.from == 0 && at != 0 && !anew {
+		policy := doubt.Shown()
+		if err := m.guard.Check(now, policy, doubt.Minimum, m.replica.Stats().Objects, len(remove)); err != nil {
+			return 0, &exchange.Refusal{
+				Code: http.StatusConflict, Applied: &at, RetryAfter: policy.Pause(), Message: err.Error(),
+			}
 		}
 	}
 	if err := m.store(ctx, p.typ, put, remove); err != nil {
@@ -257,10 +260,15 @@ func (m *mirrored) apply(
 	}
 	// The replica must get what etcd has, whether or not the caller still listens.
 	ctx = context.WithoutCancel(ctx)
+	if anew && p.history == m.replica.History() {
+		m.replica.Reset()
+	}
 	if p.from != 0 {
 		err = m.replica.Apply(ctx, p.events)
-	} else if p.revision != at || len(put) > 0 || len(remove) > 0 || !m.replica.Complete().Get() {
-		err = m.replica.Replace(ctx, stream.Snapshot{Type: p.typ, Revision: p.revision, Objects: p.snapshot})
+	} else if anew || p.revision != at || len(put) > 0 || len(remove) > 0 || !m.replica.Complete().Get() {
+		err = m.replica.Replace(ctx, stream.Snapshot{
+			Type: p.typ, Revision: p.revision, History: p.history, Objects: p.snapshot,
+		})
 	}
 	if err != nil {
 		m.doubt(put, remove)
@@ -269,18 +277,50 @@ func (m *mirrored) apply(
 	return m.Position(), nil
 }
 
-// difference returns what a full stream changes. An object with the revision that the replica has stays as it is; an object
-// that the stream lacks is removed.
-func (m *mirrored) difference(ctx context.Context, p *pushed) (put []stream.Object, remove []stream.Key, err error) {
+// begins reports whether a push begins anew, whatever is here: it is of a later history, or of the same one and older, and its
+// leader keeps to it. It fails if the push may not be applied.
+func (m *mirrored) begins(p *pushed, at edge.Revision, now time.Time) (bool, error) {
+	in := m.replica.History()
+	conflict := func(retry time.Duration, format string, a ...any) (bool, error) {
+		return false, &exchange.Refusal{
+			Code: http.StatusConflict, Applied: &at, RetryAfter: retry, Message: fmt.Sprintf(format, a...),
+		}
+	}
+	switch {
+	case at == 0:
+		return false, nil
+	case p.history < in || p.history > in && p.from != 0:
+		return conflict(0, "the mirror is in history %d of the cloud, and the stream in %d: push everything of the later one",
+			in, p.history)
+	case p.history > in:
+		return true, nil
+	case p.from != 0:
+		return false, nil
+	case p.revision >= at:
+		m.older.Clear()
+		return false, nil
+	case m.older.Offer(now, doubt.Shown()):
+		return true, nil
+	default:
+		return conflict(doubt.Shown().Pause(), "the mirror is at revision %d, newer than %d: push what follows, or keep to it",
+			at, p.revision)
+	}
+}
+
+// difference returns what a full stream changes. An object with the revision that the replica has stays as it is, unless the
+// mirror begins anew; an object that the stream lacks is removed.
+func (m *mirrored) difference(
+	ctx context.Context, p *pushed, anew bool,
+) (put []stream.Object, remove []stream.Key, err error) {
 	for _, o := range p.snapshot {
 		have, ok := m.replica.Get(o.Key)
-		if ok && have.Revision > o.Revision {
+		if ok && have.Revision > o.Revision && !anew {
 			// Both claim to be of one history: impossible, so one of the two leaders told something else than the cloud.
 			return nil, nil, exchange.Refused(http.StatusUnprocessableEntity,
 				"%s has revision %d in the stream, and %d here at an "+
 					"earlier position: list the cloud again", o.Key, o.Revision, have.Revision)
 		}
-		if !ok || have.Revision != o.Revision || m.replica.Type() != p.typ {
+		if !ok || have.Revision != o.Revision || m.replica.Type() != p.typ || anew {
 			put = append(put, o)
 		}
 	}

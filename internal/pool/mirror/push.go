@@ -25,8 +25,6 @@ const (
 	maxPushes = 8
 	// quietFactor is how much longer one of changes may: its pusher says every 10 s that it is still there.
 	quietFactor = 3
-	// suspiciousRetry is when a refused snapshot is worth another try: three of them and GuardTime is passed.
-	suspiciousRetry = 12 * time.Second
 )
 
 var (
@@ -75,7 +73,7 @@ func (m *Mirror) push(a *exchange.Reply, r *http.Request, resource schema.GroupV
 		if err := body.Flush(); err != nil {
 			return err
 		}
-		p = &pushed{from: at, encoding: p.encoding, take: m.take}
+		p = &pushed{from: at, history: p.history, encoding: p.encoding, take: m.take}
 	}
 }
 
@@ -94,6 +92,9 @@ func (m *Mirror) mayPush(r *http.Request, resource schema.GroupVersionResource) 
 	p := &pushed{take: m.take}
 	if p.from, err = fromOf(r); err != nil {
 		return claim, nil, err
+	}
+	if p.history, err = edge.ParseHistory(r.Header.Get(edge.HeaderHistory)); err != nil {
+		return claim, nil, exchange.Refused(http.StatusBadRequest, "%s: %v", edge.HeaderHistory, err)
 	}
 	if p.encoding, err = stream.EncodingOf(r.Header.Get("Content-Type")); err != nil {
 		return claim, nil, exchange.Refused(http.StatusUnsupportedMediaType, "push a watch stream: %v", err)

@@ -140,13 +140,16 @@ func (s *Source) Snapshot(ctx context.Context) (stream.Snapshot, error) {
 }
 
 func (s *Source) list(ctx context.Context) (stream.Snapshot, error) {
-	response, err := s.get(ctx, url.Values{}, "gzip")
+	response, err := s.ask(ctx, s.collection, url.Values{}, "gzip", 0)
 	if err != nil {
 		return stream.Snapshot{}, err
 	}
 	defer response.Body.Close()
 	snapshot, rest, err := s.read(response)
 	if err != nil {
+		return stream.Snapshot{}, err
+	}
+	if snapshot.History, err = edge.ParseHistory(response.Header.Get(edge.HeaderHistory)); err != nil {
 		return stream.Snapshot{}, err
 	}
 	if rest != "" {
@@ -204,7 +207,7 @@ func (s *Source) look(ctx context.Context, key stream.Key, query url.Values) (st
 	case !strings.Contains(selected, "metadata.name="): // else there is one at most
 		query.Set("fieldSelector", selected+","+one)
 	}
-	response, err := s.ask(ctx, in, query, "gzip")
+	response, err := s.ask(ctx, in, query, "gzip", 0)
 	if err != nil {
 		return stream.Snapshot{}, err
 	}
@@ -215,30 +218,40 @@ func (s *Source) look(ctx context.Context, key stream.Key, query url.Values) (st
 
 // Watch asks for changes. ctx bounds the asking; the watch itself lasts until Close or an error of Next.
 func (s *Source) Watch(ctx context.Context, after edge.Revision) (stream.Watch, error) {
+	w, _, err := s.WatchIn(ctx, 0, after)
+	return w, err
+}
+
+// WatchIn asks a mirror for changes after a revision of a history, as Watch does, and returns how far the mirror has come, as far
+// as it says. It fails with stream.ErrExpired if the mirror is in another history.
+func (s *Source) WatchIn(
+	ctx context.Context, in edge.History, after edge.Revision,
+) (stream.Watch, edge.Revision, error) {
 	if after == 0 {
-		return nil, s.failed(ctx, "watch", errors.New("want a revision to begin after; list first"))
+		return nil, 0, s.failed(ctx, "watch", errors.New("want a revision to begin after; list first"))
 	}
 	life, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	unlink := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
 	late := time.AfterFunc(openTime, func() { cancel(errOpen) })
-	response, err := s.get(life, url.Values{
+	response, err := s.ask(life, s.collection, url.Values{
 		"watch":               {"1"},
 		"resourceVersion":     {after.String()},
 		"allowWatchBookmarks": {"true"},
 		"timeoutSeconds":      {strconv.Itoa(int((watchTime + rand.N(watchTime)) / time.Second))},
-	}, "identity")
+	}, "identity", in)
 	unlink()
 	late.Stop()
 	if err == nil {
 		var w *watch
 		if w, err = s.open(life, cancel, response, after); err == nil {
-			return w, nil
+			at, _ := edge.ParseRevision(response.Header.Get(edge.HeaderRevision)) // an API server does not say
+			return w, at, nil
 		}
 		response.Body.Close()
 	}
 	err = s.failed(life, "watch", err)
 	cancel(errClosed)
-	return nil, err
+	return nil, 0, err
 }
 
 // open makes a watch of an answer.
@@ -261,12 +274,10 @@ func (s *Source) open(
 	}, nil
 }
 
-// get asks for something of the collection. What is no success becomes an error. The answer's body must be closed.
-func (s *Source) get(ctx context.Context, query url.Values, coding string) (*http.Response, error) {
-	return s.ask(ctx, s.collection, query, coding)
-}
-
-func (s *Source) ask(ctx context.Context, to url.URL, query url.Values, coding string) (*http.Response, error) {
+// ask sends a request. What is no success becomes an error. The answer's body must be closed.
+func (s *Source) ask(
+	ctx context.Context, to url.URL, query url.Values, coding string, in edge.History,
+) (*http.Response, error) {
 	for name, values := range s.selectors {
 		if !query.Has(name) {
 			query[name] = values
@@ -280,6 +291,9 @@ func (s *Source) ask(ctx context.Context, to url.URL, query url.Values, coding s
 	request.Header.Set("Accept", "application/vnd.kubernetes.protobuf,application/json")
 	// Set here, so that the transport neither asks for what a watch must not have nor undoes it without a limit.
 	request.Header.Set("Accept-Encoding", coding)
+	if in != 0 {
+		request.Header.Set(edge.HeaderHistory, in.String())
+	}
 	response, err := s.client.Do(request)
 	if err != nil {
 		var wrapped *url.Error
