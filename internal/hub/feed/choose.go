@@ -159,7 +159,7 @@ func refreshed(s Situation, d Decision) Decision {
 		return d
 	case s.Coordinator == Up && s.Covered:
 		return Decision{From: Coordinator, List: true, Why: why}
-	case s.Cloud == Up || s.Cloud == Expired:
+	case s.Cloud == Up || s.Cloud == Expired || s.Cloud == Refusing:
 		return Decision{From: Cloud, List: true, Why: why}
 	default:
 		return d

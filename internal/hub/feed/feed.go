@@ -467,8 +467,12 @@ func (f *Feed) decide(now time.Time, running *attempt) time.Time {
 	}
 	due := from.Add(d.After + time.Duration(f.draw*float64(d.Jitter)))
 	p := f.past(d.From)
-	if p.notBefore.After(due) {
-		due = p.notBefore
+	earliest := p.notBefore
+	if waits := f.waited || s.Role == role.Leader; waits && !p.prompt.IsZero() && p.prompt.Before(earliest) {
+		earliest = p.prompt
+	}
+	if earliest.After(due) {
+		due = earliest
 	}
 	if d.List && p.doubted.After(due) {
 		due = p.doubted

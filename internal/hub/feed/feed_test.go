@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
@@ -467,6 +468,36 @@ func TestDeniedIsTriedSlowlyAndSaid(t *testing.T) {
 			t.Errorf("Status() = %+v", s)
 		}
 	})
+}
+
+// A time of 403s is over: who has a pool that waits, or a program, asks again soon.
+func TestWhoIsWaitedForAsksAgainSoonAfterADenial(t *testing.T) {
+	for name, wait := range map[string]func(*world){
+		"a leader": func(w *world) { w.is(role.Leader, "n1") },
+		"a program": func(w *world) {
+			w.feed.Refresh()
+			synctest.Wait()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(w *world) {
+				w.restored(101, "a")
+				w.cloud.fault = apierrors.NewForbidden(slices1.GroupResource(), "", errors.New("no role"))
+				w.links(link.Up, link.Down)
+				w.begin()
+				w.pass(5 * time.Minute)
+				wait(w)
+				w.pass(5 * time.Minute)
+				lists, watches, _ := w.cloud.counts()
+				if n := lists + watches; n > 5*60/4+30 {
+					t.Errorf("%d tries in 10 min", n)
+				}
+				w.cloud.do(func() { w.cloud.fault = nil })
+				w.pass(promptPause + promptPause/4)
+				w.has(w.cloud)
+			})
+		})
+	}
 }
 
 // A node whose certificate has expired is asked nothing about permissions: what it knows stays.

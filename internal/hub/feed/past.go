@@ -25,6 +25,10 @@ const (
 	// deniedFirst is the first such pause; the second is twice as long, and so on.
 	deniedFirst = time.Second
 
+	// promptPause is the pause after such an answer while somebody waits for another, as a leader's pool does, and a quarter as
+	// much again at random.
+	promptPause = 4 * time.Second
+
 	// mirrorPause is how long a mirror that refused, or was of no use, is left alone, and as much again at random.
 	mirrorPause = 5 * time.Second
 
@@ -64,6 +68,7 @@ type past struct {
 	notBefore time.Time     // nothing is attempted until then
 	doubted   time.Time     // nothing is listed until then: what was listed last is not believed
 	refusing  time.Time     // until then it is Refusing
+	prompt    time.Time     // after an answer that waiting seldom changes: from then on it is attempted if somebody waits
 	stale     time.Time     // of a mirror: until then it is Stale
 	forgot    edge.Revision // a revision after which it does not remember the changes
 	recheck   time.Time     // of a mirror that forgot: when to look whether we stand elsewhere now
@@ -149,6 +154,7 @@ func (p *past) note(now time.Time, mirror bool, o outcome, position edge.Revisio
 		return
 	}
 	p.failures++
+	p.prompt = time.Time{}
 	forgot := errors.Is(o.err, stream.ErrExpired)
 	if errors.Is(o.err, errUnfit) && p.failures >= patience {
 		forgot = true // what does not fit three times never will: begin anew
@@ -177,6 +183,7 @@ func (p *past) note(now time.Time, mirror bool, o outcome, position edge.Revisio
 		}
 		p.refusing = now.Add(longer(pause, pause/2))
 		p.notBefore = p.refusing
+		p.prompt = now.Add(longer(promptPause, promptPause/4))
 	case mirror && (o.list || errors.Is(o.err, stream.ErrNotReady)):
 		// It is asked only where there is something better to do than to wait for it.
 		p.refusing = now.Add(longer(mirrorPause, mirrorPause))
@@ -231,7 +238,7 @@ func (p *past) access(now time.Time, up, listing bool, position edge.Revision) A
 // next is the earliest moment after now at which access may change by itself; zero if there is none.
 func (p *past) next(now time.Time) time.Time {
 	var first time.Time
-	for _, t := range []time.Time{p.notBefore, p.doubted, p.refusing, p.stale, p.recheck} {
+	for _, t := range []time.Time{p.notBefore, p.prompt, p.doubted, p.refusing, p.stale, p.recheck} {
 		if t.After(now) && (first.IsZero() || t.Before(first)) {
 			first = t
 		}

@@ -130,10 +130,10 @@ type coordinator struct {
 	posts    []string // what was applied: "full 3", "12 changes", "bookmark" if it told something new
 	requests int
 
-	histories bool // it knows of them
-	older     int  // pushes of everything that were older than what it had
-	lie      edge.Revision // acknowledged instead of where the mirror stands
-	cut      func()        // breaks off the last push of changes that was answered
+	histories bool          // it knows of them
+	older     int           // pushes of everything that were older than what it had
+	lie       edge.Revision // acknowledged instead of where the mirror stands
+	cut       func()        // breaks off the last push of changes that was answered
 }
 
 // RoundTrip implements http.RoundTripper: the LAN.
