@@ -127,6 +127,7 @@ var law = []struct {
 	{"hack/images", []string{"internal/lab/build", "internal/oci"}, "the command line of images"},
 
 	{"internal/lab/line", nil, "a model knows no frames"},
+	{"internal/lab/balancer", nil, "a balancer without servers knows no lab"},
 	{"internal/lab/probe", nil, "a measure of links knows none of them"},
 	{"internal/lab/wire", []string{"internal/lab/line"}, "cables know no Kubernetes"},
 	{"internal/lab/machine", nil, "machines know no Kubernetes"},
@@ -145,7 +146,7 @@ var law = []struct {
 	{"internal/yurtlab",
 		[]string{
 			"internal/lab", "internal/lab/build", "internal/lab/image", "internal/lab/line", "internal/lab/probe",
-			"internal/lab/wire",
+			"internal/lab/wire", "internal/lab/balancer",
 			"internal/lab/bench", "internal/lab/bench/cloudscale", "e2e",
 		},
 		"the command line offers the scenarios"},
@@ -155,7 +156,7 @@ var law = []struct {
 	{"e2e/machinery", nil, "checks of an API server know none of our code"},
 	{"e2e", []string{
 		"apis/apps/v1alpha1", "deploy", "deploy/node", "internal/edge", "internal/lab", "internal/lab/line", "internal/lab/load",
-		"internal/lab/probe", "internal/lab/wire",
+		"internal/lab/balancer", "internal/lab/probe", "internal/lab/wire",
 	},
 		"scenarios see what a user can see"},
 	{"deploy", nil, "manifests are data"},

@@ -43,7 +43,7 @@ func All() []Scenario {
 		coordinatorScenarios, accessScenarios, streamScenarios, sharingScenarios, oneCopyScenarios, cloudLieScenarios,
 		poolScopeScenarios, offlineScenarios, identityScenarios, podScenarios, herdScenarios, autonomyScenarios,
 		installScenarios, staticPodScenarios, kubeadmScenarios, helmScenarios, installedScenarios, lifeScenarios,
-		notReadyScenarios, rotationScenarios, ownObjectScenarios, opsScenarios, statusScenarios, stormScenarios,
+		notReadyScenarios, rotationScenarios, ownObjectScenarios, opsScenarios, statusScenarios, failingScenarios, stormScenarios,
 		leakedKeyScenarios, machineryScenarios, poolCutScenarios)
 }
 

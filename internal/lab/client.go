@@ -248,6 +248,12 @@ func (c *Client) CloudConfigAs(name string) (*rest.Config, error) {
 	return c.config(name, cloudAddress, "")
 }
 
+// CloudKeys are the files of the certificate that the cloud's kube-apiserver shows, and of its key.
+func (c *Client) CloudKeys() (cert, key string) {
+	at := filepath.Join(c.dir, "pki", "kube-apiserver")
+	return at + ".crt", at + ".key"
+}
+
 // CloudConfigFrom is a node's own access to the cloud, across its own WAN link: what a program on the node has that
 // does not know of hubs.
 func (c *Client) CloudConfigFrom(node string) (*rest.Config, error) {

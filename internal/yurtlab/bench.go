@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"yurtcoordinator/internal/lab"
+	"yurtcoordinator/internal/lab/balancer"
 	"yurtcoordinator/internal/lab/bench"
 	"yurtcoordinator/internal/lab/probe"
 )
@@ -100,6 +101,16 @@ func loadCommand() *cobra.Command {
 		Use: bench.LoadCommand, Hidden: true, Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return bench.Main(cmd.Context(), cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr())
+		},
+	}
+}
+
+// balancerCommand is the part of the scenario failing-cloud that runs on a node's network.
+func balancerCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: balancer.Command, Hidden: true, Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return balancer.Main(cmd.Context(), cmd.InOrStdin(), cmd.OutOrStdout())
 		},
 	}
 }

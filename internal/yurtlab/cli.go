@@ -30,7 +30,7 @@ func New() *cobra.Command {
 	root.AddCommand(
 		upCommand(&name), statusCommand(&name), downCommand(&name), logsCommand(&name), linkCommand(&name),
 		nodeCommand(&name), cloudCommand(&name), kubectlCommand(&name), trafficCommand(&name), runCommand(&name),
-		buildCommand(), helmCommand(), benchCommand(&name), loadCommand(), probeCommand(),
+		buildCommand(), helmCommand(), benchCommand(&name), loadCommand(), probeCommand(), balancerCommand(),
 	)
 	return root
 }
