@@ -168,7 +168,7 @@ func (h *Hub) build() error {
 		if h.own, err = h.newOwn(); err != nil {
 			return err
 		}
-		frontConfig.Cloud = overheard{h.cloud, h.own}
+		frontConfig.StandIn, frontConfig.Situation.StandIn = h.own, true
 	}
 	h.front, err = front.New(frontConfig)
 	return err

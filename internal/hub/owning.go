@@ -1,12 +1,9 @@
 package hub
 
 import (
-	"net/http"
-
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/transport"
 
-	"yurtcoordinator/internal/hub/front"
 	"yurtcoordinator/internal/hub/own"
 )
 
@@ -36,13 +33,3 @@ func (h *Hub) ofNode() []own.Selection {
 	}
 	return selections
 }
-
-// overheard is the cloud, where the Events are read along that the node's programs write, and which is stood in for while it
-// does not answer.
-type overheard struct {
-	front.Upstream
-	own *own.Pusher
-}
-
-// AsNode implements front.Upstream.
-func (o overheard) AsNode() http.RoundTripper { return o.own.Tap(o.Upstream.AsNode()) }

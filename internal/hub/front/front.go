@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"runtime/debug"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -53,6 +54,13 @@ type Callers interface {
 	Serve(w http.ResponseWriter, r *http.Request, from route.Kind, pass http.Handler)
 }
 
+// StandIn answers what the cloud has no answer to.
+type StandIn interface {
+	// Serve answers in the cloud's place, or has pass answer. The request's context has its RequestInfo. body is the whole of
+	// its body; nil if it is longer than BodyBytes, or not known to be shorter.
+	Serve(w http.ResponseWriter, r *http.Request, body []byte, pass http.Handler)
+}
+
 // Config says what the front serves.
 type Config struct {
 	// Cloud is where requests go. Required.
@@ -63,6 +71,8 @@ type Config struct {
 	Keeper Keeper
 	// Callers answers reads of callers with credentials of their own; nil: all of them go to the cloud.
 	Callers Callers
+	// StandIn answers in the cloud's place what it can; nil if Situation.StandIn is false.
+	StandIn StandIn
 	// OwnLease serves reads and renewals of the node's own Lease, with the RequestInfo in the request's context; nil if
 	// Situation.Coordinator is false.
 	OwnLease http.Handler
@@ -105,6 +115,9 @@ func New(cfg Config) (*Front, error) {
 	}
 	if cfg.Situation.Coordinator && cfg.OwnLease == nil {
 		return nil, errors.New("front: Config.OwnLease is required with a coordinator")
+	}
+	if cfg.Situation.StandIn && cfg.StandIn == nil {
+		return nil, errors.New("front: Config.StandIn is required if the situation has one")
 	}
 	if cfg.RequestTimeout <= 0 {
 		cfg.RequestTimeout = 2 * time.Minute
@@ -201,7 +214,8 @@ func (f *Front) serve(w *recorder, r *http.Request, info *request.RequestInfo, l
 	})
 	to := route.Decide(route.Request{
 		Verb: info.Verb, Group: info.APIGroup, Resource: info.Resource, Subresource: info.Subresource,
-		Namespace: info.Namespace, Name: info.Name, Path: info.Path,
+		Version: info.APIVersion, Namespace: info.Namespace, Name: info.Name, Path: info.Path,
+		DryRun:     strings.Contains(r.URL.RawQuery, "dryRun"),
 		Replicated: replicated, Cached: f.cfg.Keeper != nil && f.cfg.Keeper.Match(r) && local,
 		OwnCredentials: own, Known: own && f.cfg.Callers != nil && Bearer(r) != "", AssumesIdentity: assumedIdentity(r.Header),
 	}, f.cfg.Situation)
@@ -231,6 +245,18 @@ func (f *Front) serve(w *recorder, r *http.Request, info *request.RequestInfo, l
 		w.body = &received{ReadCloser: r.Body, length: r.ContentLength}
 		r.Body = w.body
 	}
+	if to.StandIn {
+		r = r.WithContext(request.WithRequestInfo(r.Context(), info))
+		f.cfg.StandIn.Serve(w, r, smallBody(r), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			f.answer(w, r, info, to, own)
+		}))
+		return
+	}
+	f.answer(w, r, info, to, own)
+}
+
+// answer has a request answered by whom it was routed to.
+func (f *Front) answer(w http.ResponseWriter, r *http.Request, info *request.RequestInfo, to route.Destination, own bool) {
 	switch {
 	case to.Kind == route.OwnLease:
 		f.cfg.OwnLease.ServeHTTP(w, r.WithContext(request.WithRequestInfo(r.Context(), info)))

@@ -650,7 +650,7 @@ func TestOneCallersRefusalIsNobodyElses(t *testing.T) {
 				}
 				size := 2000 + n
 				if i < 3 && n%4 == 0 {
-					size = repeatBytes + n<<14
+					size = BodyBytes + n<<14
 				}
 				body := strings.Repeat("x", size)
 				want := fmt.Sprintf("%d %x", len(body), sha256.Sum256([]byte(body)))
@@ -676,7 +676,7 @@ func TestAnsweredBeforeRead(t *testing.T) {
 		all.Go(func() {
 			for range 10 {
 				// What is small is read in any case; what is large does not fit into what is on its way.
-				for _, size := range []int{1, repeatBytes, 4 << 20, 1, 1} {
+				for _, size := range []int{1, BodyBytes, 4 << 20, 1, 1} {
 					response, err := do(t, http.MethodPost, address+"/api/v1/namespaces/d/configmaps",
 						bytes.NewReader(make([]byte, size)))
 					if err != nil {
@@ -687,7 +687,7 @@ func TestAnsweredBeforeRead(t *testing.T) {
 					if err != nil || string(answer) != strconv.Itoa(size) {
 						t.Errorf("%d bytes: answered %q, %v", size, answer, err)
 					}
-					if response.Close != (size > repeatBytes) {
+					if response.Close != (size > BodyBytes) {
 						t.Errorf("%d bytes: that the connection ends was said: %t", size, response.Close)
 					}
 					_ = response.Body.Close()

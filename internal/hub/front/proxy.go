@@ -45,9 +45,27 @@ func nodeAccepted(response *http.Response) error {
 	return nil
 }
 
-// repeatBytes bounds the bodies that can be sent again: nearly all of what nodes and Pods write. Of those there are as many
-// at a time as requests in flight.
-const repeatBytes = 64 << 10
+// BodyBytes bounds the bodies that are read whole before they are sent: nearly all of what nodes and Pods write. Of those
+// there are as many at a time as requests in flight.
+const BodyBytes = 64 << 10
+
+// smallBody reads a request's body, if it is small, and puts it back; nil if it is not, or could not be read to its end.
+func smallBody(r *http.Request) []byte {
+	if r.Body == nil || r.ContentLength <= 0 || r.ContentLength > BodyBytes {
+		return nil
+	}
+	whole := make([]byte, r.ContentLength)
+	n, err := io.ReadFull(r.Body, whole)
+	if err != nil {
+		r.Body = &broken{bytes.NewReader(whole[:n]), r.Body, err}
+		return nil
+	}
+	r.Body = struct {
+		io.Reader
+		io.Closer
+	}{bytes.NewReader(whole), r.Body}
+	return whole
+}
 
 // unharmed keeps a request from failing for what others have sent. All callers share a connection to an API server, which
 // ends it when it refuses one caller's token, or now and then (--goaway-chance), and says which requests it has not looked
@@ -56,22 +74,13 @@ func unharmed(r *http.Request) {
 	if r.Body == nil || r.ContentLength == 0 {
 		return
 	}
-	if r.ContentLength < 0 || r.ContentLength > repeatBytes {
+	if r.ContentLength < 0 || r.ContentLength > BodyBytes {
 		r.Close = r.Header.Get("Upgrade") == "" // upgraded ones travel alone, and close would take the place of the upgrade
 		return
 	}
-	whole := make([]byte, r.ContentLength)
-	n, err := io.ReadFull(r.Body, whole)
-	if err != nil {
-		r.Body = &broken{bytes.NewReader(whole[:n]), r.Body, err}
-		return
+	if whole := smallBody(r); whole != nil {
+		r.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(whole)), nil }
 	}
-	body := r.Body
-	r.Body = struct {
-		io.Reader
-		io.Closer
-	}{bytes.NewReader(whole), body}
-	r.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(whole)), nil }
 }
 
 // broken is a body that could not be read to its end.

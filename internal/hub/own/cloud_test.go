@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -18,7 +19,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
+	"k8s.io/apiserver/pkg/endpoints/request"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	clientrest "k8s.io/client-go/rest"
 
@@ -194,19 +197,42 @@ func (w *world) cloudHas(want ...string) {
 func (w *world) sends(method, path, contentType string, body []byte, accept string) *http.Response {
 	w.t.Helper()
 	r := httptest.NewRequestWithContext(w.t.Context(), method, path, bytes.NewReader(body))
-	r.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
 	r.Header.Set("Content-Type", contentType)
 	r.Header.Set("Accept", accept)
-	response, err := w.pusher.Tap(w.cloud).RoundTrip(r)
-	if err != nil {
-		return nil
+	return w.serves(w.cloud, r, body)
+}
+
+// unansweredHeader is of what the front says when a cloud does not answer.
+const unansweredHeader = "Unanswered"
+
+// serves has a request answered as the front does, which sends it to the cloud unless somebody stands in; nil: not at all.
+func (w *world) serves(cloud http.RoundTripper, r *http.Request, body []byte) *http.Response {
+	w.t.Helper()
+	infos := request.RequestInfoFactory{
+		APIPrefixes: sets.NewString("api", "apis"), GrouplessAPIPrefixes: sets.NewString("api"),
 	}
-	text, err := io.ReadAll(response.Body)
+	info, err := infos.NewRequestInfo(r)
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	response.Body = io.NopCloser(bytes.NewReader(text))
-	return response
+	out := httptest.NewRecorder()
+	r = r.WithContext(request.WithRequestInfo(r.Context(), info))
+	w.pusher.Serve(out, r, body, http.HandlerFunc(func(out http.ResponseWriter, r *http.Request) {
+		response, err := cloud.RoundTrip(r)
+		if err != nil {
+			out.Header().Set(unansweredHeader, "true")
+			http.Error(out, err.Error(), http.StatusBadGateway)
+			return
+		}
+		defer response.Body.Close()
+		maps.Copy(out.Header(), response.Header)
+		out.WriteHeader(response.StatusCode)
+		_, _ = io.Copy(out, response.Body)
+	}))
+	if out.Header().Get(unansweredHeader) != "" {
+		return nil
+	}
+	return out.Result()
 }
 
 // answers expects how a request is answered, 0: not at all, and reads the object.

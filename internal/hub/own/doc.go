@@ -10,7 +10,7 @@
 // coordinator names the state that came about, and takes the next push only on top of that. So after a restart of either
 // side, a lost answer, or anything else that it has not done itself, it is told so, and asks.
 //
-// While the cloud does not answer, Tap stands in for it: what kubelet says of its Node and its Pods is shown on top of what
+// While the cloud does not answer, Pusher.Serve stands in for it: what kubelet says of its Node and its Pods is shown on top of what
 // the cloud had, until the cloud has something newer; kubelet repeats it until then. Events wait, and Pusher.Run's second
 // goroutine tells the cloud of them. Nothing else is taken, and kubelet goes on to read what the cloud has said.
 //

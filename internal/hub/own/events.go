@@ -3,9 +3,8 @@ package own
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
+	"net/http"
 	"sync"
 	"time"
 
@@ -140,32 +139,42 @@ func (l *ledger) adopt(h have) {
 	}
 }
 
-// overheard is an answer that is read along.
-type overheard struct {
-	io.ReadCloser
-	events *ledger
+// alongside reads an answer along.
+type alongside struct {
+	http.ResponseWriter
+	status int
 	text   bytes.Buffer
 	over   bool
 }
 
-// Read implements io.Reader.
-func (o *overheard) Read(p []byte) (int, error) {
-	n, err := o.ReadCloser.Read(p)
-	if o.over {
-		return n, err
+// WriteHeader implements http.ResponseWriter.
+func (a *alongside) WriteHeader(status int) {
+	if a.status == 0 && status >= http.StatusOK {
+		a.status = status
 	}
-	if o.text.Write(p[:n]); o.text.Len() > maxEventBytes {
-		o.over, o.text = true, bytes.Buffer{}
-		return n, err
+	a.ResponseWriter.WriteHeader(status)
+}
+
+// Write implements http.ResponseWriter.
+func (a *alongside) Write(p []byte) (int, error) {
+	if a.status == 0 {
+		a.status = http.StatusOK
 	}
-	if errors.Is(err, io.EOF) {
-		o.over = true
-		if object, ok := eventOf(o.text.Bytes()); ok {
-			o.events.add(object, time.Now())
-		}
+	n, err := a.ResponseWriter.Write(p)
+	if a.over = a.over || err != nil || a.text.Len()+n > maxEventBytes; !a.over {
+		a.text.Write(p[:n])
 	}
 	return n, err
 }
+
+// whole reports whether it is all of an answer of success, in plain.
+func (a *alongside) whole() bool {
+	return !a.over && (a.status == http.StatusOK || a.status == http.StatusCreated) &&
+		a.Header().Get("Content-Encoding") == ""
+}
+
+// Unwrap lets http.ResponseController reach Flush and the deadlines.
+func (a *alongside) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 
 // eventOf reads an answer.
 func eventOf(text []byte) (stream.Object, bool) {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"mime"
 	"net/http"
 	"strconv"
@@ -17,21 +18,20 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/klog/v2"
 
-	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/hub/instead"
 	"yurtcoordinator/internal/hub/link"
 	"yurtcoordinator/internal/stream"
 )
 
-// matter is what a request of the node's programs is about, as far as it is seen to while the cloud does not answer.
+// matter is what a request of the node's programs is about.
 type matter uint8
 
 const (
-	// other: it is refused then.
-	other matter = iota
 	// newEvent, changedEvent: an Event is created, or patched.
-	newEvent
+	newEvent matter = iota
 	changedEvent
 	// status: that of the Node, or of a Pod.
 	status
@@ -41,104 +41,71 @@ const (
 
 // String is the name in metrics.
 func (m matter) String() string {
-	return [...]string{"other", "event", "event", "status", "review"}[m]
+	return [...]string{"event", "event", "status", "review"}[m]
 }
 
-// matterOf says what a request is about, and which object.
-func matterOf(method, path, query string, node edge.NodeName) (matter, id) {
+// matterOf says what a request is about that route has sent here, and which object.
+func matterOf(info *request.RequestInfo) (matter, id) {
+	about := id{info.Resource, stream.Key{Namespace: info.Namespace, Name: info.Name}}
 	switch {
-	case strings.Contains(query, "dryRun"):
-		return other, id{}
-	case method == http.MethodPost && (path == "/apis/authentication.k8s.io/v1/tokenreviews" ||
-		path == "/apis/authorization.k8s.io/v1/subjectaccessreviews"):
+	case info.Resource == events && info.Verb == "create":
+		return newEvent, about
+	case info.Resource == events:
+		return changedEvent, about
+	case info.Resource == nodes:
+		about.Key.Namespace = ""
+		return status, about
+	case info.Resource == pods:
+		return status, about
+	default:
 		return review, id{}
 	}
-	if k, ok := eventPath(path); ok {
-		switch {
-		case method == http.MethodPost && k.Name == "":
-			return newEvent, id{events, k}
-		case method == http.MethodPatch && k.Name != "":
-			return changedEvent, id{events, k}
-		default:
-			return other, id{}
-		}
-	}
-	object, ok := strings.CutSuffix(path, "/status")
-	if !ok || method != http.MethodPatch && method != http.MethodPut {
-		return other, id{}
-	}
-	if name, ok := strings.CutPrefix(object, "/api/v1/nodes/"); ok && name == string(node) {
-		return status, id{nodes, stream.Key{Name: name}}
-	}
-	below, ok := strings.CutPrefix(object, "/api/v1/namespaces/")
-	if parts := strings.Split(below, "/"); ok && len(parts) == 3 && parts[1] == pods && parts[0] != "" && parts[2] != "" {
-		return status, id{pods, stream.Key{Namespace: parts[0], Name: parts[2]}}
-	}
-	return other, id{}
 }
 
-// Tap makes requests of the node's programs through next, which is the cloud. Events that are written by them are read
-// along. While the cloud does not answer, Events are taken here, for the coordinator to show and the cloud to hear of later;
-// and if the coordinator can be reached, so is what kubelet says of its Node and Pods, and reviews are the coordinator's to
-// answer.
-func (p *Pusher) Tap(next http.RoundTripper) http.RoundTripper { return tap{next, p} }
-
-type tap struct {
-	next http.RoundTripper
-	*Pusher
-}
-
-// RoundTrip implements http.RoundTripper.
-func (t tap) RoundTrip(r *http.Request) (*http.Response, error) {
-	m, about := matterOf(r.Method, r.URL.Path, r.URL.RawQuery, t.config.Node)
-	isEvent := m == newEvent || m == changedEvent
-	cut := t.config.CloudLink.Get() == link.Down
-	if m == other || !cut && m == review {
-		return t.next.RoundTrip(r)
-	}
-	if cut || isEvent && t.gatherer.events.waits(about.Key) {
-		if response := t.answer(r, m, about); response != nil {
-			closeBody(r)
-			return response, nil
-		}
-	}
-	response, err := t.next.RoundTrip(r)
-	if err != nil {
-		if r.Context().Err() == nil && m != review { // a review is asked again, and by then the link is judged
-			if local := t.answer(r, m, about); local != nil {
-				return local, nil
-			}
-		}
-		return nil, err
-	}
-	switch response.StatusCode {
-	case http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
-		if m != review {
-			if local := t.answer(r, m, about); local != nil {
-				_ = response.Body.Close()
-				return local, nil
-			}
-		}
-	}
-	if isEvent && (response.StatusCode == http.StatusOK || response.StatusCode == http.StatusCreated) &&
-		response.Header.Get("Content-Encoding") == "" {
-		response.Body = &overheard{ReadCloser: response.Body, events: t.gatherer.events}
-	}
-	return response, nil
-}
-
-// answer answers in the cloud's place, or returns nil.
-func (p *Pusher) answer(r *http.Request, m matter, about id) *http.Response {
-	if p.config.Link.Get() != link.Up && m != newEvent && m != changedEvent {
-		return nil
-	}
-	body, ok := bodyOf(r)
+// Serve answers what the node's programs write where the cloud has no answer: a front.StandIn. Events are taken here, for the
+// coordinator to show and the cloud to hear of later; and if the coordinator can be reached, so is what kubelet says of its
+// Node and Pods, and reviews are the coordinator's to answer, if nobody remembers what the cloud said. Events that are written
+// to the cloud are read along.
+func (p *Pusher) Serve(w http.ResponseWriter, r *http.Request, body []byte, pass http.Handler) {
+	info, ok := request.RequestInfoFrom(r.Context())
 	if !ok {
-		return nil
+		http.Error(w, "no RequestInfo: a defect of yurthub", http.StatusInternalServerError)
+		return
+	}
+	m, about := matterOf(info)
+	isEvent := m == newEvent || m == changedEvent
+	cut := p.config.CloudLink.Get() == link.Down && m != review // what the cloud said of it may be remembered
+	if (cut || isEvent && p.gatherer.events.waits(about.Key)) && p.answer(w, r, body, m, about) {
+		return
+	}
+	out := &instead.Writer{ResponseWriter: w, Answer: func(w http.ResponseWriter) bool {
+		if state := p.config.CloudLink.Get(); m == review && state != link.Down && state != link.Failing {
+			return false // it is asked again, and by then the link is judged
+		}
+		return r.Context().Err() == nil && p.answer(w, r, body, m, about)
+	}}
+	if !isEvent {
+		pass.ServeHTTP(out, r)
+		return
+	}
+	along := &alongside{ResponseWriter: out}
+	pass.ServeHTTP(along, r)
+	if object, ok := eventOf(along.text.Bytes()); ok && along.whole() {
+		p.gatherer.events.add(object, time.Now())
+	}
+}
+
+// answer answers in the cloud's place, or returns false and has written nothing.
+func (p *Pusher) answer(w http.ResponseWriter, r *http.Request, body []byte, m matter, about id) bool {
+	if p.config.Link.Get() != link.Up && m != newEvent && m != changedEvent {
+		return false
+	}
+	if body == nil || r.Header.Get("Content-Encoding") != "" {
+		return false
 	}
 	contentType, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	if err != nil {
-		return nil
+		return false
 	}
 	var response *http.Response
 	switch m {
@@ -158,30 +125,14 @@ func (p *Pusher) answer(r *http.Request, m matter, about id) *http.Response {
 	if err != nil {
 		klog.FromContext(r.Context()).V(2).Info("Not taken in the cloud's place", "method", r.Method, "path", r.URL.Path,
 			"err", err)
-		return nil
+		return false
 	}
 	p.metrics.local.WithLabelValues(m.String()).Inc()
-	return response
-}
-
-// bodyOf returns the body of a request that can be read more than once, as those that are short can.
-func bodyOf(r *http.Request) ([]byte, bool) {
-	if r.GetBody == nil || r.Header.Get("Content-Encoding") != "" {
-		return nil, false
-	}
-	body, err := r.GetBody()
-	if err != nil {
-		return nil, false
-	}
-	defer body.Close()
-	all, err := io.ReadAll(body)
-	return all, err == nil
-}
-
-func closeBody(r *http.Request) {
-	if r.Body != nil {
-		_ = r.Body.Close() // a RoundTripper's duty; its error concerns nobody
-	}
+	defer response.Body.Close()
+	maps.Copy(w.Header(), response.Header)
+	w.WriteHeader(response.StatusCode)
+	_, _ = io.Copy(w, response.Body) // fails only if the program is gone, or the coordinator in the middle of its answer
+	return true
 }
 
 func (p *Pusher) takeEvent(r *http.Request, about stream.Key, body []byte) (*http.Response, error) {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"strings"
 	"testing"
 	"time"
 
@@ -27,49 +26,6 @@ const (
 	shopEvents = "/api/v1/namespaces/shop/events"
 	reviews    = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 )
-
-func TestMatterOf(t *testing.T) {
-	pod := id{pods, stream.Key{Namespace: "shop", Name: "a"}}
-	for _, c := range []struct {
-		method, path string
-		matter       matter
-		about        id
-	}{
-		{"PATCH", podStatus, status, pod},
-		{"PUT", podStatus, status, pod},
-		{"PATCH", nodeStatus, status, id{nodes, stream.Key{Name: "n1"}}},
-		{"POST", shopEvents, newEvent, id{events, stream.Key{Namespace: "shop"}}},
-		{"PATCH", shopEvents + "/e", changedEvent, id{events, stream.Key{Namespace: "shop", Name: "e"}}},
-		{"POST", reviews, review, id{}},
-		{"POST", "/apis/authentication.k8s.io/v1/tokenreviews", review, id{}},
-
-		{"PATCH", podStatus + "?dryRun=All", other, id{}},
-		{"GET", podStatus, other, id{}},
-		{"DELETE", "/api/v1/namespaces/shop/pods/a", other, id{}},
-		{"PATCH", "/api/v1/namespaces/shop/pods/a", other, id{}},
-		{"POST", "/api/v1/namespaces/shop/pods/a/binding", other, id{}},
-		{"PATCH", "/api/v1/namespaces/shop/services/a/status", other, id{}},
-		{"PATCH", "/api/v1/namespaces/shop/pods/a/b/status", other, id{}},
-		{"PATCH", "/api/v1/namespaces//pods/a/status", other, id{}},
-		{"PATCH", "/api/v1/nodes/n2/status", other, id{}},
-		{"PATCH", "/api/v1/nodes/n1", other, id{}},
-		{"POST", "/api/v1/nodes", other, id{}},
-		{"PATCH", "/apis/apps/v1/namespaces/shop/pods/a/status", other, id{}},
-		{"POST", shopEvents + "/e", other, id{}},
-		{"PATCH", shopEvents, other, id{}},
-		{"PATCH", shopEvents + "/", other, id{}},
-		{"PUT", shopEvents + "/e", other, id{}},
-		{"DELETE", shopEvents, other, id{}},
-		{"GET", shopEvents, other, id{}},
-		{"POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", other, id{}},
-		{"POST", "/api/v1/namespaces/shop/serviceaccounts/default/token", other, id{}},
-	} {
-		path, query, _ := strings.Cut(c.path, "?")
-		if m, about := matterOf(c.method, path, query, "n1"); m != c.matter || about != c.about {
-			t.Errorf("%s %s: %v %v, want %v %v", c.method, c.path, m, about, c.matter, c.about)
-		}
-	}
-}
 
 // restarted is what kubelet sends when a container has been started anew.
 func restarted(count int) []byte {
@@ -239,6 +195,8 @@ func TestTheCloudFails(t *testing.T) {
 		}
 		time.Sleep(lookEvery)
 		w.shows(1, "events shop/e502@1+", "events shop/e503@1+", "events shop/e504@1+", "nodes /n1@5", "pods shop/a@10+")
+		w.coordinator.set(func() { w.coordinator.code = http.StatusCreated })
+		w.answers(w.sends(http.MethodPost, reviews, "application/json", []byte(`{}`), ""), http.StatusCreated, nil)
 		w.cloud.set(func() { w.cloud.code = http.StatusInternalServerError })
 		w.answers(w.sends(http.MethodPatch, podStatus, strategic, restarted(2), ""), http.StatusInternalServerError, nil)
 	})

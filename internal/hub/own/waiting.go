@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -306,20 +305,4 @@ func changesOf(e *corev1.Event) []byte {
 		panic("an Event that is no JSON: " + err.Error()) // it came as JSON, or as protobuf of the same type
 	}
 	return text
-}
-
-// eventPath splits /api/v1/namespaces/NAMESPACE/events[/NAME].
-func eventPath(path string) (stream.Key, bool) {
-	below, ok := strings.CutPrefix(path, "/api/v1/namespaces/")
-	parts := strings.Split(below, "/")
-	if !ok || len(parts) < 2 || len(parts) > 3 || parts[1] != events || parts[0] == "" {
-		return stream.Key{}, false
-	}
-	k := stream.Key{Namespace: parts[0]}
-	if len(parts) == 3 {
-		if k.Name = parts[2]; k.Name == "" {
-			return stream.Key{}, false
-		}
-	}
-	return k, true
 }

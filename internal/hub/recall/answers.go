@@ -17,6 +17,7 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/utils/lru"
 
+	"yurtcoordinator/internal/hub/instead"
 	"yurtcoordinator/internal/hub/link"
 	"yurtcoordinator/internal/live"
 	"yurtcoordinator/internal/store"
@@ -128,7 +129,7 @@ func (a *Answers) Pass(w http.ResponseWriter, r *http.Request, pass http.Handler
 		return
 	}
 	known := func(w http.ResponseWriter) bool { return a.recall(w, r, key) }
-	a.pass(&substitute{ResponseWriter: w, known: known, node: a.cfg.Client == ""}, r, key, pass)
+	a.pass(&instead.Writer{ResponseWriter: w, Answer: known, Unauthorized: a.cfg.Client == ""}, r, key, pass)
 }
 
 // errNotSingle says that a request is not one whose answer is remembered.

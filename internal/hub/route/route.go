@@ -46,6 +46,9 @@ func (k Kind) String() string {
 // Destination is the answer of Decide. The zero Destination refuses.
 type Destination struct {
 	Kind Kind
+	// StandIn: what this node stands in for is asked for, where Kind has no answer: kubelet's statuses, the Events of the
+	// node's programs, and reviews.
+	StandIn bool
 	// Reason says why a request is refused and what to do about it.
 	Reason string
 }
@@ -55,8 +58,10 @@ type Request struct {
 	// Verb is the Kubernetes verb: get, list, watch, create, update, patch, delete, deletecollection, proxy, connect;
 	// for a path that is no resource, the HTTP method in lower case.
 	Verb string
-	// Group, Resource, Subresource, Namespace and Name are empty where the path names none. The core group is "".
-	Group, Resource, Subresource, Namespace, Name string
+	// Group, Version, Resource, Subresource, Namespace and Name are empty where the path names none. The core group is "".
+	Group, Version, Resource, Subresource, Namespace, Name string
+	// DryRun: nothing is to come of it.
+	DryRun bool
 	// Path is the URL's path.
 	Path string
 	// Replicated: the hub keeps a copy of the resource.
@@ -78,6 +83,8 @@ type Situation struct {
 	Node edge.NodeName
 	// Coordinator: the pool has a coordinator and the hub is to use it.
 	Coordinator bool
+	// StandIn: somebody takes in the cloud's place what kubelet reports, and Events.
+	StandIn bool
 }
 
 // namespaceLeases and groupLeases name where Kubernetes keeps the heartbeats of nodes.
@@ -102,9 +109,37 @@ func Decide(req Request, s Situation) Destination {
 		// The copy is what the node itself may read. Whether a caller with credentials of its own may is asked first.
 		return Destination{Kind: Replica}
 	case req.Cached && req.keepable():
-		return Destination{Kind: Kept}
+		return Destination{Kind: Kept, StandIn: s.StandIn && req.standsIn(s.Node)}
 	default:
-		return Destination{Kind: Cloud}
+		return Destination{Kind: Cloud, StandIn: s.StandIn && req.standsIn(s.Node)}
+	}
+}
+
+// standsIn reports whether somebody on this node can take a write in the cloud's place, or answer a review. A dry run leaves
+// nothing to take.
+func (r Request) standsIn(node edge.NodeName) bool {
+	if r.OwnCredentials || r.DryRun {
+		return false
+	}
+	switch r.Group {
+	case "authentication.k8s.io", "authorization.k8s.io":
+		return r.Verb == "create" && r.Version == "v1" && r.reviewed()
+	case "":
+		if r.Version != "v1" {
+			return false
+		}
+	default:
+		return false
+	}
+	switch {
+	case r.Resource == "events" && r.Subresource == "" && r.Namespace != "":
+		return r.Verb == "create" && r.Name == "" || r.Verb == "patch" && r.Name != ""
+	case r.Subresource != "status" || r.Verb != "patch" && r.Verb != "update":
+		return false
+	case r.Resource == "nodes":
+		return r.Namespace == "" && r.Name == string(node)
+	default:
+		return r.Resource == "pods" && r.Namespace != "" && r.Name != ""
 	}
 }
 
