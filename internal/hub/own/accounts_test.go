@@ -64,7 +64,7 @@ func (w *world) oneAccount() {
 
 func TestServiceAccountsOfPods(t *testing.T) {
 	const soon = time.Second
-	run(t, func(w *world) {
+	bubble(t, func(w *world) {
 		w.cloud.setAccount("web", 3)
 		w.settle()
 		w.read()
@@ -88,7 +88,7 @@ func TestServiceAccountsOfPods(t *testing.T) {
 
 // TestServiceAccountsAfterACut are read again within a minute; those of new Pods while the cloud is cut off not before.
 func TestServiceAccountsAfterACut(t *testing.T) {
-	run(t, func(w *world) {
+	bubble(t, func(w *world) {
 		w.oneAccount()
 		w.cloudLink.Set(link.Down)
 		w.cloud.setAccount("web", 9)
@@ -105,7 +105,7 @@ func TestServiceAccountsAfterACut(t *testing.T) {
 
 // TestServiceAccountsThatCannotBeRead leave what is known as it is, and are asked for at a bounded rate.
 func TestServiceAccountsThatCannotBeRead(t *testing.T) {
-	run(t, func(w *world) {
+	bubble(t, func(w *world) {
 		w.oneAccount()
 		for _, fail := range []func(){
 			func() { w.cloud.fails = errors.New("no route") },

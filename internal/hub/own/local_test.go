@@ -75,7 +75,7 @@ func (w *world) settleWithUID() {
 
 // TestWhatKubeletSaysInACut is shown until the cloud says something newer, or the cut is over.
 func TestWhatKubeletSaysInACut(t *testing.T) {
-	run(t, func(w *world) {
+	bubble(t, func(w *world) {
 		w.settleWithUID()
 		w.cut()
 		told := &corev1.Pod{}
@@ -120,7 +120,7 @@ func TestWhatKubeletSaysInACut(t *testing.T) {
 
 // TestAHubThatRestartsInACut leaves what it has shown before until kubelet says it again, or the cut is over.
 func TestAHubThatRestartsInACut(t *testing.T) {
-	run(t, func(w *world) {
+	bubble(t, func(w *world) {
 		w.coordinator.set(func() {
 			w.coordinator.has = map[string]string{"nodes /n1": "5+", "pods shop/a": "10+"}
 			w.coordinator.version++
@@ -140,7 +140,7 @@ func TestAHubThatRestartsInACut(t *testing.T) {
 }
 
 func TestWhatIsNotTaken(t *testing.T) {
-	run(t, func(w *world) {
+	bubble(t, func(w *world) {
 		w.settleWithUID()
 		good, labels := restarted(1), []byte(`{"metadata":{"labels":{"a":"b"}},"status":{"phase":"Failed"}}`)
 		w.answers(w.sends(http.MethodPatch, podStatus, strategic, good, ""), http.StatusOK, nil)
@@ -183,7 +183,7 @@ func TestWhatIsNotTaken(t *testing.T) {
 
 // TestTheCloudFails: a balancer without servers, say. What it answers is no answer.
 func TestTheCloudFails(t *testing.T) {
-	run(t, func(w *world) {
+	bubble(t, func(w *world) {
 		w.settleWithUID()
 		w.cloudLink.Set(link.Failing)
 		for _, code := range []int{http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout} {
@@ -204,7 +204,7 @@ func TestTheCloudFails(t *testing.T) {
 
 // TestBeforeTheLinkIsJudged a write that fails on its way is taken, and shown for a while.
 func TestBeforeTheLinkIsJudged(t *testing.T) {
-	run(t, func(w *world) {
+	bubble(t, func(w *world) {
 		w.settleWithUID()
 		w.cloud.set(func() { w.cloud.fails = errors.New("broken pipe") })
 		w.answers(w.sends(http.MethodPatch, podStatus, strategic, restarted(1), "application/json"), http.StatusOK, nil)
@@ -245,7 +245,7 @@ func again(count int32) []byte {
 
 // TestEventsOfACut reach the cloud once, each, as they were written last.
 func TestEventsOfACut(t *testing.T) {
-	run(t, func(w *world) {
+	bubble(t, func(w *world) {
 		w.settleWithUID()
 		post := func(name string, count int32) *http.Response {
 			time.Sleep(time.Millisecond)
@@ -298,7 +298,7 @@ func TestEventsOfACut(t *testing.T) {
 
 // TestAnEventIsWrittenWhileTheCloudIsTold: what was written last wins.
 func TestAnEventIsWrittenWhileTheCloudIsTold(t *testing.T) {
-	run(t, func(w *world) {
+	bubble(t, func(w *world) {
 		w.settleWithUID()
 		w.cut()
 		w.creates("e", 1)
@@ -318,7 +318,7 @@ func TestAnEventIsWrittenWhileTheCloudIsTold(t *testing.T) {
 // TestWaitingEventsOutliveTheHub and a coordinator that does not take them.
 func TestWaitingEventsOutliveTheHub(t *testing.T) {
 	disk := newFakeDisk()
-	runOn(t, disk, func(w *world) {
+	bubbleOn(t, disk, func(w *world) {
 		w.cut()
 		w.coordinator.set(func() { w.coordinator.refuses = map[string]string{"events shop/e": "no"} })
 		w.settleWithUID()
@@ -329,7 +329,7 @@ func TestWaitingEventsOutliveTheHub(t *testing.T) {
 		t.Fatalf("the disk has %q, and was written %d times", disk.Blobs(""), disk.flushed)
 	}
 	disk.blobs[waitingPrefix+"bad"] = []byte("{")
-	runOn(t, disk, func(w *world) {
+	bubbleOn(t, disk, func(w *world) {
 		w.cut()
 		w.node.set(20, w.aNode("p1", 5))
 		w.pods.set(20, w.aPodWithUID(10))
@@ -346,7 +346,7 @@ func TestWaitingEventsOutliveTheHub(t *testing.T) {
 
 // TestEventsThatTheCloudDoesNotTake are not told again and again; those that it cannot take now are, in a while.
 func TestEventsThatTheCloudDoesNotTake(t *testing.T) {
-	run(t, func(w *world) {
+	bubble(t, func(w *world) {
 		w.settleWithUID()
 		w.cut()
 		w.creates("e", 1)
@@ -369,7 +369,7 @@ func TestEventsThatTheCloudDoesNotTake(t *testing.T) {
 
 // TestEventsAreBounded: those that wait stay longest, the newest of them.
 func TestEventsAreBounded(t *testing.T) {
-	run(t, func(w *world) {
+	bubble(t, func(w *world) {
 		w.settleWithUID()
 		post := func(name string) {
 			w.creates(name, 1)
@@ -400,7 +400,7 @@ func TestEventsAreBounded(t *testing.T) {
 
 // TestReviewsOfACut are the coordinator's, and nobody takes its answer for the cloud's.
 func TestReviewsOfACut(t *testing.T) {
-	run(t, func(w *world) {
+	bubble(t, func(w *world) {
 		w.settleWithUID()
 		w.answers(w.sends(http.MethodPost, reviews, "application/json", []byte(`{}`), ""), http.StatusOK, nil)
 		w.cloudAsked("POST " + reviews)
@@ -419,7 +419,7 @@ func TestReviewsOfACut(t *testing.T) {
 }
 
 func TestAnswersInProtobuf(t *testing.T) {
-	run(t, func(w *world) {
+	bubble(t, func(w *world) {
 		w.settleWithUID()
 		w.cut()
 		both := runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON

@@ -17,6 +17,7 @@ import (
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/hub/link"
 	"yurtcoordinator/internal/live"
+	"yurtcoordinator/internal/run"
 	"yurtcoordinator/internal/stream"
 )
 
@@ -174,7 +175,7 @@ func (p *Pusher) push(ctx context.Context) error {
 			logger.Info("Pushing this node's objects to the coordinator begins again", "pause", pause.Round(time.Millisecond),
 				"err", err)
 		}
-		rest(ctx, pause)
+		_ = run.Pause(ctx, pause)
 	}
 	return nil
 }
@@ -230,7 +231,7 @@ func (p *Pusher) Changed() { p.changed.ring() }
 // look some hundred times.
 func (p *Pusher) await(ctx context.Context) {
 	cloud, linked := p.config.CloudLink.Watch()
-	rest(ctx, lookEvery)
+	_ = run.Pause(ctx, lookEvery)
 	if cloud != link.Up || p.gatherer.cut(time.Now()) {
 		return // what was said in a cut goes by time
 	}
@@ -311,16 +312,6 @@ func (b bell) wait(ctx context.Context, d time.Duration) {
 	defer timer.Stop()
 	select {
 	case <-b:
-	case <-timer.C:
-	case <-ctx.Done():
-	}
-}
-
-// rest waits for d, or until ctx ends.
-func rest(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
 	case <-timer.C:
 	case <-ctx.Done():
 	}

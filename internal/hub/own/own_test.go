@@ -29,7 +29,7 @@ func (w *world) settle() *fakeReplica {
 }
 
 func TestItFollowsTheReplicas(t *testing.T) {
-	run(t, func(w *world) {
+	bubble(t, func(w *world) {
 		m := w.settle()
 		w.pods.set(31, w.aPod("a", 30), w.aPod("b", 31))
 		time.Sleep(lookEvery)
@@ -47,7 +47,7 @@ func TestItFollowsTheReplicas(t *testing.T) {
 
 // TestItIsHeardOf: also when nothing changes.
 func TestItIsHeardOf(t *testing.T) {
-	run(t, func(w *world) {
+	bubble(t, func(w *world) {
 		w.settle()
 		time.Sleep(2*askEvery + lookEvery)
 		w.asked("same?", "same?")
@@ -56,7 +56,7 @@ func TestItIsHeardOf(t *testing.T) {
 
 // TestNothingIsGivenUpBeforeItIsKnown: a hub that starts finds what it has pushed before.
 func TestNothingIsGivenUpBeforeItIsKnown(t *testing.T) {
-	run(t, func(w *world) {
+	bubble(t, func(w *world) {
 		w.coordinator.set(func() {
 			w.coordinator.has = map[string]string{
 				"nodes /n1": "5", "pods shop/a": "10", "pods shop/old": "9", "configmaps shop/conf": "7", "events shop/e": "3",
@@ -79,7 +79,7 @@ func TestNothingIsGivenUpBeforeItIsKnown(t *testing.T) {
 
 // TestACoordinatorThatComesBackEmpty is filled again, and with what kubelet no longer follows, too.
 func TestACoordinatorThatComesBackEmpty(t *testing.T) {
-	run(t, func(w *world) {
+	bubble(t, func(w *world) {
 		w.settle()
 		w.follow(Selection{core(nodes), "", "metadata.name=n1", w.node}, Selection{core(pods), "", "spec.nodeName=n1", w.pods})
 		time.Sleep(lookEvery)
@@ -107,7 +107,7 @@ func TestACoordinatorThatComesBackEmpty(t *testing.T) {
 }
 
 func TestTheLinkToTheCoordinator(t *testing.T) {
-	run(t, func(w *world) {
+	bubble(t, func(w *world) {
 		w.settle()
 		w.link.Set(link.Down)
 		w.coordinator.set(func() { w.coordinator.fails = errors.New("down") })
@@ -124,7 +124,7 @@ func TestTheLinkToTheCoordinator(t *testing.T) {
 
 // TestACoordinatorOfBefore does not know these paths; it is not asked all the time.
 func TestACoordinatorOfBefore(t *testing.T) {
-	run(t, func(w *world) {
+	bubble(t, func(w *world) {
 		w.coordinator.set(func() { w.coordinator.code = http.StatusNotFound })
 		w.node.set(20, w.aNode("p1", 5))
 		time.Sleep(10 * time.Minute)
@@ -141,7 +141,7 @@ func TestACoordinatorOfBefore(t *testing.T) {
 
 // TestACoordinatorThatStarts refuses for a moment what it allows then.
 func TestACoordinatorThatStarts(t *testing.T) {
-	run(t, func(w *world) {
+	bubble(t, func(w *world) {
 		w.coordinator.set(func() { w.coordinator.code = http.StatusForbidden })
 		w.node.set(20, w.aNode("p1", 5))
 		time.Sleep(2 * time.Second)
@@ -158,7 +158,7 @@ func TestANodeThatLeaves(t *testing.T) {
 		"the cluster":      func(w *world) { w.node.set(50) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			run(t, func(w *world) {
+			bubble(t, func(w *world) {
 				w.settle()
 				leave(w)
 				time.Sleep(lookEvery)
@@ -173,7 +173,7 @@ func TestANodeThatLeaves(t *testing.T) {
 }
 
 func TestRefusedObjects(t *testing.T) {
-	run(t, func(w *world) {
+	bubble(t, func(w *world) {
 		w.coordinator.set(func() { w.coordinator.refuses = map[string]string{"pods shop/a": "node n2 has it"} })
 		w.node.set(20, w.aNode("p1", 5))
 		w.pods.set(20, w.aPod("a", 10), w.aPod("b", 11))
@@ -192,7 +192,7 @@ func TestRefusedObjects(t *testing.T) {
 
 // TestASurprise: a push had effects that the hub does not know of, so it asks before it goes on.
 func TestASurprise(t *testing.T) {
-	run(t, func(w *world) {
+	bubble(t, func(w *world) {
 		w.settle()
 		w.coordinator.set(func() {
 			w.coordinator.surprise = true
@@ -206,7 +206,7 @@ func TestASurprise(t *testing.T) {
 
 // TestLooksWhenSomethingHasChanged: an idle node looks when it asks the coordinator, and no more.
 func TestLooksWhenSomethingHasChanged(t *testing.T) {
-	run(t, func(w *world) {
+	bubble(t, func(w *world) {
 		w.settle()
 		looks := func() int {
 			w.mu.Lock()
@@ -226,7 +226,7 @@ func TestLooksWhenSomethingHasChanged(t *testing.T) {
 }
 
 func TestWhatIsNotMine(t *testing.T) {
-	run(t, func(w *world) {
+	bubble(t, func(w *world) {
 		w.settle()
 		w.mu.Lock()
 		for i, s := range []Selection{
@@ -249,7 +249,7 @@ func TestWhatIsNotMine(t *testing.T) {
 }
 
 func TestEvents(t *testing.T) {
-	run(t, func(w *world) {
+	bubble(t, func(w *world) {
 		w.settle()
 		event := func(name string, revision int) (*corev1.Event, []byte) {
 			e := &corev1.Event{InvolvedObject: corev1.ObjectReference{Kind: "Pod", Namespace: "shop", Name: "a"}}

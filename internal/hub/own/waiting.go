@@ -17,6 +17,7 @@ import (
 
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/hub/link"
+	"yurtcoordinator/internal/run"
 	"yurtcoordinator/internal/stream"
 )
 
@@ -241,7 +242,7 @@ func (p *Pusher) tell(ctx context.Context) {
 		if err := p.tellOf(ctx, what); err != nil {
 			klog.FromContext(ctx).V(1).Info("The cloud cannot be told of an Event yet", "event", klog.KObj(what.event),
 				"err", err)
-			rest(ctx, min(backoffMin<<min(failures, 10), tellMax))
+			_ = run.Pause(ctx, min(backoffMin<<min(failures, 10), tellMax))
 			failures++
 			continue
 		}

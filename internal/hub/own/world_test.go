@@ -199,14 +199,14 @@ func core(resource string) schema.GroupVersionResource {
 	return schema.GroupVersionResource{Version: "v1", Resource: resource}
 }
 
-// run runs a Pusher of n1 in p1 for a test.
-func run(t *testing.T, test func(*world)) {
+// bubble runs a Pusher of n1 in p1 for a test.
+func bubble(t *testing.T, test func(*world)) {
 	t.Helper()
-	runOn(t, newFakeDisk(), test)
+	bubbleOn(t, newFakeDisk(), test)
 }
 
-// runOn is run with a disk that there was before.
-func runOn(t *testing.T, disk *fakeDisk, test func(*world)) {
+// bubbleOn is bubble with a disk that there was before.
+func bubbleOn(t *testing.T, disk *fakeDisk, test func(*world)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{

@@ -13,6 +13,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/run"
 	"yurtcoordinator/internal/stream"
 )
 
@@ -110,7 +111,7 @@ func (c *carrier) run(ctx context.Context) {
 	failures, logged := 0, ""
 	for ctx.Err() == nil {
 		if !c.term.Valid() {
-			rest(ctx, validPause)
+			_ = run.Pause(ctx, validPause)
 			continue
 		}
 		progress, err := c.round(ctx)
@@ -126,7 +127,7 @@ func (c *carrier) run(ctx context.Context) {
 			failures, logged = 0, ""
 		}
 		if errors.Is(err, stream.ErrNotReady) {
-			rest(ctx, emptyPause)
+			_ = run.Pause(ctx, emptyPause)
 			continue
 		}
 		c.metrics.failures.WithLabelValues(c.label()).Inc()
@@ -137,7 +138,7 @@ func (c *carrier) run(ctx context.Context) {
 			logger.Info("Pushing to the coordinator begins again", "pause", pause.Round(time.Millisecond),
 				"err", err)
 		}
-		rest(ctx, pause)
+		_ = run.Pause(ctx, pause)
 	}
 }
 
@@ -414,14 +415,4 @@ func (b *batches) acknowledge(at edge.Revision) error {
 		}
 	})
 	return nil
-}
-
-// rest waits for d, or until ctx ends.
-func rest(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
 }

@@ -19,6 +19,7 @@ import (
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/hub/link"
 	"yurtcoordinator/internal/live"
+	"yurtcoordinator/internal/run"
 )
 
 // Config is what a Keeper needs. All fields are required unless it says otherwise.
@@ -191,7 +192,7 @@ func (k *Keeper) campaign(ctx context.Context, failures *backoff, events chan<- 
 	if err != nil && ctx.Err() == nil {
 		pause := failures.next(time.Since(began))
 		logger.Error(err, "The leader's duty failed; campaigning again after a pause", "pause", pause)
-		rest(ctx, pause)
+		_ = run.Pause(ctx, pause)
 	}
 	events <- Ended{}
 }
@@ -323,13 +324,4 @@ func (b *backoff) next(lasted time.Duration) time.Duration {
 		b.last = min(2*b.last, backoffMax)
 	}
 	return b.last/2 + rand.N(b.last/2)
-}
-
-func rest(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
 }

@@ -19,6 +19,7 @@ import (
 
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/hub/leasewatch"
+	"yurtcoordinator/internal/run"
 )
 
 // AnnotationInstance on the election Lease names the process that holds it, among those under one node's name: a hub
@@ -124,7 +125,7 @@ func (l *lock) news(ctx context.Context) (lease *coordinationv1.Lease, known boo
 	case <-ctx.Done():
 	}
 	if lease, known = l.board.read(); lease != nil && holder(lease) == "" {
-		rest(ctx, rand.N(retryPeriod)) // all of the pool have seen it at once; as polls, they come one after another
+		_ = run.Pause(ctx, rand.N(retryPeriod)) // all of the pool have seen it at once; as polls, they come one after another
 		lease, known = l.board.read()
 	}
 	return lease, known
