@@ -33,7 +33,7 @@ type pool struct {
 	coverage    *feed.Coverage
 	pusher      *push.Pusher
 	heartbeats  *heartbeat.Proxy
-	keeper      *role.Keeper
+	elector     *role.Elector
 }
 
 // host is the coordinator's address without its port; empty: it is not known.
@@ -150,7 +150,7 @@ func (h *Hub) newPool() (*pool, error) {
 	}); err != nil {
 		return nil, err
 	}
-	p.keeper, err = role.New(role.Config{
+	p.elector, err = role.New(role.Config{
 		Node: h.cfg.Node, Cloud: h.cloud.Link(), Coordinator: p.coordinator.Link(), Leases: atCoordinator,
 		Lead: func(ctx context.Context, t role.Term) error {
 			var duties run.Group

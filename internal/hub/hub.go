@@ -5,7 +5,7 @@
 //	        ▼                                        │        │ as the pool's forwarding user, while leading
 //	      front ── route ──┬── everything else ──────┘        │
 //	                       ├── own Lease ─▶ heartbeat.Proxy   │
-//	                       │                  │   heartbeat.Forwarder ◀── role.Keeper: Pending, Follower, Leader
+//	                       │                  │   heartbeat.Forwarder ◀── role.Elector: Pending, Follower, Leader
 //	                       │                  ▼        │                       │
 //	                       │          upstream "coordinator" ◀─────────────────┘ ───▶ the pool's coordinator
 //	                       │                  ▲     ▲ push, while leading
@@ -230,7 +230,7 @@ func (h *Hub) serve(ctx context.Context, s servers) error {
 		g.Add("service topology", h.topology.Run)
 	}
 	if h.pool != nil {
-		g.Add("role", h.pool.keeper.Run)
+		g.Add("role", h.pool.elector.Run)
 	}
 	if h.own != nil {
 		g.Add("own objects", h.own.Run)

@@ -35,7 +35,7 @@ func (h *Hub) newFollowed(shared []schema.GroupVersionResource) (*follow.Set, er
 		config.Coordinator = h.pool.coordinator.Link()
 		sources.Pool = &follow.Pool{
 			As: h.pool.coordinator.AsNode(), Base: h.pool.address, Link: h.pool.coordinator.Link(),
-			Standing: h.pool.keeper.Standing(), Covered: h.pool.coverage.Of,
+			Standing: h.pool.elector.Standing(), Covered: h.pool.coverage.Of,
 			History: h.pool.coverage.History(),
 		}
 	}

@@ -47,7 +47,7 @@ func (h *Hub) Status() Status {
 		s.Identity = &status
 	}
 	if h.pool != nil {
-		standing := h.pool.keeper.Standing().Get()
+		standing := h.pool.elector.Standing().Get()
 		s.Role, s.Leader = standing.Role.String(), standing.Leader
 		s.Coordinator = h.pool.coordinator.Link().Get().String()
 	}

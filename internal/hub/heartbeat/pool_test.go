@@ -21,10 +21,10 @@ import (
 	"yurtcoordinator/internal/hub/role"
 )
 
-// member is a whole node of a pool: kubelet, Proxy, Keeper and Forwarder.
+// member is a whole node of a pool: kubelet, Proxy, Elector and Forwarder.
 type member struct {
 	*node
-	keeper  *role.Keeper
+	keeper  *role.Elector
 	dead    atomic.Bool
 	silent  atomic.Bool // its kubelet sends nothing
 	restart atomic.Bool // its hub is to be restarted

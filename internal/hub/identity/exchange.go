@@ -41,8 +41,8 @@ var (
 	errUseless = errors.New("what was issued is of no use")
 )
 
-// attempt is one bounded try to get what a keeper lacks, with everything that the node can prove itself with.
-func (m *Manager) attempt(ctx context.Context, k *keeper) error {
+// attempt is one bounded try to get what a rotation lacks, with everything that the node can prove itself with.
+func (m *Manager) attempt(ctx context.Context, k *rotation) error {
 	ctx, cancel := context.WithTimeout(ctx, attemptFor)
 	defer cancel()
 	// client-go logs bodies if it is told to be loud; what a server sends back may have the token in it.
@@ -119,7 +119,7 @@ func (m *Manager) each(do func(*url.URL) error) error {
 }
 
 // credentials are what there is to ask with, the best first, and an error that says what is missing.
-func (m *Manager) credentials(k *keeper) (found []credential, without error) {
+func (m *Manager) credentials(k *rotation) (found []credential, without error) {
 	if pair := m.client.pair.Load(); pair != nil {
 		found = append(found, credential{what: "the node's present certificate", pair: pair})
 	}
@@ -150,7 +150,7 @@ func (m *Manager) credentials(k *keeper) (found []credential, without error) {
 
 // requestKey returns the key of the request under way, or begins another with a new key. It is written first: where it
 // cannot be, the certificate could not be either, and the cloud need not be asked.
-func (m *Manager) requestKey(k *keeper, present *tls.Certificate) (key *ecdsa.PrivateKey, fresh bool, err error) {
+func (m *Manager) requestKey(k *rotation, present *tls.Certificate) (key *ecdsa.PrivateKey, fresh bool, err error) {
 	encoded, err := readFile(m.disk.path(k.fileKey()))
 	if err == nil {
 		// One that the present certificate has is left from a crash, after the certificate was written.
@@ -182,7 +182,7 @@ type try struct {
 }
 
 // exchange asks for a certificate, waits for it, checks it and keeps it.
-func (m *Manager) exchange(ctx context.Context, k *keeper, t try) error {
+func (m *Manager) exchange(ctx context.Context, k *rotation, t try) error {
 	s, err := m.open(t.server, t.roots, t.as)
 	if err != nil {
 		return err
@@ -212,7 +212,7 @@ func (m *Manager) exchange(ctx context.Context, k *keeper, t try) error {
 }
 
 // ask finds or makes the request and returns what is issued for it.
-func (m *Manager) ask(ctx context.Context, s *session, k *keeper, t try) ([]byte, error) {
+func (m *Manager) ask(ctx context.Context, s *session, k *rotation, t try) ([]byte, error) {
 	const doing = "asking for a certificate"
 	requests := s.CertificatesV1().CertificateSigningRequests()
 	name, err := t.wanted.name(k.kind, t.key)

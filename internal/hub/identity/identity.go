@@ -51,8 +51,8 @@ type Manager struct {
 	servers []*url.URL
 	pins    map[[sha256.Size]byte]bool
 	disk    disk
-	client  *keeper
-	serving *keeper
+	client  *rotation
+	serving *rotation
 }
 
 // New returns a Manager. It does nothing until Ensure or Run.
@@ -65,11 +65,11 @@ func New(cfg Config) (*Manager, error) {
 		cfg.Clock = clock.RealClock{}
 	}
 	m := &Manager{cfg: cfg, servers: servers, pins: pins, disk: disk{dir: cfg.Dir}}
-	m.client = newKeeper("client", request{
+	m.client = newRotation("client", request{
 		node: cfg.Node, signer: certificatesv1.KubeAPIServerClientKubeletSignerName, use: x509.ExtKeyUsageClientAuth,
 		usages: []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, certificatesv1.UsageClientAuth},
 	})
-	m.serving = newKeeper("serving", request{
+	m.serving = newRotation("serving", request{
 		node: cfg.Node, signer: certificatesv1.KubeletServingSignerName, use: x509.ExtKeyUsageServerAuth,
 		usages: []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, certificatesv1.UsageServerAuth},
 	})
@@ -184,7 +184,7 @@ type State struct {
 func (m *Manager) Status() Status { return Status{m.client.state(), m.serving.state()} }
 
 // keep renews one certificate when its time comes, until ctx ends.
-func (m *Manager) keep(ctx context.Context, k *keeper) {
+func (m *Manager) keep(ctx context.Context, k *rotation) {
 	var next time.Time // by the monotonic clock, which nobody sets
 	pause, seen := pauseMin, m.bootstrapDigest()
 	for {
@@ -240,7 +240,7 @@ func (m *Manager) keep(ctx context.Context, k *keeper) {
 }
 
 // lacking says why there is something to do, or nothing.
-func (m *Manager) lacking(k *keeper, present *tls.Certificate, now time.Time) string {
+func (m *Manager) lacking(k *rotation, present *tls.Certificate, now time.Time) string {
 	if k.isIdle() {
 		return ""
 	}
@@ -255,7 +255,7 @@ func (m *Manager) lacking(k *keeper, present *tls.Certificate, now time.Time) st
 }
 
 // report makes Status say what came of an attempt, and logs what has changed.
-func (m *Manager) report(ctx context.Context, k *keeper, err error) {
+func (m *Manager) report(ctx context.Context, k *rotation, err error) {
 	logger := klog.FromContext(ctx).WithValues("certificate", k.kind)
 	now := m.cfg.Clock.Now()
 	k.mu.Lock()
@@ -287,7 +287,7 @@ func (m *Manager) report(ctx context.Context, k *keeper, err error) {
 }
 
 // load reads a certificate and its key. It fails when they do not match or are not for this node.
-func (m *Manager) load(k *keeper) (*tls.Certificate, error) {
+func (m *Manager) load(k *rotation) (*tls.Certificate, error) {
 	path := m.disk.path(k.filePair())
 	content, err := readFile(path)
 	if err != nil {
@@ -351,8 +351,8 @@ func (m *Manager) followKubelet(present *tls.Certificate) error {
 	return nil
 }
 
-// keeper is one certificate.
-type keeper struct {
+// rotation is that of one certificate.
+type rotation struct {
 	kind string
 	pair atomic.Pointer[tls.Certificate]
 	wake chan struct{}
@@ -366,20 +366,20 @@ type keeper struct {
 	last   *tls.Certificate
 }
 
-func newKeeper(kind string, wanted request) *keeper {
-	return &keeper{kind: kind, wanted: wanted, wake: make(chan struct{}, 1), idle: wanted.use == x509.ExtKeyUsageServerAuth}
+func newRotation(kind string, wanted request) *rotation {
+	return &rotation{kind: kind, wanted: wanted, wake: make(chan struct{}, 1), idle: wanted.use == x509.ExtKeyUsageServerAuth}
 }
 
-func (k *keeper) filePair() string { return k.kind + ".pem" }
-func (k *keeper) fileKey() string  { return k.kind + ".request.key" }
+func (k *rotation) filePair() string { return k.kind + ".pem" }
+func (k *rotation) fileKey() string  { return k.kind + ".request.key" }
 
-func (k *keeper) request() request {
+func (k *rotation) request() request {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.wanted
 }
 
-func (k *keeper) isIdle() bool {
+func (k *rotation) isIdle() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.idle
@@ -387,20 +387,20 @@ func (k *keeper) isIdle() bool {
 
 // adopt uses a pair from now on. Nil keeps the former one in memory: a file that cannot be read for a while is no reason to
 // forget who one is.
-func (k *keeper) adopt(pair *tls.Certificate) {
+func (k *rotation) adopt(pair *tls.Certificate) {
 	if pair != nil {
 		k.pair.Store(pair)
 	}
 }
 
 // waits makes Status name the request that waits.
-func (k *keeper) waits(name string) {
+func (k *rotation) waits(name string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.said.Waiting = name
 }
 
-func (k *keeper) state() State {
+func (k *rotation) state() State {
 	k.mu.Lock()
 	state := k.said
 	k.mu.Unlock()

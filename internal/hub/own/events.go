@@ -22,9 +22,9 @@ const (
 	maxEventBytes = 32 << 10
 )
 
-// ledger has the Events that this node's programs have written: to the cloud, as it has answered them, and while it does not
+// eventLog has the Events that this node's programs have written: to the cloud, as it has answered them, and while it does not
 // answer, as they wait for it. Those that wait are on the disk, too, if there is one.
-type ledger struct {
+type eventLog struct {
 	disk Disk // may be nil
 	// lost is told of each that waits and has to go, changed of each change.
 	lost, changed func()
@@ -48,12 +48,12 @@ type waiting struct {
 	there bool          // the cloud has one of that name
 }
 
-func newLedger(disk Disk, lost, changed func()) *ledger {
-	return &ledger{disk: disk, lost: lost, changed: changed, events: map[stream.Key]written{}}
+func newEventLog(disk Disk, lost, changed func()) *eventLog {
+	return &eventLog{disk: disk, lost: lost, changed: changed, events: map[stream.Key]written{}}
 }
 
 // add takes an Event in as the cloud has answered it.
-func (l *ledger) add(o stream.Object, now time.Time) {
+func (l *eventLog) add(o stream.Object, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if have := l.events[o.Key]; have.object.Revision <= o.Revision && have.waiting == nil {
@@ -62,7 +62,7 @@ func (l *ledger) add(o stream.Object, now time.Time) {
 }
 
 // putLocked takes in an Event, and lets the oldest go if there are too many: those that wait last.
-func (l *ledger) putLocked(k stream.Key, w written) {
+func (l *eventLog) putLocked(k stream.Key, w written) {
 	l.events[k] = w
 	l.saveLocked(k)
 	l.changed()
@@ -83,7 +83,7 @@ func (l *ledger) putLocked(k stream.Key, w written) {
 	l.deleteLocked(oldest)
 }
 
-func (l *ledger) deleteLocked(k stream.Key) {
+func (l *eventLog) deleteLocked(k stream.Key) {
 	if l.events[k].waiting != nil {
 		l.lost()
 	}
@@ -93,7 +93,7 @@ func (l *ledger) deleteLocked(k stream.Key) {
 }
 
 // addTo adds those that are not too old, and forgets the others.
-func (l *ledger) addTo(objects map[id]stream.Object, locals map[id]uint64) {
+func (l *eventLog) addTo(objects map[id]stream.Object, locals map[id]uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for k, e := range l.events {
@@ -110,7 +110,7 @@ func (l *ledger) addTo(objects map[id]stream.Object, locals map[id]uint64) {
 }
 
 // known is any revision for an Event that is forgotten: it is over, whatever its revision.
-func (l *ledger) known(k stream.Key) edge.Revision {
+func (l *eventLog) known(k stream.Key) edge.Revision {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if _, ok := l.events[k]; ok {
@@ -120,7 +120,7 @@ func (l *ledger) known(k stream.Key) edge.Revision {
 }
 
 // drop forgets an Event, unless the cloud is to be told of it.
-func (l *ledger) drop(k stream.Key) {
+func (l *eventLog) drop(k stream.Key) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.events[k].waiting == nil {
@@ -129,7 +129,7 @@ func (l *ledger) drop(k stream.Key) {
 }
 
 // adopt takes in what the coordinator has from an earlier run of this hub: it goes in its time.
-func (l *ledger) adopt(h have) {
+func (l *eventLog) adopt(h have) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for i, m := range h {

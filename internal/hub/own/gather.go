@@ -43,7 +43,7 @@ type gatherer struct {
 	pool    edge.PoolName
 	secrets bool
 	follow  func() []Selection
-	events  *ledger
+	events  *eventLog
 	said    *statuses
 	// accounts are those of podAccounts, which are read when their Pods change.
 	accounts    *accounts

@@ -102,7 +102,7 @@ func New(c Config) (*Pusher, error) {
 	}
 	p.gatherer = &gatherer{
 		node: c.Node, pool: c.Pool, secrets: c.Secrets, follow: c.Followed, cloud: c.CloudLink,
-		events: newLedger(c.Disk, m.lost.Inc, func() { p.written.ring(); p.changed.ring() }),
+		events: newEventLog(c.Disk, m.lost.Inc, func() { p.written.ring(); p.changed.ring() }),
 		said:   newStatuses(p.changed.ring), lasting: map[id]stream.Object{},
 		accounts: newAccounts(c.Cloud, c.CloudLink, p.changed.ring), podAccounts: map[stream.Key]podAccount{},
 	}

@@ -56,8 +56,8 @@ type saved struct {
 
 func diskKey(k stream.Key) string { return waitingPrefix + k.Namespace + "/" + k.Name }
 
-// saveLocked has the disk be as the ledger is. It does no I/O: the disk is written later.
-func (l *ledger) saveLocked(k stream.Key) {
+// saveLocked has the disk be as the log is. It does no I/O: the disk is written later.
+func (l *eventLog) saveLocked(k stream.Key) {
 	if l.disk == nil {
 		return
 	}
@@ -76,7 +76,7 @@ func (l *ledger) saveLocked(k stream.Key) {
 }
 
 // flush brings what waits to the disk, before its writer is told that it is kept.
-func (l *ledger) flush(ctx context.Context) {
+func (l *eventLog) flush(ctx context.Context) {
 	if l.disk == nil {
 		return
 	}
@@ -86,7 +86,7 @@ func (l *ledger) flush(ctx context.Context) {
 }
 
 // restore takes in what waited when the hub ended.
-func (l *ledger) restore() {
+func (l *eventLog) restore() {
 	if l.disk == nil {
 		return
 	}
@@ -108,14 +108,14 @@ func (l *ledger) restore() {
 }
 
 // waits reports whether the cloud is to be told of an Event.
-func (l *ledger) waits(k stream.Key) bool {
+func (l *eventLog) waits(k stream.Key) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.events[k].waiting != nil
 }
 
 // create has an Event wait that is new. It returns it as it is now, or a Status that says why not.
-func (l *ledger) create(event *corev1.Event, now time.Time) (stream.Object, error) {
+func (l *eventLog) create(event *corev1.Event, now time.Time) (stream.Object, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	key := stream.Key{Namespace: event.Namespace, Name: event.Name}
@@ -129,7 +129,7 @@ func (l *ledger) create(event *corev1.Event, now time.Time) (stream.Object, erro
 
 // change has an Event wait that is written again, by a strategic merge patch. One that is not known here is not there: then
 // those who write Events create it, with all that they know of it.
-func (l *ledger) change(key stream.Key, patch []byte, now time.Time) (stream.Object, error) {
+func (l *eventLog) change(key stream.Key, patch []byte, now time.Time) (stream.Object, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	have := l.events[key]
@@ -155,7 +155,7 @@ func (l *ledger) change(key stream.Key, patch []byte, now time.Time) (stream.Obj
 	return l.waitLocked(after, have.object.Revision, have.waiting == nil || have.waiting.there, now)
 }
 
-func (l *ledger) waitLocked(event *corev1.Event, revision edge.Revision, there bool, now time.Time) (stream.Object, error) {
+func (l *eventLog) waitLocked(event *corev1.Event, revision edge.Revision, there bool, now time.Time) (stream.Object, error) {
 	event.ResourceVersion = revision.String()
 	object, err := objectOf(event)
 	if err != nil {
@@ -166,7 +166,7 @@ func (l *ledger) waitLocked(event *corev1.Event, revision edge.Revision, there b
 }
 
 // oldest returns what has waited longest, and forgets what has waited too long; nil if nothing waits.
-func (l *ledger) oldest(now time.Time) *waiting {
+func (l *eventLog) oldest(now time.Time) *waiting {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var found *waiting
@@ -185,7 +185,7 @@ func (l *ledger) oldest(now time.Time) *waiting {
 
 // told takes in what the cloud has answered to an Event that waited; nil: it does not want it. What was written since waits
 // on.
-func (l *ledger) told(what *waiting, answer *corev1.Event) {
+func (l *eventLog) told(what *waiting, answer *corev1.Event) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	key := stream.Key{Namespace: what.event.Namespace, Name: what.event.Name}
@@ -211,7 +211,7 @@ func (l *ledger) told(what *waiting, answer *corev1.Event) {
 }
 
 // turn says that the cloud has, or has not, an Event of that name.
-func (l *ledger) turn(what *waiting, there bool) {
+func (l *eventLog) turn(what *waiting, there bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	key := stream.Key{Namespace: what.event.Namespace, Name: what.event.Name}

@@ -16,7 +16,7 @@ import (
 )
 
 // overHTTP2 is a mirror that answers each batch as it comes, by a real server: decide says with which code.
-func overHTTP2(tb testing.TB, decide func(end edge.Revision) (code int)) *mirror {
+func overHTTP2(tb testing.TB, decide func(end edge.Revision) (code int)) *mirrorClient {
 	tb.Helper()
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		frames := stream.NewFrameReader(r.Body, stream.JSON, 8<<20)
@@ -53,7 +53,7 @@ func overHTTP2(tb testing.TB, decide func(end edge.Revision) (code int)) *mirror
 	if err != nil {
 		tb.Fatal(err)
 	}
-	return &mirror{
+	return &mirrorClient{
 		transport: server.Client().Transport, base: base, term: Term{Transitions: 7, Valid: func() bool { return true }},
 	}
 }

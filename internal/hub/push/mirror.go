@@ -50,8 +50,8 @@ func (r *refusal) Error() string {
 	return fmt.Sprintf("the coordinator answers %d: %s", r.code, r.message)
 }
 
-// mirror is a coordinator's mirror, as its client.
-type mirror struct {
+// mirrorClient asks what a coordinator's mirror has, and fills it.
+type mirrorClient struct {
 	transport http.RoundTripper
 	base      *url.URL
 	term      Term
@@ -74,7 +74,7 @@ func (p positions) in(r schema.GroupVersionResource, pushed edge.History) edge.H
 }
 
 // ask asks where the mirror stands.
-func (m *mirror) ask(ctx context.Context) (positions, error) {
+func (m *mirrorClient) ask(ctx context.Context) (positions, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, m.base.JoinPath(edge.PathMirror).String(), http.NoBody)
@@ -125,7 +125,7 @@ func position(text string) (edge.Revision, error) {
 }
 
 // everything pushes a replica's content, which is of a history, and returns where the mirror stands then.
-func (m *mirror) everything(
+func (m *mirrorClient) everything(
 	ctx context.Context, resource schema.GroupVersionResource, in edge.History, t stream.Type, events []stream.Event,
 ) (edge.Revision, error) {
 	ctx, cancel := context.WithTimeout(ctx, fullTimeout)
@@ -145,7 +145,7 @@ func (m *mirror) everything(
 
 // changes pushes batches of changes, the first of which follows a revision, until something goes wrong, and tells where
 // the mirror stands after each.
-func (m *mirror) changes(
+func (m *mirrorClient) changes(
 	ctx context.Context, resource schema.GroupVersionResource, in edge.History, after edge.Revision, t stream.Type,
 	batches <-chan []stream.Event, applied chan<- edge.Revision,
 ) error {
@@ -153,7 +153,7 @@ func (m *mirror) changes(
 	return fmt.Errorf("push changes after revision %s: %w", after, err)
 }
 
-func (m *mirror) follow(
+func (m *mirrorClient) follow(
 	ctx context.Context, resource schema.GroupVersionResource, in edge.History, after edge.Revision, t stream.Type,
 	batches <-chan []stream.Event, applied chan<- edge.Revision,
 ) error {
@@ -199,7 +199,7 @@ func (m *mirror) follow(
 }
 
 // pushOf is the request of a push: of what follows a revision, or of everything if it is 0.
-func (m *mirror) pushOf(
+func (m *mirrorClient) pushOf(
 	ctx context.Context, resource schema.GroupVersionResource, in edge.History, after edge.Revision, t stream.Type,
 	content *body,
 ) (*http.Request, error) {
@@ -227,7 +227,7 @@ func (m *mirror) pushOf(
 }
 
 // do makes a request and reads the answer, which is JSON.
-func (m *mirror) do(r *http.Request, into any) error {
+func (m *mirrorClient) do(r *http.Request, into any) error {
 	response, err := m.transport.RoundTrip(r)
 	if err != nil {
 		return err

@@ -116,7 +116,7 @@ func New(c Config) (*Pusher, error) {
 func (p *Pusher) Run(ctx context.Context, term Term) error {
 	ctx, cancel := context.WithCancel(ctx)
 	d := &duty{
-		Pusher: p, term: term, mirror: &mirror{transport: p.config.Transport, base: p.config.Base, term: term},
+		Pusher: p, term: term, mirror: &mirrorClient{transport: p.config.Transport, base: p.config.Base, term: term},
 	}
 	var owned sync.WaitGroup
 	defer p.metrics.declared.Reset()
@@ -162,7 +162,7 @@ func (p *Pusher) Run(ctx context.Context, term Term) error {
 type duty struct {
 	*Pusher
 	term   Term
-	mirror *mirror
+	mirror *mirrorClient
 
 	mu       sync.Mutex
 	carriers []*carrier

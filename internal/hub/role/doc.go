@@ -1,7 +1,7 @@
 // Package role decides which hub leads its pool, and for how long.
 //
 // Machine is the decision, without I/O: from the state of this hub's two links and from how its own campaign stands
-// follows the role, whether to campaign and whether to release. Keeper is the I/O around it: an election on the Lease
+// follows the role, whether to campaign and whether to release. Elector is the I/O around it: an election on the Lease
 // kube-system/yurthub in the coordinator, with client-go's elector, and the duty (Config.Lead) that a leader has for
 // its term. Term is the fence that the duty asks before it acts.
 //

@@ -13,7 +13,7 @@ import (
 )
 
 // observe keeps the board by a watch on the election Lease, while the coordinator is reachable, until ctx ends.
-func (k *Keeper) observe(ctx context.Context) {
+func (k *Elector) observe(ctx context.Context) {
 	follow := leasewatch.Config{
 		Leases:        k.config.Leases.Leases(edge.NamespaceSystem),
 		FieldSelector: fields.OneTermEqualSelector("metadata.name", edge.LeaseElection).String(),

@@ -30,7 +30,7 @@ import (
 type hub struct {
 	name               string
 	cloud, coordinator *live.Value[link.State]
-	keeper             *Keeper
+	keeper             *Elector
 	stop               context.CancelFunc
 	stopped            chan struct{}
 

@@ -22,7 +22,7 @@ import (
 	"yurtcoordinator/internal/run"
 )
 
-// Config is what a Keeper needs. All fields are required unless it says otherwise.
+// Config is what an Elector needs. All fields are required unless it says otherwise.
 type Config struct {
 	// Node is this hub's node; its name is the identity in the election.
 	Node edge.NodeName
@@ -40,8 +40,8 @@ type Config struct {
 	Metrics prometheus.Registerer
 }
 
-// Keeper keeps this hub's role. Make one with New.
-type Keeper struct {
+// Elector keeps this hub's role. Make one with New.
+type Elector struct {
 	config   Config
 	board    *board
 	tenure   tenure
@@ -55,12 +55,12 @@ type metrics struct {
 	clash prometheus.Gauge
 }
 
-// New returns a Keeper. It registers its metrics, and fails only if they are registered already.
-func New(c Config) (*Keeper, error) {
+// New returns an Elector. It registers its metrics, and fails only if they are registered already.
+func New(c Config) (*Elector, error) {
 	if c.Instance == "" {
 		c.Instance = string(uuid.NewUUID())
 	}
-	k := &Keeper{
+	k := &Elector{
 		config: c, board: newBoard(), standing: live.NewValue(Standing{}),
 		metrics: metrics{
 			role: prometheus.NewGaugeVec(prometheus.GaugeOpts{
@@ -86,11 +86,11 @@ func New(c Config) (*Keeper, error) {
 }
 
 // Standing is this hub's place in its pool, now and as it changes.
-func (k *Keeper) Standing() *live.Value[Standing] { return k.standing }
+func (k *Elector) Standing() *live.Value[Standing] { return k.standing }
 
 // Run keeps the role until ctx ends, then gives up what it holds, and returns nil. It takes at most about two seconds
 // to do so (the grace of the duty, one request), if the duty keeps to its contract.
-func (k *Keeper) Run(ctx context.Context) error {
+func (k *Elector) Run(ctx context.Context) error {
 	logger := klog.FromContext(ctx).WithValues("node", k.config.Node)
 	ctx = klog.NewContext(ctx, logger)
 	var owned sync.WaitGroup
@@ -153,7 +153,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 	}
 }
 
-func (k *Keeper) publish(logger klog.Logger, before, now Standing, why Event) {
+func (k *Elector) publish(logger klog.Logger, before, now Standing, why Event) {
 	for _, r := range []Role{Pending, Follower, Leader} {
 		value := 0.0
 		if r == now.Role {
@@ -169,7 +169,7 @@ func (k *Keeper) publish(logger klog.Logger, before, now Standing, why Event) {
 
 // reportClash says when another process holds the Lease under this node's name: for at most the lease duration that is
 // the hub's own predecessor after a crash; for longer it is a second hub with this node's name and certificate.
-func (k *Keeper) reportClash(logger klog.Logger, lease *coordinationv1.Lease) {
+func (k *Elector) reportClash(logger klog.Logger, lease *coordinationv1.Lease) {
 	other := ""
 	if lease != nil {
 		other = namesake(lease, k.config.Node, k.config.Instance)
@@ -185,7 +185,7 @@ func (k *Keeper) reportClash(logger klog.Logger, lease *coordinationv1.Lease) {
 
 // campaign runs one candidacy: elect, lead, release, and after a duty that failed a pause. It sends Won and Lost as
 // they come, and Ended at its very end.
-func (k *Keeper) campaign(ctx context.Context, failures *backoff, events chan<- Event) {
+func (k *Elector) campaign(ctx context.Context, failures *backoff, events chan<- Event) {
 	logger := klog.FromContext(ctx)
 	began := time.Now()
 	err := k.candidacy(ctx, events)
@@ -198,7 +198,7 @@ func (k *Keeper) campaign(ctx context.Context, failures *backoff, events chan<- 
 }
 
 // candidacy returns nil, or the error of a duty that ended before its term.
-func (k *Keeper) candidacy(ctx context.Context, events chan<- Event) error {
+func (k *Elector) candidacy(ctx context.Context, events chan<- Event) error {
 	logger := klog.FromContext(ctx)
 	l := &lock{
 		leases: k.config.Leases.Leases(edge.NamespaceSystem), board: k.board,
@@ -257,7 +257,7 @@ type duty struct {
 
 // term leads from the winning of the Lease until ctx ends, the elector gives up, somebody else is seen to hold the
 // Lease (or nobody), or the duty returns. On return the fence has fallen.
-func (k *Keeper) term(
+func (k *Elector) term(
 	ctx context.Context, l *lock, lease *coordinationv1.Lease, elected <-chan struct{}, events chan<- Event,
 ) *duty {
 	logger := klog.FromContext(ctx)
