@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -19,8 +20,8 @@ import (
 
 var leakedKeyScenarios = []Scenario{{
 	Name: "leaked-coordinator-key", Quick: true, Lab: pool.AsInstalled(), run: leakedCoordinatorKey,
-	Doc: "somebody has a coordinator's key for kubelets, and tries it at the cloud's API server: no list, no Secret, no kubelet, " +
-		"no Pod, whatever binding an old chart has left; logs, exec and top at the coordinator go on",
+	Doc: "somebody has a coordinator's key for kubelets, and tries it at the cloud's API server: no list, no Secret, no " +
+		"kubelet, no Pod, whatever binding an old chart has left; logs, exec and top at the coordinator go on",
 }}
 
 const (
@@ -64,10 +65,14 @@ func leakedCoordinatorKey(t *T) {
 	// As docs/install.md says.
 	t.kubectls([][]string{{"delete", "clusterrolebinding", bindingBefore, "--ignore-not-found"}})
 	t.eventually(10*time.Second, "without that binding it does not", func() error {
-		if err := lists(); !apierrors.IsForbidden(err) {
-			return fmt.Errorf("a list of Nodes: %v", err)
+		switch err := lists(); {
+		case err == nil:
+			return errors.New("it still lists Nodes")
+		case !apierrors.IsForbidden(err):
+			return fmt.Errorf("a list of Nodes: %w", err)
+		default:
+			return nil
 		}
-		return nil
 	})
 
 	t.say("an administrator, and an operator at the coordinator, get in as ever")
@@ -121,7 +126,8 @@ func (t *T) attempts() []attempt {
 	inShop, system := "/api/v1/namespaces/"+shop, "/api/v1/namespaces/"+edge.NamespaceSystem
 	all := []attempt{
 		{get, "/api/v1/nodes", ""}, {get, "/api/v1/nodes?watch=true", ""}, {get, "/api/v1/nodes/" + tillNode, ""},
-		{get, "/api/v1/pods", ""}, {get, inShop + "/pods/" + till, ""}, {get, inShop + "/pods/" + till + "/log?container=till", ""},
+		{get, "/api/v1/pods", ""}, {get, inShop + "/pods/" + till, ""},
+		{get, inShop + "/pods/" + till + "/log?container=till", ""},
 		{get, "/api/v1/secrets", ""}, {get, system + "/secrets/" + edge.PoolName("p1").CoordinatorSecret(), ""},
 		{get, "/api/v1/configmaps", ""}, {get, "/apis/coordination.k8s.io/v1/leases", ""},
 		{post, system + "/serviceaccounts/default/token", ""}, {post, inShop + "/pods", ""},

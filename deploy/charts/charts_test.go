@@ -113,7 +113,8 @@ type source struct {
 func verbatim(t testing.TB) map[string]source {
 	t.Helper()
 	var names []string
-	for _, pattern := range []string{"files/rbac.yaml", "files/coordinator-rbac.yaml", "files/crds/*.yaml", "files/policies/*.yaml"} {
+	patterns := []string{"files/rbac.yaml", "files/coordinator-rbac.yaml", "files/crds/*.yaml", "files/policies/*.yaml"}
+	for _, pattern := range patterns {
 		found, err := filepath.Glob(filepath.Join(chart, pattern))
 		if err != nil || len(found) == 0 {
 			t.Fatalf("%s: %v, %v", pattern, found, err)

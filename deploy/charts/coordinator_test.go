@@ -116,7 +116,8 @@ func TestRightsOfCoordinators(t *testing.T) {
 		return nil
 	})
 	yes := []string{"create nodes/proxy", "get nodes/proxy", "get nodes/metrics"}
-	for _, verb := range []string{"get", "list", "watch", "create", "update", "patch", "delete", "deletecollection", "impersonate"} {
+	verbs := []string{"get", "list", "watch", "create", "update", "patch", "delete", "deletecollection", "impersonate"}
+	for _, verb := range verbs {
 		for _, resource := range []string{
 			"nodes", "nodes/status", "nodes/proxy", "nodes/metrics", "nodes/stats", "nodes/log", "nodes/checkpoint",
 			"nodes/configz", "nodes/healthz", "nodes/pods", "nodes/statusz", "pods", "pods/log", "pods/exec", "pods/attach",

@@ -58,8 +58,8 @@ var blobShares = map[string]int{
 // runDisk writes the disk until all that is written has ended, and closes it.
 func (h *Hub) runDisk(ctx context.Context) error { return errors.Join(h.disk.Run(ctx), h.closeDisk()) }
 
-// flushCut brings to the disk at once what is known when a link goes down, or the cloud begins to be failing. It is the last for a while, and a hub that starts
-// again during the cut is to be no older than what its clients have seen.
+// flushCut brings to the disk at once what is known when a link goes down, or the cloud begins to be failing. Nothing new comes
+// for a while then, and a hub that starts again during the cut must be no older than what its clients have seen.
 func (h *Hub) flushCut(ctx context.Context) error {
 	links := []*live.Value[link.State]{h.cloud.Link()}
 	if h.pool != nil {

@@ -47,7 +47,7 @@ func (c *coordinator) lead(t testing.TB, name string, transitions int) {
 
 func (c *coordinator) certificate(t testing.TB, subject pkix.Name) tls.Certificate {
 	t.Helper()
-	return c.ca.Issue(t, subject, pooltest.Tomorrow()).Tls(t)
+	return c.ca.Issue(t, subject, pooltest.Tomorrow()).TLS(t)
 }
 
 func (c *coordinator) push(
@@ -184,7 +184,7 @@ func TestWhoMayPushAndRead(t *testing.T) {
 	n1, n2 := c.http(t, c.certificate(t, pooltest.Node("n1"))), c.http(t, c.certificate(t, pooltest.Node("n2")))
 	alice := c.http(t, c.certificate(t, pooltest.Operator()))
 	admin := c.http(t, c.certificate(t, pkix.Name{CommonName: "admin", Organization: []string{"system:masters"}}))
-	stranger := c.http(t, pooltest.NewAuthority(t, "another-ca").Issue(t, pooltest.Node("n1"), pooltest.Tomorrow()).Tls(t))
+	stranger := c.http(t, pooltest.NewAuthority(t, "another-ca").Issue(t, pooltest.Node("n1"), pooltest.Tomorrow()).TLS(t))
 	refusedPush := func(what string, client *http.Client, term int32, code int) {
 		t.Helper()
 		if a := c.push(t, client, pooltest.SliceResource, 0, term, body()); a.Code != code {

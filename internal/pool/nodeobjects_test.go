@@ -148,7 +148,7 @@ func TestWhoMayDoWhatWithOwnObjects(t *testing.T) {
 	forbidden(t, "an operator deletes a Node", alice.Nodes().Delete(ctx, "n1", metav1.DeleteOptions{}))
 	forbidden(t, "an operator deletes a Secret", alice.Secrets("shop").Delete(ctx, "key", metav1.DeleteOptions{}))
 
-	stranger := c.http(t, pooltest.NewAuthority(t, "another-ca").Issue(t, pooltest.Node("n1"), pooltest.Tomorrow()).Tls(t))
+	stranger := c.http(t, pooltest.NewAuthority(t, "another-ca").Issue(t, pooltest.Node("n1"), pooltest.Tomorrow()).TLS(t))
 	admin := pkix.Name{CommonName: "admin", Organization: []string{"system:masters"}}
 	for what, who := range map[string]struct {
 		client *http.Client

@@ -241,9 +241,9 @@ func TestElectionLease(t *testing.T) {
 func TestRefusedAtTheDoorAndLogged(t *testing.T) {
 	t.Parallel()
 	c := start(t, nil)
-	stranger := pooltest.NewAuthority(t, "another-ca").Issue(t, pooltest.Node("n1"), pooltest.Tomorrow()).Tls(t)
-	expired := c.ca.Issue(t, pooltest.Node("n1"), time.Now().Add(-time.Minute)).Tls(t)
-	good := c.ca.Issue(t, pooltest.Node("n1"), pooltest.Tomorrow()).Tls(t)
+	stranger := pooltest.NewAuthority(t, "another-ca").Issue(t, pooltest.Node("n1"), pooltest.Tomorrow()).TLS(t)
+	expired := c.ca.Issue(t, pooltest.Node("n1"), time.Now().Add(-time.Minute)).TLS(t)
+	good := c.ca.Issue(t, pooltest.Node("n1"), pooltest.Tomorrow()).TLS(t)
 	bearer := func(t *testing.T) int {
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+c.address+"/api", nil)
 		if err != nil {
@@ -333,7 +333,7 @@ func kubelet(t *testing.T, ca *pooltest.Authority) (address string, port int32, 
 		fmt.Fprint(w, "hello from the edge")
 	}))
 	server.TLS = &tls.Config{
-		Certificates: []tls.Certificate{ca.Issue(t, pooltest.Node("n1"), pooltest.Tomorrow()).Tls(t)},
+		Certificates: []tls.Certificate{ca.Issue(t, pooltest.Node("n1"), pooltest.Tomorrow()).TLS(t)},
 		ClientAuth:   tls.RequestClientCert,
 	}
 	server.StartTLS()

@@ -53,7 +53,8 @@ func TestCopyOfOneHistory(t *testing.T) {
 		want, _ := from.Snapshot(t.Context())
 		got, _ := to.Snapshot(t.Context())
 		if got.Revision != want.Revision || fmt.Sprint(names(got.Objects)) != fmt.Sprint(names(want.Objects)) {
-			t.Errorf("the copy has %v at %d, its source %v at %d", names(got.Objects), got.Revision, names(want.Objects), want.Revision)
+			t.Errorf("the copy has %v at %d, its source %v at %d",
+				names(got.Objects), got.Revision, names(want.Objects), want.Revision)
 		}
 	})
 }

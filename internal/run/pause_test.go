@@ -11,8 +11,8 @@ import (
 func TestBackoff(t *testing.T) {
 	b := Backoff{Min: time.Second, Max: 5 * time.Second}
 	for range 2 {
-		for i, whole := range []time.Duration{1, 2, 4, 5, 5, 5} {
-			whole *= time.Second
+		for i, seconds := range []int{1, 2, 4, 5, 5, 5} {
+			whole := time.Duration(seconds) * time.Second
 			if got := b.Next(); got < whole/2 || got > whole {
 				t.Errorf("pause %d is %v: want %v to %v", i+1, got, whole/2, whole)
 			}

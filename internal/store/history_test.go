@@ -98,7 +98,8 @@ func TestBehind(t *testing.T) {
 		t.Helper()
 		got, err := s.Load(slicesID)
 		if !errors.Is(err, ErrBehind) || !errors.Is(err, ErrMiss) || !same(got, snapshotOf(5, 10, 500)) {
-			t.Fatalf("%s: %d objects at %s, %v; want ErrBehind and what there was at 500", what, len(got.Objects), got.Revision, err)
+			t.Fatalf("%s: %d objects at %s, %v; want ErrBehind and what there was at 500",
+				what, len(got.Objects), got.Revision, err)
 		}
 		if s.Written(slicesID) != 500 {
 			t.Fatalf("%s: written up to %s", what, s.Written(slicesID))

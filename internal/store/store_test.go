@@ -70,9 +70,11 @@ func snapshotOf(n, size int, revision edge.Revision) stream.Snapshot {
 }
 
 func same(a, b stream.Snapshot) bool {
-	return a.Type == b.Type && a.Revision == b.Revision && a.History == b.History && slices.EqualFunc(a.Objects, b.Objects, func(a, b stream.Object) bool {
+	alike := func(a, b stream.Object) bool {
 		return a.Key == b.Key && a.Revision == b.Revision && string(a.Raw) == string(b.Raw)
-	})
+	}
+	return a.Type == b.Type && a.Revision == b.Revision && a.History == b.History &&
+		slices.EqualFunc(a.Objects, b.Objects, alike)
 }
 
 func replace(t testing.TB, s *Store, id ID, snapshot stream.Snapshot) {

@@ -239,7 +239,10 @@ func loadCollection(t *pages.Tree, want stored) (stream.Snapshot, error) {
 		return stream.Snapshot{}, errors.Join(err, pages.Corrupt("its objects are missing"))
 	}
 	const most = 1 << 16 // what a header says is not worth more memory than that before it is proved
-	s := stream.Snapshot{Type: h.typ, Revision: h.at.revision, History: h.at.history, Objects: make([]stream.Object, 0, min(h.objects.count, most))}
+	s := stream.Snapshot{
+		Type: h.typ, Revision: h.at.revision, History: h.at.history,
+		Objects: make([]stream.Object, 0, min(h.objects.count, most)),
+	}
 	found, err := scan(t, want.number, b, func(_, _ []byte, o stream.Object) error {
 		o.Raw = slices.Clip(bytes.Clone(o.Raw))
 		s.Objects = append(s.Objects, o)

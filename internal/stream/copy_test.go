@@ -108,7 +108,7 @@ func (b beginner) Begin(ctx context.Context) (stream.Snapshot, stream.Watch, err
 	}
 	b.note("and watch")
 	b.open++
-	return s, diaryWatch{b.diary}, nil
+	return s, diaryWatch(b), nil
 }
 
 func TestCopy(t *testing.T) {

@@ -434,7 +434,8 @@ func TestCloudThatFails(t *testing.T) {
 			t.Run(fmt.Sprintf("%d while %v", code, state), func(t *testing.T) {
 				run(t, func(n *node) {
 					n.cloudLink.Set(state)
-					fails := apierrors.NewGenericServerResponse(code, "put", coordinationv1.Resource("leases"), "n1", "", 0, false)
+					leases := coordinationv1.Resource("leases")
+					fails := apierrors.NewGenericServerResponse(code, "put", leases, "n1", "", 0, false)
 					n.cloud.Before(func(context.Context, leasetest.Call) error { return fails })
 					if err := n.beat(); err != nil {
 						t.Fatal(err)

@@ -142,7 +142,7 @@ func (m *Monitor) Run(ctx context.Context) error {
 			}
 		}
 		if ctx.Err() != nil {
-			return nil //nolint:nilerr // asked to stop
+			return nil // asked to stop
 		}
 		m.probe(ctx, fresh)
 	}

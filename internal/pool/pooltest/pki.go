@@ -89,7 +89,8 @@ func NewKey(t testing.TB) *ecdsa.PrivateKey {
 	return key
 }
 
-func (p Pair) Tls(t testing.TB) tls.Certificate {
+// TLS is the pair as a server or a client presents it.
+func (p Pair) TLS(t testing.TB) tls.Certificate {
 	t.Helper()
 	cert, err := tls.X509KeyPair(p.Cert, p.Key)
 	if err != nil {

@@ -84,7 +84,7 @@ func image(t testing.TB, name string) []byte {
 }
 
 func equal(a, b map[string]map[string]string) bool {
-	return maps.EqualFunc(a, b, func(a, b map[string]string) bool { return maps.Equal(a, b) })
+	return maps.EqualFunc(a, b, maps.Equal)
 }
 
 // What each release of bbolt writes is read as it was written. testdata/generate/all.sh adds those to come.
@@ -140,7 +140,11 @@ func asBbolt(t *testing.T, kind bbolt.FreelistType) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer db.Close()
+	defer func() {
+		if err := db.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
 	random, want := rand.New(rand.NewPCG(1, 2)), map[string]map[string]string{}
 	for range 60 {
 		if err := db.Update(func(tx *bbolt.Tx) error { return change(tx, random, want) }); err != nil {

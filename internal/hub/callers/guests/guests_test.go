@@ -68,7 +68,8 @@ func TestWhoIsAnswered(t *testing.T) {
 				t.Fatal(err)
 			}
 			info := &request.RequestInfo{
-				IsResourceRequest: true, Verb: "list", APIGroup: "g", APIVersion: "v1", Resource: "things", Namespace: "n", Name: "x",
+				IsResourceRequest: true, Verb: "list", APIGroup: "g", APIVersion: "v1", Resource: "things",
+				Namespace: "n", Name: "x",
 			}
 			r := httptest.NewRequest(http.MethodGet, "/apis/g/v1/namespaces/n/things/x", nil)
 			r.Header.Set("Authorization", "Bearer "+tt.token)
