@@ -89,8 +89,8 @@ var (
 	nameLike = regexp.MustCompile(`^[a-z]\w*\.[A-Z]\w*(?:\.\w+)?(?:\(\))?$`)
 	// inside is as nameLike, with names that are not exported. Only pages about the code are held to these: elsewhere such a
 	// word is a field of an object, or a host.
-	inside   = regexp.MustCompile(`^[a-z]\w*\.[a-z]\w*(?:\.\w+)?(?:\(\))?$`)
-	member   = regexp.MustCompile(`^[A-Z]\w*\.[A-Z]\w*(?:\(\))?$`)
+	inside = regexp.MustCompile(`^[a-z]\w*\.[a-z]\w*(?:\.\w+)?(?:\(\))?$`)
+	member = regexp.MustCompile(`^[A-Z]\w*\.[A-Z]\w*(?:\(\))?$`)
 	// item is a line of a page about the code that explains a package.
 	item = regexp.MustCompile("^(?:- |\\| )`([a-z][a-z0-9-]*)`")
 )

@@ -37,7 +37,8 @@ type gathered struct {
 	objects  []stream.Object
 }
 
-// gatherer says what the coordinator is to have. It belongs to Run's goroutine.
+// gatherer says what the coordinator is to have. The goroutine that pushes owns it; requests use onNode, events and said only,
+// which have locks of their own or touch nothing that changes.
 type gatherer struct {
 	node    edge.NodeName
 	pool    edge.PoolName

@@ -74,7 +74,7 @@ type Pusher struct {
 	changed     bell // what there is to push
 	written     bell // an Event
 
-	// Run's alone, but for the gatherer's events.
+	// The goroutine that pushes owns these. Requests use the gatherer's onNode, events and said besides.
 	gatherer *gatherer
 	refused  map[id]refusal
 	have     have
