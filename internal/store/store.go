@@ -227,6 +227,13 @@ func openDir(path string) (*os.File, error) {
 	return dir, nil
 }
 
+// unlockDir gives the lock up before it closes the directory. The lock belongs to every copy of the descriptor, and a process
+// that this one is just starting has one until it executes its program: closing alone would leave the directory locked by it.
+func unlockDir(dir *os.File) error {
+	unlocked := unix.Flock(int(dir.Fd()), unix.LOCK_UN)
+	return errors.Join(unlocked, dir.Close())
+}
+
 // adoptLocked makes the store what opening the file has found. A position that has been lost stays so, though the disk may
 // have something: a feeder that goes on as if nothing had happened must not find it accepted.
 func (s *Store) adoptLocked(o opened) {
@@ -283,7 +290,7 @@ func (s *Store) Close() error {
 	s.file.close(s.failure)
 	s.file = nil
 	s.roomLocked()
-	return s.lock.Close()
+	return unlockDir(s.lock)
 }
 
 // roomLocked wakes who waits for the queue.

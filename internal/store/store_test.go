@@ -14,6 +14,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"yurtcoordinator/internal/edge"
@@ -177,6 +178,22 @@ func TestReopen(t *testing.T) {
 			t.Errorf("%s: %v, %v; want mode %v", path, info.Mode(), err, want)
 		}
 	}
+}
+
+// What Close frees is free at once, also while another goroutine starts a process: until that process executes its program, it
+// has a copy of each descriptor, as a duplicate is.
+func TestCloseFreesTheDirectoryWhileAProcessStarts(t *testing.T) {
+	dir := t.TempDir()
+	s := opening(t, Config{Dir: dir}, nil)
+	replace(t, s, slicesID, snapshotOf(3, 10, 5))
+	flush(t, s)
+	for _, f := range []*os.File{s.lock, s.file.f} {
+		inherited, err := unix.Dup(int(f.Fd()))
+		must(t, err)
+		defer func() { must(t, unix.Close(inherited)) }()
+	}
+	must(t, s.Close())
+	holds(t, opening(t, Config{Dir: dir}, nil), slicesID, snapshotOf(3, 10, 5))
 }
 
 // A large collection is replaced in several transactions, and a reader sees the old one until the new one is whole.
