@@ -119,6 +119,13 @@ func (d *desk) age(name string) time.Duration {
 	return time.Since(renewTime(l))
 }
 
+// storedNow has the term say of every revision that it was stored no earlier than now.
+func (d *desk) storedNow() {
+	stored := time.Now()
+	answer := func(uint64) (time.Time, bool) { return stored, true }
+	d.term.stored.Store(&answer)
+}
+
 func (d *desk) droppedFor(why reason) float64 {
 	return testutil.ToFloat64(d.forwarder.metrics.dropped.WithLabelValues(string(why)))
 }
@@ -244,15 +251,21 @@ func TestForwardingFaults(t *testing.T) {
 			d.beat("n1", true)
 			d.cloud.Before(nil)
 		}, 10 * time.Second, reasonFailed},
-		{"the event was a minute on its way", func(d *desk) {
-			stored := time.Now()
-			answer := func(uint64) (time.Time, bool) { return stored, true }
-			d.term.stored.Store(&answer)
+		{"the event was too long on its way, on a watch that still stands", func(d *desk) {
+			d.storedNow()
 			d.coordinator.Hold()
 			d.beat("n1", true)
-			time.Sleep(15 * time.Second)
+			time.Sleep(maxAge + transit)
 			d.coordinator.Flow()
-		}, 25 * time.Second, reasonAged},
+		}, 10*time.Second + maxAge + transit, reasonAged},
+		{"the event was a minute on its way, and comes on a watch that was resumed", func(d *desk) {
+			d.storedNow()
+			d.coordinator.Hold()
+			d.beat("n1", true)
+			time.Sleep(time.Minute)
+			d.coordinator.Flow()
+			time.Sleep(5 * time.Second) // the watch may be pausing before it resumes
+		}, 75 * time.Second, reasonAged},
 		{"the coordinator came back empty, then the node's copy", func(d *desk) {
 			d.coordinator.Restart(1)
 			time.Sleep(5 * time.Second)
