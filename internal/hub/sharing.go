@@ -26,7 +26,7 @@ var (
 
 // newFollowed builds what is followed: for the hub itself, and for those whose requests come to the keeper or the guests.
 func (h *Hub) newFollowed(shared []schema.GroupVersionResource) (*follow.Set, error) {
-	config := follow.Config{Disk: follow.Nowhere{}, Cloud: h.cloud.Link(), Eager: h.cfg.EnableCoordinator}
+	config := follow.Config{Node: h.cfg.Node, Disk: follow.Nowhere{}, Cloud: h.cloud.Link(), Eager: h.cfg.EnableCoordinator}
 	sources := &follow.Sources{Cloud: h.servers[0], CloudLink: h.cloud.Link(), As: h.as, Metrics: h.metrics, History: h.history}
 	if h.disk != nil {
 		config.Disk = h.disk

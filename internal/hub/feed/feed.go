@@ -132,6 +132,9 @@ type Status struct {
 	// Denied: it failed with an answer that waiting seldom changes: no permission, no such resource. That it does not know who
 	// asks is none.
 	Denied bool
+	// Stranger says that the last attempt failed because the source does not know who asks: a certificate or a token that has
+	// expired.
+	Stranger bool
 	// Fresh says that since this feed began the sink has had all that its source had: a list was applied, or a resumed watch
 	// has told what it had to replay. A mirror counts only while the leader keeps it complete. What the sink has without it
 	// is from the disk, as old as that may be.
@@ -605,7 +608,8 @@ func (f *Feed) note(ctx context.Context, a *attempt, o outcome) {
 		f.log(ctx, a, refused, p)
 	}
 	s := f.status.Get()
-	s.Live, s.Refused, s.Denied = false, refused, refused != "" && denied(o.err) && !stranger(o.err)
+	s.Live, s.Refused, s.Stranger = false, refused, refused != "" && stranger(o.err)
+	s.Denied = refused != "" && denied(o.err) && !s.Stranger
 	if a.from == Cloud {
 		s.Failing = failing(o) && f.config.CloudLink.Get() != link.Down
 	}
@@ -629,7 +633,7 @@ func (f *Feed) log(ctx context.Context, a *attempt, err string, p *past) {
 // open takes in that a watch is open.
 func (f *Feed) open(logger klog.Logger, a *attempt) {
 	s := f.status.Get()
-	s.Source, s.Live, s.Refused, s.Denied = a.from, true, "", false
+	s.Source, s.Live, s.Refused, s.Denied, s.Stranger = a.from, true, "", false, false
 	if a.from == Cloud {
 		s.Failing = false
 	}

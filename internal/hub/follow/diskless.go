@@ -2,6 +2,7 @@ package follow
 
 import (
 	"context"
+	"math"
 
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/store"
@@ -24,6 +25,12 @@ func (Nowhere) Drop(store.ID) {}
 
 // Touch implements Disk.
 func (Nowhere) Touch(store.ID) {}
+
+// Need implements Disk.
+func (Nowhere) Need([]store.ID) {}
+
+// Written implements Disk.
+func (Nowhere) Written(store.ID) edge.Revision { return math.MaxUint64 }
 
 // Flush implements Disk.
 func (Nowhere) Flush(context.Context) error { return nil }

@@ -78,10 +78,12 @@ func Feeds(s *Sources) (func(Order) (Feed, error), error) {
 		case "":
 			config.Lists = programs
 		}
-		var err error
-		config.Cloud, err = o.readFrom("cloud", s.As(o.Client), s.Cloud, collection(o.Resource, o.Namespace))
+		cloud, err := o.readFrom("cloud", s.As(o.Client), s.Cloud, collection(o.Resource, o.Namespace))
 		if err != nil {
 			return nil, err
+		}
+		if config.Cloud = cloud; budget(o.Client) != 0 {
+			config.Cloud = &bounded{cloud, o.TooLarge}
 		}
 		if o.Shared && s.Pool != nil {
 			if config.Coordinator, err = o.readFrom("coordinator", s.Pool.As, s.Pool.Base, mirrorPath(o.Resource)); err != nil {
@@ -98,6 +100,7 @@ func (o *Order) readFrom(name string, as http.RoundTripper, base *url.URL, at st
 	return remote.New(remote.Config{
 		Client: &http.Client{Transport: transport.NewUserAgentRoundTripper(Hub, as)},
 		Base:   base, Path: at, FieldSelector: o.Fields, LabelSelector: o.Labels, Name: name,
+		ListBytes: int64(budget(o.Client)),
 	})
 }
 

@@ -13,7 +13,6 @@ import (
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/hub/feed"
 	"yurtcoordinator/internal/hub/follow/save"
-	"yurtcoordinator/internal/hub/link"
 	"yurtcoordinator/internal/live"
 	"yurtcoordinator/internal/replica"
 	"yurtcoordinator/internal/store"
@@ -24,6 +23,8 @@ type Feed interface {
 	// Run feeds until ctx ends and then returns nil; it returns early only on a defect of the program.
 	Run(ctx context.Context) error
 	Status() *live.Value[feed.Status]
+	// Refresh asks for a list where a resume would do, once, if what the replica has is not Fresh. It does not block.
+	Refresh()
 }
 
 // Order says what a feed is for.
@@ -35,6 +36,8 @@ type Order struct {
 	Shared bool
 	// Replica is what is fed.
 	Replica *replica.Replica
+	// TooLarge is called when a list has more than fits. It does not block.
+	TooLarge func()
 }
 
 // Member is a selection that is followed.
@@ -50,6 +53,7 @@ type Member struct {
 	wanted chan struct{} // closed when somebody needs the content
 	want   func()
 	after  <-chan struct{} // of the member before it: nothing is restored until that has ended; nil if there was none
+	life   context.Context
 	end    context.CancelFunc
 	// restored is closed when what the disk has of it is there, or when that will not come.
 	restored chan struct{}
@@ -59,6 +63,10 @@ type Member struct {
 	users  int
 	unused time.Time // since when, if there are no users
 	ending bool
+	// denied is since when the cloud, which can be reached, says that the client may not read it; zero means that it does not.
+	denied time.Time
+	// forget says that what the disk has of it goes when it has ended.
+	forget bool
 }
 
 // Live reports whether the replica follows the cloud itself at the moment.
@@ -110,58 +118,6 @@ func (m *Member) run(ctx context.Context) error {
 		return fmt.Errorf("follow %s: %w", m.Selection, err)
 	}
 	return nil
-}
-
-// prospect is what can be expected of a selection.
-type prospect uint8
-
-const (
-	// known: it is complete, as of whatever revision.
-	known prospect = iota
-	// foreign: it is the cloud's to answer, which can be reached and has something else to say than its content; or nothing
-	// is followed any longer.
-	foreign
-	// unreachable: it was never complete, and the cloud cannot be reached.
-	unreachable
-	// late: neither has shown within the time.
-	late
-)
-
-// expect waits until it is known what can be expected of it.
-func (m *Member) expect(ctx context.Context, cloud *live.Value[link.State], wait time.Duration) prospect {
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
-	select {
-	case <-m.restored:
-	case <-timer.C:
-		return late
-	case <-ctx.Done():
-		return late
-	}
-	for {
-		complete, completed := m.Replica.Complete().Watch()
-		state, linked := cloud.Watch()
-		status, told := m.feed.Status().Watch()
-		switch {
-		case state.Reachable() && (status.Denied || status.Refused != "" && !complete):
-			return foreign
-		case complete:
-			return known
-		case state == link.Down:
-			return unreachable
-		}
-		select {
-		case <-completed:
-		case <-linked:
-		case <-told:
-		case <-m.ended:
-			return foreign
-		case <-timer.C:
-			return late
-		case <-ctx.Done():
-			return late
-		}
-	}
 }
 
 // behind reports whether a request asks for a revision that the replica has not reached.

@@ -39,8 +39,15 @@ func (s *Set) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case <-r.Context().Done():
 		return
 	}
-	if !m.Replica.Complete().Get() && s.unreachable(m) {
-		replica.Refuse(w, "yurthub: all of this resource was never known here, and there is nobody to ask")
+	if !m.Replica.Complete().Get() {
+		if s.unreachable(m) {
+			replica.Refuse(w, "yurthub: all of this resource was never known here, and there is nobody to ask")
+			return
+		}
+	} else if p := m.expect(r.Context(), s.cfg.Cloud, patience, info.Verb == "get" || asksForNow(r, info.Verb)); p != known &&
+		!m.feed.Status().Get().Denied {
+		// Half of it by the cloud would be no better: what is seen of it here is not what the cloud shows.
+		replica.Refuse(w, "yurthub: the cloud has not told yet what of this resource is so now; try again")
 		return
 	}
 	if m.view != nil {
@@ -81,7 +88,7 @@ func (s *Set) Serve(w http.ResponseWriter, r *http.Request, client string, pass 
 		return
 	}
 	defer s.release(m)
-	prospect := m.expect(r.Context(), s.cfg.Cloud, patience)
+	prospect := m.expect(r.Context(), s.cfg.Cloud, patience, asksForNow(r, info.Verb))
 	if prospect == known && s.cfg.Cloud.Get() == link.Up &&
 		(info.Verb == "list" && m.behind(r) || m.handler.TableIsPlain(r, info.Verb)) {
 		// A revision of another object, or one that the hub had before it was killed: it would come with the next event. Or a
@@ -102,8 +109,8 @@ func (s *Set) Serve(w http.ResponseWriter, r *http.Request, client string, pass 
 	}
 }
 
-// Get answers a client's get of an object that is among those of a selection that it follows. It returns false, and has
-// written nothing, if it follows none that has it.
+// Get answers a client's get of an object from a selection that it follows: one that has it, or else one that has all of a
+// namespace, in which there is no such object. It returns false, and has written nothing, if it follows none that can tell.
 func (s *Set) Get(w http.ResponseWriter, r *http.Request, client string) bool {
 	info, ok := request.RequestInfoFrom(r.Context())
 	if !ok || r.Method != http.MethodGet || !info.IsResourceRequest || info.Verb != "get" || info.Subresource != "" || !sound(r.URL) {
@@ -123,22 +130,35 @@ func (s *Set) Get(w http.ResponseWriter, r *http.Request, client string) bool {
 	return true
 }
 
-// having returns a client's selection that has an object, the newest of them, which stays until release; nil if none has.
+// having returns a client's selection that can tell of an object, the newest of them, which stays until release: one that has
+// it, else one that would have it. nil means that there is none.
 func (s *Set) having(client string, resource schema.GroupVersionResource, key stream.Key) *Member {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var found *Member
 	var newest edge.Revision
+	foundHas := false
 	for _, m := range s.members {
 		if m.Client != client || m.Resource != resource || m.ending {
 			continue
 		}
-		if _, has := m.Replica.Get(key); has && (found == nil || m.Replica.Position() > newest) {
-			found, newest = m, m.Replica.Position()
+		_, has := m.Replica.Get(key)
+		if !has && (foundHas || !m.wouldHave(key)) {
+			continue
+		}
+		if found == nil || has && !foundHas || m.Replica.Position() > newest {
+			found, newest, foundHas = m, m.Replica.Position(), has
 		}
 	}
 	if found != nil {
 		found.users++
 	}
 	return found
+}
+
+// wouldHave reports whether an object that is not in the replica is not there at all. What only the disk says may be older
+// than what the cloud has said of the object.
+func (m *Member) wouldHave(key stream.Key) bool {
+	return m.Fields == "" && m.Labels == "" && (m.Namespace == "" || m.Namespace == key.Namespace) &&
+		m.Replica.Complete().Get() && m.feed.Status().Get().Fresh
 }

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/klog/v2"
 
+	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/hub/follow/save"
 	"yurtcoordinator/internal/hub/link"
 	"yurtcoordinator/internal/live"
@@ -29,6 +30,9 @@ const (
 	idleTime = 5 * time.Minute
 	// tidyEvery is how often the set looks for such ones.
 	tidyEvery = 30 * time.Second
+	// deniedFor is how long the cloud must deny a caller with credentials of its own what is followed for it before that is
+	// forgotten, on the disk too: an API server that has just begun knows no rights for a moment.
+	deniedFor = 2 * time.Minute
 	// selectorBytes bounds the namespace and the selectors of a selection: longer ones, which hardly anybody has, are not
 	// followed, so that what nobody reads again does not fill the memory.
 	selectorBytes = 2 << 10
@@ -42,10 +46,16 @@ type Disk interface {
 	save.Disk
 	// Touch says that a collection is in use.
 	Touch(id store.ID)
+	// Need says which collections must stay, whatever their age and size. It replaces what was said before.
+	Need(ids []store.ID)
+	// Written is the revision up to which the disk has a collection; 0 means that it has nothing of it.
+	Written(id store.ID) edge.Revision
 }
 
 // Config is what a Set needs. Fields without a default are required.
 type Config struct {
+	// Node is this node, whose Pods say what the disk needs. Default: nothing is needed.
+	Node edge.NodeName
 	Disk Disk
 	// Cloud is the state of the link to the cloud, Coordinator that of the link to the pool's coordinator. Default of the
 	// latter: there is no coordinator.
@@ -77,8 +87,11 @@ type Set struct {
 	owned   sync.WaitGroup
 	shared  []schema.GroupVersionResource // what the pool shares
 	members map[store.ID]*Member
-	fixed   chan struct{} // closed when the hub's own are others than before
-	failed  chan error
+	// tooLarge are selections that did not fit, and until when they are not tried again.
+	tooLarge map[store.ID]time.Time
+	needs    needs
+	fixed    chan struct{} // closed when the hub's own are others than before
+	failed   chan error
 }
 
 // New returns a Set that follows nothing yet. It does no I/O.
@@ -100,6 +113,7 @@ func New(c Config, shared []schema.GroupVersionResource) (*Set, error) {
 	}
 	s := &Set{
 		cfg: c, begun: make(chan struct{}), shared: slices.Clone(shared), members: map[store.ID]*Member{},
+		tooLarge: map[store.ID]time.Time{}, needs: needs{node: c.Node},
 		fixed: make(chan struct{}), failed: make(chan error, 1),
 	}
 	s.hasBegun = sync.OnceFunc(func() { close(s.begun) })
@@ -216,16 +230,16 @@ func (s *Set) beginLocked(order Order) (*Member, error) {
 	if err := s.handleLocked(m); err != nil {
 		return nil, err
 	}
+	m.TooLarge = func() { s.giveUp(m) }
 	if m.feed, err = s.cfg.NewFeed(m.Order); err != nil {
 		return nil, err
 	}
 	if old := s.members[m.id()]; old != nil {
 		m.after = old.ended
 	}
-	life, end := context.WithCancel(s.life)
-	m.end = end
+	m.life, m.end = context.WithCancel(s.life)
 	s.members[m.id()] = m
-	s.owned.Go(func() { s.run(life, m) })
+	s.owned.Go(func() { s.run(m.life, m) })
 	return m, nil
 }
 
@@ -263,6 +277,9 @@ func (s *Set) run(ctx context.Context, m *Member) {
 	m.end()
 	m.Replica.Close()
 	s.mu.Lock()
+	if m.forget {
+		s.cfg.Disk.Drop(m.id())
+	}
 	if s.members[m.id()] == m {
 		delete(s.members, m.id())
 	}
@@ -270,21 +287,50 @@ func (s *Set) run(ctx context.Context, m *Member) {
 	close(m.ended)
 }
 
-// tidy ends what nobody has asked for lately, and tells the disk what is in use.
+// tidy ends what nobody has asked for lately, or may no longer be asked for, and tells the disk what is in use.
 func (s *Set) tidy(now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.life.Err() != nil {
+		return // members have ended already that are needed all the same
+	}
 	for _, m := range s.members {
 		switch {
 		case m.ending:
-		case !m.fixed() && m.users == 0 && now.Sub(m.unused) >= idleTime:
-			m.ending = true
-			m.end()
-			s.cfg.Changed()
+		case s.takenBackLocked(m, now):
+			klog.FromContext(s.life).Info("Forgetting what a caller may no longer read", "what", m.id())
+			m.forget = true
+			s.endLocked(m)
+		case !m.fixed() && m.users == 0 && now.Sub(m.unused) >= idleTime && s.written(m):
+			s.endLocked(m)
 		default:
 			s.cfg.Disk.Touch(m.id())
 		}
 	}
+	s.keepToBudgetLocked(now)
+	s.tellNeedsLocked()
+}
+
+// takenBackLocked reports whether the cloud has denied a caller with credentials of its own a selection for long enough.
+func (s *Set) takenBackLocked(m *Member, now time.Time) bool {
+	if m.fixed() || m.Client == "" || s.cfg.Cloud.Get() != link.Up || !m.feed.Status().Get().Denied {
+		m.denied = time.Time{}
+		return false
+	}
+	if m.denied.IsZero() {
+		m.denied = now
+	}
+	return now.Sub(m.denied) >= deniedFor
+}
+
+// written reports whether the disk has what the replica has. What is in memory alone is not let go of.
+func (s *Set) written(m *Member) bool { return s.cfg.Disk.Written(m.id()) >= m.Replica.Position() }
+
+// endLocked has a member end.
+func (s *Set) endLocked(m *Member) {
+	m.ending = true
+	m.end()
+	s.cfg.Changed()
 }
 
 // use returns what a client follows of a selection, which it does from now on. It stays at least until release.
@@ -296,6 +342,9 @@ func (s *Set) use(client string, selection Selection) (*Member, error) {
 	}
 	m := s.members[selection.id(client)]
 	if m == nil || m.ending {
+		if err := s.fitsLocked(selection.id(client), time.Now()); err != nil {
+			return nil, err
+		}
 		if err := s.roomLocked(client, selection); err != nil {
 			return nil, err
 		}

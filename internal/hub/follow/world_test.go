@@ -11,9 +11,9 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apiserver/pkg/endpoints/request"
 
@@ -28,8 +28,7 @@ import (
 )
 
 var (
-	configMaps = schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
-	jsonMaps   = stream.Type{GroupVersionKind: configMaps.GroupVersion().WithKind("ConfigMap"), Encoding: stream.JSON}
+	jsonMaps = stream.Type{GroupVersionKind: configMaps.GroupVersion().WithKind("ConfigMap"), Encoding: stream.JSON}
 	// inA is what "/api/v1/namespaces/a/configmaps" speaks of.
 	inA = Selection{Resource: configMaps, Namespace: "a"}
 )
@@ -55,14 +54,18 @@ type source struct {
 	watchFails error
 	lists      int
 	running    int           // feeds
+	slow       time.Duration // how long a list and a watch take to be answered
 	hold       chan struct{} // if not nil, feeds do not end before it is closed
 }
 
 func (s *source) Snapshot(ctx context.Context) (stream.Snapshot, error) {
 	s.mu.Lock()
 	s.lists++
-	err := s.fails
+	err, slow := s.fails, s.slow
 	s.mu.Unlock()
+	if err := wait(ctx, slow); err != nil {
+		return stream.Snapshot{}, err
+	}
 	if err != nil {
 		return stream.Snapshot{}, err
 	}
@@ -71,12 +74,24 @@ func (s *source) Snapshot(ctx context.Context) (stream.Snapshot, error) {
 
 func (s *source) Watch(ctx context.Context, after edge.Revision) (stream.Watch, error) {
 	s.mu.Lock()
-	err := s.watchFails
+	err, slow := s.watchFails, s.slow
 	s.mu.Unlock()
+	if err := wait(ctx, slow); err != nil {
+		return nil, err
+	}
 	if err != nil {
 		return nil, err
 	}
 	return s.Replica.Watch(ctx, after)
+}
+
+func wait(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 }
 
 func (s *source) set(change func()) {
@@ -399,6 +414,8 @@ func want(t *testing.T, out *httptest.ResponseRecorder, code int, parts ...strin
 		t.Error("503 without Retry-After")
 	}
 }
+
+func unavailable() error { return apierrors.NewServiceUnavailable("no quorum") }
 
 func forbidden() error {
 	return apierrors.NewForbidden(configMaps.GroupResource(), "", errors.New("the node may not"))

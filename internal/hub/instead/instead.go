@@ -13,6 +13,9 @@ type Writer struct {
 	// Unauthorized says that 401 is no answer either: the request was made as the node, and its programs know nothing of its
 	// certificate. Others are to hear of theirs.
 	Unauthorized bool
+	// Elsewhere says that the server has the answer from another, as an API server has that of an aggregated API. Then 502,
+	// 503 and 504 are answers: the other one is down, and what it said last is not so any more.
+	Elsewhere bool
 	// Answer gives the other answer, or returns false and has written nothing.
 	Answer func(http.ResponseWriter) bool
 
@@ -30,7 +33,7 @@ func (w *Writer) WriteHeader(status int) {
 		return
 	}
 	w.answered = true
-	if Unanswered(status) || status == http.StatusUnauthorized && w.Unauthorized {
+	if Unanswered(status) && !w.Elsewhere || status == http.StatusUnauthorized && w.Unauthorized {
 		h := w.Header()
 		theirs := maps.Clone(h)
 		clear(h)

@@ -10,22 +10,25 @@ func TestWriter(t *testing.T) {
 	for _, c := range []struct {
 		status       int
 		unauthorized bool
+		elsewhere    bool
 		can          bool // give another answer
 		want         int
 	}{
-		{http.StatusOK, false, true, 200},
-		{http.StatusNotFound, false, true, 404},
-		{http.StatusInternalServerError, false, true, 500},
-		{http.StatusBadGateway, false, true, 299},
-		{http.StatusServiceUnavailable, false, true, 299},
-		{http.StatusGatewayTimeout, false, true, 299},
-		{http.StatusServiceUnavailable, false, false, 503},
-		{http.StatusUnauthorized, false, true, 401},
-		{http.StatusUnauthorized, true, true, 299},
-		{http.StatusUnauthorized, true, false, 401},
+		{http.StatusOK, false, false, true, 200},
+		{http.StatusNotFound, false, false, true, 404},
+		{http.StatusInternalServerError, false, false, true, 500},
+		{http.StatusBadGateway, false, false, true, 299},
+		{http.StatusServiceUnavailable, false, false, true, 299},
+		{http.StatusGatewayTimeout, false, false, true, 299},
+		{http.StatusServiceUnavailable, false, false, false, 503},
+		{http.StatusServiceUnavailable, false, true, true, 503},
+		{http.StatusUnauthorized, true, true, true, 299},
+		{http.StatusUnauthorized, false, false, true, 401},
+		{http.StatusUnauthorized, true, false, true, 299},
+		{http.StatusUnauthorized, true, false, false, 401},
 	} {
 		out := httptest.NewRecorder()
-		w := &Writer{ResponseWriter: out, Unauthorized: c.unauthorized, Answer: func(w http.ResponseWriter) bool {
+		another := func(w http.ResponseWriter) bool {
 			if !c.can {
 				return false
 			}
@@ -33,7 +36,8 @@ func TestWriter(t *testing.T) {
 			w.WriteHeader(299)
 			_, _ = w.Write([]byte("another"))
 			return true
-		}}
+		}
+		w := &Writer{ResponseWriter: out, Unauthorized: c.unauthorized, Elsewhere: c.elsewhere, Answer: another}
 		w.Header().Set("From", "the server")
 		w.WriteHeader(c.status)
 		if n, err := w.Write([]byte("the server")); n != 10 || err != nil {

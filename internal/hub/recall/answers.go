@@ -15,6 +15,7 @@ import (
 	"strings"
 
 	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/utils/lru"
 
 	"yurtcoordinator/internal/hub/instead"
@@ -129,7 +130,15 @@ func (a *Answers) Pass(w http.ResponseWriter, r *http.Request, pass http.Handler
 		return
 	}
 	known := func(w http.ResponseWriter) bool { return a.recall(w, r, key) }
-	a.pass(&instead.Writer{ResponseWriter: w, Answer: known, Unauthorized: a.cfg.Client == ""}, r, key, pass)
+	a.pass(&instead.Writer{
+		ResponseWriter: w, Answer: known, Unauthorized: a.cfg.Client == "", Elsewhere: !ofKubernetes(r),
+	}, r, key, pass)
+}
+
+// ofKubernetes reports whether a request is for one of Kubernetes' own resources, or for none.
+func ofKubernetes(r *http.Request) bool {
+	info, ok := request.RequestInfoFrom(r.Context())
+	return ok && (!info.IsResourceRequest || scheme.Scheme.IsGroupRegistered(info.APIGroup))
 }
 
 // errNotSingle says that a request is not one whose answer is remembered.
@@ -203,6 +212,8 @@ func (a *Answers) pass(w http.ResponseWriter, r *http.Request, key string, pass 
 		a.forget(key)
 	case t.whole() && (t.status == http.StatusOK || t.status == http.StatusCreated):
 		a.remember(key, answer{t.status, w.Header().Get("Content-Type"), t.body.Bytes()})
+	case t.status == http.StatusOK && t.unfit():
+		a.forget(key) // it was newer than what is remembered, which would be a wrong answer
 	}
 }
 
@@ -296,7 +307,8 @@ type tee struct {
 	http.ResponseWriter
 	status int
 	body   bytes.Buffer
-	over   bool
+	over   bool // not all of it is kept
+	large  bool // for there is more than fits
 }
 
 func (t *tee) WriteHeader(status int) {
@@ -311,6 +323,7 @@ func (t *tee) Write(p []byte) (int, error) {
 		t.status = http.StatusOK
 	}
 	n, err := t.ResponseWriter.Write(p)
+	t.large = t.large || t.body.Len()+n > answerBytes
 	if t.over = t.over || err != nil || t.body.Len()+n > answerBytes; t.over {
 		t.body = bytes.Buffer{}
 	} else {
@@ -325,6 +338,9 @@ func (t *tee) whole() bool {
 	length := h.Get("Content-Length")
 	return !t.over && h.Get("Content-Encoding") == "" && (length == "" || length == strconv.Itoa(t.body.Len()))
 }
+
+// unfit reports whether the answer is not to be remembered for what it is: too large, or not in plain.
+func (t *tee) unfit() bool { return t.large || t.Header().Get("Content-Encoding") != "" }
 
 // Unwrap lets http.ResponseController reach Flush and the deadlines.
 func (t *tee) Unwrap() http.ResponseWriter { return t.ResponseWriter }

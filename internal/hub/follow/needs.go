@@ -1,0 +1,171 @@
+package follow
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/store"
+	"yurtcoordinator/internal/stream"
+)
+
+// Resources of what Pods are made with.
+var (
+	pods       = schema.GroupVersionResource{Version: "v1", Resource: "pods"}
+	configMaps = schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
+	secrets    = schema.GroupVersionResource{Version: "v1", Resource: "secrets"}
+)
+
+// podsOf is what kubelet follows of Pods.
+func podsOf(node edge.NodeName) Selection {
+	return Selection{Resource: pods, Fields: fields.OneTermEqualSelector("spec.nodeName", string(node)).String()}
+}
+
+// needs are what the disk must have for as long as the node's Pods are there: what is read for env is read only when a
+// container starts, and what is immutable only once, but the next start may come after months, and without the cloud.
+type needs struct {
+	node edge.NodeName
+	at   edge.Revision // of the Pods that were looked at last
+	all  map[Selection]bool
+}
+
+// look returns what the Pods of a replica are made with, and false if they are not all known.
+func (n *needs) look(ctx context.Context, m *Member) (map[Selection]bool, bool) {
+	if m == nil {
+		return n.all, n.all != nil // kubelet is off, or begins anew
+	}
+	if at := m.Replica.Position(); at == 0 || at == n.at {
+		return n.all, n.all != nil
+	}
+	all, err := m.Replica.Snapshot(ctx)
+	if err != nil {
+		return n.all, n.all != nil
+	}
+	n.at, n.all = all.Revision, map[Selection]bool{podsOf(n.node): true}
+	for _, o := range all.Objects {
+		pod := &corev1.Pod{}
+		if all.Type.Encoding == stream.Protobuf {
+			err = pod.Unmarshal(o.Raw)
+		} else {
+			err = json.Unmarshal(o.Raw, pod)
+		}
+		if err == nil { // else kubelet can't read it either
+			usedBy(pod, n.all)
+		}
+	}
+	return n.all, true
+}
+
+// tellNeedsLocked tells the disk what must stay.
+func (s *Set) tellNeedsLocked() {
+	var from *Member
+	if m := s.members[podsOf(s.needs.node).id("")]; m != nil && !m.ending {
+		from = m
+	}
+	used, ok := s.needs.look(s.life, from)
+	if !ok {
+		return
+	}
+	ids := make([]store.ID, 0, len(used))
+	for what := range used {
+		ids = append(ids, what.id(""))
+	}
+	for _, m := range s.ofLocked(Hub) {
+		ids = append(ids, m.id())
+	}
+	s.cfg.Disk.Need(ids)
+}
+
+// usedBy adds the ConfigMaps and Secrets that a Pod is made with, as kubelet follows them: each by itself.
+func usedBy(pod *corev1.Pod, all map[Selection]bool) {
+	if pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
+		return // it starts nothing any more
+	}
+	one := func(resource schema.GroupVersionResource, name string) {
+		if name != "" {
+			all[Selection{
+				Resource: resource, Namespace: pod.Namespace, Fields: fields.OneTermEqualSelector("metadata.name", name).String(),
+			}] = true
+		}
+	}
+	for _, ref := range pod.Spec.ImagePullSecrets {
+		one(secrets, ref.Name)
+	}
+	for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
+		usedByEnv(c.Env, c.EnvFrom, one)
+	}
+	for _, c := range pod.Spec.EphemeralContainers {
+		usedByEnv(c.Env, c.EnvFrom, one)
+	}
+	for i := range pod.Spec.Volumes {
+		usedByVolume(&pod.Spec.Volumes[i].VolumeSource, one)
+	}
+}
+
+func usedByEnv(env []corev1.EnvVar, from []corev1.EnvFromSource, one func(schema.GroupVersionResource, string)) {
+	for _, e := range env {
+		if e.ValueFrom == nil {
+			continue
+		}
+		if ref := e.ValueFrom.ConfigMapKeyRef; ref != nil {
+			one(configMaps, ref.Name)
+		}
+		if ref := e.ValueFrom.SecretKeyRef; ref != nil {
+			one(secrets, ref.Name)
+		}
+	}
+	for _, f := range from {
+		if f.ConfigMapRef != nil {
+			one(configMaps, f.ConfigMapRef.Name)
+		}
+		if f.SecretRef != nil {
+			one(secrets, f.SecretRef.Name)
+		}
+	}
+}
+
+func usedByVolume(v *corev1.VolumeSource, one func(schema.GroupVersionResource, string)) {
+	ref := func(r *corev1.LocalObjectReference) {
+		if r != nil {
+			one(secrets, r.Name)
+		}
+	}
+	switch {
+	case v.ConfigMap != nil:
+		one(configMaps, v.ConfigMap.Name)
+	case v.Secret != nil:
+		one(secrets, v.Secret.SecretName)
+	case v.Projected != nil:
+		for _, p := range v.Projected.Sources {
+			if p.ConfigMap != nil {
+				one(configMaps, p.ConfigMap.Name)
+			}
+			if p.Secret != nil {
+				one(secrets, p.Secret.Name)
+			}
+		}
+	case v.CSI != nil:
+		ref(v.CSI.NodePublishSecretRef)
+	case v.FlexVolume != nil:
+		ref(v.FlexVolume.SecretRef)
+	case v.ISCSI != nil:
+		ref(v.ISCSI.SecretRef)
+	case v.RBD != nil:
+		ref(v.RBD.SecretRef)
+	case v.CephFS != nil:
+		ref(v.CephFS.SecretRef)
+	case v.AzureFile != nil:
+		one(secrets, v.AzureFile.SecretName)
+	case v.ScaleIO != nil:
+		ref(v.ScaleIO.SecretRef)
+	case v.StorageOS != nil:
+		ref(v.StorageOS.SecretRef)
+	case v.Cinder != nil:
+		ref(v.Cinder.SecretRef)
+	}
+}
