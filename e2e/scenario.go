@@ -41,7 +41,7 @@ type Scenario struct {
 func All() []Scenario {
 	return slices.Concat(linkScenarios, birthScenarios, shapedScenarios, deathScenarios, leaderScenarios,
 		coordinatorScenarios, accessScenarios, streamScenarios, sharingScenarios, oneCopyScenarios, cloudLieScenarios,
-		poolScopeScenarios, offlineScenarios, identityScenarios, podScenarios, herdScenarios, autonomyScenarios,
+		poolScopeScenarios, offlineScenarios, freshScenarios, identityScenarios, podScenarios, herdScenarios, autonomyScenarios,
 		installScenarios, staticPodScenarios, kubeadmScenarios, helmScenarios, installedScenarios, lifeScenarios,
 		notReadyScenarios, rotationScenarios, ownObjectScenarios, opsScenarios, statusScenarios, failingScenarios, stormScenarios,
 		leakedKeyScenarios, machineryScenarios, poolCutScenarios)
