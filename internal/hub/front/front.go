@@ -245,6 +245,10 @@ func (f *Front) serve(w *recorder, r *http.Request, info *request.RequestInfo, l
 		w.body = &received{ReadCloser: r.Body, length: r.ContentLength}
 		r.Body = w.body
 	}
+	if conflict := owned(r, info); conflict != nil {
+		writeStatus(w, r, conflict)
+		return
+	}
 	if to.StandIn {
 		r = r.WithContext(request.WithRequestInfo(r.Context(), info))
 		f.cfg.StandIn.Serve(w, r, smallBody(r), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

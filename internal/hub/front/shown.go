@@ -1,0 +1,91 @@
+package front
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/endpoints/request"
+
+	"yurtcoordinator/internal/edge"
+)
+
+// viewed are the resources of which a hub shows some objects otherwise than the cloud has them, with revisions of its own
+// (ADR 19).
+var viewed = map[schema.GroupResource]bool{
+	{Resource: "endpoints"}: true, {Resource: "services"}: true, {Group: "discovery.k8s.io", Resource: "endpointslices"}: true,
+}
+
+// maxWrite is the largest body that an API server reads.
+const maxWrite = 3 << 20
+
+// owned has a request name the cloud's revisions in place of those with which the hub has shown objects, or returns why it
+// can't be passed on: what it would write was made from what a view has left of an object.
+func owned(r *http.Request, info *request.RequestInfo) *metav1.Status {
+	resource := schema.GroupResource{Group: info.APIGroup, Resource: info.Resource}
+	if !info.IsResourceRequest || !viewed[resource] {
+		return nil
+	}
+	const option = "resourceVersion"
+	if query, err := url.ParseQuery(r.URL.RawQuery); err == nil && query.Has(option) {
+		if revision, err := edge.ParseRevision(query.Get(option)); err == nil {
+			if own, shown := revision.Own(); shown {
+				query.Set(option, own.String())
+				u := *r.URL
+				u.RawQuery, r.URL = query.Encode(), &u
+			}
+		}
+	}
+	if r.Method == http.MethodGet || r.Body == nil || r.Body == http.NoBody {
+		return nil
+	}
+	body, whole := r.Body, &bytes.Buffer{}
+	_, err := io.CopyN(whole, body, maxWrite)
+	rest := io.Reader(body)
+	if err != nil && err != io.EOF { //nolint:errorlint // CopyN returns it bare
+		rest = failed{err}
+	}
+	r.Body = struct {
+		io.Reader
+		io.Closer
+	}{io.MultiReader(bytes.NewReader(whole.Bytes()), rest), body}
+	if !namesShown(whole.Bytes()) {
+		return nil
+	}
+	status := apierrors.NewConflict(resource, info.Name, fmt.Errorf(
+		"the object was read through a yurthub, which shows a part of it only; read it at the cloud's API server to change it")).Status()
+	return &status
+}
+
+type failed struct{ error }
+
+func (f failed) Read([]byte) (int, error) { return 0, f.error }
+
+// shownDigits is the length of every shown revision.
+const shownDigits = 19
+
+// namesShown reports whether a body of whatever encoding or kind of patch has a shown revision: a number that long is nothing
+// else in these resources.
+func namesShown(body []byte) bool {
+	digits := 0
+	for i := 0; i <= len(body); i++ {
+		if i < len(body) && body[i] >= '0' && body[i] <= '9' {
+			digits++
+			continue
+		}
+		if digits == shownDigits {
+			if revision, err := edge.ParseRevision(string(body[i-digits : i])); err == nil {
+				if _, shown := revision.Own(); shown {
+					return true
+				}
+			}
+		}
+		digits = 0
+	}
+	return false
+}
