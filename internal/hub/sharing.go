@@ -6,7 +6,6 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/hub/filter"
 	"yurtcoordinator/internal/hub/follow"
 	"yurtcoordinator/internal/hub/push"
@@ -101,9 +100,6 @@ func (h *Hub) newTopology() (*filter.Topology, error) {
 	config := filter.Config{Node: h.cfg.Node, Pool: h.cfg.Pool, Services: h.followed.Source(follow.Whole(services))}
 	if h.cfg.Pool != "" { // else it is a pool of its own
 		config.NodePools = h.followed.Source(h.nodePool())
-	}
-	for _, r := range []schema.GroupVersionResource{endpoints, endpointSlices} {
-		config.Positions = append(config.Positions, func() edge.Revision { return h.followed.Position(follow.Whole(r)) })
 	}
 	return filter.New(config)
 }

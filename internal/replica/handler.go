@@ -64,7 +64,7 @@ type Handler struct {
 	replica *Replica
 	group   schema.GroupResource
 	log     klog.Logger
-	epochs  epochs
+	looks   looks
 	pages   pages
 	warned  atomic.Pointer[warning]
 }
@@ -186,7 +186,7 @@ func tooOld(format string, args ...any) *apierrors.StatusError {
 	return apierrors.NewResourceExpired(fmt.Sprintf(format, args...))
 }
 
-// revisionOf reads the option resourceVersion; 0 is any, "" and "0".
+// revisionOf reads the option resourceVersion; 0 is any, "" and "0". One that a view has given stands for the cloud's.
 func revisionOf(option string) (edge.Revision, error) {
 	if option == "" || option == "0" {
 		return 0, nil
@@ -195,6 +195,7 @@ func revisionOf(option string) (edge.Revision, error) {
 	if err != nil {
 		return 0, apierrors.NewBadRequest(err.Error())
 	}
+	revision, _ = revision.Own()
 	return revision, nil
 }
 
@@ -218,8 +219,10 @@ func (h *Handler) get(w *deadlined, r *http.Request, q Request) error {
 	if err != nil {
 		return err
 	}
-	if ok && h.config.View != nil {
-		o, ok = h.config.View.Show(t, o, at)
+	if look, _, _ := h.look(); ok && look != nil {
+		if o, ok, err = shownBy(look, t, o); err != nil {
+			return h.internal(err)
+		}
 	}
 	if !ok {
 		return apierrors.NewNotFound(h.group, q.Name)

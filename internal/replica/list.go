@@ -21,22 +21,27 @@ func (h *Handler) list(w *deadlined, r *http.Request, o *options) error {
 	if err := h.ready(r.Context()); err != nil {
 		return err
 	}
-	epoch := h.observe()
-	content, from, err := h.content(r, o, epoch)
+	_, before, _ := h.look()
+	content, from, err := h.content(r, o, before)
 	if err != nil {
 		return err
+	}
+	// After the content, so that the look's number is that of all that is shown up to its revision.
+	look, number, _ := h.look()
+	if number != before && o.Continue != "" {
+		return tooOld("what this node shows has changed while the list was being continued; list again")
 	}
 	f, err := negotiate(r, "list", content.typ)
 	if err != nil {
 		return err
 	}
-	e := &eye{options: o, view: h.config.View, typ: content.typ}
-	objects, meta, err := h.page(content, e, from, epoch)
+	e := &eye{options: o, look: look, typ: content.typ}
+	objects, meta, err := h.page(content, e, from, number)
 	if err != nil {
 		return h.internal(err)
 	}
 	if meta.Continue == "" {
-		h.noteShown(r.UserAgent(), epoch, content.revision)
+		h.looks.shown(r.UserAgent(), content.revision)
 	}
 	z := h.compressor(w, r, http.StatusOK, f.to.Encoding)
 	now := time.Now()
@@ -89,8 +94,8 @@ type token struct {
 	// Namespace and Name are the last key that was given.
 	Namespace string `json:"ns,omitempty"`
 	Name      string `json:"n"`
-	// Epoch is the view's, for a list must not be of two.
-	Epoch uint64 `json:"e,omitempty"`
+	// Look is the number of the view's, for a list must not be of two.
+	Look uint64 `json:"e,omitempty"`
 	// History is the one that Revision counts in.
 	History edge.History `json:"h,omitempty"`
 }
@@ -120,7 +125,7 @@ func parseToken(s string) (token, error) {
 }
 
 // content returns what a list is of, and the key that it goes on after.
-func (h *Handler) content(r *http.Request, o *options, epoch uint64) (*frozen, stream.Key, error) {
+func (h *Handler) content(r *http.Request, o *options, look uint64) (*frozen, stream.Key, error) {
 	var from stream.Key
 	if o.Continue == "" {
 		c, err := h.fresh(r, o)
@@ -134,7 +139,7 @@ func (h *Handler) content(r *http.Request, o *options, epoch uint64) (*frozen, s
 		return nil, from, err
 	}
 	from = stream.Key{Namespace: t.Namespace, Name: t.Name}
-	if t.Revision == 0 || t.Epoch == epoch && t.History == h.replica.History() {
+	if t.Revision == 0 || t.Look == look && t.History == h.replica.History() {
 		if c, err := h.exactly(t.Revision); err != nil || c != nil {
 			return c, from, err
 		}
@@ -172,7 +177,7 @@ func (h *Handler) exactly(revision edge.Revision) (*frozen, error) {
 }
 
 // page collects the objects that a list answers with.
-func (h *Handler) page(c *frozen, e *eye, from stream.Key, epoch uint64) ([]stream.Object, metav1.ListMeta, error) {
+func (h *Handler) page(c *frozen, e *eye, from stream.Key, look uint64) ([]stream.Object, metav1.ListMeta, error) {
 	limit := int(min(e.Limit, 1<<31))
 	if e.ResourceVersion == "0" {
 		limit = 0 // as an API server's watch cache does: such a list is cheap
@@ -183,11 +188,11 @@ func (h *Handler) page(c *frozen, e *eye, from stream.Key, epoch uint64) ([]stre
 	meta := metav1.ListMeta{ResourceVersion: c.revision.String()}
 	for o := range c.after(from, e.namespace, e.name) {
 		full := limit > 0 && len(objects) == limit
-		if full && e.counts() && e.view == nil {
+		if full && e.counts() && e.look == nil {
 			more++ // without a look
 			continue
 		}
-		seen, ok, failed := e.sees(o, c.revision)
+		seen, ok, failed := e.sees(o)
 		if failed != nil {
 			err = failed
 			break
@@ -207,7 +212,7 @@ func (h *Handler) page(c *frozen, e *eye, from stream.Key, epoch uint64) ([]stre
 		return objects, meta, err
 	}
 	last := objects[len(objects)-1].Key
-	meta.Continue = token{c.revision, last.Namespace, last.Name, epoch, c.counted}.String()
+	meta.Continue = token{c.revision, last.Namespace, last.Name, look, c.counted}.String()
 	if e.counts() {
 		meta.RemainingItemCount = &more
 	}

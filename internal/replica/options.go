@@ -57,8 +57,9 @@ type options struct {
 	internalversion.ListOptions
 	// fieldsOf returns the fields of an object besides its key, if the field selector asks for any; else it is nil.
 	fieldsOf func(t stream.Type, raw []byte) (fields.Set, error)
-	// revision is the ResourceVersion as a number, 0 for "" and "0".
+	// revision is the ResourceVersion as a number, 0 for "" and "0"; the object's own if it is one that a view has shown.
 	revision edge.Revision
+	viewed   bool // it is one that a view has shown
 	// namespace and name are the only ones that can match; empty is any.
 	namespace, name string
 	// selected is as Request.Selected.
@@ -84,6 +85,9 @@ func optionsOf(r *http.Request, q Request, resource schema.GroupResource) (*opti
 			})
 		}
 		return nil, err
+	}
+	if given, err := edge.ParseRevision(o.ResourceVersion); err == nil {
+		_, o.viewed = given.Own()
 	}
 	return o, o.readFields(fieldLabelsOf(resource))
 }
@@ -137,22 +141,23 @@ func (o *options) holds(k stream.Key) bool {
 	}
 }
 
-// eye is what a client looks with: its selectors, through a view.
+// eye is what a client looks with: its selectors, through a view's look.
 type eye struct {
 	*options
-	view View
+	look Look // nil shows everything, verbatim
 	typ  stream.Type
 }
 
 // sees returns an object as it is seen, and whether it is.
-func (e *eye) sees(o stream.Object, at edge.Revision) (stream.Object, bool, error) {
+func (e *eye) sees(o stream.Object) (stream.Object, bool, error) {
 	if !e.holds(o.Key) {
 		return o, false, nil
 	}
-	if e.view != nil {
+	if e.look != nil {
 		var visible bool
-		if o, visible = e.view.Show(e.typ, o, at); !visible {
-			return o, false, nil
+		var err error
+		if o, visible, err = shownBy(e.look, e.typ, o); err != nil || !visible {
+			return o, false, err
 		}
 	}
 	if e.fieldsOf != nil {
@@ -181,7 +186,7 @@ func (e *eye) event(c *change) (stream.Event, bool, error) {
 	if !e.holds(c.Object.Key) {
 		return stream.Event{}, false, nil
 	}
-	if e.view == nil && e.whole() {
+	if e.look == nil && e.whole() {
 		return c.Event, true, nil
 	}
 	at := c.Object.Revision
@@ -189,12 +194,12 @@ func (e *eye) event(c *change) (stream.Event, bool, error) {
 	var saw, sees bool
 	var err error
 	if c.Old.Revision != 0 {
-		if old, saw, err = e.sees(c.Old, at-1); err != nil {
+		if old, saw, err = e.sees(c.Old); err != nil {
 			return stream.Event{}, false, err
 		}
 	}
 	if c.Type != stream.Deleted {
-		if now, sees, err = e.sees(c.Object, at); err != nil {
+		if now, sees, err = e.sees(c.Object); err != nil {
 			return stream.Event{}, false, err
 		}
 	}
@@ -204,7 +209,7 @@ func (e *eye) event(c *change) (stream.Event, bool, error) {
 	case sees:
 		return stream.Event{Type: stream.Added, Object: now}, true, nil
 	case saw:
-		if c.Type == stream.Deleted && e.view == nil {
+		if c.Type == stream.Deleted && e.look == nil {
 			return c.Event, true, nil
 		}
 		old.Revision = at

@@ -22,24 +22,14 @@ const (
 	lastBookmark = 2 * time.Second
 )
 
-// observe returns the view's epoch, and notes if it is a new one.
-func (h *Handler) observe() uint64 {
+// look returns what the view shows now, with its number, and a channel that is closed when that is over. Whoever shows
+// something takes the content first: then any later look is known to have begun at that content's revision or after.
+func (h *Handler) look() (Look, uint64, <-chan struct{}) {
 	if h.config.View == nil {
-		return 0
+		return nil, 0, nil
 	}
-	epoch, _ := h.config.View.Epoch()
-	h.epochs.observe(epoch, h.replica.Position())
-	return epoch
-}
-
-// noteShown notes that a client knows everything as of a revision, as this epoch shows it.
-func (h *Handler) noteShown(client string, epoch uint64, at edge.Revision) {
-	if h.config.View == nil {
-		return
-	}
-	if now, _ := h.config.View.Epoch(); now == epoch {
-		h.epochs.shown(client, epoch, at)
-	}
+	look, over := h.config.View.Look()
+	return look, h.looks.observe(look, h.replica.Position()), over
 }
 
 // watch answers with a stream of events. Once it has begun, what goes wrong is told as an event, as an API server does.
@@ -60,12 +50,12 @@ func (h *Handler) watch(w *deadlined, r *http.Request, o *options) error {
 
 	out := &gathered{deadlined: w}
 	s := &served{
-		handler: h, eye: eye{options: o, view: h.config.View, typ: f.from}, form: f,
+		handler: h, eye: eye{options: o, typ: f.from}, form: f,
 		w: out, frames: stream.NewFrameWriter(out, f.to), end: time.Now().Add(life), client: r.UserAgent(),
 	}
 	err = s.open(ctx) // before the header, so that a client with an answer misses nothing from then on
 	if s.cursor != nil {
-		defer s.cursor.close()
+		defer func() { s.cursor.close() }() // another one by then, if the view has turned
 	}
 	w.Header().Set("Content-Type", f.to.Encoding.ContentType(true))
 	w.WriteHeader(http.StatusOK)
@@ -103,31 +93,21 @@ type served struct {
 	broken  bool // an object could not be written
 
 	cursor  *cursor
-	initial *frozen // what there was where the cursor began, if it is to be told
-	epoch   uint64
-	over    <-chan struct{} // closed when the epoch is over; nil without a view
-	// foreign: it goes on from a revision that this replica has yet to reach, so what the client has it has through
-	// another view than this handler's.
+	initial *frozen         // what there was where the cursor began, if it is to be told
+	over    <-chan struct{} // closed when the eye's look is over; nil means never
+	// unsure: the client may have seen what it has with another look of this handler.
+	unsure bool
+	// foreign: it goes on from a revision that this replica has yet to reach, so what the client has it has through another
+	// view than this handler's.
 	foreign bool
 }
 
 // open finds where the watch starts.
 func (s *served) open(ctx context.Context) error {
 	h, o := s.handler, s.eye.options
-	s.epoch = h.observe()
-	if h.config.View != nil {
-		var now uint64
-		if now, s.over = h.config.View.Epoch(); now != s.epoch {
-			return errEpoch()
-		}
-	}
 	var err error
 	initial := o.SendInitialEvents != nil && *o.SendInitialEvents
 	if o.revision != 0 && !initial {
-		if h.config.View != nil && !h.epochs.mayResume(s.client, o.revision) {
-			return errEpoch()
-		}
-		s.foreign = h.config.View != nil && o.revision > h.replica.Position()
 		s.cursor, err = h.replica.cursor(o.revision)
 		if errors.Is(err, stream.ErrExpired) {
 			err = tooOld("too old resource version: %d (%d)", o.revision, h.replica.Stats().Oldest)
@@ -137,6 +117,17 @@ func (s *served) open(ctx context.Context) error {
 		if !initial {
 			s.initial = nil
 		}
+	}
+	s.eye.look, _, s.over = h.look()
+	if s.eye.look != nil && !initial && o.revision != 0 {
+		known, sure := h.looks.seen(s.client, o.revision)
+		if o.viewed { // by whatever process: to tell all again is right for each
+			known, sure = true, false
+		}
+		if err == nil && !known {
+			err = errUnknown()
+		}
+		s.unsure, s.foreign = !sure, o.revision > h.replica.Position()
 	}
 	if err == nil && h.replica.Type() != s.eye.typ {
 		err = tooOld("the encoding of the objects has changed; list again")
@@ -161,8 +152,18 @@ func (s *served) run(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if s.foreign && s.handler.replica.Position() >= told {
-			return errEpoch()
+		// After the changes were taken: up to them, what has been shown until now is what the view showed.
+		look, _, over := s.handler.look()
+		s.over = over
+		switch turned := s.unsure || look != s.eye.look; {
+		case told > s.handler.replica.Position(): // there are no changes
+		case s.foreign:
+			return errUnknown()
+		case turned:
+			if err := s.turn(changes, told, look); err != nil {
+				return err
+			}
+			continue
 		}
 		for i := range changes {
 			if err := s.change(&changes[i]); err != nil {
@@ -181,7 +182,6 @@ func (s *served) run(ctx context.Context) error {
 		select {
 		case <-more:
 		case <-s.over:
-			return errEpoch()
 		case <-bookmark.C:
 			if err := s.bookmark(told); err != nil {
 				return err
@@ -203,12 +203,14 @@ var closed = func() <-chan struct{} {
 	return c
 }()
 
-func errEpoch() error { return tooOld("what this node shows has changed; list again") }
+func errUnknown() error {
+	return tooOld("what this node has shown up to that revision is not known any more; list again")
+}
 
 // tell tells what there is, and that this was all.
 func (s *served) tell(content *frozen) error {
 	for o := range content.after(stream.Key{}, s.eye.namespace, s.eye.name) {
-		seen, ok, err := s.eye.sees(o, content.revision)
+		seen, ok, err := s.eye.sees(o)
 		if err != nil {
 			s.broken = true
 			return err
@@ -221,7 +223,7 @@ func (s *served) tell(content *frozen) error {
 		}
 	}
 	// Before the client knows, for it may come back at once, on another connection.
-	s.handler.noteShown(s.client, s.epoch, content.revision)
+	s.handler.looks.shown(s.client, content.revision)
 	if s.eye.AllowWatchBookmarks {
 		end := stream.Event{Type: stream.InitialEventsEnd, Object: stream.Object{Revision: content.revision}}
 		if err := s.frames.Write(end); err != nil {
@@ -235,6 +237,9 @@ func (s *served) tell(content *frozen) error {
 // change tells a change, if it is one to this client.
 func (s *served) change(c *change) error {
 	event, ok, err := s.eye.event(c)
+	if err == nil && !ok && s.unsure {
+		event, ok, err = s.eye.missed(c)
+	}
 	if err != nil {
 		s.broken = true
 		return err

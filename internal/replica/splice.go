@@ -14,6 +14,8 @@ import (
 // Numbers of fields that every type of Kubernetes has in common: they are part of its wire format.
 const (
 	fieldMetadata        protowire.Number = 1 // of every object: ObjectMeta
+	fieldName            protowire.Number = 1 // of ObjectMeta
+	fieldNamespace       protowire.Number = 3 // of ObjectMeta
 	fieldResourceVersion protowire.Number = 6 // of ObjectMeta
 )
 
@@ -67,6 +69,23 @@ func withRevisionJSON(raw []byte, revision edge.Revision) ([]byte, error) {
 	}
 	object["metadata"] = m
 	return json.Marshal(object)
+}
+
+func nameOnlyProtobuf(k stream.Key) []byte {
+	var metadata []byte
+	metadata = protowire.AppendString(protowire.AppendTag(metadata, fieldName, protowire.BytesType), k.Name)
+	if k.Namespace != "" {
+		metadata = protowire.AppendString(protowire.AppendTag(metadata, fieldNamespace, protowire.BytesType), k.Namespace)
+	}
+	return protowire.AppendBytes(protowire.AppendTag(nil, fieldMetadata, protowire.BytesType), metadata)
+}
+
+func nameOnlyJSON(k stream.Key) ([]byte, error) {
+	metadata := map[string]string{"name": k.Name}
+	if k.Namespace != "" {
+		metadata["namespace"] = k.Namespace
+	}
+	return json.Marshal(map[string]any{"metadata": metadata})
 }
 
 // onlyMetadata returns the part of a Protobuf object that is a PartialObjectMetadata: both have the metadata in the same

@@ -70,7 +70,7 @@ func FuzzOnlyMetadata(f *testing.F) {
 }
 
 func TestParseToken(t *testing.T) {
-	for _, want := range []token{{Revision: 5, Namespace: "a", Name: "x"}, {Name: "x", Epoch: 7}} {
+	for _, want := range []token{{Revision: 5, Namespace: "a", Name: "x"}, {Name: "x", Look: 7}} {
 		if got, err := parseToken(want.String()); err != nil || got != want {
 			t.Errorf("%+v %v, want %+v", got, err, want)
 		}

@@ -1,6 +1,8 @@
 package replica
 
 import (
+	"bytes"
+	"hash/crc32"
 	"sync"
 
 	"yurtcoordinator/internal/edge"
@@ -8,60 +10,105 @@ import (
 )
 
 // View is what one kind of client sees of a replica. A nil View shows everything, verbatim. Safe for concurrent use.
-//
-// What a view shows may depend on other things than the object, as long as a change of those is a new epoch: within an
-// epoch Show is pure.
 type View interface {
-	// Show returns what the client sees of o, and whether it sees it at all. at is the revision of the list or event that
-	// shows it. shown has o's key, an encoding of the same type, and a Revision of at most at.
-	Show(t stream.Type, o stream.Object, at edge.Revision) (shown stream.Object, visible bool)
-	// Epoch is the current epoch and a channel that is closed when it is over. A new epoch ends the watches of the one
-	// before with 410, so that clients list again.
-	Epoch() (uint64, <-chan struct{})
+	// Look returns what the view shows as things are now, and a channel that is closed when it shows something else; nil
+	// means never. Watches then tell what looks another than before.
+	Look() (Look, <-chan struct{})
 }
 
-// maxListed bounds the clients that epochs knows by name.
+// Look is what a View shows as long as nothing that it depends on changes. It is pure, comparable, and never changes: a watch
+// shows the same object with the old one and with the new one to learn what it must tell.
+type Look interface {
+	// Show returns what the client sees of o, and whether it sees it at all. It returns o.Raw itself to show an object
+	// verbatim, never changes those bytes, and leaves name, namespace, labels and resourceVersion as they are. The same o
+	// gives the same bytes in each process: their digest is part of the revision that clients are told.
+	Show(t stream.Type, o stream.Object) (raw []byte, visible bool)
+}
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// marked is the revision with which raw is shown in place of the object's own content.
+func marked(revision edge.Revision, raw []byte) edge.Revision {
+	return edge.Shown(revision, crc32.Checksum(raw, castagnoli))
+}
+
+// shownBy returns an object as a look shows it, with a revision that says so if it is not as the cloud has it.
+func shownBy(look Look, t stream.Type, o stream.Object) (shown stream.Object, visible bool, err error) {
+	raw, visible := look.Show(t, o)
+	if !visible || bytes.Equal(raw, o.Raw) {
+		return o, visible, nil
+	}
+	shown = stream.Object{Key: o.Key, Revision: marked(o.Revision, raw)}
+	shown.Raw, err = withRevision(t.Encoding, raw, shown.Revision)
+	return shown, true, err
+}
+
+// nameOnly is an object without content, for a client that is told that it is not there.
+func nameOnly(e stream.Encoding, k stream.Key, at edge.Revision) (o stream.Object, err error) {
+	raw := nameOnlyProtobuf(k)
+	if e == stream.JSON {
+		if raw, err = nameOnlyJSON(k); err != nil {
+			return o, err
+		}
+	}
+	raw, err = withRevision(e, raw, at)
+	return stream.Object{Key: k, Revision: at, Raw: raw}, err
+}
+
+// maxListed bounds the clients that looks knows by name.
 const maxListed = 256
 
-// epochs decides whether a client may go on from a revision that it says it has, or must list again because it may have
-// seen that revision in an epoch that is over.
-//
-// What a client has seen is known by its revision alone: below the one at which the epoch began, it was another epoch.
-// At exactly that revision it may have been either, so only a client (by its User-Agent) that has listed since may go on.
-type epochs struct {
+// looks is what a Handler remembers of what its view has shown, so that it knows what a client has that goes on from a
+// revision. Up to began it has seen what another process showed, which nobody knows: it must list again. Up to since it may have
+// seen another look of this process, or only a part of this one: it is told everything again. What lies behind was shown with the
+// current look. At began itself it may be either, so only a client (by its User-Agent) that has listed since may go on.
+type looks struct {
 	mu     sync.Mutex
-	known  bool
-	epoch  uint64
-	since  edge.Revision // the epoch began at or before it
+	look   Look
+	number uint64 // 0 before the first look
+	began  edge.Revision
+	since  edge.Revision // 0 while there has been one look only
 	listed map[string]struct{}
 }
 
-// observe is told of the current epoch, and a revision at which it had begun already.
-func (e *epochs) observe(epoch uint64, position edge.Revision) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.known && e.epoch == epoch {
-		return
+// observe is told of the current look and a position of the replica that was read after it, and returns the look's number.
+func (l *looks) observe(look Look, position edge.Revision) uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case l.number == 0:
+		l.look, l.number, l.began, l.listed = look, 1, position, map[string]struct{}{}
+	case l.look != look:
+		l.look = look
+		l.number++
+		l.since = max(l.since, position)
 	}
-	e.known, e.epoch, e.since, e.listed = true, epoch, position, make(map[string]struct{})
+	return l.number
 }
 
-// shown notes that a client has been shown everything as of a revision in an epoch.
-func (e *epochs) shown(client string, epoch uint64, at edge.Revision) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.epoch == epoch && at == e.since && len(e.listed) < maxListed {
-		e.listed[client] = struct{}{}
+// telling notes that what a look has changed is being told, to a client that knew everything up to a revision.
+func (l *looks) telling(at edge.Revision) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.since = max(l.since, at)
+}
+
+// shown notes that a client has been shown everything as of a revision.
+func (l *looks) shown(client string, at edge.Revision) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if at == l.began && l.number > 0 && len(l.listed) < maxListed {
+		l.listed[client] = struct{}{}
 	}
 }
 
-// mayResume reports whether a client may go on from a revision.
-func (e *epochs) mayResume(client string, after edge.Revision) bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if after != e.since {
-		return after > e.since
-	}
-	_, ok := e.listed[client]
-	return ok || len(e.listed) >= maxListed // too many to remember: better one stale client than all in a loop
+// seen reports what a client may have that goes on from a revision: known says that this process has shown it, sure that it
+// did so with the current look.
+func (l *looks) seen(client string, after edge.Revision) (known, sure bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	_, listed := l.listed[client]
+	// Too many to remember: better one stale client than all in a loop.
+	known = after > l.began || after == l.began && (listed || len(l.listed) >= maxListed)
+	return known, after > l.since
 }

@@ -18,38 +18,25 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/live"
 	"yurtcoordinator/internal/replica"
 	"yurtcoordinator/internal/stream"
 )
 
 // team shows only the objects of one team, by a label, and never an object named "secret".
-type team struct {
-	mu    sync.Mutex
-	name  string
-	epoch uint64
-	over  chan struct{}
-}
+type team struct{ look *live.Value[teamLook] }
 
-func newTeam(name string) *team { return &team{name: name, over: make(chan struct{})} }
+type teamLook string
 
-func (v *team) Show(t stream.Type, o stream.Object, at edge.Revision) (stream.Object, bool) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
+func newTeam(name string) *team { return &team{live.NewValue(teamLook(name))} }
+
+func (v *team) Look() (replica.Look, <-chan struct{}) { return v.look.Watch() }
+
+func (v *team) become(name string) { v.look.Set(teamLook(name)) }
+
+func (l teamLook) Show(t stream.Type, o stream.Object) ([]byte, bool) {
 	set, err := stream.Labels(t.Encoding, o.Raw)
-	return o, err == nil && set["app"] == v.name && o.Key.Name != "secret" && o.Revision <= at
-}
-
-func (v *team) Epoch() (uint64, <-chan struct{}) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	return v.epoch, v.over
-}
-
-func (v *team) become(name string) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	close(v.over)
-	v.name, v.epoch, v.over = name, v.epoch+1, make(chan struct{})
+	return o.Raw, err == nil && set["app"] == string(l) && o.Key.Name != "secret"
 }
 
 func app(name string) map[string]string { return map[string]string{"app": name} }
@@ -89,27 +76,56 @@ func TestView(t *testing.T) {
 	f.want("ADDED a/y@102", "MODIFIED a/y@103", "DELETED a/x@104", "DELETED a-b/x@106", "ADDED a/end@109")
 }
 
-func TestEpochs(t *testing.T) {
-	r, view := filled(t), newTeam("x")
-	s := serve(t, newHandler(t, replica.HandlerConfig{Replica: r, View: view}))
-	const from = slicesPath + "?watch=1&resourceVersion="
+// hidden is the revision with which an object is shown that is hidden, or no longer.
+func hidden(revision edge.Revision) edge.Revision { return 1<<62 | revision<<20 }
 
-	s.watchAs(t, from+"100", asJSON, "anyone").wantErr(isExpired) // it has listed elsewhere, or before this program began
-	s.get(t, slicesPath, asJSON)                                  // as Go-http-client
-	s.watchAs(t, slicesPath+"?watch=1", asJSON, "kube-proxy").want("ADDED a/x@10")
-	f := s.watchAs(t, from+"100", asJSON, "kube-proxy")
-	view.become("y")
-	f.wantErr(isExpired)
-	s.watchAs(t, from+"100", asJSON, "kube-proxy").wantErr(isExpired)
-	s.watchAs(t, from+"99", asJSON, "kube-proxy").wantErr(isExpired)
-	s.watchAs(t, slicesPath+"?watch=1&allowWatchBookmarks=1", asJSON, "kube-proxy").want("ADDED a/y@20", "END @100")
-	f = s.watchAs(t, from+"100", asJSON, "kube-proxy")
-	ahead := s.watchAs(t, from+"102", asJSON, "kube-proxy") // no list of this handler can have been that new
-	apply(t, r, event(stream.Modified, slice("a", "y", 103, 1, app("y"))))
-	f.want("MODIFIED a/y@103")
-	ahead.wantErr(isExpired)
-	s.watchAs(t, from+"100", asJSON, "coredns").wantErr(isExpired)
-	s.watchAs(t, from+"101", asJSON, "coredns").want("MODIFIED a/y@103")
+// A change of the view is told within the watch, a client that comes back is told what it may have missed, and one that
+// is ahead of the replica is told nothing before the replica is there.
+func TestLooks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, view := filled(t), newTeam("x")
+		h := newHandler(t, replica.HandlerConfig{Replica: r, View: view})
+		watch := func(query string) *recorder {
+			w := &recorder{ResponseRecorder: httptest.NewRecorder()}
+			ctx, cancel := context.WithCancel(t.Context())
+			var done sync.WaitGroup
+			done.Go(func() { h.Serve(w, ask(ctx, query), replica.Request{Verb: "watch"}) })
+			t.Cleanup(func() { cancel(); done.Wait() })
+			synctest.Wait()
+			return w
+		}
+		expect := func(what string, w *recorder, want ...string) {
+			t.Helper()
+			synctest.Wait()
+			if got := w.events(t); !slices.Equal(got, want) {
+				t.Errorf("%s: %q, want %q", what, got, want)
+			}
+		}
+		hide := func(key string, at edge.Revision) string { return fmt.Sprintf("DELETED %s@%d", key, hidden(at)) }
+		expired := func(what, query string) {
+			t.Helper()
+			if got := watch(query).ResponseRecorder.Body.String(); !strings.Contains(got, "Expired") {
+				t.Errorf("%s: %q, want 410", what, got)
+			}
+		}
+		expired("a client from before this process", "?watch=1&resourceVersion=100")
+		apply(t, r, event(stream.Bookmark, stream.Object{Revision: 110}))
+		plain, marks := watch("?watch=1&resourceVersion=105"), watch("?watch=1&resourceVersion=105&allowWatchBookmarks=1&timeoutSeconds=3000")
+		ahead := watch("?watch=1&resourceVersion=120")
+		expect("one that has seen this look", plain)
+		view.become("y")
+		told := []string{"DELETED a/x@10", "ADDED a/y@20", "DELETED a-b/x@30"}
+		expect("the change", plain, told...)
+		expect("the change, with bookmarks", marks, told[0], "BOOKMARK @110", told[1], "BOOKMARK @110", told[2], "BOOKMARK @110")
+		expect("a client that is ahead", ahead)
+		apply(t, r, event(stream.Modified, slice("a", "y", 125, 1, app("y"))))
+		expect("and a true change", plain, append(told, "MODIFIED a/y@125")...)
+		if got := ahead.ResponseRecorder.Body.String(); !strings.Contains(got, "Expired") {
+			t.Errorf("a client that was ahead: %q, want 410", got)
+		}
+		expect("one that comes back", watch(fmt.Sprint("?watch=1&resourceVersion=", hidden(110))),
+			"MODIFIED a/y@125", hide("a/x", 10), hide("a-b/x", 30), hide("b/x", 40), "MODIFIED a/y@125")
+	})
 }
 
 // What a client has been told must survive this process before it is told to forget how far it was; an orderly end makes
@@ -137,7 +153,7 @@ func TestBeforeExpired(t *testing.T) {
 	})
 }
 
-func TestPagesAreOfOneEpoch(t *testing.T) {
+func TestPagesAreOfOneLook(t *testing.T) {
 	r, view := filled(t), newTeam("x")
 	s := serve(t, newHandler(t, replica.HandlerConfig{Replica: r, View: view}))
 	_, cont, err := stream.ReadList(strings.NewReader(string(s.get(t, slicesPath+"?limit=1", asJSON).body)), stream.JSON, 1<<20)
@@ -146,7 +162,7 @@ func TestPagesAreOfOneEpoch(t *testing.T) {
 	}
 	view.become("y")
 	if a := s.get(t, slicesPath+"?limit=1&continue="+cont, asJSON); a.StatusCode != http.StatusGone {
-		t.Errorf("the second page of another epoch: %s", a.body)
+		t.Errorf("the second page of another look: %s", a.body)
 	}
 }
 

@@ -2,12 +2,10 @@ package filter
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 
 	"google.golang.org/protobuf/encoding/protowire"
 
-	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/stream"
 )
 
@@ -21,9 +19,6 @@ const (
 
 // Field numbers of the types' Protobuf messages, which are part of Kubernetes' API.
 const (
-	objectMetadata      = 1 // of both
-	metaResourceVersion = 6
-
 	sliceEndpoints   = 2
 	endpointNodeName = 6
 	endpointZone     = 7
@@ -34,19 +29,29 @@ const (
 	addressNodeName  = 4
 )
 
-var errNoMetadata = errors.New("an object without metadata")
-
-// cut returns a copy of an object with another revision, and with only those endpoints that are kept; all if keep is
-// nil. An endpoint without a node or zone is asked about with "".
-func cut(e stream.Encoding, f form, raw []byte, keep func(node, zone string) bool, r edge.Revision) ([]byte, error) {
+// cut returns an object with only those endpoints that are kept: the same bytes if that is all of them. An endpoint without
+// a node or zone is asked about with "".
+func cut(e stream.Encoding, f form, raw []byte, keep func(node, zone string) bool) ([]byte, error) {
+	whole := true
+	near := func(node, zone string) bool {
+		kept := keep(node, zone)
+		whole = whole && kept
+		return kept
+	}
+	var out []byte
+	var err error
 	switch e {
 	case stream.Protobuf:
-		return cutProtobuf(f, raw, keep, r)
+		out, err = cutProtobuf(f, raw, near)
 	case stream.JSON:
-		return cutJSON(f, raw, keep, r)
+		out, err = cutJSON(f, raw, near)
 	default:
-		return nil, fmt.Errorf("encoding %d is not known", e)
+		err = fmt.Errorf("encoding %d is not known", e)
 	}
+	if err == nil && whole {
+		return raw, nil
+	}
+	return out, err
 }
 
 // edit returns what a field's value becomes, or that the field goes.
@@ -113,19 +118,8 @@ func texts(message []byte, a, b protowire.Number) (first, second string, err err
 	return first, second, nil
 }
 
-func cutProtobuf(f form, raw []byte, keep func(node, zone string) bool, r edge.Revision) ([]byte, error) {
-	dated := false
-	edits := map[protowire.Number]edit{objectMetadata: func(metadata []byte) ([]byte, bool, error) {
-		rest, err := edited(metadata, map[protowire.Number]edit{
-			metaResourceVersion: func([]byte) ([]byte, bool, error) { return nil, false, nil },
-		})
-		if err != nil || dated {
-			return rest, true, err
-		}
-		dated = true
-		rest = protowire.AppendTag(rest, metaResourceVersion, protowire.BytesType)
-		return protowire.AppendString(rest, r.String()), true, nil
-	}}
+func cutProtobuf(f form, raw []byte, keep func(node, zone string) bool) ([]byte, error) {
+	edits := map[protowire.Number]edit{}
 	// near keeps a message or not, by the numbers of its node's and its zone's field.
 	near := func(node, zone protowire.Number) edit {
 		return func(message []byte) ([]byte, bool, error) {
@@ -133,11 +127,9 @@ func cutProtobuf(f form, raw []byte, keep func(node, zone string) bool, r edge.R
 			return message, err == nil && keep(n, z), err
 		}
 	}
-	switch {
-	case keep == nil:
-	case f == slice:
+	if f == slice {
 		edits[sliceEndpoints] = near(endpointNodeName, endpointZone)
-	default:
+	} else {
 		edits[endpointsSubsets] = func(subset []byte) ([]byte, bool, error) {
 			left := 0
 			count := func(message []byte) ([]byte, bool, error) {
@@ -151,39 +143,24 @@ func cutProtobuf(f form, raw []byte, keep func(node, zone string) bool, r edge.R
 			return becomes, left > 0, err
 		}
 	}
-	out, err := edited(raw, edits)
-	if err == nil && !dated {
-		err = errNoMetadata
-	}
-	return out, err
+	return edited(raw, edits)
 }
 
 // members of a JSON object, those that are of no interest included.
 type jsonObject = map[string]json.RawMessage
 
-func cutJSON(f form, raw []byte, keep func(node, zone string) bool, r edge.Revision) ([]byte, error) {
-	var object, metadata jsonObject
+func cutJSON(f form, raw []byte, keep func(node, zone string) bool) ([]byte, error) {
+	var object jsonObject
 	if err := json.Unmarshal(raw, &object); err != nil {
 		return nil, err
 	}
-	if err := json.Unmarshal(object["metadata"], &metadata); err != nil || metadata == nil {
-		return nil, errors.Join(errNoMetadata, err)
-	}
-	metadata["resourceVersion"] = json.RawMessage(`"` + r.String() + `"`)
-	if err := put(object, "metadata", metadata); err != nil {
-		return nil, err
-	}
-	switch {
-	case keep == nil:
-	case f == slice:
+	if f == slice {
 		// Required, if empty: clients of other languages look for it.
 		if _, err := near(object, "endpoints", keep); err != nil {
 			return nil, err
 		}
-	default:
-		if err := nearSubsets(object, keep); err != nil {
-			return nil, err
-		}
+	} else if err := nearSubsets(object, keep); err != nil {
+		return nil, err
 	}
 	return json.Marshal(object)
 }

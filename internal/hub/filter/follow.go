@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"maps"
 	"sync"
 	"time"
 
@@ -59,24 +60,20 @@ type services struct {
 	version *live.Value[uint64]
 
 	mu       sync.Mutex
-	near     map[stream.Key]rule // those with a scope
+	near     map[stream.Key]scope // those with a scope
 	encoding stream.Encoding
 	position edge.Revision
 }
 
 func newServices() *services {
-	return &services{version: live.NewValue[uint64](0), near: map[stream.Key]rule{}}
+	return &services{version: live.NewValue[uint64](0), near: map[stream.Key]scope{}}
 }
 
-// rules returns a copy of what is known.
-func (s *services) rules() told[map[stream.Key]rule] {
+// all returns a copy of what is known.
+func (s *services) all() map[stream.Key]scope {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	all := make(map[stream.Key]rule, len(s.near))
-	for key, r := range s.near {
-		all[key] = r
-	}
-	return told[map[stream.Key]rule]{all, s.position}
+	return maps.Clone(s.near)
 }
 
 // Position implements stream.Sink.
@@ -91,10 +88,10 @@ func (s *services) Replace(_ context.Context, snapshot stream.Snapshot) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	old := s.near
-	s.near, s.encoding = make(map[stream.Key]rule, len(old)), snapshot.Type.Encoding
+	s.near, s.encoding = make(map[stream.Key]scope, len(old)), snapshot.Type.Encoding
 	changed := s.version.Get() == 0
 	for _, o := range snapshot.Objects {
-		if s.scopeLocked(o, old) != old[o.Key].scope {
+		if s.scopeLocked(o, old) != old[o.Key] {
 			changed = true
 		}
 	}
@@ -111,7 +108,7 @@ func (s *services) Apply(_ context.Context, events []stream.Event) error {
 	defer s.mu.Unlock()
 	changed := false
 	for _, e := range events {
-		before := s.near[e.Object.Key].scope
+		before := s.near[e.Object.Key]
 		switch e.Type {
 		case stream.Added, stream.Modified:
 			changed = s.scopeLocked(e.Object, s.near) != before || changed
@@ -129,21 +126,21 @@ func (s *services) Apply(_ context.Context, events []stream.Event) error {
 }
 
 // scopeLocked takes a Service in. One that cannot be read keeps the scope that it had.
-func (s *services) scopeLocked(o stream.Object, old map[stream.Key]rule) scope {
+func (s *services) scopeLocked(o stream.Object, old map[stream.Key]scope) scope {
 	m, err := stream.ScanMeta(s.encoding, o.Raw)
 	if err != nil {
 		if r, ok := old[o.Key]; ok {
 			s.near[o.Key] = r
 		}
-		return old[o.Key].scope
+		return old[o.Key]
 	}
-	r := rule{scopeOf(m.Annotations[annotation]), o.Revision}
-	if r.scope == everywhere {
+	near := scopeOf(m.Annotations[annotation])
+	if near == everywhere {
 		delete(s.near, o.Key)
 	} else {
-		s.near[o.Key] = r
+		s.near[o.Key] = near
 	}
-	return r.scope
+	return near
 }
 
 func (s *services) failed(context.Context, error) {} // until all are known nothing is served

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -35,7 +36,7 @@ func TestInformerSeesAChangeOfTopology(t *testing.T) {
 	}})
 	topology, err := New(Config{
 		Node: "n1", Pool: "hangzhou", Services: services, NodePools: newScript(poolType, 80, nodePool(70, "n1", "n2")),
-		Positions: []func() edge.Revision{slices1.Position}, Debounce: time.Millisecond,
+		Debounce: time.Millisecond,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -52,8 +53,12 @@ func TestInformerSeesAChangeOfTopology(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	var lists atomic.Int32
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		verb := "list"
+		if r.URL.Query().Get("resourceVersion") != "" && !r.URL.Query().Has("watch") || r.URL.Query().Get("sendInitialEvents") == "true" {
+			lists.Add(1)
+		}
 		if r.URL.Query().Has("watch") {
 			verb = "watch"
 		}
@@ -120,6 +125,9 @@ func TestInformerSeesAChangeOfTopology(t *testing.T) {
 	expect("no topology any more", "self", "far")
 	apply(t, slices1, stream.Modified, sliceOf(t, stream.Protobuf, 220, places...))
 	expect("an event without a topology", everyone...)
+	if n := lists.Load(); n != 1 {
+		t.Errorf("the informer listed %d times: a change of topology is told within the watch", n)
+	}
 }
 
 func newReplica(t *testing.T, resource schema.GroupVersionResource) *replica.Replica {

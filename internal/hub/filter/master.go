@@ -8,7 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/replica"
 	"yurtcoordinator/internal/stream"
 )
 
@@ -30,33 +30,28 @@ func NewMaster(address string, port int) (*Master, error) {
 
 var masterService = stream.Key{Namespace: metav1.NamespaceDefault, Name: "kubernetes"}
 
-// Epoch implements replica.View. It never changes.
-func (m *Master) Epoch() (uint64, <-chan struct{}) { return 0, nil }
+// Look implements replica.View. It never changes.
+func (m *Master) Look() (replica.Look, <-chan struct{}) { return m, nil }
 
-// Show implements replica.View. What cannot be read is shown as it came.
-func (m *Master) Show(t stream.Type, o stream.Object, _ edge.Revision) (stream.Object, bool) {
+// Show implements replica.Look. What cannot be read is shown as it came.
+func (m *Master) Show(t stream.Type, o stream.Object) ([]byte, bool) {
 	if o.Key != masterService || t.Kind != "Service" || t.Group != corev1.GroupName {
-		return o, true
+		return o.Raw, true
 	}
 	s := &corev1.Service{}
-	if t.Encoding == stream.Protobuf {
-		if err := s.Unmarshal(o.Raw); err != nil {
-			return o, true
-		}
-		m.redirect(s)
-		if raw, err := s.Marshal(); err == nil {
-			o.Raw = raw
-		}
-		return o, true
+	read, write := s.Unmarshal, s.Marshal
+	if t.Encoding == stream.JSON {
+		read, write = func(raw []byte) error { return json.Unmarshal(raw, s) }, func() ([]byte, error) { return json.Marshal(s) }
 	}
-	if err := json.Unmarshal(o.Raw, s); err != nil {
-		return o, true
+	if err := read(o.Raw); err != nil {
+		return o.Raw, true
 	}
 	m.redirect(s)
-	if raw, err := json.Marshal(s); err == nil {
-		o.Raw = raw
+	raw, err := write()
+	if err != nil {
+		return o.Raw, true
 	}
-	return o, true
+	return raw, true
 }
 
 func (m *Master) redirect(s *corev1.Service) {

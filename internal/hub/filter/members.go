@@ -20,7 +20,6 @@ type members struct {
 
 	mu       sync.Mutex
 	nodes    []edge.NodeName
-	revision edge.Revision // that nodes are known by
 	position edge.Revision
 	why      error // why the pool is not known; nil if it is
 }
@@ -30,14 +29,14 @@ func newMembers(pool edge.PoolName) *members {
 }
 
 // set returns the nodes that are known to be in the pool. This one always is: its own NodePool may know of it late.
-func (m *members) set(node edge.NodeName) told[nodeSet] {
+func (m *members) set(node edge.NodeName) nodeSet {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	all := nodeSet{node: {}}
 	for _, n := range m.nodes {
 		all[n] = struct{}{}
 	}
-	return told[nodeSet]{all, m.revision}
+	return all
 }
 
 // unknown says why the pool is not known; nil if it is.
@@ -52,9 +51,9 @@ var (
 	errNotThere = errors.New("there is no NodePool of that name")
 )
 
-func (m *members) learn(nodes []edge.NodeName, revision edge.Revision, why error) {
+func (m *members) learn(nodes []edge.NodeName, why error) {
 	m.mu.Lock()
-	m.nodes, m.revision, m.why = nodes, revision, why
+	m.nodes, m.why = nodes, why
 	m.mu.Unlock()
 	m.version.Set(m.version.Get() + 1)
 }
@@ -80,7 +79,7 @@ func (m *members) Replace(_ context.Context, s stream.Snapshot) error {
 			return nil
 		}
 	}
-	m.learn(nil, s.Revision, errNotThere)
+	m.learn(nil, errNotThere)
 	return nil
 }
 
@@ -92,7 +91,7 @@ func (m *members) Apply(_ context.Context, events []stream.Event) error {
 			m.take(e.Object)
 		case stream.Deleted:
 			if m.ours(e.Object.Key) {
-				m.learn(nil, e.Object.Revision, errNotThere)
+				m.learn(nil, errNotThere)
 			}
 		default:
 		}
@@ -118,7 +117,7 @@ func (m *members) take(o stream.Object) bool {
 	if err := json.Unmarshal(o.Raw, &pool); err != nil {
 		return m.version.Get() != 0
 	}
-	m.learn(pool.Status.Nodes, o.Revision, nil)
+	m.learn(pool.Status.Nodes, nil)
 	return true
 }
 
@@ -127,5 +126,5 @@ func (m *members) failed(ctx context.Context, err error) {
 	if errors.Is(err, stream.ErrNotReady) || ctx.Err() != nil || m.version.Get() != 0 {
 		return
 	}
-	m.learn(nil, 0, fmt.Errorf("NodePools cannot be read: %w", err))
+	m.learn(nil, fmt.Errorf("NodePools cannot be read: %w", err))
 }

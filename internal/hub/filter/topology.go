@@ -21,16 +21,11 @@
 //
 // Invariants:
 //
-//   - Show is pure within an epoch; it never changes the bytes it is given. What no topology concerns is shown verbatim,
-//     the same bytes. What is filtered keeps its encoding, and fields that this program has never heard of.
-//   - Whatever changes what is shown ends the epoch, and nothing else does: a Service's other changes do not, nor a
+//   - A state never changes. Two states that show every object alike may both be told of; a watch tells what differs.
+//   - Show never changes the bytes it is given. What no topology concerns, or takes nothing from, is shown verbatim, the
+//     same bytes. What is filtered keeps its encoding, and fields that this program has never heard of.
+//   - Whatever may change what is shown makes a new state, and nothing else does: a Service's other changes do not, nor a
 //     NodePool's.
-//   - After a change, every object that it concerns is shown with another revision than before. client-go's informers
-//     tell their handlers nothing of a listed object whose revision they know, so a change of what is shown must be a
-//     change of revision. The revision shown is the object's own or, if newer, that of the change (the Service's or the
-//     NodePool's), at most that of the list. A change may arrive after newer objects have been shown, from another
-//     watch; then it counts as younger than those, and when their replica has moved beyond, a second epoch makes sure
-//     that the list which could not show a newer revision is followed by one that can.
 //
 // Decoding into API types was the alternative: it costs four times as much (BenchmarkShow), and drops what a newer API
 // server sends.
@@ -41,7 +36,6 @@ import (
 	"errors"
 	"maps"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -49,18 +43,13 @@ import (
 
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/live"
+	"yurtcoordinator/internal/replica"
 	"yurtcoordinator/internal/run"
 	"yurtcoordinator/internal/stream"
 )
 
-const (
-	// defaultDebounce gathers the changes that come together, say with a Helm release, into one epoch: each makes all
-	// clients list again.
-	defaultDebounce = 100 * time.Millisecond
-
-	// settlePoll is how often a replica is asked whether it has moved beyond a change. A bookmark moves it, once a minute.
-	settlePoll = time.Second
-)
+// defaultDebounce gathers the changes that come together, say with a Helm release: each has all watches look again.
+const defaultDebounce = 100 * time.Millisecond
 
 // Config says where this node is, and where to learn what it needs to know.
 type Config struct {
@@ -72,8 +61,6 @@ type Config struct {
 	// Services gives the cluster's Services, NodePools its nodepools.apps.openyurt.io. NodePools may be nil: every node
 	// is a pool of its own then.
 	Services, NodePools stream.Source
-	// Positions are those of the replicas that are shown through this view; 0 for one that has nothing yet.
-	Positions []func() edge.Revision
 	// Debounce is how long changes are gathered, from the first one on; 0 is 100 ms.
 	Debounce time.Duration
 }
@@ -84,10 +71,9 @@ type Topology struct {
 	config   Config
 	services *services
 	members  *members
-	epoch    *live.Value[uint64]
+	state    *live.Value[*state]
 	complete *live.Value[bool]
 
-	state     atomic.Pointer[state]
 	explained bool // that the pool is not known; keep's own
 }
 
@@ -99,46 +85,34 @@ func New(c Config) (*Topology, error) {
 	if c.Debounce == 0 {
 		c.Debounce = defaultDebounce
 	}
-	t := &Topology{
+	return &Topology{
 		config: c, services: newServices(), members: newMembers(c.Pool),
-		epoch: live.NewValue[uint64](1), complete: live.NewValue(false),
-	}
-	t.state.Store(&state{nodes: nodeSet{c.Node: {}}})
-	return t, nil
+		state: live.NewValue(&state{node: c.Node, zone: c.Zone, nodes: nodeSet{c.Node: {}}}), complete: live.NewValue(false),
+	}, nil
 }
 
 // Complete is true once the annotations of all Services are known, and the pool is known or known to be unknown.
 func (t *Topology) Complete() *live.Value[bool] { return t.complete }
 
-// Epoch implements replica.View.
-func (t *Topology) Epoch() (uint64, <-chan struct{}) { return t.epoch.Watch() }
-
-// Show implements replica.View.
-func (t *Topology) Show(typ stream.Type, o stream.Object, at edge.Revision) (stream.Object, bool) {
-	return t.state.Load().show(t.config.Node, t.config.Zone, typ, o, at), true
-}
+// Look implements replica.View.
+func (t *Topology) Look() (replica.Look, <-chan struct{}) { return t.state.Watch() }
 
 // state is all that decides what is shown. It is immutable.
 type state struct {
-	// services has those with a topology, and those that have had one: the latter are shown verbatim, but for the
-	// revision.
-	services map[stream.Key]rule
+	node     edge.NodeName
+	zone     string
+	services map[stream.Key]scope // those with a topology
 	nodes    nodeSet
-	// revision is that of the last change of nodes.
-	revision edge.Revision
-}
-
-// rule is what one Service asks for, since a revision.
-type rule struct {
-	scope scope
-	since edge.Revision
 }
 
 type nodeSet map[edge.NodeName]struct{}
 
-func (s *state) show(node edge.NodeName, zone string, t stream.Type, o stream.Object, at edge.Revision) stream.Object {
+// Show implements replica.Look.
+func (s *state) Show(t stream.Type, o stream.Object) ([]byte, bool) { return s.show(t, o), true }
+
+func (s *state) show(t stream.Type, o stream.Object) []byte {
 	if len(s.services) == 0 {
-		return o
+		return o.Raw
 	}
 	var form form
 	service := o.Key
@@ -146,44 +120,37 @@ func (s *state) show(node edge.NodeName, zone string, t stream.Type, o stream.Ob
 	case t.Kind == "EndpointSlice" && t.Group == discoveryv1.GroupName:
 		labels, err := stream.Labels(t.Encoding, o.Raw)
 		if err != nil {
-			return o // as it came: a client that can read it knows better
+			return o.Raw // as it came: a client that can read it knows better
 		}
 		form, service.Name = slice, labels[discoveryv1.LabelServiceName]
 	case t.Kind == "Endpoints" && t.Group == "":
 		form = endpoints
 	default:
-		return o
+		return o.Raw
 	}
-	r, ok := s.services[service]
+	near, ok := s.services[service]
 	if !ok {
-		return o
+		return o.Raw
 	}
-	keep, since := s.keeper(r, form, node, zone)
-	revision := max(o.Revision, min(since, at))
-	if keep == nil && revision == o.Revision {
-		return o
-	}
-	raw, err := cut(t.Encoding, form, o.Raw, keep, revision)
+	raw, err := cut(t.Encoding, form, o.Raw, s.keeper(near, form))
 	if err != nil {
-		return o
+		return o.Raw
 	}
-	return stream.Object{Key: o.Key, Revision: revision, Raw: raw}
+	return raw
 }
 
-// keeper returns which endpoints a rule keeps (nil: all), and since when that has been so.
-func (s *state) keeper(r rule, f form, node edge.NodeName, zone string) (keep func(node, zone string) bool, since edge.Revision) {
+// keeper returns which endpoints a scope keeps.
+func (s *state) keeper(near scope, f form) (keep func(node, zone string) bool) {
 	switch {
-	case r.scope == everywhere:
-		return nil, r.since
-	case r.scope == onNode:
-		return func(n, _ string) bool { return n == string(node) }, r.since
-	case r.scope == inZone && zone != "" && f == slice:
-		return func(_, z string) bool { return z == zone }, r.since
+	case near == onNode:
+		return func(n, _ string) bool { return n == string(s.node) }
+	case near == inZone && s.zone != "" && f == slice:
+		return func(_, z string) bool { return z == s.zone }
 	default:
 		return func(n, _ string) bool {
 			_, ok := s.nodes[edge.NodeName(n)]
 			return ok
-		}, max(r.since, s.revision)
+		}
 	}
 }
 
@@ -195,7 +162,7 @@ func (t *Topology) Run(ctx context.Context) error {
 	defer owned.Wait()
 	owned.Go(func() { follow(ctx, "Services", t.config.Services, t.services) })
 	if t.config.NodePools == nil {
-		t.members.learn(nil, 0, errNoPool)
+		t.members.learn(nil, errNoPool)
 	} else {
 		owned.Go(func() { follow(ctx, "NodePools", t.config.NodePools, t.members) })
 	}
@@ -205,7 +172,6 @@ func (t *Topology) Run(ctx context.Context) error {
 // keep makes states of what the sources tell.
 func (t *Topology) keep(ctx context.Context) error {
 	var seen [2]uint64
-	settles := edge.Revision(0) // the revision that the replicas must reach; 0 if nothing is open
 	for {
 		serviceCount, servicesChanged := t.services.version.Watch()
 		memberCount, membersChanged := t.members.version.Watch()
@@ -216,54 +182,27 @@ func (t *Topology) keep(ctx context.Context) error {
 				return context.Cause(ctx)
 			}
 			seen = [2]uint64{t.services.version.Get(), t.members.version.Get()}
-			settles = max(settles, t.update())
+			t.update()
 			t.explain(ctx)
 			continue
-		}
-		var settling <-chan time.Time
-		if settles != 0 {
-			if low, _ := t.positions(); low >= settles || low == 0 {
-				settles = 0
-				t.epoch.Set(t.epoch.Get() + 1)
-				continue
-			}
-			settling = time.After(settlePoll)
 		}
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-servicesChanged:
 		case <-membersChanged:
-		case <-settling:
 		}
 	}
 }
 
-// update makes the state what the sources have told, and ends the epoch if that shows. It returns the revision that the
-// replicas must reach before every client can have seen the change.
-func (t *Topology) update() edge.Revision {
-	old, rules, nodes := t.state.Load(), t.services.rules(), t.members.set(t.config.Node)
-	var next *state
-	var since edge.Revision
-	changed := false
-	for range 10 {
-		_, high := t.positions()
-		next, since, changed = old.next(rules, nodes, high+1)
-		t.state.Store(next)
-		// What was shown by the old state until now must be older than the change. If a replica has just moved, it may
-		// not be: then the change is younger still.
-		if _, now := t.positions(); now == high {
-			break
-		}
-	}
-	if changed {
-		t.epoch.Set(t.epoch.Get() + 1)
+// update makes the state what the sources have told.
+func (t *Topology) update() {
+	old := t.state.Get()
+	next := &state{node: old.node, zone: old.zone, services: t.services.all(), nodes: t.members.set(old.node)}
+	if !maps.Equal(old.services, next.services) || !maps.Equal(old.nodes, next.nodes) {
+		t.state.Set(next)
 	}
 	t.complete.Set(true)
-	if low, _ := t.positions(); low >= since {
-		return 0
-	}
-	return since
 }
 
 // explain says once that the pool is not known, each time that it is so anew.
@@ -273,77 +212,4 @@ func (t *Topology) explain(ctx context.Context) {
 		klog.FromContext(ctx).Info("Service topology takes this node for a pool of its own", "pool", t.config.Pool, "reason", why)
 	}
 	t.explained = why != nil
-}
-
-// positions returns the lowest and the highest of the replicas that have content.
-func (t *Topology) positions() (low, high edge.Revision) {
-	for _, position := range t.config.Positions {
-		p := position()
-		if p == 0 {
-			continue
-		}
-		if low == 0 || p < low {
-			low = p
-		}
-		high = max(high, p)
-	}
-	return low, high
-}
-
-// told is what a source has told: what is so, and as of which revision.
-type told[T any] struct {
-	value    T
-	revision edge.Revision
-}
-
-// maxFormer bounds the Services that are remembered because they have had a topology. Each is some 100 bytes. One that
-// is forgotten costs a client that has not listed since a stale slice.
-const maxFormer = 1000
-
-// next is the state that follows. unseen is a revision that no client has been shown yet: what changed counts from it, or
-// from the revision of its cause if that is later. since is the latest of those, changed whether anything shows.
-func (s *state) next(want told[map[stream.Key]rule], nodes told[nodeSet], unseen edge.Revision) (
-	next *state, since edge.Revision, changed bool,
-) {
-	next = &state{services: make(map[stream.Key]rule, len(want.value)), nodes: s.nodes, revision: s.revision}
-	first := s.services == nil // nothing has been shown through this view
-	change := func(cause edge.Revision) edge.Revision {
-		if !first {
-			cause = max(cause, unseen)
-		}
-		since, changed = max(since, cause), true
-		return cause
-	}
-	pools := false
-	for key, r := range want.value {
-		if old, ok := s.services[key]; ok && old.scope == r.scope {
-			next.services[key] = old
-		} else {
-			next.services[key] = rule{r.scope, change(r.since)}
-		}
-		pools = pools || r.scope == inPool || r.scope == inZone
-	}
-	former := 0
-	for key, old := range s.services {
-		if _, ok := want.value[key]; ok {
-			continue
-		}
-		if old.scope != everywhere {
-			old = rule{everywhere, change(want.revision)}
-		} else if former++; former > maxFormer {
-			continue
-		}
-		next.services[key] = old
-	}
-	switch {
-	case !first && maps.Equal(s.nodes, nodes.value):
-	case pools && !first:
-		next.nodes, next.revision = nodes.value, change(nodes.revision)
-	default: // nobody has been shown anything that depends on it
-		next.nodes, next.revision = nodes.value, nodes.revision
-	}
-	if pools && first {
-		since = max(since, nodes.revision)
-	}
-	return next, since, changed
 }

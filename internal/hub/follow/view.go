@@ -56,14 +56,6 @@ func (s *Set) await(ctx context.Context, v *View) {
 // longer is.
 func (s *Set) Source(what Selection) stream.Source { return sourceOf{s, what} }
 
-// Position is the revision of one of the hub's own selections; 0 if there is none.
-func (s *Set) Position(what Selection) edge.Revision {
-	if m := s.find(what); m != nil {
-		return m.Replica.Position()
-	}
-	return 0
-}
-
 type sourceOf struct {
 	set  *Set
 	what Selection

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/hub/feed"
 	"yurtcoordinator/internal/stream"
 )
@@ -46,4 +47,12 @@ func TestWhatIsDeniedIsNotWaitedFor(t *testing.T) {
 			t.Errorf("a watch after the end: %v", err)
 		}
 	})
+}
+
+// Position is the revision of one of the hub's own selections; 0 if there is none.
+func (s *Set) Position(what Selection) edge.Revision {
+	if m := s.find(what); m != nil {
+		return m.Replica.Position()
+	}
+	return 0
 }

@@ -1,0 +1,146 @@
+package replica
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"slices"
+
+	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/stream"
+)
+
+// turn tells the client what another look changes, after changes that have been taken and the rest up to the replica's
+// content. From then on the watch looks with that.
+func (s *served) turn(changes []change, told edge.Revision, look Look) error {
+	content, next, err := s.handler.replica.begin()
+	if err != nil {
+		return err
+	}
+	if err := s.catchUp(changes, told, content.revision); err != nil {
+		next.close()
+		return err
+	}
+	s.cursor.close()
+	s.cursor = next
+	if content.typ != s.eye.typ {
+		return tooOld("the encoding of the objects has changed; list again")
+	}
+	// First of all: whoever comes back with a revision of what is told now may have had only a part of it.
+	s.handler.looks.telling(content.revision)
+	var before *eye
+	if !s.unsure {
+		before = &eye{options: s.eye.options, look: s.eye.look, typ: s.eye.typ}
+	}
+	s.eye.look, s.unsure = look, false
+	return s.retell(content, before)
+}
+
+// catchUp tells changes, with the look as it was, and those that follow up to a revision that the replica has reached.
+func (s *served) catchUp(changes []change, told, upTo edge.Revision) error {
+	for {
+		for i := range changes {
+			if changes[i].Object.Revision > upTo {
+				return nil
+			}
+			if err := s.change(&changes[i]); err != nil {
+				return err
+			}
+		}
+		if told >= upTo {
+			return nil
+		}
+		var err error
+		if changes, told, _, err = s.cursor.take(); err != nil {
+			return err
+		}
+	}
+}
+
+// retell tells each object of a content that looks another than before did; nil means that this is not known of any. They
+// come in the order of the cloud's revisions, and after each a bookmark takes the client back to the content's: it goes on
+// from whatever came last.
+func (s *served) retell(content *frozen, before *eye) error {
+	all := slices.Collect(content.after(stream.Key{}, s.eye.namespace, s.eye.name))
+	slices.SortFunc(all, func(a, b stream.Object) int { return cmp.Compare(a.Revision, b.Revision) })
+	for _, o := range all {
+		event, ok, err := s.eye.turned(o, before)
+		if err != nil {
+			s.broken = true
+			return err
+		}
+		if !ok {
+			continue
+		}
+		if err := s.write(event); err != nil {
+			return err
+		}
+		if s.eye.AllowWatchBookmarks {
+			if err := s.frames.Write(stream.Event{Type: stream.Bookmark, Object: stream.Object{Revision: content.revision}}); err != nil {
+				return err
+			}
+		}
+		if s.w.failed != nil {
+			return s.w.failed
+		}
+	}
+	s.w.flush()
+	return s.w.failed
+}
+
+// turned is what an object is to those who look with this eye and looked with another before; nil means that nobody knows
+// what they saw. It is false if it looks as before.
+func (e *eye) turned(o stream.Object, before *eye) (stream.Event, bool, error) {
+	now, sees, err := e.sees(o)
+	if err != nil {
+		return stream.Event{}, false, err
+	}
+	if before == nil {
+		return e.anew(o, now, sees)
+	}
+	was, saw, err := before.sees(o)
+	switch {
+	case err != nil:
+		return stream.Event{}, false, err
+	case sees && saw:
+		return stream.Event{Type: stream.Modified, Object: now}, !bytes.Equal(now.Raw, was.Raw), nil
+	case sees:
+		return stream.Event{Type: stream.Added, Object: now}, true, nil
+	default:
+		return stream.Event{Type: stream.Deleted, Object: was}, saw, nil
+	}
+}
+
+// anew is what an object is to a client that may have seen it in any form, or not at all.
+func (e *eye) anew(o, now stream.Object, sees bool) (stream.Event, bool, error) {
+	if sees {
+		return stream.Event{Type: stream.Modified, Object: now}, true, nil
+	}
+	if !e.holds(o.Key) {
+		return stream.Event{}, false, nil
+	}
+	if _, visible := e.look.Show(e.typ, o); visible {
+		return stream.Event{}, false, nil // the selectors leave it out, with every look
+	}
+	return e.gone(o, marked(o.Revision, nil))
+}
+
+// missed is a change that is none to this eye, to a client that may have seen with another what the object was before.
+func (e *eye) missed(c *change) (stream.Event, bool, error) {
+	if c.Old.Revision == 0 || !e.holds(c.Old.Key) {
+		return stream.Event{}, false, nil
+	}
+	if _, visible := e.look.Show(e.typ, c.Old); visible {
+		return stream.Event{}, false, nil // as above
+	}
+	return e.gone(c.Old, c.Object.Revision)
+}
+
+// gone tells that an object is not there, and nothing of its content.
+func (e *eye) gone(o stream.Object, at edge.Revision) (stream.Event, bool, error) {
+	named, err := nameOnly(e.typ.Encoding, o.Key, at)
+	if err != nil {
+		return stream.Event{}, false, fmt.Errorf("%s %q: %w", e.typ.Kind, o.Key, err)
+	}
+	return stream.Event{Type: stream.Deleted, Object: named}, true, nil
+}
