@@ -475,6 +475,10 @@ func topology(t *T) {
 		}})
 	}
 	const service = "load-00001"
+	var steady []*steadyWatch
+	for _, w := range all {
+		steady = append(steady, t.steadyWatch(w.node))
+	}
 	for _, keys := range []string{"", edge.TopologyNodePool, edge.TopologyHostname, edge.TopologyNodePool, ""} {
 		t.say("%s has %s=%q", service, edge.AnnotationTopologyKeys, keys)
 		value := `null`
@@ -490,6 +494,59 @@ func topology(t *T) {
 		t.end(changes)
 		t.informed(all, atCloud, service, keys)
 		t.figure("topology_to_rules_s", t.routed(all, service, keys).Seconds())
+		for _, w := range steady {
+			w.standing(t)
+		}
+	}
+}
+
+// steadyWatch is one watch at a hub that must not end while what the hub shows changes.
+type steadyWatch struct {
+	node  string
+	ended chan error
+}
+
+// steadyWatch lists the load's EndpointSlices at a hub once, and watches them from there.
+func (t *T) steadyWatch(node string) *steadyWatch {
+	access, err := t.lab.HubConfig(node)
+	t.must(err)
+	client, err := kubernetes.NewForConfig(access)
+	t.must(err)
+	at := client.DiscoveryV1().EndpointSlices(load.Namespace)
+	list, err := at.List(t.ctx, metav1.ListOptions{})
+	t.must(err)
+	watching, err := at.Watch(t.ctx, metav1.ListOptions{
+		ResourceVersion: list.ResourceVersion, AllowWatchBookmarks: true, TimeoutSeconds: ptr.To[int64](3600),
+	})
+	t.must(err)
+	w := &steadyWatch{node: node, ended: make(chan error, 1)}
+	t.background.Go(func() {
+		defer watching.Stop()
+		for {
+			select {
+			case <-t.ctx.Done():
+				return
+			case e, ok := <-watching.ResultChan():
+				if !ok {
+					w.ended <- errors.New("it ended")
+					return
+				}
+				if e.Type == watch.Error {
+					w.ended <- apierrors.FromObject(e.Object)
+					return
+				}
+			}
+		}
+	})
+	return w
+}
+
+// standing holds that the watch is still there.
+func (w *steadyWatch) standing(t *T) {
+	select {
+	case err := <-w.ended:
+		t.must(fmt.Errorf("the watch at the hub of %s had to list again: %w", w.node, err))
+	default:
 	}
 }
 
