@@ -76,7 +76,8 @@ func (s *served) retell(content *frozen, before *eye) error {
 			return err
 		}
 		if s.eye.AllowWatchBookmarks {
-			if err := s.frames.Write(stream.Event{Type: stream.Bookmark, Object: stream.Object{Revision: content.revision}}); err != nil {
+			back := stream.Event{Type: stream.Bookmark, Object: stream.Object{Revision: content.revision}}
+			if err := s.frames.Write(back); err != nil {
 				return err
 			}
 		}

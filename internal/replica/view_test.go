@@ -104,13 +104,14 @@ func TestLooks(t *testing.T) {
 		hide := func(key string, at edge.Revision) string { return fmt.Sprintf("DELETED %s@%d", key, hidden(at)) }
 		expired := func(what, query string) {
 			t.Helper()
-			if got := watch(query).ResponseRecorder.Body.String(); !strings.Contains(got, "Expired") {
+			if got := watch(query).Body.String(); !strings.Contains(got, "Expired") {
 				t.Errorf("%s: %q, want 410", what, got)
 			}
 		}
 		expired("a client from before this process", "?watch=1&resourceVersion=100")
 		apply(t, r, event(stream.Bookmark, stream.Object{Revision: 110}))
-		plain, marks := watch("?watch=1&resourceVersion=105"), watch("?watch=1&resourceVersion=105&allowWatchBookmarks=1&timeoutSeconds=3000")
+		plain := watch("?watch=1&resourceVersion=105")
+		marks := watch("?watch=1&resourceVersion=105&allowWatchBookmarks=1&timeoutSeconds=3000")
 		ahead := watch("?watch=1&resourceVersion=120")
 		expect("one that has seen this look", plain)
 		view.become("y")
@@ -120,7 +121,7 @@ func TestLooks(t *testing.T) {
 		expect("a client that is ahead", ahead)
 		apply(t, r, event(stream.Modified, slice("a", "y", 125, 1, app("y"))))
 		expect("and a true change", plain, append(told, "MODIFIED a/y@125")...)
-		if got := ahead.ResponseRecorder.Body.String(); !strings.Contains(got, "Expired") {
+		if got := ahead.Body.String(); !strings.Contains(got, "Expired") {
 			t.Errorf("a client that was ahead: %q, want 410", got)
 		}
 		expect("one that comes back", watch(fmt.Sprint("?watch=1&resourceVersion=", hidden(110))),

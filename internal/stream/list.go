@@ -25,8 +25,8 @@ const trusted = 1 << 20
 var ErrTooLarge = errors.New("the list is too large")
 
 // ReadList reads a list as an API server answers it, of at most maxBytes (else ErrTooLarge), and the token by which it goes
-// on, if it does. It holds no more of the body than the objects, each an allocation of its own, so that one can be forgotten without the
-// others. Objects come in the order of Key.Compare, whatever their order in the list (servers over etcd sort "a-b/x"
+// on, if it does. It holds no more of the body than the objects, each an allocation of its own, so that one can be forgotten
+// without the others. Objects come in the order of Key.Compare, whatever their order in the list (servers over etcd sort "a-b/x"
 // before "a/x"). A list is an error if it is cut anywhere, has no revision, has one key twice, or an object that is
 // newer than itself: what follows from a list is that everything else is gone, so it is not taken for true if in doubt.
 func ReadList(r io.Reader, e Encoding, maxBytes int64) (s Snapshot, cont string, err error) {

@@ -221,8 +221,8 @@ func declared(lease *coordinationv1.Lease) declaration {
 	return d
 }
 
-// parseApplied reads which resources the annotation edge.AnnotationAppliedRevisions names. One whose revision is none is left out:
-// that of others still counts. The revisions are for people: where the mirror stands it says itself.
+// parseApplied reads which resources the annotation edge.AnnotationAppliedRevisions names. One whose revision is none is left
+// out: that of others still counts. The revisions are for people: where the mirror stands it says itself.
 func parseApplied(text string) (map[schema.GroupResource]struct{}, error) {
 	if len(text) > maxDeclared {
 		return nil, fmt.Errorf("annotation %s: %d bytes are more than any leader writes",

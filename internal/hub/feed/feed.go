@@ -31,8 +31,8 @@ const mirrorListTimeout = 15 * time.Second
 // send what they remember at once, and know no way to say that this was all.
 const quietTime = 500 * time.Millisecond
 
-// behindTime is how long a mirror that has not come as far as the sink may tell nothing, while the cloud can be asked. What its leader
-// pushes takes milliseconds.
+// behindTime is how long a mirror that has not come as far as the sink may tell nothing, while the cloud can be asked. What its
+// leader pushes takes milliseconds.
 const behindTime = 10 * time.Second
 
 var (
@@ -716,7 +716,8 @@ func (f *Feed) list(ctx context.Context, a *attempt, source stream.Source) error
 		if s.Revision < position {
 			if _, never := f.config.History.(steady); !never {
 				f.config.History.Raise(a.history + 1)
-				return fmt.Errorf("%w: the cloud's history was set back from revision %s to %s", errDoubtful, position, s.Revision)
+				return fmt.Errorf("%w: the cloud's history was set back from revision %s to %s",
+					errDoubtful, position, s.Revision)
 			}
 			resetter, can := f.config.Sink.(Resetter)
 			if !can {

@@ -250,7 +250,8 @@ func TestRefreshListsInsteadOfResuming(t *testing.T) {
 
 func TestFailingIsWhenTheCloudHasNoAnswer(t *testing.T) {
 	answer := func(code int) error {
-		return stream.ErrorOf(ptrTo(apierrors.NewGenericServerResponse(code, http.MethodGet, slices1.GroupResource(), "", "", 0, true).Status()))
+		err := apierrors.NewGenericServerResponse(code, http.MethodGet, slices1.GroupResource(), "", "", 0, true)
+		return stream.ErrorOf(ptrTo(err.Status()))
 	}
 	for name, test := range map[string]struct {
 		fault   error

@@ -56,7 +56,8 @@ func TestInformerSeesAChangeOfTopology(t *testing.T) {
 	var lists atomic.Int32
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		verb := "list"
-		if r.URL.Query().Get("resourceVersion") != "" && !r.URL.Query().Has("watch") || r.URL.Query().Get("sendInitialEvents") == "true" {
+		query := r.URL.Query()
+		if query.Get("resourceVersion") != "" && !query.Has("watch") || query.Get("sendInitialEvents") == "true" {
 			lists.Add(1)
 		}
 		if r.URL.Query().Has("watch") {

@@ -157,7 +157,10 @@ func TestShow(t *testing.T) {
 	}{
 		{"no topology anywhere", nil, "z1", nil, all, all, true},
 		{"another Service's topology", map[stream.Key]scope{{Namespace: "ns", Name: "db"}: onNode}, "z1", nil, all, all, true},
-		{"another namespace's topology", map[stream.Key]scope{{Namespace: "other", Name: "web"}: onNode}, "z1", nil, all, all, true},
+		{
+			"another namespace's topology", map[stream.Key]scope{{Namespace: "other", Name: "web"}: onNode}, "z1", nil,
+			all, all, true,
+		},
 		{"hostname", map[stream.Key]scope{web: onNode}, "z1", nil, []string{"self"}, []string{"self"}, false},
 		{"pool", map[stream.Key]scope{web: inPool}, "z1", nil, []string{"self", "mate"}, []string{"self", "mate"}, false},
 		{"zone", map[stream.Key]scope{web: inZone}, "z1", nil, []string{"self", "near"}, []string{"self", "mate"}, false},
@@ -233,7 +236,8 @@ func TestCutKeepsWhatItDoesNotKnow(t *testing.T) {
 	if err != nil || !bytes.HasSuffix(got, unknown) {
 		t.Errorf("an unknown field of a slice is gone: %v", err)
 	}
-	got, err = cut(stream.JSON, slice, []byte(`{"metadata":{"new":1},"endpoints":[{"nodeName":"n1","new":[{}]},{"nodeName":"n2"}],"new":"x"}`),
+	const whole = `{"metadata":{"new":1},"endpoints":[{"nodeName":"n1","new":[{}]},{"nodeName":"n2"}],"new":"x"}`
+	got, err = cut(stream.JSON, slice, []byte(whole),
 		func(n, _ string) bool { return n == "n1" })
 	const want = `{"endpoints":[{"nodeName":"n1","new":[{}]}],"metadata":{"new":1},"new":"x"}`
 	if err != nil || string(got) != want {

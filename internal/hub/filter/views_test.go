@@ -33,7 +33,9 @@ func topologySubject(t *testing.T, e stream.Encoding, kind schema.GroupVersionKi
 	s := viewtest.Subject{
 		Resource: schema.GroupVersionResource{Group: kind.Group, Version: kind.Version, Resource: "endpointslices"},
 		Type:     stream.Type{GroupVersionKind: kind, Encoding: e},
-		Keys:     []stream.Key{{Namespace: "ns", Name: "web-1"}, {Namespace: "ns", Name: "web-2"}, {Namespace: "ns", Name: "web"}},
+		Keys: []stream.Key{
+			{Namespace: "ns", Name: "web-1"}, {Namespace: "ns", Name: "web-2"}, {Namespace: "ns", Name: "web"},
+		},
 		View: func() replica.View {
 			v, err := New(Config{Node: "n1", Services: newScript(serviceType, 1)})
 			if err != nil {

@@ -33,7 +33,10 @@ func TestProspect(t *testing.T) {
 		{"nothing yet", false, feed.Status{}, open, open, unreachable, open, open, unreachable, open, open, unreachable},
 		{"nothing, failing", false, failing, foreign, open, unreachable, foreign, open, unreachable, foreign, open, unreachable},
 		{"nothing, denied", false, denied, foreign, open, unreachable, foreign, open, unreachable, foreign, open, unreachable},
-		{"nothing, a stranger", false, stranger, foreign, open, unreachable, foreign, open, unreachable, foreign, open, unreachable},
+		{
+			"nothing, a stranger", false, stranger, foreign, open, unreachable, foreign, open, unreachable,
+			foreign, open, unreachable,
+		},
 		{"from the disk", true, feed.Status{}, open, open, known, known, known, known, open, open, known},
 		{"from the disk, failing", true, failing, known, known, known, known, known, known, known, known, known},
 		{"from the disk, denied", true, denied, foreign, open, known, foreign, known, known, foreign, open, known},

@@ -64,7 +64,8 @@ func Feeds(s *Sources) (func(Order) (Feed, error), error) {
 	return func(o Order) (Feed, error) {
 		config := feed.Config{
 			Resource: o.Resource, Sink: o.Replica, CloudLink: s.CloudLink, Lists: guests, Metrics: unseen,
-			Precious: o.Resource == schema.GroupVersionResource{Version: "v1", Resource: "pods"}, // kubelet kills those that are gone
+			// kubelet kills those that are gone
+			Precious: o.Resource == schema.GroupVersionResource{Version: "v1", Resource: "pods"},
 		}
 		if s.History != nil {
 			config.History = s.History

@@ -467,7 +467,8 @@ func TestAnObjectOfASelectionThatIsKept(t *testing.T) {
 		}
 		w.nothing()
 		// All of namespace a is followed, so that it is known that y is not there, whatever was said of it once.
-		if out := w.get(listOfA + "/y"); out.Code != http.StatusNotFound || !strings.HasPrefix(out.Header().Get("Warning"), "110 ") {
+		out = w.get(listOfA + "/y")
+		if out.Code != http.StatusNotFound || !strings.HasPrefix(out.Header().Get("Warning"), "110 ") {
 			t.Errorf("what is not there: %d %s", out.Code, out.Body)
 		}
 		w.nothing()

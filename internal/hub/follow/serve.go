@@ -113,7 +113,8 @@ func (s *Set) Serve(w http.ResponseWriter, r *http.Request, client string, pass 
 // namespace, in which there is no such object. It returns false, and has written nothing, if it follows none that can tell.
 func (s *Set) Get(w http.ResponseWriter, r *http.Request, client string) bool {
 	info, ok := request.RequestInfoFrom(r.Context())
-	if !ok || r.Method != http.MethodGet || !info.IsResourceRequest || info.Verb != "get" || info.Subresource != "" || !sound(r.URL) {
+	if !ok || r.Method != http.MethodGet || !info.IsResourceRequest || info.Verb != "get" || info.Subresource != "" ||
+		!sound(r.URL) {
 		return false
 	}
 	key := stream.Key{Namespace: info.Namespace, Name: info.Name}

@@ -426,6 +426,6 @@ func (s *Set) ofLocked(client string) []*Member {
 			all = append(all, m)
 		}
 	}
-	slices.SortFunc(all, func(a, b *Member) int { return strings.Compare(a.Selection.String(), b.Selection.String()) })
+	slices.SortFunc(all, func(a, b *Member) int { return strings.Compare(a.String(), b.String()) })
 	return all
 }

@@ -2,7 +2,7 @@ package front
 
 import (
 	"bytes"
-	"fmt"
+	"errors"
 	"io"
 	"net/http"
 	"net/url"
@@ -57,10 +57,12 @@ func owned(r *http.Request, info *request.RequestInfo) *metav1.Status {
 	if !namesShown(whole.Bytes()) {
 		return nil
 	}
-	status := apierrors.NewConflict(resource, info.Name, fmt.Errorf(
-		"the object was read through a yurthub, which shows a part of it only; read it at the cloud's API server to change it")).Status()
+	status := apierrors.NewConflict(resource, info.Name, errPart).Status()
 	return &status
 }
+
+var errPart = errors.New(
+	"the object was read through a yurthub, which shows a part of it only; read it at the cloud's API server to change it")
 
 type failed struct{ error }
 

@@ -250,12 +250,12 @@ func (k *Keeper) Run(ctx context.Context) error {
 		var again <-chan time.Time
 		if up && !k.state.Get().Sure {
 			err := k.verify(ctx)
-			switch {
-			case err == nil:
+			if err == nil {
 				failures = 0
 				continue
-			case ctx.Err() != nil:
-				return nil
+			}
+			if ctx.Err() != nil {
+				return nil //nolint:nilerr // asked to stop
 			}
 			k.fail()
 			pause := min(pauseMin<<min(failures, 5), pauseMax)
@@ -367,7 +367,8 @@ func (k *Keeper) conclude(ctx context.Context, w Witness, verdict Verdict, now A
 	case Changed:
 		k.raiseLocked(s.Number + 1)
 		s = k.state.Get()
-		logger.Info("The cloud's history has changed: it was restored from a backup, or rebuilt. Reading all anew", "history", s.Number)
+		logger.Info("The cloud's history has changed: it was restored from a backup, or rebuilt. Reading all anew",
+			"history", s.Number)
 	case Unknown:
 		s.Floor = now.Current
 		k.proven = now.Current
@@ -401,5 +402,6 @@ func decode(text []byte) (s State) {
 
 // denied reports whether an error is an answer that another collection would not get.
 func denied(err error) bool {
-	return apierrors.IsForbidden(err) || apierrors.IsNotFound(err) || apierrors.IsBadRequest(err) || apierrors.IsMethodNotSupported(err)
+	return apierrors.IsForbidden(err) || apierrors.IsNotFound(err) || apierrors.IsBadRequest(err) ||
+		apierrors.IsMethodNotSupported(err)
 }

@@ -264,7 +264,8 @@ func TestWhatCameFromElsewhereIsProvenFirst(t *testing.T) {
 
 func TestAWitnessThatMayNotBeReadIsNone(t *testing.T) {
 	inWorld(t, func(w *world) {
-		refused := &cloud{revision: 100, writes: []edge.Revision{95}, fault: apierrors.NewForbidden(schema.GroupResource{}, "x", nil)}
+		forbidden := apierrors.NewForbidden(schema.GroupResource{}, "x", nil)
+		refused := &cloud{revision: 100, writes: []edge.Revision{95}, fault: forbidden}
 		w.k.Prove(refused.witness(0))
 		w.k.Prove(w.cloud.witness(0))
 		w.want(State{Sure: true})

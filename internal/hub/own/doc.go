@@ -11,9 +11,9 @@
 // side, a lost answer, or anything else that it has not done itself, it is told so, and asks. The second tells the cloud of
 // Events that wait for it, the third reads the ServiceAccounts of the node's Pods.
 //
-// While the cloud does not answer, Pusher.Serve stands in for it, in the goroutines of the requests: what kubelet says of its Node
-// and its Pods is shown on top of what the cloud had, until the cloud has something newer; kubelet repeats it until then. Events
-// wait. Nothing else is taken, and kubelet goes on to read what the cloud has said.
+// While the cloud does not answer, Pusher.Serve stands in for it, in the goroutines of the requests: what kubelet says of its
+// Node and its Pods is shown on top of what the cloud had, until the cloud has something newer; kubelet repeats it until then.
+// Events wait. Nothing else is taken, and kubelet goes on to read what the cloud has said.
 //
 // Invariants:
 //   - An object is pushed as the cloud has written it, at the cloud's revision, and never one that is older than what the

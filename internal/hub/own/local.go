@@ -53,7 +53,7 @@ func matterOf(info *request.RequestInfo) (matter, id) {
 	case info.Resource == events:
 		return changedEvent, about
 	case info.Resource == nodes:
-		about.Key.Namespace = ""
+		about.Namespace = ""
 		return status, about
 	case info.Resource == pods:
 		return status, about
@@ -107,21 +107,7 @@ func (p *Pusher) answer(w http.ResponseWriter, r *http.Request, body []byte, m m
 	if err != nil {
 		return false
 	}
-	var response *http.Response
-	switch m {
-	case newEvent:
-		response, err = p.takeEvent(r, about.Key, body)
-	case changedEvent:
-		response, err = p.takePatch(r, about.Key, contentType, body)
-	case status:
-		response, err = p.takeStatus(r, about, contentType, body)
-	default:
-		response, err = p.review(r, body)
-	}
-	if no := apierrors.APIStatus(nil); errors.As(err, &no) {
-		s := no.Status()
-		response, err = respondStatus(r, &s), nil
-	}
+	response, err := p.take(r, contentType, body, m, about)
 	if err != nil {
 		klog.FromContext(r.Context()).V(2).Info("Not taken in the cloud's place", "method", r.Method, "path", r.URL.Path,
 			"err", err)
@@ -133,6 +119,29 @@ func (p *Pusher) answer(w http.ResponseWriter, r *http.Request, body []byte, m m
 	w.WriteHeader(response.StatusCode)
 	_, _ = io.Copy(w, response.Body) // fails only if the program is gone, or the coordinator in the middle of its answer
 	return true
+}
+
+// take returns what is answered in the cloud's place, a refusal in Kubernetes' words among it, or why nothing is.
+func (p *Pusher) take(r *http.Request, contentType string, body []byte, m matter, about id) (*http.Response, error) {
+	response, err := p.taken(r, contentType, body, m, about)
+	if no := apierrors.APIStatus(nil); errors.As(err, &no) {
+		s := no.Status()
+		return respondStatus(r, &s), nil
+	}
+	return response, err
+}
+
+func (p *Pusher) taken(r *http.Request, contentType string, body []byte, m matter, about id) (*http.Response, error) {
+	switch m {
+	case newEvent:
+		return p.takeEvent(r, about.Key, body)
+	case changedEvent:
+		return p.takePatch(r, about.Key, contentType, body)
+	case status:
+		return p.takeStatus(r, about, contentType, body)
+	default:
+		return p.review(r, body)
+	}
 }
 
 func (p *Pusher) takeEvent(r *http.Request, about stream.Key, body []byte) (*http.Response, error) {

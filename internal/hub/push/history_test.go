@@ -68,7 +68,9 @@ func TestAMirrorInALaterHistoryIsNotPushed(t *testing.T) {
 		w.later = func(h edge.History) { heard <- h }
 		s := newSource(t, things, "a")
 		w.set.become(s)
-		w.coordinator.stores["/mirror/v1/example.com/v1/things"] = &store{applied: 90, history: "2", objects: map[string]edge.Revision{}}
+		w.coordinator.stores["/mirror/v1/example.com/v1/things"] = &store{
+			applied: 90, history: "2", objects: map[string]edge.Revision{},
+		}
 		w.begin()
 		w.pass(3 * time.Second)
 		w.wantPosted()
@@ -89,7 +91,9 @@ func TestAMirrorThatStaysAheadIsPushedEverything(t *testing.T) {
 		w.coordinator.histories = true
 		s := newSource(t, things, "a")
 		w.set.become(s)
-		w.coordinator.stores["/mirror/v1/example.com/v1/things"] = &store{applied: 900, history: "0", objects: map[string]edge.Revision{"ns/ghost": 900}}
+		w.coordinator.stores["/mirror/v1/example.com/v1/things"] = &store{
+			applied: 900, history: "0", objects: map[string]edge.Revision{"ns/ghost": 900},
+		}
 		w.begin()
 		w.pass(overAfter / 2)
 		w.wantPosted()

@@ -147,7 +147,8 @@ func TestRollingUpdate(t *testing.T) {
 	}
 }
 
-// TestChurn has every third update fail: before it is made, or after. Time is the bubble's, so that a busy machine changes nothing.
+// TestChurn has every third update fail: before it is made, or after. Time is the bubble's, so that a busy machine changes
+// nothing.
 func TestChurn(t *testing.T) { synctest.Test(t, testChurn) }
 
 func testChurn(t *testing.T) {

@@ -277,7 +277,8 @@ func (m *Mirror) index() index {
 		stats := each.replica.Stats()
 		found.Resources = append(found.Resources, indexedEntry{
 			Group: r.Group, Version: r.Version, Resource: r.Resource, Applied: exchange.Decimal(stats.Position),
-			History: each.replica.History().String(), Objects: stats.Objects, Bytes: stats.ObjectBytes + stats.HistoryBytes, Watchers: stats.Watchers,
+			History: each.replica.History().String(), Objects: stats.Objects, Bytes: stats.ObjectBytes + stats.HistoryBytes,
+			Watchers: stats.Watchers,
 		})
 	}
 	slices.SortFunc(found.Resources, func(a, b indexedEntry) int {

@@ -423,7 +423,9 @@ func TestMirrorIndexAndUnpushed(t *testing.T) {
 	if err := json.Unmarshal([]byte(get(edge.PathMirror).Body), &found); err != nil {
 		t.Fatal(err)
 	}
-	want := indexedEntry{Group: "discovery.k8s.io", Version: "v1", Resource: "endpointslices", Applied: "200", History: "0", Objects: 1}
+	want := indexedEntry{
+		Group: "discovery.k8s.io", Version: "v1", Resource: "endpointslices", Applied: "200", History: "0", Objects: 1,
+	}
 	if len(found.Resources) != 1 || found.Instance == "" {
 		t.Fatalf("got %+v", found)
 	}

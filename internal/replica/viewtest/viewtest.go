@@ -73,7 +73,8 @@ func (s Subject) pure(t *testing.T) {
 			t.Fatal("the object itself was changed")
 		}
 		rubbish := []byte("\x0a\xff")
-		if raw, visible := look.Show(s.Type, stream.Object{Key: o.Key, Revision: 1, Raw: rubbish}); visible && !bytes.Equal(raw, rubbish) {
+		shown, visible := look.Show(s.Type, stream.Object{Key: o.Key, Revision: 1, Raw: rubbish})
+		if visible && !bytes.Equal(shown, rubbish) {
 			t.Fatal("what it can't read it must show as it came, or not at all")
 		}
 	}
@@ -190,7 +191,7 @@ func (g *game) change(random *rand.Rand) {
 }
 
 func (g *game) ask(ctx context.Context, query string, e stream.Encoding) *http.Request {
-	r := httptest.NewRequest(http.MethodGet, "/x"+query, nil).WithContext(ctx)
+	r := httptest.NewRequestWithContext(ctx, http.MethodGet, "/x"+query, nil)
 	r.Header.Set("Accept", e.ContentType(false))
 	return r
 }

@@ -179,7 +179,8 @@ func TestLook(t *testing.T) {
 			"/api/v1/nodes", "fieldSelector=metadata.name%3Dx&labelSelector=l%3Dm&limit=1",
 		},
 		"of one object": {
-			Config{Path: "/api/v1/namespaces/a/secrets", FieldSelector: "metadata.name=x"}, stream.Key{Namespace: "a", Name: "x"}, 0,
+			Config{Path: "/api/v1/namespaces/a/secrets", FieldSelector: "metadata.name=x"},
+			stream.Key{Namespace: "a", Name: "x"}, 0,
 			"/api/v1/namespaces/a/secrets", "fieldSelector=metadata.name%3Dx&limit=1",
 		},
 		"of a node's": {
@@ -196,7 +197,8 @@ func TestLook(t *testing.T) {
 					t.Errorf("asked for %s?%s", r.URL.Path, r.URL.RawQuery)
 				}
 				w.Header().Set("Content-Type", "application/json")
-				item := fmt.Sprintf(`{"metadata":{"name":%q,"namespace":%q,"resourceVersion":"7"}}`, test.key.Name, test.key.Namespace)
+				item := fmt.Sprintf(`{"metadata":{"name":%q,"namespace":%q,"resourceVersion":"7"}}`,
+					test.key.Name, test.key.Namespace)
 				if !there {
 					item = ""
 				}
