@@ -62,7 +62,8 @@ type outcome struct {
 	policy doubt.Policy // how the source is doubted
 }
 
-// past is what one source did lately. It is pure: it is told the time.
+// past is what one source did lately. It is told the time and does no I/O; pauses are drawn at random, and asking for access may
+// set when to look again.
 type past struct {
 	failures  int
 	notBefore time.Time     // nothing is attempted until then

@@ -1,7 +1,8 @@
 // Package route decides where an API request goes. It is pure: a request and a situation in, a destination out; who
 // serves the destination is the front's business.
 //
-// Every way for a request to leave the node is a Destination, so that one table shows all of them.
+// A Destination says where a request goes first, and whether this node may stand in where that has no answer. What is answered
+// then, and whether a read is answered from memory, its handlers still decide (follow, recall, own).
 package route
 
 import (
