@@ -31,6 +31,11 @@ const mirrorListTimeout = 15 * time.Second
 // send what they remember at once, and know no way to say that this was all.
 const quietTime = 500 * time.Millisecond
 
+// replayTime is how long after it has opened a watch that is never quiet counts as having told what it had to replay. A server
+// replays from memory, all at once; what comes later is news. A resource that changes all the time, and whose bookmarks come
+// once a minute, would have nobody answered for that long.
+const replayTime = 2 * time.Second
+
 // behindTime is how long a mirror that has not come as far as the sink may tell nothing, while the cloud can be asked. What its
 // leader pushes takes milliseconds.
 const behindTime = 10 * time.Second
@@ -806,6 +811,7 @@ func (f *Feed) resume(
 	close(opened)
 	told := sync.OnceFunc(func() { close(caughtUp) })
 	quiet := time.AfterFunc(quietTime, told)
+	replayed := time.AfterFunc(replayTime, told)
 	behind := time.NewTimer(time.Hour)
 	behind.Stop()
 	if at != 0 && at < after && a.choice {
@@ -813,6 +819,7 @@ func (f *Feed) resume(
 	}
 	defer func() {
 		quiet.Stop()
+		replayed.Stop()
 		behind.Stop()
 		o.lived = time.Since(began)
 		_ = w.Close()

@@ -64,6 +64,21 @@ func TestFreshOnceTheSourceHasToldAll(t *testing.T) {
 			w.fresh(false)
 		})
 	})
+	t.Run("by a watch that is never quiet", func(t *testing.T) {
+		inWorld(t, func(w *world) {
+			w.alone = true
+			w.restored(101, "a")
+			w.begin()
+			w.links(link.Up, link.Down)
+			w.want(Cloud, 0)
+			for passed := time.Duration(0); passed < replayTime; passed += 100 * time.Millisecond {
+				w.fresh(false)
+				w.cloud.put("d")
+				w.pass(100 * time.Millisecond)
+			}
+			w.fresh(true)
+		})
+	})
 	t.Run("by a watch that is quiet", func(t *testing.T) {
 		inWorld(t, func(w *world) {
 			w.alone = true

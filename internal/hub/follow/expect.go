@@ -94,7 +94,8 @@ func (m *Member) expect(ctx context.Context, cloud *live.Value[link.State], wait
 		if p := now.prospect(); p != open {
 			return p
 		}
-		if complete && state == link.Up && m.small() {
+		// What the hub follows for itself is listed once for a pool: its watch, resumed, says soon that nothing is missing.
+		if complete && state == link.Up && !m.fixed() && m.small() {
 			m.feed.Refresh()
 		}
 		select {
