@@ -15,6 +15,12 @@ import (
 	"yurtcoordinator/internal/stream/streamtest"
 )
 
+// cloudsToken is how an API server goes on after ns/web-1 at revision 5, climbingToken one that it refuses.
+const (
+	cloudsToken   = "eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6NSwic3RhcnQiOiJucy93ZWItMVx1MDAwMCJ9"
+	climbingToken = "eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6MSwic3RhcnQiOiIuLi8ifQ"
+)
+
 func TestRefusals(t *testing.T) {
 	widgets := newReplica(t, replica.Config{Resource: widgetsResource})
 	replace(t, widgets, stream.Snapshot{Type: streamtest.Widgets, Revision: 100})
@@ -44,7 +50,9 @@ func TestRefusals(t *testing.T) {
 		{built, slicesPath + "?resourceVersion=99&limit=1", asJSON, 410, metav1.StatusReasonExpired, "99"},
 		{built, slicesPath + "?sendInitialEvents=true", asJSON, 422, metav1.StatusReasonInvalid, "sendInitialEvents"},
 		{built, slicesPath + "?watch=1&sendInitialEvents=true", asJSON, 422, metav1.StatusReasonInvalid, "resourceVersionMatch"},
-		{built, slicesPath + "?continue=nonsense", asJSON, 410, metav1.StatusReasonExpired, "list again"},
+		{built, slicesPath + "?continue=nonsense", asJSON, 400, metav1.StatusReasonBadRequest, "continue"},
+		{built, slicesPath + "?continue=" + cloudsToken, asJSON, 410, metav1.StatusReasonExpired, "list again"},
+		{built, slicesPath + "?continue=" + climbingToken, asJSON, 400, metav1.StatusReasonBadRequest, "continue"},
 		{built, slicesPath + "?includeObject=Everything", asTable, 400, metav1.StatusReasonBadRequest, "includeObject"},
 	} {
 		a := test.s.get(t, test.path, test.accept)

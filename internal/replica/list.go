@@ -6,6 +6,8 @@ import (
 	"errors"
 	"iter"
 	"net/http"
+	"path"
+	"strings"
 	"sync"
 	"time"
 
@@ -117,11 +119,29 @@ func parseToken(s string) (token, error) {
 	if err == nil && t.Name == "" {
 		err = errors.New("it names no object")
 	}
-	if err != nil {
+	switch {
+	case err == nil:
+		return t, nil
+	case ofAPIServer(data):
 		// The cloud gave it: the pages of one list may have two answerers. 410 is what makes a client list anew.
-		return t, tooOld("continue is a token of another server (%s); list again", err)
+		return t, tooOld("continue is a token of the cloud's; list again")
+	default:
+		return t, apierrors.NewBadRequest("continue is not a token of this server: " + err.Error())
 	}
-	return t, nil
+}
+
+// ofAPIServer reports whether a token is one that an API server would take.
+func ofAPIServer(data []byte) bool {
+	var t struct {
+		Version  string `json:"v"`
+		Revision int64  `json:"rv"`
+		Start    string `json:"start"`
+	}
+	if json.Unmarshal(data, &t) != nil || t.Version != "meta.k8s.io/v1" || t.Revision == 0 || t.Start == "" {
+		return false
+	}
+	key := "/" + strings.TrimPrefix(t.Start, "/")
+	return path.Clean(key) == strings.TrimSuffix(key, "/")
 }
 
 // content returns what a list is of, and the key that it goes on after.
