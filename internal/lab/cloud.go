@@ -40,7 +40,7 @@ func controlPlane(bins build.Binaries, disk string, cfg Config) (core, rest []ma
 	seconds := func(flag string, d time.Duration) string { return fmt.Sprintf("--%s=%d", flag, int(d.Seconds())) }
 
 	etcd := machine.Command{Name: "etcd", Log: logs("etcd"), Argv: []string{
-		bins.Etcd, "--data-dir=" + filepath.Join(disk, "etcd"), "--unsafe-no-fsync", "--log-level=warn",
+		bins.Etcd, "--data-dir=" + filepath.Join(disk, etcdData), "--unsafe-no-fsync", "--log-level=warn",
 		"--listen-client-urls=http://127.0.0.1:2379", "--advertise-client-urls=http://127.0.0.1:2379",
 		"--listen-peer-urls=http://127.0.0.1:2380",
 	}}

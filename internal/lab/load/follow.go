@@ -28,6 +28,9 @@ const (
 	EndpointSlicesResource Resource = "endpointslices"
 	EndpointsResource      Resource = "endpoints"
 	NamespacesResource     Resource = "namespaces"
+	ConfigMapsResource     Resource = "configmaps"
+	PodsResource           Resource = "pods"
+	NodesResource          Resource = "nodes"
 )
 
 // Stream is one resource and what is wanted of it.
@@ -184,11 +187,17 @@ func informerOf(f informers.SharedInformerFactory, r Resource) (cache.SharedInde
 		return f.Core().V1().Endpoints().Informer(), nil
 	case NamespacesResource:
 		return f.Core().V1().Namespaces().Informer(), nil
+	case ConfigMapsResource:
+		return f.Core().V1().ConfigMaps().Informer(), nil
+	case PodsResource:
+		return f.Core().V1().Pods().Informer(), nil
+	case NodesResource:
+		return f.Core().V1().Nodes().Informer(), nil
 	}
 	return nil, fmt.Errorf("resource %q: %w", r, errResource)
 }
 
-var errResource = errors.New("want services, endpointslices, endpoints or namespaces")
+var errResource = errors.New("want services, endpointslices, endpoints, namespaces, configmaps, pods or nodes")
 
 func (f *Follower) signal() {
 	select {
@@ -339,6 +348,12 @@ func (s Stream) list(ctx context.Context, client kubernetes.Interface, namespace
 		return client.CoreV1().Endpoints(namespace).List(ctx, s.options())
 	case NamespacesResource:
 		return client.CoreV1().Namespaces().List(ctx, s.options())
+	case ConfigMapsResource:
+		return client.CoreV1().ConfigMaps(namespace).List(ctx, s.options())
+	case PodsResource:
+		return client.CoreV1().Pods(namespace).List(ctx, s.options())
+	case NodesResource:
+		return client.CoreV1().Nodes().List(ctx, s.options())
 	}
 	return nil, errResource
 }

@@ -94,14 +94,14 @@ func TestFollower(t *testing.T) {
 
 func TestStreamsThatCannotBe(t *testing.T) {
 	for _, streams := range [][]Stream{
-		{{Resource: "pods"}}, {{Resource: ServicesResource}, {Resource: ServicesResource, Labels: "a=b"}},
+		{{Resource: "secrets"}}, {{Resource: ServicesResource}, {Resource: ServicesResource, Labels: "a=b"}},
 	} {
 		if _, err := newFollower(fake.NewClientset(), FollowSpec{Streams: streams}); err == nil {
 			t.Errorf("%v can be followed", streams)
 		}
 	}
-	if _, err := Read(t.Context(), fake.NewClientset(), FollowSpec{Streams: []Stream{{Resource: "pods"}}}); err == nil {
-		t.Error("pods can be read")
+	if _, err := Read(t.Context(), fake.NewClientset(), FollowSpec{Streams: []Stream{{Resource: "secrets"}}}); err == nil {
+		t.Error("secrets can be read")
 	}
 }
 
