@@ -109,7 +109,11 @@ func (t *T) configuredPod(node string) types.UID {
 // objectsAt are a server's objects of a resource, by namespace and name, as a kubectl that asks for JSON gets them; all but
 // the resourceVersion, which is each server's own.
 func (t *T) objectsAt(server kubernetes.Interface, resource string) (map[string]map[string]any, error) {
-	text, err := server.CoreV1().RESTClient().Get().AbsPath("/api/v1/"+resource).SetHeader("Accept", "application/json").
+	path := "/api/v1/" + resource
+	if resource == endpointSlices.resource {
+		path = endpointSlices.path
+	}
+	text, err := server.CoreV1().RESTClient().Get().AbsPath(path).SetHeader("Accept", "application/json").
 		DoRaw(t.ctx)
 	if err != nil {
 		return nil, err
