@@ -74,6 +74,16 @@ func (k Key) String() string {
 	return k.Namespace + "/" + k.Name
 }
 
+// ID names an object among objects of several resources.
+type ID struct {
+	// Resource is the plural name, as "pods". Whoever holds IDs knows of which group and version.
+	Resource string
+	Key
+}
+
+// String is the ID as "resource namespace/name".
+func (id ID) String() string { return id.Resource + " " + id.Key.String() }
+
 // Object is one object, undecoded, immutable.
 type Object struct {
 	Key Key

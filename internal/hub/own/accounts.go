@@ -83,12 +83,12 @@ func (a *accounts) want(keys map[stream.Key]struct{}, now time.Time) {
 }
 
 // addTo adds what is known of them.
-func (a *accounts) addTo(objects map[id]stream.Object) {
+func (a *accounts) addTo(objects map[stream.ID]stream.Object) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for k, each := range a.all {
 		if each.object.Raw != nil {
-			objects[id{serviceAccounts, k}] = each.object
+			objects[stream.ID{Resource: serviceAccounts, Key: k}] = each.object
 		}
 	}
 }
@@ -202,15 +202,15 @@ type podAccount struct {
 }
 
 // accountsOf are the ServiceAccounts of Pods. What was read of them before is in read, which is brought up to date.
-func accountsOf(objects map[id]stream.Object, read map[stream.Key]podAccount) map[stream.Key]struct{} {
+func accountsOf(objects map[stream.ID]stream.Object, read map[stream.Key]podAccount) map[stream.Key]struct{} {
 	keys := map[stream.Key]struct{}{}
 	for k := range read {
-		if _, still := objects[id{pods, k}]; !still {
+		if _, still := objects[stream.ID{Resource: pods, Key: k}]; !still {
 			delete(read, k)
 		}
 	}
 	for i, o := range objects {
-		if i.resource != pods {
+		if i.Resource != pods {
 			continue
 		}
 		if read[i.Key].revision != o.Revision {

@@ -81,7 +81,8 @@ func (c *coordinator) ask(ctx context.Context, known string) (have, string, erro
 		if o.Local {
 			local = foreign
 		}
-		h[id{o.Resource, stream.Key{Namespace: o.Namespace, Name: o.Name}}] = mark{edge.Revision(revision), local}
+		key := stream.Key{Namespace: o.Namespace, Name: o.Name}
+		h[stream.ID{Resource: o.Resource, Key: key}] = mark{edge.Revision(revision), local}
 	}
 	return h, tag, nil
 }

@@ -93,7 +93,7 @@ func (l *eventLog) deleteLocked(k stream.Key) {
 }
 
 // addTo adds those that are not too old, and forgets the others.
-func (l *eventLog) addTo(objects map[id]stream.Object, locals map[id]uint64) {
+func (l *eventLog) addTo(objects map[stream.ID]stream.Object, locals map[stream.ID]uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for k, e := range l.events {
@@ -101,9 +101,9 @@ func (l *eventLog) addTo(objects map[id]stream.Object, locals map[id]uint64) {
 		case time.Since(e.at) >= eventLife:
 			l.deleteLocked(k)
 		case e.object.Raw != nil:
-			objects[id{events, k}] = e.object
+			objects[stream.ID{Resource: events, Key: k}] = e.object
 			if e.waiting != nil {
-				locals[id{events, k}] = e.digest
+				locals[stream.ID{Resource: events, Key: k}] = e.digest
 			}
 		}
 	}
@@ -133,7 +133,7 @@ func (l *eventLog) adopt(h have) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for i, m := range h {
-		if _, ok := l.events[i.Key]; i.resource == events && !ok {
+		if _, ok := l.events[i.Key]; i.Resource == events && !ok {
 			l.events[i.Key] = written{object: stream.Object{Key: i.Key, Revision: m.revision}, at: time.Now()}
 		}
 	}

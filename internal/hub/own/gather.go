@@ -55,13 +55,13 @@ type gatherer struct {
 	read map[Selection]gathered // Replica is nil in the key
 	// lasting are ConfigMaps and Secrets that the coordinator has taken: kubelet reads one that is immutable only once, and
 	// what it no longer follows the coordinator must still be told again when it has lost it.
-	lasting map[id]stream.Object
+	lasting map[stream.ID]stream.Object
 }
 
 // gather returns what the coordinator is to have now.
 func (g *gatherer) gather(ctx context.Context) want {
-	w := want{objects: map[id]stream.Object{}, locals: map[id]uint64{}, cut: g.cut(time.Now())}
-	known := map[id]edge.Revision{} // of single objects, and of whole resources without a key
+	w := want{objects: map[stream.ID]stream.Object{}, locals: map[stream.ID]uint64{}, cut: g.cut(time.Now())}
+	known := map[stream.ID]edge.Revision{} // of single objects, and of whole resources without a key
 	read := map[Selection]gathered{}
 	for _, s := range g.follow() {
 		resource, single := g.mine(s)
@@ -74,30 +74,30 @@ func (g *gatherer) gather(ctx context.Context) want {
 		}
 		s.Replica = nil
 		read[s] = now
-		about := id{resource: resource}
+		about := stream.ID{Resource: resource}
 		if single != "" {
 			about.Key = stream.Key{Namespace: s.Namespace, Name: single}
 			delete(g.lasting, about)
 		}
 		known[about] = max(known[about], now.position)
 		for _, o := range now.objects {
-			w.objects[id{resource, o.Key}] = o
+			w.objects[stream.ID{Resource: resource, Key: o.Key}] = o
 		}
 	}
 	g.read = read
 	for i, o := range g.lasting {
 		w.objects[i] = o
 	}
-	if known[id{resource: pods}] != 0 {
+	if known[stream.ID{Resource: pods}] != 0 {
 		g.accounts.want(accountsOf(w.objects, g.podAccounts), time.Now())
 	}
 	g.accounts.addTo(w.objects)
 	g.said.addTo(w.objects, w.locals, w.cut)
 	g.events.addTo(w.objects, w.locals)
-	w.known = func(i id) edge.Revision {
-		switch i.resource {
+	w.known = func(i stream.ID) edge.Revision {
+		switch i.Resource {
 		case nodes, pods:
-			return known[id{resource: i.resource}]
+			return known[stream.ID{Resource: i.Resource}]
 		case events:
 			return g.events.known(i.Key)
 		case serviceAccounts:
@@ -106,8 +106,8 @@ func (g *gatherer) gather(ctx context.Context) want {
 			return known[i]
 		}
 	}
-	if w.left = g.left(w); known[id{resource: nodes}] == 0 { // it is not known yet which pool the node is of
-		return want{known: func(id) edge.Revision { return 0 }}
+	if w.left = g.left(w); known[stream.ID{Resource: nodes}] == 0 { // it is not known yet which pool the node is of
+		return want{known: func(stream.ID) edge.Revision { return 0 }}
 	}
 	return w
 }
@@ -121,9 +121,9 @@ func (g *gatherer) cut(now time.Time) bool {
 }
 
 // onNode returns an object of the node's own as the cloud has it, as far as is known. It may be called by anyone.
-func (g *gatherer) onNode(i id) (stream.Object, bool) {
+func (g *gatherer) onNode(i stream.ID) (stream.Object, bool) {
 	for _, s := range g.follow() {
-		if resource, _ := g.mine(s); resource == i.resource && s.Replica.Type().Encoding == stream.Protobuf {
+		if resource, _ := g.mine(s); resource == i.Resource && s.Replica.Type().Encoding == stream.Protobuf {
 			if o, ok := s.Replica.Get(i.Key); ok {
 				return o, true
 			}
@@ -166,7 +166,7 @@ func (g *gatherer) refresh(ctx context.Context, s Selection) (gathered, bool) {
 
 // left reports whether the node has left the pool, or the cluster.
 func (g *gatherer) left(w want) bool {
-	i := id{nodes, stream.Key{Name: string(g.node)}}
+	i := stream.ID{Resource: nodes, Key: stream.Key{Name: string(g.node)}}
 	o, ok := w.objects[i]
 	if !ok {
 		return w.known(i) != 0
@@ -176,17 +176,17 @@ func (g *gatherer) left(w want) bool {
 }
 
 // keep remembers what the coordinator has taken, and forgets what it does not have.
-func (g *gatherer) keep(w want, h have, refused map[id]refusal) {
+func (g *gatherer) keep(w want, h have, refused map[stream.ID]refusal) {
 	for i, o := range w.objects {
 		_, taken := h[i]
 		if _, no := refused[i]; no && !taken {
 			delete(g.lasting, i)
-			if i.resource == events {
+			if i.Resource == events {
 				g.events.drop(i.Key) // it is about what is no longer here
 			}
 			continue
 		}
-		if taken && (i.resource == configMaps || i.resource == secrets) {
+		if taken && (i.Resource == configMaps || i.Resource == secrets) {
 			g.lasting[i] = o
 		}
 	}

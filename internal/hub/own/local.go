@@ -45,8 +45,8 @@ func (m matter) String() string {
 }
 
 // matterOf says what a request is about that route has sent here, and which object.
-func matterOf(info *request.RequestInfo) (matter, id) {
-	about := id{info.Resource, stream.Key{Namespace: info.Namespace, Name: info.Name}}
+func matterOf(info *request.RequestInfo) (matter, stream.ID) {
+	about := stream.ID{Resource: info.Resource, Key: stream.Key{Namespace: info.Namespace, Name: info.Name}}
 	switch {
 	case info.Resource == events && info.Verb == "create":
 		return newEvent, about
@@ -58,7 +58,7 @@ func matterOf(info *request.RequestInfo) (matter, id) {
 	case info.Resource == pods:
 		return status, about
 	default:
-		return review, id{}
+		return review, stream.ID{}
 	}
 }
 
@@ -96,7 +96,7 @@ func (p *Pusher) Serve(w http.ResponseWriter, r *http.Request, body []byte, pass
 }
 
 // answer answers in the cloud's place, or returns false and has written nothing.
-func (p *Pusher) answer(w http.ResponseWriter, r *http.Request, body []byte, m matter, about id) bool {
+func (p *Pusher) answer(w http.ResponseWriter, r *http.Request, body []byte, m matter, about stream.ID) bool {
 	if p.config.Link.Get() != link.Up && m != newEvent && m != changedEvent {
 		return false
 	}
@@ -122,7 +122,7 @@ func (p *Pusher) answer(w http.ResponseWriter, r *http.Request, body []byte, m m
 }
 
 // take returns what is answered in the cloud's place, a refusal in Kubernetes' words among it, or why nothing is.
-func (p *Pusher) take(r *http.Request, contentType string, body []byte, m matter, about id) (*http.Response, error) {
+func (p *Pusher) take(r *http.Request, contentType string, body []byte, m matter, about stream.ID) (*http.Response, error) {
 	response, err := p.taken(r, contentType, body, m, about)
 	if no := apierrors.APIStatus(nil); errors.As(err, &no) {
 		s := no.Status()
@@ -131,7 +131,7 @@ func (p *Pusher) take(r *http.Request, contentType string, body []byte, m matter
 	return response, err
 }
 
-func (p *Pusher) taken(r *http.Request, contentType string, body []byte, m matter, about id) (*http.Response, error) {
+func (p *Pusher) taken(r *http.Request, contentType string, body []byte, m matter, about stream.ID) (*http.Response, error) {
 	switch m {
 	case newEvent:
 		return p.takeEvent(r, about.Key, body)
@@ -175,20 +175,20 @@ func (p *Pusher) takePatch(r *http.Request, about stream.Key, contentType string
 	return respond(r, http.StatusOK, events, object.Raw)
 }
 
-func (p *Pusher) takeStatus(r *http.Request, about id, contentType string, body []byte) (*http.Response, error) {
+func (p *Pusher) takeStatus(r *http.Request, about stream.ID, contentType string, body []byte) (*http.Response, error) {
 	base, ok := p.gatherer.onNode(about)
 	if !ok {
 		return nil, errNotKept
 	}
-	w, err := writeStatus(base, about.resource, r.Method, contentType, body)
+	w, err := writeStatus(base, about.Resource, r.Method, contentType, body)
 	if errors.Is(err, errPrecondition) {
-		return nil, apierrors.NewConflict(corev1.Resource(about.resource), about.Name, err)
+		return nil, apierrors.NewConflict(corev1.Resource(about.Resource), about.Name, err)
 	}
 	if err != nil {
 		return nil, err
 	}
 	p.gatherer.said.put(about, stream.Object{Key: base.Key, Revision: base.Revision, Raw: w.shown}, time.Now())
-	return respond(r, http.StatusOK, about.resource, w.told)
+	return respond(r, http.StatusOK, about.Resource, w.told)
 }
 
 // review asks the coordinator. Its answer is not to be remembered as the cloud's.

@@ -76,7 +76,7 @@ type Pusher struct {
 
 	// The goroutine that pushes owns these. Requests use the gatherer's onNode, events and said besides.
 	gatherer *gatherer
-	refused  map[id]refusal
+	refused  map[stream.ID]refusal
 	have     have
 	tag      string    // names the state that have is
 	asked    time.Time // or pushed
@@ -97,13 +97,13 @@ func New(c Config) (*Pusher, error) {
 	}
 	m := newMetrics()
 	p := &Pusher{
-		config: c, coordinator: &coordinator{c.Transport, c.Base}, refused: map[id]refusal{}, metrics: m,
+		config: c, coordinator: &coordinator{c.Transport, c.Base}, refused: map[stream.ID]refusal{}, metrics: m,
 		changed: newBell(), written: newBell(),
 	}
 	p.gatherer = &gatherer{
 		node: c.Node, pool: c.Pool, secrets: c.Secrets, follow: c.Followed, cloud: c.CloudLink,
 		events: newEventLog(c.Disk, m.lost.Inc, func() { p.written.ring(); p.changed.ring() }),
-		said:   newStatuses(p.changed.ring), lasting: map[id]stream.Object{},
+		said:   newStatuses(p.changed.ring), lasting: map[stream.ID]stream.Object{},
 		accounts: newAccounts(c.Cloud, c.CloudLink, p.changed.ring), podAccounts: map[stream.Key]podAccount{},
 	}
 	if c.Metrics != nil {

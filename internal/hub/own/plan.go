@@ -39,31 +39,26 @@ const (
 	refusedPause = 30 * time.Second
 )
 
-// id names an object.
-type id struct {
-	resource string
-	stream.Key
-}
-
-func (a id) compare(b id) int {
-	return cmp.Or(slices.Index(order, a.resource)-slices.Index(order, b.resource), a.Compare(b.Key))
+// inOrder compares objects by the order in which they are pushed.
+func inOrder(a, b stream.ID) int {
+	return cmp.Or(slices.Index(order, a.Resource)-slices.Index(order, b.Resource), a.Compare(b.Key))
 }
 
 // want is what the coordinator is to have of this node.
 type want struct {
 	// left: the node is not of this pool, and the coordinator is to have nothing of it.
 	left    bool
-	objects map[id]stream.Object
+	objects map[stream.ID]stream.Object
 	// known is up to which revision it is known of an object that is not among them that there is none; 0: it is not.
-	known func(id) edge.Revision
+	known func(stream.ID) edge.Revision
 	// locals are digests of those that are as the node says, on top of what the cloud had at their revision.
-	locals map[id]uint64
+	locals map[stream.ID]uint64
 	// cut: the cloud is cut off, or was until a moment ago.
 	cut bool
 }
 
 // have is what the coordinator has of this node.
-type have map[id]mark
+type have map[stream.ID]mark
 
 // mark is what of an object is there: the cloud's content at a revision, or what the node says on top of that.
 type mark struct {
@@ -86,8 +81,8 @@ type batch struct {
 }
 
 // plan is what is to be pushed, in this order.
-func plan(w want, h have, refused map[id]refusal, now time.Time) []batch {
-	var puts, deletes []id
+func plan(w want, h have, refused map[stream.ID]refusal, now time.Time) []batch {
+	var puts, deletes []stream.ID
 	for i, o := range w.objects {
 		at, there := h[i]
 		no, was := refused[i]
@@ -102,8 +97,8 @@ func plan(w want, h have, refused map[id]refusal, now time.Time) []batch {
 			deletes = append(deletes, i)
 		}
 	}
-	slices.SortFunc(puts, id.compare)
-	slices.SortFunc(deletes, func(a, b id) int { return b.compare(a) })
+	slices.SortFunc(puts, inOrder)
+	slices.SortFunc(deletes, func(a, b stream.ID) int { return inOrder(b, a) })
 	var all []batch
 	size := 0
 	add := func(resource string, local bool, e stream.Event) {
@@ -117,10 +112,10 @@ func plan(w want, h have, refused map[id]refusal, now time.Time) []batch {
 		size += len(e.Object.Raw)
 	}
 	for _, i := range puts {
-		add(i.resource, w.locals[i] != fromCloud, stream.Event{Type: stream.Modified, Object: w.objects[i]})
+		add(i.Resource, w.locals[i] != fromCloud, stream.Event{Type: stream.Modified, Object: w.objects[i]})
 	}
 	for _, i := range deletes {
-		add(i.resource, false, stream.Event{Type: stream.Deleted, Object: stream.Object{
+		add(i.Resource, false, stream.Event{Type: stream.Deleted, Object: stream.Object{
 			Key: i.Key, Revision: max(h[i].revision, 1),
 		}})
 	}
@@ -128,10 +123,10 @@ func plan(w want, h have, refused map[id]refusal, now time.Time) []batch {
 }
 
 // mark is that of an object that the coordinator is to have.
-func (w want) mark(i id) mark { return mark{w.objects[i].Revision, w.locals[i]} }
+func (w want) mark(i stream.ID) mark { return mark{w.objects[i].Revision, w.locals[i]} }
 
 // differs reports whether an object is to be pushed of which the coordinator has something.
-func (w want) differs(i id, o stream.Object, at mark) bool {
+func (w want) differs(i stream.ID, o stream.Object, at mark) bool {
 	switch {
 	case at.revision != o.Revision:
 		return at.revision < o.Revision
@@ -145,9 +140,9 @@ func (w want) differs(i id, o stream.Object, at mark) bool {
 }
 
 // note takes in what a push has changed.
-func (h have) note(b batch, w want, refused map[id]refusal, reasons map[stream.Key]string, now time.Time) {
+func (h have) note(b batch, w want, refused map[stream.ID]refusal, reasons map[stream.Key]string, now time.Time) {
 	for _, e := range b.events {
-		i := id{b.resource, e.Object.Key}
+		i := stream.ID{Resource: b.resource, Key: e.Object.Key}
 		_, no := reasons[e.Object.Key]
 		switch {
 		case no:
@@ -163,8 +158,8 @@ func (h have) note(b batch, w want, refused map[id]refusal, reasons map[stream.K
 }
 
 // forget keeps what is remembered of refusals from growing.
-func forget(refused map[id]refusal, now time.Time) {
-	maps.DeleteFunc(refused, func(_ id, r refusal) bool { return now.Sub(r.at) >= refusedPause })
+func forget(refused map[stream.ID]refusal, now time.Time) {
+	maps.DeleteFunc(refused, func(_ stream.ID, r refusal) bool { return now.Sub(r.at) >= refusedPause })
 }
 
 // nameOf is the name in a field selector that stands for a single object.

@@ -11,16 +11,16 @@ import (
 )
 
 var (
-	node1 = id{nodes, stream.Key{Name: "n1"}}
-	podA  = id{pods, stream.Key{Namespace: "shop", Name: "a"}}
-	podB  = id{pods, stream.Key{Namespace: "shop", Name: "b"}}
-	conf  = id{configMaps, stream.Key{Namespace: "shop", Name: "conf"}}
-	key   = id{secrets, stream.Key{Namespace: "shop", Name: "key"}}
+	node1 = stream.ID{Resource: nodes, Key: stream.Key{Name: "n1"}}
+	podA  = stream.ID{Resource: pods, Key: stream.Key{Namespace: "shop", Name: "a"}}
+	podB  = stream.ID{Resource: pods, Key: stream.Key{Namespace: "shop", Name: "b"}}
+	conf  = stream.ID{Resource: configMaps, Key: stream.Key{Namespace: "shop", Name: "conf"}}
+	key   = stream.ID{Resource: secrets, Key: stream.Key{Namespace: "shop", Name: "key"}}
 )
 
 // of are objects at revisions.
-func of(revisions map[id]edge.Revision) map[id]stream.Object {
-	all := map[id]stream.Object{}
+func of(revisions map[stream.ID]edge.Revision) map[stream.ID]stream.Object {
+	all := map[stream.ID]stream.Object{}
 	for i, r := range revisions {
 		all[i] = stream.Object{Key: i.Key, Revision: r, Raw: []byte("content")}
 	}
@@ -28,7 +28,7 @@ func of(revisions map[id]edge.Revision) map[id]stream.Object {
 }
 
 // had is what a coordinator has as the cloud has written it.
-func had(revisions map[id]edge.Revision) have {
+func had(revisions map[stream.ID]edge.Revision) have {
 	h := have{}
 	for i, r := range revisions {
 		h[i] = mark{revision: r}
@@ -59,13 +59,13 @@ func steps(all []batch) []string {
 
 func TestPlan(t *testing.T) {
 	now := time.Unix(1000, 0)
-	everything := map[id]edge.Revision{node1: 5, podA: 10, podB: 11, conf: 7, key: 8}
-	known := func(id) edge.Revision { return 100 }
-	unknown := func(id) edge.Revision { return 0 }
+	everything := map[stream.ID]edge.Revision{node1: 5, podA: 10, podB: 11, conf: 7, key: 8}
+	known := func(stream.ID) edge.Revision { return 100 }
+	unknown := func(stream.ID) edge.Revision { return 0 }
 	for name, c := range map[string]struct {
 		want    want
 		have    have
-		refused map[id]refusal
+		refused map[stream.ID]refusal
 		steps   []string
 	}{
 		"an empty coordinator": {
@@ -75,63 +75,63 @@ func TestPlan(t *testing.T) {
 		"nothing to do": {want: want{objects: of(everything), known: known}, have: had(everything)},
 		"changes, and one that the coordinator wants again": {
 			want:  want{objects: of(everything), known: known},
-			have:  had(map[id]edge.Revision{node1: 5, podA: 9, podB: 11, conf: 0, key: 8}),
+			have:  had(map[stream.ID]edge.Revision{node1: 5, podA: 9, podB: 11, conf: 0, key: 8}),
 			steps: []string{"pods: +a@10", "configmaps: +conf@7"},
 		},
 		"the coordinator is ahead: a disk's replica is behind": {
-			want: want{objects: of(map[id]edge.Revision{node1: 5, podA: 10}), known: func(id) edge.Revision { return 15 }},
-			have: had(map[id]edge.Revision{node1: 20, podA: 21, podB: 22}),
+			want: want{objects: of(map[stream.ID]edge.Revision{node1: 5, podA: 10}), known: func(stream.ID) edge.Revision { return 15 }},
+			have: had(map[stream.ID]edge.Revision{node1: 20, podA: 21, podB: 22}),
 		},
 		"gone, in the opposite order": {
-			want:  want{objects: of(map[id]edge.Revision{node1: 5}), known: known},
+			want:  want{objects: of(map[stream.ID]edge.Revision{node1: 5}), known: known},
 			have:  had(everything),
 			steps: []string{"secrets: -key@8", "configmaps: -conf@7", "pods: -b@11 -a@10"},
 		},
 		"gone, and nobody knew at which revision it was": {
 			want:  want{objects: of(nil), known: known},
-			have:  had(map[id]edge.Revision{podA: 0}),
+			have:  had(map[stream.ID]edge.Revision{podA: 0}),
 			steps: []string{"pods: -a@1"},
 		},
 		"unknown": {want: want{known: unknown}, have: had(everything)},
 		"the node has left the pool": {
 			want:  want{left: true, objects: of(everything), known: unknown},
-			have:  had(map[id]edge.Revision{node1: 5, podA: 10, conf: 7}),
+			have:  had(map[stream.ID]edge.Revision{node1: 5, podA: 10, conf: 7}),
 			steps: []string{"configmaps: -conf@7", "pods: -a@10", "nodes: -n1@5"},
 		},
 		"as the node says": {
 			want: want{
-				objects: of(map[id]edge.Revision{node1: 5, podA: 10, podB: 11}), known: known,
-				locals: map[id]uint64{podA: 77, podB: 78},
+				objects: of(map[stream.ID]edge.Revision{node1: 5, podA: 10, podB: 11}), known: known,
+				locals: map[stream.ID]uint64{podA: 77, podB: 78},
 			},
-			have:  had(map[id]edge.Revision{node1: 5, podA: 10}),
+			have:  had(map[stream.ID]edge.Revision{node1: 5, podA: 10}),
 			steps: []string{"pods: +a@10 +b@11, as the node says"},
 		},
 		"as it says now, as it has said, and as the cloud says again": {
 			want: want{
-				objects: of(map[id]edge.Revision{node1: 5, podA: 10, podB: 11}), known: known, cut: false,
-				locals: map[id]uint64{podA: 77, podB: 78},
+				objects: of(map[stream.ID]edge.Revision{node1: 5, podA: 10, podB: 11}), known: known, cut: false,
+				locals: map[stream.ID]uint64{podA: 77, podB: 78},
 			},
 			have:  have{node1: {5, 9}, podA: {10, 76}, podB: {11, 78}},
 			steps: []string{"nodes: +n1@5", "pods: +a@10, as the node says"},
 		},
 		"shown by an earlier run of this hub, and the cloud is still cut off": {
-			want: want{objects: of(map[id]edge.Revision{node1: 6, podA: 10, podB: 11}), known: known, cut: true,
-				locals: map[id]uint64{podB: 78}},
+			want: want{objects: of(map[stream.ID]edge.Revision{node1: 6, podA: 10, podB: 11}), known: known, cut: true,
+				locals: map[stream.ID]uint64{podB: 78}},
 			have:  have{node1: {5, foreign}, podA: {10, foreign}, podB: {11, foreign}},
 			steps: []string{"nodes: +n1@6", "pods: +b@11, as the node says"},
 		},
 		"on top of what the cloud had before what the coordinator has": {
-			want: want{objects: of(map[id]edge.Revision{podA: 10}), known: known, locals: map[id]uint64{podA: 77}},
-			have: had(map[id]edge.Revision{podA: 11}),
+			want: want{objects: of(map[stream.ID]edge.Revision{podA: 10}), known: known, locals: map[stream.ID]uint64{podA: 77}},
+			have: had(map[stream.ID]edge.Revision{podA: 11}),
 		},
 		"refused as the cloud says it, and not as the node does": {
-			want:    want{objects: of(map[id]edge.Revision{podA: 10}), known: known, locals: map[id]uint64{podA: 77}},
-			refused: map[id]refusal{podA: {mark{10, 0}, now.Add(-time.Second)}},
+			want:    want{objects: of(map[stream.ID]edge.Revision{podA: 10}), known: known, locals: map[stream.ID]uint64{podA: 77}},
+			refused: map[stream.ID]refusal{podA: {mark{10, 0}, now.Add(-time.Second)}},
 			steps:   []string{"pods: +a@10, as the node says"},
 		},
 		"refused a moment ago, a while ago, and changed since": {
-			want: want{objects: of(map[id]edge.Revision{podA: 10, podB: 11, conf: 7}), known: known},
-			refused: map[id]refusal{
+			want: want{objects: of(map[stream.ID]edge.Revision{podA: 10, podB: 11, conf: 7}), known: known},
+			refused: map[stream.ID]refusal{
 				podA: {mark{10, 0}, now.Add(-time.Second)}, podB: {mark{11, 0}, now.Add(-refusedPause)},
 				conf: {mark{6, 0}, now.Add(-time.Second)},
 			},
@@ -145,14 +145,14 @@ func TestPlan(t *testing.T) {
 }
 
 func TestBatchesAreBounded(t *testing.T) {
-	objects := map[id]stream.Object{}
+	objects := map[stream.ID]stream.Object{}
 	for i := range maxEvents + 1 {
 		k := stream.Key{Namespace: "shop", Name: fmt.Sprintf("p%03d", i)}
-		objects[id{pods, k}] = stream.Object{Key: k, Revision: 1, Raw: make([]byte, 100)}
+		objects[stream.ID{Resource: pods, Key: k}] = stream.Object{Key: k, Revision: 1, Raw: make([]byte, 100)}
 	}
 	for i := range 3 {
 		k := stream.Key{Namespace: "shop", Name: fmt.Sprint("large", i)}
-		objects[id{configMaps, k}] = stream.Object{Key: k, Revision: 1, Raw: make([]byte, maxBytes*2/3)}
+		objects[stream.ID{Resource: configMaps, Key: k}] = stream.Object{Key: k, Revision: 1, Raw: make([]byte, maxBytes*2/3)}
 	}
 	var sizes []int
 	for _, b := range plan(want{objects: objects}, nil, nil, time.Time{}) {

@@ -160,14 +160,16 @@ type statuses struct {
 	changed func() // is told of each
 
 	mu     sync.Mutex
-	said   map[id]said
+	said   map[stream.ID]said
 	latest time.Time
 }
 
-func newStatuses(changed func()) *statuses { return &statuses{changed: changed, said: map[id]said{}} }
+func newStatuses(changed func()) *statuses {
+	return &statuses{changed: changed, said: map[stream.ID]said{}}
+}
 
 // put takes in what is said of an object.
-func (s *statuses) put(i id, o stream.Object, now time.Time) {
+func (s *statuses) put(i stream.ID, o stream.Object, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.said[i] = said{o, digest(o.Raw), now}
@@ -184,7 +186,7 @@ func (s *statuses) since() time.Time {
 
 // addTo puts what was said in the place of what the cloud has, and forgets what is over: the cloud has said something newer,
 // or it is not cut off any more.
-func (s *statuses) addTo(objects map[id]stream.Object, locals map[id]uint64, cut bool) {
+func (s *statuses) addTo(objects map[stream.ID]stream.Object, locals map[stream.ID]uint64, cut bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i, each := range s.said {

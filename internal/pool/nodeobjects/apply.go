@@ -22,10 +22,10 @@ type applying struct {
 
 	answer  pushReply
 	batch   verbatim.Transaction
-	written []objectID // in the batch or before
-	fresh   []objectID // of these, those that had no claim before
-	gone    []objectID // that nobody claims any more
-	failed  error      // of writing
+	written []stream.ID // in the batch or before
+	fresh   []stream.ID // of these, those that had no claim before
+	gone    []stream.ID // that nobody claims any more
+	failed  error       // of writing
 }
 
 // apply brings a push into etcd and the claims, and returns what is told, and the state that the caller knows then; none if
@@ -167,11 +167,11 @@ func (w *applying) release(c change) error {
 }
 
 // remove deletes from etcd what nobody claims now, and what earlier failures have left behind.
-func (o *Objects) remove(ctx context.Context, n edge.NodeName, gone []objectID) {
+func (o *Objects) remove(ctx context.Context, n edge.NodeName, gone []stream.ID) {
 	for _, id := range gone {
 		o.orphans[id] = n
 	}
-	maps.DeleteFunc(o.orphans, func(id objectID, _ edge.NodeName) bool { return o.claimed(id) })
+	maps.DeleteFunc(o.orphans, func(id stream.ID, _ edge.NodeName) bool { return o.claimed(id) })
 	if len(o.orphans) == 0 {
 		return
 	}
@@ -179,14 +179,14 @@ func (o *Objects) remove(ctx context.Context, n edge.NodeName, gone []objectID) 
 		klog.FromContext(ctx).Error(err, "Deleting objects of nodes from etcd failed; trying again with the next push")
 		return
 	}
-	o.orphans = map[objectID]edge.NodeName{}
+	o.orphans = map[stream.ID]edge.NodeName{}
 }
 
 // bury deletes the orphans, except those that somebody has since replaced through the API.
 func (o *Objects) bury(ctx context.Context) error {
 	batch := verbatim.Transaction{Write: o.write}
 	for id, was := range o.orphans {
-		k := o.byName[id.resource]
+		k := o.byName[id.Resource]
 		key := k.Key(id.Key)
 		value, at, err := o.read(ctx, key)
 		if err != nil {
@@ -203,7 +203,7 @@ func (o *Objects) bury(ctx context.Context) error {
 	return batch.Commit(ctx)
 }
 
-func (o *Objects) claimed(id objectID) bool {
+func (o *Objects) claimed(id stream.ID) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.claims.objects[id] != nil

@@ -10,6 +10,7 @@ import (
 
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/pool/exchange"
+	"yurtcoordinator/internal/stream"
 )
 
 const (
@@ -32,7 +33,7 @@ type claims struct {
 	quota   int64 // bytes, of all nodes
 	bytes   int64
 	nodes   map[edge.NodeName]*nodeClaims
-	objects map[objectID]*entry
+	objects map[stream.ID]*entry
 }
 
 // nodeClaims are the claims of one node.
@@ -41,8 +42,8 @@ type nodeClaims struct {
 	version uint64
 	heard   time.Time
 	bytes   int64
-	claims  map[objectID]*claim
-	used    map[objectID]int // how many of the node's Pods use each object
+	claims  map[stream.ID]*claim
+	used    map[stream.ID]int // how many of the node's Pods use each object
 }
 
 // claim is why one node's object is here.
@@ -50,7 +51,7 @@ type claim struct {
 	revision edge.Revision // of what the node has pushed; 0 means that it must push it again
 	local    bool          // the node's own word, on top of what the cloud had at that revision
 	bytes    int64
-	uses     []objectID
+	uses     []stream.ID
 }
 
 // entry is an object that at least one node claims.
@@ -62,26 +63,26 @@ type entry struct {
 
 // offer is an object that a node's hub has pushed, before judge has let it pass.
 type offer struct {
-	id       objectID
+	id       stream.ID
 	revision edge.Revision
 	local    bool
 	bytes    int64
 	// shared means that all nodes whose Pods use the object may push it; otherwise only node may.
 	shared bool
 	node   edge.NodeName
-	uses   []objectID
-	about  *objectID
+	uses   []stream.ID
+	about  *stream.ID
 }
 
 func newClaims(quota int64) *claims {
-	return &claims{quota: quota, nodes: map[edge.NodeName]*nodeClaims{}, objects: map[objectID]*entry{}}
+	return &claims{quota: quota, nodes: map[edge.NodeName]*nodeClaims{}, objects: map[stream.ID]*entry{}}
 }
 
 // ofNode returns the claims of a node, which is heard from now.
 func (l *claims) ofNode(n edge.NodeName, now time.Time) *nodeClaims {
 	a := l.nodes[n]
 	if a == nil {
-		a = &nodeClaims{version: 1, claims: map[objectID]*claim{}, used: map[objectID]int{}}
+		a = &nodeClaims{version: 1, claims: map[stream.ID]*claim{}, used: map[stream.ID]int{}}
 		l.nodes[n] = a
 	}
 	a.heard = now
@@ -126,7 +127,7 @@ func (l *claims) judge(n edge.NodeName, o offer) (write bool, err error) {
 }
 
 // take records an object that judge has let pass, and returns the objects that nobody claims any more because of it.
-func (l *claims) take(n edge.NodeName, o offer, written bool) (gone []objectID) {
+func (l *claims) take(n edge.NodeName, o offer, written bool) (gone []stream.ID) {
 	a, e := l.nodes[n], l.objects[o.id]
 	if e == nil {
 		e = &entry{nodes: map[edge.NodeName]struct{}{}}
@@ -154,7 +155,7 @@ func (l *claims) count(a *nodeClaims, bytes int64) {
 }
 
 // unuse counts one Pod fewer for each object, and releases those that no Pod of the node uses.
-func (l *claims) unuse(n edge.NodeName, ids []objectID) (gone []objectID) {
+func (l *claims) unuse(n edge.NodeName, ids []stream.ID) (gone []stream.ID) {
 	a := l.nodes[n]
 	for _, id := range ids {
 		if a.used[id]--; a.used[id] > 0 {
@@ -170,7 +171,7 @@ func (l *claims) unuse(n edge.NodeName, ids []objectID) (gone []objectID) {
 }
 
 // release ends a node's claim, if it has one. It returns the objects that nobody claims any more: they must be deleted.
-func (l *claims) release(n edge.NodeName, id objectID) (gone []objectID) {
+func (l *claims) release(n edge.NodeName, id stream.ID) (gone []stream.ID) {
 	a, e := l.nodes[n], l.objects[id]
 	if a == nil || a.claims[id] == nil {
 		return nil
@@ -181,7 +182,7 @@ func (l *claims) release(n edge.NodeName, id objectID) (gone []objectID) {
 	l.count(a, -c.bytes)
 	if len(e.nodes) == 0 {
 		delete(l.objects, id)
-		gone = []objectID{id}
+		gone = []stream.ID{id}
 	} else if e.writer == n {
 		l.distrust(id, e)
 	}
@@ -190,7 +191,7 @@ func (l *claims) release(n edge.NodeName, id objectID) (gone []objectID) {
 
 // distrust has all claimants push an object again, unless one has pushed a revision as new as its content. The node that wrote
 // the content no longer claims the object, so nobody vouches for it.
-func (l *claims) distrust(id objectID, e *entry) {
+func (l *claims) distrust(id stream.ID, e *entry) {
 	for other := range e.nodes {
 		if l.nodes[other].claims[id].revision >= e.revision {
 			return
@@ -200,7 +201,7 @@ func (l *claims) distrust(id objectID, e *entry) {
 }
 
 // doubt has all claimants push an object again.
-func (l *claims) doubt(id objectID) {
+func (l *claims) doubt(id stream.ID) {
 	e := l.objects[id]
 	if e == nil {
 		return
@@ -213,8 +214,8 @@ func (l *claims) doubt(id objectID) {
 }
 
 // expel releases all claims of the nodes that which selects. It returns, by node, the objects that must be deleted.
-func (l *claims) expel(which func(n edge.NodeName, heard time.Time) bool) map[edge.NodeName][]objectID {
-	gone := map[edge.NodeName][]objectID{}
+func (l *claims) expel(which func(n edge.NodeName, heard time.Time) bool) map[edge.NodeName][]stream.ID {
+	gone := map[edge.NodeName][]stream.ID{}
 	for n, a := range l.nodes {
 		if !which(n, a.heard) {
 			continue
@@ -243,7 +244,7 @@ type heldObject struct {
 func (l *claims) of(n edge.NodeName) []heldObject {
 	all := []heldObject{}
 	for id, c := range l.nodes[n].claims {
-		all = append(all, heldObject{id.resource, id.Namespace, id.Name, exchange.Decimal(c.revision), c.local})
+		all = append(all, heldObject{id.Resource, id.Namespace, id.Name, exchange.Decimal(c.revision), c.local})
 	}
 	slices.SortFunc(all, func(a, b heldObject) int {
 		return cmp.Or(strings.Compare(a.Resource, b.Resource), strings.Compare(a.Namespace, b.Namespace),

@@ -14,19 +14,19 @@ import (
 )
 
 var (
-	podA  = objectID{resourcePods, stream.Key{Namespace: "shop", Name: "a"}}
-	podB  = objectID{resourcePods, stream.Key{Namespace: "shop", Name: "b"}}
-	conf  = objectID{resourceConfigMaps, stream.Key{Namespace: "shop", Name: "conf"}}
-	other = objectID{resourceConfigMaps, stream.Key{Namespace: "shop", Name: "other"}}
-	event = objectID{resourceEvents, stream.Key{Namespace: "shop", Name: "a.1"}}
+	podA  = stream.ID{Resource: resourcePods, Key: stream.Key{Namespace: "shop", Name: "a"}}
+	podB  = stream.ID{Resource: resourcePods, Key: stream.Key{Namespace: "shop", Name: "b"}}
+	conf  = stream.ID{Resource: resourceConfigMaps, Key: stream.Key{Namespace: "shop", Name: "conf"}}
+	other = stream.ID{Resource: resourceConfigMaps, Key: stream.Key{Namespace: "shop", Name: "other"}}
+	event = stream.ID{Resource: resourceEvents, Key: stream.Key{Namespace: "shop", Name: "a.1"}}
 	epoch = time.Unix(1_700_000_000, 0)
 )
 
-func pod(n edge.NodeName, id objectID, revision edge.Revision, uses ...objectID) offer {
+func pod(n edge.NodeName, id stream.ID, revision edge.Revision, uses ...stream.ID) offer {
 	return offer{id: id, revision: revision, bytes: 100, node: n, uses: uses}
 }
 
-func used(id objectID, revision edge.Revision) offer {
+func used(id stream.ID, revision edge.Revision) offer {
 	return offer{id: id, revision: revision, bytes: 10, shared: true}
 }
 
@@ -45,7 +45,7 @@ func held() *claims {
 
 // TestWhatANodeMayHaveHere tries the opposite of each rule.
 func TestWhatANodeMayHaveHere(t *testing.T) {
-	about := func(o offer, id objectID) offer {
+	about := func(o offer, id stream.ID) offer {
 		o.about = &id
 		return o
 	}
@@ -66,7 +66,7 @@ func TestWhatANodeMayHaveHere(t *testing.T) {
 		"its Pod, changed":              {"n1", pod("n1", podA, 11, conf), 0, true},
 		"its Pod, again":                {"n1", pod("n1", podA, 10, conf), 0, true},
 		"its Pod, older":                {"n1", pod("n1", podA, 9, conf), 409, false},
-		"another Pod of its own":        {"n1", pod("n1", objectID{resourcePods, stream.Key{Name: "c"}}, 1), 0, true},
+		"another Pod of its own":        {"n1", pod("n1", stream.ID{Resource: resourcePods, Key: stream.Key{Name: "c"}}, 1), 0, true},
 		"its Pod, as it says":           {"n1", said(pod("n1", podA, 10, conf)), 0, true},
 		"what its Pod uses, as it says": {"n1", said(used(conf, 8)), 403, false},
 		"a Pod of another node":         {"n1", pod("n2", podB, 30), 403, false},
@@ -80,7 +80,7 @@ func TestWhatANodeMayHaveHere(t *testing.T) {
 		"what no Pod uses":                                         {"n3", used(conf, 8), 409, false},
 		"an Event about its Pod":                                   {"n1", about(pod("n1", event, 1), podA), 0, true},
 		"an Event about another node's Pod":                        {"n1", about(pod("n1", event, 1), podB), 409, false},
-		"an Event about something else":                            {"n1", about(pod("n1", event, 1), objectID{}), 409, false},
+		"an Event about something else":                            {"n1", about(pod("n1", event, 1), stream.ID{}), 409, false},
 		"another node's Event":                                     {"n1", about(pod("n2", event, 1), podA), 403, false},
 		"more than a node may":                                     {"n1", sized(pod("n1", podA, 11), 17<<20), 413, false},
 		"more than all may":                                        {"n1", sized(pod("n1", podA, 11), 1<<20), 413, false},
@@ -95,12 +95,12 @@ func TestWhatANodeMayHaveHere(t *testing.T) {
 	}
 	l := held()
 	for i := range maxObjects {
-		l.take("n3", pod("n3", objectID{resourcePods, stream.Key{Name: fmt.Sprint(i)}}, 1), true)
+		l.take("n3", pod("n3", stream.ID{Resource: resourcePods, Key: stream.Key{Name: fmt.Sprint(i)}}, 1), true)
 	}
-	if _, err := l.judge("n3", pod("n3", objectID{resourcePods, stream.Key{Name: "one more"}}, 1)); err == nil {
+	if _, err := l.judge("n3", pod("n3", stream.ID{Resource: resourcePods, Key: stream.Key{Name: "one more"}}, 1)); err == nil {
 		t.Error("a node may have any number")
 	}
-	if _, err := l.judge("n3", pod("n3", objectID{resourcePods, stream.Key{Name: "7"}}, 2)); err != nil {
+	if _, err := l.judge("n3", pod("n3", stream.ID{Resource: resourcePods, Key: stream.Key{Name: "7"}}, 2)); err != nil {
 		t.Errorf("what it has may change: %v", err)
 	}
 }
@@ -109,13 +109,13 @@ func TestWhatANodeMayHaveHere(t *testing.T) {
 func TestClaims(t *testing.T) {
 	l := held()
 	l.take("n1", used(other, 3), true)
-	if gone := l.release("n1", podA); !slices.Equal(gone, []objectID{podA, other}) {
+	if gone := l.release("n1", podA); !slices.Equal(gone, []stream.ID{podA, other}) {
 		t.Errorf("with n1's Pod %v went, want what it alone used", gone)
 	}
 	if l.objects[conf] == nil || l.nodes["n1"].claims[conf] != nil || l.nodes["n2"].claims[conf].revision != 7 {
 		t.Error("what n2 uses, too, must stay, as n2's")
 	}
-	if gone := l.release("n2", podB); !slices.Equal(gone, []objectID{podB, conf}) {
+	if gone := l.release("n2", podB); !slices.Equal(gone, []stream.ID{podB, conf}) {
 		t.Errorf("with n2's Pod %v went", gone)
 	}
 	if l.bytes != 0 || len(l.objects) != 0 || len(l.nodes["n1"].used)+len(l.nodes["n2"].used) != 0 {
@@ -144,7 +144,7 @@ func TestAHubIsToldOfWhatItDidNotDo(t *testing.T) {
 // TestALiarsContentGoesWithItsClaim: whoever tells the highest revision decides the content, but only while it stands for it.
 func TestALiarsContentGoesWithItsClaim(t *testing.T) {
 	l := held()
-	l.take("n3", pod("n3", objectID{resourcePods, stream.Key{Namespace: "shop", Name: "liar"}}, 1, conf), true)
+	l.take("n3", pod("n3", stream.ID{Resource: resourcePods, Key: stream.Key{Namespace: "shop", Name: "liar"}}, 1, conf), true)
 	if write, err := l.judge("n3", used(conf, 1<<60)); !write || err != nil {
 		t.Fatal(write, err)
 	}
@@ -172,14 +172,14 @@ func TestSilentNodes(t *testing.T) {
 	l := held()
 	l.ofNode("n2", epoch.Add(maxSilence-time.Second))
 	l.ofNode("n3", epoch.Add(maxSilence-time.Second))
-	silent := func(now time.Time) map[edge.NodeName][]objectID {
+	silent := func(now time.Time) map[edge.NodeName][]stream.ID {
 		return l.expel(func(_ edge.NodeName, heard time.Time) bool { return now.Sub(heard) >= maxSilence })
 	}
 	if gone := silent(epoch.Add(maxSilence - 1)); len(gone) != 0 {
 		t.Errorf("too early: %v", gone)
 	}
 	gone := silent(epoch.Add(maxSilence))
-	if want := map[edge.NodeName][]objectID{"n1": {podA}}; !reflect.DeepEqual(gone, want) || l.nodes["n1"] != nil {
+	if want := map[edge.NodeName][]stream.ID{"n1": {podA}}; !reflect.DeepEqual(gone, want) || l.nodes["n1"] != nil {
 		t.Errorf("got %v, want %v", gone, want)
 	}
 	if l.objects[conf] == nil || l.objects[podB] == nil {

@@ -23,15 +23,6 @@ const (
 	resourceServiceAccounts = "serviceaccounts"
 )
 
-// objectID names an object among all that hubs push of their nodes.
-type objectID struct {
-	resource string
-	stream.Key
-}
-
-// String is the name for people to read.
-func (i objectID) String() string { return i.resource + " " + i.Key.String() }
-
 // Kind is a resource whose objects hubs may push.
 type Kind struct {
 	verbatim.BuiltIn
@@ -40,9 +31,9 @@ type Kind struct {
 	// node returns the node whose object this is; nil means that it belongs to all nodes whose Pods use it.
 	node func(verbatim.Message) edge.NodeName
 	// uses returns the objects that this one needs here; nil means that it needs none.
-	uses func(verbatim.Message) []objectID
+	uses func(verbatim.Message) []stream.ID
 	// about returns the object that this one is about, which its node must have here; nil means that it stands for itself.
-	about func(verbatim.Message) objectID
+	about func(verbatim.Message) stream.ID
 }
 
 // allKinds are the resources that hubs may push objects of their nodes of; Secrets only if they are allowed.
@@ -107,15 +98,15 @@ func nodeOfPod(m verbatim.Message) edge.NodeName {
 }
 
 // usesOfPod are the ConfigMaps, Secrets and ServiceAccount that a Pod refers to, as the Node authorizer sees it, each once.
-func usesOfPod(m verbatim.Message) []objectID {
+func usesOfPod(m verbatim.Message) []stream.ID {
 	pod, ok := m.(*corev1.Pod)
 	if !ok {
 		return nil
 	}
-	var all []objectID
+	var all []stream.ID
 	note := func(resource string) podutil.Visitor {
 		return func(name string) bool {
-			id := objectID{resource, stream.Key{Namespace: pod.Namespace, Name: name}}
+			id := stream.ID{Resource: resource, Key: stream.Key{Namespace: pod.Namespace, Name: name}}
 			if !slices.Contains(all, id) {
 				all = append(all, id)
 			}
@@ -142,19 +133,19 @@ func nodeOfEvent(m verbatim.Message) edge.NodeName {
 	}
 }
 
-// objectOfEvent is the Node or Pod that an Event is about; of anything else an objectID that nobody has.
-func objectOfEvent(m verbatim.Message) objectID {
+// objectOfEvent is the Node or Pod that an Event is about; of anything else an ID that nobody has.
+func objectOfEvent(m verbatim.Message) stream.ID {
 	event, ok := m.(*corev1.Event)
 	if !ok {
-		return objectID{}
+		return stream.ID{}
 	}
 	about := event.InvolvedObject
 	switch about.Kind {
 	case "Node":
-		return objectID{resourceNodes, stream.Key{Name: about.Name}}
+		return stream.ID{Resource: resourceNodes, Key: stream.Key{Name: about.Name}}
 	case "Pod":
-		return objectID{resourcePods, stream.Key{Namespace: about.Namespace, Name: about.Name}}
+		return stream.ID{Resource: resourcePods, Key: stream.Key{Namespace: about.Namespace, Name: about.Name}}
 	default:
-		return objectID{}
+		return stream.ID{}
 	}
 }

@@ -138,7 +138,7 @@ func (o *Objects) spaces() []string {
 	seen := map[string]struct{}{}
 	o.mu.Lock()
 	for id := range o.claims.objects {
-		if id.resource != resourceEvents { // those of Nodes are in default, where nothing else may be
+		if id.Resource != resourceEvents { // those of Nodes are in default, where nothing else may be
 			seen[id.Namespace] = struct{}{}
 		}
 	}

@@ -67,7 +67,7 @@ type Objects struct {
 
 	turn sync.Mutex // held while a push is applied: etcd and claims change together
 	// orphans are still to be deleted from etcd, each with the node whose it was. Only who holds turn uses them.
-	orphans map[objectID]edge.NodeName
+	orphans map[stream.ID]edge.NodeName
 
 	mu     sync.Mutex
 	claims *claims
@@ -92,7 +92,7 @@ func New(c Config) *Objects {
 		instance: rand.Text(), clock: c.Clock, nodes: nodeidentifier.NewDefaultNodeIdentifier(), kinds: c.Kinds,
 		byName: map[string]Kind{}, write: c.Write, read: c.Read, stalled: cmp.Or(c.Stalled, exchange.StallTimeout),
 		pushes: make(chan struct{}, maxPushes), changed: make(chan struct{}, 1),
-		orphans: map[objectID]edge.NodeName{}, claims: newClaims(c.Quota),
+		orphans: map[stream.ID]edge.NodeName{}, claims: newClaims(c.Quota),
 	}
 	for _, k := range c.Kinds {
 		o.byName[k.resource] = k
@@ -353,8 +353,8 @@ func (o *Objects) readAll(frames *stream.FrameReader, kind Kind) ([]change, erro
 func (k Kind) change(event stream.Event) change {
 	object := event.Object
 	c := change{key: k.Key(object.Key), offer: offer{
-		id: objectID{k.resource, object.Key}, revision: object.Revision, bytes: int64(len(object.Raw)) + exchange.ObjectOverhead,
-		shared: k.node == nil,
+		id: stream.ID{Resource: k.resource, Key: object.Key}, revision: object.Revision,
+		bytes: int64(len(object.Raw)) + exchange.ObjectOverhead, shared: k.node == nil,
 	}}
 	if event.Type == stream.Deleted {
 		return c
