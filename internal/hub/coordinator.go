@@ -152,13 +152,11 @@ func (h *Hub) newPool() (*pool, error) {
 	}
 	p.elector, err = role.New(role.Config{
 		Node: h.cfg.Node, Cloud: h.cloud.Link(), Coordinator: p.coordinator.Link(), Leases: atCoordinator,
-		Lead: func(ctx context.Context, t role.Term) error {
+		Lead: func(ctx context.Context, t edge.Term) error {
 			var duties run.Group
 			duties.Add("forward heartbeats", func(ctx context.Context) error { return forwarder.Run(ctx, t) })
-			duties.Add("report", func(ctx context.Context) error { return reporter.Run(ctx, t, t.Transitions) })
-			duties.Add("push", func(ctx context.Context) error {
-				return p.pusher.Run(ctx, push.Term{Transitions: t.Transitions, Valid: t.Valid})
-			})
+			duties.Add("report", func(ctx context.Context) error { return reporter.Run(ctx, t) })
+			duties.Add("push", func(ctx context.Context) error { return p.pusher.Run(ctx, t) })
 			return duties.Run(ctx)
 		},
 		Metrics: h.metrics,

@@ -21,15 +21,6 @@ import (
 	"yurtcoordinator/internal/hub/leasewatch"
 )
 
-// Term is what a Forwarder asks of the leader's term; role.Term is one.
-type Term interface {
-	// Valid reports whether this hub may act as the leader right now.
-	Valid() bool
-	// NotBefore returns a moment at which the coordinator had certainly not yet written the revision, by this machine's
-	// monotonic clock; false if that cannot be told.
-	NotBefore(revision uint64) (time.Time, bool)
-}
-
 // ForwarderConfig is what a Forwarder needs. All fields are required unless it says otherwise.
 type ForwarderConfig struct {
 	// Node is this hub's own node, whose Lease is forwarded first.
@@ -94,7 +85,7 @@ func NewForwarder(c ForwarderConfig) (*Forwarder, error) {
 
 // Run forwards for one term, until ctx ends; then it stops what is under way, and returns nil once nothing of it is
 // left. It must not run twice at a time.
-func (f *Forwarder) Run(ctx context.Context, term Term) error {
+func (f *Forwarder) Run(ctx context.Context, term edge.Term) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var owned sync.WaitGroup
 	defer owned.Wait()
@@ -120,7 +111,7 @@ func (f *Forwarder) Run(ctx context.Context, term Term) error {
 // round is one term of a Forwarder. The queue belongs to run's goroutine; the others hand it what they have.
 type round struct {
 	*Forwarder
-	term     Term
+	term     edge.Term
 	owned    *sync.WaitGroup
 	seen     chan func(*queue)
 	finished chan written

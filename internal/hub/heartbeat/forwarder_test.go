@@ -17,6 +17,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
+	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/hub/leasewatch/leasetest"
 )
 
@@ -26,9 +27,9 @@ type office struct {
 	stored  atomic.Pointer[func(uint64) (time.Time, bool)] // nil: right now
 }
 
-func (o *office) Valid() bool { return !o.deposed.Load() }
+func (o *office) valid() bool { return !o.deposed.Load() }
 
-func (o *office) NotBefore(revision uint64) (time.Time, bool) {
+func (o *office) notBefore(revision uint64) (time.Time, bool) {
 	if answer := o.stored.Load(); answer != nil {
 		return (*answer)(revision)
 	}
@@ -74,7 +75,7 @@ func (d *desk) begin() {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		if err := d.forwarder.Run(ctx, d.term); err != nil {
+		if err := d.forwarder.Run(ctx, edge.Term{Valid: d.term.valid, NotBefore: d.term.notBefore}); err != nil {
 			d.t.Errorf("Run = %v", err)
 		}
 	}()
@@ -366,5 +367,3 @@ func TestStopsWithItsTerm(t *testing.T) {
 		}
 	})
 }
-
-var _ Term = (*office)(nil)

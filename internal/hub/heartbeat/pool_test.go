@@ -104,7 +104,7 @@ func (s *story) start(name string) (stop func()) {
 	m.keeper, err = role.New(role.Config{
 		Node: edge.NodeName(name), Cloud: m.cloudLink, Coordinator: m.coordinatorLink, Instance: name,
 		Leases: s.coordinator.Client(name),
-		Lead:   func(ctx context.Context, term role.Term) error { return forwarder.Run(ctx, term) },
+		Lead:   func(ctx context.Context, term edge.Term) error { return forwarder.Run(ctx, term) },
 	})
 	if err != nil {
 		s.t.Fatal(err)

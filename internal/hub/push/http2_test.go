@@ -54,7 +54,7 @@ func overHTTP2(tb testing.TB, decide func(end edge.Revision) (code int)) *mirror
 		tb.Fatal(err)
 	}
 	return &mirrorClient{
-		transport: server.Client().Transport, base: base, term: Term{Transitions: 7, Valid: func() bool { return true }},
+		transport: server.Client().Transport, base: base, term: edge.Term{Transitions: 7, Valid: func() bool { return true }},
 	}
 }
 

@@ -54,7 +54,7 @@ func (r *refusal) Error() string {
 type mirrorClient struct {
 	transport http.RoundTripper
 	base      *url.URL
-	term      Term
+	term      edge.Term
 }
 
 // positions are how far each resource in the mirror has come; one that is missing has nothing.
@@ -290,14 +290,14 @@ func (s *said) refusal(code, retryAfter int) *refusal {
 // stream unfinished, when the term is over.
 type body struct {
 	ctx    context.Context
-	term   Term
+	term   edge.Term
 	events []stream.Event
 	more   <-chan []stream.Event // nil: that is all
 	frames *stream.FrameWriter
 	out    bytes.Buffer
 }
 
-func newBody(ctx context.Context, term Term, t stream.Type, events []stream.Event, more <-chan []stream.Event) *body {
+func newBody(ctx context.Context, term edge.Term, t stream.Type, events []stream.Event, more <-chan []stream.Event) *body {
 	b := &body{ctx: ctx, term: term, events: events, more: more}
 	b.frames = stream.NewFrameWriter(&b.out, t)
 	return b

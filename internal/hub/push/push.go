@@ -18,14 +18,6 @@ import (
 	"yurtcoordinator/internal/stream"
 )
 
-// Term is the term of leadership that a Pusher acts in.
-type Term struct {
-	// Transitions is the election Lease's count of changes of leader, by which the mirror knows the term.
-	Transitions int32
-	// Valid reports whether this hub may act as the leader right now (role.Term's Valid).
-	Valid func() bool
-}
-
 // Replica is a copy of a resource; replica.Replica is one. Safe for concurrent use.
 type Replica interface {
 	stream.Source
@@ -113,7 +105,7 @@ func New(c Config) (*Pusher, error) {
 
 // Run pushes for one term, until ctx ends; then it breaks off what is under way and returns nil. It must not run twice
 // at a time.
-func (p *Pusher) Run(ctx context.Context, term Term) error {
+func (p *Pusher) Run(ctx context.Context, term edge.Term) error {
 	ctx, cancel := context.WithCancel(ctx)
 	d := &duty{
 		Pusher: p, term: term, mirror: &mirrorClient{transport: p.config.Transport, base: p.config.Base, term: term},
@@ -161,7 +153,7 @@ func (p *Pusher) Run(ctx context.Context, term Term) error {
 // duty is one term of a Pusher.
 type duty struct {
 	*Pusher
-	term   Term
+	term   edge.Term
 	mirror *mirrorClient
 
 	mu       sync.Mutex

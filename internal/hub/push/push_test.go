@@ -276,7 +276,7 @@ func TestABodyBreaksOffWithItsTerm(t *testing.T) {
 		big := strings.Repeat("x", buffered)
 		asked := 0
 		valid := func() bool { asked++; return asked < 3 }
-		b := newBody(t.Context(), Term{Valid: valid}, w.things.Type(), []stream.Event{
+		b := newBody(t.Context(), edge.Term{Valid: valid}, w.things.Type(), []stream.Event{
 			{Type: stream.Added, Object: stream.Object{Revision: 1, Raw: []byte(`{"a":"` + big + `"}`)}},
 			{Type: stream.Added, Object: stream.Object{Revision: 2, Raw: []byte(`{"a":"` + big + `"}`)}},
 		}, nil)

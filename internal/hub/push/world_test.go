@@ -472,7 +472,7 @@ func (w *world) begin() {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		if err := w.pusher.Run(ctx, Term{Transitions: 7, Valid: w.valid.Load}); err != nil {
+		if err := w.pusher.Run(ctx, edge.Term{Transitions: 7, Valid: w.valid.Load}); err != nil {
 			w.t.Errorf("Run = %v", err)
 		}
 	}()

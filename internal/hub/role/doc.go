@@ -3,10 +3,10 @@
 // Machine is the decision, without I/O: from the state of this hub's two links and from how its own campaign stands
 // follows the role, whether to campaign and whether to release. Elector is the I/O around it: an election on the Lease
 // kube-system/yurthub in the coordinator, with client-go's elector, and the duty (Config.Lead) that a leader has for
-// its term. Term is the fence that the duty asks before it acts.
+// its term. edge.Term is the fence that the duty asks before it acts.
 //
 // Invariants:
-//   - At most one hub's Term is valid at a time, by nobody's wall clock: a term is valid only for so long after its
+//   - At most one hub's term is valid at a time, by nobody's wall clock: a term is valid only for so long after its
 //     last acknowledged renewal was sent, and shorter than others wait before they take over (timing.go has the sum).
 //   - A Lease that is missing is left alone for as long as a term can go on, as after any last renewal: a coordinator
 //     that came back empty does not know who leads. Only the last holder itself may make it anew at once.

@@ -33,7 +33,7 @@ type Config struct {
 	Leases coordinationv1client.LeasesGetter
 	// Lead is the leader's duty. It runs for one term: until its context ends, and then returns within 500 ms without
 	// further I/O. If it returns earlier, the Lease is released and this hub campaigns again after a pause.
-	Lead func(ctx context.Context, term Term) error
+	Lead func(ctx context.Context, term edge.Term) error
 	// Instance tells this process from others under the same node name. Default: a random one.
 	Instance string
 	// Metrics takes the metrics of the role. Default: they are not registered anywhere.
@@ -268,7 +268,7 @@ func (k *Elector) term(
 	d := &duty{done: make(chan struct{})}
 	go func() {
 		defer close(d.done)
-		err := k.config.Lead(leading, Term{Transitions: won.Transitions, LeaseUID: lease.UID, fence: l.fence})
+		err := k.config.Lead(leading, l.fence.term(won.Transitions, lease.UID))
 		switch {
 		case leading.Err() != nil: // it was asked to return; what it says then is of no interest
 		case err == nil:

@@ -35,20 +35,20 @@ type hub struct {
 	stopped            chan struct{}
 
 	mu      sync.Mutex
-	led     []Term
+	led     []edge.Term
 	leading bool // between the duty's start and its return
-	task    func(context.Context, Term) error
+	task    func(context.Context, edge.Term) error
 }
 
 // terms returns the terms that the hub has led so far.
-func (h *hub) terms() []Term {
+func (h *hub) terms() []edge.Term {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return slices.Clone(h.led)
 }
 
 // duty sets what the hub does in the terms to come.
-func (h *hub) duty(task func(context.Context, Term) error) {
+func (h *hub) duty(task func(context.Context, edge.Term) error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.task = task
@@ -61,7 +61,7 @@ func (h *hub) mayLead() bool {
 	return h.leading && h.led[len(h.led)-1].Valid()
 }
 
-func (h *hub) lead(ctx context.Context, term Term) error {
+func (h *hub) lead(ctx context.Context, term edge.Term) error {
 	h.mu.Lock()
 	h.led, h.leading = append(h.led, term), true
 	task := h.task
@@ -92,7 +92,7 @@ func (p *pool) start(name string, node edge.NodeName) *hub {
 	p.t.Helper()
 	h := &hub{
 		name: name, cloud: live.NewValue(link.Up), coordinator: live.NewValue(link.Up), stopped: make(chan struct{}),
-		task: func(ctx context.Context, _ Term) error { <-ctx.Done(); return ctx.Err() },
+		task: func(ctx context.Context, _ edge.Term) error { <-ctx.Done(); return ctx.Err() },
 	}
 	var err error
 	h.keeper, err = New(Config{
@@ -248,7 +248,7 @@ func TestTakeover(t *testing.T) {
 				defer p.stop()
 				if tt.name == clings {
 					for _, h := range p.hubs {
-						h.duty(func(ctx context.Context, _ Term) error {
+						h.duty(func(ctx context.Context, _ edge.Term) error {
 							<-ctx.Done()
 							time.Sleep(20 * time.Second)
 							return nil
@@ -370,7 +370,7 @@ func TestDutyThatFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPool(t, "n1")
 		defer p.stop()
-		p.hubs[0].duty(func(context.Context, Term) error { return errors.New("cannot") })
+		p.hubs[0].duty(func(context.Context, edge.Term) error { return errors.New("cannot") })
 		p.pass(10 * time.Minute)
 		// 1+2+4+8+16 s, then 30 s each, each pause at least half of that.
 		if n := len(p.hubs[0].terms()); n < 10 || n > 60 {

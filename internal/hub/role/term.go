@@ -5,34 +5,12 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+
+	"yurtcoordinator/internal/edge"
 )
 
-// remembered is how many renewals a term remembers for NotBefore: at one a second, more than half a minute's.
+// remembered is how many renewals a term remembers for its NotBefore: at one a second, more than half a minute's.
 const remembered = 40
-
-// Term is one period of leadership, and the fence for what is done in it. Safe for concurrent use.
-type Term struct {
-	// Transitions is the election Lease's count of changes of leader. With LeaseUID it names the term: a coordinator
-	// that came back empty counts anew.
-	Transitions int32
-	// LeaseUID is the uid of the election Lease.
-	LeaseUID types.UID
-
-	fence *fence
-}
-
-// Valid reports whether this hub may act as the leader right now: whether its last acknowledged renewal was sent less
-// than 3.5 s ago, which is less than other hubs wait, and the term has not been given up. A process that was stopped
-// for a while finds it false at once when it goes on, whatever its goroutines have noticed by then. Ask before every
-// write.
-func (t Term) Valid() bool { return t.fence.valid(time.Now()) }
-
-// NotBefore returns a moment that is certainly earlier than the coordinator's write of the given revision, by this
-// machine's monotonic clock, and as late as can be told: a renewal of the election Lease was sent at that moment, and
-// was given an earlier revision. It is how the age of an event can be bounded, however long the event was on its way:
-// in a stopped process, on a slow connection, in a buffer. The bound is sharp to a second or so. It returns false for
-// what was written before the term began, or longer ago than is remembered (about 40 s).
-func (t Term) NotBefore(revision uint64) (time.Time, bool) { return t.fence.notBefore(revision) }
 
 // renewal is one acknowledged write of the election Lease.
 type renewal struct {
@@ -40,11 +18,21 @@ type renewal struct {
 	sent     time.Time
 }
 
-// fence is what makes and ends a Term's validity.
+// fence is what makes and ends a term's validity.
 type fence struct {
 	mu       sync.Mutex
 	renewals []renewal // in the order of their revisions; the last ones only
 	fallen   bool
+}
+
+// term is the term that the fence is of. It is valid while this hub's last acknowledged renewal was sent less than 3.5 s ago,
+// which is less than other hubs wait, and the term has not been given up. Its NotBefore is the moment at which a renewal was
+// sent that was given an earlier revision. That is sharp to a second or so; nothing is known of what was written before the
+// term began, or longer ago than is remembered (about 40 s).
+func (f *fence) term(transitions int32, lease types.UID) edge.Term {
+	return edge.Term{
+		Transitions: transitions, LeaseUID: lease, Valid: func() bool { return f.valid(time.Now()) }, NotBefore: f.notBefore,
+	}
 }
 
 // acknowledge notes that a renewal sent at a moment was acknowledged with a revision.

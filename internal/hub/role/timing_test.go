@@ -30,7 +30,7 @@ func TestLeaderStopsBeforeOthersMayLead(t *testing.T) {
 func TestFence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var f fence
-		term := Term{fence: &f}
+		term := f.term(1, "")
 		if term.Valid() {
 			t.Error("valid before any renewal was acknowledged")
 		}
@@ -68,7 +68,7 @@ func TestNotBefore(t *testing.T) {
 	start := time.Now()
 	at := func(s int) time.Time { return start.Add(time.Duration(s) * time.Second) }
 	var f fence
-	term := Term{fence: &f}
+	term := f.term(1, "")
 	for i := range 100 {
 		f.acknowledge(uint64(1000+10*i), at(i))
 	}

@@ -36,12 +36,6 @@ func retries() *wait.Backoff {
 	return &wait.Backoff{Duration: lookEvery / 2, Factor: 2, Jitter: 0.5, Steps: 30, Cap: sayEvery}
 }
 
-// Term is the leader's term; role.Term is one.
-type Term interface {
-	// Valid reports whether this hub may act as the leader right now.
-	Valid() bool
-}
-
 // Config says who reports, and where. All fields are required.
 type Config struct {
 	Node edge.NodeName
@@ -66,7 +60,7 @@ type report struct {
 }
 
 // Run reports for one term, until ctx ends; it returns nil then. It must not run twice at a time.
-func (r *Reporter) Run(ctx context.Context, term Term, transitions int32) error {
+func (r *Reporter) Run(ctx context.Context, term edge.Term) error {
 	log := klog.FromContext(ctx)
 	book := followed{found: make(chan struct{})}
 	var watching sync.WaitGroup
@@ -91,7 +85,7 @@ func (r *Reporter) Run(ctx context.Context, term Term, transitions int32) error 
 		if !ok || !due || now.Before(next) || !term.Valid() {
 			continue
 		}
-		if err := r.tell(ctx, nodes, traffic, transitions); err != nil {
+		if err := r.tell(ctx, nodes, traffic, term.Transitions); err != nil {
 			log.V(1).Info("Cannot tell the cloud who reaches the coordinator", "err", err)
 			next = now.Add(pauses.Step())
 			continue

@@ -147,10 +147,6 @@ func TestBeatsOfTraffic(t *testing.T) {
 	}
 }
 
-type valid struct{ atomic.Bool }
-
-func (v *valid) Valid() bool { return v.Load() }
-
 // TestRetries: one failed write is made up for within seconds, a cloud that fails for long is asked once a minute.
 func TestRetries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -164,14 +160,14 @@ func TestRetries(t *testing.T) {
 			return true, &coordinationv1.Lease{}, nil
 		})
 		r := New(Config{Node: "a", Pool: "p1", Coordinator: pool.Client("a"), Cloud: cloud.CoordinationV1()})
-		term := &valid{}
+		var term atomic.Bool
 		term.Store(true)
 		run := func(lasts time.Duration) {
 			t.Helper()
 			tries = 0
 			ctx, stop := context.WithTimeout(t.Context(), lasts)
 			defer stop()
-			if err := r.Run(ctx, term, 1); err != nil {
+			if err := r.Run(ctx, edge.Term{Transitions: 1, Valid: term.Load}); err != nil {
 				t.Error(err)
 			}
 		}
@@ -231,12 +227,12 @@ func TestRun(t *testing.T) {
 			return ptr.Deref(lease.Spec.HolderIdentity, "") + ": " + lease.Annotations[edge.AnnotationReachedNodes]
 		}
 		r := New(Config{Node: "a", Pool: "p1", Coordinator: pool.Client("a"), Cloud: cloud.CoordinationV1()})
-		term := &valid{}
+		var term atomic.Bool
 		term.Store(true)
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan error)
 		renew("a", "b")
-		go func() { ended <- r.Run(ctx, term, 7) }()
+		go func() { ended <- r.Run(ctx, edge.Term{Transitions: 7, Valid: term.Load}) }()
 		synctest.Wait()
 		time.Sleep(time.Second)
 		renew("a", "b")
