@@ -24,6 +24,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/run"
 )
 
 // File is the name of the file, in Config.Dir, that remembers where the coordinator is.
@@ -190,10 +191,8 @@ func (f *Finder) follow(ctx context.Context) error {
 		case <-ctx.Done():
 			return
 		}
-		select {
-		case <-time.After(recheck/2 + rand.N(recheck/2)):
+		if run.Pause(ctx, recheck/2+rand.N(recheck/2)) == nil {
 			end()
-		case <-ctx.Done():
 		}
 	})
 	informer.RunWithContext(ctx)

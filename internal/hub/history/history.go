@@ -34,7 +34,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"strconv"
 	"strings"
 	"sync"
@@ -47,6 +46,7 @@ import (
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/hub/link"
 	"yurtcoordinator/internal/live"
+	"yurtcoordinator/internal/run"
 	"yurtcoordinator/internal/stream"
 )
 
@@ -239,7 +239,7 @@ func (k *Keeper) raiseLocked(n edge.History) {
 
 // Run verifies until ctx ends, and returns nil.
 func (k *Keeper) Run(ctx context.Context) error {
-	failures, was := 0, false
+	was, pause := false, run.Backoff{Min: pauseMin, Max: pauseMax}
 	for ctx.Err() == nil {
 		state, changed := k.config.Link.Watch()
 		up := state.Reachable()
@@ -251,17 +251,15 @@ func (k *Keeper) Run(ctx context.Context) error {
 		if up && !k.state.Get().Sure {
 			err := k.verify(ctx)
 			if err == nil {
-				failures = 0
+				pause.Reset()
 				continue
 			}
 			if ctx.Err() != nil {
 				return nil //nolint:nilerr // asked to stop
 			}
 			k.fail()
-			pause := min(pauseMin<<min(failures, 5), pauseMax)
-			failures++
 			klog.FromContext(ctx).Info("Can't tell whether the cloud is in the history that is known, trying again", "err", err)
-			again = time.After(pause/2 + rand.N(pause/2))
+			again = time.After(pause.Next())
 		}
 		asked := k.asked
 		if again != nil {

@@ -34,6 +34,8 @@ import (
 	"k8s.io/cluster-bootstrap/token/jws"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
+
+	"yurtcoordinator/internal/run"
 )
 
 const (
@@ -202,7 +204,7 @@ func (c *cloud) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	c.dials++
 	c.mu.Unlock()
 	if cut {
-		sleep(ctx, dialFor)
+		_ = run.Pause(ctx, dialFor)
 		return nil, errors.New("i/o timeout")
 	}
 	near, far := net.Pipe()

@@ -20,6 +20,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
+
+	"yurtcoordinator/internal/run"
 )
 
 const (
@@ -254,7 +256,7 @@ func (m *Manager) ask(ctx context.Context, s *session, k *rotation, t try) ([]by
 		if !made || waited >= approvalFor {
 			return nil, err
 		}
-		if !sleep(ctx, pause) {
+		if run.Pause(ctx, pause) != nil {
 			return nil, err
 		}
 		waited += pause
@@ -318,22 +320,10 @@ func (m *Manager) prove(ctx context.Context, t try, pair *tls.Certificate) error
 		case !apierrors.IsUnauthorized(err):
 			return s.failed(ctx, "trying the new certificate", err)
 		}
-		if waited >= approvalFor || !sleep(ctx, pause) {
+		if waited >= approvalFor || run.Pause(ctx, pause) != nil {
 			return &classified{errUseless, "the cloud does not accept the certificate that it issued: is the signer's " +
 				"authority the one that the API servers know clients by, and are the cloud's clocks right?"}
 		}
 		waited += pause
-	}
-}
-
-// sleep says whether it was left to sleep.
-func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
 	}
 }

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"math/rand/v2"
 	"net"
 	"net/url"
 	"slices"
@@ -22,6 +21,8 @@ import (
 	"k8s.io/client-go/util/keyutil"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
+
+	"yurtcoordinator/internal/run"
 )
 
 const (
@@ -95,6 +96,7 @@ func (m *Manager) Files() (ca, cert, key string) {
 // Ensure is not to be called while Run runs.
 func (m *Manager) Ensure(ctx context.Context) error {
 	logger := klog.FromContext(ctx)
+	pause := run.Backoff{Min: pauseMin, Max: pauseEnsure}
 	for try := 1; ; try++ {
 		present, reason := m.load(m.client)
 		m.client.adopt(present)
@@ -123,7 +125,7 @@ func (m *Manager) Ensure(ctx context.Context) error {
 		if try == ensureTries {
 			return fmt.Errorf("no certificate for node %s after %d tries: %w", m.cfg.Node, try, err)
 		}
-		sleep(ctx, jitter(min(pauseMin<<(try-1), pauseEnsure)))
+		_ = run.Pause(ctx, pause.Next()) // the next try sees that ctx has ended
 	}
 }
 
@@ -186,7 +188,7 @@ func (m *Manager) Status() Status { return Status{m.client.state(), m.serving.st
 // keep renews one certificate when its time comes, until ctx ends.
 func (m *Manager) keep(ctx context.Context, k *rotation) {
 	var next time.Time // by the monotonic clock, which nobody sets
-	pause, seen := pauseMin, m.bootstrapDigest()
+	pause, seen := run.Backoff{Min: pauseMin, Max: pauseAnswered}, m.bootstrapDigest()
 	for {
 		present, _ := m.load(k)
 		k.adopt(present)
@@ -195,14 +197,15 @@ func (m *Manager) keep(ctx context.Context, k *rotation) {
 		switch m.lacking(k, present, now) {
 		case "":
 			m.report(ctx, k, nil)
-			pause = pauseMin
+			pause.Reset()
 			if present != nil {
 				wait = min(wait, renewAt(present.Leaf).Sub(now))
 			}
 		default:
 			if digest := m.bootstrapDigest(); digest != seen {
 				// A person has acted, and waits for what happens.
-				seen, pause, next = digest, pauseMin, time.Time{}
+				pause.Reset()
+				seen, next = digest, time.Time{}
 			}
 			if time.Now().Before(next) {
 				wait = min(wait, time.Until(next))
@@ -214,23 +217,24 @@ func (m *Manager) keep(ctx context.Context, k *rotation) {
 			}
 			m.report(ctx, k, err)
 			if err == nil {
-				pause, next = pauseMin, time.Now().Add(pauseDone)
+				pause.Reset()
+				next = time.Now().Add(pauseDone)
 				break
 			}
-			longest := pauseAnswered
+			pause.Max = pauseAnswered
 			if errors.Is(err, errUnreachable) || errors.Is(err, errLocked) {
-				longest = pauseUnreachable
+				pause.Max = pauseUnreachable
 			}
-			wait = jitter(min(pause, longest))
+			wait = pause.Next()
 			next = time.Now().Add(wait)
 			wait = min(wait, poll)
-			pause = min(2*pause, pauseAnswered)
 		}
 		timer := time.NewTimer(max(wait, time.Second))
 		select {
 		case <-timer.C:
 		case <-k.wake:
-			next, pause = time.Time{}, pauseMin
+			pause.Reset()
+			next = time.Time{}
 		case <-ctx.Done():
 			timer.Stop()
 			return
@@ -412,4 +416,3 @@ func (k *rotation) state() State {
 }
 
 // jitter takes a random part off a pause, so that nodes that were cut off together do not come back together.
-func jitter(d time.Duration) time.Duration { return d/2 + rand.N(d/2) }

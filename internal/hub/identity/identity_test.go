@@ -21,6 +21,8 @@ import (
 	"time"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
+
+	"yurtcoordinator/internal/run"
 )
 
 func TestBootstrap(t *testing.T) {
@@ -277,7 +279,7 @@ func TestRenewal(t *testing.T) {
 		var reading sync.WaitGroup
 		reading.Go(func() {
 			_, cert, key := n.Files()
-			for sleep(ctx, time.Minute) {
+			for run.Pause(ctx, time.Minute) == nil {
 				if _, err := tls.LoadX509KeyPair(cert, key); err != nil {
 					t.Error(err)
 				}

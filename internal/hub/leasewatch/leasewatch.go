@@ -27,6 +27,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/klog/v2"
+
+	"yurtcoordinator/internal/run"
 )
 
 const (
@@ -50,7 +52,7 @@ const (
 	// shortLife is what a watch that brought nothing must have lasted to count as one that worked.
 	shortLife = time.Second
 
-	// backoffMin and backoffMax bound the pause after a failure; each pause is drawn from its upper half.
+	// backoffMin and backoffMax bound the pause after a failure; see run.Backoff.
 	backoffMin = 100 * time.Millisecond
 	backoffMax = 2 * time.Second
 )
@@ -96,27 +98,26 @@ func parseRevision(s string) uint64 {
 func Follow(ctx context.Context, c Config, sink Sink) error {
 	logger := klog.FromContext(ctx)
 	var position uint64 // of the last change heard or bookmark; 0 before the first baseline
-	pause := backoffMin
+	pause := run.Backoff{Min: backoffMin, Max: backoffMax}
 	for ctx.Err() == nil {
 		next, heard, err := c.once(ctx, position, sink)
 		position = next
 		if heard {
-			pause = backoffMin
+			pause.Reset()
 		}
+		if err == nil && ctx.Err() == nil {
+			continue // an orderly end of one watch: resume at once
+		}
+		wait := pause.Next()
 		switch {
 		case ctx.Err() != nil:
-		case err == nil:
-			continue // an orderly end of one watch: resume at once
 		case errors.Is(err, errRelist):
 			logger.V(2).Info("Listing Leases again", "reason", err)
 			position = 0
 		default:
-			logger.V(1).Info("Watch of Leases broke, trying again", "err", err, "pause", pause)
+			logger.V(1).Info("Watch of Leases broke, trying again", "err", err, "pause", wait)
 		}
-		if !rest(ctx, pause) {
-			break
-		}
-		pause = min(2*pause, backoffMax)
+		_ = run.Pause(ctx, wait) // that ctx ends is seen above
 	}
 	return context.Cause(ctx)
 }
@@ -232,16 +233,4 @@ func watchError(err error) error {
 		return fmt.Errorf("%w: %w", errRelist, err)
 	}
 	return fmt.Errorf("watch Leases: %w", err)
-}
-
-// rest pauses for d, less up to half of it, and reports whether ctx is still alive.
-func rest(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d/2 + rand.N(d/2))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }

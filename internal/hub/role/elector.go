@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -104,7 +103,7 @@ func (k *Elector) Run(ctx context.Context) error {
 	events := make(chan Event)
 	cancel := func() {}
 	campaigning := false
-	failures := &backoff{}
+	failures := &run.Backoff{Min: backoffMin, Max: backoffMax}
 	take := func(e Event) {
 		before := machine.Standing()
 		action := machine.Step(e)
@@ -185,12 +184,15 @@ func (k *Elector) reportClash(logger klog.Logger, lease *coordinationv1.Lease) {
 
 // campaign runs one candidacy: elect, lead, release, and after a duty that failed a pause. It sends Won and Lost as
 // they come, and Ended at its very end.
-func (k *Elector) campaign(ctx context.Context, failures *backoff, events chan<- Event) {
+func (k *Elector) campaign(ctx context.Context, failures *run.Backoff, events chan<- Event) {
 	logger := klog.FromContext(ctx)
 	began := time.Now()
 	err := k.candidacy(ctx, events)
 	if err != nil && ctx.Err() == nil {
-		pause := failures.next(time.Since(began))
+		if time.Since(began) >= steadyTerm {
+			failures.Reset()
+		}
+		pause := failures.Next()
 		logger.Error(err, "The leader's duty failed; campaigning again after a pause", "pause", pause)
 		_ = run.Pause(ctx, pause)
 	}
@@ -310,18 +312,4 @@ func (k *Elector) term(
 			"grace", leadGrace)
 	}
 	return d
-}
-
-// backoff draws the pauses after duties that failed.
-type backoff struct{ last time.Duration }
-
-// next returns the pause after a candidacy that lasted for so long.
-func (b *backoff) next(lasted time.Duration) time.Duration {
-	switch {
-	case b.last == 0 || lasted >= steadyTerm:
-		b.last = backoffMin
-	default:
-		b.last = min(2*b.last, backoffMax)
-	}
-	return b.last/2 + rand.N(b.last/2)
 }

@@ -41,8 +41,8 @@ const (
 	// fenceMargin is how much earlier than leaseDuration a term stops being valid.
 	fenceMargin = 500 * time.Millisecond
 
-	// backoffMin and backoffMax bound the pause before the next campaign after a duty failed: each pause is drawn from
-	// its upper half. A duty that lasted for steadyTerm starts over at backoffMin.
+	// backoffMin and backoffMax bound the pause before the next campaign after a duty failed: see run.Backoff. A
+	// duty that lasted for steadyTerm starts over at backoffMin.
 	backoffMin = time.Second
 	backoffMax = 30 * time.Second
 	steadyTerm = time.Minute

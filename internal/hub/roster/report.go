@@ -12,7 +12,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/klog/v2"
@@ -20,6 +19,7 @@ import (
 
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/hub/leasewatch"
+	"yurtcoordinator/internal/run"
 )
 
 const (
@@ -30,11 +30,6 @@ const (
 	// callTimeout bounds one request.
 	callTimeout = 5 * time.Second
 )
-
-// retries are the pauses after failed writes: at first not longer than until the next look, at last sayEvery and a half.
-func retries() *wait.Backoff {
-	return &wait.Backoff{Duration: lookEvery / 2, Factor: 2, Jitter: 0.5, Steps: 30, Cap: sayEvery}
-}
 
 // Config says who reports, and where. All fields are required.
 type Config struct {
@@ -74,7 +69,8 @@ func (r *Reporter) Run(ctx context.Context, term edge.Term) error {
 	})
 	var last report
 	var next time.Time // it is told: not before
-	pauses := retries()
+	// At first not longer than until the next look, at last about sayEvery.
+	pauses := run.Backoff{Min: lookEvery * 3 / 4, Max: sayEvery * 3 / 2}
 	ticker := time.NewTicker(lookEvery)
 	defer ticker.Stop()
 	waitFor(ctx, book.found)
@@ -87,10 +83,11 @@ func (r *Reporter) Run(ctx context.Context, term edge.Term) error {
 		}
 		if err := r.tell(ctx, nodes, traffic, term.Transitions); err != nil {
 			log.V(1).Info("Cannot tell the cloud who reaches the coordinator", "err", err)
-			next = now.Add(pauses.Step())
+			next = now.Add(pauses.Next())
 			continue
 		}
-		last, pauses = report{nodes: nodes, at: now}, retries()
+		last = report{nodes: nodes, at: now}
+		pauses.Reset()
 	}
 	return nil
 }

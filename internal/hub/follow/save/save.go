@@ -14,7 +14,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -23,6 +22,7 @@ import (
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/live"
 	"yurtcoordinator/internal/replica"
+	"yurtcoordinator/internal/run"
 	"yurtcoordinator/internal/store"
 	"yurtcoordinator/internal/stream"
 )
@@ -97,14 +97,15 @@ func (s *Saver) Restore(ctx context.Context) error {
 func (s *Saver) Run(ctx context.Context) {
 	logger := klog.FromContext(ctx)
 	sink := s.disk.Sink(s.id)
-	pause, said := pauseMin, ""
+	pause, said := run.Backoff{Min: pauseMin, Max: pauseMax}, ""
 	for {
 		if _, err := s.replica.Complete().Wait(ctx, func(complete bool) bool { return complete }); err != nil {
 			return
 		}
 		progress, err := s.follow(ctx, sink)
 		if progress {
-			pause, said = pauseMin, ""
+			pause.Reset()
+			said = ""
 		}
 		switch {
 		case ctx.Err() != nil, errors.Is(err, io.EOF):
@@ -114,20 +115,16 @@ func (s *Saver) Run(ctx context.Context) {
 		case errors.Is(err, store.ErrOlder):
 			s.disk.Drop(s.id) // the cloud's history was set back, and the replica has followed it
 			continue
-		case errors.Is(err, stream.ErrExpired): // the disk was too slow, or the replica has begun anew
-		case err.Error() != said:
+		}
+		wait := pause.Next()
+		if !errors.Is(err, stream.ErrExpired) && err.Error() != said { // else the disk was too slow
 			said = err.Error()
 			logger.V(1).Info("The disk does not take what is new, trying again",
-				"what", s.id.String(), "pause", pause, "err", err)
+				"what", s.id.String(), "pause", wait, "err", err)
 		}
-		timer := time.NewTimer(pause/2 + rand.N(pause/2))
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
+		if run.Pause(ctx, wait) != nil {
 			return
 		}
-		pause = min(2*pause, pauseMax)
 	}
 }
 
