@@ -90,16 +90,16 @@ var law = []struct {
 	{"internal/hub/check", []string{"internal/edge"}, "who looks for what is wrong does not trust the code that may be"},
 	{"internal/hub/filter",
 		[]string{
-			"internal/edge", "internal/live", "internal/run", "internal/replica", "internal/replica/viewtest",
-			"internal/stream",
+			"internal/edge", "internal/hub/follow", "internal/live", "internal/run", "internal/replica",
+			"internal/replica/viewtest", "internal/stream",
 		},
-		"filters are views of a replica: pure, over objects that they are given"},
+		"filters are views of replicas, and say what has to be followed for them"},
 	{"internal/hub/front",
 		[]string{"internal/edge", "internal/hub/route", "internal/hub/upstream", "internal/hub/link", "internal/live"},
 		"the front does not know what handles what"},
 	{"internal/hub",
 		[]string{
-			"internal/edge", "internal/live", "internal/run", "internal/replica", "internal/store",
+			"internal/edge", "internal/live", "internal/run", "internal/store", "internal/stream",
 		},
 		"the only wiring of the node's side; the pool's and the cloud's code stay out of every node"},
 

@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/hub/filter"
 	"yurtcoordinator/internal/lab/pki"
 	"yurtcoordinator/internal/store"
 	"yurtcoordinator/internal/stream"
@@ -87,10 +88,11 @@ func fillDisk(b *testing.B, dir string, n int) {
 			b.Error(err)
 		}
 	}()
-	for _, id := range []store.ID{{Client: userAgent, Resource: endpointSlices}, {Client: userAgent, Resource: services}} {
+	slices := discoveryv1.SchemeGroupVersion.WithResource("endpointslices")
+	for _, id := range []store.ID{{Client: userAgent, Resource: slices}, {Client: userAgent, Resource: filter.Services.Resource}} {
 		each := content
-		if id.Resource == services {
-			each.Objects, each.Type.GroupVersionKind = nil, services.GroupVersion().WithKind("Service")
+		if id.Resource != slices {
+			each.Objects, each.Type.GroupVersionKind = nil, id.Resource.GroupVersion().WithKind("Service")
 		}
 		if err := disk.Sink(id).Replace(b.Context(), each); err != nil {
 			b.Fatal(err)

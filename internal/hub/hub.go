@@ -150,11 +150,6 @@ func (h *Hub) build() error {
 		return err
 	}
 	frontConfig.Replicas = h.followed
-	if cfg.ServiceTopology {
-		if h.topology, err = h.newTopology(); err != nil {
-			return err
-		}
-	}
 	if h.disk != nil {
 		if h.keeper, err = h.newKeeper(); err != nil {
 			return err

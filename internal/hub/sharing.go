@@ -3,25 +3,16 @@ package hub
 import (
 	"net/http"
 
-	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"yurtcoordinator/internal/hub/filter"
 	"yurtcoordinator/internal/hub/follow"
 	"yurtcoordinator/internal/hub/push"
-	"yurtcoordinator/internal/replica"
+	"yurtcoordinator/internal/stream"
 )
 
 // userAgent is what the hub calls itself.
 const userAgent = follow.Hub
-
-// Resources that service topology is about.
-var (
-	endpoints      = schema.GroupVersionResource{Version: "v1", Resource: "endpoints"}
-	endpointSlices = schema.GroupVersionResource{Group: "discovery.k8s.io", Version: "v1", Resource: "endpointslices"}
-	services       = schema.GroupVersionResource{Version: "v1", Resource: "services"}
-	nodePools      = schema.GroupVersionResource{Group: "apps.openyurt.io", Version: "v1beta2", Resource: "nodepools"}
-)
 
 // newFollowed builds what is followed: for the hub itself, and for those whose requests come to the keeper or the guests.
 func (h *Hub) newFollowed(shared []schema.GroupVersionResource) (*follow.Set, error) {
@@ -43,25 +34,8 @@ func (h *Hub) newFollowed(shared []schema.GroupVersionResource) (*follow.Set, er
 			h.own.Changed()
 		}
 	}
-	if h.cfg.ServiceTopology {
-		config.Always = append(config.Always, follow.Whole(services))
-		if h.cfg.Pool != "" {
-			config.Always = append(config.Always, h.nodePool())
-		}
-		config.View = h.topologyOf
-	}
-	if h.cfg.MasterService {
-		master, err := filter.NewMaster(h.cfg.SecureBindAddress, h.cfg.SecurePort)
-		if err != nil {
-			return nil, err
-		}
-		config.Always = append(config.Always, follow.Whole(services))
-		config.KubeletView = func(r schema.GroupVersionResource) replica.View {
-			if r != services {
-				return nil
-			}
-			return master
-		}
+	if err := h.addViews(&config); err != nil {
+		return nil, err
 	}
 	var err error
 	if config.NewFeed, err = follow.Feeds(sources); err != nil {
@@ -78,30 +52,25 @@ func (h *Hub) as(client string) http.RoundTripper {
 	return h.guests.As(client)
 }
 
-// nodePool is the own pool alone: pools are many, and their status changes with each of their nodes.
-func (h *Hub) nodePool() follow.Selection {
-	return follow.Selection{
-		Resource: nodePools, Fields: fields.OneTermEqualSelector("metadata.name", string(h.cfg.Pool)).String(),
+// addViews has this node's programs see some resources otherwise than the cloud shows them.
+func (h *Hub) addViews(config *follow.Config) (err error) {
+	if h.cfg.ServiceTopology {
+		if h.topology, err = filter.New(filter.Config{
+			Node: h.cfg.Node, Pool: h.cfg.Pool,
+			Source: func(what follow.Selection) stream.Source { return h.followed.Source(what) },
+		}); err != nil {
+			return err
+		}
+		config.Always, config.View = h.topology.Learns(), h.topology.View
 	}
-}
-
-// topologyOf is what this node's programs see of a resource that service topology is about.
-func (h *Hub) topologyOf(r schema.GroupVersionResource) *follow.View {
-	if r != endpoints && r != endpointSlices {
-		return nil
+	if h.cfg.MasterService {
+		master, err := filter.NewMaster(h.cfg.SecureBindAddress, h.cfg.SecurePort)
+		if err != nil {
+			return err
+		}
+		config.Always, config.KubeletView = append(config.Always, filter.Services), master.View
 	}
-	return &follow.View{
-		View: h.topology, Complete: h.topology.Complete(),
-		From: follow.Whole(services), Also: []follow.Selection{h.nodePool()},
-	}
-}
-
-func (h *Hub) newTopology() (*filter.Topology, error) {
-	config := filter.Config{Node: h.cfg.Node, Pool: h.cfg.Pool, Services: h.followed.Source(follow.Whole(services))}
-	if h.cfg.Pool != "" { // else it is a pool of its own
-		config.NodePools = h.followed.Source(h.nodePool())
-	}
-	return filter.New(config)
+	return nil
 }
 
 // shared is what the leader pushes: a push.Set.

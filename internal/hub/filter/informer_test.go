@@ -35,7 +35,7 @@ func TestInformerSeesAChangeOfTopology(t *testing.T) {
 		service(t, "web", 90, "openyurt.io/nodepool"),
 	}})
 	topology, err := New(Config{
-		Node: "n1", Pool: "hangzhou", Services: services, NodePools: newScript(poolType, 80, nodePool(70, "n1", "n2")),
+		Node: "n1", Pool: "hangzhou", Source: from(services, newScript(poolType, 80, nodePool(70, "n1", "n2"))),
 		Debounce: time.Millisecond,
 	})
 	if err != nil {

@@ -47,7 +47,7 @@ func (m *members) unknown() error {
 }
 
 var (
-	errNoPool   = errors.New("the node is in no pool, or nobody tells of pools")
+	errNoPool   = errors.New("the node is in no pool")
 	errNotThere = errors.New("there is no NodePool of that name")
 )
 

@@ -42,6 +42,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/hub/follow"
 	"yurtcoordinator/internal/live"
 	"yurtcoordinator/internal/replica"
 	"yurtcoordinator/internal/run"
@@ -58,9 +59,8 @@ type Config struct {
 	Pool edge.PoolName
 	// Zone is the value of this node's label topology.kubernetes.io/zone; empty if it has none or none is known.
 	Zone string
-	// Services gives the cluster's Services, NodePools its nodepools.apps.openyurt.io. NodePools may be nil: every node
-	// is a pool of its own then.
-	Services, NodePools stream.Source
+	// Source gives each selection of Learns. It is called when Run begins.
+	Source func(follow.Selection) stream.Source
 	// Debounce is how long changes are gathered, from the first one on; 0 is 100 ms.
 	Debounce time.Duration
 }
@@ -79,7 +79,7 @@ type Topology struct {
 
 // New returns a Topology that knows nothing yet.
 func New(c Config) (*Topology, error) {
-	if c.Node == "" || c.Services == nil {
+	if c.Node == "" || c.Source == nil {
 		return nil, errors.New("service topology needs the node's name and a source of Services")
 	}
 	if c.Debounce == 0 {
@@ -160,11 +160,11 @@ func (t *Topology) Run(ctx context.Context) error {
 	defer cancel()
 	var owned sync.WaitGroup
 	defer owned.Wait()
-	owned.Go(func() { follow(ctx, "Services", t.config.Services, t.services) })
-	if t.config.NodePools == nil {
+	owned.Go(func() { learn(ctx, Services, t.config.Source(Services), t.services) })
+	if pool := ownPool(t.config.Pool); t.config.Pool == "" {
 		t.members.learn(nil, errNoPool)
 	} else {
-		owned.Go(func() { follow(ctx, "NodePools", t.config.NodePools, t.members) })
+		owned.Go(func() { learn(ctx, pool, t.config.Source(pool), t.members) })
 	}
 	return t.keep(ctx)
 }

@@ -21,6 +21,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/hub/follow"
 	"yurtcoordinator/internal/replica"
 	"yurtcoordinator/internal/stream"
 )
@@ -387,11 +388,21 @@ type running struct {
 	last            replica.Look
 }
 
+// from gives Services and NodePools.
+func from(services, pools stream.Source) func(follow.Selection) stream.Source {
+	return func(what follow.Selection) stream.Source {
+		if what == Services {
+			return services
+		}
+		return pools
+	}
+}
+
 func start(t *testing.T, services, pools *script) *running {
 	r := &running{t: t, services: services, pools: pools}
-	c := Config{Node: "n1", Pool: "hangzhou", Services: services}
-	if pools != nil {
-		c.NodePools = pools
+	c := Config{Node: "n1", Pool: "hangzhou", Source: from(services, pools)}
+	if pools == nil {
+		c.Pool = ""
 	}
 	topology, err := New(c)
 	if err != nil {
@@ -564,7 +575,7 @@ func TestTopologySurvivesItsSources(t *testing.T) {
 }
 
 func TestNew(t *testing.T) {
-	for _, c := range []Config{{}, {Node: "n1"}, {Services: newScript(serviceType, 1)}} {
+	for _, c := range []Config{{}, {Node: "n1"}, {Source: from(newScript(serviceType, 1), nil)}} {
 		if _, err := New(c); err == nil {
 			t.Errorf("%+v was accepted", c)
 		}

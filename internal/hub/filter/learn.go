@@ -11,6 +11,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/hub/follow"
 	"yurtcoordinator/internal/live"
 	"yurtcoordinator/internal/run"
 	"yurtcoordinator/internal/stream"
@@ -31,8 +32,8 @@ type pupil interface {
 	failed(ctx context.Context, err error)
 }
 
-// follow keeps a pupil taught until ctx ends.
-func follow(ctx context.Context, name string, source stream.Source, p pupil) {
+// learn keeps a pupil taught until ctx ends.
+func learn(ctx context.Context, what follow.Selection, source stream.Source, p pupil) {
 	logger := klog.FromContext(ctx)
 	pause := run.Backoff{Min: pauseMin, Max: pauseMax}
 	// It ends with ctx only, for what is called when an attempt has ended returns no other error.
@@ -45,7 +46,7 @@ func follow(ctx context.Context, name string, source stream.Source, p pupil) {
 		case notReady:
 			wait = min(wait, pauseReady)
 		case !errors.Is(a.Err, io.EOF) && !errors.Is(a.Err, stream.ErrExpired):
-			logger.V(2).Info("What service topology follows is not told now, trying again", "what", name, "err", a.Err)
+			logger.V(2).Info("What service topology follows is not told now, trying again", "what", what, "err", a.Err)
 		}
 		if a.Listed && !a.Progress {
 			p.failed(ctx, a.Err)

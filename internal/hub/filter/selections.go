@@ -1,0 +1,51 @@
+package filter
+
+import (
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/hub/follow"
+	"yurtcoordinator/internal/replica"
+)
+
+// Resources that service topology cuts.
+var (
+	endpointsResource = schema.GroupVersionResource{Version: "v1", Resource: "endpoints"}
+	slicesResource    = schema.GroupVersionResource{Group: "discovery.k8s.io", Version: "v1", Resource: "endpointslices"}
+)
+
+// Services is what both views need: all Services.
+var Services = follow.Whole(schema.GroupVersionResource{Version: "v1", Resource: "services"})
+
+// ownPool is one NodePool alone: pools are many, and the status of each changes with each of its nodes.
+func ownPool(name edge.PoolName) follow.Selection {
+	return follow.Selection{
+		Resource: schema.GroupVersionResource{Group: "apps.openyurt.io", Version: "v1beta2", Resource: "nodepools"},
+		Fields:   fields.OneTermEqualSelector("metadata.name", string(name)).String(),
+	}
+}
+
+// Learns returns what a hub has to follow for the Topology.
+func (t *Topology) Learns() []follow.Selection {
+	if t.config.Pool == "" {
+		return []follow.Selection{Services}
+	}
+	return []follow.Selection{Services, ownPool(t.config.Pool)}
+}
+
+// View returns what this node's programs see of a resource; nil means that no topology applies to it.
+func (t *Topology) View(r schema.GroupVersionResource) *follow.View {
+	if r != endpointsResource && r != slicesResource {
+		return nil
+	}
+	return &follow.View{View: t, Complete: t.complete, From: Services, Also: t.Learns()[1:]}
+}
+
+// View returns what kubelet sees of a resource; nil means what all others see.
+func (m *Master) View(r schema.GroupVersionResource) replica.View {
+	if r != Services.Resource {
+		return nil
+	}
+	return m
+}
