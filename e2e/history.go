@@ -246,6 +246,13 @@ func (h *history) livePods() map[types.UID]podAt {
 	return out
 }
 
+// ofPod returns all that was told of a Pod, in its order.
+func (h *history) ofPod(uid types.UID) []podAt {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Clone(h.pods[uid])
+}
+
 // untouched returns an error if one of these Pods has been deleted, restarted or unready since then.
 func (h *history) untouched(pods map[types.UID]podAt, since time.Time) error {
 	h.mu.Lock()

@@ -264,16 +264,6 @@ func (c *poolCut) first(node string, since time.Time, want func(cutAt) bool) (ti
 	return time.Time{}, false
 }
 
-// figureOnce is figure for what is worst when it is least.
-func (c *poolCut) figureOnce(name string, value float64) {
-	c.T.mu.Lock()
-	_, there := c.figures[name]
-	c.T.mu.Unlock()
-	if !there {
-		c.figure(name, value)
-	}
-}
-
 func (c *poolCut) cutAll() time.Time {
 	c.say("cutting all WAN links of the pool, silently")
 	cut := time.Now()
@@ -337,10 +327,8 @@ func (c *poolCut) kept(pods map[types.UID]podAt, since time.Time) {
 	if len(pods) == 0 {
 		c.fail("there is no Pod to keep")
 	}
-	c.seen.mu.Lock()
-	defer c.seen.mu.Unlock()
 	for uid, before := range pods {
-		for _, p := range c.seen.pods[uid] {
+		for _, p := range c.seen.ofPod(uid) {
 			if p.at.After(since) && (p.deleting || p.gone || p.restarts != before.restarts) {
 				c.fail("the Pod %s on %s was deleted or restarted %.1fs after the cut", p.name, p.node, p.at.Sub(since).Seconds())
 			}
@@ -358,9 +346,7 @@ func (c *poolCut) evicted(pods map[types.UID]podAt, from time.Time, figure strin
 		own := c.tolerates(before.name)
 		var at time.Time
 		c.eventually(own+promptness+10*time.Second, "the Pod "+before.name+" is evicted", func() error {
-			c.seen.mu.Lock()
-			defer c.seen.mu.Unlock()
-			for _, p := range c.seen.pods[uid] {
+			for _, p := range c.seen.ofPod(uid) {
 				if p.deleting || p.gone {
 					at = p.at
 					return nil

@@ -254,6 +254,16 @@ func (t *T) figure(name string, value float64) {
 	t.say("figure: %s = %.10g", name, value)
 }
 
+// figureOnce is figure for what is worst when it is least: of several under one name the first is kept.
+func (t *T) figureOnce(name string, value float64) {
+	t.mu.Lock()
+	_, there := t.figures[name]
+	t.mu.Unlock()
+	if !there {
+		t.figure(name, value)
+	}
+}
+
 // eventually waits until check returns nil, at most for the time given, and returns how long it took.
 func (t *T) eventually(within time.Duration, what string, check func() error) time.Duration {
 	start := time.Now()
