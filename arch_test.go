@@ -29,8 +29,12 @@ var law = []struct {
 	{"internal/flagfile", nil, "settings are any program's"},
 	{"internal/doubt", nil, "doubt is pure: what is doubted, and when it is offered, it is told"},
 	{"internal/stream", []string{"internal/edge"}, "a stream does not know who sends or keeps it"},
+	{"internal/stream/edit", nil, "who reads and changes fields of a message does not know what they mean"},
 	{"internal/replica",
-		[]string{"internal/edge", "internal/live", "internal/replica/viewtest", "internal/stream", "internal/stream/streamtest"},
+		[]string{
+			"internal/edge", "internal/live", "internal/replica/viewtest", "internal/stream", "internal/stream/edit",
+			"internal/stream/streamtest",
+		},
 		"a replica does not know what feeds it, nor which side it is on"},
 	{"internal/replica/viewtest", []string{"internal/edge", "internal/replica", "internal/stream"},
 		"what is true of every view is true of no particular one"},
@@ -91,7 +95,7 @@ var law = []struct {
 	{"internal/hub/filter",
 		[]string{
 			"internal/edge", "internal/hub/follow", "internal/live", "internal/run", "internal/replica",
-			"internal/replica/viewtest", "internal/stream",
+			"internal/replica/viewtest", "internal/stream", "internal/stream/edit",
 		},
 		"filters are views of replicas, and say what has to be followed for them"},
 	{"internal/hub/front",

@@ -5,18 +5,9 @@ import (
 	"errors"
 	"fmt"
 
-	"google.golang.org/protobuf/encoding/protowire"
-
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/stream"
-)
-
-// Numbers of fields that every type of Kubernetes has in common: they are part of its wire format.
-const (
-	fieldMetadata        protowire.Number = 1 // of every object: ObjectMeta
-	fieldName            protowire.Number = 1 // of ObjectMeta
-	fieldNamespace       protowire.Number = 3 // of ObjectMeta
-	fieldResourceVersion protowire.Number = 6 // of ObjectMeta
+	"yurtcoordinator/internal/stream/edit"
 )
 
 var errNoMetadata = errors.New("an object without metadata")
@@ -26,29 +17,15 @@ func withRevision(e stream.Encoding, raw []byte, revision edge.Revision) ([]byte
 	if e == stream.JSON {
 		return withRevisionJSON(raw, revision)
 	}
-	start, body, end, err := findMessage(raw, fieldMetadata)
+	metadata, err := edit.Only(raw, edit.Metadata)
 	if err != nil {
 		return nil, err
 	}
-	metadata := make([]byte, 0, len(body)+24)
-	for rest := body; len(rest) > 0; {
-		number, _, n := protowire.ConsumeField(rest)
-		if n < 0 {
-			return nil, fmt.Errorf("metadata: %w", protowire.ParseError(n))
-		}
-		if number != fieldResourceVersion {
-			metadata = append(metadata, rest[:n]...)
-		}
-		rest = rest[n:]
+	revised, err := edit.Set(metadata.Value, edit.ResourceVersion, []byte(revision.String()))
+	if err != nil {
+		return nil, fmt.Errorf("metadata: %w", err)
 	}
-	metadata = protowire.AppendTag(metadata, fieldResourceVersion, protowire.BytesType)
-	metadata = protowire.AppendString(metadata, revision.String())
-
-	out := make([]byte, 0, len(raw)+len(metadata)-len(body)+8)
-	out = append(out, raw[:start]...)
-	out = protowire.AppendTag(out, fieldMetadata, protowire.BytesType)
-	out = protowire.AppendBytes(out, metadata)
-	return append(out, raw[end:]...), nil
+	return edit.Set(raw, edit.Metadata, revised)
 }
 
 func withRevisionJSON(raw []byte, revision edge.Revision) ([]byte, error) {
@@ -72,12 +49,11 @@ func withRevisionJSON(raw []byte, revision edge.Revision) ([]byte, error) {
 }
 
 func nameOnlyProtobuf(k stream.Key) []byte {
-	var metadata []byte
-	metadata = protowire.AppendString(protowire.AppendTag(metadata, fieldName, protowire.BytesType), k.Name)
+	metadata := edit.Append(nil, edit.Name, k.Name)
 	if k.Namespace != "" {
-		metadata = protowire.AppendString(protowire.AppendTag(metadata, fieldNamespace, protowire.BytesType), k.Namespace)
+		metadata = edit.Append(metadata, edit.Namespace, k.Namespace)
 	}
-	return protowire.AppendBytes(protowire.AppendTag(nil, fieldMetadata, protowire.BytesType), metadata)
+	return edit.Append(nil, edit.Metadata, metadata)
 }
 
 func nameOnlyJSON(k stream.Key) ([]byte, error) {
@@ -91,36 +67,6 @@ func nameOnlyJSON(k stream.Key) ([]byte, error) {
 // onlyMetadata returns the part of a Protobuf object that is a PartialObjectMetadata: both have the metadata in the same
 // field, so it is a piece of the object's own bytes.
 func onlyMetadata(raw []byte) ([]byte, error) {
-	start, _, end, err := findMessage(raw, fieldMetadata)
-	return raw[start:end], err
-}
-
-// findMessage finds a field of a message that is itself a message: where it starts with its tag, its content, and where it
-// ends. It fails if the message is broken, or has no such field, or two (which protobuf would merge; no API server writes
-// it so).
-func findMessage(raw []byte, want protowire.Number) (start int, body []byte, end int, err error) {
-	found := false
-	for at := 0; at < len(raw); {
-		number, kind, tag := protowire.ConsumeTag(raw[at:])
-		if tag < 0 {
-			return 0, nil, 0, protowire.ParseError(tag)
-		}
-		n := protowire.ConsumeFieldValue(number, kind, raw[at+tag:])
-		if n < 0 {
-			return 0, nil, 0, protowire.ParseError(n)
-		}
-		if number == want {
-			if found || kind != protowire.BytesType {
-				return 0, nil, 0, fmt.Errorf("field %d is there twice, or not a message", want)
-			}
-			found = true
-			body, _ = protowire.ConsumeBytes(raw[at+tag:])
-			start, end = at, at+tag+n
-		}
-		at += tag + n
-	}
-	if !found {
-		return 0, nil, 0, errNoMetadata
-	}
-	return start, body, end, nil
+	metadata, err := edit.Only(raw, edit.Metadata)
+	return metadata.Raw, err
 }

@@ -8,8 +8,9 @@ import (
 	"io"
 	"sync"
 
-	"google.golang.org/protobuf/encoding/protowire"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"yurtcoordinator/internal/stream/edit"
 )
 
 const (
@@ -297,7 +298,7 @@ func (f *FrameReader) bookmark(raw []byte, h *head) (Event, error) {
 	if err != nil {
 		return Event{}, fmt.Errorf("bookmark: %w", err)
 	}
-	annotations, err := metaMap(f.encoding, raw, metaAnnotations, "annotations")
+	annotations, err := metaMap(f.encoding, raw, edit.Annotations, "annotations")
 	if err != nil {
 		return Event{}, fmt.Errorf("bookmark: %w", err)
 	}
@@ -311,28 +312,21 @@ func (f *FrameReader) bookmark(raw []byte, h *head) (Event, error) {
 // parseProtobuf returns views of the frame. Of an ERROR event raw is the whole envelope.
 func (f *FrameReader) parseProtobuf(frame []byte) (name, raw []byte, h head, err error) {
 	var envelope []byte
-	err = fields(frame, func(number protowire.Number, value []byte) error {
-		switch number {
-		case watchEventType:
-			name = value
-			return want("the event's type", value)
-		case watchEventObject:
-			if err := want("the event's object", value); err != nil {
-				return err
-			}
-			return fields(value, func(number protowire.Number, value []byte) error {
-				if number == rawExtensionRaw {
-					envelope = value
-					return want("the event's object", value)
-				}
-				return nil
-			})
-		default:
-			return nil
+	for f, err := range edit.Fields(frame) {
+		if err == nil && f.Number == edit.WatchEventType {
+			name, err = f.Bytes()
 		}
-	})
-	if err != nil {
-		return nil, nil, h, err
+		if err != nil {
+			return nil, nil, h, err
+		}
+	}
+	for f, err := range edit.Inside(frame, edit.WatchEventObject) {
+		if err == nil && f.Number == edit.RawExtensionRaw {
+			envelope, err = f.Bytes()
+		}
+		if err != nil {
+			return nil, nil, h, err
+		}
 	}
 	if !bytes.HasPrefix(envelope, magic) {
 		return nil, nil, h, errors.New("its object is not Protobuf")

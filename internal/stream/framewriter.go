@@ -7,10 +7,10 @@ import (
 	"io"
 	"math"
 
-	"google.golang.org/protobuf/encoding/protowire"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/stream/edit"
 )
 
 // FrameWriter writes a watch stream. It does not copy an object: each event is two or three writes, so w should be
@@ -76,17 +76,16 @@ func (f *FrameWriter) protobuf(name string, t Type, raw []byte) error {
 	b = appendUnknownHead(b, t, len(raw))
 	f.scratch = b
 	envelope := len(b) - room + len(raw)
-	extension := sizeOfBytes(rawExtensionRaw, envelope)
-	size := sizeOfBytes(watchEventType, len(name)) + sizeOfBytes(watchEventObject, extension)
+	extension := edit.Size(edit.RawExtensionRaw, envelope)
+	size := edit.Size(edit.WatchEventType, len(name)) + edit.Size(edit.WatchEventObject, extension)
 	if size > math.MaxUint32 {
 		return fmt.Errorf("cannot write an event of %d bytes", size)
 	}
 	var front [room]byte
 	head := binary.BigEndian.AppendUint32(front[:0], uint32(size))
-	head = protowire.AppendTag(head, watchEventType, protowire.BytesType)
-	head = protowire.AppendString(head, name)
-	head = appendBytesHead(head, watchEventObject, extension)
-	head = appendBytesHead(head, rawExtensionRaw, envelope)
+	head = edit.Append(head, edit.WatchEventType, name)
+	head = edit.AppendHead(head, edit.WatchEventObject, extension)
+	head = edit.AppendHead(head, edit.RawExtensionRaw, envelope)
 	begin := room - len(head)
 	copy(b[begin:], head)
 	if _, err := f.w.Write(b[begin:]); err != nil {

@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/stream/edit"
 )
 
 // trusted is how many bytes a length may claim before it is believed only as they arrive.
@@ -125,7 +126,7 @@ func (c *counted) field() (number protowire.Number, size int64, err error) {
 		}
 		size = int64(n)
 	default:
-		err = errGroup
+		err = edit.ErrGroup
 	}
 	return number, size, unexpected(err)
 }
@@ -178,26 +179,26 @@ func readProtobufList(c *counted, maxBytes int64) (s Snapshot, meta metav1.ListM
 			return s, meta, err
 		}
 		switch {
-		case size < 0 && number <= unknownContentType:
+		case size < 0 && number <= edit.UnknownContentType:
 			return s, meta, fmt.Errorf("malformed envelope: field %d is not length-delimited", number)
 		case size < 0:
 		case size > maxBytes-c.n:
 			// At once, not after the limit has been read: this is also how a length that lies is found.
 			return s, meta, fmt.Errorf("%w: it claims %d bytes and more than %d are not allowed", ErrTooLarge, size, maxBytes)
-		case number == unknownRaw && content:
+		case number == edit.UnknownRaw && content:
 			return s, meta, errors.New("malformed envelope: it has two contents")
-		case number == unknownRaw:
+		case number == edit.UnknownRaw:
 			content = true
 			if s.Objects, meta, err = readProtobufItems(c, size); err != nil {
 				return s, meta, err
 			}
-		case number == unknownTypeMeta && typeMeta != nil:
+		case number == edit.UnknownTypeMeta && typeMeta != nil:
 			return s, meta, errors.New("malformed envelope: it has two types")
-		case number == unknownTypeMeta:
+		case number == edit.UnknownTypeMeta:
 			if typeMeta, err = c.bytes(size); err != nil {
 				return s, meta, err
 			}
-		case number == unknownContentEncoding && size > 0:
+		case number == edit.UnknownContentEncoding && size > 0:
 			return s, meta, errors.New("its content is encoded in a way that is not supported")
 		default: // the content type is the Content-Type's
 			if err := c.discard(size); err != nil {
@@ -226,14 +227,14 @@ func readProtobufItems(c *counted, size int64) (objects []Object, meta metav1.Li
 		if c.n > end || size > end-c.n {
 			return nil, meta, errors.New("malformed list: a field is longer than the list")
 		}
-		if size < 0 && (number == objectMetadata || number == listItems) {
+		if size < 0 && (number == edit.Metadata || number == edit.Items) {
 			return nil, meta, fmt.Errorf("malformed list: field %d is not length-delimited", number)
 		}
 		if size < 0 {
 			continue
 		}
 		switch number {
-		case objectMetadata:
+		case edit.Metadata:
 			raw, err := c.bytes(size)
 			if err != nil {
 				return nil, meta, err
@@ -241,7 +242,7 @@ func readProtobufItems(c *counted, size int64) (objects []Object, meta metav1.Li
 			if err := meta.Unmarshal(raw); err != nil {
 				return nil, meta, fmt.Errorf("malformed list: metadata: %w", err)
 			}
-		case listItems:
+		case edit.Items:
 			raw, err := c.bytes(size)
 			if err != nil {
 				return nil, meta, err
@@ -395,21 +396,20 @@ func writeProtobufList(w *bufio.Writer, t Type, meta metav1.ListMeta, objects it
 	if err != nil {
 		return err
 	}
-	size := sizeOfBytes(objectMetadata, len(metadata))
+	size := edit.Size(edit.Metadata, len(metadata))
 	for o := range objects {
-		size += sizeOfBytes(listItems, len(o.Raw))
+		size += edit.Size(edit.Items, len(o.Raw))
 	}
 	scratch := appendUnknownHead(nil, t, size)
-	scratch = appendBytesHead(scratch, objectMetadata, len(metadata))
-	if _, err := w.Write(append(scratch, metadata...)); err != nil {
+	if _, err := w.Write(edit.Append(scratch, edit.Metadata, metadata)); err != nil {
 		return err
 	}
-	left := size - sizeOfBytes(objectMetadata, len(metadata))
+	left := size - edit.Size(edit.Metadata, len(metadata))
 	for o := range objects {
-		if left -= sizeOfBytes(listItems, len(o.Raw)); left < 0 {
+		if left -= edit.Size(edit.Items, len(o.Raw)); left < 0 {
 			break
 		}
-		scratch = appendBytesHead(scratch[:0], listItems, len(o.Raw))
+		scratch = edit.AppendHead(scratch[:0], edit.Items, len(o.Raw))
 		if _, err := w.Write(scratch); err != nil {
 			return err
 		}

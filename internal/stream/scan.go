@@ -6,13 +6,13 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"google.golang.org/protobuf/encoding/protowire"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 
 	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/stream/edit"
 )
 
 var errNoEncoding = errors.New("the encoding of the objects is not known")
@@ -50,15 +50,7 @@ func scanHead(e Encoding, raw []byte) (head, error) {
 func ScanMeta(e Encoding, raw []byte) (m metav1.ObjectMeta, err error) {
 	switch e {
 	case Protobuf:
-		err = fields(raw, func(number protowire.Number, metadata []byte) error {
-			if number != objectMetadata {
-				return nil
-			}
-			if err := want("metadata", metadata); err != nil {
-				return err
-			}
-			return m.Unmarshal(metadata) // without a Reset: metadata that occurs twice is merged
-		})
+		err = protobufMeta(raw, &m)
 	case JSON:
 		var metadata []byte
 		if metadata, err = jsonMetadata(raw); err == nil {
@@ -73,12 +65,24 @@ func ScanMeta(e Encoding, raw []byte) (m metav1.ObjectMeta, err error) {
 	return m, nil
 }
 
-// Labels reads an object's labels and nothing else; nil if it has none.
-func Labels(e Encoding, raw []byte) (labels.Set, error) {
-	return metaMap(e, raw, metaLabels, "labels")
+func protobufMeta(raw []byte, m *metav1.ObjectMeta) error {
+	for metadata, err := range edit.Values(raw, edit.Metadata) {
+		if err == nil {
+			err = m.Unmarshal(metadata) // without a Reset: metadata that occurs twice is merged
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
-func metaMap(e Encoding, raw []byte, number protowire.Number, member string) (map[string]string, error) {
+// Labels reads an object's labels and nothing else; nil if it has none.
+func Labels(e Encoding, raw []byte) (labels.Set, error) {
+	return metaMap(e, raw, edit.Labels, "labels")
+}
+
+func metaMap(e Encoding, raw []byte, number edit.Number, member string) (map[string]string, error) {
 	switch e {
 	case Protobuf:
 		return protobufMap(raw, number)

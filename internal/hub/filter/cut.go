@@ -4,9 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 
-	"google.golang.org/protobuf/encoding/protowire"
-
 	"yurtcoordinator/internal/stream"
+	"yurtcoordinator/internal/stream/edit"
 )
 
 // form is which of the two types an object is of.
@@ -15,18 +14,6 @@ type form uint8
 const (
 	slice form = iota + 1
 	endpoints
-)
-
-// Field numbers of the types' Protobuf messages, which are part of Kubernetes' API.
-const (
-	sliceEndpoints   = 2
-	endpointNodeName = 6
-	endpointZone     = 7
-
-	endpointsSubsets = 2
-	subsetReady      = 1
-	subsetNotReady   = 2
-	addressNodeName  = 4
 )
 
 // cut returns an object with only those endpoints that are kept: the same bytes if that is all of them. An endpoint without
@@ -54,96 +41,45 @@ func cut(e stream.Encoding, f form, raw []byte, keep func(node, zone string) boo
 	return out, err
 }
 
-// edit returns what a field's value becomes, or that the field goes.
-type edit func(value []byte) (becomes []byte, stays bool, err error)
-
-// edited returns a copy of a message in which some fields, which must be of wire type "bytes", are edited. All others stay
-// as they are, in their order.
-func edited(message []byte, edits map[protowire.Number]edit) ([]byte, error) {
-	out := make([]byte, 0, len(message)+24)
-	for len(message) > 0 {
-		number, kind, tag := protowire.ConsumeTag(message)
-		if tag < 0 {
-			return nil, protowire.ParseError(tag)
-		}
-		n := protowire.ConsumeFieldValue(number, kind, message[tag:])
-		if n < 0 {
-			return nil, protowire.ParseError(n)
-		}
-		field := message[:tag+n]
-		message = message[tag+n:]
-		change, ok := edits[number]
-		if !ok {
-			out = append(out, field...)
-			continue
-		}
-		value, n := protowire.ConsumeBytes(field[tag:])
-		if kind != protowire.BytesType || n < 0 {
-			return nil, fmt.Errorf("field %d is of wire type %d, not %d", number, kind, protowire.BytesType)
-		}
-		becomes, stays, err := change(value)
-		if err != nil {
-			return nil, fmt.Errorf("field %d: %w", number, err)
-		}
-		if stays {
-			out = append(out, field[:tag]...)
-			out = protowire.AppendBytes(out, becomes)
-		}
-	}
-	return out, nil
-}
-
-// texts returns the values of string fields, "" for those that are not there. The last one counts, as everywhere in
-// Protobuf.
-func texts(message []byte, a, b protowire.Number) (first, second string, err error) {
-	for len(message) > 0 {
-		number, kind, tag := protowire.ConsumeTag(message)
-		if tag < 0 {
-			return "", "", protowire.ParseError(tag)
-		}
-		n := protowire.ConsumeFieldValue(number, kind, message[tag:])
-		if n < 0 {
-			return "", "", protowire.ParseError(n)
-		}
-		if kind == protowire.BytesType && (number == a || number == b) {
-			value, _ := protowire.ConsumeBytes(message[tag : tag+n])
-			if number == a {
-				first = string(value)
-			} else {
-				second = string(value)
-			}
-		}
-		message = message[tag+n:]
-	}
-	return first, second, nil
-}
-
 func cutProtobuf(f form, raw []byte, keep func(node, zone string) bool) ([]byte, error) {
-	edits := map[protowire.Number]edit{}
-	// near keeps a message or not, by the numbers of its node's and its zone's field.
-	near := func(node, zone protowire.Number) edit {
-		return func(message []byte) ([]byte, bool, error) {
-			n, z, err := texts(message, node, zone)
-			return message, err == nil && keep(n, z), err
-		}
-	}
 	if f == slice {
-		edits[sliceEndpoints] = near(endpointNodeName, endpointZone)
-	} else {
-		edits[endpointsSubsets] = func(subset []byte) ([]byte, bool, error) {
-			left := 0
-			count := func(message []byte) ([]byte, bool, error) {
-				becomes, stays, err := near(addressNodeName, 0)(message)
-				if stays {
-					left++
-				}
-				return becomes, stays, err
+		return edit.Change(raw, func(endpoint edit.Field) ([]byte, error) {
+			return nearField(endpoint, edit.EndpointNodeName, edit.EndpointZone, keep)
+		}, edit.SliceEndpoints)
+	}
+	return edit.Change(raw, func(subset edit.Field) ([]byte, error) {
+		left := 0
+		becomes, err := edit.Change(subset.Value, func(address edit.Field) ([]byte, error) {
+			stays, err := nearField(address, edit.AddressNodeName, 0, keep)
+			if stays != nil {
+				left++
 			}
-			becomes, err := edited(subset, map[protowire.Number]edit{subsetReady: count, subsetNotReady: count})
-			return becomes, left > 0, err
+			return stays, err
+		}, edit.SubsetReady, edit.SubsetNotReady)
+		if left == 0 {
+			return nil, err
+		}
+		return becomes, err
+	}, edit.EndpointsSubsets)
+}
+
+// nearField keeps an endpoint or address or not, by the fields in which its node and its zone are.
+func nearField(f edit.Field, node, zone edit.Number, keep func(node, zone string) bool) ([]byte, error) {
+	var atNode, inZone string
+	for part, err := range edit.Fields(f.Value) {
+		switch {
+		case err != nil:
+			return nil, err
+		case part.Number == node:
+			atNode = string(part.Value)
+		case part.Number == zone:
+			inZone = string(part.Value)
 		}
 	}
-	return edited(raw, edits)
+	if !keep(atNode, inZone) {
+		return nil, nil
+	}
+	return f.Value, nil
 }
 
 // members of a JSON object, those that are of no interest included.

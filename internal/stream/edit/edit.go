@@ -1,0 +1,196 @@
+// Package edit reads and changes single fields of a Protobuf message of Kubernetes, and decodes nothing else. What nobody
+// asks for stays byte for byte, fields that this program has never heard of included.
+//
+// A message is refused if it is cut anywhere, if a length in it lies, or if it has a group, which Kubernetes never writes.
+// The alternative, decoding into API types, drops what a newer API server sends.
+package edit
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+
+	"google.golang.org/protobuf/encoding/protowire"
+)
+
+// Number is that of a field in its message.
+type Number = protowire.Number
+
+// ErrGroup says that a message has a group.
+var ErrGroup = errors.New("malformed message: a field is a group, which Kubernetes never writes")
+
+// headBytes is more than the tag and length of a field take.
+const headBytes = 16
+
+// Field is one field of a message: a part of the message's own bytes.
+type Field struct {
+	Number Number
+	// Raw is the whole field, its tag included.
+	Raw []byte
+	// Value is the content of a length-delimited field; nil for any other.
+	Value []byte
+}
+
+// Bytes is the content of a field that must be length-delimited.
+func (f Field) Bytes() ([]byte, error) {
+	if f.Value == nil {
+		return nil, fmt.Errorf("malformed message: field %d is not length-delimited", f.Number)
+	}
+	return f.Value, nil
+}
+
+// Fields gives the fields of a message in their order. An error comes last, instead of the rest.
+func Fields(message []byte) iter.Seq2[Field, error] {
+	return func(yield func(Field, error) bool) {
+		for rest := message; len(rest) > 0; {
+			f, err := first(rest)
+			if !yield(f, err) || err != nil {
+				return
+			}
+			rest = rest[len(f.Raw):]
+		}
+	}
+}
+
+// first reads the field at the front of a message.
+func first(message []byte) (f Field, err error) {
+	number, wire, tag := protowire.ConsumeTag(message)
+	if tag < 0 {
+		return f, fmt.Errorf("malformed message: %w", protowire.ParseError(tag))
+	}
+	f.Number = number
+	n := 0
+	switch wire {
+	case protowire.BytesType:
+		f.Value, n = protowire.ConsumeBytes(message[tag:])
+	case protowire.VarintType, protowire.Fixed32Type, protowire.Fixed64Type:
+		n = protowire.ConsumeFieldValue(number, wire, message[tag:])
+	default:
+		return f, ErrGroup
+	}
+	if n < 0 {
+		return f, fmt.Errorf("malformed message: field %d: %w", number, protowire.ParseError(n))
+	}
+	f.Raw = message[:tag+n]
+	return f, nil
+}
+
+// Values gives the content of each field of a number, which must be length-delimited.
+func Values(message []byte, number Number) iter.Seq2[[]byte, error] {
+	return func(yield func([]byte, error) bool) {
+		for f, err := range Fields(message) {
+			if err == nil && f.Number != number {
+				continue
+			}
+			if err == nil {
+				_, err = f.Bytes()
+			}
+			if !yield(f.Value, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+// Inside gives the fields of a message that is a field of another. If it is there twice, those of both: Protobuf merges them.
+func Inside(message []byte, number Number) iter.Seq2[Field, error] {
+	return func(yield func(Field, error) bool) {
+		for inner, err := range Values(message, number) {
+			if err != nil {
+				yield(Field{}, err)
+				return
+			}
+			for f, err := range Fields(inner) {
+				if !yield(f, err) || err != nil {
+					return
+				}
+			}
+		}
+	}
+}
+
+// Only returns a field that a message must have once. Protobuf would merge two; no API server writes that.
+func Only(message []byte, number Number) (only Field, err error) {
+	for f, err := range Fields(message) {
+		switch {
+		case err != nil:
+			return Field{}, err
+		case f.Number != number:
+		case only.Raw != nil:
+			return Field{}, fmt.Errorf("malformed message: it has two of field %d", number)
+		default:
+			only = f
+		}
+	}
+	if only.Raw == nil {
+		return Field{}, fmt.Errorf("malformed message: it has no field %d", number)
+	}
+	_, err = only.Bytes()
+	return only, err
+}
+
+// Set returns a copy of a message in which a field has a value, and is there once. It stands where its first one stood.
+func Set(message []byte, number Number, value []byte) ([]byte, error) {
+	out := make([]byte, 0, len(message)+len(value)+headBytes)
+	there := false
+	for f, err := range Fields(message) {
+		switch {
+		case err != nil:
+			return nil, err
+		case f.Number != number:
+			out = append(out, f.Raw...)
+		case !there:
+			there = true
+			out = Append(out, number, value)
+		}
+	}
+	if !there {
+		out = Append(out, number, value)
+	}
+	return out, nil
+}
+
+// Change returns a copy of a message in which the fields of some numbers, which must be length-delimited, have the value that
+// change returns of theirs. A field for which that is nil goes.
+func Change(message []byte, change func(Field) ([]byte, error), numbers ...Number) ([]byte, error) {
+	out := make([]byte, 0, len(message)+headBytes)
+	for f, err := range Fields(message) {
+		if err != nil {
+			return nil, err
+		}
+		if !slices.Contains(numbers, f.Number) {
+			out = append(out, f.Raw...)
+			continue
+		}
+		value, err := f.Bytes()
+		if err != nil {
+			return nil, err
+		}
+		becomes, err := change(f)
+		switch {
+		case err != nil:
+			return nil, fmt.Errorf("field %d: %w", f.Number, err)
+		case becomes == nil:
+		case bytes.Equal(becomes, value):
+			out = append(out, f.Raw...)
+		default:
+			out = Append(out, f.Number, becomes)
+		}
+	}
+	return out, nil
+}
+
+// AppendHead appends the tag and length of a field whose content must follow.
+func AppendHead(b []byte, number Number, size int) []byte {
+	return protowire.AppendVarint(protowire.AppendTag(b, number, protowire.BytesType), uint64(size))
+}
+
+// Append appends a field.
+func Append[T string | []byte](b []byte, number Number, value T) []byte {
+	return append(AppendHead(b, number, len(value)), value...)
+}
+
+// Size is that of a length-delimited field.
+func Size(number Number, size int) int { return protowire.SizeTag(number) + protowire.SizeBytes(size) }
