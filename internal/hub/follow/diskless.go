@@ -2,7 +2,6 @@ package follow
 
 import (
 	"context"
-	"math"
 
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/store"
@@ -28,9 +27,6 @@ func (Nowhere) Touch(store.ID) {}
 
 // Need implements Disk.
 func (Nowhere) Need([]store.ID) {}
-
-// Written implements Disk.
-func (Nowhere) Written(store.ID) edge.Revision { return math.MaxUint64 }
 
 // Flush implements Disk.
 func (Nowhere) Flush(context.Context) error { return nil }

@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/hub/feed"
 	"yurtcoordinator/internal/hub/link"
 	"yurtcoordinator/internal/stream"
@@ -219,4 +220,21 @@ func TestWhatTheDiskDoesNotHaveStays(t *testing.T) {
 		w.link.Set(link.Down)
 		want(t, w.get(listOfA), http.StatusOK, `"at":"12"`)
 	})
+}
+
+// What keeps changing, if only its revision does, is let go of as anything else is: its right may have been taken back.
+func TestWhatKeepsChangingIsLetGoOf(t *testing.T) {
+	for _, kind := range []stream.EventType{stream.Bookmark, stream.Modified} {
+		bubble(t, func(t *testing.T, w *world) {
+			s := w.has(inA, 9, object("x", 5))
+			want(t, w.get(listOfA), http.StatusOK)
+			for i := range (idleTime + 2*tidyEvery) / (2 * time.Second) {
+				time.Sleep(2 * time.Second)
+				w.apply(inA, kind, object("x", edge.Revision(10+i)))
+			}
+			if _, running := s.count(); running != 0 {
+				t.Errorf("%s: it is still followed", kind)
+			}
+		})
+	}
 }

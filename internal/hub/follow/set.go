@@ -48,8 +48,6 @@ type Disk interface {
 	Touch(id store.ID)
 	// Need says which collections must stay, whatever their age and size. It replaces what was said before.
 	Need(ids []store.ID)
-	// Written is the revision up to which the disk has a collection; 0 means that it has nothing of it.
-	Written(id store.ID) edge.Revision
 }
 
 // Config is what a Set needs. Fields without a default are required.
@@ -301,7 +299,7 @@ func (s *Set) tidy(now time.Time) {
 			klog.FromContext(s.life).Info("Forgetting what a caller may no longer read", "what", m.id())
 			m.forget = true
 			s.endLocked(m)
-		case !m.fixed() && m.users == 0 && now.Sub(m.unused) >= idleTime && s.written(m):
+		case !m.fixed() && m.users == 0 && now.Sub(m.unused) >= idleTime && s.taken(m):
 			s.endLocked(m)
 		default:
 			s.cfg.Disk.Touch(m.id())
@@ -323,8 +321,11 @@ func (s *Set) takenBackLocked(m *Member, now time.Time) bool {
 	return now.Sub(m.denied) >= deniedFor
 }
 
-// written reports whether the disk has what the replica has. What is in memory alone is not let go of.
-func (s *Set) written(m *Member) bool { return s.cfg.Disk.Written(m.id()) >= m.Replica.Position() }
+// taken reports whether the disk has, or is about to have, what the replica has. What is in memory alone, because the disk takes
+// nothing, is not let go of. What is queued counts: bookmarks come each minute, and are written a minute later.
+func (s *Set) taken(m *Member) bool {
+	return s.cfg.Disk.Sink(m.id()).Position() >= m.Replica.Position()
+}
 
 // endLocked has a member end.
 func (s *Set) endLocked(m *Member) {
