@@ -210,6 +210,8 @@ func (a *Answers) pass(w http.ResponseWriter, r *http.Request, key string, pass 
 	case w.Header().Get("Cache-Control") == "no-store": // somebody else has answered
 	case t.status == http.StatusNotFound || t.status == http.StatusGone:
 		a.forget(key)
+	case t.status == http.StatusForbidden && a.cfg.Client != "": // not the node's: a server that has just begun denies all
+		a.forget(key)
 	case t.whole() && (t.status == http.StatusOK || t.status == http.StatusCreated):
 		a.remember(key, answer{t.status, w.Header().Get("Content-Type"), t.body.Bytes()})
 	case t.status == http.StatusOK && t.unfit():

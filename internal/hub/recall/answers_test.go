@@ -119,6 +119,25 @@ func TestWhatIsNotThereIsForgotten(t *testing.T) {
 	}
 }
 
+// What a caller with credentials of its own may no longer read is forgotten. What the node may no longer read is not: an API
+// server that has just begun says so without meaning it, and Pods could not start.
+func TestWhatIsDeniedIsForgottenOfACaller(t *testing.T) {
+	for client, forgets := range map[string]bool{"": false, "system:serviceaccount:a:b 1": true} {
+		bubble(t, func(t *testing.T, w *world) {
+			w.Answers = w.of(client, w.disk)
+			w.says(http.StatusOK, asJSON, "{}")
+			w.get(secret)
+			w.says(http.StatusForbidden, asJSON, `{"kind":"Status"}`)
+			want(t, w.get(secret), http.StatusForbidden)
+			if forgets {
+				w.unknown(http.MethodGet, secret, "")
+			} else if out := w.offline(http.MethodGet, secret, ""); out.Body.String() != "{}" {
+				t.Errorf("the node is answered %d %s", out.Code, out.Body)
+			}
+		})
+	}
+}
+
 func TestWhatTheDiskHasButTheOrderHasNotIsForgottenToo(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		w.says(http.StatusOK, asJSON, "{}")
