@@ -53,6 +53,7 @@ import (
 	"yurtcoordinator/internal/hub/identity"
 	"yurtcoordinator/internal/hub/own"
 	"yurtcoordinator/internal/hub/route"
+	"yurtcoordinator/internal/hub/standin"
 	"yurtcoordinator/internal/hub/upstream"
 	"yurtcoordinator/internal/run"
 	"yurtcoordinator/internal/store"
@@ -78,6 +79,7 @@ type Hub struct {
 	keeper    *keeper        // nil without a disk
 	guests    *guests.Guests // nil without a disk
 	own       *own.Pusher    // nil without a disk or a coordinator
+	standIn   *standin.Taker // nil where own is
 }
 
 // New checks the configuration, opens the disk's cache, and builds a hub. The certificate files are read by Run, which
@@ -160,10 +162,10 @@ func (h *Hub) build() error {
 		frontConfig.Keeper, frontConfig.Callers = h.keeper, h.guests
 	}
 	if h.pool != nil && h.keeper != nil && cfg.OwnObjects {
-		if h.own, err = h.newOwn(); err != nil {
+		if err = h.newOwn(); err != nil {
 			return err
 		}
-		frontConfig.StandIn, frontConfig.Situation.StandIn = h.own, true
+		frontConfig.StandIn, frontConfig.Situation.StandIn = h.standIn, true
 	}
 	h.front, err = front.New(frontConfig)
 	return err
@@ -228,6 +230,7 @@ func (h *Hub) serve(ctx context.Context, s servers) error {
 		g.Add("role", h.pool.elector.Run)
 	}
 	if h.own != nil {
+		g.Add("writes in the cloud's place", h.standIn.Run)
 		g.Add("own objects", h.own.Run)
 	}
 	proxy := func(server *front.Server) func(context.Context) error {

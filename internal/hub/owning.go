@@ -5,19 +5,31 @@ import (
 	"k8s.io/client-go/transport"
 
 	"yurtcoordinator/internal/hub/own"
+	"yurtcoordinator/internal/hub/standin"
+	"yurtcoordinator/internal/stream"
 )
 
-// newOwn builds what keeps the node's own objects in the coordinator.
-func (h *Hub) newOwn() (*own.Pusher, error) {
+// newOwn builds what takes the writes of the node's programs in the cloud's place, and what keeps the node's own objects in the
+// coordinator.
+func (h *Hub) newOwn() error {
 	cloud, err := corev1client.NewForConfig(h.cloud.RESTConfig())
 	if err != nil {
-		return nil, err
+		return err
 	}
-	return own.New(own.Config{
+	asNode := transport.NewUserAgentRoundTripper(userAgent, h.pool.coordinator.AsNode())
+	if h.standIn, err = standin.New(standin.Config{
+		Object:    func(i stream.ID) (stream.Object, bool) { return own.Find(h.ofNode(), h.cfg.Node, i) },
+		Transport: asNode, Base: h.pool.address, Link: h.pool.coordinator.Link(), CloudLink: h.cloud.Link(), Events: cloud,
+		Disk: h.disk, Changed: func() { h.own.Changed() }, Metrics: h.metrics,
+	}); err != nil {
+		return err
+	}
+	h.own, err = own.New(own.Config{
 		Node: h.cfg.Node, Pool: h.cfg.Pool, Followed: h.ofNode, Secrets: h.cfg.OwnSecrets,
-		Transport: transport.NewUserAgentRoundTripper(userAgent, h.pool.coordinator.AsNode()), Base: h.pool.address,
-		Link: h.pool.coordinator.Link(), CloudLink: h.cloud.Link(), Cloud: cloud, Disk: h.disk, Metrics: h.metrics,
+		Transport: asNode, Base: h.pool.address, Link: h.pool.coordinator.Link(), CloudLink: h.cloud.Link(), Cloud: cloud,
+		Overlay: h.standIn, Metrics: h.metrics,
 	})
+	return err
 }
 
 // ofNode is what is followed for this node's programs.

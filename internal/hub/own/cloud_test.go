@@ -1,53 +1,39 @@
 package own
 
 import (
-	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"maps"
 	"net/http"
 	"net/http/httptest"
-	"slices"
-	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/util/sets"
-	"k8s.io/apimachinery/pkg/util/strategicpatch"
-	"k8s.io/apiserver/pkg/endpoints/request"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	clientrest "k8s.io/client-go/rest"
 
+	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/hub/link"
+	"yurtcoordinator/internal/stream"
 )
 
-// fakeCloud is a cloud that has Events, and answers reviews and statuses with nothing but that it was asked.
+// fakeCloud is a cloud that has ServiceAccounts.
 type fakeCloud struct {
 	mu       sync.Mutex
-	revision int
-	events   map[string]*corev1.Event // by name
 	accounts map[string]*corev1.ServiceAccount
 	reads    []string // of ServiceAccounts
 	log      []string
 	fails    error
-	code     int    // if not 0, all is answered with it
-	before   func() // runs before each answer, once
+	code     int // if not 0, all is answered with it
 }
 
-func newFakeCloud() *fakeCloud {
-	return &fakeCloud{
-		revision: 100, events: map[string]*corev1.Event{}, accounts: map[string]*corev1.ServiceAccount{},
-	}
-}
+func newFakeCloud() *fakeCloud { return &fakeCloud{accounts: map[string]*corev1.ServiceAccount{}} }
 
-func (c *fakeCloud) client(t *testing.T) Cloud {
+func (c *fakeCloud) client(t *testing.T) corev1client.ServiceAccountsGetter {
 	t.Helper()
 	client, err := corev1client.NewForConfig(&clientrest.Config{Host: "https://cloud", Transport: c, QPS: -1})
 	if err != nil {
@@ -57,13 +43,6 @@ func (c *fakeCloud) client(t *testing.T) Cloud {
 }
 
 func (c *fakeCloud) RoundTrip(r *http.Request) (*http.Response, error) {
-	c.mu.Lock()
-	before := c.before
-	c.before = nil
-	c.mu.Unlock()
-	if before != nil {
-		before()
-	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.fails != nil {
@@ -76,77 +55,20 @@ func (c *fakeCloud) RoundTrip(r *http.Request) (*http.Response, error) {
 		c.refuse(w, c.code)
 		return w.Result(), nil
 	}
-	if strings.Contains(r.URL.Path, "/serviceaccounts/") {
-		c.account(w, r)
-		return w.Result(), nil
-	}
-	if r.Body == nil {
-		r.Body = http.NoBody
-	}
-	body, err := io.ReadAll(r.Body)
-	if err != nil {
-		return nil, err
-	}
-	if !strings.Contains(r.URL.Path, "/events") {
-		c.log = append(c.log, r.Method+" "+r.URL.Path)
-		w.WriteHeader(http.StatusOK)
-		return w.Result(), nil
-	}
-	c.event(w, r, body)
+	c.account(w, r)
 	return w.Result(), nil
 }
 
 func (c *fakeCloud) refuse(w http.ResponseWriter, code int) {
-	reason := metav1.StatusReason(strings.ReplaceAll(http.StatusText(code), " ", ""))
-	if code == http.StatusConflict {
-		reason = metav1.StatusReasonAlreadyExists
-	}
 	w.WriteHeader(code)
 	_ = json.NewEncoder(w).Encode(metav1.Status{
 		TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusFailure,
-		Code: int32(code), Reason: reason,
+		Code: int32(code), Reason: reasons[code],
 	})
 }
 
-func (c *fakeCloud) event(w http.ResponseWriter, r *http.Request, body []byte) {
-	event := &corev1.Event{}
-	code := http.StatusCreated
-	if r.Method == http.MethodPost {
-		var err error
-		if event, err = readEvent(body); err != nil {
-			panic(err)
-		}
-		if event.ResourceVersion != "" || event.UID != "" {
-			panic("a new Event has a resourceVersion or a uid: " + string(body))
-		}
-		c.log = append(c.log, "create "+event.Name)
-		if c.events[event.Name] != nil {
-			c.refuse(w, http.StatusConflict)
-			return
-		}
-		event.UID = "from-the-cloud"
-	} else {
-		name := r.URL.Path[strings.LastIndex(r.URL.Path, "/")+1:]
-		c.log = append(c.log, "patch "+name)
-		if c.events[name] == nil {
-			c.refuse(w, http.StatusNotFound)
-			return
-		}
-		old, _ := json.Marshal(c.events[name])
-		text, err := strategicpatch.StrategicMergePatch(old, body, event)
-		if err == nil {
-			err = json.Unmarshal(text, event)
-		}
-		if err != nil {
-			panic(err)
-		}
-		code = http.StatusOK
-	}
-	c.revision++
-	event.Kind, event.APIVersion, event.ResourceVersion = "Event", "v1", fmt.Sprint(c.revision)
-	c.events[event.Name] = event
-	w.WriteHeader(code)
-	_ = json.NewEncoder(w).Encode(event)
+var reasons = map[int]metav1.StatusReason{
+	http.StatusNotFound: metav1.StatusReasonNotFound, http.StatusForbidden: metav1.StatusReasonForbidden,
 }
 
 func (c *fakeCloud) set(change func()) {
@@ -159,146 +81,82 @@ func (c *fakeCloud) set(change func()) {
 func (w *world) cut() {
 	w.cloud.set(func() { w.cloud.fails = errors.New("no route") })
 	w.cloudLink.Set(link.Down)
+	w.overlay.set(func() { w.overlay.cut = true })
 }
 
 func (w *world) heal() {
 	w.cloud.set(func() { w.cloud.fails = nil })
 	w.cloudLink.Set(link.Up)
+	w.overlay.set(func() { w.overlay.cut = false })
 }
 
-// cloudAsked expects what the cloud was asked since the last time, and cloudHas the Events that it has, with their counts.
-func (w *world) cloudAsked(want ...string) {
-	w.t.Helper()
-	synctest.Wait()
-	w.cloud.set(func() {
-		if !slices.Equal(w.cloud.log, want) {
-			w.t.Errorf("the cloud was asked %q, want %q", w.cloud.log, want)
-		}
-		w.cloud.log = nil
-	})
-}
-
-func (w *world) cloudHas(want ...string) {
-	w.t.Helper()
-	synctest.Wait()
-	w.cloud.set(func() {
-		got := []string{}
-		for name, e := range w.cloud.events {
-			got = append(got, fmt.Sprintf("%s×%d", name, e.Count))
-		}
-		slices.Sort(got)
-		if !slices.Equal(got, want) {
-			w.t.Errorf("the cloud has Events %q, want %q", got, want)
-		}
-	})
-}
-
-// sends has a program of the node make a request, and returns how it was answered; nil: not at all.
-func (w *world) sends(method, path, contentType string, body []byte, accept string) *http.Response {
-	w.t.Helper()
-	r := httptest.NewRequestWithContext(w.t.Context(), method, path, bytes.NewReader(body))
-	r.Header.Set("Content-Type", contentType)
-	r.Header.Set("Accept", accept)
-	return w.serves(w.cloud, r, body)
-}
-
-// unansweredHeader is of what the front says when a cloud does not answer.
-const unansweredHeader = "Unanswered"
-
-// serves has a request answered as the front does, which sends it to the cloud unless somebody stands in; nil: not at all.
-func (w *world) serves(cloud http.RoundTripper, r *http.Request, body []byte) *http.Response {
-	w.t.Helper()
-	infos := request.RequestInfoFactory{
-		APIPrefixes: sets.NewString("api", "apis"), GrouplessAPIPrefixes: sets.NewString("api"),
-	}
-	info, err := infos.NewRequestInfo(r)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	out := httptest.NewRecorder()
-	r = r.WithContext(request.WithRequestInfo(r.Context(), info))
-	w.pusher.Serve(out, r, body, http.HandlerFunc(func(out http.ResponseWriter, r *http.Request) {
-		response, err := cloud.RoundTrip(r)
-		if err != nil {
-			out.Header().Set(unansweredHeader, "true")
-			http.Error(out, err.Error(), http.StatusBadGateway)
-			return
-		}
-		defer response.Body.Close()
-		maps.Copy(out.Header(), response.Header)
-		out.WriteHeader(response.StatusCode)
-		_, _ = io.Copy(out, response.Body)
-	}))
-	if out.Header().Get(unansweredHeader) != "" {
-		return nil
-	}
-	return out.Result()
-}
-
-// answers expects how a request is answered, 0: not at all, and reads the object.
-func (w *world) answers(response *http.Response, code int, into any) {
-	w.t.Helper()
-	if response == nil {
-		if code != 0 {
-			w.t.Errorf("no answer, want %d", code)
-		}
-		return
-	}
-	text, err := io.ReadAll(response.Body)
-	if err == nil && into != nil {
-		err = json.Unmarshal(text, into)
-	}
-	if err != nil || response.StatusCode != code {
-		w.t.Errorf("%d %s, %v, want %d", response.StatusCode, text, err, code)
-	}
-}
-
-// fakeDisk is a disk.
-type fakeDisk struct {
+// fakeOverlay is what a test has the node say itself.
+type fakeOverlay struct {
 	mu      sync.Mutex
-	blobs   map[string][]byte
-	flushed int
+	cut     bool
+	objects map[stream.ID]stream.Object
+	said    map[stream.ID]uint64
+	adopted map[stream.Key]edge.Revision
+	dropped []stream.Key
 }
 
-func newFakeDisk() *fakeDisk { return &fakeDisk{blobs: map[string][]byte{}} }
-
-func (d *fakeDisk) PutBlob(key string, value []byte) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.blobs[key] = value
-	return nil
-}
-
-func (d *fakeDisk) Blob(key string) ([]byte, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if value, ok := d.blobs[key]; ok {
-		return value, nil
+func newFakeOverlay() *fakeOverlay {
+	return &fakeOverlay{
+		objects: map[stream.ID]stream.Object{}, said: map[stream.ID]uint64{}, adopted: map[stream.Key]edge.Revision{},
 	}
-	return nil, errors.New("none")
 }
 
-func (d *fakeDisk) DropBlob(key string) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	delete(d.blobs, key)
+func (o *fakeOverlay) set(change func()) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	change()
 }
 
-func (d *fakeDisk) Flush(context.Context) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.flushed++
-	return nil
+func (o *fakeOverlay) Cut(time.Time) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.cut
 }
 
-func (d *fakeDisk) Blobs(prefix string) []string {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	var keys []string
-	for key := range d.blobs {
-		if strings.HasPrefix(key, prefix) {
-			keys = append(keys, key)
+func (o *fakeOverlay) AddTo(objects map[stream.ID]stream.Object, said map[stream.ID]uint64, _ bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for i, each := range o.objects {
+		objects[i] = each
+		if o.said[i] != 0 {
+			said[i] = o.said[i]
 		}
 	}
-	return keys
+}
+
+func (o *fakeOverlay) HasEvent(k stream.Key) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	_, there := o.objects[stream.ID{Resource: events, Key: k}]
+	return there || o.adopted[k] != 0
+}
+
+func (o *fakeOverlay) DropEvent(k stream.Key) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.dropped = append(o.dropped, k)
+	delete(o.objects, stream.ID{Resource: events, Key: k})
+}
+
+func (o *fakeOverlay) AdoptEvent(k stream.Key, revision edge.Revision) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.adopted[k] = revision
+}
+
+// says has the node say something of an object, with a digest; 0: the cloud has heard it. An object without Raw is said no more.
+func (w *world) says(resource string, o stream.Object, digest uint64) {
+	w.overlay.set(func() {
+		i := stream.ID{Resource: resource, Key: o.Key}
+		w.overlay.objects[i], w.overlay.said[i] = o, digest
+		if o.Raw == nil {
+			delete(w.overlay.objects, i)
+		}
+	})
+	w.changed()
 }

@@ -5,15 +5,11 @@
 // Nothing is read from the cloud for it but the Pods' ServiceAccounts, an hour apart: the Node, the Pods and what else they use
 // are in the replicas that the hub follows for kubelet, and the Events are what the cloud has answered to those who wrote them.
 //
-// Pusher.Run owns three goroutines. The first pushes: it knows what the coordinator has of this node, at which revisions,
+// Pusher.Run owns two goroutines. The first pushes: it knows what the coordinator has of this node, at which revisions,
 // compares that with what the replicas have now, and pushes the difference. What it knows it has from asking; after each push
 // the coordinator names the state that came about, and takes the next push only on top of that. So after a restart of either
-// side, a lost answer, or anything else that it has not done itself, it is told so, and asks. The second tells the cloud of
-// Events that wait for it, the third reads the ServiceAccounts of the node's Pods.
-//
-// While the cloud does not answer, Pusher.Serve stands in for it, in the goroutines of the requests: what kubelet says of its
-// Node and its Pods is shown on top of what the cloud had, until the cloud has something newer; kubelet repeats it until then.
-// Events wait. Nothing else is taken, and kubelet goes on to read what the cloud has said.
+// side, a lost answer, or anything else that it has not done itself, it is told so, and asks. The second reads the
+// ServiceAccounts of the node's Pods. What the node says itself while the cloud does not hear it is the overlay's.
 //
 // Invariants:
 //   - An object is pushed as the cloud has written it, at the cloud's revision, and never one that is older than what the

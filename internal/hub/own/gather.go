@@ -2,13 +2,12 @@ package own
 
 import (
 	"context"
+	"math"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"yurtcoordinator/internal/edge"
-	"yurtcoordinator/internal/hub/link"
-	"yurtcoordinator/internal/live"
 	"yurtcoordinator/internal/stream"
 )
 
@@ -37,20 +36,16 @@ type gathered struct {
 	objects  []stream.Object
 }
 
-// gatherer says what the coordinator is to have. The goroutine that pushes owns it; requests use onNode, events and said only,
-// which have locks of their own or touch nothing that changes.
+// gatherer says what the coordinator is to have. The goroutine that pushes owns it.
 type gatherer struct {
 	node    edge.NodeName
 	pool    edge.PoolName
 	secrets bool
 	follow  func() []Selection
-	events  *eventLog
-	said    *statuses
+	overlay Overlay
 	// accounts are those of podAccounts, which are read when their Pods change.
 	accounts    *accounts
 	podAccounts map[stream.Key]podAccount
-	cloud       *live.Value[link.State]
-	cutAt       time.Time // when the cloud was seen cut off last
 
 	read map[Selection]gathered // Replica is nil in the key
 	// lasting are ConfigMaps and Secrets that the coordinator has taken: kubelet reads one that is immutable only once, and
@@ -60,7 +55,7 @@ type gatherer struct {
 
 // gather returns what the coordinator is to have now.
 func (g *gatherer) gather(ctx context.Context) want {
-	w := want{objects: map[stream.ID]stream.Object{}, locals: map[stream.ID]uint64{}, cut: g.cut(time.Now())}
+	w := want{objects: map[stream.ID]stream.Object{}, locals: map[stream.ID]uint64{}, cut: g.overlay.Cut(time.Now())}
 	known := map[stream.ID]edge.Revision{} // of single objects, and of whole resources without a key
 	read := map[Selection]gathered{}
 	for _, s := range g.follow() {
@@ -92,14 +87,16 @@ func (g *gatherer) gather(ctx context.Context) want {
 		g.accounts.want(accountsOf(w.objects, g.podAccounts), time.Now())
 	}
 	g.accounts.addTo(w.objects)
-	g.said.addTo(w.objects, w.locals, w.cut)
-	g.events.addTo(w.objects, w.locals)
+	g.overlay.AddTo(w.objects, w.locals, w.cut)
 	w.known = func(i stream.ID) edge.Revision {
 		switch i.Resource {
 		case nodes, pods:
 			return known[stream.ID{Resource: i.Resource}]
 		case events:
-			return g.events.known(i.Key)
+			if g.overlay.HasEvent(i.Key) {
+				return 0
+			}
+			return math.MaxInt64 // it is over, whatever its revision
 		case serviceAccounts:
 			return g.accounts.known(i.Key)
 		default:
@@ -112,17 +109,10 @@ func (g *gatherer) gather(ctx context.Context) want {
 	return w
 }
 
-// cut reports whether the cloud is cut off, or was until a moment ago, or may be.
-func (g *gatherer) cut(now time.Time) bool {
-	if g.cloud.Get() != link.Up {
-		g.cutAt = now
-	}
-	return now.Sub(g.cutAt) < settling || now.Sub(g.said.since()) < settling
-}
-
-// onNode returns an object of the node's own as the cloud has it, as far as is known. It may be called by anyone.
-func (g *gatherer) onNode(i stream.ID) (stream.Object, bool) {
-	for _, s := range g.follow() {
+// Find returns an object of a node's own, a Node or a Pod, as the cloud has it by what the hub follows.
+func Find(followed []Selection, node edge.NodeName, i stream.ID) (stream.Object, bool) {
+	g := gatherer{node: node}
+	for _, s := range followed {
 		if resource, _ := g.mine(s); resource == i.Resource && s.Replica.Type().Encoding == stream.Protobuf {
 			if o, ok := s.Replica.Get(i.Key); ok {
 				return o, true
@@ -182,7 +172,7 @@ func (g *gatherer) keep(w want, h have, refused map[stream.ID]refusal) {
 		if _, no := refused[i]; no && !taken {
 			delete(g.lasting, i)
 			if i.Resource == events {
-				g.events.drop(i.Key) // it is about what is no longer here
+				g.overlay.DropEvent(i.Key) // it is about what is no longer here
 			}
 			continue
 		}

@@ -51,19 +51,29 @@ type Config struct {
 	Transport http.RoundTripper
 	Base      *url.URL
 	Link      *live.Value[link.State]
-	// CloudLink is the state of the way to the cloud, and Cloud has the Events and ServiceAccounts there, as this node.
+	// CloudLink is the state of the way to the cloud, and Cloud has the ServiceAccounts there, as this node.
 	CloudLink *live.Value[link.State]
-	Cloud     Cloud
-	// Disk keeps the Events that the cloud has not been told of. Default: they do not outlive the hub.
-	Disk Disk
+	Cloud     corev1client.ServiceAccountsGetter
+	// Overlay is what this node says itself.
+	Overlay Overlay
 	// Metrics takes the metrics. Default: they are not registered anywhere.
 	Metrics prometheus.Registerer
 }
 
-// Cloud is what of the cloud is asked for here.
-type Cloud interface {
-	corev1client.EventsGetter
-	corev1client.ServiceAccountsGetter
+// Overlay is what this node says itself: of its Node and Pods, on top of what the cloud has said of them, and its Events;
+// standin.Taker is one. It is safe for concurrent use.
+type Overlay interface {
+	// Cut reports whether the cloud is cut off, or was until a moment ago, or may be.
+	Cut(now time.Time) bool
+	// AddTo puts what the node says in the place of what the cloud has, and adds its Events. It adds digests of what the
+	// cloud has not heard to said; none is 0 or 1.
+	AddTo(objects map[stream.ID]stream.Object, said map[stream.ID]uint64, cut bool)
+	// HasEvent reports whether an Event is to be shown still.
+	HasEvent(k stream.Key) bool
+	// DropEvent forgets an Event that the coordinator does not take, unless the cloud is to be told of it.
+	DropEvent(k stream.Key)
+	// AdoptEvent takes in an Event that the coordinator has from an earlier run of this hub: it goes in its time.
+	AdoptEvent(k stream.Key, revision edge.Revision)
 }
 
 // Pusher keeps this node's own objects in the coordinator. Make one with New.
@@ -72,9 +82,8 @@ type Pusher struct {
 	coordinator *coordinator
 	metrics     metrics
 	changed     bell // what there is to push
-	written     bell // an Event
 
-	// The goroutine that pushes owns these. Requests use the gatherer's onNode, events and said besides.
+	// The goroutine that pushes owns these.
 	gatherer *gatherer
 	refused  map[stream.ID]refusal
 	have     have
@@ -84,30 +93,29 @@ type Pusher struct {
 }
 
 type metrics struct {
-	pushes, refused, local *prometheus.CounterVec
-	failures, told, lost   prometheus.Counter
-	objects                prometheus.Gauge
+	pushes, refused *prometheus.CounterVec
+	failures        prometheus.Counter
+	objects         prometheus.Gauge
 }
 
 // New returns a Pusher. It registers its metrics, and does no I/O.
 func New(c Config) (*Pusher, error) {
 	if c.Node == "" || c.Pool == "" || c.Followed == nil || c.Transport == nil || c.Base == nil || c.Link == nil ||
-		c.CloudLink == nil || c.Cloud == nil {
-		return nil, errors.New("own: Node, Pool, Followed, Transport, Base, Link, CloudLink and Cloud are required")
+		c.CloudLink == nil || c.Cloud == nil || c.Overlay == nil {
+		return nil, errors.New("own: Node, Pool, Followed, Transport, Base, Link, CloudLink, Cloud and Overlay are required")
 	}
 	m := newMetrics()
 	p := &Pusher{
 		config: c, coordinator: &coordinator{c.Transport, c.Base}, refused: map[stream.ID]refusal{}, metrics: m,
-		changed: newBell(), written: newBell(),
+		changed: newBell(),
 	}
 	p.gatherer = &gatherer{
-		node: c.Node, pool: c.Pool, secrets: c.Secrets, follow: c.Followed, cloud: c.CloudLink,
-		events: newEventLog(c.Disk, m.lost.Inc, func() { p.written.ring(); p.changed.ring() }),
-		said:   newStatuses(p.changed.ring), lasting: map[stream.ID]stream.Object{},
+		node: c.Node, pool: c.Pool, secrets: c.Secrets, follow: c.Followed,
+		overlay: c.Overlay, lasting: map[stream.ID]stream.Object{},
 		accounts: newAccounts(c.Cloud, c.CloudLink, p.changed.ring), podAccounts: map[stream.Key]podAccount{},
 	}
 	if c.Metrics != nil {
-		for _, each := range []prometheus.Collector{m.pushes, m.refused, m.local, m.failures, m.told, m.lost, m.objects} {
+		for _, each := range []prometheus.Collector{m.pushes, m.refused, m.failures, m.objects} {
 			if err := c.Metrics.Register(each); err != nil {
 				return nil, fmt.Errorf("register metrics of this node's objects: %w", err)
 			}
@@ -117,9 +125,6 @@ func New(c Config) (*Pusher, error) {
 }
 
 func newMetrics() metrics {
-	counter := func(name, help string) prometheus.Counter {
-		return prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
-	}
 	counters := func(name, help, by string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, []string{by})
 	}
@@ -127,25 +132,20 @@ func newMetrics() metrics {
 		pushes: counters("yurthub_own_pushes_total",
 			"Pushes of this node's own objects that the coordinator has taken.", "resource"),
 		refused: counters("yurthub_own_refused_total", "Objects of this node that the coordinator has refused.", "resource"),
-		local: counters("yurthub_own_local_answers_total",
-			"Requests of this node's programs that were answered in the cloud's place: event, status, review.", "about"),
-		failures: counter("yurthub_own_push_failures_total", "Times that pushing this node's objects had to begin again."),
-		told:     counter("yurthub_own_events_told_total", "Events of a cut that the cloud was told of afterwards."),
-		lost: counter("yurthub_own_events_lost_total",
-			"Events of a cut that the cloud was never told of: too many, too old, or refused."),
+		failures: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "yurthub_own_push_failures_total", Help: "Times that pushing this node's objects had to begin again.",
+		}),
 		objects: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "yurthub_own_objects", Help: "Objects of this node that the coordinator has, as far as this hub knows.",
 		}),
 	}
 }
 
-// Run pushes until ctx ends, whenever the coordinator can be reached, tells the cloud of the Events that wait for it, and reads
-// the ServiceAccounts of the node's Pods; and then returns nil.
+// Run pushes until ctx ends, whenever the coordinator can be reached, and reads the ServiceAccounts of the node's Pods; and
+// then returns nil.
 func (p *Pusher) Run(ctx context.Context) error {
-	p.gatherer.events.restore()
 	var others sync.WaitGroup
 	defer others.Wait()
-	others.Go(func() { p.tell(ctx) })
 	others.Go(func() { p.gatherer.accounts.run(ctx) })
 	return p.push(ctx)
 }
@@ -223,8 +223,8 @@ func (p *Pusher) session(ctx context.Context) (progress bool, err error) {
 	}
 }
 
-// Changed says that Config.Followed would return something else than before, or that a replica of it has changed. It does not
-// block.
+// Changed says that Config.Followed would return something else than before, or that a replica of it or the overlay has
+// changed. It does not block.
 func (p *Pusher) Changed() { p.changed.ring() }
 
 // await waits until it is worth to look again at what there is to push. An idle node has a few changes a minute, and would
@@ -232,7 +232,7 @@ func (p *Pusher) Changed() { p.changed.ring() }
 func (p *Pusher) await(ctx context.Context) {
 	cloud, linked := p.config.CloudLink.Watch()
 	_ = run.Pause(ctx, lookEvery)
-	if cloud != link.Up || p.gatherer.cut(time.Now()) {
+	if cloud != link.Up || p.config.Overlay.Cut(time.Now()) {
 		return // what was said in a cut goes by time
 	}
 	next := p.asked.Add(askEvery)
@@ -259,7 +259,13 @@ func (p *Pusher) ask(ctx context.Context) error {
 	}
 	if has != nil {
 		p.have = has
-		p.adopt.Do(func() { p.gatherer.events.adopt(has) })
+		p.adopt.Do(func() {
+			for i, at := range has {
+				if i.Resource == events {
+					p.config.Overlay.AdoptEvent(i.Key, at.revision)
+				}
+			}
+		})
 	}
 	p.tag, p.asked = tag, time.Now()
 	return nil
@@ -303,16 +309,5 @@ func (b bell) ring() {
 	select {
 	case b <- struct{}{}:
 	default: // it is ringing
-	}
-}
-
-// wait waits until the bell rings, for d, or until ctx ends.
-func (b bell) wait(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-b:
-	case <-timer.C:
-	case <-ctx.Done():
 	}
 }

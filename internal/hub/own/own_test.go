@@ -1,7 +1,6 @@
 package own
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -11,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/hub/link"
 	"yurtcoordinator/internal/stream"
 )
@@ -72,7 +72,14 @@ func TestNothingIsGivenUpBeforeItIsKnown(t *testing.T) {
 		w.pods.set(20, w.aPod("a", 10))
 		time.Sleep(lookEvery)
 		w.has("configmaps shop/conf@7", "events shop/e@3", "nodes /n1@5", "pods shop/a@10")
-		time.Sleep(eventLife)
+		w.overlay.set(func() {
+			if len(w.overlay.adopted) != 1 || w.overlay.adopted[stream.Key{Namespace: "shop", Name: "e"}] != 3 {
+				t.Errorf("the overlay is told of %v", w.overlay.adopted)
+			}
+			w.overlay.adopted = nil
+		})
+		w.changed()
+		time.Sleep(lookEvery)
 		w.has("configmaps shop/conf@7", "nodes /n1@5", "pods shop/a@10")
 	})
 }
@@ -248,61 +255,89 @@ func TestWhatIsNotMine(t *testing.T) {
 	})
 }
 
+// TestWhatTheNodeSaysItself is pushed as such, on top of what the cloud had, until it is said no more.
+func TestWhatTheNodeSaysItself(t *testing.T) {
+	bubble(t, func(w *world) {
+		w.settle()
+		said := w.aPod("a", 10)
+		said.Raw = append(slices.Clone(said.Raw), 0x18, 1)
+		w.cut()
+		w.says(pods, said, 71)
+		time.Sleep(lookEvery)
+		w.has("configmaps shop/conf@7", "nodes /n1@5", "pods shop/a@10+")
+		w.asked("push pods MOD a")
+		w.coordinator.set(func() {
+			if got := w.coordinator.contents["pods shop/a"]; !slices.Equal(got, said.Raw) {
+				t.Errorf("%x is shown, want %x", got, said.Raw)
+			}
+		})
+		w.says(pods, said, 71)
+		time.Sleep(2 * lookEvery)
+		w.asked() // the same again
+		w.says(pods, said, 72)
+		time.Sleep(lookEvery)
+		w.asked("push pods MOD a")
+
+		w.coordinator.restart()
+		time.Sleep(askEvery + lookEvery)
+		w.has("configmaps shop/conf@7", "nodes /n1@5", "pods shop/a@10+")
+
+		w.says(pods, stream.Object{Key: said.Key}, 0)
+		w.heal()
+		time.Sleep(lookEvery)
+		w.has("configmaps shop/conf@7", "nodes /n1@5", "pods shop/a@10")
+	})
+}
+
+// TestAHubThatRestartsInACut leaves what it has shown before until kubelet says it again, or the cut is over.
+func TestAHubThatRestartsInACut(t *testing.T) {
+	bubble(t, func(w *world) {
+		w.coordinator.set(func() {
+			w.coordinator.has = map[string]string{"nodes /n1": "5+", "pods shop/a": "10+"}
+			w.coordinator.version++
+		})
+		w.cut()
+		w.node.set(20, w.aNode("p1", 5))
+		w.pods.set(20, w.aPod("a", 10))
+		time.Sleep(time.Minute)
+		w.has("nodes /n1@5+", "pods shop/a@10+")
+		w.asked(append([]string{"ask"}, slices.Repeat([]string{"same?"}, 6)...)...)
+		w.says(pods, w.aPod("a", 10), 71)
+		time.Sleep(lookEvery)
+		w.asked("push pods MOD a")
+		w.has("nodes /n1@5+", "pods shop/a@10+")
+		w.says(pods, stream.Object{Key: w.aPod("a", 10).Key}, 0)
+		w.heal()
+		time.Sleep(lookEvery)
+		w.has("nodes /n1@5", "pods shop/a@10")
+	})
+}
+
+// TestEvents are pushed as the overlay has them, and given up when it has them no more.
 func TestEvents(t *testing.T) {
 	bubble(t, func(w *world) {
 		w.settle()
-		event := func(name string, revision int) (*corev1.Event, []byte) {
-			e := &corev1.Event{InvolvedObject: corev1.ObjectReference{Kind: "Pod", Namespace: "shop", Name: "a"}}
-			e.Namespace, e.Name, e.ResourceVersion = "shop", name, fmt.Sprint(revision)
-			e.APIVersion, e.Kind = "v1", "Event"
-			text, err := json.Marshal(e)
-			if err != nil {
-				t.Fatal(err)
-			}
-			return e, text
+		event := func(name string, revision edge.Revision) stream.Object {
+			return object(t, &corev1.Event{}, "shop", name, revision)
 		}
-		const path = "/api/v1/namespaces/shop/events"
-		e, text := event("one", 30)
-		w.writesEvent(http.MethodPost, path, http.StatusCreated, text)
-		inProtobuf := stream.Type{GroupVersionKind: corev1.SchemeGroupVersion.WithKind("Event"), Encoding: stream.Protobuf}
-		two := stream.Envelope(inProtobuf, object(t, e, "shop", "two", 31).Raw)
-		w.writesEvent(http.MethodPost, path, http.StatusCreated, two)
-		for _, no := range []struct {
-			method, path string
-			code         int
-			answer       []byte
-		}{
-			{http.MethodPost, path, http.StatusConflict, []byte(`{"kind":"Status","apiVersion":"v1"}`)},
-			{http.MethodGet, path, http.StatusOK, text},
-			{http.MethodPost, "/api/v1/namespaces/shop/pods", http.StatusCreated, text},
-			{http.MethodPost, path, http.StatusCreated, []byte("no JSON")},
-			{http.MethodPost, path, http.StatusCreated, []byte(`{"kind":"Event","apiVersion":"v1","metadata":{"name":"x"}}`)},
-			{http.MethodPost, path, http.StatusCreated, append(make([]byte, maxEventBytes), text...)},
-		} {
-			w.writesEvent(no.method, no.path, no.code, no.answer)
-		}
+		w.says(events, event("one", 30), 0)
+		w.says(events, event("two", 1), 71)
 		time.Sleep(lookEvery)
-		w.asked("push events MOD one MOD two")
-		_, again := event("one", 40)
-		w.writesEvent(http.MethodPatch, path+"/one", http.StatusOK, again)
-		w.writesEvent(http.MethodPatch, path+"/one", http.StatusOK, text) // of before, late
+		w.asked("push events MOD one", "push events MOD two")
+		w.says(events, event("one", 40), 0)
 		time.Sleep(lookEvery)
-		w.has("configmaps shop/conf@7", "events shop/one@40", "events shop/two@31", "nodes /n1@5", "pods shop/a@10")
-		time.Sleep(eventLife)
-		w.has("configmaps shop/conf@7", "nodes /n1@5", "pods shop/a@10")
-		for i := range maxKeptEvents + 50 {
-			_, text := event(fmt.Sprintf("e%03d", i), 100+i)
-			w.writesEvent(http.MethodPost, path, http.StatusCreated, text)
-			time.Sleep(time.Millisecond)
-		}
-		time.Sleep(time.Second)
-		w.coordinator.set(func() {
-			if n := len(w.coordinator.has); n != 3+maxKeptEvents {
-				t.Errorf("the coordinator has %d objects, want %d Events and three more", n, maxKeptEvents)
-			}
-			last := fmt.Sprintf("events shop/e%03d", maxKeptEvents+49)
-			if w.coordinator.has["events shop/e000"] != "" || w.coordinator.has[last] == "" {
-				t.Error("not the oldest have gone")
+		w.has("configmaps shop/conf@7", "events shop/one@40", "events shop/two@1+", "nodes /n1@5", "pods shop/a@10")
+		w.says(events, stream.Object{Key: event("one", 0).Key}, 0)
+		time.Sleep(lookEvery)
+		w.has("configmaps shop/conf@7", "events shop/two@1+", "nodes /n1@5", "pods shop/a@10")
+
+		w.coordinator.set(func() { w.coordinator.refuses = map[string]string{"events shop/three": "it is about nothing here"} })
+		w.says(events, event("three", 50), 0)
+		time.Sleep(lookEvery)
+		w.has("configmaps shop/conf@7", "events shop/two@1+", "nodes /n1@5", "pods shop/a@10")
+		w.overlay.set(func() {
+			if want := []stream.Key{{Namespace: "shop", Name: "three"}}; !slices.Equal(w.overlay.dropped, want) {
+				t.Errorf("%v are given up, want %v", w.overlay.dropped, want)
 			}
 		})
 	})

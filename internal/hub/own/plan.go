@@ -60,6 +60,13 @@ type want struct {
 // have is what the coordinator has of this node.
 type have map[stream.ID]mark
 
+const (
+	// fromCloud stands for what the cloud has said, foreign for what an earlier run of the hub has shown of its own. Digests
+	// are others.
+	fromCloud uint64 = iota
+	foreign
+)
+
 // mark is what of an object is there: the cloud's content at a revision, or what the node says on top of that.
 type mark struct {
 	revision edge.Revision // 0: the coordinator wants to be told again

@@ -79,7 +79,9 @@ func TestPlan(t *testing.T) {
 			steps: []string{"pods: +a@10", "configmaps: +conf@7"},
 		},
 		"the coordinator is ahead: a disk's replica is behind": {
-			want: want{objects: of(map[stream.ID]edge.Revision{node1: 5, podA: 10}), known: func(stream.ID) edge.Revision { return 15 }},
+			want: want{
+				objects: of(map[stream.ID]edge.Revision{node1: 5, podA: 10}), known: func(stream.ID) edge.Revision { return 15 },
+			},
 			have: had(map[stream.ID]edge.Revision{node1: 20, podA: 21, podB: 22}),
 		},
 		"gone, in the opposite order": {
@@ -125,7 +127,9 @@ func TestPlan(t *testing.T) {
 			have: had(map[stream.ID]edge.Revision{podA: 11}),
 		},
 		"refused as the cloud says it, and not as the node does": {
-			want:    want{objects: of(map[stream.ID]edge.Revision{podA: 10}), known: known, locals: map[stream.ID]uint64{podA: 77}},
+			want: want{
+				objects: of(map[stream.ID]edge.Revision{podA: 10}), known: known, locals: map[stream.ID]uint64{podA: 77},
+			},
 			refused: map[stream.ID]refusal{podA: {mark{10, 0}, now.Add(-time.Second)}},
 			steps:   []string{"pods: +a@10, as the node says"},
 		},

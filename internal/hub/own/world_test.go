@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -186,7 +185,7 @@ type world struct {
 	link        *live.Value[link.State]
 	cloud       *fakeCloud
 	cloudLink   *live.Value[link.State]
-	disk        *fakeDisk
+	overlay     *fakeOverlay
 	node, pods  *fakeReplica
 	pusher      *Pusher
 
@@ -202,23 +201,17 @@ func core(resource string) schema.GroupVersionResource {
 // bubble runs a Pusher of n1 in p1 for a test.
 func bubble(t *testing.T, test func(*world)) {
 	t.Helper()
-	bubbleOn(t, newFakeDisk(), test)
-}
-
-// bubbleOn is bubble with a disk that there was before.
-func bubbleOn(t *testing.T, disk *fakeDisk, test func(*world)) {
-	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{
 			t: t, coordinator: &fakeCoordinator{has: map[string]string{}, contents: map[string][]byte{}},
-			link: live.NewValue(link.Up), cloudLink: live.NewValue(link.Up), cloud: newFakeCloud(), disk: disk,
+			link: live.NewValue(link.Up), cloudLink: live.NewValue(link.Up), cloud: newFakeCloud(), overlay: newFakeOverlay(),
 		}
 		w.node, w.pods = &fakeReplica{of: w}, &fakeReplica{of: w}
 		w.follow(Selection{core(nodes), "", "metadata.name=n1", w.node}, Selection{core(pods), "", "spec.nodeName=n1", w.pods})
 		var err error
 		w.pusher, err = New(Config{
 			Node: "n1", Pool: "p1", Transport: w.coordinator, Base: &url.URL{Scheme: "https", Host: "coordinator"}, Link: w.link,
-			Secrets: true, CloudLink: w.cloudLink, Cloud: w.cloud.client(t), Disk: w.disk,
+			Secrets: true, CloudLink: w.cloudLink, Cloud: w.cloud.client(t), Overlay: w.overlay,
 			Followed: func() []Selection {
 				w.mu.Lock()
 				defer w.mu.Unlock()
@@ -322,19 +315,3 @@ func (w *world) aPod(name string, revision edge.Revision) stream.Object {
 func (w *world) aMap(name string, revision edge.Revision) stream.Object {
 	return object(w.t, &corev1.ConfigMap{}, "shop", name, revision)
 }
-
-// writesEvent has a program of the node write an Event to the cloud, which answers so.
-func (w *world) writesEvent(method, path string, code int, answer []byte) {
-	w.t.Helper()
-	cloud := roundTripper(func(*http.Request) (*http.Response, error) {
-		return &http.Response{StatusCode: code, Header: http.Header{}, Body: io.NopCloser(bytes.NewReader(answer))}, nil
-	})
-	text, err := io.ReadAll(w.serves(cloud, httptest.NewRequestWithContext(w.t.Context(), method, path, nil), nil).Body)
-	if err != nil || !bytes.Equal(text, answer) {
-		w.t.Errorf("the program gets %q, %v", text, err)
-	}
-}
-
-type roundTripper func(*http.Request) (*http.Response, error)
-
-func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }

@@ -2,7 +2,7 @@
 // serves the destination is the front's business.
 //
 // A Destination says where a request goes first, and whether this node may stand in where that has no answer. What is answered
-// then, and whether a read is answered from memory, its handlers still decide (follow, recall, own).
+// then, and whether a read is answered from memory, its handlers still decide (follow, recall, standin).
 package route
 
 import (

@@ -1,4 +1,4 @@
-package own
+package standin
 
 import (
 	"encoding/json"
@@ -46,11 +46,12 @@ func (w *world) aPodWithUID(revision edge.Revision) stream.Object {
 func (w *world) shownRestarts() int32 {
 	w.t.Helper()
 	p := &corev1.Pod{}
-	w.coordinator.set(func() {
-		if err := p.Unmarshal(w.coordinator.contents["pods shop/a"]); err != nil {
-			w.t.Error(err)
-		}
-	})
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	shown := w.shown[stream.ID{Resource: pods, Key: stream.Key{Namespace: "shop", Name: "a"}}]
+	if err := p.Unmarshal(shown.Raw); err != nil {
+		w.t.Error(err)
+	}
 	if len(p.Status.ContainerStatuses) == 0 {
 		return 0
 	}
@@ -65,12 +66,12 @@ func (w *world) shows(restarts int32, has ...string) {
 	}
 }
 
-func (w *world) settleWithUID() {
+func (w *world) settleWithUID(events ...string) {
 	w.t.Helper()
-	w.node.set(20, w.aNode("p1", 5))
-	w.pods.set(20, w.aPodWithUID(10))
+	w.set(nodes, object(w.t, &corev1.Node{}, "", "n1", 5))
+	w.set(pods, w.aPodWithUID(10))
 	time.Sleep(lookEvery)
-	w.asked("ask", "push nodes MOD n1", "push pods MOD a")
+	w.has(append(events, "nodes /n1@5", "pods shop/a@10")...)
 }
 
 // TestWhatKubeletSaysInACut is shown until the cloud says something newer, or the cut is over.
@@ -87,17 +88,10 @@ func TestWhatKubeletSaysInACut(t *testing.T) {
 		}
 		time.Sleep(lookEvery)
 		w.shows(1, "nodes /n1@5", "pods shop/a@10+")
-		w.asked("push pods MOD a")
 
 		w.answers(w.sends(http.MethodPatch, podStatus, strategic, restarted(1), "application/json"), http.StatusOK, nil)
-		time.Sleep(2 * lookEvery)
-		w.asked() // the same again
 		w.answers(w.sends(http.MethodPatch, podStatus, strategic, restarted(2), "application/json"), http.StatusOK, nil)
 		time.Sleep(lookEvery)
-		w.shows(2, "nodes /n1@5", "pods shop/a@10+")
-
-		w.coordinator.restart()
-		time.Sleep(askEvery + lookEvery)
 		w.shows(2, "nodes /n1@5", "pods shop/a@10+")
 
 		w.heal()
@@ -111,31 +105,10 @@ func TestWhatKubeletSaysInACut(t *testing.T) {
 		time.Sleep(lookEvery)
 		w.shows(3, "nodes /n1@5", "pods shop/a@10+")
 		w.heal()
-		w.pods.set(50, w.aPodWithUID(50))
+		w.set(pods, w.aPodWithUID(50))
 		time.Sleep(lookEvery)
 		w.shows(0, "nodes /n1@5", "pods shop/a@50")
 		w.cloudAsked()
-	})
-}
-
-// TestAHubThatRestartsInACut leaves what it has shown before until kubelet says it again, or the cut is over.
-func TestAHubThatRestartsInACut(t *testing.T) {
-	bubble(t, func(w *world) {
-		w.coordinator.set(func() {
-			w.coordinator.has = map[string]string{"nodes /n1": "5+", "pods shop/a": "10+"}
-			w.coordinator.version++
-		})
-		w.cut()
-		w.node.set(20, w.aNode("p1", 5))
-		w.pods.set(20, w.aPodWithUID(10))
-		time.Sleep(time.Minute)
-		w.has("nodes /n1@5+", "pods shop/a@10+")
-		w.answers(w.sends(http.MethodPatch, podStatus, strategic, restarted(4), "application/json"), http.StatusOK, nil)
-		time.Sleep(lookEvery)
-		w.shows(4, "nodes /n1@5+", "pods shop/a@10+")
-		w.heal()
-		time.Sleep(settling + lookEvery)
-		w.has("nodes /n1@5", "pods shop/a@10")
 	})
 }
 
@@ -195,7 +168,7 @@ func TestTheCloudFails(t *testing.T) {
 		}
 		time.Sleep(lookEvery)
 		w.shows(1, "events shop/e502@1+", "events shop/e503@1+", "events shop/e504@1+", "nodes /n1@5", "pods shop/a@10+")
-		w.coordinator.set(func() { w.coordinator.code = http.StatusCreated })
+		w.review(http.StatusCreated)
 		w.answers(w.sends(http.MethodPost, reviews, "application/json", []byte(`{}`), ""), http.StatusCreated, nil)
 		w.cloud.set(func() { w.cloud.code = http.StatusInternalServerError })
 		w.answers(w.sends(http.MethodPatch, podStatus, strategic, restarted(2), ""), http.StatusInternalServerError, nil)
@@ -243,6 +216,88 @@ func again(count int32) []byte {
 	return fmt.Appendf(nil, `{"count":%d,"lastTimestamp":"2026-01-01T00:00:00Z","message":"again"}`, count)
 }
 
+// TestEvents that the cloud has are shown for their time, the newest of them.
+func TestEvents(t *testing.T) {
+	bubble(t, func(w *world) {
+		w.settleWithUID()
+		event := func(name string, revision int) (*corev1.Event, []byte) {
+			e := &corev1.Event{InvolvedObject: corev1.ObjectReference{Kind: "Pod", Namespace: "shop", Name: "a"}}
+			e.Namespace, e.Name, e.ResourceVersion = "shop", name, fmt.Sprint(revision)
+			e.APIVersion, e.Kind = "v1", "Event"
+			text, err := json.Marshal(e)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return e, text
+		}
+		const path = "/api/v1/namespaces/shop/events"
+		e, text := event("one", 30)
+		w.writesEvent(http.MethodPost, path, http.StatusCreated, text)
+		inProtobuf := stream.Type{GroupVersionKind: corev1.SchemeGroupVersion.WithKind("Event"), Encoding: stream.Protobuf}
+		two := stream.Envelope(inProtobuf, object(t, e, "shop", "two", 31).Raw)
+		w.writesEvent(http.MethodPost, path, http.StatusCreated, two)
+		for _, no := range []struct {
+			method, path string
+			code         int
+			answer       []byte
+		}{
+			{http.MethodPost, path, http.StatusConflict, []byte(`{"kind":"Status","apiVersion":"v1"}`)},
+			{http.MethodGet, path, http.StatusOK, text},
+			{http.MethodPost, "/api/v1/namespaces/shop/pods", http.StatusCreated, text},
+			{http.MethodPost, path, http.StatusCreated, []byte("no JSON")},
+			{http.MethodPost, path, http.StatusCreated, []byte(`{"kind":"Event","apiVersion":"v1","metadata":{"name":"x"}}`)},
+			{http.MethodPost, path, http.StatusCreated, append(make([]byte, maxEventBytes), text...)},
+		} {
+			w.writesEvent(no.method, no.path, no.code, no.answer)
+		}
+		time.Sleep(lookEvery)
+		w.has("events shop/one@30", "events shop/two@31", "nodes /n1@5", "pods shop/a@10")
+		_, again := event("one", 40)
+		w.writesEvent(http.MethodPatch, path+"/one", http.StatusOK, again)
+		w.writesEvent(http.MethodPatch, path+"/one", http.StatusOK, text) // of before, late
+		time.Sleep(lookEvery)
+		w.has("events shop/one@40", "events shop/two@31", "nodes /n1@5", "pods shop/a@10")
+		time.Sleep(eventLife)
+		w.has("nodes /n1@5", "pods shop/a@10")
+		for i := range maxKeptEvents + 50 {
+			_, text := event(fmt.Sprintf("e%03d", i), 100+i)
+			w.writesEvent(http.MethodPost, path, http.StatusCreated, text)
+			time.Sleep(time.Millisecond)
+		}
+		time.Sleep(time.Second)
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if n := len(w.shown); n != 2+maxKeptEvents {
+			t.Errorf("%d objects are shown, want %d Events and two more", n, maxKeptEvents)
+		}
+		last := stream.Key{Namespace: "shop", Name: fmt.Sprintf("e%03d", maxKeptEvents+49)}
+		if w.taker.HasEvent(stream.Key{Namespace: "shop", Name: "e000"}) || !w.taker.HasEvent(last) {
+			t.Error("not the oldest have gone")
+		}
+	})
+}
+
+// TestEventsOfAnEarlierRun of the hub, which are shown still, go in their time. One that waits on the disk is not taken for such.
+func TestEventsOfAnEarlierRun(t *testing.T) {
+	l := newEventLog(newFakeDisk(), func() {}, func() {})
+	event := &corev1.Event{}
+	event.Namespace, event.Name = "shop", "waits"
+	if _, err := l.create(event, time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	again := newEventLog(l.disk, func() {}, func() {})
+	waits, old := stream.Key{Namespace: "shop", Name: "waits"}, stream.Key{Namespace: "shop", Name: "old"}
+	again.adopt(waits, 1)
+	again.adopt(old, 7)
+	again.restore()
+	if !again.waits(waits) || again.waits(old) || !again.has(old) {
+		t.Errorf("it has %v", again.events)
+	}
+	if o := again.events[old].object; o.Revision != 7 || o.Raw != nil {
+		t.Errorf("of the other it has %v", o)
+	}
+}
+
 // TestEventsOfACut reach the cloud once, each, as they were written last.
 func TestEventsOfACut(t *testing.T) {
 	bubble(t, func(w *world) {
@@ -283,7 +338,7 @@ func TestEventsOfACut(t *testing.T) {
 		w.cloudHas("before×2", "earlier×7", "new×2")
 		w.cloudAsked("create new", "patch before", "create earlier", "patch earlier")
 		w.has("events shop/before@103", "events shop/earlier@104", "events shop/new@102", "nodes /n1@5", "pods shop/a@10")
-		if told := testutil.ToFloat64(w.pusher.metrics.told); told != 3 {
+		if told := testutil.ToFloat64(w.taker.metrics.told); told != 3 {
 			t.Errorf("the cloud was told of %v", told)
 		}
 		w.answers(patch("new", 3), http.StatusOK, nil)
@@ -320,9 +375,9 @@ func TestWaitingEventsOutliveTheHub(t *testing.T) {
 	disk := newFakeDisk()
 	bubbleOn(t, disk, func(w *world) {
 		w.cut()
-		w.coordinator.set(func() { w.coordinator.refuses = map[string]string{"events shop/e": "no"} })
 		w.settleWithUID()
 		w.creates("e", 5)
+		w.taker.DropEvent(stream.Key{Namespace: "shop", Name: "e"}) // the coordinator does not take it
 		time.Sleep(time.Minute)
 	})
 	if len(disk.Blobs(waitingPrefix)) != 1 || disk.flushed != 1 {
@@ -331,9 +386,7 @@ func TestWaitingEventsOutliveTheHub(t *testing.T) {
 	disk.blobs[waitingPrefix+"bad"] = []byte("{")
 	bubbleOn(t, disk, func(w *world) {
 		w.cut()
-		w.node.set(20, w.aNode("p1", 5))
-		w.pods.set(20, w.aPodWithUID(10))
-		time.Sleep(lookEvery)
+		w.settleWithUID("events shop/e@1+")
 		w.has("events shop/e@1+", "nodes /n1@5", "pods shop/a@10")
 		w.heal()
 		time.Sleep(2 * lookEvery)
@@ -361,7 +414,7 @@ func TestEventsThatTheCloudDoesNotTake(t *testing.T) {
 		})
 		time.Sleep(time.Minute)
 		w.cloudAsked("403")
-		if lost := testutil.ToFloat64(w.pusher.metrics.lost); lost != 1 {
+		if lost := testutil.ToFloat64(w.taker.metrics.lost); lost != 1 {
 			t.Errorf("%v are lost", lost)
 		}
 	})
@@ -377,22 +430,21 @@ func TestEventsAreBounded(t *testing.T) {
 		}
 		post("known")
 		w.cut()
-		w.coordinator.set(func() { w.coordinator.fails = errors.New("down") })
 		for i := range maxKeptEvents + 2 {
 			post(fmt.Sprintf("e%03d", i))
 		}
-		if lost := testutil.ToFloat64(w.pusher.metrics.lost); lost != 2 || len(w.disk.Blobs("")) != maxKeptEvents {
+		if lost := testutil.ToFloat64(w.taker.metrics.lost); lost != 2 || len(w.disk.Blobs("")) != maxKeptEvents {
 			t.Errorf("%v are lost, and %d are on the disk", lost, len(w.disk.Blobs("")))
 		}
-		if what := w.pusher.gatherer.events.oldest(time.Now()); what == nil || what.event.Name != "e002" {
+		if what := w.taker.events.oldest(time.Now()); what == nil || what.event.Name != "e002" {
 			t.Errorf("the oldest is %+v", what)
 		}
 		w.link.Set(link.Down)
 		time.Sleep(eventLife + lookEvery)
-		if what := w.pusher.gatherer.events.oldest(time.Now()); what != nil {
+		if what := w.taker.events.oldest(time.Now()); what != nil {
 			t.Errorf("of an hour ago waits %+v", what.event)
 		}
-		if lost := testutil.ToFloat64(w.pusher.metrics.lost); lost != maxKeptEvents+2 || len(w.disk.Blobs("")) != 0 {
+		if lost := testutil.ToFloat64(w.taker.metrics.lost); lost != maxKeptEvents+2 || len(w.disk.Blobs("")) != 0 {
 			t.Errorf("after their time %v are lost, and %d are on the disk", lost, len(w.disk.Blobs("")))
 		}
 	})
@@ -405,12 +457,12 @@ func TestReviewsOfACut(t *testing.T) {
 		w.answers(w.sends(http.MethodPost, reviews, "application/json", []byte(`{}`), ""), http.StatusOK, nil)
 		w.cloudAsked("POST " + reviews)
 		w.cut()
-		w.coordinator.set(func() { w.coordinator.code = http.StatusCreated })
+		w.review(http.StatusCreated)
 		response := w.sends(http.MethodPost, reviews, "application/json", []byte(`{}`), "")
 		if response == nil || response.StatusCode != http.StatusCreated || response.Header.Get("Cache-Control") != "no-store" {
 			t.Errorf("%+v", response)
 		}
-		w.coordinator.set(func() { w.coordinator.code = http.StatusForbidden })
+		w.review(http.StatusForbidden)
 		if response := w.sends(http.MethodPost, reviews, "application/json", []byte(`{}`), ""); response != nil {
 			t.Errorf("the coordinator does not answer, and kubelet is told %d", response.StatusCode)
 		}

@@ -1,4 +1,4 @@
-package own
+package standin
 
 import (
 	"context"
@@ -28,9 +28,9 @@ import (
 const (
 	// waitingPrefix begins the disk's keys of Events that wait.
 	waitingPrefix = "event/"
-	// tellTimeout bounds telling the cloud of one, and tellMax the pause after a failure.
-	tellTimeout = 20 * time.Second
-	tellMax     = 30 * time.Second
+	// tellTimeout bounds telling the cloud of one, tellMin and tellMax the pause after a failure.
+	tellTimeout      = 20 * time.Second
+	tellMin, tellMax = 100 * time.Millisecond, 30 * time.Second
 	// flushTimeout bounds how long a writer of an Event waits for the disk.
 	flushTimeout = 2 * time.Second
 	// noRevision is that of an Event that the cloud has not seen: older than all others.
@@ -100,7 +100,7 @@ func (l *eventLog) restore() {
 		}
 		object, err := objectOf(event)
 		l.mu.Lock()
-		if _, newer := l.events[object.Key]; err == nil && !newer {
+		if err == nil && l.events[object.Key].object.Raw == nil { // else it was written since
 			l.putLocked(object.Key, written{object, was.At, &waiting{event, was.There}, digest(object.Raw)})
 		}
 		l.mu.Unlock()
@@ -224,37 +224,48 @@ func (l *eventLog) turn(what *waiting, there bool) {
 }
 
 // tell tells the cloud of the Events that wait, whenever it can be reached, until ctx ends.
-func (p *Pusher) tell(ctx context.Context) {
-	failures, told := 0, false
+func (t *Taker) tell(ctx context.Context) {
+	again, told := run.Backoff{Min: tellMin, Max: tellMax}, false
 	for ctx.Err() == nil {
-		if _, err := p.config.CloudLink.Wait(ctx, func(s link.State) bool { return s == link.Up }); err != nil {
+		if _, err := t.config.CloudLink.Wait(ctx, func(s link.State) bool { return s == link.Up }); err != nil {
 			return
 		}
-		what := p.gatherer.events.oldest(time.Now())
+		what := t.events.oldest(time.Now())
 		if what == nil {
 			if told {
-				p.gatherer.events.flush(ctx) // else a hub that is killed tells them again, when they may have gone on
+				t.events.flush(ctx) // else a hub that is killed tells them again, when they may have gone on
 				told = false
 			}
-			p.written.wait(ctx, eventLife)
+			t.await(ctx)
 			continue
 		}
-		if err := p.tellOf(ctx, what); err != nil {
+		if err := t.tellOf(ctx, what); err != nil {
 			klog.FromContext(ctx).V(1).Info("The cloud cannot be told of an Event yet", "event", klog.KObj(what.event),
 				"err", err)
-			_ = run.Pause(ctx, min(backoffMin<<min(failures, 10), tellMax))
-			failures++
+			_ = run.Pause(ctx, again.Next())
 			continue
 		}
-		failures, told = 0, true
+		told = true
+		again.Reset()
+	}
+}
+
+// await waits until an Event is written, or until ctx ends.
+func (t *Taker) await(ctx context.Context) {
+	timer := time.NewTimer(eventLife) // by then those that are left are forgotten
+	defer timer.Stop()
+	select {
+	case <-t.written:
+	case <-timer.C:
+	case <-ctx.Done():
 	}
 }
 
 // tellOf tells the cloud of an Event. It fails if that is to be tried again.
-func (p *Pusher) tellOf(ctx context.Context, what *waiting) error {
+func (t *Taker) tellOf(ctx context.Context, what *waiting) error {
 	ctx, cancel := context.WithTimeout(ctx, tellTimeout)
 	defer cancel()
-	at := p.config.Cloud.Events(what.event.Namespace)
+	at := t.config.Events.Events(what.event.Namespace)
 	var answer *corev1.Event
 	var err error
 	if what.there {
@@ -266,14 +277,14 @@ func (p *Pusher) tellOf(ctx context.Context, what *waiting) error {
 	}
 	switch {
 	case err == nil:
-		p.gatherer.events.told(what, answer)
-		p.metrics.told.Inc()
+		t.events.told(what, answer)
+		t.metrics.told.Inc()
 	case !what.there && apierrors.IsAlreadyExists(err), what.there && apierrors.IsNotFound(err):
-		p.gatherer.events.turn(what, !what.there)
+		t.events.turn(what, !what.there)
 	case refuses(err):
 		klog.FromContext(ctx).Info("The cloud does not take an Event of when it was cut off", "event", klog.KObj(what.event),
 			"err", err)
-		p.gatherer.events.told(what, nil)
+		t.events.told(what, nil)
 	default:
 		return err
 	}

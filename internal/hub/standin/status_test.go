@@ -1,4 +1,4 @@
-package own
+package standin
 
 import (
 	"encoding/json"

@@ -1,4 +1,4 @@
-package own
+package standin
 
 import (
 	"encoding/json"
@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 
+	"yurtcoordinator/internal/hub/link"
 	"yurtcoordinator/internal/stream"
 )
 
@@ -162,6 +163,7 @@ type statuses struct {
 	mu     sync.Mutex
 	said   map[stream.ID]said
 	latest time.Time
+	cutAt  time.Time // when the cloud was seen cut off last
 }
 
 func newStatuses(changed func()) *statuses {
@@ -177,11 +179,14 @@ func (s *statuses) put(i stream.ID, o stream.Object, now time.Time) {
 	s.changed()
 }
 
-// since is when something was said last.
-func (s *statuses) since() time.Time {
+// cut reports whether the cloud is cut off, or was until a moment ago, or may be.
+func (s *statuses) cut(cloud link.State, now time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.latest
+	if cloud != link.Up {
+		s.cutAt = now
+	}
+	return now.Sub(s.cutAt) < settling || now.Sub(s.latest) < settling
 }
 
 // addTo puts what was said in the place of what the cloud has, and forgets what is over: the cloud has said something newer,
@@ -198,15 +203,11 @@ func (s *statuses) addTo(objects map[stream.ID]stream.Object, locals map[stream.
 	}
 }
 
-const (
-	// fromCloud stands for what the cloud has said, foreign for what an earlier run of the hub has shown of its own. Digests
-	// are others.
-	fromCloud uint64 = iota
-	foreign
-)
+// leastDigest is the smallest digest: to those who push objects, 0 and 1 stand for others than the node's own words.
+const leastDigest = 2
 
 func digest(raw []byte) uint64 {
 	h := fnv.New64a()
 	_, _ = h.Write(raw) // never fails
-	return max(h.Sum64(), foreign+1)
+	return max(h.Sum64(), leastDigest)
 }

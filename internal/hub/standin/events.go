@@ -1,4 +1,4 @@
-package own
+package standin
 
 import (
 	"bytes"
@@ -109,14 +109,12 @@ func (l *eventLog) addTo(objects map[stream.ID]stream.Object, locals map[stream.
 	}
 }
 
-// known is any revision for an Event that is forgotten: it is over, whatever its revision.
-func (l *eventLog) known(k stream.Key) edge.Revision {
+// has reports whether an Event is not forgotten.
+func (l *eventLog) has(k stream.Key) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if _, ok := l.events[k]; ok {
-		return 0
-	}
-	return ^edge.Revision(0) >> 1
+	_, ok := l.events[k]
+	return ok
 }
 
 // drop forgets an Event, unless the cloud is to be told of it.
@@ -128,14 +126,12 @@ func (l *eventLog) drop(k stream.Key) {
 	}
 }
 
-// adopt takes in what the coordinator has from an earlier run of this hub: it goes in its time.
-func (l *eventLog) adopt(h have) {
+// adopt takes in an Event that the coordinator has from an earlier run of this hub: it goes in its time.
+func (l *eventLog) adopt(k stream.Key, revision edge.Revision) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for i, m := range h {
-		if _, ok := l.events[i.Key]; i.Resource == events && !ok {
-			l.events[i.Key] = written{object: stream.Object{Key: i.Key, Revision: m.revision}, at: time.Now()}
-		}
+	if _, ok := l.events[k]; !ok {
+		l.events[k] = written{object: stream.Object{Key: k, Revision: revision}, at: time.Now()}
 	}
 }
 

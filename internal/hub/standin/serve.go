@@ -1,22 +1,17 @@
-package own
+package standin
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"maps"
 	"mime"
 	"net/http"
-	"strconv"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/klog/v2"
@@ -66,7 +61,7 @@ func matterOf(info *request.RequestInfo) (matter, stream.ID) {
 // coordinator to show and the cloud to hear of later; and if the coordinator can be reached, so is what kubelet says of its
 // Node and Pods, and reviews are the coordinator's to answer, if nobody remembers what the cloud said. Events that are written
 // to the cloud are read along.
-func (p *Pusher) Serve(w http.ResponseWriter, r *http.Request, body []byte, pass http.Handler) {
+func (t *Taker) Serve(w http.ResponseWriter, r *http.Request, body []byte, pass http.Handler) {
 	info, ok := request.RequestInfoFrom(r.Context())
 	if !ok {
 		http.Error(w, "no RequestInfo: a defect of yurthub", http.StatusInternalServerError)
@@ -74,15 +69,15 @@ func (p *Pusher) Serve(w http.ResponseWriter, r *http.Request, body []byte, pass
 	}
 	m, about := matterOf(info)
 	isEvent := m == newEvent || m == changedEvent
-	cut := p.config.CloudLink.Get() == link.Down && m != review // what the cloud said of it may be remembered
-	if (cut || isEvent && p.gatherer.events.waits(about.Key)) && p.answer(w, r, body, m, about) {
+	cut := t.config.CloudLink.Get() == link.Down && m != review // what the cloud said of it may be remembered
+	if (cut || isEvent && t.events.waits(about.Key)) && t.answer(w, r, body, m, about) {
 		return
 	}
 	out := &instead.Writer{ResponseWriter: w, Answer: func(w http.ResponseWriter) bool {
-		if state := p.config.CloudLink.Get(); m == review && state != link.Down && state != link.Failing {
+		if state := t.config.CloudLink.Get(); m == review && state != link.Down && state != link.Failing {
 			return false // it is asked again, and by then the link is judged
 		}
-		return r.Context().Err() == nil && p.answer(w, r, body, m, about)
+		return r.Context().Err() == nil && t.answer(w, r, body, m, about)
 	}}
 	if !isEvent {
 		pass.ServeHTTP(out, r)
@@ -91,13 +86,13 @@ func (p *Pusher) Serve(w http.ResponseWriter, r *http.Request, body []byte, pass
 	along := &alongside{ResponseWriter: out}
 	pass.ServeHTTP(along, r)
 	if object, ok := eventOf(along.text.Bytes()); ok && along.whole() {
-		p.gatherer.events.add(object, time.Now())
+		t.events.add(object, time.Now())
 	}
 }
 
 // answer answers in the cloud's place, or returns false and has written nothing.
-func (p *Pusher) answer(w http.ResponseWriter, r *http.Request, body []byte, m matter, about stream.ID) bool {
-	if p.config.Link.Get() != link.Up && m != newEvent && m != changedEvent {
+func (t *Taker) answer(w http.ResponseWriter, r *http.Request, body []byte, m matter, about stream.ID) bool {
+	if t.config.Link.Get() != link.Up && m != newEvent && m != changedEvent {
 		return false
 	}
 	if body == nil || r.Header.Get("Content-Encoding") != "" {
@@ -107,13 +102,13 @@ func (p *Pusher) answer(w http.ResponseWriter, r *http.Request, body []byte, m m
 	if err != nil {
 		return false
 	}
-	response, err := p.take(r, contentType, body, m, about)
+	response, err := t.take(r, contentType, body, m, about)
 	if err != nil {
 		klog.FromContext(r.Context()).V(2).Info("Not taken in the cloud's place", "method", r.Method, "path", r.URL.Path,
 			"err", err)
 		return false
 	}
-	p.metrics.local.WithLabelValues(m.String()).Inc()
+	t.metrics.local.WithLabelValues(m.String()).Inc()
 	defer response.Body.Close()
 	maps.Copy(w.Header(), response.Header)
 	w.WriteHeader(response.StatusCode)
@@ -122,8 +117,8 @@ func (p *Pusher) answer(w http.ResponseWriter, r *http.Request, body []byte, m m
 }
 
 // take returns what is answered in the cloud's place, a refusal in Kubernetes' words among it, or why nothing is.
-func (p *Pusher) take(r *http.Request, contentType string, body []byte, m matter, about stream.ID) (*http.Response, error) {
-	response, err := p.taken(r, contentType, body, m, about)
+func (t *Taker) take(r *http.Request, contentType string, body []byte, m matter, about stream.ID) (*http.Response, error) {
+	response, err := t.taken(r, contentType, body, m, about)
 	if no := apierrors.APIStatus(nil); errors.As(err, &no) {
 		s := no.Status()
 		return respondStatus(r, &s), nil
@@ -131,20 +126,20 @@ func (p *Pusher) take(r *http.Request, contentType string, body []byte, m matter
 	return response, err
 }
 
-func (p *Pusher) taken(r *http.Request, contentType string, body []byte, m matter, about stream.ID) (*http.Response, error) {
+func (t *Taker) taken(r *http.Request, contentType string, body []byte, m matter, about stream.ID) (*http.Response, error) {
 	switch m {
 	case newEvent:
-		return p.takeEvent(r, about.Key, body)
+		return t.takeEvent(r, about.Key, body)
 	case changedEvent:
-		return p.takePatch(r, about.Key, contentType, body)
+		return t.takePatch(r, about.Key, contentType, body)
 	case status:
-		return p.takeStatus(r, about, contentType, body)
+		return t.takeStatus(r, about, contentType, body)
 	default:
-		return p.review(r, body)
+		return t.review(r, body)
 	}
 }
 
-func (p *Pusher) takeEvent(r *http.Request, about stream.Key, body []byte) (*http.Response, error) {
+func (t *Taker) takeEvent(r *http.Request, about stream.Key, body []byte) (*http.Response, error) {
 	event, err := readEvent(body)
 	if err != nil {
 		return nil, err
@@ -155,28 +150,28 @@ func (p *Pusher) takeEvent(r *http.Request, about stream.Key, body []byte) (*htt
 	if event.Namespace != about.Namespace || event.Name == "" || len(body) > maxEventBytes {
 		return nil, errNotKept
 	}
-	object, err := p.gatherer.events.create(event, time.Now())
+	object, err := t.events.create(event, time.Now())
 	if err != nil {
 		return nil, err
 	}
-	p.gatherer.events.flush(r.Context())
+	t.events.flush(r.Context())
 	return respond(r, http.StatusCreated, events, object.Raw)
 }
 
-func (p *Pusher) takePatch(r *http.Request, about stream.Key, contentType string, body []byte) (*http.Response, error) {
+func (t *Taker) takePatch(r *http.Request, about stream.Key, contentType string, body []byte) (*http.Response, error) {
 	if contentType != string(types.StrategicMergePatchType) || len(body) > maxEventBytes {
 		return nil, errNotKept
 	}
-	object, err := p.gatherer.events.change(about, body, time.Now())
+	object, err := t.events.change(about, body, time.Now())
 	if err != nil {
 		return nil, err
 	}
-	p.gatherer.events.flush(r.Context())
+	t.events.flush(r.Context())
 	return respond(r, http.StatusOK, events, object.Raw)
 }
 
-func (p *Pusher) takeStatus(r *http.Request, about stream.ID, contentType string, body []byte) (*http.Response, error) {
-	base, ok := p.gatherer.onNode(about)
+func (t *Taker) takeStatus(r *http.Request, about stream.ID, contentType string, body []byte) (*http.Response, error) {
+	base, ok := t.config.Object(about)
 	if !ok {
 		return nil, errNotKept
 	}
@@ -187,16 +182,16 @@ func (p *Pusher) takeStatus(r *http.Request, about stream.ID, contentType string
 	if err != nil {
 		return nil, err
 	}
-	p.gatherer.said.put(about, stream.Object{Key: base.Key, Revision: base.Revision, Raw: w.shown}, time.Now())
+	t.statuses.put(about, stream.Object{Key: base.Key, Revision: base.Revision, Raw: w.shown}, time.Now())
 	return respond(r, http.StatusOK, about.Resource, w.told)
 }
 
 // review asks the coordinator. Its answer is not to be remembered as the cloud's.
-func (p *Pusher) review(r *http.Request, body []byte) (*http.Response, error) {
+func (t *Taker) review(r *http.Request, body []byte) (*http.Response, error) {
 	asked := r.Clone(r.Context())
-	asked.URL.Scheme, asked.URL.Host, asked.Host = p.config.Base.Scheme, p.config.Base.Host, ""
+	asked.URL.Scheme, asked.URL.Host, asked.Host = t.config.Base.Scheme, t.config.Base.Host, ""
 	asked.Body = io.NopCloser(bytes.NewReader(body))
-	response, err := p.config.Transport.RoundTrip(asked)
+	response, err := t.config.Transport.RoundTrip(asked)
 	if err != nil {
 		return nil, err
 	}
@@ -206,48 +201,4 @@ func (p *Pusher) review(r *http.Request, body []byte) (*http.Response, error) {
 	}
 	response.Header.Set("Cache-Control", "no-store")
 	return response, nil
-}
-
-// respond answers with an object, as protobuf or JSON.
-func respond(r *http.Request, code int, resource string, raw []byte) (*http.Response, error) {
-	kind := corev1.SchemeGroupVersion.WithKind(kinds[resource])
-	if strings.Contains(r.Header.Get("Accept"), runtime.ContentTypeProtobuf) {
-		t := stream.Type{GroupVersionKind: kind, Encoding: stream.Protobuf}
-		return response(r, code, runtime.ContentTypeProtobuf, stream.Envelope(t, raw)), nil
-	}
-	var o interface{ Unmarshal(data []byte) error }
-	if o = newReported(resource); resource == events {
-		o = &corev1.Event{}
-	}
-	if err := o.Unmarshal(raw); err != nil {
-		return nil, err
-	}
-	text, err := json.Marshal(o)
-	if err != nil {
-		return nil, err
-	}
-	text = stream.Envelope(stream.Type{GroupVersionKind: kind, Encoding: stream.JSON}, text)
-	return response(r, code, runtime.ContentTypeJSON, text), nil
-}
-
-func respondStatus(r *http.Request, s *metav1.Status) *http.Response {
-	s.APIVersion, s.Kind = "v1", "Status"
-	text, err := json.Marshal(s)
-	if err != nil {
-		panic(fmt.Errorf("a Status that is no JSON: %w", err)) // strings and numbers always are
-	}
-	return response(r, int(s.Code), runtime.ContentTypeJSON, text)
-}
-
-func response(r *http.Request, code int, contentType string, body []byte) *http.Response {
-	return &http.Response{
-		Status: strconv.Itoa(code) + " " + http.StatusText(code), StatusCode: code,
-		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Request: r,
-		Header: http.Header{
-			"Content-Type": {contentType}, "Content-Length": {strconv.Itoa(len(body))},
-			"Cache-Control": {"no-cache, private"},
-			"Warning":       {`110 yurthub "the cloud cannot be reached; it will hear of this when it is back"`},
-		},
-		ContentLength: int64(len(body)), Body: io.NopCloser(bytes.NewReader(body)),
-	}
 }

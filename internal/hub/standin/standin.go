@@ -1,0 +1,131 @@
+package standin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+
+	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/hub/link"
+	"yurtcoordinator/internal/live"
+	"yurtcoordinator/internal/stream"
+)
+
+// Resources of what is taken; all are of v1.
+const (
+	nodes  = "nodes"
+	pods   = "pods"
+	events = "events"
+)
+
+// kinds are those of the resources.
+var kinds = map[string]string{nodes: "Node", pods: "Pod", events: "Event"}
+
+// Config is what a Taker needs. All fields are required unless it says otherwise.
+type Config struct {
+	// Object returns a Node or Pod of this node's own as the cloud has it, as far as is known, in protobuf. It is safe for
+	// concurrent use.
+	Object func(stream.ID) (stream.Object, bool)
+	// Transport reaches the coordinator as this node (upstream.AsNode). Base is its address; the path is ignored. Link is
+	// the state of the way there.
+	Transport http.RoundTripper
+	Base      *url.URL
+	Link      *live.Value[link.State]
+	// CloudLink is the state of the way to the cloud, and Events has the Events there, as this node.
+	CloudLink *live.Value[link.State]
+	Events    corev1client.EventsGetter
+	// Disk keeps the Events that the cloud has not been told of. Default: they do not outlive the hub.
+	Disk Disk
+	// Changed is told of each change of what is shown. It does not block. Default: nobody is told.
+	Changed func()
+	// Metrics takes the metrics. Default: they are not registered anywhere.
+	Metrics prometheus.Registerer
+}
+
+// Taker takes what the cloud does not. Make one with New; safe for concurrent use.
+type Taker struct {
+	config   Config
+	metrics  metrics
+	events   *eventLog
+	statuses *statuses
+	written  chan struct{} // has one when an Event was written
+}
+
+type metrics struct {
+	local      *prometheus.CounterVec
+	told, lost prometheus.Counter
+}
+
+// New returns a Taker. It registers its metrics, and does no I/O.
+func New(c Config) (*Taker, error) {
+	if c.Object == nil || c.Transport == nil || c.Base == nil || c.Link == nil || c.CloudLink == nil || c.Events == nil {
+		return nil, errors.New("standin: Object, Transport, Base, Link, CloudLink and Events are required")
+	}
+	if c.Changed == nil {
+		c.Changed = func() {}
+	}
+	t := &Taker{config: c, metrics: newMetrics(), statuses: newStatuses(c.Changed), written: make(chan struct{}, 1)}
+	t.events = newEventLog(c.Disk, t.metrics.lost.Inc, func() {
+		select {
+		case t.written <- struct{}{}:
+		default:
+		}
+		c.Changed()
+	})
+	if c.Metrics != nil {
+		for _, each := range []prometheus.Collector{t.metrics.local, t.metrics.told, t.metrics.lost} {
+			if err := c.Metrics.Register(each); err != nil {
+				return nil, fmt.Errorf("register metrics of what is taken in the cloud's place: %w", err)
+			}
+		}
+	}
+	return t, nil
+}
+
+func newMetrics() metrics {
+	return metrics{
+		local: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "yurthub_own_local_answers_total",
+			Help: "Requests of this node's programs that were answered in the cloud's place: event, status, review.",
+		}, []string{"about"}),
+		told: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "yurthub_own_events_told_total", Help: "Events of a cut that the cloud was told of afterwards.",
+		}),
+		lost: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "yurthub_own_events_lost_total",
+			Help: "Events of a cut that the cloud was never told of: too many, too old, or refused.",
+		}),
+	}
+}
+
+// Run tells the cloud of the Events that wait for it until ctx ends, and then returns nil.
+func (t *Taker) Run(ctx context.Context) error {
+	t.events.restore()
+	t.tell(ctx)
+	return nil
+}
+
+// Cut reports whether the cloud is cut off, or was until a moment ago, or may be: then what the node says of itself is shown.
+func (t *Taker) Cut(now time.Time) bool { return t.statuses.cut(t.config.CloudLink.Get(), now) }
+
+// AddTo puts what the node says of itself in the place of what the cloud has, and adds its Events. It adds digests of what the
+// cloud has not heard to said; none is 0 or 1. What is over is forgotten: without a cut, all statuses are.
+func (t *Taker) AddTo(objects map[stream.ID]stream.Object, said map[stream.ID]uint64, cut bool) {
+	t.statuses.addTo(objects, said, cut)
+	t.events.addTo(objects, said)
+}
+
+// HasEvent reports whether an Event is to be shown still.
+func (t *Taker) HasEvent(k stream.Key) bool { return t.events.has(k) }
+
+// DropEvent forgets an Event that is not shown anywhere, unless the cloud is to be told of it.
+func (t *Taker) DropEvent(k stream.Key) { t.events.drop(k) }
+
+// AdoptEvent takes in an Event that is shown from an earlier run of this hub: it goes in its time.
+func (t *Taker) AdoptEvent(k stream.Key, revision edge.Revision) { t.events.adopt(k, revision) }

@@ -1,0 +1,172 @@
+package standin
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/hub/link"
+	"yurtcoordinator/internal/live"
+	"yurtcoordinator/internal/stream"
+)
+
+// lookEvery is how often the world looks at what is shown.
+const lookEvery = 250 * time.Millisecond
+
+// world is a Taker with what is around it, in a bubble of its own time.
+type world struct {
+	t               *testing.T
+	cloud           *fakeCloud
+	link, cloudLink *live.Value[link.State]
+	disk            *fakeDisk
+	taker           *Taker
+
+	mu       sync.Mutex
+	reviewed int                         // how the coordinator answers reviews
+	base     map[stream.ID]stream.Object // what the cloud has of the node
+	shown    map[stream.ID]stream.Object // on top of that
+	said     map[stream.ID]uint64
+}
+
+// bubble runs a Taker of n1 for a test.
+func bubble(t *testing.T, test func(*world)) {
+	t.Helper()
+	bubbleOn(t, newFakeDisk(), test)
+}
+
+// bubbleOn is bubble with a disk that there was before.
+func bubbleOn(t *testing.T, disk *fakeDisk, test func(*world)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		w := &world{
+			t: t, link: live.NewValue(link.Up), cloudLink: live.NewValue(link.Up), cloud: newFakeCloud(), disk: disk,
+			base: map[stream.ID]stream.Object{},
+		}
+		var err error
+		w.taker, err = New(Config{
+			Object: func(i stream.ID) (stream.Object, bool) {
+				w.mu.Lock()
+				defer w.mu.Unlock()
+				o, ok := w.base[i]
+				return o, ok
+			},
+			Transport: roundTripper(w.coordinator), Base: &url.URL{Scheme: "https", Host: "coordinator"}, Link: w.link,
+			CloudLink: w.cloudLink, Events: w.cloud.client(t), Disk: w.disk,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- w.taker.Run(ctx) }()
+		var looks sync.WaitGroup
+		looks.Go(func() { w.look(ctx) })
+		test(w)
+		cancel()
+		looks.Wait()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// look looks again and again at what is shown, while there is a coordinator to show it to.
+func (w *world) look(ctx context.Context) {
+	for ctx.Err() == nil {
+		if _, err := w.link.Wait(ctx, func(s link.State) bool { return s == link.Up }); err != nil {
+			return
+		}
+		w.mu.Lock()
+		w.shown, w.said = maps.Clone(w.base), map[stream.ID]uint64{}
+		w.taker.AddTo(w.shown, w.said, w.taker.Cut(time.Now()))
+		w.mu.Unlock()
+		select {
+		case <-time.After(lookEvery):
+		case <-ctx.Done():
+		}
+	}
+}
+
+// coordinator answers reviews.
+func (w *world) coordinator(*http.Request) (*http.Response, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return &http.Response{StatusCode: w.reviewed, Header: http.Header{}, Body: http.NoBody}, nil
+}
+
+// review has the coordinator answer reviews.
+func (w *world) review(code int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.reviewed = code
+}
+
+// set has the cloud have an object of the node's.
+func (w *world) set(resource string, o stream.Object) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.base[stream.ID{Resource: resource, Key: o.Key}] = o
+}
+
+// has expects what is shown, with "+" where the cloud has not heard it.
+func (w *world) has(want ...string) {
+	w.t.Helper()
+	synctest.Wait()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	got := []string{}
+	for i, o := range w.shown {
+		text := i.Resource + " " + i.Namespace + "/" + i.Name + "@" + o.Revision.String()
+		if w.said[i] != 0 {
+			text += "+"
+		}
+		got = append(got, text)
+	}
+	slices.Sort(got)
+	if !slices.Equal(got, want) {
+		w.t.Errorf("%q is shown, want %q", got, want)
+	}
+}
+
+func object(t testing.TB, o interface {
+	metav1.Object
+	Marshal() ([]byte, error)
+}, namespace, name string, revision edge.Revision) stream.Object {
+	t.Helper()
+	o.SetNamespace(namespace)
+	o.SetName(name)
+	o.SetResourceVersion(revision.String())
+	raw, err := o.Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return stream.Object{Key: stream.Key{Namespace: namespace, Name: name}, Revision: revision, Raw: raw}
+}
+
+// writesEvent has a program of the node write an Event to the cloud, which answers so.
+func (w *world) writesEvent(method, path string, code int, answer []byte) {
+	w.t.Helper()
+	cloud := roundTripper(func(*http.Request) (*http.Response, error) {
+		return &http.Response{StatusCode: code, Header: http.Header{}, Body: io.NopCloser(bytes.NewReader(answer))}, nil
+	})
+	text, err := io.ReadAll(w.serves(cloud, httptest.NewRequestWithContext(w.t.Context(), method, path, nil), nil).Body)
+	if err != nil || !bytes.Equal(text, answer) {
+		w.t.Errorf("the program gets %q, %v", text, err)
+	}
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
