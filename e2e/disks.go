@@ -279,6 +279,7 @@ func diskFull(t *T) {
 		return nil
 	})
 	t.say("the hub says: %s", t.hubs()[node].Disk.Error)
+	t.keptInMemory(node)
 	mount("-o", "remount,size=64m")
 	t.eventually(90*time.Second, "with space again, the hub's disk is fine", func() error {
 		if h := t.hubs()[node]; h.Disk == nil || h.Disk.Error != "" || h.Disk.Bytes < 1000 {

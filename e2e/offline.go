@@ -44,8 +44,9 @@ var offlineScenarios = []Scenario{
 			"healed, it has everything again",
 	},
 	{
-		Name: "disk-full", Lab: hubsAlone, run: diskFull,
-		Doc: "a hub's disk is too small: it serves from memory and says so; with space again, it has all of it on disk",
+		Name: "disk-full", Lab: realKubelets(pool), run: diskFull,
+		Doc: "a hub's disk is too small: it serves from memory and says so; what it has in memory alone it has for a container " +
+			"that starts again in a cut, too, though nobody has read it for long; with space again, it has all of it on disk",
 	},
 }
 

@@ -103,6 +103,7 @@ type ReplicaStatus struct {
 type KeptStatus struct {
 	Selection string `json:"selection"`
 	Revision  uint64 `json:"revision"`
+	Requests  int    `json:"requests"` // that read it now
 }
 
 // Replica returns what the hub says of its copy of a resource; false if it has none.
