@@ -345,7 +345,8 @@ func emptyList(t *T) {
 		healed := time.Now()
 		s.resume(t)
 		t.settled(30 * time.Second)
-		t.shared(90*time.Second, s.name) // who has it from the cloud goes back when the coordinator's copy goes on, once a minute
+		// Who has it from the cloud goes back when the coordinator's copy goes on, once a minute.
+		t.shared(90*time.Second, s.name)
 		s.someChanges(t, spec)
 		t.figure("slowest_recovery_s", time.Since(healed).Seconds())
 		t.podsKnown()

@@ -72,7 +72,7 @@ func (p *programs) judge(t *T, allowed map[string]int) {
 	})
 	if _, starts := p.kubectl.seen(); starts > 1+allowed[p.node] {
 		t.fail("kubectl get -w on %s was started %d times, want at most %d; it ended with %v", p.node, starts,
-			1+allowed[p.node], p.kubectl.ends)
+			1+allowed[p.node], p.kubectl.ended())
 	}
 }
 
