@@ -22,7 +22,7 @@ import (
 func main() {
 	if os.Getenv("GOMAXPROCS") == "" {
 		// A hub waits and passes bytes on. Handing each piece from one processor to another costs a fifth of its time
-		// and speeds nothing up; see docs/benchmarks.md.
+		// and speeds nothing up; see docs/benchmarks-log.md.
 		runtime.GOMAXPROCS(1)
 	}
 	err := command()

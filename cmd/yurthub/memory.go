@@ -10,7 +10,7 @@ import (
 const (
 	// Go lets the heap grow to twice what is live. What is live in a hub with large copies are objects as they came, in which
 	// there is nothing to look for: collecting twice as often costs it nothing that can be measured, and saves a quarter of
-	// its memory; see docs/benchmarks.md. A small heap is collected often as it is.
+	// its memory; see docs/benchmarks-log.md. A small heap is collected often as it is.
 	often, seldom = 50, 100
 	// manyBytes of live heap are collected often, fewBytes seldom; in between nothing changes.
 	manyBytes, fewBytes = 16 << 20, 10 << 20
