@@ -83,7 +83,7 @@ var law = []struct {
 		[]string{
 			"internal/edge", "internal/hub/feed", "internal/hub/history", "internal/hub/link", "internal/hub/role",
 			"internal/live",
-			"internal/replica", "internal/store", "internal/stream", "internal/stream/remote",
+			"internal/replica", "internal/store", "internal/stream", "internal/stream/edit", "internal/stream/remote",
 		},
 		"what is followed does not depend on how requests arrive"},
 	{"internal/hub/recall", []string{"internal/hub/instead", "internal/hub/link", "internal/live", "internal/store"},

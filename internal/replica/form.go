@@ -18,6 +18,7 @@ import (
 
 	"yurtcoordinator/internal/replica/table"
 	"yurtcoordinator/internal/stream"
+	"yurtcoordinator/internal/stream/edit"
 )
 
 // Media types. What else an API server writes (YAML, CBOR) nobody on a node asks for.
@@ -171,7 +172,7 @@ func (f *form) object(o stream.Object, now time.Time) (stream.Object, error) {
 	case f.shape == metadata:
 		o.Raw, err = f.partial(o)
 	default:
-		o.Raw, err = asJSON(f.from, o.Raw, true)
+		o, err = asJSON(f.from, o, true)
 	}
 	return o, f.failed(o, err)
 }
@@ -181,8 +182,7 @@ func (f *form) item(o stream.Object, now time.Time) (stream.Object, error) {
 	if f.shape != whole || f.verbatim() {
 		return f.object(o, now)
 	}
-	var err error
-	o.Raw, err = asJSON(f.from, o.Raw, false)
+	o, err := asJSON(f.from, o, false)
 	return o, f.failed(o, err)
 }
 
@@ -242,7 +242,8 @@ func (f *form) row(o stream.Object, now time.Time) (metav1.TableRow, error) {
 	}
 	switch f.include {
 	case metav1.IncludeObject:
-		r.Object.Raw, err = asJSON(f.from, o.Raw, true)
+		o, err = asJSON(f.from, o, true)
+		r.Object.Raw = o.Raw
 	case metav1.IncludeMetadata:
 		p := metav1.PartialObjectMetadata{ObjectMeta: m}
 		p.SetGroupVersionKind(f.to.GroupVersion().WithKind(kindPartial.Kind))
@@ -251,19 +252,36 @@ func (f *form) row(o stream.Object, now time.Time) (metav1.TableRow, error) {
 	return r, err
 }
 
-// asJSON returns an object in JSON; alone, it says its kind.
-func asJSON(t stream.Type, raw []byte, alone bool) ([]byte, error) {
+// asJSON returns an object in JSON; alone, it says its kind. What a newer API server's object has that this program's types do
+// not know, JSON leaves out. The object then bears a revision that says so (ADR 19), so that nobody writes it back without.
+func asJSON(t stream.Type, o stream.Object, alone bool) (stream.Object, error) {
 	if t.Encoding == stream.JSON {
-		return stream.Envelope(t, raw), nil
+		o.Raw = stream.Envelope(t, o.Raw)
+		return o, nil
 	}
-	o, err := decode(t, raw)
+	decoded, err := decode(t, o.Raw)
 	if err != nil {
-		return nil, err
+		return o, err
 	}
 	if alone {
-		o.GetObjectKind().SetGroupVersionKind(t.GroupVersionKind)
+		decoded.GetObjectKind().SetGroupVersionKind(t.GroupVersionKind)
 	}
-	return json.Marshal(o)
+	if named, ok := decoded.(metav1.Object); ok && !holds(decoded, o.Raw) {
+		o.Revision = marked(o.Revision, o.Raw)
+		named.SetResourceVersion(o.Revision.String())
+	}
+	o.Raw, err = json.Marshal(decoded)
+	return o, err
+}
+
+// holds reports whether an object has all that was in what it was decoded from.
+func holds(decoded runtime.Object, raw []byte) bool {
+	m, ok := decoded.(interface{ Marshal() ([]byte, error) })
+	if !ok {
+		return false
+	}
+	again, err := m.Marshal()
+	return err == nil && edit.Covers(again, raw)
 }
 
 // decode returns an object of a type that the scheme knows.

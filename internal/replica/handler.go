@@ -55,6 +55,9 @@ type Request struct {
 	// Selected says that the replica has no more than what a selector of the client's selects, which is not among the
 	// options of the http.Request.
 	Selected bool
+	// Elsewhere says that the client would be answered by the cloud if it came back. A watch then ends, orderly, before it
+	// would tell of an object less than there is (Handler.Poorer).
+	Elsewhere bool
 }
 
 // Handler serves get, list and watch of a replica's resource, as an API server would that serves from its watch cache:
@@ -67,6 +70,7 @@ type Handler struct {
 	looks   looks
 	pages   pages
 	warned  atomic.Pointer[warning]
+	skew    skew
 }
 
 // NewHandler returns a Handler.

@@ -62,7 +62,9 @@ func slice(namespace, name string, revision edge.Revision, endpoints int, labels
 // server serves replicas over HTTP, by their paths.
 type server struct {
 	*httptest.Server
-	selected bool // of all requests
+	// selected and elsewhere are of all requests.
+	selected, elsewhere bool
+
 	mu       sync.Mutex
 	requests []*url.URL
 }
@@ -80,7 +82,9 @@ func serve(t testing.TB, handlers ...*replica.Handler) *server {
 		s.mu.Lock()
 		s.requests = append(s.requests, r.URL)
 		s.mu.Unlock()
-		q := replica.Request{Verb: info.Verb, Namespace: info.Namespace, Name: info.Name, Selected: s.selected}
+		q := replica.Request{
+			Verb: info.Verb, Namespace: info.Namespace, Name: info.Name, Selected: s.selected, Elsewhere: s.elsewhere,
+		}
 		handlers[0].Serve(w, r, q)
 	}))
 	t.Cleanup(func() {

@@ -62,13 +62,13 @@ type options struct {
 	viewed   bool // it is one that a view has shown
 	// namespace and name are the only ones that can match; empty is any.
 	namespace, name string
-	// selected is as Request.Selected.
-	selected bool
+	// selected and elsewhere are as Request.Selected and Request.Elsewhere.
+	selected, elsewhere bool
 }
 
 // optionsOf reads and checks the options of a list or a watch, with the defaults of an API server.
 func optionsOf(r *http.Request, q Request, resource schema.GroupResource) (*options, error) {
-	o := &options{namespace: q.Namespace, name: q.Name, selected: q.Selected}
+	o := &options{namespace: q.Namespace, name: q.Name, selected: q.Selected, elsewhere: q.Elsewhere}
 	err := internalscheme.ParameterCodec.DecodeParameters(r.URL.Query(), metav1.SchemeGroupVersion, &o.ListOptions)
 	if err != nil {
 		return nil, apierrors.NewBadRequest(err.Error())

@@ -251,10 +251,15 @@ func (s *served) change(c *change) error {
 }
 
 func (s *served) write(event stream.Event) error {
+	seen := event.Object.Revision
 	var err error
 	if event.Object, err = s.form.object(event.Object, time.Now()); err != nil {
 		s.broken = true
 		return err
+	}
+	if event.Object.Revision != seen && s.eye.elsewhere {
+		s.w.flush()
+		return io.EOF
 	}
 	return s.frames.Write(event)
 }

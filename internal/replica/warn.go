@@ -1,14 +1,10 @@
 package replica
 
 import (
-	"net/http"
-
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apiserver/pkg/endpoints/deprecation"
 	"k8s.io/client-go/kubernetes/scheme"
-
-	"yurtcoordinator/internal/replica/table"
 )
 
 // warning is what an API server says of a type in the header Warning of every answer: that it is deprecated.
@@ -40,12 +36,4 @@ func warningOf(kind schema.GroupVersionKind) warning {
 		found.text, _ = utilnet.NewWarningHeader(299, "-", message)
 	}
 	return found
-}
-
-// TableIsPlain reports whether a list or a watch asks for a table of objects of which no columns are known here, but name
-// and time.
-func (h *Handler) TableIsPlain(r *http.Request, verb string) bool {
-	t := h.replica.Type()
-	f, err := negotiate(r, verb, t)
-	return err == nil && f.shape == row && !table.Known(t.GroupVersionKind)
 }

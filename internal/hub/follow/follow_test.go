@@ -15,7 +15,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/klog/v2"
 
@@ -23,6 +25,7 @@ import (
 	"yurtcoordinator/internal/hub/link"
 	"yurtcoordinator/internal/store"
 	"yurtcoordinator/internal/stream"
+	"yurtcoordinator/internal/stream/edit"
 )
 
 // bubble runs a test with a set that runs, in fake time.
@@ -609,6 +612,57 @@ func TestATableThatTheCloudMakesBetter(t *testing.T) {
 				t.Errorf("%s as %s with the link %v: passed on %d times, want %d", tt.target, tt.accept, tt.state, n, tt.passed)
 			}
 		}
+	})
+}
+
+// What a newer API server has, and this program's types do not, comes from there as long as it can be asked.
+func TestWhatIsOfANewerKubernetes(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "x", ResourceVersion: "5"}}
+		raw, err := service.Marshal()
+		if err != nil {
+			t.Fatal(err)
+		}
+		newer := edit.Append(raw, 99, "of the future")
+		has := func(resource, kind string, raw []byte) {
+			what := Selection{Resource: schema.GroupVersionResource{Version: "v1", Resource: resource}, Namespace: "a"}
+			all := stream.Snapshot{Revision: 5, Type: stream.Type{
+				GroupVersionKind: what.Resource.GroupVersion().WithKind(kind), Encoding: stream.Protobuf,
+			}, Objects: []stream.Object{{Key: stream.Key{Namespace: "a", Name: "x"}, Revision: 5, Raw: raw}}}
+			if err := w.source(what).Replace(t.Context(), all); err != nil {
+				t.Fatal(err)
+			}
+		}
+		const asProto = "application/vnd.kubernetes.protobuf"
+		const list, holograms = "/api/v1/namespaces/a/services", "/api/v1/namespaces/a/holograms"
+		has("services", "Service", newer)
+		has("holograms", "Hologram", raw)
+		for _, tt := range []struct {
+			target, accept string
+			state          link.State
+			code, passed   int
+			want           string
+		}{
+			{list, asJSON, link.Up, http.StatusOK, 1, "the cloud's own"},
+			{list + "?watch=1&resourceVersion=5&timeoutSeconds=1", asJSON, link.Up, http.StatusOK, 1, "the cloud's own"},
+			{list, asProto, link.Up, http.StatusOK, 0, "of the future"},
+			{list, asJSON, link.Down, http.StatusOK, 0, `"resourceVersion":"46116860`}, // none of the cloud's
+			{holograms, asJSON, link.Up, http.StatusOK, 1, "the cloud's own"},
+			{holograms, asProto, link.Up, http.StatusOK, 0, "Hologram"},
+			{holograms, asJSON, link.Down, http.StatusNotAcceptable, 0, "Hologram is given as"},
+		} {
+			w.link.Set(tt.state)
+			want(t, w.get(tt.target, "Accept", tt.accept), tt.code, tt.want)
+			if n := len(w.passed()); n != tt.passed {
+				t.Errorf("%s as %s with the link %v: passed on %d times, want %d", tt.target, tt.accept, tt.state, n, tt.passed)
+			}
+		}
+		// A get is answered with what the cloud said last, if that is all that can be given.
+		w.link.Set(link.Up)
+		w.says(http.StatusOK, asJSON, "a hologram")
+		w.get(holograms+"/x", "Accept", asJSON)
+		w.link.Set(link.Down)
+		want(t, w.get(holograms+"/x", "Accept", asJSON), http.StatusOK, "a hologram")
 	})
 }
 

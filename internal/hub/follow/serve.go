@@ -89,10 +89,9 @@ func (s *Set) Serve(w http.ResponseWriter, r *http.Request, client string, pass 
 	}
 	defer s.release(m)
 	prospect := m.expect(r.Context(), s.cfg.Cloud, patience, asksForNow(r, info.Verb))
-	if prospect == known && s.cfg.Cloud.Get() == link.Up &&
-		(info.Verb == "list" && m.behind(r) || m.handler.TableIsPlain(r, info.Verb)) {
-		// A revision of another object, or one that the hub had before it was killed: it would come with the next event. Or a
-		// table that the cloud makes better.
+	up := s.cfg.Cloud.Get() == link.Up
+	if prospect == known && up && (info.Verb == "list" && m.behind(r) || m.handler.Poorer(r, info.Verb)) {
+		// A revision of another object, or one that the hub had before it was killed: it would come with the next event.
 		prospect = foreign
 	}
 	switch prospect {
@@ -105,6 +104,7 @@ func (s *Set) Serve(w http.ResponseWriter, r *http.Request, client string, pass 
 	default:
 		m.handler.Serve(w, plain(r), replica.Request{
 			Verb: info.Verb, Namespace: info.Namespace, Selected: selection.Fields != "" || selection.Labels != "",
+			Elsewhere: up,
 		})
 	}
 }
@@ -127,6 +127,9 @@ func (s *Set) Get(w http.ResponseWriter, r *http.Request, client string) bool {
 		return false
 	}
 	defer s.release(m)
+	if !m.handler.Acceptable(r, info.Verb) {
+		return false
+	}
 	m.handler.Serve(w, r, replica.Request{Verb: "get", Namespace: key.Namespace, Name: key.Name})
 	return true
 }

@@ -28,7 +28,7 @@ const maxWrite = 3 << 20
 // can't be passed on: what it would write was made from what a view has left of an object.
 func owned(r *http.Request, info *request.RequestInfo) *metav1.Status {
 	resource := schema.GroupResource{Group: info.APIGroup, Resource: info.Resource}
-	if !info.IsResourceRequest || !viewed[resource] {
+	if !info.IsResourceRequest {
 		return nil
 	}
 	const option = "resourceVersion"
@@ -41,7 +41,8 @@ func owned(r *http.Request, info *request.RequestInfo) *metav1.Status {
 			}
 		}
 	}
-	if r.Method == http.MethodGet || r.Body == nil || r.Body == http.NoBody {
+	// A write of any other resource the API server refuses by itself: it is of no revision that the object has ever had.
+	if r.Method == http.MethodGet || !viewed[resource] || r.Body == nil || r.Body == http.NoBody {
 		return nil
 	}
 	body, whole := r.Body, &bytes.Buffer{}

@@ -14,7 +14,7 @@ import (
 )
 
 func TestOwnedTranslatesOptions(t *testing.T) {
-	info := &request.RequestInfo{IsResourceRequest: true, Resource: "endpoints"}
+	info := &request.RequestInfo{IsResourceRequest: true, Resource: "pods"}
 	for query, want := range map[string]string{
 		"watch=1&resourceVersion=" + edge.Shown(100, 1<<31).String(): "resourceVersion=100&watch=1",
 		"watch=1&resourceVersion=100":                                "watch=1&resourceVersion=100",

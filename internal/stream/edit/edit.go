@@ -61,7 +61,7 @@ func first(message []byte) (f Field, err error) {
 		return f, fmt.Errorf("malformed message: %w", protowire.ParseError(tag))
 	}
 	f.Number = number
-	n := 0
+	var n int
 	switch wire {
 	case protowire.BytesType:
 		f.Value, n = protowire.ConsumeBytes(message[tag:])
@@ -180,6 +180,32 @@ func Change(message []byte, change func(Field) ([]byte, error), numbers ...Numbe
 		}
 	}
 	return out, nil
+}
+
+// Covers reports whether a message has all that a part has: as many fields of each number, in whatever order among numbers,
+// and of two that differ both are messages of which the same holds. A message that cannot be read covers nothing else.
+func Covers(message, part []byte) bool {
+	if bytes.Equal(message, part) {
+		return true
+	}
+	has := map[Number][]Field{}
+	for f, err := range Fields(message) {
+		if err != nil {
+			return false
+		}
+		has[f.Number] = append(has[f.Number], f)
+	}
+	for f, err := range Fields(part) {
+		if err != nil || len(has[f.Number]) == 0 {
+			return false
+		}
+		mine := has[f.Number][0]
+		has[f.Number] = has[f.Number][1:]
+		if !bytes.Equal(mine.Raw, f.Raw) && (mine.Value == nil || f.Value == nil || !Covers(mine.Value, f.Value)) {
+			return false
+		}
+	}
+	return true
 }
 
 // AppendHead appends the tag and length of a field whose content must follow.

@@ -175,6 +175,34 @@ func TestChange(t *testing.T) {
 	}
 }
 
+func TestCovers(t *testing.T) {
+	inner := Append(Append(nil, 1, "a"), 2, "b")
+	message := Append(Append(Append(nil, 3, inner), 4, "text"), 3, "")
+	number := func(n uint64) []byte {
+		return protowire.AppendVarint(protowire.AppendTag(nil, 100, protowire.VarintType), n)
+	}
+	for name, c := range map[string]struct {
+		message, part []byte
+		want          bool
+	}{
+		"itself":                       {message, message, true},
+		"nothing":                      {message, nil, true},
+		"a field less":                 {message, Append(Append(nil, 3, inner), 4, "text"), true},
+		"a field more":                 {message, slices.Concat(message, future), false},
+		"a field less inside":          {message, Append(nil, 3, Append(nil, 1, "a")), true},
+		"another order of numbers":     {message, Append(Append(nil, 4, "text"), 3, inner), true},
+		"a field more inside":          {message, Append(nil, 3, slices.Concat(inner, future)), false},
+		"another text":                 {message, Append(nil, 4, "tent"), false},
+		"one more of a repeated one":   {message, slices.Concat(message, Append(nil, 3, "")), false},
+		"another number's value":       {number(7), number(8), false},
+		"what can't be read of a part": {message, []byte("\x1a\x7f"), false},
+	} {
+		if got := Covers(c.message, c.part); got != c.want {
+			t.Errorf("%s: %v, want %v", name, got, c.want)
+		}
+	}
+}
+
 // FuzzEdit: whatever can be read is made of its fields; a change of one leaves the others byte for byte.
 func FuzzEdit(f *testing.F) {
 	pod, err := (&corev1.Pod{
@@ -202,6 +230,9 @@ func FuzzEdit(f *testing.F) {
 		}
 		if err != nil {
 			return
+		}
+		if more := Append(bytes.Clone(raw), number, value); !Covers(more, raw) || Covers(raw, more) {
+			t.Fatalf("%q and %q: which has more?", raw, more)
 		}
 		if changeErr == nil && !bytes.Equal(same, raw) {
 			t.Fatalf("%q changed to itself is %q", raw, same)
