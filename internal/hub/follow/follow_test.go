@@ -216,6 +216,33 @@ func TestAfterARestartWithoutTheCloud(t *testing.T) {
 	})
 }
 
+// What another history has emptied is on the disk as such: "there is none" is an answer after a restart without the cloud, as it
+// is to a kubelet that starts a container whose optional ConfigMap the cloud has lost.
+func TestWhatAnotherHistoryHasEmptied(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		one := Selection{Resource: configMaps, Namespace: "a", Fields: "metadata.name=x"}
+		listOfOne := listOfA + "?fieldSelector=metadata.name%3Dx"
+		w.stop()
+		w.histories = true
+		w.open()
+		w.run()
+		s := w.has(one, 9, object("x", 5))
+		want(t, w.get(listOfOne), http.StatusOK, `"name":"x"`)
+		s.Reset()
+		w.has(one, 4)
+		w.history.Raise(1)
+		time.Sleep(20 * time.Second) // for the list, and for the disk
+		want(t, w.get(listOfOne), http.StatusOK, `"items":[]`)
+		w.link.Set(link.Down)
+		w.restart()
+		want(t, w.get(listOfOne), http.StatusOK, `"resourceVersion":"4"`, `"items":[]`)
+		if has := w.history.State().Get().Number; has != 1 {
+			t.Errorf("after the restart the cloud is in history %s", has)
+		}
+		w.nothing()
+	})
+}
+
 func TestAWatchGoesOnWhileTheLinkComesAndGoes(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		s := w.has(inA, 9, object("x", 5))

@@ -19,6 +19,7 @@ import (
 
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/hub/feed"
+	"yurtcoordinator/internal/hub/history"
 	"yurtcoordinator/internal/hub/link"
 	"yurtcoordinator/internal/hub/recall"
 	"yurtcoordinator/internal/live"
@@ -191,6 +192,9 @@ type world struct {
 	said    []string // what the cloud was asked by passing on
 	cloud   http.HandlerFunc
 	stop    func()
+	// histories has open make history, which feeds follow then.
+	histories bool
+	history   *history.Keeper
 }
 
 func newWorld(t *testing.T) *world {
@@ -213,9 +217,18 @@ func (w *world) open() {
 		w.t.Fatal(err)
 	}
 	w.disk = &faulty{Store: disk}
+	if w.histories {
+		if w.history, err = history.New(history.Config{Link: w.link, Disk: w.disk}); err != nil {
+			w.t.Fatal(err)
+		}
+	}
 	w.Set, err = New(Config{Disk: w.disk, Cloud: w.link, NewFeed: func(o Order) (Feed, error) {
 		s := w.source(of(o.Client, o.Selection))
-		f, err := feed.New(feed.Config{Resource: o.Resource, Sink: o.Replica, Cloud: s, CloudLink: w.link})
+		config := feed.Config{Resource: o.Resource, Sink: o.Replica, Cloud: s, CloudLink: w.link}
+		if w.histories {
+			config.History = w.history
+		}
+		f, err := feed.New(config)
 		return feeding{f, s, w.t}, err
 	}}, nil)
 	if err != nil {
@@ -228,13 +241,22 @@ func (w *world) open() {
 func (w *world) run() {
 	ctx, cancel := context.WithCancel(w.t.Context())
 	writing, writer := context.WithCancel(w.t.Context())
-	ended, written := make(chan error, 1), make(chan error, 1)
+	ended, written, known := make(chan error, 1), make(chan error, 1), make(chan error, 1)
 	go func() { ended <- w.Run(ctx) }()
+	go func() {
+		defer close(known)
+		if w.histories {
+			known <- w.history.Run(ctx)
+		}
+	}()
 	go func() { written <- w.disk.Run(writing) }()
 	w.stop = sync.OnceFunc(func() {
 		cancel()
 		if err := <-ended; err != nil && !errors.Is(err, errBroken) {
 			w.t.Errorf("Run: %v", err)
+		}
+		if err := <-known; err != nil {
+			w.t.Errorf("the history's Run: %v", err)
 		}
 		writer()
 		if err := <-written; err != nil {
