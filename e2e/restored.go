@@ -160,12 +160,14 @@ func (r *restored) pod(name, node string, configMaps []string) {
 	r.must(err)
 }
 
-// follow starts what a node's kube-proxy, CoreDNS and kubelet follow.
+// follow starts what a node's kube-proxy, CoreDNS and kubelet follow. Their names count: hubs keep what these programs read.
 func (r *restored) follow() {
+	proxy, dns := load.KubeProxy(), load.CoreDNS()
+	proxy.Agent, dns.Agent = "kube-proxy/played", "coredns/played"
 	for _, node := range r.nodeNames() {
 		specs := map[string]load.FollowSpec{
-			"kube-proxy": load.KubeProxy(),
-			"CoreDNS":    load.CoreDNS(),
+			"kube-proxy": proxy,
+			"CoreDNS":    dns,
 			"kubelet": {Agent: kubeletAgent, Streams: []load.Stream{
 				{Resource: load.PodsResource, Fields: "spec.nodeName=" + node},
 				{Resource: load.NodesResource, Fields: "metadata.name=" + node},
@@ -339,27 +341,8 @@ func (r *restored) onDisk(node string, since time.Time) {
 		r.must(r.lab.Cut(r.ctx, network, node, wire.Drop))
 	}
 	r.must(r.lab.Node(r.ctx, lab.Restart, node, lab.Hub))
-	through := r.through(node)
 	r.eventually(30*time.Second, "the hub of "+node+", cut off and started anew, has what the cloud has", func() error {
-		for _, c := range r.all {
-			if c.node != node {
-				continue
-			}
-			want, err := load.Read(r.ctx, r.cloud, c.spec)
-			if err != nil {
-				return err
-			}
-			try, cancel := context.WithTimeout(r.ctx, 5*time.Second)
-			has, err := load.Read(try, through, c.spec)
-			cancel()
-			if err != nil {
-				return fmt.Errorf("%s: %w", c.who, err)
-			}
-			if difference := has.Diff(want); difference != "" {
-				return fmt.Errorf("%s: %s", c.who, difference)
-			}
-		}
-		return nil
+		return r.hubAgrees(node)
 	})
 	r.say("that was %.1fs after the cloud was back", time.Since(since).Seconds())
 	for _, network := range []lab.Network{lab.WAN, lab.LAN} {
@@ -367,4 +350,32 @@ func (r *restored) onDisk(node string, since time.Time) {
 	}
 	r.settled(60 * time.Second)
 	r.agree("after "+node+" is back", time.Now(), "")
+}
+
+// hubAgrees says what a node's programs would read of its hub now otherwise than of the cloud.
+func (r *restored) hubAgrees(node string) error {
+	access, err := r.lab.HubConfig(node)
+	r.must(err)
+	for _, c := range r.all {
+		if c.node != node {
+			continue
+		}
+		want, err := load.Read(r.ctx, r.cloud, c.spec)
+		if err != nil {
+			return err
+		}
+		access.UserAgent = c.spec.Agent
+		hub, err := kubernetes.NewForConfig(access)
+		r.must(err)
+		try, cancel := context.WithTimeout(r.ctx, 5*time.Second)
+		has, err := load.Read(try, hub, c.spec)
+		cancel()
+		if err != nil {
+			return fmt.Errorf("%s: %w", c.who, err)
+		}
+		if difference := has.Diff(want); difference != "" {
+			return fmt.Errorf("%s: %s", c.who, difference)
+		}
+	}
+	return nil
 }
