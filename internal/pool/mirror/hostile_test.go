@@ -73,7 +73,7 @@ func TestWhatIsMalformedChangesNothing(t *testing.T) {
 		{"twice the same", pooltest.SliceResource, 0, body(pooltest.WholeStream(200, slice("c", 150), slice("c", 160))...), 422},
 		{"newer than its end", pooltest.SliceResource, 0, body(pooltest.WholeStream(200, slice("c", 250))...), 422},
 		{"an object older than the one held", pooltest.SliceResource, 0, body(pooltest.WholeStream(200, slice("a", 5),
-			slice("b", 20))...), 422},
+			slice("b", 20))...), 409},
 		{"an error in it", pooltest.SliceResource, 0, failed.Bytes(), 422},
 		{"a deletion in a full stream", pooltest.SliceResource, 0,
 			body(append([]stream.Event{{Type: stream.Deleted, Object: slice("a", 150)}}, pooltest.WholeStream(200)...)...), 422},

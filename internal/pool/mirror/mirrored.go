@@ -30,7 +30,7 @@ type mirrored struct {
 
 	mu    sync.Mutex // held while a push is applied, etcd included
 	guard doubt.Guard
-	older doubt.Doubt // of pushes of everything that are older than what is here
+	older doubt.Doubt // of pushes of everything that are older than what is here, or have an older object
 	// unsure are the keys at which a failed write may have left etcd different from the replica. The next push writes or
 	// deletes all of them.
 	unsure map[stream.Key]struct{}
@@ -278,7 +278,7 @@ func (m *mirrored) apply(
 }
 
 // begins reports whether a push begins anew, whatever is here: it is of a later history, or of the same one and older, and its
-// leader keeps to it. It fails if the push may not be applied.
+// leader keeps to it: it has missed that the history has changed. It fails if the push may not be applied.
 func (m *mirrored) begins(p *pushed, at edge.Revision, now time.Time) (bool, error) {
 	in := m.replica.History()
 	conflict := func(retry time.Duration, format string, a ...any) (bool, error) {
@@ -296,15 +296,23 @@ func (m *mirrored) begins(p *pushed, at edge.Revision, now time.Time) (bool, err
 		return true, nil
 	case p.from != 0:
 		return false, nil
-	case p.revision >= at:
+	case p.revision >= at && !m.goesBack(p):
 		m.older.Clear()
 		return false, nil
 	case m.older.Offer(now, doubt.Shown()):
 		return true, nil
 	default:
-		return conflict(doubt.Shown().Pause(), "the mirror is at revision %d, newer than %d: push what follows, or keep to it",
-			at, p.revision)
+		return conflict(doubt.Shown().Pause(), "the mirror is at revision %d, and newer than the stream up to %d, or "+
+			"than an object in it: push what follows, or keep to it", at, p.revision)
 	}
+}
+
+// goesBack reports whether a push of everything has an object as it was before what is here. Within one history none has.
+func (m *mirrored) goesBack(p *pushed) bool {
+	return slices.ContainsFunc(p.snapshot, func(o stream.Object) bool {
+		have, _ := m.replica.Get(o.Key)
+		return have.Revision > o.Revision
+	})
 }
 
 // difference returns what a full stream changes. An object with the revision that the replica has stays as it is, unless the
@@ -314,12 +322,6 @@ func (m *mirrored) difference(
 ) (put []stream.Object, remove []stream.Key, err error) {
 	for _, o := range p.snapshot {
 		have, ok := m.replica.Get(o.Key)
-		if ok && have.Revision > o.Revision && !anew {
-			// Both claim to be of one history: impossible, so one of the two leaders told something else than the cloud.
-			return nil, nil, exchange.Refused(http.StatusUnprocessableEntity,
-				"%s has revision %d in the stream, and %d here at an "+
-					"earlier position: list the cloud again", o.Key, o.Revision, have.Revision)
-		}
 		if !ok || have.Revision != o.Revision || m.replica.Type() != p.typ || anew {
 			put = append(put, o)
 		}
