@@ -44,7 +44,7 @@ func All() []Scenario {
 		poolScopeScenarios, offlineScenarios, freshScenarios, identityScenarios, podScenarios, herdScenarios, autonomyScenarios,
 		installScenarios, staticPodScenarios, kubeadmScenarios, helmScenarios, installedScenarios, lifeScenarios,
 		notReadyScenarios, rotationScenarios, ownObjectScenarios, opsScenarios, statusScenarios, failingScenarios, stormScenarios,
-		leakedKeyScenarios, machineryScenarios, poolCutScenarios, restoredScenarios, monthScenarios)
+		leakedKeyScenarios, machineryScenarios, poolCutScenarios, restoredScenarios, monthScenarios, rolloutScenarios)
 }
 
 // Find returns the scenario of that name.
