@@ -194,28 +194,37 @@ type podClient struct {
 func (t *T) podClient(node, account string) podClient {
 	token := ""
 	if account != "" {
-		request, err := t.cloud.CoreV1().ServiceAccounts(namespace).CreateToken(t.ctx, account,
-			&authenticationv1.TokenRequest{}, metav1.CreateOptions{})
-		t.must(err)
-		token = request.Status.Token
+		token = t.tokenOf(account)
 	}
 	c := t.podClientWith(node, token)
 	c.name = account
 	return c
 }
 
+func (t *T) tokenOf(account string) string {
+	request, err := t.cloud.CoreV1().ServiceAccounts(namespace).CreateToken(t.ctx, account,
+		&authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+	t.must(err)
+	return request.Status.Token
+}
+
 func (t *T) podClientWith(node, token string) podClient {
+	client, err := kubernetes.NewForConfig(t.podAccess(node, token))
+	t.must(err)
+	return podClient{client, "somebody"}
+}
+
+// podAccess is the way to a node's hub with a token, as a program whose reads are kept.
+func (t *T) podAccess(node, token string) *rest.Config {
 	access, err := t.lab.CloudConfig()
 	t.must(err)
 	hub, err := t.lab.HubConfig(node)
 	t.must(err)
-	client, err := kubernetes.NewForConfig(&rest.Config{
+	return &rest.Config{
 		Host:            "https://" + net.JoinHostPort(t.address(node), strconv.Itoa(edge.PortHubTLS)),
 		TLSClientConfig: rest.TLSClientConfig{CAData: access.CAData},
 		BearerToken:     token, Dial: hub.Dial, QPS: -1, UserAgent: "coredns/lab", Timeout: 20 * time.Second,
-	})
-	t.must(err)
-	return podClient{client, "somebody"}
+	}
 }
 
 // read is what a Pod may read, to compare.

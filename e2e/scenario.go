@@ -44,7 +44,8 @@ func All() []Scenario {
 		poolScopeScenarios, offlineScenarios, freshScenarios, identityScenarios, podScenarios, herdScenarios, autonomyScenarios,
 		installScenarios, staticPodScenarios, kubeadmScenarios, helmScenarios, installedScenarios, lifeScenarios,
 		notReadyScenarios, rotationScenarios, ownObjectScenarios, opsScenarios, statusScenarios, failingScenarios, stormScenarios,
-		leakedKeyScenarios, machineryScenarios, poolCutScenarios, restoredScenarios, monthScenarios, rolloutScenarios)
+		leakedKeyScenarios, machineryScenarios, poolCutScenarios, restoredScenarios, monthScenarios, rolloutScenarios,
+		revokedScenarios)
 }
 
 // Find returns the scenario of that name.
