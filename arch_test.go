@@ -41,7 +41,7 @@ var law = []struct {
 
 	{"internal/hub/link", []string{"internal/live"}, "link health is pure but for its probe, which it is given"},
 	{"internal/hub/route", []string{"internal/edge"}, "routing is pure"},
-	{"internal/hub/upstream", []string{"internal/hub/link", "internal/live", "internal/run"},
+	{"internal/hub/upstream", []string{"internal/edge", "internal/hub/link", "internal/live", "internal/run"},
 		"a connection does not know who uses it"},
 	{"internal/hub/leasewatch", []string{"internal/edge", "internal/run"}, "a watch of Leases does not know what they mean"},
 	{"internal/hub/role",
@@ -76,6 +76,14 @@ var law = []struct {
 	{"internal/store", []string{"internal/edge", "internal/stream", "internal/stream/streamtest"},
 		"a disk does not know what it is for"},
 	{"internal/store/pages", nil, "who reads a file's pages does not know what is in them"},
+	{"internal/hub/disk",
+		[]string{"internal/hub/link", "internal/live", "internal/store", "internal/stream"},
+		"when the disk is written does not depend on what is written"},
+	{"internal/hub/health",
+		[]string{
+			"internal/edge", "internal/hub/disk", "internal/hub/follow", "internal/hub/identity", "internal/hub/link", "internal/live",
+		},
+		"what a hub says of itself does not depend on how it is made"},
 	{"internal/hub/follow/save",
 		[]string{"internal/edge", "internal/live", "internal/replica", "internal/run", "internal/store", "internal/stream"},
 		"what brings replicas to the disk does not know what they are for"},

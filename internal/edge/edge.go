@@ -4,10 +4,19 @@
 // The labels, annotations and object names are a contract: they are what users of OpenYurt already have.
 package edge
 
-import corev1 "k8s.io/api/core/v1"
+import (
+	"path"
+
+	corev1 "k8s.io/api/core/v1"
+)
 
 // NodeName is the name of a Node object, and of the machine it stands for.
 type NodeName string
+
+// LeasePath is the path of the node's own Lease at an API server.
+func (n NodeName) LeasePath() string {
+	return path.Join("/apis/coordination.k8s.io/v1/namespaces", corev1.NamespaceNodeLease, "leases", string(n))
+}
 
 // PoolName is the name of a NodePool: the nodes of one site, sharing a LAN.
 type PoolName string

@@ -16,6 +16,7 @@ import (
 
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/hub/filter"
+	"yurtcoordinator/internal/hub/follow"
 	"yurtcoordinator/internal/lab/pki"
 	"yurtcoordinator/internal/store"
 	"yurtcoordinator/internal/stream"
@@ -88,8 +89,9 @@ func fillDisk(b *testing.B, dir string, n int) {
 			b.Error(err)
 		}
 	}()
+	services := filter.Services.Resource
 	slices := discoveryv1.SchemeGroupVersion.WithResource("endpointslices")
-	for _, id := range []store.ID{{Client: userAgent, Resource: slices}, {Client: userAgent, Resource: filter.Services.Resource}} {
+	for _, id := range []store.ID{{Client: follow.Hub, Resource: slices}, {Client: follow.Hub, Resource: services}} {
 		each := content
 		if id.Resource != slices {
 			each.Objects, each.Type.GroupVersionKind = nil, id.Resource.GroupVersion().WithKind("Service")

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/hub/identity"
 )
 
 // Config says who a hub is and where it finds its API servers. AddFlags sets the defaults.
@@ -41,15 +43,15 @@ type Config struct {
 	// PoolScopeResources are the resources that this hub keeps a copy of and answers its node's programs from. With a
 	// coordinator the pool has them over the WAN once. Hub.Reconfigure can change them.
 	PoolScopeResources []string
-	// OwnObjects has this node's Node, Pods and what they use pushed to the coordinator, for people on site; what is kept on
-	// the disk, that is: without DiskCachePath there is nothing. OwnSecrets has the Secrets that they use pushed, too.
+	// OwnObjects has this node's Node, Pods and what they use pushed to the coordinator, for people on site. OwnSecrets
+	// has the Secrets that they use pushed, too.
 	OwnObjects, OwnSecrets bool
 	// ServiceTopology has Services with the annotation openyurt.io/topologyKeys seen by the node's programs with those
 	// endpoints only that the annotation allows.
 	ServiceTopology bool
 
 	// DiskCachePath is the directory where the hub keeps what it knows, so that the node can start again when nothing can be
-	// reached; it belongs to the hub alone. Empty: nothing is kept there, and nothing for CacheAgents.
+	// reached; it belongs to the hub alone. Empty means that what it knows ends with the hub.
 	DiskCachePath string
 	// DiskCacheClockOffset is for tests: the disk's clock is ahead by as much, so that a month passes for it, and for nothing
 	// else, by changing it while the hub runs.
@@ -123,15 +125,14 @@ func (c *Config) AddFlags(fs *pflag.FlagSet) {
 		"resources, GROUP/VERSION/RESOURCE,…, that the pool gets over the WAN once and this node's programs are served "+
 			"from a copy of (the core group's: VERSION/RESOURCE); in the file of --config it can be changed while running")
 	fs.BoolVar(&c.OwnObjects, "own-objects", true,
-		"push this node's Node, Pods, their ConfigMaps and Events to the pool's coordinator, for kubectl on site; needs "+
-			"--disk-cache-path")
+		"push this node's Node, Pods, their ConfigMaps and Events to the pool's coordinator, for kubectl on site")
 	fs.BoolVar(&c.OwnSecrets, "own-secrets", false,
 		"push the Secrets that this node's Pods use to the coordinator, too, if it was started with --own-secrets")
 	fs.BoolVar(&c.ServiceTopology, "service-topology", true,
 		"show endpoints of a Service annotated "+edge.AnnotationTopologyKeys+" only where it says so")
 	fs.StringVar(&c.DiskCachePath, "disk-cache-path", "/var/lib/yurthub/cache",
 		"directory to keep what this node's programs read in, so that they can start when nothing can be reached; secrets "+
-			"are in it; empty: nothing is kept")
+			"are in it; empty: what the hub knows ends with it")
 	fs.DurationVar(&c.DiskCacheClockOffset, "disk-cache-clock-offset", 0,
 		"how far ahead the clock is that what --disk-cache-path keeps grows old by; for tests")
 	_ = fs.MarkHidden("disk-cache-clock-offset") // it fails for a flag that is not there
@@ -173,6 +174,16 @@ func (i *Identity) addFlags(fs *pflag.FlagSet) {
 		"a kubelet's kubeconfig, or PEM file with its certificate and key, to ask for the hub's own certificate with")
 	fs.BoolVar(&i.KubeletAsIs, "kubelet-certificate-as-is", false,
 		"use the certificate of --kubelet-kubeconfig, which kubelet renews, instead of one of the hub's own")
+}
+
+// identity is how the hub gets its certificate by itself.
+func (c *Config) identity() identity.Config {
+	return identity.Config{
+		Node: c.Node, Dir: c.CertDir, Servers: c.ServerAddresses, CAFile: c.CAFile,
+		BootstrapFile: c.Identity.BootstrapFile, CACertHashes: c.Identity.CACertHashes,
+		UnsafeSkipCAVerification: c.Identity.UnsafeSkipCAVerification,
+		KubeletKubeconfig:        c.Identity.KubeletKubeconfig, KubeletAsIs: c.Identity.KubeletAsIs,
+	}
 }
 
 // ownCertificate reports whether the hub gets its certificate by itself.
@@ -245,6 +256,20 @@ func (c *Config) Validate() error {
 		}
 	}
 	return nil
+}
+
+// change returns the resources that a hub's pool shares with other settings, or an error if they are not valid, or differ in
+// what a hub that runs can't change.
+func (c *Config) change(to Config) ([]schema.GroupVersionResource, error) {
+	if err := to.Validate(); err != nil {
+		return nil, err
+	}
+	shared, err := resources("pool-scope-resources", to.PoolScopeResources)
+	to.PoolScopeResources, to.DiskCacheClockOffset = c.PoolScopeResources, c.DiskCacheClockOffset
+	if err == nil && !reflect.DeepEqual(to, *c) {
+		err = errors.New("only --pool-scope-resources can change while yurthub runs; restart it for the other settings")
+	}
+	return shared, err
 }
 
 func (c *Config) validateSecure() error {

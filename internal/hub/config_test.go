@@ -146,7 +146,7 @@ func TestReconfigure(t *testing.T) {
 			t.Errorf("%s: %v, want %q", tt.more, err, tt.want)
 		}
 	}
-	if ahead := time.Until(h.diskTime()).Round(time.Hour); ahead != 720*time.Hour {
+	if ahead := time.Until(h.disk.Now()).Round(time.Hour); ahead != 720*time.Hour {
 		t.Errorf("the disk's clock is %v ahead", ahead)
 	}
 }

@@ -1,180 +1,179 @@
 package hub
 
 import (
+	"cmp"
 	"context"
 	"fmt"
-	"net"
 	"net/url"
-	"strconv"
 
 	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/transport"
 
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/hub/discover"
 	"yurtcoordinator/internal/hub/feed"
+	"yurtcoordinator/internal/hub/follow"
 	"yurtcoordinator/internal/hub/heartbeat"
 	"yurtcoordinator/internal/hub/link"
 	"yurtcoordinator/internal/hub/push"
 	"yurtcoordinator/internal/hub/role"
 	"yurtcoordinator/internal/hub/roster"
 	"yurtcoordinator/internal/hub/upstream"
-	"yurtcoordinator/internal/run"
+	"yurtcoordinator/internal/live"
 )
 
 // pool is what a hub has of its pool.
 type pool struct {
-	// address is the coordinator's; only its name if finder is not nil, which knows where it is then.
+	// place is where the coordinator is, as far as is known.
+	place interface {
+		URL() string
+		OnThisMachine() bool
+	}
+	// address is what requests name the coordinator by, coordinator reaches it, as this node, and leases are those there.
 	address     *url.URL
-	finder      *discover.Finder
 	coordinator *upstream.Upstream
-	coverage    *feed.Coverage
-	pusher      *push.Pusher
-	heartbeats  *heartbeat.Proxy
-	elector     *role.Elector
+	leases      *coordinationv1client.CoordinationV1Client
+
+	link     *live.Value[link.State]
+	standing *live.Value[role.Standing]
+	mirror   *follow.Pool // what can be read at the coordinator; nil means nothing
+	elector  *role.Elector
 }
 
-// host is the coordinator's address without its port; empty: it is not known.
-func (p *pool) host() string {
-	if p.finder == nil {
-		return p.address.Hostname()
-	}
-	host, _, _ := net.SplitHostPort(p.finder.Target().Address) // empty, or it was checked
-	return host
-}
-
-// coordinatorAddress is where the coordinator is, as far as is known.
-func (h *Hub) coordinatorAddress() string {
-	switch {
-	case h.pool == nil:
-		return ""
-	case h.pool.finder != nil:
-		if t := h.pool.finder.Target(); !t.IsZero() {
-			return "https://" + t.Address
+// joinPool makes what a member of a pool needs. Without a coordinator the hub is alone.
+func (h *Hub) joinPool() error {
+	p := &h.pool
+	*p = pool{place: discover.Nowhere{}, link: live.NewValue(link.Down), standing: live.NewValue(role.Standing{})}
+	if h.cfg.EnableCoordinator {
+		if err := h.reachCoordinator(); err != nil {
+			return err
 		}
-		return ""
-	default:
-		return h.pool.address.String()
+		p.link = p.coordinator.Link()
+		if err := h.beat(); err != nil {
+			return err
+		}
+		coverage := feed.NewCoverage(feed.CoverageConfig{Leases: p.leases, Link: p.link})
+		h.parts.Add("coverage", coverage.Run)
+		duties, err := h.duties()
+		if err != nil {
+			return err
+		}
+		if p.elector, err = role.New(role.Config{
+			Node: h.cfg.Node, Cloud: h.cloud.Link(), Coordinator: p.link, Leases: p.leases, Lead: role.Together(duties...),
+			Metrics: h.metrics,
+		}); err != nil {
+			return err
+		}
+		p.standing = p.elector.Standing()
+		p.mirror = &follow.Pool{
+			As: p.coordinator.AsNode(), Base: p.address, Link: p.link, Standing: p.standing,
+			Covered: coverage.Of, History: coverage.History(),
+		}
 	}
+	h.parts.Add("disk and links", func(ctx context.Context) error { return h.disk.Heed(ctx, h.cloud.Link(), p.link) })
+	return nil
 }
 
-// reachCoordinator builds the upstream of the coordinator: at the address that is set, or wherever the cloud says that it is.
-func (h *Hub) reachCoordinator(p *pool) error {
-	var err error
+// reachCoordinator makes the way to the coordinator: at the address that is set, or wherever the cloud says that it is.
+func (h *Hub) reachCoordinator() error {
+	p := &h.pool
+	var config upstream.Config
 	if h.cfg.CoordinatorAddress != "" {
 		servers, err := addresses("coordinator-server-addr", h.cfg.CoordinatorAddress)
 		if err != nil {
 			return err
 		}
-		ca := h.cfg.CoordinatorCAFile
-		if ca == "" {
-			ca = h.files.ca
-		}
-		p.address = servers[0]
-		p.coordinator, err = h.upstream("coordinator", servers, ca, "")
-		return err
-	}
-	cloud, err := corev1client.NewForConfig(h.cloud.RESTConfig())
-	if err != nil {
-		return err
-	}
-	p.finder = discover.New(discover.Config{
-		Pool: h.cfg.Pool, ConfigMaps: cloud.ConfigMaps(edge.NamespaceSystem), Dir: h.cfg.CertDir,
-		Moved: func() { p.coordinator.Moved() },
-		Reachable: func(ctx context.Context) error {
-			_, err := h.cloud.Link().Wait(ctx, func(s link.State) bool { return s != link.Down })
+		p.address, p.place = servers[0], discover.Fixed{At: servers[0]}
+		config = h.upstream("coordinator", servers)
+		config.CAFile = cmp.Or(h.cfg.CoordinatorCAFile, config.CAFile)
+	} else {
+		finder, err := h.findCoordinator()
+		if err != nil {
 			return err
-		},
-	})
-	p.address = &url.URL{
-		Scheme: "https", Host: net.JoinHostPort(h.cfg.Pool.CoordinatorServerName(), strconv.Itoa(edge.PortCoordinator)),
+		}
+		p.address, p.place = finder.Name(), finder
+		config = h.upstream("coordinator", []*url.URL{p.address})
+		config.CAFile, config.Address, config.CA = "", finder.Address, finder.CA
 	}
-	p.coordinator, err = upstream.New(upstream.Config{
-		Name: "coordinator", Servers: []*url.URL{p.address}, Address: p.finder.Address, CA: p.finder.CA,
-		CertFile: h.files.cert, KeyFile: h.files.key, Metrics: h.metrics,
-	})
-	if err != nil {
+	var err error
+	if p.coordinator, err = upstream.New(config); err != nil {
 		return fmt.Errorf("the pool's coordinator: %w", err)
 	}
+	h.parts.Add("coordinator", p.coordinator.Run)
+	p.leases, err = coordinationv1client.NewForConfig(p.coordinator.RESTConfig())
+	return err
+}
+
+func (h *Hub) findCoordinator() (*discover.Finder, error) {
+	cloud, err := corev1client.NewForConfig(h.cloud.RESTConfig())
+	if err != nil {
+		return nil, err
+	}
+	finder := discover.New(discover.Config{
+		Pool: h.cfg.Pool, ConfigMaps: cloud.ConfigMaps(edge.NamespaceSystem), Dir: h.cfg.CertDir,
+		Reachable: h.cloud.NotDown, Moved: func() { h.pool.coordinator.Moved() },
+	})
+	h.parts.Add("where the coordinator is", finder.Run)
+	return finder, nil
+}
+
+// beat makes what kubelet's heartbeats go through.
+func (h *Hub) beat() error {
+	asNode, err := coordinationv1client.NewForConfig(h.cloud.RESTConfig())
+	if err != nil {
+		return err
+	}
+	proxy, err := heartbeat.NewProxy(heartbeat.ProxyConfig{
+		Node: h.cfg.Node, Cloud: asNode, CloudLink: h.cloud.Link(), Coordinator: h.pool.leases, CoordinatorLink: h.pool.link,
+		OnCoordinatorHost: h.pool.place.OnThisMachine, Traffic: h.cloud.Traffic, Metrics: h.metrics,
+	})
+	if err != nil {
+		return err
+	}
+	h.serves.OwnLease = proxy
+	h.parts.Add("heartbeats", proxy.Run)
 	return nil
 }
 
-func (h *Hub) newPool() (*pool, error) {
-	p := &pool{}
-	if err := h.reachCoordinator(p); err != nil {
-		return nil, err
-	}
-	atCoordinator, err := coordinationv1client.NewForConfig(p.coordinator.RESTConfig())
-	if err != nil {
-		return nil, err
-	}
-	asNode, err := coordinationv1client.NewForConfig(h.cloud.RESTConfig())
-	if err != nil {
-		return nil, err
-	}
+// duties are a leader's.
+func (h *Hub) duties() ([]role.Duty, error) {
+	leases := h.pool.leases
 	// Nobody has a key of the forwarding identity: the leader is allowed to take it on, and the cloud's audit log says
 	// which node did.
 	asForwarder := h.cloud.RESTConfig()
 	asForwarder.Impersonate = rest.ImpersonationConfig{UserName: h.cfg.Pool.ForwardingUser()}
-	forwarding, err := coordinationv1client.NewForConfig(asForwarder)
+	cloud, err := coordinationv1client.NewForConfig(asForwarder)
 	if err != nil {
-		return nil, err
-	}
-
-	if p.heartbeats, err = heartbeat.NewProxy(heartbeat.ProxyConfig{
-		Node: h.cfg.Node, Cloud: asNode, CloudLink: h.cloud.Link(),
-		Coordinator: atCoordinator, CoordinatorLink: p.coordinator.Link(),
-		OnCoordinatorHost: func() bool { return isOwnAddress(p.host()) },
-		Traffic: func() edge.Traffic {
-			sent, received, since := h.cloud.Traffic()
-			return edge.Traffic{Sent: sent, Received: received, Since: since}
-		},
-		Metrics: h.metrics,
-	}); err != nil {
 		return nil, err
 	}
 	forwarder, err := heartbeat.NewForwarder(heartbeat.ForwarderConfig{
-		Node: h.cfg.Node, Coordinator: atCoordinator, Cloud: forwarding, Metrics: h.metrics,
+		Node: h.cfg.Node, Coordinator: leases, Cloud: cloud, Metrics: h.metrics,
 	})
 	if err != nil {
 		return nil, err
 	}
-	reporter := roster.New(roster.Config{Node: h.cfg.Node, Pool: h.cfg.Pool, Coordinator: atCoordinator, Cloud: forwarding})
-	p.coverage = feed.NewCoverage(feed.CoverageConfig{Leases: atCoordinator, Link: p.coordinator.Link()})
-	if p.pusher, err = push.New(push.Config{
-		Later: h.history.Raise,
-		Node:  h.cfg.Node, Resources: shared{h}, Leases: atCoordinator, Metrics: h.metrics,
-		Transport: transport.NewUserAgentRoundTripper(userAgent, p.coordinator.AsNode()), Base: p.address,
-	}); err != nil {
+	reporter := roster.New(roster.Config{Node: h.cfg.Node, Pool: h.cfg.Pool, Coordinator: leases, Cloud: cloud})
+	pusher, err := push.New(push.Config{
+		Later: h.history.Raise, Node: h.cfg.Node, Resources: shared{h}, Leases: leases, Metrics: h.metrics,
+		Transport: h.pool.coordinator.AsHub(), Base: h.pool.address,
+	})
+	if err != nil {
 		return nil, err
 	}
-	p.elector, err = role.New(role.Config{
-		Node: h.cfg.Node, Cloud: h.cloud.Link(), Coordinator: p.coordinator.Link(), Leases: atCoordinator,
-		Lead: func(ctx context.Context, t edge.Term) error {
-			var duties run.Group
-			duties.Add("forward heartbeats", func(ctx context.Context) error { return forwarder.Run(ctx, t) })
-			duties.Add("report", func(ctx context.Context) error { return reporter.Run(ctx, t) })
-			duties.Add("push", func(ctx context.Context) error { return p.pusher.Run(ctx, t) })
-			return duties.Run(ctx)
-		},
-		Metrics: h.metrics,
-	})
-	return p, err
+	return []role.Duty{
+		{Name: "forward heartbeats", Run: forwarder.Run}, {Name: "report", Run: reporter.Run}, {Name: "push", Run: pusher.Run},
+	}, nil
 }
 
-// isOwnAddress reports whether the host of an address is this machine.
-func isOwnAddress(host string) bool {
-	ip := net.ParseIP(host)
-	own, err := net.InterfaceAddrs()
-	if ip == nil || err != nil {
-		return false
+// shared is what the leader pushes: a push.Set.
+type shared struct{ hub *Hub }
+
+// Resources implements push.Set.
+func (s shared) Resources() (all []push.Resource, changed <-chan struct{}) {
+	members, changed := s.hub.followed.Shared()
+	for _, m := range members {
+		all = append(all, push.Resource{GVR: m.Resource, Replica: m.Replica, Live: m.Live})
 	}
-	for _, a := range own {
-		if n, ok := a.(*net.IPNet); ok && n.IP.Equal(ip) {
-			return true
-		}
-	}
-	return false
+	return all, changed
 }

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"yurtcoordinator/internal/hub/health"
 	"yurtcoordinator/internal/hub/link"
 	"yurtcoordinator/internal/lab/pki"
 )
@@ -60,7 +61,7 @@ func newHub(t *testing.T, address func(*pki.Authority) string, more ...string) *
 func (h *Hub) ask(t *testing.T, path string) (int, string) {
 	t.Helper()
 	rec := httptest.NewRecorder()
-	h.healthHandler().ServeHTTP(rec, httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil))
+	h.health().ServeHTTP(rec, httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil))
 	return rec.Code, rec.Body.String()
 }
 
@@ -115,19 +116,19 @@ func TestStatus(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		more []string
-		want Status
+		want health.Status
 	}{
-		{"a plain proxy", nil, Status{Node: "n1", Role: "pending", Cloud: "unknown", Coordinator: "none"}},
+		{"a plain proxy", nil, health.Status{Node: "n1", Role: "pending", Cloud: "unknown", Coordinator: "none"}},
 		{"in a pool",
 			[]string{"--enable-coordinator", "--nodepool-name=p1", "--coordinator-server-addr=https://127.0.0.1:10270"},
-			Status{Node: "n1", Pool: "p1", Role: "pending", Cloud: "unknown", Coordinator: "unknown",
+			health.Status{Node: "n1", Pool: "p1", Role: "pending", Cloud: "unknown", Coordinator: "unknown",
 				CoordinatorAddress: "https://127.0.0.1:10270"}},
 		{"in a pool whose coordinator nobody has told of", []string{"--enable-coordinator", "--nodepool-name=p1"},
-			Status{Node: "n1", Pool: "p1", Role: "pending", Cloud: "unknown", Coordinator: "unknown"}},
+			health.Status{Node: "n1", Pool: "p1", Role: "pending", Cloud: "unknown", Coordinator: "unknown"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			code, body := newHub(t, nowhere, tt.more...).ask(t, "/status")
-			var got Status
+			var got health.Status
 			if err := json.Unmarshal([]byte(body), &got); err != nil || code != http.StatusOK ||
 				!reflect.DeepEqual(got, tt.want) {
 				t.Errorf("%d %s: %v; want %+v", code, body, err, tt.want)

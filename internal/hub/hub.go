@@ -18,13 +18,9 @@
 //
 // identity gets the node's certificates, for both upstreams and for Pods.
 //
-// A resource of the pool's scope is answered from the hub's own replica of it. One feed fills the replica, from the cloud
-// or from the coordinator's mirror; the leader's pushes it there.
-//
-// This package is the only wiring: hub.go of the whole, coordinator.go of the coordinator, sharing.go of what is followed,
-// keeping.go of what is remembered and of the disk, owning.go of the node's own objects, guests.go of callers with
-// credentials of their own, identify.go of certificates.
-// What is wired knows only what its own Config names.
+// This package is the only wiring: hub.go of the whole, coordinator.go of the coordinator, following.go of what is followed
+// and remembered and who is answered from it, owning.go of the node's own objects, serving.go of the ports. What is wired
+// knows only what its own Config names. What a hub lacks, as a coordinator, is there all the same and does nothing.
 package hub
 
 import (
@@ -33,53 +29,49 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/http"
 	"net/url"
-	"path"
-	"reflect"
-	"strconv"
-	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/klog/v2"
 
 	"yurtcoordinator/internal/hub/callers/guests"
-	"yurtcoordinator/internal/hub/filter"
+	"yurtcoordinator/internal/hub/disk"
 	"yurtcoordinator/internal/hub/follow"
 	"yurtcoordinator/internal/hub/front"
 	"yurtcoordinator/internal/hub/history"
 	"yurtcoordinator/internal/hub/identity"
-	"yurtcoordinator/internal/hub/own"
 	"yurtcoordinator/internal/hub/route"
-	"yurtcoordinator/internal/hub/standin"
 	"yurtcoordinator/internal/hub/upstream"
 	"yurtcoordinator/internal/run"
-	"yurtcoordinator/internal/store"
 )
 
 // Hub is a node's hub. Make one with New.
 type Hub struct {
-	cfg     Config
-	metrics *prometheus.Registry
-	front   *front.Front
-	servers []*url.URL // the cloud's
-	// identity gets the node's certificate; nil if somebody else does.
-	identity *identity.Manager
-	files    credentialFiles
+	cfg      Config
+	metrics  *prometheus.Registry
+	disk     *disk.Disk
+	servers  []*url.URL // the cloud's
+	identity certificates
 	cloud    *upstream.Upstream
 	history  *history.Keeper
-	pool     *pool // nil without a coordinator
+	pool     pool
 	followed *follow.Set
-	topology *filter.Topology // nil without
-	disk     *store.Store     // nil without
-	// diskClock is by how many nanoseconds the disk's clock is ahead of the machine's.
-	diskClock atomic.Int64
-	keeper    *keeper        // nil without a disk
-	guests    *guests.Guests // nil without a disk
-	own       *own.Pusher    // nil without a disk or a coordinator
-	standIn   *standin.Taker // nil where own is
+	guests   *guests.Guests
+	// changed is called whenever what is followed for the node's programs has.
+	changed func()
+	// serves is what the front is made of, once the hub is built.
+	serves front.Config
+	front  *front.Front
+	// parts are what runs once the node has its certificate, in the order in which it is started; the servers come last.
+	parts run.Group
+}
+
+// certificates are the node's: an identity.Manager's, or identity.Given.
+type certificates interface {
+	Files() (ca, cert, key string)
+	Ensure(ctx context.Context) error
+	Serving(ips []net.IP, names []string) func(*tls.ClientHelloInfo) (*tls.Certificate, error)
+	Report() *identity.Status
 }
 
 // New checks the configuration, opens the disk's cache, and builds a hub. The certificate files are read by Run, which
@@ -88,218 +80,88 @@ func New(cfg Config) (*Hub, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	h := &Hub{cfg: cfg, metrics: prometheus.NewRegistry()}
+	h := &Hub{cfg: cfg, metrics: prometheus.NewRegistry(), changed: func() {}}
 	h.metrics.MustRegister(collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	if cfg.DiskCachePath != "" {
-		var err error
-		h.diskClock.Store(int64(cfg.DiskCacheClockOffset))
-		disk := store.Config{Dir: cfg.DiskCachePath, Last: nodesOwn, Now: h.diskTime, BlobShares: blobShares}
-		if h.disk, err = store.Open(disk); err != nil {
-			return nil, fmt.Errorf("--disk-cache-path: %w", err)
-		}
+	var err error
+	at := disk.Config{Dir: cfg.DiskCachePath, Ahead: cfg.DiskCacheClockOffset, Last: follow.OfNode}
+	if h.disk, err = disk.Open(at); err != nil {
+		return nil, fmt.Errorf("--disk-cache-path: %w", err)
 	}
 	if err := h.build(); err != nil {
-		if h.disk != nil {
-			err = errors.Join(err, h.disk.Close())
-		}
-		return nil, err
+		return nil, errors.Join(err, h.disk.Close())
 	}
 	return h, nil
 }
 
-func (h *Hub) build() error {
-	cfg := h.cfg
-	var err error
-	if h.servers, err = addresses("server-addr", cfg.ServerAddresses...); err != nil {
-		return err
+// build makes the parts. Each needs those before it.
+func (h *Hub) build() (err error) {
+	h.serves = front.Config{
+		Situation:   route.Situation{Node: h.cfg.Node, Coordinator: h.cfg.EnableCoordinator},
+		Metrics:     h.metrics,
+		MaxReadOnly: h.cfg.MaxRequestsInFlight, MaxMutating: h.cfg.MaxMutatingRequestsInFlight,
+		MaxLongRunning: h.cfg.MaxLongRunningRequests,
 	}
-	if err := h.identify(); err != nil {
-		return err
-	}
-	// The node may always read its own Lease, and an API server does not read it but from its storage.
-	lease := path.Join("/apis/coordination.k8s.io/v1/namespaces", corev1.NamespaceNodeLease, "leases", string(cfg.Node))
-	if h.cloud, err = h.upstream("cloud", h.servers, h.files.ca, lease); err != nil {
-		return err
-	}
-	past := history.Config{Link: h.cloud.Link()}
-	if h.disk != nil {
-		past.Disk = h.disk
-	}
-	if h.history, err = history.New(past); err != nil {
-		return err
-	}
-	shared, err := resources("pool-scope-resources", cfg.PoolScopeResources)
-	if err != nil {
-		return err
-	}
-	frontConfig := front.Config{
-		Cloud:     h.cloud,
-		Situation: route.Situation{Node: cfg.Node, Coordinator: cfg.EnableCoordinator},
-		Metrics:   h.metrics,
-
-		MaxReadOnly:    cfg.MaxRequestsInFlight,
-		MaxMutating:    cfg.MaxMutatingRequestsInFlight,
-		MaxLongRunning: cfg.MaxLongRunningRequests,
-	}
-	if cfg.EnableCoordinator {
-		if h.pool, err = h.newPool(); err != nil {
+	h.parts.Add("disk", h.disk.Run)
+	for _, step := range []func() error{h.identify, h.reachCloud, h.joinPool, h.follow, h.answer, h.takePart} {
+		if err := step(); err != nil {
 			return err
 		}
-		frontConfig.OwnLease = h.pool.heartbeats
 	}
-	if h.followed, err = h.newFollowed(shared); err != nil {
-		return err
-	}
-	frontConfig.Replicas = h.followed
-	if h.disk != nil {
-		if h.keeper, err = h.newKeeper(); err != nil {
-			return err
-		}
-		if h.guests, err = h.newGuests(); err != nil {
-			return err
-		}
-		frontConfig.Keeper, frontConfig.Callers = h.keeper, h.guests
-	}
-	if h.pool != nil && h.keeper != nil && cfg.OwnObjects {
-		if err = h.newOwn(); err != nil {
-			return err
-		}
-		frontConfig.StandIn, frontConfig.Situation.StandIn = h.standIn, true
-	}
-	h.front, err = front.New(frontConfig)
+	h.front, err = front.New(h.serves)
 	return err
 }
 
-func (h *Hub) upstream(name string, servers []*url.URL, ca, coreRead string) (*upstream.Upstream, error) {
-	return upstream.New(upstream.Config{
-		Name: name, Servers: servers, CAFile: ca, CertFile: h.files.cert, KeyFile: h.files.key, CoreRead: coreRead,
-		Metrics: h.metrics,
-	})
-}
-
-// Run serves until ctx ends, then stops in order: first the servers, then what they use. It returns an error when a
-// port is taken, a node without a certificate gets none for some minutes, or a part fails.
-func (h *Hub) Run(ctx context.Context) error {
-	ctx = klog.NewContext(ctx, klog.FromContext(ctx).WithValues("node", h.cfg.Node))
-	servers, err := h.listen()
+// identify decides where the node's certificate comes from.
+func (h *Hub) identify() error {
+	cfg := h.cfg
+	if !cfg.ownCertificate() {
+		h.identity = identity.Given{CA: cfg.CAFile, Cert: cfg.CertFile, Key: cfg.KeyFile}
+		return nil
+	}
+	config := cfg.identity()
+	config.Metrics = h.metrics
+	manager, err := identity.New(config)
 	if err != nil {
-		return errors.Join(err, h.closeDisk())
+		return fmt.Errorf("the node's own certificate: %w", err)
 	}
-	var g run.Group
-	g.Add("health", servers.health.Run)
-	g.Add("hub", func(ctx context.Context) error {
-		if h.identity != nil {
-			if err := h.identity.Ensure(ctx); err != nil {
-				return errors.Join(err, servers.proxy.Close(), servers.pods.Close(), h.closeDisk())
-			}
-		}
-		return h.serve(ctx, servers)
-	})
-	return g.Run(ctx)
+	h.identity = manager
+	h.parts.Add("identity", manager.Run)
+	return nil
 }
 
-// serve runs everything that needs the node's certificate.
-func (h *Hub) serve(ctx context.Context, s servers) error {
-	var g run.Group
-	if h.disk != nil {
-		g.Add("disk", h.runDisk)
+func (h *Hub) reachCloud() (err error) {
+	if h.servers, err = addresses("server-addr", h.cfg.ServerAddresses...); err != nil {
+		return err
 	}
-	if h.identity != nil {
-		g.Add("identity", h.identity.Run)
+	config := h.upstream("cloud", h.servers)
+	config.CoreRead = h.cfg.Node.LeasePath() // the node may always read it, and an API server reads it from its storage alone
+	if h.cloud, err = upstream.New(config); err != nil {
+		return err
 	}
-	g.Add("cloud", h.cloud.Run)
-	g.Add("history of the cloud", h.history.Run)
-	if h.pool != nil {
-		if h.pool.finder != nil {
-			g.Add("where the coordinator is", h.pool.finder.Run)
-		}
-		g.Add("coordinator", h.pool.coordinator.Run)
-		g.Add("heartbeats", h.pool.heartbeats.Run)
-		g.Add("coverage", h.pool.coverage.Run)
+	h.serves.Cloud = h.cloud
+	if h.history, err = history.New(history.Config{Link: h.cloud.Link(), Disk: h.disk}); err != nil {
+		return err
 	}
-	if h.disk != nil {
-		g.Add("disk at a cut", h.flushCut)
-		g.Add("disk's clock", h.countOnline)
-	}
-	g.Add("what is followed", h.followed.Run)
-	if h.topology != nil {
-		g.Add("service topology", h.topology.Run)
-	}
-	if h.pool != nil {
-		g.Add("role", h.pool.elector.Run)
-	}
-	if h.own != nil {
-		g.Add("writes in the cloud's place", h.standIn.Run)
-		g.Add("own objects", h.own.Run)
-	}
-	proxy := func(server *front.Server) func(context.Context) error {
-		return func(ctx context.Context) error {
-			// Until then requests wait to be accepted: what is served before would go to the cloud, and a watch would stay there.
-			select {
-			case <-h.followed.Begun():
-			case <-ctx.Done():
-			}
-			return server.Run(ctx)
-		}
-	}
-	g.Add("proxy", proxy(s.proxy))
-	if s.pods != nil {
-		g.Add("pods", proxy(s.pods))
-	}
-	klog.FromContext(ctx).Info("Serving this node's programs", "address", h.cfg.BindAddress, "port", h.cfg.Port,
-		"cloud", h.cfg.ServerAddresses, "coordinator", h.coordinatorAddress())
-	return g.Run(ctx)
+	h.parts.Add("cloud", h.cloud.Run)
+	h.parts.Add("history of the cloud", h.history.Run)
+	return nil
 }
 
-// servers are what a hub serves: the node's programs, Pods (nil: it does not), and those who look after it.
-type servers struct{ proxy, pods, health *front.Server }
-
-func (h *Hub) listen() (s servers, err error) {
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, s.proxy.Close(), s.pods.Close(), s.health.Close())
-		}
-	}()
-	at := func(flag, address string, port int, handler http.Handler, secure *tls.Config) (*front.Server, error) {
-		l, err := net.Listen("tcp", net.JoinHostPort(address, strconv.Itoa(port)))
-		if err != nil {
-			return nil, fmt.Errorf("--%s: %w", flag, err)
-		}
-		return front.NewServer(front.ServerConfig{Listener: l, Handler: handler, TLS: secure})
-	}
-	if s.proxy, err = at("port", h.cfg.BindAddress, h.cfg.Port, h.front, nil); err != nil {
-		return s, err
-	}
-	if address := h.cfg.SecureBindAddress; address != "" {
-		secure := &tls.Config{
-			MinVersion:     tls.VersionTLS12,
-			GetCertificate: h.identity.Serving([]net.IP{net.ParseIP(address)}, nil),
-		}
-		if s.pods, err = at("secure-bind-address", address, h.cfg.SecurePort, h.front.Guests(), secure); err != nil {
-			return s, err
-		}
-	}
-	s.health, err = at("health-port", h.cfg.HealthBindAddress, h.cfg.HealthPort, h.healthHandler(), nil)
-	return s, err
+// upstream is what an API server is reached with.
+func (h *Hub) upstream(name string, servers []*url.URL) upstream.Config {
+	ca, cert, key := h.identity.Files()
+	return upstream.Config{Name: name, Servers: servers, CAFile: ca, CertFile: cert, KeyFile: key, Metrics: h.metrics}
 }
 
 // Reconfigure takes on the settings that can change while a hub runs: PoolScopeResources, and DiskCacheClockOffset for
 // tests. It fails, and changes nothing, if cfg is not valid or differs in anything else.
 func (h *Hub) Reconfigure(cfg Config) error {
-	if err := cfg.Validate(); err != nil {
-		return err
-	}
-	shared, err := resources("pool-scope-resources", cfg.PoolScopeResources)
+	shared, err := h.cfg.change(cfg)
 	if err != nil {
 		return err
 	}
-	fixed := cfg
-	fixed.PoolScopeResources, fixed.DiskCacheClockOffset = h.cfg.PoolScopeResources, h.cfg.DiskCacheClockOffset
-	if !reflect.DeepEqual(fixed, h.cfg) {
-		return errors.New("only --pool-scope-resources can change while yurthub runs; restart it for the other settings")
-	}
 	h.followed.Change(shared)
-	h.diskClock.Store(int64(cfg.DiskCacheClockOffset))
+	h.disk.SetAhead(cfg.DiskCacheClockOffset)
 	return nil
 }

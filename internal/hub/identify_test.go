@@ -38,8 +38,8 @@ func TestAHubHasItsOwnCertificate(t *testing.T) {
 		t.Fatal(err)
 	}
 	own := filepath.Join(keys, "client.pem")
-	if want := (credentialFiles{ca: filepath.Join(keys, "ca.crt"), cert: own, key: own}); h.files != want {
-		t.Errorf("%+v", h.files)
+	if ca, cert, key := h.identity.Files(); ca != filepath.Join(keys, "ca.crt") || cert != own || key != own {
+		t.Errorf("%s, %s, %s", ca, cert, key)
 	}
 	if err := h.identity.Ensure(t.Context()); err != nil {
 		t.Fatal(err)

@@ -2,34 +2,46 @@ package hub
 
 import (
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
-	"k8s.io/client-go/transport"
 
 	"yurtcoordinator/internal/hub/own"
 	"yurtcoordinator/internal/hub/standin"
 	"yurtcoordinator/internal/stream"
 )
 
-// newOwn builds what takes the writes of the node's programs in the cloud's place, and what keeps the node's own objects in the
-// coordinator.
-func (h *Hub) newOwn() error {
+// takePart has the hub stand for election, and bring the node's own objects to the coordinator.
+func (h *Hub) takePart() error {
+	if !h.cfg.EnableCoordinator {
+		return nil
+	}
+	h.parts.Add("role", h.pool.elector.Run)
+	if !h.cfg.OwnObjects {
+		return nil
+	}
 	cloud, err := corev1client.NewForConfig(h.cloud.RESTConfig())
 	if err != nil {
 		return err
 	}
-	asNode := transport.NewUserAgentRoundTripper(userAgent, h.pool.coordinator.AsNode())
-	if h.standIn, err = standin.New(standin.Config{
+	var pusher *own.Pusher
+	taker, err := standin.New(standin.Config{
 		Object:    func(i stream.ID) (stream.Object, bool) { return own.Find(h.ofNode(), h.cfg.Node, i) },
-		Transport: asNode, Base: h.pool.address, Link: h.pool.coordinator.Link(), CloudLink: h.cloud.Link(), Events: cloud,
-		Disk: h.disk, Changed: func() { h.own.Changed() }, Metrics: h.metrics,
+		Transport: h.pool.coordinator.AsHub(), Base: h.pool.address, Link: h.pool.link, CloudLink: h.cloud.Link(), Events: cloud,
+		Disk: h.disk, Changed: func() { pusher.Changed() }, Metrics: h.metrics,
+	})
+	if err != nil {
+		return err
+	}
+	if pusher, err = own.New(own.Config{
+		Node: h.cfg.Node, Pool: h.cfg.Pool, Followed: h.ofNode, Secrets: h.cfg.OwnSecrets,
+		Transport: h.pool.coordinator.AsHub(), Base: h.pool.address, Link: h.pool.link, CloudLink: h.cloud.Link(),
+		Cloud: cloud, Overlay: taker, Metrics: h.metrics,
 	}); err != nil {
 		return err
 	}
-	h.own, err = own.New(own.Config{
-		Node: h.cfg.Node, Pool: h.cfg.Pool, Followed: h.ofNode, Secrets: h.cfg.OwnSecrets,
-		Transport: asNode, Base: h.pool.address, Link: h.pool.coordinator.Link(), CloudLink: h.cloud.Link(), Cloud: cloud,
-		Overlay: h.standIn, Metrics: h.metrics,
-	})
-	return err
+	h.changed = pusher.Changed
+	h.serves.StandIn, h.serves.Situation.StandIn = taker, true
+	h.parts.Add("writes in the cloud's place", taker.Run)
+	h.parts.Add("own objects", pusher.Run)
+	return nil
 }
 
 // ofNode is what is followed for this node's programs.

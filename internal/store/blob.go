@@ -97,6 +97,41 @@ func (b *blobs) set(key string, value []byte) {
 	b.bytes[kindOf(key)] += b.cost(key)
 }
 
+// put makes a value wait, if it fits. If it does not, the key has none: an old value would be a wrong one.
+func (b *blobs) put(key string, value []byte) error {
+	if key == "" || len(key) > maxBlobKey || len(value) > maxBlob {
+		return fmt.Errorf("%w: blob %.40q of %d bytes: want a key of 1 to %d, and a value of at most %d",
+			ErrFull, key, len(value), maxBlobKey, maxBlob)
+	}
+	if now, ok := b.latest(key); ok && now != nil && bytes.Equal(now, value) {
+		return nil
+	}
+	if !b.fits(key, len(key)+len(value)) {
+		b.set(key, nil)
+		return fmt.Errorf("%w: blob %.40q: there are %d bytes of its kind", ErrFull, key, b.bytes[kindOf(key)])
+	}
+	b.set(key, append([]byte{}, value...))
+	return nil
+}
+
+// keys are those that begin with prefix, sorted.
+func (b *blobs) keys(prefix string) []string {
+	keys := map[string]bool{}
+	for _, some := range []map[string][]byte{b.flying, b.waiting} {
+		for key := range some {
+			keys[key] = true
+		}
+	}
+	for key := range b.disk {
+		keys[key] = true
+	}
+	maps.DeleteFunc(keys, func(key string, _ bool) bool {
+		value, ok := b.latest(key)
+		return !strings.HasPrefix(key, prefix) || ok && value == nil
+	})
+	return slices.Sorted(maps.Keys(keys))
+}
+
 // done says how writing went.
 func (b *blobs) done(err error) {
 	for key, value := range b.flying {
@@ -118,25 +153,16 @@ func (b *blobs) done(err error) {
 // that the disk cannot be written for a while. It fails with ErrFull beyond 16 MiB of all blobs, as Config.BlobShares divides
 // them; the key has no value then.
 func (s *Store) PutBlob(key string, value []byte) error {
-	if key == "" || len(key) > maxBlobKey || len(value) > maxBlob {
-		return fmt.Errorf("%w: blob %.40q of %d bytes: want a key of 1 to %d, and a value of at most %d",
-			ErrFull, key, len(value), maxBlobKey, maxBlob)
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
 		return ErrClosed
 	}
-	if now, ok := s.blobs.latest(key); ok && now != nil && bytes.Equal(now, value) {
-		return nil
+	err := s.blobs.put(key, value)
+	if len(s.blobs.waiting) > 0 {
+		s.wakeLocked(&s.blobs.pace, false)
 	}
-	defer s.wakeLocked(&s.blobs.pace, false)
-	if !s.blobs.fits(key, len(key)+len(value)) {
-		s.blobs.set(key, nil) // an old value would be a wrong one
-		return fmt.Errorf("%w: blob %.40q: there are %d bytes of its kind", ErrFull, key, s.blobs.bytes[kindOf(key)])
-	}
-	s.blobs.set(key, append([]byte{}, value...))
-	return nil
+	return err
 }
 
 // DropBlob removes a value, if there is one.
@@ -227,18 +253,5 @@ func (f *file) blob(key string) (value []byte, steady bool, err error) {
 func (s *Store) Blobs(prefix string) []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	keys := map[string]bool{}
-	for _, some := range []map[string][]byte{s.blobs.flying, s.blobs.waiting} {
-		for key := range some {
-			keys[key] = true
-		}
-	}
-	for key := range s.blobs.disk {
-		keys[key] = true
-	}
-	maps.DeleteFunc(keys, func(key string, _ bool) bool {
-		value, ok := s.blobs.latest(key)
-		return !strings.HasPrefix(key, prefix) || ok && value == nil
-	})
-	return slices.Sorted(maps.Keys(keys))
+	return s.blobs.keys(prefix)
 }

@@ -19,6 +19,7 @@ import (
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/hub/link"
 	"yurtcoordinator/internal/live"
+	"yurtcoordinator/internal/store"
 	"yurtcoordinator/internal/stream"
 )
 
@@ -97,7 +98,7 @@ func TestACallerWhoAsksForTooMuch(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := begin(t, Config{Disk: Nowhere{}, Cloud: up, NewFeed: newFeed})
+	w := begin(t, Config{Disk: store.NewMemory(nil), Cloud: up, NewFeed: newFeed})
 	var before, after runtime.MemStats
 	runtime.GC()
 	runtime.ReadMemStats(&before)
@@ -171,13 +172,13 @@ func BenchmarkSingles(b *testing.B) {
 	up := live.NewValue(link.Up)
 	newFeed, err := Feeds(&Sources{
 		Cloud: base, CloudLink: up, Metrics: prometheus.NewRegistry(),
-		As: func(string) http.RoundTripper { return transport },
+		AsNode: transport, As: func(string) http.RoundTripper { return transport },
 	})
 	if err != nil {
 		b.Fatal(err)
 	}
 	for b.Loop() {
-		s := begin(b, Config{Disk: Nowhere{}, Cloud: up, NewFeed: newFeed})
+		s := begin(b, Config{Disk: store.NewMemory(nil), Cloud: up, NewFeed: newFeed})
 		var before, after runtime.MemStats
 		runtime.GC()
 		runtime.ReadMemStats(&before)

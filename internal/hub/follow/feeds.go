@@ -30,8 +30,10 @@ type Sources struct {
 	CloudLink *live.Value[link.State]
 	// History is the cloud's. nil means that it never changes.
 	History *history.Keeper
-	// As reaches the cloud with a client's credentials; Hub and the empty client have the node's.
-	As func(client string) http.RoundTripper
+	// AsNode reaches the cloud with the node's credentials, for the hub and for the node's programs; As with those of another
+	// client.
+	AsNode http.RoundTripper
+	As     func(client string) http.RoundTripper
 	// Pool is where the pool's resources can be read too; nil means nowhere.
 	Pool *Pool
 	// Metrics is where the hub's own feeds are counted. Those of what programs ask for have no bound, so they have no place
@@ -79,7 +81,7 @@ func Feeds(s *Sources) (func(Order) (Feed, error), error) {
 		case "":
 			config.Lists = programs
 		}
-		cloud, err := o.readFrom("cloud", s.As(o.Client), s.Cloud, collection(o.Resource, o.Namespace))
+		cloud, err := o.readFrom("cloud", s.as(o.Client), s.Cloud, collection(o.Resource, o.Namespace))
 		if err != nil {
 			return nil, err
 		}
@@ -95,6 +97,14 @@ func Feeds(s *Sources) (func(Order) (Feed, error), error) {
 		}
 		return feed.New(config)
 	}, nil
+}
+
+// as reaches the cloud with a client's credentials.
+func (s *Sources) as(client string) http.RoundTripper {
+	if client == "" || client == Hub {
+		return s.AsNode
+	}
+	return s.As(client)
 }
 
 func (o *Order) readFrom(name string, as http.RoundTripper, base *url.URL, at string) (*remote.Source, error) {

@@ -133,7 +133,7 @@ func (w *fixedWorld) start(t *testing.T, c Config, shared ...schema.GroupVersion
 		}
 	}
 	if c.Disk == nil {
-		c.Disk = Nowhere{}
+		c.Disk = store.NewMemory(nil)
 	}
 	if c.Cloud == nil {
 		c.Cloud = live.NewValue(link.Up)
@@ -215,7 +215,10 @@ func TestAPoolsCopiesAreFedAtOnce(t *testing.T) {
 func TestChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := run(t, Config{Always: []Selection{Whole(services)}, Eager: true}, endpoints)
-		before, changed := w.Fixed()
+		before, changed := w.Shared()
+		if len(before) != 1 || before[0].Resource != endpoints {
+			t.Errorf("the pool shares %v", before)
+		}
 		first, _ := w.feed("endpoints")
 		watch, err := before[0].Replica.Watch(t.Context(), 7)
 		if err != nil {
@@ -232,6 +235,9 @@ func TestChange(t *testing.T) {
 		}
 		if w.Has(endpoints) || first.runs() {
 			t.Error("what has left the set is still there, or fed")
+		}
+		if now, _ := w.Shared(); len(now) != 1 || now[0].Resource != services {
+			t.Errorf("the pool shares %v", now)
 		}
 		if _, err := watch.Next(t.Context()); err == nil {
 			t.Error("a watch of what has left the set goes on")
@@ -375,7 +381,7 @@ func TestAResourceThatStaysHasACopyAllTheTime(t *testing.T) {
 
 // survivor is a disk that has a content of each, and counts who writes to it.
 type survivor struct {
-	Nowhere
+	*store.Memory
 	t        *testing.T
 	w        *fixedWorld
 	restored atomic.Int32
@@ -426,7 +432,7 @@ func (writing) Apply(context.Context, []stream.Event) error { return nil }
 
 func TestWhatHasSurvivedComesFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &survivor{t: t}
+		s := &survivor{Memory: store.NewMemory(nil), t: t}
 		s.w = &fixedWorld{}
 		s.w.start(t, Config{Always: []Selection{Whole(services)}, Disk: s})
 		if s.restored.Load() != 0 {
@@ -454,7 +460,7 @@ func TestWhatHasSurvivedComesFirst(t *testing.T) {
 
 func TestAFeedThatFailsEndsSaving(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &survivor{t: t, w: &fixedWorld{}}
+		s := &survivor{Memory: store.NewMemory(nil), t: t, w: &fixedWorld{}}
 		s.w.start(t, Config{Always: []Selection{Whole(services)}, Disk: s})
 		f, _ := s.w.feed("services")
 		f.fails = errBroken
@@ -477,7 +483,7 @@ func TestAFeedThatFailsEndsSaving(t *testing.T) {
 
 // slow is a disk that takes a second to be read.
 type slow struct {
-	Nowhere
+	*store.Memory
 	survived bool
 }
 
@@ -494,7 +500,8 @@ func TestWhatCannotBeKnownIsRefusedAtOnce(t *testing.T) {
 	for _, survived := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			w := run(t, Config{
-				Disk: slow{survived: survived}, Cloud: live.NewValue(link.Down), Coordinator: live.NewValue(link.Down),
+				Disk:  slow{Memory: store.NewMemory(nil), survived: survived},
+				Cloud: live.NewValue(link.Down), Coordinator: live.NewValue(link.Down),
 				NewFeed: func(o Order) (Feed, error) { return &filler{replica: o.Replica, away: true}, nil },
 			}, endpoints)
 			began := time.Now()

@@ -406,11 +406,11 @@ func (s *Set) find(what Selection) *Member {
 // Has reports whether the hub follows all of a resource for itself.
 func (s *Set) Has(r schema.GroupVersionResource) bool { return s.find(Whole(r)) != nil }
 
-// Fixed returns the hub's own, by selection, and a channel that is closed when they are others.
-func (s *Set) Fixed() ([]*Member, <-chan struct{}) {
+// Shared returns what the pool shares, by selection, and a channel that is closed when the hub's own are others.
+func (s *Set) Shared() ([]*Member, <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.ofLocked(Hub), s.fixed
+	return slices.DeleteFunc(s.ofLocked(Hub), func(m *Member) bool { return !m.Shared }), s.fixed
 }
 
 // Followed returns what is followed for the node's programs. A replica may be incomplete, or be closed at any time.

@@ -363,7 +363,7 @@ func (w *world) answers(client string) *recall.Answers {
 	w.t.Helper()
 	a, err := recall.New(recall.Config{
 		Client: client, Disk: w.disk, Cloud: w.link,
-		Followed: func(out http.ResponseWriter, r *http.Request) bool { return w.Get(out, r, client) },
+		Followed: w.Get,
 	})
 	if err != nil {
 		w.t.Fatal(err)

@@ -20,6 +20,8 @@ type ServerConfig struct {
 	Listener net.Listener
 	// Handler serves the requests. Required.
 	Handler http.Handler
+	// After is closed when requests may be accepted: until then they wait. Default: at once.
+	After <-chan struct{}
 	// TLS, if not nil, is what connections are secured with. Without it, HTTP/2 is served to clients that begin with it
 	// (prior knowledge), beside HTTP/1.1.
 	TLS *tls.Config
@@ -52,6 +54,11 @@ func NewServer(cfg ServerConfig) (*Server, error) {
 	if cfg.Listener == nil || cfg.Handler == nil {
 		return nil, errors.New("front: ServerConfig.Listener and Handler are required")
 	}
+	if cfg.After == nil {
+		now := make(chan struct{})
+		close(now)
+		cfg.After = now
+	}
 	for _, d := range []struct {
 		field     *time.Duration
 		otherwise time.Duration
@@ -70,17 +77,25 @@ func NewServer(cfg ServerConfig) (*Server, error) {
 	return &Server{cfg}, nil
 }
 
-// Close frees the listener of a Server that is not to run; nil is none.
-func (s *Server) Close() error {
-	if s == nil {
-		return nil
+// Listen returns a Server that listens at an address, HOST:PORT, instead of at ServerConfig.Listener.
+func Listen(address string, cfg ServerConfig) (*Server, error) {
+	var err error
+	if cfg.Listener, err = net.Listen("tcp", address); err != nil {
+		return nil, err
 	}
-	return s.cfg.Listener.Close()
+	return NewServer(cfg)
 }
+
+// Close frees the listener of a Server that is not to run.
+func (s *Server) Close() error { return s.cfg.Listener.Close() }
 
 // Run serves until ctx ends. Then it accepts nothing more, ends long-running requests at once, gives the others
 // DrainTimeout, closes what is left, and returns when every handler has returned.
 func (s *Server) Run(ctx context.Context) error {
+	select {
+	case <-s.cfg.After:
+	case <-ctx.Done():
+	}
 	// Requests outlive ctx by the time they are given to drain.
 	base, abort := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer abort(nil)

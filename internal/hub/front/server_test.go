@@ -1,6 +1,7 @@
 package front
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -168,5 +169,64 @@ func TestServerFails(t *testing.T) {
 	}
 	if _, err := NewServer(ServerConfig{}); err == nil {
 		t.Error("a server without a listener")
+	}
+}
+
+func TestListen(t *testing.T) {
+	server, err := Listen("127.0.0.1:0", ServerConfig{Handler: http.NotFoundHandler()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	taken := server.cfg.Listener.Addr().String()
+	if _, err := Listen(taken, ServerConfig{Handler: http.NotFoundHandler()}); err == nil {
+		t.Error("it listens where another does")
+	}
+	if err := server.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if server, err = Listen(taken, ServerConfig{Handler: http.NotFoundHandler()}); err != nil {
+		t.Fatalf("what was closed listens: %v", err)
+	}
+	_ = server.Close()
+}
+
+// What is not to be answered yet waits, and is answered then.
+func TestRequestsWaitUntilAfter(t *testing.T) {
+	after := make(chan struct{})
+	var early atomic.Bool
+	server, err := Listen("127.0.0.1:0", ServerConfig{
+		After: after,
+		Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+			select {
+			case <-after:
+			default:
+				early.Store(true)
+			}
+		}),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	background(t, server.Run)
+	time.AfterFunc(50*time.Millisecond, func() { close(after) })
+	res, err := do(t, "GET", "http://"+server.cfg.Listener.Addr().String(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = res.Body.Close()
+	if res.StatusCode != http.StatusOK || early.Load() {
+		t.Errorf("%s; before its time: %v", res.Status, early.Load())
+	}
+}
+
+func TestAServerThatMayNotAcceptYetEnds(t *testing.T) {
+	server, err := Listen("127.0.0.1:0", ServerConfig{After: make(chan struct{}), Handler: http.NotFoundHandler()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := server.Run(ctx); err != nil {
+		t.Error(err)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/utils/clock"
 
@@ -51,6 +52,9 @@ type Config struct {
 	// KubeletAsIs uses the kubelet's certificate instead of one of the hub's own: a copy in Dir follows it, and the kubelet
 	// renews it.
 	KubeletAsIs bool
+
+	// Metrics takes the metrics. Nil: they are not registered anywhere.
+	Metrics prometheus.Registerer
 
 	// Clock is what the node takes the time to be. Nil: the real one. Pauses do not depend on it.
 	Clock clock.PassiveClock

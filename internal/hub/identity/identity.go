@@ -16,6 +16,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	certificatesv1 "k8s.io/api/certificates/v1"
 	"k8s.io/client-go/util/cert"
 	"k8s.io/client-go/util/keyutil"
@@ -74,7 +75,10 @@ func New(cfg Config) (*Manager, error) {
 		node: cfg.Node, signer: certificatesv1.KubeletServingSignerName, use: x509.ExtKeyUsageServerAuth,
 		usages: []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, certificatesv1.UsageServerAuth},
 	})
-	return m, nil
+	if cfg.Metrics == nil {
+		return m, nil
+	}
+	return m, m.measure(cfg.Metrics)
 }
 
 // Files returns the paths of the cloud's authority, of the node's certificate and of its key; the last two are one file.
@@ -184,6 +188,31 @@ type State struct {
 
 // Status returns the present state.
 func (m *Manager) Status() Status { return Status{m.client.state(), m.serving.state()} }
+
+// Report returns the present state, as Given's does that there is none.
+func (m *Manager) Report() *Status {
+	s := m.Status()
+	return &s
+}
+
+// measure has metrics say when the certificates end, for alerts.
+func (m *Manager) measure(metrics prometheus.Registerer) error {
+	for _, k := range []*rotation{m.client, m.serving} {
+		if err := metrics.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name:        "yurthub_certificate_expiration_timestamp_seconds",
+			Help:        "When a certificate that the hub got by itself ends, in Unix time; 0: there is none.",
+			ConstLabels: prometheus.Labels{"certificate": k.kind},
+		}, func() float64 {
+			if end := k.state().NotAfter; !end.IsZero() {
+				return float64(end.Unix())
+			}
+			return 0
+		})); err != nil {
+			return fmt.Errorf("metrics: %w", err)
+		}
+	}
+	return nil
+}
 
 // keep renews one certificate when its time comes, until ctx ends.
 func (m *Manager) keep(ctx context.Context, k *rotation) {

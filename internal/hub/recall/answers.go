@@ -58,9 +58,9 @@ type Config struct {
 	Disk   Disk
 	// Cloud is the state of the link to the cloud.
 	Cloud *live.Value[link.State]
-	// Followed answers a get of an object that is followed anyway, and is newer than what was said of it; it returns false,
-	// and has written nothing, if it can't. Default: nothing is followed.
-	Followed func(http.ResponseWriter, *http.Request) bool
+	// Followed answers a client's get of an object that is followed anyway, and is newer than what was said of it; it returns
+	// false, and has written nothing, if it can't. Default: nothing is followed.
+	Followed func(w http.ResponseWriter, r *http.Request, client string) bool
 }
 
 // Answers are the cloud's last answers to one client. Safe for concurrent use.
@@ -86,8 +86,13 @@ func New(c Config) (*Answers, error) {
 		return nil, errors.New("recall: Disk and Cloud are required")
 	}
 	if c.Followed == nil {
-		c.Followed = func(http.ResponseWriter, *http.Request) bool { return false }
+		c.Followed = func(http.ResponseWriter, *http.Request, string) bool { return false }
 	}
+	return open(c), nil
+}
+
+// open makes the Answers of a complete Config.
+func open(c Config) *Answers {
 	a := &Answers{cfg: c, disk: c.Disk, prefix: answerPrefix}
 	most := maxAnswers
 	if c.Client != "" {
@@ -102,7 +107,7 @@ func New(c Config) (*Answers, error) {
 	for _, key := range a.disk.Blobs(a.prefix) {
 		a.order.Add(key, nil)
 	}
-	return a, nil
+	return a
 }
 
 // Serve answers a single read: from the cloud, by pass, while it is not known to be down, else from memory if it can. All
@@ -267,7 +272,7 @@ func (a *Answers) forget(key string) {
 func (a *Answers) recall(w http.ResponseWriter, r *http.Request, key string) bool {
 	h := w.Header()
 	fromMemory(h)
-	if a.cfg.Followed(w, r) || a.remembered(w, key) {
+	if a.cfg.Followed(w, r, a.cfg.Client) || a.remembered(w, key) {
 		return true
 	}
 	notFromMemory(h)

@@ -6,10 +6,12 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 
 	"yurtcoordinator/internal/hub/link"
+	"yurtcoordinator/internal/live"
 	"yurtcoordinator/internal/store"
 )
 
@@ -461,15 +463,13 @@ func TestWhatTheCloudDoesNotAnswerIsAnsweredFromMemory(t *testing.T) {
 
 func TestAGuestHasLessRoomThanTheNode(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
-		guests := NewClients(func(client string) (*Answers, error) {
-			return New(Config{Client: client, Disk: w.disk, Cloud: w.link})
-		})
+		guests, err := NewClients(Config{Disk: w.disk, Cloud: w.link})
+		if err != nil {
+			t.Fatal(err)
+		}
 		node := w.Answers
 		as := func(client, target string) {
-			var err error
-			if w.Answers, err = guests.Of(client); err != nil {
-				t.Fatal(err)
-			}
+			w.Answers = guests.Of(client)
 			w.get(target)
 			w.Answers = node
 		}
@@ -498,22 +498,17 @@ func TestAGuestHasLessRoomThanTheNode(t *testing.T) {
 // Who comes back after others have taken its place in memory has what it had.
 func TestAClientThatComesBack(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
-		guests := NewClients(func(client string) (*Answers, error) {
-			return New(Config{Client: client, Disk: w.disk, Cloud: w.link})
-		})
+		guests, err := NewClients(Config{Disk: w.disk, Cloud: w.link})
+		if err != nil {
+			t.Fatal(err)
+		}
 		for i := range maxClients + 1 {
-			var err error
-			if w.Answers, err = guests.Of(fmt.Sprint(i)); err != nil {
-				t.Fatal(err)
-			}
+			w.Answers = guests.Of(fmt.Sprint(i))
 			w.says(http.StatusOK, asJSON, fmt.Sprint(i))
 			w.get(secret)
 		}
 		for i := range maxClients + 1 {
-			var err error
-			if w.Answers, err = guests.Of(fmt.Sprint(i)); err != nil {
-				t.Fatal(err)
-			}
+			w.Answers = guests.Of(fmt.Sprint(i))
 			if out := w.offline(http.MethodGet, secret, ""); out.Body.String() != fmt.Sprint(i) {
 				t.Errorf("%d: %s", i, out.Body)
 			}
@@ -528,6 +523,38 @@ func TestNew(t *testing.T) {
 	if _, err := New(Config{}); err == nil {
 		t.Error("answers of nobody, from nowhere")
 	}
+	if _, err := NewClients(Config{}); err == nil {
+		t.Error("answers from nowhere")
+	}
+}
+
+func TestTheNodesProgramsAreAClientToo(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		var clientsAsked []string
+		clients, err := NewClients(Config{
+			Client: "not looked at", Disk: w.disk, Cloud: live.NewValue(link.Down),
+			Followed: func(_ http.ResponseWriter, _ *http.Request, client string) bool {
+				clientsAsked = append(clientsAsked, client)
+				return false
+			},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		programs, guest := clients.Of(""), clients.Of("sa 1")
+		if programs == guest || clients.Of("") != programs || clients.Of("sa 1") != guest {
+			t.Error("a client's answers are not its own")
+		}
+		passed := 0
+		pass := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { passed++ })
+		for _, client := range []string{"", "sa 1"} {
+			r := asked(t, http.MethodGet, secret, nil)
+			clients.Of(client).Before(pass).ServeHTTP(httptest.NewRecorder(), r)
+		}
+		if !slices.Equal(clientsAsked, []string{"", "sa 1"}) || passed != 2 {
+			t.Errorf("asked for %q, passed on %d times: nothing is known of either", clientsAsked, passed)
+		}
+	})
 }
 
 // A server behind the API server that is down is not stood in for while the cloud can be reached: its figures are old.

@@ -12,9 +12,11 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/transport"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
+	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/hub/link"
 	"yurtcoordinator/internal/live"
 	"yurtcoordinator/internal/run"
@@ -77,8 +79,8 @@ func New(cfg Config) (*Upstream, error) {
 }
 
 // Traffic is what all connections have carried since New: bytes of TCP's payload, TLS included.
-func (u *Upstream) Traffic() (sent, received uint64, since time.Time) {
-	return u.metrics.sent.Load(), u.metrics.received.Load(), u.metrics.began
+func (u *Upstream) Traffic() edge.Traffic {
+	return edge.Traffic{Sent: u.metrics.sent.Load(), Received: u.metrics.received.Load(), Since: u.metrics.began}
 }
 
 // Run reads the credentials, probes every server and follows changes of the credential files, until ctx ends; then it
@@ -159,9 +161,20 @@ func (u *Upstream) Moved() {
 // Link is up if any server's link is, and down if all are; else failing, if none is left that is not judged yet.
 func (u *Upstream) Link() *live.Value[link.State] { return u.link }
 
+// NotDown waits until the link is anything but down, or until ctx ends: then it returns the cause.
+func (u *Upstream) NotDown(ctx context.Context) error {
+	_, err := u.link.Wait(ctx, func(s link.State) bool { return s != link.Down })
+	return err
+}
+
 // AsNode returns a RoundTripper that presents the node's client certificate. It sets scheme and host of requests, and
 // waits for Run to have read the credentials. Errors are DownError while the link is down (see NotSent).
 func (u *Upstream) AsNode() http.RoundTripper { return &identity{upstream: u, asNode: true} }
+
+// AsHub returns a RoundTripper like AsNode's for requests of the hub's own: they name it as their user agent.
+func (u *Upstream) AsHub() http.RoundTripper {
+	return transport.NewUserAgentRoundTripper(u.cfg.UserAgent, u.AsNode())
+}
 
 // AsCaller returns a RoundTripper like AsNode's that presents no client certificate: for requests that carry
 // credentials of their own.

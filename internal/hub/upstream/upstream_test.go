@@ -66,7 +66,8 @@ func TestTrafficIsCounted(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = res.Body.Close()
-	sent, received, since := u.Traffic()
+	traffic := u.Traffic()
+	sent, received, since := traffic.Sent, traffic.Received, traffic.Since
 	if sent < 2*size || sent > 3*size || received < size || received > 2*size {
 		t.Errorf("%d bytes sent, %d received; want some more than %d and %d", sent, received, 2*size, size)
 	}
@@ -520,7 +521,7 @@ func echo(t testing.TB, w http.ResponseWriter) {
 	_, _ = io.Copy(c, rw)
 }
 
-func TestRESTConfig(t *testing.T) {
+func TestWhatTheHubAsksForItself(t *testing.T) {
 	ca := newAuthority(t)
 	var agent, accept atomic.Value
 	s := ca.serve(t, func(w http.ResponseWriter, r *http.Request) {
@@ -544,6 +545,16 @@ func TestRESTConfig(t *testing.T) {
 		accept.Load() != "application/vnd.kubernetes.protobuf,application/json as forwarder" {
 		t.Errorf("agent %v, accept %v", agent.Load(), accept.Load())
 	}
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "/", http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	agent.Store("")
+	response, err := u.AsHub().RoundTrip(r)
+	if err != nil || agent.Load() != "yurthub" {
+		t.Fatalf("as the hub: agent %v, %v", agent.Load(), err)
+	}
+	_ = response.Body.Close()
 }
 
 func TestNew(t *testing.T) {

@@ -1,13 +1,10 @@
-package hub
+package health
 
 import (
-	"time"
-
 	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/hub/disk"
 	"yurtcoordinator/internal/hub/follow"
 	"yurtcoordinator/internal/hub/identity"
-	"yurtcoordinator/internal/hub/role"
-	"yurtcoordinator/internal/store"
 )
 
 // Status is what a hub says of itself at /status.
@@ -23,35 +20,17 @@ type Status struct {
 	Coordinator string `json:"coordinator"`
 	// CoordinatorAddress is where the coordinator is, as far as the hub knows.
 	CoordinatorAddress string `json:"coordinatorAddress,omitempty"`
-	// Replicas are the resources that the hub keeps copies of, Kept what it follows for programs of its node.
-	Replicas []ReplicaStatus `json:"replicas,omitempty"`
-	Kept     []KeptStatus    `json:"kept,omitempty"`
+	Followed
 	// Disk is the state of the disk's cache; absent without one.
-	Disk *DiskStatus `json:"disk,omitempty"`
+	Disk *disk.Status `json:"disk,omitempty"`
 	// Identity is the state of the certificates that the hub gets by itself; absent if somebody else does.
 	Identity *identity.Status `json:"identity,omitempty"`
 }
 
-// Status returns the hub's present state.
-func (h *Hub) Status() Status {
-	s := Status{
-		Node: h.cfg.Node, Pool: h.cfg.Pool, Role: role.Pending.String(), Cloud: h.cloud.Link().Get().String(),
-		Coordinator: "none", CoordinatorAddress: h.coordinatorAddress(),
-	}
-	s.Replicas, s.Kept = followedStatus(h.followed.Status())
-	if h.disk != nil {
-		s.Disk = diskStatus(h.disk.Health())
-	}
-	if h.identity != nil {
-		status := h.identity.Status()
-		s.Identity = &status
-	}
-	if h.pool != nil {
-		standing := h.pool.elector.Standing().Get()
-		s.Role, s.Leader = standing.Role.String(), standing.Leader
-		s.Coordinator = h.pool.coordinator.Link().Get().String()
-	}
-	return s
+// Followed are the resources that the hub keeps copies of, and what it follows for programs of its node.
+type Followed struct {
+	Replicas []ReplicaStatus `json:"replicas,omitempty"`
+	Kept     []KeptStatus    `json:"kept,omitempty"`
 }
 
 // ReplicaStatus is what a hub says of a resource that it keeps a copy of.
@@ -82,38 +61,20 @@ type KeptStatus struct {
 	Requests int `json:"requests"`
 }
 
-// followedStatus tells the hub's own copies of resources from what it follows for programs.
-func followedStatus(all []follow.Status) (replicas []ReplicaStatus, kept []KeptStatus) {
+// FollowedOf tells the hub's own copies of resources from what it follows for programs.
+func FollowedOf(all []follow.Status) (said Followed) {
 	for _, f := range all {
 		switch {
 		case f.Client != follow.Hub:
-			kept = append(kept, KeptStatus{
+			said.Kept = append(said.Kept, KeptStatus{
 				f.Client, f.Selection.String(), f.Source, f.Revision, f.Objects, f.Bytes, f.Requests,
 			})
 		case f.Selection == follow.Whole(f.Selection.Resource): // not the own NodePool, which nobody is served
-			replicas = append(replicas, ReplicaStatus{
+			said.Replicas = append(said.Replicas, ReplicaStatus{
 				f.Selection.Resource.GroupResource().String(), f.Shared, f.Source, f.Revision, f.Objects, f.Bytes, f.HistoryBytes,
 				f.Watches,
 			})
 		}
 	}
-	return replicas, kept
-}
-
-// DiskStatus is how the disk's cache does.
-type DiskStatus struct {
-	Bytes int64 `json:"bytes"`
-	// Error says why the disk cannot be written, and Since when; absent while it can.
-	Error string     `json:"error,omitempty"`
-	Since *time.Time `json:"since,omitempty"`
-	// Corrupt says what was found corrupt when the hub started.
-	Corrupt string `json:"corrupt,omitempty"`
-}
-
-func diskStatus(h store.Health) *DiskStatus {
-	s := &DiskStatus{Bytes: h.Bytes, Error: h.Err, Corrupt: h.Corrupt}
-	if h.Err != "" {
-		s.Since = &h.Since
-	}
-	return s
+	return said
 }

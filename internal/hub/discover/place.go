@@ -1,0 +1,62 @@
+package discover
+
+import (
+	"net"
+	"net/url"
+	"strconv"
+
+	"yurtcoordinator/internal/edge"
+)
+
+// OnThisMachine reports whether the coordinator is at an address of this machine, as far as is known.
+func (f *Finder) OnThisMachine() bool {
+	host, _, err := net.SplitHostPort(f.Target().Address)
+	return err == nil && isOwnAddress(host)
+}
+
+// Name is the URL that requests name the coordinator by, wherever it is.
+func (f *Finder) Name() *url.URL {
+	host := net.JoinHostPort(f.cfg.Pool.CoordinatorServerName(), strconv.Itoa(edge.PortCoordinator))
+	return &url.URL{Scheme: "https", Host: host}
+}
+
+// URL is where the coordinator is; empty while that is not known.
+func (f *Finder) URL() string {
+	if t := f.Target(); !t.IsZero() {
+		return "https://" + t.Address
+	}
+	return ""
+}
+
+// Fixed is the address of a coordinator that nobody has to find.
+type Fixed struct{ At *url.URL }
+
+// OnThisMachine reports whether it is an address of this machine.
+func (f Fixed) OnThisMachine() bool { return isOwnAddress(f.At.Hostname()) }
+
+// URL is the address.
+func (f Fixed) URL() string { return f.At.String() }
+
+// Nowhere is the address of a coordinator that there is not.
+type Nowhere struct{}
+
+// OnThisMachine is false.
+func (Nowhere) OnThisMachine() bool { return false }
+
+// URL is empty.
+func (Nowhere) URL() string { return "" }
+
+// isOwnAddress reports whether an address is this machine's. A name is not, whatever it stands for.
+func isOwnAddress(host string) bool {
+	ip := net.ParseIP(host)
+	own, err := net.InterfaceAddrs()
+	if ip == nil || err != nil {
+		return false
+	}
+	for _, a := range own {
+		if n, ok := a.(*net.IPNet); ok && n.IP.Equal(ip) {
+			return true
+		}
+	}
+	return false
+}

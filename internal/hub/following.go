@@ -1,0 +1,92 @@
+package hub
+
+import (
+	"context"
+	"net/http"
+
+	"k8s.io/client-go/kubernetes"
+
+	"yurtcoordinator/internal/hub/callers"
+	"yurtcoordinator/internal/hub/callers/guests"
+	"yurtcoordinator/internal/hub/filter"
+	"yurtcoordinator/internal/hub/follow"
+	"yurtcoordinator/internal/hub/recall"
+	"yurtcoordinator/internal/stream"
+)
+
+// follow makes what is followed: for the hub itself, for the node's programs, and for callers with credentials of their own.
+func (h *Hub) follow() error {
+	shared, err := resources("pool-scope-resources", h.cfg.PoolScopeResources)
+	if err != nil {
+		return err
+	}
+	config := follow.Config{
+		Node: h.cfg.Node, Disk: h.disk, Cloud: h.cloud.Link(), Coordinator: h.pool.link, Eager: h.cfg.EnableCoordinator,
+		Changed: func() { h.changed() },
+	}
+	if config.NewFeed, err = follow.Feeds(&follow.Sources{
+		Cloud: h.servers[0], CloudLink: h.cloud.Link(), History: h.history, Pool: h.pool.mirror, Metrics: h.metrics,
+		AsNode: h.cloud.AsNode(), As: func(client string) http.RoundTripper { return h.guests.As(client) },
+	}); err != nil {
+		return err
+	}
+	h.parts.Add("what is followed", func(ctx context.Context) error { return h.followed.Run(ctx) })
+	if err := h.addViews(&config); err != nil {
+		return err
+	}
+	h.followed, err = follow.New(config, shared)
+	return err
+}
+
+// addViews has this node's programs see some resources otherwise than the cloud shows them.
+func (h *Hub) addViews(config *follow.Config) error {
+	if h.cfg.ServiceTopology {
+		topology, err := filter.New(filter.Config{
+			Node: h.cfg.Node, Pool: h.cfg.Pool,
+			Source: func(what follow.Selection) stream.Source { return h.followed.Source(what) },
+		})
+		if err != nil {
+			return err
+		}
+		config.Always, config.View = topology.Learns(), topology.View
+		h.parts.Add("service topology", topology.Run)
+	}
+	if h.cfg.MasterService {
+		master, err := filter.NewMaster(h.cfg.SecureBindAddress, h.cfg.SecurePort)
+		if err != nil {
+			return err
+		}
+		config.Always, config.KubeletView = append(config.Always, filter.Services), master.View
+	}
+	return nil
+}
+
+// answer makes who is answered from what is followed and remembered.
+func (h *Hub) answer() error {
+	answers, err := recall.NewClients(recall.Config{Disk: h.disk, Cloud: h.cloud.Link(), Followed: h.followed.Get})
+	if err != nil {
+		return err
+	}
+	read := func(w http.ResponseWriter, r *http.Request, client string, pass http.Handler) {
+		h.followed.Serve(w, r, client, answers.Of(client).Before(pass))
+	}
+	asNode, err := kubernetes.NewForConfig(h.cloud.RESTConfig())
+	if err != nil {
+		return err
+	}
+	known, err := callers.New(callers.Config{
+		Tokens: asNode.AuthenticationV1().TokenReviews(), Access: asNode.AuthorizationV1().SubjectAccessReviews(),
+		Cloud: h.cloud.Link(), Disk: h.disk,
+	})
+	if err != nil {
+		return err
+	}
+	if h.guests, err = guests.New(guests.Config{
+		Callers: known, Pool: h.followed, Cloud: h.cloud.AsCaller(), Own: read,
+	}); err != nil {
+		return err
+	}
+	h.serves.Replicas, h.serves.Callers = h.followed, h.guests
+	h.serves.Keeper = follow.Programs{Agents: follow.NewAgents(h.cfg.CacheAgents), Read: read}
+	return nil
+}

@@ -1,0 +1,103 @@
+package health
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"yurtcoordinator/internal/hub/follow"
+	"yurtcoordinator/internal/hub/link"
+	"yurtcoordinator/internal/live"
+)
+
+func ask(t *testing.T, c Config, path string) (int, string) {
+	t.Helper()
+	rec := httptest.NewRecorder()
+	Handler(c).ServeHTTP(rec, httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil))
+	return rec.Code, rec.Body.String()
+}
+
+func config() Config {
+	metrics := prometheus.NewRegistry()
+	metrics.MustRegister(collectors.NewGoCollector())
+	return Config{
+		Cloud: live.NewValue(link.Unknown), Metrics: metrics,
+		Status: func() Status { return Status{Node: "n1", Role: "pending", Cloud: "up", Coordinator: "none"} },
+	}
+}
+
+// A hub is ready when it knows whether it reaches the cloud: up is not asked for, since it serves without as well.
+func TestReadyOnceTheCloudWasTried(t *testing.T) {
+	c := config()
+	if code, body := ask(t, c, "/readyz"); code != http.StatusServiceUnavailable || !strings.Contains(body, "tried") {
+		t.Errorf("before: %d %s", code, body)
+	}
+	if code, _ := ask(t, c, "/healthz"); code != http.StatusOK {
+		t.Errorf("alive before: %d", code)
+	}
+	for _, state := range []link.State{link.Up, link.Down, link.Failing} {
+		c.Cloud.Set(state)
+		if code, body := ask(t, c, "/readyz"); code != http.StatusOK || body != "ok\n" {
+			t.Errorf("with the link %v: %d %s", state, code, body)
+		}
+	}
+}
+
+func TestStatus(t *testing.T) {
+	c := config()
+	code, body := ask(t, c, "/status")
+	var got Status
+	if err := json.Unmarshal([]byte(body), &got); err != nil || code != http.StatusOK || !reflect.DeepEqual(got, c.Status()) {
+		t.Errorf("%d %s: %v", code, body, err)
+	}
+	if want := `{"node":"n1","role":"pending","cloud":"up","coordinator":"none"}`; strings.TrimSpace(body) != want {
+		t.Errorf("%s, want %s", body, want)
+	}
+}
+
+// Profiles are for whoever asks for them.
+func TestProfilesAndMetrics(t *testing.T) {
+	for profiling, want := range map[bool]int{false: http.StatusNotFound, true: http.StatusOK} {
+		c := config()
+		c.Profiling = profiling
+		if code, _ := ask(t, c, "/debug/pprof/goroutine"); code != want {
+			t.Errorf("with profiling %v: %d, want %d", profiling, code, want)
+		}
+		if code, body := ask(t, c, "/metrics"); code != http.StatusOK || !strings.Contains(body, "go_goroutines") {
+			t.Errorf("metrics: %d", code)
+		}
+	}
+}
+
+func TestFollowedOf(t *testing.T) {
+	services := follow.Whole(schema.GroupVersionResource{Version: "v1", Resource: "services"})
+	pool := follow.Whole(schema.GroupVersionResource{Group: "apps.openyurt.io", Version: "v1beta2", Resource: "nodepools"})
+	pool.Fields = "metadata.name=p1"
+	pods := follow.Whole(schema.GroupVersionResource{Version: "v1", Resource: "pods"})
+	pods.Fields = "spec.nodeName=n1"
+	got := FollowedOf([]follow.Status{
+		{Client: "", Selection: pods, Source: "cloud", Revision: 3, Objects: 1, Bytes: 2, Requests: 1},
+		{Client: follow.Hub, Selection: pool, Source: "cloud"},
+		{
+			Client: follow.Hub, Selection: services, Shared: true, Source: "none", Revision: 4,
+			Objects: 5, Bytes: 6, HistoryBytes: 7, Watches: 8,
+		},
+		{Client: "sa 1", Selection: services, Source: "none"},
+	})
+	want := Followed{
+		Replicas: []ReplicaStatus{{"services", true, "none", 4, 5, 6, 7, 8}},
+		Kept: []KeptStatus{
+			{"", "pods fields=spec.nodeName=n1", "cloud", 3, 1, 2, 1}, {"sa 1", "services", "none", 0, 0, 0, 0},
+		},
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+}

@@ -1,0 +1,103 @@
+package hub
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"strconv"
+
+	"k8s.io/klog/v2"
+
+	"yurtcoordinator/internal/hub/front"
+	"yurtcoordinator/internal/hub/health"
+	"yurtcoordinator/internal/run"
+)
+
+// Run serves until ctx ends, then stops in order: first the servers, then what they use. It returns an error when a
+// port is taken, a node without a certificate gets none for some minutes, or a part fails.
+func (h *Hub) Run(ctx context.Context) error {
+	ctx = klog.NewContext(ctx, klog.FromContext(ctx).WithValues("node", h.cfg.Node))
+	ports, err := h.listen()
+	if err != nil {
+		return errors.Join(err, h.disk.Close())
+	}
+	var g run.Group
+	g.Add(ports[0].name, ports[0].Run)
+	g.Add("hub", func(ctx context.Context) error { return h.serve(ctx, ports[1:]) })
+	return g.Run(ctx)
+}
+
+// serve runs everything that needs the node's certificate.
+func (h *Hub) serve(ctx context.Context, ports []port) error {
+	if err := h.identity.Ensure(ctx); err != nil {
+		return errors.Join(err, closed(ports), h.disk.Close())
+	}
+	for _, p := range ports {
+		h.parts.Add(p.name, p.Run)
+	}
+	klog.FromContext(ctx).Info("Serving this node's programs", "address", h.cfg.BindAddress, "port", h.cfg.Port,
+		"cloud", h.cfg.ServerAddresses, "coordinator", h.pool.place.URL())
+	return h.parts.Run(ctx)
+}
+
+// port is where something is served.
+type port struct {
+	name, flag, address string
+	number              int
+	config              front.ServerConfig
+	*front.Server
+}
+
+// listen opens the ports: first that of those who look after the hub, who are served before there is a certificate.
+func (h *Hub) listen() ([]port, error) {
+	// What came before anything is followed would go to the cloud, and a watch would stay there.
+	programs := front.ServerConfig{Handler: h.front, After: h.followed.Begun()}
+	ports := []port{
+		{"health", "health-port", h.cfg.HealthBindAddress, h.cfg.HealthPort, front.ServerConfig{Handler: h.health()}, nil},
+		{"proxy", "port", h.cfg.BindAddress, h.cfg.Port, programs, nil},
+	}
+	if address := h.cfg.SecureBindAddress; address != "" {
+		pods := front.ServerConfig{Handler: h.front.Guests(), After: programs.After, TLS: &tls.Config{
+			MinVersion: tls.VersionTLS12, GetCertificate: h.identity.Serving([]net.IP{net.ParseIP(address)}, nil),
+		}}
+		ports = append(ports, port{"pods", "secure-bind-address", address, h.cfg.SecurePort, pods, nil})
+	}
+	for i, p := range ports {
+		var err error
+		if ports[i].Server, err = front.Listen(net.JoinHostPort(p.address, strconv.Itoa(p.number)), p.config); err != nil {
+			return nil, errors.Join(fmt.Errorf("--%s: %w", p.flag, err), closed(ports[:i]))
+		}
+	}
+	return ports, nil
+}
+
+// closed closes ports that are not served.
+func closed(ports []port) (err error) {
+	for _, p := range ports {
+		err = errors.Join(err, p.Close())
+	}
+	return err
+}
+
+func (h *Hub) health() http.Handler {
+	return health.Handler(health.Config{
+		Cloud: h.cloud.Link(), Status: h.Status, Metrics: h.metrics, Profiling: h.cfg.Profiling,
+	})
+}
+
+// Status returns the hub's present state.
+func (h *Hub) Status() health.Status {
+	standing := h.pool.standing.Get()
+	s := health.Status{
+		Node: h.cfg.Node, Pool: h.cfg.Pool, Role: standing.Role.String(), Leader: standing.Leader,
+		Cloud: h.cloud.Link().Get().String(), Coordinator: "none", CoordinatorAddress: h.pool.place.URL(),
+		Followed: health.FollowedOf(h.followed.Status()), Disk: h.disk.Status(), Identity: h.identity.Report(),
+	}
+	if h.cfg.EnableCoordinator {
+		s.Coordinator = h.pool.link.Get().String()
+	}
+	return s
+}

@@ -1,0 +1,108 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+
+	"yurtcoordinator/internal/stream"
+)
+
+// blobKeeper is what a Store and a Memory both are.
+type blobKeeper interface {
+	PutBlob(key string, value []byte) error
+	Blob(key string) ([]byte, error)
+	DropBlob(key string)
+	Blobs(prefix string) []string
+}
+
+// TestBlobsOnDiskAndInMemory: what holds of a disk holds of the memory that stands in for one.
+func TestBlobsOnDiskAndInMemory(t *testing.T) {
+	shares := map[string]int{"few/": 1 << 20}
+	for name, b := range map[string]blobKeeper{
+		"disk": opening(t, Config{Dir: t.TempDir(), BlobShares: shares}, nil), "memory": NewMemory(shares),
+	} {
+		t.Run(name, func(t *testing.T) {
+			if _, err := b.Blob("a/1"); !errors.Is(err, ErrMiss) {
+				t.Errorf("never put: %v", err)
+			}
+			value := []byte("one")
+			for key, v := range map[string][]byte{"a/1": value, "a/2": []byte("two"), "b/1": {}} {
+				if err := b.PutBlob(key, v); err != nil {
+					t.Fatal(err)
+				}
+			}
+			value[0] = 'x'
+			if got, err := b.Blob("a/1"); err != nil || string(got) != "one" {
+				t.Errorf("%q, %v: want what was put", got, err)
+			} else {
+				got[0] = 'x'
+			}
+			if err := b.PutBlob("a/1", []byte("one")); err != nil {
+				t.Errorf("the same again: %v", err)
+			}
+			if got, err := b.Blob("a/1"); err != nil || string(got) != "one" {
+				t.Errorf("%q, %v: want what was put", got, err)
+			}
+			if got := b.Blobs("a/"); !slices.Equal(got, []string{"a/1", "a/2"}) {
+				t.Errorf("keys: %q", got)
+			}
+			b.DropBlob("a/1")
+			b.DropBlob("never put")
+			if _, err := b.Blob("a/1"); !errors.Is(err, ErrMiss) {
+				t.Errorf("dropped: %v", err)
+			}
+			if got := b.Blobs(""); !slices.Equal(got, []string{"a/2", "b/1"}) {
+				t.Errorf("keys: %q", got)
+			}
+			for _, key := range []string{"", string(make([]byte, maxBlobKey+1))} {
+				if err := b.PutBlob(key, nil); !errors.Is(err, ErrFull) {
+					t.Errorf("a key of %d bytes: %v", len(key), err)
+				}
+			}
+			if err := b.PutBlob("a/2", make([]byte, maxBlob+1)); !errors.Is(err, ErrFull) {
+				t.Errorf("a large value: %v", err)
+			}
+			many := 0
+			for ; b.PutBlob(fmt.Sprintf("many/%03d", many), make([]byte, 100<<10)) == nil; many++ {
+			}
+			if all := maxBlobs - 1<<20; many < all/(101<<10) || many > all/(100<<10) {
+				t.Errorf("%d values of 100 KiB", many)
+			}
+			if err := b.PutBlob("a/2", make([]byte, maxBlob)); !errors.Is(err, ErrFull) {
+				t.Errorf("with no space left: %v", err)
+			}
+			if _, err := b.Blob("a/2"); !errors.Is(err, ErrMiss) {
+				t.Errorf("what does not fit leaves the former value: %v", err)
+			}
+			if err := b.PutBlob("few/1", make([]byte, 1<<19)); err != nil {
+				t.Errorf("within its share: %v", err)
+			}
+		})
+	}
+}
+
+func TestMemoryKeepsNoCollection(t *testing.T) {
+	m := NewMemory(nil)
+	s := m.Sink(ID{})
+	if err := s.Replace(t.Context(), stream.Snapshot{Revision: 5}); err != nil || s.Position() != 5 {
+		t.Errorf("at %v, %v", s.Position(), err)
+	}
+	if err := s.Apply(t.Context(), []stream.Event{{Object: stream.Object{Revision: 7}}}); err != nil || s.Position() != 7 {
+		t.Errorf("at %v, %v", s.Position(), err)
+	}
+	if _, err := m.Load(ID{}); !errors.Is(err, ErrMiss) || m.Sink(ID{}).Position() != 7 {
+		t.Errorf("%v; another Sink is at %v", err, m.Sink(ID{}).Position())
+	}
+	m.Drop(ID{})
+	if err := s.Apply(t.Context(), []stream.Event{{}}); !errors.Is(err, ErrIncomplete) || s.Position() != 0 {
+		t.Errorf("dropped: %v, at %v", err, s.Position())
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := errors.Join(m.Run(ctx), m.Flush(ctx), m.Close()); err != nil || m.Health() != (Health{}) {
+		t.Errorf("%v, %+v", err, m.Health())
+	}
+}
