@@ -179,18 +179,40 @@ var law = []struct {
 		[]string{
 			"internal/lab", "internal/lab/build", "internal/lab/image", "internal/lab/line", "internal/lab/probe",
 			"internal/lab/wire", "internal/lab/balancer",
-			"internal/lab/bench", "internal/lab/bench/cloudscale", "e2e",
+			"internal/lab/bench", "internal/lab/bench/cloudscale", "e2e", "e2e/kit",
 		},
 		"the command line offers the scenarios"},
 	{"internal/lab", []string{"internal/edge", "internal/cloud/forwarding", "deploy"},
 		"the lab starts our programs as a user would: it does not link them"},
 	{"e2e/watchcheck", nil, "a judge of watches knows none of our code"},
 	{"e2e/machinery", nil, "checks of an API server know none of our code"},
-	{"e2e", []string{
-		"apis/apps/v1alpha1", "deploy", "deploy/node", "internal/edge", "internal/lab", "internal/lab/line", "internal/lab/load",
-		"internal/lab/balancer", "internal/lab/probe", "internal/lab/wire",
+	{"e2e/kit", []string{
+		"apis/apps/v1alpha1", "e2e/watchcheck", "internal/edge", "internal/lab", "internal/lab/line", "internal/lab/load",
+		"internal/lab/wire",
 	},
-		"scenarios see what a user can see"},
+		"the kit knows no scenario"},
+	{"e2e/links", []string{
+		"e2e/kit", "internal/edge", "internal/lab", "internal/lab/line", "internal/lab/probe", "internal/lab/wire",
+	},
+		"a theme knows no other: what two need is in the kit"},
+	{"e2e/pool", []string{
+		"e2e/kit", "e2e/machinery", "internal/edge", "internal/lab", "internal/lab/load", "internal/lab/wire",
+	},
+		"a theme knows no other: what two need is in the kit"},
+	{"e2e/offline", []string{
+		"e2e/kit", "internal/edge", "internal/lab", "internal/lab/line", "internal/lab/load", "internal/lab/wire",
+	},
+		"a theme knows no other: what two need is in the kit"},
+	{"e2e/install", []string{"deploy/node", "e2e/kit", "internal/edge", "internal/lab", "internal/lab/wire"},
+		"a theme knows no other: what two need is in the kit"},
+	{"e2e/cloud", []string{
+		"apis/apps/v1alpha1", "deploy", "e2e/kit", "e2e/watchcheck", "internal/edge", "internal/lab", "internal/lab/load",
+		"internal/lab/wire",
+	},
+		"a theme knows no other: what two need is in the kit"},
+	{"e2e/ops", []string{"e2e/kit", "internal/edge", "internal/lab", "internal/lab/balancer", "internal/lab/wire"},
+		"a theme knows no other: what two need is in the kit"},
+	{"e2e", nil, "it joins the scenarios of the themes, which see what a user can see"},
 	{"deploy", nil, "manifests are data"},
 
 	{"cmd/yurthub",

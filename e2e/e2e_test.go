@@ -13,6 +13,7 @@ import (
 	"strings"
 	"testing"
 
+	"yurtcoordinator/e2e/kit"
 	"yurtcoordinator/internal/lab"
 )
 
@@ -54,9 +55,9 @@ func lastLines(text string, n int) string {
 	return strings.Join(lines[max(0, len(lines)-n):], "\n")
 }
 
-func selected(t *testing.T) []Scenario {
+func selected(t *testing.T) []kit.Scenario {
 	t.Helper()
-	var out []Scenario
+	var out []kit.Scenario
 	switch *which {
 	case "":
 	case "quick", "all":
@@ -77,7 +78,7 @@ func selected(t *testing.T) []Scenario {
 	return out
 }
 
-func runScenario(ctx context.Context, s Scenario) (transcript string, err error) {
+func runScenario(ctx context.Context, s kit.Scenario) (transcript string, err error) {
 	yurtlab, err := filepath.Abs("../bin/yurtlab")
 	if err != nil {
 		return "", err
@@ -153,7 +154,7 @@ var hostPaths = func() map[string]bool {
 
 // checkResult holds the last line against the interface that other programs use.
 func checkResult(transcript string) error {
-	var r Result
+	var r kit.Result
 	if err := json.Unmarshal([]byte(lastLines(transcript, 1)), &r); err != nil {
 		return fmt.Errorf("the last line is not the result: %w", err)
 	}
@@ -167,7 +168,7 @@ func checkResult(transcript string) error {
 func TestScenariosAreDescribed(t *testing.T) {
 	seen := map[string]bool{}
 	for _, s := range All() {
-		if s.Name == "" || s.Doc == "" || s.run == nil || seen[s.Name] {
+		if s.Name == "" || s.Doc == "" || s.Run == nil || seen[s.Name] {
 			t.Errorf("scenario %q: needs a name of its own, a description and a script", s.Name)
 		}
 		seen[s.Name] = true
@@ -181,13 +182,5 @@ func TestScenariosAreDescribed(t *testing.T) {
 	}
 	if _, err := Find("no-such-scenario"); err == nil || !strings.Contains(err.Error(), All()[0].Name) {
 		t.Errorf("Find of an unknown scenario: %v, want an error that lists the known ones", err)
-	}
-}
-
-func TestAssertionsEndTheScenario(t *testing.T) {
-	tt := &T{out: &bytes.Buffer{}, figures: map[string]float64{}, ctx: context.Background()}
-	err := tt.protect(func(t *T) { t.fail("broken: %d", 7) })
-	if err == nil || err.Error() != "broken: 7" {
-		t.Errorf("protect = %v", err)
 	}
 }

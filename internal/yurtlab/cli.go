@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"yurtcoordinator/e2e"
+	"yurtcoordinator/e2e/kit"
 	"yurtcoordinator/internal/lab"
 	"yurtcoordinator/internal/lab/wire"
 )
@@ -272,7 +273,7 @@ func runCommand(name *string) *cobra.Command {
 				labName = "run-" + s.Name
 			}
 			out := cmd.OutOrStdout()
-			result := e2e.Run(cmd.Context(), s, e2e.Options{
+			result := kit.Run(cmd.Context(), s, kit.Options{
 				LabName: labName, Out: out, KeepFailed: keep,
 				Start: func(ctx context.Context, cfg lab.Config) (*lab.Client, error) {
 					if installed {

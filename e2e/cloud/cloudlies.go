@@ -1,0 +1,437 @@
+package cloud
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes"
+
+	"yurtcoordinator/e2e/kit"
+	"yurtcoordinator/e2e/watchcheck"
+	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/lab"
+	"yurtcoordinator/internal/lab/load"
+	"yurtcoordinator/internal/lab/wire"
+)
+
+var cloudLieScenarios = []kit.Scenario{
+	{
+		Name: "empty-list", Lab: kit.HubsAlone, Run: emptyList,
+		Doc: "the cloud answers an empty list for 20 s, then refuses, then has no etcd, and a hub starts meanwhile: nobody in " +
+			"the pool loses anything; a real emptying goes through at once",
+	},
+	{
+		Name: "expired", Quick: true, Lab: kit.HubsAlone, Run: historyGone,
+		Doc: "the cloud forgets all history while the pool is cut off from it: one list over the WAN puts all hubs right, " +
+			"each client begins anew once",
+	},
+}
+
+// story is an audience whose truth comes in chapters, with nothing written between two of them. A restart of
+// kube-apiserver ends every watch of the cloud itself with 410, the truth's own too; so no single recording can tell
+// what was before it and after it.
+//
+// Two chapters are joined only where the second begins with exactly what the first ended with, each object at the same
+// revision. What is not proven by that is an object that came and went in between: the scenario is the only one who
+// writes, and it does not.
+type story struct {
+	*kit.Audience
+	stop  func() // ends the recording of the present chapter
+	facts []*watchcheck.Facts
+}
+
+// tell begins to record the truth about a collection; see T.record.
+func tell(t *kit.T, c kit.Collection) *story {
+	s := &story{Audience: &kit.Audience{Collection: c}}
+	s.resume(t)
+	return s
+}
+
+// pause ends a chapter. Nothing must be written from before it until resume has returned.
+func (s *story) pause(t *kit.T) {
+	ctx, cancel := context.WithTimeout(t.Ctx, 60*time.Second)
+	defer cancel()
+	facts, err := s.Truth.Facts(ctx)
+	t.Must(err)
+	s.facts = append(s.facts, facts)
+	s.stop()
+}
+
+// resume begins the next chapter, of a cloud that tells the truth again.
+func (s *story) resume(t *kit.T) {
+	access, err := t.Lab.CloudConfig()
+	t.Must(err)
+	config := t.Watcher(access, s.Path)
+	config.Protobuf = s.Protobuf
+	truth, err := watchcheck.NewTruth(config)
+	t.Must(err)
+	ctx, stop := context.WithCancel(t.Ctx)
+	s.Truth, s.stop = truth, stop
+	t.Background.Go(func() { _ = truth.Run(ctx) })
+	t.Eventually(30*time.Second, "the truth about "+s.Name+" is being recorded", func() error {
+		if truth.Position() == 0 {
+			return errors.New("it has not been listed")
+		}
+		return nil
+	})
+}
+
+// judge is audience.judge over all chapters.
+func (s *story) judge(t *kit.T, expired map[string]int) {
+	s.CaughtUp(t, 60*time.Second)
+	s.pause(t)
+	facts, err := joined(s.facts)
+	t.Must(err)
+	for _, seat := range s.Seats {
+		report := watchcheck.Check(facts, seat.Recorder.History(), watchcheck.Bounds{Expired: expired[seat.Node]})
+		t.Say("%s, the %s client on %s: %v", s.Name, seat.Name, seat.Node, report)
+		if err := report.Err(); err != nil {
+			t.Fail("%s: the %s client on %s: %w", s.Name, seat.Name, seat.Node, err)
+		}
+	}
+}
+
+// joined makes one of several chapters.
+func joined(chapters []*watchcheck.Facts) (*watchcheck.Facts, error) {
+	whole := *chapters[0]
+	content := maps.Clone(whole.Initial)
+	if content == nil {
+		content = map[string]watchcheck.Item{}
+	}
+	for i, next := range chapters {
+		if i > 0 {
+			if next.Start < whole.End {
+				return nil, fmt.Errorf("chapter %d begins at revision %d, before %d", i, next.Start, whole.End)
+			}
+			for key, item := range next.Initial {
+				if content[key] != item {
+					return nil, fmt.Errorf("chapter %d begins with %s as %+v, it was %+v", i, key, item, content[key])
+				}
+			}
+			if len(content) != len(next.Initial) {
+				return nil, fmt.Errorf("chapter %d begins with %d objects, there were %d", i, len(next.Initial), len(content))
+			}
+			whole.Changes = append(whole.Changes[:len(whole.Changes):len(whole.Changes)], next.Changes...)
+			whole.End = next.End
+		}
+		for _, c := range next.Changes {
+			content[c.Key] = c.Item
+			if c.Type == watch.Deleted {
+				delete(content, c.Key)
+			}
+		}
+	}
+	return &whole, nil
+}
+
+// readers list all EndpointSlices again and again, through each hub and, as the operator on site, at the coordinator.
+type readers struct {
+	stop func()
+	all  sync.WaitGroup
+
+	mu sync.Mutex
+	// wrong are answers that were not what there is, failed how many requests of each reader had none.
+	wrong  []error
+	failed map[string]int
+	read   map[string]int
+	// longest is how long a reader was without an answer.
+	longest map[string]time.Duration
+}
+
+// readAll starts readers that expect the objects that there are now, by name and uid.
+func readAll(t *kit.T) *readers {
+	want, err := present(t.Ctx, t.Cloud)
+	t.Must(err)
+	clients := map[string]kubernetes.Interface{}
+	for _, node := range t.Pool.Nodes() {
+		clients["the hub of "+node] = t.Node(node).Client()
+	}
+	operator, err := t.Lab.CoordinatorConfig(1, lab.Operator)
+	t.Must(err)
+	clients["the coordinator"], err = kubernetes.NewForConfig(operator)
+	t.Must(err)
+	ctx, stop := context.WithCancel(t.Ctx)
+	r := &readers{stop: stop, failed: map[string]int{}, read: map[string]int{}, longest: map[string]time.Duration{}}
+	for name, client := range clients {
+		r.all.Go(func() { r.follow(ctx, name, client, want) })
+	}
+	return r
+}
+
+func (r *readers) follow(ctx context.Context, name string, client kubernetes.Interface, want map[string]types.UID) {
+	every := time.NewTicker(250 * time.Millisecond)
+	defer every.Stop()
+	for last := time.Now(); ; {
+		select {
+		case <-every.C:
+		case <-ctx.Done():
+			return
+		}
+		try, cancel := context.WithTimeout(ctx, 5*time.Second)
+		has, err := present(try, client)
+		cancel()
+		if ctx.Err() != nil {
+			return
+		}
+		r.mu.Lock()
+		switch {
+		case err != nil:
+			r.failed[name]++
+		case !maps.Equal(has, want):
+			r.wrong = append(r.wrong, fmt.Errorf("at %s %s has %d EndpointSlices, not the %d that there are",
+				time.Now().Format(time.TimeOnly), name, len(has), len(want)))
+		default:
+			r.read[name]++
+			r.longest[name] = max(r.longest[name], time.Since(last))
+			last = time.Now()
+		}
+		r.mu.Unlock()
+	}
+}
+
+// right ends the readers, of whom only the one on a node whose hub was killed may have had no answer.
+func (r *readers) right(t *kit.T, killed string) {
+	r.stop()
+	r.all.Wait()
+	if len(r.wrong) > 0 {
+		t.Fail("%d answers were wrong: %w", len(r.wrong), errors.Join(r.wrong[:min(10, len(r.wrong))]...))
+	}
+	if len(r.read) != len(t.Pool.Nodes())+1 {
+		t.Fail("not all readers were answered: %v", r.read)
+	}
+	t.Say("all answers were right: %v; without an answer: %v", r.read, r.failed)
+	without := r.longest["the hub of "+killed]
+	t.Figure("restarted_hub_without_answer_s", without.Seconds())
+	if without > 15*time.Second {
+		t.Fail("the hub that was restarted did not answer for %v", without)
+	}
+	for name, n := range r.failed {
+		if name != "the hub of "+killed {
+			t.Fail("%s did not answer %d times", name, n)
+		}
+	}
+}
+
+// present are the EndpointSlices of the load, by name.
+func present(ctx context.Context, client kubernetes.Interface) (map[string]types.UID, error) {
+	list, err := client.DiscoveryV1().EndpointSlices(load.Namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, err
+	}
+	all := map[string]types.UID{}
+	for _, s := range list.Items {
+		all[s.Name] = s.UID
+	}
+	return all, nil
+}
+
+// moveOn writes something that has nothing to do with pool resources: now the cloud is at a revision that no hub knows,
+// so that a watch cache that begins there answers all of them with 410.
+func moveOn(t *kit.T) {
+	_, err := t.Cloud.CoreV1().ConfigMaps(kit.Namespace).Create(t.Ctx,
+		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "moved-on-"}}, metav1.CreateOptions{})
+	t.Must(err)
+}
+
+// someChanges changes the load for a moment and waits until all clients know.
+func (s *story) someChanges(t *kit.T, spec load.Spec) {
+	changes := t.Churn(spec, 30)
+	t.Hold(2*time.Second, "30 changes a second")
+	if t.End(changes) == 0 {
+		t.Fail("nothing was changed")
+	}
+	began := time.Now()
+	s.CaughtUp(t, 30*time.Second)
+	t.Say("all clients have the changes (%.2fs)", time.Since(began).Seconds())
+}
+
+// podsKnown waits until each hub, if there are kubelets, knows of its node's Pods what the cloud says now. One that has just
+// started would believe at once that they are gone, for others may have taken their place since its disk was written; one
+// that has been told so twice, and has not asked again, would the third time.
+func podsKnown(t *kit.T) {
+	if t.Config.NoKubelet {
+		return
+	}
+	list, err := t.Cloud.CoreV1().Pods("").List(t.Ctx, metav1.ListOptions{Limit: 1})
+	t.Must(err)
+	now, err := edge.ParseRevision(list.ResourceVersion)
+	t.Must(err)
+	t.Eventually(90*time.Second, "each hub knows its node's Pods", func() error { // a quiet node's are told of once a minute
+		for node, h := range t.Pool.Hubs() {
+			if !slices.ContainsFunc(h.Kept, func(k lab.KeptStatus) bool {
+				return strings.HasPrefix(k.Selection, "pods ") && k.Revision >= uint64(now)
+			}) {
+				return fmt.Errorf("%s knows %+v, not those of revision %d", node, h.Kept, now)
+			}
+		}
+		return nil
+	})
+}
+
+func emptyList(t *kit.T) {
+	leader := t.Pool.SettledAway()
+	s := tell(t, kit.EndpointSlices)
+	spec := load.Spec{Services: 20, EndpointsEach: 10, Nodes: t.Pool.Nodes()}
+	_, err := load.Services(t.Ctx, t.Cloud, spec)
+	t.Must(err)
+	t.Pool.Shared(30*time.Second, s.Name)
+	s.Seat(t, t.Pool.Nodes())
+	s.ListedOnce(t)
+	t.Must(t.Lab.Cloud(t.Ctx, lab.Kill, lab.KubeControllerManager)) // see lab.Client.Cloud
+	s.someChanges(t, spec)
+	podsKnown(t)
+	readers := readAll(t)
+
+	const empty = "--etcd-prefix=/empty"
+	expired := map[string]int{leader: 1} // its hub is killed
+	for _, f := range []struct {
+		what string
+		do   func()
+		undo func()
+		// lists is how many lists over the WAN it may cost.
+		lists int
+	}{
+		{"the cloud says that there is nothing, for 20 s; meanwhile the leader's hub is killed and started", func() {
+			t.Must(t.Lab.Cloud(t.Ctx, lab.Restart, lab.KubeAPIServer, empty, "--authorization-mode=AlwaysAllow"))
+			if has, err := present(t.Ctx, t.Cloud); err != nil || len(has) > 0 {
+				t.Fail("the cloud says that there are %d EndpointSlices, %v: want none", len(has), err)
+			}
+			t.Hold(6*time.Second, "the cloud is empty")
+			t.Must(t.Lab.Node(t.Ctx, lab.Restart, leader, lab.Hub))
+			t.Hold(14*time.Second, "the cloud is empty, and the hub of "+leader+" has lost what it had")
+		}, func() { t.Must(t.Lab.Cloud(t.Ctx, lab.Restart, lab.KubeAPIServer)) }, 5},
+		{"the cloud refuses the nodes for 8 s: it has lost its roles", func() {
+			t.Must(t.Lab.Cloud(t.Ctx, lab.Restart, lab.KubeAPIServer, empty))
+			t.Hold(8*time.Second, "403 for everybody")
+		}, func() { t.Must(t.Lab.Cloud(t.Ctx, lab.Restart, lab.KubeAPIServer)) }, 3},
+		{"the cloud has no etcd for 8 s", func() {
+			t.Must(t.Lab.Cloud(t.Ctx, lab.Kill, lab.Etcd))
+			t.Hold(8*time.Second, "the cloud answers errors, if at all")
+		}, func() {
+			t.Must(t.Lab.Cloud(t.Ctx, lab.Start, lab.Etcd))
+			t.Eventually(30*time.Second, "the cloud answers", func() error {
+				_, err := present(t.Ctx, t.Cloud)
+				return err
+			})
+		}, 1},
+	} {
+		t.Say("FAULT %s", f.what)
+		before := len(t.Pool.ListsOverWAN(s.Resource))
+		s.pause(t)
+		moveOn(t)
+		f.do()
+		f.undo()
+		healed := time.Now()
+		s.resume(t)
+		t.Pool.Settled(30 * time.Second)
+		// Who has it from the cloud goes back when the coordinator's copy goes on, once a minute.
+		t.Pool.Shared(90*time.Second, s.Name)
+		s.someChanges(t, spec)
+		t.Figure("slowest_recovery_s", time.Since(healed).Seconds())
+		podsKnown(t)
+		lists := t.Pool.NewLists(s.Resource, before)
+		t.Figure("lists_over_wan_per_fault", float64(len(lists)))
+		if len(lists) > f.lists {
+			t.Fail("%d lists over the WAN, want at most %d", len(lists), f.lists)
+		}
+		for _, node := range t.Pool.Nodes() {
+			expired[node]++
+		}
+	}
+	readers.right(t, leader)
+
+	t.Say("all EndpointSlices of the load are deleted in truth")
+	before := len(t.Pool.ListsOverWAN(s.Resource))
+	t.Must(t.Cloud.DiscoveryV1().EndpointSlices(load.Namespace).DeleteCollection(t.Ctx, metav1.DeleteOptions{},
+		metav1.ListOptions{}))
+	took := t.Eventually(10*time.Second, "there are none through any hub, nor at the coordinator", func() error {
+		operator, err := t.Lab.CoordinatorConfig(1, lab.Operator)
+		t.Must(err)
+		atCoordinator, err := kubernetes.NewForConfig(operator)
+		t.Must(err)
+		clients := []kubernetes.Interface{atCoordinator}
+		for _, node := range t.Pool.Nodes() {
+			clients = append(clients, t.Node(node).Client())
+		}
+		for _, c := range clients {
+			if has, err := present(t.Ctx, c); err != nil || len(has) > 0 {
+				return fmt.Errorf("%d are left, %w", len(has), err)
+			}
+		}
+		return nil
+	})
+	t.Figure("real_emptying_s", took.Seconds())
+	if n := len(t.Pool.NewLists(s.Resource, before)); n > 0 {
+		t.Fail("the emptying cost %d lists over the WAN, want none", n)
+	}
+	s.judge(t, expired)
+}
+
+func historyGone(t *kit.T) {
+	t.Pool.SettledAway()
+	s := tell(t, kit.EndpointSlices)
+	spec := load.Spec{Services: 20, EndpointsEach: 10, Nodes: t.Pool.Nodes()}
+	_, err := load.Services(t.Ctx, t.Cloud, spec)
+	t.Must(err)
+	t.Pool.Shared(30*time.Second, s.Name)
+	s.Seat(t, t.Pool.Nodes())
+	s.ListedOnce(t)
+	before := map[string]int{}
+	for _, resource := range []string{s.Resource, "endpoints"} {
+		before[resource] = len(t.Pool.ListsOverWAN(resource))
+		if before[resource] != 1 && !t.Config.Installed { // there, hubs are before their coordinator
+			t.Fail("%s were listed over the WAN %d times, want once", resource, before[resource])
+		}
+	}
+	changes := t.Churn(spec, 50)
+	t.Hold(2*time.Second, "50 changes a second")
+	t.Must(t.Lab.Cut(t.Ctx, lab.WAN, "pool/p1", wire.Drop))
+	t.Hold(8*time.Second, "the pool is cut off, the changes go on")
+	t.End(changes)
+	s.pause(t)
+	forgotten, err := t.Lab.Compact(t.Ctx)
+	t.Must(err)
+	t.Must(t.Lab.Cloud(t.Ctx, lab.Restart, lab.KubeAPIServer))
+	for node, h := range t.Pool.Hubs() {
+		if r, ok := h.Replica(s.Name); !ok || r.Revision == 0 || r.Revision >= uint64(forgotten) {
+			t.Fail("%s has %+v; the history before revision %d is gone, which it should need", node, r, forgotten)
+		}
+	}
+	s.resume(t)
+	changes = t.Churn(spec, 50)
+	t.Must(t.Lab.Heal(t.Ctx, lab.WAN, "pool/p1"))
+	healed := time.Now()
+	t.Pool.Settled(30 * time.Second)
+	t.Pool.Shared(30*time.Second, s.Name)
+	s.CaughtUp(t, 30*time.Second)
+	t.Figure("heal_to_current_s", time.Since(healed).Seconds())
+	t.Hold(5*time.Second, "all is as it was")
+	t.End(changes)
+	for resource, lists := range before {
+		if lists := t.Pool.NewLists(resource, lists); len(lists) != 1 {
+			t.Fail("%s were listed over the WAN %d more times, want once, when the history was gone: %+v",
+				resource, len(lists), lists)
+		}
+	}
+	once := map[string]int{}
+	for _, node := range t.Pool.Nodes() {
+		once[node] = 1
+	}
+	s.judge(t, once)
+	for _, seat := range s.Seats {
+		told := func(o watchcheck.Observation) bool { return o.Kind == watchcheck.Expired }
+		if !slices.ContainsFunc(seat.Recorder.History(), told) {
+			t.Fail("the %s client on %s was never told 410: this scenario shows nothing", seat.Name, seat.Node)
+		}
+	}
+}

@@ -1,0 +1,133 @@
+package cloud
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os/exec"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/client-go/tools/clientcmd"
+
+	"yurtcoordinator/e2e/kit"
+)
+
+// pluginSays holds `kubectl yurt` against what is so in the first pool, whose coordinator is on node: of the node about, and
+// what has happened to it, from the cloud and from the pool's LAN alone.
+func pluginSays(t *kit.T, node, about, state, happened string) {
+	var leader string
+	t.Eventually(70*time.Second, "kubectl yurt shows the pool as it is", func() error {
+		var pools []struct {
+			Name, Coordinator, CoordinatorNode, Leader string
+			Nodes, Ready                               int
+			Delegated                                  []string
+		}
+		if err := yurt(t, "cloud", &pools, "status", "p1"); err != nil {
+			return err
+		}
+		var cut []string
+		if state == "Delegated" {
+			cut = []string{about}
+		}
+		if len(pools) != 1 || pools[0].Name != "p1" || pools[0].Coordinator != "Ready" || pools[0].CoordinatorNode != node ||
+			pools[0].Nodes != t.Config.Nodes || pools[0].Ready != t.Config.Nodes || !slices.Equal(pools[0].Delegated, cut) {
+			return fmt.Errorf("status: %+v; want p1 with its coordinator on %s, all Ready, and %v delegated", pools, node, cut)
+		}
+		leader = pools[0].Leader
+		leads, err := t.Pool.Leader(t.Pool.Hubs())
+		if err == nil && leader != leads {
+			err = fmt.Errorf("status: %q leads, want %q", leader, leads)
+		}
+		if err != nil {
+			return err
+		}
+		return nil
+	})
+	for _, via := range []string{"cloud", "coordinator/p1"} {
+		t.Eventually(20*time.Second, "kubectl yurt, through "+via+", says why", func() error {
+			var why struct {
+				Node, Pool, State, Because string
+				History                    []struct{ What string }
+			}
+			if err := yurt(t, via, &why, "why", about); err != nil {
+				return err
+			}
+			if why.Node != about || why.Pool != "p1" || why.State != state || why.Because == "" {
+				return fmt.Errorf("why %s: %+v; want %s", about, why, state)
+			}
+			is := func(h struct{ What string }) bool { return h.What == happened }
+			if via == "cloud" && !slices.ContainsFunc(why.History, is) {
+				return fmt.Errorf("why %s: %s is not in its history: %+v", about, happened, why.History)
+			}
+			return nil
+		})
+	}
+	trafficIsTold(t)
+	said, err := yurtPrints(t, "cloud", "leader", "p1")
+	if err != nil || strings.TrimSpace(said) != leader {
+		t.Fail("leader p1: %q, %v; want %s", said, err, leader)
+	}
+	printed, err := yurtPrints(t, "cloud", "kubeconfig", "p1")
+	t.Must(err)
+	config, err := clientcmd.RESTConfigFromKubeConfig([]byte(printed))
+	t.Must(err)
+	if !strings.HasSuffix(config.Host, ":10270") {
+		t.Fail("kubeconfig p1: it leads to %s", config.Host)
+	}
+	if printed, err := yurtPrints(t, "cloud", "why", "no-such-node"); err == nil {
+		t.Fail("why no-such-node: %s", printed)
+	}
+}
+
+// trafficIsTold holds what hubs say that their links carried, since they were started, against what the cables did: theirs has
+// no headers of TCP and IP, and no packets without payload.
+func trafficIsTold(t *kit.T) {
+	for _, via := range []string{"coordinator/p1", "cloud"} {
+		t.Eventually(70*time.Second, "kubectl yurt, through "+via+", says what the links carried", func() error {
+			var said struct {
+				Nodes []struct {
+					Node                     string
+					SentBytes, ReceivedBytes uint64
+				}
+			}
+			if err := yurt(t, via, &said, "traffic", "p1"); err != nil {
+				return err
+			}
+			if len(said.Nodes) != t.Config.Nodes {
+				return fmt.Errorf("%+v, want %d nodes", said.Nodes, t.Config.Nodes)
+			}
+			carried, err := t.Lab.Traffic(t.Ctx, false)
+			t.Must(err)
+			for _, n := range said.Nodes {
+				is := carried[n.Node].Sub(t.CarriedBefore[n.Node])
+				if n.SentBytes > is.Up || n.ReceivedBytes > is.Down || n.SentBytes < is.Up/3 || n.ReceivedBytes < is.Down/2 {
+					return fmt.Errorf("%+v; its cable carried %+v", n, is)
+				}
+			}
+			return nil
+		})
+	}
+}
+
+// yurt decodes what a command of the plugin prints as JSON.
+func yurt(t *kit.T, via string, into any, args ...string) error {
+	out, err := yurtPrints(t, via, append(args, "--output=json")...)
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal([]byte(out), into)
+}
+
+func yurtPrints(t *kit.T, via string, args ...string) (string, error) {
+	cmd, err := t.Lab.Kubectl(t.Ctx, via, append([]string{"yurt"}, args...))
+	if err != nil {
+		return "", err
+	}
+	out, err := cmd.Output()
+	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
+		err = fmt.Errorf("kubectl yurt %s: %w: %s", strings.Join(args, " "), err, exit.Stderr)
+	}
+	return string(out), err
+}

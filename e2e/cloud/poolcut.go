@@ -1,0 +1,491 @@
+package cloud
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"sync"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/utils/ptr"
+
+	"yurtcoordinator/deploy"
+	"yurtcoordinator/e2e/kit"
+	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/lab"
+	"yurtcoordinator/internal/lab/wire"
+)
+
+// Two pools: kube-controller-manager evicts nothing where no node at all is Ready, nor where more than half of them are not.
+var poolCutScenarios = []kit.Scenario{{
+	Name: "pool-cut-hold", Run: poolCutHold,
+	Lab: lab.Config{Pools: 2, Nodes: 3, Timing: lab.Quick, NoCoordinator: true, NoProxy: true},
+	Doc: "all WAN links of a pool are cut: its Pods are held and its nodes NotReady until it heals, until the time is over, or " +
+		"until one node speaks; without the annotation they are evicted",
+}}
+
+const (
+	siteName = "site" // the Deployment of the pool
+
+	// promptness is how much later than its time a taint or an eviction may come: kube-controller-manager's looks, and a
+	// machine that many share.
+	promptness = 4 * time.Second
+)
+
+func poolCutHold(t *kit.T) {
+	// Its own rate is a node in 10 s, which says nothing about us.
+	t.Must(t.Lab.Cloud(t.Ctx, lab.Restart, lab.KubeControllerManager, "--node-eviction-rate=10"))
+	applyYAML(t, deploy.HoldEvictions)
+	applyYAML(t, deploy.HoldDuration)
+	t.Eventually(20*time.Second, "a duration that can't be read is refused", func() error {
+		if err := annotatePool(t, "two hours", metav1.DryRunAll); !apierrors.IsInvalid(err) {
+			return fmt.Errorf("got %w", err)
+		}
+		return nil
+	})
+	c := &poolCut{T: t, byNode: map[string][]cutAt{}}
+	c.observe()
+	c.deploySite()
+
+	c.heals()
+	c.timeIsOver()
+	c.oneSpeaks()
+	c.notAsked()
+}
+
+// heals: nothing happens to a Pod in a cut that is long for Kubernetes and short for the hold.
+func (c *poolCut) heals() {
+	c.Must(annotatePool(c.T, "10m"))
+	pods := c.victims()
+	cut := c.cutAll()
+	heldBy := c.allHeld(cut, "cut_to_held_s")
+	c.Hold(time.Until(cut.Add(c.Config.Timing.Grace)), "until after the first node can be NotReady")
+	c.Eventually(10*time.Second, "all nodes are NotReady", func() error {
+		for _, node := range c.Pool.Nodes() {
+			at, was := c.first(node, cut, func(h cutAt) bool { return h.ready == corev1.ConditionUnknown })
+			if !was {
+				return fmt.Errorf("%s is Ready", node)
+			}
+			c.FigureOnce("held_before_not_ready_s", at.Sub(heldBy).Seconds())
+		}
+		return nil
+	})
+	saysEvent(c.T, "WholePoolCut", cut)
+	c.Say("restarting kube-controller-manager and coordinator-controller")
+	c.Must(c.Lab.Cloud(c.Ctx, lab.Restart, lab.KubeControllerManager, "--node-eviction-rate=10"))
+	c.Must(c.Lab.Cloud(c.Ctx, lab.Restart, lab.CoordinatorController))
+	c.Hold(time.Until(cut.Add(3*(c.Config.Timing.Grace+c.Config.Timing.Toleration))),
+		"three times the time in which Kubernetes evicts")
+	for _, node := range c.Pool.Nodes() {
+		if h := c.last(node); h.held != corev1.ConditionTrue || h.ready != corev1.ConditionUnknown {
+			c.Fail("%s is %+v, want it NotReady and held", node, h)
+		}
+	}
+	c.neverTainted(cut, c.Pool.Nodes()...)
+	c.kept(pods, cut)
+
+	healed := c.healAll()
+	c.Eventually(c.Config.Timing.Grace+20*time.Second, "all nodes are Ready and not held", c.allWell)
+	c.Figure("heal_to_well_s", time.Since(healed).Seconds())
+	saysEvent(c.T, "PoolSpeaks", healed)
+	c.Hold(c.Config.Timing.Grace, "a grace period more: the healing evicts nobody")
+	c.neverTainted(cut, c.Pool.Nodes()...)
+	c.kept(pods, cut)
+}
+
+// timeIsOver: then Kubernetes takes its own course, in its own time.
+func (c *poolCut) timeIsOver() {
+	const length = 20 * time.Second
+	c.Must(annotatePool(c.T, length.String()))
+	pods := c.victims()
+	cut := c.cutAll()
+	c.allHeld(cut, "cut_to_held_s")
+	over := time.Time{}
+	c.Eventually(length+10*time.Second, "the hold is over", func() error {
+		for _, node := range c.Pool.Nodes() {
+			at, was := c.first(node, cut, func(h cutAt) bool { return h.reason == "HoldExpired" })
+			if !was {
+				return fmt.Errorf("%s is %+v", node, c.last(node))
+			}
+			over = at
+		}
+		return nil
+	})
+	c.evicted(pods, over, "over")
+	for _, node := range c.Pool.Nodes() {
+		if at, was := c.first(node, cut, func(h cutAt) bool { return h.evicts }); !was || at.Before(over.Add(-time.Second)) {
+			c.Fail("%s was tainted at %v, the hold was over at %v", node, at, over)
+		}
+	}
+	saysEvent(c.T, "HoldExpired", cut)
+	c.healAll()
+	c.Eventually(60*time.Second, "all nodes are Ready and not held", c.allWell)
+}
+
+// oneSpeaks: the others are given a grace period, and are dead then.
+func (c *poolCut) oneSpeaks() {
+	c.Must(annotatePool(c.T, "10m"))
+	pods := c.victims()
+	cut := c.cutAll()
+	c.allHeld(cut, "cut_to_held_s")
+	c.Hold(time.Until(cut.Add(c.Config.Timing.Grace+c.Config.Timing.Toleration)), "all are held")
+	c.neverTainted(cut, c.Pool.Nodes()...)
+	speaking, others := c.Pool.Nodes()[0], c.Pool.Nodes()[1:]
+	healed := time.Now()
+	c.Must(c.Lab.Heal(c.Ctx, lab.WAN, speaking))
+	over := time.Time{}
+	c.Eventually(c.Config.Timing.Grace+20*time.Second, "the others are not held any more", func() error {
+		for _, node := range others {
+			at, was := c.first(node, healed, func(h cutAt) bool { return h.reason == "OtherNodesSpeak" })
+			if !was {
+				return fmt.Errorf("%s is %+v", node, c.last(node))
+			}
+			over = at
+		}
+		return nil
+	})
+	c.Figure("spoke_to_released_s", over.Sub(healed).Seconds())
+	for _, node := range others {
+		c.evicted(kit.On(pods, node), over, "spoke")
+	}
+	c.neverTainted(cut, speaking)
+	c.kept(kit.On(pods, speaking), cut)
+	c.healAll()
+	c.Eventually(60*time.Second, "all nodes are Ready and not held", c.allWell)
+}
+
+// notAsked is what happens without the annotation: it shows that the rest of this scenario could fail.
+func (c *poolCut) notAsked() {
+	c.Must(annotatePool(c.T, ""))
+	pods := c.victims()
+	cut := c.cutAll()
+	c.Eventually(c.Config.Timing.Grace+15*time.Second, "all nodes are tainted", func() error {
+		for _, node := range c.Pool.Nodes() {
+			if !c.last(node).evicts {
+				return fmt.Errorf("%s is not", node)
+			}
+		}
+		return nil
+	})
+	lost := time.Time{}
+	for _, node := range c.Pool.Nodes() {
+		at, _ := c.first(node, cut, func(h cutAt) bool { return h.evicts })
+		c.FigureOnce("plain_cut_to_taint_s", at.Sub(cut).Seconds())
+		if at.After(lost) {
+			lost = at
+		}
+		if at, was := c.first(node, cut, func(h cutAt) bool { return h.held == corev1.ConditionTrue }); was {
+			c.Fail("%s was held %.1fs after the cut, and nobody asked for it", node, at.Sub(cut).Seconds())
+		}
+	}
+	c.evicted(pods, lost, "plain")
+	c.healAll()
+	c.Eventually(60*time.Second, "all nodes are Ready and not held", c.allWell)
+}
+
+// poolCut is a scenario with the history of what Nodes say of being held.
+type poolCut struct {
+	*kit.T
+	mu     sync.Mutex
+	byNode map[string][]cutAt
+}
+
+type cutAt struct {
+	at     time.Time
+	ready  corev1.ConditionStatus
+	held   corev1.ConditionStatus
+	reason string // of the latter
+	evicts bool   // there is a taint by which Pods are evicted
+}
+
+func (c *poolCut) observe() {
+	f := informers.NewSharedInformerFactory(c.Cloud, 0)
+	r, err := f.Core().V1().Nodes().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: c.record, UpdateFunc: func(_, o any) { c.record(o) },
+	})
+	c.Must(err)
+	f.Start(c.Ctx.Done())
+	c.Background.Go(func() { <-c.Ctx.Done(); f.Shutdown() })
+	if !cache.WaitForCacheSync(c.Ctx.Done(), r.HasSynced) {
+		c.Fail("the cloud does not list its Nodes")
+	}
+}
+
+func (c *poolCut) record(object any) {
+	n, ok := object.(*corev1.Node)
+	if !ok {
+		return
+	}
+	h := cutAt{at: time.Now(), evicts: slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool {
+		return t.Effect == corev1.TaintEffectNoExecute
+	})}
+	for _, is := range n.Status.Conditions {
+		switch is.Type {
+		case corev1.NodeReady:
+			h.ready = is.Status
+		case edge.ConditionEvictionsHeld:
+			h.held, h.reason = is.Status, is.Reason
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.byNode[n.Name] = append(c.byNode[n.Name], h)
+}
+
+func (c *poolCut) last(node string) cutAt {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if all := c.byNode[node]; len(all) > 0 {
+		return all[len(all)-1]
+	}
+	return cutAt{}
+}
+
+// first returns when a Node first was as wanted since then.
+func (c *poolCut) first(node string, since time.Time, want func(cutAt) bool) (time.Time, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, h := range c.byNode[node] {
+		if h.at.After(since) && want(h) {
+			return h.at, true
+		}
+	}
+	return time.Time{}, false
+}
+
+func (c *poolCut) cutAll() time.Time {
+	c.Say("cutting all WAN links of the pool, silently")
+	cut := time.Now()
+	for _, node := range c.Pool.Nodes() {
+		c.Must(c.Lab.Cut(c.Ctx, lab.WAN, node, wire.Drop))
+	}
+	return cut
+}
+
+func (c *poolCut) healAll() time.Time {
+	c.Say("healing all links")
+	healed := time.Now()
+	for _, node := range c.Pool.Nodes() {
+		c.Must(c.Lab.Heal(c.Ctx, lab.WAN, node))
+	}
+	return healed
+}
+
+// allHeld waits until all nodes of the pool are held, and returns when the last was.
+func (c *poolCut) allHeld(cut time.Time, figure string) time.Time {
+	last := cut
+	c.Eventually(c.Config.Timing.Grace, "all nodes of the pool are held", func() error {
+		for _, node := range c.Pool.Nodes() {
+			at, was := c.first(node, cut, func(h cutAt) bool { return h.held == corev1.ConditionTrue })
+			if !was {
+				return fmt.Errorf("%s is %+v", node, c.last(node))
+			}
+			if at.After(last) {
+				last = at
+			}
+		}
+		return nil
+	})
+	c.Figure(figure, last.Sub(cut).Seconds())
+	return last
+}
+
+// allWell returns an error unless all nodes of the pool are Ready, not held and not tainted.
+func (c *poolCut) allWell() error {
+	for _, node := range c.Pool.Nodes() {
+		h := c.last(node)
+		if h.ready != corev1.ConditionTrue || h.held == corev1.ConditionTrue || h.evicts ||
+			h.reason != "" && h.reason != "NodeSpeaks" {
+			return fmt.Errorf("%s is %+v", node, h)
+		}
+	}
+	return nil
+}
+
+// neverTainted expects that no taint on these nodes has evicted Pods since then.
+func (c *poolCut) neverTainted(since time.Time, nodes ...string) {
+	for _, node := range nodes {
+		if at, was := c.first(node, since, func(h cutAt) bool { return h.evicts }); was {
+			c.Fail("%s was tainted %.1fs after the cut", node, at.Sub(since).Seconds())
+		}
+	}
+}
+
+// kept expects that none of these Pods was deleted or restarted since then. Ready they are not.
+func (c *poolCut) kept(pods map[types.UID]kit.PodAt, since time.Time) {
+	if len(pods) == 0 {
+		c.Fail("there is no Pod to keep")
+	}
+	for uid, before := range pods {
+		for _, p := range c.Seen.OfPod(uid) {
+			if p.At.After(since) && (p.Deleting || p.Gone || p.Restarts != before.Restarts) {
+				c.Fail("the Pod %s on %s was deleted or restarted %.1fs after the cut", p.Name, p.Node, p.At.Sub(since).Seconds())
+			}
+		}
+	}
+	c.Say("%d Pods were neither deleted nor restarted", len(pods))
+}
+
+// evicted expects that these Pods are evicted, each after its own time, and not before.
+func (c *poolCut) evicted(pods map[types.UID]kit.PodAt, from time.Time, figure string) {
+	if len(pods) == 0 {
+		c.Fail("there is no Pod to evict")
+	}
+	for uid, before := range pods {
+		own := c.tolerates(before.Name)
+		var at time.Time
+		c.Eventually(own+promptness+10*time.Second, "the Pod "+before.Name+" is evicted", func() error {
+			for _, p := range c.Seen.OfPod(uid) {
+				if p.Deleting || p.Gone {
+					at = p.At
+					return nil
+				}
+			}
+			return errors.New("it is not")
+		})
+		took := at.Sub(from)
+		if took < own-promptness/2 || took > own+promptness {
+			c.Fail("the Pod %s was evicted after %.1fs, want %v", before.Name, took.Seconds(), own)
+		}
+		c.Figure(figure+"_eviction_late_s", (took - own).Seconds())
+	}
+}
+
+// tolerates is how long a Pod of victims tolerates the loss of its node.
+func (c *poolCut) tolerates(name string) time.Duration {
+	switch name {
+	case "impatient":
+		return 0
+	case "brief":
+		return 2 * time.Second
+	}
+	return c.Config.Timing.Toleration
+}
+
+// deploySite deploys a Pod for each node of the pool, which tolerate what Kubernetes has them tolerate.
+func (c *poolCut) deploySite() {
+	labels := map[string]string{"app": siteName}
+	_, err := c.Cloud.AppsV1().Deployments(kit.Namespace).Create(c.Ctx, &appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Name: siteName},
+		Spec: appsv1.DeploymentSpec{
+			Replicas: ptr.To(int32(c.Config.Nodes)), Selector: &metav1.LabelSelector{MatchLabels: labels},
+			Template: corev1.PodTemplateSpec{
+				ObjectMeta: metav1.ObjectMeta{Labels: labels},
+				Spec: corev1.PodSpec{
+					NodeSelector: map[string]string{edge.LabelNodePool: "p1"}, TerminationGracePeriodSeconds: ptr.To[int64](1),
+					TopologySpreadConstraints: []corev1.TopologySpreadConstraint{{
+						MaxSkew: 1, TopologyKey: corev1.LabelHostname, WhenUnsatisfiable: corev1.DoNotSchedule,
+						LabelSelector: &metav1.LabelSelector{MatchLabels: labels},
+					}},
+					Containers: []corev1.Container{{Name: siteName, Image: kit.WebImage, Command: []string{"sleep", "1000000"}}},
+				},
+			},
+		},
+	}, metav1.CreateOptions{})
+	c.Must(err)
+}
+
+// victims are the Pods of the pool when all are there and ready: the Deployment's, one that tolerates nothing and one that
+// tolerates it briefly.
+func (c *poolCut) victims() map[types.UID]kit.PodAt {
+	there := map[string]bool{}
+	for _, p := range c.Seen.LivePods() {
+		there[p.Name] = true
+	}
+	if !there["impatient"] {
+		c.makePod("impatient", "p1-n2")
+	}
+	if !there["brief"] {
+		c.makePod("brief", "p1-n3")
+	}
+	var pods map[types.UID]kit.PodAt
+	c.Eventually(90*time.Second, "all Pods of the pool are ready", func() error {
+		pods = map[types.UID]kit.PodAt{}
+		for _, node := range c.Pool.Nodes() {
+			for uid, p := range kit.On(c.Seen.LivePods(), node) {
+				if !p.Ready {
+					return fmt.Errorf("the Pod %s is not ready", p.Name)
+				}
+				pods[uid] = p
+			}
+		}
+		if len(pods) != c.Config.Nodes+2 {
+			return fmt.Errorf("there are %d", len(pods))
+		}
+		return nil
+	})
+	return pods
+}
+
+// makePod makes a Pod, as soon as the one of that name before is gone.
+func (c *poolCut) makePod(name, node string) {
+	seconds := int64(c.tolerates(name) / time.Second)
+	c.Eventually(60*time.Second, "the former Pod "+name+" is gone", func() error {
+		_, err := c.Cloud.CoreV1().Pods(kit.Namespace).Get(c.Ctx, name, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		return errors.Join(errors.New("it is there"), err)
+	})
+	barePod(c.T, name, node, seconds)
+}
+
+// annotatePool sets for how long evictions are held, or with an empty text removes it.
+func annotatePool(t *kit.T, text string, options ...string) error {
+	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, edge.AnnotationHoldEvictions, text)
+	if text == "" {
+		patch = fmt.Appendf(nil, `{"metadata":{"annotations":{%q:null}}}`, edge.AnnotationHoldEvictions)
+	}
+	_, err := t.Cloud.Objects.Resource(lab.NodePools).Patch(t.Ctx, "p1", types.MergePatchType, patch,
+		metav1.PatchOptions{DryRun: options})
+	return err
+}
+
+// saysEvent waits until an Event on the NodePool says it that is not older than since.
+func saysEvent(t *kit.T, reason string, since time.Time) {
+	t.Eventually(20*time.Second, "the Event "+reason+" is on the NodePool", func() error {
+		events, err := t.Cloud.EventsV1().Events(corev1.NamespaceDefault).List(t.Ctx, metav1.ListOptions{})
+		t.Must(err)
+		for _, e := range events.Items {
+			if e.Regarding.Kind == "NodePool" && e.Regarding.Name == "p1" && e.Reason == reason &&
+				e.EventTime.After(since.Add(-time.Second)) {
+				return nil
+			}
+		}
+		return fmt.Errorf("it is not among %d Events", len(events.Items))
+	})
+}
+
+// applyYAML makes the policies that a file has.
+func applyYAML(t *kit.T, content []byte) {
+	for docs := yaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(content))); ; {
+		doc, err := docs.Read()
+		if errors.Is(err, io.EOF) {
+			return
+		}
+		t.Must(err)
+		o := &unstructured.Unstructured{}
+		t.Must(yaml.Unmarshal(doc, &o.Object))
+		resource := schema.GroupVersionResource{
+			Group: "admissionregistration.k8s.io", Version: "v1", Resource: "validatingadmissionpolicies",
+		}
+		if o.GetKind() == "ValidatingAdmissionPolicyBinding" {
+			resource.Resource = "validatingadmissionpolicybindings"
+		}
+		_, err = t.Cloud.Objects.Resource(resource).Create(t.Ctx, o, metav1.CreateOptions{})
+		t.Must(err)
+	}
+}

@@ -1,0 +1,382 @@
+package cloud
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"reflect"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/utils/ptr"
+
+	"yurtcoordinator/e2e/kit"
+	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/lab"
+	"yurtcoordinator/internal/lab/load"
+	"yurtcoordinator/internal/lab/wire"
+)
+
+var restoredScenarios = []kit.Scenario{{
+	Name: "cloud-restored", Lab: kit.HubsAlone, Run: cloudRestored,
+	Doc: "the cloud is restored from a backup that lacks 200 changes, and goes on from its revision: clients of all hubs, " +
+		"what the pool shares at the coordinator, and the disk are as the cloud is within 60 s, also where the new history " +
+		"has passed the old one before anybody looked",
+}}
+
+const (
+	// restoredChanges are lost with each restore.
+	restoredChanges = 200
+	// restoredPatience is three times what it may take until all have what the cloud has: the figure says what it took.
+	restoredPatience = 180 * time.Second
+	// kubeletAgent is whom hubs take for a kubelet.
+	kubeletAgent = "kubelet/played"
+)
+
+// restored is a pool whose cloud loses its memory.
+type restored struct {
+	*kit.T
+	site kubernetes.Interface
+	all  []restoredClient
+}
+
+// restoredClient is one of client-go's informers at a hub.
+type restoredClient struct {
+	who, node string
+	spec      load.FollowSpec
+	follower  *load.Follower
+}
+
+func cloudRestored(t *kit.T) {
+	leader := t.Pool.SettledAway()
+	r := &restored{T: t, site: t.Pool.Coordinator(lab.Operator)}
+	r.furnish()
+	r.follow()
+	r.agree("from the start", time.Now(), "")
+	r.stayBelow(t.Pool.Follower(leader))
+	r.pass(t.Pool.Follower(leader))
+}
+
+// stayBelow restores the cloud, which then says nothing that is newer than what all have.
+func (r *restored) stayBelow(node string) {
+	lost := r.lose("below")
+	r.Must(r.Lab.Restore(r.Ctx))
+	back := time.Now()
+	r.Say("the cloud is back at revision %d, it was at %d", r.revision(), lost)
+	r.agree("below", back, "back_to_agreed_below_s")
+	r.change("below-new", 40)
+	r.agree("what is changed in the new history", time.Now(), "")
+	if now := r.revision(); now >= lost {
+		r.Fail("the new history is at revision %d, past %d: this shows nothing", now, lost)
+	}
+	r.onDisk(node, back)
+}
+
+// pass restores the cloud while nobody sees it, until it has passed what all have.
+func (r *restored) pass(node string) {
+	lost := r.lose("passed")
+	r.Must(r.Lab.Cut(r.Ctx, lab.WAN, "pool/p1", wire.Drop))
+	r.Must(r.Lab.Restore(r.Ctx))
+	r.Say("the cloud is back at revision %d, it was at %d", r.revision(), lost)
+	if now := r.revision(); now >= lost {
+		r.Fail("the backup is at revision %d, past %d", now, lost)
+	}
+	r.change("passed-new", restoredChanges+60)
+	for i := 0; r.revision() <= lost+50; i++ {
+		r.change(fmt.Sprintf("passed-more-%d", i), 50)
+	}
+	r.Say("the cloud is at revision %d", r.revision())
+	r.Must(r.Lab.Heal(r.Ctx, lab.WAN, "pool/p1"))
+	healed := time.Now()
+	r.agree("passed", healed, "healed_to_agreed_passed_s")
+	r.onDisk(node, healed)
+}
+
+// lose makes a backup and the changes that it lacks. When it returns, all have them, and the cloud is at that revision.
+func (r *restored) lose(tag string) uint64 {
+	r.Must(r.Lab.BackUp(r.Ctx))
+	r.Say("there is a backup of revision %d", r.revision())
+	r.change(tag, restoredChanges)
+	r.turn()
+	r.agree("what will be lost", time.Now(), "")
+	return r.revision()
+}
+
+// furnish makes Nodes, Services, and Pods with their ConfigMaps.
+func (r *restored) furnish() {
+	_, err := load.Services(r.Ctx, r.Cloud, load.Spec{Services: 40, EndpointsEach: 10, Nodes: r.Pool.Nodes()})
+	r.Must(err)
+	r.Eventually(30*time.Second, "Pods may be made", func() error {
+		_, err := r.Cloud.CoreV1().ServiceAccounts(kit.Namespace).Get(r.Ctx, "default", metav1.GetOptions{})
+		return err
+	})
+	for _, node := range r.Pool.Nodes() {
+		_, err := r.Cloud.CoreV1().Nodes().Create(r.Ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{
+			Name: node, Labels: map[string]string{edge.LabelNodePool: "p1", corev1.LabelHostname: node},
+		}}, metav1.CreateOptions{})
+		r.Must(err)
+		for _, name := range configMapsOf(node)[:2] {
+			r.configure(name)
+		}
+		r.pod("stays-"+node, node, configMapsOf(node))
+		r.pod("deleted-"+node, node, nil)
+	}
+}
+
+// configMapsOf are what the Pod that stays on a node may use: one that is changed, one that is deleted, one that is created.
+func configMapsOf(node string) []string {
+	return []string{"changed-" + node, "deleted-" + node, "created-" + node}
+}
+
+func (r *restored) configure(name string) {
+	_, err := r.Cloud.CoreV1().ConfigMaps(kit.Namespace).Create(r.Ctx, &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Name: name}, Data: map[string]string{"KEY": "first"},
+	}, metav1.CreateOptions{})
+	r.Must(err)
+}
+
+// pod binds a Pod to a node, where nobody runs it.
+func (r *restored) pod(name, node string, configMaps []string) {
+	var from []corev1.EnvFromSource
+	for _, c := range configMaps {
+		from = append(from, corev1.EnvFromSource{ConfigMapRef: &corev1.ConfigMapEnvSource{
+			LocalObjectReference: corev1.LocalObjectReference{Name: c}, Optional: ptr.To(true),
+		}})
+	}
+	_, err := r.Cloud.CoreV1().Pods(kit.Namespace).Create(r.Ctx, &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: corev1.PodSpec{
+			NodeName: node, AutomountServiceAccountToken: ptr.To(false),
+			Containers:  []corev1.Container{{Name: "c", Image: kit.WebImage, EnvFrom: from}},
+			Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
+		},
+	}, metav1.CreateOptions{})
+	r.Must(err)
+}
+
+// follow starts what a node's kube-proxy, CoreDNS and kubelet follow. Their names count: hubs keep what these programs read.
+func (r *restored) follow() {
+	proxy, dns := load.KubeProxy(), load.CoreDNS()
+	proxy.Agent, dns.Agent = "kube-proxy/played", "coredns/played"
+	for _, node := range r.Pool.Nodes() {
+		specs := map[string]load.FollowSpec{
+			"kube-proxy": proxy,
+			"CoreDNS":    dns,
+			"kubelet": {Agent: kubeletAgent, Streams: []load.Stream{
+				{Resource: load.PodsResource, Fields: "spec.nodeName=" + node},
+				{Resource: load.NodesResource, Fields: "metadata.name=" + node},
+			}},
+		}
+		for _, name := range configMapsOf(node) {
+			specs["kubelet, for "+name] = load.FollowSpec{Agent: kubeletAgent, Namespace: kit.Namespace, Streams: []load.Stream{
+				{Resource: load.ConfigMapsResource, Fields: "metadata.name=" + name},
+			}}
+		}
+		for who, spec := range specs {
+			r.seat(who, node, spec)
+		}
+	}
+}
+
+func (r *restored) seat(who, node string, spec load.FollowSpec) {
+	access, err := r.Lab.HubConfig(node)
+	r.Must(err)
+	f, err := load.NewFollower(access, spec)
+	r.Must(err)
+	r.all = append(r.all, restoredClient{who, node, spec, f})
+	r.Background.Go(func() { _ = f.Run(r.Ctx) })
+}
+
+// change makes so many changes of what is followed; those of a Service are of its cluster IP, too.
+func (r *restored) change(tag string, n int) {
+	endpointSlices, configMaps := r.Cloud.DiscoveryV1().EndpointSlices(load.Namespace), r.Cloud.CoreV1().ConfigMaps(kit.Namespace)
+	services, nodes := r.Cloud.CoreV1().Services(load.Namespace), r.Pool.Nodes()
+	old, err := endpointSlices.List(r.Ctx, metav1.ListOptions{LabelSelector: discoveryv1.LabelManagedBy + "=" + load.ManagedBy})
+	r.Must(err)
+	made := func(i int) string { return fmt.Sprintf("%s-%d", tag, i) }
+	for i := range n {
+		node := nodes[i/10%len(nodes)]
+		switch i % 10 {
+		case 0, 5:
+			_, err = services.Create(r.Ctx, &corev1.Service{
+				ObjectMeta: metav1.ObjectMeta{Name: made(i)},
+				Spec:       corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80}}},
+			}, metav1.CreateOptions{})
+		case 1, 6:
+			_, err = endpointSlices.Create(r.Ctx, &discoveryv1.EndpointSlice{
+				ObjectMeta: metav1.ObjectMeta{Name: made(i), Labels: map[string]string{
+					discoveryv1.LabelServiceName: made(i - 1), discoveryv1.LabelManagedBy: "restored",
+				}},
+				AddressType: discoveryv1.AddressTypeIPv4,
+				Endpoints:   []discoveryv1.Endpoint{{Addresses: []string{fmt.Sprintf("10.99.%d.1", i%250)}}},
+			}, metav1.CreateOptions{})
+		case 2, 7:
+			o := old.Items[i/5%(len(old.Items)/2)].DeepCopy()
+			_, err = endpointSlices.Patch(r.Ctx, o.Name, types.MergePatchType, fmt.Appendf(nil,
+				`{"metadata":{"annotations":{"changed":%q}}}`, made(i)), metav1.PatchOptions{})
+		case 3, 8:
+			_, err = configMaps.Patch(r.Ctx, configMapsOf(node)[0], types.MergePatchType,
+				fmt.Appendf(nil, `{"data":{"KEY":%q}}`, made(i)), metav1.PatchOptions{})
+		case 4:
+			err = services.Delete(r.Ctx, made(i-4), metav1.DeleteOptions{})
+		case 9:
+			if err = endpointSlices.Delete(r.Ctx, made(i-3), metav1.DeleteOptions{}); err == nil && i/10 < 10 {
+				err = endpointSlices.Delete(r.Ctx, old.Items[len(old.Items)-1-i/10].Name, metav1.DeleteOptions{})
+			}
+		}
+		r.Must(err)
+	}
+	r.Say("%d changes were made (%s)", n, tag)
+}
+
+// turn deletes what of Pods and ConfigMaps there is, and creates what there is not.
+func (r *restored) turn() {
+	for _, node := range r.Pool.Nodes() {
+		for _, name := range configMapsOf(node)[1:] {
+			err := r.Cloud.CoreV1().ConfigMaps(kit.Namespace).Delete(r.Ctx, name, metav1.DeleteOptions{})
+			if apierrors.IsNotFound(err) {
+				r.configure(name)
+				continue
+			}
+			r.Must(err)
+		}
+		for _, name := range []string{"deleted-" + node, "created-" + node} {
+			at := metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0)}
+			err := r.Cloud.CoreV1().Pods(kit.Namespace).Delete(r.Ctx, name, at)
+			if apierrors.IsNotFound(err) {
+				r.pod(name, node, nil)
+				continue
+			}
+			r.Must(err)
+		}
+	}
+}
+
+// revision is the cloud's.
+func (r *restored) revision() uint64 {
+	list, err := r.Cloud.CoreV1().Namespaces().List(r.Ctx, metav1.ListOptions{})
+	r.Must(err)
+	now, err := edge.ParseRevision(list.ResourceVersion)
+	r.Must(err)
+	return uint64(now)
+}
+
+// agree waits until all clients, and the coordinator, have exactly what the cloud has. It counts from a moment, into a
+// figure if that has a name.
+func (r *restored) agree(what string, since time.Time, figure string) {
+	last, began := "", time.Now()
+	r.Eventually(restoredPatience, "all have what the cloud has: "+what, func() error {
+		err := errors.Join(r.clientsAgree(), r.siteAgrees())
+		if err == nil {
+			return nil
+		}
+		if err.Error() != last && time.Since(began) > 5*time.Second {
+			last = err.Error()
+			r.Say("%.1fs after: %s", time.Since(since).Seconds(), strings.ReplaceAll(last, "\n", "; "))
+		}
+		r.Pause(250*time.Millisecond, "they do not agree yet")
+		return err
+	})
+	if figure != "" {
+		r.Figure(figure, time.Since(since).Seconds())
+	}
+}
+
+// clientsAgree says who has something else than the cloud.
+func (r *restored) clientsAgree() error {
+	var all []error
+	for _, c := range r.all {
+		want, err := load.Read(r.Ctx, r.Cloud, c.spec)
+		if err != nil {
+			return err
+		}
+		if difference := c.follower.State().Diff(want); difference != "" {
+			all = append(all, fmt.Errorf("%s on %s: %s", c.who, c.node, difference))
+		}
+	}
+	return errors.Join(all...)
+}
+
+// siteAgrees says what the coordinator shows of what the pool shares otherwise than the cloud.
+func (r *restored) siteAgrees() error {
+	for _, resource := range []string{"services", kit.EndpointSlices.Resource} {
+		want, err := r.ObjectsAt(r.Cloud, resource)
+		if err != nil {
+			return err
+		}
+		has, err := r.ObjectsAt(r.site, resource)
+		if err != nil {
+			return fmt.Errorf("the coordinator: %w", err)
+		}
+		for _, objects := range []map[string]map[string]any{want, has} {
+			maps.DeleteFunc(objects, func(name string, _ map[string]any) bool {
+				return !strings.HasPrefix(name, load.Namespace+"/") // the coordinator has a Service of its own
+			})
+		}
+		for name := range has {
+			if _, there := want[name]; !there {
+				return fmt.Errorf("the coordinator: %s %s is shown, and is gone", resource, name)
+			}
+		}
+		for name, o := range want {
+			if !reflect.DeepEqual(o, has[name]) {
+				return fmt.Errorf("the coordinator: %s %s is not shown as it is: %s", resource, name,
+					kit.FirstDifference("", has[name], o))
+			}
+		}
+	}
+	return nil
+}
+
+// onDisk starts a node's hub anew, which can ask nobody then, and expects of it what the cloud has.
+func (r *restored) onDisk(node string, since time.Time) {
+	r.Hold(5*time.Second, "the hub of "+node+" writes to its disk")
+	for _, network := range []lab.Network{lab.WAN, lab.LAN} {
+		r.Must(r.Lab.Cut(r.Ctx, network, node, wire.Drop))
+	}
+	r.Must(r.Lab.Node(r.Ctx, lab.Restart, node, lab.Hub))
+	r.Eventually(30*time.Second, "the hub of "+node+", cut off and started anew, has what the cloud has", func() error {
+		return r.hubAgrees(node)
+	})
+	r.Say("that was %.1fs after the cloud was back", time.Since(since).Seconds())
+	for _, network := range []lab.Network{lab.WAN, lab.LAN} {
+		r.Must(r.Lab.Heal(r.Ctx, network, node))
+	}
+	r.Pool.Settled(60 * time.Second)
+	r.agree("after "+node+" is back", time.Now(), "")
+}
+
+// hubAgrees says what a node's programs would read of its hub now otherwise than of the cloud.
+func (r *restored) hubAgrees(node string) error {
+	access, err := r.Lab.HubConfig(node)
+	r.Must(err)
+	for _, c := range r.all {
+		if c.node != node {
+			continue
+		}
+		want, err := load.Read(r.Ctx, r.Cloud, c.spec)
+		if err != nil {
+			return err
+		}
+		access.UserAgent = c.spec.Agent
+		hub, err := kubernetes.NewForConfig(access)
+		r.Must(err)
+		try, cancel := context.WithTimeout(r.Ctx, 5*time.Second)
+		has, err := load.Read(try, hub, c.spec)
+		cancel()
+		if err != nil {
+			return fmt.Errorf("%s: %w", c.who, err)
+		}
+		if difference := has.Diff(want); difference != "" {
+			return fmt.Errorf("%s: %s", c.who, difference)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,301 @@
+package install
+
+import (
+	"bytes"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	deploynode "yurtcoordinator/deploy/node"
+	"yurtcoordinator/e2e/kit"
+	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/lab"
+	"yurtcoordinator/internal/lab/wire"
+)
+
+var kubeadmScenarios = []kit.Scenario{
+	{
+		Name: "kubeadm-node", Lab: kit.OnePool.AsInstalled(), Run: kubeadmNode,
+		Doc: "a machine with an empty disk is made a node by kubeadm join, and Ready; deploy/node's join puts it behind a hub, " +
+			"no container is restarted; power-cycled while cut off, its Pods come back; reset leaves it as kubeadm did, to the " +
+			"byte",
+	},
+	{
+		Name: "kubeadm-days", Lab: kubeadmShort, Run: kubeadmDays,
+		Doc: "all certificates of a kubeadm node expire while its pool is cut off, kubelet's two, the hub's and the " +
+			"coordinator's: its Pods go on, also over a power cut; kubelet stays when the cloud is back and refuses the node; " +
+			"with a new token all is renewed",
+	},
+}
+
+// kubeadmIgnored are the checks of kubeadm join that a lab's machine cannot pass, and why.
+var kubeadmIgnored = map[string]string{
+	"SystemVerification": "where the host's cgroups are of version 1, as a lab's may be, kubeadm asks to have it ignored",
+}
+
+// kubeadmConfig is what kubeadm init would be given. It differs from kubeadm's own where a lab must: a machine has what
+// cgroups the host has, root's directories but for /var are read-only, and all is faster.
+const kubeadmConfig = `apiVersion: kubeadm.k8s.io/v1beta4
+kind: InitConfiguration
+localAPIEndpoint: {advertiseAddress: %[1]s, bindPort: 6443}
+nodeRegistration: {criSocket: "unix:///run/containerd/containerd.sock"}
+---
+apiVersion: kubeadm.k8s.io/v1beta4
+kind: ClusterConfiguration
+kubernetesVersion: %[2]s
+controlPlaneEndpoint: %[1]s:6443
+---
+apiVersion: kubelet.config.k8s.io/v1beta1
+kind: KubeletConfiguration
+cgroupDriver: cgroupfs
+failCgroupV1: false
+volumePluginDir: /var/lib/kubelet/volumeplugins
+makeIPTablesUtilChains: false
+oomScoreAdj: 0
+imageGCHighThresholdPercent: 100
+evictionHard: {nodefs.available: "1%%", imagefs.available: "1%%", memory.available: "50Mi"}
+nodeStatusUpdateFrequency: %[3]s
+nodeLeaseDurationSeconds: %[4]d
+serverTLSBootstrap: true
+`
+
+// kubeadmUnits are kubelet's, where a program that comes without a package has them.
+var kubeadmUnits = map[string]string{
+	"kubelet.service": strings.Replace(kubeletUnit, "/usr/bin/kubelet", "/usr/local/bin/kubelet", 1),
+	"kubelet.service.d/10-kubeadm.conf": `[Service]
+Environment="KUBELET_KUBECONFIG_ARGS=--bootstrap-kubeconfig=/etc/kubernetes/bootstrap-kubelet.conf ` +
+		`--kubeconfig=/etc/kubernetes/kubelet.conf"
+Environment="KUBELET_CONFIG_ARGS=--config=/var/lib/kubelet/config.yaml"
+EnvironmentFile=-/var/lib/kubelet/kubeadm-flags.env
+EnvironmentFile=-/etc/default/kubelet
+ExecStart=
+ExecStart=/usr/local/bin/kubelet $KUBELET_KUBECONFIG_ARGS $KUBELET_CONFIG_ARGS $KUBELET_KUBEADM_ARGS $KUBELET_EXTRA_ARGS
+`,
+}
+
+// kubeadmBoots comes before boots on a machine with a /usr/local of its own: programs and units. The first time it makes
+// the machine's /etc.
+const kubeadmBoots = `set -eu
+cd %[1]s
+if [ ! -d etc ]; then
+	` + ownEtc + `
+	mkdir -p etc/default
+	ln -s /usr/local/lib/systemd/system/kubelet.service etc/systemd/system/multi-user.target.wants/
+	printf 'KUBELET_EXTRA_ARGS=--node-ip=%[2]s\n' >etc/default/kubelet
+fi
+mount --bind local /usr/local
+`
+
+// kubeadm runs kubeadm as the cloud's administrator and returns what it prints.
+func kubeadm(t *kit.T, args ...string) string {
+	cmd, err := t.Lab.Kubeadm(t.Ctx, args...)
+	t.Must(err)
+	var complaints bytes.Buffer
+	cmd.Stderr = &complaints
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fail("kubeadm %v: %w: %s%s", args, err, out, complaints.Bytes())
+	}
+	return strings.TrimSpace(string(out))
+}
+
+// kubeadmCluster gives the cloud what kubeadm join asks a cluster for, by the phases of kubeadm init that make it. Those
+// that start a control plane, and the addons, whose images are nowhere to be had, are left out.
+func kubeadmCluster(t *kit.T) {
+	access, err := t.Lab.CloudConfig()
+	t.Must(err)
+	version, err := t.Cloud.Discovery().ServerVersion()
+	t.Must(err)
+	host, _, _ := strings.Cut(strings.TrimPrefix(access.Host, "https://"), ":")
+	dir, err := os.MkdirTemp("", "kubeadm-")
+	t.Must(err)
+	defer func() { _ = os.RemoveAll(dir) }() // at worst it stays in the temporary directory
+	path := filepath.Join(dir, "init.yaml")
+	timing := t.Config.Timing
+	t.Must(os.WriteFile(path, fmt.Appendf(nil, kubeadmConfig, host, version.GitVersion, timing.Lease/2,
+		int(timing.Lease.Seconds())), 0o600))
+	kubeadm(t, "init", "phase", "upload-config", "all", "--config="+path)
+	kubeadm(t, "init", "phase", "bootstrap-token", "--config="+path, "--skip-token-print")
+}
+
+// bareNode makes a lab's node a machine that was installed anew, with systemd, containerd and kubeadm's programs, and that
+// the cloud does not know.
+func bareNode(t *kit.T, name string) *installed {
+	if t.Config.NoCgroups {
+		t.Fail("systemd, which is to run on %s, needs cgroups: run this scenario as root", name)
+	}
+	n := &installed{T: t, name: name, hub: "/usr/local/bin/yurthub"}
+	address := t.Node(name).Address()
+	bins, err := t.Lab.Programs()
+	t.Must(err)
+	t.Must(t.Lab.Node(t.Ctx, lab.Kill, name, lab.All))
+	t.Must(t.Cloud.CoreV1().Nodes().Delete(t.Ctx, name, metav1.DeleteOptions{}))
+	disk, err := t.Lab.Reinstall(name, "")
+	t.Must(err)
+	n.dir = filepath.Join(disk, "install")
+	t.Must(os.CopyFS(n.dir, deploynode.Files))
+	programs, units := filepath.Join(n.dir, "local/bin"), filepath.Join(n.dir, "local/lib/systemd/system")
+	for _, dir := range []string{programs, filepath.Join(units, "kubelet.service.d")} {
+		t.Must(os.MkdirAll(dir, 0o755))
+	}
+	copyProgram(t, bins.YurtHub, filepath.Join(programs, "yurthub"))
+	for _, program := range []string{bins.Kubelet, bins.Kubeadm} {
+		t.Must(os.Symlink(program, filepath.Join(programs, filepath.Base(program))))
+	}
+	for file, content := range kubeadmUnits {
+		t.Must(os.WriteFile(filepath.Join(units, file), []byte(content), 0o644))
+	}
+	t.Must(t.Lab.TakeOver(name, fmt.Sprintf(kubeadmBoots, n.dir, address)+
+		fmt.Sprintf(boots, n.dir, "/etc/systemd/system:/usr/local/lib/systemd/system")))
+	t.Must(t.Lab.Node(t.Ctx, lab.Start, name, lab.All))
+	if _, err := t.Cloud.CoreV1().Nodes().Get(t.Ctx, name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		t.Fail("the cloud knows the Node %s before it has joined: %v", name, err)
+	}
+	return n
+}
+
+// kubeadmJoin makes the machine a node, as kubeadm's documentation has it, of the first pool.
+func (n *installed) kubeadmJoin() {
+	join := kubeadm(n.T, "token", "create", "--print-join-command")
+	token := strings.Fields(join)[slices.Index(strings.Fields(join), "--token")+1]
+	for check, why := range kubeadmIgnored {
+		n.Say("kubeadm's check %s is ignored: %s", check, why)
+	}
+	ignored := strings.Join(slices.Collect(maps.Keys(kubeadmIgnored)), ",")
+	start := time.Now()
+	said := n.mustSh(fmt.Sprintf("export PATH=/usr/local/bin:$PATH; %s --ignore-preflight-errors=%s 2>&1 || echo exit status $?",
+		join, ignored))
+	for line := range strings.Lines(strings.ReplaceAll(said, token, "TOKEN")) {
+		if !strings.Contains(line, "\x1b[") { // the list of all that the kernel has
+			n.Say("%s", strings.TrimSpace(line))
+		}
+	}
+	if !strings.Contains(said, "This node has joined the cluster") {
+		n.Fail("kubeadm join has not made %s a node", n.name)
+	}
+	n.Figure("kubeadm_join_s", time.Since(start).Seconds())
+	_, err := n.Cloud.CoreV1().Nodes().Patch(n.Ctx, n.name, types.MergePatchType,
+		fmt.Appendf(nil, `{"metadata":{"labels":{%q:"p1"}}}`, edge.LabelNodePool), metav1.PatchOptions{})
+	n.Must(err)
+	n.beats("kubelet goes straight to the cloud, as kubeadm left it")
+	n.goesStraight()
+	n.kubeletIsKnown()
+}
+
+// goesStraight expects kubelet to run as kubeadm's drop-in says, and no hub.
+func (n *installed) goesStraight() {
+	argv := strings.Join(n.program("kubelet"), " ")
+	if !strings.Contains(argv, "--kubeconfig=/etc/kubernetes/kubelet.conf") ||
+		!strings.Contains(argv, "--bootstrap-kubeconfig=/etc/kubernetes/bootstrap-kubelet.conf") {
+		n.Fail("kubelet runs as %s", argv)
+	}
+}
+
+// goesByHub expects kubelet to know of no other way than the hub.
+func (n *installed) goesByHub() {
+	argv := strings.Join(n.program("kubelet"), " ")
+	if !strings.Contains(argv, "--kubeconfig=/etc/yurthub/kubelet.conf") || strings.Contains(argv, "/etc/kubernetes/") {
+		n.Fail("kubelet runs as %s", argv)
+	}
+	n.mustSh(n.hub + " check --joined")
+}
+
+// left is all that kubeadm, kubelet and whoever installed them have left on the node, a line for each file with its mode,
+// owner, and either its content's hash or where it leads.
+func (n *installed) left() map[string]bool {
+	listed := n.mustSh(`places='/etc /usr/local /var/lib/kubelet/pki /var/lib/kubelet/config.yaml
+/var/lib/kubelet/instance-config.yaml /var/lib/kubelet/kubeadm-flags.env'
+find $places -printf '%y %m %U:%G %p -> %l\n'
+find $places -type f -exec sha256sum {} +`)
+	lines := map[string]bool{}
+	for line := range strings.Lines(listed) {
+		lines[strings.TrimSpace(line)] = true
+	}
+	for _, must := range []string{"/etc/kubernetes/kubelet.conf", "/etc/kubernetes/pki/ca.crt", "/var/lib/kubelet/config.yaml"} {
+		if !slices.ContainsFunc(slices.Collect(maps.Keys(lines)), func(l string) bool { return strings.HasSuffix(l, " "+must) }) {
+			n.Fail("kubeadm has left no %s: %d lines", must, len(lines))
+		}
+	}
+	return lines
+}
+
+// sameAsLeft expects the node to have the files that it had, and no others.
+func (n *installed) sameAsLeft(before map[string]bool) {
+	after := n.left()
+	var wrong []string
+	for line := range before {
+		if !after[line] {
+			wrong = append(wrong, "gone: "+line)
+		}
+	}
+	for line := range after {
+		if !before[line] {
+			wrong = append(wrong, "new: "+line)
+		}
+	}
+	slices.Sort(wrong)
+	if len(wrong) > 0 {
+		n.Fail("the node is not as kubeadm left it:\n%s", strings.Join(wrong, "\n"))
+	}
+	n.Say("%d lines of files are as kubeadm left them", len(before))
+}
+
+func kubeadmNode(t *kit.T) {
+	name := t.Pool.Follower(t.Pool.SettledAway())
+	kubeadmCluster(t)
+	n := bareNode(t, name)
+	n.kubeadmJoin()
+	want := t.Node(name).DeployNeedy()
+	before, left := n.still(), n.left()
+
+	t.Say("join")
+	start := time.Now()
+	t.Say("%s", strings.TrimSpace(n.mustSh("sh "+n.dir+"/join --nodepool-name=p1")))
+	t.Figure("node_join_s", time.Since(start).Seconds())
+	n.beats("kubelet goes through the hub")
+	n.undisturbed("joined", before)
+	n.goesByHub()
+	t.Pool.Settled(60 * time.Second)
+
+	n.offlineCycle(want)
+	before.containers = t.Node(name).Processes("httpd -f")
+	before.readySince, _ = n.ready()
+	n.reset(before)
+	n.goesStraight()
+	n.sameAsLeft(left)
+
+	t.Say("join, as a static Pod")
+	t.Say("%s", strings.TrimSpace(n.mustSh("sh "+n.dir+"/join --nodepool-name=p1 --static-pod="+lab.HubImage())))
+	n.beats("kubelet goes through the hub")
+	n.undisturbed("joined as a static Pod", before)
+	n.goesByHub()
+	n.hubPodReady()
+	n.reset(before)
+	n.goesStraight()
+	n.sameAsLeft(left)
+}
+
+// offlineCycle power-cycles the node while it can reach nothing, and heals it.
+func (n *installed) offlineCycle(want string) {
+	n.Say("power-cycling %s, cut off from cloud and pool", n.name)
+	n.Must(n.Lab.Cut(n.Ctx, lab.WAN, n.name, wire.Drop))
+	n.Must(n.Lab.Cut(n.Ctx, lab.LAN, n.name, wire.Drop))
+	n.Hold(3*time.Second, "the hub's disk is written once a second")
+	n.Figure("kubeadm_restart_offline_s", n.Node(n.name).PowerCycle(want).Seconds())
+	again := n.Node(n.name).Processes("httpd -f")
+	n.Must(n.Lab.Heal(n.Ctx, lab.LAN, n.name))
+	n.Must(n.Lab.Heal(n.Ctx, lab.WAN, n.name))
+	n.Pool.Settled(60 * time.Second)
+	n.beats("healed")
+	if now := n.Node(n.name).Processes("httpd -f"); !kit.SameKeys(now, again) {
+		n.Fail("healing has restarted containers: %v, before %v", now, again)
+	}
+}

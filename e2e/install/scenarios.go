@@ -1,0 +1,14 @@
+// Package install holds the scenarios about installing, upgrading and removing: nodes that join and leave, kubeadm, static Pods
+// and the chart.
+package install
+
+import (
+	"slices"
+
+	"yurtcoordinator/e2e/kit"
+)
+
+// Scenarios returns the scenarios of this theme, in the order in which they are run.
+func Scenarios() []kit.Scenario {
+	return slices.Concat(installScenarios, staticPodScenarios, kubeadmScenarios, helmScenarios)
+}

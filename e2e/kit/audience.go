@@ -1,0 +1,193 @@
+package kit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/client-go/rest"
+
+	"yurtcoordinator/e2e/watchcheck"
+)
+
+// Collection is what is watched.
+type Collection struct {
+	// Name is as hubs say it, resource as the audit log does.
+	Name, Resource, Path string
+	Protobuf             bool
+}
+
+// EndpointSlices are what nodes read most.
+var EndpointSlices = Collection{
+	"endpointslices.discovery.k8s.io", "endpointslices", "/apis/discovery.k8s.io/v1/endpointslices", true,
+}
+
+// AllServices and AllNodePools are what a pool may share besides endpoints.
+var (
+	AllServices  = Collection{"services", "services", "/api/v1/services", true}
+	AllNodePools = Collection{
+		"nodepools.apps.openyurt.io", "nodepools", "/apis/apps.openyurt.io/v1beta2/nodepools", false,
+	}
+)
+
+// Audience is who watches a collection while things are broken: the truth at the cloud, and clients on nodes.
+type Audience struct {
+	Collection
+	Truth *watchcheck.Truth
+	Seats []Seat
+}
+
+// Seat is one client of a node's hub.
+type Seat struct {
+	Node, Name string
+	Recorder   *watchcheck.Recorder
+}
+
+// Watcher returns a way to record a collection.
+func (t *T) Watcher(access *rest.Config, path string) watchcheck.Config {
+	access = rest.CopyConfig(access)
+	access.Timeout = 0
+	client, err := rest.HTTPClientFor(access)
+	t.Must(err)
+	return watchcheck.Config{Client: client, URL: strings.TrimSuffix(access.Host, "/") + path}
+}
+
+// Record begins to record the truth about a collection, at the cloud and without any hub. It must begin before what the
+// audience is to be judged by.
+func (t *T) Record(collection Collection) *Audience {
+	access, err := t.Lab.CloudConfig()
+	t.Must(err)
+	config := t.Watcher(access, collection.Path)
+	config.Protobuf = collection.Protobuf
+	truth, err := watchcheck.NewTruth(config)
+	t.Must(err)
+	a := &Audience{Collection: collection, Truth: truth}
+	t.Background.Go(func() { _ = truth.Run(t.Ctx) })
+	t.Eventually(10*time.Second, "the truth about "+collection.Name+" is being recorded", func() error {
+		if truth.Position() == 0 {
+			return errors.New("it has not been listed")
+		}
+		return nil
+	})
+	return a
+}
+
+// Seat seats clients on each node: one that lists and watches, in protobuf if there is such a thing, as kube-proxy does,
+// and one that begins with a watch and reads JSON, as kubectl may.
+func (a *Audience) Seat(t *T, nodes []string) {
+	began := a.Truth.Position()
+	t.Eventually(60*time.Second, "all hubs have "+a.Name+" of the truth's time", func() error {
+		for node, h := range t.Pool.Hubs() {
+			if r, ok := h.Replica(a.Name); slices.Contains(nodes, node) && (!ok || r.Revision < began) {
+				return fmt.Errorf("%s has %+v, want at least revision %d", node, r, began)
+			}
+		}
+		return nil
+	})
+	for _, node := range nodes {
+		through, err := t.Lab.HubConfig(node)
+		t.Must(err)
+		for _, kind := range []struct {
+			name                string
+			protobuf, watchList bool
+		}{{"listing", a.Protobuf, false}, {"JSON", false, true}} {
+			config := t.Watcher(through, a.Path)
+			config.Protobuf, config.WatchList = kind.protobuf, kind.watchList
+			recorder, err := watchcheck.New(config)
+			t.Must(err)
+			a.Seats = append(a.Seats, Seat{node, kind.name, recorder})
+			t.Background.Go(func() { _ = recorder.Run(t.Ctx) })
+		}
+	}
+	a.CaughtUp(t, 60*time.Second)
+}
+
+// asKubelet is a User-Agent whose reads hubs keep.
+const asKubelet = "kubelet/scenario"
+
+// SeatKept seats, on each node, a client whose reads its hub keeps.
+func (a *Audience) SeatKept(t *T, nodes []string) {
+	for _, node := range nodes {
+		through, err := t.Lab.HubConfig(node)
+		t.Must(err)
+		config := t.Watcher(through, a.Path)
+		config.Agent = asKubelet
+		recorder, err := watchcheck.New(config)
+		t.Must(err)
+		a.Seats = append(a.Seats, Seat{node, "kept", recorder})
+		t.Background.Go(func() { _ = recorder.Run(t.Ctx) })
+	}
+	a.CaughtUp(t, 60*time.Second)
+}
+
+// Sit seats a client on each node of a resource that its hub has no copy of.
+func (a *Audience) Sit(t *T, nodes []string) {
+	for _, node := range nodes {
+		through, err := t.Lab.HubConfig(node)
+		t.Must(err)
+		recorder, err := watchcheck.New(t.Watcher(through, a.Path))
+		t.Must(err)
+		a.Seats = append(a.Seats, Seat{node, "early", recorder})
+		t.Background.Go(func() { _ = recorder.Run(t.Ctx) })
+	}
+	a.CaughtUp(t, 60*time.Second)
+}
+
+// told is the revision of the last thing that the truth was told, bookmarks aside: those come once a minute, to everyone
+// at another moment.
+func (a *Audience) told() uint64 {
+	for _, o := range slices.Backward(a.Truth.History()) {
+		if o.Kind == watchcheck.Event || o.Kind == watchcheck.Listed {
+			return o.Revision
+		}
+	}
+	return 0
+}
+
+// CaughtUp waits until all clients know what the truth knows now.
+func (a *Audience) CaughtUp(t *T, within time.Duration) {
+	reached := a.told()
+	ctx, cancel := context.WithTimeout(t.Ctx, within)
+	defer cancel()
+	for _, s := range a.Seats {
+		if err := s.Recorder.Wait(ctx, reached); err != nil {
+			h := s.Recorder.History()
+			last := "nothing"
+			if len(h) > 0 {
+				last = h[len(h)-1].String()
+			}
+			t.Fail("%s: the %s client on %s is at revision %d, not %d, after %v; the last that it saw: %s",
+				a.Name, s.Name, s.Node, s.Recorder.Position(), reached, within, last)
+		}
+	}
+}
+
+// Judge holds what every client was told against what happened. Nothing must be written any more. The clients on a node
+// may have been told 410 as often as expired says for it.
+func (a *Audience) Judge(t *T, expired map[string]int) {
+	a.CaughtUp(t, 60*time.Second)
+	ctx, cancel := context.WithTimeout(t.Ctx, 60*time.Second)
+	defer cancel()
+	facts, err := a.Truth.Facts(ctx)
+	t.Must(err)
+	var worst time.Duration
+	for _, s := range a.Seats {
+		report := watchcheck.Check(facts, s.Recorder.History(), watchcheck.Bounds{Expired: expired[s.Node]})
+		t.Say("%s, the %s client on %s: %v", a.Name, s.Name, s.Node, report)
+		if err := report.Err(); err != nil {
+			t.Fail("%s: the %s client on %s: %w", a.Name, s.Name, s.Node, err)
+		}
+		worst = max(worst, report.P50)
+	}
+	t.Figure("lateness_p50_ms", float64(worst.Microseconds())/1000)
+}
+
+// ListedOnce expects no list of the collection over the WAN after the first.
+func (a *Audience) ListedOnce(t *T) {
+	if lists := t.Pool.ListsOverWAN(a.Resource); len(lists) != t.Pool.firstLists(a.Resource) {
+		t.Fail("%s were listed over the WAN %d times, want %d: %+v", a.Name, len(lists), t.Pool.firstLists(a.Resource), lists)
+	}
+}

@@ -1,0 +1,354 @@
+package kit
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+
+	"yurtcoordinator/internal/edge"
+)
+
+// Chronicle records every change of Nodes, Pods, Leases and EndpointSlices that the cloud's watches tell, with the time
+// at which it was told by our own clock.
+type Chronicle struct {
+	mu     sync.Mutex
+	nodes  map[string][]NodeAt
+	leases map[string][]LeaseAt
+	pods   map[types.UID][]PodAt
+	slices map[string][]sliceAt // by name of the EndpointSlice
+}
+
+// NodeAt is a Node at the moment when the cloud told of it.
+type NodeAt struct {
+	At       time.Time
+	Ready    corev1.ConditionStatus
+	LinkDown corev1.ConditionStatus
+	Tainted  bool
+}
+
+// LeaseAt is a node's Lease at the moment when the cloud told of it.
+type LeaseAt struct {
+	At        time.Time
+	Renewed   time.Time // by the node's clock
+	Delegated bool
+	UID       types.UID
+}
+
+// PodAt is a Pod at the moment when the cloud told of it.
+type PodAt struct {
+	At        time.Time
+	Name      string
+	Namespace string
+	Node      string
+	IP        string
+	Ready     bool
+	Restarts  int32
+	Deleting  bool
+	Gone      bool
+}
+
+type sliceAt struct {
+	at      time.Time
+	service string
+	ready   []string // addresses
+}
+
+// observe starts to record, and returns when the present state is in.
+func observe(ctx context.Context, client kubernetes.Interface, owner *sync.WaitGroup) (*Chronicle, error) {
+	h := &Chronicle{
+		nodes: map[string][]NodeAt{}, leases: map[string][]LeaseAt{}, pods: map[types.UID][]PodAt{},
+		slices: map[string][]sliceAt{},
+	}
+	f := informers.NewSharedInformerFactory(client, 0)
+	all := []cache.SharedIndexInformer{
+		f.Core().V1().Nodes().Informer(), f.Core().V1().Pods().Informer(),
+		f.Coordination().V1().Leases().Informer(), f.Discovery().V1().EndpointSlices().Informer(),
+	}
+	synced := make([]cache.InformerSynced, 0, len(all))
+	for _, i := range all {
+		r, err := i.AddEventHandler(cache.ResourceEventHandlerFuncs{
+			AddFunc:    func(o any) { h.record(o, false) },
+			UpdateFunc: func(_, o any) { h.record(o, false) },
+			DeleteFunc: func(o any) { h.record(o, true) },
+		})
+		if err != nil {
+			return nil, err
+		}
+		synced = append(synced, r.HasSynced)
+	}
+	f.Start(ctx.Done())
+	owner.Go(func() { <-ctx.Done(); f.Shutdown() })
+	if !cache.WaitForCacheSync(ctx.Done(), synced...) {
+		return nil, errors.New("the cloud does not list its objects")
+	}
+	return h, nil
+}
+
+func (h *Chronicle) record(object any, gone bool) {
+	if d, ok := object.(cache.DeletedFinalStateUnknown); ok {
+		object = d.Obj
+	}
+	now := time.Now()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch o := object.(type) {
+	case *corev1.Node:
+		n := NodeAt{At: now, Tainted: slices.ContainsFunc(o.Spec.Taints, func(t corev1.Taint) bool {
+			return t.Key == edge.TaintUnschedulable && t.Effect == corev1.TaintEffectNoSchedule
+		})}
+		for _, c := range o.Status.Conditions {
+			switch c.Type {
+			case corev1.NodeReady:
+				n.Ready = c.Status
+			case edge.ConditionCloudLinkDown:
+				n.LinkDown = c.Status
+			}
+		}
+		h.nodes[o.Name] = append(h.nodes[o.Name], n)
+	case *coordinationv1.Lease:
+		if o.Namespace != corev1.NamespaceNodeLease || o.Spec.RenewTime == nil || gone {
+			return
+		}
+		h.leases[o.Name] = append(h.leases[o.Name], LeaseAt{
+			At: now, Renewed: o.Spec.RenewTime.Time, UID: o.UID,
+			Delegated: o.Annotations[edge.DelegateHeartbeat] == edge.DelegateHeartbeatOn,
+		})
+	case *corev1.Pod:
+		p := PodAt{
+			At: now, Name: o.Name, Namespace: o.Namespace, Node: o.Spec.NodeName, IP: o.Status.PodIP, Gone: gone,
+			Deleting: o.DeletionTimestamp != nil,
+		}
+		for _, c := range o.Status.ContainerStatuses {
+			p.Restarts += c.RestartCount
+		}
+		for _, c := range o.Status.Conditions {
+			if c.Type == corev1.PodReady {
+				p.Ready = c.Status == corev1.ConditionTrue
+			}
+		}
+		h.pods[o.UID] = append(h.pods[o.UID], p)
+	case *discoveryv1.EndpointSlice:
+		s := sliceAt{at: now, service: o.Labels[discoveryv1.LabelServiceName]}
+		for _, e := range o.Endpoints {
+			if e.Conditions.Ready != nil && *e.Conditions.Ready && !gone {
+				s.ready = append(s.ready, e.Addresses...)
+			}
+		}
+		h.slices[o.Name] = append(h.slices[o.Name], s)
+	}
+}
+
+// Node returns the last state of a node.
+func (h *Chronicle) Node(name string) NodeAt {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if all := h.nodes[name]; len(all) > 0 {
+		return all[len(all)-1]
+	}
+	return NodeAt{}
+}
+
+// NeverNotReady returns an error if a node was anything but Ready since then.
+func (h *Chronicle) NeverNotReady(name string, since time.Time) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, n := range h.nodes[name] {
+		if n.At.After(since) && n.Ready != corev1.ConditionTrue {
+			return fmt.Errorf("%s was Ready=%s %.1fs after", name, n.Ready, n.At.Sub(since).Seconds())
+		}
+	}
+	return nil
+}
+
+// FirstNode returns when a node first was as wanted since then.
+func (h *Chronicle) FirstNode(name string, since time.Time, want func(NodeAt) bool) (time.Time, bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, n := range h.nodes[name] {
+		if n.At.After(since) && want(n) {
+			return n.At, true
+		}
+	}
+	return time.Time{}, false
+}
+
+// Lease returns the last state of a node's Lease.
+func (h *Chronicle) Lease(name string) LeaseAt {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if all := h.leases[name]; len(all) > 0 {
+		return all[len(all)-1]
+	}
+	return LeaseAt{}
+}
+
+// FirstLease returns when a node's Lease first was as wanted since then.
+func (h *Chronicle) FirstLease(name string, since time.Time, want func(LeaseAt) bool) (time.Time, bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, l := range h.leases[name] {
+		if l.At.After(since) && want(l) {
+			return l.At, true
+		}
+	}
+	return time.Time{}, false
+}
+
+// Renewals returns when a node's Lease was seen to advance in the cloud since then: the moments that
+// kube-controller-manager counts as heartbeats.
+func (h *Chronicle) Renewals(name string, since time.Time) []time.Time {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var at []time.Time
+	var last time.Time
+	for _, l := range h.leases[name] {
+		if l.Renewed.After(last) {
+			last = l.Renewed
+			if l.At.After(since) {
+				at = append(at, l.At)
+			}
+		}
+	}
+	return at
+}
+
+// LargestAge is the longest that a node's Lease went without being renewed in the cloud, between two moments.
+func (h *Chronicle) LargestAge(name string, since, until time.Time) time.Duration {
+	last, largest := since, time.Duration(0)
+	for _, at := range h.Renewals(name, since) {
+		if at.After(until) {
+			break
+		}
+		largest, last = max(largest, at.Sub(last)), at
+	}
+	return max(largest, until.Sub(last))
+}
+
+// LivePods returns the last state of each of the scenario's Pods that is not gone or going, by UID.
+func (h *Chronicle) LivePods() map[types.UID]PodAt {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	out := map[types.UID]PodAt{}
+	for uid, all := range h.pods {
+		if p := all[len(all)-1]; p.Namespace == Namespace && !p.Gone && !p.Deleting {
+			out[uid] = p
+		}
+	}
+	return out
+}
+
+// OfPod returns all that was told of a Pod, in its order.
+func (h *Chronicle) OfPod(uid types.UID) []PodAt {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Clone(h.pods[uid])
+}
+
+// FirstPod returns when a Pod first was as wanted since then.
+func (h *Chronicle) FirstPod(uid types.UID, since time.Time, want func(PodAt) bool) (time.Time, bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, p := range h.pods[uid] {
+		if p.At.After(since) && want(p) {
+			return p.At, true
+		}
+	}
+	return time.Time{}, false
+}
+
+// Untouched returns an error if one of these Pods has been deleted, restarted or unready since then.
+func (h *Chronicle) Untouched(pods map[types.UID]PodAt, since time.Time) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for uid, before := range pods {
+		for _, p := range h.pods[uid] {
+			if !p.At.After(since) {
+				continue
+			}
+			after := p.At.Sub(since).Seconds()
+			switch {
+			case p.Deleting || p.Gone:
+				return fmt.Errorf("the Pod %s on %s was deleted %.1fs after", p.Name, p.Node, after)
+			case p.Restarts != before.Restarts:
+				return fmt.Errorf("the Pod %s on %s was restarted %.1fs after", p.Name, p.Node, after)
+			case !p.Ready:
+				return fmt.Errorf("the Pod %s on %s was not ready %.1fs after", p.Name, p.Node, after)
+			}
+		}
+	}
+	return nil
+}
+
+// SliceChanges counts the changes of the web Service's EndpointSlices since then.
+func (h *Chronicle) SliceChanges(since time.Time) int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	n := 0
+	for _, all := range h.slices {
+		for _, s := range all {
+			if s.service == WebName && s.at.After(since) {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// EndpointsKept returns an error if one of these addresses was missing among the web Service's ready endpoints since
+// then. A change of one slice is held against the newest state of the others.
+func (h *Chronicle) EndpointsKept(addresses []string, since time.Time) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	type change struct {
+		slice string
+		sliceAt
+	}
+	var changes []change
+	for name, all := range h.slices {
+		for _, s := range all {
+			if s.service == WebName {
+				changes = append(changes, change{name, s})
+			}
+		}
+	}
+	slices.SortFunc(changes, func(a, b change) int { return cmp.Compare(a.at.UnixNano(), b.at.UnixNano()) })
+	current := map[string][]string{}
+	for _, c := range changes {
+		current[c.slice] = c.ready
+		if !c.at.After(since) {
+			continue
+		}
+		for _, address := range addresses {
+			if !anyHas(current, address) {
+				return fmt.Errorf("endpoint %s was not ready %.1fs after", address, c.at.Sub(since).Seconds())
+			}
+		}
+	}
+	for _, address := range addresses {
+		if !anyHas(current, address) {
+			return fmt.Errorf("endpoint %s is not ready", address)
+		}
+	}
+	return nil
+}
+
+func anyHas(current map[string][]string, address string) bool {
+	for _, ready := range current {
+		if slices.Contains(ready, address) {
+			return true
+		}
+	}
+	return false
+}

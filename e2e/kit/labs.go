@@ -1,0 +1,37 @@
+package kit
+
+import (
+	"time"
+
+	"yurtcoordinator/internal/lab"
+	"yurtcoordinator/internal/lab/line"
+)
+
+// Shape gives links a shape.
+func (t *T) Shape(n lab.Network, target string, shape line.Shape, seed uint64, shared bool) {
+	t.Must(t.Lab.Shape(t.Ctx, n, target, lab.LinkShape{Shape: shape, Seed: seed, Shared: shared}))
+}
+
+// OnePool is a pool of three nodes, with the lab's quick timing.
+var OnePool = lab.Config{Pools: 1, Nodes: 3, Timing: lab.Quick}
+
+// HubsAlone has no kubelets: what the pool shares is looked at.
+var HubsAlone = lab.Config{Pools: 1, Nodes: 3, Timing: lab.Quick, Kubelet: lab.Hollow, NoKubelet: true}
+
+// Joining are hubs that get their certificates by themselves.
+func Joining(c lab.Config, life time.Duration) lab.Config {
+	c.Bootstrap, c.CertificateLife = true, life
+	return c
+}
+
+// ShortLived has the certificates of coordinators and operators last for a minute: each is replaced after 40 s.
+func ShortLived(c lab.Config) lab.Config {
+	c.ChartValues = []string{"controller.extraArgs={--coordinator-certificate-life=1m,--operator-certificate-life=1m}"}
+	return c
+}
+
+// RealKubelets asks for real kubelets: what the scenario is about can't be seen with hollow ones.
+func RealKubelets(c lab.Config) lab.Config {
+	c.Kubelet = lab.Real
+	return c
+}

@@ -1,0 +1,171 @@
+package kit
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/lab"
+)
+
+// Node is one of the lab's nodes.
+type Node struct {
+	t    *T
+	name string
+}
+
+// Node returns the node of that name.
+func (t *T) Node(name string) Node { return Node{t, name} }
+
+// Address is a node's in its LAN.
+func (node Node) Address() string {
+	n, err := node.t.Cloud.CoreV1().Nodes().Get(node.t.Ctx, node.name, metav1.GetOptions{})
+	node.t.Must(err)
+	for _, a := range n.Status.Addresses {
+		if a.Type == corev1.NodeInternalIP {
+			return a.Address
+		}
+	}
+	node.t.Fail("%s has no address", node.name)
+	return ""
+}
+
+// Client returns a client that uses a node's hub, as the node.
+func (node Node) Client() kubernetes.Interface {
+	access, err := node.t.Lab.HubConfig(node.name)
+	node.t.Must(err)
+	client, err := kubernetes.NewForConfig(access)
+	node.t.Must(err)
+	return client
+}
+
+// List lists at a node's hub, as a program whose reads are kept.
+func (node Node) List(path string) (map[string]any, error) {
+	access, err := node.t.Lab.HubConfig(node.name)
+	node.t.Must(err)
+	// A hub waits up to 15 s for what it does not know and may be told.
+	client := &http.Client{Timeout: 20 * time.Second, Transport: &http.Transport{DialContext: access.Dial}}
+	defer client.CloseIdleConnections()
+	r, err := http.NewRequestWithContext(node.t.Ctx, http.MethodGet, strings.TrimSuffix(access.Host, "/")+path, nil)
+	node.t.Must(err)
+	r.Header.Set("Edge-Cache", "true")
+	r.Header.Set("Accept", "application/json")
+	response, err := client.Do(r)
+	if err != nil {
+		return nil, err
+	}
+	defer response.Body.Close()
+	var list map[string]any
+	if err := json.NewDecoder(response.Body).Decode(&list); err != nil {
+		return nil, err
+	}
+	if response.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("%s: %v", response.Status, list["message"])
+	}
+	return list, nil
+}
+
+// Fetch gets a URL as a program of the node would.
+func (node Node) Fetch(url string) (string, error) {
+	client := &http.Client{Timeout: 2 * time.Second, Transport: &http.Transport{
+		DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, address string) (net.Conn, error) {
+			return node.t.Lab.Dial(ctx, node.name, address)
+		},
+	}}
+	return Fetch(node.t.Ctx, client, url)
+}
+
+// HubKeys is the directory of what a hub got for its token.
+func (node Node) HubKeys() string {
+	dir, err := node.t.Lab.HubKeysDir(node.name)
+	node.t.Must(err)
+	return dir
+}
+
+// Processes are those of a node whose command line has a text, by their start: "123 4567" is process 123, begun then.
+func (node Node) Processes(text string) map[string]bool {
+	listed, err := node.t.Lab.Output(node.t.Ctx, node.name, "ps", "-e", "-o", "pid=,lstart=,args=")
+	node.t.Must(err)
+	found := map[string]bool{}
+	for line := range strings.Lines(listed) {
+		if strings.Contains(line, text) {
+			found[strings.Join(strings.Fields(line), " ")] = true
+		}
+	}
+	return found
+}
+
+// SameKeys says whether two sets are the same.
+func SameKeys(a, b map[string]bool) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for k := range a {
+		if !b[k] {
+			return false
+		}
+	}
+	return true
+}
+
+// PowerCycle restarts a whole node and returns how long it took until its Pod answers again.
+func (node Node) PowerCycle(want string) time.Duration {
+	began := time.Now()
+	node.t.Must(node.t.Lab.Node(node.t.Ctx, lab.Restart, node.name, lab.All))
+	node.t.Eventually(120*time.Second, "the Pod "+NeedyName+" answers again", func() error {
+		answer, err := node.NeedyAnswers()
+		if err == nil && answer != want {
+			err = fmt.Errorf("it answers %q, before %q", answer, want)
+		}
+		return err
+	})
+	return time.Since(began)
+}
+
+// Delegated waits until a node's heartbeats arrive in the cloud by way of the leader and the node is tainted, and
+// records how long each took since the cut.
+func (node Node) Delegated(cut time.Time) {
+	isDelegated := func(l LeaseAt) bool { return l.Delegated }
+	node.t.Eventually(30*time.Second, node.name+"'s Lease in the cloud is delegated, and it is tainted", func() error {
+		if _, ok := node.t.Seen.FirstLease(node.name, cut, isDelegated); !ok {
+			return fmt.Errorf("its Lease is not annotated %s", edge.DelegateHeartbeat)
+		}
+		if !node.t.Seen.Node(node.name).Tainted {
+			return fmt.Errorf("it has no taint %s", edge.TaintUnschedulable)
+		}
+		return nil
+	})
+	annotated, _ := node.t.Seen.FirstLease(node.name, cut, isDelegated)
+	tainted, _ := node.t.Seen.FirstNode(node.name, cut, func(n NodeAt) bool { return n.Tainted })
+	node.t.Figure("cut_to_first_delegated_heartbeat_s", annotated.Sub(cut).Seconds())
+	// The two are told by two watches, in either order when they are a moment apart.
+	node.t.Figure("annotation_to_taint_s", max(0, tainted.Sub(annotated).Seconds()))
+}
+
+// Direct waits until a node's own heartbeats arrive in the cloud again and its taint is gone.
+func (node Node) Direct(healed time.Time) {
+	clean := func(l LeaseAt) bool { return !l.Delegated }
+	node.t.Eventually(30*time.Second, node.name+" reports itself again, and is not tainted", func() error {
+		if _, ok := node.t.Seen.FirstLease(node.name, healed, clean); !ok {
+			return fmt.Errorf("its Lease is still annotated %s", edge.DelegateHeartbeat)
+		}
+		if n := node.t.Seen.Node(node.name); n.Tainted || n.LinkDown != corev1.ConditionFalse {
+			return fmt.Errorf("tainted: %v, %s=%s", n.Tainted, edge.ConditionCloudLinkDown, n.LinkDown)
+		}
+		return nil
+	})
+	first, _ := node.t.Seen.FirstLease(node.name, healed, clean)
+	untainted, _ := node.t.Seen.FirstNode(node.name, first, func(n NodeAt) bool { return !n.Tainted })
+	node.t.Figure("heal_to_first_direct_heartbeat_s", first.Sub(healed).Seconds())
+	node.t.Figure("clean_lease_to_untaint_s", max(0, untainted.Sub(first).Seconds()))
+}

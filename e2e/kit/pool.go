@@ -1,0 +1,277 @@
+package kit
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/lab"
+)
+
+// Pool is the lab's first pool, which is the only one of most labs.
+type Pool struct{ t *T }
+
+// Nodes are the names of the first pool's nodes.
+func (pool Pool) Nodes() []string {
+	var names []string
+	for i := 1; i <= pool.t.Config.Nodes; i++ {
+		names = append(names, fmt.Sprintf("p1-n%d", i))
+	}
+	return names
+}
+
+// Hubs asks all hubs of the first pool what they say of themselves.
+func (pool Pool) Hubs() map[string]lab.HubStatus {
+	s, err := pool.t.Lab.Status(pool.t.Ctx)
+	pool.t.Must(err)
+	out := map[string]lab.HubStatus{}
+	for _, n := range s.Nodes {
+		if n.Pool == "p1" && n.Hub != nil {
+			out[n.Name] = *n.Hub
+		}
+	}
+	return out
+}
+
+// Roles, as hubs print them.
+const (
+	RolePending  = "pending"
+	RoleFollower = "follower"
+	RoleLeader   = "leader"
+)
+
+// Leader returns the only leader of the first pool, by what all its hubs say.
+func (pool Pool) Leader(hubs map[string]lab.HubStatus) (string, error) {
+	leader := ""
+	for name, h := range hubs {
+		if h.Role == RoleLeader {
+			if leader != "" {
+				return "", fmt.Errorf("%s and %s both lead", leader, name)
+			}
+			leader = name
+		}
+	}
+	if leader == "" {
+		return "", fmt.Errorf("nobody leads: %v", hubs)
+	}
+	return leader, nil
+}
+
+// Settled waits until the first pool has one leader and all other hubs follow it.
+func (pool Pool) Settled(within time.Duration) string {
+	leader := ""
+	pool.t.Eventually(within, "one hub leads and all others follow", func() error {
+		hubs := pool.Hubs()
+		if len(hubs) != pool.t.Config.Nodes {
+			return fmt.Errorf("%d of %d hubs answer", len(hubs), pool.t.Config.Nodes)
+		}
+		var err error
+		if leader, err = pool.Leader(hubs); err != nil {
+			return err
+		}
+		for name, h := range hubs {
+			if h.Leader != leader || (name != leader && h.Role != RoleFollower) || h.Cloud != "up" {
+				return fmt.Errorf("%s says %+v, the leader is %s", name, h, leader)
+			}
+		}
+		return nil
+	})
+	pool.t.Say("%s leads", leader)
+	return leader
+}
+
+// SettledAway waits as Settled does, and sees to it that the leader is not on the coordinator's node, so that the two
+// can be broken one without the other.
+func (pool Pool) SettledAway() string {
+	leader, coordinatorNode := pool.Settled(30*time.Second), pool.CoordinatorNode()
+	if leader != coordinatorNode {
+		return leader
+	}
+	pool.t.Say("moving leadership away from the coordinator's node")
+	pool.t.Must(pool.t.Lab.Node(pool.t.Ctx, lab.Kill, coordinatorNode, lab.Hub))
+	pool.t.Eventually(15*time.Second, "another hub leads", func() error {
+		l, err := pool.Leader(pool.Hubs())
+		if err == nil && l == coordinatorNode {
+			return fmt.Errorf("%s still leads", l)
+		}
+		return err
+	})
+	carried, err := pool.t.Lab.Traffic(pool.t.Ctx, false)
+	pool.t.Must(err)
+	pool.t.CarriedBefore[coordinatorNode] = carried[coordinatorNode]
+	pool.t.Must(pool.t.Lab.Node(pool.t.Ctx, lab.Start, coordinatorNode, lab.Hub))
+	return pool.Settled(30 * time.Second)
+}
+
+// Follower returns a node of the first pool that is none of these, and not the coordinator's.
+func (pool Pool) Follower(but ...string) string {
+	coordinatorNode := pool.CoordinatorNode()
+	for _, name := range pool.Nodes() {
+		if name != coordinatorNode && !slices.Contains(but, name) {
+			return name
+		}
+	}
+	pool.t.Fail("the lab has too few nodes for this scenario")
+	return ""
+}
+
+// NodesReady reports which node is not.
+func (pool Pool) NodesReady() error {
+	list, err := pool.t.Cloud.CoreV1().Nodes().List(pool.t.Ctx, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	for _, n := range list.Items {
+		for _, c := range n.Status.Conditions {
+			if c.Type == corev1.NodeReady && c.Status != corev1.ConditionTrue {
+				return fmt.Errorf("%s is not Ready: %s", n.Name, c.Message)
+			}
+		}
+	}
+	return nil
+}
+
+// CoordinatorNode is where the first pool's coordinator is at this moment.
+func (pool Pool) CoordinatorNode() string {
+	node, err := pool.t.Lab.Coordinator(pool.t.Ctx, 1)
+	pool.t.Must(err)
+	return node
+}
+
+// Coordinator returns a client of the pool's coordinator, as that user.
+func (pool Pool) Coordinator(name string) kubernetes.Interface {
+	access, err := pool.t.Lab.CoordinatorConfig(1, name)
+	pool.t.Must(err)
+	client, err := kubernetes.NewForConfig(access)
+	pool.t.Must(err)
+	return client
+}
+
+// CoordinatorPod is the Pod of the first pool's coordinator; the lab has no other.
+func (pool Pool) CoordinatorPod() *corev1.Pod {
+	pods, err := pool.t.Cloud.CoreV1().Pods(edge.NamespaceSystem).List(pool.t.Ctx,
+		metav1.ListOptions{LabelSelector: edge.LabelApp + "=" + edge.AppCoordinator})
+	pool.t.Must(err)
+	if len(pods.Items) != 1 || len(pods.Items[0].Status.ContainerStatuses) != 1 {
+		pool.t.Fail("%d Pods of coordinators, want 1 with one container", len(pods.Items))
+	}
+	return &pods.Items[0]
+}
+
+// PodReady says whether a Pod has the condition Ready.
+func PodReady(p *corev1.Pod) bool {
+	return slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
+	})
+}
+
+// CoordinatorsRunning are the nodes that have a coordinator's process.
+func (pool Pool) CoordinatorsRunning() []string {
+	s, err := pool.t.Lab.Status(pool.t.Ctx)
+	pool.t.Must(err)
+	var nodes []string
+	for _, n := range s.Nodes {
+		for _, p := range n.Processes {
+			if p.Name == string(lab.Coordinator) {
+				nodes = append(nodes, n.Name)
+			}
+		}
+	}
+	return nodes
+}
+
+// Shared waits until each hub has a resource from where it should: the leader from the cloud, the others from the
+// coordinator.
+func (pool Pool) Shared(within time.Duration, resource string) {
+	short, _, _ := strings.Cut(resource, ".")
+	_, noted := pool.t.alone[short]
+	first := pool.t.Config.Installed && !noted
+	if first { // a hub goes back to no earlier state, and a quiet resource goes on once a minute
+		within += 90 * time.Second
+	}
+	pool.t.Eventually(within, "the leader reads "+resource+" from the cloud, the others from the coordinator", func() error {
+		for node, h := range pool.Hubs() {
+			want := "coordinator"
+			if h.Role == RoleLeader {
+				want = "cloud"
+			}
+			r, ok := h.Replica(resource)
+			if !ok || r.Source != want || r.Revision == 0 {
+				return fmt.Errorf("%s (%s) has %+v", node, h.Role, r)
+			}
+		}
+		return nil
+	})
+	if first {
+		if pool.t.alone == nil {
+			pool.t.alone = map[string]int{}
+		}
+		pool.t.alone[short] = len(pool.ListsOverWAN(short))
+	}
+}
+
+// ListsOverWAN returns how often the first pool's nodes have had the cloud send all of a resource since the start of the lab.
+func (pool Pool) ListsOverWAN(resource string) []lab.FullRead {
+	return pool.t.Cloud.ListsBy(pool.Nodes(), resource)
+}
+
+// firstLists is how many lists over the WAN a resource had cost when the pool was complete: one; in an installed lab, where
+// hubs are there before their coordinator, those until all had from it what they share.
+func (pool Pool) firstLists(resource string) int {
+	if !pool.t.Config.Installed {
+		return 1
+	}
+	return max(1, pool.t.alone[resource])
+}
+
+// NewLists says who has listed a resource over the WAN since there were so many lists.
+func (pool Pool) NewLists(resource string, before int) []lab.FullRead {
+	lists := pool.ListsOverWAN(resource)[before:]
+	for _, l := range lists {
+		pool.t.Say("list over the WAN: %s at %s by %s (%s)", resource, l.At.Local().Format(time.TimeOnly), l.User, l.Verb)
+	}
+	return lists
+}
+
+// Steadily sends a request through each node's hub five times a second until stop is called, which returns the errors.
+func (t *T) Steadily(nodes []string) (stop func() []error) {
+	ctx, cancel := context.WithCancel(t.Ctx)
+	var mu sync.Mutex
+	var errs []error
+	var all sync.WaitGroup
+	for _, name := range nodes {
+		client := t.Node(name).Client()
+		all.Go(func() {
+			every := time.NewTicker(200 * time.Millisecond)
+			defer every.Stop()
+			for {
+				select {
+				case <-ctx.Done():
+					return
+				case <-every.C:
+				}
+				try, cancelTry := context.WithTimeout(ctx, 5*time.Second)
+				_, err := client.CoreV1().Nodes().Get(try, name, metav1.GetOptions{})
+				cancelTry()
+				if err != nil && ctx.Err() == nil {
+					mu.Lock()
+					errs = append(errs, fmt.Errorf("through the hub of %s: %w", name, err))
+					mu.Unlock()
+				}
+			}
+		})
+	}
+	return func() []error {
+		cancel()
+		all.Wait()
+		return errs
+	}
+}

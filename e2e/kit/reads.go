@@ -1,0 +1,160 @@
+package kit
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+)
+
+// Ask sends a GET as kubectl would.
+func (t *T) Ask(ctx context.Context, access *rest.Config, path, accept string) (*http.Response, error) {
+	client, err := rest.HTTPClientFor(access)
+	if err != nil {
+		return nil, err
+	}
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(access.Host, "/")+path, nil)
+	if err != nil {
+		return nil, err
+	}
+	r.Header.Set("Accept", accept)
+	response, err := client.Do(r)
+	if err != nil {
+		return nil, err
+	}
+	if response.StatusCode != http.StatusOK {
+		body, _ := io.ReadAll(io.LimitReader(response.Body, 4096))
+		return nil, errors.Join(fmt.Errorf("GET %s: %s: %s", path, response.Status, body), response.Body.Close())
+	}
+	return response, nil
+}
+
+// List gets a list, as JSON.
+func (t *T) List(access *rest.Config, path, accept string) (map[string]any, error) {
+	ctx, cancel := context.WithTimeout(t.Ctx, 10*time.Second)
+	defer cancel()
+	response, err := t.Ask(ctx, access, path, accept)
+	if err != nil {
+		return nil, err
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	if err != nil {
+		return nil, err
+	}
+	var list map[string]any
+	return list, json.Unmarshal(body, &list)
+}
+
+// Fetch gets a URL, and returns the body of an answer of status 200.
+func Fetch(ctx context.Context, client *http.Client, url string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return "", err
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return "", err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	return string(body), err
+}
+
+// Differs names the first difference of two JSON values.
+func Differs(want, has any) error { return differsAt("", want, has) }
+
+func differsAt(at string, want, has any) error {
+	switch w := want.(type) {
+	case map[string]any:
+		h, ok := has.(map[string]any)
+		if !ok {
+			return fmt.Errorf("%s: %v, want %v", at, has, want)
+		}
+		for _, key := range slices.Sorted(maps.Keys(w)) {
+			if err := differsAt(at+"."+key, w[key], h[key]); err != nil {
+				return err
+			}
+		}
+		if len(h) > len(w) {
+			return fmt.Errorf("%s has %v, want only %v", at, slices.Sorted(maps.Keys(h)), slices.Sorted(maps.Keys(w)))
+		}
+	case []any:
+		h, ok := has.([]any)
+		if !ok || len(h) != len(w) {
+			return fmt.Errorf("%s: %.200v, want %d elements", at, has, len(w))
+		}
+		for i := range w {
+			if err := differsAt(fmt.Sprintf("%s[%d]", at, i), w[i], h[i]); err != nil {
+				return err
+			}
+		}
+	default:
+		if !reflect.DeepEqual(want, has) {
+			return fmt.Errorf("%s: %v, want %v", at, has, want)
+		}
+	}
+	return nil
+}
+
+// FirstDifference names one field in which two values as of JSON differ.
+func FirstDifference(path string, shown, is any) string {
+	a, isMap := shown.(map[string]any)
+	b, areMaps := is.(map[string]any)
+	if !isMap || !areMaps {
+		return fmt.Sprintf("%s is shown as %v, and is %v", path, shown, is)
+	}
+	for key := range a {
+		if _, there := b[key]; !there {
+			return fmt.Sprintf("%s.%s is shown, and is not there", path, key)
+		}
+	}
+	for key := range b {
+		if !reflect.DeepEqual(a[key], b[key]) {
+			return FirstDifference(path+"."+key, a[key], b[key])
+		}
+	}
+	return "nothing differs"
+}
+
+// ByName returns the objects of a list, by namespace and name.
+func ByName(text []byte) (map[string]map[string]any, error) {
+	var list struct{ Items []map[string]any }
+	if err := json.Unmarshal(text, &list); err != nil {
+		return nil, err
+	}
+	all := map[string]map[string]any{}
+	for _, o := range list.Items {
+		meta, _ := o["metadata"].(map[string]any)
+		delete(meta, "resourceVersion")
+		all[fmt.Sprint(meta["namespace"], "/", meta["name"])] = o
+	}
+	return all, nil
+}
+
+// ObjectsAt are a server's objects of a resource, by namespace and name, as a kubectl that asks for JSON gets them; all but
+// the resourceVersion, which is each server's own.
+func (t *T) ObjectsAt(server kubernetes.Interface, resource string) (map[string]map[string]any, error) {
+	path := "/api/v1/" + resource
+	if resource == EndpointSlices.Resource {
+		path = EndpointSlices.Path
+	}
+	text, err := server.CoreV1().RESTClient().Get().AbsPath(path).SetHeader("Accept", "application/json").
+		DoRaw(t.Ctx)
+	if err != nil {
+		return nil, err
+	}
+	return ByName(text)
+}

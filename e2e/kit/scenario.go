@@ -1,0 +1,117 @@
+package kit
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"yurtcoordinator/internal/lab"
+	"yurtcoordinator/internal/lab/wire"
+)
+
+// Scenario is one end-to-end script.
+type Scenario struct {
+	Name string
+	// Doc says in one line what is done and what must be seen.
+	Doc string
+	// Quick scenarios are run by `make test`, all by `make e2e`.
+	Quick bool
+	// Lab is the lab that it needs; the name and, if empty, the kind of kubelet are filled in.
+	Lab lab.Config
+	// Run is the script: it ends with the first assertion that fails.
+	Run func(t *T)
+}
+
+// Options are how a scenario is run.
+type Options struct {
+	LabName string
+	Out     io.Writer
+	// KeepFailed leaves the lab of a failed scenario up, for somebody to look at.
+	KeepFailed bool
+	// Start boots a lab, and leaves nothing of it if that fails.
+	Start func(context.Context, lab.Config) (*lab.Client, error)
+}
+
+// Result is how a scenario ended.
+type Result struct {
+	Scenario string             `json:"scenario"`
+	Passed   bool               `json:"passed"`
+	Error    string             `json:"error,omitempty"`
+	Figures  map[string]float64 `json:"figures"`
+}
+
+// Run boots a lab, runs a scenario in it and ends the lab, whatever happened.
+func Run(ctx context.Context, s Scenario, o Options) Result {
+	t := &T{scenario: s, out: o.Out, Start: time.Now(), figures: map[string]float64{}, CarriedBefore: map[string]wire.Bytes{}}
+	err := t.boot(ctx, o)
+	if err == nil {
+		err = errors.Join(t.Protect(func(t *T) { hubsFound(t); s.Run(t) }), t.Protect(bytesCarried), t.Protect(noCrash))
+		t.stop(errors.New("the scenario has ended"))
+		t.Background.Wait()
+	}
+	switch {
+	case t.Lab == nil: // it did not boot, and is down again; or one of that name was up before, and is somebody else's
+	case err != nil && o.KeepFailed:
+		t.Say("the lab is left up; look around with --name %s, then: yurtlab down --name %s", o.LabName, o.LabName)
+	default:
+		err = errors.Join(err, lab.Down(context.WithoutCancel(ctx), o.LabName)) // also when the caller has given up
+	}
+	r := Result{Scenario: s.Name, Passed: err == nil, Figures: t.figures}
+	if err != nil {
+		r.Error = err.Error()
+		t.Say("FAILED: %v", err)
+	} else {
+		t.Say("passed")
+	}
+	return r
+}
+
+// hubsFound waits, in an installed lab, until every hub has found its pool's coordinator: one that began before the
+// coordinator was there looks again after 30 s at most.
+func hubsFound(t *T) {
+	if !t.Config.Installed || t.Config.NoCoordinator {
+		return
+	}
+	t.Eventually(60*time.Second, "every hub has found the coordinator", func() error {
+		for name, hub := range t.Pool.Hubs() {
+			if hub.Role == RolePending {
+				return fmt.Errorf("%s is %s", name, hub.Role)
+			}
+		}
+		return nil
+	})
+}
+
+// crashes are what a Go program writes when it is broken, whatever the scenario was about.
+var crashes = []string{"WARNING: DATA RACE", "panic: ", "fatal error: "}
+
+// noCrash holds the logs of our own programs against the marks of a crash.
+func noCrash(t *T) {
+	logs, err := t.Lab.Logs()
+	t.Must(err)
+	for _, path := range logs {
+		content, err := os.ReadFile(path)
+		t.Must(err)
+		for _, mark := range crashes {
+			if i := bytes.Index(content, []byte(mark)); i >= 0 {
+				t.Fail("%s: %s", path, content[i:min(len(content), i+2000)])
+			}
+		}
+	}
+}
+
+// bytesCarried records what the WAN links of all nodes carried since the boot.
+func bytesCarried(t *T) {
+	all, err := t.Lab.Traffic(t.Ctx, false)
+	t.Must(err)
+	var sum wire.Bytes
+	for _, b := range all {
+		sum = sum.Add(b)
+	}
+	t.Figure("wan_bytes_up", float64(sum.Up))
+	t.Figure("wan_bytes_down", float64(sum.Down))
+}

@@ -1,0 +1,298 @@
+package links
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/utils/ptr"
+
+	"yurtcoordinator/e2e/kit"
+	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/lab"
+	"yurtcoordinator/internal/lab/wire"
+)
+
+var leaderScenarios = []kit.Scenario{
+	{
+		Name: "cut-leader", Quick: true, Lab: kit.OnePool, Run: cutLeader,
+		Doc: "the leader loses its WAN link while it forwards for another: another leads within 1 s, " +
+			"no Lease gets older than half a grace period",
+	},
+	{
+		Name: "kill-leader", Quick: true, Lab: kit.OnePool, Run: killLeader,
+		Doc: "the leader is powered off while it forwards for another: another takes over, " +
+			"only the dead node is called NotReady",
+	},
+	{
+		Name: "pause-leader", Quick: false, Lab: kit.OnePool, Run: pauseLeader,
+		Doc: "the leader is stopped for 60 s while a node that it forwards for dies: resumed, it renews nothing stale",
+	},
+}
+
+// elections records who holds the election Lease in the first pool's coordinator, and since when.
+type elections struct {
+	mu  sync.Mutex
+	all []heldAt
+}
+
+type heldAt struct {
+	at     time.Time
+	holder string
+}
+
+// watchElections follows the election Lease as the operator, until the scenario ends.
+func watchElections(t *kit.T) *elections {
+	e := &elections{}
+	client := t.Pool.Coordinator(lab.Operator)
+	record := func(o any) {
+		l, ok := o.(*coordinationv1.Lease)
+		if !ok || l.Name != edge.LeaseElection {
+			return
+		}
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		holder := ptr.Deref(l.Spec.HolderIdentity, "")
+		if len(e.all) == 0 || e.all[len(e.all)-1].holder != holder {
+			e.all = append(e.all, heldAt{time.Now(), holder})
+		}
+	}
+	_, informer := cache.NewInformerWithOptions(cache.InformerOptions{
+		ListerWatcher: cache.NewListWatchFromClient(client.CoordinationV1().RESTClient(), "leases",
+			edge.NamespaceSystem,
+			fields.OneTermEqualSelector(metav1.ObjectNameField, edge.LeaseElection)),
+		ObjectType: &coordinationv1.Lease{},
+		Handler:    cache.ResourceEventHandlerFuncs{AddFunc: record, UpdateFunc: func(_, o any) { record(o) }},
+	})
+	t.Background.Go(func() { informer.RunWithContext(t.Ctx) })
+	ctx, cancel := context.WithTimeout(t.Ctx, 10*time.Second)
+	defer cancel()
+	if !cache.WaitForCacheSync(ctx.Done(), informer.HasSynced) {
+		t.Fail("the coordinator does not let the operator watch the election Lease")
+	}
+	return e
+}
+
+// released returns when the holder let go of the Lease since then, and when somebody else got it.
+func (e *elections) handover(from string, since time.Time) (lost, won time.Time, winner string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, h := range e.all {
+		if !h.at.After(since) || h.holder == from {
+			continue
+		}
+		if lost.IsZero() {
+			lost = h.at
+		}
+		if h.holder != "" {
+			return lost, h.at, h.holder
+		}
+	}
+	return lost, time.Time{}, ""
+}
+
+func cutLeader(t *kit.T) {
+	leader := t.Pool.SettledAway()
+	e := watchElections(t)
+	other := t.Pool.Follower(leader)
+	t.Say("cutting the WAN link of %s, so that %s forwards its heartbeats", other, leader)
+	cut := time.Now()
+	t.Must(t.Lab.Cut(t.Ctx, lab.WAN, other, wire.Drop))
+	t.Node(other).Delegated(cut)
+
+	t.Say("cutting the WAN link of %s, the leader", leader)
+	cut = time.Now()
+	t.Must(t.Lab.Cut(t.Ctx, lab.WAN, leader, wire.Drop))
+	noticed := t.Eventually(10*time.Second, leader+"'s hub calls the cloud down", func() error {
+		hub, err := t.Lab.Hub(t.Ctx, leader)
+		if err == nil && hub.Cloud != "down" {
+			err = fmt.Errorf("it says %+v", hub)
+		}
+		return err
+	})
+	t.Figure("cut_to_noticed_s", noticed.Seconds())
+	t.Eventually(10*time.Second, "another hub leads", func() error {
+		if _, _, winner := e.handover(leader, cut); winner == "" {
+			return fmt.Errorf("nobody does")
+		}
+		return nil
+	})
+	lost, won, winner := e.handover(leader, cut)
+	t.Say("%s leads now", winner)
+	t.Figure("released_to_taken_over_s", won.Sub(lost).Seconds())
+	takeover := won.Sub(cut.Add(noticed))
+	t.Figure("noticed_to_taken_over_s", max(0, takeover.Seconds()))
+	if takeover > time.Second {
+		t.Fail("%s led %v after %s had noticed its dead link, want at most 1 s", winner, takeover, leader)
+	}
+	for _, name := range []string{other, leader} {
+		t.Eventually(15*time.Second, name+"'s heartbeats arrive delegated", func() error {
+			if _, ok := t.Seen.FirstLease(name, won, func(l kit.LeaseAt) bool { return l.Delegated }); !ok {
+				return fmt.Errorf("none yet")
+			}
+			return nil
+		})
+	}
+	t.Hold(2*t.Config.Timing.Grace, "two grace periods under the new leader")
+	worst := time.Duration(0)
+	for _, name := range t.Pool.Nodes() {
+		age := t.Seen.LargestAge(name, cut, time.Now())
+		worst = max(worst, age)
+		t.Must(t.Seen.NeverNotReady(name, cut))
+		if age > t.Config.Timing.Grace/2 {
+			t.Fail("the Lease of %s in the cloud went %v without being renewed, want at most half a grace period, %v",
+				name, age, t.Config.Timing.Grace/2)
+		}
+	}
+	t.Figure("largest_lease_age_s", worst.Seconds())
+
+	t.Say("healing both links")
+	t.Must(t.Lab.Heal(t.Ctx, lab.WAN, "pool/p1"))
+	t.Node(leader).Direct(time.Now())
+	t.Pool.Settled(15 * time.Second)
+}
+
+func killLeader(t *kit.T) {
+	pods := t.DeployWeb()
+	leader := t.Pool.SettledAway()
+	e := watchElections(t)
+	other := t.Pool.Follower(leader)
+	kept := kit.On(pods, other)
+	t.Say("cutting the WAN link of %s, so that %s forwards its heartbeats", other, leader)
+	cut := time.Now()
+	t.Must(t.Lab.Cut(t.Ctx, lab.WAN, other, wire.Drop))
+	t.Node(other).Delegated(cut)
+
+	t.Say("cutting the power of %s, the leader", leader)
+	killed := time.Now()
+	// Its death is another scenario's matter in full; here the pool must go on without it.
+	t.Must(t.Lab.Node(t.Ctx, lab.Kill, leader, lab.All))
+	t.Eventually(10*time.Second, "another hub leads", func() error {
+		if _, _, winner := e.handover(leader, killed); winner == "" {
+			return fmt.Errorf("nobody does")
+		}
+		return nil
+	})
+	_, won, winner := e.handover(leader, killed)
+	t.Say("%s leads now", winner)
+	t.Figure("death_to_taken_over_s", won.Sub(killed).Seconds())
+	t.Eventually(15*time.Second, "the new leader forwards", func() error {
+		if _, ok := t.Seen.FirstLease(other, won, func(l kit.LeaseAt) bool { return l.Delegated }); !ok {
+			return fmt.Errorf("no delegated heartbeat of %s", other)
+		}
+		return nil
+	})
+	first, _ := t.Seen.FirstLease(other, won, func(l kit.LeaseAt) bool { return l.Delegated })
+	t.Figure("death_to_forwarding_s", first.Sub(killed).Seconds())
+	t.Eventually(t.Config.Timing.Grace+5*time.Second, leader+" is NotReady", func() error {
+		if t.Seen.Node(leader).Ready == corev1.ConditionTrue {
+			return fmt.Errorf("it is Ready")
+		}
+		return nil
+	})
+	t.Hold(t.Config.Timing.Grace+t.Config.Timing.Toleration, "long enough to evict what should not be evicted")
+	t.Must(t.Seen.NeverNotReady(other, cut))
+	t.Must(t.Seen.Untouched(kept, cut))
+	t.Figure("largest_lease_age_s", t.Seen.LargestAge(other, cut, time.Now()).Seconds())
+}
+
+func pauseLeader(t *kit.T) {
+	leader := t.Pool.SettledAway()
+	other := t.Pool.Follower(leader)
+	t.Say("cutting the WAN link of %s, so that %s forwards its heartbeats", other, leader)
+	cut := time.Now()
+	t.Must(t.Lab.Cut(t.Ctx, lab.WAN, other, wire.Drop))
+	t.Node(other).Delegated(cut)
+	if len(forwardedBy(t, leader, other, cut)) == 0 {
+		t.Fail("the cloud's audit log does not show what %s forwards: what follows could not fail", leader)
+	}
+
+	t.Say("stopping the hub of %s with SIGSTOP for 60 s", leader)
+	paused := time.Now()
+	t.Must(t.Lab.Node(t.Ctx, lab.Pause, leader, lab.Hub))
+	t.Eventually(15*time.Second, "another hub leads and forwards", func() error {
+		l, err := t.Pool.Leader(without(t.Pool.Hubs(), leader))
+		if err != nil {
+			return err
+		}
+		if n := len(t.Seen.Renewals(other, paused.Add(6*time.Second))); n == 0 {
+			return fmt.Errorf("%s leads, but no heartbeat of %s has come", l, other)
+		}
+		return nil
+	})
+	t.Must(t.Seen.NeverNotReady(other, cut))
+	t.Say("cutting the power of %s", other)
+	killed := time.Now()
+	t.Must(t.Lab.Node(t.Ctx, lab.Kill, other, lab.All))
+	t.Hold(time.Until(paused.Add(60*time.Second)), "until the old leader is resumed")
+	died := t.Seen.Node(other)
+	if died.Ready == corev1.ConditionTrue {
+		t.Fail("%s is still Ready %v after its death", other, time.Since(killed))
+	}
+
+	t.Say("resuming the hub of %s", leader)
+	resumed := time.Now()
+	t.Must(t.Lab.Node(t.Ctx, lab.Resume, leader, lab.Hub))
+	t.Eventually(20*time.Second, leader+" is Ready again", func() error {
+		if n := t.Seen.Node(leader); n.Ready != corev1.ConditionTrue {
+			return fmt.Errorf("Ready=%s", n.Ready)
+		}
+		return nil
+	})
+	t.Hold(t.Config.Timing.Grace, "what the old leader might still send")
+	if late := t.Seen.Renewals(other, killed.Add(t.Config.Timing.Lease/4)); len(late) > 0 {
+		t.Fail("the Lease of %s was renewed %.1fs after its death", other, late[0].Sub(killed).Seconds())
+	}
+	writes := forwardedBy(t, leader, other, paused)
+	stale := 0
+	for _, at := range writes {
+		if at.After(resumed) {
+			stale++
+		}
+	}
+	t.Figure("writes_of_resumed_leader", float64(stale))
+	if stale > 0 {
+		t.Fail("%s wrote the Lease of %s %d times after it was resumed, by the cloud's audit log", leader, other, stale)
+	}
+	if _, ok := t.Seen.FirstNode(other, resumed, func(n kit.NodeAt) bool { return n.Ready == corev1.ConditionTrue }); ok {
+		t.Fail("%s, dead, was called Ready again", other)
+	}
+}
+
+func without(hubs map[string]lab.HubStatus, name string) map[string]lab.HubStatus {
+	delete(hubs, name)
+	return hubs
+}
+
+// forwardedBy returns when a hub successfully wrote another node's Lease, by the cloud's audit log.
+func forwardedBy(t *kit.T, hub, node string, since time.Time) []time.Time {
+	path, err := t.Lab.AuditLog()
+	t.Must(err)
+	f, err := os.Open(path)
+	t.Must(err)
+	defer f.Close()
+	var at []time.Time
+	lines := bufio.NewScanner(f)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		var e auditv1.Event
+		t.Must(json.Unmarshal(lines.Bytes(), &e))
+		if e.User.Username == edge.NodeName(hub).User() && e.ObjectRef != nil && e.ObjectRef.Name == node &&
+			e.ObjectRef.Resource == "leases" && e.StageTimestamp.After(since) &&
+			e.ResponseStatus != nil && e.ResponseStatus.Code < 300 {
+			at = append(at, e.RequestReceivedTimestamp.Time)
+		}
+	}
+	t.Must(lines.Err())
+	return at
+}

@@ -1,0 +1,209 @@
+package links
+
+import (
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"yurtcoordinator/e2e/kit"
+	"yurtcoordinator/internal/lab"
+	"yurtcoordinator/internal/lab/wire"
+)
+
+func stock(c lab.Config) lab.Config {
+	c.Timing = lab.Stock
+	return c
+}
+
+var linkScenarios = []kit.Scenario{
+	{
+		Name: "cut-one", Quick: true, Lab: kit.OnePool, Run: cutOne,
+		Doc: "a node loses its WAN link silently: it stays Ready, its Pods and endpoints stay, " +
+			"new Pods go elsewhere; then it heals",
+	},
+	{
+		Name: "cut-one-stock", Lab: stock(kit.OnePool), Run: cutOne,
+		Doc: "cut-one with Kubernetes' own timing: 50 s grace period, heartbeats every 10 s",
+	},
+	{
+		Name: "cut-modes", Quick: true, Lab: kit.OnePool, Run: cutModes,
+		Doc: "a link that refuses, one that is silent one way only, and a lost LAN: " +
+			"delegated where it must be, and only there",
+	},
+	{
+		Name: "cut-pool", Quick: true, Lab: kit.OnePool, Run: cutPool,
+		Doc: "all WAN links of a pool are cut for longer than the grace period; one is healed, whose node speaks for the " +
+			"others until they are, too: nothing crashes, and all roles are right again within 10 s",
+	},
+}
+
+func cutOne(t *kit.T) {
+	pods := t.DeployWeb()
+	leader := t.Pool.SettledAway()
+	node := t.Pool.Follower(leader)
+	onNode := kit.On(pods, node)
+	if len(onNode) == 0 {
+		t.Fail("no Pod of the Deployment is on %s", node)
+	}
+
+	answers(t, node)
+
+	t.Say("cutting the WAN link of %s, silently", node)
+	cut := time.Now()
+	t.Must(t.Lab.Cut(t.Ctx, lab.WAN, node, wire.Drop))
+	t.Node(node).Delegated(cut)
+	t.Say("scaling the Deployment up while %s is cut off", node)
+	t.Scale(int32(len(pods) + 3))
+	t.Hold(time.Until(cut.Add(3*(t.Config.Timing.Grace+t.Config.Timing.Toleration))),
+		"three times the time in which Kubernetes evicts")
+
+	now := time.Now()
+	t.Must(t.Seen.NeverNotReady(node, cut))
+	t.Must(t.Seen.Untouched(onNode, cut))
+	t.Must(t.Seen.EndpointsKept(kit.Addresses(onNode), cut))
+	if !t.Seen.Node(node).Tainted {
+		t.Fail("%s lost its taint", node)
+	}
+	after := t.Seen.LivePods()
+	if len(after) != len(pods)+3 {
+		t.Fail("%d Pods instead of %d", len(after), len(pods)+3)
+	}
+	t.Must(noneNew(onNode, kit.On(after, node)))
+	answers(t, node)
+	t.Say("%s was Ready all the time, its Pods and endpoints are the same, and no new Pod went there", node)
+	t.Figure("largest_lease_age_s", t.Seen.LargestAge(node, cut, now).Seconds())
+
+	t.Say("healing the link")
+	healed := time.Now()
+	t.Must(t.Lab.Heal(t.Ctx, lab.WAN, node))
+	t.Node(node).Direct(healed)
+	t.Hold(t.Config.Timing.Grace, "a grace period after healing")
+	t.Must(t.Seen.NeverNotReady(node, cut))
+	t.Must(t.Seen.Untouched(onNode, cut))
+	t.Must(t.Seen.EndpointsKept(kit.Addresses(onNode), cut))
+}
+
+func noneNew(before, after map[types.UID]kit.PodAt) error {
+	for uid, p := range after {
+		if _, ok := before[uid]; !ok {
+			return fmt.Errorf("the Pod %s was placed on %s", p.Name, p.Node)
+		}
+	}
+	return nil
+}
+
+func cutModes(t *kit.T) {
+	leader := t.Pool.SettledAway()
+	node := t.Pool.Follower(leader)
+	for _, fault := range []wire.Fault{wire.Reject, wire.OneWay} {
+		t.Say("cutting the WAN link of %s, mode %s", node, fault)
+		cut := time.Now()
+		t.Must(t.Lab.Cut(t.Ctx, lab.WAN, node, fault))
+		t.Node(node).Delegated(cut)
+		t.Must(t.Seen.NeverNotReady(node, cut))
+		t.Must(t.Lab.Heal(t.Ctx, lab.WAN, node))
+		t.Node(node).Direct(time.Now())
+	}
+
+	t.Say("cutting the LAN of %s, whose WAN link is fine", node)
+	cut := time.Now()
+	t.Must(t.Lab.Cut(t.Ctx, lab.LAN, node, wire.Drop))
+	t.Eventually(15*time.Second, "its hub is pending, all others go on", func() error {
+		for name, h := range t.Pool.Hubs() {
+			if (name == node) != (h.Role == kit.RolePending) || h.Cloud != "up" {
+				return fmt.Errorf("%s says %+v", name, h)
+			}
+		}
+		return nil
+	})
+	t.Hold(t.Config.Timing.Grace, "a grace period without a LAN")
+	t.Must(t.Seen.NeverNotReady(node, cut))
+	if _, tainted := t.Seen.FirstNode(node, cut, func(n kit.NodeAt) bool { return n.Tainted }); tainted {
+		t.Fail("%s was tainted although it reports itself", node)
+	}
+	age := t.Seen.LargestAge(node, cut, time.Now())
+	t.Figure("largest_lease_age_without_lan_s", age.Seconds())
+	if age > t.Config.Timing.Grace/2 {
+		t.Fail("the Lease of %s went %v without being renewed: its heartbeats wait for the coordinator", node, age)
+	}
+	t.Must(t.Lab.Heal(t.Ctx, lab.LAN, node))
+	t.Pool.Settled(10 * time.Second)
+}
+
+func cutPool(t *kit.T) {
+	t.Pool.Settled(30 * time.Second)
+	before := running(t)
+	t.Say("cutting all WAN links of the pool")
+	cut := time.Now()
+	t.Must(t.Lab.Cut(t.Ctx, lab.WAN, "pool/p1", wire.Drop))
+	t.Eventually(15*time.Second, "all hubs call the cloud down, and nobody leads", func() error {
+		for name, h := range t.Pool.Hubs() {
+			if h.Cloud != "down" || h.Role != kit.RoleFollower {
+				return fmt.Errorf("%s says %+v", name, h)
+			}
+		}
+		return nil
+	})
+	t.Eventually(t.Config.Timing.Grace+10*time.Second, "the cloud has noticed that all are silent", func() error {
+		for _, name := range t.Pool.Nodes() {
+			if t.Seen.NeverNotReady(name, cut) == nil {
+				return fmt.Errorf("%s is still Ready", name)
+			}
+		}
+		return nil
+	})
+	speaker := t.Pool.Nodes()[0]
+	t.Say("healing the link of %s, which speaks for the others", speaker)
+	healedOne := time.Now()
+	t.Must(t.Lab.Heal(t.Ctx, lab.WAN, speaker))
+	t.Eventually(30*time.Second, "those that Kubernetes had given up are Ready again, and delegated", func() error {
+		for _, name := range t.Pool.Nodes() {
+			if n := t.Seen.Node(name); n.Ready != "True" || n.Tainted != (name != speaker) {
+				return fmt.Errorf("%s: %+v", name, n)
+			}
+		}
+		return nil
+	})
+	t.Figure("one_healed_to_all_ready_s", time.Since(healedOne).Seconds())
+	t.Say("healing all links")
+	t.Must(t.Lab.Heal(t.Ctx, lab.WAN, "pool/p1"))
+	healed := time.Now()
+	t.Pool.Settled(10 * time.Second)
+	t.Figure("healed_to_roles_right_s", time.Since(healed).Seconds())
+	t.Eventually(20*time.Second, "all nodes are Ready and untainted", func() error {
+		for _, name := range t.Pool.Nodes() {
+			if n := t.Seen.Node(name); n.Ready != "True" || n.Tainted {
+				return fmt.Errorf("%s: %+v", name, n)
+			}
+		}
+		return nil
+	})
+	t.Figure("healed_to_all_ready_s", time.Since(healed).Seconds())
+	t.Must(same(before, running(t)))
+}
+
+// running returns the process id of every program of the first pool.
+func running(t *kit.T) map[string]int {
+	s, err := t.Lab.Status(t.Ctx)
+	t.Must(err)
+	out := map[string]int{}
+	for _, n := range s.Nodes {
+		for _, p := range n.Processes {
+			if p.State == "running" {
+				out[n.Name+"/"+p.Name] = p.PID
+			}
+		}
+	}
+	return out
+}
+
+// same returns an error if a program has ended, or has been started anew.
+func same(before, after map[string]int) error {
+	for name, pid := range before {
+		if after[name] != pid {
+			return fmt.Errorf("%s is not the process that it was: it crashed, or was started again", name)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,275 @@
+package offline
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"yurtcoordinator/e2e/kit"
+	"yurtcoordinator/internal/lab"
+	"yurtcoordinator/internal/lab/load"
+	"yurtcoordinator/internal/lab/wire"
+)
+
+func deletedWhileCut(t *kit.T) {
+	node := t.Pool.Follower(t.Pool.SettledAway())
+	pods := t.DeployWeb()
+	t.Node(node).DeployNeedy()
+	others := kit.On(pods, node)
+	servers := t.Node(node).Processes("httpd -f -p 80")
+
+	cut := time.Now()
+	t.Must(t.Lab.Cut(t.Ctx, lab.WAN, node, wire.Drop))
+	t.Node(node).Delegated(cut)
+	t.Say("deleting the Pod %s and its ConfigMap while %s is cut off", kit.NeedyName, node)
+	t.Must(t.Cloud.CoreV1().Pods(kit.Namespace).Delete(t.Ctx, kit.NeedyName, metav1.DeleteOptions{}))
+	t.Must(t.Cloud.CoreV1().ConfigMaps(kit.Namespace).Delete(t.Ctx, kit.NeedyName, metav1.DeleteOptions{}))
+	t.Must(t.Lab.Node(t.Ctx, lab.Restart, node, lab.Hub))
+	t.Hold(t.Config.Timing.Grace, "a grace period")
+	if _, err := t.Node(node).NeedyAnswers(); err != nil {
+		t.Fail("nobody has told the node yet, and the Pod %s is gone: %w", kit.NeedyName, err)
+	}
+
+	t.Must(t.Lab.Heal(t.Ctx, lab.WAN, node))
+	healed := time.Now()
+	t.Eventually(60*time.Second, "the Pod "+kit.NeedyName+" is gone, in the cloud, at the hub and on the node", func() error {
+		list, err := t.Cloud.CoreV1().Pods(kit.Namespace).List(t.Ctx,
+			metav1.ListOptions{FieldSelector: "metadata.name=" + kit.NeedyName})
+		t.Must(err)
+		if len(list.Items) > 0 {
+			return errors.New("it is in the cloud")
+		}
+		known, err := t.Node(node).List("/api/v1/pods?fieldSelector=spec.nodeName%3D" + node)
+		if err != nil {
+			return err
+		}
+		if strings.Contains(fmt.Sprint(known), kit.NeedyName) {
+			return errors.New("the hub still has it")
+		}
+		if left := t.Node(node).Processes(fmt.Sprintf("httpd -f -p 127.0.0.1:%d", kit.NeedyPort)); len(left) > 0 {
+			return fmt.Errorf("it still runs: %v", left)
+		}
+		return nil
+	})
+	t.Figure("healed_to_deleted_s", time.Since(healed).Seconds())
+	t.Must(t.Seen.Untouched(others, cut))
+	if now := t.Node(node).Processes("httpd -f -p 80"); !kit.SameKeys(now, servers) {
+		t.Fail("containers were restarted: %v, before %v", now, servers)
+	}
+}
+
+func crashAnywhere(t *kit.T) {
+	const crashes = 200
+	t.Pool.SettledAway()
+	shared, kept := t.Record(kit.EndpointSlices), t.Record(kit.AllNodePools)
+	spec := load.Spec{Services: 20, EndpointsEach: 10, Nodes: t.Pool.Nodes()}
+	_, err := load.Services(t.Ctx, t.Cloud, spec)
+	t.Must(err)
+	var paths []string
+	for i := range 5 {
+		t.Cloud.MakePool(fmt.Sprintf("more-%d", i))
+		paths = append(paths, fmt.Sprintf("%s/more-%d", kit.AllNodePools.Path, i))
+	}
+	t.Pool.Shared(30*time.Second, shared.Name)
+	shared.Seat(t, t.Pool.Nodes())
+	kept.SeatKept(t, t.Pool.Nodes())
+	t.Hold(2*time.Second, "the hub's disk is written once a second")
+	victim := t.Pool.Nodes()[2]
+	before := map[string]int{}
+	for _, a := range []*kit.Audience{shared, kept} {
+		before[a.Resource] = len(t.Pool.ListsOverWAN(a.Resource))
+	}
+
+	changes := t.Churn(spec, 30)
+	stop := t.Patching(paths...)
+	t.Say("killing the hub of %s %d times", victim, crashes)
+	for range crashes {
+		alive := time.Duration(rand.Int64N(int64(700 * time.Millisecond)))
+		if rand.IntN(20) == 0 {
+			alive = 8 * time.Second // long enough to lead, or to follow the pool
+		}
+		select {
+		case <-time.After(alive):
+		case <-t.Ctx.Done():
+			t.Fail("interrupted")
+		}
+		t.Must(t.Lab.Node(t.Ctx, lab.Restart, victim, lab.Hub))
+	}
+	t.Pool.Settled(60 * time.Second)
+	for _, a := range []*kit.Audience{shared, kept} {
+		a.CaughtUp(t, 60*time.Second)
+	}
+	t.Figure("changes", float64(t.End(changes)))
+	stop()
+	// A client that knows more than the disk of a hub that was killed waits until it is reached; one that had what this
+	// node showed through another process is told to list again.
+	allowed := map[string]int{victim: 2 * crashes}
+	shared.Judge(t, allowed)
+	kept.Judge(t, nil)
+	for _, a := range []*kit.Audience{shared, kept} {
+		for _, l := range t.Pool.NewLists(a.Resource, before[a.Resource]) {
+			// The node's own NodePool, which nothing changes: a hub that never lives for a minute is told no bookmark of it, and
+			// the cloud forgets the revision. What changes is resumed wherever it was.
+			if !strings.Contains(l.URI, "fieldSelector=metadata.name") {
+				t.Fail("another list of %s over the WAN: %+v", a.Name, l)
+			}
+		}
+	}
+	diskIsRight(t, victim)
+}
+
+// diskIsRight expects a hub that starts with nothing at hand to answer what it had.
+func diskIsRight(t *kit.T, node string) {
+	t.Must(t.Lab.Cut(t.Ctx, lab.WAN, node, wire.Drop))
+	t.Must(t.Lab.Cut(t.Ctx, lab.LAN, node, wire.Drop))
+	paths := []string{kit.EndpointSlices.Path, kit.AllNodePools.Path}
+	t.Hold(3*time.Second, "the hub's disk is written once a second")
+	var before []map[string]any
+	for _, path := range paths {
+		list, err := t.Node(node).List(path)
+		t.Must(err)
+		before = append(before, list)
+	}
+	t.Must(t.Lab.Node(t.Ctx, lab.Restart, node, lab.Hub))
+	for i, path := range paths {
+		t.Eventually(20*time.Second, "after a restart GET "+path+" is answered from the disk as before", func() error {
+			now, err := t.Node(node).List(path)
+			if err != nil {
+				return err
+			}
+			return kit.Differs(before[i], now)
+		})
+	}
+	t.Must(t.Lab.Heal(t.Ctx, lab.LAN, node))
+	t.Must(t.Lab.Heal(t.Ctx, lab.WAN, node))
+	t.Pool.Settled(60 * time.Second)
+}
+
+// filledDisk has things on the disk of every hub, and returns the node to try it with.
+func filledDisk(t *kit.T) string {
+	t.Pool.SettledAway()
+	_, err := load.Services(t.Ctx, t.Cloud, load.Spec{Services: 50, EndpointsEach: 20, Nodes: t.Pool.Nodes()})
+	t.Must(err)
+	t.Pool.Shared(30*time.Second, kit.EndpointSlices.Name)
+	node := t.Pool.Nodes()[2]
+	t.Eventually(20*time.Second, "the hub has everything", func() error { return rightOrRefused(t, node, false) })
+	return node
+}
+
+// rightOrRefused compares what a hub lists with the cloud's content, which must be at rest; 503 will do where it may be
+// that it does not know.
+func rightOrRefused(t *kit.T, node string, refused bool) error {
+	cloud, err := t.Lab.CloudConfig()
+	t.Must(err)
+	for _, path := range []string{kit.EndpointSlices.Path, kit.AllNodePools.Path} {
+		want, err := t.List(cloud, path, "application/json")
+		t.Must(err)
+		has, err := t.Node(node).List(path)
+		if err != nil {
+			if refused && strings.Contains(err.Error(), "503") {
+				continue
+			}
+			return err
+		}
+		delete(want, "metadata") // the revision of the list
+		delete(has, "metadata")
+		if err := kit.Differs(want, has); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func diskCorrupt(t *kit.T) {
+	const rounds = 12
+	node := filledDisk(t)
+	answered := 0
+	for round := range rounds {
+		t.Hold(2*time.Second, "the hub's disk is written once a second")
+		t.Must(t.Lab.Cut(t.Ctx, lab.WAN, node, wire.Drop))
+		t.Must(t.Lab.Cut(t.Ctx, lab.LAN, node, wire.Drop))
+		t.Must(t.Lab.Node(t.Ctx, lab.Kill, node, lab.Hub))
+		flipBits(t, node, 1<<round)
+		t.Must(t.Lab.Node(t.Ctx, lab.Start, node, lab.Hub))
+		t.Eventually(40*time.Second, "the hub serves", func() error {
+			_, err := t.Node(node).List(kit.EndpointSlices.Path)
+			if err != nil && !strings.Contains(err.Error(), "503") {
+				return err
+			}
+			return nil
+		})
+		if err := rightOrRefused(t, node, true); err != nil {
+			t.Fail("after %d flipped bits: %w", 1<<round, err)
+		}
+		if rightOrRefused(t, node, false) == nil {
+			answered++
+		}
+		h := t.Pool.Hubs()[node]
+		t.Say("%d flipped bits: the hub says %+v", 1<<round, h.Disk)
+		t.Must(t.Lab.Heal(t.Ctx, lab.LAN, node))
+		t.Must(t.Lab.Heal(t.Ctx, lab.WAN, node))
+		t.Eventually(60*time.Second, "the hub has everything again", func() error { return rightOrRefused(t, node, false) })
+	}
+	t.Figure("answered_in_full", float64(answered))
+}
+
+// flipBits changes some bits of each file of a hub's disk.
+func flipBits(t *kit.T, node string, n int) {
+	files, err := t.Lab.HubCache(node)
+	t.Must(err)
+	flipped := 0
+	for _, path := range files {
+		content, err := os.ReadFile(path)
+		t.Must(err)
+		if len(content) == 0 || strings.HasSuffix(path, ".corrupt") {
+			continue
+		}
+		for range n {
+			content[rand.IntN(len(content))] ^= 1 << rand.IntN(8)
+		}
+		t.Must(os.WriteFile(path, content, 0o600))
+		flipped++
+	}
+	if flipped == 0 {
+		t.Fail("the hub of %s has nothing on disk: %v", node, files)
+	}
+}
+
+func diskFull(t *kit.T) {
+	node := filledDisk(t)
+	mount := func(argv ...string) {
+		dir, err := t.Lab.HubCacheDir(node)
+		t.Must(err)
+		_, err = t.Lab.Output(t.Ctx, node, slices.Concat([]string{"mount"}, argv, []string{dir})...)
+		t.Must(err)
+	}
+	t.Must(t.Lab.Node(t.Ctx, lab.Kill, node, lab.Hub))
+	mount("-t", "tmpfs", "-o", "size=64k", "tmpfs")
+	t.Must(t.Lab.Node(t.Ctx, lab.Start, node, lab.Hub))
+	t.Eventually(30*time.Second, "the hub serves everything, and says that its disk is full", func() error {
+		if err := rightOrRefused(t, node, false); err != nil {
+			return err
+		}
+		if h := t.Pool.Hubs()[node]; h.Disk == nil || h.Disk.Error == "" {
+			return fmt.Errorf("its disk: %+v", h.Disk)
+		}
+		return nil
+	})
+	t.Say("the hub says: %s", t.Pool.Hubs()[node].Disk.Error)
+	keptInMemory(t, node)
+	mount("-o", "remount,size=64m")
+	t.Eventually(90*time.Second, "with space again, the hub's disk is fine", func() error {
+		if h := t.Pool.Hubs()[node]; h.Disk == nil || h.Disk.Error != "" || h.Disk.Bytes < 1000 {
+			return fmt.Errorf("its disk: %+v", h.Disk)
+		}
+		return nil
+	})
+	t.Hold(65*time.Second, "what could not be written is tried again within a minute")
+	diskIsRight(t, node)
+}

@@ -1,0 +1,258 @@
+package offline
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"yurtcoordinator/e2e/kit"
+	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/lab"
+	"yurtcoordinator/internal/lab/wire"
+)
+
+// shortLife is how long certificates last in a scenario in which they expire. The hub renews when 2/3 to 9/10 of the life is
+// over, of which the cloud's signer says that it began 5 min ago, but not within a minute of the last time.
+const shortLife = 2 * time.Minute
+
+var identityScenarios = []kit.Scenario{
+	{
+		Name: "join", Quick: true, Lab: kit.Joining(kit.OnePool, 0), Run: join,
+		Doc: "nodes that have a bootstrap token and nothing else become part of the cluster; one that has lost its key joins " +
+			"again with the certificate of a kubelet",
+	},
+	{
+		Name: "offline-days", Lab: kit.Joining(kit.OnePool, shortLife), Run: offlineDays,
+		Doc: "certificates are renewed while they are used; then all nodes are cut off for longer than certificate and " +
+			"token last: they go on, restart, also when the cloud is there and refuses them, and are back with a new token",
+	},
+}
+
+func join(t *kit.T) {
+	nodes := t.Pool.Nodes()
+	for name, r := range certificateRequests(t) {
+		if r.Spec.Username != "system:bootstrap:"+lab.BootstrapToken[:6] || len(r.Status.Certificate) == 0 {
+			t.Fail("request %s of %s: want one made with the bootstrap token, and granted: %+v", name, r.Spec.Username, r.Status)
+		}
+	}
+	if n := len(certificateRequests(t)); n != len(nodes) {
+		t.Fail("%d requests for certificates, want one of each of %d nodes", n, len(nodes))
+	}
+	leader := t.Pool.SettledAway()
+	node := t.Pool.Follower(leader)
+	secretive(t, nodes)
+
+	t.Say("restarting the hub of %s: it has its certificate", node)
+	t.Must(t.Lab.Node(t.Ctx, lab.Restart, node, lab.Hub))
+	t.Pool.Settled(30 * time.Second)
+	if n := len(certificateRequests(t)); n != len(nodes) {
+		t.Fail("%d requests for certificates, want no new one", n)
+	}
+
+	t.Say("%s loses its key, and has a kubelet's certificate in the place of the token", node)
+	t.Must(t.Lab.Node(t.Ctx, lab.Kill, node, lab.Hub))
+	t.Must(os.RemoveAll(t.Node(node).HubKeys()))
+	t.Must(t.Lab.JoinWith(node, kubeconfigOf(t, node)))
+	t.Must(t.Lab.Node(t.Ctx, lab.Start, node, lab.Hub))
+	t.Pool.Settled(60 * time.Second)
+	own := 0
+	for _, r := range certificateRequests(t) {
+		if r.Spec.Username == edge.NodeName(node).User() {
+			own++
+		}
+	}
+	if own != 1 {
+		t.Fail("%d requests for certificates by the node %s, want 1", own, node)
+	}
+	secretive(t, nodes)
+}
+
+// certificateRequests are those in the cloud, by name.
+func certificateRequests(t *kit.T) map[string]certificatesv1.CertificateSigningRequest {
+	list, err := t.Cloud.CertificatesV1().CertificateSigningRequests().List(t.Ctx, metav1.ListOptions{
+		FieldSelector: "spec.signerName=" + certificatesv1.KubeAPIServerClientKubeletSignerName,
+	})
+	t.Must(err)
+	all := map[string]certificatesv1.CertificateSigningRequest{}
+	for _, r := range list.Items {
+		all[r.Name] = r
+	}
+	return all
+}
+
+// secretive expects that nobody else can read a hub's key, and that no log has the token.
+func secretive(t *kit.T, nodes []string) {
+	for _, node := range nodes {
+		dir := t.Node(node).HubKeys()
+		for path, want := range map[string]os.FileMode{dir: 0o700, filepath.Join(dir, "client.pem"): 0o600} {
+			info, err := os.Stat(path)
+			t.Must(err)
+			if got := info.Mode().Perm(); got != want {
+				t.Fail("%s is %v, want %v", path, got, want)
+			}
+		}
+	}
+	logs, err := t.Lab.Logs()
+	t.Must(err)
+	for _, path := range logs {
+		content, err := os.ReadFile(path)
+		t.Must(err)
+		if _, secret, _ := strings.Cut(lab.BootstrapToken, "."); strings.Contains(string(content), secret) {
+			t.Fail("%s has the bootstrap token in it", path)
+		}
+	}
+}
+
+// kubeconfigOf is a kubelet's of a node that has joined in another way.
+func kubeconfigOf(t *kit.T, node string) string {
+	access, err := t.Lab.CloudConfigAs(node)
+	t.Must(err)
+	c := clientcmdapi.NewConfig()
+	c.Clusters["cloud"] = &clientcmdapi.Cluster{Server: access.Host, CertificateAuthorityData: access.CAData}
+	c.AuthInfos["kubelet"] = &clientcmdapi.AuthInfo{ClientCertificateData: access.CertData, ClientKeyData: access.KeyData}
+	c.Contexts["kubelet"] = &clientcmdapi.Context{Cluster: "cloud", AuthInfo: "kubelet"}
+	c.CurrentContext = "kubelet"
+	content, err := clientcmd.Write(*c)
+	t.Must(err)
+	return string(content)
+}
+
+// certificates are the hubs' own, by node.
+func certificates(t *kit.T) map[string]lab.CertificateStatus {
+	all := map[string]lab.CertificateStatus{}
+	for node, h := range t.Pool.Hubs() {
+		if h.Identity == nil {
+			t.Fail("the hub of %s says nothing of its certificate", node)
+		}
+		all[node] = h.Identity.Client
+	}
+	return all
+}
+
+func offlineDays(t *kit.T) {
+	leader := t.Pool.SettledAway()
+	node, nodes := t.Pool.Follower(leader), t.Pool.Nodes()
+	want := t.Node(node).DeployNeedy()
+	renewed(t, nodes)
+
+	t.Say("cutting the pool off from the cloud until no certificate is valid")
+	t.Must(t.Lab.Cut(t.Ctx, lab.WAN, "pool/p1", wire.Drop))
+	t.Must(t.Cloud.CoreV1().Secrets(edge.NamespaceSystem).Delete(t.Ctx, lab.BootstrapSecret, metav1.DeleteOptions{}))
+	servers := t.Node(node).Processes("httpd -f")
+	ends := time.Now()
+	for _, c := range certificates(t) {
+		if c.NotAfter.After(ends) {
+			ends = c.NotAfter
+		}
+	}
+	t.Hold(time.Until(ends)+5*time.Second, "the certificates expire")
+	expired(t, nodes, "")
+	pods := "/api/v1/pods?fieldSelector=spec.nodeName%3D" + node
+	before, err := t.Node(node).List(pods)
+	t.Must(err)
+	t.Must(t.Lab.Node(t.Ctx, lab.Restart, node, lab.Hub))
+	t.Eventually(30*time.Second, "the hub, restarted with an expired certificate, lists the node's Pods as before", func() error {
+		now, err := t.Node(node).List(pods)
+		if err != nil {
+			return err
+		}
+		return kit.Differs(before, now)
+	})
+
+	t.Say("healing; the token has expired, too")
+	t.Must(t.Lab.Heal(t.Ctx, lab.WAN, "pool/p1"))
+	expired(t, nodes, "kubeadm token create")
+	t.Must(t.Lab.Node(t.Ctx, lab.Restart, node, lab.KubeletC))
+	t.Hold(10*time.Second, "time for kubelet, which the cloud does not know any more, to do something wrong")
+	if now := t.Node(node).Processes("httpd -f"); !kit.SameKeys(now, servers) {
+		t.Fail("containers were restarted: %v, before %v", now, servers)
+	}
+
+	t.Figure("restart_expired_s", t.Node(node).PowerCycle(want).Seconds())
+	servers = t.Node(node).Processes("httpd -f")
+
+	t.Say("a new token")
+	const token = "fedcba.fedcba9876543210"
+	_, err = t.Cloud.CoreV1().Secrets(edge.NamespaceSystem).Create(t.Ctx, bootstrapToken(token), metav1.CreateOptions{})
+	t.Must(err)
+	put := time.Now()
+	for _, n := range nodes {
+		t.Must(t.Lab.JoinWith(n, token))
+	}
+	t.Eventually(90*time.Second, "all nodes have a certificate", func() error { return valid(certificates(t), time.Now()) })
+	t.Pool.Settled(60 * time.Second)
+	t.Eventually(60*time.Second, "all nodes are Ready", func() error { return t.Pool.NodesReady() })
+	t.Figure("new_token_to_ready_s", time.Since(put).Seconds())
+	if answer, err := t.Node(node).NeedyAnswers(); err != nil || answer != want {
+		t.Fail("the Pod %s, which nothing evicts, answers %q, %v, want %q", kit.NeedyName, answer, err, want)
+	}
+	if now := t.Node(node).Processes("httpd -f -p"); len(now) != 1 || !servers[slices.Collect(maps.Keys(now))[0]] {
+		t.Fail("the Pod %s was restarted", kit.NeedyName)
+	}
+}
+
+// renewed waits until every hub has its next certificate, while they are used.
+func renewed(t *kit.T, nodes []string) {
+	stop := t.Steadily(nodes)
+	watch := t.Node(nodes[len(nodes)-1]).KubectlWatch()
+	first := certificates(t)
+	t.Eventually(shortLife, "all hubs have their next certificate", func() error {
+		for node, c := range certificates(t) {
+			if c.NotAfter.Equal(first[node].NotAfter) || c.Problem != "" {
+				return fmt.Errorf("%s: %+v", node, c)
+			}
+		}
+		return nil
+	})
+	t.Hold(10*time.Second, "the new ones are used")
+	for _, err := range stop() {
+		t.Fail("a request during the renewal: %w", err)
+	}
+	if ends := watch.Ended(); len(ends) > 0 {
+		t.Fail("kubectl's watch ended during the renewal: %v", ends)
+	}
+}
+
+// expired waits until every hub says that its certificate has, and why it gets no other.
+func expired(t *kit.T, nodes []string, why string) {
+	t.Eventually(90*time.Second, "all hubs say that their certificates have expired "+why, func() error {
+		all := certificates(t)
+		for _, node := range nodes {
+			if p := all[node].Problem; !strings.Contains(p, "expired") || !strings.Contains(p, why) {
+				return fmt.Errorf("%s says %q", node, p)
+			}
+		}
+		return nil
+	})
+}
+
+func valid(all map[string]lab.CertificateStatus, now time.Time) error {
+	for node, c := range all {
+		if c.Problem != "" || !now.Before(c.NotAfter) {
+			return fmt.Errorf("%s: until %v; %s", node, c.NotAfter, c.Problem)
+		}
+	}
+	return nil
+}
+
+// bootstrapToken is the Secret that makes a token valid.
+func bootstrapToken(token string) *corev1.Secret {
+	id, secret, _ := strings.Cut(token, ".")
+	return &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: edge.NamespaceSystem, Name: "bootstrap-token-" + id},
+		Type:       corev1.SecretTypeBootstrapToken,
+		StringData: map[string]string{
+			"token-id": id, "token-secret": secret, "usage-bootstrap-authentication": "true", "usage-bootstrap-signing": "true",
+		},
+	}
+}

@@ -1,0 +1,194 @@
+package offline
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"yurtcoordinator/e2e/kit"
+	"yurtcoordinator/internal/lab"
+	"yurtcoordinator/internal/lab/wire"
+)
+
+var offlineScenarios = []kit.Scenario{
+	{
+		Name: "offline-restart", Quick: true, Lab: kit.OnePool, Run: offlineRestart,
+		Doc: "a node that neither cloud nor pool can be reached from: its hub, its kubelet and then the whole machine start " +
+			"again, and its Pods run as before, from the hub's disk alone",
+	},
+	{
+		Name: "offline-without-hub", Lab: kit.OnePool, Run: offlineWithoutHub,
+		Doc: "the same power cut for a kubelet that finds no hub: its Pods do not run again before it does",
+	},
+	{
+		Name: "deleted-while-cut", Quick: true, Lab: kit.OnePool, Run: deletedWhileCut,
+		Doc: "what was deleted in the cloud while a node was cut off, and its hub restarted, is gone from the node once the " +
+			"link heals; no other Pod is restarted",
+	},
+	{
+		Name: "crash-anywhere", Lab: kit.HubsAlone, Run: crashAnywhere,
+		Doc: "a hub is killed 200 times at random moments while everything changes: its clients' watches stay exact, nothing " +
+			"is listed over the WAN again, and what is on its disk is right",
+	},
+	{
+		Name: "disk-corrupt", Lab: kit.HubsAlone, Run: diskCorrupt,
+		Doc: "bits of the hub's disk are flipped while it is off and nothing can be reached: what it answers is right, or 503; " +
+			"healed, it has everything again",
+	},
+	{
+		Name: "disk-full", Lab: kit.RealKubelets(kit.OnePool), Run: diskFull,
+		Doc: "a hub's disk is too small: it serves from memory and says so; what it has in memory alone it has for a container " +
+			"that starts again in a cut, too, though nobody has read it for long; with space again, it has all of it on disk",
+	},
+}
+
+// serversOn are the web servers of a node, by their processes; of a hollow node, which has none, the Pods that its kubelet
+// runs.
+func serversOn(t *kit.T, node string) map[string]bool {
+	if t.Config.Kubelet == lab.Hollow {
+		return t.Node(node).HollowPods()
+	}
+	return t.Node(node).Processes("httpd -f")
+}
+
+func offlineRestart(t *kit.T) {
+	leader := t.Pool.SettledAway()
+	node := t.Pool.Follower(leader)
+	t.DeployWeb()
+	want := t.Node(node).DeployNeedy()
+	pods := "/api/v1/pods?fieldSelector=spec.nodeName%3D" + node
+	t.Hold(3*time.Second, "the hub's disk is written once a second")
+
+	t.Say("restarting %s with everything at hand, to compare", node)
+	online := t.Node(node).PowerCycle(want)
+	t.Figure("restart_online_s", online.Seconds())
+	t.Pool.Settled(30 * time.Second)
+	t.Eventually(30*time.Second, "the hub has the node's Pods as the cloud has them", func() error {
+		access, err := t.Lab.CloudConfig()
+		t.Must(err)
+		truth, err := t.List(access, pods, "application/json")
+		t.Must(err)
+		now, err := t.Node(node).List(pods)
+		if err != nil {
+			return err
+		}
+		delete(truth, "metadata") // the revision of the list
+		delete(now, "metadata")
+		return kit.Differs(truth, now)
+	})
+
+	t.Say("cutting %s off from cloud and pool", node)
+	t.Must(t.Lab.Cut(t.Ctx, lab.WAN, node, wire.Drop))
+	t.Must(t.Lab.Cut(t.Ctx, lab.LAN, node, wire.Drop))
+	t.Hold(3*time.Second, "the hub's disk is written once a second")
+	before, err := t.Node(node).List(pods)
+	t.Must(err)
+	servers := serversOn(t, node)
+	for _, c := range []lab.Component{lab.Hub, lab.KubeletC} {
+		t.Say("restarting the %s of %s", c, node)
+		t.Must(t.Lab.Node(t.Ctx, lab.Restart, node, c))
+		t.Eventually(20*time.Second, "the hub lists the node's Pods as before", func() error {
+			now, err := t.Node(node).List(pods)
+			if err != nil {
+				return err
+			}
+			return kit.Differs(before, now)
+		})
+		t.Hold(10*time.Second, "time for kubelet to do something wrong")
+		if now := serversOn(t, node); !kit.SameKeys(now, servers) {
+			t.Fail("containers were restarted: %v, before %v", now, servers)
+		}
+	}
+	unknownIsRefused(t, node)
+
+	t.Say("power-cycling %s", node)
+	offline := t.Node(node).PowerCycle(want)
+	t.Figure("restart_offline_s", offline.Seconds())
+	t.Eventually(60*time.Second, "all Pods of the node run again", func() error {
+		if now := serversOn(t, node); len(now) != len(servers) {
+			return fmt.Errorf("%d web servers run, want %d", len(now), len(servers))
+		}
+		return nil
+	})
+	t.Eventually(60*time.Second, "kube-proxy has rules for the Service", func() error {
+		saved, err := t.Lab.Output(t.Ctx, node, "iptables-save", "-t", "nat")
+		if err == nil && !strings.Contains(saved, "\""+kit.Namespace+"/"+kit.WebName+" ->") {
+			err = fmt.Errorf("no rule leads to an endpoint of %s", kit.WebName)
+		}
+		return err
+	})
+	again := serversOn(t, node)
+
+	t.Say("healing")
+	t.Must(t.Lab.Heal(t.Ctx, lab.LAN, node))
+	t.Must(t.Lab.Heal(t.Ctx, lab.WAN, node))
+	t.Pool.Settled(60 * time.Second)
+	t.Eventually(60*time.Second, "the cloud shows the Pod "+kit.NeedyName+" ready on "+node, func() error {
+		p, err := t.Cloud.CoreV1().Pods(kit.Namespace).Get(t.Ctx, kit.NeedyName, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		for _, c := range p.Status.Conditions {
+			if c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue {
+				return nil
+			}
+		}
+		return fmt.Errorf("its conditions: %v", p.Status.Conditions)
+	})
+	if _, err := t.Node(node).NeedyAnswers(); err != nil {
+		t.Fail("the Pod %s, which nothing evicts: %w", kit.NeedyName, err)
+	}
+	kept := false
+	for now := range serversOn(t, node) {
+		kept = kept || kit.IsNeedy(now) && again[now]
+	}
+	if !kept {
+		t.Fail("healing has restarted the Pod %s", kit.NeedyName)
+	}
+}
+
+// withoutHub is how long a kubelet is given to do without a hub: many times what it needs with one.
+const withoutHub = 90 * time.Second
+
+func offlineWithoutHub(t *kit.T) {
+	leader := t.Pool.SettledAway()
+	node := t.Pool.Follower(leader)
+	want := t.Node(node).DeployNeedy()
+	t.Hold(3*time.Second, "the hub's disk is written once a second")
+	t.Must(t.Lab.Cut(t.Ctx, lab.WAN, node, wire.Drop))
+	t.Must(t.Lab.Cut(t.Ctx, lab.LAN, node, wire.Drop))
+	t.Say("power-cycling %s, with its hub where no kubelet looks for it", node)
+	t.Must(t.Lab.HubSettings(node, "port: 10999\n"))
+	t.Must(t.Lab.Node(t.Ctx, lab.Restart, node, lab.All))
+	for deadline := time.Now().Add(withoutHub); time.Now().Before(deadline); t.Hold(5*time.Second, "no Pod runs") {
+		if answer, err := t.Node(node).NeedyAnswers(); err == nil {
+			t.Fail("the Pod %s answers %q: then this is no comparison", kit.NeedyName, answer)
+		}
+	}
+	t.Must(t.Lab.HubSettings(node, ""))
+	began := time.Now()
+	t.Must(t.Lab.Node(t.Ctx, lab.Restart, node, lab.Hub))
+	t.Eventually(120*time.Second, "with its hub, the Pod "+kit.NeedyName+" answers", func() error {
+		answer, err := t.Node(node).NeedyAnswers()
+		if err == nil && answer != want {
+			err = fmt.Errorf("it answers %q, before %q", answer, want)
+		}
+		return err
+	})
+	t.Figure("hub_to_pod_s", time.Since(began).Seconds())
+}
+
+// unknownIsRefused expects the hub to say that it does not know what nobody has read before.
+func unknownIsRefused(t *kit.T, node string) {
+	for _, path := range []string{
+		"/api/v1/namespaces/default/pods", "/apis/batch/v1/jobs", "/api/v1/namespaces/default/secrets/none",
+	} {
+		_, err := t.Node(node).List(path)
+		if err == nil || !strings.Contains(err.Error(), "503") {
+			t.Fail("GET %s, which the hub of %s cannot know: %v, want 503", path, node, err)
+		}
+	}
+}

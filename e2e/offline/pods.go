@@ -1,0 +1,274 @@
+package offline
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"yurtcoordinator/e2e/kit"
+	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/lab"
+	"yurtcoordinator/internal/lab/wire"
+)
+
+var podScenarios = []kit.Scenario{
+	{
+		Name: "pods-offline", Quick: true, Lab: sendingPods(kit.Joining(kit.OnePool, 0)), Run: podsOffline,
+		Doc: "Pods are sent to their node's hub, which serves them over TLS with their ServiceAccounts' rights and no others: " +
+			"with the cloud, without it, and after a restart without it",
+	},
+}
+
+func sendingPods(c lab.Config) lab.Config {
+	c.HubFlags = append(slices.Clone(c.HubFlags), "--masterservice")
+	return c
+}
+
+// Of the ServiceAccounts that read through a hub.
+const (
+	readerName, strangerName = "reader", "stranger"
+	settingsName             = "settings"
+)
+
+func podsOffline(t *kit.T) {
+	leader := t.Pool.SettledAway()
+	node := t.Pool.Follower(leader)
+	t.DeployWeb()
+	t.Node(node).DeployNeedy()
+	servingApproved(t)
+	sentToHub(t, node)
+	grantReading(t)
+	reader, stranger := newPodClient(t, node, readerName), newPodClient(t, node, strangerName)
+
+	config, slices := reads(t, reader)
+	lists, err := t.Lab.CloudLists(t.Ctx, "endpointslices")
+	t.Must(err)
+	for _, l := range lists {
+		if strings.HasPrefix(l.User, "system:serviceaccount:"+kit.Namespace) {
+			t.Fail("EndpointSlices were listed over the WAN for a Pod: %+v", l)
+		}
+	}
+	refuses(t, reader, "secrets", http.StatusForbidden)
+	refuses(t, stranger, "configmaps", http.StatusForbidden)
+	refuses(t, stranger, "endpointslices", http.StatusForbidden)
+	refuses(t, newPodClient(t, node, ""), "configmaps", http.StatusForbidden)
+	refuses(t, podClientWith(t, node, "not.a.token"), "configmaps", http.StatusUnauthorized)
+	t.Hold(3*time.Second, "the hub's disk is written once a second")
+
+	t.Say("cutting %s off from cloud and pool", node)
+	t.Must(t.Lab.Cut(t.Ctx, lab.WAN, node, wire.Drop))
+	t.Must(t.Lab.Cut(t.Ctx, lab.LAN, node, wire.Drop))
+	for _, restart := range []bool{false, true} {
+		if restart {
+			t.Must(t.Lab.Node(t.Ctx, lab.Restart, node, lab.Hub))
+		}
+		t.Eventually(30*time.Second, "the Pod reads what it read before", func() error {
+			c, s, err := reader.read(t)
+			if err == nil && (c != config || s != slices) {
+				err = fmt.Errorf("%s and %s, before %s and %s", c, s, config, slices)
+			}
+			return err
+		})
+		refuses(t, reader, "secrets", http.StatusServiceUnavailable)
+		refuses(t, stranger, "configmaps", http.StatusServiceUnavailable)
+		refuses(t, stranger, "endpointslices", http.StatusServiceUnavailable)
+		refuses(t, podClientWith(t, node, "not.a.token"), "configmaps", http.StatusServiceUnavailable)
+	}
+
+	t.Say("healing, and changing what the Pod reads")
+	t.Must(t.Lab.Heal(t.Ctx, lab.LAN, node))
+	t.Must(t.Lab.Heal(t.Ctx, lab.WAN, node))
+	found, err := t.Cloud.CoreV1().ConfigMaps(kit.Namespace).Get(t.Ctx, settingsName, metav1.GetOptions{})
+	t.Must(err)
+	found.Data = map[string]string{"key": "another"}
+	_, err = t.Cloud.CoreV1().ConfigMaps(kit.Namespace).Update(t.Ctx, found, metav1.UpdateOptions{})
+	t.Must(err)
+	t.Eventually(30*time.Second, "the Pod reads what has changed", func() error {
+		c, _, err := reader.read(t)
+		if err == nil && !strings.Contains(c, "another") {
+			err = fmt.Errorf("it reads %s", c)
+		}
+		return err
+	})
+	refuses(t, stranger, "configmaps", http.StatusForbidden)
+}
+
+// servingApproved waits until each hub has a certificate to serve Pods with, and checks that nobody else approved it.
+func servingApproved(t *kit.T) {
+	t.Eventually(60*time.Second, "all hubs have a certificate for Pods", func() error {
+		for node, h := range t.Pool.Hubs() {
+			if h.Identity == nil || h.Identity.Serving.NotAfter.IsZero() {
+				return fmt.Errorf("%s: %+v", node, h.Identity)
+			}
+		}
+		return nil
+	})
+	list, err := t.Cloud.CertificatesV1().CertificateSigningRequests().List(t.Ctx, metav1.ListOptions{
+		FieldSelector: "spec.signerName=" + certificatesv1.KubeletServingSignerName,
+	})
+	t.Must(err)
+	for _, r := range list.Items {
+		if !slices.ContainsFunc(r.Status.Conditions, func(c certificatesv1.CertificateSigningRequestCondition) bool {
+			return c.Type == certificatesv1.CertificateApproved && c.Reason == "HubServing"
+		}) {
+			t.Fail("request %s was not approved by the controller: %+v", r.Name, r.Status.Conditions)
+		}
+	}
+}
+
+// sentToHub expects that a Pod of a node was told that the API server is at its hub.
+func sentToHub(t *kit.T, node string) {
+	environ, err := t.Lab.Output(t.Ctx, node, "sh", "-c",
+		fmt.Sprintf("tr '\\0' '\\n' < /proc/$(pgrep -f 'httpd -f -p 127.0.0.1:%d' | head -1)/environ", kit.NeedyPort))
+	t.Must(err)
+	for name, want := range map[string]string{
+		"KUBERNETES_SERVICE_HOST": t.Node(node).Address(), "KUBERNETES_SERVICE_PORT": strconv.Itoa(edge.PortHubTLS),
+	} {
+		if !slices.Contains(strings.Split(environ, "\n"), name+"="+want) {
+			t.Fail("a Pod of %s was not told %s=%s but\n%s", node, name, want, environ)
+		}
+	}
+}
+
+// grantReading makes two ServiceAccounts, one of which may read a ConfigMap's namespace and all EndpointSlices.
+func grantReading(t *kit.T) {
+	for _, name := range []string{readerName, strangerName} {
+		_, err := t.Cloud.CoreV1().ServiceAccounts(kit.Namespace).Create(t.Ctx,
+			&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+		t.Must(err)
+	}
+	_, err := t.Cloud.CoreV1().ConfigMaps(kit.Namespace).Create(t.Ctx, &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Name: settingsName}, Data: map[string]string{"key": "value"},
+	}, metav1.CreateOptions{})
+	t.Must(err)
+	subjects := []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: kit.Namespace, Name: readerName}}
+	reading := []string{"get", "list", "watch"}
+	_, err = t.Cloud.RbacV1().ClusterRoles().Create(t.Ctx, &rbacv1.ClusterRole{
+		ObjectMeta: metav1.ObjectMeta{Name: readerName},
+		Rules: []rbacv1.PolicyRule{
+			{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: reading},
+			{APIGroups: []string{discoveryv1.GroupName}, Resources: []string{"endpointslices"}, Verbs: reading},
+		},
+	}, metav1.CreateOptions{})
+	t.Must(err)
+	_, err = t.Cloud.RbacV1().ClusterRoleBindings().Create(t.Ctx, &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: readerName},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: readerName}, Subjects: subjects,
+	}, metav1.CreateOptions{})
+	t.Must(err)
+}
+
+// podClient is what a Pod of a node has, with the token of a ServiceAccount; with no token, if that is empty.
+type podClient struct {
+	kubernetes.Interface
+	name string
+}
+
+func newPodClient(t *kit.T, node, account string) podClient {
+	token := ""
+	if account != "" {
+		token = tokenOf(t, account)
+	}
+	c := podClientWith(t, node, token)
+	c.name = account
+	return c
+}
+
+func tokenOf(t *kit.T, account string) string {
+	request, err := t.Cloud.CoreV1().ServiceAccounts(kit.Namespace).CreateToken(t.Ctx, account,
+		&authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+	t.Must(err)
+	return request.Status.Token
+}
+
+func podClientWith(t *kit.T, node, token string) podClient {
+	client, err := kubernetes.NewForConfig(podAccess(t, node, token))
+	t.Must(err)
+	return podClient{client, "somebody"}
+}
+
+// podAccess is the way to a node's hub with a token, as a program whose reads are kept.
+func podAccess(t *kit.T, node, token string) *rest.Config {
+	access, err := t.Lab.CloudConfig()
+	t.Must(err)
+	hub, err := t.Lab.HubConfig(node)
+	t.Must(err)
+	return &rest.Config{
+		Host:            "https://" + net.JoinHostPort(t.Node(node).Address(), strconv.Itoa(edge.PortHubTLS)),
+		TLSClientConfig: rest.TLSClientConfig{CAData: access.CAData},
+		BearerToken:     token, Dial: hub.Dial, QPS: -1, UserAgent: "coredns/lab", Timeout: 20 * time.Second,
+	}
+}
+
+// read is what a Pod may read, to compare.
+func (c podClient) read(t *kit.T) (config, slices string, err error) {
+	maps, err := c.CoreV1().ConfigMaps(kit.Namespace).List(t.Ctx, metav1.ListOptions{
+		FieldSelector: "metadata.name=" + settingsName,
+	})
+	if err != nil {
+		return "", "", fmt.Errorf("ConfigMaps: %w", err)
+	}
+	for _, m := range maps.Items {
+		config += m.Name + fmt.Sprint(m.Data)
+	}
+	all, err := c.DiscoveryV1().EndpointSlices(kit.Namespace).List(t.Ctx, metav1.ListOptions{})
+	if err != nil {
+		return "", "", fmt.Errorf("EndpointSlices: %w", err)
+	}
+	for _, s := range all.Items {
+		slices += s.Name + "@" + s.ResourceVersion + " "
+	}
+	return config, slices, nil
+}
+
+// reads waits until a Pod reads what the cloud has.
+func reads(t *kit.T, c podClient) (config, slices string) {
+	t.Eventually(30*time.Second, "the Pod of "+c.name+" reads ConfigMap and EndpointSlices", func() error {
+		var err error
+		config, slices, err = c.read(t)
+		if err != nil {
+			return err
+		}
+		truth, err := t.Cloud.DiscoveryV1().EndpointSlices(kit.Namespace).List(t.Ctx, metav1.ListOptions{})
+		t.Must(err)
+		for _, s := range truth.Items {
+			if !strings.Contains(slices, s.Name+"@"+s.ResourceVersion) {
+				return fmt.Errorf("%s@%s is not among %s", s.Name, s.ResourceVersion, slices)
+			}
+		}
+		if config != settingsName+"map[key:value]" || len(truth.Items) == 0 {
+			return fmt.Errorf("it reads %q, and %d EndpointSlices", config, len(truth.Items))
+		}
+		return nil
+	})
+	return config, slices
+}
+
+// refuses expects that a Pod is refused a list with a code.
+func refuses(t *kit.T, c podClient, resource string, code int) {
+	client := c.CoreV1().RESTClient()
+	if resource == "endpointslices" {
+		client = c.DiscoveryV1().RESTClient()
+	}
+	// client-go waits and tries again ten times otherwise.
+	err := client.Get().Namespace(kit.Namespace).Resource(resource).MaxRetries(0).Do(t.Ctx).Error()
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) || int(status.Status().Code) != code {
+		t.Fail("a Pod of %s that lists %s: %v, want %d", c.name, resource, err, code)
+	}
+}

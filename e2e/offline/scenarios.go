@@ -1,0 +1,15 @@
+// Package offline holds the scenarios about nodes that can reach nothing: what a hub's disk and memory are for, and whom they
+// may answer.
+package offline
+
+import (
+	"slices"
+
+	"yurtcoordinator/e2e/kit"
+)
+
+// Scenarios returns the scenarios of this theme, in the order in which they are run.
+func Scenarios() []kit.Scenario {
+	return slices.Concat(offlineScenarios, freshScenarios, identityScenarios, podScenarios, monthScenarios, rolloutScenarios,
+		revokedScenarios)
+}

@@ -1,0 +1,189 @@
+package ops
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"k8s.io/client-go/kubernetes"
+
+	"yurtcoordinator/e2e/kit"
+)
+
+// look is a command that prints the same wherever it is asked.
+type look struct {
+	args   string
+	stdin  string
+	fails  string // what kubectl ends with; empty: success
+	sorted bool   // its lines have no order that is the same everywhere
+	until  string // what comes from there on is each server's own
+	stream bool   // by each protocol
+}
+
+var looks = []look{
+	{args: "get nodes -l apps.openyurt.io/nodepool=p1 -o wide"},
+	{args: "get node p1-n1 -o yaml", until: "\nstatus:"}, // kubelet's heartbeat goes on
+	{args: "get pods -n shop -o wide"},
+	{args: "get pods -n shop --show-labels"},
+	{args: "get pod till -n shop -o yaml"},
+	{args: "get pods -A -l app.kubernetes.io/name=yurt-coordinator"},
+	{args: "get configmaps -n shop -o yaml"},
+	{args: "get services -A -o wide"},
+	{args: "get service till -n shop -o yaml"},
+	{args: "get endpointslices -n shop -o yaml"},
+	{args: "describe service till -n shop", sorted: true},
+	{args: "describe node p1-n2", until: "\nEvents:"}, // the node controller's are in the cloud alone
+	{args: "describe pod till -n shop", sorted: true},
+	{args: "events -n shop --for pod/till", sorted: true},
+	{args: "get events -n shop --field-selector involvedObject.name=till,reason=Started -o name", sorted: true},
+	{args: "logs till -n shop -c till"},
+	{args: "logs till -n shop -c side --previous"},
+	{args: "logs till -n shop -c side", until: "line"},
+	{args: "logs till -n shop -c nobody", fails: "exit status 1"},
+	{args: "exec till -n shop -c till -- cat /www/index.html", stream: true},
+	{args: "exec till -n shop -c till -- ls /nowhere", fails: "exit status 1", stream: true},
+	{args: "exec -i till -n shop -c till -- wc -c", stdin: strings.Repeat("0123456789", 20_000), stream: true},
+	{args: "exec -t till -n shop -c till -- tty", fails: "exit status 1", stream: true}, // without -i kubectl asks for none
+	{args: "exec -it till -n shop -c till -- cat", stdin: "no terminal", stream: true},
+	{args: "explain pods"},
+	{args: "explain pod.spec.containers.resources"},
+	{args: "explain node.status --recursive"},
+	{args: "explain endpointslices.discovery.k8s.io --recursive"},
+	{args: "version", sorted: true},
+	{args: "get --raw /version"},
+}
+
+// allLooks runs them all.
+func allLooks(t *kit.T, at place) map[string]string {
+	all := map[string]string{}
+	for _, l := range looks {
+		for name := range protocols {
+			if !l.stream && name != "websocket" {
+				continue
+			}
+			out := lookAt(t, at, l, name)
+			out, _, _ = strings.Cut(out, l.untilOr(out))
+			all[l.args+" by "+name] = normal(out, l.sorted)
+		}
+	}
+	return all
+}
+
+// lookAt runs one, which must end as it should, and returns what it prints.
+func lookAt(t *kit.T, at place, l look, protocol string) string {
+	out, err := kubectlSays(t, kubectlRun{place: at, protocol: protocol, args: strings.Fields(l.args), stdin: l.stdin})
+	ended := ""
+	if err != nil {
+		ended = err.Error()
+	}
+	if ended != l.fails {
+		t.Fail("kubectl %s, at %s, by %s: it ends with %q, want %q: %s", l.args, at, protocol, ended, l.fails, out)
+	}
+	return out
+}
+
+// untilOr is where an output is cut, which is nowhere if that is not said.
+func (l look) untilOr(out string) string {
+	if l.until == "" {
+		return out + "\x00"
+	}
+	return l.until
+}
+
+// sameLooks expects that the coordinator prints what the cloud did.
+func sameLooks(t *kit.T, when string, at place, want map[string]string) {
+	goal := fmt.Sprintf("%s, %d commands print at %s what they do in the cloud", when, len(want), at)
+	t.Eventually(30*time.Second, goal, func() error {
+		var wrong []error
+		for args, got := range allLooks(t, at) {
+			if got != want[args] {
+				wrong = append(wrong, fmt.Errorf("kubectl %s: %s", args, firstLine(got, want[args])))
+			}
+		}
+		return errors.Join(wrong...)
+	})
+}
+
+// ownLooks are what a coordinator answers otherwise than the cloud, as there is less in it; and what must and must not be in it.
+var ownLooks = []struct {
+	look
+	has, lacks []string
+}{
+	{look: look{args: "api-resources -o name"}, lacks: []string{"deployments"},
+		has: []string{"pods\n", "nodes\n", "events\n", "endpointslices.discovery.k8s.io\n"}},
+	{look: look{args: "api-versions"}, has: []string{"v1\n", "coordination.k8s.io/v1\n", "metrics.k8s.io/v1beta1\n"},
+		lacks: []string{"apps/v1"}},
+	{look: look{args: "cluster-info"}, has: []string{"Kubernetes control plane", " is running at ", "https://10.78.1."}},
+	{look: look{args: "explain pod --output=plaintext-openapiv2", fails: "exit status 1"},
+		has: []string{"a pool's coordinator serves OpenAPI v3 only"}},
+	{look: look{args: "get deployments", fails: "exit status 1"},
+		has: []string{`the server doesn't have a resource type "deployments"`}},
+}
+
+// checkOwnLooks runs them at the coordinator.
+func checkOwnLooks(t *kit.T, at place) {
+	for _, l := range ownLooks {
+		out := lookAt(t, at, l.look, "websocket")
+		for _, text := range l.has {
+			if !strings.Contains(out, text) {
+				t.Fail("kubectl %s, at %s: it says nothing of %q: %s", l.args, at, text, out)
+			}
+		}
+		for _, text := range l.lacks {
+			if strings.Contains(out, text) {
+				t.Fail("kubectl %s, at %s: it speaks of %q: %s", l.args, at, text, out)
+			}
+		}
+		t.Say("kubectl %s at %s: %s", l.args, at, firstOf(out))
+	}
+}
+
+// crashPrinted crashes a Pod while the pool is cut off, twice, and expects each kubectl to show it at the coordinator.
+func crashPrinted(t *kit.T, site kubernetes.Interface) {
+	of := " " + crasherName + " -n " + kit.Namespace
+	crash(t, tillNode)
+	printed(t, "get pod"+of+" --no-headers", "its first restart", func(out string) bool {
+		fields := strings.Fields(out)
+		return len(fields) > 3 && fields[0] == crasherName && fields[3] == "1"
+	})
+	crash(t, tillNode)
+	restartsShown(t, site, 2, 30*time.Second)
+	has := func(all ...string) func(string) bool {
+		return func(out string) bool {
+			for _, text := range all {
+				if !strings.Contains(out, text) {
+					return false
+				}
+			}
+			return true
+		}
+	}
+	printed(t, "events -n "+kit.Namespace+" --for pod/"+crasherName, "the Event about its back-off", has(backOff))
+	printed(t, "describe pod"+of, "how it ended, how often, and the Event", has("Exit Code: 137", "Restart Count: 2", backOff))
+}
+
+// printed waits until each kubectl prints something at the coordinator.
+func printed(t *kit.T, args, what string, is func(string) bool) {
+	for _, older := range []bool{false, true} {
+		at := place{atSite, older}
+		t.Eventually(30*time.Second, "kubectl "+args+" at "+at.String()+" prints "+what, func() error {
+			out := lookAt(t, at, look{args: args}, "websocket")
+			if !is(blanks.ReplaceAllString(out, " ")) {
+				return fmt.Errorf("it prints %s", out)
+			}
+			return nil
+		})
+	}
+}
+
+// crasherPrintedAlike expects that cloud and coordinator print the same of the Pod that has crashed.
+func crasherPrintedAlike(t *kit.T) {
+	l := look{args: "get pod " + crasherName + " -n " + kit.Namespace + " -o wide"}
+	cloud := normal(lookAt(t, place{via: atCloud}, l, "websocket"), false)
+	for _, older := range []bool{false, true} {
+		if got := normal(lookAt(t, place{atSite, older}, l, "websocket"), false); got != cloud {
+			t.Fail("kubectl %s at %s: %s", l.args, place{atSite, older}, firstLine(got, cloud))
+		}
+	}
+}

@@ -1,0 +1,318 @@
+package ops
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"yurtcoordinator/e2e/kit"
+	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/lab"
+	"yurtcoordinator/internal/lab/wire"
+)
+
+var opsScenarios = []kit.Scenario{
+	{
+		Name: "ops-while-cut", Lab: withKubectlOlder(kit.OnePool.AsInstalled()), Run: opsWhileCut,
+		Doc: "logs, exec, attach, cp, port-forward, describe, events, get and get -w print at a coordinator what they print " +
+			"through the cloud, over WebSocket and SPDY, with our kubectl and an older one, also with the pool cut off; a " +
+			"crash is shown then, and every command of docs/operations.md works; healed, cloud and pool agree",
+	},
+	{
+		Name: "ops-denied", Lab: lab.Config{Pools: 2, Nodes: 3, Timing: lab.Quick}.AsInstalled(), Run: opsDenied,
+		Doc: "an operator tries to change something, to read Secrets, to be somebody else; others try with another pool's, a " +
+			"node's and a stranger's certificate: all refused, with what to do instead, and logged",
+	},
+}
+
+// The workload of docs/operations.md.
+const (
+	shop, till, side = "shop", "till", "side"
+	tillNode         = "p1-n2"
+	desk             = "desk"
+	tillRestarts     = "desk=0 side=1 till=0"
+	atCloud, atSite  = "cloud", "coordinator/p1"
+)
+
+func withKubectlOlder(c lab.Config) lab.Config {
+	c.KubectlOlder = true
+	return c
+}
+
+func opsWhileCut(t *kit.T) {
+	t.Pool.Settled(30 * time.Second)
+	names := t.Pool.Nodes()
+	site := t.Pool.Coordinator(lab.Operator)
+	t.DeployWeb()
+	deployTill(t)
+	crasher := deployCrasher(t, tillNode)
+	shownAsInTheCloud(t, site, names, 30*time.Second)
+	getsIn(t)
+	watched(t)
+	marker := len(audited(t))
+
+	want := map[bool]map[string]string{}
+	for _, older := range []bool{false, true} {
+		want[older] = allLooks(t, place{atCloud, older})
+		sameLooks(t, "with the cloud connected", place{atSite, older}, want[older])
+		checkOwnLooks(t, place{atSite, older})
+		streamsWork(t, place{atCloud, older})
+		streamsWork(t, place{atSite, older})
+	}
+	if v := "version by websocket"; want[true][v] == want[false][v] {
+		t.Fail("both kubectls are the same: %s", want[true][v])
+	}
+	before := restarts(t)
+	doc := newRunbook(t)
+	doc.run(t, true)
+
+	t.Say("cutting all WAN links of the pool, silently")
+	t.Must(t.Lab.Cut(t.Ctx, lab.WAN, "pool/p1", wire.Drop))
+	allDown(t, names...)
+	start := time.Now()
+	for _, older := range []bool{false, true} {
+		sameLooks(t, "cut off", place{atSite, older}, want[older])
+		checkOwnLooks(t, place{atSite, older})
+		streamsWork(t, place{atSite, older})
+	}
+	doc.run(t, false)
+	t.Figure("cut_commands_s", time.Since(start).Seconds())
+	streamsAudited(t, marker)
+	crashPrinted(t, site)
+
+	healedAgree(t, site, "pool/p1", crasher, 2)
+	t.Pool.Settled(60 * time.Second)
+	t.Eventually(60*time.Second, "the cloud has all nodes as Ready again, and the Pod", func() error {
+		for _, name := range names {
+			if n := t.Seen.Node(name); n.Ready != corev1.ConditionTrue {
+				return fmt.Errorf("%s: %+v", name, n)
+			}
+		}
+		p, err := t.Cloud.CoreV1().Pods(shop).Get(t.Ctx, till, metav1.GetOptions{})
+		if err == nil && !kit.PodReady(p) {
+			err = fmt.Errorf("its conditions: %+v", p.Status.Conditions)
+		}
+		return err
+	})
+	shownAsInTheCloud(t, site, names, 30*time.Second)
+	crasherPrintedAlike(t)
+	if now := restarts(t); now != before {
+		t.Fail("containers were restarted: %s, before %s", now, before)
+	}
+}
+
+// getsIn waits until the coordinator gets into the container. It starts with a certificate that kubelets do not know, until the
+// cluster has signed one; and the first request after it has another fails, since client-go closes all connections then.
+func getsIn(t *kit.T) {
+	t.Eventually(30*time.Second, "the coordinator gets into the container", func() error {
+		out, err := kubectlSays(t, kubectlRun{place: place{via: atSite}, args: strings.Fields("logs till -n shop -c till")})
+		if err != nil {
+			err = fmt.Errorf("%w: %s", err, out)
+		}
+		return err
+	})
+}
+
+// deployTill makes the Pod of docs/operations.md and its Service, and waits until its second container has crashed and runs
+// again.
+func deployTill(t *kit.T) {
+	_, err := t.Cloud.CoreV1().Namespaces().Create(t.Ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: shop}},
+		metav1.CreateOptions{})
+	t.Must(err)
+	state := corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}
+	container := func(name, script string) corev1.Container {
+		return corev1.Container{
+			Name: name, Image: kit.WebImage, Command: []string{"sh", "-c", script}, Stdin: name != till, TTY: name == desk,
+			VolumeMounts: []corev1.VolumeMount{{Name: "state", MountPath: "/state"}},
+		}
+	}
+	_, err = t.Cloud.CoreV1().Pods(shop).Create(t.Ctx, &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: till, Labels: map[string]string{"app": till}},
+		Spec: corev1.PodSpec{
+			NodeName: tillNode, TerminationGracePeriodSeconds: ptr.To[int64](1),
+			Containers: []corev1.Container{
+				container(till, "mkdir -p /www; echo hello > /www/index.html; echo open; httpd -f -p 80 -h /www"),
+				container(side, "echo life $(cat /state/n); if [ ! -f /state/n ]; then echo 2 > /state/n; exit 1; fi; cat"),
+				container(desk, "exec sh"),
+			},
+			Volumes:     []corev1.Volume{{Name: "state", VolumeSource: state}},
+			Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
+		},
+	}, metav1.CreateOptions{})
+	t.Must(err)
+	_, err = t.Cloud.CoreV1().Services(shop).Create(t.Ctx, &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Name: till},
+		Spec:       corev1.ServiceSpec{Selector: map[string]string{"app": till}, Ports: []corev1.ServicePort{{Port: 80}}},
+	}, metav1.CreateOptions{})
+	t.Must(err)
+	t.Eventually(90*time.Second, "the Pod "+till+" runs, and has been restarted once", func() error {
+		p, err := t.Cloud.CoreV1().Pods(shop).Get(t.Ctx, till, metav1.GetOptions{})
+		if err == nil && (!kit.PodReady(p) || restartsOf(p) != tillRestarts) {
+			err = fmt.Errorf("its status: %+v", p.Status)
+		}
+		return err
+	})
+}
+
+func restartsOf(p *corev1.Pod) string {
+	var all []string
+	for i := range p.Status.ContainerStatuses {
+		s := &p.Status.ContainerStatuses[i]
+		all = append(all, fmt.Sprintf("%s=%d", s.Name, s.RestartCount))
+	}
+	slices.Sort(all)
+	return strings.Join(all, " ")
+}
+
+func restarts(t *kit.T) string {
+	p, err := t.Cloud.CoreV1().Pods(shop).Get(t.Ctx, till, metav1.GetOptions{})
+	t.Must(err)
+	return restartsOf(p)
+}
+
+// watched expects that `get -w` at the coordinator shows what changes in the cloud.
+func watched(t *kit.T) {
+	cmd, err := t.Lab.Kubectl(t.Ctx, atSite, strings.Fields("get pods -n shop -w -L seen"))
+	t.Must(err)
+	w := begin(t, cmd, false)
+	defer func() { _ = w.end() }()
+	says(t, w, "get -w", till)
+	label := func(change string) {
+		args := strings.Fields("label pod till -n shop " + change)
+		out, err := kubectlSays(t, kubectlRun{place: place{via: atCloud}, args: args})
+		if err != nil {
+			t.Fail("label: %v: %s", err, out)
+		}
+	}
+	label("seen=changed")
+	says(t, w, "get -w", "changed")
+	label("seen-")
+}
+
+// streamsWork tries what goes on until it is ended, and what moves files.
+func streamsWork(t *kit.T, at place) {
+	for protocol := range protocols {
+		start := func(terminal bool, args string) *running {
+			cmd, err := kubectlFor(t.Ctx, t, kubectlRun{place: at, protocol: protocol, args: strings.Fields(args)})
+			t.Must(err)
+			return begin(t, cmd, terminal)
+		}
+		what := func(s string) string { return s + " at " + at.String() + " by " + protocol }
+		follow := start(false, "logs till -n shop -c side -f --tail=1")
+		attach := start(false, "attach -i till -n shop -c side")
+		says(t, attach, what("attach"), "press") // enter
+		line := fmt.Sprintf("line-%d-%s", time.Now().UnixNano(), protocol)
+		_, err := io.WriteString(attach.input, line+"\n")
+		t.Must(err)
+		says(t, attach, what("attach"), line)
+		says(t, follow, what("logs -f"), line)
+		_, _ = attach.end(), follow.end()
+
+		shell := start(true, "exec -it till -n shop -c till -- sh")
+		says(t, shell, what("exec -it"), "# ")
+		sized(t, what("exec -it"), shell)
+		_, err = io.WriteString(shell.input, "tty; echo $((6*7)); exit 7\n")
+		t.Must(err)
+		says(t, shell, what("exec -it"), "/dev/pts/")
+		says(t, shell, what("exec -it"), "42")
+		if err := <-shell.ended; err == nil || err.Error() != "exit status 7" {
+			t.Fail("%s ends with %v", what("exec -it"), err)
+		}
+		atDesk := start(true, "attach -it till -n shop -c desk")
+		says(t, atDesk, what("attach -it"), "press")
+		sized(t, what("attach -it"), atDesk)
+		_ = atDesk.end() // the shell goes on: its Pod counts no restart
+		portForwarded(t, what("port-forward"), start(false, "port-forward -n shop pod/till :80"))
+		copied(t, at, protocol)
+	}
+}
+
+// portForwarded fetches the web server's page through a kubectl port-forward, and ends that.
+func portForwarded(t *kit.T, what string, forward *running) {
+	defer func() { _ = forward.end() }()
+	says(t, forward, what, "Forwarding from 127.0.0.1:")
+	_, rest, _ := strings.Cut(forward.printed(), "Forwarding from ")
+	address, _, _ := strings.Cut(rest, " ")
+	pageAt(t, what, address)
+}
+
+func pageAt(t *kit.T, what, address string) {
+	client := &http.Client{Transport: &http.Transport{
+		DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return t.Lab.Dial(ctx, "", address)
+		},
+	}}
+	for range 3 {
+		t.Eventually(commandTimeout, what+" leads to the web server", func() error {
+			body, err := kit.Fetch(t.Ctx, client, "http://till/")
+			if err == nil && body != "hello\n" {
+				err = fmt.Errorf("it answers %q", body)
+			}
+			return err
+		})
+	}
+}
+
+// copied expects that a file comes back as it went.
+func copied(t *kit.T, at place, protocol string) {
+	dir, err := os.MkdirTemp("", "yurtlab-ops-")
+	t.Must(err)
+	defer func() { t.Must(os.RemoveAll(dir)) }()
+	content := []byte(strings.Repeat(at.String()+protocol+"\n", 50_000))
+	there, back := filepath.Join(dir, "there"), filepath.Join(dir, "back")
+	t.Must(os.WriteFile(there, content, 0o600))
+	for _, args := range [][]string{
+		{"cp", there, "shop/till:/tmp/copy", "-c", till}, {"cp", "shop/till:/tmp/copy", back, "-c", till},
+	} {
+		if out, err := kubectlSays(t, kubectlRun{place: at, protocol: protocol, args: args}); err != nil {
+			t.Fail("kubectl %v at %s by %s: %v: %s", args, at, protocol, err, out)
+		}
+	}
+	got, err := os.ReadFile(back)
+	t.Must(err)
+	if !slices.Equal(got, content) {
+		t.Fail("cp at %s by %s: %d bytes came back, not the %d that went", at, protocol, len(got), len(content))
+	}
+}
+
+// audited are the lines about streams in the coordinator's log.
+func audited(t *kit.T) []string { return coordinatorSays(t, `"event":"opened"`) }
+
+// streamsAudited expects that the coordinator's log says who has opened which streams, and nothing of what went through.
+func streamsAudited(t *kit.T, marker int) {
+	user := fmt.Sprintf(`"user":%q`, edge.PoolName("p1").OperatorUser())
+	pod := "/api/v1/namespaces/shop/pods/till/"
+	t.Eventually(10*time.Second, "the audit log has each kind of stream, by whom, and no data", func() error {
+		lines := audited(t)[marker:]
+		for _, want := range []string{
+			pod + `exec","container":"till","command":["cat","/www/index.html"]`,
+			pod + `exec","container":"till","command":["sh"]`,
+			pod + `exec","container":"till","command":["tar","cf","-","/tmp/copy"]`, pod + `attach","container":"side"`,
+			pod + `attach","container":"desk"`, pod + `portforward"`,
+		} {
+			is := func(l string) bool { return strings.Contains(l, want) && strings.Contains(l, user) }
+			if !slices.ContainsFunc(lines, is) {
+				return fmt.Errorf("none of %d lines has %s and %s", len(lines), want, user)
+			}
+		}
+		for _, l := range lines {
+			if strings.Contains(l, "0123456789") || strings.Contains(l, "line-") || strings.Contains(l, "6*7") ||
+				strings.Contains(l, "stty") {
+				return fmt.Errorf("it has data: %s", l)
+			}
+		}
+		return nil
+	})
+}

@@ -1,0 +1,174 @@
+package ops
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"yurtcoordinator/e2e/kit"
+)
+
+// runbook is docs/operations.md: its commands, in the order in which they stand there.
+type runbook struct {
+	commands []docCommand
+	dir      string // where they are run
+	path     string // has a kubectl that is on the lab's network
+	environ  []string
+	settings map[string]string // what the document exports
+}
+
+// docCommand is a line of a code block.
+type docCommand struct {
+	text   string
+	before bool // stands under the heading of what is to be done before it is needed
+}
+
+// docCommands reads the commands in a document's code blocks. Each line there must be one.
+func docCommands(text string) ([]docCommand, error) {
+	var all []docCommand
+	heading, inside := "", false
+	for line := range strings.Lines(text) {
+		line = strings.TrimSpace(line)
+		switch {
+		case strings.HasPrefix(line, "```"):
+			inside = !inside
+		case !inside && strings.HasPrefix(line, "#"):
+			heading = strings.TrimLeft(line, "# ")
+		case !inside || line == "":
+		case strings.HasPrefix(line, "kubectl ") || strings.HasPrefix(line, "export "):
+			all = append(all, docCommand{line, heading == "Before you need it"})
+		default:
+			return nil, fmt.Errorf("%q in a code block is no command that is tried", line)
+		}
+	}
+	if inside {
+		return nil, fmt.Errorf("a code block of %q does not end", heading)
+	}
+	return all, nil
+}
+
+// goesOn says whether a command ends only when it is ended.
+func (c docCommand) goesOn() bool {
+	words := strings.Fields(c.text)
+	return slices.Contains(words, "-f") || slices.Contains(words, "-w") || slices.Contains(words, "attach") ||
+		slices.Contains(words, "port-forward")
+}
+
+func (c docCommand) onTerminal() bool { return slices.Contains(strings.Fields(c.text), "-it") }
+
+// newRunbook reads the document and prepares a place where its commands are run.
+func newRunbook(t *kit.T) *runbook {
+	text, err := os.ReadFile(filepath.Join(t.Config.Chart, "..", "..", "..", "docs", "operations.md"))
+	t.Must(err)
+	b := &runbook{settings: map[string]string{}}
+	b.commands, err = docCommands(string(text))
+	t.Must(err)
+	b.dir, err = os.MkdirTemp("", "yurtlab-runbook-")
+	t.Must(err)
+	t.Background.Add(1)
+	context.AfterFunc(t.Ctx, func() {
+		defer t.Background.Done()
+		_ = os.RemoveAll(b.dir) // a leftover there harms nobody
+	})
+	cmd, err := t.Lab.Kubectl(t.Ctx, atCloud, nil)
+	t.Must(err)
+	last := slices.IndexFunc(cmd.Args, func(a string) bool { return strings.HasPrefix(a, "--kubeconfig=") })
+	if last < 0 {
+		t.Fail("no kubeconfig in %v", cmd.Args)
+	}
+	b.settings["KUBECONFIG"] = strings.TrimPrefix(cmd.Args[last], "--kubeconfig=")
+	script := "#!/bin/sh\nexec"
+	for _, a := range cmd.Args[:last] {
+		script += " '" + strings.ReplaceAll(a, "'", `'\''`) + "'"
+	}
+	b.path = filepath.Join(b.dir, "bin")
+	t.Must(os.Mkdir(b.path, 0o700))
+	t.Must(os.WriteFile(filepath.Join(b.path, "kubectl"), []byte(script+" \"$@\"\n"), 0o700))
+	b.environ = cmd.Env
+	return b
+}
+
+// run tries what is to be done before, or all the others.
+func (b *runbook) run(t *kit.T, before bool) {
+	n := 0
+	for _, c := range b.commands {
+		if c.before != before {
+			continue
+		}
+		n++
+		if setting, ok := strings.CutPrefix(c.text, "export "); ok {
+			name, value, _ := strings.Cut(setting, "=")
+			b.settings[name] = value
+			continue
+		}
+		b.try(t, c)
+	}
+	if n == 0 {
+		t.Fail("docs/operations.md has no commands")
+	}
+	t.Figure(map[bool]string{true: "runbook_commands_before", false: "runbook_commands"}[before], float64(n))
+}
+
+func (b *runbook) command(ctx context.Context, c docCommand) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, "sh", "-c", c.text)
+	cmd.Dir = b.dir
+	path := ""
+	for _, e := range b.environ {
+		if p, ok := strings.CutPrefix(e, "PATH="); ok {
+			path = p
+		}
+	}
+	cmd.Env = append(slices.Clone(b.environ), "PATH="+b.path+string(filepath.ListSeparator)+path)
+	for name, value := range b.settings {
+		cmd.Env = append(cmd.Env, name+"="+value)
+	}
+	return cmd
+}
+
+// try runs a command of the document. What goes on must print something, and a terminal's must do what is typed there.
+func (b *runbook) try(t *kit.T, c docCommand) {
+	ctx, cancel := context.WithTimeout(t.Ctx, commandTimeout)
+	defer cancel()
+	cmd := b.command(ctx, c)
+	if !c.goesOn() && !c.onTerminal() {
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Fail("docs/operations.md: %s: %v: %s", c.text, err, out)
+		}
+		t.Say("%s: %d bytes", c.text, len(out))
+		return
+	}
+	r := begin(t, cmd, c.onTerminal())
+	ended := false
+	defer func() {
+		if !ended {
+			_ = r.end()
+		}
+	}()
+	switch {
+	case strings.Contains(c.text, "port-forward"):
+		says(t, r, c.text, "Forwarding from")
+		pageAt(t, c.text, "127.0.0.1:8080")
+	case strings.Contains(c.text, "attach"):
+		says(t, r, c.text, "press")
+		_, err := io.WriteString(r.input, "from-the-runbook\n")
+		t.Must(err)
+		says(t, r, c.text, "from-the-runbook")
+	case c.onTerminal():
+		says(t, r, c.text, "# ")
+		_, err := io.WriteString(r.input, "exit\n")
+		t.Must(err)
+		err = <-r.ended
+		ended = true
+		if err != nil {
+			t.Fail("docs/operations.md: %s: %v: %s", c.text, err, r.printed())
+		}
+	default: // a log, a watch
+		says(t, r, c.text, "\n")
+	}
+}

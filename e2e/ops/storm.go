@@ -1,0 +1,371 @@
+package ops
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/utils/ptr"
+
+	"yurtcoordinator/e2e/kit"
+	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/lab"
+	"yurtcoordinator/internal/lab/wire"
+)
+
+var stormScenarios = []kit.Scenario{{
+	Name: "status-storm",
+	Lab: lab.Config{
+		Pools: 1, Nodes: 30, Timing: lab.Stock, Kubelet: lab.Hollow, NoKubelet: true, NoProxy: true,
+	},
+	Run: statusStorm,
+	Doc: "30 nodes of 100 Pods change the status of all of them at once, connected and with the pool cut off: the coordinator " +
+		"shows all and stays within its memory; healed, the cloud has them. The hubs are real; what kubelets ask of them is " +
+		"played, with kubelet's own heartbeats, informers, order and pace",
+}}
+
+const (
+	stormPods      = 100 // on each node
+	stormNamespace = "storm"
+	// stormMost is the coordinator's budget, of RSS at any moment: that of DESIGN §8 for objects that are patched all the time.
+	// (The one for 1000 Pods and 500 Nodes, 180 MB, is of a coordinator where nobody changes or watches anything.)
+	stormMost = 256.0 * (1 << 20)
+	// stormShown is within which all 3000 changes are shown. A kubelet alone needs 2 s to write its 100 (50 requests a second);
+	// all of them, the cloud's API server and etcd share this machine.
+	stormShown = 2 * time.Minute
+)
+
+// storm is the pool whose Pods all change at once.
+type storm struct {
+	*kit.T
+	site     kubernetes.Interface
+	kubelets []*playedKubelet
+	seen     *shownRounds
+	race     bool // the coordinator has the race detector
+	round    int32
+}
+
+func statusStorm(t *kit.T) {
+	t.Pool.Settled(60 * time.Second)
+	s := &storm{T: t, site: t.Pool.Coordinator(lab.Operator), seen: newShownRounds()}
+	var err error
+	s.race, err = t.Lab.RaceBuilt()
+	t.Must(err)
+	s.memory("idle")
+	s.makeNodes()
+	s.makePods()
+	s.watchSite()
+	s.begin()
+	s.blow("fill")
+	s.Hold(10*time.Second, "nothing changes")
+	s.memory("filled")
+	s.blow("connected")
+	s.memory("connected")
+
+	t.Say("cutting all WAN links of the pool, silently")
+	t.Must(t.Lab.Cut(t.Ctx, lab.WAN, "pool/p1", wire.Drop))
+	allDown(t, t.Pool.Nodes()...)
+	s.blow("cut")
+	s.memory("cut")
+	s.within() // before this scenario reads everything as JSON, again and again
+	t.Must(t.Lab.Heal(t.Ctx, lab.WAN, "pool/p1"))
+	healed := time.Now()
+	s.agree(2 * time.Minute)
+	s.Figure("healed_to_agree_s", time.Since(healed).Seconds())
+	s.memory("healed")
+}
+
+// makeNodes makes the Node objects that kubelets would register, of 8 KB.
+func (s *storm) makeNodes() {
+	var images []corev1.ContainerImage
+	for i := range 50 {
+		name := fmt.Sprintf("registry.local/team-%d/app", i)
+		images = append(images, corev1.ContainerImage{
+			Names: []string{fmt.Sprintf("%s@sha256:%064x", name, i), name + ":1"}, SizeBytes: 1e8,
+		})
+	}
+	for _, name := range s.Pool.Nodes() {
+		n, err := s.Cloud.CoreV1().Nodes().Create(s.Ctx, &corev1.Node{
+			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{
+				edge.LabelNodePool: "p1", corev1.LabelHostname: name,
+			}},
+		}, metav1.CreateOptions{})
+		s.Must(err)
+		n.Status.Images = images
+		n.Status.Conditions = []corev1.NodeCondition{{
+			Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "KubeletReady", Message: "played",
+			LastHeartbeatTime: metav1.Now(), LastTransitionTime: metav1.Now(),
+		}}
+		_, err = s.Cloud.CoreV1().Nodes().UpdateStatus(s.Ctx, n, metav1.UpdateOptions{})
+		s.Must(err)
+	}
+}
+
+// makePods makes all Pods, bound to their nodes.
+func (s *storm) makePods() {
+	_, err := s.Cloud.CoreV1().Namespaces().Create(s.Ctx, &corev1.Namespace{
+		ObjectMeta: metav1.ObjectMeta{Name: stormNamespace},
+	}, metav1.CreateOptions{})
+	s.Must(err)
+	s.Eventually(30*time.Second, "Pods may be made", func() error {
+		_, err := s.Cloud.CoreV1().ServiceAccounts(stormNamespace).Get(s.Ctx, "default", metav1.GetOptions{})
+		return err
+	})
+	var making errgroup.Group
+	making.SetLimit(16)
+	began := time.Now()
+	for _, node := range s.Pool.Nodes() {
+		for i := range stormPods {
+			making.Go(func() error {
+				_, err := s.Cloud.CoreV1().Pods(stormNamespace).Create(s.Ctx, stormPod(node, i), metav1.CreateOptions{})
+				return err
+			})
+		}
+	}
+	s.Must(making.Wait())
+	s.Say("%d Pods were made in %.1f s", len(s.Pool.Nodes())*stormPods, time.Since(began).Seconds())
+}
+
+// stormPod is a Pod as large as those of real workloads are.
+func stormPod(node string, i int) *corev1.Pod {
+	var env []corev1.EnvVar
+	for e := range 20 {
+		env = append(env, corev1.EnvVar{Name: fmt.Sprintf("SETTING_%d", e), Value: strings.Repeat("value ", 8)})
+	}
+	probe := &corev1.Probe{ProbeHandler: corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"true"}}}}
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: fmt.Sprintf("app-%s-%03d", node, i), Labels: map[string]string{"app": "storm", "of": node},
+		},
+		Spec: corev1.PodSpec{
+			NodeName: node, AutomountServiceAccountToken: ptr.To(false),
+			Containers: []corev1.Container{{
+				Name: "c", Image: kit.WebImage, Env: env, ReadinessProbe: probe, LivenessProbe: probe,
+				Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{
+					corev1.ResourceCPU: resource.MustParse("10m"), corev1.ResourceMemory: resource.MustParse("16Mi"),
+				}},
+			}},
+			Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
+		},
+	}
+}
+
+// begin plays the kubelets.
+func (s *storm) begin() {
+	for _, node := range s.Pool.Nodes() {
+		access, err := s.Lab.HubConfig(node)
+		s.Must(err)
+		k, err := newPlayedKubelet(node, access)
+		s.Must(err)
+		s.kubelets = append(s.kubelets, k)
+		s.Background.Go(func() { k.run(s.Ctx) })
+	}
+	s.Eventually(60*time.Second, "all kubelets know their Pods", func() error {
+		for _, k := range s.kubelets {
+			if n := len(k.pods.List()); n != stormPods {
+				return fmt.Errorf("that of %s has %d", k.node, n)
+			}
+		}
+		return nil
+	})
+}
+
+// shownRounds is when an operator's watch at the coordinator has first shown each Pod in the round that it is in.
+type shownRounds struct {
+	mu sync.Mutex
+	at map[string]map[int32]time.Time
+}
+
+func newShownRounds() *shownRounds { return &shownRounds{at: map[string]map[int32]time.Time{}} }
+
+func (r *shownRounds) see(o any) {
+	p, ok := o.(*corev1.Pod)
+	if !ok || p.Namespace != stormNamespace {
+		return
+	}
+	now, round := time.Now(), roundOf(p)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.at[p.Name] == nil {
+		r.at[p.Name] = map[int32]time.Time{}
+	}
+	if _, seen := r.at[p.Name][round]; !seen {
+		r.at[p.Name][round] = now
+	}
+}
+
+// of returns when each Pod was shown in a round.
+func (r *shownRounds) of(round int32) map[string]time.Time {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	all := map[string]time.Time{}
+	for name, rounds := range r.at {
+		if at, ok := rounds[round]; ok {
+			all[name] = at
+		}
+	}
+	return all
+}
+
+// watchSite watches all Pods at the coordinator, as an operator.
+func (s *storm) watchSite() {
+	access, err := s.Lab.CoordinatorConfig(1, lab.Operator)
+	s.Must(err)
+	access.ContentType = runtime.ContentTypeProtobuf
+	client, err := kubernetes.NewForConfig(access)
+	s.Must(err)
+	factory := informers.NewSharedInformerFactory(client, 0)
+	_, err = factory.Core().V1().Pods().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: s.seen.see, UpdateFunc: func(_, o any) { s.seen.see(o) },
+	})
+	s.Must(err)
+	s.Background.Go(func() {
+		factory.Start(s.Ctx.Done())
+		<-s.Ctx.Done()
+		factory.Shutdown()
+	})
+}
+
+// blow changes the status of all Pods at once, and waits until the coordinator shows all of them so.
+func (s *storm) blow(when string) {
+	s.round++
+	began := time.Now()
+	for _, k := range s.kubelets {
+		k.change(s.round)
+	}
+	want := len(s.kubelets) * stormPods
+	s.Eventually(stormShown, fmt.Sprintf("%s: all %d changes are shown", when, want), func() error {
+		if n := len(s.seen.of(s.round)); n != want {
+			return fmt.Errorf("%d are", n)
+		}
+		return nil
+	})
+	var changed, sent, answered []time.Duration
+	shown := s.seen.of(s.round)
+	for _, k := range s.kubelets {
+		for name, w := range k.writes(s.round) {
+			changed = append(changed, shown[name].Sub(began))
+			sent = append(sent, shown[name].Sub(w.at))
+			answered = append(answered, w.took)
+		}
+	}
+	// A write that is shown may not be answered yet.
+	if len(sent) < want-len(s.kubelets) {
+		s.Fail("%d of %d Pods were written about", len(sent), want)
+	}
+	for name, all := range map[string][]time.Duration{
+		"change_to_shown": changed, "write_to_shown": sent, "write_to_answered": answered,
+	} {
+		slices.Sort(all)
+		s.Figure(when+"_"+name+"_p50_s", all[len(all)/2].Seconds())
+		s.Figure(when+"_"+name+"_p99_s", all[len(all)*99/100].Seconds())
+		s.Figure(when+"_"+name+"_max_s", all[len(all)-1].Seconds())
+	}
+}
+
+// agree waits until the cloud has every Pod in this round, and the coordinator shows Pods and Nodes as the cloud has them.
+func (s *storm) agree(within time.Duration) {
+	s.Eventually(within, "kubelets see in the cloud what they have reported", func() error {
+		for _, k := range s.kubelets {
+			if n := k.behind(); n > 0 {
+				return fmt.Errorf("that of %s does not, of %d Pods", k.node, n)
+			}
+		}
+		return nil
+	})
+	s.Eventually(30*time.Second, "cloud and pool agree", func() error {
+		for _, resource := range []string{"nodes", "pods"} {
+			cloud, err := s.ObjectsAt(s.Cloud, resource)
+			if err != nil {
+				return err
+			}
+			shown, err := s.ObjectsAt(s.site, resource)
+			if err != nil {
+				return err
+			}
+			if err := sameShown(resource, s.Pool.Nodes(), cloud, shown); err != nil {
+				return err
+			}
+		}
+		pods, err := s.Cloud.CoreV1().Pods(stormNamespace).List(s.Ctx, metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		bytes := 0
+		for i := range pods.Items {
+			bytes += pods.Items[i].Size()
+			if got := roundOf(&pods.Items[i]); got != s.round {
+				return fmt.Errorf("the cloud has %s at %d, want %d", pods.Items[i].Name, got, s.round)
+			}
+		}
+		if len(pods.Items) != len(s.kubelets)*stormPods {
+			return fmt.Errorf("there are %d Pods", len(pods.Items))
+		}
+		s.Figure("pods_mib", float64(bytes)/(1<<20))
+		return nil
+	})
+}
+
+// memory says what the coordinator's process has.
+func (s *storm) memory(when string) {
+	m := s.coordinatorMemory()
+	s.Figure(when+"_rss_mib", m["VmRSS"]/(1<<20))
+	s.Figure(when+"_anonymous_mib", m["RssAnon"]/(1<<20))
+}
+
+// within holds the most that the coordinator has ever had against the budget.
+func (s *storm) within() {
+	most := s.coordinatorMemory()["VmHWM"]
+	s.Figure("most_rss_mib", most/(1<<20))
+	switch {
+	case s.race:
+		s.Say("its memory is not judged: it is built with the race detector")
+	case most > stormMost:
+		s.Fail("the coordinator had %.0f MiB at most, want %.0f", most/(1<<20), stormMost/(1<<20))
+	}
+}
+
+func (s *storm) coordinatorMemory() map[string]float64 {
+	// The kernel keeps only the beginning of a program's name.
+	out, err := s.Lab.Output(s.Ctx, s.Pool.CoordinatorNode(), "sh", "-c", "cat /proc/$(pgrep -x 'yurt-coord.*')/status")
+	s.Must(err)
+	m, err := memoryIn(out)
+	s.Must(err)
+	return m
+}
+
+// memoryIn reads the sizes in a /proc/PID/status, in bytes.
+func memoryIn(status string) (map[string]float64, error) {
+	all := map[string]float64{}
+	for line := range strings.Lines(status) {
+		name, rest, _ := strings.Cut(line, ":")
+		var kB float64
+		if _, err := fmt.Sscanf(rest, "%f kB", &kB); err == nil {
+			all[name] = kB * 1024
+		}
+	}
+	for _, name := range []string{"VmRSS", "RssAnon", "VmHWM"} {
+		if all[name] == 0 {
+			return nil, fmt.Errorf("nothing of %s in %q", name, status)
+		}
+	}
+	return all, nil
+}
+
+// roundOf is the round that a Pod's status is of.
+func roundOf(p *corev1.Pod) int32 {
+	if len(p.Status.ContainerStatuses) == 0 {
+		return 0
+	}
+	return p.Status.ContainerStatuses[0].RestartCount
+}

@@ -1,0 +1,247 @@
+package pool
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"yurtcoordinator/e2e/kit"
+	"yurtcoordinator/internal/lab"
+	"yurtcoordinator/internal/lab/load"
+)
+
+var poolScopeScenarios = []kit.Scenario{
+	{
+		Name: "pool-scope", Quick: true, Lab: kit.HubsAlone, Run: poolScope,
+		Doc: "Services and a custom resource become pool resources while the hubs run, and cease to be: watches stay exact, " +
+			"what no hub had costs one list over the WAN; kubectl sees what the cloud would show it",
+	},
+	{
+		Name: "topology", Quick: true, Run: topology,
+		Lab: lab.Config{Pools: 2, Nodes: 2, Timing: lab.Quick, Kubelet: lab.Hollow},
+		Doc: "a Service's openyurt.io/topologyKeys are set, changed and taken away: informers and kube-proxies of each node " +
+			"have the endpoints that concern it, at once",
+	},
+}
+
+// share sets the pool resources of all hubs of the first pool, besides endpoints. Of Services, if they are not among them, each
+// hub has a copy of its own then, for service topology.
+func share(t *kit.T, more ...string) {
+	all := append([]string{"v1/endpoints", "discovery.k8s.io/v1/endpointslices"}, more...)
+	for _, node := range t.Pool.Nodes() {
+		t.Must(t.Lab.HubSettings(node, fmt.Sprintf("pool-scope-resources: [%s]\n", strings.Join(all, ", "))))
+	}
+	t.Say("the hubs' files say that the pool shares %v", all)
+}
+
+func poolScope(t *kit.T) {
+	t.Pool.Settled(30 * time.Second)
+	share(t)
+	t.Eventually(30*time.Second, "no hub shares Services", func() error {
+		for node, h := range t.Pool.Hubs() {
+			if r, ok := h.Replica(kit.AllServices.Name); ok && r.Shared {
+				return fmt.Errorf("%s still has %+v", node, r)
+			}
+		}
+		return nil
+	})
+	slicesSeen, services, pools := t.Record(kit.EndpointSlices), t.Record(kit.AllServices), t.Record(kit.AllNodePools)
+	spec := load.Spec{Services: 20, EndpointsEach: 5, Nodes: t.Pool.Nodes()}
+	_, err := load.Services(t.Ctx, t.Cloud, spec)
+	t.Must(err)
+	paths := map[string][]string{}
+	for i := range 5 {
+		paths["services"] = append(paths["services"], fmt.Sprintf("/api/v1/namespaces/%s/services/load-%05d", load.Namespace, i))
+		paths["nodepools"] = append(paths["nodepools"], fmt.Sprintf("%s/more-%d", kit.AllNodePools.Path, i))
+		t.Cloud.MakePool(fmt.Sprintf("more-%d", i))
+	}
+	t.Pool.Shared(30*time.Second, slicesSeen.Name)
+	// The first question for EndpointSlices has each hub learn what service topology needs, on its own.
+	slicesSeen.Seat(t, t.Pool.Nodes())
+
+	services.Seat(t, t.Pool.Nodes())
+	pools.Sit(t, t.Pool.Nodes())
+	stop := []func(){t.Patching(paths["services"]...), t.Patching(paths["nodepools"]...)}
+	before := map[string]int{}
+	for _, a := range []*kit.Audience{services, pools} {
+		before[a.Resource] = len(t.Pool.ListsOverWAN(a.Resource))
+	}
+
+	share(t, "v1/services", "apps.openyurt.io/v1beta2/nodepools")
+	// Services every hub had for itself, and has on its disk.
+	for a, want := range map[*kit.Audience]int{services: 0, pools: 1} {
+		t.Pool.Shared(60*time.Second, a.Name)
+		a.Seat(t, t.Pool.Nodes())
+		if lists := t.Pool.NewLists(a.Resource, before[a.Resource]); len(lists) != want {
+			t.Fail("%s joined the pool with %d lists over the WAN, want %d", a.Name, len(lists), want)
+		}
+	}
+	sameToKubectl(t)
+	t.Hold(3*time.Second, "both are shared, and change")
+
+	share(t)
+	t.Eventually(60*time.Second, "no hub has a copy of NodePools any more, each has Services for itself", func() error {
+		for node, h := range t.Pool.Hubs() {
+			if r, ok := h.Replica(pools.Name); ok {
+				return fmt.Errorf("%s still has %+v", node, r)
+			}
+			if r, ok := h.Replica(services.Name); !ok || r.Source != "cloud" || r.Revision == 0 {
+				return fmt.Errorf("%s has %+v", node, r)
+			}
+		}
+		return nil
+	})
+	for _, a := range []*kit.Audience{services, pools} {
+		a.CaughtUp(t, 30*time.Second)
+	}
+	t.Hold(3*time.Second, "neither is shared, both change")
+	for _, s := range stop {
+		s()
+	}
+	// A hub's copy of Services is for service topology too: joining and leaving, each makes a new one.
+	twice := map[string]int{}
+	for _, node := range t.Pool.Nodes() {
+		twice[node] = 2
+	}
+	services.Judge(t, twice)
+	pools.Judge(t, nil)
+	slicesSeen.Judge(t, nil)
+	slicesSeen.ListedOnce(t)
+}
+
+// asTable is what kubectl asks for.
+const asTable = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
+
+// sameToKubectl expects kubectl to show of EndpointSlices, which must be at rest, what it would show at the cloud:
+// columns and cells through a hub, by a list and by a watch; and at the coordinator all of each object, but for its
+// resourceVersion, which is the coordinator's own.
+func sameToKubectl(t *kit.T) {
+	cloud, err := t.Lab.CloudConfig()
+	t.Must(err)
+	hub, err := t.Lab.HubConfig(t.Pool.Nodes()[1])
+	t.Must(err)
+	operator, err := t.Lab.CoordinatorConfig(1, lab.Operator)
+	t.Must(err)
+	t.Eventually(10*time.Second, "kubectl get endpointslices shows through a hub what it shows at the cloud", func() error {
+		want, err := t.List(cloud, kit.EndpointSlices.Path, asTable)
+		t.Must(err)
+		has, err := t.List(hub, kit.EndpointSlices.Path, asTable)
+		t.Must(err)
+		rows, _ := want["rows"].([]any)
+		if want["kind"] != "Table" || len(rows) < 20 {
+			return fmt.Errorf("the cloud answers a %v of %d rows", want["kind"], len(rows))
+		}
+		delete(want, "metadata") // the revision of the list
+		delete(has, "metadata")
+		return kit.Differs(want, has) // an age may have become a second more between the two
+	})
+	t.Eventually(10*time.Second, "the coordinator has the cloud's objects, with all that is in them", func() error {
+		want, err := t.List(cloud, kit.EndpointSlices.Path, "application/json")
+		t.Must(err)
+		has, err := t.List(operator, kit.EndpointSlices.Path, "application/json")
+		t.Must(err)
+		items, _ := want["items"].([]any)
+		if len(items) < 20 {
+			return fmt.Errorf("the cloud has %d items", len(items))
+		}
+		for _, list := range []map[string]any{want, has} {
+			delete(list, "metadata")
+			items, _ := list["items"].([]any)
+			for _, item := range items {
+				if o, ok := item.(map[string]any); ok {
+					unstructured.RemoveNestedField(o, "metadata", "resourceVersion")
+				}
+			}
+		}
+		return kit.Differs(want, has)
+	})
+	sameWatch(t, cloud, hub)
+}
+
+// sameWatch compares what `kubectl get -w` reads of the same changes at two places. The ages are left out: the two are
+// told a moment apart. As kubectl, it begins at the revision of a list of the hub's, and again when it is told 410: what a
+// node shows changes once more after its start, when it gets to know its pool.
+func sameWatch(t *kit.T, cloud, hub *rest.Config) {
+	const changes = 3
+	var told [2][]map[string]any
+	for try := 1; ; try++ {
+		var err error
+		if told, err = watchTables(t, changes, cloud, hub); err == nil {
+			break
+		}
+		if try == 3 || !apierrors.IsResourceExpired(err) {
+			t.Fail("watch as a Table, try %d: %w", try, err)
+		}
+	}
+	for i := range told[0] {
+		if err := kit.Differs(told[0][i], told[1][i]); err != nil {
+			t.Fail("kubectl get -w: event %d through the hub differs from the cloud's: %w", i, err)
+		}
+	}
+	t.Say("kubectl get -w shows %d changes through a hub as it does at the cloud", changes)
+}
+
+// watchTables changes EndpointSlices of the load and returns what is told of it, as Tables, at the cloud and at a hub.
+func watchTables(t *kit.T, changes int, cloud, hub *rest.Config) (told [2][]map[string]any, err error) {
+	ctx, cancel := context.WithTimeout(t.Ctx, 20*time.Second)
+	defer cancel()
+	through, err := kubernetes.NewForConfig(hub)
+	t.Must(err)
+	now, err := through.DiscoveryV1().EndpointSlices(load.Namespace).List(ctx, metav1.ListOptions{})
+	t.Must(err)
+	// Each of one object. The lab's API server writes an EndpointSlice of its own, in another namespace.
+	path := "/apis/discovery.k8s.io/v1/namespaces/" + load.Namespace + "/endpointslices?watch=1&resourceVersion=" +
+		now.ResourceVersion
+	for i := range changes {
+		s, err := t.Cloud.DiscoveryV1().EndpointSlices(load.Namespace).Get(ctx, now.Items[i].Name, metav1.GetOptions{})
+		t.Must(err)
+		s.Endpoints = s.Endpoints[:len(s.Endpoints)-1]
+		_, err = t.Cloud.DiscoveryV1().EndpointSlices(load.Namespace).Update(ctx, s, metav1.UpdateOptions{})
+		t.Must(err)
+	}
+	for i, access := range []*rest.Config{cloud, hub} {
+		access = rest.CopyConfig(access)
+		access.Timeout = 0
+		response, err := t.Ask(ctx, access, path, asTable)
+		t.Must(err)
+		in := json.NewDecoder(response.Body)
+		for range changes {
+			var event map[string]any
+			if err := in.Decode(&event); err != nil {
+				return told, fmt.Errorf("at %s, after %v: %w", access.Host, told[i], err)
+			}
+			if event["type"] == string(watch.Error) {
+				return told, errors.Join(apierrors.NewResourceExpired(fmt.Sprint(event["object"])), response.Body.Close())
+			}
+			dropAges(event)
+			told[i] = append(told[i], event)
+		}
+		t.Must(response.Body.Close())
+	}
+	return told, nil
+}
+
+// dropAges empties the cells of an EndpointSlice's last column that changes by itself.
+func dropAges(event map[string]any) {
+	rows, _, _ := unstructured.NestedSlice(event, "object", "rows")
+	for _, row := range rows {
+		if r, ok := row.(map[string]any); ok {
+			if cells, ok := r["cells"].([]any); ok && len(cells) == 5 {
+				cells[4] = ""
+			}
+		}
+	}
+	if len(rows) > 0 {
+		_ = unstructured.SetNestedSlice(event, rows, "object", "rows") // it is a map: nothing to fail on
+	}
+}
