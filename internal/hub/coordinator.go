@@ -131,7 +131,7 @@ func (h *Hub) beat() error {
 	if err != nil {
 		return err
 	}
-	h.serves.OwnLease = proxy
+	h.serves.OwnLease, h.serves.CoordinatorLink = proxy, h.pool.link.Get
 	h.parts.Add("heartbeats", proxy.Run)
 	return nil
 }

@@ -63,12 +63,9 @@ func (h *Hub) addViews(config *follow.Config) error {
 
 // answer makes who is answered from what is followed and remembered.
 func (h *Hub) answer() error {
-	answers, err := recall.NewClients(recall.Config{Disk: h.disk, Cloud: h.cloud.Link(), Followed: h.followed.Get})
+	answers, err := recall.NewClients(recall.Config{Disk: h.disk, Followed: h.followed.Get})
 	if err != nil {
 		return err
-	}
-	read := func(w http.ResponseWriter, r *http.Request, client string, pass http.Handler) {
-		h.followed.Serve(w, r, client, answers.Of(client).Before(pass))
 	}
 	asNode, err := kubernetes.NewForConfig(h.cloud.RESTConfig())
 	if err != nil {
@@ -81,12 +78,12 @@ func (h *Hub) answer() error {
 	if err != nil {
 		return err
 	}
-	if h.guests, err = guests.New(guests.Config{
-		Callers: known, Pool: h.followed, Cloud: h.cloud.AsCaller(), Own: read,
-	}); err != nil {
-		return err
-	}
+	h.guests = guests.New(known, h.cloud.AsCaller())
 	h.serves.Replicas, h.serves.Callers = h.followed, h.guests
-	h.serves.Keeper = follow.Programs{Agents: follow.NewAgents(h.cfg.CacheAgents), Read: read}
+	h.serves.Keeper = struct {
+		follow.Agents
+		*follow.Set
+		*recall.Clients
+	}{follow.NewAgents(h.cfg.CacheAgents), h.followed, answers}
 	return nil
 }

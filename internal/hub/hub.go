@@ -139,7 +139,7 @@ func (h *Hub) reachCloud() (err error) {
 	if h.cloud, err = upstream.New(config); err != nil {
 		return err
 	}
-	h.serves.Cloud = h.cloud
+	h.serves.Cloud, h.serves.CloudLink = h.cloud, h.cloud.Link().Get
 	if h.history, err = history.New(history.Config{Link: h.cloud.Link(), Disk: h.disk}); err != nil {
 		return err
 	}

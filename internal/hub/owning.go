@@ -24,7 +24,7 @@ func (h *Hub) takePart() error {
 	var pusher *own.Pusher
 	taker, err := standin.New(standin.Config{
 		Object:    func(i stream.ID) (stream.Object, bool) { return own.Find(h.ofNode(), h.cfg.Node, i) },
-		Transport: h.pool.coordinator.AsHub(), Base: h.pool.address, Link: h.pool.link, CloudLink: h.cloud.Link(), Events: cloud,
+		Transport: h.pool.coordinator.AsHub(), Base: h.pool.address, CloudLink: h.cloud.Link(), Events: cloud,
 		Disk: h.disk, Changed: func() { pusher.Changed() }, Metrics: h.metrics,
 	})
 	if err != nil {

@@ -38,15 +38,3 @@ func (a Agents) Match(r *http.Request) bool {
 	name, _, _ := strings.Cut(r.UserAgent(), "/")
 	return a.names[strings.ToLower(name)]
 }
-
-// Programs are those of the node that act as the node: a front.Keeper.
-type Programs struct {
-	Agents
-	// Read answers a client's read, or has pass answer it.
-	Read func(w http.ResponseWriter, r *http.Request, client string, pass http.Handler)
-}
-
-// Serve answers a program's read. All programs are one client, which has no name.
-func (p Programs) Serve(w http.ResponseWriter, r *http.Request, pass http.Handler) {
-	p.Read(w, r, "", pass)
-}

@@ -1,6 +1,7 @@
 package follow
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"strings"
@@ -66,37 +67,43 @@ func (s *Set) unreachable(m *Member) bool {
 	return (cloud == link.Down || cloud == link.Failing) && (!m.Shared || s.cfg.Coordinator.Get() == link.Down)
 }
 
-// Serve answers a client's list or watch from what is followed, and has pass answer it if it is the cloud's to answer, as it
-// has all other requests. The client is whose credentials the request has; empty: the node's. The request's context has its
-// RequestInfo.
-func (s *Set) Serve(w http.ResponseWriter, r *http.Request, client string, pass http.Handler) {
+// Answer answers a client's list or watch from what is followed. It returns false, and has written nothing, if it is the cloud's
+// to answer, as all other requests are. The client is whose credentials the request has; empty: the node's. The request's
+// context has its RequestInfo.
+func (s *Set) Answer(w http.ResponseWriter, r *http.Request, client string) bool {
 	info, ok := request.RequestInfoFrom(r.Context())
 	if !ok {
 		http.Error(w, "no RequestInfo: a defect of yurthub", http.StatusInternalServerError)
-		return
+		return true
 	}
 	selection, whole := selectionOf(r, info)
 	if r.Method != http.MethodGet || !info.IsResourceRequest || info.Verb != "list" && info.Verb != "watch" ||
 		!whole || !sound(r.URL) {
-		pass.ServeHTTP(w, r)
-		return
+		return false
 	}
 	m, err := s.use(client, selection)
 	if err != nil {
 		klog.FromContext(r.Context()).V(1).Info("Not following what a program reads", "what", selection, "err", err)
-		pass.ServeHTTP(w, r)
-		return
+		return false
 	}
-	defer s.release(m)
+	answered := false
+	defer func() {
+		if answered {
+			s.release(m)
+			return
+		}
+		// It is in use while the cloud answers: the client comes back to it.
+		context.AfterFunc(r.Context(), func() { s.release(m) })
+	}()
 	prospect := m.expect(r.Context(), s.cfg.Cloud, patience, asksForNow(r, info.Verb))
 	up := s.cfg.Cloud.Get() == link.Up
 	if prospect == known && up && (info.Verb == "list" && m.behind(r) || m.handler.Poorer(r, info.Verb)) {
 		// A revision of another object, or one that the hub had before it was killed: it would come with the next event.
 		prospect = foreign
 	}
+	answered = prospect != foreign
 	switch prospect {
 	case foreign:
-		pass.ServeHTTP(w, r)
 	case unreachable:
 		replica.Refuse(w, fmt.Sprintf("yurthub: %s: not known from before, and the cloud cannot be reached", selection))
 	case late:
@@ -107,6 +114,7 @@ func (s *Set) Serve(w http.ResponseWriter, r *http.Request, client string, pass 
 			Elsewhere: up,
 		})
 	}
+	return answered
 }
 
 // Get answers a client's get of an object from a selection that it follows: one that has it, or else one that has all of a

@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/http"
 	"runtime/debug"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -20,6 +19,7 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
+	"yurtcoordinator/internal/hub/link"
 	"yurtcoordinator/internal/hub/route"
 )
 
@@ -39,26 +39,35 @@ type Replicas interface {
 	http.Handler
 }
 
-// Keeper has what the node's programs need when nothing can be reached.
+// Keeper has what clients need when nothing can be reached: the node's programs, whose name is empty, and callers by theirs. The
+// context of each request has its RequestInfo.
 type Keeper interface {
 	// Match reports whether what a request reads is to be kept.
 	Match(r *http.Request) bool
-	// Serve answers a read, or has pass answer it. The request's context has its RequestInfo.
-	Serve(w http.ResponseWriter, r *http.Request, pass http.Handler)
+	// Answer answers a client's list or watch from what is followed for it; or it returns false, and has written nothing.
+	Answer(w http.ResponseWriter, r *http.Request, client string) bool
+	// Recall answers with what the cloud said last to a client; or it returns false, and has written nothing.
+	Recall(w http.ResponseWriter, r *http.Request, client string) bool
+	// Remember has pass answer, and takes note of what it says to a client.
+	Remember(w http.ResponseWriter, r *http.Request, client string, pass http.Handler)
 }
 
-// Callers has what callers with credentials of their own may read without the cloud.
+// Callers knows callers with credentials of their own.
 type Callers interface {
-	// Serve answers a read of what the hub has a copy of (route.Replica), or keeps for its node's programs (route.Kept), or
-	// has pass answer it. The request's context has its RequestInfo.
-	Serve(w http.ResponseWriter, r *http.Request, from route.Kind, pass http.Handler)
+	// Admit returns the name of a request's caller, and whether it may read here: what is kept for it alone, or, if pool is
+	// true, just that of the pool's resources. Otherwise the cloud answers it. The request's context has its RequestInfo.
+	Admit(r *http.Request, pool bool) (client string, ok bool)
 }
 
-// StandIn answers what the cloud has no answer to.
+// StandIn takes what the cloud does not. The context of each request has its RequestInfo.
 type StandIn interface {
-	// Serve answers in the cloud's place, or has pass answer. The request's context has its RequestInfo. body is the whole of
-	// its body; nil if it is longer than BodyBytes, or not known to be shorter.
-	Serve(w http.ResponseWriter, r *http.Request, body []byte, pass http.Handler)
+	// Waits reports whether an Event waits for the cloud that a request writes.
+	Waits(info *request.RequestInfo) bool
+	// Answer answers in the cloud's place; or it returns false, and has written nothing. body is the whole of the request's
+	// body; nil if it is longer than BodyBytes, or not known to be shorter.
+	Answer(w http.ResponseWriter, r *http.Request, body []byte) bool
+	// Hear has pass answer, and takes note of what it says.
+	Hear(w http.ResponseWriter, r *http.Request, pass http.Handler)
 }
 
 // Config says what the front serves.
@@ -67,17 +76,19 @@ type Config struct {
 	Cloud Upstream
 	// Replicas answer reads of the resources that they have; nil: there are none.
 	Replicas Replicas
-	// Keeper answers reads of the node's own programs; nil: nothing is kept.
+	// Keeper answers reads of what is kept; nil: nothing is.
 	Keeper Keeper
-	// Callers answers reads of callers with credentials of their own; nil: all of them go to the cloud.
+	// Callers knows callers with credentials of their own; nil: all that they ask is the cloud's to answer.
 	Callers Callers
-	// StandIn answers in the cloud's place what it can; nil if Situation.StandIn is false.
+	// StandIn takes in the cloud's place what it can; nil if Situation.StandIn is false.
 	StandIn StandIn
 	// OwnLease serves reads and renewals of the node's own Lease, with the RequestInfo in the request's context; nil if
 	// Situation.Coordinator is false.
 	OwnLease http.Handler
-	// Situation is what routing depends on.
+	// Situation is what routing depends on, but for the states of the links.
 	Situation route.Situation
+	// CloudLink and CoordinatorLink return the states of the links. Default: they are unknown.
+	CloudLink, CoordinatorLink func() link.State
 	// MaxReadOnly, MaxMutating and MaxLongRunning bound the requests in flight: 400 and 200, as an API server's
 	// defaults, and 1000. Watches, followed logs, exec, attach, port-forward and proxy are long-running.
 	MaxReadOnly, MaxMutating, MaxLongRunning int
@@ -118,6 +129,13 @@ func New(cfg Config) (*Front, error) {
 	}
 	if cfg.Situation.StandIn && cfg.StandIn == nil {
 		return nil, errors.New("front: Config.StandIn is required if the situation has one")
+	}
+	unknown := func() link.State { return link.Unknown }
+	if cfg.CloudLink == nil {
+		cfg.CloudLink = unknown
+	}
+	if cfg.CoordinatorLink == nil {
+		cfg.CoordinatorLink = unknown
 	}
 	if cfg.RequestTimeout <= 0 {
 		cfg.RequestTimeout = 2 * time.Minute
@@ -207,18 +225,8 @@ func (f *Front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func (f *Front) serve(w *recorder, r *http.Request, info *request.RequestInfo, long bool) {
-	own := f.guests || ownCredentials(r)
-	local := answerable(r)
-	replicated := local && f.cfg.Replicas != nil && info.IsResourceRequest && f.cfg.Replicas.Has(schema.GroupVersionResource{
-		Group: info.APIGroup, Version: info.APIVersion, Resource: info.Resource,
-	})
-	to := route.Decide(route.Request{
-		Verb: info.Verb, Group: info.APIGroup, Resource: info.Resource, Subresource: info.Subresource,
-		Version: info.APIVersion, Namespace: info.Namespace, Name: info.Name, Path: info.Path,
-		DryRun:     strings.Contains(r.URL.RawQuery, "dryRun"),
-		Replicated: replicated, Cached: f.cfg.Keeper != nil && f.cfg.Keeper.Match(r) && local,
-		OwnCredentials: own, Known: own && f.cfg.Callers != nil && Bearer(r) != "", AssumesIdentity: assumedIdentity(r.Header),
-	}, f.cfg.Situation)
+	req := f.requestOf(r, info)
+	to := route.Decide(req, f.situation())
 	if to.Kind == route.Refused {
 		f.log.Info("Refused a request", "verb", info.Verb, "path", info.Path, "from", r.RemoteAddr, "reason", to.Reason)
 		writeStatus(w, r, forbidden(to.Reason))
@@ -249,34 +257,7 @@ func (f *Front) serve(w *recorder, r *http.Request, info *request.RequestInfo, l
 		writeStatus(w, r, conflict)
 		return
 	}
-	if to.StandIn {
-		r = r.WithContext(request.WithRequestInfo(r.Context(), info))
-		f.cfg.StandIn.Serve(w, r, smallBody(r), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			f.answer(w, r, info, to, own)
-		}))
-		return
-	}
-	f.answer(w, r, info, to, own)
-}
-
-// answer has a request answered by whom it was routed to.
-func (f *Front) answer(w http.ResponseWriter, r *http.Request, info *request.RequestInfo, to route.Destination, own bool) {
-	switch {
-	case to.Kind == route.OwnLease:
-		f.cfg.OwnLease.ServeHTTP(w, r.WithContext(request.WithRequestInfo(r.Context(), info)))
-	case own && (to.Kind == route.Replica || to.Kind == route.Kept):
-		f.cfg.Callers.Serve(w, r.WithContext(request.WithRequestInfo(r.Context(), info)), to.Kind, f.caller)
-	case to.Kind == route.Replica:
-		f.cfg.Replicas.ServeHTTP(w, r.WithContext(request.WithRequestInfo(r.Context(), info)))
-	case to.Kind == route.Kept:
-		r.Header.Del("Authorization")
-		f.cfg.Keeper.Serve(w, r.WithContext(request.WithRequestInfo(r.Context(), info)), f.node)
-	case own:
-		f.caller.ServeHTTP(w, r)
-	default:
-		r.Header.Del("Authorization") // blank, or own would be true
-		f.node.ServeHTTP(w, r)
-	}
+	f.answer(w, r, info, req, to.Kind)
 }
 
 // recorder keeps what was answered.

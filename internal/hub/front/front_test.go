@@ -172,17 +172,25 @@ func (*keeper) Match(r *http.Request) bool {
 	return kept
 }
 
-func (k *keeper) Serve(w http.ResponseWriter, r *http.Request, pass http.Handler) {
+func (k *keeper) Answer(w http.ResponseWriter, r *http.Request, client string) bool {
 	k.seen = r.Header
-	if info, ok := request.RequestInfoFrom(r.Context()); !ok || info.Path != r.URL.Path {
+	if info, ok := request.RequestInfoFrom(r.Context()); !ok || info.Path != r.URL.Path || client != "" {
 		http.Error(w, "no RequestInfo", http.StatusInternalServerError)
-		return
+		return true
 	}
 	if r.URL.Query().Has("pass") {
-		pass.ServeHTTP(w, r)
-		return
+		return false
 	}
 	_, _ = io.WriteString(w, "kept")
+	return true
+}
+
+func (*keeper) Recall(http.ResponseWriter, *http.Request, string) bool { return false }
+
+func (k *keeper) Remember(w http.ResponseWriter, r *http.Request, client string, pass http.Handler) {
+	if !k.Answer(w, r, client) {
+		pass.ServeHTTP(w, r)
+	}
 }
 
 func TestKept(t *testing.T) {

@@ -2,7 +2,6 @@ package front
 
 import (
 	"encoding/json"
-	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -21,26 +20,35 @@ type byName string
 func (n byName) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	_, _ = io.WriteString(w, string(n))
 }
-func (byName) Has(r schema.GroupVersionResource) bool                            { return r.Resource == "endpoints" }
-func (byName) Match(r *http.Request) bool                                        { return r.UserAgent() == "coredns" }
-func (n byName) Serve(w http.ResponseWriter, r *http.Request, pass http.Handler) { n.ServeHTTP(w, r) }
+func (byName) Has(r schema.GroupVersionResource) bool { return r.Resource == "endpoints" }
+func (byName) Match(r *http.Request) bool             { return r.UserAgent() == "coredns" }
 
-// asked are Callers that say what they were asked, and pass on what is asked with the token "unknown".
-type asked struct{}
+func (n byName) Answer(w http.ResponseWriter, _ *http.Request, client string) bool {
+	_, _ = io.WriteString(w, string(n)+client)
+	return true
+}
 
-func (asked) Serve(w http.ResponseWriter, r *http.Request, from route.Kind, pass http.Handler) {
+func (byName) Recall(http.ResponseWriter, *http.Request, string) bool { return false }
+
+func (n byName) Remember(w http.ResponseWriter, r *http.Request, client string, _ http.Handler) {
+	n.Answer(w, r, client)
+}
+
+// asked are Callers that know all tokens but "unknown", and who is asked for what.
+type asked struct{ t *testing.T }
+
+func (a asked) Admit(r *http.Request, pool bool) (client string, ok bool) {
 	info, ok := request.RequestInfoFrom(r.Context())
-	if Bearer(r) == "unknown" || !ok {
-		pass.ServeHTTP(w, r)
-		return
+	if ok && pool != (info.Resource == "endpoints") {
+		a.t.Errorf("asked for %s, of the pool: %v", info.Resource, pool)
 	}
-	fmt.Fprintf(w, "callers: %s of %s from %s", info.Verb, Bearer(r), from)
+	return " of " + Bearer(r), ok && Bearer(r) != "unknown"
 }
 
 func TestNobodyElseIsLentTheNodesIdentity(t *testing.T) {
 	_, u := cloud(t, seen)
 	own, err := New(Config{
-		Cloud: u, Replicas: byName("replica"), Keeper: byName("keeper"), Callers: asked{}, OwnLease: byName("lease"),
+		Cloud: u, Replicas: byName("replica"), Keeper: byName("keeper"), Callers: asked{t}, OwnLease: byName("lease"),
 		Situation: route.Situation{Node: "n1", Coordinator: true},
 	})
 	if err != nil {
@@ -62,10 +70,10 @@ func TestNobodyElseIsLentTheNodesIdentity(t *testing.T) {
 		{lease, []string{"Authorization", "Bearer abc"}, asCaller, asCaller},
 		{"/api/v1/pods", []string{"Authorization", "Bearer abc"}, asCaller, asCaller},
 		{"/api/v1/endpoints", []string{"Authorization", "Bearer abc"},
-			"callers: list of abc from replica", "callers: list of abc from replica"},
+			"replica", "replica"},
 		{"/api/v1/endpoints", []string{"Authorization", "Bearer unknown"}, asCaller, asCaller},
 		{"/api/v1/pods", []string{"User-Agent", "coredns", "Authorization", "Bearer abc"},
-			"callers: list of abc from kept", "callers: list of abc from kept"},
+			"keeper of abc", "keeper of abc"},
 		// What is no token, or not only one, is the cloud's to refuse.
 		{"/api/v1/endpoints", []string{"Authorization", "Basic abc"}, asCaller, asCaller},
 		{"/api/v1/endpoints", []string{"Authorization", "Bearer a", "Authorization", "Bearer b"}, asCaller, asCaller},

@@ -8,29 +8,35 @@ import (
 
 	"k8s.io/apiserver/pkg/endpoints/request"
 
+	"yurtcoordinator/internal/hub/link"
 	"yurtcoordinator/internal/hub/route"
 )
 
-// understudy stands in for a cloud that answers 503, and notes what it was given.
+// understudy stands in for a cloud that is called down, and notes what it was given.
 type understudy struct {
 	bodies []string // "-" is for none
 }
 
-func (u *understudy) Serve(w http.ResponseWriter, r *http.Request, body []byte, pass http.Handler) {
+func (*understudy) Waits(*request.RequestInfo) bool { return false }
+
+func (u *understudy) Answer(w http.ResponseWriter, r *http.Request, body []byte) bool {
 	if _, ok := request.RequestInfoFrom(r.Context()); !ok {
 		panic("no RequestInfo")
 	}
 	if body == nil {
 		u.bodies = append(u.bodies, "-")
-		pass.ServeHTTP(w, r)
-		return
+		return false
 	}
 	u.bodies = append(u.bodies, string(body))
 	if string(body) == "pass" {
-		pass.ServeHTTP(w, r)
-		return
+		return false
 	}
 	w.WriteHeader(http.StatusAccepted)
+	return true
+}
+
+func (*understudy) Hear(w http.ResponseWriter, r *http.Request, pass http.Handler) {
+	pass.ServeHTTP(w, r)
 }
 
 func TestStandIn(t *testing.T) {
@@ -43,7 +49,10 @@ func TestStandIn(t *testing.T) {
 		_, _ = w.Write(body)
 	})
 	standIn := &understudy{}
-	address, _ := hub(t, Config{Cloud: u, StandIn: standIn, Situation: route.Situation{Node: "n1", StandIn: true}})
+	address, _ := hub(t, Config{
+		Cloud: u, StandIn: standIn, Situation: route.Situation{Node: "n1", StandIn: true},
+		CloudLink: func() link.State { return link.Down }, CoordinatorLink: func() link.State { return link.Up },
+	})
 	large := strings.Repeat("x", BodyBytes+1)
 	for _, c := range []struct {
 		target, body, authorization string

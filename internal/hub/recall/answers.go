@@ -15,12 +15,8 @@ import (
 	"strings"
 
 	"k8s.io/apiserver/pkg/endpoints/request"
-	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/utils/lru"
 
-	"yurtcoordinator/internal/hub/instead"
-	"yurtcoordinator/internal/hub/link"
-	"yurtcoordinator/internal/live"
 	"yurtcoordinator/internal/store"
 )
 
@@ -51,13 +47,11 @@ type Disk interface {
 	Blobs(prefix string) []string
 }
 
-// Config is what Answers need. All fields are required but Client and Followed.
+// Config is what Answers need. Disk is required.
 type Config struct {
 	// Client is whose they are: somebody with credentials of its own; empty: the node's programs.
 	Client string
 	Disk   Disk
-	// Cloud is the state of the link to the cloud.
-	Cloud *live.Value[link.State]
 	// Followed answers a client's get of an object that is followed anyway, and is newer than what was said of it; it returns
 	// false, and has written nothing, if it can't. Default: nothing is followed.
 	Followed func(w http.ResponseWriter, r *http.Request, client string) bool
@@ -82,8 +76,8 @@ type answer struct {
 
 // New returns the Answers that the disk has.
 func New(c Config) (*Answers, error) {
-	if c.Disk == nil || c.Cloud == nil {
-		return nil, errors.New("recall: Disk and Cloud are required")
+	if c.Disk == nil {
+		return nil, errors.New("recall: a Disk is required")
 	}
 	if c.Followed == nil {
 		c.Followed = func(http.ResponseWriter, *http.Request, string) bool { return false }
@@ -110,40 +104,43 @@ func open(c Config) *Answers {
 	return a
 }
 
-// Serve answers a single read: from the cloud, by pass, while it is not known to be down, else from memory if it can. All
-// other requests are answered by pass alone. The request's context has its RequestInfo.
-func (a *Answers) Serve(w http.ResponseWriter, r *http.Request, pass http.Handler) {
-	if a.cfg.Cloud.Get() != link.Down {
-		a.Pass(w, r, pass)
-	} else if !a.Recall(w, r) {
-		pass.ServeHTTP(w, r)
-	}
-}
-
-// Recall answers a single read from memory. It returns false, and has written nothing, if it can't.
+// Recall answers a single read from memory. It returns false, and has written nothing, if it can't. The request's context has
+// its RequestInfo.
 func (a *Answers) Recall(w http.ResponseWriter, r *http.Request) bool {
 	key, err := a.keyOf(r)
-	return err == nil && a.recall(w, r, key)
+	if err != nil {
+		return false
+	}
+	h := w.Header()
+	fromMemory(h)
+	if a.cfg.Followed(w, r, a.cfg.Client) || a.remembered(w, key) {
+		return true
+	}
+	notFromMemory(h)
+	return false
 }
 
-// Pass has a single read answered by pass, and remembers what it says. Where the cloud does not answer, it is answered from
-// memory.
-func (a *Answers) Pass(w http.ResponseWriter, r *http.Request, pass http.Handler) {
+// Remember has a request answered by pass, and remembers what it says to a single read. The request's context has its
+// RequestInfo.
+func (a *Answers) Remember(w http.ResponseWriter, r *http.Request, pass http.Handler) {
 	key, err := a.keyOf(r)
 	if err != nil {
 		pass.ServeHTTP(w, r)
 		return
 	}
-	known := func(w http.ResponseWriter) bool { return a.recall(w, r, key) }
-	a.pass(&instead.Writer{
-		ResponseWriter: w, Answer: known, Unauthorized: a.cfg.Client == "", Elsewhere: !ofKubernetes(r),
-	}, r, key, pass)
-}
-
-// ofKubernetes reports whether a request is for one of Kubernetes' own resources, or for none.
-func ofKubernetes(r *http.Request) bool {
-	info, ok := request.RequestInfoFrom(r.Context())
-	return ok && (!info.IsResourceRequest || scheme.Scheme.IsGroupRegistered(info.APIGroup))
+	t := &tee{ResponseWriter: w}
+	pass.ServeHTTP(t, r) // one that breaks off panics, and is not remembered
+	switch {
+	case w.Header().Get("Cache-Control") == "no-store": // somebody else has answered
+	case t.status == http.StatusNotFound || t.status == http.StatusGone:
+		a.forget(key)
+	case t.status == http.StatusForbidden && a.cfg.Client != "": // not the node's: a server that has just begun denies all
+		a.forget(key)
+	case t.whole() && (t.status == http.StatusOK || t.status == http.StatusCreated):
+		a.remember(key, answer{t.status, w.Header().Get("Content-Type"), t.body.Bytes()})
+	case t.status == http.StatusOK && t.unfit():
+		a.forget(key) // it was newer than what is remembered, which would be a wrong answer
+	}
 }
 
 // errNotSingle says that a request is not one whose answer is remembered.
@@ -207,23 +204,6 @@ func peek(r *http.Request) ([]byte, error) {
 	return body, err
 }
 
-// pass has a request answered by pass, and remembers what it says.
-func (a *Answers) pass(w http.ResponseWriter, r *http.Request, key string, pass http.Handler) {
-	t := &tee{ResponseWriter: w}
-	pass.ServeHTTP(t, r) // one that breaks off panics, and is not remembered
-	switch {
-	case w.Header().Get("Cache-Control") == "no-store": // somebody else has answered
-	case t.status == http.StatusNotFound || t.status == http.StatusGone:
-		a.forget(key)
-	case t.status == http.StatusForbidden && a.cfg.Client != "": // not the node's: a server that has just begun denies all
-		a.forget(key)
-	case t.whole() && (t.status == http.StatusOK || t.status == http.StatusCreated):
-		a.remember(key, answer{t.status, w.Header().Get("Content-Type"), t.body.Bytes()})
-	case t.status == http.StatusOK && t.unfit():
-		a.forget(key) // it was newer than what is remembered, which would be a wrong answer
-	}
-}
-
 // remember brings an answer to the disk, if it is not there. The client may still wait for the end of the answer, so the
 // disk is read at most once for each key.
 func (a *Answers) remember(key string, said answer) {
@@ -266,17 +246,6 @@ func (a *Answers) remember(key string, said answer) {
 func (a *Answers) forget(key string) {
 	a.order.Remove(key)
 	a.disk.DropBlob(key)
-}
-
-// recall answers from what is followed or remembered, if it can.
-func (a *Answers) recall(w http.ResponseWriter, r *http.Request, key string) bool {
-	h := w.Header()
-	fromMemory(h)
-	if a.cfg.Followed(w, r, a.cfg.Client) || a.remembered(w, key) {
-		return true
-	}
-	notFromMemory(h)
-	return false
 }
 
 // remembered answers with what the cloud said last.

@@ -11,7 +11,6 @@ import (
 	"testing"
 
 	"yurtcoordinator/internal/hub/link"
-	"yurtcoordinator/internal/live"
 	"yurtcoordinator/internal/store"
 )
 
@@ -463,7 +462,7 @@ func TestWhatTheCloudDoesNotAnswerIsAnsweredFromMemory(t *testing.T) {
 
 func TestAGuestHasLessRoomThanTheNode(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
-		guests, err := NewClients(Config{Disk: w.disk, Cloud: w.link})
+		guests, err := NewClients(Config{Disk: w.disk})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -498,7 +497,7 @@ func TestAGuestHasLessRoomThanTheNode(t *testing.T) {
 // Who comes back after others have taken its place in memory has what it had.
 func TestAClientThatComesBack(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
-		guests, err := NewClients(Config{Disk: w.disk, Cloud: w.link})
+		guests, err := NewClients(Config{Disk: w.disk})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -532,7 +531,7 @@ func TestTheNodesProgramsAreAClientToo(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		var clientsAsked []string
 		clients, err := NewClients(Config{
-			Client: "not looked at", Disk: w.disk, Cloud: live.NewValue(link.Down),
+			Client: "not looked at", Disk: w.disk,
 			Followed: func(_ http.ResponseWriter, _ *http.Request, client string) bool {
 				clientsAsked = append(clientsAsked, client)
 				return false
@@ -549,7 +548,10 @@ func TestTheNodesProgramsAreAClientToo(t *testing.T) {
 		pass := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { passed++ })
 		for _, client := range []string{"", "sa 1"} {
 			r := asked(t, http.MethodGet, secret, nil)
-			clients.Of(client).Before(pass).ServeHTTP(httptest.NewRecorder(), r)
+			if clients.Recall(httptest.NewRecorder(), r, client) {
+				t.Errorf("%q is answered what nobody knows", client)
+			}
+			clients.Remember(httptest.NewRecorder(), r, client, pass)
 		}
 		if !slices.Equal(clientsAsked, []string{"", "sa 1"}) || passed != 2 {
 			t.Errorf("asked for %q, passed on %d times: nothing is known of either", clientsAsked, passed)

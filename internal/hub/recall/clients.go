@@ -47,7 +47,12 @@ func (c *Clients) Of(client string) *Answers {
 	return made
 }
 
-// Before returns a handler that serves as Serve does.
-func (a *Answers) Before(pass http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { a.Serve(w, r, pass) })
+// Recall answers a client's single read from memory. It returns false, and has written nothing, if it can't.
+func (c *Clients) Recall(w http.ResponseWriter, r *http.Request, client string) bool {
+	return c.Of(client).Recall(w, r)
+}
+
+// Remember has a client's request answered by pass, and remembers what it says to a single read.
+func (c *Clients) Remember(w http.ResponseWriter, r *http.Request, client string, pass http.Handler) {
+	c.Of(client).Remember(w, r, pass)
 }

@@ -10,6 +10,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/client-go/kubernetes/scheme"
 
 	"yurtcoordinator/internal/hub/link"
 	"yurtcoordinator/internal/live"
@@ -76,7 +77,7 @@ func (w *world) close() {
 // of returns the answers of a client.
 func (w *world) of(client string, disk Disk) *Answers {
 	w.t.Helper()
-	a, err := New(Config{Client: client, Disk: disk, Cloud: w.link})
+	a, err := New(Config{Client: client, Disk: disk})
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -109,19 +110,48 @@ func asked(t *testing.T, method, target string, content io.Reader, header ...str
 // ask has a request answered, as the front does.
 func (w *world) ask(method, target, body string, header ...string) *httptest.ResponseRecorder {
 	w.t.Helper()
-	var content io.Reader
-	if body != "" {
-		content = strings.NewReader(body)
+	request := func() *http.Request {
+		var content io.Reader
+		if body != "" {
+			content = strings.NewReader(body)
+		}
+		return asked(w.t, method, target, content, header...)
 	}
-	out := httptest.NewRecorder()
-	w.Serve(out, asked(w.t, method, target, content, header...), http.HandlerFunc(
-		func(out http.ResponseWriter, r *http.Request) {
-			w.mu.Lock()
-			w.said = append(w.said, r.Method+" "+r.URL.RequestURI())
-			w.mu.Unlock()
-			w.cloud(out, r)
-		}))
-	return out
+	known := func(out *httptest.ResponseRecorder) bool {
+		ok := w.Recall(out, request())
+		if !ok && len(out.Header()) > 0 {
+			w.t.Errorf("it is not known, and %v is written", out.Header())
+		}
+		return ok
+	}
+	out, down := httptest.NewRecorder(), w.link.Get() == link.Down
+	if down && known(out) {
+		return out
+	}
+	said := httptest.NewRecorder()
+	w.Remember(said, request(), http.HandlerFunc(func(out http.ResponseWriter, r *http.Request) {
+		w.mu.Lock()
+		w.said = append(w.said, r.Method+" "+r.URL.RequestURI())
+		w.mu.Unlock()
+		w.cloud(out, r)
+	}))
+	if !down && w.noAnswer(said.Code, request()) && known(out) {
+		return out
+	}
+	return said
+}
+
+// noAnswer reports whether the front takes a status for none. 401 to the node it does.
+func (w *world) noAnswer(code int, r *http.Request) bool {
+	info, _ := request.RequestInfoFrom(r.Context())
+	switch code {
+	case http.StatusUnauthorized:
+		return w.cfg.Client == ""
+	case http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+		return scheme.Scheme.IsGroupRegistered(info.APIGroup)
+	default:
+		return false
+	}
 }
 
 func (w *world) get(target string, header ...string) *httptest.ResponseRecorder {

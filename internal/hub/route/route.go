@@ -1,8 +1,9 @@
-// Package route decides where an API request goes. It is pure: a request and a situation in, a destination out; who
-// serves the destination is the front's business.
+// Package route decides who answers an API request. It is pure: a request and a situation in, who answers, in order, out; the
+// front asks them.
 //
-// A Destination says where a request goes first, and whether this node may stand in where that has no answer. What is answered
-// then, and whether a read is answered from memory, its handlers still decide (follow, recall, standin).
+// Nothing else decides it: who is asked first, and who where that one has no answer, follows from the kind of the request, the
+// state of the cloud and the state of the coordinator alone (answerers, and testdata/table.txt, which is the whole of it). Those
+// who are asked decide whether they have an answer.
 package route
 
 import (
@@ -10,46 +11,79 @@ import (
 	"strings"
 
 	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/hub/link"
 )
 
-// Kind is where a request goes.
+// Answerer is somebody who may have an answer.
+type Answerer uint8
+
+const (
+	// Nobody answers.
+	Nobody Answerer = iota
+	// Cloud is an API server of the cloud. It is asked again for what nobody has an answer to: then its refusal counts, or the
+	// hub's own, which says that the cloud cannot be reached.
+	Cloud
+	// Lease is the heartbeat of this node, which knows the cloud's and the coordinator's copy of the Lease. It asks both.
+	Lease
+	// Follow is what the hub follows: all of a resource for itself, or a selection for the client that asks.
+	Follow
+	// Recall is what the cloud said last.
+	Recall
+	// StandIn takes writes, and has the coordinator answer reviews.
+	StandIn
+
+	answererCount
+)
+
+// String returns the name that the table uses.
+func (a Answerer) String() string {
+	return [...]string{"nobody", "cloud", "lease", "follow", "recall", "stand-in"}[a]
+}
+
+// Kind is what a request is, as far as it matters for who answers.
 type Kind uint8
 
 const (
-	// Refused: nowhere; the caller gets 403 and Destination.Reason.
+	// Refused: the caller gets 403 and Destination.Reason.
 	Refused Kind = iota
-	// Cloud: to an API server of the cloud.
-	Cloud
-	// OwnLease: to the heartbeat of this node, which knows the cloud's and the coordinator's copy of the Lease.
+	// Passed: it is the cloud's alone.
+	Passed
+	// OwnLease reads or renews the Lease of this node.
 	OwnLease
-	// Replica: to the hub's own copy of the resource.
-	Replica
-	// Kept: to what the hub keeps for its node's programs, so that they have it when nothing can be reached.
-	Kept
+	// PoolRead reads a resource of which the hub follows all for itself.
+	PoolRead
+	// Listed lists or watches what is kept for its client.
+	Listed
+	// Single reads one thing that is kept for its client: an object, what the API has, a Pod's token.
+	Single
+	// Review asks who somebody is or what he may do, which the coordinator can say too. The answer is kept, that of an
+	// UnkeptReview is not.
+	Review
+	UnkeptReview
+	// Status reports that of the own Node or a Pod.
+	Status
+	// Event writes one, WaitingEvent one of which the cloud is still to be told.
+	Event
+	WaitingEvent
+
+	kindCount
 )
 
-// String returns the name that metrics and logs use.
+// String returns the name that the table, metrics and logs use.
 func (k Kind) String() string {
-	switch k {
-	case Cloud:
-		return "cloud"
-	case OwnLease:
-		return "own-lease"
-	case Replica:
-		return "replica"
-	case Kept:
-		return "kept"
-	default:
-		return "refused"
-	}
+	return [...]string{
+		"refused", "anything else", "own Lease", "pool's resource", "list, watch", "one object", "review", "review, not kept",
+		"status", "Event", "Event, one waits",
+	}[k]
 }
 
 // Destination is the answer of Decide. The zero Destination refuses.
 type Destination struct {
 	Kind Kind
-	// StandIn: what this node stands in for is asked for, where Kind has no answer: kubelet's statuses, the Events of the
-	// node's programs, and reviews.
-	StandIn bool
+	// Answerers are asked in this order, until one has an answer.
+	Answerers []Answerer
+	// Hears is who takes note of what the cloud answers.
+	Hears Answerer
 	// Reason says why a request is refused and what to do about it.
 	Reason string
 }
@@ -63,6 +97,8 @@ type Request struct {
 	Group, Version, Resource, Subresource, Namespace, Name string
 	// DryRun: nothing is to come of it.
 	DryRun bool
+	// Waiting: it writes an Event of which the cloud is still to be told.
+	Waiting bool
 	// Path is the URL's path.
 	Path string
 	// Replicated: the hub keeps a copy of the resource.
@@ -86,6 +122,8 @@ type Situation struct {
 	Coordinator bool
 	// StandIn: somebody takes in the cloud's place what kubelet reports, and Events.
 	StandIn bool
+	// CloudLink and CoordinatorLink are the states of the links at the moment.
+	CloudLink, CoordinatorLink link.State
 }
 
 // namespaceLeases and groupLeases name where Kubernetes keeps the heartbeats of nodes.
@@ -94,25 +132,113 @@ const (
 	namespaceLeases = "kube-node-lease"
 )
 
-// Decide says where a request goes.
+// Decide says who answers a request.
 func Decide(req Request, s Situation) Destination {
+	kind := kindOf(req, s)
+	to := Destination{Kind: kind, Answerers: answerers(kind, s), Hears: hears(kind)}
+	if kind == Refused {
+		// The node's certificate is not a caller's to act with on behalf of others, however little RBAC lets it.
+		to.Reason = fmt.Sprintf(
+			"header %s needs credentials of the caller's own: the hub does not lend the identity of node %s to it",
+			req.AssumesIdentity, s.Node)
+	}
+	return to
+}
+
+// kindOf says what a request is. It does not depend on the states of links.
+func kindOf(req Request, s Situation) Kind {
+	stood := s.StandIn && req.standsIn(s.Node)
 	switch {
 	case req.AssumesIdentity != "" && !req.OwnCredentials:
-		// The node's certificate is not a caller's to act with on behalf of others, however little RBAC lets it.
-		return Destination{Kind: Refused, Reason: fmt.Sprintf(
-			"header %s needs credentials of the caller's own: the hub does not lend the identity of node %s to it",
-			req.AssumesIdentity, s.Node)}
+		return Refused
 	case s.Coordinator && !req.OwnCredentials && req.isHeartbeatOf(s.Node):
-		return Destination{Kind: OwnLease}
+		return OwnLease
 	case req.OwnCredentials && (!req.Known || req.AssumesIdentity != ""):
-		return Destination{Kind: Cloud}
+		return Passed
 	case req.Replicated && req.Subresource == "" && req.reads():
-		// The copy is what the node itself may read. Whether a caller with credentials of its own may is asked first.
-		return Destination{Kind: Replica}
+		return PoolRead
 	case req.Cached && req.keepable():
-		return Destination{Kind: Kept, StandIn: s.StandIn && req.standsIn(s.Node)}
+		return req.kept(stood)
+	case !stood:
+		return Passed
+	case req.Group != "":
+		return UnkeptReview
+	case req.Resource != "events":
+		return Status
+	case req.Waiting:
+		return WaitingEvent
 	default:
-		return Destination{Kind: Cloud, StandIn: s.StandIn && req.standsIn(s.Node)}
+		return Event
+	}
+}
+
+// kept is the kind of a request whose answer is kept, and for which somebody stands in or not.
+func (r Request) kept(stood bool) Kind {
+	switch {
+	case r.Verb == "list" || r.Verb == "watch":
+		return Listed
+	case stood:
+		return Review
+	default:
+		return Single
+	}
+}
+
+// answerers is the table. What is not known to be down is tried: a request finds out sooner than a probe.
+func answerers(k Kind, s Situation) []Answerer {
+	down, failing := s.CloudLink == link.Down, s.CloudLink == link.Failing
+	coordinator := s.CoordinatorLink == link.Up
+	switch k {
+	case Refused:
+		return nil
+	case OwnLease:
+		return []Answerer{Lease}
+	case PoolRead:
+		return []Answerer{Follow}
+	case Listed:
+		return []Answerer{Follow, Cloud}
+	case Single:
+		return around(down, Recall)
+	case Review, UnkeptReview:
+		var others []Answerer
+		if k == Review {
+			others = append(others, Recall)
+		}
+		if coordinator && (down || failing) { // else it is asked again, and by then the link is judged
+			others = append(others, StandIn)
+		}
+		return around(down, others...)
+	case Status:
+		if !coordinator {
+			return []Answerer{Cloud}
+		}
+		return around(down, StandIn)
+	case Event:
+		return around(down, StandIn) // which keeps it, without a coordinator too
+	case WaitingEvent:
+		return around(true, StandIn) // so the cloud hears of it in the order in which it was written
+	default:
+		return []Answerer{Cloud}
+	}
+}
+
+// around puts the cloud behind the others if it is down, else before them.
+func around(down bool, others ...Answerer) []Answerer {
+	if down {
+		return append(others, Cloud)
+	}
+	return append([]Answerer{Cloud}, others...)
+}
+
+// hears says who takes note of what the cloud answers.
+func hears(k Kind) Answerer {
+	switch k {
+	case Single, Review:
+		return Recall
+	case Event, WaitingEvent:
+		return StandIn
+	default:
+		return Nobody
 	}
 }
 

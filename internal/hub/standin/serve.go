@@ -16,8 +16,6 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/klog/v2"
 
-	"yurtcoordinator/internal/hub/instead"
-	"yurtcoordinator/internal/hub/link"
 	"yurtcoordinator/internal/stream"
 )
 
@@ -57,47 +55,30 @@ func matterOf(info *request.RequestInfo) (matter, stream.ID) {
 	}
 }
 
-// Serve answers what the node's programs write where the cloud has no answer: a front.StandIn. Events are taken here, for the
-// coordinator to show and the cloud to hear of later; and if the coordinator can be reached, so is what kubelet says of its
-// Node and Pods, and reviews are the coordinator's to answer, if nobody remembers what the cloud said. Events that are written
-// to the cloud are read along.
-func (t *Taker) Serve(w http.ResponseWriter, r *http.Request, body []byte, pass http.Handler) {
-	info, ok := request.RequestInfoFrom(r.Context())
-	if !ok {
-		http.Error(w, "no RequestInfo: a defect of yurthub", http.StatusInternalServerError)
-		return
-	}
+// Waits reports whether an Event waits for the cloud that a request writes.
+func (t *Taker) Waits(info *request.RequestInfo) bool {
 	m, about := matterOf(info)
-	isEvent := m == newEvent || m == changedEvent
-	cut := t.config.CloudLink.Get() == link.Down && m != review // what the cloud said of it may be remembered
-	if (cut || isEvent && t.events.waits(about.Key)) && t.answer(w, r, body, m, about) {
-		return
-	}
-	out := &instead.Writer{ResponseWriter: w, Answer: func(w http.ResponseWriter) bool {
-		if state := t.config.CloudLink.Get(); m == review && state != link.Down && state != link.Failing {
-			return false // it is asked again, and by then the link is judged
-		}
-		return r.Context().Err() == nil && t.answer(w, r, body, m, about)
-	}}
-	if !isEvent {
-		pass.ServeHTTP(out, r)
-		return
-	}
-	along := &alongside{ResponseWriter: out}
+	return (m == newEvent || m == changedEvent) && t.events.waits(about.Key)
+}
+
+// Hear has a program's write of an Event answered by pass, and takes note of the Event as the cloud answers it.
+func (t *Taker) Hear(w http.ResponseWriter, r *http.Request, pass http.Handler) {
+	along := &alongside{ResponseWriter: w}
 	pass.ServeHTTP(along, r)
 	if object, ok := eventOf(along.text.Bytes()); ok && along.whole() {
 		t.events.add(object, time.Now())
 	}
 }
 
-// answer answers in the cloud's place, or returns false and has written nothing.
-func (t *Taker) answer(w http.ResponseWriter, r *http.Request, body []byte, m matter, about stream.ID) bool {
-	if t.config.Link.Get() != link.Up && m != newEvent && m != changedEvent {
+// Answer answers what a program writes in the cloud's place, or returns false and has written nothing: a front.StandIn. Events
+// are taken here, for the coordinator to show and the cloud to hear of later, as is what kubelet says of its Node and Pods; and
+// reviews are the coordinator's to answer.
+func (t *Taker) Answer(w http.ResponseWriter, r *http.Request, body []byte) bool {
+	info, ok := request.RequestInfoFrom(r.Context())
+	if !ok || body == nil || r.Context().Err() != nil || r.Header.Get("Content-Encoding") != "" {
 		return false
 	}
-	if body == nil || r.Header.Get("Content-Encoding") != "" {
-		return false
-	}
+	m, about := matterOf(info)
 	contentType, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	if err != nil {
 		return false

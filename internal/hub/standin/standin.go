@@ -32,11 +32,9 @@ type Config struct {
 	// Object returns a Node or Pod of this node's own as the cloud has it, as far as is known, in protobuf. It is safe for
 	// concurrent use.
 	Object func(stream.ID) (stream.Object, bool)
-	// Transport reaches the coordinator as this node (upstream.AsNode). Base is its address; the path is ignored. Link is
-	// the state of the way there.
+	// Transport reaches the coordinator as this node (upstream.AsNode). Base is its address; the path is ignored.
 	Transport http.RoundTripper
 	Base      *url.URL
-	Link      *live.Value[link.State]
 	// CloudLink is the state of the way to the cloud, and Events has the Events there, as this node.
 	CloudLink *live.Value[link.State]
 	Events    corev1client.EventsGetter
@@ -64,8 +62,8 @@ type metrics struct {
 
 // New returns a Taker. It registers its metrics, and does no I/O.
 func New(c Config) (*Taker, error) {
-	if c.Object == nil || c.Transport == nil || c.Base == nil || c.Link == nil || c.CloudLink == nil || c.Events == nil {
-		return nil, errors.New("standin: Object, Transport, Base, Link, CloudLink and Events are required")
+	if c.Object == nil || c.Transport == nil || c.Base == nil || c.CloudLink == nil || c.Events == nil {
+		return nil, errors.New("standin: Object, Transport, Base, CloudLink and Events are required")
 	}
 	if c.Changed == nil {
 		c.Changed = func() {}

@@ -62,7 +62,7 @@ func bubbleOn(t *testing.T, disk *fakeDisk, test func(*world)) {
 				o, ok := w.base[i]
 				return o, ok
 			},
-			Transport: roundTripper(w.coordinator), Base: &url.URL{Scheme: "https", Host: "coordinator"}, Link: w.link,
+			Transport: roundTripper(w.coordinator), Base: &url.URL{Scheme: "https", Host: "coordinator"},
 			CloudLink: w.cloudLink, Events: w.cloud.client(t), Disk: w.disk,
 		})
 		if err != nil {
@@ -161,7 +161,7 @@ func (w *world) writesEvent(method, path string, code int, answer []byte) {
 	cloud := roundTripper(func(*http.Request) (*http.Response, error) {
 		return &http.Response{StatusCode: code, Header: http.Header{}, Body: io.NopCloser(bytes.NewReader(answer))}, nil
 	})
-	text, err := io.ReadAll(w.serves(cloud, httptest.NewRequestWithContext(w.t.Context(), method, path, nil), nil).Body)
+	text, err := io.ReadAll(w.serves(cloud, httptest.NewRequestWithContext(w.t.Context(), method, path, nil)).Body)
 	if err != nil || !bytes.Equal(text, answer) {
 		w.t.Errorf("the program gets %q, %v", text, err)
 	}

@@ -1,0 +1,147 @@
+package front
+
+import (
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"yurtcoordinator/internal/hub/link"
+	"yurtcoordinator/internal/hub/route"
+)
+
+func TestAttempt(t *testing.T) {
+	for _, c := range []struct {
+		status int
+		group  string
+		can    bool // give another answer
+		want   int
+	}{
+		{http.StatusOK, "", true, 200},
+		{http.StatusNotFound, "", true, 404},
+		{http.StatusInternalServerError, "", true, 500},
+		{http.StatusBadGateway, "", true, 299},
+		{http.StatusServiceUnavailable, "apps", true, 299},
+		{http.StatusGatewayTimeout, "", true, 299},
+		{http.StatusServiceUnavailable, "", false, 503},
+		{http.StatusServiceUnavailable, "metrics.k8s.io", true, 503},
+		{http.StatusUnauthorized, "", true, 401},
+	} {
+		out := httptest.NewRecorder()
+		another := func() bool {
+			if !c.can {
+				return false
+			}
+			out.Header().Set("From", "another")
+			out.WriteHeader(299)
+			_, _ = out.WriteString("another")
+			return true
+		}
+		w := &attempt{ResponseWriter: out, group: c.group, next: another}
+		w.Header().Set("From", "the server")
+		w.WriteHeader(c.status)
+		if n, err := w.Write([]byte("the server")); n != 10 || err != nil {
+			t.Errorf("%d: wrote %d, %v", c.status, n, err)
+		}
+		who := "the server"
+		if c.want == 299 {
+			who = "another"
+		}
+		if out.Code != c.want || out.Body.String() != who || out.Header().Get("From") != who {
+			t.Errorf("%d: %d %q from %q, want %d from %s", c.status, out.Code, out.Body, out.Header().Get("From"), c.want, who)
+		}
+	}
+}
+
+// remembers knows what the cloud said last.
+type remembers struct{ byName }
+
+func (remembers) Match(*http.Request) bool { return true }
+
+func (remembers) Recall(w http.ResponseWriter, r *http.Request, _ string) bool {
+	if strings.Contains(r.URL.Path, "unknown") {
+		return false
+	}
+	body, err := io.ReadAll(r.Body)
+	_, _ = io.WriteString(w, "remembered "+string(body))
+	return err == nil
+}
+
+func (remembers) Remember(w http.ResponseWriter, r *http.Request, _ string, pass http.Handler) {
+	pass.ServeHTTP(w, r)
+}
+
+// TestWhoIsAskedNext where the cloud has no answer: who is next by then.
+func TestWhoIsAskedNext(t *testing.T) {
+	var code, state atomic.Uint32
+	_, u := cloud(t, func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		w.WriteHeader(int(code.Load()))
+		_, _ = io.WriteString(w, "the cloud")
+	})
+	standIn := &understudy{}
+	address, _ := hub(t, Config{
+		Cloud: u, Keeper: remembers{}, StandIn: standIn, Situation: route.Situation{Node: "n1", StandIn: true},
+		CloudLink:       func() link.State { return link.State(state.Load()) },
+		CoordinatorLink: func() link.State { return link.Up },
+	})
+	const secret = "/api/v1/namespaces/a/secrets/"
+	for _, c := range []struct {
+		method, path, body string
+		code               int
+		want               string
+		wantCode           int
+	}{
+		{http.MethodGet, secret + "s", "", http.StatusServiceUnavailable, "remembered ", http.StatusOK},
+		{http.MethodGet, secret + "s", "", http.StatusUnauthorized, "remembered ", http.StatusOK}, // as the node
+		{http.MethodGet, secret + "s", "", http.StatusForbidden, "the cloud", http.StatusForbidden},
+		{http.MethodGet, secret + "unknown", "", http.StatusServiceUnavailable, "the cloud", http.StatusServiceUnavailable},
+		{http.MethodGet, "/apis/metrics.k8s.io/v1beta1/nodes/n1", "", http.StatusServiceUnavailable, "the cloud",
+			http.StatusServiceUnavailable},
+		{http.MethodPost, "/api/v1/namespaces/a/serviceaccounts/sa/token", "for a Pod", http.StatusBadGateway,
+			"remembered for a Pod", http.StatusOK},
+		{http.MethodPost, "/apis/authorization.k8s.io/v1/subjectaccessreviews", "may it?", http.StatusOK, "the cloud",
+			http.StatusOK},
+		{http.MethodPatch, "/api/v1/nodes/n1/status", "its status", http.StatusGatewayTimeout, "", http.StatusAccepted},
+		{http.MethodPatch, "/api/v1/nodes/n1/status", "pass", http.StatusGatewayTimeout, "the cloud", http.StatusGatewayTimeout},
+	} {
+		state.Store(uint32(link.Up))
+		code.Store(uint32(c.code))
+		response, err := do(t, c.method, address+c.path, strings.NewReader(c.body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := io.ReadAll(response.Body)
+		_ = response.Body.Close()
+		if err != nil || response.StatusCode != c.wantCode || string(text) != c.want {
+			t.Errorf("%s %s, %d: answered %d %q, %v; want %d %q", c.method, c.path, c.code, response.StatusCode, text, err,
+				c.wantCode, c.want)
+		}
+	}
+}
+
+// TestAReviewWhileTheLinkGoesDown is the coordinator's to answer, if nobody remembers what the cloud said.
+func TestAReviewWhileTheLinkGoesDown(t *testing.T) {
+	var state atomic.Uint32
+	_, u := cloud(t, func(w http.ResponseWriter, _ *http.Request) {
+		state.Store(uint32(link.Down))
+		w.WriteHeader(http.StatusServiceUnavailable)
+	})
+	standIn := &understudy{}
+	address, _ := hub(t, Config{
+		Cloud: u, StandIn: standIn, Situation: route.Situation{Node: "n1", StandIn: true},
+		CloudLink:       func() link.State { return link.State(state.Load()) },
+		CoordinatorLink: func() link.State { return link.Up },
+	})
+	const reviews = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+	response, err := do(t, http.MethodPost, address+reviews, strings.NewReader("may it?"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = response.Body.Close()
+	if response.StatusCode != http.StatusAccepted || strings.Join(standIn.bodies, " ") != "may it?" {
+		t.Errorf("%d, the understudy was given %q", response.StatusCode, standIn.bodies)
+	}
+}

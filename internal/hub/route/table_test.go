@@ -1,0 +1,104 @@
+package route
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"yurtcoordinator/internal/hub/link"
+)
+
+var update = flag.Bool("update", false, "write testdata/table.txt anew")
+
+var links = []link.State{link.Unknown, link.Up, link.Failing, link.Down}
+
+// row is who answers a kind of request, by the state of the cloud.
+func row(k Kind, coordinator link.State) string {
+	text := ""
+	for _, cloud := range []link.State{link.Up, link.Failing, link.Down} {
+		var names []string
+		for _, a := range answerers(k, Situation{StandIn: true, CloudLink: cloud, CoordinatorLink: coordinator}) {
+			names = append(names, a.String())
+		}
+		text += " " + strings.Join(names, ", ") + " |"
+	}
+	return text
+}
+
+// table is who answers what, and when.
+func table() string {
+	text := "| request | cloud up, or not known yet | failing | down |\n| --- | --- | --- | --- |\n"
+	for k := range kindCount {
+		if k == Refused {
+			continue
+		}
+		with, without := row(k, link.Up), row(k, link.Down)
+		if with == without {
+			text += fmt.Sprintf("| %s |%s\n", k, with)
+			continue
+		}
+		text += fmt.Sprintf("| %s; the coordinator is up |%s\n| %s; it is not |%s\n", k, with, k, without)
+	}
+	return text
+}
+
+// TestTable compares the whole table with the one that is kept, and that one with the page that shows it.
+func TestTable(t *testing.T) {
+	kept := filepath.Join("testdata", "table.txt")
+	if *update {
+		if err := os.WriteFile(kept, []byte(table()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(kept)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := table(); got != string(want) {
+		t.Errorf("the table is\n%s\nand %s has\n%s\nIf that is meant: go test -update, and bring it to docs/ARCHITECTURE.md",
+			got, kept, want)
+	}
+	page, err := os.ReadFile(filepath.Join("..", "..", "..", "docs", "ARCHITECTURE.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(page), string(want)) {
+		t.Errorf("docs/ARCHITECTURE.md does not show\n%s", want)
+	}
+}
+
+// TestWhatTheTableLeavesOut holds for each kind in each state.
+func TestWhatTheTableLeavesOut(t *testing.T) {
+	for k := range kindCount {
+		for _, cloud := range links {
+			for _, coordinator := range links {
+				s := Situation{StandIn: true, CloudLink: cloud, CoordinatorLink: coordinator}
+				all := answerers(k, s)
+				if cloud == link.Unknown {
+					s.CloudLink = link.Up
+				}
+				if coordinator != link.Up {
+					s.CoordinatorLink = link.Down
+				}
+				if shown := answerers(k, s); !slices.Equal(all, shown) {
+					t.Errorf("%v, cloud %v, coordinator %v: %v, the table shows %v", k, cloud, coordinator, all, shown)
+				}
+				// These answer always. Without one of them, a request may have no answer at all.
+				always := slices.Contains(all, Cloud) || slices.Equal(all, []Answerer{Lease}) || k == PoolRead
+				if always == (k == Refused) {
+					t.Errorf("%v, cloud %v, coordinator %v: %v", k, cloud, coordinator, all)
+				}
+				if sorted := slices.Sorted(slices.Values(all)); len(slices.Compact(sorted)) != len(all) {
+					t.Errorf("%v, cloud %v, coordinator %v: somebody is asked twice: %v", k, cloud, coordinator, all)
+				}
+				if hears := hears(k); hears != Nobody && (!slices.Contains(all, Cloud) || hears >= answererCount) {
+					t.Errorf("%v, cloud %v, coordinator %v: %v hears what the cloud is not asked", k, cloud, coordinator, hears)
+				}
+			}
+		}
+	}
+}
