@@ -52,7 +52,8 @@ func (s Service) Step(e Event) Service {
 	case CheckEnded:
 		return s.checkEnded(e.At)
 	case LinkWentDown:
-		s.failing, s.failures, s.served, s.due = false, 0, 0, time.Time{}
+		// A check under way ends while the link is down, or says nothing of the server as it will be found.
+		s.failing, s.failures, s.served, s.due, s.checking = false, 0, 0, time.Time{}, false
 	}
 	return s
 }

@@ -49,6 +49,8 @@ func TestService(t *testing.T) {
 			then(failing, served(3, 2.9), checking(3.5), checked(6.5), served(7, 6.9)), true, 7.5},
 		{"a check while failing gets no answer", then(failing, checking(5), checked(8)), true, 8},
 		{"a down link has no such state", then(failing, Event{Kind: LinkWentDown, At: at(3)}), false, none},
+		{"a link goes down during a check, and fails again",
+			then(failing, checking(2.2), Event{Kind: LinkWentDown, At: at(3)}, unserved(9, 8.9), unserved(9.3, 9.2)), true, 12.3},
 		{"events that concern it not", then(failing, started(3), ok(3.1), answered(3.2, 3), broken(3.3)), true, 5},
 		{"an answer from the future", then(failing, served(3, 100), served(4, 3.9)), false, none},
 	} {
