@@ -23,15 +23,24 @@ type Backoff struct {
 	// Min is the first pause, Max the longest. Both must be positive.
 	Min, Max time.Duration
 
-	last time.Duration // before chance; 0 after Reset
+	failures int
 }
 
 // Next returns the next pause: twice the one before, up to Max, of which chance takes up to half, so that programs which
 // failed together do not try again together.
 func (b *Backoff) Next() time.Duration {
-	b.last = min(max(b.Min, 2*b.last), b.Max)
-	return b.last/2 + rand.N(b.last/2+1)
+	b.failures++
+	return b.After(b.failures, rand.Float64())
+}
+
+// After returns the pause after so many failures, by a chance in [0, 1). It changes nothing: a state machine counts for itself.
+func (b Backoff) After(failures int, chance float64) time.Duration {
+	longest := b.Max
+	if shift := max(failures-1, 0); shift < 63 && b.Min <= b.Max>>shift {
+		longest = b.Min << shift
+	}
+	return longest/2 + time.Duration(chance*float64(longest/2))
 }
 
 // Reset makes the next pause the first one again.
-func (b *Backoff) Reset() { b.last = 0 }
+func (b *Backoff) Reset() { b.failures = 0 }
