@@ -58,7 +58,7 @@ var law = []struct {
 		[]string{
 			"internal/doubt", "internal/edge", "internal/hub/history", "internal/hub/leasewatch", "internal/hub/link",
 			"internal/hub/role",
-			"internal/live", "internal/replica", "internal/stream",
+			"internal/live", "internal/replica", "internal/run", "internal/stream",
 		},
 		"a feed chooses among sources that it is given"},
 	{"internal/hub/push",

@@ -1,8 +1,6 @@
 package feed
 
 import (
-	"fmt"
-	"strings"
 	"time"
 
 	"yurtcoordinator/internal/doubt"
@@ -40,11 +38,6 @@ const (
 	Refusing
 )
 
-// String returns "down", "up", "expired", "stale" or "refusing".
-func (a Access) String() string {
-	return [...]string{"down", "up", "expired", "stale", "refusing"}[a]
-}
-
 // Situation is all that the choice of a source depends on.
 type Situation struct {
 	// Role is this hub's in its pool.
@@ -63,55 +56,20 @@ type Situation struct {
 	Listing bool
 }
 
-// String names what is the case.
-func (s Situation) String() string {
-	words := []string{s.Role.String(), "cloud=" + s.Cloud.String(), "coordinator=" + s.Coordinator.String()}
-	for _, each := range []struct {
-		is   bool
-		word string
-	}{
-		{s.Pool, "pool"}, {s.LeaderKnown, "led"}, {s.Covered, "covered"}, {s.Empty, "empty"}, {s.Listing, "listing"},
-	} {
-		if each.is {
-			words = append(words, each.word)
-		}
-	}
-	return strings.Join(words, " ")
-}
-
-// Decision is what to do next.
-type Decision struct {
-	// From is the source; with None the rest is zero, but for Why.
+// Choice is what is best to do next.
+type Choice struct {
+	// From is the source. With None, only Why is set.
 	From Origin
 	// List: read everything. Otherwise resume at the sink's position.
 	List bool
 	// After and Jitter are how long to wait first: After, and a random part of Jitter. A wait for a list over the WAN
-	// counts from when the cloud was up and the sink needed it; any other from when it was decided. What runs goes on
-	// meanwhile.
+	// counts from when the cloud was up and the sink needed it; any other counts from when it was chosen. What runs goes
+	// on meanwhile.
 	After, Jitter time.Duration
 	// Meanwhile is what is resumed until then, if nothing runs; None if nothing is to be.
 	Meanwhile Origin
 	// Why is for people.
 	Why string
-}
-
-// String is the decision in a line.
-func (d Decision) String() string {
-	act := "resume"
-	switch {
-	case d.From == None:
-		return "none: " + d.Why
-	case d.List:
-		act = "list"
-	}
-	wait := "at once"
-	if d.After > 0 || d.Jitter > 0 {
-		wait = fmt.Sprintf("after %s..%s", d.After, d.After+d.Jitter)
-	}
-	if d.Meanwhile != None {
-		wait += ", meanwhile at the " + d.Meanwhile.String()
-	}
-	return fmt.Sprintf("%s at the %s %s: %s", act, d.From, wait, d.Why)
 }
 
 const (
@@ -138,8 +96,13 @@ const (
 	uncoverJitter = 2 * time.Second
 )
 
-// Choose decides. It depends on nothing but the situation.
-func Choose(s Situation) Decision {
+const (
+	forgotten   = "the cloud has forgotten our revision"
+	poolMayHave = forgotten + ", the pool may have a later one"
+)
+
+// Choose chooses. It depends on nothing but the situation.
+func Choose(s Situation) Choice {
 	switch {
 	case s.Empty:
 		return fill(s)
@@ -150,33 +113,33 @@ func Choose(s Situation) Decision {
 	}
 }
 
-// refreshed is the decision when somebody waits for what the source has now: a list at once, if there is a source that can
-// give one, else the decision as it is. A list that was to come anyhow need not wait.
-func refreshed(s Situation, d Decision) Decision {
+// refreshed is the choice when somebody waits for what the source has now: a list at once, if there is a source that can
+// give one, else the choice as it is. A list that was to come anyhow need not wait.
+func refreshed(s Situation, c Choice) Choice {
 	const why = "somebody asks for what is so now"
 	switch {
 	case s.Empty:
-		return d
+		return c
 	case s.Coordinator == Up && s.Covered:
-		return Decision{From: Coordinator, List: true, Why: why}
+		return Choice{From: Coordinator, List: true, Why: why}
 	case s.Cloud == Up || s.Cloud == Expired || s.Cloud == Refusing:
-		return Decision{From: Cloud, List: true, Why: why}
+		return Choice{From: Cloud, List: true, Why: why}
 	default:
-		return d
+		return c
 	}
 }
 
 // fill is for a sink that has nothing: it takes the mirror's content if there is any, and lists at the cloud if not. A
 // list over the WAN that is under way is given up only for a mirror that is sure to have everything.
-func fill(s Situation) Decision {
-	cloud := Decision{From: Cloud, List: true}
+func fill(s Situation) Choice {
+	cloud := Choice{From: Cloud, List: true}
 	switch {
 	case s.Coordinator == Up && (s.Covered || !s.Listing || s.Cloud == Down):
-		return Decision{From: Coordinator, List: true, Why: "nothing here yet, and the pool may have it"}
+		return Choice{From: Coordinator, List: true, Why: "nothing here yet, and the pool may have it"}
 	case s.Cloud == Down && s.Coordinator == Down:
-		return Decision{Why: "nothing can be reached"}
+		return Choice{Why: "nothing can be reached"}
 	case s.Cloud == Down:
-		return Decision{From: Coordinator, List: true, Why: "nothing here yet, and the cloud can't be reached"}
+		return Choice{From: Coordinator, List: true, Why: "nothing here yet, and the cloud can't be reached"}
 	case s.Role == role.Leader:
 		cloud.Why = "this hub leads, and the pool has nothing yet"
 	case s.Coordinator != Down && s.LeaderKnown:
@@ -195,78 +158,60 @@ func fill(s Situation) Decision {
 }
 
 // lead is for the leader, who can reach the cloud: it speaks for the pool.
-func lead(s Situation) Decision {
+func lead(s Situation) Choice {
 	switch {
 	case s.Cloud != Expired:
-		return Decision{From: Cloud, Why: "this hub leads"}
+		return Choice{From: Cloud, Why: "this hub leads"}
 	case (s.Coordinator == Up || s.Coordinator == Expired) && !s.Listing:
 		// Of use only for who has just begun to lead and fell behind the pool before; for others it is one list over
 		// the LAN too much.
-		return Decision{From: Coordinator, List: true, Why: "the cloud has forgotten our revision, the pool may have a later one"}
+		return Choice{From: Coordinator, List: true, Why: poolMayHave}
 	default:
-		return Decision{From: Cloud, List: true, Jitter: startJitter, Why: "the cloud has forgotten our revision"}
+		return Choice{From: Cloud, List: true, Jitter: startJitter, Why: forgotten}
 	}
 }
 
 // follow is for all others, and whoever can't reach the cloud.
-func follow(s Situation) Decision {
-	atCloud := Decision{From: Cloud}
-	inPool := Decision{From: Coordinator}
-	again := Decision{From: Cloud, List: true, Jitter: expiredJitter, Why: "the cloud has forgotten our revision"}
+func follow(s Situation) Choice {
+	switch remembers := s.Coordinator == Up || s.Coordinator == Expired; {
+	case s.Coordinator == Up && s.Covered:
+		return Choice{From: Coordinator, Why: "the pool has it"}
+	case s.Coordinator == Up && s.Cloud == Up:
+		return Choice{
+			From: Cloud, After: uncoverWait, Jitter: uncoverJitter, Meanwhile: Coordinator, Why: "nobody covers it in the pool",
+		}
+	case s.Cloud == Expired && (s.Listing || !remembers):
+		return relist(s)
+	case s.Cloud == Expired && s.Coordinator == Up:
+		// Not a resume: a mirror that nobody feeds would be waited for without end.
+		return Choice{From: Coordinator, List: true, Why: poolMayHave}
+	case s.Coordinator == Up:
+		return Choice{From: Coordinator, Why: "the cloud can't be used"}
+	case s.Coordinator == Expired && s.Cloud == Up:
+		return Choice{From: Cloud, Why: "the pool's history begins later"}
+	case s.Coordinator == Expired:
+		return Choice{From: Coordinator, List: true, Why: "the pool's history begins later, and the cloud can't be resumed"}
+	case s.Cloud != Down && !s.Pool:
+		return Choice{From: Cloud, Why: "there is no coordinator"}
+	case s.Cloud != Down:
+		return Choice{From: Cloud, Why: "the coordinator can't be used"}
+	case s.Coordinator == Down:
+		return Choice{Why: "nothing can be reached"}
+	default:
+		return Choice{From: Coordinator, List: s.Coordinator == Stale, Why: "the cloud can't be reached"}
+	}
+}
+
+// relist is the list over the WAN of who has something to serve. The leader lists at once; what it does not believe yet, nobody
+// else need ask for: clients are served what there is.
+func relist(s Situation) Choice {
+	c := Choice{From: Cloud, List: true, Jitter: expiredJitter, Why: forgotten}
 	switch {
 	case s.Coordinator == Down:
 	case s.LeaderKnown:
-		// The leader lists at once. What it does not believe yet, nobody else need ask for: clients are served what there is.
-		again.After, again.Jitter = doubt.Shown().For+coverWait, coverJitter
+		c.After, c.Jitter = doubt.Shown().For+coverWait, coverJitter
 	default:
-		again.After = electWait
+		c.After = electWait
 	}
-	switch s.Coordinator {
-	case Up:
-		switch {
-		case s.Covered:
-			inPool.Why = "the pool has it"
-			return inPool
-		case s.Cloud == Up:
-			atCloud.After, atCloud.Jitter, atCloud.Meanwhile = uncoverWait, uncoverJitter, Coordinator
-			atCloud.Why = "nobody covers it in the pool"
-			return atCloud
-		case s.Cloud == Expired && s.Listing:
-			return again
-		case s.Cloud == Expired:
-			// Not a resume: a mirror that nobody feeds would be waited for without end.
-			inPool.List, inPool.Why = true, "the cloud has forgotten our revision, the pool may have a later one"
-			return inPool
-		default:
-			inPool.Why = "the cloud can't be used"
-			return inPool
-		}
-	case Expired:
-		switch {
-		case s.Cloud == Up:
-			atCloud.Why = "the pool's history begins later"
-			return atCloud
-		case s.Cloud == Expired && s.Listing:
-			return again
-		default:
-			inPool.List, inPool.Why = true, "the pool's history begins later, and the cloud can't be resumed"
-			return inPool
-		}
-	}
-	switch {
-	case s.Cloud == Expired:
-		return again
-	case s.Cloud != Down && !s.Pool:
-		atCloud.Why = "there is no coordinator"
-		return atCloud
-	case s.Cloud != Down:
-		atCloud.Why = "the coordinator can't be used"
-		return atCloud
-	case s.Coordinator == Down:
-		return Decision{Why: "nothing can be reached"}
-	default:
-		inPool.Why = "the cloud can't be reached"
-		inPool.List = s.Coordinator == Stale
-		return inPool
-	}
+	return c
 }

@@ -2,6 +2,7 @@ package feed
 
 import (
 	"flag"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -12,6 +13,46 @@ import (
 )
 
 var update = flag.Bool("update", false, "rewrite the golden transcripts")
+
+// String names what is the case.
+func (s Situation) String() string {
+	words := []string{s.Role.String(), "cloud=" + s.Cloud.String(), "coordinator=" + s.Coordinator.String()}
+	for _, each := range []struct {
+		is   bool
+		word string
+	}{
+		{s.Pool, "pool"}, {s.LeaderKnown, "led"}, {s.Covered, "covered"}, {s.Empty, "empty"}, {s.Listing, "listing"},
+	} {
+		if each.is {
+			words = append(words, each.word)
+		}
+	}
+	return strings.Join(words, " ")
+}
+
+// String is the choice in a line.
+func (c Choice) String() string {
+	act := "resume"
+	switch {
+	case c.From == None:
+		return "none: " + c.Why
+	case c.List:
+		act = "list"
+	}
+	wait := "at once"
+	if c.After > 0 || c.Jitter > 0 {
+		wait = fmt.Sprintf("after %s..%s", c.After, c.After+c.Jitter)
+	}
+	if c.Meanwhile != None {
+		wait += ", meanwhile at the " + c.Meanwhile.String()
+	}
+	return fmt.Sprintf("%s at the %s %s: %s", act, c.From, wait, c.Why)
+}
+
+// String returns "down", "up", "expired", "stale" or "refusing".
+func (a Access) String() string {
+	return [...]string{"down", "up", "expired", "stale", "refusing"}[a]
+}
 
 // parse reads a situation of a transcript, as Situation.String writes it.
 func parse(t *testing.T, line string) Situation {
@@ -50,9 +91,24 @@ func parse(t *testing.T, line string) Situation {
 	return s
 }
 
-// TestTranscripts replays testdata/*.txt: lines "> situation", each followed by what is decided.
+// TestTranscripts replays testdata/*.txt: lines "> situation", each followed by what is chosen.
 func TestTranscripts(t *testing.T) {
-	files, err := filepath.Glob("testdata/*.txt")
+	replay(t, "testdata/*.txt", func() func(string) string {
+		return func(line string) string {
+			s, told := strings.CutPrefix(line, "> ")
+			if !told {
+				t.Fatalf("transcript has the line %q", line)
+			}
+			situation := parse(t, s)
+			return "> " + situation.String() + "\n  " + Choose(situation).String() + "\n"
+		}
+	})
+}
+
+// replay holds files to what begin's function makes of each of their lines that is neither a comment nor an answer.
+func replay(t *testing.T, glob string, begin func() func(line string) string) {
+	t.Helper()
+	files, err := filepath.Glob(glob)
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no transcripts: %v", err)
 	}
@@ -63,13 +119,13 @@ func TestTranscripts(t *testing.T) {
 				t.Fatal(err)
 			}
 			var got strings.Builder
+			tell := begin()
 			for line := range strings.Lines(string(golden)) {
 				switch {
 				case strings.HasPrefix(line, "#"):
 					got.WriteString(line)
-				case strings.HasPrefix(line, "> "):
-					s := parse(t, line[2:])
-					got.WriteString("> " + s.String() + "\n  " + Choose(s).String() + "\n")
+				case !strings.HasPrefix(line, "  "):
+					got.WriteString(tell(strings.TrimSuffix(line, "\n")))
 				}
 			}
 			if *update {
@@ -93,7 +149,7 @@ func TestChoose(t *testing.T) {
 		listPool
 		nothing
 	)
-	kind := func(d Decision) int {
+	kind := func(d Choice) int {
 		switch {
 		case d.From == Cloud && d.List:
 			return listCloud

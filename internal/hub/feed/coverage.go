@@ -48,8 +48,8 @@ type Coverage struct {
 	mu     sync.Mutex
 	values map[schema.GroupResource]*live.Value[bool]
 	seen   declaration
-	until  time.Time // what was declared counts until then
-	moved  chan struct{}
+	until  time.Time   // what was declared counts until then
+	fading *time.Timer // until then; Run makes it
 }
 
 // declaration is what a Lease says.
@@ -63,10 +63,7 @@ type declaration struct {
 
 // NewCoverage returns a Coverage; nothing is covered until Run.
 func NewCoverage(c CoverageConfig) *Coverage {
-	return &Coverage{
-		config: c, history: &live.Value[edge.History]{}, values: map[schema.GroupResource]*live.Value[bool]{},
-		moved: make(chan struct{}, 1),
-	}
+	return &Coverage{config: c, history: &live.Value[edge.History]{}, values: map[schema.GroupResource]*live.Value[bool]{}}
 }
 
 // History is the history that what is covered counts in. It is as last declared, by whomever, so that a hub that has not seen
@@ -89,6 +86,8 @@ func (c *Coverage) Of(r schema.GroupResource) *live.Value[bool] {
 
 // Run follows until ctx ends, and returns nil. Nothing is covered afterwards.
 func (c *Coverage) Run(ctx context.Context) error {
+	c.fading = time.AfterFunc(coverFresh, c.fade)
+	defer c.fading.Stop()
 	follow := leasewatch.Config{
 		Leases:        c.config.Leases.Leases(edge.NamespaceSystem),
 		FieldSelector: fields.OneTermEqualSelector("metadata.name", edge.LeaseInformerSync).String(),
@@ -96,49 +95,27 @@ func (c *Coverage) Run(ctx context.Context) error {
 	}
 	for ctx.Err() == nil {
 		if _, err := c.config.Link.Wait(ctx, func(s link.State) bool { return s == link.Up }); err != nil {
-			return nil //nolint:nilerr // asked to stop
+			return nil
 		}
-		c.whileUp(ctx, follow)
+		up, cancel := context.WithCancel(ctx)
+		var waits sync.WaitGroup
+		waits.Go(func() {
+			defer cancel()
+			_, _ = c.config.Link.Wait(up, func(s link.State) bool { return s != link.Up })
+		})
+		_ = leasewatch.Follow(up, follow, sight{c}) // it returns only our own cancellation
+		cancel()
+		waits.Wait()
 		c.forget()
 	}
 	return nil
 }
 
-// whileUp follows as long as the link is up.
-func (c *Coverage) whileUp(ctx context.Context, follow leasewatch.Config) {
-	reachable, cancel := context.WithCancel(ctx)
-	var owned sync.WaitGroup
-	defer owned.Wait()
-	defer cancel()
-	owned.Go(func() { _ = leasewatch.Follow(reachable, follow, sight{c}) }) // it returns only our own cancellation
-	for {
-		state, changed := c.config.Link.Watch()
-		if state != link.Up {
-			return
-		}
-		timer := time.NewTimer(c.expire())
-		select {
-		case <-ctx.Done():
-			timer.Stop()
-			return
-		case <-timer.C:
-		case <-changed:
-		case <-c.moved:
-		}
-		timer.Stop()
-	}
-}
-
-// expire takes back what no longer counts, and returns how long the rest still does.
-func (c *Coverage) expire() time.Duration {
+// fade takes back what no longer counts.
+func (c *Coverage) fade() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	now := time.Now()
-	c.publishLocked(now)
-	if left := c.until.Sub(now); left > 0 {
-		return left
-	}
-	return coverFresh // nothing to wait for but the next change
+	c.publishLocked(time.Now())
 }
 
 func (c *Coverage) forget() {
@@ -168,13 +145,10 @@ func (c *Coverage) take(d declaration, happened bool) {
 		c.until = time.Time{}
 	case happened && (d.renewed != c.seen.renewed || d.text != c.seen.text || d.history != c.seen.history || d.uid != c.seen.uid):
 		c.until = now.Add(coverFresh)
+		c.fading.Reset(coverFresh)
 	}
 	c.seen = d
 	c.publishLocked(now)
-	select {
-	case c.moved <- struct{}{}:
-	default:
-	}
 }
 
 // sight takes what the watch finds.

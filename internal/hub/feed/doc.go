@@ -1,10 +1,10 @@
 // Package feed keeps one sink, a hub's replica of a resource, fed from one source at a time: the cloud, the pool's
 // coordinator, or none.
 //
-// Choose is the decision, without I/O and without a clock: from how the links stand, what this hub is in its pool,
-// whether the pool covers the resource, and what the sources said lately, follows where the next attempt goes, whether
-// it lists or resumes, and how long it waits first. Feed is the I/O around it; past is its memory of attempts, which
-// forgets by the clock. Coverage says which resources the leader keeps complete in the coordinator.
+// Machine decides everything, without I/O, a clock or chance of its own: Step takes an Event and returns a Decision. It keeps
+// what the sources said lately (past), and what it doubts; Choose says what is best in a Situation. Feed is the I/O around it:
+// one goroutine looks at the surroundings, steps, and does what the Decision says; one more reads. Coverage says which resources
+// the leader keeps complete in the coordinator.
 //
 // Invariants:
 //   - The sink is fed by one attempt at a time; the next begins when the last has ended. An attempt lists or resumes,

@@ -94,9 +94,7 @@ func TestAPoolListsOnce(t *testing.T) {
 
 func TestAFollowerWaitsForTheLeaderBeforeItLists(t *testing.T) {
 	inWorld(t, func(w *world) {
-		w.standing.Set(role.Standing{Role: role.Follower, Leader: "n2"})
-		w.links(link.Up, link.Up)
-		w.begin()
+		w.beginAs(role.Follower, false)
 		w.pass(14 * time.Second)
 		if lists, _, _ := w.cloud.counts(); lists != 0 {
 			t.Errorf("%d lists over the WAN while the leader may still cover it", lists)
@@ -107,9 +105,7 @@ func TestAFollowerWaitsForTheLeaderBeforeItLists(t *testing.T) {
 		w.has(w.cloud)
 	})
 	inWorld(t, func(w *world) {
-		w.standing.Set(role.Standing{Role: role.Follower, Leader: "n2"})
-		w.links(link.Up, link.Up)
-		w.begin()
+		w.beginAs(role.Follower, false)
 		w.pass(20*time.Second + 100*time.Millisecond)
 		w.want(Cloud, 1)
 		w.has(w.cloud)
@@ -119,9 +115,7 @@ func TestAFollowerWaitsForTheLeaderBeforeItLists(t *testing.T) {
 // A coordinator that comes and goes must not have a hub wait forever.
 func TestAFlappingCoordinatorDelaysNoMoreThanOneThatIsThere(t *testing.T) {
 	inWorld(t, func(w *world) {
-		w.standing.Set(role.Standing{Role: role.Follower, Leader: "n2"})
-		w.links(link.Up, link.Up)
-		w.begin()
+		w.beginAs(role.Follower, false)
 		for i := range 45 {
 			w.pass(500 * time.Millisecond)
 			w.mirrorLink.Set([]link.State{link.Down, link.Up}[i%2])
@@ -133,9 +127,7 @@ func TestAFlappingCoordinatorDelaysNoMoreThanOneThatIsThere(t *testing.T) {
 func TestAMirrorThatHangsIsGivenUpSoon(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.mirror.dead = true
-		w.standing.Set(role.Standing{Role: role.Leader, Leader: "n1"})
-		w.links(link.Up, link.Up)
-		w.begin()
+		w.beginAs(role.Leader, false)
 		w.pass(mirrorListTimeout + time.Second)
 		w.want(Cloud, 1)
 		w.has(w.cloud)
@@ -146,9 +138,7 @@ func TestAMirrorThatHangsIsGivenUpSoon(t *testing.T) {
 func TestASlowListIsNotGivenUpForAMirrorThatHasNothing(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.cloud.slow = 90 * time.Second
-		w.standing.Set(role.Standing{Role: role.Leader, Leader: "n1"})
-		w.links(link.Up, link.Up)
-		w.begin()
+		w.beginAs(role.Leader, false)
 		w.pass(30 * time.Second)
 		w.is(role.Follower, "n2")
 		w.pass(61 * time.Second)
@@ -174,10 +164,7 @@ func TestASlowListIsNotGivenUpForAMirrorThatHasNothing(t *testing.T) {
 func TestNobodyCoversItAnyLonger(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.mirror.copy(w.cloud)
-		w.standing.Set(role.Standing{Role: role.Follower, Leader: "n2"})
-		w.covered.Set(true)
-		w.links(link.Up, link.Up)
-		w.begin()
+		w.beginAs(role.Follower, true)
 		w.want(Coordinator, 0)
 		// For a moment only.
 		w.cover(false)
@@ -207,10 +194,7 @@ func TestNobodyCoversItAnyLonger(t *testing.T) {
 func TestTheMirrorBeganLater(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.mirror.copy(w.cloud)
-		w.standing.Set(role.Standing{Role: role.Follower, Leader: "n2"})
-		w.covered.Set(true)
-		w.links(link.Up, link.Up)
-		w.begin()
+		w.beginAs(role.Follower, true)
 		w.want(Coordinator, 0)
 		w.cloud.put("d")
 		w.cloud.put("e")
@@ -220,7 +204,7 @@ func TestTheMirrorBeganLater(t *testing.T) {
 		w.has(w.cloud)
 		w.pass(2 * mirrorPause)
 		w.want(Coordinator, 0)
-		if _, replaced, _ := w.sink.counts(); replaced != 1 {
+		if _, replaced := w.sink.counts(); replaced != 1 {
 			t.Errorf("%d lists applied, want the first only: the rest was to be resumed", replaced)
 		}
 		// The same while the cloud can't be reached: the mirror's snapshot, which is newer.
@@ -238,10 +222,7 @@ func TestTheMirrorBeganLater(t *testing.T) {
 func TestAMirrorThatBeganLaterIsLeftAloneWhileWeStandStill(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.mirror.copy(w.cloud)
-		w.standing.Set(role.Standing{Role: role.Follower, Leader: "n2"})
-		w.covered.Set(true)
-		w.links(link.Up, link.Up)
-		w.begin()
+		w.beginAs(role.Follower, true)
 		w.cloud.do(func() { w.cloud.revision += 5 }) // another resource's
 		w.mirror.copy(w.cloud)
 		w.pass(time.Second)
@@ -264,9 +245,7 @@ func TestTheCloudForgot(t *testing.T) {
 			w.mirror.copy(w.cloud)
 			w.sink.position, w.sink.objects = 101, map[stream.Key]stream.Object{}
 			w.cloud.compact()
-			w.standing.Set(role.Standing{Role: role.Follower, Leader: "n2"})
-			w.links(link.Up, link.Up)
-			w.begin()
+			w.beginAs(role.Follower, false)
 			w.pass(10 * time.Second)
 			w.want(Cloud, 0)
 			w.has(w.cloud)
@@ -280,9 +259,7 @@ func TestTheCloudForgot(t *testing.T) {
 			}
 			w.sink.position = 104
 			w.cloud.compact()
-			w.standing.Set(role.Standing{Role: role.Follower, Leader: "n2"})
-			w.links(link.Up, link.Up)
-			w.begin()
+			w.beginAs(role.Follower, false)
 			w.pass(uncoverWait + doubt.Shown().For + coverWait - time.Second)
 			if lists, _, _ := w.cloud.counts(); lists != 0 {
 				t.Errorf("%d lists over the WAN before the leader has had the time to make one", lists)
@@ -298,9 +275,7 @@ func TestTheCloudForgot(t *testing.T) {
 			w.cloud.put("d")
 			w.sink.position = 102
 			w.cloud.compact()
-			w.standing.Set(role.Standing{Role: role.Leader, Leader: "n1"})
-			w.links(link.Up, link.Up)
-			w.begin()
+			w.beginAs(role.Leader, false)
 			w.pass(2 * time.Second)
 			w.want(Cloud, 1) // the mirror's is newer than ours, and forgotten too
 			w.has(w.cloud)
@@ -323,9 +298,7 @@ func TestTheCloudForgot(t *testing.T) {
 // A cloud that forgets all the time must not be listed all the time.
 func TestACloudThatForgetsAtOnceIsListedEverLess(t *testing.T) {
 	inWorld(t, func(w *world) {
-		w.alone = true
-		w.links(link.Up, link.Down)
-		w.begin()
+		w.beginAlone()
 		w.cloud.end(stream.ErrExpired)
 		for range 600 {
 			w.pass(time.Second)
@@ -362,7 +335,7 @@ func TestAListThatRemovesMuchIsNotBelievedAtOnce(t *testing.T) {
 				w.begin()
 				w.want(Cloud, 1)
 				w.pass(10 * time.Second)
-				left, _, _ := w.sink.counts()
+				left, _ := w.sink.counts()
 				w.cloud.do(func() { w.cloud.objects = map[stream.Key]stream.Object{}; w.cloud.revision++ })
 				w.cloud.compact()
 				w.cloud.end(stream.ErrExpired)
@@ -375,7 +348,7 @@ func TestAListThatRemovesMuchIsNotBelievedAtOnce(t *testing.T) {
 				if !test.doubted {
 					left = 0
 				}
-				if n, _, _ := w.sink.counts(); n != left {
+				if n, _ := w.sink.counts(); n != left {
 					t.Errorf("%d objects, want %d", n, left)
 				}
 				if r := w.feed.Status().Get().Refused; strings.Contains(r, "not believed") != test.doubted {
@@ -403,9 +376,7 @@ func TestWhatIsFromTheDiskIsNotPrecious(t *testing.T) {
 
 func TestTheCloudsHistoryWasSetBack(t *testing.T) {
 	inWorld(t, func(w *world) {
-		w.alone, w.resets = true, true
-		w.links(link.Up, link.Down)
-		w.begin()
+		w.beginAlone()
 		w.has(w.cloud)
 		w.cloud.do(func() {
 			w.cloud.revision, w.cloud.oldest, w.cloud.history, w.cloud.ticks = 50, 50, nil, false
@@ -419,12 +390,12 @@ func TestTheCloudsHistoryWasSetBack(t *testing.T) {
 		w.pass(5 * time.Minute)
 		w.cloud.end(errEOF)
 		w.pass(20 * time.Second)
-		if _, _, resets := w.sink.counts(); resets != 0 || w.sink.Position() != 103 {
+		if w.sink.History() != 0 || w.sink.Position() != 103 {
 			t.Error("set back by one list")
 		}
 		w.pass(40 * time.Second)
-		if _, _, resets := w.sink.counts(); resets != 1 {
-			t.Errorf("set back %d times, want once", resets)
+		if _, replaced := w.sink.counts(); replaced != 2 || w.sink.History() != 1 {
+			t.Errorf("%d lists applied, history %s: want it set back once", replaced, w.sink.History())
 		}
 		w.has(w.cloud)
 		w.cloud.put("y")
@@ -432,12 +403,32 @@ func TestTheCloudsHistoryWasSetBack(t *testing.T) {
 	})
 }
 
+// A link that flaps must not hide that the watch tells nothing.
+func TestSilenceIsCountedAcrossFlaps(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.beginAlone()
+		w.has(w.cloud)
+		w.cloud.do(func() { w.cloud.revision, w.cloud.oldest, w.cloud.history, w.cloud.ticks = 50, 50, nil, false })
+		w.cloud.end(errEOF)
+		for range 2 {
+			w.pass(5 * time.Minute)
+			w.cloud.end(errEOF)
+			w.pass(2 * time.Minute)
+			w.links(link.Down, link.Down)
+			w.links(link.Up, link.Down)
+		}
+		w.pass(time.Minute)
+		w.has(w.cloud)
+		if w.sink.History() != 1 {
+			t.Errorf("history %s", w.sink.History())
+		}
+	})
+}
+
 // What the sink refuses again and again would be resumed for ever.
 func TestAStreamThatNeverFitsIsBegunAnew(t *testing.T) {
 	inWorld(t, func(w *world) {
-		w.alone = true
-		w.links(link.Up, link.Down)
-		w.begin()
+		w.beginAlone()
 		w.sink.mu.Lock()
 		w.sink.unfit = patience
 		w.sink.mu.Unlock()
@@ -486,11 +477,16 @@ func TestWhoIsWaitedForAsksAgainSoonAfterADenial(t *testing.T) {
 				w.links(link.Up, link.Down)
 				w.begin()
 				w.pass(5 * time.Minute)
+				lists, watches, _ := w.cloud.counts()
+				before := lists + watches
 				wait(w)
 				w.pass(5 * time.Minute)
-				lists, watches, _ := w.cloud.counts()
+				lists, watches, _ = w.cloud.counts()
 				if n := lists + watches; n > 5*60/4+30 {
 					t.Errorf("%d tries in 10 min", n)
+				}
+				if n := lists + watches - before; n < 5*60/5-1 {
+					t.Errorf("%d tries in the last 5 min, want one each 5 s", n)
 				}
 				w.cloud.do(func() { w.cloud.fault = nil })
 				w.pass(promptPause + promptPause/4)
@@ -520,10 +516,7 @@ func TestWhoIsNotKnownIsNotDenied(t *testing.T) {
 func TestAMirrorThatRefusesIsNoReasonToStandStill(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.mirror.copy(w.cloud)
-		w.standing.Set(role.Standing{Role: role.Follower, Leader: "n2"})
-		w.covered.Set(true)
-		w.links(link.Up, link.Up)
-		w.begin()
+		w.beginAs(role.Follower, true)
 		w.want(Coordinator, 0)
 		broken := errors.New("broken pipe")
 		w.mirror.do(func() { w.mirror.fault = broken })
@@ -593,10 +586,7 @@ func TestRunEndsWithAllThatItStarted(t *testing.T) {
 func TestMetrics(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.mirror.copy(w.cloud)
-		w.standing.Set(role.Standing{Role: role.Follower, Leader: "n2"})
-		w.covered.Set(true)
-		w.links(link.Up, link.Up)
-		w.begin()
+		w.beginAs(role.Follower, true)
 		w.is(role.Leader, "n1")
 		const want = `
 # HELP yurthub_replica_lists_total Lists begun to fill a replica, by where; those at the cloud cross the WAN.

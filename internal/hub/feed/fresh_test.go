@@ -66,10 +66,8 @@ func TestFreshOnceTheSourceHasToldAll(t *testing.T) {
 	})
 	t.Run("by a watch that is never quiet", func(t *testing.T) {
 		inWorld(t, func(w *world) {
-			w.alone = true
 			w.restored(101, "a")
-			w.begin()
-			w.links(link.Up, link.Down)
+			w.beginAlone()
 			w.want(Cloud, 0)
 			for passed := time.Duration(0); passed < replayTime; passed += 100 * time.Millisecond {
 				w.fresh(false)
@@ -81,10 +79,8 @@ func TestFreshOnceTheSourceHasToldAll(t *testing.T) {
 	})
 	t.Run("by a watch that is quiet", func(t *testing.T) {
 		inWorld(t, func(w *world) {
-			w.alone = true
 			w.restored(101, "a")
-			w.begin()
-			w.links(link.Up, link.Down)
+			w.beginAlone()
 			w.want(Cloud, 0)
 			w.fresh(false)
 			w.pass(quietTime - time.Millisecond)
@@ -110,10 +106,8 @@ func TestFreshOnceTheSourceHasToldAll(t *testing.T) {
 	})
 	t.Run("not by a watch that breaks", func(t *testing.T) {
 		inWorld(t, func(w *world) {
-			w.alone = true
 			w.restored(101, "a")
-			w.begin()
-			w.links(link.Up, link.Down)
+			w.beginAlone()
 			w.pass(quietTime / 2)
 			w.cloudLink.Set(link.Down)
 			w.cloud.end(errors.New("connection reset"))
@@ -165,10 +159,8 @@ func TestRefreshListsInsteadOfResuming(t *testing.T) {
 	})
 	t.Run("while a watch has not told all", func(t *testing.T) {
 		inWorld(t, func(w *world) {
-			w.alone = true
 			w.restored(101, "a")
-			w.begin()
-			w.links(link.Up, link.Down)
+			w.beginAlone()
 			w.want(Cloud, 0)
 			w.fresh(false)
 			w.feed.Refresh()
@@ -221,7 +213,7 @@ func TestRefreshListsInsteadOfResuming(t *testing.T) {
 			w.links(link.Up, link.Up)
 			w.fresh(true)
 			w.want(Coordinator, 0)
-			if _, replaced, _ := w.sink.counts(); replaced != 0 {
+			if _, replaced := w.sink.counts(); replaced != 0 {
 				t.Error("applied what it had")
 			}
 		})
@@ -256,7 +248,7 @@ func TestRefreshListsInsteadOfResuming(t *testing.T) {
 			w.pass(quietTime)
 			w.want(Cloud, 1)
 			w.fresh(true)
-			if n, _, _ := w.sink.counts(); n != 20 {
+			if n, _ := w.sink.counts(); n != 20 {
 				t.Errorf("%d objects, want those that the watch does not take away", n)
 			}
 		})
@@ -281,7 +273,7 @@ func TestFailingIsWhenTheCloudHasNoAnswer(t *testing.T) {
 		"401":        {answer(http.StatusUnauthorized), false},
 		"410":        {answer(http.StatusGone), false},
 		"an answer":  {nil, false},
-		"not a list": {fmt.Errorf("%w: nonsense", errUnfit), false},
+		"not a list": {fmt.Errorf("%w: nonsense", stream.ErrSink), false},
 	} {
 		for began, position := range map[string]edge.Revision{"listed": 0, "resumed": 103} {
 			t.Run(name+" "+began, func(t *testing.T) {
@@ -338,7 +330,7 @@ func TestWhatIsFromTheDiskIsDoubtedForTenSeconds(t *testing.T) {
 		w.links(link.Up, link.Down)
 		w.feed.Refresh()
 		w.pass(doubt.Restored().For - time.Second)
-		if n, _, _ := w.sink.counts(); n != 20 {
+		if n, _ := w.sink.counts(); n != 20 {
 			t.Errorf("%d objects: the first lists were believed", n)
 		}
 		w.fresh(false)
@@ -360,16 +352,14 @@ func TestWhatIsFromTheDiskIsDoubtedForTenSeconds(t *testing.T) {
 	})
 	// What the cloud has shown is doubted for longer, by a feed that began with a disk too.
 	inWorld(t, func(w *world) {
-		w.alone = true
 		w.restored(103, names...)
-		w.begin()
-		w.links(link.Up, link.Down)
+		w.beginAlone()
 		w.pass(time.Minute)
 		w.cloud.do(func() { w.cloud.revision++ })
 		w.cloud.compact()
 		w.cloud.end(stream.ErrExpired)
 		w.pass(doubt.Shown().For - time.Second)
-		if n, _, _ := w.sink.counts(); n != 20 {
+		if n, _ := w.sink.counts(); n != 20 {
 			t.Errorf("%d objects: what was shown is taken for what the disk said", n)
 		}
 		w.pass(20 * time.Second)

@@ -49,10 +49,8 @@ func TestTheCloudIsRestoredFromABackup(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, func(w *world) {
-				w.alone = true
 				w.follows()
-				w.links(link.Up, link.Down)
-				w.begin()
+				w.beginAlone()
 				for _, n := range names(test.before) {
 					w.cloud.put(n)
 				}
@@ -112,10 +110,8 @@ func (w *world) restarted() {
 
 func TestTheSameHistoryCostsOneQuestion(t *testing.T) {
 	inWorld(t, func(w *world) {
-		w.alone = true
 		w.follows()
-		w.links(link.Up, link.Down)
-		w.begin()
+		w.beginAlone()
 		for range 10 {
 			w.cloud.put("d")
 			w.cut()
@@ -136,10 +132,8 @@ func TestTheSameHistoryCostsOneQuestion(t *testing.T) {
 // The cloud has forgotten the time that would tell: what is here may be of another history.
 func TestAHistoryThatCantBeProvenIsListed(t *testing.T) {
 	inWorld(t, func(w *world) {
-		w.alone = true
 		w.follows()
-		w.links(link.Up, link.Down)
-		w.begin()
+		w.beginAlone()
 		w.links(link.Down, link.Down)
 		w.cloud.put("c")
 		w.cloud.compact()
@@ -169,10 +163,7 @@ func TestAFollowerAheadOfTheMirrorDoesNotWaitThere(t *testing.T) {
 		w.sink.setLocked(had)
 		w.mirror.copy(newStore(100, "a"))
 		w.mirror.ticks, w.mirror.tells = false, true
-		w.standing.Set(role.Standing{Role: role.Follower, Leader: "n2"})
-		w.covered.Set(true)
-		w.links(link.Up, link.Up)
-		w.begin()
+		w.beginAs(role.Follower, true)
 		w.want(Coordinator, 1)
 		w.cloud.put("g")
 		w.pass(soon)
@@ -186,10 +177,7 @@ func TestThePoolKnowsOfALaterHistory(t *testing.T) {
 		w.follows()
 		w.declared = &live.Value[edge.History]{}
 		w.mirror.copy(w.cloud)
-		w.standing.Set(role.Standing{Role: role.Follower, Leader: "n2"})
-		w.covered.Set(true)
-		w.links(link.Up, link.Up)
-		w.begin()
+		w.beginAs(role.Follower, true)
 		w.want(Coordinator, 0)
 		w.has(w.cloud)
 		w.cloud.restore(60, "x", "y")

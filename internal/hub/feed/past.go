@@ -1,21 +1,21 @@
 package feed
 
 import (
+	"context"
 	"errors"
 	"io"
-	"math/rand/v2"
 	"net/http"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
-	"yurtcoordinator/internal/doubt"
 	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/run"
 	"yurtcoordinator/internal/stream"
 )
 
 const (
-	// backoffMin and backoffMax bound the pause after a failure at a source; each is drawn from its upper half.
+	// backoffMin and backoffMax bound the pause after a failure at a source.
 	backoffMin = 100 * time.Millisecond
 	backoffMax = 30 * time.Second
 
@@ -32,10 +32,6 @@ const (
 	// mirrorPause is how long a mirror that refused, or was of no use, is left alone, and as much again at random.
 	mirrorPause = 5 * time.Second
 
-	// preciousFor is for how long after the cloud's last word few objects are guarded, too (Config.Precious): as long as three
-	// lists with their pauses take, twice over.
-	preciousFor = 90 * time.Second
-
 	// patience is how many failures in a row make a source one that refuses.
 	patience = 3
 
@@ -51,57 +47,36 @@ const (
 	silentTries = 2
 )
 
-// outcome is how one attempt ended.
-type outcome struct {
-	list  bool
-	err   error         // nil for a list that was applied
-	lived time.Duration // of a stream, since it was open; 0 if it never was
-	told  bool          // the stream told something
-
-	opened bool         // the stream was open
-	policy doubt.Policy // how the source is doubted
-}
-
-// past is what one source did lately. It is told the time and does no I/O; pauses are drawn at random, and asking for access may
-// set when to look again.
+// past is what one source did lately.
 type past struct {
 	failures  int
 	notBefore time.Time     // nothing is attempted until then
 	doubted   time.Time     // nothing is listed until then: what was listed last is not believed
-	refusing  time.Time     // until then it is Refusing
 	prompt    time.Time     // after an answer that waiting seldom changes: from then on it is attempted if somebody waits
-	stale     time.Time     // of a mirror: until then it is Stale
+	is        Access        // Refusing, or a mirror Stale,
+	until     time.Time     // until then
 	forgot    edge.Revision // a revision after which it does not remember the changes
-	recheck   time.Time     // of a mirror that forgot: when to look whether we stand elsewhere now
+	recheck   time.Time     // of a mirror that forgot: when to look whether the sink stands elsewhere now
 	silent    int           // streams of the cloud in a row that told nothing
 }
 
-// jittered is d less up to half of it.
-func jittered(d time.Duration) time.Duration { return d/2 + rand.N(d/2) }
-
-// longer is d and up to a part of it more.
-func longer(d, part time.Duration) time.Duration { return d + rand.N(part) }
-
-func (p *past) backoff() time.Duration {
-	d := backoffMax
-	if shift := p.failures - 1; shift < 9 {
-		d = min(backoffMin<<max(shift, 0), backoffMax)
-	}
-	return jittered(d)
+// recovered forgets failures: the link has come up. It does not forget silence: a link that flaps would hide it.
+func (p *past) recovered() {
+	*p = past{forgot: p.forgot, silent: p.silent}
 }
 
-// recovered forgets failures: the link has come up, or the pool says that it covers the resource.
-func (p *past) recovered() {
-	*p = past{forgot: p.forgot}
+// answered is the code of an API server's answer; 0 if err is none.
+func answered(err error) int32 {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		return 0
+	}
+	return status.Status().Code
 }
 
 // denied reports whether an error is an answer that waiting seldom changes.
 func denied(err error) bool {
-	var status apierrors.APIStatus
-	if !errors.As(err, &status) {
-		return false
-	}
-	switch status.Status().Code {
+	switch answered(err) {
 	case http.StatusBadRequest, http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound,
 		http.StatusMethodNotAllowed, http.StatusNotAcceptable:
 		return true
@@ -109,140 +84,118 @@ func denied(err error) bool {
 	return false
 }
 
-// failing reports whether the cloud could not answer: another failed to reach it, or nobody answered. A stream that was open
-// and broke says nothing yet: the next attempt will.
-func failing(o outcome) bool {
-	var status apierrors.APIStatus
-	switch {
-	case o.err == nil, o.opened:
-		return false
-	case errors.As(o.err, &status):
-		switch status.Status().Code {
-		case http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
-			return true
-		}
-		return false
-	default:
-		return !errors.Is(o.err, stream.ErrExpired) && !errors.Is(o.err, errDoubtful) && !errors.Is(o.err, errUnfit)
-	}
-}
-
-// shaken reports whether a stream ended as none does whose server goes on: API servers end each in order, when the time that was
-// asked for is over.
-func shaken(o outcome) bool {
-	return o.opened && (!errors.Is(o.err, io.EOF) || o.lived < silentLife)
-}
-
 // stranger reports whether a source does not know who asks: a node whose certificate has expired. That says nothing of what
 // is asked for, and what was known of it stays.
 func stranger(err error) bool { return apierrors.IsUnauthorized(err) }
 
-// note takes in how an attempt at the cloud, or at a mirror, ended. position is the sink's now.
-func (p *past) note(now time.Time, mirror bool, o outcome, position edge.Revision) {
-	worked := o.lived >= shortLife
-	if worked && (!errors.Is(o.err, stream.ErrExpired) || o.lived >= steadyLife) {
+// failing reports whether the cloud could not answer: another failed to reach it, or nobody answered. A stream that was open
+// and broke says nothing yet: the next attempt will.
+func (o Ended) failing() bool {
+	if o.Err == nil || o.Opened {
+		return false
+	}
+	switch answered(o.Err) {
+	case http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+		return true
+	case 0:
+		return !errors.Is(o.Err, stream.ErrExpired) && !errors.Is(o.Err, errDoubtful) && !errors.Is(o.Err, stream.ErrSink)
+	}
+	return false
+}
+
+// shaken reports whether a stream ended as none does whose server goes on: API servers end each in order, when the time that was
+// asked for is over.
+func (o Ended) shaken() bool {
+	return o.Opened && (!errors.Is(o.Err, io.EOF) || o.Lived < silentLife)
+}
+
+// calledOff reports whether the attempt ended because it was told to.
+func (o Ended) calledOff() bool { return errors.Is(o.Err, context.Canceled) }
+
+// note takes in how an attempt ended. doubt is for how long a list that is not believed is not repeated.
+func (p *past) note(e Event, a Attempt, o Ended, doubt time.Duration) {
+	worked := o.Lived >= shortLife
+	if worked && (!errors.Is(o.Err, stream.ErrExpired) || o.Lived >= steadyLife) {
 		p.failures = 0
 	}
-	p.hear(mirror, o, position)
 	switch {
-	case o.list && o.err == nil:
-		// Not yet a reason to forget failures: a source that forgets at once what it has just listed is to be asked
-		// ever less often.
+	case a.List && o.Err == nil:
+		// Not yet a reason to forget failures: a source that forgets at once what it has just listed is asked ever less often.
 		*p = past{failures: p.failures, silent: p.silent}
 		return
-	case errors.Is(o.err, io.EOF) && worked:
+	case errors.Is(o.Err, io.EOF) && worked:
 		p.notBefore = time.Time{}
 		return
 	}
 	p.failures++
 	p.prompt = time.Time{}
-	forgot := errors.Is(o.err, stream.ErrExpired)
-	if errors.Is(o.err, errUnfit) && p.failures >= patience {
-		forgot = true // what does not fit three times never will: begin anew
-	}
-	switch {
-	case forgot:
-		// For as long as we stand there: asking again is of no use, and would each time break off the stream that can
-		// take us further. Whether we do is looked at from time to time.
-		if mirror {
-			p.recheck = now.Add(longer(mirrorPause, mirrorPause))
+	backoff := e.At.Add(run.Backoff{Min: backoffMin, Max: backoffMax}.After(p.failures, e.Chance))
+	later := e.after(mirrorPause, mirrorPause)
+	switch mirror := a.From == Coordinator; {
+	case errors.Is(o.Err, stream.ErrExpired), errors.Is(o.Err, stream.ErrSink) && p.failures >= patience:
+		// What the sink has refused three times it always will. As long as the sink stands here, to resume again is of no use,
+		// and would each time break off the stream that can take it further. Whether it does is looked at from time to time.
+		if p.forgot, p.notBefore = e.Position, backoff; mirror {
+			p.recheck = later
 		}
-		p.forgot = position
-		p.notBefore = now.Add(p.backoff())
-	case errors.Is(o.err, errNotNewer) && mirror:
-		p.stale = now.Add(longer(mirrorPause, mirrorPause))
-		p.notBefore = p.stale
-	case errors.Is(o.err, errDoubtful):
+	case errors.Is(o.Err, errDoubtful):
 		// A watch need not wait, if there can be one: what the list says and the watch does not is not so.
-		p.notBefore = time.Time{}
-		p.doubted = now.Add(longer(o.policy.Pause(), o.policy.Spread()))
-	case denied(o.err):
-		// Roles may be on their way: a cluster that is being set up has its nodes before it has all of its roles.
-		pause := deniedPause
-		if p.failures <= patience {
-			pause = deniedFirst << (p.failures - 1)
-		}
-		p.refusing = now.Add(longer(pause, pause/2))
-		p.notBefore = p.refusing
-		p.prompt = now.Add(longer(promptPause, promptPause/4))
-	case mirror && (o.list || errors.Is(o.err, stream.ErrNotReady)):
+		p.notBefore, p.doubted = time.Time{}, e.At.Add(doubt)
+	case denied(o.Err):
+		p.deny(e)
+	case errors.Is(o.Err, errNotNewer):
+		p.is, p.until, p.notBefore = Stale, later, later
+	case mirror && (a.List || errors.Is(o.Err, stream.ErrNotReady)):
 		// It is asked only where there is something better to do than to wait for it.
-		p.refusing = now.Add(longer(mirrorPause, mirrorPause))
-		p.notBefore = p.refusing
+		p.is, p.until, p.notBefore = Refusing, later, later
 	default:
-		p.notBefore = now.Add(p.backoff())
-		if p.failures >= patience {
-			p.refusing = p.notBefore
-			if mirror {
-				p.refusing = now.Add(longer(mirrorPause, mirrorPause))
+		if p.notBefore = backoff; p.failures >= patience {
+			if p.is, p.until = Refusing, backoff; mirror {
+				p.until = later
 			}
 		}
 	}
 }
 
-// hear counts streams of the cloud that told nothing.
-func (p *past) hear(mirror bool, o outcome, position edge.Revision) {
+// deny takes in an answer that waiting seldom changes. Roles may be on their way: a cluster that is being set up has its nodes
+// before it has all of its roles.
+func (p *past) deny(e Event) {
+	pause := deniedPause
+	if p.failures <= patience {
+		pause = deniedFirst << (p.failures - 1)
+	}
+	p.notBefore, p.prompt = e.after(pause, pause/2), e.after(promptPause, promptPause/4)
+	p.is, p.until = Refusing, p.notBefore
+}
+
+// hear counts streams of the cloud in a row that told nothing.
+func (p *past) hear(a Attempt, o Ended, position edge.Revision) {
 	switch {
-	case mirror || o.list:
-	case o.told:
+	case a.From == Coordinator || a.List:
+	case o.Told:
 		p.silent = 0
-	case o.lived >= silentLife:
+	case o.Lived >= silentLife:
 		if p.silent++; p.silent >= silentTries {
 			p.silent, p.forgot = 0, position
 		}
 	}
 }
 
-// access is what can be expected of the source now. While a list over the WAN is under way, what a mirror has said
-// stays said.
-func (p *past) access(now time.Time, up, listing bool, position edge.Revision) Access {
-	still := func(until time.Time) bool { return now.Before(until) || listing && !until.IsZero() }
-	switch {
-	case !up:
-		return Down
-	case p.forgot != 0 && p.forgot == position:
-		if !p.recheck.IsZero() && !now.Before(p.recheck) {
-			p.recheck = now.Add(longer(mirrorPause, mirrorPause))
-		}
-		return Expired
-	case p.forgot != 0 && now.Before(p.recheck):
-		return Expired
-	case still(p.refusing):
-		return Refusing
-	case still(p.stale):
-		return Stale
-	default:
-		return Up
+// look takes in where the sink stands now. A mirror that forgot is left alone for longer if the sink has not moved.
+func (p *past) look(e Event) {
+	if p.forgot != 0 && p.forgot == e.Position && !p.recheck.IsZero() && !e.At.Before(p.recheck) {
+		p.recheck = e.after(mirrorPause, mirrorPause)
 	}
 }
 
-// next is the earliest moment after now at which access may change by itself; zero if there is none.
-func (p *past) next(now time.Time) time.Time {
-	var first time.Time
-	for _, t := range []time.Time{p.notBefore, p.prompt, p.doubted, p.refusing, p.stale, p.recheck} {
-		if t.After(now) && (first.IsZero() || t.Before(first)) {
-			first = t
-		}
+// access is what can be expected of a source whose link is up, for a sink at a position. While a list over the WAN is under
+// way, what a mirror has said stays said.
+func (p *past) access(now time.Time, listing bool, position edge.Revision) Access {
+	switch {
+	case p.forgot != 0 && (p.forgot == position || now.Before(p.recheck)):
+		return Expired
+	case now.Before(p.until), listing && !p.until.IsZero():
+		return p.is
 	}
-	return first
+	return Up
 }

@@ -51,8 +51,7 @@ type store struct {
 }
 
 var (
-	_ Sink     = (*replica.Replica)(nil)
-	_ Resetter = (*replica.Replica)(nil)
+	_ Sink = (*replica.Replica)(nil)
 )
 
 func newStore(revision edge.Revision, names ...string) *store {
@@ -311,7 +310,6 @@ type sink struct {
 	objects  map[stream.Key]stream.Object
 	replaced int
 	unfit    int // Apply refuses so many times
-	resets   int
 }
 
 func (s *sink) Position() edge.Revision {
@@ -320,11 +318,11 @@ func (s *sink) Position() edge.Revision {
 	return s.position
 }
 
-// counts returns the number of objects, and how often it was replaced and reset.
-func (s *sink) counts() (objects, replaced, resets int) {
+// counts returns the number of objects, and how often it was replaced.
+func (s *sink) counts() (objects, replaced int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return len(s.objects), s.replaced, s.resets
+	return len(s.objects), s.replaced
 }
 
 func (s *sink) Replace(_ context.Context, snapshot stream.Snapshot) error {
@@ -394,16 +392,6 @@ func (s *sink) Stats() replica.Stats {
 	return replica.Stats{Objects: len(s.objects)}
 }
 
-// resetting is a sink that can be set back.
-type resetting struct{ *sink }
-
-func (s resetting) Reset() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.resets++
-	s.setLocked(stream.Snapshot{})
-}
-
 // world is a hub's feed with its surroundings.
 type world struct {
 	t                     *testing.T
@@ -415,7 +403,7 @@ type world struct {
 	feed                  *Feed
 	registry              *prometheus.Registry
 	stop                  func()
-	alone, resets         bool
+	alone                 bool
 	lists                 chan struct{}
 	precious              bool
 	declared              *live.Value[edge.History]
@@ -462,9 +450,6 @@ func (w *world) begin() {
 	if w.declared != nil {
 		config.CoveredHistory = w.declared
 	}
-	if w.resets {
-		config.Sink = resetting{w.sink}
-	}
 	if w.feed, err = New(config); err != nil {
 		w.t.Fatal(err)
 	}
@@ -487,6 +472,24 @@ func (w *world) begin() {
 		w.stop = nil
 	}
 	synctest.Wait()
+}
+
+// beginAlone begins without a coordinator; the cloud can be reached.
+func (w *world) beginAlone() {
+	w.t.Helper()
+	w.alone = true
+	w.links(link.Up, link.Down)
+	w.begin()
+}
+
+// beginAs begins as the leader n1, or as a follower of n2, in a pool in which all can be reached.
+func (w *world) beginAs(r role.Role, covered bool) {
+	w.t.Helper()
+	leader := map[role.Role]edge.NodeName{role.Leader: "n1", role.Follower: "n2"}[r]
+	w.standing.Set(role.Standing{Role: r, Leader: leader})
+	w.covered.Set(covered)
+	w.links(link.Up, link.Up)
+	w.begin()
 }
 
 func (w *world) links(cloud, mirror link.State) {

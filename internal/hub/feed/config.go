@@ -1,0 +1,115 @@
+package feed
+
+import (
+	"context"
+	"errors"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/hub/history"
+	"yurtcoordinator/internal/hub/link"
+	"yurtcoordinator/internal/hub/role"
+	"yurtcoordinator/internal/live"
+	"yurtcoordinator/internal/replica"
+	"yurtcoordinator/internal/stream"
+)
+
+// Sink is what a Feed feeds; replica.Replica is one. A Feed uses it from one goroutine at a time.
+type Sink interface {
+	stream.Sink
+	// Get returns one object.
+	Get(key stream.Key) (stream.Object, bool)
+	// Stats has the number of objects.
+	Stats() replica.Stats
+}
+
+// Config is what a Feed needs. All fields are required unless it says otherwise.
+type Config struct {
+	// Resource is what is fed; it names it in logs and metrics.
+	Resource schema.GroupVersionResource
+	Sink     Sink
+	// Cloud is the resource at the cloud, CloudLink the state of the link there.
+	Cloud     stream.Source
+	CloudLink *live.Value[link.State]
+	// Coordinator is the mirror of the resource in the coordinator. Default: there is no coordinator, and the fields
+	// below that are about it are ignored.
+	Coordinator     stream.Source
+	CoordinatorLink *live.Value[link.State]
+	// Standing is this hub's place in its pool.
+	Standing *live.Value[role.Standing]
+	// Covered says that the leader keeps the mirror of this resource complete (Coverage.Of).
+	Covered *live.Value[bool]
+	// CoveredHistory is the history that the mirror counts in while it is covered (Coverage.History). nil means the sink's.
+	CoveredHistory *live.Value[edge.History]
+	// Lists has room for as many elements as lists over the WAN may be under way at a time: 1, in a channel that all
+	// feeds of a hub share. Default: there is no limit but this feed's own.
+	Lists chan struct{}
+	// Precious: it does more harm if objects are lost that are still there than if they stay for half a minute after they are
+	// gone. A list that would remove more than half of them is doubted however few they are, if the cloud's watch has shown
+	// them within preciousFor. (Not for longer: a node that was away may have lost its Pods to others meanwhile.)
+	Precious bool
+	// History says which history the cloud is in. Default: the one that it was always in, until its lists say otherwise.
+	History History
+	// Metrics counts. Default: nothing does.
+	Metrics *Metrics
+}
+
+// History follows the cloud's history; history.Keeper is one.
+type History interface {
+	State() *live.Value[history.State]
+	// Saw takes in what the cloud has told, Prove what came from elsewhere and is to be resumed there.
+	Saw(history.Witness)
+	Prove(history.Witness)
+	// Shaken takes in that a stream of the cloud broke.
+	Shaken()
+	// Raise takes in that there is a later history.
+	Raise(edge.History)
+}
+
+// Mirror is a source whose content may be of another history; remote.Source is one.
+type Mirror interface {
+	// WatchIn is Watch, for a revision of a history. It returns how far the source has come, 0 if it does not say, and fails with
+	// stream.ErrExpired if it is in another history.
+	WatchIn(ctx context.Context, in edge.History, after edge.Revision) (stream.Watch, edge.Revision, error)
+}
+
+// unproven is a history that nobody asks the cloud about.
+type unproven struct{ *live.Value[history.State] }
+
+func (u unproven) State() *live.Value[history.State] { return u.Value }
+func (unproven) Saw(history.Witness)                 {}
+func (unproven) Prove(history.Witness)               {}
+func (unproven) Shaken()                             {}
+func (u unproven) Raise(n edge.History)              { u.Set(history.State{Number: n, Sure: true}) }
+
+// New returns a Feed. It does no I/O.
+func New(c Config) (*Feed, error) {
+	if c.Sink == nil || c.Cloud == nil || c.CloudLink == nil {
+		return nil, errors.New("feed: Sink, Cloud and CloudLink are required")
+	}
+	if c.Coordinator != nil && (c.CoordinatorLink == nil || c.Standing == nil || c.Covered == nil) {
+		return nil, errors.New("feed: with a Coordinator, CoordinatorLink, Standing and Covered are required")
+	}
+	if c.Coordinator == nil {
+		c.CoordinatorLink, c.Standing, c.Covered = live.NewValue(link.Down), &live.Value[role.Standing]{}, &live.Value[bool]{}
+	}
+	if c.CoveredHistory == nil {
+		c.CoveredHistory = &live.Value[edge.History]{}
+	}
+	if c.History == nil {
+		c.History = unproven{live.NewValue(history.State{Sure: true})}
+	}
+	if c.Lists == nil {
+		c.Lists = make(chan struct{}, 1)
+	}
+	if c.Metrics == nil {
+		m, err := NewMetrics(prometheus.NewRegistry())
+		if err != nil {
+			return nil, err
+		}
+		c.Metrics = m
+	}
+	return &Feed{config: c, status: &live.Value[Status]{}, refresh: make(chan struct{}, 1)}, nil
+}

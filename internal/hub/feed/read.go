@@ -1,0 +1,144 @@
+package feed
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/stream"
+)
+
+// mirrorListTimeout bounds a list at the coordinator: on a LAN of 100 Mbit/s it is enough for some 150 MB. A leader that
+// has nothing waits for it before it turns to the cloud.
+const mirrorListTimeout = 15 * time.Second
+
+// quietTime is how long a resumed watch must be quiet, if no bookmark comes, to have told what it had to replay: API servers
+// send what they remember at once, and know no way to say that this was all.
+const quietTime = 500 * time.Millisecond
+
+// replayTime is how long after it has opened a watch that is never quiet counts as having told what it had to replay. A server
+// replays from memory, all at once; what comes later is news. A resource that changes all the time, and whose bookmarks come
+// once a minute, would have nobody answered for that long.
+const replayTime = 2 * time.Second
+
+// behindTime is how long a mirror that has not come as far as the sink may tell nothing, while the cloud can be asked. What its
+// leader pushes takes milliseconds.
+const behindTime = 10 * time.Second
+
+// errBehind says that a mirror has not come as far as the sink, and does not come on. It is Expired, as a resume there is of no
+// use for a while.
+var errBehind = fmt.Errorf("the mirror has not come as far as what is here: %w", stream.ErrExpired)
+
+// reading is an Attempt under way. It tells Opened and CaughtUp, at last Fetched or Ended, and nothing more. It is the Source
+// and the Sink that it copies between, and listens to what passes.
+type reading struct {
+	Attempt
+	stream.Source
+	Sink
+	feed    *Feed
+	cancel  context.CancelFunc
+	told    chan Happening
+	content stream.Snapshot // of a list, once it is Fetched
+
+	ended                 Ended
+	began                 time.Time
+	caughtUp              func()
+	quiet, replayed, late *time.Timer
+	behind                bool // the source has not come as far as the sink, and another can be asked
+}
+
+// over reports whether something is the last that a reading tells.
+func over(what Happening) bool {
+	switch what.(type) {
+	case Fetched, Ended:
+		return true
+	}
+	return false
+}
+
+// list reads all of the source.
+func (r *reading) list(ctx context.Context) Happening {
+	if r.From == Coordinator {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, mirrorListTimeout)
+		defer cancel()
+	}
+	s, err := r.Snapshot(ctx)
+	if err != nil {
+		return Ended{Err: fmt.Errorf("list %s at the %s: %w", r.feed.config.Resource.Resource, r.From, err)}
+	}
+	if r.From == Cloud {
+		s.History = r.History
+	}
+	r.content = s
+	f := Fetched{Revision: s.Revision, History: s.History, Have: r.Stats().Objects}
+	f.Lost = f.Have
+	for _, o := range s.Objects {
+		if _, has := r.Get(o.Key); has {
+			f.Lost--
+		}
+	}
+	return f
+}
+
+// resume watches the source from the sink's position until something goes wrong.
+func (r *reading) resume(ctx context.Context) Happening {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	r.caughtUp = sync.OnceFunc(func() { r.told <- CaughtUp{} })
+	after := r.Position()
+	_, err := stream.Resume(ctx, r, r, func() { r.open(cancel) })
+	resource := r.feed.config.Resource.Resource
+	if !r.ended.Opened {
+		r.ended.Err = fmt.Errorf("watch %s after revision %s: %w", resource, after, err)
+		return r.ended
+	}
+	r.quiet.Stop()
+	r.replayed.Stop()
+	r.late.Stop()
+	r.ended.Err, r.ended.Lived = fmt.Errorf("watch %s: %w", resource, err), time.Since(r.began)
+	return r.ended
+}
+
+// Watch asks the source for what follows a revision.
+func (r *reading) Watch(ctx context.Context, after edge.Revision) (stream.Watch, error) {
+	m, can := r.Source.(Mirror)
+	if !can || r.From != Coordinator {
+		return r.Source.Watch(ctx, after)
+	}
+	w, at, err := m.WatchIn(ctx, r.feed.counted(), after)
+	r.behind = at != 0 && at < after && r.Choice
+	return w, err
+}
+
+// open takes in that the watch is open.
+func (r *reading) open(cancel context.CancelCauseFunc) {
+	r.ended.Opened, r.began = true, time.Now()
+	r.told <- Opened{}
+	r.quiet = time.AfterFunc(quietTime, r.caughtUp)
+	r.replayed = time.AfterFunc(replayTime, r.caughtUp)
+	r.late = time.AfterFunc(behindTime, func() { cancel(errBehind) })
+	if !r.behind {
+		r.late.Stop()
+	}
+}
+
+// Apply applies what the watch tells.
+func (r *reading) Apply(ctx context.Context, events []stream.Event) error {
+	r.ended.Told = true
+	r.quiet.Stop()
+	r.late.Stop()
+	if err := r.Sink.Apply(ctx, events); err != nil {
+		return err
+	}
+	r.feed.remember(r.From, events)
+	if slices.ContainsFunc(events, func(e stream.Event) bool { return e.Type == stream.Bookmark }) {
+		r.caughtUp()
+	} else {
+		r.quiet.Reset(quietTime)
+	}
+	return nil
+}
