@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/scheme"
 
+	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/stream"
 )
 
@@ -171,6 +172,7 @@ func TestHostileLists(t *testing.T) {
 		"items is an object":  {stream.JSON, list(`,"items":{}`), "want an array"},
 		"two items":           {stream.JSON, list(`,"items":[],"items":[]`), "two of items"},
 		"item twice":          {stream.JSON, list(`,"items":[` + item("a", "1") + `,` + item("a", "2") + `]`), "a twice"},
+		"shown of the future": {stream.JSON, list(`,"items":[` + item("a", edge.Shown(8, 0).String()) + `]`), "of revision"},
 		"item of the future":  {stream.JSON, list(`,"items":[` + item("a", "8") + `]`), "of revision 8"},
 		"item without name":   {stream.JSON, list(`,"items":[` + item("", "1") + `]`), "item 0"},
 		"item is null":        {stream.JSON, list(`,"items":[null]`), "item 0"},
@@ -206,7 +208,12 @@ func TestHostileLists(t *testing.T) {
 			}
 		})
 	}
-	s, _, err := stream.ReadList(strings.NewReader(list(`,"items":null`)), stream.JSON, 1<<20)
+	shown := edge.Shown(7, 1<<31)
+	s, _, err := stream.ReadList(strings.NewReader(list(`,"items":[`+item("a", shown.String())+`]`)), stream.JSON, 1<<20)
+	if err != nil || len(s.Objects) != 1 || s.Objects[0].Revision != shown {
+		t.Errorf("an object that a view shows: %v %v", s, err)
+	}
+	s, _, err = stream.ReadList(strings.NewReader(list(`,"items":null`)), stream.JSON, 1<<20)
 	if err != nil || len(s.Objects) != 0 || s.Revision != 7 {
 		t.Errorf("items null: %v %v, want an empty list", s, err)
 	}
