@@ -68,7 +68,9 @@ var law = []struct {
 		[]string{"internal/edge", "internal/hub/link", "internal/live", "internal/run", "internal/stream"},
 		"what is pushed of a node does not depend on why it is followed"},
 	{"internal/hub/standin",
-		[]string{"internal/edge", "internal/hub/link", "internal/live", "internal/run", "internal/stream"},
+		[]string{
+			"internal/edge", "internal/hub/link", "internal/live", "internal/run", "internal/stream", "internal/stream/edit",
+		},
 		"what is taken in the cloud's place does not depend on who shows it"},
 	{"internal/store", []string{"internal/edge", "internal/stream", "internal/stream/streamtest"},
 		"a disk does not know what it is for"},

@@ -3,13 +3,11 @@ package standin
 import (
 	"encoding/json"
 	"errors"
-	"fmt"
 	"hash/fnv"
 	"net/http"
 	"sync"
 	"time"
 
-	"google.golang.org/protobuf/encoding/protowire"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -19,15 +17,12 @@ import (
 
 	"yurtcoordinator/internal/hub/link"
 	"yurtcoordinator/internal/stream"
+	"yurtcoordinator/internal/stream/edit"
 )
 
-const (
-	// settling is how long after a cut what was said in it is shown, unless the cloud says something newer: kubelet compares
-	// what it knows of its Pods with what the cloud has every 10 s.
-	settling = 30 * time.Second
-	// statusField is that of the status in a Node and a Pod, as protobuf.
-	statusField protowire.Number = 3
-)
+// settling is how long after a cut what was said in it is shown, unless the cloud says something newer: kubelet compares
+// what it knows of its Pods with what the cloud has every 10 s.
+const settling = 30 * time.Second
 
 // errPrecondition says that a write is of another object, or of another state of it, than there is.
 var errPrecondition = errors.New("it is not as the request says")
@@ -123,29 +118,12 @@ func withStatus(raw []byte, before, after reported) (w statusWritten, err error)
 		told = shown
 	}
 	if err == nil {
-		w.shown, err = splice(raw, shown)
+		w.shown, err = edit.Set(raw, edit.Status, shown)
 	}
 	if err == nil {
-		w.told, err = splice(raw, told)
+		w.told, err = edit.Set(raw, edit.Status, told)
 	}
 	return w, err
-}
-
-// splice is an object with another status. The rest stays byte for byte, also what this program does not know of it.
-func splice(raw, status []byte) ([]byte, error) {
-	all := make([]byte, 0, len(raw)+len(status))
-	for len(raw) > 0 {
-		number, _, n := protowire.ConsumeField(raw)
-		if n < 0 {
-			return nil, fmt.Errorf("the object is not protobuf: %w", protowire.ParseError(n))
-		}
-		if number != statusField {
-			all = append(all, raw[:n]...)
-		}
-		raw = raw[n:]
-	}
-	all = protowire.AppendTag(all, statusField, protowire.BytesType)
-	return protowire.AppendBytes(all, status), nil
 }
 
 // said is what kubelet has said of an object while the cloud did not hear it.

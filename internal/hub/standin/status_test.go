@@ -42,7 +42,7 @@ func TestTheRestOfAnObjectStays(t *testing.T) {
 	if !slices.Equal(w.shown[:len(unknown)], unknown) || !slices.Equal(w.shown, w.told) {
 		t.Errorf("shown %q, told %q", w.shown, w.told)
 	}
-	if _, err := splice([]byte("\xff"), nil); err == nil {
+	if _, err := writeStatus(stream.Object{Raw: []byte("\xff")}, pods, http.MethodPatch, strategic, patch); err == nil {
 		t.Error("no protobuf is taken")
 	}
 }
