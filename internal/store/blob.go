@@ -249,6 +249,13 @@ func (f *file) blob(key string) (value []byte, steady bool, err error) {
 	return value, f.begun.Load() <= t.TxID+1, err
 }
 
+// BlobSize is how many bytes a key and its value have; 0 if it has none.
+func (s *Store) BlobSize(key string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.blobs.cost(key)
+}
+
 // Blobs returns the keys that begin with prefix, sorted.
 func (s *Store) Blobs(prefix string) []string {
 	s.mu.Lock()

@@ -51,6 +51,13 @@ func (m *Memory) DropBlob(key string) {
 	m.blobs.set(key, nil)
 }
 
+// BlobSize is how many bytes a key and its value have; 0 if it has none.
+func (m *Memory) BlobSize(key string) int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.blobs.cost(key)
+}
+
 // Blobs returns the keys that begin with prefix, sorted.
 func (m *Memory) Blobs(prefix string) []string {
 	m.mu.Lock()

@@ -30,6 +30,7 @@ type Store interface {
 	Need(ids []store.ID)
 	PutBlob(key string, value []byte) error
 	Blob(key string) ([]byte, error)
+	BlobSize(key string) int
 	DropBlob(key string)
 	Blobs(prefix string) []string
 	Online(online bool)

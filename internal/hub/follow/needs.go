@@ -61,6 +61,18 @@ func (n *needs) look(ctx context.Context, m *Member) (map[Selection]bool, bool) 
 	return n.all, true
 }
 
+// Gone reports whether it is known that the node has no such Pod any more, by what kubelet follows.
+func (s *Set) Gone(namespace, name string) bool {
+	s.mu.Lock()
+	m := s.members[podsOf(s.needs.node).id("")]
+	s.mu.Unlock()
+	if m == nil || !m.feed.Status().Get().Fresh || !m.Replica.Complete().Get() {
+		return false
+	}
+	_, has := m.Replica.Get(stream.Key{Namespace: namespace, Name: name})
+	return !has
+}
+
 // tellNeedsLocked tells the disk what must stay.
 func (s *Set) tellNeedsLocked() {
 	var from *Member

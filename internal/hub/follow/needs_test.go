@@ -129,6 +129,9 @@ func TestWhatThePodsNeedStaysOnTheDisk(t *testing.T) {
 			}
 		}
 		put(9)
+		if w.Gone("a", "p") {
+			t.Error("a Pod is gone before anything is known")
+		}
 		one := Selection{Resource: configMaps, Namespace: "a", Fields: "metadata.name=config-env"}
 		other := Selection{Resource: configMaps, Namespace: "a", Fields: "metadata.name=other"}
 		w.has(one, 9, object("config-env", 5))
@@ -137,6 +140,9 @@ func TestWhatThePodsNeedStaysOnTheDisk(t *testing.T) {
 		_, end := w.watch("/api/v1/pods?watch=1&resourceVersion=9&fieldSelector=spec.nodeName%3Dn1")
 		for _, name := range []string{"config-env", "other"} {
 			w.get(fmt.Sprintf("%s?fieldSelector=metadata.name%%3D%s", listOfA, name))
+		}
+		if !w.Gone("a", "q") || w.Gone("a", "p") {
+			t.Error("it is not known which Pods are there")
 		}
 		time.Sleep(30 * 24 * time.Hour)
 		if w.disk.Written(one.id("")) == 0 || w.disk.Written(other.id("")) != 0 {

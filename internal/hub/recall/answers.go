@@ -15,15 +15,15 @@ import (
 	"strings"
 
 	"k8s.io/apiserver/pkg/endpoints/request"
-	"k8s.io/utils/lru"
 
 	"yurtcoordinator/internal/store"
 )
 
 const (
-	// maxAnswers bounds how many answers are remembered, and answerBytes how large one may be. The disk has its own bound
-	// of all of them.
-	maxAnswers  = 2000
+	// nodeBytes bounds the answers that are remembered for the node's programs, guestBytes those for one caller with credentials
+	// of its own. The disk has its own bound of all of them.
+	nodeBytes, guestBytes = 8 << 20, 1 << 20
+	// answerBytes bounds one answer.
 	answerBytes = 128 << 10
 	// requestBytes bounds the body of a request whose answer is remembered: a TokenRequest has some hundred bytes.
 	requestBytes = 64 << 10
@@ -32,8 +32,6 @@ const (
 	// evictMost bounds how many answers have to go for a new one, if the disk's bound is reached first: the largest takes
 	// the place of that many small ones.
 	evictMost = 200
-	// maxGuestAnswers bounds those to one caller with credentials of its own.
-	maxGuestAnswers = 100
 	// answerPrefix begins the disk's keys of answers to the node's programs, guestPrefix with the digest of a name those to
 	// somebody else.
 	answerPrefix, guestPrefix = "answer/", "guest/"
@@ -43,6 +41,8 @@ const (
 type Disk interface {
 	PutBlob(key string, value []byte) error
 	Blob(key string) ([]byte, error)
+	// BlobSize is that of a key and its value; 0 if it has none.
+	BlobSize(key string) int
 	DropBlob(key string)
 	Blobs(prefix string) []string
 }
@@ -55,6 +55,9 @@ type Config struct {
 	// Followed answers a client's get of an object that is followed anyway, and is newer than what was said of it; it returns
 	// false, and has written nothing, if it can't. Default: nothing is followed.
 	Followed func(w http.ResponseWriter, r *http.Request, client string) bool
+	// Gone reports whether it is known that the node has no such Pod any more: answers about it are the first to go. Default:
+	// it is not known.
+	Gone func(namespace, name string) bool
 }
 
 // Answers are the cloud's last answers to one client. Safe for concurrent use.
@@ -62,9 +65,8 @@ type Answers struct {
 	cfg    Config
 	disk   Disk
 	prefix string
-	// order has the digest of each answer on the disk, nil while it has not been compared. The least recently used goes
-	// first, and from the disk too.
-	order *lru.Cache
+	// order has each answer on the disk. Answers about Pods that are gone go first, then the least recently used.
+	order *order
 }
 
 // answer is what the cloud said.
@@ -82,24 +84,21 @@ func New(c Config) (*Answers, error) {
 	if c.Followed == nil {
 		c.Followed = func(http.ResponseWriter, *http.Request, string) bool { return false }
 	}
+	if c.Gone == nil {
+		c.Gone = func(string, string) bool { return false }
+	}
 	return open(c), nil
 }
 
 // open makes the Answers of a complete Config.
 func open(c Config) *Answers {
-	a := &Answers{cfg: c, disk: c.Disk, prefix: answerPrefix}
-	most := maxAnswers
+	a := &Answers{cfg: c, disk: c.Disk, prefix: answerPrefix, order: newOrder(nodeBytes)}
 	if c.Client != "" {
 		sum := sha256.Sum256([]byte(c.Client))
-		a.prefix, most = guestPrefix+hex.EncodeToString(sum[:16])+"/", maxGuestAnswers
+		a.prefix, a.order.most = guestPrefix+hex.EncodeToString(sum[:16])+"/", guestBytes
 	}
-	a.order = lru.NewWithEvictionFunc(most, func(key lru.Key, _ any) {
-		if k, ok := key.(string); ok {
-			a.disk.DropBlob(k)
-		}
-	})
 	for _, key := range a.disk.Blobs(a.prefix) {
-		a.order.Add(key, nil)
+		a.keep(key, unread)
 	}
 	return a
 }
@@ -171,21 +170,25 @@ func (a *Answers) keyOf(r *http.Request) (string, error) {
 	for _, transient := range []string{"timeout", "resourceVersion", "resourceVersionMatch"} {
 		query.Del(transient)
 	}
-	path := r.URL.Path
-	if len(path) > pathBytes {
-		return "", fmt.Errorf("the path has %d bytes", len(path))
+	if len(r.URL.Path) > pathBytes {
+		return "", fmt.Errorf("the path has %d bytes", len(r.URL.Path))
 	}
 	body, err := peek(r)
 	if err != nil {
 		return "", err
 	}
+	accept := strings.Join(r.Header.Values("Accept"), ",")
+	key := a.key(r.URL.Path, r.Method, query.Encode(), accept, r.Header.Get("Content-Type"), string(body))
+	return key + podOfToken(r, body), nil
+}
+
+// key names an answer by the path of its request and all else that it depends on.
+func (a *Answers) key(path string, parts ...string) string {
 	digest := sha256.New()
-	for _, part := range []string{
-		r.Method, query.Encode(), strings.Join(r.Header.Values("Accept"), ","), r.Header.Get("Content-Type"), string(body),
-	} {
+	for _, part := range parts {
 		fmt.Fprintf(digest, "%d %s", len(part), part)
 	}
-	return a.prefix + path + " " + hex.EncodeToString(digest.Sum(nil)), nil
+	return a.prefix + path + " " + hex.EncodeToString(digest.Sum(nil))
 }
 
 // peek reads a request's body and puts it back.
@@ -212,13 +215,13 @@ func (a *Answers) remember(key string, said answer) {
 		return // strings and bytes always are JSON
 	}
 	digest := sha256.Sum256(value)
-	known, ours := a.order.Get(key)
-	if known == any(digest) {
+	known, ours := a.order.use(key)
+	if known == digest {
 		return
 	}
-	if ours && known == nil {
+	if ours && known == unread {
 		if old, err := a.disk.Blob(key); err == nil && bytes.Equal(old, value) {
-			a.order.Add(key, digest)
+			a.keep(key, digest)
 			return
 		}
 	}
@@ -231,20 +234,42 @@ func (a *Answers) remember(key string, said answer) {
 		}
 		err = a.disk.PutBlob(key, value)
 	}
-	for n := 0; n < evictMost && errors.Is(err, store.ErrFull) && a.order.Len() > 0; n++ {
-		a.order.RemoveOldest()
+	for n := 0; n < evictMost && errors.Is(err, store.ErrFull) && a.evict(); n++ {
 		err = a.disk.PutBlob(key, value)
 	}
 	if err != nil {
 		a.forget(key) // an old answer would be a wrong one
 		return
 	}
-	a.order.Add(key, digest)
+	a.keep(key, digest)
+}
+
+// keep takes an answer that the disk has into the order, and makes room for it.
+func (a *Answers) keep(key string, digest digest) {
+	a.order.add(key, a.disk.BlobSize(key), digest)
+	for a.order.full() && a.evict() {
+	}
+}
+
+// evict drops the answers about Pods that are gone; if there are none, the least recently used one. It returns false if there
+// is nothing to drop.
+func (a *Answers) evict() bool {
+	old := a.order.matching(func(key string) bool {
+		namespace, name, ok := podOf(key)
+		return ok && a.cfg.Gone(namespace, name)
+	})
+	if len(old) == 0 {
+		old = a.order.oldest()
+	}
+	for _, key := range old {
+		a.forget(key)
+	}
+	return len(old) > 0
 }
 
 // forget removes an answer, whether or not it is in the order.
 func (a *Answers) forget(key string) {
-	a.order.Remove(key)
+	a.order.drop(key)
 	a.disk.DropBlob(key)
 }
 
@@ -253,12 +278,10 @@ func (a *Answers) remembered(w http.ResponseWriter, key string) bool {
 	value, err := a.disk.Blob(key)
 	var said answer
 	if err != nil || json.Unmarshal(value, &said) != nil || said.Status < http.StatusOK {
-		if _, ours := a.order.Get(key); ours {
-			a.order.Add(key, nil) // the disk has lost it, and is to be asked before it is said to have it
-		}
+		a.order.lost(key)
 		return false
 	}
-	a.order.Get(key) // it is of use
+	a.order.use(key)
 	h := w.Header()
 	h.Set("Content-Type", said.ContentType)
 	h.Set("Content-Length", strconv.Itoa(len(said.Body)))

@@ -10,6 +10,9 @@ import (
 	"strings"
 	"testing"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
 	"yurtcoordinator/internal/hub/link"
 	"yurtcoordinator/internal/store"
 )
@@ -339,20 +342,22 @@ func TestAHugeRequestIsNeitherKeptNorRead(t *testing.T) {
 
 func TestTheLeastRecentlyUsedGoesFromTheDisk(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
-		w.says(http.StatusOK, asJSON, "{}")
-		at := func(i int) string { return fmt.Sprintf("/api/v1/namespaces/a/secrets/s%d", i) }
-		for i := range maxAnswers {
+		w.says(http.StatusOK, asJSON, strings.Repeat("x", answerBytes/2))
+		at := func(i int) string { return fmt.Sprintf("/api/v1/namespaces/a/secrets/s%03d", i) }
+		w.get(at(0))
+		most := nodeBytes / w.order.bytes
+		for i := 1; i < most; i++ {
 			w.get(at(i))
 		}
 		w.get(at(0))                         // the cloud's again
 		w.offline(http.MethodGet, at(1), "") // from memory
 		for i := range 10 {
-			w.get(at(maxAnswers + i))
+			w.get(at(most + i))
 		}
-		if n := len(w.disk.Blobs(answerPrefix)); n != maxAnswers {
-			t.Errorf("%d on the disk, want %d", n, maxAnswers)
+		if n := len(w.disk.Blobs(answerPrefix)); n != most {
+			t.Errorf("%d on the disk, want %d", n, most)
 		}
-		for _, i := range []int{0, 1, 12, maxAnswers + 9} {
+		for _, i := range []int{0, 1, 12, most + 9} {
 			if out := w.offline(http.MethodGet, at(i), ""); out.Code != http.StatusOK {
 				t.Errorf("%d is gone", i)
 			}
@@ -360,18 +365,88 @@ func TestTheLeastRecentlyUsedGoesFromTheDisk(t *testing.T) {
 		for i := 2; i < 12; i++ {
 			w.unknown(http.MethodGet, at(i), "")
 		}
+		// Small ones are many more, and those that a restart finds count too.
+		w.says(http.StatusOK, asJSON, "{}")
+		w.restart()
+		for i := range 2 * most {
+			w.get(at(1000 + i))
+		}
+		if n := len(w.disk.Blobs(answerPrefix)); n < 2*most {
+			t.Errorf("%d on the disk, want at least %d", n, 2*most)
+		}
+		if w.order.bytes > nodeBytes {
+			t.Errorf("%d bytes are remembered", w.order.bytes)
+		}
+	})
+}
+
+// Jobs leave answers about Pods that were, and tokens of theirs: none of these takes the place of what is of use.
+func TestAnswersAboutPodsThatAreGoneGoFirst(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		gone := map[string]bool{}
+		w.cfg.Gone = func(namespace, name string) bool { return namespace == "a" && gone[name] }
+		pod := func(name string) string { return "/api/v1/namespaces/a/pods/" + name }
+		tokenOf := func(name string) string {
+			return strings.Replace(fmt.Sprintf(tokenFor, "api", "1"), `"name":"p"`, `"name":"`+name+`"`, 1)
+		}
+		asProtobuf := func(name string) string {
+			raw, err := (&authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
+				BoundObjectRef: &authenticationv1.BoundObjectReference{Kind: "Pod", Name: name},
+			}}).Marshal()
+			if err != nil {
+				t.Fatal(err)
+			}
+			unknown := runtime.Unknown{
+				TypeMeta: runtime.TypeMeta{APIVersion: "authentication.k8s.io/v1", Kind: "TokenRequest"}, Raw: raw,
+			}
+			if raw, err = unknown.Marshal(); err != nil {
+				t.Fatal(err)
+			}
+			return "k8s\x00" + string(raw)
+		}
+		w.says(http.StatusCreated, asJSON, strings.Repeat("x", answerBytes/2))
+		for _, name := range []string{"stays", "goes"} {
+			w.get(pod(name))
+			w.ask(http.MethodPost, token, tokenOf(name), "Content-Type", asJSON)
+			w.ask(http.MethodPost, token, asProtobuf(name), "Content-Type", asProto)
+		}
+		gone["goes"] = true
+		w.says(http.StatusOK, asJSON, strings.Repeat("x", answerBytes/2))
+		const before = 6
+		for i := 0; len(w.disk.Blobs(answerPrefix)) >= i+before; i++ { // until something goes
+			w.get(fmt.Sprintf("/api/v1/namespaces/a/secrets/s%d", i))
+		}
+		for name, want := range map[string]int{"stays": http.StatusCreated, "goes": http.StatusServiceUnavailable} {
+			for _, out := range []*httptest.ResponseRecorder{
+				w.offline(http.MethodGet, pod(name), ""),
+				w.offline(http.MethodPost, token, tokenOf(name), "Content-Type", asJSON),
+				w.offline(http.MethodPost, token, asProtobuf(name), "Content-Type", asProto),
+			} {
+				if out.Code != want {
+					t.Errorf("%s: %d, want %d", name, out.Code, want)
+				}
+			}
+		}
+		if out := w.offline(http.MethodGet, "/api/v1/namespaces/a/secrets/s0", ""); out.Code != http.StatusOK {
+			t.Error("an answer of use went before those about Pods that are gone")
+		}
 	})
 }
 
 func TestTheDisksBoundMakesRoomToo(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		at := func(i int) string { return fmt.Sprintf("/api/v1/namespaces/a/secrets/s%d", i) }
+		for i := range 12 { // of its 16 MiB
+			if err := w.disk.PutBlob(fmt.Sprintf("other/%d", i), make([]byte, 1<<20)); err != nil {
+				t.Fatal(err)
+			}
+		}
 		w.says(http.StatusOK, asJSON, strings.Repeat("x", answerBytes-1))
-		const n = 105 // of 170 KiB: 17.5 MiB
+		const n = 30 // of 170 KiB: 5 MiB
 		for i := range n {
 			w.get(at(i))
 		}
-		for _, i := range []int{n - 1, n - 50} {
+		for _, i := range []int{n - 1, n - 20} {
 			if out := w.offline(http.MethodGet, at(i), ""); out.Code != http.StatusOK {
 				t.Errorf("the answer %d of %d is not remembered", i, n)
 			}
@@ -473,11 +548,12 @@ func TestAGuestHasLessRoomThanTheNode(t *testing.T) {
 			w.Answers = node
 		}
 		w.says(http.StatusOK, asJSON, strings.Repeat("x", answerBytes-1))
-		for i := range maxGuestAnswers + 10 {
+		const most = guestBytes / answerBytes
+		for i := range most + 10 {
 			as("a", fmt.Sprintf("/api/v1/namespaces/a/secrets/s%d", i))
 		}
-		if n := len(w.disk.Blobs(guestPrefix)); n == 0 || n > maxGuestAnswers {
-			t.Errorf("%d answers are remembered, want at most %d", n, maxGuestAnswers)
+		if n := len(w.disk.Blobs(guestPrefix)); n == 0 || n > most {
+			t.Errorf("%d answers are remembered, want at most %d", n, most)
 		}
 		as("b", secret)
 		// The node's own answers find room all the same, and none of them goes for a guest's.
@@ -485,7 +561,7 @@ func TestAGuestHasLessRoomThanTheNode(t *testing.T) {
 		for i := range n {
 			w.get(fmt.Sprintf("/api/v1/namespaces/b/secrets/s%d", i))
 		}
-		for i := range maxGuestAnswers {
+		for i := range most {
 			as("b", fmt.Sprintf("/api/v1/namespaces/c/secrets/s%d", i))
 		}
 		if has := len(w.disk.Blobs(answerPrefix)); has != n {
