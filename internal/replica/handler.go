@@ -41,9 +41,6 @@ type HandlerConfig struct {
 	// BeforeExpired is called before a client that watched is told to list again, and so forgets how far it was: what this
 	// handler has shown it must not be lost by a crash before it lists, or its list would go back. Its context bounds it.
 	BeforeExpired func(context.Context)
-	// Fresh says that a source has told the replica all that it has since this process began; nil means that it always has.
-	// Until then clients may know more than the replica does, by a process before this one.
-	Fresh func() bool
 	// Logger is where objects are reported that cannot be written as a client asked: klog's.
 	Logger *klog.Logger
 }

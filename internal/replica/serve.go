@@ -29,7 +29,7 @@ func (h *Handler) look() (Look, uint64, <-chan struct{}) {
 		return nil, 0, nil
 	}
 	look, over := h.config.View.Look()
-	return look, h.looks.observe(look, h.replica.Position(), h.config.Fresh == nil || h.config.Fresh()), over
+	return look, h.looks.observe(look, h.replica.Position()), over
 }
 
 // watch answers with a stream of events. Once it has begun, what goes wrong is told as an event, as an API server does.

@@ -68,13 +68,11 @@ type looks struct {
 	number uint64 // 0 before the first look
 	began  edge.Revision
 	since  edge.Revision // 0 while there has been one look only
-	fresh  bool          // nothing that the process before has shown lies ahead
 	listed map[string]struct{}
 }
 
-// observe is told of the current look and a position of the replica that was read after it, and returns the look's number. The
-// disk may lag behind what the process before has shown: until the replica is fresh, what it passes may have been shown so.
-func (l *looks) observe(look Look, position edge.Revision, fresh bool) uint64 {
+// observe is told of the current look and a position of the replica that was read after it, and returns the look's number.
+func (l *looks) observe(look Look, position edge.Revision) uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
@@ -85,10 +83,6 @@ func (l *looks) observe(look Look, position edge.Revision, fresh bool) uint64 {
 		l.number++
 		l.since = max(l.since, position)
 	}
-	if !l.fresh && position > l.began {
-		l.since = max(l.since, position)
-	}
-	l.fresh = l.fresh || fresh
 	return l.number
 }
 

@@ -129,35 +129,6 @@ func TestLooks(t *testing.T) {
 	})
 }
 
-// A hub is restarted with a disk that lags behind what its clients were shown, and its view is another by now.
-func TestAClientAheadOfTheDisk(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r, view, fresh := filled(t), newTeam("x"), false
-		h := newHandler(t, replica.HandlerConfig{Replica: r, View: view, Fresh: func() bool { return fresh }})
-		watch := func(query string) *recorder {
-			w := &recorder{ResponseRecorder: httptest.NewRecorder()}
-			ctx, cancel := context.WithCancel(t.Context())
-			var done sync.WaitGroup
-			done.Go(func() { h.Serve(w, ask(ctx, query), replica.Request{Verb: "watch"}) })
-			t.Cleanup(func() { cancel(); done.Wait() })
-			synctest.Wait()
-			return w
-		}
-		watch("?watch=1&resourceVersion=102") // another client is there first
-		apply(t, r, event(stream.Bookmark, stream.Object{Revision: 110}))
-		fresh = true
-		told := []string{"MODIFIED a/x@10", fmt.Sprintf("DELETED a/y@%d", hidden(20)), "MODIFIED a-b/x@30",
-			fmt.Sprintf("DELETED b/x@%d", hidden(40))}
-		if got := watch("?watch=1&resourceVersion=105").events(t); !slices.Equal(got, told) {
-			t.Errorf("one that may have seen another look: %q, want %q", got, told)
-		}
-		apply(t, r, event(stream.Bookmark, stream.Object{Revision: 120}))
-		if got := watch("?watch=1&resourceVersion=115").events(t); len(got) != 0 {
-			t.Errorf("one that has seen this look: %q", got)
-		}
-	})
-}
-
 // What a client has been told must survive this process before it is told to forget how far it was; an orderly end makes
 // it forget nothing.
 func TestBeforeExpired(t *testing.T) {

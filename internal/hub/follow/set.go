@@ -247,7 +247,6 @@ func (s *Set) handleLocked(m *Member) error {
 		Replica: m.Replica,
 		// What clients have been told survives. A disk that is full does not keep anybody waiting for longer.
 		BeforeExpired: func(ctx context.Context) { _ = m.saver.Sync(ctx) },
-		Fresh:         func() bool { return m.feed.Status().Get().Fresh },
 	}
 	var kubelet replica.View
 	if m.fixed() {
