@@ -1,6 +1,7 @@
 package edge
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 )
@@ -13,8 +14,25 @@ type History uint64
 // String is the number for people to read.
 func (h History) String() string { return strconv.FormatUint(uint64(h), 10) }
 
-// HeaderHistory says which history the revisions of a request to a mirror, or of its answer, count in. Without it, they count in
-// the first. A watch that asks for another history than the mirror's is answered with 410.
+// Moment is a revision in a history. Any moment of a later history is after all moments of an earlier one. The zero Moment is
+// before all others.
+type Moment struct {
+	History  History
+	Revision Revision
+}
+
+// Before reports whether a moment comes before another.
+func (m Moment) Before(other Moment) bool {
+	return cmp.Or(cmp.Compare(m.History, other.History), cmp.Compare(m.Revision, other.Revision)) < 0
+}
+
+// String is the moment for people to read.
+func (m Moment) String() string {
+	return fmt.Sprintf("revision %d of history %d", m.Revision, m.History)
+}
+
+// HeaderHistory says which history the revisions of a push to the coordinator, or of what a mirror answers, count in. Without
+// it, they count in the first. A watch that asks for another history than the mirror's is answered with 410.
 const HeaderHistory = "Openyurt-History"
 
 // HeaderRevision says, in an answer, how far the mirror has come.

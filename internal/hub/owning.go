@@ -3,6 +3,7 @@ package hub
 import (
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 
+	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/hub/own"
 	"yurtcoordinator/internal/hub/standin"
 	"yurtcoordinator/internal/stream"
@@ -21,11 +22,12 @@ func (h *Hub) takePart() error {
 	if err != nil {
 		return err
 	}
+	number := func() edge.History { return h.history.State().Get().Number }
 	var pusher *own.Pusher
 	taker, err := standin.New(standin.Config{
 		Object:    func(i stream.ID) (stream.Object, bool) { return own.Find(h.ofNode(), h.cfg.Node, i) },
 		Transport: h.pool.coordinator.AsHub(), Base: h.pool.address, CloudLink: h.cloud.Link(), Events: cloud,
-		Disk: h.disk, Changed: func() { pusher.Changed() }, Metrics: h.metrics,
+		History: number, Disk: h.disk, Changed: func() { pusher.Changed() }, Metrics: h.metrics,
 	})
 	if err != nil {
 		return err
@@ -33,7 +35,7 @@ func (h *Hub) takePart() error {
 	if pusher, err = own.New(own.Config{
 		Node: h.cfg.Node, Pool: h.cfg.Pool, Followed: h.ofNode, Secrets: h.cfg.OwnSecrets,
 		Transport: h.pool.coordinator.AsHub(), Base: h.pool.address, Link: h.pool.link, CloudLink: h.cloud.Link(),
-		Cloud: cloud, Overlay: taker, Metrics: h.metrics,
+		Cloud: cloud, Overlay: taker, History: number, Later: h.history.Raise, Metrics: h.metrics,
 	}); err != nil {
 		return err
 	}

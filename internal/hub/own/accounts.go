@@ -2,7 +2,6 @@ package own
 
 import (
 	"context"
-	"math"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -40,6 +39,7 @@ const (
 // account is a ServiceAccount as it was read last.
 type account struct {
 	object stream.Object // without Raw: it was not read yet, or there is none
+	in     edge.History  // that its revision counts in
 	gone   bool          // the cloud says that there is none
 	due    time.Time     // to be read again
 }
@@ -48,20 +48,23 @@ type account struct {
 type accounts struct {
 	client  corev1client.ServiceAccountsGetter
 	cloud   *live.Value[link.State]
+	history func() edge.History
 	changed func()        // is told of each that was read
 	wake    chan struct{} // has one when another is wanted
 
 	mu  sync.Mutex
 	all map[stream.Key]*account
+	in  edge.History // in which all were wanted last
 }
 
-func newAccounts(client corev1client.ServiceAccountsGetter, cloud *live.Value[link.State], changed func()) *accounts {
+func newAccounts(c Config, changed func()) *accounts {
 	return &accounts{
-		client: client, cloud: cloud, changed: changed, wake: make(chan struct{}, 1), all: map[stream.Key]*account{},
+		client: c.Cloud, cloud: c.CloudLink, history: c.History, changed: changed, wake: make(chan struct{}, 1),
+		all: map[stream.Key]*account{},
 	}
 }
 
-// want says which are wanted; what is known of others is forgotten.
+// want says which are wanted; what is known of others is forgotten. In another history of the cloud all are read again.
 func (a *accounts) want(keys map[stream.Key]struct{}, now time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -70,37 +73,45 @@ func (a *accounts) want(keys map[stream.Key]struct{}, now time.Time) {
 			delete(a.all, k)
 		}
 	}
+	if in := a.history(); in != a.in {
+		a.in = in
+		a.hurryLocked(now)
+	}
 	for k := range keys {
 		if a.all[k] != nil || len(a.all) >= maxAccounts {
 			continue
 		}
 		a.all[k] = &account{due: now}
-		select {
-		case a.wake <- struct{}{}:
-		default:
-		}
+		a.wakeUp()
+	}
+}
+
+func (a *accounts) wakeUp() {
+	select {
+	case a.wake <- struct{}{}:
+	default:
 	}
 }
 
 // addTo adds what is known of them.
-func (a *accounts) addTo(objects map[stream.ID]stream.Object) {
+func (a *accounts) addTo(w want) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for k, each := range a.all {
 		if each.object.Raw != nil {
-			objects[stream.ID{Resource: serviceAccounts, Key: k}] = each.object
+			w.add(stream.ID{Resource: serviceAccounts, Key: k}, each.object, each.in)
 		}
 	}
 }
 
 // known is as want.known: of one that the cloud does not have any more everything is.
-func (a *accounts) known(k stream.Key) edge.Revision {
+func (a *accounts) known(k stream.Key) edge.Moment {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if each := a.all[k]; each != nil && each.gone {
-		return math.MaxInt64
+		return forever
 	}
-	return 0
+	return edge.Moment{}
 }
 
 // run reads them until ctx ends.
@@ -110,7 +121,9 @@ func (a *accounts) run(ctx context.Context) {
 		if state == link.Down {
 			select {
 			case <-changed:
-				a.hurry(time.Now())
+				a.mu.Lock()
+				a.hurryLocked(time.Now())
+				a.mu.Unlock()
 			case <-ctx.Done():
 			}
 			continue
@@ -144,10 +157,9 @@ func (a *accounts) next(now time.Time) (first stream.Key, wait time.Duration) {
 	return first, wait
 }
 
-// hurry has all read again soon.
-func (a *accounts) hurry(now time.Time) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
+// hurryLocked has all read again soon.
+func (a *accounts) hurryLocked(now time.Time) {
+	a.wakeUp()
 	for _, each := range a.all {
 		if due := now.Add(rand.N(readAccountsWithin)); due.Before(each.due) {
 			each.due = due
@@ -158,6 +170,7 @@ func (a *accounts) hurry(now time.Time) {
 func (a *accounts) read(ctx context.Context, k stream.Key) {
 	timed, cancel := context.WithTimeout(ctx, readAccountTimeout)
 	defer cancel()
+	in := a.history() // it may be a later one that answers: then it is read again
 	there, err := a.client.ServiceAccounts(k.Namespace).Get(timed, k.Name, metav1.GetOptions{})
 	var object stream.Object
 	if err == nil {
@@ -174,7 +187,7 @@ func (a *accounts) read(ctx context.Context, k stream.Key) {
 	each.due = now.Add(readAccountEvery/2 + rand.N(readAccountEvery/2))
 	switch {
 	case err == nil:
-		each.object, each.gone = object, false
+		each.object, each.in, each.gone = object, in, false
 	case apierrors.IsNotFound(err):
 		each.object, each.gone = stream.Object{}, true
 	case apierrors.IsForbidden(err): // a cluster that does not let nodes read them, or does not know yet that the Pod is here

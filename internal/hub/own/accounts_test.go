@@ -126,7 +126,8 @@ func TestServiceAccountsThatCannotBeRead(t *testing.T) {
 }
 
 func TestAccountsAreBounded(t *testing.T) {
-	a, keys, now := newAccounts(nil, nil, func() {}), map[stream.Key]struct{}{}, time.Now()
+	a := newAccounts(Config{History: func() edge.History { return 0 }}, func() {})
+	keys, now := map[stream.Key]struct{}{}, time.Now()
 	for i := range 2 * maxAccounts {
 		keys[stream.Key{Namespace: "shop", Name: strings.Repeat("x", 1+i%200) + edge.Revision(i).String()}] = struct{}{}
 	}
@@ -137,4 +138,19 @@ func TestAccountsAreBounded(t *testing.T) {
 	if a.want(nil, now); len(a.all) != 0 {
 		t.Errorf("%d are left", len(a.all))
 	}
+}
+
+// TestAccountsOfARestoredCloud are read again, though the link was never seen down.
+func TestAccountsOfARestoredCloud(t *testing.T) {
+	bubble(t, func(w *world) {
+		w.oneAccount()
+		w.cloud.setAccount("web", 2)
+		w.mu.Lock()
+		w.history = 1
+		w.mu.Unlock()
+		w.node.restore(10, w.aNode("p1", 5))
+		time.Sleep(readAccountsWithin + time.Second)
+		w.read("web")
+		w.has("configmaps shop/conf@7", "nodes /n1@5h1", "pods shop/b@25", "serviceaccounts shop/web@2h1")
+	})
 }

@@ -96,6 +96,7 @@ type fakeOverlay struct {
 	cut     bool
 	objects map[stream.ID]stream.Object
 	said    map[stream.ID]uint64
+	in      edge.History // of the objects
 	adopted map[stream.Key]edge.Revision
 	dropped []stream.Key
 }
@@ -118,11 +119,15 @@ func (o *fakeOverlay) Cut(time.Time) bool {
 	return o.cut
 }
 
-func (o *fakeOverlay) AddTo(objects map[stream.ID]stream.Object, said map[stream.ID]uint64, _ bool) {
+func (o *fakeOverlay) AddTo(
+	objects map[stream.ID]stream.Object, in map[stream.ID]edge.History, said map[stream.ID]uint64, _ bool,
+) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for i, each := range o.objects {
-		objects[i] = each
+		if objects[i] = each; i.Resource == events {
+			in[i] = o.in
+		}
 		if o.said[i] != 0 {
 			said[i] = o.said[i]
 		}
@@ -143,10 +148,10 @@ func (o *fakeOverlay) DropEvent(k stream.Key) {
 	delete(o.objects, stream.ID{Resource: events, Key: k})
 }
 
-func (o *fakeOverlay) AdoptEvent(k stream.Key, revision edge.Revision) {
+func (o *fakeOverlay) AdoptEvent(k stream.Key, as edge.Moment) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.adopted[k] = revision
+	o.adopted[k] = as.Revision
 }
 
 // says has the node say something of an object, with a digest; 0: the cloud has heard it. An object without Raw is said no more.

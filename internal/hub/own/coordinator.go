@@ -58,7 +58,8 @@ func (c *coordinator) ask(ctx context.Context, known string) (have, string, erro
 		Objects []struct {
 			Resource, Namespace, Name, Revision string
 
-			Local bool
+			History edge.History `json:",string"` // left out by a coordinator that knows of none
+			Local   bool
 		}
 	}
 	tag, err := c.do(ctx, http.MethodGet, batch{}, header, nil, &told)
@@ -82,7 +83,9 @@ func (c *coordinator) ask(ctx context.Context, known string) (have, string, erro
 			local = foreign
 		}
 		key := stream.Key{Namespace: o.Namespace, Name: o.Name}
-		h[stream.ID{Resource: o.Resource, Key: key}] = mark{edge.Revision(revision), local}
+		h[stream.ID{Resource: o.Resource, Key: key}] = mark{
+			edge.Moment{History: o.History, Revision: edge.Revision(revision)}, local,
+		}
 	}
 	return h, tag, nil
 }
@@ -92,16 +95,16 @@ func (c *coordinator) ask(ctx context.Context, known string) (have, string, erro
 func (c *coordinator) push(ctx context.Context, on string, b batch) (refused map[stream.Key]string, tag string, err error) {
 	body, err := encode(b)
 	if err != nil {
-		return nil, "", fmt.Errorf("push %s: %w", b.resource, err)
+		return nil, "", fmt.Errorf("push %s: %w", b.of.resource, err)
 	}
 	var told struct {
 		Refused []struct{ Namespace, Name, Message string }
 	}
 	tag, err = c.do(ctx, http.MethodPost, b, http.Header{
-		"If-Match": {on}, "Content-Type": {stream.Protobuf.ContentType(true)},
+		"If-Match": {on}, "Content-Type": {stream.Protobuf.ContentType(true)}, edge.HeaderHistory: {b.of.in.String()},
 	}, body, &told)
 	if err != nil {
-		return nil, "", fmt.Errorf("push %s: %w", b.resource, err)
+		return nil, "", fmt.Errorf("push %s: %w", b.of.resource, err)
 	}
 	refused = map[stream.Key]string{}
 	for _, r := range told.Refused {
@@ -114,7 +117,7 @@ func (c *coordinator) push(ctx context.Context, on string, b batch) (refused map
 func encode(b batch) ([]byte, error) {
 	var body bytes.Buffer
 	frames := stream.NewFrameWriter(&body, stream.Type{
-		GroupVersionKind: corev1.SchemeGroupVersion.WithKind(kinds[b.resource]), Encoding: stream.Protobuf,
+		GroupVersionKind: corev1.SchemeGroupVersion.WithKind(kinds[b.of.resource]), Encoding: stream.Protobuf,
 	})
 	for _, e := range b.events {
 		if e.Type == stream.Deleted {
@@ -141,10 +144,10 @@ func (c *coordinator) do(
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	u := c.base.JoinPath(edge.PathOwn)
-	if b.resource != "" {
-		u = u.JoinPath(edge.MirrorCoreGroup, "v1", b.resource)
+	if b.of.resource != "" {
+		u = u.JoinPath(edge.MirrorCoreGroup, "v1", b.of.resource)
 	}
-	if b.local {
+	if b.of.local {
 		u.RawQuery = edge.QueryLocal + "=true"
 	}
 	r, err := http.NewRequestWithContext(ctx, method, u.String(), bytes.NewReader(body))

@@ -2,7 +2,6 @@ package own
 
 import (
 	"context"
-	"math"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -15,8 +14,9 @@ import (
 type Replica interface {
 	// Snapshot returns all of it; it fails with stream.ErrNotReady while it is not complete.
 	Snapshot(ctx context.Context) (stream.Snapshot, error)
-	// Position is the revision up to which it has everything; 0 while it is not complete.
+	// Position is the revision up to which it has everything; 0 while it is not complete. It counts in History.
 	Position() edge.Revision
+	History() edge.History
 	// Get returns an object, and false if there is none. Type says how it is encoded.
 	Get(k stream.Key) (stream.Object, bool)
 	Type() stream.Type
@@ -31,9 +31,15 @@ type Selection struct {
 
 // gathered is a selection as it was read.
 type gathered struct {
-	replica  Replica
-	position edge.Revision
-	objects  []stream.Object
+	replica Replica
+	as      edge.Moment // of which it has everything
+	objects []stream.Object
+}
+
+// lasting is an object of a history.
+type lasting struct {
+	stream.Object
+	in edge.History
 }
 
 // gatherer says what the coordinator is to have. The goroutine that pushes owns it.
@@ -50,13 +56,16 @@ type gatherer struct {
 	read map[Selection]gathered // Replica is nil in the key
 	// lasting are ConfigMaps and Secrets that the coordinator has taken: kubelet reads one that is immutable only once, and
 	// what it no longer follows the coordinator must still be told again when it has lost it.
-	lasting map[stream.ID]stream.Object
+	lasting map[stream.ID]lasting
 }
 
 // gather returns what the coordinator is to have now.
 func (g *gatherer) gather(ctx context.Context) want {
-	w := want{objects: map[stream.ID]stream.Object{}, locals: map[stream.ID]uint64{}, cut: g.overlay.Cut(time.Now())}
-	known := map[stream.ID]edge.Revision{} // of single objects, and of whole resources without a key
+	w := want{
+		objects: map[stream.ID]stream.Object{}, in: map[stream.ID]edge.History{}, locals: map[stream.ID]uint64{},
+		cut: g.overlay.Cut(time.Now()),
+	}
+	known := map[stream.ID]edge.Moment{} // of single objects, and of whole resources without a key
 	read := map[Selection]gathered{}
 	for _, s := range g.follow() {
 		resource, single := g.mine(s)
@@ -74,37 +83,39 @@ func (g *gatherer) gather(ctx context.Context) want {
 			about.Key = stream.Key{Namespace: s.Namespace, Name: single}
 			delete(g.lasting, about)
 		}
-		known[about] = max(known[about], now.position)
+		if known[about].Before(now.as) {
+			known[about] = now.as
+		}
 		for _, o := range now.objects {
-			w.objects[stream.ID{Resource: resource, Key: o.Key}] = o
+			w.add(stream.ID{Resource: resource, Key: o.Key}, o, now.as.History)
 		}
 	}
 	g.read = read
 	for i, o := range g.lasting {
-		w.objects[i] = o
+		w.add(i, o.Object, o.in)
 	}
-	if known[stream.ID{Resource: pods}] != 0 {
+	if known[stream.ID{Resource: pods}] != (edge.Moment{}) {
 		g.accounts.want(accountsOf(w.objects, g.podAccounts), time.Now())
 	}
-	g.accounts.addTo(w.objects)
-	g.overlay.AddTo(w.objects, w.locals, w.cut)
-	w.known = func(i stream.ID) edge.Revision {
+	g.accounts.addTo(w)
+	g.overlay.AddTo(w.objects, w.in, w.locals, w.cut)
+	w.known = func(i stream.ID) edge.Moment {
 		switch i.Resource {
 		case nodes, pods:
 			return known[stream.ID{Resource: i.Resource}]
 		case events:
 			if g.overlay.HasEvent(i.Key) {
-				return 0
+				return edge.Moment{}
 			}
-			return math.MaxInt64 // it is over, whatever its revision
+			return forever // it is over, whatever its revision
 		case serviceAccounts:
 			return g.accounts.known(i.Key)
 		default:
 			return known[i]
 		}
 	}
-	if w.left = g.left(w); known[stream.ID{Resource: nodes}] == 0 { // it is not known yet which pool the node is of
-		return want{known: func(stream.ID) edge.Revision { return 0 }}
+	if w.left = g.left(w); known[stream.ID{Resource: nodes}] == (edge.Moment{}) { // it is not known yet which pool the node is of
+		return want{known: func(stream.ID) edge.Moment { return edge.Moment{} }}
 	}
 	return w
 }
@@ -144,14 +155,15 @@ func (g *gatherer) mine(s Selection) (resource, single string) {
 func (g *gatherer) refresh(ctx context.Context, s Selection) (gathered, bool) {
 	replica := s.Replica
 	s.Replica = nil
-	if last, ok := g.read[s]; ok && last.replica == replica && last.position == replica.Position() {
+	now := edge.Moment{History: replica.History(), Revision: replica.Position()}
+	if last, ok := g.read[s]; ok && last.replica == replica && last.as == now {
 		return last, true
 	}
 	content, err := replica.Snapshot(ctx)
 	if err != nil || content.Type.Encoding != stream.Protobuf && len(content.Objects) > 0 {
 		return gathered{}, false // not complete yet; or an API server that does not know protobuf, which there is none
 	}
-	return gathered{replica, content.Revision, content.Objects}, true
+	return gathered{replica, edge.Moment{History: content.History, Revision: content.Revision}, content.Objects}, true
 }
 
 // left reports whether the node has left the pool, or the cluster.
@@ -159,7 +171,7 @@ func (g *gatherer) left(w want) bool {
 	i := stream.ID{Resource: nodes, Key: stream.Key{Name: string(g.node)}}
 	o, ok := w.objects[i]
 	if !ok {
-		return w.known(i) != 0
+		return w.known(i) != edge.Moment{}
 	}
 	labels, err := stream.Labels(stream.Protobuf, o.Raw)
 	return err == nil && labels[edge.LabelNodePool] != string(g.pool)
@@ -177,7 +189,7 @@ func (g *gatherer) keep(w want, h have, refused map[stream.ID]refusal) {
 			continue
 		}
 		if taken && (i.Resource == configMaps || i.Resource == secrets) {
-			g.lasting[i] = o
+			g.lasting[i] = lasting{o, w.in[i]}
 		}
 	}
 }

@@ -56,6 +56,10 @@ type Config struct {
 	Cloud     corev1client.ServiceAccountsGetter
 	// Overlay is what this node says itself.
 	Overlay Overlay
+	// History returns the one that the cloud is in, as far as is known. Later is told of a later one that the coordinator knows
+	// of, as when the disk of this node was lost. Default: the first, and nobody is.
+	History func() edge.History
+	Later   func(edge.History)
 	// Metrics takes the metrics. Default: they are not registered anywhere.
 	Metrics prometheus.Registerer
 }
@@ -65,15 +69,15 @@ type Config struct {
 type Overlay interface {
 	// Cut reports whether the cloud is cut off, or was until a moment ago, or may be.
 	Cut(now time.Time) bool
-	// AddTo puts what the node says in the place of what the cloud has, and adds its Events. It adds digests of what the
-	// cloud has not heard to said; none is 0 or 1.
-	AddTo(objects map[stream.ID]stream.Object, said map[stream.ID]uint64, cut bool)
+	// AddTo puts what the node says in the place of what the cloud has, and adds its Events, with the histories that their
+	// revisions count in. It adds digests of what the cloud has not heard to said; none is 0 or 1.
+	AddTo(objects map[stream.ID]stream.Object, in map[stream.ID]edge.History, said map[stream.ID]uint64, cut bool)
 	// HasEvent reports whether an Event is to be shown still.
 	HasEvent(k stream.Key) bool
 	// DropEvent forgets an Event that the coordinator does not take, unless the cloud is to be told of it.
 	DropEvent(k stream.Key)
 	// AdoptEvent takes in an Event that the coordinator has from an earlier run of this hub: it goes in its time.
-	AdoptEvent(k stream.Key, revision edge.Revision)
+	AdoptEvent(k stream.Key, as edge.Moment)
 }
 
 // Pusher keeps this node's own objects in the coordinator. Make one with New.
@@ -104,6 +108,12 @@ func New(c Config) (*Pusher, error) {
 		c.CloudLink == nil || c.Cloud == nil || c.Overlay == nil {
 		return nil, errors.New("own: Node, Pool, Followed, Transport, Base, Link, CloudLink, Cloud and Overlay are required")
 	}
+	if c.History == nil {
+		c.History = func() edge.History { return 0 }
+	}
+	if c.Later == nil {
+		c.Later = func(edge.History) {}
+	}
 	m := newMetrics()
 	p := &Pusher{
 		config: c, coordinator: &coordinator{c.Transport, c.Base}, refused: map[stream.ID]refusal{}, metrics: m,
@@ -111,8 +121,8 @@ func New(c Config) (*Pusher, error) {
 	}
 	p.gatherer = &gatherer{
 		node: c.Node, pool: c.Pool, secrets: c.Secrets, follow: c.Followed,
-		overlay: c.Overlay, lasting: map[stream.ID]stream.Object{},
-		accounts: newAccounts(c.Cloud, c.CloudLink, p.changed.ring), podAccounts: map[stream.Key]podAccount{},
+		overlay: c.Overlay, lasting: map[stream.ID]lasting{},
+		accounts: newAccounts(c, p.changed.ring), podAccounts: map[stream.Key]podAccount{},
 	}
 	if c.Metrics != nil {
 		for _, each := range []prometheus.Collector{m.pushes, m.refused, m.failures, m.objects} {
@@ -259,10 +269,11 @@ func (p *Pusher) ask(ctx context.Context) error {
 	}
 	if has != nil {
 		p.have = has
+		p.config.Later(has.latest())
 		p.adopt.Do(func() {
 			for i, at := range has {
 				if i.Resource == events {
-					p.config.Overlay.AdoptEvent(i.Key, at.revision)
+					p.config.Overlay.AdoptEvent(i.Key, at.Moment)
 				}
 			}
 		})
@@ -283,10 +294,10 @@ func (p *Pusher) round(ctx context.Context) (pushed bool, err error) {
 		pushed = true
 		p.asked, p.tag = time.Now(), tag
 		p.have.note(b, wanted, p.refused, reasons, time.Now())
-		p.metrics.pushes.WithLabelValues(b.resource).Inc()
-		p.metrics.refused.WithLabelValues(b.resource).Add(float64(len(reasons)))
+		p.metrics.pushes.WithLabelValues(b.of.resource).Inc()
+		p.metrics.refused.WithLabelValues(b.of.resource).Add(float64(len(reasons)))
 		for key, why := range reasons {
-			klog.FromContext(ctx).V(1).Info("The coordinator does not take an object of this node", "resource", b.resource,
+			klog.FromContext(ctx).V(1).Info("The coordinator does not take an object of this node", "resource", b.of.resource,
 				"object", key, "why", why)
 		}
 		if tag == "" { // something else came about, too

@@ -113,6 +113,76 @@ func TestACoordinatorThatComesBackEmpty(t *testing.T) {
 	})
 }
 
+// TestACloudThatWasRestored: what it does not have any more goes, and what it has as it was before comes back.
+func TestACloudThatWasRestored(t *testing.T) {
+	for what, former := range map[string]bool{"present": false, "of before": true} {
+		t.Run("a coordinator "+what, func(t *testing.T) {
+			bubble(t, func(w *world) {
+				w.coordinator.set(func() { w.coordinator.former = former })
+				m := w.settle()
+				w.pods.set(30, w.aPod("a", 28), w.aPod("lost", 30))
+				m.set(31, w.aMap("conf", 31))
+				time.Sleep(lookEvery)
+				w.asked("push pods MOD a MOD lost", "push configmaps MOD conf")
+
+				w.node.restore(15, w.aNode("p1", 5))
+				w.pods.restore(15, w.aPod("a", 10))
+				m.restore(31, w.aMap("conf", 7)) // at the very position of before
+				time.Sleep(lookEvery)
+				w.asked("push nodes MOD n1", "push pods MOD a", "push configmaps MOD conf", "push pods DEL lost")
+				if former {
+					w.has("configmaps shop/conf@7", "nodes /n1@5", "pods shop/a@10")
+				} else {
+					w.has("configmaps shop/conf@7h1", "nodes /n1@5h1", "pods shop/a@10h1")
+				}
+				w.pods.set(16, w.aPod("a", 16))
+				w.coordinator.restart()
+				time.Sleep(askEvery)
+				time.Sleep(lookEvery)
+				if !former {
+					w.has("configmaps shop/conf@7h1", "nodes /n1@5h1", "pods shop/a@16h1")
+				}
+			})
+		})
+	}
+}
+
+// TestADiskThatWasLost: the coordinator knows of a later history than a hub that begins from nothing.
+func TestADiskThatWasLost(t *testing.T) {
+	bubble(t, func(w *world) {
+		w.coordinator.set(func() {
+			w.coordinator.has = map[string]string{"nodes /n1": "5h1", "pods shop/a": "10h1"}
+			w.coordinator.version++
+		})
+		w.node.set(20, w.aNode("p1", 5))
+		w.pods.set(20, w.aPod("a", 12))
+		time.Sleep(lookEvery)
+		w.has("nodes /n1@5h1", "pods shop/a@10h1")
+		w.mu.Lock()
+		if w.history != 1 {
+			t.Errorf("the hub is in history %s, and was told of 1", w.history)
+		}
+		w.mu.Unlock()
+		w.pods.restore(20, w.aPod("a", 12))
+		time.Sleep(lookEvery)
+		w.has("nodes /n1@5h1", "pods shop/a@12h1")
+	})
+}
+
+// TestEventsOfARestoredCloud: one of the same name has another revision there, and is not older.
+func TestEventsOfARestoredCloud(t *testing.T) {
+	bubble(t, func(w *world) {
+		w.settle()
+		w.says(events, object(t, &corev1.Event{}, "shop", "e", 70), 0)
+		time.Sleep(lookEvery)
+		w.has("configmaps shop/conf@7", "events shop/e@70", "nodes /n1@5", "pods shop/a@10")
+		w.overlay.set(func() { w.overlay.in = 1 })
+		w.says(events, object(t, &corev1.Event{}, "shop", "e", 44), 0)
+		time.Sleep(lookEvery)
+		w.has("configmaps shop/conf@7", "events shop/e@44h1", "nodes /n1@5", "pods shop/a@10")
+	})
+}
+
 func TestTheLinkToTheCoordinator(t *testing.T) {
 	bubble(t, func(w *world) {
 		w.settle()

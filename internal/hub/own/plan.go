@@ -3,6 +3,7 @@ package own
 import (
 	"cmp"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -49,8 +50,10 @@ type want struct {
 	// left: the node is not of this pool, and the coordinator is to have nothing of it.
 	left    bool
 	objects map[stream.ID]stream.Object
-	// known is up to which revision it is known of an object that is not among them that there is none; 0: it is not.
-	known func(stream.ID) edge.Revision
+	// in are the histories that their revisions count in; without one, it is the first.
+	in map[stream.ID]edge.History
+	// known is up to which moment it is known of an object that is not among them that there is none; zero: it is not.
+	known func(stream.ID) edge.Moment
 	// locals are digests of those that are as the node says, on top of what the cloud had at their revision.
 	locals map[stream.ID]uint64
 	// cut: the cloud is cut off, or was until a moment ago.
@@ -67,10 +70,10 @@ const (
 	foreign
 )
 
-// mark is what of an object is there: the cloud's content at a revision, or what the node says on top of that.
+// mark is what of an object is there: the cloud's content at a moment, or what the node says on top of that.
 type mark struct {
-	revision edge.Revision // 0: the coordinator wants to be told again
-	local    uint64        // fromCloud, foreign or a digest
+	edge.Moment        // zero: the coordinator wants to be told again
+	local       uint64 // fromCloud, foreign or a digest
 }
 
 // refusal is that of an object.
@@ -79,28 +82,36 @@ type refusal struct {
 	at time.Time
 }
 
+// forever is later than anything that a cloud says.
+var forever = edge.Moment{History: math.MaxUint64}
+
+// batchOf is what all objects of a push have in common.
+type batchOf struct {
+	resource string
+	in       edge.History // that their revisions count in
+	local    bool         // they are as the node says
+}
+
 // batch is one push.
 type batch struct {
-	resource string
-	// local: the objects are as the node says.
-	local  bool
+	of     batchOf
 	events []stream.Event
 }
 
 // plan is what is to be pushed, in this order.
 func plan(w want, h have, refused map[stream.ID]refusal, now time.Time) []batch {
 	var puts, deletes []stream.ID
-	for i, o := range w.objects {
+	for i := range w.objects {
 		at, there := h[i]
 		no, was := refused[i]
 		wait := was && no.mark == w.mark(i) && now.Sub(no.at) < refusedPause
-		if !w.left && !wait && (!there || w.differs(i, o, at)) {
+		if !w.left && !wait && (!there || w.differs(i, at)) {
 			puts = append(puts, i)
 		}
 	}
 	for i, at := range h {
 		_, wanted := w.objects[i]
-		if w.left || !wanted && w.known(i) != 0 && w.known(i) >= at.revision {
+		if known := w.known(i); w.left || !wanted && known != (edge.Moment{}) && !known.Before(at.Moment) {
 			deletes = append(deletes, i)
 		}
 	}
@@ -108,52 +119,68 @@ func plan(w want, h have, refused map[stream.ID]refusal, now time.Time) []batch 
 	slices.SortFunc(deletes, func(a, b stream.ID) int { return inOrder(b, a) })
 	var all []batch
 	size := 0
-	add := func(resource string, local bool, e stream.Event) {
+	add := func(of batchOf, e stream.Event) {
 		last := len(all) - 1
-		if last < 0 || all[last].resource != resource || all[last].local != local || len(all[last].events) == maxEvents ||
-			size+len(e.Object.Raw) > maxBytes {
-			all = append(all, batch{resource: resource, local: local})
+		if last < 0 || all[last].of != of || len(all[last].events) == maxEvents || size+len(e.Object.Raw) > maxBytes {
+			all = append(all, batch{of: of})
 			last, size = len(all)-1, 0
 		}
 		all[last].events = append(all[last].events, e)
 		size += len(e.Object.Raw)
 	}
 	for _, i := range puts {
-		add(i.Resource, w.locals[i] != fromCloud, stream.Event{Type: stream.Modified, Object: w.objects[i]})
+		add(batchOf{i.Resource, w.in[i], w.locals[i] != fromCloud}, stream.Event{Type: stream.Modified, Object: w.objects[i]})
 	}
 	for _, i := range deletes {
-		add(i.Resource, false, stream.Event{Type: stream.Deleted, Object: stream.Object{
-			Key: i.Key, Revision: max(h[i].revision, 1),
+		add(batchOf{resource: i.Resource, in: h[i].History}, stream.Event{Type: stream.Deleted, Object: stream.Object{
+			Key: i.Key, Revision: max(h[i].Revision, 1),
 		}})
 	}
 	return all
 }
 
+// add has the coordinator have an object, unless it is to have a later state of it.
+func (w want) add(i stream.ID, o stream.Object, in edge.History) {
+	if _, there := w.objects[i]; !there || w.mark(i).Before(edge.Moment{History: in, Revision: o.Revision}) {
+		w.objects[i], w.in[i] = o, in
+	}
+}
+
 // mark is that of an object that the coordinator is to have.
-func (w want) mark(i stream.ID) mark { return mark{w.objects[i].Revision, w.locals[i]} }
+func (w want) mark(i stream.ID) mark {
+	return mark{edge.Moment{History: w.in[i], Revision: w.objects[i].Revision}, w.locals[i]}
+}
 
 // differs reports whether an object is to be pushed of which the coordinator has something.
-func (w want) differs(i stream.ID, o stream.Object, at mark) bool {
-	switch {
-	case at.revision != o.Revision:
-		return at.revision < o.Revision
-	case at.local == w.locals[i]:
+func (w want) differs(i stream.ID, at mark) bool {
+	switch now := w.mark(i); {
+	case at.Moment != now.Moment:
+		return at.Before(now.Moment)
+	case at.local == now.local:
 		return false
 	default:
 		// What an earlier run of this hub has shown is newer than what the cloud had before the cut: it stays until it is said
 		// anew, or the cut is over.
-		return w.locals[i] != fromCloud || !w.cut
+		return now.local != fromCloud || !w.cut
 	}
+}
+
+// latest is the latest history that the coordinator has something of.
+func (h have) latest() (in edge.History) {
+	for _, at := range h {
+		in = max(in, at.History)
+	}
+	return in
 }
 
 // note takes in what a push has changed.
 func (h have) note(b batch, w want, refused map[stream.ID]refusal, reasons map[stream.Key]string, now time.Time) {
 	for _, e := range b.events {
-		i := stream.ID{Resource: b.resource, Key: e.Object.Key}
+		i := stream.ID{Resource: b.of.resource, Key: e.Object.Key}
 		_, no := reasons[e.Object.Key]
 		switch {
 		case no:
-			refused[i] = refusal{mark{e.Object.Revision, w.locals[i]}, now}
+			refused[i] = refusal{mark{edge.Moment{History: b.of.in, Revision: e.Object.Revision}, w.locals[i]}, now}
 		case e.Type == stream.Deleted:
 			delete(h, i)
 			delete(refused, i)

@@ -30,7 +30,14 @@ type fakeReplica struct {
 
 	mu       sync.Mutex
 	position edge.Revision
+	in       edge.History
 	objects  []stream.Object
+}
+
+func (r *fakeReplica) History() edge.History {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.in
 }
 
 func (r *fakeReplica) Position() edge.Revision {
@@ -58,7 +65,9 @@ func (r *fakeReplica) Snapshot(context.Context) (stream.Snapshot, error) {
 	if r.position == 0 {
 		return stream.Snapshot{}, stream.ErrNotReady
 	}
-	return stream.Snapshot{Type: stream.Type{Encoding: stream.Protobuf}, Revision: r.position, Objects: r.objects}, nil
+	return stream.Snapshot{
+		Type: stream.Type{Encoding: stream.Protobuf}, Revision: r.position, History: r.in, Objects: r.objects,
+	}, nil
 }
 
 func (r *fakeReplica) set(position edge.Revision, objects ...stream.Object) {
@@ -68,16 +77,25 @@ func (r *fakeReplica) set(position edge.Revision, objects ...stream.Object) {
 	r.of.changed()
 }
 
+// restore has it be in the second history.
+func (r *fakeReplica) restore(position edge.Revision, objects ...stream.Object) {
+	r.mu.Lock()
+	r.in = 1
+	r.mu.Unlock()
+	r.set(position, objects...)
+}
+
 // fakeCoordinator takes pushes as a coordinator does, without its rules.
 type fakeCoordinator struct {
 	mu       sync.Mutex
 	instance int
 	version  int
-	has      map[string]string // by "resource namespace/name": revision, with "+" if as the node says
+	has      map[string]string // by "resource namespace/name": revision, with "+" if as the node says, and "h" and a history
 	contents map[string][]byte
 	log      []string
 	refuses  map[string]string // by the same: why
 	surprise bool              // the next push has effects that the hub does not know of
+	former   bool              // it knows of no histories
 	fails    error
 	code     int // if not 0, all is answered with it
 	refused  int // so often
@@ -128,14 +146,16 @@ func (c *fakeCoordinator) tell(w http.ResponseWriter, r *http.Request) {
 	c.log = append(c.log, "ask")
 	type entry struct {
 		Resource, Namespace, Name, Revision string
+		History                             string `json:",omitempty"`
 		Local                               bool
 	}
 	var all []entry
 	for k, revision := range c.has {
 		resource, rest, _ := strings.Cut(k, " ")
 		namespace, name, _ := strings.Cut(rest, "/")
+		revision, in, _ := strings.Cut(revision, "h")
 		revision, local := strings.CutSuffix(revision, "+")
-		all = append(all, entry{resource, namespace, name, revision, local})
+		all = append(all, entry{resource, namespace, name, revision, in, local})
 	}
 	_ = json.NewEncoder(w).Encode(map[string]any{"objects": all})
 }
@@ -165,6 +185,9 @@ func (c *fakeCoordinator) push(w http.ResponseWriter, r *http.Request) {
 		if c.has[k] = o.Revision.String(); r.URL.Query().Get(edge.QueryLocal) == "true" {
 			c.has[k] += "+"
 		}
+		if in := r.Header.Get(edge.HeaderHistory); in != "0" && !c.former {
+			c.has[k] += "h" + in
+		}
 		if c.contents[k] = bytes.Clone(o.Raw); e.Type == stream.Deleted {
 			delete(c.has, k)
 		}
@@ -190,6 +213,7 @@ type world struct {
 	pusher      *Pusher
 
 	mu       sync.Mutex
+	history  edge.History
 	followed []Selection
 	looks    int // at followed
 }
@@ -212,6 +236,16 @@ func bubble(t *testing.T, test func(*world)) {
 		w.pusher, err = New(Config{
 			Node: "n1", Pool: "p1", Transport: w.coordinator, Base: &url.URL{Scheme: "https", Host: "coordinator"}, Link: w.link,
 			Secrets: true, CloudLink: w.cloudLink, Cloud: w.cloud.client(t), Overlay: w.overlay,
+			History: func() edge.History {
+				w.mu.Lock()
+				defer w.mu.Unlock()
+				return w.history
+			},
+			Later: func(in edge.History) {
+				w.mu.Lock()
+				defer w.mu.Unlock()
+				w.history = max(w.history, in)
+			},
 			Followed: func() []Selection {
 				w.mu.Lock()
 				defer w.mu.Unlock()

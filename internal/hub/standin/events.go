@@ -25,7 +25,8 @@ const (
 // eventLog has the Events that this node's programs have written: to the cloud, as it has answered them, and while it does not
 // answer, as they wait for it. Those that wait are on the disk, too, if there is one.
 type eventLog struct {
-	disk Disk // may be nil
+	disk    Disk // may be nil
+	history func() edge.History
 	// lost is told of each that waits and has to go, changed of each change.
 	lost, changed func()
 
@@ -36,11 +37,14 @@ type eventLog struct {
 // written is an Event, or one that the coordinator has from an earlier run of the hub, which has no Raw.
 type written struct {
 	object stream.Object // at the cloud's revision
+	in     edge.History  // that the revision counts in
 	at     time.Time
 	// waiting is what the cloud has not been told yet; nil: nothing. digest is object's then.
 	waiting *waiting
 	digest  uint64
 }
+
+func (w written) moment() edge.Moment { return edge.Moment{History: w.in, Revision: w.object.Revision} }
 
 // waiting is an Event as the cloud is to have it.
 type waiting struct {
@@ -48,16 +52,17 @@ type waiting struct {
 	there bool          // the cloud has one of that name
 }
 
-func newEventLog(disk Disk, lost, changed func()) *eventLog {
-	return &eventLog{disk: disk, lost: lost, changed: changed, events: map[stream.Key]written{}}
+func newEventLog(disk Disk, history func() edge.History, lost, changed func()) *eventLog {
+	return &eventLog{disk: disk, history: history, lost: lost, changed: changed, events: map[stream.Key]written{}}
 }
 
 // add takes an Event in as the cloud has answered it.
 func (l *eventLog) add(o stream.Object, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if have := l.events[o.Key]; have.object.Revision <= o.Revision && have.waiting == nil {
-		l.putLocked(o.Key, written{object: o, at: now})
+	next := written{object: o, in: l.history(), at: now}
+	if have := l.events[o.Key]; have.waiting == nil && !next.moment().Before(have.moment()) {
+		l.putLocked(o.Key, next)
 	}
 }
 
@@ -93,7 +98,9 @@ func (l *eventLog) deleteLocked(k stream.Key) {
 }
 
 // addTo adds those that are not too old, and forgets the others.
-func (l *eventLog) addTo(objects map[stream.ID]stream.Object, locals map[stream.ID]uint64) {
+func (l *eventLog) addTo(
+	objects map[stream.ID]stream.Object, in map[stream.ID]edge.History, locals map[stream.ID]uint64,
+) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for k, e := range l.events {
@@ -101,9 +108,10 @@ func (l *eventLog) addTo(objects map[stream.ID]stream.Object, locals map[stream.
 		case time.Since(e.at) >= eventLife:
 			l.deleteLocked(k)
 		case e.object.Raw != nil:
-			objects[stream.ID{Resource: events, Key: k}] = e.object
+			i := stream.ID{Resource: events, Key: k}
+			objects[i], in[i] = e.object, e.in
 			if e.waiting != nil {
-				locals[stream.ID{Resource: events, Key: k}] = e.digest
+				locals[i] = e.digest
 			}
 		}
 	}
@@ -127,11 +135,13 @@ func (l *eventLog) drop(k stream.Key) {
 }
 
 // adopt takes in an Event that the coordinator has from an earlier run of this hub: it goes in its time.
-func (l *eventLog) adopt(k stream.Key, revision edge.Revision) {
+func (l *eventLog) adopt(k stream.Key, as edge.Moment) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if _, ok := l.events[k]; !ok {
-		l.events[k] = written{object: stream.Object{Key: k, Revision: revision}, at: time.Now()}
+		l.events[k] = written{
+			object: stream.Object{Key: k, Revision: as.Revision}, in: as.History, at: time.Now(),
+		}
 	}
 }
 

@@ -38,6 +38,8 @@ type Config struct {
 	// CloudLink is the state of the way to the cloud, and Events has the Events there, as this node.
 	CloudLink *live.Value[link.State]
 	Events    corev1client.EventsGetter
+	// History returns the one that the cloud is in, as far as is known. Default: the first.
+	History func() edge.History
 	// Disk keeps the Events that the cloud has not been told of. Default: they do not outlive the hub.
 	Disk Disk
 	// Changed is told of each change of what is shown. It does not block. Default: nobody is told.
@@ -65,11 +67,14 @@ func New(c Config) (*Taker, error) {
 	if c.Object == nil || c.Transport == nil || c.Base == nil || c.CloudLink == nil || c.Events == nil {
 		return nil, errors.New("standin: Object, Transport, Base, CloudLink and Events are required")
 	}
+	if c.History == nil {
+		c.History = func() edge.History { return 0 }
+	}
 	if c.Changed == nil {
 		c.Changed = func() {}
 	}
 	t := &Taker{config: c, metrics: newMetrics(), statuses: newStatuses(c.Changed), written: make(chan struct{}, 1)}
-	t.events = newEventLog(c.Disk, t.metrics.lost.Inc, func() {
+	t.events = newEventLog(c.Disk, c.History, t.metrics.lost.Inc, func() {
 		select {
 		case t.written <- struct{}{}:
 		default:
@@ -112,11 +117,14 @@ func (t *Taker) Run(ctx context.Context) error {
 // Cut reports whether the cloud is cut off, or was until a moment ago, or may be: then what the node says of itself is shown.
 func (t *Taker) Cut(now time.Time) bool { return t.statuses.cut(t.config.CloudLink.Get(), now) }
 
-// AddTo puts what the node says of itself in the place of what the cloud has, and adds its Events. It adds digests of what the
-// cloud has not heard to said; none is 0 or 1. What is over is forgotten: without a cut, all statuses are.
-func (t *Taker) AddTo(objects map[stream.ID]stream.Object, said map[stream.ID]uint64, cut bool) {
+// AddTo puts what the node says of itself in the place of what the cloud has, and adds its Events, with the histories that their
+// revisions count in. It adds digests of what the cloud has not heard to said; none is 0 or 1. What is over is forgotten:
+// without a cut, all statuses are.
+func (t *Taker) AddTo(
+	objects map[stream.ID]stream.Object, in map[stream.ID]edge.History, said map[stream.ID]uint64, cut bool,
+) {
 	t.statuses.addTo(objects, said, cut)
-	t.events.addTo(objects, said)
+	t.events.addTo(objects, in, said)
 }
 
 // HasEvent reports whether an Event is to be shown still.
@@ -126,4 +134,4 @@ func (t *Taker) HasEvent(k stream.Key) bool { return t.events.has(k) }
 func (t *Taker) DropEvent(k stream.Key) { t.events.drop(k) }
 
 // AdoptEvent takes in an Event that is shown from an earlier run of this hub: it goes in its time.
-func (t *Taker) AdoptEvent(k stream.Key, revision edge.Revision) { t.events.adopt(k, revision) }
+func (t *Taker) AdoptEvent(k stream.Key, as edge.Moment) { t.events.adopt(k, as) }

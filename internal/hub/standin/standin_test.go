@@ -277,18 +277,52 @@ func TestEvents(t *testing.T) {
 	})
 }
 
+// TestEventsOfARestoredCloud: one of the same name has another revision there, and is not older. What waits is on the disk with
+// the history that its revision is of.
+func TestEventsOfARestoredCloud(t *testing.T) {
+	in := edge.History(1)
+	history := func() edge.History { return in }
+	l := newEventLog(newFakeDisk(), history, func() {}, func() {})
+	key := stream.Key{Namespace: "shop", Name: "e"}
+	for _, c := range []struct {
+		in         edge.History
+		told, want edge.Revision
+	}{{1, 70, 70}, {1, 60, 70}, {2, 44, 44}, {1, 80, 44}, {2, 45, 45}} {
+		in = c.in
+		l.add(object(t, &corev1.Event{}, "shop", "e", c.told), time.Now())
+		if got := l.events[key].object.Revision; got != c.want {
+			t.Errorf("after revision %d of history %d it has %d, want %d", c.told, c.in, got, c.want)
+		}
+	}
+	in = 3 // it is changed before the hub knows
+	if _, err := l.change(key, []byte(`{"count":2}`), time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	again := newEventLog(l.disk, history, func() {}, func() {})
+	again.restore()
+	for _, l := range []*eventLog{l, again} {
+		objects, histories, said := map[stream.ID]stream.Object{}, map[stream.ID]edge.History{}, map[stream.ID]uint64{}
+		l.addTo(objects, histories, said)
+		if i := (stream.ID{Resource: events, Key: key}); objects[i].Revision != 45 || histories[i] != 2 || said[i] == 0 {
+			t.Errorf("it is shown at revision %d of history %d, said %d", objects[i].Revision, histories[i], said[i])
+		}
+	}
+}
+
+func firstHistory() edge.History { return 0 }
+
 // TestEventsOfAnEarlierRun of the hub, which are shown still, go in their time. One that waits on the disk is not taken for such.
 func TestEventsOfAnEarlierRun(t *testing.T) {
-	l := newEventLog(newFakeDisk(), func() {}, func() {})
+	l := newEventLog(newFakeDisk(), firstHistory, func() {}, func() {})
 	event := &corev1.Event{}
 	event.Namespace, event.Name = "shop", "waits"
 	if _, err := l.create(event, time.Now()); err != nil {
 		t.Fatal(err)
 	}
-	again := newEventLog(l.disk, func() {}, func() {})
+	again := newEventLog(l.disk, firstHistory, func() {}, func() {})
 	waits, old := stream.Key{Namespace: "shop", Name: "waits"}, stream.Key{Namespace: "shop", Name: "old"}
-	again.adopt(waits, 1)
-	again.adopt(old, 7)
+	again.adopt(waits, edge.Moment{Revision: 1})
+	again.adopt(old, edge.Moment{Revision: 7})
 	again.restore()
 	if !again.waits(waits) || again.waits(old) || !again.has(old) {
 		t.Errorf("it has %v", again.events)

@@ -49,9 +49,10 @@ type Disk interface {
 
 // saved is a waiting Event on the disk.
 type saved struct {
-	Event []byte
-	At    time.Time
-	There bool
+	Event   []byte
+	At      time.Time
+	There   bool
+	History edge.History
 }
 
 func diskKey(k stream.Key) string { return waitingPrefix + k.Namespace + "/" + k.Name }
@@ -70,7 +71,7 @@ func (l *eventLog) saveLocked(k stream.Key) {
 	if err != nil {
 		return
 	}
-	if text, err := json.Marshal(saved{raw, e.at, e.waiting.there}); err == nil {
+	if text, err := json.Marshal(saved{raw, e.at, e.waiting.there, e.in}); err == nil {
 		_ = l.disk.PutBlob(diskKey(k), text) // without, it does not outlive the hub
 	}
 }
@@ -101,7 +102,7 @@ func (l *eventLog) restore() {
 		object, err := objectOf(event)
 		l.mu.Lock()
 		if err == nil && l.events[object.Key].object.Raw == nil { // else it was written since
-			l.putLocked(object.Key, written{object, was.At, &waiting{event, was.There}, digest(object.Raw)})
+			l.putLocked(object.Key, written{object, was.History, was.At, &waiting{event, was.There}, digest(object.Raw)})
 		}
 		l.mu.Unlock()
 	}
@@ -124,7 +125,8 @@ func (l *eventLog) create(event *corev1.Event, now time.Time) (stream.Object, er
 		return stream.Object{}, apierrors.NewAlreadyExists(corev1.Resource(events), event.Name)
 	}
 	event.UID, event.CreationTimestamp = uuid.NewUUID(), metav1.NewTime(now)
-	return l.waitLocked(event, max(have.object.Revision, noRevision), false, now)
+	have.object.Revision = max(have.object.Revision, noRevision)
+	return l.waitLocked(event, have.moment(), false, now)
 }
 
 // change has an Event wait that is written again, by a strategic merge patch. One that is not known here is not there: then
@@ -152,16 +154,16 @@ func (l *eventLog) change(key stream.Key, patch []byte, now time.Time) (stream.O
 		return stream.Object{}, err
 	}
 	after.ObjectMeta = before.ObjectMeta // no program changes it
-	return l.waitLocked(after, have.object.Revision, have.waiting == nil || have.waiting.there, now)
+	return l.waitLocked(after, have.moment(), have.waiting == nil || have.waiting.there, now)
 }
 
-func (l *eventLog) waitLocked(event *corev1.Event, revision edge.Revision, there bool, now time.Time) (stream.Object, error) {
-	event.ResourceVersion = revision.String()
+func (l *eventLog) waitLocked(event *corev1.Event, of edge.Moment, there bool, now time.Time) (stream.Object, error) {
+	event.ResourceVersion = of.Revision.String()
 	object, err := objectOf(event)
 	if err != nil {
 		return stream.Object{}, err
 	}
-	l.putLocked(object.Key, written{object, now, &waiting{event, there}, digest(object.Raw)})
+	l.putLocked(object.Key, written{object, of.History, now, &waiting{event, there}, digest(object.Raw)})
 	return object, nil
 }
 
@@ -198,15 +200,16 @@ func (l *eventLog) told(what *waiting, answer *corev1.Event) {
 		return
 	}
 	object, err := objectOf(answer)
+	next := written{object: object, in: l.history(), at: e.at}
 	switch {
 	case err != nil:
 		l.deleteLocked(key)
 	case e.waiting == what:
-		l.putLocked(key, written{object: object, at: e.at})
+		l.putLocked(key, next)
 	default:
 		newer := e.waiting.event.DeepCopy()
 		newer.UID, newer.CreationTimestamp = answer.UID, answer.CreationTimestamp
-		_, _ = l.waitLocked(newer, object.Revision, true, e.at) // it was an object before
+		_, _ = l.waitLocked(newer, next.moment(), true, e.at) // it was an object before
 	}
 }
 

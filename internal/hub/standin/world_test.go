@@ -90,7 +90,7 @@ func (w *world) look(ctx context.Context) {
 		}
 		w.mu.Lock()
 		w.shown, w.said = maps.Clone(w.base), map[stream.ID]uint64{}
-		w.taker.AddTo(w.shown, w.said, w.taker.Cut(time.Now()))
+		w.taker.AddTo(w.shown, map[stream.ID]edge.History{}, w.said, w.taker.Cut(time.Now()))
 		w.mu.Unlock()
 		select {
 		case <-time.After(lookEvery):

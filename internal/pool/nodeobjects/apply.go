@@ -153,14 +153,13 @@ func (w *applying) settle(ctx context.Context) {
 	}
 }
 
-// release ends the node's claim to an object, unless the node has pushed a newer revision than the deletion's.
+// release ends the node's claim to an object, unless the node has pushed what is later than the deletion.
 func (w *applying) release(c change) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	have := w.claims.nodes[w.node].claims[c.offer.id]
-	if have != nil && c.offer.revision < have.revision {
-		return exchange.Refused(http.StatusConflict, "it is here at revision %d, newer than its deletion at %d", have.revision,
-			c.offer.revision)
+	if have != nil && c.offer.at.Before(have.at) {
+		return exchange.Refused(http.StatusConflict, "it is here at %s, later than its deletion at %s", have.at, c.offer.at)
 	}
 	w.gone = append(w.gone, w.claims.release(w.node, c.offer.id)...)
 	return nil

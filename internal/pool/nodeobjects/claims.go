@@ -48,25 +48,25 @@ type nodeClaims struct {
 
 // claim is why one node's object is here.
 type claim struct {
-	revision edge.Revision // of what the node has pushed; 0 means that it must push it again
-	local    bool          // the node's own word, on top of what the cloud had at that revision
-	bytes    int64
-	uses     []stream.ID
+	at    edge.Moment // of what the node has pushed; zero means that it must push it again
+	local bool        // the node's own word, on top of what the cloud had at that moment
+	bytes int64
+	uses  []stream.ID
 }
 
 // entry is an object that at least one node claims.
 type entry struct {
-	revision edge.Revision // of the content in etcd; 0 means unknown
-	writer   edge.NodeName
-	nodes    map[edge.NodeName]struct{} // that have a claim
+	at     edge.Moment // of the content in etcd; zero means unknown
+	writer edge.NodeName
+	nodes  map[edge.NodeName]struct{} // that have a claim
 }
 
 // offer is an object that a node's hub has pushed, before judge has let it pass.
 type offer struct {
-	id       stream.ID
-	revision edge.Revision
-	local    bool
-	bytes    int64
+	id    stream.ID
+	at    edge.Moment
+	local bool
+	bytes int64
 	// shared means that all nodes whose Pods use the object may push it; otherwise only node may.
 	shared bool
 	node   edge.NodeName
@@ -105,8 +105,8 @@ func (l *claims) judge(n edge.NodeName, o offer) (write bool, err error) {
 		return false, exchange.Refused(http.StatusConflict, "it is about %s, which node %q does not have here", *o.about, n)
 	case !o.shared && e != nil && have == nil:
 		return false, exchange.Refused(http.StatusConflict, "node %q has it here: only when that one gives it up", e.writer)
-	case have != nil && o.revision < have.revision:
-		return false, exchange.Refused(http.StatusConflict, "it is here at revision %d, newer than %d", have.revision, o.revision)
+	case have != nil && o.at.Before(have.at):
+		return false, exchange.Refused(http.StatusConflict, "it is here at %s, later than %s", have.at, o.at)
 	case have == nil && len(a.claims) >= maxObjects:
 		return false, exchange.Refused(http.StatusRequestEntityTooLarge, "node %q has %d objects here, the most that one may", n,
 			maxObjects)
@@ -123,7 +123,7 @@ func (l *claims) judge(n edge.NodeName, o offer) (write bool, err error) {
 		return false, exchange.Refused(http.StatusRequestEntityTooLarge, "the nodes' objects take more than %d bytes; raise "+
 			"--own-quota-bytes of the coordinator", l.quota)
 	}
-	return e == nil || o.revision >= e.revision, nil
+	return e == nil || !o.at.Before(e.at), nil
 }
 
 // take records an object that judge has let pass, and returns the objects that nobody claims any more because of it.
@@ -134,14 +134,14 @@ func (l *claims) take(n edge.NodeName, o offer, written bool) (gone []stream.ID)
 		l.objects[o.id] = e
 	}
 	if written {
-		e.revision, e.writer = o.revision, n
+		e.at, e.writer = o.at, n
 	}
 	e.nodes[n] = struct{}{}
 	old := a.claims[o.id]
 	if old == nil {
 		old = &claim{}
 	}
-	a.claims[o.id] = &claim{o.revision, o.local, o.bytes, o.uses}
+	a.claims[o.id] = &claim{o.at, o.local, o.bytes, o.uses}
 	l.count(a, o.bytes-old.bytes)
 	for _, id := range o.uses {
 		a.used[id]++
@@ -189,11 +189,11 @@ func (l *claims) release(n edge.NodeName, id stream.ID) (gone []stream.ID) {
 	return append(gone, l.unuse(n, c.uses)...)
 }
 
-// distrust has all claimants push an object again, unless one has pushed a revision as new as its content. The node that wrote
+// distrust has all claimants push an object again, unless one has pushed what is as late as its content. The node that wrote
 // the content no longer claims the object, so nobody vouches for it.
 func (l *claims) distrust(id stream.ID, e *entry) {
 	for other := range e.nodes {
-		if l.nodes[other].claims[id].revision >= e.revision {
+		if !l.nodes[other].claims[id].at.Before(e.at) {
 			return
 		}
 	}
@@ -206,9 +206,9 @@ func (l *claims) doubt(id stream.ID) {
 	if e == nil {
 		return
 	}
-	e.revision = 0
+	e.at = edge.Moment{}
 	for n := range e.nodes {
-		l.nodes[n].claims[id].revision = 0
+		l.nodes[n].claims[id].at = edge.Moment{}
 		l.nodes[n].version++
 	}
 }
@@ -236,6 +236,8 @@ type heldObject struct {
 	Name      string `json:"name"`
 	// Revision is the cloud's revision of what the hub has pushed; 0 means that it must push it again.
 	Revision string `json:"revision"`
+	// History is the one that Revision counts in; 0 is left out, as a coordinator does that knows of none.
+	History edge.History `json:"history,omitempty,string"`
 	// Local means that the content is the node's own word, on top of what the cloud had at that revision.
 	Local bool `json:"local,omitempty"`
 }
@@ -244,7 +246,9 @@ type heldObject struct {
 func (l *claims) of(n edge.NodeName) []heldObject {
 	all := []heldObject{}
 	for id, c := range l.nodes[n].claims {
-		all = append(all, heldObject{id.Resource, id.Namespace, id.Name, exchange.Decimal(c.revision), c.local})
+		all = append(all, heldObject{
+			id.Resource, id.Namespace, id.Name, exchange.Decimal(c.at.Revision), c.at.History, c.local,
+		})
 	}
 	slices.SortFunc(all, func(a, b heldObject) int {
 		return cmp.Or(strings.Compare(a.Resource, b.Resource), strings.Compare(a.Namespace, b.Namespace),

@@ -15,6 +15,7 @@ import (
 
 var (
 	podA  = stream.ID{Resource: resourcePods, Key: stream.Key{Namespace: "shop", Name: "a"}}
+	podC  = stream.ID{Resource: resourcePods, Key: stream.Key{Name: "c"}}
 	podB  = stream.ID{Resource: resourcePods, Key: stream.Key{Namespace: "shop", Name: "b"}}
 	conf  = stream.ID{Resource: resourceConfigMaps, Key: stream.Key{Namespace: "shop", Name: "conf"}}
 	other = stream.ID{Resource: resourceConfigMaps, Key: stream.Key{Namespace: "shop", Name: "other"}}
@@ -23,11 +24,17 @@ var (
 )
 
 func pod(n edge.NodeName, id stream.ID, revision edge.Revision, uses ...stream.ID) offer {
-	return offer{id: id, revision: revision, bytes: 100, node: n, uses: uses}
+	return offer{id: id, at: edge.Moment{Revision: revision}, bytes: 100, node: n, uses: uses}
 }
 
 func used(id stream.ID, revision edge.Revision) offer {
-	return offer{id: id, revision: revision, bytes: 10, shared: true}
+	return offer{id: id, at: edge.Moment{Revision: revision}, bytes: 10, shared: true}
+}
+
+// later is an offer of after the cloud was restored from a backup.
+func later(o offer) offer {
+	o.at.History++
+	return o
 }
 
 // held are the claims of two nodes whose Pods use one ConfigMap.
@@ -66,7 +73,7 @@ func TestWhatANodeMayHaveHere(t *testing.T) {
 		"its Pod, changed":              {"n1", pod("n1", podA, 11, conf), 0, true},
 		"its Pod, again":                {"n1", pod("n1", podA, 10, conf), 0, true},
 		"its Pod, older":                {"n1", pod("n1", podA, 9, conf), 409, false},
-		"another Pod of its own":        {"n1", pod("n1", stream.ID{Resource: resourcePods, Key: stream.Key{Name: "c"}}, 1), 0, true},
+		"another Pod of its own":        {"n1", pod("n1", podC, 1), 0, true},
 		"its Pod, as it says":           {"n1", said(pod("n1", podA, 10, conf)), 0, true},
 		"what its Pod uses, as it says": {"n1", said(used(conf, 8)), 403, false},
 		"a Pod of another node":         {"n1", pod("n2", podB, 30), 403, false},
@@ -78,6 +85,8 @@ func TestWhatANodeMayHaveHere(t *testing.T) {
 		"what its Pod uses, for the first time":                    {"n1", used(other, 4), 0, true},
 		"what only another node's Pod uses":                        {"n2", used(other, 4), 409, false},
 		"what no Pod uses":                                         {"n3", used(conf, 8), 409, false},
+		"its Pod, of a restored cloud":                             {"n1", later(pod("n1", podA, 9, conf)), 0, true},
+		"what its Pod uses, of a restored cloud":                   {"n1", later(used(conf, 4)), 0, true},
 		"an Event about its Pod":                                   {"n1", about(pod("n1", event, 1), podA), 0, true},
 		"an Event about another node's Pod":                        {"n1", about(pod("n1", event, 1), podB), 409, false},
 		"an Event about something else":                            {"n1", about(pod("n1", event, 1), stream.ID{}), 409, false},
@@ -112,7 +121,7 @@ func TestClaims(t *testing.T) {
 	if gone := l.release("n1", podA); !slices.Equal(gone, []stream.ID{podA, other}) {
 		t.Errorf("with n1's Pod %v went, want what it alone used", gone)
 	}
-	if l.objects[conf] == nil || l.nodes["n1"].claims[conf] != nil || l.nodes["n2"].claims[conf].revision != 7 {
+	if l.objects[conf] == nil || l.nodes["n1"].claims[conf] != nil || l.nodes["n2"].claims[conf].at.Revision != 7 {
 		t.Error("what n2 uses, too, must stay, as n2's")
 	}
 	if gone := l.release("n2", podB); !slices.Equal(gone, []stream.ID{podB, conf}) {
@@ -166,6 +175,34 @@ func TestALiarsContentGoesWithItsClaim(t *testing.T) {
 	if write, err := l.judge("n2", used(conf, 7)); !write || err != nil {
 		t.Errorf("n2 can't put it right: %v, %v", write, err)
 	}
+}
+
+// TestTheCloudWasRestored, and of two nodes whose Pods use one ConfigMap only the first has noticed.
+func TestTheCloudWasRestored(t *testing.T) {
+	l := held()
+	offers := func(n edge.NodeName, o offer, code int, written bool) {
+		t.Helper()
+		write, err := l.judge(n, o)
+		var why *exchange.Refusal
+		if _ = errors.As(err, &why); write != written || (err == nil) != (code == 0) || why != nil && why.Code != code {
+			t.Fatalf("%s offers it at %s: %v, %v", n, o.at, write, err)
+		}
+		if err == nil {
+			l.take(n, o, write)
+		}
+	}
+	offers("n1", later(used(conf, 4)), 0, true)
+	offers("n2", used(conf, 8), 0, false) // late, and without harm
+	offers("n1", used(conf, 9), 409, false)
+	offers("n1", pod("n1", podA, 11, conf), 0, true) // nothing was said of it in the new history yet
+	if l.objects[conf].at != later(used(conf, 4)).at || l.nodes["n2"].claims[conf].at != used(conf, 8).at {
+		t.Errorf("it is here at %s, and n2's at %s", l.objects[conf].at, l.nodes["n2"].claims[conf].at)
+	}
+	before := l.nodes["n2"].version
+	if gone := l.release("n1", conf); gone != nil || l.nodes["n2"].version == before {
+		t.Errorf("%v went, and n2 is to be asked for what nobody else vouches for", gone)
+	}
+	offers("n2", later(used(conf, 4)), 0, true)
 }
 
 func TestSilentNodes(t *testing.T) {

@@ -31,7 +31,8 @@ import (
 //
 //	GET  /own/v1                                   what the caller's node has here, at which revisions of the cloud
 //	POST /own/v1/{group|core}/{version}/{resource} watch events: objects to have here, or no longer; with ?local=true these
-//	                                               are not the cloud's, but what the node says on top of that
+//	                                               are not the cloud's, but what the node says on top of that; their revisions
+//	                                               count in the history that the header Openyurt-History names
 //
 // Both answer with an ETag of that state, and a push is taken only on top of the state that its If-Match names. So a hub
 // asks what there is, pushes the difference, and asks again when it is told 412: after a restart of either, or a lost
@@ -241,14 +242,17 @@ type change struct {
 }
 
 func (o *Objects) push(a *exchange.Reply, r *http.Request, n edge.NodeName, kind Kind) error {
+	in, err := edge.ParseHistory(r.Header.Get(edge.HeaderHistory))
+	if err != nil {
+		return exchange.Refused(http.StatusBadRequest, "%s: %v", edge.HeaderHistory, err)
+	}
 	changes, err := o.receive(a.ResponseWriter, r, kind)
 	if err != nil {
 		return err
 	}
-	if r.URL.Query().Get(edge.QueryLocal) == "true" {
-		for i := range changes {
-			changes[i].offer.local = true
-		}
+	for i := range changes {
+		offer := &changes[i].offer
+		offer.at.History, offer.local = in, r.URL.Query().Get(edge.QueryLocal) == "true"
 	}
 	o.turn.Lock()
 	defer o.turn.Unlock()
@@ -353,7 +357,7 @@ func (o *Objects) readAll(frames *stream.FrameReader, kind Kind) ([]change, erro
 func (k Kind) change(event stream.Event) change {
 	object := event.Object
 	c := change{key: k.Key(object.Key), offer: offer{
-		id: stream.ID{Resource: k.resource, Key: object.Key}, revision: object.Revision,
+		id: stream.ID{Resource: k.resource, Key: object.Key}, at: edge.Moment{Revision: object.Revision},
 		bytes: int64(len(object.Raw)) + exchange.ObjectOverhead, shared: k.node == nil,
 	}}
 	if event.Type == stream.Deleted {

@@ -121,6 +121,55 @@ func TestTwoNodesShareWhatTheirPodsUse(t *testing.T) {
 	b.inEtcd("configmaps/shop/conf", "events/shop/a.17", "nodes/n1", "pods/shop/a2", "pods/shop/b")
 }
 
+// TestTwoHistories: hubs push anew what a restored cloud has, and what comes late from before does no harm.
+func TestTwoHistories(t *testing.T) {
+	b := newBench(t, false)
+	one, two := b.hub("n1"), b.hub("n2")
+	for _, h := range []*pooltest.Hub{one, two} {
+		h.Ask()
+		h.Must(pooltest.KindPod, pooltest.Put(pooltest.PodOf(t, h.Node, h.Name("stays"), 691, "conf")),
+			pooltest.Put(pooltest.PodOf(t, h.Node, h.Name("lost"), 710)))
+		h.Must(pooltest.KindMap, pooltest.Put(pooltest.MapOf(t, "conf", 700)))
+	}
+	inMap := func(revision int) {
+		t.Helper()
+		want := stream.Envelope(pooltest.ProtobufType(pooltest.KindMap), pooltest.MapOf(t, "conf", revision).Raw)
+		if b.etcd.Keys["/registry/configmaps/shop/conf"] != string(want) {
+			t.Errorf("the ConfigMap is not here as of revision %d", revision)
+		}
+	}
+	late := *one
+	one.Must(pooltest.KindPod, pooltest.Del(pooltest.PodOf(t, "n1", "n1-lost", 710)))
+	one.History = 1
+	one.Must(pooltest.KindPod, pooltest.Put(pooltest.PodOf(t, "n1", "n1-stays", 397, "conf")))
+	one.Must(pooltest.KindMap, pooltest.Put(pooltest.MapOf(t, "conf", 300)))
+	inMap(300)
+	two.Must(pooltest.KindMap, pooltest.Put(pooltest.MapOf(t, "conf", 720)))
+	inMap(300)
+	one.Has("configmaps shop/conf@300 of history 1", "pods shop/n1-stays@397 of history 1")
+	two.Has("configmaps shop/conf@720", "pods shop/n2-lost@710", "pods shop/n2-stays@691")
+
+	late.Tag = one.Tag
+	for what, e := range map[string]stream.Event{
+		"put":      pooltest.Put(pooltest.PodOf(t, "n1", "n1-stays", 720)),
+		"deletion": pooltest.Del(pooltest.PodOf(t, "n1", "n1-stays", 720)),
+	} {
+		if code := late.Push(pooltest.KindPod, e); code != http.StatusConflict {
+			t.Errorf("a late %s of the history before: %d", what, code)
+		}
+	}
+	one.Has("configmaps shop/conf@300 of history 1", "pods shop/n1-stays@397 of history 1")
+	two.History = 1
+	two.Must(pooltest.KindMap, pooltest.Put(pooltest.MapOf(t, "conf", 301)))
+	inMap(301)
+	b.inEtcd("configmaps/shop/conf", "pods/shop/n1-stays", "pods/shop/n2-lost", "pods/shop/n2-stays")
+	if code, _, _ := one.Do(http.MethodPost, edge.PathOwn+"/core/v1/pods", map[string]string{
+		"If-Match": one.Tag, "Content-Type": stream.Protobuf.ContentType(true), edge.HeaderHistory: "first",
+	}, nil); code != http.StatusBadRequest {
+		t.Errorf("no history: %d", code)
+	}
+}
+
 // TestAForeignHubChangesNothing: whatever a node says, it is of its own objects.
 func TestAForeignHubChangesNothing(t *testing.T) {
 	b := newBench(t, false)

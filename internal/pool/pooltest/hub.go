@@ -24,6 +24,8 @@ type Hub struct {
 	Node   edge.NodeName
 	Tag    string
 	Local  bool // what is pushed is as the node says
+	// History is the one that what is pushed counts in. 0 is not said, as a hub does that knows of none.
+	History edge.History
 }
 
 // Do makes a request, and returns the code, the body and the ETag of its answer.
@@ -49,13 +51,15 @@ func (c *Hub) Do(method, path string, header map[string]string, body []byte) (in
 	return response.StatusCode, text.String(), response.Header.Get("ETag")
 }
 
-// Ask returns what the node has here, as "resource namespace/name@revision", with a + if it is as the node says.
+// Ask returns what the node has here, as "resource namespace/name@revision", with a + if it is as the node says, and with its
+// history, if that is not the first.
 func (c *Hub) Ask() []string {
 	c.T.Helper()
 	code, text, tag := c.Do(http.MethodGet, edge.PathOwn, nil, nil)
 	var state struct {
 		Objects []struct {
 			Resource, Namespace, Name, Revision string
+			History                             string
 			Local                               bool
 		}
 	}
@@ -68,6 +72,9 @@ func (c *Hub) Ask() []string {
 		text := fmt.Sprintf("%s %s/%s@%s", o.Resource, o.Namespace, o.Name, o.Revision)
 		if o.Local {
 			text += "+"
+		}
+		if o.History != "" {
+			text += " of history " + o.History
 		}
 		all = append(all, text)
 	}
@@ -109,8 +116,11 @@ func (c *Hub) Send(kind schema.GroupVersionKind, body []byte) (int, string, stri
 	if c.Local {
 		path += "?" + edge.QueryLocal + "=true"
 	}
-	return c.Do(http.MethodPost, path,
-		map[string]string{"If-Match": c.Tag, "Content-Type": stream.Protobuf.ContentType(true)}, body)
+	header := map[string]string{"If-Match": c.Tag, "Content-Type": stream.Protobuf.ContentType(true)}
+	if c.History != 0 {
+		header[edge.HeaderHistory] = c.History.String()
+	}
+	return c.Do(http.MethodPost, path, header, body)
 }
 
 // Must pushes, and fails the test if anything is refused.
