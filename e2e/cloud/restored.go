@@ -273,7 +273,7 @@ func (r *restored) revision() uint64 {
 func (r *restored) agree(what string, since time.Time, figure string) {
 	last, began := "", time.Now()
 	r.Eventually(restoredPatience, "all have what the cloud has: "+what, func() error {
-		err := errors.Join(r.clientsAgree(), r.siteAgrees())
+		err := errors.Join(r.clientsAgree(), r.siteAgrees(), r.ownObjectsAgree())
 		if err == nil {
 			return nil
 		}
