@@ -149,6 +149,32 @@ func TestAHistoryThatCantBeProvenIsListed(t *testing.T) {
 	})
 }
 
+// The cloud has forgotten the time that would tell, but its list tells: within one history, no object goes back.
+func TestAnObjectThatWentBackProvesAnotherHistory(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.alone = true
+		w.follows()
+		w.links(link.Up, link.Down)
+		w.begin()
+		w.cloud.put("a")
+		w.cloud.put("b")
+		w.has(w.cloud)
+		w.links(link.Down, link.Down)
+		w.cloud.restore(103, "a", "b", "c")
+		for _, n := range []string{"c", "c", "b"} { // b is the witness, and has passed what was seen of it
+			w.cloud.put(n)
+		}
+		w.cloud.compact()
+		w.links(link.Up, link.Down)
+		w.pass(soon)
+		w.has(w.cloud)
+		if w.sink.History() != 1 {
+			t.Errorf("history %s", w.sink.History())
+		}
+		w.want(Cloud, 2)
+	})
+}
+
 // A mirror restarted and was filled with less than a follower has: it must not wait there in silence.
 func TestAFollowerAheadOfTheMirrorDoesNotWaitThere(t *testing.T) {
 	inWorld(t, func(w *world) {

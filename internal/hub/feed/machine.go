@@ -62,11 +62,12 @@ type (
 	// CaughtUp says that it has told what it had to replay.
 	CaughtUp struct{}
 	// Fetched says that the list under way has come, as of a Revision of a History. It lacks Lost of the Have objects that
-	// the sink has.
+	// the sink has. WentBack: one that it has is as it was before what the sink has.
 	Fetched struct {
 		Revision   edge.Revision
 		History    edge.History
 		Have, Lost int
+		WentBack   bool
 	}
 	// Ended says that the attempt under way is over. Err is nil for a list that was applied.
 	Ended struct {
@@ -484,8 +485,8 @@ func (m *Machine) believe(e Event, l Fetched, position edge.Revision, d Decision
 		return d, fmt.Errorf("%w: %w", errDoubtful, err)
 	}
 	m.older.Clear()
-	if d.Apply = true; l.Revision < position {
-		d.Raise = m.running.History + 1 // the cloud's history was set back
+	if d.Apply = true; l.Revision < position || l.WentBack && position != 0 {
+		d.Raise = m.running.History + 1 // the cloud's history was set back: within one, nothing goes back
 	}
 	return d, nil
 }

@@ -77,8 +77,9 @@ func (r *reading) list(ctx context.Context) Happening {
 	f := Fetched{Revision: s.Revision, History: s.History, Have: r.Stats().Objects}
 	f.Lost = f.Have
 	for _, o := range s.Objects {
-		if _, has := r.Get(o.Key); has {
+		if had, has := r.Get(o.Key); has {
 			f.Lost--
+			f.WentBack = f.WentBack || o.Revision < had.Revision
 		}
 	}
 	return f
