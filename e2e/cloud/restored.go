@@ -52,6 +52,7 @@ type restoredClient struct {
 	who, node string
 	spec      load.FollowSpec
 	follower  *load.Follower
+	hub       kubernetes.Interface // as the same program
 }
 
 func cloudRestored(t *kit.T) {
@@ -190,7 +191,10 @@ func (r *restored) seat(who, node string, spec load.FollowSpec) {
 	r.Must(err)
 	f, err := load.NewFollower(access, spec)
 	r.Must(err)
-	r.all = append(r.all, restoredClient{who, node, spec, f})
+	access.UserAgent = spec.Agent
+	hub, err := kubernetes.NewForConfig(access)
+	r.Must(err)
+	r.all = append(r.all, restoredClient{who, node, spec, f, hub})
 	r.Background.Go(func() { _ = f.Run(r.Ctx) })
 }
 
@@ -343,7 +347,11 @@ func (r *restored) onDisk(node string, since time.Time) {
 	}
 	r.Must(r.Lab.Node(r.Ctx, lab.Restart, node, lab.Hub))
 	r.Eventually(30*time.Second, "the hub of "+node+", cut off and started anew, has what the cloud has", func() error {
-		return r.hubAgrees(node)
+		err := r.hubAgrees(node)
+		if err != nil {
+			r.Pause(250*time.Millisecond, "it does not yet")
+		}
+		return err
 	})
 	r.Say("that was %.1fs after the cloud was back", time.Since(since).Seconds())
 	for _, network := range []lab.Network{lab.WAN, lab.LAN} {
@@ -355,8 +363,6 @@ func (r *restored) onDisk(node string, since time.Time) {
 
 // hubAgrees says what a node's programs would read of its hub now otherwise than of the cloud.
 func (r *restored) hubAgrees(node string) error {
-	access, err := r.Lab.HubConfig(node)
-	r.Must(err)
 	for _, c := range r.all {
 		if c.node != node {
 			continue
@@ -365,11 +371,8 @@ func (r *restored) hubAgrees(node string) error {
 		if err != nil {
 			return err
 		}
-		access.UserAgent = c.spec.Agent
-		hub, err := kubernetes.NewForConfig(access)
-		r.Must(err)
 		try, cancel := context.WithTimeout(r.Ctx, 5*time.Second)
-		has, err := load.Read(try, hub, c.spec)
+		has, err := load.Read(try, c.hub, c.spec)
 		cancel()
 		if err != nil {
 			return fmt.Errorf("%s: %w", c.who, err)
