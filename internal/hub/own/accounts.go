@@ -15,6 +15,7 @@ import (
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/hub/link"
 	"yurtcoordinator/internal/live"
+	"yurtcoordinator/internal/run"
 	"yurtcoordinator/internal/stream"
 )
 
@@ -32,6 +33,9 @@ const (
 	readAccountTimeout = 10 * time.Second
 	readAccountPause   = 100 * time.Millisecond
 	readAccountRetry   = 30 * time.Second
+	// readAccountFirst is the first pause, of pauses that grow to readAccountEvery, when the first read of one is refused. The API
+	// server's Node authorizer learns of a Pod from a watch of its own, which may be behind the hub's.
+	readAccountFirst = 2 * time.Second
 	// maxAccounts bounds how many there are: as many as a node has Pods by default, and some.
 	maxAccounts = 250
 )
@@ -42,6 +46,7 @@ type account struct {
 	in     edge.History  // that its revision counts in
 	gone   bool          // the cloud says that there is none
 	due    time.Time     // to be read again
+	denied run.Backoff   // of reads that were refused, before one was not
 }
 
 // accounts reads the ServiceAccounts that are wanted.
@@ -81,7 +86,7 @@ func (a *accounts) want(keys map[stream.Key]struct{}, now time.Time) {
 		if a.all[k] != nil || len(a.all) >= maxAccounts {
 			continue
 		}
-		a.all[k] = &account{due: now}
+		a.all[k] = &account{due: now, denied: run.Backoff{Min: readAccountFirst, Max: readAccountEvery}}
 		a.wakeUp()
 	}
 }
@@ -191,6 +196,9 @@ func (a *accounts) read(ctx context.Context, k stream.Key) {
 	case apierrors.IsNotFound(err):
 		each.object, each.gone = stream.Object{}, true
 	case apierrors.IsForbidden(err): // a cluster that does not let nodes read them, or does not know yet that the Pod is here
+		if each.object.Raw == nil && !each.gone {
+			each.due = now.Add(each.denied.Next())
+		}
 	default:
 		each.due = now.Add(readAccountRetry/2 + rand.N(readAccountRetry/2))
 	}

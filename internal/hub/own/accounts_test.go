@@ -125,6 +125,36 @@ func TestServiceAccountsThatCannotBeRead(t *testing.T) {
 	})
 }
 
+// TestAServiceAccountThatIsRefusedAtFirst is read soon: the API server may not know yet that the Pod is on this node.
+func TestAServiceAccountThatIsRefusedAtFirst(t *testing.T) {
+	bubble(t, func(w *world) {
+		w.cloud.setAccount("web", 3)
+		w.settle()
+		w.cloud.set(func() { w.cloud.code = http.StatusForbidden })
+		w.pods.set(30, w.podWith("b", "web", 25))
+		time.Sleep(time.Second)
+		w.has("configmaps shop/conf@7", "nodes /n1@5", "pods shop/b@25")
+		w.cloud.set(func() { w.cloud.code = 0 })
+		time.Sleep(2 * readAccountFirst)
+		w.has("configmaps shop/conf@7", "nodes /n1@5", "pods shop/b@25", "serviceaccounts shop/web@3")
+	})
+}
+
+// TestServiceAccountsThatStayRefused are asked for ever more rarely.
+func TestServiceAccountsThatStayRefused(t *testing.T) {
+	bubble(t, func(w *world) {
+		w.settle()
+		w.cloud.set(func() { w.cloud.code, w.cloud.log = http.StatusForbidden, nil })
+		w.pods.set(30, w.podWith("b", "web", 25))
+		time.Sleep(2 * readAccountEvery)
+		w.cloud.mu.Lock()
+		defer w.cloud.mu.Unlock()
+		if n := len(w.cloud.log); n < 2 || n > 18 { // pauses of 1 to 2 s that double, up to an hour
+			t.Errorf("asked %d times: %v", n, w.cloud.log)
+		}
+	})
+}
+
 func TestAccountsAreBounded(t *testing.T) {
 	a := newAccounts(Config{History: func() edge.History { return 0 }}, func() {})
 	keys, now := map[stream.Key]struct{}{}, time.Now()
