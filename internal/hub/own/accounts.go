@@ -33,8 +33,8 @@ const (
 	readAccountTimeout = 10 * time.Second
 	readAccountPause   = 100 * time.Millisecond
 	readAccountRetry   = 30 * time.Second
-	// readAccountFirst is the first pause, of pauses that grow to readAccountEvery, when the first read of one is refused. The API
-	// server's Node authorizer learns of a Pod from a watch of its own, which may be behind the hub's.
+	// readAccountFirst is the first pause, of pauses that grow to readAccountEvery, when the first read of one is refused. The
+	// API server's Node authorizer learns of a Pod from a watch of its own, which may be behind the hub's.
 	readAccountFirst = 2 * time.Second
 	// maxAccounts bounds how many there are: as many as a node has Pods by default, and some.
 	maxAccounts = 250
