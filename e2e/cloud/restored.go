@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"reflect"
 	"strings"
 	"time"
 
@@ -324,16 +323,8 @@ func (r *restored) siteAgrees() error {
 				return !strings.HasPrefix(name, load.Namespace+"/") // the coordinator has a Service of its own
 			})
 		}
-		for name := range has {
-			if _, there := want[name]; !there {
-				return fmt.Errorf("the coordinator: %s %s is shown, and is gone", resource, name)
-			}
-		}
-		for name, o := range want {
-			if !reflect.DeepEqual(o, has[name]) {
-				return fmt.Errorf("the coordinator: %s %s is not shown as it is: %s", resource, name,
-					kit.FirstDifference("", has[name], o))
-			}
+		if err := shownAs(resource, want, has); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -38,16 +38,24 @@ func (r *restored) ownObjectsAgree() error {
 			name, _ := meta["name"].(string)
 			return !own(name, o)
 		})
-		for name := range has {
-			if _, there := want[name]; !there {
-				return fmt.Errorf("the coordinator: %s %s is shown, and is gone", resource, name)
-			}
+		if err := shownAs(resource, want, has); err != nil {
+			return err
 		}
-		for name, o := range want {
-			if !reflect.DeepEqual(o, has[name]) {
-				return fmt.Errorf("the coordinator: %s %s is not shown as it is: %s", resource, name,
-					kit.FirstDifference("", has[name], o))
-			}
+	}
+	return nil
+}
+
+// shownAs says in what the objects that the coordinator has of a resource differ from those that it is to show, by their names.
+func shownAs(resource string, want, has map[string]map[string]any) error {
+	for name := range has {
+		if _, there := want[name]; !there {
+			return fmt.Errorf("the coordinator: %s %s is shown, and is gone", resource, name)
+		}
+	}
+	for name, o := range want {
+		if !reflect.DeepEqual(o, has[name]) {
+			return fmt.Errorf("the coordinator: %s %s is not shown as it is: %s", resource, name,
+				kit.FirstDifference("", has[name], o))
 		}
 	}
 	return nil

@@ -11,7 +11,8 @@
 //	                       │                  ▲     ▲ push, while leading
 //	                       │  cloud ─┐        │     │
 //	                       ├── follow: lists and watches, from replicas ◀─ feed ─┴──▶ disk
-//	                       └── recall: the cloud's last answers to single reads ──▶ disk
+//	                       ├── recall: the cloud's last answers to single reads ──▶ disk
+//	                       └── standin: kubelet's writes that the cloud does not answer ──▶ own ──▶ the coordinator
 //
 //	Pods ─▶ front.Guests ─ callers: who they are, what they may ─┬── follow: the pool's resources
 //	                                                             └── follow, recall: each its own, or the cloud
