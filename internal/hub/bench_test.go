@@ -91,7 +91,7 @@ func fillDisk(b *testing.B, dir string, n int) {
 	}()
 	services := filter.Services.Resource
 	slices := discoveryv1.SchemeGroupVersion.WithResource("endpointslices")
-	for _, id := range []store.ID{{Client: follow.Hub, Resource: slices}, {Client: follow.Hub, Resource: services}} {
+	for _, id := range []store.Collection{{Client: follow.Hub, Resource: slices}, {Client: follow.Hub, Resource: services}} {
 		each := content
 		if id.Resource != slices {
 			each.Objects, each.Type.GroupVersionKind = nil, id.Resource.GroupVersion().WithKind("Service")

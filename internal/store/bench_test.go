@@ -67,7 +67,7 @@ func BenchmarkReplaceSame(b *testing.B) {
 
 // BenchmarkApply is the cost of queueing an event of 2 KB, BenchmarkFlush that of writing n of them together.
 func BenchmarkApply(b *testing.B) {
-	s := opening(b, Config{Dir: bench5000(b), QueueBytes: 1 << 40}, nil)
+	s := opening(b, Config{Dir: bench5000(b), queueBytes: 1 << 40}, nil)
 	all := snapshotOf(5000, 2000, 5).Objects
 	k := s.Sink(slicesID)
 	b.ReportAllocs()

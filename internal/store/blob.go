@@ -200,7 +200,7 @@ func (s *Store) blob(key string) ([]byte, error) {
 	}
 	value, _, err = file.blob(key)
 	if errors.Is(err, pages.ErrCorrupt) {
-		s.suspect(ID{}, err)
+		s.suspect(Collection{}, err)
 	}
 	return value, err
 }

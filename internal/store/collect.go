@@ -12,7 +12,7 @@ const refuseFor = time.Hour
 
 // candidate is a collection as far as it matters for collecting.
 type candidate struct {
-	id    ID
+	id    Collection
 	bytes int64
 	read  time.Duration
 	last  bool
@@ -21,8 +21,8 @@ type candidate struct {
 // victims says which collections go, and whether for space: those that nobody has read for unread (0: whenever they were
 // read), and of the others, those that do not go last, and of them those read least recently, until excess bytes are
 // free. Who is spared by that one which goes after it, being larger, stays.
-func victims(all []candidate, excess int64, now, unread time.Duration) map[ID]bool {
-	gone, space := map[ID]bool{}, []candidate(nil)
+func victims(all []candidate, excess int64, now, unread time.Duration) map[Collection]bool {
+	gone, space := map[Collection]bool{}, []candidate(nil)
 	slices.SortFunc(all, func(a, b candidate) int {
 		if a.last != b.last {
 			if a.last {

@@ -19,7 +19,7 @@ var flips = flag.Int("store.flips", 300, "how many files with wrong bits to open
 // past is a file's history: what each collection and blob was after each flush.
 type past struct {
 	dir    string
-	states map[ID][]stream.Snapshot
+	states map[Collection][]stream.Snapshot
 	blobs  map[string][]string
 	files  [][]byte // after each flush
 	checks int
@@ -28,7 +28,7 @@ type past struct {
 // makePast writes a few collections, with changes, deletions and replacements, so that all kinds of pages are there.
 func makePast(t *testing.T, flushes int) *past {
 	t.Helper()
-	p := &past{dir: t.TempDir(), states: map[ID][]stream.Snapshot{}, blobs: map[string][]string{}}
+	p := &past{dir: t.TempDir(), states: map[Collection][]stream.Snapshot{}, blobs: map[string][]string{}}
 	s := opening(t, Config{Dir: p.dir}, nil)
 	random := rand.New(rand.NewPCG(1, 2))
 	for i := range 5 {
@@ -61,12 +61,12 @@ func makePast(t *testing.T, flushes int) *past {
 			p.blobs[key] = append(p.blobs[key], value)
 		}
 		flush(t, s)
-		for _, info := range s.IDs() {
-			snapshot, err := s.Load(info.ID)
+		for id := range onDisk(s) {
+			snapshot, err := s.Load(id)
 			if err != nil {
 				t.Fatal(err)
 			}
-			p.states[info.ID] = append(p.states[info.ID], snapshot)
+			p.states[id] = append(p.states[id], snapshot)
 		}
 		b, err := os.ReadFile(filepath.Join(p.dir, fileName))
 		if err != nil {
@@ -110,8 +110,8 @@ func (p *past) check(t *testing.T, content []byte, first int, what string) (miss
 	if h := s.Health(); missing > 0 && h.Corrupt == "" || h.Err != "" {
 		t.Fatalf("%s: %d missing, health %+v", what, missing, h)
 	}
-	if len(s.IDs())+len(s.Blobs(""))+missing != len(p.states)+len(p.blobs) {
-		t.Fatalf("%s: %v, %v and %d missing", what, s.IDs(), s.Blobs(""), missing)
+	if len(onDisk(s))+len(s.Blobs(""))+missing != len(p.states)+len(p.blobs) {
+		t.Fatalf("%s: %v, %v and %d missing", what, onDisk(s), s.Blobs(""), missing)
 	}
 	if p.checks++; missing == 0 && p.checks%8 != 0 {
 		return 0

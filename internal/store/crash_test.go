@@ -61,7 +61,7 @@ func stateAt(r edge.Revision) stream.Snapshot {
 
 // writeForEver goes on from what is on disk, until it is killed.
 func writeForEver(dir string) error {
-	s, err := Open(Config{Dir: dir, FlushEvery: time.Millisecond, MaxBytes: 1 << 30})
+	s, err := Open(Config{Dir: dir, flushEvery: time.Millisecond, maxBytes: 1 << 30})
 	if err != nil {
 		return err
 	}
@@ -140,7 +140,7 @@ func TestKill(t *testing.T) {
 
 func verifyKilled(t *testing.T, dir string, last edge.Revision) edge.Revision {
 	t.Helper()
-	s, err := Open(Config{Dir: dir, MaxBytes: 1 << 30})
+	s, err := Open(Config{Dir: dir, maxBytes: 1 << 30})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -34,7 +34,7 @@ func feed(t *testing.T, s *Store, r edge.Revision) {
 }
 
 // loadEvenOlder takes what Load gives, also if it says that something newer was lost.
-func loadEvenOlder(s *Store, id ID) (stream.Snapshot, error) {
+func loadEvenOlder(s *Store, id Collection) (stream.Snapshot, error) {
 	got, err := s.Load(id)
 	if errors.Is(err, ErrBehind) {
 		err = nil

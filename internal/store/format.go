@@ -221,7 +221,7 @@ func (c *coder) decode(number uint64, key, value []byte) (o stream.Object, err e
 
 // header is what is known of a collection as a whole.
 type header struct {
-	id       ID
+	id       Collection
 	typ      stream.Type
 	at       moment
 	objects  tally
@@ -303,8 +303,8 @@ func seconds(b []byte) (time.Duration, bool) {
 	return time.Duration(n) * time.Second, n <= math.MaxInt64/uint64(time.Second)
 }
 
-// check says whether an ID can be stored.
-func (id ID) check() error {
+// check says whether a collection can be stored.
+func (id Collection) check() error {
 	h := header{id: id}
 	total := 0
 	for _, s := range h.strings() {

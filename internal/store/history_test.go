@@ -40,8 +40,8 @@ func TestHistories(t *testing.T) {
 	for range 2 {
 		flush(t, s)
 		holds(t, s, slicesID, restored)
-		if info := s.IDs()[0]; info.History != 1 || info.Revision != 95 || s.Written(slicesID) != 95 {
-			t.Errorf("%+v, written %s", info, s.Written(slicesID))
+		if at := onDisk(s)[slicesID]; at != (moment{1, 95}) {
+			t.Errorf("it is written up to %s", at)
 		}
 		for _, old := range []stream.Snapshot{
 			snapshotOf(5, 10, 600), inHistory(1, snapshotOf(5, 10, 94)),
@@ -101,13 +101,13 @@ func TestBehind(t *testing.T) {
 			t.Fatalf("%s: %d objects at %s, %v; want ErrBehind and what there was at 500",
 				what, len(got.Objects), got.Revision, err)
 		}
-		if s.Written(slicesID) != 500 {
-			t.Fatalf("%s: written up to %s", what, s.Written(slicesID))
+		if at := onDisk(s)[slicesID]; at != (moment{0, 500}) {
+			t.Fatalf("%s: written up to %s", what, at)
 		}
 	}
 	full = true
 	replace(t, s, slicesID, snapshotOf(6, 10, 900))
-	if s.Written(slicesID) != 500 || s.Sink(slicesID).Position() != 900 {
+	if onDisk(s)[slicesID].revision != 500 || s.Sink(slicesID).Position() != 900 {
 		t.Fatal("what waits counts as written")
 	}
 	if err := s.Flush(context.Background()); err == nil {

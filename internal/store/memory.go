@@ -15,7 +15,7 @@ import (
 type Memory struct {
 	mu    sync.Mutex
 	blobs blobs
-	told  map[ID]edge.Revision
+	told  map[Collection]edge.Revision
 }
 
 // maxTold bounds Memory.told: beyond it all Sinks begin anew.
@@ -23,7 +23,7 @@ const maxTold = 10_000
 
 // NewMemory returns a Memory with the shares of Config.BlobShares.
 func NewMemory(shares map[string]int) *Memory {
-	return &Memory{blobs: newBlobs(shares), told: map[ID]edge.Revision{}}
+	return &Memory{blobs: newBlobs(shares), told: map[Collection]edge.Revision{}}
 }
 
 // PutBlob keeps a value as a Store does.
@@ -66,25 +66,25 @@ func (m *Memory) Blobs(prefix string) []string {
 }
 
 // Load misses.
-func (*Memory) Load(id ID) (stream.Snapshot, error) {
+func (*Memory) Load(id Collection) (stream.Snapshot, error) {
 	return stream.Snapshot{}, fmt.Errorf("%s: %w: there is no disk", id, ErrMiss)
 }
 
 // Sink returns a Sink that keeps nothing but how far it was told.
-func (m *Memory) Sink(id ID) stream.Sink { return &hole{m, id} }
+func (m *Memory) Sink(id Collection) stream.Sink { return &hole{m, id} }
 
 // Drop forgets how far a Sink was told.
-func (m *Memory) Drop(id ID) {
+func (m *Memory) Drop(id Collection) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.told, id)
 }
 
 // Touch does nothing.
-func (*Memory) Touch(ID) {}
+func (*Memory) Touch(Collection) {}
 
 // Need does nothing.
-func (*Memory) Need([]ID) {}
+func (*Memory) Need([]Collection) {}
 
 // Online does nothing.
 func (*Memory) Online(bool) {}
@@ -107,7 +107,7 @@ func (*Memory) Run(ctx context.Context) error {
 // hole is a Sink that keeps nothing but how far it was told.
 type hole struct {
 	memory *Memory
-	id     ID
+	id     Collection
 }
 
 func (h *hole) Position() edge.Revision {

@@ -86,17 +86,17 @@ func TestBlobsOnDiskAndInMemory(t *testing.T) {
 
 func TestMemoryKeepsNoCollection(t *testing.T) {
 	m := NewMemory(nil)
-	s := m.Sink(ID{})
+	s := m.Sink(Collection{})
 	if err := s.Replace(t.Context(), stream.Snapshot{Revision: 5}); err != nil || s.Position() != 5 {
 		t.Errorf("at %v, %v", s.Position(), err)
 	}
 	if err := s.Apply(t.Context(), []stream.Event{{Object: stream.Object{Revision: 7}}}); err != nil || s.Position() != 7 {
 		t.Errorf("at %v, %v", s.Position(), err)
 	}
-	if _, err := m.Load(ID{}); !errors.Is(err, ErrMiss) || m.Sink(ID{}).Position() != 7 {
-		t.Errorf("%v; another Sink is at %v", err, m.Sink(ID{}).Position())
+	if _, err := m.Load(Collection{}); !errors.Is(err, ErrMiss) || m.Sink(Collection{}).Position() != 7 {
+		t.Errorf("%v; another Sink is at %v", err, m.Sink(Collection{}).Position())
 	}
-	m.Drop(ID{})
+	m.Drop(Collection{})
 	if err := s.Apply(t.Context(), []stream.Event{{}}); !errors.Is(err, ErrIncomplete) || s.Position() != 0 {
 		t.Errorf("dropped: %v, at %v", err, s.Position())
 	}

@@ -89,7 +89,7 @@ func TestBusyCollection(t *testing.T) {
 		commits.Store(0)
 		began := time.Now()
 		revision := edge.Revision(5)
-		change := func(id ID) {
+		change := func(id Collection) {
 			revision++
 			o := object("ns00", "slice-00000", revision, filler(uint64(revision), 500))
 			if err := s.Sink(id).Apply(t.Context(), []stream.Event{{Type: stream.Modified, Object: o}}); err != nil {

@@ -15,8 +15,8 @@ const (
 	objectOverhead = 200
 )
 
-// collection is what is known of one ID. Guarded by Store.mu.
-type collection struct {
+// entry is what is known of one Collection. Guarded by Store.mu.
+type entry struct {
 	disk    *stored       // nil: it is not on disk
 	at      moment        // up to which everything is queued or on disk; with revision 0, Replace is needed
 	told    moment        // the latest that a Sink was given since Open, taken or not
@@ -82,7 +82,7 @@ func (b *batch) put(key stream.Key, c change) {
 // sink is a collection's way in.
 type sink struct {
 	store *Store
-	id    ID
+	id    Collection
 }
 
 // Position implements stream.Sink.
@@ -122,13 +122,13 @@ func (k *sink) Replace(ctx context.Context, s stream.Snapshot) error {
 	defer st.mu.Unlock()
 	c, now := st.collections[k.id], st.config.Now()
 	if c == nil {
-		c = &collection{why: "never stored"}
+		c = &entry{why: "never stored"}
 	}
 	if to.before(c.at) {
 		return fmt.Errorf("%w: %s is at %s, the snapshot at %s", ErrOlder, k.id, c.at, to)
 	}
 	c.told = to
-	if now.Before(c.refused) || b.bytes > st.config.MaxBytes {
+	if now.Before(c.refused) || b.bytes > st.config.maxBytes {
 		c.at.revision = 0
 		return fmt.Errorf("%w: %s of %d bytes", ErrFull, k.id, b.bytes)
 	}
@@ -188,7 +188,7 @@ func (k *sink) Apply(ctx context.Context, events []stream.Event) error {
 }
 
 // queueLocked makes b what waits of c, and wakes the writer. Bookmarks alone wait for something worth a write.
-func (s *Store) queueLocked(c *collection, b *batch) {
+func (s *Store) queueLocked(c *entry, b *batch) {
 	if c.pending != nil {
 		s.queued -= c.pending.bytes
 	}
@@ -204,7 +204,7 @@ func (s *Store) queueLocked(c *collection, b *batch) {
 
 // wakeLocked lets the writer write when the pace of what waits says so, or at once if much waits.
 func (s *Store) wakeLocked(p *pace, urgent bool) {
-	if p.change(time.Now(), s.config.FlushEvery, urgent) {
+	if p.change(time.Now(), s.config.flushEvery, urgent) {
 		signal(s.waiting)
 	}
 	if s.queued >= flushBytes {
@@ -221,7 +221,7 @@ func signal(c chan struct{}) {
 
 // admit waits until there is room in the queue and returns with mu locked; or, with an error, without. A feeder that is
 // refused must begin anew: what it had to tell, up to a moment (without a history: of the collection's), is lost.
-func (s *Store) admit(ctx context.Context, id ID, to moment) error {
+func (s *Store) admit(ctx context.Context, id Collection, to moment) error {
 	for {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
@@ -241,7 +241,7 @@ func (s *Store) admit(ctx context.Context, id ID, to moment) error {
 			s.mu.Unlock()
 			return err
 		}
-		if s.queued < s.config.QueueBytes {
+		if s.queued < s.config.queueBytes {
 			return nil
 		}
 		room := s.room

@@ -36,10 +36,10 @@ func (s *Store) Online(online bool) {
 // Need says which collections the node needs; it replaces what was said before. They are never collected, neither for
 // their age nor for space, whether they are on disk already or come later. Until the first call nobody knows what is needed,
 // and nothing is collected for its age.
-func (s *Store) Need(ids []ID) {
+func (s *Store) Need(ids []Collection) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.needed = make(map[ID]bool, len(ids))
+	s.needed = make(map[Collection]bool, len(ids))
 	for _, id := range ids {
 		s.needed[id] = true
 		if c := s.collections[id]; c != nil {
@@ -49,7 +49,7 @@ func (s *Store) Need(ids []ID) {
 }
 
 // Touch says that somebody reads a collection. It costs at most one write an hour.
-func (s *Store) Touch(id ID) {
+func (s *Store) Touch(id Collection) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if c := s.collections[id]; c != nil {
@@ -59,7 +59,7 @@ func (s *Store) Touch(id ID) {
 
 // touchLocked notes a use. It does not lift a refusal: else what is in use and has no space would be written and dropped in
 // turns.
-func (s *Store) touchLocked(c *collection) {
+func (s *Store) touchLocked(c *entry) {
 	c.read = s.asked.at(s.config.Now())
 	if c.disk != nil && c.read-c.disk.read >= touchEvery {
 		c.touched = true

@@ -39,9 +39,9 @@ func (w *world) start() {
 }
 
 // has says whether a collection is on disk, without reading it.
-func (w *world) has(id ID) bool { return w.s.Written(id) != 0 }
+func (w *world) has(id Collection) bool { return onDisk(w.s)[id].revision != 0 }
 
-func named(name string) ID {
+func named(name string) Collection {
 	id := slicesID
 	id.Namespace, id.Fields = "ns", "metadata.name="+name
 	return id
@@ -58,7 +58,7 @@ func TestRetention(t *testing.T) {
 	}{
 		{"a month online", func(w *world) {
 			w.s.Online(true)
-			w.s.Need([]ID{needed})
+			w.s.Need([]Collection{needed})
 			time.Sleep(month)
 		}, true, false},
 		{"a month online, of which nobody has said what is needed", func(w *world) {
@@ -66,7 +66,7 @@ func TestRetention(t *testing.T) {
 			time.Sleep(month)
 		}, true, true},
 		{"a month cut off", func(w *world) {
-			w.s.Need([]ID{needed})
+			w.s.Need([]Collection{needed})
 			w.s.Online(false)
 			time.Sleep(month)
 		}, true, true},
@@ -75,7 +75,7 @@ func TestRetention(t *testing.T) {
 			time.Sleep(month)
 		}, true, true},
 		{"a month cut off, then two days online", func(w *world) {
-			w.s.Need([]ID{needed})
+			w.s.Need([]Collection{needed})
 			w.s.Online(false)
 			time.Sleep(month)
 			w.s.Online(true)
@@ -83,7 +83,7 @@ func TestRetention(t *testing.T) {
 		}, true, true},
 		{"eight days online in all, with cuts and restarts between", func(w *world) {
 			for range 8 {
-				w.s.Need([]ID{needed})
+				w.s.Need([]Collection{needed})
 				w.s.Online(true)
 				time.Sleep(24*time.Hour + clockLag) // what a kill may cost
 				w.s.Online(false)
@@ -92,12 +92,12 @@ func TestRetention(t *testing.T) {
 				time.Sleep(24 * time.Hour)
 				w.start()
 			}
-			w.s.Need([]ID{needed})
+			w.s.Need([]Collection{needed})
 			w.s.Online(true)
 			time.Sleep(2 * time.Hour)
 		}, true, false},
 		{"old when the link fails: not collected while it is down", func(w *world) {
-			w.s.Need([]ID{needed})
+			w.s.Need([]Collection{needed})
 			w.s.Online(true)
 			time.Sleep(7*24*time.Hour - time.Minute)
 			w.s.Online(false)
@@ -105,7 +105,7 @@ func TestRetention(t *testing.T) {
 		}, true, true},
 		{"no longer needed", func(w *world) {
 			w.s.Online(true)
-			w.s.Need([]ID{needed})
+			w.s.Need([]Collection{needed})
 			time.Sleep(month)
 			w.s.Need(nil)
 			time.Sleep(2 * time.Hour)
@@ -230,7 +230,7 @@ func TestSinksInUse(t *testing.T) {
 func TestNoSpace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var commits atomic.Int64
-		s := opening(t, Config{Dir: t.TempDir(), MaxBytes: 1 << 20}, func(point string) error {
+		s := opening(t, Config{Dir: t.TempDir(), maxBytes: 1 << 20}, func(point string) error {
 			if point == "committed" {
 				commits.Add(1)
 			}
@@ -241,7 +241,7 @@ func TestNoSpace(t *testing.T) {
 		go func() { _ = s.Run(ctx) }()
 		s.Online(true)
 		needed, large := named("needed"), named("large")
-		s.Need([]ID{needed})
+		s.Need([]Collection{needed})
 		replace(t, s, needed, snapshotOf(500, 1000, 5))
 		time.Sleep(2 * time.Second)
 		replace(t, s, large, snapshotOf(700, 1000, 5))
@@ -259,7 +259,7 @@ func TestNoSpace(t *testing.T) {
 			t.Errorf("%d writes in 50 minutes", n)
 		}
 		holds(t, s, needed, snapshotOf(500, 1000, 5))
-		s.Need([]ID{large})
+		s.Need([]Collection{large})
 		replace(t, s, large, snapshotOf(700, 1000, 5))
 		time.Sleep(2 * time.Second)
 		holds(t, s, large, snapshotOf(700, 1000, 5))

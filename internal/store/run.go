@@ -34,7 +34,7 @@ const probeBytes = 256 << 10
 // lastFlush bounds the time that the end of Run takes.
 const lastFlush = 5 * time.Second
 
-// Run writes what Sinks were given, FlushEvery after a change, less often what keeps changing, and sooner when much is
+// Run writes what Sinks were given, flushEvery after a change, less often what keeps changing, and sooner when much is
 // waiting; collects what nobody reads; and tries again, with growing pauses of up to a minute, when the disk cannot be
 // written. It ends with ctx, after a last flush.
 func (s *Store) Run(ctx context.Context) error {
@@ -127,7 +127,7 @@ func (s *Store) due() (due time.Time, failed bool) {
 		return time.Time{}, false
 	}
 	add := func(p *pace) {
-		if at := p.due(s.config.FlushEvery); !p.first.IsZero() && (due.IsZero() || at.Before(due)) {
+		if at := p.due(s.config.flushEvery); !p.first.IsZero() && (due.IsZero() || at.Before(due)) {
 			due = at
 		}
 	}
@@ -174,7 +174,7 @@ func (r *runner) retry(ctx context.Context) {
 func (r *runner) collect(ctx context.Context) {
 	s, unread := r.store, time.Duration(0)
 	if asked, may := s.ages(); may && asked-r.collected >= collectEvery {
-		r.collected, unread = asked, s.config.UnreadFor
+		r.collected, unread = asked, unreadFor
 	}
 	if n := s.collect(unread); n > 0 {
 		r.logger.V(1).Info("Collections removed from the disk: nobody read them, or there is no space", "collections", n)
@@ -201,7 +201,7 @@ func (s *Store) collect(unread time.Duration) int {
 		}
 	}
 	now := s.config.Now()
-	gone := victims(all, s.used-s.config.MaxBytes, s.asked.at(now), unread)
+	gone := victims(all, s.used-s.config.maxBytes, s.asked.at(now), unread)
 	for id, space := range gone {
 		s.dropLocked(id)
 		c := s.collections[id]

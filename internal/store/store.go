@@ -13,7 +13,6 @@ import (
 	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/store/pages"
 	"yurtcoordinator/internal/stream"
 )
@@ -46,8 +45,8 @@ var ErrLocked = errors.New("another process has the store open")
 // ErrClosed says that the store has been closed.
 var ErrClosed = errors.New("the store is closed")
 
-// ID names a collection: what one list or watch of one client speaks of.
-type ID struct {
+// Collection names what one list or watch of one client speaks of.
+type Collection struct {
 	// Client is whose view it is: a user name, as "system:serviceaccount:kube-system:coredns"; empty for the node's own.
 	Client string
 	// Resource is what is kept.
@@ -56,8 +55,8 @@ type ID struct {
 	Namespace, Fields, Labels string
 }
 
-// String is the ID for people to read.
-func (id ID) String() string {
+// String is the name for people to read.
+func (id Collection) String() string {
 	var b strings.Builder
 	b.WriteString(id.Resource.GroupResource().String())
 	for _, part := range []struct{ name, value string }{
@@ -70,15 +69,12 @@ func (id ID) String() string {
 	return b.String()
 }
 
-// Defaults of Config.
 const (
-	defaultMaxBytes   = 256 << 20
-	defaultQueueBytes = 16 << 20
-	defaultFlushEvery = time.Second
-	defaultUnreadFor  = 7 * 24 * time.Hour
-)
+	usualMaxBytes, usualQueueBytes, usualFlushEvery = 256 << 20, 16 << 20, time.Second
 
-const (
+	// unreadFor is how long a collection is kept that nobody reads and nobody needs (see Need). Only time in which the cloud
+	// could be asked counts (see Online).
+	unreadFor = 7 * 24 * time.Hour
 	// touchEvery is how exactly it is known on disk when something was read.
 	touchEvery = time.Hour
 	// clockLag is by how much the clock on disk may be behind, which has no write of its own before.
@@ -89,40 +85,25 @@ const (
 type Config struct {
 	// Dir is the directory, which belongs to the store alone. It is made if need be, with mode 0700. Required.
 	Dir string
-	// MaxBytes bounds what is on disk; the file itself may be larger by what a transaction needs. What has been read least
-	// recently goes first. 0 means 256 MiB.
-	MaxBytes int64
-	// FlushEvery is how long a change waits for others to be written with it. What keeps changing is written less often, up
-	// to 15 times, and so much progress a crash costs. 0 means 1 s.
-	FlushEvery time.Duration
-	// QueueBytes bounds the objects that wait to be written; Sinks block beyond it. 0 means 16 MiB.
-	QueueBytes int64
-	// UnreadFor is how long a collection is kept that nobody reads and nobody needs (see Need). Only time in which the cloud
-	// could be asked counts (see Online). 0 means 7 days.
-	UnreadFor time.Duration
 	// BlobShares guarantees bytes to kinds of blobs, by what their keys begin with up to and with the first slash. What they
 	// leave of 16 MiB is for all. nil means that all of it is.
 	BlobShares map[string]int
 	// Last says which collections go last when space is needed, whenever they were read. nil: none does.
-	Last func(ID) bool
+	Last func(Collection) bool
 	// Now is the time of day. Only its differences count; those of time.Now are right whatever is done to the machine's clock.
 	// nil means time.Now.
 	Now func() time.Time
-}
 
-// Info is what IDs tells of a collection on disk.
-type Info struct {
-	ID ID
-	// Type is that of the objects.
-	Type stream.Type
-	// Revision is that of the content on disk, History the one that it counts in.
-	Revision edge.Revision
-	History  edge.History
-	// Objects is their number, Bytes what they take as they are kept.
-	Objects int
-	Bytes   int64
-	// Idle is how long nobody has read it, of the time in which the cloud could be asked.
-	Idle time.Duration
+	// The bounds below are for tests; 0 means what is usual.
+
+	// maxBytes bounds what is on disk; the file itself may be larger by what a transaction needs. What has been read least
+	// recently goes first.
+	maxBytes int64
+	// queueBytes bounds the objects that wait to be written; Sinks block beyond it.
+	queueBytes int64
+	// flushEvery is how long a change waits for others to be written with it. What keeps changing is written less often, up
+	// to 15 times, and so much progress a crash costs.
+	flushEvery time.Duration
 }
 
 // Health is how the disk does.
@@ -153,13 +134,13 @@ type Store struct {
 	since       time.Time
 	corrupt     string
 	used        int64
-	collections map[ID]*collection
+	collections map[Collection]*entry
 	proved      bool // all of the file has been verified since writing failed, and it is only read
 	asked       asked
-	needed      map[ID]bool   // never collected; nil until somebody has said what is needed
-	garbage     []uint64      // collections that are nobody's, to be removed
-	queued      int64         // bytes that wait or are being written
-	room        chan struct{} // closed when there is less in the queue
+	needed      map[Collection]bool // never collected; nil until somebody has said what is needed
+	garbage     []uint64            // collections that are nobody's, to be removed
+	queued      int64               // bytes that wait or are being written
+	room        chan struct{}       // closed when there is less in the queue
 	blobs       blobs
 }
 
@@ -170,8 +151,8 @@ type Store struct {
 func Open(c Config) (*Store, error) { return open(c, nil) }
 
 func open(c Config, fault faults) (*Store, error) {
-	if c.Dir == "" || c.MaxBytes < 0 || c.FlushEvery < 0 || c.QueueBytes < 0 || c.UnreadFor < 0 {
-		return nil, errors.New("store: Config.Dir is empty, or a bound negative")
+	if c.Dir == "" {
+		return nil, errors.New("store: Config.Dir is empty")
 	}
 	shared := 0
 	for kind, share := range c.BlobShares {
@@ -179,8 +160,8 @@ func open(c Config, fault faults) (*Store, error) {
 			return nil, fmt.Errorf("store: Config.BlobShares: %q: want KIND/, and at most %d bytes in all", kind, maxBlobs)
 		}
 	}
-	c.MaxBytes, c.QueueBytes = cmp.Or(c.MaxBytes, defaultMaxBytes), cmp.Or(c.QueueBytes, defaultQueueBytes)
-	c.FlushEvery, c.UnreadFor = cmp.Or(c.FlushEvery, defaultFlushEvery), cmp.Or(c.UnreadFor, defaultUnreadFor)
+	c.maxBytes, c.queueBytes = cmp.Or(c.maxBytes, usualMaxBytes), cmp.Or(c.queueBytes, usualQueueBytes)
+	c.flushEvery = cmp.Or(c.flushEvery, usualFlushEvery)
 	if c.Now == nil {
 		c.Now = time.Now
 	}
@@ -191,7 +172,7 @@ func open(c Config, fault faults) (*Store, error) {
 	s := &Store{
 		config: c, fault: fault, lock: lock,
 		writing: make(chan struct{}, 1), waiting: make(chan struct{}, 1), much: make(chan struct{}, 1),
-		collections: map[ID]*collection{}, room: make(chan struct{}), blobs: newBlobs(c.BlobShares),
+		collections: map[Collection]*entry{}, room: make(chan struct{}), blobs: newBlobs(c.BlobShares),
 	}
 	s.writing <- struct{}{}
 	s.mu.Lock()
@@ -245,12 +226,12 @@ func (s *Store) adoptLocked(o opened) {
 	s.proved = o.err != nil && o.file != nil
 	s.garbage = o.contents.unfinished
 	s.adoptClockLocked(o.contents)
-	found := map[ID]bool{}
+	found := map[Collection]bool{}
 	for _, disk := range o.contents.collections {
 		found[disk.id] = true
 		c := s.collections[disk.id]
 		if c == nil {
-			c = &collection{read: disk.read, touched: disk.misread}
+			c = &entry{read: disk.read, touched: disk.misread}
 			s.collections[disk.id] = c
 		}
 		c.disk = &disk
@@ -301,7 +282,7 @@ func (s *Store) roomLocked() {
 
 // Load reads a collection as of the last flush; what is waiting is not in it. It fails with ErrMiss and a reason, which may
 // be ErrBehind. The collection counts as read.
-func (s *Store) Load(id ID) (stream.Snapshot, error) {
+func (s *Store) Load(id Collection) (stream.Snapshot, error) {
 	snapshot, err := s.load(id)
 	if err != nil {
 		return snapshot, fmt.Errorf("%s: %w: %w", id, ErrMiss, err)
@@ -314,7 +295,7 @@ func (s *Store) Load(id ID) (stream.Snapshot, error) {
 }
 
 // lost is the latest moment that a Sink was given of what the disk is not going to have; zero if it has all, or will.
-func (s *Store) lost(id ID) moment {
+func (s *Store) lost(id Collection) moment {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if c := s.collections[id]; c != nil && c.at.revision == 0 {
@@ -323,20 +304,9 @@ func (s *Store) lost(id ID) moment {
 	return moment{}
 }
 
-// Written returns the revision up to which a collection is on disk; 0 if it is not there. What its Sink has taken beyond it
-// is lost if the process ends without a Flush, or if the disk cannot be written.
-func (s *Store) Written(id ID) edge.Revision {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if c := s.collections[id]; c != nil && c.disk != nil && !c.hidden {
-		return c.disk.at.revision
-	}
-	return 0
-}
-
 // load reads beside the writer. A transaction writes only over pages that no state since the last but one uses, so what
 // was read of a state is what was there if no second transaction began meanwhile.
-func (s *Store) load(id ID) (stream.Snapshot, error) {
+func (s *Store) load(id Collection) (stream.Snapshot, error) {
 	const tries = 3
 	for try := 0; ; try++ {
 		file, disk, err := s.find(id)
@@ -373,7 +343,7 @@ func (s *Store) load(id ID) (stream.Snapshot, error) {
 }
 
 // find says where a collection is.
-func (s *Store) find(id ID) (*file, stored, error) {
+func (s *Store) find(id Collection) (*file, stored, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c := s.collections[id]
@@ -407,7 +377,7 @@ func (f *file) load(c stored) (snapshot stream.Snapshot, steady bool, err error)
 }
 
 // suspect says that a verified file has gone bad. The writer verifies all of it anew.
-func (s *Store) suspect(id ID, err error) {
+func (s *Store) suspect(id Collection, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.proved = false
@@ -417,31 +387,14 @@ func (s *Store) suspect(id ID, err error) {
 	signal(s.waiting)
 }
 
-// IDs returns all collections on disk, in no particular order.
-func (s *Store) IDs() []Info {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var all []Info
-	now := s.asked.at(s.config.Now())
-	for id, c := range s.collections {
-		if d := c.disk; d != nil && !c.hidden {
-			all = append(all, Info{
-				ID: id, Type: d.typ, Revision: d.at.revision, History: d.at.history, Idle: now - c.read,
-				Objects: int(d.objects.count), Bytes: int64(d.objects.bytes),
-			})
-		}
-	}
-	return all
-}
-
 // Drop removes a collection. Load misses from now on; the disk follows with the next flush.
-func (s *Store) Drop(id ID) {
+func (s *Store) Drop(id Collection) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.dropLocked(id)
 }
 
-func (s *Store) dropLocked(id ID) {
+func (s *Store) dropLocked(id Collection) {
 	c := s.collections[id]
 	if c == nil {
 		return
@@ -451,14 +404,14 @@ func (s *Store) dropLocked(id ID) {
 	s.queueLocked(c, &batch{drop: true, drops: c.drops})
 }
 
-// Sink returns the way to write a collection. All Sinks of an ID share their position, so only one may be used at a time.
+// Sink returns the way to write a collection. All Sinks of a collection share their position, so only one may be used at a time.
 //
 // A Sink writes behind: Replace and Apply return when the change is queued, and Position is what is queued. While too much
 // is waiting they block. Position is that of the disk after Open, and falls to 0 when what was queued is lost: the disk
 // could not be written, the collection was dropped, collected or found corrupt. Apply is refused then, with an error,
 // until a Replace, which writes only what differs. So there is never a gap, however careless the feeder is. A Sink in use,
 // also if it is only asked for its Position, counts as a reader: what somebody keeps true does not grow old.
-func (s *Store) Sink(id ID) stream.Sink { return &sink{store: s, id: id} }
+func (s *Store) Sink(id Collection) stream.Sink { return &sink{store: s, id: id} }
 
 // Health says how the disk does. It costs nothing.
 func (s *Store) Health() Health {

@@ -22,7 +22,7 @@ import (
 	"yurtcoordinator/internal/stream/streamtest"
 )
 
-var slicesID = ID{Resource: schema.GroupVersionResource{Group: "discovery.k8s.io", Version: "v1", Resource: "endpointslices"}}
+var slicesID = Collection{Resource: schema.GroupVersionResource{Group: "discovery.k8s.io", Version: "v1", Resource: "endpointslices"}}
 
 func opening(t testing.TB, c Config, fault faults) *Store {
 	t.Helper()
@@ -78,14 +78,14 @@ func same(a, b stream.Snapshot) bool {
 		slices.EqualFunc(a.Objects, b.Objects, alike)
 }
 
-func replace(t testing.TB, s *Store, id ID, snapshot stream.Snapshot) {
+func replace(t testing.TB, s *Store, id Collection, snapshot stream.Snapshot) {
 	t.Helper()
 	if err := s.Sink(id).Replace(context.Background(), snapshot); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func holds(t testing.TB, s *Store, id ID, want stream.Snapshot) {
+func holds(t testing.TB, s *Store, id Collection, want stream.Snapshot) {
 	t.Helper()
 	got, err := s.Load(id)
 	if err != nil {
@@ -97,7 +97,20 @@ func holds(t testing.TB, s *Store, id ID, want stream.Snapshot) {
 	}
 }
 
-func misses(t testing.TB, s *Store, id ID, reason string) {
+// onDisk returns up to which moment each collection is on disk.
+func onDisk(s *Store) map[Collection]moment {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := map[Collection]moment{}
+	for id, c := range s.collections {
+		if c.disk != nil && !c.hidden {
+			all[id] = c.disk.at
+		}
+	}
+	return all
+}
+
+func misses(t testing.TB, s *Store, id Collection, reason string) {
 	t.Helper()
 	if _, err := s.Load(id); !errors.Is(err, ErrMiss) || !strings.Contains(err.Error(), reason) {
 		t.Fatalf("load %s: %v, want a miss because of %q", id, err, reason)
@@ -108,7 +121,7 @@ type harness struct {
 	t   *testing.T
 	s   *Store
 	typ stream.Type
-	id  ID
+	id  Collection
 }
 
 func (h *harness) Sink() stream.Sink { return h.s.Sink(h.id) }
@@ -256,8 +269,8 @@ func TestDrop(t *testing.T) {
 	holds(t, s, slicesID, older)
 	s.Drop(slicesID)
 	flush(t, s)
-	if ids := s.IDs(); len(ids) != 0 {
-		t.Fatalf("%v", ids)
+	if all := onDisk(s); len(all) != 0 {
+		t.Fatalf("%v", all)
 	}
 	_ = s.Close()
 	misses(t, opening(t, Config{Dir: dir}, nil), slicesID, "never stored")
@@ -326,7 +339,7 @@ func TestBlobs(t *testing.T) {
 
 func TestVictims(t *testing.T) {
 	const now = 1000 * time.Hour
-	id := func(name string) ID { return ID{Client: name} }
+	id := func(name string) Collection { return Collection{Client: name} }
 	all := []candidate{
 		{id("week"), 10, now - 7*24*time.Hour, false}, {id("day"), 10, now - 24*time.Hour, false},
 		{id("now"), 10, now, false}, {id("future"), 100, 2 * now, false},
@@ -359,7 +372,7 @@ func TestVictims(t *testing.T) {
 
 func TestRunCollects(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := opening(t, Config{Dir: t.TempDir(), MaxBytes: 1 << 20}, nil)
+		s := opening(t, Config{Dir: t.TempDir(), maxBytes: 1 << 20}, nil)
 		s.Online(true)
 		s.Need(nil)
 		ctx, cancel := context.WithCancel(t.Context())
@@ -425,7 +438,9 @@ func TestTouchWritesOnceAnHour(t *testing.T) {
 		if n := commits.Load(); n < 8 || n > 10 {
 			t.Fatalf("%d writes in 10 hours", n)
 		}
-		if age := s.IDs()[0].Idle; age > time.Hour {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if age := s.asked.at(s.config.Now()) - s.collections[slicesID].read; age > time.Hour {
 			t.Fatalf("last read %v ago", age)
 		}
 	})
@@ -434,7 +449,7 @@ func TestTouchWritesOnceAnHour(t *testing.T) {
 // Sinks block while the queue is full, and go on when it is written.
 func TestQueueIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := opening(t, Config{Dir: t.TempDir(), QueueBytes: 4 << 10}, nil)
+		s := opening(t, Config{Dir: t.TempDir(), queueBytes: 4 << 10}, nil)
 		replace(t, s, slicesID, snapshotOf(30, 200, 5))
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
@@ -485,7 +500,7 @@ func TestBadInput(t *testing.T) {
 			t.Errorf("%s: no error", name)
 		}
 	}
-	if err := s.Sink(ID{}).Replace(context.Background(), snapshotOf(1, 1, 1)); err == nil {
+	if err := s.Sink(Collection{}).Replace(context.Background(), snapshotOf(1, 1, 1)); err == nil {
 		t.Error("no resource: no error")
 	}
 	replace(t, s, slicesID, snapshotOf(2, 1, 5))

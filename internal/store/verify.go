@@ -131,7 +131,7 @@ func (c *contents) verifyCollections(buckets map[string]pages.Bucket) {
 	if err != nil && buckets[bucketCollections].Exists() {
 		c.problem(bucketCollections, err)
 	}
-	ids := map[ID]bool{}
+	ids := map[Collection]bool{}
 	for name, b := range buckets {
 		suffix, ok := strings.CutPrefix(name, bucketObjects)
 		if !ok || len(suffix) != 8 {

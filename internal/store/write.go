@@ -19,7 +19,7 @@ import (
 
 // job is what one flush does with one collection.
 type job struct {
-	id    ID
+	id    Collection
 	batch *batch // nil: only the header is written, for read
 	disk  *stored
 	read  time.Duration

@@ -23,11 +23,11 @@ var shares = map[string]int{
 
 // Store is where it is kept: a store.Store or a store.Memory.
 type Store interface {
-	Load(id store.ID) (stream.Snapshot, error)
-	Sink(id store.ID) stream.Sink
-	Drop(id store.ID)
-	Touch(id store.ID)
-	Need(ids []store.ID)
+	Load(id store.Collection) (stream.Snapshot, error)
+	Sink(id store.Collection) stream.Sink
+	Drop(id store.Collection)
+	Touch(id store.Collection)
+	Need(ids []store.Collection)
 	PutBlob(key string, value []byte) error
 	Blob(key string) ([]byte, error)
 	BlobSize(key string) int
@@ -47,7 +47,7 @@ type Config struct {
 	// Ahead is by how much the clock is ahead that collections grow old by; it is for tests.
 	Ahead time.Duration
 	// Last says which collections go last when space is needed. nil means none.
-	Last func(store.ID) bool
+	Last func(store.Collection) bool
 }
 
 // Disk is a hub's. Make one with Open; safe for concurrent use.

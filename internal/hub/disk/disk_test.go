@@ -15,7 +15,7 @@ import (
 	"yurtcoordinator/internal/stream"
 )
 
-var pods = store.ID{Resource: schema.GroupVersionResource{Version: "v1", Resource: "pods"}}
+var pods = store.Collection{Resource: schema.GroupVersionResource{Version: "v1", Resource: "pods"}}
 
 // content is one Pod.
 func content() stream.Snapshot {

@@ -93,7 +93,7 @@ func (s *Set) keepToBudgetLocked(now time.Time) {
 }
 
 // fitsLocked reports, as an error, that a selection was too large lately.
-func (s *Set) fitsLocked(id store.ID, now time.Time) error {
+func (s *Set) fitsLocked(id store.Collection, now time.Time) error {
 	if until, was := s.tooLarge[id]; was {
 		if now.Before(until) {
 			return errTooLarge

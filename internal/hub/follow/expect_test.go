@@ -159,7 +159,7 @@ func TestARightThatWasTakenBack(t *testing.T) {
 		want(t, w.get(listOfA), http.StatusOK, `"name":"x"`)
 		time.Sleep(5 * time.Second)
 		id := inA.id(w.client)
-		if w.disk.Written(id) == 0 {
+		if !w.onDisk(id) {
 			t.Fatal("it is not on the disk")
 		}
 		time.Sleep(idleTime + time.Minute)
@@ -171,7 +171,7 @@ func TestARightThatWasTakenBack(t *testing.T) {
 			time.Sleep(deniedFor/2 + tidyEvery)
 		}
 		time.Sleep(deniedFor)
-		if w.disk.Written(id) != 0 || len(w.guests()) != 0 {
+		if w.onDisk(id) || len(w.guests()) != 0 {
 			t.Errorf("it is kept: %+v", w.guests())
 		}
 		w.link.Set(link.Down)

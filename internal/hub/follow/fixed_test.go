@@ -388,7 +388,7 @@ type survivor struct {
 	saving   atomic.Int32
 }
 
-func (s *survivor) Load(id store.ID) (stream.Snapshot, error) {
+func (s *survivor) Load(id store.Collection) (stream.Snapshot, error) {
 	s.restored.Add(1)
 	if s.saving.Load() != 0 {
 		s.t.Error("restored while the old copy is still being saved")
@@ -404,7 +404,7 @@ func (s *survivor) Load(id store.ID) (stream.Snapshot, error) {
 	}, nil
 }
 
-func (s *survivor) Sink(id store.ID) stream.Sink {
+func (s *survivor) Sink(id store.Collection) stream.Sink {
 	s.w.Set.mu.Lock()
 	defer s.w.Set.mu.Unlock()
 	return writing{s, s.w.members[id].Replica}
@@ -487,7 +487,7 @@ type slow struct {
 	survived bool
 }
 
-func (s slow) Load(store.ID) (stream.Snapshot, error) {
+func (s slow) Load(store.Collection) (stream.Snapshot, error) {
 	time.Sleep(time.Second)
 	if !s.survived {
 		return stream.Snapshot{}, store.ErrMiss
@@ -556,8 +556,11 @@ func TestACopyComesBackFromTheDisk(t *testing.T) {
 			if err := disk.Flush(t.Context()); err != nil {
 				t.Error(err)
 			}
-			if all := disk.IDs(); len(all) != 1 || all[0].ID != (store.ID{Client: "yurthub", Resource: services}) {
-				t.Errorf("the disk has %+v", all)
+			if _, err := disk.Load(store.Collection{Client: "yurthub", Resource: services}); err != nil {
+				t.Error(err)
+			}
+			if _, err := disk.Load(store.Collection{Resource: services}); !errors.Is(err, store.ErrMiss) {
+				t.Errorf("it is there under another name: %v", err)
 			}
 			if err := disk.Close(); err != nil {
 				t.Error(err)

@@ -78,7 +78,7 @@ func (m *Member) Live() bool {
 // fixed reports whether it stays without users.
 func (m *Member) fixed() bool { return m.Client == Hub }
 
-func (m *Member) id() store.ID { return m.Selection.id(m.Client) }
+func (m *Member) id() store.Collection { return m.Selection.id(m.Client) }
 
 func (m *Member) isWanted() bool {
 	select {

@@ -83,7 +83,7 @@ func (s *Set) tellNeedsLocked() {
 	if !ok {
 		return
 	}
-	ids := make([]store.ID, 0, len(used))
+	ids := make([]store.Collection, 0, len(used))
 	for what := range used {
 		ids = append(ids, what.id(""))
 	}

@@ -145,14 +145,13 @@ func TestWhatThePodsNeedStaysOnTheDisk(t *testing.T) {
 			t.Error("it is not known which Pods are there")
 		}
 		time.Sleep(30 * 24 * time.Hour)
-		if w.disk.Written(one.id("")) == 0 || w.disk.Written(other.id("")) != 0 {
-			t.Errorf("after a month the disk has what the Pod needs up to %v, what nobody needs up to %v",
-				w.disk.Written(one.id("")), w.disk.Written(other.id("")))
+		if needed, idle := w.onDisk(one.id("")), w.onDisk(other.id("")); !needed || idle {
+			t.Errorf("after a month the disk has what the Pod needs: %t, what nobody needs: %t", needed, idle)
 		}
 		put(20)
 		w.get("/api/v1/pods?fieldSelector=spec.nodeName%3Dn1") // kubelet's watch has ended long since
 		time.Sleep(30 * 24 * time.Hour)
-		if w.disk.Written(one.id("")) != 0 {
+		if w.onDisk(one.id("")) {
 			t.Error("what the Pod needed stays after it")
 		}
 		end()
@@ -171,7 +170,7 @@ func TestWhatTheHubFollowsIsNeeded(t *testing.T) {
 		w.run()
 		time.Sleep(2 * tidyEvery)
 		w.stop()
-		if want := []store.ID{{Client: Hub, Resource: configMaps}}; !slices.Equal(d.need, want) {
+		if want := []store.Collection{{Client: Hub, Resource: configMaps}}; !slices.Equal(d.need, want) {
 			t.Errorf("the disk is told to need %v", d.need)
 		}
 	})
@@ -180,7 +179,7 @@ func TestWhatTheHubFollowsIsNeeded(t *testing.T) {
 // told is a disk that knows what it was told to need.
 type told struct {
 	*faulty
-	need []store.ID
+	need []store.Collection
 }
 
-func (d *told) Need(ids []store.ID) { d.need = ids }
+func (d *told) Need(ids []store.Collection) { d.need = ids }

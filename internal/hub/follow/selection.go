@@ -39,12 +39,12 @@ func selectionOf(r *http.Request, info *request.RequestInfo) (Selection, bool) {
 	}, len(info.Parts) == 1
 }
 
-func (s Selection) id(client string) store.ID {
-	return store.ID{Client: client, Resource: s.Resource, Namespace: s.Namespace, Fields: s.Fields, Labels: s.Labels}
+func (s Selection) id(client string) store.Collection {
+	return store.Collection{Client: client, Resource: s.Resource, Namespace: s.Namespace, Fields: s.Fields, Labels: s.Labels}
 }
 
 // OfNode reports whether a collection is one that the node itself needs to start: no Pod's takes its place on the disk.
-func OfNode(id store.ID) bool { return id.Client == "" || id.Client == Hub }
+func OfNode(id store.Collection) bool { return id.Client == "" || id.Client == Hub }
 
 // String is the selection for people to read.
 func (s Selection) String() string { return s.id("").String() }

@@ -45,9 +45,9 @@ const (
 type Disk interface {
 	save.Disk
 	// Touch says that a collection is in use.
-	Touch(id store.ID)
+	Touch(id store.Collection)
 	// Need says which collections must stay, whatever their age and size. It replaces what was said before.
-	Need(ids []store.ID)
+	Need(ids []store.Collection)
 }
 
 // Config is what a Set needs. Fields without a default are required.
@@ -84,9 +84,9 @@ type Set struct {
 	life    context.Context // of Run; nil while it does not run
 	owned   sync.WaitGroup
 	shared  []schema.GroupVersionResource // what the pool shares
-	members map[store.ID]*Member
+	members map[store.Collection]*Member
 	// tooLarge are selections that did not fit, and until when they are not tried again.
-	tooLarge map[store.ID]time.Time
+	tooLarge map[store.Collection]time.Time
 	needs    needs
 	fixed    chan struct{} // closed when the hub's own are others than before
 	failed   chan error
@@ -110,8 +110,8 @@ func New(c Config, shared []schema.GroupVersionResource) (*Set, error) {
 		c.Changed = func() {}
 	}
 	s := &Set{
-		cfg: c, begun: make(chan struct{}), shared: slices.Clone(shared), members: map[store.ID]*Member{},
-		tooLarge: map[store.ID]time.Time{}, needs: needs{node: c.Node},
+		cfg: c, begun: make(chan struct{}), shared: slices.Clone(shared), members: map[store.Collection]*Member{},
+		tooLarge: map[store.Collection]time.Time{}, needs: needs{node: c.Node},
 		fixed: make(chan struct{}), failed: make(chan error, 1),
 	}
 	s.hasBegun = sync.OnceFunc(func() { close(s.begun) })
@@ -175,7 +175,7 @@ func (s *Set) Change(shared []schema.GroupVersionResource) {
 // bringAboutLocked makes the hub's own what they should be. What stays has a member all the time, so that no request of its
 // is sent past the hub; the new one waits for the end of the old.
 func (s *Set) bringAboutLocked() {
-	next := map[store.ID]Order{}
+	next := map[store.Collection]Order{}
 	for _, what := range s.cfg.Always {
 		next[what.id(Hub)] = Order{Selection: what, Client: Hub}
 	}

@@ -152,7 +152,7 @@ func (f *faulty) PutBlob(key string, value []byte) error {
 	return f.Store.PutBlob(key, value)
 }
 
-func (f *faulty) Sink(id store.ID) stream.Sink { return faultySink{f.Store.Sink(id), f} }
+func (f *faulty) Sink(id store.Collection) stream.Sink { return faultySink{f.Store.Sink(id), f} }
 
 type faultySink struct {
 	stream.Sink
@@ -208,6 +208,12 @@ func newWorld(t *testing.T) *world {
 	w.open()
 	t.Cleanup(func() { w.stop() })
 	return w
+}
+
+// onDisk says whether a collection is on the disk.
+func (w *world) onDisk(id store.Collection) bool {
+	_, err := w.disk.Store.Load(id)
+	return err == nil
 }
 
 // open makes the set anew, from the disk alone.

@@ -124,7 +124,7 @@ func (l load) run(t *testing.T) {
 	}
 	begin := benchContent(t)
 	replace(t, r, begin)
-	id := store.ID{Resource: r.Resource()}
+	id := store.Collection{Resource: r.Resource()}
 	stop := func() {}
 	if l.Dir != "" {
 		stop = l.keep(t, id, r)
@@ -169,7 +169,7 @@ func sameObject(a, b stream.Object) bool {
 }
 
 // keep keeps a replica on the disk until the function that it returns is called.
-func (l load) keep(t *testing.T, id store.ID, r *replica.Replica) (stop func()) {
+func (l load) keep(t *testing.T, id store.Collection, r *replica.Replica) (stop func()) {
 	t.Helper()
 	disk, err := store.Open(store.Config{Dir: l.Dir})
 	if err != nil {

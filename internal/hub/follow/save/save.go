@@ -41,9 +41,9 @@ var errLost = errors.New("the disk has lost what it had not written yet")
 
 // Disk is where content is kept; store.Store is one.
 type Disk interface {
-	Load(store.ID) (stream.Snapshot, error)
-	Sink(store.ID) stream.Sink
-	Drop(store.ID)
+	Load(store.Collection) (stream.Snapshot, error)
+	Sink(store.Collection) stream.Sink
+	Drop(store.Collection)
 	Flush(ctx context.Context) error
 }
 
@@ -51,7 +51,7 @@ type Disk interface {
 // Run and before the replica has a feed.
 type Saver struct {
 	disk    Disk
-	id      store.ID
+	id      store.Collection
 	replica *replica.Replica
 	// resumes: the replica began with what the disk has, so the changes from there on are enough.
 	resumes bool
@@ -59,7 +59,7 @@ type Saver struct {
 }
 
 // New returns a Saver. It does no I/O.
-func New(disk Disk, id store.ID, r *replica.Replica) *Saver {
+func New(disk Disk, id store.Collection, r *replica.Replica) *Saver {
 	return &Saver{disk: disk, id: id, replica: r, taken: live.NewValue[edge.Revision](0)}
 }
 

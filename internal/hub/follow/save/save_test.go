@@ -23,7 +23,7 @@ import (
 var (
 	pods = schema.GroupVersionResource{Version: "v1", Resource: "pods"}
 	kind = stream.Type{GroupVersionKind: pods.GroupVersion().WithKind("Pod"), Encoding: stream.JSON}
-	id   = store.ID{Resource: pods}
+	id   = store.Collection{Resource: pods}
 )
 
 func object(name string, revision edge.Revision) stream.Object {
@@ -96,7 +96,7 @@ type disk struct {
 	flushed  edge.Revision   // where it stood at the last Flush
 }
 
-func (d *disk) Load(store.ID) (stream.Snapshot, error) {
+func (d *disk) Load(store.Collection) (stream.Snapshot, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.content.Revision == 0 {
@@ -105,7 +105,7 @@ func (d *disk) Load(store.ID) (stream.Snapshot, error) {
 	return d.content, nil
 }
 
-func (d *disk) Sink(store.ID) stream.Sink { return d }
+func (d *disk) Sink(store.Collection) stream.Sink { return d }
 
 func (d *disk) Flush(context.Context) error {
 	d.mu.Lock()
@@ -114,7 +114,7 @@ func (d *disk) Flush(context.Context) error {
 	return d.fails
 }
 
-func (d *disk) Drop(store.ID) {
+func (d *disk) Drop(store.Collection) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.content, d.position = stream.Snapshot{}, 0
@@ -649,8 +649,8 @@ func crash(t *testing.T, dir string, m *model, random *rand.Rand, before edge.Re
 			if err := disk.Flush(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			for _, info := range disk.IDs() {
-				reached = info.Revision
+			if s, err := disk.Load(id); err == nil {
+				reached = s.Revision
 			}
 		}
 	}
