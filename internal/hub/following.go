@@ -43,7 +43,7 @@ func (h *Hub) addViews(config *follow.Config) error {
 	if h.cfg.ServiceTopology {
 		topology, err := filter.New(filter.Config{
 			Node: h.cfg.Node, Pool: h.cfg.Pool,
-			Source: func(what follow.Selection) stream.Source { return h.followed.Source(what) },
+			Source: func(what follow.Selection) stream.Beginner { return h.followed.Source(what) },
 		})
 		if err != nil {
 			return err

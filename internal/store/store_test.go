@@ -22,7 +22,9 @@ import (
 	"yurtcoordinator/internal/stream/streamtest"
 )
 
-var slicesID = Collection{Resource: schema.GroupVersionResource{Group: "discovery.k8s.io", Version: "v1", Resource: "endpointslices"}}
+var slicesID = Collection{
+	Resource: schema.GroupVersionResource{Group: "discovery.k8s.io", Version: "v1", Resource: "endpointslices"},
+}
 
 func opening(t testing.TB, c Config, fault faults) *Store {
 	t.Helper()

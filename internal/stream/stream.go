@@ -2,8 +2,8 @@
 // the cloud's revisions.
 //
 // A stream is either full (all objects as of one revision, a Snapshot, then changes) or it resumes after a revision
-// (changes only). Who gives streams is a Source, who takes them is a Sink; Copy joins the two, and resumes where the
-// sink stands. An API server is a Source (package remote); a replica is both; the coordinator's mirror and a disk are
+// (changes only). Who gives streams is a Source, who takes them is a Sink; Copy brings what a Watch of the one tells to the
+// other. An API server is a Source (package remote); a replica is both; the coordinator's mirror and a disk are
 // Sinks.
 //
 // Objects stay as their API server encoded them: what moves them needs a key and a revision, not the content. So one

@@ -33,7 +33,7 @@ const behindTime = 10 * time.Second
 var errBehind = fmt.Errorf("the mirror has not come as far as what is here: %w", stream.ErrExpired)
 
 // reading is an Attempt under way. It tells Opened and CaughtUp, at last Fetched or Ended, and nothing more. It is the Source
-// and the Sink that it copies between, and listens to what passes.
+// that it reads and the Sink that takes it, and listens to what passes.
 type reading struct {
 	Attempt
 	stream.Source
@@ -91,12 +91,14 @@ func (r *reading) resume(ctx context.Context) Happening {
 	defer cancel(nil)
 	r.caughtUp = sync.OnceFunc(func() { r.told <- CaughtUp{} })
 	after := r.Position()
-	_, err := stream.Resume(ctx, r, r, func() { r.open(cancel) })
 	resource := r.feed.config.Resource.Resource
-	if !r.ended.Opened {
+	w, err := r.Watch(ctx, after)
+	if err != nil {
 		r.ended.Err = fmt.Errorf("watch %s after revision %s: %w", resource, after, err)
 		return r.ended
 	}
+	r.open(cancel)
+	err = stream.Copy(ctx, w, r)
 	r.quiet.Stop()
 	r.replayed.Stop()
 	r.late.Stop()

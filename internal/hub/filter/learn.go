@@ -10,7 +10,6 @@ import (
 
 	"k8s.io/klog/v2"
 
-	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/hub/follow"
 	"yurtcoordinator/internal/live"
 	"yurtcoordinator/internal/run"
@@ -27,32 +26,36 @@ const (
 
 // pupil learns what a source tells.
 type pupil interface {
-	stream.Sink
+	// replace and Apply are as those of a stream.Sink.
+	replace(all stream.Snapshot)
+	Apply(ctx context.Context, events []stream.Event) error
 	// failed is told that there is no Snapshot.
 	failed(ctx context.Context, err error)
 }
 
-// learn keeps a pupil taught until ctx ends.
-func learn(ctx context.Context, what follow.Selection, source stream.Source, p pupil) {
+// learn keeps a pupil taught until ctx ends. It reads everything again whenever something goes wrong: a source is this hub's
+// own replica, or another one by then.
+func learn(ctx context.Context, what follow.Selection, source stream.Beginner, p pupil) {
 	logger := klog.FromContext(ctx)
 	pause := run.Backoff{Min: pauseMin, Max: pauseMax}
-	// It ends with ctx only, for what is called when an attempt has ended returns no other error.
-	_ = stream.Copy(ctx, source, p, stream.CopyConfig{Ended: func(ctx context.Context, a stream.Attempt) error {
-		if a.Progress {
+	for ctx.Err() == nil {
+		all, watch, err := source.Begin(ctx)
+		if err == nil {
 			pause.Reset()
+			p.replace(all)
+			err = stream.Copy(ctx, watch, p)
+		} else {
+			p.failed(ctx, err)
 		}
 		wait := pause.Next()
-		switch notReady := errors.Is(a.Err, stream.ErrNotReady); {
-		case notReady:
+		switch {
+		case errors.Is(err, stream.ErrNotReady):
 			wait = min(wait, pauseReady)
-		case !errors.Is(a.Err, io.EOF) && !errors.Is(a.Err, stream.ErrExpired):
-			logger.V(2).Info("What service topology follows is not told now, trying again", "what", what, "err", a.Err)
+		case ctx.Err() == nil && !errors.Is(err, io.EOF) && !errors.Is(err, stream.ErrExpired):
+			logger.V(2).Info("What service topology follows is not told now, trying again", "what", what, "err", err)
 		}
-		if a.Listed && !a.Progress {
-			p.failed(ctx, a.Err)
-		}
-		return run.Pause(ctx, wait)
-	}})
+		_ = run.Pause(ctx, wait) // the loop ends with ctx
+	}
 }
 
 // services knows which Services have a topology.
@@ -63,7 +66,6 @@ type services struct {
 	mu       sync.Mutex
 	near     map[stream.Key]scope // those with a scope
 	encoding stream.Encoding
-	position edge.Revision
 }
 
 func newServices() *services {
@@ -77,15 +79,7 @@ func (s *services) all() map[stream.Key]scope {
 	return maps.Clone(s.near)
 }
 
-// Position implements stream.Sink.
-func (s *services) Position() edge.Revision {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.position
-}
-
-// Replace implements stream.Sink.
-func (s *services) Replace(_ context.Context, snapshot stream.Snapshot) error {
+func (s *services) replace(snapshot stream.Snapshot) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	old := s.near
@@ -96,14 +90,12 @@ func (s *services) Replace(_ context.Context, snapshot stream.Snapshot) error {
 			changed = true
 		}
 	}
-	s.position = snapshot.Revision
 	if changed || len(s.near) != len(old) {
 		s.version.Set(s.version.Get() + 1)
 	}
-	return nil
 }
 
-// Apply implements stream.Sink.
+// Apply takes changes in.
 func (s *services) Apply(_ context.Context, events []stream.Event) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -118,7 +110,6 @@ func (s *services) Apply(_ context.Context, events []stream.Event) error {
 			changed = before != everywhere || changed
 		default:
 		}
-		s.position = max(s.position, e.Object.Revision)
 	}
 	if changed {
 		s.version.Set(s.version.Get() + 1)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 
 	"yurtcoordinator/internal/edge"
@@ -18,10 +19,9 @@ type members struct {
 	// version counts what may be a change in effect; 0 while it is not known whether the pool is known.
 	version *live.Value[uint64]
 
-	mu       sync.Mutex
-	nodes    []edge.NodeName
-	position edge.Revision
-	why      error // why the pool is not known; nil if it is
+	mu    sync.Mutex
+	nodes []edge.NodeName
+	why   error // why the pool is not known; nil if it is
 }
 
 func newMembers(pool edge.PoolName) *members {
@@ -58,32 +58,13 @@ func (m *members) learn(nodes []edge.NodeName, why error) {
 	m.version.Set(m.version.Get() + 1)
 }
 
-// Position implements stream.Sink.
-func (m *members) Position() edge.Revision {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.position
-}
-
-func (m *members) move(to edge.Revision) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.position = to
-}
-
-// Replace implements stream.Sink.
-func (m *members) Replace(_ context.Context, s stream.Snapshot) error {
-	m.move(s.Revision)
-	for _, o := range s.Objects {
-		if m.take(o) {
-			return nil
-		}
+func (m *members) replace(s stream.Snapshot) {
+	if !slices.ContainsFunc(s.Objects, m.take) {
+		m.learn(nil, errNotThere)
 	}
-	m.learn(nil, errNotThere)
-	return nil
 }
 
-// Apply implements stream.Sink.
+// Apply takes changes in.
 func (m *members) Apply(_ context.Context, events []stream.Event) error {
 	for _, e := range events {
 		switch e.Type {
@@ -95,7 +76,6 @@ func (m *members) Apply(_ context.Context, events []stream.Event) error {
 			}
 		default:
 		}
-		m.move(e.Object.Revision)
 	}
 	return nil
 }

@@ -60,7 +60,7 @@ type Config struct {
 	// Zone is the value of this node's label topology.kubernetes.io/zone; empty if it has none or none is known.
 	Zone string
 	// Source gives each selection of Learns. It is called when Run begins.
-	Source func(follow.Selection) stream.Source
+	Source func(follow.Selection) stream.Beginner
 	// Debounce is how long changes are gathered, from the first one on; 0 is 100 ms.
 	Debounce time.Duration
 }

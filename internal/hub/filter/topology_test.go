@@ -288,7 +288,7 @@ type script struct {
 	typ stream.Type
 
 	mu       sync.Mutex
-	err      error // of Snapshot
+	err      error // of Begin
 	snapshot stream.Snapshot
 	events   []stream.Event
 	wake     chan struct{}
@@ -300,17 +300,14 @@ func newScript(typ stream.Type, r edge.Revision, objects ...stream.Object) *scri
 	return &script{typ: typ, snapshot: stream.Snapshot{Type: typ, Revision: r, Objects: objects}, wake: make(chan struct{})}
 }
 
-func (s *script) Snapshot(context.Context) (stream.Snapshot, error) {
+func (s *script) Begin(context.Context) (stream.Snapshot, stream.Watch, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.snapshot, s.err
-}
-
-func (s *script) Watch(_ context.Context, after edge.Revision) (stream.Watch, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	if s.err != nil {
+		return stream.Snapshot{}, nil, s.err
+	}
 	s.watches++
-	return &scriptWatch{s: s, after: after}, nil
+	return s.snapshot, &scriptWatch{s: s, after: s.snapshot.Revision}, nil
 }
 
 func (s *script) tell(kind stream.EventType, o stream.Object) {
@@ -389,8 +386,8 @@ type running struct {
 }
 
 // from gives Services and NodePools.
-func from(services, pools stream.Source) func(follow.Selection) stream.Source {
-	return func(what follow.Selection) stream.Source {
+func from(services, pools stream.Beginner) func(follow.Selection) stream.Beginner {
+	return func(what follow.Selection) stream.Beginner {
 		if what == Services {
 			return services
 		}
@@ -543,7 +540,7 @@ func TestTopologySurvivesItsSources(t *testing.T) {
 		time.Sleep(time.Minute)
 		r.expect(1, "self")
 
-		services.breakOff(io.EOF, services.snapshot) // resumes
+		services.breakOff(io.EOF, services.snapshot)
 		services.tell(stream.Modified, service(t, "web", 960, "openyurt.io/nodepool"))
 		time.Sleep(time.Minute)
 		r.expect(2, "self", "mate")

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"time"
 
-	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/live"
 	"yurtcoordinator/internal/replica"
 	"yurtcoordinator/internal/stream"
@@ -54,40 +53,31 @@ func (s *Set) await(ctx context.Context, v *View) {
 
 // Source is what the hub has of one of its own selections at the moment: another member once it becomes shared, or no
 // longer is.
-func (s *Set) Source(what Selection) stream.Source { return sourceOf{s, what} }
+func (s *Set) Source(what Selection) stream.Beginner { return sourceOf{s, what} }
 
 type sourceOf struct {
 	set  *Set
 	what Selection
 }
 
-// Snapshot implements stream.Source. It gives a replica a second to be complete: what is on the disk is read now. It fails
+// Begin implements stream.Beginner. It gives a replica a second to be complete: what is on the disk is read now. It fails
 // with another error than ErrNotReady when the cloud denies it: no permission, or no such resource. Else service topology,
 // and whoever asks for endpoints, would wait for it.
-func (c sourceOf) Snapshot(ctx context.Context) (stream.Snapshot, error) {
+func (c sourceOf) Begin(ctx context.Context) (stream.Snapshot, stream.Watch, error) {
 	select {
 	case <-c.set.begun:
 	case <-ctx.Done():
-		return stream.Snapshot{}, context.Cause(ctx)
+		return stream.Snapshot{}, nil, context.Cause(ctx)
 	}
 	m := c.set.find(c.what)
 	if m == nil {
-		return stream.Snapshot{}, stream.ErrNotReady
+		return stream.Snapshot{}, nil, stream.ErrNotReady
 	}
 	if status := m.feed.Status().Get(); status.Denied && !m.Replica.Complete().Get() {
-		return stream.Snapshot{}, errors.New(status.Refused)
+		return stream.Snapshot{}, nil, errors.New(status.Refused)
 	}
 	waiting, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	_, _ = m.Replica.Complete().Wait(waiting, func(complete bool) bool { return complete })
-	return m.Replica.Snapshot(ctx)
-}
-
-// Watch implements stream.Source.
-func (c sourceOf) Watch(ctx context.Context, after edge.Revision) (stream.Watch, error) {
-	m := c.set.find(c.what)
-	if m == nil {
-		return nil, stream.ErrNotReady
-	}
-	return m.Replica.Watch(ctx, after)
+	return m.Replica.Begin(ctx)
 }

@@ -17,15 +17,15 @@ func TestWhatIsDeniedIsNotWaitedFor(t *testing.T) {
 		w := run(t, Config{Always: []Selection{pool}})
 		source := w.Source(pool)
 		m, status := w.find(pool), &w.feeds["nodepools"][0].status
-		if _, err := source.Snapshot(t.Context()); !errors.Is(err, stream.ErrNotReady) {
+		if _, _, err := source.Begin(t.Context()); !errors.Is(err, stream.ErrNotReady) {
 			t.Errorf("before anything was asked: %v", err)
 		}
 		status.Set(feed.Status{Source: feed.Cloud, Refused: "connection refused"})
-		if _, err := source.Snapshot(t.Context()); !errors.Is(err, stream.ErrNotReady) {
+		if _, _, err := source.Begin(t.Context()); !errors.Is(err, stream.ErrNotReady) {
 			t.Errorf("a cloud that can't be reached: %v", err)
 		}
 		status.Set(feed.Status{Source: feed.Cloud, Refused: "no such resource", Denied: true})
-		if _, err := source.Snapshot(t.Context()); err == nil || errors.Is(err, stream.ErrNotReady) {
+		if _, _, err := source.Begin(t.Context()); err == nil || errors.Is(err, stream.ErrNotReady) {
 			t.Errorf("denied: %v", err)
 		}
 		if err := m.Replica.Replace(t.Context(), stream.Snapshot{
@@ -34,17 +34,14 @@ func TestWhatIsDeniedIsNotWaitedFor(t *testing.T) {
 		}); err != nil {
 			t.Fatal(err)
 		}
-		if s, err := source.Snapshot(t.Context()); err != nil || s.Revision != 7 || w.Position(pool) != 7 {
+		if s, _, err := source.Begin(t.Context()); err != nil || s.Revision != 7 || w.Position(pool) != 7 {
 			t.Errorf("denied after there was something: %+v, %v", s, err)
 		}
 		if err := w.stop(); err != nil {
 			t.Error(err)
 		}
-		if _, err := source.Snapshot(t.Context()); !errors.Is(err, stream.ErrNotReady) || w.Position(pool) != 0 {
+		if _, _, err := source.Begin(t.Context()); !errors.Is(err, stream.ErrNotReady) || w.Position(pool) != 0 {
 			t.Errorf("after the end: %v", err)
-		}
-		if _, err := source.Watch(t.Context(), 7); !errors.Is(err, stream.ErrNotReady) {
-			t.Errorf("a watch after the end: %v", err)
 		}
 	})
 }

@@ -183,23 +183,11 @@ func (s *Saver) begin(ctx context.Context, sink stream.Sink) (stream.Watch, erro
 		}
 	}
 	s.resumes = false
-	at := s.replica.Position()
-	if at == 0 {
-		return nil, stream.ErrNotReady
-	}
-	// Before the content is read and written, which can take long, so that the watch tells if the replica begins anew.
-	w, err := s.replica.Watch(ctx, at)
+	snapshot, w, err := s.replica.Begin(ctx)
 	if err != nil {
 		return nil, err
 	}
-	snapshot, err := s.replica.Snapshot(ctx)
-	if err == nil && snapshot.Revision < at {
-		err = stream.ErrNotReady // it has begun anew in between
-	}
-	if err == nil {
-		err = sink.Replace(ctx, snapshot)
-	}
-	if err != nil {
+	if err := sink.Replace(ctx, snapshot); err != nil {
 		_ = w.Close() // it holds nothing that could fail
 		return nil, err
 	}
