@@ -45,7 +45,7 @@ func deletedWhileCut(t *kit.T) {
 		if len(list.Items) > 0 {
 			return errors.New("it is in the cloud")
 		}
-		known, err := t.Node(node).List("/api/v1/pods?fieldSelector=spec.nodeName%3D" + node)
+		known, err := t.Node(node).List(podsPath(node))
 		if err != nil {
 			return err
 		}

@@ -157,17 +157,9 @@ func offlineDays(t *kit.T) {
 	}
 	t.Hold(time.Until(ends)+5*time.Second, "the certificates expire")
 	expired(t, nodes, "")
-	pods := "/api/v1/pods?fieldSelector=spec.nodeName%3D" + node
-	before, err := t.Node(node).List(pods)
+	before, err := t.Node(node).List(podsPath(node))
 	t.Must(err)
-	t.Must(t.Lab.Node(t.Ctx, lab.Restart, node, lab.Hub))
-	t.Eventually(30*time.Second, "the hub, restarted with an expired certificate, lists the node's Pods as before", func() error {
-		now, err := t.Node(node).List(pods)
-		if err != nil {
-			return err
-		}
-		return kit.Differs(before, now)
-	})
+	listsAsBefore(t, node, before, lab.Hub, 30*time.Second)
 
 	t.Say("healing; the token has expired, too")
 	t.Must(t.Lab.Heal(t.Ctx, lab.WAN, "pool/p1"))

@@ -59,49 +59,20 @@ func offlineRestart(t *kit.T) {
 	node := t.Pool.Follower(leader)
 	t.DeployWeb()
 	want := t.Node(node).DeployNeedy()
-	pods := "/api/v1/pods?fieldSelector=spec.nodeName%3D" + node
 	t.Hold(3*time.Second, "the hub's disk is written once a second")
 
 	t.Say("restarting %s with everything at hand, to compare", node)
 	online := t.Node(node).PowerCycle(want)
 	t.Figure("restart_online_s", online.Seconds())
 	t.Pool.Settled(30 * time.Second)
-	t.Eventually(30*time.Second, "the hub has the node's Pods as the cloud has them", func() error {
-		access, err := t.Lab.CloudConfig()
-		t.Must(err)
-		truth, err := t.List(access, pods, "application/json")
-		t.Must(err)
-		now, err := t.Node(node).List(pods)
-		if err != nil {
-			return err
-		}
-		delete(truth, "metadata") // the revision of the list
-		delete(now, "metadata")
-		return kit.Differs(truth, now)
-	})
+	podsAsInTheCloud(t, node)
 
 	t.Say("cutting %s off from cloud and pool", node)
 	t.Must(t.Lab.Cut(t.Ctx, lab.WAN, node, wire.Drop))
 	t.Must(t.Lab.Cut(t.Ctx, lab.LAN, node, wire.Drop))
 	t.Hold(3*time.Second, "the hub's disk is written once a second")
-	before, err := t.Node(node).List(pods)
-	t.Must(err)
 	servers := serversOn(t, node)
-	for _, c := range []lab.Component{lab.Hub, lab.KubeletC} {
-		t.Say("restarting the %s of %s", c, node)
-		t.Must(t.Lab.Node(t.Ctx, lab.Restart, node, c))
-		t.Eventually(20*time.Second, "the hub lists the node's Pods as before", func() error {
-			now, err := t.Node(node).List(pods)
-			if err != nil {
-				return err
-			}
-			return kit.Differs(before, now)
-		})
-		t.Hold(10*time.Second, "time for kubelet to do something wrong")
-		if now := serversOn(t, node); !kit.SameKeys(now, servers) {
-			t.Fail("containers were restarted: %v, before %v", now, servers)
-		}
-	}
+	restartedAlone(t, node, servers)
 	unknownIsRefused(t, node)
 
 	t.Say("power-cycling %s", node)
@@ -120,8 +91,57 @@ func offlineRestart(t *kit.T) {
 		}
 		return err
 	})
-	again := serversOn(t, node)
+	healingKeeps(t, node, serversOn(t, node))
+}
 
+// podsPath is where all Pods of a node are listed, as its kubelet does.
+func podsPath(node string) string { return "/api/v1/pods?fieldSelector=spec.nodeName%3D" + node }
+
+// podsAsInTheCloud waits until a node's hub has the node's Pods as the cloud has them.
+func podsAsInTheCloud(t *kit.T, node string) {
+	access, err := t.Lab.CloudConfig()
+	t.Must(err)
+	t.Eventually(30*time.Second, "the hub has the node's Pods as the cloud has them", func() error {
+		truth, err := t.List(access, podsPath(node), "application/json")
+		t.Must(err)
+		now, err := t.Node(node).List(podsPath(node))
+		if err != nil {
+			return err
+		}
+		delete(truth, "metadata") // the revision of the list
+		delete(now, "metadata")
+		return kit.Differs(truth, now)
+	})
+}
+
+// listsAsBefore restarts a program of a node, and waits until the hub lists the node's Pods as before.
+func listsAsBefore(t *kit.T, node string, before map[string]any, c lab.Component, within time.Duration) {
+	t.Must(t.Lab.Node(t.Ctx, lab.Restart, node, c))
+	t.Eventually(within, fmt.Sprintf("with the %s restarted, the hub lists the node's Pods as before", c), func() error {
+		now, err := t.Node(node).List(podsPath(node))
+		if err != nil {
+			return err
+		}
+		return kit.Differs(before, now)
+	})
+}
+
+// restartedAlone restarts hub and kubelet of a node that is cut off: no container may be restarted by that.
+func restartedAlone(t *kit.T, node string, servers map[string]bool) {
+	before, err := t.Node(node).List(podsPath(node))
+	t.Must(err)
+	for _, c := range []lab.Component{lab.Hub, lab.KubeletC} {
+		t.Say("restarting the %s of %s", c, node)
+		listsAsBefore(t, node, before, c, 20*time.Second)
+		t.Hold(10*time.Second, "time for kubelet to do something wrong")
+		if now := serversOn(t, node); !kit.SameKeys(now, servers) {
+			t.Fail("containers were restarted: %v, before %v", now, servers)
+		}
+	}
+}
+
+// healingKeeps heals a node's links: the needy Pod goes on in its container, one of those that run, and the cloud learns of it.
+func healingKeeps(t *kit.T, node string, servers map[string]bool) {
 	t.Say("healing")
 	t.Must(t.Lab.Heal(t.Ctx, lab.LAN, node))
 	t.Must(t.Lab.Heal(t.Ctx, lab.WAN, node))
@@ -143,7 +163,7 @@ func offlineRestart(t *kit.T) {
 	}
 	kept := false
 	for now := range serversOn(t, node) {
-		kept = kept || kit.IsNeedy(now) && again[now]
+		kept = kept || kit.IsNeedy(now) && servers[now]
 	}
 	if !kept {
 		t.Fail("healing has restarted the Pod %s", kit.NeedyName)

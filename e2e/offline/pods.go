@@ -93,6 +93,12 @@ func podsOffline(t *kit.T) {
 	t.Say("healing, and changing what the Pod reads")
 	t.Must(t.Lab.Heal(t.Ctx, lab.LAN, node))
 	t.Must(t.Lab.Heal(t.Ctx, lab.WAN, node))
+	readsTheChange(t, reader)
+	refuses(t, stranger, "configmaps", http.StatusForbidden)
+}
+
+// readsTheChange changes the ConfigMap that a Pod reads, and waits until it does.
+func readsTheChange(t *kit.T, reader podClient) {
 	found, err := t.Cloud.CoreV1().ConfigMaps(kit.Namespace).Get(t.Ctx, settingsName, metav1.GetOptions{})
 	t.Must(err)
 	found.Data = map[string]string{"key": "another"}
@@ -105,7 +111,6 @@ func podsOffline(t *kit.T) {
 		}
 		return err
 	})
-	refuses(t, stranger, "configmaps", http.StatusForbidden)
 }
 
 // servingApproved waits until each hub has a certificate to serve Pods with, and checks that nobody else approved it.

@@ -47,22 +47,15 @@ func share(t *kit.T, more ...string) {
 func poolScope(t *kit.T) {
 	t.Pool.Settled(30 * time.Second)
 	share(t)
-	t.Eventually(30*time.Second, "no hub shares Services", func() error {
-		for node, h := range t.Pool.Hubs() {
-			if r, ok := h.Replica(kit.AllServices.Name); ok && r.Shared {
-				return fmt.Errorf("%s still has %+v", node, r)
-			}
-		}
-		return nil
-	})
+	servicesUnshared(t)
 	slicesSeen, services, pools := t.Record(kit.EndpointSlices), t.Record(kit.AllServices), t.Record(kit.AllNodePools)
 	spec := load.Spec{Services: 20, EndpointsEach: 5, Nodes: t.Pool.Nodes()}
 	_, err := load.Services(t.Ctx, t.Cloud, spec)
 	t.Must(err)
-	paths := map[string][]string{}
+	var ofServices, ofPools []string
 	for i := range 5 {
-		paths["services"] = append(paths["services"], fmt.Sprintf("/api/v1/namespaces/%s/services/load-%05d", load.Namespace, i))
-		paths["nodepools"] = append(paths["nodepools"], fmt.Sprintf("%s/more-%d", kit.AllNodePools.Path, i))
+		ofServices = append(ofServices, fmt.Sprintf("/api/v1/namespaces/%s/services/load-%05d", load.Namespace, i))
+		ofPools = append(ofPools, fmt.Sprintf("%s/more-%d", kit.AllNodePools.Path, i))
 		t.Cloud.MakePool(fmt.Sprintf("more-%d", i))
 	}
 	t.Pool.Shared(30*time.Second, slicesSeen.Name)
@@ -71,7 +64,7 @@ func poolScope(t *kit.T) {
 
 	services.Seat(t, t.Pool.Nodes())
 	pools.Sit(t, t.Pool.Nodes())
-	stop := []func(){t.Patching(paths["services"]...), t.Patching(paths["nodepools"]...)}
+	stop := []func(){t.Patching(ofServices...), t.Patching(ofPools...)}
 	before := map[string]int{}
 	for _, a := range []*kit.Audience{services, pools} {
 		before[a.Resource] = len(t.Pool.ListsOverWAN(a.Resource))
@@ -90,17 +83,7 @@ func poolScope(t *kit.T) {
 	t.Hold(3*time.Second, "both are shared, and change")
 
 	share(t)
-	t.Eventually(60*time.Second, "no hub has a copy of NodePools any more, each has Services for itself", func() error {
-		for node, h := range t.Pool.Hubs() {
-			if r, ok := h.Replica(pools.Name); ok {
-				return fmt.Errorf("%s still has %+v", node, r)
-			}
-			if r, ok := h.Replica(services.Name); !ok || r.Source != "cloud" || r.Revision == 0 {
-				return fmt.Errorf("%s has %+v", node, r)
-			}
-		}
-		return nil
-	})
+	eachForItself(t)
 	for _, a := range []*kit.Audience{services, pools} {
 		a.CaughtUp(t, 30*time.Second)
 	}
@@ -117,6 +100,33 @@ func poolScope(t *kit.T) {
 	pools.Judge(t, nil)
 	slicesSeen.Judge(t, nil)
 	slicesSeen.ListedOnce(t)
+}
+
+// servicesUnshared waits until no hub shares Services.
+func servicesUnshared(t *kit.T) {
+	t.Eventually(30*time.Second, "no hub shares Services", func() error {
+		for node, h := range t.Pool.Hubs() {
+			if r, ok := h.Replica(kit.AllServices.Name); ok && r.Shared {
+				return fmt.Errorf("%s still has %+v", node, r)
+			}
+		}
+		return nil
+	})
+}
+
+// eachForItself waits until the pool shares neither NodePools, which no hub has a copy of then, nor Services.
+func eachForItself(t *kit.T) {
+	t.Eventually(60*time.Second, "no hub has a copy of NodePools any more, each has Services for itself", func() error {
+		for node, h := range t.Pool.Hubs() {
+			if r, ok := h.Replica(kit.AllNodePools.Name); ok {
+				return fmt.Errorf("%s still has %+v", node, r)
+			}
+			if r, ok := h.Replica(kit.AllServices.Name); !ok || r.Source != "cloud" || r.Revision == 0 {
+				return fmt.Errorf("%s has %+v", node, r)
+			}
+		}
+		return nil
+	})
 }
 
 // asTable is what kubectl asks for.

@@ -49,49 +49,10 @@ func handover(t *kit.T) {
 	changes := t.Churn(spec, 50)
 
 	expired := map[string]int{}
-	node := func(action lab.Action, name string, c lab.Component) { t.Must(t.Lab.Node(t.Ctx, action, name, c)) }
-	cutFor := func(network lab.Network, name string, d time.Duration) {
-		t.Must(t.Lab.Cut(t.Ctx, network, name, wire.Drop))
-		t.Hold(d, string(network)+" of "+name+" is cut")
-		t.Must(t.Lab.Heal(t.Ctx, network, name))
-	}
-	steps := func(leader, other string) []fault {
-		return []fault{
-			{"the leader's hub is killed for 6 s", leader, func() {
-				node(lab.Kill, leader, lab.Hub)
-				t.Hold(6*time.Second, "without the hub of "+leader)
-				node(lab.Start, leader, lab.Hub)
-			}},
-			{"the leader's hub is paused for 8 s", "", func() {
-				node(lab.Pause, leader, lab.Hub)
-				t.Hold(8*time.Second, leader+"'s hub is stopped")
-				node(lab.Resume, leader, lab.Hub)
-			}},
-			{"the leader's WAN link is cut for 10 s", "", func() { cutFor(lab.WAN, leader, 10*time.Second) }},
-			{"the coordinator is killed, and back empty after 5 s", "", func() {
-				node(lab.Kill, t.Pool.CoordinatorNode(), lab.Coordinator)
-				t.Hold(5*time.Second, "no coordinator")
-				node(lab.Start, t.Pool.CoordinatorNode(), lab.Coordinator)
-			}},
-			{"the coordinator is paused for 8 s", "", func() {
-				node(lab.Pause, t.Pool.CoordinatorNode(), lab.Coordinator)
-				t.Hold(8*time.Second, "the coordinator is stopped")
-				node(lab.Resume, t.Pool.CoordinatorNode(), lab.Coordinator)
-			}},
-			{"a follower's hub is killed and started", other, func() { node(lab.Restart, other, lab.Hub) }},
-			{"a follower loses its LAN for 8 s", "", func() { cutFor(lab.LAN, other, 8*time.Second) }},
-			{"a follower's WAN link flaps", "", func() {
-				for range 3 {
-					cutFor(lab.WAN, other, 3*time.Second)
-					t.Hold(2*time.Second, "healed")
-				}
-			}},
-		}
-	}
 	var slowest time.Duration
-	for i := range steps("", "") {
+	for i := range handoverFaults(t, "", "") {
 		other := t.Pool.Follower(leader)
-		f := steps(leader, other)[i]
+		f := handoverFaults(t, leader, other)[i]
 		t.Say("FAULT %s (%s leads)", f.what, leader)
 		if f.kills != "" {
 			expired[f.kills]++
@@ -113,6 +74,47 @@ func handover(t *kit.T) {
 	a.ListedOnce(t)
 	// Nobody reads Endpoints here; the pool shares them all the same.
 	endpointsAlone.ListedOnce(t)
+}
+
+// handoverFaults are what befalls a pool whose leader is the one and another the other node.
+func handoverFaults(t *kit.T, leader, other string) []fault {
+	node := func(action lab.Action, name string, c lab.Component) { t.Must(t.Lab.Node(t.Ctx, action, name, c)) }
+	cutFor := func(network lab.Network, name string, d time.Duration) {
+		t.Must(t.Lab.Cut(t.Ctx, network, name, wire.Drop))
+		t.Hold(d, string(network)+" of "+name+" is cut")
+		t.Must(t.Lab.Heal(t.Ctx, network, name))
+	}
+	return []fault{
+		{"the leader's hub is killed for 6 s", leader, func() {
+			node(lab.Kill, leader, lab.Hub)
+			t.Hold(6*time.Second, "without the hub of "+leader)
+			node(lab.Start, leader, lab.Hub)
+		}},
+		{"the leader's hub is paused for 8 s", "", func() {
+			node(lab.Pause, leader, lab.Hub)
+			t.Hold(8*time.Second, leader+"'s hub is stopped")
+			node(lab.Resume, leader, lab.Hub)
+		}},
+		{"the leader's WAN link is cut for 10 s", "", func() { cutFor(lab.WAN, leader, 10*time.Second) }},
+		{"the coordinator is killed, and back empty after 5 s", "", func() {
+			node(lab.Kill, t.Pool.CoordinatorNode(), lab.Coordinator)
+			t.Hold(5*time.Second, "no coordinator")
+			node(lab.Start, t.Pool.CoordinatorNode(), lab.Coordinator)
+		}},
+		{"the coordinator is paused for 8 s", "", func() {
+			node(lab.Pause, t.Pool.CoordinatorNode(), lab.Coordinator)
+			t.Hold(8*time.Second, "the coordinator is stopped")
+			node(lab.Resume, t.Pool.CoordinatorNode(), lab.Coordinator)
+		}},
+		{"a follower's hub is killed and started", other, func() { node(lab.Restart, other, lab.Hub) }},
+		{"a follower loses its LAN for 8 s", "", func() { cutFor(lab.LAN, other, 8*time.Second) }},
+		{"a follower's WAN link flaps", "", func() {
+			for range 3 {
+				cutFor(lab.WAN, other, 3*time.Second)
+				t.Hold(2*time.Second, "healed")
+			}
+		}},
+	}
 }
 
 // endpointsAlone are Endpoints, with nobody who reads them.
