@@ -176,33 +176,26 @@ func (s *Store) DropBlob(key string) {
 }
 
 // Blob returns the value of a key, written or not; ErrMiss if there is none.
-func (s *Store) Blob(key string) ([]byte, error) {
-	value, err := s.blob(key)
+func (s *Store) Blob(key string) (value []byte, err error) {
+	err = s.read(
+		func() (file *file, err error) {
+			value, file, err = s.findBlob(key)
+			return file, err
+		},
+		func(t *pages.Tree) error {
+			b, err := t.Bucket([]byte(bucketBlobs))
+			if err == nil {
+				value, err = t.Get(b, []byte(key))
+			}
+			if err == nil {
+				value, err = unseal(ofBlob, 0, []byte(key), value)
+			}
+			return err
+		})
 	if err != nil {
 		return nil, fmt.Errorf("blob %.40q: %w: %w", key, ErrMiss, err)
 	}
 	return value, nil
-}
-
-func (s *Store) blob(key string) ([]byte, error) {
-	value, file, err := s.findBlob(key)
-	if file == nil || err != nil {
-		return value, err
-	}
-	value, steady, err := file.blob(key)
-	if err == nil && steady {
-		return value, nil
-	}
-	<-s.writing
-	defer func() { s.writing <- struct{}{} }()
-	if value, file, err = s.findBlob(key); file == nil || err != nil {
-		return value, err
-	}
-	value, _, err = file.blob(key)
-	if errors.Is(err, pages.ErrCorrupt) {
-		s.suspect(Collection{}, err)
-	}
-	return value, err
 }
 
 // findBlob returns a value that waits, or the file that has it.
@@ -224,29 +217,6 @@ func (s *Store) findBlob(key string) ([]byte, *file, error) {
 		return nil, nil, errors.New("never stored")
 	}
 	return nil, s.file, nil
-}
-
-// blob reads a value of the latest state, as load does.
-func (f *file) blob(key string) (value []byte, steady bool, err error) {
-	info, err := f.f.Stat()
-	if err != nil {
-		return nil, false, err
-	}
-	t, err := pages.Read(f.f, info.Size())
-	if err != nil {
-		return nil, true, err
-	}
-	b, ok, err := t.Bucket([]byte(bucketBlobs))
-	if err == nil && ok {
-		value, ok, err = t.Get(b, []byte(key), false)
-	}
-	if err == nil && !ok {
-		err = pages.Corrupt("it is missing")
-	}
-	if err == nil {
-		value, _, err = unseal(ofBlob, 0, []byte(key), value)
-	}
-	return value, f.begun.Load() <= t.TxID+1, err
 }
 
 // BlobSize is how many bytes a key and its value have; 0 if it has none.

@@ -15,7 +15,7 @@ type candidate struct {
 	id    Collection
 	bytes int64
 	read  time.Duration
-	last  bool
+	last  int // 1: goes after those with 0
 }
 
 // victims says which collections go, and whether for space: those that nobody has read for unread (0: whenever they were
@@ -24,13 +24,7 @@ type candidate struct {
 func victims(all []candidate, excess int64, now, unread time.Duration) map[Collection]bool {
 	gone, space := map[Collection]bool{}, []candidate(nil)
 	slices.SortFunc(all, func(a, b candidate) int {
-		if a.last != b.last {
-			if a.last {
-				return 1
-			}
-			return -1
-		}
-		return cmp.Compare(a.read, b.read)
+		return cmp.Or(cmp.Compare(a.last, b.last), cmp.Compare(a.read, b.read))
 	})
 	for _, c := range all {
 		old := unread > 0 && now-c.read >= unread

@@ -127,13 +127,18 @@ func (f *file) release(bytes int64) {
 	_, _, _ = unix.Syscall(unix.SYS_MADVISE, f.db.Info().Data, uintptr(bytes), unix.MADV_DONTNEED)
 }
 
-// used is how many bytes are in use.
-func (f *file) used() int64 {
+// tree is the latest state.
+func (f *file) tree() (*pages.Tree, error) {
 	info, err := f.f.Stat()
 	if err != nil {
-		return 0
+		return nil, err
 	}
-	t, err := pages.Read(f.f, info.Size())
+	return pages.Read(f.f, info.Size())
+}
+
+// used is how many bytes are in use.
+func (f *file) used() int64 {
+	t, err := f.tree()
 	if err != nil {
 		return 0
 	}
@@ -172,7 +177,7 @@ func openFile(dir string, point faults) opened {
 		err = point.at("open")
 	}
 	if errors.Is(err, fs.ErrNotExist) {
-		if err = rewrite(dir, nil, nil, point); err != nil {
+		if err = rewrite(dir, &contents{}, point); err != nil {
 			return opened{contents: &contents{}, err: fmt.Errorf("make %s: %w", path, err)}
 		}
 		return writable(path, &contents{}, nil, "")
@@ -201,7 +206,7 @@ func settle(dir string, f *os.File, found *contents, size int64, point faults) o
 	path, reason := filepath.Join(dir, fileName), strings.Join(found.problems, "; ")
 	roomy := found.tree != nil && size > compactBytes && uint64(found.free) > found.tree.High/2
 	if reason != "" || roomy {
-		err := rewrite(dir, f, found, point)
+		err := rewrite(dir, found, point)
 		switch {
 		case err == nil:
 			_ = f.Close()
@@ -239,9 +244,8 @@ func writable(path string, found *contents, f *os.File, reason string) opened {
 	return opened{file: w, contents: found, corrupt: reason}
 }
 
-// rewrite makes a new file of what is intact in an old one (nil: of nothing) and puts it in its place. A corrupt one is
-// kept aside.
-func rewrite(dir string, from *os.File, old *contents, point faults) error {
+// rewrite makes a new file of what is intact in an old one and puts it in its place. A corrupt one is kept aside.
+func rewrite(dir string, old *contents, point faults) error {
 	path, next := filepath.Join(dir, fileName), filepath.Join(dir, newName)
 	if err := point.at("rewrite"); err != nil {
 		return err
@@ -259,7 +263,7 @@ func rewrite(dir string, from *os.File, old *contents, point faults) error {
 		_ = os.Remove(next)
 		return err
 	}
-	if from != nil && len(old.problems) > 0 {
+	if len(old.problems) > 0 {
 		if err := keepAside(path, filepath.Join(dir, corruptName)); err != nil {
 			return fmt.Errorf("move the corrupt store aside: %w", err)
 		}
@@ -289,20 +293,16 @@ func keepAside(path, name string) error {
 
 // fill writes a new file.
 func fill(db *bbolt.DB, old *contents) error {
-	var blobs tally
-	if old != nil {
-		blobs = old.tally
-	}
 	err := db.Update(func(tx *bbolt.Tx) error {
 		for _, name := range []string{bucketFormat, bucketCollections, bucketBlobs} {
 			if _, err := tx.CreateBucket([]byte(name)); err != nil {
 				return err
 			}
 		}
-		if err := putTally(tx, blobs); err != nil {
+		if err := putTally(tx, old.tally); err != nil {
 			return err
 		}
-		if old != nil && old.hasAsked {
+		if old.hasAsked {
 			if err := putAsked(tx, old.asked); err != nil {
 				return err
 			}
@@ -310,7 +310,7 @@ func fill(db *bbolt.DB, old *contents) error {
 		return tx.Bucket([]byte(bucketFormat)).Put([]byte(keyFormat),
 			seal(ofFormat, 0, []byte(keyFormat), []byte{formatVersion}))
 	})
-	if err != nil || old == nil || old.tree == nil {
+	if err != nil || old.tree == nil {
 		return err
 	}
 	// The pages are visited a second time. What was verified is verified again: the disk is not to be trusted.
@@ -344,7 +344,7 @@ func copyBlobs(db *bbolt.DB, t *pages.Tree, old *contents) error {
 		if _, ok := old.blobs[string(key)]; !ok {
 			return nil
 		}
-		if _, _, err := unseal(ofBlob, 0, key, value); err != nil {
+		if _, err := unseal(ofBlob, 0, key, value); err != nil {
 			return err
 		}
 		return w.put(bytes.Clone(key), bytes.Clone(value))
@@ -375,15 +375,13 @@ func copyCollection(db *bbolt.DB, t *pages.Tree, c stored) error {
 type chunks struct {
 	update func(func(*bbolt.Tx) error) error
 	bucket []byte
-	held   []pair
+	held   []put
 	bytes  int
 	count  int
 }
 
-type pair struct{ key, value []byte }
-
 func (c *chunks) put(key, value []byte) error {
-	c.held = append(c.held, pair{key, value})
+	c.held = append(c.held, put{key, value})
 	c.count++
 	if c.bytes += len(key) + len(value); c.bytes < chunkBytes {
 		return nil
@@ -413,11 +411,11 @@ func (c *chunks) end(also func(*bbolt.Tx) error) error {
 	return err
 }
 
-// openReading opens the file as it is, which somebody has verified.
-func openReading(dir string) (*file, error) {
+// openReading opens the file as it is, which somebody has verified; nil if that fails, too.
+func openReading(dir string) *file {
 	f, err := os.Open(filepath.Join(dir, fileName))
 	if err != nil {
-		return nil, fmt.Errorf("open the store to read: %w", err)
+		return nil
 	}
-	return &file{f: f}, nil
+	return &file{f: f}
 }

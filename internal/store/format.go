@@ -65,23 +65,25 @@ func sum(of byte, number uint64, key []byte, content ...[]byte) uint64 {
 	return d.Sum64()
 }
 
-// seal puts the checksum, 8 bytes, before the content.
+// sealHead is how many bytes a checksum takes in front of what it is of.
+const sealHead = 8
+
+// seal puts the checksum before the content.
 func seal(of byte, number uint64, key, content []byte) []byte {
-	b := make([]byte, 0, 8+len(content))
+	b := make([]byte, 0, sealHead+len(content))
 	b = binary.BigEndian.AppendUint64(b, sum(of, number, key, content))
 	return append(b, content...)
 }
 
 // unseal verifies a value.
-func unseal(of byte, number uint64, key, value []byte) (content []byte, s uint64, err error) {
-	if len(value) < 8 {
-		return nil, 0, pages.Corrupt("%q has no checksum", key)
+func unseal(of byte, number uint64, key, value []byte) (content []byte, err error) {
+	if len(value) < sealHead {
+		return nil, pages.Corrupt("%q has no checksum", key)
 	}
-	s = binary.BigEndian.Uint64(value)
-	if s != sum(of, number, key, value[8:]) {
-		return nil, 0, pages.Corrupt("%q has a wrong checksum", key)
+	if binary.BigEndian.Uint64(value) != sum(of, number, key, value[sealHead:]) {
+		return nil, pages.Corrupt("%q has a wrong checksum", key)
 	}
-	return value[8:], s, nil
+	return value[sealHead:], nil
 }
 
 // tally is what a set of values adds up to, in any order: one that is lost, doubled or exchanged shows.
@@ -89,23 +91,18 @@ type tally struct {
 	count, bytes, digest uint64
 }
 
-// put adds an object's value, take removes it.
-func (t *tally) put(value []byte) { t.add(binary.BigEndian.Uint64(value), len(value)-valueHead) }
+// put adds a value, of which head bytes are not counted: its checksum and what else stands before the content.
+func (t *tally) put(value []byte, head int) {
+	t.count, t.bytes, t.digest = t.count+1, t.bytes+uint64(len(value)-head), t.digest+binary.BigEndian.Uint64(value)
+}
 
-func (t *tally) take(key, value []byte) error {
-	if len(value) < valueHead {
+// take removes a value again.
+func (t *tally) take(key, value []byte, head int) error {
+	if len(value) < head {
 		return pages.Corrupt("%q has no checksum", key)
 	}
-	t.remove(binary.BigEndian.Uint64(value), len(value)-valueHead)
+	t.count, t.bytes, t.digest = t.count-1, t.bytes-uint64(len(value)-head), t.digest-binary.BigEndian.Uint64(value)
 	return nil
-}
-
-func (t *tally) add(s uint64, bytes int) {
-	t.count, t.bytes, t.digest = t.count+1, t.bytes+uint64(bytes), t.digest+s
-}
-
-func (t *tally) remove(s uint64, bytes int) {
-	t.count, t.bytes, t.digest = t.count-1, t.bytes-uint64(bytes), t.digest-s
 }
 
 func (t tally) append(b []byte) []byte {
@@ -196,7 +193,7 @@ func (c *coder) encode(number uint64, key []byte, o stream.Object) []byte {
 
 // decode verifies an object and then unpacks it. Its Raw is within value or the coder, and holds until either changes.
 func (c *coder) decode(number uint64, key, value []byte) (o stream.Object, err error) {
-	if _, _, err := unseal(ofObject, number, key, value); err != nil {
+	if _, err := unseal(ofObject, number, key, value); err != nil {
 		return o, err
 	}
 	if len(value) < valueHead || value[formAt] > packed {
@@ -268,7 +265,7 @@ const (
 const headerFixed = 2 + 8 + 24 + 8
 
 func decodeHeader(number uint64, value []byte) (h header, err error) {
-	b, _, err := unseal(ofHeader, number, nil, value)
+	b, err := unseal(ofHeader, number, nil, value)
 	if err != nil {
 		return h, fmt.Errorf("header: %w", err)
 	}

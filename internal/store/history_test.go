@@ -160,10 +160,8 @@ func TestFilesFromBeforeHistories(t *testing.T) {
 	must(t, err)
 	tree, err := pages.Read(f, info.Size())
 	must(t, err)
-	headers, ok, err := tree.Bucket([]byte(bucketCollections))
-	if err != nil || !ok {
-		t.Fatal(ok, err)
-	}
+	headers, err := tree.Bucket([]byte(bucketCollections))
+	must(t, err)
 	seen := 0
 	err = tree.Walk(headers, func(key, value []byte, _ bool) error {
 		seen++

@@ -204,11 +204,8 @@ func (s *Store) queueLocked(c *entry, b *batch) {
 
 // wakeLocked lets the writer write when the pace of what waits says so, or at once if much waits.
 func (s *Store) wakeLocked(p *pace, urgent bool) {
-	if p.change(time.Now(), s.config.flushEvery, urgent) {
+	if p.change(time.Now(), s.config.flushEvery, urgent) || s.queued >= flushBytes {
 		signal(s.waiting)
-	}
-	if s.queued >= flushBytes {
-		signal(s.much)
 	}
 }
 

@@ -96,8 +96,8 @@ func (r *runner) report() {
 // wait returns true when it is time to write.
 func (r *runner) wait(ctx context.Context) bool {
 	for {
-		due, failed := r.store.due()
-		if failed {
+		due, now := r.store.due()
+		if now {
 			return true
 		}
 		if idle := r.whole.Add(idleEvery); due.IsZero() || idle.Before(due) {
@@ -110,17 +110,15 @@ func (r *runner) wait(ctx context.Context) bool {
 			return false
 		case <-timer.C:
 			return true
-		case <-r.store.much:
-			timer.Stop()
-			return true
 		case <-r.store.waiting:
 			timer.Stop()
 		}
 	}
 }
 
-// due is when something must be written, zero if nothing waits. What has failed is for the writer to find out.
-func (s *Store) due() (due time.Time, failed bool) {
+// due is when something must be written, zero if nothing waits; or now: much waits, or writing has failed, which is for the
+// writer to find out.
+func (s *Store) due() (due time.Time, now bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -135,7 +133,7 @@ func (s *Store) due() (due time.Time, failed bool) {
 	for _, c := range s.collections {
 		add(&c.pace)
 	}
-	return due, s.failure != nil
+	return due, s.failure != nil || s.queued >= flushBytes
 }
 
 // flush writes what is due, and with it what may be; now and then, and when much waits, everything.
@@ -196,8 +194,11 @@ func (s *Store) collect(unread time.Duration) int {
 	var all []candidate
 	for id, c := range s.collections {
 		if c.disk != nil && !c.hidden && !s.needed[id] {
-			last := s.config.Last != nil && s.config.Last(id)
-			all = append(all, candidate{id: id, bytes: int64(c.disk.objects.bytes), read: c.read, last: last})
+			v := candidate{id: id, bytes: int64(c.disk.objects.bytes), read: c.read}
+			if s.config.Last != nil && s.config.Last(id) {
+				v.last = 1
+			}
+			all = append(all, v)
 		}
 	}
 	now := s.config.Now()
@@ -365,11 +366,7 @@ func (s *Store) recover(ctx context.Context) error {
 	if o.err == nil {
 		if o.err = o.file.probe(s.fault); o.err != nil {
 			o.file.close(o.err)
-			if f, err := openReading(s.config.Dir); err == nil {
-				o.file = f
-			} else {
-				o.file = nil
-			}
+			o.file = openReading(s.config.Dir)
 		}
 	}
 	s.mu.Lock()
@@ -387,26 +384,15 @@ func room(dir string, point faults) error {
 		return fmt.Errorf("write the store: %w", err)
 	}
 	path := filepath.Join(dir, newName)
-	err := os.WriteFile(path, make([]byte, 2*probeBytes), 0o600)
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
 	if err == nil {
-		err = syncFile(path)
-	}
-	if e := os.Remove(path); err == nil {
-		err = e
+		_, err = f.Write(make([]byte, 2*probeBytes))
+		err = errors.Join(err, f.Sync(), f.Close(), os.Remove(path)) // Sync, for a disk may find only then that it is full
 	}
 	if err != nil {
 		return fmt.Errorf("write the store: %w", err)
 	}
 	return nil
-}
-
-// syncFile brings a file to the disk, which may find only then that it is full.
-func syncFile(path string) error {
-	f, err := os.OpenFile(path, os.O_WRONLY, 0)
-	if err != nil {
-		return err
-	}
-	return errors.Join(f.Sync(), f.Close())
 }
 
 // resumeLocked lets the writer write what a failure has left.
@@ -427,10 +413,9 @@ func (f *file) probe(point faults) error {
 	err := f.update(point, func(tx *bbolt.Tx) error {
 		return tx.Bucket([]byte(bucketFormat)).Put(key, make([]byte, probeBytes))
 	})
-	if err != nil {
-		return fmt.Errorf("write the store: %w", err)
+	if err == nil {
+		err = f.update(point, func(tx *bbolt.Tx) error { return tx.Bucket([]byte(bucketFormat)).Delete(key) })
 	}
-	err = f.update(point, func(tx *bbolt.Tx) error { return tx.Bucket([]byte(bucketFormat)).Delete(key) })
 	if err != nil {
 		return fmt.Errorf("write the store: %w", err)
 	}

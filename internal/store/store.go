@@ -125,7 +125,6 @@ type Store struct {
 	lock    *os.File      // the directory, locked
 	writing chan struct{} // whose token it is to write: it is taken out by who has it
 	waiting chan struct{} // something waits to be written
-	much    chan struct{} // so much that it is time
 
 	mu          sync.Mutex
 	closed      bool
@@ -171,7 +170,7 @@ func open(c Config, fault faults) (*Store, error) {
 	}
 	s := &Store{
 		config: c, fault: fault, lock: lock,
-		writing: make(chan struct{}, 1), waiting: make(chan struct{}, 1), much: make(chan struct{}, 1),
+		writing: make(chan struct{}, 1), waiting: make(chan struct{}, 1),
 		collections: map[Collection]*entry{}, room: make(chan struct{}), blobs: newBlobs(c.BlobShares),
 	}
 	s.writing <- struct{}{}
@@ -282,10 +281,19 @@ func (s *Store) roomLocked() {
 
 // Load reads a collection as of the last flush; what is waiting is not in it. It fails with ErrMiss and a reason, which may
 // be ErrBehind. The collection counts as read.
-func (s *Store) Load(id Collection) (stream.Snapshot, error) {
-	snapshot, err := s.load(id)
+func (s *Store) Load(id Collection) (snapshot stream.Snapshot, err error) {
+	var disk stored
+	err = s.read(
+		func() (file *file, err error) {
+			file, disk, err = s.find(id)
+			return file, err
+		},
+		func(t *pages.Tree) error {
+			snapshot, err = loadCollection(t, disk)
+			return err
+		})
 	if err != nil {
-		return snapshot, fmt.Errorf("%s: %w: %w", id, ErrMiss, err)
+		return stream.Snapshot{}, fmt.Errorf("%s: %w: %w", id, ErrMiss, err)
 	}
 	s.Touch(id)
 	if told := s.lost(id); (moment{snapshot.History, snapshot.Revision}).before(told) {
@@ -304,42 +312,30 @@ func (s *Store) lost(id Collection) moment {
 	return moment{}
 }
 
-// load reads beside the writer. A transaction writes only over pages that no state since the last but one uses, so what
-// was read of a state is what was there if no second transaction began meanwhile.
-func (s *Store) load(id Collection) (stream.Snapshot, error) {
-	const tries = 3
-	for try := 0; ; try++ {
-		file, disk, err := s.find(id)
-		if err != nil {
-			return stream.Snapshot{}, err
+// read reads beside the writer: get reads what find has found. A transaction writes only over pages that no state since the
+// last but one uses, so what was read of a state is what was there if no second transaction began meanwhile. If the writer
+// is faster, or something seems to be corrupt, it is read again with the writer at rest. There is nothing to read if find
+// returns no file.
+func (s *Store) read(find func() (*file, error), get func(*pages.Tree) error) error {
+	for range 3 {
+		file, err := find()
+		if file == nil || err != nil {
+			return err
 		}
-		if try == tries { // the writer is faster: let it wait
-			<-s.writing
-			if file, disk, err = s.find(id); err != nil {
-				s.writing <- struct{}{}
-				return stream.Snapshot{}, err
-			}
+		if steady, err := file.read(get); err == nil && steady {
+			return nil
 		}
-		snapshot, steady, err := file.load(disk)
-		if try == tries {
-			s.writing <- struct{}{}
-			steady = true
-		}
-		if err == nil && steady {
-			return snapshot, nil
-		}
-		if !steady || try < tries && !errors.Is(err, pages.ErrCorrupt) {
-			continue
-		}
-		if try < tries {
-			try = tries - 1 // make sure, with the writer at rest
-			continue
-		}
-		if errors.Is(err, pages.ErrCorrupt) {
-			s.suspect(id, err)
-		}
-		return stream.Snapshot{}, err
 	}
+	<-s.writing
+	defer func() { s.writing <- struct{}{} }()
+	file, err := find()
+	if file == nil || err != nil {
+		return err
+	}
+	if _, err = file.read(get); errors.Is(err, pages.ErrCorrupt) {
+		s.suspect(err)
+	}
+	return err
 }
 
 // find says where a collection is.
@@ -362,27 +358,23 @@ func (s *Store) find(id Collection) (*file, stored, error) {
 	return s.file, *c.disk, nil
 }
 
-// load reads a collection of the latest state. It is steady if no transaction can have written over that state.
-func (f *file) load(c stored) (snapshot stream.Snapshot, steady bool, err error) {
-	info, err := f.f.Stat()
+// read has the latest state read. It is steady if no transaction can have written over that state.
+func (f *file) read(get func(*pages.Tree) error) (steady bool, err error) {
+	t, err := f.tree()
 	if err != nil {
-		return snapshot, false, err
+		return false, err
 	}
-	t, err := pages.Read(f.f, info.Size())
-	if err != nil {
-		return snapshot, true, err
-	}
-	snapshot, err = loadCollection(t, c)
-	return snapshot, f.begun.Load() <= t.TxID+1, err
+	err = get(t)
+	return f.begun.Load() <= t.TxID+1, err
 }
 
 // suspect says that a verified file has gone bad. The writer verifies all of it anew.
-func (s *Store) suspect(id Collection, err error) {
+func (s *Store) suspect(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.proved = false
 	if s.failure == nil {
-		s.failLocked(fmt.Errorf("%s: %w", id, err))
+		s.failLocked(err)
 	}
 	signal(s.waiting)
 }

@@ -343,9 +343,9 @@ func TestVictims(t *testing.T) {
 	const now = 1000 * time.Hour
 	id := func(name string) Collection { return Collection{Client: name} }
 	all := []candidate{
-		{id("week"), 10, now - 7*24*time.Hour, false}, {id("day"), 10, now - 24*time.Hour, false},
-		{id("now"), 10, now, false}, {id("future"), 100, 2 * now, false},
-		{id("last"), 10, now - 6*24*time.Hour, true},
+		{id("week"), 10, now - 7*24*time.Hour, 0}, {id("day"), 10, now - 24*time.Hour, 0},
+		{id("now"), 10, now, 0}, {id("future"), 100, 2 * now, 0},
+		{id("last"), 10, now - 6*24*time.Hour, 1},
 	}
 	for _, test := range []struct {
 		excess int64

@@ -91,19 +91,19 @@ func (c *contents) format(buckets map[string]pages.Bucket) (blobs tally, foreign
 	if err != nil {
 		c.problem(bucketFormat, err)
 	}
-	version, _, err := unseal(ofFormat, 0, []byte(keyFormat), values[keyFormat])
+	version, err := unseal(ofFormat, 0, []byte(keyFormat), values[keyFormat])
 	if err != nil {
 		c.problem(bucketFormat, err)
 	} else if !bytes.Equal(version, []byte{formatVersion}) {
 		c.problem(bucketFormat, fmt.Errorf("the file's version is %v, this program knows %d only", version, formatVersion))
 		return blobs, true
 	}
-	raw, _, err := unseal(ofBlobs, 0, []byte(keyBlobs), values[keyBlobs])
+	raw, err := unseal(ofBlobs, 0, []byte(keyBlobs), values[keyBlobs])
 	if err != nil || !blobs.decode(raw) {
 		c.problem(bucketFormat, pages.Corrupt("the number of the blobs"))
 	}
 	if values[keyAsked] != nil {
-		raw, _, err := unseal(ofAsked, 0, []byte(keyAsked), values[keyAsked])
+		raw, err := unseal(ofAsked, 0, []byte(keyAsked), values[keyAsked])
 		if err == nil && len(raw) == 8 {
 			c.asked, c.hasAsked = seconds(raw)
 		}
@@ -182,7 +182,7 @@ func scan(t *pages.Tree, number uint64, b pages.Bucket, tell func(key, value []b
 		if err != nil {
 			return err
 		}
-		found.put(value)
+		found.put(value, valueHead)
 		if tell == nil {
 			return nil
 		}
@@ -198,7 +198,7 @@ func (c *contents) verifyBlobs(buckets map[string]pages.Bucket, want tally) {
 	}
 	c.blobBucket = b
 	err := c.tree.Walk(b, func(key, value []byte, nested bool) error {
-		content, s, err := unseal(ofBlob, 0, key, value)
+		content, err := unseal(ofBlob, 0, key, value)
 		if err == nil && nested {
 			err = pages.Corrupt("%q is a bucket", key)
 		}
@@ -206,7 +206,7 @@ func (c *contents) verifyBlobs(buckets map[string]pages.Bucket, want tally) {
 			c.problem("a blob", err)
 		} else {
 			c.blobs[string(key)] = len(content)
-			c.tally.add(s, len(content))
+			c.tally.put(value, sealHead)
 		}
 		return nil
 	})
@@ -220,13 +220,13 @@ func (c *contents) verifyBlobs(buckets map[string]pages.Bucket, want tally) {
 
 // loadCollection reads one collection of a state of the file.
 func loadCollection(t *pages.Tree, want stored) (stream.Snapshot, error) {
-	b, ok, err := t.Bucket([]byte(bucketCollections))
-	if err != nil || !ok {
-		return stream.Snapshot{}, errors.Join(err, pages.Corrupt("no collections"))
+	b, err := t.Bucket([]byte(bucketCollections))
+	if err != nil {
+		return stream.Snapshot{}, err
 	}
-	raw, ok, err := t.Get(b, numberKey(want.number), false)
-	if err != nil || !ok {
-		return stream.Snapshot{}, errors.Join(err, pages.Corrupt("its header is missing"))
+	raw, err := t.Get(b, numberKey(want.number))
+	if err != nil {
+		return stream.Snapshot{}, err
 	}
 	h, err := decodeHeader(want.number, raw)
 	if err != nil {
@@ -235,8 +235,8 @@ func loadCollection(t *pages.Tree, want stored) (stream.Snapshot, error) {
 	if h.id != want.id || !h.complete {
 		return stream.Snapshot{}, pages.Corrupt("its header is another's")
 	}
-	if b, ok, err = t.Bucket(objectsOf(want.number)); err != nil || !ok {
-		return stream.Snapshot{}, errors.Join(err, pages.Corrupt("its objects are missing"))
+	if b, err = t.Bucket(objectsOf(want.number)); err != nil {
+		return stream.Snapshot{}, err
 	}
 	const most = 1 << 16 // what a header says is not worth more memory than that before it is proved
 	s := stream.Snapshot{

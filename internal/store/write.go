@@ -2,9 +2,6 @@ package store
 
 import (
 	"bytes"
-	"cmp"
-	"encoding/binary"
-	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -150,7 +147,7 @@ func (f *file) writeAhead(next *stored, changes map[stream.Key]change, point fau
 			return err
 		}
 		value := f.coder.encode(next.number, key, changes[k].object)
-		next.objects.put(value)
+		next.objects.put(value, valueHead)
 		if err := c.put(key, value); err != nil {
 			return err
 		}
@@ -163,17 +160,13 @@ func (f *file) differences(j *job) (map[stream.Key]change, error) {
 	if j.disk == nil {
 		return nil, nil
 	}
-	info, err := f.f.Stat()
+	t, err := f.tree()
 	if err != nil {
 		return nil, err
 	}
-	t, err := pages.Read(f.f, info.Size())
+	b, err := t.Bucket(objectsOf(j.disk.number))
 	if err != nil {
 		return nil, err
-	}
-	b, ok, err := t.Bucket(objectsOf(j.disk.number))
-	if err != nil || !ok {
-		return nil, errors.Join(err, pages.Corrupt("its objects are missing"))
 	}
 	differ := maps.Clone(j.batch.changes)
 	found, err := scan(t, j.disk.number, b, func(_, _ []byte, o stream.Object) error {
@@ -219,7 +212,7 @@ func (j *job) replace(tx *bbolt.Tx) error {
 	if err != nil {
 		return err
 	}
-	if err := j.next.objects.write(b, j.puts); err != nil {
+	if err := j.next.objects.write(b, j.puts, valueHead); err != nil {
 		return err
 	}
 	if j.anew && j.disk != nil {
@@ -243,14 +236,14 @@ func (j *job) apply(tx *bbolt.Tx, c *coder) error {
 	if err != nil {
 		return err
 	}
-	return next.objects.write(b, changes)
+	return next.objects.write(b, changes, valueHead)
 }
 
-// write changes objects, and their tally with them.
-func (t *tally) write(b *bbolt.Bucket, changes []put) error {
+// write changes values, and their tally with them.
+func (t *tally) write(b *bbolt.Bucket, changes []put, head int) error {
 	for _, p := range changes {
 		if old := b.Get(p.key); old != nil {
-			if err := t.take(p.key, old); err != nil {
+			if err := t.take(p.key, old, head); err != nil {
 				return err
 			}
 		}
@@ -260,7 +253,7 @@ func (t *tally) write(b *bbolt.Bucket, changes []put) error {
 			}
 			continue
 		}
-		t.put(p.value)
+		t.put(p.value, head)
 		if err := b.Put(p.key, p.value); err != nil {
 			return err
 		}
@@ -284,31 +277,16 @@ func writeBlobs(tx *bbolt.Tx, blobs map[string][]byte, all *tally) error {
 	if len(blobs) == 0 {
 		return nil
 	}
-	b := tx.Bucket([]byte(bucketBlobs))
-	keys := make([]string, 0, len(blobs))
-	for key := range blobs {
-		keys = append(keys, key)
+	var changes []put
+	for _, key := range slices.Sorted(maps.Keys(blobs)) {
+		p := put{key: []byte(key)}
+		if value := blobs[key]; value != nil {
+			p.value = seal(ofBlob, 0, p.key, value)
+		}
+		changes = append(changes, p)
 	}
-	slices.SortFunc(keys, cmp.Compare[string])
-	for _, key := range keys {
-		k, value := []byte(key), blobs[key]
-		if old := b.Get(k); old != nil {
-			if len(old) < 8 {
-				return pages.Corrupt("the blob %q has no checksum", key)
-			}
-			all.remove(binary.BigEndian.Uint64(old), len(old)-8)
-		}
-		if value == nil {
-			if err := b.Delete(k); err != nil {
-				return err
-			}
-			continue
-		}
-		sealed := seal(ofBlob, 0, k, value)
-		all.add(binary.BigEndian.Uint64(sealed), len(value))
-		if err := b.Put(k, sealed); err != nil {
-			return err
-		}
+	if err := all.write(tx.Bucket([]byte(bucketBlobs)), changes, sealHead); err != nil {
+		return err
 	}
 	return putTally(tx, *all)
 }

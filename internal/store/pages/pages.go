@@ -321,46 +321,54 @@ func (b Bucket) Exists() bool { return b.root != 0 || b.inline != nil }
 func (t *Tree) Buckets() (map[string]Bucket, error) {
 	found := map[string]Bucket{}
 	err := t.Walk(Bucket{root: t.root}, func(key, value []byte, nested bool) error {
-		if !nested || len(value) < bucketSize {
+		if !nested {
 			return Corrupt("%q is no bucket", key)
 		}
-		b := Bucket{root: order.Uint64(value)}
-		if b.root == 0 {
-			b.inline = bytes.Clone(value[bucketSize:])
+		b, err := bucketOf(key, bytes.Clone(value))
+		if err == nil {
+			found[string(key)] = b
 		}
-		found[string(key)] = b
-		return nil
+		return err
 	})
 	return found, err
 }
 
-// Bucket finds one bucket of the root.
-func (t *Tree) Bucket(name []byte) (Bucket, bool, error) {
-	var b Bucket
-	value, ok, err := t.Get(Bucket{root: t.root}, name, true)
-	if err != nil || !ok {
-		return b, false, err
-	}
+// bucketOf makes a Bucket of what the root has under a key.
+func bucketOf(key, value []byte) (b Bucket, err error) {
 	if len(value) < bucketSize {
-		return b, false, Corrupt("%q is no bucket", name)
+		return b, Corrupt("%q is no bucket", key)
 	}
 	if b.root = order.Uint64(value); b.root == 0 {
 		b.inline = value[bucketSize:]
 	}
-	return b, true, nil
+	return b, nil
 }
 
-// Get finds one value and returns a copy. It fails if the value is a bucket and nested is false, or the other way round.
-func (t *Tree) Get(b Bucket, key []byte, nested bool) (value []byte, ok bool, err error) {
-	only := span{key, append(bytes.Clone(key), 0)}
-	err = t.within(b, only, func(_, v []byte, n bool) error {
+// Bucket finds one bucket of the root, which must be there.
+func (t *Tree) Bucket(name []byte) (Bucket, error) {
+	value, err := t.get(Bucket{root: t.root}, name, true)
+	if err != nil {
+		return Bucket{}, err
+	}
+	return bucketOf(name, value)
+}
+
+// Get returns a copy of a value, which must be there.
+func (t *Tree) Get(b Bucket, key []byte) ([]byte, error) { return t.get(b, key, false) }
+
+// get finds what is under a key: a bucket if nested, else a value.
+func (t *Tree) get(b Bucket, key []byte, nested bool) (value []byte, err error) {
+	err = t.within(b, span{key, append(bytes.Clone(key), 0)}, func(_, v []byte, n bool) error {
 		if n != nested {
 			return Corrupt("%q is of another kind", key)
 		}
-		value, ok = bytes.Clone(v), true
+		value = append([]byte{}, v...)
 		return nil
 	})
-	return value, ok, err
+	if err == nil && value == nil {
+		err = Corrupt("%q is missing", key)
+	}
+	return value, err
 }
 
 // CheckFree verifies the list of free pages, after all others have been visited: a page in it that is in use would be
