@@ -20,19 +20,19 @@ import (
 func main() {
 	var c cloud.Config
 	fs := pflag.NewFlagSet(cloud.Name, pflag.ContinueOnError)
-	fs.StringVar(&c.Kubeconfig, "kubeconfig", "", "how to reach the API server; empty: as a Pod of the cluster")
-	fs.StringVar(&c.MetricsAddress, "metrics-bind-address", ":8080", "host:port that serves /metrics; 0: nowhere")
+	fs.StringVar(&c.Kubeconfig, "kubeconfig", "", "kubeconfig of the API server; empty means in-cluster, as a Pod")
+	fs.StringVar(&c.MetricsAddress, "metrics-bind-address", ":8080", "host:port that serves /metrics; 0 turns it off")
 	fs.StringVar(&c.HealthAddress, "health-probe-bind-address", ":8081",
-		"host:port of /healthz and /readyz; 0: nowhere")
+		"host:port of /healthz and /readyz; 0 turns it off")
 	fs.StringVar(&c.PprofAddress, "pprof-bind-address", "",
-		"host:port that serves profiles of the program, to whoever reaches it; empty: nowhere")
-	fs.BoolVar(&c.LeaderElect, "leader-elect", true, "let one of several replicas write; without it run only one")
+		"host:port that serves profiles of the program to anybody who reaches it; empty turns it off")
+	fs.BoolVar(&c.LeaderElect, "leader-elect", true, "elect the replica that writes; when off, run only one")
 	fs.StringVar(&c.LeaderElectNamespace, "leader-elect-namespace", "kube-system", "namespace of the election Lease")
 	fs.DurationVar(&c.SilenceAfter, "silence-after", cloud.DefaultSilenceAfter,
-		"how long a node's Lease may go unrenewed before its link is called unknown; "+
+		"how long a node's Lease may stay unrenewed before the state of its link is unknown; "+
 			"less than kube-controller-manager's --node-monitor-grace-period (50s by default)")
-	fs.BoolVar(&c.NodePools, "node-pools", true, "run the controller of NodePools; off where something else does")
-	fs.BoolVar(&c.AppSets, "yurt-app-sets", true, "run the controller of YurtAppSets; off where something else does")
+	fs.BoolVar(&c.NodePools, "node-pools", true, "run the controller of NodePools; off if another controller does")
+	fs.BoolVar(&c.AppSets, "yurt-app-sets", true, "run the controller of YurtAppSets; off if another controller does")
 	fs.BoolVar(&c.Coordinators, "yurt-coordinators", true, "run the controller of YurtCoordinators")
 	fs.StringVar(&c.Coordinator.Image, "coordinator-image", "",
 		"image of yurt-coordinator, without a tag (required with --yurt-coordinators)")
@@ -42,17 +42,17 @@ func main() {
 	fs.StringSliceVar(&c.Coordinator.PullSecrets, "coordinator-image-pull-secrets", nil,
 		"Secrets in kube-system that the image is pulled with")
 	fs.DurationVar(&c.Coordinator.Lives.Serving, "coordinator-certificate-life", 0,
-		"how long a coordinator's serving certificate lasts; renewed after two thirds; 0: the default")
+		"how long a coordinator's serving certificate lasts; renewed after two thirds of that; 0 means the default")
 	fs.DurationVar(&c.Coordinator.Lives.Operator, "operator-certificate-life", 0,
-		"how long operators' client certificates last; renewed after two thirds; 0: the default")
+		"how long operators' client certificates last; renewed after two thirds of that; 0 means the default")
 	fs.DurationVar(&c.Coordinator.Lives.Authority, "pool-authority-life", 0,
-		"how long the authority of a pool's certificates lasts; it gets a successor after two thirds; 0: the default")
+		"how long the authority of a pool's certificates lasts; it gets a successor after two thirds; 0 means the default")
 	fs.DurationVar(&c.Coordinator.Lives.Settle, "pool-authority-settle", 0,
-		"how long a pool's next authority is trusted before it signs; longer than a hub may be cut off; 0: the default")
+		"how long a pool's next authority is trusted before it signs; longer than a hub may be cut off; 0 means the default")
 	fs.BoolVar(&c.Coordinator.VerifyKubelets, "verify-kubelets", true,
-		"have coordinators call only kubelets whose serving certificates the cluster's authority has signed")
+		"let coordinators call only kubelets with a serving certificate from the cluster's authority")
 	fs.BoolVar(&c.ApproveKubelets, "approve-kubelets", true,
-		"approve requests of pools' kubelets for serving certificates, each for its own addresses and name")
+		"approve the serving certificates that pools' kubelets request, each for its own name and addresses")
 	verbosity := flag.NewFlagSet("", flag.ContinueOnError)
 	klog.InitFlags(verbosity)
 	fs.AddGoFlag(verbosity.Lookup("v"))

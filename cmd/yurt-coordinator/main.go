@@ -32,7 +32,7 @@ func start(ctx context.Context, args []string) error {
 	var config pool.Config
 	fs := pflag.NewFlagSet("yurt-coordinator", pflag.ContinueOnError)
 	config.AddFlags(fs)
-	verbosity := fs.IntP("v", "v", 0, "how much of its own doings the coordinator logs, 0 to 4")
+	verbosity := fs.IntP("v", "v", 0, "how much the coordinator logs, 0 to 4")
 	if err := flagfile.Parse(fs, args, os.Stdout); err != nil {
 		return err
 	}
@@ -45,8 +45,8 @@ func start(ctx context.Context, args []string) error {
 	return coordinator.Run(klog.NewContext(ctx, logger))
 }
 
-// quieten lets warnings and errors of the Kubernetes code through, which logs by klog's global functions. The
-// coordinator's own lines come by the context's logger.
+// quieten lets only warnings and errors of the Kubernetes code through: that code logs by klog's global functions. The
+// coordinator's own lines go through the context's logger.
 func quieten() {
 	klog.LogToStderr(false)
 	klog.SetOutput(io.Discard)

@@ -19,21 +19,22 @@ import (
 	"yurtcoordinator/internal/hub/discover"
 )
 
-// installedSettings are those of the hub that join has installed: what is checked if nothing else is said.
+// installedSettings is the settings file that join installs. A check reads it unless the command line names another
+// hub.
 const installedSettings = "/etc/yurthub/config.yaml"
 
-// errNotWell is the end of a check that has found a failure, and has said so.
+// errNotWell ends a check that has found failures and printed them.
 var errNotWell = errors.New("check found failures")
 
-// checkNode tells what is wrong with this node.
+// checkNode says what is wrong with this node.
 func checkNode(args []string, out io.Writer) error {
 	fs := pflag.NewFlagSet("yurthub check", pflag.ContinueOnError)
 	var cfg hub.Config
 	cfg.AddFlags(fs)
 	output := fs.StringP("output", "o", "table", "table or json")
-	beforeStart := fs.Bool("before-start", false, "no yurthub is to run yet")
-	joined := fs.Bool("joined", false, "kubelet is to go through yurthub already")
-	kubeletUses := fs.String("kubelet-uses", "", "kubeconfig that kubelet uses; default: as its command line says")
+	beforeStart := fs.Bool("before-start", false, "expect that no yurthub runs yet")
+	joined := fs.Bool("joined", false, "expect that kubelet goes through yurthub already")
+	kubeletUses := fs.String("kubelet-uses", "", "kubeconfig that kubelet uses; default: the one on kubelet's command line")
 	if len(args) == 0 || !slices.ContainsFunc(args, named) {
 		if _, err := os.Stat(installedSettings); err == nil {
 			args = append([]string{"--config=" + installedSettings}, args...)
@@ -47,7 +48,7 @@ func checkNode(args []string, out io.Writer) error {
 		return err
 	}
 	if *output != "table" && *output != "json" {
-		return fmt.Errorf("--output %q: want table or json", *output)
+		return fmt.Errorf("--output %q: must be table or json", *output)
 	}
 	c := checked(cfg)
 	c.BeforeStart, c.Joined, c.KubeletUses = *beforeStart, *joined, *kubeletUses
@@ -67,12 +68,12 @@ func checkNode(args []string, out io.Writer) error {
 	return nil
 }
 
-// named reports whether an argument says which hub is meant.
+// named reports whether an argument names the hub to check.
 func named(arg string) bool {
 	return strings.HasPrefix(arg, "--"+flagfile.FlagName) || strings.HasPrefix(arg, "--node-name")
 }
 
-// checked are the settings of a hub as a check takes them.
+// checked returns the settings of a hub in the form that a check takes.
 func checked(cfg hub.Config) check.Config {
 	c := check.Config{
 		Node: cfg.Node, Pool: cfg.Pool, Servers: cfg.ServerAddresses,

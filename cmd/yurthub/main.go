@@ -33,7 +33,7 @@ func main() {
 	}
 }
 
-// command does what the command line asks for: to serve, or to check the node.
+// command does what the command line asks for: it serves, or it checks the node.
 func command() error {
 	if len(os.Args) > 1 && os.Args[1] == "check" {
 		return checkNode(os.Args[2:], os.Stdout)

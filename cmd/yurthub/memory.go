@@ -8,17 +8,17 @@ import (
 )
 
 const (
-	// Go lets the heap grow to twice what is live. What is live in a hub with large copies are objects as they came, in which
-	// there is nothing to look for: collecting twice as often costs it nothing that can be measured, and saves a quarter of
-	// its memory; see docs/benchmarks-log.md. A small heap is collected often as it is.
+	// Go lets the heap grow to twice what is live. In a hub with large copies, the live objects are bytes as they came:
+	// they hold no pointers that a collection would have to follow. So collecting twice as often has no measurable cost
+	// and saves a quarter of the hub's memory; see docs/benchmarks-log.md. A small heap is collected often anyway.
 	often, seldom = 50, 100
-	// manyBytes of live heap are collected often, fewBytes seldom; in between nothing changes.
+	// A live heap above manyBytes is collected often, one below fewBytes seldom; in between nothing changes.
 	manyBytes, fewBytes = 16 << 20, 10 << 20
 
 	lookEvery = 10 * time.Second
 )
 
-// collectByNeed has the heap of a hub that is large collected more often, until ctx ends.
+// collectByNeed collects a large heap more often, until ctx ends.
 func collectByNeed(ctx context.Context) error {
 	live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
 	look := time.NewTicker(lookEvery)
@@ -38,7 +38,7 @@ func collectByNeed(ctx context.Context) error {
 	}
 }
 
-// gcPercent is what GOGC is to be after it has been something else, with so many bytes live.
+// gcPercent returns the next GOGC for a current GOGC and so many live bytes.
 func gcPercent(now int, live uint64) int {
 	switch {
 	case live >= manyBytes:

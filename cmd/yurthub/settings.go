@@ -16,7 +16,7 @@ func parse() (cfg hub.Config, fs *pflag.FlagSet, err error) {
 	return cfg, fs, flagfile.Parse(fs, os.Args[1:], os.Stdout)
 }
 
-// follow lets a running hub take on what changes in the file of settings.
+// follow applies changes of the settings file to a running hub.
 func follow(ctx context.Context, fs *pflag.FlagSet, h *hub.Hub) error {
 	return flagfile.Follow(ctx, fs, func() error {
 		cfg, _, err := parse()

@@ -1,10 +1,10 @@
-// Package doubt says when a source is believed that contradicts what is known. A source that has lost its content, or is
-// not filled yet, looks like one whose objects have all been deleted, but rarely for long.
+// Package doubt decides when to believe a source that contradicts what is known. A source that has lost its content, or
+// has not been filled yet, looks as if all its objects were deleted, but rarely for long.
 //
-// One policy has everything that has to agree: how often and for how long a source must insist, and how long to wait
-// before it is asked again. Whoever asks, whoever is asked, and whoever waits for either take their times from it.
+// One policy holds all that must agree: how often and for how long a source must insist, and how long to wait before it
+// is asked again. Those who ask, those who are asked and those who wait for either take their times from it.
 //
-// It is pure: it is told the time, which should be monotonic.
+// The package is pure: callers pass the time, which should be monotonic.
 package doubt
 
 import (
@@ -13,16 +13,16 @@ import (
 	"time"
 )
 
-// ErrSuspicious says that a snapshot would remove more than a healthy source takes away at once. Offer it again later: a
-// source that keeps to it is believed.
+// ErrSuspicious says that a snapshot would remove more than a healthy source removes at once. Offer the snapshot again
+// later: a source that insists is believed.
 var ErrSuspicious = errors.New("the snapshot would remove more than half of the objects")
 
 const (
-	// Minimum is the number of objects below which nothing is suspicious, as a rule.
+	// Minimum is the usual number of objects below which nothing is suspicious.
 	Minimum = 10
 	// tries is how often a source must insist.
 	tries = 3
-	// forgetAfter is after how long without an offer a new one is another incident.
+	// forgetAfter is the time without an offer after which the next offer begins a new incident.
 	forgetAfter = 10 * time.Minute
 )
 
@@ -34,31 +34,32 @@ type Policy struct {
 	Enough time.Duration
 }
 
-// Shown is the policy for what a source has itself shown to be so: it must have changed its mind, or its content is lost.
+// Shown is the policy when the source itself has shown what is known: either it changed its mind, or its content is
+// lost.
 func Shown() Policy { return Policy{For: 30 * time.Second} }
 
-// Restored is the policy for what only the disk says. A node that was off may well have lost its objects meanwhile, and
-// whoever asks for them waits: it is asked again for at most 10 s.
+// Restored is the policy when only the disk says what is known. The node's objects may well have gone while it was off,
+// and somebody waits for the answer. So the source is asked again for at most 10 s.
 func Restored() Policy { return Policy{For: 8 * time.Second, Enough: 10 * time.Second} }
 
-// Pause is how long to wait before the next offer, so that the last needed comes no earlier than For. Add up to Spread of
-// it at random.
+// Pause is how long to wait before the next offer, so that the last offer needed comes no earlier than For. Callers add
+// up to Spread at random.
 func (p Policy) Pause() time.Duration { return p.For / (tries - 1) }
 
 // Spread is the most to add to Pause: together the pauses stay within Enough.
 func (p Policy) Spread() time.Duration { return p.Pause() / 10 }
 
-// Longest is how long a source may be doubted whose answers take no time.
+// Longest is how long a source whose answers take no time may be doubted.
 func (p Policy) Longest() time.Duration { return (tries - 1) * (p.Pause() + p.Spread()) }
 
-// Doubt is one contradiction, as often as it was offered. The zero Doubt is ready. It is used by one goroutine at a time.
+// Doubt is one contradiction and the offers of it. The zero Doubt is ready. One goroutine at a time uses it.
 type Doubt struct {
 	first, last time.Time // of the offers of the incident under way
 	offers      int       // 0 means that there is none
 }
 
-// Offer takes in that a source contradicts what is known, and reports whether it is believed now. What is believed ends
-// the incident.
+// Offer records that a source contradicts what is known, and reports whether to believe it now. Belief ends the
+// incident.
 func (d *Doubt) Offer(now time.Time, p Policy) bool {
 	if now.Sub(d.last) > forgetAfter {
 		d.offers = 0
@@ -76,17 +77,17 @@ func (d *Doubt) Offer(now time.Time, p Policy) bool {
 	return false
 }
 
-// Clear takes in that the source contradicts nothing.
+// Clear records that the source contradicts nothing.
 func (d *Doubt) Clear() { d.offers = 0 }
 
-// Guard refuses suspicious snapshots until they have been offered for long enough. The zero Guard is ready. It is used
-// by one goroutine at a time.
+// Guard refuses suspicious snapshots until they have been offered for long enough. The zero Guard is ready. One
+// goroutine at a time uses it.
 type Guard struct {
 	doubt Doubt
 }
 
-// Check says whether a snapshot may be applied at time now that removes some of the objects that there are; fewer than
-// minimum, Minimum as a rule, are not suspicious. It fails with ErrSuspicious. A snapshot that passes ends the incident.
+// Check decides whether a snapshot that removes some of the present objects may be applied now. Fewer than minimum
+// objects (usually Minimum) are not suspicious. It fails with ErrSuspicious. A snapshot that passes ends the incident.
 func (g *Guard) Check(now time.Time, p Policy, minimum, have, remove int) error {
 	if have < minimum || 2*remove <= have {
 		g.doubt.Clear()

@@ -10,20 +10,20 @@ const (
 	// AutonomyOn is the value of AnnotationAutonomy; any other value, and its absence, mean nothing.
 	AutonomyOn = "true"
 
-	// AnnotationAutonomyDuration on a Node keeps its Pods that long after it became unreachable: a Go duration. Zero and
-	// less is without end, as in OpenYurt. AnnotationAutonomy goes before it.
+	// AnnotationAutonomyDuration on a Node keeps its Pods that long after it became unreachable: a Go duration. Zero or
+	// less means forever, as in OpenYurt. AnnotationAutonomy takes precedence.
 	AnnotationAutonomyDuration = "node.openyurt.io/autonomy-duration"
 
-	// AnnotationOriginalNotReady and AnnotationOriginalUnreachable on a Pod of such a node remember the
-	// tolerationSeconds that the Pod had before, or OriginalForever.
+	// AnnotationOriginalNotReady and AnnotationOriginalUnreachable on a Pod of such a node hold the tolerationSeconds
+	// that the Pod had before, or OriginalForever.
 	AnnotationOriginalNotReady    = "apps.openyurt.io/original-not-ready-toleration-duration"
 	AnnotationOriginalUnreachable = "apps.openyurt.io/original-unreachable-toleration-duration"
 
 	// OriginalForever stands for a toleration without end.
 	OriginalForever = "infinite"
 
-	// AnnotationHeldSince on a Pod says since when its tolerations are without end on the way to another value (RFC
-	// 3339).
+	// AnnotationHeldSince on a Pod says since when (RFC 3339) its tolerations have no end, while they are on the way to
+	// another value.
 	AnnotationHeldSince = "apps.openyurt.io/toleration-held-since"
 
 	// ConditionPodsKept is the Node condition that says whether, and for how long, the node's Pods are kept.

@@ -13,7 +13,7 @@ import (
 // NodeName is the name of a Node object, and of the machine it stands for.
 type NodeName string
 
-// LeasePath is the path of the node's own Lease at an API server.
+// LeasePath is the path of the node's Lease on an API server.
 func (n NodeName) LeasePath() string {
 	return path.Join("/apis/coordination.k8s.io/v1/namespaces", corev1.NamespaceNodeLease, "leases", string(n))
 }
@@ -33,8 +33,8 @@ const (
 	// DelegateHeartbeatOn is the value of DelegateHeartbeat; any other value, and its absence, mean "not delegated".
 	DelegateHeartbeatOn = "true"
 
-	// AnnotationCoordinatorHost marks the coordinator's copy of the Lease of the node that the coordinator runs on, so
-	// that a leader forwards that one early. It never reaches the cloud.
+	// AnnotationCoordinatorHost is on the coordinator's copy of a Lease: that of the node which runs the coordinator. A
+	// leader forwards that Lease early. The annotation never reaches the cloud.
 	AnnotationCoordinatorHost = "openyurt.io/coordinator-host"
 
 	// TaintUnschedulable (effect NoSchedule) keeps new Pods off a node whose heartbeats are delegated.
@@ -43,20 +43,21 @@ const (
 	// ConditionCloudLinkDown is the Node condition that says whether the node's own link to the cloud is down.
 	ConditionCloudLinkDown corev1.NodeConditionType = "CloudLinkDown"
 
-	// ReasonCloudLinkDown is the reason of the Ready condition of a node that is shown NotReady only because its heartbeats
-	// are delegated. Policies of the API server go by it.
+	// ReasonCloudLinkDown is the reason of the Ready condition of a node that is shown NotReady only because its
+	// heartbeats are delegated. The API server's policies check it.
 	ReasonCloudLinkDown = "CloudLinkDown"
 
-	// LabelExcludeDisruption on a Node has kube-controller-manager leave it out where it counts which part of a zone is lost;
-	// ExcludedCloudLinkDown is its value while that is for ReasonCloudLinkDown. Any value does; others are somebody else's.
+	// LabelExcludeDisruption on a Node makes kube-controller-manager leave the node out when it counts how much of a
+	// zone is lost. Any value does. ExcludedCloudLinkDown is the value that we set for ReasonCloudLinkDown; any other
+	// value is somebody else's.
 	LabelExcludeDisruption = "node.kubernetes.io/exclude-disruption"
 	ExcludedCloudLinkDown  = "cloud-link-down"
 
 	// Rolls are ConfigMaps in NamespaceSystem that tell the API server's policies what they can't see. Their one entry,
-	// RollEntry, is lines of KEY=VALUE; where nothing is on one it is not there. Their names are those of no pool's, which
-	// begin otherwise. ConfigMapShownNotReady has the nodes that are shown NotReady for ReasonCloudLinkDown, and their pools;
-	// ConfigMapCoordinatedPools the pools that have a YurtCoordinator, and that; ConfigMapAutonomousPools the pools that have
-	// an autonomous node, and one of them.
+	// RollEntry, has lines of KEY=VALUE; an empty roll does not exist. No pool's ConfigMap begins like these names.
+	// ConfigMapShownNotReady lists the nodes that are shown NotReady for ReasonCloudLinkDown, with their pools;
+	// ConfigMapCoordinatedPools the pools that have a YurtCoordinator, with its name; ConfigMapAutonomousPools the
+	// pools that have an autonomous node, with the name of one.
 	ConfigMapShownNotReady    = "yurt-coordinator--shown-not-ready"
 	ConfigMapCoordinatedPools = "yurt-coordinator--coordinated-pools"
 	ConfigMapAutonomousPools  = "yurt-coordinator--autonomous-pools"
@@ -105,11 +106,11 @@ const (
 // User is the Kubernetes user name of a node's client certificate.
 func (n NodeName) User() string { return nodeUserPrefix + string(n) }
 
-// Forwarder is the name of the ServiceAccount, in kube-node-lease, that the leader of a pool impersonates at the cloud to
-// forward heartbeats. There is no such object: nobody can have a token of it.
+// Forwarder is the name of the ServiceAccount, in kube-node-lease, that a pool's leader impersonates at the cloud to
+// forward heartbeats. The ServiceAccount does not exist, so nobody can get a token for it.
 func (p PoolName) Forwarder() string { return forwarderPrefix + string(p) }
 
-// ForwardingUser is Forwarder's user name. It may write the Leases of that pool's nodes, and the report about them, and
+// ForwardingUser is Forwarder's user name. It may write the Leases of that pool's nodes and the report about them, and
 // nothing else.
 func (p PoolName) ForwardingUser() string {
 	return "system:serviceaccount:" + corev1.NamespaceNodeLease + ":" + p.Forwarder()

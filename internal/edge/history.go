@@ -6,16 +6,16 @@ import (
 	"strconv"
 )
 
-// History numbers the cloud's histories. Revisions of two histories say nothing about each other, however they compare:
-// a cloud that was restored from a backup, or rebuilt, counts from where the backup was. Whoever sees that raises the
-// number. 0 is the first history, and what every hub begins with.
+// History numbers the cloud's histories. Revisions of two histories can't be compared: a cloud that was restored from a
+// backup, or rebuilt, counts on from where the backup was. A hub that sees this raises the number. Every hub begins
+// with history 0, the first.
 type History uint64
 
 // String is the number for people to read.
 func (h History) String() string { return strconv.FormatUint(uint64(h), 10) }
 
-// Moment is a revision in a history. Any moment of a later history is after all moments of an earlier one. The zero Moment is
-// before all others.
+// Moment is a revision in a history. Every moment of a later history is after every moment of an earlier one. The zero
+// Moment is before all others.
 type Moment struct {
 	History  History
 	Revision Revision
@@ -31,15 +31,15 @@ func (m Moment) String() string {
 	return fmt.Sprintf("revision %d of history %d", m.Revision, m.History)
 }
 
-// HeaderHistory says which history the revisions of a push to the coordinator, or of what a mirror answers, count in. Without
-// it, they count in the first. A watch that asks for another history than the mirror's is answered with 410.
+// HeaderHistory names the history of the revisions in a push to the coordinator, or in a mirror's answer. Without it
+// they belong to the first history. The mirror answers 410 to a watch that asks for a history other than its own.
 const HeaderHistory = "Openyurt-History"
 
-// HeaderRevision says, in an answer, how far the mirror has come.
+// HeaderRevision, in an answer, is the revision that the mirror has reached.
 const HeaderRevision = "Openyurt-Revision"
 
-// AnnotationHistory, on LeaseInformerSync, has the history that all revisions in AnnotationAppliedRevisions count in. Without
-// it, they count in the first.
+// AnnotationHistory, on LeaseInformerSync, is the history of all revisions in AnnotationAppliedRevisions. Without it
+// they belong to the first history.
 const AnnotationHistory = "openyurt.io/cloud-history"
 
 // ParseHistory reads the number; "" is the first history. It fails on what is not a decimal number.
@@ -49,7 +49,7 @@ func ParseHistory(text string) (History, error) {
 	}
 	n, err := strconv.ParseUint(text, 10, 64)
 	if err != nil {
-		return 0, fmt.Errorf("%.40q is no history: want a decimal number", text)
+		return 0, fmt.Errorf("%.40q is not a history: it must be a decimal number", text)
 	}
 	return History(n), nil
 }

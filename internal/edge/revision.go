@@ -5,20 +5,20 @@ import (
 	"strconv"
 )
 
-// Revision is a resourceVersion of the cloud as the number that it is: it orders all writes of one cluster. Kubernetes
-// promises so since 1.35 (KEP-5504), and servers over etcd have always behaved so. 0 is no revision: the beginning.
+// Revision is a resourceVersion of the cloud as a number. It orders all writes of one cluster: Kubernetes promises so
+// since 1.35 (KEP-5504), and servers over etcd always did so. 0 is the beginning, before any write.
 type Revision uint64
 
 // ParseRevision reads a resourceVersion. It fails on what is not a positive decimal number.
 func ParseRevision(resourceVersion string) (Revision, error) {
 	n, err := strconv.ParseUint(resourceVersion, 10, 64)
 	if err != nil || n == 0 {
-		return 0, fmt.Errorf("resourceVersion %q is no revision: want a positive decimal number", resourceVersion)
+		return 0, fmt.Errorf("resourceVersion %q is no revision: it must be a positive decimal number", resourceVersion)
 	}
 	return Revision(n), nil
 }
 
-// String returns the resourceVersion; "" for 0, as an object has it that was never stored.
+// String returns the resourceVersion. For 0 it is "", as in an object that was never stored.
 func (r Revision) String() string {
 	if r == 0 {
 		return ""

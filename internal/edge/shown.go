@@ -1,15 +1,15 @@
 package edge
 
-// A shown revision is one that the cloud never gave: a hub shows an object with it that it does not show as the cloud has it
-// (ADR 19). Bit 62 is set, then follow the object's own revision and a digest of what is shown.
+// A shown revision is one that the cloud never gave. A hub uses it for an object that it shows in another form than the
+// cloud's (ADR 19). Bit 62 is set; then follow the object's own revision and a digest of what is shown.
 const (
 	shownBit   = 62
 	digestBits = 20
 	maxShown   = Revision(1)<<(shownBit-digestBits) - 1
 )
 
-// Shown returns the revision with which an object of a revision is shown in another form, by a digest of that form. A revision
-// that is too large for it, after 139 years of 1000 writes a second, stays as it is.
+// Shown returns the revision for an object that is shown in another form, from its own revision and a digest of that
+// form. A revision that is too large (after 139 years of 1000 writes a second) stays as it is.
 func Shown(revision Revision, digest uint32) Revision {
 	if revision > maxShown {
 		return revision
@@ -17,7 +17,7 @@ func Shown(revision Revision, digest uint32) Revision {
 	return 1<<shownBit | revision<<digestBits | Revision(digest>>(32-digestBits))
 }
 
-// Own returns the object's own revision, which the cloud has given, and whether r is one with which it was shown in another form.
+// Own returns the object's own revision, as the cloud gave it, and whether r is a shown revision.
 func (r Revision) Own() (own Revision, shown bool) {
 	if r>>shownBit != 1 {
 		return r, false

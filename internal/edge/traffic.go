@@ -7,23 +7,23 @@ import (
 	"time"
 )
 
-// AnnotationTraffic says what a hub has carried over its node's link to the cloud: on the coordinator's copy of the node's
-// Lease as Traffic.String has it, which never reaches the cloud; on the Lease that ReportLease names, that of all nodes, as
-// JoinTraffic has it.
+// AnnotationTraffic says what a hub has carried over its node's link to the cloud. On the coordinator's copy of the
+// node's Lease it is one Traffic.String, and never reaches the cloud. On the Lease that ReportLease names it holds all
+// nodes, as JoinTraffic writes them.
 const AnnotationTraffic = "openyurt.io/cloud-traffic"
 
-// Traffic is what a hub has carried over its node's link to the cloud since it was started: bytes of TCP's payload, TLS
-// included, the headers of TCP and IP not.
+// Traffic is what a hub has carried over its node's link to the cloud since it started: bytes of TCP's payload, with
+// TLS but without the headers of TCP and IP.
 type Traffic struct {
 	Sent     uint64    `json:"sentBytes"`
 	Received uint64    `json:"receivedBytes"`
 	Since    time.Time `json:"since"`
 }
 
-// String is "sent/received/since", the last in seconds since 1970. ParseTraffic reads it.
+// String returns "sent/received/since", with the time in seconds since 1970. ParseTraffic reads it.
 func (t Traffic) String() string { return fmt.Sprintf("%d/%d/%d", t.Sent, t.Received, t.Since.Unix()) }
 
-// ParseTraffic returns false for what no hub wrote.
+// ParseTraffic reads what String wrote. It returns false for anything else.
 func ParseTraffic(value string) (Traffic, bool) {
 	var t Traffic
 	var since int64
@@ -34,8 +34,8 @@ func ParseTraffic(value string) (Traffic, bool) {
 	return t, t.String() == value
 }
 
-// JoinTraffic writes the traffic of nodes as the value of an annotation: "n1=1/2/3,n2=4/5/6", in order. SplitTraffic reads it,
-// and leaves out what can't be read.
+// JoinTraffic writes the traffic of nodes as the value of an annotation, in order: "n1=1/2/3,n2=4/5/6". SplitTraffic
+// reads it.
 func JoinTraffic(all map[NodeName]Traffic) string {
 	texts := make([]string, 0, len(all))
 	for n, t := range all {
@@ -45,7 +45,7 @@ func JoinTraffic(all map[NodeName]Traffic) string {
 	return strings.Join(texts, ",")
 }
 
-// SplitTraffic is described at JoinTraffic.
+// SplitTraffic reads what JoinTraffic wrote. It leaves out entries that it can't read.
 func SplitTraffic(value string) map[NodeName]Traffic {
 	all := map[NodeName]Traffic{}
 	for text := range strings.SplitSeq(value, ",") {

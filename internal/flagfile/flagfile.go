@@ -1,4 +1,4 @@
-// Package flagfile reads a program's settings from its command line and from a configuration file, which has the same
+// Package flagfile reads a program's settings from its command line and from a configuration file. Both use the same
 // names: `renew-interval: 2s` in the file is `--renew-interval=2s` on the command line. The command line wins.
 package flagfile
 
@@ -22,13 +22,13 @@ const FlagName = "config"
 // maxFileSize bounds the configuration file, in bytes. A file of settings is a few kilobytes; more is a mistake.
 const maxFileSize = 1 << 20
 
-// ErrHelp is returned by Parse when the user asked for help, which was then printed.
+// Parse returns ErrHelp after it printed the help that the user asked for.
 var ErrHelp = pflag.ErrHelp
 
-// Parse sets fs from args and from the YAML file that --config names, a flag that Parse adds. It prints the usage to
-// help when asked for it and then returns ErrHelp. Any other error is one line that names the flag or the file's key.
+// Parse sets fs from args and from the YAML file that --config names; Parse adds that flag. If args ask for help, it
+// prints the usage to help and returns ErrHelp. Any other error is one line that names the flag or the file's key.
 func Parse(fs *pflag.FlagSet, args []string, help io.Writer) error {
-	file := fs.String(FlagName, "", "YAML file of settings, named as these flags are; flags on the command line win")
+	file := fs.String(FlagName, "", "YAML file of settings, with the names of these flags; flags on the command line win")
 	fs.SetOutput(io.Discard) // pflag prints the whole usage on an error; one line is what a person can use
 	fs.SortFlags = true
 	fs.Usage = func() {
@@ -77,7 +77,7 @@ func fromFile(fs *pflag.FlagSet, path string) error {
 	return nil
 }
 
-// decode keeps numbers as they are written, which YAML's own types would not (100000000 as 1e+08).
+// decode keeps numbers as written; YAML's own types would change them (100000000 to 1e+08).
 func decode(content []byte) (map[string]any, error) {
 	asJSON, err := yaml.YAMLToJSONStrict(content)
 	if err != nil {
@@ -106,7 +106,7 @@ func read(path string) ([]byte, error) {
 	return content, nil
 }
 
-// scalar turns a value of the file into a flag's text. A list becomes a comma-separated one, as list flags take it.
+// scalar turns a value of the file into a flag's text. A list becomes comma-separated text, as list flags take it.
 func scalar(value any) (string, error) {
 	switch v := value.(type) {
 	case nil:
@@ -125,7 +125,7 @@ func scalar(value any) (string, error) {
 		}
 		return strings.Join(parts, ","), nil
 	case map[string]any:
-		return "", errors.New("is a map; want a value or a list")
+		return "", errors.New("is a map; it must be a value or a list")
 	default:
 		return fmt.Sprint(v), nil
 	}

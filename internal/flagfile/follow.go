@@ -9,13 +9,13 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// followInterval is how often Follow looks at the file: what an operator who has just saved it waits at most. A poll
-// sees what notification misses: a mounted ConfigMap is replaced by a link, an editor renames.
+// followInterval is how often Follow reads the file: an operator who has just saved it waits at most this long. A poll
+// also sees what file notification misses: a mounted ConfigMap is replaced by a link, and an editor renames.
 const followInterval = 5 * time.Second
 
-// Follow calls changed after each change of the content of the file that --config names in fs, which Parse has set,
-// until ctx ends; then it returns nil. What changed returns is logged. Without a file it only waits. A file that cannot
-// be read is logged, once until it can be again.
+// Follow calls changed after each change of the file that --config names in fs, which Parse has set. It returns nil
+// when ctx ends. It logs what changed returns. Without a file it only waits. It logs a file that can't be read once,
+// until it can read the file again.
 func Follow(ctx context.Context, fs *pflag.FlagSet, changed func() error) error {
 	var path string
 	if flag := fs.Lookup(FlagName); flag != nil {
@@ -28,7 +28,8 @@ func Follow(ctx context.Context, fs *pflag.FlagSet, changed func() error) error 
 	log := klog.FromContext(ctx)
 	ticker := time.NewTicker(followInterval)
 	defer ticker.Stop()
-	// What Parse saw a moment ago. A change in between is noticed all the same by whoever compares settings, not files.
+	// This is what Parse saw a moment ago. A change in between is not lost: the first call of changed compares
+	// settings, not files.
 	known, err := read(path)
 	for failed := err != nil; ; {
 		select {
@@ -39,7 +40,7 @@ func Follow(ctx context.Context, fs *pflag.FlagSet, changed func() error) error 
 		content, err := read(path)
 		if err != nil {
 			if !failed {
-				log.Error(err, "The configuration file can't be read; going on as it was", "file", path)
+				log.Error(err, "Can't read the configuration file; the settings stay as they are", "file", path)
 			}
 			failed = true
 			continue
@@ -48,9 +49,9 @@ func Follow(ctx context.Context, fs *pflag.FlagSet, changed func() error) error 
 		if !bytes.Equal(content, known) {
 			known = content
 			if err := changed(); err != nil {
-				log.Error(err, "The configuration file has changed and can't be followed; going on as it was", "file", path)
+				log.Error(err, "Can't apply the changed configuration file; the settings stay as they are", "file", path)
 			} else {
-				log.Info("The configuration file has changed, following it", "file", path)
+				log.Info("Applied the changed configuration file", "file", path)
 			}
 		}
 	}

@@ -1,8 +1,8 @@
-// Package live holds a value that one goroutine sets and others follow: the current value and a signal of the next
-// change, without callbacks and without a channel that must be drained.
+// Package live holds a value that one goroutine sets and others follow. A follower gets the current value and a signal
+// of the next change, without callbacks and without a channel that it must drain.
 //
-// A follower sees the newest value, not every value: two quick changes may be seen as one. What must see every change
-// is a queue's job, not this package's.
+// A follower sees the newest value, not every value: it may see two quick changes as one. Use a queue to see every
+// change.
 package live
 
 import (
@@ -27,7 +27,7 @@ func (v *Value[T]) Get() T {
 	return v.current
 }
 
-// Watch returns the current value and a channel that is closed when the value is no longer that one.
+// Watch returns the current value and a channel that closes when the value changes.
 func (v *Value[T]) Watch() (T, <-chan struct{}) {
 	v.mu.Lock()
 	defer v.mu.Unlock()

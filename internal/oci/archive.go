@@ -18,15 +18,15 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// Named is an image of one platform, or an index of several, and what it is called: REPOSITORY:TAG.
+// Named is an image of one platform, or an index of several, with its name: REPOSITORY:TAG.
 type Named struct {
 	Name string
-	// Image or Index; the other is nil.
+	// One of Image and Index is set; the other is nil.
 	Image v1.Image
 	Index v1.ImageIndex
 }
 
-// Index brings the images of several platforms together.
+// Index joins the images of several platforms.
 func Index(images ...v1.Image) (v1.ImageIndex, error) {
 	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
 	for _, i := range images {
@@ -102,7 +102,7 @@ func PackLayout(path, dir string) error {
 	return errors.Join(packDir(f, dir), f.Close())
 }
 
-// packDir writes the files below dir, in the order of their names.
+// packDir writes the files below dir, sorted by name.
 func packDir(to io.Writer, dir string) error {
 	root, err := os.OpenRoot(dir)
 	if err != nil {

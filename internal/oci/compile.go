@@ -13,18 +13,18 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
 
-// Source is a Go program that is to be built.
+// Source is a Go program to build.
 type Source struct {
-	// Dir is the directory of its module, Package the program's path as the go command takes it.
+	// Dir is the directory of the program's module. Package is its path as the go command takes it.
 	Dir, Package string
 
-	// Tags are separated by commas; LDFlags come on top of those that leave out symbols and the build's ID.
+	// Tags are separated by commas. LDFlags are added to those that remove symbols and the build's ID.
 	Tags    string
 	LDFlags []string
 }
 
-// Compile builds the program for a platform, statically, with the go command. What comes out depends on the source, the
-// version of Go and what is in Source: not on where, nor with which settings of the user's, it is built.
+// Compile builds the program for a platform, statically, with the go command. The result depends only on the source
+// code, the version of Go and the fields of Source: not on the directory or the user's settings.
 func (s Source) Compile(ctx context.Context, platform v1.Platform) (program []byte, err error) {
 	work, err := os.MkdirTemp("", "compile-")
 	if err != nil {

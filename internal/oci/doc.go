@@ -1,9 +1,10 @@
-// Package oci makes container images of static programs, without a container engine and without a base image: an image has
-// the program, who runs it, a place for temporary files, and the list of what the program is made of.
+// Package oci makes container images of static programs, without a container engine and without a base image. An image
+// holds the program, the user that it runs as, a place for temporary files, and the list of the program's modules.
 //
-// Images are functions of what is in them: the same bytes on every machine, whenever they are made. There are no times and
-// no owners in their layers.
+// An image is a function of its content: it has the same bytes on every machine, at any time. Its layers hold no times
+// and no owners.
 //
-// An image has no CA certificates, as programs of ours believe no public authority: each is told whom to trust by a file of
-// the cluster's or the pool's, which is mounted. Nor has it a shell, time zones or /etc/nsswitch.conf: Go does without.
+// An image has no CA certificates, because our programs trust no public authority: each reads whom to trust from a
+// mounted file of the cluster or the pool. It has no shell, time zones or /etc/nsswitch.conf either: Go does not need
+// them.
 package oci

@@ -19,31 +19,31 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// File is an entry of a layer: a directory, a link or a regular file, by its mode.
+// File is an entry of a layer. Its mode says whether it is a directory, a link or a regular file.
 type File struct {
 	Path string
-	// Content is that of a file, or where a link leads.
+	// Content is a file's content, or a link's target.
 	Content []byte
 	Mode    fs.FileMode
 }
 
-// Dir is a directory.
+// Dir returns a directory.
 func Dir(path string, mode fs.FileMode) File { return File{Path: path, Mode: fs.ModeDir | mode} }
 
-// Text is a file that all may read.
+// Text returns a file that all may read.
 func Text(path, content string) File { return File{Path: path, Content: []byte(content), Mode: 0o644} }
 
-// Executable is a file that all may run.
+// Executable returns a file that all may run.
 func Executable(path string, content []byte) File {
 	return File{Path: path, Content: content, Mode: 0o755}
 }
 
-// Link is a symbolic link.
+// Link returns a symbolic link.
 func Link(path, to string) File {
 	return File{Path: path, Content: []byte(to), Mode: fs.ModeSymlink | 0o777}
 }
 
-// Layer packs files, with the directories that they need. It is not compressed: good from one place of a disk to another.
+// Layer packs files and the directories that they need. It is not compressed, which suits a copy within one machine.
 func Layer(files ...File) (v1.Layer, error) {
 	packed, err := packLayer(files)
 	if err != nil {
@@ -52,7 +52,7 @@ func Layer(files ...File) (v1.Layer, error) {
 	return static.NewLayer(packed, types.OCIUncompressedLayer), nil
 }
 
-// CompressedLayer is Layer for registries.
+// CompressedLayer is Layer, compressed for registries.
 func CompressedLayer(files ...File) (v1.Layer, error) {
 	packed, err := packLayer(files)
 	if err != nil {
@@ -80,7 +80,7 @@ func CompressedLayer(files ...File) (v1.Layer, error) {
 	return partial.CompressedToLayer(l)
 }
 
-// compressed is a layer whose hashes are known already.
+// compressed is a layer whose hashes are already known.
 type compressed struct {
 	content        []byte
 	digest, diffID v1.Hash
@@ -94,7 +94,7 @@ func (c *compressed) Compressed() (io.ReadCloser, error) {
 	return io.NopCloser(bytes.NewReader(c.content)), nil
 }
 
-// Image puts layers together, for a platform.
+// Image puts layers together for a platform.
 func Image(platform v1.Platform, config v1.Config, layers ...v1.Layer) (v1.Image, error) {
 	base := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
 	image, err := mutate.AppendLayers(base, layers...)
@@ -117,7 +117,7 @@ func packLayer(files []File) ([]byte, error) {
 	for _, f := range files {
 		name := strings.TrimPrefix(f.Path, "/")
 		if !filepath.IsLocal(name) || made[name] {
-			return nil, fmt.Errorf("layer: path %q is twice in it, or not a path", f.Path)
+			return nil, fmt.Errorf("layer: path %q is invalid or occurs twice", f.Path)
 		}
 		if err := parents(w, name, made); err != nil {
 			return nil, fmt.Errorf("layer: %w", err)

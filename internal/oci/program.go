@@ -14,28 +14,28 @@ import (
 // nonroot is the user that programs run as, unless a Pod says otherwise.
 const nonroot = "65532"
 
-// Program is what an image is made of.
+// Program is the content and the description of an image.
 type Program struct {
-	// Name is the program's, and Title says what it is, to people.
+	// Name is the program's name. Title describes it to people.
 	Name, Title string
 
 	// Content is the program itself, linked statically.
 	Content []byte
 
-	// SBOM is put beside it, if it is not empty.
+	// SBOM is stored beside the program, unless it is empty.
 	SBOM []byte
 
 	Platform v1.Platform
 
-	// Version is the image's tag. Revision is that of the source, Created its time; both may be empty.
+	// Version is the image's tag. Revision is the source's, and Created its time; both may be empty.
 	Version, Revision string
 	Created           time.Time
 
-	// Uncompressed leaves the layer as it is, for an image that goes nowhere.
+	// Uncompressed leaves the layer uncompressed, for an image that stays on this machine.
 	Uncompressed bool
 }
 
-// Image is the program's: /usr/local/bin/NAME, run as a user that is not root.
+// Image returns an image that has the program as /usr/local/bin/NAME and runs it as a user other than root.
 func (p Program) Image() (v1.Image, error) {
 	if err := standsAlone(p.Content); err != nil {
 		return nil, fmt.Errorf("image of %s: %w", p.Name, err)
@@ -85,7 +85,7 @@ func (p Program) labels() map[string]string {
 	return labels
 }
 
-// standsAlone returns an error unless a program runs without any other file.
+// standsAlone fails unless the program runs without any other file.
 func standsAlone(program []byte) error {
 	f, err := elf.NewFile(bytes.NewReader(program))
 	if err != nil {
@@ -94,7 +94,7 @@ func standsAlone(program []byte) error {
 	defer f.Close()
 	for _, p := range f.Progs {
 		if p.Type == elf.PT_INTERP {
-			return errors.New("it is linked dynamically, and there is nothing else in its image: build it with CGO_ENABLED=0")
+			return errors.New("the program is linked dynamically, but its image has no libraries: build it with CGO_ENABLED=0")
 		}
 	}
 	return nil

@@ -12,8 +12,8 @@ import (
 	cyclonedx "github.com/CycloneDX/cyclonedx-go"
 )
 
-// SBOM lists what a Go program is made of, as the program itself says: CycloneDX, as JSON. It has neither a time nor
-// anything random in it.
+// SBOM lists the modules of a Go program, read from the program itself, as CycloneDX JSON. It contains no time and
+// nothing random.
 func SBOM(name, version string, program []byte) ([]byte, error) {
 	info, err := buildinfo.Read(bytes.NewReader(program))
 	if err != nil {
@@ -22,7 +22,7 @@ func SBOM(name, version string, program []byte) ([]byte, error) {
 	return describe(info, name, version, sha256.Sum256(program))
 }
 
-// describe writes down what a program with this hash says of itself.
+// describe writes what a program with this hash says of itself.
 func describe(info *debug.BuildInfo, name, version string, sum [sha256.Size]byte) ([]byte, error) {
 	main := component(cyclonedx.ComponentTypeApplication, info.Main.Path, version)
 	main.Name = name
@@ -48,7 +48,7 @@ func describe(info *debug.BuildInfo, name, version string, sum [sha256.Size]byte
 
 	var out bytes.Buffer
 	encoder := cyclonedx.NewBOMEncoder(&out, cyclonedx.BOMFileFormatJSON).SetPretty(true)
-	// What scanners of today read.
+	// Today's scanners read version 1.6.
 	if err := encoder.EncodeVersion(bom, cyclonedx.SpecVersion1_6); err != nil {
 		return nil, fmt.Errorf("SBOM of %s: %w", name, err)
 	}
@@ -63,7 +63,7 @@ func component(kind cyclonedx.ComponentType, path, version string) cyclonedx.Com
 	return cyclonedx.Component{Type: kind, Name: path, Version: version, PackageURL: url, BOMRef: url}
 }
 
-// dependency is a module, or what replaces it.
+// dependency returns a module, or its replacement.
 func dependency(m *debug.Module) cyclonedx.Component {
 	if m.Replace != nil {
 		m = m.Replace
@@ -75,7 +75,7 @@ func dependency(m *debug.Module) cyclonedx.Component {
 	return c
 }
 
-// uuid is a name-based one (version 8: by a hash of its maker's choice).
+// uuid returns a name-based UUID (version 8, with a hash of our choice).
 func uuid(sum []byte) string {
 	b := append([]byte(nil), sum[:16]...)
 	b[6] = b[6]&0x0f | 0x80

@@ -24,7 +24,7 @@ import (
 // requestTimeout is how long the server may take for a request unless --request-timeout says otherwise.
 const requestTimeout = "15s"
 
-// commands are what all of them share.
+// commands holds what all commands share.
 type commands struct {
 	flags  *genericclioptions.ConfigFlags
 	form   string
@@ -46,7 +46,7 @@ func New(out, errs io.Writer) *cobra.Command {
 		Annotations: map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl yurt"},
 		PersistentPreRunE: func(*cobra.Command, []string) error {
 			if !slices.Contains([]string{"", formJSON, formWide}, c.form) {
-				return fmt.Errorf("--output %q: want %s, %s, or nothing", c.form, formJSON, formWide)
+				return fmt.Errorf("--output %q: must be %s, %s or empty", c.form, formJSON, formWide)
 			}
 			return nil
 		},
@@ -54,7 +54,7 @@ func New(out, errs io.Writer) *cobra.Command {
 	root.SetOut(out)
 	root.SetErr(errs)
 	c.flags.AddFlags(root.PersistentFlags())
-	root.PersistentFlags().StringVarP(&c.form, "output", "o", "", "json, wide, or nothing")
+	root.PersistentFlags().StringVarP(&c.form, "output", "o", "", "json or wide; empty prints a table")
 	root.AddCommand(c.status(), c.why(), c.leader(), c.traffic(), c.kubeconfig())
 	return root
 }
@@ -71,7 +71,7 @@ func (c *commands) printer() printer {
 	return printer{out: c.output, form: c.form, colour: coloured(c.output), now: time.Now()}
 }
 
-// coloured: on a terminal, unless the user has said no (https://no-color.org).
+// coloured reports whether to use colour: on a terminal, unless the user declined it (https://no-color.org).
 func coloured(w io.Writer) bool {
 	f, ok := w.(*os.File)
 	return ok && os.Getenv("NO_COLOR") == "" && term.IsTerminal(int(f.Fd()))
@@ -127,7 +127,7 @@ func notFound(e Explanation) error {
 	return fmt.Errorf("no node %q", e.Node)
 }
 
-// Why reads all that is said about a node.
+// Why reads all that the server says about a node.
 func (r *Reader) Why(ctx context.Context, node string, now time.Time) (Explanation, error) {
 	o, err := r.Objects(ctx)
 	if err != nil {
@@ -164,14 +164,14 @@ func (c *commands) leader() *cobra.Command {
 			case p == nil:
 				return noPool(args[0], pools)
 			case p.Leader == "" && p.LeaderSaid == nil:
-				return fmt.Errorf("nobody is known to lead pool %s; its coordinator: %s", p.Name, p.Coordinator)
+				return fmt.Errorf("pool %s has no known leader; its coordinator: %s", p.Name, p.Coordinator)
 			case p.Leader == "":
-				return fmt.Errorf("nobody leads pool %s: the last leader was heard of %s; its coordinator: %s", p.Name,
+				return fmt.Errorf("pool %s has no leader: its last one reported %s; its coordinator: %s", p.Name,
 					c.printer().ago(p.LeaderSaid), p.Coordinator)
 			case c.form == formJSON:
 				return c.printer().json(map[string]any{"pool": p.Name, "leader": p.Leader, "said": p.LeaderSaid})
 			case c.form == formWide:
-				_, err = fmt.Fprintf(c.output, "%s   said so %s\n", p.Leader, c.printer().ago(p.LeaderSaid))
+				_, err = fmt.Fprintf(c.output, "%s   reported %s\n", p.Leader, c.printer().ago(p.LeaderSaid))
 			default:
 				_, err = fmt.Fprintln(c.output, p.Leader)
 			}
@@ -185,7 +185,7 @@ func (c *commands) kubeconfig() *cobra.Command {
 	var file string
 	cmd := &cobra.Command{
 		Use:   "kubeconfig POOL",
-		Short: "The kubeconfig with which a pool can be looked at from its own site, without the cloud",
+		Short: "The kubeconfig to look at a pool from its own site, without the cloud",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			r, err := c.reader()
@@ -204,11 +204,11 @@ func (c *commands) kubeconfig() *cobra.Command {
 		},
 		ValidArgsFunction: c.completePools,
 	}
-	cmd.Flags().StringVarP(&file, "file", "f", "", "write it to this file, which nobody else can read, and not to the terminal")
+	cmd.Flags().StringVarP(&file, "file", "f", "", "write it to this file, which only you can read, instead of to the terminal")
 	return cmd
 }
 
-// writePrivate replaces a file as a whole: a kubeconfig cut short, or readable by others for a moment, is none.
+// writePrivate replaces a file as a whole. So nobody ever finds half a kubeconfig, or one that others can read.
 func writePrivate(path string, content []byte) error {
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*") // 0600
 	if err != nil {
@@ -237,7 +237,7 @@ func (c *commands) pools(ctx context.Context) ([]Pool, error) {
 	return PoolsOf(o, time.Now()), nil
 }
 
-// unreachable says what else can be asked where the cloud can't.
+// unreachable adds whom to ask while the cloud can't be reached.
 func unreachable(err error) error {
 	var status apierrors.APIStatus
 	if errors.As(err, &status) {
@@ -252,9 +252,9 @@ func noPool(name string, pools []Pool) error {
 		names[i] = pools[i].Name
 	}
 	if len(names) == 0 {
-		return fmt.Errorf("no pool %q: there are none", name)
+		return fmt.Errorf("no pool %q: there are no pools", name)
 	}
-	return fmt.Errorf("no pool %q: there are %s", name, strings.Join(names, ", "))
+	return fmt.Errorf("no pool %q: the pools are %s", name, strings.Join(names, ", "))
 }
 
 func (c *commands) completePools(cmd *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {

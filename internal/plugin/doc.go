@@ -1,9 +1,9 @@
-// Package plugin is `kubectl yurt`: what an operator asks about pools and their nodes, answered from the objects that the
-// cloud has or, with a pool's own kubeconfig and no cloud, from those of its coordinator.
+// Package plugin is `kubectl yurt`. It answers an operator's questions about pools and their nodes from the cloud's
+// objects or, with a pool's own kubeconfig and no cloud, from those of the pool's coordinator.
 //
-// Files: gather.go reads objects, pools.go and why.go say what they mean and are pure, print.go shows it, command.go is the
-// command line. Nothing is ever written but a kubeconfig to a file.
+// gather.go reads objects. pools.go and why.go, which are pure, say what they mean. print.go shows it. command.go is
+// the command line. The plugin writes nothing but a kubeconfig to a file.
 //
-// Ages are counted by the clock of whoever asks, from times that nodes write by theirs: they are shown, and nothing is
-// concluded from them where a controller has judged with one clock.
+// Nodes write times by their own clocks, and the plugin counts ages by the caller's. So it shows ages, and concludes
+// nothing from them where a controller has already judged by one clock.
 package plugin

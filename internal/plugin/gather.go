@@ -25,15 +25,15 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// Reader reads a server: the cloud's, or a coordinator's.
+// Reader reads from a server: the cloud or a coordinator.
 type Reader struct {
 	Kube    kubernetes.Interface
 	Dynamic dynamic.Interface
-	// Within is the pool that the access is for; empty: it is the cloud's.
+	// Within is the pool whose coordinator is read; empty means the cloud.
 	Within edge.PoolName
 }
 
-// NewReader returns a Reader for an access. A pool's own kubeconfig is known by its client certificate.
+// NewReader returns a Reader. It recognizes a pool's own kubeconfig by its client certificate.
 func NewReader(c *rest.Config) (*Reader, error) {
 	kube, err := kubernetes.NewForConfig(c)
 	if err != nil {
@@ -46,10 +46,10 @@ func NewReader(c *rest.Config) (*Reader, error) {
 	return &Reader{Kube: kube, Dynamic: dyn, Within: poolOfAccess(c)}, nil
 }
 
-// poolOfAccess is the pool whose operators an access is for; empty: it is no operators'.
+// poolOfAccess returns the pool whose operators' kubeconfig this is; empty means none.
 func poolOfAccess(c *rest.Config) edge.PoolName {
 	own := rest.CopyConfig(c)
-	if rest.LoadTLSFiles(own) != nil { // whoever connects says what is wrong with them
+	if rest.LoadTLSFiles(own) != nil { // the connection will say what is wrong with them
 		return ""
 	}
 	certificates, err := cert.ParseCertsPEM(own.CertData)
@@ -60,7 +60,7 @@ func poolOfAccess(c *rest.Config) edge.PoolName {
 	return cmp.Or(pool, unnamed)
 }
 
-// unnamed stands for a pool whose operators' certificate was not made by coordinator-controller.
+// unnamed stands for the pool when coordinator-controller did not make the operators' certificate.
 const unnamed edge.PoolName = "this-pool"
 
 var (
@@ -68,7 +68,8 @@ var (
 	yurtCoordinators = v1alpha1.GroupVersion.WithResource("yurtcoordinators")
 )
 
-// Objects reads what there is about pools. What the cloud does not serve, since it is not installed, is empty.
+// Objects reads all objects about pools. Kinds that the cloud does not serve, because they are not installed, are
+// empty.
 func (r *Reader) Objects(ctx context.Context) (Objects, error) {
 	o := Objects{Within: r.Within, Leases: map[string]coordinationv1.Lease{}}
 	leases, err := r.Kube.CoordinationV1().Leases(corev1.NamespaceNodeLease).List(ctx, metav1.ListOptions{})
@@ -94,7 +95,7 @@ func (r *Reader) Objects(ctx context.Context) (Objects, error) {
 	return o, err
 }
 
-// within reads what a coordinator has besides Leases. It may not have Nodes, or not yet.
+// within reads what a coordinator has besides Leases. The coordinator may not have Nodes, or not yet.
 func (r *Reader) within(ctx context.Context, o *Objects) error {
 	nodes, err := r.Kube.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 	if err != nil && !apierrors.IsForbidden(err) && !apierrors.IsNotFound(err) {
@@ -111,7 +112,7 @@ func (r *Reader) within(ctx context.Context, o *Objects) error {
 	return err
 }
 
-// list reads all objects of one of our kinds; none where the server does not know the kind.
+// list reads all objects of one of our kinds. It returns none if the server does not know the kind.
 func list[T any](ctx context.Context, from dynamic.Interface, resource schema.GroupVersionResource) ([]T, error) {
 	all, err := from.Resource(resource).List(ctx, metav1.ListOptions{})
 	if apierrors.IsNotFound(err) || meta.IsNoMatchError(err) {
@@ -129,10 +130,10 @@ func list[T any](ctx context.Context, from dynamic.Interface, resource schema.Gr
 	return items, nil
 }
 
-// maxEvents bounds the history of a node.
+// maxEvents bounds the Events that are read about a node.
 const maxEvents = 500
 
-// Events are those about a Node. A server without them, or that keeps them from the caller, has none.
+// Events returns the Events about a Node. It returns none if the server has none, or refuses the caller.
 func (r *Reader) Events(ctx context.Context, node string) ([]corev1.Event, error) {
 	selector := fields.Set{"involvedObject.kind": "Node", "involvedObject.name": node}.AsSelector().String()
 	events, err := r.Kube.CoreV1().Events(metav1.NamespaceAll).List(ctx,
@@ -148,7 +149,7 @@ func (r *Reader) Events(ctx context.Context, node string) ([]corev1.Event, error
 
 var errNoKubeconfig = errors.New("the Secret has no kubeconfig yet")
 
-// Kubeconfig is what a pool's operators use.
+// Kubeconfig returns the kubeconfig of a pool's operators.
 func (r *Reader) Kubeconfig(ctx context.Context, pool edge.PoolName) ([]byte, error) {
 	name := pool.KubeconfigSecret()
 	s, err := r.Kube.CoreV1().Secrets(edge.NamespaceSystem).Get(ctx, name, metav1.GetOptions{})

@@ -13,51 +13,53 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// Objects are what a server has about pools, as it was read. At a coordinator there are no NodePools and no
-// YurtCoordinators, and the Leases are the pool's own.
+// Objects are a server's objects about pools. A coordinator has no NodePools and no YurtCoordinators, and only its own
+// pool's Leases.
 type Objects struct {
-	// Within is the pool whose coordinator was asked; empty: the cloud was.
+	// Within is the pool whose coordinator was asked; empty means that the cloud was.
 	Within       edge.PoolName
 	Pools        []v1beta2.NodePool
 	Coordinators []v1alpha1.YurtCoordinator
 	Nodes        []corev1.Node
-	// Leases are those of kube-node-lease, by name.
+	// Leases are the Leases of kube-node-lease, by name.
 	Leases map[string]coordinationv1.Lease
-	// Election is the Lease that hubs elect their leader with; nil: not at a coordinator, or nobody was elected yet.
+	// Election is the Lease by which hubs elect their leader; nil in the cloud, and before the first election.
 	Election *coordinationv1.Lease
 }
 
-// Pool is what is known of one.
+// Pool is what is known of one pool.
 type Pool struct {
 	Name string `json:"name"`
-	// Nodes are how many it has, Ready how many of them the cloud calls Ready.
+	// Nodes counts the pool's nodes. Ready counts those that the cloud calls Ready.
 	Nodes int `json:"nodes"`
 	Ready int `json:"ready"`
-	// Coordinator is one of the words below, or the reason why there is none.
+	// Coordinator is one of the words below, or the reason why the pool has no coordinator.
 	Coordinator string `json:"coordinator"`
-	// CoordinatorNode is where it runs.
+	// CoordinatorNode is the node that the coordinator runs on.
 	CoordinatorNode string `json:"coordinatorNode,omitempty"`
-	// Leader is the node whose hub speaks for the pool; empty: nobody is known to.
+	// Leader is the node whose hub speaks for the pool; empty means that none is known.
 	Leader string `json:"leader,omitempty"`
-	// LeaderSaid is when it last said so.
+	// LeaderSaid is the time of the leader's last report.
 	LeaderSaid *time.Time `json:"leaderSaid,omitempty"`
-	// Delegated nodes have their heartbeats forwarded by the leader, Outside ones do not reach the coordinator.
+	// Delegated are the nodes whose heartbeats the leader forwards. Outside are those that do not reach the
+	// coordinator.
 	Delegated []string `json:"delegated"`
 	Outside   []string `json:"outside"`
 }
 
-// What Pool.Coordinator says, besides the reasons of a YurtCoordinator's conditions.
+// Values of Pool.Coordinator, besides the reasons of a YurtCoordinator's conditions.
 const (
 	CoordinatorReady = "Ready"
 	CoordinatorNone  = "None"
 	CoordinatorNew   = "New"
 )
 
-// reportLasts is how long a leader's report in the cloud counts: it is renewed each minute and says that it counts for two;
-// half a minute is for clocks that differ. At a coordinator the election Lease says itself how long it counts.
+// reportLasts is how long a leader's report in the cloud is valid. The leader renews it each minute and says that it is
+// valid for two; half a minute is for clocks that differ. At a coordinator the election Lease itself says how long it
+// is valid.
 const reportLasts = 150 * time.Second
 
-// PoolsOf says what objects mean for each pool, in the order of names.
+// PoolsOf returns the state of each pool, sorted by name.
 func PoolsOf(o Objects, now time.Time) []Pool {
 	byName := make(map[string]*Pool)
 	pool := func(name string) *Pool {
@@ -100,7 +102,7 @@ func PoolsOf(o Objects, now time.Time) []Pool {
 	return pools
 }
 
-// describe takes in a YurtCoordinator. Where a pool has two, the one that is not refused counts.
+// describe adds a YurtCoordinator's state. If a pool has two, the accepted one counts.
 func describe(p *Pool, c *v1alpha1.YurtCoordinator) {
 	says := CoordinatorNew
 	for _, cond := range c.Status.Conditions {
@@ -119,8 +121,8 @@ func describe(p *Pool, c *v1alpha1.YurtCoordinator) {
 	}
 }
 
-// within says what a coordinator knows by itself: that it answers, and whose heartbeats it has. Where it has no Nodes, one
-// that is heard of counts as ready.
+// within adds what a coordinator knows by itself: that it answers, and whose heartbeats it has. If it has no Nodes, a
+// node that is heard of counts as ready.
 func within(p *Pool, o Objects, now time.Time) {
 	p.Coordinator = CoordinatorReady
 	if len(o.Nodes) > 0 {
@@ -153,7 +155,7 @@ func leads(p *Pool, o Objects, now time.Time) {
 	said := lease.Spec.RenewTime.Time
 	p.LeaderSaid = &said
 	if s := lease.Spec.LeaseDurationSeconds; lasts == 0 && s != nil {
-		// Twice of it: clocks differ, and nothing depends on it here.
+		// Twice its duration: clocks differ, and nothing depends on it here.
 		lasts = 2 * time.Duration(*s) * time.Second
 	}
 	if now.Sub(said) < lasts {
@@ -161,7 +163,7 @@ func leads(p *Pool, o Objects, now time.Time) {
 	}
 }
 
-// delegated reads the mark of a Lease: an annotation in the cloud, a label as well at a coordinator.
+// delegated reads the mark of a Lease: an annotation in the cloud, also a label at a coordinator.
 func delegated(l *coordinationv1.Lease) bool {
 	return l.Annotations[edge.DelegateHeartbeat] == edge.DelegateHeartbeatOn
 }

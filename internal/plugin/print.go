@@ -13,13 +13,13 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 )
 
-// Forms of output, besides none.
+// Forms of output. The default is a table.
 const (
 	formJSON = "json"
 	formWide = "wide"
 )
 
-// printer shows what commands found.
+// printer shows the results of commands.
 type printer struct {
 	out  io.Writer
 	form string
@@ -34,14 +34,14 @@ func (p printer) json(v any) error {
 	return e.Encode(v)
 }
 
-// row is a line of a table. Its state, which decides the colour of the whole line's mark, may be empty.
+// row is a line of a table. Its state decides its colour, and may be empty.
 type row struct {
 	state string
 	cells []string
 }
 
-// table writes a head and rows in columns. Colour goes around whole lines, after they were aligned: codes have no width, and
-// a tab writer would count them.
+// table writes a head and rows in columns. It aligns lines first and colours whole lines then: a tab writer would count
+// the width of colour codes.
 func (p printer) table(head []string, rows []row) error {
 	var text strings.Builder
 	t := tabwriter.NewWriter(&text, 0, 0, 3, ' ', 0)
@@ -65,7 +65,7 @@ func (p printer) table(head []string, rows []row) error {
 	return nil
 }
 
-// paint colours a text by a state: what is well is left as it is.
+// paint colours a text by its state. A good state gets no colour.
 func (p printer) paint(state, text string) string {
 	if !p.colour {
 		return text
@@ -86,7 +86,7 @@ func (p printer) pools(pools []Pool) error {
 	}
 	head := []string{"POOL", "READY", "COORDINATOR", "LEADER", "DELEGATED", "OUTSIDE"}
 	if p.form == formWide {
-		head = append(head, "COORDINATOR NODE", "LEADER SAID SO")
+		head = append(head, "COORDINATOR NODE", "LEADER REPORTED")
 	}
 	rows := make([]row, 0, len(pools))
 	for i := range pools {
@@ -103,7 +103,7 @@ func (p printer) pools(pools []Pool) error {
 	return p.table(head, rows)
 }
 
-// stateOfPool is the word that a pool's line is coloured by.
+// stateOfPool returns the word that decides the colour of a pool's line.
 func stateOfPool(p *Pool) string {
 	switch {
 	case p.Coordinator != CoordinatorReady && p.Coordinator != CoordinatorNone && p.Coordinator != CoordinatorNew,
@@ -115,7 +115,7 @@ func stateOfPool(p *Pool) string {
 	return p.Coordinator
 }
 
-// names are some of a list: all of it where there is room, or is to be.
+// names returns a list as text, shortened unless the output is wide.
 func (p printer) names(all []string) string {
 	const few = 3
 	if len(all) <= few || p.form == formWide {
@@ -163,7 +163,7 @@ func (p printer) items(name string, items []Item) error {
 	return p.table([]string{name, "SINCE", "SAYS"}, rows)
 }
 
-// ago is how long ago a time was. One that is to come was written by a clock that is ahead of ours.
+// ago says how long ago a time was. A time in the future was written by a clock ahead of ours.
 func (p printer) ago(t *time.Time) string {
 	switch {
 	case t == nil:

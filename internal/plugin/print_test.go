@@ -26,7 +26,7 @@ a 4/5 Ready a2 a3,a4 and 2 more -
 bb 3/3 Ready b1 - -
 c 0/0 TooFewNodes - - -
 `,
-		formWide: `POOL READY COORDINATOR LEADER DELEGATED OUTSIDE COORDINATOR NODE LEADER SAID SO
+		formWide: `POOL READY COORDINATOR LEADER DELEGATED OUTSIDE COORDINATOR NODE LEADER REPORTED
 a 4/5 Ready a2 a3,a4,a5,a6 - a1 20s ago
 bb 3/3 Ready b1 - - - 60s ahead
 c 0/0 TooFewNodes - - - - -

@@ -13,26 +13,26 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// PoolTraffic is what the links of a pool's nodes to the cloud have carried, as their hubs say.
+// PoolTraffic is what the links of a pool's nodes to the cloud have carried, by their hubs' count.
 type PoolTraffic struct {
 	Pool string `json:"pool"`
-	// Said is when the leader last told the cloud; absent where a coordinator itself was asked.
+	// Said is the time of the leader's last report to the cloud; nil if a coordinator was asked.
 	Said  *time.Time    `json:"said,omitempty"`
 	Nodes []NodeTraffic `json:"nodes"`
-	// Total is of all nodes that say, since the time that each says.
+	// Total is the sum over all nodes that report, each since its own start.
 	Total struct {
 		Sent     uint64 `json:"sentBytes"`
 		Received uint64 `json:"receivedBytes"`
 	} `json:"total"`
 }
 
-// NodeTraffic is a node's.
+// NodeTraffic is what one node's link has carried.
 type NodeTraffic struct {
 	Node string `json:"node"`
 	edge.Traffic
 }
 
-// TrafficOf says what objects mean for a pool. Without anybody who says it has no nodes.
+// TrafficOf returns a pool's traffic. It has no nodes if nobody reports any.
 func TrafficOf(o Objects, pool string) PoolTraffic {
 	said := map[edge.NodeName]edge.Traffic{}
 	p := PoolTraffic{Pool: pool, Nodes: []NodeTraffic{}}
@@ -82,7 +82,7 @@ func (c *commands) traffic() *cobra.Command {
 	}
 }
 
-// Traffic reads what is said of a pool's links.
+// Traffic reads what is reported about a pool's links.
 func (r *Reader) Traffic(ctx context.Context, pool string) (PoolTraffic, error) {
 	o, err := r.Objects(ctx)
 	if err != nil {
@@ -95,8 +95,8 @@ func (r *Reader) Traffic(ctx context.Context, pool string) (PoolTraffic, error) 
 	}
 	t := TrafficOf(o, pool)
 	if len(t.Nodes) == 0 {
-		return t, fmt.Errorf("nobody says what the links of pool %s carry; its coordinator: %s. Hubs tell their "+
-			"coordinator, and its leader tells the cloud each minute", pool, p.Coordinator)
+		return t, fmt.Errorf("no hub reports what the links of pool %s carry; its coordinator: %s. Hubs report to their "+
+			"coordinator, and the leader reports to the cloud each minute", pool, p.Coordinator)
 	}
 	return t, nil
 }
@@ -117,7 +117,7 @@ func (p printer) traffic(t PoolTraffic) error {
 	return p.table([]string{"NODE", "TO CLOUD", "FROM CLOUD", "COUNTED SINCE"}, rows)
 }
 
-// bytesOf is a number of bytes with three digits at least.
+// bytesOf formats a number of bytes with at least three digits.
 func bytesOf(n uint64) string {
 	units := []string{"B", "KiB", "MiB", "GiB", "TiB"}
 	v := float64(n)

@@ -13,30 +13,30 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// Subject is a node and all that is said about it.
+// Subject is a node and all that is known about it.
 type Subject struct {
 	Name string
-	// Node is nil where the server has none of that name.
+	// Node is nil if the server has no Node of that name.
 	Node *corev1.Node
-	// Lease is its heartbeat; nil: there is none.
+	// Lease is the node's heartbeat; nil means none.
 	Lease *coordinationv1.Lease
-	// Pool is its pool; nil: it is in none.
+	// Pool is the node's pool; nil means none.
 	Pool *Pool
-	// Events are those about it, in any order.
+	// Events are the Events about the node, in any order.
 	Events []corev1.Event
-	// Within says that a coordinator was asked, and not the cloud.
+	// Within says that a coordinator was asked, not the cloud.
 	Within bool
 }
 
-// Explanation is why a node is in its state.
+// Explanation says why a node is in its state.
 type Explanation struct {
 	Node string `json:"node"`
 	Pool string `json:"pool,omitempty"`
 	// State is one of the words below.
 	State string `json:"state"`
-	// Because says it in a sentence, and what to look at.
+	// Because gives the reason in a sentence, and says what to look at.
 	Because string `json:"because"`
-	// Evidence is what that was concluded from, and History what happened to the node, the oldest first.
+	// Evidence is what the state was concluded from. History is what happened to the node, oldest first.
 	Evidence []Item `json:"evidence"`
 	History  []Item `json:"history"`
 }
@@ -45,20 +45,20 @@ type Explanation struct {
 type Item struct {
 	What string `json:"what"`
 	Says string `json:"says"`
-	// Since is when it was said or began; nil: nobody knows.
+	// Since is when it was said or began; nil means unknown.
 	Since *time.Time `json:"since,omitempty"`
 }
 
 // States of a node.
 const (
-	StateConnected = "Connected" // it renews its Lease itself
-	StateDelegated = "Delegated" // its pool says that it lives; its link to the cloud is down
-	StateSilent    = "Silent"    // nobody has heard of it for longer than a heartbeat may take
-	StateUnknown   = "Unknown"   // there is no heartbeat to go by
-	StateNotFound  = "NotFound"  // there is no such node
+	StateConnected = "Connected" // the node renews its Lease itself
+	StateDelegated = "Delegated" // the pool says that the node lives; the node's link to the cloud is down
+	StateSilent    = "Silent"    // no heartbeat for longer than one may take
+	StateUnknown   = "Unknown"   // no heartbeat to judge by
+	StateNotFound  = "NotFound"  // no such node
 )
 
-// Explain says what a node's state is, and why.
+// Explain returns a node's state and the reason for it.
 func Explain(s Subject, now time.Time) Explanation {
 	e := Explanation{Node: s.Name, Evidence: []Item{}, History: history(s.Events)}
 	if s.Pool != nil {
@@ -90,14 +90,14 @@ func Explain(s Subject, now time.Time) Explanation {
 	return e
 }
 
-// conclude goes by the condition that coordinator-controller keeps, which is judged by one clock, and by the Lease where
-// there is none.
+// conclude goes by the condition that coordinator-controller sets, which is judged by one clock. Without that condition
+// it goes by the Lease.
 func conclude(s Subject, now time.Time) (state, because string) {
 	switch {
 	case s.Node == nil && s.Lease == nil:
 		return StateNotFound, "There is neither a Node nor a heartbeat of that name here."
 	case s.Lease == nil:
-		return StateUnknown, "It has no Lease in kube-node-lease: its kubelet has never renewed one, or somebody deleted it."
+		return StateUnknown, "It has no Lease in kube-node-lease: its kubelet has never made one, or somebody deleted it."
 	}
 	if s.Within {
 		return concludeWithin(s, now)
@@ -108,7 +108,7 @@ func conclude(s Subject, now time.Time) (state, because string) {
 		}
 	}
 	if old := age(s.Lease, now); old > patience(s.Lease) {
-		return StateSilent, fmt.Sprintf("Its Lease was last renewed %s ago. coordinator-controller says nothing of it: "+
+		return StateSilent, fmt.Sprintf("Its Lease was last renewed %s ago. coordinator-controller says nothing about it: "+
 			"is it running?", short(old))
 	}
 	if delegated(s.Lease) {
@@ -161,7 +161,7 @@ func behind(s Subject) string {
 	return "Its own link to the cloud is down; " + by + " forwards its heartbeats. Its Pods are kept, new ones go elsewhere."
 }
 
-// heartbeat is what the Lease says, and who wrote it last.
+// heartbeat returns what the Lease says, and who wrote it last.
 func heartbeat(s Subject) Item {
 	i := Item{What: "Last heartbeat", Says: "renewed by the node itself"}
 	if delegated(s.Lease) {
@@ -179,7 +179,7 @@ func heartbeat(s Subject) Item {
 	return i
 }
 
-// writer is the program that changed the Lease last, as the API server has noted it.
+// writer returns the program that changed the Lease last, as the API server recorded it.
 func writer(l *coordinationv1.Lease) string {
 	var name string
 	var last time.Time
@@ -192,7 +192,7 @@ func writer(l *coordinationv1.Lease) string {
 }
 
 func poolEvidence(s Subject) []Item {
-	leader := Item{What: "Leader of pool " + s.Pool.Name, Says: cmp.Or(s.Pool.Leader, "nobody is known to lead"),
+	leader := Item{What: "Leader of pool " + s.Pool.Name, Says: cmp.Or(s.Pool.Leader, "no known leader"),
 		Since: s.Pool.LeaderSaid}
 	coordinator := Item{What: "Coordinator", Says: s.Pool.Coordinator}
 	if s.Pool.CoordinatorNode != "" {
@@ -205,7 +205,8 @@ func poolEvidence(s Subject) []Item {
 	return items
 }
 
-// tells says whether a condition is evidence: those of heartbeats and evictions, and whatever is wrong with the node.
+// tells reports whether a condition is evidence: one about heartbeats or evictions, or any that says that something is
+// wrong.
 func tells(c *corev1.NodeCondition) bool {
 	switch c.Type {
 	case corev1.NodeReady, edge.ConditionCloudLinkDown, edge.ConditionPodsKept, conditionEvictionsHeld:
@@ -220,14 +221,14 @@ func taintSays(t corev1.Taint) string {
 		return "no new Pods while its heartbeats are delegated"
 	case corev1.TaintNodeUnreachable, corev1.TaintNodeNotReady:
 		if t.Effect == corev1.TaintEffectNoExecute {
-			return "Pods are evicted once they have borne it for their tolerationSeconds"
+			return "Pods are evicted after their tolerationSeconds"
 		}
 		return "no new Pods while it is not Ready"
 	}
 	return ""
 }
 
-// history is what Events say, the oldest first.
+// history returns what the Events say, oldest first.
 func history(events []corev1.Event) []Item {
 	items := make([]Item, 0, len(events))
 	for i := range events {
@@ -267,7 +268,7 @@ func age(l *coordinationv1.Lease, now time.Time) time.Duration {
 	return now.Sub(l.Spec.RenewTime.Time)
 }
 
-// patience is how old a heartbeat may be: as long as the Lease says that it lasts.
+// patience returns how old a heartbeat may be: as long as the Lease says that it is valid.
 func patience(l *coordinationv1.Lease) time.Duration {
 	const usual = 40 * time.Second // kubelet's nodeLeaseDurationSeconds
 	if s := l.Spec.LeaseDurationSeconds; s != nil && *s > 0 {

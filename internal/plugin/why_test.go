@@ -152,7 +152,7 @@ Condition CloudLinkDown=True                      -        R: M.
 Condition MemoryPressure=True                     60s ago  Low
 Condition Ready=True                              60m ago  KubeletReady
 Taint node.openyurt.io/unschedulable:NoSchedule   -        no new Pods while its heartbeats are delegated
-Taint node.kubernetes.io/unreachable:NoExecute    1s ago   Pods are evicted once they have borne it for their tolerationSeconds
+Taint node.kubernetes.io/unreachable:NoExecute    1s ago   Pods are evicted after their tolerationSeconds
 
 HISTORY         SINCE     SAYS
 NodeReady       60m ago   ready

@@ -1,9 +1,9 @@
-// Package resident has a program let go of the pages of its own file that it does not use any more.
+// Package resident gives back the memory of those pages of a program's own file that it no longer uses.
 //
-// Most of a program of ours is Kubernetes' libraries, and most of these are needed when it starts, to make their tables.
-// Such a page stays mapped, and counts as the program's memory (RSS), until the system is short of memory and has found
-// out that nobody uses it. Let go, it is the system's cache, the first to be taken; a page that is used after all is mapped
-// again from there. Nothing is lost: only pages that are as they are in the file are let go.
+// Most of our programs is code of Kubernetes' libraries, and most of that runs only at the start, to build tables. Such
+// a page stays mapped and counts as the program's memory (RSS) until the system is short of memory and finds that
+// nobody uses it. After Trim the page is only in the system's cache, which the system empties first; a page that is
+// used again is mapped from there. Nothing is lost: Trim gives back only pages that are identical to the file.
 package resident
 
 import (
@@ -21,13 +21,14 @@ import (
 )
 
 const (
-	// settled is how long a program takes to start, by far; every is how often pages are let go from then on, those of
-	// what it does seldom.
+	// settled is much longer than any program takes to start. every is how often Trim works from then on, for the pages
+	// of seldom used code.
 	settled = 20 * time.Second
 	every   = 10 * time.Minute
 )
 
-// Trim lets go of pages until ctx ends, and returns nil. Where the system does not say what is mapped, it does nothing.
+// Trim gives unused pages back until ctx ends, and returns nil. Where the system does not say what is mapped, it does
+// nothing.
 func Trim(ctx context.Context) error {
 	logger := klog.FromContext(ctx)
 	timer := time.NewTimer(settled)
@@ -40,20 +41,20 @@ func Trim(ctx context.Context) error {
 		}
 		pages, err := unused()
 		if err != nil {
-			logger.V(2).Info("Pages of the program that its start alone needed stay mapped", "err", err)
+			logger.V(2).Info("Can't give back the memory that only the start needed", "err", err)
 		}
 		for _, m := range pages {
-			// It is advice: if it is not taken, the pages stay mapped.
+			// This is advice: if the system ignores it, the pages stay mapped.
 			_, _, _ = unix.Syscall(unix.SYS_MADVISE, m.begin, m.end-m.begin, unix.MADV_DONTNEED)
 		}
 		timer.Reset(every)
 	}
 }
 
-// mapping is a range of addresses, end not among them.
+// mapping is a range of addresses; end is excluded.
 type mapping struct{ begin, end uintptr }
 
-// unused returns where this process has its own program's file mapped, and has written nothing.
+// unused returns where this process has mapped its own program's file and has written nothing.
 func unused() ([]mapping, error) {
 	program, err := os.Readlink("/proc/self/exe")
 	if err != nil {
@@ -67,12 +68,12 @@ func unused() ([]mapping, error) {
 	return untouched(f, program)
 }
 
-// untouched reads a smaps file for the mappings of a program's file that can't be written to and have not been: a page that
-// was, before it was protected, would be lost.
+// untouched reads a smaps file and returns the mappings of a program's file that can't be written to and never were. A
+// page that was written before it was protected would be lost.
 func untouched(smaps io.Reader, program string) ([]mapping, error) {
 	var found []mapping
 	var m mapping
-	its := false // whether m is of the program's file, and can't be written to
+	its := false // whether m belongs to the program's file and can't be written to
 	lines := bufio.NewScanner(smaps)
 	for lines.Scan() {
 		fields := strings.Fields(lines.Text())

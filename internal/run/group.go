@@ -1,11 +1,10 @@
-// Package run is the life cycle that every program of ours has: a group of blocking functions that live and die
-// together.
+// Package run is the life cycle of all our programs: a group of blocking functions that live and die together.
 //
-// Invariants: Run returns only after every function has returned; the first function to return (with an error or
-// without one) ends the group; functions are stopped in the reverse of the order in which they were added, each only
-// after the one added after it has returned, so that what a function needs outlives it.
+// Invariants: Run returns only after every function has returned. The first function to return, with or without an
+// error, ends the group. Functions stop in the reverse of the order in which they were added, each only after the next
+// one has returned, so that what a function needs outlives it.
 //
-// errgroup was the alternative: it cancels all at once, and a server that drains would find its upstream gone.
+// errgroup was the alternative: it cancels all at once, so a server that drains would find its upstream gone.
 package run
 
 import (
@@ -14,7 +13,7 @@ import (
 	"fmt"
 )
 
-// ErrStopped is the cause that a function's context ends with when its group stops in an orderly way.
+// ErrStopped is the cause of the end of a function's context when its group stops in an orderly way.
 var ErrStopped = errors.New("stopped")
 
 // Group is a set of functions that run together. The zero Group is empty and ready to use.
@@ -27,15 +26,15 @@ type member struct {
 	run  func(context.Context) error
 }
 
-// Add appends a function. It must block until its context ends or it fails, and must have stopped all that it
-// started when it returns. Functions are started in the order they are added. Add must not be called after Run.
+// Add appends a function. The function must block until its context ends or it fails, and by its return it must have
+// stopped all that it started. Functions start in the order in which they were added. Do not call Add after Run.
 func (g *Group) Add(name string, run func(context.Context) error) {
 	g.members = append(g.members, member{name, run})
 }
 
-// Run starts all functions and blocks until all have returned. It returns the first function's error, with its name;
-// nil when ctx ended and every function returned nil or its context's cause. A function that returns before it is
-// asked to is an error, whatever it returned.
+// Run starts all functions and blocks until all have returned. It returns the first function's error, with the
+// function's name; nil if ctx ended and every function returned nil or its context's cause. A function that returns
+// before it is asked to is an error, even if it returns nil.
 func (g *Group) Run(ctx context.Context) error {
 	type result struct {
 		index int

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Pause waits for d, or until ctx ends: then it returns the cause.
+// Pause waits for d and returns nil. If ctx ends first, it returns the cause.
 func Pause(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -18,7 +18,7 @@ func Pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// Backoff says how long to pause after each of several failures in a row. It is used by one goroutine at a time.
+// Backoff says how long to pause after each of several failures in a row. One goroutine at a time uses it.
 type Backoff struct {
 	// Min is the first pause, Max the longest. Both must be positive.
 	Min, Max time.Duration
@@ -26,14 +26,15 @@ type Backoff struct {
 	failures int
 }
 
-// Next returns the next pause: twice the one before, up to Max, of which chance takes up to half, so that programs which
+// Next returns the next pause: twice the one before, up to Max, less a random part of up to half. So programs that
 // failed together do not try again together.
 func (b *Backoff) Next() time.Duration {
 	b.failures++
 	return b.After(b.failures, rand.Float64())
 }
 
-// After returns the pause after so many failures, by a chance in [0, 1). It changes nothing: a state machine counts for itself.
+// After returns the pause after so many failures, for a chance in [0, 1). It changes nothing, for state machines that
+// count themselves.
 func (b Backoff) After(failures int, chance float64) time.Duration {
 	longest := b.Max
 	if shift := max(failures-1, 0); shift < 63 && b.Min <= b.Max>>shift {

@@ -23,23 +23,23 @@ import (
 )
 
 const (
-	// maxMetrics bounds what is read of a kubelet, which may lie. 110 Pods of three containers are some 150 KB.
+	// maxMetrics bounds what is read from a kubelet, which may lie. 110 Pods of three containers take some 150 KB.
 	maxMetrics = 4 << 20
-	// listTimeout bounds a list from the API server of this very process.
+	// listTimeout bounds a list from the API server in this process.
 	listTimeout = 10 * time.Second
 )
 
-// Kubelets says how the kubelets are reached.
+// Kubelets says how to reach the kubelets.
 type Kubelets struct {
-	// Transport proves who asks and verifies who answers.
+	// Transport authenticates the caller and verifies the kubelet.
 	Transport http.RoundTripper
-	// Port is that of kubelets whose Nodes do not say.
+	// Port is the port of kubelets whose Nodes do not name one.
 	Port int
-	// AddressTypes are the addresses of Nodes to dial, the best first.
+	// AddressTypes are the types of Node addresses to dial, best first.
 	AddressTypes []corev1.NodeAddressType
 }
 
-// New returns a Meter of the kubelets of the Nodes that the API server behind api has, with the Pods that it has.
+// New returns a Meter of the kubelets of all Nodes, and of all Pods, on the API server behind api.
 func New(api *rest.Config, kubelets Kubelets, c clock.Clock) (*Meter, error) {
 	typed, err := kubernetes.NewForConfig(api)
 	if err != nil {
@@ -64,7 +64,7 @@ func New(api *rest.Config, kubelets Kubelets, c clock.Clock) (*Meter, error) {
 		scraper.NewScraper(nodes, source, scrapeTimeout, nil), c), nil
 }
 
-// bounded ends an answer that is too long with an error.
+// bounded fails the reading of an answer that is too long.
 type bounded struct{ http.RoundTripper }
 
 // RoundTrip implements http.RoundTripper.
@@ -76,7 +76,8 @@ func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
 	return response, err
 }
 
-// nodeLister and podLister read when asked: an informer would hold all Pods for a question that is seldom put.
+// nodeLister and podLister read on demand: an informer would hold all Pods in memory for a question that is seldom
+// asked.
 type nodeLister struct{ client kubernetes.Interface }
 
 var _ corelisters.NodeLister = nodeLister{}

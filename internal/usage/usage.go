@@ -1,11 +1,11 @@
-// Package usage serves metrics.k8s.io, which is what kubectl top asks, from the kubelets of a pool: metrics-server's parts,
-// run only while somebody asks.
+// Package usage serves metrics.k8s.io, which kubectl top asks, from the kubelets of a pool. It consists of
+// metrics-server's parts, and works only while somebody asks.
 //
-// A figure of CPU is the difference between two readings. So the first request has the kubelets read twice and waits for
-// that; from then on they are read every Resolution until nobody has asked for Idle, and then everything is forgotten. A
-// coordinator that nobody asks costs its kubelets and the LAN nothing.
+// A CPU figure is the difference between two readings. So the first request waits until the kubelets have been read
+// twice. From then on they are read every Resolution, until nobody has asked for Idle; then all figures are forgotten.
+// While nobody asks, the coordinator costs its kubelets and the LAN nothing.
 //
-// A figure is its kubelet's word. A node that lies can give Pods of others figures that are not theirs.
+// A figure is only as good as its kubelet's word. A node that lies can report wrong figures for the Pods of others.
 package usage
 
 import (
@@ -24,17 +24,18 @@ import (
 )
 
 const (
-	// Resolution is the time between two readings of a kubelet: metrics-server's default.
+	// Resolution is the time between two readings of a kubelet. It is metrics-server's default.
 	Resolution = 15 * time.Second
-	// Idle is how long kubelets are read after the last request: a person who looks twice need not wait twice.
+	// Idle is how long the kubelets are read after the last request, so that a person who looks twice need not wait
+	// twice.
 	Idle = 2 * time.Minute
 
-	// firstGap is the time between readings until there are figures of everything. A kubelet measures containers anew
-	// every 10 to 15 s, its node when asked.
+	// firstGap is the time between readings until all figures are known. A kubelet measures containers every 10 to 15
+	// s, and its node on request.
 	firstGap = 3 * time.Second
-	// settling is how long figures of everything are waited for. Then those that there are must do.
+	// settling is how long a request waits for all figures. Then the known ones must do.
 	settling = Resolution
-	// patience is how long a request waits for the first figures, with a kubelet among them that is silent.
+	// patience is how long a request waits for the first figures while one of the kubelets is silent.
 	patience = settling + scrapeTimeout
 	// scrapeTimeout bounds the reading of one kubelet.
 	scrapeTimeout = 5 * time.Second
@@ -54,8 +55,8 @@ type Meter struct {
 	mu       sync.Mutex
 	asked    time.Time
 	store    storage.Storage
-	complete bool          // store has the figures that there are
-	changed  chan struct{} // closed when store or complete has changed
+	complete bool          // store has all figures that can be had
+	changed  chan struct{} // closed when store or complete changes
 }
 
 func newMeter(nodes nodeLister, pods podLister, s scraper.Scraper, c clock.Clock) *Meter {
@@ -70,7 +71,7 @@ func (m *Meter) Install(server *genericapiserver.GenericAPIServer) error {
 	return api.Install(m, m.pods, m.nodes, server, nil)
 }
 
-// Run reads kubelets when there is a request, until ctx ends.
+// Run reads kubelets while there are requests, until ctx ends.
 func (m *Meter) Run(ctx context.Context) error {
 	for {
 		select {
@@ -82,7 +83,7 @@ func (m *Meter) Run(ctx context.Context) error {
 	}
 }
 
-// measure reads the kubelets until nobody has asked for Idle, and forgets what they said.
+// measure reads the kubelets until nobody has asked for Idle, then forgets the figures.
 func (m *Meter) measure(ctx context.Context) {
 	defer m.put(storage.NewStorage(Resolution), false)
 	start := m.clock.Now()
@@ -109,7 +110,7 @@ func (m *Meter) measure(ctx context.Context) {
 	}
 }
 
-// hasAll reports whether store has figures of all that has just been read.
+// hasAll reports whether store has figures for all that was just read.
 func hasAll(store storage.Storage, batch *storage.MetricsBatch) bool {
 	nodes := make([]*corev1.Node, 0, len(batch.Nodes))
 	for name := range batch.Nodes {
@@ -153,7 +154,8 @@ func (m *Meter) GetPodMetrics(pods ...*metav1.PartialObjectMetadata) ([]metrics.
 	return m.figures().GetPodMetrics(pods...)
 }
 
-// figures returns the store once it is complete, or as it is after patience: what is missing has no figures.
+// figures returns the store once it is complete. After patience it returns the store as it is; what is missing has no
+// figures.
 func (m *Meter) figures() storage.Storage {
 	timeout := m.clock.NewTimer(patience)
 	defer timeout.Stop()
