@@ -21,7 +21,7 @@ import (
 
 // What a refusal says must be done instead.
 const (
-	inTheCloud   = "change it in the cloud"
+	inTheCloud   = "change them in the cloud"
 	otherAccess  = "each pool's operators have a kubeconfig for its coordinator"
 	tillManifest = `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"new"},"spec":{"containers":[{"name":"c","image":"c"}]}}`
 )
@@ -56,9 +56,9 @@ var denied = []struct{ args, stdin, want string }{
 	{"explain pod --output=plaintext-openapiv2", "", "serves OpenAPI v3 only"},
 	{"get secrets -A", "", "Secrets are read in the cloud"},
 	{"get secret new -n shop", "", "Secrets are read in the cloud"},
-	{"get pods -A --as=admin", "", "nobody acts as somebody else here"},
-	{"get pods -A --as=admin --as-group=system:masters", "", "nobody acts as somebody else here"},
-	{"get pods -A --as=system:serviceaccount:shop:default", "", "nobody acts as somebody else here"},
+	{"get pods -A --as=admin", "", "impersonation does not work here"},
+	{"get pods -A --as=admin --as-group=system:masters", "", "impersonation does not work here"},
+	{"get pods -A --as=system:serviceaccount:shop:default", "", "impersonation does not work here"},
 	{"get --raw /api/v1/nodes/p1-n2/proxy/pods", "", "use kubectl logs"},
 	{"get --raw /api/v1/nodes/p1-n2/proxy/run/shop/till/till?cmd=ls", "", "use kubectl logs"},
 	{"get --raw /api/v1/namespaces/shop/pods/till/proxy/", "", "use kubectl port-forward"},
@@ -193,7 +193,7 @@ func strangerDenied(t *kit.T, node string) {
 		"asks for its own objects": core.Get().AbsPath(edge.PathOwn).Do(t.Ctx).Error(),
 		"pushes its own Node":      core.Post().AbsPath(edge.PathOwn, edge.MirrorCoreGroup, "v1", "nodes").Do(t.Ctx).Error(),
 	} {
-		if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "not of this pool") {
+		if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "does not belong to this pool") {
 			t.Fail("%s, of another pool, %s: %v", node, what, err)
 		}
 	}

@@ -20,30 +20,31 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// DefaultQuotaBytes bounds what etcd holds: with all its pages in memory, the ceiling that a coordinator is budgeted.
+// DefaultQuotaBytes bounds what etcd holds. With all its pages in memory, it is the largest part of a coordinator's
+// budget.
 const DefaultQuotaBytes = 256 << 20
 
-// DefaultMirrorQuotaBytes bounds what the mirror holds, its history included: a pool's EndpointSlices are a few MB, 5000 of
-// them with ten endpoints each 8 MB. What kube-apiserver serves is in etcd, too, and counts there as well.
+// DefaultMirrorQuotaBytes bounds what the mirror holds, including its history. A pool's EndpointSlices are a few MB;
+// 5000 of them with ten endpoints each are 8 MB. What kube-apiserver serves is also in etcd, and counts there as well.
 const DefaultMirrorQuotaBytes = 128 << 20
 
-// DefaultOwnQuotaBytes bounds what hubs push of their nodes, as it counts in etcd: 1000 Pods and 500 Nodes of 8 KB, with as
-// much again of what they use, are 24 MB.
+// DefaultOwnQuotaBytes bounds what hubs push about their nodes, as counted in etcd. 1000 Pods and 500 Nodes of 8 KB,
+// with as much again for what they use, are 24 MB.
 const DefaultOwnQuotaBytes = 64 << 20
 
-// minQuotaBytes is what an idle coordinator and a handful of nodes need, with room.
+// minQuotaBytes is enough for an idle coordinator and a handful of nodes, with room.
 const minQuotaBytes = 16 << 20
 
-// minMirrorQuotaBytes is what the largest object takes that etcd would store, twice: the old one is history for a while.
+// minMirrorQuotaBytes is twice the largest object that etcd would store: the old version is history for a while.
 const minMirrorQuotaBytes = 4 << 20
 
 const defaultServiceRange = "10.96.0.0/12"
 
-// Config says how a coordinator serves. The zero value of a field means what its comment says; only the three files of
-// the serving certificate and the client CA have no zero meaning and must be given.
+// Config says how a coordinator serves. Each field's comment says what its zero value means. Only the three files of
+// the serving certificate and the client CA have no such meaning and must be given.
 type Config struct {
-	// NodeName is the Node that the coordinator runs on. Its Lease is marked here, so that a leader forwards it early.
-	// Empty: no Lease is marked.
+	// NodeName is the Node that the coordinator runs on. The coordinator marks its Lease, so that a leader forwards it
+	// early. Empty means that no Lease is marked.
 	NodeName edge.NodeName
 
 	// BindAddress is the IP address to serve on; empty means all.
@@ -51,7 +52,7 @@ type Config struct {
 	// SecurePort is the TCP port to serve on; 0 means any free one.
 	SecurePort int
 
-	// DataDir holds etcd's files, on a memory file system. Empty: a fresh directory on the first one found.
+	// DataDir holds etcd's files, on a memory file system. Empty means a fresh directory on the first one found.
 	DataDir string
 	// QuotaBytes bounds etcd's data; 0 means DefaultQuotaBytes. A coordinator that reaches it stops with ErrNoSpace.
 	QuotaBytes int64
@@ -60,32 +61,33 @@ type Config struct {
 	// refused with 413.
 	MirrorQuotaBytes int64
 
-	// OwnQuotaBytes bounds what hubs may push of their own nodes, of all nodes together; 0 means DefaultOwnQuotaBytes. What
-	// is beyond is refused.
+	// OwnQuotaBytes bounds what hubs may push about their own nodes, for all nodes together; 0 means
+	// DefaultOwnQuotaBytes. A push beyond it is refused.
 	OwnQuotaBytes int64
-	// OwnSecrets has hubs push the Secrets that their Pods use, and operators read them.
+	// OwnSecrets lets hubs push the Secrets that their Pods use, and operators read them.
 	OwnSecrets bool
 
 	// TLSCertFile and TLSPrivateKeyFile are the serving certificate; reread when they change.
 	TLSCertFile, TLSPrivateKeyFile string
 	// ClientCAFile holds the CAs of the client certificates; reread when it changes.
 	ClientCAFile string
-	// PoolNodesFile holds the names of the pool's nodes, one on each line; reread when it changes. Others are refused, and
-	// all are as long as there is no such file. Empty: every node that the CAs know is taken for one of the pool.
+	// PoolNodesFile holds the names of the pool's nodes, one per line; reread when it changes. Other nodes are refused,
+	// and so are all while the file is missing. Empty means that every node that the CAs know belongs to the pool.
 	PoolNodesFile string
 
-	// KubeletClientCertificate and KubeletClientKey are what kubelets see on logs, exec, attach and port-forward.
-	// Empty: no client certificate is shown.
+	// KubeletClientCertificate and KubeletClientKey authenticate the coordinator to kubelets on logs, exec, attach and
+	// port-forward. Empty means that it shows no client certificate.
 	KubeletClientCertificate, KubeletClientKey string
-	// KubeletCertificateAuthority verifies the kubelets' serving certificates. Empty: they are not verified.
+	// KubeletCertificateAuthority verifies the kubelets' serving certificates. Empty means that they are not verified.
 	KubeletCertificateAuthority string
 
-	// ServiceAccountIssuer and ServiceAccountKeyFiles let TokenReviews recognize the cloud's ServiceAccount tokens: the
-	// cloud's issuer and public keys. Empty: no token is recognized. The coordinator itself issues none, ever.
+	// ServiceAccountIssuer and ServiceAccountKeyFiles are the cloud's issuer and public keys, by which TokenReviews
+	// recognize the cloud's ServiceAccount tokens. Empty means that no token is recognized. The coordinator itself
+	// never issues one.
 	ServiceAccountIssuer   string
 	ServiceAccountKeyFiles []string
 
-	// ServiceClusterIPRange is the cloud's range, one CIDR; its IP family is the default family of Services read here.
+	// ServiceClusterIPRange is the cloud's range, one CIDR. Its IP family is the default family of Services read here.
 	// Empty means 10.96.0.0/12. No address is allocated here.
 	ServiceClusterIPRange string
 
@@ -95,14 +97,14 @@ type Config struct {
 	// Clock tells the time; nil means the real one.
 	Clock clock.WithTicker
 
-	stalledPush      time.Duration // 0 means its default
-	historyRevisions int64         // of a window; 0 means its default
+	stalledPush      time.Duration // 0 means the default
+	historyRevisions int64         // of a window; 0 means the default
 }
 
-// AddFlags declares c's fields as flags; what c holds now are their defaults.
+// AddFlags declares c's fields as flags, with their present values as defaults.
 func (c *Config) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar((*string)(&c.NodeName), "node-name", string(c.NodeName),
-		"name of the Node that this coordinator runs on; its Lease is marked, so that a leader forwards it early")
+		"name of the Node that this coordinator runs on; marks its Lease, so that a leader forwards it early")
 	fs.StringVar(&c.BindAddress, "bind-address", orDefault(c.BindAddress, "0.0.0.0"), "IP address to serve on")
 	fs.IntVar(&c.SecurePort, "secure-port", edge.PortCoordinator, "TCP port to serve on; 0 takes any free one")
 	fs.StringVar(&c.DataDir, "data-dir", c.DataDir,
@@ -114,7 +116,7 @@ func (c *Config) AddFlags(fs *pflag.FlagSet) {
 	fs.Int64Var(&c.MirrorQuotaBytes, "mirror-quota-bytes", DefaultMirrorQuotaBytes,
 		"how many bytes the resources that the pool shares may take; a push beyond that is refused")
 	fs.Int64Var(&c.OwnQuotaBytes, "own-quota-bytes", DefaultOwnQuotaBytes,
-		"how many bytes the objects of the nodes themselves may take, their Pods most of all; a push beyond that is refused")
+		"how many bytes the nodes' own objects, mostly Pods, may take; a push beyond that is refused")
 	fs.BoolVar(&c.OwnSecrets, "own-secrets", c.OwnSecrets,
 		"take the Secrets that the nodes' Pods use from hubs with --own-secrets, and let operators read them")
 	fs.StringVar(&c.TLSCertFile, "tls-cert-file", c.TLSCertFile, "serving certificate, PEM, with its chain (required)")
@@ -123,8 +125,8 @@ func (c *Config) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.ClientCAFile, "client-ca-file", c.ClientCAFile,
 		"CAs of the client certificates of nodes and operators, PEM (required)")
 	fs.StringVar(&c.PoolNodesFile, "pool-nodes-file", c.PoolNodesFile,
-		"names of the pool's nodes, one on each line; others are refused. Without it, every node that --client-ca-file knows "+
-			"counts as the pool's")
+		"names of the pool's nodes, one per line; others are refused. Without it, every node that --client-ca-file knows "+
+			"belongs to the pool")
 	fs.StringVar(&c.KubeletClientCertificate, "kubelet-client-certificate", c.KubeletClientCertificate,
 		"client certificate to show to kubelets, PEM")
 	fs.StringVar(&c.KubeletClientKey, "kubelet-client-key", c.KubeletClientKey,
@@ -149,7 +151,7 @@ func orDefault(s, fallback string) string {
 	return s
 }
 
-// completed returns c with its zero values replaced by what they mean.
+// completed returns c with its zero values replaced by their defaults.
 func (c Config) completed() Config {
 	c.BindAddress = orDefault(c.BindAddress, "0.0.0.0")
 	c.ServiceClusterIPRange = orDefault(c.ServiceClusterIPRange, defaultServiceRange)
@@ -169,11 +171,11 @@ func (c Config) completed() Config {
 	return c
 }
 
-// validate checks what can be known without reading a file. Its error is one line that names the flag.
+// validate checks everything that needs no file. Its error is one line that names the flag.
 func (c Config) validate() error {
 	if c.NodeName != "" {
 		if problems := validation.IsDNS1123Subdomain(string(c.NodeName)); len(problems) > 0 {
-			return fmt.Errorf("--node-name %q is not a name that a Node can have: %s", c.NodeName, problems[0])
+			return fmt.Errorf("--node-name %q is not a valid Node name: %s", c.NodeName, problems[0])
 		}
 	}
 	if _, err := netip.ParseAddr(c.BindAddress); err != nil {
@@ -228,8 +230,8 @@ func (c Config) serviceRange() (net.IPNet, error) {
 	return *parsed, nil
 }
 
-// checkFiles reads every file that the configuration names, so that what is wrong with one is told in one line at the
-// start and not by a server that half works.
+// checkFiles reads every configured file, so that the start reports a bad one in one line, instead of a server that
+// half works.
 func (c Config) checkFiles(now time.Time) error {
 	if err := checkPair("tls-cert-file", c.TLSCertFile, "tls-private-key-file", c.TLSPrivateKeyFile, now); err != nil {
 		return err
@@ -255,7 +257,7 @@ func (c Config) checkFiles(now time.Time) error {
 			return err
 		}
 		if _, err := keyutil.ParsePublicKeysPEM(content); err != nil {
-			return fmt.Errorf("--service-account-key-file %s: no public key in it: %w", file, err)
+			return fmt.Errorf("--service-account-key-file %s: it has no public key: %w", file, err)
 		}
 	}
 	return nil
@@ -272,10 +274,10 @@ func checkPair(certFlag, certFile, keyFlag, keyFile string, now time.Time) error
 	}
 	certs := certificates(certPEM)
 	if len(certs) == 0 {
-		return fmt.Errorf("--%s %s: no PEM certificate in it", certFlag, certFile)
+		return fmt.Errorf("--%s %s: it has no PEM certificate", certFlag, certFile)
 	}
 	if _, err := keyutil.ParsePrivateKeyPEM(keyPEM); err != nil {
-		return fmt.Errorf("--%s %s: no PEM private key in it that can be read without a password", keyFlag, keyFile)
+		return fmt.Errorf("--%s %s: it has no PEM private key that can be read without a password", keyFlag, keyFile)
 	}
 	if _, err := tls.X509KeyPair(certPEM, keyPEM); err != nil {
 		return fmt.Errorf("--%s %s is not the key of --%s %s; give the two that were issued together (%w)",
@@ -291,18 +293,18 @@ func checkAuthorities(flag, file string, now time.Time) error {
 	}
 	certs := certificates(content)
 	if len(certs) == 0 {
-		return fmt.Errorf("--%s %s: no PEM certificate in it", flag, file)
+		return fmt.Errorf("--%s %s: it has no PEM certificate", flag, file)
 	}
 	for _, cert := range certs {
 		if err = expired(flag, file, cert, now); err == nil {
-			return nil // one that is good is enough: a bundle carries the old CA along while it is rotated
+			return nil // one valid certificate is enough: during a rotation a bundle also holds the old CA
 		}
 	}
 	return err
 }
 
-// expired does not mind a certificate of the future: at the edge the clock is as likely wrong as the certificate, and
-// it is the client's clock that decides.
+// expired accepts a certificate from the future: at the edge the clock is as likely to be wrong as the certificate, and
+// the client's clock decides.
 func expired(flag, file string, cert *x509.Certificate, now time.Time) error {
 	if now.After(cert.NotAfter) {
 		return fmt.Errorf("--%s %s: the certificate of %q expired at %s, and it is %s now; "+

@@ -249,7 +249,7 @@ func TestWhoMayPushAndRead(t *testing.T) {
 	}
 	lines := pooltest.JSONLines[audit.Line](t, c.audit)
 	for _, why := range []string{
-		"nobody holds the Lease", `"n1" is the leader`, "is over", "can be pushed",
+		"nobody holds the Lease", `"n1" leads`, "is over", "can be pushed",
 	} {
 		if !slices.ContainsFunc(lines, func(l audit.Line) bool {
 			return l.Code == 403 && l.Verb == "post" && strings.Contains(l.Reason, why)

@@ -29,23 +29,23 @@ import (
 
 var errNotSetUp = errors.New("the pool's roles and Leases are not in place yet")
 
-// wiring says which part is given to which.
+// wiring connects the parts.
 type wiring struct {
 	config   Config
 	etcd     *etcd.Member
 	listener net.Listener
 	log      *audit.Log
 
-	installed atomic.Bool // the pool's roles and Leases are in place
+	installed atomic.Bool // the pool's roles and Leases exist
 
-	serving chan struct{} // closed when what follows is set, and the API answers soon
+	serving chan struct{} // closed when the fields below are set; the API answers soon after
 	client  kubernetes.Interface
 	own     *nodeobjects.Objects
 	members *access.Members
 	meter   *usage.Meter
 }
 
-// served returns member as it runs once the API answers.
+// served returns member so that it runs once the API answers.
 func (c *wiring) served(member func(context.Context) error) func(context.Context) error {
 	return func(ctx context.Context) error {
 		select {
@@ -73,7 +73,7 @@ func (c *wiring) Run(ctx context.Context) error {
 	return server.Run(ctx)
 }
 
-// assemble makes all that is served. Nothing of it listens or runs yet, but what reads from etcd.
+// assemble makes all that is served. Nothing listens or runs yet, except what reads from etcd.
 func (c *wiring) assemble(ctx context.Context) (*apiserver.Server, error) {
 	config, err := c.config.apiserver(c.listener, c.etcd.Endpoint())
 	if err != nil {
@@ -108,10 +108,10 @@ func (c *wiring) assemble(ctx context.Context) (*apiserver.Server, error) {
 	return kube.Build(parts)
 }
 
-// decide adds to parts what decides who may do what.
+// decide adds to parts the deciders of who may do what.
 func (c *wiring) decide(kube *apiserver.Assembly, elected *access.Election, parts *apiserver.Parts) (err error) {
 	c.members = access.NewMembers(c.config.PoolNodesFile, c.config.Clock)
-	_, _ = c.members.Read() // what is wrong with it is for Run to say
+	_, _ = c.members.Read() // Run reports its error
 	if parts.Authorizer, err = access.NewAuthorizer(c.members, kube.Authorizer()); err != nil {
 		return err
 	}
@@ -152,7 +152,7 @@ func (c *wiring) handle(kube *apiserver.Assembly, elected *access.Election, part
 		return err
 	}
 	parts.Install = c.meter.Install
-	parts.BeforeShutdown = mirrored.Close // else its watches hold up the end
+	parts.BeforeShutdown = mirrored.Close // its watches would delay the end
 	parts.Handlers = map[string]http.Handler{
 		edge.PathMirror: mirrored, edge.PathOwn: c.own, openapi.Root: explained,
 		"/openapi/": http.HandlerFunc(access.OtherOpenAPI),
@@ -177,20 +177,20 @@ func (c Config) apiserver(listener net.Listener, etcd string) (apiserver.Config,
 	}, nil
 }
 
-// kubelets is how kubelets are reached: for the streams into containers, and for what they use.
+// kubelets says how to reach kubelets, for the streams into containers and for their usage.
 func (c Config) kubelets() apiserver.Kubelets {
 	return apiserver.Kubelets{
 		CertFile: c.KubeletClientCertificate, KeyFile: c.KubeletClientKey, CAFile: c.KubeletCertificateAuthority,
 	}
 }
 
-// listen opens the one port, before anything else is started: a port in use is the likeliest mistake.
+// listen opens the one port before anything else starts: a port in use is the likeliest mistake.
 func listen(ctx context.Context, address string, port int) (net.Listener, error) {
 	var config net.ListenConfig
 	listener, err := config.Listen(ctx, "tcp", net.JoinHostPort(address, strconv.Itoa(port)))
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
-		return nil, fmt.Errorf("--secure-port %d: another program is serving on it; stop that one or give another port",
+		return nil, fmt.Errorf("--secure-port %d: another program serves on it; stop that one or give another port",
 			port)
 	case errors.Is(err, syscall.EADDRNOTAVAIL):
 		return nil, fmt.Errorf("--bind-address %s: not an address of this machine", address)

@@ -20,14 +20,14 @@ import (
 	"yurtcoordinator/internal/pool/exchange"
 )
 
-// leaseReadTimeout bounds the one read that deciding over leader-informer-sync needs; it is from this process's memory.
+// leaseReadTimeout bounds the one read that a decision about leader-informer-sync needs, from this process's memory.
 const leaseReadTimeout = 5 * time.Second
 
 // poolLeaseName is the plugin's name in metrics.
 const poolLeaseName = "PoolLease"
 
-// NewAdmission returns what decides over each write: NodeRestriction, then poolLease. host is the coordinator's node, empty if
-// no Lease is to be marked.
+// NewAdmission returns the admission of each write: NodeRestriction, then poolLease. host is the coordinator's node; if
+// it is empty, no Lease is marked.
 func NewAdmission(
 	factory informers.SharedInformerFactory, authz authorizer.Authorizer, host edge.NodeName, elected *Election,
 ) (admission.Interface, error) {
@@ -40,8 +40,9 @@ func NewAdmission(
 		return nil, err
 	}
 	leases := &poolLease{nodes: identifier, host: host, election: elected}
-	// Not NamespaceLifecycle: the hubs push Pods without their Namespaces, and a kubelet's Event about one of them must
-	// not be refused for that. Not ServiceAccount: no controller makes the default accounts that it asks for.
+	// NamespaceLifecycle is left out: the hubs push Pods without their Namespaces, and a kubelet's Event about such a
+	// Pod must not be refused. ServiceAccount is left out: it asks for default accounts, which no controller makes
+	// here.
 	return admissionmetrics.WithStepMetrics(admission.NewChainHandler(
 		admissionmetrics.WithControllerMetrics(nodeRestriction{restriction}, noderestriction.PluginName),
 		admissionmetrics.WithControllerMetrics(leases, poolLeaseName),
@@ -54,7 +55,7 @@ func isPoolLease(a admission.Attributes) bool {
 		(a.GetName() == edge.LeaseElection || a.GetName() == edge.LeaseInformerSync)
 }
 
-// nodeRestriction is Kubernetes' plugin, which knows of no Lease that a node may write but its heartbeat. It leaves the
+// nodeRestriction is Kubernetes' plugin, which lets a node write no Lease except its heartbeat. This wrapper leaves the
 // pool's own two Leases to poolLease.
 type nodeRestriction struct {
 	*noderestriction.Plugin
@@ -67,9 +68,9 @@ func (n nodeRestriction) Admit(ctx context.Context, a admission.Attributes, o ad
 	return n.Plugin.Admit(ctx, a, o)
 }
 
-// poolLease lets a node write Leases only in its own name. RBAC says which Leases a node may touch; what it may write
-// into them, and when, is said here. A compiled-in plugin and not a ValidatingAdmissionPolicy: a policy costs its CEL
-// environment in memory, and none can know since when a Lease has been as it is.
+// poolLease lets a node write Leases only in its own name. RBAC says which Leases a node may touch; poolLease says what
+// it may write into them, and when. It is a compiled-in plugin and not a ValidatingAdmissionPolicy: a policy costs its
+// CEL environment in memory, and can't know how long a Lease has been as it is.
 type poolLease struct {
 	nodes    nodeidentifier.NodeIdentifier
 	host     edge.NodeName // the coordinator's node; may be empty
@@ -86,7 +87,7 @@ func (p *poolLease) Handles(op admission.Operation) bool {
 	return op == admission.Create || op == admission.Update
 }
 
-// Admit marks the heartbeat of the coordinator's own node, and takes the mark off any other.
+// Admit marks the heartbeat of the coordinator's own node, and removes the mark from any other.
 func (p *poolLease) Admit(_ context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
 	if a.GetResource().GroupResource() != coordination.Resource("leases") ||
 		a.GetNamespace() != core.NamespaceNodeLease {
@@ -107,7 +108,7 @@ func (p *poolLease) Admit(_ context.Context, a admission.Attributes, _ admission
 	return nil
 }
 
-// Validate refuses what a node may not write.
+// Validate refuses what a node must not write.
 func (p *poolLease) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
 	if a.GetResource().GroupResource() != coordination.Resource("leases") {
 		return nil

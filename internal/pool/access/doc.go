@@ -1,13 +1,13 @@
-// Package access decides who may do what at the coordinator: who a caller is, which nodes are of the pool, what a role
-// allows, what a node may write into a Lease, and who leads.
+// Package access decides who may do what at the coordinator: who a caller is, which nodes belong to the pool, what a
+// role allows, what a node may write into a Lease, and who leads.
 //
 // Invariants:
 //   - No caller is believed about its place in the pool: whoever writes the election Lease writes its own name, and whether a
 //     holder has lapsed is judged by this process's monotonic clock alone, never by a renewTime.
 //   - A certificate never makes its holder all-powerful, whichever groups it names.
-//   - Nodes of other pools are refused whatever they want; nodes never read Secrets, ConfigMaps or ServiceAccounts here.
-//   - Who is refused is told what to do instead.
+//   - Nodes of other pools are refused everything; the pool's nodes never read Secrets, ConfigMaps or ServiceAccounts here.
+//   - A refusal tells the caller what to do instead.
 //
-// The decisions over Leases are pure functions with tables. Validating them by a ValidatingAdmissionPolicy was the
-// alternative: a policy costs its CEL environment in memory, and can't know since when a Lease has been as it is.
+// The decisions about Leases are pure functions with tables. A ValidatingAdmissionPolicy was the alternative: it costs
+// its CEL environment in memory, and can't know how long a Lease has been as it is.
 package access

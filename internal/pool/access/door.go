@@ -19,8 +19,8 @@ import (
 // openPaths answer without a certificate, so that a kubelet can probe them.
 var openPaths = []string{"/livez", "/readyz"}
 
-// AtTheDoor recognizes callers by their client certificate, verified against the CAs as they are now. An expired or
-// unknown certificate is an error, not an anonymous caller, on the open paths too.
+// AtTheDoor recognizes callers by their client certificate, verified by the present CAs. An expired or unknown
+// certificate is an error and does not make the caller anonymous, even on the open paths.
 func AtTheDoor(verify requestx509.VerifyOptionFunc) authenticator.Request {
 	byCertificate := group.NewAuthenticatedGroupAdder(withoutMasters(
 		requestx509.NewDynamic(verify, requestx509.CommonNameUserConversion)))
@@ -31,9 +31,9 @@ func AtTheDoor(verify requestx509.VerifyOptionFunc) authenticator.Request {
 	return requestunion.NewFailOnError(byCertificate, anonymous.NewAuthenticator(conditions))
 }
 
-// withoutMasters takes Kubernetes' all-powerful group from whoever comes with a certificate. The CA of the nodes is the
-// cluster's own as a rule, and an administrator's certificate for the cloud is no reason to write into the pool; the
-// group is for this process's own client.
+// withoutMasters removes Kubernetes' all-powerful group from callers with a certificate. The nodes' CA is usually the
+// cluster's own, and an administrator's certificate for the cloud must not allow writes into the pool. Only this
+// process's own client keeps the group.
 func withoutMasters(inner authenticator.Request) authenticator.Request {
 	return authenticator.RequestFunc(func(r *http.Request) (*authenticator.Response, bool, error) {
 		response, ok, err := inner.AuthenticateRequest(r)
@@ -53,8 +53,8 @@ func withoutMasters(inner authenticator.Request) authenticator.Request {
 
 func isMasters(group string) bool { return group == user.SystemPrivilegedGroup }
 
-// NewAuthorizer returns what decides over each request: the paths that are open to all, then who is of the pool, then what
-// nodes never read here, then kubernetes, which is the Node authorizer and RBAC.
+// NewAuthorizer returns the authorizer of each request. It allows the open paths, then refuses who is not of the pool,
+// then what nodes never read here, then asks kubernetes, which is the Node authorizer and RBAC.
 func NewAuthorizer(m *Members, kubernetes authorizer.Authorizer) (authorizer.Authorizer, error) {
 	openToAll, err := path.NewAuthorizer(openPaths)
 	if err != nil {

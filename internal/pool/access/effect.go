@@ -9,9 +9,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// inEffect returns an error while the authorizer does not know each binding and its role yet: it learns of them by
-// watches, a moment after they are written, and a node that comes in that moment must not be refused by a coordinator
-// that has said that it is ready.
+// inEffect fails until the authorizer knows each binding and its role. The authorizer learns of them by watches, a
+// moment after they are written; a coordinator that calls itself ready must not refuse a node in that moment.
 func (s *Setup) inEffect(ctx context.Context) error {
 	for _, r := range reviews() {
 		answer, err := s.client.AuthorizationV1().SubjectAccessReviews().Create(ctx, &r, metav1.CreateOptions{})
@@ -25,7 +24,7 @@ func (s *Setup) inEffect(ctx context.Context) error {
 	return nil
 }
 
-// reviews asks, for each binding, for the first thing that its role allows.
+// reviews asks, for each binding, about the first thing that its role allows.
 func reviews() []authorizationv1.SubjectAccessReview {
 	rules := map[string]rbacv1.PolicyRule{}
 	for _, r := range clusterRoles(false) {
@@ -44,7 +43,7 @@ func reviews() []authorizationv1.SubjectAccessReview {
 	return all
 }
 
-// review asks whether a group may do what a rule allows first. Its user has no name that an authorizer knows.
+// review asks whether a group may do the first thing that a rule allows. No authorizer knows its user's name.
 func review(group, namespace string, rule rbacv1.PolicyRule) authorizationv1.SubjectAccessReview {
 	spec := authorizationv1.SubjectAccessReviewSpec{User: "openyurt:setup", Groups: []string{group}}
 	if len(rule.NonResourceURLs) > 0 {

@@ -20,18 +20,19 @@ type Election struct {
 	terms  *terms
 }
 
-// NewElection returns an election that reads the Lease by client, and judges by c's clock who has lapsed.
+// NewElection returns an election that reads the Lease through client, and judges by c's clock whether a holder has
+// lapsed.
 func NewElection(client coordinationclient.LeasesGetter, c clock.PassiveClock) *Election {
 	return &Election{leases: client, terms: newTerms(c)}
 }
 
-// leader returns the election Lease as it is stored; without its holder if that one has lapsed.
+// leader returns the stored election Lease, without its holder if that has lapsed.
 func (e *Election) leader(ctx context.Context) (leaseMark, error) {
 	ctx, cancel := context.WithTimeout(ctx, leaseReadTimeout)
 	defer cancel()
 	lease, err := e.leases.Leases(edge.NamespaceSystem).Get(ctx, edge.LeaseElection, metav1.GetOptions{})
 	if err != nil {
-		return leaseMark{}, fmt.Errorf("who leads can't be told now: %w", err)
+		return leaseMark{}, fmt.Errorf("can't tell who leads: %w", err)
 	}
 	stored := leaseMark{
 		holder:      edge.NodeName(valueOf(lease.Spec.HolderIdentity)),
@@ -45,7 +46,7 @@ func (e *Election) leader(ctx context.Context) (leaseMark, error) {
 	return stored, nil
 }
 
-// Leads refuses a push by who does not lead, or no longer under the term that it thinks.
+// Leads refuses a push by a node that does not lead, or no longer leads under the given term.
 func (e *Election) Leads(ctx context.Context, n edge.NodeName, term int32) error {
 	stored, err := e.leader(ctx)
 	if err != nil {
@@ -58,10 +59,10 @@ func (e *Election) Leads(ctx context.Context, n edge.NodeName, term int32) error
 func decidePush(n edge.NodeName, term int32, leader leaseMark) error {
 	switch {
 	case leader.holder == "":
-		return exchange.Refused(http.StatusForbidden, "only the leader may push, and nobody holds the Lease %s now",
+		return exchange.Refused(http.StatusForbidden, "only the leader may push, but nobody holds the Lease %s now",
 			edge.LeaseElection)
 	case leader.holder != n:
-		return exchange.Refused(http.StatusForbidden, "only the leader may push, and node %q is the leader", leader.holder)
+		return exchange.Refused(http.StatusForbidden, "only the leader may push, but node %q leads", leader.holder)
 	case leader.transitions != term:
 		return exchange.Refused(http.StatusForbidden, "the term %d of node %q is over; it leads under term %d now", term, n,
 			leader.transitions)

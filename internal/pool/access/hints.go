@@ -11,19 +11,19 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// What a person is told to do instead. kube-apiserver says by itself who may not do what.
+// Hints say what to do instead. kube-apiserver itself says who may not do what.
 const (
 	HintKubeconfig = "each pool's operators have a kubeconfig for its coordinator, in the cloud: Secret " + edge.NamespaceSystem +
 		"/yurt-coordinator-POOL-kubeconfig"
-	HintChange  = "a pool's coordinator only shows what there is; change it in the cloud"
+	HintChange  = "a pool's coordinator only shows objects; change them in the cloud"
 	HintSecrets = "Secrets are read in the cloud; here only if the coordinator and the hubs have --own-secrets"
-	HintSelf    = "nobody acts as somebody else here; leave out --as and --as-group"
+	HintSelf    = "impersonation does not work here; leave out --as and --as-group"
 	HintProxy   = "use kubectl logs, exec, attach, port-forward or top, which do not need it"
 	hintOther   = "it is not shown here; ask the cloud"
 	HintOpenAPI = "a pool's coordinator serves OpenAPI v3 only; ask the cloud for v2"
 )
 
-// hints adds to a refusal what to do instead. It allows nothing, and stands behind all who may.
+// hints adds to a refusal what to do instead. It allows nothing, and stands behind all authorizers that do.
 type hints struct{}
 
 // Authorize implements authorizer.Authorizer.
@@ -31,7 +31,7 @@ func (hints) Authorize(_ context.Context, a authorizer.Attributes) (authorizer.D
 	return authorizer.DecisionNoOpinion, hint(a), nil
 }
 
-// hint is what a caller is told that is refused; programs of nodes are told nothing.
+// hint returns the hint for a refused caller. Programs of nodes get none.
 func hint(a authorizer.Attributes) string {
 	caller := a.GetUser()
 	if caller == nil || !a.IsResourceRequest() || slices.Contains(caller.GetGroups(), edge.GroupNodes) {
@@ -56,7 +56,8 @@ func hint(a authorizer.Attributes) string {
 	}
 }
 
-// OtherOpenAPI answers who asks for version 2 of OpenAPI. Of a 404 kubectl would not print what it says.
+// OtherOpenAPI answers requests for version 2 of OpenAPI. It does not answer 404, because kubectl would not print the
+// text of that.
 func OtherOpenAPI(w http.ResponseWriter, _ *http.Request) {
 	http.Error(w, HintOpenAPI, http.StatusNotAcceptable)
 }

@@ -11,13 +11,13 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// maxElectionTerm bounds the duration that a leader may claim for itself: a leader that dies holding the longest
-// possible term must not keep a pool without one for longer than an eviction takes by Kubernetes' defaults.
+// maxElectionTerm bounds the duration that a leader may claim. A leader that dies right after it claimed the longest
+// term must not leave its pool without a leader for longer than Kubernetes takes by default to evict Pods.
 const maxElectionTerm = 60 * time.Second
 
-// leaseMark is what tells one write of a Lease from the next.
+// leaseMark distinguishes one write of a Lease from the next.
 type leaseMark struct {
-	holder      edge.NodeName // empty: nobody holds it
+	holder      edge.NodeName // empty means that nobody holds it
 	transitions int32
 	renewed     int64         // renewTime as its writer gave it, microseconds: opaque, never compared with our clock
 	term        time.Duration // leaseDurationSeconds
@@ -52,19 +52,19 @@ func decideElection(caller edge.NodeName, old, next leaseMark, oldLive bool) err
 	return nil
 }
 
-// decideSync says the same of the Lease that declares the pool's resources complete. Only the present leader writes it,
-// whoever wrote it before; leader is the holder of the election Lease, and empty if that one has lapsed.
+// decideSync does the same for the Lease that declares the pool's resources complete. Only the present leader writes
+// it, whoever wrote it before. leader is the holder of the election Lease; empty means that it has lapsed.
 func decideSync(caller edge.NodeName, old, next leaseMark, leader edge.NodeName) error {
 	if leader != caller {
 		if leader == "" {
-			return fmt.Errorf("only the leader may write it, and nobody holds the Lease %s now", edge.LeaseElection)
+			return fmt.Errorf("only the leader may write it, but nobody holds the Lease %s now", edge.LeaseElection)
 		}
-		return fmt.Errorf("only the leader may write it, and node %q is the leader", leader)
+		return fmt.Errorf("only the leader may write it, but node %q leads", leader)
 	}
 	return decideHolder(caller, old, next)
 }
 
-// decideHolder is what both have in common.
+// decideHolder holds the rules that both share.
 func decideHolder(caller edge.NodeName, old, next leaseMark) error {
 	if next.holder != "" && next.holder != caller {
 		return fmt.Errorf("node %q may write only itself as the holder, not %q", caller, next.holder)
@@ -97,12 +97,12 @@ func decideHeartbeat(caller, holder edge.NodeName) error {
 	return nil
 }
 
-// terms knows since when each Lease has been as it is, by this process's own clock: the clocks of the nodes are
-// minutes apart, and a renewTime is what its writer says.
+// terms knows how long each Lease has been as it is, by this process's own clock: the nodes' clocks are minutes apart,
+// and a renewTime is only what its writer says.
 //
-// A write is seen twice: when it is let in, and when it is found stored by the next one. Its age counts from the first
-// if it was stored, so that a lapsed leader is replaced by the first who tries and not by the second; a write that was
-// let in but failed to be stored counts for nothing. A Lease seen for the first time is as old as that moment.
+// A write is seen twice: when it is admitted, and when the next write finds it stored. Its age counts from the first if
+// it was stored, so that the first node to try replaces a lapsed leader, not the second. A write that was admitted but
+// not stored does not count. A Lease that is seen for the first time has age zero.
 type terms struct {
 	clock clock.PassiveClock
 

@@ -20,28 +20,29 @@ import (
 )
 
 const (
-	// membersEvery is how often the file of the pool's nodes is read: a mounted Secret is replaced by a link, which a look
-	// sees and notification may not.
+	// membersEvery is how often the file of the pool's nodes is read: a mounted Secret is replaced by a link, which
+	// file notification may miss.
 	membersEvery = 2 * time.Second
 	// maxMembersFile bounds it, in bytes: as much as a Secret may have.
 	maxMembersFile = 1 << 20
 )
 
-// Members knows which nodes are of the pool. One authority signs the nodes of all pools, so that a certificate says who a node
-// is, and not where.
+// Members knows which nodes belong to the pool. One authority signs the nodes of all pools, so a certificate says who a
+// node is, but not to which pool it belongs.
 type Members struct {
-	file  string // empty means that every node is of the pool
+	file  string // empty means that every node belongs to the pool
 	clock clock.WithTicker
 	nodes nodeidentifier.NodeIdentifier
-	known atomic.Pointer[sets.Set[edge.NodeName]] // nil means that the file was not read yet
+	known atomic.Pointer[sets.Set[edge.NodeName]] // nil until the file was first read
 }
 
-// NewMembers returns what knows the nodes that file names, one on each line. An empty name means that all nodes are members.
+// NewMembers returns the Members of a file that names one node per line. An empty name means that all nodes are
+// members.
 func NewMembers(file string, c clock.WithTicker) *Members {
 	return &Members{file: file, clock: c, nodes: nodeidentifier.NewDefaultNodeIdentifier()}
 }
 
-// Has reports whether a node is of the pool, by what the file said last. Before the file was read, none is.
+// Has reports whether a node belongs to the pool, by the file as last read. No node does before the first read.
 func (m *Members) Has(n edge.NodeName) bool {
 	if m.file == "" {
 		return true
@@ -50,16 +51,16 @@ func (m *Members) Has(n edge.NodeName) bool {
 	return known != nil && known.Has(n)
 }
 
-// Authorize implements authorizer.Authorizer: it refuses nodes of other pools whatever they want.
+// Authorize implements authorizer.Authorizer. It refuses nodes of other pools everything.
 func (m *Members) Authorize(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
 	n, isNode := m.nodes.NodeIdentity(a.GetUser())
 	switch {
 	case !isNode || m.Has(edge.NodeName(n)):
 		return authorizer.DecisionNoOpinion, "", nil
 	case m.known.Load() == nil:
-		return authorizer.DecisionDeny, "this coordinator has not been told yet which nodes are of its pool", nil
+		return authorizer.DecisionDeny, "this coordinator does not know yet which nodes belong to its pool", nil
 	default:
-		return authorizer.DecisionDeny, fmt.Sprintf("node %q is not of this pool, as far as this coordinator has been told: "+
+		return authorizer.DecisionDeny, fmt.Sprintf("node %q does not belong to this pool, as far as this coordinator knows: "+
 			"see the Node's label %s", n, edge.LabelNodePool), nil
 	}
 }
@@ -77,11 +78,11 @@ func (m *Members) Run(ctx context.Context, changed func(context.Context)) error 
 		switch news, err := m.Read(); {
 		case err != nil && err.Error() != complaint:
 			complaint = err.Error()
-			klog.FromContext(ctx).Error(err, "Cannot read which nodes are of the pool; going on with what was known")
+			klog.FromContext(ctx).Error(err, "Can't read which nodes belong to the pool; the last known ones stay")
 		case err == nil:
 			complaint = ""
 			if news {
-				klog.FromContext(ctx).Info("The pool's nodes are known", "nodes", m.known.Load().Len())
+				klog.FromContext(ctx).Info("Read the pool's nodes", "nodes", m.known.Load().Len())
 				changed(ctx)
 			}
 		}
@@ -113,7 +114,7 @@ func (m *Members) Read() (news bool, err error) {
 			continue
 		}
 		if problems := validation.IsDNS1123Subdomain(name); len(problems) > 0 {
-			return false, fmt.Errorf("--pool-nodes-file %s: %q is not a name that a Node can have; give one on each line",
+			return false, fmt.Errorf("--pool-nodes-file %s: %q is not a valid Node name; give one name per line",
 				m.file, name)
 		}
 		next.Insert(edge.NodeName(name))

@@ -43,16 +43,17 @@ func TestMembers(t *testing.T) {
 	}
 	const no, deny = authorizer.DecisionNoOpinion, authorizer.DecisionDeny
 	news(false, "no such file")
-	decides("system:node:n1", edge.GroupNodes, deny, "not been told yet")
+	decides("system:node:n1", edge.GroupNodes, deny, "does not know yet")
 	decides("openyurt:operator:p1", "openyurt:coordinators", no, "")
 	write("n1\n  n2 \n\n")
 	news(true, "")
 	news(false, "")
 	decides("system:node:n1", edge.GroupNodes, no, "")
 	decides("system:node:n2", edge.GroupNodes, no, "")
-	decides("system:node:n3", edge.GroupNodes, deny, "not of this pool")
+	decides("system:node:n3", edge.GroupNodes, deny, "does not belong to this pool")
 	for text, says := range map[string]string{
-		"n1\nn2 n3\n": "not a name", "N1": "not a name", strings.Repeat("n1\n", maxMembersFile): "longer than",
+		"n1\nn2 n3\n": "not a valid Node name", "N1": "not a valid Node name",
+		strings.Repeat("n1\n", maxMembersFile): "longer than",
 	} {
 		write(text)
 		news(false, says)
@@ -62,7 +63,7 @@ func TestMembers(t *testing.T) {
 	news(false, "")
 	write("")
 	news(true, "")
-	decides("system:node:n1", edge.GroupNodes, deny, "not of this pool")
+	decides("system:node:n1", edge.GroupNodes, deny, "does not belong to this pool")
 	m = NewMembers("", clock.RealClock{})
 	decides("system:node:n1", edge.GroupNodes, no, "")
 }

@@ -9,13 +9,13 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// What the pool's callers may do, beyond what the Node authorizer lets a node do with its own objects: its own Lease in
-// kube-node-lease (get, create, update, patch, delete; never list), its own Node and Pods, and the reviews that kubelet
-// asks for. That authorizer has Kubernetes' rules compiled in, so the bootstrap role system:node, which is not here,
-// is not missed; of the other bootstrap roles a node used only discovery, which is here.
+// These are the rights of the pool's callers, beyond those that the Node authorizer gives a node on its own objects:
+// its own Lease in kube-node-lease (get, create, update, patch, delete; never list), its own Node and Pods, and the
+// reviews that kubelet asks for. The Node authorizer has Kubernetes' rules compiled in, so the bootstrap role
+// system:node is not needed here. Of the other bootstrap roles a node used only discovery, which is here.
 //
-// Secrets are left out of what operators read because they are named here, one by one: a resource that is added to the
-// served groups later is not readable until somebody decides so.
+// Operators can't read Secrets, because their resources are listed one by one: a resource that is added to the served
+// groups later is not readable until somebody decides so.
 
 const rolePrefix = "openyurt:"
 
@@ -38,11 +38,11 @@ func clusterRoles(secrets bool) []rbacv1.ClusterRole {
 		clusterRole("pool-resources",
 			rule(readVerbs, "", "endpoints"),
 			rule(readVerbs, "discovery.k8s.io", "endpointslices")),
-		// Which node may post is for the mirror to say, by the election Lease.
+		// The mirror decides which node may post, by the election Lease.
 		clusterRole("mirror", rbacv1.PolicyRule{
 			Verbs: []string{"get", "post"}, NonResourceURLs: []string{edge.PathMirror, edge.PathMirror + "/*"},
 		}),
-		// Whose objects a node may push is for the claims to say.
+		// The claims decide whose objects a node may push.
 		clusterRole("own-objects", rbacv1.PolicyRule{
 			Verbs: []string{"get", "post"}, NonResourceURLs: []string{edge.PathOwn, edge.PathOwn + "/*"},
 		}),
@@ -50,7 +50,7 @@ func clusterRoles(secrets bool) []rbacv1.ClusterRole {
 	}
 }
 
-// operatorRole is for people. It has no Secrets, which only --own-secrets adds.
+// operatorRole is for people. It has no Secrets; only --own-secrets adds them.
 func operatorRole() rbacv1.ClusterRole {
 	return clusterRole("operator",
 		rule(readVerbs, "", "configmaps", "endpoints", "events", "limitranges", "namespaces", "nodes",
@@ -72,7 +72,7 @@ func operatorRole() rbacv1.ClusterRole {
 		rule([]string{"get", "list"}, "metrics.k8s.io", "nodes", "pods"), // kubectl top
 		// kubectl asks for a stream by GET over WebSocket and by POST over SPDY.
 		rule([]string{"get", "create"}, "", "pods/exec", "pods/attach", "pods/portforward"),
-		// kubectl auth can-i and whoami: nothing is stored by these.
+		// For kubectl auth can-i and whoami, which store nothing.
 		rule([]string{"create"}, "authorization.k8s.io", "selfsubjectaccessreviews", "selfsubjectrulesreviews"),
 		rule([]string{"create"}, "authentication.k8s.io", "selfsubjectreviews"),
 		rbacv1.PolicyRule{Verbs: []string{"get"}, NonResourceURLs: []string{"/metrics", "/metrics/*", edge.PathMirror}},
@@ -91,9 +91,10 @@ func clusterRoleBindings() []rbacv1.ClusterRoleBinding {
 
 func roles() []rbacv1.Role {
 	return []rbacv1.Role{
-		// The leader watches them all; each node writes its own, by the Node authorizer.
+		// The leader watches all of them; each node writes its own by the Node authorizer.
 		role(corev1.NamespaceNodeLease, "heartbeats", rule(readVerbs, "coordination.k8s.io", "leases")),
-		// Not create: these two are made at start, so that nobody needs a right that can't be limited to a name.
+		// There is no right to create: these two Leases are made at the start, so that nobody needs a right that can't
+		// be limited to a name.
 		role(edge.NamespaceSystem, "campaign", rbacv1.PolicyRule{
 			Verbs:         []string{"get", "list", "watch", "update", "patch"},
 			APIGroups:     []string{"coordination.k8s.io"},

@@ -8,13 +8,12 @@ import (
 	"k8s.io/kubernetes/pkg/auth/nodeidentifier"
 )
 
-// usedByPods are what notForNodes keeps.
+// usedByPods are the resources that notForNodes refuses.
 var usedByPods = []string{"configmaps", "secrets", "serviceaccounts"}
 
-// notForNodes keeps ConfigMaps, Secrets and ServiceAccounts from nodes. The Node authorizer would let a node read what the
-// Pods on it refer to; but which Pods there are is the node's own word here, where nobody has scheduled them, and what other
-// nodes have pushed would be open to whoever makes up a Pod that refers to it. A node has its own from the cloud, and from its
-// disk.
+// notForNodes refuses nodes ConfigMaps, Secrets and ServiceAccounts. The Node authorizer would let a node read what its
+// Pods refer to. But here, where nobody has scheduled the Pods, a node itself says which Pods it has, and could invent
+// a Pod to read what other nodes have pushed. A node gets its own objects from the cloud and from its disk.
 type notForNodes struct {
 	nodes nodeidentifier.NodeIdentifier
 }

@@ -14,26 +14,26 @@ import (
 	"k8s.io/kubernetes/pkg/auth/nodeidentifier"
 )
 
-// kubeletReviews answers the reviews of access. Kubelets ask here, while the cloud cannot be reached, whether somebody may use
-// them. The one whom the coordinator can speak for is itself, by the certificate that it shows to kubelets: for exec, attach,
-// port-forward, logs and metrics of the kubelet that asks. What anybody else may do with a kubelet is the cloud's to say, also
-// an administrator of the cloud.
+// kubeletReviews answers reviews of access. Kubelets ask here, while the cloud can't be reached, whether somebody may
+// use them. The coordinator speaks only for itself, the user of the certificate that it shows to kubelets: it may use
+// exec, attach, port-forward, logs and metrics of the kubelet that asks. The cloud decides what anybody else may do
+// with a kubelet, even an administrator of the cloud.
 //
-// It is no role in RBAC, which would let whoever holds the key of that certificate use kubelets by way of this API, too.
+// This is not a role in RBAC, which would also let whoever has that certificate's key use kubelets through this API.
 type kubeletReviews struct {
-	inner       authorizer.Authorizer // answers whoever is not a node
+	inner       authorizer.Authorizer // answers callers that are not nodes
 	nodes       nodeidentifier.NodeIdentifier
-	certificate string // the client certificate towards kubelets, a PEM file; may be empty
+	certificate string // the client certificate for kubelets, a PEM file; may be empty
 }
 
-// NewReviews returns what answers reviews: inner's answer, and to kubelets only about whom certificate is of, which is
-// the PEM file that the coordinator shows to kubelets; empty means that it shows none.
+// NewReviews returns the authorizer for reviews. It gives inner's answer, except to kubelets: they get an answer only
+// about the user of certificate, the PEM file that the coordinator shows to kubelets; empty means that it shows none.
 func NewReviews(inner authorizer.Authorizer, certificate string) authorizer.Authorizer {
 	return kubeletReviews{inner, nodeidentifier.NewDefaultNodeIdentifier(), certificate}
 }
 
-// ofKubelet are the subresources of nodes that a kubelet asks for, with the verbs. The chart gives the same in the cloud
-// (coordinator-rbac.yaml).
+// ofKubelet are the subresources of nodes that a kubelet asks about, with their verbs. The chart grants the same in the
+// cloud (coordinator-rbac.yaml).
 var ofKubelet = map[string][]string{
 	"proxy":   {"create", "get"}, // exec, attach, port-forward, logs
 	"metrics": {"get"},
@@ -51,21 +51,21 @@ func (v kubeletReviews) Authorize(ctx context.Context, a authorizer.Attributes) 
 	}
 	if !a.IsResourceRequest() || a.GetAPIGroup() != "" || a.GetResource() != "nodes" || a.GetNamespace() != "" ||
 		a.GetName() != node || node == "" || !slices.Contains(ofKubelet[a.GetSubresource()], a.GetVerb()) {
-		return authorizer.DecisionNoOpinion, "the coordinator says only who may use the kubelet that asks", nil
+		return authorizer.DecisionNoOpinion, "the coordinator only says who may use the asking kubelet", nil
 	}
 	self, err := v.self()
 	if err != nil {
-		klog.FromContext(ctx).Error(err, "A kubelet asks who may use it, and the coordinator does not know who it is itself")
-		return authorizer.DecisionNoOpinion, "the coordinator does not know who it is", nil
+		klog.FromContext(ctx).Error(err, "A kubelet asks who may use it, but the coordinator can't read its own certificate")
+		return authorizer.DecisionNoOpinion, "the coordinator can't read its own certificate", nil
 	}
 	if a.GetUser().GetName() != self {
-		return authorizer.DecisionNoOpinion, "the coordinator speaks for nobody but itself", nil
+		return authorizer.DecisionNoOpinion, "the coordinator speaks only for itself", nil
 	}
 	return authorizer.DecisionAllow, "it is the coordinator of the pool", nil
 }
 
-// self is who the coordinator is to kubelets. The file is read each time: kubelets remember the answer, and the certificate
-// is renewed.
+// self returns the coordinator's user name at kubelets. It reads the file each time, because the certificate is
+// renewed; kubelets cache the answer.
 func (v kubeletReviews) self() (string, error) {
 	if v.certificate == "" {
 		return "", errors.New("--kubelet-client-certificate is not set")
@@ -76,14 +76,14 @@ func (v kubeletReviews) self() (string, error) {
 	}
 	block, _ := pem.Decode(text)
 	if block == nil {
-		return "", errors.New(v.certificate + " is no PEM file")
+		return "", errors.New(v.certificate + " is not a PEM file")
 	}
 	certificate, err := x509.ParseCertificate(block.Bytes)
 	if err != nil {
 		return "", err
 	}
 	if certificate.Subject.CommonName == "" {
-		return "", errors.New("the certificate in " + v.certificate + " names nobody")
+		return "", errors.New("the certificate in " + v.certificate + " names no user")
 	}
 	return certificate.Subject.CommonName, nil
 }

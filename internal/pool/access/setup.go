@@ -19,9 +19,9 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// furniture is what a coordinator has from the start besides its roles: the namespaces of the Leases, and the two
-// Leases of the pool, held by nobody. An election Lease that nobody holds is free to take; a leader-informer-sync that
-// nobody holds, without a renewTime, means what its absence would: the pool's resources are not complete.
+// furniture makes what a coordinator has from the start besides its roles: the namespaces of the Leases, and the pool's
+// two Leases, which nobody holds. Anybody may take an election Lease that nobody holds. A leader-informer-sync that
+// nobody holds, without a renewTime, means the same as none: the pool's resources are not complete.
 func (s *Setup) furniture(ctx context.Context) error {
 	for _, name := range systems {
 		_, err := s.client.CoreV1().Namespaces().Create(ctx,
@@ -41,28 +41,28 @@ func (s *Setup) furniture(ctx context.Context) error {
 }
 
 const (
-	// setupTimeout bounds one pass of a dozen requests to this very process.
+	// setupTimeout bounds one pass of a dozen requests to this process itself.
 	setupTimeout = 10 * time.Second
 	// setupRetry is the first pause after a failed pass; it doubles up to setupResync.
 	setupRetry = 20 * time.Millisecond
-	// setupResync is how often a pass is made when nothing is wrong, give or take a tenth.
+	// setupResync is the time between passes when nothing is wrong, plus or minus a tenth.
 	setupResync = time.Minute
 )
 
-// Setup brings about the pool's roles, namespaces and Leases, and keeps them.
+// Setup makes the pool's roles, namespaces and Leases, and keeps them.
 type Setup struct {
 	client  kubernetes.Interface
 	secrets bool // operators read them
 	clock   clock.Clock
 }
 
-// NewSetup returns a Setup by client; with secrets operators may read Secrets.
+// NewSetup returns a Setup that works through client. If secrets is set, operators may read Secrets.
 func NewSetup(client kubernetes.Interface, secrets bool, c clock.Clock) *Setup {
 	return &Setup{client: client, secrets: secrets, clock: c}
 }
 
-// Run makes passes until ctx ends, again and again, for somebody may take away what one has made. After the first that
-// succeeds it calls done, once, whose error is that ctx has ended.
+// Run repeats passes until ctx ends, because somebody may remove what it has made. After the first pass that succeeds
+// it calls done once. done fails only when ctx has ended.
 func (s *Setup) Run(ctx context.Context, done func(context.Context) error) error {
 	logger := klog.FromContext(ctx)
 	pause, installed := setupRetry, false
@@ -70,10 +70,10 @@ func (s *Setup) Run(ctx context.Context, done func(context.Context) error) error
 		next := around(setupResync)
 		if err := s.pass(ctx); err != nil {
 			if ctx.Err() != nil {
-				return nil //nolint:nilerr // asked to stop
+				return nil //nolint:nilerr // stopped
 			}
-			if pause >= time.Second { // the first few find a server that is only just starting
-				logger.Error(err, "Installing the pool's roles and Leases failed; trying again", "in", pause)
+			if pause >= time.Second { // the server is only just starting in the first few
+				logger.Error(err, "Failed to install the pool's roles and Leases; will retry", "in", pause)
 			}
 			next, pause = around(pause), min(2*pause, setupResync)
 		} else {
@@ -95,8 +95,7 @@ func (s *Setup) Run(ctx context.Context, done func(context.Context) error) error
 	}
 }
 
-// pass makes what is missing, rights what differs, and sees to it that it is in effect. It can be made any number of
-// times.
+// pass makes what is missing, corrects what differs, and waits until it is in effect. It may run any number of times.
 func (s *Setup) pass(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, setupTimeout)
 	defer cancel()
@@ -153,7 +152,7 @@ type store[T any] interface {
 	Update(ctx context.Context, object T, o metav1.UpdateOptions) (T, error)
 }
 
-// ensure creates want, or if it exists lets right correct it; right reports whether nothing had to be corrected.
+// ensure creates want or, if it exists, lets right correct it. right reports whether nothing had to be corrected.
 func ensure[T metav1.Object](ctx context.Context, objects store[T], want T, right func(have T) bool) error {
 	_, err := objects.Create(ctx, want, metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {

@@ -57,14 +57,14 @@ import (
 const (
 	// eventTTL is how long an Event is kept: Kubernetes' default.
 	eventTTL = time.Hour
-	// watchEnd is how long watches are given to end when the server stops, by its closing them one by one.
+	// watchEnd is how long the stopping server lets watches end by themselves.
 	watchEnd = 500 * time.Millisecond
-	// drainTimeout is how long connections may go on after that: a log that is followed, an exec.
+	// drainTimeout is how long other connections may continue after that, such as a followed log or an exec.
 	drainTimeout = 2 * time.Second
 )
 
-// served are the API groups of a pool. networking.k8s.io is what Service storage keeps addresses in; storage.k8s.io and
-// resource.k8s.io are what the Node authorizer follows.
+// served are the API groups of a pool. Service storage keeps addresses in networking.k8s.io; the Node authorizer
+// follows storage.k8s.io and resource.k8s.io.
 func served() *serverstorage.ResourceConfig {
 	config := serverstorage.NewResourceConfig()
 	config.EnableVersions(
@@ -81,63 +81,64 @@ func served() *serverstorage.ResourceConfig {
 	return config
 }
 
-// Config says what a kube-apiserver is assembled from. Only the Kubelets' files, the issuer with its keys, and Schemes may be
-// left empty.
+// Config says what a kube-apiserver is assembled from. Only the Kubelets' files, the issuer with its keys, and Schemes
+// may be empty.
 type Config struct {
-	// Listener is where it serves; the server closes it.
+	// Listener is where it serves. The server closes it.
 	Listener net.Listener
-	// AdvertiseAddress is what discovery tells clients to dial.
+	// AdvertiseAddress is the address that discovery tells clients to dial.
 	AdvertiseAddress net.IP
-	// EtcdEndpoint is where etcd listens, which must answer before Configure is called.
+	// EtcdEndpoint is where etcd listens. etcd must answer before Configure is called.
 	EtcdEndpoint string
-	// TLSCertFile and TLSPrivateKeyFile are the serving certificate, ClientCAFile has the CAs of client certificates; all are
-	// reread when they change.
+	// TLSCertFile and TLSPrivateKeyFile are the serving certificate. ClientCAFile has the CAs of client certificates.
+	// All are reread when they change.
 	TLSCertFile, TLSPrivateKeyFile, ClientCAFile string
 	// ServiceAccountIssuer and ServiceAccountKeyFiles let TokenReviews recognize tokens; empty means none is recognized.
 	ServiceAccountIssuer   string
 	ServiceAccountKeyFiles []string
 	// ServiceRange is the cloud's range of Service addresses; only its IP family matters.
 	ServiceRange net.IPNet
-	// Kubelets is how logs, exec, attach and port-forward reach kubelets.
+	// Kubelets says how logs, exec, attach and port-forward reach kubelets.
 	Kubelets Kubelets
-	// Schemes have the types of further API groups, which Parts.Install installs.
+	// Schemes have the types of the further API groups that Parts.Install installs.
 	Schemes []*runtime.Scheme
 }
 
-// Parts are what is put into a kube-apiserver that is not Kubernetes' own. All fields must be set.
+// Parts are the parts of a kube-apiserver that are not Kubernetes' own. All fields must be set.
 type Parts struct {
-	// Door recognizes callers; the server's own loopback client is recognized before. Noting wraps both.
+	// Door recognizes callers; the server recognizes its own loopback client before. Noting wraps both.
 	Door   authenticator.Request
 	Noting func(authenticator.Request) authenticator.Request
-	// Authorizer decides over each request. Reviews answers reviews of access.
+	// Authorizer decides about each request. Reviews answers reviews of access.
 	Authorizer, Reviews authorizer.Authorizer
-	// Admission decides over each write.
+	// Admission decides about each write.
 	Admission admission.Interface
 	// Outermost wraps the whole chain of handlers, Innermost the API alone.
 	Outermost, Innermost func(http.Handler, request.RequestInfoResolver) http.Handler
-	// MayLast says of which requests that are not Kubernetes' own the chain's time limit does not hold.
+	// MayLast selects the requests to paths outside Kubernetes' API that are exempt from the chain's time limit.
 	MayLast func(*http.Request) bool
 	// Ready is one more condition of /readyz.
 	Ready healthz.HealthChecker
 	// Install adds API groups to the server.
 	Install func(*genericapiserver.GenericAPIServer) error
-	// Handlers serve paths beside the API: each its path and all below it; one that ends with a slash only what is below.
+	// Handlers serve paths beside the API: each its path and everything below it; one that ends with a slash only what
+	// is below it.
 	Handlers map[string]http.Handler
-	// BeforeShutdown ends requests that would hold up the end of the server.
+	// BeforeShutdown ends requests that would delay the end of the server.
 	BeforeShutdown func() error
 }
 
-// Assembly is a kube-apiserver that is configured, and lacks its Parts.
+// Assembly is a configured kube-apiserver that still lacks its Parts.
 type Assembly struct {
 	config  Config
 	generic *genericapiserver.Config
 	factory informers.SharedInformerFactory
 	storage *serverstorage.DefaultStorageFactory
 	client  kubernetes.Interface
-	tokens  authenticator.Request // recognizes ServiceAccounts' tokens
+	tokens  authenticator.Request // recognizes tokens of ServiceAccounts
 }
 
-// Configure makes an Assembly. What follows files runs until ctx ends.
+// Configure makes an Assembly. Its followers of files run until ctx ends.
 func Configure(ctx context.Context, config Config) (*Assembly, error) {
 	opts, err := serverOptions(ctx, config)
 	if err != nil {
@@ -148,12 +149,12 @@ func Configure(ctx context.Context, config Config) (*Assembly, error) {
 	if err != nil {
 		return nil, err
 	}
-	generic.SkipOpenAPIInstallation = true // one of Parts.Handlers has it
+	generic.SkipOpenAPIInstallation = true // one of Parts.Handlers serves it
 	generic.RESTOptionsGetter = uncached{generic.RESTOptionsGetter}
 	if err := slimInformers(factory); err != nil {
 		return nil, err
 	}
-	// The pool holds what the cloud has admitted, privileged Pods too.
+	// The pool holds what the cloud has admitted, including privileged Pods.
 	capabilities.Setup(true, 0)
 	client, err := kubernetes.NewForConfig(generic.LoopbackClientConfig)
 	if err != nil {
@@ -165,7 +166,7 @@ func Configure(ctx context.Context, config Config) (*Assembly, error) {
 	}, nil
 }
 
-// Client returns a client of the server itself, which may do all.
+// Client returns a client of the server itself, which may do everything.
 func (a *Assembly) Client() kubernetes.Interface { return a.client }
 
 // Loopback returns the configuration of such a client.
@@ -180,23 +181,23 @@ func (a *Assembly) Informers() informers.SharedInformerFactory { return a.factor
 // Authorizer returns Kubernetes' own authorizers, the Node authorizer and RBAC.
 func (a *Assembly) Authorizer() authorizer.Authorizer { return a.generic.Authorization.Authorizer }
 
-// VerifyOptions returns how client certificates are verified, by the CAs as they are when it is called.
+// VerifyOptions returns how to verify client certificates by the present CAs.
 func (a *Assembly) VerifyOptions() (x509.VerifyOptions, bool) {
 	return a.generic.SecureServing.ClientCA.VerifyOptions()
 }
 
-// serverOptions are kube-apiserver's own.
+// serverOptions returns kube-apiserver's own options.
 func serverOptions(ctx context.Context, config Config) (options.CompletedOptions, error) {
 	o := options.NewOptions()
 	o.SecureServing.Listener = config.Listener
 	o.SecureServing.ServerCert.CertKey.CertFile = config.TLSCertFile
 	o.SecureServing.ServerCert.CertKey.KeyFile = config.TLSPrivateKeyFile
-	// Left empty, it is looked up by the default route, which a site may not have.
+	// If empty, it would be found by the default route, which a site may not have.
 	o.GenericServerRunOptions.AdvertiseAddress = config.AdvertiseAddress
 	o.GenericServerRunOptions.ShutdownWatchTerminationGracePeriod = watchEnd
 	o.Etcd.StorageConfig.Transport.ServerList = []string{config.EtcdEndpoint}
 	o.Etcd.StorageConfig.CompactionInterval = 0 // etcd's Housekeep compacts
-	o.Etcd.EnableWatchCache = false             // uncached says why
+	o.Etcd.EnableWatchCache = false             // see uncached
 	o.Features.EnableProfiling = false
 	o.Features.EnablePriorityAndFairness = false
 	o.Authorization.Modes = []string{"Node", "RBAC"}
@@ -223,7 +224,7 @@ type Server struct {
 // Run serves until ctx ends, and has stopped serving when it returns.
 func (s *Server) Run(ctx context.Context) error { return s.run(ctx) }
 
-// Build makes the server out of its parts. Nothing of it listens or runs yet. It must be called once.
+// Build makes the server from its parts. Nothing listens or runs yet. Call it once.
 func (a *Assembly) Build(parts Parts) (*Server, error) {
 	config := a.generic
 	config.Authentication.Authenticator = parts.Door
@@ -242,7 +243,7 @@ func (a *Assembly) Build(parts Parts) (*Server, error) {
 		return nil, err
 	}
 	notFound := notfoundhandler.New(config.Serializer, genericfilters.NoMuxAndDiscoveryIncompleteKey)
-	completed := config.Complete(a.factory) // puts the loopback client's token before what is at the door
+	completed := config.Complete(a.factory) // adds the loopback client's token before Door
 	completed.Authentication.Authenticator = parts.Noting(completed.Authentication.Authenticator)
 	server, err := completed.New("yurt-coordinator", genericapiserver.NewEmptyDelegateWithCustomHandler(notFound))
 	if err != nil {
@@ -255,7 +256,7 @@ func (a *Assembly) Build(parts Parts) (*Server, error) {
 	return &Server{server.PrepareRun().RunWithContext}, nil
 }
 
-// install gives the server all that it serves.
+// install installs all that the server serves.
 func (a *Assembly) install(
 	server *genericapiserver.GenericAPIServer, parts Parts, providers []controlplane.RESTStorageProvider,
 ) error {

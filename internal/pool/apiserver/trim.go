@@ -14,13 +14,13 @@ import (
 	"k8s.io/kubernetes/pkg/serviceaccount"
 )
 
-// reviewedVersion is the version of k8s.io/kubernetes whose sources this package was written against: what it leaves
-// out of kube-apiserver's assembly, and which fields of Pods and Nodes the Node authorizer and NodeRestriction read
-// (slimPod, slimNode). A test fails when the module's version moves, so that both are looked at again.
+// reviewedVersion is the version of k8s.io/kubernetes that this package was written against: what it leaves out of
+// kube-apiserver's assembly, and which fields of Pods and Nodes the Node authorizer and NodeRestriction read (slimPod,
+// slimNode). A test fails when the module's version changes, so that somebody checks both again.
 const reviewedVersion = "v1.36.3"
 
-// slimInformers makes the second in-process copies of Pods and Nodes, which the Node authorizer and NodeRestriction
-// work from, as small as their use: 500 Nodes of 8 KB are 4 MB of image lists otherwise, and again in garbage.
+// slimInformers shrinks the second in-process copies of Pods and Nodes to what the Node authorizer and NodeRestriction
+// use. Otherwise 500 Nodes of 8 KB are 4 MB of image lists, and as much again in garbage.
 func slimInformers(factory informers.SharedInformerFactory) error {
 	if err := factory.Core().V1().Pods().Informer().SetTransform(slimPod); err != nil {
 		return fmt.Errorf("slim the copy of Pods: %w", err)
@@ -31,7 +31,7 @@ func slimInformers(factory informers.SharedInformerFactory) error {
 	return nil
 }
 
-// slimPod keeps what can name another object: all of the spec, and of the status the claims.
+// slimPod keeps what can name another object: the whole spec, and the claims in the status.
 func slimPod(object any) (any, error) {
 	pod, ok := object.(*corev1.Pod)
 	if !ok {
@@ -62,8 +62,8 @@ func slimNode(object any) (any, error) {
 	return node, nil
 }
 
-// tokenObjects finds what a bound ServiceAccount token refers to, in the copies that are there anyway. Tokens bound to
-// Secrets, which Kubernetes no longer makes, are not recognized: they would need a copy of every Secret.
+// tokenObjects finds the objects that a bound ServiceAccount token refers to, in the copies that exist anyway. Tokens
+// bound to Secrets, which Kubernetes no longer makes, are not recognized: they would need a copy of every Secret.
 type tokenObjects struct {
 	accounts corelisters.ServiceAccountLister
 	pods     corelisters.PodLister
@@ -91,9 +91,10 @@ func (t tokenObjects) GetSecret(_ context.Context, _, name string) (*corev1.Secr
 	return nil, apierrors.NewNotFound(corev1.Resource("secrets"), name)
 }
 
-// untyped stands in for Kubernetes' OpenAPI definitions, which every API group insists on at start: each type is an
-// object of unknown fields. Managed fields and server-side apply then treat a list as one value. The definitions
-// themselves are 5 MB of program and, served, 47 MB of memory (measured idle); package openapi serves their documents.
+// untyped stands in for Kubernetes' OpenAPI definitions, which every API group requires at start. It makes each type an
+// object of unknown fields, so managed fields and server-side apply treat a list as one value. The definitions
+// themselves take 5 MB of the program and, when served, 47 MB of memory (measured idle). Package openapi serves their
+// documents.
 func untyped(schemes ...*runtime.Scheme) openapicommon.GetOpenAPIDefinitions {
 	return func(openapicommon.ReferenceCallback) map[string]openapicommon.OpenAPIDefinition {
 		definitions := map[string]openapicommon.OpenAPIDefinition{}
@@ -101,7 +102,7 @@ func untyped(schemes ...*runtime.Scheme) openapicommon.GetOpenAPIDefinitions {
 			for kind := range scheme.AllKnownTypes() {
 				name, err := scheme.ToOpenAPIDefinitionName(kind)
 				if err != nil {
-					continue // an internal type; none is ever asked for
+					continue // an internal type, which nobody asks for
 				}
 				object := spec.Schema{SchemaProps: spec.SchemaProps{Type: spec.StringOrArray{"object"}}}
 				object.AddExtension("x-kubernetes-preserve-unknown-fields", true)

@@ -18,17 +18,16 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// stallTimeout is how long the reader of a watch may take nothing while there is something for it. Its client then sees
-// the watch end and resumes at its revision, or lists again if history has gone on without it.
+// stallTimeout is how long a watch's reader may take nothing while something waits for it. Then the watch ends, and its
+// client resumes at its revision, or lists again if that has left the history.
 const stallTimeout = 5 * time.Second
 
-// uncached makes kube-apiserver read its objects from etcd, which is this process's memory already.
+// uncached makes kube-apiserver read its objects from etcd, which is already in this process's memory.
 //
-// The watch cache was the alternative. It holds each object decoded, and every event of the last 75 s, up to 102,400 for
-// each resource and whatever their size: with 8 KB Nodes patched at full speed that is a gigabyte, and neither bound can
-// be set. Without it each watch decodes its events for itself, and two things are missing, which are made good here:
-// bookmarks, and an end to the watch of a client that has stopped reading (etcd's client would queue for it without
-// limit).
+// The alternative was the watch cache. It holds each object decoded, and every event of the last 75 s, up to 102,400
+// per resource whatever their size: for 8 KB Nodes patched at full speed that is a gigabyte, and neither bound can be
+// set. Without it each watch decodes its own events, and two things are missing, which this file adds: bookmarks, and
+// an end to the watch of a client that has stopped reading (etcd's client would queue for it without limit).
 type uncached struct {
 	generic.RESTOptionsGetter
 }
@@ -61,7 +60,7 @@ func (s watchStorage) Watch(ctx context.Context, key string, o storage.ListOptio
 	return newUnstalled(inner), nil
 }
 
-// unstalled passes a watch on for as long as somebody takes it.
+// unstalled forwards a watch as long as its reader takes events.
 type unstalled struct {
 	inner   watch.Interface
 	out     chan watch.Event
@@ -75,7 +74,7 @@ func newUnstalled(inner watch.Interface) *unstalled {
 	return w
 }
 
-// run ends when inner ends, which its context or Stop brings about.
+// run ends when inner ends, by its context or by Stop.
 func (w *unstalled) run() {
 	defer close(w.out)
 	defer w.inner.Stop()
@@ -92,19 +91,19 @@ func (w *unstalled) run() {
 	}
 }
 
-// lostState is in the message of a watch that ends because etcd has forgotten the state before a change: the revision of the
-// change is the oldest that there is, or was compacted after etcd had begun to send it.
+// lostState is in the message of a watch that ends because etcd no longer has the state before a change: the change has
+// the oldest revision left, or etcd compacted that state after it began to send the change.
 const lostState = "etcd event received with PrevKv=nil"
 
-// asExpired returns event, but 410 instead of 500 for a watch that has fallen behind etcd's history by that one state. In the
-// cloud, where history is minutes long, nobody sees that; here a storm of changes makes it seconds. Only 410 tells clients to
-// list again.
+// asExpired returns event, but with 410 instead of 500 for a watch that has fallen behind etcd's history by that one
+// state. In the cloud, where history is minutes long, nobody sees this; here a storm of changes makes it seconds. Only
+// 410 tells clients to list again.
 func asExpired(event watch.Event) watch.Event {
 	status, ok := event.Object.(*metav1.Status)
 	if event.Type != watch.Error || !ok || !strings.Contains(status.Message, lostState) {
 		return event
 	}
-	expired := apierrors.NewResourceExpired("The resourceVersion for the provided watch is too old.") // as of any other
+	expired := apierrors.NewResourceExpired("The resourceVersion for the provided watch is too old.") // as for any other
 	return watch.Event{Type: watch.Error, Object: &expired.ErrStatus}
 }
 

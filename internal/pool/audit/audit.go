@@ -24,32 +24,32 @@ import (
 )
 
 const (
-	// auditFileMB is when the file is moved aside; with the one moved aside it takes twice that at most.
+	// auditFileMB is the size at which the file is moved aside. Both files together take at most twice that.
 	auditFileMB = 10
-	// refusalsPerSecond and refusalBurst bound what a caller that is refused in a loop can write.
+	// refusalsPerSecond and refusalBurst bound what a caller that loops on refusals can write.
 	refusalsPerSecond = 10
 	refusalBurst      = 50
-	// maxAuditField bounds what a line holds of each thing that a caller has sent, in bytes, and maxAuditCommand in how many
-	// words it keeps a command.
+	// maxAuditField bounds, in bytes, each value from a caller in a line. maxAuditCommand bounds the words of a
+	// command.
 	maxAuditField   = 512
 	maxAuditCommand = 20
 )
 
-// Line is what is kept of a request: who, what, from where; never a header or a body, and of a query only what is named
-// here. What goes through a stream is nowhere.
+// Line is what is kept of a request: who, what, from where. It never holds a header or a body, and of a query only the
+// fields below. The content of streams is never logged.
 type Line struct {
 	Time       time.Time `json:"time"`
 	Event      string    `json:"event"` // "refused", or "opened" for a stream into a container
 	Code       int       `json:"code,omitempty"`
 	User       string    `json:"user,omitempty"`
-	Claimed    string    `json:"claimedSubject,omitempty"` // of a certificate that was not accepted
+	Claimed    string    `json:"claimedSubject,omitempty"` // subject of a certificate that was refused
 	Verb       string    `json:"verb"`
 	Path       string    `json:"path"`
-	Container  string    `json:"container,omitempty"` // of a stream, if it was named
-	Command    []string  `json:"command,omitempty"`   // of an exec that was let through
+	Container  string    `json:"container,omitempty"` // of a stream, if the caller named it
+	Command    []string  `json:"command,omitempty"`   // of an exec that was allowed
 	Source     string    `json:"source"`
 	Reason     string    `json:"reason,omitempty"`
-	Suppressed int       `json:"suppressed,omitempty"` // refusals before this one that the rate limit kept out
+	Suppressed int       `json:"suppressed,omitempty"` // refusals before this one that the rate limit left out
 }
 
 // Log writes one line per event. Its methods may be called concurrently.
@@ -62,7 +62,7 @@ type Log struct {
 	suppressed int
 }
 
-// New writes to path, made when the first line is written; "-" is stderr.
+// New returns a Log that writes to path; "-" is stderr. The first line creates the file.
 func New(path string, c clock.PassiveClock) *Log {
 	var out io.WriteCloser = unclosed{os.Stderr}
 	if path != "-" {
@@ -82,7 +82,7 @@ func (l *Log) Close() error {
 	return l.out.Close()
 }
 
-// Refused writes a line about a request that was refused, or counts it in the next line.
+// Refused writes a line about a refused request, or counts it in the next line.
 func (l *Log) Refused(ctx context.Context, line Line) {
 	if !l.limit.AllowN(l.clock.Now(), 1) {
 		l.mu.Lock()
@@ -114,7 +114,7 @@ func (l *Log) write(ctx context.Context, line Line) {
 		_, err = l.out.Write(append(text, '\n'))
 	}
 	if err != nil {
-		klog.FromContext(ctx).Error(err, "Writing to --audit-log-path failed; a line is lost", "event", line.Event,
+		klog.FromContext(ctx).Error(err, "Failed to write to --audit-log-path; a line is lost", "event", line.Event,
 			"code", line.Code, "user", line.User, "verb", line.Verb, "path", line.Path)
 	}
 }
@@ -137,8 +137,8 @@ func shortenedAll(words []string) []string {
 	return words
 }
 
-// Noting wraps an authenticator so that the refusal log learns who is calling, or why that can't be told. It keeps the
-// error to that log: the handler chain would write it to stderr as well, as often as the caller tries.
+// Noting wraps an authenticator so that the audit log learns who calls, or why that is unknown. It keeps the error in
+// that log: the handler chain would also write it to stderr, as often as the caller tries.
 func Noting(inner authenticator.Request) authenticator.Request {
 	return authenticator.RequestFunc(func(r *http.Request) (*authenticator.Response, bool, error) {
 		response, ok, err := inner.AuthenticateRequest(r)
@@ -155,8 +155,8 @@ func Noting(inner authenticator.Request) authenticator.Request {
 	})
 }
 
-// LogRefusals is the outermost handler: it writes down every request that was answered 401 or 403, and tells the caller of a
-// 401 why, and hint.
+// LogRefusals is the outermost handler. It logs every request that was answered 401 or 403, and tells the caller of a
+// 401 the reason, and hint.
 func (l *Log) LogRefusals(next http.Handler, resolver request.RequestInfoResolver, hint string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx, found := exchange.WithFindings(r.Context())
@@ -174,13 +174,13 @@ func (l *Log) LogRefusals(next http.Handler, resolver request.RequestInfoResolve
 	})
 }
 
-// LogStreams stands right before the API: it writes down every stream into a container that is let through.
+// LogStreams stands right before the API. It logs every allowed stream into a container.
 func (l *Log) LogStreams(next http.Handler, resolver request.RequestInfoResolver) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if info, ok := request.RequestInfoFrom(r.Context()); ok && info.IsResourceRequest {
 			switch info.Subresource {
 			case "exec", "attach", "portforward":
-				q := r.URL.Query() // where kube-apiserver takes them from as well
+				q := r.URL.Query() // kube-apiserver takes them from there as well
 				line := Line{Container: q.Get("container")}
 				if info.Subresource == "exec" {
 					line.Command = q["command"]
@@ -203,8 +203,8 @@ func about(r *http.Request, line Line, resolver request.RequestInfoResolver) Lin
 	return line
 }
 
-// codeRecorder remembers the status that was answered, and says in the place of a bare 401 why. The chain's own timeout may
-// answer from another goroutine than the one that waits for it, but never after the handler has returned.
+// codeRecorder remembers the answer's status, and adds the reason to a bare 401. The chain's own timeout may answer
+// from another goroutine than the waiting one, but never after the handler has returned.
 type codeRecorder struct {
 	http.ResponseWriter
 	why  func() string
@@ -258,4 +258,4 @@ func (c *codeRecorder) status() int {
 }
 
 // ErrNoCertificate is why a caller without a client certificate is refused.
-var ErrNoCertificate = fmt.Errorf("no client certificate was shown, and no token is taken instead")
+var ErrNoCertificate = fmt.Errorf("the caller showed no client certificate, and tokens are not accepted")

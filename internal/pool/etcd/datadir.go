@@ -11,13 +11,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// markerName is the file that says "a coordinator made this directory and may empty it". It is locked while its
-// coordinator lives, and the kernel drops the lock with the process, however that ends.
+// markerName is the file that says "a coordinator made this directory and may empty it". Its coordinator locks it while
+// alive, and the kernel drops the lock with the process, however that ends.
 const markerName = ".yurt-coordinator"
 
 const freshPrefix = "yurt-coordinator-"
 
-// maxSocketPath is the longest path that a unix socket can be bound to on Linux, without its final zero.
+// maxSocketPath is the longest path of a unix socket on Linux, without its final zero.
 const maxSocketPath = 107
 
 // DataDir is a private, empty, locked directory.
@@ -27,8 +27,8 @@ type DataDir struct {
 	Memory bool // on a memory file system
 }
 
-// OpenDataDir makes or empties the directory at path, or makes a fresh one if path is empty. It empties only what a
-// coordinator that is no longer alive has made.
+// OpenDataDir makes or empties the directory at path, or makes a fresh one if path is empty. It empties only a
+// directory that a coordinator made which no longer runs.
 func OpenDataDir(path string) (*DataDir, error) {
 	if path == "" {
 		return openFresh()
@@ -53,7 +53,7 @@ func OpenDataDir(path string) (*DataDir, error) {
 		if d.marker, err = lockMarker(filepath.Join(path, markerName)); err != nil {
 			switch {
 			case errors.Is(err, fs.ErrNotExist):
-				return nil, fmt.Errorf("--data-dir %s: it has files that no coordinator made, and starting would "+
+				return nil, fmt.Errorf("--data-dir %s: it has files that no coordinator made, and a start would "+
 					"delete them; give an empty directory or one that does not exist", path)
 			case errors.Is(err, unix.EWOULDBLOCK):
 				return nil, fmt.Errorf("--data-dir %s: another coordinator is using it; "+
@@ -72,13 +72,13 @@ func OpenDataDir(path string) (*DataDir, error) {
 	return d, nil
 }
 
-// openFresh makes a directory of its own on the first memory file system found, and removes there what coordinators
-// that were killed have left: their bytes are memory that nobody would ever give back.
+// openFresh makes a new directory on the first memory file system found. It also removes what killed coordinators have
+// left there: otherwise nobody would ever free that memory.
 func openFresh() (*DataDir, error) {
 	parent := memoryParent()
 	for _, entry := range stale(parent) {
 		if marker, err := lockMarker(filepath.Join(entry, markerName)); err == nil {
-			_ = os.RemoveAll(entry) // another one's; if it can't be removed now, the next start tries again
+			_ = os.RemoveAll(entry) // another coordinator's; if this fails, the next start tries again
 			marker.Close()
 		}
 	}
@@ -122,7 +122,7 @@ func stale(parent string) []string {
 	return found
 }
 
-// makePrivate closes the directory to others and puts the marker in place, locked before it can be seen.
+// makePrivate closes the directory to others and creates the marker, locked before anybody can see it.
 func (d *DataDir) makePrivate() error {
 	if err := os.Chmod(d.Path, 0o700); err != nil {
 		return err
@@ -159,8 +159,8 @@ func lockMarker(path string) (*os.File, error) {
 	return f, nil
 }
 
-// empty removes everything but the marker, which must stay while the rest goes: a kill in between leaves a directory
-// that the next start may empty.
+// empty removes everything except the marker. The marker must stay while the rest goes: after a kill in between, the
+// next start may still empty the directory.
 func (d *DataDir) empty() error {
 	entries, err := os.ReadDir(d.Path)
 	if err != nil {
@@ -177,7 +177,7 @@ func (d *DataDir) empty() error {
 	return nil
 }
 
-// Remove deletes the directory. A mount point can't be deleted; it is left empty.
+// Remove deletes the directory. It leaves a mount point, which can't be deleted, empty.
 func (d *DataDir) Remove() error {
 	err := d.empty()
 	if err == nil {

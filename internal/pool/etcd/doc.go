@@ -1,12 +1,12 @@
 // Package etcd is a one-member etcd in memory: its directory, its start and end, and the bounds of its history.
 //
 // Invariants:
-//   - It listens on unix sockets of a directory that only this process may enter, and nowhere else.
-//   - Nothing outlives the process: the directory is emptied before the start and removed at the end, nothing is synced to a
-//     disk, and what a killed coordinator has left is cleared away by the next one. Only what a coordinator made is deleted.
-//   - Memory is bounded: Housekeep compacts, defragments and purges by what is used, and WatchQuota ends a member that is
-//     full, which would refuse every write for good.
+//   - It listens only on unix sockets in a directory that only this process may enter.
+//   - Nothing outlives the process: the directory is emptied before the start and removed at the end, nothing is synced to
+//     a disk, and the next coordinator removes what a killed one has left. Only what a coordinator made is deleted.
+//   - Memory is bounded: Housekeep compacts, defragments and purges by use, and WatchQuota ends a full member, which would
+//     refuse every write for good.
 //
-// A storage of our own behind kube-apiserver was the alternative: it would have to keep etcd's promises to watches, and they
-// are what a watch of the API rests on.
+// The alternative was our own storage behind kube-apiserver: it would have to keep etcd's promises to watches, on which
+// every watch of the API depends.
 package etcd

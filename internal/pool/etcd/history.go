@@ -14,40 +14,40 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// etcd keeps what was overwritten until it is told to forget it (compaction), keeps the pages of what it has forgotten
-// until it is told to copy the rest (defragmentation), and keeps its log until a timer of its own comes round. In the
-// cloud those are minutes apart and on a disk; here all of it is memory, and a node that writes 8 MB a second would take
-// gigabytes before the first of the three. So housekeeping does all three by what is used, not by the hour.
+// etcd keeps overwritten values until it is told to forget them (compaction). It keeps the freed pages until it is told
+// to copy the rest (defragmentation), and its log until its own timer fires. In the cloud these are minutes apart and
+// on a disk. Here all of it is memory, and a node that writes 8 MB a second would take gigabytes before the first of
+// the three. So Housekeep does all three by use, not by the hour.
 
 const (
-	// windowRevisions (when Config does not say otherwise), windowBytes and windowAge end a window of history. What is kept
-	// is one window to two: enough for a client to resume a watch that broke, not more. 2500 revisions are 25 s of the
-	// heartbeats of 1000 nodes.
+	// windowRevisions (unless Config says otherwise), windowBytes and windowAge end a window of history. One to two
+	// windows are kept: enough to resume a broken watch, and no more. 2500 revisions are 25 s of the heartbeats of 1000
+	// nodes.
 	windowRevisions = 2500
 	windowBytes     = 8 << 20
 	windowAge       = 5 * time.Minute
 
-	// housekeepingInterval bounds how far a window outgrows windowBytes: by what is written meanwhile.
+	// housekeepingInterval bounds how far a window can exceed windowBytes: by what is written in that time.
 	housekeepingInterval = 250 * time.Millisecond
 
-	// defragSlack is how many bytes of free pages are left alone: a window, its successor, and as much again that the
-	// next writes use up.
+	// defragSlack is how many bytes of free pages are left alone: a window, its successor, and as much again for the
+	// next writes.
 	defragSlack = 4 * windowBytes
-	// defragPause is the least time between two defragmentations. Each stops all reads and writes while it copies what
-	// is in use: 0.1 s for 16 MB, 0.5 s for 128 MB, measured on 2 busy cores.
+	// defragPause is the least time between two defragmentations. Each stops all reads and writes while it copies the
+	// pages in use: 0.1 s for 16 MB, 0.5 s for 128 MB, measured on 2 busy cores.
 	defragPause = 10 * time.Second
 
-	// purgeInterval is how often log segments that are no longer needed are deleted; etcd's own is 30 s.
+	// purgeInterval is how often unneeded log segments are deleted; etcd's own interval is 30 s.
 	purgeInterval = time.Second
-	// keptFiles is how many log segments and snapshots stay: what etcd has in use.
+	// keptFiles is how many log segments and snapshots stay: those that etcd uses.
 	keptFiles = 1
 )
 
-// window is the latest stretch of etcd's history, and all that decides when it ends.
+// window is the latest stretch of etcd's history, with all that decides when it ends.
 type window struct {
 	begun int64 // revision
 	at    time.Time
-	low   int64 // the least that was in use during it, bytes: the last compaction's work shows late
+	low   int64 // the least use during it, in bytes: the effect of the last compaction shows late
 }
 
 // bounds of a window.
@@ -55,8 +55,8 @@ type bounds struct {
 	revisions, bytes int64
 }
 
-// advance takes what is so now and when a window is full, and returns the revision to compact at, or 0. A window that
-// ends takes its predecessor along: what is compacted is all before the beginning of the window that has just ended.
+// advance takes the present state and the bounds of a window, and returns the revision to compact at, or 0. The end of
+// a window removes its predecessor: everything before the beginning of the ended window is compacted.
 func (w *window) advance(now time.Time, revision, inUse int64, most bounds) (compact int64) {
 	if w.at.IsZero() {
 		*w = window{revision, now, inUse}
@@ -73,21 +73,21 @@ func (w *window) advance(now time.Time, revision, inUse int64, most bounds) (com
 	return compact
 }
 
-// fragmented reports whether so much of the file is free pages that copying the rest is worth the stop.
+// fragmented reports whether the file has so many free pages that copying the rest is worth the pause.
 func fragmented(size, inUse, quota int64) bool {
 	free := size - inUse
 	return free > inUse+min(defragSlack, quota/2) || size > quota/4*3 && free > quota/8
 }
 
-// Housekeep bounds what etcd takes, until ctx ends.
+// Housekeep bounds etcd's memory until ctx ends.
 func (m *Member) Housekeep(ctx context.Context) error {
 	select {
 	case <-m.ready:
 	case <-ctx.Done():
 		return nil
 	}
-	// Not by etcd itself, whose interval is fixed: MaxSnapFiles and MaxWalFiles are 0 in its configuration.
-	// It would log, each time, that what is in use is in use.
+	// etcd itself does not purge, because its interval is fixed: MaxSnapFiles and MaxWalFiles are 0 in its
+	// configuration. It would also log each time that files in use are in use.
 	purging, quiet := make(chan struct{}), zap.NewNop()
 	member := filepath.Join(m.dir, "etcd", "member")
 	snapsDone, snapsFailed := fileutil.PurgeFileWithoutFlock(quiet, filepath.Join(member, "snap"), "snap", keptFiles,
@@ -119,7 +119,7 @@ func (m *Member) Housekeep(ctx context.Context) error {
 		backend := m.server.Backend()
 		if at := latest.advance(now, m.server.KV().Rev(), backend.SizeInUse(), full); at > 0 {
 			if err := m.compact(ctx, at); err != nil {
-				klog.FromContext(ctx).Error(err, "Compacting etcd failed; its history grows until the next try")
+				klog.FromContext(ctx).Error(err, "Failed to compact etcd; its history grows until the next try")
 			}
 		}
 		size, inUse := backend.Size(), backend.SizeInUse()
@@ -128,7 +128,7 @@ func (m *Member) Housekeep(ctx context.Context) error {
 		}
 		defragged = now
 		if err := m.server.Defragment(); err != nil {
-			klog.FromContext(ctx).Error(err, "Defragmenting etcd failed; its file stays as large as it is")
+			klog.FromContext(ctx).Error(err, "Failed to defragment etcd; its file stays as large as it is")
 			continue
 		}
 		klog.FromContext(ctx).V(2).Info("Defragmented etcd", "before", size, "inUse", inUse,
@@ -140,7 +140,7 @@ func (m *Member) Housekeep(ctx context.Context) error {
 func (m *Member) compact(ctx context.Context, revision int64) error {
 	_, err := m.server.Compact(ctx, &etcdserverpb.CompactionRequest{Revision: revision, Physical: true})
 	if err == nil || ctx.Err() != nil || errors.Is(err, mvcc.ErrCompacted) {
-		return nil //nolint:nilerr // asked to stop, or done already
+		return nil //nolint:nilerr // stopped, or already done
 	}
 	return err
 }

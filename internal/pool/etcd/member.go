@@ -21,28 +21,28 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// ErrNoSpace ends a coordinator whose objects have outgrown its quota. etcd then refuses every write for good, so the
-// way out is a new process, which starts empty.
-var ErrNoSpace = errors.New("etcd: the pool's objects have reached the quota; starting again will start empty. " +
+// ErrNoSpace ends a coordinator whose objects exceed its quota. etcd then refuses every write for good, so the way out
+// is a new process, which starts empty.
+var ErrNoSpace = errors.New("etcd: the pool's objects have reached the quota; the coordinator restarts empty. " +
 	"If it happens again, raise --etcd-quota-bytes or push fewer resources")
 
 const (
 	clientSocket = "etcd.sock"
 	peerSocket   = "etcd-peer.sock"
 
-	// etcdStartTimeout is far above the 0.1 s that one member needs on memory.
+	// etcdStartTimeout is far above the 0.1 s that one member needs in memory.
 	etcdStartTimeout = 15 * time.Second
 	// alarmInterval is how long a full etcd may go unnoticed.
 	alarmInterval = time.Second
-	// slowRequest is what etcd, in memory, takes only when the machine has no CPU to spare.
+	// slowRequest is a duration that etcd, in memory, needs only when the machine has no CPU to spare.
 	slowRequest = time.Second
-	// bookmarkInterval is how often the watch of what does not change is told how far it has come, so that it stays
-	// within the history that is kept.
+	// bookmarkInterval is how often a watch of unchanged objects learns its progress, so that its revision stays within
+	// the kept history.
 	bookmarkInterval = 5 * time.Second
 )
 
-// sizeEtcd sets what etcd keeps in package variables. By default a write-ahead log segment has 64 MB, and two are
-// allocated ahead: 122 MB of memory for an empty database. 1 MB is below the size of a snapshot's log.
+// sizeEtcd sets sizes that etcd has in package variables. By default a write-ahead log segment has 64 MB, and two are
+// allocated ahead: 122 MB of memory for an empty database. 1 MB is less than the log of one snapshot.
 var sizeEtcd = sync.OnceFunc(func() {
 	wal.SegmentSizeBytes = 1 << 20
 	backend.InitialMmapSize = 64 << 20 // address space; grows on demand
@@ -55,12 +55,12 @@ type Member struct {
 	// history is how many revisions a window of history has; see history.go.
 	history int64
 	clock   clock.WithTicker
-	ready   chan struct{} // closed when it answers
+	ready   chan struct{} // closed when etcd answers
 
 	server *etcdserver.EtcdServer // set before ready is closed
 
-	// level is what etcd logs: warnings, but only while it runs. In its first second and its last it warns of what is
-	// meant to be (no disk, no TLS, no schema yet, closed sockets); a start that fails is Run's error.
+	// level is etcd's log level: warnings, but only while it runs. In its first and its last second it warns about what
+	// is intended (no disk, no TLS, no schema yet, closed sockets). Run returns the error of a failed start.
 	level zap.AtomicLevel
 }
 
@@ -73,7 +73,7 @@ type Config struct {
 	Clock   clock.WithTicker
 }
 
-// New returns a Member. It does nothing before Run.
+// New returns a Member. It does nothing until Run.
 func New(c Config) *Member {
 	return &Member{
 		dir:     c.Dir,
@@ -85,10 +85,10 @@ func New(c Config) *Member {
 	}
 }
 
-// Ready is closed when it answers.
+// Ready returns a channel that closes when etcd answers.
 func (m *Member) Ready() <-chan struct{} { return m.ready }
 
-// Endpoint is where kube-apiserver dials it.
+// Endpoint returns the address that kube-apiserver dials.
 func (m *Member) Endpoint() string { return "unix://" + filepath.Join(m.dir, clientSocket) }
 
 // Run starts etcd and blocks until ctx ends or etcd fails.
@@ -133,8 +133,8 @@ func (m *Member) Run(ctx context.Context) error {
 	}
 }
 
-// Write commits a transaction, and reports whether its conditions held: if not, it has changed nothing. It must not be
-// called before ready is closed.
+// Write commits a transaction, and reports whether its conditions held; if not, nothing has changed. Do not call it
+// before ready is closed.
 func (m *Member) Write(ctx context.Context, txn *etcdserverpb.TxnRequest) (done bool, err error) {
 	answer, err := m.server.Txn(ctx, txn)
 	if err != nil {
@@ -143,7 +143,8 @@ func (m *Member) Write(ctx context.Context, txn *etcdserverpb.TxnRequest) (done 
 	return answer.Succeeded, nil
 }
 
-// Read returns what a key has, nil for nothing, and by which write. It must not be called before ready is closed.
+// Read returns a key's value (nil means none) and the revision of its last write. Do not call it before ready is
+// closed.
 func (m *Member) Read(ctx context.Context, key []byte) (value []byte, written int64, err error) {
 	answer, err := m.server.Range(ctx, &etcdserverpb.RangeRequest{Key: key, Serializable: true})
 	if err != nil || len(answer.Kvs) == 0 {
@@ -152,8 +153,8 @@ func (m *Member) Read(ctx context.Context, key []byte) (value []byte, written in
 	return answer.Kvs[0].Value, answer.Kvs[0].ModRevision, nil
 }
 
-// WatchQuota blocks until ctx ends, or returns ErrNoSpace when the quota is used up. It is not a part of Run so that
-// etcd, which still answers reads, outlives what must be stopped before it.
+// WatchQuota blocks until ctx ends, or returns ErrNoSpace when the quota is used up. It is separate from Run so that
+// etcd, which still answers reads, outlives what must stop before it.
 func (m *Member) WatchQuota(ctx context.Context) error {
 	select {
 	case <-m.ready:
@@ -189,22 +190,22 @@ func (m *Member) config() *embed.Config {
 	c.Name = "pool"
 	c.Dir = filepath.Join(m.dir, "etcd")
 	c.ListenClientUrls = []url.URL{{Scheme: "unix", Path: filepath.Join(m.dir, clientSocket)}}
-	// In Host, not Path: of a peer's URL etcd takes the host alone. An empty one would make it an abstract socket,
+	// In Host, not Path: etcd takes only the host of a peer's URL. An empty host would make it an abstract socket,
 	// which has no file, so no permissions, and takes raft messages from any process of the machine.
 	c.ListenPeerUrls = []url.URL{{Scheme: "unix", Host: filepath.Join(m.dir, peerSocket)}}
-	// Advertised addresses must be host:port, but a cluster of one has nobody who would dial them.
+	// Advertised addresses must be host:port, but in a cluster of one nobody dials them.
 	c.AdvertiseClientUrls = []url.URL{{Scheme: "http", Host: "127.0.0.1:2"}}
 	c.AdvertisePeerUrls = []url.URL{{Scheme: "http", Host: "127.0.0.1:1"}}
 	c.InitialCluster = c.InitialClusterFromName(c.Name)
 
-	c.UnsafeNoFsync = true // nothing here is to survive the process
+	c.UnsafeNoFsync = true // nothing here must survive the process
 	c.EnableGRPCGateway = false
 	c.StrictReconfigCheck = false
 	c.PreVote = false
-	c.TickMs, c.ElectionMs = 20, 100 // it elects itself: the first election timeout is most of etcd's start
+	c.TickMs, c.ElectionMs = 20, 100 // it elects itself: most of etcd's start is the first election timeout
 
 	c.QuotaBackendBytes = m.quota
-	// After so many entries the log so far is let go; etcd keeps at least 100 in memory. There is nobody to catch up.
+	// After so many entries the log is truncated; etcd keeps at least 100 in memory. No other member needs them.
 	c.SnapshotCount = 100
 	c.SnapshotCatchUpEntries = 10
 	c.MaxSnapFiles, c.MaxWalFiles = 0, 0 // Housekeep deletes them, sooner
@@ -215,7 +216,7 @@ func (m *Member) config() *embed.Config {
 	c.CompactHashCheckTime = time.Hour
 	c.WatchProgressNotifyInterval = bookmarkInterval
 
-	c.WarningUnaryRequestDuration = slowRequest // left at zero it warns of every request
+	c.WarningUnaryRequestDuration = slowRequest // at zero it warns about every request
 	c.WarningApplyDuration = slowRequest
 
 	encoder := zap.NewProductionEncoderConfig()

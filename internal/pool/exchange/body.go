@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	// StallTimeout is how long a body may bring nothing. PushTimeout is how long a push of everything may take in all.
-	// kube-apiserver's own limit does not do: it answers while its handler still reads.
+	// StallTimeout is how long a body may bring nothing. PushTimeout is how long a whole push of everything may take.
+	// kube-apiserver's own limit does not suit: it answers while its handler still reads.
 	StallTimeout, PushTimeout = 10 * time.Second, time.Minute
 	// lastWord bounds how long a caller may take to read why its push was cut.
 	lastWord = time.Second
@@ -38,13 +38,13 @@ func ParseResource(path string) (schema.GroupVersionResource, error) {
 	parts := strings.Split(strings.TrimPrefix(path, "/"), "/")
 	if len(parts) != 3 {
 		return schema.GroupVersionResource{}, Refused(http.StatusNotFound,
-			"want {group}/{version}/{resource}, with core for the group that has no name")
+			"the path must be {group}/{version}/{resource}, with core for the group that has no name")
 	}
 	r := schema.GroupVersionResource{Group: parts[0], Version: parts[1], Resource: parts[2]}
 	if r.Group == edge.MirrorCoreGroup {
 		r.Group = ""
 	} else if len(validation.IsDNS1123Subdomain(r.Group)) > 0 {
-		return r, Refused(http.StatusNotFound, "%.100q is not a name that a group can have", r.Group)
+		return r, Refused(http.StatusNotFound, "%.100q is not a valid name of a group", r.Group)
 	}
 	if !apiVersion.MatchString(r.Version) || len(validation.IsDNS1123Label(r.Resource)) > 0 {
 		return r, Refused(http.StatusNotFound, "%.100q is not a version and a resource of an API", parts[1]+"/"+parts[2])
@@ -70,17 +70,17 @@ func (p *Body) Read(b []byte) (int, error) {
 	}
 	n, err := p.body.Read(b)
 	if errors.Is(err, io.EOF) {
-		p.rest() // after any other error the connection must not wait
+		p.rest() // no deadline may remain on the connection after any other error
 	}
 	return n, err
 }
 
-// NewBody returns a Body that reads body and waits at most limit for each piece of it. w answers the same request.
+// NewBody returns a Body that reads body and waits at most limit for each piece. w answers the same request.
 func NewBody(w http.ResponseWriter, body io.Reader, limit time.Duration) *Body {
 	return &Body{body: body, control: http.NewResponseController(w), limit: limit}
 }
 
-// extend moves the deadline on, unless nearly all of it is left: setting one is not free.
+// extend moves the deadline, unless nearly all of it is left: setting one has a cost.
 func (p *Body) extend() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -92,21 +92,21 @@ func (p *Body) extend() error {
 		return nil
 	}
 	p.set = now
-	// A connection that knows no deadline is bounded by the request's own.
+	// For a connection without deadlines the request's own deadline is the bound.
 	if err := p.control.SetReadDeadline(now.Add(p.limit)); !errors.Is(err, http.ErrNotSupported) {
 		return err
 	}
 	return nil
 }
 
-// rest removes the deadline, since the connection serves other requests.
+// rest removes the deadline, because the connection serves other requests.
 func (p *Body) rest() {
 	if p.Leave() {
 		_ = p.control.SetReadDeadline(time.Time{})
 	}
 }
 
-// Leave ends the request: no deadline is set from now on. It reports whether this call was the one that ended it.
+// Leave ends the request, so that no deadline is set any more. It reports whether this call ended it.
 func (p *Body) Leave() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -115,7 +115,8 @@ func (p *Body) Leave() bool {
 	return !was
 }
 
-// Cut ends a waiting Read at once, and after lastWord an answer that nobody reads. It does nothing once the request is over.
+// Cut ends a waiting Read at once, and after lastWord an answer that nobody reads. It does nothing after the end of the
+// request.
 func (p *Body) Cut() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -140,6 +141,6 @@ func Unreadable(err error) error {
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return Refused(http.StatusRequestTimeout, "the stream stalled; nothing was changed")
 	default:
-		return Refused(http.StatusUnprocessableEntity, "not a whole watch stream, nothing was changed: %v", err)
+		return Refused(http.StatusUnprocessableEntity, "not a whole watch stream; nothing was changed: %v", err)
 	}
 }

@@ -16,12 +16,12 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// Refusal is an error that the caller is told, with its code.
+// Refusal is an error for the caller, with its HTTP code.
 type Refusal struct { //nolint:errname // it is an answer before it is an error
 	Code       int
 	Message    string
 	RetryAfter time.Duration
-	Applied    *edge.Revision // in a conflict, where the mirror stands; nil means unknown
+	Applied    *edge.Revision // in a conflict, the mirror's revision; nil means unknown
 }
 
 func (r *Refusal) Error() string { return r.Message }
@@ -31,14 +31,14 @@ func Refused(code int, format string, a ...any) error {
 	return &Refusal{Code: code, Message: fmt.Sprintf(format, a...)}
 }
 
-// failure is the JSON of a Refusal: a Status, with where the mirror stands in a conflict.
+// failure is the JSON of a Refusal: a Status and, in a conflict, the mirror's revision.
 type failure struct {
 	metav1.Status
 	Applied string `json:"applied,omitempty"`
 }
 
-// Reply writes JSON lines: one, or one for each batch of a push of changes. A refusal is the last line; if it is also the first,
-// the answer has its code.
+// Reply writes JSON lines: one, or one for each batch of a push of changes. A refusal is the last line; if it is also
+// the first, the answer has its code.
 type Reply struct {
 	http.ResponseWriter
 	begun bool
@@ -59,7 +59,7 @@ func (a *Reply) Tell(code int, content any) error {
 	return err
 }
 
-// Refuse writes err as the last line; an error that is no Refusal is a 500.
+// Refuse writes err as the last line. An error that is not a Refusal becomes a 500.
 func (a *Reply) Refuse(ctx context.Context, err error) {
 	var why *Refusal
 	if !errors.As(err, &why) {
@@ -80,18 +80,18 @@ func (a *Reply) Refuse(ctx context.Context, err error) {
 	if why.Applied != nil {
 		said.Applied = Decimal(*why.Applied)
 	}
-	_ = a.Tell(why.Code, said) // the caller has gone, then
+	_ = a.Tell(why.Code, said) // on failure the caller is gone
 }
 
-// Findings is what the inner layers of the handler chain learn about a request, for the outermost to write down. The
-// chain runs them on another goroutine, which may outlive the request: hence the lock.
+// Findings is what the inner layers of the handler chain learn about a request, for the outermost to log. The chain
+// runs them on another goroutine, which may outlive the request: hence the lock.
 type Findings struct {
 	mu     sync.Mutex
 	user   string
 	reason string
 }
 
-// WithFindings returns a context whose request the inner layers explain, and where they do.
+// WithFindings returns a context in which the inner layers explain the request, and the Findings that they fill.
 func WithFindings(ctx context.Context) (context.Context, *Findings) {
 	f := &Findings{}
 	return context.WithValue(ctx, findingsKey{}, f), f
@@ -106,7 +106,7 @@ func NoteUser(ctx context.Context, name string) {
 	}
 }
 
-// User is the caller, empty if it is not known.
+// User returns the caller; empty means unknown.
 func (f *Findings) User() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -120,7 +120,7 @@ func findingsOf(ctx context.Context) *Findings {
 	return f
 }
 
-// Reason is the reason of a refusal, empty if none was given.
+// Reason returns the reason of a refusal; empty means that none was given.
 func (f *Findings) Reason() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -136,5 +136,5 @@ func Explain(ctx context.Context, why error) {
 	}
 }
 
-// Decimal returns a revision as the wire has it.
+// Decimal returns a revision in its wire format.
 func Decimal(r edge.Revision) string { return strconv.FormatUint(uint64(r), 10) }

@@ -22,15 +22,15 @@ import (
 	"yurtcoordinator/internal/replica"
 )
 
-// The mirror is how a pool's resources come into the coordinator and how the pool's hubs read them, with the cloud's
+// Through the mirror a pool's resources come into the coordinator, and the pool's hubs read them, with the cloud's
 // revisions:
 //
 //	GET  /mirror/v1                                   what is there, and how far each resource has come
 //	GET  /mirror/v1/{group|core}/{version}/{resource} list, or watch, as an API server would serve it
 //	POST /mirror/v1/{group|core}/{version}/{resource} the leader pushes a watch stream; the answer acknowledges it (push)
 //
-// An acknowledged revision is in both copies: in the mirror's own, which hubs read, and, for what kube-apiserver serves,
-// in etcd under kube-apiserver's keys, which everybody else reads by the API.
+// An acknowledged revision is in both copies: in the mirror's replica, which hubs read, and, if kube-apiserver serves
+// the resource, in etcd under kube-apiserver's keys, which everybody else reads by the API.
 const (
 	mirrorPath = edge.PathMirror
 
@@ -50,23 +50,23 @@ type Mirror struct {
 	write    verbatim.Writer
 	stalled  time.Duration
 	builtIns map[schema.GroupVersionResource]verbatim.BuiltIn
-	pushes   chan struct{} // has a slot for each push of everything that is under way
+	pushes   chan struct{} // has a slot for each push of everything under way
 
 	mu        sync.Mutex
 	closed    bool
 	mirrored  map[schema.GroupVersionResource]*mirrored
-	following map[schema.GroupVersionResource]context.CancelCauseFunc // ends the latest stream of changes of a resource
-	reading   int64                                                   // bytes read from bodies that are in no replica yet
+	following map[schema.GroupVersionResource]context.CancelCauseFunc // ends a resource's latest stream of changes
+	reading   int64                                                   // bytes read from bodies that are not in a replica yet
 }
 
 // Config says what a mirror needs. All fields but Stalled must be set.
 type Config struct {
-	Quota int64 // bytes, of all resources with their history
+	Quota int64 // of all resources, including their history
 	Clock clock.PassiveClock
-	// Leads returns why a node that claims to lead under a term may not push; nil means that it may.
+	// Leads returns why a node that claims to lead under a term must not push; nil means that it may.
 	Leads func(ctx context.Context, n edge.NodeName, term int32) error
 	Write verbatim.Writer
-	// BuiltIns are the resources that kube-apiserver serves too, with where it keeps them.
+	// BuiltIns are the resources that kube-apiserver also serves, with where it keeps them.
 	BuiltIns map[schema.GroupVersionResource]verbatim.BuiltIn
 	Stalled  time.Duration // how long a body may bring nothing; 0 means exchange.StallTimeout
 }
@@ -102,8 +102,8 @@ func (m *Mirror) Close() error {
 	return nil
 }
 
-// MayLast reports whether a request may outlast kube-apiserver's time limit: a watch of the mirror, or a push, which has limits
-// of its own.
+// MayLast reports whether a request may exceed kube-apiserver's time limit: a watch of the mirror, or a push, which has
+// its own limits.
 func MayLast(r *http.Request) bool {
 	if !strings.HasPrefix(r.URL.Path, mirrorPath+"/") {
 		return false
@@ -149,9 +149,9 @@ func (m *Mirror) serve(a *exchange.Reply, r *http.Request) error {
 	}
 }
 
-// mayBeMirrored says whether a push may bring a resource: one of the few built-in ones that stand in builtIns, or any of
-// a group that is not Kubernetes' own, which the coordinator does not serve. So no push can write a Secret, a role, a
-// Lease, a Node or a Pod.
+// mayBeMirrored reports whether a push may bring a resource: one of the few in builtIns, or any of a group that is not
+// Kubernetes' own, which the coordinator does not serve. So no push can write a Secret, a role, a Lease, a Node or a
+// Pod.
 func (m *Mirror) mayBeMirrored(r schema.GroupVersionResource) error {
 	if _, ok := m.builtIns[r]; ok {
 		return nil
@@ -188,7 +188,7 @@ func (m *Mirror) getOrMake(r schema.GroupVersionResource) (*mirrored, error) {
 		return each, nil
 	}
 	if len(m.mirrored) >= maxMirrored {
-		return nil, exchange.Refused(http.StatusUnprocessableEntity, "%d resources are mirrored already, the most there can be; "+
+		return nil, exchange.Refused(http.StatusUnprocessableEntity, "%d resources are already mirrored, which is the limit; "+
 			"let the hubs share fewer", maxMirrored)
 	}
 	each, err := newMirrored(r, m.write, m.builtIns[r])
@@ -199,7 +199,7 @@ func (m *Mirror) getOrMake(r schema.GroupVersionResource) (*mirrored, error) {
 	return each, nil
 }
 
-// take reserves bytes of the quota while a body is read; give returns them.
+// take reserves bytes of the quota while a body is read. give returns them.
 func (m *Mirror) take(bytes int64) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -236,7 +236,7 @@ func (m *Mirror) read(w http.ResponseWriter, r *http.Request, resource schema.Gr
 	verb := "list"
 	if MayLast(r) {
 		verb = "watch"
-		// Revisions of two histories say nothing about each other: who resumes there must read anew.
+		// Revisions of two histories can't be compared: a client that resumes in another one must list again.
 		asked, err := edge.ParseHistory(r.Header.Get(edge.HeaderHistory))
 		if err != nil {
 			return exchange.Refused(http.StatusBadRequest, "%s: %v", edge.HeaderHistory, err)
@@ -253,7 +253,7 @@ func (m *Mirror) read(w http.ResponseWriter, r *http.Request, resource schema.Gr
 
 // index is what GET /mirror/v1 answers.
 type index struct {
-	// Instance is another one after each start: what was applied before is gone.
+	// Instance changes with each start: what was applied before is gone.
 	Instance  string         `json:"instance"`
 	Resources []indexedEntry `json:"resources"`
 }
@@ -262,8 +262,8 @@ type indexedEntry struct {
 	Group    string `json:"group"`
 	Version  string `json:"version"`
 	Resource string `json:"resource"`
-	Applied  string `json:"applied"` // "0": nothing yet
-	History  string `json:"history"` // the cloud's, that applied counts in
+	Applied  string `json:"applied"` // "0" means nothing yet
+	History  string `json:"history"` // the cloud's history, in which Applied counts
 	Objects  int    `json:"objects"`
 	Bytes    int    `json:"bytes"`
 	Watchers int    `json:"watchers"`

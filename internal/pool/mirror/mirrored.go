@@ -30,9 +30,9 @@ type mirrored struct {
 
 	mu    sync.Mutex // held while a push is applied, etcd included
 	guard doubt.Guard
-	older doubt.Doubt // of pushes of everything that are older than what is here, or have an older object
-	// unsure are the keys at which a failed write may have left etcd different from the replica. The next push writes or
-	// deletes all of them.
+	older doubt.Doubt // about pushes of everything that are older than the mirror, or hold an older object
+	// unsure are the keys at which a failed write may have left etcd different from the replica. The next push writes
+	// or deletes all of them.
 	unsure map[stream.Key]struct{}
 }
 
@@ -52,23 +52,24 @@ func newMirrored(r schema.GroupVersionResource, write verbatim.Writer, b verbati
 // Position is the revision up to which the replica is complete; 0 means that it is not.
 func (m *mirrored) Position() edge.Revision { return m.replica.Position() }
 
-// pushed is a batch: it is read to its end, then applied as a whole.
+// pushed is a batch that is read to its end and then applied as a whole.
 type pushed struct {
 	from     edge.Revision // 0 means a push of everything
-	history  edge.History  // that all its revisions count in
+	history  edge.History  // in which all its revisions count
 	encoding stream.Encoding
 	take     func(bytes int64) error // reserves memory; its error is a refusal
 
 	taken    int64
 	typ      stream.Type
-	events   []stream.Event  // of changes, in order, a bookmark at the end
-	snapshot []stream.Object // of everything, in the order of their keys
-	marked   bool            // everything is there
-	revision edge.Revision   // where it ends
+	events   []stream.Event  // changes in order, with a bookmark at the end
+	snapshot []stream.Object // everything, sorted by key
+	marked   bool            // the snapshot is complete
+	revision edge.Revision   // its last revision
 }
 
-// read reads what is to be applied at once and checks it: everything, or a batch of changes, which ends with a bookmark or
-// with the stream. It reports whether that has ended. Its errors are refusals, or io.EOF if there is no batch any more.
+// read reads and checks what is applied at once: everything, or a batch of changes, which ends with a bookmark or with
+// the stream. It reports whether the stream has ended. It fails with a refusal, or with io.EOF if there is no further
+// batch.
 func (m *mirrored) read(frames *stream.FrameReader, p *pushed) (ended bool, err error) {
 	p.revision = p.from
 	for whole := false; !whole; {
@@ -90,8 +91,8 @@ func (m *mirrored) read(frames *stream.FrameReader, p *pushed) (ended bool, err 
 		return true, io.EOF
 	case p.from == 0 && !p.marked:
 		return true, exchange.Refused(http.StatusUnprocessableEntity,
-			"the stream has no end of initial events, so it may not be "+
-				"whole; nothing was changed")
+			"the stream has no end of initial events, so it may be "+
+				"incomplete; nothing was changed")
 	}
 	if err := m.typeOf(p, frames.Type()); err != nil {
 		return ended, err
@@ -99,7 +100,7 @@ func (m *mirrored) read(frames *stream.FrameReader, p *pushed) (ended bool, err 
 	slices.SortFunc(p.snapshot, func(a, b stream.Object) int { return a.Key.Compare(b.Key) })
 	for i := range p.snapshot {
 		if i > 0 && p.snapshot[i].Key == p.snapshot[i-1].Key {
-			return ended, exchange.Refused(http.StatusUnprocessableEntity, "%s is there twice", p.snapshot[i].Key)
+			return ended, exchange.Refused(http.StatusUnprocessableEntity, "%s occurs twice", p.snapshot[i].Key)
 		}
 		if p.snapshot[i].Revision > p.revision {
 			return ended, exchange.Refused(http.StatusUnprocessableEntity,
@@ -113,7 +114,7 @@ func (m *mirrored) read(frames *stream.FrameReader, p *pushed) (ended bool, err 
 func (m *mirrored) readEvent(p *pushed, event stream.Event) error {
 	o := &event.Object
 	if p.marked {
-		return exchange.Refused(http.StatusUnprocessableEntity, "the stream goes on after the end of its initial events; push "+
+		return exchange.Refused(http.StatusUnprocessableEntity, "the stream continues after the end of its initial events; push "+
 			"changes with from=%d", p.revision)
 	}
 	change := event.Type == stream.Modified || event.Type == stream.Deleted || event.Type == stream.Added
@@ -140,7 +141,7 @@ func (m *mirrored) readEvent(p *pushed, event stream.Event) error {
 		}
 	case event.Type == stream.Added && o.Revision != 0:
 	default:
-		return exchange.Refused(http.StatusUnprocessableEntity, "%s %s has no place in this stream", event.Type, o.Key)
+		return exchange.Refused(http.StatusUnprocessableEntity, "%s %s is not allowed in this stream", event.Type, o.Key)
 	}
 	if err := m.checkKey(o.Key); err != nil {
 		return err
@@ -148,7 +149,7 @@ func (m *mirrored) readEvent(p *pushed, event stream.Event) error {
 	if p.from == 0 {
 		have, ok := m.replica.Get(o.Key)
 		if ok && have.Revision == o.Revision && p.history == m.replica.History() {
-			p.snapshot = append(p.snapshot, have) // the bytes just read can go
+			p.snapshot = append(p.snapshot, have) // frees the bytes just read
 			return nil
 		}
 	}
@@ -175,7 +176,8 @@ func (m *mirrored) checkKey(k stream.Key) error {
 	return verbatim.CheckKey(k, m.builtIn != nil || k.Namespace != "")
 }
 
-// checkObject refuses what kube-apiserver could not read: one such object would break every list of the resource.
+// checkObject refuses an object that kube-apiserver could not read: a single one would break every list of the
+// resource.
 func (m *mirrored) checkObject(o stream.Object) error {
 	if m.builtIn == nil {
 		return nil
@@ -189,10 +191,10 @@ func (m *mirrored) typeOf(p *pushed, told stream.Type) error {
 	p.typ = told
 	if m.builtIn != nil {
 		if p.encoding != stream.Protobuf {
-			return exchange.Refused(http.StatusUnprocessableEntity, "push %s as protobuf, as which it is stored",
+			return exchange.Refused(http.StatusUnprocessableEntity, "push %s as protobuf, which is how it is stored",
 				m.resource.GroupResource())
 		}
-		if told.Kind == "" { // no object in it
+		if told.Kind == "" { // the push has no object
 			p.typ.GroupVersionKind = m.builtIn.Kind
 		}
 		if p.typ.GroupVersionKind != m.builtIn.Kind {
@@ -211,7 +213,7 @@ func (m *mirrored) typeOf(p *pushed, told stream.Type) error {
 	return nil
 }
 
-// apply writes a push to etcd, then to the replica, and returns the new position. It asks leads again at the last moment,
+// apply writes a push to etcd, then to the replica, and returns the new position. It calls leads again just before,
 // because reading the body took time.
 func (m *mirrored) apply(
 	ctx context.Context, p *pushed, now time.Time, leads func(context.Context) error,
@@ -258,7 +260,7 @@ func (m *mirrored) apply(
 			Message: fmt.Sprintf("writing to etcd failed, push again: %v", err),
 		}
 	}
-	// The replica must get what etcd has, whether or not the caller still listens.
+	// The replica must get what etcd has, even if the caller no longer listens.
 	ctx = context.WithoutCancel(ctx)
 	if anew && p.history == m.replica.History() {
 		m.replica.Reset()
@@ -277,8 +279,9 @@ func (m *mirrored) apply(
 	return m.Position(), nil
 }
 
-// begins reports whether a push begins anew, whatever is here: it is of a later history, or of the same one and older, and its
-// leader keeps to it: it has missed that the history has changed. It fails if the push may not be applied.
+// begins reports whether a push replaces everything, whatever is here. It does if it is of a later history, or if it is
+// older in the same history and its leader insists: then the leader has missed that the history changed. begins fails
+// if the push must not be applied.
 func (m *mirrored) begins(p *pushed, at edge.Revision, now time.Time) (bool, error) {
 	in := m.replica.History()
 	conflict := func(retry time.Duration, format string, a ...any) (bool, error) {
@@ -302,12 +305,13 @@ func (m *mirrored) begins(p *pushed, at edge.Revision, now time.Time) (bool, err
 	case m.older.Offer(now, doubt.Shown()):
 		return true, nil
 	default:
-		return conflict(doubt.Shown().Pause(), "the mirror is at revision %d, and newer than the stream up to %d, or "+
-			"than an object in it: push what follows, or keep to it", at, p.revision)
+		return conflict(doubt.Shown().Pause(), "the mirror is at revision %d, newer than the stream up to %d or "+
+			"than an object in it: push what follows, or insist", at, p.revision)
 	}
 }
 
-// goesBack reports whether a push of everything has an object as it was before what is here. Within one history none has.
+// goesBack reports whether a push of everything has an object in an older state than the mirror's. That never happens
+// within one history.
 func (m *mirrored) goesBack(p *pushed) bool {
 	return slices.ContainsFunc(p.snapshot, func(o stream.Object) bool {
 		have, _ := m.replica.Get(o.Key)
@@ -315,8 +319,8 @@ func (m *mirrored) goesBack(p *pushed) bool {
 	})
 }
 
-// difference returns what a full stream changes. An object with the revision that the replica has stays as it is, unless the
-// mirror begins anew; an object that the stream lacks is removed.
+// difference returns what a full stream changes. An object whose revision is already in the replica stays as it is,
+// unless the push replaces everything. An object that the stream lacks is removed.
 func (m *mirrored) difference(
 	ctx context.Context, p *pushed, anew bool,
 ) (put []stream.Object, remove []stream.Key, err error) {
@@ -343,7 +347,7 @@ func (m *mirrored) difference(
 
 func byKey(o stream.Object, k stream.Key) int { return o.Key.Compare(k) }
 
-// changes returns the last change to each object; earlier ones need not be written.
+// changes returns the last change of each object; earlier ones need not be written.
 func (m *mirrored) changes(events []stream.Event) (put []stream.Object, remove []stream.Key) {
 	last := map[stream.Key]int{}
 	for i, event := range events {
@@ -377,8 +381,8 @@ func (m *mirrored) doubt(put []stream.Object, remove []stream.Key) {
 	}
 }
 
-// store writes to etcd: what is new, then what goes, in transactions. What an earlier failure left behind is put right
-// with it.
+// store writes to etcd in transactions, first what is put, then what is removed. It also corrects what an earlier
+// failure left behind.
 func (m *mirrored) store(ctx context.Context, t stream.Type, put []stream.Object, remove []stream.Key) error {
 	if m.builtIn == nil {
 		return nil

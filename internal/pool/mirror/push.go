@@ -19,11 +19,12 @@ import (
 )
 
 const (
-	// changesFrom is the parameter that makes a push one of changes: the revision that they follow.
+	// changesFrom is the parameter of a push of changes: the revision that they follow.
 	changesFrom = "from"
-	// maxPushes bounds how many pushes of everything are read at the same time: one leader pushes, a resource at a time.
+	// maxPushes bounds how many pushes of everything are read at a time: one leader pushes one resource at a time.
 	maxPushes = 8
-	// quietFactor is how much longer one of changes may: its pusher says every 10 s that it is still there.
+	// quietFactor is how much longer than StallTimeout a push of changes may be quiet: its pusher sends a sign of life
+	// every 10 s.
 	quietFactor = 3
 )
 
@@ -34,9 +35,9 @@ var (
 	errSuperseded = exchange.Refused(http.StatusConflict, "another push of changes to the same resource has begun")
 )
 
-// push takes a watch stream: everything, or, after a revision, changes for as long as there are any, batch by batch. Each
-// is read to its end before anything is changed: one that breaks off, stalls or turns out to be malformed has done
-// nothing. Who leads is asked before the first is read and for each again.
+// push takes a watch stream: everything, or the changes after a revision, batch by batch, for as long as there are any.
+// It reads each batch to its end before it changes anything: a batch that breaks off, stalls or is malformed has done
+// nothing. It checks who leads before the first batch is read, and for each batch again.
 func (m *Mirror) push(a *exchange.Reply, r *http.Request, resource schema.GroupVersionResource) error {
 	claim, p, err := m.mayPush(r, resource)
 	if err != nil {
@@ -46,7 +47,7 @@ func (m *Mirror) push(a *exchange.Reply, r *http.Request, resource schema.GroupV
 	if err != nil {
 		return err
 	}
-	// Before reading, so that nobody sends what will not be taken.
+	// Checked before reading, so that nobody sends what will be refused.
 	if at := each.Position(); p.from != 0 && p.from != at {
 		return notThere(p.from, at)
 	}
@@ -63,7 +64,7 @@ func (m *Mirror) push(a *exchange.Reply, r *http.Request, resource schema.GroupV
 		}
 		if err != nil {
 			if why := (*exchange.Refusal)(nil); errors.As(context.Cause(ctx), &why) {
-				return why // what failed did so because the push was ended
+				return why // it failed because the push was ended
 			}
 			return err
 		}
@@ -77,7 +78,7 @@ func (m *Mirror) push(a *exchange.Reply, r *http.Request, resource schema.GroupV
 	}
 }
 
-// mayPush checks everything that a push says but its body.
+// mayPush checks all of a push except its body.
 func (m *Mirror) mayPush(r *http.Request, resource schema.GroupVersionResource) (claim, *pushed, error) {
 	claim, err := m.claimOf(r)
 	if err != nil {
@@ -99,7 +100,7 @@ func (m *Mirror) mayPush(r *http.Request, resource schema.GroupVersionResource) 
 	if p.encoding, err = stream.EncodingOf(r.Header.Get("Content-Type")); err != nil {
 		return claim, nil, exchange.Refused(http.StatusUnsupportedMediaType, "push a watch stream: %v", err)
 	}
-	if p.from != 0 && r.ProtoMajor < 2 { // whose server reads before it answers
+	if p.from != 0 && r.ProtoMajor < 2 { // such a server reads before it answers
 		return claim, nil, exchange.Refused(http.StatusHTTPVersionNotSupported,
 			"push changes over HTTP/2, to be answered meanwhile")
 	}
@@ -109,8 +110,8 @@ func (m *Mirror) mayPush(r *http.Request, resource schema.GroupVersionResource) 
 	return claim, p, nil
 }
 
-// open returns the body, and the context in which it is pushed: one of changes ends when the next begins and when the
-// mirror closes. So there is one for a resource, and no leader waits for what the last one has left behind.
+// open returns the body, and the context of the push. A push of changes ends when the next one begins and when the
+// mirror closes. So each resource has at most one, and no leader waits for what the last one left behind.
 func (m *Mirror) open(
 	w http.ResponseWriter, r *http.Request, resource schema.GroupVersionResource, from edge.Revision,
 ) (context.Context, *exchange.Body, func(), error) {
@@ -144,7 +145,7 @@ func (m *Mirror) open(
 	return ctx, body, func() { stop(); body.Leave(); end(nil) }, nil
 }
 
-// batch takes what is applied at once, and returns where the mirror stands then and whether that was all.
+// batch takes what is applied at once. It returns the mirror's position after that, and whether that was all.
 func (m *Mirror) batch(
 	ctx context.Context, each *mirrored, frames *stream.FrameReader, p *pushed, c claim,
 ) (at edge.Revision, ended bool, err error) {
@@ -156,12 +157,12 @@ func (m *Mirror) batch(
 	return at, ended, err
 }
 
-// acknowledgement is what a push is told: how far the mirror has come.
+// acknowledgement answers a push: how far the mirror has come.
 type acknowledgement struct {
-	Applied string `json:"applied"` // "0": nothing
+	Applied string `json:"applied"` // "0" means nothing
 }
 
-// claim is who a pusher is, and under which term it says that it leads.
+// claim is a pusher's name, and the term under which it claims to lead.
 type claim struct {
 	node edge.NodeName
 	term int32
@@ -174,7 +175,7 @@ func (m *Mirror) claimOf(r *http.Request) (claim, error) {
 	}
 	name, isNode := m.nodes.NodeIdentity(caller)
 	if !isNode || name == "" {
-		return claim{}, exchange.Refused(http.StatusForbidden, "only a node may push, and %q is none", caller.GetName())
+		return claim{}, exchange.Refused(http.StatusForbidden, "only a node may push, and %q is not one", caller.GetName())
 	}
 	term, err := strconv.ParseInt(r.URL.Query().Get("term"), 10, 32)
 	if err != nil {
@@ -185,7 +186,7 @@ func (m *Mirror) claimOf(r *http.Request) (claim, error) {
 	return claim{edge.NodeName(name), int32(term)}, nil
 }
 
-// fromOf returns the revision that a push of changes follows; 0 means that it is a push of everything.
+// fromOf returns the revision that a push of changes follows; 0 means a push of everything.
 func fromOf(r *http.Request) (edge.Revision, error) {
 	query := r.URL.Query()
 	if !query.Has(changesFrom) {
@@ -207,6 +208,6 @@ func notThere(from, at edge.Revision) error {
 
 // logPush logs a failure that is ours and not the pusher's.
 func logPush(ctx context.Context, r schema.GroupVersionResource, err error) {
-	klog.FromContext(ctx).Error(err, "Writing pushed objects to etcd failed; the pusher will try again",
+	klog.FromContext(ctx).Error(err, "Failed to write pushed objects to etcd; the pusher will retry",
 		"resource", r.GroupResource().String())
 }

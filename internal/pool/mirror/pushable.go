@@ -9,7 +9,7 @@ import (
 	"yurtcoordinator/internal/pool/verbatim"
 )
 
-// pushable are the built-in resources that a push may bring. All are namespaced.
+// pushable returns the built-in resources that a push may bring. All are namespaced.
 func pushable() map[schema.GroupVersionResource]verbatim.BuiltIn {
 	core, discovery := corev1.SchemeGroupVersion, discoveryv1.SchemeGroupVersion
 	return map[schema.GroupVersionResource]verbatim.BuiltIn{
@@ -25,7 +25,7 @@ func pushable() map[schema.GroupVersionResource]verbatim.BuiltIn {
 	}
 }
 
-// Stored finds where kube-apiserver keeps each of pushable.
+// Stored finds where kube-apiserver keeps each of the pushable resources.
 func Stored(getter generic.RESTOptionsGetter) (map[schema.GroupVersionResource]verbatim.BuiltIn, error) {
 	all := pushable()
 	for resource, b := range all {

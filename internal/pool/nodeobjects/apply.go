@@ -14,7 +14,7 @@ import (
 	"yurtcoordinator/internal/stream"
 )
 
-// applying is a push on its way into etcd and into the claims. Only who holds turn uses it.
+// applying is a push on its way into etcd and into the claims. Only the holder of turn uses it.
 type applying struct {
 	*Objects
 	node edge.NodeName
@@ -23,13 +23,13 @@ type applying struct {
 	answer  pushReply
 	batch   verbatim.Transaction
 	written []stream.ID // in the batch or before
-	fresh   []stream.ID // of these, those that had no claim before
-	gone    []stream.ID // that nobody claims any more
-	failed  error       // of writing
+	fresh   []stream.ID // those of them that had no claim before
+	gone    []stream.ID // nobody claims these any more
+	failed  error       // the error of the writes
 }
 
-// apply brings a push into etcd and the claims, and returns what is told, and the state that the caller knows then; none if
-// it has to ask. What is put comes before what goes.
+// apply writes a push to etcd and to the claims. It returns the answer, and the state that the caller knows afterwards;
+// empty means that the caller must ask.
 func (o *Objects) apply(ctx context.Context, n edge.NodeName, k Kind, changes []change) (pushReply, string) {
 	w := &applying{Objects: o, node: n, kind: k, batch: verbatim.Transaction{Write: o.write}}
 	before := w.version()
@@ -64,7 +64,7 @@ func (w *applying) version() uint64 {
 	return w.claims.nodes[w.node].version
 }
 
-// refuse notes why a change was not made; nil means that it was.
+// refuse records why a change was not made; nil means that it was.
 func (w *applying) refuse(c change, err error) {
 	if err == nil {
 		return
@@ -75,14 +75,14 @@ func (w *applying) refuse(c change, err error) {
 	w.answer.Refused = append(w.answer.Refused, refusedObject{key.Namespace, key.Name, why.Code, why.Message})
 }
 
-// fail notes that writing failed: then nobody knows which of the writes were made.
+// fail records that writing failed: then nobody knows which of the writes were made.
 func (w *applying) fail(err error) {
 	if err != nil && w.failed == nil {
 		w.failed = err
 	}
 }
 
-// put adds an object to the batch, if its node may have it here.
+// put adds an object to the batch if its node may have it here.
 func (w *applying) put(ctx context.Context, c change) error {
 	if c.refused != nil {
 		return c.refused
@@ -96,14 +96,14 @@ func (w *applying) put(ctx context.Context, c change) error {
 		return err
 	}
 	if newest {
-		// Whoever reaches the API may have written something of that name, whatever the claims say.
+		// Anybody who reaches the API may have written an object of that name, whatever the claims say.
 		value, at, err := w.read(ctx, c.key)
 		if err != nil {
 			return err
 		}
 		_, ours := w.orphans[id]
 		if ours = ours || known && w.kind.node == nil; value != nil && !ours && !w.kind.isOf(w.node, value) {
-			return exchange.Refused(http.StatusConflict, "something else of that name is here, which is not of node %q", w.node)
+			return exchange.Refused(http.StatusConflict, "another object of that name is here, not one of node %q", w.node)
 		}
 		w.written = append(w.written, id)
 		if !known {
@@ -132,14 +132,14 @@ func (k Kind) isOf(n edge.NodeName, value []byte) bool {
 	return there.Unmarshal(raw) == nil && k.node(there) == n
 }
 
-// settle sees to it that what may not have been written is pushed again. What had no claim before is forgotten:
-// by then it may be somebody else's.
+// settle makes hubs push again what may not have been written. It forgets what had no claim before: by then it may
+// belong to somebody else.
 func (w *applying) settle(ctx context.Context) {
 	if w.failed == nil {
 		return
 	}
 	if !errors.Is(w.failed, verbatim.ErrChanged) {
-		klog.FromContext(ctx).Error(w.failed, "Writing a node's objects to etcd failed; its hub will push them again",
+		klog.FromContext(ctx).Error(w.failed, "Failed to write a node's objects to etcd; its hub will push them again",
 			"from", w.node)
 	}
 	w.mu.Lock()
@@ -153,7 +153,7 @@ func (w *applying) settle(ctx context.Context) {
 	}
 }
 
-// release ends the node's claim to an object, unless the node has pushed what is later than the deletion.
+// release ends the node's claim to an object, unless the node has pushed a state later than the deletion.
 func (w *applying) release(c change) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -165,7 +165,7 @@ func (w *applying) release(c change) error {
 	return nil
 }
 
-// remove deletes from etcd what nobody claims now, and what earlier failures have left behind.
+// remove deletes from etcd what nobody claims any more, and what earlier failures left behind.
 func (o *Objects) remove(ctx context.Context, n edge.NodeName, gone []stream.ID) {
 	for _, id := range gone {
 		o.orphans[id] = n
@@ -175,7 +175,7 @@ func (o *Objects) remove(ctx context.Context, n edge.NodeName, gone []stream.ID)
 		return
 	}
 	if err := o.bury(ctx); err != nil {
-		klog.FromContext(ctx).Error(err, "Deleting objects of nodes from etcd failed; trying again with the next push")
+		klog.FromContext(ctx).Error(err, "Failed to delete objects of nodes from etcd; the next push will retry")
 		return
 	}
 	o.orphans = map[stream.ID]edge.NodeName{}

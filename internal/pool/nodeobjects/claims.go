@@ -14,21 +14,21 @@ import (
 )
 
 const (
-	// maxObjects and maxBytes bound what one node may have here: 110 Pods, the most that a node has by default, with
-	// all that they use are some hundred objects and a few MB.
+	// maxObjects and maxBytes bound what one node may have here. 110 Pods, the default limit of a node, with all that
+	// they use are some hundred objects and a few MB.
 	maxObjects = 2000
 	maxBytes   = 16 << 20
 	// maxUses bounds what one Pod may refer to.
 	maxUses = 500
-	// maxSilence is how long the objects of a node stay whose hub is not heard from: as long as Kubernetes leaves Pods on a
+	// maxSilence is how long a node's objects stay after its hub's last request: as long as Kubernetes leaves Pods on a
 	// node that it does not hear from.
 	maxSilence = 5 * time.Minute
 )
 
-// claims are why the objects that hubs have pushed of their nodes are here, and whose they are. A Node, a Pod or
-// an Event has one, of its node; a ConfigMap or a Secret one of each node whose Pods use it, and stays as long as it has any.
+// claims say why each pushed object is here, and whose it is. A Node, a Pod or an Event has one claim, of its node. A
+// ConfigMap or a Secret has a claim of each node whose Pods use it, and stays as long as it has one.
 //
-// They decide, and hold no object: whoever asks writes what it says.
+// Claims only decide, and hold no object: their caller writes what they say.
 type claims struct {
 	quota   int64 // bytes, of all nodes
 	bytes   int64
@@ -38,7 +38,7 @@ type claims struct {
 
 // nodeClaims are the claims of one node.
 type nodeClaims struct {
-	// version rises with each push, and with each change that the node's hub was not told of.
+	// version rises with each push, and with each change that the node's hub was not told about.
 	version uint64
 	heard   time.Time
 	bytes   int64
@@ -46,10 +46,10 @@ type nodeClaims struct {
 	used    map[stream.ID]int // how many of the node's Pods use each object
 }
 
-// claim is why one node's object is here.
+// claim is the reason why one node's object is here.
 type claim struct {
-	at    edge.Moment // of what the node has pushed; zero means that it must push it again
-	local bool        // the node's own word, on top of what the cloud had at that moment
+	at    edge.Moment // of the state that the node pushed; zero means that the node must push it again
+	local bool        // the node's own word, on top of the cloud's state at that moment
 	bytes int64
 	uses  []stream.ID
 }
@@ -61,7 +61,7 @@ type entry struct {
 	nodes  map[edge.NodeName]struct{} // that have a claim
 }
 
-// offer is an object that a node's hub has pushed, before judge has let it pass.
+// offer is an object that a node's hub has pushed and judge has not accepted yet.
 type offer struct {
 	id    stream.ID
 	at    edge.Moment
@@ -78,7 +78,7 @@ func newClaims(quota int64) *claims {
 	return &claims{quota: quota, nodes: map[edge.NodeName]*nodeClaims{}, objects: map[stream.ID]*entry{}}
 }
 
-// ofNode returns the claims of a node, which is heard from now.
+// ofNode returns the claims of a node, and records that the node was heard from now.
 func (l *claims) ofNode(n edge.NodeName, now time.Time) *nodeClaims {
 	a := l.nodes[n]
 	if a == nil {
@@ -89,26 +89,27 @@ func (l *claims) ofNode(n edge.NodeName, now time.Time) *nodeClaims {
 	return a
 }
 
-// judge decides whether a node may push an object. write is false if etcd already has a newer content. A refusal says why not.
+// judge decides whether a node may push an object. write is false if etcd already has newer content. A refusal gives
+// the reason.
 func (l *claims) judge(n edge.NodeName, o offer) (write bool, err error) {
 	a, e := l.nodes[n], l.objects[o.id]
 	have := a.claims[o.id]
 	switch {
 	case !o.shared && o.node != n:
-		return false, exchange.Refused(http.StatusForbidden, "it is of node %q: a node pushes its own only", o.node)
+		return false, exchange.Refused(http.StatusForbidden, "it belongs to node %q: a node pushes only its own objects", o.node)
 	case o.shared && o.local:
 		return false, exchange.Refused(http.StatusForbidden,
-			"only of its own Node, Pods and Events has a node anything to say itself")
+			"a node may add its own word only to its own Node, Pods and Events")
 	case o.shared && a.used[o.id] == 0:
-		return false, exchange.Refused(http.StatusConflict, "no Pod of node %q that is here uses it", n)
+		return false, exchange.Refused(http.StatusConflict, "no Pod of node %q here uses it", n)
 	case o.about != nil && a.claims[*o.about] == nil:
 		return false, exchange.Refused(http.StatusConflict, "it is about %s, which node %q does not have here", *o.about, n)
 	case !o.shared && e != nil && have == nil:
-		return false, exchange.Refused(http.StatusConflict, "node %q has it here: only when that one gives it up", e.writer)
+		return false, exchange.Refused(http.StatusConflict, "node %q has it here, and must release it first", e.writer)
 	case have != nil && o.at.Before(have.at):
 		return false, exchange.Refused(http.StatusConflict, "it is here at %s, later than %s", have.at, o.at)
 	case have == nil && len(a.claims) >= maxObjects:
-		return false, exchange.Refused(http.StatusRequestEntityTooLarge, "node %q has %d objects here, the most that one may", n,
+		return false, exchange.Refused(http.StatusRequestEntityTooLarge, "node %q already has the limit of %d objects here", n,
 			maxObjects)
 	}
 	more := o.bytes
@@ -126,7 +127,7 @@ func (l *claims) judge(n edge.NodeName, o offer) (write bool, err error) {
 	return e == nil || !o.at.Before(e.at), nil
 }
 
-// take records an object that judge has let pass, and returns the objects that nobody claims any more because of it.
+// take records an object that judge has accepted, and returns the objects that nobody claims any more because of it.
 func (l *claims) take(n edge.NodeName, o offer, written bool) (gone []stream.ID) {
 	a, e := l.nodes[n], l.objects[o.id]
 	if e == nil {
@@ -154,7 +155,7 @@ func (l *claims) count(a *nodeClaims, bytes int64) {
 	l.bytes += bytes
 }
 
-// unuse counts one Pod fewer for each object, and releases those that no Pod of the node uses.
+// unuse counts one Pod fewer for each object, and releases those that no Pod of the node uses any more.
 func (l *claims) unuse(n edge.NodeName, ids []stream.ID) (gone []stream.ID) {
 	a := l.nodes[n]
 	for _, id := range ids {
@@ -170,7 +171,8 @@ func (l *claims) unuse(n edge.NodeName, ids []stream.ID) (gone []stream.ID) {
 	return gone
 }
 
-// release ends a node's claim, if it has one. It returns the objects that nobody claims any more: they must be deleted.
+// release ends a node's claim, if it has one. It returns the objects that nobody claims any more, which must be
+// deleted.
 func (l *claims) release(n edge.NodeName, id stream.ID) (gone []stream.ID) {
 	a, e := l.nodes[n], l.objects[id]
 	if a == nil || a.claims[id] == nil {
@@ -189,8 +191,8 @@ func (l *claims) release(n edge.NodeName, id stream.ID) (gone []stream.ID) {
 	return append(gone, l.unuse(n, c.uses)...)
 }
 
-// distrust has all claimants push an object again, unless one has pushed what is as late as its content. The node that wrote
-// the content no longer claims the object, so nobody vouches for it.
+// distrust makes all claimants push an object again, unless one has pushed a state as late as its content. The node
+// that wrote the content no longer claims the object, so nobody vouches for it.
 func (l *claims) distrust(id stream.ID, e *entry) {
 	for other := range e.nodes {
 		if !l.nodes[other].claims[id].at.Before(e.at) {
@@ -200,7 +202,7 @@ func (l *claims) distrust(id stream.ID, e *entry) {
 	l.doubt(id)
 }
 
-// doubt has all claimants push an object again.
+// doubt makes all claimants push an object again.
 func (l *claims) doubt(id stream.ID) {
 	e := l.objects[id]
 	if e == nil {
@@ -229,16 +231,16 @@ func (l *claims) expel(which func(n edge.NodeName, heard time.Time) bool) map[ed
 	return gone
 }
 
-// heldObject is what a hub is told of an object of its node that is here.
+// heldObject tells a hub about an object of its node that is here.
 type heldObject struct {
 	Resource  string `json:"resource"`
 	Namespace string `json:"namespace,omitempty"`
 	Name      string `json:"name"`
-	// Revision is the cloud's revision of what the hub has pushed; 0 means that it must push it again.
+	// Revision is the cloud's revision of what the hub pushed; 0 means that the hub must push it again.
 	Revision string `json:"revision"`
-	// History is the one that Revision counts in; 0 is left out, as a coordinator does that knows of none.
+	// History is the history that Revision counts in; 0 is left out, as by a coordinator that does not know histories.
 	History edge.History `json:"history,omitempty,string"`
-	// Local means that the content is the node's own word, on top of what the cloud had at that revision.
+	// Local means that the content is the node's own word, on top of the cloud's state at that revision.
 	Local bool `json:"local,omitempty"`
 }
 

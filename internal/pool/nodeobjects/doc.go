@@ -1,13 +1,13 @@
-// Package nodeobjects holds what each hub pushes of its own node: the Node, its Pods, what they use, its Events. Operators
-// read them through the API while the cloud is away.
+// Package nodeobjects holds what each hub pushes about its own node: the Node, its Pods, what they use, its Events.
+// Operators read them through the API while the cloud is away.
 //
 // Invariants:
-//   - A node is believed about its own objects and about nothing else: its claims have the rules, and say whose each object is.
-//   - An object stays as long as a node has a claim to it; a node that is silent, or leaves the pool, loses its claims.
-//   - A push is taken only on top of the state that its If-Match names. So a hub that knows something else asks first.
-//   - etcd and claims change together. What may not have been written is pushed again; what somebody else has written
+//   - A node is believed about its own objects and nothing else: the claims hold the rules, and say whose each object is.
+//   - An object stays as long as a node claims it. A node that is silent, or leaves the pool, loses its claims.
+//   - A push is accepted only on top of the state that its If-Match names. So a hub that knows another state asks first.
+//   - etcd and claims change together. What may not have been written is pushed again. What somebody else has written
 //     through the API is left alone.
 //
-// Having the leader push all nodes' objects was the alternative: one node would then hold the Pods, and with --own-secrets
-// the Secrets, of all. See docs/adr/0014-own-objects.md.
+// The alternative was that the leader pushes all nodes' objects: one node would then hold all Pods and, with
+// --own-secrets, all Secrets. See docs/adr/0014-own-objects.md.
 package nodeobjects

@@ -13,7 +13,7 @@ import (
 	"yurtcoordinator/internal/stream"
 )
 
-// Resources of what hubs push of their own nodes. All are of v1.
+// Resources that hubs push about their own nodes. All have version v1.
 const (
 	resourceNodes           = "nodes"
 	resourcePods            = "pods"
@@ -28,15 +28,15 @@ type Kind struct {
 	verbatim.BuiltIn
 	resource   string
 	namespaced bool
-	// node returns the node whose object this is; nil means that it belongs to all nodes whose Pods use it.
+	// node returns the node that owns this object; nil means that it belongs to all nodes whose Pods use it.
 	node func(verbatim.Message) edge.NodeName
 	// uses returns the objects that this one needs here; nil means that it needs none.
 	uses func(verbatim.Message) []stream.ID
-	// about returns the object that this one is about, which its node must have here; nil means that it stands for itself.
+	// about returns the object that this one is about, which its node must have here; nil means that it needs none.
 	about func(verbatim.Message) stream.ID
 }
 
-// allKinds are the resources that hubs may push objects of their nodes of; Secrets only if they are allowed.
+// allKinds returns the resources that hubs may push about their nodes, with Secrets only if they are allowed.
 func allKinds(secrets bool) map[schema.GroupVersionResource]Kind {
 	all := []Kind{
 		{
@@ -78,7 +78,7 @@ func coreKind(kind string, object func() verbatim.Message) verbatim.BuiltIn {
 	return verbatim.BuiltIn{Kind: corev1.SchemeGroupVersion.WithKind(kind), New: object}
 }
 
-// Stored finds where kube-apiserver keeps each of allKinds.
+// Stored finds where kube-apiserver keeps each of the resources in allKinds.
 func Stored(getter generic.RESTOptionsGetter, secrets bool) (map[schema.GroupVersionResource]Kind, error) {
 	all := allKinds(secrets)
 	for resource, k := range all {
@@ -97,7 +97,8 @@ func nodeOfPod(m verbatim.Message) edge.NodeName {
 	return ""
 }
 
-// usesOfPod are the ConfigMaps, Secrets and ServiceAccount that a Pod refers to, as the Node authorizer sees it, each once.
+// usesOfPod returns the ConfigMaps, Secrets and ServiceAccount that a Pod refers to, as the Node authorizer sees it,
+// each once.
 func usesOfPod(m verbatim.Message) []stream.ID {
 	pod, ok := m.(*corev1.Pod)
 	if !ok {
@@ -133,7 +134,7 @@ func nodeOfEvent(m verbatim.Message) edge.NodeName {
 	}
 }
 
-// objectOfEvent is the Node or Pod that an Event is about; of anything else an ID that nobody has.
+// objectOfEvent returns the Node or Pod that an Event is about. For anything else it returns an ID that no object has.
 func objectOfEvent(m verbatim.Message) stream.ID {
 	event, ok := m.(*corev1.Event)
 	if !ok {

@@ -14,33 +14,35 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// A node may not read Namespaces in the cloud, so no hub has them. For those that nodes have objects in, the coordinator makes
-// some of its own, so that kubectl get ns lists them and a shell completes their names; they say that they are not the cloud's.
+// A node must not read Namespaces in the cloud, so no hub has them. The coordinator makes its own for those in which
+// nodes have objects, so that kubectl get ns lists them and a shell completes their names. They say that they are not
+// the cloud's.
 const (
-	// labelMadeHere is on a Namespace that was made for what hubs have pushed.
+	// labelMadeHere is on a Namespace that was made for pushed objects.
 	labelMadeHere = "openyurt.io/made-by-coordinator"
-	// annotationMadeHere says to people what such a Namespace is.
+	// annotationMadeHere tells people what such a Namespace is.
 	annotationMadeHere = "openyurt.io/note"
-	noteMadeHere       = "made by the pool's coordinator for what is shown in it: uid, age and labels are not the cloud's"
+	noteMadeHere       = "made by the pool's coordinator for the objects shown in it: uid, age and labels are not the cloud's"
 
-	// namespacesPause is between two passes, however much is pushed. namespacesRetry is after a failure.
+	// namespacesPause is the pause between two passes, however much is pushed. namespacesRetry is the pause after a
+	// failure.
 	namespacesPause = 250 * time.Millisecond
 	namespacesRetry = 5 * time.Second
-	// namespacesTimeout bounds a pass, of requests to this very process.
+	// namespacesTimeout bounds a pass of requests to this process itself.
 	namespacesTimeout = 10 * time.Second
 )
 
-// KeepNamespaces makes and removes Namespaces by what nodes have here, until ctx ends.
+// KeepNamespaces makes and removes Namespaces for the nodes' objects, until ctx ends.
 func (o *Objects) KeepNamespaces(ctx context.Context, client corev1client.NamespaceInterface) error {
 	n := &namespaces{client: client, wanted: o.spaces, changed: o.changed, clock: o.clock}
 	return n.Run(ctx)
 }
 
-// namespaces keeps a Namespace for each that nodes have objects in.
+// namespaces keeps a Namespace for each in which nodes have objects.
 type namespaces struct {
 	client  corev1client.NamespaceInterface
 	wanted  func() []string
-	changed <-chan struct{} // wanted may be another
+	changed <-chan struct{} // the wanted Namespaces may have changed
 	clock   clock.Clock
 }
 
@@ -54,7 +56,7 @@ func (n *namespaces) Run(ctx context.Context) error {
 			err := n.pass(ctx, wanted)
 			made, known = wanted, err == nil
 			if err != nil && ctx.Err() == nil {
-				klog.FromContext(ctx).Error(err, "Making the Namespaces of what nodes have here failed; trying again",
+				klog.FromContext(ctx).Error(err, "Failed to make the Namespaces of the nodes' objects; will retry",
 					"in", namespacesRetry)
 				pause = namespacesRetry
 			}
@@ -87,7 +89,7 @@ func (n *namespaces) pass(ctx context.Context, wanted []string) error {
 			Name: name, Labels: map[string]string{labelMadeHere: "true"},
 			Annotations: map[string]string{annotationMadeHere: noteMadeHere},
 		}}, metav1.CreateOptions{})
-		if err != nil && !apierrors.IsAlreadyExists(err) && !apierrors.IsInvalid(err) { // what a cloud would not have, either
+		if err != nil && !apierrors.IsAlreadyExists(err) && !apierrors.IsInvalid(err) { // a cloud would not have it either
 			return err
 		}
 	}
@@ -99,8 +101,8 @@ func (n *namespaces) pass(ctx context.Context, wanted []string) error {
 	return nil
 }
 
-// remove ends a Namespace. In a cluster a controller empties it first, and then lets it go; here what is in it is not the
-// Namespace's, but the hubs'.
+// remove removes a Namespace. In a cluster a controller empties it first. Here its content belongs to the hubs, not to
+// the Namespace.
 func (n *namespaces) remove(ctx context.Context, name string) error {
 	if err := n.client.Delete(ctx, name, metav1.DeleteOptions{}); err != nil {
 		return err
@@ -114,8 +116,8 @@ func (n *namespaces) remove(ctx context.Context, name string) error {
 	return err
 }
 
-// planNamespaces says which Namespaces are missing, and which of those made here nobody needs. One that is going, after a
-// removal that failed halfway, goes first.
+// planNamespaces returns which Namespaces are missing, and which of those made here nobody needs. One that is already
+// terminating, after a removal that failed halfway, is removed first.
 func planNamespaces(wanted []string, have []corev1.Namespace) (create, remove []string) {
 	there := map[string]bool{}
 	for i := range have {
@@ -133,12 +135,12 @@ func planNamespaces(wanted []string, have []corev1.Namespace) (create, remove []
 	return create, remove
 }
 
-// spaces are the namespaces that nodes have objects in, in the order of their names.
+// spaces returns the namespaces in which nodes have objects, sorted.
 func (o *Objects) spaces() []string {
 	seen := map[string]struct{}{}
 	o.mu.Lock()
 	for id := range o.claims.objects {
-		if id.Resource != resourceEvents { // those of Nodes are in default, where nothing else may be
+		if id.Resource != resourceEvents { // Events about Nodes are in default, where nothing else may be
 			seen[id.Namespace] = struct{}{}
 		}
 	}
@@ -147,10 +149,10 @@ func (o *Objects) spaces() []string {
 	return slices.Sorted(maps.Keys(seen))
 }
 
-// touched says that spaces may be others than before.
+// touched signals that spaces may have changed.
 func (o *Objects) touched() {
 	select {
 	case o.changed <- struct{}{}:
-	default: // it is said already
+	default: // already signalled
 	}
 }

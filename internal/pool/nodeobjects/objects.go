@@ -27,31 +27,31 @@ import (
 )
 
 // Each hub keeps its own node's objects here: the Node, its Pods, what they use, its Events. They are in etcd under
-// kube-apiserver's keys, as the cloud has written them, and read by the API.
+// kube-apiserver's keys, as the cloud wrote them, and are read through the API.
 //
 //	GET  /own/v1                                   what the caller's node has here, at which revisions of the cloud
 //	POST /own/v1/{group|core}/{version}/{resource} watch events: objects to have here, or no longer; with ?local=true these
 //	                                               are not the cloud's, but what the node says on top of that; their revisions
 //	                                               count in the history that the header Openyurt-History names
 //
-// Both answer with an ETag of that state, and a push is taken only on top of the state that its If-Match names. So a hub
-// asks what there is, pushes the difference, and asks again when it is told 412: after a restart of either, or a lost
-// answer. Nobody but the node itself is believed about its objects; claims have the rules.
+// Both answer with an ETag of that state, and a push is accepted only on top of the state that its If-Match names. So a
+// hub asks for the state, pushes the difference, and asks again after a 412: that comes after a restart of either, or a
+// lost answer. Only the node itself is believed about its objects; the claims hold the rules.
 const (
 	ownPath = edge.PathOwn
 
-	// maxPush bounds a push, in bytes: a batch, which was of 1 MiB in earlier hubs, and one object more. maxEvents
-	// bounds its events.
+	// maxPush bounds a push, in bytes: a batch, which had 1 MiB in earlier hubs, and one more object. maxEvents bounds
+	// its events.
 	maxPush   = 3 << 20
 	maxEvents = 512
-	// maxPushes are read at a time, and others wait for pushWait.
+	// maxPushes are read at a time. Others wait for pushWait.
 	maxPushes = 8
 	pushWait  = 10 * time.Second
 	// sweepEvery is how often Run looks for silent nodes.
 	sweepEvery = 30 * time.Second
 )
 
-// Objects take what hubs push of their nodes.
+// Objects holds what hubs push about their nodes.
 type Objects struct {
 	instance string
 	clock    clock.WithTicker
@@ -60,29 +60,29 @@ type Objects struct {
 	byName   map[string]Kind // by resource
 	write    verbatim.Writer
 	read     verbatim.Reader
-	refused  func(context.Context, audit.Line) // is told what a node had no right to push
-	member   func(edge.NodeName) bool          // whether a node is of the pool; nil means that all are
+	refused  func(context.Context, audit.Line) // receives what a node had no right to push
+	member   func(edge.NodeName) bool          // whether a node belongs to the pool; nil means that all do
 	stalled  time.Duration
 	pushes   chan struct{} // has a slot for each push that is being read
 	changed  chan struct{} // has one element when the set of objects may have changed
 
 	turn sync.Mutex // held while a push is applied: etcd and claims change together
-	// orphans are still to be deleted from etcd, each with the node whose it was. Only who holds turn uses them.
+	// orphans must still be deleted from etcd, each with the node that had it. Only the holder of turn uses them.
 	orphans map[stream.ID]edge.NodeName
 
 	mu     sync.Mutex
 	claims *claims
 }
 
-// Config says what Objects need. All fields but Member and Stalled must be set.
+// Config configures Objects. All fields except Member and Stalled must be set.
 type Config struct {
 	Quota   int64 // bytes, of all nodes together
 	Clock   clock.WithTicker
 	Write   verbatim.Writer
 	Read    verbatim.Reader
 	Kinds   map[schema.GroupVersionResource]Kind // as Stored finds them
-	Refused func(context.Context, audit.Line)    // is told of what a node had no right to
-	Member  func(edge.NodeName) bool             // whether a node is of the pool; nil means that all are
+	Refused func(context.Context, audit.Line)    // receives what a node had no right to push
+	Member  func(edge.NodeName) bool             // whether a node belongs to the pool; nil means that all do
 	Stalled time.Duration                        // how long a body may bring nothing; 0 means exchange.StallTimeout
 }
 
@@ -101,7 +101,7 @@ func New(c Config) *Objects {
 	return o
 }
 
-// Run lets go of what silent nodes, and nodes of other pools, have here, until ctx ends.
+// Run drops the objects of silent nodes, and of nodes of other pools, until ctx ends.
 func (o *Objects) Run(ctx context.Context) error {
 	ticker := o.clock.NewTicker(sweepEvery)
 	defer ticker.Stop()
@@ -115,7 +115,7 @@ func (o *Objects) Run(ctx context.Context) error {
 	}
 }
 
-// Sweep lets go of what silent nodes, and nodes of other pools, have here.
+// Sweep drops the objects of silent nodes, and of nodes of other pools.
 func (o *Objects) Sweep(ctx context.Context) {
 	o.turn.Lock()
 	defer o.turn.Unlock()
@@ -126,15 +126,15 @@ func (o *Objects) Sweep(ctx context.Context) {
 	})
 	o.mu.Unlock()
 	for n, objects := range gone {
-		klog.FromContext(ctx).Info("Dropped a node's objects: its hub has not been heard from for long, or it is not of the "+
-			"pool any more", "from", n, "silence", maxSilence, "objects", len(objects))
+		klog.FromContext(ctx).Info("Dropped a node's objects: its hub has been silent for too long, or it has left the pool",
+			"from", n, "silence", maxSilence, "objects", len(objects))
 		o.remove(ctx, n, objects)
 	}
 	o.remove(ctx, "", nil)
 	o.touched()
 }
 
-// MayLast says whether a request is a push of a node's objects, which has limits of its own.
+// MayLast reports whether a request is a push of a node's objects, which has its own limits.
 func MayLast(r *http.Request) bool {
 	return strings.HasPrefix(r.URL.Path, ownPath+"/") && r.Method == http.MethodPost
 }
@@ -183,11 +183,11 @@ func orIfAllowed(r schema.GroupVersionResource) string {
 func (o *Objects) caller(r *http.Request) (edge.NodeName, error) {
 	caller, ok := request.UserFrom(r.Context())
 	if !ok {
-		return "", exchange.Refused(http.StatusForbidden, "only a node has objects of its own")
+		return "", exchange.Refused(http.StatusForbidden, "only a node has its own objects")
 	}
 	name, isNode := o.nodes.NodeIdentity(caller)
 	if !isNode || name == "" {
-		return "", exchange.Refused(http.StatusForbidden, "only a node has objects of its own, and %q is none", caller.GetName())
+		return "", exchange.Refused(http.StatusForbidden, "only a node has its own objects, and %q is not one", caller.GetName())
 	}
 	return edge.NodeName(name), nil
 }
@@ -197,12 +197,12 @@ type heldState struct {
 	Objects []heldObject `json:"objects"`
 }
 
-// pushReply is the answer to a push. Without an ETag beside it, the hub has to ask what is here.
+// pushReply answers a push. Without an ETag beside it, the hub must ask for the state.
 type pushReply struct {
 	Refused []refusedObject `json:"refused,omitempty"`
 }
 
-// refusedObject is an object of a push that was refused; the others were taken.
+// refusedObject is a refused object of a push; the others were taken.
 type refusedObject struct {
 	Namespace string `json:"namespace,omitempty"`
 	Name      string `json:"name"`
@@ -214,7 +214,7 @@ func (o *Objects) tag(a *nodeClaims) string {
 	return fmt.Sprintf("%q", fmt.Sprintf("%s.%d", o.instance, a.version))
 }
 
-// tell answers with the objects that a node has here, or with 304 if the hub knows them already.
+// tell answers with the objects that a node has here, or with 304 if the hub already knows them.
 func (o *Objects) tell(a *exchange.Reply, r *http.Request, n edge.NodeName) error {
 	o.mu.Lock()
 	has := o.claims.ofNode(n, o.clock.Now())
@@ -233,12 +233,12 @@ func (o *Objects) tell(a *exchange.Reply, r *http.Request, n edge.NodeName) erro
 	return a.Tell(http.StatusOK, state)
 }
 
-// change is one event of a push, checked as far as that is possible without the claims.
+// change is one event of a push, checked as far as possible without the claims.
 type change struct {
 	offer   offer
 	key     []byte
-	value   []byte // nil means that the object is to be deleted
-	refused error  // because of its own content; nil means that the content is fine
+	value   []byte // nil means a deletion
+	refused error  // because of its own content; nil means that the content is valid
 }
 
 func (o *Objects) push(a *exchange.Reply, r *http.Request, n edge.NodeName, kind Kind) error {
@@ -265,7 +265,7 @@ func (o *Objects) push(a *exchange.Reply, r *http.Request, n edge.NodeName, kind
 		a.Header().Set("ETag", tag)
 	}
 	for _, each := range answer.Refused {
-		if each.Code == http.StatusForbidden { // the others are of no ill will
+		if each.Code == http.StatusForbidden { // other refusals are no attack
 			o.refused(r.Context(), audit.Line{
 				Code: each.Code, User: n.User(), Verb: "post", Path: path.Join(r.URL.Path, each.Namespace, each.Name),
 				Source: r.RemoteAddr, Reason: each.Message,
@@ -280,15 +280,15 @@ func (o *Objects) onTop(n edge.NodeName, tag string) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if tag == "" {
-		return exchange.Refused(http.StatusPreconditionRequired, "say in If-Match on top of what: the ETag of GET %s", ownPath)
+		return exchange.Refused(http.StatusPreconditionRequired, "If-Match is missing: send the ETag of GET %s", ownPath)
 	}
 	if tag != o.tag(o.claims.ofNode(n, o.clock.Now())) {
-		return exchange.Refused(http.StatusPreconditionFailed, "something else is here than you know of: GET %s", ownPath)
+		return exchange.Refused(http.StatusPreconditionFailed, "the state here has changed: GET %s", ownPath)
 	}
 	return nil
 }
 
-// receive reads a push to its end and checks each of its objects by itself.
+// receive reads a push to its end and checks each of its objects alone.
 func (o *Objects) receive(w http.ResponseWriter, r *http.Request, kind Kind) ([]change, error) {
 	encoding, err := stream.EncodingOf(r.Header.Get("Content-Type"))
 	if err != nil || encoding != stream.Protobuf {
@@ -333,11 +333,11 @@ func (o *Objects) readAll(frames *stream.FrameReader, kind Kind) ([]change, erro
 		_, twice := seen[key]
 		switch {
 		case twice:
-			return nil, exchange.Refused(http.StatusUnprocessableEntity, "%s is there twice", key)
+			return nil, exchange.Refused(http.StatusUnprocessableEntity, "%s occurs twice", key)
 		case len(changes) == maxEvents:
 			return nil, exchange.Refused(http.StatusRequestEntityTooLarge, "more than %d events; push fewer at a time", maxEvents)
 		case event.Type != stream.Added && event.Type != stream.Modified && event.Type != stream.Deleted:
-			return nil, exchange.Refused(http.StatusUnprocessableEntity, "a %s has no place in a push of objects", event.Type)
+			return nil, exchange.Refused(http.StatusUnprocessableEntity, "a %s is not allowed in a push of objects", event.Type)
 		case frames.Type().GroupVersionKind != kind.Kind:
 			return nil, exchange.Refused(http.StatusUnprocessableEntity, "the events are of %s, want %s",
 				frames.Type().GroupVersionKind,

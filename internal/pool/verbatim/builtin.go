@@ -16,10 +16,10 @@ import (
 	"yurtcoordinator/internal/stream"
 )
 
-// maxStoredBytes is the largest object that etcd takes.
+// maxStoredBytes is the size of the largest object that etcd accepts.
 const maxStoredBytes = 1536<<10 - 4<<10
 
-// BuiltIn is a resource that kube-apiserver serves, and whose objects come as the cloud's own bytes.
+// BuiltIn is a resource that kube-apiserver serves, and whose objects arrive as the cloud's own bytes.
 type BuiltIn struct {
 	Kind   schema.GroupVersionKind
 	Prefix string // of its keys in etcd, with a slash at the end
@@ -33,8 +33,8 @@ type Message interface {
 	Unmarshal(data []byte) error
 }
 
-// Find looks up where kube-apiserver keeps the resource. It fails if kube-apiserver stores another version: then it could not
-// read the bytes that a cloud sends.
+// Find looks up where kube-apiserver keeps the resource. It fails if kube-apiserver stores another version, because it
+// could not read the bytes that a cloud sends then.
 func (b *BuiltIn) Find(getter generic.RESTOptionsGetter, resource schema.GroupResource) error {
 	options, err := getter.GetRESTOptions(resource, b.New())
 	if err != nil {
@@ -49,18 +49,18 @@ func (b *BuiltIn) Find(getter generic.RESTOptionsGetter, resource schema.GroupRe
 	return nil
 }
 
-// Key is where kube-apiserver keeps an object.
+// Key returns the key under which kube-apiserver keeps an object.
 func (b *BuiltIn) Key(k stream.Key) []byte { return []byte(b.Prefix + k.String()) }
 
 // Decode reads an object before it is stored. Its errors are refusals.
 func (b *BuiltIn) Decode(o stream.Object) (Message, error) {
 	if len(o.Raw) > maxStoredBytes {
-		return nil, exchange.Refused(http.StatusRequestEntityTooLarge, "%s has %d bytes; etcd takes %d", o.Key,
+		return nil, exchange.Refused(http.StatusRequestEntityTooLarge, "%s has %d bytes; etcd accepts %d", o.Key,
 			len(o.Raw), maxStoredBytes)
 	}
 	object := b.New()
 	if err := object.Unmarshal(o.Raw); err != nil {
-		return nil, exchange.Refused(http.StatusUnprocessableEntity, "%s is no %s: %v", o.Key, b.Kind.Kind, err)
+		return nil, exchange.Refused(http.StatusUnprocessableEntity, "%s is not a %s: %v", o.Key, b.Kind.Kind, err)
 	}
 	if object.GetName() != o.Key.Name || object.GetNamespace() != o.Key.Namespace {
 		return nil, exchange.Refused(http.StatusUnprocessableEntity, "%s names itself %s/%s", o.Key, object.GetNamespace(),
@@ -72,13 +72,13 @@ func (b *BuiltIn) Decode(o stream.Object) (Message, error) {
 // CheckKey refuses a key that would reach another key's place in etcd.
 func CheckKey(k stream.Key, namespaced bool) error {
 	if problems := content.IsPathSegmentName(k.Name); len(problems) > 0 || k.Name == "" || len(k.Name) > 253 {
-		return exchange.Refused(http.StatusUnprocessableEntity, "%.300q is not a name that an object can have", k.Name)
+		return exchange.Refused(http.StatusUnprocessableEntity, "%.300q is not a valid name of an object", k.Name)
 	}
 	if k.Namespace == "" && !namespaced {
 		return nil
 	}
 	if problems := validation.ValidateNamespaceName(k.Namespace, false); len(problems) > 0 {
-		return exchange.Refused(http.StatusUnprocessableEntity, "%.300q is not a name that a namespace can have", k.Namespace)
+		return exchange.Refused(http.StatusUnprocessableEntity, "%.300q is not a valid name of a namespace", k.Namespace)
 	}
 	return nil
 }

@@ -12,29 +12,30 @@ const (
 	// maxTxnOps and maxTxnBytes bound one etcd transaction: etcd's defaults are 128 operations and 1.5 MiB.
 	maxTxnOps   = 128
 	maxTxnBytes = 1 << 20
-	// txnTimeout is far above the milliseconds that etcd needs, in memory. etcd's own limit is 7 s.
+	// txnTimeout is far above the milliseconds that etcd needs in memory. etcd's own limit is 7 s.
 	txnTimeout = 10 * time.Second
 )
 
-// ErrChanged means that a transaction's conditions did not hold, so that it has changed nothing.
+// ErrChanged means that a transaction's conditions did not hold, so it has changed nothing.
 var ErrChanged = errors.New("somebody else has changed it meanwhile")
 
-// Writer commits a transaction to etcd, and reports whether its conditions held. After an error nobody knows whether it did.
+// Writer commits a transaction to etcd, and reports whether its conditions held. After an error nobody knows whether it
+// was committed.
 type Writer func(context.Context, *etcdserverpb.TxnRequest) (done bool, err error)
 
-// Reader reads a key of etcd: what it has, nil for nothing, and by which write.
+// Reader reads a key of etcd: its value (nil means none), and the revision of its last write.
 type Reader func(ctx context.Context, key []byte) (value []byte, written int64, err error)
 
 // Transaction gathers operations, and commits them whenever they reach etcd's bounds. Set Write before use.
 type Transaction struct {
 	Write Writer
 	ops   []*etcdserverpb.RequestOp
-	// unchanged are conditions of the operations: keys as they were read.
+	// unchanged are the conditions of the operations: keys as they were read.
 	unchanged []*etcdserverpb.Compare
 	bytes     int
 }
 
-// Put adds the writing of a key. It commits what was added before if there is no room.
+// Put adds a write of a key. It first commits what was added before if there is no room.
 func (t *Transaction) Put(ctx context.Context, key, value []byte) error {
 	return t.add(ctx, len(key)+len(value), &etcdserverpb.RequestOp{Request: &etcdserverpb.RequestOp_RequestPut{
 		RequestPut: &etcdserverpb.PutRequest{Key: key, Value: value},
@@ -59,7 +60,8 @@ func (t *Transaction) add(ctx context.Context, bytes int, op *etcdserverpb.Reque
 	return nil
 }
 
-// Provided makes the batch depend on a key: it is committed only if nobody has written the key since the write written.
+// Provided makes the batch depend on a key: it is committed only if nobody has written the key since the revision
+// written.
 func (t *Transaction) Provided(key []byte, written int64) {
 	t.unchanged = append(t.unchanged, &etcdserverpb.Compare{
 		Key: key, Target: etcdserverpb.Compare_MOD, Result: etcdserverpb.Compare_EQUAL,
@@ -67,7 +69,8 @@ func (t *Transaction) Provided(key []byte, written int64) {
 	})
 }
 
-// Commit writes what is gathered. It does not end with ctx: nobody would know the outcome of a write given up half-way.
+// Commit writes what was gathered. It does not end with ctx: nobody would know the outcome of a write that was given up
+// halfway.
 func (t *Transaction) Commit(ctx context.Context) error {
 	if len(t.ops) == 0 {
 		return nil
