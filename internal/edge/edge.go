@@ -21,6 +21,9 @@ func (n NodeName) LeasePath() string {
 // PoolName is the name of a NodePool: the nodes of one site, sharing a LAN.
 type PoolName string
 
+// FromMemory is the header Warning of an answer that is not the cloud's of this moment.
+const FromMemory = `110 yurthub "the cloud cannot be reached; this is what it said last"`
+
 // Labels, annotations and conditions.
 const (
 	// LabelNodePool on a Node names the pool that it belongs to.

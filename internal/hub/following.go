@@ -63,7 +63,7 @@ func (h *Hub) addViews(config *follow.Config) error {
 
 // answer makes who is answered from what is followed and remembered.
 func (h *Hub) answer() error {
-	answers, err := recall.NewClients(recall.Config{Disk: h.disk, Followed: h.followed.Get, Gone: h.followed.Gone})
+	answers, err := recall.NewClients(recall.Config{Disk: h.disk, Gone: h.followed.Gone})
 	if err != nil {
 		return err
 	}

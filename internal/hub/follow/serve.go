@@ -67,18 +67,23 @@ func (s *Set) unreachable(m *Member) bool {
 	return (cloud == link.Down || cloud == link.Failing) && (!m.Shared || s.cfg.Coordinator.Get() == link.Down)
 }
 
-// Answer answers a client's list or watch from what is followed. It returns false, and has written nothing, if it is the cloud's
-// to answer, as all other requests are. The client is whose credentials the request has; empty: the node's. The request's
-// context has its RequestInfo.
+// Answer answers a client's get, list or watch from what is followed. It returns false, and has written nothing, if it is the
+// cloud's to answer, as all other requests are; of a get, whether the cloud has an answer was asked before. The client is whose
+// credentials the request has; empty: the node's. The request's context has its RequestInfo.
 func (s *Set) Answer(w http.ResponseWriter, r *http.Request, client string) bool {
 	info, ok := request.RequestInfoFrom(r.Context())
 	if !ok {
 		http.Error(w, "no RequestInfo: a defect of yurthub", http.StatusInternalServerError)
 		return true
 	}
+	if r.Method != http.MethodGet || !info.IsResourceRequest || !sound(r.URL) {
+		return false
+	}
+	if info.Verb == "get" {
+		return s.get(w, r, info, client)
+	}
 	selection, whole := selectionOf(r, info)
-	if r.Method != http.MethodGet || !info.IsResourceRequest || info.Verb != "list" && info.Verb != "watch" ||
-		!whole || !sound(r.URL) {
+	if info.Verb != "list" && info.Verb != "watch" || !whole {
 		return false
 	}
 	m, err := s.use(client, selection)
@@ -117,12 +122,10 @@ func (s *Set) Answer(w http.ResponseWriter, r *http.Request, client string) bool
 	return answered
 }
 
-// Get answers a client's get of an object from a selection that it follows: one that has it, or else one that has all of a
+// get answers a client's get of an object from a selection that it follows: one that has it, or else one that has all of a
 // namespace, in which there is no such object. It returns false, and has written nothing, if it follows none that can tell.
-func (s *Set) Get(w http.ResponseWriter, r *http.Request, client string) bool {
-	info, ok := request.RequestInfoFrom(r.Context())
-	if !ok || r.Method != http.MethodGet || !info.IsResourceRequest || info.Verb != "get" || info.Subresource != "" ||
-		!sound(r.URL) {
+func (s *Set) get(w http.ResponseWriter, r *http.Request, info *request.RequestInfo, client string) bool {
+	if info.Subresource != "" {
 		return false
 	}
 	key := stream.Key{Namespace: info.Namespace, Name: info.Name}
@@ -138,6 +141,7 @@ func (s *Set) Get(w http.ResponseWriter, r *http.Request, client string) bool {
 	if !m.handler.Acceptable(r, info.Verb) {
 		return false
 	}
+	w.Header().Set("Warning", edge.FromMemory)
 	m.handler.Serve(w, r, replica.Request{Verb: "get", Namespace: key.Namespace, Name: key.Name})
 	return true
 }

@@ -369,11 +369,11 @@ func (w *world) serve(ctx context.Context, out http.ResponseWriter, method, targ
 		if !w.Answer(out, r, client) {
 			pass.ServeHTTP(out, r)
 		}
-	case down && answers.Recall(out, r):
+	case down && (w.Answer(out, r, client) || answers.Recall(out, r)):
 	default:
 		said := httptest.NewRecorder()
 		answers.Remember(said, r, pass)
-		if !down && said.Code >= http.StatusBadGateway && answers.Recall(out, r) {
+		if !down && said.Code >= http.StatusBadGateway && (w.Answer(out, r, client) || answers.Recall(out, r)) {
 			return
 		}
 		maps.Copy(out.Header(), said.Header())
@@ -385,9 +385,7 @@ func (w *world) serve(ctx context.Context, out http.ResponseWriter, method, targ
 // answers are what is remembered for a client.
 func (w *world) answers(client string) *recall.Answers {
 	w.t.Helper()
-	a, err := recall.New(recall.Config{
-		Client: client, Disk: w.disk, Followed: w.Get,
-	})
+	a, err := recall.New(recall.Config{Client: client, Disk: w.disk})
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -60,6 +60,8 @@ type remembers struct{ byName }
 
 func (remembers) Match(*http.Request) bool { return true }
 
+func (remembers) Answer(http.ResponseWriter, *http.Request, string) bool { return false }
+
 func (remembers) Recall(w http.ResponseWriter, r *http.Request, _ string) bool {
 	if strings.Contains(r.URL.Path, "unknown") {
 		return false

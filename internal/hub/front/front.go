@@ -44,7 +44,7 @@ type Replicas interface {
 type Keeper interface {
 	// Match reports whether what a request reads is to be kept.
 	Match(r *http.Request) bool
-	// Answer answers a client's list or watch from what is followed for it; or it returns false, and has written nothing.
+	// Answer answers a client's get, list or watch from what is followed for it; or it returns false, and has written nothing.
 	Answer(w http.ResponseWriter, r *http.Request, client string) bool
 	// Recall answers with what the cloud said last to a client; or it returns false, and has written nothing.
 	Recall(w http.ResponseWriter, r *http.Request, client string) bool

@@ -16,6 +16,7 @@ import (
 
 	"k8s.io/apiserver/pkg/endpoints/request"
 
+	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/store"
 )
 
@@ -52,9 +53,6 @@ type Config struct {
 	// Client is whose they are: somebody with credentials of its own; empty: the node's programs.
 	Client string
 	Disk   Disk
-	// Followed answers a client's get of an object that is followed anyway, and is newer than what was said of it; it returns
-	// false, and has written nothing, if it can't. Default: nothing is followed.
-	Followed func(w http.ResponseWriter, r *http.Request, client string) bool
 	// Gone reports whether it is known that the node has no such Pod any more: answers about it are the first to go. Default:
 	// it is not known.
 	Gone func(namespace, name string) bool
@@ -81,9 +79,6 @@ func New(c Config) (*Answers, error) {
 	if c.Disk == nil {
 		return nil, errors.New("recall: a Disk is required")
 	}
-	if c.Followed == nil {
-		c.Followed = func(http.ResponseWriter, *http.Request, string) bool { return false }
-	}
 	if c.Gone == nil {
 		c.Gone = func(string, string) bool { return false }
 	}
@@ -107,16 +102,7 @@ func open(c Config) *Answers {
 // its RequestInfo.
 func (a *Answers) Recall(w http.ResponseWriter, r *http.Request) bool {
 	key, err := a.keyOf(r)
-	if err != nil {
-		return false
-	}
-	h := w.Header()
-	fromMemory(h)
-	if a.cfg.Followed(w, r, a.cfg.Client) || a.remembered(w, key) {
-		return true
-	}
-	notFromMemory(h)
-	return false
+	return err == nil && a.remembered(w, key)
 }
 
 // Remember has a request answered by pass, and remembers what it says to a single read. The request's context has its
@@ -283,22 +269,13 @@ func (a *Answers) remembered(w http.ResponseWriter, key string) bool {
 	}
 	a.order.use(key)
 	h := w.Header()
+	h.Set("Warning", edge.FromMemory)
+	h.Set("Cache-Control", "no-cache, private")
 	h.Set("Content-Type", said.ContentType)
 	h.Set("Content-Length", strconv.Itoa(len(said.Body)))
 	w.WriteHeader(said.Status)
 	_, _ = w.Write(said.Body) // fails only if the client is gone
 	return true
-}
-
-// fromMemory says that an answer is not the cloud's of this moment.
-func fromMemory(h http.Header) {
-	h.Set("Warning", `110 yurthub "the cloud cannot be reached; this is what it said last"`)
-	h.Set("Cache-Control", "no-cache, private")
-}
-
-func notFromMemory(h http.Header) {
-	h.Del("Warning")
-	h.Del("Cache-Control")
 }
 
 // tee keeps what is written through it, up to answerBytes.

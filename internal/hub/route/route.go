@@ -198,7 +198,7 @@ func answerers(k Kind, s Situation) []Answerer {
 	case Listed:
 		return []Answerer{Follow, Cloud}
 	case Single:
-		return around(down, Recall)
+		return around(down, Follow, Recall)
 	case Review, UnkeptReview:
 		var others []Answerer
 		if k == Review {
