@@ -94,7 +94,7 @@ var law = []struct {
 			"internal/replica", "internal/store", "internal/stream", "internal/stream/edit", "internal/stream/remote",
 		},
 		"what is followed does not depend on how requests arrive"},
-	{"internal/hub/recall", []string{"internal/edge", "internal/store"},
+	{"internal/hub/recall", []string{"internal/edge", "internal/store", "internal/stream"},
 		"what the cloud said last does not depend on what is followed"},
 	{"internal/hub/callers/guests", []string{"internal/hub/callers", "internal/hub/front"},
 		"who is answered by what does not depend on what it has"},

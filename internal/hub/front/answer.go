@@ -101,21 +101,23 @@ func (a *asking) ask(whom route.Answerer, w http.ResponseWriter, r *http.Request
 	case whom == route.StandIn:
 		return a.f.cfg.StandIn.Answer(w, r, a.body)
 	default:
-		a.askCloud(w, r, to.Hears)
+		a.askCloud(w, r, to)
 	}
 	return true
 }
 
 // askCloud has the cloud answer, or those behind it where it has no answer.
-func (a *asking) askCloud(w http.ResponseWriter, r *http.Request, hears route.Answerer) {
+func (a *asking) askCloud(w http.ResponseWriter, r *http.Request, to route.Destination) {
 	out := &attempt{ResponseWriter: w, group: a.req.Group, next: func() bool { return a.next(w, r) }}
-	switch hears {
-	case route.Recall:
-		a.f.cfg.Keeper.Remember(out, r, a.client, a.cloud())
-	case route.StandIn:
+	switch keeper := a.f.cfg.Keeper; {
+	case to.Hears == route.StandIn:
 		a.f.cfg.StandIn.Hear(out, r, a.cloud())
-	default:
+	case to.Hears != route.Recall || keeper == nil:
 		a.cloud().ServeHTTP(out, r)
+	case to.Kind == route.Write || to.Kind == route.Status:
+		keeper.Written(out, r, a.client, a.cloud())
+	default:
+		keeper.Remember(out, r, a.client, a.cloud())
 	}
 }
 

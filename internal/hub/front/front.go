@@ -50,6 +50,8 @@ type Keeper interface {
 	Recall(w http.ResponseWriter, r *http.Request, client string) bool
 	// Remember has pass answer, and takes note of what it says to a client.
 	Remember(w http.ResponseWriter, r *http.Request, client string, pass http.Handler)
+	// Written has pass answer a client's write, and takes note of what becomes of the object.
+	Written(w http.ResponseWriter, r *http.Request, client string, pass http.Handler)
 }
 
 // Callers knows callers with credentials of their own.

@@ -193,6 +193,10 @@ func (k *keeper) Remember(w http.ResponseWriter, r *http.Request, client string,
 	}
 }
 
+func (*keeper) Written(w http.ResponseWriter, r *http.Request, _ string, pass http.Handler) {
+	pass.ServeHTTP(w, r)
+}
+
 func TestKept(t *testing.T) {
 	_, u := cloud(t, seen)
 	k := &keeper{}

@@ -34,6 +34,10 @@ func (n byName) Remember(w http.ResponseWriter, r *http.Request, client string, 
 	n.Answer(w, r, client)
 }
 
+func (byName) Written(w http.ResponseWriter, r *http.Request, _ string, pass http.Handler) {
+	pass.ServeHTTP(w, r)
+}
+
 // asked are Callers that know all tokens but "unknown", and who is asked for what.
 type asked struct{ t *testing.T }
 

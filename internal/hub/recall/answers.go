@@ -117,10 +117,12 @@ func (a *Answers) Remember(w http.ResponseWriter, r *http.Request, pass http.Han
 	pass.ServeHTTP(t, r) // one that breaks off panics, and is not remembered
 	switch {
 	case w.Header().Get("Cache-Control") == "no-store": // somebody else has answered
-	case t.status == http.StatusNotFound || t.status == http.StatusGone:
+	case t.status == http.StatusNotFound || t.status == http.StatusGone,
+		t.status == http.StatusForbidden && a.cfg.Client != "": // not the node's: a server that has just begun denies all
 		a.forget(key)
-	case t.status == http.StatusForbidden && a.cfg.Client != "": // not the node's: a server that has just begun denies all
-		a.forget(key)
+		if r.Method == http.MethodGet { // of an object, in whatever form it was read
+			a.forgetAt(r.URL.Path, key)
+		}
 	case t.whole() && (t.status == http.StatusOK || t.status == http.StatusCreated):
 		a.remember(key, answer{t.status, w.Header().Get("Content-Type"), t.body.Bytes()})
 	case t.status == http.StatusOK && t.unfit():
@@ -135,7 +137,7 @@ var errNotSingle = errors.New("it does not read one thing")
 // does not mean the same to everybody who reads it is the cloud's to understand.
 func single(r *http.Request) bool {
 	info, ok := request.RequestInfoFrom(r.Context())
-	if !ok || r.URL.RawPath != "" || path.Clean(r.URL.Path) != r.URL.Path {
+	if !ok || !sound(r.URL) {
 		return false
 	}
 	if _, err := url.ParseQuery(r.URL.RawQuery); err != nil {
@@ -147,6 +149,11 @@ func single(r *http.Request) bool {
 	return !info.IsResourceRequest || info.Verb != "list" && info.Verb != "watch"
 }
 
+// sound reports whether a path means the same to everybody who reads it, and the disk can have it in a key.
+func sound(u *url.URL) bool {
+	return u.RawPath == "" && path.Clean(u.Path) == u.Path && len(u.Path) <= pathBytes
+}
+
 // keyOf names a request, and all in it that its answer depends on. It reads the body and puts it back.
 func (a *Answers) keyOf(r *http.Request) (string, error) {
 	if !single(r) {
@@ -156,17 +163,15 @@ func (a *Answers) keyOf(r *http.Request) (string, error) {
 	for _, transient := range []string{"timeout", "resourceVersion", "resourceVersionMatch"} {
 		query.Del(transient)
 	}
-	if len(r.URL.Path) > pathBytes {
-		return "", fmt.Errorf("the path has %d bytes", len(r.URL.Path))
-	}
 	body, err := peek(r)
 	if err != nil {
 		return "", err
 	}
-	accept := strings.Join(r.Header.Values("Accept"), ",")
-	key := a.key(r.URL.Path, r.Method, query.Encode(), accept, r.Header.Get("Content-Type"), string(body))
+	key := a.key(r.URL.Path, r.Method, query.Encode(), accept(r), r.Header.Get("Content-Type"), string(body))
 	return key + podOfToken(r, body), nil
 }
+
+func accept(r *http.Request) string { return strings.Join(r.Header.Values("Accept"), ",") }
 
 // key names an answer by the path of its request and all else that it depends on.
 func (a *Answers) key(path string, parts ...string) string {
@@ -202,7 +207,7 @@ func (a *Answers) remember(key string, said answer) {
 	}
 	digest := sha256.Sum256(value)
 	known, ours := a.order.use(key)
-	if known == digest {
+	if known == digest && a.disk.BlobSize(key) > 0 { // another client's request may have dropped it
 		return
 	}
 	if ours && known == unread {
@@ -257,6 +262,15 @@ func (a *Answers) evict() bool {
 func (a *Answers) forget(key string) {
 	a.order.drop(key)
 	a.disk.DropBlob(key)
+}
+
+// forgetAt removes the answers to all GETs of a path, but for one.
+func (a *Answers) forgetAt(path, but string) {
+	for _, key := range a.disk.Blobs(a.prefix + path + " ") {
+		if key != but {
+			a.forget(key)
+		}
+	}
 }
 
 // remembered answers with what the cloud said last.

@@ -108,16 +108,28 @@ func TestAnotherOnesAnswerIsNotRemembered(t *testing.T) {
 	})
 }
 
+func accepts(form string) []string {
+	if form == "" {
+		return nil
+	}
+	return []string{"Accept", form}
+}
+
 func TestWhatIsNotThereIsForgotten(t *testing.T) {
 	for _, code := range []int{http.StatusNotFound, http.StatusGone} {
 		bubble(t, func(t *testing.T, w *world) {
 			w.says(http.StatusOK, asJSON, "{}")
 			w.get(secret)
+			w.get(secret, "Accept", asProto)
+			w.get(secret + "t")
 			w.says(code, asJSON, `{"kind":"Status"}`)
 			want(t, w.get(secret), code)
-			w.unknown(http.MethodGet, secret, "")
-			w.restart()
-			w.unknown(http.MethodGet, secret, "")
+			for range 2 {
+				w.unknown(http.MethodGet, secret, "")
+				w.unknown(http.MethodGet, secret, "", "Accept", asProto)
+				want(t, w.offline(http.MethodGet, secret+"t", ""), http.StatusOK)
+				w.restart()
+			}
 		})
 	}
 }
@@ -130,15 +142,32 @@ func TestWhatIsDeniedIsForgottenOfACaller(t *testing.T) {
 			w.Answers = w.of(client, w.disk)
 			w.says(http.StatusOK, asJSON, "{}")
 			w.get(secret)
+			w.get(secret, "Accept", asProto)
 			w.says(http.StatusForbidden, asJSON, `{"kind":"Status"}`)
 			want(t, w.get(secret), http.StatusForbidden)
-			if forgets {
-				w.unknown(http.MethodGet, secret, "")
-			} else if out := w.offline(http.MethodGet, secret, ""); out.Body.String() != "{}" {
-				t.Errorf("the node is answered %d %s", out.Code, out.Body)
+			for _, form := range []string{"", asProto} {
+				if forgets {
+					w.unknown(http.MethodGet, secret, "", accepts(form)...)
+				} else if out := w.offline(http.MethodGet, secret, "", accepts(form)...); out.Body.String() != "{}" {
+					t.Errorf("the node is answered %d %s", out.Code, out.Body)
+				}
 			}
 		})
 	}
+}
+
+// TestATokenThatIsRefusedIsForgottenAlone: that its Pod is gone says nothing of the tokens of others.
+func TestATokenThatIsRefusedIsForgottenAlone(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		first, second := fmt.Sprintf(tokenFor, "api", "1"), fmt.Sprintf(tokenFor, "api", "2")
+		w.says(http.StatusCreated, asJSON, "{}")
+		w.ask(http.MethodPost, token, first)
+		w.ask(http.MethodPost, token, second)
+		w.says(http.StatusNotFound, asJSON, "{}")
+		w.ask(http.MethodPost, token, first)
+		w.unknown(http.MethodPost, token, first)
+		want(t, w.offline(http.MethodPost, token, second), http.StatusCreated)
+	})
 }
 
 func TestWhatTheDiskHasButTheOrderHasNotIsForgottenToo(t *testing.T) {

@@ -2,6 +2,7 @@ package recall
 
 import (
 	"net/http"
+	"strings"
 	"sync"
 
 	"k8s.io/utils/lru"
@@ -55,4 +56,18 @@ func (c *Clients) Recall(w http.ResponseWriter, r *http.Request, client string) 
 // Remember has a client's request answered by pass, and remembers what it says to a single read.
 func (c *Clients) Remember(w http.ResponseWriter, r *http.Request, client string, pass http.Handler) {
 	c.Of(client).Remember(w, r, pass)
+}
+
+// Written has a client's write answered by pass, and takes note of it (Answers.Written). What is gone is so for all: nothing of
+// it is given to another client either. What has changed is, as long as that one is not told.
+func (c *Clients) Written(w http.ResponseWriter, r *http.Request, client string, pass http.Handler) {
+	gone := c.Of(client).Written(w, r, pass)
+	if gone == "" {
+		return
+	}
+	for _, key := range append(c.cfg.Disk.Blobs(answerPrefix), c.cfg.Disk.Blobs(guestPrefix)...) {
+		if strings.Contains(key, "/"+gone+" ") {
+			c.cfg.Disk.DropBlob(key)
+		}
+	}
 }

@@ -56,6 +56,8 @@ const (
 	Listed
 	// Single reads one thing that is kept for its client: an object, what the API has, a Pod's token.
 	Single
+	// Write changes, makes or deletes objects. It is the cloud's alone; what is kept for its client of them is so no more.
+	Write
 	// Review asks who somebody is or what he may do, which the coordinator can say too. The answer is kept, that of an
 	// UnkeptReview is not.
 	Review
@@ -72,8 +74,8 @@ const (
 // String returns the name that the table, metrics and logs use.
 func (k Kind) String() string {
 	return [...]string{
-		"refused", "anything else", "own Lease", "pool's resource", "list, watch", "one object", "review", "review, not kept",
-		"status", "Event", "Event, one waits",
+		"refused", "anything else", "own Lease", "pool's resource", "list, watch", "one object", "write", "review",
+		"review, not kept", "status", "Event", "Event, one waits",
 	}[k]
 }
 
@@ -159,6 +161,8 @@ func kindOf(req Request, s Situation) Kind {
 		return PoolRead
 	case req.Cached && req.keepable():
 		return req.kept(stood)
+	case !stood && req.Cached && req.writes():
+		return Write
 	case !stood:
 		return Passed
 	case req.Group != "":
@@ -233,7 +237,7 @@ func around(down bool, others ...Answerer) []Answerer {
 // hears says who takes note of what the cloud answers.
 func hears(k Kind) Answerer {
 	switch k {
-	case Single, Review:
+	case Single, Write, Review, Status:
 		return Recall
 	case Event, WaitingEvent:
 		return StandIn
@@ -271,6 +275,20 @@ func (r Request) standsIn(node edge.NodeName) bool {
 }
 
 func (r Request) reads() bool { return r.Verb == "get" || r.Verb == "list" || r.Verb == "watch" }
+
+// writes reports whether a request changes objects.
+func (r Request) writes() bool {
+	switch r.Subresource {
+	case "exec", "attach", "portforward", "proxy":
+		return false
+	}
+	switch r.Verb {
+	case "create", "update", "patch", "delete", "deletecollection":
+		return r.Resource != "" && !r.DryRun && !r.reviewed()
+	default:
+		return false
+	}
+}
 
 // keepable reports whether a request reads something that will do later, too: objects, what the API has, and what kubelet
 // has made. Health is not: that of the last time says nothing.

@@ -16,7 +16,7 @@ func coarse(k Kind) Kind {
 	switch k {
 	case Listed, Review:
 		return Kept
-	case UnkeptReview, Status, Event, WaitingEvent:
+	case Write, UnkeptReview, Status, Event, WaitingEvent:
 		return Passed
 	default:
 		return k

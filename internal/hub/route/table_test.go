@@ -26,12 +26,15 @@ func row(k Kind, coordinator link.State) string {
 		}
 		text += " " + strings.Join(names, ", ") + " |"
 	}
-	return text
+	if hears := hears(k); hears != Nobody {
+		text += " " + hears.String()
+	}
+	return text + " |"
 }
 
 // table is who answers what, and when.
 func table() string {
-	text := "| request | cloud up, or not known yet | failing | down |\n| --- | --- | --- | --- |\n"
+	text := "| request | cloud up, or not known yet | failing | down | hears the cloud |\n" + strings.Repeat("| --- ", 5) + "|\n"
 	for k := range kindCount {
 		if k == Refused {
 			continue

@@ -1,0 +1,98 @@
+package recall
+
+import (
+	"errors"
+	"net/http"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/client-go/kubernetes/scheme"
+
+	"yurtcoordinator/internal/stream"
+)
+
+// Written has a write answered by pass. If it succeeds, what was said of its object before is wrong: the answer takes the
+// place of what this client would read, if it is the object; what else was said to the client is forgotten. It returns the
+// path of an object that is known to be gone, else nothing.
+func (a *Answers) Written(w http.ResponseWriter, r *http.Request, pass http.Handler) (gone string) {
+	info, ok := request.RequestInfoFrom(r.Context())
+	if !ok {
+		pass.ServeHTTP(w, r)
+		return ""
+	}
+	t, ended := &tee{ResponseWriter: w}, false
+	defer func() { gone = a.written(r, info, t, ended) }() // also for an answer that breaks off, which panics
+	pass.ServeHTTP(t, r)
+	ended = true
+	return ""
+}
+
+func (a *Answers) written(r *http.Request, info *request.RequestInfo, t *tee, ended bool) (gone string) {
+	path, name := r.URL.Path, info.Name
+	if i := strings.LastIndex(path, "/"+info.Subresource); info.Subresource != "" && i > 0 {
+		path = path[:i]
+	}
+	switch {
+	case (t.status == http.StatusNotFound || t.status == http.StatusGone) && info.Subresource == "" && name != "":
+		a.forgetAt(path, "")
+		return ""
+	case t.status < http.StatusOK || t.status >= http.StatusMultipleChoices:
+		return ""
+	case info.Verb == "deletecollection":
+		for _, key := range a.disk.Blobs(a.prefix + path + "/") {
+			a.forget(key)
+		}
+		return ""
+	}
+	kind, meta, err := t.object(ended)
+	if name == "" { // it is created, and only the answer names it
+		if name = meta.Name; name == "" {
+			return ""
+		}
+		path += "/" + name
+	}
+	is := err == nil && meta.Name == name
+	stays := is && (meta.DeletionTimestamp == nil && info.Verb != "delete" || terminates(&meta))
+	status := info.Subresource == "status" && scheme.Scheme.IsGroupRegistered(info.APIGroup)
+	key := a.key(path, http.MethodGet, "", accept(r), "", "")
+	if !status {
+		a.forgetAt(path, key)
+	} // else the other forms stay: kubelet reports all the time on a Node that an agent reads once, when it starts
+	if stays && (status || info.Subresource == "") && a.takes(r, info, key) {
+		a.remember(key, answer{http.StatusOK, t.Header().Get("Content-Type"), t.body.Bytes()})
+	} else {
+		a.forget(key)
+	}
+	if !stays && info.Subresource == "" && (is || err == nil && info.Verb == "delete" && kind == "Status") {
+		gone = path
+	}
+	return gone
+}
+
+// takes reports whether what a client has written is remembered as what it would read. A caller that may write need not be
+// allowed to read: it must have read the object before. Leases and Events are written much more often than read.
+func (a *Answers) takes(r *http.Request, info *request.RequestInfo, key string) bool {
+	return sound(r.URL) && info.Resource != "leases" && info.Resource != "events" &&
+		(a.cfg.Client == "" || a.disk.BlobSize(key) > 0)
+}
+
+// terminates reports whether an object is being deleted, and still there: it has finalizers, or time to end in.
+func terminates(m *metav1.ObjectMeta) bool {
+	grace := m.DeletionGracePeriodSeconds
+	return m.DeletionTimestamp != nil && (len(m.Finalizers) > 0 || grace != nil && *grace > 0)
+}
+
+var errPart = errors.New("there is a part of it only, or it is compressed")
+
+// object reads the kind and metadata of what was written through the tee.
+func (t *tee) object(ended bool) (kind string, m metav1.ObjectMeta, err error) {
+	if !ended || !t.whole() {
+		return "", m, errPart
+	}
+	typ, raw, err := stream.OpenEnvelope(t.body.Bytes())
+	if err == nil {
+		m, err = stream.ScanMeta(typ.Encoding, raw)
+	}
+	return typ.Kind, m, err
+}
