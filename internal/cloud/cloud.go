@@ -1,8 +1,8 @@
 // Package cloud wires what runs in the cloud: a manager with leader election, metrics and health, and the controllers
-// of the folders below.
+// of the packages below it.
 //
-// Of several replicas one leads and writes. All of them watch, so the next leader knows what the last one knew. The
-// programs that embed Run may do so more than once in a process, one after another: it leaves nothing behind.
+// One of several replicas leads and writes. All of them watch, so the next leader knows what the last one knew. A
+// program that embeds Run may call it several times, one after another: Run leaves nothing behind.
 package cloud
 
 import (
@@ -50,7 +50,7 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// Name is the program's: its user agent, its election Lease and the source of its Events.
+// Name is the program's name, used as its user agent, its election Lease and the source of its Events.
 const Name = "coordinator-controller"
 
 // DefaultSilenceAfter is a kubelet's Lease duration, four missed heartbeats. It is below kube-controller-manager's
@@ -58,67 +58,68 @@ const Name = "coordinator-controller"
 // NotReady.
 const DefaultSilenceAfter = 40 * time.Second
 
-// minSilenceAfter is the shortest that Kubernetes' own heartbeats, of a second at least, leave room for.
+// minSilenceAfter is the shortest SilenceAfter that works with Kubernetes' own heartbeats of at least a second.
 const minSilenceAfter = 2 * time.Second
 
 const (
-	// All nodes of all sites can lose their links at once, and each costs two writes. These allow 1000 nodes in about
-	// two seconds. What bounds the load in fact is that only so many writes are under way at a time (16), and the API
+	// All nodes of all sites can lose their links at once, and each costs two writes. These limits allow 1000 nodes in
+	// about two seconds. What really bounds the load is that only 16 writes are under way at a time, and the API
 	// server's own priority and fairness.
 	queriesPerSecond, burst = 1000, 2000
 
-	// drainTimeout bounds the stop: a reconcile under way ends its writes, the Events recorded are sent.
+	// drainTimeout bounds the stop: reconciles under way finish their writes, and recorded Events are sent.
 	drainTimeout = 10 * time.Second
 )
 
 // Config is what Run needs.
 type Config struct {
-	// Kubeconfig is the path of the file that says how to reach the API server; empty: as a Pod of the cluster does.
+	// Kubeconfig is the path of the API server's kubeconfig; empty means in-cluster, as a Pod.
 	Kubeconfig string
 
-	// MetricsAddress and HealthAddress are host:port to serve /metrics, and /healthz and /readyz, on; "0": nowhere.
+	// MetricsAddress is host:port for /metrics, HealthAddress for /healthz and /readyz; "0" turns them off.
 	MetricsAddress, HealthAddress string
 
-	// PprofAddress is host:port to serve Go's profiles on, to whoever reaches it; empty: nowhere.
+	// PprofAddress is host:port for Go's profiles, open to anybody who reaches it; empty turns them off.
 	PprofAddress string
 
-	// LeaderElect makes replicas agree on one that writes. Without it there must be only one replica.
+	// LeaderElect lets replicas elect one that writes. Without it there must be only one replica.
 	LeaderElect bool
 
-	// LeaderElectNamespace holds the election Lease, named Name; empty: kube-system.
+	// LeaderElectNamespace is the namespace of the election Lease, which is named Name; empty means kube-system.
 	LeaderElectNamespace string
 
-	// NodePools, AppSets and Coordinators say which of the controllers of our own kinds are run. Those of a cluster that has
-	// another implementation of a kind must not be.
+	// NodePools, AppSets and Coordinators enable the controllers of our own kinds. Leave those off for which the
+	// cluster has another implementation.
 	NodePools, AppSets, Coordinators bool
 
-	// ApproveKubelets has the requests of pools' kubelets for serving certificates approved.
+	// ApproveKubelets enables the approval of serving certificates for pools' kubelets.
 	ApproveKubelets bool
 
-	// Coordinator is what the coordinators run. Its Image and Version are required if Coordinators is set.
+	// Coordinator describes what the coordinators run. Its Image and Version are required if Coordinators is set.
 	Coordinator Coordinator
 
-	// SilenceAfter is how long a node's Lease may go unrenewed before its link is called unknown; zero:
+	// SilenceAfter is how long a node's Lease may stay unrenewed before the state of its link is unknown; zero means
 	// DefaultSilenceAfter. It should be less than kube-controller-manager's node-monitor-grace-period.
 	SilenceAfter time.Duration
 }
 
-// Coordinator is what the coordinators run.
+// Coordinator describes what the coordinators run.
 type Coordinator struct {
-	// Image is the repository of the image, without a tag; Version the tag where a YurtCoordinator names none.
+	// Image is the image's repository without a tag. Version is the tag if a YurtCoordinator names none.
 	Image, Version string
-	// PullPolicy of the image, and PullSecrets in kube-system that it is pulled with.
+	// PullPolicy is the image's. PullSecrets are in kube-system.
 	PullPolicy  string
 	PullSecrets []string
-	// Lives are those of the certificates.
+	// Lives are the lives of the certificates.
 	Lives certs.Lives
-	// VerifyKubelets has coordinators call only kubelets whose serving certificates are signed by the cluster's authority.
+	// VerifyKubelets makes coordinators call only kubelets whose serving certificates the cluster's authority has
+	// signed.
 	VerifyKubelets bool
 }
 
-// Run runs the controllers until ctx ends, and returns nil then. It returns an error for a Config that can't work, an
-// address that is taken, an API server that can't be reached for the first two minutes, and a lost leader election. In
-// the last case alone a write may still be under way when it returns: the program must end then, to be started again.
+// Run runs the controllers until ctx ends, and returns nil then. It fails for a Config that can't work, an address that
+// is taken, an API server that it can't reach for the first two minutes, and a lost leader election. Only in the last
+// case may a write still be under way when it returns: the program must then end, to be started again.
 func Run(ctx context.Context, c Config) error {
 	if c.SilenceAfter == 0 {
 		c.SilenceAfter = DefaultSilenceAfter
@@ -127,10 +128,10 @@ func Run(ctx context.Context, c Config) error {
 		return fmt.Errorf("silence-after is %v: use at least %v", c.SilenceAfter, minSilenceAfter)
 	}
 	if c.Coordinators && (c.Coordinator.Image == "" || c.Coordinator.Version == "") {
-		return errors.New("which image the coordinators run is not said: give --coordinator-image and --coordinator-version, " +
+		return errors.New("the coordinators' image is not set: give --coordinator-image and --coordinator-version, " +
 			"or --yurt-coordinators=false")
 	}
-	log.SetLogger(klog.FromContext(ctx)) // what the library logs outside of its manager
+	log.SetLogger(klog.FromContext(ctx)) // for what the library logs outside its manager
 	connection, err := connect(c.Kubeconfig)
 	if err != nil {
 		return err
@@ -232,8 +233,8 @@ func newManager(ctx context.Context, c Config, connection *rest.Config) (manager
 	return mgr, err
 }
 
-// mapper says where the kinds that the controllers use are served. Asking the API server instead would make the start
-// depend on its answer, and the only kinds are those that this program is compiled with.
+// mapper knows where the controllers' kinds are served. The alternative is to ask the API server, which would make the
+// start depend on its answer. Only kinds compiled into this program occur.
 func mapper() meta.RESTMapper {
 	m := meta.NewDefaultRESTMapper(nil)
 	add := func(scope meta.RESTScope, gv schema.GroupVersion, kinds ...string) {
@@ -260,7 +261,7 @@ func connect(kubeconfig string) (*rest.Config, error) {
 	var err error
 	if kubeconfig == "" {
 		if connection, err = rest.InClusterConfig(); err != nil {
-			return nil, fmt.Errorf("no --kubeconfig is given and this is not a Pod of a cluster: %w", err)
+			return nil, fmt.Errorf("--kubeconfig is missing, and this is not a Pod of a cluster: %w", err)
 		}
 	} else {
 		rules := &clientcmd.ClientConfigLoadingRules{ExplicitPath: kubeconfig}
@@ -274,7 +275,7 @@ func connect(kubeconfig string) (*rest.Config, error) {
 	return connection, nil
 }
 
-// register adds metrics to the registry that the manager serves, which outlives it.
+// register adds metrics to the registry that the manager serves. The registry outlives the manager.
 func register(r prometheus.Registerer, c prometheus.Collector) (unregister func(), err error) {
 	if err := r.Register(c); err != nil {
 		return nil, fmt.Errorf("register metrics: %w", err)
@@ -282,7 +283,7 @@ func register(r prometheus.Registerer, c prometheus.Collector) (unregister func(
 	return func() { r.Unregister(c) }, nil
 }
 
-// cacheSync is ready once the cache holds what the controllers read, on every replica, leading or not.
+// cacheSync becomes ready when the cache holds what the controllers read, on every replica, leading or not.
 type cacheSync struct {
 	cache  cache.Cache
 	synced atomic.Bool
@@ -308,7 +309,7 @@ func (s *cacheSync) NeedLeaderElection() bool { return false }
 
 func (s *cacheSync) check(*http.Request) error {
 	if !s.synced.Load() {
-		return errors.New("the first list of Nodes and Leases is not in yet")
+		return errors.New("the first list of Nodes and Leases has not arrived yet")
 	}
 	return nil
 }

@@ -248,7 +248,7 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 		c    Config
 		want string
 	}{
-		{"no kubeconfig outside of a cluster", Config{}, "no --kubeconfig is given"},
+		{"no kubeconfig outside of a cluster", Config{}, "--kubeconfig is missing"},
 		{"missing kubeconfig", Config{Kubeconfig: "/nonexistent/kc"}, "/nonexistent/kc"},
 		{"broken kubeconfig", Config{Kubeconfig: broken}, "--kubeconfig " + broken},
 		{"health address taken",

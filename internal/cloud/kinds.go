@@ -30,7 +30,7 @@ var (
 	kindYurtCoordinator = v1alpha1.GroupVersion.WithKind("YurtCoordinator")
 )
 
-// addOwnKinds registers the controllers of our own kinds, to begin when their CRDs are there, and returns their metrics.
+// addOwnKinds registers the controllers of our own kinds, to begin when their CRDs exist, and returns their metrics.
 func addOwnKinds(mgr manager.Manager, c Config, heartbeats *heartbeat.Policy, cuts *poolcut.Controller,
 ) ([]prometheus.Collector, error) {
 	served, err := discovery.NewDiscoveryClientForConfigAndClient(mgr.GetConfig(), mgr.GetHTTPClient())
@@ -58,14 +58,15 @@ func addOwnKinds(mgr manager.Manager, c Config, heartbeats *heartbeat.Policy, cu
 	})
 	err = errors.Join(
 		begin(c.Coordinators, "heartbeat, of delegated nodes' status", heartbeats.FollowCoordinators, kindYurtCoordinator),
-		begin(true, "poolcut", cuts.AddTo, kindNodePool), // whoever implements NodePools
+		begin(true, "poolcut", cuts.AddTo, kindNodePool), // whichever controller implements NodePools
 		begin(c.NodePools, "nodepool", pools.AddTo, kindNodePool),
 		begin(c.AppSets, "yurtappset", apps.AddTo, kindNodePool, kindYurtAppSet),
 		begin(c.Coordinators, "yurtcoordinator", coordinators.AddTo, kindNodePool, kindYurtAppSet, kindYurtCoordinator))
 	return []prometheus.Collector{pools.Metrics(), apps.Metrics(), coordinators.Metrics()}, err
 }
 
-// kubeletAuthority is whom coordinators verify kubelets by: who signs for the API server signs for kubelets, too.
+// kubeletAuthority returns the authority that verifies kubelets for coordinators: the one that signs for the API
+// server.
 func kubeletAuthority(c Config, connection *rest.Config) func() ([]byte, error) {
 	if !c.Coordinator.VerifyKubelets {
 		return nil
@@ -79,7 +80,7 @@ func kubeletAuthority(c Config, connection *rest.Config) func() ([]byte, error) 
 			}
 		}
 		if len(certs.Certificates(bundle)) == 0 {
-			return nil, errors.New("the API server is known by no authority of the cluster's, which would verify kubelets: " +
+			return nil, errors.New("no authority of the cluster verifies the API server, so none can verify kubelets: " +
 				"use a kubeconfig that has one, or --verify-kubelets=false")
 		}
 		return bundle, nil

@@ -15,13 +15,13 @@ import (
 )
 
 const (
-	// askMin and askMax are how often the API server is asked for kinds that it does not serve yet.
+	// askMin and askMax bound how often the API server is asked for kinds that it does not serve yet.
 	askMin = time.Second
 	askMax = 30 * time.Second
 )
 
-// whenServed adds a controller as soon as the API server serves the kinds that it is about: their CRDs may be installed
-// later than this program, and all that does not need them goes on without.
+// whenServed adds a controller as soon as the API server serves its kinds: their CRDs may be installed later than this
+// program, and everything that does not need them runs without them.
 type whenServed struct {
 	name      string // of the controller
 	kinds     []schema.GroupVersionKind
@@ -42,7 +42,7 @@ func (w *whenServed) Start(ctx context.Context) error {
 		}
 		if text := strings.Join(missing, "; "); text != said {
 			said = text
-			log.Info("Waiting with a controller until the API server serves its kinds: install their CRDs, or switch it off",
+			log.Info("A controller waits until the API server serves its kinds: install their CRDs, or turn the controller off",
 				"missing", text)
 		}
 		timer := w.clock.NewTimer(pause)
@@ -55,10 +55,11 @@ func (w *whenServed) Start(ctx context.Context) error {
 	}
 }
 
-// NeedLeaderElection implements manager.LeaderElectionRunnable: a controller waits for the election by itself.
+// NeedLeaderElection implements manager.LeaderElectionRunnable. It returns false: each controller waits for the
+// election itself.
 func (w *whenServed) NeedLeaderElection() bool { return false }
 
-// missing names the kinds that are not served, or says why that cannot be told.
+// missing returns the kinds that are not served, or why it can't tell.
 func (w *whenServed) missing() []string {
 	var missing []string
 	served := map[schema.GroupVersion][]string{}

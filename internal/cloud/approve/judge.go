@@ -1,14 +1,15 @@
-// Package approve grants the certificates that hubs serve Pods with, and those that kubelets of pools' nodes serve with, by
-// which a coordinator knows them. No stock controller approves requests for kubernetes.io/kubelet-serving, since Kubernetes
-// does not know which addresses are a node's. This one leaves all others to whom they concern.
+// Package approve approves two kinds of serving certificates: those that hubs serve Pods with, and those of kubelets in
+// pools, by which a coordinator verifies them. No stock controller approves requests for kubernetes.io/kubelet-serving,
+// because Kubernetes does not know which addresses belong to a node. This controller leaves all other requests alone.
 //
-// Invariants: a request is approved only if a node made it for itself, for addresses that its Node object has, none of which
-// another Node has or the cluster's API server, and, a kubelet's, for the node's name; what is not approved is left as it is,
-// with an Event that says why, for a person to approve or for a later look, since a node may get its addresses after it asks.
+// Invariants: a request is approved only if a node made it for itself, for addresses of its Node object that neither
+// another Node nor the cluster's API server has, and for no name but, in a kubelet's, the node's own. Any other request
+// stays as it is, with an Event that says why: a person may approve it, or a later look, because a node may get its
+// addresses after it asks.
 //
-// A Node's addresses are what its kubelet says they are. Who has a node's identity can thus have a certificate for an address
-// that nobody else has; Pods of other nodes have no reason to go there. Other names than its own, which it may claim as well,
-// it gets none for: the same authority signs for the API server.
+// A kubelet itself says which addresses its Node has. So whoever has a node's identity can get a certificate for an
+// address that nobody else has; Pods of other nodes have no reason to go there. Names other than the node's own, which
+// it might claim as well, are refused: the same authority signs for the API server.
 package approve
 
 import (
@@ -29,18 +30,18 @@ import (
 // requestPrefix begins the names of hubs' requests; see package identity of the hub.
 const requestPrefix = "yurthub-serving-"
 
-// waits reports whether a request is for a node's server, and not answered yet.
+// waits reports whether a request is for a node's server and still unanswered.
 func waits(r *certificatesv1.CertificateSigningRequest) bool {
 	return r.Spec.SignerName == certificatesv1.KubeletServingSignerName &&
 		len(r.Status.Conditions) == 0 && len(r.Status.Certificate) == 0
 }
 
-// isHubs reports whether a request is a hub's; else it is a kubelet's.
+// isHubs reports whether a hub made the request; otherwise a kubelet did.
 func isHubs(r *certificatesv1.CertificateSigningRequest) bool {
 	return strings.HasPrefix(r.Name, requestPrefix)
 }
 
-// nodeOf is the node that made a request; empty if none did.
+// nodeOf returns the node that made a request; empty means none.
 func nodeOf(r *certificatesv1.CertificateSigningRequest) edge.NodeName {
 	name, ok := strings.CutPrefix(r.Spec.Username, edge.NodeName("").User())
 	if !ok || !slices.Contains(r.Spec.Groups, edge.GroupNodes) {
@@ -49,18 +50,18 @@ func nodeOf(r *certificatesv1.CertificateSigningRequest) edge.NodeName {
 	return edge.NodeName(name)
 }
 
-// Judge returns nil if a request of a node may be granted, else why not. taken says whose else an address is; empty:
-// nobody's.
+// Judge returns nil if a node's request may be approved, else the reason why not. taken returns who else has an
+// address; empty means nobody.
 func Judge(r *certificatesv1.CertificateSigningRequest, node *corev1.Node, taken func(net.IP) string) error {
 	if nodeOf(r) != edge.NodeName(node.Name) || node.Name == "" {
-		return fmt.Errorf("%s asked for it, not node %s", r.Spec.Username, node.Name)
+		return fmt.Errorf("%s made it, not node %s", r.Spec.Username, node.Name)
 	}
 	asked, err := decode(r.Spec.Request)
 	if err != nil {
 		return err
 	}
 	if asked.Subject.CommonName != r.Spec.Username || !slices.Equal(asked.Subject.Organization, []string{edge.GroupNodes}) {
-		return fmt.Errorf("it is for %s, not for the node that asked for it", asked.Subject)
+		return fmt.Errorf("it is for %s, not for the node that made it", asked.Subject)
 	}
 	for _, u := range r.Spec.Usages {
 		if !slices.Contains([]certificatesv1.KeyUsage{
@@ -77,16 +78,16 @@ func Judge(r *certificatesv1.CertificateSigningRequest, node *corev1.Node, taken
 			return fmt.Errorf("%s is not among the addresses of node %s", ip, node.Name)
 		}
 		if whose := taken(ip); whose != "" {
-			return fmt.Errorf("%s is an address of %s, too", ip, whose)
+			return fmt.Errorf("%s is also an address of %s", ip, whose)
 		}
 	}
 	return nil
 }
 
-// names returns an error unless a request is for IP addresses, and for no name but, a kubelet's, its node's.
+// names fails unless a request is for IP addresses only. A kubelet may also ask for its node's name.
 func names(asked *x509.CertificateRequest, node *corev1.Node, hubs bool) error {
 	if len(asked.EmailAddresses)+len(asked.URIs) > 0 || len(asked.IPAddresses) == 0 || hubs && len(asked.DNSNames) > 0 {
-		return errors.New("want IP addresses in it, and nothing else")
+		return errors.New("it must be for IP addresses, and nothing else")
 	}
 	for _, name := range asked.DNSNames {
 		if name != node.Name || name == "kubernetes" || strings.HasPrefix(name, "kubernetes.") {

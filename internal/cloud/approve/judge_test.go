@@ -96,10 +96,10 @@ func TestJudge(t *testing.T) {
 		{"a hub's", nil, nil, nil, ""},
 		{"IPv6", func(_ csr, a *asked) { a.IPAddresses = []net.IP{net.ParseIP("fd00::7")} },
 			node("n1", net.ParseIP("fd00::7")), nil, ""},
-		{"another node's", func(r csr, _ *asked) { r.Spec.Username = "system:node:n2" }, nil, nil, "system:node:n2 asked for it"},
-		{"nobody's", func(r csr, _ *asked) { r.Spec.Username = "mallory" }, nil, nil, "mallory asked for it"},
+		{"another node's", func(r csr, _ *asked) { r.Spec.Username = "system:node:n2" }, nil, nil, "system:node:n2 made it"},
+		{"nobody's", func(r csr, _ *asked) { r.Spec.Username = "mallory" }, nil, nil, "mallory made it"},
 		{"a node's by name only", func(r csr, _ *asked) { r.Spec.Groups = []string{"system:authenticated"} },
-			nil, nil, "asked for"},
+			nil, nil, "made it"},
 		{"in another name", func(_ csr, a *asked) { a.Subject.CommonName = "system:node:n2" }, nil, nil, "not for the node that"},
 		{"of more groups", func(_ csr, a *asked) { a.Subject.Organization = []string{"system:nodes", "system:masters"} },
 			nil, nil, "not for the node that"},
@@ -108,11 +108,12 @@ func TestJudge(t *testing.T) {
 		{"a name", func(_ csr, a *asked) { a.DNSNames = []string{"kubernetes.default.svc"} }, nil, nil, "nothing else"},
 		{"a mail address", func(_ csr, a *asked) { a.EmailAddresses = []string{"a@b"} }, nil, nil, "nothing else"},
 		{"a URI", func(_ csr, a *asked) { a.URIs = []*url.URL{{Scheme: "spiffe", Host: "x"}} }, nil, nil, "nothing else"},
-		{"nothing", func(_ csr, a *asked) { a.IPAddresses = nil }, nil, nil, "want IP addresses"},
+		{"nothing", func(_ csr, a *asked) { a.IPAddresses = nil }, nil, nil, "must be for IP addresses"},
 		{"another address", func(_ csr, a *asked) { a.IPAddresses = append(a.IPAddresses, net.IPv4(10, 96, 0, 1)) },
 			nil, nil, "10.96.0.1 is not among the addresses of node n1"},
 		{"a node without addresses", nil, node("n1"), nil, "10.0.0.7 is not among"},
-		{"an address that is claimed", nil, nil, func(net.IP) string { return "node n2" }, "10.0.0.7 is an address of node n2"},
+		{"an address that is claimed", nil, nil, func(net.IP) string { return "node n2" },
+			"10.0.0.7 is also an address of node n2"},
 		{"rubbish", func(r csr, _ *asked) { r.Spec.Request = []byte("rubbish") }, nil, nil, "not one certificate request"},
 		{"rubbish in PEM form", func(r csr, _ *asked) {
 			r.Spec.Request = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: []byte("rubbish")})
@@ -125,7 +126,7 @@ func TestJudge(t *testing.T) {
 		{"a kubelet's, for a name alone", func(r csr, a *asked) {
 			kubelets("n1")(r, a)
 			a.IPAddresses = nil
-		}, nil, nil, "want IP addresses"},
+		}, nil, nil, "must be for IP addresses"},
 		{"two", func(r csr, _ *asked) {
 			one := request(t, nil).Spec.Request
 			r.Spec.Request = slices.Concat(one, one)

@@ -32,28 +32,28 @@ import (
 const (
 	controllerName = "approve"
 
-	// reasonHub and reasonKubelet are those of the Condition that approves, and of the Events.
+	// reasonHub and reasonKubelet are the reasons of the approving Condition and of the Events.
 	reasonHub, reasonKubelet = "HubServing", "KubeletServing"
 
-	// lookFirst and lookLast bound when a request is judged again that was not granted, since its node may get its addresses
-	// after it asks: when it is twice as old. The cloud removes it after a day.
+	// lookFirst and lookLast bound the time until a request that was not approved is judged again: a node may get its
+	// addresses after it asks. It is judged when it is twice as old. The cloud removes a request after a day.
 	lookFirst, lookLast = 2 * time.Second, 5 * time.Minute
 
-	// reconcileTimeout bounds one judgement and its write.
+	// reconcileTimeout bounds one judgement with its write.
 	reconcileTimeout = 15 * time.Second
 )
 
 // Config is what an Approver needs. All fields but Kubelets are required.
 type Config struct {
-	// Kubelets has it approve requests of kubelets, too, of nodes that are in a pool.
+	// Kubelets enables the approval of requests from kubelets whose nodes are in a pool.
 	Kubelets bool
 
-	// Client reads requests and Nodes, with their addresses, from the manager's cache, which needs the options of Cached,
-	// and writes.
+	// Client writes, and reads requests and Nodes with their addresses from the manager's cache. The cache needs the
+	// options of Cached.
 	Client client.Client
-	// Reader asks the API server itself.
+	// Reader reads from the API server itself.
 	Reader client.Reader
-	// Events takes the Events on requests. It bounds their rate.
+	// Events receives the Events on requests, and bounds their rate.
 	Events events.EventRecorder
 	Clock  clock.PassiveClock
 }
@@ -61,7 +61,7 @@ type Config struct {
 // Approver is the controller.
 type Approver struct{ cfg Config }
 
-// New returns an Approver; AddTo has it run.
+// New returns an Approver. AddTo registers it.
 func New(c Config) *Approver { return &Approver{c} }
 
 // Cached says what the manager's cache must hold.
@@ -91,8 +91,8 @@ func (a *Approver) concerns(r *certificatesv1.CertificateSigningRequest) bool {
 	return waits(r) && (isHubs(r) || a.cfg.Kubelets)
 }
 
-// errNotOurs: it is the request of somebody whom no coordinator calls.
-var errNotOurs = errors.New("it is of no node of a pool")
+// errNotOurs says that the node is in no pool, so no coordinator calls its kubelet.
+var errNotOurs = errors.New("its node is in no pool")
 
 // Reconcile implements reconcile.Reconciler.
 func (a *Approver) Reconcile(ctx context.Context, r reconcile.Request) (reconcile.Result, error) {
@@ -107,7 +107,7 @@ func (a *Approver) Reconcile(ctx context.Context, r reconcile.Request) (reconcil
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	if errors.Is(why, errNotOurs) { // it may become one, while its kubelet waits
+	if errors.Is(why, errNotOurs) { // the node may join a pool while its kubelet waits
 		return reconcile.Result{RequeueAfter: lookLast}, nil
 	}
 	reason := reasonHub
@@ -115,9 +115,9 @@ func (a *Approver) Reconcile(ctx context.Context, r reconcile.Request) (reconcil
 		reason = reasonKubelet
 	}
 	if why != nil {
-		klog.FromContext(ctx).Info("Not approving a request", "request", asked.Name, "why", why.Error())
+		klog.FromContext(ctx).Info("Did not approve a request", "request", asked.Name, "why", why.Error())
 		a.cfg.Events.Eventf(asked, nil, corev1.EventTypeWarning, reason, "Approve",
-			"Not approved: %v. If it is right all the same: kubectl certificate approve %s", why, asked.Name)
+			"Not approved: %v. To approve it anyway: kubectl certificate approve %s", why, asked.Name)
 		age := a.cfg.Clock.Since(asked.CreationTimestamp.Time)
 		return reconcile.Result{RequeueAfter: min(max(age, lookFirst), lookLast)}, nil
 	}
@@ -128,7 +128,7 @@ func (a *Approver) Reconcile(ctx context.Context, r reconcile.Request) (reconcil
 	})
 	if err := a.cfg.Client.SubResource("approval").Update(ctx, asked); err != nil {
 		if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
-			return reconcile.Result{}, nil // somebody else was faster; the change comes as an event
+			return reconcile.Result{}, nil // another replica was faster; the change comes as an event
 		}
 		return reconcile.Result{}, fmt.Errorf("approve %s: %w", asked.Name, err)
 	}
@@ -136,14 +136,14 @@ func (a *Approver) Reconcile(ctx context.Context, r reconcile.Request) (reconcil
 	return reconcile.Result{}, nil
 }
 
-// judge returns why a request is not to be granted, or an error if that cannot be found out.
+// judge returns the reason against a request, or an error if it can't find out.
 func (a *Approver) judge(ctx context.Context, asked *certificatesv1.CertificateSigningRequest) (why, err error) {
 	name := nodeOf(asked)
 	if name == "" && !isHubs(asked) {
 		return errNotOurs, nil
 	}
 	if name == "" {
-		return fmt.Errorf("%s, who asked for it, is no node", asked.Spec.Username), nil
+		return fmt.Errorf("%s, which made it, is not a node", asked.Spec.Username), nil
 	}
 	nodes := &corev1.NodeList{}
 	if err := a.cfg.Client.List(ctx, nodes); err != nil {

@@ -129,7 +129,7 @@ func TestOthersAreLeftAndLookedAtAgain(t *testing.T) {
 		"there is no node n1":                {request(t, nil), node("n2", address), master()},
 		"an address of node n2":              {request(t, nil), node("n1", address), node("n2", address), master()},
 		"an address of the API server":       {forMaster, claimsAll, master()},
-		"mallory, who asked for it, is no n": {request(t, mallory), node("n1", address), master()},
+		"mallory, which made it, is not a n": {request(t, mallory), node("n1", address), master()},
 	} {
 		csr, events, result, err := judged(t, nil, objects...)
 		if err != nil || len(csr.Status.Conditions) > 0 || result.RequeueAfter != age ||

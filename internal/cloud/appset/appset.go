@@ -34,22 +34,24 @@ const (
 	// FieldOwner is the field manager of all writes here.
 	FieldOwner = "coordinator-controller-yurtappset"
 
-	// workers is how many YurtAppSets are looked at at a time, writers how many workloads of each are written at a time.
+	// workers is how many YurtAppSets are reconciled at a time; writers is how many workloads of each are written at a
+	// time.
 	workers, writers = 4, 8
 
-	// reconcileTimeout bounds one reconcile: a thousand workloads of a few milliseconds each, and a slow API server.
+	// reconcileTimeout bounds one reconcile: a thousand workloads of a few milliseconds each, on a slow API server.
 	reconcileTimeout = time.Minute
 
 	// retryMax is the longest wait before a failed reconcile is tried again, before jitter.
 	retryMax = 2 * time.Minute
 
-	// settle is how long a change of a workload or a pool waits for others.
+	// settle is how long a change of a workload or a pool waits for more changes.
 	settle = 200 * time.Millisecond
 
-	// mendAfter is when it is tried again what a person must mend, jittered up to twice of it: the mending may be elsewhere.
+	// mendAfter is the wait, jittered up to twice of it, before a retry of what a person must mend. The mend may be in
+	// an object that is not watched.
 	mendAfter = time.Minute
 
-	// conflictDelay is as of package nodepool.
+	// conflictDelay is the same as in package nodepool.
 	conflictDelay = 100 * time.Millisecond
 )
 
@@ -57,11 +59,11 @@ type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
 // Config is what a Controller needs. All fields are required.
 type Config struct {
-	// Client reads from the manager's cache, which needs the options of Cached, and writes.
+	// Client writes, and reads from the manager's cache, which needs the options of Cached.
 	Client client.Client
-	// Reader asks the API server itself.
+	// Reader reads from the API server itself.
 	Reader client.Reader
-	// Events takes the Events on YurtAppSets. It bounds their rate.
+	// Events receives the Events on YurtAppSets, and bounds their rate.
 	Events events.EventRecorder
 	// Clock dates conditions.
 	Clock clock.PassiveClock
@@ -76,16 +78,16 @@ type Controller struct {
 	known map[types.NamespacedName]*memory // by YurtAppSet
 }
 
-// New returns a Controller; AddTo has it run.
+// New returns a Controller. AddTo registers it.
 func New(c Config) *Controller {
 	return &Controller{cfg: c, metrics: newMetrics(), known: make(map[types.NamespacedName]*memory)}
 }
 
-// Metrics returns the Controller's metrics, to be registered by the caller.
+// Metrics returns the Controller's metrics. The caller registers them.
 func (c *Controller) Metrics() prometheus.Collector { return c.metrics }
 
-// Cached says what the manager's cache must hold: of Deployments, StatefulSets and ControllerRevisions only ours, and of
-// workloads only what is read.
+// Cached says what the manager's cache must hold. Of Deployments, StatefulSets and ControllerRevisions it holds only
+// ours, and of workloads only the fields that are read.
 func Cached() map[client.Object]cache.ByObject {
 	needed, err := labels.NewRequirement(LabelYurtAppSet, selection.Exists, nil)
 	if err != nil {
@@ -100,7 +102,7 @@ func Cached() map[client.Object]cache.ByObject {
 	}
 }
 
-// strip keeps what liveOf reads.
+// strip keeps the fields that liveOf reads.
 func strip(obj any) (any, error) {
 	switch o := obj.(type) {
 	case *appsv1.Deployment:
@@ -126,7 +128,7 @@ func (c *Controller) AddTo(mgr manager.Manager) error {
 	}.AddTo(mgr)
 }
 
-// setHandler enqueues a YurtAppSet whose spec changes, not one whose status does: that is ours.
+// setHandler enqueues a YurtAppSet when its spec changes, but not when its status does: we write that ourselves.
 func setHandler() handler.TypedFuncs[*v1beta1.YurtAppSet, reconcile.Request] {
 	type set = *v1beta1.YurtAppSet
 	return handler.TypedFuncs[set, reconcile.Request]{
@@ -140,13 +142,13 @@ func setHandler() handler.TypedFuncs[*v1beta1.YurtAppSet, reconcile.Request] {
 	}
 }
 
-// poolHandler enqueues all YurtAppSets when a pool comes, goes, or has other labels.
+// poolHandler enqueues all YurtAppSets when a pool comes, goes or changes its labels.
 func (c *Controller) poolHandler() handler.TypedFuncs[*v1beta2.NodePool, reconcile.Request] {
 	type pool = *v1beta2.NodePool
 	enqueue := func(ctx context.Context, q queue) {
 		all := &v1beta1.YurtAppSetList{}
 		if err := c.cfg.Client.List(ctx, all, client.UnsafeDisableDeepCopy); err != nil {
-			klog.FromContext(ctx).Error(err, "Looking for the YurtAppSets of a pool")
+			klog.FromContext(ctx).Error(err, "Failed to list the YurtAppSets for a pool")
 			return
 		}
 		for i := range all.Items {
@@ -164,7 +166,7 @@ func (c *Controller) poolHandler() handler.TypedFuncs[*v1beta2.NodePool, reconci
 	}
 }
 
-// ownerHandler enqueues the YurtAppSet of what it owns, after a while in which more of it may change.
+// ownerHandler enqueues the YurtAppSet that owns an object, after a delay in which more of its objects may change.
 func ownerHandler[T client.Object]() handler.TypedFuncs[T, reconcile.Request] {
 	enqueue := func(o T, q queue) {
 		owner := metav1.GetControllerOf(o)
@@ -176,7 +178,7 @@ func ownerHandler[T client.Object]() handler.TypedFuncs[T, reconcile.Request] {
 	return handler.TypedFuncs[T, reconcile.Request]{
 		CreateFunc: func(_ context.Context, e event.TypedCreateEvent[T], q queue) { enqueue(e.Object, q) },
 		UpdateFunc: func(_ context.Context, e event.TypedUpdateEvent[T], q queue) {
-			enqueue(e.ObjectOld, q) // somebody may have taken the owner away
+			enqueue(e.ObjectOld, q) // somebody may have removed the owner
 			enqueue(e.ObjectNew, q)
 		},
 		DeleteFunc: func(_ context.Context, e event.TypedDeleteEvent[T], q queue) { enqueue(e.Object, q) },

@@ -154,7 +154,8 @@ func TestAForeignWorkloadIsLeftAlone(t *testing.T) {
 	set := w.create(deployments("web", nil, a, b))
 	w.runs("web-foreign-a 1 other:1", "web-foreign-b 2 web:1")
 	s := w.says(set, poolFound, deleted)
-	if !strings.Contains(s.Workloads[0].Message, "not this YurtAppSet's: rename or delete it") || s.Workloads[1].Message != "" {
+	if !strings.Contains(s.Workloads[0].Message, "does not belong to this YurtAppSet: rename or delete it") ||
+		s.Workloads[1].Message != "" {
 		t.Errorf("%+v", s.Workloads)
 	}
 	w.event("AppDispatched", "web-foreign-a")
@@ -308,7 +309,7 @@ func TestOneSetsWorkloadsAreNotAnothers(t *testing.T) {
 	})
 	two := w.create(deployments("web", nil, p)) // of the same name
 	s := w.says(two, poolFound, deleted)
-	if !strings.Contains(s.Workloads[0].Message, "not this YurtAppSet's") {
+	if !strings.Contains(s.Workloads[0].Message, "does not belong to this YurtAppSet") {
 		t.Errorf("%+v", s.Workloads)
 	}
 }

@@ -1,32 +1,33 @@
-// Package appset runs one workload in each of several pools: for each pool that a YurtAppSet names or selects, a Deployment or
-// a StatefulSet from its template, with what is special to the pool.
+// Package appset runs one workload in each of several pools. For each pool that a YurtAppSet names or selects, it makes
+// a Deployment or a StatefulSet from the template and the pool's tweaks.
 //
-// What is wanted follows from the YurtAppSet and the NodePools alone (Render, pure). It is applied by server-side apply under
-// FieldOwner, so what other field managers set stays: the replicas that an autoscaler sets, if neither template nor tweaks do.
-// Somebody who changes what is ours has it changed back.
+// The YurtAppSet and the NodePools alone determine what is wanted (Render, pure). Server-side apply under FieldOwner
+// writes it, so fields that others set stay: for example an autoscaler's replicas, if neither template nor tweaks set
+// them. A change that somebody makes to our fields is undone.
 //
-// When to apply: when what is wanted of a pool's workload is not what was applied last, when the workload has another
-// generation than it had after that, or when its labels, annotations or owner are not as wanted. What was applied last is
-// remembered in memory. After a restart each workload is applied once more, which changes nothing where nothing is to be
-// changed. The alternative, to compare the whole of a workload with what is wanted, has to know all defaults of the API.
+// A pool's workload is applied in three cases: what is wanted differs from what was applied last; the workload has
+// another generation than after that; or its labels, annotations or owner are not as wanted. What was applied last is
+// kept in memory. So after a restart each workload is applied once more, which changes nothing if nothing differs. The
+// alternative is to compare the whole workload with what is wanted, which requires all defaults of the API.
 //
-// Ownership: a workload is ours if the YurtAppSet is its controller by owner reference. Others are neither changed nor deleted:
-// where one has the name that we need, the pool's message says so, and AppDispatched is False. To delete a YurtAppSet needs
-// nothing of us: Kubernetes collects what it owns. The workload of a pool that is gone, or no longer selected, is deleted in
-// the background (its Pods follow): to wait for them would be to wait for nodes that may never be reached again.
+// Ownership: a workload is ours if its owner reference makes the YurtAppSet its controller. Others are neither changed
+// nor deleted: if one has the name that we need, the pool's message says so, and AppDispatched is False. The deletion
+// of a YurtAppSet needs no code here: Kubernetes collects what it owns. When a pool is gone or no longer selected, its
+// workload is deleted in the background, and its Pods follow. To wait for them would mean to wait for nodes that may
+// never be reached again.
 //
-// Failures stay in their pool. What a person must mend (a patch that does not fit, what the API server refuses, a name that is
-// taken) is said in the pool's message and not tried again but now and then; what may pass by itself is an error and tried
-// again soon. A StatefulSet has fields that can't be changed: its message says so, and what to do.
+// A failure stays in its pool. Some failures need a person: a patch that does not fit, a refusal by the API server, a
+// name that is taken. The pool's message reports them, and they are retried rarely. A failure that may pass by itself
+// is an error and is retried soon. A StatefulSet has fields that can't be changed: its message says so, and what to do.
 //
-// History: a ControllerRevision for each workloadTemplate, without tweaks: those are of pools, of which there can be thousands.
-// Its data is a merge patch that restores it:
+// History: each workloadTemplate gets a ControllerRevision. It leaves out tweaks, which belong to pools, of which there
+// can be thousands. Its data is a merge patch that restores the template:
 //
 //	kubectl patch yurtappset NAME --type merge -p "$(kubectl get controllerrevision REVISION -o jsonpath='{.data}')"
 //
-// Invariants: a pool's workload runs nowhere else, whatever tweaks say: node selector, labels, selector, name and owner are
-// set after them. One reconcile of a YurtAppSet is under way at a time, in which some workloads are written side by side. What
-// is remembered is under one mutex that is never held across I/O, and bounded by the pools that are wanted.
+// Invariants: a pool's workload runs nowhere else, whatever tweaks say: node selector, labels, selector, name and owner
+// are set after them. A YurtAppSet has at most one reconcile under way; it writes several workloads in parallel. One
+// mutex guards the memory. It is never held across I/O, and the wanted pools bound the memory.
 //
 // It needs (RBAC, all cluster-wide):
 //

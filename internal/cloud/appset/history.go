@@ -20,16 +20,16 @@ import (
 )
 
 const (
-	// limitDefault is how many old revisions are kept where the API server has not filled it in.
+	// limitDefault is how many old revisions are kept if the API server has set no default.
 	limitDefault = 10
 
-	// collisionsMax bounds how often another name is tried in one reconcile.
+	// collisionsMax bounds how many other names one reconcile tries.
 	collisionsMax = 5
 
 	revisionHash = 10
 )
 
-// content is what a revision keeps: a merge patch that restores it.
+// content returns what a revision stores: a merge patch that restores the template.
 func content(set *v1beta1.YurtAppSet) ([]byte, error) {
 	type m = map[string]any
 	encoded, err := json.Marshal(set.Spec.Workload.WorkloadTemplate)
@@ -39,7 +39,7 @@ func content(set *v1beta1.YurtAppSet) ([]byte, error) {
 	return json.Marshal(m{"spec": m{"workload": m{"workloadTemplate": json.RawMessage(encoded)}}})
 }
 
-// revisionName is the name of a revision; collisions keeps names apart whose hashes are the same.
+// revisionName returns the name of a revision. collisions separates names with equal hashes.
 func revisionName(set string, content []byte, collisions int32) string {
 	hashed := content
 	if collisions > 0 {
@@ -48,17 +48,17 @@ func revisionName(set string, content []byte, collisions int32) string {
 	return fit(set, nameMax) + "-" + digest(hashed, revisionHash)
 }
 
-// HistoryPlan is what is to be done to the history.
+// HistoryPlan is what to do to the history.
 type HistoryPlan struct {
-	// Current is the revision that has the content, with the number that it is to have; nil: it is to be made.
+	// Current is the revision that has the content; nil means that it must be made.
 	Current *appsv1.ControllerRevision
-	// Number is what the current revision's is to be.
+	// Number is the number that the current revision must have.
 	Number int64
-	// Prune are the oldest beyond the limit.
+	// Prune are the oldest revisions beyond the limit.
 	Prune []*appsv1.ControllerRevision
 }
 
-// PlanHistory is pure. Old revisions are those that are not the current one; limit is how many of them are kept.
+// PlanHistory is pure. limit is how many old revisions, those other than the current one, are kept.
 func PlanHistory(revisions []*appsv1.ControllerRevision, content []byte, limit int32) HistoryPlan {
 	sorted := slices.Clone(revisions)
 	slices.SortFunc(sorted, func(a, b *appsv1.ControllerRevision) int {
@@ -75,7 +75,7 @@ func PlanHistory(revisions []*appsv1.ControllerRevision, content []byte, limit i
 		}
 	}
 	if p.Current != nil && p.Current == sorted[len(sorted)-1] {
-		p.Number = p.Current.Revision // it is the newest
+		p.Number = p.Current.Revision // it is already the newest
 	}
 	if surplus := len(old) - int(limit); surplus > 0 {
 		p.Prune = old[:surplus]
@@ -83,7 +83,7 @@ func PlanHistory(revisions []*appsv1.ControllerRevision, content []byte, limit i
 	return p
 }
 
-// record brings the history up to date, and returns the current revision's name and the count of collisions.
+// record updates the history. It returns the current revision's name and the count of collisions.
 func (c *Controller) record(ctx context.Context, set *v1beta1.YurtAppSet) (name string, collisions *int32, err error) {
 	data, err := content(set)
 	if err != nil {
@@ -131,7 +131,7 @@ func (c *Controller) renumber(ctx context.Context, r *appsv1.ControllerRevision,
 	return nil
 }
 
-// makeRevision creates a revision. A name that is taken may be the same revision, which the cache does not show yet.
+// makeRevision creates a revision. If the name is taken, it may be by the same revision, not yet in the cache.
 func (c *Controller) makeRevision(ctx context.Context, set *v1beta1.YurtAppSet, data []byte, number int64,
 ) (name string, collisions *int32, err error) {
 	count := ptr.Deref(set.Status.CollisionCount, 0)
@@ -162,7 +162,7 @@ func (c *Controller) makeRevision(ctx context.Context, set *v1beta1.YurtAppSet, 
 		}
 		count++
 	}
-	return "", &count, errors.New("all names for a new revision are taken: it is tried again")
+	return "", &count, errors.New("all names for a new revision are taken; retrying")
 }
 
 func countOf(count int32, set *v1beta1.YurtAppSet) *int32 {

@@ -14,33 +14,34 @@ import (
 	"yurtcoordinator/apis/apps/v1beta2"
 )
 
-// known is what was applied last to a pool's workload.
+// known is what was last applied to a pool's workload.
 type known struct {
 	uid        types.UID
 	hash       string
-	generation int64 // that the workload had after it
-	// refused is why it was not; since then neither what is wanted nor the workload has changed, and it is until.
+	generation int64 // of the workload after that
+	// refused is the reason if the API server refused it; it holds until what is wanted or the workload changes.
 	refused string
 	until   time.Time
 }
 
-// memory is what is known of one YurtAppSet.
+// memory is what is remembered about one YurtAppSet.
 type memory struct {
 	pools map[string]known // by pool
 
-	// wanted is what was rendered last, by pool. It has no Objects: to keep them would be to keep each workload twice.
+	// wanted is what was rendered last, by pool. It has no Objects: they would store each workload twice.
 	wanted map[string]rendered
 }
 
-// rendered is what is wanted of one pool, and a hash of what that was rendered from.
+// rendered is what is wanted in one pool, with a hash of its inputs.
 type rendered struct {
 	key    [sha256.Size]byte
 	wanted Wanted
 }
 
-// render is Render, which takes a while for a thousand pools, and has each event of a workload wait for it, and each pool that
-// comes. So what was rendered last is kept, pool by pool; the Objects of what is used again are nil.
+// render is Render with a memory. Render takes a while for a thousand pools, and each event of a workload or a pool
+// would wait for it. So render keeps what it rendered last, pool by pool; an unchanged pool's Wanted has a nil Object.
 //
+// Inputs that can't be hashed are rendered each time; Render reports for each pool what is wrong.
 // What can't be hashed is rendered each time: it says of each pool what is wrong.
 func (c *Controller) render(set *v1beta1.YurtAppSet, pools []*v1beta2.NodePool) []Wanted {
 	r := newRenderer(set)
@@ -68,7 +69,7 @@ func (c *Controller) render(set *v1beta1.YurtAppSet, pools []*v1beta2.NodePool) 
 	return all
 }
 
-// rendered is never changed but replaced.
+// rendered returns a map that is replaced and never changed.
 func (c *Controller) rendered(name types.NamespacedName) map[string]rendered {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -78,8 +79,8 @@ func (c *Controller) rendered(name types.NamespacedName) map[string]rendered {
 	return nil
 }
 
-// keys returns what makes, for a pool, a hash of all that its workload is rendered from: the set's identity and template, the
-// tweaks that are the pool's, by their indices, and its name.
+// keys returns a function that hashes, for a pool, all inputs of its workload: the set's identity and template, the
+// pool's tweaks by their indices, and the pool's name.
 func keys(set *v1beta1.YurtAppSet) (func(pool *v1beta2.NodePool, tweaks []int) [sha256.Size]byte, error) {
 	spec := set.Spec.Workload
 	common, err := sum(set.UID, set.Namespace, set.Name, spec.WorkloadTemplate)
@@ -103,7 +104,7 @@ func keys(set *v1beta1.YurtAppSet) (func(pool *v1beta2.NodePool, tweaks []int) [
 	}, nil
 }
 
-// sum is a hash of values.
+// sum hashes values.
 func sum(values ...any) ([sha256.Size]byte, error) {
 	encoded, err := json.Marshal(values)
 	return sha256.Sum256(encoded), err
@@ -131,7 +132,7 @@ func (c *Controller) remember(set types.NamespacedName, pool string, k known) {
 	c.memoryLocked(set).pools[pool] = k
 }
 
-// keepOnly forgets the pools that are not wanted.
+// keepOnly forgets all pools that are not wanted.
 func (c *Controller) keepOnly(set types.NamespacedName, wanted []Wanted) {
 	pools := make(map[string]bool, len(wanted))
 	for i := range wanted {

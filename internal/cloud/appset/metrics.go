@@ -7,7 +7,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// metrics is a prometheus.Collector. The gauge is made when it is asked for: a YurtAppSet that is gone leaves no series.
+// metrics is a prometheus.Collector. It computes the gauge on collection, so that a deleted YurtAppSet leaves no
+// series.
 type metrics struct {
 	outdated *prometheus.Desc
 
@@ -18,7 +19,7 @@ type metrics struct {
 func newMetrics() *metrics {
 	return &metrics{
 		outdated: prometheus.NewDesc("coordinator_controller_yurtappset_outdated_pools",
-			"Pools of a YurtAppSet whose workload is not there, not as wanted, or not rolled out to its end.",
+			"Pools of a YurtAppSet whose workload is missing, not as wanted, or not fully rolled out.",
 			[]string{"namespace", "yurtappset"}, nil),
 		bySet: make(map[types.NamespacedName]int),
 	}

@@ -20,8 +20,8 @@ func TestMetrics(t *testing.T) {
 	registry := prometheus.NewPedanticRegistry()
 	registry.MustRegister(c.Metrics())
 	want := `
-# HELP coordinator_controller_yurtappset_outdated_pools Pools of a YurtAppSet whose workload is not there, not as wanted, or ` +
-		`not rolled out to its end.
+# HELP coordinator_controller_yurtappset_outdated_pools Pools of a YurtAppSet whose workload is missing, not as wanted, or ` +
+		`not fully rolled out.
 # TYPE coordinator_controller_yurtappset_outdated_pools gauge
 coordinator_controller_yurtappset_outdated_pools{namespace="n",yurtappset="a"} 2
 coordinator_controller_yurtappset_outdated_pools{namespace="n",yurtappset="b"} 0

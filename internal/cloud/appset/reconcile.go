@@ -25,7 +25,7 @@ import (
 	"yurtcoordinator/apis/apps/v1beta2"
 )
 
-// Reconcile makes the workloads of a YurtAppSet as wanted, and its status say how far they are.
+// Reconcile brings the workloads of a YurtAppSet to what is wanted, and reports the progress in its status.
 func (c *Controller) Reconcile(ctx context.Context, r reconcile.Request) (reconcile.Result, error) {
 	set := &v1beta1.YurtAppSet{}
 	if err := c.cfg.Client.Get(ctx, r.NamespacedName, set); err != nil {
@@ -61,7 +61,7 @@ func (c *Controller) Reconcile(ctx context.Context, r reconcile.Request) (reconc
 	}
 	err = c.writeStatus(ctx, set, status)
 	if err = errors.Join(failed, err); err != nil {
-		if apierrors.IsConflict(err) || apierrors.IsNotFound(err) { // something has changed since it was read
+		if apierrors.IsConflict(err) || apierrors.IsNotFound(err) { // changed since it was read
 			return reconcile.Result{RequeueAfter: wait.Jitter(conflictDelay, 1)}, nil
 		}
 		return reconcile.Result{}, err
@@ -72,7 +72,7 @@ func (c *Controller) Reconcile(ctx context.Context, r reconcile.Request) (reconc
 	return reconcile.Result{}, nil
 }
 
-// run brings workloads and history up to date, and says in w what became of it. Its errors are what may pass by itself.
+// run updates workloads and history, and records the outcome in w. It returns only errors that may pass by themselves.
 func (c *Controller) run(ctx context.Context, set *v1beta1.YurtAppSet, pools []*v1beta2.NodePool, live map[ref]*Live, w *World,
 ) error {
 	wanted := c.render(set, pools)
@@ -83,7 +83,7 @@ func (c *Controller) run(ctx context.Context, set *v1beta1.YurtAppSet, pools []*
 	workqueue.ParallelizeUntil(ctx, writers, len(wanted), func(i int) {
 		w.Outcomes[i], failed[i] = c.bring(ctx, set, pools[i], &wanted[i], live)
 	})
-	for i := range wanted { // those that the end of ctx left out
+	for i := range wanted { // those that were not reached before ctx ended
 		if w.Outcomes[i].Pool == "" {
 			w.Outcomes[i] = Outcome{wanted[i].Pool, wanted[i].Name, live[wanted[i].ref()], "not looked at yet"}
 			failed[i] = context.Cause(ctx)
@@ -93,7 +93,7 @@ func (c *Controller) run(ctx context.Context, set *v1beta1.YurtAppSet, pools []*
 	return errors.Join(err, firstOf(failed), c.removeOthers(ctx, set, wanted, live, w))
 }
 
-// firstOf keeps an error short that a thousand pools may share.
+// firstOf joins errors into one. It names only the first, because a thousand pools may share it.
 func firstOf(failed []error) error {
 	count := 0
 	var first error
@@ -111,12 +111,12 @@ func firstOf(failed []error) error {
 	return first
 }
 
-// ref is a workload of a namespace.
+// ref names a workload within a namespace.
 type ref struct{ kind, name string }
 
 func (w *Wanted) ref() ref { return ref{w.Kind, w.Name} }
 
-// live are the workloads that the YurtAppSet is the controller of.
+// live returns the workloads that the YurtAppSet controls.
 func (c *Controller) live(ctx context.Context, set *v1beta1.YurtAppSet) (map[ref]*Live, error) {
 	where := []client.ListOption{
 		client.InNamespace(set.Namespace), client.MatchingLabels{LabelYurtAppSet: labelValue(set.Name)},
@@ -141,7 +141,8 @@ func (c *Controller) live(ctx context.Context, set *v1beta1.YurtAppSet) (map[ref
 	return all, nil
 }
 
-// bring makes one pool's workload as wanted. Its error is what may pass by itself; the rest is the outcome's message.
+// bring brings one pool's workload to what is wanted. It returns only an error that may pass by itself; the outcome's
+// message has the rest.
 func (c *Controller) bring(ctx context.Context, set *v1beta1.YurtAppSet, pool *v1beta2.NodePool, w *Wanted, all map[ref]*Live,
 ) (Outcome, error) {
 	key := client.ObjectKeyFromObject(set)
@@ -151,7 +152,7 @@ func (c *Controller) bring(ctx context.Context, set *v1beta1.YurtAppSet, pool *v
 		return o, nil //nolint:nilerr // a person must mend it
 	}
 	if o.Live != nil && o.Live.Deleting {
-		o.Message = "the workload before it is being deleted"
+		o.Message = "the previous workload is still being deleted"
 		return o, nil
 	}
 	k := c.remembered(key, w.Pool)
@@ -162,7 +163,7 @@ func (c *Controller) bring(ctx context.Context, set *v1beta1.YurtAppSet, pool *v
 	if k.refused == "" && o.Live != nil && k.same(w, o.Live) && identified(o.Live.meta, set, w) {
 		return o, nil
 	}
-	if w.Object == nil { // it was used again, see render
+	if w.Object == nil { // unchanged since the last rendering; see render
 		if *w = Render(set, []*v1beta2.NodePool{pool})[0]; w.Err != nil {
 			return o, w.Err
 		}
@@ -195,7 +196,7 @@ func (c *Controller) bring(ctx context.Context, set *v1beta1.YurtAppSet, pool *v
 	return o, nil
 }
 
-// same reports whether it is about this wish and this workload. An older generation is one that the cache has not got over.
+// same reports whether k is about this Wanted and this workload. An older generation comes from a cache that lags.
 func (k *known) same(w *Wanted, l *Live) bool {
 	if l == nil {
 		return k.hash == w.Hash && k.uid == ""
@@ -203,7 +204,7 @@ func (k *known) same(w *Wanted, l *Live) bool {
 	return k.hash == w.Hash && k.uid == l.UID && l.Generation <= k.generation
 }
 
-// identified reports whether a workload has the labels, annotations and owner that are wanted, which have no part in its
+// identified reports whether a workload has the wanted labels, annotations and owner, whose changes don't raise its
 // generation.
 func identified(o client.Object, set *v1beta1.YurtAppSet, w *Wanted) bool {
 	return subset(w.Labels, o.GetLabels()) && subset(w.Annotations, o.GetAnnotations()) && metav1.IsControlledBy(o, set)
@@ -218,8 +219,8 @@ func subset(of, all map[string]string) bool {
 	return true
 }
 
-// uidOf is the UID of our workload; empty: there is none, and the name is free. Where the cache has none the API server is
-// asked: the cache may be behind, and it has no workloads of others.
+// uidOf returns the UID of our workload; empty means that there is none and the name is free. If the cache has no
+// workload, it asks the API server: the cache may be behind, and it never holds others' workloads.
 func (c *Controller) uidOf(ctx context.Context, set *v1beta1.YurtAppSet, w *Wanted, l *Live) (types.UID, string, error) {
 	if l != nil {
 		return l.UID, "", nil
@@ -233,15 +234,15 @@ func (c *Controller) uidOf(ctx context.Context, set *v1beta1.YurtAppSet, w *Want
 	case err != nil:
 		return "", "", fmt.Errorf("look for %s %s: %w", w.Kind, w.Name, err)
 	case !metav1.IsControlledBy(there, set):
-		return "", fmt.Sprintf("there is a %s %s that is not this YurtAppSet's: rename or delete it", w.Kind, w.Name), nil
+		return "", fmt.Sprintf("a %s %s exists that does not belong to this YurtAppSet: rename or delete it", w.Kind, w.Name), nil
 	case there.DeletionTimestamp != nil:
-		return "", "the workload before it is being deleted", nil
+		return "", "the previous workload is still being deleted", nil
 	}
 	return there.UID, "", nil
 }
 
-// apply applies what is wanted to the workload of this UID, and no other; without one it makes it, and fails where there
-// is one by now that has been set otherwise.
+// apply applies what is wanted to the workload with this UID, and to no other. Without a UID it creates the workload,
+// and fails if a different one exists by now.
 func (c *Controller) apply(ctx context.Context, w *Wanted, uid types.UID) (*Live, error) {
 	object := w.Object.DeepCopy()
 	options := []client.ApplyOption{client.FieldOwner(FieldOwner)}
@@ -262,12 +263,12 @@ func (c *Controller) apply(ctx context.Context, w *Wanted, uid types.UID) (*Live
 	return liveOf(typed), nil
 }
 
-// refusal says what a person must mend; empty: the error may pass by itself.
+// refusal returns what a person must mend; empty means that the error may pass by itself.
 func refusal(err error, exists bool) string {
 	switch {
 	case apierrors.IsInvalid(err) && exists && unchangeable(err):
-		return cut("the change is of what can't be changed: delete the workload " +
-			"(kubectl delete --cascade=orphan keeps its Pods), and it is made anew: " + err.Error())
+		return cut("the change is to a field that can't be changed: delete the workload " +
+			"(kubectl delete --cascade=orphan keeps its Pods), and it will be made again: " + err.Error())
 	case apierrors.IsInvalid(err), apierrors.IsForbidden(err), apierrors.IsBadRequest(err),
 		apierrors.IsRequestEntityTooLargeError(err):
 		return cut(err.Error())
@@ -276,12 +277,12 @@ func refusal(err error, exists bool) string {
 	}
 }
 
-// unchangeable reports whether the API server refuses to change a field at all. It says so in words only.
+// unchangeable reports whether the API server never lets this field change. Only the message's text tells.
 func unchangeable(err error) bool {
 	return strings.Contains(err.Error(), "immutable") || strings.Contains(err.Error(), "Forbidden: updates to")
 }
 
-// removeOthers deletes the workloads that are not wanted, and those only that are ours.
+// removeOthers deletes those of our workloads that are no longer wanted.
 func (c *Controller) removeOthers(ctx context.Context, set *v1beta1.YurtAppSet, wanted []Wanted, all map[ref]*Live, w *World,
 ) error {
 	stays := make(map[ref]bool, len(wanted))
@@ -309,14 +310,14 @@ func (c *Controller) removeOthers(ctx context.Context, set *v1beta1.YurtAppSet, 
 		klog.FromContext(ctx).Info("Deleted a workload",
 			"yurtAppSet", client.ObjectKeyFromObject(set), "pool", l.Pool, "name", name)
 		c.cfg.Events.Eventf(regarding(set), nil, corev1.EventTypeNormal, "WorkloadDeleted", "DeleteWorkload",
-			"Deleted %s %s: it is not wanted in pool %s any more", l.Kind, name, l.Pool)
+			"Deleted %s %s: pool %s no longer wants it", l.Kind, name, l.Pool)
 	}
 	return firstOf(failed)
 }
 
 func byName(a, b *Live) int { return strings.Compare(a.Name+a.Kind, b.Name+b.Kind) }
 
-// writeStatus writes it if it changed, and says what turned.
+// writeStatus writes the status if it changed, and reports conditions that changed.
 func (c *Controller) writeStatus(ctx context.Context, set *v1beta1.YurtAppSet, next v1beta1.YurtAppSetStatus) error {
 	if equality.Semantic.DeepEqual(set.Status, next) {
 		return nil

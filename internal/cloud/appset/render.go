@@ -26,41 +26,41 @@ import (
 )
 
 const (
-	// LabelYurtAppSet is on workloads and their Pods: the name of their YurtAppSet.
+	// LabelYurtAppSet is on workloads and their Pods. It names their YurtAppSet.
 	LabelYurtAppSet = "apps.openyurt.io/yurtappset"
 
-	// LabelPoolName is on workloads and their Pods: the name of their pool.
+	// LabelPoolName is on workloads and their Pods. It names their pool.
 	LabelPoolName = "apps.openyurt.io/pool-name"
 
-	// poolVariable in a string of a patch is the pool's name.
+	// poolVariable stands for the pool's name in strings of a patch.
 	poolVariable = "{{nodepool}}"
 
-	// nameMax is the longest name of a workload. Its Pods have a label of at most 63 characters with that name, a dash and a
-	// hash of ten.
+	// nameMax is the longest name of a workload. Its Pods have a label of at most 63 characters: that name, a dash and
+	// a hash of ten.
 	nameMax = 63 - 11
 )
 
-// Wanted is what is to run in a pool.
+// Wanted is what a pool must run.
 type Wanted struct {
 	Pool, Kind, Name string
-	// Object is the Deployment or StatefulSet to apply; nil where Err says why there is none.
+	// Object is the Deployment or StatefulSet to apply; nil if Err says why there is none.
 	Object *unstructured.Unstructured
 	// Labels and Annotations are the Object's.
 	Labels, Annotations map[string]string
 	// Hash is equal for equal Objects.
 	Hash string
-	// Err is what is wrong with a tweak.
+	// Err says what is wrong with a tweak.
 	Err error
 }
 
-// Selection is which pools a YurtAppSet is for.
+// Selection holds the pools of a YurtAppSet.
 type Selection struct {
-	Pools []*v1beta2.NodePool // in the order of their names
-	// Missing are the pools that are named and do not exist.
+	Pools []*v1beta2.NodePool // sorted by name
+	// Missing are the named pools that do not exist.
 	Missing []string
 }
 
-// Select finds the pools. Its error is a selector that cannot be used.
+// Select finds the pools. It fails on a selector that can't be used.
 func Select(spec *v1beta1.YurtAppSetSpec, pools []v1beta2.NodePool) (Selection, error) {
 	matches, err := matcher(spec.NodePoolSelector, spec.Pools)
 	if err != nil {
@@ -82,9 +82,9 @@ func Select(spec *v1beta1.YurtAppSetSpec, pools []v1beta2.NodePool) (Selection, 
 	return s, nil
 }
 
-// matcher selects by labels, and by name.
+// matcher selects pools by labels and by name.
 func matcher(selector *metav1.LabelSelector, names []string) (func(*v1beta2.NodePool) bool, error) {
-	byLabel, err := metav1.LabelSelectorAsSelector(selector) // of nil: nothing
+	byLabel, err := metav1.LabelSelectorAsSelector(selector) // nil selects nothing
 	if err != nil {
 		return nil, fmt.Errorf("nodepoolSelector: %w", err)
 	}
@@ -95,7 +95,7 @@ func matcher(selector *metav1.LabelSelector, names []string) (func(*v1beta2.Node
 	return func(p *v1beta2.NodePool) bool { return named[p.Name] || byLabel.Matches(labels.Set(p.Labels)) }, nil
 }
 
-// Render says what is to run in each of these pools.
+// Render returns what each of these pools must run.
 func Render(set *v1beta1.YurtAppSet, pools []*v1beta2.NodePool) []Wanted {
 	r, all := newRenderer(set), make([]Wanted, len(pools))
 	for i, pool := range pools {
@@ -104,10 +104,10 @@ func Render(set *v1beta1.YurtAppSet, pools []*v1beta2.NodePool) []Wanted {
 	return all
 }
 
-// renderer renders one pool after another.
+// renderer renders the pools one by one.
 type renderer struct {
 	set *v1beta1.YurtAppSet
-	// tweaks finds those of a pool; bad is why they can't be found.
+	// tweaks returns a pool's tweaks; bad says why they can't be found.
 	tweaks func(*v1beta2.NodePool) []int
 	bad    error
 }
@@ -129,8 +129,8 @@ func (r renderer) render(pool *v1beta2.NodePool) Wanted {
 	return w
 }
 
-// tweaksByPool finds the tweaks of a pool, by their indices, in order. There can be as many as pools. Its error is of a
-// selector: nobody can say whose tweak that is.
+// tweaksByPool returns a function that finds a pool's tweaks, as ordered indices. There can be as many tweaks as pools.
+// It fails on a selector that can't be used, because then nobody knows whose tweak that is.
 func tweaksByPool(tweaks []v1beta1.WorkloadTweak) (func(*v1beta2.NodePool) []int, error) {
 	byName, bySelector := make(map[string][]int), make(map[int]func(*v1beta2.NodePool) bool)
 	var bad error
@@ -178,7 +178,7 @@ func render(set *v1beta1.YurtAppSet, pool *v1beta2.NodePool, name string, tweaks
 	return &unstructured.Unstructured{Object: content}, nil
 }
 
-// draft is a workload in the making; the pointers are into object.
+// draft is a workload in the making. Its pointers point into object.
 type draft struct {
 	object   client.Object
 	replicas **int32
@@ -226,7 +226,8 @@ func typeOf(kind string) metav1.TypeMeta {
 	return metav1.TypeMeta{APIVersion: appsv1.SchemeGroupVersion.String(), Kind: kind}
 }
 
-// identify sets whose a workload is, and where it runs. It is done before the tweaks, which may build on it, and after them.
+// identify sets whose workload this is and where it runs. It runs before the tweaks, which may build on it, and again
+// after them.
 func (d *draft) identify(set *v1beta1.YurtAppSet, pool, name string) {
 	o := d.object
 	o.SetName(name)
@@ -252,7 +253,7 @@ func with(m, more map[string]string) map[string]string {
 	return m
 }
 
-// tweak makes the differences in the order of Tweaks' fields.
+// tweak applies the tweaks in the order of their fields.
 func (d *draft) tweak(t *v1beta1.Tweaks, pool string) error {
 	if t.Replicas != nil {
 		replicas := *t.Replicas
@@ -280,7 +281,7 @@ func (d *draft) tweak(t *v1beta1.Tweaks, pool string) error {
 	strict := json.NewDecoder(bytes.NewReader(content))
 	strict.DisallowUnknownFields()
 	if err := strict.Decode(patched); err != nil {
-		return fmt.Errorf("patches make of it what is no %s: %w", d.object.GetObjectKind().GroupVersionKind().Kind, err)
+		return fmt.Errorf("the patched object is not a valid %s: %w", d.object.GetObjectKind().GroupVersionKind().Kind, err)
 	}
 	*d = *draftOf(patched)
 	return nil
@@ -298,7 +299,7 @@ func (d *draft) setImage(image v1beta1.ContainerImage) bool {
 	return found
 }
 
-// patch does all of these, or says which of them can't be done.
+// patch applies all patches, or names the first that can't be applied.
 func patch(content []byte, patches []v1beta1.Patch, pool string) ([]byte, error) {
 	operations := make(jsonpatch.Patch, 0, len(patches))
 	for i := range patches {
@@ -312,7 +313,7 @@ func patch(content []byte, patches []v1beta1.Patch, pool string) ([]byte, error)
 	if err == nil {
 		return patched, nil
 	}
-	for i := range operations { // which of them?
+	for i := range operations { // find out which of them failed
 		if content, err = operations[i : i+1].Apply(content); err != nil {
 			return nil, wrong(i, &patches[i], err)
 		}
@@ -324,12 +325,12 @@ func wrong(i int, p *v1beta1.Patch, err error) error {
 	return fmt.Errorf("patches[%d] (%s %s): %w", i, p.Operation, p.Path, err)
 }
 
-// operationOf is a patch of one operation.
+// operationOf returns a patch of one operation.
 func operationOf(p *v1beta1.Patch, pool string) (jsonpatch.Patch, error) {
 	operation := map[string]any{"op": string(p.Operation), "path": p.Path}
 	if p.Operation != v1beta1.OperationRemove {
 		if p.Value == nil || len(p.Value.Raw) == 0 {
-			return nil, errors.New("it needs a value")
+			return nil, errors.New("value is missing")
 		}
 		var value any
 		d := json.NewDecoder(bytes.NewReader(p.Value.Raw))
@@ -346,7 +347,7 @@ func operationOf(p *v1beta1.Patch, pool string) (jsonpatch.Patch, error) {
 	return jsonpatch.DecodePatch(encoded)
 }
 
-// fill puts the pool's name for its variable into all strings of a value.
+// fill replaces the variable by the pool's name in all strings of a value.
 func fill(value any, pool string) any {
 	switch v := value.(type) {
 	case string:
@@ -364,20 +365,20 @@ func fill(value any, pool string) any {
 }
 
 func hashOf(content any) (string, error) {
-	encoded, err := json.Marshal(content) // the keys of maps in order
+	encoded, err := json.Marshal(content) // sorts the keys of maps
 	if err != nil {
 		return "", err
 	}
 	return digest(encoded, 16), nil
 }
 
-// digest is the first characters of a hash.
+// digest returns the first characters of a hash.
 func digest(content []byte, length int) string {
 	sum := sha256.Sum256(content)
 	return hex.EncodeToString(sum[:])[:length]
 }
 
-// labelValue is a name as the value of a label, which is shorter.
+// labelValue shortens a name to the length of a label's value.
 func labelValue(name string) string {
 	const longest = 63
 	if len(name) <= longest {
@@ -386,8 +387,8 @@ func labelValue(name string) string {
 	return fit(name, longest)
 }
 
-// fit returns a name that is at most longest long and has no dots, which are not for the names of StatefulSets: the name
-// itself, or what there is room for and a hash of it.
+// fit returns a name of at most longest characters without dots, which names of StatefulSets can't have: the name
+// itself, or as much of it as fits and a hash.
 func fit(name string, longest int) string {
 	const hashLength = 8
 	if len(name) <= longest && !strings.Contains(name, ".") {

@@ -180,8 +180,8 @@ func withFaults() []rendering {
 			`workloadTweaks[0]: containerImages: there is no container "nginx"`},
 		{"no such path", patches(add("/spec/replicas", "1"), operation("remove", "/spec/paused", "")), nil,
 			"workloadTweaks[0]: patches[1] (remove /spec/paused): "},
-		{"no value", patches(add("/spec/replicas", "")), nil, "patches[0] (add /spec/replicas): it needs a value"},
-		{"another type", patches(add("/spec/replicas", `"many"`)), nil, "no Deployment: json: cannot unmarshal string"},
+		{"no value", patches(add("/spec/replicas", "")), nil, "patches[0] (add /spec/replicas): value is missing"},
+		{"another type", patches(add("/spec/replicas", `"many"`)), nil, "not a valid Deployment: json: cannot unmarshal string"},
 		{"a field that does not exist", patches(add("/spec/replica", "1")), nil, `unknown field "replica"`},
 		{"a selector that can't be used", tweaks{{NodePoolSelector: &metav1.LabelSelector{
 			MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Like"}},

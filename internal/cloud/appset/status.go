@@ -16,25 +16,26 @@ import (
 )
 
 const (
-	// workloadsMax is how many pools a status has the workloads of.
+	// workloadsMax is how many pools' workloads a status lists.
 	workloadsMax = 500
 
-	// messageMax bounds what a status says of one pool, and a condition of all.
+	// messageMax bounds a status's message about one pool, and a condition's about all.
 	messageMax = 512
 
 	// namesMax is how many pools a message names.
 	namesMax = 5
 )
 
-// Live is a workload that is there, as far as anything here depends on it.
+// Live is the part of an existing workload that matters here.
 type Live struct {
 	Kind, Name, Pool string
 	UID              types.UID
 	Generation       int64
 	Deleting         bool
-	// Observed says that its controller has seen its newest spec.
+	// Observed says that the workload's controller has seen its newest spec.
 	Observed bool
-	// Replicas are wanted; of All that there are, these are ready, and of the newest revision.
+	// Replicas counts the wanted replicas, All the existing ones, Ready the ready ones, and Updated those of the newest
+	// revision.
 	Replicas, All, Ready, Updated int32
 
 	meta client.Object
@@ -68,27 +69,27 @@ func (l *Live) updated() bool {
 	return l != nil && !l.Deleting && l.Observed && l.Updated == l.Replicas && l.All == l.Replicas
 }
 
-// Outcome is what became of one pool.
+// Outcome is the result for one pool.
 type Outcome struct {
 	Pool, Name string
-	// Live is our workload; nil: there is none.
+	// Live is our workload; nil means none.
 	Live *Live
-	// Message says what is wrong; empty: the workload is as wanted.
+	// Message says what is wrong; empty means that the workload is as wanted.
 	Message string
 }
 
-// World is what a status is made from.
+// World is the input of a status.
 type World struct {
-	Outcomes []Outcome // in the order of the pools' names
-	Missing  []string  // pools that are named and do not exist
-	BadPools error     // a selector that cannot be used: nothing else is known then
-	Leaving  []string  // workloads that are not wanted and still there
+	Outcomes []Outcome // sorted by the pools' names
+	Missing  []string  // named pools that do not exist
+	BadPools error     // a selector that can't be used; then nothing else is known
+	Leaving  []string  // workloads that are no longer wanted but still exist
 	Revision string
-	// Collisions is of revisions' names.
+	// Collisions counts collisions of revisions' names.
 	Collisions *int32
 }
 
-// Judge is the status of a YurtAppSet.
+// Judge returns the status of a YurtAppSet.
 func Judge(set *v1beta1.YurtAppSet, w *World, now metav1.Time) v1beta1.YurtAppSetStatus {
 	s := v1beta1.YurtAppSetStatus{
 		ObservedGeneration: set.Generation, CollisionCount: w.Collisions, CurrentRevision: w.Revision,
@@ -98,7 +99,7 @@ func Judge(set *v1beta1.YurtAppSet, w *World, now metav1.Time) v1beta1.YurtAppSe
 		s.ReadyWorkloads, s.UpdatedWorkloads = set.Status.ReadyWorkloads, set.Status.UpdatedWorkloads
 		s.TotalWorkloads, s.Workloads = set.Status.TotalWorkloads, set.Status.Workloads
 		note(&s, set, now, v1beta1.AppSetPoolFound, "InvalidSelector",
-			fmt.Sprintf("nothing is changed until it is mended: %v", w.BadPools))
+			fmt.Sprintf("nothing changes until this is fixed: %v", w.BadPools))
 		return s
 	}
 	var absent, wrong, unready []string
@@ -144,7 +145,7 @@ func when(names []string, reason string) string {
 	return reason
 }
 
-// about names some of many, and says what is wrong in the first of them.
+// about names some of many, and says what is wrong with the first.
 func about(names []string, w *World, what string) string {
 	if len(names) == 0 {
 		return ""
@@ -178,7 +179,7 @@ func some(names []string) string {
 	return fmt.Sprintf("%s and %d more", strings.Join(names[:namesMax], ", "), len(names)-namesMax)
 }
 
-// note sets a condition: True if there is no reason against it.
+// note sets a condition: True if no reason speaks against it.
 func note(s *v1beta1.YurtAppSetStatus, set *v1beta1.YurtAppSet, now metav1.Time, kind v1beta1.YurtAppSetConditionType,
 	against, message string,
 ) {
@@ -190,7 +191,7 @@ func note(s *v1beta1.YurtAppSetStatus, set *v1beta1.YurtAppSet, now metav1.Time,
 	case against != "":
 		next.Status, next.Reason = corev1.ConditionFalse, against
 	case message != "":
-		next.Reason = "NotAll" // a pool of several that are named does not exist
+		next.Reason = "NotAll" // a named pool does not exist
 	}
 	i := slices.IndexFunc(s.Conditions, func(c v1beta1.YurtAppSetCondition) bool { return c.Type == kind })
 	if i < 0 {
@@ -203,7 +204,7 @@ func note(s *v1beta1.YurtAppSetStatus, set *v1beta1.YurtAppSet, now metav1.Time,
 	s.Conditions[i] = next
 }
 
-// cut keeps a message short.
+// cut shortens a message.
 func cut(message string) string {
 	if len(message) <= messageMax {
 		return message

@@ -8,17 +8,17 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// metrics is a prometheus.Collector. The gauge is counted when it is asked for, so it can't drift from what it counts.
+// metrics is a prometheus.Collector. It counts the gauge on collection, so the gauge can't drift from what it counts.
 type metrics struct {
 	autonomous *prometheus.Desc
 	patches    *prometheus.CounterVec
 	failures   prometheus.Counter
 
 	mu    sync.Mutex
-	nodes map[edge.NodeName]series // those that are not ordinary
+	nodes map[edge.NodeName]series // all except ordinary ones
 }
 
-// series is one of the gauge's.
+// series names one series of the gauge.
 type series struct {
 	pool edge.PoolName
 	rule Rule
@@ -31,8 +31,8 @@ func newMetrics() *metrics {
 				"zero on a replica that does not lead.", []string{"pool", "rule"}, nil),
 		patches: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "coordinator_controller_autonomy_patches_total",
-			Help: "Patches of Pods' tolerations, by step: hold (made without end), set (given the node's duration) and " +
-				"release (given back what the Pod had).",
+			Help: "Patches of Pods' tolerations, by step: hold (made endless), set (given the node's duration) and " +
+				"release (reset to what the Pod had).",
 		}, []string{"step"}),
 		failures: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "coordinator_controller_autonomy_patch_failures_total",

@@ -12,25 +12,25 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// HoldFor is how long a toleration is without end before it gets another number, so that kube-controller-manager has
-// cancelled the timer of the old one. It lags behind the API server by milliseconds; one that lags by 10 s has lost its
-// leader election.
+// HoldFor is how long a toleration stays without end before it gets another number. By then kube-controller-manager has
+// cancelled the timer of the old number: it lags behind the API server by milliseconds, and one that lags by 10 s has
+// lost its leader election.
 const HoldFor = 10 * time.Second
 
 // Step is what a change does to a Pod.
 type Step uint8
 
 const (
-	// Leave: nothing is to be written.
+	// Leave means that nothing is written.
 	Leave Step = iota
 
-	// Hold makes tolerations be without end: for good, or on the way to another number.
+	// Hold makes tolerations endless: for good, or on the way to another number.
 	Hold
 
 	// Set gives tolerations their number.
 	Set
 
-	// Release puts back what the Pod had, and forgets.
+	// Release puts back what the Pod had, and removes our annotations.
 	Release
 )
 
@@ -48,37 +48,37 @@ func (s Step) String() string {
 	return "Step(" + strconv.Itoa(int(s)) + ")"
 }
 
-// Change is what to write to a Pod. The zero Change is to write nothing.
+// Change is what to write to a Pod. The zero Change writes nothing.
 type Change struct {
 	Step Step
-	// Patch is a JSON patch. It changes nothing but the two tolerations and our annotations.
+	// Patch is a JSON patch. It changes only the two tolerations and our annotations.
 	Patch []Operation
 }
 
-// Operation is one of a JSON patch (RFC 6902).
+// Operation is one operation of a JSON patch (RFC 6902).
 type Operation struct {
 	Op    string `json:"op"`
 	Path  string `json:"path"`
 	Value any    `json:"value,omitempty"`
 }
 
-// kept are the taints that kube-controller-manager puts on a node that it lost, and where a Pod's own seconds for each
-// are remembered.
+// kept are the taints that kube-controller-manager puts on a lost node. For each, an annotation remembers the Pod's own
+// seconds.
 var kept = [...]struct{ taint, annotation string }{
 	{corev1.TaintNodeNotReady, edge.AnnotationOriginalNotReady},
 	{corev1.TaintNodeUnreachable, edge.AnnotationOriginalUnreachable},
 }
 
-// standing is how a Pod stands to one of these taints.
+// standing is how a Pod tolerates one of these taints.
 type standing struct {
-	// index of the toleration that says so, if it is about this taint alone; less than zero: there is none.
+	// index is that of the matching toleration if it is about this taint alone; negative means none.
 	index int
-	// now is what the Pod tolerates, own what it would without us, and want what it should.
+	// now is what the Pod tolerates, own what it would tolerate without us, and want what it should tolerate.
 	now, own, want Seconds
 }
 
 // Plan decides what to write to a Pod of a node with these terms. The second result is when to look again if nothing
-// happens; zero: never. It changes nothing.
+// happens; zero means never. It changes nothing.
 func Plan(pod *corev1.Pod, terms Terms, now time.Time) (Change, time.Duration) {
 	if terms.Rule == Unreadable || ended(pod) {
 		return Change{}, 0
@@ -100,7 +100,7 @@ func Plan(pod *corev1.Pod, terms Terms, now time.Time) (Change, time.Duration) {
 	if !wrong {
 		return tidy(pod, all, terms)
 	}
-	// Only what is without end already, and dated, can get a number.
+	// Only a toleration that is already endless, with a date, may get a number.
 	since, dated := heldSince(pod, now)
 	switch {
 	case !held || !dated:
@@ -111,7 +111,8 @@ func Plan(pod *corev1.Pod, terms Terms, now time.Time) (Change, time.Duration) {
 	return finish(pod, all, terms), 0
 }
 
-// ended: nothing evicts such a Pod, or evicts it again. A mirror Pod is kubelet's, which lets it tolerate everything.
+// ended reports whether nothing evicts this Pod, or will again. A mirror Pod belongs to kubelet, which makes it
+// tolerate everything.
 func ended(pod *corev1.Pod) bool {
 	_, mirror := pod.Annotations[corev1.MirrorPodAnnotationKey]
 	return mirror || pod.DeletionTimestamp != nil ||
@@ -130,7 +131,7 @@ func stands(pod *corev1.Pod, i int, terms Terms) standing {
 			s.index = at
 		}
 	}
-	// A Pod never had more than it has, for we only add: an annotation that says so is not ours.
+	// We only add, so a Pod never had more than it has now. An annotation that says otherwise is not ours.
 	s.own = s.now
 	if was, ok := remembered(pod, i); ok {
 		s.own = min(was, s.now)
@@ -142,7 +143,7 @@ func stands(pod *corev1.Pod, i int, terms Terms) standing {
 	return s
 }
 
-// effective finds the toleration that kube-controller-manager goes by: the first that matches. The taint has no value.
+// effective finds the toleration that kube-controller-manager uses: the first that matches. The taint has no value.
 func effective(tolerations []corev1.Toleration, taint string) (int, bool) {
 	i := slices.IndexFunc(tolerations, func(t corev1.Toleration) bool {
 		switch {
@@ -165,7 +166,8 @@ func remembered(pod *corev1.Pod, i int) (Seconds, bool) {
 	return Seconds(max(0, n)), err == nil
 }
 
-// heldSince returns how long the Pod has been held. A date far in the future is nobody's clock: it counts as long ago.
+// heldSince returns how long the Pod has been held. A date far in the future comes from no clock; it counts as long
+// ago.
 func heldSince(pod *corev1.Pod, now time.Time) (time.Duration, bool) {
 	at, err := time.Parse(time.RFC3339Nano, pod.Annotations[edge.AnnotationHeldSince])
 	if err != nil {
@@ -178,7 +180,7 @@ func heldSince(pod *corev1.Pod, now time.Time) (time.Duration, bool) {
 	return max(0, since), true
 }
 
-// hold makes all tolerations that are to change be without end, and remembers what the Pod had.
+// hold makes all tolerations that must change endless, and remembers what the Pod had.
 func hold(pod *corev1.Pod, all [len(kept)]standing, now time.Time) Change {
 	e := editor{pod: pod}
 	for i, s := range all {
@@ -193,7 +195,7 @@ func hold(pod *corev1.Pod, all [len(kept)]standing, now time.Time) Change {
 	return e.change(Hold)
 }
 
-// finish gives all tolerations what they should have.
+// finish gives all tolerations their wanted seconds.
 func finish(pod *corev1.Pod, all [len(kept)]standing, terms Terms) Change {
 	e := editor{pod: pod}
 	for i, s := range all {
@@ -205,7 +207,7 @@ func finish(pod *corev1.Pod, all [len(kept)]standing, terms Terms) Change {
 	return e.close(all, terms)
 }
 
-// tidy keeps the annotations of a Pod true whose tolerations are as they should be.
+// tidy corrects the annotations of a Pod whose tolerations are as they should be.
 func tidy(pod *corev1.Pod, all [len(kept)]standing, terms Terms) (Change, time.Duration) {
 	e := editor{pod: pod}
 	for i, s := range all {
@@ -217,14 +219,15 @@ func tidy(pod *corev1.Pod, all [len(kept)]standing, terms Terms) (Change, time.D
 // editor collects the operations of a patch.
 type editor struct {
 	pod         *corev1.Pod
-	inPlace     []Operation // of tolerations, by their index before the patch
-	added       []Operation // of tolerations
+	inPlace     []Operation // on tolerations, by their index before the patch
+	added       []Operation // tolerations
 	annotations []Operation
 }
 
-// tolerate changes only the seconds of a toleration that is about this taint alone: the API server lets nothing else of it be
-// changed, and a change of one for all taints would keep the Pod under others' taints as well. Else it puts one before
-// all others, where it is found first. It can't be taken away again; as the first it then says what the others do.
+// tolerate changes the seconds of a toleration that is about this taint alone: the API server lets nothing else of a
+// toleration change, and a change to one for all taints would keep the Pod under other taints as well. If there is no
+// such toleration, it puts one first, where it is found first. That one can't be removed again; later it repeats what
+// the others say.
 func (e *editor) tolerate(i int, s standing, to Seconds) {
 	if s.index < 0 {
 		t := corev1.Toleration{
@@ -249,7 +252,7 @@ func (e *editor) tolerate(i int, s standing, to Seconds) {
 	}
 }
 
-// remember keeps a Pod's own seconds in its annotation, or forgets them.
+// remember stores a Pod's own seconds in its annotation, or removes them.
 func (e *editor) remember(i int, s standing, wanted bool) {
 	switch {
 	case !wanted:
@@ -273,8 +276,8 @@ func (e *editor) annotate(key, value string) {
 	}
 }
 
-// close ends a change after which all is as it should be. The date of a hold stays where a toleration stays without end
-// by us: the next change needs it.
+// close ends a change after which all is as it should be. If a toleration stays endless because of us, the date of the
+// hold stays too: the next change needs it.
 func (e *editor) close(all [len(kept)]standing, terms Terms) Change {
 	byUs := func(s standing) bool { return s.want == Forever && s.own != Forever }
 	if !slices.ContainsFunc(all[:], byUs) {

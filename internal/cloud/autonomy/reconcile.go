@@ -26,7 +26,7 @@ import (
 // FieldOwner is the field manager of all writes to Nodes and Pods.
 const FieldOwner = "coordinator-controller"
 
-// conflictDelay is the least time until what was written with an outdated copy is tried again, jittered up to twice of
+// conflictDelay is the least time before a retry of a write that was based on an outdated copy, jittered up to twice of
 // it.
 const conflictDelay = 100 * time.Millisecond
 
@@ -35,10 +35,10 @@ const fieldNode = "spec.nodeName"
 
 // Reasons of the Events on a Node.
 const (
-	// EventAutonomous (Normal): the node's Pods are kept from now on, or for another time than before.
+	// EventAutonomous (Normal): the node's Pods are kept from now on, or their time has changed.
 	EventAutonomous = "NodeAutonomous"
 
-	// EventOrdinary (Normal): all Pods of the node have again what their owners gave them.
+	// EventOrdinary (Normal): all Pods of the node have their owners' tolerations again.
 	EventOrdinary = "NodeAutonomyEnded"
 
 	// EventUnreadable (Warning): the duration can't be read.
@@ -50,13 +50,13 @@ type Config struct {
 	// Nodes reads Nodes from a cache and writes to the API server.
 	Nodes client.Client
 
-	// Pods reads, watches and writes Pods at the API server, without a cache.
+	// Pods reads, watches and writes Pods on the API server, without a cache.
 	Pods client.WithWatch
 
-	// Events takes the Events on Nodes. It bounds their rate.
+	// Events receives the Events on Nodes, and bounds their rate.
 	Events events.EventRecorder
 
-	// Clock dates the beginning of a hold, and conditions.
+	// Clock dates conditions and the beginnings of holds.
 	Clock clock.PassiveClock
 }
 
@@ -78,19 +78,19 @@ func New(c Config) *Policy {
 	}
 }
 
-// Metrics returns the Policy's metrics, to be registered by the caller.
+// Metrics returns the Policy's metrics. The caller registers them.
 func (p *Policy) Metrics() prometheus.Collector { return p.metrics }
 
-// Annotations are what is read of a Node's annotations.
+// Annotations returns the keys of a Node's annotations that this package reads.
 func Annotations() []string {
 	return []string{edge.AnnotationAutonomy, edge.AnnotationAutonomyDuration}
 }
 
-// reconcileNode sweeps a Node: its condition says first what its annotations ask for, then all its Pods get it. Of a
-// Node that asks for nothing any more the condition says so last.
+// reconcileNode sweeps a Node. It first writes into the Node's condition what the annotations ask for, then updates all
+// its Pods. If the Node no longer asks for anything, it writes the condition last.
 func (p *Policy) reconcileNode(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	name := edge.NodeName(req.Name)
-	_, put := p.registry.get(name) // before the Node is read: what comes later is another put
+	_, put := p.registry.get(name) // before the Node is read: any later change is another put
 	var node corev1.Node
 	if err := p.nodes.Get(ctx, client.ObjectKey{Name: req.Name}, &node); err != nil {
 		if !apierrors.IsNotFound(err) {
@@ -126,7 +126,7 @@ func (p *Policy) reconcileNode(ctx context.Context, req reconcile.Request) (reco
 	return reconcile.Result{}, nil
 }
 
-// again says when what failed is tried again. What is gone needs nothing.
+// again says when to retry what failed. An object that is gone needs no retry.
 func again(err error) (reconcile.Result, error) {
 	switch {
 	case apierrors.IsConflict(err):
@@ -137,7 +137,7 @@ func again(err error) (reconcile.Result, error) {
 	return reconcile.Result{}, err
 }
 
-// sweep settles all Pods of a Node. One that fails keeps no other from it. It returns when to look again.
+// sweep settles all Pods of a Node; one failure does not stop the others. It returns when to look again.
 func (p *Policy) sweep(ctx context.Context, node edge.NodeName, terms Terms) (time.Duration, error) {
 	var pods corev1.PodList
 	if err := p.pods.List(ctx, &pods, client.MatchingFields{fieldNode: string(node)}); err != nil {
@@ -177,7 +177,7 @@ func (p *Policy) reconcilePod(ctx context.Context, req reconcile.Request) (recon
 	}
 	var node corev1.Node
 	if err := p.nodes.Get(ctx, client.ObjectKey{Name: pod.Spec.NodeName}, &node); err != nil {
-		if apierrors.IsNotFound(err) { // not bound, or its Node is gone and Kubernetes collects it
+		if apierrors.IsNotFound(err) { // not bound, or its Node is gone and Kubernetes collects the Pod
 			return reconcile.Result{}, nil
 		}
 		return reconcile.Result{}, fmt.Errorf("read Node %s: %w", pod.Spec.NodeName, err)
@@ -195,7 +195,7 @@ func (p *Policy) settle(ctx context.Context, pod *corev1.Pod, terms Terms) (time
 	if change.Step == Leave {
 		return after, nil
 	}
-	// With the resourceVersion, which no two states of any object share, it is this Pod as it was read, or none.
+	// The resourceVersion, which no two states of an object share, limits the patch to this Pod as it was read.
 	patch, err := json.Marshal(append([]Operation{{"replace", "/metadata/resourceVersion", pod.ResourceVersion}},
 		change.Patch...))
 	if err != nil {
@@ -217,8 +217,8 @@ func (p *Policy) settle(ctx context.Context, pod *corev1.Pod, terms Terms) (time
 	return after, nil
 }
 
-// say writes the condition, unless the Node says so already, and records an Event of it. The resourceVersion in the
-// patch keeps an outdated reconcile from announcing what another one has announced already.
+// say writes the condition and records an Event, unless the Node already says so. The resourceVersion in the patch
+// keeps an outdated reconcile from announcing what another one has announced.
 func (p *Policy) say(ctx context.Context, node *corev1.Node, terms Terms) error {
 	next := terms.condition()
 	was := conditionOf(node)
@@ -251,7 +251,7 @@ func (p *Policy) say(ctx context.Context, node *corev1.Node, terms Terms) error 
 	case Unreadable:
 		eventType, reason = corev1.EventTypeWarning, EventUnreadable
 	}
-	// Without a resourceVersion: the recorder folds Events that are alike into one, and with it no two would be.
+	// There is no resourceVersion: the recorder folds equal Events into one, and with it no two would be equal.
 	about := &corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: base.Name, UID: base.UID}
 	p.events.Eventf(about, nil, eventType, reason, "KeepPods", "%s", next.Message)
 	return nil

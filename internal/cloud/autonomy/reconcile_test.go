@@ -445,8 +445,8 @@ coordinator_controller_autonomous_nodes{pool="pool1",rule="Unreadable"} 1
 		`conflicts aside.
 # TYPE coordinator_controller_autonomy_patch_failures_total counter
 coordinator_controller_autonomy_patch_failures_total 1
-# HELP coordinator_controller_autonomy_patches_total Patches of Pods' tolerations, by step: hold (made without end), ` +
-		`set (given the node's duration) and release (given back what the Pod had).
+# HELP coordinator_controller_autonomy_patches_total Patches of Pods' tolerations, by step: hold (made endless), ` +
+		`set (given the node's duration) and release (reset to what the Pod had).
 # TYPE coordinator_controller_autonomy_patches_total counter
 coordinator_controller_autonomy_patches_total{step="hold"} 2
 coordinator_controller_autonomy_patches_total{step="release"} 1

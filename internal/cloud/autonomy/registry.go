@@ -9,9 +9,9 @@ import (
 	"yurtcoordinator/internal/live"
 )
 
-// registry holds the Nodes whose Pods must carry our marks, or may. Its size is theirs. Safe for concurrent use.
+// registry holds the Nodes whose Pods must or may carry our marks, and nothing else. It is safe for concurrent use.
 type registry struct {
-	// any is whether there is such a Node.
+	// any says whether there is such a Node.
 	any live.Value[bool]
 
 	mu     sync.Mutex
@@ -21,7 +21,7 @@ type registry struct {
 
 type entry struct {
 	terms Terms
-	put   uint64 // which put it is from
+	put   uint64 // number of the put that wrote it
 }
 
 func newRegistry() *registry { return &registry{byNode: make(map[edge.NodeName]entry)} }
@@ -34,7 +34,7 @@ func (r *registry) put(node edge.NodeName, t Terms) {
 	r.any.Set(true)
 }
 
-// get returns a Node's terms and which put they are from; 0: the Node is not there.
+// get returns a Node's terms and the number of their put; 0 means that the Node is not there.
 func (r *registry) get(node edge.NodeName) (Terms, uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -7,7 +7,8 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// autonomousRoll names the pools that have an autonomous node, and one of them, for the policy on new YurtCoordinators.
+// autonomousRoll lists the pools that have an autonomous node, each with the name of one. The policy on new
+// YurtCoordinators reads it.
 func autonomousRoll() roll.Roll[*corev1.Node] {
 	return roll.Roll[*corev1.Node]{
 		Name: "autonomy-roll", ConfigMap: edge.ConfigMapAutonomousPools, Object: &corev1.Node{}, List: &corev1.NodeList{},

@@ -13,21 +13,21 @@ import (
 // Seconds is how long a taint is tolerated.
 type Seconds int64
 
-// Forever is without end. As the largest number it compares as it should.
+// Forever means without end. As the largest number it compares correctly.
 const Forever Seconds = math.MaxInt64
 
 // Rule is what a Node's annotations ask for.
 type Rule uint8
 
 const (
-	// Ordinary: no annotation. The Pods have what their owners gave them.
+	// Ordinary means that there is no annotation. The Pods keep their owners' tolerations.
 	Ordinary Rule = iota
 
-	// Kept: the Pods are kept for Terms.For.
+	// Kept means that the Pods are kept for Terms.For.
 	Kept
 
-	// Unreadable: the duration can't be read. The Pods are left as they are: a typing error neither evicts what is kept
-	// nor keeps what is not.
+	// Unreadable means that the duration can't be read. The Pods stay as they are: a typing error neither evicts kept
+	// Pods nor keeps others.
 	Unreadable
 )
 
@@ -43,7 +43,7 @@ func (r Rule) String() string {
 	return fmt.Sprintf("Rule(%d)", uint8(r))
 }
 
-// Terms are a Node's.
+// Terms are what one Node's annotations ask for.
 type Terms struct {
 	Rule Rule
 
@@ -54,11 +54,11 @@ type Terms struct {
 	Problem string
 }
 
-// maxQuoted bounds what of an annotation is repeated in messages.
+// maxQuoted bounds how much of an annotation messages quote.
 const maxQuoted = 64
 
-// TermsOf reads the annotations of a Node, as OpenYurt does: autonomy without end goes before a duration, and a duration
-// of nothing is without end. A part of a second counts as a whole one.
+// TermsOf reads the annotations of a Node as OpenYurt does: autonomy without end takes precedence over a duration, and
+// a duration of zero means without end. It rounds part of a second up.
 func TermsOf(node *corev1.Node) Terms {
 	if node.Annotations[edge.AnnotationAutonomy] == edge.AutonomyOn {
 		return Terms{Rule: Kept, For: Forever}
@@ -73,7 +73,7 @@ func TermsOf(node *corev1.Node) Terms {
 			text = text[:maxQuoted] + "..."
 		}
 		return Terms{Rule: Unreadable, Problem: fmt.Sprintf(
-			"The annotation %s is %q: want a duration as 90s, 2h or 1h30m, or 0s for without end. "+
+			"The annotation %s is %q: it must be a duration such as 90s, 2h or 1h30m, or 0s for ever. "+
 				"Until then the Pods are left as they are.", edge.AnnotationAutonomyDuration, text)}
 	}
 	if d <= 0 {
@@ -98,7 +98,7 @@ const (
 	ReasonUnreadable = "InvalidDuration"
 )
 
-// condition is what to say of Terms on the Node, without times.
+// condition returns the condition for the Node, without times.
 func (t Terms) condition() corev1.NodeCondition {
 	c := corev1.NodeCondition{Type: edge.ConditionPodsKept}
 	switch t.Rule {
@@ -118,7 +118,7 @@ func (t Terms) condition() corev1.NodeCondition {
 	return c
 }
 
-// conditionOf returns the Node's PodsKept condition; the zero one where it has none.
+// conditionOf returns the Node's PodsKept condition, or the zero condition.
 func conditionOf(node *corev1.Node) corev1.NodeCondition {
 	for _, c := range node.Status.Conditions {
 		if c.Type == edge.ConditionPodsKept {
@@ -128,12 +128,12 @@ func conditionOf(node *corev1.Node) corev1.NodeCondition {
 	return corev1.NodeCondition{}
 }
 
-// says reports whether a condition says what it should.
+// says reports whether a condition is already as wanted.
 func says(was, wanted corev1.NodeCondition) bool {
 	return was.Status == wanted.Status && was.Reason == wanted.Reason && was.Message == wanted.Message
 }
 
-// mayBeMarked reports whether, by what the Node says, its Pods may carry our marks.
+// mayBeMarked reports whether the Node's condition allows its Pods to carry our marks.
 func mayBeMarked(c corev1.NodeCondition) bool {
 	return c.Status == corev1.ConditionTrue || c.Status == corev1.ConditionUnknown
 }

@@ -28,21 +28,21 @@ import (
 )
 
 const (
-	// nodeWorkers is how many Nodes are swept at a time, a list and a few dozen writes each; podWorkers is how many
-	// single Pods are written besides. The Pods have a queue of their own: a new one does not wait for a sweep of
+	// nodeWorkers is how many Nodes are swept at a time, with a list and a few dozen writes each. podWorkers is how
+	// many single Pods are written besides. Pods have their own queue, so a new Pod does not wait for a sweep of
 	// thousands of Nodes.
 	nodeWorkers, podWorkers = 8, 8
 
-	// reconcileTimeout bounds one sweep. One that does not end in it has settled some Pods and is tried again.
+	// reconcileTimeout bounds one sweep. A sweep that it cuts short has settled some Pods, and is retried.
 	reconcileTimeout = 30 * time.Second
 
 	// retryMax is the longest wait before a failed reconcile is tried again, before jitter.
 	retryMax = 2 * time.Minute
 
-	// First and longest wait before a watch that failed begins again.
+	// watchRetryBase and watchRetryMax are the first and the longest wait before a failed watch starts again.
 	watchRetryBase, watchRetryMax = 200 * time.Millisecond, 30 * time.Second
 
-	// watchLife is after how long we end a watch ourselves, jittered up to twice of it. It goes on where it stood.
+	// watchLife is how long we let a watch run, jittered up to twice of it. The next watch continues where it stopped.
 	watchLife = 10 * time.Minute
 )
 
@@ -65,7 +65,7 @@ func (p *Policy) AddTo(mgr manager.Manager) error {
 		autonomousRoll().AddTo(mgr))
 }
 
-// handOut is a source that does nothing but give its controller's queue away, once, to whoever fills it.
+// handOut is a source that only hands its controller's queue, once, to the goroutine that fills it.
 func handOut(to chan<- queue) source.Source {
 	return source.Func(func(_ context.Context, q queue) error {
 		to <- q
@@ -73,8 +73,8 @@ func handOut(to chan<- queue) source.Source {
 	})
 }
 
-// nodeHandler keeps the registry, and enqueues the Nodes whose terms changed or whose condition does not say them. A new
-// Node that asks for nothing is looked at once: its Pods may be those of one of the same name that was deleted.
+// nodeHandler keeps the registry, and enqueues a Node when its terms change or its condition does not match them. It
+// also enqueues a new Node that asks for nothing: its Pods may belong to a deleted Node of the same name.
 func (p *Policy) nodeHandler() handler.TypedFuncs[*corev1.Node, reconcile.Request] {
 	add := func(node *corev1.Node, terms Terms, q queue) {
 		p.registry.put(edge.NodeName(node.Name), terms)
@@ -102,7 +102,7 @@ func (p *Policy) nodeHandler() handler.TypedFuncs[*corev1.Node, reconcile.Reques
 	}
 }
 
-// sawPod enqueues a Pod that needs something, now or later.
+// sawPod enqueues a Pod that needs a write now or later.
 func (p *Policy) sawPod(pod *corev1.Pod, q queue) {
 	terms, put := p.registry.get(edge.NodeName(pod.Spec.NodeName))
 	if put == 0 && !marked(pod) {
@@ -117,7 +117,8 @@ func (p *Policy) sawPod(pod *corev1.Pod, q queue) {
 	}
 }
 
-// marked: the Pod carries an annotation of ours. On an ordinary node it came with a copy of an autonomous one's Pod.
+// marked reports whether the Pod carries an annotation of ours. On an ordinary node, such a Pod is a copy of an
+// autonomous node's Pod.
 func marked(pod *corev1.Pod) bool {
 	for _, k := range kept {
 		if _, found := pod.Annotations[k.annotation]; found {
@@ -127,14 +128,14 @@ func marked(pod *corev1.Pod) bool {
 	return false
 }
 
-// podWatch is the watch of all Pods. It runs while there is a Node whose Pods must or may be marked.
+// podWatch is the watch of all Pods. It runs while some Node's Pods must or may be marked.
 type podWatch struct {
 	policy *Policy
-	// nodes and pods give the queues of the two controllers when these have started.
+	// nodes and pods deliver the queues of the two controllers once they have started.
 	nodes, pods chan queue
 }
 
-// Start implements manager.Runnable. It ends with ctx alone.
+// Start implements manager.Runnable. It ends only with ctx.
 func (w *podWatch) Start(ctx context.Context) error {
 	var nodes, pods queue
 	for nodes == nil || pods == nil {
@@ -157,7 +158,7 @@ func (w *podWatch) Start(ctx context.Context) error {
 		}
 		if err != nil && ctx.Err() == nil {
 			delay := backoff.Step()
-			log.Error(err, "Watch of Pods failed; it begins anew", "delay", delay)
+			log.Error(err, "The watch of Pods failed; it will start again", "delay", delay)
 			pause(ctx, delay)
 		}
 	}
@@ -167,12 +168,12 @@ func (w *podWatch) Start(ctx context.Context) error {
 // NeedLeaderElection implements manager.LeaderElectionRunnable.
 func (w *podWatch) NeedLeaderElection() bool { return true }
 
-// follow watches from the present state on, and has all Nodes swept that the registry holds: what they had before is in
-// their lists. It returns nil when the registry is empty, and whether the watch had begun.
+// follow watches from the present state on, and has all Nodes of the registry swept: their lists contain what existed
+// before. It returns nil when the registry is empty, and whether the watch had begun.
 func (p *Policy) follow(ctx context.Context, nodes, pods queue) (began bool, err error) {
 	var list corev1.PodList
 	if err := p.pods.List(ctx, &list, client.Limit(1)); err != nil {
-		return false, fmt.Errorf("ask for the present revision of Pods: %w", err)
+		return false, fmt.Errorf("read the current revision of Pods: %w", err)
 	}
 	revision := list.ResourceVersion
 	backoff := newBackoff()
@@ -196,7 +197,7 @@ func (p *Policy) follow(ctx context.Context, nodes, pods queue) (began bool, err
 		case apierrors.IsResourceExpired(err), apierrors.IsGone(err):
 			return began, err
 		case err != nil && !errors.Is(err, io.EOF):
-			klog.FromContext(ctx).Error(err, "Watch of Pods broke; it goes on where it stood", "revision", revision)
+			klog.FromContext(ctx).Error(err, "The watch of Pods broke; it continues from its last revision", "revision", revision)
 		}
 		pause(ctx, backoff.Step())
 	}
@@ -217,11 +218,11 @@ func (p *Policy) watchPods(ctx context.Context, revision string) (watch.Interfac
 	return watcher, nil
 }
 
-// errNobody: there is no Node any more whose Pods must or may be marked.
+// errNobody says that no Node remains whose Pods must or may be marked.
 var errNobody = errors.New("no autonomous node")
 
-// read takes in what a watch tells, until it ends, and returns the revision up to which it told. The error is io.EOF for
-// a watch that just ended.
+// read consumes a watch until it ends, and returns the last revision that it told. The error is io.EOF if the watch
+// just ended.
 func (p *Policy) read(ctx context.Context, w watch.Interface, revision string, pods queue) (string, error) {
 	defer w.Stop()
 	for {
@@ -239,7 +240,7 @@ func (p *Policy) read(ctx context.Context, w watch.Interface, revision string, p
 			}
 			pod, ok := e.Object.(*corev1.Pod)
 			if !ok {
-				return revision, fmt.Errorf("a watch of Pods told of a %T", e.Object)
+				return revision, fmt.Errorf("the watch of Pods sent a %T", e.Object)
 			}
 			if e.Type == watch.Added || e.Type == watch.Modified {
 				p.sawPod(pod, pods)

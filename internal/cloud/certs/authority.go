@@ -11,34 +11,34 @@ import (
 	"time"
 )
 
-// maxTrusted bounds how many authorities are trusted at a time. Two is what a rotation needs; more come from keys that were
-// lost, whose certificates stay trusted. The newest stay.
+// maxTrusted bounds how many authorities are trusted at a time; the newest stay. A rotation needs two. More can come
+// from lost keys, whose certificates stay trusted.
 const maxTrusted = 8
 
-// Authority is a pool's certificate authority, as it is kept.
+// Authority is a pool's certificate authority, as stored.
 type Authority struct {
 	// Pair signs.
 	Pair
-	// Next is trusted already and will sign; there is one only during a rotation.
+	// Next is already trusted and will sign later. It exists only during a rotation.
 	Next Pair
-	// Trusted is the PEM bundle of all that are trusted.
+	// Trusted is the PEM bundle of all trusted authorities.
 	Trusted []byte
 }
 
-// Step is what is to be done with an Authority.
+// Step is what to do next with an Authority.
 type Step string
 
 // The steps.
 const (
-	// StepNone: it is as it should be.
+	// StepNone means that nothing is due.
 	StepNone Step = ""
-	// StepReplace: there is none that can sign. A new one signs at once.
+	// StepReplace means that no authority can sign. A new one signs at once.
 	StepReplace Step = "Made"
-	// StepAdd: it is due. A successor is made, and trusted.
+	// StepAdd means that the authority is due for rotation. A successor is made, and trusted.
 	StepAdd Step = "Added"
-	// StepPromote: the successor signs from now on.
+	// StepPromote means that the successor signs from now on.
 	StepPromote Step = "Promoted"
-	// StepTrust: the bundle lacks one that it should have, or has one that has expired.
+	// StepTrust means that the bundle lacks an authority, or holds one that has expired.
 	StepTrust Step = "Trusted"
 )
 
@@ -48,15 +48,15 @@ func (a Authority) Plan(settle time.Duration, now time.Time) (step Step, why str
 	next, nextBroken := usableAuthority(a.Next, now)
 	switch {
 	case broken != nil && nextBroken == nil:
-		return StepPromote, "the one that signs is of no use: " + broken.Error(), time.Time{}
+		return StepPromote, "the signing authority can't be used: " + broken.Error(), time.Time{}
 	case broken != nil:
 		return StepReplace, broken.Error(), time.Time{}
 	case !a.Next.IsZero() && nextBroken != nil:
-		return StepAdd, "the successor is of no use: " + nextBroken.Error(), time.Time{}
+		return StepAdd, "the successor can't be used: " + nextBroken.Error(), time.Time{}
 	case nextBroken == nil:
 		again = settled(signing, next, settle)
 		if !now.Before(again) {
-			return StepPromote, "the successor is known by now", time.Time{}
+			return StepPromote, "the successor has been trusted for long enough", time.Time{}
 		}
 	default:
 		if again = due(signing); !now.Before(again) {
@@ -64,21 +64,22 @@ func (a Authority) Plan(settle time.Duration, now time.Time) (step Step, why str
 		}
 	}
 	if !bytes.Equal(a.Trusted, a.trusted(now)) {
-		return StepTrust, "the bundle has another content", time.Time{}
+		return StepTrust, "the trusted authorities have changed", time.Time{}
 	}
 	for _, cert := range Certificates(a.Trusted) {
-		again = earliest(again, cert.NotAfter.Add(time.Second)) // a certificate is good to the very end
+		again = earliest(again, cert.NotAfter.Add(time.Second)) // a certificate is valid to the very end
 	}
 	return StepNone, "", again
 }
 
-// settled is when next may sign: after the time given, but halfway to the end of the one before at the latest.
+// settled returns when next may sign: after the settle time, but at the latest halfway to the end of the signing
+// authority.
 func settled(signing, next *x509.Certificate, settle time.Duration) time.Time {
 	made := next.NotBefore.Add(Backdate)
 	return earliest(made.Add(settle), made.Add(signing.NotAfter.Sub(made)/2))
 }
 
-// Take returns a after a step. What signs and what comes next are always trusted.
+// Take returns a after a step. The signing authority and its successor are always trusted.
 func (a Authority) Take(step Step, commonName string, life time.Duration, now time.Time) (Authority, error) {
 	switch step {
 	case StepReplace, StepAdd:
@@ -100,7 +101,7 @@ func (a Authority) Take(step Step, commonName string, life time.Duration, now ti
 	return a, nil
 }
 
-// trusted is what the bundle should be: the one that signs, its successor, and those of before that have not expired.
+// trusted returns the wanted bundle: the signing authority, its successor, and earlier ones that have not expired.
 func (a Authority) trusted(now time.Time) []byte {
 	var out []byte
 	n := 0
@@ -134,13 +135,13 @@ func usableAuthority(p Pair, now time.Time) (*x509.Certificate, error) {
 	case err != nil:
 	case !cert.IsCA:
 		err = errors.New("it is not an authority's")
-	case now.Before(cert.NotBefore): // made by a clock that was wrong: nobody trusts what it signs
+	case now.Before(cert.NotBefore): // made by a wrong clock: nobody trusts what it signs
 		err = errors.New("it is not valid before " + stamp(cert.NotBefore))
 	}
 	return cert, err
 }
 
-// Sign makes the certificate that is asked for. It expires no later than the authority.
+// Sign makes the requested certificate. It expires no later than the authority.
 func (a Authority) Sign(r Request, now time.Time) (Pair, error) {
 	parent, err := usableAuthority(a.Pair, now)
 	if err != nil {

@@ -186,9 +186,9 @@ func TestRequestPlan(t *testing.T) {
 			"it is for [10.0.0.1 fd00::1], not [10.0.0.2 fd00::1]"},
 		"one more":   {with(func(r *Request) { r.IPs = append(r.IPs, "10.0.0.9") }), have, a.Trusted, 0, "it is for [10.0.0.1"},
 		"other name": {with(func(r *Request) { r.DNSNames = []string{"b.svc"} }), have, a.Trusted, 0, "it is for [a.svc b.svc]"},
-		"other user": {with(func(r *Request) { r.CommonName = "d" }), have, a.Trusted, 0, `it is of "c", not "d"`},
+		"other user": {with(func(r *Request) { r.CommonName = "d" }), have, a.Trusted, 0, `it is for "c", not "d"`},
 		"other group": {with(func(r *Request) { r.Organizations = []string{"g"} }), have, a.Trusted, 0,
-			`it is of "c", not "c"`},
+			`it is for "c", not "c"`},
 		"client": {with(func(r *Request) { r.Server, r.Client = false, true }), have, a.Trusted, 0, "it is not trusted"},
 	} {
 		why, again := c.r.Plan(c.have, c.trusted, start.Add(c.at))
@@ -300,10 +300,10 @@ func TestAdopt(t *testing.T) {
 	}{
 		"other key":  {good, other, "it can't be used"},
 		"nothing":    {nil, key, "it can't be used"},
-		"other user": {answered(t, request, func(c *x509.Certificate) { c.Subject.CommonName = "v" }), key, "it is of"},
+		"other user": {answered(t, request, func(c *x509.Certificate) { c.Subject.CommonName = "v" }), key, "it is for"},
 		"with groups": {answered(t, request, func(c *x509.Certificate) {
 			c.Subject.Organization = []string{"g"}
-		}), key, "it is of"},
+		}), key, "it is for"},
 		"a server's": {answered(t, request, func(c *x509.Certificate) {
 			c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
 		}), key, "it is not for clients"},

@@ -13,9 +13,10 @@ import (
 	"time"
 )
 
-// A client certificate that somebody else signs: a key of ours, a request for it (PKCS #10), and what came back.
+// This file is about client certificates that somebody else signs: our key, a request for it (PKCS #10), and the signed
+// result.
 
-// NewKey makes a private key, PEM.
+// NewKey makes a private key in PEM.
 func NewKey() ([]byte, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -24,7 +25,7 @@ func NewKey() ([]byte, error) {
 	return encodeKey(key)
 }
 
-// SigningRequest asks for a client certificate of a user without groups, with this key.
+// SigningRequest makes a request for a client certificate with this key, for a user without groups.
 func SigningRequest(key []byte, user string) ([]byte, error) {
 	signer, err := parseKey(key)
 	if err != nil {
@@ -38,8 +39,8 @@ func SigningRequest(key []byte, user string) ([]byte, error) {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}), nil
 }
 
-// IsSigningRequest returns why a request is not what SigningRequest makes with these arguments, or nil. Only who has the key
-// can have made it then.
+// IsSigningRequest returns why a request is not what SigningRequest makes from these arguments, or nil. If it returns
+// nil, only the owner of the key can have made the request.
 func IsSigningRequest(request, key []byte, user string) error {
 	block, rest := pem.Decode(request)
 	if block == nil || block.Type != "CERTIFICATE REQUEST" || len(rest) > 0 {
@@ -66,25 +67,25 @@ func IsSigningRequest(request, key []byte, user string) error {
 	return nil
 }
 
-// Adopt returns what a signer sent for a key, if it is a client certificate of the user that is good at this time.
+// Adopt returns the pair of a key and a signer's answer, if that is a client certificate of the user and valid now.
 func Adopt(cert, key []byte, user string, now time.Time) (Pair, error) {
 	p := Pair{Cert: Bundle(cert), Key: key}
 	why, _ := PlanClient(p, user, now)
 	if why != "" {
-		return Pair{}, fmt.Errorf("what the signer sent is not what was asked for: %s", why)
+		return Pair{}, fmt.Errorf("the signer sent something other than requested: %s", why)
 	}
 	return p, nil
 }
 
-// PlanClient returns why a client certificate that somebody else signed must be asked for anew, or nothing and when to look
-// again. Who verifies it is not known here.
+// PlanClient returns why a client certificate that somebody else signed must be requested again, or nothing and when to
+// look again. It does not know who verifies the certificate.
 func PlanClient(have Pair, user string, now time.Time) (why string, again time.Time) {
 	cert, err := have.parse()
 	switch {
 	case err != nil:
 		return err.Error(), time.Time{}
 	case cert.Subject.CommonName != user || len(cert.Subject.Organization) > 0:
-		return fmt.Sprintf("it is of %q, not only of %q", cert.Subject, user), time.Time{}
+		return fmt.Sprintf("it is for %q, not only for %q", cert.Subject, user), time.Time{}
 	case !slices.Contains(cert.ExtKeyUsage, x509.ExtKeyUsageClientAuth):
 		return "it is not for clients", time.Time{}
 	case now.Before(cert.NotBefore):

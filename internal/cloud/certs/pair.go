@@ -15,28 +15,28 @@ import (
 	"time"
 )
 
-// Backdate is how long before its making a certificate becomes valid: twice the five minutes that clocks may be apart.
+// Backdate is how long before its making a certificate becomes valid: twice the five minutes that clocks may differ.
 const Backdate = 10 * time.Minute
 
-// Lives says how long certificates live. A zero field means what its comment says.
+// Lives says how long certificates live. The comment at each field gives the default that zero means.
 type Lives struct {
-	// Authority is that of a pool's authority: five years.
+	// Authority is the life of a pool's authority: five years.
 	Authority time.Duration
-	// Settle is how long a new authority is trusted before it signs: 90 days. A hub that does not hear from the cloud for
-	// that long, while its coordinator does, knows the coordinator no more until it does.
+	// Settle is how long a new authority is trusted before it signs: 90 days. A hub that hears nothing from the cloud
+	// for that long, while its coordinator does, rejects the coordinator until it hears from the cloud again.
 	Settle time.Duration
-	// Serving is that of a coordinator's serving certificate: a year. A third of it is how long a coordinator may be cut off
-	// from the cloud and go on serving its pool.
+	// Serving is the life of a coordinator's serving certificate: a year. A coordinator that is cut off from the cloud
+	// can serve its pool for a third of that.
 	Serving time.Duration
-	// Operator is that of an operators' client certificate: 90 days.
+	// Operator is the life of an operators' client certificate: 90 days.
 	Operator time.Duration
-	// Kubelet is what is asked for for the client certificate towards kubelets: a year. The signer may give less.
+	// Kubelet is the requested life of the client certificate for kubelets: a year. The signer may give less.
 	Kubelet time.Duration
 }
 
 const day = 24 * time.Hour
 
-// Completed returns l with its zero fields replaced by what they mean.
+// Completed returns l with its zero fields replaced by their defaults.
 func (l Lives) Completed() Lives {
 	for _, f := range []struct {
 		field *time.Duration
@@ -52,15 +52,15 @@ func (l Lives) Completed() Lives {
 	return l
 }
 
-// Pair is a certificate and its private key, both PEM.
+// Pair is a certificate and its private key, both in PEM.
 type Pair struct {
 	Cert, Key []byte
 }
 
-// IsZero reports whether there is nothing.
+// IsZero reports whether the pair is empty.
 func (p Pair) IsZero() bool { return len(p.Cert) == 0 && len(p.Key) == 0 }
 
-// parse returns the certificate, or why the pair is of no use.
+// parse returns the certificate, or why the pair can't be used.
 func (p Pair) parse() (*x509.Certificate, error) {
 	if p.IsZero() {
 		return nil, errors.New("there is none")
@@ -72,7 +72,7 @@ func (p Pair) parse() (*x509.Certificate, error) {
 	return loaded.Leaf, nil
 }
 
-// Usable returns why a pair can't be used at a time, by a program that only wants it to be whole and not expired, or nil.
+// Usable returns nil if the pair is complete and not expired at this time, else the reason. It checks nothing else.
 func (p Pair) Usable(now time.Time) error {
 	cert, err := p.parse()
 	if err == nil && now.After(cert.NotAfter) {
@@ -81,13 +81,13 @@ func (p Pair) Usable(now time.Time) error {
 	return err
 }
 
-// SelfSigned makes a pair that nobody trusts, for where a file must be there.
+// SelfSigned makes a pair that nobody trusts, for a place where a file must exist.
 func SelfSigned(commonName string, life time.Duration, now time.Time) (Pair, error) {
 	template := Request{CommonName: commonName, Client: true}.template(now, now.Add(life))
 	return makePair(template, nil, nil)
 }
 
-// makePair makes a key and has the parent sign the template for it; without a parent it signs itself.
+// makePair makes a key and has the parent sign the template for it. Without a parent the pair signs itself.
 func makePair(template, parent *x509.Certificate, signer crypto.Signer) (Pair, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -138,7 +138,7 @@ func encodeCert(der []byte) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
 }
 
-// Certificates returns the certificates in a PEM bundle, leaving out what is none, and each but once.
+// Certificates returns the certificates in a PEM bundle, each only once. It skips everything else.
 func Certificates(bundle []byte) []*x509.Certificate {
 	var certs []*x509.Certificate
 	seen := make(map[string]bool)
@@ -153,7 +153,7 @@ func Certificates(bundle []byte) []*x509.Certificate {
 	return certs
 }
 
-// Bundle joins PEM bundles, each certificate but once, in the order that they are given.
+// Bundle joins PEM bundles in the given order, each certificate only once.
 func Bundle(bundles ...[]byte) []byte {
 	var out []byte
 	for _, cert := range Certificates(bytes.Join(bundles, []byte("\n"))) {
@@ -162,7 +162,7 @@ func Bundle(bundles ...[]byte) []byte {
 	return out
 }
 
-// due is when a certificate of ours is to be renewed: when two thirds of the time since it was made are over.
+// due returns when our certificate must be renewed: two thirds of its life after it was made.
 func due(cert *x509.Certificate) time.Time {
 	return twoThirds(cert.NotBefore.Add(Backdate), cert.NotAfter)
 }

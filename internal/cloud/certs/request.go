@@ -10,15 +10,15 @@ import (
 	"time"
 )
 
-// Request is a certificate that is wanted of an Authority.
+// Request is a certificate that an Authority must sign.
 type Request struct {
 	// CommonName and Organizations are the user and groups of a client.
 	CommonName    string
 	Organizations []string
-	// DNSNames and IPs are what a server is called by. Their order makes no difference.
+	// DNSNames and IPs are a server's names and addresses, in any order.
 	DNSNames []string
 	IPs      []string
-	// Server and Client are what it may be used for.
+	// Server and Client are the allowed uses.
 	Server, Client bool
 	Life           time.Duration
 }
@@ -50,8 +50,8 @@ func (r Request) usages() []x509.ExtKeyUsage {
 	return usages
 }
 
-// Plan returns why what there is must be made anew, or nothing and when to look again. The certificate must be verified by
-// one in the bundle trusted.
+// Plan returns why the present certificate must be made again, or nothing and when to look again. An authority in the
+// bundle trusted must verify the certificate.
 func (r Request) Plan(have Pair, trusted []byte, now time.Time) (why string, again time.Time) {
 	cert, err := have.parse()
 	if err != nil {
@@ -80,7 +80,7 @@ func (r Request) differs(cert *x509.Certificate) string {
 	}
 	switch {
 	case cert.Subject.CommonName != r.CommonName || !same(cert.Subject.Organization, r.Organizations):
-		return fmt.Sprintf("it is of %q, not %q", cert.Subject.CommonName, r.CommonName)
+		return fmt.Sprintf("it is for %q, not %q", cert.Subject.CommonName, r.CommonName)
 	case !same(cert.DNSNames, r.DNSNames):
 		return fmt.Sprintf("it is for %s, not %s", list(cert.DNSNames), list(r.DNSNames))
 	case !same(ips, canonical(r.IPs)):

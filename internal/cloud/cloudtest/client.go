@@ -27,10 +27,10 @@ import (
 	"yurtcoordinator/apis/apps/v1beta2"
 )
 
-// within is how long Eventually waits: long, since only a test that fails waits that long.
+// within is how long Eventually waits. It is long, because only a failing test waits that long.
 const within = 60 * time.Second
 
-// Scheme knows all kinds of Kubernetes, CRDs and ours.
+// Scheme knows all kinds of Kubernetes, CRDs and our own.
 func Scheme(t testing.TB) *runtime.Scheme {
 	t.Helper()
 	s := runtime.NewScheme()
@@ -41,7 +41,7 @@ func Scheme(t testing.TB) *runtime.Scheme {
 	return s
 }
 
-// Client returns one that asks the API server itself, with Scheme.
+// Client returns a client with Scheme that asks the API server itself.
 func Client(t testing.TB, cfg *rest.Config) client.WithWatch {
 	t.Helper()
 	c, err := client.NewWithWatch(cfg, client.Options{Scheme: Scheme(t)})
@@ -51,15 +51,15 @@ func Client(t testing.TB, cfg *rest.Config) client.WithWatch {
 	return c
 }
 
-// As returns how to reach the API server as somebody else, by impersonation.
+// As returns a configuration for another user, by impersonation.
 func As(cfg *rest.Config, user string, groups ...string) *rest.Config {
 	as := rest.CopyConfig(cfg)
 	as.Impersonate = rest.ImpersonationConfig{UserName: user, Groups: groups}
 	return as
 }
 
-// Restricted returns how to reach the API server as a user who may do what these rules say, in all of the cluster, and nothing
-// else. Tests that share a server may ask for the same user, with the same rules.
+// Restricted returns a configuration for a user who may do what these rules say, in the whole cluster, and nothing
+// else. Tests that share a server may ask for the same user with the same rules.
 func Restricted(t testing.TB, cfg *rest.Config, user string, rules ...rbacv1.PolicyRule) *rest.Config {
 	t.Helper()
 	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "cloudtest:" + user}, Rules: rules}
@@ -76,7 +76,7 @@ func Restricted(t testing.TB, cfg *rest.Config, user string, rules ...rbacv1.Pol
 	return As(cfg, user)
 }
 
-// Eventually waits until check returns nil, and fails with what it returned last.
+// Eventually waits until check returns nil. If it never does, the test fails with its last error.
 func Eventually(t testing.TB, what string, check func() error) {
 	t.Helper()
 	var err error
@@ -84,13 +84,13 @@ func Eventually(t testing.TB, what string, check func() error) {
 		if err = check(); err == nil {
 			return
 		}
-		time.Sleep(20 * time.Millisecond) // another process is waited for
+		time.Sleep(20 * time.Millisecond) // waits for another process
 	}
 	t.Fatalf("%s: not within %v: %v", what, within, err)
 }
 
-// Quiet fails the test unless writes cease: a silence without any must come, after one write at most. That one may have been
-// under way, made of what was read before the result was there that the test has seen.
+// Quiet fails the test unless writes cease: after at most one write there must be a silence. That one write may have
+// been under way, decided before the result that the test saw.
 func Quiet(t testing.TB, writes func() []string, silence time.Duration) {
 	t.Helper()
 	first := writes()
@@ -99,7 +99,7 @@ func Quiet(t testing.TB, writes func() []string, silence time.Duration) {
 		if len(before) > len(first)+1 {
 			t.Fatalf("writes without need: %v", before[len(first):])
 		}
-		time.Sleep(silence) // for something not to happen
+		time.Sleep(silence) // proves that something does not happen
 		if after := writes(); len(after) > len(before) {
 			return fmt.Errorf("written: %v", after[len(before):])
 		}
@@ -107,8 +107,8 @@ func Quiet(t testing.TB, writes func() []string, silence time.Duration) {
 	})
 }
 
-// Manager runs a manager with what add adds to it, until stop is called or the test ends. It has Scheme, serves nothing
-// and elects nobody, unless o says otherwise.
+// Manager runs a manager with what add adds to it, until stop is called or the test ends. Unless o says otherwise, it
+// has Scheme, serves nothing and elects no leader.
 func Manager(t testing.TB, cfg *rest.Config, o manager.Options, add func(manager.Manager) error) (stop func()) {
 	t.Helper()
 	if o.Scheme == nil {
@@ -127,7 +127,7 @@ func Manager(t testing.TB, cfg *rest.Config, o manager.Options, add func(manager
 	if err := add(mgr); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(context.Background()) // ends in stop, after the test's own context
+	ctx, cancel := context.WithCancel(context.Background()) // stop ends it, after the test's own context
 	ended := make(chan error, 1)
 	go func() { ended <- mgr.Start(ctx) }()
 	stop = sync.OnceFunc(func() {
@@ -140,7 +140,7 @@ func Manager(t testing.TB, cfg *rest.Config, o manager.Options, add func(manager
 	return stop
 }
 
-// May is a rule for Restricted.
+// May returns a rule for Restricted.
 func May(group, resource string, verbs ...string) rbacv1.PolicyRule {
 	return rbacv1.PolicyRule{APIGroups: []string{group}, Resources: []string{resource}, Verbs: verbs}
 }
@@ -151,7 +151,7 @@ type Requests struct {
 	sent []string
 }
 
-// Count returns a copy of cfg whose requests are counted.
+// Count returns a copy of cfg that counts requests.
 func Count(cfg *rest.Config) (*rest.Config, *Requests) {
 	counted, r := rest.CopyConfig(cfg), &Requests{}
 	counted.Wrap(func(next http.RoundTripper) http.RoundTripper {
@@ -165,7 +165,7 @@ func Count(cfg *rest.Config) (*rest.Config, *Requests) {
 	return counted, r
 }
 
-// Writes are the requests so far that change something, as "PATCH /api/v1/nodes/n1", without Events.
+// Writes returns the requests so far that change something, as "PATCH /api/v1/nodes/n1", without Events.
 func (r *Requests) Writes() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()

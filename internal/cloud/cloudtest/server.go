@@ -1,11 +1,11 @@
-// Package cloudtest runs the cloud's controllers against a real API server: kube-apiserver and etcd as subprocesses, with
-// our CRDs in it, and none of Kubernetes' controllers.
+// Package cloudtest runs the cloud's controllers against a real API server. kube-apiserver and etcd run as
+// subprocesses, with our CRDs and without Kubernetes' controllers.
 //
-// To start it takes seconds. A package whose tests share one server has
+// The start takes seconds. A package whose tests share one server has
 //
 //	func TestMain(m *testing.M) { os.Exit(cloudtest.Main(m)) }
 //
-// and its tests keep apart by namespaces and names. The server starts with the first test that asks for it.
+// and its tests use separate namespaces and names. The server starts with the first test that asks for it.
 package cloudtest
 
 import (
@@ -24,10 +24,10 @@ import (
 )
 
 const (
-	// assets names the directory that has kube-apiserver and etcd; the name is that of controller-runtime's own tools.
+	// assets names the directory with kube-apiserver and etcd. controller-runtime's own tools use the same name.
 	assets = "KUBEBUILDER_ASSETS"
 
-	// startTimeout and stopTimeout are for a machine that is busy with other tests.
+	// startTimeout and stopTimeout allow for a machine that is busy with other tests.
 	startTimeout, stopTimeout = 2 * time.Minute, 30 * time.Second
 
 	crds = "deploy/charts/yurt-coordinator/files/crds"
@@ -44,13 +44,12 @@ type options struct {
 // WithoutCRDs leaves our CRDs out.
 func WithoutCRDs() Option { return func(o *options) { o.withoutCRDs = true } }
 
-// Flag sets a flag of kube-apiserver, instead of what it would be; name is without dashes.
+// Flag sets a flag of kube-apiserver in place of its default; name has no dashes.
 func Flag(name string, values ...string) Option {
 	return func(o *options) { o.flags[name] = values }
 }
 
-// shared is the server of the package under test. It is state of the package because TestMain has nothing else to hand
-// on to tests.
+// shared is the server of the package under test. It is package state because TestMain can hand nothing else to tests.
 var shared struct {
 	mu     sync.Mutex
 	inMain bool // between the start and the end of Main
@@ -58,7 +57,7 @@ var shared struct {
 	err    error
 }
 
-// Main runs a package's tests, which share one server, and returns the status to exit with.
+// Main runs a package's tests, which share one server, and returns the exit status.
 func Main(m *testing.M) int {
 	shared.mu.Lock()
 	shared.inMain = true
@@ -76,8 +75,8 @@ func Main(m *testing.M) int {
 	return code
 }
 
-// Start returns how to reach an API server as its administrator (system:masters): the package's, where there are no
-// options and TestMain calls Main; else one of its own, which stops when the test ends.
+// Start returns an administrator's (system:masters) configuration for an API server. Without options, and if TestMain
+// calls Main, it is the package's server; otherwise it is a new one, which stops when the test ends.
 func Start(t testing.TB, opts ...Option) *rest.Config {
 	t.Helper()
 	if cfg := startShared(t, len(opts) > 0); cfg != nil {
@@ -95,7 +94,7 @@ func Start(t testing.TB, opts ...Option) *rest.Config {
 	return rest.CopyConfig(env.Config)
 }
 
-// startShared returns nil where the test needs a server of its own.
+// startShared returns nil if the test needs its own server.
 func startShared(t testing.TB, own bool) *rest.Config {
 	t.Helper()
 	shared.mu.Lock()
@@ -117,7 +116,7 @@ func start(opts ...Option) (*envtest.Environment, error) {
 	for _, opt := range opts {
 		opt(&o)
 	}
-	log.SetLogger(logr.Discard()) // the library complains of none after a while
+	log.SetLogger(logr.Discard()) // otherwise the library complains after a while that no logger was set
 	env := &envtest.Environment{
 		ControlPlaneStartTimeout: startTimeout, ControlPlaneStopTimeout: stopTimeout, ErrorIfCRDPathMissing: true,
 	}
@@ -127,7 +126,7 @@ func start(opts ...Option) (*envtest.Environment, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = os.RemoveAll(wrappers) }() // a script that runs has been read
+	defer func() { _ = os.RemoveAll(wrappers) }() // a running script has already been read
 	for name, path := range map[string]*string{"kube-apiserver": &server.Path, "etcd": &env.ControlPlane.Etcd.Path} {
 		if *path, err = program(wrappers, name); err != nil {
 			return nil, err
@@ -146,13 +145,13 @@ func start(opts ...Option) (*envtest.Environment, error) {
 	said := &tail{}
 	server.Err, env.ControlPlane.Etcd.Err = said, said
 	if _, err := env.Start(); err != nil {
-		_ = env.Stop() // what it started of two; the first error counts
+		_ = env.Stop() // one of the two may have started; the first error counts
 		return nil, fmt.Errorf("start an API server: %w; its last words:\n%s", err, said)
 	}
 	return env, nil
 }
 
-// tail keeps the last of what is written to it.
+// tail keeps the end of what is written to it.
 type tail struct {
 	mu   sync.Mutex
 	last []byte
@@ -175,8 +174,9 @@ func (t *tail) String() string {
 	return string(t.last)
 }
 
-// program returns what to run for a program of Kubernetes. Where setpriv is there it is a script that ties the program to
-// the life of the test: a test that is killed, or that `go test` ends because it takes too long, leaves nothing behind.
+// program returns the command for a program of Kubernetes. If setpriv is installed, the command is a script that ties
+// the program to the life of the test: a test that is killed, or that `go test` ends because it takes too long, leaves
+// nothing behind.
 func program(dir, name string) (string, error) {
 	bin := os.Getenv(assets)
 	if bin == "" {
@@ -189,14 +189,14 @@ func program(dir, name string) (string, error) {
 	}
 	setpriv, err := exec.LookPath("setpriv")
 	if err != nil {
-		return path, nil //nolint:nilerr // it is not on every system
+		return path, nil //nolint:nilerr // not every system has it
 	}
 	script := fmt.Sprintf("#!/bin/sh\nexec %q --pdeathsig KILL %q \"$@\"\n", setpriv, path)
 	wrapper := filepath.Join(dir, name)
 	return wrapper, os.WriteFile(wrapper, []byte(script), 0o700)
 }
 
-// moduleRoot is the directory that has go.mod: tests run in their package's.
+// moduleRoot returns the directory that has go.mod: tests run in their package's directory.
 func moduleRoot() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {

@@ -1,4 +1,4 @@
-// Package control registers the controllers, all in the same way, and says when they try again what has failed.
+// Package control registers all controllers in the same way, and sets when they retry what failed.
 package control
 
 import (
@@ -15,17 +15,17 @@ import (
 
 // Controller is one controller.
 type Controller struct {
-	// Name is of its logs and metrics.
+	// Name is used in logs and metrics.
 	Name string
 	// Reconciler does the work.
 	Reconciler reconcile.Reconciler
-	// Workers is how many objects are looked at at a time. 0: 1.
+	// Workers is how many objects are reconciled at a time; 0 means 1.
 	Workers int
 	// Timeout bounds one reconcile.
 	Timeout time.Duration
 	// RetryMax is the longest wait before a failed reconcile is tried again, before jitter.
 	RetryMax time.Duration
-	// Warm has it watch before it leads.
+	// Warm makes it watch before it leads.
 	Warm bool
 	// Watch is what it watches.
 	Watch []source.Source
@@ -56,8 +56,8 @@ func (c Controller) AddTo(mgr manager.Manager) error {
 // Base is the first wait before a failed reconcile is tried again, before jitter.
 const Base = 50 * time.Millisecond
 
-// NewLimiter returns a rate limiter whose waits begin at Base, double up to longest, and are drawn from that and half as much
-// again.
+// NewLimiter returns a rate limiter. Its waits begin at Base and double up to longest, and each is extended at random
+// by up to half.
 func NewLimiter(longest time.Duration) workqueue.TypedRateLimiter[reconcile.Request] {
 	return jittered{workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](Base, longest)}
 }

@@ -13,8 +13,8 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// apply makes the API server's object as obj says, and takes away what was said here before and is not any more. With a
-// resourceVersion it fails where the object has changed since.
+// apply makes the API server's object as obj says, and removes fields that were applied before and no longer are. If
+// obj has a resourceVersion, apply fails when the object has changed since.
 func (r *Reconciler) apply(ctx context.Context, obj client.Object) error {
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
 	if err != nil {
@@ -30,7 +30,7 @@ func (r *Reconciler) apply(ctx context.Context, obj client.Object) error {
 	return nil
 }
 
-// remove deletes an object; one that is gone already is fine.
+// remove deletes an object. An object that is already gone is no error.
 func (r *Reconciler) remove(ctx context.Context, obj client.Object) error {
 	if err := client.IgnoreNotFound(r.cfg.Client.Delete(ctx, obj)); err != nil {
 		return fmt.Errorf("delete %s: %w", describe(obj), err)
@@ -38,8 +38,8 @@ func (r *Reconciler) remove(ctx context.Context, obj client.Object) error {
 	return nil
 }
 
-// secret reads one of ours, at the API server: Secrets are not cached, so that none need be listed. One that is not there
-// is empty.
+// secret reads one of our Secrets from the API server. Secrets are not cached, so that none need be listed. A missing
+// Secret is returned empty.
 func (r *Reconciler) secret(ctx context.Context, name string) (*corev1.Secret, error) {
 	s := &corev1.Secret{}
 	err := r.cfg.Reader.Get(ctx, client.ObjectKey{Namespace: edge.NamespaceSystem, Name: name}, s)
@@ -52,7 +52,7 @@ func (r *Reconciler) secret(ctx context.Context, name string) (*corev1.Secret, e
 	return s, nil
 }
 
-// keep writes a Secret, unless it is as it should be. have is what was read; it must not have changed since.
+// keep writes a Secret unless it is already as wanted. have is what was read; keep fails if it has changed since.
 func (r *Reconciler) keep(ctx context.Context, have, want *corev1.Secret) error {
 	if have.UID != "" && holds(have, want) {
 		return nil

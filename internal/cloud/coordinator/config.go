@@ -16,52 +16,53 @@ import (
 const FieldOwner = "coordinator-controller"
 
 const (
-	// DefaultResync is how often everything of a pool is looked at when nothing seems to have happened, jittered up to half as
-	// much again: it repairs what somebody removed by hand.
+	// DefaultResync is how often everything about a pool is checked when nothing seems to happen, jittered up to half
+	// as much again. It repairs what somebody removed by hand.
 	DefaultResync = 10 * time.Minute
 
-	// labelManagedBy is on every object that is made here, edge.LabelNodePool on those of a pool.
+	// labelManagedBy is on every object that is made here; edge.LabelNodePool is also on the objects of a pool.
 	labelManagedBy = "app.kubernetes.io/managed-by"
 
-	// annotationCertsHash on a coordinator's Pod says what its Secret has, so that kubelet looks at it at once.
+	// annotationCertsHash on a coordinator's Pod is a hash of its Secret. The change makes kubelet read the Secret at
+	// once.
 	annotationCertsHash = "openyurt.io/certs-hash"
 
-	// annotationGranted on a coordinator's Secret is a digest of the rights that have been given, so that a start does not
-	// give those of a thousand pools again.
+	// annotationGranted on a coordinator's Secret is a digest of the granted rights, so that a start does not grant
+	// those of a thousand pools again.
 	annotationGranted = "openyurt.io/coordinator-grants"
 
-	// annotationPod on a coordinator's Secret is the UID of the Pod that its certificate was made for.
+	// annotationPod on a coordinator's Secret is the UID of the Pod that its certificate is for.
 	annotationPod = "openyurt.io/coordinator-pod"
 )
 
 // Config is what a Reconciler needs.
 type Config struct {
-	// Client reads from the manager's cache, which needs the options of Cached, and writes.
+	// Client writes, and reads from the manager's cache, which needs the options of Cached.
 	Client client.Client
-	// Reader asks the API server itself.
+	// Reader reads from the API server itself.
 	Reader client.Reader
-	// Events takes the Events on YurtCoordinators. It bounds their rate.
+	// Events receives the Events on YurtCoordinators, and bounds their rate.
 	Events events.EventRecorder
-	// Clock dates certificates and conditions; nil: the real one.
+	// Clock dates certificates and conditions; nil means the real clock.
 	Clock clock.PassiveClock
 
 	// Image is the repository of the coordinator's image, without a tag. The tag is the version.
 	Image string
-	// Version is run where a YurtCoordinator names none.
+	// Version is run if a YurtCoordinator names none.
 	Version string
-	// PullPolicy of the image; empty: IfNotPresent.
+	// PullPolicy is the image's; empty means IfNotPresent.
 	PullPolicy corev1.PullPolicy
-	// PullSecrets are Secrets in kube-system that the image is pulled with.
+	// PullSecrets are Secrets in kube-system for pulling the image.
 	PullSecrets []string
-	// KubeletAuthority returns the bundle, in PEM, by which coordinators verify kubelets' serving certificates; nil: they
-	// don't.
+	// KubeletAuthority returns the PEM bundle that verifies kubelets' serving certificates; nil means that coordinators
+	// do not verify them.
 	KubeletAuthority func() ([]byte, error)
 	// ExtraArgs are added to the coordinator's flags.
 	ExtraArgs []string
 
-	// Lives are those of the certificates.
+	// Lives are the lives of the certificates.
 	Lives certs.Lives
-	// Resync is how often everything is looked at; zero: DefaultResync.
+	// Resync is how often everything is checked; zero means DefaultResync.
 	Resync time.Duration
 }
 
@@ -79,7 +80,7 @@ func (c Config) completed() Config {
 	return c
 }
 
-// image is what a version runs.
+// image returns the image of a version.
 func (c Config) image(version string) string {
 	if version == "" {
 		version = c.Version
@@ -87,7 +88,7 @@ func (c Config) image(version string) string {
 	return c.Image + ":" + version
 }
 
-// poolOf says which pool an object of a pool, or a Node, is of.
+// poolOf returns the pool of a Node or of a pool's object.
 func poolOf(obj client.Object) edge.PoolName {
 	return edge.PoolName(obj.GetLabels()[edge.LabelNodePool])
 }

@@ -18,37 +18,37 @@ import (
 
 // Reasons of the condition CertsReady.
 const (
-	// ReasonIssued: all certificates are there.
+	// ReasonIssued: all certificates exist.
 	ReasonIssued = "Issued"
-	// ReasonNotScheduled: a certificate is for an address, which is not known before the Pod has a node.
+	// ReasonNotScheduled: the Pod has no node yet, so the address for its certificate is unknown.
 	ReasonNotScheduled = "NotScheduled"
-	// ReasonNoNodeAddress: the Node says no internal address.
+	// ReasonNoNodeAddress: the Node's status has no internal address.
 	ReasonNoNodeAddress = "NoNodeAddress"
-	// ReasonNoServiceAddress: the Service is not there yet.
+	// ReasonNoServiceAddress: the Service has no address yet.
 	ReasonNoServiceAddress = "NoServiceAddress"
-	// ReasonNoClientAuthority: the cluster does not say whom it knows nodes by.
+	// ReasonNoClientAuthority: the cluster does not say which authority it verifies nodes with.
 	ReasonNoClientAuthority = "NoClientAuthority"
-	// ReasonKubeletClientNotSigned: all is there but the client certificate towards kubelets.
+	// ReasonKubeletClientNotSigned: only the client certificate for kubelets is missing.
 	ReasonKubeletClientNotSigned = "KubeletClientNotSigned"
 )
 
-// standInLife is that of the pair that stands in for the one towards kubelets.
+// standInLife is the life of the pair that stands in for the client certificate for kubelets.
 const standInLife = 10 * 365 * 24 * time.Hour
 
-// facts are all that the objects of a pool are made from, besides the time and what there is.
+// facts are all inputs of a pool's objects, besides the time and the existing objects.
 type facts struct {
 	Owner      owner
 	Pool       edge.PoolName
 	Nodes      []edge.NodeName // in order
-	At         *place          // nil while the coordinator has no node
+	At         *place          // nil until the coordinator has a node
 	ServiceIPs []string
 	ClientCA   []byte
-	KubeletCA  []byte     // none: kubelets are not verified
-	Kubelet    certs.Pair // none while WhyNot says why
+	KubeletCA  []byte     // empty means that kubelets are not verified
+	Kubelet    certs.Pair // empty while WhyNot says why
 	WhyNot     string
 }
 
-// sum is a hash of f, without what is only a message to kubelet: that it was sent is no news.
+// sum is a hash of f. It leaves out the annotation that kubelet sees: that it was sent is no change.
 func (f facts) sum() [sha256.Size]byte {
 	if f.At != nil {
 		at := *f.At
@@ -64,17 +64,17 @@ type finding struct {
 	Reason, Message string
 }
 
-// outcome is what became of a pool's objects, and until when that holds.
+// outcome is the result for a pool's objects, and until when it holds.
 type outcome struct {
 	finding
 	again time.Time
 }
 
-// lacking says what is needed for a certificate and not known yet.
+// lacking returns what a certificate still needs and nobody knows yet.
 func (f facts) lacking() *finding {
 	switch {
 	case f.At == nil:
-		return &finding{Reason: ReasonNotScheduled, Message: "The coordinator's Pod has no node yet, and so no address."}
+		return &finding{Reason: ReasonNotScheduled, Message: "The coordinator's Pod has no node yet, so it has no address."}
 	case len(f.At.Addresses) == 0:
 		return &finding{Reason: ReasonNoNodeAddress, Message: fmt.Sprintf(
 			"Node %s has no address of type InternalIP in its status. See its kubelet's --node-ip.", f.At.Node)}
@@ -83,13 +83,13 @@ func (f facts) lacking() *finding {
 			"Service %s/%s has no address yet.", edge.NamespaceSystem, edge.ServiceCoordinator)}
 	case len(certs.Certificates(f.ClientCA)) == 0:
 		return &finding{Reason: ReasonNoClientAuthority, Message: fmt.Sprintf(
-			"ConfigMap %s/%s has no %s, by which nodes are known: start kube-apiserver with --client-ca-file.",
+			"ConfigMap %s/%s has no %s, which verifies nodes: start kube-apiserver with --client-ca-file.",
 			edge.NamespaceSystem, authenticationConfig, clientCAKey)}
 	}
 	return nil
 }
 
-// ensure brings about the objects of a pool. It can be made any number of times, and be broken off anywhere.
+// ensure makes the objects of a pool. It may run any number of times, and may be interrupted anywhere.
 func (r *Reconciler) ensure(ctx context.Context, f facts, had given) (outcome, given, error) {
 	authority, again, err := r.authority(ctx, f)
 	if r.metrics.tried(kindAuthority, err) != nil {
@@ -125,13 +125,13 @@ func (r *Reconciler) ensure(ctx context.Context, f facts, had given) (outcome, g
 	}
 	if f.WhyNot != "" {
 		done.finding = finding{Reason: ReasonKubeletClientNotSigned, Message: f.WhyNot +
-			" The coordinator does without, but kubectl logs, exec, attach and port-forward against it don't work until then."}
+			" Until then the coordinator works, except for kubectl logs, exec, attach and port-forward."}
 	}
 	return done, had, nil
 }
 
-// grant gives the rights that a pool needs, if they are not those that were given, or if that is long ago. noted is the
-// digest of what was given before the start.
+// grant grants the rights that a pool needs, if they differ from those granted last or were granted long ago. noted is
+// the digest of what was granted before this start.
 func (r *Reconciler) grant(ctx context.Context, f facts, had given, noted string) (given, error) {
 	objects, now := grants(f.Pool, f.Nodes, f.Owner), r.cfg.Clock.Now()
 	is := given{digest(map[string][]byte{"grants": []byte(toJSON(objects))}), r.resync(now)}
@@ -149,7 +149,7 @@ func (r *Reconciler) grant(ctx context.Context, f facts, had given, noted string
 	return is, nil
 }
 
-// tell writes where a coordinator is, unless that is known: it is read, which costs the API server a tenth.
+// tell writes where a coordinator is, if that changed. It reads first, which costs the API server a tenth of a write.
 func (r *Reconciler) tell(ctx context.Context, want *corev1.ConfigMap) error {
 	var have corev1.ConfigMap
 	err := client.IgnoreNotFound(r.cfg.Reader.Get(ctx, client.ObjectKeyFromObject(want), &have))
@@ -163,7 +163,7 @@ func (r *Reconciler) tell(ctx context.Context, want *corev1.ConfigMap) error {
 	return r.apply(ctx, want)
 }
 
-// authority keeps the pool's authority, which is written before anything that it signs.
+// authority keeps the pool's authority, and writes it before anything that it signs.
 func (r *Reconciler) authority(ctx context.Context, f facts) (certs.Authority, time.Time, error) {
 	have, err := r.secret(ctx, f.Pool.AuthoritySecret())
 	if err != nil {
@@ -176,7 +176,7 @@ func (r *Reconciler) authority(ctx context.Context, f facts) (certs.Authority, t
 		if err != nil {
 			return certs.Authority{}, time.Time{}, fmt.Errorf("authority of pool %s: %w", f.Pool, err)
 		}
-		again = now // there may be one more step
+		again = now // another step may be due
 	}
 	want := secret(f.Pool.AuthoritySecret(), authorityData(a), nil, f.Pool, f.Owner)
 	if err := r.keep(ctx, have, want); err != nil {
@@ -192,20 +192,20 @@ func (r *Reconciler) authority(ctx context.Context, f facts) (certs.Authority, t
 	return a, again, nil
 }
 
-// mount is a coordinator's Secret as it is, and what it is to note of the rights that were given.
+// mount is a coordinator's present Secret, and the digest of granted rights to store in it.
 type mount struct {
 	have    *corev1.Secret
 	granted string
 }
 
-// serving keeps what the coordinator's Pod mounts. A new Pod gets a new certificate.
+// serving keeps the Secret that the coordinator's Pod mounts. A new Pod gets a new certificate.
 func (r *Reconciler) serving(ctx context.Context, f facts, a certs.Authority, m mount) (again time.Time, err error) {
 	have, now := m.have, r.cfg.Clock.Now()
 	request := servingRequest(f.Pool, *f.At, f.ServiceIPs, r.cfg.Lives)
 	pair := pairIn(have, corev1.TLSCertKey, corev1.TLSPrivateKeyKey)
 	why, again := request.Plan(pair, a.Trusted, now)
 	if why == "" && have.Annotations[annotationPod] != string(f.At.UID) {
-		why = "the Pod is another"
+		why = "the Pod is new"
 	}
 	if why != "" {
 		if pair, err = a.Sign(request, now); err != nil {
@@ -238,8 +238,8 @@ func (r *Reconciler) serving(ctx context.Context, f facts, a certs.Authority, m 
 	return again, r.nudge(ctx, *f.At, digest(data))
 }
 
-// standIn is the pair to show to kubelets: the one that is wanted, the one that there is as long as it is good, or one
-// that nobody trusts, since a coordinator does not start without the file.
+// standIn returns the pair to show to kubelets: the wanted one, or the present one while it is valid, or one that
+// nobody trusts, since a coordinator does not start without the file.
 func standIn(want, have certs.Pair, now time.Time) (certs.Pair, error) {
 	if !want.IsZero() {
 		return want, nil
@@ -250,7 +250,7 @@ func standIn(want, have certs.Pair, now time.Time) (certs.Pair, error) {
 	return certs.SelfSigned(noUser, standInLife, now)
 }
 
-// nudge has kubelet look at a Pod's Secret now, and not within a minute or so.
+// nudge makes kubelet read a Pod's Secret now instead of within a minute or so.
 func (r *Reconciler) nudge(ctx context.Context, at place, hash string) error {
 	if at.CertsHash == hash {
 		return nil
@@ -310,7 +310,7 @@ func lines(names []edge.NodeName) []byte {
 	return text
 }
 
-// sorted returns names in order, each but once.
+// sorted returns names in order, each only once.
 func sorted(names []edge.NodeName) []edge.NodeName {
 	names = slices.Clone(names)
 	slices.Sort(names)

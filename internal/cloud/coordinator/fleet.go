@@ -17,7 +17,7 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// What all coordinators share has two requests of its own, which are never worked on twice at a time.
+// What all coordinators share is reconciled under these two requests, each by one worker at a time.
 var (
 	appRequest     = shared(edge.AppCoordinator)
 	kubeletLooking = shared(kubeletSecret)
@@ -27,7 +27,7 @@ func shared(name string) reconcile.Request {
 	return reconcile.Request{NamespacedName: client.ObjectKey{Namespace: edge.NamespaceSystem, Name: name}}
 }
 
-// reconcileFleet looks at what all coordinators share.
+// reconcileFleet reconciles what all coordinators share.
 func (r *Reconciler) reconcileFleet(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	if req == kubeletLooking {
 		result, err := r.reconcileKubelet(ctx)
@@ -36,8 +36,8 @@ func (r *Reconciler) reconcileFleet(ctx context.Context, req reconcile.Request) 
 	return r.reconcileApp(ctx)
 }
 
-// reconcileApp keeps the Service, and the YurtAppSet with those pools that are to have a coordinator. Which these are is
-// decided of each anew, but that a pool that is in it stays.
+// reconcileApp keeps the Service, and the YurtAppSet with the pools that must have a coordinator. It decides about each
+// pool again, except that a pool which is already in it stays.
 func (r *Reconciler) reconcileApp(ctx context.Context) (reconcile.Result, error) {
 	if err := r.keepService(ctx); err != nil {
 		return reconcile.Result{}, err
@@ -62,7 +62,7 @@ func (r *Reconciler) reconcileApp(ctx context.Context) (reconcile.Result, error)
 	return reconcile.Result{RequeueAfter: wait.Jitter(r.cfg.Resync, 0.1)}, nil
 }
 
-// wanted are the pools that are to have a coordinator. Its YurtCoordinator has the finalizer before that, so that it can't
+// wanted returns the pools that must have a coordinator. Their YurtCoordinators already have the finalizer, so none can
 // go without its workload.
 func (r *Reconciler) wanted(ctx context.Context, app *v1beta1.YurtAppSet) ([]Wanted, error) {
 	var all v1alpha1.YurtCoordinatorList

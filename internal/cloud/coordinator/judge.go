@@ -10,54 +10,54 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// Reasons of the condition Pending. With status False they say what would keep the pool from a coordinator, had it not one
-// already.
+// Reasons of the condition Pending. With status False they say what would keep the pool from a coordinator if it did
+// not already have one.
 const (
-	// ReasonPoolNotFound: there is no NodePool of that name.
+	// ReasonPoolNotFound: no NodePool has that name.
 	ReasonPoolNotFound = "PoolNotFound"
-	// ReasonTooFewNodes: the pool has less than three nodes. A pool that has a coordinator keeps it when it shrinks: taking
-	// it away would end the delegation of heartbeats just when nodes are missing.
+	// ReasonTooFewNodes: the pool has fewer than three nodes. A pool that shrinks keeps its coordinator: its removal
+	// would end the delegation of heartbeats just when nodes are missing.
 	ReasonTooFewNodes = "TooFewNodes"
 	// ReasonSecondCoordinator: the pool has an older YurtCoordinator.
 	ReasonSecondCoordinator = "SecondCoordinator"
-	// ReasonNodeAutonomy: a node of the pool keeps its Pods by node autonomy, which does not go with a coordinator. A pool
-	// that has a coordinator keeps it.
+	// ReasonNodeAutonomy: a node of the pool keeps its Pods by node autonomy, which can't be combined with a
+	// coordinator. A pool that has a coordinator keeps it.
 	ReasonNodeAutonomy = "NodeAutonomy"
 	// ReasonDeployed: nothing is in the way.
 	ReasonDeployed = "Deployed"
 )
 
-// NodeFact is what matters of a node.
+// NodeFact is what matters about a node.
 type NodeFact struct {
 	Name edge.NodeName
-	// Autonomous: it has annotations of node autonomy.
+	// Autonomous says that the node has annotations of node autonomy.
 	Autonomous bool
 }
 
-// Census is what a verdict on a pool is made from.
+// Census is the input of a verdict on a pool.
 type Census struct {
-	// Pool's NodePool exists, and is not on its way out.
-	Pool       edge.PoolName
+	Pool edge.PoolName
+	// PoolExists says that Pool's NodePool exists and is not being deleted.
 	PoolExists bool
 	// Coordinators are all YurtCoordinators of the pool.
 	Coordinators []*v1alpha1.YurtCoordinator
 	Nodes        []NodeFact
-	// Deployed: the pool has a workload.
+	// Deployed says that the pool has a workload.
 	Deployed bool
 }
 
-// Verdict is whether a pool is to have a coordinator.
+// Verdict says whether a pool must have a coordinator.
 type Verdict struct {
-	// Holder is the YurtCoordinator that has the pool: the oldest, of equally old ones the first by name. It has it until it
-	// is gone. Nil: there is none.
+	// Holder is the YurtCoordinator that has the pool until it is gone: the oldest, and of equally old ones the first
+	// by name. Nil means none.
 	Holder *v1alpha1.YurtCoordinator
-	// Run: the pool is to have a coordinator.
+	// Run says that the pool must have a coordinator.
 	Run bool
-	// Reason and Message say what is in the way, or was if the pool has one all the same.
+	// Reason and Message say what is in the way, or would be if the pool did not already have a coordinator.
 	Reason, Message string
 }
 
-// Judge decides.
+// Judge decides whether a pool must have a coordinator.
 func Judge(c Census) Verdict {
 	if len(c.Coordinators) == 0 {
 		return Verdict{}
@@ -67,7 +67,8 @@ func Judge(c Census) Verdict {
 	switch {
 	case !c.PoolExists:
 		v.Reason = ReasonPoolNotFound
-		v.Message = fmt.Sprintf("There is no NodePool %s. Make it, or correct spec.nodePool in a new YurtCoordinator.", c.Pool)
+		v.Message = fmt.Sprintf("There is no NodePool %s. Create it, or make a new YurtCoordinator with the right spec.nodePool.",
+			c.Pool)
 	case len(autonomous) > 0:
 		v.Reason = ReasonNodeAutonomy
 		v.Message = fmt.Sprintf("Node autonomy and a coordinator exclude each other. Remove the annotations %s and %s from %s.",
@@ -79,7 +80,7 @@ func Judge(c Census) Verdict {
 	}
 	v.Run = v.Reason == ReasonDeployed || c.Deployed && c.PoolExists
 	if v.Run && v.Reason != ReasonDeployed {
-		v.Message += " The coordinator that runs already stays."
+		v.Message += " The running coordinator stays."
 	}
 	if !v.Holder.DeletionTimestamp.IsZero() {
 		v.Run = false
@@ -87,12 +88,12 @@ func Judge(c Census) Verdict {
 	return v
 }
 
-// For is what the verdict means to one YurtCoordinator of the pool.
+// For returns what the verdict means for one of the pool's YurtCoordinators.
 func (v Verdict) For(c *v1alpha1.YurtCoordinator) Verdict {
 	if v.Holder == nil || v.Holder.Name != c.Name {
 		v.Run, v.Reason = false, ReasonSecondCoordinator
 		if v.Holder != nil {
-			v.Message = fmt.Sprintf("NodePool %s has the YurtCoordinator %s. Delete one of the two.",
+			v.Message = fmt.Sprintf("NodePool %s already has YurtCoordinator %s. Delete one of the two.",
 				c.Spec.NodePool, v.Holder.Name)
 		}
 	}

@@ -24,16 +24,18 @@ import (
 )
 
 const (
-	// signedSoonest and signedLatest bound how often it is looked whether a request is signed: when it is twice as old.
+	// signedSoonest and signedLatest bound the time until a request's signature is checked again: when the request is
+	// twice as old.
 	signedSoonest, signedLatest = time.Second, time.Minute
-	// refusedWait is how long after a signer's no it is asked again.
+	// refusedWait is the wait after a signer's refusal before the next request.
 	refusedWait = 10 * time.Minute
 
 	approveReason = "CoordinatorKubeletClient"
 )
 
-// reconcileKubelet keeps the client certificate that coordinators show to kubelets. The key is in the Secret before it is
-// asked for, under another name, so whoever takes over at any point goes on with the same request.
+// reconcileKubelet keeps the client certificate that coordinators show to kubelets. It stores the key in the Secret,
+// under another name, before it requests the certificate. So after a crash the next process continues with the same
+// request.
 func (r *Reconciler) reconcileKubelet(ctx context.Context) (reconcile.Result, error) {
 	have, err := r.secret(ctx, kubeletSecret)
 	if err != nil {
@@ -72,14 +74,14 @@ func (r *Reconciler) reconcileKubelet(ctx context.Context) (reconcile.Result, er
 	fresh, err := certs.Adopt(signed, key, kubeletUser, now)
 	if r.metrics.tried(kindKubelet, err) != nil {
 		r.haveKubelet(ctx, pair, waitMessage(pair, err.Error(), nil))
-		// Not of use, now or ever.
+		// A refused request can never be used.
 		return reconcile.Result{RequeueAfter: wait.Jitter(refusedWait, 0.5)}, r.withdraw(ctx)
 	}
 	if err := r.keepKubelet(ctx, have, fresh, nil); err != nil {
 		return reconcile.Result{}, err
 	}
 	r.metrics.made(kindKubelet)
-	klog.FromContext(ctx).Info("Have a client certificate for kubelets", "why", why)
+	klog.FromContext(ctx).Info("Got a client certificate for kubelets", "why", why)
 	if err := r.withdraw(ctx); err != nil {
 		return reconcile.Result{}, err
 	}
@@ -87,7 +89,7 @@ func (r *Reconciler) reconcileKubelet(ctx context.Context) (reconcile.Result, er
 	return reconcile.Result{RequeueAfter: signedSoonest}, nil
 }
 
-// waitMessage is for the conditions of those that wait for it. While the old one is good, nobody waits.
+// waitMessage is for the conditions of those that wait for the certificate. Nobody waits while the old one is valid.
 func waitMessage(pair certs.Pair, waits string, err error) string {
 	if !pair.IsZero() {
 		return ""
@@ -95,10 +97,10 @@ func waitMessage(pair certs.Pair, waits string, err error) string {
 	if err != nil {
 		waits = err.Error()
 	}
-	return fmt.Sprintf("There is no client certificate for kubelets: %s. See kubectl describe csr %s.", waits, kubeletRequest)
+	return fmt.Sprintf("No client certificate for kubelets yet: %s. See kubectl describe csr %s.", waits, kubeletRequest)
 }
 
-// tidy takes away what is left of a request that has been answered.
+// tidy removes what remains of a request that has been answered.
 func (r *Reconciler) tidy(ctx context.Context, have *corev1.Secret, pair certs.Pair) error {
 	if len(have.Data[keyRequest]) > 0 {
 		if err := r.keepKubelet(ctx, have, pair, nil); err != nil {
@@ -108,7 +110,7 @@ func (r *Reconciler) tidy(ctx context.Context, have *corev1.Secret, pair certs.P
 	r.mu.Lock()
 	known := r.kubelet.known && string(r.kubelet.pair.Cert) == string(pair.Cert)
 	r.mu.Unlock()
-	if known { // then the request has been withdrawn before
+	if known { // then the request was withdrawn before
 		return nil
 	}
 	return r.withdraw(ctx)
@@ -132,20 +134,20 @@ func (r *Reconciler) keepKubelet(ctx context.Context, have *corev1.Secret, pair 
 	return r.keep(ctx, have, want)
 }
 
-// ask returns what the cluster's signer made of a request with this key, or why there is nothing yet, and when to ask
-// again. It approves the request if it is exactly what was asked for here, and nothing else ever.
+// ask returns the certificate that the cluster's signer made for this key, or why there is none yet and when to ask
+// again. It approves the request only if that is exactly the one that this program makes.
 func (r *Reconciler) ask(ctx context.Context, key []byte) (signed []byte, waits string, after time.Duration, err error) {
 	var csr certificatesv1.CertificateSigningRequest
 	err = r.cfg.Reader.Get(ctx, client.ObjectKey{Name: kubeletRequest}, &csr)
 	if apierrors.IsNotFound(err) {
-		return nil, "it has been asked for just now", signedSoonest, r.request(ctx, key)
+		return nil, "the request has just been made", signedSoonest, r.request(ctx, key)
 	}
 	if err != nil {
 		return nil, "", 0, fmt.Errorf("read CertificateSigningRequest %s: %w", kubeletRequest, err)
 	}
 	if wrong := differs(&csr, key, r.cfg.Lives.Kubelet); wrong != nil {
 		klog.FromContext(ctx).Info("Deleting a request that is not ours", "request", kubeletRequest, "why", wrong.Error())
-		return nil, "a request that is not ours was in the way: " + wrong.Error(), signedSoonest, r.withdraw(ctx)
+		return nil, "somebody else's request of that name was deleted: " + wrong.Error(), signedSoonest, r.withdraw(ctx)
 	}
 	age := r.cfg.Clock.Since(csr.CreationTimestamp.Time)
 	after = wait.Jitter(min(max(age, signedSoonest), signedLatest), 0.1)
@@ -153,7 +155,7 @@ func (r *Reconciler) ask(ctx context.Context, key []byte) (signed []byte, waits 
 	for _, c := range csr.Status.Conditions {
 		switch c.Type {
 		case certificatesv1.CertificateDenied, certificatesv1.CertificateFailed:
-			waits = fmt.Sprintf("the request was answered with %s: %s %s", c.Type, c.Reason, c.Message)
+			waits = fmt.Sprintf("the request is %s: %s %s", c.Type, c.Reason, c.Message)
 			_ = r.metrics.tried(kindKubelet, errors.New(waits))
 			if age < refusedWait {
 				return nil, waits, refusedWait - age, nil
@@ -164,11 +166,11 @@ func (r *Reconciler) ask(ctx context.Context, key []byte) (signed []byte, waits 
 		}
 	}
 	if !approved {
-		return nil, "the request has been approved just now", signedSoonest, r.approve(ctx, &csr)
+		return nil, "the request has just been approved", signedSoonest, r.approve(ctx, &csr)
 	}
 	if len(csr.Status.Certificate) == 0 {
-		return nil, "the signer kubernetes.io/kube-apiserver-client has not signed the request yet; " +
-			"it is kube-controller-manager, with --cluster-signing-cert-file", after, nil
+		return nil, "the signer kubernetes.io/kube-apiserver-client has not signed yet; " +
+			"it runs in kube-controller-manager with --cluster-signing-cert-file", after, nil
 	}
 	return csr.Status.Certificate, "", 0, nil
 }
@@ -183,14 +185,14 @@ func (r *Reconciler) request(ctx context.Context, key []byte) error {
 		Spec:       requestSpec(request, r.cfg.Lives.Kubelet),
 	}
 	err = r.cfg.Client.Create(ctx, csr, client.FieldOwner(FieldOwner))
-	if err != nil && !apierrors.IsAlreadyExists(err) { // then it is looked at next
+	if err != nil && !apierrors.IsAlreadyExists(err) { // one that exists is checked in the next round
 		return fmt.Errorf("create CertificateSigningRequest %s: %w", kubeletRequest, err)
 	}
 	return nil
 }
 
 func requestSpec(request []byte, life time.Duration) certificatesv1.CertificateSigningRequestSpec {
-	const shortest = 600 // the API takes no less
+	const shortest = 600 // the API's minimum
 	return certificatesv1.CertificateSigningRequestSpec{
 		Request:           request,
 		SignerName:        certificatesv1.KubeAPIServerClientSignerName,
@@ -199,7 +201,7 @@ func requestSpec(request []byte, life time.Duration) certificatesv1.CertificateS
 	}
 }
 
-// differs says why a request is not the one that is made here with this key, or nil.
+// differs returns how a request differs from the one that this program makes with this key, or nil.
 func differs(csr *certificatesv1.CertificateSigningRequest, key []byte, life time.Duration) error {
 	if err := certs.IsSigningRequest(csr.Spec.Request, key, kubeletUser); err != nil {
 		return err
@@ -211,7 +213,7 @@ func differs(csr *certificatesv1.CertificateSigningRequest, key []byte, life tim
 	case !slices.Equal(csr.Spec.Usages, want.Usages):
 		return fmt.Errorf("it is for %v", csr.Spec.Usages)
 	case ptr.Deref(csr.Spec.ExpirationSeconds, 0) != *want.ExpirationSeconds:
-		return fmt.Errorf("it is for another time than %d s", *want.ExpirationSeconds)
+		return fmt.Errorf("its lifetime is not %d s", *want.ExpirationSeconds)
 	}
 	return nil
 }
@@ -233,7 +235,7 @@ func (r *Reconciler) withdraw(ctx context.Context) error {
 	return r.remove(ctx, &certificatesv1.CertificateSigningRequest{ObjectMeta: metav1.ObjectMeta{Name: kubeletRequest}})
 }
 
-// haveKubelet remembers how it stands, and has everybody looked at if that is new.
+// haveKubelet stores the state of the certificate. If it changed, all YurtCoordinators are reconciled.
 func (r *Reconciler) haveKubelet(ctx context.Context, pair certs.Pair, whyNot string) {
 	r.metrics.holds("", kindKubelet, pair)
 	r.mu.Lock()
@@ -246,6 +248,6 @@ func (r *Reconciler) haveKubelet(ctx context.Context, pair certs.Pair, whyNot st
 	klog.FromContext(ctx).V(2).Info("Client certificate for kubelets", "whyNot", whyNot)
 	select {
 	case r.changed <- event.GenericEvent{Object: &v1alpha1.YurtCoordinator{}}:
-	default: // it is about to be told already
+	default: // the signal is already pending
 	}
 }

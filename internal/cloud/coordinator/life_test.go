@@ -366,7 +366,7 @@ func TestASignerThatNeverSigns(t *testing.T) {
 	if got := w.status("c1"); got != want {
 		t.Fatalf("%s, want %s", got, want)
 	}
-	if m := w.message("c1", v1alpha1.YurtCoordinatorCertsReady); !strings.Contains(m, "has not signed the request yet") {
+	if m := w.message("c1", v1alpha1.YurtCoordinatorCertsReady); !strings.Contains(m, "has not signed yet") {
 		t.Error(m)
 	}
 	var s corev1.Secret

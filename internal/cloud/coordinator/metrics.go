@@ -31,8 +31,8 @@ const (
 	kindKubelet   certKind = "kubelet-client"
 )
 
-// metrics is a prometheus.Collector. The gauges are counted when they are asked for, so they can't drift from what they
-// count. A YurtCoordinator that is Ready has no series of its own.
+// metrics is a prometheus.Collector. It counts the gauges on collection, so they can't drift from what they count. A
+// YurtCoordinator that is Ready has no series of its own.
 type metrics struct {
 	clock        clock.PassiveClock
 	coordinators *prometheus.Desc
@@ -43,7 +43,7 @@ type metrics struct {
 	failures     *prometheus.CounterVec
 
 	mu sync.Mutex
-	// byName are the YurtCoordinators that there are, ends their certificates, and under no name those of all.
+	// byName are the present YurtCoordinators. ends are their certificates; those under the empty name belong to all.
 	byName map[string]standing
 	ends   map[certOf]validity
 }
@@ -62,7 +62,7 @@ type certOf struct {
 
 type validity struct{ from, to time.Time }
 
-// left is the share of the life that is left.
+// left returns the share of the life that is left.
 func (v validity) left(now time.Time) float64 {
 	return max(0, v.to.Sub(now).Seconds()/v.to.Sub(v.from).Seconds())
 }
@@ -81,14 +81,14 @@ func newMetrics(c clock.PassiveClock) *metrics {
 			"the reason of the condition that says so; none on a replica that does not lead.", "state", "reason"),
 		notReady: desc("coordinator_not_ready", "1 for each YurtCoordinator that is not Ready; Ready ones have no series.",
 			"yurtcoordinator", "pool", "state", "reason"),
-		outside: desc("outside_pool_nodes", "Nodes that do not reach their pool's coordinator, of pools that have any.", "pool"),
+		outside: desc("outside_pool_nodes", "Nodes that do not reach their pool's coordinator, of pools with any.", "pool"),
 		expiry: desc("certificate_expiry_timestamp_seconds",
 			"When the first certificate of a kind ends (Unix time): authority, serving, operator, kubelet-client.", "kind"),
 		left: desc("certificate_life_left_ratio",
-			"The least share of its life that a certificate of a kind has left. They are renewed at a third.", "kind"),
-		issued: counter("certificates_issued_total", "Certificates made or got, by kind."),
+			"Smallest share of life left among the certificates of a kind. They are renewed at a third.", "kind"),
+		issued: counter("certificates_issued_total", "Certificates issued, by kind."),
 		failures: counter("certificate_failures_total",
-			"Times that a certificate could not be looked at, made, got or kept, by kind, conflicts aside."),
+			"Failures to read, issue or store a certificate, by kind, without conflicts."),
 		byName: make(map[string]standing), ends: make(map[certOf]validity),
 	}
 }
@@ -114,7 +114,7 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	m.failures.Collect(ch)
 }
 
-// value is that of one series.
+// value is one series' value.
 type value struct {
 	of     *prometheus.Desc
 	value  float64
@@ -155,7 +155,7 @@ func (m *metrics) gauges() []value {
 	return all
 }
 
-// stands takes in what is said of a YurtCoordinator.
+// stands records what a YurtCoordinator's status says.
 func (m *metrics) stands(name string, pool edge.PoolName, w wantedStatus) {
 	s := standing{pool: pool, outside: len(w.outside)}
 	s.state, s.reason = w.state()
@@ -164,8 +164,8 @@ func (m *metrics) stands(name string, pool edge.PoolName, w wantedStatus) {
 	m.byName[name] = s
 }
 
-// state is the state of a YurtCoordinator, and the reason of the condition that it is in. That there is no certificate for a
-// Pod that has no node yet is no matter of certificates.
+// state returns the state of a YurtCoordinator and the reason of the condition for it. A missing certificate of a Pod
+// that has no node yet does not count as missing.
 func (w wantedStatus) state() (state, reason string) {
 	switch {
 	case w.ready.Reason == ReasonRemoving:
@@ -180,7 +180,7 @@ func (w wantedStatus) state() (state, reason string) {
 	return stateReady, w.ready.Reason
 }
 
-// gone takes in that a YurtCoordinator is no more.
+// gone records that a YurtCoordinator was deleted.
 func (m *metrics) gone(name string) {
 	m.cleared(name)
 	m.mu.Lock()
@@ -188,7 +188,7 @@ func (m *metrics) gone(name string) {
 	delete(m.byName, name)
 }
 
-// cleared takes in that the certificates of a YurtCoordinator are no more.
+// cleared records that a YurtCoordinator's certificates were deleted.
 func (m *metrics) cleared(name string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -197,7 +197,7 @@ func (m *metrics) cleared(name string) {
 	}
 }
 
-// holds takes in a certificate that is in use, of a YurtCoordinator or, under no name, of all.
+// holds records a certificate in use. Under the empty name it belongs to all YurtCoordinators.
 func (m *metrics) holds(name string, kind certKind, pair certs.Pair) {
 	found := certs.Certificates(pair.Cert)
 	m.mu.Lock()

@@ -16,33 +16,34 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// A coordinator whose node counts as dead is to run on another. But if the link of the whole pool is cut, all of its nodes
-// count as dead, and the coordinator is what its people need most: its Pod stays, and is not stopped when the link is back.
-// So the Pod tolerates a dead node without end, until another node, which has room for it, is heard from: that one node
-// speaks shows that the link is not what is missing. kube-controller-manager then does the rest.
+// A coordinator on a node that counts as dead must move. But when the link of the whole pool is cut, all its nodes
+// count as dead, and people on site need the coordinator most: its Pod stays, also after the link is back. So the Pod
+// tolerates a dead node forever, until another node that has room for it is heard from: that node's heartbeat proves
+// that the link works. kube-controller-manager then does the rest.
 
 const (
-	// lookAgain is how soon it is looked again for a node that is heard from: a heartbeat comes every 10 s from each.
+	// lookAgain is how soon to check again for a node that is heard from. Each sends a heartbeat every 10 s.
 	lookAgain = 2 * time.Second
-	// backFor is how long a node that was not Ready must be so again before it counts. After a cut of the whole pool its nodes
-	// come back one by one, each by its kubelet's next heartbeat and status, 10 s apart at most, and is Ready for others after
-	// kube-controller-manager's next look, 5 s.
+	// backFor is how long a node that was not Ready must be Ready again before it counts. After a cut of the whole pool
+	// its nodes come back one by one. Each needs its kubelet's next heartbeat and status, at most 10 s apart, and
+	// kube-controller-manager's next look, every 5 s.
 	backFor = 30 * time.Second
 )
 
-// leaves are the taints of a dead node, at which a Pod leaves it.
+// leaves are the taints of a dead node that make a Pod leave it.
 var leaves = []string{corev1.TaintNodeNotReady, corev1.TaintNodeUnreachable}
 
-// member is what matters of a pool's node for the question whether a coordinator is to move.
+// member is what matters about a pool's node when a coordinator may have to move.
 type member struct {
 	name edge.NodeName
-	// place: it is Ready, and a new coordinator could run there.
+	// place says that the node is Ready and could run a new coordinator.
 	place bool
-	// renewed is its Lease's time, in microseconds by the node's own clock: another one is a heartbeat.
+	// renewed is the renewal time of the node's Lease, in microseconds by the node's own clock. A new value is a
+	// heartbeat.
 	renewed int64
 }
 
-// vigil is kept over a coordinator since its node counts as dead. It belongs to one Pod.
+// vigil watches over a coordinator while its node counts as dead. It belongs to one Pod.
 type vigil struct {
 	pod   types.UID
 	signs map[edge.NodeName]sign
@@ -51,13 +52,13 @@ type vigil struct {
 // sign is what was seen of another node.
 type sign struct {
 	place   bool
-	since   time.Time // that it is a place; zero: it was from the start
+	since   time.Time // since when it is a place; zero means from the start
 	renewed int64
-	heard   bool // while it was a place
+	heard   bool // heard from while it was a place
 }
 
-// look takes in how the other nodes are. It returns one that has been heard from since the vigil began and can have the
-// coordinator; none: it stays.
+// look records how the other nodes are. It returns one that has been heard from since the vigil began and could run the
+// coordinator; empty means that the coordinator stays.
 func (v *vigil) look(others []member, now time.Time) (witness edge.NodeName) {
 	first := v.signs == nil
 	signs := make(map[edge.NodeName]sign, len(others))
@@ -90,7 +91,7 @@ func countsAsDead(n *corev1.Node) bool {
 	})
 }
 
-// isPlace reports whether a coordinator could be started on a node.
+// isPlace reports whether a coordinator could start on a node.
 func isPlace(n *corev1.Node) bool {
 	keepsOff := slices.Concat(leaves, []string{edge.TaintUnschedulable, corev1.TaintNodeUnschedulable})
 	ready := slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
@@ -100,8 +101,8 @@ func isPlace(n *corev1.Node) bool {
 		!slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return slices.Contains(keepsOff, t.Key) })
 }
 
-// watchOver sees to it that a coordinator leaves a dead node once another is heard from. It returns when to look again; zero:
-// not before something changes.
+// watchOver makes a coordinator leave a dead node once another node is heard from. It returns when to look again; zero
+// means after the next change.
 func (r *Reconciler) watchOver(ctx context.Context, o owner, pod *corev1.Pod, nodes []corev1.Node) (time.Duration, error) {
 	dead := pod != nil && slices.ContainsFunc(nodes, func(n corev1.Node) bool {
 		return n.Name == pod.Spec.NodeName && countsAsDead(&n)
@@ -160,8 +161,8 @@ func staysOn(pod *corev1.Pod) bool {
 	})
 }
 
-// leave ends what a Pod tolerates of its dead node: kube-controller-manager deletes it. Nothing else of a Pod's tolerations
-// can be changed but for how long.
+// leave shortens what a Pod tolerates of its dead node, so that kube-controller-manager deletes the Pod. The seconds
+// are all that can be changed in a Pod's tolerations.
 func (r *Reconciler) leave(ctx context.Context, pod *corev1.Pod) error {
 	tolerations := slices.Clone(pod.Spec.Tolerations)
 	for i := range tolerations {
@@ -180,7 +181,7 @@ func (r *Reconciler) leave(ctx context.Context, pod *corev1.Pod) error {
 	there.Namespace, there.Name = edge.NamespaceSystem, pod.Name
 	err = r.cfg.Client.Patch(ctx, there, client.RawPatch(mergePatch, patch), client.FieldOwner(FieldOwner))
 	if err := client.IgnoreNotFound(err); err != nil {
-		return fmt.Errorf("have Pod %s leave node %s: %w", pod.Name, pod.Spec.NodeName, err)
+		return fmt.Errorf("make Pod %s leave node %s: %w", pod.Name, pod.Spec.NodeName, err)
 	}
 	return nil
 }

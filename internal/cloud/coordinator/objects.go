@@ -30,7 +30,7 @@ import (
 const (
 	keyClientCA    = "client-ca.crt"
 	keyKubeletCA   = "kubelet-ca.crt"
-	keyPoolNodes   = "nodes" // one on each line
+	keyPoolNodes   = "nodes" // one per line
 	keyKubeletCert = "kubelet-client.crt"
 	keyKubeletKey  = "kubelet-client.key"
 	keyBundle      = "ca.crt"
@@ -41,20 +41,21 @@ const (
 )
 
 const (
-	// kubeletSecret has the client certificate that all coordinators show to kubelets, of kubeletUser, which the chart lets
-	// use kubelets' API (coordinator-rbac.yaml), and keeps from the API server's ways to them (coordinator-connects.yaml). Its
-	// request has the same name, so that a right to it can be given by name.
+	// kubeletSecret holds the client certificate, for kubeletUser, that all coordinators show to kubelets. The chart
+	// lets that user use kubelets' API (coordinator-rbac.yaml), and denies it the API server's connections to them
+	// (coordinator-connects.yaml). The certificate's request has the same name, so that rights to it can be granted by
+	// name.
 	kubeletSecret  = "yurt-coordinator-kubelet-client"
 	kubeletRequest = kubeletSecret
 	kubeletUser    = "openyurt:yurt-coordinator"
 
-	// noUser is whom the pair is for that stands in until there is a client certificate for kubelets: nobody trusts it.
+	// noUser is the user of the pair that stands in until there is a client certificate for kubelets. Nobody trusts it.
 	noUser = "openyurt:yurt-coordinator:not-signed-yet"
 
 	authorityPrefix = "openyurt:coordinator-authority:"
 )
 
-// owner is what the objects of a pool are owned by: all goes with it, even when somebody takes its finalizer away.
+// owner is the owner of a pool's objects. They all go with it, even if somebody removes its finalizer.
 type owner struct {
 	Name string
 	UID  types.UID
@@ -79,15 +80,16 @@ type place struct {
 	Pod       string
 	UID       types.UID
 	Node      edge.NodeName
-	Addresses []string // of the node, the one to call it by first
-	CertsHash string   // that its annotation has
+	Addresses []string // of the node, preferred one first
+	CertsHash string   // as the Pod's annotation has it
 }
 
 func (p place) server() string {
 	return "https://" + net.JoinHostPort(p.Addresses[0], strconv.Itoa(edge.PortCoordinator))
 }
 
-// servingRequest is the certificate of a pool's coordinator in its place, behind the Service with these addresses.
+// servingRequest returns the certificate that a pool's coordinator needs in its place, behind the Service with these
+// addresses.
 func servingRequest(pool edge.PoolName, at place, serviceIPs []string, lives certs.Lives) certs.Request {
 	service := edge.ServiceCoordinator
 	return certs.Request{
@@ -120,7 +122,7 @@ func secret(name string, data map[string][]byte, annotations map[string]string, 
 	return s
 }
 
-// holds reports whether have is as want says: then there is nothing to write.
+// holds reports whether have is already as want says, so that nothing must be written.
 func holds(have, want *corev1.Secret) bool {
 	for k, v := range want.Labels {
 		if have.Labels[k] != v {
@@ -157,7 +159,7 @@ func pairIn(s *corev1.Secret, cert, key string) certs.Pair {
 	return certs.Pair{Cert: s.Data[cert], Key: s.Data[key]}
 }
 
-// digest is of a Secret's content, in the order of its keys.
+// digest hashes a Secret's content in the order of its keys.
 func digest(data map[string][]byte) string {
 	h := sha256.New()
 	for _, k := range slices.Sorted(maps.Keys(data)) {
@@ -167,7 +169,7 @@ func digest(data map[string][]byte) string {
 	return hex.EncodeToString(h.Sum(nil))[:32]
 }
 
-// kubeconfig is what operators use against a pool's coordinator.
+// kubeconfig returns the kubeconfig of a pool's operators.
 func kubeconfig(pool edge.PoolName, server string, bundle []byte, operator certs.Pair) ([]byte, error) {
 	name := "yurt-coordinator-" + string(pool)
 	config := clientcmdapi.NewConfig()
@@ -184,7 +186,7 @@ func kubeconfig(pool edge.PoolName, server string, bundle []byte, operator certs
 	return out, nil
 }
 
-// operatorIn returns the client certificate in a kubeconfig of ours. What can't be read has none.
+// operatorIn returns the client certificate in our kubeconfig; empty if it can't be read.
 func operatorIn(text []byte) certs.Pair {
 	config, err := clientcmd.Load(text)
 	if err != nil {
@@ -196,7 +198,7 @@ func operatorIn(text []byte) certs.Pair {
 	return certs.Pair{}
 }
 
-// discovery tells the pool's hubs where their coordinator is.
+// discovery returns the ConfigMap that tells the pool's hubs where their coordinator is.
 func discovery(pool edge.PoolName, at place, bundle []byte, o owner) *corev1.ConfigMap {
 	return &corev1.ConfigMap{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"},
@@ -209,8 +211,8 @@ func discovery(pool edge.PoolName, at place, bundle []byte, o owner) *corev1.Con
 	}
 }
 
-// grants are the RBAC objects of a pool with these nodes: who may forward heartbeats, and that its nodes may read where
-// their coordinator is. They name each node; without any they grant nothing.
+// grants returns the RBAC objects of a pool with these nodes: the right to forward heartbeats, and the nodes' right to
+// read where their coordinator is. They name each node; without nodes they grant nothing.
 func grants(pool edge.PoolName, nodes []edge.NodeName, o owner) []client.Object {
 	objects := forwarding.Objects(pool, nodes)
 	for _, obj := range objects {
@@ -238,14 +240,14 @@ func grants(pool edge.PoolName, nodes []edge.NodeName, o owner) []client.Object 
 	return append(objects, role, binding)
 }
 
-// belongings are all objects of a pool, to be deleted: what is of use to others first.
+// belongings returns all objects of a pool for deletion: first those that others use.
 func belongings(pool edge.PoolName) []client.Object {
 	meta := func(name string) metav1.ObjectMeta {
 		return metav1.ObjectMeta{Namespace: edge.NamespaceSystem, Name: name}
 	}
 	all := []client.Object{&corev1.ConfigMap{ObjectMeta: meta(pool.DiscoveryConfigMap())}}
 	all = append(all, grants(pool, nil, owner{})...)
-	// The leader's report, which nobody may write any more by then.
+	// By then nobody may write the leader's report any more.
 	all = append(all, &coordinationv1.Lease{
 		ObjectMeta: metav1.ObjectMeta{Namespace: corev1.NamespaceNodeLease, Name: pool.ReportLease()},
 	})
@@ -255,7 +257,7 @@ func belongings(pool edge.PoolName) []client.Object {
 	return all
 }
 
-// toJSON is for comparing: the keys of JSON in it are in order, too, which the API server brings into another.
+// toJSON is for comparing: it also sorts the keys of JSON inside, which the API server reorders.
 func toJSON(v any) string {
 	out, err := json.Marshal(v)
 	if err != nil {

@@ -23,34 +23,35 @@ import (
 )
 
 const (
-	// Finalizer is on a YurtCoordinator as long as its pool has something of it.
+	// Finalizer is on a YurtCoordinator as long as its pool has objects made for it.
 	Finalizer = "apps.openyurt.io/yurtcoordinator"
 
-	// mergePatch is written by hand, with nothing in it but what is to change.
+	// mergePatch is written by hand, and contains only what must change.
 	mergePatch = types.MergePatchType
 
-	// waitGone is how often it is looked whether a workload is gone; its Pods tell by themselves.
+	// waitGone is how often to check whether a workload is gone. Changes of its Pods are watched.
 	waitGone = 2 * time.Second
-	// lostPod is how long after its time a Pod may stay that was to stop. Its node is dead, and need not come back.
+	// lostPod is how long after its deadline a terminating Pod is waited for. Its node is dead, and may never come
+	// back.
 	lostPod = time.Minute
-	// soonest bounds how often a pool is looked at when nothing happened but time.
+	// soonest is the least time between two looks at a pool when only time has passed.
 	soonest = time.Second
 )
 
-// Reconciler brings about what YurtCoordinators ask for. Make one with New, and hand it to a manager with AddTo.
+// Reconciler makes what YurtCoordinators ask for. Make one with New, and hand it to a manager with AddTo.
 type Reconciler struct {
 	cfg     Config
 	metrics *metrics
-	// changed tells the controller of YurtCoordinators to look at all of them.
+	// changed makes the controller reconcile all YurtCoordinators.
 	changed chan event.GenericEvent
 
 	mu sync.Mutex
-	// settled is by the names of YurtCoordinators what was found the last time all went well: it need not be looked at again
-	// before its time, unless the facts are others.
+	// settled remembers, by YurtCoordinator, the last result without errors. While its facts are the same and its time
+	// has not come, nothing needs to be checked.
 	settled map[string]settled
 	kubelet kubeletClient
 	reports map[edge.PoolName]report
-	vigils  map[string]*vigil // by the names of YurtCoordinators
+	vigils  map[string]*vigil // by YurtCoordinator
 }
 
 type settled struct {
@@ -59,7 +60,7 @@ type settled struct {
 	given given
 }
 
-// given is what is remembered of rights that were given: their digest, and when to give them again, whatever was done to
+// given remembers granted rights: their digest, and when to grant them again in any case, in case somebody changed
 // them.
 type given struct {
 	digest string
@@ -75,10 +76,10 @@ func New(c Config) *Reconciler {
 	}
 }
 
-// Metrics returns the Reconciler's metrics, to be registered by the caller.
+// Metrics returns the Reconciler's metrics. The caller registers them.
 func (r *Reconciler) Metrics() prometheus.Collector { return r.metrics }
 
-// reconcileCoordinator looks at one YurtCoordinator and all of its pool.
+// reconcileCoordinator reconciles one YurtCoordinator and its whole pool.
 func (r *Reconciler) reconcileCoordinator(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	c := &v1alpha1.YurtCoordinator{}
 	if err := r.cfg.Client.Get(ctx, req.NamespacedName, c); err != nil {
@@ -121,9 +122,9 @@ func (r *Reconciler) reconcileCoordinator(ctx context.Context, req reconcile.Req
 	return result, err
 }
 
-// refuse says why there is no coordinator, and takes away what there was of one.
+// refuse says why there is no coordinator, and removes what existed of one.
 func (r *Reconciler) refuse(ctx context.Context, c *v1alpha1.YurtCoordinator, v view, verdict Verdict) (reconcile.Result, error) {
-	// Where nothing was ever made there is no finalizer.
+	// Without a finalizer nothing was ever made.
 	if verdict.Reason != ReasonSecondCoordinator && controllerutil.ContainsFinalizer(c, Finalizer) &&
 		!v.census.Deployed && len(v.pods) == 0 {
 		if err := r.clear(ctx, c); err != nil {
@@ -137,7 +138,7 @@ func (r *Reconciler) refuse(ctx context.Context, c *v1alpha1.YurtCoordinator, v 
 	return reconcile.Result{RequeueAfter: wait.Jitter(r.cfg.Resync, 0.1)}, err
 }
 
-// run brings about the objects of a pool that is to have a coordinator, and says how far that is.
+// run makes the objects of a pool that must have a coordinator, and reports the progress.
 func (r *Reconciler) run(ctx context.Context, c *v1alpha1.YurtCoordinator, v view, verdict Verdict) (reconcile.Result, error) {
 	if !controllerutil.ContainsFinalizer(c, Finalizer) {
 		if err := r.finalize(ctx, c, controllerutil.AddFinalizer); err != nil {
@@ -148,7 +149,7 @@ func (r *Reconciler) run(ctx context.Context, c *v1alpha1.YurtCoordinator, v vie
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	if !known { // what kubelets are shown: the first thing that is found out after the start
+	if !known { // the certificate for kubelets, which is found out first after the start
 		return reconcile.Result{RequeueAfter: wait.Jitter(soonest, 1)}, nil
 	}
 	done, err := r.settle(ctx, f)
@@ -189,7 +190,7 @@ func (r *Reconciler) run(ctx context.Context, c *v1alpha1.YurtCoordinator, v vie
 	return reconcile.Result{RequeueAfter: after}, nil
 }
 
-// facts collects what ensure needs. known is false as long as it has not been looked for the kubelets' certificate.
+// facts collects ensure's inputs. known is false until the kubelets' certificate has been looked up.
 func (r *Reconciler) facts(ctx context.Context, c *v1alpha1.YurtCoordinator, v view) (f facts, known bool, err error) {
 	f = facts{Owner: owner{c.Name, c.UID}, Pool: edge.PoolName(c.Spec.NodePool), At: placeOf(current(v.pods), v.nodes)}
 	for _, n := range v.census.Nodes {
@@ -213,8 +214,8 @@ func (r *Reconciler) facts(ctx context.Context, c *v1alpha1.YurtCoordinator, v v
 	return f, r.kubelet.known, nil
 }
 
-// settle ensures what the facts call for, unless that was done not long ago with the same facts: links come and go by the
-// thousand, and none of that is a reason to read Secrets.
+// settle ensures what the facts call for, unless that was done recently with the same facts. Links come and go by the
+// thousand, and that is no reason to read Secrets.
 func (r *Reconciler) settle(ctx context.Context, f facts) (outcome, error) {
 	sum, now := f.sum(), r.cfg.Clock.Now()
 	r.mu.Lock()
@@ -239,7 +240,7 @@ func (r *Reconciler) settle(ctx context.Context, f facts) (outcome, error) {
 	return done, nil
 }
 
-// resync is when everything is looked at again.
+// resync returns when to check everything again.
 func (r *Reconciler) resync(now time.Time) time.Time { return now.Add(wait.Jitter(r.cfg.Resync, 0.5)) }
 
 func (r *Reconciler) forget(name string) {
@@ -248,7 +249,7 @@ func (r *Reconciler) forget(name string) {
 	delete(r.settled, name)
 }
 
-// clear deletes all objects of a pool, and what is remembered of it.
+// clear deletes all objects of a pool, and what is remembered about it.
 func (r *Reconciler) clear(ctx context.Context, c *v1alpha1.YurtCoordinator) error {
 	r.forget(c.Name)
 	r.metrics.cleared(c.Name)
@@ -260,7 +261,7 @@ func (r *Reconciler) clear(ctx context.Context, c *v1alpha1.YurtCoordinator) err
 	return nil
 }
 
-// finalize changes the finalizers. The patch fails where the object has changed since it was read.
+// finalize changes the finalizers. The patch fails if the object has changed since it was read.
 func (r *Reconciler) finalize(ctx context.Context, c *v1alpha1.YurtCoordinator, change func(client.Object, string) bool) error {
 	base := c.DeepCopy()
 	change(c, Finalizer)
@@ -271,7 +272,7 @@ func (r *Reconciler) finalize(ctx context.Context, c *v1alpha1.YurtCoordinator, 
 	return nil
 }
 
-// kubeletClient is what is known of the client certificate towards kubelets.
+// kubeletClient is what is known about the client certificate for kubelets.
 type kubeletClient struct {
 	known  bool
 	pair   certs.Pair

@@ -17,13 +17,13 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// release lets a YurtCoordinator go. If the pool is its own: the hubs hear first that there is no coordinator, then the
-// workload goes, for which the fleet has left the pool out, then everything else.
+// release removes a YurtCoordinator. If it holds the pool, the hubs first learn that there is no coordinator. Then the
+// workload goes, because the fleet has left the pool out; then everything else.
 func (r *Reconciler) release(ctx context.Context, c *v1alpha1.YurtCoordinator, holds bool) (reconcile.Result, error) {
 	if !controllerutil.ContainsFinalizer(c, Finalizer) {
 		return reconcile.Result{}, nil
 	}
-	// The cache may still have what is gone. Another one may have the pool by now.
+	// The cache may still have what is gone, and another YurtCoordinator may have the pool by now.
 	var fresh v1alpha1.YurtCoordinator
 	err := client.IgnoreNotFound(r.cfg.Reader.Get(ctx, client.ObjectKeyFromObject(c), &fresh))
 	if err != nil {
@@ -45,7 +45,7 @@ func (r *Reconciler) release(ctx context.Context, c *v1alpha1.YurtCoordinator, h
 			return reconcile.Result{}, err
 		}
 		if waitsFor != "" {
-			removing := finding{Reason: ReasonRemoving, Message: "Waits until " + waitsFor + "."}
+			removing := finding{Reason: ReasonRemoving, Message: "Waiting until " + waitsFor + "."}
 			err := r.say(ctx, &fresh, wantedStatus{
 				pending: finding{OK: true, Reason: ReasonRemoving, Message: "It is being deleted."},
 				certs:   removing, ready: removing, node: fresh.Status.NodeName,
@@ -60,7 +60,7 @@ func (r *Reconciler) release(ctx context.Context, c *v1alpha1.YurtCoordinator, h
 	return reconcile.Result{}, client.IgnoreNotFound(r.finalize(ctx, &fresh, controllerutil.RemoveFinalizer))
 }
 
-// remains says what is left of a pool's workload, asking the API server itself.
+// remains returns what is left of a pool's workload, as the API server itself says.
 func (r *Reconciler) remains(ctx context.Context, pool edge.PoolName) (string, error) {
 	app, err := r.appSet(ctx, r.cfg.Reader)
 	if err != nil {
@@ -70,7 +70,7 @@ func (r *Reconciler) remains(ctx context.Context, pool edge.PoolName) (string, e
 		if slices.Contains(app.Spec.Pools, string(pool)) {
 			return "the YurtAppSet leaves the pool out", nil
 		}
-		// What it did for an earlier spec is done once it has seen this one.
+		// Once the YurtAppSet's controller has seen this spec, it has finished its work for earlier ones.
 		if app.Status.ObservedGeneration < app.Generation {
 			return "the YurtAppSet's controller has seen that the pool is left out", nil
 		}

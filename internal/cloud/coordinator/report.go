@@ -14,18 +14,18 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// reportLasts is how long a leader's report counts, by this program's clock from when it saw it: it is renewed each minute,
-// and says itself that it counts for two. What is older says nothing of now.
+// reportLasts is how long a leader's report is valid, by this program's clock since it saw the report change. The
+// leader renews it each minute, and it says that it is valid for two. An older report says nothing about now.
 const reportLasts = 150 * time.Second
 
-// report is when a pool's report was last seen to be another.
+// report is the last change seen in a pool's report.
 type report struct {
 	version string
 	seen    time.Time
 }
 
-// outside returns the nodes of a pool that do not reach its coordinator, in order, as the pool's leader reports, and when
-// to look again at the latest. Without a report that counts nobody is outside: nobody knows.
+// outside returns the nodes of a pool that do not reach its coordinator, sorted, as the pool's leader reports, and when
+// to look again at the latest. Without a valid report nobody knows, and the list is empty.
 func (r *Reconciler) outside(ctx context.Context, pool edge.PoolName, nodes []edge.NodeName) ([]string, time.Time, error) {
 	var lease coordinationv1.Lease
 	now := r.cfg.Clock.Now()
@@ -46,7 +46,7 @@ func (r *Reconciler) outside(ctx context.Context, pool edge.PoolName, nodes []ed
 	}
 	until := last.seen.Add(reportLasts)
 	if !now.Before(until) {
-		return nil, now.Add(reportLasts), nil // the next one is a change that is seen
+		return nil, now.Add(reportLasts), nil // the next report is a change that is watched
 	}
 	reached := edge.SplitNodes(lease.Annotations[edge.AnnotationReachedNodes])
 	var names []string
@@ -58,7 +58,7 @@ func (r *Reconciler) outside(ctx context.Context, pool edge.PoolName, nodes []ed
 	return names, until, nil
 }
 
-// reports is the pool whose report a Lease is; empty: it is none.
+// reports returns the pool whose report a Lease is; empty means that it is none.
 func reports(lease *coordinationv1.Lease) edge.PoolName {
 	pool, ok := strings.CutPrefix(lease.Name, edge.PoolName("").ReportLease())
 	if _, reported := lease.Annotations[edge.AnnotationReachedNodes]; !ok || !reported {

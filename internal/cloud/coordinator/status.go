@@ -16,27 +16,27 @@ import (
 
 // Reasons of the condition Ready.
 const (
-	// ReasonServing: the Pod is ready and of the version that is wanted.
+	// ReasonServing: the Pod is ready and has the wanted version.
 	ReasonServing = "Serving"
 	// ReasonPending: see the condition Pending.
 	ReasonPending = "Pending"
-	// ReasonNoPod: there is no Pod, yet or for the moment.
+	// ReasonNoPod: there is no Pod, yet or at the moment.
 	ReasonNoPod = "NoPod"
-	// ReasonNoNode: the Pod has no node, yet or because none can take it.
+	// ReasonNoNode: the Pod has no node, yet or because no node can take it.
 	ReasonNoNode = "NoNode"
 	// ReasonOtherVersion: the Pod still runs another version.
 	ReasonOtherVersion = "OtherVersion"
-	// ReasonPodNotReady: the Pod has a node and is not ready.
+	// ReasonPodNotReady: the Pod has a node, but is not ready.
 	ReasonPodNotReady = "PodNotReady"
 	// ReasonRemoving: the YurtCoordinator is being deleted.
 	ReasonRemoving = "Removing"
 )
 
-// readiness is the condition Ready of a coordinator with this Pod.
+// readiness returns the condition Ready of a coordinator with this Pod.
 func readiness(pod *corev1.Pod, image string) finding {
 	if pod == nil {
-		return finding{Reason: ReasonNoPod, Message: "There is no Pod of the coordinator. " +
-			"If that stays, see the YurtAppSet kube-system/yurt-coordinator."}
+		return finding{Reason: ReasonNoPod, Message: "The coordinator has no Pod. " +
+			"If this lasts, see the YurtAppSet kube-system/yurt-coordinator."}
 	}
 	if pod.Spec.NodeName == "" {
 		message := "The scheduler has not seen it yet."
@@ -47,7 +47,7 @@ func readiness(pod *corev1.Pod, image string) finding {
 	}
 	if runs := imageOf(pod); runs != image {
 		return finding{Reason: ReasonOtherVersion, Message: fmt.Sprintf(
-			"Pod %s runs %s, and %s is wanted. It is replaced by its Deployment.", pod.Name, runs, image)}
+			"Pod %s runs %s, but %s is wanted. Its Deployment will replace it.", pod.Name, runs, image)}
 	}
 	if c := podCondition(pod, corev1.PodReady); c == nil || c.Status != corev1.ConditionTrue {
 		return finding{Reason: ReasonPodNotReady, Message: fmt.Sprintf(
@@ -75,15 +75,15 @@ func imageOf(pod *corev1.Pod) string {
 	return ""
 }
 
-// wantedStatus is all that is said about a YurtCoordinator.
+// wantedStatus is all that a YurtCoordinator's status must say.
 type wantedStatus struct {
-	pending, certs, ready finding // pending is OK when nothing is in the way
+	pending, certs, ready finding // pending.OK means that nothing is in the way
 	node                  string
 	delegated, outside    []string
 }
 
-// next returns what a status becomes, and whether that is a change, with the transitions that are worth an Event. Times do
-// not count as changes.
+// next returns the new status, whether it is a change, and the transitions that deserve an Event. New times alone are
+// no change.
 func next(was v1alpha1.YurtCoordinatorStatus, generation int64, want wantedStatus, now metav1.Time) (
 	status v1alpha1.YurtCoordinatorStatus, changed bool, transitions []v1alpha1.YurtCoordinatorCondition,
 ) {
@@ -133,7 +133,7 @@ func next(was v1alpha1.YurtCoordinatorStatus, generation int64, want wantedStatu
 	return status, changed, transitions
 }
 
-// say writes the status if it changes, and tells of transitions.
+// say writes the status if it changes, and records Events about transitions.
 func (r *Reconciler) say(ctx context.Context, c *v1alpha1.YurtCoordinator, want wantedStatus) error {
 	r.metrics.stands(c.Name, edge.PoolName(c.Spec.NodePool), want)
 	status, changed, transitions := next(c.Status, c.Generation, want, metav1.NewTime(r.cfg.Clock.Now()))
@@ -157,25 +157,25 @@ func (r *Reconciler) say(ctx context.Context, c *v1alpha1.YurtCoordinator, want 
 	return nil
 }
 
-// bad conditions are those that somebody may have to do something about.
+// bad reports whether somebody may have to act on a condition.
 func bad(c v1alpha1.YurtCoordinatorCondition) bool {
 	switch c.Reason {
 	case ReasonNotScheduled, ReasonNoPod, ReasonNoNode, ReasonPodNotReady, ReasonRemoving, ReasonOtherVersion, ReasonPending,
 		ReasonNoServiceAddress:
-		return false // on the way
+		return false // in progress
 	case ReasonDeployed, ReasonIssued, ReasonServing:
 		return false
 	}
 	return true
 }
 
-// told records an Event about something done.
+// told records an Event about a completed step.
 func (r *Reconciler) told(_ context.Context, o owner, reason, note string, args ...any) {
 	r.cfg.Events.Eventf(regarding(o), nil, corev1.EventTypeNormal, reason, "Reconcile", note, args...)
 }
 
-// regarding names the YurtCoordinator of an Event. Without a resourceVersion: the recorder folds Events that are alike into
-// one, and with it no two would be.
+// regarding names the YurtCoordinator of an Event. There is no resourceVersion: the recorder folds equal Events into
+// one, and with it no two would be equal.
 func regarding(o owner) *corev1.ObjectReference {
 	return &corev1.ObjectReference{
 		APIVersion: v1alpha1.GroupVersion.String(), Kind: "YurtCoordinator", Name: o.Name, UID: o.UID,

@@ -17,16 +17,16 @@ import (
 )
 
 const (
-	// indexPool is the index of YurtCoordinators and Nodes by their pool.
+	// indexPool indexes YurtCoordinators and Nodes by their pool.
 	indexPool = "openyurt.io/coordinator-pool"
 
-	// authenticationConfig says which authority the cluster knows its clients by.
+	// authenticationConfig holds the authority by which the cluster verifies its clients.
 	authenticationConfig = "extension-apiserver-authentication"
 	clientCAKey          = "client-ca-file"
 )
 
-// view is what there is of a pool, as the cache has it. Its YurtCoordinators and Nodes are the cache's own, and not to be
-// changed: a thousand pools are looked at for each change of the YurtAppSet.
+// view is a pool as the cache has it. Its YurtCoordinators and Nodes are the cache's own and must not be changed:
+// copies would cost too much, since each change of the YurtAppSet reads a thousand pools.
 type view struct {
 	census Census
 	taints []corev1.Taint
@@ -34,7 +34,7 @@ type view struct {
 	pods   []corev1.Pod
 }
 
-// census reads what a verdict on a pool needs.
+// census reads the input of a verdict on a pool.
 func (r *Reconciler) census(ctx context.Context, pool edge.PoolName, app *v1beta1.YurtAppSet) (view, error) {
 	v := view{census: Census{Pool: pool, Deployed: app != nil && slices.Contains(app.Spec.Pools, string(pool))}}
 	var nodePool v1beta2.NodePool
@@ -69,12 +69,12 @@ func autonomous(node *corev1.Node) bool {
 	return duration || node.Annotations[edge.AnnotationAutonomy] == edge.AutonomyOn
 }
 
-// appSet returns the YurtAppSet of the coordinators as it is cached, or nil.
+// appSet returns the coordinators' YurtAppSet from a reader, or nil.
 func (r *Reconciler) appSet(ctx context.Context, from client.Reader) (*v1beta1.YurtAppSet, error) {
 	var app v1beta1.YurtAppSet
 	err := from.Get(ctx, client.ObjectKey{Namespace: edge.NamespaceSystem, Name: edge.AppCoordinator}, &app)
 	if apierrors.IsNotFound(err) {
-		return nil, nil //nolint:nilnil // there is none, and that is no error
+		return nil, nil //nolint:nilnil // its absence is no error
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read YurtAppSet %s/%s: %w", edge.NamespaceSystem, edge.AppCoordinator, err)
@@ -96,8 +96,8 @@ func ofPool(pool edge.PoolName) client.MatchingLabels {
 	return client.MatchingLabels{edge.LabelApp: edge.AppCoordinator, edge.LabelNodePool: string(pool)}
 }
 
-// current is the Pod that counts: of those that are not on their way out the newest, since one on a dead node stays on for
-// as long as its node is.
+// current returns the Pod that counts: the newest of those that are not being deleted. One on a dead node stays as long
+// as its Node does.
 func current(pods []corev1.Pod) *corev1.Pod {
 	var best *corev1.Pod
 	for i := range pods {
@@ -114,7 +114,7 @@ func current(pods []corev1.Pod) *corev1.Pod {
 	return best
 }
 
-// placeOf is where a Pod runs, or nil while it has no node, or that Node isn't known.
+// placeOf returns where a Pod runs, or nil if it has no node or that Node isn't known.
 func placeOf(pod *corev1.Pod, nodes []corev1.Node) *place {
 	if pod == nil || pod.Spec.NodeName == "" {
 		return nil
@@ -127,7 +127,7 @@ func placeOf(pod *corev1.Pod, nodes []corev1.Node) *place {
 		Pod: pod.Name, UID: pod.UID, Node: edge.NodeName(pod.Spec.NodeName),
 		CertsHash: pod.Annotations[annotationCertsHash],
 	}
-	if pod.Status.HostIP != "" { // what it binds
+	if pod.Status.HostIP != "" { // the address that it binds
 		at.Addresses = append(at.Addresses, pod.Status.HostIP)
 	}
 	for _, a := range nodes[i].Status.Addresses {
@@ -138,7 +138,7 @@ func placeOf(pod *corev1.Pod, nodes []corev1.Node) *place {
 	return at
 }
 
-// serviceIPs are the addresses of the coordinators' Service.
+// serviceIPs returns the addresses of the coordinators' Service.
 func (r *Reconciler) serviceIPs(ctx context.Context) ([]string, error) {
 	var s corev1.Service
 	err := r.cfg.Client.Get(ctx, client.ObjectKey{Namespace: edge.NamespaceSystem, Name: edge.ServiceCoordinator}, &s)
@@ -148,7 +148,7 @@ func (r *Reconciler) serviceIPs(ctx context.Context) ([]string, error) {
 	return s.Spec.ClusterIPs, nil
 }
 
-// clientCA is the bundle that the cluster knows its clients by.
+// clientCA returns the bundle by which the cluster verifies its clients.
 func (r *Reconciler) clientCA(ctx context.Context) ([]byte, error) {
 	var c corev1.ConfigMap
 	err := r.cfg.Client.Get(ctx, client.ObjectKey{Namespace: edge.NamespaceSystem, Name: authenticationConfig}, &c)
@@ -158,7 +158,7 @@ func (r *Reconciler) clientCA(ctx context.Context) ([]byte, error) {
 	return []byte(c.Data[clientCAKey]), nil
 }
 
-// delegated are the nodes whose Leases say that others forward them, in order.
+// delegated returns the nodes, in order, whose Leases say that others forward them.
 func (r *Reconciler) delegated(ctx context.Context, nodes []edge.NodeName) ([]string, error) {
 	var names []string
 	for _, n := range nodes {

@@ -31,22 +31,23 @@ const (
 	coordinatorController = "coordinator"
 	fleetController       = "coordinator-fleet"
 
-	// workers look at so many pools at a time. A pool takes some twenty requests once, and none as a rule.
+	// workers is how many pools are reconciled at a time. A pool takes some twenty requests once, and usually none.
 	workers = 8
 
-	// reconcileTimeout bounds one look.
+	// reconcileTimeout bounds one reconcile.
 	reconcileTimeout = time.Minute
-	// gather is how long a change that many others may come with waits for them: a thousand YurtCoordinators that are made at
-	// once are a few versions of the YurtAppSet, and the nodes of a site whose links go down are one of a status.
+	// gather is how long a change waits for others of its kind. A thousand YurtCoordinators that are made at once
+	// become a few versions of the YurtAppSet, and the nodes of a site whose links go down become one write of a
+	// status.
 	gather = 200 * time.Millisecond
-	// retryMax is the longest wait before a failed one is tried again, before jitter.
+	// retryMax is the longest wait before a failed reconcile is tried again, before jitter.
 	retryMax = 2 * time.Minute
 )
 
 type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
-// Cached says what the manager's cache must hold: the coordinators' own Pods, of Services and ConfigMaps one each. Of Nodes
-// and Leases it needs what package heartbeat keeps of them, of Nodes the annotations of node autonomy, too.
+// Cached says what the manager's cache must hold: the coordinators' own Pods, one Service and one ConfigMap. Of Nodes
+// and Leases it needs what package heartbeat keeps, and of Nodes also the annotations of node autonomy.
 func Cached() map[client.Object]cache.ByObject {
 	one := func(name string) cache.ByObject {
 		return cache.ByObject{Namespaces: map[string]cache.Config{
@@ -125,17 +126,17 @@ func nodeIndex(obj client.Object) []string {
 	return nil
 }
 
-// kind is what changes of one kind of object mean.
+// kind says what changes of one kind of object mean.
 type kind struct {
 	object client.Object
-	// coordinators enqueues the YurtCoordinators that an object matters to.
+	// coordinators enqueues the YurtCoordinators that a change of an object matters to.
 	coordinators handler.EventHandler
-	// fleet says whether a change matters to what all share; nil: none does.
+	// fleet reports whether a change matters to what all coordinators share; nil means never.
 	fleet func(was, is client.Object) bool
 }
 
-// kinds are those that are watched. A change that matters to nobody, such as the heartbeats of a thousand nodes, enqueues
-// nothing.
+// kinds returns the watched kinds. A change that matters to nobody, such as the heartbeats of a thousand nodes,
+// enqueues nothing.
 func (r *Reconciler) kinds() []kind {
 	all := func(ctx context.Context, _ client.Object, q queue) { r.enqueueAll(ctx, q) }
 	ofPool := func(ctx context.Context, obj client.Object, q queue) { r.enqueuePool(ctx, poolOf(obj), q) }
@@ -160,8 +161,8 @@ func (r *Reconciler) kinds() []kind {
 	}
 }
 
-// each calls enqueue for what is new, for what goes, and for what has changed in a way that matters: then for what it was
-// and for what it is.
+// each calls enqueue for a new object, for a deleted one, and for a relevant change: then for both the old object and
+// the new one.
 func each(changed func(was, is client.Object) bool, enqueue func(context.Context, client.Object, queue)) handler.EventHandler {
 	return handler.Funcs{
 		CreateFunc: func(ctx context.Context, e event.CreateEvent, q queue) { enqueue(ctx, e.Object, q) },
@@ -175,7 +176,7 @@ func each(changed func(was, is client.Object) bool, enqueue func(context.Context
 	}
 }
 
-// on calls enqueue for each change that matters; what is new was nil, what goes is nil.
+// on calls enqueue for each relevant change. was is nil for a new object, is for a deleted one.
 func on(changed func(was, is client.Object) bool, enqueue func(queue)) handler.EventHandler {
 	when := func(was, is client.Object, q queue) {
 		if changed(was, is) {
@@ -198,7 +199,7 @@ func coordinatorChanged(was, is client.Object) bool {
 	return specChanged(was, is) || !slices.Equal(was.GetFinalizers(), is.GetFinalizers())
 }
 
-// memberChanged: it is another pool's, or begins or ends to be autonomous.
+// memberChanged reports whether a node's pool or its autonomy changed.
 func memberChanged(was, is client.Object) bool {
 	before, after := node(was), node(is)
 	if before == nil || after == nil {
@@ -207,7 +208,7 @@ func memberChanged(was, is client.Object) bool {
 	return poolOf(before) != poolOf(after) || autonomous(before) != autonomous(after)
 }
 
-// nodeChanged: its place in its pool, or its addresses, or it begins or ends to count as dead.
+// nodeChanged reports whether a node's pool, addresses or state (counts as dead) changed.
 func nodeChanged(was, is client.Object) bool {
 	before, after := node(was), node(is)
 	return memberChanged(was, is) || before != nil && after != nil &&
@@ -239,7 +240,7 @@ func clientCAChanged(was, is client.Object) bool {
 	return ok && ok2 && before.Data[clientCAKey] != after.Data[clientCAKey]
 }
 
-// ours limits changes of YurtAppSets to that of the coordinators.
+// ours limits changes of YurtAppSets to the coordinators' own.
 func ours(changed func(was, is client.Object) bool) func(was, is client.Object) bool {
 	return func(was, is client.Object) bool {
 		obj := is
@@ -250,7 +251,7 @@ func ours(changed func(was, is client.Object) bool) func(was, is client.Object) 
 	}
 }
 
-// enqueueSiblings enqueues a YurtCoordinator itself, which the cache may not have any more, and the others of its pool.
+// enqueueSiblings enqueues a YurtCoordinator, which may no longer be in the cache, and the others of its pool.
 func (r *Reconciler) enqueueSiblings(ctx context.Context, obj client.Object, q queue) {
 	q.Add(reconcile.Request{NamespacedName: client.ObjectKeyFromObject(obj)})
 	if c, ok := obj.(*v1alpha1.YurtCoordinator); ok {
@@ -258,13 +259,13 @@ func (r *Reconciler) enqueueSiblings(ctx context.Context, obj client.Object, q q
 	}
 }
 
-// gathered is a queue whose additions wait for others.
+// gathered is a queue that delays additions so that they gather.
 type gathered struct{ queue }
 
 // Add implements workqueue.TypedInterface.
 func (g gathered) Add(r reconcile.Request) { g.AddAfter(r, gather) }
 
-// enqueueHolder enqueues the pool of the node that a Lease is of, or that it reports about.
+// enqueueHolder enqueues the pool of a Lease: that of its node, or that which it reports about.
 func (r *Reconciler) enqueueHolder(ctx context.Context, obj client.Object, q queue) {
 	lease, ok := obj.(*coordinationv1.Lease)
 	if !ok || lease.Namespace != corev1.NamespaceNodeLease {
@@ -277,10 +278,10 @@ func (r *Reconciler) enqueueHolder(ctx context.Context, obj client.Object, q que
 	var n corev1.Node
 	if err := r.cfg.Client.Get(ctx, client.ObjectKey{Name: lease.Name}, &n); err == nil {
 		r.enqueuePool(ctx, poolOf(&n), gathered{q})
-	} // else the Node will come, or has gone, which is a change of its own
+	} // otherwise the Node will come or has gone, which is a separate change
 }
 
-// enqueueApp enqueues the pools that came into the YurtAppSet, or have left it.
+// enqueueApp enqueues the pools that joined or left the YurtAppSet.
 func (r *Reconciler) enqueueApp(ctx context.Context, was, is client.Object, q queue) {
 	if !ours(specChanged)(was, is) {
 		return
@@ -308,7 +309,8 @@ func (r *Reconciler) enqueuePool(ctx context.Context, pool edge.PoolName, q queu
 
 func (r *Reconciler) enqueueAll(ctx context.Context, q queue) { r.enqueue(ctx, q) }
 
-// enqueue reads the cache only. It fails only while that starts or stops, and every YurtCoordinator is new to it after.
+// enqueue reads only from the cache. It fails only while the cache starts or stops, and after a start every
+// YurtCoordinator is new.
 func (r *Reconciler) enqueue(ctx context.Context, q queue, which ...client.ListOption) {
 	var all v1alpha1.YurtCoordinatorList
 	if err := r.cfg.Client.List(ctx, &all, which...); err != nil {

@@ -24,7 +24,8 @@ const (
 	program       = "/usr/local/bin/yurt-coordinator"
 
 	certsVolume, certsDir = "certs", "/etc/yurt-coordinator/certs"
-	// The data is in a directory below the volume: the coordinator closes its own to others, and the volume's is root's.
+	// The data is in a directory below the volume: the coordinator makes its directory private, but root owns the
+	// volume's own.
 	dataVolume, volumeDir, dataDir = "data", "/var/lib/yurt-coordinator", "/var/lib/yurt-coordinator/pool"
 
 	// nonroot is the user and group of the image.
@@ -34,15 +35,15 @@ const (
 	placeholder = edge.PoolName("{{nodepool}}")
 )
 
-// Wanted is a pool that is to have a coordinator.
+// Wanted is a pool that must have a coordinator.
 type Wanted struct {
 	Pool   edge.PoolName
 	Image  string
 	Taints []corev1.Taint
 }
 
-// AppSet returns the YurtAppSet that runs a coordinator in each of these pools. Pools that differ in nothing but their names
-// share a tweak: with one for each, a YurtAppSet of some thousand pools would be larger than etcd takes.
+// AppSet returns the YurtAppSet that runs a coordinator in each of these pools. Pools that differ only in their names
+// share a tweak: with one tweak per pool, a YurtAppSet of some thousand pools would be too large for etcd.
 func AppSet(c Config, pools []Wanted) (*v1beta1.YurtAppSet, error) {
 	app := &v1beta1.YurtAppSet{
 		TypeMeta: metav1.TypeMeta{APIVersion: v1beta1.GroupVersion.String(), Kind: "YurtAppSet"},
@@ -79,7 +80,7 @@ func AppSet(c Config, pools []Wanted) (*v1beta1.YurtAppSet, error) {
 	return app, nil
 }
 
-// tweaksFor is what is special to a pool. The labels say which pool the workload and its Pod are of, whoever makes them.
+// tweaksFor returns a pool's tweaks. The labels name the pool of the workload and its Pod, whoever makes them.
 func tweaksFor(p Wanted) (v1beta1.Tweaks, error) {
 	label := strings.ReplaceAll(edge.LabelNodePool, "/", "~1")
 	patches := make([]v1beta1.Patch, 0, 4)
@@ -105,9 +106,9 @@ func tweaksFor(p Wanted) (v1beta1.Tweaks, error) {
 	return v1beta1.Tweaks{ContainerImages: images, Patches: patches}, nil
 }
 
-// tolerations are those for the pool's own taints, in an order of their own, after those that have the Pod stay on a dead
-// node until it is told to leave (watchOver). It does not tolerate edge.TaintUnschedulable: a node whose link is down is no
-// place for a new coordinator.
+// tolerations returns those that keep the Pod on a dead node until watchOver makes it leave, then those for the pool's
+// own taints, sorted. edge.TaintUnschedulable is not tolerated: a new coordinator must not start on a node whose link
+// is down.
 func tolerations(taints []corev1.Taint) []corev1.Toleration {
 	all := make([]corev1.Toleration, 0, 2+len(taints))
 	for _, key := range leaves {
@@ -137,7 +138,7 @@ func template(c Config) *v1beta1.DeploymentTemplateSpec {
 		Spec: appsv1.DeploymentSpec{
 			Replicas: ptr.To[int32](1),
 			Selector: &metav1.LabelSelector{MatchLabels: map[string]string{edge.LabelApp: edge.AppCoordinator}},
-			// Two at a time would want the same port, and two coordinators are none.
+			// Two Pods at a time would want the same port, and a pool must not have two coordinators.
 			Strategy:             appsv1.DeploymentStrategy{Type: appsv1.RecreateDeploymentStrategyType},
 			RevisionHistoryLimit: ptr.To[int32](1),
 			Template: corev1.PodTemplateSpec{
@@ -155,20 +156,20 @@ func podSpec(c Config) corev1.PodSpec {
 		AutomountServiceAccountToken:  ptr.To(false),
 		EnableServiceLinks:            ptr.To(false),
 		PriorityClassName:             "system-cluster-critical",
-		TerminationGracePeriodSeconds: ptr.To[int64](10), // it drains for two
+		TerminationGracePeriodSeconds: ptr.To[int64](10), // it drains for two seconds
 		Tolerations:                   tolerations(nil),
 		SecurityContext: &corev1.PodSecurityContext{
 			RunAsNonRoot: ptr.To(true), RunAsUser: ptr.To[int64](nonroot), RunAsGroup: ptr.To[int64](nonroot),
-			FSGroup:        ptr.To[int64](nonroot), // may read the Secret
+			FSGroup:        ptr.To[int64](nonroot), // lets it read the Secret
 			SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
 		},
 		Containers: []corev1.Container{container(c)},
 		Volumes: []corev1.Volume{
-			// Not optional: that is how a Pod waits for its certificate.
+			// Not optional: so the Pod waits for its certificate.
 			{Name: certsVolume, VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{
 				SecretName: placeholder.CoordinatorSecret(), DefaultMode: ptr.To[int32](0o400), Optional: ptr.To(false),
 			}}},
-			// As large as the container's memory: its pages count there.
+			// As large as the container's memory, because its pages count there.
 			{Name: dataVolume, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{
 				Medium: corev1.StorageMediumMemory,
 			}}},
@@ -212,8 +213,8 @@ func container(c Config) corev1.Container {
 		},
 		LivenessProbe:  probe("/livez", 10),
 		ReadinessProbe: probe("/readyz", 5),
-		// Idle it takes 120 MB, two thirds of it pages of the program's file, and under load 190 and 45 of files in memory
-		// (docs/adr/0001). The limit has room for both quotas full: 256 MB of objects, 128 MB of mirror.
+		// Idle, it takes 120 MB, two thirds of it pages of the program's file; under load 190 MB, and 45 MB of files in
+		// memory (docs/adr/0001). The limit has room for both quotas: 256 MB of objects and 128 MB of mirror.
 		Resources: corev1.ResourceRequirements{
 			Requests: corev1.ResourceList{
 				corev1.ResourceCPU: resource.MustParse("50m"), corev1.ResourceMemory: resource.MustParse("160Mi"),
@@ -227,8 +228,8 @@ func container(c Config) corev1.Container {
 	}
 }
 
-// kubeletArgs have a coordinator verify kubelets. It is given no issuer and no keys of ServiceAccounts: whoever comes with a
-// token only has no business in the pool's API, where nothing tells whether the token still holds.
+// kubeletArgs makes a coordinator verify kubelets. It has no issuer and no keys of ServiceAccounts: a caller with only
+// a token must not use the pool's API, because nothing there tells whether the token is still valid.
 func kubeletArgs(c Config) []string {
 	if c.KubeletAuthority == nil {
 		return nil
@@ -245,7 +246,7 @@ func probe(path string, period int32) *corev1.Probe {
 	}
 }
 
-// Service is that of all coordinators. A node sees only its own pool's behind it.
+// Service returns the Service of all coordinators. Each node sees only its own pool's coordinator behind it.
 func Service() *corev1.Service {
 	return &corev1.Service{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Service"},

@@ -137,7 +137,7 @@ func TestReadiness(t *testing.T) {
 	}{
 		{nil, ReasonNoPod, "no Pod"},
 		{pod("", "i", full), ReasonNoNode, "3 nodes are tainted"},
-		{pod("n", "j", ready), ReasonOtherVersion, "runs j, and i is wanted"},
+		{pod("n", "j", ready), ReasonOtherVersion, "runs j, but i is wanted"},
 		{pod("n", "i"), ReasonPodNotReady, "describe pod"},
 		{pod("n", "i", ready), ReasonServing, "on node n"},
 	} {

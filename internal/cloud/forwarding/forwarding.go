@@ -1,8 +1,9 @@
-// Package forwarding says, in RBAC, who may forward heartbeats to the cloud. See docs/adr/0004-forwarding-identity.md.
+// Package forwarding grants, in RBAC, the right to forward heartbeats to the cloud. See
+// docs/adr/0004-forwarding-identity.md.
 //
-// Each pool has one identity, the user edge.PoolName.ForwardingUser, which nobody has a key for. The nodes of the pool
-// may impersonate it, and it may read, update and create the Leases of the pool's nodes, and the Lease by which the pool's
-// leader reports. All lists name each node: what is not named is refused.
+// Each pool has one identity, the user edge.PoolName.ForwardingUser, for which nobody has a key. The pool's nodes may
+// impersonate it. It may read, update and create the Leases of the pool's nodes, and the Lease in which the pool's
+// leader reports. All rules name each node; everything else is refused.
 package forwarding
 
 import (
@@ -17,25 +18,25 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// impersonatorPrefix begins the names of the Role to impersonate and its binding. Those of the other two are the
-// identity's own.
+// impersonatorPrefix begins the name of the impersonating Role and of its binding. The other two objects have the
+// identity's own name.
 const impersonatorPrefix = "impersonator-"
 
 // Objects returns the RBAC objects of a pool with these nodes, all in kube-node-lease: a Role to impersonate the pool's
-// forwarding user, its binding to the nodes' users, a Role on the Leases and its binding to the forwarding user. The order
-// of nodes and repeated ones make no difference, and all four objects are always returned, so that applying them takes
-// away what a node that left could do. A pool without nodes gets objects that grant nothing.
+// forwarding user, its binding to the nodes' users, a Role on the Leases, and its binding to the forwarding user. The
+// order of nodes and duplicates make no difference. It always returns all four objects, so that applying them removes
+// the rights of a node that left. For a pool without nodes they grant nothing.
 func Objects(pool edge.PoolName, nodes []edge.NodeName) []client.Object {
 	nodes = slices.Clone(nodes)
 	slices.Sort(nodes)
 	nodes = slices.Compact(nodes)
-	// An empty name in a list of names would match requests that name nothing, such as a list.
+	// An empty name in a rule would match requests that name nothing, such as a list.
 	nodes = slices.DeleteFunc(nodes, func(n edge.NodeName) bool { return n == "" })
 
 	forwarder := pool.Forwarder()
 	impersonation, mayImpersonate := pair(pool, impersonatorPrefix+forwarder)
 	leases, mayWrite := pair(pool, forwarder)
-	// A rule with an empty list of names would be a rule for all names.
+	// A rule with an empty list of names would match all names.
 	if len(nodes) > 0 {
 		impersonation.Rules = []rbacv1.PolicyRule{{
 			APIGroups:     []string{corev1.GroupName},
@@ -55,7 +56,7 @@ func Objects(pool edge.PoolName, nodes []edge.NodeName) []client.Object {
 	return []client.Object{impersonation, mayImpersonate, leases, mayWrite}
 }
 
-// pair is a Role that grants nothing, and its binding to nobody.
+// pair returns a Role that grants nothing, and its binding to nobody.
 func pair(pool edge.PoolName, name string) (*rbacv1.Role, *rbacv1.RoleBinding) {
 	meta := metav1.ObjectMeta{
 		Namespace: corev1.NamespaceNodeLease, Name: name, Labels: map[string]string{edge.LabelNodePool: string(pool)},

@@ -1,5 +1,5 @@
-// Package heartbeat is the cloud's policy for delegated heartbeats: it reads the Leases of the nodes and says on each
-// Node what they mean.
+// Package heartbeat is the cloud's policy for delegated heartbeats: it reads the nodes' Leases and writes on each Node
+// what they mean.
 //
 //	Lease                  verdict     taint                condition CloudLinkDown
 //	renewed, unannotated   Direct      removed              False
@@ -8,30 +8,30 @@
 //	found, not yet renewed Unobserved  as the annotation    left as it is
 //	none ever seen         NoLease     left as it is        left as it is
 //
-// The taint is node.openyurt.io/unschedulable:NoSchedule. A dead node is kube-controller-manager's business: what is done
-// here does not hasten an eviction, nor delay it but as said below.
+// The taint is node.openyurt.io/unschedulable:NoSchedule. kube-controller-manager handles dead nodes. This package
+// neither hastens their evictions nor, except as said below, delays them.
 //
-// Where a pool's YurtCoordinator wants it, a node is shown NotReady as well while its verdict is Delegated: show.go. The
-// condition Ready is then Unknown with a reason of ours, a label keeps the node out of the count of a zone's losses, and a
-// ConfigMap names it (roll.go). Two policies of the API server keep kube-controller-manager from evicting its Pods for that,
-// and from taking them out of their Services; its attempts use up the rate at which it evicts. Anything but Delegated has
-// Ready back as the kubelet left it. Nothing else of a Node is ever written.
+// If a pool's YurtCoordinator asks for it, a node is also shown NotReady while its verdict is Delegated (show.go). The
+// condition Ready is then Unknown with a reason of ours, a label keeps the node out of the count of a zone's losses,
+// and a ConfigMap names it (roll.go). Two policies of the API server then keep kube-controller-manager from evicting
+// the node's Pods, and from taking them out of their Services; its attempts use up its rate of evictions. With any
+// other verdict Ready becomes again what the kubelet said. Nothing else of a Node is ever written.
 //
-// It is level-based: what to write follows from the Lease and the Node alone. The Node's condition is the memory of
-// what was announced last, so a restart neither repeats an Event nor loses one.
+// The package is level-based: Lease and Node alone determine what to write. The Node's condition remembers what was
+// announced last, so a restart neither repeats an Event nor loses one.
 //
-// Time: a Lease counts as renewed when its renewTime is seen to advance, and the time since then is measured with our
-// own monotonic clock. renewTime is written with the clock of a node that may be minutes off, so it is compared with
-// nothing but itself. kube-controller-manager judges by the same rule. Whoever is blind sees silence everywhere: a
-// controller cut off from the API server loses its leader election before it can call a node silent.
+// Time: a Lease counts as renewed when its renewTime is seen to advance; our own monotonic clock measures the time
+// since then. A node writes renewTime by its own clock, which may be minutes off, so renewTime is compared only with
+// itself. kube-controller-manager judges by the same rule. A blind observer sees silence everywhere: a controller that
+// is cut off from the API server loses its leader election before it can call a node silent.
 //
 // Concurrency: the informer's handler writes Sightings and the reconcilers read it, under one mutex that is never held
 // across I/O. Invariants: a node whose Lease is not known to be silent has a reconcile due at the latest when the Lease
-// turns silent; a renewal that changes nothing enqueues nothing. A taint is written before any condition, that of another node,
-// too: where a region is cut off the API server may take a minute for all. Both writes to a Node carry its resourceVersion, so a
-// decision made on an outdated copy is refused by the API server and made again; that, and not a lock, is what makes
-// each transition be announced once.
+// turns silent. A renewal that changes nothing enqueues nothing. Every taint is written before any condition, even
+// another node's: after the cut of a region the API server may take a minute for all of them. Both writes to a Node
+// carry its resourceVersion, so the API server refuses a decision on an outdated copy, and it is made again; that, and
+// not a lock, makes each transition be announced once.
 //
-// Reading the Lease from the cache in each reconcile was the alternative. It needs a reconcile for each renewal (100 a
+// The alternative was to read the Lease from the cache in each reconcile. It needs a reconcile for each renewal (100 a
 // second for 1000 nodes) to know when a Lease was seen to advance.
 package heartbeat

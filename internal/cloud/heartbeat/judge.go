@@ -9,10 +9,10 @@ import (
 type Verdict uint8
 
 const (
-	// NoLease: no Lease of this node was seen since we started. Nothing is known.
+	// NoLease: no Lease of this node was seen since the start. Nothing is known.
 	NoLease Verdict = iota
 
-	// Unobserved: the Lease was found but not yet seen to be renewed. It may be hours old.
+	// Unobserved: a Lease was found, but not yet seen to be renewed. It may be hours old.
 	Unobserved
 
 	// Direct: the node renews its Lease itself. Link and node are fine.
@@ -41,47 +41,48 @@ func (v Verdict) String() string {
 	return fmt.Sprintf("Verdict(%d)", uint8(v))
 }
 
-// Observation is what is known of a node's Lease at one instant. The zero Observation is that of a node without one.
+// Observation is what is known about a node's Lease at one instant. The zero Observation means that the node has no
+// Lease.
 type Observation struct {
-	// Found: a Lease of this node was seen since we started.
+	// Found says that a Lease of this node was seen since the start.
 	Found bool
 
-	// Gone: the Lease that was seen has been deleted.
+	// Gone says that the Lease has been deleted.
 	Gone bool
 
-	// Annotated: the Lease says that its heartbeats are delegated.
+	// Annotated says that the Lease's annotation marks its heartbeats as delegated.
 	Annotated bool
 
-	// Renewed: the Lease's renewTime was seen to advance at least once.
+	// Renewed says that the Lease's renewTime was seen to advance at least once.
 	Renewed bool
 
-	// Age is the time since renewTime was last seen to advance or, if it never was, since the Lease was first seen.
-	// It is measured with our monotonic clock.
+	// Age is the time since renewTime was last seen to advance or, if it never was, since the Lease was first seen, by
+	// our monotonic clock.
 	Age time.Duration
 
-	// LeaseDuration is the Lease's own; zero or less where it has none.
+	// LeaseDuration is the Lease's own; zero or less means none.
 	LeaseDuration time.Duration
 }
 
-// Finding is a verdict with what is needed to act on it. Findings are compared with ==: a different one is news.
+// Finding is a verdict with all that is needed to act on it. Findings are compared with ==: a different one is news.
 type Finding struct {
 	Verdict Verdict
 
-	// Annotated is the Lease's annotation, whatever the verdict.
+	// Annotated says that the Lease has the annotation, whatever the verdict.
 	Annotated bool
 
-	// Gone: the Lease was deleted; the verdict is Silent.
+	// Gone says that the Lease was deleted; the verdict is then Silent.
 	Gone bool
 
-	// Patience is how long this Lease may go unrenewed before it is called silent.
+	// Patience is how long this Lease may stay unrenewed before it counts as silent.
 	Patience time.Duration
 }
 
-// maxPatience bounds what a Lease's own duration can ask for, which whoever writes the Lease is free to choose.
+// maxPatience bounds what a Lease's own duration can ask for: any writer of the Lease can set it.
 const maxPatience = 5 * time.Minute
 
-// Judge decides what o means. A Lease is silent when it was not renewed for silenceAfter. The second result is how long
-// the verdict holds if nothing else happens; zero: for ever.
+// Judge decides what o means. A Lease is silent after silenceAfter without a renewal. The second result is how long the
+// verdict holds if nothing else happens; zero means forever.
 func Judge(o Observation, silenceAfter time.Duration) (Finding, time.Duration) {
 	if !o.Found {
 		return Finding{}, 0
@@ -101,9 +102,9 @@ func Judge(o Observation, silenceAfter time.Duration) (Finding, time.Duration) {
 	return f, f.Patience - o.Age
 }
 
-// patience is silenceAfter, but at least two of the intervals at which the node promises to renew. A kubelet renews
-// every quarter of the Lease's duration (nodeLeaseRenewIntervalFraction in its source): less, and a healthy node with a
-// long interval would be called silent between any two heartbeats.
+// patience is silenceAfter, but at least two of the node's renewal intervals. A kubelet renews every quarter of the
+// Lease's duration (nodeLeaseRenewIntervalFraction in its source): with less patience a healthy node with a long
+// interval would count as silent between any two heartbeats.
 func patience(leaseDuration, silenceAfter time.Duration) time.Duration {
 	return max(silenceAfter, min(leaseDuration/2, maxPatience))
 }

@@ -11,15 +11,15 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// metrics is a prometheus.Collector. The gauge is counted when it is asked for, so it can't drift from what it counts
-// and a pool without nodes leaves no series behind.
+// metrics is a prometheus.Collector. It counts the gauge on collection, so the gauge can't drift from what it counts,
+// and a pool without nodes leaves no series.
 type metrics struct {
 	delegated   *prometheus.Desc
 	transitions *prometheus.CounterVec
 
 	mu    sync.Mutex
 	nodes map[edge.NodeName]standing
-	// inPool are the delegated ones of nodes.
+	// inPool are the delegated nodes among nodes.
 	inPool map[edge.PoolName]map[edge.NodeName]bool
 }
 
@@ -37,7 +37,7 @@ func newMetrics() *metrics {
 		transitions: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "coordinator_controller_cloud_link_transitions_total",
 			Help: "Changes written to the CloudLinkDown condition of Nodes, by the status before " +
-				"(None where there was no condition) and after.",
+				"(None if there was no condition) and after.",
 		}, []string{"from", "to"}),
 		nodes: make(map[edge.NodeName]standing), inPool: make(map[edge.PoolName]map[edge.NodeName]bool),
 	}

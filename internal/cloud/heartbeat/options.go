@@ -19,13 +19,13 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// options is how the pools want their delegated nodes shown: what their YurtCoordinators say, of several the oldest. Safe for
-// concurrent use.
+// options says how each pool wants its delegated nodes shown. The pool's YurtCoordinator decides, the oldest if there
+// are several. It is safe for concurrent use.
 type options struct {
 	mu sync.Mutex
-	// known: all YurtCoordinators are in. Until then nothing is said of any pool.
+	// known says that all YurtCoordinators have been seen. Until then nothing is known about any pool.
 	known  bool
-	byPool map[edge.PoolName]map[string]option // and by the YurtCoordinator's name
+	byPool map[edge.PoolName]map[string]option // then by the YurtCoordinator's name
 }
 
 type option struct {
@@ -36,8 +36,8 @@ type option struct {
 
 func newOptions() *options { return &options{byPool: make(map[edge.PoolName]map[string]option)} }
 
-// saw takes in a YurtCoordinator as it is now, and reports whether its pool's nodes are to be shown otherwise by it. A
-// YurtCoordinator never changes its pool.
+// saw records the present state of a YurtCoordinator, and reports whether its pool's nodes must now be shown in another
+// way. A YurtCoordinator never changes its pool.
 func (o *options) saw(c *v1alpha1.YurtCoordinator) (news bool) {
 	pool := edge.PoolName(c.Spec.NodePool)
 	show := ShowReady
@@ -54,7 +54,7 @@ func (o *options) saw(c *v1alpha1.YurtCoordinator) (news bool) {
 	return before != o.showLocked(pool)
 }
 
-// lost is saw for a YurtCoordinator that is gone.
+// lost is saw for a YurtCoordinator that was deleted.
 func (o *options) lost(c *v1alpha1.YurtCoordinator) (news bool) {
 	pool := edge.PoolName(c.Spec.NodePool)
 	o.mu.Lock()
@@ -67,7 +67,7 @@ func (o *options) lost(c *v1alpha1.YurtCoordinator) (news bool) {
 	return before != o.showLocked(pool)
 }
 
-// complete takes in that all YurtCoordinators have been seen, and returns the pools that have any.
+// complete records that all YurtCoordinators have been seen, and returns the pools that have one.
 func (o *options) complete() []edge.PoolName {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -94,10 +94,10 @@ func (o *options) showLocked(pool edge.PoolName) Show {
 	}).show
 }
 
-// FollowCoordinators has the Policy follow what YurtCoordinators say about delegated nodes. It is called once the API server
-// serves them; until then nodes stay shown as they are.
+// FollowCoordinators makes the Policy follow what YurtCoordinators say about delegated nodes. Call it once the API
+// server serves them; until then nodes stay shown as they are.
 func (p *Policy) FollowCoordinators(mgr manager.Manager) error {
-	// The background: it only begins to list. What waits for the list has a context of its own.
+	// The background context suits: the call only begins to list. What waits for the list has its own context.
 	informer, err := mgr.GetCache().GetInformer(context.Background(), &v1alpha1.YurtCoordinator{}, cache.BlockUntilSynced(false))
 	if err != nil {
 		return err
@@ -125,7 +125,7 @@ func (p *Policy) coordinatorHandler() toolscache.ResourceEventHandler {
 	}
 }
 
-// follower waits until all YurtCoordinators are in, on every replica, leading or not.
+// follower waits until all YurtCoordinators have been seen, on every replica, leading or not.
 type follower struct {
 	policy *Policy
 	synced toolscache.InformerSynced
@@ -134,7 +134,7 @@ type follower struct {
 // Start implements manager.Runnable.
 func (f follower) Start(ctx context.Context) error {
 	if !toolscache.WaitForCacheSync(ctx.Done(), f.synced) {
-		return nil // asked to stop before that
+		return nil // stopped before that
 	}
 	pools := f.policy.options.complete()
 	klog.FromContext(ctx).V(2).Info("Following how pools want their delegated nodes shown", "pools", len(pools))
@@ -147,15 +147,15 @@ func (f follower) Start(ctx context.Context) error {
 // NeedLeaderElection implements manager.LeaderElectionRunnable.
 func (follower) NeedLeaderElection() bool { return false }
 
-// wake has a pool's delegated nodes looked at.
+// wake enqueues a pool's delegated nodes.
 func (p *Policy) wake(pool edge.PoolName) {
 	for _, node := range p.metrics.delegatedIn(pool) {
 		p.queue.add(requestFor(string(node)))
 	}
 }
 
-// lateQueue is the controller's queue, from when it has begun. What is added before that is not lost: the controller begins
-// with every Node.
+// lateQueue is the controller's queue once the controller has begun. Earlier additions are not lost: the controller
+// begins with every Node.
 type lateQueue struct {
 	mu    sync.Mutex
 	queue queue

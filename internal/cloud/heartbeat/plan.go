@@ -26,7 +26,7 @@ const (
 
 // Reasons of the Events on a Node.
 const (
-	// EventCloudLinkDown (Warning): heartbeats now come delegated.
+	// EventCloudLinkDown (Warning): heartbeats are now delegated.
 	EventCloudLinkDown = "CloudLinkDown"
 
 	// EventCloudLinkRestored (Normal): heartbeats come from the node itself again, after delegated ones.
@@ -54,7 +54,7 @@ const (
 	Remove
 )
 
-// edit makes what is so as it is wanted.
+// edit returns the edit that turns is into wanted.
 func edit(is, wanted bool) Edit {
 	switch {
 	case wanted && !is:
@@ -79,34 +79,34 @@ type Event struct {
 	Note   string
 }
 
-// Change is what to write. The zero Change is to write nothing.
+// Change is what to write. The zero Change writes nothing.
 type Change struct {
 	Taint Edit
 
-	// Exclude is for the label that goes with a node that is shown NotReady.
+	// Exclude edits the label of a node that is shown NotReady.
 	Exclude Edit
 
-	// Unevict takes away the taints by which Kubernetes evicts Pods from nodes that are not ready.
+	// Unevict removes the taints by which Kubernetes evicts Pods from nodes that are not ready.
 	Unevict bool
 
-	// Condition is CloudLinkDown, and Ready is Ready; nil: leave it.
+	// Condition is the new CloudLinkDown, and Ready the new Ready; nil leaves it as it is.
 	Condition, Ready *Condition
 
-	// Was is the status of CloudLinkDown before, empty where the Node has none.
+	// Was is the status of CloudLinkDown before; empty if the Node has none.
 	Was corev1.ConditionStatus
 
-	// Event to record once the conditions are written; nil: none.
+	// Event is recorded once the conditions are written; nil means none.
 	Event *Event
 }
 
-// IsZero reports that there is nothing to write.
+// IsZero reports whether there is nothing to write.
 func (c Change) IsZero() bool { return !c.edits() && !c.reports() }
 
-// edits says whether the Node itself is written, reports whether its status is.
+// edits reports whether the Node itself is written, reports whether its status is.
 func (c Change) edits() bool   { return c.Taint != Keep || c.Exclude != Keep || c.Unevict }
 func (c Change) reports() bool { return c.Condition != nil || c.Ready != nil }
 
-// Plan decides what to write to node, given what its Lease means and how its pool wants it shown. It changes nothing.
+// Plan decides what to write to node, from what its Lease means and how its pool wants it shown. It changes nothing.
 func Plan(node *corev1.Node, f Finding, s Show) Change {
 	if node.DeletionTimestamp != nil {
 		return Change{}
@@ -125,7 +125,7 @@ func Plan(node *corev1.Node, f Finding, s Show) Change {
 func planTaint(tainted bool, f Finding) Edit {
 	wanted := tainted
 	switch f.Verdict {
-	case NoLease, Silent: // a dead node must not get Pods either: the taint stays until the node speaks
+	case NoLease, Silent: // a dead node must not get Pods either: the taint stays until the node renews its Lease
 	case Unobserved:
 		wanted = f.Annotated
 	case Direct:
@@ -136,7 +136,7 @@ func planTaint(tainted bool, f Finding) Edit {
 	return edit(tainted, wanted)
 }
 
-// describe returns the condition that f calls for; false where f supports no claim.
+// describe returns the condition that f calls for, or false if f supports no claim.
 func describe(was corev1.ConditionStatus, f Finding) (Condition, bool) {
 	switch f.Verdict {
 	case Direct:
@@ -159,8 +159,8 @@ func describe(was corev1.ConditionStatus, f Finding) (Condition, bool) {
 	return Condition{}, false
 }
 
-// announce is the table of transitions. A Node's first condition is an Event only if it tells of trouble that is ours
-// to tell: a node that was never heard of and is silent is kube-controller-manager's to announce.
+// announce is the table of transitions. A Node's first condition is an Event only if the trouble is ours to announce: a
+// node that was never heard of and is silent is kube-controller-manager's to announce.
 func announce(was corev1.NodeCondition, next Condition) *Event {
 	const normal, warning = corev1.EventTypeNormal, corev1.EventTypeWarning
 	const yes, no, unknown = corev1.ConditionTrue, corev1.ConditionFalse, corev1.ConditionUnknown
@@ -175,7 +175,7 @@ func announce(was corev1.NodeCondition, next Condition) *Event {
 		return &restored
 	case was.Status == yes && next.Status == unknown:
 		return &Event{warning, EventDelegationStopped,
-			"The node stopped renewing its Lease while delegated: it is dead, or cut off from its pool too"}
+			"The node stopped renewing its Lease while delegated: it is dead, or also cut off from its pool"}
 	case was.Status == no && next.Status == unknown:
 		return &Event{warning, EventHeartbeatsStopped,
 			"The node stopped renewing its Lease: it is dead, or nobody in its pool can forward its heartbeats"}
@@ -193,13 +193,13 @@ func ourTaint() corev1.Taint {
 	return corev1.Taint{Key: edge.TaintUnschedulable, Effect: corev1.TaintEffectNoSchedule}
 }
 
-// isOurs goes by key and effect, which Kubernetes keeps unique on a Node. The same key with another effect is somebody
+// isOurs compares key and effect, which Kubernetes keeps unique on a Node. The same key with another effect is somebody
 // else's.
 func isOurs(t corev1.Taint) bool {
 	return t.Key == edge.TaintUnschedulable && t.Effect == corev1.TaintEffectNoSchedule
 }
 
-// conditionOf returns a condition of a Node; the zero one where it has none.
+// conditionOf returns a condition of a Node, or the zero condition.
 func conditionOf(node *corev1.Node, kind corev1.NodeConditionType) corev1.NodeCondition {
 	for _, c := range node.Status.Conditions {
 		if c.Type == kind {

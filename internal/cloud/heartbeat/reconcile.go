@@ -23,8 +23,8 @@ import (
 // FieldOwner is the field manager of all writes to Nodes.
 const FieldOwner = "coordinator-controller"
 
-// conflictDelay is the least time until a Node that was written with an outdated copy is tried again, jittered up to
-// twice of it. The cache has the newer copy within milliseconds; a tenth of the second that a taint may take is ample.
+// conflictDelay is the least time before a retry of a write that was based on an outdated copy, jittered up to twice of
+// it. The cache has the newer copy within milliseconds; this is a tenth of the second that a taint may take.
 const conflictDelay = 100 * time.Millisecond
 
 // Config is what a Policy needs. All fields are required.
@@ -32,13 +32,13 @@ type Config struct {
 	// Client reads Nodes from a cache and writes to the API server.
 	Client client.Client
 
-	// Events takes the Events on Nodes. It bounds their rate.
+	// Events receives the Events on Nodes, and bounds their rate.
 	Events events.EventRecorder
 
 	// Clock measures how long a Lease is silent; it must be monotonic. It also dates conditions.
 	Clock clock.PassiveClock
 
-	// SilenceAfter is how long a Lease may go unrenewed before the node's link is called unknown. See Judge.
+	// SilenceAfter is how long a Lease may stay unrenewed before the state of the node's link is unknown. See Judge.
 	SilenceAfter time.Duration
 }
 
@@ -65,12 +65,12 @@ func New(c Config) *Policy {
 	}
 }
 
-// Metrics returns the Policy's metrics, to be registered by the caller.
+// Metrics returns the Policy's metrics. The caller registers them.
 func (p *Policy) Metrics() prometheus.Collector { return p.metrics }
 
-// Reconcile makes the Node that the request names say what its Lease means. It makes one write, and none when the Node says so
-// already. The taint goes first: it is what keeps Pods off. The condition is the next reconcile's, after the taints of all
-// nodes that wait for one.
+// Reconcile writes on the Node of the request what its Lease means. It makes one write, or none if the Node already
+// says so. The taint comes first, because it keeps Pods off. The next reconcile writes the condition, after the taints
+// of all waiting nodes.
 func (p *Policy) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	name := edge.NodeName(req.Name)
 	var node corev1.Node
@@ -91,7 +91,7 @@ func (p *Policy) Reconcile(ctx context.Context, req reconcile.Request) (reconcil
 	case apierrors.IsConflict(err):
 		klog.FromContext(ctx).V(2).Info("Node changed since it was read; trying again", "node", klog.KRef("", req.Name))
 		return reconcile.Result{RequeueAfter: wait.Jitter(conflictDelay, 1)}, nil
-	case apierrors.IsNotFound(err): // deleted meanwhile: the watch will say so
+	case apierrors.IsNotFound(err): // deleted meanwhile; the watch will tell
 		return reconcile.Result{}, nil
 	case err != nil:
 		return reconcile.Result{}, err
@@ -132,8 +132,8 @@ func (p *Policy) apply(ctx context.Context, node *corev1.Node, c Change) error {
 	return nil
 }
 
-// writeNode writes taints and label. It replaces the list of taints, which Kubernetes treats as one value: the
-// resourceVersion in the patch makes it fail where anybody else changed the Node meanwhile.
+// writeNode writes taints and label. It replaces the list of taints, which Kubernetes treats as one value. The patch
+// has the resourceVersion, so it fails if anybody else changed the Node meanwhile.
 func (p *Policy) writeNode(ctx context.Context, node *corev1.Node, c Change) error {
 	base := node.DeepCopy()
 	if c.Unevict {
@@ -159,9 +159,9 @@ func (p *Policy) writeNode(ctx context.Context, node *corev1.Node, c Change) err
 	return nil
 }
 
-// writeStatus merges conditions into the status, by their types. The resourceVersion in the patch keeps an outdated
-// reconcile from announcing a transition that another one has written already, and from writing over what the kubelet or
-// kube-controller-manager have said since.
+// writeStatus merges conditions into the status by their types. The patch has the resourceVersion, so that an outdated
+// reconcile neither announces a transition that another one has written, nor overwrites newer words of the kubelet or
+// kube-controller-manager.
 func (p *Policy) writeStatus(ctx context.Context, node *corev1.Node, c Change) error {
 	base := node.DeepCopy()
 	now := metav1.NewTime(p.clock.Now())
@@ -169,7 +169,7 @@ func (p *Policy) writeStatus(ctx context.Context, node *corev1.Node, c Change) e
 		set(node, edge.ConditionCloudLinkDown, *c.Condition, now).LastHeartbeatTime = now
 	}
 	if c.Ready != nil {
-		// Its LastHeartbeatTime stays: to kube-controller-manager a new one is a sign of life.
+		// LastHeartbeatTime stays: kube-controller-manager takes a new one as a sign of life.
 		set(node, corev1.NodeReady, *c.Ready, now)
 	}
 	patch := client.StrategicMergeFrom(base, client.MergeFromWithOptimisticLock{})
@@ -191,8 +191,8 @@ func set(node *corev1.Node, kind corev1.NodeConditionType, c Condition, now meta
 	return is
 }
 
-// regarding names the Node of an Event. Without a resourceVersion: the recorder folds Events that are alike into one,
-// and with it no two would be.
+// regarding names the Node of an Event. There is no resourceVersion: the recorder folds equal Events into one, and with
+// it no two would be equal.
 func regarding(node *corev1.Node) *corev1.ObjectReference {
 	return &corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: node.Name, UID: node.UID}
 }

@@ -182,7 +182,7 @@ func TestMetrics(t *testing.T) {
 		w.pass(10 * time.Second)
 	}
 	want := `
-# HELP coordinator_controller_cloud_link_transitions_total Changes written to the CloudLinkDown condition of Nodes, by the status before (None where there was no condition) and after.
+# HELP coordinator_controller_cloud_link_transitions_total Changes written to the CloudLinkDown condition of Nodes, by the status before (None if there was no condition) and after.
 # TYPE coordinator_controller_cloud_link_transitions_total counter
 coordinator_controller_cloud_link_transitions_total{from="False",to="True"} 1
 coordinator_controller_cloud_link_transitions_total{from="None",to="False"} 1

@@ -7,8 +7,8 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// shownRoll names the nodes that are shown NotReady, and their pools, for the policy that keeps their Pods ready: what it is
-// asked about is a Pod.
+// shownRoll lists the nodes that are shown NotReady, with their pools. The policy that keeps their Pods ready reads it:
+// that policy sees only Pods.
 func shownRoll() roll.Roll[*corev1.Node] {
 	return roll.Roll[*corev1.Node]{
 		Name: "heartbeat-roll", ConfigMap: edge.ConfigMapShownNotReady, Object: &corev1.Node{}, List: &corev1.NodeList{},

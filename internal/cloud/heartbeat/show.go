@@ -12,7 +12,7 @@ import (
 type Show uint8
 
 const (
-	// ShowUnknown: it is not known yet. Nodes stay shown as they are.
+	// ShowUnknown: not known yet. Nodes stay shown as they are.
 	ShowUnknown Show = iota
 	// ShowReady: as the kubelet said.
 	ShowReady
@@ -20,21 +20,21 @@ const (
 	ShowNotReady
 )
 
-// What the Ready condition of a node says while it is shown NotReady, and after that until the kubelet speaks.
+// Messages of a node's Ready condition while it is shown NotReady, and afterwards until the kubelet speaks.
 const (
-	shownMessage = "The node is alive, its own link to the cloud is down: another node of its pool forwards its " +
+	shownMessage = "The node is alive, but its own link to the cloud is down: another node of its pool forwards its " +
 		"heartbeats. Its Pods and endpoints are kept."
 
 	// kubeletReady is the kubelet's own reason.
 	kubeletReady     = "KubeletReady"
-	withdrawnMessage = "This was the kubelet's last word."
+	withdrawnMessage = "This is what the kubelet said last."
 
-	// revivedMessage is with ReasonDelegated.
+	// revivedMessage goes with ReasonDelegated.
 	revivedMessage = "The node is alive: it was silent, and now another node of its pool forwards its heartbeats. What its " +
 		"kubelet said last is not known."
 )
 
-// Reasons of the Events where only the way of showing a node changes.
+// Reasons of the Events for a change that only shows the node in another way.
 const (
 	// EventShownNotReady (Normal): a node whose heartbeats are delegated is now shown NotReady.
 	EventShownNotReady = "ShownNotReady"
@@ -42,17 +42,18 @@ const (
 	EventShownReady = "ShownReady"
 )
 
-// givenUp: kube-controller-manager found the node silent and wrote over what its kubelet had said last. Nobody writes over
-// that but the kubelet itself, which can't while its heartbeats are delegated: its Pods would be evicted, though it is alive.
+// givenUp reports whether kube-controller-manager found the node silent and overwrote what its kubelet had said last.
+// Only the kubelet overwrites that, which it can't while its heartbeats are delegated: the node's Pods would be evicted
+// although it is alive.
 func givenUp(ready corev1.NodeCondition) bool {
 	const lostByKubernetes = "NodeStatusUnknown"
 	return ready.Status == corev1.ConditionUnknown && ready.Reason == lostByKubernetes
 }
 
-// planShown plans how a node is shown. It speaks for a kubelet that said True, or was given up and is heard of again: what
-// a kubelet said itself stays. And it takes back what it said as soon as the node is not known to be alive behind a
-// broken link: who is Silent is kube-controller-manager's, which must find the node as the kubelet left it to take its
-// whole course. A Lease that is Unobserved may be either.
+// planShown plans how a node is shown. It replaces the word of a kubelet that said True, or that was given up and is
+// heard of again; any other word of the kubelet stays. It takes its own word back as soon as the node is no longer
+// known to be alive behind a broken link: kube-controller-manager handles a Silent node, and needs the kubelet's own
+// word there for its full course. An Unobserved Lease may be either.
 func planShown(node *corev1.Node, f Finding, s Show, c *Change) {
 	ready := conditionOf(node, corev1.NodeReady)
 	is := isShown(node)
@@ -94,8 +95,8 @@ func planShown(node *corev1.Node, f Finding, s Show, c *Change) {
 	c.Unevict = (shown || revived) && slices.ContainsFunc(node.Spec.Taints, evicts)
 }
 
-// planExclude keeps nodes that are shown NotReady out of the count of what a zone has lost: above a part of it,
-// kube-controller-manager does not evict from dead nodes either.
+// planExclude keeps nodes that are shown NotReady out of the count of a zone's losses. Above a share of losses
+// kube-controller-manager stops evicting, even from dead nodes.
 func planExclude(node *corev1.Node, shown bool) Edit {
 	value, labelled := node.Labels[edge.LabelExcludeDisruption]
 	if labelled && value != edge.ExcludedCloudLinkDown {
@@ -104,13 +105,13 @@ func planExclude(node *corev1.Node, shown bool) Edit {
 	return edit(labelled, shown)
 }
 
-// isShown says whether a node is shown NotReady by us.
+// isShown reports whether we show a node NotReady.
 func isShown(node *corev1.Node) bool {
 	ready := conditionOf(node, corev1.NodeReady)
 	return ready.Status == corev1.ConditionUnknown && ready.Reason == edge.ReasonCloudLinkDown
 }
 
-// evicts says whether a taint is one of those that evict Pods from nodes that are not ready.
+// evicts reports whether a taint evicts Pods from nodes that are not ready.
 func evicts(t corev1.Taint) bool {
 	return t.Effect == corev1.TaintEffectNoExecute && (t.Key == corev1.TaintNodeNotReady || t.Key == corev1.TaintNodeUnreachable)
 }

@@ -11,9 +11,8 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// Sightings remembers, for each node, its Lease as last seen and when the Lease was last seen to be renewed. It holds
-// one entry for each Lease of a node that there is, and for each deleted one whose Node is still there. Safe for
-// concurrent use.
+// Sightings remembers each node's Lease as last seen, and when its renewal was last seen. It holds one entry for each
+// existing Lease of a node, and for each deleted one whose Node still exists. It is safe for concurrent use.
 type Sightings struct {
 	clock        clock.PassiveClock
 	silenceAfter time.Duration
@@ -24,20 +23,20 @@ type Sightings struct {
 
 type sighting struct {
 	uid           types.UID
-	renewTime     time.Time // the greatest seen; by the clock of whoever wrote it, so compared only with its like
-	since         time.Time // our clock: when renewTime was seen to advance or, until renewed, when first seen
+	renewTime     time.Time // the greatest seen, by its writer's clock; compared only with its like
+	since         time.Time // by our clock: when renewTime was seen to advance or, until renewed, when first seen
 	renewed       bool
 	annotated     bool
 	gone          bool
 	leaseDuration time.Duration
 }
 
-// NewSightings returns Sightings that have seen nothing yet. A Lease is silent when it was not renewed for silenceAfter.
+// NewSightings returns Sightings that have seen nothing yet. A Lease is silent after silenceAfter without a renewal.
 func NewSightings(c clock.PassiveClock, silenceAfter time.Duration) *Sightings {
 	return &Sightings{clock: c, silenceAfter: silenceAfter, byNode: make(map[edge.NodeName]sighting)}
 }
 
-// Saw takes in a Lease as it is now. It reports whether the finding for that node changed by it.
+// Saw records a Lease as it is now, and reports whether the finding for its node changed.
 func (s *Sightings) Saw(lease *coordinationv1.Lease) (news bool) {
 	node := edge.NodeName(lease.Name)
 	now := s.clock.Now()
@@ -61,7 +60,7 @@ func (s *Sightings) Saw(lease *coordinationv1.Lease) (news bool) {
 	case found && renewTime.After(was.renewTime):
 		is.renewTime, is.since, is.renewed = renewTime, now, true
 	case !found || is.uid != was.uid:
-		// Also a Lease that replaces another one without a newer renewTime: restored from a backup, say.
+		// This also covers a Lease that replaces another one without a newer renewTime, for example from a backup.
 		is.renewTime, is.since, is.renewed = renewTime, now, false
 	}
 	s.byNode[node] = is
@@ -70,7 +69,7 @@ func (s *Sightings) Saw(lease *coordinationv1.Lease) (news bool) {
 	return before != after
 }
 
-// Lost takes in that a Lease was deleted. It reports whether the finding for that node changed by it.
+// Lost records that a Lease was deleted, and reports whether the finding for its node changed.
 func (s *Sightings) Lost(lease *coordinationv1.Lease) (news bool) {
 	node := edge.NodeName(lease.Name)
 	s.mu.Lock()
@@ -84,7 +83,7 @@ func (s *Sightings) Lost(lease *coordinationv1.Lease) (news bool) {
 	return true
 }
 
-// Judge returns the finding for a node, and how long it holds if nothing happens (zero: for ever).
+// Judge returns the finding for a node, and how long it holds if nothing happens; zero means forever.
 func (s *Sightings) Judge(node edge.NodeName) (Finding, time.Duration) {
 	now := s.clock.Now()
 	s.mu.Lock()
@@ -93,7 +92,7 @@ func (s *Sightings) Judge(node edge.NodeName) (Finding, time.Duration) {
 	return Judge(observe(entry, found, now), s.silenceAfter)
 }
 
-// Observe returns what is known of a node's Lease at this moment.
+// Observe returns what is known about a node's Lease at this moment.
 func (s *Sightings) Observe(node edge.NodeName) Observation {
 	now := s.clock.Now()
 	s.mu.Lock()
@@ -102,7 +101,7 @@ func (s *Sightings) Observe(node edge.NodeName) Observation {
 	return observe(entry, found, now)
 }
 
-// Forget drops what is known of a node that has neither a Node object nor a Lease any more.
+// Forget drops a node that has neither a Node object nor a Lease any more.
 func (s *Sightings) Forget(node edge.NodeName) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -26,13 +26,13 @@ import (
 const (
 	controllerName = "heartbeat"
 
-	// workers is how many Nodes are written at a time. A reconcile that writes waits for a round trip of a few milliseconds: 16
-	// workers write to well over 1000 Nodes a second, more than the client's own limit allows.
+	// workers is how many Nodes are written at a time. A reconcile that writes waits for a round trip of a few
+	// milliseconds: 16 workers write to well over 1000 Nodes a second, more than the client's own limit allows.
 	workers = 16
 
-	// conditionsLast is the priority in the queue of a Node whose taint is as it should be, and whose condition is not yet: below
-	// the taints of others, those too that are found at a start (handler.LowPriority). Where a region is cut off, the API
-	// server may take a minute for all of it, and its taints are what keeps Pods off.
+	// conditionsLast is the queue priority of a Node whose taint is right but whose condition is still due. It is below
+	// that of all Nodes whose taints are due, also those found at the start (handler.LowPriority): after the cut of a
+	// region the API server may take a minute for all of them, and the taints keep Pods off.
 	conditionsLast = handler.LowPriority - 1
 
 	// reconcileTimeout bounds the writes of one reconcile; the API server's own limit for a request is a minute.
@@ -41,18 +41,20 @@ const (
 	// retryMax is the longest wait before a failed reconcile is tried again, before jitter.
 	retryMax = 30 * time.Second
 
-	// undoneDelay is how long a Node waits that somebody has changed so that it no longer says what it should: whoever undoes our
-	// work again and again is answered four times a second.
+	// undoneDelay is how long a Node waits after somebody undid what we wrote. So whoever undoes it again and again
+	// gets at most four answers a second.
 	undoneDelay = 250 * time.Millisecond
 
-	// echoLost is when the second half of a change is written at the latest, if the watch does not tell of the first before.
+	// echoLost is when the second half of a change is written at the latest, if the watch has not shown the first half
+	// before.
 	echoLost = 5 * time.Second
 )
 
 type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
-// AddTo registers the controllers with a manager, to run while the manager leads. The first watches before that, so that a
-// replica that takes over knows at once which nodes are delegated. The manager's cache needs the options of Cached.
+// AddTo registers the controllers with a manager, to run while the manager leads. The first one watches before that, so
+// that a replica that takes over knows at once which nodes are delegated. The manager's cache needs the options of
+// Cached.
 func (p *Policy) AddTo(mgr manager.Manager) error {
 	return errors.Join(
 		control.Controller{
@@ -66,8 +68,8 @@ func (p *Policy) AddTo(mgr manager.Manager) error {
 		shownRoll().AddTo(mgr))
 }
 
-// leaseHandler takes in every change of a Lease and enqueues the node only when the finding changed by it: 1000 nodes
-// that renew every 10 s enqueue nothing.
+// leaseHandler records every change of a Lease, but enqueues the node only if its finding changed: 1000 nodes that
+// renew every 10 s enqueue nothing.
 func (p *Policy) leaseHandler() handler.TypedFuncs[*coordinationv1.Lease, reconcile.Request] {
 	return handler.TypedFuncs[*coordinationv1.Lease, reconcile.Request]{
 		CreateFunc: func(_ context.Context, e event.TypedCreateEvent[*coordinationv1.Lease], q queue) {
@@ -88,7 +90,7 @@ func (p *Policy) leaseHandler() handler.TypedFuncs[*coordinationv1.Lease, reconc
 	}
 }
 
-// nodeHandler enqueues new Nodes, deleted ones, and those that no longer say what they should.
+// nodeHandler enqueues new Nodes, deleted Nodes, and those that no longer say what they should.
 func (p *Policy) nodeHandler() handler.TypedFuncs[*corev1.Node, reconcile.Request] {
 	return handler.TypedFuncs[*corev1.Node, reconcile.Request]{
 		CreateFunc: func(_ context.Context, e event.TypedCreateEvent[*corev1.Node], q queue) {
@@ -103,7 +105,7 @@ func (p *Policy) nodeHandler() handler.TypedFuncs[*corev1.Node, reconcile.Reques
 				q.Add(requestFor(e.ObjectNew.Name))
 			case change.IsZero():
 			case !change.edits() && Plan(e.ObjectOld, finding, p.options.show(poolOf(e.ObjectOld))).edits():
-				addLast(q, requestFor(e.ObjectNew.Name)) // our own taint, and the condition that goes with it is due
+				addLast(q, requestFor(e.ObjectNew.Name)) // our own taint; its condition is due
 			default:
 				q.AddAfter(requestFor(e.ObjectNew.Name), undoneDelay)
 			}
@@ -114,7 +116,7 @@ func (p *Policy) nodeHandler() handler.TypedFuncs[*corev1.Node, reconcile.Reques
 	}
 }
 
-// addLast adds what waits for all else.
+// addLast adds a request behind all others.
 func addLast(q queue, r reconcile.Request) {
 	if ordered, ok := q.(priorityqueue.PriorityQueue[reconcile.Request]); ok {
 		ordered.AddWithOpts(priorityqueue.AddOpts{Priority: new(conditionsLast)}, r)
@@ -127,9 +129,9 @@ func requestFor(node string) reconcile.Request {
 	return reconcile.Request{NamespacedName: types.NamespacedName{Name: node}}
 }
 
-// Cached says what the manager's cache must hold: the Leases of the nodes and no others, and of Leases and Nodes only
-// what is read here, and what others read of both: the addresses of Nodes, and their annotations of these keys; what a
-// pool's leader reports. (A Node is some 10 KB, most of it the list of its images.)
+// Cached says what the manager's cache must hold: only the nodes' Leases, and of Leases and Nodes only what is read
+// here and elsewhere: the addresses of Nodes, their annotations with these keys, and what a pool's leader reports. (A
+// Node is some 10 KB, most of it the list of its images.)
 func Cached(annotations func(*corev1.Node) []string) map[client.Object]cache.ByObject {
 	return map[client.Object]cache.ByObject{
 		&coordinationv1.Lease{}: {
@@ -140,7 +142,7 @@ func Cached(annotations func(*corev1.Node) []string) map[client.Object]cache.ByO
 	}
 }
 
-// stripLease keeps what Sightings reads. An object of another type (a tombstone) passes as it is.
+// stripLease keeps what Sightings reads. It leaves an object of another type (a tombstone) as it is.
 func stripLease(obj any) (any, error) {
 	lease, ok := obj.(*coordinationv1.Lease)
 	if !ok {

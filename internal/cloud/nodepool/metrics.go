@@ -8,7 +8,7 @@ import (
 	"yurtcoordinator/apis/apps/v1beta2"
 )
 
-// metrics is a prometheus.Collector. The gauge is counted when it is asked for, so it can't drift from what it counts.
+// metrics is a prometheus.Collector. It counts the gauge on collection, so the gauge can't drift from what it counts.
 type metrics struct {
 	nodes *prometheus.Desc
 
@@ -16,13 +16,13 @@ type metrics struct {
 	byPool map[string]counts
 }
 
-// counts are those of a pool's nodes.
+// counts are the numbers of a pool's nodes.
 type counts struct{ ready, unready int32 }
 
 func newMetrics() *metrics {
 	return &metrics{
 		nodes: prometheus.NewDesc("coordinator_controller_nodepool_nodes",
-			"Nodes in NodePools, of all pools together, by state (ready, unready); zero on a replica that does not lead.",
+			"Nodes in all NodePools together, by state (ready, unready); zero on a replica that does not lead.",
 			[]string{"state"}, nil),
 		byPool: make(map[string]counts),
 	}

@@ -20,7 +20,7 @@ func TestMetrics(t *testing.T) {
 	registry := prometheus.NewPedanticRegistry()
 	registry.MustRegister(c.Metrics())
 	want := `
-# HELP coordinator_controller_nodepool_nodes Nodes in NodePools, of all pools together, by state (ready, unready); zero on ` +
+# HELP coordinator_controller_nodepool_nodes Nodes in all NodePools together, by state (ready, unready); zero on ` +
 		`a replica that does not lead.
 # TYPE coordinator_controller_nodepool_nodes gauge
 coordinator_controller_nodepool_nodes{state="ready"} 7

@@ -22,8 +22,8 @@ import (
 )
 
 const (
-	// FieldOwner is the field manager of all writes here. It is one of its own: server-side apply takes away what the same
-	// manager does not apply again.
+	// FieldOwner is the field manager of all writes here. No other package shares it: server-side apply removes what
+	// the same manager does not apply again.
 	FieldOwner = "coordinator-controller-nodepool"
 
 	// index finds the Nodes of a pool in the cache.
@@ -38,12 +38,12 @@ const (
 	// retryMax is the longest wait before a failed reconcile is tried again, before jitter.
 	retryMax = 2 * time.Minute
 
-	// conflictDelay is the least time until an object that was written with an outdated copy is tried again, jittered up to
+	// conflictDelay is the least time before a retry of a write that was based on an outdated copy, jittered up to
 	// twice of it.
 	conflictDelay = 100 * time.Millisecond
 
-	// settle is how long a change of a node waits for others of its pool: a pool that comes up is written a few times, not once
-	// for each of its nodes.
+	// settle is how long a change of a node waits for others of its pool: a pool that comes up is written a few times,
+	// not once for each node.
 	settle = 200 * time.Millisecond
 )
 
@@ -51,30 +51,30 @@ type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
 // Config is what a Controller needs. All fields are required.
 type Config struct {
-	// Client reads Nodes and NodePools from the manager's cache, and writes. Of Nodes the cache must have what the comment on
-	// this package says.
+	// Client writes, and reads Nodes and NodePools from the manager's cache. The package comment says what the cache
+	// must have of Nodes.
 	Client client.Client
-	// Reader asks the API server itself.
+	// Reader reads from the API server itself.
 	Reader client.Reader
-	// Events takes the Events on Nodes and NodePools. It bounds their rate.
+	// Events receives the Events on Nodes and NodePools, and bounds their rate.
 	Events events.EventRecorder
 }
 
-// Controller is the two controllers of this package.
+// Controller holds the two controllers of this package.
 type Controller struct {
 	nodes *nodes
 	pools *pools
 }
 
-// New returns a Controller; AddTo has it run.
+// New returns a Controller. AddTo registers it.
 func New(c Config) *Controller {
 	return &Controller{&nodes{cfg: c}, &pools{cfg: c, metrics: newMetrics()}}
 }
 
-// Metrics returns the Controller's metrics, to be registered by the caller.
+// Metrics returns the Controller's metrics. The caller registers them.
 func (c *Controller) Metrics() prometheus.Collector { return c.pools.metrics }
 
-// Cached says what the manager's cache must hold, but for Nodes, which others read, too.
+// Cached says what the manager's cache must hold, except Nodes, which others read as well.
 func Cached() map[client.Object]cache.ByObject {
 	return map[client.Object]cache.ByObject{&v1beta2.NodePool{}: {Transform: cache.TransformStripManagedFields()}}
 }
@@ -106,7 +106,7 @@ func add(mgr manager.Manager, name string, r reconcile.Reconciler, watched ...so
 	}.AddTo(mgr)
 }
 
-// membersOf are the Nodes of a pool, from the cache: they must not be changed.
+// membersOf returns a pool's Nodes from the cache. They must not be changed.
 func membersOf(ctx context.Context, c client.Reader, pool string) ([]corev1.Node, error) {
 	found := &corev1.NodeList{}
 	if err := c.List(ctx, found, client.MatchingFields{index: pool}, client.UnsafeDisableDeepCopy); err != nil {
@@ -115,7 +115,7 @@ func membersOf(ctx context.Context, c client.Reader, pool string) ([]corev1.Node
 	return found.Items, nil
 }
 
-// announced remembers what was said last of each object, so that it is said once. A restart says it once more.
+// announced remembers what was last said about each object, so that it is said once. A restart says it once more.
 type announced struct {
 	mu   sync.Mutex
 	last map[string]string // by the object's name

@@ -28,7 +28,7 @@ type nodes struct {
 	said announced
 }
 
-// Reconcile makes a Node have what its pool wants. It makes at most two writes, and none where it has it already.
+// Reconcile gives a Node what its pool wants. It makes at most two writes, and none if the Node already has it.
 func (n *nodes) Reconcile(ctx context.Context, r reconcile.Request) (reconcile.Result, error) {
 	node := &corev1.Node{}
 	if err := n.cfg.Client.Get(ctx, r.NamespacedName, node); err != nil {
@@ -47,7 +47,7 @@ func (n *nodes) Reconcile(ctx context.Context, r reconcile.Request) (reconcile.R
 	}
 	err = n.write(ctx, node, WantedBy(pool))
 	switch {
-	case apierrors.IsConflict(err): // it has changed since it was read, or it is another Node
+	case apierrors.IsConflict(err): // changed since it was read, or replaced by another Node
 		klog.FromContext(ctx).V(2).Info("Node changed since it was read; trying again", "node", klog.KRef("", node.Name))
 		return reconcile.Result{RequeueAfter: wait.Jitter(conflictDelay, 1)}, nil
 	case apierrors.IsNotFound(err):
@@ -57,7 +57,7 @@ func (n *nodes) Reconcile(ctx context.Context, r reconcile.Request) (reconcile.R
 	return reconcile.Result{}, err
 }
 
-// pool is the NodePool of a Node; nil if there is none.
+// pool returns a Node's NodePool; nil if there is none.
 func (n *nodes) pool(ctx context.Context, node *corev1.Node) (*v1beta2.NodePool, error) {
 	name := poolOf(node)
 	if name == "" {
@@ -73,7 +73,7 @@ func (n *nodes) pool(ctx context.Context, node *corev1.Node) (*v1beta2.NodePool,
 	return pool, nil
 }
 
-// write brings the taints first: they keep Pods off.
+// write writes the taints first, because they keep Pods off.
 func (n *nodes) write(ctx context.Context, node *corev1.Node, w Wanted) error {
 	log := klog.FromContext(ctx).WithValues("node", klog.KRef("", node.Name), "pool", poolOf(node))
 	attributes := attributesDiffer(node, w)
@@ -107,7 +107,7 @@ func (n *nodes) writeTaints(ctx context.Context, node *corev1.Node, plan TaintPl
 	return nil
 }
 
-// writeAttributes applies all that is wanted; what was applied before and is not among it is taken away by that.
+// writeAttributes applies all that is wanted. Server-side apply removes what was applied before and no longer is.
 func (n *nodes) writeAttributes(ctx context.Context, node *corev1.Node, w Wanted) error {
 	annotations := maps.Clone(w.Annotations)
 	if memo := w.memo(); memo != "" {
@@ -123,27 +123,27 @@ func (n *nodes) writeAttributes(ctx context.Context, node *corev1.Node, w Wanted
 	return nil
 }
 
-// announce says once what a person must know: a label that names no pool, and a pool whose wishes the Node refuses.
+// announce says once what a person must know: a label names no NodePool, or the Node refuses what its pool wants.
 func (n *nodes) announce(node *corev1.Node, pool *v1beta2.NodePool, err error) {
 	name := poolOf(node)
 	switch {
 	case name != "" && pool == nil:
 		if n.said.isNew(node.Name, "no pool "+name) {
 			n.cfg.Events.Eventf(regardingNode(node), nil, corev1.EventTypeWarning, "NodePoolNotFound", "JoinNodePool",
-				"The node's label says that it is in pool %s, and there is no NodePool of that name. "+
+				"The node's label names pool %s, but there is no NodePool of that name. "+
 					"Create it, or change the label.", name)
 		}
 	case apierrors.IsInvalid(err) || apierrors.IsForbidden(err) || apierrors.IsBadRequest(err):
 		if pool != nil && n.said.isNew(node.Name, fmt.Sprintf("refused %s/%d", pool.UID, pool.Generation)) {
 			n.cfg.Events.Eventf(regardingPool(pool), regardingNode(node), corev1.EventTypeWarning, "NodeRefused", "WriteNode",
-				"Node %s does not take what the NodePool wants of its nodes: %v", node.Name, err)
+				"Node %s refuses what the NodePool wants on its nodes: %v", node.Name, err)
 		}
 	case err == nil:
 		n.said.forget(node.Name)
 	}
 }
 
-// nodeHandler enqueues a Node when what we look at in it changes.
+// nodeHandler enqueues a Node when a part of it that matters here changes.
 func (n *nodes) nodeHandler() handler.TypedFuncs[*corev1.Node, reconcile.Request] {
 	return handler.TypedFuncs[*corev1.Node, reconcile.Request]{
 		CreateFunc: func(_ context.Context, e event.TypedCreateEvent[*corev1.Node], q queue) {
@@ -162,24 +162,24 @@ func (n *nodes) nodeHandler() handler.TypedFuncs[*corev1.Node, reconcile.Request
 	}
 }
 
-// concerns reports whether a Node is in a pool, or has something of one.
+// concerns reports whether a Node is in a pool, or still has something from one.
 func concerns(node *corev1.Node) bool {
 	return poolOf(node) != "" || node.Annotations[AnnotationAttributes] != "" || node.Annotations[AnnotationTaints] != ""
 }
 
-// changed reports whether anything of a Node changed that plans are made from.
+// changed reports whether any input of a plan changed in a Node.
 func changed(a, b *corev1.Node) bool {
 	same := func(x, y corev1.Taint) bool { return id(x) == id(y) && x.Value == y.Value }
 	return a.UID != b.UID || !maps.Equal(a.Labels, b.Labels) || !maps.Equal(a.Annotations, b.Annotations) ||
 		!slices.EqualFunc(a.Spec.Taints, b.Spec.Taints, same)
 }
 
-// poolHandler enqueues the nodes of a pool whose spec changes, or that comes or goes.
+// poolHandler enqueues the nodes of a pool that comes, goes or changes its spec.
 func (n *nodes) poolHandler() handler.TypedFuncs[*v1beta2.NodePool, reconcile.Request] {
 	enqueue := func(ctx context.Context, pool string, q queue) {
 		members, err := membersOf(ctx, n.cfg.Client, pool)
 		if err != nil {
-			klog.FromContext(ctx).Error(err, "Looking for the nodes of a pool")
+			klog.FromContext(ctx).Error(err, "Failed to list the nodes of a pool")
 			return
 		}
 		for i := range members {
@@ -205,8 +205,8 @@ func requestFor(name string) reconcile.Request {
 	return reconcile.Request{NamespacedName: types.NamespacedName{Name: name}}
 }
 
-// regardingNode and regardingPool name the object of an Event, without a resourceVersion: the recorder folds Events that are
-// alike, and with it no two would be.
+// regardingNode and regardingPool name the object of an Event. There is no resourceVersion: the recorder folds equal
+// Events into one, and with it no two would be equal.
 func regardingNode(node *corev1.Node) *corev1.ObjectReference {
 	return &corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: node.Name, UID: node.UID}
 }
@@ -217,7 +217,7 @@ func regardingPool(pool *v1beta2.NodePool) *corev1.ObjectReference {
 	}
 }
 
-// some names the first of many.
+// some names the first few of many.
 func some(names []string) string {
 	const most = 5
 	if len(names) <= most {

@@ -13,23 +13,23 @@ import (
 )
 
 const (
-	// LabelHostNetwork is on the nodes of a pool whose Pods use their host's network.
+	// LabelHostNetwork marks the nodes of a pool whose Pods use their host's network.
 	LabelHostNetwork = "nodepool.openyurt.io/hostnetwork"
 
-	// AnnotationAttributes is on a Node that has labels or annotations of its pool: their keys, as JSON.
+	// AnnotationAttributes lists, as JSON, the keys of the labels and annotations that a Node has from its pool.
 	AnnotationAttributes = "apps.openyurt.io/nodepool-attributes"
 
-	// AnnotationTaints is on a Node that has taints of its pool: the taints, as JSON.
+	// AnnotationTaints lists, as JSON, the taints that a Node has from its pool.
 	AnnotationTaints = "apps.openyurt.io/nodepool-taints"
 )
 
-// Wanted is what a pool's nodes are to have.
+// Wanted is what a pool's nodes must have.
 type Wanted struct {
 	Labels, Annotations map[string]string
 	Taints              []corev1.Taint
 }
 
-// WantedBy is what a pool wants of its nodes; without a pool, nothing.
+// WantedBy returns what a pool wants on its nodes; nothing without a pool.
 func WantedBy(pool *v1beta2.NodePool) Wanted {
 	if pool == nil {
 		return Wanted{}
@@ -52,13 +52,13 @@ func WantedBy(pool *v1beta2.NodePool) Wanted {
 	return w
 }
 
-// reserved reports whether a taint is another controller's, which would undo ours, and we its.
+// reserved reports whether another controller owns a taint, so that it would undo our writes and we its.
 func reserved(key string) bool {
 	return key == edge.TaintUnschedulable || strings.HasPrefix(key, "node.kubernetes.io/") ||
 		strings.HasPrefix(key, "node.cloudprovider.kubernetes.io/")
 }
 
-// reservedTaints are the keys of a pool's taints that are left out.
+// reservedTaints returns the keys of a pool's taints that are left out.
 func reservedTaints(pool *v1beta2.NodePool) []string {
 	var keys []string
 	for _, t := range pool.Spec.Taints {
@@ -69,13 +69,13 @@ func reservedTaints(pool *v1beta2.NodePool) []string {
 	return keys
 }
 
-// attributes is the content of AnnotationAttributes: keys, in order.
+// attributes is the content of AnnotationAttributes: sorted keys.
 type attributes struct {
 	Labels      []string `json:"labels,omitempty"`
 	Annotations []string `json:"annotations,omitempty"`
 }
 
-// memo is what AnnotationAttributes is to say; empty: there is to be none.
+// memo returns the wanted AnnotationAttributes; empty means none.
 func (w Wanted) memo() string {
 	if len(w.Labels) == 0 && len(w.Annotations) == 0 {
 		return ""
@@ -89,20 +89,20 @@ func (w Wanted) memo() string {
 
 func sortedKeys(m map[string]string) []string { return slices.Sorted(maps.Keys(m)) }
 
-// CachedAnnotations are the keys of the annotations of a Node that must be in the cache. They are few: not all that others
-// put there.
+// CachedAnnotations returns the keys of a Node's annotations that must be in the cache. They are few, unlike all that
+// others put there.
 func CachedAnnotations(node *corev1.Node) []string {
 	keys := []string{AnnotationAttributes, AnnotationTaints}
 	if memo := node.Annotations[AnnotationAttributes]; memo != "" {
 		var a attributes
-		if json.Unmarshal([]byte(memo), &a) == nil { // else it is written anew anyway
+		if json.Unmarshal([]byte(memo), &a) == nil { // otherwise it is written again anyway
 			keys = append(keys, a.Annotations...)
 		}
 	}
 	return keys
 }
 
-// attributesDiffer reports whether a Node's labels and annotations are to be applied.
+// attributesDiffer reports whether a Node's labels and annotations must be applied.
 func attributesDiffer(node *corev1.Node, w Wanted) bool {
 	return node.Annotations[AnnotationAttributes] != w.memo() ||
 		!contains(node.Labels, w.Labels) || !contains(node.Annotations, w.Annotations)
@@ -117,14 +117,14 @@ func contains(has, wants map[string]string) bool {
 	return true
 }
 
-// TaintPlan is what a Node's taints, and what it says of ours among them, are to be.
+// TaintPlan is what a Node's taints must be, and the record of ours among them.
 type TaintPlan struct {
 	Taints []corev1.Taint
-	// Memo is the content of AnnotationTaints; empty: there is to be none.
+	// Memo is the content of AnnotationTaints; empty means none.
 	Memo string
 }
 
-// planTaints returns the plan, and whether it differs from what is there.
+// planTaints returns the plan, and whether it differs from the present state.
 func planTaints(node *corev1.Node, wanted []corev1.Taint) (plan TaintPlan, differs bool) {
 	memo := node.Annotations[AnnotationTaints]
 	before := remembered(memo)
@@ -134,7 +134,7 @@ func planTaints(node *corev1.Node, wanted []corev1.Taint) (plan TaintPlan, diffe
 		i := slices.IndexFunc(wanted, func(w corev1.Taint) bool { return id(w) == id(t) })
 		mine := slices.ContainsFunc(before, func(b corev1.Taint) bool { return id(b) == id(t) && b.Value == t.Value })
 		switch {
-		case i < 0 && mine: // it goes
+		case i < 0 && mine: // no longer wanted
 			differs = true
 			continue
 		case i < 0: // somebody else's
@@ -160,10 +160,10 @@ func planTaints(node *corev1.Node, wanted []corev1.Taint) (plan TaintPlan, diffe
 	return plan, differs || plan.Memo != memo
 }
 
-// id tells taints apart: a Node has one of a key and an effect.
+// id identifies a taint: a Node has at most one of a key and an effect.
 func id(t corev1.Taint) string { return t.Key + ":" + string(t.Effect) }
 
-// remembered reads AnnotationTaints. What cannot be read is no memory: its taints stay, as somebody else's.
+// remembered reads AnnotationTaints. If it can't be read, the taints stay, as somebody else's.
 func remembered(memo string) []corev1.Taint {
 	var taints []corev1.Taint
 	if memo == "" || json.Unmarshal([]byte(memo), &taints) != nil {
@@ -184,7 +184,7 @@ func memoOf(taints []corev1.Taint) string {
 	return string(content)
 }
 
-// complete reports whether a Node has what is wanted, and nothing more of ours.
+// complete reports whether a Node has all that is wanted, and nothing else from us.
 func complete(node *corev1.Node, w Wanted) bool {
 	if attributesDiffer(node, w) {
 		return false
@@ -201,7 +201,7 @@ func ready(node *corev1.Node) bool {
 	return i >= 0 && node.Status.Conditions[i].Status == corev1.ConditionTrue
 }
 
-// judge is the status of a pool with these nodes.
+// judge returns the status of a pool with these nodes.
 func judge(pool *v1beta2.NodePool, nodes []corev1.Node) v1beta2.NodePoolStatus {
 	w, all := WantedBy(pool), true
 	status := v1beta2.NodePoolStatus{ObservedGeneration: pool.Status.ObservedGeneration}

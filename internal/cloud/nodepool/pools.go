@@ -30,7 +30,7 @@ type pools struct {
 	metrics *metrics
 }
 
-// Reconcile makes a NodePool's finalizer and status right. It makes at most two writes, and none where they are.
+// Reconcile corrects a NodePool's finalizer and status. It makes at most two writes, and none if they are right.
 func (p *pools) Reconcile(ctx context.Context, r reconcile.Request) (reconcile.Result, error) {
 	pool := &v1beta2.NodePool{}
 	if err := p.cfg.Client.Get(ctx, r.NamespacedName, pool); err != nil {
@@ -48,7 +48,7 @@ func (p *pools) Reconcile(ctx context.Context, r reconcile.Request) (reconcile.R
 	status := judge(pool, members)
 	p.metrics.stands(r.Name, status)
 	err = p.write(ctx, pool, status)
-	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) { // it has changed since it was read
+	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) { // changed since it was read
 		return reconcile.Result{RequeueAfter: wait.Jitter(conflictDelay, 1)}, nil
 	}
 	return reconcile.Result{}, err
@@ -68,7 +68,7 @@ func (p *pools) write(ctx context.Context, pool *v1beta2.NodePool, status v1beta
 		return nil
 	}
 	pool.Status = status
-	// A patch would leave out counts that are zero before and after, and the API server wants them.
+	// A patch would leave out counts that are zero before and after, but the API server requires them.
 	if err := p.cfg.Client.Status().Update(ctx, pool, client.FieldOwner(FieldOwner)); err != nil {
 		return fmt.Errorf("update status of NodePool %s: %w", pool.Name, err)
 	}
@@ -80,7 +80,8 @@ func equal(a, b v1beta2.NodePoolStatus) bool {
 		a.UnreadyNodeNum == b.UnreadyNodeNum && slices.Equal(a.Nodes, b.Nodes)
 }
 
-// release lets a NodePool go, if the API server, too, knows of no node: the cache may not have the newest yet.
+// release lets a NodePool be deleted if the API server knows of no node either: the cache may not have the newest one
+// yet.
 func (p *pools) release(ctx context.Context, pool *v1beta2.NodePool) error {
 	if !controllerutil.ContainsFinalizer(pool, Finalizer) {
 		return nil
@@ -91,7 +92,7 @@ func (p *pools) release(ctx context.Context, pool *v1beta2.NodePool) error {
 		return fmt.Errorf("look for nodes of NodePool %s: %w", pool.Name, err)
 	}
 	if len(found.Items) > 0 {
-		return nil // the cache will have it, and that brings us back
+		return nil // the cache will get it, which enqueues the pool again
 	}
 	if err := p.patchFinalizers(ctx, pool, controllerutil.RemoveFinalizer); err != nil {
 		return err
@@ -100,7 +101,7 @@ func (p *pools) release(ctx context.Context, pool *v1beta2.NodePool) error {
 	return nil
 }
 
-// patchFinalizers writes the whole list: the resourceVersion in the patch keeps others' finalizers safe.
+// patchFinalizers writes the whole list. The resourceVersion in the patch protects others' finalizers.
 func (p *pools) patchFinalizers(ctx context.Context, pool *v1beta2.NodePool, change func(client.Object, string) bool) error {
 	base := pool.DeepCopy()
 	change(pool, Finalizer)
@@ -118,21 +119,21 @@ func (p *pools) announce(pool *v1beta2.NodePool, status v1beta2.NodePoolStatus) 
 	case pool.DeletionTimestamp != nil:
 		if p.said.isNew(pool.Name, "held "+string(pool.UID)) {
 			p.cfg.Events.Eventf(regardingPool(pool), nil, corev1.EventTypeWarning, "NodePoolHasNodes", "DeleteNodePool",
-				"The NodePool goes when no node is in it. Now there are %s: kubectl label node NAME %s- takes one out.",
+				"The NodePool is deleted once it has no nodes. It still has %s: kubectl label node NAME %s- removes one.",
 				some(status.Nodes), edge.LabelNodePool)
 		}
 	case len(taints) > 0:
 		if p.said.isNew(pool.Name, fmt.Sprintf("taints %s/%d", pool.UID, pool.Generation)) {
 			p.cfg.Events.Eventf(regardingPool(pool), nil, corev1.EventTypeWarning, "TaintsLeftOut", "WriteNode",
-				"The taints %s are kept by other controllers and not put on nodes: take them out of the NodePool.", some(taints))
+				"Other controllers own the taints %s, so they are not put on nodes: remove them from the NodePool.", some(taints))
 		}
 	default:
 		p.said.forget(pool.Name)
 	}
 }
 
-// poolHandler enqueues a NodePool at each change of it: what somebody else writes into its status is written over. Most of the
-// changes that are not of its spec are our own, of which the cache may not have the last yet: they wait.
+// poolHandler enqueues a NodePool at each change, so that what somebody else writes into its status is overwritten.
+// Most changes outside the spec are our own, and the cache may not have the latest yet, so these wait.
 func (p *pools) poolHandler() handler.TypedFuncs[*v1beta2.NodePool, reconcile.Request] {
 	type pool = *v1beta2.NodePool
 	return handler.TypedFuncs[pool, reconcile.Request]{
@@ -149,7 +150,8 @@ func (p *pools) poolHandler() handler.TypedFuncs[*v1beta2.NodePool, reconcile.Re
 	}
 }
 
-// nodeHandler enqueues a pool when its nodes change in what its status says of them, after a while in which more may.
+// nodeHandler enqueues a pool when a node changes in what the pool's status says, after a delay in which more may
+// change.
 func (p *pools) nodeHandler() handler.TypedFuncs[*corev1.Node, reconcile.Request] {
 	enqueue := func(pool string, q queue) {
 		if pool != "" {

@@ -10,53 +10,54 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// minCut is how many nodes must have fallen silent together. That all nodes of a pool are lost at once tells nothing if all
-// is one: a link and a node look alike. Two that are lost within seconds of each other have something in common.
+// minCut is how many nodes must have fallen silent together. One lost node says nothing even if it is the whole pool: a
+// link and a node look alike. Two that are lost within seconds of each other have something in common.
 const minCut = 2
 
-// Limits are the times that the judgement goes by.
+// Limits are the times of the judgement.
 type Limits struct {
-	// Silence is for how long a Lease is not renewed until the node is called silent; see New.
+	// Silence is how long a Lease may stay unrenewed before the node counts as silent; see New.
 	Silence time.Duration
-	// Grace is what kube-controller-manager gives a node, or a little less: the last renewals of nodes that were cut off
-	// together are not further apart, and after one node has spoken the others have this long to speak too.
+	// Grace is kube-controller-manager's grace period, or a little less. The last renewals of nodes that were cut off
+	// together are at most this far apart, and after one node has spoken the others have this long to speak.
 	Grace time.Duration
 }
 
-// Member is what is known of one node of a pool.
+// Member is what is known about one node of a pool.
 type Member struct {
 	Name edge.NodeName
 	// Lease is what was seen of the node's Lease.
 	Lease heartbeat.Observation
-	// Ready is the status of the Node's Ready condition; empty where it has none.
+	// Ready is the status of the Node's Ready condition; empty if it has none.
 	Ready corev1.ConditionStatus
-	// Held: the Node says that its evictions are held.
+	// Held says that the Node's evictions are held, by its condition.
 	Held bool
-	// Spent: a hold has ended while the node was silent, and the node has not spoken since.
+	// Spent says that a hold ended while the node was silent, and the node has not spoken since.
 	Spent bool
-	// Refused: the Node is tainted as not ready, by its own kubelet's word. Its Pods are evicted for that, cut or not.
+	// Refused says that the Node is tainted as not ready by its own kubelet's word. Its Pods are evicted for that, cut
+	// or not.
 	Refused bool
 }
 
 // Hold is a hold in progress.
 type Hold struct {
-	// For is how long it may last, Elapsed how long it has.
+	// For is how long the hold may last, Elapsed how long it has lasted.
 	For, Elapsed time.Duration
-	// Healing: a node has spoken, Healed ago.
+	// Healing says that a node has spoken, Healed ago.
 	Healing bool
 	Healed  time.Duration
 }
 
-// Outcome is how a hold ended; empty: it did not.
+// Outcome is how a hold ended; empty means that it did not.
 type Outcome string
 
 // Outcomes. They are the values of a metric's label.
 const (
 	// Spoke: a node of the pool has spoken.
 	Spoke Outcome = "Spoke"
-	// Expired: it has lasted as long as it may.
+	// Expired: the hold has lasted as long as it may.
 	Expired Outcome = "Expired"
-	// Withdrawn: the annotation has gone, or the NodePool.
+	// Withdrawn: the annotation or the NodePool is gone.
 	Withdrawn Outcome = "Withdrawn"
 	// Emptied: no held node is left in the pool.
 	Emptied Outcome = "Emptied"
@@ -68,21 +69,21 @@ const (
 	ReasonCut = "WholePoolCut"
 	// ReasonNodeSpeaks (status False): the node renews its Lease again.
 	ReasonNodeSpeaks = "NodeSpeaks"
-	// ReasonPoolSpeaks (status False): others of its pool do and the node does not.
+	// ReasonPoolSpeaks (status False): other nodes of the pool speak, this one does not.
 	ReasonPoolSpeaks = "OtherNodesSpeak"
-	// ReasonExpired (status False): the time is over.
+	// ReasonExpired (status False): the hold's time is over.
 	ReasonExpired = "HoldExpired"
-	// ReasonWithdrawn (status False): the pool is not to be held any more.
+	// ReasonWithdrawn (status False): the NodePool no longer asks for a hold.
 	ReasonWithdrawn = "HoldWithdrawn"
 	// ReasonLeft (status False): the node is not in a pool that is held.
 	ReasonLeft = "NotInHeldPool"
 )
 
-// spends reports whether a hold that ended for this reason, in the Node's condition, may not begin again before the node
-// has spoken. Otherwise a pool that stays silent would be held for ever.
+// spends reports whether a hold that ended with this reason in the Node's condition must not begin again before the
+// node has spoken. Otherwise a silent pool would be held forever.
 func spends(reason string) bool { return reason == ReasonExpired || reason == ReasonPoolSpeaks }
 
-// Change is what the EvictionsHeld condition of a Node is to say; the zero Change leaves it.
+// Change is what a Node's EvictionsHeld condition must say; the zero Change leaves it.
 type Change struct {
 	Status corev1.ConditionStatus
 	Reason string
@@ -90,18 +91,18 @@ type Change struct {
 
 // Decision is what to do about a pool.
 type Decision struct {
-	// Changes has one for each Member, in their order.
+	// Changes has one entry for each Member, in their order.
 	Changes []Change
-	// Ended: the hold that was in progress is over. Begins: one begins now, perhaps right after another.
+	// Ended says how the hold in progress ended. Begins says that one begins now, perhaps right after another.
 	Ended  Outcome
 	Begins bool
-	// Speaking: a node of the pool speaks.
+	// Speaking says that a node of the pool speaks.
 	Speaking bool
-	// Next is when to look again if nothing happens; zero: then there is no need to.
+	// Next is when to look again if nothing happens; zero means never.
 	Next time.Duration
 }
 
-// Holds reports whether the pool is held by this Decision.
+// Holds reports whether this Decision holds the pool.
 func (d Decision) Holds() bool {
 	for _, c := range d.Changes {
 		if c.Status == corev1.ConditionTrue {
@@ -111,8 +112,8 @@ func (d Decision) Holds() bool {
 	return false
 }
 
-// Decide decides about a pool, given what is known of its nodes, what its NodePool asks for and the hold in progress; nil
-// where there is none. It changes nothing.
+// Decide decides about a pool, from what is known about its nodes, what its NodePool asks for, and the hold in
+// progress; nil means no hold. It changes nothing.
 func Decide(members []Member, t Terms, h *Hold, l Limits) Decision {
 	s := survey(members, l)
 	d := Decision{Changes: make([]Change, len(members)), Speaking: s.speaking > 0}
@@ -130,7 +131,7 @@ func Decide(members []Member, t Terms, h *Hold, l Limits) Decision {
 		}
 	case h == nil:
 		d.begin(members, s, t)
-	case t.Rule == Off, h.For <= 0: // never longer than somebody says who can be understood
+	case t.Rule == Off, h.For <= 0: // no longer than a readable annotation asks for
 		d.Ended = Withdrawn
 		d.release(members, s, ReasonWithdrawn)
 	case h.Elapsed >= h.For:
@@ -158,7 +159,7 @@ func (d *Decision) begin(members []Member, s state, t Terms) {
 	d.Next = t.For
 }
 
-// goOn decides about each node of a pool that is held.
+// goOn decides about each node of a held pool.
 func (d *Decision) goOn(members []Member, s state, h Hold, l Limits) {
 	if s.speaking > 0 {
 		h.Healing = true
@@ -172,12 +173,12 @@ func (d *Decision) goOn(members []Member, s state, h Hold, l Limits) {
 		case !s.speaks[i] && over:
 			d.Changes[i] = released(ReasonPoolSpeaks)
 		default:
-			// Also a node that speaks and is still shown Unknown: kube-controller-manager would taint it until its kubelet
-			// has said that it is Ready, or, while its heartbeats are delegated, the heartbeat policy has.
+			// This includes a node that speaks and is still shown Unknown: kube-controller-manager would taint it until
+			// its kubelet or, while its heartbeats are delegated, the heartbeat policy has said that it is Ready.
 			d.Changes[i] = held()
 		}
 	}
-	if !h.Healing { // whom a failed write, or a restart in the middle, has left out
+	if !h.Healing { // add those that a failed write or a restart left out
 		for _, i := range s.cut {
 			d.Changes[i] = held()
 		}
@@ -195,7 +196,7 @@ func (d *Decision) goOn(members []Member, s state, h Hold, l Limits) {
 	}
 }
 
-// release withdraws the condition of every node that has it: for this reason where it is silent.
+// release withdraws the condition of every node that has it. A silent node gets this reason.
 func (d *Decision) release(members []Member, s state, reason string) {
 	for i, m := range members {
 		switch {
@@ -215,16 +216,16 @@ func released(reason string) Change { return Change{corev1.ConditionFalse, reaso
 type state struct {
 	speaks   []bool
 	speaking int
-	// cut are the nodes to hold, if there is a whole-pool cut; else none.
+	// cut are the nodes to hold if there is a whole-pool cut; otherwise it is empty.
 	cut []int
-	// untilSilent is when all nodes that may be alive can be silent at the earliest, nextSilent when one can; zero: there
-	// is none.
+	// untilSilent is the earliest time at which all nodes that may be alive can be silent, nextSilent the earliest at
+	// which one can; zero means never.
 	untilSilent, nextSilent time.Duration
 }
 
-// survey finds out whether all nodes that were alive have fallen silent together. A node counts as having been alive if its
-// Lease was seen to be renewed. One that was found and not yet seen to be renewed may be either: while there is such a node,
-// nothing is concluded; it is one or the other within the time that makes a node silent.
+// survey finds out whether all living nodes have fallen silent together. A node counts as having lived if its Lease was
+// seen to be renewed. A Lease that was found but not yet seen to be renewed may be either: while there is such a node,
+// survey concludes nothing. That is settled within the time that makes a node silent.
 func survey(members []Member, l Limits) state {
 	s := state{speaks: make([]bool, len(members))}
 	undecided := 0
@@ -258,7 +259,7 @@ func survey(members []Member, l Limits) state {
 	together := 0
 	for _, i := range fallen {
 		if members[i].Lease.Age-newest > l.Grace {
-			continue // dead before
+			continue // already dead before
 		}
 		together++
 		if !members[i].Refused {
@@ -271,7 +272,7 @@ func survey(members []Member, l Limits) state {
 	return s
 }
 
-// sooner returns the least of some times, of which zero and less mean never.
+// sooner returns the least of some times. Zero or less means never.
 func sooner(times ...time.Duration) time.Duration {
 	var least time.Duration
 	for _, t := range times {
@@ -286,11 +287,12 @@ func sooner(times ...time.Duration) time.Duration {
 type Rule uint8
 
 const (
-	// Off: no annotation. Nothing is held.
+	// Off: there is no annotation. Nothing is held.
 	Off Rule = iota
 	// Asked: evictions are to be held for Terms.For.
 	Asked
-	// Unreadable: the annotation can't be read. No hold begins; one in progress lasts as long as was said before.
+	// Unreadable: the annotation can't be read. No hold begins; one in progress lasts as long as the last readable
+	// value said.
 	Unreadable
 )
 
@@ -306,19 +308,19 @@ func (r Rule) String() string {
 	return fmt.Sprintf("Rule(%d)", uint8(r))
 }
 
-// Terms are a NodePool's.
+// Terms are what one NodePool asks for.
 type Terms struct {
 	Rule Rule
-	// For is how long evictions are held where it is Asked.
+	// For is how long evictions are held if Rule is Asked.
 	For time.Duration
-	// Problem says what is wrong where it is Unreadable.
+	// Problem says what is wrong if Rule is Unreadable.
 	Problem string
 }
 
 // maxHold is the longest hold.
 const maxHold = edge.MaxHoldEvictionsHours * time.Hour
 
-// maxQuoted bounds what of an annotation is repeated in messages.
+// maxQuoted bounds how much of an annotation messages quote.
 const maxQuoted = 64
 
 // TermsOf reads the annotations of a NodePool.
@@ -333,7 +335,7 @@ func TermsOf(annotations map[string]string) Terms {
 			text = text[:maxQuoted] + "..."
 		}
 		return Terms{Rule: Unreadable, Problem: fmt.Sprintf(
-			"The annotation %s is %q: want a duration as 90s, 2h or 1h30m, more than 0s and up to %dh. Nothing is held for it.",
+			"The annotation %s is %q: it must be a duration such as 90s, 2h or 1h30m, above 0s and up to %dh. It holds nothing.",
 			edge.AnnotationHoldEvictions, text, edge.MaxHoldEvictionsHours)}
 	}
 	return Terms{Rule: Asked, For: d}

@@ -8,7 +8,7 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// metrics is a prometheus.Collector. The gauge has a series for each pool that asks for holds, or is held.
+// metrics is a prometheus.Collector. The gauge has a series for each pool that asks for holds or is held.
 type metrics struct {
 	held  *prometheus.Desc
 	begun prometheus.Counter
@@ -18,13 +18,13 @@ type metrics struct {
 	pools map[edge.PoolName]standing
 }
 
-// standing is what the gauge says of a pool.
+// standing is what the gauge says about a pool.
 type standing struct{ asked, holds bool }
 
 func newMetrics() *metrics {
 	m := &metrics{
 		held: prometheus.NewDesc("coordinator_controller_pool_evictions_held",
-			"1 while the evictions of a pool that is cut off as a whole are held, 0 for other pools that ask for it; "+
+			"1 while the evictions of a pool that is wholly cut off are held, 0 for other pools that ask for holds; "+
 				"none on a replica that does not lead.", []string{"pool"}, nil),
 		begun: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "coordinator_controller_pool_holds_begun_total",

@@ -28,21 +28,21 @@ import (
 // FieldOwner is the field manager of all writes to Nodes.
 const FieldOwner = "coordinator-controller"
 
-// conflictDelay is the least time until a pool of which a Node was written with an outdated copy is tried again, jittered
-// up to twice of it.
+// conflictDelay is the least time before a retry for a pool after a write to a Node was based on an outdated copy,
+// jittered up to twice of it.
 const conflictDelay = 100 * time.Millisecond
 
 // Reasons of the Events on a NodePool.
 const (
 	// EventCut (Warning): a hold begins.
 	EventCut = "WholePoolCut"
-	// EventPoolSpeaks (Normal): it ended because a node spoke.
+	// EventPoolSpeaks (Normal): a hold ended because a node spoke.
 	EventPoolSpeaks = "PoolSpeaks"
-	// EventExpired (Normal): it ended because its time was over.
+	// EventExpired (Normal): a hold ended because its time was over.
 	EventExpired = "HoldExpired"
-	// EventWithdrawn (Normal): it ended because the NodePool does not ask for it any more.
+	// EventWithdrawn (Normal): a hold ended because the NodePool no longer asks for it.
 	EventWithdrawn = "HoldWithdrawn"
-	// EventEmptied (Normal): it ended because there was nothing left to hold.
+	// EventEmptied (Normal): a hold ended because nothing was left to hold.
 	EventEmptied = "HoldEmptied"
 	// EventUnreadable (Warning): the annotation can't be read.
 	EventUnreadable = "InvalidHoldEvictions"
@@ -52,11 +52,11 @@ const (
 type Config struct {
 	// Client reads Nodes and the metadata of NodePools from a cache, and writes to the API server.
 	Client client.Client
-	// Events takes the Events on NodePools. It bounds their rate.
+	// Events receives the Events on NodePools, and bounds their rate.
 	Events events.EventRecorder
 	// Clock measures how long Leases are silent and holds last; it must be monotonic. It also dates conditions.
 	Clock clock.PassiveClock
-	// SilenceAfter is the heartbeat policy's: less than kube-controller-manager's node-monitor-grace-period.
+	// SilenceAfter is the heartbeat policy's. It is less than kube-controller-manager's node-monitor-grace-period.
 	SilenceAfter time.Duration
 }
 
@@ -74,23 +74,23 @@ type Controller struct {
 	pools map[edge.PoolName]*pool
 }
 
-// pool is what is remembered of a pool that was looked at. Only its reconcile touches it.
+// pool is what is remembered about a pool. Only its reconcile touches it.
 type pool struct {
 	hold *inProgress
-	// complained is the Problem that was last announced.
+	// complained is the last Problem that was announced.
 	complained string
 }
 
-// inProgress is a hold.
+// inProgress is a hold in progress.
 type inProgress struct {
-	// since is the beginning, by the wall clock: what the conditions say.
+	// since is the beginning by the wall clock, as the conditions say.
 	since time.Time
-	// found is when we began it or, after a new start, found it, and before is how long it had lasted then.
+	// found is when we began the hold or, after a restart, found it. before is how long it had lasted then.
 	found  time.Time
 	before time.Duration
 	length time.Duration
-	spoke  time.Time // when a node first spoke; zero: none has
-	// announced: its beginning is, or was by who began it.
+	spoke  time.Time // when a node first spoke; zero means that none has
+	// announced says that the beginning was announced, by us or by the leader that began it.
 	announced bool
 }
 
@@ -105,12 +105,12 @@ func (h *inProgress) at(now time.Time) *Hold {
 	return hold
 }
 
-// until is the end, by the wall clock as it was when the hold was found.
+// until returns the end, by the wall clock as it was when the hold was found.
 func (h *inProgress) until() string {
 	return h.found.Add(h.length - h.before).UTC().Format(time.RFC3339)
 }
 
-// New returns a Controller that has seen nothing yet. See the comment on this package for its threshold.
+// New returns a Controller that has seen nothing yet. The package comment explains its threshold.
 func New(c Config) *Controller {
 	l := Limits{Silence: c.SilenceAfter * 3 / 4, Grace: c.SilenceAfter}
 	return &Controller{
@@ -120,11 +120,11 @@ func New(c Config) *Controller {
 	}
 }
 
-// Metrics returns the Controller's metrics, to be registered by the caller.
+// Metrics returns the Controller's metrics. The caller registers them.
 func (c *Controller) Metrics() prometheus.Collector { return c.metrics }
 
-// Reconcile makes the Nodes of the pool that the request names say whether evictions are held. It makes at most two writes
-// for each Node, and none when they say so already.
+// Reconcile writes on the Nodes of the request's pool whether evictions are held. It makes at most two writes per Node,
+// and none if they already say so.
 func (c *Controller) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	name := edge.PoolName(req.Name)
 	np, err := c.nodePool(ctx, name)
@@ -154,7 +154,7 @@ func (c *Controller) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	case written || d.Begins:
 		c.announceEnd(np, previous, d.Ended)
 	default:
-		p.hold = previous // it ends when all of it is written
+		p.hold = previous // the hold ends when all of it is written
 	}
 	if err != nil {
 		return reconcile.Result{}, err
@@ -169,7 +169,7 @@ func (c *Controller) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	return reconcile.Result{RequeueAfter: d.Next}, nil
 }
 
-// follow brings the memory of a hold up to what was decided.
+// follow updates the memory of a hold after a decision.
 func (c *Controller) follow(p *pool, d Decision, t Terms, now time.Time) {
 	if d.Ended != "" {
 		p.hold = nil
@@ -182,7 +182,7 @@ func (c *Controller) follow(p *pool, d Decision, t Terms, now time.Time) {
 	}
 }
 
-// nodePool returns the NodePool's metadata: those of one without annotations where there is none.
+// nodePool returns the NodePool's metadata. If there is no NodePool, they are those of one without annotations.
 func (c *Controller) nodePool(ctx context.Context, name edge.PoolName) (*metav1.PartialObjectMetadata, error) {
 	np := newNodePool()
 	if name == noPool {
@@ -200,7 +200,7 @@ func newNodePool() *metav1.PartialObjectMetadata {
 	return np
 }
 
-// membersOf are the Nodes of a pool that are to stay, from the cache: they must not be changed.
+// membersOf returns a pool's Nodes that are not being deleted, from the cache. They must not be changed.
 func (c *Controller) membersOf(ctx context.Context, name edge.PoolName) ([]corev1.Node, error) {
 	var found corev1.NodeList
 	err := c.client.List(ctx, &found, client.MatchingFields{index: string(name)}, client.UnsafeDisableDeepCopy)
@@ -226,8 +226,8 @@ func (c *Controller) observe(nodes []corev1.Node) []Member {
 	return members
 }
 
-// poolOf returns what is remembered of a pool. Of one that is looked at for the first time it is what the Nodes say: a hold
-// that somebody else has begun.
+// poolOf returns what is remembered about a pool. At the first look that is what the Nodes say: a hold that another
+// process has begun.
 func (c *Controller) poolOf(name edge.PoolName, nodes []corev1.Node, now time.Time) *pool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -257,8 +257,8 @@ func (c *Controller) forget(name edge.PoolName) {
 	delete(c.pools, name)
 }
 
-// apply makes the Nodes say what was decided. It goes on after a Node that could not be written, and reports whether one
-// has to be tried again.
+// apply writes the decision to the Nodes. It continues after a Node that it could not write, and reports whether one
+// must be retried.
 func (c *Controller) apply(ctx context.Context, nodes []corev1.Node, d Decision, h *inProgress) (again bool, err error) {
 	var errs []error
 	for i := range nodes {
@@ -276,8 +276,8 @@ func (c *Controller) apply(ctx context.Context, nodes []corev1.Node, d Decision,
 	return again, errors.Join(errs...)
 }
 
-// write makes one Node say it: first the condition, by which the policy refuses the taint; then a taint is removed that is
-// there already.
+// write writes the decision to one Node: first the condition, which makes the policy refuse the taint; then it removes
+// a taint that is already there.
 func (c *Controller) write(ctx context.Context, node *corev1.Node, change Change, h *inProgress) error {
 	was := conditionOf(node, edge.ConditionEvictionsHeld)
 	next := c.condition(was, change, h)
@@ -301,13 +301,13 @@ func (c *Controller) write(ctx context.Context, node *corev1.Node, change Change
 	if err := c.client.Patch(ctx, node, patch, client.FieldOwner(FieldOwner)); err != nil {
 		return fmt.Errorf("remove the evicting taint of Node %s: %w", base.Name, err)
 	}
-	log.Info("Removed a taint that evicts, which was there already")
+	log.Info("Removed an evicting taint that was already there")
 	return nil
 }
 
-// condition is what a Node is to say.
+// condition returns what a Node must say.
 func (c *Controller) condition(was corev1.NodeCondition, change Change, h *inProgress) corev1.NodeCondition {
-	now := metav1.NewTime(c.clock.Now().Truncate(time.Second)) // as it comes back from the API server
+	now := metav1.NewTime(c.clock.Now().Truncate(time.Second)) // as the API server returns it
 	next := corev1.NodeCondition{
 		Type: edge.ConditionEvictionsHeld, Status: change.Status, Reason: change.Reason,
 		LastHeartbeatTime: now, LastTransitionTime: now,
@@ -321,13 +321,13 @@ func (c *Controller) condition(was corev1.NodeCondition, change Change, h *inPro
 	case ReasonNodeSpeaks:
 		next.Message = "The node renews its Lease again."
 	case ReasonPoolSpeaks:
-		next.Message = "Other nodes of the pool speak again and this one does not: Kubernetes' own course is taken."
+		next.Message = "Other nodes of the pool speak again, but this one does not: Kubernetes resumes its own course."
 	case ReasonExpired:
-		next.Message = "The hold has lasted as long as the NodePool asks for: Kubernetes' own course is taken."
+		next.Message = "The hold has lasted as long as the NodePool asks for: Kubernetes resumes its own course."
 	case ReasonWithdrawn:
-		next.Message = "The NodePool does not ask for a hold any more: Kubernetes' own course is taken."
+		next.Message = "The NodePool no longer asks for a hold: Kubernetes resumes its own course."
 	case ReasonLeft:
-		next.Message = "The node is in no pool that is held."
+		next.Message = "The node is not in a held pool."
 	}
 	if was.Status == next.Status {
 		next.LastTransitionTime = was.LastTransitionTime
@@ -335,7 +335,7 @@ func (c *Controller) condition(was corev1.NodeCondition, change Change, h *inPro
 	return next
 }
 
-// announceEnd says how a hold has ended, if it was said that it began.
+// announceEnd announces how a hold ended, if its beginning was announced.
 func (c *Controller) announceEnd(np *metav1.PartialObjectMetadata, h *inProgress, o Outcome) {
 	if h.announced {
 		c.metrics.ended(o)
@@ -343,7 +343,7 @@ func (c *Controller) announceEnd(np *metav1.PartialObjectMetadata, h *inProgress
 	}
 }
 
-// announceBeginning says that a hold has begun, once the Nodes say so.
+// announceBeginning announces that a hold has begun, once the Nodes say so.
 func (c *Controller) announceBeginning(np *metav1.PartialObjectMetadata, h *inProgress, d Decision) {
 	if h == nil || h.announced {
 		return
@@ -361,17 +361,17 @@ func (c *Controller) announceBeginning(np *metav1.PartialObjectMetadata, h *inPr
 		nodes, h.length))
 }
 
-// endings are the Events of a hold's end. Each has a reason of its own: of two of the same reason within some minutes, the
-// recorder sends the first one's note.
+// endings are the Events at a hold's end. Each has its own reason: of two Events with the same reason within some
+// minutes, the recorder sends the first one's note.
 var endings = map[Outcome]struct{ reason, note string }{
-	Spoke: {EventPoolSpeaks, "A node of the pool speaks again: Kubernetes' own course is taken for those that do not"},
+	Spoke: {EventPoolSpeaks, "A node of the pool speaks again: for those that do not, Kubernetes resumes its own course"},
 	Expired: {EventExpired,
-		"The hold has lasted as long as the NodePool asks for: Kubernetes' own course is taken"},
-	Withdrawn: {EventWithdrawn, "The NodePool does not ask for a hold any more: Kubernetes' own course is taken"},
+		"The hold has lasted as long as the NodePool asks for: Kubernetes resumes its own course"},
+	Withdrawn: {EventWithdrawn, "The NodePool no longer asks for a hold: Kubernetes resumes its own course"},
 	Emptied:   {EventEmptied, "No held node is left in the pool"},
 }
 
-// complain says once that the annotation can't be read.
+// complain announces once that the annotation can't be read.
 func (c *Controller) complain(p *pool, np *metav1.PartialObjectMetadata, t Terms) {
 	if t.Problem != "" && t.Problem != p.complained {
 		c.event(np, corev1.EventTypeWarning, EventUnreadable, t.Problem)
@@ -379,8 +379,8 @@ func (c *Controller) complain(p *pool, np *metav1.PartialObjectMetadata, t Terms
 	p.complained = t.Problem
 }
 
-// event records an Event on a NodePool, unless that is gone. Without a resourceVersion: the recorder folds Events that are
-// alike into one, and with it no two would be.
+// event records an Event on a NodePool, unless that is gone. There is no resourceVersion: the recorder folds equal
+// Events into one, and with it no two would be equal.
 func (c *Controller) event(np *metav1.PartialObjectMetadata, eventType, reason, note string) {
 	if np.Name == "" {
 		return
@@ -399,7 +399,7 @@ func setCondition(node *corev1.Node, next corev1.NodeCondition) {
 	}
 }
 
-// conditionOf returns a Node's condition; the zero one where it has none.
+// conditionOf returns a Node's condition, or the zero condition.
 func conditionOf(node *corev1.Node, of corev1.NodeConditionType) corev1.NodeCondition {
 	for _, c := range node.Status.Conditions {
 		if c.Type == of {
@@ -409,7 +409,7 @@ func conditionOf(node *corev1.Node, of corev1.NodeConditionType) corev1.NodeCond
 	return corev1.NodeCondition{}
 }
 
-// evicts reports whether a taint is one by which kube-controller-manager evicts the Pods of a silent node.
+// evicts reports whether kube-controller-manager uses this taint to evict the Pods of a silent node.
 func evicts(t corev1.Taint) bool {
 	return t.Effect == corev1.TaintEffectNoExecute && (t.Key == corev1.TaintNodeUnreachable || t.Key == corev1.TaintNodeNotReady)
 }

@@ -49,7 +49,7 @@ func TestWithoutTheAnnotation(t *testing.T) {
 	w.wantEvicting("annotated when cut off already")
 	w.annotate("")
 	w.pass(2 * time.Second)
-	w.wantSaid("taken away", "Warning WholePoolCut", "Normal HoldWithdrawn The NodePool does not ask")
+	w.wantSaid("taken away", "Warning WholePoolCut", "Normal HoldWithdrawn The NodePool no longer asks")
 	w.wantReasons("taken away", "n1 HoldWithdrawn", "n2 HoldWithdrawn", "n3 HoldWithdrawn")
 	w.wantEvicting("taken away", "n1", "n2", "n3")
 }
@@ -289,7 +289,7 @@ func TestMetrics(t *testing.T) {
 		}
 	}
 	check(`
-# HELP coordinator_controller_pool_evictions_held 1 while the evictions of a pool that is cut off as a whole are held, 0 for other pools that ask for it; none on a replica that does not lead.
+# HELP coordinator_controller_pool_evictions_held 1 while the evictions of a pool that is wholly cut off are held, 0 for other pools that ask for holds; none on a replica that does not lead.
 # TYPE coordinator_controller_pool_evictions_held gauge
 coordinator_controller_pool_evictions_held{pool="p1"} 1
 # HELP coordinator_controller_pool_holds_begun_total Holds of evictions that began.
@@ -305,7 +305,7 @@ coordinator_controller_pool_holds_ended_total{outcome="Withdrawn"} 0
 	w.heal("n1", "n2", "n3")
 	w.pass(time.Minute)
 	check(`
-# HELP coordinator_controller_pool_evictions_held 1 while the evictions of a pool that is cut off as a whole are held, 0 for other pools that ask for it; none on a replica that does not lead.
+# HELP coordinator_controller_pool_evictions_held 1 while the evictions of a pool that is wholly cut off are held, 0 for other pools that ask for holds; none on a replica that does not lead.
 # TYPE coordinator_controller_pool_evictions_held gauge
 coordinator_controller_pool_evictions_held{pool="p1"} 0
 `, "coordinator_controller_pool_evictions_held")

@@ -26,7 +26,7 @@ const (
 	// index finds the Nodes of a pool in the cache.
 	index = "poolcut.pool"
 
-	// noPool stands for no pool: its members are the Nodes that have left a pool which was held. It is no valid name.
+	// noPool stands for no pool. Its members are the Nodes that have left a held pool. It is not a valid name.
 	noPool edge.PoolName = "-"
 
 	// workers is how many pools are written at a time.
@@ -35,8 +35,8 @@ const (
 	// reconcileTimeout bounds the writes of one reconcile: two for each node of a pool, of a few milliseconds each.
 	reconcileTimeout = time.Minute
 
-	// retryMax is the longest wait before a failed reconcile is tried again, before jitter: between the verdict and the first
-	// taint there may be only some seconds.
+	// retryMax is the longest wait before a failed reconcile is tried again, before jitter: only some seconds may lie
+	// between the verdict and the first taint.
 	retryMax = 2 * time.Second
 
 	// settle is how long a change of a node waits for others of its pool, and for our own writes to come back.
@@ -45,8 +45,8 @@ const (
 
 type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
-// AddTo registers the controller with a manager, to run while the manager leads. It watches before that, so that a replica
-// that takes over knows which nodes were alive. The manager's cache needs the options of heartbeat.Cached.
+// AddTo registers the controller with a manager, to run while the manager leads. It watches before that, so that a
+// replica that takes over knows which nodes were alive. The manager's cache needs the options of heartbeat.Cached.
 func (c *Controller) AddTo(mgr manager.Manager) error {
 	if err := mgr.GetFieldIndexer().IndexField(context.Background(), &corev1.Node{}, index, indexed); err != nil {
 		return fmt.Errorf("index Nodes by their pool: %w", err)
@@ -73,7 +73,7 @@ func indexed(o client.Object) []string {
 	return nil
 }
 
-// poolNameOf is the pool that a Node is looked at with; empty: none.
+// poolNameOf returns the pool under which a Node is reconciled; empty means none.
 func poolNameOf(node *corev1.Node) edge.PoolName {
 	if name := edge.PoolName(node.Labels[edge.LabelNodePool]); name != "" {
 		return name
@@ -84,7 +84,7 @@ func poolNameOf(node *corev1.Node) edge.PoolName {
 	return ""
 }
 
-// leaseHandler takes in every change of a Lease and enqueues the node's pool only when the finding changed by it.
+// leaseHandler records every change of a Lease, but enqueues the node's pool only if the finding changed.
 func (c *Controller) leaseHandler() handler.TypedFuncs[*coordinationv1.Lease, reconcile.Request] {
 	saw := func(lease *coordinationv1.Lease, q queue) {
 		if c.sightings.Saw(lease) {
@@ -110,8 +110,8 @@ func (c *Controller) leaseHandler() handler.TypedFuncs[*coordinationv1.Lease, re
 	}
 }
 
-// nodeHandler enqueues the pool of a Node that comes, goes or moves, and of one that is or was held at each change of it:
-// it may be Ready again, or have a taint that it must not have.
+// nodeHandler enqueues the pool of a Node that comes, goes or moves. For a Node that is or was held it enqueues the
+// pool at each change: the Node may be Ready again, or have a taint that it must not have.
 func (c *Controller) nodeHandler() handler.TypedFuncs[*corev1.Node, reconcile.Request] {
 	return handler.TypedFuncs[*corev1.Node, reconcile.Request]{
 		CreateFunc: func(_ context.Context, e event.TypedCreateEvent[*corev1.Node], q queue) {
@@ -175,7 +175,7 @@ func requestFor(pool edge.PoolName) reconcile.Request {
 	return reconcile.Request{NamespacedName: types.NamespacedName{Name: string(pool)}}
 }
 
-// roster knows which pool each node is in, for whoever sees only its Lease. Safe for concurrent use.
+// roster maps each node to its pool, for code that sees only a Lease. It is safe for concurrent use.
 type roster struct {
 	mu     sync.Mutex
 	byNode map[edge.NodeName]edge.PoolName

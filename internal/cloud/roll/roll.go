@@ -1,11 +1,13 @@
-// Package roll keeps ConfigMaps that tell the API server's policies what they can't see: of other objects than that which is
-// written a policy knows only its parameter.
+// Package roll keeps ConfigMaps that tell the API server's policies what they can't see: besides the written object, a
+// policy sees only its parameter.
 //
-// With the objects themselves as parameters a policy is evaluated once for each, and converts what is written each time. A roll
-// is one parameter; and it has one entry, a text (see text), since the API server converts a parameter, too, for each evaluation,
-// at a price that goes with its number of fields. Where nothing is on a roll there is no ConfigMap: then nothing is evaluated.
+// If the objects themselves were parameters, a policy would be evaluated once for each, and each time would convert the
+// written object. A roll is a single parameter. It has one text entry (see text), because the API server also converts
+// the parameter for each evaluation, at a cost that grows with its number of fields. An empty roll has no ConfigMap:
+// then nothing is evaluated.
 //
-// A roll is behind what it is about by Delay and a write. Who must know for sure looks itself; the controllers do.
+// A roll lags behind its objects by Delay and a write. Code that must be certain checks for itself, as the controllers
+// do.
 package roll
 
 import (
@@ -35,31 +37,31 @@ const (
 	// Delay gathers objects that change at the same time into one write.
 	Delay = 100 * time.Millisecond
 
-	// lookAgain is how often it is looked whether the ConfigMap is as it was left.
+	// lookAgain is how often to check whether the ConfigMap is as it was left.
 	lookAgain = time.Minute
 
-	// timeout bounds one look, retryMax the wait before one that failed is tried again, before jitter.
+	// timeout bounds one reconcile. retryMax is the longest wait before a failed one is tried again, before jitter.
 	timeout, retryMax = 15 * time.Second, 30 * time.Second
 
 	// fieldOwner is the field manager of the writes.
 	fieldOwner = "coordinator-controller"
 
-	// listed is what the objects on a roll have in its index.
+	// listed is the index value of objects on a roll.
 	listed = "listed"
 )
 
 type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
-// Roll keeps one ConfigMap in edge.NamespaceSystem, about objects of one kind. All fields are required.
+// Roll keeps one ConfigMap in edge.NamespaceSystem about objects of one kind. All fields are required.
 type Roll[O client.Object] struct {
-	// Name is the controller's.
+	// Name is the controller's name.
 	Name string
-	// ConfigMap is the name of it.
+	// ConfigMap is its name.
 	ConfigMap string
-	// Object and List are of the kind.
+	// Object and List are of the roll's kind.
 	Object O
 	List   client.ObjectList
-	// Of returns what an object has on the roll; false: nothing. It is asked at each change of any.
+	// Of returns an object's entry on the roll, or false for none. It is called at each change of an object.
 	Of func(O) (Entry, bool)
 
 	client client.Client
@@ -69,7 +71,7 @@ type Roll[O client.Object] struct {
 // AddTo registers the controller with a manager, to run while the manager leads.
 func (r Roll[O]) AddTo(mgr manager.Manager) error {
 	r.client, r.reader = mgr.GetClient(), mgr.GetAPIReader()
-	// The index is made when the controller starts: made before, it would have the whole manager wait for this kind.
+	// The controller makes the index at its start: made earlier, it would make the whole manager wait for this kind.
 	begin := func(ctx context.Context, q queue) error {
 		if err := mgr.GetFieldIndexer().IndexField(ctx, r.Object, r.index(), r.isListed); err != nil {
 			return fmt.Errorf("index of %T for ConfigMap %s: %w", r.Object, r.ConfigMap, err)
@@ -87,7 +89,7 @@ func (r Roll[O]) request() reconcile.Request {
 	return reconcile.Request{NamespacedName: client.ObjectKey{Namespace: edge.NamespaceSystem, Name: r.ConfigMap}}
 }
 
-// index keeps a look from going through all objects of the kind.
+// index returns the name of an index that saves a look from reading all objects of the kind.
 func (r Roll[O]) index() string { return "roll." + r.ConfigMap }
 
 func (r Roll[O]) isListed(o client.Object) []string {
@@ -99,7 +101,7 @@ func (r Roll[O]) isListed(o client.Object) []string {
 	return nil
 }
 
-// handler asks for a look where an object comes onto the roll, goes off it, or is on it otherwise.
+// handler asks for a reconcile when an object joins the roll, leaves it, or changes its entry.
 func (r Roll[O]) handler() handler.TypedFuncs[O, reconcile.Request] {
 	when := func(news bool, q queue) {
 		if news {
@@ -118,7 +120,7 @@ func (r Roll[O]) handler() handler.TypedFuncs[O, reconcile.Request] {
 	}
 }
 
-// Reconcile makes the ConfigMap say what it should. It makes one write, and none where it says so.
+// Reconcile writes the ConfigMap as it should be. It makes one write, or none if it already is.
 func (r Roll[O]) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	said, err := r.text(ctx)
 	if err != nil {
@@ -131,7 +133,7 @@ func (r Roll[O]) Reconcile(ctx context.Context, req reconcile.Request) (reconcil
 	}
 	if said == "" {
 		if err != nil {
-			return reconcile.Result{}, nil //nolint:nilerr // there is none
+			return reconcile.Result{}, nil //nolint:nilerr // already absent
 		}
 		return reconcile.Result{}, r.remove(ctx, &have)
 	}
@@ -153,7 +155,7 @@ func (r Roll[O]) remove(ctx context.Context, m *corev1.ConfigMap) error {
 	return nil
 }
 
-// text is what the roll is to say, by the cache.
+// text returns what the roll must say, from the cache.
 func (r Roll[O]) text(ctx context.Context) (string, error) {
 	list, ok := r.List.DeepCopyObject().(client.ObjectList)
 	if !ok {
@@ -161,7 +163,7 @@ func (r Roll[O]) text(ctx context.Context) (string, error) {
 	}
 	in := client.MatchingFields{r.index(): listed}
 	if err := r.client.List(ctx, list, in, client.UnsafeDisableDeepCopy); err != nil {
-		return "", fmt.Errorf("list what is on the roll %s: %w", r.ConfigMap, err)
+		return "", fmt.Errorf("list the objects on the roll %s: %w", r.ConfigMap, err)
 	}
 	var entries []Entry
 	err := meta.EachListItem(list, func(o runtime.Object) error {
@@ -174,7 +176,7 @@ func (r Roll[O]) text(ctx context.Context) (string, error) {
 	})
 	said, out := text(entries, maxText)
 	if out > 0 {
-		klog.FromContext(ctx).Info("Left out of a roll what is no name, or does not fit: policies do not know of it",
+		klog.FromContext(ctx).Info("Left entries out of a roll that are not names or do not fit; policies do not know of them",
 			"configMap", r.ConfigMap, "leftOut", out, "entries", len(entries))
 	}
 	return said, err

@@ -6,16 +6,17 @@ import (
 	"strings"
 )
 
-// maxText bounds what a roll says: half of what a ConfigMap can hold, and what an expression may search. It is 4000 pools and
-// their YurtCoordinators by the longest names, and 25,000 by names as people give them.
+// maxText bounds a roll's text: half of what a ConfigMap can hold, and what an expression may search. It holds 4000
+// pools and their YurtCoordinators with the longest names, and 25,000 with names as people give them.
 const maxText = 512 << 10
 
 // Entry is a line of a roll.
 type Entry struct{ Key, Value string }
 
-// text is what a roll says of entries: each on a line of its own, as KEY=VALUE, in order, with a newline before it and behind
-// it, so that "\nKEY=" is found where KEY is, and nowhere else. Of several with a key the first by value stands for all. It
-// returns how many keys are left out: those that are no names, which nothing can be called, and the last of too many.
+// text returns the roll's text for entries: one line per entry, KEY=VALUE, sorted, with a newline before the first and
+// after the last, so that "\nKEY=" matches exactly KEY. Of several entries with a key, the first by value stands for
+// all. The second result counts the keys that are left out: those that are not names, which no object can have, and the
+// last ones beyond the limit.
 func text(entries []Entry, most int) (said string, out int) {
 	byKey := make(map[string]string, len(entries))
 	wrong := make(map[string]bool)
@@ -46,7 +47,7 @@ func text(entries []Entry, most int) (said string, out int) {
 	return b.String(), len(wrong) + len(keys) - in
 }
 
-// plain: it has nothing but what names and values of labels are made of.
+// plain reports whether s has only the characters of label names and values.
 func plain(s string) bool {
 	return strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._") == ""
 }
