@@ -168,62 +168,58 @@ type opened struct {
 	err      error  // why the disk cannot be written
 }
 
-// openFile verifies what is in the directory and opens it: to write if that is possible, else to read.
+// openFile verifies what is in the directory and opens it: to write if that is possible, else to read. It keeps what is
+// intact of a corrupt file, and compacts one with much room.
 func openFile(dir string, point faults) opened {
 	path := filepath.Join(dir, fileName)
 	_ = os.Remove(filepath.Join(dir, newName)) // what a crash has left; if it stays, making it anew fails and says so
-	f, err := os.Open(path)
-	if err == nil {
-		err = point.at("open")
-	}
+	f, found, err := openVerified(path, point)
 	if errors.Is(err, fs.ErrNotExist) {
-		if err = rewrite(dir, &contents{}, point); err != nil {
-			return opened{contents: &contents{}, err: fmt.Errorf("make %s: %w", path, err)}
+		if err = rewrite(dir, found, point); err == nil {
+			return writable(path, found, nil, "")
 		}
-		return writable(path, &contents{}, nil, "")
 	}
 	if err != nil {
-		return opened{contents: &contents{}, err: fmt.Errorf("open the store: %w", err)}
+		return opened{contents: found, err: fmt.Errorf("open the store: %w", err)}
+	}
+	reason := strings.Join(found.problems, "; ")
+	roomy := found.tree != nil && found.size > compactBytes && uint64(found.free) > found.tree.High/2
+	if reason == "" && !roomy {
+		return writable(path, found, f, "")
+	}
+	if err := rewrite(dir, found, point); err == nil {
+		_ = f.Close()
+		if f, found, err = openVerified(path, point); err != nil {
+			return opened{contents: found, corrupt: reason, err: fmt.Errorf("read the store anew: %w", err)}
+		}
+	} else if reason != "" {
+		err = fmt.Errorf("keep what is intact of a corrupt store: %w", err)
+		return opened{file: &file{f: f}, contents: found, corrupt: reason, err: err}
+	}
+	return writable(path, found, f, reason)
+}
+
+// openVerified opens a file to read, and verifies what is in it: nothing if that fails.
+func openVerified(path string, point faults) (f *os.File, found *contents, err error) {
+	if f, err = os.Open(path); err != nil {
+		return nil, &contents{}, err
 	}
 	info, err := f.Stat()
 	if err == nil && !info.Mode().IsRegular() {
 		err = fmt.Errorf("%s is not a file; remove it", path)
 	}
-	var found *contents
+	if err == nil {
+		err = point.at("open")
+	}
 	if err == nil {
 		_ = f.Chmod(0o600) // it fails on a read-only disk, where nothing can be done about it
 		found, err = verify(f, info.Size())
 	}
 	if err != nil {
 		_ = f.Close()
-		return opened{contents: &contents{}, err: fmt.Errorf("read the store: %w", err)}
+		return nil, &contents{}, err
 	}
-	return settle(dir, f, found, info.Size(), point)
-}
-
-// settle makes of a file what can be written: it keeps what is intact of a corrupt one, and compacts one with much room.
-func settle(dir string, f *os.File, found *contents, size int64, point faults) opened {
-	path, reason := filepath.Join(dir, fileName), strings.Join(found.problems, "; ")
-	roomy := found.tree != nil && size > compactBytes && uint64(found.free) > found.tree.High/2
-	if reason != "" || roomy {
-		err := rewrite(dir, found, point)
-		switch {
-		case err == nil:
-			_ = f.Close()
-			if f, err = os.Open(path); err == nil {
-				if info, e := f.Stat(); e == nil {
-					found, err = verify(f, info.Size())
-				}
-			}
-			if err != nil {
-				return opened{contents: &contents{}, corrupt: reason, err: fmt.Errorf("read the store anew: %w", err)}
-			}
-		case reason != "":
-			err = fmt.Errorf("keep what is intact of a corrupt store: %w", err)
-			return opened{file: &file{f: f}, contents: found, corrupt: reason, err: err}
-		}
-	}
-	return writable(path, found, f, reason)
+	return f, found, nil
 }
 
 // writable goes from reading a file to writing it. f may be nil; else it is closed, or stays in use if the file cannot be

@@ -264,8 +264,9 @@ func (s *Store) takeLocked(all bool) work {
 	for id, c := range s.collections {
 		if c.pending == nil && !c.touched {
 			c.pace.first = time.Time{}
+			continue
 		}
-		if c.pending == nil && !c.touched || !all && !c.pace.ready(now) {
+		if !all && !c.pace.ready(now) {
 			continue
 		}
 		j := &job{id: id, batch: c.pending, disk: c.disk, read: c.read}

@@ -24,6 +24,7 @@ type stored struct {
 
 // contents is what a file holds, verified: every collection and blob in it is whole.
 type contents struct {
+	size        int64       // of the file
 	tree        *pages.Tree // the state that was verified; nil: none
 	collections []stored
 	blobs       map[string]int // key → bytes of the value
@@ -46,7 +47,7 @@ func (c *contents) problem(where string, err error) {
 // verify reads all of a file once. It fails only when not even the heads can be read, so that nothing is known of what is
 // there; pages.ErrCorrupt is not a failure but a problem. A sector that cannot be read is as corrupt as one with wrong bits.
 func verify(r io.ReaderAt, size int64) (*contents, error) {
-	c := &contents{blobs: map[string]int{}}
+	c := &contents{size: size, blobs: map[string]int{}}
 	t, err := pages.Read(r, size)
 	if errors.Is(err, pages.ErrCorrupt) {
 		c.problem("", err)
