@@ -1,8 +1,8 @@
 package replica
 
 import (
+	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -41,8 +41,6 @@ type HandlerConfig struct {
 	// BeforeExpired is called before a client that watched is told to list again, and so forgets how far it was: what this
 	// handler has shown it must not be lost by a crash before it lists, or its list would go back. Its context bounds it.
 	BeforeExpired func(context.Context)
-	// Logger is where objects are reported that cannot be written as a client asked: klog's.
-	Logger *klog.Logger
 }
 
 // Request is what a request asks for; its options are those of the http.Request.
@@ -78,18 +76,9 @@ func NewHandler(c HandlerConfig) (*Handler, error) {
 	if c.Replica == nil {
 		return nil, errors.New("replica handler: Config.Replica is missing")
 	}
-	if c.Wait < 0 {
-		return nil, fmt.Errorf("replica handler: Config.Wait is %v: want 0 or more", c.Wait)
-	}
-	if c.Wait == 0 {
-		c.Wait = defaultWait
-	}
-	log := klog.Background()
-	if c.Logger != nil {
-		log = *c.Logger
-	}
+	c.Wait = cmp.Or(c.Wait, defaultWait)
 	resource := c.Replica.Resource().GroupResource()
-	return &Handler{config: c, replica: c.Replica, group: resource, log: log.WithValues("resource", resource)}, nil
+	return &Handler{config: c, replica: c.Replica, group: resource, log: klog.Background().WithValues("resource", resource)}, nil
 }
 
 // Serve answers one request. The request's context ends it. Its caller has authenticated and authorized it.
@@ -132,8 +121,8 @@ func (h *Handler) ready(ctx context.Context) error {
 }
 
 func (h *Handler) notReady() error {
-	err := apierrors.NewServiceUnavailable(fmt.Sprintf("%s are not complete here yet; try again", h.group))
-	err.ErrStatus.Details = &metav1.StatusDetails{Group: h.group.Group, Kind: h.group.Resource, RetryAfterSeconds: 1}
+	err := unavailable(fmt.Sprintf("%s are not complete here yet; try again", h.group))
+	err.ErrStatus.Details.Group, err.ErrStatus.Details.Kind = h.group.Group, h.group.Resource
 	return err
 }
 
@@ -191,21 +180,21 @@ func tooOld(format string, args ...any) *apierrors.StatusError {
 }
 
 // revisionOf reads the option resourceVersion; 0 is any, "" and "0". One that a view has given stands for the cloud's.
-func revisionOf(option string) (edge.Revision, error) {
+func revisionOf(option string) (revision edge.Revision, viewed bool, err error) {
 	if option == "" || option == "0" {
-		return 0, nil
+		return 0, false, nil
 	}
-	revision, err := edge.ParseRevision(option)
+	given, err := edge.ParseRevision(option)
 	if err != nil {
-		return 0, apierrors.NewBadRequest(err.Error())
+		return 0, false, apierrors.NewBadRequest(err.Error())
 	}
-	revision, _ = revision.Own()
-	return revision, nil
+	revision, viewed = given.Own()
+	return revision, viewed, nil
 }
 
 // get answers with one object.
 func (h *Handler) get(w *deadlined, r *http.Request, q Request) error {
-	revision, err := revisionOf(r.URL.Query().Get("resourceVersion"))
+	revision, _, err := revisionOf(r.URL.Query().Get("resourceVersion"))
 	if err != nil {
 		return err
 	}
@@ -225,7 +214,7 @@ func (h *Handler) get(w *deadlined, r *http.Request, q Request) error {
 	}
 	if look, _, _ := h.look(); ok && look != nil {
 		if o, ok, err = shownBy(look, t, o); err != nil {
-			return h.internal(err)
+			return err
 		}
 	}
 	if !ok {
@@ -233,7 +222,7 @@ func (h *Handler) get(w *deadlined, r *http.Request, q Request) error {
 	}
 	o, err = f.object(o, time.Now())
 	if err != nil {
-		return h.internal(err)
+		return err
 	}
 	body := o.Raw
 	if f.shape != row {
@@ -251,49 +240,37 @@ func (h *Handler) answer(w *deadlined, r *http.Request, status int, e stream.Enc
 	}
 }
 
-// internal reports what no client can help and returns what the client is told.
-func (h *Handler) internal(err error) error {
-	h.log.Error(err, "An object cannot be written as a client asked")
-	return apierrors.NewInternalError(err)
-}
-
 // fail answers with an error.
 func (h *Handler) fail(w *deadlined, r *http.Request, err error) {
 	if r.Context().Err() != nil {
 		return // the client has gone
 	}
-	s := statusOf(err)
+	s := h.statusOf(err)
 	if d := s.Details; d != nil && d.RetryAfterSeconds > 0 {
 		w.Header().Set("Retry-After", strconv.Itoa(int(d.RetryAfterSeconds)))
 	}
-	e, marshal := errorEncoding(r), s.Marshal
-	if e == stream.JSON {
-		marshal = func() ([]byte, error) { return json.Marshal(s) }
-	}
-	raw, err := marshal()
+	e := errorEncoding(r)
+	body, err := stream.WriteStatus(e, s)
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
 	}
-	t := stream.Type{GroupVersionKind: schema.GroupVersionKind{Version: "v1", Kind: "Status"}, Encoding: e}
-	h.answer(w, r, int(s.Code), e, stream.Envelope(t, raw))
+	h.answer(w, r, int(s.Code), e, body)
 }
 
-// statusOf is an error as Kubernetes tells it.
-func statusOf(err error) *metav1.Status {
+// statusOf is an error as Kubernetes tells it. It reports what no client can help.
+func (h *Handler) statusOf(err error) *metav1.Status {
 	var known apierrors.APIStatus
 	switch {
 	case errors.As(err, &known):
-		s := known.Status()
-		return &s
 	case errors.Is(err, stream.ErrExpired):
-		s := tooOld("%s", err).Status()
-		return &s
+		known = tooOld("%s", err)
 	case errors.Is(err, stream.ErrNotReady):
-		s := apierrors.NewServiceUnavailable(err.Error()).Status()
-		return &s
+		known = apierrors.NewServiceUnavailable(err.Error())
 	default:
-		s := apierrors.NewInternalError(err).Status()
-		return &s
+		h.log.Error(err, "An object cannot be written as a client asked")
+		known = apierrors.NewInternalError(err)
 	}
+	s := known.Status()
+	return &s
 }

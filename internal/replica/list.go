@@ -7,6 +7,7 @@ import (
 	"iter"
 	"net/http"
 	"path"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -40,49 +41,38 @@ func (h *Handler) list(w *deadlined, r *http.Request, o *options) error {
 	e := &eye{options: o, look: look, typ: content.typ}
 	objects, meta, err := h.page(content, e, from, number)
 	if err != nil {
-		return h.internal(err)
+		return err
 	}
 	if meta.Continue == "" {
 		h.looks.shown(r.UserAgent(), content.revision)
 	}
-	z := h.compressor(w, r, http.StatusOK, f.to.Encoding)
 	now := time.Now()
 	if f.shape == row {
 		body, err := f.tableOf(objects, meta, now)
-		if err != nil {
-			return h.internal(err)
+		if err == nil {
+			h.answer(w, r, http.StatusOK, f.to.Encoding, body)
 		}
-		if _, err = z.Write(body); err == nil {
-			_ = z.Close() // the client has gone; there is nobody to tell
-		}
-		return nil
+		return err
 	}
-	var broken error
-	err = stream.WriteList(z, f.to, meta, items(f, objects, now, &broken))
+	z := h.compressor(w, r, http.StatusOK, f.to.Encoding)
+	err = stream.WriteList(z, f.to, meta, items(f, objects, now))
 	switch {
-	case broken != nil:
-		err = h.internal(broken)
 	case err == nil:
-		_ = z.Close() // as above
-		return nil
+		_ = z.Close() // the client has gone; there is nobody to tell
 	case w.failed != nil:
-		return nil //nolint:nilerr // the client is gone: nobody to tell
-	}
-	if z.sent {
+		return nil // as above
+	case z.sent:
+		h.statusOf(err) // which reports it
 		panic(http.ErrAbortHandler) // a client must not take half of a list for all of it
 	}
 	return err
 }
 
-// items gives objects in a form, one after the other, so that a list in another form is never in memory as a whole. An
-// object that cannot be given ends it.
-func items(f *form, objects []stream.Object, now time.Time, broken *error) iter.Seq[stream.Object] {
-	return func(yield func(stream.Object) bool) {
+// items gives objects in a form, one after the other, so that a list in another form is never in memory as a whole.
+func items(f *form, objects []stream.Object, now time.Time) iter.Seq2[stream.Object, error] {
+	return func(yield func(stream.Object, error) bool) {
 		for _, o := range objects {
-			if *broken != nil {
-				return
-			}
-			if o, *broken = f.item(o, now); *broken != nil || !yield(o) {
+			if !yield(f.item(o, now)) {
 				return
 			}
 		}
@@ -274,32 +264,25 @@ const (
 // pages keeps contents for the lists that go on in them.
 type pages struct {
 	mu   sync.Mutex
-	kept []page // oldest first
-}
-
-type page struct {
-	*frozen
-	until time.Time
+	kept []*frozen // oldest first
 }
 
 // keep remembers a content for a minute from when it was first kept.
 func (p *pages) keep(c *frozen) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.dropLocked(time.Now())
-	for _, k := range p.kept {
-		if k.revision == c.revision && k.generation == c.generation {
-			return
-		}
+	alike := func(k *frozen) bool { return k.revision == c.revision && k.generation == c.generation }
+	if slices.ContainsFunc(p.kept, alike) {
+		return
 	}
 	if len(p.kept) == maxPages {
-		p.kept = append(p.kept[:0:0], p.kept[1:]...)
+		p.kept = slices.Delete(p.kept, 0, 1)
 	}
-	p.kept = append(p.kept, page{c, time.Now().Add(pageLife)})
+	p.kept = append(p.kept, c)
 	time.AfterFunc(pageLife, func() { // so that the memory goes even if nobody lists again
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		p.dropLocked(time.Now())
+		p.kept = slices.DeleteFunc(p.kept, func(k *frozen) bool { return k == c })
 	})
 }
 
@@ -307,21 +290,10 @@ func (p *pages) keep(c *frozen) {
 func (p *pages) get(revision edge.Revision, valid func(*frozen) bool) *frozen {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.dropLocked(time.Now())
 	for _, k := range p.kept {
-		if k.revision == revision && valid(k.frozen) {
-			return k.frozen
+		if k.revision == revision && valid(k) {
+			return k
 		}
 	}
 	return nil
-}
-
-func (p *pages) dropLocked(now time.Time) {
-	i := 0
-	for i < len(p.kept) && !p.kept[i].until.After(now) {
-		i++
-	}
-	if i > 0 {
-		p.kept = append(p.kept[:0:0], p.kept[i:]...)
-	}
 }

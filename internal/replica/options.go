@@ -78,16 +78,13 @@ func optionsOf(r *http.Request, q Request, resource schema.GroupResource) (*opti
 	if errs := validation.ValidateListOptions(&o.ListOptions, true); len(errs) > 0 {
 		return nil, apierrors.NewInvalid(schema.GroupKind{Group: metav1.GroupName, Kind: "ListOptions"}, "", errs)
 	}
-	if o.revision, err = revisionOf(o.ResourceVersion); err != nil {
+	if o.revision, o.viewed, err = revisionOf(o.ResourceVersion); err != nil {
 		if o.Watch { // so it is at an API server
 			return nil, apierrors.NewInvalid(schema.GroupKind{Group: metav1.GroupName, Kind: "ListOptions"}, "", field.ErrorList{
 				field.Invalid(field.NewPath("resourceVersion"), o.ResourceVersion, err.Error()),
 			})
 		}
 		return nil, err
-	}
-	if given, err := edge.ParseRevision(o.ResourceVersion); err == nil {
-		_, o.viewed = given.Own()
 	}
 	return o, o.readFields(fieldLabelsOf(resource))
 }

@@ -22,6 +22,7 @@
 package replica
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -116,20 +117,14 @@ func New(c Config) (*Replica, error) {
 	if c.Resource.Resource == "" || c.Resource.Version == "" {
 		return nil, fmt.Errorf("replica: Config.Resource is %q: want a version and a resource", c.Resource)
 	}
-	if c.HistoryBytes < 0 || c.HistoryEvents < 0 {
-		return nil, fmt.Errorf("replica of %s: bounds of the history are negative", c.Resource.GroupResource())
-	}
-	if c.HistoryBytes == 0 {
-		c.HistoryBytes = defaultHistoryBytes
-	}
-	if c.HistoryEvents == 0 {
-		c.HistoryEvents = defaultHistoryEvents
-	}
 	return &Replica{
 		config:   c,
 		complete: live.NewValue(false),
 		objects:  newTree(),
-		history:  history{maxBytes: c.HistoryBytes, maxEvents: c.HistoryEvents},
+		history: history{
+			maxBytes:  cmp.Or(c.HistoryBytes, defaultHistoryBytes),
+			maxEvents: cmp.Or(c.HistoryEvents, defaultHistoryEvents),
+		},
 	}, nil
 }
 

@@ -66,10 +66,8 @@ func (h *Handler) watch(w *deadlined, r *http.Request, o *options) error {
 	switch {
 	case err == nil, errors.Is(err, io.EOF), ctx.Err() != nil, w.failed != nil:
 		return nil // an orderly end, or nobody is there
-	case s.broken:
-		err = h.internal(err)
 	}
-	status := statusOf(err)
+	status := h.statusOf(err)
 	if h.config.BeforeExpired != nil && status.Code == http.StatusGone {
 		ctx, cancel := context.WithTimeout(ctx, expiryWait)
 		defer cancel()
@@ -90,7 +88,6 @@ type served struct {
 	frames  *stream.FrameWriter
 	client  string
 	end     time.Time
-	broken  bool // an object could not be written
 
 	cursor  *cursor
 	initial *frozen         // what there was where the cursor began, if it is to be told
@@ -212,7 +209,6 @@ func (s *served) tell(content *frozen) error {
 	for o := range content.after(stream.Key{}, s.eye.namespace, s.eye.name) {
 		seen, ok, err := s.eye.sees(o)
 		if err != nil {
-			s.broken = true
 			return err
 		}
 		if !ok {
@@ -240,12 +236,8 @@ func (s *served) change(c *change) error {
 	if err == nil && !ok && s.unsure {
 		event, ok, err = s.eye.missed(c)
 	}
-	if err != nil {
-		s.broken = true
+	if err != nil || !ok {
 		return err
-	}
-	if !ok {
-		return nil
 	}
 	return s.write(event)
 }
@@ -254,7 +246,6 @@ func (s *served) write(event stream.Event) error {
 	seen := event.Object.Revision
 	var err error
 	if event.Object, err = s.form.object(event.Object, time.Now()); err != nil {
-		s.broken = true
 		return err
 	}
 	if event.Object.Revision != seen && s.eye.elsewhere {

@@ -48,22 +48,6 @@ func withRevisionJSON(raw []byte, revision edge.Revision) ([]byte, error) {
 	return json.Marshal(object)
 }
 
-func nameOnlyProtobuf(k stream.Key) []byte {
-	metadata := edit.Append(nil, edit.Name, k.Name)
-	if k.Namespace != "" {
-		metadata = edit.Append(metadata, edit.Namespace, k.Namespace)
-	}
-	return edit.Append(nil, edit.Metadata, metadata)
-}
-
-func nameOnlyJSON(k stream.Key) ([]byte, error) {
-	metadata := map[string]string{"name": k.Name}
-	if k.Namespace != "" {
-		metadata["namespace"] = k.Namespace
-	}
-	return json.Marshal(map[string]any{"metadata": metadata})
-}
-
 // onlyMetadata returns the part of a Protobuf object that is a PartialObjectMetadata: both have the metadata in the same
 // field, so it is a piece of the object's own bytes.
 func onlyMetadata(raw []byte) ([]byte, error) {

@@ -66,7 +66,6 @@ func (s *served) retell(content *frozen, before *eye) error {
 	for _, o := range all {
 		event, ok, err := s.eye.turned(o, before)
 		if err != nil {
-			s.broken = true
 			return err
 		}
 		if !ok {

@@ -5,6 +5,8 @@ import (
 	"hash/crc32"
 	"sync"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/stream"
 )
@@ -44,14 +46,8 @@ func shownBy(look Look, t stream.Type, o stream.Object) (shown stream.Object, vi
 }
 
 // nameOnly is an object without content, for a client that is told that it is not there.
-func nameOnly(e stream.Encoding, k stream.Key, at edge.Revision) (o stream.Object, err error) {
-	raw := nameOnlyProtobuf(k)
-	if e == stream.JSON {
-		if raw, err = nameOnlyJSON(k); err != nil {
-			return o, err
-		}
-	}
-	raw, err = withRevision(e, raw, at)
+func nameOnly(e stream.Encoding, k stream.Key, at edge.Revision) (stream.Object, error) {
+	raw, err := stream.Bare(e, metav1.ObjectMeta{Name: k.Name, Namespace: k.Namespace, ResourceVersion: at.String()})
 	return stream.Object{Key: k, Revision: at, Raw: raw}, err
 }
 

@@ -3,7 +3,6 @@ package stream_test
 import (
 	"bytes"
 	"io"
-	"slices"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -125,7 +124,7 @@ func BenchmarkWriteList(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				meta := metav1.ListMeta{ResourceVersion: "100"}
-				if err := stream.WriteList(io.Discard, s.Type, meta, slices.Values(s.Objects)); err != nil {
+				if err := stream.WriteList(io.Discard, s.Type, meta, sequence(s.Objects...)); err != nil {
 					b.Fatal(err)
 				}
 			}

@@ -2,6 +2,9 @@ package stream
 
 import (
 	"bytes"
+	"encoding/json"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // Envelope makes an object that stands alone, as a get answers it, of one whose Type was told beside it. As Protobuf it
@@ -43,4 +46,17 @@ func OpenEnvelope(data []byte) (Type, []byte, error) {
 		return Type{}, nil, err
 	}
 	return t, bytes.TrimSpace(data), nil
+}
+
+// Bare is an object of any kind that has nothing but metadata.
+func Bare(e Encoding, m metav1.ObjectMeta) ([]byte, error) {
+	o := metav1.PartialObjectMetadata{ObjectMeta: m}
+	switch e {
+	case Protobuf:
+		return o.Marshal() // its field 1 is what it is of any kind
+	case JSON:
+		return json.Marshal(o)
+	default:
+		return nil, errNoEncoding
+	}
 }

@@ -9,7 +9,6 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/stream/edit"
 )
 
@@ -38,33 +37,34 @@ func (f *FrameWriter) Write(event Event) error {
 			return errors.New("cannot write a bookmark without a revision")
 		}
 		var err error
-		if raw, err = bookmark(f.typ.Encoding, event.Object.Revision, event.Type == InitialEventsEnd); err != nil {
+		m := metav1.ObjectMeta{ResourceVersion: event.Object.Revision.String()}
+		if event.Type == InitialEventsEnd {
+			m.Annotations = map[string]string{metav1.InitialEventsAnnotationKey: "true"}
+		}
+		if raw, err = Bare(f.typ.Encoding, m); err != nil {
 			return err
 		}
 	default:
 		return fmt.Errorf("cannot write an event of type %d", event.Type)
 	}
-	if f.typ.Encoding == Protobuf {
-		return f.protobuf(event.Type.String(), f.typ, raw)
-	}
-	before, rest := missingTypeMeta(f.typ, raw)
-	return f.json(event.Type.String(), before, rest)
+	return f.write(event.Type.String(), f.typ, raw)
 }
 
 // WriteError writes the event that ends a stream with an error. A status of code 410 says ErrExpired.
 func (f *FrameWriter) WriteError(status *metav1.Status) error {
-	data, err := writeStatus(f.typ.Encoding, status)
+	t, raw, err := encodeStatus(f.typ.Encoding, status)
 	if err != nil {
 		return err
 	}
-	if f.typ.Encoding == JSON {
-		return f.json("ERROR", nil, data)
+	return f.write("ERROR", t, raw)
+}
+
+func (f *FrameWriter) write(name string, t Type, raw []byte) error {
+	if t.Encoding == Protobuf {
+		return f.protobuf(name, t, raw)
 	}
-	t, raw, err := OpenEnvelope(data)
-	if err != nil {
-		return err
-	}
-	return f.protobuf("ERROR", t, raw)
+	before, rest := missingTypeMeta(t, raw)
+	return f.json(name, before, rest)
 }
 
 // protobuf writes everything up to the object, then the object, which is last in each of the messages around it.
@@ -110,24 +110,4 @@ func (f *FrameWriter) json(name string, before, rest []byte) error {
 	}
 	_, err := io.WriteString(f.w, "}\n")
 	return err
-}
-
-// bookmark is an object of any kind with a revision only.
-func bookmark(e Encoding, revision edge.Revision, end bool) ([]byte, error) {
-	m := metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{ResourceVersion: revision.String()}}
-	if end {
-		m.Annotations = map[string]string{metav1.InitialEventsAnnotationKey: "true"}
-	}
-	switch e {
-	case Protobuf:
-		return m.Marshal() // field 1 of a PartialObjectMetadata is what it is of any kind
-	case JSON:
-		text := `{"metadata":{"resourceVersion":"` + m.ResourceVersion + `"`
-		if end {
-			text += `,"annotations":{"` + metav1.InitialEventsAnnotationKey + `":"true"}`
-		}
-		return []byte(text + "}}"), nil
-	default:
-		return nil, errNoEncoding
-	}
 }

@@ -92,7 +92,7 @@ func FuzzReadList(f *testing.F) {
 		}
 		var out bytes.Buffer
 		meta := metav1.ListMeta{ResourceVersion: s.Revision.String(), Continue: rest}
-		if err := stream.WriteList(&out, s.Type, meta, slices.Values(s.Objects)); err != nil {
+		if err := stream.WriteList(&out, s.Type, meta, sequence(s.Objects...)); err != nil {
 			t.Fatal(err)
 		}
 		again, _, err := stream.ReadList(bytes.NewReader(out.Bytes()), e, 2<<20)

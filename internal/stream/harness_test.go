@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
-	"slices"
+	"iter"
 	"testing"
 	"testing/iotest"
 
@@ -161,4 +161,12 @@ var deliveries = map[string]func(io.Reader) io.Reader{
 	"end with end": iotest.DataErrReader,
 }
 
-func sequence(objects ...stream.Object) func(func(stream.Object) bool) { return slices.Values(objects) }
+func sequence(objects ...stream.Object) iter.Seq2[stream.Object, error] {
+	return func(yield func(stream.Object, error) bool) {
+		for _, o := range objects {
+			if !yield(o, nil) {
+				return
+			}
+		}
+	}
+}

@@ -31,7 +31,7 @@ var ErrTooLarge = errors.New("the list is too large")
 // before "a/x"). A list is an error if it is cut anywhere, has no revision, has one key twice, or an object that is
 // newer than itself: what follows from a list is that everything else is gone, so it is not taken for true if in doubt.
 func ReadList(r io.Reader, e Encoding, maxBytes int64) (s Snapshot, cont string, err error) {
-	b := &bounded{r: r, left: maxBytes, limit: maxBytes}
+	b := &io.LimitedReader{R: r, N: maxBytes + 1}
 	var meta metav1.ListMeta
 	switch e {
 	case Protobuf:
@@ -41,8 +41,8 @@ func ReadList(r io.Reader, e Encoding, maxBytes int64) (s Snapshot, cont string,
 	default:
 		err = errNoEncoding
 	}
-	if b.exceeded != nil { // not that it looks cut
-		err = b.exceeded
+	if b.N <= 0 { // not that it looks cut
+		err = fmt.Errorf("%w: more than %d bytes", ErrTooLarge, maxBytes)
 	}
 	if err != nil {
 		return Snapshot{}, "", fmt.Errorf("read a list: %w", err)
@@ -63,28 +63,6 @@ func ReadList(r io.Reader, e Encoding, maxBytes int64) (s Snapshot, cont string,
 		}
 	}
 	return s, meta.Continue, nil
-}
-
-// bounded ends with an error where a list is larger than allowed.
-type bounded struct {
-	r           io.Reader
-	left, limit int64
-	exceeded    error
-}
-
-func (b *bounded) Read(p []byte) (int, error) {
-	if b.exceeded != nil {
-		return 0, b.exceeded
-	}
-	if int64(len(p)) > b.left+1 {
-		p = p[:b.left+1]
-	}
-	n, err := b.r.Read(p)
-	if b.left -= int64(n); b.left < 0 {
-		b.exceeded = fmt.Errorf("%w: more than %d bytes", ErrTooLarge, b.limit)
-		return 0, b.exceeded
-	}
-	return n, err
 }
 
 // counted knows how many bytes were read.
@@ -364,8 +342,8 @@ func itemType(list Type) (Type, error) {
 }
 
 // WriteList writes a list of objects of t, as an API server answers it. Protobuf has a list's size in front of it, so
-// objects is gone through twice, and must give the same both times.
-func WriteList(w io.Writer, t Type, meta metav1.ListMeta, objects iter.Seq[Object]) error {
+// objects is gone through twice, and must give the same both times. An error that it gives ends the list.
+func WriteList(w io.Writer, t Type, meta metav1.ListMeta, objects iter.Seq2[Object, error]) error {
 	if t.Kind == "" || t.Version == "" {
 		return errors.New("cannot write a list: the type of the objects is not known")
 	}
@@ -391,13 +369,16 @@ func WriteList(w io.Writer, t Type, meta metav1.ListMeta, objects iter.Seq[Objec
 
 // A bufio.Writer keeps its error for Flush, so those of its writes are not looked at, but that there is one.
 
-func writeProtobufList(w *bufio.Writer, t Type, meta metav1.ListMeta, objects iter.Seq[Object]) error {
+func writeProtobufList(w *bufio.Writer, t Type, meta metav1.ListMeta, objects iter.Seq2[Object, error]) error {
 	metadata, err := meta.Marshal()
 	if err != nil {
 		return err
 	}
 	size := edit.Size(edit.Metadata, len(metadata))
-	for o := range objects {
+	for o, err := range objects {
+		if err != nil {
+			return err
+		}
 		size += edit.Size(edit.Items, len(o.Raw))
 	}
 	scratch := appendUnknownHead(nil, t, size)
@@ -405,7 +386,10 @@ func writeProtobufList(w *bufio.Writer, t Type, meta metav1.ListMeta, objects it
 		return err
 	}
 	left := size - edit.Size(edit.Metadata, len(metadata))
-	for o := range objects {
+	for o, err := range objects {
+		if err != nil {
+			return err
+		}
 		if left -= edit.Size(edit.Items, len(o.Raw)); left < 0 {
 			break
 		}
@@ -424,7 +408,7 @@ func writeProtobufList(w *bufio.Writer, t Type, meta metav1.ListMeta, objects it
 	return err
 }
 
-func writeJSONList(w *bufio.Writer, t Type, meta metav1.ListMeta, objects iter.Seq[Object]) error {
+func writeJSONList(w *bufio.Writer, t Type, meta metav1.ListMeta, objects iter.Seq2[Object, error]) error {
 	metadata, err := json.Marshal(meta)
 	if err != nil {
 		return err
@@ -432,7 +416,10 @@ func writeJSONList(w *bufio.Writer, t Type, meta metav1.ListMeta, objects iter.S
 	fmt.Fprintf(w, `{"kind":%s,"apiVersion":%s,"metadata":%s,"items":[`,
 		quote(t.Kind), quote(t.GroupVersion().String()), metadata)
 	first := true
-	for o := range objects {
+	for o, err := range objects {
+		if err != nil {
+			return err
+		}
 		if !first {
 			if err := w.WriteByte(','); err != nil {
 				return err

@@ -2,9 +2,9 @@ package stream_test
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 	"testing"
 
@@ -67,7 +67,7 @@ func TestListsOfKubernetesAreReadAndWrittenAlike(t *testing.T) {
 					}
 					var out bytes.Buffer
 					meta := metav1.ListMeta{ResourceVersion: s.Revision.String()}
-					if err := stream.WriteList(&out, s.Type, meta, slices.Values(s.Objects)); err != nil {
+					if err := stream.WriteList(&out, s.Type, meta, sequence(s.Objects...)); err != nil {
 						t.Fatal(err)
 					}
 					if e == stream.Protobuf && !bytes.Equal(out.Bytes(), data) {
@@ -222,15 +222,30 @@ func TestHostileLists(t *testing.T) {
 func TestListOfWhatChanges(t *testing.T) {
 	of := stream.Type{GroupVersionKind: service("", 0).GroupVersionKind(), Encoding: stream.Protobuf}
 	pass := 0
-	err := stream.WriteList(io.Discard, of, metav1.ListMeta{}, func(yield func(stream.Object) bool) {
+	err := stream.WriteList(io.Discard, of, metav1.ListMeta{}, func(yield func(stream.Object, error) bool) {
 		pass++
 		for range pass {
-			if !yield(stream.Object{Raw: []byte("x")}) {
+			if !yield(stream.Object{Raw: []byte("x")}, nil) {
 				return
 			}
 		}
 	})
 	if err == nil || !strings.Contains(err.Error(), "changed") {
 		t.Errorf("error %v, want one that says that the objects changed", err)
+	}
+}
+
+// A list of which an object cannot be given is not taken for one without it.
+func TestListOfWhatCannotBeGiven(t *testing.T) {
+	broken := errors.New("broken")
+	for _, e := range []stream.Encoding{stream.JSON, stream.Protobuf} {
+		of := stream.Type{GroupVersionKind: service("", 0).GroupVersionKind(), Encoding: e}
+		var out bytes.Buffer
+		err := stream.WriteList(&out, of, metav1.ListMeta{}, func(yield func(stream.Object, error) bool) {
+			_ = yield(stream.Object{Raw: []byte("{}")}, nil) && yield(stream.Object{}, broken)
+		})
+		if !errors.Is(err, broken) {
+			t.Errorf("as %v: error %v, after %q", e, err, out.String())
+		}
 	}
 }

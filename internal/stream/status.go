@@ -2,7 +2,6 @@ package stream
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 
@@ -51,21 +50,26 @@ func ReadStatus(data []byte) (metav1.Status, error) {
 	return status, nil
 }
 
-// writeStatus is a Status in an envelope.
-func writeStatus(e Encoding, status *metav1.Status) ([]byte, error) {
-	t := Type{GroupVersionKind: schema.GroupVersionKind{Version: "v1", Kind: "Status"}, Encoding: e}
-	var raw []byte
-	var err error
+// WriteStatus writes a Status as the body of an answer.
+func WriteStatus(e Encoding, status *metav1.Status) ([]byte, error) {
+	t, raw, err := encodeStatus(e, status)
+	if err != nil {
+		return nil, err
+	}
+	return Envelope(t, raw), nil
+}
+
+func encodeStatus(e Encoding, status *metav1.Status) (t Type, raw []byte, err error) {
 	switch e {
 	case Protobuf:
 		raw, err = status.Marshal()
 	case JSON:
 		raw, err = json.Marshal(status)
 	default:
-		err = errors.New("no encoding")
+		err = errNoEncoding
 	}
 	if err != nil {
-		return nil, fmt.Errorf("write a Status: %w", err)
+		return t, nil, fmt.Errorf("write a Status: %w", err)
 	}
-	return Envelope(t, raw), nil
+	return Type{GroupVersionKind: schema.GroupVersionKind{Version: "v1", Kind: "Status"}, Encoding: e}, raw, nil
 }

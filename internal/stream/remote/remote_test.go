@@ -125,7 +125,14 @@ func (s *server) list(w http.ResponseWriter, r *http.Request) {
 		defer z.Close()
 		out = z
 	}
-	_ = stream.WriteList(out, s.typ, metav1.ListMeta{ResourceVersion: revision.String()}, slices.Values(objects))
+	_ = stream.WriteList(out, s.typ, metav1.ListMeta{ResourceVersion: revision.String()},
+		func(yield func(stream.Object, error) bool) {
+			for _, o := range objects {
+				if !yield(o, nil) {
+					return
+				}
+			}
+		})
 }
 
 func (s *server) watch(w http.ResponseWriter, r *http.Request, after edge.Revision) {
