@@ -62,11 +62,8 @@ var law = []struct {
 		},
 		"a feed chooses among sources that it is given"},
 	{"internal/hub/push",
-		[]string{"internal/edge", "internal/run", "internal/stream"},
-		"a push does not know what feeds a replica"},
-	{"internal/hub/own",
 		[]string{"internal/edge", "internal/hub/link", "internal/live", "internal/run", "internal/stream"},
-		"what is pushed of a node does not depend on why it is followed"},
+		"a push does not know what feeds a replica, nor why it is followed"},
 	{"internal/hub/standin",
 		[]string{
 			"internal/edge", "internal/hub/link", "internal/live", "internal/run", "internal/stream", "internal/stream/edit",

@@ -154,16 +154,20 @@ func (h *Hub) duties() ([]role.Duty, error) {
 		return nil, err
 	}
 	reporter := roster.New(roster.Config{Node: h.cfg.Node, Pool: h.cfg.Pool, Coordinator: leases, Cloud: cloud})
-	pusher, err := push.New(push.Config{
-		Later: h.history.Raise, Node: h.cfg.Node, Resources: shared{h}, Leases: leases, Metrics: h.metrics,
-		Transport: h.pool.coordinator.AsHub(), Base: h.pool.address,
-	})
+	pusher, err := push.NewPool(push.PoolConfig{Config: h.pushes(), Resources: shared{h}, Leases: leases})
 	if err != nil {
 		return nil, err
 	}
 	return []role.Duty{
 		{Name: "forward heartbeats", Run: forwarder.Run}, {Name: "report", Run: reporter.Run}, {Name: "push", Run: pusher.Run},
 	}, nil
+}
+
+// pushes is what the leader and this node push with.
+func (h *Hub) pushes() push.Config {
+	return push.Config{
+		Node: h.cfg.Node, Transport: h.pool.coordinator.AsHub(), Base: h.pool.address, Later: h.history.Raise, Metrics: h.metrics,
+	}
 }
 
 // shared is what the leader pushes: a push.Set.

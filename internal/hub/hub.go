@@ -8,11 +8,11 @@
 //	                       │                  │   heartbeat.Forwarder ◀── role.Elector: Pending, Follower, Leader
 //	                       │                  ▼        │                       │
 //	                       │          upstream "coordinator" ◀─────────────────┘ ───▶ the pool's coordinator
-//	                       │                  ▲     ▲ push, while leading
+//	                       │                  ▲     ▲ push: this node's own; while leading, the pool's
 //	                       │  cloud ─┐        │     │
 //	                       ├── follow: lists and watches, from replicas ◀─ feed ─┴──▶ disk
 //	                       ├── recall: the cloud's last answers to single reads ──▶ disk
-//	                       └── standin: kubelet's writes that the cloud does not answer ──▶ own ──▶ the coordinator
+//	                       └── standin: kubelet's writes that the cloud does not answer ──▶ push ─▶ the coordinator
 //
 //	Pods ─▶ front.Guests ─ callers: who they are, what they may ─┬── follow: the pool's resources
 //	                                                             └── follow, recall: each its own, or the cloud

@@ -4,7 +4,7 @@ import (
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 
 	"yurtcoordinator/internal/edge"
-	"yurtcoordinator/internal/hub/own"
+	"yurtcoordinator/internal/hub/push"
 	"yurtcoordinator/internal/hub/standin"
 	"yurtcoordinator/internal/stream"
 )
@@ -23,19 +23,18 @@ func (h *Hub) takePart() error {
 		return err
 	}
 	number := func() edge.History { return h.history.State().Get().Number }
-	var pusher *own.Pusher
+	var pusher *push.Node
 	taker, err := standin.New(standin.Config{
-		Object:    func(i stream.ID) (stream.Object, bool) { return own.Find(h.ofNode(), h.cfg.Node, i) },
+		Object:    func(i stream.ID) (stream.Object, bool) { return push.Find(h.ofNode(), h.cfg.Node, i) },
 		Transport: h.pool.coordinator.AsHub(), Base: h.pool.address, CloudLink: h.cloud.Link(), Events: cloud,
 		History: number, Disk: h.disk, Changed: func() { pusher.Changed() }, Metrics: h.metrics,
 	})
 	if err != nil {
 		return err
 	}
-	if pusher, err = own.New(own.Config{
-		Node: h.cfg.Node, Pool: h.cfg.Pool, Followed: h.ofNode, Secrets: h.cfg.OwnSecrets,
-		Transport: h.pool.coordinator.AsHub(), Base: h.pool.address, Link: h.pool.link, CloudLink: h.cloud.Link(),
-		Cloud: cloud, Overlay: taker, History: number, Later: h.history.Raise, Metrics: h.metrics,
+	if pusher, err = push.NewNode(push.NodeConfig{
+		Config: h.pushes(), Pool: h.cfg.Pool, Followed: h.ofNode, Secrets: h.cfg.OwnSecrets, Link: h.pool.link,
+		CloudLink: h.cloud.Link(), Cloud: cloud, Overlay: taker, History: number,
 	}); err != nil {
 		return err
 	}
@@ -47,12 +46,12 @@ func (h *Hub) takePart() error {
 }
 
 // ofNode is what is followed for this node's programs.
-func (h *Hub) ofNode() []own.Selection {
+func (h *Hub) ofNode() []push.Selection {
 	all := h.followed.Followed()
-	selections := make([]own.Selection, 0, len(all))
+	selections := make([]push.Selection, 0, len(all))
 	for _, f := range all {
 		if f.Labels == "" {
-			selections = append(selections, own.Selection{
+			selections = append(selections, push.Selection{
 				Resource: f.Resource, Namespace: f.Namespace, Fields: f.Fields, Replica: f.Replica,
 			})
 		}

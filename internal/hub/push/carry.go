@@ -18,17 +18,13 @@ import (
 )
 
 const (
-	// maxEvents and maxBytes bound a batch, which has at least one event.
-	maxEvents = 256
-	maxBytes  = 1 << 20
+	// maxPoolBytes bounds a batch, in bytes, unless it is a single object.
+	maxPoolBytes = 1 << 20
 
 	// idlePush is how often a bookmark is pushed when nothing else is, so that the mirror's position moves on, and the
 	// mirror knows that there is still somebody: it waits 30 s.
 	idlePush = 10 * time.Second
 
-	// backoffMin and backoffMax bound the pause before a carrier begins again; each is drawn from its upper half.
-	backoffMin = 100 * time.Millisecond
-	backoffMax = 5 * time.Second
 	// hopelessPause is the pause after a refusal that waiting seldom changes.
 	hopelessPause = 30 * time.Second
 	// emptyPause is how often a replica is looked at that has nothing yet.
@@ -51,7 +47,7 @@ var (
 type carrier struct {
 	*duty
 	resource Resource
-	restart  chan struct{} // capacity 1: the mirror is not where it was
+	restart  bell // the mirror is not where it was
 
 	// These are run's alone.
 	full   bool // push everything next
@@ -82,7 +78,7 @@ type state struct {
 
 func newCarrier(d *duty, r Resource) *carrier {
 	return &carrier{
-		duty: d, resource: r, restart: make(chan struct{}, 1), events: maxEvents, state: state{behind: time.Now()},
+		duty: d, resource: r, restart: newBell(), events: maxEvents, state: state{behind: time.Now()},
 	}
 }
 
@@ -107,54 +103,43 @@ func (c *carrier) label() string { return c.resource.GVR.GroupResource().String(
 
 // run carries until ctx ends.
 func (c *carrier) run(ctx context.Context) {
-	logger := klog.FromContext(ctx)
-	failures, logged := 0, ""
+	again(ctx, "Pushing to the coordinator", c.metrics.failures.WithLabelValues(c.label()), c.rounds, c.judge)
+}
+
+// rounds has rounds, while the term is valid, until one fails for another reason than that the replica has nothing.
+func (c *carrier) rounds(ctx context.Context) (progress bool, err error) {
 	for ctx.Err() == nil {
 		if !c.term.Valid() {
 			_ = run.Pause(ctx, validPause)
 			continue
 		}
-		progress, err := c.round(ctx)
-		if ctx.Err() != nil {
-			return
-		}
+		acknowledged, err := c.round(ctx)
+		progress = progress || acknowledged
 		c.alter(func(s *state) {
 			if s.behind.IsZero() {
 				s.behind = time.Now()
 			}
 		})
-		if progress {
-			failures, logged = 0, ""
+		if !errors.Is(err, stream.ErrNotReady) {
+			return progress, err
 		}
-		if errors.Is(err, stream.ErrNotReady) {
-			_ = run.Pause(ctx, emptyPause)
-			continue
-		}
-		c.metrics.failures.WithLabelValues(c.label()).Inc()
-		pause := c.judge(err, failures)
-		failures++
-		if text := err.Error(); text != logged && pause > 0 {
-			logged = text
-			logger.Info("Pushing to the coordinator begins again", "pause", pause.Round(time.Millisecond),
-				"err", err)
-		}
-		_ = run.Pause(ctx, pause)
+		_ = run.Pause(ctx, emptyPause)
 	}
+	return progress, context.Cause(ctx)
 }
 
 // judge says how long to wait after a round that ended with an error, the n-th in a row, and sets what the next is to
 // be like.
 func (c *carrier) judge(err error, failures int) time.Duration {
-	pause := min(backoffMin<<min(failures, 8), backoffMax)
-	pause = pause/2 + rand.N(pause/2)
-	first := failures == 0
+	pause := pauseAfter(failures, backoffMax)
+	first := failures == 1
 	var why *refusal
 	switch {
 	case errors.Is(err, stream.ErrExpired):
 		c.full = true
 	case errors.Is(err, errRestarted), errors.Is(err, errMoved):
 	case errors.As(err, &why):
-		onlyFull := why.code == http.StatusUnprocessableEntity || why.code == http.StatusConflict && failures >= fullAfter
+		onlyFull := why.code == http.StatusUnprocessableEntity || why.code == http.StatusConflict && failures > fullAfter
 		c.full = onlyFull && !c.whole
 		switch {
 		case why.retryAfter > 0:
@@ -371,7 +356,7 @@ func (b *batches) post() (sent bool, err error) {
 		return false, nil
 	}
 	n, bytes := 0, 0
-	for n < min(len(b.pending), b.events) && (n == 0 || bytes+len(b.pending[n].Object.Raw) <= maxBytes) {
+	for n < min(len(b.pending), b.events) && (n == 0 || bytes+len(b.pending[n].Object.Raw) <= maxPoolBytes) {
 		bytes += len(b.pending[n].Object.Raw)
 		n++
 	}

@@ -21,9 +21,6 @@ const (
 	declareEvery = 2 * time.Second
 	// declareGap is the least time between two writes.
 	declareGap = 500 * time.Millisecond
-	// lookEvery is how often the carriers are looked at, which costs no I/O.
-	lookEvery = 250 * time.Millisecond
-
 	// leaseSeconds is what the Lease says of itself; followers go by a bound of their own (feed).
 	leaseSeconds = 10
 
@@ -118,10 +115,7 @@ func (c *carrier) complete(now time.Time) bool {
 		s.ahead = now
 	case live && !s.over && now.Sub(s.ahead) > overAfter:
 		s.over = true
-		select {
-		case c.restart <- struct{}{}:
-		default:
-		}
+		c.restart.ring()
 	}
 	switch {
 	case s.acked == 0 || s.acked < s.target || s.history != in:
@@ -152,10 +146,7 @@ func (w *declarer) write(ctx context.Context, declared map[string]*carrier) erro
 					now.acked = 0
 				}
 			})
-			select {
-			case c.restart <- struct{}{}:
-			default:
-			}
+			c.restart.ring()
 			delete(declared, c.label())
 		}
 	}

@@ -53,9 +53,8 @@ func overHTTP2(tb testing.TB, decide func(end edge.Revision) (code int)) *mirror
 	if err != nil {
 		tb.Fatal(err)
 	}
-	return &mirrorClient{
-		transport: server.Client().Transport, base: base, term: edge.Term{Transitions: 7, Valid: func() bool { return true }},
-	}
+	term := edge.Term{Transitions: 7, Valid: func() bool { return true }}
+	return &mirrorClient{client{server.Client().Transport, base}, term}
 }
 
 // TestARefusalIsHeardAtOnce: an HTTP/2 client waits for the body that it sends, which has nothing more to say.

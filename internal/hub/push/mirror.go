@@ -27,10 +27,6 @@ const (
 	batchTimeout = 10 * time.Second
 	fullTimeout  = 60 * time.Second
 
-	// maxAnswer bounds an answer, or each line of one that goes on, in bytes.
-	maxAnswer = 1 << 20
-	// maxRetryAfter bounds what a Retry-After is believed.
-	maxRetryAfter = time.Minute
 	// buffered is about how much of a body is written out at a time, in bytes.
 	buffered = 32 << 10
 )
@@ -38,23 +34,10 @@ const (
 // errDeposed breaks off a body when the term is over.
 var errDeposed = errors.New("the term is over")
 
-// refusal is an answer other than 200, or the last line of one that went on.
-type refusal struct {
-	code       int
-	message    string
-	applied    edge.Revision // of a conflict: where the mirror stands
-	retryAfter time.Duration
-}
-
-func (r *refusal) Error() string {
-	return fmt.Sprintf("the coordinator answers %d: %s", r.code, r.message)
-}
-
 // mirrorClient asks what a coordinator's mirror has, and fills it.
 type mirrorClient struct {
-	transport http.RoundTripper
-	base      *url.URL
-	term      edge.Term
+	client
+	term edge.Term
 }
 
 // positions are how far each resource in the mirror has come; one that is missing has nothing.
@@ -77,51 +60,33 @@ func (p positions) in(r schema.GroupVersionResource, pushed edge.History) edge.H
 func (m *mirrorClient) ask(ctx context.Context) (positions, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, m.base.JoinPath(edge.PathMirror).String(), http.NoBody)
+	r, err := m.request(ctx, http.MethodGet, nil, http.NoBody, edge.PathMirror)
 	if err != nil {
 		return positions{}, fmt.Errorf("ask where the mirror stands: %w", err)
 	}
-	r.Header.Set("Accept", "application/json")
 	var answer struct {
-		Instance  string `json:"instance"`
+		Instance  string
 		Resources []struct {
-			Group, Version, Resource, Applied string
-			History                           *string
-		} `json:"resources"`
+			Group, Version, Resource string
+
+			Applied edge.Revision `json:",string"`
+			History *edge.History `json:",string"` // left out by a coordinator of before there were histories
+		}
 	}
-	if err := m.do(r, &answer); err != nil {
+	if _, err := m.do(r, &answer); err != nil {
 		return positions{}, fmt.Errorf("ask where the mirror stands: %w", err)
 	}
 	p := positions{
 		answer.Instance, map[schema.GroupVersionResource]edge.Revision{}, map[schema.GroupVersionResource]edge.History{},
 	}
 	for _, each := range answer.Resources {
-		applied, err := position(each.Applied)
-		if err != nil {
-			return positions{}, fmt.Errorf("ask where the mirror stands: %w", err)
-		}
 		r := schema.GroupVersionResource{Group: each.Group, Version: each.Version, Resource: each.Resource}
-		p.applied[r] = applied
-		if each.History == nil {
-			continue // a coordinator of before there were histories
-		}
-		if p.history[r], err = edge.ParseHistory(*each.History); err != nil {
-			return positions{}, fmt.Errorf("ask where the mirror stands: %w", err)
+		p.applied[r] = each.Applied
+		if each.History != nil {
+			p.history[r] = *each.History
 		}
 	}
 	return p, nil
-}
-
-// position reads a revision, where 0 is none.
-func position(text string) (edge.Revision, error) {
-	if text == "" {
-		return 0, nil
-	}
-	n, err := strconv.ParseUint(text, 10, 64)
-	if err != nil {
-		return 0, fmt.Errorf("the mirror's position %.40q is no number", text)
-	}
-	return edge.Revision(n), nil
 }
 
 // everything pushes a replica's content, which is of a history, and returns where the mirror stands then.
@@ -137,10 +102,10 @@ func (m *mirrorClient) everything(
 	}
 	r.GetBody = func() (io.ReadCloser, error) { return frames(), nil }
 	var answer said
-	if err := m.do(r, &answer); err != nil {
+	if _, err := m.do(r, &answer); err != nil {
 		return 0, fmt.Errorf("push everything: %w", err)
 	}
-	return position(answer.Applied)
+	return answer.Applied, nil
 }
 
 // changes pushes batches of changes, the first of which follows a revision, until something goes wrong, and tells where
@@ -180,14 +145,10 @@ func (m *mirrorClient) follow(
 			return fmt.Errorf("the answer is not what a mirror says: %w", err)
 		}
 		if line.Code != 0 {
-			return line.refusal(line.Code, line.Details.RetryAfterSeconds)
-		}
-		at, err := position(line.Applied)
-		if err != nil {
-			return err
+			return newRefusal(line.Code, line.Message, line.Details.RetryAfterSeconds)
 		}
 		select {
-		case applied <- at:
+		case applied <- line.Applied:
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
@@ -214,76 +175,21 @@ func (m *mirrorClient) pushOf(
 	if group == "" {
 		group = edge.MirrorCoreGroup
 	}
-	u := m.base.JoinPath(edge.PathMirror, group, resource.Version, resource.Resource)
-	u.RawQuery = query.Encode()
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, u.String(), content)
+	r, err := m.request(ctx, http.MethodPost, query, content, edge.PathMirror, group, resource.Version, resource.Resource)
 	if err != nil {
 		return nil, err
 	}
 	r.Header.Set("Content-Type", t.Encoding.ContentType(true))
-	r.Header.Set("Accept", "application/json")
 	r.Header.Set(edge.HeaderHistory, in.String())
 	return r, nil
 }
 
-// do makes a request and reads the answer, which is JSON.
-func (m *mirrorClient) do(r *http.Request, into any) error {
-	response, err := m.transport.RoundTrip(r)
-	if err != nil {
-		return err
-	}
-	defer response.Body.Close()
-	return readAnswer(response, into)
-}
-
-// readAnswer reads an answer to its end.
-func readAnswer(response *http.Response, into any) error {
-	text, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer+1))
-	switch {
-	case err != nil:
-		return fmt.Errorf("read the answer: %w", err)
-	case len(text) > maxAnswer:
-		return fmt.Errorf("the answer is longer than %d bytes", maxAnswer)
-	case response.StatusCode != http.StatusOK:
-		return refusalOf(response, text)
-	}
-	if err := json.Unmarshal(text, into); err != nil {
-		return fmt.Errorf("the answer is not what a mirror says: %w", err)
-	}
-	return nil
-}
-
-// said is what the mirror says of a push: an acknowledgement, or a Status, which of a conflict says where it stands.
+// said is what the mirror says of a push: an acknowledgement, or, as the last line, a Status.
 type said struct {
-	Applied string
+	Applied edge.Revision `json:",string"`
 	Code    int
 	Message string
 	Details struct{ RetryAfterSeconds int }
-}
-
-// refusalOf reads an answer other than 200.
-func refusalOf(response *http.Response, text []byte) *refusal {
-	var s said
-	if json.Unmarshal(text, &s) != nil {
-		s = said{} // proxies answer with text
-	}
-	seconds, err := strconv.Atoi(response.Header.Get("Retry-After"))
-	if err != nil {
-		seconds = 0
-	}
-	return s.refusal(response.StatusCode, seconds)
-}
-
-func (s *said) refusal(code, retryAfter int) *refusal {
-	why := &refusal{code: code, message: s.Message}
-	if why.message == "" {
-		why.message = http.StatusText(code)
-	}
-	why.applied, _ = position(s.Applied)
-	if retryAfter > 0 {
-		why.retryAfter = min(time.Duration(retryAfter)*time.Second, maxRetryAfter)
-	}
-	return why
 }
 
 // body writes events out as frames while it is read: what is pushed is in memory once. It ends with an error, and the

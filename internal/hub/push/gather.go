@@ -1,4 +1,4 @@
-package own
+package push
 
 import (
 	"context"
@@ -9,18 +9,6 @@ import (
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/stream"
 )
-
-// Replica is a copy of what a selection selects; replica.Replica is one.
-type Replica interface {
-	// Snapshot returns all of it; it fails with stream.ErrNotReady while it is not complete.
-	Snapshot(ctx context.Context) (stream.Snapshot, error)
-	// Position is the revision up to which it has everything; 0 while it is not complete. It counts in History.
-	Position() edge.Revision
-	History() edge.History
-	// Get returns an object, and false if there is none. Type says how it is encoded.
-	Get(k stream.Key) (stream.Object, bool)
-	Type() stream.Type
-}
 
 // Selection is something that the hub follows.
 type Selection struct {
@@ -44,11 +32,7 @@ type lasting struct {
 
 // gatherer says what the coordinator is to have. The goroutine that pushes owns it.
 type gatherer struct {
-	node    edge.NodeName
-	pool    edge.PoolName
-	secrets bool
-	follow  func() []Selection
-	overlay Overlay
+	NodeConfig
 	// accounts are those of podAccounts, which are read when their Pods change.
 	accounts    *accounts
 	podAccounts map[stream.Key]podAccount
@@ -59,15 +43,22 @@ type gatherer struct {
 	lasting map[stream.ID]lasting
 }
 
+func newGatherer(c NodeConfig, changed bell) *gatherer {
+	return &gatherer{
+		NodeConfig: c, accounts: newAccounts(c, changed), podAccounts: map[stream.Key]podAccount{},
+		lasting: map[stream.ID]lasting{},
+	}
+}
+
 // gather returns what the coordinator is to have now.
 func (g *gatherer) gather(ctx context.Context) want {
 	w := want{
 		objects: map[stream.ID]stream.Object{}, in: map[stream.ID]edge.History{}, locals: map[stream.ID]uint64{},
-		cut: g.overlay.Cut(time.Now()),
+		cut: g.Overlay.Cut(time.Now()),
 	}
 	known := map[stream.ID]edge.Moment{} // of single objects, and of whole resources without a key
 	read := map[Selection]gathered{}
-	for _, s := range g.follow() {
+	for _, s := range g.Followed() {
 		resource, single := g.mine(s)
 		if resource == "" {
 			continue
@@ -98,13 +89,13 @@ func (g *gatherer) gather(ctx context.Context) want {
 		g.accounts.want(accountsOf(w.objects, g.podAccounts), time.Now())
 	}
 	g.accounts.addTo(w)
-	g.overlay.AddTo(w.objects, w.in, w.locals, w.cut)
+	g.Overlay.AddTo(w.objects, w.in, w.locals, w.cut)
 	w.known = func(i stream.ID) edge.Moment {
 		switch i.Resource {
 		case nodes, pods:
 			return known[stream.ID{Resource: i.Resource}]
 		case events:
-			if g.overlay.HasEvent(i.Key) {
+			if g.Overlay.HasEvent(i.Key) {
 				return edge.Moment{}
 			}
 			return forever // it is over, whatever its revision
@@ -122,7 +113,7 @@ func (g *gatherer) gather(ctx context.Context) want {
 
 // Find returns an object of a node's own, a Node or a Pod, as the cloud has it by what the hub follows.
 func Find(followed []Selection, node edge.NodeName, i stream.ID) (stream.Object, bool) {
-	g := gatherer{node: node}
+	g := gatherer{NodeConfig: NodeConfig{Config: Config{Node: node}}}
 	for _, s := range followed {
 		if resource, _ := g.mine(s); resource == i.Resource && s.Replica.Type().Encoding == stream.Protobuf {
 			if o, ok := s.Replica.Get(i.Key); ok {
@@ -140,11 +131,11 @@ func (g *gatherer) mine(s Selection) (resource, single string) {
 	}
 	name, named := nameOf(s.Fields)
 	switch r := s.Resource.Resource; {
-	case r == nodes && named && name == string(g.node):
+	case r == nodes && named && name == string(g.Node):
 		return nodes, ""
-	case r == pods && s.Namespace == "" && s.Fields == "spec.nodeName="+string(g.node):
+	case r == pods && s.Namespace == "" && s.Fields == "spec.nodeName="+string(g.Node):
 		return pods, ""
-	case (r == configMaps || r == secrets && g.secrets) && s.Namespace != "" && named:
+	case (r == configMaps || r == secrets && g.Secrets) && s.Namespace != "" && named:
 		return r, name
 	default:
 		return "", ""
@@ -168,23 +159,23 @@ func (g *gatherer) refresh(ctx context.Context, s Selection) (gathered, bool) {
 
 // left reports whether the node has left the pool, or the cluster.
 func (g *gatherer) left(w want) bool {
-	i := stream.ID{Resource: nodes, Key: stream.Key{Name: string(g.node)}}
+	i := stream.ID{Resource: nodes, Key: stream.Key{Name: string(g.Node)}}
 	o, ok := w.objects[i]
 	if !ok {
 		return w.known(i) != edge.Moment{}
 	}
 	labels, err := stream.Labels(stream.Protobuf, o.Raw)
-	return err == nil && labels[edge.LabelNodePool] != string(g.pool)
+	return err == nil && labels[edge.LabelNodePool] != string(g.Pool)
 }
 
 // keep remembers what the coordinator has taken, and forgets what it does not have.
-func (g *gatherer) keep(w want, h have, refused map[stream.ID]refusal) {
+func (g *gatherer) keep(w want, h have, refused map[stream.ID]offer) {
 	for i, o := range w.objects {
 		_, taken := h[i]
 		if _, no := refused[i]; no && !taken {
 			delete(g.lasting, i)
 			if i.Resource == events {
-				g.overlay.DropEvent(i.Key) // it is about what is no longer here
+				g.Overlay.DropEvent(i.Key) // it is about what is no longer here
 			}
 			continue
 		}

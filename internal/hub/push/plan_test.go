@@ -1,4 +1,4 @@
-package own
+package push
 
 import (
 	"fmt"
@@ -81,7 +81,7 @@ func TestPlan(t *testing.T) {
 	for name, c := range map[string]struct {
 		want    want
 		have    have
-		refused map[stream.ID]refusal
+		refused map[stream.ID]offer
 		steps   []string
 	}{
 		"an empty coordinator": {
@@ -144,12 +144,12 @@ func TestPlan(t *testing.T) {
 			want: want{
 				objects: of(map[stream.ID]edge.Revision{podA: 10}), known: known, locals: map[stream.ID]uint64{podA: 77},
 			},
-			refused: map[stream.ID]refusal{podA: {mark{first(10), 0}, now.Add(-time.Second)}},
+			refused: map[stream.ID]offer{podA: {mark{first(10), 0}, now.Add(-time.Second)}},
 			steps:   []string{"pods: +a@10, as the node says"},
 		},
 		"refused a moment ago, a while ago, and changed since": {
 			want: want{objects: of(map[stream.ID]edge.Revision{podA: 10, podB: 11, conf: 7}), known: known},
-			refused: map[stream.ID]refusal{
+			refused: map[stream.ID]offer{
 				podA: {mark{first(10), 0}, now.Add(-time.Second)}, podB: {mark{first(11), 0}, now.Add(-refusedPause)},
 				conf: {mark{first(6), 0}, now.Add(-time.Second)},
 			},
@@ -195,7 +195,7 @@ func TestPlan(t *testing.T) {
 		},
 		"refused in the history before": {
 			want:    want{objects: of(map[stream.ID]edge.Revision{podA: 10}), in: later(podA), known: known},
-			refused: map[stream.ID]refusal{podA: {mark{first(10), 0}, now.Add(-time.Second)}},
+			refused: map[stream.ID]offer{podA: {mark{first(10), 0}, now.Add(-time.Second)}},
 			steps:   []string{"pods: +a@10, in history 1"},
 		},
 		"shown by an earlier run of this hub, before the cloud was restored": {
@@ -218,7 +218,7 @@ func TestBatchesAreBounded(t *testing.T) {
 	}
 	for i := range 3 {
 		k := stream.Key{Namespace: "shop", Name: fmt.Sprint("large", i)}
-		objects[stream.ID{Resource: configMaps, Key: k}] = stream.Object{Key: k, Revision: 1, Raw: make([]byte, maxBytes*2/3)}
+		objects[stream.ID{Resource: configMaps, Key: k}] = stream.Object{Key: k, Revision: 1, Raw: make([]byte, maxNodeBytes*2/3)}
 	}
 	var sizes []int
 	for _, b := range plan(want{objects: objects}, nil, nil, time.Time{}) {

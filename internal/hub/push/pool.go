@@ -3,13 +3,11 @@ package push
 import (
 	"context"
 	"errors"
-	"fmt"
-	"net/http"
-	"net/url"
 	"slices"
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/klog/v2"
@@ -27,6 +25,8 @@ type Replica interface {
 	History() edge.History
 	// Type is that of its objects.
 	Type() stream.Type
+	// Get returns an object, and false if there is none.
+	Get(k stream.Key) (stream.Object, bool)
 }
 
 // Resource is what is pushed.
@@ -43,73 +43,52 @@ type Set interface {
 	Resources() ([]Resource, <-chan struct{})
 }
 
-// Config is what a Pusher needs. All fields are required unless it says otherwise.
-type Config struct {
-	// Node is this hub's node, the holder that the Lease gets.
-	Node edge.NodeName
-	// Resources are what is pushed.
+// PoolConfig is what a Pool needs. All fields are required.
+type PoolConfig struct {
+	Config
+	// Resources are what is pushed. The node must be allowed to get and to post below /mirror/v1.
 	Resources Set
-	// Transport reaches the coordinator as this node (upstream.AsNode), which must be allowed to get and to post below
-	// /mirror/v1. Base is its address; the path is ignored.
-	Transport http.RoundTripper
-	Base      *url.URL
-	// Leases is a client of the coordinator. The hub must be allowed to get and update kube-system/leader-informer-sync.
+	// Leases is a client of the coordinator. The hub must be allowed to get and update kube-system/leader-informer-sync, whose
+	// holder becomes Node.
 	Leases coordinationv1client.LeasesGetter
-	// Later is told of a history that the mirror is in and the replica is not yet. Default: nobody is.
-	Later func(edge.History)
-	// Metrics takes the metrics of pushing. Default: they are not registered anywhere.
-	Metrics prometheus.Registerer
 }
 
-// Pusher keeps a coordinator's mirror. Make one with New.
-type Pusher struct {
-	config  Config
-	metrics metrics
+// Pool keeps a coordinator's mirror. Make one with NewPool.
+type Pool struct {
+	config  PoolConfig
+	metrics poolMetrics
 }
 
-type metrics struct {
-	pushes   *prometheus.CounterVec
-	failures *prometheus.CounterVec
-	declared *prometheus.GaugeVec
+type poolMetrics struct {
+	pushes, failures *prometheus.CounterVec
+	declared         *prometheus.GaugeVec
 }
 
-// New returns a Pusher. It registers its metrics, and does no I/O.
-func New(c Config) (*Pusher, error) {
-	if c.Node == "" || c.Resources == nil || c.Transport == nil || c.Base == nil || c.Leases == nil {
-		return nil, errors.New("push: Node, Resources, Transport, Base and Leases are required")
+// NewPool returns a Pool. It registers its metrics, and does no I/O.
+func NewPool(c PoolConfig) (*Pool, error) {
+	if !c.isComplete() || c.Resources == nil || c.Leases == nil {
+		return nil, errors.New("push: a Pool needs Node, Transport, Base, Later, Resources and Leases")
 	}
-	if c.Later == nil {
-		c.Later = func(edge.History) {}
-	}
-	p := &Pusher{config: c, metrics: metrics{
-		pushes: prometheus.NewCounterVec(prometheus.CounterOpts{
+	registry := promauto.With(c.Metrics)
+	return &Pool{config: c, metrics: poolMetrics{
+		pushes: registry.NewCounterVec(prometheus.CounterOpts{
 			Name: "yurthub_pushes_total", Help: "Pushes that the coordinator acknowledged: of everything, or of changes.",
 		}, []string{"resource", "kind"}),
-		failures: prometheus.NewCounterVec(prometheus.CounterOpts{
+		failures: registry.NewCounterVec(prometheus.CounterOpts{
 			Name: "yurthub_push_failures_total", Help: "Times that pushing a resource had to begin again.",
 		}, []string{"resource"}),
-		declared: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		declared: registry.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "yurthub_declared_resources",
 			Help: "1 for a resource that this hub, as the leader, declares to be complete in the coordinator.",
 		}, []string{"resource"}),
-	}}
-	if c.Metrics != nil {
-		for _, m := range []prometheus.Collector{p.metrics.pushes, p.metrics.failures, p.metrics.declared} {
-			if err := c.Metrics.Register(m); err != nil {
-				return nil, fmt.Errorf("register metrics of pushing: %w", err)
-			}
-		}
-	}
-	return p, nil
+	}}, nil
 }
 
 // Run pushes for one term, until ctx ends; then it breaks off what is under way and returns nil. It must not run twice
 // at a time.
-func (p *Pusher) Run(ctx context.Context, term edge.Term) error {
+func (p *Pool) Run(ctx context.Context, term edge.Term) error {
 	ctx, cancel := context.WithCancel(ctx)
-	d := &duty{
-		Pusher: p, term: term, mirror: &mirrorClient{transport: p.config.Transport, base: p.config.Base, term: term},
-	}
+	d := &duty{Pool: p, term: term, mirror: &mirrorClient{client{p.config.Transport, p.config.Base}, term}}
 	var owned sync.WaitGroup
 	defer p.metrics.declared.Reset()
 	defer owned.Wait()
@@ -150,9 +129,9 @@ func (p *Pusher) Run(ctx context.Context, term edge.Term) error {
 	}
 }
 
-// duty is one term of a Pusher.
+// duty is one term of a Pool.
 type duty struct {
-	*Pusher
+	*Pool
 	term   edge.Term
 	mirror *mirrorClient
 

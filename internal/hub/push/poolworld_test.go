@@ -116,6 +116,14 @@ type store struct {
 	objects map[string]edge.Revision
 }
 
+// answered is how the mirror refuses a push.
+type answered struct {
+	code       int
+	message    string
+	applied    edge.Revision // of a conflict: where the mirror stands
+	retryAfter time.Duration
+}
+
 // coordinator is a mirror by its protocol, with faults.
 type coordinator struct {
 	t *testing.T
@@ -126,7 +134,7 @@ type coordinator struct {
 	term     string
 	before   func(*http.Request) error // may block until the request ends
 	after    func(*http.Request) error
-	answer   func(*http.Request, []stream.Event) *refusal
+	answer   func(*http.Request, []stream.Event) *answered
 	posts    []string // what was applied: "full 3", "12 changes", "bookmark" if it told something new
 	requests int
 
@@ -191,7 +199,7 @@ func (c *coordinator) follow(r *http.Request) (*http.Response, error) {
 	body, answer := io.Pipe()
 	context.AfterFunc(r.Context(), func() { _ = answer.CloseWithError(context.Cause(r.Context())) })
 	// batch takes one in.
-	batch := func() (line []byte, why *refusal, err error) {
+	batch := func() (line []byte, why *answered, err error) {
 		events, err := read(frames)
 		if err == nil {
 			err = c.meet(r, &c.before)
@@ -226,7 +234,7 @@ func (c *coordinator) follow(r *http.Request) (*http.Response, error) {
 	return response, nil
 }
 
-func status(why *refusal) (code int, header http.Header) {
+func status(why *answered) (code int, header http.Header) {
 	code, header = http.StatusOK, http.Header{}
 	if why != nil {
 		code = why.code
@@ -277,7 +285,7 @@ func (c *coordinator) index() []byte {
 }
 
 // line is what a push is told.
-func (c *coordinator) line(r *http.Request, why *refusal) []byte {
+func (c *coordinator) line(r *http.Request, why *answered) []byte {
 	if why != nil {
 		return c.json(map[string]any{
 			"kind": "Status", "message": why.message, "code": why.code, "applied": strconv.FormatUint(uint64(why.applied), 10),
@@ -302,7 +310,7 @@ func (c *coordinator) json(content any) []byte {
 }
 
 // take applies a push.
-func (c *coordinator) take(r *http.Request, from edge.Revision, events []stream.Event) *refusal {
+func (c *coordinator) take(r *http.Request, from edge.Revision, events []stream.Event) *answered {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.answer != nil {
@@ -311,7 +319,7 @@ func (c *coordinator) take(r *http.Request, from edge.Revision, events []stream.
 		}
 	}
 	if r.URL.Query().Get("term") != c.term {
-		return &refusal{code: http.StatusForbidden, message: "you do not lead"}
+		return &answered{code: http.StatusForbidden, message: "you do not lead"}
 	}
 	s := c.stores[r.URL.Path]
 	if s == nil {
@@ -320,17 +328,17 @@ func (c *coordinator) take(r *http.Request, from edge.Revision, events []stream.
 	}
 	in := r.Header.Get(edge.HeaderHistory)
 	if c.histories && s.applied != 0 && (in < s.history || from != 0 && in != s.history) {
-		return &refusal{code: http.StatusConflict, applied: s.applied, message: "another history"}
+		return &answered{code: http.StatusConflict, applied: s.applied, message: "another history"}
 	}
 	if c.histories && from == 0 && in == s.history && events[len(events)-1].Object.Revision < s.applied {
 		if c.older++; c.older < 3 {
-			return &refusal{code: http.StatusConflict, applied: s.applied, retryAfter: 15 * time.Second}
+			return &answered{code: http.StatusConflict, applied: s.applied, retryAfter: 15 * time.Second}
 		}
 	}
 	s.history = in
 	if from != 0 {
 		if from != s.applied {
-			return &refusal{code: http.StatusConflict, applied: s.applied}
+			return &answered{code: http.StatusConflict, applied: s.applied}
 		}
 		changes := 0
 		for _, e := range events {
@@ -365,7 +373,7 @@ func (c *coordinator) take(r *http.Request, from edge.Revision, events []stream.
 		c.t.Errorf("a full stream ends in %s", end.Type)
 	}
 	if end.Object.Revision < s.applied && !c.histories {
-		return &refusal{code: http.StatusConflict, applied: s.applied}
+		return &answered{code: http.StatusConflict, applied: s.applied}
 	}
 	s.applied, s.objects = end.Object.Revision, map[string]edge.Revision{}
 	for _, e := range events[:len(events)-1] {
@@ -431,7 +439,7 @@ type world struct {
 	things      *source
 	valid       atomic.Bool
 	later       func(edge.History)
-	pusher      *Pusher
+	pusher      *Pool
 	stop        func()
 }
 
@@ -447,15 +455,15 @@ func inWorld(t *testing.T, test func(*world)) {
 		w.leases.Edit(edge.NamespaceSystem, edge.LeaseInformerSync, func(*coordinationv1.Lease) {})
 		w.set.become(w.things)
 		var err error
-		w.pusher, err = New(Config{
-			Node: "n1", Resources: w.set, Transport: w.coordinator, Base: &url.URL{Scheme: "https", Host: "coordinator"},
-			Leases: w.leases, Metrics: prometheus.NewRegistry(),
+		w.pusher, err = NewPool(PoolConfig{Resources: w.set, Leases: w.leases, Config: Config{
+			Node: "n1", Transport: w.coordinator, Base: &url.URL{Scheme: "https", Host: "coordinator"},
+			Metrics: prometheus.NewRegistry(),
 			Later: func(h edge.History) {
 				if w.later != nil {
 					w.later(h)
 				}
 			},
-		})
+		}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,4 +1,4 @@
-package own
+package push
 
 import (
 	"errors"
@@ -16,7 +16,7 @@ import (
 )
 
 // a settled world has a Node, a Pod and a ConfigMap that the Pod uses.
-func (w *world) settle() *fakeReplica {
+func (w *nodeWorld) settle() *fakeReplica {
 	w.t.Helper()
 	m := w.alsoFollow(configMaps, "conf")
 	w.node.set(20, w.aNode("p1", 5))
@@ -29,7 +29,7 @@ func (w *world) settle() *fakeReplica {
 }
 
 func TestItFollowsTheReplicas(t *testing.T) {
-	bubble(t, func(w *world) {
+	inNodeWorld(t, func(w *nodeWorld) {
 		m := w.settle()
 		w.pods.set(31, w.aPod("a", 30), w.aPod("b", 31))
 		time.Sleep(lookEvery)
@@ -47,7 +47,7 @@ func TestItFollowsTheReplicas(t *testing.T) {
 
 // TestItIsHeardOf: also when nothing changes.
 func TestItIsHeardOf(t *testing.T) {
-	bubble(t, func(w *world) {
+	inNodeWorld(t, func(w *nodeWorld) {
 		w.settle()
 		time.Sleep(2*askEvery + lookEvery)
 		w.asked("same?", "same?")
@@ -56,7 +56,7 @@ func TestItIsHeardOf(t *testing.T) {
 
 // TestNothingIsGivenUpBeforeItIsKnown: a hub that starts finds what it has pushed before.
 func TestNothingIsGivenUpBeforeItIsKnown(t *testing.T) {
-	bubble(t, func(w *world) {
+	inNodeWorld(t, func(w *nodeWorld) {
 		w.coordinator.set(func() {
 			w.coordinator.has = map[string]string{
 				"nodes /n1": "5", "pods shop/a": "10", "pods shop/old": "9", "configmaps shop/conf": "7", "events shop/e": "3",
@@ -86,7 +86,7 @@ func TestNothingIsGivenUpBeforeItIsKnown(t *testing.T) {
 
 // TestACoordinatorThatComesBackEmpty is filled again, and with what kubelet no longer follows, too.
 func TestACoordinatorThatComesBackEmpty(t *testing.T) {
-	bubble(t, func(w *world) {
+	inNodeWorld(t, func(w *nodeWorld) {
 		w.settle()
 		w.follow(Selection{core(nodes), "", "metadata.name=n1", w.node}, Selection{core(pods), "", "spec.nodeName=n1", w.pods})
 		time.Sleep(lookEvery)
@@ -117,7 +117,7 @@ func TestACoordinatorThatComesBackEmpty(t *testing.T) {
 func TestACloudThatWasRestored(t *testing.T) {
 	for what, former := range map[string]bool{"present": false, "of before": true} {
 		t.Run("a coordinator "+what, func(t *testing.T) {
-			bubble(t, func(w *world) {
+			inNodeWorld(t, func(w *nodeWorld) {
 				w.coordinator.set(func() { w.coordinator.former = former })
 				m := w.settle()
 				w.pods.set(30, w.aPod("a", 28), w.aPod("lost", 30))
@@ -149,7 +149,7 @@ func TestACloudThatWasRestored(t *testing.T) {
 
 // TestADiskThatWasLost: the coordinator knows of a later history than a hub that begins from nothing.
 func TestADiskThatWasLost(t *testing.T) {
-	bubble(t, func(w *world) {
+	inNodeWorld(t, func(w *nodeWorld) {
 		w.coordinator.set(func() {
 			w.coordinator.has = map[string]string{"nodes /n1": "5h1", "pods shop/a": "10h1"}
 			w.coordinator.version++
@@ -171,7 +171,7 @@ func TestADiskThatWasLost(t *testing.T) {
 
 // TestEventsOfARestoredCloud: one of the same name has another revision there, and is not older.
 func TestEventsOfARestoredCloud(t *testing.T) {
-	bubble(t, func(w *world) {
+	inNodeWorld(t, func(w *nodeWorld) {
 		w.settle()
 		w.says(events, object(t, &corev1.Event{}, "shop", "e", 70), 0)
 		time.Sleep(lookEvery)
@@ -184,7 +184,7 @@ func TestEventsOfARestoredCloud(t *testing.T) {
 }
 
 func TestTheLinkToTheCoordinator(t *testing.T) {
-	bubble(t, func(w *world) {
+	inNodeWorld(t, func(w *nodeWorld) {
 		w.settle()
 		w.link.Set(link.Down)
 		w.coordinator.set(func() { w.coordinator.fails = errors.New("down") })
@@ -201,7 +201,7 @@ func TestTheLinkToTheCoordinator(t *testing.T) {
 
 // TestACoordinatorOfBefore does not know these paths; it is not asked all the time.
 func TestACoordinatorOfBefore(t *testing.T) {
-	bubble(t, func(w *world) {
+	inNodeWorld(t, func(w *nodeWorld) {
 		w.coordinator.set(func() { w.coordinator.code = http.StatusNotFound })
 		w.node.set(20, w.aNode("p1", 5))
 		time.Sleep(10 * time.Minute)
@@ -218,7 +218,7 @@ func TestACoordinatorOfBefore(t *testing.T) {
 
 // TestACoordinatorThatStarts refuses for a moment what it allows then.
 func TestACoordinatorThatStarts(t *testing.T) {
-	bubble(t, func(w *world) {
+	inNodeWorld(t, func(w *nodeWorld) {
 		w.coordinator.set(func() { w.coordinator.code = http.StatusForbidden })
 		w.node.set(20, w.aNode("p1", 5))
 		time.Sleep(2 * time.Second)
@@ -229,13 +229,13 @@ func TestACoordinatorThatStarts(t *testing.T) {
 }
 
 func TestANodeThatLeaves(t *testing.T) {
-	for name, leave := range map[string]func(*world){
-		"for another pool": func(w *world) { w.node.set(50, w.aNode("p2", 50)) },
-		"for no pool":      func(w *world) { w.node.set(50, w.aNode("", 50)) },
-		"the cluster":      func(w *world) { w.node.set(50) },
+	for name, leave := range map[string]func(*nodeWorld){
+		"for another pool": func(w *nodeWorld) { w.node.set(50, w.aNode("p2", 50)) },
+		"for no pool":      func(w *nodeWorld) { w.node.set(50, w.aNode("", 50)) },
+		"the cluster":      func(w *nodeWorld) { w.node.set(50) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, func(w *world) {
+			inNodeWorld(t, func(w *nodeWorld) {
 				w.settle()
 				leave(w)
 				time.Sleep(lookEvery)
@@ -250,7 +250,7 @@ func TestANodeThatLeaves(t *testing.T) {
 }
 
 func TestRefusedObjects(t *testing.T) {
-	bubble(t, func(w *world) {
+	inNodeWorld(t, func(w *nodeWorld) {
 		w.coordinator.set(func() { w.coordinator.refuses = map[string]string{"pods shop/a": "node n2 has it"} })
 		w.node.set(20, w.aNode("p1", 5))
 		w.pods.set(20, w.aPod("a", 10), w.aPod("b", 11))
@@ -269,7 +269,7 @@ func TestRefusedObjects(t *testing.T) {
 
 // TestASurprise: a push had effects that the hub does not know of, so it asks before it goes on.
 func TestASurprise(t *testing.T) {
-	bubble(t, func(w *world) {
+	inNodeWorld(t, func(w *nodeWorld) {
 		w.settle()
 		w.coordinator.set(func() {
 			w.coordinator.surprise = true
@@ -283,7 +283,7 @@ func TestASurprise(t *testing.T) {
 
 // TestLooksWhenSomethingHasChanged: an idle node looks when it asks the coordinator, and no more.
 func TestLooksWhenSomethingHasChanged(t *testing.T) {
-	bubble(t, func(w *world) {
+	inNodeWorld(t, func(w *nodeWorld) {
 		w.settle()
 		looks := func() int {
 			w.mu.Lock()
@@ -303,7 +303,7 @@ func TestLooksWhenSomethingHasChanged(t *testing.T) {
 }
 
 func TestWhatIsNotMine(t *testing.T) {
-	bubble(t, func(w *world) {
+	inNodeWorld(t, func(w *nodeWorld) {
 		w.settle()
 		w.mu.Lock()
 		for i, s := range []Selection{
@@ -327,7 +327,7 @@ func TestWhatIsNotMine(t *testing.T) {
 
 // TestWhatTheNodeSaysItself is pushed as such, on top of what the cloud had, until it is said no more.
 func TestWhatTheNodeSaysItself(t *testing.T) {
-	bubble(t, func(w *world) {
+	inNodeWorld(t, func(w *nodeWorld) {
 		w.settle()
 		said := w.aPod("a", 10)
 		said.Raw = append(slices.Clone(said.Raw), 0x18, 1)
@@ -361,7 +361,7 @@ func TestWhatTheNodeSaysItself(t *testing.T) {
 
 // TestAHubThatRestartsInACut leaves what it has shown before until kubelet says it again, or the cut is over.
 func TestAHubThatRestartsInACut(t *testing.T) {
-	bubble(t, func(w *world) {
+	inNodeWorld(t, func(w *nodeWorld) {
 		w.coordinator.set(func() {
 			w.coordinator.has = map[string]string{"nodes /n1": "5+", "pods shop/a": "10+"}
 			w.coordinator.version++
@@ -385,7 +385,7 @@ func TestAHubThatRestartsInACut(t *testing.T) {
 
 // TestEvents are pushed as the overlay has them, and given up when it has them no more.
 func TestEvents(t *testing.T) {
-	bubble(t, func(w *world) {
+	inNodeWorld(t, func(w *nodeWorld) {
 		w.settle()
 		event := func(name string, revision edge.Revision) stream.Object {
 			return object(t, &corev1.Event{}, "shop", name, revision)

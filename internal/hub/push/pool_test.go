@@ -393,9 +393,9 @@ func TestBookmarksMoveThePositionNowAndThen(t *testing.T) {
 
 func TestRefusals(t *testing.T) {
 	// refuse has the coordinator answer the next pushes so.
-	refuse := func(w *world, times int, why *refusal) {
+	refuse := func(w *world, times int, why *answered) {
 		w.coordinator.set(func() {
-			w.coordinator.answer = func(*http.Request, []stream.Event) *refusal {
+			w.coordinator.answer = func(*http.Request, []stream.Event) *answered {
 				if times--; times >= 0 {
 					return why
 				}
@@ -408,9 +408,9 @@ func TestRefusals(t *testing.T) {
 			w.begin()
 			w.posted()
 			w.coordinator.set(func() {
-				w.coordinator.answer = func(_ *http.Request, events []stream.Event) *refusal {
+				w.coordinator.answer = func(_ *http.Request, events []stream.Event) *answered {
 					if len(events) > 30 {
-						return &refusal{code: http.StatusRequestEntityTooLarge, message: "too large"}
+						return &answered{code: http.StatusRequestEntityTooLarge, message: "too large"}
 					}
 					return nil
 				}
@@ -424,7 +424,7 @@ func TestRefusals(t *testing.T) {
 		inWorld(t, func(w *world) {
 			w.begin()
 			w.posted()
-			refuse(w, 1, &refusal{code: http.StatusUnprocessableEntity, message: "what is this"})
+			refuse(w, 1, &answered{code: http.StatusUnprocessableEntity, message: "what is this"})
 			w.things.put("c")
 			w.pass(time.Second)
 			w.wantPosted("full 3")
@@ -435,7 +435,7 @@ func TestRefusals(t *testing.T) {
 			w.begin()
 			w.pass(time.Second)
 			w.coordinator.set(func() { w.coordinator.requests = 0 })
-			refuse(w, 1000, &refusal{code: http.StatusUnprocessableEntity, message: "what is this"})
+			refuse(w, 1000, &answered{code: http.StatusUnprocessableEntity, message: "what is this"})
 			w.things.put("c")
 			w.pass(5 * time.Minute)
 			if n := w.coordinator.requests; n > 2*30+5*60/2+20 { // two a round, one a renewal
@@ -448,7 +448,7 @@ func TestRefusals(t *testing.T) {
 		inWorld(t, func(w *world) {
 			w.begin()
 			w.posted()
-			refuse(w, 2, &refusal{code: http.StatusConflict, applied: 110, retryAfter: 12 * time.Second})
+			refuse(w, 2, &answered{code: http.StatusConflict, applied: 110, retryAfter: 12 * time.Second})
 			w.things.fill()
 			w.pass(23 * time.Second)
 			w.wantPosted()
@@ -461,7 +461,7 @@ func TestRefusals(t *testing.T) {
 		inWorld(t, func(w *world) {
 			w.begin()
 			w.posted()
-			refuse(w, 1, &refusal{code: http.StatusTooManyRequests, message: "busy", retryAfter: 3 * time.Second})
+			refuse(w, 1, &answered{code: http.StatusTooManyRequests, message: "busy", retryAfter: 3 * time.Second})
 			w.things.put("c")
 			w.pass(2900 * time.Millisecond)
 			w.wantPosted()
@@ -473,7 +473,7 @@ func TestRefusals(t *testing.T) {
 		inWorld(t, func(w *world) {
 			w.begin()
 			w.posted()
-			refuse(w, 1, &refusal{code: http.StatusConflict, applied: 110}) // where it is told to go on from
+			refuse(w, 1, &answered{code: http.StatusConflict, applied: 110}) // where it is told to go on from
 			w.things.put("c")
 			w.pass(time.Second)
 			w.wantPosted("1 changes")
@@ -628,7 +628,7 @@ func TestRunReturnsAtOnce(t *testing.T) {
 }
 
 func TestNewWantsWhatItNeeds(t *testing.T) {
-	if _, err := New(Config{Node: "n1"}); err == nil {
+	if _, err := NewPool(PoolConfig{Config: Config{Node: "n1"}}); err == nil {
 		t.Error("New took a Config without a coordinator")
 	}
 }

@@ -1,44 +1,80 @@
-package own
+package push
 
 import (
-	"encoding/json"
+	"context"
 	"errors"
-	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/hub/link"
 	"yurtcoordinator/internal/stream"
 )
 
-// setAccount has the cloud have a ServiceAccount of shop at a revision; 0: it has none.
-func (c *fakeCloud) setAccount(name string, revision edge.Revision) {
+// accountCloud is a cloud that has ServiceAccounts of shop, and nothing else.
+type accountCloud struct {
+	mu       sync.Mutex
+	accounts map[string]*corev1.ServiceAccount
+	reads    []string // names, of those that it answered
+	fails    error    // what all are answered with, if it is not nil
+	failed   int      // so often
+}
+
+func (c *accountCloud) set(change func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if delete(c.accounts, name); revision == 0 {
-		return
-	}
-	a := &corev1.ServiceAccount{}
-	a.Kind, a.APIVersion, a.Namespace, a.Name, a.ResourceVersion = "ServiceAccount", "v1", "shop", name, revision.String()
-	c.accounts[name] = a
+	change()
 }
 
-func (c *fakeCloud) account(w http.ResponseWriter, r *http.Request) {
-	name, ok := strings.CutPrefix(r.URL.Path, "/api/v1/namespaces/shop/serviceaccounts/")
-	if c.reads = append(c.reads, name); !ok || r.Method != http.MethodGet || c.accounts[name] == nil {
-		c.refuse(w, http.StatusNotFound)
-		return
-	}
-	_ = json.NewEncoder(w).Encode(c.accounts[name])
+// setAccount has the cloud have a ServiceAccount of shop at a revision; 0: it has none.
+func (c *accountCloud) setAccount(name string, revision edge.Revision) {
+	c.set(func() {
+		delete(c.accounts, name)
+		if revision != 0 {
+			c.accounts[name] = &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{
+				Namespace: "shop", Name: name, ResourceVersion: revision.String(),
+			}}
+		}
+	})
 }
+
+// ServiceAccounts implements corev1client.ServiceAccountsGetter.
+func (c *accountCloud) ServiceAccounts(namespace string) corev1client.ServiceAccountInterface {
+	return accountsIn{accountCloud: c, namespace: namespace}
+}
+
+type accountsIn struct {
+	corev1client.ServiceAccountInterface
+	*accountCloud
+	namespace string
+}
+
+func (c accountsIn) Get(_ context.Context, name string, _ metav1.GetOptions) (*corev1.ServiceAccount, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.fails != nil {
+		c.failed++
+		return nil, c.fails
+	}
+	c.reads = append(c.reads, name)
+	if a := c.accounts[name]; a != nil && a.Namespace == c.namespace {
+		return a.DeepCopy(), nil
+	}
+	return nil, apierrors.NewNotFound(corev1.Resource(serviceAccounts), name)
+}
+
+var errForbidden = apierrors.NewForbidden(corev1.Resource(serviceAccounts), "web", nil)
 
 // read expects which ServiceAccounts the cloud was asked for since the last time, in order of their names.
-func (w *world) read(want ...string) {
+func (w *nodeWorld) read(want ...string) {
 	w.t.Helper()
 	w.cloud.mu.Lock()
 	defer w.cloud.mu.Unlock()
@@ -48,12 +84,12 @@ func (w *world) read(want ...string) {
 	w.cloud.reads = nil
 }
 
-func (w *world) podWith(name, account string, revision edge.Revision) stream.Object {
+func (w *nodeWorld) podWith(name, account string, revision edge.Revision) stream.Object {
 	return object(w.t, &corev1.Pod{Spec: corev1.PodSpec{NodeName: "n1", ServiceAccountName: account}}, "shop", name, revision)
 }
 
 // oneAccount has the node's only Pod have an account, which has been read.
-func (w *world) oneAccount() {
+func (w *nodeWorld) oneAccount() {
 	w.t.Helper()
 	w.cloud.setAccount("web", 3)
 	w.settle()
@@ -64,7 +100,7 @@ func (w *world) oneAccount() {
 
 func TestServiceAccountsOfPods(t *testing.T) {
 	const soon = time.Second
-	bubble(t, func(w *world) {
+	inNodeWorld(t, func(w *nodeWorld) {
 		w.cloud.setAccount("web", 3)
 		w.settle()
 		w.read()
@@ -88,7 +124,7 @@ func TestServiceAccountsOfPods(t *testing.T) {
 
 // TestServiceAccountsAfterACut are read again within a minute; those of new Pods while the cloud is cut off not before.
 func TestServiceAccountsAfterACut(t *testing.T) {
-	bubble(t, func(w *world) {
+	inNodeWorld(t, func(w *nodeWorld) {
 		w.oneAccount()
 		w.cloudLink.Set(link.Down)
 		w.cloud.setAccount("web", 9)
@@ -105,11 +141,11 @@ func TestServiceAccountsAfterACut(t *testing.T) {
 
 // TestServiceAccountsThatCannotBeRead leave what is known as it is, and are asked for at a bounded rate.
 func TestServiceAccountsThatCannotBeRead(t *testing.T) {
-	bubble(t, func(w *world) {
+	inNodeWorld(t, func(w *nodeWorld) {
 		w.oneAccount()
 		for _, fail := range []func(){
 			func() { w.cloud.fails = errors.New("no route") },
-			func() { w.cloud.fails, w.cloud.code = nil, http.StatusForbidden },
+			func() { w.cloud.fails, w.cloud.failed = errForbidden, 0 },
 		} {
 			w.cloud.mu.Lock()
 			fail()
@@ -119,22 +155,22 @@ func TestServiceAccountsThatCannotBeRead(t *testing.T) {
 		}
 		w.cloud.mu.Lock()
 		defer w.cloud.mu.Unlock()
-		if n := len(w.cloud.log); n < 1 || n > 4 { // those that were refused in two hours
-			t.Errorf("asked %d times: %v", n, w.cloud.log)
+		if n := w.cloud.failed; n < 1 || n > 4 { // those that were refused in two hours
+			t.Errorf("asked %d times", n)
 		}
 	})
 }
 
 // TestAServiceAccountThatIsRefusedAtFirst is read soon: the API server may not know yet that the Pod is on this node.
 func TestAServiceAccountThatIsRefusedAtFirst(t *testing.T) {
-	bubble(t, func(w *world) {
+	inNodeWorld(t, func(w *nodeWorld) {
 		w.cloud.setAccount("web", 3)
 		w.settle()
-		w.cloud.set(func() { w.cloud.code = http.StatusForbidden })
+		w.cloud.set(func() { w.cloud.fails = errForbidden })
 		w.pods.set(30, w.podWith("b", "web", 25))
 		time.Sleep(time.Second)
 		w.has("configmaps shop/conf@7", "nodes /n1@5", "pods shop/b@25")
-		w.cloud.set(func() { w.cloud.code = 0 })
+		w.cloud.set(func() { w.cloud.fails = nil })
 		time.Sleep(2 * readAccountFirst)
 		w.has("configmaps shop/conf@7", "nodes /n1@5", "pods shop/b@25", "serviceaccounts shop/web@3")
 	})
@@ -142,21 +178,21 @@ func TestAServiceAccountThatIsRefusedAtFirst(t *testing.T) {
 
 // TestServiceAccountsThatStayRefused are asked for ever more rarely.
 func TestServiceAccountsThatStayRefused(t *testing.T) {
-	bubble(t, func(w *world) {
+	inNodeWorld(t, func(w *nodeWorld) {
 		w.settle()
-		w.cloud.set(func() { w.cloud.code, w.cloud.log = http.StatusForbidden, nil })
+		w.cloud.set(func() { w.cloud.fails, w.cloud.failed = errForbidden, 0 })
 		w.pods.set(30, w.podWith("b", "web", 25))
 		time.Sleep(2 * readAccountEvery)
 		w.cloud.mu.Lock()
 		defer w.cloud.mu.Unlock()
-		if n := len(w.cloud.log); n < 2 || n > 18 { // pauses of 1 to 2 s that double, up to an hour
-			t.Errorf("asked %d times: %v", n, w.cloud.log)
+		if n := w.cloud.failed; n < 2 || n > 18 { // pauses of 1 to 2 s that double, up to an hour
+			t.Errorf("asked %d times", n)
 		}
 	})
 }
 
 func TestAccountsAreBounded(t *testing.T) {
-	a := newAccounts(Config{History: func() edge.History { return 0 }}, func() {})
+	a := newAccounts(NodeConfig{History: func() edge.History { return 0 }}, newBell())
 	keys, now := map[stream.Key]struct{}{}, time.Now()
 	for i := range 2 * maxAccounts {
 		keys[stream.Key{Namespace: "shop", Name: strings.Repeat("x", 1+i%200) + edge.Revision(i).String()}] = struct{}{}
@@ -172,7 +208,7 @@ func TestAccountsAreBounded(t *testing.T) {
 
 // TestAccountsOfARestoredCloud are read again, though the link was never seen down.
 func TestAccountsOfARestoredCloud(t *testing.T) {
-	bubble(t, func(w *world) {
+	inNodeWorld(t, func(w *nodeWorld) {
 		w.oneAccount()
 		w.cloud.setAccount("web", 2)
 		w.mu.Lock()

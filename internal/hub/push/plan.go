@@ -1,4 +1,4 @@
-package own
+package push
 
 import (
 	"cmp"
@@ -32,10 +32,9 @@ var kinds = map[string]string{
 }
 
 const (
-	// maxEvents and maxBytes bound a push, which has at least one event. A coordinator keeps a buffer for each connection that
+	// maxNodeBytes bounds a push, in bytes, unless it is a single object. A coordinator keeps a buffer for each connection that
 	// is as large as the largest push that came by it, up to 256 KiB: with 30 hubs 24 MB.
-	maxEvents = 256
-	maxBytes  = 64 << 10
+	maxNodeBytes = 64 << 10
 	// refusedPause is when an object is pushed again that was refused and has not changed.
 	refusedPause = 30 * time.Second
 )
@@ -76,8 +75,8 @@ type mark struct {
 	local       uint64 // fromCloud, foreign or a digest
 }
 
-// refusal is that of an object.
-type refusal struct {
+// offer is what was pushed of an object, and refused.
+type offer struct {
 	mark
 	at time.Time
 }
@@ -99,7 +98,7 @@ type batch struct {
 }
 
 // plan is what is to be pushed, in this order.
-func plan(w want, h have, refused map[stream.ID]refusal, now time.Time) []batch {
+func plan(w want, h have, refused map[stream.ID]offer, now time.Time) []batch {
 	var puts, deletes []stream.ID
 	for i := range w.objects {
 		at, there := h[i]
@@ -121,7 +120,7 @@ func plan(w want, h have, refused map[stream.ID]refusal, now time.Time) []batch 
 	size := 0
 	add := func(of batchOf, e stream.Event) {
 		last := len(all) - 1
-		if last < 0 || all[last].of != of || len(all[last].events) == maxEvents || size+len(e.Object.Raw) > maxBytes {
+		if last < 0 || all[last].of != of || len(all[last].events) == maxEvents || size+len(e.Object.Raw) > maxNodeBytes {
 			all = append(all, batch{of: of})
 			last, size = len(all)-1, 0
 		}
@@ -174,13 +173,13 @@ func (h have) latest() (in edge.History) {
 }
 
 // note takes in what a push has changed.
-func (h have) note(b batch, w want, refused map[stream.ID]refusal, reasons map[stream.Key]string, now time.Time) {
+func (h have) note(b batch, w want, refused map[stream.ID]offer, reasons map[stream.Key]string, now time.Time) {
 	for _, e := range b.events {
 		i := stream.ID{Resource: b.of.resource, Key: e.Object.Key}
 		_, no := reasons[e.Object.Key]
 		switch {
 		case no:
-			refused[i] = refusal{mark{edge.Moment{History: b.of.in, Revision: e.Object.Revision}, w.locals[i]}, now}
+			refused[i] = offer{mark{edge.Moment{History: b.of.in, Revision: e.Object.Revision}, w.locals[i]}, now}
 		case e.Type == stream.Deleted:
 			delete(h, i)
 			delete(refused, i)
@@ -192,8 +191,8 @@ func (h have) note(b batch, w want, refused map[stream.ID]refusal, reasons map[s
 }
 
 // forget keeps what is remembered of refusals from growing.
-func forget(refused map[stream.ID]refusal, now time.Time) {
-	maps.DeleteFunc(refused, func(_ stream.ID, r refusal) bool { return now.Sub(r.at) >= refusedPause })
+func forget(refused map[stream.ID]offer, now time.Time) {
+	maps.DeleteFunc(refused, func(_ stream.ID, r offer) bool { return now.Sub(r.at) >= refusedPause })
 }
 
 // nameOf is the name in a field selector that stands for a single object.

@@ -1,4 +1,4 @@
-package own
+package push
 
 import (
 	"context"
@@ -54,17 +54,17 @@ type accounts struct {
 	client  corev1client.ServiceAccountsGetter
 	cloud   *live.Value[link.State]
 	history func() edge.History
-	changed func()        // is told of each that was read
-	wake    chan struct{} // has one when another is wanted
+	changed bell // of each that was read
+	wake    bell // another is wanted
 
 	mu  sync.Mutex
 	all map[stream.Key]*account
 	in  edge.History // in which all were wanted last
 }
 
-func newAccounts(c Config, changed func()) *accounts {
+func newAccounts(c NodeConfig, changed bell) *accounts {
 	return &accounts{
-		client: c.Cloud, cloud: c.CloudLink, history: c.History, changed: changed, wake: make(chan struct{}, 1),
+		client: c.Cloud, cloud: c.CloudLink, history: c.History, changed: changed, wake: newBell(),
 		all: map[stream.Key]*account{},
 	}
 }
@@ -87,14 +87,7 @@ func (a *accounts) want(keys map[stream.Key]struct{}, now time.Time) {
 			continue
 		}
 		a.all[k] = &account{due: now, denied: run.Backoff{Min: readAccountFirst, Max: readAccountEvery}}
-		a.wakeUp()
-	}
-}
-
-func (a *accounts) wakeUp() {
-	select {
-	case a.wake <- struct{}{}:
-	default:
+		a.wake.ring()
 	}
 }
 
@@ -164,7 +157,7 @@ func (a *accounts) next(now time.Time) (first stream.Key, wait time.Duration) {
 
 // hurryLocked has all read again soon.
 func (a *accounts) hurryLocked(now time.Time) {
-	a.wakeUp()
+	a.wake.ring()
 	for _, each := range a.all {
 		if due := now.Add(rand.N(readAccountsWithin)); due.Before(each.due) {
 			each.due = due
@@ -187,7 +180,7 @@ func (a *accounts) read(ctx context.Context, k stream.Key) {
 	if each == nil || ctx.Err() != nil {
 		return
 	}
-	defer a.changed()
+	defer a.changed.ring()
 	now := time.Now()
 	each.due = now.Add(readAccountEvery/2 + rand.N(readAccountEvery/2))
 	switch {

@@ -1,4 +1,4 @@
-package own
+package push
 
 import (
 	"bytes"
@@ -26,7 +26,8 @@ import (
 
 // fakeReplica has what a test says.
 type fakeReplica struct {
-	of *world
+	stream.Source // nobody watches it
+	of            *nodeWorld
 
 	mu       sync.Mutex
 	position edge.Revision
@@ -201,16 +202,16 @@ func (c *fakeCoordinator) push(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(map[string]any{"refused": refused})
 }
 
-// world is a Pusher with what is around it, in a bubble of its own time.
-type world struct {
+// nodeWorld is a Node with what is around it, in a bubble of its own time.
+type nodeWorld struct {
 	t           *testing.T
 	coordinator *fakeCoordinator
 	link        *live.Value[link.State]
-	cloud       *fakeCloud
+	cloud       *accountCloud
 	cloudLink   *live.Value[link.State]
 	overlay     *fakeOverlay
 	node, pods  *fakeReplica
-	pusher      *Pusher
+	pusher      *Node
 
 	mu       sync.Mutex
 	history  edge.History
@@ -222,29 +223,33 @@ func core(resource string) schema.GroupVersionResource {
 	return schema.GroupVersionResource{Version: "v1", Resource: resource}
 }
 
-// bubble runs a Pusher of n1 in p1 for a test.
-func bubble(t *testing.T, test func(*world)) {
+// inNodeWorld runs a Node of n1 in p1 for a test.
+func inNodeWorld(t *testing.T, test func(*nodeWorld)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		w := &world{
+		w := &nodeWorld{
 			t: t, coordinator: &fakeCoordinator{has: map[string]string{}, contents: map[string][]byte{}},
-			link: live.NewValue(link.Up), cloudLink: live.NewValue(link.Up), cloud: newFakeCloud(), overlay: newFakeOverlay(),
+			link: live.NewValue(link.Up), cloudLink: live.NewValue(link.Up), overlay: newFakeOverlay(),
+			cloud: &accountCloud{accounts: map[string]*corev1.ServiceAccount{}},
 		}
 		w.node, w.pods = &fakeReplica{of: w}, &fakeReplica{of: w}
 		w.follow(Selection{core(nodes), "", "metadata.name=n1", w.node}, Selection{core(pods), "", "spec.nodeName=n1", w.pods})
 		var err error
-		w.pusher, err = New(Config{
-			Node: "n1", Pool: "p1", Transport: w.coordinator, Base: &url.URL{Scheme: "https", Host: "coordinator"}, Link: w.link,
-			Secrets: true, CloudLink: w.cloudLink, Cloud: w.cloud.client(t), Overlay: w.overlay,
+		w.pusher, err = NewNode(NodeConfig{
+			Config: Config{
+				Node: "n1", Transport: w.coordinator, Base: &url.URL{Scheme: "https", Host: "coordinator"},
+				Later: func(in edge.History) {
+					w.mu.Lock()
+					defer w.mu.Unlock()
+					w.history = max(w.history, in)
+				},
+			},
+			Pool: "p1", Link: w.link,
+			Secrets: true, CloudLink: w.cloudLink, Cloud: w.cloud, Overlay: w.overlay,
 			History: func() edge.History {
 				w.mu.Lock()
 				defer w.mu.Unlock()
 				return w.history
-			},
-			Later: func(in edge.History) {
-				w.mu.Lock()
-				defer w.mu.Unlock()
-				w.history = max(w.history, in)
 			},
 			Followed: func() []Selection {
 				w.mu.Lock()
@@ -267,14 +272,14 @@ func bubble(t *testing.T, test func(*world)) {
 	})
 }
 
-// changed tells the Pusher, if there is one yet.
-func (w *world) changed() {
+// changed tells the Node, if there is one yet.
+func (w *nodeWorld) changed() {
 	if w.pusher != nil {
 		w.pusher.Changed()
 	}
 }
 
-func (w *world) follow(all ...Selection) {
+func (w *nodeWorld) follow(all ...Selection) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.followed = all
@@ -282,7 +287,7 @@ func (w *world) follow(all ...Selection) {
 }
 
 // alsoFollow follows one ConfigMap or Secret.
-func (w *world) alsoFollow(resource, name string) *fakeReplica {
+func (w *nodeWorld) alsoFollow(resource, name string) *fakeReplica {
 	r := &fakeReplica{of: w}
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -292,7 +297,7 @@ func (w *world) alsoFollow(resource, name string) *fakeReplica {
 }
 
 // has expects what the coordinator has.
-func (w *world) has(want ...string) {
+func (w *nodeWorld) has(want ...string) {
 	w.t.Helper()
 	synctest.Wait()
 	w.coordinator.mu.Lock()
@@ -308,7 +313,7 @@ func (w *world) has(want ...string) {
 }
 
 // asked expects what the coordinator was asked since the last time.
-func (w *world) asked(want ...string) {
+func (w *nodeWorld) asked(want ...string) {
 	w.t.Helper()
 	synctest.Wait()
 	w.coordinator.mu.Lock()
@@ -334,7 +339,7 @@ func object(t testing.TB, o interface {
 	return stream.Object{Key: stream.Key{Namespace: namespace, Name: name}, Revision: revision, Raw: raw}
 }
 
-func (w *world) aNode(pool string, revision edge.Revision) stream.Object {
+func (w *nodeWorld) aNode(pool string, revision edge.Revision) stream.Object {
 	n := &corev1.Node{}
 	if pool != "" {
 		n.Labels = map[string]string{edge.LabelNodePool: pool}
@@ -342,10 +347,10 @@ func (w *world) aNode(pool string, revision edge.Revision) stream.Object {
 	return object(w.t, n, "", "n1", revision)
 }
 
-func (w *world) aPod(name string, revision edge.Revision) stream.Object {
+func (w *nodeWorld) aPod(name string, revision edge.Revision) stream.Object {
 	return object(w.t, &corev1.Pod{Spec: corev1.PodSpec{NodeName: "n1"}}, "shop", name, revision)
 }
 
-func (w *world) aMap(name string, revision edge.Revision) stream.Object {
+func (w *nodeWorld) aMap(name string, revision edge.Revision) stream.Object {
 	return object(w.t, &corev1.ConfigMap{}, "shop", name, revision)
 }
