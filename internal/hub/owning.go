@@ -6,7 +6,6 @@ import (
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/hub/push"
 	"yurtcoordinator/internal/hub/standin"
-	"yurtcoordinator/internal/stream"
 )
 
 // takePart has the hub stand for election, and bring the node's own objects to the coordinator.
@@ -25,7 +24,7 @@ func (h *Hub) takePart() error {
 	number := func() edge.History { return h.history.State().Get().Number }
 	var pusher *push.Node
 	taker, err := standin.New(standin.Config{
-		Object:    func(i stream.ID) (stream.Object, bool) { return push.Find(h.ofNode(), h.cfg.Node, i) },
+		Object:    h.followed.OwnObject,
 		Transport: h.pool.coordinator.AsHub(), Base: h.pool.address, CloudLink: h.cloud.Link(), Events: cloud,
 		History: number, Disk: h.disk, Changed: func() { pusher.Changed() }, Metrics: h.metrics,
 	})
@@ -45,16 +44,10 @@ func (h *Hub) takePart() error {
 	return nil
 }
 
-// ofNode is what is followed for this node's programs.
-func (h *Hub) ofNode() []push.Selection {
-	all := h.followed.Followed()
-	selections := make([]push.Selection, 0, len(all))
-	for _, f := range all {
-		if f.Labels == "" {
-			selections = append(selections, push.Selection{
-				Resource: f.Resource, Namespace: f.Namespace, Fields: f.Fields, Replica: f.Replica,
-			})
-		}
+// ofNode is what is followed of this node's own.
+func (h *Hub) ofNode() (all []push.Selection) {
+	for _, each := range h.followed.OfNode() {
+		all = append(all, push.Selection{ID: each.ID, Replica: each.Replica})
 	}
-	return selections
+	return all
 }

@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"yurtcoordinator/internal/edge"
@@ -14,17 +13,13 @@ import (
 	"yurtcoordinator/internal/stream"
 )
 
-// Resources of what Pods are made with.
+// Resources of the node's own.
 var (
+	nodes      = schema.GroupVersionResource{Version: "v1", Resource: "nodes"}
 	pods       = schema.GroupVersionResource{Version: "v1", Resource: "pods"}
 	configMaps = schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
 	secrets    = schema.GroupVersionResource{Version: "v1", Resource: "secrets"}
 )
-
-// podsOf is what kubelet follows of Pods.
-func podsOf(node edge.NodeName) Selection {
-	return Selection{Resource: pods, Fields: fields.OneTermEqualSelector("spec.nodeName", string(node)).String()}
-}
 
 // needs are what the disk must have for as long as the node's Pods are there: what is read for env is read only when a
 // container starts, and what is immutable only once, but the next start may come after months, and without the cloud.
@@ -63,9 +58,7 @@ func (n *needs) look(ctx context.Context, m *Member) (map[Selection]bool, bool) 
 
 // Gone reports whether it is known that the node has no such Pod any more, by what kubelet follows.
 func (s *Set) Gone(namespace, name string) bool {
-	s.mu.Lock()
-	m := s.members[podsOf(s.needs.node).id("")]
-	s.mu.Unlock()
+	m := s.own(podsOf(s.needs.node))
 	if m == nil || !m.feed.Status().Get().Fresh || !m.Replica.Complete().Get() {
 		return false
 	}
@@ -75,11 +68,7 @@ func (s *Set) Gone(namespace, name string) bool {
 
 // tellNeedsLocked tells the disk what must stay.
 func (s *Set) tellNeedsLocked() {
-	var from *Member
-	if m := s.members[podsOf(s.needs.node).id("")]; m != nil && !m.ending {
-		from = m
-	}
-	used, ok := s.needs.look(s.life, from)
+	used, ok := s.needs.look(s.life, s.findLocked("", podsOf(s.needs.node)))
 	if !ok {
 		return
 	}
@@ -100,9 +89,7 @@ func usedBy(pod *corev1.Pod, all map[Selection]bool) {
 	}
 	one := func(resource schema.GroupVersionResource, name string) {
 		if name != "" {
-			all[Selection{
-				Resource: resource, Namespace: pod.Namespace, Fields: fields.OneTermEqualSelector("metadata.name", name).String(),
-			}] = true
+			all[single(resource, pod.Namespace, name)] = true
 		}
 	}
 	for _, ref := range pod.Spec.ImagePullSecrets {

@@ -397,7 +397,11 @@ func (s *Set) release(m *Member) {
 func (s *Set) find(what Selection) *Member {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if m := s.members[what.id(Hub)]; m != nil && !m.ending {
+	return s.findLocked(Hub, what)
+}
+
+func (s *Set) findLocked(client string, what Selection) *Member {
+	if m := s.members[what.id(client)]; m != nil && !m.ending {
 		return m
 	}
 	return nil
@@ -411,13 +415,6 @@ func (s *Set) Shared() ([]*Member, <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.DeleteFunc(s.ofLocked(Hub), func(m *Member) bool { return !m.Shared }), s.fixed
-}
-
-// Followed returns what is followed for the node's programs. A replica may be incomplete, or be closed at any time.
-func (s *Set) Followed() []*Member {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.ofLocked("")
 }
 
 func (s *Set) ofLocked(client string) []*Member {

@@ -2,7 +2,6 @@ package push
 
 import (
 	"errors"
-	"fmt"
 	"net/http"
 	"slices"
 	"testing"
@@ -88,7 +87,7 @@ func TestNothingIsGivenUpBeforeItIsKnown(t *testing.T) {
 func TestACoordinatorThatComesBackEmpty(t *testing.T) {
 	inNodeWorld(t, func(w *nodeWorld) {
 		w.settle()
-		w.follow(Selection{core(nodes), "", "metadata.name=n1", w.node}, Selection{core(pods), "", "spec.nodeName=n1", w.pods})
+		w.follow(Selection{node1, w.node}, Selection{stream.ID{Resource: pods}, w.pods})
 		time.Sleep(lookEvery)
 		w.coordinator.restart()
 		time.Sleep(askEvery + lookEvery)
@@ -299,29 +298,6 @@ func TestLooksWhenSomethingHasChanged(t *testing.T) {
 		w.pods.set(30, w.aPod("a", 10), w.aPod("b", 30))
 		time.Sleep(lookEvery)
 		w.asked("push pods MOD b")
-	})
-}
-
-func TestWhatIsNotMine(t *testing.T) {
-	inNodeWorld(t, func(w *nodeWorld) {
-		w.settle()
-		w.mu.Lock()
-		for i, s := range []Selection{
-			{Resource: core(nodes), Fields: "metadata.name=n2"}, {Resource: core(nodes)}, {Resource: core(pods)},
-			{Resource: core(pods), Fields: "spec.nodeName=n2"},
-			{Resource: core(pods), Namespace: "shop", Fields: "spec.nodeName=n1"},
-			{Resource: core(configMaps), Namespace: "shop"}, {Resource: core(configMaps), Fields: "metadata.name=conf"},
-			{Resource: core("services"), Namespace: "shop", Fields: "metadata.name=web"},
-		} {
-			r := &fakeReplica{of: w}
-			r.set(90, object(t, &corev1.Pod{}, "shop", fmt.Sprint("foreign", i), 90))
-			s.Replica = r
-			w.followed = append(w.followed, s)
-			w.changed()
-		}
-		w.mu.Unlock()
-		time.Sleep(time.Second)
-		w.asked()
 	})
 }
 

@@ -16,7 +16,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/hub/link"
@@ -48,17 +47,6 @@ func (r *fakeReplica) Position() edge.Revision {
 }
 
 func (r *fakeReplica) Type() stream.Type { return stream.Type{Encoding: stream.Protobuf} }
-
-func (r *fakeReplica) Get(k stream.Key) (stream.Object, bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, o := range r.objects {
-		if o.Key == k {
-			return o, true
-		}
-	}
-	return stream.Object{}, false
-}
 
 func (r *fakeReplica) Snapshot(context.Context) (stream.Snapshot, error) {
 	r.mu.Lock()
@@ -219,10 +207,6 @@ type nodeWorld struct {
 	looks    int // at followed
 }
 
-func core(resource string) schema.GroupVersionResource {
-	return schema.GroupVersionResource{Version: "v1", Resource: resource}
-}
-
 // inNodeWorld runs a Node of n1 in p1 for a test.
 func inNodeWorld(t *testing.T, test func(*nodeWorld)) {
 	t.Helper()
@@ -233,7 +217,7 @@ func inNodeWorld(t *testing.T, test func(*nodeWorld)) {
 			cloud: &accountCloud{accounts: map[string]*corev1.ServiceAccount{}},
 		}
 		w.node, w.pods = &fakeReplica{of: w}, &fakeReplica{of: w}
-		w.follow(Selection{core(nodes), "", "metadata.name=n1", w.node}, Selection{core(pods), "", "spec.nodeName=n1", w.pods})
+		w.follow(Selection{node1, w.node}, Selection{stream.ID{Resource: pods}, w.pods})
 		var err error
 		w.pusher, err = NewNode(NodeConfig{
 			Config: Config{
@@ -292,7 +276,8 @@ func (w *nodeWorld) alsoFollow(resource, name string) *fakeReplica {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	defer w.changed()
-	w.followed = append(slices.Clone(w.followed), Selection{core(resource), "shop", "metadata.name=" + name, r})
+	i := stream.ID{Resource: resource, Key: stream.Key{Namespace: "shop", Name: name}}
+	w.followed = append(slices.Clone(w.followed), Selection{i, r})
 	return r
 }
 

@@ -5,7 +5,6 @@ import (
 	"maps"
 	"math"
 	"slices"
-	"strings"
 	"time"
 
 	"yurtcoordinator/internal/edge"
@@ -193,10 +192,4 @@ func (h have) note(b batch, w want, refused map[stream.ID]offer, reasons map[str
 // forget keeps what is remembered of refusals from growing.
 func forget(refused map[stream.ID]offer, now time.Time) {
 	maps.DeleteFunc(refused, func(_ stream.ID, r offer) bool { return now.Sub(r.at) >= refusedPause })
-}
-
-// nameOf is the name in a field selector that stands for a single object.
-func nameOf(selector string) (name string, single bool) {
-	name, single = strings.CutPrefix(selector, "metadata.name=")
-	return name, single && name != "" && !strings.ContainsAny(name, "=,!\\")
 }

@@ -228,14 +228,3 @@ func TestBatchesAreBounded(t *testing.T) {
 		t.Errorf("got pushes of %v, want %v", sizes, want)
 	}
 }
-
-func TestNameOf(t *testing.T) {
-	for selector, want := range map[string]string{
-		"metadata.name=conf": "conf", "metadata.name=a.b-c": "a.b-c", "": "", "metadata.name=": "", "metadata.name!=a": "",
-		"metadata.name=a,metadata.namespace=b": "", "spec.nodeName=n1": "", "metadata.name==a": "", `metadata.name=a\,b`: "",
-	} {
-		if got, single := nameOf(selector); single != (want != "") || single && got != want {
-			t.Errorf("%q: %q, %v", selector, got, single)
-		}
-	}
-}

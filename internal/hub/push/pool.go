@@ -25,8 +25,6 @@ type Replica interface {
 	History() edge.History
 	// Type is that of its objects.
 	Type() stream.Type
-	// Get returns an object, and false if there is none.
-	Get(k stream.Key) (stream.Object, bool)
 }
 
 // Resource is what is pushed.
