@@ -46,7 +46,7 @@ func (h *Hub) takePart() error {
 
 // ofNode is what is followed of this node's own.
 func (h *Hub) ofNode() (all []push.Selection) {
-	for _, each := range h.followed.OfNode() {
+	for _, each := range h.followed.Own() {
 		all = append(all, push.Selection{ID: each.ID, Replica: each.Replica})
 	}
 	return all

@@ -58,7 +58,7 @@ func (n *needs) look(ctx context.Context, m *Member) (map[Selection]bool, bool) 
 
 // Gone reports whether it is known that the node has no such Pod any more, by what kubelet follows.
 func (s *Set) Gone(namespace, name string) bool {
-	m := s.own(podsOf(s.needs.node))
+	m := s.ofPrograms(podsOf(s.needs.node))
 	if m == nil || !m.feed.Status().Get().Fresh || !m.Replica.Complete().Get() {
 		return false
 	}

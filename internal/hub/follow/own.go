@@ -46,8 +46,8 @@ type Own struct {
 	Replica *replica.Replica
 }
 
-// OfNode returns what the node's programs follow of its own; each once. A replica may be incomplete, or be closed at any time.
-func (s *Set) OfNode() (all []Own) {
+// Own returns what the node's programs follow of its own; each once. A replica may be incomplete, or be closed at any time.
+func (s *Set) Own() (all []Own) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, m := range s.ofLocked("") {
@@ -58,8 +58,8 @@ func (s *Set) OfNode() (all []Own) {
 	return all
 }
 
-// own returns what the node's programs follow; nil if they do not follow that.
-func (s *Set) own(what Selection) *Member {
+// ofPrograms returns what the node's programs follow; nil if they do not follow that.
+func (s *Set) ofPrograms(what Selection) *Member {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.findLocked("", what)
@@ -71,7 +71,7 @@ func (s *Set) OwnObject(i stream.ID) (stream.Object, bool) {
 	if i.Resource == nodes.Resource {
 		what = single(nodes, "", string(s.needs.node))
 	}
-	m := s.own(what)
+	m := s.ofPrograms(what)
 	if m == nil || i.Resource != m.Resource.Resource || m.Replica.Type().Encoding != stream.Protobuf {
 		return stream.Object{}, false
 	}

@@ -71,7 +71,7 @@ func TestOwnObjects(t *testing.T) {
 		}
 		w.has(single(configMaps, "a", "conf"), 9, object("conf", 5))
 		w.has(Selection{Resource: configMaps, Namespace: "a"}, 9, object("conf", 5))
-		if _, ok := w.OwnObject(p); ok || len(w.OfNode()) > 0 {
+		if _, ok := w.OwnObject(p); ok || len(w.Own()) > 0 {
 			t.Error("something is followed before anybody has asked")
 		}
 		for _, target := range []string{
@@ -80,7 +80,7 @@ func TestOwnObjects(t *testing.T) {
 			w.get(target)
 		}
 		var ids []string
-		for _, own := range w.OfNode() {
+		for _, own := range w.Own() {
 			ids = append(ids, own.ID.String())
 		}
 		if want := []string{"configmaps a/conf", "pods "}; !slices.Equal(ids, want) {

@@ -60,10 +60,6 @@ func (p positions) in(r schema.GroupVersionResource, pushed edge.History) edge.H
 func (m *mirrorClient) ask(ctx context.Context) (positions, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	r, err := m.request(ctx, http.MethodGet, nil, http.NoBody, edge.PathMirror)
-	if err != nil {
-		return positions{}, fmt.Errorf("ask where the mirror stands: %w", err)
-	}
 	var answer struct {
 		Instance  string
 		Resources []struct {
@@ -73,7 +69,11 @@ func (m *mirrorClient) ask(ctx context.Context) (positions, error) {
 			History *edge.History `json:",string"` // left out by a coordinator of before there were histories
 		}
 	}
-	if _, err := m.do(r, &answer); err != nil {
+	r, err := m.request(ctx, http.MethodGet, nil, http.NoBody, edge.PathMirror)
+	if err == nil {
+		_, err = m.do(r, &answer)
+	}
+	if err != nil {
 		return positions{}, fmt.Errorf("ask where the mirror stands: %w", err)
 	}
 	p := positions{

@@ -3,6 +3,7 @@ package push
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"sync"
 
@@ -93,35 +94,31 @@ func (p *Pool) Run(ctx context.Context, term edge.Term) error {
 	defer cancel()
 	owned.Go(func() { d.declare(ctx) })
 
-	stops := map[*carrier]context.CancelFunc{}
+	carriers := map[*carrier]context.CancelFunc{}
 	for {
 		wanted, changed := p.config.Resources.Resources()
-		for c, stop := range stops {
+		for c, stop := range carriers {
 			if !slices.ContainsFunc(wanted, c.carries) {
 				stop()
-				delete(stops, c)
-				d.remove(c)
+				delete(carriers, c)
 			}
 		}
 		for _, r := range wanted {
-			if d.carried(r) {
+			if slices.ContainsFunc(slices.Collect(maps.Keys(carriers)), func(c *carrier) bool { return c.carries(r) }) {
 				continue
 			}
 			carrying, stop := context.WithCancel(ctx)
 			c := newCarrier(d, r)
-			stops[c] = stop
-			d.add(c)
+			carriers[c] = stop
 			owned.Go(func() {
 				logger := klog.FromContext(ctx).WithValues("resource", r.GVR.GroupResource().String())
 				c.run(klog.NewContext(carrying, logger))
 			})
 		}
+		d.become(slices.Collect(maps.Keys(carriers)))
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			for _, stop := range stops {
-				stop()
-			}
 			return nil
 		}
 	}
@@ -134,27 +131,17 @@ type duty struct {
 	mirror *mirrorClient
 
 	mu       sync.Mutex
-	carriers []*carrier
+	carriers []*carrier // replaced, never changed
 }
 
-func (d *duty) add(c *carrier) {
+func (d *duty) become(carriers []*carrier) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.carriers = append(d.carriers, c)
-}
-
-func (d *duty) remove(c *carrier) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.carriers = slices.DeleteFunc(d.carriers, func(each *carrier) bool { return each == c })
-}
-
-func (d *duty) carried(r Resource) bool {
-	return slices.ContainsFunc(d.all(), func(c *carrier) bool { return c.carries(r) })
+	d.carriers = carriers
 }
 
 func (d *duty) all() []*carrier {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return slices.Clone(d.carriers)
+	return d.carriers
 }
