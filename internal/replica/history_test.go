@@ -57,6 +57,23 @@ func TestReplaceByHistory(t *testing.T) {
 	}
 }
 
+// A hub that starts anew has what its replica knew of the history before: who resumes there is not left in silence.
+func TestARestartKnowsOfTheHistoryBefore(t *testing.T) {
+	r := newReplica(t, replica.Config{})
+	replace(t, r, of(2, snapshot(90, object("a", "x", 50, "old"))))
+	replace(t, r, of(3, snapshot(30, object("a", "x", 20, "new"))))
+	kept, err := r.Snapshot(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	r = newReplica(t, replica.Config{})
+	replace(t, r, kept)
+	if _, err := r.Watch(t.Context(), 80); !errors.Is(err, stream.ErrExpired) {
+		t.Errorf("a resume at a revision of the history before: %v, want ErrExpired", err)
+	}
+	watch(t, r, 600) // that can only be of this one
+}
+
 func TestSameRevisionOfAnotherHistory(t *testing.T) {
 	r := newReplica(t, replica.Config{})
 	replace(t, r, of(1, snapshot(90, object("a", "x", 50, "old"))))

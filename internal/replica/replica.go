@@ -84,7 +84,7 @@ type Replica struct {
 	typ      stream.Type
 	position edge.Revision // 0: incomplete
 	counted  edge.History  // that position counts in
-	before   edge.Revision // the highest position of the histories before it
+	before   edge.Revision // the highest position known of the histories before it
 	objects  *btree.BTreeG[stream.Object]
 	bytes    int     // of the objects
 	frozen   *frozen // of objects as they are, once somebody asked
@@ -101,6 +101,7 @@ type frozen struct {
 	typ      stream.Type
 	revision edge.Revision
 	counted  edge.History
+	before   edge.Revision
 	objects  *btree.BTreeG[stream.Object]
 	// generation is that of the history that it was taken in.
 	generation uint64
@@ -215,7 +216,8 @@ func (r *Replica) Snapshot(ctx context.Context) (stream.Snapshot, error) {
 
 func (f *frozen) snapshot() stream.Snapshot {
 	s := stream.Snapshot{
-		Type: f.typ, Revision: f.revision, History: f.counted, Objects: make([]stream.Object, 0, f.objects.Len()),
+		Type: f.typ, Revision: f.revision, History: f.counted, Before: f.before,
+		Objects: make([]stream.Object, 0, f.objects.Len()),
 	}
 	f.objects.Ascend(func(o stream.Object) bool {
 		s.Objects = append(s.Objects, o)
@@ -252,7 +254,7 @@ func (r *Replica) freezeLocked() (*frozen, error) {
 		return nil, fmt.Errorf("%s: %w", r.config.Resource.GroupResource(), stream.ErrNotReady)
 	}
 	if r.frozen == nil {
-		r.frozen = &frozen{r.typ, r.position, r.counted, r.objects.Clone(), r.generation}
+		r.frozen = &frozen{r.typ, r.position, r.counted, r.before, r.objects.Clone(), r.generation}
 	}
 	return r.frozen, nil
 }
@@ -300,6 +302,7 @@ func (r *Replica) Replace(ctx context.Context, s stream.Snapshot) error {
 	if r.closed {
 		return ErrClosed
 	}
+	r.before = max(r.before, s.Before)
 	if another {
 		r.before = max(r.before, r.position)
 	}

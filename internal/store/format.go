@@ -221,6 +221,7 @@ type header struct {
 	id       Collection
 	typ      stream.Type
 	at       moment
+	before   edge.Revision // stream.Snapshot.Before; only of a later history than the first
 	objects  tally
 	read     time.Duration // by the file's clock, to the second
 	complete bool          // false while it is being written in several transactions
@@ -251,6 +252,9 @@ func (h header) encode(number uint64) []byte {
 	}
 	if h.at.history != 0 {
 		b = binary.BigEndian.AppendUint64(b, uint64(h.at.history))
+		if h.before != 0 { // else it is as it was before this was kept
+			b = binary.BigEndian.AppendUint64(b, uint64(h.before))
+		}
 	}
 	return seal(ofHeader, number, nil, b)
 }
@@ -285,8 +289,12 @@ func decodeHeader(number uint64, value []byte) (h header, err error) {
 		n := 2 + int(binary.BigEndian.Uint16(b))
 		*s, b = string(b[2:n]), b[n:]
 	}
+	if later && len(b) >= 8 {
+		h.at.history, b = edge.History(binary.BigEndian.Uint64(b)), b[8:]
+	}
 	if later && len(b) == 8 {
-		h.at.history, b = edge.History(binary.BigEndian.Uint64(b)), nil
+		h.before, b = edge.Revision(binary.BigEndian.Uint64(b)), nil
+		ok = ok && h.before != 0
 	}
 	if len(b) != 0 || !ok || later != (h.at.history != 0) || h.complete && h.at.revision == 0 {
 		return h, pages.Corrupt("a header that does not make sense")

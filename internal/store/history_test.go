@@ -150,6 +150,35 @@ func version2(t *testing.T) (dir string) {
 	return dir
 }
 
+// What is known of the histories before is on the disk, through changes and restarts; a header that knows of none is as it was
+// before that was kept.
+func TestWhatIsKnownOfEarlierHistories(t *testing.T) {
+	dir := t.TempDir()
+	s := opening(t, Config{Dir: dir}, nil)
+	restored := inHistory(1, snapshotOf(3, 10, 90))
+	restored.Before = 500
+	replace(t, s, slicesID, restored)
+	flush(t, s)
+	o := object("ns00", "slice-00000", 91, "changed")
+	must(t, s.Sink(slicesID).Apply(t.Context(), []stream.Event{{Type: stream.Modified, Object: o}}))
+	restored.Revision, restored.Objects[0] = 91, o
+	flush(t, s)
+	must(t, s.Close())
+	s = opening(t, Config{Dir: dir}, nil)
+	holds(t, s, slicesID, restored)
+
+	h := header{id: slicesID, at: moment{1, 90}, complete: true}
+	old := h.encode(7)
+	h.before = 500
+	value := h.encode(7)
+	if got, err := decodeHeader(7, value); err != nil || got != h || len(value) != len(old)+8 {
+		t.Errorf("%+v, %v; %d bytes, without %d", got, err, len(value), len(old))
+	}
+	if got, err := decodeHeader(7, old); err != nil || got.before != 0 || got.at != h.at {
+		t.Errorf("%+v, %v", got, err)
+	}
+}
+
 // What the disk has from before is of history 0, and the header of such a collection is written as it was.
 func TestFilesFromBeforeHistories(t *testing.T) {
 	dir := version2(t)

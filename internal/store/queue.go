@@ -54,6 +54,7 @@ type batch struct {
 	drop    bool // nothing comes instead
 	typ     stream.Type
 	to      moment // what it brings the collection to
+	before  edge.Revision
 	changes map[stream.Key]change
 	bytes   int64
 	drops   int // the collection's when it began
@@ -99,7 +100,9 @@ func (k *sink) Position() edge.Revision {
 // Replace implements stream.Sink.
 func (k *sink) Replace(ctx context.Context, s stream.Snapshot) error {
 	to := moment{s.History, s.Revision}
-	b := &batch{full: true, typ: s.Type, to: to, changes: make(map[stream.Key]change, len(s.Objects))}
+	b := &batch{
+		full: true, typ: s.Type, to: to, before: s.Before, changes: make(map[stream.Key]change, len(s.Objects)),
+	}
 	if err := k.id.check(); err != nil {
 		return err
 	}

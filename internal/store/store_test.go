@@ -76,7 +76,7 @@ func same(a, b stream.Snapshot) bool {
 	alike := func(a, b stream.Object) bool {
 		return a.Key == b.Key && a.Revision == b.Revision && string(a.Raw) == string(b.Raw)
 	}
-	return a.Type == b.Type && a.Revision == b.Revision && a.History == b.History &&
+	return a.Type == b.Type && a.Revision == b.Revision && a.History == b.History && a.Before == b.Before &&
 		slices.EqualFunc(a.Objects, b.Objects, alike)
 }
 

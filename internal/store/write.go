@@ -93,7 +93,7 @@ func (f *file) prepare(j *job, point faults) error {
 	}
 	j.anew = err != nil || j.disk == nil || size >= chunkBytes // what is there may be corrupt: do not build on it
 	next := stored{number: rand.Uint64(), header: header{
-		id: j.id, typ: j.batch.typ, at: j.batch.to, read: j.read, complete: true,
+		id: j.id, typ: j.batch.typ, at: j.batch.to, before: j.batch.before, read: j.read, complete: true,
 	}}
 	j.next = &next
 	if !j.anew {

@@ -136,6 +136,8 @@ type Snapshot struct {
 	Revision edge.Revision
 	// History is the one that Revision counts in. A source that does not tell histories apart leaves 0.
 	History edge.History
+	// Before is the highest revision that is known of earlier histories; 0 means that none is.
+	Before  edge.Revision
 	Objects []Object
 }
 
