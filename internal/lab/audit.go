@@ -21,17 +21,18 @@ import (
 type FullRead struct {
 	// At is when the cloud received the request.
 	At time.Time `json:"at"`
-	// User is who asked: "system:node:p1-n1".
+	// User is the caller, such as "system:node:p1-n1".
 	User string `json:"user"`
-	// Verb is list or watch; URI the request with all its parameters; Agent the program that asked.
+	// Verb is list or watch, URI the request with all its parameters, Agent the calling program.
 	Verb  string `json:"verb"`
 	URI   string `json:"uri"`
 	Agent string `json:"agent"`
 }
 
-// CloudLists returns who had the cloud send all objects of a resource ("endpointslices"), since the start of the lab, in
-// the order of the audit log: answered requests only, whoever asked. The pages of a list count once, as its first. It is
-// exact for requests whose answers have been read to the end, and for watches that have begun.
+// CloudLists returns the requests that made the cloud send all objects of a resource ("endpointslices") since the start
+// of the lab, in the order of the audit log. It includes every caller, but only answered requests. The pages of a list
+// count once, as its first. The result is exact for requests whose answers were read to the end, and for watches that
+// have begun.
 func (c *Client) CloudLists(ctx context.Context, resource string) ([]FullRead, error) {
 	path, err := c.AuditLog()
 	if err != nil {
@@ -49,7 +50,7 @@ func (c *Client) CloudLists(ctx context.Context, resource string) ([]FullRead, e
 	return reads, nil
 }
 
-// auditEvent is what is used of an audit.k8s.io/v1 Event.
+// auditEvent is the part of an audit.k8s.io/v1 Event that is used here.
 type auditEvent struct {
 	Stage      string    `json:"stage"`
 	RequestURI string    `json:"requestURI"`
@@ -68,7 +69,7 @@ type auditEvent struct {
 	} `json:"responseStatus"`
 }
 
-// fullReads finds them in an audit log. Its last line may be half written.
+// fullReads finds the full reads in an audit log. The log's last line may be half written.
 func fullReads(ctx context.Context, log io.Reader, resource string) ([]FullRead, error) {
 	var reads []FullRead
 	for in := bufio.NewReaderSize(log, 64<<10); ctx.Err() == nil; {
@@ -95,7 +96,7 @@ func fullReads(ctx context.Context, log io.Reader, resource string) ([]FullRead,
 	return nil, context.Cause(ctx)
 }
 
-// full reports whether the event is the one that tells of a full read.
+// full reports whether the event records a full read.
 func (e auditEvent) full(resource string) bool {
 	if e.ObjectRef == nil || e.ObjectRef.Resource != resource || e.ObjectRef.Subresource != "" ||
 		e.ResponseStatus == nil || e.ResponseStatus.Code != http.StatusOK {
@@ -104,11 +105,11 @@ func (e auditEvent) full(resource string) bool {
 	_, query, _ := strings.Cut(e.RequestURI, "?")
 	q, err := url.ParseQuery(query)
 	if err != nil {
-		return false // the cloud answers that with 400
+		return false // the cloud answers this with 400
 	}
 	switch {
 	case e.Verb == "list" && e.Stage == "ResponseComplete":
-		return q.Get("continue") == "" && q.Get("limit") != "1" // a look at one object is no full read
+		return q.Get("continue") == "" && q.Get("limit") != "1" // reading one object is not a full read
 	case e.Verb == "watch" && e.Stage == "ResponseStarted":
 		initial, err := strconv.ParseBool(q.Get("sendInitialEvents"))
 		if err == nil {

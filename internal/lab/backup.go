@@ -9,14 +9,14 @@ import (
 )
 
 const (
-	// etcdData is the directory of the cloud's etcd on its disk, etcdBackup that of its copy.
+	// etcdData is the directory of the cloud's etcd on its disk, etcdBackup the directory of its copy.
 	etcdData, etcdBackup = "etcd", "etcd-backup"
 )
 
-// controlPlaneClients are what else runs in the cloud, and has to be started anew after a restore.
+// controlPlaneClients are the other programs of the cloud, which must restart after a restore.
 var controlPlaneClients = []Component{KubeControllerManager, KubeScheduler, CoordinatorController}
 
-// BackUp copies what the cloud's etcd has on its disk at this moment, in the place of an earlier copy. etcd stands still
+// BackUp copies what the cloud's etcd has on its disk at this moment, and replaces an earlier copy. etcd is paused
 // meanwhile, for less than a second.
 func (c *Client) BackUp(ctx context.Context) (err error) {
 	data, backup, err := c.etcdDirs()
@@ -30,8 +30,8 @@ func (c *Client) BackUp(ctx context.Context) (err error) {
 	return replaceDir(backup, data)
 }
 
-// Restore puts back what BackUp copied, as who operates a cluster does that has lost its etcd: the control plane is killed,
-// the copy put in place, and all of it started. The cloud serves when it returns, from the copy's revision on.
+// Restore puts back what BackUp copied, as an operator does after the loss of etcd: it kills the control plane,
+// replaces the data by the copy, and starts everything. When it returns, the cloud serves from the copy's revision on.
 func (c *Client) Restore(ctx context.Context) error {
 	data, backup, err := c.etcdDirs()
 	if err != nil {
@@ -68,7 +68,7 @@ func (c *Client) etcdDirs() (data, backup string, err error) {
 	return filepath.Join(disk, etcdData), filepath.Join(disk, etcdBackup), nil
 }
 
-// replaceDir makes a directory a copy of another.
+// replaceDir makes one directory a copy of another.
 func replaceDir(to, from string) error {
 	if err := os.RemoveAll(to); err != nil {
 		return err
@@ -76,5 +76,5 @@ func replaceDir(to, from string) error {
 	if err := os.CopyFS(to, os.DirFS(from)); err != nil {
 		return err
 	}
-	return os.Chmod(to, 0o700) // etcd's own, which it looks at
+	return os.Chmod(to, 0o700) // as etcd made it; etcd checks the mode
 }

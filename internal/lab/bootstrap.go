@@ -15,17 +15,19 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// BootstrapToken is what nodes join the cloud with, of a lab with Config.Bootstrap. It is no secret, as AdminToken is none.
+// BootstrapToken is the token with which nodes join the cloud in a lab with Config.Bootstrap. Like AdminToken it is not
+// secret.
 const BootstrapToken = "abcdef.0123456789abcdef"
 
-// BootstrapSecret is the name of the Secret of kube-system that makes it valid.
+// BootstrapSecret is the name of the Secret in kube-system that makes the token valid.
 const BootstrapSecret = api.BootstrapTokenSecretPrefix + "abcdef"
 
-// bootstrapFile is where a node has it, hubKeys the directory of what its hub gets for it. They outlive a power cut.
+// bootstrapFile is where a node has the token. hubKeys is the directory for what its hub gets with it. Both outlive a
+// power cut.
 const bootstrapFile, hubKeys = "bootstrap-token", "hub-pki"
 
-// bootstrapping gives a cloud what kubeadm does for nodes to join with a token: the token, what the cloud says of itself to
-// everybody, and the rights to ask for a node's certificate and for the next one.
+// bootstrapping gives a cloud what kubeadm sets up for joining with a token: the token, the public facts about the
+// cloud, and the rights to ask for a node's first and next certificate.
 func bootstrapping(authority string) ([]client.Object, error) {
 	ca, err := os.ReadFile(authority)
 	if err != nil {
@@ -50,7 +52,7 @@ func bootstrapping(authority string) ([]client.Object, error) {
 	}
 	const bootstrappers = api.BootstrapDefaultGroup
 	return []client.Object{
-		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: metav1.NamespacePublic}}, // made by the cloud, a bit later
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: metav1.NamespacePublic}}, // the cloud makes it a bit later
 		&corev1.Secret{
 			ObjectMeta: metav1.ObjectMeta{Namespace: edge.NamespaceSystem, Name: BootstrapSecret},
 			Type:       corev1.SecretTypeBootstrapToken,

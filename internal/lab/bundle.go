@@ -12,12 +12,12 @@ import (
 	"syscall"
 )
 
-// Where machines have no cgroups of their own, containerd is given a script in runc's place. containerd puts every
-// container into a cgroup (since its version 2 there is no setting against that), and runc fails if it cannot make that
-// cgroup, or cannot set a limit that a Pod asks for. The script has this program, which is the machine's first process,
-// take both out of a container's description before it calls runc.
+// On machines without their own cgroups, containerd runs a script instead of runc. containerd puts every container into
+// a cgroup (since version 2 no setting prevents that), and runc fails if it can't make that cgroup, or can't set a
+// limit that a Pod asks for. The script calls this program, the machine's first process, which removes both from a
+// container's description and then calls runc.
 
-// runcArg tells this program to stand in for runc: the path of the real one and its arguments follow.
+// runcArg makes this program stand in for runc. The path of the real runc and its arguments follow.
 const runcArg = "lab-runc"
 
 func runcScript(runc string) string {
@@ -25,7 +25,7 @@ func runcScript(runc string) string {
 		"exec '%[2]s' \"$@\"\n", runcArg, runc)
 }
 
-// runWithoutCgroups is runc, with args, for a container without cgroups. It returns only if it fails.
+// runWithoutCgroups runs runc with args for a container without cgroups. It returns only on failure.
 func runWithoutCgroups(runc string, args []string) error {
 	if bundle := bundleOf(args); bundle != "" {
 		path := filepath.Join(bundle, "config.json")
@@ -43,7 +43,7 @@ func runWithoutCgroups(runc string, args []string) error {
 	return syscall.Exec(runc, append([]string{runc}, args...), os.Environ())
 }
 
-// bundleOf finds the directory of a container's description among runc's arguments.
+// bundleOf finds the directory of a container's description in runc's arguments.
 func bundleOf(args []string) string {
 	for i, a := range args {
 		name, value, joined := strings.Cut(a, "=")
@@ -58,11 +58,10 @@ func bundleOf(args []string) string {
 	return ""
 }
 
-// withoutCgroups takes the cgroup and its limits out of a container's description, and the view of cgroups that the
-// container would have.
+// withoutCgroups removes the cgroup and its limits from a container's description, and the container's view of cgroups.
 func withoutCgroups(spec []byte) ([]byte, error) {
 	in := json.NewDecoder(bytes.NewReader(spec))
-	in.UseNumber() // some are beyond what a float64 holds
+	in.UseNumber() // some numbers do not fit into a float64
 	var all map[string]any
 	if err := in.Decode(&all); err != nil {
 		return nil, err

@@ -29,10 +29,10 @@ type Client struct {
 	http *http.Client
 }
 
-// ErrNotUp is returned when there is no lab of that name.
+// ErrNotUp says that no lab of that name runs.
 var ErrNotUp = errors.New("is not up; start it with: yurtlab up")
 
-// Connect returns a client of the running lab of that name, or ErrNotUp.
+// Connect returns a client of the running lab of that name. It fails with ErrNotUp.
 func Connect(name string) (*Client, error) {
 	dir, err := Dir(name)
 	if err != nil {
@@ -59,20 +59,20 @@ func (c *Client) dialSocket(ctx context.Context, name string) (net.Conn, error) 
 	return (&net.Dialer{Timeout: 2 * time.Second}).DialContext(ctx, "unix", filepath.Join(c.dir, name))
 }
 
-// Config is what the lab was started with.
+// Config returns the configuration that the lab was started with.
 func (c *Client) Config() (Config, error) {
 	o, err := readOrder(c.dir)
 	return o.Config, err
 }
 
-// Status returns the lab at this moment.
+// Status returns the present state of the lab.
 func (c *Client) Status(ctx context.Context) (Status, error) {
 	var s Status
 	err := c.call(ctx, http.MethodGet, "status", nil, &s)
 	return s, err
 }
 
-// Traffic returns the bytes over each node's WAN link, since the start or since the mark.
+// Traffic returns the bytes over each node's WAN link since the start or since the mark.
 func (c *Client) Traffic(ctx context.Context, sinceMark bool) (map[string]wire.Bytes, error) {
 	q := url.Values{}
 	if sinceMark {
@@ -83,7 +83,7 @@ func (c *Client) Traffic(ctx context.Context, sinceMark bool) (map[string]wire.B
 	return t, err
 }
 
-// Total is the sum over all nodes of what Traffic returns.
+// Total returns the sum over all nodes of what Traffic returned.
 func Total(traffic map[string]wire.Bytes) wire.Bytes {
 	var sum wire.Bytes
 	for _, b := range traffic {
@@ -108,7 +108,7 @@ func (c *Client) Heal(ctx context.Context, n Network, target string) error {
 	return c.call(ctx, http.MethodPost, "link", url.Values{"network": {string(n)}, "target": {target}}, nil)
 }
 
-// Shape gives the links of target (NODE or pool/POOL) to a network a shape. Cut and Heal leave it as it is.
+// Shape gives the links of target (NODE or pool/POOL) to a network a shape. Cut and Heal do not change it.
 func (c *Client) Shape(ctx context.Context, n Network, target string, shape LinkShape) error {
 	content, err := json.Marshal(shape)
 	if err != nil {
@@ -123,27 +123,27 @@ func (c *Client) Unshape(ctx context.Context, n Network, target string) error {
 	return c.call(ctx, http.MethodPost, "shape", url.Values{"network": {string(n)}, "target": {target}}, nil)
 }
 
-// Node does a to a component of a node; to the whole machine when the component is All.
+// Node performs an action on a component of a node; All means the whole machine.
 func (c *Client) Node(ctx context.Context, a Action, node string, component Component) error {
 	return c.call(ctx, http.MethodPost, "node",
 		url.Values{"action": {string(a)}, "node": {node}, "component": {string(component)}}, nil)
 }
 
-// Cloud does a to a program of the control plane (Etcd, KubeAPIServer and so on), or to all of it. When a program is
-// started, flags ("--name=value") stand in for its own of the same names, until it is started again. After a start of
+// Cloud performs an action on a program of the control plane (Etcd, KubeAPIServer and so on), or on all of it. At a
+// start, flags ("--name=value") replace the program's own of the same names until the next start. After a start of
 // kube-apiserver, or of all, the cloud serves.
 //
-// A kube-apiserver that is started over other data ("--etcd-prefix=/empty", with "--authorization-mode=AlwaysAllow", as
-// it has no roles there) tells the whole control plane that everything is gone, at a newer revision. Kill
-// KubeControllerManager first: its garbage collector would remember Services as gone, and then delete their
+// A kube-apiserver that starts over other data ("--etcd-prefix=/empty", with "--authorization-mode=AlwaysAllow",
+// because it has no roles there) tells the whole control plane that everything is gone, at a newer revision. Kill
+// KubeControllerManager first: its garbage collector would remember Services as gone, and later delete their
 // EndpointSlices from the real data.
 func (c *Client) Cloud(ctx context.Context, a Action, component Component, flags ...string) error {
 	return c.call(ctx, http.MethodPost, "cloud",
 		url.Values{"action": {string(a)}, "component": {string(component)}, "flag": flags}, nil)
 }
 
-// Output runs a program of the host in a node's machine, as iptables-save, and returns what it prints. It must end by
-// itself, with success.
+// Output runs a program of the host in a node's machine, such as iptables-save, and returns its output. The program
+// must end by itself, with success.
 func (c *Client) Output(ctx context.Context, node string, argv ...string) (string, error) {
 	var printed string
 	err := c.call(ctx, http.MethodPost, "output", url.Values{"node": {node}, "arg": argv}, &printed)
@@ -202,11 +202,11 @@ func (c *Client) call(ctx context.Context, method, path string, q url.Values, ou
 	return json.Unmarshal(body, out)
 }
 
-// callMargin is how much longer a caller waits than the lab takes at most to answer.
+// callMargin is how much longer a caller waits than the lab may take to answer.
 const callMargin = 5 * time.Second
 
-// Dial connects to a TCP address from within a machine's network; from the lab's own, which is on every switch and
-// never cut off, when machine is empty. It fails after dialTimeout.
+// Dial connects to a TCP address from within a machine's network. If machine is empty, it uses the lab's own network,
+// which is on every switch and never cut off. It fails after dialTimeout.
 func (c *Client) Dial(ctx context.Context, machine, address string) (net.Conn, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, dialTimeout+callMargin, errors.New("the lab does not answer"))
 	defer cancel()
@@ -232,7 +232,7 @@ func (c *Client) Dial(ctx context.Context, machine, address string) (net.Conn, e
 	return &bufferedConn{Conn: conn, in: in}, nil
 }
 
-// bufferedConn is a connection some of whose input may have been read ahead.
+// bufferedConn is a connection whose first input may already be in a buffer.
 type bufferedConn struct {
 	net.Conn
 	in *bufio.Reader
@@ -240,27 +240,27 @@ type bufferedConn struct {
 
 func (b *bufferedConn) Read(p []byte) (int, error) { return b.in.Read(p) }
 
-// CloudConfig is an administrator's access to the cloud.
+// CloudConfig returns an administrator's access to the cloud.
 func (c *Client) CloudConfig() (*rest.Config, error) { return c.config("admin", cloudAddress, "") }
 
-// CloudConfigAs is the access to the cloud with the certificate of that name in the lab's keys.
+// CloudConfigAs returns access to the cloud with the certificate of that name in the lab's keys.
 func (c *Client) CloudConfigAs(name string) (*rest.Config, error) {
 	return c.config(name, cloudAddress, "")
 }
 
-// CloudKeys are the files of the certificate that the cloud's kube-apiserver shows, and of its key.
+// CloudKeys returns the files of the certificate that the cloud's kube-apiserver shows, and of its key.
 func (c *Client) CloudKeys() (cert, key string) {
 	at := filepath.Join(c.dir, "pki", "kube-apiserver")
 	return at + ".crt", at + ".key"
 }
 
-// CloudConfigFrom is a node's own access to the cloud, across its own WAN link: what a program on the node has that
-// does not know of hubs.
+// CloudConfigFrom returns a node's own access to the cloud over its own WAN link, as a program on the node has that
+// does not know hubs.
 func (c *Client) CloudConfigFrom(node string) (*rest.Config, error) {
 	return c.config(node, cloudAddress, node)
 }
 
-// HubConfig is the access through a node's hub, without credentials of one's own: as the node.
+// HubConfig returns access through a node's hub without own credentials, which means as the node.
 func (c *Client) HubConfig(node string) (*rest.Config, error) {
 	return &rest.Config{
 		Host: hubAddress, QPS: -1,
@@ -278,19 +278,19 @@ func (c *Client) config(name, server, machine string) (*rest.Config, error) {
 	return cfg, nil
 }
 
-// Hub asks a node's hub what it says of itself.
+// Hub asks a node's hub for its status.
 func (c *Client) Hub(ctx context.Context, node string) (HubStatus, error) {
 	return askHub(ctx, func(ctx context.Context, _, address string) (net.Conn, error) {
 		return c.Dial(ctx, node, address)
 	})
 }
 
-// HubSettings writes a hub's configuration file (YAML, named as its flags are), which the hub reads when it starts and
-// looks at every 5 s.
+// HubSettings writes a hub's configuration file (YAML, with the names of its flags). The hub reads it at its start, and
+// checks it every 5 s.
 func (c *Client) HubSettings(node, yaml string) error { return c.replace(node, hubSettings, yaml) }
 
-// TakeOver has a node administered as a user's is: from now on the lab starts neither hub nor kubelet there, and, when the
-// machine is powered on, runs this script of a shell, which does. What of them runs is to be killed before.
+// TakeOver makes a node administered like a user's. From now on the lab starts neither hub nor kubelet there; when the
+// machine is powered on, the lab runs this shell script, which does. Kill those of them that run before.
 func (c *Client) TakeOver(node, script string) error {
 	dir := filepath.Join(c.dir, "machines", node)
 	if _, err := os.Stat(dir); err != nil || node == "" || strings.Contains(node, "/") {
@@ -302,7 +302,7 @@ func (c *Client) TakeOver(node, script string) error {
 // JoinWith puts another bootstrap token where a hub looks for one.
 func (c *Client) JoinWith(node, token string) error { return c.replace(node, bootstrapFile, token) }
 
-// replace writes a file anew that a hub reads while it runs.
+// replace replaces a file that a running hub reads.
 func (c *Client) replace(node, name, content string) error {
 	path := filepath.Join(c.dir, "machines", node, name)
 	if _, err := os.Stat(path); err != nil || node == "" || strings.Contains(node, "/") {
@@ -311,13 +311,13 @@ func (c *Client) replace(node, name, content string) error {
 	if err := os.WriteFile(path+".new", []byte(content), 0o600); err != nil {
 		return err
 	}
-	return os.Rename(path+".new", path) // a hub never finds half a file
+	return os.Rename(path+".new", path) // a hub never reads half a file
 }
 
-// HubCacheDir is the directory in which a node's hub keeps what it knows.
+// HubCacheDir returns the directory in which a node's hub keeps what it knows.
 func (c *Client) HubCacheDir(node string) (string, error) { return c.hubDir(node, hubCache) }
 
-// HubKeysDir is the directory in which a node's hub keeps the certificates that it got.
+// HubKeysDir returns the directory in which a node's hub keeps the certificates that it got.
 func (c *Client) HubKeysDir(node string) (string, error) { return c.hubDir(node, hubKeys) }
 
 func (c *Client) hubDir(node, name string) (string, error) {
@@ -328,7 +328,7 @@ func (c *Client) hubDir(node, name string) (string, error) {
 	return path, nil
 }
 
-// HubCache returns the paths of the files in it.
+// HubCache returns the paths of the files in HubCacheDir.
 func (c *Client) HubCache(node string) ([]string, error) {
 	dir, err := c.HubCacheDir(node)
 	if err != nil {
@@ -337,14 +337,14 @@ func (c *Client) HubCache(node string) ([]string, error) {
 	return filepath.Glob(filepath.Join(dir, "*"))
 }
 
-// AuditLog is the path of the cloud's audit log.
+// AuditLog returns the path of the cloud's audit log.
 func (c *Client) AuditLog() (string, error) {
 	path := filepath.Join(c.dir, "machines", cloudMachine, auditLog)
 	_, err := os.Stat(path)
 	return path, err
 }
 
-// Logs are the paths of the logs of our own programs on all machines.
+// Logs returns the paths of our own programs' logs on all machines.
 func (c *Client) Logs() ([]string, error) {
 	var all []string
 	for _, name := range []string{string(Hub), string(Coordinator), "coordinator-controller"} {
@@ -364,13 +364,13 @@ func (c *Client) Logs() ([]string, error) {
 	return all, nil
 }
 
-// containersOfOurs are those of our own programs in an installed lab, by the names that the programs have otherwise.
+// containersOfOurs are the containers of our own programs in an installed lab, by the programs' usual names.
 var containersOfOurs = map[Component]string{
 	Coordinator: edge.AppCoordinator, CoordinatorController: controllerProgram, Hub: "yurthub",
 }
 
-// containerLogs are the paths of the logs of a container in Pods of the system on a machine, the last written to at the
-// end.
+// containerLogs returns the paths of the logs of a container in the system's Pods on a machine, sorted by the last
+// write.
 func (c *Client) containerLogs(machine, container string) ([]string, error) {
 	paths, err := filepath.Glob(filepath.Join(c.dir, "machines", machine, "var-log", "pods", edge.NamespaceSystem+"_*",
 		container, "*.log"))
@@ -379,7 +379,7 @@ func (c *Client) containerLogs(machine, container string) ([]string, error) {
 	}
 	written := map[string]time.Time{}
 	for _, path := range paths {
-		if info, err := os.Stat(path); err == nil { // one that kubelet has just removed is the oldest
+		if info, err := os.Stat(path); err == nil { // one that kubelet has just removed counts as the oldest
 			written[path] = info.ModTime()
 		}
 	}
@@ -387,8 +387,8 @@ func (c *Client) containerLogs(machine, container string) ([]string, error) {
 	return paths, nil
 }
 
-// Log is the path of the log of a component of a node, or of the cloud. That of a container has a time, a stream and a mark
-// before each line.
+// Log returns the path of the log of a component of a node, or of the cloud. In a container's log each line begins with
+// a time, a stream and a mark.
 func (c *Client) Log(machine, component string) (string, error) {
 	dir := filepath.Join(c.dir, "machines", machine)
 	if _, err := os.Stat(dir); err != nil || machine == "" || strings.Contains(machine, "/") {

@@ -15,8 +15,8 @@ import (
 // cloudAddress is where the cloud's kube-apiserver serves.
 var cloudAddress = fmt.Sprintf("https://%s:6443", cloudWAN)
 
-// AdminToken is an administrator's bearer token at the cloud, for requests that go there through a hub. It is no
-// secret: the lab is in a network namespace of its own.
+// AdminToken is an administrator's bearer token for the cloud, for requests that go there through a hub. It is not
+// secret: the lab has its own network namespace.
 const AdminToken = "lab-admin"
 
 // controlPlaneKeys are the files that the control plane's programs need.
@@ -32,7 +32,7 @@ func controlPlaneKeys(cfg Config) []string {
 	return names
 }
 
-// controlPlane returns the commands that start the cloud, in two steps: what the first serves, the second needs.
+// controlPlane returns the commands that start the cloud, in two steps: the second needs what the first serves.
 func controlPlane(bins build.Binaries, disk string, cfg Config) (core, rest []machine.Command) {
 	t := cfg.Timing
 	cert := func(name string) string { return filepath.Join(disk, keysDir, name) }
@@ -57,14 +57,14 @@ func controlPlane(bins build.Binaries, disk string, cfg Config) (core, rest []ma
 		"--service-account-key-file=" + cert("sa.pub"), "--service-account-signing-key-file=" + cert("sa.key"),
 		"--service-account-issuer=https://kubernetes.default.svc",
 		"--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction", "--enable-bootstrap-token-auth",
-		"--allow-privileged=true", // as kubeadm's
+		"--allow-privileged=true", // as with kubeadm
 		"--token-auth-file=" + cert("tokens.csv"),
 		seconds("default-not-ready-toleration-seconds", t.Toleration),
 		seconds("default-unreachable-toleration-seconds", t.Toleration),
 		"--audit-policy-file=" + filepath.Join(disk, "audit-policy.yaml"),
 		"--audit-log-path=" + filepath.Join(disk, auditLog),
-		// A line is in the file before the answer's end is sent, and all lines are in one file: whoever has an answer
-		// finds it in the log.
+		// A line is in the file before the end of the answer is sent, and all lines are in one file: whoever has an
+		// answer finds it in the log.
 		"--audit-log-mode=blocking", "--audit-log-maxsize=4096",
 	}}
 	client := func(program, name string, flags ...string) machine.Command {
@@ -99,14 +99,14 @@ func controlPlane(bins build.Binaries, disk string, cfg Config) (core, rest []ma
 	return []machine.Command{etcd, apiserver}, rest
 }
 
-// silenceAfter is coordinator-controller's setting of that name, which must be less than the grace period.
+// silenceAfter returns coordinator-controller's setting of that name, which must be less than the grace period.
 func silenceAfter(t Timing) time.Duration { return t.Grace * 4 / 5 }
 
 // auditLog is a file on the cloud's disk.
 const auditLog = "audit.log"
 
-// auditPolicy records who did what to Leases, who used somebody else's identity, and who read the resources that a pool
-// shares, for the scenarios to check. A watch is recorded twice, as it begins and as it ends.
+// auditPolicy records who changed Leases, who impersonated somebody, and who read the resources that a pool shares, for
+// the scenarios to check. It records a watch twice, at its beginning and at its end.
 const auditPolicy = `apiVersion: audit.k8s.io/v1
 kind: Policy
 omitStages: [RequestReceived]
@@ -132,9 +132,8 @@ const (
 	CoordinatorController Component = "coordinator-controller"
 )
 
-// Cloud does a to a program of the control plane, or to all of it. A program is started with flags in the place of its
-// own flags of the same names; they last until it is started again. After a start of kube-apiserver, or of all, the
-// cloud serves.
+// Cloud performs an action on a program of the control plane, or on all of it. At a start, flags replace the program's
+// own of the same names until the next start. After a start of kube-apiserver, or of all, the cloud serves.
 func (l *Lab) Cloud(ctx context.Context, a Action, c Component, flags []string) error {
 	h := l.hosts[cloudMachine]
 	if l.cfg.Installed {
@@ -151,13 +150,13 @@ func (l *Lab) Cloud(ctx context.Context, a Action, c Component, flags []string) 
 		return err
 	}
 	if len(flags) > 0 && (c == All || a != Start && a != Restart) {
-		return fmt.Errorf("flags %v: only one program can be given flags, when it is started", flags)
+		return fmt.Errorf("flags %v: only the start of one program takes flags", flags)
 	}
 	if command.Argv, err = override(command.Argv, flags); err != nil {
 		return fmt.Errorf("%s: %w", c, err)
 	}
 	if a == Restart {
-		// One that has died is started all the same.
+		// A program that has died is started all the same.
 		_ = l.order(ctx, Kill, h, c, nil)
 		a = Start
 	}
@@ -172,7 +171,7 @@ func (l *Lab) Cloud(ctx context.Context, a Action, c Component, flags []string) 
 	return nil
 }
 
-// findCommand returns the command of a component; of none, for All.
+// findCommand returns the command of a component; for All it returns none.
 func findCommand(all []machine.Command, c Component) (machine.Command, error) {
 	if c == All {
 		return machine.Command{}, nil
@@ -186,8 +185,8 @@ func findCommand(all []machine.Command, c Component) (machine.Command, error) {
 	return machine.Command{}, fmt.Errorf("the cloud has no %s: want one of %s, or all", c, strings.Join(names, ", "))
 }
 
-// override replaces flags ("--name=value", or "--name" for true) of a command line, and adds those that it does not
-// have. A list such as --authorization-mode would else grow by what is given again.
+// override replaces flags ("--name=value", or "--name" for true) in a command line, and adds missing ones. Without it,
+// a repeated list flag such as --authorization-mode would only grow.
 func override(argv, flags []string) ([]string, error) {
 	argv = slices.Clone(argv)
 	for _, f := range flags {

@@ -13,12 +13,12 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// etcdAddress is where the cloud's etcd serves, to the cloud's own machine only.
+// etcdAddress is where the cloud's etcd serves, only for the cloud's own machine.
 const etcdAddress = "127.0.0.1:2379"
 
 // Compact makes the cloud's etcd forget all history before its present revision, which it returns. kube-apiserver
-// answers from its own watch cache as long as it can, and so still knows what etcd does not: restart it
-// (Cloud(ctx, Restart, KubeAPIServer)) and every watch that has not seen the newest change has to begin anew (410).
+// answers from its own watch cache as long as it can, so it still knows what etcd has forgotten. After its restart
+// (Cloud(ctx, Restart, KubeAPIServer)) every watch that has not seen the newest change must start again (410).
 func (c *Client) Compact(ctx context.Context) (edge.Revision, error) {
 	client := http.Client{Transport: &http.Transport{
 		DisableKeepAlives: true,
@@ -26,7 +26,7 @@ func (c *Client) Compact(ctx context.Context) (edge.Revision, error) {
 			return c.Dial(ctx, cloudMachine, address)
 		},
 	}}
-	// etcd's gateway speaks JSON with 64-bit numbers as strings. Any read tells the present revision.
+	// etcd's gateway speaks JSON, with 64-bit numbers as strings. Any read returns the present revision.
 	var read struct {
 		Header struct {
 			Revision string `json:"revision"`

@@ -22,12 +22,12 @@ const (
 	Hollow Kubelet = "hollow"
 )
 
-// Timing is Kubernetes' own settings of how fast a silent node is noticed and its Pods are moved.
+// Timing holds the Kubernetes settings that decide how fast a silent node is noticed and its Pods are moved.
 type Timing struct {
-	// Lease is kubelet's nodeLeaseDurationSeconds; it renews four times in that time.
+	// Lease is kubelet's nodeLeaseDurationSeconds. kubelet renews four times in that time.
 	Lease time.Duration `json:"lease"`
-	// Report is kubelet's nodeStatusReportFrequency: how often a status is reported that has not changed. Hollow kubelets have
-	// Kubernetes' own, 5 minutes, in any timing.
+	// Report is kubelet's nodeStatusReportFrequency: how often it reports an unchanged status. Hollow kubelets always
+	// use Kubernetes' default, 5 minutes.
 	Report time.Duration `json:"report"`
 	// Grace is kube-controller-manager's node-monitor-grace-period, Monitor its node-monitor-period.
 	Grace   time.Duration `json:"grace"`
@@ -37,13 +37,13 @@ type Timing struct {
 }
 
 var (
-	// Quick is for scenarios that must not take long. The grace period is not shortened as much as the rest: half of it
-	// must cover what does not shrink with it, the time in which a hub notices a silent link (5 s).
+	// Quick is for scenarios that must not take long. The grace period shrinks less than the rest: half of it must
+	// cover the time in which a hub notices a silent link (5 s), which does not shrink.
 	Quick = Timing{
 		Lease: 8 * time.Second, Report: 4 * time.Second, Grace: 20 * time.Second, Monitor: time.Second,
 		Toleration: 5 * time.Second,
 	}
-	// Stock is Kubernetes' own timing (1.36), but for the toleration, which is 300 s there.
+	// Stock is Kubernetes' own timing (1.36), except for the toleration, which is 300 s there.
 	Stock = Timing{
 		Lease: 40 * time.Second, Report: 5 * time.Minute, Grace: 50 * time.Second, Monitor: 5 * time.Second,
 		Toleration: 30 * time.Second,
@@ -56,48 +56,48 @@ type Config struct {
 	Pools   int     `json:"pools"`
 	Nodes   int     `json:"nodes"` // in each pool
 	Kubelet Kubelet `json:"kubelet"`
-	// NoKubelet makes nodes that run a hub and nothing else (but a CoreDNS, if that is wanted), for measuring many hubs.
-	// There are no Node objects then, and no kube-proxy.
+	// NoKubelet makes nodes that run only a hub (and a CoreDNS, if wanted), to measure many hubs. Then there are no
+	// Node objects, and no kube-proxy.
 	NoKubelet bool `json:"noKubelet,omitempty"`
 	// NoProxy leaves kube-proxy out.
 	NoProxy bool `json:"noProxy,omitempty"`
-	// CoreDNS runs a CoreDNS on each node, beside its hub and as a client of it, as kube-proxy is. It is built only for
-	// a lab that asks for it.
+	// CoreDNS runs a CoreDNS on each node as a client of its hub, like kube-proxy. It is built only for a lab that asks
+	// for it.
 	CoreDNS bool `json:"coreDNS,omitempty"`
-	// KubectlOlder brings a kubectl of the minor version before ours, for Client.KubectlOlder. It is built only for a lab that
-	// asks for it.
+	// KubectlOlder adds a kubectl of the minor version before ours, for Client.KubectlOlder. It is built only for a lab
+	// that asks for it.
 	KubectlOlder bool `json:"kubectlOlder,omitempty"`
 	// NoCoordinator starts the hubs with --enable-coordinator=false, and no coordinator.
 	NoCoordinator bool `json:"noCoordinator,omitempty"`
-	// Bootstrap has the hubs get their certificates by themselves, with BootstrapToken, and serve Pods at their nodes'
+	// Bootstrap makes the hubs get their certificates themselves, with BootstrapToken, and serve Pods at their nodes'
 	// addresses in the LAN.
 	Bootstrap bool `json:"bootstrap,omitempty"`
-	// CertificateLife is how long after their making the certificates end that the cloud signs; zero: a year.
+	// CertificateLife is the life of the certificates that the cloud signs; zero means a year.
 	CertificateLife time.Duration `json:"certificateLife,omitempty"`
-	// Installed makes the lab as an installation makes a cluster: the cloud's machine is a node as well, where
-	// coordinator-controller runs as a Pod by the chart, and coordinators are Pods that it makes for YurtCoordinators. Else
-	// the lab starts our programs by itself.
+	// Installed makes the lab as an installation makes a cluster. The cloud's machine is also a node, where
+	// coordinator-controller runs as a Pod from the chart; coordinators are Pods that it makes for YurtCoordinators.
+	// Otherwise the lab itself starts our programs.
 	Installed bool `json:"installed,omitempty"`
 	// Chart is the directory of the chart that an Installed lab applies.
 	Chart string `json:"chart,omitempty"`
-	// ChartValues are values of the chart, NAME=VALUE as for helm --set-string, after the lab's own.
+	// ChartValues are values for the chart, NAME=VALUE as for helm --set-string, after the lab's own.
 	ChartValues []string `json:"chartValues,omitempty"`
-	// NoCgroups is set by Up where it is not root: real kubelets and containers then do without cgroups.
+	// NoCgroups is set by Up if it is not root: real kubelets and containers then do without cgroups.
 	NoCgroups bool `json:"noCgroups,omitempty"`
-	// HubFlags are given to every hub after its own.
+	// HubFlags are added to every hub's own flags.
 	HubFlags []string `json:"hubFlags,omitempty"`
 	Timing   Timing   `json:"timing"`
 }
 
-// AsInstalled is the same lab with the system installed: its coordinators are Pods, which real kubelets run, in pools that
-// are large enough to have one.
+// AsInstalled returns the same lab with the system installed: its coordinators are Pods run by real kubelets, and its
+// pools are large enough for one.
 func (c Config) AsInstalled() Config {
 	c.Installed, c.Kubelet, c.NoKubelet = true, Real, false
 	c.Nodes = max(c.Nodes, edge.MinPoolNodes)
 	return c
 }
 
-// DefaultName is the name of a lab that is given none.
+// DefaultName is the name of a lab without a given name.
 const DefaultName = "default"
 
 var validName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?$`)
@@ -116,11 +116,11 @@ func (c Config) Validate() error {
 	case !c.Installed:
 		return nil
 	case c.Kubelet != Real || c.NoKubelet:
-		return errors.New("--installed: the system runs in Pods, which needs --kubelet real")
+		return errors.New("--installed runs the system in Pods, which needs --kubelet real")
 	case c.NoCoordinator:
 		return errors.New("--installed makes a coordinator for each pool: leave --no-coordinator out")
 	case c.Nodes < edge.MinPoolNodes:
-		return fmt.Errorf("--nodes %d: a pool with a coordinator has %d or more, which --installed makes", c.Nodes,
+		return fmt.Errorf("--nodes %d: --installed makes coordinators, which need %d or more", c.Nodes,
 			edge.MinPoolNodes)
 	}
 	return nil
@@ -137,11 +137,11 @@ const (
 	CoreDNS     Component = "coredns"
 	Coordinator Component = "coordinator"
 	Containerd  Component = "containerd"
-	// All is the whole machine: killing it is a power cut, pausing it stops every process in it.
+	// All is the whole machine: to kill it is a power cut, to pause it stops all its processes.
 	All Component = "all"
 )
 
-// StateRoot is where labs keep their files while they are up: one directory for each.
+// StateRoot is where running labs keep their files, each in its own directory.
 func StateRoot() (string, error) {
 	if os.Geteuid() == 0 {
 		return "/var/lib/yurtlab", nil
@@ -156,7 +156,7 @@ func StateRoot() (string, error) {
 	return filepath.Join(home, ".local", "state", "yurtlab"), nil
 }
 
-// Dir is the directory of the lab of that name.
+// Dir returns the directory of the lab of that name.
 func Dir(name string) (string, error) {
 	if !validName.MatchString(name) {
 		return "", fmt.Errorf("--name %q: want up to 40 lower-case letters, digits and hyphens", name)
@@ -176,9 +176,10 @@ const (
 	logFile    = "lab.log"
 )
 
-// watchers is about how many instances of inotify a lab needs, counted in labs of 10 and 30 nodes with Kubernetes 1.36.
+// watchers returns about how many inotify instances a lab needs, counted in labs of 10 and 30 nodes with Kubernetes
+// 1.36.
 func (c Config) watchers() int {
-	each := map[Kubelet]int{Real: 8, Hollow: 2}[c.Kubelet] // the real one's containerd has two of them
+	each := map[Kubelet]int{Real: 8, Hollow: 2}[c.Kubelet] // a real node's containerd has two of them
 	if c.NoKubelet {
 		each = 0
 	}

@@ -29,11 +29,12 @@ func TestValidate(t *testing.T) {
 		{"too many nodes", func(c *Config) { c.Nodes = MaxNodes + 1 }, "--nodes 251"},
 		{"no kubelet", func(c *Config) { c.Kubelet = "" }, "--kubelet"},
 		{"installed", func(c *Config) { c.Kubelet, c.Installed = Real, true }, ""},
-		{"installed, hollow", func(c *Config) { c.Installed = true }, "--installed: the system runs in Pods"},
+		{"installed, hollow", func(c *Config) { c.Installed = true }, "--installed runs the system in Pods"},
 		{"installed, no kubelets", func(c *Config) { c.Kubelet, c.Installed, c.NoKubelet = Real, true, true }, "--kubelet real"},
 		{"installed, no coordinator", func(c *Config) { c.Kubelet, c.Installed, c.NoCoordinator = Real, true, true },
 			"leave --no-coordinator out"},
-		{"installed, two nodes", func(c *Config) { c.Kubelet, c.Installed, c.Nodes = Real, true, 2 }, "--nodes 2: a pool with"},
+		{"installed, two nodes", func(c *Config) { c.Kubelet, c.Installed, c.Nodes = Real, true, 2 },
+			"--nodes 2: --installed makes"},
 		{"another kubelet", func(c *Config) { c.Kubelet = "fake" }, `--kubelet "fake": want real or hollow`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -8,7 +8,7 @@ import (
 	"yurtcoordinator/internal/lab/machine"
 )
 
-// NoContainers says why containers can't run on this machine, or nothing if they can.
+// NoContainers says why containers can't run on this machine; empty means that they can.
 func NoContainers() string {
 	if os.Geteuid() != 0 {
 		return noContainersUnprivileged()

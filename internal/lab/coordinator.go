@@ -28,8 +28,8 @@ const controllerProgram = "coordinator-controller"
 // accessKey is the key of an operator's kubeconfig in its Secret.
 const accessKey = "kubeconfig"
 
-// Coordinator is the node that a pool's coordinator runs on, or is about to. In an installed lab that is where its Pod
-// is, as last heard from the cloud.
+// Coordinator returns the node that runs a pool's coordinator, or is about to. In an installed lab that is its Pod's
+// node, as last heard from the cloud.
 func (l *Lab) Coordinator(pool int) (edge.NodeName, error) {
 	p, err := l.coordinatorPlace(pool)
 	return p.name(), err
@@ -50,7 +50,8 @@ func (l *Lab) coordinatorPlace(pool int) (place, error) {
 		poolName(pool))
 }
 
-// coordinatorAmong finds the Pod of a pool's coordinator: of several the one that stays, and of those the youngest.
+// coordinatorAmong finds the Pod of a pool's coordinator. Of several it takes one that stays, and of those the
+// youngest.
 func coordinatorAmong(pods []*corev1.Pod, all []place, pool int) (where place, found bool) {
 	at := map[string]place{}
 	for _, p := range all {
@@ -67,7 +68,7 @@ func coordinatorAmong(pods []*corev1.Pod, all []place, pool int) (where place, f
 	return where, best != nil
 }
 
-// better reports whether pod is rather the coordinator than other.
+// better reports whether pod is more likely the coordinator than other.
 func better(pod, other *corev1.Pod) bool {
 	if goes, otherGoes := ends(pod), ends(other); goes != otherGoes {
 		return otherGoes
@@ -80,7 +81,7 @@ func ends(pod *corev1.Pod) bool {
 	return pod.DeletionTimestamp != nil || pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded
 }
 
-// access is the operators' kubeconfig for a pool's coordinator, as the cloud has it, or had it when it last answered.
+// access returns the operators' kubeconfig for a pool's coordinator, as the cloud has it, or as it last answered.
 func (l *Lab) access(ctx context.Context, pool int) ([]byte, error) {
 	if !l.cfg.Installed {
 		return nil, errors.New("only an installed lab has kubeconfigs in the cloud")
@@ -106,8 +107,8 @@ func (l *Lab) access(ctx context.Context, pool int) ([]byte, error) {
 // restartTimeout bounds the wait for a kubelet to start a container again.
 const restartTimeout = time.Minute
 
-// containerised does a to all processes of a program that runs in a container of a machine. What has been killed is
-// started again by kubelet: Start waits for that.
+// containerised performs an action on all processes of a program that runs in a container of a machine. kubelet
+// restarts what has been killed; Start waits for that.
 func (l *Lab) containerised(ctx context.Context, a Action, h *host, program string) error {
 	h.busy.Lock()
 	defer h.busy.Unlock()
@@ -125,7 +126,7 @@ func (l *Lab) containerised(ctx context.Context, a Action, h *host, program stri
 	case Resume:
 		return m.SignalProgram(ctx, program, syscall.SIGCONT)
 	case Restart:
-		_ = m.SignalProgram(ctx, program, syscall.SIGKILL) // one that has died is started all the same
+		_ = m.SignalProgram(ctx, program, syscall.SIGKILL) // a program that has died is started all the same
 	}
 	return waitRunning(ctx, m, program)
 }
@@ -141,7 +142,7 @@ func waitRunning(ctx context.Context, m *machine.Machine, program string) error 
 		select {
 		case <-time.After(20 * time.Millisecond):
 		case <-ctx.Done():
-			return fmt.Errorf("kubelet on %s does not start %s: is it meant to run there? see: yurtlab logs %[1]s kubelet",
+			return fmt.Errorf("kubelet on %s does not start %s: should it run there? see: yurtlab logs %[1]s kubelet",
 				m.Spec.Name, program)
 		}
 	}
@@ -174,7 +175,7 @@ func (s *server) poolOf(r *http.Request) (int, error) {
 	return pool, nil
 }
 
-// coordinatorAt is where a coordinator is.
+// coordinatorAt says where a coordinator is.
 type coordinatorAt struct {
 	Node   string `json:"node"`
 	Server string `json:"server"`
@@ -182,24 +183,24 @@ type coordinatorAt struct {
 
 func ofPool(pool int) url.Values { return url.Values{"pool": {strconv.Itoa(pool)}} }
 
-// Coordinator is the node that a pool's coordinator runs on, or is about to: the pool's first, or in an installed lab
-// whichever its Pod is on.
+// Coordinator returns the node that runs a pool's coordinator, or is about to: the pool's first node, or in an
+// installed lab the node of its Pod.
 func (c *Client) Coordinator(ctx context.Context, pool int) (node string, err error) {
 	var at coordinatorAt
 	err = c.call(ctx, http.MethodGet, "coordinator", ofPool(pool), &at)
 	return at.Node, err
 }
 
-// Access is the kubeconfig that an installation makes for a pool's operators. Only an installed lab has one.
+// Access returns the kubeconfig that an installation makes for a pool's operators. Only an installed lab has one.
 func (c *Client) Access(ctx context.Context, pool int) ([]byte, error) {
 	var kubeconfig []byte
 	err := c.call(ctx, http.MethodGet, "access", ofPool(pool), &kubeconfig)
 	return kubeconfig, err
 }
 
-// CoordinatorConfig is the access to a pool's coordinator with the certificate of that name in the lab's keys:
+// CoordinatorConfig returns access to a pool's coordinator with the certificate of that name in the lab's keys:
 // "operator", a node's name, or one of those that must be refused. In an installed lab it reaches the coordinator
-// wherever it goes, and "operator" is what the cloud has for operators.
+// wherever that moves, and "operator" is the kubeconfig that the cloud has for operators.
 func (c *Client) CoordinatorConfig(pool int, name string) (*rest.Config, error) {
 	cfg, err := c.Config()
 	if err != nil {
@@ -223,16 +224,16 @@ func (c *Client) CoordinatorConfig(pool int, name string) (*rest.Config, error) 
 		if err != nil {
 			return nil, err
 		}
-		own.CAData = access.CAData // the client is the lab's, the server is not
+		own.CAData = access.CAData // the client certificate is the lab's, the server's is not
 		access = own
 	}
 	access.QPS = -1
-	access.ServerName = poolName(pool).CoordinatorServerName() // whatever its address is by then
+	access.ServerName = poolName(pool).CoordinatorServerName() // whatever its address is then
 	access.Dial = func(ctx context.Context, _, _ string) (net.Conn, error) { return c.dialCoordinator(ctx, pool) }
 	return access, nil
 }
 
-// dialCoordinator connects to a pool's coordinator from the lab's own place in the pool's LAN.
+// dialCoordinator connects to a pool's coordinator from the lab's own address in the pool's LAN.
 func (c *Client) dialCoordinator(ctx context.Context, pool int) (net.Conn, error) {
 	var at coordinatorAt
 	if err := c.call(ctx, http.MethodGet, "coordinator", ofPool(pool), &at); err != nil {
@@ -245,8 +246,8 @@ func (c *Client) dialCoordinator(ctx context.Context, pool int) (net.Conn, error
 	return c.Dial(ctx, "", server.Host)
 }
 
-// operatorArgs are those that make kubectl the operator at a pool's coordinator: in an installed lab, the kubeconfig of
-// the cloud as it is.
+// operatorArgs returns the arguments that make kubectl the operator at a pool's coordinator. In an installed lab they
+// name the unchanged kubeconfig from the cloud.
 func (c *Client) operatorArgs(ctx context.Context, cfg Config, pool int) ([]string, error) {
 	if !cfg.Installed {
 		return []string{

@@ -22,8 +22,8 @@ const (
 	portDNS = 53
 )
 
-// corefile is that of a CoreDNS that runs on a node and knows the cluster through the node's hub. There is no cache:
-// an answer is what CoreDNS knows at that moment.
+// corefile returns the configuration of a CoreDNS that runs on a node and sees the cluster through the node's hub. It
+// has no cache: an answer is what CoreDNS knows at that moment.
 func (n node) corefile() string {
 	return strings.NewReplacer("$LAN", n.lan().String(), "$HUB", hubAddress, "$DOMAIN", clusterDomain).Replace(`. {
     bind 127.0.0.1 $LAN
@@ -50,8 +50,8 @@ func (n node) kubeletDNS() string {
 // dnsTimeout is how long an answer may take. CoreDNS answers from memory; while it starts it waits 5 s for its lists.
 const dnsTimeout = 10 * time.Second
 
-// Lookup asks a node's own CoreDNS for the addresses (A records) of a Service, over TCP, from within the node: those of
-// its endpoints, if it is headless. They are sorted. A name that does not exist is an error.
+// Lookup asks a node's own CoreDNS for the addresses (A records) of a Service, over TCP, from within the node. A
+// headless Service has its endpoints' addresses. The result is sorted. A name that does not exist is an error.
 func (c *Client) Lookup(ctx context.Context, node, namespace, service string) ([]netip.Addr, error) {
 	ctx, cancel := context.WithTimeout(ctx, dnsTimeout)
 	defer cancel()
@@ -69,10 +69,10 @@ func (c *Client) Lookup(ctx context.Context, node, namespace, service string) ([
 	return addresses, nil
 }
 
-// askDNS asks for the A records of name over a TCP connection, where each message has its length before it.
-// (RFC 1035, 4.2.2)
+// askDNS asks for the A records of name over a TCP connection, where each message has its length before it (RFC 1035,
+// 4.2.2).
 func askDNS(conn io.ReadWriter, name string) ([]netip.Addr, error) {
-	const id = 1 // a connection is for one question
+	const id = 1 // a connection carries one question
 	query, err := dnsQuery(name, id)
 	if err != nil {
 		return nil, err

@@ -11,9 +11,9 @@ import (
 	"strconv"
 )
 
-// Inside returns the command that runs a program of the host on a machine's network, as if one of the machine's own
-// programs did: to it, 127.0.0.1 is the machine. It sees the host's files, and of /proc the lab's processes only.
-// Killing the command may leave the program running; it ends with the lab.
+// Inside returns the command that runs a program of the host on a machine's network, as if it ran on the machine: to
+// it, 127.0.0.1 is the machine. It sees the host's files, and in /proc only the lab's processes. A kill of the command
+// may leave the program running; it ends with the lab.
 func (c *Client) Inside(ctx context.Context, name string, argv ...string) (*exec.Cmd, error) {
 	var pid int
 	if err := c.call(ctx, http.MethodGet, "pid", url.Values{"machine": {name}}, &pid); err != nil {
@@ -24,7 +24,8 @@ func (c *Client) Inside(ctx context.Context, name string, argv ...string) (*exec
 	}, argv))
 }
 
-// inside returns the command nsenter into namespaces of the lab's own process: args are which, and what to run there.
+// inside returns the command nsenter for namespaces of the lab's own process. args name the namespaces and the command
+// to run there.
 func (c *Client) inside(ctx context.Context, args []string) (*exec.Cmd, error) {
 	pids, err := supervisors(c.dir)
 	if err != nil || len(pids) == 0 {

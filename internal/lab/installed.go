@@ -21,21 +21,21 @@ import (
 	"yurtcoordinator/internal/lab/image"
 )
 
-// An installed lab does what the operator of a cluster does: it renders the chart, applies it, and then a NodePool and a
-// YurtCoordinator for each pool. Where it differs from a cluster is in values: images that are on the nodes already, and
+// An installed lab does what a cluster's operator does: it renders and applies the chart, and then makes a NodePool and
+// a YurtCoordinator for each pool. It differs from a cluster only in values: images that are already on the nodes, and
 // the lab's timing.
 
 // YurtCoordinators is the resource of coordinators.
 var YurtCoordinators = schema.GroupVersionResource{Group: "apps.openyurt.io", Version: "v1alpha1", Resource: "yurtcoordinators"}
 
-// labelControlPlane is on the cloud's node, as kubeadm puts it on one that runs a control plane; and so is a taint of
+// labelControlPlane is on the cloud's node, as kubeadm puts it on a node that runs a control plane. So is a taint with
 // that key.
 const labelControlPlane = "node-role.kubernetes.io/control-plane"
 
-// release is the name that the chart is installed under.
+// release is the name of the chart's release.
 const release = "yurt-coordinator"
 
-// chartValues are what Helm is given in the place of the chart's own.
+// chartValues are the values that Helm gets in place of the chart's own.
 func chartValues(t Timing) []string {
 	return []string{
 		"image.registry=" + image.SystemRegistry,
@@ -45,10 +45,10 @@ func chartValues(t Timing) []string {
 	}
 }
 
-// HubImage is the hub's image, which all nodes of an installed lab have.
+// HubImage returns the hub's image, which all nodes of an installed lab have.
 func HubImage() string { return image.SystemRegistry + "/yurthub:" + image.SystemTag }
 
-// renderCommand is Helm's, which writes the chart's manifests.
+// renderCommand returns the Helm command that writes the chart's manifests.
 func (l *Lab) renderCommand(ctx context.Context) *exec.Cmd {
 	args := []string{"template", release, l.cfg.Chart, "--namespace=" + edge.NamespaceSystem}
 	for _, v := range slices.Concat(chartValues(l.cfg.Timing), l.cfg.ChartValues) {
@@ -59,14 +59,14 @@ func (l *Lab) renderCommand(ctx context.Context) *exec.Cmd {
 	return cmd
 }
 
-// helmHome has Helm keep its own files in a lab's directory.
+// helmHome makes Helm keep its own files in a lab's directory.
 func helmHome(dir string) []string {
 	home := filepath.Join(dir, "helm")
 	return []string{"HELM_CACHE_HOME=" + home, "HELM_CONFIG_HOME=" + home, "HELM_DATA_HOME=" + home}
 }
 
-// Helm returns the command that runs Helm against the cloud of an installed lab, for the release of this name that its chart
-// is installed under, in its namespace: verb, name, chart and values (both but for uninstall), and args.
+// Helm returns the command that runs Helm on the release of the chart in an installed lab's cloud, in its namespace:
+// verb, release name, chart and values (both except for uninstall), and args.
 func (c *Client) Helm(ctx context.Context, verb string, args ...string) (*exec.Cmd, error) {
 	o, err := readOrder(c.dir)
 	if err != nil {
@@ -93,7 +93,8 @@ func (c *Client) Helm(ctx context.Context, verb string, args ...string) (*exec.C
 	return cmd, nil
 }
 
-// install gives the cloud, which serves, the chart. What is there already, since the cloud was powered on again, stays.
+// install applies the chart to the cloud, which already serves. Objects that exist, because the cloud was powered on
+// again, stay.
 func (l *Lab) install(ctx context.Context, progress func(string)) error {
 	rendered, err := output(l.renderCommand(ctx))
 	if err != nil {
@@ -102,7 +103,7 @@ func (l *Lab) install(ctx context.Context, progress func(string)) error {
 	if err := l.apply(ctx, "chart.yaml", rendered); err != nil {
 		return err
 	}
-	progress("the chart is applied")
+	progress("applied the chart")
 	return nil
 }
 
@@ -121,7 +122,7 @@ func (l *Lab) apply(ctx context.Context, name string, manifests []byte) error {
 	return nil
 }
 
-// output runs a program; its error has what the program said.
+// output runs a program. On failure the error contains what the program printed.
 func output(cmd *exec.Cmd) ([]byte, error) {
 	out, err := cmd.Output()
 	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
@@ -130,7 +131,7 @@ func output(cmd *exec.Cmd) ([]byte, error) {
 	return out, err
 }
 
-// poolManifests are a NodePool and a YurtCoordinator for each pool.
+// poolManifests returns a NodePool and a YurtCoordinator for each pool.
 func poolManifests(pools int) []byte {
 	var b strings.Builder
 	for p := 1; p <= pools; p++ {
@@ -154,11 +155,11 @@ func (l *Lab) makeCoordinators(ctx context.Context, progress func(string)) error
 	if err := l.markControlPlane(ctx); err != nil {
 		return err
 	}
-	// New definitions are served after some tenths of a second.
+	// A new definition is served after some tenths of a second.
 	if err := l.again(ctx, func() error { return l.apply(ctx, "pools.yaml", poolManifests(l.cfg.Pools)) }); err != nil {
 		return err
 	}
-	progress(fmt.Sprintf("%d NodePools and YurtCoordinators are made", l.cfg.Pools))
+	progress(fmt.Sprintf("made %d NodePools and YurtCoordinators", l.cfg.Pools))
 	objects, err := dynamic.NewForConfig(l.watch.access)
 	if err != nil {
 		return err
@@ -175,7 +176,7 @@ func (l *Lab) makeCoordinators(ctx context.Context, progress func(string)) error
 		if err != nil {
 			return fmt.Errorf("YurtCoordinator %s: %w; see: yurtlab logs cloud coordinator-controller", name, err)
 		}
-		if _, err := l.access(ctx, p); err != nil { // known, should the cloud be gone when it is asked for
+		if _, err := l.access(ctx, p); err != nil { // kept in case the cloud is gone when somebody needs it
 			return err
 		}
 		node, err := l.Coordinator(p)
@@ -187,7 +188,7 @@ func (l *Lab) makeCoordinators(ctx context.Context, progress func(string)) error
 	return nil
 }
 
-// notReady says why a YurtCoordinator is not Ready; nil if it is.
+// notReady returns why a YurtCoordinator is not Ready; nil means that it is.
 func notReady(o *unstructured.Unstructured) error {
 	conditions, _, err := unstructured.NestedSlice(o.Object, "status", "conditions")
 	if err != nil {
@@ -210,7 +211,7 @@ func notReady(o *unstructured.Unstructured) error {
 	return errors.New("it is not Ready: " + strings.Join(said, "; "))
 }
 
-// markControlPlane puts the label of a control plane's node on the cloud's, which kubelet may not do itself.
+// markControlPlane puts a control plane's label on the cloud's node. kubelet must not do this itself.
 func (l *Lab) markControlPlane(ctx context.Context) error {
 	patch := []byte(`{"metadata":{"labels":{"` + labelControlPlane + `":""}}}`)
 	return l.again(ctx, func() error {
@@ -219,7 +220,7 @@ func (l *Lab) markControlPlane(ctx context.Context) error {
 	})
 }
 
-// again tries until it succeeds, and returns the last error when ctx ends.
+// again calls try until it succeeds. When ctx ends it returns the last error.
 func (l *Lab) again(ctx context.Context, try func() error) error {
 	for {
 		err := try()

@@ -17,23 +17,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The lab's own process is pid 1 of namespaces of its own and is root in them. Started by root, it is root outside as
-// well. Started by anybody else, it lives in a user namespace whose root is that user:
+// The lab's own process is pid 1 of new namespaces and is root in them. If root starts it, it is also root outside. If
+// anybody else starts it, it lives in a user namespace whose root is that user:
 //
-//   - for hollow kubelets the user's own id is all there is. The kernel grants that to everybody; every file that the
-//     lab makes belongs to the user.
-//   - for containers, whose images have files of many owners, the ids of /etc/subuid and /etc/subgid are there too.
-//     newuidmap and newgidmap, which are privileged, map them. They need the process to exist, and the kernel
-//     gives root's rights at an execve only: so the process waits until the ids are there and executes itself anew.
+//   - for hollow kubelets there is only the user's own id. The kernel allows that to everybody; every file that the lab
+//     makes belongs to the user.
+//   - for containers, whose images have files of many owners, there are also the ids of /etc/subuid and /etc/subgid.
+//     newuidmap and newgidmap, which are privileged, map them. They need an existing process, and the kernel gives root's
+//     rights only at an execve: so the process waits for its ids and executes itself again.
 //
-// unshare --map-auto of util-linux does the second as well, but only since its release 2.38, and leaves a process
+// unshare --map-auto of util-linux also does the second, but only since its release 2.38, and it leaves a process
 // outside.
 
 const isolated = syscall.CLONE_NEWPID | syscall.CLONE_NEWNS | syscall.CLONE_NEWNET | syscall.CLONE_NEWIPC |
 	syscall.CLONE_NEWUTS
 
-// isolate starts this program, self, with args in namespaces of its own, in which it is root. The program must call
-// becomeRoot first. Ids are those that it is given beside the caller's own, where the caller is not root.
+// isolate starts this program, self, with args in new namespaces, in which it is root. The program must call becomeRoot
+// first. If the caller is not root, ids are those that the program gets besides the caller's own.
 func isolate(self string, log *os.File, ids grants, namespaces uintptr, args ...string) (*exec.Cmd, error) {
 	cmd := exec.Command(self, args...)
 	cmd.Stdout, cmd.Stderr = log, log
@@ -96,16 +96,16 @@ func ignoreExit(err error) error {
 	return err
 }
 
-// mappedFD is the file on which a process, if told by this variable of its environment, is told that its ids are
+// mappedFD is a file. If mappedEnv is set in a process's environment, that file tells the process that its ids are
 // mapped.
 const (
 	mappedFD  = 3
 	waitForID = "YURTLAB_WAIT_FOR_IDS=yes"
 )
 
-// becomeRoot returns at once in a process that has root's rights. One that isolate has told to, waits until the parent
-// has made it root of its user namespace, and executes the program anew, which returns only if it fails. (To be user 0
-// is not enough: the ids may be there before this asks.)
+// becomeRoot returns at once in a process that has root's rights. In a process that isolate told to wait, it waits
+// until the parent has made the process root of its user namespace. Then it executes the program again, and returns
+// only if that fails. (To be user 0 is not enough: the ids may exist before this check.)
 func becomeRoot() error {
 	env := os.Environ()
 	i := slices.Index(env, waitForID)
@@ -122,10 +122,10 @@ func becomeRoot() error {
 // span is a range of ids of the host.
 type span struct{ start, count int }
 
-// grants are the ids that the system lets a user who is not root map into user namespaces, beside the own.
+// grants are the ids that the system lets an ordinary user map into user namespaces, besides the user's own.
 type grants struct{ users, groups []span }
 
-// granted reads the caller's grants; none for root, who needs none.
+// granted reads the caller's grants. Root needs none, and gets none.
 func granted() (grants, error) {
 	if os.Geteuid() == 0 {
 		return grants{}, nil
@@ -152,8 +152,7 @@ func granted() (grants, error) {
 	return g, nil
 }
 
-// idsForContainers is the highest id that images are made with, nobody's 65534, in a namespace that begins with the
-// user's own as 0.
+// idsForContainers is the highest id in images, nobody's 65534, in a namespace that begins with the user's own as 0.
 const idsForContainers = 65534
 
 // subordinate returns the ranges that a file such as /etc/subuid ("name:start:count" in each line) grants to a user, by
@@ -185,7 +184,7 @@ func total(spans []span) int {
 	return n
 }
 
-// mapping is what newuidmap is told: own becomes 0, the spans follow from 1.
+// mapping returns the arguments of newuidmap: own becomes 0, the spans follow from 1.
 func mapping(own int, spans []span) []string {
 	args := []string{"0", strconv.Itoa(own), "1"}
 	for next := 1; len(spans) > 0; spans = spans[1:] {
@@ -195,8 +194,8 @@ func mapping(own int, spans []span) []string {
 	return args
 }
 
-// environment is the lab's, made of the caller's: programs of root are found (a user's PATH often lacks their
-// directories), and no proxy stands between the lab and its own addresses.
+// environment returns the lab's environment, made from the caller's: root's programs can be found (a user's PATH often
+// lacks their directories), and no proxy stands between the lab and its own addresses.
 func environment(environ []string) []string {
 	var env []string
 	path := ""
@@ -215,37 +214,37 @@ func environment(environ []string) []string {
 	return append(env, "PATH="+strings.Join(dirs, string(filepath.ListSeparator)))
 }
 
-// refused adds to a refusal by the kernel what can be done about it.
+// refused adds to a kernel's refusal what the user can do about it.
 func refused(err error) error {
 	if !errors.Is(err, fs.ErrPermission) && !errors.Is(err, unix.ENOSPC) && !errors.Is(err, unix.EINVAL) {
 		return err
 	}
 	return fmt.Errorf("%w\n%s", err, remedy(wholeMachine(), func(path string) string {
-		content, _ := os.ReadFile("/proc/sys/" + path) // a setting that this kernel lacks does not refuse anything
+		content, _ := os.ReadFile("/proc/sys/" + path) // a setting that this kernel lacks refuses nothing
 		return strings.TrimSpace(string(content))
 	}))
 }
 
-// wholeMachine reports whether the caller is the machine's root, not just that of a user namespace.
+// wholeMachine reports whether the caller is the machine's root, not only root of a user namespace.
 func wholeMachine() bool {
 	ids, err := os.ReadFile("/proc/self/uid_map")
 	return os.Geteuid() == 0 && err == nil && strings.Join(strings.Fields(string(ids)), " ") == "0 0 4294967295"
 }
 
-// remedy says what to do when the kernel refuses namespaces or mounts, from its settings.
+// remedy says what to do when the kernel refuses namespaces or mounts, from the kernel's settings.
 func remedy(root bool, setting func(path string) string) string {
 	switch {
 	case root:
 		return "the lab makes namespaces and mounts: in a container, that needs a privileged one " +
 			"(docker run --privileged)"
 	case setting("user/max_user_namespaces") == "0":
-		return "user namespaces are switched off; to allow them: sudo sysctl -w user.max_user_namespaces=15000, " +
+		return "user namespaces are off; to allow them: sudo sysctl -w user.max_user_namespaces=15000, " +
 			"or run the lab as root"
 	case setting("kernel/unprivileged_userns_clone") == "0":
 		return "user namespaces are root's only; to allow them: sudo sysctl -w kernel.unprivileged_userns_clone=1, " +
 			"or run the lab as root"
 	case setting("kernel/apparmor_restrict_unprivileged_userns") == "1":
-		return "AppArmor takes the rights away from user namespaces; to allow them: " +
+		return "AppArmor restricts user namespaces; to allow them: " +
 			"sudo sysctl -w kernel.apparmor_restrict_unprivileged_userns=0, or run the lab as root"
 	}
 	return "the lab makes a user namespace and mounts /proc in it, which containers usually forbid " +

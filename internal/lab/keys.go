@@ -15,21 +15,21 @@ import (
 
 // Names of certificates in the lab's keys, for Client.CloudConfigAs and Client.CoordinatorConfig.
 const (
-	// Operator is the person on site.
+	// Operator is the certificate of the person on site.
 	Operator = "operator"
-	// ExpiredCertificate was a node's until a minute ago.
+	// ExpiredCertificate is a node's certificate that expired a minute ago.
 	ExpiredCertificate = "expired"
-	// UnknownCertificate is a node's in name, signed by an authority that nobody knows.
+	// UnknownCertificate is a node's certificate in name only: nobody knows the authority that signed it.
 	UnknownCertificate = "unknown"
 )
 
-// keys of the lab.
+// keys are the lab's keys.
 type keys struct {
 	ca  *pki.Authority
 	dir string
 }
 
-// writePKI makes all keys and certificates of the lab, and the accesses that use them.
+// writePKI makes all keys and certificates of the lab, and the kubeconfigs that use them.
 func (l *Lab) writePKI() error {
 	ca, err := pki.Create(l.pki(), "ca", clock.RealClock{})
 	if err != nil {
@@ -69,7 +69,7 @@ func (l *Lab) clients() []pki.Request {
 		{Name: "kube-apiserver-kubelet-client", Organizations: []string{"system:masters"}},
 		nodeUser(ExpiredCertificate, l.all[0].name()).Expired(time.Now()),
 	}
-	if !l.cfg.Installed { // else coordinator-controller has its ServiceAccount, and makes the operators' accesses
+	if !l.cfg.Installed { // otherwise coordinator-controller has its ServiceAccount, and makes the operators' kubeconfigs
 		all = append(all,
 			pki.Request{Name: "coordinator-controller", CommonName: "system:serviceaccount:kube-system:coordinator-controller"},
 			pki.Request{Name: Operator, CommonName: "on-site", Organizations: []string{edge.GroupOperators}})
@@ -101,14 +101,14 @@ func (l *Lab) servers() []pki.Request {
 	return all
 }
 
-// client issues a client's certificate and writes the access to the cloud that uses it.
+// client issues a client's certificate and writes the kubeconfig for the cloud that uses it.
 func (k keys) client(signer *pki.Authority, r pki.Request) error {
 	r.Client = true
 	pair, err := signer.Issue(r)
 	if err != nil {
 		return err
 	}
-	// Whoever signed the client's certificate, the server's is the lab's.
+	// Whoever signed the client's certificate, the lab signed the server's.
 	return pki.WriteKubeconfig(filepath.Join(k.dir, r.Name+".kubeconfig"), pki.Access{
 		Server: cloudAddress, Authority: k.ca.Files().Cert, Client: pair, Embed: true,
 	})
@@ -120,8 +120,8 @@ func (k keys) adminToken() error {
 	return os.WriteFile(filepath.Join(k.dir, "tokens.csv"), []byte(tokens), 0o600)
 }
 
-// handOut copies the files of these names, and the authority's certificate, to a machine's disk, and nothing else: a
-// machine sees no other machine's keys.
+// handOut copies the files of these names and the authority's certificate to a machine's disk, and nothing else: a
+// machine never sees another machine's keys.
 func (l *Lab) handOut(disk string, names ...string) error {
 	dir := filepath.Join(disk, keysDir)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -142,5 +142,5 @@ func (l *Lab) handOut(disk string, names ...string) error {
 // keysDir is the directory of a machine's keys on its disk.
 const keysDir = "pki"
 
-// both are the two files of a certificate.
+// both returns the two files of a certificate.
 func both(name string) []string { return []string{name + ".crt", name + ".key"} }

@@ -13,7 +13,7 @@ import (
 	"yurtcoordinator/internal/lab/build"
 )
 
-// Kubeadm returns the command that runs kubeadm, as the cloud's administrator does.
+// Kubeadm returns the command that runs kubeadm as the cloud's administrator.
 func (c *Client) Kubeadm(ctx context.Context, args ...string) (*exec.Cmd, error) {
 	bins, err := c.Programs()
 	if err != nil {
@@ -23,15 +23,15 @@ func (c *Client) Kubeadm(ctx context.Context, args ...string) (*exec.Cmd, error)
 		[]string{"--kubeconfig=" + filepath.Join(c.dir, "pki", "admin.kubeconfig")}))
 }
 
-// Programs are those that the lab runs. A machine has them at the same paths.
+// Programs returns the programs that the lab runs. A machine has them at the same paths.
 func (c *Client) Programs() (build.Binaries, error) {
 	o, err := readOrder(c.dir)
 	return o.Binaries, err
 }
 
-// Reinstall makes the disk of a node that has no power a new one, with nothing on it but what the lab itself puts there
-// when the machine is powered on, and has the node administered as TakeOver does. It returns the disk's directory, which
-// is at the same path on the machine.
+// Reinstall replaces the disk of a node without power by a new one. The new disk holds only what the lab itself puts
+// there when the machine is powered on. The node is then administered as after TakeOver. Reinstall returns the disk's
+// directory, which has the same path on the machine.
 func (c *Client) Reinstall(node, script string) (disk string, err error) {
 	disk = filepath.Join(c.dir, "machines", node)
 	if _, err := os.Stat(disk); err != nil || node == "" || strings.Contains(node, "/") {

@@ -1,10 +1,10 @@
-// Package lab is a whole cloud and its pools on one machine: genuine Kubernetes components, each host a machine of its
-// own (package machine), joined by cables that can be cut (package wire).
+// Package lab is a whole cloud and its pools on one machine: genuine Kubernetes components, each host a separate
+// machine (package machine), joined by cables that can be cut (package wire).
 //
-// One process, the lab's own, holds it all: it is pid 1 of a pid namespace in which everything else runs, and the
-// switches live in its network namespace. When it ends, however it ends, the kernel ends every process of the lab and
-// every interface, mount and namespace goes with them; what remains are files and cgroups, which Remove removes.
-// The alternative, a network set up with named namespaces and a list of pids to kill, leaves whatever a crash left.
+// One process, the lab's own, holds everything. It is pid 1 of a pid namespace in which everything else runs, and the
+// switches live in its network namespace. However it ends, the kernel ends every process of the lab, and all
+// interfaces, mounts and namespaces go with them. Only files and cgroups remain, and Remove removes them. The
+// alternative, a network of named namespaces and a list of pids to kill, leaves behind whatever a crash left.
 //
 // Other processes talk to it over a Unix socket in the lab's directory: Client.
 package lab
@@ -38,15 +38,15 @@ type Lab struct {
 	bins   build.Binaries
 	images []string
 	all    []place
-	// importing is held by those machines that import images, of which there is not one more than processors: each import has
-	// a minute, and thirty side by side would all be late.
+	// importing is held by machines that import images, of which there are at most as many as processors: each import
+	// has a minute, and thirty in parallel would all be late.
 	importing *semaphore.Weighted
-	// snapshotter is containerd's, found out when the lab boots.
+	// snapshotter is containerd's, found when the lab boots.
 	snapshotter string
 	// authority is the hash of the lab's authority.
 	authority string
 
-	// shaping is held by who puts cables on lines or takes them off: one order at a time. It comes before host.busy.
+	// shaping is held while cables are put on lines or taken off: one order at a time. Take it before host.busy.
 	shaping sync.Mutex
 
 	mu    sync.Mutex
@@ -54,13 +54,14 @@ type Lab struct {
 	cuts  map[link]wire.Fault
 	lines map[link]*shapedLine
 	mark  map[string]wire.Bytes
-	// accesses are the operators' kubeconfigs as last read from the cloud, by pool, in an installed lab.
+	// accesses are the operators' kubeconfigs in an installed lab, by pool, as last read from the cloud.
 	accesses map[int][]byte
 
 	watch *watcher
 }
 
-// host is a machine with what is needed to power it on again. All but lost is constant, or guarded by Lab.mu.
+// host is a machine with everything needed to power it on again. All fields except lost are constant, or guarded by
+// Lab.mu.
 type host struct {
 	spec   machine.Spec
 	place  place
@@ -70,8 +71,8 @@ type host struct {
 
 	busy    sync.Mutex                // one order at a time
 	machine *machine.Machine          // nil while it has no power
-	shaped  map[Network]*wire.Carried // its cables that are on lines
-	// lost is what its WAN link carried before the last power cut.
+	shaped  map[Network]*wire.Carried // the cables that are on lines
+	// lost is what the WAN link carried before the last power cut.
 	lost wire.Bytes
 }
 
@@ -88,7 +89,7 @@ func newLab(cfg Config, dir string, bins build.Binaries, images []string) *Lab {
 func (l *Lab) disk(name string) string { return filepath.Join(l.dir, "machines", name) }
 func (l *Lab) pki() string             { return filepath.Join(l.dir, "pki") }
 
-// cgroup is the lab's own, below the root of each hierarchy.
+// cgroup returns the lab's own cgroup, below the root of each hierarchy.
 func cgroup(name string) string { return "yurtlab-" + name }
 
 func (l *Lab) node(p place) node {
@@ -98,12 +99,12 @@ func (l *Lab) node(p place) node {
 	}
 }
 
-// boot starts everything and returns when all nodes are Ready. progress is told of each step.
+// boot starts everything and returns when all nodes are Ready. It calls progress with each step.
 func (l *Lab) boot(ctx context.Context, progress func(string)) error {
 	if err := l.plugSwitches(); err != nil {
 		return err
 	}
-	progress(fmt.Sprintf("network of %d nodes laid", len(l.all)))
+	progress(fmt.Sprintf("laid the network of %d nodes", len(l.all)))
 	l.snapshotter = snapshotter(l.dir)
 
 	cloud := l.cloudHost(progress)
@@ -113,7 +114,7 @@ func (l *Lab) boot(ctx context.Context, progress func(string)) error {
 	}
 
 	g, bootCtx := errgroup.WithContext(ctx)
-	poolsReady := make(chan error, 1) // nothing that boots waits for the NodePools
+	poolsReady := make(chan error, 1) // nothing in the boot waits for the NodePools
 	g.Go(func() error {
 		if err := l.powerOn(bootCtx, cloud); err != nil {
 			return err
@@ -137,11 +138,11 @@ func (l *Lab) boot(ctx context.Context, progress func(string)) error {
 	case err := <-poolsReady:
 		return err
 	case <-ctx.Done():
-		return fmt.Errorf("the NodePools are not there: %w", context.Cause(ctx))
+		return fmt.Errorf("the NodePools are missing: %w", context.Cause(ctx))
 	}
 }
 
-// nodePlaces are those of all Nodes of the cloud.
+// nodePlaces returns the places of all Nodes of the cloud.
 func (l *Lab) nodePlaces() []place {
 	if l.cfg.Installed {
 		return append(slices.Clone(l.all), inCloud)
@@ -165,8 +166,8 @@ func (l *Lab) cloudHost(progress func(string)) *host {
 	}
 }
 
-// makePools makes the NodePools, and in an installed lab the coordinators, and returns when they are there. Without
-// coordinator-controller's part in it, the lab keeps the NodePools for the rest of its life.
+// makePools makes the NodePools, in an installed lab also the coordinators, and returns when they exist. If
+// coordinator-controller does not keep the NodePools, the lab keeps them for the rest of its life.
 func (l *Lab) makePools(ctx context.Context, progress func(string)) error {
 	if l.cfg.Installed {
 		return l.makeCoordinators(ctx, progress)
@@ -198,7 +199,7 @@ func (l *Lab) plugSwitches() error {
 	if err := wire.LayAside(); err != nil {
 		return err
 	}
-	return wire.Apply(nil) // fails now, not at the first cut, on a kernel that can't
+	return wire.Apply(nil) // a kernel that can't do this fails now, not at the first cut
 }
 
 func (l *Lab) nodeHost(p place) *host {
@@ -222,7 +223,7 @@ func (l *Lab) nodeHost(p place) *host {
 	}
 }
 
-// keep are the host's directories that every machine needs: programs and images.
+// keep returns the host's directories that every machine needs: programs and images.
 func (l *Lab) keep() []string {
 	dirs := slices.Clone(l.bins.Dirs)
 	for _, i := range l.images {
@@ -274,7 +275,7 @@ func (n node) importImages(ctx context.Context, m *machine.Machine) error {
 			continue
 		}
 		if err := n.importing.Acquire(ctx, 1); err != nil {
-			return fmt.Errorf("image %s on %s has to wait for other machines' images: %w", filepath.Base(image), n.name(), err)
+			return fmt.Errorf("image %s on %s waited for other machines' images: %w", filepath.Base(image), n.name(), err)
 		}
 		err := m.Start(ctx, machine.Command{
 			Name: "image-import", Log: n.file("images.log"), MustEnd: true,
@@ -338,7 +339,7 @@ func (l *Lab) startControlPlane(ctx context.Context, m *machine.Machine, progres
 	return l.install(ctx, progress)
 }
 
-// powerOn boots a machine that has no power, plugs its cables in and starts its programs.
+// powerOn boots a machine that has no power, plugs in its cables and starts its programs.
 func (l *Lab) powerOn(ctx context.Context, h *host) error {
 	h.busy.Lock()
 	defer h.busy.Unlock()
@@ -346,7 +347,7 @@ func (l *Lab) powerOn(ctx context.Context, h *host) error {
 	running := h.machine != nil
 	l.mu.Unlock()
 	if running {
-		return fmt.Errorf("%s is running already", h.spec.Name)
+		return fmt.Errorf("%s is already running", h.spec.Name)
 	}
 	m, err := machine.PowerOn(ctx, h.spec)
 	if err != nil {
@@ -384,7 +385,7 @@ func (l *Lab) connect(h *host, m *machine.Machine) error {
 	return wire.Refuse(m.PID, refused)
 }
 
-// powerOff cuts a machine's power. One without power stays so.
+// powerOff cuts a machine's power. It changes nothing for a machine without power.
 func (l *Lab) powerOff(h *host) {
 	h.busy.Lock()
 	defer h.busy.Unlock()
@@ -396,7 +397,7 @@ func (l *Lab) powerOff(h *host) {
 	}
 	carried := h.cables[0].Counted()
 	m.PowerOff()
-	if err := h.offLines(); err != nil { // what is left of the line is in nobody's way
+	if err := h.offLines(); err != nil { // the rest of the line disturbs nobody
 		fmt.Fprintf(os.Stderr, "yurtlab: %s without power: %v\n", h.spec.Name, err)
 	}
 	l.mu.Lock()
@@ -405,7 +406,7 @@ func (l *Lab) powerOff(h *host) {
 	l.mu.Unlock()
 }
 
-// down ends every machine, side by side.
+// down ends all machines in parallel.
 func (l *Lab) down() {
 	var wg sync.WaitGroup
 	for _, h := range l.hosts {
@@ -463,7 +464,7 @@ const (
 	Restart Action = "restart"
 )
 
-// Node does a to a component of a node; to the machine as a whole when the component is All.
+// Node performs an action on a component of a node; All means the whole machine.
 func (l *Lab) Node(ctx context.Context, a Action, name string, c Component) error {
 	h, n, err := l.host(name)
 	if err != nil {
@@ -478,10 +479,10 @@ func (l *Lab) Node(ctx context.Context, a Action, name string, c Component) erro
 	return l.component(ctx, a, h, n, c)
 }
 
-// component does a to a program of a node that the lab starts.
+// component performs an action on a program of a node that the lab starts.
 func (l *Lab) component(ctx context.Context, a Action, h *host, n node, c Component) error {
 	if a == Restart {
-		_ = l.order(ctx, Kill, h, c, nil) // one that has died is started all the same
+		_ = l.order(ctx, Kill, h, c, nil) // a program that has died is started all the same
 		a = Start
 	}
 	return l.order(ctx, a, h, c, func(ctx context.Context, m *machine.Machine) error {
@@ -489,7 +490,7 @@ func (l *Lab) component(ctx context.Context, a Action, h *host, n node, c Compon
 	})
 }
 
-// order does a (but Restart) to a machine or to one of its programs, which start starts.
+// order performs an action (except Restart) on a machine or on one of its programs, which start starts.
 func (l *Lab) order(ctx context.Context, a Action, h *host, c Component,
 	start func(context.Context, *machine.Machine) error,
 ) error {
@@ -540,7 +541,7 @@ func (l *Lab) host(name string) (*host, node, error) {
 		l.all[len(l.all)-1].name())
 }
 
-// Traffic is what each node's WAN link has carried, by node, since the start, or since the mark.
+// Traffic returns what each node's WAN link has carried, by node, since the start or since the mark.
 func (l *Lab) Traffic(sinceMark bool) map[string]wire.Bytes {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -570,7 +571,7 @@ func (l *Lab) MarkTraffic() {
 	l.mark = now
 }
 
-// bootTimeout bounds a boot. Three real machines take 16 s on two cores; thirty hollow ones a few minutes.
+// bootTimeout bounds a boot. Three real machines take 16 s on two cores; thirty hollow ones take a few minutes.
 func (c Config) bootTimeout() time.Duration {
 	nodes := c.Pools * c.Nodes
 	if c.Installed {

@@ -20,9 +20,9 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// applyManifests gives the cloud what an installation would, unless that is made: the rights of the controller, and of
-// each pool's leader. And what any cluster gives its nodes. An object that is there already, since the cloud was powered on
-// again, is left as it is.
+// applyManifests gives the cloud what an installation would: the rights of the controller and of each pool's leader,
+// and what any cluster gives its nodes. It leaves out what an installed lab makes by itself. It does not change objects
+// that already exist because the cloud was powered on again.
 func (l *Lab) applyManifests(ctx context.Context) error {
 	objects, err := l.systemRights()
 	if err != nil {
@@ -50,8 +50,8 @@ func (l *Lab) applyManifests(ctx context.Context) error {
 	return nil
 }
 
-// systemRights are those of the controller, of each pool's leader and of kube-proxy. In an installed lab, the first and the
-// last are in the chart, and the controller makes the others.
+// systemRights are the rights of the controller, of each pool's leader and of kube-proxy. In an installed lab the chart
+// has the first and the last, and the controller makes the others.
 func (l *Lab) systemRights() ([]client.Object, error) {
 	if l.cfg.Installed {
 		return nil, nil
@@ -72,7 +72,7 @@ func (l *Lab) systemRights() ([]client.Object, error) {
 	return append(objects, proxyRights()), nil
 }
 
-// proxyRights lets kube-proxy do its work as its node, since it brings no credentials of its own to the hub.
+// proxyRights lets kube-proxy work as its node, because it has no credentials of its own at the hub.
 func proxyRights() client.Object {
 	return &rbacv1.ClusterRoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: "yurtlab:node-proxier"},
@@ -81,8 +81,8 @@ func proxyRights() client.Object {
 	}
 }
 
-// readerRights let a node's CoreDNS read what kube-proxy does not, and a node's hub the pools. CoreDNS too comes to the
-// hub without credentials of its own.
+// readerRights lets a node's CoreDNS read what kube-proxy does not, and a node's hub the pools. CoreDNS has no
+// credentials of its own at the hub either.
 func readerRights() []client.Object {
 	const name = "yurtlab:node-reader"
 	verbs := []string{"get", "list", "watch"}

@@ -43,8 +43,8 @@ func (s poolStatus) object() map[string]any {
 	return map[string]any{"nodes": names, "readyNodeNum": s.Ready, "unreadyNodeNum": s.Unready}
 }
 
-// poolStatuses says of each pool which nodes it has: by the label of the Node objects; a node of the lab that has no
-// object (without kubelets there are none) is in its own pool, and not ready.
+// poolStatuses returns which nodes each pool has, by the label of the Node objects. A node of the lab that has no
+// object (without kubelets there are none) counts in its own pool as not ready.
 func poolStatuses(all []place, nodes []*corev1.Node) map[edge.PoolName]poolStatus {
 	out := map[edge.PoolName]poolStatus{}
 	add := func(pool edge.PoolName, name string, ready bool) {
@@ -69,7 +69,7 @@ func poolStatuses(all []place, nodes []*corev1.Node) map[edge.PoolName]poolStatu
 			add(p.poolName(), string(p.name()), false)
 		}
 		if _, ok := out[p.poolName()]; !ok {
-			out[p.poolName()] = poolStatus{} // all of its nodes have moved
+			out[p.poolName()] = poolStatus{} // all its nodes have moved
 		}
 	}
 	for _, s := range out {
@@ -78,7 +78,7 @@ func poolStatuses(all []place, nodes []*corev1.Node) map[edge.PoolName]poolStatu
 	return out
 }
 
-// pools keeps the cloud's NodePools equal to what the Node objects say. It stands in for a controller.
+// pools keeps the cloud's NodePools equal to what the Node objects say, in place of a controller.
 type pools struct {
 	client dynamic.Interface
 	all    []place
@@ -95,10 +95,10 @@ func newPools(w *watcher, all []place) (*pools, error) {
 	return &pools{client: client, all: all, watch: w, written: map[edge.PoolName]poolStatus{}}, nil
 }
 
-// poolsEvery is how long a refusal is waited out: a new definition is served after some tenths of a second.
+// poolsEvery is the pause after a refusal: a new definition is served after some tenths of a second.
 const poolsEvery = 50 * time.Millisecond
 
-// install makes the definition and the first NodePools, and returns when they are there, with their nodes.
+// install makes the definition and the first NodePools, and returns when they exist with their nodes.
 func (p *pools) install(ctx context.Context) error {
 	definitions := schema.GroupVersionResource{
 		Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions",
@@ -131,7 +131,7 @@ func (p *pools) install(ctx context.Context) error {
 	}
 }
 
-// keep follows the Nodes until ctx ends. What fails is tried again: the cloud may be down, or have other data.
+// keep follows the Nodes until ctx ends. It retries what fails: the cloud may be down, or have other data.
 func (p *pools) keep(ctx context.Context) {
 	for {
 		var again <-chan time.Time
@@ -147,12 +147,12 @@ func (p *pools) keep(ctx context.Context) {
 	}
 }
 
-// reconcile writes each status that is not what it should be.
+// reconcile writes each status that is wrong.
 func (p *pools) reconcile(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	wanted := poolStatuses(p.all, p.watch.list())
-	for name := range p.written { // a pool that nobody is in any more, and that the lab did not make
+	for name := range p.written { // a pool without nodes that the lab did not make
 		if _, ok := wanted[name]; !ok {
 			wanted[name] = poolStatus{}
 		}

@@ -18,27 +18,27 @@ import (
 	"yurtcoordinator/internal/lab/machine"
 )
 
-// node is what the lab knows of one node's set-up.
+// node is what the lab knows about one node's set-up.
 type node struct {
 	place
 	cfg  Config
 	bins build.Binaries
 	disk string // the machine's disk
-	// authority is the hash by which the cloud's authority is known when it is discovered.
+	// authority is the hash by which a joining node recognizes the cloud's authority.
 	authority string
-	// images are archives that containerd is given before the kubelet starts.
+	// images are archives that containerd gets before the kubelet starts.
 	images []string
 	// importing is the lab's.
 	importing *semaphore.Weighted
-	// snapshotter is containerd's: overlayfs where the disk allows it.
+	// snapshotter is containerd's: overlayfs if the disk allows it.
 	snapshotter string
 }
 
-// coordinatorIndex is the node of each pool that the lab starts a coordinator on, unless it is an installed one: see
+// coordinatorIndex is the node of each pool on which the lab starts a coordinator, unless the lab is installed: see
 // Lab.Coordinator.
 const coordinatorIndex = 1
 
-// coordinatorAddress is where a coordinator on a node serves.
+// coordinatorAddress returns where a coordinator on a node serves.
 func coordinatorAddress(on place) string {
 	return fmt.Sprintf("https://%s:%d", on.lan(), edge.PortCoordinator)
 }
@@ -59,7 +59,7 @@ func (n node) userKey() (crt, key string) {
 	return n.cert(string(n.name()) + ".crt"), n.cert(string(n.name()) + ".key")
 }
 
-// keys are the files that the node's programs need.
+// keys returns the files that the node's programs need.
 func (n node) keys() []string {
 	names := slices.Concat(both(string(n.name())), both(string(n.name())+"-kubelet"))
 	if n.runsCoordinator() {
@@ -71,7 +71,7 @@ func (n node) keys() []string {
 	return names
 }
 
-// components lists what runs on the node, in the order of start; of the cloud's, what makes it a node.
+// components lists what runs on the node, in the order of start. For the cloud it lists what makes it a node.
 func (n node) components() []Component {
 	if n.place == inCloud {
 		return []Component{Containerd, KubeletC, KubeProxy}
@@ -149,7 +149,7 @@ func (n node) hub() []string {
 		argv = append(argv, "--enable-coordinator=false")
 	} else {
 		argv = append(argv, "--enable-coordinator=true")
-		if !n.cfg.Installed { // else the cloud says where it is
+		if !n.cfg.Installed { // otherwise the cloud says where it is
 			argv = append(argv, "--coordinator-server-addr="+coordinatorAddress(place{n.pool, coordinatorIndex}))
 		}
 	}
@@ -175,7 +175,8 @@ func (n node) kubelet() []string {
 	return append(argv, "--v=1")
 }
 
-// kubeconfig is how kubelet and kube-proxy reach the cloud: through the node's hub, which the cloud itself has none of.
+// kubeconfig returns how kubelet and kube-proxy reach the cloud: through the node's hub, except on the cloud, which has
+// none.
 func (n node) kubeconfig() string {
 	if n.place == inCloud {
 		return n.cert(cloudMachine + ".kubeconfig")
@@ -183,7 +184,7 @@ func (n node) kubeconfig() string {
 	return n.file("hub.kubeconfig")
 }
 
-// statusEvery is kubelet's nodeStatusUpdateFrequency: 10 s, less where everything is faster.
+// statusEvery returns kubelet's nodeStatusUpdateFrequency: 10 s, less if everything is faster.
 func statusEvery(t Timing) time.Duration { return min(10*time.Second, t.Lease/2) }
 
 // writeFiles puts the configuration files of the node's programs on its disk.
@@ -216,7 +217,7 @@ func (n node) writeFiles() error {
 	return nil
 }
 
-// addHubFiles adds those of a node's hub and of what reaches the cloud by it.
+// addHubFiles adds the files of a node's hub and of the programs that reach the cloud through it.
 func (n node) addHubFiles(files map[string]string) {
 	files["hub.kubeconfig"] = fmt.Sprintf(`apiVersion: v1
 kind: Config
@@ -239,7 +240,7 @@ users: [{name: node}]
 // hubSettings is a hub's configuration file. It is empty until Client.HubSettings writes it.
 const hubSettings = "hub.yaml"
 
-// bootScript is what starts a node's hub and kubelet, if there is such a file: see Client.TakeOver.
+// bootScript, if the file exists, starts a node's hub and kubelet: see Client.TakeOver.
 const bootScript = "boot"
 
 func (n node) takenOver() bool {
@@ -250,7 +251,7 @@ func (n node) takenOver() bool {
 // hubCache is where a hub keeps what it knows. It outlives a power cut.
 const hubCache = "hub-cache"
 
-// runcFile stands in for runc where there are no cgroups; see bundle.go.
+// runcFile replaces runc where there are no cgroups; see bundle.go.
 const runcFile = "runc"
 
 func (n node) runc() string {
@@ -295,7 +296,7 @@ func (n node) kubeletConfig() string {
 	return strings.NewReplacer(
 		"$CA", n.cert("ca.crt"), "$CRT", n.cert(server+".crt"), "$KEY", n.cert(server+".key"),
 		"$CGROUPS", n.kubeletCgroups(), "$STATUS", statusEvery(n.cfg.Timing).String(),
-		// Where only the update frequency is set, kubelet reports as often as it computes.
+		// If only the update frequency is set, kubelet reports as often as it computes.
 		"$REPORT", n.cfg.Timing.Report.String(),
 		"$LEASE", fmt.Sprint(int(n.cfg.Timing.Lease.Seconds())), "$DOMAIN", clusterDomain, "$DNS", n.kubeletDNS(),
 	).Replace(`apiVersion: kubelet.config.k8s.io/v1beta1
@@ -328,8 +329,8 @@ authorization: {mode: Webhook}
 `) + n.kubeletInstalled()
 }
 
-// kubeletInstalled are a kubelet's settings where the system is installed: a coordinator that a scenario kills a second
-// time is back as soon as after the first, and the cloud's node is for what belongs there.
+// kubeletInstalled returns a kubelet's settings in an installed lab: a coordinator that a scenario kills a second time
+// is back as soon as after the first, and ordinary Pods stay off the cloud's node.
 func (n node) kubeletInstalled() string {
 	settings := ""
 	if n.cfg.Installed {
@@ -341,7 +342,7 @@ func (n node) kubeletInstalled() string {
 	return settings
 }
 
-// kubeletCgroups are the settings that decide whether Pods have cgroups of their own.
+// kubeletCgroups returns the settings that decide whether Pods have their own cgroups.
 func (n node) kubeletCgroups() string {
 	if n.cfg.NoCgroups {
 		return "featureGates: {KubeletInUserNamespace: true}\ncgroupsPerQOS: false\nenforceNodeAllocatable: []"

@@ -5,10 +5,10 @@ import (
 	"fmt"
 )
 
-// RaceBuilt reports whether the lab's coordinators have the race detector, with which memory says nothing.
+// RaceBuilt reports whether the lab's coordinators have the race detector, under which memory figures mean nothing.
 func (c *Client) RaceBuilt() (bool, error) {
 	o, err := readOrder(c.dir)
-	if err != nil || o.Config.Installed { // in Pods nothing has it
+	if err != nil || o.Config.Installed { // programs in Pods never have it
 		return false, err
 	}
 	info, err := buildinfo.ReadFile(o.Binaries.YurtCoordinator)

@@ -13,31 +13,31 @@ import (
 	"yurtcoordinator/internal/lab/wire"
 )
 
-// LinkShape is what links are like: see Lab.Shape.
+// LinkShape describes links: see Lab.Shape.
 type LinkShape struct {
 	line.Shape
 
-	// Seed decides which frames are lost, and how much each is delayed.
+	// Seed decides which frames are lost, and how long each is delayed.
 	Seed uint64 `json:"seed"`
-	// Shared makes one line of all links of the target, as of a site whose nodes have one uplink.
+	// Shared makes one line of all links of the target, like a site whose nodes share an uplink.
 	Shared bool `json:"shared,omitempty"`
 }
 
-// LineStatus is a line that a link is on, and what it has carried since it was made: all links on it together.
+// LineStatus is the line of a link, and what all links on it together have carried since it was made.
 type LineStatus struct {
-	// Name is the node and the network of a link that has the line to itself, else the pool and the network. With the seed, a
-	// space and the direction (up or down) it decides which frames are lost.
+	// Name is the node and the network if the link has the line to itself, otherwise the pool and the network. With the
+	// seed, a space and the direction (up or down), it decides which frames are lost.
 	Name string `json:"name"`
 	LinkShape
 	wire.Carriage
 }
 
-// shapedLine is a line that runs.
+// shapedLine is a running line.
 type shapedLine struct {
 	wire  *wire.Line
 	name  string
 	shape LinkShape
-	end   func() // ends it, and waits for that
+	end   func() // ends it and waits until it has ended
 }
 
 func startLine(name string, shape LinkShape) *shapedLine {
@@ -55,7 +55,7 @@ func startLine(name string, shape LinkShape) *shapedLine {
 	return s
 }
 
-// status is nil for no line.
+// status returns nil for no line.
 func (s *shapedLine) status() *LineStatus {
 	if s == nil {
 		return nil
@@ -63,8 +63,8 @@ func (s *shapedLine) status() *LineStatus {
 	return &LineStatus{Name: s.name, LinkShape: s.shape, Carriage: s.wire.Counted()}
 }
 
-// Shape gives the links of target (NODE or pool/POOL) to a network a shape, in the place of one that they had, each way.
-// The shape outlives cuts and power cuts. What is on its way on the old line is lost.
+// Shape gives the links of target (NODE or pool/POOL) to a network a shape, in both directions, and replaces an earlier
+// one. The shape outlives cuts and power cuts. Frames on their way on the old line are lost.
 func (l *Lab) Shape(network Network, target string, shape LinkShape) error {
 	if err := shape.Validate(); err != nil {
 		return err
@@ -84,7 +84,7 @@ func (l *Lab) Shape(network Network, target string, shape LinkShape) error {
 	return l.reline(network, which, func(link) *shapedLine { return one })
 }
 
-// Unshape takes the shape of target's links away.
+// Unshape removes the shape of target's links.
 func (l *Lab) Unshape(network Network, target string) error {
 	which, err := targets(l.all, target)
 	if err != nil {
@@ -93,7 +93,7 @@ func (l *Lab) Unshape(network Network, target string) error {
 	return l.reline(network, which, func(link) *shapedLine { return nil })
 }
 
-// reline puts the links on the lines that onto returns, nil for none, and ends the lines that nobody is on any more.
+// reline puts the links on the lines that onto returns (nil means none), and ends the lines that no link uses any more.
 func (l *Lab) reline(network Network, which []place, onto func(link) *shapedLine) error {
 	l.shaping.Lock()
 	defer l.shaping.Unlock()
@@ -117,7 +117,7 @@ func (l *Lab) reline(network Network, which []place, onto func(link) *shapedLine
 	return errors.Join(errs...)
 }
 
-// relink puts one link on a line, nil for none. The one that it was on becomes a candidate for being ended.
+// relink puts one link on a line; nil means none. The old line becomes a candidate to be ended.
 func (l *Lab) relink(c link, to *shapedLine, candidates map[*shapedLine]bool) error {
 	h := l.hosts[string(c.node.name())]
 	h.busy.Lock()
@@ -162,7 +162,7 @@ func (h *host) switchOver(c link, to *shapedLine, m *machine.Machine) error {
 	return nil
 }
 
-// carry puts the cables of a machine that has just been plugged in on their lines. The caller holds h.busy.
+// carry puts the cables of a machine that was just plugged in on their lines. The caller holds h.busy.
 func (l *Lab) carry(h *host, m *machine.Machine) error {
 	l.mu.Lock()
 	lines := maps.Clone(l.lines)
@@ -197,6 +197,6 @@ func (l *Lab) endLines() {
 	clear(l.lines)
 	l.mu.Unlock()
 	for _, s := range all {
-		s.end() // a shared one again and again, which is harmless
+		s.end() // several times for a shared one, which does no harm
 	}
 }

@@ -26,7 +26,7 @@ type Status struct {
 	Nodes  []NodeStatus `json:"nodes"`
 }
 
-// NodeStatus is one node at one moment. What the cloud says of it stands beside what its own hub says.
+// NodeStatus is one node at one moment: what the cloud says about it beside what its own hub says.
 type NodeStatus struct {
 	Name string `json:"name"`
 	Pool string `json:"pool"`
@@ -35,62 +35,62 @@ type NodeStatus struct {
 	// WAN and LAN are the faults of its cables: none, drop, reject or oneway.
 	WAN string `json:"wan"`
 	LAN string `json:"lan"`
-	// WANLine and LANLine are the lines that its cables are on; nil for a cable without a shape.
+	// WANLine and LANLine are the lines of its cables; nil for a cable without a shape.
 	WANLine *LineStatus `json:"wanLine,omitempty"`
 	LANLine *LineStatus `json:"lanLine,omitempty"`
-	// Hub is what the hub says of itself; nil when it does not answer.
+	// Hub is the hub's own status; nil if it does not answer.
 	Hub *HubStatus `json:"hub,omitempty"`
-	// Ready is the Node's Ready condition in the cloud; empty for a Node that is not there.
+	// Ready is the Node's Ready condition in the cloud; empty if there is no Node.
 	Ready string `json:"ready"`
 	// Tainted says that Pods are kept off the node because its heartbeats are delegated.
 	Tainted bool `json:"tainted"`
-	// HeartbeatAge is how long ago the Lease in the cloud was last seen to be renewed, in seconds; -1: never.
+	// HeartbeatAge is how many seconds ago the Lease in the cloud was last seen to be renewed; -1 means never.
 	HeartbeatAge float64 `json:"heartbeatAge"`
-	// HeartbeatBy is "itself", or the leader's name, or "" before the first.
+	// HeartbeatBy is "itself", or the leader's name, or "" before the first heartbeat.
 	HeartbeatBy string            `json:"heartbeatBy"`
 	Traffic     wire.Bytes        `json:"traffic"`
 	Processes   []machine.Process `json:"processes,omitempty"`
 }
 
-// HubStatus is what a hub answers at /status on its health port.
+// HubStatus is a hub's answer at /status on its health port.
 type HubStatus struct {
 	Role        string `json:"role"`
 	Leader      string `json:"leader"`
 	Cloud       string `json:"cloud"`
 	Coordinator string `json:"coordinator"`
-	// CoordinatorAddress is where it takes the coordinator to be; empty: nowhere.
+	// CoordinatorAddress is where the hub expects the coordinator; empty means nowhere.
 	CoordinatorAddress string `json:"coordinatorAddress"`
 	// Replicas are the hub's copies of resources.
 	Replicas []ReplicaStatus `json:"replicas"`
-	// Kept are the selections that it follows for programs of its node.
+	// Kept are the selections that the hub follows for programs of its node.
 	Kept []KeptStatus `json:"kept"`
-	// Disk is the state of its disk's cache; nil without one.
+	// Disk is the state of its cache on disk; nil without one.
 	Disk *DiskStatus `json:"disk"`
-	// Identity is the state of the certificates that it gets by itself; nil if it has been given one.
+	// Identity is the state of the certificates that it gets by itself; nil if it was given one.
 	Identity *struct {
 		Client  CertificateStatus `json:"client"`
 		Serving CertificateStatus `json:"serving"`
 	} `json:"identity"`
 }
 
-// CertificateStatus is what a hub says of a certificate that it gets by itself.
+// CertificateStatus is what a hub says about a certificate that it gets by itself.
 type CertificateStatus struct {
 	NotBefore time.Time `json:"notBefore"`
 	NotAfter  time.Time `json:"notAfter"`
 	Problem   string    `json:"problem"`
 }
 
-// DiskStatus is what a hub says of its disk's cache.
+// DiskStatus is what a hub says about its cache on disk.
 type DiskStatus struct {
 	Bytes   int64  `json:"bytes"`
 	Error   string `json:"error"`
 	Corrupt string `json:"corrupt"`
 }
 
-// ReplicaStatus is what a hub says of its copy of one resource.
+// ReplicaStatus is what a hub says about its copy of one resource.
 type ReplicaStatus struct {
 	Resource     string `json:"resource"` // as in endpointslices.discovery.k8s.io
-	Shared       bool   `json:"shared"`   // it is one of the pool's resources
+	Shared       bool   `json:"shared"`   // one of the pool's resources
 	Source       string `json:"source"`   // cloud, coordinator or none
 	Revision     uint64 `json:"revision"`
 	Objects      int    `json:"objects"`
@@ -99,14 +99,14 @@ type ReplicaStatus struct {
 	Watches      int    `json:"watches"`
 }
 
-// KeptStatus is what a hub says of a selection that it follows.
+// KeptStatus is what a hub says about a selection that it follows.
 type KeptStatus struct {
 	Selection string `json:"selection"`
 	Revision  uint64 `json:"revision"`
 	Requests  int    `json:"requests"` // that read it now
 }
 
-// Replica returns what the hub says of its copy of a resource; false if it has none.
+// Replica returns what the hub says about its copy of a resource; false means that it has none.
 func (h HubStatus) Replica(resource string) (ReplicaStatus, bool) {
 	for _, r := range h.Replicas {
 		if r.Resource == resource {
@@ -116,7 +116,7 @@ func (h HubStatus) Replica(resource string) (ReplicaStatus, bool) {
 	return ReplicaStatus{}, false
 }
 
-// Status asks every hub and the cloud; an answer that does not come within a second counts as none.
+// Status asks every hub and the cloud. An answer that takes longer than a second counts as none.
 func (l *Lab) Status(ctx context.Context) Status {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
@@ -205,7 +205,7 @@ func (l *Lab) ownView(ctx context.Context, s *NodeStatus) {
 	}
 }
 
-// coordinatorsOn are the coordinators that run in Pods of a machine, under the name that a program of the lab's has.
+// coordinatorsOn returns the coordinators in Pods of a machine, under the name of the lab's program.
 func coordinatorsOn(ctx context.Context, m *machine.Machine) []machine.Process {
 	found, err := m.Find(ctx, edge.AppCoordinator)
 	if err != nil {

@@ -23,7 +23,7 @@ import (
 	"yurtcoordinator/internal/lab/wire"
 )
 
-// order is what the lab's own process is started with.
+// order is what starts the lab's own process.
 type order struct {
 	Config   Config         `json:"config"`
 	Binaries build.Binaries `json:"binaries"`
@@ -54,12 +54,12 @@ func supervise(dir string) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
 
-	// What runs here may have to be started again: it must not be pruned when something newer is built meanwhile.
+	// What runs here may have to be restarted, so a newer build meanwhile must not prune it.
 	release, err := o.Binaries.Hold()
 	if err != nil {
 		return err
 	}
-	defer func() { _ = release() }() // the process ends, and with it the hold
+	defer func() { _ = release() }() // the process ends, and the hold with it
 
 	l := newLab(o.Config, dir, o.Binaries, o.Images)
 	s := &server{lab: l, log: newSteps(), stop: stop}
@@ -120,7 +120,7 @@ func (s *server) listen(dir string) (listeners, error) {
 
 func (s *server) boot(ctx context.Context) {
 	bootCtx, cancel := context.WithTimeoutCause(ctx, s.lab.cfg.bootTimeout(),
-		errors.New("the lab takes too long to boot"))
+		errors.New("the lab took too long to boot"))
 	defer cancel()
 	err := s.lab.writePKI()
 	if err == nil {
@@ -228,12 +228,12 @@ func (s *server) whenBooted(f func(http.ResponseWriter, *http.Request) (any, err
 			http.Error(w, err.Error(), http.StatusConflict)
 			return
 		}
-		_ = json.NewEncoder(w).Encode(out) // the caller is gone: nobody to tell
+		_ = json.NewEncoder(w).Encode(out) // on failure the caller is gone
 	}
 }
 
-// serveDials serves connections into the lab: a caller says "MACHINE ADDRESS" in one line, is answered "ok" or the
-// error in one line, and then has the connection. An empty machine ("-") is the lab itself, which is on every switch.
+// serveDials serves connections into the lab. A caller sends "MACHINE ADDRESS" in one line, gets "ok" or the error in
+// one line, and then has the connection. An empty machine ("-") is the lab itself, which is on every switch.
 func (s *server) serveDials(ctx context.Context, l net.Listener) {
 	var all sync.WaitGroup
 	defer all.Wait()
@@ -243,7 +243,7 @@ func (s *server) serveDials(ctx context.Context, l net.Listener) {
 		if errors.Is(err, net.ErrClosed) {
 			return
 		}
-		if err != nil { // too many open files, for one
+		if err != nil { // too many open files, for example
 			fmt.Fprintln(os.Stderr, "yurtlab: accept a connection into the lab:", err)
 			select {
 			case <-time.After(time.Second):
@@ -287,8 +287,8 @@ const (
 	dialTimeout = 10 * time.Second
 )
 
-// splice copies until the source ends, then tells the sink that nothing more comes. When the sink has gone, the
-// source's connection is closed, since nobody reads what it sends.
+// splice copies until the source ends, then tells the sink that nothing more comes. If the sink has gone, it closes the
+// source's connection, because nobody reads what it sends.
 func splice(to net.Conn, from io.Reader, source net.Conn) {
 	_, err := io.Copy(to, from)
 	if half, ok := to.(interface{ CloseWrite() error }); ok && err == nil {
@@ -311,7 +311,7 @@ func (s *server) dial(ctx context.Context, name, address string) (net.Conn, erro
 	return dialInside(ctx, pid, address)
 }
 
-// steps is the record of a boot, which any number of callers can follow.
+// steps is the record of a boot. Any number of callers can follow it.
 type steps struct {
 	start time.Time
 	mu    sync.Mutex
@@ -331,7 +331,7 @@ func (s *steps) end(err error) {
 	s.append(Step{Done: true})
 }
 
-// append drops what is said after the end: the cloud is powered on again.
+// append drops steps after the end: then the cloud is powered on again.
 func (s *steps) append(step Step) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

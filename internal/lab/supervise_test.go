@@ -169,8 +169,8 @@ func TestOrdersAreRefused(t *testing.T) {
 		{"node", url.Values{"action": {"kill"}, "node": {"p1-n1"}, "component": {"hub"}}, "yurtlab node start p1-n1"},
 		{"cloud", url.Values{"action": {"kill"}, "component": {"etcd"}}, "yurtlab cloud start all"},
 		{"cloud", url.Values{"action": {"kill"}, "component": {"hub"}}, "the cloud has no hub: want one of etcd"},
-		{"cloud", url.Values{"action": {"kill"}, "component": {"etcd"}, "flag": {"--v=1"}}, "when it is started"},
-		{"cloud", url.Values{"action": {"start"}, "component": {"all"}, "flag": {"--v=1"}}, "only one program"},
+		{"cloud", url.Values{"action": {"kill"}, "component": {"etcd"}, "flag": {"--v=1"}}, "only the start of one program"},
+		{"cloud", url.Values{"action": {"start"}, "component": {"all"}, "flag": {"--v=1"}}, "only the start of one program"},
 		{"cloud", url.Values{"action": {"start"}, "component": {"etcd"}, "flag": {"v=1"}}, "want --name=value"},
 	} {
 		if err := order(tt.path, tt.q); err == nil || !strings.Contains(err.Error(), tt.want) {

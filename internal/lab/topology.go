@@ -9,13 +9,13 @@ import (
 	"yurtcoordinator/internal/lab/wire"
 )
 
-// Addresses. A lab has a network namespace of its own, so labs do not clash with each other or with the host.
+// Addresses. Each lab has its own network namespace, so labs do not clash with each other or with the host.
 //
 //	WAN   10.77.0.0/16  10.77.0.1 the cloud, 10.77.P.I node I of pool P, 10.77.255.254 the lab itself
 //	LAN   10.78.P.0/24  of pool P: .I its node I, .254 the lab itself (the laptop of the person on site)
 //	Pods  10.(128+P).I.0/24 on node I of pool P, 10.128.0.0/24 in the cloud; Services 10.96.0.0/16
 //
-// A node's InternalIP is its LAN address: pool members reach it across the LAN, the cloud across the node's WAN link.
+// A node's InternalIP is its LAN address: pool members reach it over the LAN, the cloud over the node's WAN link.
 const (
 	wanSwitch = "wan"
 	wanPort   = "eth0"
@@ -24,7 +24,7 @@ const (
 	serviceCIDR = "10.96.0.0/16"
 	podsCIDR    = "10.128.0.0/9"
 
-	// MaxPools and MaxNodes (in a pool) are what the addresses have room for.
+	// MaxPools and MaxNodes (in a pool) are the limits of these addresses.
 	MaxPools, MaxNodes = 50, 250
 )
 
@@ -34,13 +34,13 @@ var (
 	labWAN     = netip.MustParseAddr("10.77.255.254")
 )
 
-// cloudMachine is the name of the machine that the control plane runs on.
+// cloudMachine is the name of the machine that runs the control plane.
 const cloudMachine = "cloud"
 
-// place is where a node is in the topology: pool and index count from 1.
+// place is a node's place in the topology: pool and index count from 1.
 type place struct{ pool, index int }
 
-// inCloud is the node that the cloud's machine is in an installed lab. It is in no pool.
+// inCloud is the cloud's machine as a node of an installed lab. It is in no pool.
 var inCloud = place{}
 
 func poolName(pool int) edge.PoolName { return edge.PoolName(fmt.Sprintf("p%d", pool)) }
@@ -57,7 +57,7 @@ func (p place) name() edge.NodeName {
 func (p place) wan() netip.Addr { return netip.AddrFrom4([4]byte{10, 77, byte(p.pool), byte(p.index)}) }
 func (p place) lan() netip.Addr { return netip.AddrFrom4([4]byte{10, 78, byte(p.pool), byte(p.index)}) }
 
-// internal is the node's InternalIP.
+// internal returns the node's InternalIP.
 func (p place) internal() netip.Addr {
 	if p == inCloud {
 		return cloudWAN
@@ -104,7 +104,7 @@ func places(pools, nodes int) []place {
 	return all
 }
 
-// routes of a node: to the Pods of its pool's other nodes across the LAN, to everything else across the WAN.
+// routes returns a node's routes: to the Pods of its pool's other nodes over the LAN, to everything else over the WAN.
 func (p place) routes(nodes int) []wire.Route {
 	routes := []wire.Route{{To: netip.MustParsePrefix("0.0.0.0/0"), Via: cloudWAN}}
 	for i := 1; i <= nodes; i++ {
@@ -115,7 +115,7 @@ func (p place) routes(nodes int) []wire.Route {
 	return routes
 }
 
-// cloudRoutes lead to every node's InternalIP and Pods, each across that node's own WAN link.
+// cloudRoutes lead to every node's InternalIP and Pods, each over that node's own WAN link.
 func cloudRoutes(all []place) []wire.Route {
 	routes := make([]wire.Route, 0, 2*len(all))
 	for _, p := range all {
@@ -125,7 +125,7 @@ func cloudRoutes(all []place) []wire.Route {
 	return routes
 }
 
-// Network is one of a node's two.
+// Network is one of a node's two networks.
 type Network string
 
 // The networks.
@@ -174,11 +174,11 @@ func (c link) cable() wire.Cable {
 
 func (c link) port() string { return c.cable().Port }
 
-// name of the link, or of the line that it is on alone.
+// name returns the name of the link, or of the line that it has to itself.
 func (c link) name() string { return string(c.node.name()) + " " + string(c.network) }
 
-// refusals says, for each machine, what its own kernel refuses to send while these cuts last: a cut in mode reject is
-// known at once at both ends.
+// refusals returns, for each machine, what its own kernel refuses to send while these cuts last: both ends of a cut in
+// mode reject know it at once.
 func refusals(cuts map[link]wire.Fault, all []place) map[string][]wire.Refusal {
 	out := map[string][]wire.Refusal{}
 	for c, fault := range cuts {

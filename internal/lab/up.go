@@ -19,15 +19,14 @@ import (
 	"yurtcoordinator/internal/lab/machine"
 )
 
-// What this program is told when it is not the caller's, but the lab's own process, or one that removes a directory;
-// see Main.
+// Arguments of this program when it runs as the lab's own process, or removes a directory; see Main.
 const (
 	supervisorArg = "lab-supervisor"
 	removerArg    = "lab-remover"
 )
 
-// Main makes the calling program the lab's own process, or a machine's first, when it was started as one, and then
-// never returns. A program that calls Up calls it first in its main.
+// Main makes the calling program the lab's own process, or a machine's first, if it was started as one, and then never
+// returns. A program that calls Up must call Main first.
 func Main() {
 	machine.Main()
 	if len(os.Args) > 3 && os.Args[1] == runcArg {
@@ -57,7 +56,7 @@ func Main() {
 	os.Exit(0)
 }
 
-// Up starts a lab and returns when it is up, or when it has failed and is down again. progress is told of each step.
+// Up starts a lab and returns when it is up, or when it has failed and is down again. It calls progress with each step.
 func Up(ctx context.Context, cfg Config, bins build.Binaries, images []string, progress func(Step)) (*Client, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -65,7 +64,7 @@ func Up(ctx context.Context, cfg Config, bins build.Binaries, images []string, p
 	cfg.NoCgroups = os.Geteuid() != 0
 	if c, err := Connect(cfg.Name); err == nil {
 		c.http.CloseIdleConnections()
-		return nil, fmt.Errorf("lab %q is up already; end it with: yurtlab down --name %s", cfg.Name, cfg.Name)
+		return nil, fmt.Errorf("lab %q is already up; end it with: yurtlab down --name %s", cfg.Name, cfg.Name)
 	}
 	if err := Down(ctx, cfg.Name); err != nil { // what a crash may have left
 		return nil, err
@@ -91,10 +90,10 @@ func Up(ctx context.Context, cfg Config, bins build.Binaries, images []string, p
 	return c, nil
 }
 
-// maxSocketPath is the length of the longest path of a Unix socket, in bytes. (unix(7): 108 with the zero at its end)
+// maxSocketPath is the longest path of a Unix socket, in bytes (unix(7): 108 with the zero at its end).
 const maxSocketPath = 107
 
-// socketsFit returns an error if a path in dir is too long for the socket that a machine listens on.
+// socketsFit fails if a path in dir is too long for the socket that a machine listens on.
 func socketsFit(dir string, cfg Config) error {
 	longest := place{cfg.Pools, cfg.Nodes}.name()
 	if path := machine.Socket(filepath.Join(dir, "machines", string(longest))); len(path) > maxSocketPath {
@@ -104,28 +103,28 @@ func socketsFit(dir string, cfg Config) error {
 	return nil
 }
 
-// maxWatchers is the file that says how many instances of inotify a user can have (inotify(7)).
+// maxWatchers is the file with the limit of inotify instances per user (inotify(7)).
 const maxWatchers = "/proc/sys/fs/inotify/max_user_instances"
 
-// watchersFit returns an error if the lab's programs need more instances of inotify than there can be: kubelets without one
-// go on, but their nodes never become Ready.
+// watchersFit fails if the lab's programs need more inotify instances than the system allows: kubelets without one
+// continue, but their nodes never become Ready.
 func watchersFit(cfg Config) error {
 	text, err := os.ReadFile(maxWatchers)
 	if err != nil {
-		return nil //nolint:nilerr // a system that does not say how many there can be
+		return nil //nolint:nilerr // a system that does not state a limit
 	}
 	most, err := strconv.Atoi(strings.TrimSpace(string(text)))
 	if need := cfg.watchers(); err == nil && need > most {
-		return fmt.Errorf("%d nodes need some %d instances of inotify, and this system allows %d: have fewer nodes, or allow "+
+		return fmt.Errorf("%d nodes need some %d inotify instances, but this system allows %d: use fewer nodes, or allow "+
 			"more with: sysctl -w fs.inotify.max_user_instances=%d", cfg.Pools*cfg.Nodes, need, most, 2*need)
 	}
 	return nil
 }
 
-// spawn starts the lab's own process and returns when its socket is there.
+// spawn starts the lab's own process and returns when its socket exists.
 func spawn(dir string, o order) error {
 	err := os.MkdirAll(dir, 0o755)
-	if errors.Is(err, os.ErrNotExist) { // a lab that went down just now has taken the empty parent along
+	if errors.Is(err, os.ErrNotExist) { // a lab that just went down removed the empty parent
 		err = os.MkdirAll(dir, 0o755)
 	}
 	if err != nil {
@@ -173,7 +172,7 @@ func spawn(dir string, o order) error {
 	return errors.New("the lab's own process does not answer")
 }
 
-// keepLogs saves the logs of a lab that failed to boot, before it is removed, and says where.
+// keepLogs saves the logs of a lab that failed to boot, before its removal, and says where.
 func keepLogs(dir string) string {
 	to, err := os.MkdirTemp("", "yurtlab-failed-")
 	if err != nil {
@@ -187,7 +186,7 @@ func keepLogs(dir string) string {
 			continue
 		}
 		name := filepath.Base(filepath.Dir(path)) + "-" + filepath.Base(path)
-		if slices.Contains(containers, path) { // by the Pod, too
+		if slices.Contains(containers, path) { // also by the Pod
 			name = filepath.Base(filepath.Dir(filepath.Dir(path))) + "-" + name
 		}
 		_ = os.WriteFile(filepath.Join(to, name), content, 0o600) // as much as can be saved
@@ -195,7 +194,7 @@ func keepLogs(dir string) string {
 	return "\nthe logs are kept in " + to
 }
 
-// Down ends the lab of that name and removes all that is left of it. It is no error if there is none.
+// Down ends the lab of that name and removes everything that is left of it. If there is none, that is no error.
 func Down(ctx context.Context, name string) error {
 	dir, err := Dir(name)
 	if err != nil {
@@ -210,11 +209,11 @@ func Down(ctx context.Context, name string) error {
 	}
 	if len(pids) > 0 {
 		ask, cancel := context.WithTimeout(ctx, 20*time.Second)
-		_ = newClient(dir).call(ask, "POST", "down", nil, nil) // one that does not listen is killed below
+		_ = newClient(dir).call(ask, "POST", "down", nil, nil) // a process that does not listen is killed below
 		waitGone(ask, pids)
 		cancel()
 		for _, pid := range pids {
-			_ = unix.Kill(pid, unix.SIGKILL) // ends everything in its pid namespace; gone already is as good
+			_ = unix.Kill(pid, unix.SIGKILL) // ends everything in its pid namespace; it may already be gone
 		}
 		kill, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 		waitGone(kill, pids)
@@ -228,8 +227,8 @@ func Down(ctx context.Context, name string) error {
 	return nil
 }
 
-// remove removes a lab's directory. What containers made as somebody else than root, whoever is not root can remove
-// only from within a user namespace that has those ids.
+// remove removes a lab's directory. Containers may have made files as users other than root; without root, they can be
+// removed only from within a user namespace that has those ids.
 func remove(dir string) error {
 	err := os.RemoveAll(dir)
 	if err == nil || os.Geteuid() == 0 {
@@ -244,20 +243,20 @@ func remove(dir string) error {
 	if logErr != nil {
 		return errors.Join(err, logErr)
 	}
-	defer func() { _ = os.Remove(log.Name()) }() // a leftover there harms nobody
+	defer func() { _ = os.Remove(log.Name()) }() // a leftover there does no harm
 	defer log.Close()
 	cmd, err := isolate(self, log, ids, 0, removerArg, dir)
 	if err != nil {
 		return err
 	}
 	if err := cmd.Wait(); err != nil {
-		text, _ := os.ReadFile(log.Name()) // empty is as good
+		text, _ := os.ReadFile(log.Name()) // may be empty
 		return fmt.Errorf("%w: %s", err, strings.TrimSpace(string(text)))
 	}
 	return nil
 }
 
-// supervisors finds the own process of the lab in dir: by its command line, as the first process of a pid namespace
+// supervisors finds the own process of the lab in dir by its command line, as the first process of a pid namespace
 // directly below ours. (A child that it has just forked has the same command line for a moment.)
 func supervisors(dir string) ([]int, error) {
 	entries, err := os.ReadDir("/proc")
@@ -307,7 +306,7 @@ func waitGone(ctx context.Context, pids []int) {
 	}
 }
 
-// zombie reports whether a process has ended and only waits for its parent to notice.
+// zombie reports whether a process has ended and waits for its parent to notice.
 func zombie(pid int) bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -336,7 +335,7 @@ func (c *Client) Kubectl(ctx context.Context, via string, args []string) (*exec.
 	return c.kubectl(ctx, o, o.Binaries.Kubectl, via, args)
 }
 
-// KubectlOlder is Kubectl with the kubectl of the minor version before ours, in a lab that was made with Config.KubectlOlder.
+// KubectlOlder is Kubectl with the kubectl of the minor version before ours, in a lab made with Config.KubectlOlder.
 func (c *Client) KubectlOlder(ctx context.Context, via string, args []string) (*exec.Cmd, error) {
 	o, err := readOrder(c.dir)
 	if err != nil {
@@ -378,8 +377,8 @@ func (c *Client) kubectl(ctx context.Context, o order, program, via string, args
 	if err != nil {
 		return nil, err
 	}
-	// What kubectl finds out about this lab's servers is not for another one's, which have the same addresses, nor for another
-	// version's.
+	// What kubectl learns about this lab's servers must not be used for another lab's servers, which have the same
+	// addresses, nor by another version of kubectl.
 	cmd.Env = append(cmd.Env, "KUBECACHEDIR="+filepath.Join(c.dir, filepath.Base(program)), "KUBECONFIG=/dev/null",
 		"PATH="+filepath.Dir(o.Binaries.KubectlYurt)+string(filepath.ListSeparator)+os.Getenv("PATH"))
 	return cmd, nil
@@ -394,13 +393,13 @@ func poolNumber(cfg Config, name string) (int, error) {
 	return 0, fmt.Errorf("no pool %q in this lab: want %s to %s", name, poolName(1), poolName(cfg.Pools))
 }
 
-// snapshotter is overlayfs where the lab's directory can be the upper layer of one, else native, which copies.
+// snapshotter returns overlayfs if the lab's directory can be the upper layer of one, else native, which copies.
 func snapshotter(dir string) string {
 	probe, err := os.MkdirTemp(dir, "overlay-")
 	if err != nil {
 		return "native"
 	}
-	defer func() { _ = os.RemoveAll(probe) }() // what is left goes with the lab's directory
+	defer func() { _ = os.RemoveAll(probe) }() // the rest goes with the lab's directory
 	for _, d := range []string{"lower", "upper", "work", "merged"} {
 		if os.Mkdir(filepath.Join(probe, d), 0o700) != nil {
 			return "native"

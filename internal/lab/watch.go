@@ -21,11 +21,11 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// watcher follows what the cloud says of the nodes, for status and for the end of the boot.
+// watcher follows what the cloud says about the nodes, for status and for the end of the boot.
 type watcher struct {
 	access *rest.Config
 	client kubernetes.Interface
-	// ctx is the life of the lab: informers run in it.
+	// ctx is the life of the lab; its informers run in it.
 	ctx    context.Context //nolint:containedctx // handed over at construction, by the process that owns the informers
 	nodes  corelisters.NodeLister
 	leases coordinationlisters.LeaseLister
@@ -33,7 +33,7 @@ type watcher struct {
 	coordinators corelisters.PodLister
 	synced       []cache.InformerSynced
 	all          []informers.SharedInformerFactory
-	// nodesChanged has a token when a Node has changed since the last one was taken.
+	// nodesChanged has a token when a Node has changed since the last token was taken.
 	nodesChanged chan struct{}
 }
 
@@ -75,7 +75,7 @@ func newWatcher(ctx context.Context, pki string, installed bool) (*watcher, erro
 	return w, err
 }
 
-// waitServing waits until the cloud's kube-apiserver is ready, which takes as long as all that starts beside it makes it.
+// waitServing waits until the cloud's kube-apiserver is ready, which takes longer the more starts beside it.
 func (w *watcher) waitServing(ctx context.Context, within time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
@@ -101,12 +101,12 @@ func (w *watcher) start(ctx context.Context) error {
 		f.Start(w.ctx.Done())
 	}
 	if !cache.WaitForCacheSync(ctx.Done(), w.synced...) {
-		return errors.New("the cloud does not list its nodes")
+		return errors.New("can't list the cloud's nodes")
 	}
 	return nil
 }
 
-// waitReady waits until the nodes at these places are Ready and take Pods, and reports each count.
+// waitReady waits until the nodes at these places are Ready and accept Pods, and reports each count.
 func (w *watcher) waitReady(ctx context.Context, all []place, progress func(string)) error {
 	last, n := -1, len(all)
 	for {
@@ -125,15 +125,15 @@ func (w *watcher) waitReady(ctx context.Context, all []place, progress func(stri
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("%d of %d nodes are Ready, and no more within the time allowed: %w", ready, n,
+			return fmt.Errorf("only %d of %d nodes became Ready in time: %w", ready, n,
 				context.Cause(ctx))
 		case <-time.After(50 * time.Millisecond):
 		}
 	}
 }
 
-// takesPods reports whether a node is Ready and has no taint but the one that it was registered with.
-// kube-controller-manager takes its not-ready taint away only after the condition has changed.
+// takesPods reports whether a node is Ready and has no taint except the one that it was registered with.
+// kube-controller-manager removes its not-ready taint only after the condition has changed.
 func takesPods(n *corev1.Node) bool {
 	tainted := slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool {
 		return n.Name != cloudMachine || t.Key != labelControlPlane
@@ -144,7 +144,7 @@ func takesPods(n *corev1.Node) bool {
 func (w *watcher) list() []*corev1.Node {
 	nodes, err := w.nodes.List(everything)
 	if err != nil {
-		return nil // a lister over a cache has no way to fail
+		return nil // a lister over a cache can't fail
 	}
 	return nodes
 }

@@ -1,5 +1,5 @@
-// Package balancer is a balancer that has lost all its servers: it answers for the cloud, with the cloud's certificate, that
-// nobody is there. A scenario runs it on a node's network, in the way of what that node's hub sends.
+// Package balancer is a balancer that has lost all its servers: with the cloud's certificate it answers for the cloud
+// that no server is available. A scenario runs it on a node's network, where it intercepts what that node's hub sends.
 package balancer
 
 import (
@@ -16,20 +16,20 @@ import (
 	"time"
 )
 
-// Command is the name of yurtlab's command that runs Main.
+// Command is the name of the yurtlab command that runs Main.
 const Command = "balancer"
 
-// Order is what it is to do, as JSON on its standard input.
+// Order tells Main what to do, as JSON on its standard input.
 type Order struct {
-	// Listen is the TCP address at which it serves TLS.
+	// Listen is the TCP address to serve TLS on.
 	Listen string `json:"listen"`
-	// Cert and Key are the files of the certificate that it shows.
+	// Cert and Key are the files of the certificate to show.
 	Cert string `json:"cert"`
 	Key  string `json:"key"`
 }
 
-// Main reads an Order, writes a byte when it serves, and answers /readyz with 200, and everything else with 503, until its
-// input ends. Then it writes how many requests it has refused.
+// Main reads an Order, and writes a byte when it serves. Until its input ends it answers /readyz with 200 and
+// everything else with 503. Then it writes how many requests it has refused.
 func Main(ctx context.Context, in io.Reader, out io.Writer) error {
 	lines := bufio.NewReader(in)
 	text, err := lines.ReadBytes('\n')

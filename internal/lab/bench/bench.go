@@ -21,7 +21,7 @@ import (
 // LoadCommand is the argument that makes yurtlab call Main on a node's network.
 const LoadCommand = "bench-load"
 
-// Lab is the lab to measure in: hubs and nothing else on the nodes, so that nobody else asks them anything.
+// Lab returns the lab to measure in: its nodes run only hubs, so that no other program asks them anything.
 func Lab(name string, profile bool) lab.Config {
 	c := lab.Config{
 		Name: name, Pools: 1, Nodes: 3, Kubelet: lab.Hollow, NoKubelet: true, NoProxy: true, Timing: lab.Stock,
@@ -34,18 +34,18 @@ func Lab(name string, profile bool) lab.Config {
 
 // Config is what Run needs.
 type Config struct {
-	// Lab is a lab as made from Lab.
+	// Lab is a running lab with the configuration of the function Lab.
 	Lab *lab.Client
 	// Program is the file of the calling program, which must call Main when its first argument is LoadCommand.
 	Program string
-	// Profile takes profiles of a hub along.
+	// Profile also takes profiles of a hub.
 	Profile bool
-	// Progress is told of each step.
+	// Progress is called with each step.
 	Progress func(string)
 }
 
 const (
-	// startsMeasured is how often the coordinator is started.
+	// startsMeasured is how many starts of the coordinator are measured.
 	startsMeasured = 5
 	// loadTimeout and restTimeout bound the two parts of the run; they take about 85 and 5 s.
 	loadTimeout = 150 * time.Second
@@ -64,14 +64,14 @@ func Run(ctx context.Context, c Config) (Report, error) {
 	if err != nil {
 		return Report{}, fmt.Errorf("load on %s: %w", node, err)
 	}
-	c.Progress("starting the coordinator anew")
+	c.Progress("restarting the coordinator")
 	starts, err := c.restarts(ctx, host)
 	if err != nil {
 		return Report{}, fmt.Errorf("coordinator on %s: %w", host, err)
 	}
 	place, err := c.restartHubs(ctx, host)
 	if err != nil {
-		return Report{}, fmt.Errorf("starting the hubs anew: %w", err)
+		return Report{}, fmt.Errorf("restart the hubs: %w", err)
 	}
 	if m.Shared, err = c.shared(ctx, place); err != nil {
 		return Report{}, fmt.Errorf("pool resources, on %s: %w", place.follower, err)
@@ -79,7 +79,7 @@ func Run(ctx context.Context, c Config) (Report, error) {
 	return newReport(m, starts), nil
 }
 
-// restarts starts the coordinator startsMeasured times.
+// restarts restarts the coordinator startsMeasured times.
 func (c Config) restarts(ctx context.Context, host string) ([]time.Duration, error) {
 	ctx, cancel := context.WithTimeout(ctx, restTimeout)
 	defer cancel()
@@ -94,8 +94,8 @@ func (c Config) restarts(ctx context.Context, host string) ([]time.Duration, err
 	return starts, nil
 }
 
-// ready waits until every hub has found its role, and returns the node to measure on, which runs nothing but a hub, and
-// the one that runs the coordinator.
+// ready waits until every hub has found its role. It returns the node to measure on, which runs nothing but a hub, and
+// the node that runs the coordinator.
 func (c Config) ready(ctx context.Context) (node, host string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
@@ -135,7 +135,7 @@ func runs(all []machine.Process, c lab.Component) bool {
 	return false
 }
 
-// load runs Load on the node. It fills in who the node is and where it finds the servers.
+// load runs Load on the node. It fills in the node's name and its servers' addresses.
 func (c Config) load(ctx context.Context, node string, spec Spec) (Measured, error) {
 	spec.Node = node
 	spec.Hub = fmt.Sprintf("http://127.0.0.1:%d", edge.PortHubHTTP)
@@ -160,7 +160,7 @@ func (c Config) load(ctx context.Context, node string, spec Spec) (Measured, err
 	var output bytes.Buffer
 	said := &lines{each: c.Progress}
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(input), &output, said
-	cmd.WaitDelay = 2 * time.Second // what holds the pipes after a kill ends with the lab
+	cmd.WaitDelay = 2 * time.Second // a process that still holds the pipes after a kill ends with the lab
 	if err := cmd.Run(); err != nil {
 		return Measured{}, errors.Join(fmt.Errorf("%w: %s", err, said.last), context.Cause(ctx))
 	}
@@ -175,7 +175,7 @@ func accessOf(c *rest.Config) Access {
 	return Access{Server: c.Host, CA: c.CAData, Cert: c.CertData, Key: c.KeyData}
 }
 
-// lines calls each with every whole line.
+// lines calls each with every complete line.
 type lines struct {
 	each func(string)
 	rest []byte
@@ -194,7 +194,8 @@ func (l *lines) Write(p []byte) (int, error) {
 	}
 }
 
-// Main is Load between a Spec on in and a Measured on out, both JSON; progress goes to say, a line each.
+// Main runs Load with a Spec from in and writes a Measured to out, both JSON. It writes progress to say, one line per
+// step.
 func Main(ctx context.Context, in io.Reader, out, say io.Writer) error {
 	var s Spec
 	if err := json.NewDecoder(in).Decode(&s); err != nil {

@@ -17,13 +17,13 @@ import (
 // requestTimeout bounds one request: far more than any should take, far less than the run.
 const requestTimeout = 10 * time.Second
 
-// connection is one client's own connection to a server.
+// connection is one client's connection to a server.
 type connection struct {
 	base   string
 	client *http.Client
 }
 
-// connect returns n connections of a way, opened when they are first used.
+// connect returns n connections over a way. Each opens at its first use.
 func (s Spec) connect(w Way, n int) ([]connection, error) {
 	var secure *tls.Config
 	base := s.Hub
@@ -75,7 +75,7 @@ func (c connection) get(ctx context.Context, path string, e Encoding) (int64, er
 	return n, nil
 }
 
-// hammer has every connection read path again and again for d, and at least once.
+// hammer reads path repeatedly on every connection for d, and at least once.
 func hammer(ctx context.Context, on []connection, path string, e Encoding, d time.Duration) (Round, error) {
 	each := make([][]time.Duration, len(on))
 	sizes := make([]int64, len(on))
@@ -110,7 +110,7 @@ func hammer(ctx context.Context, on []connection, path string, e Encoding, d tim
 	return r, errors.Join(errs...)
 }
 
-// alternate has each way do its part of each round. The order moves on by one from round to round.
+// alternate runs each round on every way. The order of the ways shifts by one from round to round.
 func alternate(ctx context.Context, rounds int, ways []Way, do func(Way) (Round, error)) (Trial, error) {
 	t := Trial{}
 	for i := range rounds {
@@ -135,10 +135,10 @@ type reading struct {
 	encoding    Encoding
 	connections int
 	rounds      int
-	each        time.Duration // of a round
+	each        time.Duration // of one round
 }
 
-// gets measures a reading on every way, after a first request of each connection. Each round is run by around.
+// gets measures a reading on every way, after a first request on each connection. around runs each round.
 func (l *load) gets(
 	ctx context.Context, r reading, around func(run func() (Round, error)) (Round, error),
 ) (Trial, error) {

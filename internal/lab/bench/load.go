@@ -22,23 +22,23 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// The load. All of it together takes about a minute and a half.
+// The load takes about a minute and a half in all.
 const (
 	getRounds, getRound   = 13, 300 * time.Millisecond
 	manyConnections       = 16
 	manyRounds, manyRound = 13, 400 * time.Millisecond
 
-	// A list of 2000 ConfigMaps of 2 KB: 5 MB, as many as a large cluster's EndpointSlices of one Service.
+	// A list of 2000 ConfigMaps of 2 KB: 5 MB, as much as the EndpointSlices of one Service in a large cluster.
 	listObjects, listSize = 2000, 2 << 10
 	listRounds, listRound = 7, 300 * time.Millisecond
 
-	// heartbeats are not sent one after another without a pause, which no kubelet does.
+	// Heartbeats have pauses between them, because no kubelet sends them without a pause.
 	beatRounds, beatsEach, beatEvery = 9, 40, 10 * time.Millisecond
 
 	watchEvents, watchEvery = 600, 10 * time.Millisecond
 
-	// settle is how long the programs are left alone before they count as idle: past their start's garbage, and until they
-	// have let go of the pages that it needed (20 s).
+	// settle is how long the programs are left alone before they count as idle: until the garbage of their start is
+	// collected, and the pages that it needed are given back (20 s).
 	settle = 30 * time.Second
 )
 
@@ -102,7 +102,7 @@ func (a Access) config() *rest.Config {
 	return &rest.Config{
 		Host: a.Server, TLSClientConfig: rest.TLSClientConfig{CAData: a.CA, CertData: a.Cert, KeyData: a.Key},
 		QPS: -1, Timeout: 0, // watches have none; calls have contexts
-		Proxy: func(*http.Request) (*url.URL, error) { return nil, nil }, // none, as the API says it
+		Proxy: func(*http.Request) (*url.URL, error) { return nil, nil }, // no proxy, as this function's type defines it
 		ContentConfig: rest.ContentConfig{
 			ContentType:        runtime.ContentTypeProtobuf,
 			AcceptContentTypes: runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON,
@@ -110,7 +110,7 @@ func (a Access) config() *rest.Config {
 	}
 }
 
-// client is the node's client on a way.
+// client returns the node's client over a way.
 func (l *load) client(w Way) (kubernetes.Interface, error) {
 	c := l.spec.AsNode.config()
 	if w == Hub {
@@ -119,7 +119,7 @@ func (l *load) client(w Way) (kubernetes.Interface, error) {
 	return kubernetes.NewForConfig(c)
 }
 
-// rest measures the programs before anything is asked of them.
+// rest measures the idle programs before any request.
 func (l *load) rest(ctx context.Context) error {
 	select {
 	case <-time.After(settle):
@@ -137,7 +137,7 @@ func (l *load) rest(ctx context.Context) error {
 	return err
 }
 
-// prepare makes the node's own Node, the namespaces, the objects of the list, and lets nodes read them.
+// prepare makes the node's own Node, the namespaces and the objects of the list, and lets nodes read them.
 func (l *load) prepare(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
@@ -149,7 +149,7 @@ func (l *load) prepare(ctx context.Context) error {
 			return err
 		}
 	}
-	// The node authorizer lets a node get the ConfigMaps of its Pods, and list none.
+	// The node authorizer lets a node get its Pods' ConfigMaps, but not list any.
 	role := &rbacv1.ClusterRole{
 		ObjectMeta: metav1.ObjectMeta{Name: "bench"},
 		Rules: []rbacv1.PolicyRule{{
@@ -186,7 +186,7 @@ func (l *load) fill(ctx context.Context) error {
 		working.Go(func() {
 			for i := range next {
 				if errs[w] != nil {
-					continue // only to drain next
+					continue // only drains next
 				}
 				_, errs[w] = l.admin.CoreV1().ConfigMaps(namespaceList).Create(ctx, &corev1.ConfigMap{
 					ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("c-%04d", i)},
@@ -203,10 +203,10 @@ func (l *load) fill(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// filler is text of that many bytes.
+// filler returns a text of that many bytes.
 func filler(size int) string { return strings.Repeat("0123456789abcdef", size/16) }
 
-// ownNode is a Node as a small kubelet reports it, about 2 KB.
+// ownNode returns a Node as a small kubelet reports it, about 2 KB.
 func ownNode(name string) *corev1.Node {
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{
 		"kubernetes.io/hostname": name, "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64",
@@ -237,7 +237,7 @@ func (l *load) getOne(ctx context.Context) (err error) {
 
 func (l *load) lists(ctx context.Context) (err error) {
 	l.m.List, err = byEncoding(func(e Encoding) (Trial, error) {
-		// As reflectors list: what the API server has in memory.
+		// As reflectors list: from the API server's memory.
 		path := "/api/v1/namespaces/" + namespaceList + "/configmaps?resourceVersion=0"
 		return l.gets(ctx, reading{path, e, 1, listRounds, listRound}, uncounted)
 	})
@@ -270,7 +270,7 @@ func byEncoding(do func(Encoding) (Trial, error)) (map[Encoding]Trial, error) {
 	return out, nil
 }
 
-// profileHub takes a profile of the hub's processor time while getMany runs, and then one of its allocations so far.
+// profileHub takes a profile of the hub's processor time while getMany runs, then one of its allocations so far.
 func (l *load) profileHub(ctx context.Context) error {
 	seconds := int((2 * 3 * manyRounds * manyRound).Seconds())
 	l.m.Profiles = map[string][]byte{}

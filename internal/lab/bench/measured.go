@@ -5,24 +5,23 @@ import (
 	"time"
 )
 
-// Spec is what Load is told: who the node is and where it finds the servers. It holds private keys.
+// Spec tells Load the node's name and its servers' addresses. It holds private keys.
 type Spec struct {
 	Node string `json:"node"`
-	// AsNode and AsAdmin are ways straight to the cloud's API server, with the node's certificate and an
-	// administrator's.
+	// AsNode and AsAdmin lead straight to the cloud's API server, with the node's certificate and an administrator's.
 	AsNode  Access `json:"asNode"`
 	AsAdmin Access `json:"asAdmin"`
 	// Hub and HubHealth are the addresses of the node's hub, http://HOST:PORT.
 	Hub       string `json:"hub"`
 	HubHealth string `json:"hubHealth"`
-	// Profile takes profiles of the hub along; it must have been started with --profiling.
+	// Profile also takes profiles of the hub, which must have been started with --profiling.
 	Profile bool `json:"profile,omitempty"`
-	// Leader, if set, is the pool's leader, and Load measures Shared and nothing else. Nodes are the pool's.
+	// Leader is the pool's leader. If it is set, Load measures only Shared. Nodes are the pool's nodes.
 	Leader string   `json:"leader,omitempty"`
 	Nodes  []string `json:"nodes,omitempty"`
 }
 
-// Access is an API server and a client certificate, PEM.
+// Access is an API server and a client certificate in PEM.
 type Access struct {
 	Server string `json:"server"`
 	CA     []byte `json:"ca"`
@@ -38,7 +37,7 @@ const (
 	// HTTP2 and HTTP1 lead straight to the API server, over TLS.
 	HTTP2 Way = "HTTP/2"
 	HTTP1 Way = "HTTP/1.1"
-	// Hub leads through the hub: HTTP/1.1 without TLS on the loopback interface, as a kubelet's does.
+	// Hub leads through the hub: HTTP/1.1 without TLS on the loopback interface, like a kubelet's requests.
 	Hub Way = "hub"
 )
 
@@ -64,8 +63,7 @@ type Round struct {
 	Bytes    int64         `json:"bytes"` // of bodies
 	Elapsed  time.Duration `json:"elapsed"`
 	Latency  Quantiles     `json:"latency"`
-	// Hub, Server and Client are the processor time that the hub, the API server and the load itself took; only of
-	// GetMany.
+	// Hub, Server and Client are the processor time that the hub, the API server and the load took; only for GetMany.
 	Hub    time.Duration `json:"hub,omitempty"`
 	Server time.Duration `json:"server,omitempty"`
 	Client time.Duration `json:"client,omitempty"`
@@ -78,16 +76,16 @@ func (r Round) p99() float64         { return milliseconds(r.Latency.P99) }
 
 func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
-// Trial is the same load on several ways, in rounds: Trial[way][i] all belong to round i.
+// Trial is the same load over several ways, in rounds: Trial[way][i] all belong to round i.
 type Trial map[Way][]Round
 
-// Quantiles of a latency.
+// Quantiles are two quantiles of a latency.
 type Quantiles struct {
 	P50 time.Duration `json:"p50"`
 	P99 time.Duration `json:"p99"`
 }
 
-// quantiles sorts all and picks from it; the zero Quantiles of nothing.
+// quantiles sorts all and picks from it. For nothing it returns the zero Quantiles.
 func quantiles(all []time.Duration) Quantiles {
 	if len(all) == 0 {
 		return Quantiles{}
@@ -96,22 +94,22 @@ func quantiles(all []time.Duration) Quantiles {
 	return Quantiles{P50: all[(len(all)-1)/2], P99: all[(len(all)-1)*99/100]}
 }
 
-// Memory is a process's, in bytes: resident, and the part of it that is no page of a file.
+// Memory is a process's memory in bytes: the resident part, and the part of that which maps no file.
 type Memory struct {
 	RSS       int64 `json:"rss"`
 	Anonymous int64 `json:"anonymous"`
 }
 
-// Measured is what Load has measured.
+// Measured is Load's result.
 type Measured struct {
-	// GetOne and GetMany read the node's own Node over and over, on 1 connection and on manyConnections.
+	// GetOne and GetMany read the node's own Node repeatedly, on 1 connection and on manyConnections.
 	GetOne  map[Encoding]Trial `json:"getOne"`
 	GetMany map[Encoding]Trial `json:"getMany"`
 	// List reads listObjects ConfigMaps of listSize bytes.
 	List map[Encoding]Trial `json:"list"`
 	// Heartbeat renews the node's own Lease.
 	Heartbeat Trial `json:"heartbeat"`
-	// Watch is the time from a write's start to its event, on a watch straight at the cloud, on one through the hub,
+	// Watch is the time from a write's start to its event: on a watch straight at the cloud, on one through the hub,
 	// and the difference of the two for the same event.
 	Watch struct {
 		Direct Quantiles `json:"direct"`

@@ -14,7 +14,7 @@ import (
 // clockTick is the unit of processor times in /proc: USER_HZ, which is 100 on every architecture that Go runs on.
 const clockTick = 10 * time.Millisecond
 
-// findProcess returns the one process of that program (the base name of its file) that has all of those arguments.
+// findProcess returns the only process of that program (the base name of its file) that has all these arguments.
 func findProcess(program string, args ...string) (int, error) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
@@ -40,7 +40,7 @@ func findProcess(program string, args ...string) (int, error) {
 	return found[0], nil
 }
 
-// isProgram judges a /proc/PID/cmdline.
+// isProgram checks a /proc/PID/cmdline.
 func isProgram(cmdline, program string, args []string) bool {
 	argv := strings.Split(strings.TrimSuffix(cmdline, "\x00"), "\x00")
 	if filepath.Base(argv[0]) != program {
@@ -78,12 +78,12 @@ func parseRollup(rollup string) (Memory, error) {
 		*into = kB << 10
 	}
 	if m.RSS == 0 {
-		return Memory{}, fmt.Errorf("smaps_rollup says nothing of Rss")
+		return Memory{}, fmt.Errorf("smaps_rollup has no line Rss")
 	}
 	return m, nil
 }
 
-// peakOf is the most that a process has had resident, in bytes.
+// peakOf returns the highest resident memory of a process, in bytes.
 func peakOf(pid int) (int64, error) {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
@@ -103,7 +103,7 @@ func parsePeak(status string) (int64, error) {
 			return kB << 10, nil
 		}
 	}
-	return 0, errors.New("/proc/PID/status says nothing of VmHWM")
+	return 0, errors.New("/proc/PID/status has no line VmHWM")
 }
 
 func processorTime(pid int) (time.Duration, error) {
@@ -114,7 +114,7 @@ func processorTime(pid int) (time.Duration, error) {
 	return parseStat(string(stat))
 }
 
-// parseStat adds up user and system time, fields 14 and 15; field 2, the name, may hold anything but ends in the last
+// parseStat adds user and system time, fields 14 and 15. Field 2, the name, may contain anything and ends at the last
 // ")".
 func parseStat(stat string) (time.Duration, error) {
 	fields := strings.Fields(stat[strings.LastIndexByte(stat, ')')+1:])

@@ -10,28 +10,27 @@ import (
 	"time"
 )
 
-// Report is what was measured, beside the budgets.
+// Report is the result, with the budgets.
 type Report struct {
 	Rows []Row
-	// Profiles of the hub, by file name, if they were taken.
+	// Profiles of the hub, by file name, if any were taken.
 	Profiles map[string][]byte
-	// Measured is what the rows are made of.
+	// Measured is the input of the rows.
 	Measured Measured
 }
 
 // Row is one figure.
 type Row struct {
-	// Key names it in Figures, What for people. Unit is that of Reference and Ours.
+	// Key names the figure in Figures, What describes it to people. Unit is the unit of Reference and Ours.
 	Key, What, Unit string
-	// Ours is the figure through the hub, or of a program of ours. Reference is the same without; 0 where there is
-	// none.
+	// Ours is the figure through the hub, or of our program. Reference is the figure without it; 0 means none.
 	Ours, Reference float64
-	// Against says which way Reference is of; Ways has all of them.
+	// Against is the way of Reference. Ways has all ways.
 	Against Way
 	Ways    map[Way]float64
-	// Ratio is that of Ours to Reference, as the median of the rounds' ratios; 0 where there is none.
+	// Ratio is Ours to Reference, as the median of the rounds' ratios; 0 means none.
 	Ratio float64
-	// Added is the median difference of Ours and Reference where that is what matters.
+	// Added is the median difference of Ours and Reference, for rows where that matters.
 	Added  float64
 	Budget Budget
 }
@@ -42,7 +41,7 @@ type Budget struct {
 	Limit float64
 }
 
-// Quantity is what a Budget is of.
+// Quantity is the number of a row that a Budget bounds.
 type Quantity uint8
 
 // Quantities.
@@ -85,7 +84,7 @@ func (r Row) budget() string {
 	}
 }
 
-// newReport computes the report. The budgets are DESIGN's; docs/benchmarks.md has them with the figures of others.
+// newReport computes the report. The budgets are DESIGN's; docs/benchmarks.md lists them with others' figures.
 func newReport(m Measured, coordinatorStarts []time.Duration) Report {
 	r := Report{Profiles: m.Profiles, Measured: m}
 	r.Measured.Profiles = nil
@@ -146,7 +145,7 @@ func watchRows(m Measured) []Row {
 	}
 }
 
-// costRows say who pays for GETs on many connections, JSON and protobuf together.
+// costRows say whose processor time GETs on many connections take, JSON and protobuf together.
 func costRows(trials map[Encoding]Trial) []Row {
 	all := Trial{}
 	for _, t := range trials {
@@ -182,7 +181,7 @@ func costRows(trials map[Encoding]Trial) []Row {
 	return rows
 }
 
-// cost is the processor time per 1000 requests, in seconds.
+// cost returns the processor time per 1000 requests, in seconds.
 func cost(rounds []Round, took func(Round) time.Duration) float64 {
 	var sum time.Duration
 	requests := 0
@@ -196,7 +195,7 @@ func cost(rounds []Round, took func(Round) time.Duration) float64 {
 	return sum.Seconds() * 1000 / float64(requests)
 }
 
-// memoryRows has the budgets in MB; 0 is none.
+// memoryRows takes budgets in MB; 0 means none.
 func memoryRows(key, program, when string, m Memory, rss, anonymous float64) []Row {
 	row := func(name, what string, size int64, limit float64) Row {
 		r := Row{Key: key + "_" + name, What: program + " " + what + ", " + when, Unit: "MB", Ours: float64(size) / 1e6}
@@ -208,7 +207,7 @@ func memoryRows(key, program, when string, m Memory, rss, anonymous float64) []R
 	return []Row{row("rss", "RSS", m.RSS, rss), row("anonymous", "anonymous memory", m.Anonymous, anonymous)}
 }
 
-// better says which of two references is the harder one.
+// better returns the harder one of two references.
 type better func(a, b float64) bool
 
 func lower(a, b float64) bool  { return a < b }
@@ -247,7 +246,7 @@ func figures(rounds []Round, figure func(Round) float64) []float64 {
 	return out
 }
 
-// median of nothing is 0.
+// median returns 0 for nothing.
 func median(all []float64) float64 {
 	if len(all) == 0 {
 		return 0
@@ -293,7 +292,7 @@ func (r Report) Table(out io.Writer) error {
 	return err
 }
 
-// short is a figure with three digits that count.
+// short formats a number with three significant digits.
 func short(v float64) string {
 	switch {
 	case v >= 100:
@@ -305,7 +304,7 @@ func short(v float64) string {
 	}
 }
 
-// Figures are the rows' numbers, by their key and unit.
+// Figures returns the rows' numbers by their key and unit.
 func (r Report) Figures() map[string]float64 {
 	out := map[string]float64{"over_budget": 0}
 	for _, row := range r.Rows {

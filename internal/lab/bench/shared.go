@@ -20,17 +20,17 @@ import (
 	labload "yurtcoordinator/internal/lab/load"
 )
 
-// The load of the pool's resources. It takes about two minutes.
+// The load of the pool's resources takes about two minutes.
 const (
 	sharedServices, sharedEndpoints = 1000, 50
 
-	// A steady rolling update, in which the time to a client is measured.
+	// First a steady rolling update, to measure the time to a client.
 	steadyPerSecond, steadyFor = 20, 30 * time.Second
 
-	// Then one as fast as the cloud takes it: so many updates, or as many as come in the time.
+	// Then one as fast as the cloud allows: this many updates, or as many as fit into the time.
 	burstUpdates, burstAtMost = 20_000, 100 * time.Second
 
-	// idleFor is how long hubs have nothing to do, with their clients filled.
+	// idleFor is how long the hubs have nothing to do, with filled clients.
 	idleFor = 10 * time.Second
 
 	sharedTimeout = 5 * time.Minute
@@ -42,35 +42,35 @@ const (
 // reads Services and EndpointSlices as kube-proxy does.
 type Shared struct {
 	// Direct and Hub are the time from before a change's write to its event on a watch of all EndpointSlices, straight
-	// at the cloud and through the follower's hub; Added is the difference of the two for the same change.
+	// at the cloud and through the follower's hub. Added is the difference of the two for the same change.
 	Direct Quantiles `json:"direct"`
 	Hub    Quantiles `json:"hub"`
 	Added  Quantiles `json:"added"`
-	// Events is how many were compared.
+	// Events is how many changes were compared.
 	Events int `json:"events"`
 
 	Follower HubCost `json:"follower"`
 	Leader   HubCost `json:"leader"`
-	// SteadyUpdates and BurstUpdates are how many changes of EndpointSlices were made, BurstFor for how long.
+	// SteadyUpdates and BurstUpdates count the changes of EndpointSlices. BurstFor is how long the burst lasted.
 	SteadyUpdates int           `json:"steadyUpdates"`
 	BurstUpdates  int           `json:"burstUpdates"`
 	BurstFor      time.Duration `json:"burstFor"`
 }
 
-// HubCost is what one hub takes.
+// HubCost is what one hub uses.
 type HubCost struct {
-	// Filled is its memory with its client filled, Updated after the burst, Peak the most RSS of its life, in bytes.
+	// Filled is its memory with a filled client, Updated after the burst, Peak its highest RSS, in bytes.
 	Filled  Memory `json:"filled"`
 	Updated Memory `json:"updated"`
 	Peak    int64  `json:"peak"`
-	// Idle is the processor time that it took in idleFor with nothing to do; Steady and Burst what it took for the
-	// updates beyond that.
+	// Idle is its processor time in idleFor with nothing to do. Steady and Burst are its processor time for the updates
+	// beyond that.
 	Idle   time.Duration `json:"idle"`
 	Steady time.Duration `json:"steady"`
 	Burst  time.Duration `json:"burst"`
 }
 
-// shared makes the load, has a client at the leader's hub follow it from here, and runs the rest on a follower's node.
+// shared makes the load, runs a client of the leader's hub here, and runs the rest on a follower's node.
 func (c Config) shared(ctx context.Context, place standing) (Shared, error) {
 	ctx, cancel := context.WithTimeout(ctx, sharedTimeout)
 	defer cancel()
@@ -138,14 +138,13 @@ func equal(ctx context.Context, f *labload.Follower, cloud kubernetes.Interface)
 	return f.WaitEqual(ctx, want)
 }
 
-// standing is who does what in the pool.
+// standing names the nodes with a part in the pool.
 type standing struct {
 	all              []string
 	leader, follower string
 }
 
-// restartHubs restarts all hubs, so that no memory is measured that an earlier load has left, and returns who does what
-// then.
+// restartHubs restarts all hubs, so that no memory is measured that an earlier load left, and returns the new standing.
 func (c Config) restartHubs(ctx context.Context, host string) (standing, error) {
 	ctx, cancel := context.WithTimeout(ctx, restTimeout)
 	defer cancel()
@@ -171,7 +170,7 @@ func (c Config) restartHubs(ctx context.Context, host string) (standing, error) 
 	}
 }
 
-// standingOf returns who does what once every hub leads or follows. The follower is not on the coordinator's node.
+// standingOf returns the standing once every hub leads or follows. The follower is not on the coordinator's node.
 func standingOf(s lab.Status, host string) (place standing, ok bool) {
 	for _, n := range s.Nodes {
 		place.all = append(place.all, n.Name)
@@ -189,7 +188,7 @@ func standingOf(s lab.Status, host string) (place standing, ok bool) {
 	return place, place.leader != "" && place.follower != ""
 }
 
-// shared is the part of Load that is about the pool's resources. The load is made, and the leader's client runs.
+// shared is the part of Load about the pool's resources. The load already exists, and the leader's client runs.
 func (l *load) shared(ctx context.Context, progress func(string)) error {
 	leader, err := findProcess("yurthub", "--node-name="+l.spec.Leader)
 	if err != nil {
@@ -226,7 +225,7 @@ func (l *load) shared(ctx context.Context, progress func(string)) error {
 	if err != nil {
 		return err
 	}
-	progress("pool resources: a rolling update as fast as may be")
+	progress("pool resources: a rolling update as fast as possible")
 	burst, err := costing(hubs, func() error { return l.burst(ctx, client) })
 	if err != nil {
 		return err
@@ -243,15 +242,15 @@ func (l *load) shared(ctx context.Context, progress func(string)) error {
 	return nil
 }
 
-// pair is a hub's process and what it takes.
+// pair is a hub's process and its use of the processor.
 type pair struct {
 	pid  int
 	cost *HubCost
-	// idle is the part of a processor that it takes while nothing happens.
+	// idle is the share of a processor that it uses while nothing happens.
 	idle float64
 }
 
-// costing returns the processor time that each hub takes while do runs, beyond what it takes while nothing happens.
+// costing returns the processor time that each hub uses while do runs, beyond its use while nothing happens.
 func costing(hubs []*pair, do func() error) ([]time.Duration, error) {
 	began := time.Now()
 	count := func() ([]time.Duration, error) {
@@ -278,17 +277,17 @@ func costing(hubs []*pair, do func() error) ([]time.Duration, error) {
 	return took, err
 }
 
-// change is one version of one EndpointSlice as a watch has told it.
+// change is one version of one EndpointSlice, as a watch delivered it.
 type change struct {
 	written, arrived time.Time
 }
 
-// steady measures when changes arrive on a watch straight at the cloud and when on one through the hub, in this one
-// process, with the same client and the same decoding.
+// steady measures when changes arrive on a watch straight at the cloud and on one through the hub, in this one process,
+// with the same client and the same decoding.
 func (l *load) steady(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	// The hub wants a client to go on from a whole list that it was shown there; to the cloud one revision is like another.
+	// The hub accepts only a revision from a whole list that it has shown; the cloud accepts any.
 	through, err := l.client(Hub)
 	if err != nil {
 		return err
@@ -297,7 +296,7 @@ func (l *load) steady(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	receiving, ctx := errgroup.WithContext(ctx) // that of the watches too, so that none ends before it does
+	receiving, ctx := errgroup.WithContext(ctx) // also the context of the watches, so that none ends earlier
 	var seen [2]map[string]change               // by resourceVersion
 	var events [2]watch.Interface
 	ways := []Way{HTTP2, Hub}
@@ -336,23 +335,23 @@ func (l *load) steady(ctx context.Context) error {
 	for revision, d := range seen[0] {
 		h, ok := seen[1][revision]
 		if !ok {
-			return fmt.Errorf("the hub has not told of the change at revision %s", revision)
+			return fmt.Errorf("the hub has not delivered the change at revision %s", revision)
 		}
 		direct, hub = append(direct, d.arrived.Sub(d.written)), append(hub, h.arrived.Sub(h.written))
 		added = append(added, h.arrived.Sub(d.arrived))
 	}
 	if len(added) < n.Updates {
-		return fmt.Errorf("%d of %d changes came", len(added), n.Updates)
+		return fmt.Errorf("%d of %d changes arrived", len(added), n.Updates)
 	}
 	m := &l.m.Shared
 	m.Direct, m.Hub, m.Added, m.Events = quantiles(direct), quantiles(hub), quantiles(added), len(added)
 	return nil
 }
 
-// changes takes in what a watch tells until ctx ends. When a change was written stands in the object.
+// changes collects what a watch delivers until ctx ends. The object says when each change was written.
 func changes(ctx context.Context, events watch.Interface) (map[string]change, error) {
 	all := map[string]change{}
-	over := func() bool { return ctx.Err() != nil } // a watch that is given up ends somehow
+	over := func() bool { return ctx.Err() != nil } // a cancelled watch may end in any way
 	for {
 		select {
 		case e, open := <-events.ResultChan():
@@ -369,7 +368,7 @@ func changes(ctx context.Context, events watch.Interface) (map[string]change, er
 				return nil, fmt.Errorf("event %s of %T, want a change of an EndpointSlice", e.Type, e.Object)
 			}
 			written, err := time.Parse(time.RFC3339Nano, slice.Annotations[corev1.EndpointsLastChangeTriggerTime])
-			if err == nil { // else it is not of this load
+			if err == nil { // otherwise it is not part of this load
 				all[slice.ResourceVersion] = change{written, arrived}
 			}
 		case <-ctx.Done():
@@ -378,8 +377,8 @@ func changes(ctx context.Context, events watch.Interface) (map[string]change, er
 	}
 }
 
-// burst changes the load as fast as the cloud takes it, until there were burstUpdates changes or burstAtMost is over, and
-// returns when the client has the last of them.
+// burst changes the load as fast as the cloud allows, until burstUpdates changes or burstAtMost, and returns when the
+// client has the last change.
 func (l *load) burst(ctx context.Context, client *labload.Follower) error {
 	began := time.Now()
 	first := sequence(client)
@@ -406,7 +405,7 @@ func (l *load) burst(ctx context.Context, client *labload.Follower) error {
 	return equal(ctx, client, l.admin)
 }
 
-// sequence is the highest number of a change that a client has.
+// sequence returns the highest number of a change that a client has.
 func sequence(f *labload.Follower) uint64 {
 	var highest uint64
 	for _, v := range f.State()[labload.EndpointSlicesResource] {
@@ -415,7 +414,7 @@ func sequence(f *labload.Follower) uint64 {
 	return highest
 }
 
-// pause waits, unless ctx ends before.
+// pause waits, unless ctx ends first.
 func pause(ctx context.Context, d time.Duration) error {
 	select {
 	case <-time.After(d):

@@ -6,12 +6,12 @@ import "time"
 type Usage struct {
 	// CPU is its processor time since its start, user and system.
 	CPU time.Duration
-	// Memory is what it has now; Peak the most that it has had resident, in bytes.
+	// Memory is its memory now. Peak is the highest resident memory, in bytes.
 	Memory Memory
 	Peak   int64
 }
 
-// UsageOf reads it for a process of this machine.
+// UsageOf reads the usage of a process of this machine.
 func UsageOf(pid int) (u Usage, err error) {
 	if u.CPU, err = processorTime(pid); err != nil {
 		return Usage{}, err

@@ -15,11 +15,11 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// watched is the one object that is watched while it changes.
+// watched is the one object that changes under watch.
 const watched = "ticks"
 
-// watch measures, for each of watchEvents changes, when it arrives on a watch straight at the cloud and when on one
-// through the hub, in this one process, with the same client and the same decoding.
+// watch measures when each of watchEvents changes arrives, on a watch straight at the cloud and on one through the hub,
+// in this one process, with the same client and the same decoding.
 func (l *load) watch(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, watchEvents*watchEvery+20*time.Second)
 	defer cancel()
@@ -71,7 +71,7 @@ func follow(ctx context.Context, c kubernetes.Interface, after string) (watch.In
 	})
 }
 
-// write changes the object at a steady pace and returns when each change was begun.
+// write changes the object at a steady pace and returns when each change began.
 func (l *load) write(ctx context.Context) ([]time.Time, error) {
 	every := time.NewTicker(watchEvery)
 	defer every.Stop()
@@ -93,7 +93,7 @@ func (l *load) write(ctx context.Context) ([]time.Time, error) {
 	return sent, nil
 }
 
-// arrivals returns when each change came. A change that is missing, or comes twice, is an error.
+// arrivals returns when each change arrived. A missing or repeated change is an error.
 func arrivals(ctx context.Context, events watch.Interface) ([]time.Time, error) {
 	arrived := make([]time.Time, 0, watchEvents)
 	for len(arrived) < watchEvents {
@@ -109,7 +109,7 @@ func arrivals(ctx context.Context, events watch.Interface) ([]time.Time, error) 
 			}
 			arrived = append(arrived, now)
 		case <-ctx.Done():
-			return nil, fmt.Errorf("%d of %d changes came: %w", len(arrived), watchEvents, context.Cause(ctx))
+			return nil, fmt.Errorf("%d of %d changes arrived: %w", len(arrived), watchEvents, context.Cause(ctx))
 		}
 	}
 	return arrived, nil

@@ -1,15 +1,14 @@
-// Package build gets every program that a lab runs: Kubernetes, etcd and our own from our go.mod, and containerd, runc,
-// the CNI plugins, CoreDNS and Helm from theirs, at the versions pinned in plan.go, and an older kubectl from a nested module of
-// ours. They are built once and kept under a key of all that went into them, so that the next lab finds them in a fraction of a
-// second.
+// Package build builds every program that a lab runs: Kubernetes, etcd and our own from our go.mod; containerd, runc,
+// the CNI plugins, CoreDNS and Helm from their own modules, at the versions pinned in plan.go; and an older kubectl
+// from a nested module of ours. It builds them once and keeps them under a key of all their inputs, so that the next
+// lab finds them in a fraction of a second.
 //
-// Sets are cached apart since they change apart: "kubernetes" with go.mod, "containers", "coredns" and "helm" with the pins,
-// "kubectl-older" with its module, "programs" with our source. A set that has to be rebuilt starts from the binaries of the one
-// before, and the Go tool links only what changed.
+// Sets are cached separately because they change separately: "kubernetes" with go.mod, "containers", "coredns" and
+// "helm" with the pins, "kubectl-older" with its module, "programs" with our source. A new build of a set starts from
+// the binaries of the last one, so that the Go tool links only what changed.
 //
-// Programs found in PATH were the alternative: they would be whatever the machine has, and the lab's findings with
-// them. Downloaded releases were another: they cannot be had for every architecture and change without a trace in
-// go.sum.
+// One alternative was to use programs found in PATH: then the lab's findings would depend on what the machine has.
+// Another was to download releases: they do not exist for every architecture, and can change without a trace in go.sum.
 package build
 
 import (
@@ -45,7 +44,7 @@ const (
 	StagePrograms   Stage = "programs"
 )
 
-// The sets that programs are built and cached in.
+// Names of the sets that programs are built and cached in.
 const (
 	SetKubernetes = "kubernetes"
 	SetContainers = "containers"
@@ -55,12 +54,12 @@ const (
 	SetPrograms   = "programs"
 )
 
-// Sets are the names of all.
+// Sets returns the names of all sets.
 func Sets() []string {
 	return []string{SetKubernetes, SetContainers, SetCoreDNS, SetHelm, SetOlder, SetPrograms}
 }
 
-// Event tells of progress. Total is zero where nothing is counted; else Done of Total packages are compiled.
+// Event reports progress. If Total is zero, nothing is counted; otherwise Done of Total packages are compiled.
 type Event struct {
 	Stage       Stage
 	Done, Total int
@@ -72,36 +71,36 @@ type Config struct {
 	// ModuleRoot is the directory of our go.mod.
 	ModuleRoot string
 
-	// CacheDir holds what was built. Empty: the user's cache directory, yurtlab.
+	// CacheDir holds what was built; empty means yurtlab in the user's cache directory.
 	CacheDir string
 
-	// Real wants what real containers need as well: containerd, runc and the CNI plugins.
+	// Real also builds what real containers need: containerd, runc and the CNI plugins.
 	Real bool
 
-	// CoreDNS wants CoreDNS.
+	// CoreDNS also builds CoreDNS.
 	CoreDNS bool
 
-	// Helm wants Helm.
+	// Helm also builds Helm.
 	Helm bool
 
-	// KubectlOlder wants the kubectl of the minor version before ours.
+	// KubectlOlder also builds the kubectl of the minor version before ours.
 	KubectlOlder bool
 
-	// Only names the one set to build, whatever else is set. Empty: all that are wanted.
+	// Only names the one set to build, whatever else is set; empty means all wanted sets.
 	Only string
 
-	// Race builds yurthub, yurt-coordinator and coordinator-controller with the race detector. The hollow kubelet is
-	// Kubernetes' code and would take ten times its memory.
+	// Race builds yurthub, yurt-coordinator and coordinator-controller with the race detector. It leaves out the hollow
+	// kubelet, which is Kubernetes' code and would take ten times its memory.
 	Race bool
 
 	// Progress, if set, is called with each step, by one goroutine at a time.
 	Progress func(Event)
 
-	// Clock is the real one if nil.
+	// Clock is the clock; nil means the real one.
 	Clock clock.WithTicker
 }
 
-// Binaries are absolute paths of programs. Those of containers are empty unless Config.Real was set.
+// Binaries are absolute paths of programs. Those for containers are empty unless Config.Real was set.
 type Binaries struct {
 	Etcd, KubeAPIServer, KubeControllerManager, KubeScheduler, KubeProxy, Kubelet, Kubectl, Kubeadm string
 
@@ -121,12 +120,12 @@ type Binaries struct {
 	// CNIDir is the directory of the plugins bridge, host-local, loopback and portmap.
 	CNIDir string
 
-	// Dirs are the cache's directories that the files are in.
+	// Dirs are the cache directories that hold the files.
 	Dirs []string
 }
 
-// Hold keeps the files from being pruned, which may happen when newer ones are built. It lasts until release is called
-// or the process ends, so it is for the process that runs the programs: a lab holds what it may have to start again.
+// Hold protects the files from pruning, which may happen when newer ones are built. It lasts until release is called or
+// the process ends, so the process that runs the programs must call it: a lab holds what it may have to start again.
 func (b Binaries) Hold() (release func() error, err error) {
 	var held []*artifact.Entry
 	release = func() error {
@@ -146,7 +145,7 @@ func (b Binaries) Hold() (release func() error, err error) {
 	return release, nil
 }
 
-// DefaultCacheDir is where binaries and images are kept unless told otherwise.
+// DefaultCacheDir is the default directory for binaries and images.
 func DefaultCacheDir() (string, error) {
 	dir, err := os.UserCacheDir()
 	if err != nil {
@@ -156,7 +155,7 @@ func DefaultCacheDir() (string, error) {
 }
 
 // Ensure builds whatever is missing and returns the programs. It needs the go command, and the network for modules that
-// are not in Go's cache. A build that fails leaves nothing behind, and can be tried again.
+// are not in Go's cache. A failed build leaves nothing behind, and can be repeated.
 func Ensure(ctx context.Context, config Config) (Binaries, error) {
 	b, err := newBuilder(ctx, config)
 	if err != nil {
@@ -172,7 +171,7 @@ func Ensure(ctx context.Context, config Config) (Binaries, error) {
 			return Binaries{}, err
 		}
 		result.fill(e, s.files())
-		// Used just now, it is the last that pruning would take.
+		// It was used just now, so pruning would take it last.
 		if err := e.Close(); err != nil {
 			return Binaries{}, fmt.Errorf("cache: %w", err)
 		}
@@ -211,7 +210,7 @@ func newBuilder(ctx context.Context, config Config) (*builder, error) {
 		b.progress(Event{Stage: StageWait, Text: "another lab is building (" + holder + "): waiting for it"})
 	}}
 	if config.Only != "" && !slices.Contains(Sets(), config.Only) {
-		return nil, fmt.Errorf("no set is called %q: there are %s", config.Only, strings.Join(Sets(), ", "))
+		return nil, fmt.Errorf("no set is called %q: the sets are %s", config.Only, strings.Join(Sets(), ", "))
 	}
 	if b.tool, err = newGoTool(root); err != nil {
 		return nil, err
@@ -259,14 +258,14 @@ func (b *builder) inputs(ctx context.Context, root string, config Config) (input
 	return in, err
 }
 
-// older finds out about the nested module of the older kubectl.
+// older reads the nested module of the older kubectl.
 func (b *builder) older(ctx context.Context, root string, in *inputs) error {
 	dir := filepath.Join(root, olderDir)
 	_, required, err := b.tool.module(ctx, dir)
 	if err != nil {
 		return err
 	}
-	// A module v0.35.1 is of Kubernetes v1.35.1.
+	// Module v0.35.1 belongs to Kubernetes v1.35.1.
 	version, ok := strings.CutPrefix(required[kubectlModule], "v0.")
 	if !ok {
 		return fmt.Errorf("%s: %w in %s", kubectlModule, errNotRequired, dir)
@@ -281,7 +280,7 @@ func (b *builder) spec(s set) artifact.Spec {
 		Build: func(ctx context.Context, dir, reason string) error { return b.build(ctx, s, dir, reason) }}
 }
 
-// announce says how long building what is missing will take.
+// announce says how long the missing builds will take.
 func (b *builder) announce(ctx context.Context) error {
 	var stale, programs int
 	for _, s := range b.sets {
@@ -308,7 +307,7 @@ func (b *builder) announce(ctx context.Context) error {
 	return nil
 }
 
-// prepare downloads what a stage needs and lists the packages that it has to compile.
+// prepare downloads what a stage needs and lists the packages that it must compile.
 func (b *builder) prepare(ctx context.Context, s stage) (dir string, stale []string, err error) {
 	none := newTally(nil)
 	line := func(l string) {
@@ -351,7 +350,7 @@ func (b *builder) build(ctx context.Context, s set, work, reason string) error {
 	return nil
 }
 
-// fill takes over the paths of a set's files.
+// fill stores the paths of a set's files.
 func (b *Binaries) fill(e *artifact.Entry, files []string) {
 	b.Dirs = append(b.Dirs, e.Dir)
 	named := map[string]*string{

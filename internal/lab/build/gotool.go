@@ -17,11 +17,11 @@ import (
 )
 
 const (
-	// buildTimeout ends a build that hangs, most likely in a download. The slowest build seen, Kubernetes from nothing
+	// buildTimeout ends a build that hangs, most likely in a download. The slowest build seen, Kubernetes from scratch
 	// on two busy cores, took 8 minutes.
 	buildTimeout = time.Hour
 
-	// stopGrace is what the Go tool has to remove its temporary files after an interrupt.
+	// stopGrace is how long the Go tool has to remove its temporary files after an interrupt.
 	stopGrace = 10 * time.Second
 
 	// failureLines is how much of a tool's output an error quotes.
@@ -31,7 +31,7 @@ const (
 // goTool runs the go command.
 type goTool struct {
 	path string
-	dir  string // our module's
+	dir  string // directory of our module
 }
 
 func newGoTool(moduleRoot string) (*goTool, error) {
@@ -42,7 +42,7 @@ func newGoTool(moduleRoot string) (*goTool, error) {
 	return &goTool{path: path, dir: moduleRoot}, nil
 }
 
-// goEnvNames are the settings of the Go tool that change what it makes.
+// goEnvNames are the settings of the Go tool that change its output.
 var goEnvNames = []string{"GOVERSION", "GOOS", "GOARCH", "GOFLAGS", "GOEXPERIMENT", "GOAMD64", "GOARM64", "GOARM",
 	"CC", "CGO_CFLAGS", "CGO_CPPFLAGS", "CGO_LDFLAGS", "PKG_CONFIG", "GOFIPS140"}
 
@@ -59,7 +59,7 @@ func (g *goTool) env(ctx context.Context) (map[string]string, error) {
 	return env, nil
 }
 
-// module returns the path of the module in a directory, and the versions of the modules it requires.
+// module returns the path of the module in a directory, and the versions of the modules that it requires.
 func (g *goTool) module(ctx context.Context, dir string) (path string, required map[string]string, err error) {
 	out, err := g.run(ctx, dir, stage{}, nil, "mod", "edit", "-json")
 	if err != nil {
@@ -79,12 +79,13 @@ func (g *goTool) module(ctx context.Context, dir string) (path string, required 
 	return mod.Module.Path, required, nil
 }
 
-// download fetches a stage's module, checks it against its pinned hash and returns its directory; ours is just there.
+// download fetches a stage's module, checks it against its pinned hash and returns its directory. Our own module needs
+// no download.
 func (g *goTool) download(ctx context.Context, s stage, line func(string)) (dir string, err error) {
 	if s.Module == "" {
 		return filepath.Join(g.dir, filepath.FromSlash(s.Dir)), nil
 	}
-	// Not in our module's directory: the download is not to end up in our go.sum.
+	// It does not run in our module's directory, so that the download does not change our go.sum.
 	out, err := g.run(ctx, string(filepath.Separator), s, line, "mod", "download", "-json", s.Module+"@"+s.Version)
 	if err != nil {
 		return "", err
@@ -94,13 +95,13 @@ func (g *goTool) download(ctx context.Context, s stage, line func(string)) (dir 
 		return "", fmt.Errorf("go mod download: %w", err)
 	}
 	if mod.Sum != s.Sum {
-		return "", fmt.Errorf("%s %s: content %s is not the pinned %s: do not use it", s.Module, s.Version,
+		return "", fmt.Errorf("%s %s: content %s differs from the pinned %s: do not use it", s.Module, s.Version,
 			mod.Sum, s.Sum)
 	}
 	return mod.Dir, nil
 }
 
-// stale lists the packages that a stage has to compile or to link.
+// stale lists the packages that a stage must compile or link.
 func (g *goTool) stale(ctx context.Context, s stage, dir string, line func(string)) ([]string, error) {
 	dir, remove, err := s.replaced(dir)
 	if err != nil {
@@ -114,7 +115,7 @@ func (g *goTool) stale(ctx context.Context, s stage, dir string, line func(strin
 	return strings.Fields(string(out)), nil
 }
 
-// build runs a stage with its output below work. Each line that the tool prints goes to line as well.
+// build runs a stage with its output below work. It also passes each line that the tool prints to line.
 func (g *goTool) build(ctx context.Context, s stage, dir, work string, line func(string)) error {
 	dir, remove, err := s.replaced(dir)
 	if err != nil {
@@ -125,8 +126,8 @@ func (g *goTool) build(ctx context.Context, s stage, dir, work string, line func
 	return err
 }
 
-// replaced returns a directory with the module in dir and what the stage replaces in it: dir itself, if that is nothing,
-// else a copy, since the Go tool lets no overlay touch what it downloaded.
+// replaced returns a directory with the module in dir and the stage's replacements. Without replacements that is dir
+// itself; otherwise it is a copy, because the Go tool allows no overlay over what it downloaded.
 func (s stage) replaced(dir string) (path string, remove func(), err error) {
 	if len(s.Replace) == 0 {
 		return dir, func() {}, nil
@@ -135,14 +136,14 @@ func (s stage) replaced(dir string) (path string, remove func(), err error) {
 	if err != nil {
 		return "", nil, fmt.Errorf("copy of the module: %w", err)
 	}
-	remove = func() { _ = os.RemoveAll(path) } // a leftover there harms nobody
+	remove = func() { _ = os.RemoveAll(path) } // a leftover there does no harm
 	err = os.CopyFS(path, os.DirFS(dir))
 	for name, content := range s.Replace {
 		if err != nil {
 			break
 		}
 		file := filepath.Join(path, filepath.FromSlash(name))
-		if err = os.Remove(file); err == nil { // it has to be there: another version may have it elsewhere
+		if err = os.Remove(file); err == nil { // it must exist: another version may have it elsewhere
 			err = os.WriteFile(file, []byte(content), 0o600)
 		}
 	}
@@ -153,8 +154,8 @@ func (s stage) replaced(dir string) (path string, remove func(), err error) {
 	return path, remove, nil
 }
 
-// run returns what the go command prints to its standard output. Lines of its standard error go to line, which may be
-// nil; the last of them are in the error if it fails.
+// run returns the go command's standard output. It passes lines of standard error to line, which may be nil; a
+// failure's error contains the last of them.
 func (g *goTool) run(ctx context.Context, dir string, s stage, line func(string), args ...string) ([]byte, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, buildTimeout, fmt.Errorf("not done after %s", buildTimeout))
 	defer cancel()
@@ -191,7 +192,7 @@ func (g *goTool) run(ctx context.Context, dir string, s stage, line func(string)
 	return nil, failure
 }
 
-// environment is the caller's, for a build for this machine, of the module at hand and no other.
+// environment returns the caller's environment, adapted to a build for this machine of only the module at hand.
 func environment(environ []string, cgo bool) []string {
 	fixed := []string{"GOOS=" + runtime.GOOS, "GOARCH=" + runtime.GOARCH, "GOWORK=off", "GO111MODULE=on",
 		"CGO_ENABLED=0"}
@@ -205,13 +206,13 @@ func environment(environ []string, cgo bool) []string {
 	return append(env, fixed...)
 }
 
-// lineWriter passes on what is written to it, line by line.
+// lineWriter splits what is written to it into lines.
 type lineWriter struct {
 	line func(string)
 	rest []byte
 }
 
-// maxLine bounds what is kept of a line without an end.
+// maxLine bounds how much of an unfinished line is kept.
 const maxLine = 64 << 10
 
 func (w *lineWriter) Write(p []byte) (int, error) {

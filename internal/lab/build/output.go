@@ -5,9 +5,9 @@ import (
 	"strings"
 )
 
-// tally counts what `go build -v` says it compiles.
+// tally counts the packages that `go build -v` reports.
 type tally struct {
-	pending map[string]bool // packages that are yet to be compiled
+	pending map[string]bool // packages that still have to be compiled
 	total   int
 }
 
@@ -22,7 +22,7 @@ func newTally(stale []string) *tally {
 
 func (t *tally) done() int { return t.total - len(t.pending) }
 
-// line takes one line of the tool's output. It returns what the line says to a person, and false if it says nothing.
+// line takes one line of the tool's output. It returns the line's message for a person, or false if it has none.
 func (t *tally) line(line string) (text string, ok bool) {
 	line = strings.TrimSpace(line)
 	if what, found := strings.CutPrefix(line, "go: downloading "); found {
@@ -35,7 +35,7 @@ func (t *tally) line(line string) (text string, ok bool) {
 	return line, true
 }
 
-// tail keeps the last lines of an output, for the error message.
+// tail keeps the last lines of an output for the error message.
 type tail struct {
 	lines []string
 	max   int
@@ -53,7 +53,7 @@ func (t *tail) add(line string) {
 
 func (t *tail) String() string { return strings.Join(t.lines, "\n") }
 
-// advice says what to do about a failure of a tool, by its output.
+// advice returns what to do about a tool's failure, judged by its output.
 func advice(output string) string {
 	for _, a := range advices {
 		if a.pattern.MatchString(output) {
@@ -71,12 +71,12 @@ var advices = []struct {
 		"free some disk space: the Go build cache takes up to 10 GB (`go clean -cache` empties it), " +
 			"each set of binaries 0.5 GB"},
 	{regexp.MustCompile(`signal: killed|cannot allocate memory`),
-		"the machine ran out of memory: close something, or build with less at once: GOFLAGS=-p=1"},
+		"the machine ran out of memory: close something, or build fewer packages at once: GOFLAGS=-p=1"},
 	{regexp.MustCompile(`missing go\.sum entry|updates to go\.(mod|sum) needed`),
 		"go.mod and go.sum do not match: run `go mod tidy`"},
 	{regexp.MustCompile(`checksum mismatch|SECURITY ERROR`),
-		"a downloaded module is not the one that was pinned: empty the module cache (`go clean -modcache`), " +
-			"and do not go on if it happens again"},
+		"a downloaded module differs from the pinned one: empty the module cache (`go clean -modcache`), " +
+			"and stop if it happens again"},
 	{regexp.MustCompile(`requires go >= `),
 		"install the newer Go that it asks for, or let Go fetch it: GOTOOLCHAIN=auto"},
 	{regexp.MustCompile(`dial tcp|proxyconnect|no such host|i/o timeout|TLS handshake|connection (refused|reset)|` +

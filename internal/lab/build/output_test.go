@@ -54,7 +54,7 @@ func TestAdvice(t *testing.T) {
 		{"compile: writing output: write $WORK/b001/_pkg_.a: no space left on device", "disk space"},
 		{"k8s.io/api/core/v1: /usr/lib/go/pkg/tool/linux_amd64/compile: signal: killed", "memory"},
 		{"missing go.sum entry for module providing package x; to add: go get y", "go mod tidy"},
-		{"verifying module: checksum mismatch", "do not go on"},
+		{"verifying module: checksum mismatch", "stop if it happens again"},
 		{`go: x@v1: Get "https://modules.example/x/@v/v1.mod": dial tcp: lookup modules.example: no such host`,
 			"GOPROXY"},
 		{`# pkg-config --cflags -- libseccomp` + "\nPackage libseccomp was not found in the pkg-config search path.",

@@ -17,27 +17,27 @@ import (
 
 // PackagesConfig says what the machine must have.
 type PackagesConfig struct {
-	// Real wants what real containers need: a C compiler and libseccomp for runc, busybox for the shell image.
+	// Real requires what real containers need: a C compiler and libseccomp for runc, busybox for the shell image.
 	Real bool
 
-	// Unprivileged wants what real containers without root need: newuidmap.
+	// Unprivileged requires what real containers without root need: newuidmap.
 	Unprivileged bool
 
-	// Log is the file that apt-get's output is appended to.
+	// Log is the file to which apt-get's output is appended.
 	Log string
 
 	// Progress, if set, is called with each step.
 	Progress func(Event)
 }
 
-// need is something that must be on the machine, and the Debian package that brings it.
+// need is a required tool, and the Debian package that provides it.
 type need struct {
-	what    string // to people
+	what    string // for people
 	debian  string
 	present func() bool
 }
 
-// needs lists what a lab uses of the machine.
+// needs lists what a lab requires of the machine.
 func needs(containers, unprivileged bool) []need {
 	list := []need{
 		{"nsenter", "util-linux", program("nsenter")},
@@ -59,7 +59,7 @@ func needs(containers, unprivileged bool) []need {
 	return list
 }
 
-// Busybox returns the path of a statically linked busybox, which runs in an image that has nothing else; empty: none.
+// Busybox returns the path of a statically linked busybox, which runs in an image with nothing else; empty means none.
 func Busybox() string {
 	for _, dir := range searchPath() {
 		path := filepath.Join(dir, "busybox")
@@ -80,7 +80,7 @@ func static(path string) bool {
 	return !slices.ContainsFunc(f.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP })
 }
 
-// searchPath is where programs are looked for: PATH, and where a user's PATH does not lead but root's programs are.
+// searchPath is where programs are searched: PATH, and root's directories, which a user's PATH may lack.
 func searchPath() []string {
 	return append(filepath.SplitList(os.Getenv("PATH")), "/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/bin", "/bin")
 }
@@ -104,9 +104,9 @@ func file(path string) func() bool {
 	}
 }
 
-// machine is what decides who can install packages here.
+// machine holds the facts that decide who can install packages here.
 type machine struct {
-	debian bool // or one of its children
+	debian bool // or a derivative
 	root   bool
 	aptGet bool
 }
@@ -117,7 +117,7 @@ func thisMachine() machine {
 	return machine{debian: isDebian(string(release)), root: os.Geteuid() == 0, aptGet: err == nil}
 }
 
-// isDebian reads an os-release file.
+// isDebian checks an os-release file.
 func isDebian(release string) bool {
 	for line := range strings.Lines(release) {
 		name, value, _ := strings.Cut(strings.TrimSpace(line), "=")
@@ -133,10 +133,10 @@ func isDebian(release string) bool {
 	return false
 }
 
-// ErrPackagesMissing says that the machine lacks something, and that whoever runs the lab has to install it.
+// ErrPackagesMissing says that the machine lacks something that the user must install.
 var ErrPackagesMissing = errors.New("the machine lacks what the lab needs")
 
-// decide returns the packages to install, or the error to show, from what is missing on which machine.
+// decide returns the packages to install, or the error to show, for what is missing on this machine.
 func decide(missing []need, m machine) (install []string, err error) {
 	if len(missing) == 0 {
 		return nil, nil
@@ -163,9 +163,9 @@ func decide(missing []need, m machine) (install []string, err error) {
 		strings.Join(packages, " "))
 }
 
-// EnsurePackages installs the Debian packages that are missing if it may: as root, on Debian and what derives from it.
-// It installs nothing else, and removes nothing. Otherwise its error wraps ErrPackagesMissing and names the command to
-// run. Calling it where all is there costs a few file lookups.
+// EnsurePackages installs missing Debian packages if it may: as root, on Debian and its derivatives. It installs
+// nothing else, and removes nothing. Otherwise its error wraps ErrPackagesMissing and names the command to run. If
+// nothing is missing, it costs only a few file lookups.
 func EnsurePackages(ctx context.Context, config PackagesConfig) error {
 	install, err := decide(lacking(config), thisMachine())
 	if err != nil || len(install) == 0 {
@@ -179,7 +179,7 @@ func EnsurePackages(ctx context.Context, config PackagesConfig) error {
 		return err
 	}
 	if left := lacking(config); len(left) > 0 {
-		return fmt.Errorf("%w: apt-get installed %s without an error, and yet there is no %s (see %s)",
+		return fmt.Errorf("%w: apt-get installed %s without an error, but there is still no %s (see %s)",
 			ErrPackagesMissing, strings.Join(install, " "), left[0].what, config.Log)
 	}
 	return nil
@@ -199,12 +199,12 @@ type apt struct {
 	run func(ctx context.Context, args []string) ([]byte, error)
 }
 
-// staleLists is what apt-get says when its package lists are missing or older than the archive.
+// staleLists matches apt-get's messages about package lists that are missing or outdated.
 var staleLists = regexp.MustCompile(
 	`Unable to locate package|has no installation candidate|404 +Not Found|Unable to fetch some archives`)
 
-// install installs packages. It updates the package lists only if they turn out to be missing or too old: that is the
-// slow part, and most machines have good ones.
+// install installs packages. It updates the package lists, which is the slow part, only if they turn out to be missing
+// or outdated.
 func (a apt) install(ctx context.Context, packages []string) error {
 	args := append([]string{"install", "-y", "--no-install-recommends", "--no-remove"}, packages...)
 	out, err := a.call(ctx, args)
@@ -253,7 +253,7 @@ func (a apt) record(args []string, out []byte) error {
 	return errors.Join(err, f.Close())
 }
 
-// runApt runs apt-get so that it asks nothing. An interrupt lets it finish the step it is in.
+// runApt runs apt-get without questions. After an interrupt apt-get finishes its current step.
 func runApt(ctx context.Context, args []string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, "apt-get", args...)
 	cmd.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive", "LC_ALL=C.UTF-8")

@@ -13,8 +13,8 @@ import (
 	"yurtcoordinator/internal/lab/build/artifact"
 )
 
-// What is not in our go.mod is pinned here: the module, its version, and the hash of its content as `go mod download`
-// reports it. Everything that these modules need is pinned by their own go.sum.
+// This pins what is not in our go.mod: the module, its version, and the hash of its content as `go mod download`
+// reports it. The modules' own go.sum pins everything that they need.
 const (
 	containerdVersion = "v2.4.2"
 	containerdSum     = "h1:p6Qg+xbEz8lvwdhHDx0U469xENvp4LgGBx+E7djXkGw="
@@ -32,17 +32,17 @@ const (
 	helmSum     = "h1:UndCoLe9UPmNoL7IvWzaUXveL7T5t/ijoorEmgJdI9g="
 )
 
-// Modules of our go.mod whose version the plan must know.
+// Modules in our go.mod whose versions the plan must know.
 const (
 	kubernetesModule = "k8s.io/kubernetes"
 	etcdModule       = "go.etcd.io/etcd/server/v3"
-	kubectlModule    = "k8s.io/kubectl" // of the older one's go.mod
+	kubectlModule    = "k8s.io/kubectl" // in the older kubectl's go.mod
 )
 
 // olderDir is the nested module of the older kubectl.
 const olderDir = "internal/lab/kubectlolder"
 
-// tags are used for all that our go.mod covers, so that the Go build cache is shared with `go test`.
+// tags are used for everything in our go.mod, so that the Go build cache is shared with `go test`.
 const tags = "grpcnotrace"
 
 // layout changes when the cache's content changes for a reason that no other part of a key shows.
@@ -51,24 +51,25 @@ const layout = "1"
 // stage is one call of `go build`.
 type stage struct {
 	Name Stage
-	// Title says what is built, to people.
+	// Title tells people what is built.
 	Title string
-	// Module, Version and Sum name a module that is built on its own, with its own go.mod and go.sum; empty: ours.
+	// Module, Version and Sum name a module that is built separately, with its own go.mod and go.sum; empty means our
+	// module.
 	Module, Version, Sum string
-	// Dir is where a nested module of ours is built, below our go.mod's directory.
+	// Dir is the directory of a nested module of ours, below the directory of our go.mod.
 	Dir      string `json:",omitempty"`
 	Packages []string
-	// Output is a directory below the set's, ending in a slash, or the file of a single package.
+	// Output is a directory below the set's, with a slash at the end, or the file of a single package.
 	Output  string
 	Tags    string
 	LDFlags []string
 	CGO     bool
 	Race    bool
-	// Replace has content to be built in the place of files of the module, by path in it. It is part of the key.
+	// Replace has new content for files of the module, by their paths in it. It is part of the key.
 	Replace map[string]string `json:",omitempty"`
 }
 
-// files are what the stage makes, relative to its set's directory.
+// files returns what the stage makes, relative to its set's directory.
 func (s stage) files() []string {
 	if !strings.HasSuffix(s.Output, "/") {
 		return []string{s.Output}
@@ -80,13 +81,13 @@ func (s stage) files() []string {
 	return files
 }
 
-// args are the arguments of `go build` for output below dir.
+// args returns the arguments of `go build` for output below dir.
 func (s stage) args(dir string) []string {
 	args := append([]string{"build", "-v"}, s.flags()...)
 	return append(append(args, "-ldflags="+strings.Join(s.LDFlags, " "), "-o", dir+"/"+s.Output), s.Packages...)
 }
 
-// listArgs are the arguments of `go list` that print one line for each package that args would compile or link, and
+// listArgs returns the arguments of `go list` that print one line for each package that args would compile or link, and
 // an empty line for each that is up to date.
 func (s stage) listArgs() []string {
 	args := append([]string{"list", "-deps", "-f", "{{if .Stale}}{{.ImportPath}}{{end}}"}, s.flags()...)
@@ -102,16 +103,16 @@ func (s stage) flags() []string {
 		flags = append(flags, "-race")
 	}
 	if len(s.Replace) > 0 {
-		flags = append(flags, "-trimpath") // the copy is in a new place each time, which is not to matter
+		flags = append(flags, "-trimpath") // each copy has a new path, which must not matter
 	}
 	return flags
 }
 
-// set is what is cached under one key.
+// set is what one key caches.
 type set struct {
 	name   string
 	stages []stage
-	// source stands for the content that the stages themselves do not pin.
+	// source stands for content that the stages themselves do not pin.
 	source string
 }
 
@@ -123,7 +124,7 @@ func (s set) files() []string {
 	return files
 }
 
-// key stands for all that decides what the set's files are.
+// key stands for everything that decides a set's files.
 func (s set) key(goEnv map[string]string) (string, error) {
 	stages, err := json.Marshal(s.stages)
 	if err != nil {
@@ -136,19 +137,19 @@ func (s set) key(goEnv map[string]string) (string, error) {
 	return artifact.Key(layout, s.name, s.source, string(stages), string(env)), nil
 }
 
-// versions are those of the modules in our go.mod.
+// versions are the versions of the modules in our go.mod.
 type versions struct {
 	kubernetes, etcd string
-	// older is the older kubectl's; empty if it is not wanted.
+	// older is the older kubectl's version; empty means that it is not wanted.
 	older string
 }
 
-// inputs are what a plan is made of.
+// inputs are the inputs of a plan.
 type inputs struct {
 	versions versions
 	// module is the path of our module.
 	module string
-	// goMod stands for our go.mod, tree for all source files of our module, olderTree for those of the older kubectl's.
+	// goMod stands for our go.mod, tree for all source files of our module, olderTree for those of the older kubectl.
 	goMod, tree, olderTree string
 	real, race             bool
 	coredns                bool
@@ -157,7 +158,7 @@ type inputs struct {
 	only                   string
 }
 
-// plan lists the sets that are needed.
+// plan lists the needed sets.
 func plan(in inputs) []set {
 	all := []struct {
 		set
@@ -270,8 +271,8 @@ func containers() set {
 	}
 }
 
-// coreDNS is a CoreDNS with the plugins of the lab's Corefile and no other: those for the DNS of public clouds bring
-// their makers' libraries along, four fifths of all that there is to compile.
+// coreDNS returns a CoreDNS with only the plugins of the lab's Corefile. The plugins for the DNS of public clouds bring
+// their vendors' libraries, four fifths of everything to compile.
 func coreDNS() set {
 	const coredns = "github.com/coredns/coredns"
 	var plugins strings.Builder
@@ -314,7 +315,7 @@ func helm() set {
 	}
 }
 
-// kubectlOlder is a kubectl of the minor version before ours.
+// kubectlOlder returns a kubectl of the minor version before ours.
 func kubectlOlder(in inputs) set {
 	return set{
 		name:   SetOlder,
@@ -339,12 +340,12 @@ func prefix(with string, names ...string) []string {
 	return names
 }
 
-// strip drops symbols and debugging data: half of a binary, and so some of its memory. The build ID stays, by which Go
-// knows what is up to date.
+// strip drops symbols and debugging data: half of a binary, and so some of its memory. It keeps the build ID, by which
+// Go knows what is up to date.
 func strip() []string { return []string{"-s", "-w"} }
 
-// VersionFlags are linker flags that make a program built from Kubernetes' modules say Kubernetes' version, else clients see
-// v0.0.0.
+// VersionFlags returns linker flags that make a program built from Kubernetes' modules report Kubernetes' version;
+// without them clients see v0.0.0.
 func VersionFlags(version string) []string {
 	flags := strip()
 	major, rest, _ := strings.Cut(strings.TrimPrefix(version, "v"), ".")
@@ -359,21 +360,20 @@ func VersionFlags(version string) []string {
 	return flags
 }
 
-// Cost of a build in seconds of one core, measured on two: Kubernetes and etcd from nothing (2600 packages, 210 s), and
-// with only linking to do (7 programs, 9 s). containerd, runc and CNI from nothing (868 packages) took 52 s, which is
-// less.
+// Cost of a build in seconds of one core, measured on two: Kubernetes and etcd from scratch (2600 packages, 210 s), and
+// only linking (7 programs, 9 s). containerd, runc and CNI from scratch (868 packages) took 52 s, which is less.
 const (
 	secondsPerPackage = 0.16
 	secondsPerProgram = 2.5
 )
 
-// estimate says how long compiling stale packages and linking programs takes on so many cores.
+// estimate returns how long it takes to compile stale packages and to link programs on so many cores.
 func estimate(stale, programs, cores int) time.Duration {
 	work := secondsPerPackage*float64(stale) + secondsPerProgram*float64(programs)
 	return time.Duration(work / float64(max(cores, 1)) * float64(time.Second))
 }
 
-// about says a duration as one says it to a person who waits.
+// about says a duration in words for a person who waits.
 func about(d time.Duration) string {
 	switch minutes := int(math.Round(d.Minutes())); {
 	case d < time.Minute:
@@ -385,5 +385,5 @@ func about(d time.Duration) string {
 	}
 }
 
-// cores is how many cores the Go tool will use.
+// cores returns how many cores the Go tool will use.
 func cores() int { return runtime.GOMAXPROCS(0) }

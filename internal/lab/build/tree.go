@@ -12,11 +12,11 @@ import (
 	"strings"
 )
 
-// fingerprint is the hash of all files of a module that a build of it could read: its Go code, and whatever it may
-// embed. Tests, hidden directories, testdata, documents and nested modules are left out.
+// fingerprint returns the hash of all files of a module that its build could read: its Go code, and whatever it may
+// embed. It leaves out tests, hidden directories, testdata, documents and nested modules.
 //
-// `go build` itself knows best what is up to date, but takes a second to find out for programs of this size; a lab
-// should start in less. A file too many here only costs that second.
+// `go build` itself knows best what is up to date, but takes a second to find out for programs of this size; a lab must
+// start in less. A file too many here only costs that second.
 func fingerprint(root string) (string, error) {
 	tree, err := os.OpenRoot(root)
 	if err != nil {

@@ -24,8 +24,8 @@ import (
 	"yurtcoordinator/internal/lab/hollow/pretend"
 )
 
-// Run is the node: it returns when ctx ends, or at once if the kubelet cannot start. The kubelet's code offers no way
-// to stop it, so the process must end when Run returns.
+// Run is the node. It returns when ctx ends, or at once if the kubelet can't start. The kubelet's code can't be
+// stopped, so the process must end when Run returns.
 func Run(ctx context.Context, s Settings) error {
 	flags, config, err := kubeletOptions(s)
 	if err != nil {
@@ -40,7 +40,7 @@ func Run(ctx context.Context, s Settings) error {
 		return fmt.Errorf("set TMPDIR: %w", err)
 	}
 
-	// As a kubelet does: when heartbeats keep failing, all connections are closed, lest they hang in a dead one.
+	// As in a kubelet: when heartbeats keep failing, all connections are closed, because they may hang in a dead one.
 	dialer := connrotation.NewDialer((&net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}).DialContext)
 	client, heartbeat, err := clients(s, dialer)
 	if err != nil {
@@ -62,7 +62,8 @@ func Run(ctx context.Context, s Settings) error {
 
 func temp(s Settings) string { return filepath.Join(s.RootDir, "tmp") }
 
-// clients returns the kubelet's client and the one it sends heartbeats with, whose requests end before the next is due.
+// clients returns the kubelet's client and its client for heartbeats, whose requests end before the next heartbeat is
+// due.
 func clients(s Settings, dialer *connrotation.Dialer) (client, heartbeat *kubernetes.Clientset, err error) {
 	config := &rest.Config{Host: s.Server}
 	if s.Kubeconfig != "" {
@@ -71,7 +72,7 @@ func clients(s Settings, dialer *connrotation.Dialer) (client, heartbeat *kubern
 		}
 	}
 	config.Dial = dialer.DialContext
-	config.UserAgent = "kubelet/hollow" // hubs know it by the first part
+	config.UserAgent = "kubelet/hollow" // hubs recognize it by the first part
 	config.ContentType = "application/vnd.kubernetes.protobuf"
 	config.AcceptContentTypes = "application/vnd.kubernetes.protobuf,application/json"
 	config.QPS, config.Burst = 50, 100 // a kubelet's defaults
@@ -87,7 +88,7 @@ func clients(s Settings, dialer *connrotation.Dialer) (client, heartbeat *kubern
 	return client, heartbeat, nil
 }
 
-// kubeletOptions are Kubernetes' defaults, with what a node without machine, containers and disk needs otherwise.
+// kubeletOptions returns Kubernetes' defaults, adapted to a node without a machine, containers and a disk.
 func kubeletOptions(s Settings) (*options.KubeletFlags, *kubeletconfig.KubeletConfiguration, error) {
 	f := options.NewKubeletFlags()
 	f.RootDirectory = s.RootDir
@@ -114,12 +115,12 @@ func kubeletOptions(s Settings) (*options.KubeletFlags, *kubeletconfig.KubeletCo
 	c.PodLogsDir = filepath.Join(s.RootDir, "logs")
 	c.VolumePluginDir = filepath.Join(s.RootDir, "volume-plugins")
 
-	// Served without TLS, as kubemark does: the API server's logs and exec do not reach a hollow node.
+	// It serves without TLS, as kubemark does: the API server's logs and exec do not reach a hollow node.
 	c.EnableServer = s.Port != 0
 	c.Address, c.Port, c.ReadOnlyPort = s.Address, int32(s.Port), 0
 	c.HealthzPort = 0
 
-	// There are no cgroups, disks and resolvers to manage or to watch.
+	// There are no cgroups, disks or resolvers to manage or to watch.
 	c.CgroupsPerQOS, c.CgroupRoot, c.EnforceNodeAllocatable = false, "", nil
 	c.FailCgroupV1 = false
 	c.LocalStorageCapacityIsolation = false

@@ -1,12 +1,12 @@
 // Command hollow is one hollow kubelet: the kubelet's own code with a container runtime that only pretends. It
 // registers a Node, renews its Lease, reports status and brings Pods to Running and Ready, without a container, a mount
-// or a cgroup, in about 60 MB. The lab uses it where many nodes are wanted, or where containers cannot run.
+// or a cgroup, in about 60 MB. The lab uses it for many nodes, or where containers can't run.
 //
-// One process is one node. Kubernetes' own kubemark was the alternative; it renews Leases every 10 s whatever the
-// cloud's grace period is, gives every Pod the same address, keeps a record of every call to its runtime for ever, and
-// leaves its files in /tmp.
+// One process is one node. Kubernetes' own kubemark was the alternative: it renews Leases every 10 s whatever the
+// cloud's grace period is, gives every Pod the same address, records every call to its runtime forever, and leaves its
+// files in /tmp.
 //
-// Stopping a hollow kubelet ends its pretended containers, as pulling a machine's plug would. The Pods stay in the API,
+// A hollow kubelet that stops ends its pretended containers, like a machine that loses power. The Pods stay in the API,
 // and the next process of the same name starts them again with the same addresses.
 package main
 

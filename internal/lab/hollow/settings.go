@@ -13,7 +13,7 @@ import (
 	"yurtcoordinator/internal/lab/hollow/pretend"
 )
 
-// Settings are what a hollow kubelet is told. AddFlags fills in the defaults.
+// Settings configure a hollow kubelet. AddFlags fills in the defaults.
 type Settings struct {
 	// Kubeconfig and Server say where the API is: a kubeconfig file, or the plain HTTP address of a hub on the same
 	// machine, which needs no credentials. Exactly one of them is set.
@@ -22,26 +22,27 @@ type Settings struct {
 	// NodeName is the name of the Node object.
 	NodeName string
 
-	// NodeIP is the address that the Node reports; the host must have it. Empty: the address of the default route.
+	// NodeIP is the address that the Node reports; the host must have it. Empty means the address of the default route.
 	NodeIP string
 
 	// RootDir holds all files of this kubelet. It is created, and survives a restart.
 	RootDir string
 
-	// LeaseDuration is the Lease's, in whole seconds; the Lease is renewed each quarter of it, as every kubelet does.
+	// LeaseDuration is the Lease's duration in whole seconds. The Lease is renewed each quarter of it, as in every
+	// kubelet.
 	LeaseDuration time.Duration
 
-	// StatusFrequency is how often node status is computed. It is sent when it changed, and every five minutes.
+	// StatusFrequency is how often node status is computed. It is sent when it changes, and every five minutes.
 	StatusFrequency time.Duration
 
-	// Address and Port are where the kubelet serves, plain HTTP and open to all. Port 0: nowhere.
+	// Address and Port are where the kubelet serves, in plain HTTP and open to all. Port 0 turns it off.
 	Address string
 	Port    int
 
 	NodeLabels map[string]string
 	ProviderID string
 
-	// PodCIDR is where the made-up addresses of Pods come from.
+	// PodCIDR is the range of the Pods' made-up addresses.
 	PodCIDR string
 
 	MaxPods int
@@ -53,21 +54,21 @@ func (s *Settings) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&s.Server, "server", "",
 		"plain HTTP address of the API, such as http://127.0.0.1:10261, instead of --kubeconfig")
 	fs.StringVar(&s.NodeName, "node-name", "", "name of the Node")
-	fs.StringVar(&s.NodeIP, "node-ip", "", "address that the Node reports; default: that of the default route")
+	fs.StringVar(&s.NodeIP, "node-ip", "", "address that the Node reports; default: the address of the default route")
 	fs.StringVar(&s.RootDir, "root-dir", "", "absolute path of the directory that holds all files of this kubelet")
 	fs.DurationVar(&s.LeaseDuration, "lease-duration", 40*time.Second,
 		"duration of the node's Lease, renewed each quarter of it")
-	fs.DurationVar(&s.StatusFrequency, "status-frequency", 10*time.Second, "how often node status is computed")
+	fs.DurationVar(&s.StatusFrequency, "status-frequency", 10*time.Second, "how often to compute the node's status")
 	fs.StringVar(&s.Address, "address", "127.0.0.1",
 		"address that the kubelet serves on, without TLS or any check of the caller")
-	fs.IntVar(&s.Port, "port", 10250, "port that the kubelet serves on; 0: none")
+	fs.IntVar(&s.Port, "port", 10250, "port that the kubelet serves on; 0 turns it off")
 	fs.StringToStringVar(&s.NodeLabels, "node-labels", nil, "labels of the Node: key=value,…")
 	fs.StringVar(&s.ProviderID, "provider-id", "", "the Node's provider ID; default: hollow://<node name>")
-	fs.StringVar(&s.PodCIDR, "pod-cidr", "10.244.0.0/16", "where the made-up addresses of Pods come from")
+	fs.StringVar(&s.PodCIDR, "pod-cidr", "10.244.0.0/16", "range of the Pods' made-up addresses")
 	fs.IntVar(&s.MaxPods, "max-pods", 110, "how many Pods the node takes")
 }
 
-// Check returns all that is wrong with the settings, by flag.
+// Check returns everything that is wrong with the settings, by flag.
 func (s *Settings) Check() error {
 	var wrong []error
 	bad := func(format string, args ...any) { wrong = append(wrong, fmt.Errorf(format, args...)) }
@@ -108,7 +109,7 @@ func (s *Settings) Check() error {
 	return errors.Join(wrong...)
 }
 
-// heartbeatTimeout bounds each request that keeps the node alive: the next one is due by then.
+// heartbeatTimeout bounds each request that keeps the node alive: by then the next one is due.
 func (s *Settings) heartbeatTimeout() time.Duration {
 	return min(s.StatusFrequency, s.LeaseDuration/4)
 }

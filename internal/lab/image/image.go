@@ -1,12 +1,12 @@
 // Package image makes the container images of a lab's Pods, without a container engine and without a registry: one
-// archive that `ctr -n k8s.io images import` takes.
+// archive for `ctr -n k8s.io images import`.
 //
 //	registry.local/pause:1  our own pause program
 //	registry.local/shell:1  Debian's static busybox, with all of its commands
 //	registry.local/web:1    the shell, as a web server that answers its hostname
 //
-// The archive is a function of the two programs in it: the same bytes on every machine that has the same ones. It is an
-// OCI layout, not the older format of `docker save`: that one has containerd make up manifests of its own, and needs
+// The archive is a function of the two programs in it: machines with the same programs get the same bytes. It is an OCI
+// layout, not the older format of `docker save`: with that one, containerd would make its own manifests, and would need
 // the layer that shell and web share twice.
 package image
 
@@ -28,45 +28,45 @@ import (
 	"yurtcoordinator/internal/oci"
 )
 
-// The images' names. There is no registry.local: Pods need imagePullPolicy IfNotPresent or Never, and the tag makes the
-// former the default.
+// The images' names. registry.local does not exist: Pods need imagePullPolicy IfNotPresent or Never, and the tag makes
+// the former the default.
 const (
 	Pause = "registry.local/pause:1"
 	Shell = "registry.local/shell:1"
 	Web   = "registry.local/web:1"
 )
 
-// recipe changes when the images do for a reason that the programs in them don't show.
+// recipe changes when the images change for a reason that their programs don't show.
 const recipe = "2"
 
-// archiveName is the archive in its set.
+// archiveName is the archive's file in its set.
 const archiveName = "images.tar"
 
-// Config says what the images are made of and where the archive is kept.
+// Config says what the images are made from and where the archive is kept.
 type Config struct {
-	// CacheDir is the directory that package build uses too.
+	// CacheDir is the directory that package build also uses.
 	CacheDir string
 
 	// Pause and Busybox are static programs.
 	Pause, Busybox string
 
-	// Waiting, if set, is called when another process is just writing to the cache, with what it calls itself.
+	// Waiting, if set, is called while another process writes to the cache, with that process's name for itself.
 	Waiting func(holder string)
 
-	// Clock is the real one if nil.
+	// Clock is the clock; nil means the real one.
 	Clock clock.WithTicker
 }
 
 // Archive holds all images of a lab.
 type Archive struct {
-	// Path is the archive's.
+	// Path is the archive's path.
 	Path string
 
-	// Images are the names of the images in it.
+	// Images are the names of the images in the archive.
 	Images []string
 }
 
-// Ensure returns the archive, and makes it first if these programs are not in one yet.
+// Ensure returns the archive, and makes it first if none has these programs yet.
 func Ensure(ctx context.Context, config Config) (Archive, error) {
 	pause, err := os.ReadFile(config.Pause)
 	if err != nil {
@@ -102,7 +102,7 @@ func Ensure(ctx context.Context, config Config) (Archive, error) {
 	return Archive{Path: e.Path(archiveName), Images: []string{Pause, Shell, Web}}, nil
 }
 
-// appletsTimeout is for a program that prints a list.
+// appletsTimeout bounds a program that prints a list.
 const appletsTimeout = 10 * time.Second
 
 // applets asks a busybox for its commands, as paths.
@@ -116,10 +116,10 @@ func applets(ctx context.Context, busybox string) ([]string, error) {
 	return strings.Fields(string(out)), nil
 }
 
-// platform is this machine's: a lab's containers run on it.
+// platform returns this machine's platform, on which a lab's containers run.
 func platform() v1.Platform { return v1.Platform{OS: "linux", Architecture: runtime.GOARCH} }
 
-// webScript is the web image's program. As process 1 it gets only the signals that it asks for; busybox's httpd asks
+// webScript is the web image's program. As process 1 it gets only the signals that it asks for. busybox's httpd asks
 // for none, and would keep its Pod for the whole grace period.
 const webScript = `#!/bin/sh
 # answers GET / with this Pod's hostname, on port $PORT or 80
@@ -164,7 +164,7 @@ func compose(pause, busybox []byte, applets []string) ([]oci.Named, error) {
 	return images, nil
 }
 
-// shellFiles is what a shell expects around it, and busybox under all of its names.
+// shellFiles returns the files that a shell expects, and busybox under all its names.
 func shellFiles(busybox []byte, applets []string) []oci.File {
 	files := []oci.File{
 		oci.Dir("/tmp", fs.ModeSticky|0o777),

@@ -13,28 +13,28 @@ import (
 	"yurtcoordinator/internal/oci"
 )
 
-// What an installed lab runs of our own as Pods: REGISTRY/PROGRAM:TAG. The tag is in the form of a version, since a
+// Names of our own programs' images in an installed lab: REGISTRY/PROGRAM:TAG. The tag looks like a version, because a
 // YurtCoordinator may ask for one.
 const (
 	SystemRegistry = "registry.local"
 	SystemTag      = "v0.0.0-lab"
 )
 
-// systemName is the archive of our own programs in its set.
+// systemName is the file of the archive of our own programs in its set.
 const systemName = "system.tar"
 
-// SystemConfig says what the images of our own programs are made of, and where the archive is kept.
+// SystemConfig says what the images of our own programs are made from, and where the archive is kept.
 type SystemConfig struct {
 	// CacheDir, Waiting and Clock are as in Config.
 	CacheDir string
 	Waiting  func(holder string)
 	Clock    clock.WithTicker
 
-	// Programs are static ones. An image is called as its program's file is.
+	// Programs are static programs. An image has the name of its program's file.
 	Programs []string
 }
 
-// EnsureSystem returns the archive of our own programs' images, and makes it first if these are not in one yet.
+// EnsureSystem returns the archive of our own programs' images, and makes it first if none has these yet.
 func EnsureSystem(ctx context.Context, config SystemConfig) (Archive, error) {
 	var names []string
 	contents := map[string][]byte{}

@@ -1,5 +1,6 @@
-// Command kubectlolder is the kubectl of the Kubernetes minor version before ours: `ops-while-cut` runs the commands of an
-// operator whose kubectl is older than the coordinator. It is a module of its own since one module has one version of each.
+// Command kubectlolder is the kubectl of the Kubernetes minor version before ours: `ops-while-cut` runs the commands of
+// an operator whose kubectl is older than the coordinator. It has its own module, because a module has one version of
+// each dependency.
 package main
 
 import (

@@ -1,13 +1,13 @@
-// Package line is the model of a link that has a rate, a delay, jitter, loss and a queue. It moves no frames and has no
-// clock: it is told when frames come, and says when each one comes out, or that it does not. So a table can test it
-// exactly; package wire does what it says with real frames.
+// Package line models a link that has a rate, a delay, jitter, loss and a queue. It moves no frames and has no clock:
+// callers tell it when a frame arrives, and it says when the frame comes out, or that it does not. So a table can test
+// it exactly; package wire applies it to real frames.
 //
-// A frame first waits for those before it, in a queue of so many bytes: one that finds no room is dropped. Then it is sent,
-// which takes its size at the link's rate. Then it is lost, or is on its way for the delay, more or less by the jitter.
-// Frames never overtake each other: one that would waits for the one before it.
+// A frame first waits for earlier ones in a queue of so many bytes; a frame that finds no room is dropped. Then it is
+// sent, which takes time by its size and the link's rate. Then it is lost, or travels for the delay, plus or minus the
+// jitter. Frames never overtake each other: one that would waits for the one before it.
 //
-// Loss and jitter are drawn from a seeded source, two numbers for each frame in the order in which they come, whatever
-// becomes of the frame. So the same seed loses the same frames of the same sequence, at any rate and with any queue.
+// Loss and jitter come from a seeded source, two numbers per frame in the order of arrival, whatever happens to the
+// frame. So the same seed loses the same frames of the same sequence, at any rate and with any queue.
 package line
 
 import (
@@ -19,48 +19,49 @@ import (
 	"time"
 )
 
-// Shape is what a link is like, one way. The zero Shape changes nothing.
+// Shape describes a link one way. The zero Shape changes nothing.
 type Shape struct {
-	// Rate is in bits a second, of whole Ethernet frames (without preamble and checksum); 0: no limit.
+	// Rate is in bits a second, of whole Ethernet frames (without preamble and checksum); 0 means no limit.
 	Rate uint64 `json:"rate,omitempty"`
-	// Delay is how long a frame is on its way after it has been sent. Each frame's differs from it by at most Jitter, up or
-	// down, evenly.
+	// Delay is how long a frame travels after it was sent. Each frame's time differs from it by at most Jitter, up or
+	// down, uniformly.
 	Delay  time.Duration `json:"delay,omitempty"`
 	Jitter time.Duration `json:"jitter,omitempty"`
-	// Loss is the probability with which a frame is lost, 0 to 1.
+	// Loss is the probability that a frame is lost, 0 to 1.
 	Loss float64 `json:"loss,omitempty"`
-	// Queue is how many bytes of frames may wait while another is sent; 0: up to MaxHeld. A frame that need not wait
-	// is never too large.
+	// Queue is how many bytes of frames may wait while another is sent; 0 means up to MaxHeld. A frame that need not
+	// wait always fits.
 	Queue int `json:"queue,omitempty"`
 }
 
-// MaxHeld is how many bytes a link holds at most, waiting and on their way, whatever its Shape: a link without a rate and with
-// a delay would else hold as much as the sender can make. A frame beyond it is dropped, as one that finds no room in the queue.
+// MaxHeld is how many bytes a link holds at most, waiting and travelling, whatever its Shape: otherwise a link with a
+// delay but no rate would hold as much as the sender can produce. A frame beyond it is dropped, like one that finds no
+// room in the queue.
 const MaxHeld = 64 << 20
 
 // maxDelay keeps a mistyped unit from looking like a cut.
 const maxDelay = time.Minute
 
-// Validate returns an error that says what must be different.
+// Validate returns an error that says what to change.
 func (s Shape) Validate() error {
 	switch {
 	case s == Shape{}:
-		return errors.New("a shape that changes nothing: give a rate, a delay or a loss")
+		return errors.New("this shape changes nothing: give a rate, a delay or a loss")
 	case s.Delay < 0 || s.Delay > maxDelay:
 		return fmt.Errorf("delay %v: want 0 to %v", s.Delay, maxDelay)
 	case s.Jitter < 0 || s.Jitter > s.Delay:
-		return fmt.Errorf("jitter %v: want 0 to the delay, %v, which it is more or less", s.Jitter, s.Delay)
+		return fmt.Errorf("jitter %v: want 0 to the delay, which is %v", s.Jitter, s.Delay)
 	case !(s.Loss >= 0 && s.Loss <= 1):
 		return fmt.Errorf("loss %v: want 0 to 1", s.Loss)
 	case s.Queue < 0 || s.Queue > MaxHeld:
 		return fmt.Errorf("queue of %d bytes: want 0 to %d", s.Queue, MaxHeld)
 	case s.Queue > 0 && s.Rate == 0:
-		return errors.New("a queue without a rate: nothing waits where nothing is slow")
+		return errors.New("a queue needs a rate: without one, no frame waits")
 	}
 	return nil
 }
 
-// String names what differs from an unlimited link, as the command line does.
+// String names what differs from an unlimited link, in the command line's words.
 func (s Shape) String() string {
 	var all []string
 	if s.Rate > 0 {
@@ -81,14 +82,14 @@ func (s Shape) String() string {
 	return strings.Join(all, ", ")
 }
 
-// Fate is what becomes of a frame.
+// Fate is what happens to a frame.
 type Fate uint8
 
 // Fates.
 const (
 	// Delivered: it comes out at the far end.
 	Delivered Fate = iota
-	// Lost: it was sent, and vanished on its way.
+	// Lost: it was sent, and vanished on the way.
 	Lost
 	// Overflowed: it found no room in the queue.
 	Overflowed
@@ -97,7 +98,7 @@ const (
 // String returns the fate's name.
 func (f Fate) String() string { return [...]string{"delivered", "lost", "overflowed"}[f] }
 
-// Counts is what has come to one direction of a link. What is neither lost nor overflowed is delivered.
+// Counts counts what arrived at one direction of a link. What is neither lost nor overflowed is delivered.
 type Counts struct {
 	Frames     uint64 `json:"frames"`
 	Bytes      uint64 `json:"bytes"`
@@ -105,14 +106,14 @@ type Counts struct {
 	Overflowed uint64 `json:"overflowed"`
 }
 
-// Way is one direction of a link. It is not safe for use by several goroutines.
+// Way is one direction of a link. It is not safe for concurrent use.
 type Way struct {
 	shape  Shape
 	source *rand.PCG
 	counts Counts
 
-	now time.Duration // when the last frame came
-	// free is when all frames before are sent; spare is the part of a nanosecond beyond it, in units of 1/Rate.
+	now time.Duration // when the last frame arrived
+	// free is when all earlier frames are sent. spare is the part of a nanosecond beyond it, in units of 1/Rate.
 	free  time.Duration
 	spare uint64
 	last  time.Duration // when the last delivered frame comes out
@@ -121,15 +122,15 @@ type Way struct {
 	all     held // each delivered one until it comes out
 }
 
-// NewWay returns a direction of a link. Directions and links of one seed differ by their names.
+// NewWay returns a direction of a link. The name separates directions and links of one seed.
 func NewWay(shape Shape, seed uint64, name string) *Way {
 	h := fnv.New64a()
-	_, _ = h.Write([]byte(name)) // it never fails
+	_, _ = h.Write([]byte(name)) // never fails
 	return &Way{shape: shape, source: rand.NewPCG(seed, h.Sum64())}
 }
 
-// Send takes a frame of size bytes that comes at a time, counted from any one moment, and returns when it comes out; the time
-// means nothing for a frame that does not. A time before the last frame's counts as the last frame's.
+// Send takes a frame of size bytes that arrives at a time, counted from any fixed moment, and returns when it comes
+// out; the time means nothing for a frame that does not. A time before the last frame's counts as the last frame's.
 func (w *Way) Send(at time.Duration, size int) (time.Duration, Fate) {
 	lost, jitter := w.uniform() < w.shape.Loss, w.uniform()
 	w.now = max(w.now, at)
@@ -147,7 +148,7 @@ func (w *Way) Send(at time.Duration, size int) (time.Duration, Fate) {
 	if waits {
 		w.waiting.add(begins, size)
 	}
-	if w.now > w.free { // it was idle
+	if w.now > w.free { // the link was idle
 		w.spare = 0
 	}
 	w.free = begins + w.sending(size)
@@ -161,8 +162,8 @@ func (w *Way) Send(at time.Duration, size int) (time.Duration, Fate) {
 	return w.last, Delivered
 }
 
-// sending is how long a frame takes at the link's rate. What is cut off for whole nanoseconds is added to the next frame's, so
-// that a link that is never idle keeps its rate to the bit.
+// sending returns how long a frame takes at the link's rate. What rounding to nanoseconds cuts off is added to the next
+// frame, so that a link that is never idle keeps its rate to the bit.
 func (w *Way) sending(size int) time.Duration {
 	if w.shape.Rate == 0 {
 		return 0
@@ -172,13 +173,13 @@ func (w *Way) sending(size int) time.Duration {
 	return time.Duration(all / w.shape.Rate)
 }
 
-// uniform is the source's next number, 0 or more and below 1.
+// uniform returns the source's next number, at least 0 and below 1.
 func (w *Way) uniform() float64 { return float64(w.source.Uint64()>>11) / (1 << 53) }
 
-// Counts returns what has come so far.
+// Counts returns what has arrived so far.
 func (w *Way) Counts() Counts { return w.counts }
 
-// held is bytes of frames, each until a time; the times never fall.
+// held counts bytes of frames, each until a time; the times never decrease.
 type held struct {
 	frames []holding
 	bytes  int
@@ -194,7 +195,7 @@ func (h *held) add(until time.Duration, size int) {
 	h.bytes += size
 }
 
-// release forgets what is held until now at the latest.
+// release forgets what is held no longer than now.
 func (h *held) release(now time.Duration) {
 	n := 0
 	for n < len(h.frames) && h.frames[n].until <= now {

@@ -7,13 +7,13 @@ import (
 	"strings"
 )
 
-// unit is a suffix and what it stands for.
+// unit is a suffix and its value.
 type unit struct {
 	suffix string
 	worth  float64
 }
 
-// Rates are decimal and sizes binary, as tc(8) has them.
+// Rates are decimal and sizes binary, as in tc(8).
 var (
 	rateUnits = []unit{{"gbit", 1e9}, {"mbit", 1e6}, {"kbit", 1e3}, {"bit", 1}}
 	sizeUnits = []unit{{"m", 1 << 20}, {"k", 1 << 10}, {"", 1}}
@@ -28,7 +28,7 @@ func ParseRate(text string) (uint64, error) {
 	return uint64(math.Round(v)), nil
 }
 
-// ParseSize reads a size such as 256k or 1m (of 1024) in bytes.
+// ParseSize reads a size such as 256k or 1m (powers of 1024) in bytes.
 func ParseSize(text string) (int, error) {
 	v, ok := parse(text, sizeUnits)
 	if !ok || !(v >= 1 && v <= MaxHeld) {
@@ -66,7 +66,7 @@ func FormatSize(size int) string { return format(float64(size), sizeUnits) }
 // FormatLoss is the inverse of ParseLoss.
 func FormatLoss(loss float64) string { return strconv.FormatFloat(loss*100, 'g', 6, 64) + "%" }
 
-// format takes the largest unit that leaves a whole number, or the smallest.
+// format uses the largest unit that gives a whole number, or the smallest unit.
 func format(v float64, units []unit) string {
 	for _, u := range units {
 		if n := v / u.worth; n == math.Trunc(n) {

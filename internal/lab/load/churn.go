@@ -18,8 +18,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// phase is where a rolling update stands: the oldest endpoint of an object terminates, is removed, and a new one is
-// added.
+// phase is the state of a rolling update: an object's oldest endpoint terminates, is removed, and a new one is added.
 type phase int
 
 const (
@@ -31,7 +30,7 @@ const (
 
 // roller changes one object, one step of a rolling update at a time.
 type roller interface {
-	// step makes the object's next content, of which number is the new endpoint's.
+	// step makes the object's next content; number is the new endpoint's.
 	step(p phase, number int, now time.Time)
 	// write stores it; read fetches what the server has.
 	write(ctx context.Context) error
@@ -39,10 +38,10 @@ type roller interface {
 	meta() *metav1.ObjectMeta
 }
 
-// Churn changes the EndpointSlices that Services has made, and with Spec.Endpoints the Endpoints too, as a rolling
-// update does: so many changes per second (0: as many as Writers can) for so long, each of one endpoint of one object,
-// numbered in AnnotationSequence. A server that is away is waited for, for a minute. It ends without an error when the
-// time is over; when ctx ends, with its cause and what was done until then.
+// Churn changes the EndpointSlices that Services made, and with Spec.Endpoints also the Endpoints, like a rolling
+// update: so many changes per second (0 means as many as Writers can) for so long. Each changes one endpoint of one
+// object, and AnnotationSequence numbers it. Churn waits up to a minute for a server that is away. At the end of the
+// time it returns no error; if ctx ends, it returns the cause and the counts until then.
 func Churn(ctx context.Context, client kubernetes.Interface, spec Spec, perSecond float64, d time.Duration,
 ) (Counts, error) {
 	spec = spec.withDefaults()
@@ -61,7 +60,7 @@ func Churn(ctx context.Context, client kubernetes.Interface, spec Spec, perSecon
 	over := time.AfterFunc(d, func() { c.over.Store(true) })
 	defer over.Stop()
 	writing, writeCtx := errgroup.WithContext(ctx)
-	// An object has one writer: two changes of it come in the order of their numbers.
+	// Each object has one writer, so that its changes come in the order of their numbers.
 	for w := range min(spec.Writers, len(all)) {
 		var mine []roller
 		for i := w; i < len(all); i += spec.Writers {
@@ -73,7 +72,7 @@ func Churn(ctx context.Context, client kubernetes.Interface, spec Spec, perSecon
 	return Counts{Updates: int(c.updates.Load()), Retries: int(c.retries.Load()), Sequence: c.sequence.Load()}, err
 }
 
-// rollers are all objects of this package in the namespace, and the highest number that they have.
+// rollers returns all objects of this package in the namespace, and their highest number.
 func (s Spec) rollers(ctx context.Context, client kubernetes.Interface) ([]roller, uint64, error) {
 	slices := client.DiscoveryV1().EndpointSlices(s.Namespace)
 	list, err := slices.List(ctx, metav1.ListOptions{LabelSelector: discoveryv1.LabelManagedBy + "=" + ManagedBy})
@@ -136,7 +135,8 @@ func (c *churn) roll(ctx context.Context, all []roller) error {
 		}
 		stale := false
 		retries, err := persist(ctx, func(ctx context.Context) error {
-			// After a failure nobody knows whether the change was made: the next one is made to what there is.
+			// After a failure nobody knows whether the change was made, so the next change builds on what the server
+			// has.
 			if stale {
 				if err := r.read(ctx); err != nil {
 					return err
@@ -213,7 +213,7 @@ type endpointsRoller struct {
 
 func (r *endpointsRoller) meta() *metav1.ObjectMeta { return &r.object.ObjectMeta }
 
-// step moves an address that terminates to those that are not ready.
+// step turns an address that terminates into one that is not ready.
 func (r *endpointsRoller) step(p phase, number int, _ time.Time) {
 	o := r.object
 	if o.Annotations == nil {

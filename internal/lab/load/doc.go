@@ -1,17 +1,18 @@
-// Package load makes load on an API server as its ordinary clients do, and stands for a node's clients under it: Services
-// and EndpointSlices in the shapes that kube-controller-manager gives them, changes as of a rolling update, patches
-// without end, and informers that say when they have all there is.
+// Package load puts load on an API server as its ordinary clients do, and plays a node's clients meanwhile: Services
+// and EndpointSlices shaped as kube-controller-manager makes them, changes like a rolling update's, endless patches,
+// and informers that say when they have everything.
 //
-// It knows nothing of labs or hubs: whoever calls it says, by a rest.Config or a client, who is asked and on which way.
+// It does not know labs or hubs: its caller gives it a rest.Config or a client, which decides whom it asks and on which
+// way.
 //
 // Invariants:
 //
-//   - Objects have the names that their numbers give them: making them twice makes nothing new.
-//   - AnnotationSequence of one object only grows from one revision of it to the next; of two objects it says nothing.
-//   - Nothing here runs after the function that was called has returned.
+//   - An object's number decides its name: to make it twice creates nothing new.
+//   - AnnotationSequence only grows from one revision of an object to the next. It says nothing about two objects.
+//   - Nothing here runs after the called function has returned.
 //
-// Deployments with hollow Pods were the alternative. They make what is measured depend on how fast a scheduler and
-// kubelets work, and 50,000 endpoints cost 50,000 Pods.
+// The alternative was Deployments with hollow Pods. Then the measurement would depend on the speed of a scheduler and
+// kubelets, and 50,000 endpoints would cost 50,000 Pods.
 package load
 
 import (
@@ -35,21 +36,21 @@ func protobuf(cfg *rest.Config) *rest.Config {
 	cfg = rest.CopyConfig(cfg)
 	cfg.ContentType = runtime.ContentTypeProtobuf
 	cfg.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
-	cfg.WarningHandler = rest.NoWarnings{} // each request for Endpoints is answered with one
+	cfg.WarningHandler = rest.NoWarnings{} // each request for Endpoints is answered with a warning
 	return cfg
 }
 
 const (
-	// defaultWriters keeps a kube-apiserver on two cores busy, and does not queue up before it.
+	// defaultWriters keeps a kube-apiserver on two cores busy without a backlog.
 	defaultWriters = 8
-	// patience is how long a server may be away: kube-apiserver is started again in 5 s.
+	// patience is how long a server may be away: kube-apiserver restarts in 5 s.
 	patience = time.Minute
 	// pause is between two tries.
 	pause = 100 * time.Millisecond
 )
 
-// persist calls do until it succeeds, is refused for good, or has failed for as long as patience lasts. It returns how
-// often it had to try again.
+// persist calls do until it succeeds, is refused for good, or has failed for as long as patience. It returns how often
+// it tried again.
 func persist(ctx context.Context, do func(context.Context) error) (retries int, err error) {
 	began := time.Now()
 	for {
@@ -74,7 +75,7 @@ func persist(ctx context.Context, do func(context.Context) error) (retries int, 
 	}
 }
 
-// final reports whether trying again is of no use.
+// final reports whether a retry is useless.
 func final(err error) bool {
 	return apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) || apierrors.IsInvalid(err) ||
 		apierrors.IsBadRequest(err) || apierrors.IsNotFound(err) || apierrors.IsAlreadyExists(err)

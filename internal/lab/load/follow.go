@@ -19,7 +19,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// Resource is what can be followed.
+// Resource is a resource that can be followed.
 type Resource string
 
 // Resources.
@@ -33,27 +33,28 @@ const (
 	NodesResource          Resource = "nodes"
 )
 
-// Stream is one resource and what is wanted of it.
+// Stream is one resource with its selectors.
 type Stream struct {
 	Resource Resource
-	// Labels and Fields are selectors; empty: all.
+	// Labels and Fields are selectors; empty means all.
 	Labels, Fields string
 }
 
 // FollowSpec says what a client follows.
 type FollowSpec struct {
-	// Streams are of different resources. None: the Services and EndpointSlices, whole.
+	// Streams have different resources. None means Services and EndpointSlices, without selectors.
 	Streams []Stream
-	// Namespace is the only one followed; empty: all.
+	// Namespace is the only one followed; empty means all.
 	Namespace string
-	// Compared is the namespace whose objects a State has; empty: all. What a hub shows of a Service with a topology is
-	// not what the cloud has.
+	// Compared is the namespace whose objects a State has; empty means all. A hub shows a Service with a topology
+	// differently from the cloud.
 	Compared string
 	// Agent is the client's name in audit logs; "yurtlab-follower" if empty.
 	Agent string
 }
 
-// KubeProxy is what a kube-proxy follows besides its own Node, with its selectors. (By the audit log, Kubernetes 1.36.)
+// KubeProxy returns what a kube-proxy follows besides its own Node, with its selectors. (From the audit log, Kubernetes
+// 1.36.)
 func KubeProxy() FollowSpec {
 	return FollowSpec{Streams: []Stream{
 		{ServicesResource, "!service.kubernetes.io/service-proxy-name", "spec.clusterIP!=None"},
@@ -61,7 +62,7 @@ func KubeProxy() FollowSpec {
 	}}
 }
 
-// CoreDNS is what CoreDNS' plugin kubernetes follows. (By the audit log, CoreDNS 1.15.)
+// CoreDNS returns what CoreDNS' plugin kubernetes follows. (From the audit log, CoreDNS 1.15.)
 func CoreDNS() FollowSpec {
 	return FollowSpec{Streams: []Stream{
 		{Resource: ServicesResource}, {Resource: EndpointSlicesResource}, {Resource: NamespacesResource},
@@ -84,7 +85,8 @@ func (s Stream) options() metav1.ListOptions {
 
 // Version is one object as a client has it.
 type Version struct {
-	// Revision is the resourceVersion, Sequence the AnnotationSequence (0: none), Digest a hash of the whole content.
+	// Revision is the resourceVersion, Sequence the AnnotationSequence (0 means none), Digest a hash of the whole
+	// content.
 	Revision string
 	Sequence uint64
 	Digest   uint64
@@ -102,7 +104,7 @@ func (v versions) add(o *reduced, compared string) {
 	}
 }
 
-// Diff says in one line how s differs from what it should be; nothing if it does not.
+// Diff says in one line how s differs from want; empty means that it does not.
 func (s State) Diff(want State) string {
 	for _, r := range slices.SortedFunc(maps.Keys(want), cmp.Compare[Resource]) {
 		for _, key := range slices.Sorted(maps.Keys(want[r])) {
@@ -113,7 +115,7 @@ func (s State) Diff(want State) string {
 			case has.Revision != wanted.Revision:
 				return fmt.Sprintf("%s: %s is at %s, want %s", r, key, has.Revision, wanted.Revision)
 			case has != wanted:
-				return fmt.Sprintf("%s: %s has another content at revision %s", r, key, has.Revision)
+				return fmt.Sprintf("%s: %s has different content at revision %s", r, key, has.Revision)
 			}
 		}
 		if len(s[r]) == len(want[r]) {
@@ -128,17 +130,17 @@ func (s State) Diff(want State) string {
 	return ""
 }
 
-// Follower runs client-go's informers, as kube-proxy and CoreDNS do, and keeps of each object no more than its Version:
-// dozens of them fit into one process.
+// Follower runs client-go's informers, as kube-proxy and CoreDNS do. It keeps only the Version of each object, so that
+// dozens of followers fit into one process.
 type Follower struct {
 	factories []informers.SharedInformerFactory
 	informers map[Resource]cache.SharedIndexInformer
 	compared  string
-	// changed has a token when something has changed since the last one was taken.
+	// changed has a token when something has changed since the last token was taken.
 	changed chan struct{}
 }
 
-// NewFollower returns a follower of what cfg leads to. Nothing is asked before Run.
+// NewFollower returns a follower of the server that cfg names. It sends nothing before Run.
 func NewFollower(cfg *rest.Config, spec FollowSpec) (*Follower, error) {
 	spec = spec.withDefaults()
 	cfg = rest.CopyConfig(cfg)
@@ -218,7 +220,7 @@ func (f *Follower) Run(ctx context.Context) error {
 	return nil
 }
 
-// Synced reports whether the first list of every resource is in.
+// Synced reports whether the first list of every resource has arrived.
 func (f *Follower) Synced() bool {
 	for _, i := range f.informers {
 		if !i.HasSynced() {
@@ -228,7 +230,7 @@ func (f *Follower) Synced() bool {
 	return true
 }
 
-// State is what the client has at this moment.
+// State returns what the client has at this moment.
 func (f *Follower) State() State {
 	s := State{}
 	for r, i := range f.informers {
@@ -243,13 +245,13 @@ func (f *Follower) State() State {
 	return s
 }
 
-// compareEvery bounds how often WaitEqual compares while changes pour in.
+// compareEvery bounds how often WaitEqual compares while many changes arrive.
 const compareEvery = 20 * time.Millisecond
 
-// WaitEqual returns when the client has exactly this. When ctx ends before, the error says what is different.
+// WaitEqual returns when the client has exactly this. If ctx ends first, the error says what differs.
 func (f *Follower) WaitEqual(ctx context.Context, want State) error {
 	for {
-		difference := "the first list has not come"
+		difference := "the first list has not arrived"
 		if f.Synced() {
 			difference = f.State().Diff(want)
 		}
@@ -269,14 +271,14 @@ func (f *Follower) WaitEqual(ctx context.Context, want State) error {
 	}
 }
 
-// reduced stands in an informer's store for the object that it was made from.
+// reduced replaces an object in an informer's store.
 type reduced struct {
 	metav1.TypeMeta
 	metav1.ObjectMeta
 	version Version
 }
 
-// DeepCopyObject implements runtime.Object. What is reduced does not change.
+// DeepCopyObject implements runtime.Object. A reduced never changes.
 func (r *reduced) DeepCopyObject() runtime.Object { c := *r; return &c }
 
 func (r *reduced) key() string { return cache.NewObjectName(r.Namespace, r.Name).String() }
@@ -314,7 +316,7 @@ func reduce(object any) (any, error) {
 	}, nil
 }
 
-// Read lists what a follower with this spec is to have: the newest, not what the server has in memory.
+// Read lists what a follower with this spec must have: the newest state, not what the server has in memory.
 func Read(ctx context.Context, client kubernetes.Interface, spec FollowSpec) (State, error) {
 	spec = spec.withDefaults()
 	state := State{}

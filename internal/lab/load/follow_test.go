@@ -24,7 +24,7 @@ func TestDiff(t *testing.T) {
 		{State{}, "services: 0 of 2; a/x is missing"},
 		{State{r: {"a/x": at("5", 1)}}, "services: 1 of 2; a/y is missing"},
 		{State{r: {"a/x": at("4", 1), "a/y": at("6", 2)}}, "services: a/x is at 4, want 5"},
-		{State{r: {"a/x": at("5", 9), "a/y": at("6", 2)}}, "services: a/x has another content at revision 5"},
+		{State{r: {"a/x": at("5", 9), "a/y": at("6", 2)}}, "services: a/x has different content at revision 5"},
 		{State{r: {"a/x": at("5", 1), "a/y": at("6", 2), "b/z": at("7", 3)}}, "services: b/z should be gone"},
 	} {
 		if got := tt.has.Diff(want); got != tt.diff {

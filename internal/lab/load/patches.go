@@ -15,25 +15,25 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// AnnotationPatch takes what Patches writes.
+// AnnotationPatch holds what Patches writes.
 const AnnotationPatch = "load.yurtlab/patch"
 
-// PatchSpec says what is patched.
+// PatchSpec says what to patch.
 type PatchSpec struct {
 	// Paths are the objects: "/api/v1/nodes/p1-n1", or with a subresource "/api/v1/nodes/p1-n1/status".
 	Paths []string
-	// MaxBytes is the most that one patch writes into AnnotationPatch; 2048 if 0. What an object may have in all its
-	// annotations is 256 KiB.
+	// MaxBytes is the most that one patch writes into AnnotationPatch; 0 means 2048. An object may have 256 KiB in all
+	// its annotations.
 	MaxBytes int
-	// PerSecond is how many; 0: as many as Writers can.
+	// PerSecond is the rate of patches; 0 means as many as Writers can.
 	PerSecond float64
-	// Writers is how many requests are under way at a time; 8 if 0.
+	// Writers is how many requests are under way at a time; 0 means 8.
 	Writers int
-	// Seed makes the same choices again.
+	// Seed repeats the same choices.
 	Seed uint64
 }
 
-// Patches patches randomly chosen objects with random contents, for so long; client is any typed client's RESTClient().
+// Patches patches randomly chosen objects with random contents for so long. client is any typed client's RESTClient().
 // It counts Updates and Retries.
 func Patches(ctx context.Context, client rest.Interface, spec PatchSpec, d time.Duration) (Counts, error) {
 	if len(spec.Paths) == 0 {
@@ -81,7 +81,7 @@ func Patches(ctx context.Context, client rest.Interface, spec PatchSpec, d time.
 	return Counts{Updates: int(updates.Load()), Retries: int(retries.Load())}, err
 }
 
-// randomPatch is of random content and size, so that nobody can share or compress it away.
+// randomPatch returns a patch of random content and size, which nobody can share or compress.
 func randomPatch(chance *rand.Rand, maxBytes int) []byte {
 	var content strings.Builder
 	for content.Len() < 1+chance.IntN(maxBytes) {

@@ -18,41 +18,41 @@ import (
 )
 
 const (
-	// Namespace has the load, if its Spec names no other.
+	// Namespace is the load's namespace, unless its Spec names another.
 	Namespace = "load"
-	// ManagedBy is in the label endpointslice.kubernetes.io/managed-by of all that this package makes: Kubernetes' own
-	// controllers leave alone what has not their name there.
+	// ManagedBy is the value of the label endpointslice.kubernetes.io/managed-by on all objects of this package:
+	// Kubernetes' own controllers leave objects alone that do not have their name there.
 	ManagedBy = "yurtlab-load"
 	// AnnotationSequence counts the changes that this package makes.
 	AnnotationSequence = "load.yurtlab/sequence"
 
-	// sliceSize is how many endpoints kube-controller-manager puts into one EndpointSlice. (max-endpoints-per-slice)
+	// sliceSize is how many endpoints kube-controller-manager puts into one EndpointSlice (max-endpoints-per-slice).
 	sliceSize = 100
 
 	portName, port = "http", 8080
 )
 
-// Spec says what there is to be.
+// Spec says which objects must exist.
 type Spec struct {
-	// Namespace is made if it is missing; the constant Namespace if empty.
+	// Namespace is made if it is missing; empty means the constant Namespace.
 	Namespace string
-	// Services is how many, each with so many endpoints, in EndpointSlices of at most 100.
+	// Services is how many there are. Each has EndpointsEach endpoints, in EndpointSlices of at most 100.
 	Services, EndpointsEach int
 	// Headless makes the Services without a cluster IP.
 	Headless bool
-	// Endpoints makes v1 Endpoints too, marked so that they are not mirrored into EndpointSlices.
+	// Endpoints also makes v1 Endpoints, marked so that they are not mirrored into EndpointSlices.
 	Endpoints bool
-	// Nodes are where the endpoints are said to be, in turn, each in a zone of its own name; empty: nowhere.
+	// Nodes are assigned to the endpoints in turn, each in a zone of its own name; empty means no nodes.
 	Nodes []string
-	// Writers is how many requests are under way at a time; 8 if 0.
+	// Writers is how many requests are under way at a time; 0 means 8.
 	Writers int
 }
 
 // Counts says what was done.
 type Counts struct {
-	// Services, Slices and Endpoints are objects, Addresses the endpoints in Slices.
+	// Services, Slices and Endpoints count objects, Addresses the endpoints in Slices.
 	Services, Slices, Endpoints, Addresses int
-	// Updates are changes of existing objects, Retries requests that had to be sent again.
+	// Updates counts changes of existing objects, Retries the requests that had to be sent again.
 	Updates, Retries int
 	// Sequence is the highest number in an AnnotationSequence.
 	Sequence uint64
@@ -68,7 +68,7 @@ func (s Spec) withDefaults() Spec {
 	return s
 }
 
-// Services makes Services without selectors and their EndpointSlices. What is there already is left as it is.
+// Services makes Services without selectors and their EndpointSlices. It leaves existing objects as they are.
 func Services(ctx context.Context, client kubernetes.Interface, spec Spec) (Counts, error) {
 	spec = spec.withDefaults()
 	if spec.Services < 0 || spec.EndpointsEach < 0 {
@@ -105,7 +105,7 @@ func Services(ctx context.Context, client kubernetes.Interface, spec Spec) (Coun
 	return counts, nil
 }
 
-// create makes an object; one that is there already will do.
+// create makes an object. One that already exists will do.
 func create(ctx context.Context, retries *atomic.Int64, do func(context.Context) error) error {
 	n, err := persist(ctx, do)
 	retries.Add(int64(n))
@@ -152,7 +152,7 @@ func namespace(name string) *corev1.Namespace {
 
 func serviceName(i int) string { return fmt.Sprintf("load-%05d", i) }
 
-// slicesEach is how many EndpointSlices a Service has: one at least, as kube-controller-manager makes it.
+// slicesEach returns how many EndpointSlices a Service has: at least one, as kube-controller-manager makes it.
 func (s Spec) slicesEach() int { return max(1, (s.EndpointsEach+sliceSize-1)/sliceSize) }
 
 func (s Spec) service(i int) *corev1.Service {
@@ -168,7 +168,7 @@ func (s Spec) service(i int) *corev1.Service {
 	return service
 }
 
-// slice is the n-th EndpointSlice of the i-th Service.
+// slice returns the n-th EndpointSlice of the i-th Service.
 func (s Spec) slice(owner *corev1.Service, i, n int, now time.Time) *discoveryv1.EndpointSlice {
 	yes := true
 	name, number, protocol := portName, int32(port), corev1.ProtocolTCP
@@ -198,7 +198,7 @@ func (s Spec) slice(owner *corev1.Service, i, n int, now time.Time) *discoveryv1
 	return slice
 }
 
-// endpoint is the one of that number: the numbers of all endpoints ever made differ.
+// endpoint returns the endpoint of that number. All endpoints ever made have different numbers.
 func (s Spec) endpoint(service string, number int) discoveryv1.Endpoint {
 	yes, no := true, false
 	e := discoveryv1.Endpoint{
@@ -219,8 +219,9 @@ func (s Spec) nodeOf(number int) string {
 	return s.Nodes[number%len(s.Nodes)]
 }
 
-// fewest is the node that has the fewest endpoints of a Service, as a scheduler would choose; of several, the one that
-// nodeOf names, or the next. Without it, a rolling update would give a Service the same few nodes again and again.
+// fewest returns the node with the fewest endpoints of a Service, as a scheduler would choose. If several have as few,
+// it takes the one that nodeOf names, or the next. Without it, a rolling update would give a Service the same few nodes
+// again and again.
 func (s Spec) fewest(has map[string]int, number int) string {
 	best := s.nodeOf(number)
 	for i := range s.Nodes {
@@ -231,7 +232,7 @@ func (s Spec) fewest(has map[string]int, number int) string {
 	return best
 }
 
-// pod is a reference to a Pod in the name that a Deployment would give it.
+// pod returns a reference to a Pod, named as a Deployment would name it.
 func (s Spec) pod(service string, number int) *corev1.ObjectReference {
 	return &corev1.ObjectReference{
 		Kind: "Pod", Namespace: s.Namespace, Name: fmt.Sprintf("%s-7f9c6d5b48-%07d", service, number),
@@ -239,13 +240,15 @@ func (s Spec) pod(service string, number int) *corev1.ObjectReference {
 	}
 }
 
-// address is in 172.16.0.0/12, where a lab has nothing: a million addresses, then again from the first.
+// address returns an address in 172.16.0.0/12, which a lab does not use: a million addresses, then again from the
+// first.
 func address(number int) string {
 	n := uint32(number%(1<<20)) | 172<<24 | 16<<16 // below 1<<20
 	return netip.AddrFrom4([4]byte{byte(n >> 24), byte(n >> 16), byte(n >> 8), byte(n)}).String()
 }
 
-// endpointsObject is the v1 Endpoints of the i-th Service: at most 1000 addresses, as kube-controller-manager cuts it.
+// endpointsObject returns the v1 Endpoints of the i-th Service: at most 1000 addresses, as kube-controller-manager
+// truncates it.
 func (s Spec) endpointsObject(i int) *corev1.Endpoints {
 	name := serviceName(i)
 	o := &corev1.Endpoints{

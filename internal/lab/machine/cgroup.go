@@ -16,15 +16,15 @@ import (
 
 const cgroupRoot = "/sys/fs/cgroup"
 
-// hierarchy is one cgroup hierarchy: version 1's have controllers or a name, version 2's has neither.
+// hierarchy is one cgroup hierarchy. One of version 1 has controllers or a name; the one of version 2 has neither.
 type hierarchy struct {
 	// options are the mount options that select it: "cpu,cpuacct", "name=systemd"; empty for version 2.
 	options string
-	// path is where it is mounted on the host.
+	// path is its mount point on the host.
 	path string
 }
 
-// has reports whether the hierarchy is version 1's with this controller.
+// has reports whether the hierarchy is of version 1 and has this controller.
 func (h hierarchy) has(controller string) bool {
 	return slices.Contains(strings.Split(h.options, ","), controller)
 }
@@ -63,7 +63,7 @@ func parseMount(line string) (hierarchy, bool) {
 	case "cgroup":
 		var options []string
 		for _, o := range strings.Split(kind[2], ",") {
-			// The rest are the mount's own, such as rw and xattr.
+			// The rest are general mount options, such as rw and xattr.
 			if strings.HasPrefix(o, "name=") || slices.Contains(controllers, o) {
 				options = append(options, o)
 			}
@@ -79,13 +79,13 @@ var controllers = []string{
 	"pids", "rdma", "misc",
 }
 
-// unified reports whether containers are to use version 2: no mounted hierarchy of version 1 manages memory. Others may
-// be there all the same: some VPN clients mount net_cls for themselves.
+// unified reports whether containers use version 2: no mounted hierarchy of version 1 manages memory. Others may exist
+// nevertheless: some VPN clients mount net_cls for themselves.
 func unified(all []hierarchy) bool {
 	return !slices.ContainsFunc(all, func(h hierarchy) bool { return h.has("memory") })
 }
 
-// used are the hierarchies in which machines have cgroups: version 2's alone, or all.
+// used returns the hierarchies in which machines have cgroups: only version 2's, or all.
 func used(all []hierarchy) []hierarchy {
 	if !unified(all) {
 		return all
@@ -119,7 +119,8 @@ func enterCgroups(cgroup string) error {
 	return nil
 }
 
-// enter makes the cgroup and moves the calling process into it. With handDown, of version 2, controllers come along.
+// enter makes the cgroup and moves the calling process into it. handDown, for version 2, also hands the controllers
+// down.
 func (h hierarchy) enter(cgroup string, handDown bool) error {
 	parent := h.path
 	for part := range strings.SplitSeq(cgroup, "/") {
@@ -128,7 +129,7 @@ func (h hierarchy) enter(cgroup string, handDown bool) error {
 			return err
 		}
 		if h.has("cpuset") {
-			// A new cpuset is empty, and nothing may enter it before it is filled.
+			// A new cpuset is empty, and no process may enter it before it is filled.
 			for _, file := range []string{"cpuset.cpus", "cpuset.mems"} {
 				value, err := os.ReadFile(filepath.Join(parent, file))
 				if err != nil {
@@ -149,8 +150,8 @@ func (h hierarchy) enter(cgroup string, handDown bool) error {
 	return os.WriteFile(filepath.Join(parent, "cgroup.procs"), []byte("0"), 0)
 }
 
-// delegate moves the calling process to a leaf, since in version 2 a cgroup with controllers has no processes of its
-// own, and hands all controllers down.
+// delegate moves the calling process to a leaf and hands all controllers down, because in version 2 a cgroup with
+// controllers may have no processes.
 func (h hierarchy) delegate(cgroup string) error {
 	own := filepath.Join(h.path, cgroup)
 	leaf := filepath.Join(own, "init")
@@ -163,20 +164,20 @@ func (h hierarchy) delegate(cgroup string) error {
 	return enableControllers(own)
 }
 
-// enableControllers hands all controllers that a version 2 cgroup has down to its children.
+// enableControllers hands all controllers of a version 2 cgroup down to its children.
 func enableControllers(dir string) error {
 	available, err := os.ReadFile(filepath.Join(dir, "cgroup.controllers"))
 	if err != nil {
 		return err
 	}
 	for _, c := range strings.Fields(string(available)) {
-		// One by one: a controller that can't be handed down must not keep the others from it.
+		// One by one: a controller that can't be handed down must not stop the others.
 		_ = os.WriteFile(filepath.Join(dir, "cgroup.subtree_control"), []byte("+"+c), 0)
 	}
 	return nil
 }
 
-// mountCgroups mounts the hierarchies anew, so that the machine sees its own cgroup as their root.
+// mountCgroups mounts the hierarchies again, so that the machine sees its own cgroup as their root.
 func mountCgroups() error {
 	all, err := hierarchies()
 	if err != nil {
@@ -229,7 +230,7 @@ func mountHierarchy(options string) error {
 	return nil
 }
 
-// RemoveCgroups removes a cgroup and all below it from every hierarchy. Processes in it must be gone.
+// RemoveCgroups removes a cgroup and everything below it from every hierarchy. No process may be left in it.
 func RemoveCgroups(cgroup string) { removeCgroups(cgroup) }
 
 func removeCgroups(cgroup string) {
@@ -242,7 +243,7 @@ func removeCgroups(cgroup string) {
 	}
 }
 
-// removeTree removes a directory of a cgroup file system, children first. The kernel may take a moment to let go of
+// removeTree removes a directory of a cgroup file system, children first. The kernel may take a moment to forget
 // processes that have just ended.
 func removeTree(dir string) {
 	entries, err := os.ReadDir(dir)
@@ -280,7 +281,7 @@ func ProbeCgroups(name string) error {
 }
 
 func (h hierarchy) probe(name string, handDown bool) (err error) {
-	dir, err := os.MkdirTemp(h.path, name+"-") // others may be probing just now
+	dir, err := os.MkdirTemp(h.path, name+"-") // others may probe at the same time
 	if err != nil {
 		return err
 	}
@@ -302,15 +303,15 @@ func (h hierarchy) probe(name string, handDown bool) (err error) {
 	return suits(h.path, string(kind), string(given))
 }
 
-// suits says what is wrong with a new version 2 cgroup below parent, of this type and with these controllers.
+// suits returns what is wrong with a new version 2 cgroup below parent, of this type and with these controllers.
 func suits(parent, kind, given string) error {
 	if kind := strings.TrimSpace(kind); kind != "domain" {
 		return fmt.Errorf("new cgroups in %s are of type %q, want domain", parent, kind)
 	}
 	for _, needed := range []string{"cpu", "memory"} {
 		if !slices.Contains(strings.Fields(given), needed) {
-			return fmt.Errorf("%s does not hand the %s controller down: in a container, since processes are in it; "+
-				"on a host, since the kernel has none", parent, needed)
+			return fmt.Errorf("%s does not hand the %s controller down: in a container, because processes are in it; "+
+				"on a host, because the kernel has none", parent, needed)
 		}
 	}
 	return nil

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// find lists the processes of a program by what proc, a directory such as /proc, says of them.
+// find lists the processes of a program from proc, a directory such as /proc.
 func find(proc, program string) ([]Process, error) {
 	entries, err := os.ReadDir(proc)
 	if err != nil {
@@ -39,7 +39,7 @@ func find(proc, program string) ([]Process, error) {
 	return found, nil
 }
 
-// stateOf reads a process's state from /proc/PID/stat: "PID (NAME) STATE …", where the name may have anything in it.
+// stateOf reads a process's state from /proc/PID/stat: "PID (NAME) STATE …". The name may contain anything.
 func stateOf(proc string, pid int) State {
 	stat, err := os.ReadFile(filepath.Join(proc, strconv.Itoa(pid), "stat"))
 	if err != nil {
@@ -55,10 +55,10 @@ func stateOf(proc string, pid int) State {
 	return Running
 }
 
-// goneTimeout is how long a killed process may take to be gone: the kernel frees its memory first.
+// goneTimeout is how long a killed process may take to vanish: the kernel frees its memory first.
 const goneTimeout = 10 * time.Second
 
-// signalProgram sends a signal to every process of a program, and waits for the end of what it kills.
+// signalProgram sends a signal to every process of a program, and waits until those that it kills have ended.
 func signalProgram(program string, s syscall.Signal) error {
 	found, err := find("/proc", program)
 	if err != nil {
@@ -79,7 +79,7 @@ func signalProgram(program string, s syscall.Signal) error {
 	for _, p := range found {
 		for stateOf("/proc", p.PID) != Exited {
 			if time.Now().After(deadline) {
-				return fmt.Errorf("%s, process %d, was killed and is still there after %v", program, p.PID, goneTimeout)
+				return fmt.Errorf("%s, process %d, was killed but still exists after %v", program, p.PID, goneTimeout)
 			}
 			time.Sleep(time.Millisecond)
 		}

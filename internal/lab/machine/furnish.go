@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// kernelSettings are what a kubelet sets, or insists on, for the whole kernel. In a machine they are files of its
-// own: neither does the lab change the host, nor does the kubelet refuse to start. (pkg/kubelet/cm, Kubernetes 1.36)
+// kernelSettings are those that a kubelet sets, or requires, for the whole kernel. In a machine they are its own files,
+// so the lab does not change the host, and the kubelet does not refuse to start. (pkg/kubelet/cm, Kubernetes 1.36)
 var kernelSettings = map[string]string{
 	"/proc/sys/vm/overcommit_memory":      "1",
 	"/proc/sys/vm/panic_on_oom":           "0",
@@ -42,7 +42,8 @@ func furnish(s Spec) error {
 	m.mount("proc", "/proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "")
 	m.sysfs(s.Cgroup)
 
-	// The disk and what is kept may lie below a directory that is about to be covered; they are then put back.
+	// The disk and the kept directories may lie below a directory that is about to be covered; they are put back
+	// afterwards.
 	disk := m.open(s.Disk)
 	keep := make([]string, len(s.Keep))
 	for i, path := range s.Keep {
@@ -71,13 +72,13 @@ func furnish(s Spec) error {
 	for path, value := range networkSettings {
 		m.write(path, value)
 	}
-	// From here on the host's files can't be changed from within.
+	// From here on nothing in the machine can change the host's files.
 	m.protect("/")
 	m.mount("", "/", "", unix.MS_REC|unix.MS_SHARED, "")
 	return m.err
 }
 
-// mounter does one step after the other until one fails.
+// mounter takes one step after the other until one fails.
 type mounter struct {
 	disk string
 	err  error
@@ -92,8 +93,8 @@ func (m *mounter) mount(source, target, fstype string, flags uintptr, data strin
 	}
 }
 
-// open returns a path that leads to a directory even when something is mounted over it. It stays open: the process that
-// furnishes a machine lives as long as the machine.
+// open returns a path that leads to a directory even when something is mounted over it. The directory stays open: the
+// process that furnishes a machine lives as long as the machine.
 func (m *mounter) open(path string) string {
 	if m.err != nil {
 		return ""
@@ -103,14 +104,14 @@ func (m *mounter) open(path string) string {
 	return fmt.Sprintf("/proc/self/fd/%d", fd)
 }
 
-// putBack mounts what open opened at its own path again.
+// putBack mounts a directory from open at its original path again.
 func (m *mounter) putBack(opened, path string) {
 	m.mkdir(path)
 	m.mount(opened, path, "", unix.MS_BIND, "")
 }
 
-// protect makes what is mounted at path unchangeable, and leaves it as restricted as it was: in a user namespace, the
-// kernel refuses to take away what the host set.
+// protect makes the mount at path read-only, and keeps its other restrictions: in a user namespace the kernel refuses
+// to remove what the host set.
 func (m *mounter) protect(path string) {
 	if m.err != nil {
 		return
@@ -123,8 +124,8 @@ func (m *mounter) protect(path string) {
 	m.mount("", path, "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY|restrictions(at.Flags), "")
 }
 
-// restrictions are those mount flags that a remount must name, lest it lift them, from the flags that statfs tells. The
-// values are the same. (Access times are left alone by a remount that does not name them.)
+// restrictions returns, from the flags that statfs reports, those mount flags that a remount must repeat, or it would
+// lift them. The values are the same. (A remount that does not name access times leaves them alone.)
 func restrictions(statfs int64) uintptr {
 	return uintptr(statfs) & (unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC)
 }
@@ -135,13 +136,13 @@ func (m *mounter) mkdir(path string) {
 	}
 }
 
-// directory puts a directory of the machine's disk at target.
+// directory mounts a directory of the machine's disk at target.
 func (m *mounter) directory(name, target string) {
 	m.mkdir(filepath.Join(m.disk, name))
 	m.mount(filepath.Join(m.disk, name), target, "", unix.MS_BIND, "")
 }
 
-// file puts a file of the machine's disk, with this content, in the place of target, if the host has such a file.
+// file mounts a file of the machine's disk, with this content, over target, if the host has such a file.
 func (m *mounter) file(name, target, content string) {
 	if m.err != nil {
 		return
@@ -151,7 +152,8 @@ func (m *mounter) file(name, target, content string) {
 	}
 	path := filepath.Join(m.disk, name)
 	if m.err = os.WriteFile(path, []byte(content), 0o644); m.err == nil {
-		// The real place behind a link, such as /etc/resolv.conf often is; a dangling one was passed over above.
+		// target may be a link, as /etc/resolv.conf often is; mount over its real place. A dangling link was skipped
+		// above.
 		if place, err := filepath.EvalSymlinks(target); err == nil {
 			target = place
 		}
@@ -175,9 +177,9 @@ func (m *mounter) sysfs(cgroup string) {
 	}
 	const flags = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
 	if cgroup == "" {
-		// A machine without cgroups of its own has no use for another view of /sys than its own network's. Where the
-		// kernel refuses that (in some user namespaces), the host's view does no harm. A real kubelet insists on seeing
-		// cgroups, if only the host's, which it can't change.
+		// A machine without its own cgroups needs no other view of /sys than its own network's. If the kernel refuses
+		// that (in some user namespaces), the host's view does no harm. A real kubelet requires cgroups in view, even
+		// if they are only the host's, which it can't change.
 		host := m.open(cgroupRoot)
 		if m.err == nil && unix.Mount("sysfs", "/sys", "sysfs", flags, "") == nil {
 			m.mount(host, cgroupRoot, "", unix.MS_BIND|unix.MS_REC, "")

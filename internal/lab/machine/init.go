@@ -18,8 +18,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Main makes the calling program a machine's first process when it was started as one, and then never returns. A
-// program that calls PowerOn calls it first in its main.
+// Main makes the calling program a machine's first process if it was started as one, and then never returns. A program
+// that calls PowerOn must call Main first.
 func Main() {
 	if len(os.Args) < 3 || (os.Args[1] != initArg && os.Args[1] != bootedArg) {
 		return
@@ -29,7 +29,7 @@ func Main() {
 	os.Exit(1)
 }
 
-// bootedArg marks the second life of the first process, inside its own cgroup namespace.
+// bootedArg marks the second start of the first process, inside its own cgroup namespace.
 const bootedArg = "machine-booted"
 
 func boot(stage, disk string) error {
@@ -42,7 +42,7 @@ func boot(stage, disk string) error {
 		return fmt.Errorf("%s: %w", specFile, err)
 	}
 	if stage == initArg && spec.Cgroup != "" {
-		// A cgroup namespace is a thread's; executing ourselves anew makes it the whole process's.
+		// A cgroup namespace belongs to a thread; a new exec of this program gives it to the whole process.
 		runtime.LockOSThread()
 		if err := enterCgroups(spec.Cgroup); err != nil {
 			return fmt.Errorf("cgroups: %w", err)
@@ -102,7 +102,7 @@ func handle[In, Out any](f func(In) (Out, error)) http.HandlerFunc {
 			http.Error(w, err.Error(), http.StatusConflict)
 			return
 		}
-		_ = json.NewEncoder(w).Encode(out) // the caller is gone: nobody to tell
+		_ = json.NewEncoder(w).Encode(out) // on failure the caller is gone
 	}
 }
 
@@ -136,7 +136,7 @@ func (f *first) launch(c Command) (*program, error) {
 	}
 	defer null.Close()
 
-	// The lock is held over the start, so that the reaper does not meet a child that is not in the list yet.
+	// The lock is held during the start, so that the reaper never meets a child that is not yet in the list.
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for i, old := range f.programs {
@@ -144,7 +144,7 @@ func (f *first) launch(c Command) (*program, error) {
 			continue
 		}
 		if old.State != Exited {
-			return nil, fmt.Errorf("%s is %s already", c.Name, old.State)
+			return nil, fmt.Errorf("%s is already %s", c.Name, old.State)
 		}
 		f.programs = append(f.programs[:i], f.programs[i+1:]...)
 		break
@@ -228,7 +228,7 @@ func (f *first) running(name string) (*program, error) {
 	return nil, fmt.Errorf("%s is not running", name)
 }
 
-// noteSignal records what a signal does to a program's state; an empty name means all.
+// noteSignal records a signal's effect on a program's state; an empty name means all.
 func (f *first) noteSignal(name string, s syscall.Signal) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

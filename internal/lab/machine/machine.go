@@ -1,12 +1,12 @@
-// Package machine is one host of the lab: a process of our own as pid 1 in its own network, mount, pid, uts, ipc and,
-// where containers run, cgroup namespaces, with a disk that outlives it. Killing that process is a power cut: the
+// Package machine is one host of the lab. It is a process of ours as pid 1 in its own network, mount, pid, uts, ipc
+// and, where containers run, cgroup namespaces, with a disk that outlives it. To kill that process is a power cut: the
 // kernel ends everything else in the machine at once.
 //
 // The first process takes orders over a Unix socket on the machine's disk: start a program, signal one, list them. It
-// starts nothing again by itself: a lab must show that a program died, not hide it.
+// never restarts a program: a lab must show that a program died, not hide it.
 //
-// Nothing in a machine can write to the host's files: its root is read-only but for its own disk and memory file
-// systems, and the kernel settings that a kubelet insists on are files of its own.
+// Nothing in a machine can write to the host's files: its root is read-only except for its own disk and memory file
+// systems, and the kernel settings that a kubelet requires are the machine's own files.
 package machine
 
 import (
@@ -32,10 +32,10 @@ type Spec struct {
 	Disk string
 	// Hosts is the content of the machine's /etc/hosts after the loopback line.
 	Hosts string
-	// Keep are directories of the host that must be visible in the machine, unchangeable, at their own paths, even
-	// where the machine has directories of its own in their place (/var/lib, /var/log, /run, /tmp).
+	// Keep are directories of the host that the machine sees read-only at their own paths, even where it has its own
+	// directories in their place (/var/lib, /var/log, /run, /tmp).
 	Keep []string
-	// Cgroup is the machine's own cgroup, below the root of each hierarchy; empty for a machine without containers.
+	// Cgroup is the machine's own cgroup, below the root of each hierarchy; empty means a machine without containers.
 	Cgroup string
 }
 
@@ -45,13 +45,13 @@ const (
 	logFile    = "init.log"
 )
 
-// Socket is the path on which the machine with this disk takes orders.
+// Socket returns the path on which the machine with this disk takes orders.
 func Socket(disk string) string { return filepath.Join(disk, socketFile) }
 
 // Machine is a running machine, seen from outside.
 type Machine struct {
 	Spec Spec
-	// PID of the machine's first process, in the caller's pid namespace.
+	// PID is the machine's first process, in the caller's pid namespace.
 	PID  int
 	exec *exec.Cmd
 	gone chan struct{}
@@ -60,8 +60,8 @@ type Machine struct {
 // initArg tells this program that it is a machine's first process; see Main.
 const initArg = "machine-init"
 
-// PowerOn starts the machine and returns when its first process takes orders. The program started is the calling one,
-// whose main must call Main.
+// PowerOn starts the machine and returns when its first process takes orders. It starts the calling program, whose main
+// must call Main.
 func PowerOn(ctx context.Context, spec Spec) (*Machine, error) {
 	m, err := powerOn(spec)
 	if err != nil {
@@ -122,19 +122,19 @@ func powerOn(spec Spec) (*Machine, error) {
 	return m, nil
 }
 
-// PowerOff cuts the machine's power and returns when nothing of it runs any more.
+// PowerOff cuts the machine's power and returns when nothing in it runs any more.
 func (m *Machine) PowerOff() {
-	_ = m.exec.Process.Kill() // fails only when it is gone already
+	_ = m.exec.Process.Kill() // fails only if it is already gone
 	<-m.gone
 	if m.Spec.Cgroup != "" {
 		removeCgroups(m.Spec.Cgroup)
 	}
 }
 
-// Gone is closed when the machine has lost its power.
+// Gone returns a channel that closes when the machine has lost its power.
 func (m *Machine) Gone() <-chan struct{} { return m.gone }
 
-// State of a process.
+// State is the state of a process.
 type State string
 
 // States of a process.
@@ -149,22 +149,22 @@ type Process struct {
 	Name  string `json:"name"`
 	PID   int    `json:"pid"` // in the machine's pid namespace
 	State State  `json:"state"`
-	// End says how it ended, if it has.
+	// End says how it ended; empty while it runs.
 	End string `json:"end,omitempty"`
 }
 
-// Command is a program to be started.
+// Command is a program to start.
 type Command struct {
 	Name string   `json:"name"`
 	Argv []string `json:"argv"`
 	Env  []string `json:"env,omitempty"`
-	// Log is the file that takes its output, appended.
+	// Log is the file to which its output is appended.
 	Log string `json:"log"`
 	// MustEnd makes Start wait for its end, and fail unless it succeeds.
 	MustEnd bool `json:"mustEnd,omitempty"`
 }
 
-// Start starts a program. It is an error if one of that name is running.
+// Start starts a program. It fails if one of that name is running.
 func (m *Machine) Start(ctx context.Context, c Command) error {
 	return m.order(ctx, "start", c, nil)
 }
@@ -173,25 +173,25 @@ func (m *Machine) Start(ctx context.Context, c Command) error {
 type signalOrder struct {
 	// Name of the program; empty for every process in the machine but the first.
 	Name string `json:"name"`
-	// Program is what Find takes, in Name's stead.
+	// Program, as for Find, replaces Name.
 	Program string         `json:"program,omitempty"`
 	Signal  syscall.Signal `json:"signal"`
 }
 
-// Signal sends a signal to a program, or to all processes of the machine but its first when name is empty. After a
+// Signal sends a signal to a program or, if name is empty, to all processes of the machine except its first. After a
 // SIGKILL it returns when the program is gone.
 func (m *Machine) Signal(ctx context.Context, name string, s syscall.Signal) error {
 	return m.order(ctx, "signal", signalOrder{Name: name, Signal: s}, nil)
 }
 
-// SignalProgram sends a signal to all that Find finds, which is an error if it is nothing. After a SIGKILL it returns when
-// they are gone.
+// SignalProgram sends a signal to all processes that Find finds; to find none is an error. After a SIGKILL it returns
+// when they are gone.
 func (m *Machine) SignalProgram(ctx context.Context, program string, s syscall.Signal) error {
 	return m.order(ctx, "signal", signalOrder{Program: program, Signal: s}, nil)
 }
 
-// Find lists the machine's processes of a program, by the base name of its file, whoever started them: what runs in a
-// container is one of them. Those that have ended are not.
+// Find lists the machine's running processes of a program, by the base name of its file, whoever started them. It
+// includes processes in containers.
 func (m *Machine) Find(ctx context.Context, program string) ([]Process, error) {
 	var ps []Process
 	err := m.order(ctx, "find", findOrder{program}, &ps)
@@ -203,7 +203,7 @@ type findOrder struct {
 	Program string `json:"program"`
 }
 
-// Processes lists the programs that were started, in the order of their start.
+// Processes lists the started programs in the order of their start.
 func (m *Machine) Processes(ctx context.Context) ([]Process, error) {
 	var ps []Process
 	err := m.order(ctx, "processes", struct{}{}, &ps)

@@ -1,10 +1,10 @@
-// Package pki is a lab's certificate authority: keys, certificates and kubeconfigs as files, made anew for each lab and
-// worth nothing outside of it.
+// Package pki is a lab's certificate authority: keys, certificates and kubeconfigs as files, made for each lab and
+// worthless outside it.
 //
-// All keys are ECDSA P-256. A directory is 0700 and every file in it 0600; each is written whole or not at all. Names
-// of files are decided by the names asked for: NAME.crt, NAME.key, and ca.crt and ca.key for an authority called ca.
+// All keys are ECDSA P-256. Directories have mode 0700 and their files 0600; each file is written whole or not at all.
+// The requested names decide the names of files: NAME.crt, NAME.key, and ca.crt and ca.key for an authority called ca.
 //
-// Certificates begin an hour in the past, since a lab sets its machines' clocks minutes apart.
+// Certificates begin an hour in the past, because a lab sets its machines' clocks minutes apart.
 package pki
 
 import (
@@ -32,13 +32,13 @@ const (
 	// Backdate is how long before its making a certificate becomes valid.
 	Backdate = time.Hour
 
-	// DefaultTTL is how long a certificate is valid unless told otherwise: longer than any lab runs.
+	// DefaultTTL is how long a certificate is valid by default: longer than any lab runs.
 	DefaultTTL = 365 * 24 * time.Hour
 
 	authorityTTL = 10 * DefaultTTL
 )
 
-// Authority signs certificates. It may be used by several goroutines as long as they ask for different names.
+// Authority signs certificates. Several goroutines may use it as long as they ask for different names.
 type Authority struct {
 	pair  Pair
 	dir   string
@@ -47,13 +47,13 @@ type Authority struct {
 	clock clock.PassiveClock
 }
 
-// Pair are the files of a certificate and its key.
+// Pair names the files of a certificate and its key.
 type Pair struct {
 	Cert, Key string
 }
 
-// Create makes a new authority in dir, with its name as common name, and replaces what was there under that name. The
-// clock may be nil for the real one.
+// Create makes a new authority in dir, with its name as common name, and replaces any of that name. A nil clock means
+// the real one.
 func Create(dir, name string, c clock.PassiveClock) (*Authority, error) {
 	if err := checkName(name); err != nil {
 		return nil, err
@@ -109,36 +109,36 @@ func Load(dir, name string, c clock.PassiveClock) (*Authority, error) {
 	return &Authority{pair: pair, dir: dir, cert: loaded.Leaf, key: key, clock: c}, nil
 }
 
-// Files returns the files of the authority itself. Its certificate is what clients and servers are given to trust.
+// Files returns the files of the authority itself. Clients and servers get its certificate to trust.
 func (a *Authority) Files() Pair { return a.pair }
 
-// Hash is that of its public key, sha256:HEX, by which kubeadm and yurthub know an authority.
+// Hash returns the hash of its public key, sha256:HEX, by which kubeadm and yurthub recognize an authority.
 func (a *Authority) Hash() string {
 	return fmt.Sprintf("sha256:%x", sha256.Sum256(a.cert.RawSubjectPublicKeyInfo))
 }
 
-// Request is a certificate that is wanted.
+// Request is a wanted certificate.
 type Request struct {
 	// Name decides the files, NAME.crt and NAME.key, in the authority's directory.
 	Name string
 
-	// CommonName and Organizations are the user and groups of a client. Empty CommonName: Name.
+	// CommonName and Organizations are the user and groups of a client. An empty CommonName means Name.
 	CommonName    string
 	Organizations []string
 
-	// IPs and DNSNames are what a server is called by.
+	// IPs and DNSNames are a server's addresses and names.
 	IPs      []net.IP
 	DNSNames []string
 
-	// Server and Client are what the certificate may be used for, one of them at least.
+	// Server and Client are the allowed uses; at least one is set.
 	Server, Client bool
 
-	// TTL counts from now. Zero: DefaultTTL. NotAfter, if set, wins; it may have passed.
+	// TTL counts from now; zero means DefaultTTL. NotAfter, if set, wins; it may be in the past.
 	TTL      time.Duration
 	NotAfter time.Time
 }
 
-// Issue makes a key and a certificate and writes both, replacing what was there under that name.
+// Issue makes a key and a certificate and writes both, replacing any of that name.
 func (a *Authority) Issue(r Request) (Pair, error) {
 	if err := checkName(r.Name); err != nil {
 		return Pair{}, err
@@ -162,13 +162,13 @@ func (a *Authority) Issue(r Request) (Pair, error) {
 	return pair, nil
 }
 
-// Expired returns the same request for a certificate that ended a minute before now, after an hour of validity.
+// Expired returns the same request for a certificate that expired a minute before now, after an hour of validity.
 func (r Request) Expired(now time.Time) Request {
 	r.NotAfter = now.Add(-time.Minute)
 	return r
 }
 
-// template is the certificate that the request asks for at a time.
+// template returns the certificate that the request asks for at a time.
 func (r Request) template(now time.Time) (*x509.Certificate, error) {
 	if !r.Server && !r.Client {
 		return nil, errors.New("neither for a server nor for a client")

@@ -11,31 +11,31 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// Access is what a kubeconfig says: which server, whom to trust, and who one is.
+// Access is the content of a kubeconfig: the server, whom to trust, and who the client is.
 type Access struct {
 	// Server is the URL of the API.
 	Server string
 
-	// Authority is the file of the certificate to trust. Empty for a server without TLS.
+	// Authority is the file of the certificate to trust. It is empty for a server without TLS.
 	Authority string
 
-	// Client are the files of the client's certificate; Token is a bearer token. At most one of them is set; neither:
-	// the server asks for no credentials.
+	// Client names the files of the client's certificate; Token is a bearer token. At most one of them is set; neither
+	// means that the server asks for no credentials.
 	Client Pair
 	Token  string
 
-	// ProxyURL, if set, is the proxy to go through.
+	// ProxyURL, if set, is the proxy to use.
 	ProxyURL string
 
-	// Namespace is the default namespace. Empty: default.
+	// Namespace is the default namespace; empty means default.
 	Namespace string
 
-	// Embed puts the content of the files into the kubeconfig, for use on another machine. Otherwise it refers to them,
-	// and follows when they are renewed.
+	// Embed puts the content of the files into the kubeconfig, for use on another machine. Otherwise the kubeconfig
+	// refers to the files, and so follows their renewal.
 	Embed bool
 }
 
-// WriteKubeconfig writes a kubeconfig of one context, named lab, and replaces what was there.
+// WriteKubeconfig writes a kubeconfig with one context, named lab, and replaces any existing one.
 func WriteKubeconfig(path string, a Access) error {
 	config, err := a.kubeconfig()
 	if err != nil {
@@ -99,7 +99,7 @@ func (a Access) check() error {
 	case (a.Client.Cert == "") != (a.Client.Key == ""):
 		return errors.New("a certificate needs its key, and a key its certificate")
 	case a.Client.Cert != "" && a.Token != "":
-		return errors.New("a certificate and a token: which of them is the client?")
+		return errors.New("both a certificate and a token are set: give one of them")
 	}
 	return nil
 }

@@ -7,12 +7,12 @@ import (
 	"path/filepath"
 )
 
-// ServiceAccountKeys are the files of the key that signs service account tokens, and of its public half.
+// ServiceAccountKeys names the files of the key that signs service account tokens, and of its public half.
 type ServiceAccountKeys struct {
 	Private, Public string
 }
 
-// CreateServiceAccountKeys makes NAME.key and NAME.pub in dir, and replaces what was there under that name.
+// CreateServiceAccountKeys makes NAME.key and NAME.pub in dir, and replaces any of that name.
 func CreateServiceAccountKeys(dir, name string) (ServiceAccountKeys, error) {
 	if err := checkName(name); err != nil {
 		return ServiceAccountKeys{}, err

@@ -1,5 +1,6 @@
-// Package probe sends numbered datagrams from one machine of a lab to another, and says which arrived, when, and how long
-// they took there and back. It measures links from their ends, as any program does, and knows nothing of how they are made.
+// Package probe sends numbered datagrams from one machine of a lab to another, and reports which arrived, when, and how
+// long the round trip took. It measures links from their ends, as any program does, and does not know how they are
+// made.
 package probe
 
 import (
@@ -15,34 +16,34 @@ import (
 	"time"
 )
 
-// Command is the name of yurtlab's command that runs Main.
+// Command is the name of the yurtlab command that runs Main.
 const Command = "probe"
 
-// Order is what one end is to do, as JSON on its standard input.
+// Order tells one end what to do, as JSON on its standard input.
 type Order struct {
-	// Listen is the UDP address at which datagrams are taken; empty for the end that sends.
+	// Listen is the UDP address to receive datagrams on; empty for the sending end.
 	Listen string `json:"listen,omitempty"`
-	// To is where they are sent: Count datagrams of Size bytes, one Every so often, numbered from First.
+	// To is where the datagrams go: Count of Size bytes, one Every so often, numbered from First.
 	To    string        `json:"to,omitempty"`
 	First int           `json:"first,omitempty"`
 	Count int           `json:"count,omitempty"`
 	Size  int           `json:"size,omitempty"`
 	Every time.Duration `json:"every,omitempty"`
-	// Wait is how long the sender waits after the last one for echoes; 0: it asks for none.
+	// Wait is how long the sender waits for echoes after the last datagram; 0 means that it asks for none.
 	Wait time.Duration `json:"wait,omitempty"`
 }
 
-// Heard is what arrived at the end that listens.
+// Heard is what arrived at the listening end.
 type Heard struct {
-	// Numbers are those of the datagrams, in the order of arrival.
+	// Numbers are the datagrams' numbers, in the order of arrival.
 	Numbers []int `json:"numbers"`
-	// Bytes is the size of all but the first, as Ethernet frames, and Took the time from the first to the last: their quotient
-	// is the rate.
+	// Bytes is the size of all but the first, as Ethernet frames. Took is the time from the first to the last. Their
+	// quotient is the rate.
 	Bytes int           `json:"bytes"`
 	Took  time.Duration `json:"took"`
 }
 
-// Rate is in bits of Ethernet frames a second; 0 for less than two datagrams.
+// Rate returns bits of Ethernet frames per second; 0 for fewer than two datagrams.
 func (h Heard) Rate() float64 {
 	if h.Took <= 0 {
 		return 0
@@ -50,21 +51,21 @@ func (h Heard) Rate() float64 {
 	return float64(h.Bytes) * 8 / h.Took.Seconds()
 }
 
-// Sent is what came of sending.
+// Sent is the result of sending.
 type Sent struct {
-	// Refused is how many the machine would not send, or was told are refused.
+	// Refused counts the datagrams that the machine would not send, or learned to be refused.
 	Refused int `json:"refused"`
-	// RoundTrips are those of the echoes that came, in the order of arrival.
+	// RoundTrips are the times of the echoes that came, in the order of arrival.
 	RoundTrips []time.Duration `json:"roundTrips"`
 }
 
 // Overhead is what Ethernet, IPv4 and UDP add to a datagram, in bytes.
 const Overhead = 14 + 20 + 8
 
-// minSize holds a datagram's number, when it was sent, and whether an echo is wanted.
+// minSize has room for a datagram's number, its time of sending, and whether it wants an echo.
 const minSize = 17
 
-// Main carries out the order on in. An end that listens says so with an empty line, and listens until in ends.
+// Main carries out the order from in. A listening end writes an empty line when it listens, and listens until in ends.
 func Main(ctx context.Context, in io.Reader, out io.Writer) error {
 	lines := bufio.NewReader(in)
 	text, err := lines.ReadBytes('\n')
@@ -90,14 +91,14 @@ func listen(ctx context.Context, o Order, in io.Reader, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = conn.Close() }() // closed already, but after an error
+	defer func() { _ = conn.Close() }() // already closed, except after an error
 	if _, err := fmt.Fprintln(out); err != nil {
 		return err
 	}
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		_, _ = io.Copy(io.Discard, in) // it ends, one way or another
+		_, _ = io.Copy(io.Discard, in) // returns when in ends, in any way
 		_ = conn.Close()               // ends hear
 	}()
 	heard := hear(conn)
@@ -105,7 +106,7 @@ func listen(ctx context.Context, o Order, in io.Reader, out io.Writer) error {
 	return json.NewEncoder(out).Encode(heard)
 }
 
-// hear takes datagrams until conn is closed, and sends those back that ask for it.
+// hear receives datagrams until conn is closed, and echoes those that ask for it.
 func hear(conn net.PacketConn) Heard {
 	var h Heard
 	var first time.Time
@@ -126,7 +127,7 @@ func hear(conn net.PacketConn) Heard {
 		}
 		h.Numbers = append(h.Numbers, int(binary.BigEndian.Uint64(buffer)))
 		if buffer[16] != 0 {
-			_, _ = conn.WriteTo(buffer[:n], from) // who asked misses it
+			_, _ = conn.WriteTo(buffer[:n], from) // on failure the sender misses it
 		}
 	}
 }
@@ -165,7 +166,7 @@ func send(ctx context.Context, o Order) (Sent, error) {
 	return s, err
 }
 
-// roundTrips takes echoes until conn is closed.
+// roundTrips receives echoes until conn is closed.
 func roundTrips(conn net.Conn, began time.Time) []time.Duration {
 	var all []time.Duration
 	for buffer := make([]byte, 1<<16); ; {

@@ -18,11 +18,11 @@ import (
 type Fault uint8
 
 const (
-	// None: the cable is whole.
+	// None: the cable works.
 	None Fault = iota
-	// Drop: packets vanish both ways, silently, and the interfaces stay up.
+	// Drop: packets vanish silently in both directions, and the interfaces stay up.
 	Drop
-	// Reject: as Drop, but senders at either end are told at once that nothing gets through.
+	// Reject: like Drop, but senders at either end learn at once that nothing gets through.
 	Reject
 	// OneWay: what the machine sends vanishes silently; what is sent to it arrives.
 	OneWay
@@ -33,7 +33,7 @@ var faultNames = [...]string{None: "none", Drop: "drop", Reject: "reject", OneWa
 // String returns the name that the command line uses.
 func (f Fault) String() string { return faultNames[f] }
 
-// ParseFault is the inverse of String, for the faults that a person can ask for.
+// ParseFault is the inverse of String for the faults that a person can ask for.
 func ParseFault(name string) (Fault, error) {
 	for f := Drop; int(f) < len(faultNames); f++ {
 		if faultNames[f] == name {
@@ -45,8 +45,8 @@ func ParseFault(name string) (Fault, error) {
 
 const table = "yurtlab"
 
-// Apply makes faults, by switch port, the only faults there are, in one step. Ports that are not plugged in may be
-// named: the fault is there when the cable is.
+// Apply makes faults, by switch port, the only faults, in one step. They may name ports that are not plugged in: the
+// fault exists as soon as the cable does.
 func Apply(faults map[string]Fault) error {
 	c, err := nftables.New()
 	if err != nil {
@@ -79,8 +79,8 @@ func Apply(faults map[string]Fault) error {
 	return nil
 }
 
-// drop adds a rule for IPv4 and one for IPv6; ARP passes. The ports are one set, since hundreds of rules would cost every
-// packet of the lab.
+// drop adds a rule for IPv4 and one for IPv6; ARP passes. The ports are one set, because hundreds of rules would cost
+// every packet of the lab.
 func drop(c *nftables.Conn, t *nftables.Table, chain *nftables.Chain, direction expr.MetaKey, ports []nftables.SetElement) error {
 	if len(ports) == 0 {
 		return nil
@@ -161,7 +161,8 @@ func Refuse(pid int, refusals []Refusal) error {
 	return nil
 }
 
-// renew empties our table, as a part of the batch. Adding before deleting makes the deletion succeed either way.
+// renew empties our table as part of the batch. It adds the table before it deletes it, so that the deletion always
+// succeeds.
 func renew(c *nftables.Conn, family nftables.TableFamily) *nftables.Table {
 	t := &nftables.Table{Name: table, Family: family}
 	c.AddTable(t)
@@ -169,7 +170,7 @@ func renew(c *nftables.Conn, family nftables.TableFamily) *nftables.Table {
 	return c.AddTable(t)
 }
 
-// ifname is an interface name as nftables compares it: padded with zeros to 16 bytes.
+// ifname returns an interface name as nftables compares it: padded with zeros to 16 bytes.
 func ifname(name string) []byte {
 	b := make([]byte, 16)
 	copy(b, name)

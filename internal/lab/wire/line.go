@@ -15,26 +15,27 @@ import (
 	"yurtcoordinator/internal/lab/line"
 )
 
-// Line is a link with a line.Shape, in the place of a cable's plain copper, or of several cables' that share it. It reads each
-// frame at one end, asks the model when it is to come out, and writes it at the other end then.
+// Line is a link with a line.Shape, in place of one cable's plain copper, or of several cables that share it. It reads
+// each frame at one end, asks the model when it comes out, and then writes it at the other end.
 //
-// A cable on a line is taken out of its switch, with both its ends up, and a second cable is plugged into its place. The
-// line reads and writes the near end of both:
+// A cable on a line is taken out of its switch, with both its ends up, and a second cable is plugged into its place.
+// The line reads and writes the near end of both:
 //
 //	machine eth0 ── w-NODE  ⇄  line  ⇄  xw-NODE ── sw-NODE switch
 //
-// So what the machine has, its interface, addresses, routes and connections, stays as it is, and faults are made at the switch
-// as ever. Replacing eth0 by a TAP would take all that away.
+// So the machine keeps its interface, addresses, routes and connections, and faults are made at the switch as usual. To
+// replace eth0 by a TAP would lose all that.
 type Line struct {
 	name     string
 	up, down *way
 
 	mu      sync.Mutex
 	carried map[*Carried]struct{}
-	missed  uint64 // of cables that were on it
+	missed  uint64 // of cables that were on it earlier
 }
 
-// NewLine returns a line that does nothing until Run. The name, the seed and the sequence of frames decide which are lost.
+// NewLine returns a line that does nothing until Run. The name, the seed and the sequence of frames decide which are
+// lost.
 func NewLine(name string, shape line.Shape, seed uint64) *Line {
 	began := time.Now()
 	return &Line{
@@ -44,13 +45,14 @@ func NewLine(name string, shape line.Shape, seed uint64) *Line {
 	}
 }
 
-// Up and Down are the directions, from the machine and to it, as line.NewWay has them after a Line's name and a space.
+// Up and Down are the directions, from the machine and to it. With a Line's name and a space before them they are the
+// names for line.NewWay.
 const (
 	Up   = "up"
 	Down = "down"
 )
 
-// Run lets frames out until ctx is done. Those that are on their way then never come out.
+// Run releases frames until ctx is done. Frames on their way then never come out.
 func (l *Line) Run(ctx context.Context) {
 	var both sync.WaitGroup
 	both.Go(func() { l.up.run(ctx) })
@@ -62,7 +64,8 @@ func (l *Line) Run(ctx context.Context) {
 type Carriage struct {
 	Up   line.Counts `json:"up"`
 	Down line.Counts `json:"down"`
-	// Missed are frames that this process did not read in time, or could not write: losses that are not the seed's.
+	// Missed counts frames that this process did not read in time, or could not write: losses that the seed did not
+	// decide.
 	Missed uint64 `json:"missed"`
 }
 
@@ -81,12 +84,12 @@ func (l *Line) Counted() Carriage {
 type Carried struct {
 	line      *Line
 	cable     Cable
-	near, far *end // at the machine's cable, and at the one to the switch
+	near, far *end // at the machine's cable, and at the cable to the switch
 	reading   sync.WaitGroup
 }
 
-// aside is a switch that is never up. What arrives at its ports reaches only whoever reads the port itself: the kernel
-// would else answer there for its own addresses.
+// aside is a switch that is never up. What arrives at its ports reaches only readers of the port itself: otherwise the
+// kernel would answer there for its own addresses.
 const aside = "aside"
 
 // LayAside makes what lines need, once, in the calling process's network namespace.
@@ -97,7 +100,7 @@ func LayAside() error {
 	return nil
 }
 
-// Carry takes a cable that is plugged in, to the machine whose first process is pid, onto the line.
+// Carry moves a plugged-in cable of the machine whose first process is pid onto the line.
 func (l *Line) Carry(c Cable, pid int) (*Carried, error) {
 	carried := &Carried{line: l, cable: c}
 	if err := carried.lay(pid); err != nil {
@@ -111,8 +114,8 @@ func (l *Line) Carry(c Cable, pid int) (*Carried, error) {
 	return carried, nil
 }
 
-// oneSegment makes an interface send frames no longer than its MTU. Else a large write is one frame of up to 64 KiB,
-// which the line would lose as a whole.
+// oneSegment makes an interface send frames no longer than its MTU. Otherwise a large write is one frame of up to 64
+// KiB, which the line would lose as a whole.
 const oneSegment, manySegments = 1, 65535
 
 func (d *Carried) lay(pid int) error {
@@ -158,7 +161,7 @@ func (d *Carried) lay(pid int) error {
 	return netlink.LinkSetMaster(outer, bridge)
 }
 
-// silent keeps the kernel from sending frames of its own on an interface, as IPv6 does when it comes up.
+// silent stops the kernel from sending its own frames on an interface, as IPv6 does when it comes up.
 func silent(name string) (netlink.Link, error) {
 	err := os.WriteFile("/proc/sys/net/ipv6/conf/"+name+"/disable_ipv6", []byte("1"), 0)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -183,8 +186,8 @@ func (c Cable) farEnd() string  { return "x" + c.Port }
 
 func farPort(port string) string { return "s" + port }
 
-// Close takes the cable off the line, and leaves it plugged in nowhere: Direct, or a machine without power, comes next.
-// Frames that come out later have nowhere to go.
+// Close takes the cable off the line and leaves it unplugged: Direct, or a machine without power, comes next. Later
+// frames have nowhere to go.
 func (d *Carried) Close() error {
 	for _, e := range []*end{d.near, d.far} {
 		if e != nil {
@@ -229,12 +232,12 @@ type end struct {
 	dropped uint64
 }
 
-// readBuffer is how many bytes of frames may wait for this process, with what the kernel keeps of each beside it: some
-// thousand frames, where a switch's port has a queue of a thousand.
+// readBuffer is how many bytes of frames may wait for this process, with the kernel's data about each: some thousand
+// frames, where a switch's port has a queue of a thousand.
 const readBuffer = 4 << 20
 
 func open(link netlink.Link) (*end, error) {
-	// Protocol 0 receives nothing until it is bound.
+	// Protocol 0 receives nothing until the socket is bound.
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, fmt.Errorf("packet socket: %w", err)
@@ -242,8 +245,8 @@ func open(link netlink.Link) (*end, error) {
 	fail := func(what string, err error) (*end, error) {
 		return nil, errors.Join(fmt.Errorf("packet socket of %s: %s: %w", link.Attrs().Name, what, err), unix.Close(fd))
 	}
-	// A header of the kernel's before each frame says which part of its checksum is yet to be computed. It is written as it
-	// was read.
+	// A header from the kernel before each frame says which part of its checksum must still be computed. It is written
+	// as it was read.
 	if err := unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_VNET_HDR, 1); err != nil {
 		return fail("headers", err)
 	}
@@ -251,7 +254,7 @@ func open(link netlink.Link) (*end, error) {
 		return fail("ignore what is sent", err)
 	}
 	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, readBuffer); err != nil {
-		// Not root outside the lab: as much as the system allows (net.core.rmem_max).
+		// Without root outside the lab, this is as much as the system allows (net.core.rmem_max).
 		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, readBuffer); err != nil {
 			return fail("buffer", err)
 		}
@@ -269,7 +272,7 @@ func (e *end) close() {
 	e.file.Close()
 }
 
-// missed is how many frames the kernel had no room for.
+// missed returns how many frames the kernel had no room for.
 func (e *end) missed() uint64 {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -277,8 +280,8 @@ func (e *end) missed() uint64 {
 	if err != nil {
 		return e.dropped
 	}
-	_ = raw.Control(func(fd uintptr) { // closed: what was counted stays
-		// Reading it sets it to zero.
+	_ = raw.Control(func(fd uintptr) { // if it is closed, the earlier count stays
+		// The read sets the counter to zero.
 		if s, err := unix.GetsockoptTpacketStats(int(fd), unix.SOL_PACKET, unix.PACKET_STATISTICS); err == nil {
 			e.dropped += uint64(s.Drops)
 		}
@@ -286,7 +289,7 @@ func (e *end) missed() uint64 {
 	return e.dropped
 }
 
-// headerSize is that of the kernel's struct virtio_net_hdr, before each frame.
+// headerSize is the size of the kernel's struct virtio_net_hdr before each frame.
 const headerSize = 10
 
 // way is one direction of a line.
@@ -302,7 +305,7 @@ type way struct {
 
 // flight is a frame on its way.
 type flight struct {
-	at    time.Duration // when it comes out, since began
+	at    time.Duration // when it comes out, counted from began
 	to    *end
 	frame []byte // with the kernel's header
 }
@@ -329,7 +332,7 @@ func (w *way) read(from, to *end) {
 	for {
 		n, err := from.file.Read(buffer)
 		switch {
-		case errors.Is(err, unix.ENETDOWN): // said once, when the interface goes down; it may come up again
+		case errors.Is(err, unix.ENETDOWN): // reported once, when the interface goes down; it may come up again
 			continue
 		case err != nil:
 			return
@@ -342,7 +345,7 @@ func (w *way) read(from, to *end) {
 func (w *way) take(frame []byte, to *end) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	// The time is taken here: the order of arrival is that in which they get here.
+	// The time is taken here: the order in which frames get here is their order of arrival.
 	at, fate := w.model.Send(time.Since(w.began), len(frame)-headerSize)
 	if fate != line.Delivered {
 		return
@@ -356,7 +359,7 @@ func (w *way) take(frame []byte, to *end) {
 	}
 }
 
-// run lets frames out in time.
+// run releases frames in time.
 func (w *way) run(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -379,7 +382,7 @@ func (w *way) run(ctx context.Context) {
 			}
 		}
 		w.out()
-		// A cable that has been taken off, or whose machine has no power, takes nothing.
+		// A cable that was taken off, or whose machine has no power, accepts nothing.
 		if _, err := next.to.file.Write(next.frame); err != nil && !errors.Is(err, os.ErrClosed) {
 			w.mu.Lock()
 			w.failed++
@@ -388,7 +391,7 @@ func (w *way) run(ctx context.Context) {
 	}
 }
 
-// due is the frame that comes out next.
+// due returns the frame that comes out next.
 func (w *way) due() (flight, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -398,7 +401,7 @@ func (w *way) due() (flight, bool) {
 	return w.queue[0], true
 }
 
-// out takes the first frame off the queue.
+// out removes the first frame of the queue.
 func (w *way) out() {
 	w.mu.Lock()
 	defer w.mu.Unlock()

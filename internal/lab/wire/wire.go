@@ -1,11 +1,12 @@
-// Package wire is the lab's cabling: bridges as switches, veth pairs as cables between a switch and a machine, faults on
-// those cables, and lines with a rate, a delay and losses that cables can be put on. It works in the network namespace of
-// the calling process, which holds the switches, and reaches into machines' namespaces only through the handles it is given.
+// Package wire is the lab's cabling: bridges as switches, veth pairs as cables between a switch and a machine, faults
+// on those cables, and lines with a rate, a delay and losses that cables can be put on. It works in the calling
+// process's network namespace, which holds the switches. It reaches into machines' namespaces only through the handles
+// that it gets.
 //
-// A silent cut drops IP packets and lets ARP pass: across a real WAN the next hop keeps answering, and a sender that
-// could not resolve its neighbour would get "no route to host" at once instead of silence.
+// A silent cut drops IP packets and lets ARP pass: across a real WAN the next hop keeps answering. A sender that could
+// not resolve its neighbour would get "no route to host" at once, instead of silence.
 //
-// Lines are made in this process and not by the kernel's netem, which is missing from many kernels.
+// This process makes lines itself, because many kernels lack netem.
 package wire
 
 import (
@@ -24,19 +25,19 @@ import (
 // Switch is a bridge in the calling process's network namespace.
 type Switch struct {
 	Name string
-	// Self is an address of the calling process on this switch, with the prefix of the whole network.
+	// Self is the calling process's address on this switch, with the prefix of the whole network.
 	Self netip.Prefix
 }
 
 // Up makes the switch, with its address, in the calling process's network namespace.
 func (s Switch) Up() error {
-	// A bridge without an address of its own takes the lowest of its ports', and changes it when that port goes: every
+	// A bridge without its own address takes the lowest of its ports', and changes it when that port goes: then every
 	// connection of ours would stall until its peers forget the old one.
 	link := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: s.Name, HardwareAddr: hardwareAddress(s.Self.Addr())}}
 	if err := netlink.LinkAdd(link); err != nil {
 		return fmt.Errorf("switch %s: %w", s.Name, err)
 	}
-	// No learning delay: a cable works as soon as it is plugged in.
+	// There is no learning delay: a cable works as soon as it is plugged in.
 	if err := os.WriteFile("/sys/class/net/"+s.Name+"/bridge/forward_delay", []byte("0"), 0); err != nil &&
 		!errors.Is(err, os.ErrNotExist) && !errors.Is(err, unix.EROFS) {
 		return fmt.Errorf("switch %s: %w", s.Name, err)
@@ -50,7 +51,7 @@ func (s Switch) Up() error {
 	return nil
 }
 
-// hardwareAddress is a locally administered address made of an IPv4 address.
+// hardwareAddress returns a locally administered address made from an IPv4 address.
 func hardwareAddress(ip netip.Addr) net.HardwareAddr {
 	b := ip.As4()
 	return net.HardwareAddr{0x02, 0x00, b[0], b[1], b[2], b[3]}
@@ -58,16 +59,16 @@ func hardwareAddress(ip netip.Addr) net.HardwareAddr {
 
 // Cable connects a machine to a switch.
 type Cable struct {
-	// Port is the interface at the switch; at most 14 bytes, unique in the lab.
+	// Port is the interface at the switch: at most 14 bytes, unique in the lab.
 	Port string
 	// Interface is the interface in the machine.
 	Interface string
 	Switch    string
-	// Address of the machine on the switch's network.
+	// Address is the machine's address on the switch's network.
 	Address netip.Prefix
 }
 
-// Plug lays the cable to the machine whose first process is pid. The machine's end gets its address and is up.
+// Plug connects the machine whose first process is pid. The machine's end gets its address and is up.
 func (c Cable) Plug(pid int) error {
 	if err := c.plug(pid); err != nil {
 		return fmt.Errorf("cable %s: %w", c.Port, err)
@@ -80,7 +81,7 @@ func (c Cable) plug(pid int) error {
 	if err != nil {
 		return err
 	}
-	// A machine that lost its power takes its end of the cable along, but not at once.
+	// A machine that loses its power removes its end of the cable, but not at once.
 	if old, err := netlink.LinkByName(c.Port); err == nil {
 		if err := netlink.LinkDel(old); err != nil {
 			return err
@@ -115,7 +116,7 @@ type Route struct {
 	Via netip.Addr
 }
 
-// Routes brings the loopback interface of the machine whose first process is pid up, and sets its routes.
+// Routes brings up the loopback interface of the machine whose first process is pid, and sets its routes.
 func Routes(pid int, routes []Route) error {
 	return inside(pid, func(h *netlink.Handle) error {
 		lo, err := h.LinkByName("lo")
@@ -134,7 +135,7 @@ func Routes(pid int, routes []Route) error {
 	})
 }
 
-// LoopbackUp brings the calling process's own loopback interface up.
+// LoopbackUp brings up the calling process's own loopback interface.
 func LoopbackUp() error {
 	lo, err := netlink.LinkByName("lo")
 	if err != nil {
@@ -143,10 +144,10 @@ func LoopbackUp() error {
 	return netlink.LinkSetUp(lo)
 }
 
-// Bytes is what a cable carried, in bytes of Ethernet frames as they were counted at the machine's end: with what is lost on
-// its way up, and without what is lost on its way down.
+// Bytes is what a cable carried, in bytes of Ethernet frames as counted at the machine's end: it includes what is lost
+// on the way up, and not what is lost on the way down.
 type Bytes struct {
-	// Up is from the machine, Down to the machine.
+	// Up counts from the machine, Down to the machine.
 	Up   uint64 `json:"up"`
 	Down uint64 `json:"down"`
 }
@@ -157,7 +158,7 @@ func (b Bytes) Add(o Bytes) Bytes { return Bytes{Up: b.Up + o.Up, Down: b.Down +
 // Sub returns the difference.
 func (b Bytes) Sub(o Bytes) Bytes { return Bytes{Up: b.Up - o.Up, Down: b.Down - o.Down} }
 
-// Counted returns what the cable has carried since it was plugged in; zero when it is not.
+// Counted returns what the cable has carried since it was plugged in; zero if it is not plugged in.
 func (c Cable) Counted() Bytes {
 	port, err := netlink.LinkByName(c.Port)
 	if err != nil || port.Attrs().Statistics == nil {
@@ -171,8 +172,8 @@ func (c Cable) Counted() Bytes {
 func Enter(pid int, f func() error) error {
 	result := make(chan error, 1)
 	go func() {
-		// A thread that could not return to its own namespace must not serve another goroutine: without the unlock,
-		// it ends with this goroutine.
+		// A thread that could not return to its own namespace must not serve another goroutine: without the unlock, it
+		// ends with this goroutine.
 		runtime.LockOSThread()
 		home, err := netns.Get()
 		if err != nil {

@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// auditPolicy records what the controller asks for, and nothing else.
+// auditPolicy records the controller's requests, and nothing else.
 const auditPolicy = `apiVersion: audit.k8s.io/v1
 kind: Policy
 omitStages: [RequestReceived, ResponseStarted]
@@ -22,7 +22,7 @@ rules:
 - level: None
 `
 
-// auditLog is what kube-apiserver wrote of the controller's requests.
+// auditLog is kube-apiserver's log of the controller's requests.
 type auditLog struct {
 	path   string
 	offset int64
@@ -31,7 +31,7 @@ type auditLog struct {
 // requests counts them by verb and resource, as "patch nodes/status".
 type requests map[string]int
 
-// take returns what came since the last time. What the controller does to stay the leader is left out.
+// take returns what was logged since the last call. It leaves out the requests for the controller's leadership.
 func (a *auditLog) take() (requests, error) {
 	f, err := os.Open(a.path)
 	if err != nil {
@@ -79,7 +79,7 @@ func (r requests) add(more requests) {
 	}
 }
 
-// total is how many there were; writes how many of them change something, without Events.
+// total returns how many requests there were; writes how many of them change something, without Events.
 func (r requests) total() int { return r.count(func(string) bool { return true }) }
 
 func (r requests) writes() int {
@@ -89,7 +89,7 @@ func (r requests) writes() int {
 	})
 }
 
-// acute is how many there were besides those by which it makes sure, every ten minutes, that all is there still.
+// acute returns how many requests there were besides those of the routine checks every ten minutes.
 func (r requests) acute() int {
 	return r.total() - r["get secrets"] - r["get configmaps"] - r["patch roles"] - r["patch rolebindings"]
 }
@@ -104,7 +104,7 @@ func (r requests) count(counts func(what string) bool) int {
 	return n
 }
 
-// String names them, the most frequent first.
+// String lists the requests, most frequent first.
 func (r requests) String() string {
 	names := slices.SortedFunc(maps.Keys(r), func(a, b string) int {
 		return cmp.Or(r[b]-r[a], strings.Compare(a, b))

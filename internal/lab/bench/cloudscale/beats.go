@@ -23,29 +23,29 @@ import (
 )
 
 const (
-	// inFlight is how many heartbeats are under way at most.
+	// inFlight bounds how many heartbeats are under way.
 	inFlight = 64
 	// directConnections is how many connections direct heartbeats share.
 	directConnections = 4
-	// reportEvery is how often a kubelet reports a status that has not changed (nodeStatusReportFrequency).
+	// reportEvery is how often a kubelet reports an unchanged status (nodeStatusReportFrequency).
 	reportEvery = 5 * time.Minute
 )
 
-// member is a node, as the load knows it.
+// member is a node as the load knows it.
 type member struct {
 	name edge.NodeName
 	pool int
 
 	mu    sync.Mutex
-	lease *coordinationv1.Lease // as the API server gave it last
-	cut   bool                  // its link: heartbeats come delegated
+	lease *coordinationv1.Lease // as the API server returned it last
+	cut   bool                  // the state of its link: its heartbeats are delegated
 }
 
 // load renews Leases and reports statuses.
 type load struct {
-	members []*member // one of each pool after another
+	members []*member // the first of each pool, then the second of each, and so on
 	direct  []coordinationclient.LeaseInterface
-	leaders []coordinationclient.LeaseInterface // by pool, which begin with 1
+	leaders []coordinationclient.LeaseInterface // by pool; pools are numbered from 1
 	nodes   coreclient.NodeInterface
 
 	rate                              atomic.Int64 // heartbeats a second
@@ -58,12 +58,12 @@ type load struct {
 	timed bool
 }
 
-// newLoad returns one that may send as everybody, over connections of its own.
+// newLoad returns a load that may send as everybody, over its own connections.
 func newLoad(admin *rest.Config, members []*member) (*load, error) {
 	l := &load{members: members}
 	for range directConnections {
 		cfg := binary(admin)
-		cfg.Dial = (&net.Dialer{Timeout: 10 * time.Second}).DialContext // another function is another connection
+		cfg.Dial = (&net.Dialer{Timeout: 10 * time.Second}).DialContext // a different function makes a different connection
 		cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return asNode{next} })
 		client, err := coordinationclient.NewForConfig(cfg)
 		if err != nil {
@@ -86,7 +86,7 @@ func binary(cfg *rest.Config) *rest.Config {
 	return cfg
 }
 
-// connectLeaders gives each pool the connection of the node that leads it, which sends what is forwarded.
+// connectLeaders gives each pool the connection of its leader's node, which sends the forwarded heartbeats.
 func (l *load) connectLeaders(c *cluster, pools int) error {
 	l.leaders = make([]coordinationclient.LeaseInterface, 1+pools)
 	return each(pools, func(i int) error {
@@ -107,7 +107,7 @@ func (l *load) connectLeaders(c *cluster, pools int) error {
 	})
 }
 
-// userOf is a key of a context: the node that a request is sent as.
+// userOf is a context key: the node that sends a request.
 type userOf struct{}
 
 // asNode sends each request as the node in its context.
@@ -123,7 +123,7 @@ func (a asNode) RoundTrip(r *http.Request) (*http.Response, error) {
 	return a.next.RoundTrip(r)
 }
 
-// run renews at l.rate, and reports statuses, until ctx ends.
+// run renews Leases at l.rate, and reports statuses, until ctx ends.
 func (l *load) run(ctx context.Context) {
 	var working sync.WaitGroup
 	defer working.Wait()
@@ -133,12 +133,12 @@ func (l *load) run(ctx context.Context) {
 		})
 	})
 	paced(ctx, inFlight, func() float64 { return float64(l.rate.Load()) }, func(i int) {
-		_ = l.beat(ctx, l.members[i%len(l.members)]) // it is counted
+		_ = l.beat(ctx, l.members[i%len(l.members)]) // it counts failures itself
 	})
 }
 
-// paced calls do for 0, 1, 2 … at a rate per second that may change, by so many workers. When all are busy it waits: what is
-// late then is not made up for.
+// paced calls do for 0, 1, 2 … at a rate per second that may change, with a number of workers. When all are busy it
+// waits, and does not catch up on missed calls.
 func paced(ctx context.Context, workers int, rate func() float64, do func(i int)) {
 	var working sync.WaitGroup
 	defer working.Wait()
@@ -172,14 +172,14 @@ func paced(ctx context.Context, workers int, rate func() float64, do func(i int)
 	}
 }
 
-// beat renews a node's Lease once, the way that its link calls for.
+// beat renews a node's Lease once, in the way that suits its link.
 func (l *load) beat(ctx context.Context, m *member) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return l.beatLocked(ctx, m)
 }
 
-// link cuts or heals a node's link. It returns when the first heartbeat after that is answered, and when that was.
+// link cuts or heals a node's link. It returns when the first heartbeat after that is answered, with that time.
 func (l *load) link(ctx context.Context, m *member, cut bool) (time.Time, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -215,7 +215,7 @@ func (l *load) beatLocked(ctx context.Context, m *member) error {
 	return err
 }
 
-// report writes a Node's status as its kubelet does when nothing has changed.
+// report writes a Node's status as its kubelet does for an unchanged status.
 func (l *load) report(ctx context.Context, m *member) error {
 	patch := fmt.Sprintf(`{"status":{"conditions":[{"type":"Ready","lastHeartbeatTime":%q}]}}`,
 		time.Now().UTC().Format(time.RFC3339))
@@ -229,7 +229,7 @@ func (l *load) count(ctx context.Context, done *atomic.Int64, err error) {
 		return
 	}
 	if ctx.Err() != nil {
-		return // it was broken off
+		return // it was cancelled
 	}
 	l.failed.Add(1)
 	l.mu.Lock()
@@ -245,7 +245,7 @@ func (l *load) time(took time.Duration) {
 	}
 }
 
-// clock begins to time heartbeats, or ends it and returns them.
+// clock begins to time heartbeats, or stops and returns the times.
 func (l *load) clock(on bool) []time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -254,20 +254,20 @@ func (l *load) clock(on bool) []time.Duration {
 	return took
 }
 
-// beats is how many heartbeats have been answered.
+// beats returns how many heartbeats have been answered.
 func (l *load) beats() int64 { return l.sentDirect.Load() + l.sentDelegated.Load() }
 
-// trouble is what failed last; nil: nothing.
+// trouble returns the last failure; nil means none.
 func (l *load) trouble() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.lasts
 }
 
-// writers is how many objects are made at a time.
+// writers is how many objects are created at a time.
 const writers = 16
 
-// each calls do for 0 to n-1, some at a time, and returns the first error.
+// each calls do for 0 to n-1, several at a time, and returns the first error.
 func each(n int, do func(i int) error) error {
 	var working sync.WaitGroup
 	var next atomic.Int64

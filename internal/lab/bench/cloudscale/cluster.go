@@ -18,12 +18,12 @@ import (
 )
 
 const (
-	// controllerUser is whom the chart gives its rights to.
+	// controllerUser is the user to whom the chart grants its rights.
 	controllerUser = "system:serviceaccount:kube-system:coordinator-controller"
 
 	serveTimeout = 2 * time.Minute
 
-	// quota of etcd: a run writes some GB of Nodes and Leases, and compaction comes every five minutes.
+	// etcdQuota is etcd's quota: a run writes some GB of Nodes and Leases, and compaction comes every five minutes.
 	etcdQuota = 8 << 30
 )
 
@@ -34,7 +34,7 @@ type cluster struct {
 	ca      *pki.Authority
 	server  string
 	audit   *auditLog
-	started []*process // in order
+	started []*process // in the order of their start
 	etcd    *process
 	api     *process
 }
@@ -123,7 +123,8 @@ func (c *cluster) startAPIServer(etcd, port int) error {
 	return err
 }
 
-// startManager starts kube-controller-manager with what makes Pods of the coordinators' Deployments, and signs.
+// startManager starts kube-controller-manager with the controllers that make Pods of the coordinators' Deployments, and
+// with the signer.
 func (c *cluster) startManager() error {
 	kubeconfig, err := c.kubeconfig("kube-controller-manager", "system:kube-controller-manager")
 	if err != nil {
@@ -138,14 +139,14 @@ func (c *cluster) startManager() error {
 	return err
 }
 
-// stop ends all that was started, the last first.
+// stop ends all started programs, the last one first.
 func (c *cluster) stop() {
 	for i := len(c.started) - 1; i >= 0; i-- {
 		c.started[i].stop()
 	}
 }
 
-// died returns why a program that is needed has ended; nil while all run.
+// died returns why a needed program has ended; nil while all run.
 func (c *cluster) died() error {
 	for _, p := range c.started {
 		select {
@@ -157,7 +158,7 @@ func (c *cluster) died() error {
 	return nil
 }
 
-// as returns how to reach the API server with a new certificate.
+// as returns access to the API server with a new certificate.
 func (c *cluster) as(name, user string, groups ...string) (*rest.Config, error) {
 	pair, err := c.ca.Issue(pki.Request{Name: name, CommonName: user, Organizations: groups, Client: true})
 	if err != nil {
@@ -174,7 +175,7 @@ func (c *cluster) as(name, user string, groups ...string) (*rest.Config, error) 
 	return cfg, nil
 }
 
-// kubeconfig makes one with a new certificate, and returns its path.
+// kubeconfig writes a kubeconfig with a new certificate, and returns its path.
 func (c *cluster) kubeconfig(name, user string, groups ...string) (string, error) {
 	pair, err := c.ca.Issue(pki.Request{Name: name, CommonName: user, Organizations: groups, Client: true})
 	if err != nil {
@@ -184,13 +185,13 @@ func (c *cluster) kubeconfig(name, user string, groups ...string) (string, error
 	return path, pki.WriteKubeconfig(path, pki.Access{Server: c.server, Authority: c.ca.Files().Cert, Client: pair})
 }
 
-// answers reports whether a GET is answered with 200.
+// answers reports whether a GET returns 200.
 func answers(ctx context.Context, client *http.Client, address string) error {
 	_, err := get(ctx, client, address)
 	return err
 }
 
-// groupsOf are those of a ServiceAccount.
+// groupsOf returns the groups of a ServiceAccount.
 func groupsOf(user string) []string {
 	parts := strings.Split(user, ":")
 	return []string{"system:serviceaccounts", "system:serviceaccounts:" + parts[2]}

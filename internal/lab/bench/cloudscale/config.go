@@ -9,22 +9,22 @@ import (
 
 // Config is what Run needs.
 type Config struct {
-	// Etcd, KubeAPIServer, KubeControllerManager and CoordinatorController are the files of the programs; Chart is the
+	// Etcd, KubeAPIServer, KubeControllerManager and CoordinatorController are the programs' files. Chart is the
 	// directory of the chart.
 	Etcd, KubeAPIServer, KubeControllerManager, CoordinatorController, Chart string
 
-	// Pools, and Nodes in each of them.
+	// Pools is the number of pools, Nodes the number of nodes in each.
 	Pools, Nodes int
-	// Cut is how many nodes of each pool have their heartbeats delegated all the time.
+	// Cut is how many nodes of each pool have delegated heartbeats all the time.
 	Cut int
-	// Rate is how many heartbeats a second are wanted in the steady state, at most MaxRate.
+	// Rate is how many heartbeats a second the steady state aims at, at most MaxRate.
 	Rate int
 	// Steady is how long the steady state is measured.
 	Steady time.Duration
 
-	// Profiles is a directory to put profiles of the controller and of kube-apiserver into; empty: none are taken.
+	// Profiles is a directory for profiles of the controller and of kube-apiserver; empty means no profiles.
 	Profiles string
-	// Progress is told of each step.
+	// Progress is called with each step.
 	Progress func(string)
 }
 
@@ -33,16 +33,16 @@ const (
 	MaxRate = 1000
 	// maxNodes bounds the cluster.
 	maxNodes = 20000
-	// leaseDuration is ten times a kubelet's: a machine whose API server can't take the heartbeats of so many nodes in their
-	// time has no node called silent for that. A Lease's duration makes no difference to what a heartbeat costs.
+	// leaseDuration is ten times a kubelet's. So a machine whose API server is too slow for the heartbeats of so many
+	// nodes has no node that counts as silent. The duration of a Lease does not change the cost of a heartbeat.
 	leaseDuration = 400 * time.Second
-	// maxSteady bounds how long the steady state is measured.
+	// maxSteady bounds the measurement of the steady state.
 	maxSteady = 10 * time.Minute
 	// minNodes leaves nodes to cut besides the leader.
 	minNodes = 4
 )
 
-// Default is the cluster that is measured, without programs.
+// Default returns the cluster to measure, without programs.
 func Default() Config {
 	return Config{Pools: 1000, Nodes: 10, Cut: 1, Rate: MaxRate, Steady: time.Minute}
 }
@@ -62,12 +62,12 @@ func (c Config) Validate() error {
 		return fmt.Errorf("--steady %v: want 5s to 10m", c.Steady)
 	case c.Etcd == "" || c.KubeAPIServer == "" || c.KubeControllerManager == "" || c.CoordinatorController == "" ||
 		c.Chart == "":
-		return errors.New("programs and chart are not given")
+		return errors.New("the programs and the chart are missing")
 	}
 	return nil
 }
 
-// slowest is a rate at which each Lease is renewed four times in its duration, as by a kubelet.
+// slowest is the rate at which each Lease is renewed four times in its duration, as a kubelet renews it.
 func (c Config) slowest() int {
 	return int(float64(c.Pools*c.Nodes)/leaseDuration.Seconds()*4) + 1
 }

@@ -20,7 +20,7 @@ import (
 	"yurtcoordinator/internal/lab/bench"
 )
 
-// controller is coordinator-controller, with the flags that the chart gives it.
+// controller is coordinator-controller with the chart's flags.
 type controller struct {
 	cluster        *cluster
 	kubeconfig     string
@@ -57,20 +57,20 @@ func newController(c *cluster, admin *rest.Config) (*controller, error) {
 	return r, nil
 }
 
-// begin starts it.
+// begin starts the controller.
 func (r *controller) begin() (err error) {
 	r.process, err = startProcess(r.cluster.dir, "coordinator-controller", r.flags...)
 	return err
 }
 
-// awaitReady returns when its cache is filled.
+// awaitReady returns when the controller's cache is filled.
 func (r *controller) awaitReady(ctx context.Context) error {
 	return eventually(ctx, "coordinator-controller", serveTimeout, func(ctx context.Context) error {
 		return answers(ctx, http.DefaultClient, r.ready)
 	})
 }
 
-// died returns why it has ended; nil while it runs.
+// died returns why the controller has ended; nil while it runs.
 func (r *controller) died() error {
 	if r.process == nil {
 		return nil
@@ -87,9 +87,9 @@ func (r *controller) died() error {
 type reading struct {
 	at    time.Time
 	usage bench.Usage
-	// allocated bytes, collections of garbage, and the heap that is in use, by Go's own account.
+	// allocated counts bytes, collections those of garbage, and heap is the heap in use, by Go's own account.
 	allocated, collections, heap float64
-	// retries of work that failed.
+	// errors counts the retries of failed work.
 	errors float64
 }
 
@@ -110,7 +110,7 @@ func (r *controller) read(ctx context.Context) (reading, error) {
 	}, nil
 }
 
-// sums reads the text format of Prometheus: the sum over the series of each name.
+// sums reads Prometheus' text format and returns the sum over the series of each name.
 func sums(text []byte) map[string]float64 {
 	found := make(map[string]float64)
 	for lines := bufio.NewScanner(bytes.NewReader(text)); lines.Scan(); {
@@ -130,7 +130,7 @@ func sums(text []byte) map[string]float64 {
 	return found
 }
 
-// profile takes a profile along, of what is done from now on, or of the heap: of the controller, and of kube-apiserver.
+// profile takes a profile of the controller and of kube-apiserver, of what they do from now on or of their heaps.
 func (r *controller) profile(ctx context.Context, name, what string) error {
 	if r.pprof == "" {
 		return nil

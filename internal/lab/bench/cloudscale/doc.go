@@ -1,5 +1,6 @@
-// Package cloudscale measures what coordinator-controller costs in a large cluster, and how fast it acts: as a process of its
-// own, with the rights of the chart, against a real etcd and kube-apiserver that have the chart's CRDs and policies.
+// Package cloudscale measures what coordinator-controller costs in a large cluster, and how fast it acts. The
+// controller is a separate process with the chart's rights, against a real etcd and kube-apiserver that have the
+// chart's CRDs and policies.
 //
 // What is real, and what is not:
 //
@@ -12,10 +13,10 @@
 //	          that node's own certificate, as the pool's forwarding identity
 //	left out  the other controllers of kube-controller-manager, and Pods besides the coordinators'
 //
-// kube-controller-manager may send 1000 requests a second, not 20, so that it is not what the first fill is waiting for.
+// kube-controller-manager may send 1000 requests a second instead of 20, so that it does not delay the first fill.
 //
-// The Leases are of 400 s, not 40, so that a slow machine has no node called silent; nodes that are called silent and
-// found again would be most of the work. Everything shares the machine: where the API server can't take the heartbeats that
-// are wanted, the rate is what it takes, and the report says which. The load has a bound on what is under way, and drops what
-// it is behind with.
+// The Leases last 400 s instead of 40, so that no node counts as silent on a slow machine: most of the work would be
+// nodes that fall silent and come back. Everything shares the machine. If the API server is too slow for the wanted
+// heartbeats, the load runs at the rate that it can take, and the report names it. The load bounds what is under way,
+// and drops what it is late with.
 package cloudscale

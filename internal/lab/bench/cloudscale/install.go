@@ -27,7 +27,7 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// newClient returns one of all kinds that are used here. It asks for built-in kinds in protobuf by itself.
+// newClient returns a client for all kinds used here. It asks for built-in kinds in protobuf.
 func newClient(cfg *rest.Config) (client.WithWatch, error) {
 	scheme := runtime.NewScheme()
 	if err := errors.Join(kubernetes.AddToScheme(scheme), v1alpha1.AddToScheme(scheme), v1beta2.AddToScheme(scheme)); err != nil {
@@ -38,7 +38,7 @@ func newClient(cfg *rest.Config) (client.WithWatch, error) {
 	return client.NewWithWatch(cfg, client.Options{Scheme: scheme})
 }
 
-// install makes what the chart has in files: CRDs, rights and policies.
+// install creates what the chart has in files: CRDs, rights and policies.
 func install(ctx context.Context, c client.Client, cfg Config) error {
 	for _, pattern := range []string{"crds/*.yaml", "rbac.yaml", "policies/*.yaml"} {
 		files, err := cfg.files(pattern)
@@ -87,7 +87,7 @@ func createAll(ctx context.Context, c client.Client, file string) error {
 	}
 }
 
-// makeNodes makes one pool's nodes after another, and their Leases.
+// makeNodes creates the nodes and their Leases, pool by pool.
 func makeNodes(ctx context.Context, c client.Client, firstPool, pools, nodes int) ([]*member, error) {
 	members := make([]*member, pools*nodes)
 	err := each(len(members), func(i int) error {
@@ -107,7 +107,7 @@ func makeNodes(ctx context.Context, c client.Client, firstPool, pools, nodes int
 	return members, err
 }
 
-// create makes objects side by side.
+// create creates objects in parallel.
 func create[T client.Object](ctx context.Context, c client.Client, first, n int, of func(int) T) error {
 	return each(n, func(i int) error {
 		o := of(first + i)
@@ -118,7 +118,7 @@ func create[T client.Object](ctx context.Context, c client.Client, first, n int,
 	})
 }
 
-// pick returns members of these numbers of their pools (which begin with 1), pool by pool, at most so many.
+// pick returns at most so many members with these numbers in their pools (from 1), pool by pool.
 func pick(members []*member, pools, from, to, most int) []*member {
 	var found []*member
 	for pool := range pools {

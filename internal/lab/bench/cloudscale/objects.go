@@ -16,7 +16,7 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// images is how many a kubelet reports at most (nodeStatusMaxImages): they are most of a Node.
+// images is how many images a kubelet reports at most (nodeStatusMaxImages). They are most of a Node.
 const images = 50
 
 func poolName(pool int) edge.PoolName { return edge.PoolName(fmt.Sprintf("p%04d", pool)) }
@@ -27,7 +27,7 @@ func nodeName(pool, node int) edge.NodeName {
 
 func addressOf(pool, node int) string { return fmt.Sprintf("10.%d.%d.%d", 32+pool/256, pool%256, node) }
 
-// makeNode is a Node as a kubelet registers it, of some 9 KB.
+// makeNode returns a Node as a kubelet registers it, of some 9 KB.
 func makeNode(pool, node int, now time.Time) *corev1.Node {
 	name := string(nodeName(pool, node))
 	n := &corev1.Node{
@@ -86,7 +86,7 @@ func capacity() corev1.ResourceList {
 	}
 }
 
-// makeLease is a node's Lease as its kubelet makes it.
+// makeLease returns a node's Lease as its kubelet makes it.
 func makeLease(n *corev1.Node, now time.Time) *coordinationv1.Lease {
 	return &coordinationv1.Lease{
 		ObjectMeta: metav1.ObjectMeta{

@@ -11,7 +11,7 @@ import (
 	"yurtcoordinator/internal/lab/bench"
 )
 
-// arrive starts the controller in a cluster that is there already.
+// arrive starts the controller in a cluster that already exists.
 func (b *bed) arrive(ctx context.Context, r *Report) error {
 	began := time.Now()
 	if err := b.controller.begin(); err != nil {
@@ -27,11 +27,11 @@ func (b *bed) arrive(ctx context.Context, r *Report) error {
 		return err
 	}
 	r.Arrival.Took = time.Since(began)
-	b.load.rate.Store(int64(b.cfg.slowest())) // the rest is the controller's until the steady state
+	b.load.rate.Store(int64(b.cfg.slowest())) // leaves the rest to the controller until the steady state
 	return b.work(ctx, &r.Arrival)
 }
 
-// work takes in what it took to come to rest.
+// work records what it took until the controller came to rest.
 func (b *bed) work(ctx context.Context, w *Work) (err error) {
 	if w.Requests, _, err = b.settle(ctx); err != nil {
 		return err
@@ -41,7 +41,7 @@ func (b *bed) work(ctx context.Context, w *Work) (err error) {
 	return err
 }
 
-// fill makes all YurtCoordinators.
+// fill creates all YurtCoordinators.
 func (b *bed) fill(ctx context.Context, r *Report) error {
 	before, err := b.controller.read(ctx)
 	if err != nil {
@@ -71,7 +71,7 @@ func (b *bed) fill(ctx context.Context, r *Report) error {
 	return err
 }
 
-// profile takes a profile along, if any are to be taken.
+// profile takes a profile if profiles are wanted.
 func (b *bed) profile(ctx context.Context, name, what string) {
 	b.working.Go(func() {
 		if err := b.controller.profile(ctx, name, what); err != nil {
@@ -80,7 +80,7 @@ func (b *bed) profile(ctx context.Context, name, what string) {
 	})
 }
 
-// steady measures the highest rate of heartbeats that is wanted and borne.
+// steady measures the highest rate of heartbeats, up to the wanted one, that the API server can take.
 func (b *bed) steady(ctx context.Context, r *Report) error {
 	if err := b.load.connectLeaders(b.cluster, b.cfg.Pools); err != nil {
 		return err
@@ -126,12 +126,12 @@ func (b *bed) steady(ctx context.Context, r *Report) error {
 		return err
 	}
 	b.profile(ctx, "steady.heap.pprof", "heap")
-	// What follows is about lag: the API server must not be behind with what it has to tell.
+	// The next phases measure lag: the API server must have no backlog of events.
 	b.load.rate.Store(max(int64(b.cfg.slowest()), min(int64(b.cfg.Rate), int64(s.perSecond()*6/10))))
 	return pause(ctx, warming/3)
 }
 
-// readings of all programs.
+// readings are readings of all programs.
 type readings struct {
 	controller reading
 	api, etcd  bench.Usage
@@ -157,7 +157,7 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// link cuts or heals the links of nodes as fast as the API server takes it, and says when each heartbeat was answered.
+// link cuts or heals the links of nodes as fast as the API server allows, and returns when each heartbeat was answered.
 func (b *bed) link(ctx context.Context, members []*member, cut bool) (map[edge.NodeName]time.Time, error) {
 	var mu sync.Mutex
 	at := make(map[edge.NodeName]time.Time, len(members))
@@ -171,7 +171,7 @@ func (b *bed) link(ctx context.Context, members []*member, cut bool) (map[edge.N
 	return at, err
 }
 
-// cut measures how soon the controller says that links are cut, and healed: of one node, of a site's worth and of a region.
+// cut measures how soon the controller reports cut and healed links: of one node, of a site's nodes and of a region's.
 func (b *bed) cut(ctx context.Context, r *Report) error {
 	last := b.cfg.Nodes - b.cfg.Cut
 	if _, _, err := b.settle(ctx); err != nil {
@@ -212,12 +212,12 @@ func (b *bed) cut(ctx context.Context, r *Report) error {
 	return nil
 }
 
-// saidTimeout is far more than it should take.
+// saidTimeout is far longer than the report should take.
 const saidTimeout = 5 * time.Minute
 
-// said waits until the controller has said all of it, and takes in how long that took.
+// said waits until the controller has reported all of it, and records how long that took.
 func (b *bed) said(ctx context.Context, at map[edge.NodeName]time.Time, cut bool, into *lags) error {
-	err := eventually(ctx, "the controller has said so", saidTimeout, func(context.Context) error {
+	err := eventually(ctx, "the controller reports it", saidTimeout, func(context.Context) error {
 		l, ok := b.tracker.since(at, cut)
 		if !ok {
 			return errNotYet
@@ -233,7 +233,7 @@ func (b *bed) said(ctx context.Context, at map[edge.NodeName]time.Time, cut bool
 	return pause(ctx, time.Second)
 }
 
-// oneMore counts what one more YurtCoordinator costs, in a pool that is there already.
+// oneMore measures what one more YurtCoordinator costs, in an existing pool.
 func (b *bed) oneMore(ctx context.Context, r *Report) error {
 	pool := b.cfg.Pools + 1
 	if _, err := makeNodes(ctx, b.admin, pool, 1, b.cfg.Nodes); err != nil {
@@ -259,7 +259,7 @@ func (b *bed) oneMore(ctx context.Context, r *Report) error {
 	return b.work(ctx, &r.OneMore)
 }
 
-// restart ends the controller in good order, cuts links while there is none, and starts it.
+// restart stops the controller in an orderly way, cuts links meanwhile, and starts it again.
 func (b *bed) restart(ctx context.Context, r *Report) error {
 	b.controller.stop()
 	some := pick(b.members, b.cfg.Pools, 2, b.cfg.Nodes-b.cfg.Cut, 100)

@@ -17,7 +17,7 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// certsHash is on a Pod whose certificates are there: a kubelet mounts them then.
+// certsHash is on a Pod whose certificates exist: then a kubelet mounts them.
 const certsHash = "openyurt.io/certs-hash"
 
 // stage plays the scheduler and the kubelets for the coordinators' Pods.
@@ -32,7 +32,7 @@ type stage struct {
 func (s *stage) run(ctx context.Context, c client.WithWatch) {
 	var working sync.WaitGroup
 	defer working.Wait()
-	work := make(chan *corev1.Pod, 4096) // more Pods than pools wait for nothing
+	work := make(chan *corev1.Pod, 4096) // room for more Pods than there are pools, so that sending never blocks
 	defer close(work)
 	for range 4 {
 		working.Go(func() {
@@ -65,7 +65,7 @@ func (s *stage) failed() error {
 	return s.err
 }
 
-// play does what is next for a Pod.
+// play takes the next step for a Pod.
 func (s *stage) play(ctx context.Context, p *corev1.Pod) error {
 	pool := p.Labels[edge.LabelNodePool]
 	switch {
@@ -74,7 +74,7 @@ func (s *stage) play(ctx context.Context, p *corev1.Pod) error {
 			ObjectMeta: metav1.ObjectMeta{Name: p.Name, Namespace: p.Namespace, UID: p.UID},
 			Target:     corev1.ObjectReference{Kind: "Node", Name: pool + "-n01"},
 		}, metav1.CreateOptions{})
-		if apierrors.IsConflict(err) || apierrors.IsNotFound(err) { // done already, or gone
+		if apierrors.IsConflict(err) || apierrors.IsNotFound(err) { // already done, or the Pod is gone
 			return nil
 		}
 		return err

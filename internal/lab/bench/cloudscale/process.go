@@ -18,15 +18,15 @@ import (
 // stopTimeout is how long a program may take to end by itself.
 const stopTimeout = 15 * time.Second
 
-// process is a program that is measured, or needed.
+// process is a program that is measured or needed.
 type process struct {
 	name, log string
 	cmd       *exec.Cmd
-	ended     chan struct{} // closed when it has
-	err       error         // how it ended; to be read when it has
+	ended     chan struct{} // closed when the program has ended
+	err       error         // how it ended; read it only after ended is closed
 }
 
-// startProcess starts a program that ends with ours, whatever ends ours.
+// startProcess starts a program that ends with this process, however that ends.
 func startProcess(dir, name string, argv ...string) (*process, error) {
 	p := &process{name: name, log: filepath.Join(dir, name+".log"), ended: make(chan struct{})}
 	log, err := os.OpenFile(p.log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
@@ -40,7 +40,7 @@ func startProcess(dir, name string, argv ...string) (*process, error) {
 	if err := p.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start %s: %w", name, err)
 	}
-	go func() { // it ends with the process, which stop waits for
+	go func() { // ends with the process, which stop waits for
 		defer close(p.ended)
 		p.err = p.cmd.Wait()
 	}()
@@ -55,7 +55,7 @@ func (p *process) usage() (bench.Usage, error) {
 	return u, nil
 }
 
-// stop ends it, and returns when it has ended.
+// stop ends the program, and returns when it has ended.
 func (p *process) stop() {
 	_ = p.cmd.Process.Signal(syscall.SIGTERM) // it may have ended already
 	select {
@@ -66,9 +66,9 @@ func (p *process) stop() {
 	}
 }
 
-// died is why it has ended, with its last words.
+// died returns why the program has ended, with its last output.
 func (p *process) died() error {
-	return fmt.Errorf("%s ended: %w: %s", p.name, errors.Join(p.err, errors.New("it should not")), lastWords(p.log))
+	return fmt.Errorf("%s ended: %w: %s", p.name, errors.Join(p.err, errors.New("unexpected end")), lastWords(p.log))
 }
 
 func lastWords(path string) string {
@@ -80,7 +80,7 @@ func lastWords(path string) string {
 	return strings.TrimSpace(string(content[max(0, len(content)-most):]))
 }
 
-// freePorts returns ports of the loopback interface that nobody uses just now.
+// freePorts returns ports of the loopback interface that are free just now.
 func freePorts(n int) ([]int, error) {
 	ports := make([]int, n)
 	for i := range ports {
@@ -91,14 +91,14 @@ func freePorts(n int) ([]int, error) {
 		defer l.Close()
 		address, ok := l.Addr().(*net.TCPAddr)
 		if !ok {
-			return nil, fmt.Errorf("%v is no address of TCP", l.Addr())
+			return nil, fmt.Errorf("%v is not a TCP address", l.Addr())
 		}
 		ports[i] = address.Port
 	}
 	return ports, nil
 }
 
-// eventually asks again and again until check returns nil, for at most that long.
+// eventually calls check until it returns nil, for at most within.
 func eventually(ctx context.Context, what string, within time.Duration, check func(context.Context) error) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, within, fmt.Errorf("not within %v", within))
 	defer cancel()

@@ -15,21 +15,21 @@ import (
 // Report is what was measured.
 type Report struct {
 	Config Config
-	// Arrival is the start of the controller in a cluster of Nodes and NodePools, until each is judged and counted.
+	// Arrival is the start of the controller in a cluster of Nodes and NodePools, until it has judged and counted all.
 	Arrival Work
-	// Fill is from the first YurtCoordinator's making until all are Ready; Made is until all were made, FillAPI the
-	// processor time of kube-apiserver in it.
+	// Fill lasts from the first YurtCoordinator's creation until all are Ready. Made is the time until all were
+	// created, FillAPI the processor time of kube-apiserver in Fill.
 	Fill    Work
 	Made    time.Duration
 	FillAPI time.Duration
 	Steady  Steady
 	Lags    []Lag
 	OneMore Work
-	// Restart is from the start until there is nothing more to do. Tainted and Judged are from the start until nodes have
-	// the taint, and the condition, whose links were cut while there was no controller.
+	// Restart lasts from the start until nothing is left to do. Tainted and Judged are the times from the start until
+	// the nodes whose links were cut without a controller have the taint and the condition.
 	Restart         Work
 	Tainted, Judged Spread
-	// Failed are the heartbeats and reports of the whole run that were not answered well.
+	// Failed counts the heartbeats and reports of the whole run that failed.
 	Failed    int64
 	API, Etcd bench.Usage
 }
@@ -43,15 +43,16 @@ type Work struct {
 	Errors   float64
 }
 
-// Steady is what the controller takes while nothing changes.
+// Steady is what the controller uses while nothing changes.
 type Steady struct {
 	Elapsed time.Duration
-	// Beats were answered, Delegated of them by way of another node; Reported are statuses of Nodes.
+	// Beats counts answered heartbeats, Delegated those of them that came through another node, Reported the reports of
+	// Nodes' statuses.
 	Beats, Delegated, Reported int64
-	// PUT is how long the API server took to answer a heartbeat.
+	// PUT is the time that the API server took to answer a heartbeat.
 	PUT            Spread
 	CPU, API, Etcd time.Duration
-	// Allocated are bytes, Collections of garbage; Heap is what is in use of it.
+	// Allocated counts bytes, Collections those of garbage. Heap is the heap in use.
 	Allocated   int64
 	Collections int
 	Heap        int64
@@ -61,25 +62,26 @@ type Steady struct {
 
 func (s Steady) perSecond() float64 { return float64(s.Beats) / s.Elapsed.Seconds() }
 
-// Lag is how long after the API server's answer to the first heartbeat that came another way the controller had said so.
+// Lag is the time from the API server's answer to a node's first heartbeat over the other way until the controller
+// reported it.
 type Lag struct {
 	Nodes, Rounds                               int
 	Taint, Condition, Listed, Untaint, Restored Spread
 	Unlisted                                    Spread
-	// Requests are those of all rounds together.
+	// Requests are the requests of all rounds together.
 	Requests requests
 }
 
-// writes is how many writes it took for each node and turn of its link, without those to rights, which links have none of.
+// writes returns the writes per node and turn of its link. It leaves out writes to rights, which links do not cause.
 func (l Lag) writes() float64 {
 	writes := l.Requests.writes() - l.Requests["patch roles"] - l.Requests["patch rolebindings"]
 	return float64(writes) / float64(2*l.Nodes*l.Rounds)
 }
 
-// Spread is of some durations.
+// Spread is the distribution of some durations.
 type Spread struct{ P50, P99, Max time.Duration }
 
-// spreadOf sorts all and picks from it; the zero Spread of nothing.
+// spreadOf sorts all and picks from it. For nothing it returns the zero Spread.
 func spreadOf(all []time.Duration) Spread {
 	if len(all) == 0 {
 		return Spread{}
@@ -88,7 +90,7 @@ func spreadOf(all []time.Duration) Spread {
 	return Spread{all[(len(all)-1)/2], all[(len(all)-1)*99/100], all[len(all)-1]}
 }
 
-// String says it in seconds or milliseconds.
+// String returns the spread in seconds or milliseconds.
 func (s Spread) String() string {
 	return fmt.Sprintf("%s / %s / %s", short(s.P50), short(s.P99), short(s.Max))
 }
@@ -102,22 +104,22 @@ func short(d time.Duration) string {
 
 // Row is one figure.
 type Row struct {
-	// Key names it in Figures, with its unit; What is for people.
+	// Key names the figure in Figures, with its unit. What is for people.
 	Key, What, Unit string
 	Value           float64
-	// Budget is the most that it should be; 0: there is none.
+	// Budget is the most that the figure should be; 0 means no budget.
 	Budget float64
-	// Text is shown in the place of Value.
+	// Text is shown instead of Value.
 	Text string
 }
 
 // Over reports whether it is over its budget.
 func (r Row) Over() bool { return r.Budget > 0 && r.Value > r.Budget }
 
-// lagBudget is DESIGN's: first annotated Lease to taint, first clean Lease to untaint.
+// lagBudget comes from DESIGN: first annotated Lease to taint, first clean Lease to untaint.
 const lagBudget = 1
 
-// Rows are all figures.
+// Rows returns all figures.
 func (r Report) Rows() []Row {
 	pools := float64(r.Config.Pools)
 	rows := workRows("arrival", fmt.Sprintf("start in a cluster of %d nodes", r.Config.Pools*r.Config.Nodes), r.Arrival)
@@ -205,7 +207,7 @@ func megabytes(key, what string, n int64) Row {
 
 func count(key, what string, n int) Row { return Row{Key: key, What: what, Value: float64(n)} }
 
-// spread is a row whose value, and budget, are of the 99th of a hundred.
+// spread returns a row with value and budget for the 99th percentile.
 func spread(key, what string, s Spread, budget float64) Row {
 	return Row{Key: key + "_p99", What: what, Unit: "s", Value: s.P99.Seconds(), Budget: budget, Text: s.String()}
 }
@@ -245,7 +247,7 @@ func (r Report) Table(out io.Writer) error {
 	return err
 }
 
-// figure has three digits that count.
+// figure formats a number with three significant digits.
 func figure(v float64) string {
 	switch {
 	case v >= 100 || v == math.Trunc(v):
@@ -257,7 +259,7 @@ func figure(v float64) string {
 	}
 }
 
-// Figures are the rows' numbers, by their key and unit.
+// Figures returns the rows' numbers by their key and unit.
 func (r Report) Figures() map[string]float64 {
 	out := map[string]float64{"over_budget": 0}
 	for _, row := range r.Rows() {

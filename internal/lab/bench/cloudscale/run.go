@@ -15,17 +15,18 @@ import (
 )
 
 const (
-	// phaseTimeout bounds each phase but the steady one: the slowest, the first fill of 1000 pools, takes a minute or two.
+	// phaseTimeout bounds each phase except the steady one. The slowest, the first fill of 1000 pools, takes a minute
+	// or two.
 	phaseTimeout = 15 * time.Minute
-	// quiet is for how long the controller must have asked for nothing to have done its work.
+	// quiet is how long the controller must send no request before its work counts as done.
 	quiet = 3 * time.Second
-	// healthEvery is how often it is looked whether all programs run.
+	// healthEvery is how often to check that all programs run.
 	healthEvery = 500 * time.Millisecond
-	// warming is how long the rate of the steady state is held before it is measured.
+	// warming is how long the steady state's rate is held before the measurement.
 	warming = 15 * time.Second
 )
 
-// bed is all that a run has.
+// bed holds everything of a run.
 type bed struct {
 	cfg        Config
 	cluster    *cluster
@@ -35,10 +36,10 @@ type bed struct {
 	load       *load
 	tracker    *tracker
 	stage      *stage
-	working    sync.WaitGroup // all that goes on besides the phases
+	working    sync.WaitGroup // everything that goes on besides the phases
 }
 
-// Run measures. Everything that it starts ends with it; a program that ends before ends it.
+// Run measures. Everything that it starts ends with it. If a program ends early, Run ends.
 func Run(ctx context.Context, cfg Config) (_ Report, err error) {
 	if err := cfg.Validate(); err != nil {
 		return Report{}, err
@@ -73,7 +74,7 @@ func Run(ctx context.Context, cfg Config) (_ Report, err error) {
 	return r, nil
 }
 
-// stop ends the programs. The controller goes first: it needs the others.
+// stop ends the programs. The controller goes first, because it needs the others.
 func (b *bed) stop() {
 	if b.controller != nil && b.controller.process != nil {
 		b.controller.stop()
@@ -81,7 +82,7 @@ func (b *bed) stop() {
 	b.cluster.stop()
 }
 
-// guard ends ctx when a program has ended that is needed, or what is played can't go on.
+// guard ends ctx when a needed program has ended, or when the played part can't go on.
 func (b *bed) guard(ctx context.Context, cancel context.CancelCauseFunc) {
 	for {
 		select {
@@ -112,7 +113,7 @@ func (b *bed) run(ctx context.Context) (Report, error) {
 		{"the controller starts and judges all nodes", b.arrive},
 		{"YurtCoordinators are made", b.fill},
 		{"steady state", b.steady},
-		{"one more pool and its YurtCoordinator", b.oneMore}, // before ten minutes are over, and all is looked at again
+		{"one more pool and its YurtCoordinator", b.oneMore}, // before ten minutes are over and everything is checked again
 		{"links are cut and healed", b.cut},
 		{"the controller is started anew", b.restart},
 	} {
@@ -133,7 +134,7 @@ func (b *bed) run(ctx context.Context) (Report, error) {
 	return r, err
 }
 
-// prepare makes the cluster as it is before the controller is there.
+// prepare makes the cluster as it is before the controller starts.
 func (b *bed) prepare(ctx context.Context) error {
 	cfg, err := b.cluster.as("admin", "admin", "system:masters")
 	if err != nil {
@@ -181,13 +182,13 @@ func (b *bed) await(ctx context.Context, done func(tally) bool) error {
 	})
 }
 
-// settle returns when the controller has asked for nothing for a while but what it looks at again every ten minutes: of a
-// thousand pools it is always some pool's turn. It returns all that was asked since the last time, and when that was done.
+// settle returns when the controller has sent no request for a while, except for its checks every ten minutes: with a
+// thousand pools some pool is always due. It returns all requests since the last call, and the time of the last one.
 func (b *bed) settle(ctx context.Context) (requests, time.Time, error) {
 	return b.rest(ctx, requests.acute)
 }
 
-// rest is settle where other requests count.
+// rest is settle with another choice of the requests that count.
 func (b *bed) rest(ctx context.Context, counts func(requests) int) (requests, time.Time, error) {
 	all, last := make(requests), time.Now()
 	for {
@@ -207,7 +208,7 @@ func (b *bed) rest(ctx context.Context, counts func(requests) int) (requests, ti
 		select {
 		case <-time.After(200 * time.Millisecond):
 		case <-ctx.Done():
-			return nil, last, fmt.Errorf("the controller does not come to rest: %w; its last requests: %v",
+			return nil, last, fmt.Errorf("the controller never came to rest: %w; its last requests: %v",
 				context.Cause(ctx), more)
 		}
 	}

@@ -19,7 +19,7 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// turn is a value, and when it was seen to turn to that.
+// turn is a value, and the time when it was first seen.
 type turn struct {
 	on bool
 	at time.Time
@@ -32,18 +32,18 @@ func (t turn) to(on bool, now time.Time) turn {
 	return turn{on, now}
 }
 
-// signs are what the controller says of a node.
+// signs are what the controller reports about a node.
 type signs struct {
 	tainted, down, listed turn
-	// judged: it has the condition.
+	// judged says that the node has the condition.
 	judged bool
 }
 
-// tracker knows from watches of its own what the controller has made of the cluster, and when.
+// tracker learns from its own watches what the controller has made of the cluster, and when.
 type tracker struct {
 	mu    sync.Mutex
 	nodes map[edge.NodeName]*signs
-	// counted are the pools whose status has all of their nodes; ready the coordinators that are.
+	// counted are the pools whose status counts all their nodes. ready are the coordinators that are ready.
 	counted map[edge.PoolName]bool
 	ready   map[edge.PoolName]bool
 	listed  map[edge.PoolName][]string // delegatedNodes
@@ -79,7 +79,7 @@ func (t *tracker) run(ctx context.Context, c client.WithWatch, size int) {
 	working.Wait()
 }
 
-// follow tells of each object that comes or changes, from what there is on.
+// follow reports each object that exists, comes or changes.
 func follow(ctx context.Context, c client.WithWatch, list client.ObjectList, saw func(runtime.Object, time.Time),
 	opts ...client.ListOption,
 ) error {
@@ -165,7 +165,7 @@ func (t *tracker) sawCoordinator(o runtime.Object, now time.Time) {
 	t.listed[pool] = slices.Clone(is)
 }
 
-// tally counts.
+// tally is a count of nodes judged, pools counted and coordinators ready.
 type tally struct{ judged, counted, ready int }
 
 func (t *tracker) tally() (tally, error) {
@@ -190,7 +190,8 @@ func (t *tracker) tally() (tally, error) {
 	return n, t.err
 }
 
-// lags are how long after a change of their links it took until the controller had said all of it; ok once all have.
+// lags are the times from a change of nodes' links until the controller had reported all of it. ok says that it has for
+// all nodes.
 type lags struct {
 	taint, condition, listed []time.Duration
 }

@@ -12,10 +12,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lockPoll is how often a busy lock is tried again. Blocking in the kernel could not be interrupted.
+// lockPoll is how often a busy lock is tried again. A blocking system call could not be interrupted.
 const lockPoll = 200 * time.Millisecond
 
-// lock takes the builder's lock and waits for it as long as ctx lasts.
+// lock takes the builder's lock, and waits for it until ctx ends.
 func (s *Store) lock(ctx context.Context) (unlock func(), err error) {
 	if err := os.MkdirAll(s.Dir, 0o755); err != nil {
 		return nil, fmt.Errorf("cache: %w", err)
@@ -47,13 +47,13 @@ func (s *Store) lock(ctx context.Context) (unlock func(), err error) {
 			return nil, fmt.Errorf("waiting for the build of %s: %w", holder(path), context.Cause(ctx))
 		}
 	}
-	// For whoever waits to read; nothing depends on it.
+	// This is for those who wait; nothing depends on it.
 	_ = f.Truncate(0)
 	_, _ = f.WriteAt(fmt.Appendf(nil, "process %d", os.Getpid()), 0)
 	return func() { f.Close() }, nil
 }
 
-// holder returns what the holder of the lock wrote down about itself.
+// holder returns what the lock's holder wrote about itself.
 func holder(path string) string {
 	b, err := os.ReadFile(path)
 	if b = bytes.TrimSpace(b); err != nil || len(b) == 0 || len(b) > 100 {

@@ -18,7 +18,7 @@ const (
 	manifestVersion = 1
 )
 
-// manifest is what a set of files is compared with before it is used.
+// manifest is what a set's files are compared with before use.
 type manifest struct {
 	Version int    `json:"version"`
 	Files   []file `json:"files"`
@@ -32,7 +32,7 @@ type file struct {
 	SHA256 string      `json:"sha256"`
 }
 
-// check returns nil if the set in dir is whole and has all the wanted files.
+// check returns nil if the set in dir is complete and has all wanted files.
 func check(dir string, wanted []string) error {
 	m, err := readManifest(dir)
 	if err != nil {
@@ -66,8 +66,9 @@ func readManifest(dir string) (manifest, error) {
 	return m, nil
 }
 
-// verify compares the files with the manifest. Time stamps that changed without the content (a restored backup, a
-// linker that found its output up to date) are written back, so that the content is not hashed the next time.
+// verify compares the files with the manifest. If a time stamp changed but not the content (after a restored backup, or
+// a linker run that found its output up to date), verify records the new one, so that it need not hash the content
+// again.
 func verify(dir string, m *manifest) error {
 	renewed := false
 	for i, f := range m.Files {
@@ -89,18 +90,18 @@ func verify(dir string, m *manifest) error {
 			return err
 		}
 		if sum != f.SHA256 {
-			return fmt.Errorf("%s: its content is not what was built", f.Path)
+			return fmt.Errorf("%s: its content has changed since it was built", f.Path)
 		}
 		m.Files[i].Time, renewed = info.ModTime().UnixNano(), true
 	}
 	if renewed {
-		// A cache that cannot be written to is as good, only slower.
+		// A cache that can't be written still works, only slower.
 		_ = writeManifest(dir, *m)
 	}
 	return nil
 }
 
-// seal writes dir's manifest and brings all of it to the disk.
+// seal writes dir's manifest, and syncs everything to the disk.
 func seal(dir string, wanted []string) error {
 	m := manifest{Version: manifestVersion}
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {

@@ -1,19 +1,19 @@
-// Package artifact keeps built files in a cache directory, each set of them under a key that stands for all that went
-// into it, so that what was built once is never built again and what is incomplete is never used.
+// Package artifact keeps built files in a cache directory. Each set of files has a key that stands for all its inputs,
+// so that a finished build is never repeated and an incomplete one is never used.
 //
-// Layout: DIR/NAME-KEY/ holds a set's files and its manifest.json; DIR/lock is held by whoever builds; DIR/tmp-* and
-// DIR/trash-* are rubbish unless the lock is held.
+// Layout: DIR/NAME-KEY/ holds a set's files and its manifest.json. The builder holds DIR/lock. DIR/tmp-* and
+// DIR/trash-* are garbage unless the lock is held.
 //
 // Invariants:
-//   - A set becomes visible by one rename, after its files and manifest are on the disk. Whoever is killed at any
-//     instruction leaves rubbish in tmp-*, which the next builder removes.
+//   - A set becomes visible by one rename, after its files and manifest are on the disk. A process that is killed at any
+//     instruction leaves garbage in tmp-*, which the next builder removes.
 //   - A set is used only while its files match its manifest: kind, mode and size always, and the content's hash
 //     whenever a time stamp differs from the recorded one. Anything else is a miss, and says why.
-//   - An entry that is in use is pinned by a shared lock that the kernel drops with its process; pruning skips it.
-//   - One process builds at a time. flock is used since it cannot outlive its holder, as a PID file can.
+//   - A shared lock pins an entry in use; the kernel drops the lock with its process. Pruning skips pinned entries.
+//   - One process builds at a time. It uses flock, which can't outlive its holder, as a PID file can.
 //
-// Hashing every file at each start was the alternative to trusting time stamps: half a gigabyte of binaries would cost
-// most of the second that a lab has to start in.
+// The alternative to time stamps was to hash every file at each start: half a gigabyte of binaries would cost most of
+// the second in which a lab must start.
 package artifact
 
 import (
@@ -34,41 +34,42 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// DefaultKeep is how many sets of one name are kept: the present one, the one before, and one for going back and forth.
+// DefaultKeep is how many sets of a name are kept: the present one, the one before, and one more for going back and
+// forth.
 const DefaultKeep = 3
 
-// Store is a cache directory. Its zero values are useful but for Dir.
+// Store is a cache directory. Only Dir has no useful zero value.
 type Store struct {
-	// Dir is made when something is built.
+	// Dir is created at the first build.
 	Dir string
 
-	// Keep is how many sets of one name survive pruning, besides those in use. Zero: DefaultKeep.
+	// Keep is how many sets of a name survive pruning, besides those in use; zero means DefaultKeep.
 	Keep int
 
-	// Clock orders sets by their last use. Nil: the real one.
+	// Clock orders sets by their last use; nil means the real clock.
 	Clock clock.WithTicker
 
-	// Waiting, if set, is called once when another process is building, with what that process calls itself.
+	// Waiting, if set, is called once while another process builds, with that process's name for itself.
 	Waiting func(holder string)
 }
 
-// Spec is a set of files that is wanted.
+// Spec is a wanted set of files.
 type Spec struct {
-	// Name groups the sets of which the last few are kept, such as "kubernetes". Letters and digits.
+	// Name groups sets, such as "kubernetes": the last few of a name are kept. It has only letters and digits.
 	Name string
 
-	// Key stands for all that decides the content; see Key.
+	// Key stands for everything that decides the content; see Key.
 	Key string
 
 	// Files are the paths that the set must have, slash-separated and relative to its directory.
 	Files []string
 
 	// Seed makes Build start with these Files of the newest other set of this name instead of an empty directory. They
-	// are hard links: Build must replace files, never write into them. `go build -o` does so, and skips linking what
-	// is up to date.
+	// are hard links: Build must replace files, and never write into them. `go build -o` does so, and skips linking
+	// what is up to date.
 	Seed bool
 
-	// Build fills dir. reason says why there is nothing to use: first time, or what was wrong with the set there was.
+	// Build fills dir. reason says why no set can be used: it is the first build, or the present set is damaged.
 	Build func(ctx context.Context, dir, reason string) error
 }
 
@@ -83,10 +84,10 @@ type Entry struct {
 // Path returns the path of a file of the set.
 func (e *Entry) Path(file string) string { return filepath.Join(e.Dir, filepath.FromSlash(file)) }
 
-// Close gives the set up for pruning. The files stay for now.
+// Close allows pruning of the set. The files stay for now.
 func (e *Entry) Close() error { return e.pin.Close() }
 
-// Hold pins a set that Get returned before, by its directory: in another process, perhaps. The set is not checked
+// Hold pins a set that Get returned earlier, perhaps in another process, by its directory. It does not check the set
 // again.
 func Hold(dir string) (*Entry, error) {
 	f, err := os.Open(dir)
@@ -100,10 +101,10 @@ func Hold(dir string) (*Entry, error) {
 	return &Entry{Dir: dir, pin: f}, nil
 }
 
-// errPruned says that a set was being removed, or had been, when it was to be pinned.
+// errPruned says that a set was removed, or about to be, when it was to be pinned.
 var errPruned = errors.New("it was just removed")
 
-// pin takes the lock on an open directory that keeps it from being pruned.
+// pin takes the lock on an open directory that protects it from pruning.
 func pin(dir *os.File, path string) error {
 	if err := unix.Flock(int(dir.Fd()), unix.LOCK_SH|unix.LOCK_NB); err != nil {
 		return errPruned
@@ -112,14 +113,14 @@ func pin(dir *os.File, path string) error {
 	if err != nil {
 		return err
 	}
-	// Between opening and locking, it may have been pruned, and even built again.
+	// Between open and lock it may have been pruned, and even built again.
 	if now, err := os.Stat(path); err != nil || !os.SameFile(opened, now) {
 		return errPruned
 	}
 	return nil
 }
 
-// Key is the hash of parts, of which no two different lists give the same.
+// Key hashes parts. No two different lists give the same hash.
 func Key(parts ...string) string {
 	h := sha256.New()
 	for _, p := range parts {
@@ -140,7 +141,7 @@ func (s *Store) clock() clock.WithTicker {
 
 func (s *Store) path(spec Spec) string { return filepath.Join(s.Dir, spec.Name+"-"+spec.Key) }
 
-// Get returns the wanted set, and builds it first if there is none or it is broken.
+// Get returns the wanted set. It builds the set first if there is none or it is damaged.
 func (s *Store) Get(ctx context.Context, spec Spec) (*Entry, error) {
 	if e, _ := s.Lookup(spec); e != nil {
 		return e, nil
@@ -150,7 +151,7 @@ func (s *Store) Get(ctx context.Context, spec Spec) (*Entry, error) {
 		return nil, err
 	}
 	defer unlock()
-	e, reason := s.Lookup(spec) // who held the lock may have built it
+	e, reason := s.Lookup(spec) // the last holder of the lock may have built it
 	if e != nil {
 		return e, nil
 	}
@@ -169,7 +170,7 @@ func (s *Store) Get(ctx context.Context, spec Spec) (*Entry, error) {
 	return e, nil
 }
 
-// Lookup returns the wanted set if it is there and whole; otherwise nil and the reason.
+// Lookup returns the wanted set if it exists and is complete; otherwise nil and the reason.
 func (s *Store) Lookup(spec Spec) (*Entry, string) {
 	path := s.path(spec)
 	dir, err := os.Open(path)
@@ -185,7 +186,7 @@ func (s *Store) Lookup(spec Spec) (*Entry, string) {
 		dir.Close()
 		return nil, err.Error()
 	}
-	// The time of the last use decides what is pruned. A cache that cannot be written to is not pruned either.
+	// The time of the last use decides what is pruned. A cache that can't be written is never pruned.
 	now := s.clock().Now()
 	_ = os.Chtimes(path, now, now)
 	return &Entry{Dir: path, pin: dir}, ""
@@ -221,7 +222,7 @@ func (s *Store) build(ctx context.Context, spec Spec, reason string) (err error)
 	return syncDir(s.Dir)
 }
 
-// seed links the files of the newest whole set of the same name into work.
+// seed links the files of the newest complete set of the same name into work.
 func (s *Store) seed(spec Spec, work string) error {
 	sets, err := s.sets(spec.Name)
 	if err != nil {
@@ -249,7 +250,7 @@ func (s *Store) seed(spec Spec, work string) error {
 	return nil
 }
 
-// sets returns the directories of a name, the one used last at the end.
+// sets returns the directories of a name, sorted by last use.
 func (s *Store) sets(name string) ([]string, error) {
 	entries, err := os.ReadDir(s.Dir)
 	if err != nil {
@@ -309,7 +310,7 @@ func (s *Store) discardUnused(path string) error {
 	return s.discard(path)
 }
 
-// discard removes a directory in one step for whoever looks at it.
+// discard removes a directory. Others see it vanish in one step.
 func (s *Store) discard(path string) error {
 	trash, err := os.MkdirTemp(s.Dir, "trash-")
 	if err != nil {
@@ -324,7 +325,7 @@ func (s *Store) discard(path string) error {
 	return nil
 }
 
-// clean removes what builders that were killed left behind. The lock must be held.
+// clean removes what killed builders left behind. The caller must hold the lock.
 func (s *Store) clean() error {
 	for _, pattern := range []string{"tmp-*", "trash-*"} {
 		rubbish, err := filepath.Glob(filepath.Join(s.Dir, pattern))

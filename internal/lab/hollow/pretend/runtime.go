@@ -1,4 +1,4 @@
-// Package pretend is the container runtime of a hollow kubelet: it says that it runs what it is told to run.
+// Package pretend is the container runtime of a hollow kubelet: it claims to run what it is told to run.
 package pretend
 
 import (
@@ -13,10 +13,10 @@ import (
 	apitest "k8s.io/cri-api/pkg/apis/testing"
 )
 
-// Runtime is Kubernetes' fake container runtime with two things mended: every sandbox gets an address of its own,
-// which it keeps over restarts of this process, and the record of calls does not grow with time.
+// Runtime is Kubernetes' fake container runtime with two fixes: every sandbox gets its own address, which it keeps over
+// restarts of this process, and the record of calls does not grow with time.
 //
-// It is called directly. A socket with gRPC in between, as kubemark has it, would only be another file to clean up.
+// It is called directly. A gRPC socket in between, as in kubemark, would only be another file to clean up.
 type Runtime struct {
 	*apitest.FakeRuntimeService
 	imageService *apitest.FakeImageService
@@ -26,7 +26,7 @@ type Runtime struct {
 	addresses map[netip.Addr]string // to the sandbox that has it
 }
 
-// New returns a runtime whose Pods have addresses of podCIDR.
+// New returns a runtime whose Pods have addresses from podCIDR.
 func New(podCIDR netip.Prefix) *Runtime {
 	p := &Runtime{
 		FakeRuntimeService: apitest.NewFakeRuntimeService(),
@@ -41,10 +41,10 @@ func New(podCIDR netip.Prefix) *Runtime {
 	return p
 }
 
-// Images returns the runtime's image service, which has every image it is asked for.
+// Images returns the runtime's image service, which has every image.
 func (p *Runtime) Images() *apitest.FakeImageService { return p.imageService }
 
-// Status is asked for every few seconds, which makes it the place to forget the recorded calls.
+// Status is called every few seconds, so it also forgets the recorded calls.
 func (p *Runtime) Status(ctx context.Context, verbose bool) (*cri.StatusResponse, error) {
 	p.Lock()
 	p.Called = p.Called[:0]
@@ -55,8 +55,7 @@ func (p *Runtime) Status(ctx context.Context, verbose bool) (*cri.StatusResponse
 	return p.FakeRuntimeService.Status(ctx, verbose)
 }
 
-// RunPodSandbox starts a sandbox with an address from the Pod CIDR. A sandbox in the host's network has none of its
-// own.
+// RunPodSandbox starts a sandbox with an address from the Pod CIDR. A sandbox in the host's network gets none.
 func (p *Runtime) RunPodSandbox(ctx context.Context, config *cri.PodSandboxConfig, handler string) (string, error) {
 	id, err := p.FakeRuntimeService.RunPodSandbox(ctx, config, handler)
 	if err != nil {
@@ -78,7 +77,7 @@ func (p *Runtime) RunPodSandbox(ctx context.Context, config *cri.PodSandboxConfi
 	return id, nil
 }
 
-// RemovePodSandbox removes a sandbox and gives its address back.
+// RemovePodSandbox removes a sandbox and frees its address.
 func (p *Runtime) RemovePodSandbox(ctx context.Context, id string) error {
 	if err := p.FakeRuntimeService.RemovePodSandbox(ctx, id); err != nil {
 		return err
@@ -107,8 +106,8 @@ func (p *Runtime) claim(uid, sandbox string) (netip.Addr, error) {
 	return address, nil
 }
 
-// pick returns the first free address for a Pod: counted on from a place that its UID alone decides, so that a Pod has
-// the same address after a restart unless two collide. The network's first and last address are nobody's.
+// pick returns the first free address for a Pod, searching from a place that only its UID decides. So a Pod has the
+// same address after a restart, unless two collide. The network's first and last addresses are not used.
 func pick(cidr netip.Prefix, uid string, taken func(netip.Addr) bool) (netip.Addr, bool) {
 	n := Hosts(cidr)
 	sum := sha256.Sum256([]byte(uid))
@@ -121,10 +120,10 @@ func pick(cidr netip.Prefix, uid string, taken func(netip.Addr) bool) (netip.Add
 	return netip.Addr{}, false
 }
 
-// maxHosts bounds how much of a large network is used, so that searching a full one ends.
+// maxHosts bounds how much of a large network is used, so that the search of a full one ends.
 const maxHosts = 1 << 16
 
-// Hosts counts the usable addresses of a network.
+// Hosts returns the number of usable addresses of a network.
 func Hosts(cidr netip.Prefix) int {
 	bits := cidr.Addr().BitLen() - cidr.Bits()
 	if bits > 16 {
@@ -133,7 +132,7 @@ func Hosts(cidr netip.Prefix) int {
 	return max(1<<bits-2, 0)
 }
 
-// host returns the network's usable address number i, counted from 0.
+// host returns the network's i-th usable address, counted from 0.
 func host(cidr netip.Prefix, i int) netip.Addr {
 	b := cidr.Masked().Addr().AsSlice()
 	low := b[len(b)-4:]
