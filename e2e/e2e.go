@@ -1,6 +1,6 @@
-// Package e2e joins the end-to-end scenarios: scripts that boot a lab of real Kubernetes components, break it, and hold what
-// the cloud saw against what must be seen. `yurtlab run NAME` runs one, the tests of this package run them all. Each theme is
-// a package, which lists its scenarios; they are written with package kit.
+// Package e2e joins the end-to-end scenarios: scripts that boot a lab of real Kubernetes components, break it, and
+// compare what the cloud saw with what must be seen. `yurtlab run NAME` runs one; the tests of this package run them
+// all. Each theme is a package that lists its scenarios. They are written with package kit.
 //
 // A scenario asserts on the history of the cloud (the watches of kit's chronicle.go), not on samples: "never NotReady" means
 // that no watch event said so, not that a poll missed it.
@@ -20,7 +20,7 @@ import (
 	"yurtcoordinator/e2e/pool"
 )
 
-// All returns the scenarios of all themes, in the order in which they are run.
+// All returns the scenarios of all themes, in the order of their runs.
 func All() []kit.Scenario {
 	return slices.Concat(links.Scenarios(), pool.Scenarios(), offline.Scenarios(), install.Scenarios(), cloud.Scenarios(),
 		ops.Scenarios())
@@ -36,7 +36,7 @@ func Find(name string) (kit.Scenario, error) {
 	return kit.Scenario{}, fmt.Errorf("no scenario %q: want one of\n%s", name, List())
 }
 
-// List describes all scenarios, a line each.
+// List describes all scenarios, one per line.
 func List() string {
 	var b strings.Builder
 	for _, s := range All() {

@@ -20,7 +20,8 @@ import (
 	"yurtcoordinator/internal/lab"
 )
 
-// Six nodes: kube-controller-manager evicts nothing where more than half of more than two nodes are lost.
+// Six nodes: kube-controller-manager evicts nothing when more than half of the nodes are lost, if there are more than
+// two.
 var autonomyScenarios = []kit.Scenario{{
 	Name: "autonomy", Run: autonomy,
 	Lab: lab.Config{
@@ -30,22 +31,22 @@ var autonomyScenarios = []kit.Scenario{{
 		"one with an autonomy-duration after that, an autonomous one's stay until its annotation goes",
 }}
 
-// The nodes' parts, and how long things last there.
+// The nodes' parts, and how long things last on them.
 const (
 	plainNode, shortNode, keptNode = "p1-n2", "p1-n3", "p1-n4"
 
 	shortFor = 12 * time.Second // of shortNode, from before it is lost
 	lateFor  = 12 * time.Second // of plainNode, when it is lost already
-	holdFor  = 10 * time.Second // what a change from one time to another takes, see docs/autonomy.md
+	holdFor  = 10 * time.Second // how long a change from one duration to another takes, see docs/autonomy.md
 
 	long = int64(3600) // seconds: a Pod's own, longer than any of these
 
-	// onTime is how much later than its time an eviction may be seen: kube-controller-manager's own delays, and ours.
+	// onTime is how late an eviction may be seen: kube-controller-manager's own delays, and ours.
 	onTime = 3 * time.Second
 )
 
 func autonomy(t *kit.T) {
-	// Its own rate is a node in 10 s, which says nothing about us.
+	// Its own rate is one node in 10 s, which would hide ours.
 	t.Must(t.Lab.Cloud(t.Ctx, lab.Restart, lab.KubeControllerManager, "--node-eviction-rate=10"))
 	bearing, err := observeBearing(t)
 	t.Must(err)
@@ -134,7 +135,7 @@ func annotate(t *kit.T, node, key, value string) {
 	t.Must(err)
 }
 
-// barePod makes a Pod on a node, with a toleration of its own.
+// barePod makes a Pod on a node, with its own toleration.
 func barePod(t *kit.T, name, node string, seconds int64) types.UID {
 	var own []corev1.Toleration
 	for _, key := range []string{corev1.TaintNodeNotReady, corev1.TaintNodeUnreachable} {
@@ -153,8 +154,8 @@ func barePod(t *kit.T, name, node string, seconds int64) types.UID {
 	return pod.UID
 }
 
-// bears waits until Pods bear the loss of their node for these seconds (nil: without end), and returns how long after since
-// the last of them did. Both of its tolerations must say so.
+// bears waits until Pods tolerate the loss of their node for these seconds (nil means forever), and returns how long
+// after since the last of them did. Both of a Pod's tolerations must say so.
 func bears(t *kit.T, b *bearing, pods []types.UID, want *int64, since time.Time) time.Duration {
 	if len(pods) == 0 {
 		t.Fail("there is no Pod to keep")
@@ -181,7 +182,7 @@ func bears(t *kit.T, b *bearing, pods []types.UID, want *int64, since time.Time)
 	return last.Sub(since)
 }
 
-// evicted waits until Pods are evicted, and expects that it happened at its time.
+// evicted waits until Pods are evicted, and expects that it happened on time.
 func evicted(t *kit.T, b *bearing, pods []types.UID, from time.Time, after time.Duration) {
 	if len(pods) == 0 {
 		t.Fail("there is no Pod to evict")
@@ -197,7 +198,8 @@ func evicted(t *kit.T, b *bearing, pods []types.UID, from time.Time, after time.
 	})
 	for _, uid := range pods {
 		at, _ := b.first(uid, func(p bearingAt) bool { return p.deleting })
-		// A tolerated time ends to the second of kube-controller-manager's clock, and the taint is told a moment later.
+		// A tolerated time ends to the second of kube-controller-manager's clock, and the watch shows the taint a
+		// moment later.
 		took := at.Sub(from)
 		if took < after-500*time.Millisecond || took > after+onTime {
 			t.Fail("the Pod %s was evicted after %.1fs, want %v", b.last(uid).name, took.Seconds(), after)
@@ -206,7 +208,7 @@ func evicted(t *kit.T, b *bearing, pods []types.UID, from time.Time, after time.
 	}
 }
 
-// bearing is the history of what Pods bear, as the cloud's watches tell it, and of when nodes were lost.
+// bearing is the history of what Pods tolerate, as the cloud's watches show it, and of when nodes were lost.
 type bearing struct {
 	mu    sync.Mutex
 	lost  map[string]time.Time
@@ -241,7 +243,7 @@ func observeBearing(t *kit.T) (*bearing, error) {
 		r, err := i.AddEventHandler(cache.ResourceEventHandlerFuncs{
 			AddFunc: b.record, UpdateFunc: func(_, o any) { b.record(o) },
 			DeleteFunc: func(o any) {
-				if pod, ok := o.(*corev1.Pod); ok { // evicted by now: a Pod is marked before it is gone
+				if pod, ok := o.(*corev1.Pod); ok { // already evicted: a Pod is marked before it is gone
 					pod = pod.DeepCopy()
 					pod.DeletionTimestamp = ptr.To(metav1.Now())
 					b.record(pod)
@@ -302,7 +304,8 @@ func (b *bearing) taintedAt(node string) time.Time {
 	return b.lost[node]
 }
 
-// on returns the Pods on a node, but for some, that were there when it was lost or, of one that was not, are now.
+// on returns the Pods on a node, except some, that were there when it was lost. For a node that was not lost, it
+// returns those that are there now.
 func (b *bearing) on(node string, but ...types.UID) []types.UID {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -37,27 +37,27 @@ var cloudLieScenarios = []kit.Scenario{
 	},
 }
 
-// story is an audience whose truth comes in chapters, with nothing written between two of them. A restart of
-// kube-apiserver ends every watch of the cloud itself with 410, the truth's own too; so no single recording can tell
-// what was before it and after it.
+// story is an audience whose truth comes in chapters; nothing is written between two of them. A restart of
+// kube-apiserver ends every watch of the cloud itself with 410, also the truth's own. So no single recording can cover
+// the time before and after it.
 //
-// Two chapters are joined only where the second begins with exactly what the first ended with, each object at the same
-// revision. What is not proven by that is an object that came and went in between: the scenario is the only one who
-// writes, and it does not.
+// Two chapters are joined only if the second begins with exactly what the first ended with, each object at the same
+// revision. That does not exclude an object that came and went in between; but only the scenario writes, and it makes
+// no such object.
 type story struct {
 	*kit.Audience
 	stop  func() // ends the recording of the present chapter
 	facts []*watchcheck.Facts
 }
 
-// tell begins to record the truth about a collection; see T.record.
+// tell begins to record the truth about a collection; see T.Record.
 func tell(t *kit.T, c kit.Collection) *story {
 	s := &story{Audience: &kit.Audience{Collection: c}}
 	s.resume(t)
 	return s
 }
 
-// pause ends a chapter. Nothing must be written from before it until resume has returned.
+// pause ends a chapter. Nothing may be written from before it until resume has returned.
 func (s *story) pause(t *kit.T) {
 	ctx, cancel := context.WithTimeout(t.Ctx, 60*time.Second)
 	defer cancel()
@@ -101,7 +101,7 @@ func (s *story) judge(t *kit.T, expired map[string]int) {
 	}
 }
 
-// joined makes one of several chapters.
+// joined makes one recording of several chapters.
 func joined(chapters []*watchcheck.Facts) (*watchcheck.Facts, error) {
 	whole := *chapters[0]
 	content := maps.Clone(whole.Initial)
@@ -140,7 +140,7 @@ type readers struct {
 	all  sync.WaitGroup
 
 	mu sync.Mutex
-	// wrong are answers that were not what there is, failed how many requests of each reader had none.
+	// wrong are answers that differed from the truth. failed counts, for each reader, the requests without an answer.
 	wrong  []error
 	failed map[string]int
 	read   map[string]int
@@ -148,7 +148,7 @@ type readers struct {
 	longest map[string]time.Duration
 }
 
-// readAll starts readers that expect the objects that there are now, by name and uid.
+// readAll starts readers that expect the present objects, by name and uid.
 func readAll(t *kit.T) *readers {
 	want, err := present(t.Ctx, t.Cloud)
 	t.Must(err)
@@ -199,7 +199,7 @@ func (r *readers) follow(ctx context.Context, name string, client kubernetes.Int
 	}
 }
 
-// right ends the readers, of whom only the one on a node whose hub was killed may have had no answer.
+// right ends the readers. Only the reader on a node whose hub was killed may have had no answer.
 func (r *readers) right(t *kit.T, killed string) {
 	r.stop()
 	r.all.Wait()
@@ -222,7 +222,7 @@ func (r *readers) right(t *kit.T, killed string) {
 	}
 }
 
-// present are the EndpointSlices of the load, by name.
+// present returns the EndpointSlices of the load, by name.
 func present(ctx context.Context, client kubernetes.Interface) (map[string]types.UID, error) {
 	list, err := client.DiscoveryV1().EndpointSlices(load.Namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -235,8 +235,8 @@ func present(ctx context.Context, client kubernetes.Interface) (map[string]types
 	return all, nil
 }
 
-// moveOn writes something that has nothing to do with pool resources: now the cloud is at a revision that no hub knows,
-// so that a watch cache that begins there answers all of them with 410.
+// moveOn writes something that is no pool resource. Then the cloud is at a revision that no hub knows, and a watch
+// cache that begins there answers all of them with 410.
 func moveOn(t *kit.T) {
 	_, err := t.Cloud.CoreV1().ConfigMaps(kit.Namespace).Create(t.Ctx,
 		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "moved-on-"}}, metav1.CreateOptions{})
@@ -255,9 +255,9 @@ func (s *story) someChanges(t *kit.T, spec load.Spec) {
 	t.Say("all clients have the changes (%.2fs)", time.Since(began).Seconds())
 }
 
-// podsKnown waits until each hub, if there are kubelets, knows of its node's Pods what the cloud says now. One that has just
-// started would believe at once that they are gone, for others may have taken their place since its disk was written; one
-// that has been told so twice, and has not asked again, would the third time.
+// podsKnown waits until each hub, if there are kubelets, knows what the cloud says about its node's Pods. A hub that
+// has just started may believe at once that they are gone, because others may have taken their place since its disk was
+// written. A hub that was told so twice, and has not asked again, would believe it the third time.
 func podsKnown(t *kit.T) {
 	if t.Config.NoKubelet {
 		return
@@ -334,7 +334,7 @@ func emptyList(t *kit.T) {
 		healed := time.Now()
 		s.resume(t)
 		t.Pool.Settled(30 * time.Second)
-		// Who has it from the cloud goes back when the coordinator's copy goes on, once a minute.
+		// A hub that has it from the cloud goes back once the coordinator's copy advances, which happens once a minute.
 		t.Pool.Shared(90*time.Second, s.Name)
 		s.someChanges(t, spec)
 		t.Figure("slowest_recovery_s", time.Since(healed).Seconds())
@@ -389,7 +389,7 @@ func historyGone(t *kit.T) {
 	before := map[string]int{}
 	for _, resource := range []string{s.Resource, "endpoints"} {
 		before[resource] = len(t.Pool.ListsOverWAN(resource))
-		if before[resource] != 1 && !t.Config.Installed { // there, hubs are before their coordinator
+		if before[resource] != 1 && !t.Config.Installed { // there, hubs start before their coordinator
 			t.Fail("%s were listed over the WAN %d times, want once", resource, before[resource])
 		}
 	}

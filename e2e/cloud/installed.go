@@ -82,7 +82,7 @@ func installedPool(t *kit.T) {
 	}
 }
 
-// saysDelegated returns an error unless these are the delegated nodes in the status of the first pool's YurtCoordinator.
+// saysDelegated fails unless these are the delegated nodes in the status of the first pool's YurtCoordinator.
 func saysDelegated(t *kit.T, want ...string) error {
 	c, err := t.Cloud.YurtCoordinator("p1")
 	if err == nil && !slices.Equal(c.Status.DelegatedNodes, want) {
@@ -100,8 +100,8 @@ func saysOutside(t *kit.T, want ...string) error {
 	return err
 }
 
-// operates is what somebody on site does with the generated kubeconfig, as it is: kubectl shows the heartbeats of all
-// living nodes at the coordinator on node, from the pool's LAN and from a node of the pool.
+// operates is what somebody on site does with the generated kubeconfig, without a change: kubectl shows the heartbeats
+// of all living nodes at the coordinator on node, from the pool's LAN and from a node of the pool.
 func operates(t *kit.T, node string, alive []string) {
 	o, err := t.Cloud.CoreV1().Nodes().Get(t.Ctx, node, metav1.GetOptions{})
 	t.Must(err)
@@ -119,7 +119,7 @@ func operates(t *kit.T, node string, alive []string) {
 	onSite, err := t.Lab.Kubectl(t.Ctx, "coordinator/p1",
 		[]string{"get", "leases", "-n", corev1.NamespaceNodeLease, "-o", "json"})
 	t.Must(err)
-	// The same command line as on site: all from kubectl on.
+	// The same command line as on site: everything after kubectl.
 	i := slices.IndexFunc(onSite.Args, func(a string) bool { return strings.HasSuffix(a, "/kubectl") })
 	if i < 0 {
 		t.Fail("no kubectl in %v", onSite.Args)
@@ -136,7 +136,7 @@ func operates(t *kit.T, node string, alive []string) {
 	}
 }
 
-// showsLeases runs a kubectl that prints Leases as JSON, and returns an error unless these are among them.
+// showsLeases runs a kubectl that prints Leases as JSON, and fails unless these are among them.
 func showsLeases(kubectl *exec.Cmd, names []string) error {
 	out, err := kubectl.Output()
 	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {

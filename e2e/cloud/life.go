@@ -23,7 +23,7 @@ import (
 	"yurtcoordinator/internal/lab/wire"
 )
 
-// fourNodes leave three when the coordinator's is dead.
+// fourNodes leave three when the coordinator's node is dead.
 var fourNodes = lab.Config{Pools: 1, Nodes: 4, Timing: lab.Quick}
 
 var lifeScenarios = []kit.Scenario{
@@ -75,7 +75,7 @@ func coordinatorIsReady(t *kit.T, name string, within time.Duration) {
 	})
 }
 
-// certificateFor returns an error unless the coordinator's certificate is for an address.
+// certificateFor fails unless the coordinator's certificate is for an address.
 func certificateFor(t *kit.T, pool edge.PoolName, ip net.IP) error {
 	secret, err := t.Cloud.CoreV1().Secrets(edge.NamespaceSystem).Get(t.Ctx, pool.CoordinatorSecret(), metav1.GetOptions{})
 	if err != nil {
@@ -159,7 +159,7 @@ func coordinatorMoves(t *kit.T) {
 	})
 }
 
-// ledBy waits until of these nodes one leads and the others follow it.
+// ledBy waits until one of these nodes leads and the others follow it.
 func ledBy(t *kit.T, nodes []string, within time.Duration) (leader string) {
 	t.Eventually(within, "one hub leads and the others follow", func() error {
 		hubs := t.Pool.Hubs()
@@ -219,7 +219,7 @@ func removeCoordinator(t *kit.T) {
 	t.Figure("made_again_to_all_well_s", time.Since(began).Seconds())
 }
 
-// inventPool makes a NodePool, and nodes in it that are nothing but objects.
+// inventPool makes a NodePool, and nodes in it that exist only as objects.
 func inventPool(t *kit.T, name string, nodes int) {
 	t.Cloud.MakePool(name)
 	for i := range nodes {

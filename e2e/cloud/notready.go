@@ -65,7 +65,7 @@ func setShown(t *kit.T, s v1alpha1.DelegatedNodeStatus) {
 	t.Must(err)
 }
 
-// impatient makes a Pod on a node that any eviction would be the end of at once.
+// impatient makes a Pod on a node that dies of any eviction at once.
 func impatient(t *kit.T, node string) {
 	uid := barePod(t, "impatient", node, 0)
 	t.Eventually(30*time.Second, "the Pod that tolerates nothing is ready", func() error {
@@ -76,7 +76,7 @@ func impatient(t *kit.T, node string) {
 	})
 }
 
-// shownNotReady returns an error unless a node is shown NotReady because its heartbeats are delegated.
+// shownNotReady fails unless a node is shown NotReady because its heartbeats are delegated.
 func shownNotReady(t *kit.T, node string) error {
 	n, err := t.Cloud.CoreV1().Nodes().Get(t.Ctx, node, metav1.GetOptions{})
 	if err != nil {
@@ -89,7 +89,7 @@ func shownNotReady(t *kit.T, node string) error {
 	return nil
 }
 
-// shownReady returns an error unless a node is Ready.
+// shownReady fails unless a node is Ready.
 func shownReady(t *kit.T, node string) error {
 	if n := t.Seen.Node(node); n.Ready != corev1.ConditionTrue {
 		return fmt.Errorf("Ready=%s", n.Ready)
@@ -97,7 +97,8 @@ func shownReady(t *kit.T, node string) error {
 	return nil
 }
 
-// cutAndShown cuts a node's link and waits until it is shown NotReady, and on the list of those whose Pods stay ready.
+// cutAndShown cuts a node's link and waits until the node is shown NotReady, and is listed among those whose Pods stay
+// ready.
 func cutAndShown(t *kit.T, node string) {
 	t.Say("cutting the WAN link of %s, silently", node)
 	cut := time.Now()
@@ -111,7 +112,7 @@ func cutAndShown(t *kit.T, node string) {
 	t.Eventually(5*time.Second, "its Pods are on the list", func() error { return listed(t, node) })
 }
 
-// listed returns an error unless these nodes are on the list of those whose Pods stay ready.
+// listed fails unless these nodes are listed as those whose Pods stay ready.
 func listed(t *kit.T, want ...string) error {
 	m, err := t.Cloud.CoreV1().ConfigMaps(edge.NamespaceSystem).Get(t.Ctx, edge.ConfigMapShownNotReady, metav1.GetOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
@@ -128,8 +129,8 @@ func listed(t *kit.T, want ...string) error {
 	return nil
 }
 
-// keptWhileShown holds out for well more than it takes to evict, while both of those restart who decide, heals the link, and
-// expects that nothing happened to any Pod or endpoint.
+// keptWhileShown waits much longer than an eviction takes, restarts both programs that decide meanwhile, heals the
+// link, and expects that nothing happened to any Pod or endpoint.
 func keptWhileShown(t *kit.T, b *bearing, node string) {
 	shown := time.Now()
 	pods := t.Seen.LivePods()
@@ -194,11 +195,12 @@ func shownAtWill(t *kit.T, node string) {
 	t.Must(t.Seen.Untouched(pods, switched))
 }
 
-// flicker switches the option back and forth, so that kube-controller-manager begins to evict while the node is NotReady and
-// is about to write that when it is Ready: what it began with has changed, so it looks again and writes all the same.
+// flicker switches the option back and forth, so that kube-controller-manager begins to evict while the node is
+// NotReady and is about to write when it is Ready. What it began with has changed then, so it looks again, and writes
+// all the same.
 func flicker(t *kit.T, node string) {
 	const (
-		attempts = 25 * time.Second // kube-controller-manager makes one in 10 s
+		attempts = 25 * time.Second // kube-controller-manager makes one attempt in 10 s
 		shortest = 40 * time.Millisecond
 	)
 	const what = "switching delegatedNodeStatus back and forth"
@@ -214,7 +216,7 @@ func flicker(t *kit.T, node string) {
 	t.Eventually(5*time.Second, node+" is Ready in the end", func() error { return shownReady(t, node) })
 }
 
-// courseTaken cuts a node's power and measures Kubernetes' own course: its Pods are called not ready, and evicted.
+// courseTaken cuts a node's power and measures Kubernetes' own course: its Pods become not ready, and are evicted.
 func courseTaken(t *kit.T, b *bearing, node, how string) {
 	pods := kit.On(t.Seen.LivePods(), node)
 	if len(pods) == 0 {
@@ -222,7 +224,7 @@ func courseTaken(t *kit.T, b *bearing, node, how string) {
 	}
 	killed := time.Now()
 	t.Must(t.Lab.Node(t.Ctx, lab.Kill, node, lab.All))
-	// As in dies; and the last forwarded heartbeat is up to a quarter of a Lease younger.
+	// As in dies; the last forwarded heartbeat is up to a quarter of a Lease younger.
 	limit := t.Config.Timing.Grace + 2*t.Config.Timing.Monitor + t.Config.Timing.Lease/4
 	t.Eventually(limit+2*time.Second, "its Pods are called not ready", func() error {
 		return eachPod(t, pods, killed, func(p kit.PodAt) bool { return !p.Ready })
@@ -231,7 +233,7 @@ func courseTaken(t *kit.T, b *bearing, node, how string) {
 	if took > limit {
 		t.Fail("the Pods on %s were called not ready after %v, want at most %v", node, took, limit)
 	}
-	// kube-controller-manager taints a node in 10 s, of all that it would.
+	// kube-controller-manager taints one of the waiting nodes in 10 s.
 	const rate = 10 * time.Second
 	t.Eventually(rate+t.Config.Timing.Toleration+5*time.Second, "its Pods are evicted", func() error {
 		return eachPod(t, pods, killed, func(p kit.PodAt) bool { return p.Deleting })
@@ -240,7 +242,7 @@ func courseTaken(t *kit.T, b *bearing, node, how string) {
 	t.Figure(how+"_death_to_tainted_s", b.taintedAt(node).Sub(killed).Seconds())
 }
 
-// eachPod returns an error unless each of these Pods has been so since then.
+// eachPod fails unless each of these Pods has been so since then.
 func eachPod(t *kit.T, pods map[types.UID]kit.PodAt, since time.Time, so func(kit.PodAt) bool) error {
 	for uid, p := range pods {
 		if _, was := t.Seen.FirstPod(uid, since, so); !was {

@@ -14,8 +14,8 @@ import (
 	"yurtcoordinator/e2e/kit"
 )
 
-// pluginSays holds `kubectl yurt` against what is so in the first pool, whose coordinator is on node: of the node about, and
-// what has happened to it, from the cloud and from the pool's LAN alone.
+// pluginSays compares `kubectl yurt` with the state of the first pool, whose coordinator is on node: the state of the
+// node about, and what happened to it, from the cloud and from the pool's LAN alone.
 func pluginSays(t *kit.T, node, about, state, happened string) {
 	var leader string
 	t.Eventually(70*time.Second, "kubectl yurt shows the pool as it is", func() error {
@@ -81,8 +81,8 @@ func pluginSays(t *kit.T, node, about, state, happened string) {
 	}
 }
 
-// trafficIsTold holds what hubs say that their links carried, since they were started, against what the cables did: theirs has
-// no headers of TCP and IP, and no packets without payload.
+// trafficIsTold compares what hubs report about their links since their start with what the cables carried. The hubs'
+// count has no headers of TCP and IP, and no packets without payload.
 func trafficIsTold(t *kit.T) {
 	for _, via := range []string{"coordinator/p1", "cloud"} {
 		t.Eventually(70*time.Second, "kubectl yurt, through "+via+", says what the links carried", func() error {
@@ -111,7 +111,7 @@ func trafficIsTold(t *kit.T) {
 	}
 }
 
-// yurt decodes what a command of the plugin prints as JSON.
+// yurt decodes the JSON output of a command of the plugin.
 func yurt(t *kit.T, via string, into any, args ...string) error {
 	out, err := yurtPrints(t, via, append(args, "--output=json")...)
 	if err != nil {

@@ -29,7 +29,7 @@ import (
 	"yurtcoordinator/internal/lab/wire"
 )
 
-// Two pools: kube-controller-manager evicts nothing where no node at all is Ready, nor where more than half of them are not.
+// Two pools: kube-controller-manager evicts nothing if no node at all is Ready, or if more than half of them are not.
 var poolCutScenarios = []kit.Scenario{{
 	Name: "pool-cut-hold", Run: poolCutHold,
 	Lab: lab.Config{Pools: 2, Nodes: 3, Timing: lab.Quick, NoCoordinator: true, NoProxy: true},
@@ -40,13 +40,13 @@ var poolCutScenarios = []kit.Scenario{{
 const (
 	siteName = "site" // the Deployment of the pool
 
-	// promptness is how much later than its time a taint or an eviction may come: kube-controller-manager's looks, and a
-	// machine that many share.
+	// promptness is how late a taint or an eviction may come: kube-controller-manager looks only now and then, and many
+	// share the machine.
 	promptness = 4 * time.Second
 )
 
 func poolCutHold(t *kit.T) {
-	// Its own rate is a node in 10 s, which says nothing about us.
+	// Its own rate is one node in 10 s, which would hide ours.
 	t.Must(t.Lab.Cloud(t.Ctx, lab.Restart, lab.KubeControllerManager, "--node-eviction-rate=10"))
 	applyYAML(t, deploy.HoldEvictions)
 	applyYAML(t, deploy.HoldDuration)
@@ -66,7 +66,7 @@ func poolCutHold(t *kit.T) {
 	c.notAsked()
 }
 
-// heals: nothing happens to a Pod in a cut that is long for Kubernetes and short for the hold.
+// heals: nothing happens to a Pod in a cut that is long for Kubernetes but short for the hold.
 func (c *poolCut) heals() {
 	c.Must(annotatePool(c.T, "10m"))
 	pods := c.victims()
@@ -135,7 +135,7 @@ func (c *poolCut) timeIsOver() {
 	c.Eventually(60*time.Second, "all nodes are Ready and not held", c.allWell)
 }
 
-// oneSpeaks: the others are given a grace period, and are dead then.
+// oneSpeaks: the others get a grace period, and then count as dead.
 func (c *poolCut) oneSpeaks() {
 	c.Must(annotatePool(c.T, "10m"))
 	pods := c.victims()
@@ -167,7 +167,7 @@ func (c *poolCut) oneSpeaks() {
 	c.Eventually(60*time.Second, "all nodes are Ready and not held", c.allWell)
 }
 
-// notAsked is what happens without the annotation: it shows that the rest of this scenario could fail.
+// notAsked is what happens without the annotation. It shows that the rest of this scenario could fail.
 func (c *poolCut) notAsked() {
 	c.Must(annotatePool(c.T, ""))
 	pods := c.victims()
@@ -196,7 +196,7 @@ func (c *poolCut) notAsked() {
 	c.Eventually(60*time.Second, "all nodes are Ready and not held", c.allWell)
 }
 
-// poolCut is a scenario with the history of what Nodes say of being held.
+// poolCut is a scenario with the history of what Nodes say about their holds.
 type poolCut struct {
 	*kit.T
 	mu     sync.Mutex
@@ -207,8 +207,8 @@ type cutAt struct {
 	at     time.Time
 	ready  corev1.ConditionStatus
 	held   corev1.ConditionStatus
-	reason string // of the latter
-	evicts bool   // there is a taint by which Pods are evicted
+	reason string // of the condition
+	evicts bool   // it has a taint that evicts Pods
 }
 
 func (c *poolCut) observe() {
@@ -254,7 +254,7 @@ func (c *poolCut) last(node string) cutAt {
 	return cutAt{}
 }
 
-// first returns when a Node first was as wanted since then.
+// first returns when a Node was first as wanted since then.
 func (c *poolCut) first(node string, since time.Time, want func(cutAt) bool) (time.Time, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -284,7 +284,7 @@ func (c *poolCut) healAll() time.Time {
 	return healed
 }
 
-// allHeld waits until all nodes of the pool are held, and returns when the last was.
+// allHeld waits until all nodes of the pool are held, and returns when the last one was.
 func (c *poolCut) allHeld(cut time.Time, figure string) time.Time {
 	last := cut
 	c.Eventually(c.Config.Timing.Grace, "all nodes of the pool are held", func() error {
@@ -303,7 +303,7 @@ func (c *poolCut) allHeld(cut time.Time, figure string) time.Time {
 	return last
 }
 
-// allWell returns an error unless all nodes of the pool are Ready, not held and not tainted.
+// allWell fails unless all nodes of the pool are Ready, not held and not tainted.
 func (c *poolCut) allWell() error {
 	for _, node := range c.Pool.Nodes() {
 		h := c.last(node)
@@ -324,7 +324,7 @@ func (c *poolCut) neverTainted(since time.Time, nodes ...string) {
 	}
 }
 
-// kept expects that none of these Pods was deleted or restarted since then. Ready they are not.
+// kept expects that none of these Pods was deleted or restarted since then. They are not Ready.
 func (c *poolCut) kept(pods map[types.UID]kit.PodAt, since time.Time) {
 	if len(pods) == 0 {
 		c.Fail("there is no Pod to keep")
@@ -339,7 +339,7 @@ func (c *poolCut) kept(pods map[types.UID]kit.PodAt, since time.Time) {
 	c.Say("%d Pods were neither deleted nor restarted", len(pods))
 }
 
-// evicted expects that these Pods are evicted, each after its own time, and not before.
+// evicted expects that each of these Pods is evicted after its own time, and not before.
 func (c *poolCut) evicted(pods map[types.UID]kit.PodAt, from time.Time, figure string) {
 	if len(pods) == 0 {
 		c.Fail("there is no Pod to evict")
@@ -364,7 +364,7 @@ func (c *poolCut) evicted(pods map[types.UID]kit.PodAt, from time.Time, figure s
 	}
 }
 
-// tolerates is how long a Pod of victims tolerates the loss of its node.
+// tolerates returns how long a Pod of victims tolerates the loss of its node.
 func (c *poolCut) tolerates(name string) time.Duration {
 	switch name {
 	case "impatient":
@@ -375,7 +375,7 @@ func (c *poolCut) tolerates(name string) time.Duration {
 	return c.Config.Timing.Toleration
 }
 
-// deploySite deploys a Pod for each node of the pool, which tolerate what Kubernetes has them tolerate.
+// deploySite deploys a Pod for each node of the pool, with Kubernetes' default tolerations.
 func (c *poolCut) deploySite() {
 	labels := map[string]string{"app": siteName}
 	_, err := c.Cloud.AppsV1().Deployments(kit.Namespace).Create(c.Ctx, &appsv1.Deployment{
@@ -398,8 +398,8 @@ func (c *poolCut) deploySite() {
 	c.Must(err)
 }
 
-// victims are the Pods of the pool when all are there and ready: the Deployment's, one that tolerates nothing and one that
-// tolerates it briefly.
+// victims returns the Pods of the pool once all exist and are ready: the Deployment's, one that tolerates nothing and
+// one that tolerates the loss briefly.
 func (c *poolCut) victims() map[types.UID]kit.PodAt {
 	there := map[string]bool{}
 	for _, p := range c.Seen.LivePods() {
@@ -430,7 +430,7 @@ func (c *poolCut) victims() map[types.UID]kit.PodAt {
 	return pods
 }
 
-// makePod makes a Pod, as soon as the one of that name before is gone.
+// makePod makes a Pod as soon as an earlier one of that name is gone.
 func (c *poolCut) makePod(name, node string) {
 	seconds := int64(c.tolerates(name) / time.Second)
 	c.Eventually(60*time.Second, "the former Pod "+name+" is gone", func() error {
@@ -443,7 +443,7 @@ func (c *poolCut) makePod(name, node string) {
 	barePod(c.T, name, node, seconds)
 }
 
-// annotatePool sets for how long evictions are held, or with an empty text removes it.
+// annotatePool sets how long evictions are held; an empty text removes that.
 func annotatePool(t *kit.T, text string, options ...string) error {
 	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, edge.AnnotationHoldEvictions, text)
 	if text == "" {
@@ -454,7 +454,7 @@ func annotatePool(t *kit.T, text string, options ...string) error {
 	return err
 }
 
-// saysEvent waits until an Event on the NodePool says it that is not older than since.
+// saysEvent waits until an Event on the NodePool, no older than since, has this reason.
 func saysEvent(t *kit.T, reason string, since time.Time) {
 	t.Eventually(20*time.Second, "the Event "+reason+" is on the NodePool", func() error {
 		events, err := t.Cloud.EventsV1().Events(corev1.NamespaceDefault).List(t.Ctx, metav1.ListOptions{})
@@ -469,7 +469,7 @@ func saysEvent(t *kit.T, reason string, since time.Time) {
 	})
 }
 
-// applyYAML makes the policies that a file has.
+// applyYAML makes the policies in a file.
 func applyYAML(t *kit.T, content []byte) {
 	for docs := yaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(content))); ; {
 		doc, err := docs.Read()

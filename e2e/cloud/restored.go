@@ -33,9 +33,10 @@ var restoredScenarios = []kit.Scenario{{
 const (
 	// restoredChanges are lost with each restore.
 	restoredChanges = 200
-	// restoredPatience is three times what it may take until all have what the cloud has: the figure says what it took.
+	// restoredPatience is three times as long as it may take until all have what the cloud has. The figure says how
+	// long it took.
 	restoredPatience = 180 * time.Second
-	// kubeletAgent is whom hubs take for a kubelet.
+	// kubeletAgent is a User-Agent that hubs take for a kubelet's.
 	kubeletAgent = "kubelet/played"
 )
 
@@ -64,7 +65,7 @@ func cloudRestored(t *kit.T) {
 	r.pass(t.Pool.Follower(leader))
 }
 
-// stayBelow restores the cloud, which then says nothing that is newer than what all have.
+// stayBelow restores the cloud, which then says nothing newer than what all have.
 func (r *restored) stayBelow(node string) {
 	lost := r.lose("below")
 	r.Must(r.Lab.Restore(r.Ctx))
@@ -99,7 +100,8 @@ func (r *restored) pass(node string) {
 	r.onDisk(node, healed)
 }
 
-// lose makes a backup and the changes that it lacks. When it returns, all have them, and the cloud is at that revision.
+// lose makes a backup, and then changes that it lacks. When it returns, all have them, and the cloud is at the returned
+// revision.
 func (r *restored) lose(tag string) uint64 {
 	r.Must(r.Lab.BackUp(r.Ctx))
 	r.Say("there is a backup of revision %d", r.revision())
@@ -130,7 +132,8 @@ func (r *restored) furnish() {
 	}
 }
 
-// configMapsOf are what the Pod that stays on a node may use: one that is changed, one that is deleted, one that is created.
+// configMapsOf are what the Pod that stays on a node may use: one that changes, one that is deleted, one that is
+// created.
 func configMapsOf(node string) []string {
 	return []string{"changed-" + node, "deleted-" + node, "created-" + node}
 }
@@ -161,7 +164,8 @@ func (r *restored) pod(name, node string, configMaps []string) {
 	r.Must(err)
 }
 
-// follow starts what a node's kube-proxy, CoreDNS and kubelet follow. Their names count: hubs keep what these programs read.
+// follow starts what a node's kube-proxy, CoreDNS and kubelet follow. Their names matter: hubs keep what these programs
+// read.
 func (r *restored) follow() {
 	proxy, dns := load.KubeProxy(), load.CoreDNS()
 	proxy.Agent, dns.Agent = "kube-proxy/played", "coredns/played"
@@ -197,7 +201,7 @@ func (r *restored) seat(who, node string, spec load.FollowSpec) {
 	r.Background.Go(func() { _ = f.Run(r.Ctx) })
 }
 
-// change makes so many changes of what is followed; those of a Service are of its cluster IP, too.
+// change makes so many changes of what is followed. Changes of a Service include its cluster IP.
 func (r *restored) change(tag string, n int) {
 	endpointSlices, configMaps := r.Cloud.DiscoveryV1().EndpointSlices(load.Namespace), r.Cloud.CoreV1().ConfigMaps(kit.Namespace)
 	services, nodes := r.Cloud.CoreV1().Services(load.Namespace), r.Pool.Nodes()
@@ -239,7 +243,7 @@ func (r *restored) change(tag string, n int) {
 	r.Say("%d changes were made (%s)", n, tag)
 }
 
-// turn deletes what of Pods and ConfigMaps there is, and creates what there is not.
+// turn deletes the Pods and ConfigMaps that exist, and creates those that do not.
 func (r *restored) turn() {
 	for _, node := range r.Pool.Nodes() {
 		for _, name := range configMapsOf(node)[1:] {
@@ -262,7 +266,7 @@ func (r *restored) turn() {
 	}
 }
 
-// revision is the cloud's.
+// revision returns the cloud's revision.
 func (r *restored) revision() uint64 {
 	list, err := r.Cloud.CoreV1().Namespaces().List(r.Ctx, metav1.ListOptions{})
 	r.Must(err)
@@ -271,8 +275,8 @@ func (r *restored) revision() uint64 {
 	return uint64(now)
 }
 
-// agree waits until all clients, and the coordinator, have exactly what the cloud has. It counts from a moment, into a
-// figure if that has a name.
+// agree waits until all clients, and the coordinator, have exactly what the cloud has. It counts from a moment, and
+// records a figure if that has a name.
 func (r *restored) agree(what string, since time.Time, figure string) {
 	last, began := "", time.Now()
 	r.Eventually(restoredPatience, "all have what the cloud has: "+what, func() error {
@@ -292,7 +296,7 @@ func (r *restored) agree(what string, since time.Time, figure string) {
 	}
 }
 
-// clientsAgree says who has something else than the cloud.
+// clientsAgree fails with the first client that differs from the cloud.
 func (r *restored) clientsAgree() error {
 	var all []error
 	for _, c := range r.all {
@@ -307,7 +311,7 @@ func (r *restored) clientsAgree() error {
 	return errors.Join(all...)
 }
 
-// siteAgrees says what the coordinator shows of what the pool shares otherwise than the cloud.
+// siteAgrees fails if the coordinator shows a pool resource differently from the cloud.
 func (r *restored) siteAgrees() error {
 	for _, resource := range []string{"services", kit.EndpointSlices.Resource} {
 		want, err := r.ObjectsAt(r.Cloud, resource)
@@ -320,7 +324,7 @@ func (r *restored) siteAgrees() error {
 		}
 		for _, objects := range []map[string]map[string]any{want, has} {
 			maps.DeleteFunc(objects, func(name string, _ map[string]any) bool {
-				return !strings.HasPrefix(name, load.Namespace+"/") // the coordinator has a Service of its own
+				return !strings.HasPrefix(name, load.Namespace+"/") // the coordinator has its own Service
 			})
 		}
 		if err := shownAs(resource, want, has); err != nil {
@@ -330,7 +334,7 @@ func (r *restored) siteAgrees() error {
 	return nil
 }
 
-// onDisk starts a node's hub anew, which can ask nobody then, and expects of it what the cloud has.
+// onDisk restarts a node's hub while it can ask nobody, and expects it to have what the cloud has.
 func (r *restored) onDisk(node string, since time.Time) {
 	r.Hold(5*time.Second, "the hub of "+node+" writes to its disk")
 	for _, network := range []lab.Network{lab.WAN, lab.LAN} {
@@ -352,7 +356,7 @@ func (r *restored) onDisk(node string, since time.Time) {
 	r.agree("after "+node+" is back", time.Now(), "")
 }
 
-// hubAgrees says what a node's programs would read of its hub now otherwise than of the cloud.
+// hubAgrees fails if a node's programs would now read from its hub something else than from the cloud.
 func (r *restored) hubAgrees(node string) error {
 	for _, c := range r.all {
 		if c.node != node {

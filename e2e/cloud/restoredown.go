@@ -9,7 +9,7 @@ import (
 	"yurtcoordinator/e2e/kit"
 )
 
-// ownObjectsAgree says what the coordinator shows of the nodes' own Nodes, Pods and ConfigMaps otherwise than the cloud.
+// ownObjectsAgree fails if the coordinator shows the nodes' own Nodes, Pods and ConfigMaps differently from the cloud.
 func (r *restored) ownObjectsAgree() error {
 	nodes := r.Pool.Nodes()
 	var used []string
@@ -45,7 +45,7 @@ func (r *restored) ownObjectsAgree() error {
 	return nil
 }
 
-// shownAs says in what the objects that the coordinator has of a resource differ from those that it is to show, by their names.
+// shownAs fails with a difference between the coordinator's objects of a resource and the wanted ones, by name.
 func shownAs(resource string, want, has map[string]map[string]any) error {
 	for name := range has {
 		if _, there := want[name]; !there {

@@ -28,15 +28,15 @@ var rotationScenarios = []kit.Scenario{{
 		"more; no request fails, no watch ends, no hub leaves the coordinator",
 }}
 
-// shortAuthority has a pool's authority last for three minutes: after two there is a new one, which signs after half a minute
-// more.
+// shortAuthority makes a pool's authority last for three minutes: after two it gets a successor, which signs half a
+// minute later.
 func shortAuthority(c lab.Config) lab.Config {
 	c.ChartValues = []string{"controller.extraArgs={--coordinator-certificate-life=1m,--operator-certificate-life=1m," +
 		"--pool-authority-life=3m,--pool-authority-settle=30s}"}
 	return c
 }
 
-// asker asks a coordinator, each time over a connection of its own, and keeps the certificates that it was shown.
+// asker asks a coordinator, each time over a new connection, and collects the certificates that it is shown.
 type asker struct {
 	access func() (*rest.Config, error)
 
@@ -44,7 +44,7 @@ type asker struct {
 	asked  int
 	failed []error
 	shown  map[string]bool // serial numbers
-	// signers are the authorities that have signed those, by their key's identifiers.
+	// signers are the authorities that signed those, by their keys' identifiers.
 	signers map[string]bool
 }
 
@@ -108,16 +108,16 @@ func (a *asker) run(ctx context.Context, every time.Duration) {
 	}
 }
 
-// rotating is load on a coordinator whose certificates are replaced.
+// rotating is load on a coordinator while its certificates are replaced.
 type rotating struct {
 	*kit.T
 	asker
 	began time.Time
-	ended chan string // how a watch did
+	ended chan string // how a watch ended
 
 	seen      sync.Mutex
 	operators map[string]bool // their certificates
-	// authorities are the last bundle by which operators know the coordinator.
+	// authorities are the latest bundle by which operators verify the coordinator.
 	authorities []*x509.Certificate
 }
 
@@ -146,7 +146,7 @@ func rotate(t *kit.T) *rotating {
 	return r
 }
 
-// accessOfNow is the operators' kubeconfig as the cloud has it.
+// accessOfNow returns the operators' kubeconfig as the cloud has it.
 func (r *rotating) accessOfNow() (*rest.Config, error) {
 	access, err := r.Lab.CoordinatorConfig(1, lab.Operator)
 	if err != nil {
@@ -182,7 +182,8 @@ func (r *rotating) undisturbed() {
 	}
 }
 
-// counts are of the certificates that the coordinator has shown, of who has signed them, and of those that operators had.
+// counts returns how many certificates the coordinator has shown, how many authorities signed them, and how many
+// certificates operators had.
 func (r *rotating) counts() (shown, signers, operators int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -191,7 +192,7 @@ func (r *rotating) counts() (shown, signers, operators int) {
 	return len(r.shown), len(r.signers), len(r.operators)
 }
 
-// judge is of what must not have happened in all that time.
+// judge checks what must not have happened in all that time.
 func (r *rotating) judge() {
 	r.Figure("rotations_took_s", time.Since(r.began).Seconds())
 	r.mu.Lock()
@@ -230,7 +231,7 @@ func certRotation(t *kit.T) {
 	r.judge()
 }
 
-// trusts are the authorities that operators know the coordinator by.
+// trusts returns the authorities by which operators verify the coordinator.
 func (r *rotating) trusts() []*x509.Certificate {
 	r.seen.Lock()
 	defer r.seen.Unlock()
@@ -276,7 +277,7 @@ func caRotation(t *kit.T) {
 	delegatedAcrossAuthorities(t)
 }
 
-// delegatedAcrossAuthorities cuts a link: what the pool is for works with the new authority.
+// delegatedAcrossAuthorities cuts a link: the pool must work with the new authority.
 func delegatedAcrossAuthorities(t *kit.T) {
 	node := t.Pool.Follower(t.Pool.SettledAway())
 	cut := time.Now()

@@ -1,5 +1,6 @@
-// Package cloud holds the scenarios about the cloud's side: coordinators that are made, moved and removed, what the cloud makes
-// of nodes that are delegated or silent, certificates and authorities that change, and a cloud that tells wrong things.
+// Package cloud holds the scenarios about the cloud's side: coordinators that are made, moved and removed, what the
+// cloud concludes about delegated or silent nodes, certificates and authorities that change, and a cloud that says
+// wrong things.
 package cloud
 
 import (
@@ -8,7 +9,7 @@ import (
 	"yurtcoordinator/e2e/kit"
 )
 
-// Scenarios returns the scenarios of this theme, in the order in which they are run.
+// Scenarios returns the scenarios of this theme, in the order of their runs.
 func Scenarios() []kit.Scenario {
 	return slices.Concat(cloudLieScenarios, autonomyScenarios, installedScenarios, lifeScenarios, notReadyScenarios,
 		rotationScenarios, poolCutScenarios, restoredScenarios)

@@ -24,14 +24,14 @@ import (
 	"yurtcoordinator/internal/lab/wire"
 )
 
-// kubeadmShort has what the cloud signs for a node last for a minute and a half, and a coordinator's for one.
+// kubeadmShort makes the cloud's certificates for a node last for a minute and a half, and a coordinator's for one.
 var kubeadmShort = func() lab.Config {
 	c := kit.ShortLived(kit.OnePool.AsInstalled())
 	c.CertificateLife = 90 * time.Second
 	return c
 }()
 
-// Certificates of a node, by who has them.
+// Certificates of a node, by their owner.
 const (
 	kubeletClient  = "kubelet as a client"
 	kubeletServing = "kubelet as a server"
@@ -39,8 +39,8 @@ const (
 	coordinators   = "the coordinator"
 )
 
-// ends are when the certificates end that a pool cannot do without the cloud for long: those of the node, and the one that
-// the coordinator shows.
+// ends returns when the certificates end without which a pool can't live long without the cloud: the node's, and the
+// one that the coordinator shows.
 func (n *installed) ends() (map[string]time.Time, error) {
 	all := map[string]time.Time{}
 	for who, file := range map[string]string{
@@ -62,7 +62,7 @@ func (n *installed) ends() (map[string]time.Time, error) {
 	return all, nil
 }
 
-// coordinatorShows returns the certificate that the first pool's coordinator serves with, valid or not.
+// coordinatorShows returns the first pool's coordinator's serving certificate, valid or not.
 func coordinatorShows(t *kit.T) (*x509.Certificate, error) {
 	access, err := t.Lab.CoordinatorConfig(1, lab.Operator)
 	if err != nil {
@@ -75,7 +75,7 @@ func coordinatorShows(t *kit.T) (*x509.Certificate, error) {
 		return nil, err
 	}
 	defer conn.Close()
-	client := tls.Client(conn, &tls.Config{InsecureSkipVerify: true}) //nolint:gosec // it is looked at, not trusted
+	client := tls.Client(conn, &tls.Config{InsecureSkipVerify: true}) //nolint:gosec // read, not trusted
 	if err := client.HandshakeContext(ctx); err != nil {
 		return nil, err
 	}
@@ -157,7 +157,7 @@ func kubeadmDays(t *kit.T) {
 	n.goesStraight()
 }
 
-// tokensEnd ends all tokens that nodes can join with, as time does.
+// tokensEnd ends all tokens that nodes can join with, as time would.
 func tokensEnd(t *kit.T) {
 	secrets := t.Cloud.CoreV1().Secrets(edge.NamespaceSystem)
 	t.Must(secrets.DeleteCollection(t.Ctx, metav1.DeleteOptions{}, metav1.ListOptions{
@@ -165,8 +165,8 @@ func tokensEnd(t *kit.T) {
 	}))
 }
 
-// refusedGently waits until the hub says what the node needs, and expects that kubelet is asked to try again when it asks
-// for a certificate, and not told that it is nobody: of that it would exit, every five minutes.
+// refusedGently waits until the hub says what the node needs. It expects that kubelet, when it asks for a certificate,
+// is asked to try again and is not refused as nobody: kubelet would exit then, every five minutes.
 func (n *installed) refusedGently() {
 	n.Eventually(60*time.Second, "the hub says that it needs a token", func() error {
 		h, err := n.Lab.Hub(n.Ctx, n.name)
@@ -196,7 +196,7 @@ func (n *installed) refusedGently() {
 	}
 }
 
-// allRenewed waits until each certificate is another, and valid.
+// allRenewed waits until each certificate is new, and valid.
 func (n *installed) allRenewed() {
 	n.Eventually(2*time.Minute, "kubelet, hub and coordinator have certificates of now", func() error {
 		ends, err := n.ends()

@@ -35,7 +35,7 @@ var beforeUninstall = [][]string{
 	{"delete", "nodepools", "--all", "--timeout=1m"},
 }
 
-// leftByHelm is what is left after that and helm uninstall.
+// leftByHelm is what remains after that and helm uninstall.
 var leftByHelm = []string{
 	"customresourcedefinitions /nodepools.apps.openyurt.io",
 	"customresourcedefinitions /yurtappsets.apps.openyurt.io",
@@ -46,7 +46,7 @@ var leftByHelm = []string{
 	"yurtappsets kube-system/yurt-coordinator",
 }
 
-// cleanUp is what it says for that.
+// cleanUp is what docs/install.md says to do about it.
 var cleanUp = [][]string{
 	{"delete", "crd", "yurtcoordinators.apps.openyurt.io", "yurtappsets.apps.openyurt.io", "nodepools.apps.openyurt.io",
 		"--timeout=1m"},
@@ -115,17 +115,17 @@ func leftAre(t *kit.T, want []string, owned bool) error {
 }
 
 var (
-	// ourNames are those of everything of ours. (The lab's own begin with yurtlab.)
+	// ourNames match the names of all our objects. (The lab's own begin with yurtlab.)
 	ourNames = regexp.MustCompile(`yurt-|openyurt|^coordinator-controller|forwarder|sh\.helm\.release`)
-	// ourManagers write what is ours under any name.
+	// ourManagers write our objects under any name.
 	ourManagers = regexp.MustCompile(`^(coordinator-controller|helm)$`)
-	// passingKinds are told of what was, or of what Kubernetes makes of others.
+	// passingKinds only report the past, or are what Kubernetes makes of other objects.
 	passingKinds = []string{
 		"events", "pods", "nodes", "endpoints", "apiservices", "componentstatuses", "certificatesigningrequests",
 	}
 )
 
-// ours are all objects of the cloud that are of the system's making, as "resource namespace/name", with their UIDs; owned,
+// ours returns all objects of the cloud that the system made, as "resource namespace/name", with their UIDs; with owned
 // also those that go with others.
 func ours(t *kit.T, owned bool) map[string]string {
 	lists, err := t.Cloud.Discovery().ServerPreferredResources()
@@ -165,7 +165,7 @@ func writtenByUs(fields []metav1.ManagedFieldsEntry) bool {
 	return slices.ContainsFunc(fields, func(f metav1.ManagedFieldsEntry) bool { return ourManagers.MatchString(f.Manager) })
 }
 
-// nothingOn expects that a Node has no more of ours than what says which pool it is in, and that its hub is a plain one.
+// nothingOn expects that a Node has nothing of ours except what names its pool, and that its hub is a plain one.
 func nothingOn(t *kit.T, node string) {
 	n, err := t.Cloud.CoreV1().Nodes().Get(t.Ctx, node, metav1.GetOptions{})
 	t.Must(err)

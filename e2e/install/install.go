@@ -30,7 +30,7 @@ var installScenarios = []kit.Scenario{{
 		"no container is restarted, the node stays Ready, and nothing is left",
 }}
 
-// installed is a node that is being worked on as an administrator would.
+// installed is a node that somebody works on as an administrator would.
 type installed struct {
 	*kit.T
 	name string
@@ -39,12 +39,12 @@ type installed struct {
 	hub string // the program
 }
 
-// mustSh runs a shell's commands on the node, as one of systemd's own processes, and returns what they print.
+// mustSh runs shell commands on the node, as one of systemd's own processes, and returns what they print.
 func (n *installed) mustSh(commands string) string {
 	return n.machine(`exec nsenter --target "$(pgrep --oldest --exact systemd)" --pid --mount sh -euc "$0"`, commands)
 }
 
-// machine runs a shell's script in the node's machine, whose processes systemd's are only a part of: containers are not.
+// machine runs a shell script in the node's machine. Its processes include systemd's, and containers besides.
 func (n *installed) machine(script string, args ...string) string {
 	out, err := n.Lab.Output(n.Ctx, n.name, append([]string{"sh", "-euc", script}, args...)...)
 	if err != nil {
@@ -53,7 +53,7 @@ func (n *installed) machine(script string, args ...string) string {
 	return out
 }
 
-// program is the command line of a running program of the node.
+// program returns the command line of a running program of the node.
 func (n *installed) program(name string) []string {
 	for line := range strings.Lines(n.machine("ps -e -o args=")) {
 		argv := strings.Fields(line)
@@ -65,8 +65,8 @@ func (n *installed) program(name string) []string {
 	return nil
 }
 
-// straightNode makes a lab's node one as kubeadm leaves it: without a hub, with a kubelet that systemd starts, also when the
-// machine is powered on again.
+// straightNode makes a lab's node one as kubeadm leaves it: without a hub, with a kubelet that systemd starts, also
+// when the machine is powered on again.
 func straightNode(t *kit.T, name string) *installed {
 	if t.Config.NoCgroups {
 		t.Fail("systemd, which is to run on %s, needs cgroups: run this scenario as root", name)
@@ -121,8 +121,8 @@ func copyProgram(t *kit.T, from, to string) {
 	t.Must(os.WriteFile(to, content, 0o755))
 }
 
-// kubeletIsKnown waits until kubelet serves with a certificate that it asked the cluster for, by which a coordinator knows
-// it: the controller has approved the request, and Kubernetes has signed it.
+// kubeletIsKnown waits until kubelet serves with a certificate that it requested from the cluster, by which a
+// coordinator verifies it: the controller has approved the request, and Kubernetes has signed it.
 func (n *installed) kubeletIsKnown() {
 	access, err := n.Lab.CloudConfig()
 	n.Must(err)
@@ -151,7 +151,7 @@ func (n *installed) kubeletIsKnown() {
 	}
 }
 
-// kubeletUnit is what kubeadm's package has.
+// kubeletUnit is the unit in kubeadm's package.
 const kubeletUnit = `[Unit]
 Description=kubelet: The Kubernetes Node Agent
 Wants=network.target
@@ -167,7 +167,7 @@ RestartSec=10
 WantedBy=multi-user.target
 `
 
-// ownEtc makes, where it is run, a copy of the host's /etc with the units alone that systemd cannot do without.
+// ownEtc is a script. Where it runs, it makes a copy of the host's /etc with only the units that systemd requires.
 const ownEtc = `
 cp -a /etc etc
 rm -rf etc/systemd/system etc/kubernetes
@@ -177,9 +177,9 @@ for target in sysinit basic multi-user network shutdown; do
 done
 `
 
-// boots starts the machine's systemd, with a copy of the host's /etc, which cannot be changed, and with the units that are
-// at these paths alone. It is process 1 of a namespace of its own; what its services mount is seen by containerd, and the
-// other way round. Without a journal, what they print goes where systemd's own words go.
+// boots starts the machine's systemd, with a copy of the host's /etc, which can't be changed, and with only the units
+// at these paths. systemd is process 1 of a new namespace. Its services and containerd see each other's mounts. Without
+// a journal, the services' output goes where systemd's own goes.
 const boots = `set -eu
 mount --bind %[1]s/etc /etc
 mkdir -p /run/systemd/system
@@ -226,7 +226,7 @@ func (n *installed) beats(what string) {
 	})
 }
 
-// ready returns since when the node is.
+// ready returns since when the node is ready.
 func (n *installed) ready() (time.Time, error) {
 	node, err := n.Cloud.CoreV1().Nodes().Get(n.Ctx, n.name, metav1.GetOptions{})
 	if err != nil {
@@ -240,7 +240,7 @@ func (n *installed) ready() (time.Time, error) {
 	return time.Time{}, fmt.Errorf("its conditions: %v", node.Status.Conditions)
 }
 
-// stillness is what nobody may change who works on the node.
+// stillness is what nobody who works on the node may change.
 type stillness struct {
 	containers map[string]bool
 	readySince time.Time
@@ -253,7 +253,7 @@ func (n *installed) still() stillness {
 	return stillness{n.Node(n.name).Processes("httpd -f"), since, n.files()}
 }
 
-// files are what join and reset write to and beside.
+// files returns the files that join and reset write, and those beside them.
 func (n *installed) files() string {
 	return n.mustSh(`find /etc -printf '%p %y %m %s %l\n' | sort
 for dir in /var/lib /var/lib/kubelet/manifests /var/lib/kubelet/pki; do
@@ -261,7 +261,7 @@ for dir in /var/lib /var/lib/kubelet/manifests /var/lib/kubelet/pki; do
 done`)
 }
 
-// undisturbed expects that no container was restarted, and that the node was Ready all the time.
+// undisturbed expects that no container restarted, and that the node was Ready all the time.
 func (n *installed) undisturbed(when string, before stillness) {
 	if now := n.Node(n.name).Processes("httpd -f"); !kit.SameKeys(now, before.containers) {
 		n.Fail("%s: containers are %v, before %v", when, now, before.containers)
@@ -271,7 +271,7 @@ func (n *installed) undisturbed(when string, before stillness) {
 	}
 }
 
-// reset takes the hub off and expects that nothing is left of it.
+// reset removes the hub and expects that nothing of it is left.
 func (n *installed) reset(before stillness) {
 	n.Say("reset")
 	n.Say("%s", strings.TrimSpace(n.mustSh("sh "+n.dir+"/reset")))

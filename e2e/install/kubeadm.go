@@ -36,13 +36,13 @@ var kubeadmScenarios = []kit.Scenario{
 	},
 }
 
-// kubeadmIgnored are the checks of kubeadm join that a lab's machine cannot pass, and why.
+// kubeadmIgnored are the checks of kubeadm join that a lab's machine can't pass, with the reasons.
 var kubeadmIgnored = map[string]string{
 	"SystemVerification": "where the host's cgroups are of version 1, as a lab's may be, kubeadm asks to have it ignored",
 }
 
-// kubeadmConfig is what kubeadm init would be given. It differs from kubeadm's own where a lab must: a machine has what
-// cgroups the host has, root's directories but for /var are read-only, and all is faster.
+// kubeadmConfig is what kubeadm init would get. It differs from kubeadm's own where a lab must: a machine has the
+// host's cgroups, root's directories except /var are read-only, and everything is faster.
 const kubeadmConfig = `apiVersion: kubeadm.k8s.io/v1beta4
 kind: InitConfiguration
 localAPIEndpoint: {advertiseAddress: %[1]s, bindPort: 6443}
@@ -67,7 +67,7 @@ nodeLeaseDurationSeconds: %[4]d
 serverTLSBootstrap: true
 `
 
-// kubeadmUnits are kubelet's, where a program that comes without a package has them.
+// kubeadmUnits are kubelet's units, where a program without a package has them.
 var kubeadmUnits = map[string]string{
 	"kubelet.service": strings.Replace(kubeletUnit, "/usr/bin/kubelet", "/usr/local/bin/kubelet", 1),
 	"kubelet.service.d/10-kubeadm.conf": `[Service]
@@ -81,8 +81,8 @@ ExecStart=/usr/local/bin/kubelet $KUBELET_KUBECONFIG_ARGS $KUBELET_CONFIG_ARGS $
 `,
 }
 
-// kubeadmBoots comes before boots on a machine with a /usr/local of its own: programs and units. The first time it makes
-// the machine's /etc.
+// kubeadmBoots comes before boots on a machine with its own /usr/local: programs and units. The first time it makes the
+// machine's /etc.
 const kubeadmBoots = `set -eu
 cd %[1]s
 if [ ! -d etc ]; then
@@ -94,7 +94,7 @@ fi
 mount --bind local /usr/local
 `
 
-// kubeadm runs kubeadm as the cloud's administrator and returns what it prints.
+// kubeadm runs kubeadm as the cloud's administrator and returns its output.
 func kubeadm(t *kit.T, args ...string) string {
 	cmd, err := t.Lab.Kubeadm(t.Ctx, args...)
 	t.Must(err)
@@ -107,8 +107,8 @@ func kubeadm(t *kit.T, args ...string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// kubeadmCluster gives the cloud what kubeadm join asks a cluster for, by the phases of kubeadm init that make it. Those
-// that start a control plane, and the addons, whose images are nowhere to be had, are left out.
+// kubeadmCluster gives the cloud what kubeadm join asks a cluster for, by the phases of kubeadm init that make it. It
+// leaves out the phases that start a control plane, and the addons, whose images are not available.
 func kubeadmCluster(t *kit.T) {
 	access, err := t.Lab.CloudConfig()
 	t.Must(err)
@@ -126,8 +126,8 @@ func kubeadmCluster(t *kit.T) {
 	kubeadm(t, "init", "phase", "bootstrap-token", "--config="+path, "--skip-token-print")
 }
 
-// bareNode makes a lab's node a machine that was installed anew, with systemd, containerd and kubeadm's programs, and that
-// the cloud does not know.
+// bareNode makes a lab's node a freshly installed machine, with systemd, containerd and kubeadm's programs, that the
+// cloud does not know.
 func bareNode(t *kit.T, name string) *installed {
 	if t.Config.NoCgroups {
 		t.Fail("systemd, which is to run on %s, needs cgroups: run this scenario as root", name)
@@ -162,7 +162,7 @@ func bareNode(t *kit.T, name string) *installed {
 	return n
 }
 
-// kubeadmJoin makes the machine a node, as kubeadm's documentation has it, of the first pool.
+// kubeadmJoin makes the machine a node of the first pool, as kubeadm's documentation says.
 func (n *installed) kubeadmJoin() {
 	join := kubeadm(n.T, "token", "create", "--print-join-command")
 	token := strings.Fields(join)[slices.Index(strings.Fields(join), "--token")+1]
@@ -174,7 +174,7 @@ func (n *installed) kubeadmJoin() {
 	said := n.mustSh(fmt.Sprintf("export PATH=/usr/local/bin:$PATH; %s --ignore-preflight-errors=%s 2>&1 || echo exit status $?",
 		join, ignored))
 	for line := range strings.Lines(strings.ReplaceAll(said, token, "TOKEN")) {
-		if !strings.Contains(line, "\x1b[") { // the list of all that the kernel has
+		if !strings.Contains(line, "\x1b[") { // the list of everything that the kernel has
 			n.Say("%s", strings.TrimSpace(line))
 		}
 	}
@@ -199,7 +199,7 @@ func (n *installed) goesStraight() {
 	}
 }
 
-// goesByHub expects kubelet to know of no other way than the hub.
+// goesByHub expects kubelet to know no way other than the hub.
 func (n *installed) goesByHub() {
 	argv := strings.Join(n.program("kubelet"), " ")
 	if !strings.Contains(argv, "--kubeconfig=/etc/yurthub/kubelet.conf") || strings.Contains(argv, "/etc/kubernetes/") {
@@ -208,8 +208,8 @@ func (n *installed) goesByHub() {
 	n.mustSh(n.hub + " check --joined")
 }
 
-// left is all that kubeadm, kubelet and whoever installed them have left on the node, a line for each file with its mode,
-// owner, and either its content's hash or where it leads.
+// left returns everything that kubeadm, kubelet and their installation left on the node: a line per file with its mode,
+// its owner, and its content's hash or its target.
 func (n *installed) left() map[string]bool {
 	listed := n.mustSh(`places='/etc /usr/local /var/lib/kubelet/pki /var/lib/kubelet/config.yaml
 /var/lib/kubelet/instance-config.yaml /var/lib/kubelet/kubeadm-flags.env'
@@ -227,7 +227,7 @@ find $places -type f -exec sha256sum {} +`)
 	return lines
 }
 
-// sameAsLeft expects the node to have the files that it had, and no others.
+// sameAsLeft expects the node to have the same files as before.
 func (n *installed) sameAsLeft(before map[string]bool) {
 	after := n.left()
 	var wrong []string
@@ -283,7 +283,7 @@ func kubeadmNode(t *kit.T) {
 	n.sameAsLeft(left)
 }
 
-// offlineCycle power-cycles the node while it can reach nothing, and heals it.
+// offlineCycle power-cycles the node while it can reach nothing, then heals it.
 func (n *installed) offlineCycle(want string) {
 	n.Say("power-cycling %s, cut off from cloud and pool", n.name)
 	n.Must(n.Lab.Cut(n.Ctx, lab.WAN, n.name, wire.Drop))

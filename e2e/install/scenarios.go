@@ -8,7 +8,7 @@ import (
 	"yurtcoordinator/e2e/kit"
 )
 
-// Scenarios returns the scenarios of this theme, in the order in which they are run.
+// Scenarios returns the scenarios of this theme, in the order of their runs.
 func Scenarios() []kit.Scenario {
 	return slices.Concat(installScenarios, staticPodScenarios, kubeadmScenarios, helmScenarios)
 }

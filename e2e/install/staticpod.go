@@ -21,7 +21,7 @@ var staticPodScenarios = []kit.Scenario{{
 		"while nothing can be reached, hub and Pods come back from the disk; settings are changed; reset leaves nothing",
 }}
 
-// hubMemoryLimit is that of deploy/node/yurthub.yaml.
+// hubMemoryLimit is the limit in deploy/node/yurthub.yaml.
 const hubMemoryLimit = 512 << 20
 
 func staticPodHub(t *kit.T) {
@@ -48,7 +48,7 @@ func staticPodHub(t *kit.T) {
 
 	before.containers = t.Node(name).Processes("httpd -f")
 	n.settingsChange(join)
-	// The node may have been NotReady: a hub that is off for longer than kubelet's patience is like a dead link.
+	// The node may have been NotReady: to be without a hub for longer than kubelet's patience is like a dead link.
 	before.readySince, _ = n.ready()
 	n.reset(before)
 	t.Eventually(60*time.Second, "nothing of the Pod is left in the cloud or on the node", func() error {
@@ -75,12 +75,12 @@ func settledWithout(t *kit.T, node string) {
 	})
 }
 
-// hubPod is what the cloud has of the static Pod.
+// hubPod returns the static Pod as the cloud has it.
 func (n *installed) hubPod() (*corev1.Pod, error) {
 	return n.Cloud.CoreV1().Pods(edge.NamespaceSystem).Get(n.Ctx, "yurthub-"+n.name, metav1.GetOptions{})
 }
 
-// hubPodReady waits until the cloud has the static Pod as Ready, and returns how often its container was restarted.
+// hubPodReady waits until the cloud shows the static Pod Ready, and returns how often its container restarted.
 func (n *installed) hubPodReady() (restarts int32) {
 	n.Eventually(60*time.Second, "the cloud has the static Pod as Ready", func() error {
 		p, err := n.hubPod()
@@ -123,7 +123,7 @@ done`))
 	}
 }
 
-// killedHubIsBack kills the hub: kubelet starts it again, which has no other way to the cloud.
+// killedHubIsBack kills the hub. kubelet, which has no other way to the cloud, starts it again.
 func (n *installed) killedHubIsBack() {
 	was := n.hubPodReady()
 	n.Say("killing the hub")
@@ -147,7 +147,8 @@ func (n *installed) killedHubIsBack() {
 	n.Must(n.Seen.NeverNotReady(n.name, killed))
 }
 
-// offlinePowerCycle restarts the node, once with everything at hand, to compare, and once with nothing to be reached.
+// offlinePowerCycle restarts the node twice: once with everything reachable, to compare, and once with nothing
+// reachable.
 func (n *installed) offlinePowerCycle(want string) {
 	n.Hold(3*time.Second, "the hub's disk is written once a second")
 	n.Say("power-cycling %s with everything at hand, to compare", n.name)
@@ -170,7 +171,7 @@ func (n *installed) offlinePowerCycle(want string) {
 	}
 }
 
-// settingsChange expects that other settings are another Pod's, and that those that don't work give way.
+// settingsChange expects that new settings make a new Pod, and that settings that don't work are rolled back.
 func (n *installed) settingsChange(join string) {
 	hubs := func() map[string]bool { return n.Node(n.name).Processes("--config=/etc/yurthub/config.yaml") }
 	first := hubs()
@@ -186,7 +187,7 @@ func (n *installed) settingsChange(join string) {
 	files := n.files()
 	for settings, want := range map[string]string{
 		"no-such-setting=1": "refuses these settings",
-		"port=10256":        "going back to the settings that worked", // kube-proxy has it
+		"port=10256":        "going back to the settings that worked", // kube-proxy uses it
 	} {
 		said := n.mustSh(join + " --wait=5 --set=" + settings + " 2>&1 && echo joined || true")
 		if !strings.Contains(said, want) {

@@ -13,9 +13,9 @@ import (
 	"yurtcoordinator/e2e/watchcheck"
 )
 
-// Collection is what is watched.
+// Collection is what an audience watches.
 type Collection struct {
-	// Name is as hubs say it, resource as the audit log does.
+	// Name is the name that hubs use, Resource the name in the audit log.
 	Name, Resource, Path string
 	Protobuf             bool
 }
@@ -33,7 +33,7 @@ var (
 	}
 )
 
-// Audience is who watches a collection while things are broken: the truth at the cloud, and clients on nodes.
+// Audience is all who watch a collection while things break: the truth at the cloud, and clients on nodes.
 type Audience struct {
 	Collection
 	Truth *watchcheck.Truth
@@ -46,7 +46,7 @@ type Seat struct {
 	Recorder   *watchcheck.Recorder
 }
 
-// Watcher returns a way to record a collection.
+// Watcher returns a configuration that records a collection.
 func (t *T) Watcher(access *rest.Config, path string) watchcheck.Config {
 	access = rest.CopyConfig(access)
 	access.Timeout = 0
@@ -55,8 +55,8 @@ func (t *T) Watcher(access *rest.Config, path string) watchcheck.Config {
 	return watchcheck.Config{Client: client, URL: strings.TrimSuffix(access.Host, "/") + path}
 }
 
-// Record begins to record the truth about a collection, at the cloud and without any hub. It must begin before what the
-// audience is to be judged by.
+// Record begins to record the truth about a collection, at the cloud and without any hub. It must begin before anything
+// that the audience is judged by.
 func (t *T) Record(collection Collection) *Audience {
 	access, err := t.Lab.CloudConfig()
 	t.Must(err)
@@ -75,7 +75,7 @@ func (t *T) Record(collection Collection) *Audience {
 	return a
 }
 
-// Seat seats clients on each node: one that lists and watches, in protobuf if there is such a thing, as kube-proxy does,
+// Seat puts two clients on each node: one that lists and watches, in protobuf where that exists, as kube-proxy does,
 // and one that begins with a watch and reads JSON, as kubectl may.
 func (a *Audience) Seat(t *T, nodes []string) {
 	began := a.Truth.Position()
@@ -108,7 +108,7 @@ func (a *Audience) Seat(t *T, nodes []string) {
 // asKubelet is a User-Agent whose reads hubs keep.
 const asKubelet = "kubelet/scenario"
 
-// SeatKept seats, on each node, a client whose reads its hub keeps.
+// SeatKept puts a client whose reads the hub keeps on each node.
 func (a *Audience) SeatKept(t *T, nodes []string) {
 	for _, node := range nodes {
 		through, err := t.Lab.HubConfig(node)
@@ -123,7 +123,7 @@ func (a *Audience) SeatKept(t *T, nodes []string) {
 	a.CaughtUp(t, 60*time.Second)
 }
 
-// Sit seats a client on each node of a resource that its hub has no copy of.
+// Sit puts a client of a resource that the hub has no copy of on each node.
 func (a *Audience) Sit(t *T, nodes []string) {
 	for _, node := range nodes {
 		through, err := t.Lab.HubConfig(node)
@@ -136,8 +136,8 @@ func (a *Audience) Sit(t *T, nodes []string) {
 	a.CaughtUp(t, 60*time.Second)
 }
 
-// told is the revision of the last thing that the truth was told, bookmarks aside: those come once a minute, to everyone
-// at another moment.
+// told returns the revision of the last thing that the truth was told, except bookmarks: those come once a minute, to
+// each client at another moment.
 func (a *Audience) told() uint64 {
 	for _, o := range slices.Backward(a.Truth.History()) {
 		if o.Kind == watchcheck.Event || o.Kind == watchcheck.Listed {
@@ -165,8 +165,8 @@ func (a *Audience) CaughtUp(t *T, within time.Duration) {
 	}
 }
 
-// Judge holds what every client was told against what happened. Nothing must be written any more. The clients on a node
-// may have been told 410 as often as expired says for it.
+// Judge compares what every client was told with what happened. Nothing may be written any more. The clients on a node
+// may have been told 410 as often as expired says.
 func (a *Audience) Judge(t *T, expired map[string]int) {
 	a.CaughtUp(t, 60*time.Second)
 	ctx, cancel := context.WithTimeout(t.Ctx, 60*time.Second)

@@ -20,8 +20,8 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// Chronicle records every change of Nodes, Pods, Leases and EndpointSlices that the cloud's watches tell, with the time
-// at which it was told by our own clock.
+// Chronicle records every change of Nodes, Pods, Leases and EndpointSlices that the cloud's watches deliver, with the
+// time of delivery by our own clock.
 type Chronicle struct {
 	mu     sync.Mutex
 	nodes  map[string][]NodeAt
@@ -30,7 +30,7 @@ type Chronicle struct {
 	slices map[string][]sliceAt // by name of the EndpointSlice
 }
 
-// NodeAt is a Node at the moment when the cloud told of it.
+// NodeAt is a Node at the moment when the cloud's watch delivered it.
 type NodeAt struct {
 	At       time.Time
 	Ready    corev1.ConditionStatus
@@ -38,7 +38,7 @@ type NodeAt struct {
 	Tainted  bool
 }
 
-// LeaseAt is a node's Lease at the moment when the cloud told of it.
+// LeaseAt is a node's Lease at the moment when the cloud's watch delivered it.
 type LeaseAt struct {
 	At        time.Time
 	Renewed   time.Time // by the node's clock
@@ -46,7 +46,7 @@ type LeaseAt struct {
 	UID       types.UID
 }
 
-// PodAt is a Pod at the moment when the cloud told of it.
+// PodAt is a Pod at the moment when the cloud's watch delivered it.
 type PodAt struct {
 	At        time.Time
 	Name      string
@@ -65,7 +65,7 @@ type sliceAt struct {
 	ready   []string // addresses
 }
 
-// observe starts to record, and returns when the present state is in.
+// observe starts to record, and returns when it has the present state.
 func observe(ctx context.Context, client kubernetes.Interface, owner *sync.WaitGroup) (*Chronicle, error) {
 	h := &Chronicle{
 		nodes: map[string][]NodeAt{}, leases: map[string][]LeaseAt{}, pods: map[types.UID][]PodAt{},
@@ -160,7 +160,7 @@ func (h *Chronicle) Node(name string) NodeAt {
 	return NodeAt{}
 }
 
-// NeverNotReady returns an error if a node was anything but Ready since then.
+// NeverNotReady fails if a node was anything but Ready since then.
 func (h *Chronicle) NeverNotReady(name string, since time.Time) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -172,7 +172,7 @@ func (h *Chronicle) NeverNotReady(name string, since time.Time) error {
 	return nil
 }
 
-// FirstNode returns when a node first was as wanted since then.
+// FirstNode returns when a node was first as wanted since then.
 func (h *Chronicle) FirstNode(name string, since time.Time, want func(NodeAt) bool) (time.Time, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -194,7 +194,7 @@ func (h *Chronicle) Lease(name string) LeaseAt {
 	return LeaseAt{}
 }
 
-// FirstLease returns when a node's Lease first was as wanted since then.
+// FirstLease returns when a node's Lease was first as wanted since then.
 func (h *Chronicle) FirstLease(name string, since time.Time, want func(LeaseAt) bool) (time.Time, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -224,7 +224,7 @@ func (h *Chronicle) Renewals(name string, since time.Time) []time.Time {
 	return at
 }
 
-// LargestAge is the longest that a node's Lease went without being renewed in the cloud, between two moments.
+// LargestAge returns the longest time between two moments in which a node's Lease was not renewed in the cloud.
 func (h *Chronicle) LargestAge(name string, since, until time.Time) time.Duration {
 	last, largest := since, time.Duration(0)
 	for _, at := range h.Renewals(name, since) {
@@ -236,7 +236,7 @@ func (h *Chronicle) LargestAge(name string, since, until time.Time) time.Duratio
 	return max(largest, until.Sub(last))
 }
 
-// LivePods returns the last state of each of the scenario's Pods that is not gone or going, by UID.
+// LivePods returns the last state of each of the scenario's Pods that is neither gone nor going, by UID.
 func (h *Chronicle) LivePods() map[types.UID]PodAt {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -249,14 +249,14 @@ func (h *Chronicle) LivePods() map[types.UID]PodAt {
 	return out
 }
 
-// OfPod returns all that was told of a Pod, in its order.
+// OfPod returns all that was delivered about a Pod, in order.
 func (h *Chronicle) OfPod(uid types.UID) []PodAt {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return slices.Clone(h.pods[uid])
 }
 
-// FirstPod returns when a Pod first was as wanted since then.
+// FirstPod returns when a Pod was first as wanted since then.
 func (h *Chronicle) FirstPod(uid types.UID, since time.Time, want func(PodAt) bool) (time.Time, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -268,7 +268,7 @@ func (h *Chronicle) FirstPod(uid types.UID, since time.Time, want func(PodAt) bo
 	return time.Time{}, false
 }
 
-// Untouched returns an error if one of these Pods has been deleted, restarted or unready since then.
+// Untouched fails if one of these Pods has been deleted, restarted or unready since then.
 func (h *Chronicle) Untouched(pods map[types.UID]PodAt, since time.Time) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -306,8 +306,8 @@ func (h *Chronicle) SliceChanges(since time.Time) int {
 	return n
 }
 
-// EndpointsKept returns an error if one of these addresses was missing among the web Service's ready endpoints since
-// then. A change of one slice is held against the newest state of the others.
+// EndpointsKept fails if one of these addresses was missing among the web Service's ready endpoints since then. It
+// combines a change of one slice with the newest state of the others.
 func (h *Chronicle) EndpointsKept(addresses []string, since time.Time) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()

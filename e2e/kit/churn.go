@@ -8,7 +8,7 @@ import (
 	"yurtcoordinator/internal/lab/load"
 )
 
-// Churn is a rolling update that goes on until it is stopped.
+// Churn is a rolling update that continues until it is stopped.
 type Churn struct {
 	stop func()
 	done chan struct{}
@@ -27,7 +27,7 @@ func (t *T) Churn(spec load.Spec, perSecond float64) *Churn {
 	return c
 }
 
-// End stops a churn and returns how many changes were made.
+// End stops a churn and returns how many changes it made.
 func (t *T) End(c *Churn) int {
 	c.stop()
 	<-c.done
@@ -37,7 +37,7 @@ func (t *T) End(c *Churn) int {
 	return c.n.Updates
 }
 
-// Patching patches objects at random, 20 a second, until stop is called.
+// Patching patches random objects, 20 times a second, until stop is called.
 func (t *T) Patching(paths ...string) (stop func()) {
 	ctx, cancel := context.WithCancel(t.Ctx)
 	done := make(chan error, 1)

@@ -18,10 +18,10 @@ import (
 	"yurtcoordinator/internal/lab"
 )
 
-// Cloud is the lab's cloud, as its administrator has it.
+// Cloud is the lab's cloud, with an administrator's access.
 type Cloud struct {
 	kubernetes.Interface
-	// Objects is a client of any kind.
+	// Objects is a client for any kind.
 	Objects dynamic.Interface
 
 	t *T
@@ -40,7 +40,7 @@ func newCloud(t *T) (Cloud, error) {
 	return Cloud{Interface: client, Objects: objects, t: t}, err
 }
 
-// ListsBy is ListsOverWAN of any nodes.
+// ListsBy is ListsOverWAN for any nodes.
 func (cloud Cloud) ListsBy(ours []string, resource string) []lab.FullRead {
 	all, err := cloud.t.Lab.CloudLists(cloud.t.Ctx, resource)
 	cloud.t.Must(err)
@@ -50,7 +50,7 @@ func (cloud Cloud) ListsBy(ours []string, resource string) []lab.FullRead {
 	})
 }
 
-// MakePool makes a NodePool that no node is in.
+// MakePool makes a NodePool without nodes.
 func (cloud Cloud) MakePool(name string) {
 	_, err := cloud.Objects.Resource(lab.NodePools).Create(cloud.t.Ctx, &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": lab.NodePools.GroupVersion().String(), "kind": "NodePool",
@@ -69,7 +69,7 @@ func (cloud Cloud) YurtCoordinator(name string) (*v1alpha1.YurtCoordinator, erro
 	return c, runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, c)
 }
 
-// Condition returns an error unless a YurtCoordinator has a condition with this status and, if it is not empty, reason.
+// Condition fails unless a YurtCoordinator has a condition with this status and, if it is not empty, reason.
 func (cloud Cloud) Condition(
 	name string, kind v1alpha1.YurtCoordinatorConditionType, status v1alpha1.ConditionStatus, reason string,
 ) error {
@@ -85,7 +85,7 @@ func (cloud Cloud) Condition(
 	return fmt.Errorf("YurtCoordinator %s has %+v, want %s=%s %s", name, c.Status.Conditions, kind, status, reason)
 }
 
-// OfPool lists all objects in the cloud that were made for a pool's coordinator, but for the pool's nodes.
+// OfPool lists all objects in the cloud that were made for a pool's coordinator, except the pool's nodes.
 func (cloud Cloud) OfPool(pool edge.PoolName) ([]string, error) {
 	var found []string
 	selector := metav1.ListOptions{LabelSelector: edge.LabelNodePool + "=" + string(pool)}
@@ -121,7 +121,7 @@ func (cloud Cloud) OfPool(pool edge.PoolName) ([]string, error) {
 	return found, nil
 }
 
-// Gone waits until nothing of a pool's coordinator is left: its object, what was made for it, its process.
+// Gone waits until nothing of a pool's coordinator is left: its object, what was made for it, and its process.
 func (cloud Cloud) Gone(name string, pool edge.PoolName) {
 	cloud.t.Eventually(time.Minute, "nothing is left of YurtCoordinator "+name+" in the cloud", func() error {
 		if _, err := cloud.YurtCoordinator(name); !apierrors.IsNotFound(err) {

@@ -16,7 +16,7 @@ import (
 	"yurtcoordinator/internal/lab/load"
 )
 
-// KubectlWatch is a `kubectl get endpointslices --watch`, started again whenever it ends.
+// KubectlWatch is a `kubectl get endpointslices --watch` that restarts whenever it ends.
 type KubectlWatch struct {
 	mu     sync.Mutex
 	shown  map[string]string // resourceVersion by name
@@ -24,7 +24,7 @@ type KubectlWatch struct {
 	ends   []string
 }
 
-// KubectlWatch has a kubectl watch Services through the node's hub until the scenario ends.
+// KubectlWatch runs a kubectl that watches EndpointSlices through the node's hub until the scenario ends.
 func (node Node) KubectlWatch() *KubectlWatch {
 	k := &KubectlWatch{}
 	node.t.Background.Go(func() {
@@ -51,7 +51,7 @@ func (k *KubectlWatch) once(t *T, node string) error {
 	if err != nil {
 		return err
 	}
-	// nsenter has kubectl as a child.
+	// nsenter runs kubectl as a child.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	var complaints strings.Builder
@@ -65,7 +65,7 @@ func (k *KubectlWatch) once(t *T, node string) error {
 	}
 	err = k.read(out)
 	if err != nil {
-		_ = cmd.Cancel() // it may be blocked by its output
+		_ = cmd.Cancel() // its output may block it
 	}
 	if ended := cmd.Wait(); ended != nil {
 		err = errors.Join(err, fmt.Errorf("%w: %s", ended, strings.TrimSpace(complaints.String())))
@@ -73,15 +73,15 @@ func (k *KubectlWatch) once(t *T, node string) error {
 	return err
 }
 
-// Ended is how each kubectl ended that has.
+// Ended returns how each ended kubectl ended.
 func (k *KubectlWatch) Ended() []string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return slices.Clone(k.ends)
 }
 
-// read takes in what kubectl prints: event, name, resourceVersion. It shows what there is when it begins, and that counts
-// as a start: one that cannot reach its hub shows nothing.
+// read takes in what kubectl prints: event, name, resourceVersion. kubectl prints the present objects first, and that
+// counts as a start: one that can't reach its hub prints nothing.
 func (k *KubectlWatch) read(out io.Reader) error {
 	begun := false
 	for lines := bufio.NewScanner(out); lines.Scan(); {
@@ -103,14 +103,14 @@ func (k *KubectlWatch) read(out io.Reader) error {
 	return nil
 }
 
-// Seen returns what kubectl has shown last of each object, and how often it was started.
+// Seen returns what kubectl printed last about each object, and how often it started.
 func (k *KubectlWatch) Seen() (shown map[string]string, starts int) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return maps.Clone(k.shown), k.starts
 }
 
-// Kubectls runs kubectl with each of these arguments; each must succeed.
+// Kubectls runs kubectl with each list of arguments; each must succeed.
 func (t *T) Kubectls(commands [][]string) {
 	for _, args := range commands {
 		cmd, err := t.Lab.Kubectl(t.Ctx, "cloud", args)
@@ -119,7 +119,7 @@ func (t *T) Kubectls(commands [][]string) {
 	}
 }
 
-// Runs runs a command, which must succeed, and says what it prints if it does not.
+// Runs runs a command, which must succeed. If it does not, Runs reports what it printed.
 func (t *T) Runs(cmd *exec.Cmd) {
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fail("%v: %w: %s", cmd.Args, err, out)

@@ -15,22 +15,22 @@ func (t *T) Shape(n lab.Network, target string, shape line.Shape, seed uint64, s
 // OnePool is a pool of three nodes, with the lab's quick timing.
 var OnePool = lab.Config{Pools: 1, Nodes: 3, Timing: lab.Quick}
 
-// HubsAlone has no kubelets: what the pool shares is looked at.
+// HubsAlone has no kubelets: only what the pool shares matters.
 var HubsAlone = lab.Config{Pools: 1, Nodes: 3, Timing: lab.Quick, Kubelet: lab.Hollow, NoKubelet: true}
 
-// Joining are hubs that get their certificates by themselves.
+// Joining makes hubs get their certificates by themselves.
 func Joining(c lab.Config, life time.Duration) lab.Config {
 	c.Bootstrap, c.CertificateLife = true, life
 	return c
 }
 
-// ShortLived has the certificates of coordinators and operators last for a minute: each is replaced after 40 s.
+// ShortLived makes the certificates of coordinators and operators last for a minute: each is replaced after 40 s.
 func ShortLived(c lab.Config) lab.Config {
 	c.ChartValues = []string{"controller.extraArgs={--coordinator-certificate-life=1m,--operator-certificate-life=1m}"}
 	return c
 }
 
-// RealKubelets asks for real kubelets: what the scenario is about can't be seen with hollow ones.
+// RealKubelets asks for real kubelets: hollow ones can't show what the scenario is about.
 func RealKubelets(c lab.Config) lab.Config {
 	c.Kubelet = lab.Real
 	return c

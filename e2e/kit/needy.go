@@ -14,14 +14,14 @@ import (
 	"yurtcoordinator/internal/lab"
 )
 
-// NeedyName and NeedyPort are of the Pod that needs something of everything that kubelet must have read.
+// NeedyName and NeedyPort belong to the Pod that needs one of everything that kubelet must read.
 const (
 	NeedyName = "needy"
 	NeedyPort = 8099
 )
 
-// DeployNeedy runs a Pod on a node that serves, at its port on the node, what it was given: a ConfigMap's and a Secret's
-// content and the name in its token. It waits until it answers.
+// DeployNeedy runs a Pod on a node that serves, at its port on the node, what it was given: the content of a ConfigMap
+// and a Secret, and the name in its token. It waits until the Pod answers.
 func (node Node) DeployNeedy() (answer string) {
 	data := map[string]string{"key": "from-the-config"}
 	_, err := node.t.Cloud.CoreV1().ConfigMaps(Namespace).Create(node.t.Ctx,
@@ -71,7 +71,8 @@ func (node Node) DeployNeedy() (answer string) {
 	return answer
 }
 
-// NeedyAnswers returns what the Pod serves. Of a hollow node, whose Pods serve nothing, it is the Pod as its kubelet runs it.
+// NeedyAnswers returns what the Pod serves. On a hollow node, whose Pods serve nothing, it returns the Pod as its
+// kubelet runs it.
 func (node Node) NeedyAnswers() (string, error) {
 	if node.t.Config.Kubelet == lab.Hollow {
 		for pod := range node.HollowPods() {
@@ -84,7 +85,7 @@ func (node Node) NeedyAnswers() (string, error) {
 	return node.Fetch(fmt.Sprintf("http://127.0.0.1:%d/", NeedyPort))
 }
 
-// HollowPods are what a hollow kubelet says that it runs: "namespace/name uid". It may be on its way up.
+// HollowPods returns what a hollow kubelet claims to run: "namespace/name uid". The kubelet may still be starting.
 func (node Node) HollowPods() map[string]bool {
 	pods := map[string]bool{}
 	answer, err := node.Fetch("http://127.0.0.1:10250/runningpods/")
@@ -99,7 +100,7 @@ func (node Node) HollowPods() map[string]bool {
 	return pods
 }
 
-// IsNeedy says whether that is the command line of the needy Pod's server.
+// IsNeedy reports whether this is the command line of the needy Pod's server.
 func IsNeedy(server string) bool {
 	return strings.Contains(server, fmt.Sprintf("127.0.0.1:%d", NeedyPort)) ||
 		strings.HasPrefix(server, Namespace+"/"+NeedyName+" ")

@@ -26,7 +26,7 @@ type Node struct {
 // Node returns the node of that name.
 func (t *T) Node(name string) Node { return Node{t, name} }
 
-// Address is a node's in its LAN.
+// Address returns the node's address in its LAN.
 func (node Node) Address() string {
 	n, err := node.t.Cloud.CoreV1().Nodes().Get(node.t.Ctx, node.name, metav1.GetOptions{})
 	node.t.Must(err)
@@ -48,11 +48,11 @@ func (node Node) Client() kubernetes.Interface {
 	return client
 }
 
-// List lists at a node's hub, as a program whose reads are kept.
+// List lists at a node's hub, as a program whose reads the hub keeps.
 func (node Node) List(path string) (map[string]any, error) {
 	access, err := node.t.Lab.HubConfig(node.name)
 	node.t.Must(err)
-	// A hub waits up to 15 s for what it does not know and may be told.
+	// A hub waits up to 15 s for what it does not know and may learn.
 	client := &http.Client{Timeout: 20 * time.Second, Transport: &http.Transport{DialContext: access.Dial}}
 	defer client.CloseIdleConnections()
 	r, err := http.NewRequestWithContext(node.t.Ctx, http.MethodGet, strings.TrimSuffix(access.Host, "/")+path, nil)
@@ -85,14 +85,15 @@ func (node Node) Fetch(url string) (string, error) {
 	return Fetch(node.t.Ctx, client, url)
 }
 
-// HubKeys is the directory of what a hub got for its token.
+// HubKeys returns the directory of what the hub got for its token.
 func (node Node) HubKeys() string {
 	dir, err := node.t.Lab.HubKeysDir(node.name)
 	node.t.Must(err)
 	return dir
 }
 
-// Processes are those of a node whose command line has a text, by their start: "123 4567" is process 123, begun then.
+// Processes returns the node's processes whose command line contains a text, with their start: "123 4567" is process
+// 123, started then.
 func (node Node) Processes(text string) map[string]bool {
 	listed, err := node.t.Lab.Output(node.t.Ctx, node.name, "ps", "-e", "-o", "pid=,lstart=,args=")
 	node.t.Must(err)
@@ -105,7 +106,7 @@ func (node Node) Processes(text string) map[string]bool {
 	return found
 }
 
-// SameKeys says whether two sets are the same.
+// SameKeys reports whether two sets are equal.
 func SameKeys(a, b map[string]bool) bool {
 	if len(a) != len(b) {
 		return false
@@ -118,7 +119,7 @@ func SameKeys(a, b map[string]bool) bool {
 	return true
 }
 
-// PowerCycle restarts a whole node and returns how long it took until its Pod answers again.
+// PowerCycle restarts a whole node and returns how long it took until its Pod answered again.
 func (node Node) PowerCycle(want string) time.Duration {
 	began := time.Now()
 	node.t.Must(node.t.Lab.Node(node.t.Ctx, lab.Restart, node.name, lab.All))
@@ -132,8 +133,8 @@ func (node Node) PowerCycle(want string) time.Duration {
 	return time.Since(began)
 }
 
-// Delegated waits until a node's heartbeats arrive in the cloud by way of the leader and the node is tainted, and
-// records how long each took since the cut.
+// Delegated waits until a node's heartbeats arrive in the cloud through the leader and the node is tainted. It records
+// how long each took since the cut.
 func (node Node) Delegated(cut time.Time) {
 	isDelegated := func(l LeaseAt) bool { return l.Delegated }
 	node.t.Eventually(30*time.Second, node.name+"'s Lease in the cloud is delegated, and it is tainted", func() error {
@@ -148,7 +149,7 @@ func (node Node) Delegated(cut time.Time) {
 	annotated, _ := node.t.Seen.FirstLease(node.name, cut, isDelegated)
 	tainted, _ := node.t.Seen.FirstNode(node.name, cut, func(n NodeAt) bool { return n.Tainted })
 	node.t.Figure("cut_to_first_delegated_heartbeat_s", annotated.Sub(cut).Seconds())
-	// The two are told by two watches, in either order when they are a moment apart.
+	// Two watches deliver these two changes, in either order if they are a moment apart.
 	node.t.Figure("annotation_to_taint_s", max(0, tainted.Sub(annotated).Seconds()))
 }
 

@@ -16,10 +16,10 @@ import (
 	"yurtcoordinator/internal/lab"
 )
 
-// Pool is the lab's first pool, which is the only one of most labs.
+// Pool is the lab's first pool; most labs have only one.
 type Pool struct{ t *T }
 
-// Nodes are the names of the first pool's nodes.
+// Nodes returns the names of the first pool's nodes.
 func (pool Pool) Nodes() []string {
 	var names []string
 	for i := 1; i <= pool.t.Config.Nodes; i++ {
@@ -28,7 +28,7 @@ func (pool Pool) Nodes() []string {
 	return names
 }
 
-// Hubs asks all hubs of the first pool what they say of themselves.
+// Hubs returns the status of all hubs of the first pool.
 func (pool Pool) Hubs() map[string]lab.HubStatus {
 	s, err := pool.t.Lab.Status(pool.t.Ctx)
 	pool.t.Must(err)
@@ -48,7 +48,7 @@ const (
 	RoleLeader   = "leader"
 )
 
-// Leader returns the only leader of the first pool, by what all its hubs say.
+// Leader returns the only leader of the first pool, by the status of all its hubs.
 func (pool Pool) Leader(hubs map[string]lab.HubStatus) (string, error) {
 	leader := ""
 	for name, h := range hubs {
@@ -88,8 +88,8 @@ func (pool Pool) Settled(within time.Duration) string {
 	return leader
 }
 
-// SettledAway waits as Settled does, and sees to it that the leader is not on the coordinator's node, so that the two
-// can be broken one without the other.
+// SettledAway waits as Settled does, and makes sure that the leader is not on the coordinator's node, so that each can
+// break without the other.
 func (pool Pool) SettledAway() string {
 	leader, coordinatorNode := pool.Settled(30*time.Second), pool.CoordinatorNode()
 	if leader != coordinatorNode {
@@ -111,7 +111,7 @@ func (pool Pool) SettledAway() string {
 	return pool.Settled(30 * time.Second)
 }
 
-// Follower returns a node of the first pool that is none of these, and not the coordinator's.
+// Follower returns a node of the first pool that is neither one of these nor the coordinator's.
 func (pool Pool) Follower(but ...string) string {
 	coordinatorNode := pool.CoordinatorNode()
 	for _, name := range pool.Nodes() {
@@ -123,7 +123,7 @@ func (pool Pool) Follower(but ...string) string {
 	return ""
 }
 
-// NodesReady reports which node is not.
+// NodesReady fails with the nodes that are not ready.
 func (pool Pool) NodesReady() error {
 	list, err := pool.t.Cloud.CoreV1().Nodes().List(pool.t.Ctx, metav1.ListOptions{})
 	if err != nil {
@@ -139,7 +139,7 @@ func (pool Pool) NodesReady() error {
 	return nil
 }
 
-// CoordinatorNode is where the first pool's coordinator is at this moment.
+// CoordinatorNode returns the node that runs the first pool's coordinator at this moment.
 func (pool Pool) CoordinatorNode() string {
 	node, err := pool.t.Lab.Coordinator(pool.t.Ctx, 1)
 	pool.t.Must(err)
@@ -155,7 +155,7 @@ func (pool Pool) Coordinator(name string) kubernetes.Interface {
 	return client
 }
 
-// CoordinatorPod is the Pod of the first pool's coordinator; the lab has no other.
+// CoordinatorPod returns the Pod of the first pool's coordinator; the lab has no other.
 func (pool Pool) CoordinatorPod() *corev1.Pod {
 	pods, err := pool.t.Cloud.CoreV1().Pods(edge.NamespaceSystem).List(pool.t.Ctx,
 		metav1.ListOptions{LabelSelector: edge.LabelApp + "=" + edge.AppCoordinator})
@@ -166,14 +166,14 @@ func (pool Pool) CoordinatorPod() *corev1.Pod {
 	return &pods.Items[0]
 }
 
-// PodReady says whether a Pod has the condition Ready.
+// PodReady reports whether a Pod has the condition Ready.
 func PodReady(p *corev1.Pod) bool {
 	return slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
 		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
 	})
 }
 
-// CoordinatorsRunning are the nodes that have a coordinator's process.
+// CoordinatorsRunning returns the nodes that run a coordinator's process.
 func (pool Pool) CoordinatorsRunning() []string {
 	s, err := pool.t.Lab.Status(pool.t.Ctx)
 	pool.t.Must(err)
@@ -188,13 +188,13 @@ func (pool Pool) CoordinatorsRunning() []string {
 	return nodes
 }
 
-// Shared waits until each hub has a resource from where it should: the leader from the cloud, the others from the
+// Shared waits until each hub has a resource from the right source: the leader from the cloud, the others from the
 // coordinator.
 func (pool Pool) Shared(within time.Duration, resource string) {
 	short, _, _ := strings.Cut(resource, ".")
 	_, noted := pool.t.alone[short]
 	first := pool.t.Config.Installed && !noted
-	if first { // a hub goes back to no earlier state, and a quiet resource goes on once a minute
+	if first { // a hub never goes back to an earlier state, and a quiet resource advances once a minute
 		within += 90 * time.Second
 	}
 	pool.t.Eventually(within, "the leader reads "+resource+" from the cloud, the others from the coordinator", func() error {
@@ -218,13 +218,14 @@ func (pool Pool) Shared(within time.Duration, resource string) {
 	}
 }
 
-// ListsOverWAN returns how often the first pool's nodes have had the cloud send all of a resource since the start of the lab.
+// ListsOverWAN returns how often the first pool's nodes made the cloud send all of a resource since the start of the
+// lab.
 func (pool Pool) ListsOverWAN(resource string) []lab.FullRead {
 	return pool.t.Cloud.ListsBy(pool.Nodes(), resource)
 }
 
-// firstLists is how many lists over the WAN a resource had cost when the pool was complete: one; in an installed lab, where
-// hubs are there before their coordinator, those until all had from it what they share.
+// firstLists returns how many lists over the WAN a resource had cost when the pool was complete: one; in an installed
+// lab, where hubs start before their coordinator, all lists until every hub had the shared resources from it.
 func (pool Pool) firstLists(resource string) int {
 	if !pool.t.Config.Installed {
 		return 1
@@ -232,7 +233,7 @@ func (pool Pool) firstLists(resource string) int {
 	return max(1, pool.t.alone[resource])
 }
 
-// NewLists says who has listed a resource over the WAN since there were so many lists.
+// NewLists returns who listed a resource over the WAN after the first before lists.
 func (pool Pool) NewLists(resource string, before int) []lab.FullRead {
 	lists := pool.ListsOverWAN(resource)[before:]
 	for _, l := range lists {
@@ -241,7 +242,7 @@ func (pool Pool) NewLists(resource string, before int) []lab.FullRead {
 	return lists
 }
 
-// Steadily sends a request through each node's hub five times a second until stop is called, which returns the errors.
+// Steadily sends a request through each node's hub five times a second until stop is called. stop returns the errors.
 func (t *T) Steadily(nodes []string) (stop func() []error) {
 	ctx, cancel := context.WithCancel(t.Ctx)
 	var mu sync.Mutex

@@ -73,7 +73,7 @@ func Fetch(ctx context.Context, client *http.Client, url string) (string, error)
 	return string(body), err
 }
 
-// Differs names the first difference of two JSON values.
+// Differs returns the first difference of two JSON values.
 func Differs(want, has any) error { return differsAt("", want, has) }
 
 func differsAt(at string, want, has any) error {
@@ -109,7 +109,7 @@ func differsAt(at string, want, has any) error {
 	return nil
 }
 
-// FirstDifference names one field in which two values as of JSON differ.
+// FirstDifference names one field in which two JSON values differ.
 func FirstDifference(path string, shown, is any) string {
 	a, isMap := shown.(map[string]any)
 	b, areMaps := is.(map[string]any)
@@ -144,8 +144,8 @@ func ByName(text []byte) (map[string]map[string]any, error) {
 	return all, nil
 }
 
-// ObjectsAt are a server's objects of a resource, by namespace and name, as a kubectl that asks for JSON gets them; all but
-// the resourceVersion, which is each server's own.
+// ObjectsAt returns a server's objects of a resource, by namespace and name, as a kubectl that asks for JSON gets them,
+// without the resourceVersion, which each server sets itself.
 func (t *T) ObjectsAt(server kubernetes.Interface, resource string) (map[string]map[string]any, error) {
 	path := "/api/v1/" + resource
 	if resource == EndpointSlices.Resource {

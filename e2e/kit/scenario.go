@@ -16,23 +16,23 @@ import (
 // Scenario is one end-to-end script.
 type Scenario struct {
 	Name string
-	// Doc says in one line what is done and what must be seen.
+	// Doc says in one line what the scenario does and what must be seen.
 	Doc string
-	// Quick scenarios are run by `make test`, all by `make e2e`.
+	// `make test` runs Quick scenarios, `make e2e` all.
 	Quick bool
-	// Lab is the lab that it needs; the name and, if empty, the kind of kubelet are filled in.
+	// Lab is the scenario's lab; Run fills in the name and, if empty, the kind of kubelet.
 	Lab lab.Config
-	// Run is the script: it ends with the first assertion that fails.
+	// Run is the script: it ends at the first assertion that fails.
 	Run func(t *T)
 }
 
-// Options are how a scenario is run.
+// Options say how to run a scenario.
 type Options struct {
 	LabName string
 	Out     io.Writer
-	// KeepFailed leaves the lab of a failed scenario up, for somebody to look at.
+	// KeepFailed leaves the lab of a failed scenario up, so that somebody can look at it.
 	KeepFailed bool
-	// Start boots a lab, and leaves nothing of it if that fails.
+	// Start boots a lab. If that fails, it leaves nothing behind.
 	Start func(context.Context, lab.Config) (*lab.Client, error)
 }
 
@@ -44,7 +44,7 @@ type Result struct {
 	Figures  map[string]float64 `json:"figures"`
 }
 
-// Run boots a lab, runs a scenario in it and ends the lab, whatever happened.
+// Run boots a lab, runs a scenario in it and ends the lab, whatever happens.
 func Run(ctx context.Context, s Scenario, o Options) Result {
 	t := &T{scenario: s, out: o.Out, Start: time.Now(), figures: map[string]float64{}, CarriedBefore: map[string]wire.Bytes{}}
 	err := t.boot(ctx, o)
@@ -54,11 +54,11 @@ func Run(ctx context.Context, s Scenario, o Options) Result {
 		t.Background.Wait()
 	}
 	switch {
-	case t.Lab == nil: // it did not boot, and is down again; or one of that name was up before, and is somebody else's
+	case t.Lab == nil: // it did not boot, and is down again; or somebody else's lab of that name is up
 	case err != nil && o.KeepFailed:
 		t.Say("the lab is left up; look around with --name %s, then: yurtlab down --name %s", o.LabName, o.LabName)
 	default:
-		err = errors.Join(err, lab.Down(context.WithoutCancel(ctx), o.LabName)) // also when the caller has given up
+		err = errors.Join(err, lab.Down(context.WithoutCancel(ctx), o.LabName)) // also if the caller has given up
 	}
 	r := Result{Scenario: s.Name, Passed: err == nil, Figures: t.figures}
 	if err != nil {
@@ -70,8 +70,8 @@ func Run(ctx context.Context, s Scenario, o Options) Result {
 	return r
 }
 
-// hubsFound waits, in an installed lab, until every hub has found its pool's coordinator: one that began before the
-// coordinator was there looks again after 30 s at most.
+// hubsFound waits, in an installed lab, until every hub has found its pool's coordinator: a hub that started before the
+// coordinator looks again within 30 s.
 func hubsFound(t *T) {
 	if !t.Config.Installed || t.Config.NoCoordinator {
 		return
@@ -86,10 +86,10 @@ func hubsFound(t *T) {
 	})
 }
 
-// crashes are what a Go program writes when it is broken, whatever the scenario was about.
+// crashes are what a broken Go program writes, whatever the scenario is about.
 var crashes = []string{"WARNING: DATA RACE", "panic: ", "fatal error: "}
 
-// noCrash holds the logs of our own programs against the marks of a crash.
+// noCrash searches the logs of our own programs for the marks of a crash.
 func noCrash(t *T) {
 	logs, err := t.Lab.Logs()
 	t.Must(err)

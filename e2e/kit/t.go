@@ -1,6 +1,6 @@
-// Package kit is what end-to-end scenarios are written with: a T, which is one run in a lab of its own, with its figures and
-// its transcript; the cloud's history (chronicle.go); and the lab's Cloud, its first Pool and its Nodes, with what is asked of
-// them and waited for in more than one theme. What one theme alone needs is in that theme.
+// Package kit is what end-to-end scenarios are written with: a T, which is one run in its own lab, with figures and a
+// transcript; the cloud's history (chronicle.go); and the lab's Cloud, its first Pool and its Nodes, with the questions
+// and waits that more than one theme needs. What only one theme needs is in that theme.
 package kit
 
 import (
@@ -25,21 +25,21 @@ type T struct {
 	// Ctx ends with the scenario.
 	Ctx  context.Context //nolint:containedctx // a T is one run, as testing.T is
 	stop context.CancelCauseFunc
-	// Background is what goes on beside the scenario, which waits for it at its end.
+	// Background is what runs beside the scenario, which waits for it at its end.
 	Background sync.WaitGroup
 
-	// Lab is the lab that the scenario has to itself, Config what it was made by.
+	// Lab is the scenario's own lab, Config the configuration that it was made from.
 	Lab    *lab.Client
 	Config lab.Config
 	Cloud  Cloud
 	Pool   Pool
 	// Seen is the history of the cloud since the boot.
 	Seen *Chronicle
-	// alone is, of an installed lab, how many lists over the WAN a resource had cost when all first had it from the
-	// coordinator.
+	// alone is how many lists over the WAN a resource had cost, in an installed lab, when all hubs first had it from
+	// the coordinator.
 	alone map[string]int
 
-	// CarriedBefore is what a node's cable had carried when its hub was started anew; of others nothing.
+	// CarriedBefore is what a node's cable had carried when its hub was restarted; it has no entry for other nodes.
 	CarriedBefore map[string]wire.Bytes
 
 	mu      sync.Mutex
@@ -100,8 +100,8 @@ func (t *T) Must(err error) {
 	}
 }
 
-// Figure records a measured value, rounded to milliseconds or thousandths, and says it. Of several under one name the
-// largest, which is the worst, is kept.
+// Figure records a measured value, rounded to milliseconds or thousandths, and prints it. Of several values under one
+// name it keeps the largest, which is the worst.
 func (t *T) Figure(name string, value float64) {
 	value = math.Round(value*1000) / 1000
 	t.mu.Lock()
@@ -110,7 +110,7 @@ func (t *T) Figure(name string, value float64) {
 	t.Say("figure: %s = %.10g", name, value)
 }
 
-// FigureOnce is Figure for what is worst when it is least: of several under one name the first is kept.
+// FigureOnce is Figure for values that are worst when small: it keeps the first of several under one name.
 func (t *T) FigureOnce(name string, value float64) {
 	t.mu.Lock()
 	_, there := t.figures[name]
@@ -120,7 +120,7 @@ func (t *T) FigureOnce(name string, value float64) {
 	}
 }
 
-// Eventually waits until check returns nil, at most for the time given, and returns how long it took.
+// Eventually waits until check returns nil, for at most the given time, and returns how long it took.
 func (t *T) Eventually(within time.Duration, what string, check func() error) time.Duration {
 	start := time.Now()
 	deadline := time.NewTimer(within)
@@ -144,7 +144,7 @@ func (t *T) Eventually(within time.Duration, what string, check func() error) ti
 	}
 }
 
-// Hold lets time pass: the scenario is about what does not happen in it.
+// Hold lets time pass, to show that something does not happen.
 func (t *T) Hold(d time.Duration, why string) {
 	t.Say("for %v: %s", d, why)
 	t.Pause(d, why)

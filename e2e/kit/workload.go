@@ -12,14 +12,14 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// Of the scenarios' own workload.
+// Names and sizes of the scenarios' own workload.
 const (
 	WebName   = "web"
 	WebImage  = "registry.local/shell:1"
 	Namespace = corev1.NamespaceDefault
 )
 
-// DeployWeb deploys a web server with two Pods for each node, spread evenly, behind a Service, and waits until all are
+// DeployWeb deploys a web server with two Pods for each node, spread evenly, behind a Service. It waits until all are
 // ready endpoints.
 func (t *T) DeployWeb() map[types.UID]PodAt {
 	replicas := int32(2 * t.Config.Pools * t.Config.Nodes)
@@ -81,7 +81,7 @@ func (t *T) Scale(replicas int32) {
 	t.Must(err)
 }
 
-// On returns the Pods that are on a node.
+// On returns the Pods on a node.
 func On(pods map[types.UID]PodAt, node string) map[types.UID]PodAt {
 	out := map[types.UID]PodAt{}
 	for uid, p := range pods {

@@ -15,7 +15,7 @@ import (
 	"yurtcoordinator/internal/lab/wire"
 )
 
-// Seven nodes: five are born at a time, beside the leader and the coordinator's node.
+// Seven nodes: five are born at a time, besides the leader and the coordinator's node.
 var birthScenarios = []kit.Scenario{{
 	Name: "cut-at-birth", Run: cutAtBirth,
 	Lab: lab.Config{Pools: 1, Nodes: 7, Timing: lab.Stock, Kubelet: lab.Hollow, NoProxy: true},
@@ -23,13 +23,13 @@ var birthScenarios = []kit.Scenario{{
 		"and none becomes NotReady",
 }}
 
-// births are how long after their registration the nodes of each round are cut. kubelet makes its Lease after 10 s.
+// births say how long after their registration the nodes of each round are cut. kubelet makes its Lease after 10 s.
 var births = [][]time.Duration{
 	{1 * time.Second, 3 * time.Second, 5 * time.Second, 8 * time.Second, 10 * time.Second},
 	{2 * time.Second, 4 * time.Second, 6 * time.Second, 9 * time.Second, 12 * time.Second},
 }
 
-// birth is a node's that has registered.
+// birth is a node that has registered.
 type birth struct {
 	registered, cut time.Time
 	uid             types.UID // of the Node
@@ -52,7 +52,7 @@ func cutAtBirth(t *kit.T) {
 	}
 }
 
-// bornAndCut has nodes registered anew and cut, each after its time, and returns how many had no Lease by then.
+// bornAndCut makes nodes register again and cuts each after its time. It returns how many had no Lease by then.
 func bornAndCut(t *kit.T, nodes []string, delays []time.Duration) (without int) {
 	before := map[string]types.UID{}
 	for _, node := range nodes {
@@ -109,7 +109,7 @@ func bornAndCut(t *kit.T, nodes []string, delays []time.Duration) (without int) 
 	return without
 }
 
-// cutWhenBorn cuts each node its time after it has registered, and returns when that was.
+// cutWhenBorn cuts each node its time after it registered, and returns when that was.
 func cutWhenBorn(t *kit.T, nodes []string, delays []time.Duration, before map[string]types.UID) map[string]*birth {
 	born, cut := map[string]*birth{}, 0
 	t.Eventually(time.Minute, "all nodes have registered, and were cut", func() error {
@@ -137,8 +137,8 @@ func cutWhenBorn(t *kit.T, nodes []string, delays []time.Duration, before map[st
 	return born
 }
 
-// neverLost returns an error if the cloud has called a node NotReady since it was cut: one that had not told it yet that it
-// is ready stays as it was, but is not given up.
+// neverLost fails if the cloud has called a node NotReady since it was cut. A node that had not yet told the cloud that
+// it is ready stays as it was, but is not given up.
 func neverLost(t *kit.T, node string, b *birth) error {
 	if at, lost := t.Seen.FirstNode(node, b.cut, func(n kit.NodeAt) bool { return n.Ready == corev1.ConditionUnknown }); lost {
 		return fmt.Errorf("%s was given up %.1fs after it was cut", node, at.Sub(b.cut).Seconds())

@@ -37,7 +37,7 @@ func coordinatorDies(t *kit.T) {
 	killed := time.Now()
 	coordinatorNode := t.Pool.CoordinatorNode()
 	t.Must(t.Lab.Node(t.Ctx, lab.Kill, coordinatorNode, lab.Coordinator))
-	if !t.Config.Installed { // else kubelet has it back at once
+	if !t.Config.Installed { // otherwise kubelet restarts it at once
 		withoutCoordinator(t, killed)
 	}
 

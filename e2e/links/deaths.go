@@ -64,7 +64,7 @@ func killOne(t *kit.T) {
 	}
 }
 
-// dies cuts a node's power and checks that Kubernetes' own course is taken, in Kubernetes' own time.
+// dies cuts a node's power and checks that Kubernetes takes its own course, in its own time.
 func dies(t *kit.T, node string, pods map[types.UID]kit.PodAt, how string) {
 	onNode := kit.On(pods, node)
 	if len(onNode) == 0 {
@@ -103,7 +103,7 @@ func dies(t *kit.T, node string, pods map[types.UID]kit.PodAt, how string) {
 		return nil
 	})
 	t.Figure(how+"_death_to_pods_moved_s", time.Since(killed).Seconds())
-	// What was on its way when the power went may still arrive: at most as old as a forwarder lets a heartbeat get.
+	// What was on its way when the power went may still arrive, as old as a forwarder lets a heartbeat get.
 	onTheWay := killed.Add(t.Config.Timing.Lease / 4)
 	if late := t.Seen.Renewals(node, onTheWay); len(late) > 0 {
 		t.Fail("the Lease of %s, dead, was renewed %d times, last %.1fs after its death", node, len(late),

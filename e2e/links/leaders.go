@@ -83,7 +83,7 @@ func watchElections(t *kit.T) *elections {
 	return e
 }
 
-// released returns when the holder let go of the Lease since then, and when somebody else got it.
+// handover returns when the holder released or lost the Lease since then, and when somebody else got it.
 func (e *elections) handover(from string, since time.Time) (lost, won time.Time, winner string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -175,7 +175,7 @@ func killLeader(t *kit.T) {
 
 	t.Say("cutting the power of %s, the leader", leader)
 	killed := time.Now()
-	// Its death is another scenario's matter in full; here the pool must go on without it.
+	// Another scenario is about its death; here the pool must go on without it.
 	t.Must(t.Lab.Node(t.Ctx, lab.Kill, leader, lab.All))
 	t.Eventually(10*time.Second, "another hub leads", func() error {
 		if _, _, winner := e.handover(leader, killed); winner == "" {

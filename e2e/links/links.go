@@ -198,7 +198,7 @@ func running(t *kit.T) map[string]int {
 	return out
 }
 
-// same returns an error if a program has ended, or has been started anew.
+// same fails if a program has ended, or has restarted.
 func same(before, after map[string]int) error {
 	for name, pid := range before {
 		if after[name] != pid {

@@ -1,5 +1,5 @@
-// Package links holds the scenarios about links and heartbeats: what a cut link, a dead node and a leader that goes make of a
-// node's heartbeats, and what the cloud sees of it.
+// Package links holds the scenarios about links and heartbeats: what happens to a node's heartbeats when a link is cut,
+// a node dies or a leader goes, and what the cloud sees of it.
 package links
 
 import (
@@ -8,7 +8,7 @@ import (
 	"yurtcoordinator/e2e/kit"
 )
 
-// Scenarios returns the scenarios of this theme, in the order in which they are run.
+// Scenarios returns the scenarios of this theme, in the order of their runs.
 func Scenarios() []kit.Scenario {
 	return slices.Concat(linkScenarios, birthScenarios, shapedScenarios, deathScenarios, leaderScenarios, coordinatorScenarios)
 }

@@ -29,13 +29,13 @@ var shapedScenarios = []kit.Scenario{
 	},
 }
 
-// shapeWithin is how far a measured round trip or rate may be from what the shape says.
+// shapeWithin is how far a measured round trip or rate may differ from the shape.
 const shapeWithin = 0.05
 
-// measured is how long each of them is measured.
+// measured is how long each measurement takes.
 const measured = 10 * time.Second
 
-// lanIP is the address of a node of the first pool in its LAN; see docs/lab.md.
+// lanIP returns the LAN address of a node of the first pool; see docs/lab.md.
 func lanIP(node int) string { return fmt.Sprintf("10.78.1.%d", node) }
 
 const cloudIP = "10.77.0.1"
@@ -78,7 +78,7 @@ func roundTripAndRate(t *kit.T) {
 	near(t, "rate_down_kbit", down.Rate()/1000, float64(slow.Rate)/1000)
 }
 
-// sharedRate measures what two nodes get that share an uplink, and holds the traffic counters against it.
+// sharedRate measures the rates of two nodes that share an uplink, and compares them with the traffic counters.
 func sharedRate(t *kit.T) {
 	slow := line.Shape{Rate: 1_000_000, Queue: 64 << 10}
 	t.Shape(lab.WAN, "pool/p1", slow, 1, true)
@@ -95,7 +95,7 @@ func sharedRate(t *kit.T) {
 		if got < 0.1 {
 			t.Fail("%s got %.2f of the uplink", node, got)
 		}
-		// The machine's end counts what it sends, also what finds no room behind it.
+		// The machine's end counts what it sends, even what finds no room behind it.
 		sent := after[node].Sub(before[node]).Up
 		if want := 2 * float64(slow.Rate) / 8 * measured.Seconds(); math.Abs(float64(sent)-want) > want*shapeWithin {
 			t.Fail("%s sent %d bytes by its counter, and by what it was told to %.0f", node, sent, want)
@@ -104,7 +104,8 @@ func sharedRate(t *kit.T) {
 	t.Must(t.Lab.Unshape(t.Ctx, lab.WAN, "pool/p1"))
 }
 
-// lossesAreTheSeeds sends datagrams both ways at once across a link that loses some, and holds what came against the model.
+// lossesAreTheSeeds sends datagrams in both directions at once over a link that loses some, and compares what arrives
+// with the model.
 func lossesAreTheSeeds(t *kit.T) {
 	const count, seed = 3000, 20260
 	shape := line.Shape{Loss: 0.05, Delay: 10 * time.Millisecond}
@@ -150,8 +151,8 @@ func lossesAreTheSeeds(t *kit.T) {
 	t.Figure("frames_lost", float64(on.Up.Lost+on.Down.Lost))
 }
 
-// within reports whether part is all with some elements left out, in order: frames that are not ours come between, as those
-// that ask for addresses.
+// within reports whether part is all with some elements left out, in order: other frames come between ours, such as
+// those that ask for addresses.
 func within(part, all []bool) bool {
 	for _, v := range part {
 		i := slices.Index(all, v)
@@ -163,7 +164,7 @@ func within(part, all []bool) bool {
 	return true
 }
 
-// cutsOnALine cuts and heals a link with a shape, and the power of its node.
+// cutsOnALine cuts and heals a shaped link, and cuts the power of its node.
 func cutsOnALine(t *kit.T) {
 	shape := line.Shape{Delay: 50 * time.Millisecond}
 	t.Shape(lab.LAN, "p1-n2", shape, 1, false)
@@ -201,7 +202,7 @@ func cutsOnALine(t *kit.T) {
 	trips("after a power cut")
 }
 
-// lineOf is the line that a node's link is on.
+// lineOf returns the line of a node's link.
 func lineOf(t *kit.T, n lab.Network, node string) lab.LineStatus {
 	s, err := t.Lab.Status(t.Ctx)
 	t.Must(err)
@@ -218,7 +219,7 @@ func lineOf(t *kit.T, n lab.Network, node string) lab.LineStatus {
 	return lab.LineStatus{}
 }
 
-// near holds a measured value against what it is to be.
+// near compares a measured value with the wanted one.
 func near(t *kit.T, name string, got, want float64) {
 	t.Figure(name, got)
 	if math.Abs(got-want) > want*shapeWithin {
@@ -226,7 +227,7 @@ func near(t *kit.T, name string, got, want float64) {
 	}
 }
 
-// together runs parts side by side, and fails as they do.
+// together runs parts in parallel, and fails if one of them does.
 func together(t *kit.T, parts ...func(*kit.T)) {
 	errs := make([]error, len(parts))
 	var all sync.WaitGroup
@@ -245,7 +246,7 @@ func mean(all []time.Duration) time.Duration {
 	return sum / time.Duration(max(1, len(all)))
 }
 
-// echoes sends datagrams from a node to an address of a machine, ten a second, and takes their echoes.
+// echoes sends datagrams from a node to an address of a machine, ten a second, and collects their echoes.
 func echoes(t *kit.T, from, address, machine string, count int) probe.Sent {
 	stop := listen(t, machine, address)
 	defer stop()
@@ -254,14 +255,14 @@ func echoes(t *kit.T, from, address, machine string, count int) probe.Sent {
 	})
 }
 
-// flood sends from each of some nodes at a rate, and returns what the machine heard: see heardFrom.
+// flood sends from each of these nodes at a rate, and returns what the machine heard: see heardFrom.
 func flood(t *kit.T, rate uint64, address, machine string, from ...string) map[string]probe.Heard {
 	const size = 1000
 	every := time.Duration((size+probe.Overhead)*8) * time.Second / time.Duration(rate)
 	return heardFrom(t, probe.Order{Count: int(measured / every), Size: size, Every: every}, address, machine, from...)
 }
 
-// heardFrom has nodes send to an address of a machine, and returns what it heard: from each, and under "" from all.
+// heardFrom makes nodes send to an address of a machine, and returns what it heard: from each, and under "" from all.
 func heardFrom(t *kit.T, o probe.Order, address, machine string, from ...string) map[string]probe.Heard {
 	stop := listen(t, machine, address)
 	sends := make([]func(*kit.T), len(from))
@@ -286,10 +287,10 @@ func heardFrom(t *kit.T, o probe.Order, address, machine string, from ...string)
 	return out
 }
 
-// probePort is one that no program of a lab listens at.
+// probePort is a port on which no program of a lab listens.
 const probePort = 9999
 
-// listen has a machine take datagrams, until the function that it returns is called, which returns what came.
+// listen makes a machine receive datagrams until the returned function is called, which returns what arrived.
 func listen(t *kit.T, machine, address string) func() probe.Heard {
 	cmd, in, out := startProbe(t, machine, probe.Order{Listen: at(address)})
 	if _, err := io.ReadFull(out, make([]byte, 1)); err != nil {
@@ -303,7 +304,7 @@ func listen(t *kit.T, machine, address string) func() probe.Heard {
 	})
 }
 
-// send has a machine send what o says.
+// send makes a machine send what o says.
 func send(t *kit.T, machine, address string, o probe.Order) probe.Sent {
 	o.To = at(address)
 	cmd, in, out := startProbe(t, machine, o)

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// All returns the checks, in the order in which they are run: long ones first.
+// All returns the checks in the order of their runs: long ones first.
 func All() []Check {
 	var all []Check
 	for _, k := range kinds {
@@ -21,7 +21,7 @@ func All() []Check {
 			{"watch-old", "endpointslices configmaps widgets", watchOld},
 			{"watch-order", "endpointslices configmaps widgets", watchOrder},
 			{"watch-list", "endpointslices endpoints services configmaps podtemplates widgets", watchList},
-			// Not of ConfigMaps: Kubernetes puts one of its own into each namespace.
+			// ConfigMaps are left out: Kubernetes puts its own into each namespace.
 			{"paging", "endpointslices endpoints services podtemplates widgets", paging},
 			{"selectors", "endpointslices services configmaps widgets", selectors},
 			{"forms", "endpointslices configmaps widgets", forms},
@@ -39,7 +39,7 @@ func All() []Check {
 	return slices.Concat(all, otherReads, writes, customs)
 }
 
-// otherReads are what a node may do besides.
+// otherReads are further reads that a node may do.
 var otherReads = []Check{
 	{"discovery", "", true, discovery},
 	{"discovery-aggregated", "", true, discoveryAggregated},

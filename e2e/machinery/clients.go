@@ -26,7 +26,7 @@ func (k kind) gvr(e *Env) schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: group, Version: k.version, Resource: k.resource}
 }
 
-// told is what an informer has told.
+// told is what an informer has reported.
 type told struct {
 	mu     sync.Mutex
 	events []string
@@ -51,7 +51,7 @@ func (t *told) take(what string, o any) {
 	}
 }
 
-// informer has client-go's informer follow, as controllers and kubelet do.
+// informer makes client-go's informer follow, as controllers and kubelet do.
 func informer(e *Env, k kind) {
 	query := values("labelSelector=seen%3Dyes")
 	k.fresh(e, query, k.create(e, "before", 1, "seen", "yes"))
@@ -98,7 +98,8 @@ func informer(e *Env, k kind) {
 	e.Expect("it told every change once", slices.Equal(t.events, want), t.events)
 }
 
-// typedEncodings reads with the typed and the metadata client, in Protobuf, CBOR where it is offered, and JSON.
+// typedEncodings reads with the typed client and the metadata client, in Protobuf, in CBOR where it is offered, and in
+// JSON.
 func typedEncodings(e *Env) {
 	var all []Object
 	k := of("configmaps")

@@ -10,9 +10,9 @@ import (
 	"strings"
 )
 
-// Difference is one place in which two transcripts of a check are not the same.
+// Difference is one place in which two transcripts of a check differ.
 type Difference struct {
-	// Check and Where (the step, and the path into what was seen) say what it is about.
+	// Check and Where (the step, and the path into what was seen) name the place.
 	Check, Where string
 	Want, Has    any
 }
@@ -21,7 +21,7 @@ func (d Difference) String() string {
 	return fmt.Sprintf("%s: %s: has %s, want %s", d.Check, d.Where, short(d.Has), short(d.Want))
 }
 
-// absent stands for what is not there.
+// absent stands for a missing value.
 type absent struct{}
 
 func short(v any) string {
@@ -39,7 +39,7 @@ func short(v any) string {
 	return string(raw)
 }
 
-// Compare returns how a canonical transcript of a check differs from what it should be.
+// Compare returns how a canonical transcript of a check differs from the wanted one.
 func Compare(check string, want, has []Step) []Difference {
 	var out []Difference
 	seen := map[string]any{}
@@ -68,7 +68,8 @@ func Compare(check string, want, has []Step) []Difference {
 	return out
 }
 
-// otherwiseEnded is the one difference of two answers of different statuses: that the rest differs too is no news.
+// otherwiseEnded returns the status as the one difference of two answers with different statuses: that the rest also
+// differs is no news.
 func otherwiseEnded(want, has any) (Difference, bool) {
 	w, okWant := want.(map[string]any)
 	h, okHas := has.(map[string]any)
@@ -132,20 +133,20 @@ func differ(where string, want, has any, report func(where string, want, has any
 	}
 }
 
-// Exception is a difference that is meant, or at least known.
+// Exception is a difference that is intended, or at least known.
 type Exception struct {
-	// Sides are where it is found. Check and Where are those of a Difference, in which * is anything.
+	// Sides are where it occurs. Check and Where match those of a Difference; * matches anything.
 	Sides        []string
 	Check, Where string
 	// Reason says why, and where that is documented.
 	Reason string
-	// Fault: it is not meant, but known. It goes when it is put right.
+	// Fault says that it is known but not intended. The exception goes when the fault is fixed.
 	Fault bool
 }
 
 func (e Exception) String() string { return fmt.Sprintf("%s: %s", e.Check, e.Where) }
 
-// covers reports whether a side's difference is the exception's.
+// covers reports whether the exception covers a side's difference.
 func (e Exception) covers(d Difference) bool { return glob(e.Check, d.Check) && glob(e.Where, d.Where) }
 
 func glob(pattern, s string) bool {
@@ -156,8 +157,8 @@ func glob(pattern, s string) bool {
 	return regexp.MustCompile(`\A(?s:` + strings.Join(parts, ".*") + `)\z`).MatchString(s)
 }
 
-// Judge returns the differences of a side that no exception covers, and the exceptions of that side that cover none:
-// what they allow is no longer so.
+// Judge returns the differences of a side that no exception covers, and the exceptions of that side that cover none,
+// which are obsolete.
 func Judge(side string, all []Difference, exceptions []Exception) (faults []Difference, stale []Exception) {
 	used := make([]bool, len(exceptions))
 	for _, d := range all {

@@ -14,7 +14,7 @@ var customs = []Check{
 	{"custom-versions", "", true, customVersions},
 }
 
-// widgetsDefinition has a schema, columns of its own, a status, a scale, fields that can be selected, and two versions.
+// widgetsDefinition has a schema, columns, a status, a scale, selectable fields, and two versions.
 func widgetsDefinition(group string) Object {
 	version := func(name string, storage bool) Object {
 		return Object{
@@ -99,7 +99,7 @@ func customDefinition(e *Env) {
 	e.Get("what is left", objects, "")
 }
 
-// customSchema is what a schema does: defaults, validation, pruning, ratcheting, fields, status and scale.
+// customSchema checks what a schema does: defaults, validation, pruning, ratcheting, fields, status and scale.
 func customSchema(e *Env) {
 	k := of("widgets")
 	k.create(e, "one", 1)

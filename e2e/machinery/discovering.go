@@ -14,12 +14,12 @@ const (
 	aggregatedBeta = "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList"
 )
 
-// foreign reports whether a group is another side's.
+// foreign reports whether a group belongs to another side.
 func foreign(e *Env, group string) bool {
 	return strings.HasSuffix(group, ".machinery.example") && group != e.Group
 }
 
-// withoutForeign removes from a document of discovery what other sides have made.
+// withoutForeign removes what other sides have made from a discovery document.
 func withoutForeign(e *Env, document Object) {
 	for list, name := range map[string]func(Object) string{
 		"groups": func(o Object) string { return text(o, "name") }, "items": nameOf,
@@ -31,7 +31,7 @@ func withoutForeign(e *Env, document Object) {
 		kept := []any{}
 		for _, g := range all {
 			o, _ := g.(map[string]any)
-			// Groups of the same priority are in the order of their names.
+			// Groups of the same priority are sorted by name.
 			if !foreign(e, name(o)) && name(o) != e.Group {
 				kept = append(kept, o)
 			}
@@ -40,7 +40,7 @@ func withoutForeign(e *Env, document Object) {
 	}
 }
 
-// discovery is discovery.go and server_version.go: what there is, group by group.
+// discovery is discovery.go and server_version.go: what the server offers, group by group.
 func discovery(e *Env) {
 	for _, path := range []string{
 		"/api", "/api/v1", "/api/", "/api/v1/", "/api/v2", "/apis/apps", "/apis/apps/v1", "/apis/apps/v1/", "/apis/apps/v0",
@@ -53,7 +53,7 @@ func discovery(e *Env) {
 	resources, _ := own.JSON["resources"].([]any)
 	for _, r := range resources {
 		if o, _ := r.(map[string]any); o["storageVersionHash"] != nil {
-			o["storageVersionHash"] = "some" // it is of the group's name, too
+			o["storageVersionHash"] = "some" // it depends on the group's name as well
 		}
 	}
 	e.Note("the own version", own.seen(false))
@@ -81,7 +81,7 @@ func discovery(e *Env) {
 	}
 }
 
-// discoveryAggregated is aggregated_discovery.go: all at once, and not again if nothing has changed.
+// discoveryAggregated is aggregated_discovery.go: everything at once, and not again if nothing has changed.
 func discoveryAggregated(e *Env) {
 	for _, accept := range []string{
 		aggregated, aggregatedBeta, aggregated + "," + aggregatedBeta + ",application/json",
@@ -94,7 +94,7 @@ func discoveryAggregated(e *Env) {
 			seen := a.seen(false)
 			seen["etag"] = a.Header.Get("ETag") != ""
 			e.Note(path+" as "+accept, seen)
-			if path == "/apis" || a.Header.Get("ETag") == "" { // which the other sides change
+			if path == "/apis" || a.Header.Get("ETag") == "" { // the other sides change it
 				continue
 			}
 			e.Read(path+" again as "+accept, Request{Path: path, Header: http.Header{
@@ -152,7 +152,7 @@ func openAPI(e *Env) {
 	e.Read("version 2 as text", Request{Path: "/openapi/v2", Bodiless: true, Header: http.Header{"Accept": {"text/plain"}}})
 }
 
-// unknown is what there is not, or not for everybody.
+// unknown asks for what does not exist, or not for everybody.
 func unknown(e *Env) {
 	for _, path := range []string{
 		"/nothing", "/apis/apps/v9/deployments", "/api/v1/nothing", "/api/v1/namespaces/" + e.Namespace + "/nothing",
@@ -164,7 +164,7 @@ func unknown(e *Env) {
 		e.Get(path, path, "")
 		e.Get(path+", a watch", path, "watch=true&timeoutSeconds=1&labelSelector=nothing%3Dhere")
 	}
-	// Who may, finds nothing; who may not, is told so.
+	// A caller with the right finds nothing; one without it is told so.
 	for _, path := range []string{
 		"/apis/rbac.authorization.k8s.io/v1/namespaces/" + e.Namespace + "/roles",
 		"/api/v1/namespaces/" + e.Namespace + "/resourcequotas", "/api/v1/namespaces/" + e.Namespace + "/secrets/nothing",
@@ -176,11 +176,11 @@ func unknown(e *Env) {
 	}
 }
 
-// clusterScoped is a resource that is in no namespace.
+// clusterScoped is about a resource without namespaces.
 func clusterScoped(e *Env) {
 	byName := "fieldSelector=" + url.QueryEscape("metadata.name="+e.Namespace)
 	path := "/api/v1/namespaces"
-	// kube-controller-manager puts no mark on it, but the API server's admission may come late.
+	// kube-controller-manager does not mark it, but the API server's admission may come late.
 	e.Get("list", path, byName)
 	e.GetAs("a table", path, byName, asTable)
 	e.GetAs("metadata", path, byName, asPartials)
@@ -218,14 +218,14 @@ func requestTimeout(e *Env) {
 	}
 }
 
-// identity is who a client is to the API.
+// identity is about who a client is to the API.
 func identity(e *Env) {
 	review := Object{"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
 	a := e.Read("", Request{
 		Method: http.MethodPost, Path: "/apis/authentication.k8s.io/v1/selfsubjectreviews", Body: review, Plain: true,
 	})
 	user, _ := field(a.JSON, "status", "userInfo").(map[string]any)
-	delete(user, "extra") // credentials' ids
+	delete(user, "extra") // ids of the credentials
 	e.Note("who am I", a.seen(false))
 	for _, verb := range []string{"get", "list", "create", "delete"} {
 		for _, resource := range []string{"configmaps", "secrets", "pods", "nodes"} {

@@ -19,7 +19,7 @@ import (
 
 // Times.
 const (
-	// patience is how long a client waits for what must come.
+	// patience is how long a client waits for something that must come.
 	patience = 20 * time.Second
 	// again is the time between two looks.
 	again = 20 * time.Millisecond
@@ -31,7 +31,7 @@ type Access struct {
 	client *http.Client
 }
 
-// NewAccess returns an access with the header given, besides what config brings, which must have a Dial. Answers come as
+// NewAccess returns an access with the given header besides what config has. config must have a Dial. Answers come as
 // they were sent.
 func NewAccess(config *rest.Config, header http.Header) (*Access, error) {
 	if config.Dial == nil {
@@ -62,19 +62,19 @@ func (h headed) RoundTrip(r *http.Request) (*http.Response, error) {
 	return h.next.RoundTrip(r)
 }
 
-// Env is what a check has: a way to read, a way to write, and a namespace.
+// Env is what a check gets: a way to read, a way to write, and a namespace.
 type Env struct {
 	ctx            context.Context //nolint:containedctx // an Env is one run of a check, as testing.T is
 	Reader, Writer *Access
-	// Namespace is the check's own, Group that of the suite's custom resources on this side.
+	// Namespace is the check's own. Group is the group of the suite's custom resources on this side.
 	Namespace, Group string
 
 	transcript Transcript
-	// wrong are assertions that did not hold, for which a step says so too.
+	// wrong are assertions that did not hold. A step also records each.
 	wrong []error
 }
 
-// stopped is what ends a check that cannot go on.
+// stopped ends a check that can't continue.
 type stopped struct{ error }
 
 // Must ends the check if err is not nil.
@@ -84,10 +84,10 @@ func (e *Env) Must(err error) {
 	}
 }
 
-// Note writes down something that a client saw.
+// Note records something that a client saw.
 func (e *Env) Note(name string, seen any) { e.Must(e.transcript.add(name, seen)) }
 
-// Expect writes down whether an assertion holds.
+// Expect records whether an assertion holds.
 func (e *Env) Expect(what string, holds bool, why ...any) {
 	if !holds {
 		e.wrong = append(e.wrong, fmt.Errorf("%s: not so: %s", what, short(why)))
@@ -95,7 +95,7 @@ func (e *Env) Expect(what string, holds bool, why ...any) {
 	e.Note("assert: "+what, holds)
 }
 
-// Alias gives a name of this run the one that it has in all runs.
+// Alias gives a name of this run the name that it has in all runs.
 func (e *Env) Alias(name, canonical string) { e.transcript.Aliases[name] = canonical }
 
 // Request is one request.
@@ -103,15 +103,15 @@ type Request struct {
 	Method, Path string
 	Query        url.Values
 	Header       http.Header
-	// Body is sent as it is if it is bytes or a string, else as JSON.
+	// Body is sent as it is if it is bytes or a string, otherwise as JSON.
 	Body any
-	// Plain leaves what was answered out of the transcript.
+	// Plain leaves the answer out of the transcript.
 	Plain bool
-	// Bodiless writes down only the status and the header.
+	// Bodiless records only the status and the header.
 	Bodiless bool
 }
 
-// Answer is what came back.
+// Answer is the response to a request.
 type Answer struct {
 	Status int
 	Header http.Header
@@ -120,7 +120,7 @@ type Answer struct {
 	JSON map[string]any
 }
 
-// headers are those that a client may go by.
+// headers are those that a client may depend on.
 var headers = []string{
 	"Allow", "Cache-Control", "Content-Encoding", "Content-Type", "Location", "Retry-After", "Vary", "Warning",
 }
@@ -210,7 +210,7 @@ func (e *Env) do(via *Access, name string, r Request) *Answer {
 	return a
 }
 
-// Read asks the side that is examined.
+// Read asks the examined side.
 func (e *Env) Read(name string, r Request) *Answer { return e.do(e.Reader, name, r) }
 
 // Get reads a path with a query ("a=b&c=d"; a value must be escaped).
@@ -231,7 +231,7 @@ func values(query string) url.Values {
 	return v
 }
 
-// Write has something written, and expects it to succeed.
+// Write makes the writer write something, and expects it to succeed.
 func (e *Env) Write(name string, r Request) Object {
 	a := e.do(e.Writer, name, r)
 	if a.Status >= http.StatusBadRequest {
@@ -240,7 +240,7 @@ func (e *Env) Write(name string, r Request) Object {
 	return a.JSON
 }
 
-// Try has something written, whatever comes of it.
+// Try makes the writer write something, whatever the result.
 func (e *Env) Try(name string, r Request) *Answer { return e.do(e.Writer, name, r) }
 
 // Until waits until look returns nil.
@@ -264,7 +264,7 @@ func (e *Env) Until(what string, look func() error) {
 	}
 }
 
-// Typed is a client of Kubernetes' types through an access, in an encoding.
+// Typed returns a client of Kubernetes' types through an access, in an encoding.
 func (e *Env) Typed(via *Access, contentType string) kubernetes.Interface {
 	c := rest.CopyConfig(via.config)
 	c.ContentType, c.AcceptContentTypes = contentType, contentType
@@ -273,7 +273,7 @@ func (e *Env) Typed(via *Access, contentType string) kubernetes.Interface {
 	return client
 }
 
-// Dynamic is a client of any types.
+// Dynamic returns a client of any types.
 func (e *Env) Dynamic(via *Access) dynamic.Interface {
 	client, err := dynamic.NewForConfig(via.config)
 	e.Must(err)

@@ -2,23 +2,23 @@ package machinery
 
 // Names of sides.
 const (
-	// HubNode is a hub, asked without credentials: as the node, by a program that it keeps nothing for.
+	// HubNode is a hub that is asked without credentials: as the node, by a program whose reads it does not keep.
 	HubNode = "hub, as the node"
-	// HubKept is a hub, asked by a program of the node that it keeps what it reads for.
+	// HubKept is a hub that is asked by a program of the node whose reads it keeps.
 	HubKept = "hub, kept"
-	// HubToken is a hub, asked with a token.
+	// HubToken is a hub that is asked with a token.
 	HubToken = "hub, with a token" //nolint:gosec // a name, no secret
 )
 
 var (
-	// copied are the sides on which a hub answers from a copy: pool resources on all of them.
+	// copied are the sides on which a hub answers from a copy. For pool resources that is all of them.
 	copied = []string{HubNode, HubKept, HubToken}
 	both   = []string{HubNode, HubKept}
 	kept   = []string{HubKept}
 )
 
-// exceptions are the differences that may be. A hub that answers from its copy words some refusals its own way, keeps a
-// bounded history, and does what nobody on a node asks for less well than an API server.
+// exceptions are the allowed differences. A hub that answers from its copy words some refusals in its own way, keeps a
+// bounded history, and does less well than an API server what nobody on a node asks for.
 var exceptions = []Exception{
 	{Sides: copied, Check: "*", Where: "*.body.message", Reason: "messages are for people; codes, reasons and details are equal"},
 	{Sides: copied, Check: "*", Where: "*.refusal.message", Reason: "as above"},

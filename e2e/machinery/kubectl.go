@@ -11,14 +11,14 @@ import (
 // Kubectl runs kubectl on one side.
 type Kubectl struct {
 	Side string
-	// Namespace is where it works, on each side another.
+	// Namespace is where it works; it differs between the sides.
 	Namespace string
 	Run       RunKubectl
 	// Reader is the same side without kubectl, Admin the cloud.
 	Reader, Admin *Access
 }
 
-// even waits until the side has the EndpointSlices of the session as the cloud has them: a hub's copy may be behind, as
+// even waits until the side has the session's EndpointSlices as the cloud has them: a hub's copy may be behind, as
 // docs/pool-resources.md says.
 func (k Kubectl) even(ctx context.Context) (err error) {
 	defer func() {
@@ -48,10 +48,10 @@ func (k Kubectl) even(ctx context.Context) (err error) {
 	return nil
 }
 
-// RunKubectl runs it once.
+// RunKubectl runs kubectl once.
 type RunKubectl func(ctx context.Context, stdin string, args ...string) (stdout, stderr string, status int, err error)
 
-// kubectlStep is one call. $NAMESPACE stands for the side's.
+// kubectlStep is one call. $NAMESPACE stands for the side's namespace.
 type kubectlStep struct {
 	args  string
 	stdin string
@@ -118,7 +118,7 @@ var kubectlWrites = []kubectlStep{
 	{"get configmaps,endpointslices,deployments --selector=app=web", ""},
 }
 
-// kubectlReads is a session of a node's own, of what there is already.
+// kubectlReads is a session of a node that reads what exists already.
 var kubectlReads = []kubectlStep{
 	{"get endpointslices --selector=app=web --output=wide", ""},
 	{"get endpointslices --selector=app=web --chunk-size=1 --all-namespaces --field-selector=metadata.namespace=$NAMESPACE", ""},
@@ -135,10 +135,10 @@ var kubectlReads = []kubectlStep{
 	{"auth whoami --output=jsonpath={.status.userInfo.username}", ""},
 }
 
-// KubectlManifest is what a session of reading wants to be there, in the default namespace of who applies it.
+// KubectlManifest holds the objects that a reading session needs, in the default namespace of the user who applies it.
 const KubectlManifest = manifest
 
-// SameKubectl runs the same session on both sides, and returns how what they print differs.
+// SameKubectl runs the same session on both sides, and returns how their output differs.
 func SameKubectl(ctx context.Context, reads bool, truth, other Kubectl) error {
 	session := kubectlWrites
 	if reads {
@@ -177,8 +177,8 @@ func (k Kubectl) session(ctx context.Context, session []kubectlStep) ([]Step, er
 	return t.Canonical(), nil
 }
 
-// printed are the fields of each line: how wide the columns are depends on names that differ. Numbers of versions and the
-// hash of a Pod template are left out.
+// printed returns the fields of each line: the width of columns depends on names that differ. It leaves out version
+// numbers and the hash of a Pod template.
 func printed(output string) [][]string {
 	var all [][]string
 	for line := range strings.Lines(output) {

@@ -41,20 +41,20 @@ func listed(list Object) []Object {
 	return out
 }
 
-// kind is a resource that the checks of reading go through. A hub may have each in another way.
+// kind is a resource that the reading checks go through. A hub may serve each in another way.
 type kind struct {
 	name string
-	// group and version are of the API, resource of the path; the suite's own group stands for "*".
+	// group and version belong to the API, resource to the path. "*" stands for the suite's own group.
 	group, version, resource, kind string
-	// pool: a hub has one copy of all of it, as of a pool resource.
+	// pool says that a hub has one copy of all of it, as of a pool resource.
 	pool bool
-	// content is what an object has besides metadata, with n in a place that makes a difference.
+	// content returns an object's content besides metadata. n is in a place that matters.
 	content func(n int) Object
 }
 
 // kinds are: pool resources, the two that hubs share by default; what hubs follow for service topology; what they keep
-// for their node's programs, of built-in types with columns of their own in tables, and without; and custom resources.
-// Nothing in a cloud changes these objects but the checks.
+// for their node's programs, of built-in types with and without their own columns in tables; and custom resources.
+// Nothing in a cloud changes these objects except the checks.
 var kinds = []kind{
 	{"endpointslices", "discovery.k8s.io", "v1", "endpointslices", "EndpointSlice", true, func(n int) Object {
 		return Object{
@@ -84,12 +84,12 @@ var kinds = []kind{
 	}},
 }
 
-// of is the kind of this name.
+// of returns the kind of this name.
 func of(name string) kind {
 	return kinds[slices.IndexFunc(kinds, func(k kind) bool { return k.name == name })]
 }
 
-// root is where a kind's API is.
+// root returns where a kind's API is.
 func (k kind) root(e *Env) string {
 	switch k.group {
 	case "":
@@ -101,7 +101,7 @@ func (k kind) root(e *Env) string {
 	}
 }
 
-// path of the collection in the check's namespace, or of an object and its parts.
+// path returns the path of the collection in the check's namespace, or of an object and its parts.
 func (k kind) path(e *Env, name ...string) string {
 	return strings.Join(append([]string{k.root(e), "namespaces", e.Namespace, k.resource}, name...), "/")
 }
@@ -110,9 +110,9 @@ func (k kind) apiVersion(e *Env) string {
 	return strings.TrimPrefix(strings.TrimPrefix(k.root(e), "/apis/"), "/api/")
 }
 
-// object makes an object. Labels are pairs.
+// object returns an object. Labels are pairs.
 func (k kind) object(e *Env, name string, n int, labels ...string) Object {
-	marks := Object{"endpointslice.kubernetes.io/skip-mirror": "true"} // or Endpoints would make EndpointSlices
+	marks := Object{"endpointslice.kubernetes.io/skip-mirror": "true"} // otherwise Endpoints would make EndpointSlices
 	for i := 0; i+1 < len(labels); i += 2 {
 		marks[labels[i]] = labels[i+1]
 	}
@@ -124,7 +124,7 @@ func (k kind) object(e *Env, name string, n int, labels ...string) Object {
 	return o
 }
 
-// create has an object created.
+// create makes the writer create an object.
 func (k kind) create(e *Env, name string, n int, labels ...string) Object {
 	return e.Write("create "+name, Request{
 		Method: http.MethodPost, Path: k.path(e), Body: k.object(e, name, n, labels...),
@@ -165,8 +165,8 @@ func mergePatch(path string, patch Object) Request {
 	}
 }
 
-// fresh waits until a selection of the side that is examined has these objects as they are, and nothing else. A hub's copy
-// may be behind, as docs/pool-resources.md says; what comes after fresh must not differ.
+// fresh waits until a selection on the examined side has exactly these objects in this state. A hub's copy may be
+// behind, as docs/pool-resources.md says; what comes after fresh must not differ.
 func (k kind) fresh(e *Env, query url.Values, want ...Object) {
 	e.Until("a list of "+k.name+" has what was written", func() error {
 		a, err := e.ask(e.Reader, Request{Path: k.path(e), Query: query})

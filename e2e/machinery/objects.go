@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// subresources are parts of objects with an API of their own.
+// subresources are parts of objects with their own API.
 func subresources(e *Env) {
 	pod := Object{
 		"apiVersion": "v1", "kind": "Pod", "metadata": Object{"name": "one", "labels": Object{"app": "one"}},
@@ -16,7 +16,7 @@ func subresources(e *Env) {
 			"containers": []any{Object{"name": "c", "image": "registry.local/web:1"}},
 		},
 	}
-	e.Until("Pods can be created", func() error { // the namespace has its ServiceAccount a moment later
+	e.Until("Pods can be created", func() error { // the namespace gets its ServiceAccount a moment later
 		a, err := e.ask(e.Writer, post(e.at("pods"), pod, "dryRun=All"))
 		if err == nil && a.Status != http.StatusCreated {
 			err = errors.New(string(a.Raw))
@@ -60,7 +60,7 @@ func subresources(e *Env) {
 		Header: http.Header{"Accept": {asPartial}}, Bodiless: true})
 }
 
-// quota is resource_quota.go: what is used is counted, what is too much refused.
+// quota is resource_quota.go: usage is counted, and too much is refused.
 func quota(e *Env) {
 	path := e.at("resourcequotas", "one")
 	e.Write("create", Request{Method: http.MethodPost, Path: e.at("resourcequotas"), Body: Object{
@@ -91,7 +91,7 @@ func quota(e *Env) {
 	of("podtemplates").remove(e, "one")
 }
 
-// events are objects like others, in two groups.
+// events are ordinary objects in two groups.
 func events(e *Env) {
 	event := Object{
 		"apiVersion": "v1", "kind": "Event", "metadata": Object{"name": "one", "namespace": e.Namespace},
@@ -108,7 +108,7 @@ func events(e *Env) {
 	e.Try("delete all", Request{Method: http.MethodDelete, Path: e.at("events")})
 }
 
-// badBodies are refused, each in its way.
+// badBodies are each refused in another way.
 func badBodies(e *Env) {
 	bad := configMap("A_B", "a", "b")
 	large := configMap("large", "a", strings.Repeat("x", 2<<20))

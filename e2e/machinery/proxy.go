@@ -8,8 +8,8 @@ import (
 	"net/url"
 )
 
-// Handler passes requests on by the access, with its credentials, as `kubectl proxy` does: for programs that cannot use
-// it themselves. (kubectl sends no token to a server without TLS.)
+// Handler forwards requests through the access, with its credentials, as `kubectl proxy` does, for programs that can't
+// use the access themselves. (kubectl sends no token to a server without TLS.)
 func (a *Access) Handler() (http.Handler, error) {
 	target, err := url.Parse(a.config.Host)
 	if err != nil {
@@ -25,15 +25,15 @@ func (a *Access) Handler() (http.Handler, error) {
 	}, nil
 }
 
-// repeatable has a request's body in memory, so that it can be sent again: an API server ends the connection, which all
-// share, when it refuses the bad token of one of the checks.
+// repeatable keeps a request's body in memory, so that it can be sent again: an API server ends the connection, which
+// all share, when it refuses the bad token of one of the checks.
 func repeatable(r *http.Request) {
 	if r.Body == nil || r.ContentLength <= 0 {
 		return
 	}
 	whole, err := io.ReadAll(r.Body)
 	if err != nil {
-		whole = nil // it is shorter than it says, so that it fails
+		whole = nil // its length is wrong, so that it fails
 	}
 	r.Body = io.NopCloser(bytes.NewReader(whole))
 	r.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(whole)), nil }

@@ -25,7 +25,7 @@ const (
 	protobuf   = "application/vnd.kubernetes.protobuf"
 )
 
-// some creates objects named a-00, a-01 and so on, of which every third has the label color=red.
+// some creates objects named a-00, a-01 and so on. Every third has the label color=red.
 func some(e *Env, k kind, n int) []Object {
 	all := make([]Object, 0, n)
 	for i := range n {
@@ -35,10 +35,10 @@ func some(e *Env, k kind, n int) []Object {
 	return all
 }
 
-// mine selects what the check has made, and not what Kubernetes puts into each namespace.
+// mine selects what the check made, and not what Kubernetes puts into each namespace.
 const mine = "labelSelector=endpointslice.kubernetes.io%2Fskip-mirror"
 
-// paging is chunking.go: pages of a list are one list, as of one moment.
+// paging is chunking.go: the pages of a list are one list, as of one moment.
 func paging(e *Env, k kind) {
 	const objects = 13
 	all := some(e, k, objects)
@@ -93,7 +93,7 @@ func paging(e *Env, k kind) {
 	})
 }
 
-// versions is what resourceVersion and resourceVersionMatch mean in lists and gets.
+// versions checks what resourceVersion and resourceVersionMatch mean in lists and gets.
 func versions(e *Env, k kind) {
 	one := k.create(e, "one", 1)
 	two := k.create(e, "two", 2)
@@ -130,9 +130,9 @@ func versions(e *Env, k kind) {
 	}
 	e.Get("list: of the future", k.path(e), mine+"&resourceVersion=999999999999")
 	if k.pool {
-		return // what others write of it decides how far a copy is
+		return // others' writes decide how far a copy is
 	}
-	// What somebody else wrote is newer than all of the selection.
+	// What somebody else wrote is newer than the whole selection.
 	elsewhere := of("configmaps")
 	if k.name == elsewhere.name {
 		elsewhere = of("podtemplates")
@@ -142,7 +142,7 @@ func versions(e *Env, k kind) {
 	e.Get("get: at least what was written elsewhere", k.path(e, "two"), "resourceVersion="+versionOf(newer))
 }
 
-// selectors are those by labels and by fields.
+// selectors checks those by labels and by fields.
 func selectors(e *Env, k kind) {
 	all := some(e, k, 6)
 	k.fresh(e, values(mine), all...)
@@ -182,7 +182,7 @@ func (e *Env) selected(k kind, selector string) ([]Object, bool) {
 	return listed(a.JSON), a.Status == http.StatusOK
 }
 
-// forms are media types and the parts of an object that a client may ask for.
+// forms checks the media types, and the parts of an object, that a client may ask for.
 func forms(e *Env, k kind) {
 	all := some(e, k, 3)
 	k.fresh(e, values(mine), all...)
@@ -223,7 +223,7 @@ func forms(e *Env, k kind) {
 	}
 }
 
-// anyOf is a media type without *, which means something else in the patterns of exceptions.
+// anyOf returns a media type without *, which means something else in the patterns of exceptions.
 func anyOf(accept string) string { return strings.ReplaceAll(accept, "*", "any") }
 
 // codecs know Kubernetes' types, and those of parts of objects.
@@ -235,7 +235,7 @@ var codecs = func() serializer.CodecFactory {
 	return serializer.NewCodecFactory(s)
 }()
 
-// decoded is GetAs of an encoding that is no JSON: what it says is written down as JSON.
+// decoded is GetAs for an encoding other than JSON: it records the content as JSON.
 func (e *Env) decoded(name, path, query, accept string) {
 	a := e.Read(name, Request{
 		Path: path, Query: values(query), Header: http.Header{"Accept": {accept}}, Plain: true,
@@ -261,7 +261,7 @@ func (e *Env) decoded(name, path, query, accept string) {
 	e.Note(name, seen)
 }
 
-// lines are those of a text whose numbers are nobody's business.
+// lines returns a text's lines without their numbers, which don't matter.
 func lines(s string) []string {
 	var all []string
 	for line := range strings.Lines(s) {
@@ -303,7 +303,7 @@ func tables(e *Env, k kind) {
 	w.Take(first("DELETED"))
 }
 
-// addresses are what a path can mean.
+// addresses checks what a path can mean.
 func addresses(e *Env, k kind) {
 	one := k.create(e, "one", 1)
 	k.fresh(e, values(mine), one)
@@ -332,7 +332,7 @@ func addresses(e *Env, k kind) {
 		http.MethodHead, http.MethodOptions, http.MethodPost, http.MethodPut, http.MethodTrace, "PROPFIND",
 	} {
 		e.Read(method+" an object", Request{Method: method, Path: k.path(e, "one")})
-		if method != http.MethodPost { // would be a write
+		if method != http.MethodPost { // it would be a write
 			e.Read(method+" a collection", Request{Method: method, Path: k.path(e)})
 		}
 	}
@@ -352,7 +352,7 @@ func addresses(e *Env, k kind) {
 	w.Close()
 }
 
-// acrossNamespaces is the same resource in all namespaces.
+// acrossNamespaces reads the same resource in all namespaces.
 func acrossNamespaces(e *Env, k kind) {
 	mark := "labelSelector=" + url.QueryEscape("of="+e.Namespace)
 	all := k.root(e) + "/" + k.resource
@@ -376,14 +376,14 @@ func acrossNamespaces(e *Env, k kind) {
 	e.GetAs("a table", all, mark, asTable)
 }
 
-// large is an answer that an API server compresses for who likes it.
+// large is an answer that an API server compresses for clients that accept it.
 func large(e *Env, k kind) {
 	content := strings.Repeat("0123456789abcdef", 6000)
 	var all []Object
 	for i := range 3 {
 		name := fmt.Sprintf("large-%d", i)
 		o := k.object(e, name, i)
-		o["metadata"].(Object)["annotations"] = Object{"content": content} //nolint:forcetypeassert // as object makes it
+		o["metadata"].(Object)["annotations"] = Object{"content": content} //nolint:forcetypeassert // object makes it so
 		all = append(all, e.Write("create "+name, Request{Method: http.MethodPost, Path: k.path(e), Body: o, Plain: true}))
 	}
 	k.fresh(e, values(mine), all...)

@@ -14,62 +14,63 @@ import (
 // Check is one behaviour.
 type Check struct {
 	Name string
-	// kind is the name of the resource that it is about; empty: of several.
+	// kind is the name of the resource that it is about; empty means several.
 	kind string
-	// Reads: all that the examined side does in it is to read, so that it can be run as a node.
+	// Reads says that the examined side is only read in it, so that a node can run it.
 	Reads bool
 	run   func(e *Env)
 }
 
-// Side is one way in which the checks are run.
+// Side is one way to run the checks.
 type Side struct {
-	// Name is of the reports. Slug is of its namespaces and of its group of custom resources: lower-case letters.
+	// Name is for reports. Slug is for its namespaces and its group of custom resources: lower-case letters.
 	Name, Slug string
-	// Reader is what is examined. Writer writes; that it is the same says that writing is examined too.
+	// Reader is examined. Writer writes; if both are the same, writing is examined as well.
 	Reader, Writer *Access
 }
 
-// Suite is what is run.
+// Suite is what to run.
 type Suite struct {
-	// Truth is what the other sides are held against.
+	// Truth is what the other sides are compared with.
 	Truth  Side
 	Others []Side
 	// ReadsOnly leaves out the checks that must write.
 	ReadsOnly bool
-	// Kinds, if not empty, are the resources that checks are run for which are run for each.
+	// Kinds, if not empty, limits the resources for checks that run once per resource.
 	Kinds []string
 	// Admin prepares.
 	Admin *Access
-	// Prepared is called when a side's custom resources are there, before its checks.
+	// Prepared is called when a side's custom resources exist, before its checks.
 	Prepared func(ctx context.Context, side Side) error
-	// Parallel is how many checks run at a time. 0: 2.
+	// Parallel is how many checks run at a time; 0 means 2.
 	Parallel int
 }
 
-// Report is what came of it.
+// Report is the result.
 type Report struct {
 	Checks int
-	// Steps is how many a side's transcripts have, in all checks.
+	// Steps is how many steps one side's transcripts have in all checks.
 	Steps int
-	// Differences are all, by the side's name. Of them, Excepted may be, and of these, Known are faults.
+	// Differences are all, by the side's name. Excepted counts the allowed ones among them, Known the faults among
+	// those.
 	Differences     map[string][]Difference
 	Excepted, Known map[string]int
-	// Slow are the checks that took longest, with their times.
+	// Slow are the slowest checks, with their times.
 	Slow []string
 }
 
 // checkTime bounds one check on all sides.
 const checkTime = 3 * time.Minute
 
-// outcome is what came of a check on one side.
+// outcome is the result of a check on one side.
 type outcome struct {
 	steps []Step
 	wrong error
 	took  time.Duration
 }
 
-// Run runs the checks and returns an error that names each difference that is not meant, each exception that nothing
-// needs, and each assertion that does not even hold at the truth.
+// Run runs the checks. Its error names each difference that is not allowed, each exception that nothing needs, and each
+// assertion that does not hold even at the truth.
 func (s Suite) Run(ctx context.Context) (Report, error) {
 	report := Report{Differences: map[string][]Difference{}, Excepted: map[string]int{}, Known: map[string]int{}}
 	sides := append([]Side{s.Truth}, s.Others...)
@@ -115,7 +116,7 @@ func (s Suite) Run(ctx context.Context) (Report, error) {
 	return report, errors.Join(faults...)
 }
 
-// slowest names the checks that took longest, on whichever side.
+// slowest names the slowest checks, on any side.
 func slowest(checks []Check, results [][]outcome) []string {
 	const most = 5
 	order := make([]int, len(checks))
@@ -134,7 +135,7 @@ func slowest(checks []Check, results [][]outcome) []string {
 	return all
 }
 
-// complain is an error that names the differences that no exception covers, and the exceptions that nothing needs.
+// complain returns an error with the differences that no exception covers, and the exceptions that nothing needs.
 func complain(side string, all []Difference, may []Exception) error {
 	bad, stale := Judge(side, all, may)
 	var faults []error
@@ -147,7 +148,7 @@ func complain(side string, all []Difference, may []Exception) error {
 	return errors.Join(faults...)
 }
 
-// exceptionsOf are those that these checks may need.
+// exceptionsOf returns those that these checks may need.
 func exceptionsOf(checks ...string) []Exception {
 	var out []Exception
 	for _, e := range exceptions {
@@ -160,7 +161,7 @@ func exceptionsOf(checks ...string) []Exception {
 	return out
 }
 
-// runAll runs each check on all sides at the same time, some checks at a time.
+// runAll runs each check on all sides at the same time, several checks at a time.
 func (s Suite) runAll(ctx context.Context, checks []Check, sides []Side) [][]outcome {
 	results := make([][]outcome, len(checks))
 	slots := make(chan struct{}, max(s.Parallel, 2))

@@ -20,11 +20,11 @@ type Step struct {
 // Transcript is what a client saw in one check, as it came.
 type Transcript struct {
 	Steps []Step
-	// Aliases are names that are another run's too: of namespaces, groups and the like.
+	// Aliases are names that differ between runs: of namespaces, groups and the like.
 	Aliases map[string]string
 }
 
-// add appends what was seen. A name that is there already gets a number.
+// add appends what was seen. It adds a number to a name that already exists.
 func (t *Transcript) add(name string, seen any) error {
 	raw, err := json.Marshal(seen)
 	if err != nil {
@@ -65,7 +65,7 @@ func (n *names) of(value string) string {
 	return name
 }
 
-// canonizer replaces what is another run's own.
+// canonizer replaces what differs between runs.
 type canonizer struct {
 	aliases  []string // pairs, longest first
 	uids     names
@@ -73,7 +73,7 @@ type canonizer struct {
 	versions names
 }
 
-// Canonical returns the steps with nothing in them that only this run has.
+// Canonical returns the steps without anything that only this run has.
 func (t *Transcript) Canonical() []Step {
 	c := &canonizer{
 		uids: names{"uid", map[string]string{}}, ips: names{"service-ip", map[string]string{}},
@@ -90,8 +90,8 @@ func (t *Transcript) Canonical() []Step {
 	return out
 }
 
-// isObject reports whether a map of JSON is an object whose resourceVersion is that of a write, other than a list, a
-// Table or a bookmark, whose resourceVersion is when it was made.
+// isObject reports whether a JSON map is an object whose resourceVersion is that of a write. In a list, a Table or a
+// bookmark it is the time when that was made.
 func isObject(m map[string]any) bool {
 	kind, _ := m["kind"].(string)
 	for _, content := range []string{"items", "rows"} {
@@ -102,7 +102,7 @@ func isObject(m map[string]any) bool {
 	return !strings.HasSuffix(kind, "List") && kind != "Table" && kind != "Status"
 }
 
-// isBookmark reports whether a map of JSON is an event that has no object.
+// isBookmark reports whether a JSON map is an event without an object.
 func isBookmark(m map[string]any) bool { return m["type"] == "BOOKMARK" }
 
 func (c *canonizer) value(key string, v any) any {
@@ -113,7 +113,7 @@ func (c *canonizer) value(key string, v any) any {
 			out[i] = c.value("", e)
 		}
 		if key == "managedFields" {
-			slices.SortFunc(out, byContent) // they are in the order of their times, to the second
+			slices.SortFunc(out, byContent) // they are sorted by time, to the second
 		}
 		return out
 	case map[string]any:
@@ -129,13 +129,13 @@ func (c *canonizer) value(key string, v any) any {
 }
 
 func byContent(a, b any) int {
-	// What came as JSON can be written as JSON, with its keys in order.
+	// What came as JSON can be written as JSON, with sorted keys.
 	first, _ := json.Marshal(a)
 	second, _ := json.Marshal(b)
 	return bytes.Compare(first, second)
 }
 
-// bookmarked is the key under which the object of a bookmark is looked at.
+// bookmarked is the key under which a bookmark's object is examined.
 const bookmarked = "object of a bookmark"
 
 func (c *canonizer) object(m map[string]any, at string) map[string]any {
@@ -165,7 +165,7 @@ func (c *canonizer) object(m map[string]any, at string) map[string]any {
 	return out
 }
 
-// text is a string without what is another run's own.
+// text returns a string without what differs between runs.
 func (c *canonizer) text(s string) string {
 	if patternAge.MatchString(s) {
 		return "AGE"

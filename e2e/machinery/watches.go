@@ -7,7 +7,7 @@ import (
 	"slices"
 )
 
-// watchSelectors is watch.go's first: three watches by labels, of which objects come and go.
+// watchSelectors is watch.go's first: three watches by labels, as objects come and go.
 func watchSelectors(e *Env, k kind) {
 	open := map[string]*Watch{}
 	for _, which := range []string{"A", "B", "A,B"} {
@@ -35,7 +35,8 @@ func watchSelectors(e *Env, k kind) {
 	}
 }
 
-// watchResume is watch.go's second and third: a watch from a version that was seen, and from the last that a watch told.
+// watchResume is watch.go's second and third: a watch from a version that was seen, and from the last one that a watch
+// delivered.
 func watchResume(e *Env, k kind) {
 	k.fresh(e, values(mine))
 	list := e.Get("list", k.path(e), mine)
@@ -91,7 +92,7 @@ func watchOld(e *Env, k kind) {
 	w.Close()
 }
 
-// watchOrder is watch.go's last: watches that begin at different times tell the same in the same order.
+// watchOrder is watch.go's last: watches that begin at different times deliver the same in the same order.
 func watchOrder(e *Env, k kind) {
 	const writes = 30
 	k.fresh(e, values(mine))
@@ -137,7 +138,7 @@ func watchOrder(e *Env, k kind) {
 	}
 }
 
-// watchList is watchlist.go: what there is comes as events, before what happens.
+// watchList is watchlist.go: present objects come as events, before later changes.
 func watchList(e *Env, k kind) {
 	all := some(e, k, 4)
 	k.fresh(e, values(mine), all...)
@@ -174,7 +175,7 @@ func watchList(e *Env, k kind) {
 	})
 }
 
-// watchEnds is how watches end, and what they begin with when no version is given.
+// watchEnds checks how watches end, and what they begin with if no version is given.
 func watchEnds(e *Env, k kind) {
 	one := k.create(e, "one", 1)
 	k.fresh(e, values(mine), one)
@@ -199,10 +200,10 @@ func watchEnds(e *Env, k kind) {
 	e.Expect("a bookmark came before the end", bookmarks > 0, bookmarks)
 }
 
-// watchOf is a watch with more of a query.
+// watchOf is a watch with an additional query.
 type watchOf struct{ step, query string }
 
-// watches reads some watches to their ends, all at the same time.
+// watches reads several watches to their ends at the same time.
 func (e *Env) watches(path, query string, all []watchOf) {
 	var open []*Watch
 	for _, o := range all {

@@ -12,19 +12,19 @@ import (
 	"time"
 )
 
-// Watch is a watch as it is read from the wire.
+// Watch is a watch as read from the wire.
 type Watch struct {
 	env    *Env
 	name   string
 	Status int
 	Header http.Header
 	events chan Object
-	// refusal is the body of an answer that is no stream.
+	// refusal is the body of an answer that is not a stream.
 	refusal Object
 	close   func()
 }
 
-// Watch opens a watch at the side that is examined. The check closes it.
+// Watch opens a watch on the examined side. The check closes it.
 func (e *Env) Watch(name, path, query string) *Watch {
 	q := values(query)
 	q.Set("watch", "true")
@@ -44,7 +44,7 @@ func (e *Env) WatchAs(name string, r Request) *Watch {
 	w.close = func() {
 		cancel()
 		reading.Wait()
-		_ = response.Body.Close() // it is cancelled
+		_ = response.Body.Close() // already cancelled
 	}
 	if w.Status != http.StatusOK {
 		body, err := io.ReadAll(response.Body)
@@ -71,7 +71,7 @@ func (e *Env) WatchAs(name string, r Request) *Watch {
 	return w
 }
 
-// Close ends it.
+// Close ends the watch.
 func (w *Watch) Close() { w.close() }
 
 var errEnded = errors.New("the watch has ended")
@@ -91,8 +91,8 @@ func (w *Watch) next() (Object, error) {
 	}
 }
 
-// Take reads events until the one that stop says is the last, writes them down, and returns them. Bookmarks come when a
-// server likes, and are left out unless stop says that one is the last.
+// Take reads events until stop accepts one as the last, records them, and returns them. Bookmarks come when a server
+// likes; they are left out unless stop accepts one as the last.
 func (w *Watch) Take(stop func(event Object) bool) []Object {
 	var taken []Object
 	seen := map[string]any{"status": w.Status, "type": w.Header.Values("Content-Type")}
@@ -118,8 +118,8 @@ func (w *Watch) Take(stop func(event Object) bool) []Object {
 	return taken
 }
 
-// inOrder reports whether the objects of events are in the order of their versions. Initial events are in that of their
-// keys: they end with the first of another type than ADDED.
+// inOrder reports whether the objects of events are in the order of their versions. Initial events are in the order of
+// their keys; they end with the first event of a type other than ADDED.
 func inOrder(events []Object) bool {
 	last := uint64(0)
 	for _, event := range events {
@@ -136,7 +136,7 @@ func inOrder(events []Object) bool {
 	return true
 }
 
-// added stops at the ADDED of an object.
+// added accepts the ADDED of an object as the last event.
 func added(name string) func(Object) bool {
 	return func(event Object) bool {
 		object, _ := event["object"].(map[string]any)
@@ -144,15 +144,15 @@ func added(name string) func(Object) bool {
 	}
 }
 
-// first stops at the first event of a type, or at an ERROR.
+// first accepts the first event of a type, or an ERROR, as the last event.
 func first(kind string) func(Object) bool {
 	return func(event Object) bool { return event["type"] == kind || event["type"] == "ERROR" }
 }
 
-// never reads to the end.
+// never accepts no event: the watch is read to its end.
 func never(Object) bool { return false }
 
-// summary is the types and names of events.
+// summary returns the types and names of events.
 func summary(events []Object) []string {
 	var all []string
 	for _, event := range events {

@@ -37,7 +37,7 @@ func (e *Env) at(resource string, name ...string) string {
 	return strings.Join(append([]string{root, "namespaces", e.Namespace, resource}, name...), "/")
 }
 
-// deployment has no Pods: nothing changes it but the Deployment's controller, once.
+// deployment has no Pods: only the Deployment's controller changes it, once.
 func deployment(name string) Object {
 	return Object{
 		"apiVersion": "apps/v1", "kind": "Deployment", "metadata": Object{"name": name},
@@ -69,7 +69,7 @@ func post(path string, body any, query string) Request {
 	return Request{Method: http.MethodPost, Path: path, Body: body, Query: values(query)}
 }
 
-// patches are of the three old kinds.
+// patches checks the three old kinds.
 func patches(e *Env) {
 	template := of("podtemplates")
 	template.create(e, "one", 1)
@@ -199,7 +199,7 @@ func dryRun(e *Env) {
 	e.Expect("nothing has changed", text(a.JSON, "data", "a") == "b")
 }
 
-// conflicts are locks and preconditions.
+// conflicts checks locks and preconditions.
 func conflicts(e *Env) {
 	one := e.Write("create", post(e.at("configmaps"), configMap("one", "a", "b"), ""))
 	path := e.at("configmaps", "one")
@@ -263,10 +263,10 @@ func deleteCollection(e *Env) {
 	e.Expect("nothing is left", len(listed(e.Try("what is left at last", Request{Path: path}).JSON)) == 0)
 }
 
-// garbage is garbage_collector.go: what becomes of dependents.
+// garbage is garbage_collector.go: what happens to dependents.
 func garbage(e *Env) {
-	// The collector must have seen all before one of them goes. It sees objects of a kind in their order: once it has
-	// collected the last one's, it has seen the others.
+	// The collector must have seen all objects before one of them goes. It sees objects of a kind in order: once it has
+	// collected the dependents of the last one, it has seen the others.
 	for _, policy := range []string{"Background", "Foreground", "Orphan", "last"} {
 		owner, dependent := "owner-"+strings.ToLower(policy), "dependent-"+strings.ToLower(policy)
 		o := e.Write("create "+owner, post(e.at("configmaps"), configMap(owner, "a", "b"), ""))

@@ -107,15 +107,15 @@ func crashAnywhere(t *kit.T) {
 	}
 	t.Figure("changes", float64(t.End(changes)))
 	stop()
-	// A client that knows more than the disk of a hub that was killed waits until it is reached; one that had what this
-	// node showed through another process is told to list again.
+	// A client that knows more than the disk of a killed hub waits until that is reached. One that had what this node
+	// showed through another process is told to list again.
 	allowed := map[string]int{victim: 2 * crashes}
 	shared.Judge(t, allowed)
 	kept.Judge(t, nil)
 	for _, a := range []*kit.Audience{shared, kept} {
 		for _, l := range t.Pool.NewLists(a.Resource, before[a.Resource]) {
-			// The node's own NodePool, which nothing changes: a hub that never lives for a minute is told no bookmark of it, and
-			// the cloud forgets the revision. What changes is resumed wherever it was.
+			// The node's own NodePool never changes: a hub that never lives for a minute gets no bookmark for it, and
+			// the cloud forgets the revision. Changing resources are resumed wherever they were.
 			if !strings.Contains(l.URI, "fieldSelector=metadata.name") {
 				t.Fail("another list of %s over the WAN: %+v", a.Name, l)
 			}
@@ -124,7 +124,7 @@ func crashAnywhere(t *kit.T) {
 	diskIsRight(t, victim)
 }
 
-// diskIsRight expects a hub that starts with nothing at hand to answer what it had.
+// diskIsRight expects a hub that starts with nothing reachable to answer what it had.
 func diskIsRight(t *kit.T, node string) {
 	t.Must(t.Lab.Cut(t.Ctx, lab.WAN, node, wire.Drop))
 	t.Must(t.Lab.Cut(t.Ctx, lab.LAN, node, wire.Drop))
@@ -151,7 +151,7 @@ func diskIsRight(t *kit.T, node string) {
 	t.Pool.Settled(60 * time.Second)
 }
 
-// filledDisk has things on the disk of every hub, and returns the node to try it with.
+// filledDisk makes every hub store things on its disk, and returns the node to try it with.
 func filledDisk(t *kit.T) string {
 	t.Pool.SettledAway()
 	_, err := load.Services(t.Ctx, t.Cloud, load.Spec{Services: 50, EndpointsEach: 20, Nodes: t.Pool.Nodes()})
@@ -162,8 +162,8 @@ func filledDisk(t *kit.T) string {
 	return node
 }
 
-// rightOrRefused compares what a hub lists with the cloud's content, which must be at rest; 503 will do where it may be
-// that it does not know.
+// rightOrRefused compares what a hub lists with the cloud's content, which must be at rest. 503 is allowed if the hub
+// may not know.
 func rightOrRefused(t *kit.T, node string, refused bool) error {
 	cloud, err := t.Lab.CloudConfig()
 	t.Must(err)

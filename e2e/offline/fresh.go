@@ -16,7 +16,7 @@ import (
 	"yurtcoordinator/internal/lab"
 )
 
-// What a node's disk says is no answer while the cloud can be asked.
+// What a node's disk says is not an answer while the cloud can be asked.
 var freshScenarios = []kit.Scenario{
 	{
 		Name: "online-reboot", Lab: kit.RealKubelets(kit.OnePool), Run: onlineReboot,

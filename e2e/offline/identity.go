@@ -21,8 +21,8 @@ import (
 	"yurtcoordinator/internal/lab/wire"
 )
 
-// shortLife is how long certificates last in a scenario in which they expire. The hub renews when 2/3 to 9/10 of the life is
-// over, of which the cloud's signer says that it began 5 min ago, but not within a minute of the last time.
+// shortLife is how long certificates last in a scenario in which they expire. The hub renews when 2/3 to 9/10 of the
+// life is over (the cloud's signer dates the beginning 5 min back), but not within a minute of the last time.
 const shortLife = 2 * time.Minute
 
 var identityScenarios = []kit.Scenario{
@@ -77,7 +77,7 @@ func join(t *kit.T) {
 	secretive(t, nodes)
 }
 
-// certificateRequests are those in the cloud, by name.
+// certificateRequests returns the requests in the cloud, by name.
 func certificateRequests(t *kit.T) map[string]certificatesv1.CertificateSigningRequest {
 	list, err := t.Cloud.CertificatesV1().CertificateSigningRequests().List(t.Ctx, metav1.ListOptions{
 		FieldSelector: "spec.signerName=" + certificatesv1.KubeAPIServerClientKubeletSignerName,
@@ -113,7 +113,7 @@ func secretive(t *kit.T, nodes []string) {
 	}
 }
 
-// kubeconfigOf is a kubelet's of a node that has joined in another way.
+// kubeconfigOf returns the kubeconfig of a kubelet whose node has joined in another way.
 func kubeconfigOf(t *kit.T, node string) string {
 	access, err := t.Lab.CloudConfigAs(node)
 	t.Must(err)
@@ -127,7 +127,7 @@ func kubeconfigOf(t *kit.T, node string) string {
 	return string(content)
 }
 
-// certificates are the hubs' own, by node.
+// certificates returns the hubs' own certificates, by node.
 func certificates(t *kit.T) map[string]lab.CertificateStatus {
 	all := map[string]lab.CertificateStatus{}
 	for node, h := range t.Pool.Hubs() {
@@ -215,7 +215,7 @@ func renewed(t *kit.T, nodes []string) {
 	}
 }
 
-// expired waits until every hub says that its certificate has, and why it gets no other.
+// expired waits until every hub says that its certificate has expired, and why it gets no other.
 func expired(t *kit.T, nodes []string, why string) {
 	t.Eventually(90*time.Second, "all hubs say that their certificates have expired "+why, func() error {
 		all := certificates(t)
@@ -237,7 +237,7 @@ func valid(all map[string]lab.CertificateStatus, now time.Time) error {
 	return nil
 }
 
-// bootstrapToken is the Secret that makes a token valid.
+// bootstrapToken returns the Secret that makes a token valid.
 func bootstrapToken(token string) *corev1.Secret {
 	id, secret, _ := strings.Cut(token, ".")
 	return &corev1.Secret{

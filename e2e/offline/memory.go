@@ -21,8 +21,8 @@ const (
 	idleAtHub = 6 * time.Minute
 )
 
-// keptInMemory expects a hub with a disk that is full to have what a container needs to start again while the node is cut
-// off, though nobody has read it for long.
+// keptInMemory expects that a hub with a full disk has what a container needs to start again while the node is cut off,
+// even if nobody has read it for long.
 func keptInMemory(t *kit.T, node string) {
 	deployFickle(t, node)
 	_, err := t.Cloud.CoreV1().Secrets(kit.Namespace).Patch(t.Ctx, fickleName, types.MergePatchType,
@@ -46,7 +46,7 @@ func keptInMemory(t *kit.T, node string) {
 	t.Pool.Settled(60 * time.Second)
 }
 
-// deployFickle runs a Pod on a node that is given a Secret by env alone.
+// deployFickle runs a Pod on a node that gets a Secret only by env.
 func deployFickle(t *kit.T, node string) {
 	_, err := t.Cloud.CoreV1().Secrets(kit.Namespace).Create(t.Ctx, &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Name: fickleName}, StringData: map[string]string{"key": "first"},
@@ -67,7 +67,7 @@ func deployFickle(t *kit.T, node string) {
 	fickleHas(t, node, "first")
 }
 
-// crashFickle kills the Pod's container and waits until the next has been given a value.
+// crashFickle kills the Pod's container and waits until the next one got a value.
 func crashFickle(t *kit.T, node, value string) {
 	before := t.Node(node).Processes(fickleCommand)
 	_, err := t.Lab.Output(t.Ctx, node, "pkill", "-9", "-x", "-f", fickleCommand)
@@ -83,7 +83,7 @@ func crashFickle(t *kit.T, node, value string) {
 	t.Figure("crash_to_running_s", fickleHas(t, node, value).Seconds())
 }
 
-// fickleHas waits until the Pod's container runs, and expects it to have been given a value.
+// fickleHas waits until the Pod's container runs, and expects that it got a value.
 func fickleHas(t *kit.T, node, value string) time.Duration {
 	var has string
 	took := t.Eventually(90*time.Second, "the container of the Pod "+fickleName+" runs", func() error {
@@ -100,7 +100,7 @@ func fickleHas(t *kit.T, node, value string) time.Duration {
 	return took
 }
 
-// keptFickle is what the hub says of the Secret that it follows for kubelet.
+// keptFickle returns what the hub says about the Secret that it follows for kubelet.
 func keptFickle(t *kit.T, node string) (lab.KeptStatus, bool) {
 	for _, kept := range t.Pool.Hubs()[node].Kept {
 		if strings.Contains(kept.Selection, "metadata.name="+fickleName) {
@@ -110,7 +110,7 @@ func keptFickle(t *kit.T, node string) (lab.KeptStatus, bool) {
 	return lab.KeptStatus{}, false
 }
 
-// environs are the variables of a node's processes with a command line.
+// environs returns the environments of a node's processes with a command line.
 func environs(t *kit.T, node, command string) []map[string]string {
 	const script = `for p in $(pgrep -x -f "$1"); do tr '\0' '\n' < /proc/$p/environ; echo; done`
 	out, err := t.Lab.Output(t.Ctx, node, "sh", "-c", script, "sh", command)

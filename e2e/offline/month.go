@@ -23,10 +23,10 @@ var monthScenarios = []kit.Scenario{{
 const (
 	monthName = "month"
 	monthPort = 8098
-	// monthStep and monthSteps make 30 days. What is in use is noted in between, as it is in a month that takes its time.
+	// monthStep and monthSteps make 30 days. The hub notes what is in use in between, as in a real month.
 	monthStep, monthSteps = 5 * 24 * time.Hour, 6
-	// monthHold is more than it takes until a hub has seen its file (5 s), noted what is in use (30 s), and collected what
-	// has grown old (60 s).
+	// monthHold is longer than a hub takes to see its file (5 s), note what is in use (30 s), and collect what has
+	// grown old (60 s).
 	monthHold = 70 * time.Second
 	// letGoWithin is how long a kubelet and then a hub follow what nobody reads (5 min each), and somewhat more.
 	letGoWithin = 14 * time.Minute
@@ -87,7 +87,7 @@ func offlineMonth(t *kit.T) {
 	}
 }
 
-// diskClock has the clock of a hub's disk say that so much more time has passed than has.
+// diskClock makes the clock of a hub's disk run ahead by so much.
 func diskClock(t *kit.T, node string, ahead time.Duration) {
 	t.Must(t.Lab.HubSettings(node, fmt.Sprintf("disk-cache-clock-offset: %v\n", ahead)))
 	t.Hold(monthHold, fmt.Sprintf("on the disk of %s it is %.0f days later", node, ahead.Hours()/24))
@@ -106,7 +106,7 @@ func cutOff(t *kit.T, node string) {
 	})
 }
 
-// letGo waits until hubs follow no ConfigMap and no Secret any longer whose name begins so: kubelet has let go of it, too.
+// letGo waits until hubs no longer follow any ConfigMap or Secret whose name begins so: then kubelet has also stopped.
 func letGo(t *kit.T, node, name string) {
 	took := t.Eventually(letGoWithin, "kubelet and hub have let go of what is read for env alone", func() error {
 		h, ok := t.Pool.Hubs()[node]
@@ -123,10 +123,11 @@ func letGo(t *kit.T, node, name string) {
 	t.Figure("let_go_s", took.Seconds())
 }
 
-// monthFixtures are of the month's Pod: each a ConfigMap and a Secret, by whether they are immutable.
+// monthFixtures are the month's Pod's: each is a ConfigMap and a Secret, and maps to whether they are immutable.
 var monthFixtures = map[string]bool{monthName + "-env": false, monthName + "-fixed-env": true, monthName + "-fixed-file": true}
 
-// deployMonth runs a Pod on a node that serves what it was given: by env what can change, by env and as files what can't.
+// deployMonth runs a Pod on a node that serves what it was given: by env what can change, by env and as files what
+// can't.
 func deployMonth(t *kit.T, node string) {
 	for name, immutable := range monthFixtures {
 		meta := metav1.ObjectMeta{Name: name}
@@ -171,7 +172,7 @@ func deployMonth(t *kit.T, node string) {
 	t.Eventually(60*time.Second, "the Pod "+monthName+" answers on "+node, func() error { return monthAnswers(t, node) })
 }
 
-// monthAnswers expects the month's Pod to serve all that it is to be given.
+// monthAnswers expects the month's Pod to serve everything that it must be given.
 func monthAnswers(t *kit.T, node string) error {
 	const want = "month-env-config month-env-secret month-fixed-env-config month-fixed-env-secret " +
 		"month-fixed-file-config month-fixed-file-secret"
@@ -182,7 +183,7 @@ func monthAnswers(t *kit.T, node string) error {
 	return err
 }
 
-// fromConfig and fromSecret are variables with the key of a ConfigMap or Secret.
+// fromConfig and fromSecret return variables with the key of a ConfigMap or Secret.
 func fromConfig(variable, name string) corev1.EnvVar {
 	return corev1.EnvVar{Name: variable, ValueFrom: &corev1.EnvVarSource{ConfigMapKeyRef: &corev1.ConfigMapKeySelector{
 		LocalObjectReference: corev1.LocalObjectReference{Name: name}, Key: "key",

@@ -45,8 +45,8 @@ var offlineScenarios = []kit.Scenario{
 	},
 }
 
-// serversOn are the web servers of a node, by their processes; of a hollow node, which has none, the Pods that its kubelet
-// runs.
+// serversOn returns the web servers of a node, by their processes. A hollow node has none; there it returns the Pods
+// that its kubelet runs.
 func serversOn(t *kit.T, node string) map[string]bool {
 	if t.Config.Kubelet == lab.Hollow {
 		return t.Node(node).HollowPods()
@@ -94,7 +94,7 @@ func offlineRestart(t *kit.T) {
 	healingKeeps(t, node, serversOn(t, node))
 }
 
-// podsPath is where all Pods of a node are listed, as its kubelet does.
+// podsPath returns the path at which a node's kubelet lists its Pods.
 func podsPath(node string) string { return "/api/v1/pods?fieldSelector=spec.nodeName%3D" + node }
 
 // podsAsInTheCloud waits until a node's hub has the node's Pods as the cloud has them.
@@ -126,7 +126,7 @@ func listsAsBefore(t *kit.T, node string, before map[string]any, c lab.Component
 	})
 }
 
-// restartedAlone restarts hub and kubelet of a node that is cut off: no container may be restarted by that.
+// restartedAlone restarts hub and kubelet of a node that is cut off: no container may restart because of that.
 func restartedAlone(t *kit.T, node string, servers map[string]bool) {
 	before, err := t.Node(node).List(podsPath(node))
 	t.Must(err)
@@ -140,7 +140,8 @@ func restartedAlone(t *kit.T, node string, servers map[string]bool) {
 	}
 }
 
-// healingKeeps heals a node's links: the needy Pod goes on in its container, one of those that run, and the cloud learns of it.
+// healingKeeps heals a node's links: the needy Pod continues in one of the running containers, and the cloud learns of
+// it.
 func healingKeeps(t *kit.T, node string, servers map[string]bool) {
 	t.Say("healing")
 	t.Must(t.Lab.Heal(t.Ctx, lab.LAN, node))
@@ -170,7 +171,7 @@ func healingKeeps(t *kit.T, node string, servers map[string]bool) {
 	}
 }
 
-// withoutHub is how long a kubelet is given to do without a hub: many times what it needs with one.
+// withoutHub is how long a kubelet must do without a hub: many times as long as it needs with one.
 const withoutHub = 90 * time.Second
 
 func offlineWithoutHub(t *kit.T) {

@@ -39,7 +39,7 @@ func sendingPods(c lab.Config) lab.Config {
 	return c
 }
 
-// Of the ServiceAccounts that read through a hub.
+// Names of the ServiceAccounts that read through a hub.
 const (
 	readerName, strangerName = "reader", "stranger"
 	settingsName             = "settings"
@@ -97,7 +97,7 @@ func podsOffline(t *kit.T) {
 	refuses(t, stranger, "configmaps", http.StatusForbidden)
 }
 
-// readsTheChange changes the ConfigMap that a Pod reads, and waits until it does.
+// readsTheChange changes the ConfigMap that a Pod reads, and waits until the Pod reads the change.
 func readsTheChange(t *kit.T, reader podClient) {
 	found, err := t.Cloud.CoreV1().ConfigMaps(kit.Namespace).Get(t.Ctx, settingsName, metav1.GetOptions{})
 	t.Must(err)
@@ -178,7 +178,7 @@ func grantReading(t *kit.T) {
 	t.Must(err)
 }
 
-// podClient is what a Pod of a node has, with the token of a ServiceAccount; with no token, if that is empty.
+// podClient is the client of a Pod on a node, with the token of a ServiceAccount; an empty name means no token.
 type podClient struct {
 	kubernetes.Interface
 	name string
@@ -207,7 +207,7 @@ func podClientWith(t *kit.T, node, token string) podClient {
 	return podClient{client, "somebody"}
 }
 
-// podAccess is the way to a node's hub with a token, as a program whose reads are kept.
+// podAccess returns the access to a node's hub with a token, as a program whose reads the hub keeps.
 func podAccess(t *kit.T, node, token string) *rest.Config {
 	access, err := t.Lab.CloudConfig()
 	t.Must(err)
@@ -220,7 +220,7 @@ func podAccess(t *kit.T, node, token string) *rest.Config {
 	}
 }
 
-// read is what a Pod may read, to compare.
+// read returns what a Pod may read, to compare.
 func (c podClient) read(t *kit.T) (config, slices string, err error) {
 	maps, err := c.CoreV1().ConfigMaps(kit.Namespace).List(t.Ctx, metav1.ListOptions{
 		FieldSelector: "metadata.name=" + settingsName,
@@ -264,13 +264,13 @@ func reads(t *kit.T, c podClient) (config, slices string) {
 	return config, slices
 }
 
-// refuses expects that a Pod is refused a list with a code.
+// refuses expects that a Pod's list is refused with a code.
 func refuses(t *kit.T, c podClient, resource string, code int) {
 	client := c.CoreV1().RESTClient()
 	if resource == "endpointslices" {
 		client = c.DiscoveryV1().RESTClient()
 	}
-	// client-go waits and tries again ten times otherwise.
+	// Otherwise client-go waits and tries again ten times.
 	err := client.Get().Namespace(kit.Namespace).Resource(resource).MaxRetries(0).Do(t.Ctx).Error()
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) || int(status.Status().Code) != code {

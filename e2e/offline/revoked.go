@@ -25,19 +25,21 @@ var revokedScenarios = []kit.Scenario{{
 		"one asks every 5 s, and is refused within 10 min; cut off, the node has nothing left for who was refused",
 }}
 
-// Of the ServiceAccounts that lose a right, each at a node of its own.
+// The ServiceAccounts that lose a right, each on its own node.
 const (
 	rareName, steadyName = "rare", "steady"
-	// revokedQuiet is how long the one says nothing, longer than its hub follows anything for nobody (5 min and a half).
+	// revokedQuiet is how long one of them is silent: longer than its hub follows anything that nobody reads (5 min and
+	// a half).
 	revokedQuiet = 6 * time.Minute
-	// steadyEvery is how often somebody asks who asks all the time, revokedBound how long a right may work on for him at most.
+	// steadyEvery is how often the steady one asks. revokedBound is how long a right may work on for it at most.
 	steadyEvery, revokedBound = 5 * time.Second, 10 * time.Minute
-	// revokedForgotten is how long after its first refusal a hub has forgotten (2 min, looked at every 30 s).
+	// revokedForgotten is the time after its first refusal in which a hub forgets (2 min, checked every 30 s).
 	revokedForgotten = 3 * time.Minute
 )
 
-// revokedReads are what they read, and how long the right may work on for who asks all the time: what is followed for each
-// alone, single objects, which the cloud answers, and the pool's resources, of which a permission holds for 5 min.
+// revokedReads are what they read, and how long the right may work on for the one that asks all the time: what is
+// followed for each alone, single objects, which the cloud answers, and the pool's resources, for which a permission
+// holds for 5 min.
 var revokedReads = map[string]struct {
 	uri   string
 	bound time.Duration
@@ -103,7 +105,7 @@ func revokedRight(t *kit.T) {
 	}
 }
 
-// untilRefused asks all the time, until all has been refused several times over or the bound is over, and returns how long
+// untilRefused asks all the time, until everything was refused several times or the bound is over. It returns how long
 // after a moment each was last answered.
 func untilRefused(t *kit.T, c rest.Interface, since time.Time) map[string]time.Duration {
 	last, refused := map[string]time.Duration{}, 0
@@ -128,7 +130,7 @@ func untilRefused(t *kit.T, c rest.Interface, since time.Time) map[string]time.D
 	return last
 }
 
-// codes are what a client's reads are answered with, each tried once; 0 is no answer.
+// codes returns the codes of the answers to a client's reads, each tried once; 0 means no answer.
 func codes(t *kit.T, c rest.Interface) map[string]int {
 	got := map[string]int{}
 	for what, read := range revokedReads {
@@ -148,7 +150,7 @@ func answeredWith(codes map[string]int, want int) bool {
 	return true
 }
 
-// edgeReader is what a program has that says itself, by a header, that its reads are to be kept.
+// edgeReader returns the client of a program that asks by a header that its reads be kept.
 func edgeReader(t *kit.T, node, account string) rest.Interface {
 	access := podAccess(t, node, tokenOf(t, account))
 	access.UserAgent = "agent/lab"
@@ -166,7 +168,7 @@ func (e edgeCached) RoundTrip(r *http.Request) (*http.Response, error) {
 	return e.RoundTripper.RoundTrip(r)
 }
 
-// grantRevocable makes ServiceAccounts that may read, by one ClusterRoleBinding, which has the first one's name.
+// grantRevocable makes ServiceAccounts that may read, by one ClusterRoleBinding with the first one's name.
 func grantRevocable(t *kit.T, names ...string) {
 	var subjects []rbacv1.Subject
 	for _, name := range names {

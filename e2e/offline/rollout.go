@@ -27,9 +27,9 @@ var rolloutScenarios = []kit.Scenario{{
 const (
 	rolloutName        = "rollout"
 	rolloutDeployments = 20
-	// rolloutCommand is what their containers run: a process that nothing else is.
+	// rolloutCommand is what their containers run: no other process has this command line.
 	rolloutCommand = "sleep 86431"
-	// rolloutWithin is three times what a node of this lab may take for its share of 20 Pods.
+	// rolloutWithin is three times as long as a node of this lab may take for its share of 20 Pods.
 	rolloutWithin = 180 * time.Second
 )
 
@@ -62,7 +62,7 @@ func rolloutConfig(t *kit.T) {
 	rolloutValues(t, "new")
 }
 
-// each does something for each number below n at once, and fails if any of it does.
+// each calls do for each number below n at once, and fails if one of the calls does.
 func each(t *kit.T, n int, do func(int) error) {
 	failed := make([]error, n)
 	var all sync.WaitGroup
@@ -90,7 +90,7 @@ func giveRollout(t *kit.T, value string) {
 	}
 }
 
-// deployRollout makes a Deployment of one Pod; those of all are spread over the nodes.
+// deployRollout makes a Deployment of one Pod. The Pods of all Deployments are spread over the nodes.
 func deployRollout(t *kit.T, i int) error {
 	own, all := map[string]string{"deployment": rolloutDeployment(i)}, map[string]string{"app": rolloutName}
 	_, err := t.Cloud.AppsV1().Deployments(kit.Namespace).Create(t.Ctx, &appsv1.Deployment{
@@ -121,7 +121,7 @@ func deployRollout(t *kit.T, i int) error {
 	return err
 }
 
-// rolledOut waits until all Deployments are at their so-manieth revision, and of the Pods before none is left.
+// rolledOut waits until all Deployments are at this revision, and none of the earlier Pods is left.
 func rolledOut(t *kit.T, revision int) {
 	t.Eventually(rolloutWithin, fmt.Sprintf("%d Deployments are at revision %d", rolloutDeployments, revision), func() error {
 		t.Pause(200*time.Millisecond, "rolling out")
@@ -143,8 +143,7 @@ func rolledOut(t *kit.T, revision int) {
 	})
 }
 
-// rolloutValues expects each Pod's container, the only one that it has had, to have been given a value, and returns the Pods
-// by node.
+// rolloutValues expects that each Pod's only container so far got a value, and returns the Pods by node.
 func rolloutValues(t *kit.T, value string) map[string][]string {
 	given := map[string]map[string]string{}
 	for _, node := range t.Pool.Nodes() {

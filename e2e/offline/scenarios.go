@@ -1,5 +1,5 @@
-// Package offline holds the scenarios about nodes that can reach nothing: what a hub's disk and memory are for, and whom they
-// may answer.
+// Package offline holds the scenarios about nodes that can reach nothing: what a hub's disk and memory are for, and
+// whom they may answer.
 package offline
 
 import (
@@ -8,7 +8,7 @@ import (
 	"yurtcoordinator/e2e/kit"
 )
 
-// Scenarios returns the scenarios of this theme, in the order in which they are run.
+// Scenarios returns the scenarios of this theme, in the order of their runs.
 func Scenarios() []kit.Scenario {
 	return slices.Concat(offlineScenarios, freshScenarios, identityScenarios, podScenarios, monthScenarios, rolloutScenarios,
 		revokedScenarios)

@@ -153,7 +153,7 @@ func cloudRefuses(t *kit.T, self, victim string) {
 // refusals returns the lines in which the coordinator has logged a refusal.
 func refusals(t *kit.T) []string { return coordinatorSays(t, "Refused", "refused") }
 
-// coordinatorSays returns the lines of the coordinator's log that have one of these in them.
+// coordinatorSays returns the lines of the coordinator's log that contain one of these texts.
 func coordinatorSays(t *kit.T, texts ...string) []string {
 	path, err := t.Lab.Log(t.Pool.CoordinatorNode(), string(lab.Coordinator))
 	t.Must(err)

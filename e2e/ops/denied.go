@@ -19,14 +19,14 @@ import (
 	"yurtcoordinator/internal/lab"
 )
 
-// What a refusal says must be done instead.
+// Texts of a refusal that say what to do instead.
 const (
 	inTheCloud   = "change them in the cloud"
 	otherAccess  = "each pool's operators have a kubeconfig for its coordinator"
 	tillManifest = `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"new"},"spec":{"containers":[{"name":"c","image":"c"}]}}`
 )
 
-// denied are what an operator tries with kubectl, and what it prints.
+// denied are what an operator tries with kubectl, and what kubectl prints.
 var denied = []struct{ args, stdin, want string }{
 	{"create namespace new", "", inTheCloud},
 	{"create -n shop --validate=false -f -", tillManifest, inTheCloud},
@@ -84,7 +84,7 @@ func opsDenied(t *kit.T) {
 
 	for _, d := range denied {
 		out, err := kubectlSays(t, kubectlRun{place: place{via: atSite}, args: strings.Fields(d.args), stdin: d.stdin})
-		// Of a Node that can't be cordoned kubectl says so, and ends with success.
+		// For a Node that can't be cordoned kubectl says so, and ends with success.
 		if err == nil && !strings.HasPrefix(d.args, "cordon ") || !strings.Contains(out, d.want) {
 			t.Fail("kubectl %s: %v; it prints, want %q:\n%s", d.args, err, d.want, out)
 		}
@@ -127,7 +127,7 @@ func firstOf(out string) string {
 	return line
 }
 
-// othersDenied tries what certificates of others must not do.
+// othersDenied tries what others' certificates must not do.
 func othersDenied(t *kit.T, pod *corev1.Pod) {
 	other, err := t.Lab.CoordinatorConfig(2, lab.Operator)
 	t.Must(err)
@@ -176,7 +176,7 @@ func othersDenied(t *kit.T, pod *corev1.Pod) {
 	strangerDenied(t, "p2-n1")
 }
 
-// strangerDenied tries what a node may do at its own pool's coordinator, as one of another.
+// strangerDenied tries what a node may do at its own pool's coordinator, as a node of another pool.
 func strangerDenied(t *kit.T, node string) {
 	client := t.Pool.Coordinator(node)
 	leases := client.CoordinationV1()

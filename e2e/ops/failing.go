@@ -86,7 +86,7 @@ func failingCloud(t *kit.T) {
 	t.Must(t.Seen.NeverNotReady(node, began))
 }
 
-// bindLate makes a Pod of a node that needs nothing which its hub does not know.
+// bindLate binds a Pod to a node. The Pod needs nothing that the node's hub does not know.
 func bindLate(t *kit.T, node string) {
 	_, err := t.Cloud.CoreV1().Pods(kit.Namespace).Create(t.Ctx, &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: lateName},
@@ -117,7 +117,8 @@ func late(t *kit.T, server kubernetes.Interface) error {
 	return err
 }
 
-// readsWhileFailing reads through a hub as kubelet does: what it has is answered, after one failed try at most.
+// readsWhileFailing reads through a hub as kubelet does: the hub answers with what it has, after at most one failed
+// try.
 func readsWhileFailing(t *kit.T, node string) {
 	access, err := t.Lab.HubConfig(node)
 	t.Must(err)
@@ -137,8 +138,8 @@ func readsWhileFailing(t *kit.T, node string) {
 	}
 }
 
-// balance puts a balancer without servers in the way from a node to the cloud. The function that it returns takes it away,
-// and returns how many requests it refused.
+// balance puts a balancer without servers between a node and the cloud. The returned function removes it, and returns
+// how many requests it refused.
 func balance(t *kit.T, node string) (end func() int) {
 	self, err := os.Executable()
 	t.Must(err)
@@ -164,7 +165,7 @@ func balance(t *kit.T, node string) (end func() int) {
 	toCloud := []string{"OUTPUT", "-p", "tcp", "-d", cloud.Hostname(), "--dport", cloud.Port()}
 	rules := [][]string{
 		slices.Concat(toCloud, []string{"-t", "nat", "-j", "REDIRECT", "--to-ports", strconv.Itoa(balancerPort)}),
-		// What still goes to the cloud itself is of a connection from before.
+		// What still goes to the cloud itself belongs to an earlier connection.
 		slices.Concat(toCloud, []string{"-j", "REJECT", "--reject-with", "tcp-reset"}),
 	}
 	for _, rule := range rules {

@@ -26,15 +26,15 @@ var leakedKeyScenarios = []kit.Scenario{{
 }}
 
 const (
-	// userToKubelets is who coordinators are to kubelets, and so to the cloud.
+	// userToKubelets is the coordinators' user name at kubelets, and so at the cloud.
 	userToKubelets = "openyurt:yurt-coordinator"
 	// connectsNobody is what the policy says.
 	connectsNobody = "known to kubelets only"
-	// bindingBefore is what earlier charts bound that user by.
+	// bindingBefore is the binding of that user in earlier charts.
 	bindingBefore = "openyurt:yurt-coordinator:kubelet-api-admin"
 )
 
-// attempt is a request to the cloud. Where there is no word for why it is refused, RBAC does it.
+// attempt is a request to the cloud. If why is empty, RBAC refuses it.
 type attempt struct{ method, path, why string }
 
 func leakedCoordinatorKey(t *kit.T) {
@@ -100,8 +100,9 @@ func leakedCoordinatorKey(t *kit.T) {
 	}
 }
 
-// coordinatorsKey is the cloud's API server as somebody reaches it who is on the coordinator's node and has the key by which it
-// is known to kubelets. It is in the Secret that this node may read; how he came by it is nothing to the scenario.
+// coordinatorsKey returns access to the cloud's API server for somebody on the coordinator's node who has the key that
+// kubelets know the coordinator by. The key is in the Secret that this node may read; how he got it does not matter
+// here.
 func coordinatorsKey(t *kit.T) (kubernetes.Interface, *rest.Config) {
 	secret, err := t.Cloud.CoreV1().Secrets(edge.NamespaceSystem).Get(t.Ctx, edge.PoolName("p1").CoordinatorSecret(),
 		metav1.GetOptions{})
@@ -121,7 +122,7 @@ func coordinatorsKey(t *kit.T) (kubernetes.Interface, *rest.Config) {
 	return client, access
 }
 
-// attempts are what somebody with that key would try.
+// attempts returns what somebody with that key would try.
 func attempts(t *kit.T) []attempt {
 	const get, post = http.MethodGet, http.MethodPost
 	inShop, system := "/api/v1/namespaces/"+shop, "/api/v1/namespaces/"+edge.NamespaceSystem
@@ -134,7 +135,7 @@ func attempts(t *kit.T) []attempt {
 		{post, system + "/serviceaccounts/default/token", ""}, {post, inShop + "/pods", ""},
 		{post, "/apis/certificates.k8s.io/v1/certificatesigningrequests", ""},
 		{post, "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", ""},
-		// Of these RBAC has the right for kubelets.
+		// RBAC grants these rights for kubelets.
 		{get, inShop + "/pods/" + till + "/proxy/", ""}, {get, inShop + "/services/" + till + "/proxy/", ""},
 		{post, inShop + "/pods/" + till + "/exec?container=till&command=id&stdout=true", ""},
 		{post, inShop + "/pods/" + till + "/attach?container=till&stdout=true", ""},
@@ -153,7 +154,7 @@ func attempts(t *kit.T) []attempt {
 	return all
 }
 
-// refusedInTheCloud expects that every attempt is.
+// refusedInTheCloud expects that every attempt is refused.
 func refusedInTheCloud(t *kit.T, access *rest.Config, attempts []attempt) {
 	client, err := kubernetes.NewForConfig(access)
 	t.Must(err)

@@ -11,19 +11,19 @@ import (
 	"yurtcoordinator/e2e/kit"
 )
 
-// look is a command that prints the same wherever it is asked.
+// look is a command that must print the same at every server.
 type look struct {
 	args   string
 	stdin  string
-	fails  string // what kubectl ends with; empty: success
-	sorted bool   // its lines have no order that is the same everywhere
-	until  string // what comes from there on is each server's own
+	fails  string // how kubectl ends; empty means success
+	sorted bool   // the order of its lines differs between servers
+	until  string // from there on, the output is each server's own
 	stream bool   // by each protocol
 }
 
 var looks = []look{
 	{args: "get nodes -l apps.openyurt.io/nodepool=p1 -o wide"},
-	{args: "get node p1-n1 -o yaml", until: "\nstatus:"}, // kubelet's heartbeat goes on
+	{args: "get node p1-n1 -o yaml", until: "\nstatus:"}, // kubelet's heartbeat continues
 	{args: "get pods -n shop -o wide"},
 	{args: "get pods -n shop --show-labels"},
 	{args: "get pod till -n shop -o yaml"},
@@ -33,7 +33,7 @@ var looks = []look{
 	{args: "get service till -n shop -o yaml"},
 	{args: "get endpointslices -n shop -o yaml"},
 	{args: "describe service till -n shop", sorted: true},
-	{args: "describe node p1-n2", until: "\nEvents:"}, // the node controller's are in the cloud alone
+	{args: "describe node p1-n2", until: "\nEvents:"}, // the node controller's Events are only in the cloud
 	{args: "describe pod till -n shop", sorted: true},
 	{args: "events -n shop --for pod/till", sorted: true},
 	{args: "get events -n shop --field-selector involvedObject.name=till,reason=Started -o name", sorted: true},
@@ -54,7 +54,7 @@ var looks = []look{
 	{args: "get --raw /version"},
 }
 
-// allLooks runs them all.
+// allLooks runs all looks.
 func allLooks(t *kit.T, at place) map[string]string {
 	all := map[string]string{}
 	for _, l := range looks {
@@ -70,7 +70,7 @@ func allLooks(t *kit.T, at place) map[string]string {
 	return all
 }
 
-// lookAt runs one, which must end as it should, and returns what it prints.
+// lookAt runs a look, which must end as it should, and returns its output.
 func lookAt(t *kit.T, at place, l look, protocol string) string {
 	out, err := kubectlSays(t, kubectlRun{place: at, protocol: protocol, args: strings.Fields(l.args), stdin: l.stdin})
 	ended := ""
@@ -83,7 +83,7 @@ func lookAt(t *kit.T, at place, l look, protocol string) string {
 	return out
 }
 
-// untilOr is where an output is cut, which is nowhere if that is not said.
+// untilOr returns out up to where it must be cut; without a cut, all of it.
 func (l look) untilOr(out string) string {
 	if l.until == "" {
 		return out + "\x00"
@@ -91,7 +91,7 @@ func (l look) untilOr(out string) string {
 	return l.until
 }
 
-// sameLooks expects that the coordinator prints what the cloud did.
+// sameLooks expects that the coordinator prints what the cloud printed.
 func sameLooks(t *kit.T, when string, at place, want map[string]string) {
 	goal := fmt.Sprintf("%s, %d commands print at %s what they do in the cloud", when, len(want), at)
 	t.Eventually(30*time.Second, goal, func() error {
@@ -105,7 +105,8 @@ func sameLooks(t *kit.T, when string, at place, want map[string]string) {
 	})
 }
 
-// ownLooks are what a coordinator answers otherwise than the cloud, as there is less in it; and what must and must not be in it.
+// ownLooks are commands that a coordinator answers differently from the cloud, because it has less, with what must and
+// must not be in the output.
 var ownLooks = []struct {
 	look
 	has, lacks []string
@@ -139,7 +140,8 @@ func checkOwnLooks(t *kit.T, at place) {
 	}
 }
 
-// crashPrinted crashes a Pod while the pool is cut off, twice, and expects each kubectl to show it at the coordinator.
+// crashPrinted crashes a Pod twice while the pool is cut off, and expects that each kubectl shows it at the
+// coordinator.
 func crashPrinted(t *kit.T, site kubernetes.Interface) {
 	of := " " + crasherName + " -n " + kit.Namespace
 	crash(t, tillNode)
@@ -177,7 +179,7 @@ func printed(t *kit.T, args, what string, is func(string) bool) {
 	}
 }
 
-// crasherPrintedAlike expects that cloud and coordinator print the same of the Pod that has crashed.
+// crasherPrintedAlike expects that cloud and coordinator print the same about the crashed Pod.
 func crasherPrintedAlike(t *kit.T) {
 	l := look{args: "get pod " + crasherName + " -n " + kit.Namespace + " -o wide"}
 	cloud := normal(lookAt(t, place{via: atCloud}, l, "websocket"), false)

@@ -112,8 +112,9 @@ func opsWhileCut(t *kit.T) {
 	}
 }
 
-// getsIn waits until the coordinator gets into the container. It starts with a certificate that kubelets do not know, until the
-// cluster has signed one; and the first request after it has another fails, since client-go closes all connections then.
+// getsIn waits until the coordinator gets into the container. It starts with a certificate that kubelets do not know,
+// until the cluster has signed one; and the first request after it gets a new one fails, because client-go closes all
+// connections then.
 func getsIn(t *kit.T) {
 	t.Eventually(30*time.Second, "the coordinator gets into the container", func() error {
 		out, err := kubectlSays(t, kubectlRun{place: place{via: atSite}, args: strings.Fields("logs till -n shop -c till")})
@@ -124,8 +125,8 @@ func getsIn(t *kit.T) {
 	})
 }
 
-// deployTill makes the Pod of docs/operations.md and its Service, and waits until its second container has crashed and runs
-// again.
+// deployTill makes the Pod of docs/operations.md and its Service, and waits until its second container has crashed and
+// runs again.
 func deployTill(t *kit.T) {
 	_, err := t.Cloud.CoreV1().Namespaces().Create(t.Ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: shop}},
 		metav1.CreateOptions{})
@@ -181,7 +182,7 @@ func restarts(t *kit.T) string {
 	return restartsOf(p)
 }
 
-// watched expects that `get -w` at the coordinator shows what changes in the cloud.
+// watched expects that `get -w` at the coordinator shows changes in the cloud.
 func watched(t *kit.T) {
 	cmd, err := t.Lab.Kubectl(t.Ctx, atSite, strings.Fields("get pods -n shop -w -L seen"))
 	t.Must(err)
@@ -200,7 +201,7 @@ func watched(t *kit.T) {
 	label("seen-")
 }
 
-// streamsWork tries what goes on until it is ended, and what moves files.
+// streamsWork tries streams that continue until they are ended, and copies of files.
 func streamsWork(t *kit.T, at place) {
 	for protocol := range protocols {
 		start := func(terminal bool, args string) *running {
@@ -232,7 +233,7 @@ func streamsWork(t *kit.T, at place) {
 		atDesk := start(true, "attach -it till -n shop -c desk")
 		says(t, atDesk, what("attach -it"), "press")
 		sized(t, what("attach -it"), atDesk)
-		_ = atDesk.end() // the shell goes on: its Pod counts no restart
+		_ = atDesk.end() // the shell continues: its Pod counts no restart
 		portForwarded(t, what("port-forward"), start(false, "port-forward -n shop pod/till :80"))
 		copied(t, at, protocol)
 	}
@@ -265,7 +266,7 @@ func pageAt(t *kit.T, what, address string) {
 	}
 }
 
-// copied expects that a file comes back as it went.
+// copied expects that a file comes back unchanged.
 func copied(t *kit.T, at place, protocol string) {
 	dir, err := os.MkdirTemp("", "yurtlab-ops-")
 	t.Must(err)
@@ -287,10 +288,10 @@ func copied(t *kit.T, at place, protocol string) {
 	}
 }
 
-// audited are the lines about streams in the coordinator's log.
+// audited returns the lines about streams in the coordinator's log.
 func audited(t *kit.T) []string { return coordinatorSays(t, `"event":"opened"`) }
 
-// streamsAudited expects that the coordinator's log says who has opened which streams, and nothing of what went through.
+// streamsAudited expects that the coordinator's log says who opened which streams, and nothing of their content.
 func streamsAudited(t *kit.T, marker int) {
 	user := fmt.Sprintf(`"user":%q`, edge.PoolName("p1").OperatorUser())
 	pod := "/api/v1/namespaces/shop/pods/till/"

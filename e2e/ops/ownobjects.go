@@ -82,7 +82,8 @@ func ownObjects(t *kit.T) {
 	shownAsInTheCloud(t, site, names, 15*time.Second)
 }
 
-// configuredPod runs a Pod on a node that uses a ConfigMap; another one is used by nobody, but has the web server's name.
+// configuredPod runs a Pod on a node that uses a ConfigMap. It also makes a ConfigMap that nobody uses, with the web
+// server's name.
 func configuredPod(t *kit.T, node string) types.UID {
 	for _, name := range []string{ownConfig, kit.WebName} {
 		_, err := t.Cloud.CoreV1().ConfigMaps(kit.Namespace).Create(t.Ctx, &corev1.ConfigMap{
@@ -107,8 +108,8 @@ func configuredPod(t *kit.T, node string) types.UID {
 	return p.UID
 }
 
-// shownAsInTheCloud waits until the coordinator shows the Nodes, their Pods, what of the ConfigMaps and ServiceAccounts the Pods
-// use, and all Services, exactly as the cloud does.
+// shownAsInTheCloud waits until the coordinator shows the Nodes, their Pods, the ConfigMaps and ServiceAccounts that
+// the Pods use, and all Services, exactly as the cloud does.
 func shownAsInTheCloud(t *kit.T, site kubernetes.Interface, nodes []string, within time.Duration) time.Duration {
 	return t.Eventually(within, "the coordinator shows what the cloud has", func() error {
 		for _, resource := range []string{"nodes", "pods", "configmaps", "services", "serviceaccounts"} {
@@ -128,7 +129,7 @@ func shownAsInTheCloud(t *kit.T, site kubernetes.Interface, nodes []string, with
 	})
 }
 
-// sameShown compares what is of these nodes.
+// sameShown compares the objects of these nodes.
 func sameShown(resource string, nodes []string, cloud, shown map[string]map[string]any) error {
 	of := func(o map[string]any) bool {
 		meta, _ := o["metadata"].(map[string]any)
@@ -170,7 +171,7 @@ func sameShown(resource string, nodes []string, cloud, shown map[string]map[stri
 	return nil
 }
 
-// shownByKubectl compares what kubectl prints, at a moment when the cloud stands still between the two looks at it.
+// shownByKubectl compares what kubectl prints, at a moment when the cloud does not change between its two looks at it.
 func shownByKubectl(t *kit.T, nodes []string) {
 	for _, resource := range []string{"nodes", "pods"} {
 		t.Eventually(20*time.Second, "kubectl get "+resource+" prints the same", func() error {
@@ -224,7 +225,7 @@ func eventsShown(t *kit.T, site kubernetes.Interface, pod types.UID) error {
 	return nil
 }
 
-// relabel puts a node into a pool, or none (null).
+// relabel puts a node into a pool, or into none (null).
 func relabel(t *kit.T, node, pool string) {
 	_, err := t.Cloud.CoreV1().Nodes().Patch(t.Ctx, node, types.MergePatchType,
 		fmt.Appendf(nil, `{"metadata":{"labels":{%q:%s}}}`, edge.LabelNodePool, pool), metav1.PatchOptions{})

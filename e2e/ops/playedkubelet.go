@@ -24,9 +24,9 @@ import (
 	"yurtcoordinator/e2e/kit"
 )
 
-// playedKubelet asks of a hub what a kubelet asks that has Pods and no containers: it watches its Node and its Pods, renews its
-// Lease, and reports the status of its Pods as kubelet's status manager does: one after another, a GET and a PATCH for each; at
-// once when it changes, and every 10 s again what its watch does not show.
+// playedKubelet asks a hub what a kubelet with Pods but no containers asks. It watches its Node and its Pods, renews
+// its Lease, and reports the status of its Pods as kubelet's status manager does: one after another, with a GET and a
+// PATCH for each; at once when it changes, and every 10 s again if its watch does not show it.
 type playedKubelet struct {
 	node      string
 	client    kubernetes.Interface
@@ -38,7 +38,7 @@ type playedKubelet struct {
 	mu    sync.Mutex
 	round int32              // restarts of every container
 	since time.Time          // of this round
-	wrote map[string]written // of each Pod, its first of this round
+	wrote map[string]written // by Pod, the first write of this round
 }
 
 // written is a status that was sent.
@@ -100,18 +100,18 @@ func (k *playedKubelet) run(ctx context.Context) {
 	}
 }
 
-// change has every container be in another round.
+// change puts every container into another round.
 func (k *playedKubelet) change(round int32) {
 	k.mu.Lock()
 	k.round, k.since, k.wrote = round, time.Now(), map[string]written{}
 	k.mu.Unlock()
 	select {
 	case k.kick <- struct{}{}:
-	default: // it has been told so already
+	default: // it was already told
 	}
 }
 
-// writes are the first of each Pod in a round, which must be the present one.
+// writes returns the first write of each Pod in a round, which must be the present one.
 func (k *playedKubelet) writes(round int32) map[string]written {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -121,7 +121,7 @@ func (k *playedKubelet) writes(round int32) map[string]written {
 	return maps.Clone(k.wrote)
 }
 
-// behind is how many Pods its watch shows in another round.
+// behind returns how many Pods its watch shows in another round.
 func (k *playedKubelet) behind() (n int) {
 	k.mu.Lock()
 	round := k.round
@@ -134,7 +134,8 @@ func (k *playedKubelet) behind() (n int) {
 	return n
 }
 
-// report writes the status of those Pods whose watch shows another. One that cannot be written is tried again, as kubelet does.
+// report writes the status of the Pods whose watch shows another one. Like kubelet, it tries again what it could not
+// write.
 func (k *playedKubelet) report(ctx context.Context) {
 	k.mu.Lock()
 	round, since := k.round, k.since
@@ -167,7 +168,7 @@ func (k *playedKubelet) note(round int32, pod string, w written) {
 	}
 }
 
-// statusPatch is what kubelet sends to bring a Pod to a status.
+// statusPatch returns what kubelet sends to bring a Pod to a status.
 func statusPatch(p *corev1.Pod, status corev1.PodStatus) ([]byte, error) {
 	before, err := json.Marshal(corev1.Pod{Status: p.Status})
 	if err != nil {
@@ -180,7 +181,7 @@ func statusPatch(p *corev1.Pod, status corev1.PodStatus) ([]byte, error) {
 	return strategicpatch.CreateTwoWayMergePatch(before, after, corev1.Pod{})
 }
 
-// playedStatus is that of a Pod whose container was restarted so many times, the last time at a moment.
+// playedStatus returns the status of a Pod whose container restarted so many times, the last time at a moment.
 func playedStatus(p *corev1.Pod, round int32, since time.Time) corev1.PodStatus {
 	s := *p.Status.DeepCopy()
 	at := metav1.NewTime(since.Truncate(time.Second))

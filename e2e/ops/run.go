@@ -20,7 +20,7 @@ import (
 	"yurtcoordinator/e2e/kit"
 )
 
-// protocols are the environments of kubectl's two ways to get a stream.
+// protocols are the environments for kubectl's two ways to get a stream.
 var protocols = map[string][]string{
 	"websocket": {"KUBECTL_REMOTE_COMMAND_WEBSOCKETS=true", "KUBECTL_PORT_FORWARD_WEBSOCKETS=true"},
 	"spdy":      {"KUBECTL_REMOTE_COMMAND_WEBSOCKETS=false", "KUBECTL_PORT_FORWARD_WEBSOCKETS=false"},
@@ -28,7 +28,7 @@ var protocols = map[string][]string{
 
 const (
 	commandTimeout = 30 * time.Second
-	// terminalRows and terminalColumns are the size of the terminals that kubectl is given.
+	// terminalRows and terminalColumns are the size of kubectl's terminals.
 	terminalRows, terminalColumns = 33, 77
 )
 
@@ -67,7 +67,7 @@ func kubectlFor(ctx context.Context, t *kit.T, r kubectlRun) (*exec.Cmd, error) 
 	return cmd, nil
 }
 
-// kubectlSays runs kubectl to its end, and returns all that it prints, and what it ended with if that is not success.
+// kubectlSays runs kubectl to its end. It returns its whole output, and how it ended if not with success.
 func kubectlSays(t *kit.T, r kubectlRun) (string, error) {
 	ctx, cancel := context.WithTimeout(t.Ctx, commandTimeout)
 	defer cancel()
@@ -83,19 +83,19 @@ func kubectlSays(t *kit.T, r kubectlRun) (string, error) {
 	return string(out), err
 }
 
-// running is a program that is left running: a log that is followed, a port, a terminal.
+// running is a program that keeps running: a followed log, a port, a terminal.
 type running struct {
 	cmd   *exec.Cmd
 	input io.WriteCloser
-	// terminal is what it is on, and nil if that is none.
+	// terminal is the program's terminal; nil means none.
 	terminal *os.File
-	ended    chan error // has what it ended with
+	ended    chan error // receives how it ended
 
 	mu  sync.Mutex
 	out bytes.Buffer
 }
 
-// Write takes in what the program prints.
+// Write takes in the program's output.
 func (r *running) Write(p []byte) (int, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -108,7 +108,7 @@ func (r *running) printed() string {
 	return r.out.String()
 }
 
-// begin starts a program, on a terminal of its own if that is wanted.
+// begin starts a program, on a new terminal if wanted.
 func begin(t *kit.T, cmd *exec.Cmd, terminal bool) *running {
 	r := &running{cmd: cmd, ended: make(chan error, 1)}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
@@ -141,7 +141,7 @@ func begin(t *kit.T, cmd *exec.Cmd, terminal bool) *running {
 	return r
 }
 
-// end kills a program and all that it has started, and returns what it ended with.
+// end kills a program and everything that it started, and returns how it ended.
 func (r *running) end() error {
 	_ = syscall.Kill(-r.cmd.Process.Pid, syscall.SIGKILL) // it may have ended
 	return <-r.ended
@@ -157,7 +157,7 @@ func says(t *kit.T, r *running, what, want string) {
 	})
 }
 
-// sized expects that the shell which is at the other end knows the size of the terminal here, also when that changes.
+// sized expects that the shell at the other end knows the size of the terminal here, also after a change.
 func sized(t *kit.T, what string, shell *running) {
 	for _, size := range []unix.Winsize{{Row: terminalRows, Col: terminalColumns}, {Row: 20, Col: 100}} {
 		t.Must(unix.IoctlSetWinsize(int(shell.terminal.Fd()), unix.TIOCSWINSZ, &size))
@@ -168,7 +168,7 @@ func sized(t *kit.T, what string, shell *running) {
 	}
 }
 
-// openTerminal makes a pair of a pseudoterminal.
+// openTerminal returns the two ends of a pseudoterminal.
 func openTerminal() (master, slave *os.File, err error) {
 	master, err = os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
 	if err != nil {
@@ -201,7 +201,7 @@ var (
 	placeOfTime = "TIME"
 )
 
-// normal is what kubectl prints without what differs between two looks, the lines of a table in the order of the alphabet.
+// normal returns kubectl's output without what differs between two looks; if sorted is set, with sorted lines.
 func normal(out string, sorted bool) string {
 	out = revisions.ReplaceAllString(out, "")
 	for _, times := range []*regexp.Regexp{clockTimes, wireTimes, ages} {

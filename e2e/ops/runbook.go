@@ -13,10 +13,10 @@ import (
 	"yurtcoordinator/e2e/kit"
 )
 
-// runbook is docs/operations.md: its commands, in the order in which they stand there.
+// runbook is docs/operations.md: its commands in their order.
 type runbook struct {
 	commands []docCommand
-	dir      string // where they are run
+	dir      string // where the commands run
 	path     string // has a kubectl that is on the lab's network
 	environ  []string
 	settings map[string]string // what the document exports
@@ -25,7 +25,7 @@ type runbook struct {
 // docCommand is a line of a code block.
 type docCommand struct {
 	text   string
-	before bool // stands under the heading of what is to be done before it is needed
+	before bool // it stands under the heading of what to do in advance
 }
 
 // docCommands reads the commands in a document's code blocks. Each line there must be one.
@@ -52,7 +52,7 @@ func docCommands(text string) ([]docCommand, error) {
 	return all, nil
 }
 
-// goesOn says whether a command ends only when it is ended.
+// goesOn reports whether a command ends only when somebody ends it.
 func (c docCommand) goesOn() bool {
 	words := strings.Fields(c.text)
 	return slices.Contains(words, "-f") || slices.Contains(words, "-w") || slices.Contains(words, "attach") ||
@@ -61,7 +61,7 @@ func (c docCommand) goesOn() bool {
 
 func (c docCommand) onTerminal() bool { return slices.Contains(strings.Fields(c.text), "-it") }
 
-// newRunbook reads the document and prepares a place where its commands are run.
+// newRunbook reads the document and prepares a place to run its commands.
 func newRunbook(t *kit.T) *runbook {
 	text, err := os.ReadFile(filepath.Join(t.Config.Chart, "..", "..", "..", "docs", "operations.md"))
 	t.Must(err)
@@ -73,7 +73,7 @@ func newRunbook(t *kit.T) *runbook {
 	t.Background.Add(1)
 	context.AfterFunc(t.Ctx, func() {
 		defer t.Background.Done()
-		_ = os.RemoveAll(b.dir) // a leftover there harms nobody
+		_ = os.RemoveAll(b.dir) // a leftover there does no harm
 	})
 	cmd, err := t.Lab.Kubectl(t.Ctx, atCloud, nil)
 	t.Must(err)
@@ -93,7 +93,7 @@ func newRunbook(t *kit.T) *runbook {
 	return b
 }
 
-// run tries what is to be done before, or all the others.
+// run tries the commands to run in advance, or all others.
 func (b *runbook) run(t *kit.T, before bool) {
 	n := 0
 	for _, c := range b.commands {
@@ -130,7 +130,8 @@ func (b *runbook) command(ctx context.Context, c docCommand) *exec.Cmd {
 	return cmd
 }
 
-// try runs a command of the document. What goes on must print something, and a terminal's must do what is typed there.
+// try runs a command of the document. One that continues must print something, and one on a terminal must do what is
+// typed there.
 func (b *runbook) try(t *kit.T, c docCommand) {
 	ctx, cancel := context.WithTimeout(t.Ctx, commandTimeout)
 	defer cancel()

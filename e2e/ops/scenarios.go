@@ -1,5 +1,5 @@
-// Package ops holds the scenarios about what people on site see and do while the cloud does not answer, and what the coordinator
-// refuses.
+// Package ops holds the scenarios about what people on site see and do while the cloud does not answer, and what the
+// coordinator refuses.
 package ops
 
 import (
@@ -8,7 +8,7 @@ import (
 	"yurtcoordinator/e2e/kit"
 )
 
-// Scenarios returns the scenarios of this theme, in the order in which they are run.
+// Scenarios returns the scenarios of this theme, in the order of their runs.
 func Scenarios() []kit.Scenario {
 	return slices.Concat(accessScenarios, streamScenarios, ownObjectScenarios, opsScenarios, statusScenarios, failingScenarios,
 		stormScenarios, leakedKeyScenarios)

@@ -27,8 +27,8 @@ var statusScenarios = []kit.Scenario{{
 
 const (
 	crasherName = "crasher"
-	crasherArgs = "sleep 7654321" // nobody else runs it
-	// backOff is the reason of the Event about a container that crashes again and again.
+	crasherArgs = "sleep 7654321" // no other process has this command line
+	// backOff is the reason of the Event about a container that crashes repeatedly.
 	backOff = "BackOff"
 )
 
@@ -75,7 +75,7 @@ func statusWhileCut(t *kit.T) {
 	healedAgree(t, site, "pool/p1", uid, 3)
 }
 
-// deployCrasher runs a Pod on a node that can be crashed, and stays there whatever the cloud thinks of the node.
+// deployCrasher runs a Pod on a node that can be made to crash, and stays there whatever the cloud thinks of the node.
 func deployCrasher(t *kit.T, node string) types.UID {
 	p, err := t.Cloud.CoreV1().Pods(kit.Namespace).Create(t.Ctx, &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: crasherName},
@@ -96,7 +96,7 @@ func deployCrasher(t *kit.T, node string) types.UID {
 	return p.UID
 }
 
-// allDown waits until hubs know that the cloud cannot be reached, and that the coordinator can.
+// allDown waits until hubs know that the cloud can't be reached, and that the coordinator can.
 func allDown(t *kit.T, nodes ...string) {
 	t.Eventually(20*time.Second, "the hubs call the cloud down", func() error {
 		for name, h := range t.Pool.Hubs() {
@@ -154,7 +154,7 @@ func heartbeatShown(t *kit.T, site kubernetes.Interface, node string, since time
 	})
 }
 
-// reviewed expects that kubelet is told who may use it, by somebody: not whom nobody has ever asked about.
+// reviewed expects that kubelet gets an answer about who may use it. Somebody must have asked about that user before.
 func reviewed(t *kit.T, node string) {
 	config, err := t.Lab.HubConfig(node)
 	t.Must(err)
@@ -174,7 +174,7 @@ func reviewed(t *kit.T, node string) {
 	}
 }
 
-// events are a server's about the Pod, by name.
+// events returns a server's Events about the Pod, by name.
 func events(t *kit.T, server kubernetes.Interface, pod types.UID) map[string]corev1.Event {
 	list, err := server.CoreV1().Events(kit.Namespace).List(t.Ctx, metav1.ListOptions{
 		FieldSelector: "involvedObject.uid=" + string(pod),
@@ -196,7 +196,8 @@ func hasEvent(all map[string]corev1.Event, reason string) error {
 	return fmt.Errorf("no Event %s among %d", reason, len(all))
 }
 
-// healedAgree heals a link, and expects the cloud to have what the coordinator has shown: the restarts, and each Event once.
+// healedAgree heals a link, and expects that the cloud has what the coordinator has shown: the restarts, and each Event
+// once.
 func healedAgree(t *kit.T, site kubernetes.Interface, target string, uid types.UID, restarts int32) {
 	shown := events(t, site, uid)
 	process := t.Node(nodeOfCrasher(t, site)).Processes(crasherArgs)

@@ -37,11 +37,12 @@ var stormScenarios = []kit.Scenario{{
 const (
 	stormPods      = 100 // on each node
 	stormNamespace = "storm"
-	// stormMost is the coordinator's budget, of RSS at any moment: that of DESIGN §8 for objects that are patched all the time.
-	// (The one for 1000 Pods and 500 Nodes, 180 MB, is of a coordinator where nobody changes or watches anything.)
+	// stormMost is the coordinator's budget of RSS at any moment: that of DESIGN §8 for objects that are patched all
+	// the time. (The budget for 1000 Pods and 500 Nodes, 180 MB, is for a coordinator where nobody changes or watches
+	// anything.)
 	stormMost = 256.0 * (1 << 20)
-	// stormShown is within which all 3000 changes are shown. A kubelet alone needs 2 s to write its 100 (50 requests a second);
-	// all of them, the cloud's API server and etcd share this machine.
+	// stormShown is the time in which all 3000 changes must be shown. A kubelet alone needs 2 s to write its 100 (50
+	// requests a second); all kubelets, the cloud's API server and etcd share this machine.
 	stormShown = 2 * time.Minute
 )
 
@@ -77,7 +78,7 @@ func statusStorm(t *kit.T) {
 	allDown(t, t.Pool.Nodes()...)
 	s.blow("cut")
 	s.memory("cut")
-	s.within() // before this scenario reads everything as JSON, again and again
+	s.within() // before this scenario itself reads everything as JSON repeatedly
 	t.Must(t.Lab.Heal(t.Ctx, lab.WAN, "pool/p1"))
 	healed := time.Now()
 	s.agree(2 * time.Minute)
@@ -136,7 +137,7 @@ func (s *storm) makePods() {
 	s.Say("%d Pods were made in %.1f s", len(s.Pool.Nodes())*stormPods, time.Since(began).Seconds())
 }
 
-// stormPod is a Pod as large as those of real workloads are.
+// stormPod returns a Pod as large as those of real workloads.
 func stormPod(node string, i int) *corev1.Pod {
 	var env []corev1.EnvVar
 	for e := range 20 {
@@ -180,7 +181,7 @@ func (s *storm) begin() {
 	})
 }
 
-// shownRounds is when an operator's watch at the coordinator has first shown each Pod in the round that it is in.
+// shownRounds records when an operator's watch at the coordinator first showed each Pod in its present round.
 type shownRounds struct {
 	mu sync.Mutex
 	at map[string]map[int32]time.Time
@@ -236,7 +237,7 @@ func (s *storm) watchSite() {
 	})
 }
 
-// blow changes the status of all Pods at once, and waits until the coordinator shows all of them so.
+// blow changes the status of all Pods at once, and waits until the coordinator shows all changes.
 func (s *storm) blow(when string) {
 	s.round++
 	began := time.Now()
@@ -259,7 +260,7 @@ func (s *storm) blow(when string) {
 			answered = append(answered, w.took)
 		}
 	}
-	// A write that is shown may not be answered yet.
+	// A shown write may not be answered yet.
 	if len(sent) < want-len(s.kubelets) {
 		s.Fail("%d of %d Pods were written about", len(sent), want)
 	}
@@ -316,14 +317,14 @@ func (s *storm) agree(within time.Duration) {
 	})
 }
 
-// memory says what the coordinator's process has.
+// memory prints the memory of the coordinator's process.
 func (s *storm) memory(when string) {
 	m := s.coordinatorMemory()
 	s.Figure(when+"_rss_mib", m["VmRSS"]/(1<<20))
 	s.Figure(when+"_anonymous_mib", m["RssAnon"]/(1<<20))
 }
 
-// within holds the most that the coordinator has ever had against the budget.
+// within compares the most that the coordinator has ever used with the budget.
 func (s *storm) within() {
 	most := s.coordinatorMemory()["VmHWM"]
 	s.Figure("most_rss_mib", most/(1<<20))
@@ -362,7 +363,7 @@ func memoryIn(status string) (map[string]float64, error) {
 	return all, nil
 }
 
-// roundOf is the round that a Pod's status is of.
+// roundOf returns the round of a Pod's status.
 func roundOf(p *corev1.Pod) int32 {
 	if len(p.Status.ContainerStatuses) == 0 {
 		return 0

@@ -35,7 +35,7 @@ var streamScenarios = []kit.Scenario{{
 		"big bodies, failures as Status",
 }}
 
-// forwardToHub listens on a loopback address and passes connections on to a node's hub, for clients that dial by
+// forwardToHub listens on a loopback address and forwards connections to a node's hub, for clients that dial by
 // themselves. It returns an administrator's access through the hub.
 func forwardToHub(t *kit.T, node string) *rest.Config {
 	l, err := (&net.ListenConfig{}).Listen(t.Ctx, "tcp", "127.0.0.1:0")
@@ -64,7 +64,7 @@ func relay(t *kit.T, conn net.Conn, hub *rest.Config) {
 	defer there.Close()
 	defer context.AfterFunc(t.Ctx, func() { conn.Close(); there.Close() })()
 	var both sync.WaitGroup
-	both.Go(func() { _, _ = io.Copy(there, conn); there.Close() }) // either end closing ends both: enough for a test
+	both.Go(func() { _, _ = io.Copy(there, conn); there.Close() }) // a closed end closes both: enough for a test
 	both.Go(func() { _, _ = io.Copy(conn, there); conn.Close() })
 	both.Wait()
 }
@@ -98,7 +98,7 @@ func streams(t *kit.T) {
 	t.Say("the cloud's refusals arrive as they are")
 }
 
-// watchThrough changes an object in the cloud and expects a watch through the hub to tell it at once.
+// watchThrough changes an object in the cloud and expects that a watch through the hub delivers it at once.
 func watchThrough(t *kit.T, access *rest.Config, contentType string) {
 	access = rest.CopyConfig(access)
 	access.ContentType = contentType
@@ -137,7 +137,7 @@ func watchThrough(t *kit.T, access *rest.Config, contentType string) {
 		float64(worst.Microseconds())/1000)
 }
 
-// bigBody sends and fetches an object of almost the size that etcd takes.
+// bigBody sends and fetches an object of almost the largest size that etcd accepts.
 func bigBody(t *kit.T, client kubernetes.Interface) {
 	big := &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Name: "big"},
@@ -221,7 +221,7 @@ func forwardsPorts(t *kit.T, access *rest.Config, client kubernetes.Interface, t
 	}
 }
 
-// followsLogs starts a Pod that writes a line each 200 ms and expects them as they come.
+// followsLogs starts a Pod that writes a line each 200 ms and expects the lines as they are written.
 func followsLogs(t *kit.T, client kubernetes.Interface, target kit.PodAt) {
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: "talker"},

@@ -11,15 +11,15 @@ import (
 	"yurtcoordinator/internal/lab/load"
 )
 
-// programs are clients of the hubs that nobody has changed for us: client-go's informers, with kube-proxy's selectors, on
-// every node, and a kubectl that somebody leaves running on one.
+// programs are unmodified clients of the hubs: client-go's informers with kube-proxy's selectors on every node, and a
+// kubectl that somebody leaves running on one node.
 type programs struct {
 	informers map[string]*load.Follower
 	node      string // kubectl's
 	kubectl   *kit.KubectlWatch
 }
 
-// runPrograms starts them.
+// runPrograms starts programs.
 func runPrograms(t *kit.T, nodes []string) *programs {
 	last := nodes[len(nodes)-1]
 	p := &programs{map[string]*load.Follower{}, last, t.Node(last).KubectlWatch()}
@@ -34,12 +34,12 @@ func runPrograms(t *kit.T, nodes []string) *programs {
 	return p
 }
 
-// judge waits until all have what the cloud has, where nothing must change any more, and expects that kubectl did not have
-// to be started again more often than allowed says for its node.
+// judge waits until all have what the cloud has, where nothing may change any more, and expects that kubectl did not
+// restart more often than allowed says for its node.
 func (p *programs) judge(t *kit.T, allowed map[string]int) {
 	want, err := load.Read(t.Ctx, t.Cloud, load.KubeProxy())
 	t.Must(err)
-	// client-go waits up to a minute between tries after it was refused several times.
+	// client-go waits up to a minute between tries after several refusals.
 	ctx, cancel := context.WithTimeout(t.Ctx, 90*time.Second)
 	defer cancel()
 	for node, f := range p.informers {

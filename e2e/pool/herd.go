@@ -65,8 +65,9 @@ func thunderingHerd(t *kit.T) {
 		during()
 		h.all(lab.Start)
 	}, 0)
-	// A kube-apiserver that has just started says 410 to who is behind the latest write of any kind. Then each leader lists,
-	// and a follower here and there that has not heard of its leader for too long: all of them share this machine.
+	// A kube-apiserver that has just started answers 410 to every client that is behind the latest write of any kind.
+	// Then each leader lists, and so does a follower here and there that has not heard from its leader for too long:
+	// all of them share this machine.
 	h.fault("cloud", func(func()) {
 		t.Must(t.Lab.Cloud(t.Ctx, lab.Restart, lab.KubeAPIServer))
 	}, 4)
@@ -76,8 +77,8 @@ func herdLoad(t *kit.T) load.Spec {
 	return load.Spec{Services: 200, EndpointsEach: 20, Nodes: t.Pool.Nodes()}
 }
 
-// fault breaks something for all hubs at once, has the load change in between, and expects each pool to list no resource more
-// often than most times.
+// fault breaks something for all hubs at once, has the load change meanwhile, and expects that each pool lists no
+// resource more than most times.
 func (h *herd) fault(name string, do func(during func()), most int) {
 	h.Say("fault: %s", name)
 	h.since = time.Now()
@@ -144,7 +145,7 @@ func (h *herd) current(within time.Duration, when string) {
 	})
 }
 
-// used has programs on each node read what the hub has a copy of, and what it keeps for them alone.
+// used runs programs on each node that read what the hub has a copy of, and what it keeps for them alone.
 func (h *herd) used() {
 	var g errgroup.Group
 	g.SetLimit(16)

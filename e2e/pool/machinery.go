@@ -33,8 +33,8 @@ var machineryScenarios = []kit.Scenario{{
 		"from what the hub keeps; client-go's informers and kubectl too",
 }}
 
-// apiMachinery runs the suite twice: with an administrator's token, which the hub passes on, and as the node, whose reads
-// the hub answers itself where it can.
+// apiMachinery runs the suite twice: with an administrator's token, which the hub forwards, and as the node, whose
+// reads the hub answers itself where it can.
 func apiMachinery(t *kit.T) {
 	node := t.Pool.Follower(t.Pool.Settled(30 * time.Second))
 	token := administrator(t, "machinery")
@@ -51,7 +51,7 @@ func apiMachinery(t *kit.T) {
 	withToken := machinery.Suite{
 		Truth:  machinery.Side{Name: "cloud, with a token", Slug: "direct", Reader: direct, Writer: direct},
 		Others: []machinery.Side{{Name: machinery.HubToken, Slug: "hub", Reader: byHub, Writer: byHub}},
-		// What the hub passes on it passes on whatever it is.
+		// What the hub forwards, it forwards unseen.
 		Kinds: []string{"endpointslices", "configmaps", "widgets"}, Admin: asAdmin, Parallel: 8,
 	}
 	own, err := t.Lab.CloudConfigFrom(node)
@@ -99,7 +99,7 @@ func access(t *kit.T, config *rest.Config, header http.Header) *machinery.Access
 	return a
 }
 
-// administrator makes a ServiceAccount that may do anything, and returns a token of it.
+// administrator makes a ServiceAccount with all rights, and returns a token for it.
 func administrator(t *kit.T, name string) string {
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	_, err := t.Cloud.CoreV1().ServiceAccounts(kit.Namespace).Create(t.Ctx, account, metav1.CreateOptions{})
@@ -119,7 +119,7 @@ func bind(t *kit.T, name, role string, subject rbacv1.Subject) {
 	t.Must(err)
 }
 
-// readers lets a node read what the suite is about, which nodes may not read by themselves.
+// readers lets a node read what the suite is about, which nodes by themselves must not read.
 func readers(t *kit.T, node string) {
 	read := func(groups []string, resources ...string) rbacv1.PolicyRule {
 		return rbacv1.PolicyRule{APIGroups: groups, Resources: resources, Verbs: []string{"get", "list", "watch"}}
@@ -144,7 +144,7 @@ func nodeUser(node string) rbacv1.Subject {
 	return rbacv1.Subject{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: "system:node:" + node}
 }
 
-// nodeReads waits until the API servers know what the node may.
+// nodeReads waits until the API servers know the node's new rights.
 func nodeReads(t *kit.T, node string) func(context.Context, machinery.Side) error {
 	own, err := t.Lab.CloudConfigFrom(node)
 	t.Must(err)
@@ -167,8 +167,8 @@ func nodeReads(t *kit.T, node string) func(context.Context, machinery.Side) erro
 	}
 }
 
-// kubectlSame compares what kubectl prints on the sides of a suite. Those of one that only reads look at what the
-// administrator has made.
+// kubectlSame compares what kubectl prints on the sides of a suite. If the suite only reads, kubectl looks at what the
+// administrator made.
 func kubectlSame(t *kit.T, suite machinery.Suite) error {
 	dir, err := os.MkdirTemp("", "machinery-")
 	t.Must(err)

@@ -33,7 +33,7 @@ var oneCopyScenarios = []kit.Scenario{
 }
 
 func largeCopy(nodes int) kit.Scenario {
-	// Without hubs each change is sent as many times as there are nodes: to thirty, two processors sent 30 to 50 a second.
+	// Without hubs each change is sent once per node: to thirty nodes, two processors sent 30 to 50 a second.
 	churn := time.Duration(max(30, 2*nodes)) * time.Second
 	return kit.Scenario{
 		Name: fmt.Sprintf("one-copy-%d", nodes), Lab: oneCopyPool(nodes),
@@ -43,7 +43,7 @@ func largeCopy(nodes int) kit.Scenario {
 	}
 }
 
-// oneCopyPool has hubs and nothing else that uses the WAN. They keep nothing on disk: each start is to be a first one.
+// oneCopyPool has hubs and nothing else that uses the WAN. They keep nothing on disk: each start must be a first one.
 func oneCopyPool(nodes int) lab.Config {
 	return lab.Config{
 		Pools: 1, Nodes: nodes, Timing: lab.Quick, Kubelet: lab.Hollow, NoKubelet: true, NoProxy: true,
@@ -54,18 +54,18 @@ func oneCopyPool(nodes int) lab.Config {
 // copyCase is a load, and what is done with it.
 type copyCase struct {
 	services, endpoints int
-	// quiet is how long nothing happens, to see what nodes send that have nothing to tell. Of thirty nodes with kubelets that is
-	// a fifth of what they send in a rolling update: seen for too short a time, it is no measure.
+	// quiet is how long nothing happens, to see what nodes send that have nothing to report. For thirty nodes with
+	// kubelets that is a fifth of what they send in a rolling update, so a short time would not measure it.
 	quiet time.Duration
-	// churn is how long the load changes, perSecond times: in whole turns of a rolling update, which takes an object
-	// three changes, so that it is as large after it.
+	// churn is how long the load changes, perSecond times a second: in whole rounds of a rolling update, which takes
+	// three changes of an object, so that the object is as large after it.
 	perSecond float64
 	churn     time.Duration
-	// both: clients read Services and EndpointSlices; else EndpointSlices alone.
+	// both says that clients read Services and EndpointSlices; otherwise only EndpointSlices.
 	both bool
 }
 
-// agents are the names that the clients have in the audit log.
+// The clients' names in the audit log.
 const (
 	directAgent = "one-copy-direct"
 	hubAgent    = "one-copy-hub"
@@ -85,7 +85,7 @@ func (p phase) total() float64 {
 	return sum
 }
 
-// most is the node whose link carried the most.
+// most returns the node whose link carried the most.
 func (p phase) most() string {
 	most := ""
 	for _, node := range slices.Sorted(maps.Keys(p.bytes)) {
@@ -96,7 +96,7 @@ func (p phase) most() string {
 	return most
 }
 
-// during measures do.
+// during measures the traffic while do runs.
 func during(t *kit.T, what string, do func()) phase {
 	t.Must(t.Lab.MarkTraffic(t.Ctx))
 	began := time.Now()
@@ -113,7 +113,7 @@ func during(t *kit.T, what string, do func()) phase {
 	return p
 }
 
-// less is what a phase carried beyond what as much of a quiet time does.
+// less returns what a phase carried beyond what a quiet time of that length carries.
 func (p phase) less(quiet phase) float64 {
 	return p.total() - quiet.total()/quiet.took.Seconds()*p.took.Seconds()
 }
@@ -172,7 +172,7 @@ func (c copyCase) run(t *kit.T) {
 	t.Figure("update_pool_bytes", update)
 	t.Figure("update_pool_ratio", update/oneUpdate)
 	t.Figure("fill_pool_ratio", fill/oneFill)
-	// The whole of it: a start, a fill, clients and churn, beside what one node's own copy of it would be.
+	// The whole of it: a start, a fill, clients and churn, compared with one node's own copy.
 	total := fill + s.fill.less(quiet) + s.churn.less(quiet)
 	t.Figure("total_pool_ratio", total/(oneFill+oneUpdate*float64(s.updates)))
 	for what, ratio := range map[string]float64{"the fill": fill / oneFill, "an update": update / oneUpdate} {
@@ -185,8 +185,9 @@ func (c copyCase) run(t *kit.T) {
 	}
 }
 
-// startEvery is the time between two hubs' starts. All of them share this machine's processors: thirty at once are slower
-// than any real one, and those whose first probe of the coordinator takes more than a second don't wait for the pool.
+// startEvery is the time between two hubs' starts. All of them share this machine's processors: thirty at once are
+// slower than any real one, and a hub whose first probe of the coordinator takes more than a second does not wait for
+// the pool.
 const startEvery = 200 * time.Millisecond
 
 // killPool ends all hubs of the first pool and its coordinator.
@@ -197,8 +198,8 @@ func killPool(t *kit.T) {
 	}
 }
 
-// startPool starts the first pool's coordinator and, when that serves, its hubs. It returns when every hub has the shared
-// resources from where it should.
+// startPool starts the first pool's coordinator and, when that serves, its hubs. It returns when every hub has the
+// shared resources from the right source.
 func startPool(t *kit.T, shared []kit.Collection) {
 	t.Must(t.Lab.Node(t.Ctx, lab.Start, t.Pool.CoordinatorNode(), lab.Coordinator))
 	access, err := t.Lab.CoordinatorConfig(1, t.Pool.CoordinatorNode())
@@ -228,11 +229,11 @@ func startPool(t *kit.T, shared []kit.Collection) {
 	}
 }
 
-// heardAgain waits until nodes with kubelets, of which the cloud has not heard while there were no hubs, are what they were:
-// each turn of a Node is a change of it that its kubelet is told of, 6 KB and nothing of the pool's.
+// heardAgain waits until nodes with kubelets, which the cloud has not heard from while there were no hubs, are as
+// before: each turn of a Node is a change that its kubelet is told about, 6 KB that are not the pool's.
 //
-// A kubelet says that it is Ready when it sees that the cloud thinks otherwise: when its own watch of its Node is back,
-// which client-go tries every 30 to 60 s after as long a silence, and then at its next turn, up to 10 s later.
+// A kubelet reports that it is Ready when it sees that the cloud thinks otherwise: after its watch of its own Node is
+// back, which client-go tries every 30 to 60 s after as long a silence, and then at its next turn, up to 10 s later.
 func heardAgain(t *kit.T) {
 	if t.Config.NoKubelet {
 		return
@@ -241,8 +242,8 @@ func heardAgain(t *kit.T) {
 	t.Hold(30*time.Second, "the cloud takes back what it has said of nodes that were silent")
 }
 
-// readBy counts the reads of all of a resource by nodes since then, by clients of that name; empty: all but those that
-// ask the cloud directly.
+// readBy counts the nodes' reads of all of a resource since then, by clients of that name; empty means all clients
+// except those that ask the cloud directly.
 func readBy(t *kit.T, agent string, since time.Time, resource string) int {
 	n := 0
 	for _, l := range t.Pool.ListsOverWAN(resource) {
@@ -259,8 +260,8 @@ type copied struct {
 	updates     int
 }
 
-// clients runs a client on each node, from its first read until it has followed a rolling update. Each must end with what
-// the cloud has.
+// clients runs a client on each node, from its first read until it has followed a rolling update. Each must end with
+// what the cloud has.
 func clients(t *kit.T, c copyCase, spec load.Spec, follow load.FollowSpec, agent string,
 	access func(node string) (*rest.Config, error),
 ) copied {

@@ -34,8 +34,8 @@ var poolScopeScenarios = []kit.Scenario{
 	},
 }
 
-// share sets the pool resources of all hubs of the first pool, besides endpoints. Of Services, if they are not among them, each
-// hub has a copy of its own then, for service topology.
+// share sets the pool resources of all hubs of the first pool, besides endpoints. If Services are not among them, each
+// hub has its own copy of them, for service topology.
 func share(t *kit.T, more ...string) {
 	all := append([]string{"v1/endpoints", "discovery.k8s.io/v1/endpointslices"}, more...)
 	for _, node := range t.Pool.Nodes() {
@@ -59,7 +59,7 @@ func poolScope(t *kit.T) {
 		t.Cloud.MakePool(fmt.Sprintf("more-%d", i))
 	}
 	t.Pool.Shared(30*time.Second, slicesSeen.Name)
-	// The first question for EndpointSlices has each hub learn what service topology needs, on its own.
+	// The first request for EndpointSlices makes each hub learn by itself what service topology needs.
 	slicesSeen.Seat(t, t.Pool.Nodes())
 
 	services.Seat(t, t.Pool.Nodes())
@@ -71,7 +71,7 @@ func poolScope(t *kit.T) {
 	}
 
 	share(t, "v1/services", "apps.openyurt.io/v1beta2/nodepools")
-	// Services every hub had for itself, and has on its disk.
+	// Every hub had its own copy of Services, and has it on its disk.
 	for a, want := range map[*kit.Audience]int{services: 0, pools: 1} {
 		t.Pool.Shared(60*time.Second, a.Name)
 		a.Seat(t, t.Pool.Nodes())
@@ -91,7 +91,7 @@ func poolScope(t *kit.T) {
 	for _, s := range stop {
 		s()
 	}
-	// A hub's copy of Services is for service topology too: joining and leaving, each makes a new one.
+	// A hub's copy of Services is also for service topology: joining and leaving each make a new one.
 	twice := map[string]int{}
 	for _, node := range t.Pool.Nodes() {
 		twice[node] = 2
@@ -132,8 +132,8 @@ func eachForItself(t *kit.T) {
 // asTable is what kubectl asks for.
 const asTable = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
 
-// sameToKubectl expects kubectl to show of EndpointSlices, which must be at rest, what it would show at the cloud:
-// columns and cells through a hub, by a list and by a watch; and at the coordinator all of each object, but for its
+// sameToKubectl expects that kubectl shows EndpointSlices, which must be at rest, as it would show them at the cloud:
+// columns and cells through a hub, by a list and by a watch; and at the coordinator all of each object, except its
 // resourceVersion, which is the coordinator's own.
 func sameToKubectl(t *kit.T) {
 	cloud, err := t.Lab.CloudConfig()
@@ -153,7 +153,7 @@ func sameToKubectl(t *kit.T) {
 		}
 		delete(want, "metadata") // the revision of the list
 		delete(has, "metadata")
-		return kit.Differs(want, has) // an age may have become a second more between the two
+		return kit.Differs(want, has) // an age may have grown by a second between the two
 	})
 	t.Eventually(10*time.Second, "the coordinator has the cloud's objects, with all that is in them", func() error {
 		want, err := t.List(cloud, kit.EndpointSlices.Path, "application/json")
@@ -178,9 +178,9 @@ func sameToKubectl(t *kit.T) {
 	sameWatch(t, cloud, hub)
 }
 
-// sameWatch compares what `kubectl get -w` reads of the same changes at two places. The ages are left out: the two are
-// told a moment apart. As kubectl, it begins at the revision of a list of the hub's, and again when it is told 410: what a
-// node shows changes once more after its start, when it gets to know its pool.
+// sameWatch compares what `kubectl get -w` reads about the same changes at two places. It leaves out the ages: the two
+// are told a moment apart. Like kubectl, it begins at the revision of a list of the hub's, and again after a 410: what
+// a node shows changes once more after its start, when it learns about its pool.
 func sameWatch(t *kit.T, cloud, hub *rest.Config) {
 	const changes = 3
 	var told [2][]map[string]any
@@ -201,7 +201,8 @@ func sameWatch(t *kit.T, cloud, hub *rest.Config) {
 	t.Say("kubectl get -w shows %d changes through a hub as it does at the cloud", changes)
 }
 
-// watchTables changes EndpointSlices of the load and returns what is told of it, as Tables, at the cloud and at a hub.
+// watchTables changes EndpointSlices of the load and returns what is told about it, as Tables, at the cloud and at a
+// hub.
 func watchTables(t *kit.T, changes int, cloud, hub *rest.Config) (told [2][]map[string]any, err error) {
 	ctx, cancel := context.WithTimeout(t.Ctx, 20*time.Second)
 	defer cancel()
@@ -209,7 +210,7 @@ func watchTables(t *kit.T, changes int, cloud, hub *rest.Config) (told [2][]map[
 	t.Must(err)
 	now, err := through.DiscoveryV1().EndpointSlices(load.Namespace).List(ctx, metav1.ListOptions{})
 	t.Must(err)
-	// Each of one object. The lab's API server writes an EndpointSlice of its own, in another namespace.
+	// Each watch is of one object. The lab's API server writes its own EndpointSlice, in another namespace.
 	path := "/apis/discovery.k8s.io/v1/namespaces/" + load.Namespace + "/endpointslices?watch=1&resourceVersion=" +
 		now.ResourceVersion
 	for i := range changes {
@@ -241,7 +242,7 @@ func watchTables(t *kit.T, changes int, cloud, hub *rest.Config) (told [2][]map[
 	return told, nil
 }
 
-// dropAges empties the cells of an EndpointSlice's last column that changes by itself.
+// dropAges empties the last column of an EndpointSlice, which changes by itself.
 func dropAges(event map[string]any) {
 	rows, _, _ := unstructured.NestedSlice(event, "object", "rows")
 	for _, row := range rows {
@@ -252,6 +253,6 @@ func dropAges(event map[string]any) {
 		}
 	}
 	if len(rows) > 0 {
-		_ = unstructured.SetNestedSlice(event, rows, "object", "rows") // it is a map: nothing to fail on
+		_ = unstructured.SetNestedSlice(event, rows, "object", "rows") // it is a map, so this can't fail
 	}
 }

@@ -1,5 +1,5 @@
-// Package pool holds the scenarios about what the nodes of a pool share: one copy over the WAN, watches that go on through
-// every change of source, and answers that are the cloud's.
+// Package pool holds the scenarios about what the nodes of a pool share: one copy over the WAN, watches that survive
+// every change of source, and answers equal to the cloud's.
 package pool
 
 import (
@@ -8,7 +8,7 @@ import (
 	"yurtcoordinator/e2e/kit"
 )
 
-// Scenarios returns the scenarios of this theme, in the order in which they are run.
+// Scenarios returns the scenarios of this theme, in the order of their runs.
 func Scenarios() []kit.Scenario {
 	return slices.Concat(sharingScenarios, oneCopyScenarios, poolScopeScenarios, herdScenarios, machineryScenarios)
 }

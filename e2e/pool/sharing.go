@@ -16,7 +16,7 @@ import (
 	"yurtcoordinator/internal/lab/wire"
 )
 
-// sharingPool has every real client that reads pool resources. Kubelets do not.
+// sharingPool has every real client that reads pool resources. Kubelets read none.
 var sharingPool = lab.Config{Pools: 1, Nodes: 3, Timing: lab.Quick, Kubelet: lab.Hollow, CoreDNS: true}
 
 var sharingScenarios = []kit.Scenario{
@@ -30,7 +30,7 @@ var sharingScenarios = []kit.Scenario{
 // fault is one thing that goes wrong.
 type fault struct {
 	what string
-	// kills says whose hub is killed, so that its clients begin anew.
+	// kills names the node whose hub is killed, so that its clients begin again.
 	kills string
 	do    func()
 }
@@ -76,7 +76,7 @@ func handover(t *kit.T) {
 	endpointsAlone.ListedOnce(t)
 }
 
-// handoverFaults are what befalls a pool whose leader is the one and another the other node.
+// handoverFaults are what happens to a pool whose leader is the one node and another the other.
 func handoverFaults(t *kit.T, leader, other string) []fault {
 	node := func(action lab.Action, name string, c lab.Component) { t.Must(t.Lab.Node(t.Ctx, action, name, c)) }
 	cutFor := func(network lab.Network, name string, d time.Duration) {
@@ -117,11 +117,11 @@ func handoverFaults(t *kit.T, leader, other string) []fault {
 	}
 }
 
-// endpointsAlone are Endpoints, with nobody who reads them.
+// endpointsAlone are Endpoints, which nobody reads.
 var endpointsAlone = &kit.Audience{Collection: kit.Collection{Name: "endpoints", Resource: "endpoints"}}
 
-// sameRules expects that all nodes' kube-proxies have programmed the same rules for the load's Services, those that the
-// cloud's EndpointSlices make: every ready endpoint that there is, and none that there is not.
+// sameRules expects that all nodes' kube-proxies have the same rules for the load's Services, and exactly those that
+// follow from the cloud's EndpointSlices: every ready endpoint, and no other.
 func sameRules(t *kit.T, spec load.Spec) {
 	want := map[string]bool{}
 	all, err := t.Cloud.DiscoveryV1().EndpointSlices(load.Namespace).List(t.Ctx, metav1.ListOptions{})
@@ -159,7 +159,7 @@ func sameRules(t *kit.T, spec load.Spec) {
 	t.Say("the rules for %d endpoints are the same on all nodes, after %v", len(want), took.Round(time.Millisecond))
 }
 
-// serviceRules are the rules for the load's Services, sorted.
+// serviceRules returns the rules for the load's Services, sorted.
 func serviceRules(saved string) string {
 	var rules []string
 	for line := range strings.Lines(saved) {
@@ -173,8 +173,8 @@ func serviceRules(saved string) string {
 
 var destination = regexp.MustCompile(`--to-destination ([0-9.]+):`)
 
-// endpointsIn compares the destinations of rules with what they should be, and names one that is missing and one that is
-// too much.
+// endpointsIn compares the destinations of rules with the wanted ones, and names one that is missing and one that is
+// too many.
 func endpointsIn(rules string, want map[string]bool) (missing, strange string) {
 	has := map[string]bool{}
 	for _, m := range destination.FindAllStringSubmatch(rules, -1) {
@@ -191,7 +191,7 @@ func endpointsIn(rules string, want map[string]bool) (missing, strange string) {
 	return missing, strange
 }
 
-// sameNames expects every node's CoreDNS to know the Services that there are in the cloud.
+// sameNames expects every node's CoreDNS to know the Services in the cloud.
 func sameNames(t *kit.T) {
 	all, err := t.Cloud.CoreV1().Services(load.Namespace).List(t.Ctx, metav1.ListOptions{Limit: 5})
 	t.Must(err)

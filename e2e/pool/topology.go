@@ -25,8 +25,8 @@ import (
 	"yurtcoordinator/internal/lab/load"
 )
 
-// sight is what an informer's handlers have been told of EndpointSlices. Its store may know more: what handlers are not
-// told, no kube-proxy acts on.
+// sight is what an informer's handlers have been told about EndpointSlices. The informer's store may know more, but
+// kube-proxy acts only on what handlers are told.
 type sight struct {
 	name string
 	mu   sync.Mutex
@@ -89,7 +89,7 @@ func look(t *kit.T, name string, access *rest.Config) *sight {
 type watched struct {
 	node  string
 	sight *sight
-	// near says which nodes' endpoints are near, by the topology of the Service at the moment.
+	// near says which nodes' endpoints are near, by the Service's present topology.
 	near map[string][]string
 }
 
@@ -186,7 +186,7 @@ func newSteadyWatch(t *kit.T, node string) *steadyWatch {
 	return w
 }
 
-// standing holds that the watch is still there.
+// standing expects that the watch still runs.
 func (w *steadyWatch) standing(t *kit.T) {
 	select {
 	case err := <-w.ended:
@@ -195,7 +195,7 @@ func (w *steadyWatch) standing(t *kit.T) {
 	}
 }
 
-// wanted are the endpoints of the load that a node with these near nodes has, by Service; ready ones only, or all.
+// wanted returns the endpoints of the load that a node with these near nodes has, by Service; only ready ones, or all.
 func wanted(t *kit.T, service string, near []string, ready bool) map[string][]string {
 	list, err := t.Cloud.DiscoveryV1().EndpointSlices(load.Namespace).List(t.Ctx, metav1.ListOptions{})
 	t.Must(err)
@@ -218,7 +218,7 @@ func wanted(t *kit.T, service string, near []string, ready bool) map[string][]st
 
 // informed waits until every informer has what concerns it, and the one at the cloud everything.
 func informed(t *kit.T, all []watched, atCloud *sight, service, keys string) time.Duration {
-	// A reflector that is told 410 again and again waits longer each time, at the fifth up to 26 s.
+	// A reflector that gets 410 repeatedly waits longer each time, at the fifth up to 26 s.
 	return t.Eventually(45*time.Second, "every informer has what concerns its node", func() error {
 		everything := wanted(t, "", nil, false)
 		for _, w := range append([]watched{{node: "", sight: atCloud}}, all...) {
@@ -240,9 +240,9 @@ func informed(t *kit.T, all []watched, atCloud *sight, service, keys string) tim
 	})
 }
 
-// routed waits until every node's kube-proxy has made rules for what concerns its node.
+// routed waits until every node's kube-proxy has rules for what concerns its node.
 func routed(t *kit.T, all []watched, service, keys string) time.Duration {
-	// As above; an installed lab's kube-proxy has been refused at its start, before the chart was there: up to 60 s.
+	// As above; in an installed lab kube-proxy was refused at its start, before the chart was there: up to 60 s.
 	return t.Eventually(75*time.Second, "every kube-proxy has the rules that concern its node", func() error {
 		for _, w := range all {
 			saved, err := t.Lab.Output(t.Ctx, w.node, "iptables-save", "-t", "nat")
@@ -267,7 +267,7 @@ func routed(t *kit.T, all []watched, service, keys string) time.Duration {
 	})
 }
 
-// rulesOf are the rules that name one Service of the load.
+// rulesOf returns the rules that name one Service of the load.
 func rulesOf(rules, service string) string {
 	var b bytes.Buffer
 	for line := range strings.Lines(rules) {

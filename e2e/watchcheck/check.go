@@ -16,57 +16,57 @@ type Guarantee string
 
 // Guarantees. The first five are etcd's for watches, by its own names.
 const (
-	// Ordered: the events of a watch come in the order of their revisions.
+	// Ordered: a watch's events come in the order of their revisions.
 	Ordered Guarantee = "ordered"
 	// Unique: no event is told twice.
 	Unique Guarantee = "unique"
-	// Reliable: no event between the begin of a watch and where it stands is left out.
+	// Reliable: a watch leaves out no event between its beginning and its position.
 	Reliable Guarantee = "reliable"
-	// Resumable: a watch that begins after a revision goes on with the first event after it.
+	// Resumable: a watch that begins after a revision continues with the first event after it.
 	Resumable Guarantee = "resumable"
 	// Bookmarkable: a bookmark comes after all events up to its revision, and never goes back.
 	Bookmarkable Guarantee = "bookmarkable"
-	// Monotonic: what an endpoint answers is never older than what it has answered before.
+	// Monotonic: an endpoint's answer is never older than an earlier one.
 	Monotonic Guarantee = "monotonic"
-	// Listable: a list, or the initial events of a watch, holds exactly what there was at its revision.
+	// Listable: a list, or the initial events of a watch, holds exactly the objects at its revision.
 	Listable Guarantee = "listable"
-	// Truthful: an event is one that happened, of the right type (as the selector has it), object and content.
+	// Truthful: an event has happened, and has the right type (by the selector), object and content.
 	Truthful Guarantee = "truthful"
 	// Timely: an event comes no later than the bound.
 	Timely Guarantee = "timely"
-	// Converging: at the end the client knows all that happened.
+	// Converging: at the end the client knows everything that happened.
 	Converging Guarantee = "converging"
 	// Frugal: there are no more 410s than allowed.
 	Frugal Guarantee = "frugal"
-	// Judged: the recording and the facts suffice to judge.
+	// Judged: the recording and the facts suffice for a judgement.
 	Judged Guarantee = "judged"
 )
 
 // Violation is one breach of a guarantee.
 type Violation struct {
 	Guarantee Guarantee
-	// Index is that of the observation; len(observed) for one that shows at the end only.
+	// Index is the index of the observation; len(observed) if the breach shows only at the end.
 	Index int
 	// At is when it was observed.
 	At time.Time
-	// Revisions are those concerned, the first hundred.
+	// Revisions are the first hundred concerned.
 	Revisions []uint64
 	// What says what was observed and what should have been.
 	What string
 }
 
-// String is the violation in one line.
+// String returns the violation in one line.
 func (v Violation) String() string {
 	return fmt.Sprintf("%s: observation %d (%s): %s", v.Guarantee, v.Index, v.At.Format("15:04:05.000"), v.What)
 }
 
-// Bounds are what a scenario demands besides the guarantees. The zero Bounds demand nothing but that the client knows at
-// the end all that the facts hold.
+// Bounds are what a scenario demands besides the guarantees. The zero Bounds demand only that the client knows all
+// facts at the end.
 type Bounds struct {
-	// Lateness is by how much a recording may hear of an event later than the truth; 0 is unbounded. It holds for every
-	// event that was told by a watch, those after a reconnect included.
+	// Lateness is how much later than the truth a recording may learn of an event; 0 means unbounded. It holds for
+	// every event from a watch, also after a reconnect.
 	Lateness time.Duration
-	// Expired is how many 410s there may be; negative is unbounded.
+	// Expired is how many 410s are allowed; negative means unbounded.
 	Expired int
 	// Unfinished allows a client to end behind the facts.
 	Unfinished bool
@@ -74,17 +74,17 @@ type Bounds struct {
 
 // Report is what Check finds.
 type Report struct {
-	// Violations are in the order of the observations, the first thousand.
+	// Violations are the first thousand, in the order of the observations.
 	Violations []Violation
-	// Events, Bookmarks, Lists and Watches are how many of each were observed. A watch that was refused is none.
+	// Events, Bookmarks, Lists and Watches count what was observed. A refused watch does not count.
 	Events, Bookmarks, Lists, Watches int
-	// Expired is how many 410s there were, Broken how many watches ended with an error, Failed how many requests failed.
+	// Expired counts 410s, Broken the watches that ended with an error, Failed the requests that failed.
 	Expired, Broken, Failed int
-	// P50, P99 and Max are by how much events came later than the truth's own watch told them; 0 for one that came earlier.
+	// P50, P99 and Max are how much later events came than on the truth's own watch; 0 if they came earlier.
 	P50, P99, Max time.Duration
 }
 
-// Err is nil if nothing was violated, and names the first violations otherwise.
+// Err returns nil if nothing was violated, otherwise the first violations.
 func (r Report) Err() error {
 	if len(r.Violations) == 0 {
 		return nil
@@ -97,7 +97,7 @@ func (r Report) Err() error {
 	return fmt.Errorf("%d violations: %s", len(r.Violations), strings.Join(lines, "; "))
 }
 
-// String is the report in one line.
+// String returns the report in one line.
 func (r Report) String() string {
 	return fmt.Sprintf("%d violations; %d events, %d bookmarks, %d lists, %d watches, %d broken, %d times 410, %d failures; "+
 		"lateness p50 %v, p99 %v, max %v", len(r.Violations), r.Events, r.Bookmarks, r.Lists, r.Watches, r.Broken, r.Expired,
@@ -124,7 +124,7 @@ func Check(facts *Facts, observed []Observation, bounds Bounds) Report {
 	return j.report
 }
 
-// judge follows a client: where it stands and what it knows.
+// judge follows a client: its position and its knowledge.
 type judge struct {
 	facts    *Facts
 	timeline *timeline
@@ -136,12 +136,12 @@ type judge struct {
 	index int
 	at    time.Time
 
-	position uint64          // revision up to which the client was told everything; 0 before a list, and after a 410
+	position uint64          // revision up to which the client was told everything; 0 before a list and after a 410
 	content  map[string]Item // what the client knows
 	highest  []mark          // the highest revision so far, each time it rose
-	told     map[uint64]bool // revisions of the events that were told
-	lost     map[uint64]bool // revisions found missing once, not to be reported again
-	resuming bool            // nothing has been told since the watch began
+	told     map[uint64]bool // revisions of the delivered events
+	lost     map[uint64]bool // missing revisions, each reported only once
+	resuming bool            // the watch has delivered nothing yet
 	initial  map[string]Item // the initial events so far, of a watch that began with all objects
 	syncing  bool
 }
@@ -198,14 +198,14 @@ func (j *judge) violated(g Guarantee, revisions []uint64, format string, args ..
 	})
 }
 
-// rose notes that the endpoint has shown a revision.
+// rose records that the endpoint has shown a revision.
 func (j *judge) rose(revision uint64) {
 	if n := len(j.highest); n == 0 || j.highest[n-1].revision < revision {
 		j.highest = append(j.highest, mark{j.at, revision})
 	}
 }
 
-// shown is the highest revision that the endpoint had shown before a request was sent.
+// shown returns the highest revision that the endpoint had shown before a request was sent.
 func (j *judge) shown(asked time.Time) uint64 {
 	for _, m := range slices.Backward(j.highest) {
 		if asked.IsZero() || !m.at.After(asked) {
@@ -215,7 +215,7 @@ func (j *judge) shown(asked time.Time) uint64 {
 	return 0
 }
 
-// known reports whether the facts can say what there was at a revision.
+// known reports whether the facts cover a revision.
 func (j *judge) known(o Observation) bool {
 	if o.Revision >= j.facts.Start && o.Revision <= j.facts.End {
 		return true
@@ -259,13 +259,13 @@ func (j *judge) begin(o Observation) {
 	}
 }
 
-// after is the index of the first wanted event after a revision.
+// after returns the index of the first wanted event after a revision.
 func (j *judge) after(revision uint64) int {
 	return sort.Search(len(j.wanted), func(i int) bool { return j.wanted[i].Revision > revision })
 }
 
-// passed judges that a client was moved to a revision: all that happened before it must have been told. It reports
-// what was not.
+// passed judges a client's move to a revision: it must have been told all that happened before. passed reports what was
+// missing.
 func (j *judge) passed(to uint64, g Guarantee, o Observation) {
 	var missing []uint64
 	for _, w := range j.wanted[j.after(j.position):] {
@@ -361,8 +361,8 @@ func (j *judge) bookmark(o Observation) {
 	j.rose(o.Revision)
 }
 
-// initially judges an event before the end of the initial events: ADDED for what there is, in any order, and then, maybe,
-// what has happened since.
+// initially judges an event before the end of the initial events: ADDED for present objects, in any order, and then
+// perhaps later changes.
 func (j *judge) initially(o Observation) {
 	last, exists := j.initial[o.Key]
 	if exists && o.Revision <= last.Revision {
@@ -425,7 +425,7 @@ func (j *judge) end() {
 			j.position, len(behind), j.facts.End)
 		return
 	}
-	// Whatever else was seen: what the client knows now is the truth's last state, or it is not.
+	// Whatever else was seen: the client must now know the truth's last state.
 	if d := diff(j.timeline.at(j.facts.End, matching), j.content); d != "" {
 		j.violated(Converging, nil, "the client's content at the end %s", d)
 	}

@@ -28,14 +28,14 @@ const (
 	maxList = 1 << 30
 )
 
-// object is what a recorder reads of one.
+// object is the part of an object that a recorder reads.
 type object struct {
 	key      string
 	item     Item
 	endsInit bool
 }
 
-// head is what both encodings are read into besides the content.
+// head is the part of both encodings besides the content.
 type head struct {
 	Metadata struct {
 		Namespace       string            `json:"namespace"`
@@ -81,8 +81,8 @@ func parse(resourceVersion string) (uint64, error) {
 	return n, nil
 }
 
-// hashOf is the same for the same content, in whatever order a server writes its fields. Kind and apiVersion, which items
-// of lists do without, and the resourceVersion, which is compared for itself, are left out.
+// hashOf returns equal hashes for equal contents, whatever the order of fields. It leaves out kind and apiVersion,
+// which items of lists lack, and the resourceVersion, which is compared separately.
 func hashOf(raw []byte) (uint64, error) {
 	var content map[string]any
 	d := json.NewDecoder(bytes.NewReader(raw))
@@ -100,7 +100,7 @@ func hashOf(raw []byte) (uint64, error) {
 		return 0, fmt.Errorf("write an object: %w", err)
 	}
 	h := fnv.New64a()
-	_, _ = h.Write(canonical) // a hash does not fail
+	_, _ = h.Write(canonical) // a hash never fails
 	return h.Sum64(), nil
 }
 
@@ -175,7 +175,7 @@ type frame struct {
 	Object []byte
 }
 
-// frames reads a watch; io.EOF at the end between frames, io.ErrUnexpectedEOF within one.
+// frames reads a watch. It returns io.EOF at the end between frames, and io.ErrUnexpectedEOF within one.
 type frames func() (frame, error)
 
 func newFrames(body io.Reader, protobuf bool) frames {

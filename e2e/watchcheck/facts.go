@@ -11,10 +11,10 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// ErrNoFacts says that a recording cannot serve as the truth, because it has a gap or contradicts itself.
+// ErrNoFacts says that a recording can't serve as the truth, because it has a gap or contradicts itself.
 var ErrNoFacts = errors.New("the recording has a gap or contradicts itself: it cannot serve as the truth")
 
-// errBehind says that a list holds what the events have not told, or the other way round.
+// errBehind says that a list holds something that the events have not told, or the other way round.
 var errBehind = errors.New("list and events differ")
 
 // Fact is one change that happened.
@@ -31,13 +31,14 @@ type Fact struct {
 type Facts struct {
 	Start   uint64
 	Initial map[string]Item
-	// Changes are in the order of their revisions, each revision once.
+	// Changes are in the order of their revisions. Each revision occurs once.
 	Changes []Fact
 	End     uint64
 }
 
-// FactsOf reads a recording of the source of truth. It fails with ErrNoFacts when the recording was interrupted by a 410,
-// overflowed, repeats or reorders revisions, or when one of its lists, those made aside included, contradicts its events.
+// FactsOf reads a recording of the source of truth. It fails with ErrNoFacts if the recording was interrupted by a 410,
+// overflowed, repeats or reorders revisions, or if one of its lists, including those made aside, contradicts its
+// events.
 func FactsOf(recording []Observation) (*Facts, error) {
 	f := &Facts{}
 	for i, o := range recording {
@@ -105,14 +106,14 @@ func (f *Facts) take(o Observation) error {
 	return nil
 }
 
-// state of one key after a change; gone after its deletion.
+// state is the state of one key after a change; gone after its deletion.
 type state struct {
 	revision uint64
 	gone     bool
 	item     Item
 }
 
-// timeline answers what there was at a revision.
+// timeline answers what existed at a revision.
 type timeline struct {
 	keys map[string][]state // each in the order of revisions
 }
@@ -146,7 +147,8 @@ func (t *timeline) at(revision uint64, selected func(Item) bool) map[string]Item
 	return all
 }
 
-// expected are the events that a watch with the selector of Item.Matches tells, in order. Without a selector: all.
+// expected returns the events that a watch with the selector of Item.Matches delivers, in order; without a selector,
+// all.
 func expected(f *Facts) []Fact {
 	last := maps.Clone(f.Initial)
 	if last == nil {
@@ -178,7 +180,7 @@ func expected(f *Facts) []Fact {
 	return all
 }
 
-// typed says which change has a type that does not fit what was before; "" if all fit.
+// typed names a change whose type does not fit what was before; empty means that all fit.
 func (f *Facts) typed() string {
 	exists := make(map[string]bool, len(f.Initial))
 	for key := range f.Initial {
@@ -193,7 +195,7 @@ func (f *Facts) typed() string {
 	return ""
 }
 
-// diff says how got differs from want, in one line; "" if it does not.
+// diff returns how got differs from want, in one line; empty means that it does not.
 func diff(want, got map[string]Item) string {
 	var missing, extra, other []string
 	for key, w := range want {

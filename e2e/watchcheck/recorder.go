@@ -17,35 +17,35 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// Config says what to record and how. Only Client and URL are needed.
+// Config says what to record, and how. Only Client and URL are required.
 type Config struct {
-	// Client carries credentials. It must have no Timeout, which would end watches.
+	// Client has the credentials. It must have no Timeout, which would end watches.
 	Client *http.Client
-	// URL is that of the collection, e.g. https://127.0.0.1:6443/apis/discovery.k8s.io/v1/endpointslices.
+	// URL is the collection's, e.g. https://127.0.0.1:6443/apis/discovery.k8s.io/v1/endpointslices.
 	URL string
-	// Protobuf asks for Protobuf instead of JSON; for built-in types only.
+	// Protobuf asks for Protobuf instead of JSON; only for built-in types.
 	Protobuf bool
-	// WatchList begins with a watch that tells all objects first (sendInitialEvents) instead of a list.
+	// WatchList begins with a watch that delivers all objects first (sendInitialEvents) instead of a list.
 	WatchList bool
 	// Selector is sent as the labelSelector.
 	Selector string
-	// Match is not sent: it marks what it selects, so that a truth that records everything can be compared with a
+	// Match is not sent. It marks what it selects, so that a truth that records everything can be compared with a
 	// recording that has the Selector.
 	Match labels.Selector
-	// Agent is the User-Agent, by which endpoints may tell clients apart; empty is "watchcheck".
+	// Agent is the User-Agent, by which endpoints may distinguish clients; empty means "watchcheck".
 	Agent string
-	// Timeout is how long a watch is asked to last; 0 is 5 to 10 minutes at random, as client-go's reflector does.
+	// Timeout is the requested duration of a watch; 0 means 5 to 10 minutes at random, as in client-go's reflector.
 	Timeout time.Duration
-	// Silence is after how long without any event or bookmark a watch is given up; 0 is 150 s: API servers send a
-	// bookmark every minute. Reading of a list or of an answer's head is bounded by it too.
+	// Silence is how long a watch may go without any event or bookmark before it is given up; 0 means 150 s: API
+	// servers send a bookmark every minute. It also bounds the reading of a list or of an answer's head.
 	Silence time.Duration
-	// Pause is the shortest time between two tries after a failure, which doubles up to 20 times as much; 0 is 100 ms.
+	// Pause is the shortest time between two tries after a failure. It doubles up to 20 times as much; 0 means 100 ms.
 	Pause time.Duration
-	// Limit is how many events and items of lists are recorded; 0 is 500,000, some 100 MB.
+	// Limit bounds the recorded events and list items; 0 means 500,000, some 100 MB.
 	Limit int
 }
 
-// Recorder is a client that writes down what it is told. Safe for concurrent use.
+// Recorder is a client that records what it is told. It is safe for concurrent use.
 type Recorder struct {
 	config Config
 	url    *url.URL
@@ -85,7 +85,7 @@ func orDefault[T comparable](v, standard T) T {
 	return v
 }
 
-// Run records until ctx ends, and returns its cause. It may be called again, to go on where it was.
+// Run records until ctx ends, and returns its cause. Another call continues where it was.
 func (r *Recorder) Run(ctx context.Context) error {
 	pause := r.config.Pause
 	for ctx.Err() == nil {
@@ -108,7 +108,8 @@ func (r *Recorder) Run(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// once lists if it must, and watches until that watch is over. The error is what broke it; it is recorded already.
+// once lists if it must, and watches until that watch is over. It records the error that broke the watch, and returns
+// it.
 func (r *Recorder) once(ctx context.Context) error {
 	if r.Position() == 0 && !r.config.WatchList {
 		if err := r.list(ctx, false); err != nil {
@@ -150,7 +151,7 @@ func (r *Recorder) list(ctx context.Context, aside bool) error {
 	return nil
 }
 
-// get returns an answer with a good status, or the refusal.
+// get returns a successful answer, or the refusal.
 func (r *Recorder) get(ctx context.Context, query url.Values) (*http.Response, error) {
 	u := *r.url
 	if r.config.Selector != "" {
@@ -242,7 +243,7 @@ func (r *Recorder) watch(ctx context.Context, after uint64) error {
 	}
 }
 
-// over records the end of a watch, and returns what broke it; nil for an orderly end.
+// over records the end of a watch, and returns what broke it; nil means an orderly end.
 func (r *Recorder) over(err error) error {
 	switch {
 	case errors.Is(err, io.EOF):
@@ -289,8 +290,8 @@ func (r *Recorder) record(o Observation) {
 	case o.Kind == Listed, o.Kind == Synced:
 		r.position = o.Revision
 	case o.Kind == Event, o.Kind == Bookmark:
-		// Before the initial events have ended there is nothing to resume from. And where a server goes back, so does
-		// this client: as a reflector would.
+		// Before the end of the initial events there is nothing to resume from. And if a server goes back, so does this
+		// client, as a reflector would.
 		if r.position != 0 {
 			r.position = o.Revision
 		}
@@ -309,22 +310,22 @@ func (r *Recorder) record(o Observation) {
 	r.history = append(r.history, o)
 }
 
-// History returns what was observed so far.
+// History returns all observations so far.
 func (r *Recorder) History() []Observation {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Clone(r.history)
 }
 
-// Position is the revision that the recorder would resume at; 0 if it would have to begin anew.
+// Position returns the revision at which the recorder would resume; 0 means that it would begin again.
 func (r *Recorder) Position() uint64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.position
 }
 
-// Wait returns when the recorder stands at a revision or beyond, or with the cause of ctx. In a quiet cluster only a
-// bookmark can tell it so, which may take a minute.
+// Wait returns when the recorder has reached a revision, or with the cause of ctx. In a quiet cluster only a bookmark
+// can tell it so, which may take a minute.
 func (r *Recorder) Wait(ctx context.Context, revision uint64) error {
 	for {
 		r.mu.Lock()

@@ -7,13 +7,13 @@ import (
 	"time"
 )
 
-// Truth records the source itself. It allows itself no gap: Facts fails once there was a 410.
+// Truth records the source itself. It allows no gap: Facts fails after a 410.
 type Truth struct {
 	*Recorder
 	settle time.Duration
 }
 
-// NewTruth returns a Truth that has not begun. Of the Config, Selector and WatchList must be empty: the truth is whole.
+// NewTruth returns a Truth that has not begun. In the Config, Selector and WatchList must be empty: the truth is whole.
 func NewTruth(c Config) (*Truth, error) {
 	if c.Selector != "" || c.WatchList {
 		return nil, errors.New("the truth is recorded whole, by a list and a watch: no Selector, no WatchList")
@@ -25,18 +25,18 @@ func NewTruth(c Config) (*Truth, error) {
 	return &Truth{r, settleStep}, nil
 }
 
-// settleStep is how long Facts waits for the watch to catch up before it looks, and lists, again. A watch in a cluster at
-// rest lags by milliseconds.
+// settleStep is how long Facts waits for the watch to catch up before it looks, and lists, again. In a cluster at rest
+// a watch lags by milliseconds.
 const settleStep = 2 * time.Second
 
-// Facts lists once more and returns what happened up to there. While the list differs from what the watch told, it waits,
-// until ctx ends: nothing must be written meanwhile.
+// Facts lists once more and returns what happened until then. While the list differs from what the watch delivered, it
+// waits until ctx ends. Nothing may be written meanwhile.
 func (t *Truth) Facts(ctx context.Context) (*Facts, error) {
 	if _, err := t.List(ctx); err != nil {
 		return nil, fmt.Errorf("list the truth: %w", err)
 	}
 	for {
-		// Even when all fits: an object that came and went since the last event may be under way still.
+		// Even if everything fits: an object that came and went since the last event may still be under way.
 		timer := time.NewTimer(t.settle)
 		select {
 		case <-timer.C:

@@ -1,15 +1,15 @@
-// Package watchcheck judges watches: whether what a client of an API endpoint was told is what happened.
+// Package watchcheck judges watches: whether a client of an API endpoint was told what happened.
 //
-// A Recorder is a demanding client of any endpoint (an API server, a hub, a mirror): it lists and watches as a reflector
-// does, and writes down everything it is told. Facts are what happened, from a recording of the cloud itself. Check
-// compares a recording with the facts by etcd's guarantees for watches: ordered, unique, reliable, resumable,
-// bookmarkable; and those that selectors and lists add.
+// A Recorder is a demanding client of any endpoint (an API server, a hub, a mirror): it lists and watches as a
+// reflector does, and records everything that it is told. Facts are what happened, from a recording of the cloud
+// itself. Check compares a recording with the facts by etcd's guarantees for watches (ordered, unique, reliable,
+// resumable, bookmarkable) and those that selectors and lists add.
 //
-// Invariants: Check is pure, and says nothing good of what it could not see: a recording that overflowed, a list or a
-// bookmark beyond the facts, an end that was not reached are violations themselves. A Recorder never repairs what it is
-// told: it keeps no store, compares nothing, and resumes exactly at the last revision that it heard.
+// Invariants: Check is pure, and approves nothing that it could not see: a recording that overflowed, a list or a
+// bookmark beyond the facts, and an end that was not reached are themselves violations. A Recorder never repairs what
+// it is told: it has no store, compares nothing, and resumes exactly at the last revision that it heard.
 //
-// client-go's reflector over a recording store was the alternative. It hides what is to be judged: a doubled or a
+// The alternative was client-go's reflector over a recording store. It hides what must be judged: a doubled or
 // reordered event, a bookmark that came too early and a resume that skips all end in a store that looks right.
 package watchcheck
 
@@ -20,18 +20,18 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// Kind is what was observed.
+// Kind is the kind of an observation.
 type Kind uint8
 
 // Kinds of observations.
 const (
-	// Listed: a list was answered. Revision is the list's, Items what it holds.
+	// Listed: a list was answered. Revision is the list's, Items are its objects.
 	Listed Kind = iota + 1
 	// Began: a watch was opened after Revision; 0 for one that begins with all objects (sendInitialEvents).
 	Began
-	// Event: a change was told: Type, Key, Revision of the object and Hash of its content.
+	// Event: a change was delivered: Type, Key, Revision of the object and Hash of its content.
 	Event
-	// Bookmark: the server promised that all events up to Revision have been told.
+	// Bookmark: the server promised that it has delivered all events up to Revision.
 	Bookmark
 	// Synced: the bookmark that ends the initial events of a watch that began with all objects.
 	Synced
@@ -50,7 +50,7 @@ var kindNames = [...]string{
 	Expired: "410", Failed: "failure", Overflow: "overflow",
 }
 
-// String is the kind in words.
+// String returns the kind in words.
 func (k Kind) String() string {
 	if int(k) >= len(kindNames) || kindNames[k] == "" {
 		return fmt.Sprintf("kind %d", k)
@@ -62,20 +62,20 @@ func (k Kind) String() string {
 type Item struct {
 	// Revision is the object's resourceVersion.
 	Revision uint64
-	// Hash is that of the content without resourceVersion, kind and apiVersion; the same in every encoding.
+	// Hash is the hash of the content without resourceVersion, kind and apiVersion; it is the same in every encoding.
 	Hash uint64
 	// Matches says whether the recorder's Match selects the object; true without a Match.
 	Matches bool
 }
 
-// Observation is one thing that a recorder was told, or noticed.
+// Observation is one thing that a recorder was told or noticed.
 type Observation struct {
 	Kind Kind
-	// At is when it was read; Asked, of a list and of a watch's begin, when the request was sent.
+	// At is when it was read. Asked, for a list and a watch's beginning, is when the request was sent.
 	At, Asked time.Time
-	// Revision is what Kind says.
+	// Revision means what Kind says.
 	Revision uint64
-	// Type is that of an Event: ADDED, MODIFIED or DELETED.
+	// Type is an Event's: ADDED, MODIFIED or DELETED.
 	Type watch.EventType
 	// Key is "namespace/name", or "name".
 	Key string
@@ -83,13 +83,13 @@ type Observation struct {
 	Item Item
 	// Items are the objects of a list.
 	Items map[string]Item
-	// Aside marks a list that was made beside a running watch: it says nothing of where the watch stands.
+	// Aside marks a list beside a running watch: it says nothing about the watch's position.
 	Aside bool
 	// Err is why a watch ended or a request failed.
 	Err string
 }
 
-// String is the observation in one line.
+// String returns the observation in one line.
 func (o Observation) String() string {
 	switch o.Kind {
 	case Event:

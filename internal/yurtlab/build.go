@@ -15,7 +15,7 @@ import (
 	"yurtcoordinator/internal/lab/build"
 )
 
-// printable are the sets whose programs others use too; the rest needs packages of the system.
+// printable are the sets whose programs others use as well; the other sets need system packages.
 var printable = []string{build.SetKubernetes, build.SetPrograms, build.SetHelm, build.SetOlder}
 
 func buildCommand() *cobra.Command {
@@ -41,7 +41,7 @@ func buildCommand() *cobra.Command {
 	return cmd
 }
 
-// printSet builds a set, prints the directory of its programs alone, and tells of its progress where errors go.
+// printSet builds a set, prints only the directory of its programs, and reports progress to standard error.
 func printSet(cmd *cobra.Command, set string, race bool) error {
 	for _, name := range printable {
 		if set != name {
@@ -82,7 +82,7 @@ func helmCommand() *cobra.Command {
 	}
 }
 
-// run runs a program in the place of ours; its failure is its own to tell.
+// run runs a program in place of ours. The program reports its own failure.
 func run(cmd *cobra.Command, program *exec.Cmd) error {
 	program.Stdin, program.Stdout, program.Stderr = cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr()
 	err := program.Run()

@@ -1,5 +1,5 @@
-// Package yurtlab is the command line of yurtlab: the lab, its scenarios and its benchmarks. It stands above both the lab and the
-// scenarios, which know nothing of it.
+// Package yurtlab is the command line of yurtlab: the lab, its scenarios and its benchmarks. It stands above the lab
+// and the scenarios, which do not know it.
 package yurtlab
 
 import (
@@ -250,7 +250,7 @@ func kubectlCommand(name *string) *cobra.Command {
 	return cmd
 }
 
-// ExitCode is an error that has been told already: the program only ends with that status.
+// ExitCode is an error that was already reported: the program only ends with this status.
 type ExitCode int
 
 // Error implements error.
@@ -305,5 +305,5 @@ func runCommand(name *string) *cobra.Command {
 	return cmd
 }
 
-// pollEvery is how often the live table is drawn anew.
+// pollEvery is how often the live table is redrawn.
 const pollEvery = time.Second

@@ -14,25 +14,25 @@ import (
 	"yurtcoordinator/internal/lab/image"
 )
 
-// prepared is what a lab is started with.
+// prepared is what a lab needs to start.
 type prepared struct {
 	bins    build.Binaries
 	images  []string
 	kubelet lab.Kubelet
-	// chart is the directory of ours, for an installed lab.
+	// chart is the directory of our chart, for an installed lab.
 	chart string
 }
 
-// wanted is what is to be prepared.
+// wanted is what to prepare.
 type wanted struct {
-	// kubelet is empty for real where containers can run, else hollow, said aloud.
+	// kubelet is the kind of kubelet. Empty means real where containers can run; otherwise hollow, with a message.
 	kubelet lab.Kubelet
 	coreDNS bool
 	helm    bool
-	// kubectlOlder wants the kubectl of the minor version before ours.
+	// kubectlOlder adds the kubectl of the minor version before ours.
 	kubectlOlder bool
 	race         bool
-	// installed wants what an installed lab needs: Helm, and images of our own programs.
+	// installed adds what an installed lab needs: Helm, and images of our own programs.
 	installed bool
 }
 
@@ -83,8 +83,8 @@ func prepare(ctx context.Context, out io.Writer, w wanted) (prepared, error) {
 	return p, err
 }
 
-// systemImages makes the images of our own programs. The race detector needs libraries, of which the images have none, and
-// more memory than their Pods may have: what runs in Pods is built without.
+// systemImages makes the images of our own programs. Programs in Pods are built without the race detector: it needs
+// libraries, which the images lack, and more memory than the Pods may have.
 func systemImages(ctx context.Context, root, cache string, bins build.Binaries, race bool,
 	progress func(build.Event),
 ) (image.Archive, error) {
@@ -101,7 +101,7 @@ func systemImages(ctx context.Context, root, cache string, bins build.Binaries, 
 	})
 }
 
-// places are the directory of our go.mod and that of what was built, which is made if it is missing.
+// places returns the directory of our go.mod and the directory of built programs, which it makes if it is missing.
 func places() (root, cache string, err error) {
 	if root, err = moduleRoot(); err != nil {
 		return "", "", err
@@ -112,7 +112,7 @@ func places() (root, cache string, err error) {
 	return root, cache, os.MkdirAll(cache, 0o755)
 }
 
-// moduleRoot is the directory of our go.mod, at or above the current one: what a lab runs is built from there.
+// moduleRoot returns the directory of our go.mod, at or above the current one. A lab's programs are built from there.
 func moduleRoot() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {
@@ -131,7 +131,7 @@ func moduleRoot() (string, error) {
 	}
 }
 
-// progress shows the build's events: on each change of stage or text a line, and counts now and then.
+// progress prints the build's events: a line for each change of stage or text, and counts now and then.
 type progress struct {
 	out   io.Writer
 	last  string

@@ -24,7 +24,7 @@ func outputFlag(cmd *cobra.Command, output *string) {
 	}
 }
 
-// printAs prints v as the -o flag wants it: as JSON, or for people with table.
+// printAs prints v as the -o flag says: as JSON, or for people with table.
 func printAs(w io.Writer, output string, v any, table func(io.Writer) error) error {
 	if output != "json" {
 		return table(w)
@@ -72,7 +72,7 @@ func trafficTable(w io.Writer, all map[string]wire.Bytes) error {
 	return t.Flush()
 }
 
-// dead names what was started on the node and runs no more.
+// dead names the programs that were started on the node and no longer run.
 func dead(n lab.NodeStatus) string {
 	if !n.Power {
 		return "no power"

@@ -11,10 +11,10 @@ import (
 	"yurtcoordinator/internal/lab/line"
 )
 
-// usualQueue is that of a link with a rate where no other is asked for: what a cheap router has.
+// usualQueue is the default queue of a link with a rate: that of a cheap router.
 const usualQueue = "256k"
 
-// shapeFlags are what a person says of a link.
+// shapeFlags are a person's settings for a link.
 type shapeFlags struct {
 	rate, loss, queue string
 	delay, jitter     time.Duration
@@ -70,11 +70,11 @@ frames alike.`,
 	return cmd
 }
 
-// shape returns what the flags say.
+// shape returns the shape that the flags describe.
 func (f shapeFlags) shape(seeded bool) (lab.LinkShape, error) {
 	s := lab.LinkShape{Shape: line.Shape{Delay: f.delay, Jitter: f.jitter}, Seed: f.seed, Shared: f.shared}
 	if !seeded {
-		s.Seed = uint64(rand.Uint32()) // short enough to be typed
+		s.Seed = uint64(rand.Uint32()) // short enough to type
 	}
 	var err error
 	if f.rate != "" {

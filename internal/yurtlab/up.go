@@ -78,7 +78,7 @@ func start(ctx context.Context, out io.Writer, cfg lab.Config, race bool) (*lab.
 	})
 }
 
-// watch draws the table of nodes each second until ctx ends; on something that is not a terminal, once.
+// watch redraws the table of nodes each second until ctx ends. On anything but a terminal it draws once.
 func watch(ctx context.Context, out io.Writer, c *lab.Client) error {
 	f, ok := out.(*os.File)
 	live := ok && term.IsTerminal(int(f.Fd()))
