@@ -220,7 +220,7 @@ func (c *coder) decode(number uint64, key, value []byte) (o stream.Object, err e
 type header struct {
 	id       Collection
 	typ      stream.Type
-	at       moment
+	at       edge.Moment
 	before   edge.Revision // stream.Snapshot.Before; only of a later history than the first
 	objects  tally
 	read     time.Duration // by the file's clock, to the second
@@ -240,18 +240,18 @@ func (h header) encode(number uint64) []byte {
 	if h.complete {
 		b[0] |= isComplete
 	}
-	if h.at.history != 0 {
+	if h.at.History != 0 {
 		b[0] |= hasHistory
 	}
-	b = binary.BigEndian.AppendUint64(b, uint64(h.at.revision))
+	b = binary.BigEndian.AppendUint64(b, uint64(h.at.Revision))
 	b = h.objects.append(b)
 	b = binary.BigEndian.AppendUint64(b, uint64(h.read/time.Second))
 	for _, s := range h.strings() {
 		b = binary.BigEndian.AppendUint16(b, uint16(len(*s)))
 		b = append(b, *s...)
 	}
-	if h.at.history != 0 {
-		b = binary.BigEndian.AppendUint64(b, uint64(h.at.history))
+	if h.at.History != 0 {
+		b = binary.BigEndian.AppendUint64(b, uint64(h.at.History))
 		if h.before != 0 { // else it is as it was before this was kept
 			b = binary.BigEndian.AppendUint64(b, uint64(h.before))
 		}
@@ -278,7 +278,7 @@ func decodeHeader(number uint64, value []byte) (h header, err error) {
 	}
 	later := b[0]&hasHistory != 0
 	h.complete, h.typ.Encoding = b[0]&isComplete != 0, stream.Encoding(b[1])
-	h.at.revision = edge.Revision(binary.BigEndian.Uint64(b[2:]))
+	h.at.Revision = edge.Revision(binary.BigEndian.Uint64(b[2:]))
 	read, ok := seconds(b[34:headerFixed])
 	h.read = read
 	b = b[headerFixed:]
@@ -290,13 +290,13 @@ func decodeHeader(number uint64, value []byte) (h header, err error) {
 		*s, b = string(b[2:n]), b[n:]
 	}
 	if later && len(b) >= 8 {
-		h.at.history, b = edge.History(binary.BigEndian.Uint64(b)), b[8:]
+		h.at.History, b = edge.History(binary.BigEndian.Uint64(b)), b[8:]
 	}
 	if later && len(b) == 8 {
 		h.before, b = edge.Revision(binary.BigEndian.Uint64(b)), nil
 		ok = ok && h.before != 0
 	}
-	if len(b) != 0 || !ok || later != (h.at.history != 0) || h.complete && h.at.revision == 0 {
+	if len(b) != 0 || !ok || later != (h.at.History != 0) || h.complete && h.at.Revision == 0 {
 		return h, pages.Corrupt("a header that does not make sense")
 	}
 	return h, nil

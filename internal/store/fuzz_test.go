@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/stream/streamtest"
 )
 
@@ -14,7 +15,8 @@ func sampleHeader() header {
 	id := slicesID
 	id.Client, id.Namespace, id.Fields, id.Labels = "system:node", "ns", "metadata.name=x", "a=b,c"
 	return header{
-		id: id, typ: streamtest.EndpointSlices, at: moment{3, 77}, objects: tally{3, 4, 5}, read: 1e6 * time.Second,
+		id: id, typ: streamtest.EndpointSlices, at: edge.Moment{History: 3, Revision: 77},
+		objects: tally{3, 4, 5}, read: 1e6 * time.Second,
 		complete: true,
 	}
 }

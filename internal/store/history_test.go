@@ -40,7 +40,7 @@ func TestHistories(t *testing.T) {
 	for range 2 {
 		flush(t, s)
 		holds(t, s, slicesID, restored)
-		if at := onDisk(s)[slicesID]; at != (moment{1, 95}) {
+		if at := onDisk(s)[slicesID]; at != (edge.Moment{History: 1, Revision: 95}) {
 			t.Errorf("it is written up to %s", at)
 		}
 		for _, old := range []stream.Snapshot{
@@ -101,13 +101,13 @@ func TestBehind(t *testing.T) {
 			t.Fatalf("%s: %d objects at %s, %v; want ErrBehind and what there was at 500",
 				what, len(got.Objects), got.Revision, err)
 		}
-		if at := onDisk(s)[slicesID]; at != (moment{0, 500}) {
+		if at := onDisk(s)[slicesID]; at != (edge.Moment{History: 0, Revision: 500}) {
 			t.Fatalf("%s: written up to %s", what, at)
 		}
 	}
 	full = true
 	replace(t, s, slicesID, snapshotOf(6, 10, 900))
-	if onDisk(s)[slicesID].revision != 500 || s.Sink(slicesID).Position() != 900 {
+	if onDisk(s)[slicesID].Revision != 500 || s.Sink(slicesID).Position() != 900 {
 		t.Fatal("what waits counts as written")
 	}
 	if err := s.Flush(context.Background()); err == nil {
@@ -167,7 +167,7 @@ func TestWhatIsKnownOfEarlierHistories(t *testing.T) {
 	s = opening(t, Config{Dir: dir}, nil)
 	holds(t, s, slicesID, restored)
 
-	h := header{id: slicesID, at: moment{1, 90}, complete: true}
+	h := header{id: slicesID, at: edge.Moment{History: 1, Revision: 90}, complete: true}
 	old := h.encode(7)
 	h.before = 500
 	value := h.encode(7)

@@ -18,8 +18,8 @@ const (
 // entry is what is known of one Collection. Guarded by Store.mu.
 type entry struct {
 	disk    *stored       // nil: it is not on disk
-	at      moment        // up to which everything is queued or on disk; with revision 0, Replace is needed
-	told    moment        // the latest that a Sink was given since Open, taken or not
+	at      edge.Moment   // up to which everything is queued or on disk; with revision 0, Replace is needed
+	told    edge.Moment   // the latest that a Sink was given since Open, taken or not
 	pending *batch        // nil: nothing waits
 	pace    pace          // of what waits, if it is worth a write
 	read    time.Duration // by Store.asked
@@ -30,30 +30,12 @@ type entry struct {
 	why     string        // why it is not on disk
 }
 
-// moment is a revision of one of the cloud's histories.
-type moment struct {
-	history  edge.History
-	revision edge.Revision
-}
-
-// before orders moments: whatever a later history says is later.
-func (m moment) before(o moment) bool {
-	return m.history < o.history || m.history == o.history && m.revision < o.revision
-}
-
-func (m moment) String() string {
-	if m.history == 0 {
-		return m.revision.String()
-	}
-	return m.revision.String() + " of history " + m.history.String()
-}
-
 // batch is what waits to be written of one collection, all at once.
 type batch struct {
 	full    bool // it replaces everything
 	drop    bool // nothing comes instead
 	typ     stream.Type
-	to      moment // what it brings the collection to
+	to      edge.Moment // what it brings the collection to
 	before  edge.Revision
 	changes map[stream.Key]change
 	bytes   int64
@@ -92,14 +74,14 @@ func (k *sink) Position() edge.Revision {
 	defer k.store.mu.Unlock()
 	if c := k.store.collections[k.id]; c != nil {
 		k.store.touchLocked(c)
-		return c.at.revision
+		return c.at.Revision
 	}
 	return 0
 }
 
 // Replace implements stream.Sink.
 func (k *sink) Replace(ctx context.Context, s stream.Snapshot) error {
-	to := moment{s.History, s.Revision}
+	to := edge.Moment{History: s.History, Revision: s.Revision}
 	b := &batch{
 		full: true, typ: s.Type, to: to, before: s.Before, changes: make(map[stream.Key]change, len(s.Objects)),
 	}
@@ -127,12 +109,12 @@ func (k *sink) Replace(ctx context.Context, s stream.Snapshot) error {
 	if c == nil {
 		c = &entry{why: "never stored"}
 	}
-	if to.before(c.at) {
+	if to.Before(c.at) {
 		return fmt.Errorf("%w: %s is at %s, the snapshot at %s", ErrOlder, k.id, c.at, to)
 	}
 	c.told = to
 	if now.Before(c.refused) || b.bytes > st.config.maxBytes {
-		c.at.revision = 0
+		c.at.Revision = 0
 		return fmt.Errorf("%w: %s of %d bytes", ErrFull, k.id, b.bytes)
 	}
 	st.collections[k.id] = c
@@ -155,12 +137,12 @@ func (k *sink) Apply(ctx context.Context, events []stream.Event) error {
 		}
 	}
 	st := k.store
-	if err := st.admit(ctx, k.id, moment{revision: last}); err != nil {
+	if err := st.admit(ctx, k.id, edge.Moment{Revision: last}); err != nil {
 		return err
 	}
 	defer st.mu.Unlock()
 	c := st.collections[k.id]
-	if c == nil || c.at.revision == 0 {
+	if c == nil || c.at.Revision == 0 {
 		return fmt.Errorf("store: %s: %w", k.id, ErrIncomplete)
 	}
 	b, before := c.pending, int64(0)
@@ -170,10 +152,10 @@ func (k *sink) Apply(ctx context.Context, events []stream.Event) error {
 		before = b.bytes
 	}
 	for _, e := range events {
-		if e.Object.Revision <= b.to.revision {
+		if e.Object.Revision <= b.to.Revision {
 			continue
 		}
-		b.to.revision = e.Object.Revision
+		b.to.Revision = e.Object.Revision
 		switch e.Type {
 		case stream.Added, stream.Modified:
 			b.put(e.Object.Key, change{object: e.Object})
@@ -221,7 +203,7 @@ func signal(c chan struct{}) {
 
 // admit waits until there is room in the queue and returns with mu locked; or, with an error, without. A feeder that is
 // refused must begin anew: what it had to tell, up to a moment (without a history: of the collection's), is lost.
-func (s *Store) admit(ctx context.Context, id Collection, to moment) error {
+func (s *Store) admit(ctx context.Context, id Collection, to edge.Moment) error {
 	for {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
@@ -233,8 +215,8 @@ func (s *Store) admit(ctx context.Context, id Collection, to moment) error {
 				err = ErrClosed
 			}
 			if c := s.collections[id]; c != nil {
-				c.at.revision, to.history = 0, max(to.history, c.at.history)
-				if c.told.before(to) {
+				c.at.Revision, to.History = 0, max(to.History, c.at.History)
+				if c.told.Before(to) {
 					c.told = to
 				}
 			}

@@ -39,7 +39,7 @@ func (w *world) start() {
 }
 
 // has says whether a collection is on disk, without reading it.
-func (w *world) has(id Collection) bool { return onDisk(w.s)[id].revision != 0 }
+func (w *world) has(id Collection) bool { return onDisk(w.s)[id].Revision != 0 }
 
 func named(name string) Collection {
 	id := slicesID

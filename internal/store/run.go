@@ -212,7 +212,7 @@ func (s *Store) collect(unread time.Duration) int {
 		}
 	}
 	for id, c := range s.collections {
-		if c.disk == nil && c.pending == nil && c.at.revision == 0 && !c.hidden && !now.Before(c.refused) {
+		if c.disk == nil && c.pending == nil && c.at.Revision == 0 && !c.hidden && !now.Before(c.refused) {
 			delete(s.collections, id)
 		}
 	}
@@ -317,7 +317,7 @@ func (s *Store) putBackLocked(w work) {
 			continue
 		}
 		s.queued -= j.batch.bytes
-		c.at.revision = 0
+		c.at.Revision = 0
 	}
 	s.garbage = append(s.garbage, w.garbage...)
 	s.blobs.done(errors.ErrUnsupported)
@@ -330,7 +330,7 @@ func (s *Store) failLocked(err error) {
 	for _, c := range s.collections {
 		if c.pending != nil {
 			s.queued -= c.pending.bytes
-			c.at.revision, c.pending = 0, nil
+			c.at.Revision, c.pending = 0, nil
 		}
 		c.pace.first = time.Time{}
 		if c.hidden {

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/store/pages"
 	"yurtcoordinator/internal/stream"
 )
@@ -235,12 +236,12 @@ func (s *Store) adoptLocked(o opened) {
 		}
 		c.disk = &disk
 		if c.at != disk.at {
-			c.at = moment{history: max(c.at.history, disk.at.history)}
+			c.at = edge.Moment{History: max(c.at.History, disk.at.History)}
 		}
 	}
 	for id, c := range s.collections {
 		if !found[id] {
-			c.disk, c.at.revision = nil, 0
+			c.disk, c.at.Revision = nil, 0
 			c.why = cmp.Or(s.corrupt, c.why)
 		}
 	}
@@ -296,20 +297,20 @@ func (s *Store) Load(id Collection) (snapshot stream.Snapshot, err error) {
 		return stream.Snapshot{}, fmt.Errorf("%s: %w: %w", id, ErrMiss, err)
 	}
 	s.Touch(id)
-	if told := s.lost(id); (moment{snapshot.History, snapshot.Revision}).before(told) {
+	if told := s.lost(id); (edge.Moment{History: snapshot.History, Revision: snapshot.Revision}).Before(told) {
 		return snapshot, fmt.Errorf("%s: %w: %w: %s, there was %s", id, ErrMiss, ErrBehind, snapshot.Revision, told)
 	}
 	return snapshot, nil
 }
 
 // lost is the latest moment that a Sink was given of what the disk is not going to have; zero if it has all, or will.
-func (s *Store) lost(id Collection) moment {
+func (s *Store) lost(id Collection) edge.Moment {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if c := s.collections[id]; c != nil && c.at.revision == 0 {
+	if c := s.collections[id]; c != nil && c.at.Revision == 0 {
 		return c.told
 	}
-	return moment{}
+	return edge.Moment{}
 }
 
 // read reads beside the writer: get reads what find has found. A transaction writes only over pages that no state since the
@@ -392,7 +393,7 @@ func (s *Store) dropLocked(id Collection) {
 		return
 	}
 	c.drops++
-	c.hidden, c.at, c.told, c.why = true, moment{}, moment{}, "dropped"
+	c.hidden, c.at, c.told, c.why = true, edge.Moment{}, edge.Moment{}, "dropped"
 	s.queueLocked(c, &batch{drop: true, drops: c.drops})
 }
 

@@ -100,10 +100,10 @@ func holds(t testing.TB, s *Store, id Collection, want stream.Snapshot) {
 }
 
 // onDisk returns up to which moment each collection is on disk.
-func onDisk(s *Store) map[Collection]moment {
+func onDisk(s *Store) map[Collection]edge.Moment {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	all := map[Collection]moment{}
+	all := map[Collection]edge.Moment{}
 	for id, c := range s.collections {
 		if c.disk != nil && !c.hidden {
 			all[id] = c.disk.at

@@ -241,7 +241,7 @@ func loadCollection(t *pages.Tree, want stored) (stream.Snapshot, error) {
 	}
 	const most = 1 << 16 // what a header says is not worth more memory than that before it is proved
 	s := stream.Snapshot{
-		Type: h.typ, Revision: h.at.revision, History: h.at.history, Before: h.before,
+		Type: h.typ, Revision: h.at.Revision, History: h.at.History, Before: h.before,
 		Objects: make([]stream.Object, 0, min(h.objects.count, most)),
 	}
 	found, err := scan(t, want.number, b, func(_, _ []byte, o stream.Object) error {
