@@ -163,10 +163,6 @@ func (f *FrameReader) fill() {
 	}
 	for range 100 { // as bufio has it
 		n, err := f.r.Read(f.buffer[f.end:])
-		if n < 0 || n > len(f.buffer)-f.end {
-			f.pending = errors.New("a reader returned an impossible count")
-			return
-		}
 		f.end += n
 		f.pending = err
 		if n > 0 || err != nil {
@@ -217,38 +213,27 @@ func (t *textFrame) advance(text []byte) bool {
 	if t.at > 0 && t.depth == 0 {
 		return true
 	}
-	at := t.at
-	for at < len(text) {
-		if t.escaped {
-			t.escaped = false
-			at++
-			continue
-		}
-		if t.quoted {
-			for at < len(text) && text[at] != '"' && text[at] != '\\' {
-				at++
-			}
-			if at < len(text) {
-				t.quoted, t.escaped = text[at] == '\\', text[at] == '\\'
-				at++
-			}
-			continue
-		}
-		c := text[at]
-		at++
-		switch c {
-		case '"':
-			t.quoted = true
-		case '{', '[':
-			t.depth++
-		case '}', ']':
-			if t.depth--; t.depth == 0 {
-				t.at = at
+	s := *t
+	for s.at < len(text) {
+		c := text[s.at]
+		s.at++
+		switch {
+		case s.escaped:
+			s.escaped = false
+		case s.quoted:
+			s.escaped, s.quoted = c == '\\', c != '"'
+		case c == '"':
+			s.quoted = true
+		case c == '{' || c == '[':
+			s.depth++
+		case c == '}' || c == ']':
+			if s.depth--; s.depth == 0 {
+				*t = s
 				return true
 			}
 		}
 	}
-	t.at = at
+	*t = s
 	return false
 }
 

@@ -66,43 +66,17 @@ func (l *lexer) quoted() (content []byte, escaped bool, err error) {
 		switch text[at] {
 		case '"':
 			l.at++
-			return l.text[begin : l.at-1 : l.at-1], escaped, nil
+			if escaped && !json.Valid(text[begin-1:l.at]) {
+				return nil, false, fmt.Errorf("malformed JSON: the string at byte %d", begin-1)
+			}
+			return text[begin:at:at], escaped, nil
 		case '\\':
 			escaped = true
-			if err := l.escape(); err != nil {
-				return nil, false, err
-			}
+			l.at = min(at+2, len(text))
 		default:
 			return nil, false, l.bad("a string without control characters")
 		}
 	}
-}
-
-func (l *lexer) escape() error {
-	l.at++
-	if l.at >= len(l.text) {
-		return l.bad("an escape")
-	}
-	switch l.text[l.at] {
-	case '"', '\\', '/', 'b', 'f', 'n', 'r', 't':
-		l.at++
-		return nil
-	case 'u':
-		l.at++
-		for range 4 {
-			if l.at >= len(l.text) || !hex(l.text[l.at]) {
-				return l.bad("four hexadecimal digits")
-			}
-			l.at++
-		}
-		return nil
-	default:
-		return l.bad("an escape")
-	}
-}
-
-func hex(c byte) bool {
-	return '0' <= c && c <= '9' || 'a' <= c && c <= 'f' || 'A' <= c && c <= 'F'
 }
 
 // unquoted reads a string; a view of the text unless it has escapes. It is never nil.
@@ -129,77 +103,38 @@ func (l *lexer) once(into *[]byte, name string) error {
 		return fmt.Errorf("malformed object: it has two of %s", name)
 	}
 	if l.peek() == 'n' {
-		return l.word("null")
+		return l.scalar()
 	}
 	s, err := l.unquoted()
 	*into = s
 	return err
 }
 
-func (l *lexer) word(w string) error {
-	if len(l.text)-l.at < len(w) || string(l.text[l.at:l.at+len(w)]) != w {
-		return l.bad(w)
-	}
-	l.at += len(w)
-	return nil
-}
-
-func (l *lexer) digits() error {
-	begin := l.at
-	for l.at < len(l.text) && '0' <= l.text[l.at] && l.text[l.at] <= '9' {
-		l.at++
-	}
-	if l.at == begin {
-		return l.bad("a digit")
-	}
-	return nil
-}
-
-func (l *lexer) is(c byte) bool { return l.at < len(l.text) && l.text[l.at] == c }
-
-func (l *lexer) number() error {
-	if l.is('-') {
-		l.at++
-	}
-	if l.is('0') {
-		l.at++
-	} else if err := l.digits(); err != nil {
-		return err
-	}
-	if l.is('.') {
-		l.at++
-		if err := l.digits(); err != nil {
-			return err
-		}
-	}
-	if l.is('e') || l.is('E') {
-		l.at++
-		if l.is('+') || l.is('-') {
-			l.at++
-		}
-		return l.digits()
-	}
-	return nil
-}
-
 // scalar skips a value that is neither object nor array.
 func (l *lexer) scalar() error {
-	switch c := l.peek(); {
-	case c == '"':
+	if l.peek() == '"' {
 		_, _, err := l.quoted()
 		return err
-	case c == 't':
-		return l.word("true")
-	case c == 'f':
-		return l.word("false")
-	case c == 'n':
-		return l.word("null")
-	case c == '-', '0' <= c && c <= '9':
-		return l.number()
+	}
+	begin, at, text := l.at, l.at, l.text
+	for at < len(text) && !ends[text[at]] {
+		at++
+	}
+	l.at = at
+	switch value := text[begin:at]; string(value) {
+	case "true", "false", "null":
+		return nil
 	default:
-		return l.bad("a value")
+		if !json.Valid(value) {
+			l.at = begin
+			return l.bad("a value")
+		}
+		return nil
 	}
 }
+
+// ends are the bytes that may follow a number, true, false or null.
+var ends = [256]bool{',': true, ']': true, '}': true, ' ': true, '\t': true, '\n': true, '\r': true}
 
 // name skips the name of a member of an object and its colon.
 func (l *lexer) name() error {
@@ -317,7 +252,7 @@ func (l *lexer) head() (h head, err error) {
 			}
 			seen = true
 			if l.peek() == 'n' {
-				return l.word("null")
+				return l.scalar()
 			}
 			return l.members(func(name []byte) error {
 				switch string(name) {

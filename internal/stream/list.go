@@ -367,7 +367,7 @@ func WriteList(w io.Writer, t Type, meta metav1.ListMeta, objects iter.Seq2[Obje
 	return nil
 }
 
-// A bufio.Writer keeps its error for Flush, so those of its writes are not looked at, but that there is one.
+// A bufio.Writer keeps its error, so one write for each object is enough to look at.
 
 func writeProtobufList(w *bufio.Writer, t Type, meta metav1.ListMeta, objects iter.Seq2[Object, error]) error {
 	metadata, err := meta.Marshal()
@@ -382,9 +382,7 @@ func writeProtobufList(w *bufio.Writer, t Type, meta metav1.ListMeta, objects it
 		size += edit.Size(edit.Items, len(o.Raw))
 	}
 	scratch := appendUnknownHead(nil, t, size)
-	if _, err := w.Write(edit.Append(scratch, edit.Metadata, metadata)); err != nil {
-		return err
-	}
+	_, _ = w.Write(edit.Append(scratch, edit.Metadata, metadata))
 	left := size - edit.Size(edit.Metadata, len(metadata))
 	for o, err := range objects {
 		if err != nil {
@@ -394,9 +392,7 @@ func writeProtobufList(w *bufio.Writer, t Type, meta metav1.ListMeta, objects it
 			break
 		}
 		scratch = edit.AppendHead(scratch[:0], edit.Items, len(o.Raw))
-		if _, err := w.Write(scratch); err != nil {
-			return err
-		}
+		_, _ = w.Write(scratch)
 		if _, err := w.Write(o.Raw); err != nil {
 			return err
 		}
@@ -421,9 +417,7 @@ func writeJSONList(w *bufio.Writer, t Type, meta metav1.ListMeta, objects iter.S
 			return err
 		}
 		if !first {
-			if err := w.WriteByte(','); err != nil {
-				return err
-			}
+			_ = w.WriteByte(',')
 		}
 		first = false
 		if _, err := w.Write(o.Raw); err != nil {

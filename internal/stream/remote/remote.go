@@ -140,16 +140,8 @@ func (s *Source) Snapshot(ctx context.Context) (stream.Snapshot, error) {
 }
 
 func (s *Source) list(ctx context.Context) (stream.Snapshot, error) {
-	response, err := s.ask(ctx, s.collection, url.Values{}, "gzip", 0)
+	snapshot, rest, err := s.get(ctx, s.collection, url.Values{})
 	if err != nil {
-		return stream.Snapshot{}, err
-	}
-	defer response.Body.Close()
-	snapshot, rest, err := s.read(response)
-	if err != nil {
-		return stream.Snapshot{}, err
-	}
-	if snapshot.History, err = edge.ParseHistory(response.Header.Get(edge.HeaderHistory)); err != nil {
 		return stream.Snapshot{}, err
 	}
 	if rest != "" {
@@ -161,17 +153,25 @@ func (s *Source) list(ctx context.Context) (stream.Snapshot, error) {
 	return snapshot, nil
 }
 
-// read is the list in an answer, and where it goes on, if it is not the whole.
-func (s *Source) read(response *http.Response) (stream.Snapshot, string, error) {
+// get asks for a list, and returns it and where it goes on, if it is not the whole.
+func (s *Source) get(ctx context.Context, from url.URL, query url.Values) (all stream.Snapshot, rest string, err error) {
+	response, err := s.ask(ctx, from, query, "gzip", 0)
+	if err != nil {
+		return all, "", err
+	}
+	defer response.Body.Close()
 	encoding, err := stream.EncodingOf(response.Header.Get("Content-Type"))
 	if err != nil {
-		return stream.Snapshot{}, "", err
+		return all, "", err
 	}
 	body, err := plain(response)
 	if err != nil {
-		return stream.Snapshot{}, "", err
+		return all, "", err
 	}
-	return stream.ReadList(body, encoding, s.listBytes)
+	if all, rest, err = stream.ReadList(body, encoding, s.listBytes); err == nil {
+		all.History, err = edge.ParseHistory(response.Header.Get(edge.HeaderHistory))
+	}
+	return all, rest, err
 }
 
 // Look returns the server's revision and that of one object of the collection, as it is now, or as it was at a revision; 0 if
@@ -207,12 +207,7 @@ func (s *Source) look(ctx context.Context, key stream.Key, query url.Values) (st
 	case !strings.Contains(selected, "metadata.name="): // else there is one at most
 		query.Set("fieldSelector", selected+","+one)
 	}
-	response, err := s.ask(ctx, in, query, "gzip", 0)
-	if err != nil {
-		return stream.Snapshot{}, err
-	}
-	defer response.Body.Close()
-	snapshot, _, err := s.read(response)
+	snapshot, _, err := s.get(ctx, in, query)
 	return snapshot, err
 }
 
