@@ -160,8 +160,9 @@ func notAcceptable(t stream.Type) *apierrors.StatusError {
 // verbatim reports whether objects go out as they came.
 func (f *form) verbatim() bool { return f.shape == whole && f.from.Encoding == f.to.Encoding }
 
-// object returns an object as the client gets it, alone or in a watch. A row is a table of one.
-func (f *form) object(o stream.Object, now time.Time) (stream.Object, error) {
+// object returns an object as the client gets it: alone, as in a watch, or in a list, where a built-in type does not say its
+// kind in JSON. A row is a table of one.
+func (f *form) object(o stream.Object, alone bool, now time.Time) (stream.Object, error) {
 	var err error
 	switch {
 	case f.verbatim():
@@ -172,26 +173,13 @@ func (f *form) object(o stream.Object, now time.Time) (stream.Object, error) {
 	case f.shape == metadata:
 		o.Raw, err = f.partial(o)
 	default:
-		o, err = asJSON(f.from, o, true)
+		o, err = asJSON(f.from, o, alone)
 	}
-	return o, f.failed(o, err)
-}
-
-// item returns an object as the client gets it in a list, where a built-in type does not say its kind in JSON.
-func (f *form) item(o stream.Object, now time.Time) (stream.Object, error) {
-	if f.shape != whole || f.verbatim() {
-		return f.object(o, now)
-	}
-	o, err := asJSON(f.from, o, false)
-	return o, f.failed(o, err)
-}
-
-func (f *form) failed(o stream.Object, err error) error {
 	if err != nil {
-		return fmt.Errorf("write %s %q of revision %d as %s %s: %w",
+		err = fmt.Errorf("write %s %q of revision %d as %s %s: %w",
 			f.from.Kind, o.Key, o.Revision, f.to.Encoding, f.to.Kind, err)
 	}
-	return nil
+	return o, err
 }
 
 func (f *form) partial(o stream.Object) ([]byte, error) {

@@ -220,7 +220,7 @@ func (h *Handler) get(w *deadlined, r *http.Request, q Request) error {
 	if !ok {
 		return apierrors.NewNotFound(h.group, q.Name)
 	}
-	o, err = f.object(o, time.Now())
+	o, err = f.object(o, true, time.Now())
 	if err != nil {
 		return err
 	}
@@ -234,7 +234,7 @@ func (h *Handler) get(w *deadlined, r *http.Request, q Request) error {
 
 // answer writes a body that is there already.
 func (h *Handler) answer(w *deadlined, r *http.Request, status int, e stream.Encoding, body []byte) {
-	z := h.compressor(w, r, status, e)
+	z := newCompressor(w, r, status, e)
 	if _, err := z.Write(body); err == nil {
 		_ = z.Close() // the client has gone; there is nobody to tell
 	}

@@ -54,7 +54,7 @@ func (h *Handler) list(w *deadlined, r *http.Request, o *options) error {
 		}
 		return err
 	}
-	z := h.compressor(w, r, http.StatusOK, f.to.Encoding)
+	z := newCompressor(w, r, http.StatusOK, f.to.Encoding)
 	err = stream.WriteList(z, f.to, meta, items(f, objects, now))
 	switch {
 	case err == nil:
@@ -62,7 +62,7 @@ func (h *Handler) list(w *deadlined, r *http.Request, o *options) error {
 	case w.failed != nil:
 		return nil // as above
 	case z.sent:
-		h.statusOf(err) // which reports it
+		h.statusOf(err)             // which reports it
 		panic(http.ErrAbortHandler) // a client must not take half of a list for all of it
 	}
 	return err
@@ -72,7 +72,7 @@ func (h *Handler) list(w *deadlined, r *http.Request, o *options) error {
 func items(f *form, objects []stream.Object, now time.Time) iter.Seq2[stream.Object, error] {
 	return func(yield func(stream.Object, error) bool) {
 		for _, o := range objects {
-			if !yield(f.item(o, now)) {
+			if !yield(f.object(o, false, now)) {
 				return
 			}
 		}

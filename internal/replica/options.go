@@ -3,7 +3,6 @@ package replica
 import (
 	"fmt"
 	"net/http"
-	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -26,30 +25,20 @@ const (
 	labelNamespace = "metadata.namespace"
 )
 
-// fieldLabels are those that only one type has.
-type fieldLabels struct {
-	labels []string
-	of     func(t stream.Type, raw []byte) (fields.Set, error)
-}
+// clusterIP and serviceType are the field labels that Services have besides, as at an API server. kube-proxy and kubelet select
+// Services by spec.clusterIP.
+const clusterIP, serviceType = "spec.clusterIP", "spec.type"
 
-// fieldLabelsOf returns the field labels of a resource besides name and namespace, as an API server has them. kube-proxy
-// and kubelet select Services by spec.clusterIP.
-func fieldLabelsOf(r schema.GroupResource) fieldLabels {
-	if r != (schema.GroupResource{Resource: "services"}) {
-		return fieldLabels{}
+func fieldsOfService(t stream.Type, raw []byte) (fields.Set, error) {
+	object, err := decode(t, raw)
+	if err != nil {
+		return nil, err
 	}
-	const clusterIP, kind = "spec.clusterIP", "spec.type"
-	return fieldLabels{[]string{clusterIP, kind}, func(t stream.Type, raw []byte) (fields.Set, error) {
-		object, err := decode(t, raw)
-		if err != nil {
-			return nil, err
-		}
-		service, ok := object.(*corev1.Service)
-		if !ok {
-			return nil, fmt.Errorf("a %T among Services", object)
-		}
-		return fields.Set{clusterIP: service.Spec.ClusterIP, kind: string(service.Spec.Type)}, nil
-	}}
+	service, ok := object.(*corev1.Service)
+	if !ok {
+		return nil, fmt.Errorf("a %T among Services", object)
+	}
+	return fields.Set{clusterIP: service.Spec.ClusterIP, serviceType: string(service.Spec.Type)}, nil
 }
 
 // options are those of a list or a watch.
@@ -86,18 +75,19 @@ func optionsOf(r *http.Request, q Request, resource schema.GroupResource) (*opti
 		}
 		return nil, err
 	}
-	return o, o.readFields(fieldLabelsOf(resource))
+	return o, o.readFields(resource)
 }
 
 // readFields checks the field selector, and takes from it what narrows the search.
-func (o *options) readFields(more fieldLabels) error {
+func (o *options) readFields(resource schema.GroupResource) error {
+	services := resource == schema.GroupResource{Resource: "services"}
 	if o.FieldSelector == nil || o.FieldSelector.Empty() {
 		o.FieldSelector = nil
 		return nil
 	}
 	selector, err := o.FieldSelector.Transform(func(label, value string) (string, string, error) {
-		if slices.Contains(more.labels, label) {
-			o.fieldsOf = more.of
+		if services && (label == clusterIP || label == serviceType) {
+			o.fieldsOf = fieldsOfService
 			return label, value, nil
 		}
 		return runtime.DefaultMetaV1FieldSelectorConversion(label, value)

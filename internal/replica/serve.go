@@ -74,7 +74,7 @@ func (h *Handler) watch(w *deadlined, r *http.Request, o *options) error {
 		h.config.BeforeExpired(ctx)
 	}
 	if s.frames.WriteError(status) == nil {
-		out.flush()
+		_ = out.flush() // nobody is there any more if it fails
 	}
 	return nil
 }
@@ -168,10 +168,9 @@ func (s *served) run(ctx context.Context) error {
 			}
 		}
 		if len(changes) > 0 {
-			s.w.flush()
-		}
-		if s.w.failed != nil {
-			return s.w.failed
+			if err := s.w.flush(); err != nil {
+				return err
+			}
 		}
 		if more == nil {
 			more = closed // look after the rest, then take again
@@ -226,8 +225,7 @@ func (s *served) tell(content *frozen) error {
 			return err
 		}
 	}
-	s.w.flush()
-	return s.w.failed
+	return s.w.flush()
 }
 
 // change tells a change, if it is one to this client.
@@ -245,11 +243,11 @@ func (s *served) change(c *change) error {
 func (s *served) write(event stream.Event) error {
 	seen := event.Object.Revision
 	var err error
-	if event.Object, err = s.form.object(event.Object, time.Now()); err != nil {
+	if event.Object, err = s.form.object(event.Object, true, time.Now()); err != nil {
 		return err
 	}
 	if event.Object.Revision != seen && s.eye.elsewhere {
-		s.w.flush()
+		_ = s.w.flush() // it ends anyway
 		return io.EOF
 	}
 	return s.frames.Write(event)
@@ -264,8 +262,7 @@ func (s *served) bookmark(told edge.Revision) error {
 	if err := s.frames.Write(stream.Event{Type: stream.Bookmark, Object: stream.Object{Revision: told}}); err != nil {
 		return err
 	}
-	s.w.flush()
-	return s.w.failed
+	return s.w.flush()
 }
 
 // untilBookmark is the time to the next bookmark: about a minute, and once shortly before the end.

@@ -84,8 +84,7 @@ func (s *served) retell(content *frozen, before *eye) error {
 			return s.w.failed
 		}
 	}
-	s.w.flush()
-	return s.w.failed
+	return s.w.flush()
 }
 
 // turned is what an object is to those who look with this eye and looked with another before; nil means that nobody knows

@@ -164,16 +164,11 @@ type watch struct {
 }
 
 // Next implements stream.Watch. It returns at most 512 events at once.
-func (w *watch) Next(ctx context.Context) ([]stream.Event, error) {
+func (w *watch) Next(ctx context.Context) (events []stream.Event, err error) {
 	if w.err != nil {
 		return nil, w.err
 	}
-	var events []stream.Event
-	events, w.err = w.wait(ctx)
-	return events, w.err
-}
-
-func (w *watch) wait(ctx context.Context) ([]stream.Event, error) {
+	defer func() { w.err = err }()
 	for {
 		if err := w.ended(ctx); err != nil {
 			return nil, err

@@ -86,7 +86,7 @@ func (g *gathered) Write(p []byte) (int, error) {
 	return g.buffer.Write(p)
 }
 
-func (g *gathered) flush() {
+func (g *gathered) flush() error {
 	if g.buffer != nil {
 		_ = g.buffer.Flush() // deadlined has noted what failed
 		g.buffer.Reset(nil)
@@ -94,6 +94,7 @@ func (g *gathered) flush() {
 		g.buffer = nil
 	}
 	g.deadlined.flush()
+	return g.failed
 }
 
 // compressor writes an answer, compressed if it is large and the client can read that.
@@ -115,10 +116,8 @@ var gzips = sync.Pool{New: func() any {
 	return z
 }}
 
-func (h *Handler) compressor(w http.ResponseWriter, r *http.Request, status int, e stream.Encoding) *compressor {
-	return &compressor{
-		w: w, status: status, media: e.ContentType(false), asked: acceptsGzip(r.Header),
-	}
+func newCompressor(w http.ResponseWriter, r *http.Request, status int, e stream.Encoding) *compressor {
+	return &compressor{w: w, status: status, media: e.ContentType(false), asked: acceptsGzip(r.Header)}
 }
 
 // acceptsGzip reads Accept-Encoding.

@@ -32,13 +32,8 @@ type Columns struct {
 	Definitions []metav1.TableColumnDefinition
 	// Decoded says that Cells wants the object, not only its metadata.
 	Decoded bool
-
-	cells func(m *metav1.ObjectMeta, o runtime.Object, now time.Time) ([]any, error)
-}
-
-// Cells returns an object's row. o may be nil unless Decoded; now is what ages are counted to.
-func (c *Columns) Cells(m *metav1.ObjectMeta, o runtime.Object, now time.Time) ([]any, error) {
-	return c.cells(m, o, now)
+	// Cells returns an object's row. o may be nil unless Decoded; now is what ages are counted to.
+	Cells func(m *metav1.ObjectMeta, o runtime.Object, now time.Time) ([]any, error)
 }
 
 // Known reports whether objects of a kind have more columns than name and time.
@@ -78,7 +73,7 @@ var generic = &Columns{
 		nameColumn,
 		{Name: "Created At", Type: "date", Description: metadataDoc["creationTimestamp"]},
 	},
-	cells: func(m *metav1.ObjectMeta, _ runtime.Object, _ time.Time) ([]any, error) {
+	Cells: func(m *metav1.ObjectMeta, _ runtime.Object, _ time.Time) ([]any, error) {
 		return []any{m.Name, m.CreationTimestamp.UTC().Format(time.RFC3339)}, nil
 	},
 }
@@ -121,7 +116,7 @@ func columns[T any](middle func(T) []any, heads ...metav1.TableColumnDefinition)
 	return &Columns{
 		Definitions: slices.Insert(definitions, 1+at, ageColumn),
 		Decoded:     true,
-		cells: func(m *metav1.ObjectMeta, o runtime.Object, now time.Time) ([]any, error) {
+		Cells: func(m *metav1.ObjectMeta, o runtime.Object, now time.Time) ([]any, error) {
 			typed, ok := o.(T)
 			if !ok {
 				return nil, fmt.Errorf("a row of %T was wanted of a %T", typed, o)
