@@ -193,7 +193,6 @@ func (h *Handler) page(c *frozen, e *eye, from stream.Key, look uint64) ([]strea
 		limit = 0 // as an API server's watch cache does: such a list is cheap
 	}
 	var objects []stream.Object
-	var err error
 	more := int64(0)
 	meta := metav1.ListMeta{ResourceVersion: c.revision.String()}
 	for o := range c.after(from, e.namespace, e.name) {
@@ -202,10 +201,9 @@ func (h *Handler) page(c *frozen, e *eye, from stream.Key, look uint64) ([]strea
 			more++ // without a look
 			continue
 		}
-		seen, ok, failed := e.sees(o)
-		if failed != nil {
-			err = failed
-			break
+		seen, ok, err := e.sees(o)
+		if err != nil {
+			return nil, meta, err
 		}
 		if !ok {
 			continue
@@ -218,8 +216,8 @@ func (h *Handler) page(c *frozen, e *eye, from stream.Key, look uint64) ([]strea
 		}
 		objects = append(objects, seen)
 	}
-	if err != nil || more == 0 {
-		return objects, meta, err
+	if more == 0 {
+		return objects, meta, nil
 	}
 	last := objects[len(objects)-1].Key
 	meta.Continue = token{c.revision, last.Namespace, last.Name, look, c.counted}.String()

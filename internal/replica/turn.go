@@ -80,9 +80,6 @@ func (s *served) retell(content *frozen, before *eye) error {
 				return err
 			}
 		}
-		if s.w.failed != nil {
-			return s.w.failed
-		}
 	}
 	return s.w.flush()
 }
@@ -115,28 +112,26 @@ func (e *eye) anew(o, now stream.Object, sees bool) (stream.Event, bool, error) 
 	if sees {
 		return stream.Event{Type: stream.Modified, Object: now}, true, nil
 	}
-	if !e.holds(o.Key) {
-		return stream.Event{}, false, nil
-	}
-	if _, visible := e.look.Show(e.typ, o); visible {
-		return stream.Event{}, false, nil // the selectors leave it out, with every look
-	}
 	return e.gone(o, marked(o.Revision, nil))
 }
 
 // missed is a change that is none to this eye, to a client that may have seen with another what the object was before.
 func (e *eye) missed(c *change) (stream.Event, bool, error) {
-	if c.Old.Revision == 0 || !e.holds(c.Old.Key) {
+	if c.Old.Revision == 0 {
 		return stream.Event{}, false, nil
-	}
-	if _, visible := e.look.Show(e.typ, c.Old); visible {
-		return stream.Event{}, false, nil // as above
 	}
 	return e.gone(c.Old, c.Object.Revision)
 }
 
-// gone tells that an object is not there, and nothing of its content.
+// gone tells that an object is not there, and nothing of its content, unless it is the selectors that leave it out, with
+// every look.
 func (e *eye) gone(o stream.Object, at edge.Revision) (stream.Event, bool, error) {
+	if !e.holds(o.Key) {
+		return stream.Event{}, false, nil
+	}
+	if _, visible := e.look.Show(e.typ, o); visible {
+		return stream.Event{}, false, nil
+	}
 	named, err := nameOnly(e.typ.Encoding, o.Key, at)
 	if err != nil {
 		return stream.Event{}, false, fmt.Errorf("%s %q: %w", e.typ.Kind, o.Key, err)

@@ -133,13 +133,13 @@ func (b *blobs) keys(prefix string) []string {
 }
 
 // done says how writing went.
-func (b *blobs) done(err error) {
+func (b *blobs) done(written bool) {
 	for key, value := range b.flying {
-		if _, newer := b.waiting[key]; err != nil && !newer {
-			b.waiting[key] = value
-		}
+		_, newer := b.waiting[key]
 		switch {
-		case err != nil:
+		case !written && !newer:
+			b.waiting[key] = value
+		case !written:
 		case value == nil:
 			delete(b.disk, key)
 		default:

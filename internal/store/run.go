@@ -305,7 +305,7 @@ func (s *Store) doneLocked(w work) {
 			}
 		}
 	}
-	s.blobs.done(nil)
+	s.blobs.done(true)
 	s.roomLocked()
 }
 
@@ -320,7 +320,7 @@ func (s *Store) putBackLocked(w work) {
 		c.at.Revision = 0
 	}
 	s.garbage = append(s.garbage, w.garbage...)
-	s.blobs.done(errors.ErrUnsupported)
+	s.blobs.done(false)
 }
 
 // failLocked stops writing. What was queued is lost, and whoever queued it must begin anew.

@@ -28,22 +28,20 @@ type head struct {
 // length of raw, and it reads all of it, so that a cut object is an error. So is one without a name or a revision, or
 // whose name or namespace could not be a segment of a path, for such could point elsewhere in a store.
 func Scan(e Encoding, raw []byte) (Object, error) {
-	h, err := scanHead(e, raw)
+	var h head
+	var err error
+	switch e {
+	case Protobuf:
+		h, err = protobufHead(raw)
+	case JSON:
+		h, err = jsonHead(raw)
+	default:
+		err = errNoEncoding
+	}
 	if err != nil {
 		return Object{}, err
 	}
 	return h.object(raw)
-}
-
-func scanHead(e Encoding, raw []byte) (head, error) {
-	switch e {
-	case Protobuf:
-		return protobufHead(raw)
-	case JSON:
-		return jsonHead(raw)
-	default:
-		return head{}, errNoEncoding
-	}
 }
 
 // ScanMeta reads an object's metadata and nothing else. Unlike Scan it demands nothing of what it finds.
