@@ -21,30 +21,31 @@ import (
 
 const (
 	// StopTimeout bounds how long Run takes to return after its context ends: the drain, etcd's end, and the removal of
-	// the data. What has not stopped by then is left to the end of the process.
+	// the data. What has not stopped by then ends with the process.
 	StopTimeout = 5 * time.Second
 
-	// gcPercent lets the heap grow by half, not to double, between collections: memory is what a node is short of. Half
-	// of it again (25) was measured to save 1 MB idle.
+	// gcPercent lets the heap grow by half between collections instead of doubling: nodes are short of memory. Another
+	// half less (25) saved only 1 MB idle, as measured.
 	gcPercent = 50
-	// memoryLimit, in bytes, has the collector work harder beyond it: 3000 Pods that all change at once (status-storm) make
-	// garbage faster than that. It counts what Go has, without the program itself and etcd's file, which are mapped: in
-	// status-storm about 120 MB (RSS less anonymous). It is no bound: what is in use stays.
+	// memoryLimit, in bytes, makes the collector work harder beyond it: 3000 Pods that all change at once
+	// (status-storm) make garbage faster than gcPercent collects it. It counts Go's memory without the program itself
+	// and etcd's file, which are mapped: in status-storm about 120 MB (RSS less anonymous). It is not a bound: memory
+	// in use stays.
 	memoryLimit = 112 << 20
 
-	// readyInterval is how often readiness is asked for while starting.
+	// readyInterval is how often the start asks for readiness.
 	readyInterval = 10 * time.Millisecond
-	// readyTimeout bounds asking once, of this very process.
+	// readyTimeout bounds one such request, to this process itself.
 	readyTimeout = 10 * time.Second
 )
 
-// ErrStopTimeout is returned by Run when not everything had stopped within StopTimeout.
+// ErrStopTimeout says that not everything had stopped within StopTimeout.
 var ErrStopTimeout = errors.New("not everything stopped in time; the rest ends with the process")
 
 // Pool is one coordinator. Make it with New, and Run it once.
 type Pool struct {
 	config  Config
-	ready   chan struct{} // closed when etcd, the API and the pool's own roles and Leases are all in place
+	ready   chan struct{} // closed when etcd, the API and the pool's own roles and Leases all work
 	address string        // set before ready is closed
 }
 
@@ -67,11 +68,11 @@ func (p *Pool) WaitReady(ctx context.Context) (address string, err error) {
 	}
 }
 
-// Run serves until ctx ends. It returns nil after an orderly stop, and an error that says what to do if it could not
-// start or could not go on: etcd.ErrNoSpace when the pool's objects outgrew the quota. It leaves no file behind.
+// Run serves until ctx ends. It returns nil after an orderly stop. If it could not start or continue, its error says
+// what to do: etcd.ErrNoSpace if the pool's objects exceeded the quota. It leaves no file behind.
 //
-// While it runs it sets the process's garbage collection target and memory limit, unless the environment has a GOGC, a
-// GOMEMLIMIT, and lets go of pages of the program that its start alone needed.
+// While it runs it sets the process's garbage collection target and memory limit, unless the environment has a GOGC or
+// a GOMEMLIMIT, and gives back the memory of the program's pages that only its start needed.
 func (p *Pool) Run(ctx context.Context) (err error) {
 	logger := klog.FromContext(ctx).WithName("pool")
 	ctx = klog.NewContext(ctx, logger)
@@ -108,19 +109,19 @@ func (p *Pool) Run(ctx context.Context) (err error) {
 	}, started)
 }
 
-// warn tells of what works, but not as well as it could.
+// warn logs what works, but not as well as it could.
 func (p *Pool) warn(logger klog.Logger, dir *etcd.DataDir) {
 	if !dir.Memory {
-		logger.Info("The data directory is not on a memory file system: each heartbeat of the pool will be written to "+
+		logger.Info("The data directory is not on a memory file system: each heartbeat of the pool is written to "+
 			"a disk. Give --data-dir on a tmpfs", "dataDir", dir.Path)
 	}
 	if p.config.KubeletCertificateAuthority == "" {
-		logger.Info("Kubelets' serving certificates will not be verified; give --kubelet-certificate-authority")
+		logger.Info("Kubelets' serving certificates are not verified; give --kubelet-certificate-authority")
 	}
 }
 
-// boundMemory sets the process's garbage collection target and memory limit, unless the environment does, and returns what
-// sets them back.
+// boundMemory sets the process's garbage collection target and memory limit, unless the environment does. It returns a
+// function that restores them.
 func boundMemory() (restore func()) {
 	percent, limit := -2, int64(-1)
 	if os.Getenv("GOGC") == "" {
@@ -139,9 +140,9 @@ func boundMemory() (restore func()) {
 	}
 }
 
-// serve runs the members of the wiring, each of which outlives those that come after it.
+// serve runs the members of the wiring. Each outlives those that come after it.
 func (p *Pool) serve(ctx context.Context, c *wiring, started time.Time) error {
-	// What a member returns first is noted here, so that the wait for the others is bounded from then on.
+	// The first return of a member is recorded here. From then on the wait for the others is bounded.
 	ending, end := context.WithCancelCause(ctx)
 	defer end(nil)
 	var group run.Group
@@ -186,7 +187,8 @@ func (p *Pool) serve(ctx context.Context, c *wiring, started time.Time) error {
 	}
 }
 
-// becomeReady waits until the server itself says that it is ready, and lets WaitReady return. Its error is the context's.
+// becomeReady waits until the server itself says that it is ready, and then lets WaitReady return. It fails only with
+// the context's error.
 func (p *Pool) becomeReady(ctx context.Context, client kubernetes.Interface, started time.Time) error {
 	if err := p.awaitReady(ctx, client); err != nil {
 		return err
@@ -197,7 +199,7 @@ func (p *Pool) becomeReady(ctx context.Context, client kubernetes.Interface, sta
 	return nil
 }
 
-// awaitReady asks the server itself until it says ready. Its error is the context's.
+// awaitReady asks the server itself until it says ready. It fails only with the context's error.
 func (p *Pool) awaitReady(ctx context.Context, client kubernetes.Interface) error {
 	ticker := p.config.Clock.NewTicker(readyInterval)
 	defer ticker.Stop()

@@ -2,8 +2,8 @@
 // role allows, what a node may write into a Lease, and who leads.
 //
 // Invariants:
-//   - No caller is believed about its place in the pool: whoever writes the election Lease writes its own name, and whether a
-//     holder has lapsed is judged by this process's monotonic clock alone, never by a renewTime.
+//   - No caller is believed about its place in the pool: a node writes only its own name into the election Lease, and only
+//     this process's monotonic clock says whether a holder has lapsed, never a renewTime.
 //   - A certificate never makes its holder all-powerful, whichever groups it names.
 //   - Nodes of other pools are refused everything; the pool's nodes never read Secrets, ConfigMaps or ServiceAccounts here.
 //   - A refusal tells the caller what to do instead.

@@ -1,11 +1,11 @@
-// Package openapi serves the OpenAPI documents of the kinds that a coordinator has, for kubectl explain and for what looks
-// at a file before it is sent.
+// Package openapi serves the OpenAPI documents of a coordinator's kinds, for kubectl explain and for clients that check
+// a file before they send it.
 //
-// The documents are those of a kube-apiserver, version 3, of the version that the coordinator is built from: the program
-// generate makes them of Kubernetes' module. They are part of the program, packed, and are sent from there as they are, so
-// that nobody pays for them who does not ask. kube-apiserver makes them when it starts, from definitions of every type,
-// and keeps them: 47 MB in a coordinator (measured idle, when it was left out). kube-openapi's handler over these
-// documents was the other choice; it parses them, and keeps what it has parsed.
+// The documents are those of a kube-apiserver (OpenAPI version 3) of the version that the coordinator is built from:
+// the program generate makes them from Kubernetes' module. They are packed into the program and sent from there as they
+// are, so that nobody who does not ask pays for them. kube-apiserver makes them at its start from definitions of every
+// type, and keeps them: 47 MB in a coordinator (measured idle, when it was left out). The other alternative was
+// kube-openapi's handler over these documents; it parses them, and keeps the result.
 package openapi
 
 import (
@@ -31,25 +31,25 @@ import (
 var documents embed.FS
 
 const (
-	// directory has the documents, each named for its path with "/" written as "__", and suffix.
+	// directory holds the documents. A document's name is its path with "/" written as "__", and suffix.
 	directory = "documents"
 	suffix    = ".json.gz"
 
-	// Root is where clients ask which documents there are; below it are the documents, by their group and version.
+	// Root is where clients ask which documents exist. The documents are below it, by group and version.
 	Root = "/openapi/v3"
 
-	// queryHash is the parameter by which a client says which state of a document it wants.
+	// queryHash is the parameter by which a client names the state of a document.
 	queryHash = "hash"
 	forever   = "public, max-age=31536000, immutable"
 )
 
-// document is one group and version's.
+// document is the document of one group and version.
 type document struct {
 	file string // of documents: gzip of JSON
 	hash string
 }
 
-// open is the document, packed. It fails only if the program was built without it.
+// open returns the packed document. It fails only if the program was built without it.
 func (d document) open() (io.ReadSeeker, error) {
 	f, err := documents.Open(directory + "/" + d.file)
 	if err != nil {
@@ -69,7 +69,7 @@ type indexed struct {
 	ServerRelativeURL string `json:"serverRelativeURL"`
 }
 
-// Handler returns what answers at Root and below. It fails only if the program was built without its documents.
+// Handler returns the handler for Root and below. It fails only if the program was built without its documents.
 func Handler() (http.Handler, error) {
 	entries, err := documents.ReadDir(directory)
 	if err != nil {
@@ -105,11 +105,11 @@ func Handler() (http.Handler, error) {
 	return h, err
 }
 
-// ServeHTTP implements http.Handler. Documents are JSON: who wants nothing but Protobuf is told so with 406.
+// ServeHTTP implements http.Handler. Documents are JSON: a client that accepts only Protobuf gets a 406.
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		w.Header().Set("Allow", "GET, HEAD")
-		http.Error(w, "OpenAPI documents are only read", http.StatusMethodNotAllowed)
+		http.Error(w, "OpenAPI documents can only be read", http.StatusMethodNotAllowed)
 		return
 	}
 	const kind = "application/json"
@@ -150,7 +150,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
 	}
-	// What fails from here on is the client's connection, or shows as a document that ends early.
+	// A failure from here on is the client's connection, or shows as a document that ends early.
 	_, _ = io.Copy(w, unpacked) //nolint:gosec // what is unpacked is part of the program
 }
 

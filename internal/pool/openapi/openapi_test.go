@@ -52,7 +52,7 @@ func TestHandler(t *testing.T) {
 			"Accept": "application/com.github.proto-openapi.spec.v3@v1.0+protobuf"}, 406, "application/json only"},
 		{"no such group", "GET", Root + "/apis/apps/v1", nil, 404, "not found"},
 		{"not a document's name", "GET", Root + "/api__v1", nil, 404, "not found"},
-		{"a write", "POST", core, nil, 405, "only read"},
+		{"a write", "POST", core, nil, 405, "only be read"},
 		{"its head", "HEAD", Root, nil, 200, ""},
 	}
 	for _, tt := range tests {

@@ -9,13 +9,13 @@ import (
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 )
 
-// FakeEtcd is a map that fails when it is told to.
+// FakeEtcd is a map that fails on demand.
 type FakeEtcd struct {
 	Mu     sync.Mutex
 	Keys   map[string]string
-	at     map[string]int64 // the write that each key is of
+	at     map[string]int64 // the last write of each key
 	Writes int
-	// Fail says whether a transaction fails, and whether it is applied all the same.
+	// Fail says whether a transaction fails, and whether it is applied nevertheless.
 	Fail func() (failed, applied bool)
 }
 

@@ -16,15 +16,15 @@ import (
 	"yurtcoordinator/internal/stream"
 )
 
-// Hub is a node's hub, as far as asking and pushing go.
+// Hub is a node's hub that only asks and pushes.
 type Hub struct {
 	T      testing.TB
 	Client *http.Client
 	Base   string
 	Node   edge.NodeName
 	Tag    string
-	Local  bool // what is pushed is as the node says
-	// History is the one that what is pushed counts in. 0 is not said, as a hub does that knows of none.
+	Local  bool // pushed objects are the node's own word
+	// History is the history of what is pushed. It leaves 0 out, like a hub that does not know histories.
 	History edge.History
 }
 
@@ -51,8 +51,8 @@ func (c *Hub) Do(method, path string, header map[string]string, body []byte) (in
 	return response.StatusCode, text.String(), response.Header.Get("ETag")
 }
 
-// Ask returns what the node has here, as "resource namespace/name@revision", with a + if it is as the node says, and with its
-// history, if that is not the first.
+// Ask returns what the node has here, as "resource namespace/name@revision", with a + if it is the node's own word, and
+// with its history unless that is the first.
 func (c *Hub) Ask() []string {
 	c.T.Helper()
 	code, text, tag := c.Do(http.MethodGet, edge.PathOwn, nil, nil)
@@ -89,7 +89,7 @@ func (c *Hub) Has(want ...string) {
 	}
 }
 
-// Push pushes on top of what is known, and returns the code of the answer, or of the only refusal in it.
+// Push pushes on top of the known state, and returns the code of the answer, or of the only refusal in it.
 func (c *Hub) Push(kind schema.GroupVersionKind, events ...stream.Event) int {
 	c.T.Helper()
 	code, text, tag := c.Send(kind, Frames(c.T, ProtobufType(kind), events...).Bytes())
@@ -109,7 +109,7 @@ func (c *Hub) Push(kind schema.GroupVersionKind, events ...stream.Event) int {
 	return code
 }
 
-// Send pushes body on top of what is known, and returns the code, the body and the ETag of the answer.
+// Send pushes body on top of the known state, and returns the code, the body and the ETag of the answer.
 func (c *Hub) Send(kind schema.GroupVersionKind, body []byte) (int, string, string) {
 	c.T.Helper()
 	path := edge.PathOwn + "/core/v1/" + strings.ToLower(kind.Kind) + "s"
@@ -156,7 +156,7 @@ func (c *Hub) Reconcile(pods, shared map[string]stream.Object, now edge.Revision
 	c.Push(KindMap, used...)
 }
 
-// gone is as much of a Pod as its deletion needs.
+// gone returns as much of a Pod as its deletion needs.
 func gone(t testing.TB, name string, revision edge.Revision) stream.Object {
 	t.Helper()
 	return AsObject(t, &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{

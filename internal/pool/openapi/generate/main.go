@@ -1,6 +1,6 @@
-// Command generate packs the OpenAPI documents of Kubernetes' module, of the groups and versions that a coordinator
-// serves, into the directory documents of the package that it is run in. Which values a field may have is not in the
-// module's documents, but a kube-apiserver serves it: so each type is described anew by Kubernetes' definitions.
+// Command generate packs the OpenAPI documents of Kubernetes' module, for the groups and versions that a coordinator
+// serves, into the directory documents of the package that it runs in. The module's documents do not say which values a
+// field may have, but a kube-apiserver does: so Kubernetes' definitions describe each type again.
 package main
 
 import (
@@ -23,7 +23,7 @@ import (
 	definitions "k8s.io/kubernetes/pkg/generated/openapi"
 )
 
-// served are the paths of what a coordinator serves of Kubernetes; a test of the coordinator holds them against it.
+// served are the paths of Kubernetes that a coordinator serves; a test of the coordinator compares them with it.
 var served = []string{
 	"api/v1",
 	"apis/authentication.k8s.io/v1",
@@ -75,12 +75,12 @@ func generate() error {
 	return nil
 }
 
-// describe has each type of Kubernetes as a kube-apiserver describes it.
+// describe describes each type of Kubernetes as a kube-apiserver does.
 func describe() *common.OpenAPIV3Config {
 	return genericapiserver.DefaultOpenAPIV3Config(definitions.GetOpenAPIDefinitions, openapi.NewDefinitionNamer(scheme.Scheme))
 }
 
-// pack describes a document's types anew and compresses it, the same every time.
+// pack describes a document's types again and compresses it. Its result is the same every time.
 func pack(source []byte, types *common.OpenAPIV3Config) ([]byte, error) {
 	var document map[string]json.RawMessage
 	if err := json.Unmarshal(source, &document); err != nil {
