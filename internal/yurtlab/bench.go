@@ -22,9 +22,9 @@ func benchCommand(name *string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "bench", Short: "Boot a lab, measure a hub against direct access in it, and end the lab",
 		Args: cobra.NoArgs,
-		Long: `Boot a lab of hubs and a coordinator, and measure, with a load that runs on a node's own network, what
-the hub adds to requests, watches, lists and heartbeats, against direct access in the same run; and memory, processor
-time and the coordinator's start. Takes about five minutes. A figure over its budget is marked; it is no failure.`,
+		Long: `Boot a lab of hubs and a coordinator, and measure what the hub adds to requests, watches, lists and
+heartbeats, compared with direct access in the same run; and memory, processor time and the coordinator's start. The load
+runs on a node's own network. This takes about five minutes. A figure over its budget is marked, but is no failure.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			labName := *name
 			if !cmd.Flags().Changed("name") {
@@ -52,7 +52,7 @@ time and the coordinator's start. Takes about five minutes. A figure over its bu
 	outputFlag(cmd, &output)
 	cmd.AddCommand(cloudScaleCommand())
 	cmd.Flags().StringVar(&profiles, "profile", "",
-		"directory to put profiles of the hub and the figures of every round into; profiling costs a little")
+		"directory for profiles of the hub and the figures of every round; profiling costs a little")
 	return cmd
 }
 

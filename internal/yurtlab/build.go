@@ -36,7 +36,7 @@ func buildCommand() *cobra.Command {
 	cmd.Flags().BoolVar(&w.race, "race", false, "build our own programs with Go's race detector")
 	cmd.Flags().BoolVar(&w.coreDNS, "coredns", false, "build CoreDNS too")
 	cmd.Flags().BoolVar(&w.helm, "helm", false, "build Helm too")
-	cmd.Flags().StringVar(&set, "print", "", "build only this and print the directory that it is in: "+
+	cmd.Flags().StringVar(&set, "print", "", "build only this and print its directory: "+
 		strings.Join(printable, ", "))
 	return cmd
 }

@@ -194,7 +194,7 @@ func cloudCommand(name *string) *cobra.Command {
 	}
 	for action, short := range map[lab.Action]string{
 		lab.Kill:    "End a program with SIGKILL, or cut the cloud's power (all)",
-		lab.Start:   "Start a program again, with flags in the place of its own, or power the cloud on again (all)",
+		lab.Start:   "Start a program again, with flags that replace its own, or power the cloud on again (all)",
 		lab.Restart: "Kill and start in one",
 		lab.Pause:   "Stop a program, or every one (all), with SIGSTOP",
 		lab.Resume:  "Continue what was paused",
@@ -300,7 +300,7 @@ func runCommand(name *string) *cobra.Command {
 	cmd.Flags().StringVar(&kubelet, "kubelet", kubelet, "real or hollow; default: real where containers can run")
 	cmd.Flags().BoolVar(&race, "race", false,
 		"build our own programs with Go's race detector; a race that it finds fails the scenario")
-	cmd.Flags().BoolVar(&installed, "installed", false, "in a lab in which the system is installed as in a real cluster")
+	cmd.Flags().BoolVar(&installed, "installed", false, "use a lab in which the system is installed as in a real cluster")
 	cmd.Flags().BoolVar(&keep, "keep-failed", false, "leave the lab of a failed scenario up")
 	return cmd
 }

@@ -17,9 +17,9 @@ func cloudScaleCommand() *cobra.Command {
 		Use: "cloud-scale", Short: "Measure coordinator-controller in a cluster of 1000 pools of 10 nodes",
 		Args: cobra.NoArgs,
 		Long: `Start an etcd and a kube-apiserver on the loopback interface, with Nodes, Leases and a load that renews them, and
-measure what coordinator-controller takes to fill it and to watch it, and how soon it says which links are down. On two busy
-cores 1000 pools took 24 minutes, --pools 400 --steady 20s took 12. A figure over its budget
-is marked; it is no failure.`,
+measure what coordinator-controller needs to fill it and to watch it, and how soon it reports which links are down. On two
+busy cores 1000 pools took 24 minutes, --pools 400 --steady 20s took 12. A figure over its budget
+is marked, but is no failure.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, out := cmd.Context(), cmd.OutOrStdout()
 			root, _, err := places()
@@ -57,8 +57,8 @@ is marked; it is no failure.`,
 	f.IntVar(&cfg.Pools, "pools", cfg.Pools, "how many pools")
 	f.IntVar(&cfg.Nodes, "nodes", cfg.Nodes, "nodes in each pool")
 	f.IntVar(&cfg.Cut, "cut", cfg.Cut, "nodes of each pool whose heartbeats are delegated all the time")
-	f.IntVar(&cfg.Rate, "rate", cfg.Rate, "heartbeats a second that are wanted in the steady state")
-	f.StringVar(&cfg.Profiles, "profile", "", "directory to put profiles of coordinator-controller and kube-apiserver into")
+	f.IntVar(&cfg.Rate, "rate", cfg.Rate, "heartbeats a second to aim at in the steady state")
+	f.StringVar(&cfg.Profiles, "profile", "", "directory for profiles of coordinator-controller and kube-apiserver")
 	f.DurationVar(&cfg.Steady, "steady", cfg.Steady, "how long the steady state is measured")
 	return cmd
 }

@@ -15,10 +15,10 @@ import (
 )
 
 func outputFlag(cmd *cobra.Command, output *string) {
-	cmd.Flags().StringVarP(output, "output", "o", "", `"json", or nothing for people`)
+	cmd.Flags().StringVarP(output, "output", "o", "", `json; empty prints text for people`)
 	cmd.PreRunE = func(*cobra.Command, []string) error {
 		if *output != "" && *output != "json" {
-			return fmt.Errorf("--output %q: want json, or nothing", *output)
+			return fmt.Errorf("--output %q: must be json or empty", *output)
 		}
 		return nil
 	}

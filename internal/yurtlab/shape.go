@@ -26,11 +26,11 @@ func shapeCommand(name *string) *cobra.Command {
 	var f shapeFlags
 	cmd := &cobra.Command{
 		Use:   "shape wan|lan NODE|pool/POOL",
-		Short: "Give a link a rate, a delay, jitter, loss and a queue, or take them away",
-		Long: `Give the link of a node, or of all nodes of a pool, a rate, a delay, jitter, loss and a queue. All
-values are one way, and hold for both ways. They stand for all that the link had before, and outlive cuts and
-power cuts, until --off. Frames are lost and delayed by the seed: the same seed treats the same sequence of
-frames alike.`,
+		Short: "Give a link a rate, a delay, jitter, loss and a queue, or remove them",
+		Long: `Give the link of a node, or of all nodes of a pool, a rate, a delay, jitter, loss and a queue. Each
+value is for one way, and both ways get it. The new shape replaces an earlier one, and lasts until --off, also
+through cuts and power cuts. The seed decides which frames are lost, and their delays: the same seed treats
+the same sequence of frames alike.`,
 		Args: cobra.ExactArgs(2),
 		Example: `  yurtlab link shape wan p1-n2 --rate 1mbit --delay 300ms --jitter 40ms --loss 2% --queue 256k
   yurtlab link shape wan pool/p1 --rate 2mbit --delay 50ms --shared
@@ -55,15 +55,15 @@ frames alike.`,
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&f.rate, "rate", "", "of whole Ethernet frames, such as 1mbit or 500kbit; default: no limit")
-	flags.DurationVar(&f.delay, "delay", 0, "how long a frame is on its way")
-	flags.DurationVar(&f.jitter, "jitter", 0, "the delay is more or less by up to this; frames keep their order")
+	flags.StringVar(&f.rate, "rate", "", "rate of whole Ethernet frames, such as 1mbit or 500kbit; default: no limit")
+	flags.DurationVar(&f.delay, "delay", 0, "how long a frame travels")
+	flags.DurationVar(&f.jitter, "jitter", 0, "how much longer or shorter a delay may be; frames keep their order")
 	flags.StringVar(&f.loss, "loss", "", "share of frames that are lost, such as 2%")
 	flags.StringVar(&f.queue, "queue", "",
-		"bytes that wait for a link with a rate, such as "+usualQueue+", which is the default; a frame beyond is dropped")
-	flags.Uint64Var(&f.seed, "seed", 0, "decides about loss and jitter; default: a random one, which is printed")
-	flags.BoolVar(&f.shared, "shared", false, "one link for the whole pool, as a site's uplink is")
-	flags.BoolVar(&f.off, "off", false, "take the shape away")
+		"bytes that may wait for a link with a rate, by default "+usualQueue+"; a frame beyond is dropped")
+	flags.Uint64Var(&f.seed, "seed", 0, "seed of loss and jitter; default: a random one, which is printed")
+	flags.BoolVar(&f.shared, "shared", false, "one link for the whole pool, like a site's uplink")
+	flags.BoolVar(&f.off, "off", false, "remove the shape")
 	for _, other := range []string{"rate", "delay", "jitter", "loss", "queue", "seed", "shared"} {
 		cmd.MarkFlagsMutuallyExclusive("off", other)
 	}

@@ -20,9 +20,9 @@ func upCommand(name *string) *cobra.Command {
 	kubelet := ""
 	cmd := &cobra.Command{
 		Use: "up", Short: "Start a lab; the first time, build it", Args: cobra.NoArgs,
-		Long: `Start a lab: a control plane in the cloud and pools of nodes, each node a host of its own with a WAN
+		Long: `Start a lab: a control plane in the cloud and pools of nodes, each node a separate host with a WAN
 link to the cloud and a LAN that it shares with its pool. In the foreground, show a live table of the nodes until
-interrupted, then end the lab. The first time, Kubernetes is built from its Go modules, which takes minutes; later
+interrupted, then end the lab. The first start builds Kubernetes from its Go modules, which takes minutes; later
 starts take seconds.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg.Name, cfg.Kubelet = *name, lab.Kubelet(kubelet)
@@ -53,7 +53,7 @@ starts take seconds.`,
 	flags.BoolVar(&cfg.NoCoordinator, "no-coordinator", false, "hubs without a coordinator")
 	flags.BoolVar(&cfg.NoProxy, "no-kube-proxy", false, "nodes without kube-proxy")
 	flags.BoolVar(&cfg.NoKubelet, "no-kubelet", false, "nodes with a hub and nothing else")
-	flags.BoolVar(&cfg.CoreDNS, "coredns", false, "a CoreDNS on every node; the first time, it is built")
+	flags.BoolVar(&cfg.CoreDNS, "coredns", false, "a CoreDNS on every node; the first time, this builds it")
 	flags.BoolVar(&cfg.Installed, "installed", false,
 		"install the system as in a real cluster: the chart in the cloud, and coordinators that run as Pods")
 	return cmd
