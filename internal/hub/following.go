@@ -41,13 +41,10 @@ func (h *Hub) follow() error {
 // addViews has this node's programs see some resources otherwise than the cloud shows them.
 func (h *Hub) addViews(config *follow.Config) error {
 	if h.cfg.ServiceTopology {
-		topology, err := filter.New(filter.Config{
+		topology := filter.New(filter.Config{
 			Node: h.cfg.Node, Pool: h.cfg.Pool,
 			Source: func(what follow.Selection) stream.Beginner { return h.followed.Source(what) },
 		})
-		if err != nil {
-			return err
-		}
 		config.Always, config.View = topology.Learns(), topology.View
 		h.parts.Add("service topology", topology.Run)
 	}

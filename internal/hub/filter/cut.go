@@ -17,11 +17,11 @@ const (
 )
 
 // cut returns an object with only those endpoints that are kept: the same bytes if that is all of them. An endpoint without
-// a node or zone is asked about with "".
-func cut(e stream.Encoding, f form, raw []byte, keep func(node, zone string) bool) ([]byte, error) {
+// a node is asked about with "".
+func cut(e stream.Encoding, f form, raw []byte, keep func(node string) bool) ([]byte, error) {
 	whole := true
-	near := func(node, zone string) bool {
-		kept := keep(node, zone)
+	near := func(node string) bool {
+		kept := keep(node)
 		whole = whole && kept
 		return kept
 	}
@@ -41,16 +41,16 @@ func cut(e stream.Encoding, f form, raw []byte, keep func(node, zone string) boo
 	return out, err
 }
 
-func cutProtobuf(f form, raw []byte, keep func(node, zone string) bool) ([]byte, error) {
+func cutProtobuf(f form, raw []byte, keep func(node string) bool) ([]byte, error) {
 	if f == slice {
 		return edit.Change(raw, func(endpoint edit.Field) ([]byte, error) {
-			return nearField(endpoint, edit.EndpointNodeName, edit.EndpointZone, keep)
+			return nearField(endpoint, edit.EndpointNodeName, keep)
 		}, edit.SliceEndpoints)
 	}
 	return edit.Change(raw, func(subset edit.Field) ([]byte, error) {
 		left := 0
 		becomes, err := edit.Change(subset.Value, func(address edit.Field) ([]byte, error) {
-			stays, err := nearField(address, edit.AddressNodeName, 0, keep)
+			stays, err := nearField(address, edit.AddressNodeName, keep)
 			if stays != nil {
 				left++
 			}
@@ -63,20 +63,18 @@ func cutProtobuf(f form, raw []byte, keep func(node, zone string) bool) ([]byte,
 	}, edit.EndpointsSubsets)
 }
 
-// nearField keeps an endpoint or address or not, by the fields in which its node and its zone are.
-func nearField(f edit.Field, node, zone edit.Number, keep func(node, zone string) bool) ([]byte, error) {
-	var atNode, inZone string
+// nearField keeps an endpoint or address or not, by the field in which its node is.
+func nearField(f edit.Field, node edit.Number, keep func(node string) bool) ([]byte, error) {
+	var at string
 	for part, err := range edit.Fields(f.Value) {
-		switch {
-		case err != nil:
+		if err != nil {
 			return nil, err
-		case part.Number == node:
-			atNode = string(part.Value)
-		case part.Number == zone:
-			inZone = string(part.Value)
+		}
+		if part.Number == node {
+			at = string(part.Value)
 		}
 	}
-	if !keep(atNode, inZone) {
+	if !keep(at) {
 		return nil, nil
 	}
 	return f.Value, nil
@@ -85,7 +83,7 @@ func nearField(f edit.Field, node, zone edit.Number, keep func(node, zone string
 // members of a JSON object, those that are of no interest included.
 type jsonObject = map[string]json.RawMessage
 
-func cutJSON(f form, raw []byte, keep func(node, zone string) bool) ([]byte, error) {
+func cutJSON(f form, raw []byte, keep func(node string) bool) ([]byte, error) {
 	var object jsonObject
 	if err := json.Unmarshal(raw, &object); err != nil {
 		return nil, err
@@ -111,7 +109,7 @@ func put(object jsonObject, name string, value any) error {
 }
 
 // near keeps the near ones of a list of endpoints or addresses, and returns how many those are.
-func near(object jsonObject, name string, keep func(node, zone string) bool) (int, error) {
+func near(object jsonObject, name string, keep func(node string) bool) (int, error) {
 	if object[name] == nil {
 		return 0, nil
 	}
@@ -123,19 +121,18 @@ func near(object jsonObject, name string, keep func(node, zone string) bool) (in
 	for _, raw := range all {
 		var place struct {
 			NodeName string `json:"nodeName"`
-			Zone     string `json:"zone"`
 		}
 		if err := json.Unmarshal(raw, &place); err != nil {
 			return 0, fmt.Errorf("%s: %w", name, err)
 		}
-		if keep(place.NodeName, place.Zone) {
+		if keep(place.NodeName) {
 			left = append(left, raw)
 		}
 	}
 	return len(left), put(object, name, left)
 }
 
-func nearSubsets(object jsonObject, keep func(node, zone string) bool) error {
+func nearSubsets(object jsonObject, keep func(node string) bool) error {
 	if object["subsets"] == nil {
 		return nil
 	}

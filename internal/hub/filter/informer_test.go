@@ -34,18 +34,14 @@ func TestInformerSeesAChangeOfTopology(t *testing.T) {
 	replace(t, services, stream.Snapshot{Type: serviceType, Revision: 100, Objects: []stream.Object{
 		service(t, "web", 90, "openyurt.io/nodepool"),
 	}})
-	topology, err := New(Config{
+	topology := New(Config{
 		Node: "n1", Pool: "hangzhou", Source: from(services, newScript(poolType, 80, nodePool(70, "n1", "n2"))),
-		Debounce: time.Millisecond,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() { defer close(done); _ = topology.Run(ctx) }()
 	defer func() { cancel(); <-done }()
-	if _, err := topology.Complete().Wait(ctx, func(c bool) bool { return c }); err != nil {
+	if _, err := topology.complete.Wait(ctx, func(c bool) bool { return c }); err != nil {
 		t.Fatal(err)
 	}
 

@@ -17,15 +17,15 @@ func TestCopyThatIsFedLate(t *testing.T) {
 		services.err = stream.ErrNotReady
 		r := start(t, services, newScript(poolType, 950, nodePool(800, "n1", "n2")))
 		time.Sleep(time.Hour)
-		if r.Complete().Get() {
+		if r.complete.Get() {
 			t.Fatal("complete without Services")
 		}
 		services.mu.Lock()
 		services.err = nil
 		services.mu.Unlock()
-		time.Sleep(pauseReady + 2*defaultDebounce)
+		time.Sleep(pauseReady + 2*debounce)
 		synctest.Wait()
-		if !r.Complete().Get() {
+		if !r.complete.Get() {
 			t.Error("not complete half a second after its Services")
 		}
 	})

@@ -11,31 +11,13 @@ type scope uint8
 const (
 	everywhere scope = iota
 	onNode
-	inZone
 	inPool
 )
 
-// String is the value of the annotation.
-func (s scope) String() string {
-	switch s {
-	case onNode:
-		return "kubernetes.io/hostname"
-	case inZone:
-		return "kubernetes.io/zone"
-	case inPool:
-		return "openyurt.io/nodepool"
-	default:
-		return ""
-	}
+// scopes are the annotation's values. A zone means the pool: a hub knows of none, and its node is in none as a rule.
+var scopes = map[string]scope{
+	"kubernetes.io/hostname": onNode, "kubernetes.io/zone": inPool, "openyurt.io/nodepool": inPool,
 }
 
 // scopeOf reads the annotation's value. Blanks around it are an accident.
-func scopeOf(value string) scope {
-	value = strings.TrimSpace(value)
-	for s := onNode; s <= inPool; s++ {
-		if value == s.String() {
-			return s
-		}
-	}
-	return everywhere
-}
+func scopeOf(value string) scope { return scopes[strings.TrimSpace(value)] }

@@ -13,10 +13,7 @@ func TestWhatATopologyLearnsFrom(t *testing.T) {
 	for pool, want := range map[edge.PoolName][]string{
 		"": {"services"}, "p1": {"services", "nodepools.apps.openyurt.io fields=metadata.name=p1"},
 	} {
-		topology, err := New(Config{Node: "n1", Pool: pool, Source: from(newScript(serviceType, 1), nil)})
-		if err != nil {
-			t.Fatal(err)
-		}
+		topology := New(Config{Node: "n1", Pool: pool, Source: from(newScript(serviceType, 1), nil)})
 		var got []string
 		for _, s := range topology.Learns() {
 			got = append(got, s.String())
@@ -25,7 +22,7 @@ func TestWhatATopologyLearnsFrom(t *testing.T) {
 			t.Errorf("in pool %q: %q, want %q", pool, got, want)
 		}
 		v := topology.View(slicesResource)
-		if v == nil || v.View != topology || v.Complete != topology.Complete() ||
+		if v == nil || v.View != topology || v.Complete != topology.complete ||
 			!slices.Equal(append(slices.Clone(v.Also), v.From), append(topology.Learns()[1:], Services)) {
 			t.Errorf("in pool %q, of EndpointSlices: %+v", pool, v)
 		}
@@ -33,10 +30,7 @@ func TestWhatATopologyLearnsFrom(t *testing.T) {
 }
 
 func TestWhichResourcesAreShownOtherwise(t *testing.T) {
-	topology, err := New(Config{Node: "n1", Source: from(newScript(serviceType, 1), nil)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	topology := New(Config{Node: "n1", Source: from(newScript(serviceType, 1), nil)})
 	master, err := NewMaster("10.0.0.7", 10268)
 	if err != nil {
 		t.Fatal(err)

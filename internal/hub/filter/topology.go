@@ -7,17 +7,16 @@
 //   - kubernetes.io/hostname: endpoints on this node.
 //   - openyurt.io/nodepool: endpoints on the nodes of this node's pool. A node that is in no pool, or whose pool is not
 //     known, is a pool of its own.
-//   - kubernetes.io/zone: endpoints in this node's zone, if Config says which that is. If not, or for Endpoints, which
-//     have no zones, it means the pool, as OpenYurt documents it: a node at the edge has no zone as a rule, and to show
-//     it everything would send its traffic over the WAN, which is what the annotation is there to prevent.
+//   - kubernetes.io/zone: the same, as OpenYurt documents it: a node at the edge has no zone as a rule, and to show it
+//     everything would send its traffic over the WAN, which is what the annotation is there to prevent.
 //   - Anything else, a list of keys included, is no topology, as in OpenYurt. Kubernetes' old field of that name was a
 //     list with a fall-back from key to key, by whether the Service has endpoints that match. That is a property of all
 //     slices of a Service; a view sees one object at a time.
 //
-// An endpoint without a node (or a zone, where that counts) is kept only where no topology applies, as in OpenYurt: it
-// cannot be shown to be near. A slice with nothing left is shown empty, never as deleted. Of Endpoints the addresses that
-// are not ready are treated as the others, and subsets with no address left are dropped. There is no fall-back to
-// everything when nothing is near: staying near is what was asked for.
+// An endpoint without a node is kept only where no topology applies, as in OpenYurt: it cannot be shown to be near. A slice
+// with nothing left is shown empty, never as deleted. Of Endpoints the addresses that are not ready are treated as the
+// others, and subsets with no address left are dropped. There is no fall-back to everything when nothing is near: staying
+// near is what was asked for.
 //
 // Invariants:
 //
@@ -33,7 +32,6 @@ package filter
 
 import (
 	"context"
-	"errors"
 	"maps"
 	"sync"
 	"time"
@@ -49,20 +47,16 @@ import (
 	"yurtcoordinator/internal/stream"
 )
 
-// defaultDebounce gathers the changes that come together, say with a Helm release: each has all watches look again.
-const defaultDebounce = 100 * time.Millisecond
+// debounce is how long changes are gathered that come together, say with a Helm release: each has all watches look again.
+const debounce = 100 * time.Millisecond
 
 // Config says where this node is, and where to learn what it needs to know.
 type Config struct {
 	// Node is this node; Pool its pool, empty if it has none.
 	Node edge.NodeName
 	Pool edge.PoolName
-	// Zone is the value of this node's label topology.kubernetes.io/zone; empty if it has none or none is known.
-	Zone string
 	// Source gives each selection of Learns. It is called when Run begins.
 	Source func(follow.Selection) stream.Beginner
-	// Debounce is how long changes are gathered, from the first one on; 0 is 100 ms.
-	Debounce time.Duration
 }
 
 // Topology is a replica.View of endpointslices.discovery.k8s.io/v1 and of core endpoints; all else it shows verbatim.
@@ -72,27 +66,19 @@ type Topology struct {
 	services *services
 	members  *members
 	state    *live.Value[*state]
+	// complete is true once the annotations of all Services are known, and the pool is known or known to be unknown.
 	complete *live.Value[bool]
 
 	explained bool // that the pool is not known; keep's own
 }
 
 // New returns a Topology that knows nothing yet.
-func New(c Config) (*Topology, error) {
-	if c.Node == "" || c.Source == nil {
-		return nil, errors.New("service topology needs the node's name and a source of Services")
-	}
-	if c.Debounce == 0 {
-		c.Debounce = defaultDebounce
-	}
+func New(c Config) *Topology {
 	return &Topology{
 		config: c, services: newServices(), members: newMembers(c.Pool),
-		state: live.NewValue(&state{node: c.Node, zone: c.Zone, nodes: nodeSet{c.Node: {}}}), complete: live.NewValue(false),
-	}, nil
+		state: live.NewValue(&state{node: c.Node, nodes: nodeSet{c.Node: {}}}), complete: live.NewValue(false),
+	}
 }
-
-// Complete is true once the annotations of all Services are known, and the pool is known or known to be unknown.
-func (t *Topology) Complete() *live.Value[bool] { return t.complete }
 
 // Look implements replica.View.
 func (t *Topology) Look() (replica.Look, <-chan struct{}) { return t.state.Watch() }
@@ -100,7 +86,6 @@ func (t *Topology) Look() (replica.Look, <-chan struct{}) { return t.state.Watch
 // state is all that decides what is shown. It is immutable.
 type state struct {
 	node     edge.NodeName
-	zone     string
 	services map[stream.Key]scope // those with a topology
 	nodes    nodeSet
 }
@@ -132,7 +117,7 @@ func (s *state) show(t stream.Type, o stream.Object) []byte {
 	if !ok {
 		return o.Raw
 	}
-	raw, err := cut(t.Encoding, form, o.Raw, s.keeper(near, form))
+	raw, err := cut(t.Encoding, form, o.Raw, s.keeper(near))
 	if err != nil {
 		return o.Raw
 	}
@@ -140,17 +125,13 @@ func (s *state) show(t stream.Type, o stream.Object) []byte {
 }
 
 // keeper returns which endpoints a scope keeps.
-func (s *state) keeper(near scope, f form) (keep func(node, zone string) bool) {
-	switch {
-	case near == onNode:
-		return func(n, _ string) bool { return n == string(s.node) }
-	case near == inZone && s.zone != "" && f == slice:
-		return func(_, z string) bool { return z == s.zone }
-	default:
-		return func(n, _ string) bool {
-			_, ok := s.nodes[edge.NodeName(n)]
-			return ok
-		}
+func (s *state) keeper(near scope) (keep func(node string) bool) {
+	if near == onNode {
+		return func(n string) bool { return n == string(s.node) }
+	}
+	return func(n string) bool {
+		_, ok := s.nodes[edge.NodeName(n)]
+		return ok
 	}
 }
 
@@ -178,7 +159,7 @@ func (t *Topology) keep(ctx context.Context) error {
 		now := [2]uint64{serviceCount, memberCount}
 		if now != seen && serviceCount != 0 && memberCount != 0 {
 			// Before it is complete, requests wait for it.
-			if t.complete.Get() && run.Pause(ctx, t.config.Debounce) != nil {
+			if t.complete.Get() && run.Pause(ctx, debounce) != nil {
 				return context.Cause(ctx)
 			}
 			seen = [2]uint64{t.services.version.Get(), t.members.version.Get()}
@@ -198,7 +179,7 @@ func (t *Topology) keep(ctx context.Context) error {
 // update makes the state what the sources have told.
 func (t *Topology) update() {
 	old := t.state.Get()
-	next := &state{node: old.node, zone: old.zone, services: t.services.all(), nodes: t.members.set(old.node)}
+	next := &state{node: old.node, services: t.services.all(), nodes: t.members.set(old.node)}
 	if !maps.Equal(old.services, next.services) || !maps.Equal(old.nodes, next.nodes) {
 		t.state.Set(next)
 	}

@@ -151,28 +151,25 @@ func TestShow(t *testing.T) {
 	for _, c := range []struct {
 		name            string
 		services        map[stream.Key]scope
-		zone            string
 		nodes           nodeSet // nil: n1 and n2
 		slice, endpoint []string
 		verbatim        bool
 	}{
-		{"no topology anywhere", nil, "z1", nil, all, all, true},
-		{"another Service's topology", map[stream.Key]scope{{Namespace: "ns", Name: "db"}: onNode}, "z1", nil, all, all, true},
+		{"no topology anywhere", nil, nil, all, all, true},
+		{"another Service's topology", map[stream.Key]scope{{Namespace: "ns", Name: "db"}: onNode}, nil, all, all, true},
 		{
-			"another namespace's topology", map[stream.Key]scope{{Namespace: "other", Name: "web"}: onNode}, "z1", nil,
+			"another namespace's topology", map[stream.Key]scope{{Namespace: "other", Name: "web"}: onNode}, nil,
 			all, all, true,
 		},
-		{"hostname", map[stream.Key]scope{web: onNode}, "z1", nil, []string{"self"}, []string{"self"}, false},
-		{"pool", map[stream.Key]scope{web: inPool}, "z1", nil, []string{"self", "mate"}, []string{"self", "mate"}, false},
-		{"zone", map[stream.Key]scope{web: inZone}, "z1", nil, []string{"self", "near"}, []string{"self", "mate"}, false},
-		{"zone not known", map[stream.Key]scope{web: inZone}, "", nil, []string{"self", "mate"}, []string{"self", "mate"}, false},
-		{"a pool that takes nothing away", map[stream.Key]scope{web: inPool}, "", everywhereElse, all, all, true},
+		{"hostname", map[stream.Key]scope{web: onNode}, nil, []string{"self"}, []string{"self"}, false},
+		{"pool", map[stream.Key]scope{web: inPool}, nil, []string{"self", "mate"}, []string{"self", "mate"}, false},
+		{"a pool that takes nothing away", map[stream.Key]scope{web: inPool}, everywhereElse, all, all, true},
 	} {
 		for _, e := range []stream.Encoding{stream.Protobuf, stream.JSON} {
 			if c.nodes == nil {
 				c.nodes = nodeSet{"n1": {}, "n2": {}}
 			}
-			s := &state{node: "n1", zone: c.zone, services: c.services, nodes: c.nodes}
+			s := &state{node: "n1", services: c.services, nodes: c.nodes}
 			for _, o := range []struct {
 				typ  stream.Type
 				o    stream.Object
@@ -233,13 +230,13 @@ func TestShowLeavesTheRestAlone(t *testing.T) {
 func TestCutKeepsWhatItDoesNotKnow(t *testing.T) {
 	unknown := []byte("\x9a\x06\x03new") // field 99
 	raw := slices.Concat(sliceOf(t, stream.Protobuf, 100, places...).Raw, unknown)
-	got, err := cut(stream.Protobuf, slice, raw, func(n, _ string) bool { return n == "n1" })
+	got, err := cut(stream.Protobuf, slice, raw, func(n string) bool { return n == "n1" })
 	if err != nil || !bytes.HasSuffix(got, unknown) {
 		t.Errorf("an unknown field of a slice is gone: %v", err)
 	}
 	const whole = `{"metadata":{"new":1},"endpoints":[{"nodeName":"n1","new":[{}]},{"nodeName":"n2"}],"new":"x"}`
 	got, err = cut(stream.JSON, slice, []byte(whole),
-		func(n, _ string) bool { return n == "n1" })
+		func(n string) bool { return n == "n1" })
 	const want = `{"endpoints":[{"nodeName":"n1","new":[{}]}],"metadata":{"new":1},"new":"x"}`
 	if err != nil || string(got) != want {
 		t.Errorf("got %s, %v; want %s", got, err, want)
@@ -253,7 +250,7 @@ func FuzzCut(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, e, kind uint8, raw []byte) {
 		before := bytes.Clone(raw)
-		keep := func(node, zone string) bool { return len(node) > len(zone) }
+		keep := func(node string) bool { return len(node)%2 == 1 }
 		out, err := cut(stream.Encoding(e), form(kind), raw, keep)
 		if !bytes.Equal(before, raw) {
 			t.Fatal("the object itself was changed")
@@ -275,10 +272,15 @@ func FuzzScopeOf(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, value string) {
-		s := scopeOf(value)
-		trimmed := strings.TrimSpace(value)
-		if s != everywhere && s.String() != trimmed || s == everywhere && trimmed == onNode.String() {
-			t.Errorf("%q is read as %v", value, s)
+		want := everywhere
+		switch strings.TrimSpace(value) {
+		case "kubernetes.io/hostname":
+			want = onNode
+		case "openyurt.io/nodepool", "kubernetes.io/zone":
+			want = inPool
+		}
+		if s := scopeOf(value); s != want {
+			t.Errorf("%q is read as %v, want %v", value, s, want)
 		}
 	})
 }
@@ -401,10 +403,7 @@ func start(t *testing.T, services, pools *script) *running {
 	if pools == nil {
 		c.Pool = ""
 	}
-	topology, err := New(c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	topology := New(c)
 	r.Topology = topology
 	ctx, cancel := context.WithCancelCause(t.Context())
 	stop := errors.New("stop")
@@ -448,7 +447,7 @@ func TestTopologyFollowsTheCloud(t *testing.T) {
 		services := newScript(serviceType, 900, service(t, "web", 600, "openyurt.io/nodepool"), service(t, "db", 700, ""))
 		pools := newScript(poolType, 950, nodePool(800, "n1", "n2"))
 		r := start(t, services, pools)
-		if !r.Complete().Get() {
+		if !r.complete.Get() {
 			t.Fatal("not complete")
 		}
 		r.expect(1, "self", "mate")
@@ -505,7 +504,7 @@ func TestTopologyWithoutAPool(t *testing.T) {
 				}
 				services := newScript(serviceType, 900, service(t, "web", 600, "openyurt.io/nodepool"))
 				r := start(t, services, pools)
-				if !r.Complete().Get() {
+				if !r.complete.Get() {
 					t.Fatal("not complete")
 				}
 				r.expect(1, "self")
@@ -530,7 +529,7 @@ func TestTopologySurvivesItsSources(t *testing.T) {
 		services.err = stream.ErrNotReady
 		r := start(t, services, newScript(poolType, 950, nodePool(800, "n1", "n2")))
 		time.Sleep(10 * time.Minute)
-		if r.Complete().Get() {
+		if r.complete.Get() {
 			t.Fatal("complete without Services")
 		}
 		services.mu.Lock()
@@ -569,14 +568,6 @@ func TestTopologySurvivesItsSources(t *testing.T) {
 			t.Errorf("%d watches: it does not pause", services.watches)
 		}
 	})
-}
-
-func TestNew(t *testing.T) {
-	for _, c := range []Config{{}, {Node: "n1"}, {Source: from(newScript(serviceType, 1), nil)}} {
-		if _, err := New(c); err == nil {
-			t.Errorf("%+v was accepted", c)
-		}
-	}
 }
 
 func BenchmarkShow(b *testing.B) {

@@ -37,10 +37,7 @@ func topologySubject(t *testing.T, e stream.Encoding, kind schema.GroupVersionKi
 			{Namespace: "ns", Name: "web-1"}, {Namespace: "ns", Name: "web-2"}, {Namespace: "ns", Name: "web"},
 		},
 		View: func() replica.View {
-			v, err := New(Config{Node: "n1", Source: from(newScript(serviceType, 1), nil)})
-			if err != nil {
-				t.Fatal(err)
-			}
+			v := New(Config{Node: "n1", Source: from(newScript(serviceType, 1), nil)})
 			v.state.Set(current)
 			views = append(views, v)
 			return v

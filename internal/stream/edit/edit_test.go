@@ -45,7 +45,6 @@ func TestNumbersAreThoseOfTheTypes(t *testing.T) {
 		{discoveryv1.EndpointSlice{}, "ObjectMeta", Metadata},
 		{discoveryv1.EndpointSlice{}, "Endpoints", SliceEndpoints},
 		{discoveryv1.Endpoint{}, "NodeName", EndpointNodeName},
-		{discoveryv1.Endpoint{}, "Zone", EndpointZone},
 		{corev1.Endpoints{}, "Subsets", EndpointsSubsets},
 		{corev1.EndpointSubset{}, "Addresses", SubsetReady},
 		{corev1.EndpointSubset{}, "NotReadyAddresses", SubsetNotReady},

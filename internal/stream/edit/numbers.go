@@ -34,7 +34,6 @@ const (
 	// Of an EndpointSlice, and of its Endpoints.
 	SliceEndpoints   Number = 2
 	EndpointNodeName Number = 6
-	EndpointZone     Number = 7
 
 	// Of Endpoints, of a subset of theirs, and of an address.
 	EndpointsSubsets Number = 2
