@@ -59,18 +59,17 @@ func (h *Hub) joinPool() error {
 		if err != nil {
 			return err
 		}
-		if p.elector, err = role.New(role.Config{
+		p.elector = role.New(role.Config{
 			Node: h.cfg.Node, Cloud: h.cloud.Link(), Coordinator: p.link, Leases: p.leases, Lead: role.Together(duties...),
 			Metrics: h.metrics,
-		}); err != nil {
-			return err
-		}
+		})
 		p.standing = p.elector.Standing()
 		p.mirror = &follow.Pool{
 			As: p.coordinator.AsNode(), Base: p.address, Link: p.link, Standing: p.standing,
 			Covered: coverage.Of, History: coverage.History(),
 		}
 	}
+	h.serves.CoordinatorLink = p.link.Get
 	h.parts.Add("disk and links", func(ctx context.Context) error { return h.disk.Heed(ctx, h.cloud.Link(), p.link) })
 	return nil
 }
@@ -124,14 +123,11 @@ func (h *Hub) beat() error {
 	if err != nil {
 		return err
 	}
-	proxy, err := heartbeat.NewProxy(heartbeat.ProxyConfig{
+	proxy := heartbeat.NewProxy(heartbeat.ProxyConfig{
 		Node: h.cfg.Node, Cloud: asNode, CloudLink: h.cloud.Link(), Coordinator: h.pool.leases, CoordinatorLink: h.pool.link,
 		OnCoordinatorHost: h.pool.place.OnThisMachine, Traffic: h.cloud.Traffic, Metrics: h.metrics,
 	})
-	if err != nil {
-		return err
-	}
-	h.serves.OwnLease, h.serves.CoordinatorLink = proxy, h.pool.link.Get
+	h.serves.OwnLease = proxy
 	h.parts.Add("heartbeats", proxy.Run)
 	return nil
 }
@@ -147,12 +143,9 @@ func (h *Hub) duties() ([]role.Duty, error) {
 	if err != nil {
 		return nil, err
 	}
-	forwarder, err := heartbeat.NewForwarder(heartbeat.ForwarderConfig{
+	forwarder := heartbeat.NewForwarder(heartbeat.ForwarderConfig{
 		Node: h.cfg.Node, Coordinator: leases, Cloud: cloud, Metrics: h.metrics,
 	})
-	if err != nil {
-		return nil, err
-	}
 	reporter := roster.New(roster.Config{Node: h.cfg.Node, Pool: h.cfg.Pool, Coordinator: leases, Cloud: cloud})
 	pusher, err := push.NewPool(push.PoolConfig{Config: h.pushes(), Resources: shared{h}, Leases: leases})
 	if err != nil {

@@ -24,18 +24,16 @@ func (h *Hub) follow() error {
 		Node: h.cfg.Node, Disk: h.disk, Cloud: h.cloud.Link(), Coordinator: h.pool.link, Eager: h.cfg.EnableCoordinator,
 		Changed: func() { h.changed() },
 	}
-	if config.NewFeed, err = follow.Feeds(&follow.Sources{
+	config.NewFeed = follow.Feeds(&follow.Sources{
 		Cloud: h.servers[0], CloudLink: h.cloud.Link(), History: h.history, Pool: h.pool.mirror, Metrics: h.metrics,
 		AsNode: h.cloud.AsNode(), As: func(client string) http.RoundTripper { return h.guests.As(client) },
-	}); err != nil {
-		return err
-	}
+	})
 	h.parts.Add("what is followed", func(ctx context.Context) error { return h.followed.Run(ctx) })
 	if err := h.addViews(&config); err != nil {
 		return err
 	}
-	h.followed, err = follow.New(config, shared)
-	return err
+	h.followed = follow.New(config, shared)
+	return nil
 }
 
 // addViews has this node's programs see some resources otherwise than the cloud shows them.
@@ -68,13 +66,10 @@ func (h *Hub) answer() error {
 	if err != nil {
 		return err
 	}
-	known, err := callers.New(callers.Config{
+	known := callers.New(callers.Config{
 		Tokens: asNode.AuthenticationV1().TokenReviews(), Access: asNode.AuthorizationV1().SubjectAccessReviews(),
 		Cloud: h.cloud.Link(), Disk: h.disk,
 	})
-	if err != nil {
-		return err
-	}
 	h.guests = guests.New(known, h.cloud.AsCaller())
 	h.serves.Replicas, h.serves.Callers = h.followed, h.guests
 	h.serves.Keeper = struct {

@@ -141,9 +141,7 @@ func (h *Hub) reachCloud() (err error) {
 		return err
 	}
 	h.serves.Cloud, h.serves.CloudLink = h.cloud, h.cloud.Link().Get
-	if h.history, err = history.New(history.Config{Link: h.cloud.Link(), Disk: h.disk}); err != nil {
-		return err
-	}
+	h.history = history.New(history.Config{Link: h.cloud.Link(), Disk: h.disk})
 	h.parts.Add("cloud", h.cloud.Run)
 	h.parts.Add("history of the cloud", h.history.Run)
 	return nil

@@ -66,3 +66,20 @@ func (v *Value[T]) Wait(ctx context.Context, ok func(T) bool) (T, error) {
 		}
 	}
 }
+
+// While returns a context that ends with cause once the value does not satisfy ok, or with ctx. stop ends it, and returns when
+// nothing of it is left.
+func (v *Value[T]) While(ctx context.Context, ok func(T) bool, cause error) (while context.Context, stop func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if _, err := v.Wait(ctx, func(now T) bool { return !ok(now) }); err == nil {
+			cancel(cause)
+		}
+	}()
+	return ctx, func() {
+		cancel(nil)
+		<-done
+	}
+}

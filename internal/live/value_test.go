@@ -54,3 +54,28 @@ func TestWait(t *testing.T) {
 		}
 	})
 }
+
+func TestWhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v, over := NewValue(1), errors.New("over")
+		few := func(n int) bool { return n < 3 }
+		ctx, stop := v.While(t.Context(), few, over)
+		defer stop()
+		v.Set(2)
+		synctest.Wait()
+		if err := ctx.Err(); err != nil {
+			t.Errorf("ended while the value was as it should be: %v", err)
+		}
+		v.Set(3)
+		<-ctx.Done()
+		if err := context.Cause(ctx); !errors.Is(err, over) {
+			t.Errorf("ended with %v", err)
+		}
+		v.Set(0)
+		again, stopAgain := v.While(t.Context(), few, over)
+		stopAgain()
+		if err := context.Cause(again); !errors.Is(err, context.Canceled) {
+			t.Errorf("stopped with %v", err)
+		}
+	})
+}

@@ -79,11 +79,8 @@ type Callers struct {
 }
 
 // New returns Callers that know what the disk has.
-func New(c Config) (*Callers, error) {
-	if c.Tokens == nil || c.Access == nil || c.Cloud == nil || c.Disk == nil {
-		return nil, errors.New("callers: Tokens, Access, Cloud and Disk are required")
-	}
-	return &Callers{c, newMemory(c.Disk, "caller/", c.Cloud), newMemory(c.Disk, "access/", c.Cloud)}, nil
+func New(c Config) *Callers {
+	return &Callers{c, newMemory(c.Disk, "caller/", c.Cloud), newMemory(c.Disk, "access/", c.Cloud)}
 }
 
 // User is who a caller is.

@@ -49,17 +49,16 @@ type Config struct {
 	// Dir is where File is kept. It is made, for nobody else to read.
 	Dir string
 	// Reachable waits until the cloud can be reached, or ctx ends. Asked without it, a cloud that is back after a long cut is
-	// asked up to 30 s later, and until then a coordinator that has moved is not found. Nil: it always can.
+	// asked up to 30 s later, and until then a coordinator that has moved is not found.
 	Reachable func(ctx context.Context) error
-	// Moved, if not nil, is called after each change.
+	// Moved is called after each change.
 	Moved func()
-	// Clock is the system's if nil.
-	Clock clock.PassiveClock
 }
 
 // Finder knows where the coordinator is.
 type Finder struct {
 	cfg    Config
+	clock  clock.PassiveClock
 	unread error // why the file says nothing
 
 	mu           sync.Mutex
@@ -71,13 +70,7 @@ type Finder struct {
 
 // New returns a Finder that knows what the file says. A file that cannot be used is as good as none, with a word about it.
 func New(cfg Config) *Finder {
-	if cfg.Clock == nil {
-		cfg.Clock = clock.RealClock{}
-	}
-	if cfg.Reachable == nil {
-		cfg.Reachable = func(context.Context) error { return nil }
-	}
-	f := &Finder{cfg: cfg}
+	f := &Finder{cfg: cfg, clock: clock.RealClock{}}
 	var err error
 	if f.target, err = Recall(cfg.Dir, cfg.Pool); !errors.Is(err, fs.ErrNotExist) {
 		f.unread = err
@@ -203,7 +196,7 @@ func (f *Finder) follow(ctx context.Context) error {
 // stays until lists have said so for forgetAfter.
 func (f *Finder) missing(ctx context.Context) (again bool) {
 	f.mu.Lock()
-	now, known := f.cfg.Clock.Now(), !f.target.IsZero()
+	now, known := f.clock.Now(), !f.target.IsZero()
 	if f.missingSince.IsZero() {
 		f.missingSince = now
 	}
@@ -229,7 +222,7 @@ func (listed) IsWatchListSemanticsUnSupported() bool { return true }
 // failed takes in that the cloud did not show the ConfigMap.
 func (f *Finder) failed(ctx context.Context, err error) {
 	f.mu.Lock()
-	now := f.cfg.Clock.Now()
+	now := f.clock.Now()
 	f.missingSince = time.Time{}
 	switch {
 	case !apierrors.IsForbidden(err):
@@ -288,9 +281,7 @@ func (f *Finder) set(ctx context.Context, t Target) {
 	} else if before.Address != t.Address {
 		log.Info("The pool's coordinator is known", "address", t.Address, "was", before.Address)
 	}
-	if f.cfg.Moved != nil {
-		f.cfg.Moved()
-	}
+	f.cfg.Moved()
 }
 
 func (f *Finder) write(t Target) error {

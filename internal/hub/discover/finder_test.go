@@ -35,8 +35,12 @@ func configMap(data map[string]string) *corev1.ConfigMap {
 func finder(t *testing.T) (f *Finder, now *clocktesting.FakePassiveClock, later func() *Finder) {
 	t.Helper()
 	now = clocktesting.NewFakePassiveClock(time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC))
-	cfg := Config{Pool: "p1", Dir: filepath.Join(t.TempDir(), "pki"), Clock: now}
-	later = func() *Finder { return New(cfg) }
+	cfg := Config{Pool: "p1", Dir: filepath.Join(t.TempDir(), "pki"), Moved: func() {}}
+	later = func() *Finder {
+		f := New(cfg)
+		f.clock = now
+		return f
+	}
 	return later(), now, later
 }
 
@@ -129,6 +133,10 @@ func TestRefused(t *testing.T) {
 func running(t *testing.T, cfg Config) (f *Finder, stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
+	cfg.Moved = func() {}
+	if cfg.Reachable == nil {
+		cfg.Reachable = func(context.Context) error { return nil }
+	}
 	f = New(cfg)
 	ended := make(chan error)
 	go func() { ended <- f.Run(ctx) }()

@@ -2,9 +2,7 @@ package feed
 
 import (
 	"context"
-	"errors"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"yurtcoordinator/internal/edge"
@@ -19,6 +17,10 @@ import (
 // Sink is what a Feed feeds; replica.Replica is one. A Feed uses it from one goroutine at a time.
 type Sink interface {
 	stream.Sink
+	// Snapshot returns all that it has.
+	Snapshot(ctx context.Context) (stream.Snapshot, error)
+	// History is the one that its position counts in.
+	History() edge.History
 	// Get returns one object.
 	Get(key stream.Key) (stream.Object, bool)
 	// Stats has the number of objects.
@@ -31,28 +33,30 @@ type Config struct {
 	Resource schema.GroupVersionResource
 	Sink     Sink
 	// Cloud is the resource at the cloud, CloudLink the state of the link there.
-	Cloud     stream.Source
+	Cloud interface {
+		stream.Source
+		history.Prover
+	}
 	CloudLink *live.Value[link.State]
 	// Coordinator is the mirror of the resource in the coordinator. Default: there is no coordinator, and the fields
 	// below that are about it are ignored.
-	Coordinator     stream.Source
+	Coordinator     Mirror
 	CoordinatorLink *live.Value[link.State]
 	// Standing is this hub's place in its pool.
 	Standing *live.Value[role.Standing]
 	// Covered says that the leader keeps the mirror of this resource complete (Coverage.Of).
 	Covered *live.Value[bool]
-	// CoveredHistory is the history that the mirror counts in while it is covered (Coverage.History). nil means the sink's.
+	// CoveredHistory is the history that the mirror counts in while it is covered (Coverage.History).
 	CoveredHistory *live.Value[edge.History]
 	// Lists has room for as many elements as lists over the WAN may be under way at a time: 1, in a channel that all
-	// feeds of a hub share. Default: there is no limit but this feed's own.
+	// feeds of a hub share.
 	Lists chan struct{}
 	// Precious: it does more harm if objects are lost that are still there than if they stay for half a minute after they are
 	// gone. A list that would remove more than half of them is doubted however few they are, if the cloud's watch has shown
 	// them within preciousFor. (Not for longer: a node that was away may have lost its Pods to others meanwhile.)
 	Precious bool
-	// History says which history the cloud is in. Default: the one that it was always in, until its lists say otherwise.
+	// History says which history the cloud is in.
 	History History
-	// Metrics counts. Default: nothing does.
 	Metrics *Metrics
 }
 
@@ -70,46 +74,19 @@ type History interface {
 
 // Mirror is a source whose content may be of another history; remote.Source is one.
 type Mirror interface {
+	stream.Source
 	// WatchIn is Watch, for a revision of a history. It returns how far the source has come, 0 if it does not say, and fails with
 	// stream.ErrExpired if it is in another history.
 	WatchIn(ctx context.Context, in edge.History, after edge.Revision) (stream.Watch, edge.Revision, error)
 }
 
-// unproven is a history that nobody asks the cloud about.
-type unproven struct{ *live.Value[history.State] }
-
-func (u unproven) State() *live.Value[history.State] { return u.Value }
-func (unproven) Saw(history.Witness)                 {}
-func (unproven) Prove(history.Witness)               {}
-func (unproven) Shaken()                             {}
-func (u unproven) Raise(n edge.History)              { u.Set(history.State{Number: n, Sure: true}) }
-
 // New returns a Feed. It does no I/O.
-func New(c Config) (*Feed, error) {
-	if c.Sink == nil || c.Cloud == nil || c.CloudLink == nil {
-		return nil, errors.New("feed: Sink, Cloud and CloudLink are required")
-	}
-	if c.Coordinator != nil && (c.CoordinatorLink == nil || c.Standing == nil || c.Covered == nil) {
-		return nil, errors.New("feed: with a Coordinator, CoordinatorLink, Standing and Covered are required")
-	}
+func New(c Config) *Feed {
 	if c.Coordinator == nil {
 		c.CoordinatorLink, c.Standing, c.Covered = live.NewValue(link.Down), &live.Value[role.Standing]{}, &live.Value[bool]{}
-	}
-	if c.CoveredHistory == nil {
 		c.CoveredHistory = &live.Value[edge.History]{}
 	}
-	if c.History == nil {
-		c.History = unproven{live.NewValue(history.State{Sure: true})}
+	return &Feed{
+		config: c, status: &live.Value[Status]{}, refresh: make(chan struct{}, 1), newest: history.Witness{From: c.Cloud},
 	}
-	if c.Lists == nil {
-		c.Lists = make(chan struct{}, 1)
-	}
-	if c.Metrics == nil {
-		m, err := NewMetrics(prometheus.NewRegistry())
-		if err != nil {
-			return nil, err
-		}
-		c.Metrics = m
-	}
-	return &Feed{config: c, status: &live.Value[Status]{}, refresh: make(chan struct{}, 1)}, nil
 }

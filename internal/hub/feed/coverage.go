@@ -3,6 +3,7 @@ package feed
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -27,6 +28,9 @@ const (
 	// maxDeclared bounds the annotation that is read, in bytes; API servers keep 256 KiB of annotations in all.
 	maxDeclared = 256 << 10
 )
+
+// errUnreachable ends the watch of what the leader declares.
+var errUnreachable = errors.New("the coordinator can no longer be reached")
 
 // CoverageConfig is what a Coverage needs. All fields are required.
 type CoverageConfig struct {
@@ -94,18 +98,12 @@ func (c *Coverage) Run(ctx context.Context) error {
 		Beating:       true,
 	}
 	for ctx.Err() == nil {
-		if _, err := c.config.Link.Wait(ctx, func(s link.State) bool { return s == link.Up }); err != nil {
-			return nil
+		if _, err := c.config.Link.Wait(ctx, link.State.Answers); err != nil {
+			return nil //nolint:nilerr // only the context ends it
 		}
-		up, cancel := context.WithCancel(ctx)
-		var waits sync.WaitGroup
-		waits.Go(func() {
-			defer cancel()
-			_, _ = c.config.Link.Wait(up, func(s link.State) bool { return s != link.Up })
-		})
-		_ = leasewatch.Follow(up, follow, sight{c}) // it returns only our own cancellation
-		cancel()
-		waits.Wait()
+		reachable, stop := c.config.Link.While(ctx, link.State.Answers, errUnreachable)
+		_ = leasewatch.Follow(reachable, follow, sight{c}) // it returns only the end of its context
+		stop()
 		c.forget()
 	}
 	return nil
@@ -157,23 +155,19 @@ type sight struct{ *Coverage }
 // Baseline implements leasewatch.Sink.
 func (s sight) Baseline(leases []coordinationv1.Lease) {
 	var d declaration
-	for i := range leases {
-		if leases[i].Name == edge.LeaseInformerSync {
-			d = declared(&leases[i])
-		}
+	if len(leases) > 0 {
+		d = declared(&leases[0])
 	}
 	s.take(d, false)
 }
 
 // Changed implements leasewatch.Sink.
 func (s sight) Changed(kind watch.EventType, lease *coordinationv1.Lease) {
-	switch {
-	case lease.Name != edge.LeaseInformerSync:
-	case kind == watch.Deleted:
-		s.take(declaration{}, true)
-	default:
-		s.take(declared(lease), true)
+	d := declared(lease)
+	if kind == watch.Deleted {
+		d = declaration{}
 	}
+	s.take(d, true)
 }
 
 // declared reads a Lease. One that nobody holds, or whose annotation can't be read, declares nothing.

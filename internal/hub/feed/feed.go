@@ -97,14 +97,10 @@ func (f *Feed) begin(ctx context.Context) {
 	f.machine = NewMachine(MachineConfig{
 		Name: f.config.Resource.Resource, Pool: f.config.Coordinator != nil, Precious: f.config.Precious,
 	}, position)
-	f.newest.From, _ = f.config.Cloud.(history.Prover)
-	source, can := f.config.Sink.(interface {
-		Snapshot(ctx context.Context) (stream.Snapshot, error)
-	})
-	if position == 0 || !can || f.newest.From == nil {
+	if position == 0 {
 		return
 	}
-	if s, err := source.Snapshot(ctx); err == nil {
+	if s, err := f.config.Sink.Snapshot(ctx); err == nil {
 		f.renew(s.Objects)
 	}
 }
@@ -120,7 +116,7 @@ func (f *Feed) look(what Happening) (e Event, changed [6]<-chan struct{}) {
 	e.Covered, changed[3] = c.Covered.Watch()
 	e.Declared, changed[4] = c.CoveredHistory.Watch()
 	e.History, changed[5] = c.History.State().Watch()
-	e.Position, e.Counted = c.Sink.Position(), f.counted()
+	e.Position, e.Counted = c.Sink.Position(), c.Sink.History()
 	return e, changed
 }
 
@@ -280,7 +276,7 @@ func (f *Feed) show(ctx context.Context, running *reading, what Happening, d Dec
 func (f *Feed) renew(objects []stream.Object) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	w := history.Witness{From: f.newest.From}
+	w := history.Witness{From: f.config.Cloud}
 	for _, o := range objects {
 		if o.Revision > w.Revision {
 			w.Key, w.Revision = o.Key, o.Revision
@@ -294,16 +290,8 @@ func (f *Feed) witness() history.Witness {
 	f.mu.Lock()
 	w := f.newest
 	f.mu.Unlock()
-	w.Held, w.History = f.config.Sink.Position(), f.counted()
+	w.Held, w.History = f.config.Sink.Position(), f.config.Sink.History()
 	return w
-}
-
-// counted is the history that the sink's position counts in.
-func (f *Feed) counted() edge.History {
-	if s, can := f.config.Sink.(interface{ History() edge.History }); can {
-		return s.History()
-	}
-	return f.config.History.State().Get().Number
 }
 
 // remember takes in the newest object that a stream told of.

@@ -616,14 +616,3 @@ func TestAnyWeather(t *testing.T) {
 		})
 	}
 }
-
-func TestNewWantsWhatItNeeds(t *testing.T) {
-	if _, err := New(Config{}); err == nil {
-		t.Error("New took a Config without anything")
-	}
-	inWorld(t, func(w *world) {
-		if _, err := New(Config{Sink: w.sink, Cloud: w.cloud, CloudLink: w.cloudLink, Coordinator: w.mirror}); err == nil {
-			t.Error("New took a coordinator without its link")
-		}
-	})
-}

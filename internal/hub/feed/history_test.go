@@ -15,14 +15,16 @@ import (
 	"yurtcoordinator/internal/stream"
 )
 
+// noDisk keeps nothing.
+type noDisk struct{}
+
+func (noDisk) Blob(string) ([]byte, error)  { return nil, errors.New("nothing is kept") }
+func (noDisk) PutBlob(string, []byte) error { return nil }
+
 // follows makes the world's hub one that follows the cloud's history.
 func (w *world) follows() {
 	w.t.Helper()
-	k, err := history.New(history.Config{Link: w.cloudLink})
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	w.history = k
+	w.history = history.New(history.Config{Link: w.cloudLink, Disk: noDisk{}})
 }
 
 // soon is within which all must agree with a cloud that is back.

@@ -1,9 +1,8 @@
 package feed
 
 import (
-	"fmt"
-
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
@@ -14,26 +13,21 @@ type Metrics struct {
 	switches *prometheus.CounterVec
 }
 
-// NewMetrics registers the metrics of feeds; it fails only if they are registered already.
-func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
-	m := &Metrics{
-		source: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+// NewMetrics registers the metrics of feeds. nil means that nobody sees them.
+func NewMetrics(r prometheus.Registerer) *Metrics {
+	m := promauto.With(r)
+	return &Metrics{
+		source: m.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "yurthub_replica_source", Help: "1 for the source that a replica is fed from.",
 		}, []string{"resource", "source"}),
-		lists: prometheus.NewCounterVec(prometheus.CounterOpts{
+		lists: m.NewCounterVec(prometheus.CounterOpts{
 			Name: "yurthub_replica_lists_total",
 			Help: "Lists begun to fill a replica, by where; those at the cloud cross the WAN.",
 		}, []string{"resource", "source"}),
-		switches: prometheus.NewCounterVec(prometheus.CounterOpts{
+		switches: m.NewCounterVec(prometheus.CounterOpts{
 			Name: "yurthub_replica_source_switches_total", Help: "Changes of a replica's source.",
 		}, []string{"resource"}),
 	}
-	for _, c := range []prometheus.Collector{m.source, m.lists, m.switches} {
-		if err := r.Register(c); err != nil {
-			return nil, fmt.Errorf("register metrics of feeds: %w", err)
-		}
-	}
-	return m, nil
 }
 
 func label(r schema.GroupVersionResource) string { return r.GroupResource().String() }

@@ -37,7 +37,7 @@ var errBehind = fmt.Errorf("the mirror has not come as far as what is here: %w",
 type reading struct {
 	Attempt
 	stream.Source
-	Sink
+	stream.Sink
 	feed    *Feed
 	cancel  context.CancelFunc
 	told    chan Happening
@@ -74,10 +74,10 @@ func (r *reading) list(ctx context.Context) Happening {
 		s.History = r.History
 	}
 	r.content = s
-	f := Fetched{Revision: s.Revision, History: s.History, Have: r.Stats().Objects}
+	f := Fetched{Revision: s.Revision, History: s.History, Have: r.feed.config.Sink.Stats().Objects}
 	f.Lost = f.Have
 	for _, o := range s.Objects {
-		if had, has := r.Get(o.Key); has {
+		if had, has := r.feed.config.Sink.Get(o.Key); has {
 			f.Lost--
 			f.WentBack = f.WentBack || o.Revision < had.Revision
 		}
@@ -108,11 +108,10 @@ func (r *reading) resume(ctx context.Context) Happening {
 
 // Watch asks the source for what follows a revision.
 func (r *reading) Watch(ctx context.Context, after edge.Revision) (stream.Watch, error) {
-	m, can := r.Source.(Mirror)
-	if !can || r.From != Coordinator {
+	if r.From == Cloud {
 		return r.Source.Watch(ctx, after)
 	}
-	w, at, err := m.WatchIn(ctx, r.feed.counted(), after)
+	w, at, err := r.feed.config.Coordinator.WatchIn(ctx, r.feed.config.Sink.History(), after)
 	r.behind = at != 0 && at < after && r.Choice
 	return w, err
 }

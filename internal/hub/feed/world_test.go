@@ -417,8 +417,9 @@ func inWorld(t *testing.T, test func(*world)) {
 		w := &world{
 			t: t, cloud: newStore(100, "a", "b", "c"), mirror: newStore(0),
 			cloudLink: live.NewValue(link.Down), mirrorLink: live.NewValue(link.Down),
-			standing: &live.Value[role.Standing]{}, covered: &live.Value[bool]{},
-			sink: &sink{t: t, objects: map[stream.Key]stream.Object{}},
+			standing: &live.Value[role.Standing]{}, covered: &live.Value[bool]{}, declared: &live.Value[edge.History]{},
+			lists: make(chan struct{}, 1),
+			sink:  &sink{t: t, objects: map[stream.Key]stream.Object{}},
 		}
 		w.cloud.ticks, w.mirror.ticks = true, true
 		w.mirror.complete = false
@@ -429,17 +430,22 @@ func inWorld(t *testing.T, test func(*world)) {
 	})
 }
 
+// unproven is a history that nobody asks the cloud about: it is the one that it was always in, until its lists say otherwise.
+type unproven struct{ *live.Value[history.State] }
+
+func (u unproven) State() *live.Value[history.State] { return u.Value }
+func (unproven) Saw(history.Witness)                 {}
+func (unproven) Prove(history.Witness)               {}
+func (unproven) Shaken()                             {}
+func (u unproven) Raise(n edge.History)              { u.Set(history.State{Number: n, Sure: true}) }
+
 func (w *world) begin() {
 	w.t.Helper()
 	w.registry = prometheus.NewRegistry()
-	m, err := NewMetrics(w.registry)
-	if err != nil {
-		w.t.Fatal(err)
-	}
 	config := Config{
-		Resource: slices1, Sink: w.sink, Cloud: w.cloud, CloudLink: w.cloudLink, Metrics: m, Lists: w.lists,
+		Resource: slices1, Sink: w.sink, Cloud: w.cloud, CloudLink: w.cloudLink, Metrics: NewMetrics(w.registry), Lists: w.lists,
 		Coordinator: w.mirror, CoordinatorLink: w.mirrorLink, Standing: w.standing, Covered: w.covered,
-		Precious: w.precious,
+		CoveredHistory: w.declared, Precious: w.precious, History: unproven{live.NewValue(history.State{Sure: true})},
 	}
 	if w.alone {
 		config.Coordinator = nil
@@ -447,12 +453,7 @@ func (w *world) begin() {
 	if w.history != nil {
 		config.History = w.history
 	}
-	if w.declared != nil {
-		config.CoveredHistory = w.declared
-	}
-	if w.feed, err = New(config); err != nil {
-		w.t.Fatal(err)
-	}
+	w.feed = New(config)
 	ctx, cancel := context.WithCancel(klog.NewContext(w.t.Context(), ktesting.NewLogger(w.t, ktesting.NewConfig())))
 	done := make(chan struct{})
 	go func() {

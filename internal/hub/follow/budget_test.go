@@ -12,10 +12,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apiserver/pkg/endpoints/request"
 
 	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/hub/history"
 	"yurtcoordinator/internal/hub/link"
 	"yurtcoordinator/internal/live"
 	"yurtcoordinator/internal/store"
@@ -90,13 +90,10 @@ func TestACallerWhoAsksForTooMuch(t *testing.T) {
 		t.Fatal(err)
 	}
 	up := live.NewValue(link.Up)
-	newFeed, err := Feeds(&Sources{
-		Cloud: base, CloudLink: up, Metrics: prometheus.NewRegistry(),
+	newFeed := Feeds(&Sources{
+		Cloud: base, CloudLink: up, History: sure(t, up),
 		As: func(string) http.RoundTripper { return http.DefaultTransport },
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	w := begin(t, Config{Disk: store.NewMemory(nil), Cloud: up, NewFeed: newFeed})
 	var before, after runtime.MemStats
 	runtime.GC()
@@ -126,13 +123,26 @@ func TestACallerWhoAsksForTooMuch(t *testing.T) {
 	}
 }
 
+// sure is a history that runs until the test ends.
+func sure(t testing.TB, cloud *live.Value[link.State]) *history.Keeper {
+	k := history.New(history.Config{Link: cloud, Disk: store.NewMemory(nil)})
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- k.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+	return k
+}
+
 // begin runs a set in real time.
 func begin(t testing.TB, c Config) *Set {
 	t.Helper()
-	s, err := New(c, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c.Coordinator, c.Changed = live.NewValue(link.Down), func() {}
+	s := New(c, nil)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- s.Run(ctx) }()
@@ -169,13 +179,10 @@ func BenchmarkSingles(b *testing.B) {
 	transport := &http.Transport{}
 	defer cloud.CloseClientConnections()
 	up := live.NewValue(link.Up)
-	newFeed, err := Feeds(&Sources{
-		Cloud: base, CloudLink: up, Metrics: prometheus.NewRegistry(),
+	newFeed := Feeds(&Sources{
+		Cloud: base, CloudLink: up, History: sure(b, up),
 		AsNode: transport, As: func(string) http.RoundTripper { return transport },
 	})
-	if err != nil {
-		b.Fatal(err)
-	}
 	for b.Loop() {
 		s := begin(b, Config{Disk: store.NewMemory(nil), Cloud: up, NewFeed: newFeed})
 		var before, after runtime.MemStats

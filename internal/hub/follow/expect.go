@@ -28,10 +28,6 @@ const (
 	late
 )
 
-func (p prospect) String() string {
-	return [...]string{"open", "known", "foreign", "unreachable", "late"}[p]
-}
-
 // situation is what a prospect follows from.
 type situation struct {
 	// fresh says that what is asked for is what is so now, or lately: a list, or a watch that begins with one. A watch that

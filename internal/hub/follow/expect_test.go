@@ -238,3 +238,7 @@ func TestWhatKeepsChangingIsLetGoOf(t *testing.T) {
 		})
 	}
 }
+
+func (p prospect) String() string {
+	return [...]string{"open", "known", "foreign", "unreachable", "late"}[p]
+}

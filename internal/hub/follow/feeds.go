@@ -28,7 +28,7 @@ type Sources struct {
 	// Cloud is the cloud's address, CloudLink the state of the link there.
 	Cloud     *url.URL
 	CloudLink *live.Value[link.State]
-	// History is the cloud's. nil means that it never changes.
+	// History is the cloud's.
 	History *history.Keeper
 	// AsNode reaches the cloud with the node's credentials, for the hub and for the node's programs; As with those of another
 	// client.
@@ -38,7 +38,7 @@ type Sources struct {
 	Pool *Pool
 	// Metrics is where the hub's own feeds are counted. Those of what programs ask for have no bound, so they have no place
 	// in metrics; Status has them.
-	Metrics *prometheus.Registry
+	Metrics prometheus.Registerer
 }
 
 // Pool is the coordinator's mirror.
@@ -53,35 +53,25 @@ type Pool struct {
 }
 
 // Feeds returns what makes feeds that read there.
-func Feeds(s *Sources) (func(Order) (Feed, error), error) {
-	counted, err := feed.NewMetrics(s.Metrics)
-	if err != nil {
-		return nil, err
-	}
-	unseen, err := feed.NewMetrics(prometheus.NewRegistry())
-	if err != nil {
-		return nil, err
-	}
+func Feeds(s *Sources) func(Order) (Feed, error) {
+	counted, unseen := feed.NewMetrics(s.Metrics), feed.NewMetrics(nil)
 	hubs, programs, guests := make(chan struct{}, 1), make(chan struct{}, programLists), make(chan struct{}, programLists)
 	return func(o Order) (Feed, error) {
 		config := feed.Config{
-			Resource: o.Resource, Sink: o.Replica, CloudLink: s.CloudLink, Lists: guests, Metrics: unseen,
+			Resource: o.Resource, Sink: o.Replica, CloudLink: s.CloudLink, Lists: guests, Metrics: unseen, History: s.History,
 			// kubelet kills those that are gone
 			Precious: o.Resource == schema.GroupVersionResource{Version: "v1", Resource: "pods"},
 		}
-		if s.History != nil {
-			config.History = s.History
-			if o.Client != "" && o.Client != Hub {
-				config.History = history.Followed{Keeper: s.History}
-			}
-		}
+		as := s.AsNode
 		switch o.Client {
 		case Hub:
 			config.Lists, config.Metrics = hubs, counted
 		case "":
 			config.Lists = programs
+		default:
+			as, config.History = s.As(o.Client), history.Followed{Keeper: s.History}
 		}
-		cloud, err := o.readFrom("cloud", s.as(o.Client), s.Cloud, collection(o.Resource, o.Namespace))
+		cloud, err := o.readFrom("cloud", as, s.Cloud, collection(o.Resource, o.Namespace))
 		if err != nil {
 			return nil, err
 		}
@@ -95,16 +85,8 @@ func Feeds(s *Sources) (func(Order) (Feed, error), error) {
 			config.CoordinatorLink, config.Standing = s.Pool.Link, s.Pool.Standing
 			config.Covered, config.CoveredHistory = s.Pool.Covered(o.Resource.GroupResource()), s.Pool.History
 		}
-		return feed.New(config)
-	}, nil
-}
-
-// as reaches the cloud with a client's credentials.
-func (s *Sources) as(client string) http.RoundTripper {
-	if client == "" || client == Hub {
-		return s.AsNode
+		return feed.New(config), nil
 	}
-	return s.As(client)
 }
 
 func (o *Order) readFrom(name string, as http.RoundTripper, base *url.URL, at string) (*remote.Source, error) {

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"yurtcoordinator/internal/hub/link"
@@ -32,8 +31,8 @@ func TestWhereASelectionIsRead(t *testing.T) {
 		}
 	}
 	var asked []string
-	newFeed, err := Feeds(&Sources{
-		Cloud: &url.URL{Scheme: "https", Host: "10.0.0.1"}, CloudLink: live.NewValue(link.Up), Metrics: prometheus.NewRegistry(),
+	newFeed := Feeds(&Sources{
+		Cloud: &url.URL{Scheme: "https", Host: "10.0.0.1"}, CloudLink: live.NewValue(link.Up),
 		AsNode: http.DefaultTransport,
 		As: func(client string) http.RoundTripper {
 			asked = append(asked, client)
@@ -45,9 +44,6 @@ func TestWhereASelectionIsRead(t *testing.T) {
 			Covered:  func(schema.GroupResource) *live.Value[bool] { return live.NewValue(true) },
 		},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	r, err := replica.New(replica.Config{Resource: pods})
 	if err != nil {
 		t.Fatal(err)

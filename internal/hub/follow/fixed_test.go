@@ -1,6 +1,7 @@
 package follow
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -138,10 +139,8 @@ func (w *fixedWorld) start(t *testing.T, c Config, shared ...schema.GroupVersion
 	if c.Cloud == nil {
 		c.Cloud = live.NewValue(link.Up)
 	}
-	var err error
-	if w.Set, err = New(c, shared); err != nil {
-		t.Fatal(err)
-	}
+	c.Coordinator, c.Changed = cmp.Or(c.Coordinator, live.NewValue(link.Down)), func() {}
+	w.Set = New(c, shared)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- w.Run(ctx) }()

@@ -455,12 +455,6 @@ func TestAFeedThatCannotBeMade(t *testing.T) {
 	})
 }
 
-func TestNew(t *testing.T) {
-	if _, err := New(Config{}, nil); err == nil {
-		t.Error("a set of nothing")
-	}
-}
-
 func TestADiskThatTakesNothing(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		w.disk.mu.Lock()

@@ -52,11 +52,10 @@ type Disk interface {
 
 // Config is what a Set needs. Fields without a default are required.
 type Config struct {
-	// Node is this node, whose Pods say what the disk needs. Default: nothing is needed.
+	// Node is this node, whose Pods say what the disk needs.
 	Node edge.NodeName
 	Disk Disk
-	// Cloud is the state of the link to the cloud, Coordinator that of the link to the pool's coordinator. Default of the
-	// latter: there is no coordinator.
+	// Cloud is the state of the link to the cloud, Coordinator that of the link to the pool's coordinator.
 	Cloud, Coordinator *live.Value[link.State]
 	// NewFeed makes what feeds a replica.
 	NewFeed func(Order) (Feed, error)
@@ -69,7 +68,6 @@ type Config struct {
 	View        func(schema.GroupVersionResource) *View
 	KubeletView func(schema.GroupVersionResource) replica.View
 	// Changed is called whenever Followed, or a replica of it, is another than before. It must not block, nor use the Set.
-	// Default: nobody asks.
 	Changed func()
 }
 
@@ -93,21 +91,12 @@ type Set struct {
 }
 
 // New returns a Set that follows nothing yet. It does no I/O.
-func New(c Config, shared []schema.GroupVersionResource) (*Set, error) {
-	if c.Disk == nil || c.Cloud == nil || c.NewFeed == nil {
-		return nil, errors.New("follow: Disk, Cloud and NewFeed are required")
-	}
-	if c.Coordinator == nil {
-		c.Coordinator = live.NewValue(link.Down)
-	}
+func New(c Config, shared []schema.GroupVersionResource) *Set {
 	if c.View == nil {
 		c.View = func(schema.GroupVersionResource) *View { return nil }
 	}
 	if c.KubeletView == nil {
 		c.KubeletView = func(schema.GroupVersionResource) replica.View { return nil }
-	}
-	if c.Changed == nil {
-		c.Changed = func() {}
 	}
 	s := &Set{
 		cfg: c, begun: make(chan struct{}), shared: slices.Clone(shared), members: map[store.Collection]*Member{},
@@ -115,7 +104,7 @@ func New(c Config, shared []schema.GroupVersionResource) (*Set, error) {
 		fixed: make(chan struct{}), failed: make(chan error, 1),
 	}
 	s.hasBegun = sync.OnceFunc(func() { close(s.begun) })
-	return s, nil
+	return s
 }
 
 // Begun is closed once Run runs: a request that is served before goes to the cloud, and a watch stays there.

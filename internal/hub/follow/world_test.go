@@ -87,6 +87,12 @@ func (s *source) Watch(ctx context.Context, after edge.Revision) (stream.Watch, 
 	return s.Replica.Watch(ctx, after)
 }
 
+// Look implements history.Prover.
+func (s *source) Look(_ context.Context, key stream.Key, _ edge.Revision) (current, object edge.Revision, err error) {
+	o, _ := s.Get(key)
+	return s.Position(), o.Revision, nil
+}
+
 func wait(ctx context.Context, d time.Duration) error {
 	select {
 	case <-time.After(d):
@@ -224,25 +230,31 @@ func (w *world) open() {
 		w.t.Fatal(err)
 	}
 	w.disk = &faulty{Store: disk}
-	if w.histories {
-		if w.history, err = history.New(history.Config{Link: w.link, Disk: w.disk}); err != nil {
-			w.t.Fatal(err)
-		}
-	}
-	w.Set, err = New(Config{Disk: w.disk, Cloud: w.link, NewFeed: func(o Order) (Feed, error) {
+	w.history = history.New(history.Config{Link: w.link, Disk: w.disk})
+	config := Config{Disk: w.disk, Cloud: w.link, Coordinator: live.NewValue(link.Down), Changed: func() {}}
+	config.NewFeed = func(o Order) (Feed, error) {
 		s := w.source(of(o.Client, o.Selection))
-		config := feed.Config{Resource: o.Resource, Sink: o.Replica, Cloud: s, CloudLink: w.link}
+		config := feed.Config{
+			Resource: o.Resource, Sink: o.Replica, Cloud: s, CloudLink: w.link, Lists: make(chan struct{}, 1),
+			Metrics: feed.NewMetrics(nil), History: unproven{live.NewValue(history.State{Sure: true})},
+		}
 		if w.histories {
 			config.History = w.history
 		}
-		f, err := feed.New(config)
-		return feeding{f, s, w.t}, err
-	}}, nil)
-	if err != nil {
-		w.t.Fatal(err)
+		return feeding{feed.New(config), s, w.t}, nil
 	}
+	w.Set = New(config, nil)
 	w.stop = func() { _ = disk.Close() }
 }
+
+// unproven is a history that nobody asks the cloud about.
+type unproven struct{ *live.Value[history.State] }
+
+func (u unproven) State() *live.Value[history.State] { return u.Value }
+func (unproven) Saw(history.Witness)                 {}
+func (unproven) Prove(history.Witness)               {}
+func (unproven) Shaken()                             {}
+func (u unproven) Raise(n edge.History)              { u.Set(history.State{Number: n, Sure: true}) }
 
 // run runs the set and its disk until stop.
 func (w *world) run() {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -33,7 +34,7 @@ type ForwarderConfig struct {
 	// is created by PUT and not by POST: the API server then checks "create" with the Lease's name (withAuthorization
 	// in k8s.io/apiserver/pkg/endpoints/handlers), while for a POST it does not know the name yet.
 	Cloud coordinationv1client.LeasesGetter
-	// Metrics takes the metrics of forwarding. Default: they are not registered anywhere.
+	// Metrics takes the metrics of forwarding. nil means that nobody sees them.
 	Metrics prometheus.Registerer
 }
 
@@ -54,33 +55,25 @@ type forwarderMetrics struct {
 	delegated prometheus.Gauge
 }
 
-// NewForwarder returns a Forwarder. It registers its metrics, and fails only if they are registered already.
-func NewForwarder(c ForwarderConfig) (*Forwarder, error) {
-	f := &Forwarder{config: c, metrics: forwarderMetrics{
-		forwarded: prometheus.NewCounter(prometheus.CounterOpts{
+// NewForwarder returns a Forwarder. It registers its metrics.
+func NewForwarder(c ForwarderConfig) *Forwarder {
+	m := promauto.With(c.Metrics)
+	return &Forwarder{config: c, metrics: forwarderMetrics{
+		forwarded: m.NewCounter(prometheus.CounterOpts{
 			Name: "yurthub_forwarded_heartbeats_total", Help: "Heartbeats of other nodes written to the cloud.",
 		}),
-		dropped: prometheus.NewCounterVec(prometheus.CounterOpts{
+		dropped: m.NewCounterVec(prometheus.CounterOpts{
 			Name: "yurthub_dropped_heartbeats_total", Help: "Delegated heartbeats not written to the cloud, by reason.",
 		}, []string{"reason"}),
-		age: prometheus.NewHistogram(prometheus.HistogramOpts{
+		age: m.NewHistogram(prometheus.HistogramOpts{
 			Name:    "yurthub_forwarded_heartbeat_age_seconds",
 			Help:    "From when the leader saw a delegated heartbeat to when the cloud had it.",
 			Buckets: []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10},
 		}),
-		delegated: prometheus.NewGauge(prometheus.GaugeOpts{
+		delegated: m.NewGauge(prometheus.GaugeOpts{
 			Name: "yurthub_delegated_nodes", Help: "Nodes whose heartbeats this hub forwards; 0 unless it leads.",
 		}),
 	}}
-	if c.Metrics != nil {
-		m := f.metrics
-		for _, each := range []prometheus.Collector{m.forwarded, m.dropped, m.age, m.delegated} {
-			if err := c.Metrics.Register(each); err != nil {
-				return nil, fmt.Errorf("register metrics of forwarding: %w", err)
-			}
-		}
-	}
-	return f, nil
 }
 
 // Run forwards for one term, until ctx ends; then it stops what is under way, and returns nil once nothing of it is

@@ -49,14 +49,10 @@ func atDesk(t *testing.T, test func(*desk)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		d := &desk{t: t, cloud: leasetest.New(5000), coordinator: leasetest.New(10), term: &office{}}
-		var err error
-		d.forwarder, err = NewForwarder(ForwarderConfig{
+		d.forwarder = NewForwarder(ForwarderConfig{
 			Node: "self", Coordinator: d.coordinator.Client("self"), Cloud: d.cloud.Client("self"),
 			Metrics: prometheus.NewRegistry(),
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
 		// A node delegated since before this leader's term.
 		d.beat("old", true)
 		d.begin()

@@ -8,6 +8,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/hub/leasewatch"
@@ -109,23 +110,10 @@ func newer(a, b *coordinationv1.Lease) bool {
 
 // duration is what the Lease says of its own; 0 if it says nothing.
 func duration(lease *coordinationv1.Lease) time.Duration {
-	if lease.Spec.LeaseDurationSeconds == nil || *lease.Spec.LeaseDurationSeconds <= 0 {
-		return 0
-	}
-	return time.Duration(*lease.Spec.LeaseDurationSeconds) * time.Second
-}
-
-func holder(lease *coordinationv1.Lease) string {
-	if lease.Spec.HolderIdentity == nil {
-		return ""
-	}
-	return *lease.Spec.HolderIdentity
+	return time.Duration(max(ptr.Deref(lease.Spec.LeaseDurationSeconds, 0), 0)) * time.Second
 }
 
 // renewTime is kubelet's stamp of its heartbeat; the zero time if there is none.
 func renewTime(lease *coordinationv1.Lease) time.Time {
-	if lease.Spec.RenewTime == nil {
-		return time.Time{}
-	}
-	return lease.Spec.RenewTime.Time
+	return ptr.Deref(lease.Spec.RenewTime, metav1.MicroTime{}).Time
 }

@@ -11,8 +11,6 @@ const (
 	marked          // the copy, marked as delegated
 )
 
-func (s sending) String() string { return [...]string{"nothing", "clean", "marked"}[s] }
-
 // answer says what kubelet is told.
 type answer uint8
 
@@ -23,8 +21,6 @@ const (
 	unavailable               // nobody has the heartbeat
 )
 
-func (a answer) String() string { return [...]string{"later", "accepted", "refused", "unavailable"}[a] }
-
 // outcome is how an attempt at one side ended.
 type outcome uint8
 
@@ -33,8 +29,6 @@ const (
 	denied                // it answered, with an error that is its last word
 	failed                // it did not answer, or with 502, 503 or 504
 )
-
-func (o outcome) String() string { return [...]string{"took", "denied", "failed"}[o] }
 
 // start is what happens with a heartbeat at once: whether it goes to the cloud, what goes to the coordinator at the
 // same time, and what kubelet is told, later if that depends.

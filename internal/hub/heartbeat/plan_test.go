@@ -81,3 +81,9 @@ func TestPlan(t *testing.T) {
 		})
 	}
 }
+
+func (s sending) String() string { return [...]string{"nothing", "clean", "marked"}[s] }
+
+func (a answer) String() string { return [...]string{"later", "accepted", "refused", "unavailable"}[a] }
+
+func (o outcome) String() string { return [...]string{"took", "denied", "failed"}[o] }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -60,11 +61,11 @@ type ProxyConfig struct {
 	// CoordinatorLink is the state of the link that Coordinator uses. A hub without a coordinator has one that is never
 	// up.
 	CoordinatorLink *live.Value[link.State]
-	// OnCoordinatorHost reports whether the coordinator runs on this node. Default: it does not.
+	// OnCoordinatorHost reports whether the coordinator runs on this node.
 	OnCoordinatorHost func() bool
-	// Traffic is what the node's link to the cloud has carried, for the pool to see. Default: nothing is said of it.
+	// Traffic is what the node's link to the cloud has carried, for the pool to see.
 	Traffic func() edge.Traffic
-	// Metrics takes the metrics of heartbeats. Default: they are not registered anywhere.
+	// Metrics takes the metrics of heartbeats. nil means that nobody sees them.
 	Metrics prometheus.Registerer
 }
 
@@ -81,26 +82,16 @@ type Proxy struct {
 	gone  bool                  // the cloud has said that there is no Lease, and nobody has made one since
 }
 
-// NewProxy returns a Proxy. It registers its metrics, and fails only if they are registered already.
-func NewProxy(c ProxyConfig) (*Proxy, error) {
-	if c.OnCoordinatorHost == nil {
-		c.OnCoordinatorHost = func() bool { return false }
-	}
-	p := &Proxy{
+// NewProxy returns a Proxy. It registers its metrics.
+func NewProxy(c ProxyConfig) *Proxy {
+	return &Proxy{
 		config: c, copier: newCopier(c.Coordinator),
-		beats: prometheus.NewCounterVec(prometheus.CounterOpts{
+		beats: promauto.With(c.Metrics).NewCounterVec(prometheus.CounterOpts{
 			Name: "yurthub_heartbeats_total",
 			Help: "Heartbeats of this node's kubelet: taken by the cloud (direct), by the coordinator only " +
-				"(delegated), " +
-				"refused by the cloud, or taken by nobody (lost).",
+				"(delegated), refused by the cloud, or taken by nobody (lost).",
 		}, []string{"result"}),
 	}
-	if c.Metrics != nil {
-		if err := c.Metrics.Register(p.beats); err != nil {
-			return nil, fmt.Errorf("register metrics of heartbeats: %w", err)
-		}
-	}
-	return p, nil
 }
 
 // Run writes the coordinator's copies until ctx ends; it returns nil.
@@ -142,18 +133,19 @@ func (p *Proxy) get(r *http.Request) (*coordinationv1.Lease, error) {
 	if state != link.Down {
 		ctx, cancel := context.WithTimeout(r.Context(), limits.cloud)
 		defer cancel()
-		ctx, stop := p.whileLinked(ctx)
+		ctx, stop := p.config.CloudLink.While(ctx, notDown, errLinkLeft)
 		defer stop()
 		var lease *coordinationv1.Lease
 		if lease, failure = p.read(ctx); result(failure) != failed {
 			return lease, failure
 		}
 	}
-	if known := p.recall(); known != nil {
+	known, _, gone := p.recall()
+	if known != nil {
 		return unmarked(known), nil
 	}
 	absent := apierrors.NewNotFound(coordinationv1.Resource("leases"), string(p.config.Node))
-	if p.isGone() && p.config.CoordinatorLink.Get() == link.Up {
+	if gone && p.config.CoordinatorLink.Get() == link.Up {
 		return nil, absent // what the coordinator has is a copy of one that was
 	}
 	// The hub was started while cut off. kubelet, if it was too, sends no heartbeat before it has seen its Lease.
@@ -213,7 +205,8 @@ func (p *Proxy) put(w http.ResponseWriter, r *http.Request) (*coordinationv1.Lea
 	ctx, cancel := context.WithTimeout(r.Context(), limits.answer)
 	defer cancel()
 	if len(options.DryRun) > 0 {
-		return p.leases().Update(ctx, forCloud(sent, p.recall()), options)
+		known, _, _ := p.recall()
+		return p.leases().Update(ctx, forCloud(sent, known), options)
 	}
 	return p.beat(ctx, sent, limits, func(ctx context.Context) (*coordinationv1.Lease, error) {
 		return p.update(ctx, sent, options)
@@ -238,7 +231,7 @@ func (p *Proxy) post(w http.ResponseWriter, r *http.Request) (*coordinationv1.Le
 	if len(options.DryRun) > 0 || sent.Name != string(p.config.Node) {
 		return p.leases().Create(ctx, sent, options)
 	}
-	if p.config.CloudLink.Get() == link.Down && !provisional(p.recall()) {
+	if known, _, _ := p.recall(); p.config.CloudLink.Get() == link.Down && !provisional(known) {
 		return nil, apierrors.NewAlreadyExists(coordinationv1.Resource("leases"), sent.Name)
 	}
 	return p.beat(ctx, sent, limits, func(ctx context.Context) (*coordinationv1.Lease, error) {
@@ -322,16 +315,13 @@ func (p *Proxy) send(what sending, sent *coordinationv1.Lease, limits budget) *d
 	if what == nothing {
 		return nil
 	}
-	if what == marked {
-		// From now on a leader may write to the cloud's Lease; also if the copy's acknowledgement is lost.
-		p.mu.Lock()
-		p.moved = true
-		p.mu.Unlock()
-	}
-	lease := copyOf(sent, p.recall(), what == marked, p.config.OnCoordinatorHost())
-	if p.config.Traffic != nil {
-		metav1.SetMetaDataAnnotation(&lease.ObjectMeta, edge.AnnotationTraffic, p.config.Traffic().String())
-	}
+	p.mu.Lock()
+	known := p.known
+	// From a mark on, a leader may write to the cloud's Lease; also if the copy's acknowledgement is lost.
+	p.moved = p.moved || what == marked
+	p.mu.Unlock()
+	lease := copyOf(sent, known, what == marked, p.config.OnCoordinatorHost())
+	metav1.SetMetaDataAnnotation(&lease.ObjectMeta, edge.AnnotationTraffic, p.config.Traffic().String())
 	return p.copier.submit(lease, min(limits.answer, copyLongest))
 }
 
@@ -358,7 +348,7 @@ func (p *Proxy) direct(
 ) (*coordinationv1.Lease, error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	ctx, stop := p.whileLinked(ctx)
+	ctx, stop := p.config.CloudLink.While(ctx, notDown, errLinkLeft)
 	defer stop()
 	return write(ctx)
 }
@@ -367,7 +357,8 @@ func (p *Proxy) direct(
 func (p *Proxy) update(
 	ctx context.Context, sent *coordinationv1.Lease, options metav1.UpdateOptions,
 ) (*coordinationv1.Lease, error) {
-	if p.hasMoved() || forCloud(sent, p.recall()).ResourceVersion == "" {
+	known, moved, _ := p.recall()
+	if moved || forCloud(sent, known).ResourceVersion == "" {
 		// Looking first saves the conflict that is all but certain; and a Lease that kubelet made while cut off, which a
 		// leader has made in the cloud since, gets its identity. That the Lease is gone is for the PUT to find out, which
 		// makes it.
@@ -376,7 +367,8 @@ func (p *Proxy) update(
 		}
 	}
 	for conflicts := 0; ; conflicts++ {
-		written, err := p.leases().Update(ctx, forCloud(sent, p.recall()), options)
+		known, _, _ := p.recall()
+		written, err := p.leases().Update(ctx, forCloud(sent, known), options)
 		if err == nil {
 			p.settle(written)
 			return forKubelet(written, sent), nil
@@ -412,38 +404,13 @@ func (p *Proxy) leases() coordinationv1client.LeaseInterface {
 	return p.config.Cloud.Leases(corev1.NamespaceNodeLease)
 }
 
-// whileLinked is ctx, ended also when the cloud link is found down. stop waits until nothing of it is left.
-func (p *Proxy) whileLinked(ctx context.Context) (context.Context, func()) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		if _, err := p.config.CloudLink.Wait(ctx, func(s link.State) bool { return s == link.Down }); err == nil {
-			cancel(errLinkLeft)
-		}
-	}()
-	return ctx, func() {
-		cancel(nil)
-		<-done
-	}
-}
+func notDown(s link.State) bool { return s != link.Down }
 
-func (p *Proxy) recall() *coordinationv1.Lease {
+// recall returns what is known of the cloud's Lease.
+func (p *Proxy) recall() (known *coordinationv1.Lease, moved, gone bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.known
-}
-
-func (p *Proxy) hasMoved() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.moved
-}
-
-func (p *Proxy) isGone() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.gone
+	return p.known, p.moved, p.gone
 }
 
 func (p *Proxy) forget() {

@@ -58,16 +58,12 @@ func (n *node) restartHub() {
 	if n.stop != nil {
 		n.stop()
 	}
-	var err error
-	n.proxy, err = NewProxy(ProxyConfig{
+	n.proxy = NewProxy(ProxyConfig{
 		Node: edge.NodeName(n.name), Cloud: n.cloud.Client(n.name), CloudLink: n.cloudLink,
 		Coordinator: n.coordinator.Client(n.name), CoordinatorLink: n.coordinatorLink,
 		OnCoordinatorHost: func() bool { return n.host }, Metrics: prometheus.NewRegistry(),
 		Traffic: func() edge.Traffic { return edge.Traffic{Sent: 1, Received: 2, Since: time.Unix(3, 0)} },
 	})
-	if err != nil {
-		n.t.Fatal(err)
-	}
 	ctx, cancel := context.WithCancel(klog.NewContext(n.t.Context(), ktesting.NewLogger(n.t, ktesting.NewConfig())))
 	done := make(chan struct{})
 	go func() {

@@ -5,6 +5,7 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/utils/ptr"
 
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/hub/leasewatch"
@@ -117,7 +118,7 @@ func (q *queue) check(lease *coordinationv1.Lease) reason {
 	marked := lease.Labels[edge.DelegateHeartbeat] == edge.DelegateHeartbeatOn &&
 		lease.Annotations[edge.DelegateHeartbeat] == edge.DelegateHeartbeatOn
 	switch {
-	case holder(lease) != lease.Name:
+	case ptr.Deref(lease.Spec.HolderIdentity, "") != lease.Name:
 		return reasonForeign
 	case !marked || lease.DeletionTimestamp != nil || renewTime(lease).IsZero():
 		return reasonUnmarked

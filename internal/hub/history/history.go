@@ -100,9 +100,9 @@ type Disk interface {
 
 // Config is what a Keeper needs.
 type Config struct {
-	// Link is the state of the link to the cloud. Required.
+	// Link is the state of the link to the cloud.
 	Link *live.Value[link.State]
-	// Disk keeps the number over a restart. Default: nothing does, which costs no more than the proof of what is kept elsewhere.
+	// Disk keeps the number over a restart.
 	Disk Disk
 }
 
@@ -119,19 +119,14 @@ type Keeper struct {
 }
 
 // New returns a Keeper of what the disk has.
-func New(c Config) (*Keeper, error) {
-	if c.Link == nil {
-		return nil, errors.New("history: Link is required")
-	}
+func New(c Config) *Keeper {
 	k := &Keeper{
 		config: c, state: live.NewValue(State{}), asked: make(chan struct{}, 1), witnesses: map[Prover]Witness{},
 	}
-	if c.Disk != nil {
-		if kept, err := c.Disk.Blob(blobKey); err == nil {
-			k.state.Set(decode(kept))
-		}
+	if kept, err := c.Disk.Blob(blobKey); err == nil {
+		k.state.Set(decode(kept))
 	}
-	return k, nil
+	return k
 }
 
 // State is what is known, now and as it changes.
@@ -380,9 +375,7 @@ func (k *Keeper) conclude(ctx context.Context, w Witness, verdict Verdict, now A
 }
 
 func (k *Keeper) write(s State) {
-	if k.config.Disk != nil {
-		_ = k.config.Disk.PutBlob(blobKey, encode(s)) // without it, the next start finds out again
-	}
+	_ = k.config.Disk.PutBlob(blobKey, encode(s)) // without it, the next start finds out again
 }
 
 func encode(s State) []byte { return fmt.Appendf(nil, "%d %d", s.Number, s.Floor) }

@@ -126,10 +126,7 @@ func inWorld(t *testing.T, test func(w *world)) {
 
 func (w *world) begin() {
 	w.t.Helper()
-	k, err := New(Config{Link: w.link, Disk: w.disk})
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	k := New(Config{Link: w.link, Disk: w.disk})
 	w.k = k
 	ctx, cancel := context.WithCancel(w.t.Context())
 	done := make(chan struct{})

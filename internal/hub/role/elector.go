@@ -7,13 +7,13 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/klog/v2"
-
-	"github.com/prometheus/client_golang/prometheus"
 
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/hub/link"
@@ -33,15 +33,14 @@ type Config struct {
 	// Lead is the leader's duty. It runs for one term: until its context ends, and then returns within 500 ms without
 	// further I/O. If it returns earlier, the Lease is released and this hub campaigns again after a pause.
 	Lead func(ctx context.Context, term edge.Term) error
-	// Instance tells this process from others under the same node name. Default: a random one.
-	Instance string
-	// Metrics takes the metrics of the role. Default: they are not registered anywhere.
+	// Metrics takes the metrics of the role. nil means that nobody sees them.
 	Metrics prometheus.Registerer
 }
 
 // Elector keeps this hub's role. Make one with New.
 type Elector struct {
 	config   Config
+	instance string // tells this process from others under the same node name
 	board    *board
 	tenure   tenure
 	standing *live.Value[Standing]
@@ -54,34 +53,24 @@ type metrics struct {
 	clash prometheus.Gauge
 }
 
-// New returns an Elector. It registers its metrics, and fails only if they are registered already.
-func New(c Config) (*Elector, error) {
-	if c.Instance == "" {
-		c.Instance = string(uuid.NewUUID())
-	}
-	k := &Elector{
-		config: c, board: newBoard(), standing: live.NewValue(Standing{}),
+// New returns an Elector. It registers its metrics.
+func New(c Config) *Elector {
+	m := promauto.With(c.Metrics)
+	return &Elector{
+		config: c, instance: string(uuid.NewUUID()), board: newBoard(), standing: live.NewValue(Standing{}),
 		metrics: metrics{
-			role: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			role: m.NewGaugeVec(prometheus.GaugeOpts{
 				Name: "yurthub_role", Help: "1 for the role that this hub has in its pool.",
 			}, []string{"role"}),
-			terms: prometheus.NewCounterVec(prometheus.CounterOpts{
+			terms: m.NewCounterVec(prometheus.CounterOpts{
 				Name: "yurthub_leader_terms_total", Help: "Terms that this hub has led, by how they ended.",
 			}, []string{"end"}),
-			clash: prometheus.NewGauge(prometheus.GaugeOpts{
+			clash: m.NewGauge(prometheus.GaugeOpts{
 				Name: "yurthub_identity_clash",
 				Help: "1 while another process holds the election Lease under this node's name.",
 			}),
 		},
 	}
-	if c.Metrics != nil {
-		for _, m := range []prometheus.Collector{k.metrics.role, k.metrics.terms, k.metrics.clash} {
-			if err := c.Metrics.Register(m); err != nil {
-				return nil, fmt.Errorf("register metrics of the hub's role: %w", err)
-			}
-		}
-	}
-	return k, nil
 }
 
 // Standing is this hub's place in its pool, now and as it changes.
@@ -171,7 +160,7 @@ func (k *Elector) publish(logger klog.Logger, before, now Standing, why Event) {
 func (k *Elector) reportClash(logger klog.Logger, lease *coordinationv1.Lease) {
 	other := ""
 	if lease != nil {
-		other = namesake(lease, k.config.Node, k.config.Instance)
+		other = namesake(lease, k.config.Node, k.instance)
 	}
 	if other == "" {
 		k.metrics.clash.Set(0)
@@ -204,7 +193,7 @@ func (k *Elector) candidacy(ctx context.Context, events chan<- Event) error {
 	logger := klog.FromContext(ctx)
 	l := &lock{
 		leases: k.config.Leases.Leases(edge.NamespaceSystem), board: k.board,
-		identity: k.config.Node, instance: k.config.Instance, fence: &fence{}, tenure: &k.tenure,
+		identity: k.config.Node, instance: k.instance, fence: &fence{}, tenure: &k.tenure,
 	}
 	won := make(chan *coordinationv1.Lease, 1)
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{

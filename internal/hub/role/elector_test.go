@@ -94,15 +94,11 @@ func (p *pool) start(name string, node edge.NodeName) *hub {
 		name: name, cloud: live.NewValue(link.Up), coordinator: live.NewValue(link.Up), stopped: make(chan struct{}),
 		task: func(ctx context.Context, _ edge.Term) error { <-ctx.Done(); return ctx.Err() },
 	}
-	var err error
-	h.keeper, err = New(Config{
-		Node: node, Cloud: h.cloud, Coordinator: h.coordinator, Leases: p.server.Client(name), Instance: name,
-		Lead:    h.lead,
+	h.keeper = New(Config{
+		Node: node, Cloud: h.cloud, Coordinator: h.coordinator, Leases: p.server.Client(name), Lead: h.lead,
 		Metrics: prometheus.NewRegistry(),
 	})
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	h.keeper.instance = name
 	logger := ktesting.NewLogger(p.t, ktesting.NewConfig())
 	ctx, cancel := context.WithCancel(klog.NewContext(p.t.Context(), logger))
 	h.stop = cancel

@@ -52,10 +52,6 @@ const (
 	ending                  // it was told to stop, or lost the Lease, and has not fully stopped yet
 )
 
-func (c campaign) String() string {
-	return [...]string{"idle", "running", "holding", "ending"}[c]
-}
-
 // Event is something that a Machine is told. It is one of Links, Won, Lost, Ended and Observed.
 type Event interface{ fmt.Stringer }
 
@@ -98,18 +94,6 @@ const (
 	// Release: stop the campaign, with the duty first and the Lease last. The machine then waits for Ended.
 	Release
 )
-
-// String returns "nothing", "campaign" or "release".
-func (a Action) String() string {
-	switch a {
-	case Campaign:
-		return "campaign"
-	case Release:
-		return "release"
-	default:
-		return "nothing"
-	}
-}
 
 // Machine decides the role of one hub. Make one with NewMachine; it is not safe for concurrent use.
 type Machine struct {

@@ -209,3 +209,19 @@ func (n *naive) role() Role {
 	}
 	return Follower
 }
+
+// String returns "nothing", "campaign" or "release".
+func (a Action) String() string {
+	switch a {
+	case Campaign:
+		return "campaign"
+	case Release:
+		return "release"
+	default:
+		return "nothing"
+	}
+}
+
+func (c campaign) String() string {
+	return [...]string{"idle", "running", "holding", "ending"}[c]
+}

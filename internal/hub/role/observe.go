@@ -2,6 +2,7 @@ package role
 
 import (
 	"context"
+	"errors"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -12,6 +13,9 @@ import (
 	"yurtcoordinator/internal/hub/link"
 )
 
+// errUnreachable ends the watch of the election Lease.
+var errUnreachable = errors.New("the coordinator can no longer be reached")
+
 // observe keeps the board by a watch on the election Lease, while the coordinator is reachable, until ctx ends.
 func (k *Elector) observe(ctx context.Context) {
 	follow := leasewatch.Config{
@@ -19,48 +23,31 @@ func (k *Elector) observe(ctx context.Context) {
 		FieldSelector: fields.OneTermEqualSelector("metadata.name", edge.LeaseElection).String(),
 		Beating:       true,
 	}
-	for {
-		if _, err := k.config.Coordinator.Wait(ctx, up); err != nil {
+	for ctx.Err() == nil {
+		if _, err := k.config.Coordinator.Wait(ctx, link.State.Answers); err != nil {
 			return
 		}
-		reachable, cancel := context.WithCancel(ctx)
-		followed := make(chan struct{})
-		go func() {
-			defer close(followed)
-			_ = leasewatch.Follow(reachable, follow, notice{k.board}) // it returns only our own cancellation
-		}()
-		_, err := k.config.Coordinator.Wait(ctx, down)
-		cancel()
-		<-followed
+		reachable, stop := k.config.Coordinator.While(ctx, link.State.Answers, errUnreachable)
+		_ = leasewatch.Follow(reachable, follow, notice{k.board}) // it returns only the end of its context
+		stop()
 		k.board.forget()
-		if err != nil {
-			return
-		}
 	}
 }
-
-func up(s link.State) bool   { return s == link.Up }
-func down(s link.State) bool { return s != link.Up }
 
 // notice puts what a watch finds on the board.
 type notice struct{ board *board }
 
 // Baseline implements leasewatch.Sink.
 func (n notice) Baseline(leases []coordinationv1.Lease) {
-	for i := range leases {
-		if leases[i].Name == edge.LeaseElection {
-			n.board.post(&leases[i])
-			return
-		}
+	if len(leases) == 0 {
+		n.board.gone()
+		return
 	}
-	n.board.gone()
+	n.board.post(&leases[0])
 }
 
 // Changed implements leasewatch.Sink.
 func (n notice) Changed(kind watch.EventType, lease *coordinationv1.Lease) {
-	if lease.Name != edge.LeaseElection {
-		return
-	}
 	revision := leasewatch.Revision(lease)
 	if kind == watch.Deleted {
 		lease = nil
