@@ -235,12 +235,9 @@ func (c *Config) Validate() error {
 	if net.ParseIP(c.HealthBindAddress) == nil {
 		return fmt.Errorf("--health-bind-address %q: want an IP address", c.HealthBindAddress)
 	}
-	for _, p := range []struct {
-		flag  string
-		value int
-	}{{"port", c.Port}, {"secure-port", c.SecurePort}, {"health-port", c.HealthPort}} {
-		if p.value < 1 || p.value > 65535 {
-			return fmt.Errorf("--%s %d: want 1 to 65535", p.flag, p.value)
+	for flag, port := range map[string]int{"port": c.Port, "secure-port": c.SecurePort, "health-port": c.HealthPort} {
+		if len(validation.IsValidPortNum(port)) > 0 {
+			return fmt.Errorf("--%s %d: want 1 to 65535", flag, port)
 		}
 	}
 	for _, p := range []struct {

@@ -96,7 +96,7 @@ func New(cfg Config) (*Hub, error) {
 }
 
 // build makes the parts. Each needs those before it.
-func (h *Hub) build() (err error) {
+func (h *Hub) build() error {
 	h.serves = front.Config{
 		Situation:   route.Situation{Node: h.cfg.Node, Coordinator: h.cfg.EnableCoordinator},
 		Metrics:     h.metrics,
@@ -109,8 +109,8 @@ func (h *Hub) build() (err error) {
 			return err
 		}
 	}
-	h.front, err = front.New(h.serves)
-	return err
+	h.front = front.New(h.serves)
+	return nil
 }
 
 // identify decides where the node's certificate comes from.

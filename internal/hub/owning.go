@@ -23,14 +23,11 @@ func (h *Hub) takePart() error {
 	}
 	number := func() edge.History { return h.history.State().Get().Number }
 	var pusher *push.Node
-	taker, err := standin.New(standin.Config{
+	taker := standin.New(standin.Config{
 		Object:    h.followed.OwnObject,
 		Transport: h.pool.coordinator.AsHub(), Base: h.pool.address, CloudLink: h.cloud.Link(), Events: cloud,
 		History: number, Disk: h.disk, Changed: func() { pusher.Changed() }, Metrics: h.metrics,
 	})
-	if err != nil {
-		return err
-	}
 	if pusher, err = push.NewNode(push.NodeConfig{
 		Config: h.pushes(), Pool: h.cfg.Pool, Followed: h.ofNode, Secrets: h.cfg.OwnSecrets, Link: h.pool.link,
 		CloudLink: h.cloud.Link(), Cloud: cloud, Overlay: taker, History: number,

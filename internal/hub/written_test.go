@@ -70,10 +70,7 @@ func TestWhatKubeletHasWrittenIsWhatItReads(t *testing.T) {
 		}
 		return link.Up
 	}
-	f, err := front.New(serves)
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := front.New(serves)
 	const all, own = "/apis/storage.k8s.io/v1/csinodes", "/apis/storage.k8s.io/v1/csinodes/n1"
 	ask := func(method, path, body string) *httptest.ResponseRecorder {
 		out, r := httptest.NewRecorder(), httptest.NewRequest(method, path, strings.NewReader(body))

@@ -24,11 +24,11 @@ func (f *Front) requestOf(r *http.Request, info *request.RequestInfo) route.Requ
 		Version: info.APIVersion, Namespace: info.Namespace, Name: info.Name, Path: info.Path,
 		DryRun:  strings.Contains(r.URL.RawQuery, "dryRun"),
 		Waiting: f.cfg.Situation.StandIn && !own && f.cfg.StandIn.Waits(info),
-		Replicated: local && f.cfg.Replicas != nil && info.IsResourceRequest && f.cfg.Replicas.Has(schema.GroupVersionResource{
+		Replicated: local && info.IsResourceRequest && f.cfg.Replicas.Has(schema.GroupVersionResource{
 			Group: info.APIGroup, Version: info.APIVersion, Resource: info.Resource,
 		}),
-		Cached:         local && f.cfg.Keeper != nil && f.cfg.Keeper.Match(r),
-		OwnCredentials: own, Known: own && f.cfg.Callers != nil && Bearer(r) != "", AssumesIdentity: assumedIdentity(r.Header),
+		Cached:         local && f.cfg.Keeper.Match(r),
+		OwnCredentials: own, Known: own && Bearer(r) != "", AssumesIdentity: assumedIdentity(r.Header),
 	}
 }
 
@@ -112,7 +112,7 @@ func (a *asking) askCloud(w http.ResponseWriter, r *http.Request, to route.Desti
 	switch keeper := a.f.cfg.Keeper; {
 	case to.Hears == route.StandIn:
 		a.f.cfg.StandIn.Hear(out, r, a.cloud())
-	case to.Hears != route.Recall || keeper == nil:
+	case to.Hears != route.Recall:
 		a.cloud().ServeHTTP(out, r)
 	case to.Kind == route.Write || to.Kind == route.Status:
 		keeper.Written(out, r, a.client, a.cloud())

@@ -17,7 +17,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/klog/v2"
-	"k8s.io/utils/clock"
 
 	"yurtcoordinator/internal/hub/link"
 	"yurtcoordinator/internal/hub/route"
@@ -74,13 +73,13 @@ type StandIn interface {
 
 // Config says what the front serves.
 type Config struct {
-	// Cloud is where requests go. Required.
+	// Cloud is where requests go.
 	Cloud Upstream
-	// Replicas answer reads of the resources that they have; nil: there are none.
+	// Replicas answer reads of the resources that they have.
 	Replicas Replicas
-	// Keeper answers reads of what is kept; nil: nothing is.
+	// Keeper answers reads of what is kept.
 	Keeper Keeper
-	// Callers knows callers with credentials of their own; nil: all that they ask is the cloud's to answer.
+	// Callers knows callers with credentials of their own.
 	Callers Callers
 	// StandIn takes in the cloud's place what it can; nil if Situation.StandIn is false.
 	StandIn StandIn
@@ -89,21 +88,18 @@ type Config struct {
 	OwnLease http.Handler
 	// Situation is what routing depends on, but for the states of the links.
 	Situation route.Situation
-	// CloudLink and CoordinatorLink return the states of the links. Default: they are unknown.
+	// CloudLink and CoordinatorLink return the states of the links.
 	CloudLink, CoordinatorLink func() link.State
-	// MaxReadOnly, MaxMutating and MaxLongRunning bound the requests in flight: 400 and 200, as an API server's
-	// defaults, and 1000. Watches, followed logs, exec, attach, port-forward and proxy are long-running.
+	// MaxReadOnly, MaxMutating and MaxLongRunning bound the requests in flight. Watches, followed logs, exec, attach,
+	// port-forward and proxy are long-running.
 	MaxReadOnly, MaxMutating, MaxLongRunning int
-	// RequestTimeout is how long a request that is not long-running may take in all: 2 min, twice an API server's, so
-	// that only clients and links that hang meet it.
-	RequestTimeout time.Duration
-	// Metrics, if not nil, is where metrics are registered.
+	// Metrics is where metrics are registered. nil means that nobody sees them.
 	Metrics prometheus.Registerer
-	// Clock is what durations are measured with: the system's.
-	Clock clock.PassiveClock
-	// Logger is where panics and refused requests are reported: klog's.
-	Logger *klog.Logger
 }
+
+// requestTimeout is how long a request that is not long-running may take in all: twice an API server's, so that only clients and
+// links that hang meet it.
+const requestTimeout = 2 * time.Minute
 
 // maxHeartbeats bounds the requests in flight for the node's own Lease: kubelet has one, and repeats it.
 const maxHeartbeats = 16
@@ -111,6 +107,7 @@ const maxHeartbeats = 16
 // Front is the handler of all API requests. Serve it with Server.
 type Front struct {
 	cfg     Config
+	timeout time.Duration
 	log     klog.Logger
 	infos   *request.RequestInfoFactory
 	limits  [classes]limit
@@ -122,78 +119,43 @@ type Front struct {
 }
 
 // New returns a Front for the node's own programs: a request without credentials is made as the node.
-func New(cfg Config) (*Front, error) {
-	if cfg.Cloud == nil {
-		return nil, errors.New("front: Config.Cloud is required")
-	}
-	if cfg.Situation.Coordinator && cfg.OwnLease == nil {
-		return nil, errors.New("front: Config.OwnLease is required with a coordinator")
-	}
-	if cfg.Situation.StandIn && cfg.StandIn == nil {
-		return nil, errors.New("front: Config.StandIn is required if the situation has one")
-	}
-	unknown := func() link.State { return link.Unknown }
-	if cfg.CloudLink == nil {
-		cfg.CloudLink = unknown
-	}
-	if cfg.CoordinatorLink == nil {
-		cfg.CoordinatorLink = unknown
-	}
-	if cfg.RequestTimeout <= 0 {
-		cfg.RequestTimeout = 2 * time.Minute
-	}
-	if cfg.Clock == nil {
-		cfg.Clock = clock.RealClock{}
-	}
+func New(cfg Config) *Front {
 	f := &Front{
-		cfg: cfg,
-		log: klog.Background(),
+		cfg: cfg, timeout: requestTimeout, log: klog.Background(),
 		infos: &request.RequestInfoFactory{
 			APIPrefixes: sets.NewString("api", "apis"), GrouplessAPIPrefixes: sets.NewString("api"),
 		},
 	}
-	if cfg.Logger != nil {
-		f.log = *cfg.Logger
-	}
 	f.setLimits()
-	var err error
-	if f.metrics, err = newMetrics(cfg.Metrics, f); err != nil {
-		return nil, err
-	}
+	f.metrics = newMetrics(f)
 	pool := &buffers{}
 	node, caller := newProxy(cfg.Cloud.AsNode(), pool, f.log), newProxy(cfg.Cloud.AsCaller(), pool, f.log)
 	node.ModifyResponse = nodeAccepted
 	f.node, f.caller = node, caller
-	return f, nil
+	return f
 }
 
 // Guests returns a Front for everybody else, as Pods: with limits of its own, so that they leave room for the node's
 // programs, and without the node's identity. A request without credentials is nobody's to the cloud.
 func (f *Front) Guests() *Front {
 	g := &Front{
-		cfg: f.cfg, log: f.log, infos: f.infos, metrics: f.metrics, node: f.caller, caller: f.caller, guests: true,
+		cfg: f.cfg, timeout: f.timeout, log: f.log, infos: f.infos, metrics: f.metrics, node: f.caller, caller: f.caller,
+		guests: true,
 	}
 	g.setLimits()
 	return g
 }
 
 func (f *Front) setLimits() {
-	f.limits[readOnly].max = positive(f.cfg.MaxReadOnly, 400)
-	f.limits[mutating].max = positive(f.cfg.MaxMutating, 200)
-	f.limits[longRunning].max = positive(f.cfg.MaxLongRunning, 1000)
+	f.limits[readOnly].max = int64(f.cfg.MaxReadOnly)
+	f.limits[mutating].max = int64(f.cfg.MaxMutating)
+	f.limits[longRunning].max = int64(f.cfg.MaxLongRunning)
 	f.limits[heartbeat].max = maxHeartbeats
-}
-
-func positive(v, otherwise int) int64 {
-	if v > 0 {
-		return int64(v)
-	}
-	return int64(otherwise)
 }
 
 // ServeHTTP takes one request through the chain: parse, decide, limit, serve; with its metrics, and its panics caught.
 func (f *Front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	start := f.cfg.Clock.Now()
+	start := time.Now()
 	rec := &recorder{ResponseWriter: w}
 	info, err := f.infos.NewRequestInfo(r)
 	if err != nil || r.Method == http.MethodConnect {
@@ -218,7 +180,7 @@ func (f *Front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if caught != nil {
 			rec.aborted = true
 		}
-		f.metrics.done(info, long, rec.code(), f.cfg.Clock.Since(start))
+		f.metrics.done(info, long, rec.code(), time.Since(start))
 		if caught != nil {
 			panic(caught)
 		}
@@ -240,15 +202,13 @@ func (f *Front) serve(w *recorder, r *http.Request, info *request.RequestInfo, l
 		return
 	}
 	defer f.limits[class].leave()
+	var done func()
 	if long {
-		var done func()
 		r, done = untilDraining(r)
-		defer done()
 	} else {
-		var done func()
 		r, done = f.within(w, r)
-		defer done()
 	}
+	defer done()
 	if r.ProtoMajor == 1 && r.Body != http.NoBody {
 		// Otherwise net/http throws the rest of the body away when a server begins to answer before it has read it all.
 		_ = http.NewResponseController(w).EnableFullDuplex() // unsupported only by writers of tests

@@ -442,10 +442,7 @@ func TestIsLongRunning(t *testing.T) {
 		"/api/v1/namespaces/d/pods/p/portforward": true, "/api/v1/namespaces/d/services/s/proxy/x": true,
 		"/api/v1/namespaces/d/pods/p/status": false, "/version": false,
 	} {
-		f, err := New(Config{Cloud: nowhere{}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		f := newFront(Config{Cloud: nowhere{}})
 		r := httptest.NewRequest(http.MethodGet, target, nil)
 		info, err := f.infos.NewRequestInfo(r)
 		if err != nil {
@@ -485,10 +482,7 @@ func TestUnanswered(t *testing.T) {
 		{"too long", "POST", context.DeadlineExceeded, 504, metav1.StatusReasonTimeout, ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			f, err := New(Config{Cloud: nowhere{tc.err}})
-			if err != nil {
-				t.Fatal(err)
-			}
+			f := newFront(Config{Cloud: nowhere{tc.err}})
 			rec := httptest.NewRecorder()
 			f.ServeHTTP(rec, httptest.NewRequest(tc.method, "/api/v1/namespaces/d/pods", nil))
 			s := statusOf(t, rec.Body.String())
@@ -596,20 +590,8 @@ func (p *pattern) Read(b []byte) (int, error) {
 	return len(b), nil
 }
 
-func TestNew(t *testing.T) {
-	if _, err := New(Config{}); err == nil {
-		t.Error("a front without a cloud")
-	}
-	if _, err := New(Config{Cloud: nowhere{}, Situation: route.Situation{Coordinator: true}}); err == nil {
-		t.Error("a coordinator without a handler for the own Lease")
-	}
-}
-
 func TestResourceLabelIsBounded(t *testing.T) {
-	f, err := New(Config{Cloud: nowhere{}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := newFront(Config{Cloud: nowhere{}})
 	m := f.metrics
 	invented := &request.RequestInfo{IsResourceRequest: true, Resource: "invented"}
 	if got := m.resourceLabel(invented, 404); got != "other" {

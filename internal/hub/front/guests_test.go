@@ -51,13 +51,10 @@ func (a asked) Admit(r *http.Request, pool bool) (client string, ok bool) {
 
 func TestNobodyElseIsLentTheNodesIdentity(t *testing.T) {
 	_, u := cloud(t, seen)
-	own, err := New(Config{
+	own := newFront(Config{
 		Cloud: u, Replicas: byName("replica"), Keeper: byName("keeper"), Callers: asked{t}, OwnLease: byName("lease"),
 		Situation: route.Situation{Node: "n1", Coordinator: true},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	node, _ := serve(t, own)
 	guests, _ := serve(t, own.Guests())
 	const lease = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/n1"
@@ -99,10 +96,7 @@ func TestNobodyElseIsLentTheNodesIdentity(t *testing.T) {
 }
 
 func TestGuestsLeaveRoomForTheNode(t *testing.T) {
-	own, err := New(Config{Cloud: nowhere{}, MaxReadOnly: 1, Replicas: byName("replica")})
-	if err != nil {
-		t.Fatal(err)
-	}
+	own := newFront(Config{Cloud: nowhere{}, MaxReadOnly: 1, Replicas: byName("replica")})
 	guests := own.Guests()
 	for guests.limits[readOnly].enter() {
 	}

@@ -1,13 +1,13 @@
 package front
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
 	"encoding/pem"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -18,6 +18,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"yurtcoordinator/internal/hub/link"
 	"yurtcoordinator/internal/hub/upstream"
@@ -61,11 +62,11 @@ func cloudSpeaking(t testing.TB, h2 bool, handler http.HandlerFunc) (*httptest.S
 	if err != nil {
 		t.Fatal(err)
 	}
+	judged := link.Standard()
+	judged.Interval, judged.Timeout, judged.DownInterval = 100*time.Millisecond, 10*time.Second, 50*time.Millisecond
 	u, err := upstream.New(upstream.Config{
 		Name: "cloud", Servers: []*url.URL{address}, CAFile: ca, CertFile: node, KeyFile: node,
-		Link: link.Config{
-			Interval: 100 * time.Millisecond, Timeout: 10 * time.Second, DownInterval: 50 * time.Millisecond,
-		},
+		Link: judged,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -98,26 +99,56 @@ func background(t testing.TB, run func(context.Context) error) (stop func()) {
 // hub serves cfg on a loopback address and returns its URL.
 func hub(t testing.TB, cfg Config) (address string, stop func()) {
 	t.Helper()
-	handler, err := New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return serve(t, handler)
+	return serve(t, newFront(cfg))
 }
+
+// newFront returns a Front in which what a test does not name is absent, or has room.
+func newFront(cfg Config) *Front {
+	if cfg.Replicas == nil {
+		cfg.Replicas = nothing{}
+	}
+	if cfg.Keeper == nil {
+		cfg.Keeper = nothing{}
+	}
+	if cfg.Callers == nil {
+		cfg.Callers = nothing{}
+	}
+	unknown := func() link.State { return link.Unknown }
+	if cfg.CloudLink == nil {
+		cfg.CloudLink = unknown
+	}
+	if cfg.CoordinatorLink == nil {
+		cfg.CoordinatorLink = unknown
+	}
+	cfg.MaxReadOnly, cfg.MaxMutating = cmp.Or(cfg.MaxReadOnly, 400), cmp.Or(cfg.MaxMutating, 200)
+	cfg.MaxLongRunning = cmp.Or(cfg.MaxLongRunning, 1000)
+	return New(cfg)
+}
+
+// nothing is followed and kept, and nobody is known.
+type nothing struct{ http.Handler }
+
+func (nothing) Has(schema.GroupVersionResource) bool                   { return false }
+func (nothing) Match(*http.Request) bool                               { return false }
+func (nothing) Answer(http.ResponseWriter, *http.Request, string) bool { return false }
+func (nothing) Recall(http.ResponseWriter, *http.Request, string) bool { return false }
+func (nothing) Remember(w http.ResponseWriter, r *http.Request, _ string, p http.Handler) {
+	p.ServeHTTP(w, r)
+}
+func (nothing) Written(w http.ResponseWriter, r *http.Request, _ string, p http.Handler) {
+	p.ServeHTTP(w, r)
+}
+func (nothing) Admit(*http.Request, bool) (string, bool) { return "", false }
 
 func serve(t testing.TB, handler http.Handler) (address string, stop func()) {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	server, err := NewServer(ServerConfig{Listener: listener, Handler: handler})
+	server, err := Listen("127.0.0.1:0", ServerConfig{Handler: handler})
 	if err != nil {
 		t.Fatal(err)
 	}
 	stop = background(t, server.Run)
 	t.Cleanup(http.DefaultClient.CloseIdleConnections)
-	return "http://" + listener.Addr().String(), stop
+	return "http://" + server.listener.Addr().String(), stop
 }
 
 func do(t testing.TB, method, address string, body io.Reader, header ...string) (*http.Response, error) {

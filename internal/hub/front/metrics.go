@@ -1,13 +1,13 @@
 package front
 
 import (
-	"fmt"
 	"net/http"
 	"strconv"
 	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	"k8s.io/apiserver/pkg/endpoints/request"
 )
 
@@ -26,35 +26,26 @@ type metrics struct {
 
 type resource struct{ name, subresource string }
 
-func newMetrics(registry prometheus.Registerer, f *Front) (*metrics, error) {
-	m := &metrics{
-		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
+func newMetrics(f *Front) *metrics {
+	register := promauto.With(f.cfg.Metrics)
+	for c := range classes {
+		register.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "yurthub_requests_in_flight", Help: "API requests in flight, by the class that limits are for.",
+			ConstLabels: prometheus.Labels{"class": c.String()},
+		}, func() float64 { return float64(f.limits[c].now.Load()) })
+	}
+	return &metrics{
+		requests: register.NewCounterVec(prometheus.CounterOpts{
 			Name: "yurthub_requests_total",
 			Help: "API requests served, by how they ended; 499: broken off before an answer.",
 		}, []string{"verb", "resource", "code"}),
-		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		duration: register.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "yurthub_request_duration_seconds",
 			Help:    "Time that API requests took, long-running ones left out.",
 			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60},
 		}, []string{"verb"}),
 		known: map[resource]string{},
 	}
-	if registry == nil {
-		return m, nil
-	}
-	collectors := []prometheus.Collector{m.requests, m.duration}
-	for c := range classes {
-		collectors = append(collectors, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "yurthub_requests_in_flight", Help: "API requests in flight, by the class that limits are for.",
-			ConstLabels: prometheus.Labels{"class": c.String()},
-		}, func() float64 { return float64(f.limits[c].now.Load()) }))
-	}
-	for _, c := range collectors {
-		if err := registry.Register(c); err != nil {
-			return nil, fmt.Errorf("front: metrics: %w", err)
-		}
-	}
-	return m, nil
 }
 
 func (m *metrics) done(info *request.RequestInfo, long bool, code int, took time.Duration) {
@@ -76,12 +67,6 @@ func verbLabel(verb string) string {
 }
 
 func codeLabel(code int) string {
-	switch code {
-	case http.StatusOK:
-		return "200"
-	case http.StatusCreated:
-		return "201"
-	}
 	if code < 100 || code > 599 {
 		return "other"
 	}

@@ -82,7 +82,7 @@ func isLongRunning(info *request.RequestInfo, r *http.Request) bool {
 
 // within bounds the time of a request, also where it hangs in reading from or writing to its client.
 func (f *Front) within(w http.ResponseWriter, r *http.Request) (*http.Request, func()) {
-	ctx, cancel := context.WithTimeout(r.Context(), f.cfg.RequestTimeout)
+	ctx, cancel := context.WithTimeout(r.Context(), f.timeout)
 	stop := context.AfterFunc(ctx, func() {
 		if !timedOut(ctx) {
 			return // the client is gone already

@@ -30,10 +30,8 @@ func TestStuckClient(t *testing.T) {
 			}
 		}
 	})
-	handler, err := New(Config{Cloud: u, RequestTimeout: 300 * time.Millisecond})
-	if err != nil {
-		t.Fatal(err)
-	}
+	handler := newFront(Config{Cloud: u})
+	handler.timeout = 300 * time.Millisecond
 	address, _ := serve(t, handler)
 	for _, head := range []string{
 		"GET /api/v1/pods HTTP/1.1\r\nHost: hub\r\n\r\n",
@@ -126,13 +124,8 @@ func TestShutdown(t *testing.T) {
 }
 
 func TestShutdownIsBounded(t *testing.T) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
 	entered := make(chan struct{})
-	server, err := NewServer(ServerConfig{
-		Listener: listener, DrainTimeout: 50 * time.Millisecond,
+	server, err := Listen("127.0.0.1:0", ServerConfig{
 		Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 			close(entered)
 			<-r.Context().Done()
@@ -141,11 +134,12 @@ func TestShutdownIsBounded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	server.drain = 50 * time.Millisecond
 	stop := background(t, server.Run)
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		if res, err := do(t, "GET", "http://"+listener.Addr().String(), nil); err == nil {
+		if res, err := do(t, "GET", "http://"+server.listener.Addr().String(), nil); err == nil {
 			_ = res.Body.Close()
 		}
 	}()
@@ -155,20 +149,13 @@ func TestShutdownIsBounded(t *testing.T) {
 }
 
 func TestServerFails(t *testing.T) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	server, err := Listen("127.0.0.1:0", ServerConfig{Handler: http.NotFoundHandler()})
 	if err != nil {
 		t.Fatal(err)
 	}
-	_ = listener.Close()
-	server, err := NewServer(ServerConfig{Listener: listener, Handler: http.NotFoundHandler()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	_ = server.Close()
 	if err := server.Run(t.Context()); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("Run on a closed listener: %v", err)
-	}
-	if _, err := NewServer(ServerConfig{}); err == nil {
-		t.Error("a server without a listener")
 	}
 }
 
@@ -177,7 +164,7 @@ func TestListen(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	taken := server.cfg.Listener.Addr().String()
+	taken := server.listener.Addr().String()
 	if _, err := Listen(taken, ServerConfig{Handler: http.NotFoundHandler()}); err == nil {
 		t.Error("it listens where another does")
 	}
@@ -209,7 +196,7 @@ func TestRequestsWaitUntilAfter(t *testing.T) {
 	}
 	background(t, server.Run)
 	time.AfterFunc(50*time.Millisecond, func() { close(after) })
-	res, err := do(t, "GET", "http://"+server.cfg.Listener.Addr().String(), nil)
+	res, err := do(t, "GET", "http://"+server.listener.Addr().String(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

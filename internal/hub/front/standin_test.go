@@ -80,10 +80,3 @@ func TestStandIn(t *testing.T) {
 		}
 	}
 }
-
-func TestASituationWithoutAStandIn(t *testing.T) {
-	_, u := cloud(t, http.NotFound)
-	if _, err := New(Config{Cloud: u, Situation: route.Situation{StandIn: true}}); err == nil {
-		t.Error("a front without the one that its situation has")
-	}
-}

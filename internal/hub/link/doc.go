@@ -10,7 +10,7 @@
 // probe forward: a request can fail for reasons of its own.
 //
 // Invariants: a link goes down only by a failed probe, and from down to up only by probes; the first evidence of life
-// of an unknown link is enough for up. With the default Config, a link that falls silent is down 3 s after the first
+// of an unknown link is enough for up. With Standard timing, a link that falls silent is down 3 s after the first
 // unanswered probe was sent and 5 s after the silence began, and one that heals is up again after about 3 s at most.
 // A link that went down soon after it came up must prove itself longer, within that bound.
 //

@@ -28,34 +28,6 @@ const (
 	LinkWentDown
 )
 
-// String returns the name that transcripts use.
-func (k Kind) String() string {
-	switch k {
-	case ProbeStarted:
-		return "probe-started"
-	case ProbeSucceeded:
-		return "probe-ok"
-	case ProbeFailed:
-		return "probe-failed"
-	case TrafficSucceeded:
-		return "traffic-ok"
-	case TrafficFailed:
-		return "traffic-failed"
-	case CoreServed:
-		return "core-ok"
-	case CoreFailed:
-		return "core-failed"
-	case CheckStarted:
-		return "check-started"
-	case CheckEnded:
-		return "check-ended"
-	case LinkWentDown:
-		return "link-down"
-	default:
-		return "nothing"
-	}
-}
-
 // Event is one thing that happened.
 type Event struct {
 	Kind Kind
@@ -68,7 +40,7 @@ type Event struct {
 // value: Step returns the next one. At most one probe is in flight at a time; events that do not fit (the end of a probe
 // that was never started) change nothing.
 type Machine struct {
-	cfg   Config
+	cfg   Timing
 	state State
 
 	failures  int       // failed probes in a row, while not down
@@ -86,8 +58,7 @@ type Machine struct {
 }
 
 // NewMachine returns a machine in state Unknown whose first probe is due at now.
-func NewMachine(cfg Config, now time.Time) Machine {
-	cfg = cfg.withDefaults()
+func NewMachine(cfg Timing, now time.Time) Machine {
 	return Machine{cfg: cfg, need: cfg.UpAfter, due: now}
 }
 

@@ -75,7 +75,7 @@ func TestMachine(t *testing.T) {
 			[]Event{started(0), failed(1.5), answered(1.6, 100), started(2), failed(3.5)}, Up, 3.5, true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			m := after(NewMachine(Config{}, epoch), tc.events...)
+			m := after(NewMachine(Standard(), epoch), tc.events...)
 			next, fresh, due := m.NextProbe()
 			if !due {
 				t.Fatal("no probe is due, though none is in flight")
@@ -89,7 +89,7 @@ func TestMachine(t *testing.T) {
 }
 
 func TestFlappingRaisesTheBar(t *testing.T) {
-	m := after(NewMachine(Config{}, epoch), started(0), ok(0))
+	m := after(NewMachine(Standard(), epoch), started(0), ok(0))
 	now := 0.0
 	lift := func() (successes int) {
 		for m.State() != Up {
@@ -121,7 +121,7 @@ func TestFlappingRaisesTheBar(t *testing.T) {
 // machine makes of it.
 func TestTranscripts(t *testing.T) {
 	replay(t, "testdata/*.txt", func() func(Event) string {
-		m := NewMachine(Config{}, epoch)
+		m := NewMachine(Standard(), epoch)
 		return func(e Event) string {
 			m = m.Step(e)
 			return describe(m)
@@ -205,7 +205,7 @@ func describe(m Machine) string {
 
 // naive is the deliberately dumb model: it keeps the whole history and recomputes from its beginning.
 type naive struct {
-	cfg     Config
+	cfg     Timing
 	history []Event
 }
 
@@ -362,8 +362,8 @@ func TestAgainstNaiveModel(t *testing.T) {
 	seen := map[State]int{}
 	for seed := range uint64(runs) {
 		rnd := rand.New(rand.NewPCG(seed, 7))
-		cfg := Config{DownAfter: 1 + rnd.IntN(3), UpAfter: 1 + rnd.IntN(2), UpAfterMax: 3, FlapWindow: 10 * time.Second}
-		cfg = cfg.withDefaults()
+		cfg := Standard()
+		cfg.DownAfter, cfg.UpAfter, cfg.UpAfterMax, cfg.FlapWindow = 1+rnd.IntN(3), 1+rnd.IntN(2), 3, 10*time.Second
 		m, model := NewMachine(cfg, epoch), naive{cfg: cfg}
 		now := epoch
 		bad := rnd.IntN(4) // how likely a probe is to fail changes with the sequence
@@ -416,4 +416,32 @@ func transcript(events []Event) string {
 		b.WriteByte('\n')
 	}
 	return b.String()
+}
+
+// String returns the name that transcripts use.
+func (k Kind) String() string {
+	switch k {
+	case ProbeStarted:
+		return "probe-started"
+	case ProbeSucceeded:
+		return "probe-ok"
+	case ProbeFailed:
+		return "probe-failed"
+	case TrafficSucceeded:
+		return "traffic-ok"
+	case TrafficFailed:
+		return "traffic-failed"
+	case CoreServed:
+		return "core-ok"
+	case CoreFailed:
+		return "core-failed"
+	case CheckStarted:
+		return "check-started"
+	case CheckEnded:
+		return "check-ended"
+	case LinkWentDown:
+		return "link-down"
+	default:
+		return "nothing"
+	}
 }

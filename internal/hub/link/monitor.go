@@ -42,15 +42,14 @@ type Monitor struct {
 
 // NewMonitor returns a Monitor of the link that cfg.Probe reaches across. It probes nothing until Run.
 func NewMonitor(cfg Config) *Monitor {
-	cfg = cfg.withDefaults()
 	now := cfg.Clock.Now()
 	return &Monitor{
 		cfg:     cfg,
 		state:   live.NewValue(Unknown),
 		wake:    make(chan struct{}, 1),
 		recall:  make(chan struct{}, 1),
-		machine: NewMachine(cfg, now),
-		service: NewService(cfg),
+		machine: NewMachine(cfg.Timing, now),
+		service: NewService(cfg.Timing),
 		since:   now,
 	}
 }
@@ -100,7 +99,7 @@ func (m *Monitor) TrafficOK(sentAt time.Time) {
 }
 
 // TrafficFailed reports that a request failed by a dial, TLS, timeout or connection error. It brings the next probe
-// forward, at most once in Config.MinGap, and never blocks. A nil error is ignored.
+// forward, at most once in Timing.MinGap, and never blocks. A nil error is ignored.
 func (m *Monitor) TrafficFailed(err error) {
 	if err == nil {
 		return
@@ -111,9 +110,6 @@ func (m *Monitor) TrafficFailed(err error) {
 
 // Run probes until ctx ends, and returns nil when the last probe has returned.
 func (m *Monitor) Run(ctx context.Context) error {
-	if m.cfg.Probe == nil {
-		return errors.New("link: Config.Probe is required")
-	}
 	ctx, cancel := context.WithCancel(ctx)
 	var checking sync.WaitGroup
 	defer checking.Wait()
@@ -181,7 +177,7 @@ func (m *Monitor) ended(err error) {
 	if err != nil {
 		kind = ProbeFailed
 	}
-	if m.step(Event{Kind: kind, At: m.cfg.Clock.Now()}, err) == Down && m.cfg.WentDown != nil {
+	if m.step(Event{Kind: kind, At: m.cfg.Clock.Now()}, err) == Down {
 		m.cfg.WentDown(err)
 	}
 }
@@ -205,7 +201,7 @@ func (m *Monitor) check(ctx context.Context) {
 		select {
 		case <-fires:
 			m.step(Event{Kind: CheckStarted, At: m.cfg.Clock.Now()}, nil)
-			asking, cancel := context.WithTimeout(ctx, m.cfg.CheckTimeout)
+			asking, cancel := context.WithTimeout(ctx, checkTimeout)
 			m.cfg.Check(asking)
 			cancel()
 			m.step(Event{Kind: CheckEnded, At: m.cfg.Clock.Now()}, nil)

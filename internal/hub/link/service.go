@@ -7,12 +7,12 @@ import "time"
 // after which nothing is known.
 //
 // A failing answer alone says little: a balancer that loses one of its servers gives one. So it is checked at once, with a
-// core read of our own. The service is failing when FailAfter answers in a row are failures, and serves again when
-// ServeAfter answers in a row are none. Answers are in a row only if each question was asked after the answer before it:
+// core read of our own. The service is failing when failAfter answers in a row are failures, and serves again when
+// serveAfter answers in a row are none. Answers are in a row only if each question was asked after the answer before it:
 // a burst of requests that meet the same blip counts once. While failing, one check after another asks, so that it ends
-// without traffic. A service that failed again within FlapWindow must answer once more each time, up to ServeAfterMax.
+// without traffic. A service that failed again within FlapWindow must answer once more each time, up to serveAfterMax.
 type Service struct {
-	cfg     Config
+	cfg     Timing
 	failing bool
 
 	failures int       // in a row, while not failing
@@ -27,10 +27,7 @@ type Service struct {
 }
 
 // NewService returns a service that is not failing.
-func NewService(cfg Config) Service {
-	cfg = cfg.withDefaults()
-	return Service{cfg: cfg, need: cfg.ServeAfter}
-}
+func NewService(cfg Timing) Service { return Service{cfg: cfg, need: serveAfter} }
 
 // Failing reports whether the service is failing.
 func (s Service) Failing() bool { return s.failing }
@@ -84,7 +81,7 @@ func (s Service) coreFailed(at, sentAt time.Time) Service {
 	if s.failing {
 		return s
 	}
-	if s.failures++; s.failures >= s.cfg.FailAfter {
+	if s.failures++; s.failures >= failAfter {
 		return s.becomeFailing(at)
 	}
 	s.due = at.Add(s.cfg.MinGap)
@@ -111,9 +108,9 @@ func (s Service) checkEnded(at time.Time) Service {
 
 func (s Service) becomeFailing(at time.Time) Service {
 	if !s.ended.IsZero() && at.Sub(s.ended) < s.cfg.FlapWindow {
-		s.need = min(s.need+1, s.cfg.ServeAfterMax)
+		s.need = min(s.need+1, serveAfterMax)
 	} else {
-		s.need = s.cfg.ServeAfter
+		s.need = serveAfter
 	}
 	s.failing, s.failures, s.served = true, 0, 0
 	return s

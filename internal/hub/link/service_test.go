@@ -55,7 +55,7 @@ func TestService(t *testing.T) {
 		{"an answer from the future", then(failing, served(3, 100), served(4, 3.9)), false, none},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			s := NewService(Config{})
+			s := NewService(Standard())
 			for _, e := range tc.events {
 				s = s.Step(e)
 			}
@@ -68,7 +68,7 @@ func TestService(t *testing.T) {
 }
 
 func TestFailingAgainRaisesTheBar(t *testing.T) {
-	s, now := NewService(Config{}), 0.0
+	s, now := NewService(Standard()), 0.0
 	for i, step := range []struct {
 		after float64
 		want  int
@@ -92,7 +92,7 @@ func TestFailingAgainRaisesTheBar(t *testing.T) {
 
 func TestServiceTranscripts(t *testing.T) {
 	replay(t, "testdata/service/*.txt", func() func(Event) string {
-		s := NewService(Config{})
+		s := NewService(Standard())
 		return func(e Event) string {
 			s = s.Step(e)
 			state := "serves"
@@ -115,7 +115,9 @@ func TestServiceTranscripts(t *testing.T) {
 func TestServiceAgainstNaiveModel(t *testing.T) {
 	for seed := range uint64(2000) {
 		rnd := rand.New(rand.NewPCG(seed, 3))
-		s := NewService(Config{FlapWindow: time.Nanosecond})
+		cfg := Standard()
+		cfg.FlapWindow = time.Nanosecond
+		s := NewService(cfg)
 		var row []bool // of the answers that are in a row: whether each was a failure
 		failing, last, now := false, time.Time{}, epoch
 		bad := 1 + rnd.IntN(4)

@@ -18,6 +18,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	clientrest "k8s.io/client-go/rest"
@@ -199,16 +200,26 @@ type asNode struct{ http.RoundTripper }
 func (a asNode) AsNode() http.RoundTripper   { return a }
 func (a asNode) AsCaller() http.RoundTripper { return nil }
 
+// noReplicas and noKeeper have nothing.
+type (
+	noReplicas struct{ http.Handler }
+	noKeeper   struct{ front.Keeper }
+)
+
+func (noReplicas) Has(schema.GroupVersionResource) bool { return false }
+func (noKeeper) Match(*http.Request) bool               { return false }
+func (noKeeper) Written(w http.ResponseWriter, r *http.Request, _ string, pass http.Handler) {
+	pass.ServeHTTP(w, r)
+}
+
 // serves has a request answered by a front, before a cloud and with the Taker to stand in; nil: not at all.
 func (w *world) serves(cloud http.RoundTripper, r *http.Request) *http.Response {
 	w.t.Helper()
-	f, err := front.New(front.Config{
+	f := front.New(front.Config{
 		Cloud: asNode{cloud}, StandIn: w.taker, Situation: route.Situation{Node: "n1", StandIn: true},
 		CloudLink: w.cloudLink.Get, CoordinatorLink: w.link.Get,
+		Replicas: noReplicas{}, Keeper: noKeeper{}, MaxReadOnly: 1, MaxMutating: 1, MaxLongRunning: 1,
 	})
-	if err != nil {
-		w.t.Fatal(err)
-	}
 	out := httptest.NewRecorder()
 	f.ServeHTTP(out, r)
 	if strings.Contains(out.Body.String(), "yurthub: ") { // the front says that there is no answer

@@ -23,9 +23,9 @@ const (
 )
 
 // eventLog has the Events that this node's programs have written: to the cloud, as it has answered them, and while it does not
-// answer, as they wait for it. Those that wait are on the disk, too, if there is one.
+// answer, as they wait for it. Those that wait are on the disk, too.
 type eventLog struct {
-	disk    Disk // may be nil
+	disk    Disk
 	history func() edge.History
 	// lost is told of each that waits and has to go, changed of each change.
 	lost, changed func()

@@ -2,13 +2,12 @@ package standin
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"net/http"
 	"net/url"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 
 	"yurtcoordinator/internal/edge"
@@ -27,7 +26,7 @@ const (
 // kinds are those of the resources.
 var kinds = map[string]string{nodes: "Node", pods: "Pod", events: "Event"}
 
-// Config is what a Taker needs. All fields are required unless it says otherwise.
+// Config is what a Taker needs.
 type Config struct {
 	// Object returns a Node or Pod of this node's own as the cloud has it, as far as is known, in protobuf. It is safe for
 	// concurrent use.
@@ -38,13 +37,13 @@ type Config struct {
 	// CloudLink is the state of the way to the cloud, and Events has the Events there, as this node.
 	CloudLink *live.Value[link.State]
 	Events    corev1client.EventsGetter
-	// History returns the one that the cloud is in, as far as is known. Default: the first.
+	// History returns the one that the cloud is in, as far as is known.
 	History func() edge.History
-	// Disk keeps the Events that the cloud has not been told of. Default: they do not outlive the hub.
+	// Disk keeps the Events that the cloud has not been told of.
 	Disk Disk
-	// Changed is told of each change of what is shown. It does not block. Default: nobody is told.
+	// Changed is told of each change of what is shown. It does not block.
 	Changed func()
-	// Metrics takes the metrics. Default: they are not registered anywhere.
+	// Metrics takes the metrics. nil means that nobody sees them.
 	Metrics prometheus.Registerer
 }
 
@@ -63,17 +62,8 @@ type metrics struct {
 }
 
 // New returns a Taker. It registers its metrics, and does no I/O.
-func New(c Config) (*Taker, error) {
-	if c.Object == nil || c.Transport == nil || c.Base == nil || c.CloudLink == nil || c.Events == nil {
-		return nil, errors.New("standin: Object, Transport, Base, CloudLink and Events are required")
-	}
-	if c.History == nil {
-		c.History = func() edge.History { return 0 }
-	}
-	if c.Changed == nil {
-		c.Changed = func() {}
-	}
-	t := &Taker{config: c, metrics: newMetrics(), statuses: newStatuses(c.Changed), written: make(chan struct{}, 1)}
+func New(c Config) *Taker {
+	t := &Taker{config: c, metrics: newMetrics(c.Metrics), statuses: newStatuses(c.Changed), written: make(chan struct{}, 1)}
 	t.events = newEventLog(c.Disk, c.History, t.metrics.lost.Inc, func() {
 		select {
 		case t.written <- struct{}{}:
@@ -81,26 +71,20 @@ func New(c Config) (*Taker, error) {
 		}
 		c.Changed()
 	})
-	if c.Metrics != nil {
-		for _, each := range []prometheus.Collector{t.metrics.local, t.metrics.told, t.metrics.lost} {
-			if err := c.Metrics.Register(each); err != nil {
-				return nil, fmt.Errorf("register metrics of what is taken in the cloud's place: %w", err)
-			}
-		}
-	}
-	return t, nil
+	return t
 }
 
-func newMetrics() metrics {
+func newMetrics(r prometheus.Registerer) metrics {
+	m := promauto.With(r)
 	return metrics{
-		local: prometheus.NewCounterVec(prometheus.CounterOpts{
+		local: m.NewCounterVec(prometheus.CounterOpts{
 			Name: "yurthub_own_local_answers_total",
 			Help: "Requests of this node's programs that were answered in the cloud's place: event, status, review.",
 		}, []string{"about"}),
-		told: prometheus.NewCounter(prometheus.CounterOpts{
+		told: m.NewCounter(prometheus.CounterOpts{
 			Name: "yurthub_own_events_told_total", Help: "Events of a cut that the cloud was told of afterwards.",
 		}),
-		lost: prometheus.NewCounter(prometheus.CounterOpts{
+		lost: m.NewCounter(prometheus.CounterOpts{
 			Name: "yurthub_own_events_lost_total",
 			Help: "Events of a cut that the cloud was never told of: too many, too old, or refused.",
 		}),

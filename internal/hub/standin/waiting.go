@@ -59,9 +59,6 @@ func diskKey(k stream.Key) string { return waitingPrefix + k.Namespace + "/" + k
 
 // saveLocked has the disk be as the log is. It does no I/O: the disk is written later.
 func (l *eventLog) saveLocked(k stream.Key) {
-	if l.disk == nil {
-		return
-	}
 	e := l.events[k]
 	if e.waiting == nil {
 		l.disk.DropBlob(diskKey(k))
@@ -78,9 +75,6 @@ func (l *eventLog) saveLocked(k stream.Key) {
 
 // flush brings what waits to the disk, before its writer is told that it is kept.
 func (l *eventLog) flush(ctx context.Context) {
-	if l.disk == nil {
-		return
-	}
 	ctx, cancel := context.WithTimeout(ctx, flushTimeout)
 	defer cancel()
 	_ = l.disk.Flush(ctx) // what cannot be written now is kept in memory, and written later
@@ -88,9 +82,6 @@ func (l *eventLog) flush(ctx context.Context) {
 
 // restore takes in what waited when the hub ended.
 func (l *eventLog) restore() {
-	if l.disk == nil {
-		return
-	}
 	for _, key := range l.disk.Blobs(waitingPrefix) {
 		var was saved
 		event := &corev1.Event{}

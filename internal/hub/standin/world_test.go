@@ -54,8 +54,7 @@ func bubbleOn(t *testing.T, disk *fakeDisk, test func(*world)) {
 			t: t, link: live.NewValue(link.Up), cloudLink: live.NewValue(link.Up), cloud: newFakeCloud(), disk: disk,
 			base: map[stream.ID]stream.Object{},
 		}
-		var err error
-		w.taker, err = New(Config{
+		w.taker = New(Config{
 			Object: func(i stream.ID) (stream.Object, bool) {
 				w.mu.Lock()
 				defer w.mu.Unlock()
@@ -64,10 +63,8 @@ func bubbleOn(t *testing.T, disk *fakeDisk, test func(*world)) {
 			},
 			Transport: roundTripper(w.coordinator), Base: &url.URL{Scheme: "https", Host: "coordinator"},
 			CloudLink: w.cloudLink, Events: w.cloud.client(t), Disk: w.disk,
+			History: func() edge.History { return 0 }, Changed: func() {},
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
 		go func() { done <- w.taker.Run(ctx) }()

@@ -39,38 +39,21 @@ func newAttempt(req *http.Request, s *server) *attempt {
 	return &b.attempt
 }
 
-// commit says that the caller's body is this attempt's.
-func (a *attempt) commit() {
+// settle says whether the caller's body is this attempt's, or another's.
+func (a *attempt) settle(state inputState) {
 	if a.input != nil {
-		a.input.settle(committed)
+		a.input.settle(state)
 	}
 }
 
-// abandon says that the caller's body is another attempt's.
-func (a *attempt) abandon() {
-	if a.input != nil {
-		a.input.settle(abandoned)
-	}
-}
-
-// inputUsed reports whether something of the caller's body is gone.
-func (a *attempt) inputUsed() bool {
+// inputTaken reports whether something of the caller's body is gone, and whether that ended with an error.
+func (a *attempt) inputTaken() (used, failed bool) {
 	if a.input == nil {
-		return false
+		return false, false
 	}
 	a.input.mu.Lock()
 	defer a.input.mu.Unlock()
-	return a.input.used
-}
-
-// inputFailed reports whether the caller's body ended with an error.
-func (a *attempt) inputFailed() bool {
-	if a.input == nil {
-		return false
-	}
-	a.input.mu.Lock()
-	defer a.input.mu.Unlock()
-	return a.input.failed
+	return a.input.used, a.input.failed
 }
 
 type inputState uint8

@@ -27,13 +27,11 @@ type Config struct {
 	CA func() []byte
 	// Address, if not nil, says where a server is now, HOST:PORT, instead of what its address says: that is then only its name.
 	Address func() (string, error)
-	// UserAgent is what RESTConfig calls itself: "yurthub".
-	UserAgent string
 	// CoreRead is the path of a cheap GET that an API server can answer only if it and its storage work: it is asked while a
 	// link is failing, to find out when that is over. Empty: links are never failing.
 	CoreRead string
-	// Link says how links are judged; Probe, Check, WentDown and Clock are set by New.
-	Link link.Config
+	// Link says how fast links are judged: link.Standard.
+	Link link.Timing
 	// DialContext opens TCP connections: a net.Dialer with keep-alive and a bound on unacknowledged data.
 	DialContext func(ctx context.Context, network, addr string) (net.Conn, error)
 	// Clock is what times are taken from: the system's.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strings"
 	"time"
 )
 
@@ -31,7 +32,8 @@ type DownError struct {
 
 // Error names the link, since when it is down, and why.
 func (e *DownError) Error() string {
-	return fmt.Sprintf("the link to the %s is down since %s: %v", e.Name, e.Since.UTC().Format(time.RFC3339), e.Err)
+	why := strings.ReplaceAll(e.Err.Error(), "\n", "; ") // of several servers
+	return fmt.Sprintf("the link to the %s is down since %s: %s", e.Name, e.Since.UTC().Format(time.RFC3339), why)
 }
 
 // Is reports that a DownError is ErrDown.

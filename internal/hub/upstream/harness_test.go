@@ -141,10 +141,9 @@ func (a *authority) files(t testing.TB, user string, servers ...string) Config {
 		cfg.Servers = append(cfg.Servers, address)
 	}
 	// Quick judgement: these tests run in real time, over real sockets.
-	cfg.Link = link.Config{
-		Interval: 100 * time.Millisecond, Timeout: 1500 * time.Millisecond, DownInterval: 50 * time.Millisecond,
-		ConfirmInterval: 20 * time.Millisecond, MinGap: 10 * time.Millisecond, UpAfterMax: 2,
-	}
+	cfg.Link = link.Standard()
+	cfg.Link.Interval, cfg.Link.DownInterval = 100*time.Millisecond, 50*time.Millisecond
+	cfg.Link.ConfirmInterval, cfg.Link.MinGap, cfg.Link.UpAfterMax = 20*time.Millisecond, 10*time.Millisecond, 2
 	return cfg
 }
 

@@ -1,18 +1,18 @@
 package upstream
 
 import (
-	"fmt"
 	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"yurtcoordinator/internal/hub/link"
 )
 
 // metrics are an upstream's. Without a Registerer they are kept and shown to nobody.
 type metrics struct {
-	registry prometheus.Registerer
+	register promauto.Factory
 	inFlight prometheus.Gauge
 	probes   *prometheus.HistogramVec
 	failures *prometheus.CounterVec
@@ -21,26 +21,24 @@ type metrics struct {
 	sent, received atomic.Uint64 // bytes
 }
 
-func newMetrics(name string, registry prometheus.Registerer, u *Upstream) (*metrics, error) {
+func newMetrics(u *Upstream) *metrics {
+	register := promauto.With(prometheus.WrapRegistererWith(prometheus.Labels{"upstream": u.cfg.Name}, u.cfg.Metrics))
 	m := &metrics{
-		began: time.Now(),
-		inFlight: prometheus.NewGauge(prometheus.GaugeOpts{
+		register: register,
+		began:    time.Now(),
+		inFlight: register.NewGauge(prometheus.GaugeOpts{
 			Name: "yurthub_upstream_requests_in_flight", Help: "Requests sent whose answer has not ended.",
 		}),
-		probes: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		probes: register.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "yurthub_upstream_probe_duration_seconds", Help: "Time that probes took, by their result.",
 			Buckets: []float64{.002, .005, .01, .025, .05, .1, .25, .5, 1, 1.5},
 		}, []string{"server", "connection", "result"}),
-		failures: prometheus.NewCounterVec(prometheus.CounterOpts{
+		failures: register.NewCounterVec(prometheus.CounterOpts{
 			Name: "yurthub_upstream_traffic_failures_total",
 			Help: "Connections and requests that failed in a way that the link may be the cause of.",
 		}, []string{"server"}),
 	}
-	if registry == nil {
-		return m, nil
-	}
-	m.registry = prometheus.WrapRegistererWith(prometheus.Labels{"upstream": name}, registry)
-	expiry := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+	register.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "yurthub_upstream_client_certificate_expiry_seconds",
 		Help: "When the client certificate in use expires, in seconds since 1970; 0 before one is read.",
 	}, func() float64 {
@@ -49,12 +47,13 @@ func newMetrics(name string, registry prometheus.Registerer, u *Upstream) (*metr
 		}
 		return 0
 	})
-	return m, m.register(m.inFlight, m.probes, m.failures, expiry,
-		carried("sent", &m.sent), carried("received", &m.received))
+	m.carried("sent", &m.sent)
+	m.carried("received", &m.received)
+	return m
 }
 
-func carried(direction string, bytes *atomic.Uint64) prometheus.Collector {
-	return prometheus.NewCounterFunc(prometheus.CounterOpts{
+func (m *metrics) carried(direction string, bytes *atomic.Uint64) {
+	m.register.NewCounterFunc(prometheus.CounterOpts{
 		Name:        "yurthub_upstream_bytes_total",
 		Help:        "What connections carried: TCP's payload, TLS included, the headers of TCP and IP not.",
 		ConstLabels: prometheus.Labels{"direction": direction},
@@ -62,12 +61,9 @@ func carried(direction string, bytes *atomic.Uint64) prometheus.Collector {
 }
 
 // follow shows the state of a server's link.
-func (m *metrics) follow(s *server) error {
-	if m.registry == nil {
-		return nil
-	}
+func (m *metrics) follow(s *server) {
 	labels := prometheus.Labels{"server": s.addr}
-	state := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+	m.register.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "yurthub_upstream_link_up", Help: "1: the link is up; 0: it is down; -1: not known yet.",
 		ConstLabels: labels,
 	}, func() float64 {
@@ -80,7 +76,18 @@ func (m *metrics) follow(s *server) error {
 			return -1
 		}
 	})
-	failing := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+	to := func(label string, count func() float64) {
+		m.register.NewCounterFunc(prometheus.CounterOpts{
+			Name: "yurthub_upstream_link_transitions_total", Help: "How often the link came up or went down.",
+			ConstLabels: prometheus.Labels{"server": s.addr, "to": label},
+		}, count)
+	}
+	to("up", func() float64 { ups, _ := s.monitor.Transitions(); return float64(ups) })
+	to("down", func() float64 { _, downs := s.monitor.Transitions(); return float64(downs) })
+	if s.cfg.CoreRead == "" {
+		return
+	}
+	m.register.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "yurthub_upstream_failing", Help: "1: the server answers core reads and Leases with 502, 503 or 504; else 0.",
 		ConstLabels: labels,
 	}, func() float64 {
@@ -89,36 +96,10 @@ func (m *metrics) follow(s *server) error {
 		}
 		return 0
 	})
-	failings := prometheus.NewCounterFunc(prometheus.CounterOpts{
+	m.register.NewCounterFunc(prometheus.CounterOpts{
 		Name: "yurthub_upstream_failings_total", Help: "How often that began.", ConstLabels: labels,
 	}, func() float64 { return float64(s.monitor.Failings()) })
-	to := func(label string, count func() float64) prometheus.Collector {
-		return prometheus.NewCounterFunc(prometheus.CounterOpts{
-			Name: "yurthub_upstream_link_transitions_total", Help: "How often the link came up or went down.",
-			ConstLabels: prometheus.Labels{"server": s.addr, "to": label},
-		}, count)
-	}
-	if s.cfg.CoreRead != "" {
-		if err := m.register(failing, failings); err != nil {
-			return err
-		}
-	}
-	return m.register(state,
-		to("up", func() float64 { ups, _ := s.monitor.Transitions(); return float64(ups) }),
-		to("down", func() float64 { _, downs := s.monitor.Transitions(); return float64(downs) }))
 }
-
-func (m *metrics) register(collectors ...prometheus.Collector) error {
-	for _, c := range collectors {
-		if err := m.registry.Register(c); err != nil {
-			return fmt.Errorf("upstream: metrics: %w", err)
-		}
-	}
-	return nil
-}
-
-func (m *metrics) begin() { m.inFlight.Inc() }
-func (m *metrics) end()   { m.inFlight.Dec() }
 
 func (m *metrics) probed(server string, fresh, ok bool, took time.Duration) {
 	connection, result := "shared", "failed"

@@ -22,7 +22,7 @@ func (id *identity) RoundTrip(req *http.Request) (*http.Response, error) {
 		closeBody(req)
 		return nil, err
 	}
-	u.metrics.begin()
+	u.metrics.inFlight.Inc()
 	var tried uint32
 	var failure error
 	for {
@@ -33,20 +33,20 @@ func (id *identity) RoundTrip(req *http.Request) (*http.Response, error) {
 		a := newAttempt(req, s)
 		response, err := id.send(s, a.request)
 		if err == nil {
-			a.commit()
+			a.settle(committed)
 			u.settle(index, tried)
-			response.Body = s.deliver(req, response, u.metrics.end)
+			response.Body = s.deliver(req, response, u.metrics.inFlight.Dec)
 			return response, nil
 		}
 		failure = s.failed(req, a, err)
 		if !id.mayTryAgain(req, a, err, failure) {
 			break
 		}
-		a.abandon()
+		a.settle(abandoned)
 		tried |= 1 << index
 	}
 	closeBody(req)
-	u.metrics.end()
+	u.metrics.inFlight.Dec()
 	if failure == nil {
 		failure = u.down()
 	}
@@ -101,10 +101,11 @@ func (s *server) failed(req *http.Request, a *attempt, err error) error {
 		return err
 	}
 	sent := !connectFailed(err)
+	_, inputFailed := a.inputTaken()
 	switch ctxErr := req.Context().Err(); {
 	case errors.Is(ctxErr, context.Canceled):
 		return err // the caller's own doing
-	case a.inputFailed():
+	case inputFailed:
 		return err // what the caller sent ended early
 	case s.state() == link.Down:
 		return s.down(sent, err)
@@ -117,7 +118,7 @@ func (s *server) failed(req *http.Request, a *attempt, err error) error {
 // mayTryAgain says whether another server may be asked: if nothing was sent, or if the request is a read that a link
 // which went down cut off.
 func (id *identity) mayTryAgain(req *http.Request, a *attempt, err, failure error) bool {
-	if req.Context().Err() != nil || a.inputUsed() || errors.Is(err, ErrNotRunning) {
+	if used, _ := a.inputTaken(); used || req.Context().Err() != nil || errors.Is(err, ErrNotRunning) {
 		return false
 	}
 	if NotSent(failure) || connectFailed(err) {

@@ -66,8 +66,7 @@ func newServer(cfg Config, address *url.URL, m *metrics) *server {
 		conns: map[*conn]struct{}{},
 	}
 	s.epoch, s.endEpoch = context.WithCancelCause(context.Background())
-	judged := cfg.Link
-	judged.Probe, judged.WentDown, judged.Clock = s.probe, s.reset, cfg.Clock
+	judged := link.Config{Timing: cfg.Link, Probe: s.probe, WentDown: s.reset, Clock: cfg.Clock}
 	if cfg.CoreRead != "" {
 		judged.Check = s.check
 	}
@@ -207,7 +206,7 @@ func (s *server) probe(ctx context.Context, fresh bool) (err error) {
 	if err != nil {
 		return fmt.Errorf("probe: %w", err)
 	}
-	request.Header.Set("User-Agent", s.cfg.UserAgent)
+	request.Header.Set("User-Agent", userAgent)
 	response, err := via.RoundTrip(request)
 	if errors.Is(err, errNoHTTP2) {
 		s.http1Only.Store(true)
@@ -234,7 +233,7 @@ func (s *server) check(ctx context.Context) {
 	if err != nil {
 		return
 	}
-	request.Header.Set("User-Agent", s.cfg.UserAgent)
+	request.Header.Set("User-Agent", userAgent)
 	sentAt := s.cfg.Clock.Now()
 	response, err := s.transports.Load().node.plain(s).RoundTrip(request)
 	if err != nil {

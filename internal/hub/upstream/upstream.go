@@ -22,6 +22,9 @@ import (
 	"yurtcoordinator/internal/run"
 )
 
+// userAgent is what the hub calls itself in requests of its own.
+const userAgent = "yurthub"
+
 // Upstream is one API server at one or several addresses. Safe for concurrent use.
 type Upstream struct {
 	cfg         Config
@@ -44,8 +47,8 @@ func New(cfg Config) (*Upstream, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	if cfg.UserAgent == "" {
-		cfg.UserAgent = "yurthub"
+	if cfg.Link == (link.Timing{}) {
+		cfg.Link = link.Standard()
 	}
 	if cfg.Clock == nil {
 		cfg.Clock = clock.RealClock{}
@@ -64,16 +67,11 @@ func New(cfg Config) (*Upstream, error) {
 		cfg: cfg, ready: make(chan struct{}), stopped: make(chan struct{}), moved: make(chan struct{}, 1),
 		link: live.NewValue(link.Unknown),
 	}
-	var err error
-	if u.metrics, err = newMetrics(cfg.Name, cfg.Metrics, u); err != nil {
-		return nil, err
-	}
+	u.metrics = newMetrics(u)
 	for _, address := range cfg.Servers {
 		s := newServer(cfg, address, u.metrics)
 		u.servers = append(u.servers, s)
-		if err := u.metrics.follow(s); err != nil {
-			return nil, err
-		}
+		u.metrics.follow(s)
 	}
 	return u, nil
 }
@@ -173,7 +171,7 @@ func (u *Upstream) AsNode() http.RoundTripper { return &identity{upstream: u, as
 
 // AsHub returns a RoundTripper like AsNode's for requests of the hub's own: they name it as their user agent.
 func (u *Upstream) AsHub() http.RoundTripper {
-	return transport.NewUserAgentRoundTripper(u.cfg.UserAgent, u.AsNode())
+	return transport.NewUserAgentRoundTripper(userAgent, u.AsNode())
 }
 
 // AsCaller returns a RoundTripper like AsNode's that presents no client certificate: for requests that carry
@@ -186,7 +184,7 @@ func (u *Upstream) RESTConfig() *rest.Config {
 	return &rest.Config{
 		Host:      "https://" + u.cfg.Servers[0].Host,
 		Transport: u.AsNode(),
-		UserAgent: u.cfg.UserAgent,
+		UserAgent: userAgent,
 		QPS:       -1,
 		ContentConfig: rest.ContentConfig{
 			ContentType:        runtime.ContentTypeProtobuf,
@@ -265,28 +263,5 @@ func (u *Upstream) down() error {
 		}
 		causes = append(causes, fmt.Errorf("%s: %w", s.addr, err))
 	}
-	return &DownError{Name: u.cfg.Name, Since: since, Err: oneLine(causes)}
+	return &DownError{Name: u.cfg.Name, Since: since, Err: errors.Join(causes...)}
 }
-
-// serverErrors are several servers' errors on one line.
-type serverErrors []error
-
-func oneLine(errs []error) error {
-	if len(errs) == 1 {
-		return errs[0]
-	}
-	return serverErrors(errs)
-}
-
-func (c serverErrors) Error() string {
-	text := ""
-	for i, err := range c {
-		if i > 0 {
-			text += "; "
-		}
-		text += err.Error()
-	}
-	return text
-}
-
-func (c serverErrors) Unwrap() []error { return c }
