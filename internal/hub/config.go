@@ -179,7 +179,7 @@ func (i *Identity) addFlags(fs *pflag.FlagSet) {
 // identity is how the hub gets its certificate by itself.
 func (c *Config) identity() identity.Config {
 	return identity.Config{
-		Node: c.Node, Dir: c.CertDir, Servers: c.ServerAddresses, CAFile: c.CAFile,
+		Node: c.Node, Dir: c.CertDir, CAFile: c.CAFile, Serve: net.ParseIP(c.SecureBindAddress),
 		BootstrapFile: c.Identity.BootstrapFile, CACertHashes: c.Identity.CACertHashes,
 		UnsafeSkipCAVerification: c.Identity.UnsafeSkipCAVerification,
 		KubeletKubeconfig:        c.Identity.KubeletKubeconfig, KubeletAsIs: c.Identity.KubeletAsIs,

@@ -29,7 +29,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"net"
 	"net/url"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -71,7 +70,7 @@ type Hub struct {
 type certificates interface {
 	Files() (ca, cert, key string)
 	Ensure(ctx context.Context) error
-	Serving(ips []net.IP, names []string) func(*tls.ClientHelloInfo) (*tls.Certificate, error)
+	Serving(*tls.ClientHelloInfo) (*tls.Certificate, error)
 	Report() *identity.Status
 }
 
@@ -114,14 +113,17 @@ func (h *Hub) build() error {
 }
 
 // identify decides where the node's certificate comes from.
-func (h *Hub) identify() error {
+func (h *Hub) identify() (err error) {
 	cfg := h.cfg
+	if h.servers, err = addresses("server-addr", cfg.ServerAddresses...); err != nil {
+		return err
+	}
 	if !cfg.ownCertificate() {
 		h.identity = identity.Given{CA: cfg.CAFile, Cert: cfg.CertFile, Key: cfg.KeyFile}
 		return nil
 	}
 	config := cfg.identity()
-	config.Metrics = h.metrics
+	config.Servers, config.Metrics = h.servers, h.metrics
 	manager, err := identity.New(config)
 	if err != nil {
 		return fmt.Errorf("the node's own certificate: %w", err)
@@ -132,9 +134,6 @@ func (h *Hub) identify() error {
 }
 
 func (h *Hub) reachCloud() (err error) {
-	if h.servers, err = addresses("server-addr", h.cfg.ServerAddresses...); err != nil {
-		return err
-	}
 	config := h.upstream("cloud", h.servers)
 	config.CoreRead = h.cfg.Node.LeasePath() // the node may always read it, and an API server reads it from its storage alone
 	if h.cloud, err = upstream.New(config); err != nil {

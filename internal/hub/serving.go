@@ -61,7 +61,7 @@ func (h *Hub) listen() ([]port, error) {
 	}
 	if address := h.cfg.SecureBindAddress; address != "" {
 		pods := front.ServerConfig{Handler: h.front.Guests(), After: programs.After, TLS: &tls.Config{
-			MinVersion: tls.VersionTLS12, GetCertificate: h.identity.Serving([]net.IP{net.ParseIP(address)}, nil),
+			MinVersion: tls.VersionTLS12, GetCertificate: h.identity.Serving,
 		}}
 		ports = append(ports, port{"pods", "secure-bind-address", address, h.cfg.SecurePort, pods, nil})
 	}

@@ -1,7 +1,6 @@
 package identity
 
 import (
-	"bytes"
 	"crypto"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -40,7 +39,6 @@ type request struct {
 	usages []certificatesv1.KeyUsage
 	use    x509.ExtKeyUsage
 	ips    []net.IP
-	names  []string
 }
 
 func (r request) subject() pkix.Name {
@@ -49,7 +47,7 @@ func (r request) subject() pkix.Name {
 
 // encode returns the request in PEM form, signed with key.
 func (r request) encode(key *ecdsa.PrivateKey) ([]byte, error) {
-	template := &x509.CertificateRequest{Subject: r.subject(), IPAddresses: r.ips, DNSNames: r.names}
+	template := &x509.CertificateRequest{Subject: r.subject(), IPAddresses: r.ips}
 	encoded, err := cert.MakeCSRFromTemplate(key, template)
 	if err != nil {
 		return nil, fmt.Errorf("make certificate request: %w", err)
@@ -63,11 +61,11 @@ func (r request) name(kind string, key *ecdsa.PrivateKey) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("encode public key: %w", err)
 	}
-	sum := sha256.Sum256(fmt.Appendf(public, "%s %s %v %q", r.signer, r.node, r.ips, r.names))
+	sum := sha256.Sum256(fmt.Appendf(public, "%s %s %v []", r.signer, r.node, r.ips))
 	return "yurthub-" + kind + "-" + hex.EncodeToString(sum[:16]), nil
 }
 
-// matches says whether a certificate is for this node, this use and these names, whatever the time.
+// matches says whether a certificate is for this node, this use and these addresses, whatever the time.
 func (r request) matches(leaf *x509.Certificate) error {
 	if got, want := leaf.Subject.CommonName, r.node.User(); got != want {
 		return fmt.Errorf("the certificate is for %q, not for %q", got, want)
@@ -84,11 +82,6 @@ func (r request) matches(leaf *x509.Certificate) error {
 	for _, ip := range r.ips {
 		if !slices.ContainsFunc(leaf.IPAddresses, ip.Equal) {
 			return fmt.Errorf("the certificate is not for the address %s", ip)
-		}
-	}
-	for _, name := range r.names {
-		if !slices.Contains(leaf.DNSNames, name) {
-			return fmt.Errorf("the certificate is not for the name %q", name)
 		}
 	}
 	return nil
@@ -118,22 +111,24 @@ func (r request) accept(issued []byte, key *ecdsa.PrivateKey, now time.Time) ([]
 		return nil, nil, fmt.Errorf("the signer returned a certificate that begins at %s, and this node's clock says %s: set it",
 			date(leaf.NotBefore), date(now))
 	}
-	var content bytes.Buffer
-	for _, c := range certs {
-		if err := pem.Encode(&content, &pem.Block{Type: cert.CertificateBlockType, Bytes: c.Raw}); err != nil {
-			return nil, nil, err
-		}
-	}
-	encoded, err := encodeKey(key)
+	content, err := encodeKey(key)
 	if err != nil {
 		return nil, nil, err
 	}
-	content.Write(encoded)
-	pair, err := tls.X509KeyPair(content.Bytes(), content.Bytes())
+	content = append(encodeCerts(certs...), content...)
+	pair, err := tls.X509KeyPair(content, content)
 	if err != nil {
 		return nil, nil, fmt.Errorf("what the signer returned: %w", err)
 	}
-	return content.Bytes(), &pair, nil
+	return content, &pair, nil
+}
+
+// encodeCerts returns certificates in PEM form.
+func encodeCerts(certs ...*x509.Certificate) (encoded []byte) {
+	for _, c := range certs {
+		encoded = append(encoded, pem.EncodeToMemory(&pem.Block{Type: cert.CertificateBlockType, Bytes: c.Raw})...)
+	}
+	return encoded
 }
 
 // renewAt is when a certificate is to be renewed: at 2/3 to 9/10 of its life, so that nodes that joined together do not
@@ -171,7 +166,7 @@ func newKey() (*ecdsa.PrivateKey, []byte, error) {
 	return key, encoded, err
 }
 
-func encodeKey(key *ecdsa.PrivateKey) ([]byte, error) {
+func encodeKey(key any) ([]byte, error) {
 	encoded, err := keyutil.MarshalPrivateKeyToPEM(key)
 	if err != nil {
 		return nil, fmt.Errorf("encode private key: %w", err)

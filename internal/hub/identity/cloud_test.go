@@ -19,6 +19,7 @@ import (
 	"math/big"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -418,12 +419,23 @@ type skewed struct {
 func (s skewed) Now() time.Time                  { return time.Now().Add(s.by) }
 func (s skewed) Since(t time.Time) time.Duration { return s.Now().Sub(t) }
 
+func servers(addresses ...string) (all []*url.URL) {
+	for _, a := range addresses {
+		u, err := url.Parse(a)
+		if err != nil {
+			panic(err)
+		}
+		all = append(all, u)
+	}
+	return all
+}
+
 func newNode(t testing.TB, c *cloud, change func(*Config)) *node {
 	t.Helper()
 	dir := t.TempDir()
 	cfg := Config{
-		Node: "n1", Dir: filepath.Join(dir, "pki"), Servers: []string{"https://cloud:6443"},
-		BootstrapFile: filepath.Join(dir, "token"), CACertHashes: []string{c.ca.hash()}, Dial: c.dial,
+		Node: "n1", Dir: filepath.Join(dir, "pki"), Servers: servers("https://cloud:6443"),
+		BootstrapFile: filepath.Join(dir, "token"), CACertHashes: []string{c.ca.hash()},
 	}
 	write(t, cfg.BootstrapFile, token+"\n")
 	if change != nil {
@@ -439,11 +451,12 @@ func newNode(t testing.TB, c *cloud, change func(*Config)) *node {
 	if n.Manager, err = New(cfg); err != nil {
 		t.Fatal(err)
 	}
+	n.dial = c.dial
 	t.Cleanup(func() {
 		n.mu.Lock()
 		defer n.mu.Unlock()
 		n.noSecret("log", n.logs.String())
-		all := n.Status()
+		all := n.Report()
 		n.noSecret("status", all.Client.Problem+all.Serving.Problem)
 		c.mu.Lock()
 		defer c.mu.Unlock()

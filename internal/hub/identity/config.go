@@ -1,7 +1,6 @@
 package identity
 
 import (
-	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -12,8 +11,6 @@ import (
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"k8s.io/apimachinery/pkg/util/validation"
-	"k8s.io/utils/clock"
 
 	"yurtcoordinator/internal/edge"
 )
@@ -27,8 +24,8 @@ type Config struct {
 	// Required.
 	Dir string
 
-	// Servers are the cloud's API servers, https://HOST:PORT, all equal, tried in this order. Required.
-	Servers []string
+	// Servers are the cloud's API servers, all equal, tried in this order. Required.
+	Servers []*url.URL
 
 	// CAFile verifies them. Empty: the authority is that of BootstrapFile or of KubeletKubeconfig if these are kubeconfigs,
 	// or else discovered with the bootstrap token, and kept in Dir.
@@ -53,46 +50,29 @@ type Config struct {
 	// renews it.
 	KubeletAsIs bool
 
-	// Metrics takes the metrics. Nil: they are not registered anywhere.
+	// Serve is the address that Pods are served at, under which the hub needs another certificate. Nil: they are not.
+	Serve net.IP
+
+	// Metrics takes the metrics. Nil: nobody sees them.
 	Metrics prometheus.Registerer
-
-	// Clock is what the node takes the time to be. Nil: the real one. Pauses do not depend on it.
-	Clock clock.PassiveClock
-
-	// Dial connects to servers. Nil: TCP.
-	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
-// validate returns the parsed servers and pins.
-func (c *Config) validate() ([]*url.URL, map[[sha256.Size]byte]bool, error) {
-	if problems := validation.IsDNS1123Subdomain(string(c.Node)); len(problems) > 0 {
-		return nil, nil, fmt.Errorf("node name %q: %s", c.Node, problems[0])
-	}
+// validate returns the parsed pins.
+func (c *Config) validate() (map[[sha256.Size]byte]bool, error) {
 	if !filepath.IsAbs(c.Dir) {
-		return nil, nil, fmt.Errorf("directory of certificates %q: want an absolute path", c.Dir)
-	}
-	if len(c.Servers) == 0 {
-		return nil, nil, errors.New("no API server to get a certificate from")
+		return nil, fmt.Errorf("directory of certificates %q: want an absolute path", c.Dir)
 	}
 	if c.KubeletAsIs && c.KubeletKubeconfig == "" {
-		return nil, nil, errors.New("the kubelet's certificate is to be used as it is, but no kubeconfig of it is given")
-	}
-	servers := make([]*url.URL, len(c.Servers))
-	for i, text := range c.Servers {
-		u, err := url.Parse(text)
-		if err != nil || u.Scheme != "https" || u.Host == "" || u.User != nil {
-			return nil, nil, fmt.Errorf("API server %q: want https://HOST:PORT", text)
-		}
-		servers[i] = u
+		return nil, errors.New("the kubelet's certificate is to be used as it is, but no kubeconfig of it is given")
 	}
 	pins := map[[sha256.Size]byte]bool{}
 	for _, text := range c.CACertHashes {
 		digits, found := strings.CutPrefix(strings.ToLower(text), "sha256:")
 		sum, err := hex.DecodeString(digits)
 		if !found || err != nil || len(sum) != sha256.Size {
-			return nil, nil, fmt.Errorf("CA hash %q: want sha256: and 64 hexadecimal digits", text)
+			return nil, fmt.Errorf("CA hash %q: want sha256: and 64 hexadecimal digits", text)
 		}
 		pins[[sha256.Size]byte(sum)] = true
 	}
-	return servers, pins, nil
+	return pins, nil
 }

@@ -61,8 +61,8 @@ func (m *Manager) bootstrap() (*source, error) {
 	case util.IsValidBootstrapToken(text):
 		return &source{credential: credential{what: "the bootstrap token " + text[:6], token: text}}, nil
 	}
-	s, err := kubeconfig(path, content)
-	if err != nil {
+	s := kubeconfig(path, content)
+	if s == nil {
 		return nil, fmt.Errorf("%s holds neither a bootstrap token, abcdef.0123456789abcdef, nor a kubeconfig with a token or a "+
 			"certificate", path)
 	}
@@ -95,64 +95,54 @@ func (m *Manager) kubelet() (*source, error) {
 	s := &source{}
 	if pair, err := tls.X509KeyPair(content, content); err == nil {
 		s.pair = &pair
-	} else if s, err = kubeconfig(path, content); err != nil || s.pair == nil {
+	} else if s = kubeconfig(path, content); s == nil || s.pair == nil {
 		return nil, fmt.Errorf("kubelet's certificate: %s is neither a kubeconfig with a client certificate nor a PEM file "+
 			"with a certificate and its key", path)
 	}
 	s.what = "the kubelet's certificate in " + path
-	if err := m.client.request().matches(s.pair.Leaf); err != nil {
+	if err := m.client.wanted.matches(s.pair.Leaf); err != nil {
 		return nil, fmt.Errorf("%s: %w", s.what, err)
 	}
 	return s, nil
 }
 
-// kubeconfig reads the current context of a kubeconfig; what is neither a token nor a certificate is not supported.
-func kubeconfig(path string, content []byte) (*source, error) {
+// kubeconfig reads the current context of a kubeconfig. It returns nil if that has neither a token nor a certificate with its
+// key: nothing else is supported, and the parser's own words may quote the content.
+func kubeconfig(path string, content []byte) *source {
 	config, err := clientcmd.Load(content)
 	if err != nil {
-		return nil, errors.New("no kubeconfig") // its own words may quote the content
+		return nil
 	}
 	current := config.Contexts[config.CurrentContext]
-	if current == nil {
-		return nil, errors.New("a kubeconfig without a current context")
+	if current == nil || config.AuthInfos[current.AuthInfo] == nil {
+		return nil
 	}
 	user, cluster := config.AuthInfos[current.AuthInfo], config.Clusters[current.Cluster]
-	if user == nil {
-		return nil, errors.New("a kubeconfig without a user")
-	}
 	if cluster == nil {
 		cluster = &clientcmdapi.Cluster{}
 	}
-	s := &source{}
-	if s.authority, err = inline(path, cluster.CertificateAuthorityData, cluster.CertificateAuthority); err != nil {
-		return nil, err
+	authority, err := inline(path, cluster.CertificateAuthorityData, cluster.CertificateAuthority)
+	token, errToken := inline(path, []byte(user.Token), user.TokenFile)
+	certPEM, errCert := inline(path, user.ClientCertificateData, user.ClientCertificate)
+	keyPEM, errKey := inline(path, user.ClientKeyData, user.ClientKey)
+	if errors.Join(err, errToken, errCert, errKey) != nil {
+		return nil
 	}
-	if s.token = user.Token; s.token == "" && user.TokenFile != "" {
-		token, err := inline(path, nil, user.TokenFile)
-		if err != nil {
-			return nil, err
-		}
+	s := &source{credential: credential{token: user.Token}, authority: authority}
+	if s.token == "" {
 		s.token = string(bytes.TrimSpace(token))
-	}
-	certPEM, err := inline(path, user.ClientCertificateData, user.ClientCertificate)
-	if err != nil {
-		return nil, err
-	}
-	keyPEM, err := inline(path, user.ClientKeyData, user.ClientKey)
-	if err != nil {
-		return nil, err
 	}
 	if len(certPEM) > 0 {
 		pair, err := tls.X509KeyPair(certPEM, keyPEM)
 		if err != nil {
-			return nil, errors.New("a kubeconfig with a certificate and a key that do not match")
+			return nil
 		}
 		s.pair = &pair
 	}
 	if s.pair == nil && s.token == "" {
-		return nil, errors.New("a kubeconfig without a token and without a certificate")
+		return nil
 	}
-	return s, nil
+	return s
 }
 
 // inline is what a kubeconfig holds itself, or the file that it names, relative to its own place.

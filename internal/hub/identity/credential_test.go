@@ -58,7 +58,7 @@ users: [{name: a, user: {client-certificate: kubelet-client-current.pem, client-
 			write(t, pair, "half")
 			time.Sleep(time.Minute)
 			n.leaf()
-			if got := n.Status().Client.Problem; !strings.Contains(got, "kubelet") {
+			if got := n.Report().Client.Problem; !strings.Contains(got, "kubelet") {
 				t.Errorf("Status says %q", got)
 			}
 			if got := c.count(&c.calls); got != 0 {
@@ -100,15 +100,13 @@ clusters: [{name: a, cluster: {server: "https://cloud:6443", certificate-authori
 func TestSecondServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCloud(t, newAuthority(t, "kubernetes"))
-		n := newNode(t, c, func(cfg *Config) {
-			cfg.Servers = []string{"https://dead:6443", "https://cloud:6443"}
-			cfg.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
-				if address == "dead:6443" {
-					return nil, errors.New("connection refused")
-				}
-				return c.dial(ctx, network, address)
+		n := newNode(t, c, func(cfg *Config) { cfg.Servers = servers("https://dead:6443", "https://cloud:6443") })
+		n.dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+			if address == "dead:6443" {
+				return nil, errors.New("connection refused")
 			}
-		})
+			return c.dial(ctx, network, address)
+		}
 		if err := n.Ensure(n.ctx); err != nil {
 			t.Fatal(err)
 		}

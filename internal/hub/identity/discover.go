@@ -1,11 +1,9 @@
 package identity
 
 import (
-	"bytes"
 	"context"
 	"crypto/sha256"
 	"crypto/x509"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -170,19 +168,16 @@ func (m *Manager) pinned(content []byte) (*x509.CertPool, []byte, error) {
 		return nil, nil, errors.New("the cloud's authority is no certificate in PEM form")
 	}
 	roots := x509.NewCertPool()
-	var kept bytes.Buffer
+	var kept []byte
 	for _, c := range certs {
-		if len(m.pins) > 0 && !m.pins[sha256.Sum256(c.RawSubjectPublicKeyInfo)] {
-			continue
-		}
-		roots.AddCert(c)
-		if err := pem.Encode(&kept, &pem.Block{Type: cert.CertificateBlockType, Bytes: c.Raw}); err != nil {
-			return nil, nil, err
+		if len(m.pins) == 0 || m.pins[sha256.Sum256(c.RawSubjectPublicKeyInfo)] {
+			roots.AddCert(c)
+			kept = append(kept, encodeCerts(c)...)
 		}
 	}
-	if kept.Len() == 0 {
+	if kept == nil {
 		return nil, nil, fmt.Errorf("the cloud's authority has the hash sha256:%x, which is not among the CA hashes given: they "+
 			"are wrong, or that is not the cloud", sha256.Sum256(certs[0].RawSubjectPublicKeyInfo))
 	}
-	return roots, kept.Bytes(), nil
+	return roots, kept, nil
 }

@@ -63,13 +63,13 @@ func (m *Manager) attempt(ctx context.Context, k *rotation) error {
 	if err != nil {
 		return err
 	}
-	wanted := k.request()
+	wanted := k.wanted
 	present, _ := m.load(k)
 	k.adopt(present)
 	if k == m.client && m.cfg.KubeletAsIs {
 		return m.followKubelet(present)
 	}
-	if wanted.lacking(present, m.cfg.Clock.Now()) == "" {
+	if wanted.lacking(present, m.clock.Now()) == "" {
 		return nil // another process was faster
 	}
 	credentials, without := m.credentials(k)
@@ -110,7 +110,7 @@ func (m *Manager) attempt(ctx context.Context, k *rotation) error {
 // each goes through the servers until one is reached.
 func (m *Manager) each(do func(*url.URL) error) error {
 	var reasons []string
-	for _, server := range m.servers {
+	for _, server := range m.cfg.Servers {
 		err := do(server)
 		if !errors.Is(err, errUnreachable) {
 			return err
@@ -194,7 +194,7 @@ func (m *Manager) exchange(ctx context.Context, k *rotation, t try) error {
 	if err != nil {
 		return err
 	}
-	content, pair, err := t.wanted.accept(issued, t.key, m.cfg.Clock.Now())
+	content, pair, err := t.wanted.accept(issued, t.key, m.clock.Now())
 	if err != nil {
 		return &classified{errUseless, err.Error()}
 	}

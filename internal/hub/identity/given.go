@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
-	"net"
 )
 
 // Given are files that somebody else keeps and renews, in place of a Manager's.
@@ -16,11 +15,9 @@ func (g Given) Files() (ca, cert, key string) { return g.CA, g.Cert, g.Key }
 // Ensure returns nil: whoever reads the files says what is wrong with them.
 func (Given) Ensure(context.Context) error { return nil }
 
-// Serving returns what fails each handshake: nobody asks for a certificate to serve with.
-func (Given) Serving([]net.IP, []string) func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
-	return func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
-		return nil, errors.New("no certificate to serve with: the hub gets none by itself")
-	}
+// Serving fails each handshake: nobody asks for a certificate to serve with.
+func (Given) Serving(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+	return nil, errors.New("no certificate to serve with: the hub gets none by itself")
 }
 
 // Report returns nil: there is nothing to say of them.

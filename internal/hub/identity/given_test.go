@@ -10,7 +10,7 @@ func TestGiven(t *testing.T) {
 	if err := g.Ensure(t.Context()); err != nil {
 		t.Error(err)
 	}
-	if pair, err := g.Serving(nil, nil)(nil); pair != nil || err == nil {
+	if pair, err := g.Serving(nil); pair != nil || err == nil {
 		t.Errorf("it serves with %v", pair)
 	}
 	if s := g.Report(); s != nil {

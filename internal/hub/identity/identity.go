@@ -9,17 +9,13 @@ import (
 	"fmt"
 	"io/fs"
 	"net"
-	"net/url"
-	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	certificatesv1 "k8s.io/api/certificates/v1"
-	"k8s.io/client-go/util/cert"
-	"k8s.io/client-go/util/keyutil"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
@@ -50,7 +46,8 @@ const (
 // Manager gets, keeps and renews a node's certificates.
 type Manager struct {
 	cfg     Config
-	servers []*url.URL
+	clock   clock.PassiveClock // what the node takes the time to be; pauses do not depend on it
+	dial    func(ctx context.Context, network, address string) (net.Conn, error)
 	pins    map[[sha256.Size]byte]bool
 	disk    disk
 	client  *rotation
@@ -59,26 +56,25 @@ type Manager struct {
 
 // New returns a Manager. It does nothing until Ensure or Run.
 func New(cfg Config) (*Manager, error) {
-	servers, pins, err := cfg.validate()
+	pins, err := cfg.validate()
 	if err != nil {
 		return nil, err
 	}
-	if cfg.Clock == nil {
-		cfg.Clock = clock.RealClock{}
-	}
-	m := &Manager{cfg: cfg, servers: servers, pins: pins, disk: disk{dir: cfg.Dir}}
-	m.client = newRotation("client", request{
+	dialer := &net.Dialer{Timeout: dialFor}
+	m := &Manager{cfg: cfg, clock: clock.RealClock{}, dial: dialer.DialContext, pins: pins, disk: disk{dir: cfg.Dir}}
+	m.client = &rotation{kind: "client", wanted: request{
 		node: cfg.Node, signer: certificatesv1.KubeAPIServerClientKubeletSignerName, use: x509.ExtKeyUsageClientAuth,
 		usages: []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, certificatesv1.UsageClientAuth},
-	})
-	m.serving = newRotation("serving", request{
+	}}
+	m.serving = &rotation{kind: "serving", wanted: request{
 		node: cfg.Node, signer: certificatesv1.KubeletServingSignerName, use: x509.ExtKeyUsageServerAuth,
 		usages: []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, certificatesv1.UsageServerAuth},
-	})
-	if cfg.Metrics == nil {
-		return m, nil
+	}}
+	if cfg.Serve != nil {
+		m.serving.wanted.ips = []net.IP{cfg.Serve}
 	}
-	return m, m.measure(cfg.Metrics)
+	m.measure()
+	return m, nil
 }
 
 // Files returns the paths of the cloud's authority, of the node's certificate and of its key; the last two are one file.
@@ -109,7 +105,7 @@ func (m *Manager) Ensure(ctx context.Context) error {
 		}
 		_, unknown := m.knownAuthority()
 		switch usable := present != nil && unknown == nil; {
-		case usable && !m.cfg.Clock.Now().After(present.Leaf.NotAfter):
+		case usable && !m.clock.Now().After(present.Leaf.NotAfter):
 			return nil
 		case usable:
 			brief, cancel := context.WithTimeout(ctx, expiredFor)
@@ -142,28 +138,17 @@ func (m *Manager) Run(ctx context.Context) error {
 	return nil
 }
 
-// Serving asks for a certificate to serve under these addresses and names, and returns what tls.Config.GetCertificate is to
-// be. Run gets the certificate, once someone has approved the request, which no stock cluster does by itself, keeps it and
-// renews it. Until then handshakes fail, with an error that names the request. Called again, it asks for other names; the
-// former certificate serves until there is one for them.
-func (m *Manager) Serving(ips []net.IP, names []string) func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
-	k := m.serving
-	k.mu.Lock()
-	k.wanted.ips, k.wanted.names, k.idle = slices.Clone(ips), slices.Clone(names), len(ips)+len(names) == 0
-	k.mu.Unlock()
-	select {
-	case k.wake <- struct{}{}:
-	default: // it will look anyway
+// Serving is what tls.Config.GetCertificate is to be for what is served at Config.Serve. Run gets the certificate, once someone
+// has approved the request, which no stock cluster does by itself, keeps it and renews it. Until then handshakes fail, with an
+// error that names the request.
+func (m *Manager) Serving(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+	if pair := m.serving.pair.Load(); pair != nil {
+		return pair, nil
 	}
-	return func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
-		if pair := k.pair.Load(); pair != nil {
-			return pair, nil
-		}
-		if state := k.state(); state.Problem != "" {
-			return nil, fmt.Errorf("no certificate to serve with: %s", state.Problem)
-		}
-		return nil, errors.New("no certificate to serve with yet")
+	if state := m.serving.state(); state.Problem != "" {
+		return nil, fmt.Errorf("no certificate to serve with: %s", state.Problem)
 	}
+	return nil, errors.New("no certificate to serve with yet")
 }
 
 // Status is what there is to say of a node's certificates.
@@ -186,19 +171,13 @@ type State struct {
 	Waiting string `json:"waiting,omitempty"`
 }
 
-// Status returns the present state.
-func (m *Manager) Status() Status { return Status{m.client.state(), m.serving.state()} }
-
 // Report returns the present state, as Given's does that there is none.
-func (m *Manager) Report() *Status {
-	s := m.Status()
-	return &s
-}
+func (m *Manager) Report() *Status { return &Status{m.client.state(), m.serving.state()} }
 
 // measure has metrics say when the certificates end, for alerts.
-func (m *Manager) measure(metrics prometheus.Registerer) error {
+func (m *Manager) measure() {
 	for _, k := range []*rotation{m.client, m.serving} {
-		if err := metrics.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		promauto.With(m.cfg.Metrics).NewGaugeFunc(prometheus.GaugeOpts{
 			Name:        "yurthub_certificate_expiration_timestamp_seconds",
 			Help:        "When a certificate that the hub got by itself ends, in Unix time; 0: there is none.",
 			ConstLabels: prometheus.Labels{"certificate": k.kind},
@@ -207,11 +186,8 @@ func (m *Manager) measure(metrics prometheus.Registerer) error {
 				return float64(end.Unix())
 			}
 			return 0
-		})); err != nil {
-			return fmt.Errorf("metrics: %w", err)
-		}
+		})
 	}
-	return nil
 }
 
 // keep renews one certificate when its time comes, until ctx ends.
@@ -222,7 +198,7 @@ func (m *Manager) keep(ctx context.Context, k *rotation) {
 		present, _ := m.load(k)
 		k.adopt(present)
 		wait := poll
-		now := m.cfg.Clock.Now()
+		now := m.clock.Now()
 		switch m.lacking(k, present, now) {
 		case "":
 			m.report(ctx, k, nil)
@@ -258,24 +234,16 @@ func (m *Manager) keep(ctx context.Context, k *rotation) {
 			next = time.Now().Add(wait)
 			wait = min(wait, poll)
 		}
-		timer := time.NewTimer(max(wait, time.Second))
-		select {
-		case <-timer.C:
-		case <-k.wake:
-			pause.Reset()
-			next = time.Time{}
-		case <-ctx.Done():
-			timer.Stop()
+		if run.Pause(ctx, max(wait, time.Second)) != nil {
 			return
 		}
-		timer.Stop()
 	}
 }
 
 // lacking says why there is something to do, or nothing.
 func (m *Manager) lacking(k *rotation, present *tls.Certificate, now time.Time) string {
-	if k.isIdle() {
-		return ""
+	if k == m.serving && m.cfg.Serve == nil {
+		return "" // nobody needs it
 	}
 	if k == m.client && m.cfg.KubeletAsIs {
 		if kubelet, err := m.kubelet(); err == nil && present != nil && kubelet.pair.Leaf.Equal(present.Leaf) &&
@@ -284,13 +252,13 @@ func (m *Manager) lacking(k *rotation, present *tls.Certificate, now time.Time) 
 		}
 		return "the kubelet's certificate is to be copied"
 	}
-	return k.request().lacking(present, now)
+	return k.wanted.lacking(present, now)
 }
 
 // report makes Status say what came of an attempt, and logs what has changed.
 func (m *Manager) report(ctx context.Context, k *rotation, err error) {
 	logger := klog.FromContext(ctx).WithValues("certificate", k.kind)
-	now := m.cfg.Clock.Now()
+	now := m.clock.Now()
 	k.mu.Lock()
 	before := k.said
 	if err == nil {
@@ -338,8 +306,8 @@ func (m *Manager) load(k *rotation) (*tls.Certificate, error) {
 		return nil, fmt.Errorf("certificate and key in %s: %w", path, err)
 	}
 	pair = &read
-	wanted := k.request()
-	wanted.ips, wanted.names = nil, nil // one for other addresses is better than none
+	wanted := k.wanted
+	wanted.ips = nil // one for other addresses is better than none
 	if err := wanted.matches(pair.Leaf); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
@@ -359,17 +327,9 @@ func (m *Manager) followKubelet(present *tls.Certificate) error {
 	if present == nil || leaf.NotAfter.After(present.Leaf.NotAfter) {
 		var content []byte
 		for _, der := range kubelet.pair.Certificate {
-			c, err := x509.ParseCertificate(der)
-			if err != nil {
-				return fmt.Errorf("%s: %w", kubelet.what, err)
-			}
-			encoded, err := cert.EncodeCertificates(c)
-			if err != nil {
-				return fmt.Errorf("%s: %w", kubelet.what, err)
-			}
-			content = append(content, encoded...)
+			content = append(content, encodeCerts(&x509.Certificate{Raw: der})...)
 		}
-		key, err := keyutil.MarshalPrivateKeyToPEM(kubelet.pair.PrivateKey)
+		key, err := encodeKey(kubelet.pair.PrivateKey)
 		if err != nil {
 			return fmt.Errorf("%s: its key is of a kind that is not supported", kubelet.what)
 		}
@@ -378,7 +338,7 @@ func (m *Manager) followKubelet(present *tls.Certificate) error {
 		}
 		m.client.adopt(kubelet.pair)
 	}
-	if m.cfg.Clock.Now().After(leaf.NotAfter) {
+	if m.clock.Now().After(leaf.NotAfter) {
 		return fmt.Errorf("%s expired at %s: the kubelet has to get another", kubelet.what, date(leaf.NotAfter))
 	}
 	return nil
@@ -386,37 +346,19 @@ func (m *Manager) followKubelet(present *tls.Certificate) error {
 
 // rotation is that of one certificate.
 type rotation struct {
-	kind string
-	pair atomic.Pointer[tls.Certificate]
-	wake chan struct{}
-
-	mu     sync.Mutex
+	kind   string
 	wanted request
-	idle   bool // nobody has asked for it
-	said   State
+	pair   atomic.Pointer[tls.Certificate]
+
+	mu   sync.Mutex
+	said State
 	// loaded is the digest of the file that last was read from: what has not changed is not parsed again.
 	loaded [sha256.Size]byte
 	last   *tls.Certificate
 }
 
-func newRotation(kind string, wanted request) *rotation {
-	return &rotation{kind: kind, wanted: wanted, wake: make(chan struct{}, 1), idle: wanted.use == x509.ExtKeyUsageServerAuth}
-}
-
 func (k *rotation) filePair() string { return k.kind + ".pem" }
 func (k *rotation) fileKey() string  { return k.kind + ".request.key" }
-
-func (k *rotation) request() request {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.wanted
-}
-
-func (k *rotation) isIdle() bool {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.idle
-}
 
 // adopt uses a pair from now on. Nil keeps the former one in memory: a file that cannot be read for a while is no reason to
 // forget who one is.
@@ -437,11 +379,8 @@ func (k *rotation) state() State {
 	k.mu.Lock()
 	state := k.said
 	k.mu.Unlock()
-	state.Problem = strings.TrimSpace(state.Problem)
 	if pair := k.pair.Load(); pair != nil {
 		state.NotBefore, state.NotAfter, state.RenewAt = pair.Leaf.NotBefore, pair.Leaf.NotAfter, renewAt(pair.Leaf)
 	}
 	return state
 }
-
-// jitter takes a random part off a pause, so that nodes that were cut off together do not come back together.

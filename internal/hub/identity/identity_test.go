@@ -184,8 +184,8 @@ func TestRefusals(t *testing.T) {
 				if strings.ContainsAny(err.Error(), "\n") {
 					t.Errorf("not one line: %v", err)
 				}
-				if !strings.Contains(n.Status().Client.Problem, tt.want) {
-					t.Errorf("Status says %q", n.Status().Client.Problem)
+				if !strings.Contains(n.Report().Client.Problem, tt.want) {
+					t.Errorf("Status says %q", n.Report().Client.Problem)
 				}
 				if n.content() != "" {
 					t.Error("a certificate was written")
@@ -235,14 +235,14 @@ func TestExpiredWhileCut(t *testing.T) {
 				if dials := c.count(&c.dials) - before; dials < 24*20 || dials > 24*130 {
 					t.Errorf("%d connections tried in a day", dials)
 				}
-				if problem := n.Status().Client.Problem; !strings.HasPrefix(problem, "the certificate expired at 2000-12-31") ||
+				if problem := n.Report().Client.Problem; !strings.HasPrefix(problem, "the certificate expired at 2000-12-31") ||
 					!strings.Contains(problem, "cannot be reached") && !strings.Contains(problem, "timeout") {
 					t.Errorf("Status says %q", problem)
 				}
 				c.change(func() { c.cut = false })
 				if !tokenThere {
 					time.Sleep(24 * time.Hour)
-					problem := n.Status().Client.Problem
+					problem := n.Report().Client.Problem
 					if !strings.Contains(problem, "present certificate is refused") ||
 						!strings.Contains(problem, "kubeadm token create and put it there") {
 						t.Errorf("Status says %q", problem)
@@ -254,9 +254,9 @@ func TestExpiredWhileCut(t *testing.T) {
 				}
 				time.Sleep(pauseUnreachable + poll)
 				if left := time.Until(n.leaf().NotAfter); left < year/2 {
-					t.Errorf("%s left of the certificate; status %+v", left, n.Status().Client)
+					t.Errorf("%s left of the certificate; status %+v", left, n.Report().Client)
 				}
-				if s := n.Status().Client; s.Problem != "" || !s.Since.IsZero() || s.Waiting != "" {
+				if s := n.Report().Client; s.Problem != "" || !s.Since.IsZero() || s.Waiting != "" {
 					t.Errorf("Status %+v", s)
 				}
 			})
@@ -325,7 +325,8 @@ func TestClocksApart(t *testing.T) {
 					issued := c.ca.sign(t, nodeCert(time.Now(), time.Now().Add(time.Hour)), x.PublicKey)
 					return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: issued.Raw})
 				}
-				n := newNode(t, c, func(cfg *Config) { cfg.Clock = skewed{by: by} })
+				n := newNode(t, c, nil)
+				n.clock = skewed{by: by}
 				if err := n.Ensure(n.ctx); err != nil {
 					t.Fatal(err)
 				}
@@ -435,7 +436,7 @@ func TestNeverApproved(t *testing.T) {
 		n := newNode(t, c, nil)
 		stop := n.start()
 		time.Sleep(time.Hour)
-		name := n.Status().Client.Waiting
+		name := n.Report().Client.Waiting
 		c.change(func() {
 			if c.requests[name] == nil {
 				t.Errorf("Status names the request %q", name)
@@ -451,7 +452,7 @@ func TestNeverApproved(t *testing.T) {
 		stop = again.start()
 		defer stop()
 		time.Sleep(time.Minute)
-		if got := again.Status().Client.Waiting; got != name || len(c.created()) != 1 {
+		if got := again.Report().Client.Waiting; got != name || len(c.created()) != 1 {
 			t.Errorf("after a restart %q, %d requests", got, len(c.created()))
 		}
 		// The cloud clears away what nobody approves in a day; then there is to be another.
@@ -463,7 +464,7 @@ func TestNeverApproved(t *testing.T) {
 		c.change(func() { c.approve = approve })
 		time.Sleep(pauseAnswered)
 		again.leaf()
-		if s := again.Status().Client; s.Problem != "" || s.Waiting != "" {
+		if s := again.Report().Client; s.Problem != "" || s.Waiting != "" {
 			t.Errorf("Status %+v", s)
 		}
 	})
@@ -485,7 +486,7 @@ func TestTwoHubs(t *testing.T) {
 		if got := len(c.created()); got != 2 {
 			t.Errorf("%d requests for two certificates", got)
 		}
-		if a, b := one.Status().Client, two.Status().Client; !a.NotAfter.Equal(b.NotAfter) || a.Problem != "" || b.Problem != "" {
+		if a, b := one.Report().Client, two.Report().Client; !a.NotAfter.Equal(b.NotAfter) || a.Problem != "" || b.Problem != "" {
 			t.Errorf("they do not agree: %+v %+v", a, b)
 		}
 		unlock, err := one.disk.lock("client.lock")
@@ -573,19 +574,15 @@ func TestKill(t *testing.T) {
 }
 
 func TestConfig(t *testing.T) {
-	good := Config{Node: "n1", Dir: "/x", Servers: []string{"https://cloud:6443"}}
+	good := Config{Node: "n1", Dir: "/x", Servers: servers("https://cloud:6443")}
 	if _, err := New(good); err != nil {
 		t.Fatal(err)
 	}
 	for name, change := range map[string]func(*Config){
-		"no node":         func(c *Config) { c.Node = "" },
-		"relative":        func(c *Config) { c.Dir = "pki" },
-		"no server":       func(c *Config) { c.Servers = nil },
-		"plain HTTP":      func(c *Config) { c.Servers = []string{"http://cloud"} },
-		"short hash":      func(c *Config) { c.CACertHashes = []string{"sha256:00"} },
-		"another hash":    func(c *Config) { c.CACertHashes = []string{"md5:" + strings.Repeat("00", sha256.Size)} },
-		"no kubeconfig":   func(c *Config) { c.KubeletAsIs = true },
-		"user in the URL": func(c *Config) { c.Servers = []string{"https://a:b@cloud:6443"} },
+		"relative":      func(c *Config) { c.Dir = "pki" },
+		"short hash":    func(c *Config) { c.CACertHashes = []string{"sha256:00"} },
+		"another hash":  func(c *Config) { c.CACertHashes = []string{"md5:" + strings.Repeat("00", sha256.Size)} },
+		"no kubeconfig": func(c *Config) { c.KubeletAsIs = true },
 	} {
 		bad := good
 		change(&bad)
@@ -621,7 +618,7 @@ func FuzzBootstrapFile(f *testing.F) {
 	f.Fuzz(func(t *testing.T, content string) {
 		path := filepath.Join(t.TempDir(), "token")
 		write(t, path, content)
-		m, err := New(Config{Node: "n1", Dir: "/x", Servers: []string{"https://cloud:6443"}, BootstrapFile: path})
+		m, err := New(Config{Node: "n1", Dir: "/x", Servers: servers("https://cloud:6443"), BootstrapFile: path})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -681,9 +678,8 @@ func TestServing(t *testing.T) {
 		c := newCloud(t, newAuthority(t, "kubernetes"))
 		c.life = 48 * time.Hour
 		client := c.approve
-		n := newNode(t, c, nil)
-		get := n.Serving([]net.IP{net.IPv4(10, 0, 0, 1)}, []string{"n1"})
-		if _, err := get(nil); err == nil {
+		n := newNode(t, c, func(cfg *Config) { cfg.Serve = net.IPv4(10, 0, 0, 1) })
+		if _, err := n.Serving(nil); err == nil {
 			t.Error("there is a certificate before there is one")
 		}
 		if err := n.Ensure(n.ctx); err != nil {
@@ -691,8 +687,8 @@ func TestServing(t *testing.T) {
 		}
 		stop := n.start()
 		time.Sleep(time.Hour)
-		s := n.Status().Serving
-		if _, err := get(nil); err == nil || s.Waiting == "" ||
+		s := n.Report().Serving
+		if _, err := n.Serving(nil); err == nil || s.Waiting == "" ||
 			!strings.Contains(err.Error(), "kubectl certificate approve "+s.Waiting) {
 			t.Errorf("handshake: %v; status %+v", err, s)
 		}
@@ -702,7 +698,7 @@ func TestServing(t *testing.T) {
 			}
 		})
 		time.Sleep(pauseAnswered)
-		first, err := get(nil)
+		first, err := n.Serving(nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -712,25 +708,26 @@ func TestServing(t *testing.T) {
 		if got := c.created()[1]; got != "system:node:n1" {
 			t.Errorf("asked for by %s", got)
 		}
-		n.Serving([]net.IP{net.IPv4(10, 0, 0, 2)}, nil)
+		stop()
+		moved := newNode(t, c, func(cfg *Config) { cfg.Dir, cfg.Serve = n.cfg.Dir, net.IPv4(10, 0, 0, 2) })
+		stop = moved.start()
 		time.Sleep(time.Minute)
-		second, err := get(nil)
+		second, err := moved.Serving(nil)
 		if err != nil || second.Leaf.VerifyHostname("10.0.0.2") != nil {
 			t.Fatalf("after the address changed: %v", err)
 		}
 		time.Sleep(48 * time.Hour)
-		third, err := get(nil)
+		third, err := moved.Serving(nil)
 		if err != nil || !third.Leaf.NotAfter.After(second.Leaf.NotAfter) {
 			t.Errorf("not renewed: %v", err)
 		}
 		stop()
 		// A restart serves what it has; approval is not needed again.
 		c.change(func() { c.approve = client })
-		again := newNode(t, c, func(cfg *Config) { cfg.Dir = n.cfg.Dir })
-		get = again.Serving([]net.IP{net.IPv4(10, 0, 0, 2)}, nil)
+		again := newNode(t, c, func(cfg *Config) { cfg.Dir, cfg.Serve = n.cfg.Dir, net.IPv4(10, 0, 0, 2) })
 		stop = again.start()
 		synctest.Wait()
-		if kept, err := get(nil); err != nil || !kept.Leaf.Equal(third.Leaf) {
+		if kept, err := again.Serving(nil); err != nil || !kept.Leaf.Equal(third.Leaf) {
 			t.Errorf("after a restart: %v", err)
 		}
 		stop()

@@ -6,7 +6,6 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"net/url"
 	"strings"
@@ -42,7 +41,7 @@ func (s *session) close() { s.transport.CloseIdleConnections() }
 // open makes a session, without connecting yet. Without roots the server is not verified, and then there must be no
 // credential.
 func (m *Manager) open(server *url.URL, roots *x509.CertPool, as credential) (*session, error) {
-	config := &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots, Time: m.cfg.Clock.Now}
+	config := &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots, Time: m.clock.Now}
 	if roots == nil {
 		if as.token != "" || as.pair != nil {
 			return nil, errors.New("a credential is not for a server that is not verified")
@@ -53,13 +52,9 @@ func (m *Manager) open(server *url.URL, roots *x509.CertPool, as credential) (*s
 		// Whatever authorities the server names: so that it says no to this certificate, and not to nobody.
 		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return as.pair, nil }
 	}
-	dial := m.cfg.Dial
-	if dial == nil {
-		dial = (&net.Dialer{Timeout: dialFor}).DialContext
-	}
 	transport := &http.Transport{
 		TLSClientConfig:     config,
-		DialContext:         dial,
+		DialContext:         m.dial,
 		TLSHandshakeTimeout: dialFor,
 		MaxConnsPerHost:     1,
 	}
