@@ -160,7 +160,8 @@ func (s *Store) PutBlob(key string, value []byte) error {
 	}
 	err := s.blobs.put(key, value)
 	if len(s.blobs.waiting) > 0 {
-		s.wakeLocked(&s.blobs.pace, false)
+		_, there := s.blobs.disk[key]
+		s.wakeLocked(&s.blobs.pace, err == nil && !there) // an older value is of use after a crash, none is not
 	}
 	return err
 }

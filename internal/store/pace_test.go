@@ -134,6 +134,42 @@ func TestBusyCollection(t *testing.T) {
 	})
 }
 
+// What is on disk is only older than it was said while others keep changing; what is not there at all would be lost, as the
+// token of a Pod that has just started.
+func TestANewBlobDoesNotWaitForBusyOnes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := opening(t, Config{Dir: t.TempDir()}, nil)
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- s.Run(ctx) }()
+		put := func(key, value string) {
+			if err := s.PutBlob(key, []byte(value)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		written := func(key string) bool {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			_, ok := s.blobs.disk[key]
+			return ok
+		}
+		for n := range 1000 {
+			put("busy", fmt.Sprint(n))
+			if n%100 == 50 {
+				put(fmt.Sprint("new", n), "said")
+			}
+			time.Sleep(100 * time.Millisecond)
+			if at := n - 11; at%100 == 50 && !written(fmt.Sprint("new", at)) {
+				t.Errorf("after %.1f s a new blob is not on the disk 1.2 s later", float64(at)/10)
+			}
+		}
+		cancel()
+		if err := <-ended; err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
 // What need not be written any more, and a store that was closed, keep the writer from nothing: if it did not rest, time
 // would not go on here.
 func TestNothingToWrite(t *testing.T) {
