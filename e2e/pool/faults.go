@@ -105,7 +105,9 @@ type drawing struct {
 }
 
 // below is a duration of less than d.
-func (d *drawing) below(most time.Duration) time.Duration { return time.Duration(d.r.Int64N(int64(most))) }
+func (d *drawing) below(most time.Duration) time.Duration {
+	return time.Duration(d.r.Int64N(int64(most)))
+}
 
 func (d *drawing) pick(of ...string) string { return of[d.r.IntN(len(of))] }
 
@@ -192,8 +194,10 @@ func (d *drawing) shape(node string) drawn {
 	}
 	return drawn{
 		at: string(lab.WAN) + "/" + node, what: fmt.Sprintf("the WAN link of %s: %s", node, shape),
-		begin: func() error { return d.Lab.Shape(d.Ctx, lab.WAN, node, lab.LinkShape{Shape: shape, Seed: d.r.Uint64()}) },
-		end:   func() error { return d.Lab.Unshape(d.Ctx, lab.WAN, node) },
+		begin: func() error {
+			return d.Lab.Shape(d.Ctx, lab.WAN, node, lab.LinkShape{Shape: shape, Seed: d.r.Uint64()})
+		},
+		end: func() error { return d.Lab.Unshape(d.Ctx, lab.WAN, node) },
 	}
 }
 

@@ -413,7 +413,7 @@ func (m *Machine) ended(e Event, o Ended) (shaken bool) {
 			m.heard = e.At
 		}
 	}
-	policy := m.policy(ran.Attempt, e.Counted)
+	policy := m.policy()
 	p.note(e, ran.Attempt, o, policy.Pause()+time.Duration(e.Chance*float64(policy.Spread())))
 	if moved && ran.From == Cloud && m.mirror.is == Stale {
 		m.mirror.until = time.Time{}
@@ -471,7 +471,7 @@ func (m *Machine) judge(e Event, l Fetched) (d Decision, err error) {
 
 // believe says whether a list of the cloud is applied.
 func (m *Machine) believe(e Event, l Fetched, position edge.Revision, d Decision) (Decision, error) {
-	policy := m.policy(m.running.Attempt, e.Counted)
+	policy := m.policy()
 	if l.Revision >= position {
 		m.older.Clear()
 	} else if !m.older.Offer(e.At, policy) {
@@ -491,9 +491,10 @@ func (m *Machine) believe(e Event, l Fetched, position edge.Revision, d Decision
 	return d, nil
 }
 
-// policy is how a list of the cloud is doubted that contradicts what the sink has.
-func (m *Machine) policy(a Attempt, counted edge.History) doubt.Policy {
-	if m.shown && a.History <= counted {
+// policy is how a list of the cloud is doubted that contradicts what the sink has. A later history changes nothing: a cloud
+// that has lost all looks like another one.
+func (m *Machine) policy() doubt.Policy {
+	if m.shown {
 		return doubt.Shown()
 	}
 	return doubt.Restored()
