@@ -57,9 +57,9 @@ func decode(w http.ResponseWriter, r *http.Request) (*coordinationv1.Lease, erro
 	return lease, nil
 }
 
-// encoder picks the encoding of the answer by the request's Accept header: the first in it that we have, JSON if there
-// is none. Quality values are passed over, as clients list what they like best first; so are forms other than the
-// object itself, such as tables.
+// encoder picks the encoding of the answer by the request's Accept header: the first in it that we have, else JSON. It
+// ignores quality values, because clients list what they like best first, and forms other than the object itself, such
+// as tables.
 func encoder(r *http.Request) runtime.SerializerInfo {
 	supported := scheme.Codecs.SupportedMediaTypes()
 	for _, header := range r.Header.Values("Accept") {
@@ -77,7 +77,7 @@ func encoder(r *http.Request) runtime.SerializerInfo {
 	return info
 }
 
-// reply answers a request with an object of a group and version, and returns what became of it.
+// reply answers a request with an object of a group and version, and returns an error if kubelet did not get it.
 func reply(w http.ResponseWriter, r *http.Request, code int, version schema.GroupVersion, object runtime.Object) error {
 	info := encoder(r)
 	body, err := runtime.Encode(scheme.Codecs.EncoderForVersion(info.Serializer, version), object)
@@ -94,7 +94,7 @@ func reply(w http.ResponseWriter, r *http.Request, code int, version schema.Grou
 	return nil
 }
 
-// status is an error of ours as the API shows errors.
+// status returns an error in the API's own form.
 func status(code int32, reason metav1.StatusReason, message string) *apierrors.StatusError {
 	return &apierrors.StatusError{ErrStatus: metav1.Status{
 		Status: metav1.StatusFailure, Code: code, Reason: reason, Message: message,

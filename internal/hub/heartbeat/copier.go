@@ -20,18 +20,19 @@ var (
 	errSuperseded = errors.New("a newer heartbeat takes its place")
 )
 
-// copier writes the coordinator's copies, one at a time, the newest always. A newer one takes the place of one that
-// waits or is under way; the resourceVersion keeps one that was called off, and arrives late, from going over it.
+// copier writes the coordinator's copies, one at a time and always the newest. A newer copy takes the place of one that
+// waits or is under way. If a write that was called off arrives late, its resourceVersion keeps it from overwriting the
+// newer copy.
 type copier struct {
 	leases coordinationv1client.LeaseInterface
 	wake   chan struct{}
 
 	mu      sync.Mutex
 	waiting *draft
-	recall  context.CancelCauseFunc // of the one under way; nil if there is none
+	recall  context.CancelCauseFunc // calls off the write under way; nil if there is none
 	stopped bool
 
-	known *coordinationv1.Lease // as last read or written; the worker's alone
+	known *coordinationv1.Lease // as last read or written; only run uses it
 }
 
 // draft is one copy to write.
@@ -47,7 +48,7 @@ func newCopier(coordinator coordinationv1client.LeasesGetter) *copier {
 	return &copier{leases: coordinator.Leases(corev1.NamespaceNodeLease), wake: make(chan struct{}, 1)}
 }
 
-// submit takes a copy to be written within the timeout of its turn.
+// submit takes a copy to be written. The timeout counts from when its turn comes.
 func (c *copier) submit(lease *coordinationv1.Lease, timeout time.Duration) *draft {
 	d := &draft{lease: lease, timeout: timeout, done: make(chan struct{})}
 	c.mu.Lock()
@@ -131,7 +132,7 @@ func (c *copier) one(ctx context.Context) {
 		return
 	}
 	if c.waiting != nil {
-		// Called off, or failed by itself: either way the newer one says what kubelet is told.
+		// Called off, or failed by itself: either way the newer one decides what kubelet is told.
 		d.finish(errSuperseded, c.waiting)
 		return
 	}
@@ -163,7 +164,7 @@ func (c *copier) upsert(ctx context.Context, lease *coordinationv1.Lease) error 
 			written, err = c.leases.Create(ctx, lease, metav1.CreateOptions{})
 		} else {
 			update := lease.DeepCopy()
-			// With the uid, a Lease of another life of the coordinator cannot pass for this one.
+			// The uid keeps a Lease from another life of the coordinator from passing for this one.
 			update.UID, update.ResourceVersion = c.known.UID, c.known.ResourceVersion
 			written, err = c.leases.Update(ctx, update, metav1.UpdateOptions{})
 		}

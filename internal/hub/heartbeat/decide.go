@@ -7,13 +7,12 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// forward decides what becomes of a node's Lease in the cloud, given a renewal of the coordinator's copy of it. It
-// returns the Lease to PUT, or why not. A nil cloud means that there is none; the PUT then creates it.
+// forward decides what a renewal of the coordinator's copy does to the node's Lease in the cloud. It returns the Lease
+// to PUT, or why there is none to PUT. A nil cloud means that the cloud has no such Lease; the PUT then creates it.
 //
-// kubelet's stamp goes to the cloud as it is. kube-controller-manager counts a renewal only when the stamp advances, so
-// one that does not advance beyond the cloud's is not written: the node has reported itself meanwhile, or another
-// leader did it. A node that stamps years ahead stops its own heartbeat with that, and nobody else's: it may write no
-// other node's copy.
+// kubelet's stamp goes to the cloud unchanged. kube-controller-manager counts a renewal only when the stamp advances,
+// so forward drops a stamp that is no later than the cloud's: the node itself or another leader has reported meanwhile.
+// A node that stamps years ahead stops only its own heartbeat: it may write no other node's copy.
 func forward(copied, cloud *coordinationv1.Lease) (*coordinationv1.Lease, reason) {
 	var lease *coordinationv1.Lease
 	switch {
@@ -25,7 +24,7 @@ func forward(copied, cloud *coordinationv1.Lease) (*coordinationv1.Lease, reason
 		return nil, reasonReported
 	default:
 		lease = unmarked(cloud)
-		lease.ManagedFields = nil // the server keeps them; sending them back is for those who mean to change them
+		lease.ManagedFields = nil // sent back, they would be set; left out, the server keeps them
 	}
 	if len(copied.OwnerReferences) > 0 {
 		lease.OwnerReferences = copied.DeepCopy().OwnerReferences

@@ -1,4 +1,4 @@
-// Package heartbeat carries nodes' heartbeats, the Leases in kube-node-lease, to the cloud, also from nodes whose own
+// Package heartbeat carries nodes' heartbeats, the Leases in kube-node-lease, to the cloud, even from nodes whose own
 // link to it is cut.
 //
 // Proxy is every hub's part: kubelet's GET, POST and PUT of its node's Lease. A heartbeat goes to the cloud, and a copy of it
@@ -11,14 +11,14 @@
 // Invariants:
 //   - No kubelet, no heartbeat: neither part ever renews a Lease on its own, or changes a renewTime. One renewal of
 //     kubelet's is forwarded at most once, and only by a leader that saw it happen.
-//   - A renewal is not written later than a bound after it reached the coordinator (Forwarder has the sum), whatever
-//     stopped, stalled or was repeated in between. Clocks of the day play no part: renewTime is compared only with
+//   - A renewal is written within a fixed time after it reached the coordinator (Forwarder has the sum) or not at all,
+//     whatever stopped, stalled or was repeated in between. Wall clocks play no part: renewTime is compared only with
 //     another renewTime of the same kubelet.
 //   - kubelet sees one Lease, the cloud's: its uid, the last resourceVersion that the cloud gave, kubelet's own spec,
 //     and never a mark. The cloud never sees the mark as a label, or the mark of the coordinator's host.
 //   - A heartbeat that the cloud took waits for nothing else.
-//   - What is remembered is one Lease per hub, and at the leader at most three small things per delegated node.
+//   - A hub remembers one Lease; a leader remembers at most three small things per delegated node besides.
 //
-// Sending annotated heartbeats from a timer while kubelet is cut off was the alternative that others chose; it keeps
-// nodes alive whose kubelet is dead.
+// Others send annotated heartbeats from a timer while kubelet is cut off. We rejected that: it keeps nodes alive whose
+// kubelet is dead.
 package heartbeat

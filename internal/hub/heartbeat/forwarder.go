@@ -41,8 +41,8 @@ type ForwarderConfig struct {
 // Forwarder carries delegated nodes' renewals to the cloud, for one term at a time. Make one with NewForwarder.
 //
 // How late a renewal can be written: at most a quarter of the node's lease duration (10 s at most) after it was seen,
-// and at most 2 s more than that after it was stored in the coordinator. The term bounds the second without any clock
-// but this machine's monotonic one, so a pause of the process or a stalled connection does not stretch it.
+// and at most 2 s more than that after it was stored in the coordinator. The term bounds the latter by this machine's
+// monotonic clock alone, so neither a pause of the process nor a stalled connection stretches it.
 type Forwarder struct {
 	config  ForwarderConfig
 	metrics forwarderMetrics
@@ -76,8 +76,8 @@ func NewForwarder(c ForwarderConfig) *Forwarder {
 	}}
 }
 
-// Run forwards for one term, until ctx ends; then it stops what is under way, and returns nil once nothing of it is
-// left. It must not run twice at a time.
+// Run forwards for one term, until ctx ends. Then it calls off the writes under way, waits for them and returns nil. It
+// must not run twice at a time.
 func (f *Forwarder) Run(ctx context.Context, term edge.Term) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var owned sync.WaitGroup
@@ -101,14 +101,14 @@ func (f *Forwarder) Run(ctx context.Context, term edge.Term) error {
 	return nil
 }
 
-// round is one term of a Forwarder. The queue belongs to run's goroutine; the others hand it what they have.
+// round is one term of a Forwarder. The queue belongs to run's goroutine; the other goroutines hand it what they have.
 type round struct {
 	*Forwarder
 	term     edge.Term
 	owned    *sync.WaitGroup
 	seen     chan func(*queue)
 	finished chan written
-	stops    map[edge.NodeName]context.CancelFunc // of the writes under way; run's alone
+	stops    map[edge.NodeName]context.CancelFunc // calls off the write under way for a node; only run uses it
 }
 
 // written is what a write leaves behind: the node's Lease in the cloud, nil if that is not known.
@@ -159,7 +159,7 @@ func (r *round) run(ctx context.Context) {
 			take(l)
 			for node, stop := range r.stops {
 				if l.left(node) {
-					stop() // what it writes is no longer to be written
+					stop() // the node took its mark off, so nobody may write for it
 				}
 			}
 		case w := <-r.finished:
@@ -200,8 +200,8 @@ func (r *round) start(ctx context.Context, s *sighting) {
 	})
 }
 
-// write brings a renewal to the cloud. It returns what it knows of the Lease there since, and "" or why it did not
-// write, with the error if it was one.
+// write brings a renewal to the cloud. It returns the Lease there, as far as it knows it since, and why it did not
+// write ("" if it did), with the error if that was one.
 func (r *round) write(ctx context.Context, s *sighting) (*coordinationv1.Lease, reason, error) {
 	leases := r.config.Cloud.Leases(corev1.NamespaceNodeLease)
 	current, known := s.cloud, s.cloud != nil
@@ -224,8 +224,8 @@ func (r *round) write(ctx context.Context, s *sighting) (*coordinationv1.Lease, 
 		if why != "" {
 			return current, why, nil
 		}
-		// Right before each write, whatever time has passed since it was decided upon. The context's own timer may not
-		// have fired yet in a process that was stopped.
+		// Asked right before each write, because time may have passed since the decision. In a process that was
+		// stopped, the context's own timer may not have fired yet.
 		if !r.term.Valid() {
 			return current, reasonDeposed, nil
 		}

@@ -19,7 +19,7 @@ import (
 // kubelet.
 const AnnotationCloudLease = "openyurt.io/cloud-lease"
 
-// unmarked takes all marks of ours off a Lease.
+// unmarked returns a copy of a Lease without any mark of ours.
 func unmarked(lease *coordinationv1.Lease) *coordinationv1.Lease {
 	clean := lease.DeepCopy()
 	clean.Annotations = without(clean.Annotations, edge.DelegateHeartbeat, edge.AnnotationCoordinatorHost,
@@ -28,7 +28,8 @@ func unmarked(lease *coordinationv1.Lease) *coordinationv1.Lease {
 	return clean
 }
 
-// without is m without some keys; nil if nothing is left, so that a Lease that came without looks as it came.
+// without returns m without some keys, or nil if nothing is left: a Lease that came without annotations has none
+// afterwards.
 func without(m map[string]string, keys ...string) map[string]string {
 	rest := maps.Clone(m)
 	for _, key := range keys {
@@ -40,8 +41,8 @@ func without(m map[string]string, keys ...string) map[string]string {
 	return rest
 }
 
-// forCloud is kubelet's Lease as the cloud gets it: no marks, and the identity of the cloud's own Lease as far as it is
-// known; else what kubelet sent, which it had from the cloud.
+// forCloud is kubelet's Lease as the cloud gets it: no marks, and the identity of the cloud's own Lease. If that is not
+// known, the identity stays as kubelet sent it, which it had from the cloud.
 func forCloud(sent, known *coordinationv1.Lease) *coordinationv1.Lease {
 	lease := unmarked(sent)
 	if known != nil {
@@ -50,15 +51,16 @@ func forCloud(sent, known *coordinationv1.Lease) *coordinationv1.Lease {
 	return lease
 }
 
-// forKubelet is what kubelet is answered: the cloud's Lease with kubelet's own spec, without marks.
+// forKubelet is the answer to kubelet: the cloud's Lease with kubelet's own spec, without marks.
 func forKubelet(known, sent *coordinationv1.Lease) *coordinationv1.Lease {
 	lease := unmarked(known)
 	sent.Spec.DeepCopyInto(&lease.Spec)
 	return lease
 }
 
-// copyOf is the coordinator's copy of kubelet's Lease. Of the cloud's identity it has only a note. The owner reference
-// stays: a leader that has to create the Lease in the cloud needs it. known is the cloud's Lease, nil if it gave none.
+// copyOf is the coordinator's copy of kubelet's Lease. It notes the cloud's identity in an annotation. It keeps the
+// owner reference: a leader that has to create the Lease in the cloud needs it. known is the cloud's Lease; nil means
+// that the cloud gave none.
 func copyOf(sent, known *coordinationv1.Lease, marked, coordinatorHost bool) *coordinationv1.Lease {
 	clean := unmarked(sent)
 	lease := &coordinationv1.Lease{
@@ -97,18 +99,18 @@ func fromCopy(copied *coordinationv1.Lease) *coordinationv1.Lease {
 	return lease
 }
 
-// provisional reports whether the cloud is not known to have the Lease: kubelet has made it while cut off. It has neither uid
-// nor resourceVersion then, so nobody takes it for another, and whoever brings it to the cloud looks there first.
+// provisional reports whether kubelet made the Lease while cut off, so that the cloud is not known to have it. It then has
+// neither uid nor resourceVersion: nobody takes it for another, and whoever brings it to the cloud looks there first.
 func provisional(lease *coordinationv1.Lease) bool {
 	return lease == nil || lease.UID == "" || lease.ResourceVersion == ""
 }
 
-// newer reports whether the cloud's Lease a is to be remembered rather than b.
+// newer reports whether to remember the cloud's Lease a rather than b.
 func newer(a, b *coordinationv1.Lease) bool {
 	return b == nil || a.UID != b.UID || leasewatch.Revision(a) >= leasewatch.Revision(b)
 }
 
-// duration is what the Lease says of its own; 0 if it says nothing.
+// duration is the Lease's own duration; 0 if it names none.
 func duration(lease *coordinationv1.Lease) time.Duration {
 	return time.Duration(max(ptr.Deref(lease.Spec.LeaseDurationSeconds, 0), 0)) * time.Second
 }

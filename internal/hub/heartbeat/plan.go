@@ -17,8 +17,8 @@ type answer uint8
 const (
 	later       answer = iota // not known yet
 	accepted                  // success
-	refused                   // what the cloud said
-	unavailable               // nobody has the heartbeat
+	refused                   // the cloud's own error
+	unavailable               // neither cloud nor coordinator has the heartbeat
 )
 
 // outcome is how an attempt at one side ended.
@@ -26,16 +26,15 @@ type outcome uint8
 
 const (
 	took   outcome = iota // it has the heartbeat
-	denied                // it answered, with an error that is its last word
-	failed                // it did not answer, or with 502, 503 or 504
+	denied                // it answered with an error that is final
+	failed                // it did not answer, or answered 502, 503 or 504
 )
 
-// start is what happens with a heartbeat at once: whether it goes to the cloud, what goes to the coordinator at the
-// same time, and what kubelet is told, later if that depends.
+// start says what happens to a heartbeat at once: whether it goes to the cloud, what goes to the coordinator at the
+// same time, and what kubelet is told (later, if that depends on an attempt).
 //
-// While a link's state is not known yet, or the cloud is failing, the cloud is asked and its answer decides what the copy
-// says: a mark would taint a node after each start of its hub, and the lack of one would cost a node that is cut off a
-// heartbeat.
+// While the cloud's link is unknown or failing, the cloud is asked and its answer decides what the copy says. A wrong mark
+// would taint the node after each start of its hub; a missing mark would cost a cut-off node a heartbeat.
 func start(cloud, coordinator link.State) (direct bool, send sending, now answer) {
 	switch {
 	case cloud == link.Down && coordinator == link.Up:
@@ -49,9 +48,9 @@ func start(cloud, coordinator link.State) (direct bool, send sending, now answer
 	}
 }
 
-// afterCloud is what follows from how the cloud took it: what goes to the coordinator now, and what kubelet is told.
-// sent is what has been sent there already. The cloud's silence is the first that is known of a cut: the copy is marked
-// at once, so that the first heartbeat that failed is the first that is delegated.
+// afterCloud says what follows from the cloud's outcome: what goes to the coordinator now, and what kubelet is told.
+// sent is what the coordinator was sent before. The cloud's silence is the first sign of a cut, so the copy is marked
+// at once: the first heartbeat that fails is the first that is delegated.
 func afterCloud(result outcome, coordinator link.State, sent sending) (send sending, now answer) {
 	switch {
 	case result == failed && coordinator == link.Up:
@@ -68,7 +67,7 @@ func afterCloud(result outcome, coordinator link.State, sent sending) (send send
 	return send, accepted
 }
 
-// afterCopy is what kubelet is told when only the coordinator could take it.
+// afterCopy says what kubelet is told when only the coordinator could take the heartbeat.
 func afterCopy(result outcome) answer {
 	if result == took {
 		return accepted

@@ -24,16 +24,16 @@ import (
 )
 
 // How long a heartbeat may take. kubelet gives up after the smaller of its status interval and the lease duration, and
-// says so in the query (timeout=); the next heartbeat is due after a quarter of the lease duration. Both must be kept
-// also when both sides hang, so the answer is given after answerShare of the shorter; of that the cloud gets
-// cloudShare, and what is left is the coordinator's. With Kubernetes' defaults (10 s each): 9 s, of them 3.5 for the
-// cloud; with a lease duration of 8 s: 1.8 s, of them 1.
+// says so in the query (timeout=); the next heartbeat is due after a quarter of the lease duration. Both limits must
+// hold even if both servers hang, so kubelet has its answer after answerShare of the shorter one. Of that the cloud
+// gets cloudShare, and the coordinator the rest. Kubernetes' defaults (10 s each) give 9 s, 3.5 of them for the cloud;
+// a lease duration of 8 s gives 1.8 s, 1 of them for the cloud.
 const (
 	answerShare  = 0.9
 	cloudShare   = 0.55
 	cloudLongest = 3500 * time.Millisecond
 
-	// budgetDefault is for a request that says nothing of its own time, and a Lease that says nothing of its duration.
+	// budgetDefault is for a request that names no timeout, with a Lease that names no duration.
 	budgetDefault = 10 * time.Second
 
 	// copyLongest bounds a copy that nobody waits for.
@@ -69,7 +69,7 @@ type ProxyConfig struct {
 	Metrics prometheus.Registerer
 }
 
-// Proxy answers GET, POST and PUT of the own node's Lease. Only the kubelet's requests may be routed to it: it acts with the
+// Proxy answers GET, POST and PUT of its own node's Lease. Only the kubelet's requests may be routed to it: it acts with the
 // node's identity, whoever asks. Make one with NewProxy; Run must run while it serves.
 type Proxy struct {
 	config ProxyConfig
@@ -100,7 +100,8 @@ func (p *Proxy) Run(ctx context.Context) error {
 	return nil
 }
 
-// ServeHTTP answers GET and PUT of the Lease, and POST of Leases beside it; the path was looked at by whoever routes.
+// ServeHTTP answers GET and PUT of the Lease, and POST of Leases beside it. Whoever routes requests here has checked
+// the path.
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var lease *coordinationv1.Lease
 	var err error
@@ -146,9 +147,9 @@ func (p *Proxy) get(r *http.Request) (*coordinationv1.Lease, error) {
 	}
 	absent := apierrors.NewNotFound(coordinationv1.Resource("leases"), string(p.config.Node))
 	if gone && p.config.CoordinatorLink.Get() == link.Up {
-		return nil, absent // what the coordinator has is a copy of one that was
+		return nil, absent // the coordinator may still have a copy of the Lease that is gone
 	}
-	// The hub was started while cut off. kubelet, if it was too, sends no heartbeat before it has seen its Lease.
+	// The hub started while cut off. If kubelet did as well, it sends no heartbeat before it has seen its Lease.
 	if p.config.CoordinatorLink.Get() == link.Up {
 		ctx, cancel := context.WithTimeout(r.Context(), limits.answer-limits.cloud)
 		defer cancel()
@@ -160,8 +161,8 @@ func (p *Proxy) get(r *http.Request) (*coordinationv1.Lease, error) {
 			p.remember(lease)
 			return lease, nil
 		case apierrors.IsNotFound(err):
-			// Nobody who can be asked knows of a Lease. Told so, kubelet makes one, which is delegated. If the cloud has one
-			// all the same, the leader goes on with that.
+			// The coordinator knows of no Lease either. Told so, kubelet makes one, which is delegated. If the cloud
+			// has one after all, the leader goes on with that.
 			return nil, absent
 		}
 		failure = errors.Join(failure, err)
@@ -250,14 +251,13 @@ func optionsOf(r *http.Request) metav1.UpdateOptions {
 		DryRun: query["dryRun"], FieldManager: query.Get("fieldManager"), FieldValidation: query.Get("fieldValidation"),
 	}
 	if options.FieldManager == "" {
-		// As the API server would: kubelet's fields stay kubelet's, though it is the hub that writes.
+		// As the API server would do: kubelet's fields stay kubelet's, although the hub writes them.
 		options.FieldManager, _, _ = strings.Cut(r.UserAgent(), "/")
 	}
 	return options
 }
 
-// beat brings one heartbeat to where it belongs; write sends it to the cloud. The decisions are start, afterCloud and
-// afterCopy.
+// beat brings one heartbeat to where it belongs; write sends it to the cloud. start, afterCloud and afterCopy decide.
 func (p *Proxy) beat(
 	ctx context.Context, sent *coordinationv1.Lease, limits budget,
 	write func(context.Context) (*coordinationv1.Lease, error),
@@ -270,11 +270,11 @@ func (p *Proxy) beat(
 	if direct {
 		lease, failure = p.direct(ctx, limits.cloud, write)
 		if result(failure) == failed && ctx.Err() != nil {
-			// kubelet is gone, and took the attempt with it: that says nothing of the link.
+			// kubelet is gone, and the attempt ended with it: that says nothing about the link.
 			p.beats.WithLabelValues("lost").Inc()
 			return nil, failure
 		}
-		// Whether the coordinator can take a marked copy is asked anew: the cloud may have taken its time to fail.
+		// Look again whether the coordinator can take a marked copy: the cloud may have taken long to fail.
 		coordinator = p.config.CoordinatorLink.Get()
 		var next sending
 		if next, now = afterCloud(result(failure), coordinator, send); next != nothing {
@@ -310,7 +310,7 @@ func (p *Proxy) beat(
 	return nil, apierrors.NewServiceUnavailable(message)
 }
 
-// send gives the coordinator's copy to the copier; nil if there is nothing to send.
+// send gives the coordinator's copy to the copier. It returns nil if there is nothing to send.
 func (p *Proxy) send(what sending, sent *coordinationv1.Lease, limits budget) *draft {
 	if what == nothing {
 		return nil
@@ -325,8 +325,8 @@ func (p *Proxy) send(what sending, sent *coordinationv1.Lease, limits budget) *d
 	return p.copier.submit(lease, min(limits.answer, copyLongest))
 }
 
-// result sorts how an attempt ended. An API status is an answer, unless it says that there is none: 502, 503 or 504 come
-// from a balancer that has lost its servers, or from a server that has lost its storage.
+// result says how an attempt ended. An API status is an answer, except 502, 503 and 504: they come from a balancer that has
+// lost its servers, or from a server that has lost its storage.
 func result(err error) outcome {
 	if err == nil {
 		return took
@@ -342,7 +342,7 @@ func result(err error) outcome {
 	return denied
 }
 
-// direct sends the heartbeat to the cloud while its link may be up. Answers of the cloud are returned as they are.
+// direct sends the heartbeat to the cloud while its link may be up. It returns the cloud's answers unchanged.
 func (p *Proxy) direct(
 	ctx context.Context, limit time.Duration, write func(context.Context) (*coordinationv1.Lease, error),
 ) (*coordinationv1.Lease, error) {
@@ -353,15 +353,14 @@ func (p *Proxy) direct(
 	return write(ctx)
 }
 
-// update renews the Lease, again with a fresh resourceVersion where a leader's forwarding moved it on.
+// update renews the Lease. If a leader's forwarding moved the Lease on, it tries again with a fresh resourceVersion.
 func (p *Proxy) update(
 	ctx context.Context, sent *coordinationv1.Lease, options metav1.UpdateOptions,
 ) (*coordinationv1.Lease, error) {
 	known, moved, _ := p.recall()
 	if moved || forCloud(sent, known).ResourceVersion == "" {
-		// Looking first saves the conflict that is all but certain; and a Lease that kubelet made while cut off, which a
-		// leader has made in the cloud since, gets its identity. That the Lease is gone is for the PUT to find out, which
-		// makes it.
+		// Looking first saves a conflict that is all but certain. It also finds the identity of a Lease that kubelet
+		// made while cut off and a leader has created in the cloud since. If the Lease is gone, the PUT creates it.
 		if _, err := p.read(ctx); result(err) == failed {
 			return nil, err
 		}
@@ -376,8 +375,8 @@ func (p *Proxy) update(
 		if !apierrors.IsConflict(err) || conflicts == conflictsMost {
 			return nil, err
 		}
-		// A Lease that is gone conflicts too, by its uid; then the conflict is the answer: kubelet looks, and creates
-		// it.
+		// A Lease that is gone also conflicts, by its uid. Then the conflict is the answer: kubelet looks, and creates
+		// the Lease.
 		if _, gone := p.read(ctx); gone != nil {
 			if result(gone) == failed {
 				return nil, gone
@@ -387,9 +386,9 @@ func (p *Proxy) update(
 	}
 }
 
-// delegated is the answer to a heartbeat that only the coordinator has: the cloud's Lease with kubelet's spec. A hub
-// that was started while cut off takes what kubelet sent for the cloud's Lease, which it had from there; or, if kubelet has
-// just made it, for one that the cloud has not given an identity yet.
+// delegated is the answer to a heartbeat that only the coordinator has: the cloud's Lease with kubelet's spec. A hub that
+// started while cut off takes what kubelet sent for the cloud's Lease: kubelet had it from there, or has just made it, and
+// then the cloud has yet to give it an identity.
 func (p *Proxy) delegated(sent *coordinationv1.Lease) *coordinationv1.Lease {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -427,7 +426,7 @@ func (p *Proxy) remember(lease *coordinationv1.Lease) {
 	}
 }
 
-// settle remembers a Lease that the cloud gave for a heartbeat of ours.
+// settle remembers the Lease with which the cloud answered our heartbeat.
 func (p *Proxy) settle(lease *coordinationv1.Lease) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -14,16 +14,16 @@ import (
 // The bounds of forwarding.
 const (
 	// maxAge and ageShare bound how long after a renewal was seen it may still be written: a quarter of the lease
-	// duration, which is kubelet's own interval (nodeLeaseRenewIntervalFraction), but at most 10 s. A later one is not
-	// worth more than the next renewal, which is due by then.
+	// duration, which is kubelet's own interval (nodeLeaseRenewIntervalFraction), but at most 10 s. By then the next
+	// renewal is due, which is worth as much.
 	maxAge   = 10 * time.Second
 	ageShare = 4
 
-	// transit is what is added for the way from the coordinator: a renewal's age since it was *stored* there, as far as
-	// the term can tell, may be that much more. The term tells it to about one renewal of the election Lease, 1 s.
+	// transit is the time allowed for the way from the coordinator: a renewal may be that much older, counted from when
+	// it was *stored* there. The term knows that moment to about one renewal of the election Lease, 1 s.
 	transit = 2 * time.Second
 
-	// parallel is how many writes to the cloud may be under way, each of another node.
+	// parallel is how many writes to the cloud may be under way at a time, each for another node.
 	parallel = 4
 )
 
@@ -36,7 +36,7 @@ const (
 	reasonDeposed    reason = "deposed"    // the term is not, or not certainly, valid
 	reasonUnmarked   reason = "unmarked"   // the node took its mark off, or is being deleted
 	reasonForeign    reason = "foreign"    // the Lease's name is not its holder's
-	reasonRepeated   reason = "repeated"   // it is no new renewal: the same stamp, or an older revision
+	reasonRepeated   reason = "repeated"   // not a new renewal: the same stamp, or an older revision
 	reasonReported   reason = "reported"   // the cloud has this renewal or a later one
 	reasonFailed     reason = "failed"     // the cloud did not take it
 )
@@ -72,8 +72,8 @@ type queue struct {
 	drop    func(edge.NodeName, reason)
 }
 
-// newQueue returns the queue of one term. self is the leader's own node; drop is told of every renewal that is not
-// going to be written, or has been refused.
+// newQueue returns the queue of one term. self is the leader's own node; drop is called for every renewal that the
+// queue gives up or does not accept.
 func newQueue(self edge.NodeName, drop func(edge.NodeName, reason)) *queue {
 	return &queue{self: self, nodes: map[edge.NodeName]*delegated{}, drop: drop}
 }
@@ -89,7 +89,7 @@ func (q *queue) count() int {
 	return n
 }
 
-// baseline takes what a list found. Nothing of it is a renewal: nobody knows when these were written.
+// baseline takes what a list found. None of it counts as a renewal: nobody knows when it was written.
 func (q *queue) baseline(leases []coordinationv1.Lease) {
 	found := make(map[edge.NodeName]*coordinationv1.Lease, len(leases))
 	for i := range leases {
@@ -106,14 +106,14 @@ func (q *queue) baseline(leases []coordinationv1.Lease) {
 	for node, lease := range found {
 		a := q.open(node, lease)
 		if renewed := renewTime(lease); a.waiting != nil && !renewed.Equal(renewTime(a.waiting.lease)) {
-			// It has moved on unseen: what waits is not the node's last word any more.
+			// It moved on unseen: what waits is no longer the node's last word.
 			q.dropWaiting(node, a, reasonSuperseded)
 		}
 		a.revision, a.renewed = leasewatch.Revision(lease), renewTime(lease)
 	}
 }
 
-// check says why a Lease is not one to forward; "" if it is.
+// check says why a Lease must not be forwarded; "" means that it may.
 func (q *queue) check(lease *coordinationv1.Lease) reason {
 	marked := lease.Labels[edge.DelegateHeartbeat] == edge.DelegateHeartbeatOn &&
 		lease.Annotations[edge.DelegateHeartbeat] == edge.DelegateHeartbeatOn
@@ -126,12 +126,12 @@ func (q *queue) check(lease *coordinationv1.Lease) reason {
 	return ""
 }
 
-// change takes a change that a watch brought at the moment now. stored is a moment at or before which it was certainly
-// not yet stored in the coordinator, and known whether that could be told.
+// change takes a change that a watch brought at the moment now. The coordinator certainly stored it after the moment
+// stored; known is false if no such moment could be told.
 //
-// A node whose link has just been cut comes as watch.Added, because its copy has just been marked: that is a renewal,
-// for only a heartbeat of kubelet's makes a hub write a copy. A Lease whose stamp is the one already known is none,
-// whoever wrote it.
+// A node whose link has just been cut comes as watch.Added, because its copy has just been marked. That is a renewal:
+// only a heartbeat from kubelet makes a hub write a copy. A Lease whose stamp is known already is no renewal, whoever
+// wrote it.
 func (q *queue) change(kind watch.EventType, lease *coordinationv1.Lease, now, stored time.Time, known bool) {
 	node := edge.NodeName(lease.Name)
 	if kind == watch.Deleted {
@@ -171,7 +171,7 @@ func (q *queue) change(kind watch.EventType, lease *coordinationv1.Lease, now, s
 	a.waiting = &sighting{node: node, lease: lease, seen: now, deadline: deadline}
 }
 
-// ageBound is how long after it was seen a renewal may be written.
+// ageBound is how long a renewal that was seen may wait to be written.
 func ageBound(lease *coordinationv1.Lease) time.Duration {
 	if d := duration(lease); d > 0 {
 		return min(d/ageShare, maxAge)
@@ -189,7 +189,7 @@ func (q *queue) open(node edge.NodeName, lease *coordinationv1.Lease) *delegated
 	return a
 }
 
-// unmark forgets a node; one that is being written for stays open until that is done.
+// unmark forgets a node. If a write for it is under way, its entry stays until that is done.
 func (q *queue) unmark(node edge.NodeName, why reason) {
 	a := q.nodes[node]
 	if a == nil {
@@ -210,9 +210,9 @@ func (q *queue) dropWaiting(node edge.NodeName, a *delegated, why reason) {
 	}
 }
 
-// next returns the renewal to write now, or nil if there is none, and takes it as being written until done. While the
-// term is not valid, or for those that are too old, what waits is dropped. The leader's own node and the coordinator's
-// come first, then who has waited longest.
+// next returns the renewal to write now, or nil if there is none, and counts it as being written until done. It drops
+// what is too old, and everything while the term is not valid. The leader's own node and the coordinator's come first,
+// then the node that has waited longest.
 func (q *queue) next(now time.Time, valid bool) *sighting {
 	var best *delegated
 	for node, a := range q.nodes {
@@ -237,7 +237,8 @@ func (q *queue) next(now time.Time, valid bool) *sighting {
 	return s
 }
 
-// done tells that the write of a node's renewal has ended, well or not, and what is known of the cloud's Lease since.
+// done takes in that the write of a node's renewal has ended, well or not. cloud is the node's Lease in the cloud as
+// known since; nil means unknown.
 func (q *queue) done(node edge.NodeName, cloud *coordinationv1.Lease) {
 	a := q.nodes[node]
 	q.writing--
@@ -247,7 +248,7 @@ func (q *queue) done(node edge.NodeName, cloud *coordinationv1.Lease) {
 	}
 }
 
-// left reports whether a node that is being written for has taken its mark off meanwhile.
+// left reports whether a node took its mark off while a renewal of it is being written.
 func (q *queue) left(node edge.NodeName) bool {
 	a := q.nodes[node]
 	return a == nil || a.writing && a.revision == 0
