@@ -29,8 +29,8 @@ type Timing struct {
 	DownInterval time.Duration
 	// ConfirmInterval is the time from the start of an answered probe to the next one while the link is down.
 	ConfirmInterval time.Duration
-	// MinGap is the least time between the starts of two probes, however urgent. It bounds what failing traffic and refused
-	// probes can cause.
+	// MinGap is the least time between the starts of two probes, however urgent. It bounds how many probes failing traffic and
+	// refused probes can cause.
 	MinGap time.Duration
 	// DownAfter is the number of failed probes in a row that take the link down.
 	DownAfter int
@@ -68,8 +68,8 @@ type Config struct {
 	// Check, if not nil, makes one cheap core read, and reports what was answered to Monitor.CoreAnswered before it
 	// returns. Without it the link is never failing. It must return soon after its context ends.
 	Check func(ctx context.Context)
-	// Probe asks the server one cheap question and returns nil if it answered. fresh asks for a connection that
-	// nothing else uses. It must return soon after its context ends.
+	// Probe asks the server one cheap question and returns nil if it answered. With fresh it must use a connection of
+	// its own. It must return soon after its context ends.
 	Probe func(ctx context.Context, fresh bool) error
 	// WentDown is called by Run each time the link went down, after State has changed and before the next probe, with the error
 	// of the last probe. It must not block.

@@ -14,17 +14,17 @@ const (
 	ProbeFailed
 	// TrafficSucceeded: a complete response header was received.
 	TrafficSucceeded
-	// TrafficFailed: a request failed in a way that the link may be the cause of.
+	// TrafficFailed: a request failed, and the link may be the cause.
 	TrafficFailed
-	// CoreServed: a core read, or a request for a Lease, was answered, and not with a server's failure.
+	// CoreServed: a core read, or a request for a Lease, was answered without a server failure.
 	CoreServed
 	// CoreFailed: one was answered with 502, 503 or 504.
 	CoreFailed
 	// CheckStarted: a core read was sent to find out whether a failing server serves again.
 	CheckStarted
-	// CheckEnded: it was answered, as CoreServed or CoreFailed has said before, or not.
+	// CheckEnded: the check is over. If it was answered, CoreServed or CoreFailed came before.
 	CheckEnded
-	// LinkWentDown: what was known of the server's answers is over.
+	// LinkWentDown: what the server's answers said no longer counts.
 	LinkWentDown
 )
 
@@ -36,16 +36,16 @@ type Event struct {
 	SentAt time.Time
 }
 
-// Machine is the health of one link, as far as it is a matter of being reached: it is never Failing (see Service). It is a
-// value: Step returns the next one. At most one probe is in flight at a time; events that do not fit (the end of a probe
-// that was never started) change nothing.
+// Machine decides whether one link reaches its other end; it is never Failing (see Service). It is a value: Step returns the
+// next one. At most one probe is in flight at a time. Events that do not fit, such as the end of a probe that never started,
+// change nothing.
 type Machine struct {
 	cfg   Timing
 	state State
 
 	failures  int       // failed probes in a row, while not down
 	successes int       // answered probes in a row, while down
-	need      int       // successes that end the present, or next, time of being down
+	need      int       // successes that end the present or next outage
 	upSince   time.Time // when the state last became Up
 
 	probing    bool
@@ -142,7 +142,7 @@ func (m Machine) trafficSucceeded(at, sentAt time.Time) Machine {
 		return m // a late answer; nothing is sent while down
 	}
 	if m.failures > 0 && !sentAt.After(m.lastFailed) {
-		return m // asked before the failed probe was: no news
+		return m // sent before the failed probe: no news
 	}
 	m = m.provedAlive(sentAt)
 	m.failures = 0

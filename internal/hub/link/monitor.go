@@ -15,15 +15,14 @@ import (
 	"yurtcoordinator/internal/live"
 )
 
-// ErrProbeTimeout is why a probe that got no answer failed.
+// ErrProbeTimeout is the error of a probe that got no answer.
 var ErrProbeTimeout = errors.New("no answer to the probe in time")
 
 // Monitor runs a Machine and a Service: it sends the probes and checks, and takes in what traffic sees. Safe for
 // concurrent use.
 //
-// One goroutine, Run's, probes; another, while a probe is in flight, waits for its answer and is waited for; a third sends
-// the checks. The machines are behind a mutex that is held for the length of one Step, so that traffic may report from its
-// hot path.
+// Run's goroutine probes. While a probe is in flight, a second one, which Run waits for, waits for its answer. A third sends
+// the checks. A mutex guards the machines and is held only for one Step, so that traffic may report from its hot path.
 type Monitor struct {
 	cfg    Config
 	state  *live.Value[State]
@@ -54,7 +53,7 @@ func NewMonitor(cfg Config) *Monitor {
 	}
 }
 
-// State is the link's state; it follows Run and TrafficOK.
+// State is the link's state, as Run and TrafficOK change it.
 func (m *Monitor) State() *live.Value[State] { return m.state }
 
 // Last returns when the present state began and the error of the last failed probe, nil while the link is up.
@@ -88,7 +87,7 @@ func (m *Monitor) CoreAnswered(status int, sentAt time.Time) {
 	case status == http.StatusBadGateway || status == http.StatusServiceUnavailable || status == http.StatusGatewayTimeout:
 		e.Kind = CoreFailed
 	case status >= http.StatusInternalServerError:
-		return // a failure at this request says nothing of others
+		return // a failure of this request says nothing about others
 	}
 	m.step(e, nil)
 }
@@ -163,7 +162,7 @@ func (m *Monitor) probe(ctx context.Context, fresh bool) {
 		}
 		m.ended(err)
 	case <-timer.C():
-		// The verdict does not wait for a probe that is slow to give up.
+		// Judge now: a probe may be slow to give up.
 		err = fmt.Errorf("%w (%v)", ErrProbeTimeout, m.cfg.Timeout)
 		m.ended(err)
 		cancel(err)
@@ -217,7 +216,7 @@ func (m *Monitor) check(ctx context.Context) {
 	}
 }
 
-// step takes an event in and returns the state that it led to, Unknown if it changed nothing.
+// step takes an event in and returns the new state, or Unknown if the event changed nothing.
 func (m *Monitor) step(e Event, probeErr error) State {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -227,7 +226,7 @@ func (m *Monitor) step(e Event, probeErr error) State {
 	switch down := m.machine.State() == Down; {
 	case down && reached != Down:
 		m.service = m.service.Step(Event{Kind: LinkWentDown, At: e.At})
-	case !down: // an answer that comes late says nothing of the server as it will be found
+	case !down: // while down, a late answer says nothing about the server that comes back
 		m.service = m.service.Step(e)
 	}
 	if next, isDue := m.service.NextCheck(); isDue != wasDue || !next.Equal(due) {
@@ -264,7 +263,7 @@ func (m *Monitor) believedLocked() State {
 	return Failing
 }
 
-// next returns what the next probe is to be like and how long to wait for it.
+// next returns whether the next probe needs a fresh connection, and how long to wait for it.
 func (m *Monitor) next() (fresh bool, wait time.Duration) {
 	m.mu.Lock()
 	machine := m.machine
@@ -291,7 +290,7 @@ func (m *Monitor) log(log klog.Logger, from, to State) {
 		log.Info("Link is up", "before", from.String(), "since", since)
 		return
 	case Failing:
-		log.Info("The server answers core reads and Leases with 502, 503 or 504; the node goes on with what it has, and asks on",
+		log.Info("The server answers core reads and Leases with 502, 503 or 504; the node goes on with what it has, and keeps asking",
 			"before", from.String(), "since", since)
 		return
 	}

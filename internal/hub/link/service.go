@@ -3,8 +3,8 @@ package link
 import "time"
 
 // Service decides whether a server that can be reached also serves what a node lives by: core reads and Leases. It is a
-// value, as Machine is: Step returns the next one. Events that it is not about change nothing, but for LinkWentDown,
-// after which nothing is known.
+// value, as Machine is: Step returns the next one. Step ignores the events of probes and traffic; LinkWentDown resets
+// it.
 //
 // A failing answer alone says little: a balancer that loses one of its servers gives one. So it is checked at once, with a
 // core read of our own. The service is failing when failAfter answers in a row are failures, and serves again when
@@ -17,7 +17,7 @@ type Service struct {
 
 	failures int       // in a row, while not failing
 	served   int       // answers in a row that were no failures, while failing
-	need     int       // served that end the present, or next, time of failing
+	need     int       // served that end the present or next time of failing
 	ended    time.Time // when the last time of failing ended
 	counted  time.Time // when the last answer came that counted
 
@@ -49,7 +49,7 @@ func (s Service) Step(e Event) Service {
 	case CheckEnded:
 		return s.checkEnded(e.At)
 	case LinkWentDown:
-		// A check under way ends while the link is down, or says nothing of the server as it will be found.
+		// A check under way no longer counts: the server that comes back may be another.
 		s.failing, s.failures, s.served, s.due, s.checking = false, 0, 0, time.Time{}, false
 	}
 	return s
@@ -88,8 +88,8 @@ func (s Service) coreFailed(at, sentAt time.Time) Service {
 	return s
 }
 
-// checkEnded takes in the end of a check, whose answer, if there was one, came before as CoreServed or CoreFailed. No
-// answer is the business of Machine: a failure that could not be confirmed is forgotten.
+// checkEnded takes in the end of a check, whose answer, if there was one, came before as CoreServed or CoreFailed. If
+// there was none, that is Machine's business, and a failure that was not confirmed is forgotten.
 func (s Service) checkEnded(at time.Time) Service {
 	if !s.checking {
 		return s

@@ -8,10 +8,10 @@ const (
 	Unknown State = iota
 	// Up: the other end answers.
 	Up
-	// Down: the other end has failed to answer often enough that nothing more is sent to it but probes.
+	// Down: the other end has failed to answer so often that only probes are sent to it.
 	Down
 	// Failing: the other end answers, but it, or a balancer in front of it, answers core reads and Leases with 502, 503 or
-	// 504. Requests go out as before, and nothing is reset; whoever can do without the answer does.
+	// 504. Requests go out as before, and nothing is reset; whoever can do without an answer does.
 	Failing
 )
 

@@ -7,7 +7,7 @@ import (
 	"yurtcoordinator/internal/run"
 )
 
-// Duty is one of the things that a leader does for a term. Run blocks until ctx ends or it fails.
+// Duty is one task that a leader has for a term. Run blocks until ctx ends or it fails.
 type Duty struct {
 	Name string
 	Run  func(ctx context.Context, term edge.Term) error

@@ -30,8 +30,8 @@ type Config struct {
 	// Leases is a client of the coordinator. The hub must be allowed to get, list and watch (by the field selector
 	// metadata.name=yurthub), create and update the Lease kube-system/yurthub there.
 	Leases coordinationv1client.LeasesGetter
-	// Lead is the leader's duty. It runs for one term: until its context ends, and then returns within 500 ms without
-	// further I/O. If it returns earlier, the Lease is released and this hub campaigns again after a pause.
+	// Lead is the leader's duty. It runs for one term: when its context ends, it returns within 500 ms without further
+	// I/O. If it returns earlier, the Lease is released and this hub campaigns again after a pause.
 	Lead func(ctx context.Context, term edge.Term) error
 	// Metrics takes the metrics of the role. nil means that nobody sees them.
 	Metrics prometheus.Registerer
@@ -76,8 +76,8 @@ func New(c Config) *Elector {
 // Standing is this hub's place in its pool, now and as it changes.
 func (k *Elector) Standing() *live.Value[Standing] { return k.standing }
 
-// Run keeps the role until ctx ends, then gives up what it holds, and returns nil. It takes at most about two seconds
-// to do so (the grace of the duty, one request), if the duty keeps to its contract.
+// Run keeps the role until ctx ends. Then it gives up what it holds and returns nil, within about two seconds (the
+// duty's grace and one request) if the duty keeps to its contract.
 func (k *Elector) Run(ctx context.Context) error {
 	logger := klog.FromContext(ctx).WithValues("node", k.config.Node)
 	ctx = klog.NewContext(ctx, logger)
@@ -155,8 +155,8 @@ func (k *Elector) publish(logger klog.Logger, before, now Standing, why Event) {
 	}
 }
 
-// reportClash says when another process holds the Lease under this node's name: for at most the lease duration that is
-// the hub's own predecessor after a crash; for longer it is a second hub with this node's name and certificate.
+// reportClash reports another process that holds the Lease under this node's name. For up to the lease duration it is
+// the hub's own predecessor, which crashed; after that it is a second hub with this node's name and certificate.
 func (k *Elector) reportClash(logger klog.Logger, lease *coordinationv1.Lease) {
 	other := ""
 	if lease != nil {
@@ -171,8 +171,8 @@ func (k *Elector) reportClash(logger klog.Logger, lease *coordinationv1.Lease) {
 		"here before, two machines have the same node name: give one of them another", "holder", other)
 }
 
-// campaign runs one candidacy: elect, lead, release, and after a duty that failed a pause. It sends Won and Lost as
-// they come, and Ended at its very end.
+// campaign runs one candidacy: elect, lead, release, and pause if the duty failed. It sends Won and Lost as they come,
+// and Ended at its very end.
 func (k *Elector) campaign(ctx context.Context, failures *run.Backoff, events chan<- Event) {
 	logger := klog.FromContext(ctx)
 	began := time.Now()
@@ -199,11 +199,10 @@ func (k *Elector) candidacy(ctx context.Context, events chan<- Event) error {
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
 		Lock: l, Name: l.Describe(),
 		LeaseDuration: leaseDuration, RenewDeadline: renewDeadline, RetryPeriod: retryPeriod,
-		// The Lease is released here, after the duty has returned; the elector would do it before.
+		// candidacy releases the Lease, after the duty has returned; the elector would do it before.
 		ReleaseOnCancel: false,
 		Callbacks: leaderelection.LeaderCallbacks{
-			// The elector starts this as a goroutine of its own, after the lock has set term, which then stays as it
-			// is.
+			// The elector calls this in a goroutine of its own, after the lock has set term, which then never changes.
 			OnStartedLeading: func(context.Context) { won <- l.term },
 			OnStoppedLeading: func() {},
 		},
@@ -225,7 +224,7 @@ func (k *Elector) candidacy(ctx context.Context, events chan<- Event) error {
 	case lease := <-won:
 		duty = k.term(ctx, l, lease, elected, events)
 	}
-	// From here on the fence has fallen, and the duty has returned or had its grace.
+	// By now the fence has fallen, and the duty has returned or used up its grace.
 	stopElecting()
 	<-elected
 	releasing, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeTimeout)
@@ -243,11 +242,11 @@ func (k *Elector) candidacy(ctx context.Context, events chan<- Event) error {
 // duty is one run of Config.Lead.
 type duty struct {
 	done    chan struct{}
-	failure error // why it ended before it was asked to; set before done is closed
+	failure error // why it ended unasked; set before done is closed
 }
 
-// term leads from the winning of the Lease until ctx ends, the elector gives up, somebody else is seen to hold the
-// Lease (or nobody), or the duty returns. On return the fence has fallen.
+// term leads until ctx ends, the elector gives up, the Lease is seen in other hands or in nobody's, or the duty
+// returns. When it returns, the fence has fallen.
 func (k *Elector) term(
 	ctx context.Context, l *lock, lease *coordinationv1.Lease, elected <-chan struct{}, events chan<- Event,
 ) *duty {
@@ -261,7 +260,7 @@ func (k *Elector) term(
 		defer close(d.done)
 		err := k.config.Lead(leading, l.fence.term(won.Transitions, lease.UID))
 		switch {
-		case leading.Err() != nil: // it was asked to return; what it says then is of no interest
+		case leading.Err() != nil: // asked to return: its error no longer matters
 		case err == nil:
 			d.failure = errors.New("the duty returned before its term was over")
 		default:

@@ -22,8 +22,8 @@ import (
 	"yurtcoordinator/internal/run"
 )
 
-// AnnotationInstance on the election Lease names the process that holds it, among those under one node's name: a hub
-// that was restarted, or a clone of it that should not be.
+// AnnotationInstance on the election Lease names the process that holds it. It tells apart processes with the same node
+// name: a hub before and after a restart, or a clone that should not exist.
 const AnnotationInstance = "openyurt.io/hub-instance"
 
 var (
@@ -32,9 +32,9 @@ var (
 	errVacant   = errors.New("the election Lease is missing, and its last holder may not know yet")
 )
 
-// lock is the election Lease as one campaign deals with it. It implements resourcelock.Interface: Get answers from the
-// board, which a watch keeps, when there is something to decide, and Update writes a renewal at most once in renewEvery.
-// The elector calls it from one goroutine; release comes after that one has ended.
+// lock is one campaign's access to the election Lease. It implements resourcelock.Interface: Get answers from the board, which
+// a watch keeps, once there is something to decide; Update writes at most one renewal per renewEvery. The elector calls it
+// from one goroutine; release is called after that one has ended.
 type lock struct {
 	leases   coordinationv1client.LeaseInterface
 	board    *board
@@ -45,16 +45,16 @@ type lock struct {
 
 	base    *coordinationv1.Lease // as last read or written here: what the next write must replace
 	suspect bool                  // a write was refused or unanswered: the board may be behind
-	told    *coordinationv1.Lease // what the elector knows another holder has; nil: nothing to wait on
-	wake    time.Time             // when the elector begins to ask again, if that stays as it is
+	told    *coordinationv1.Lease // another hub's Lease, as the elector knows it; nil: nothing to wait for
+	wake    time.Time             // when the elector polls again, if told does not change before
 	term    *coordinationv1.Lease // as won; nil before
 	sent    time.Time             // when the last acknowledged write was sent
 }
 
 var _ resourcelock.Interface = (*lock)(nil)
 
-// Get returns the record of the Lease. The duration that others claim for themselves is cut to ours. While another hub
-// holds the Lease it returns when the Lease has changed, or when the holder's time is soon up.
+// Get returns the record of the Lease. It cuts the duration that others claim to ours. While another hub holds the
+// Lease, Get blocks until the Lease has changed or the holder's time is nearly up.
 func (l *lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
 	lease, known := l.news(ctx)
 	if !known || l.suspect {
@@ -90,7 +90,7 @@ func (l *lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []b
 		// Not ours, whatever the name: wait for it as for any other holder.
 		record.HolderIdentity = other
 	}
-	// The elector compares this with what it saw before. Any write counts as a sign of life, also one by a holder whose
+	// The elector compares this with what it saw before. Any write counts as a sign of life, even from a holder whose
 	// clock stands still.
 	raw, err := json.Marshal(struct {
 		resourcelock.LeaderElectionRecord
@@ -108,9 +108,9 @@ func (l *lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []b
 	return record, raw, nil
 }
 
-// news waits until there is something that the elector does not know, and returns what is on the board: waking ten times
-// a second to find another's Lease as it was is most of what an idle hub would cost. The elector takes the time before it
-// calls Get. So it is left to its polling for the end of a holder's time.
+// news waits until there is something that the elector does not know, and returns what is on the board. Without the wait,
+// waking ten times a second to find another hub's Lease unchanged would be most of what an idle hub costs. The elector reads
+// the time before it calls Get, so news lets it poll when the holder's time is nearly up.
 func (l *lock) news(ctx context.Context) (lease *coordinationv1.Lease, known bool) {
 	lease, known, changed := l.board.watch()
 	wait := time.Until(l.wake)
@@ -125,15 +125,15 @@ func (l *lock) news(ctx context.Context) (lease *coordinationv1.Lease, known boo
 	case <-ctx.Done():
 	}
 	if lease, known = l.board.read(); lease != nil && holder(lease) == "" {
-		_ = run.Pause(ctx, rand.N(retryPeriod)) // all of the pool have seen it at once; as polls, they come one after another
+		_ = run.Pause(ctx, rand.N(retryPeriod)) // the whole pool sees it at once: spread the hubs' attempts, as polling would
 		lease, known = l.board.read()
 	}
 	return lease, known
 }
 
-// vacancy is how long a Lease that is missing must still be left alone: 0 if it may be made. What became of its holder
-// is not known, when a coordinator came back empty; it may lead on for as long as it would after any last renewal. Only
-// who held it itself until just now knows that nobody else does.
+// vacancy is how long a missing Lease must still be left alone; 0 or less means that it may be created. When a
+// coordinator came back empty, nobody knows whether the last holder still leads, which it may do for as long as after
+// any renewal. Only the hub that held it itself until just now knows that nobody else does.
 func (l *lock) vacancy() time.Duration {
 	if last := l.tenure.get(); !last.IsZero() && elapsed(last, time.Now()) < leaseDuration {
 		return 0
@@ -174,12 +174,12 @@ func holder(lease *coordinationv1.Lease) edge.NodeName {
 	return edge.NodeName(*lease.Spec.HolderIdentity)
 }
 
-// ours reports whether this process holds the Lease, according to it.
+// ours reports whether the Lease names this process as its holder.
 func (l *lock) ours(lease *coordinationv1.Lease) bool {
 	return lease != nil && holder(lease) == l.identity && lease.Annotations[AnnotationInstance] == l.instance
 }
 
-// same reports whether the Lease says that the term that began as won goes on.
+// same reports whether the Lease shows that the term which began with won goes on.
 func (l *lock) same(lease, won *coordinationv1.Lease) bool {
 	return l.ours(lease) && lease.UID == won.UID && transitions(lease) == transitions(won)
 }
@@ -191,8 +191,8 @@ func transitions(lease *coordinationv1.Lease) int32 {
 	return *lease.Spec.LeaseTransitions
 }
 
-// Create makes the Lease, held by this hub. It does not do so within a term: the term's Lease is gone and with it the
-// term, and whoever leads next starts a new count.
+// Create creates the Lease, held by this hub, but not within a term: the term ended with its Lease, and whoever leads
+// next starts a new count.
 func (l *lock) Create(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
 	if l.term != nil {
 		return errTermOver
@@ -205,7 +205,8 @@ func (l *lock) Create(ctx context.Context, record resourcelock.LeaderElectionRec
 	})
 }
 
-// Update writes the record over the Lease as last read. A renewal within renewEvery of the last one is left out.
+// Update writes the record over the Lease as last read. It skips a renewal that comes within renewEvery of the last
+// one.
 func (l *lock) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
 	switch {
 	case l.base == nil:
@@ -244,8 +245,8 @@ func (l *lock) write(ctx context.Context, lease *coordinationv1.Lease, record re
 	return nil
 }
 
-// release gives the Lease up, if this process holds it. Another hub can then take it without waiting. A write that
-// was under way when the campaign ended may have taken effect unseen, so in doubt it looks first.
+// release gives the Lease up, if this process holds it. Another hub can then take it without waiting. A write that was
+// under way when the campaign ended may have taken effect unseen, so release looks first if it is in doubt.
 func (l *lock) release(ctx context.Context) error {
 	for attempt := 0; ; attempt++ {
 		if l.suspect {
@@ -284,7 +285,7 @@ func (l *lock) Describe() string { return edge.NamespaceSystem + "/" + edge.Leas
 // RecordEvent does nothing: a pool's coordinator keeps no Events about elections.
 func (l *lock) RecordEvent(string) {}
 
-// board is the election Lease as this hub knows it, from a watch and from its own writes. Its changes are announced.
+// board is the election Lease as this hub knows it, from a watch and from its own writes. It announces its changes.
 type board struct {
 	mu      sync.Mutex
 	lease   *coordinationv1.Lease // nil: there is none
@@ -318,8 +319,8 @@ func (b *board) post(lease *coordinationv1.Lease) {
 	}
 }
 
-// change puts up what a watch brought; a nil lease means that it was deleted, at the revision. A watch lags behind what
-// this hub has written itself, perhaps of another Lease than the one that the watch still speaks of.
+// change puts up what a watch brought; a nil lease means that it was deleted, at the revision. The watch lags behind
+// this hub's own writes, and may still speak of an earlier Lease than they do.
 func (b *board) change(lease *coordinationv1.Lease, revision uint64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -335,7 +336,7 @@ func (b *board) gone() {
 	b.setLocked(nil, true)
 }
 
-// missingSince is since when it is known that there is no Lease; now if that is not known.
+// missingSince is since when the Lease is known to be missing; now if it is not known to be.
 func (b *board) missingSince() time.Time {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -361,8 +362,8 @@ func (b *board) setLocked(lease *coordinationv1.Lease, known bool) {
 	b.changed = make(chan struct{})
 }
 
-// quiet is ctx with a logger that drops what the elector says: it reports each failed attempt, ten a second, as an
-// error. What matters of it is reported here, once.
+// quiet returns ctx with a logger that drops what the elector says: the elector logs each failed attempt, ten a second,
+// as an error. This package logs what matters, once.
 func quiet(ctx context.Context) context.Context {
 	return klog.NewContext(ctx, klog.Logger{})
 }

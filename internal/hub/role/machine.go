@@ -11,7 +11,7 @@ import (
 type Role uint8
 
 const (
-	// Pending: the coordinator is not reachable, or not known to be. The hub behaves as if there were none.
+	// Pending: the coordinator is not known to be reachable. The hub behaves as if there were none.
 	Pending Role = iota
 	// Follower: the coordinator is reachable and this hub does not lead.
 	Follower
@@ -47,7 +47,7 @@ type campaign uint8
 
 const (
 	idle    campaign = iota // there is none
-	running                 // it is after the Lease
+	running                 // it tries to get the Lease
 	holding                 // it holds the Lease
 	ending                  // it was told to stop, or lost the Lease, and has not fully stopped yet
 )
@@ -55,7 +55,7 @@ const (
 // Event is something that a Machine is told. It is one of Links, Won, Lost, Ended and Observed.
 type Event interface{ fmt.Stringer }
 
-// Links says how the hub's links stand now.
+// Links says what state the hub's links are in.
 type Links struct{ Cloud, Coordinator link.State }
 
 // Won says that the campaign has won the Lease, as its n-th transition.
@@ -141,13 +141,13 @@ func (m *Machine) Step(event Event) Action {
 // become is the only place where the campaign's state changes.
 func (m *Machine) become(c campaign) {
 	if c == ending && m.campaign == holding && m.observed.Holder == m.self {
-		// What the Lease said of this hub is over; who leads next is not known until it is observed.
+		// This hub's term, as the Lease showed it, is over. Who leads next is unknown until it is observed.
 		m.observed = Observed{}
 	}
 	m.campaign = c
 }
 
-// Standing is what follows from the events so far.
+// Standing returns what follows from the events so far.
 func (m *Machine) Standing() Standing {
 	switch {
 	case m.links.Coordinator != link.Up:

@@ -18,17 +18,17 @@ type renewal struct {
 	sent     time.Time
 }
 
-// fence is what makes and ends a term's validity.
+// fence decides whether a term is valid.
 type fence struct {
 	mu       sync.Mutex
 	renewals []renewal // in the order of their revisions; the last ones only
 	fallen   bool
 }
 
-// term is the term that the fence is of. It is valid while this hub's last acknowledged renewal was sent less than 3.5 s ago,
-// which is less than other hubs wait, and the term has not been given up. Its NotBefore is the moment at which a renewal was
-// sent that was given an earlier revision. That is sharp to a second or so; nothing is known of what was written before the
-// term began, or longer ago than is remembered (about 40 s).
+// term returns the term that the fence guards. It is valid until it is given up, and while this hub sent its last acknowledged
+// renewal less than 3.5 s ago, which is less than other hubs wait. Its NotBefore returns when a renewal was sent that got an
+// earlier revision. That is exact to about a second; NotBefore knows nothing of writes before the term began, or longer ago
+// than it remembers (about 40 s).
 func (f *fence) term(transitions int32, lease types.UID) edge.Term {
 	return edge.Term{
 		Transitions: transitions, LeaseUID: lease, Valid: func() bool { return f.valid(time.Now()) }, NotBefore: f.notBefore,
@@ -75,9 +75,9 @@ func (f *fence) notBefore(revision uint64) (time.Time, bool) {
 	return time.Time{}, false
 }
 
-// elapsed is the time between two moments by the monotonic clock, or by the wall clock if that says more: Linux stops
-// the monotonic clock while the machine sleeps or its virtual machine is paused. A step of the wall clock can only
-// make it longer, and then costs one renewal's time of validity.
+// elapsed is the time between two moments by the monotonic clock, or by the wall clock if that shows more: Linux stops
+// the monotonic clock while the machine sleeps or its virtual machine is paused. A step of the wall clock can only make
+// it longer; the term then counts as invalid until the next renewal.
 func elapsed(from, to time.Time) time.Duration {
 	return max(to.Sub(from), to.Round(0).Sub(from.Round(0)))
 }

@@ -7,29 +7,29 @@ import "time"
 //	max(renewEvery, writeTimeout) + retryPeriod + renewDeadline + leadGrace < leaseDuration
 //	             1 s              +    0.1 s    +      2 s      +   0.5 s   <      4 s
 //
-// The left side is the longest that a leader goes on after it *sent* the last renewal that was acknowledged: the
-// elector believes in that renewal until the throttle lets the next one out, or until its answer came, whichever is
-// later; waits one period; tries for renewDeadline; and the duty gets leadGrace to return. The right side is the
-// shortest that another hub waits after it *saw* that renewal, which is later than its being sent. Both are measured by
-// monotonic clocks, each side by its own; clocks of the day never meet.
+// The left side is the longest that a leader goes on after it *sent* the last renewal that was acknowledged. The
+// elector trusts that renewal until the throttle lets the next one out or its answer comes, whichever is later. It then
+// waits one period and tries for renewDeadline, and the duty gets leadGrace to return. The right side is the shortest
+// that another hub waits after it *saw* that renewal, which is after it was sent. Each side measures by its own
+// monotonic clock; wall clocks are never compared.
 //
-// A Term's own validity (leaseDuration - fenceMargin) does not depend on any of that being scheduled in time.
+// A Term's own validity (leaseDuration - fenceMargin) holds even if none of that is scheduled in time.
 const (
 	// leaseDuration is how long other hubs wait after the last renewal that they saw. With retryPeriod it gives the
 	// time from a leader's crash to the next leader: at most 4.3 s, within the budget of 5 s.
 	leaseDuration = 4 * time.Second
 
-	// renewDeadline is how long a leader that cannot renew tries on.
+	// renewDeadline is how long a leader that cannot renew keeps trying.
 	renewDeadline = 2 * time.Second
 
-	// retryPeriod is how often the elector asks its lock; a follower's lock answers when there is something new.
+	// retryPeriod is how often the elector asks its lock; a follower's lock answers only when there is something new.
 	retryPeriod = 100 * time.Millisecond
 
-	// pollMax is the longest pause between two questions of a follower: client-go draws them at random, between one
-	// retryPeriod and 2.2. It bounds how long a released Lease lies unclaimed.
+	// pollMax is the longest pause between two polls of a follower: client-go draws it at random between one
+	// retryPeriod and 2.2 of them. It bounds how long a released Lease stays unclaimed.
 	pollMax = 220 * time.Millisecond
 
-	// renewEvery is the least time between two renewals that are really written.
+	// renewEvery is the least time between two renewals that are written.
 	renewEvery = time.Second
 
 	// writeTimeout bounds each request to the coordinator.
