@@ -27,26 +27,27 @@ import (
 	"yurtcoordinator/internal/run"
 )
 
-// File is the name of the file, in Config.Dir, that remembers where the coordinator is.
+// File is the file in Config.Dir that remembers where the coordinator is.
 const File = "coordinator.json"
 
-// forgetAfter is how long the cloud must refuse to show the ConfigMap before the coordinator is given up: the right to
-// read it ends with the coordinator, but an API server that has just started refuses, too, until it knows its roles.
+// forgetAfter is how long the cloud must refuse to show the ConfigMap, or list none, before the Finder gives the
+// coordinator up. The right to read it ends with the coordinator, but an API server that has just started also refuses
+// until it knows its roles.
 const forgetAfter = 2 * time.Minute
 
-// recheck is how soon it is listed again, at the latest, when a list does not have the ConfigMap and nobody has said that it
-// was deleted: a cloud whose etcd is another or empty says so for a while.
+// recheck is the longest time to the next list when a list lacks the ConfigMap but no watch said that it was deleted: a cloud
+// with another or an empty etcd answers so for a while.
 const recheck = 10 * time.Second
 
-// ErrNone is the error while no coordinator is known.
+// ErrNone says that no coordinator is known.
 var ErrNone = errors.New("the pool has no coordinator that this node knows of")
 
 // Config says where to look.
 type Config struct {
 	Pool edge.PoolName
-	// ConfigMaps are the cloud's in edge.NamespaceSystem, as the node sees them.
+	// ConfigMaps are the cloud's ConfigMaps in edge.NamespaceSystem, as the node sees them.
 	ConfigMaps corev1client.ConfigMapInterface
-	// Dir is where File is kept. It is made, for nobody else to read.
+	// Dir is where File is kept. The Finder makes it, readable by nobody else.
 	Dir string
 	// Reachable waits until the cloud can be reached, or ctx ends. Asked without it, a cloud that is back after a long cut is
 	// asked up to 30 s later, and until then a coordinator that has moved is not found.
@@ -63,12 +64,13 @@ type Finder struct {
 
 	mu           sync.Mutex
 	target       Target
-	refusedSince time.Time // zero: the cloud's last word was no refusal
-	missingSince time.Time // zero: it was not that there is none, either
-	complaint    string    // about a ConfigMap that cannot be used, so as not to repeat it
+	refusedSince time.Time // zero: the cloud's last answer was no refusal
+	missingSince time.Time // zero: the cloud's last answer was not that there is none
+	complaint    string    // the last one logged about the ConfigMap, so as not to repeat it
 }
 
-// New returns a Finder that knows what the file says. A file that cannot be used is as good as none, with a word about it.
+// New returns a Finder that knows what the file says. If the file cannot be used, Run logs why, and the Finder starts without
+// it.
 func New(cfg Config) *Finder {
 	f := &Finder{cfg: cfg, clock: clock.RealClock{}}
 	var err error
@@ -89,17 +91,17 @@ func Recall(dir string, pool edge.PoolName) (Target, error) {
 
 func (f *Finder) path() string { return filepath.Join(f.cfg.Dir, File) }
 
-// Target is where the coordinator is, as far as is known.
+// Target returns where the coordinator is, as far as is known.
 func (f *Finder) Target() Target {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.target
 }
 
-// CA is the PEM bundle that the coordinator's certificate is verified with; empty while there is none.
+// CA returns the PEM bundle that verifies the coordinator's certificate; empty while no coordinator is known.
 func (f *Finder) CA() []byte { return []byte(f.Target().CA) }
 
-// Address is the coordinator's, IP:PORT, or ErrNone.
+// Address returns the coordinator's IP:PORT, or ErrNone.
 func (f *Finder) Address() (string, error) {
 	if t := f.Target(); !t.IsZero() {
 		return t.Address, nil
@@ -110,7 +112,7 @@ func (f *Finder) Address() (string, error) {
 // Run follows the ConfigMap until ctx ends.
 func (f *Finder) Run(ctx context.Context) error {
 	if f.unread != nil {
-		klog.FromContext(ctx).Info("Does not know the pool's coordinator until the cloud says it", "file", f.path(),
+		klog.FromContext(ctx).Info("The hub does not know the pool's coordinator until the cloud names it", "file", f.path(),
 			"why", f.unread)
 	}
 	for ctx.Err() == nil {
@@ -151,7 +153,7 @@ func (f *Finder) follow(ctx context.Context) error {
 		},
 	}}, &corev1.ConfigMap{}, 0, nil)
 	if err := informer.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) {
-		if ctx.Err() == nil { // else it is only told to end
+		if ctx.Err() == nil { // otherwise the error is only that of the end
 			f.failed(ctx, err)
 		}
 	}); err != nil {
@@ -163,7 +165,7 @@ func (f *Finder) follow(ctx context.Context) error {
 		DeleteFunc: func(o any) {
 			if _, seen := o.(*corev1.ConfigMap); seen {
 				f.set(ctx, Target{})
-			} else { // a list does not have it
+			} else { // gone from a list, not seen to be deleted
 				missing()
 			}
 		},
@@ -192,8 +194,8 @@ func (f *Finder) follow(ctx context.Context) error {
 	return nil
 }
 
-// missing takes in that the cloud's list does not have the ConfigMap. It reports whether to list again soon: what is known
-// stays until lists have said so for forgetAfter.
+// missing takes in that the cloud's list lacks the ConfigMap. It reports whether to list again soon: what is known stays until
+// lists have lacked it for forgetAfter.
 func (f *Finder) missing(ctx context.Context) (again bool) {
 	f.mu.Lock()
 	now, known := f.clock.Now(), !f.target.IsZero()
@@ -213,7 +215,7 @@ func (f *Finder) only() string {
 	return fields.OneTermEqualSelector("metadata.name", f.cfg.Pool.DiscoveryConfigMap()).String()
 }
 
-// listed is a source that is listed before it is watched: one object is not worth a stream.
+// listed makes the informer list before it watches: one object is not worth a stream.
 type listed struct{ *cache.ListWatch }
 
 // IsWatchListSemanticsUnSupported is what client-go asks.
@@ -262,7 +264,7 @@ func (f *Finder) saw(ctx context.Context, o any) {
 	}
 }
 
-// set makes t what is known, in the file first: whoever acts on it finds it there after a crash.
+// set makes t what is known. It writes the file first, so that whoever acts on t finds it there after a crash.
 func (f *Finder) set(ctx context.Context, t Target) {
 	f.mu.Lock()
 	before := f.target
@@ -299,7 +301,7 @@ func (f *Finder) write(t Target) error {
 		return err
 	}
 	temporary := f.path() + ".new"
-	// Not synced: half a file is as good as none, and the cloud says it again.
+	// Not synced: half a file counts as none, and the cloud says it again.
 	if err := os.WriteFile(temporary, content, 0o600); err != nil {
 		return err
 	}

@@ -14,13 +14,13 @@ func (f *Finder) OnThisMachine() bool {
 	return err == nil && isOwnAddress(host)
 }
 
-// Name is the URL that requests name the coordinator by, wherever it is.
+// Name returns the URL by which requests name the coordinator, wherever it is.
 func (f *Finder) Name() *url.URL {
 	host := net.JoinHostPort(f.cfg.Pool.CoordinatorServerName(), strconv.Itoa(edge.PortCoordinator))
 	return &url.URL{Scheme: "https", Host: host}
 }
 
-// URL is where the coordinator is; empty while that is not known.
+// URL returns where the coordinator is; empty while that is not known.
 func (f *Finder) URL() string {
 	if t := f.Target(); !t.IsZero() {
 		return "https://" + t.Address
@@ -31,13 +31,13 @@ func (f *Finder) URL() string {
 // Fixed is the address of a coordinator that nobody has to find.
 type Fixed struct{ At *url.URL }
 
-// OnThisMachine reports whether it is an address of this machine.
+// OnThisMachine reports whether the address is this machine's.
 func (f Fixed) OnThisMachine() bool { return isOwnAddress(f.At.Hostname()) }
 
-// URL is the address.
+// URL returns the address.
 func (f Fixed) URL() string { return f.At.String() }
 
-// Nowhere is the address of a coordinator that there is not.
+// Nowhere is the address of a coordinator that does not exist.
 type Nowhere struct{}
 
 // OnThisMachine is false.
@@ -46,7 +46,7 @@ func (Nowhere) OnThisMachine() bool { return false }
 // URL is empty.
 func (Nowhere) URL() string { return "" }
 
-// isOwnAddress reports whether an address is this machine's. A name is not, whatever it stands for.
+// isOwnAddress reports whether an IP address is this machine's. A name never is.
 func isOwnAddress(host string) bool {
 	ip := net.ParseIP(host)
 	own, err := net.InterfaceAddrs()

@@ -16,14 +16,14 @@ import (
 type Target struct {
 	// Address is IP:PORT.
 	Address string `json:"address"`
-	// CA is the PEM bundle that its certificate is verified with.
+	// CA is the PEM bundle that verifies its certificate.
 	CA string `json:"ca"`
 }
 
 // IsZero reports whether there is no coordinator.
 func (t Target) IsZero() bool { return t == Target{} }
 
-// Read returns what a pool's ConfigMap says. An error says what is wrong with it.
+// Read returns what a pool's ConfigMap says, or an error that says what is wrong with it.
 func Read(pool edge.PoolName, data map[string]string) (Target, error) {
 	if name, want := data[edge.DiscoveryServerName], pool.CoordinatorServerName(); name != want {
 		return Target{}, fmt.Errorf("%s is %q, want %q", edge.DiscoveryServerName, name, want)
@@ -42,7 +42,7 @@ func Read(pool edge.PoolName, data map[string]string) (Target, error) {
 
 func (t Target) validate() error {
 	if _, err := netip.ParseAddrPort(t.Address); err != nil {
-		// A name would have to be looked up: on site, by a DNS that may be in the cloud.
+		// A name would need a DNS server, and the site's may be in the cloud.
 		return fmt.Errorf("the address %q is not IP:PORT", t.Address)
 	}
 	if !x509.NewCertPool().AppendCertsFromPEM([]byte(t.CA)) {
@@ -57,7 +57,8 @@ type remembered struct {
 	Target
 }
 
-// recall returns what a file says about a pool. A file of another pool, which the node was in before, says nothing.
+// recall returns what a file says about a pool. A file about another pool, which the node was in before, does not
+// count.
 func recall(pool edge.PoolName, content []byte) (Target, error) {
 	var r remembered
 	if err := json.Unmarshal(content, &r); err != nil {

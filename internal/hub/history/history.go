@@ -1,14 +1,14 @@
-// Package history tells whether the cloud is still in the history that a hub's revisions count in.
+// Package history tells whether the cloud's history is still the one that a hub's revisions belong to.
 //
-// A cloud that is restored from a backup goes on from an earlier revision. A watch that resumes at ours then waits in
-// silence until the new history has reached it, and misses what happened until then: the revisions of two histories say
-// nothing about each other, however they compare. So histories have numbers, kept with every revision, and whoever sees
-// that the history has changed raises the number.
+// A cloud that is restored from a backup goes on from an earlier revision. A watch that resumes at our revision then
+// waits in silence until the new history reaches it, and misses what happened until then. The revisions of two
+// histories say nothing about each other, however they compare. So histories have numbers, kept with every revision,
+// and whoever sees that the history has changed raises the number.
 //
 // The proof is a witness: an object whose revision the hub has seen. Objects keep the revision of their last change, so a
-// witness that is unchanged proves that the cloud's past goes at least as far as ours. If it has changed since, the cloud
-// is asked for it as of the revision that it was seen at. A revision of two histories belongs to the same object in both
-// only by accident.
+// witness that is unchanged proves that the cloud's past goes at least as far as ours. If it has changed since, the hub asks
+// the cloud for it as of the revision at which the hub saw it. Only by accident does one revision belong to the same object in
+// two histories.
 //
 //	link lost, a stream broke, content    ┌─ as seen: same history
 //	from elsewhere is to be resumed ──▶ list the witness ─┼─ earlier, or the cloud's revision below ours: changed
@@ -17,17 +17,17 @@
 //	                                                                       └─ forgotten: unknown
 //
 // Invariants:
-//   - Nothing is resumed at the cloud while the State is not Sure. What is under way goes on.
-//   - A number is never lowered, and all of one number is of one history.
-//   - It costs one request of a few hundred bytes after each loss, sometimes two; none while all is well.
-//   - Unknown is not changed: what is here may be right, and the pool's content with it. But nothing from before may be
-//     resumed at the cloud (Floor), for nobody can say that nothing would be missed.
+//   - The hub resumes nothing at the cloud while the State is not Sure. Streams under way go on.
+//   - A number never falls, and everything with one number belongs to one history.
+//   - Proof costs one request of a few hundred bytes after each loss, sometimes two; none while all is well.
+//   - Unknown is not Changed: what the hub and its pool have may be right. But nothing from before may be resumed at
+//     the cloud (Floor), because a resume could miss something.
 //
-// What it can't see: a backup from after the newest witness, that is, from the last moment in which nothing that this hub
-// follows has changed. All that it follows was the same in both histories then.
+// It cannot see a restore from a backup that was made after the newest witness last changed. Up to that backup, all that this
+// hub follows was the same in both histories.
 //
-// The uid of the namespace kube-system was the alternative. It tells a cluster that was rebuilt, which witnesses do too, and
-// not one that was restored; and nodes may not read it.
+// The alternative was the uid of the namespace kube-system. It shows that a cluster was rebuilt, as witnesses also do, but not
+// that one was restored; and nodes may not read it.
 package history
 
 import (
@@ -53,19 +53,19 @@ import (
 const (
 	// askTime bounds one question.
 	askTime = 10 * time.Second
-	// pauseMin and pauseMax bound the pause after a question without an answer; it is doubled each time, and each is drawn
-	// from its upper half.
+	// pauseMin and pauseMax bound the pause after a question without an answer: see run.Backoff.
 	pauseMin, pauseMax = 250 * time.Millisecond, 5 * time.Second
-	// maxWitnesses is how many collections can prove something: if one may no longer be read, another can.
+	// maxWitnesses is from how many collections a witness is kept: if the node may no longer read one, another can
+	// still prove.
 	maxWitnesses = 8
-	// blobKey is where the disk has the State.
+	// blobKey is where the disk keeps the State.
 	blobKey = "cloud/history"
 )
 
 // Prover asks the cloud for one object of a collection. remote.Source is one.
 type Prover interface {
-	// Look returns the cloud's revision, and that of the object: as it is now, or as it was at a revision. It is 0 if there
-	// is none. It fails with stream.ErrExpired for a revision that is no longer remembered.
+	// Look returns the cloud's revision and the object's: now if at is 0, else as of at. object is 0 if there is no such
+	// object. Look fails with stream.ErrExpired if the cloud no longer remembers that revision.
 	Look(ctx context.Context, key stream.Key, at edge.Revision) (current, object edge.Revision, err error)
 }
 
@@ -74,19 +74,19 @@ type Witness struct {
 	From     Prover
 	Key      stream.Key
 	Revision edge.Revision
-	// Held is the revision up to which the collection is known.
+	// Held is the revision up to which the hub knows the collection.
 	Held edge.Revision
-	// History is the one that it was seen in.
+	// History is the history in which it was seen.
 	History edge.History
 }
 
 // State is what is known of the cloud's history.
 type State struct {
-	// Number is that of the history that the cloud is in, as far as is known.
+	// Number is the number of the cloud's history, as far as is known.
 	Number edge.History
-	// Floor is the revision below which nothing of this history that is here may be resumed at the cloud.
+	// Floor is a revision: what the hub has from below it must not be resumed at the cloud.
 	Floor edge.Revision
-	// Sure says that it was verified, or that there is nothing to verify.
+	// Sure says that Number was verified, or that there is nothing to verify.
 	Sure bool
 	// Failing says that the cloud was asked, and did not answer.
 	Failing bool
@@ -114,7 +114,7 @@ type Keeper struct {
 
 	mu        sync.Mutex
 	witnesses map[Prover]Witness
-	proven    edge.Revision // what is of this history for certain, since Sure was last lost
+	proven    edge.Revision // up to here this history is proven, since Sure was last lost
 	losses    int           // how often Sure was lost
 }
 
@@ -129,10 +129,10 @@ func New(c Config) *Keeper {
 	return k
 }
 
-// State is what is known, now and as it changes.
+// State returns what is known, now and as it changes.
 func (k *Keeper) State() *live.Value[State] { return k.state }
 
-// Saw takes in a witness that the cloud has told of since the State was last Sure.
+// Saw takes in a witness that the cloud itself showed while the State is Sure.
 func (k *Keeper) Saw(w Witness) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -144,8 +144,8 @@ func (k *Keeper) Saw(w Witness) {
 	k.proven = max(k.proven, w.Revision, w.Held)
 }
 
-// Prove takes in a witness of what is to be resumed at the cloud, and came from elsewhere: the disk, or the pool. The State is
-// not Sure until it is proven.
+// Prove takes in a witness of content from the disk or the pool that is to be resumed at the cloud. The State is not Sure
+// until the witness is proven.
 func (k *Keeper) Prove(w Witness) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -154,7 +154,7 @@ func (k *Keeper) Prove(w Witness) {
 	case w.History > s.Number:
 		k.raiseLocked(w.History)
 	case w.History < s.Number, w.Held < s.Floor:
-		return // it can't be resumed anyhow
+		return // it cannot be resumed anyway
 	}
 	k.keepLocked(w)
 	if w.Revision > k.proven {
@@ -162,8 +162,8 @@ func (k *Keeper) Prove(w Witness) {
 	}
 }
 
-// Followed is a Keeper's State for what is read with credentials of others than the node. It proves nothing: who lent them
-// may take them back, and need not know that they were used to ask.
+// Followed is a Keeper for what the hub reads with credentials that are not the node's. It offers only the State and takes no
+// witnesses: the owner of the credentials did not lend them for questions of ours, and may take them back.
 type Followed struct{ *Keeper }
 
 // Saw takes in nothing.
@@ -193,7 +193,7 @@ func (k *Keeper) keepLocked(w Witness) {
 	delete(k.witnesses, least.From)
 }
 
-// Shaken takes in that a stream of the cloud broke: who serves may have been started anew, on another store.
+// Shaken takes in that a stream from the cloud broke: the server may have started anew, on another store.
 func (k *Keeper) Shaken() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -253,7 +253,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 				return nil //nolint:nilerr // asked to stop
 			}
 			k.fail()
-			klog.FromContext(ctx).Info("Can't tell whether the cloud is in the history that is known, trying again", "err", err)
+			klog.FromContext(ctx).Info("Cannot tell whether the cloud's history is the one that is known; trying again", "err", err)
 			again = time.After(pause.Next())
 		}
 		asked := k.asked
@@ -279,7 +279,7 @@ func (k *Keeper) verify(ctx context.Context) error {
 		if verdict, now, err = ask(ctx, w, held); err != nil {
 			if denied(err) {
 				k.dismiss(w)
-				return k.verify(ctx) // another may be asked
+				return k.verify(ctx) // ask another witness
 			}
 			return fmt.Errorf("ask the cloud for %s as of revision %s: %w", w.Key, w.Revision, err)
 		}
@@ -288,7 +288,7 @@ func (k *Keeper) verify(ctx context.Context) error {
 	return nil
 }
 
-// newest is the witness that proves most, and the highest revision that is held.
+// newest returns the witness that proves most, and the highest revision that any witness's collection is held up to.
 func (k *Keeper) newest() (best Witness, held edge.Revision, losses int) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -305,7 +305,7 @@ func (k *Keeper) newest() (best Witness, held edge.Revision, losses int) {
 	return best, held, k.losses
 }
 
-// fail takes in that there was no answer.
+// fail takes in that the cloud did not answer.
 func (k *Keeper) fail() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -353,20 +353,20 @@ func (k *Keeper) conclude(ctx context.Context, w Witness, verdict Verdict, now A
 	s := k.state.Get()
 	lost := losses != k.losses
 	if lost && verdict == Same || w.From != nil && w.History != s.Number {
-		return // something else is to be verified now
+		return // there is now something else to verify
 	}
 	logger := klog.FromContext(ctx).WithValues("object", w.Key, "seen", w.Revision.String(), "revision", now.Current.String())
 	switch verdict {
 	case Changed:
 		k.raiseLocked(s.Number + 1)
 		s = k.state.Get()
-		logger.Info("The cloud's history has changed: it was restored from a backup, or rebuilt. Reading all anew",
+		logger.Info("The cloud's history has changed: it was restored from a backup, or rebuilt. Reading everything anew",
 			"history", s.Number)
 	case Unknown:
 		s.Floor = now.Current
 		k.proven = now.Current
 		k.write(s)
-		logger.Info("The cloud does not remember the time in which it was last seen, reading anew what would be resumed")
+		logger.Info("The cloud no longer remembers the revision at which it was last seen; reading anew instead of resuming")
 	default:
 		k.proven = max(k.proven, w.Revision)
 	}
@@ -391,7 +391,7 @@ func decode(text []byte) (s State) {
 	return State{Number: edge.History(n), Floor: edge.Revision(f)}
 }
 
-// denied reports whether an error is an answer that another collection would not get.
+// denied reports whether an error concerns this collection alone, so that another one may be asked.
 func denied(err error) bool {
 	return apierrors.IsForbidden(err) || apierrors.IsNotFound(err) || apierrors.IsBadRequest(err) ||
 		apierrors.IsMethodNotSupported(err)

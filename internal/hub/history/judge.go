@@ -2,24 +2,24 @@ package history
 
 import "yurtcoordinator/internal/edge"
 
-// Verdict is what the cloud's answers say of the history that a hub knows.
+// Verdict is what the cloud's answers say about the history that a hub knows.
 type Verdict uint8
 
 const (
-	// Ask: the witness has changed since. The answer is in its state at the revision that it was seen at.
+	// Ask: the witness has changed since. What it was at the revision at which it was seen will tell.
 	Ask Verdict = iota
 	// Same: what the hub has is the cloud's own past.
 	Same
 	// Changed: the cloud has another past.
 	Changed
-	// Unknown: the cloud no longer remembers the time that would tell.
+	// Unknown: the cloud no longer remembers the revision that would tell.
 	Unknown
 )
 
 // String returns "ask", "same", "changed" or "unknown".
 func (v Verdict) String() string { return [...]string{"ask", "same", "changed", "unknown"}[v] }
 
-// Answer is what the cloud says of a witness.
+// Answer is what the cloud says about a witness.
 type Answer struct {
 	// Current is the cloud's revision.
 	Current edge.Revision
@@ -27,8 +27,8 @@ type Answer struct {
 	Object edge.Revision
 }
 
-// Compare judges by what is so now. seen is the revision that the witness was seen at, held the highest that anything
-// here is known up to.
+// Compare judges by the witness as it is now. seen is the revision at which it was seen; held is the highest revision
+// up to which the hub knows any collection.
 func Compare(seen, held edge.Revision, now Answer) Verdict {
 	switch {
 	case now.Current < held || now.Current < seen:
@@ -36,13 +36,13 @@ func Compare(seen, held edge.Revision, now Answer) Verdict {
 	case now.Object == seen:
 		return Same
 	case now.Object != 0 && now.Object < seen:
-		return Changed // and an object's revision does, too
+		return Changed // so does an object's revision
 	default:
 		return Ask
 	}
 }
 
-// Past is the witness's state at the revision that it was seen at.
+// Past is what the witness was at the revision at which it was seen.
 type Past uint8
 
 const (
@@ -50,13 +50,13 @@ const (
 	There Past = iota
 	// Other: it is not there, or not as it was seen.
 	Other
-	// Forgotten: the cloud keeps nothing of that time.
+	// Forgotten: the cloud no longer remembers that revision.
 	Forgotten
-	// Ahead: the cloud has not come as far.
+	// Ahead: the cloud has not reached that revision.
 	Ahead
 )
 
-// Conclude judges by what was so then.
+// Conclude judges by the witness as it was then.
 func Conclude(then Past) Verdict {
 	switch then {
 	case There:

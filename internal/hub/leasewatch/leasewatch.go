@@ -1,16 +1,16 @@
-// Package leasewatch follows Leases of one API server with an explicit baseline: what a list found is told apart from
-// what was seen to happen. Two decisions rest on that difference: a leader forwards only heartbeats that it saw happen,
-// and a candidate counts a rival's term only from what it saw itself.
+// Package leasewatch follows Leases of one API server with an explicit baseline: it tells what a list found apart from
+// what it saw happen. Two decisions rest on that difference: a leader forwards only heartbeats that it saw happen, and
+// a candidate counts a rival's term only from what it saw itself.
 //
 // Invariants: a sink hears Baseline first; every Changed after it is a change that came after that baseline in the
-// server's own order, once; after a Baseline that replaces an earlier one nothing of the earlier history follows. A
-// broken watch resumes at its revision, so that a reconnect neither repeats nor misses a change, unless the server's
-// history no longer holds it: then a new Baseline comes. One goroutine, the caller's, does all of it.
+// server's own order, once; after a new Baseline nothing of the earlier history follows. A broken watch resumes at its
+// revision, so that a reconnect neither repeats nor misses a change. If the server's history no longer holds that
+// revision, a new Baseline comes. One goroutine, the caller's, does all of it.
 //
-// client-go's reflector was the alternative: its store hides whether an object came from a list or from a watch. And it
-// resumes at any revision, while our servers live in memory: one that came back empty counts its revisions from the
-// start, and takes a resume at a revision "of the future" for a wish to hear nothing until then. So before each resume
-// one small list asks how far the server's history reaches.
+// client-go's reflector was the alternative. But its store hides whether an object came from a list or from a watch,
+// and it resumes at any revision. Our servers live in memory: one that came back empty counts its revisions from the
+// start, and a watch that resumes at a revision "of the future" stays silent until then. So before each resume one
+// small list asks how far the server's history reaches.
 package leasewatch
 
 import (
@@ -32,18 +32,18 @@ import (
 )
 
 const (
-	// requestTimeout bounds one list. The server is on the LAN and the list is of one pool.
+	// requestTimeout bounds one list. The server is on the LAN, and the list covers one pool.
 	requestTimeout = 5 * time.Second
 
-	// watchMin and watchMax bound how long the server keeps one watch. A watch whose connection died silently, unseen
-	// by all else, is noticed after watchMax+watchGrace: well within Kubernetes' default grace period for nodes, 50 s.
+	// watchMin and watchMax bound how long the server keeps one watch. If a watch's connection died and nothing else
+	// noticed, this ends it after watchMax+watchGrace: well within Kubernetes' default grace period for nodes, 50 s.
 	watchMin = 20 * time.Second
 	watchMax = 30 * time.Second
 	// watchGrace is how long after its own time limit a server may take to end a watch.
 	watchGrace = 3 * time.Second
 
-	// beatingMin and beatingMax bound a watch of Config.Beating Leases instead, and quiet is after how long without a change
-	// such a watch counts as dead. Each resume costs two requests: every half a minute they were a quarter of what a pool of 40
+	// beatingMin and beatingMax are the same bounds for a watch of Config.Beating Leases; after quiet without a change such a
+	// watch counts as dead. Each resume costs two requests: at one per half minute, they were a quarter of what a pool of 40
 	// asks of its coordinator.
 	beatingMin = 2 * time.Minute
 	beatingMax = 3 * time.Minute
@@ -57,16 +57,16 @@ const (
 	backoffMax = 2 * time.Second
 )
 
-// errQuiet says that a watch of Leases that are renewed all the time has brought nothing.
-var errQuiet = errors.New("nothing was renewed; nobody does, or the watch is dead")
+// errQuiet says that a watch of Leases that should be renewed all the time brought nothing.
+var errQuiet = errors.New("no Lease was renewed: nobody renews one, or the watch is dead")
 
 // errRelist says that the history no longer holds the revision that the watch stood at.
 var errRelist = errors.New("the watch cannot be resumed")
 
-// Sink takes what Follow finds. Its methods are called by one goroutine at a time; while one blocks, Follow waits.
-// The Leases belong to the sink.
+// Sink takes what Follow finds. Follow calls one method at a time, and waits while it blocks. The Leases belong to the
+// sink.
 type Sink interface {
-	// Baseline replaces all that is known: these Leases exist, and nothing is known of when they were written.
+	// Baseline replaces all that is known: these Leases exist, and nobody knows when they were written.
 	Baseline(leases []coordinationv1.Lease)
 	// Changed tells of one change seen to happen: watch.Added, Modified or Deleted, in the sense of the selectors.
 	Changed(kind watch.EventType, lease *coordinationv1.Lease)
@@ -78,12 +78,12 @@ type Config struct {
 	Leases coordinationv1client.LeaseInterface
 	// LabelSelector and FieldSelector limit what is followed; empty means everything.
 	LabelSelector, FieldSelector string
-	// Beating says that what is followed is renewed every few seconds, as a rule: then silence says that a watch is dead.
+	// Beating says that these Leases are renewed every few seconds, as a rule, so that silence means a dead watch.
 	Beating bool
 }
 
-// Revision is a Lease's resourceVersion as a number that orders the writes of one server; 0 if it has none, or one that
-// is no number.
+// Revision is a Lease's resourceVersion as a number, which orders the writes of one server; 0 if it has none, or it is
+// no number.
 func Revision(lease *coordinationv1.Lease) uint64 { return parseRevision(lease.ResourceVersion) }
 
 func parseRevision(s string) uint64 {
@@ -117,13 +117,13 @@ func Follow(ctx context.Context, c Config, sink Sink) error {
 		default:
 			logger.V(1).Info("Watch of Leases broke, trying again", "err", err, "pause", wait)
 		}
-		_ = run.Pause(ctx, wait) // that ctx ends is seen above
+		_ = run.Pause(ctx, wait) // the loop above sees that ctx ended
 	}
 	return context.Cause(ctx)
 }
 
-// once makes sure of a position and watches from there. It returns the position reached, whether the watch
-// worked, and nil if the watch ended in an orderly way.
+// once lists, or checks that the server still has position, and watches from there. It returns the position reached,
+// whether the watch worked, and nil if the watch ended in an orderly way.
 func (c Config) once(ctx context.Context, position uint64, sink Sink) (uint64, bool, error) {
 	if position == 0 {
 		list, err := c.list(ctx, 0)
@@ -142,7 +142,7 @@ func (c Config) once(ctx context.Context, position uint64, sink Sink) (uint64, b
 			return position, false, err
 		}
 		if reaches := parseRevision(list.ResourceVersion); reaches < position {
-			err := fmt.Errorf("%w: the server is at revision %d, this watch was at %d: it started anew",
+			err := fmt.Errorf("%w: the server is at revision %d, this watch was at %d: the server started anew",
 				errRelist, reaches, position)
 			return position, false, err
 		}
@@ -156,7 +156,7 @@ func (c Config) once(ctx context.Context, position uint64, sink Sink) (uint64, b
 	return reached, lived, err
 }
 
-// limit is how long the server is to keep a watch.
+// limit is how long to ask the server to keep a watch.
 func (c Config) limit() time.Duration {
 	if c.Beating {
 		return beatingMin + rand.N(beatingMax-beatingMin)
@@ -179,7 +179,7 @@ func (c Config) list(ctx context.Context, limit int64) (*coordinationv1.LeaseLis
 func (c Config) watch(ctx context.Context, position uint64, sink Sink) (uint64, error) {
 	limit := c.limit()
 	seconds := int64(limit / time.Second)
-	// The deadline is ours: a dead connection does not end by itself. It also bounds the wait for the first answer.
+	// We set a deadline because a dead connection does not end by itself. It also bounds the wait for the first answer.
 	ctx, cancel := context.WithTimeout(ctx, limit+watchGrace)
 	defer cancel()
 	heard := func() {}

@@ -13,22 +13,21 @@ import (
 // defaultLease is kubelet's nodeLeaseDurationSeconds.
 const defaultLease = 40 * time.Second
 
-// beats is what a leader has seen of its pool's Leases in the coordinator. Times are the caller's monotonic clock's.
+// beats is what a leader has seen of its pool's Leases in the coordinator. Times are by the caller's monotonic clock.
 type beats struct {
-	began time.Time // when the first baseline came; zero: none has
+	began time.Time // when the first baseline came; zero: none has come
 	nodes map[edge.NodeName]sighting
 }
 
 // sighting is what was seen of one Lease.
 type sighting struct {
 	version string
-	changed time.Time // when it was last seen to have changed; zero: it is as it was found
+	changed time.Time // when it last changed; zero: not since it was found
 	lasts   time.Duration
-	traffic *edge.Traffic // nil: it does not say
+	traffic *edge.Traffic // nil: the Lease does not say
 }
 
-// observe takes in a list of all Leases: what has changed since the list before, or since a change was told, has done so
-// just now.
+// observe takes in a list of all Leases. A Lease that differs from what was last seen counts as changed now.
 func (b *beats) observe(leases []coordinationv1.Lease, now time.Time) {
 	if b.began.IsZero() {
 		b.began = now
@@ -45,7 +44,7 @@ func (b *beats) observe(leases []coordinationv1.Lease, now time.Time) {
 	b.nodes = nodes
 }
 
-// change takes in what has happened to one Lease.
+// change takes in one change of one Lease.
 func (b *beats) change(kind watch.EventType, lease *coordinationv1.Lease, now time.Time) {
 	name := edge.NodeName(lease.Name)
 	if kind == watch.Deleted {
@@ -55,7 +54,7 @@ func (b *beats) change(kind watch.EventType, lease *coordinationv1.Lease, now ti
 	b.nodes[name] = sighting{changed: now}.of(lease)
 }
 
-// of is the sighting with what the Lease says.
+// of returns the sighting with what the Lease says.
 func (s sighting) of(lease *coordinationv1.Lease) sighting {
 	s.version, s.lasts, s.traffic = lease.ResourceVersion, defaultLease, nil
 	if d := lease.Spec.LeaseDurationSeconds; d != nil && *d > 0 {
@@ -67,7 +66,7 @@ func (s sighting) of(lease *coordinationv1.Lease) sighting {
 	return s
 }
 
-// traffic is what nodes have said of their links.
+// traffic returns what these nodes said about their links.
 func (b *beats) traffic(nodes []edge.NodeName) map[edge.NodeName]edge.Traffic {
 	all := map[edge.NodeName]edge.Traffic{}
 	for _, n := range nodes {

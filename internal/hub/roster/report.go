@@ -23,9 +23,9 @@ import (
 )
 
 const (
-	// lookEvery is how often it is looked whether there is something to say: half of the shortest time between two heartbeats.
+	// lookEvery is how often the reporter looks for something to say: half of the shortest time between two heartbeats.
 	lookEvery = 5 * time.Second
-	// sayEvery is how often a report that has not changed is written again.
+	// sayEvery is how often the reporter repeats a report that has not changed.
 	sayEvery = time.Minute
 	// callTimeout bounds one request.
 	callTimeout = 5 * time.Second
@@ -48,13 +48,13 @@ type Reporter struct{ cfg Config }
 // New returns a Reporter.
 func New(cfg Config) *Reporter { return &Reporter{cfg} }
 
-// report is what the cloud was last told.
+// report is what the reporter last told the cloud.
 type report struct {
 	nodes []edge.NodeName
 	at    time.Time // zero: never
 }
 
-// Run reports for one term, until ctx ends; it returns nil then. It must not run twice at a time.
+// Run reports for one term, until ctx ends; then it returns nil. It must not run twice at a time.
 func (r *Reporter) Run(ctx context.Context, term edge.Term) error {
 	log := klog.FromContext(ctx)
 	book := followed{found: make(chan struct{})}
@@ -63,13 +63,13 @@ func (r *Reporter) Run(ctx context.Context, term edge.Term) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	watching.Go(func() {
-		// A watch that is dead is noticed before a Lease of Kubernetes' own length has run out.
+		// Beating, so that a dead watch is noticed before a Lease of Kubernetes' default length runs out.
 		follow := leasewatch.Config{Leases: r.cfg.Coordinator.Leases(corev1.NamespaceNodeLease), Beating: true}
 		_ = leasewatch.Follow(ctx, follow, &book) // it returns only the end of ctx
 	})
 	var last report
-	var next time.Time // it is told: not before
-	// At first not longer than until the next look, at last about sayEvery.
+	var next time.Time // after a failure: when to try again
+	// The first pause ends before the next look; the longest is about sayEvery.
 	pauses := run.Backoff{Min: lookEvery * 3 / 4, Max: sayEvery * 3 / 2}
 	ticker := time.NewTicker(lookEvery)
 	defer ticker.Stop()
@@ -131,7 +131,7 @@ func (f *followed) reached(now time.Time) ([]edge.NodeName, map[edge.NodeName]ed
 	return nodes, f.beats.traffic(nodes), ok
 }
 
-// tell writes the report. A Lease that is missing is made by PUT: RBAC cannot allow a POST of one name.
+// tell writes the report. It creates a missing Lease by PUT: RBAC cannot allow a POST for one name only.
 func (r *Reporter) tell(
 	ctx context.Context, nodes []edge.NodeName, traffic map[edge.NodeName]edge.Traffic, transitions int32,
 ) error {
@@ -155,7 +155,7 @@ func (r *Reporter) tell(
 	lease.Spec.RenewTime = ptr.To(metav1.NowMicro())
 	if _, err := leases.Update(ctx, lease, metav1.UpdateOptions{}); err != nil {
 		if apierrors.IsConflict(err) {
-			return errors.New("somebody else has just written it") // another leader: this one will know soon
+			return errors.New("somebody else has just written it") // another leader did; this hub will soon learn that it no longer leads
 		}
 		return fmt.Errorf("write Lease %s: %w", name, err)
 	}

@@ -72,22 +72,23 @@ func New(start uint64) *Server {
 	}
 }
 
-// Before sets a fault that runs before each request: it may block until the request's context ends, or fail it.
+// Before sets a fault that runs before each request: it may block until the request's context ends, or fail the
+// request.
 func (s *Server) Before(fault func(context.Context, Call) error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.before = fault
 }
 
-// After sets a fault that runs after each request took effect: an error of it is an answer that got lost.
+// After sets a fault that runs after each request took effect: its error stands for an answer that got lost.
 func (s *Server) After(fault func(context.Context, Call) error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.after = fault
 }
 
-// Witness sets what is told of each request at the very moment that it takes effect, before anybody can know of it. It
-// runs under the server's lock and must not call the server.
+// Witness sets a function that hears of each request at the moment it takes effect, before anybody else can know of it.
+// It runs under the server's lock and must not call the server.
 func (s *Server) Witness(witness func(Call)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -162,7 +163,8 @@ func (s *Server) Compact() {
 	s.history, s.oldest = nil, s.revision
 }
 
-// Restart empties the server, as a coordinator in memory is after its process died: revisions start anew at start.
+// Restart empties the server, as the death of its process empties a coordinator in memory: revisions start anew at
+// start.
 func (s *Server) Restart(start uint64) {
 	s.Break()
 	s.mu.Lock()
@@ -235,7 +237,7 @@ func (s *Server) Leases(namespace string) coordinationv1client.LeaseInterface {
 	return client{server: s, namespace: namespace}
 }
 
-// Client returns a client with a name, by which faults can tell its requests and Cut can cut it off.
+// Client returns a client with a name, by which faults tell its requests and Cut cuts it off.
 func (s *Server) Client(name string) coordinationv1client.LeasesGetter { return named{s, name} }
 
 type named struct {
@@ -279,7 +281,7 @@ func (s *Server) do(ctx context.Context, call Call, act func() error) error {
 	return err
 }
 
-// client is one namespace's view. Verbs that the hub never uses are left to the nil interface, and panic.
+// client is one namespace's view. Verbs that the hub never uses go to the nil interface, and panic.
 type client struct {
 	coordinationv1client.LeaseInterface
 	server    *Server

@@ -146,7 +146,7 @@ func (w *stream) run(ctx context.Context, limit time.Duration) {
 	}
 }
 
-// expire ends the watch once all that was queued is delivered, with a bookmark as the last word.
+// expire ends the watch once it has delivered what is queued, with a bookmark as the last event.
 func (w *stream) expire() {
 	w.server.mu.Lock()
 	defer w.server.mu.Unlock()
