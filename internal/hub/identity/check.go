@@ -25,14 +25,14 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// tolerance is how wrong a clock may be. Clocks 5 minutes apart are ordinary; Kubernetes' own signer dates certificates
-// back by as much, other signers do not, and there is the time that a request takes.
+// tolerance is how wrong a clock may be. Clocks 5 minutes apart are ordinary. Kubernetes' own signer dates certificates
+// back by as much, but other signers do not; the rest allows for the time that a request takes.
 const tolerance = 10 * time.Minute
 
-// maxChain bounds the certificates that a signer may return for one.
+// maxChain bounds the number of certificates that a signer may return for one request.
 const maxChain = 8
 
-// request is what a certificate is wanted for.
+// request says what certificate is wanted.
 type request struct {
 	node   edge.NodeName
 	signer string
@@ -55,7 +55,7 @@ func (r request) encode(key *ecdsa.PrivateKey) ([]byte, error) {
 	return encoded, nil
 }
 
-// name is that of the CertificateSigningRequest for key: the same again after a restart, and another for another request.
+// name returns the name of the CertificateSigningRequest for key: the same after a restart, and another for another request.
 func (r request) name(kind string, key *ecdsa.PrivateKey) (string, error) {
 	public, err := x509.MarshalPKIXPublicKey(key.Public())
 	if err != nil {
@@ -87,7 +87,8 @@ func (r request) matches(leaf *x509.Certificate) error {
 	return nil
 }
 
-// accept returns the content of a file for what a signer has returned for key, or why that is of no use.
+// accept checks what a signer returned for key, and returns it with the key as the content of a file, or says why it is
+// useless.
 func (r request) accept(issued []byte, key *ecdsa.PrivateKey, now time.Time) ([]byte, *tls.Certificate, error) {
 	certs, err := cert.ParseCertsPEM(issued)
 	if err != nil {
@@ -105,10 +106,10 @@ func (r request) accept(issued []byte, key *ecdsa.PrivateKey, now time.Time) ([]
 	}
 	switch {
 	case !now.Before(leaf.NotAfter):
-		return nil, nil, fmt.Errorf("the signer returned a certificate that ended at %s, and this node's clock says %s",
+		return nil, nil, fmt.Errorf("the signer returned a certificate that ended at %s, but this node's clock says %s",
 			date(leaf.NotAfter), date(now))
 	case leaf.NotBefore.After(now.Add(tolerance)):
-		return nil, nil, fmt.Errorf("the signer returned a certificate that begins at %s, and this node's clock says %s: set it",
+		return nil, nil, fmt.Errorf("the signer returned a certificate that begins at %s, but this node's clock says %s: set the clock",
 			date(leaf.NotBefore), date(now))
 	}
 	content, err := encodeKey(key)
@@ -131,8 +132,8 @@ func encodeCerts(certs ...*x509.Certificate) (encoded []byte) {
 	return encoded
 }
 
-// renewAt is when a certificate is to be renewed: at 2/3 to 9/10 of its life, so that nodes that joined together do not
-// ask together. The point is drawn from the certificate itself, and so stays the same over restarts.
+// renewAt is when to renew a certificate: at 2/3 to 9/10 of its life, so that nodes that joined together do not ask
+// together. The point is derived from the certificate itself, and so survives restarts.
 func renewAt(leaf *x509.Certificate) time.Time {
 	const first, last = 2.0 / 3, 9.0 / 10
 	sum := sha256.Sum256(leaf.Raw)
@@ -141,8 +142,8 @@ func renewAt(leaf *x509.Certificate) time.Time {
 	return leaf.NotBefore.Add(time.Duration(life * (first + (last-first)*chance)))
 }
 
-// lacking says what a pair of certificate and key is short of for a request at a time: nothing, or why there is to be
-// another. It may still be used.
+// lacking says why a request needs another pair of certificate and key at a time; "" means that it does not. Meanwhile
+// the pair may still be used.
 func (r request) lacking(pair *tls.Certificate, now time.Time) string {
 	switch {
 	case pair == nil:
@@ -186,7 +187,7 @@ func decodeKey(encoded []byte) (*ecdsa.PrivateKey, error) {
 	return key, nil
 }
 
-// sameKey says whether a pair, which may be nil, has this key.
+// sameKey reports whether a pair, which may be nil, has this key.
 func sameKey(pair *tls.Certificate, key *ecdsa.PrivateKey) bool {
 	if pair == nil {
 		return false

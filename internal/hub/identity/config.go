@@ -15,35 +15,36 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// Config says who a node is and what it can prove it with.
+// Config says who a node is and how it can prove that.
 type Config struct {
 	// Node is the name that certificates are for. Required.
 	Node edge.NodeName
 
-	// Dir is where the files are kept, as /var/lib/yurthub/pki. It is made 0700; one that others may write to is refused.
-	// Required.
+	// Dir is where the files are kept, for example /var/lib/yurthub/pki. The Manager makes it 0700, and refuses one
+	// that others may write to. Required.
 	Dir string
 
 	// Servers are the cloud's API servers, all equal, tried in this order. Required.
 	Servers []*url.URL
 
-	// CAFile verifies them. Empty: the authority is that of BootstrapFile or of KubeletKubeconfig if these are kubeconfigs,
-	// or else discovered with the bootstrap token, and kept in Dir.
+	// CAFile verifies them. Empty: the Manager takes the authority from BootstrapFile or KubeletKubeconfig if that is a
+	// kubeconfig, otherwise discovers it with the bootstrap token, and keeps it in Dir.
 	CAFile string
 
 	// BootstrapFile holds a bootstrap token, abcdef.0123456789abcdef, or is a kubeconfig with a token or a client
-	// certificate. It is read again whenever it is needed, and need not exist. Empty: there is none.
+	// certificate. The Manager reads it whenever it needs one; the file need not exist. Empty: there is none.
 	BootstrapFile string
 
-	// CACertHashes pin the authority that is discovered, as kubeadm's --discovery-token-ca-cert-hash does: sha256:HEX of the
-	// public key. Of several authorities only those that are pinned are trusted.
+	// CACertHashes pin the discovered authority, as kubeadm's --discovery-token-ca-cert-hash does: sha256:HEX of the public
+	// key. Of several authorities only the pinned ones are trusted.
 	CACertHashes []string
 
-	// UnsafeSkipCAVerification allows discovery without CACertHashes: whoever knows the token can then pass for the cloud.
+	// UnsafeSkipCAVerification allows discovery without CACertHashes. Whoever knows the token can then pass for the
+	// cloud.
 	UnsafeSkipCAVerification bool
 
-	// KubeletKubeconfig is a kubelet's kubeconfig, or a PEM file with its certificate and key, whose certificate may be used
-	// to ask for the hub's own. Empty: there is none.
+	// KubeletKubeconfig is a kubelet's kubeconfig, or a PEM file with its certificate and key, whose certificate the Manager
+	// may use to ask for the hub's own. Empty: there is none.
 	KubeletKubeconfig string
 
 	// KubeletAsIs uses the kubelet's certificate instead of one of the hub's own: a copy in Dir follows it, and the kubelet
@@ -63,7 +64,7 @@ func (c *Config) validate() (map[[sha256.Size]byte]bool, error) {
 		return nil, fmt.Errorf("directory of certificates %q: want an absolute path", c.Dir)
 	}
 	if c.KubeletAsIs && c.KubeletKubeconfig == "" {
-		return nil, errors.New("the kubelet's certificate is to be used as it is, but no kubeconfig of it is given")
+		return nil, errors.New("the hub is to use the kubelet's certificate, but no kubeconfig of the kubelet is given")
 	}
 	pins := map[[sha256.Size]byte]bool{}
 	for _, text := range c.CACertHashes {

@@ -16,7 +16,7 @@ import (
 	"k8s.io/cluster-bootstrap/token/util"
 )
 
-// credential is something to ask for a certificate with.
+// credential is what a node shows when it asks for a certificate.
 type credential struct {
 	what  string // for errors
 	pair  *tls.Certificate
@@ -29,10 +29,10 @@ type source struct {
 	authority []byte // PEM; may be empty
 }
 
-// bootstrapToken says whether the credential is a token in two halves, by which an authority can be discovered.
+// bootstrapToken reports whether the credential is a token in two halves, with which an authority can be discovered.
 func (c credential) bootstrapToken() bool { return util.IsValidBootstrapToken(c.token) }
 
-// scrub takes the token out of a text, should a server have sent it back.
+// scrub takes the token out of a text, in case a server sent it back.
 func (c credential) scrub(text string) string {
 	if c.token == "" {
 		return text
@@ -70,7 +70,7 @@ func (m *Manager) bootstrap() (*source, error) {
 	return s, nil
 }
 
-// bootstrapDigest changes when there is something new in BootstrapFile.
+// bootstrapDigest changes when the content of BootstrapFile does.
 func (m *Manager) bootstrapDigest() [sha256.Size]byte {
 	if m.cfg.BootstrapFile == "" {
 		return [sha256.Size]byte{}
@@ -145,7 +145,8 @@ func kubeconfig(path string, content []byte) *source {
 	return s
 }
 
-// inline is what a kubeconfig holds itself, or the file that it names, relative to its own place.
+// inline returns what a kubeconfig holds itself, or else the content of the file that it names, relative to its own
+// place.
 func inline(kubeconfig string, data []byte, path string) ([]byte, error) {
 	if len(data) > 0 || path == "" {
 		return data, nil

@@ -20,7 +20,7 @@ import (
 
 const fileCA = "ca.crt"
 
-// authority returns the cloud's authority: the known one, or one that is discovered and then kept. The caller has the lock.
+// authority returns the cloud's authority: the known one, or one that it discovers and keeps. The caller holds the lock.
 func (m *Manager) authority(ctx context.Context) (*x509.CertPool, error) {
 	roots, err := m.knownAuthority()
 	if err == nil || !errors.Is(err, errUnknown) {
@@ -43,7 +43,7 @@ func (m *Manager) authority(ctx context.Context) (*x509.CertPool, error) {
 // errUnknown says that there is no authority yet.
 var errUnknown = errors.New("the cloud's authority is not known")
 
-// knownAuthority returns the authority as given or as kept.
+// knownAuthority returns the authority that is given or kept, or errUnknown.
 func (m *Manager) knownAuthority() (*x509.CertPool, error) {
 	if path := m.cfg.CAFile; path != "" {
 		content, err := readFile(path)
@@ -63,7 +63,7 @@ func (m *Manager) knownAuthority() (*x509.CertPool, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the cloud's authority: %w", err)
 	}
-	// One that is no longer pinned is none: the cloud has another authority now, and the operator has said so.
+	// An authority that is no longer pinned does not count: the operator has said that the cloud has another now.
 	roots, _, err := m.pinned(kept)
 	if err != nil {
 		return nil, errUnknown
@@ -71,7 +71,7 @@ func (m *Manager) knownAuthority() (*x509.CertPool, error) {
 	return roots, nil
 }
 
-// findAuthority looks where there may be one: in the kubeconfigs, or at the cloud.
+// findAuthority looks for one in the kubeconfigs, then asks the cloud.
 func (m *Manager) findAuthority(ctx context.Context) ([]byte, error) {
 	bootstrap, err := m.bootstrap()
 	if err == nil && len(bootstrap.authority) > 0 {
@@ -93,7 +93,7 @@ func (m *Manager) findAuthority(ctx context.Context) ([]byte, error) {
 		return nil, fmt.Errorf("%w: %s names none; give a CA file", errUnknown, bootstrap.what)
 	}
 	if len(m.pins) == 0 && !m.cfg.UnsafeSkipCAVerification {
-		return nil, fmt.Errorf("%w, and no CA hash is given to know it by: give one, as kubeadm token create "+
+		return nil, fmt.Errorf("%w, and no CA hash is given to recognize it: give one, as kubeadm token create "+
 			"--print-join-command prints it, or a CA file", errUnknown)
 	}
 	var found []byte
@@ -104,8 +104,8 @@ func (m *Manager) findAuthority(ctx context.Context) ([]byte, error) {
 	return found, err
 }
 
-// discover reads the authority from the cloud's public ConfigMap: first from whoever answers, and then, if the token has
-// signed it and a hash pins it, again from a server that this authority has signed for. The token itself is not sent.
+// discover reads the authority from the cloud's public ConfigMap: first from whoever answers, then, if the token signed it and
+// a hash pins it, again from a server whose certificate this authority signed. It never sends the token itself.
 func (m *Manager) discover(ctx context.Context, server *url.URL, token string) ([]byte, error) {
 	id, secret, _ := strings.Cut(token, ".")
 	unverified, err := m.clusterInfo(ctx, server, nil)
@@ -123,7 +123,7 @@ func (m *Manager) discover(ctx context.Context, server *url.URL, token string) (
 			"another", server.Host, id)
 	}
 	if !jws.DetachedTokenIsValid(signature, said, id, secret) {
-		return nil, fmt.Errorf("what %s says of itself is not signed with the bootstrap token %s: the token is wrong, or that "+
+		return nil, fmt.Errorf("what %s says about itself is not signed with the bootstrap token %s: the token is wrong, or that "+
 			"is not the cloud", server.Host, id)
 	}
 	config, err := clientcmd.Load([]byte(said))
@@ -143,7 +143,7 @@ func (m *Manager) discover(ctx context.Context, server *url.URL, token string) (
 		return nil, err
 	}
 	if verified.Data[api.KubeConfigKey] != said {
-		return nil, fmt.Errorf("%s says another thing of itself once it is verified: someone is between", server.Host)
+		return nil, fmt.Errorf("%s says something else about itself once it is verified: someone is in between", server.Host)
 	}
 	return found, nil
 }
@@ -161,7 +161,7 @@ func (m *Manager) clusterInfo(ctx context.Context, server *url.URL, roots *x509.
 	return found, nil
 }
 
-// pinned returns those of the authorities that a hash pins; all, if there are no hashes.
+// pinned returns the authorities that a hash pins, or all if there are no hashes.
 func (m *Manager) pinned(content []byte) (*x509.CertPool, []byte, error) {
 	certs, err := cert.ParseCertsPEM(content)
 	if err != nil {

@@ -10,16 +10,16 @@ import (
 	"syscall"
 )
 
-// maxFile bounds what is read of any file, in bytes: a chain of certificates with a key has 10 KB.
+// maxFile bounds what is read of any file, in bytes. A chain of certificates with a key has 10 KB.
 const maxFile = 1 << 20
 
-// errLocked says that another process asks for certificates in the same directory right now.
+// errLocked says that another process is asking for certificates in the same directory.
 var errLocked = errors.New("another process is asking for a certificate in the same directory")
 
-// disk is the directory. A file is changed only under the lock of the certificate that it is for.
+// disk is the directory. Whoever changes a certificate's file holds that certificate's lock.
 type disk struct {
 	dir string
-	// before, if set, is called ahead of each step of write and can make it fail: tests break the disk or the process here.
+	// before, if set, is called before each step of write and can make it fail: here tests break the disk or the process.
 	before func(step string) error
 }
 
@@ -35,7 +35,7 @@ func (d *disk) lock(name string) (unlock func(), err error) {
 		return nil, fmt.Errorf("directory of certificates: %w", err)
 	}
 	if info.Mode().Perm()&0o022 != 0 {
-		return nil, fmt.Errorf("directory of certificates %s is %s, so that others may replace the node's key: chmod 0700 it",
+		return nil, fmt.Errorf("others may write to the directory of certificates %s (%s), and so replace the node's key: chmod 0700 it",
 			d.dir, info.Mode())
 	}
 	f, err := os.OpenFile(d.path(name), os.O_CREATE|os.O_RDWR, 0o600)
@@ -52,8 +52,8 @@ func (d *disk) lock(name string) (unlock func(), err error) {
 	return func() { f.Close() }, nil
 }
 
-// write replaces a file in one step that survives a power cut. The caller has the lock; so the temporary file has a fixed
-// name, and one that a crash left is taken away here.
+// write replaces a file in one step that survives a power cut. The caller holds the lock, so the temporary file can have a
+// fixed name; write removes one that a crash left behind.
 func (d *disk) write(name string, content []byte) (err error) {
 	path := d.path(name)
 	temporary := path + ".new"
@@ -88,13 +88,13 @@ func (d *disk) write(name string, content []byte) (err error) {
 		}
 	}
 	if err != nil {
-		_ = os.Remove(temporary) // what it could not be removed for is what it could not be written for
+		_ = os.Remove(temporary) // it would fail for the reason that the write failed
 		return err
 	}
 	return d.sync()
 }
 
-// remove takes a file away. One that is not there is fine.
+// remove deletes a file. It is not an error if the file does not exist.
 func (d *disk) remove(name string) error {
 	if err := os.Remove(d.path(name)); err != nil {
 		if errors.Is(err, fs.ErrNotExist) {

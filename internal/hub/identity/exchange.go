@@ -25,29 +25,29 @@ import (
 )
 
 const (
-	// attemptFor bounds one attempt to get a certificate, approvalFor how long it waits for a request that it has just made:
-	// kube-controller-manager approves and signs in less than a second what it approves by itself. What takes longer takes a
-	// person, and is looked at once in each later attempt.
+	// attemptFor bounds one attempt to get a certificate, approvalFor how long it waits for a request that it has just made.
+	// What kube-controller-manager approves by itself, it approves and signs in less than a second. Anything longer waits for
+	// a person, so each later attempt looks at the request once.
 	attemptFor  = 2 * time.Minute
 	approvalFor = 30 * time.Second
 
-	// lookFirst is the pause before a request is looked at for the first time; each later one is twice the former.
+	// lookFirst is the pause before the first look at a request; each later pause is twice the one before.
 	lookFirst = 250 * time.Millisecond
 )
 
-// errWaiting says that a request waits for approval; errDenied that it never will have it; errUseless that what was issued
-// is not a certificate for this node.
+// errWaiting says that a request waits for approval; errDenied that it was denied or has failed; errUseless that what was
+// issued is no certificate for this node.
 var (
 	errWaiting = errors.New("the request waits for approval")
 	errDenied  = errors.New("the request was denied")
-	errUseless = errors.New("what was issued is of no use")
+	errUseless = errors.New("what was issued is useless")
 )
 
-// attempt is one bounded try to get what a rotation lacks, with everything that the node can prove itself with.
+// attempt makes one bounded try to get what a rotation lacks, with every credential that the node has.
 func (m *Manager) attempt(ctx context.Context, k *rotation) error {
 	ctx, cancel := context.WithTimeout(ctx, attemptFor)
 	defer cancel()
-	// client-go logs bodies if it is told to be loud; what a server sends back may have the token in it.
+	// client-go logs bodies at high verbosity, and what a server sends back may have the token in it.
 	ctx = klog.NewContext(ctx, logr.Discard())
 	unlock, err := m.disk.lock(k.kind + ".lock")
 	if err != nil {
@@ -99,7 +99,7 @@ func (m *Manager) attempt(ctx context.Context, k *rotation) error {
 		}
 		return &classified{errRefused, strings.Join(refusals, "; ")}
 	case errors.Is(err, errDenied), errors.Is(err, errUseless):
-		// The next request is to be another one.
+		// The next request must be a new one.
 		if err := m.disk.remove(k.fileKey()); err != nil {
 			return fmt.Errorf("forget a request: %w", err)
 		}
@@ -120,7 +120,7 @@ func (m *Manager) each(do func(*url.URL) error) error {
 	return &classified{errUnreachable, strings.Join(reasons, "; ")}
 }
 
-// credentials are what there is to ask with, the best first, and an error that says what is missing.
+// credentials returns what the node can ask with, the best first, and an error that says what is missing.
 func (m *Manager) credentials(k *rotation) (found []credential, without error) {
 	if pair := m.client.pair.Load(); pair != nil {
 		found = append(found, credential{what: "the node's present certificate", pair: pair})
@@ -150,12 +150,12 @@ func (m *Manager) credentials(k *rotation) (found []credential, without error) {
 	return found, without
 }
 
-// requestKey returns the key of the request under way, or begins another with a new key. It is written first: where it
-// cannot be, the certificate could not be either, and the cloud need not be asked.
+// requestKey returns the key of the request under way, or begins another request with a new key. It writes the key
+// first: if it cannot, it could not write the certificate either, and need not ask the cloud.
 func (m *Manager) requestKey(k *rotation, present *tls.Certificate) (key *ecdsa.PrivateKey, fresh bool, err error) {
 	encoded, err := readFile(m.disk.path(k.fileKey()))
 	if err == nil {
-		// One that the present certificate has is left from a crash, after the certificate was written.
+		// If the present certificate has this key, a crash left it behind after the certificate was written.
 		if key, err := decodeKey(encoded); err == nil && !sameKey(present, key) {
 			return key, false, nil
 		}
@@ -268,7 +268,7 @@ func (m *Manager) ask(ctx context.Context, s *session, k *rotation, t try) ([]by
 	}
 }
 
-// outcome is what has become of a request.
+// outcome returns the certificate that was issued for a request, or why there is none.
 func outcome(r *certificatesv1.CertificateSigningRequest) ([]byte, error) {
 	approved := false
 	for _, c := range r.Status.Conditions {
@@ -294,8 +294,8 @@ func outcome(r *certificatesv1.CertificateSigningRequest) ([]byte, error) {
 		"kubectl certificate approve %s", r.Name, r.Name)}
 }
 
-// prove gets through to the cloud with a new certificate before it replaces one that may be good: under the node's name, or
-// it is of no use. A server whose clock is behind the signer's says no for a while.
+// prove tries a new certificate at the cloud before it replaces one that may be good. The cloud must know the node by its name
+// with it. A server whose clock is behind the signer's refuses it for a while.
 func (m *Manager) prove(ctx context.Context, t try, pair *tls.Certificate) error {
 	as := credential{what: "the new certificate", pair: pair}
 	s, err := m.open(t.server, t.roots, as)
@@ -313,7 +313,7 @@ func (m *Manager) prove(ctx context.Context, t try, pair *tls.Certificate) error
 			return &classified{errUseless, fmt.Sprintf("with the new certificate this node is %.100q to the cloud, not %q",
 				who.Status.UserInfo.Username, user)}
 		case apierrors.IsNotFound(err), apierrors.IsForbidden(err) && strings.Contains(err.Error(), strconv.Quote(user)):
-			return nil // it cannot say, but did not say no
+			return nil // the cloud cannot tell, but it did not refuse
 		case apierrors.IsForbidden(err):
 			return &classified{errUseless, "with the new certificate this node is nobody to the cloud: is the signer's " +
 				"authority the one that the API servers know clients by?"}

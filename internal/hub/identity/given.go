@@ -20,5 +20,5 @@ func (Given) Serving(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	return nil, errors.New("no certificate to serve with: the hub gets none by itself")
 }
 
-// Report returns nil: there is nothing to say of them.
+// Report returns nil: nobody watches these files here.
 func (Given) Report() *Status { return nil }

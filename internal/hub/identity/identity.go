@@ -23,21 +23,22 @@ import (
 )
 
 const (
-	// poll is how often the files are looked at: for what another process or a person has put there, and whether the time has
-	// come, since a clock may be set and a machine may sleep.
+	// poll is how often the Manager looks at the files and the time: another process or a person may have changed a file, a
+	// clock may be set, and a machine may sleep.
 	poll = 30 * time.Second
 
-	// pauseMin is the first pause after a failure; each later one is twice the former, and a random part shorter.
+	// pauseMin is the first pause after a failure; see run.Backoff.
 	pauseMin = 2 * time.Second
-	// pauseUnreachable is the longest when no server answers: trying costs next to nothing, and a node whose certificate has
-	// expired is without its cloud until it succeeds. pauseAnswered is the longest when one answers: a person has to act.
+	// pauseUnreachable is the longest pause when no server answers: a try costs next to nothing, and a node whose certificate
+	// has expired is without its cloud until it succeeds. pauseAnswered is the longest when one answers: then a person has to
+	// act.
 	pauseUnreachable = time.Minute
 	pauseAnswered    = 5 * time.Minute
-	// pauseDone is the shortest between two certificates, however short their lives.
+	// pauseDone is the shortest time between two certificates, however short their lives.
 	pauseDone = time.Minute
 
-	// ensureTries is how often Ensure tries, pausing for at most pauseEnsure. expiredFor is how long it tries to get something
-	// better than a certificate that has expired.
+	// ensureTries is how often Ensure tries, pausing for at most pauseEnsure. expiredFor is how long it tries to replace a
+	// certificate that has expired.
 	ensureTries = 10
 	pauseEnsure = 15 * time.Second
 	expiredFor  = 5 * time.Second
@@ -77,8 +78,8 @@ func New(cfg Config) (*Manager, error) {
 	return m, nil
 }
 
-// Files returns the paths of the cloud's authority, of the node's certificate and of its key; the last two are one file.
-// They are there once Ensure has returned nil.
+// Files returns the paths of the cloud's authority, of the node's certificate and of its key; the last two are one
+// file. The files exist once Ensure has returned nil.
 func (m *Manager) Files() (ca, cert, key string) {
 	ca = m.cfg.CAFile
 	if ca == "" {
@@ -88,12 +89,12 @@ func (m *Manager) Files() (ca, cert, key string) {
 	return ca, pair, pair
 }
 
-// Ensure returns nil once the files are there and the certificate is one for this node. One that is there already costs no
-// request. One that has expired is left as it is after 5 seconds without a better one: a node that starts while it is cut
-// off must start, and Run goes on trying. Where there is none, Ensure tries ten times, some minutes in all; its error says
-// what was missing.
+// Ensure returns nil once the files exist and the certificate is for this node. If a valid one exists already, it makes no
+// request. If it has expired, Ensure tries for 5 seconds to replace it and then returns nil: a node that starts while cut off
+// must start, and Run goes on trying. If there is none, Ensure tries ten times, some minutes in all; its error says what was
+// missing.
 //
-// Ensure is not to be called while Run runs.
+// Ensure must not be called while Run runs.
 func (m *Manager) Ensure(ctx context.Context) error {
 	logger := klog.FromContext(ctx)
 	pause := run.Backoff{Min: pauseMin, Max: pauseEnsure}
@@ -101,7 +102,7 @@ func (m *Manager) Ensure(ctx context.Context) error {
 		present, reason := m.load(m.client)
 		m.client.adopt(present)
 		if reason != nil && !errors.Is(reason, fs.ErrNotExist) {
-			logger.Error(reason, "The certificate on disk is of no use, and is replaced")
+			logger.Error(reason, "The certificate on disk is useless; getting another")
 		}
 		_, unknown := m.knownAuthority()
 		switch usable := present != nil && unknown == nil; {
@@ -129,7 +130,7 @@ func (m *Manager) Ensure(ctx context.Context) error {
 	}
 }
 
-// Run keeps and renews the certificates until ctx ends. It returns nil; what goes wrong is in Status, and tried again.
+// Run keeps and renews the certificates until ctx ends. It tries again what fails, shows it in Status, and returns nil.
 func (m *Manager) Run(ctx context.Context) error {
 	var keeping sync.WaitGroup
 	keeping.Go(func() { m.keep(ctx, m.client) })
@@ -151,30 +152,30 @@ func (m *Manager) Serving(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	return nil, errors.New("no certificate to serve with yet")
 }
 
-// Status is what there is to say of a node's certificates.
+// Status is the state of a node's certificates.
 type Status struct {
 	Client  State `json:"client"`
 	Serving State `json:"serving"`
 }
 
-// State is what there is to say of one certificate.
+// State is the state of one certificate.
 type State struct {
-	// NotBefore and NotAfter are the present certificate's; zero: there is none.
+	// NotBefore and NotAfter are the present certificate's; zero means that there is none.
 	NotBefore time.Time `json:"notBefore,omitzero"`
 	NotAfter  time.Time `json:"notAfter,omitzero"`
-	// RenewAt is when it is to be renewed.
+	// RenewAt is when the Manager will renew it.
 	RenewAt time.Time `json:"renewAt,omitzero"`
-	// Problem says in plain words what is wrong and what is to be done, Since from when on anything has been.
+	// Problem says in plain words what is wrong and what to do about it; Since is when the trouble began.
 	Problem string    `json:"problem,omitempty"`
 	Since   time.Time `json:"since,omitzero"`
 	// Waiting is the name of the CertificateSigningRequest that is under way.
 	Waiting string `json:"waiting,omitempty"`
 }
 
-// Report returns the present state, as Given's does that there is none.
+// Report returns the present state; Given's returns nil.
 func (m *Manager) Report() *Status { return &Status{m.client.state(), m.serving.state()} }
 
-// measure has metrics say when the certificates end, for alerts.
+// measure registers metrics that say when the certificates end, for alerts.
 func (m *Manager) measure() {
 	for _, k := range []*rotation{m.client, m.serving} {
 		promauto.With(m.cfg.Metrics).NewGaugeFunc(prometheus.GaugeOpts{
@@ -208,7 +209,7 @@ func (m *Manager) keep(ctx context.Context, k *rotation) {
 			}
 		default:
 			if digest := m.bootstrapDigest(); digest != seen {
-				// A person has acted, and waits for what happens.
+				// A person has acted, and waits for the effect.
 				pause.Reset()
 				seen, next = digest, time.Time{}
 			}
@@ -240,7 +241,7 @@ func (m *Manager) keep(ctx context.Context, k *rotation) {
 	}
 }
 
-// lacking says why there is something to do, or nothing.
+// lacking says why a certificate needs to be replaced; "" means that it need not.
 func (m *Manager) lacking(k *rotation, present *tls.Certificate, now time.Time) string {
 	if k == m.serving && m.cfg.Serve == nil {
 		return "" // nobody needs it
@@ -255,7 +256,7 @@ func (m *Manager) lacking(k *rotation, present *tls.Certificate, now time.Time) 
 	return k.wanted.lacking(present, now)
 }
 
-// report makes Status say what came of an attempt, and logs what has changed.
+// report shows an attempt's outcome in Status, and logs it if it differs from the one before.
 func (m *Manager) report(ctx context.Context, k *rotation, err error) {
 	logger := klog.FromContext(ctx).WithValues("certificate", k.kind)
 	now := m.clock.Now()
@@ -287,7 +288,7 @@ func (m *Manager) report(ctx context.Context, k *rotation, err error) {
 	logger.Error(nil, "Cannot get a certificate, trying again", "problem", after.Problem)
 }
 
-// load reads a certificate and its key. It fails when they do not match or are not for this node.
+// load reads a certificate and its key. It fails if they do not match or are not for this node.
 func (m *Manager) load(k *rotation) (*tls.Certificate, error) {
 	path := m.disk.path(k.filePair())
 	content, err := readFile(path)
@@ -307,7 +308,7 @@ func (m *Manager) load(k *rotation) (*tls.Certificate, error) {
 	}
 	pair = &read
 	wanted := k.wanted
-	wanted.ips = nil // one for other addresses is better than none
+	wanted.ips = nil // a certificate for other addresses is better than none
 	if err := wanted.matches(pair.Leaf); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
@@ -317,7 +318,7 @@ func (m *Manager) load(k *rotation) (*tls.Certificate, error) {
 	return pair, nil
 }
 
-// followKubelet copies the kubelet's certificate, if it is a later one. The caller has the lock.
+// followKubelet copies the kubelet's certificate if it ends later than the present one. The caller holds the lock.
 func (m *Manager) followKubelet(present *tls.Certificate) error {
 	kubelet, err := m.kubelet()
 	if err != nil {
@@ -331,7 +332,7 @@ func (m *Manager) followKubelet(present *tls.Certificate) error {
 		}
 		key, err := encodeKey(kubelet.pair.PrivateKey)
 		if err != nil {
-			return fmt.Errorf("%s: its key is of a kind that is not supported", kubelet.what)
+			return fmt.Errorf("%s: its key is of an unsupported kind", kubelet.what)
 		}
 		if err := m.disk.write(m.client.filePair(), append(content, key...)); err != nil {
 			return err
@@ -339,12 +340,12 @@ func (m *Manager) followKubelet(present *tls.Certificate) error {
 		m.client.adopt(kubelet.pair)
 	}
 	if m.clock.Now().After(leaf.NotAfter) {
-		return fmt.Errorf("%s expired at %s: the kubelet has to get another", kubelet.what, date(leaf.NotAfter))
+		return fmt.Errorf("%s expired at %s: the kubelet must get another", kubelet.what, date(leaf.NotAfter))
 	}
 	return nil
 }
 
-// rotation is that of one certificate.
+// rotation is what the Manager knows about one certificate.
 type rotation struct {
 	kind   string
 	wanted request
@@ -352,7 +353,7 @@ type rotation struct {
 
 	mu   sync.Mutex
 	said State
-	// loaded is the digest of the file that last was read from: what has not changed is not parsed again.
+	// loaded is the digest of the file from which last was read: an unchanged file is not parsed again.
 	loaded [sha256.Size]byte
 	last   *tls.Certificate
 }
@@ -360,15 +361,15 @@ type rotation struct {
 func (k *rotation) filePair() string { return k.kind + ".pem" }
 func (k *rotation) fileKey() string  { return k.kind + ".request.key" }
 
-// adopt uses a pair from now on. Nil keeps the former one in memory: a file that cannot be read for a while is no reason to
-// forget who one is.
+// adopt makes a pair the one in use. Nil keeps the former one: a file that cannot be read for a while is no reason for a node
+// to forget who it is.
 func (k *rotation) adopt(pair *tls.Certificate) {
 	if pair != nil {
 		k.pair.Store(pair)
 	}
 }
 
-// waits makes Status name the request that waits.
+// waits shows in Status which request waits.
 func (k *rotation) waits(name string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

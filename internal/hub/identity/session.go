@@ -17,13 +17,14 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// dialFor and answerFor bound one connection and one request: two round trips over a bad link have room in them.
+// dialFor and answerFor bound one connection and one request. They leave room for two round trips over a bad link.
 const (
 	dialFor   = 5 * time.Second
 	answerFor = 15 * time.Second
 )
 
-// errUnreachable says that no server was reached; errRefused that one does not know the credential, or does not allow it.
+// errUnreachable says that no server was reached; errRefused that a server does not know the credential, or does not allow it
+// to ask.
 var (
 	errUnreachable = errors.New("the cloud cannot be reached")
 	errRefused     = errors.New("the cloud does not accept it")
@@ -38,18 +39,19 @@ type session struct {
 
 func (s *session) close() { s.transport.CloseIdleConnections() }
 
-// open makes a session, without connecting yet. Without roots the server is not verified, and then there must be no
-// credential.
+// open makes a session, without connecting yet. Without roots it does not verify the server, and then refuses to carry
+// a credential.
 func (m *Manager) open(server *url.URL, roots *x509.CertPool, as credential) (*session, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots, Time: m.clock.Now}
 	if roots == nil {
 		if as.token != "" || as.pair != nil {
-			return nil, errors.New("a credential is not for a server that is not verified")
+			return nil, errors.New("a credential must not go to an unverified server")
 		}
-		config.InsecureSkipVerify = true // what is read is signed with the token, and pinned: see discover
+		config.InsecureSkipVerify = true // the token signs what is read here, and a hash pins it: see discover
 	}
 	if as.pair != nil {
-		// Whatever authorities the server names: so that it says no to this certificate, and not to nobody.
+		// Offered whatever authorities the server names, so that it refuses this certificate rather than a client
+		// without one.
 		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return as.pair, nil }
 	}
 	transport := &http.Transport{
@@ -67,7 +69,7 @@ func (m *Manager) open(server *url.URL, roots *x509.CertPool, as credential) (*s
 		Host:           server.String(),
 		UserAgent:      "yurthub",
 		ContentConfig:  rest.ContentConfig{ContentType: runtime.ContentTypeJSON, AcceptContentTypes: runtime.ContentTypeJSON},
-		QPS:            -1,                // what asks pauses by itself
+		QPS:            -1,                // the Manager pauses by itself
 		WarningHandler: rest.NoWarnings{}, // which would log what a server says
 	}, client)
 	if err != nil {
@@ -76,7 +78,7 @@ func (m *Manager) open(server *url.URL, roots *x509.CertPool, as credential) (*s
 	return &session{Clientset: set, transport: transport, as: as}, nil
 }
 
-// bearer adds a token. It is not for rest.Config, which keeps what it is given.
+// bearer adds a token. rest.Config could, but would keep the token.
 type bearer struct {
 	next  http.RoundTripper
 	token string
@@ -90,7 +92,7 @@ func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
 	return b.next.RoundTrip(r)
 }
 
-// failed turns the error of a request into one of ours: which class it is in, one line, and no secret.
+// failed turns the error of a request into one of ours: with its class, on one line, and without secrets.
 func (s *session) failed(ctx context.Context, doing string, err error) error {
 	text := s.as.scrub(err.Error())
 	const most = 512
@@ -116,7 +118,7 @@ func (s *session) failed(ctx context.Context, doing string, err error) error {
 	return &classified{errUnreachable, fmt.Sprintf("%s: %s", doing, text)}
 }
 
-// classified is a text with the class that decides what is done about it.
+// classified is an error's text, with the class that decides what to do about it.
 type classified struct {
 	class error
 	text  string
