@@ -253,7 +253,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 				return nil //nolint:nilerr // asked to stop
 			}
 			k.fail()
-			klog.FromContext(ctx).Info("Cannot tell whether the cloud's history is the one that is known; trying again", "err", err)
+			klog.FromContext(ctx).Info("Cannot tell whether the cloud's history is the known one; trying again", "err", err)
 			again = time.After(pause.Next())
 		}
 		asked := k.asked

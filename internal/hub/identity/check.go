@@ -109,8 +109,8 @@ func (r request) accept(issued []byte, key *ecdsa.PrivateKey, now time.Time) ([]
 		return nil, nil, fmt.Errorf("the signer returned a certificate that ended at %s, but this node's clock says %s",
 			date(leaf.NotAfter), date(now))
 	case leaf.NotBefore.After(now.Add(tolerance)):
-		return nil, nil, fmt.Errorf("the signer returned a certificate that begins at %s, but this node's clock says %s: set the clock",
-			date(leaf.NotBefore), date(now))
+		return nil, nil, fmt.Errorf("the signer returned a certificate that begins at %s, but this node's clock says %s: "+
+			"set the clock", date(leaf.NotBefore), date(now))
 	}
 	content, err := encodeKey(key)
 	if err != nil {

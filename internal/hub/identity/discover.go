@@ -123,8 +123,8 @@ func (m *Manager) discover(ctx context.Context, server *url.URL, token string) (
 			"another", server.Host, id)
 	}
 	if !jws.DetachedTokenIsValid(signature, said, id, secret) {
-		return nil, fmt.Errorf("what %s says about itself is not signed with the bootstrap token %s: the token is wrong, or that "+
-			"is not the cloud", server.Host, id)
+		return nil, fmt.Errorf("what %s says about itself is not signed with the bootstrap token %s: the token is wrong, or "+
+			"that is not the cloud", server.Host, id)
 	}
 	config, err := clientcmd.Load([]byte(said))
 	if err != nil {

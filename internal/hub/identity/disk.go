@@ -35,8 +35,8 @@ func (d *disk) lock(name string) (unlock func(), err error) {
 		return nil, fmt.Errorf("directory of certificates: %w", err)
 	}
 	if info.Mode().Perm()&0o022 != 0 {
-		return nil, fmt.Errorf("others may write to the directory of certificates %s (%s), and so replace the node's key: chmod 0700 it",
-			d.dir, info.Mode())
+		return nil, fmt.Errorf("others may write to the directory of certificates %s (%s), and so replace the node's key: "+
+			"chmod 0700 it", d.dir, info.Mode())
 	}
 	f, err := os.OpenFile(d.path(name), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {

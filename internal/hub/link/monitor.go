@@ -290,8 +290,8 @@ func (m *Monitor) log(log klog.Logger, from, to State) {
 		log.Info("Link is up", "before", from.String(), "since", since)
 		return
 	case Failing:
-		log.Info("The server answers core reads and Leases with 502, 503 or 504; the node goes on with what it has, and keeps asking",
-			"before", from.String(), "since", since)
+		log.Info("The server answers core reads and Leases with 502, 503 or 504; "+
+			"the node goes on with what it has, and keeps asking", "before", from.String(), "since", since)
 		return
 	}
 	log.Info("Link is down; requests are refused until it answers probes again", "before", from.String(),

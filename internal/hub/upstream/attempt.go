@@ -9,8 +9,8 @@ import (
 	"yurtcoordinator/internal/hub/link"
 )
 
-// attempt is one try of a request at one server. Transports close a request's body when they fail; an attempt keeps
-// that from the caller's body until it is known that no other attempt needs it.
+// attempt is one try of a request at one server. A transport that fails closes the request's body; an attempt shields
+// the caller's body from that until it is certain that no other attempt needs it.
 type attempt struct {
 	request *http.Request
 	input   *input // nil: the request has no body
@@ -31,8 +31,8 @@ func newAttempt(req *http.Request, s *server) *attempt {
 		b.request.Body = b.attempt.input
 		b.request.GetBody = nil
 		if again := req.GetBody; again != nil {
-			// A server that closes a connection says which requests on it it has not looked at (GOAWAY). The transport sends
-			// those again by itself.
+			// A server that closes a connection says which of its requests it has not looked at (GOAWAY). The transport
+			// sends those again by itself.
 			b.request.GetBody = func() (io.ReadCloser, error) { return b.attempt.input.again(again) }
 		}
 	}
@@ -114,7 +114,8 @@ func (i *input) again(body func() (io.ReadCloser, error)) (io.ReadCloser, error)
 	return &repeated{fresh, i}, nil
 }
 
-// repeated is a body that is sent again. It is nobody's else, but an attempt that was given up must not send anything.
+// repeated is a body that is sent again. No other attempt uses it, but an attempt that was given up must not send
+// anything.
 type repeated struct {
 	io.ReadCloser
 	of *input
@@ -137,12 +138,12 @@ func (i *input) settle(state inputState) {
 	pass := state == committed && i.closed
 	i.mu.Unlock()
 	if pass {
-		_ = i.body.Close() // the transport closed it some time ago and has gone on
+		_ = i.body.Close() // the transport closed it earlier and has gone on
 	}
 }
 
-// deliver returns the response's body as the caller is to see it: its errors name a link that went down, and end is
-// called once when it ends or is closed. An upgraded connection stays one.
+// deliver returns the response's body for the caller: its errors name a link that went down, and it calls end once,
+// when it ends or is closed. An upgraded connection stays upgraded.
 func (s *server) deliver(req *http.Request, response *http.Response, end func()) io.ReadCloser {
 	out := &output{body: response.Body, server: s, request: req, end: end}
 	if stream, ok := response.Body.(io.ReadWriteCloser); ok {
@@ -184,7 +185,7 @@ func (o *output) Close() error {
 	return o.body.Close()
 }
 
-// upgraded is the connection that an upgrade led to.
+// upgraded is the body of a response to an upgrade, which is a connection.
 type upgraded struct {
 	*output
 	stream io.ReadWriteCloser
@@ -192,7 +193,7 @@ type upgraded struct {
 
 func (u *upgraded) Write(p []byte) (int, error) { return u.stream.Write(p) }
 
-// CloseWrite ends the stream to the server and leaves the one from it open.
+// CloseWrite ends the stream to the server and leaves the stream from it open.
 func (u *upgraded) CloseWrite() error {
 	if half, ok := u.stream.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()

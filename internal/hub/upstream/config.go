@@ -13,28 +13,28 @@ import (
 	"yurtcoordinator/internal/hub/link"
 )
 
-// Config says where an API server is and how to be known to it.
+// Config says where an API server is and with what credentials to reach it.
 type Config struct {
-	// Name says what this is ("cloud", "coordinator") in logs, metrics and errors. Required.
+	// Name names the server ("cloud", "coordinator") in logs, metrics and errors. Required.
 	Name string
-	// Servers are the addresses of the API server, https only and without a path; all are equal, the first is
+	// Servers are the addresses of the API server, https only and without a path. All are equal; the first is
 	// preferred. Between 1 and 16.
 	Servers []*url.URL
-	// CAFile, CertFile and KeyFile are PEM files: who may sign the server's certificate, and the node's client
-	// certificate with its key (which may be one file). They are read again when they change. Required.
+	// CAFile, CertFile and KeyFile are PEM files: the authorities that may sign the server's certificate, and the
+	// node's client certificate with its key (which may be one file). Run reads them again when they change. Required.
 	CAFile, CertFile, KeyFile string
-	// CA, if not nil, is asked instead of CAFile for a PEM bundle; while it is empty, nothing is trusted.
+	// CA, if not nil, returns the PEM bundle to use instead of CAFile; while that is empty, nothing is trusted.
 	CA func() []byte
-	// Address, if not nil, says where a server is now, HOST:PORT, instead of what its address says: that is then only its name.
+	// Address, if not nil, returns where the server is now, HOST:PORT. The address in Servers is then only its name.
 	Address func() (string, error)
-	// CoreRead is the path of a cheap GET that an API server can answer only if it and its storage work: it is asked while a
-	// link is failing, to find out when that is over. Empty: links are never failing.
+	// CoreRead is the path of a cheap GET that an API server can answer only if it and its storage work. While a link is
+	// failing, the hub asks it to find out when that is over. Empty: links are never failing.
 	CoreRead string
 	// Link says how fast links are judged: link.Standard.
 	Link link.Timing
 	// DialContext opens TCP connections: a net.Dialer with keep-alive and a bound on unacknowledged data.
 	DialContext func(ctx context.Context, network, addr string) (net.Conn, error)
-	// Clock is what times are taken from: the system's.
+	// Clock is where times come from: the system's clock.
 	Clock clock.WithTicker
 	// Metrics, if not nil, is where metrics are registered, with the constant label upstream=Name.
 	Metrics prometheus.Registerer

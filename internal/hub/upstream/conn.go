@@ -5,12 +5,12 @@ import (
 	"sync"
 )
 
-// conn is a connection to a server that the server keeps account of, so that it can be reset when the link goes down.
+// conn is a connection that its server keeps track of, so that the server can reset it when the link goes down.
 type conn struct {
 	net.Conn
 	server *server
-	// multiplexed connections carry no upgraded streams. They are closed only when idle or dead, so that whatever the
-	// kernel still holds for them is not worth sending, and must not be sent late.
+	// multiplexed connections carry no upgraded streams. They are closed only when idle or dead: what the kernel still
+	// holds for them is not worth sending, and must not be sent late.
 	multiplexed bool
 	once        sync.Once
 	err         error
@@ -30,10 +30,10 @@ func (c *conn) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// Close closes the connection: a multiplexed one by a reset, any other in order.
+// Close closes the connection: a multiplexed one by a reset, any other in an orderly way.
 func (c *conn) Close() error { return c.close(c.multiplexed) }
 
-// reset closes the connection and has the kernel forget what it still holds for it.
+// reset closes the connection and makes the kernel drop what it still holds for it.
 func (c *conn) reset() error { return c.close(true) }
 
 func (c *conn) close(reset bool) error {

@@ -13,8 +13,8 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// pollCredentials is how often the files are read: kubelet renews its certificate with a third of its life left, so
-// that seconds do not matter, and three small files cost nothing.
+// pollCredentials is how often the files are read. kubelet renews its certificate with a third of its life left, so
+// seconds do not matter, and three small files cost nothing.
 const pollCredentials = 5 * time.Second
 
 // credentials are the contents of the three files.
@@ -24,7 +24,7 @@ type credentials struct {
 	client tls.Certificate
 }
 
-// loadCredentials reads the three files. What is half written does not parse or does not match, and is an error.
+// loadCredentials reads the three files. A half-written file does not parse or does not match, which is an error.
 func (c Config) loadCredentials() (*credentials, error) {
 	var contents [3][]byte
 	sum := sha256.New()
@@ -56,14 +56,14 @@ func (c Config) loadCredentials() (*credentials, error) {
 	return loaded, nil
 }
 
-// tls returns the configuration for connections to host; with the client certificate or without one.
+// tls returns the configuration for connections to host, with the client certificate if asNode.
 func (c *credentials) tls(host string, asNode bool, protocol string) *tls.Config {
 	config := &tls.Config{
 		MinVersion: tls.VersionTLS12,
 		RootCAs:    c.roots,
 		ServerName: host,
 		NextProtos: []string{protocol},
-		// Resumption spares a thin link the certificates, 2 to 4 KB, on every fresh probe.
+		// Resumption spares a thin link 2 to 4 KB of certificates on every fresh probe.
 		ClientSessionCache: tls.NewLRUClientSessionCache(4),
 	}
 	if protocol == protocolHTTP2 {
@@ -75,7 +75,7 @@ func (c *credentials) tls(host string, asNode bool, protocol string) *tls.Config
 	return config
 }
 
-// log says which certificate is in use, and loudly if it cannot be good.
+// log says which certificate is in use; it logs an error if the certificate cannot be valid now.
 func (c *credentials) log(ctx context.Context, now time.Time) {
 	leaf := c.client.Leaf
 	log := klog.FromContext(ctx).WithValues("subject", leaf.Subject.String(), "notAfter", leaf.NotAfter)
@@ -89,7 +89,8 @@ func (c *credentials) log(ctx context.Context, now time.Time) {
 	}
 }
 
-// followCredentials reads the files again and again, and installs what has changed, until ctx ends.
+// followCredentials reads the files every pollCredentials, and when the server moved, and installs what changed, until
+// ctx ends.
 func (u *Upstream) followCredentials(ctx context.Context) error {
 	ticker := u.cfg.Clock.NewTicker(pollCredentials)
 	defer ticker.Stop()
@@ -104,7 +105,7 @@ func (u *Upstream) followCredentials(ctx context.Context) error {
 			moved = true
 		}
 		complaint = u.reload(ctx, complaint)
-		if moved { // after that, so that what connects from now on trusts who signed the new place's certificate
+		if moved { // only now: new connections must trust the authority of the new address
 			for _, s := range u.servers {
 				s.reset(errMoved)
 				s.monitor.TrafficFailed(errMoved)
@@ -113,7 +114,7 @@ func (u *Upstream) followCredentials(ctx context.Context) error {
 	}
 }
 
-// reload installs what has changed. Bad files are reported once per content; the credentials in use stay.
+// reload installs what has changed. If the files are bad, it keeps the credentials in use and logs each error once.
 func (u *Upstream) reload(ctx context.Context, complaint string) string {
 	loaded, err := u.cfg.loadCredentials()
 	if err != nil {

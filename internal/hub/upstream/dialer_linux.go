@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// limitUnacknowledged has the kernel give a connection up whose data has not been acknowledged for unackedTimeout,
-// where it would otherwise try for 15 minutes.
+// limitUnacknowledged makes the kernel give up a connection whose data was not acknowledged for unackedTimeout; by
+// default it would try for 15 minutes.
 func limitUnacknowledged(_, _ string, raw syscall.RawConn) error {
 	var failure error
 	if err := raw.Control(func(fd uintptr) {

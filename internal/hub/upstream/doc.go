@@ -1,18 +1,18 @@
 // Package upstream is one API server, reachable over one link at one or several equal addresses.
 //
-// A request goes to one address, the same one as long as it is up. It moves to another only when nothing of it can
-// have been sent, or when it is a read whose server's link has just gone down; what may have been done is never asked
+// Requests go to one address, for as long as it is up. A request moves to another only when nothing of it can have been
+// sent, or when it is a read whose server's link has just gone down. What a server may have done already is never asked
 // for twice. Requests travel over HTTP/2; those that ask for an upgrade (exec, attach, port-forward) over HTTP/1.1.
 //
 // Invariants:
-//   - When a server's link goes down, every connection to it is reset at once and what the kernel still holds for it is
-//     thrown away: a heartbeat sent into a dead link must not arrive when the link heals. Every request in flight and
+//   - When a server's link goes down, every connection to it is reset at once, and what the kernel still holds for it
+//     is dropped: a heartbeat sent into a dead link must not arrive when the link heals. Every request in flight and
 //     every response body still being read ends with a DownError.
 //   - While a link is down, nothing but probes is sent over it, and requests fail at once.
-//   - A connection that was opened before the credentials changed carries no request made after.
-//   - No request has a time limit of its own, because a watch has none; every step that can hang (dial, handshake,
-//     probe, silent connection) has.
+//   - A connection opened before the credentials changed carries no request made afterwards.
+//   - No request has a time limit of its own, because a watch has none. Every step that can hang (dial, handshake,
+//     probe, silent connection) has one.
 //
-// A watchdog timer per request was the alternative to resetting connections: it cannot tell a quiet watch from a dead
+// The alternative to resetting connections was a watchdog timer per request. It cannot tell a quiet watch from a dead
 // one, and leaves the bytes in the kernel.
 package upstream

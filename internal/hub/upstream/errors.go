@@ -13,24 +13,24 @@ import (
 // ErrDown is what every DownError is.
 var ErrDown = errors.New("link is down")
 
-// errMoved ends what was under way to where a server no longer is.
+// errMoved ends what was under way to an address where the server no longer is.
 var errMoved = errors.New("the server is elsewhere now")
 
-// ErrNotRunning is returned for requests made while Run is not running.
+// ErrNotRunning is the error of requests made while Run is not running.
 var ErrNotRunning = errors.New("upstream is not running")
 
-// errNoHTTP2 is how a dial says that the server speaks HTTP/1.1 only.
+// errNoHTTP2 says that the server speaks HTTP/1.1 only.
 var errNoHTTP2 = errors.New("the server does not speak HTTP/2")
 
 // DownError says that a link is down: a request was refused without being sent, or was cut off.
 type DownError struct {
 	Name  string    // of the upstream
 	Since time.Time // when the link went down
-	Sent  bool      // the request was cut off, the server may have acted on it
+	Sent  bool      // the request was cut off; the server may have acted on it
 	Err   error     // what probes, or the request, met
 }
 
-// Error names the link, since when it is down, and why.
+// Error names the link, and says since when and why it is down.
 func (e *DownError) Error() string {
 	why := strings.ReplaceAll(e.Err.Error(), "\n", "; ") // of several servers
 	return fmt.Sprintf("the link to the %s is down since %s: %s", e.Name, e.Since.UTC().Format(time.RFC3339), why)
@@ -42,7 +42,7 @@ func (e *DownError) Is(target error) bool { return target == ErrDown }
 // Unwrap returns what probes, or the request, met.
 func (e *DownError) Unwrap() error { return e.Err }
 
-// CertificateError says that two ends reach each other and do not trust each other: nothing that waiting will repair.
+// CertificateError says that two ends reach each other but do not trust each other. Waiting will not repair that.
 type CertificateError struct {
 	Advice string // what to look at
 	Err    error
@@ -76,7 +76,7 @@ func connectFailed(err error) bool {
 	return errors.As(err, &failed)
 }
 
-// explain returns err, as a CertificateError if the two ends do not trust each other.
+// explain returns err, wrapped in a CertificateError if the two ends do not trust each other.
 func (c Config) explain(err error) error {
 	var (
 		already   *CertificateError
@@ -106,8 +106,8 @@ func (c Config) explain(err error) error {
 	return &CertificateError{Advice: advice, Err: err}
 }
 
-// refusesCertificate reports whether an error is a TLS alert from the other end about our certificate (RFC 8446
-// section 6). The type of alerts is crypto/tls's own, so they are told by their text.
+// refusesCertificate reports whether an error is a TLS alert from the other end about our certificate (RFC 8446 section
+// 6). crypto/tls does not export the type of alerts, so their text tells them apart.
 func refusesCertificate(e *net.OpError) bool {
 	if e.Op != "remote error" || e.Err == nil {
 		return false

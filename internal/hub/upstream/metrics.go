@@ -10,7 +10,7 @@ import (
 	"yurtcoordinator/internal/hub/link"
 )
 
-// metrics are an upstream's. Without a Registerer they are kept and shown to nobody.
+// metrics are an upstream's metrics. Without a Registerer they count, but nobody sees them.
 type metrics struct {
 	register promauto.Factory
 	inFlight prometheus.Gauge
@@ -35,7 +35,7 @@ func newMetrics(u *Upstream) *metrics {
 		}, []string{"server", "connection", "result"}),
 		failures: register.NewCounterVec(prometheus.CounterOpts{
 			Name: "yurthub_upstream_traffic_failures_total",
-			Help: "Connections and requests that failed in a way that the link may be the cause of.",
+			Help: "Connections and requests that failed, perhaps because of the link.",
 		}, []string{"server"}),
 	}
 	register.NewGaugeFunc(prometheus.GaugeOpts{
@@ -60,7 +60,7 @@ func (m *metrics) carried(direction string, bytes *atomic.Uint64) {
 	}, func() float64 { return float64(bytes.Load()) })
 }
 
-// follow shows the state of a server's link.
+// follow registers the metrics of one server's link.
 func (m *metrics) follow(s *server) {
 	labels := prometheus.Labels{"server": s.addr}
 	m.register.NewGaugeFunc(prometheus.GaugeOpts{
@@ -97,7 +97,7 @@ func (m *metrics) follow(s *server) {
 		return 0
 	})
 	m.register.NewCounterFunc(prometheus.CounterOpts{
-		Name: "yurthub_upstream_failings_total", Help: "How often that began.", ConstLabels: labels,
+		Name: "yurthub_upstream_failings_total", Help: "How often the server began to answer so.", ConstLabels: labels,
 	}, func() float64 { return float64(s.monitor.Failings()) })
 }
 

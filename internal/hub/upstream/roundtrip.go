@@ -9,13 +9,13 @@ import (
 	"yurtcoordinator/internal/hub/link"
 )
 
-// identity is an Upstream as seen by those who make requests with, or without, the node's certificate.
+// identity makes requests to an Upstream, with or without the node's certificate.
 type identity struct {
 	upstream *Upstream
 	asNode   bool
 }
 
-// RoundTrip sends req to a server and returns its answer. See the package comment for what is tried again and where.
+// RoundTrip sends req to a server and returns its answer. The package comment says what is tried again and where.
 func (id *identity) RoundTrip(req *http.Request) (*http.Response, error) {
 	u := id.upstream
 	if err := u.running(req.Context()); err != nil {
@@ -70,7 +70,7 @@ func (id *identity) send(s *server, req *http.Request) (*http.Response, error) {
 		response, err = way.http1.RoundTrip(req)
 	}
 	if err == nil && response.StatusCode < http.StatusInternalServerError {
-		// A server that answers with failures of its own may be one that probes find not ready.
+		// Server failures prove nothing: probes may find this server not ready.
 		s.monitor.TrafficOK(sentAt)
 	}
 	if err == nil && isCore(req) {
@@ -79,7 +79,7 @@ func (id *identity) send(s *server, req *http.Request) (*http.Response, error) {
 	return response, err
 }
 
-// isCore reports whether the API server answers a request itself, and whether a node lives by such: a read of the core
+// isCore reports whether the API server itself answers a request, and a node needs such answers: a read of the core
 // group, or anything about a Lease. What an API server fetches from elsewhere (an aggregated API, a kubelet, a Service)
 // may fail for reasons of its own.
 func isCore(req *http.Request) bool {
@@ -95,7 +95,7 @@ func isCore(req *http.Request) bool {
 		(strings.HasSuffix(below, "/leases") || strings.Contains(below, "/leases/")))
 }
 
-// failed tells the monitor of a failure that may be the link's and returns what the caller is to see.
+// failed tells the monitor about a failure that the link may have caused, and returns the error for the caller.
 func (s *server) failed(req *http.Request, a *attempt, err error) error {
 	if errors.Is(err, ErrDown) || errors.Is(err, ErrNotRunning) {
 		return err
@@ -106,7 +106,7 @@ func (s *server) failed(req *http.Request, a *attempt, err error) error {
 	case errors.Is(ctxErr, context.Canceled):
 		return err // the caller's own doing
 	case inputFailed:
-		return err // what the caller sent ended early
+		return err // the caller's body ended early
 	case s.state() == link.Down:
 		return s.down(sent, err)
 	case sent:
@@ -115,8 +115,8 @@ func (s *server) failed(req *http.Request, a *attempt, err error) error {
 	return s.cfg.explain(err)
 }
 
-// mayTryAgain says whether another server may be asked: if nothing was sent, or if the request is a read that a link
-// which went down cut off.
+// mayTryAgain reports whether to ask another server: if nothing was sent, or if the request is a read whose link went
+// down.
 func (id *identity) mayTryAgain(req *http.Request, a *attempt, err, failure error) bool {
 	if used, _ := a.inputTaken(); used || req.Context().Err() != nil || errors.Is(err, ErrNotRunning) {
 		return false

@@ -23,18 +23,18 @@ const (
 	protocolHTTP1 = "http/1.1"
 	protocolHTTP2 = "h2"
 
-	// dialTimeout and handshakeTimeout bound the steps of connecting: one lost SYN (resent after 1 s) is survived.
+	// dialTimeout and handshakeTimeout bound the steps of connecting. Both survive one lost SYN (resent after 1 s).
 	dialTimeout      = 3 * time.Second
 	handshakeTimeout = 3 * time.Second
 	// unackedTimeout is the budget for a request in flight on a dead link (DESIGN §8).
 	unackedTimeout = 8 * time.Second
-	// pingAfter is how long an HTTP/2 connection may be quiet before it is asked for life, pingTimeout how long it may
-	// take to answer; together less than 8 s. Probes, every 2 s, keep a good connection from ever being asked.
+	// pingAfter is how long an HTTP/2 connection may be quiet before it is pinged, pingTimeout how long the answer may
+	// take; together less than 8 s. On a good connection the probes, every 2 s, leave no need for pings.
 	pingAfter   = 4 * time.Second
 	pingTimeout = 3 * time.Second
-	// idleTimeout is how long a connection is kept for nobody.
+	// idleTimeout is how long an unused connection is kept.
 	idleTimeout = 90 * time.Second
-	// maxProbeBody bounds what is read of a probe's answer, so that its connection can be used again.
+	// maxProbeBody bounds how much of a probe's answer is read, which must be read for the connection to be reused.
 	maxProbeBody = 4 << 10
 )
 
@@ -47,11 +47,11 @@ type server struct {
 	metrics *metrics
 
 	transports atomic.Pointer[transports]
-	http1Only  atomic.Bool // found while connecting; asked again after each time of being down
+	http1Only  atomic.Bool // found while connecting; found out anew after each time down
 
 	mu       sync.Mutex
 	conns    map[*conn]struct{}
-	epoch    context.Context // ends when the link goes down: dials in progress belong to it
+	epoch    context.Context // ends when the link goes down, and all dials with it
 	endEpoch context.CancelCauseFunc
 	stopped  bool
 }
@@ -76,7 +76,7 @@ func newServer(cfg Config, address *url.URL, m *metrics) *server {
 
 func (s *server) state() link.State { return s.monitor.State().Get() }
 
-// dial opens a TLS connection. Errors are connectErrors, with a DownError inside if the link is down.
+// dial opens a TLS connection. Its errors are connectErrors, with a DownError inside if the link is down.
 func (s *server) dial(ctx context.Context, config *tls.Config, multiplexed, probe bool) (*tls.Conn, error) {
 	c, err := s.connect(ctx, config, multiplexed, probe)
 	if err == nil {
@@ -130,13 +130,13 @@ func (s *server) connect(ctx context.Context, config *tls.Config, multiplexed, p
 	return secured, nil
 }
 
-// suspect says that err may be the link's doing.
+// suspect counts err, and tells the monitor that the link may have caused it.
 func (s *server) suspect(err error) {
 	s.metrics.failures.WithLabelValues(s.addr).Inc()
 	s.monitor.TrafficFailed(err)
 }
 
-// keep takes a connection into account, unless there is to be none.
+// keep adds a connection to conns, or refuses it if the server is stopped or its link is down.
 func (s *server) keep(c *conn, probe bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -156,8 +156,8 @@ func (s *server) forget(c *conn) {
 	delete(s.conns, c)
 }
 
-// reset ends every connection and every dial in progress. The link is down already when it is called, so that keep
-// lets no new one in.
+// reset ends every connection and every dial in progress. The link is already down when it is called, so keep lets no
+// new one in.
 func (s *server) reset(cause error) {
 	s.mu.Lock()
 	s.endEpoch(cause)
@@ -169,7 +169,7 @@ func (s *server) reset(cause error) {
 	s.mu.Unlock()
 	s.http1Only.Store(false)
 	for _, c := range open {
-		_ = c.reset() // a connection that cannot be closed is closed
+		_ = c.reset() // it fails only if the connection is closed already
 	}
 }
 
@@ -193,7 +193,7 @@ func (s *server) down(sent bool, cause error) error {
 	return &DownError{Name: s.cfg.Name, Since: since, Sent: sent, Err: fmt.Errorf("%s: %w", s.addr, err)}
 }
 
-// probe asks the server whether it is ready. It is alive if it gives any answer that is not its own failure.
+// probe asks the server whether it is ready. Any answer but a server failure shows that it is alive.
 func (s *server) probe(ctx context.Context, fresh bool) (err error) {
 	start := s.cfg.Clock.Now()
 	defer func() { s.metrics.probed(s.addr, fresh, err == nil, s.cfg.Clock.Since(start)) }()
@@ -227,7 +227,7 @@ func (s *server) probe(ctx context.Context, fresh bool) (err error) {
 	return nil
 }
 
-// check makes a core read, as the node, and reports what it was answered.
+// check makes a core read as the node, and reports the answer's status.
 func (s *server) check(ctx context.Context) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+s.url.Host+s.cfg.CoreRead, nil)
 	if err != nil {
@@ -237,14 +237,14 @@ func (s *server) check(ctx context.Context) {
 	sentAt := s.cfg.Clock.Now()
 	response, err := s.transports.Load().node.plain(s).RoundTrip(request)
 	if err != nil {
-		return // no answer: what that says of the link, probes find out
+		return // no answer: probes find out what that says about the link
 	}
 	_, _ = io.CopyN(io.Discard, response.Body, maxProbeBody) // only to leave the connection clean
 	_ = response.Body.Close()
 	s.monitor.CoreAnswered(response.StatusCode, sentAt)
 }
 
-// transports are the ways to one server with one set of credentials.
+// transports are the connections to one server with one set of credentials.
 type transports struct {
 	node, caller *lanes
 	probe        *http.Transport // a new connection for each request, as the node
@@ -302,7 +302,7 @@ func (s *server) newHTTP1(config *tls.Config, probe bool) *http.Transport {
 	return t
 }
 
-// plain returns the way for requests that ask for no upgrade.
+// plain returns the transport for requests that ask for no upgrade.
 func (l *lanes) plain(s *server) http.RoundTripper {
 	if s.http1Only.Load() {
 		return l.http1

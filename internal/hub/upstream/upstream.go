@@ -29,20 +29,20 @@ const userAgent = "yurthub"
 type Upstream struct {
 	cfg         Config
 	servers     []*server
-	current     atomic.Int32 // index of the server that requests go to while it is up
+	current     atomic.Int32 // index of the server that gets the requests while it is up
 	credentials atomic.Pointer[credentials]
 	metrics     *metrics
 
 	started atomic.Bool
 	ready   chan struct{} // closed when Run has read the credentials
 	stopped chan struct{} // closed when Run returns
-	moved   chan struct{} // has something when Moved was called
+	moved   chan struct{} // holds a value once Moved was called
 
 	link *live.Value[link.State]
 	mu   sync.Mutex // orders the writers of link
 }
 
-// New returns an Upstream. It checks cfg, registers metrics, and reads no file and nothing from the network.
+// New returns an Upstream. It checks cfg and registers metrics; it reads neither files nor the network.
 func New(cfg Config) (*Upstream, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
@@ -55,7 +55,7 @@ func New(cfg Config) (*Upstream, error) {
 	}
 	if cfg.DialContext == nil {
 		dialer := &net.Dialer{
-			// Idle connections of upgraded streams have no pings of their own.
+			// Connections of upgraded streams have no pings of their own.
 			KeepAliveConfig: net.KeepAliveConfig{
 				Enable: true, Idle: 15 * time.Second, Interval: 3 * time.Second, Count: 3,
 			},
@@ -76,13 +76,13 @@ func New(cfg Config) (*Upstream, error) {
 	return u, nil
 }
 
-// Traffic is what all connections have carried since New: bytes of TCP's payload, TLS included.
+// Traffic returns what all connections have carried since New: bytes of TCP's payload, TLS included.
 func (u *Upstream) Traffic() edge.Traffic {
 	return edge.Traffic{Sent: u.metrics.sent.Load(), Received: u.metrics.received.Load(), Since: u.metrics.began}
 }
 
 // Run reads the credentials, probes every server and follows changes of the credential files, until ctx ends; then it
-// resets all connections. It fails if the credentials cannot be read at first. It may be called once.
+// resets all connections. It fails if it cannot read the credentials at the start. It may be called once.
 func (u *Upstream) Run(ctx context.Context) error {
 	if u.started.Swap(true) {
 		return fmt.Errorf("upstream %s: Run was called twice", u.cfg.Name)
@@ -114,7 +114,7 @@ func (u *Upstream) Run(ctx context.Context) error {
 	return group.Run(ctx)
 }
 
-// followLink keeps the upstream's link state true to a server's.
+// followLink judges the upstream's link again whenever one server's link changes, until ctx ends.
 func (u *Upstream) followLink(ctx context.Context, s *server) error {
 	for {
 		_, changed := s.monitor.State().Watch()
@@ -140,36 +140,36 @@ func (u *Upstream) judge() {
 	u.link.Set(best)
 }
 
-// better reports whether a is the better state of a link to send a request over. One that is not judged yet may be down,
-// and one that is failing is not: for a single request the first is the better chance, if only for a moment.
+// better reports whether a is the better state of a link to send a request over. An unknown link may be down and a failing one
+// is not, but for a single request the unknown one is the better chance, if only for a moment.
 func better(a, b link.State) bool {
 	rank := [...]int{link.Down: 0, link.Failing: 1, link.Unknown: 2, link.Up: 3}
 	return rank[a] > rank[b]
 }
 
-// Moved says that Config.Address and Config.CA lead elsewhere from now on: every connection is reset, and the link judged
-// anew.
+// Moved says that Config.Address and Config.CA lead elsewhere from now on. Run then resets every connection and probes the
+// link at once.
 func (u *Upstream) Moved() {
 	select {
 	case u.moved <- struct{}{}:
-	default: // it has been said
+	default: // Run has yet to act on an earlier call
 	}
 }
 
-// Link is up if any server's link is, and down if all are; else failing, if none is left that is not judged yet.
+// Link is the best of the servers' links: up before unknown, failing and down.
 func (u *Upstream) Link() *live.Value[link.State] { return u.link }
 
-// NotDown waits until the link is anything but down, or until ctx ends: then it returns the cause.
+// NotDown waits until the link is not down, or until ctx ends; then it returns the cause.
 func (u *Upstream) NotDown(ctx context.Context) error {
 	_, err := u.link.Wait(ctx, func(s link.State) bool { return s != link.Down })
 	return err
 }
 
 // AsNode returns a RoundTripper that presents the node's client certificate. It sets scheme and host of requests, and
-// waits for Run to have read the credentials. Errors are DownError while the link is down (see NotSent).
+// waits until Run has read the credentials. Errors are DownError while the link is down (see NotSent).
 func (u *Upstream) AsNode() http.RoundTripper { return &identity{upstream: u, asNode: true} }
 
-// AsHub returns a RoundTripper like AsNode's for requests of the hub's own: they name it as their user agent.
+// AsHub returns a RoundTripper like AsNode's for the hub's own requests, which name the hub as their user agent.
 func (u *Upstream) AsHub() http.RoundTripper {
 	return transport.NewUserAgentRoundTripper(userAgent, u.AsNode())
 }
@@ -178,8 +178,8 @@ func (u *Upstream) AsHub() http.RoundTripper {
 // credentials of their own.
 func (u *Upstream) AsCaller() http.RoundTripper { return &identity{upstream: u} }
 
-// RESTConfig returns a configuration for client-go that makes requests as the node, in protobuf where the server
-// knows it, without a client-side limit. Set Impersonate on a copy (rest.CopyConfig) to act as somebody else.
+// RESTConfig returns a configuration for client-go that makes requests as the node, in protobuf where the server knows
+// it, without a client-side rate limit. Set Impersonate on a copy (rest.CopyConfig) to act as somebody else.
 func (u *Upstream) RESTConfig() *rest.Config {
 	return &rest.Config{
 		Host:      "https://" + u.cfg.Servers[0].Host,
@@ -193,7 +193,7 @@ func (u *Upstream) RESTConfig() *rest.Config {
 	}
 }
 
-// running waits until requests can be made.
+// running waits until Run has begun; it fails once Run has returned.
 func (u *Upstream) running(ctx context.Context) error {
 	select {
 	case <-u.stopped:
@@ -205,7 +205,7 @@ func (u *Upstream) running(ctx context.Context) error {
 		return nil
 	default:
 	}
-	// Not a hot path: the first requests of a program that is starting.
+	// Not a hot path: only the first requests of a program that is starting come here.
 	timer := u.cfg.Clock.NewTimer(dialTimeout)
 	defer timer.Stop()
 	select {
@@ -220,7 +220,7 @@ func (u *Upstream) running(ctx context.Context) error {
 	}
 }
 
-// pick returns the server for the next attempt, nil if none is left or all are down. tried is a bit set.
+// pick returns the server for the next attempt, or nil if none is left or all are down. tried is a set of bits.
 func (u *Upstream) pick(tried uint32) (s *server, index int) {
 	current := int(u.current.Load())
 	if tried&(1<<current) == 0 && u.servers[current].state() == link.Up {
@@ -239,8 +239,8 @@ func (u *Upstream) pick(tried uint32) (s *server, index int) {
 	return s, index
 }
 
-// settle has later requests go where one has just been answered, if the server that they went to failed it, is failing or
-// is down. One that is not judged yet keeps its turn.
+// settle sends later requests to the server that has just answered one, if the current server failed that request, is failing
+// or is down. A current server with an unknown link stays current.
 func (u *Upstream) settle(index int, tried uint32) {
 	current := u.current.Load()
 	state := u.servers[current].state()
@@ -256,7 +256,7 @@ func (u *Upstream) down() error {
 	for _, s := range u.servers {
 		began, err := s.monitor.Last()
 		if began.After(since) {
-			since = began // of the last one that was up
+			since = began // when the last one went down
 		}
 		if err == nil {
 			err = errors.New("it has just come up")
