@@ -1,15 +1,15 @@
-// Package callers says who a caller with a token of its own is, and what it may read of what the hub has.
+// Package callers finds out who a caller with a token of its own is, and what it may read here.
 //
-// The cloud says so, by TokenReview and SubjectAccessReview, which a node may ask for. What it said holds for a while; and
-// when it cannot be asked, for as long as that lasts, over restarts too: a Pod whose token expires during a cut gets no
-// other, and is the same Pod.
+// It asks the cloud, by TokenReview and SubjectAccessReview, which a node may create. An answer holds for a while, and for as
+// long as the cloud cannot be asked, even over restarts: a Pod whose token expires during a cut gets no other, and is still
+// the same Pod.
 //
-// Invariants: no caller is anybody, or may anything, that the cloud has not said of just that token and that action; what
-// the cloud takes back is forgotten with its next answer; neither memory nor disk holds a token, only its digest; requests
-// of one kind that are the same are asked once, at most maxAsking at a time, each for at most askFor.
+// Invariants: a caller is only who the cloud said that token is, and may only do what the cloud allowed for that action; the
+// next answer of the cloud replaces the last; neither memory nor disk holds a token, only its digest; callers with the same
+// question share one request, of which at most maxAsking of a kind run at a time, each for at most askFor.
 //
 // The alternative was the API server's own delegating authenticator and authorizer. They bring CEL and the API server's
-// scheme into every hub, some 10 MB, and forget everything after some minutes, reachable or not.
+// scheme into every hub, some 10 MB, and forget everything after some minutes even while the cloud cannot be asked.
 package callers
 
 import (
@@ -33,12 +33,13 @@ import (
 )
 
 const (
-	// identityFor is how long an identity holds before it is asked for again, accessFor how long a permission does; both are
-	// kubelet's, for the same questions (authentication.webhook.cacheTTL, authorization.webhook.cacheAuthorizedTTL).
+	// identityFor is how long an identity holds before the cloud is asked again, accessFor how long a permission does. Both
+	// are what kubelet uses for the same questions (authentication.webhook.cacheTTL,
+	// authorization.webhook.cacheAuthorizedTTL).
 	identityFor, accessFor = 2 * time.Minute, 5 * time.Minute
-	// refusedFor is how long a refusal holds: 30 s is kubelet's (cacheUnauthorizedTTL).
+	// refusedFor is how long a refusal holds: 30 s, as in kubelet (cacheUnauthorizedTTL).
 	refusedFor = 30 * time.Second
-	// unknownFor is how long the cloud is not asked again for what it did not answer.
+	// unknownFor is how long to wait before the cloud is asked again what it did not answer.
 	unknownFor = 5 * time.Second
 	// askFor bounds one question, maxAsking how many of a kind are under way.
 	askFor    = 5 * time.Second
@@ -47,13 +48,14 @@ const (
 	maxKnown = 1000
 )
 
-// ErrRefused says that the cloud does not know a token; ErrUnknown that it cannot be asked, and has not said it before.
+// ErrRefused says that the cloud does not know a token; ErrUnknown that the cloud cannot be asked, and has given no
+// answer before.
 var (
 	ErrRefused = errors.New("the cloud does not know this token")
 	ErrUnknown = errors.New("the cloud cannot be asked, and has not said it before")
 )
 
-// Disk is where it is remembered; store.Store is one.
+// Disk is where answers are remembered; store.Store is one.
 type Disk interface {
 	PutBlob(key string, value []byte) error
 	Blob(key string) ([]byte, error)
@@ -86,7 +88,7 @@ func New(c Config) *Callers {
 // User is who a caller is.
 type User = authenticationv1.UserInfo
 
-// Identify returns whose a token is; ErrRefused if it is nobody's, ErrUnknown, wrapped, if that cannot be found out.
+// Identify returns the user of a token: ErrRefused if there is none, a wrapped ErrUnknown if that cannot be found out.
 func (c *Callers) Identify(ctx context.Context, token string) (*User, error) {
 	said, err := c.identities.recall(ctx, digest(token), func(ctx context.Context) (answer, error) {
 		review := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}
@@ -95,7 +97,7 @@ func (c *Callers) Identify(ctx context.Context, token string) (*User, error) {
 		case err != nil:
 			return answer{}, fmt.Errorf("TokenReview: %w", err)
 		case !review.Status.Authenticated && review.Status.Error != "":
-			// What may be a refusal or a failure of the cloud's own: it is not remembered as either.
+			// This may be a refusal or a failure of the cloud itself, so it is remembered as neither.
 			return answer{}, fmt.Errorf("TokenReview: %s", review.Status.Error)
 		case !review.Status.Authenticated || review.Status.User.Username == "":
 			return answer{holds: refusedFor}, nil
@@ -113,14 +115,15 @@ func (c *Callers) Identify(ctx context.Context, token string) (*User, error) {
 	return user, nil
 }
 
-// Action is what somebody wants to do with objects: with all of a resource if Namespace and Name are empty.
+// Action is what a user wants to do with objects: with all of a resource if Namespace and Name are empty.
 type Action struct {
 	Verb, Group, Version, Resource, Namespace, Name string
 }
 
-// May reports whether a user may; ErrUnknown, wrapped, if that cannot be found out.
+// May reports whether a user may do something, or a wrapped ErrUnknown if that cannot be found out.
 func (c *Callers) May(ctx context.Context, u *User, a Action) (bool, error) {
-	// Each token has an ID of its own, by which nobody is allowed anything: a fresh one is no other question.
+	// Each token has an ID of its own, which no permission depends on. Without it, a fresh token asks the same
+	// question.
 	who := *u
 	who.Extra = maps.Clone(u.Extra)
 	delete(who.Extra, credentialID)
@@ -158,7 +161,7 @@ func (c *Callers) May(ctx context.Context, u *User, a Action) (bool, error) {
 // credentialID is the key of a token's ID in a user's extra.
 const credentialID = "authentication.kubernetes.io/credential-id"
 
-// digest stands for a text that is not to be kept.
+// digest stands for a text that must not be kept.
 func digest(text string) string {
 	sum := sha256.Sum256([]byte(text))
 	return hex.EncodeToString(sum[:])

@@ -15,20 +15,20 @@ import (
 	"yurtcoordinator/internal/live"
 )
 
-// answer is what the cloud says to a question.
+// answer is the cloud's answer to a question.
 type answer struct {
 	value []byte // nil: no
 	holds time.Duration
 }
 
-// memory is what the cloud said last, by question: for a while without asking again, and on the disk for when it cannot be
-// asked.
+// memory holds the cloud's last answer to each question: fresh ones serve without asking again, those on the disk serve while
+// the cloud cannot be asked.
 type memory struct {
 	disk   Disk
 	prefix string
 	cloud  *live.Value[link.State]
-	fresh  *cache.LRUExpireCache // of []byte, and of error for what was not answered
-	// order has what is on the disk; the least recently used goes first, and from the disk too.
+	fresh  *cache.LRUExpireCache // of []byte, or of error for a question without an answer
+	// order has the keys on the disk. The least recently used goes first, and is deleted from the disk as well.
 	order  *lru.Cache
 	asking singleflight.Group
 	slots  chan struct{}
@@ -50,16 +50,16 @@ func newMemory(disk Disk, prefix string, cloud *live.Value[link.State]) *memory 
 	return m
 }
 
-// recall returns the answer to a question: what holds, else what the cloud says, else what it said last; ErrUnknown,
-// wrapped with the reason, if there is none of these. A nil value is a no.
+// recall returns the answer to a question: the one that holds, else the cloud's, else the cloud's last; if there is
+// none of these, ErrUnknown, wrapped with the reason. A nil value means no.
 func (m *memory) recall(ctx context.Context, question string, ask func(context.Context) (answer, error)) ([]byte, error) {
 	if value, err, ok := m.held(question); ok {
 		return value, err
 	}
-	// Whoever asks first does so for all, and its going away is nothing to the others.
+	// The first caller asks for all; if it goes away, the others still get the answer.
 	said, err, _ := m.asking.Do(question, func() (any, error) {
 		if value, err, ok := m.held(question); ok {
-			return value, err // it came while this one was on its way
+			return value, err // another caller's answer came meanwhile
 		}
 		return m.find(context.WithoutCancel(ctx), question, ask)
 	})
@@ -67,7 +67,7 @@ func (m *memory) recall(ctx context.Context, question string, ask func(context.C
 	return value, err
 }
 
-// held returns what holds without asking.
+// held returns the answer that holds without asking the cloud.
 func (m *memory) held(question string) (value []byte, err error, ok bool) {
 	switch v, found := m.fresh.Get(question); v := v.(type) {
 	case error:
@@ -97,12 +97,12 @@ func (m *memory) find(ctx context.Context, question string, ask func(context.Con
 		m.fresh.Add(question, err, unknownFor)
 		return nil, err
 	}
-	m.order.Get(key) // it is of use
+	m.order.Get(key) // mark it as used
 	m.fresh.Add(question, value, unknownFor)
 	return value, nil
 }
 
-// ask asks, when it is its turn, within askFor.
+// ask waits for a slot and asks, both within askFor.
 func (m *memory) ask(ctx context.Context, ask func(context.Context) (answer, error)) (answer, error) {
 	ctx, cancel := context.WithTimeout(ctx, askFor)
 	defer cancel()
@@ -115,7 +115,7 @@ func (m *memory) ask(ctx context.Context, ask func(context.Context) (answer, err
 	}
 }
 
-// remember brings an answer to the disk; a no takes the former one away.
+// remember writes an answer to the disk; a no deletes the former one.
 func (m *memory) remember(key string, value []byte) {
 	if old, err := m.disk.Blob(key); err == nil && value != nil && bytes.Equal(old, value) {
 		m.order.Add(key, nil)

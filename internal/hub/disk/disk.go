@@ -1,5 +1,5 @@
-// Package disk is what a hub keeps over a restart: a store in a directory, or a memory for a hub that is given none. It knows
-// when all must be written at once, and which time makes old what nobody reads.
+// Package disk is what a hub keeps over a restart: a store in a directory, or in memory for a hub without one. It knows when
+// everything must be written at once, and by which clock unread content grows old.
 package disk
 
 import (
@@ -16,12 +16,13 @@ import (
 	"yurtcoordinator/internal/stream"
 )
 
-// shares divides the space for single values: churn of one kind, as of Jobs' Pods, takes no place of another's.
+// shares divides the space for single values in bytes, so that churn of one kind, such as Jobs' Pods, takes no space
+// from another.
 var shares = map[string]int{
 	"answer/": 4 << 20, "guest/": 2 << 20, "caller/": 2 << 20, "access/": 2 << 20, "event/": 2 << 20,
 }
 
-// Store is where it is kept: a store.Store or a store.Memory.
+// Store is where content is kept: a store.Store or a store.Memory.
 type Store interface {
 	Load(id store.Collection) (stream.Snapshot, error)
 	Sink(id store.Collection) stream.Sink
@@ -44,20 +45,20 @@ type Store interface {
 type Config struct {
 	// Dir is the directory; empty means that there is none.
 	Dir string
-	// Ahead is by how much the clock is ahead that collections grow old by; it is for tests.
+	// Ahead puts the clock by which collections grow old ahead of the real one; it is for tests.
 	Ahead time.Duration
-	// Last says which collections go last when space is needed. nil means none.
+	// Last reports which collections are dropped last when space is needed. nil means none in particular.
 	Last func(store.Collection) bool
 }
 
-// Disk is a hub's. Make one with Open; safe for concurrent use.
+// Disk is a hub's disk. Make one with Open; safe for concurrent use.
 type Disk struct {
 	Store
 	dir   string
 	ahead atomic.Int64 // ns
 }
 
-// Open opens the directory. Close or Run frees it.
+// Open opens the directory and locks it until Close is called or Run returns.
 func Open(c Config) (*Disk, error) {
 	d := &Disk{dir: c.Dir}
 	d.SetAhead(c.Ahead)
@@ -79,12 +80,12 @@ func (d *Disk) SetAhead(by time.Duration) { d.ahead.Store(int64(by)) }
 // Now is the disk's clock. Its differences are monotonic, as time.Now's are.
 func (d *Disk) Now() time.Time { return time.Now().Add(time.Duration(d.ahead.Load())) }
 
-// Run writes until ctx ends and all that is written has ended, and frees the directory.
+// Run writes until ctx ends and what is being written is done, and then frees the directory.
 func (d *Disk) Run(ctx context.Context) error { return errors.Join(d.Store.Run(ctx), d.Close()) }
 
-// Heed follows links until ctx ends. When one goes down, or the cloud begins to be failing, all that is known is written at once:
-// nothing new comes for a while then, and a hub that starts again during the cut must be no older than what its clients have
-// seen. Only while the cloud can be asked does what nobody reads grow old.
+// Heed follows links until ctx ends. When one goes down, or the cloud begins to fail, it writes everything at once: nothing
+// new will come for a while, and a hub that restarts during the cut must know all that its clients have seen. Unread content
+// grows old only while the cloud can be asked.
 func (d *Disk) Heed(ctx context.Context, cloud *live.Value[link.State], others ...*live.Value[link.State]) error {
 	defer d.Online(false)
 	var each sync.WaitGroup
@@ -93,7 +94,7 @@ func (d *Disk) Heed(ctx context.Context, cloud *live.Value[link.State], others .
 		each.Go(func() {
 			heed(ctx, l, func(s link.State) {
 				if s == link.Down || s == link.Failing {
-					_ = d.Flush(ctx) // what can't be written now is written later
+					_ = d.Flush(ctx) // Run writes later what cannot be written now
 				}
 			})
 		})
@@ -113,17 +114,17 @@ func heed(ctx context.Context, l *live.Value[link.State], tell func(link.State))
 	}
 }
 
-// Status is how the disk does.
+// Status is the state of the disk.
 type Status struct {
 	Bytes int64 `json:"bytes"`
-	// Error says why the disk can't be written, and Since when; both are absent while it can.
+	// Error says why the disk cannot be written, Since since when; both are absent while it can.
 	Error string     `json:"error,omitempty"`
 	Since *time.Time `json:"since,omitempty"`
 	// Corrupt says what was found corrupt when the hub started.
 	Corrupt string `json:"corrupt,omitempty"`
 }
 
-// Status returns how the disk does; nil means that there is none.
+// Status returns the state of the disk; nil means that there is none.
 func (d *Disk) Status() *Status {
 	if d.dir == "" {
 		return nil

@@ -1,5 +1,5 @@
-// Package health serves those who look after a hub: /healthz (the process answers), /readyz (it has found out whether it reaches
-// the cloud, so that requests meet an answer or a clear refusal), /status, /metrics, and Go's profiles at /debug/pprof/.
+// Package health serves those who look after a hub: /healthz (the process answers), /readyz (the hub knows whether it reaches
+// the cloud, so that requests get an answer or a clear refusal), /status, /metrics, and Go's profiles at /debug/pprof/.
 package health
 
 import (
@@ -15,19 +15,19 @@ import (
 	"yurtcoordinator/internal/live"
 )
 
-// Config says what there is to see. All fields are required.
+// Config says what to serve. All fields are required.
 type Config struct {
 	// Cloud is the state of the link to the cloud.
 	Cloud *live.Value[link.State]
-	// Status is what the hub says of itself at the moment.
+	// Status returns what the hub says about itself now.
 	Status func() Status
 	// Metrics has the metrics.
 	Metrics prometheus.Gatherer
-	// Profiling serves the profiles, too. They show what a process holds in memory.
+	// Profiling also serves the profiles. They show what the process holds in memory.
 	Profiling bool
 }
 
-// Handler returns what serves it.
+// Handler returns the handler for all of these.
 func Handler(c Config) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })

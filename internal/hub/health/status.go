@@ -7,61 +7,61 @@ import (
 	"yurtcoordinator/internal/hub/identity"
 )
 
-// Status is what a hub says of itself at /status.
+// Status is what a hub says about itself at /status.
 type Status struct {
 	Node edge.NodeName `json:"node"`
 	Pool edge.PoolName `json:"pool,omitempty"`
 	// Role is Pending, Follower or Leader; Leader is the node that leads, if one does.
 	Role   string        `json:"role"`
 	Leader edge.NodeName `json:"leader,omitempty"`
-	// Cloud and Coordinator are the states of the links: unknown, up or down, the cloud's also failing; none without a
-	// coordinator.
+	// Cloud and Coordinator are the states of the links: unknown, up or down; Cloud may also be failing. Coordinator is
+	// none in a hub without one.
 	Cloud       string `json:"cloud"`
 	Coordinator string `json:"coordinator"`
 	// CoordinatorAddress is where the coordinator is, as far as the hub knows.
 	CoordinatorAddress string `json:"coordinatorAddress,omitempty"`
 	Followed
-	// Disk is the state of the disk's cache; absent without one.
+	// Disk is the state of the cache on disk; absent without one.
 	Disk *disk.Status `json:"disk,omitempty"`
-	// Identity is the state of the certificates that the hub gets by itself; absent if somebody else does.
+	// Identity is the state of the certificates that the hub gets by itself; absent if somebody else gets them.
 	Identity *identity.Status `json:"identity,omitempty"`
 }
 
-// Followed are the resources that the hub keeps copies of, and what it follows for programs of its node.
+// Followed lists the resources of which the hub keeps copies, and what it follows for programs of its node.
 type Followed struct {
 	Replicas []ReplicaStatus `json:"replicas,omitempty"`
 	Kept     []KeptStatus    `json:"kept,omitempty"`
 }
 
-// ReplicaStatus is what a hub says of a resource that it keeps a copy of.
+// ReplicaStatus is what a hub says about a resource of which it keeps a copy.
 type ReplicaStatus struct {
 	Resource string `json:"resource"` // as in endpointslices.discovery.k8s.io
 	Shared   bool   `json:"shared,omitempty"`
 	// Source is where the content comes from: cloud, coordinator or none.
 	Source string `json:"source"`
-	// Revision is the cloud's revision up to which the copy is complete; 0: it is not.
+	// Revision is the cloud's revision up to which the copy is complete; 0 means that it is not.
 	Revision edge.Revision `json:"revision"`
 	Objects  int           `json:"objects"`
-	// Bytes is what the objects take, encoded; HistoryBytes what is kept besides for watches that resume.
+	// Bytes is the size of the encoded objects; HistoryBytes is what is kept besides, for watches that resume.
 	Bytes        int `json:"bytes"`
 	HistoryBytes int `json:"historyBytes"`
 	Watches      int `json:"watches"`
 }
 
-// KeptStatus is what a hub says of a selection that it follows for a program.
+// KeptStatus is what a hub says about a selection that it follows for a program.
 type KeptStatus struct {
-	// Client is who has credentials of its own; empty: the node's programs.
+	// Client names a client with credentials of its own; empty means the node's programs.
 	Client    string        `json:"client,omitempty"`
 	Selection string        `json:"selection"`
 	Source    string        `json:"source"` // cloud or none
 	Revision  edge.Revision `json:"revision"`
 	Objects   int           `json:"objects"`
 	Bytes     int           `json:"bytes"`
-	// Requests are those that read it now, watches most of them.
+	// Requests is how many requests read it now; most of them are watches.
 	Requests int `json:"requests"`
 }
 
-// FollowedOf tells the hub's own copies of resources from what it follows for programs.
+// FollowedOf sorts the hub's own copies of resources from what it follows for programs.
 func FollowedOf(all []follow.Status) (said Followed) {
 	for _, f := range all {
 		switch {
@@ -69,7 +69,7 @@ func FollowedOf(all []follow.Status) (said Followed) {
 			said.Kept = append(said.Kept, KeptStatus{
 				f.Client, f.Selection.String(), f.Source, f.Revision, f.Objects, f.Bytes, f.Requests,
 			})
-		case f.Selection == follow.Whole(f.Selection.Resource): // not the own NodePool, which nobody is served
+		case f.Selection == follow.Whole(f.Selection.Resource): // leaves out the node's own NodePool, which is served to nobody
 			said.Replicas = append(said.Replicas, ReplicaStatus{
 				f.Selection.Resource.GroupResource().String(), f.Shared, f.Source, f.Revision, f.Objects, f.Bytes, f.HistoryBytes,
 				f.Watches,

@@ -155,7 +155,7 @@ func (r *Reporter) tell(
 	lease.Spec.RenewTime = ptr.To(metav1.NowMicro())
 	if _, err := leases.Update(ctx, lease, metav1.UpdateOptions{}); err != nil {
 		if apierrors.IsConflict(err) {
-			return errors.New("somebody else has just written it") // another leader did: this hub's term is over
+			return errors.New("somebody else has just written it") // another leader did: this hub will soon learn of it
 		}
 		return fmt.Errorf("write Lease %s: %w", name, err)
 	}

@@ -8,11 +8,11 @@ import (
 	"k8s.io/utils/lru"
 )
 
-// maxTokens bounds the tokens of one client that are tried: Pods of one ServiceAccount on one node.
+// maxTokens bounds how many tokens of one client are tried: those of the Pods of one ServiceAccount on one node.
 const maxTokens = 8
 
-// bearer are the tokens that a client has shown, the latest first. Requests are made with the first that the cloud accepts:
-// a Pod's token ends with the Pod, though others of its ServiceAccount go on.
+// bearer has the tokens that a client has shown, the latest first. It makes requests with the first that the cloud accepts: a
+// Pod's token ends with the Pod, but other Pods of its ServiceAccount go on.
 type bearer struct {
 	transport http.RoundTripper
 
@@ -31,11 +31,11 @@ func (b *bearer) add(token string) {
 	b.tokens = append([]string{token}, others[:min(len(others), maxTokens-1)]...)
 }
 
-// refused takes a token away.
+// refused forgets a token, unless it is the last.
 func (b *bearer) refused(token string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if len(b.tokens) > 1 { // the last may do again: the cloud's answer is not for ever
+	if len(b.tokens) > 1 { // the last one stays: the cloud may accept it again
 		b.tokens = slices.DeleteFunc(slices.Clone(b.tokens), func(t string) bool { return t == token })
 	}
 }
@@ -57,19 +57,20 @@ func (b *bearer) RoundTrip(r *http.Request) (*http.Response, error) {
 			return response, err
 		}
 		b.refused(token)
-		_ = response.Body.Close() // nothing of it is wanted
+		_ = response.Body.Close() // nobody wants the rest
 	}
-	return b.transport.RoundTrip(r) // as nobody: the cloud says so
+	return b.transport.RoundTrip(r) // without a token: the cloud refuses in its own words
 }
 
-// bearers are those of all clients.
+// bearers has the bearer of each client.
 type bearers struct {
 	transport http.RoundTripper
 	mu        sync.Mutex
 	clients   *lru.Cache
 }
 
-// maxBearers is far more than are kept for at a time (follow.Set), so that none in use is forgotten.
+// maxBearers is far more than the clients that follow.Set keeps replicas for at a time, so that none in use is
+// forgotten.
 const maxBearers = 1000
 
 func newBearers(transport http.RoundTripper) *bearers {

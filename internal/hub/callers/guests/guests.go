@@ -1,7 +1,8 @@
 // Package guests answers callers with credentials of their own: Pods, and agents of the node that have a token.
 //
-// Invariants: nobody reads the pool's resources here whom the cloud does not allow just that; nobody reads what was read
-// with another's credentials. Whoever the hub does not know, or does not know to be allowed, gets the cloud's own answer.
+// Invariants: only a caller whom the cloud allows exactly that reads the pool's resources here; nobody reads what was read
+// with another's credentials; a caller whom the hub does not know, or does not know to be allowed, gets the cloud's own
+// answer.
 package guests
 
 import (
@@ -28,10 +29,10 @@ type Guests struct {
 	bearers *bearers
 }
 
-// New returns Guests of whom nothing is known. Cloud reaches the cloud with nothing but what a request carries.
+// New returns Guests. cloud must reach the cloud with only the credentials that a request carries.
 func New(known Callers, cloud http.RoundTripper) *Guests { return &Guests{known, newBearers(cloud)} }
 
-// As reaches the cloud with the credentials that a client has shown lately.
+// As returns a RoundTripper that reaches the cloud with the credentials that a client has shown lately.
 func (g *Guests) As(client string) http.RoundTripper { return g.bearers.of(client) }
 
 // Admit implements front.Callers.
@@ -39,11 +40,12 @@ func (g *Guests) Admit(r *http.Request, pool bool) (client string, ok bool) {
 	token := front.Bearer(r)
 	user, err := g.callers.Identify(r.Context(), token)
 	if err != nil {
-		// The cloud says no in its own words, if it can be reached; else the front does.
+		// The cloud refuses in its own words if it can be reached; otherwise the front does.
 		log(r, err)
 		return "", false
 	}
-	// One of the same name that was made later is somebody else; and nobody is taken for the hub, whatever his name is.
+	// The UID tells an account from a later one of the same name. With it, no caller's name can be the hub's
+	// (follow.Hub).
 	client = user.Username + " " + user.UID
 	if pool {
 		return client, g.mayRead(r, user)
@@ -52,7 +54,7 @@ func (g *Guests) Admit(r *http.Request, pool bool) (client string, ok bool) {
 	return client, true
 }
 
-// mayRead reports whether a user may read what a request reads of the pool's resources.
+// mayRead reports whether a user may read the pool's resources that a request reads.
 func (g *Guests) mayRead(r *http.Request, user *callers.User) bool {
 	info, ok := request.RequestInfoFrom(r.Context())
 	if !ok {
