@@ -9,16 +9,17 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// Config says what is to be checked: the settings of the node's hub.
+// Config says what to check: the settings of the node's hub.
 type Config struct {
 	Node edge.NodeName
 	Pool edge.PoolName
 
-	// Invalid is why the settings are no settings of a hub; empty: they are. What they do say is checked all the same.
+	// Invalid says why a hub would not start with these settings; empty: it would. What they say is checked all the
+	// same.
 	Invalid string
-	// BeforeStart: no hub is to run yet.
+	// BeforeStart: no hub needs to run yet.
 	BeforeStart bool
-	// Joined: the node's kubelet is to go through the hub already.
+	// Joined: the node's kubelet should go through the hub already.
 	Joined bool
 
 	// Servers are the cloud's API servers, https://HOST:PORT. Coordinator is the pool's, empty: none.
@@ -28,14 +29,14 @@ type Config struct {
 	// CAFile verifies Servers, CoordinatorCAFile (empty: CAFile) the Coordinator. CertFile and KeyFile are the node's client
 	// certificate; without them the hub keeps its own in CertDir.
 	CAFile, CoordinatorCAFile string
-	// CoordinatorCA (PEM) and CoordinatorName, if given, are what the Coordinator's certificate is verified with, and the name
-	// that it is for: of one that the hub was told of by the cloud.
+	// CoordinatorCA (PEM) and CoordinatorName, if given, verify the Coordinator's certificate and name it: for a coordinator
+	// of which the hub learned from the cloud.
 	CoordinatorCA     []byte
 	CoordinatorName   string
 	CertFile, KeyFile string
 	CertDir           string
 
-	// What the hub gets its own certificate with, as in identity.Config.
+	// With these the hub gets its own certificate, as in identity.Config.
 	BootstrapFile     string
 	CACertHashes      []string
 	KubeletKubeconfig string
@@ -43,8 +44,8 @@ type Config struct {
 	// CacheDir is where the hub keeps what it knows; empty: nowhere.
 	CacheDir string
 
-	// BindAddress and Port are where the hub serves the node's programs; HealthAddress and HealthPort where it tells how it
-	// does; SecureAddress (empty: nowhere) and SecurePort where it serves Pods.
+	// BindAddress and Port are where the hub serves the node's programs; HealthAddress and HealthPort where it serves its
+	// health; SecureAddress (empty: nowhere) and SecurePort where it serves Pods.
 	BindAddress   string
 	Port          int
 	HealthAddress string
@@ -52,12 +53,12 @@ type Config struct {
 	SecureAddress string
 	SecurePort    int
 
-	// KubeletUses is the kubeconfig that the node's kubelet uses. Empty: as the command line of the running kubelet says.
+	// KubeletUses is the kubeconfig that the node's kubelet uses. Empty: the one on the running kubelet's command line.
 	KubeletUses string
 	// KubeletHealth is the URL of the kubelet's health. Empty: http://127.0.0.1:10248/healthz.
 	KubeletHealth string
 
-	// Step bounds one step of a probe, as a connection; zero: 5 s. Total bounds all of it; zero: 15 s.
+	// Step bounds one step of a probe, such as connecting; zero: 5 s. Total bounds all probes together; zero: 15 s.
 	Step, Total time.Duration
 	// Now is the clock. Nil: time.Now.
 	Now func() time.Time

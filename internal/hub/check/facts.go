@@ -8,7 +8,7 @@ import (
 // Facts are what was found.
 type Facts struct {
 	Settings Config
-	// Now is what the node takes the time to be.
+	// Now is the time by the node's clock.
 	Now time.Time
 
 	Hub         Hub
@@ -33,7 +33,7 @@ type Hub struct {
 	Status HubStatus
 }
 
-// HubStatus is of /status what is judged here.
+// HubStatus is the part of /status that Judge looks at.
 type HubStatus struct {
 	Node        string `json:"node"`
 	Cloud       string `json:"cloud"`
@@ -52,7 +52,7 @@ type HubStatus struct {
 	} `json:"identity"`
 }
 
-// HubCertificate is what a hub says of one of its certificates.
+// HubCertificate is what a hub says about one of its certificates.
 type HubCertificate struct {
 	NotAfter time.Time `json:"notAfter"`
 	Problem  string    `json:"problem"`
@@ -63,30 +63,30 @@ type HubCertificate struct {
 type Port struct {
 	Flag    string
 	Address string
-	// Held: somebody listens there. Holder is who, as "nginx (process 812)", where that can be seen.
+	// Held: somebody listens there. Holder names the program, such as "nginx (process 812)", if that can be seen.
 	Held   bool
 	Holder string
 	// Trouble is why nobody could listen there.
 	Trouble string
 }
 
-// File is what can be said of a file without its content.
+// File is what can be said about a file without its content.
 type File struct {
 	Path    string
 	Missing bool
-	// Trouble is why it cannot be read, or what is wrong with what is in it; empty: nothing.
+	// Trouble is why it cannot be read, or what is wrong with its content; empty: nothing.
 	Trouble string
 	Mode    fs.FileMode
 }
 
 func (f File) fine() bool { return !f.Missing && f.Trouble == "" }
 
-// Keys are the node's certificate and what it can get one with.
+// Keys are the node's certificate and the means to get one.
 type Keys struct {
 	Cert, Key File
 	Pair      Pair
 	// CA verifies the cloud: a file of the hub's, or a kubeconfig that has it. Pinned: one of its certificates has one of the
-	// hashes given; CAHash is the hash of that one, or of the first. CAExpiry is of the one that lasts longest.
+	// given hashes; CAHash is the hash of that one, or of the first. CAExpiry is when the longest-lived one expires.
 	CA       File
 	Pinned   bool
 	CAHash   string
@@ -108,26 +108,27 @@ type Pair struct {
 	ForClients    bool
 }
 
-// Server is how far one gets with an API server.
+// Server is how far the node gets with an API server.
 type Server struct {
 	Name    string // cloud, coordinator
 	Address string
 	// Problem is what stopped it; Detail is its error, in one line.
 	Problem Problem
 	Detail  string
-	// Date is what the server says the time is, At when, by the node's clock. Zero: it did not.
+	// Date is the time by the server's clock, At the same moment by the node's clock; both are zero if the server did
+	// not say.
 	Date, At time.Time
-	// Verified: the server's certificate is good, and so what it says is its word.
+	// Verified: the server's certificate is good, so its answers can be trusted.
 	Verified bool
-	// Peer describes the server's certificate, and until when it is good.
+	// Peer describes the server's certificate, which is good from PeerFrom to PeerEnd.
 	Peer              string
 	PeerFrom, PeerEnd time.Time
-	// User is who the node is to the server; empty if it could not or did not say. With names the file of the certificate
-	// that it was asked with.
+	// User is who the node is to the server; empty if the server did not say. With names the file of the certificate
+	// that was shown.
 	User   string
 	Groups []string
 	With   string
-	// Node is what the cloud has of the node's Node object.
+	// Node is what the cloud says about the node's Node object.
 	Node Node
 }
 
@@ -139,10 +140,10 @@ type Node struct {
 	Ready        string // True, False, Unknown; empty: not said
 }
 
-// Problem is what is in the way to a server.
+// Problem is what keeps the node from using a server.
 type Problem string
 
-// Problems, in the order in which they can be met. The zero Problem is none.
+// Problems, in the order in which a probe can meet them. The zero Problem means none.
 const (
 	BadAddress       Problem = "bad address"
 	NoName           Problem = "name not known"
@@ -168,15 +169,16 @@ const (
 type Dir struct {
 	Flag, Path string
 	Missing    bool
-	// At is the nearest directory that is there, for which the following holds; Path itself if that is.
+	// At is Path or, if that does not exist, the nearest directory above it that does. The fields below are about At.
 	At       string
 	Trouble  string
 	Mode     fs.FileMode // of Path
 	ReadOnly bool
 	Writable bool
-	// Free is the space left in bytes, Used what the directory has, Inodes how many files can be made; -1: not limited.
+	// Free is the space left in bytes, Used the size of the directory's files, Inodes how many more files can be made;
+	// -1: not limited.
 	Free, Used, Inodes int64
-	// Locked: another process has it. Holder is which, where that can be seen.
+	// Locked: another process has locked it. Holder names that process, if it can be seen.
 	Locked bool
 	Holder string
 	// Corrupt: a damaged file was moved aside.
@@ -188,9 +190,9 @@ type Kubelet struct {
 	// Running: its process was found.
 	Running bool
 	Config  File
-	// Server is where its kubeconfig leads.
+	// Server is the address in its kubeconfig.
 	Server string
-	// Health is what its health says that is not good; empty: fine. NoHealth: nothing listens there.
+	// Health is what is wrong by its own word; empty: nothing. NoHealth: nothing listens at its health port.
 	Health   string
 	NoHealth bool
 }

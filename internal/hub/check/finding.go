@@ -36,7 +36,7 @@ func (l Level) MarshalText() ([]byte, error) { return []byte(l.String()), nil }
 // Finding is one thing found.
 type Finding struct {
 	Level Level `json:"level"`
-	// What was looked at, Why it is at that level, Do what is to be done about it; empty: nothing.
+	// What names the thing looked at, Why gives the reason for the level, Do says what to do about it; empty: nothing.
 	What string `json:"what"`
 	Why  string `json:"why"`
 	Do   string `json:"do,omitempty"`
@@ -81,7 +81,7 @@ func JSON(w io.Writer, findings []Finding) error {
 	}{!Failed(findings), findings})
 }
 
-// maxText bounds what is shown of a foreign text, in bytes.
+// maxText bounds how much of a foreign text is shown, in bytes.
 const maxText = 240
 
 // line makes one printable line of a text that others wrote.

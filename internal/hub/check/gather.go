@@ -13,14 +13,14 @@ const (
 	flagCerts       = "cert-dir"
 )
 
-// probe finds out something in bounded time, and returns what enters it into the facts.
+// probe finds out something in bounded time, and returns a function that enters it into the facts.
 type probe struct {
 	name string
 	run  func(ctx context.Context, c Config) func(*Facts)
 }
 
-// Gather finds out what there is to know, all at once, within Config.Total. A probe that hangs in the kernel (a dead
-// network file system) is left behind and named in Facts.Unanswered.
+// Gather runs all probes at once, within Config.Total. It leaves a probe behind that hangs in the kernel (on a dead
+// network file system), and names it in Facts.Unanswered.
 func Gather(ctx context.Context, c Config) Facts {
 	c = c.withDefaults()
 	return gather(ctx, c, probesOf(c))
@@ -35,7 +35,7 @@ func gather(ctx context.Context, c Config, probes []probe) Facts {
 		enter func(*Facts)
 	}
 	outcomes := make(chan outcome, len(probes))
-	// Probes end a little before, so that a server that was found out about by half is told of.
+	// Probes end a little earlier, so that a server's probe can still report how far it got.
 	brief, stop := context.WithTimeout(ctx, c.Total-c.Total/15)
 	defer stop()
 	for i, p := range probes {
@@ -51,7 +51,7 @@ func gather(ctx context.Context, c Config, probes []probe) Facts {
 		}
 		break
 	}
-	for i, p := range probes { // in this order, whoever was first
+	for i, p := range probes { // in this order, whichever ended first
 		if enter[i] == nil {
 			f.Unanswered = append(f.Unanswered, p.name)
 			continue
@@ -98,7 +98,7 @@ func probesOf(c Config) []probe {
 	return probes
 }
 
-// probeHub asks the running hub, and looks at the ports in the light of that.
+// probeHub asks the running hub, and looks at its ports.
 func probeHub(ctx context.Context, c Config) func(*Facts) {
 	hub := askHub(ctx, c)
 	ports := []Port{

@@ -16,21 +16,21 @@ const (
 	clockWarn = 30 * time.Second
 	clockFail = 5 * time.Minute
 
-	// soon is when a certificate that somebody else renews should have been renewed, if its life is not shorter still. The
-	// hub renews its own at 9/10 of their life at the latest.
+	// soon is how long before its end a certificate should have been renewed, or a tenth of its life if that is less.
+	// The hub renews its own at 9/10 of their life at the latest.
 	soon = 7 * 24 * time.Hour
 
-	// cacheBytes is what the hub's cache may grow to; the hub needs spaceFail for anything at all.
+	// cacheBytes is how large the hub's cache may grow; with less than spaceFail free the hub cannot work at all.
 	cacheBytes = 256 << 20
 	spaceFail  = 16 << 20
 	// A cache has a handful of files, but the rest of the node shares the file system.
 	inodesWarn, inodesFail = 1000, 16
 )
 
-// longAgo is before any of this was written: a clock that says so has lost its battery.
+// longAgo is before any of this was written: a clock that shows such a time has lost its battery.
 var longAgo = time.Date(2024, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// Judge says what the facts mean, in the order in which a person would go about it.
+// Judge says what the facts mean, in the order in which a person would look.
 func Judge(f Facts) []Finding {
 	var j judge
 	j.settings(f)
@@ -78,12 +78,12 @@ func (j *judge) hub(f Facts) {
 		return
 	case h.Trouble != "":
 		j.add(Fail, what, fmt.Sprintf("what answers at %s is no working yurthub: %s", c.healthURL(), h.Trouble),
-			"end it, or restart yurthub if it is one: systemctl restart yurthub")
+			"end that program, or if it is yurthub, restart it: systemctl restart yurthub")
 		return
 	case h.Status.Node != string(c.Node):
-		j.add(Fail, what, fmt.Sprintf("the running yurthub is that of the node %s, and these settings are for %s",
+		j.add(Fail, what, fmt.Sprintf("the running yurthub is for the node %s, but these settings are for %s",
 			h.Status.Node,
-			c.Node), "give the settings that it runs with, or restart it: systemctl restart yurthub")
+			c.Node), "give the settings with which it runs, or restart it: systemctl restart yurthub")
 		return
 	}
 	j.add(OK, what, "runs as node "+h.Status.Node, "")
@@ -160,7 +160,7 @@ func (j *judge) port(f Facts, p Port) {
 		j.add(OK, what, p.Address+" is held by the running yurthub", "")
 	case running:
 		j.add(Fail, what, "the running yurthub does not serve at "+p.Address+": it has other settings",
-			"systemctl restart yurthub, or give the settings that it runs with")
+			"systemctl restart yurthub, or give the settings with which it runs")
 	case p.Held && isHub(p.Holder):
 		j.add(Fail, what, fmt.Sprintf("%s is held by %s, which does not answer at %s", p.Address, p.Holder,
 			f.Settings.healthURL()),
@@ -174,8 +174,8 @@ func (j *judge) port(f Facts, p Port) {
 
 func isHub(holder string) bool { return strings.HasPrefix(holder, "yurthub") }
 
-// clock compares the node's clock with that of each server, whatever the server's certificate: in a year that is wrong by
-// fifty, no certificate is good.
+// clock compares the node's clock with each server's, even if the server's certificate is not good: to a clock that is fifty
+// years off, no certificate is.
 func (j *judge) clock(f Facts) {
 	const what, do = "clock", "set the clock, and have it kept: timedatectl set-ntp true, or chrony"
 	if f.Now.Before(longAgo) {
@@ -226,7 +226,7 @@ func (j *judge) node(f Facts) {
 	switch {
 	case !n.Found:
 		j.add(Warn, what, fmt.Sprintf("the cloud has no Node %s", c.Node),
-			"kubelet makes it when it runs; if it does, it has another name: kubectl get nodes")
+			"kubelet creates it when it runs; if kubelet runs, the Node has another name: kubectl get nodes")
 		return
 	case c.Pool != "" && n.Pool == "":
 		j.add(Fail, what, fmt.Sprintf("the Node %s belongs to no pool, and --nodepool-name is %s", c.Node, c.Pool),
@@ -262,7 +262,7 @@ func (j *judge) dir(f Facts, d Dir) {
 		return
 	case d.ReadOnly:
 		j.add(Fail, what, d.At+" is on a file system that is read-only",
-			"look into the kernel's log for why (dmesg), and have the disk repaired")
+			"find the reason in the kernel's log (dmesg), and have the disk repaired")
 		return
 	case !d.Writable:
 		j.add(Fail, what, d.At+" may not be written to", "run this as root; if it is, look at mounts and security modules")
@@ -273,11 +273,11 @@ func (j *judge) dir(f Facts, d Dir) {
 			holder = d.Holder
 		}
 		j.add(Fail, what, fmt.Sprintf("%s is in use by %s, and no yurthub answers", d.Path, holder),
-			"end it; one yurthub has the directory alone")
+			"end that process; a yurthub must have the directory for itself")
 		return
 	}
 	if !d.Missing && d.Mode.Perm()&0o077 != 0 {
-		j.add(Warn, what, fmt.Sprintf("%s is %s: others may look into it, and keys and Secrets are there", d.Path,
+		j.add(Warn, what, fmt.Sprintf("%s is %s: others may look into it, and it holds keys and Secrets", d.Path,
 			d.Mode.Perm()),
 			"chmod 0700 "+d.Path)
 	}
@@ -361,7 +361,7 @@ func orNone(text string) string {
 
 func date(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
-// open says how a file's mode lets others at a secret.
+// open says how far a file's mode lets others read a secret.
 func open(mode fs.FileMode) (Level, string) {
 	switch {
 	case mode.Perm()&0o027 != 0:

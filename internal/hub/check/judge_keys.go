@@ -65,9 +65,9 @@ func (j *judge) pair(f Facts, what, path string, p Pair, do string, worst Level)
 			"correct --node-name, which must be the name of the Node, or the file")
 	case !slices.Contains(p.Organizations, edge.GroupNodes):
 		j.add(worst, what, fmt.Sprintf("%s is not for the group %s", path, edge.GroupNodes),
-			"it is not a node's certificate; give one that is")
+			"give a node's certificate; this is none")
 	case !p.ForClients:
-		j.add(worst, what, path+" is not for clients", "it is for a server; give the node's client certificate")
+		j.add(worst, what, path+" is not for clients", "give the node's client certificate; this one is for a server")
 	case now.Before(p.NotBefore):
 		j.add(worst, what, fmt.Sprintf("%s begins at %s, and the clock says %s", path, date(p.NotBefore), date(now)),
 			"set the clock")
@@ -80,7 +80,7 @@ func (j *judge) pair(f Facts, what, path string, p Pair, do string, worst Level)
 	}
 }
 
-// means judges what the hub can get a certificate with, and says whether there is anything.
+// means judges the means by which the hub can get a certificate, and reports whether it has any.
 func (j *judge) means(f Facts) (usable bool) {
 	k, c := f.Keys, f.Settings
 	if !c.ownCertificate() {
@@ -116,13 +116,13 @@ func (j *judge) authority(f Facts) {
 	switch {
 	case k.CA.Path == "" && c.ownCertificate() && k.Bootstrap.fine() && k.Bootstrap.Path != "":
 		if len(c.CACertHashes) == 0 {
-			j.add(Warn, what, "the cloud's authority is not known yet, and no hash is given to know it by",
+			j.add(Warn, what, "the cloud's authority is not known yet, and no hash is given to recognize it",
 				"give --discovery-token-ca-cert-hash; kubeadm token create --print-join-command prints it")
 			return
 		}
 		j.add(OK, what, "not known yet; yurthub discovers it with the bootstrap token", "")
 	case k.CA.Path == "":
-		j.add(Fail, what, "there is nothing to know the cloud by",
+		j.add(Fail, what, "there is no authority to verify the cloud with",
 			"give --ca-file, with /etc/kubernetes/pki/ca.crt of the cloud")
 	case !k.CA.fine():
 		j.add(Fail, what, k.CA.Path+": "+reason(k.CA), "give the cloud's /etc/kubernetes/pki/ca.crt as --ca-file")

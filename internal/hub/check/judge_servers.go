@@ -5,8 +5,8 @@ import (
 	"net/url"
 )
 
-// servers judges the servers of one kind: one that can be used is enough, for a hub tries all. A coordinator that is not
-// there leaves the hub a plain proxy: that is a pity, and no failure.
+// servers judges the servers of one kind. One that works is enough, because a hub tries all. Without its coordinator a hub is
+// a plain proxy, which is worth a warning but is no failure.
 func (j *judge) servers(f Facts, all []Server) {
 	worst := Fail
 	for _, s := range all {
@@ -28,7 +28,7 @@ func (j *judge) servers(f Facts, all []Server) {
 	}
 }
 
-// explain says in plain words what is in the way to a server.
+// explain says in plain words what keeps the node from using a server.
 func explain(f Facts, s Server) (why, do string) {
 	host, port := s.Address, ""
 	if u, err := url.Parse(s.Address); err == nil && u.Host != "" {
@@ -48,8 +48,8 @@ func explain(f Facts, s Server) (why, do string) {
 		return fmt.Sprintf("the name %s of %s is not known: %s", host, s.Address, s.Detail),
 			"correct the name, or have it entered into DNS; or give an IP address"
 	case NoNameServer:
-		return fmt.Sprintf("no name server says what %s of %s is: %s", host, s.Address, s.Detail),
-			"see /etc/resolv.conf, and whether the name servers in it are reached"
+		return fmt.Sprintf("no name server resolves %s of %s: %s", host, s.Address, s.Detail),
+			"see /etc/resolv.conf, and whether this node reaches the name servers in it"
 	case Refused:
 		return fmt.Sprintf("%s refuses connections: the host is there, but nothing listens on that port, or a "+
 				"firewall says no", s.Address),
@@ -58,7 +58,7 @@ func explain(f Facts, s Server) (why, do string) {
 		return fmt.Sprintf("there is no way to %s: %s", s.Address, s.Detail), "ip route get " + host +
 			"; see cables, routes and interfaces"
 	case NoConnection:
-		return fmt.Sprintf("%s does not answer to a connection: %s", s.Address, s.Detail),
+		return fmt.Sprintf("%s does not answer when connected to: %s", s.Address, s.Detail),
 			"the link is down, or a firewall swallows packets: ping " + host
 	case NoHandshake:
 		return fmt.Sprintf("%s takes connections but does not speak TLS: %s", s.Address, s.Detail),
@@ -85,20 +85,20 @@ func explain(f Facts, s Server) (why, do string) {
 	return explainAnswer(f, s)
 }
 
-// explainAnswer is explain for a server with a good certificate.
+// explainAnswer does what explain does, for a server with a good certificate.
 func explainAnswer(f Facts, s Server) (why, do string) {
 	switch s.Problem {
 	case RefusedPair:
 		return fmt.Sprintf("%s does not take the certificate in %s: %s", s.Address, s.With, s.Detail),
-			"it is of another cluster, or expired: see what is said of it"
+			"it is from another cluster, or expired: see its line above"
 	case NoAnswer:
 		return fmt.Sprintf("%s does not answer requests: %s", s.Address, s.Detail),
 			"see the API server's log, and what stands in between"
 	case NotReady:
 		return fmt.Sprintf("%s answers, but is not ready: %s", s.Address, s.Detail), "see the API server's log"
 	case Unauthorized:
-		return fmt.Sprintf("%s does not know this node by %s: %s", s.Address, s.With, s.Detail),
-			"the certificate is expired or of another cluster: see what is said of it"
+		return fmt.Sprintf("%s does not recognize this node by %s: %s", s.Address, s.With, s.Detail),
+			"the certificate is expired, or from another cluster: see its line above"
 	case OtherUser:
 		return fmt.Sprintf("%s takes this node for %q, not for %s (by %s)", s.Address, s.User, f.Settings.Node.User(), s.With),
 			"correct --node-name, or the certificate"

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// probeDir looks at a directory that the hub needs, or at the nearest one that is there above it.
+// probeDir looks at a directory that the hub needs, or at the nearest one above it that exists.
 func probeDir(flag, path string) Dir {
 	d := Dir{Flag: flag, Path: path, At: path, Free: -1, Inodes: -1}
 	if !filepath.IsAbs(path) {
@@ -55,7 +55,7 @@ func probeDir(flag, path string) Dir {
 	return d
 }
 
-// contents looks at what is in the directory: how much, whether something is damaged, and who has it.
+// contents finds out how much is in the directory, whether something is damaged, and who holds the lock.
 func (d *Dir) contents() {
 	const most = 1000 // a hub has a dozen
 	names, err := readNames(d.Path, most)
@@ -93,8 +93,8 @@ func lockHolder(path string) (holder string, locked bool) {
 	return "", false
 }
 
-// hasOpen reports whether a process has this file open. (Some file systems have other numbers in /proc/locks than stat(2)
-// tells, so that the inode's is a hint only.)
+// hasOpen reports whether a process has this file open. (Some file systems show other inode numbers in /proc/locks than in
+// stat(2), so a matching number is only a hint.)
 func hasOpen(pid string, info fs.FileInfo) bool {
 	fds, _ := readNames(filepath.Join("/proc", pid, "fd"), maxFiles)
 	return slices.ContainsFunc(fds, func(fd string) bool {
@@ -103,7 +103,8 @@ func hasOpen(pid string, info fs.FileInfo) bool {
 	})
 }
 
-// parseLocks looks in a file as /proc/locks for processes that have a lock by flock(2) on a file with this inode.
+// parseLocks reads a file like /proc/locks, and returns the processes that hold a flock(2) lock on a file with this
+// inode.
 func parseLocks(content []byte, inode uint64) (pids []string) {
 	suffix := fmt.Sprintf(":%d", inode)
 	for row := range bytes.Lines(content) {

@@ -25,7 +25,7 @@ import (
 // maxFile bounds what is read of a file, in bytes.
 const maxFile = 4 << 20
 
-// readFile reads a regular file, never waiting for one that is a pipe, and says what can be said of it.
+// readFile reads a regular file. It never blocks on a pipe.
 func readFile(path string) (File, []byte) {
 	file := File{Path: path}
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
@@ -56,7 +56,7 @@ func readFile(path string) (File, []byte) {
 	return file, content
 }
 
-// readSome reads a file of the kernel's.
+// readSome reads one of the kernel's files.
 func readSome(path string) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -69,8 +69,8 @@ func readSome(path string) ([]byte, error) {
 // secrets are what the node can show a server.
 type secrets struct {
 	pair *tls.Certificate // nil: none
-	with string           // the file that it is from
-	// cloud and coordinator verify them; nil: not known.
+	with string           // the file from which pair comes
+	// cloud and coordinator verify the servers; nil: not known.
 	cloud, coordinator *x509.CertPool
 }
 
@@ -118,7 +118,7 @@ func readKeys(c Config) (Keys, secrets) {
 	return k, s
 }
 
-// readMeans reads what the hub can get a certificate with. It returns the authority that is in there.
+// readMeans reads the means by which the hub can get a certificate. It returns the authority that it finds there.
 func (k *Keys) readMeans(c Config, s *secrets) (authority []byte) {
 	if !c.ownCertificate() {
 		return nil
@@ -162,7 +162,7 @@ func (k *Keys) readMeans(c Config, s *secrets) (authority []byte) {
 	return authority
 }
 
-// readAuthority returns the authority as far as it is pinned.
+// readAuthority returns the authority's pinned certificates, or all if there are no hashes.
 func (k *Keys) readAuthority(c Config, content []byte) *x509.CertPool {
 	certs, err := cert.ParseCertsPEM(content)
 	if err != nil {
@@ -251,7 +251,8 @@ func parseCredential(path string, content []byte) credential {
 	return c
 }
 
-// inline is what a kubeconfig holds itself, or the file that it names, relative to its own place.
+// inline returns what a kubeconfig holds itself, or else the content of the file that it names, relative to its own
+// place.
 func inline(kubeconfig string, data []byte, path string) (content []byte, trouble string) {
 	if len(data) > 0 || path == "" {
 		return data, ""

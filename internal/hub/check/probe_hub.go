@@ -12,7 +12,8 @@ import (
 	"time"
 )
 
-// maxAnswer bounds what is read of any answer, in bytes. A hub's status with a thousand selections has a third of it.
+// maxAnswer bounds how much of any answer is read, in bytes. A hub's status with a thousand selections has a third of
+// that.
 const maxAnswer = 1 << 20
 
 // plainClient is for addresses of this node: no proxy, no redirects, bounded headers.
@@ -78,7 +79,7 @@ func askHub(ctx context.Context, c Config) Hub {
 	return hub
 }
 
-// cause is the innermost text of an error of the network: addresses and methods are told by whoever shows it.
+// cause is the innermost text of a network error: whoever shows it names addresses and methods.
 func cause(err error) string {
 	var op *net.OpError
 	switch {

@@ -37,7 +37,7 @@ func probeKubelet(ctx context.Context, c Config) func(*Facts) {
 	status, body, err := fetch(ctx, plainClient(c.Step), c.KubeletHealth)
 	switch {
 	case errors.Is(err, syscall.ECONNREFUSED):
-		k.NoHealth = true // it need not serve it
+		k.NoHealth = true // kubelet need not serve its health
 	case err != nil:
 		k.Health = cause(err)
 	case status != http.StatusOK:
@@ -46,7 +46,7 @@ func probeKubelet(ctx context.Context, c Config) func(*Facts) {
 	return func(f *Facts) { f.Kubelet = k }
 }
 
-// ofThisNode reports whether a process is no container's: nodes can run in containers, with kubelets of their own.
+// ofThisNode reports whether a process runs outside containers: nodes can be containers, with kubelets of their own.
 func ofThisNode(pid string) bool {
 	theirs, err := os.Readlink(filepath.Join("/proc", pid, "ns", "pid"))
 	if err != nil {

@@ -16,13 +16,13 @@ import (
 // maxProcesses bounds how many processes are looked through, maxFiles how many open files of one.
 const maxProcesses, maxFiles = 10_000, 10_000
 
-// listeners are the inodes of the sockets that listen in this network, by port.
+// listeners returns the inodes of the sockets that listen in this network namespace, by port.
 func listeners() map[int][]string {
 	found := map[int][]string{}
 	for _, path := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
 		content, err := readSome(path)
 		if err != nil {
-			continue // without /proc nobody can be named
+			continue // without /proc no holder can be named
 		}
 		for port, inodes := range parseListeners(string(content)) {
 			found[port] = append(found[port], inodes...)
@@ -31,7 +31,7 @@ func listeners() map[int][]string {
 	return found
 }
 
-// parseListeners reads a file as /proc/net/tcp: which sockets listen.
+// parseListeners reads a file like /proc/net/tcp, and returns the sockets that listen.
 func parseListeners(content string) map[int][]string {
 	const listening = "0A"
 	found := map[int][]string{}
@@ -48,8 +48,8 @@ func parseListeners(content string) map[int][]string {
 	return found
 }
 
-// lookAtPort finds out whether somebody listens there, and who, or else whether one could. It listens itself for no longer
-// than it takes to stop, and only where nobody else does.
+// lookAtPort finds out whether somebody listens at the port, and who, or else whether anybody could. For that it listens
+// itself, only where nobody else does, and stops at once.
 func lookAtPort(ctx context.Context, p *Port, held map[int][]string) {
 	_, text, _ := net.SplitHostPort(p.Address)
 	port, _ := strconv.Atoi(text)
@@ -61,7 +61,7 @@ func lookAtPort(ctx context.Context, p *Port, held map[int][]string) {
 	l, err := config.Listen(ctx, "tcp", p.Address)
 	switch {
 	case err == nil:
-		p.Holder = "" // it has the same port at another address
+		p.Holder = "" // the holder has the same port at another address
 		_ = l.Close()
 	case errors.Is(err, syscall.EADDRINUSE):
 		p.Held = true
@@ -79,7 +79,7 @@ func holder(inodes []string) string {
 	for _, pid := range processes() {
 		fds, err := readNames(filepath.Join("/proc", pid, "fd"), maxFiles)
 		if err != nil {
-			continue // of another user, or gone
+			continue // another user's process, or gone
 		}
 		for _, fd := range fds {
 			if link, err := os.Readlink(filepath.Join("/proc", pid, "fd", fd)); err == nil && links[link] {
@@ -98,7 +98,7 @@ func processName(pid string) string {
 	return fmt.Sprintf("%s (process %s)", line(string(name)), pid)
 }
 
-// processes are the numbers of those that can be seen.
+// processes returns the IDs of the processes that can be seen.
 func processes() []string {
 	names, _ := readNames("/proc", maxProcesses)
 	var pids []string
@@ -123,7 +123,7 @@ func readNames(dir string, most int) ([]string, error) {
 	return nil, err
 }
 
-// commandLine of a process; nil if it cannot be seen.
+// commandLine returns a process's command line; nil if it cannot be seen.
 func commandLine(pid string) []string {
 	content, err := readSome(filepath.Join("/proc", pid, "cmdline"))
 	if err != nil || len(content) == 0 {

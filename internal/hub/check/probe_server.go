@@ -22,7 +22,7 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// probeServer goes towards a server, a step at a time, until something is in the way.
+// probeServer goes towards a server step by step, until one fails.
 func probeServer(ctx context.Context, c Config, name, address string) Server {
 	s := Server{Name: name, Address: address}
 	u, err := url.Parse(address)
@@ -61,7 +61,7 @@ type walk struct {
 	Config
 	server *Server
 	url    *url.URL
-	known  string // the name that its certificate must be for
+	known  string // the name in its certificate
 	roots  *x509.CertPool
 	pair   *tls.Certificate
 }
@@ -118,13 +118,13 @@ func (w *walk) connect(ctx context.Context) net.Conn {
 	return nil
 }
 
-// handshake speaks TLS without the node's certificate and judges the server's by itself, so as to tell what is wrong with
-// it. It returns the connection if one can speak over it at all, but nothing secret is to go there.
+// handshake speaks TLS without the node's certificate, and verifies the server's itself, to tell what exactly is wrong with
+// it. It returns the connection if TLS works at all; nothing secret may go over it.
 func (w *walk) handshake(ctx context.Context, conn net.Conn) *tls.Conn {
 	ctx, cancel := context.WithTimeout(ctx, w.Step)
 	defer cancel()
 	config := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: w.known}
-	config.InsecureSkipVerify = true // verified below, where each fault has its name; what is not is only asked for the time
+	config.InsecureSkipVerify = true // verify does it, and names each fault; an unverified server is only asked for the time
 	speaking := tls.Client(conn, config)
 	if err := speaking.HandshakeContext(ctx); err != nil {
 		w.stop(NoHandshake, err)
@@ -175,8 +175,8 @@ func (w *walk) verify(chain []*x509.Certificate) {
 	}
 }
 
-// dated asks for the time over a connection that is not trusted, as nobody. What comes of it is no problem: a server may
-// want to know who asks.
+// dated asks for the time anonymously, over the untrusted connection. A refusal is no problem: a server may want to know who
+// asks.
 func (w *walk) dated(ctx context.Context, conn *tls.Conn) {
 	client := &http.Client{
 		Timeout: w.Step,
@@ -192,7 +192,8 @@ func (w *walk) dated(ctx context.Context, conn *tls.Conn) {
 	}
 }
 
-// converse asks a verified server, as the node, how it does, who one is and what it knows of the node.
+// converse asks a verified server, as the node, whether it is ready, who the node is to it, and what it knows about the
+// node.
 func (w *walk) converse(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, w.Step)
 	defer cancel()
@@ -219,14 +220,14 @@ func (w *walk) converse(ctx context.Context) {
 		return
 	}
 	if w.pair == nil {
-		return // nobody to be known
+		return // without a certificate there is nobody to recognize
 	}
 	if w.whoAmI(ctx, client) && w.server.Name == nameCloud {
 		w.node(ctx, client)
 	}
 }
 
-// whoAmI asks who the node is to the server. A server that cannot say is taken at the word of its other answers.
+// whoAmI asks the server who the node is to it. If a server cannot say, its other answers decide.
 func (w *walk) whoAmI(ctx context.Context, client *http.Client) bool {
 	s := w.server
 	ask := []byte(`{"apiVersion":"authentication.k8s.io/v1","kind":"SelfSubjectReview"}`)
@@ -264,7 +265,7 @@ func (w *walk) node(ctx context.Context, client *http.Client) {
 	}
 }
 
-// request makes one request, bounded, and notes what the server says the time is.
+// request makes one bounded request, and notes the time that the server states.
 func (w *walk) request(ctx context.Context, client *http.Client, method, path string, body []byte) (int, []byte, error) {
 	var content io.Reader
 	if body != nil {
@@ -284,7 +285,7 @@ func (w *walk) request(ctx context.Context, client *http.Client, method, path st
 	}
 	defer resp.Body.Close()
 	if date, err := http.ParseTime(resp.Header.Get("Date")); err == nil && w.server.Date.IsZero() {
-		// The server said so halfway, and counts whole seconds.
+		// The server stated it about halfway through, in whole seconds.
 		now := w.Now()
 		w.server.Date, w.server.At = date, now.Add(-now.Sub(sent)/2)
 	}
@@ -292,7 +293,7 @@ func (w *walk) request(ctx context.Context, client *http.Client, method, path st
 	return resp.StatusCode, answer, err
 }
 
-// failing names the checks of a /readyz that failed, or else is the answer.
+// failing returns the names of the /readyz checks that failed, or else the answer itself.
 func failing(body string) string {
 	var checks []string
 	for row := range strings.Lines(body) {
