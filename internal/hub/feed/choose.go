@@ -7,11 +7,11 @@ import (
 	"yurtcoordinator/internal/hub/role"
 )
 
-// Origin is where a replica is fed from.
+// Origin is a source that feeds a replica.
 type Origin uint8
 
 const (
-	// None: nothing can be reached, or it is not time yet; what there is stays.
+	// None: nothing can be reached, or it is not time yet. The replica keeps what it has.
 	None Origin = iota
 	// Cloud is the cluster's API servers, over the WAN.
 	Cloud
@@ -22,7 +22,7 @@ const (
 // String returns "none", "cloud" or "coordinator".
 func (o Origin) String() string { return [...]string{"none", "cloud", "coordinator"}[o] }
 
-// Access is what can be expected of a source.
+// Access is what a source can be expected to do.
 type Access uint8
 
 const (
@@ -30,25 +30,25 @@ const (
 	Down Access = iota
 	// Up: it may be tried.
 	Up
-	// Expired: it does not remember the changes since the sink's position, so that it can't be resumed there.
+	// Expired: it does not remember the changes since the sink's position, so a resume there fails.
 	Expired
-	// Stale: as Expired, and its snapshot was not newer than what the sink has. Only a mirror is.
+	// Stale: as Expired, and its snapshot was not newer than what the sink has. Only a mirror can be Stale.
 	Stale
-	// Refusing: it is reached, and refused or failed lately. It is tried again after a while.
+	// Refusing: it can be reached, but refused or failed lately. It is tried again after a while.
 	Refusing
 )
 
 // Situation is all that the choice of a source depends on.
 type Situation struct {
-	// Role is this hub's in its pool.
+	// Role is this hub's role in its pool.
 	Role role.Role
-	// Cloud and Coordinator are what can be expected of the two.
+	// Cloud and Coordinator say what the two can be expected to do.
 	Cloud, Coordinator Access
 	// Pool: this hub has a coordinator, reachable or not.
 	Pool bool
 	// LeaderKnown: the pool has a leader, as far as this hub knows.
 	LeaderKnown bool
-	// Covered: the leader declares that the coordinator's mirror of this resource is complete and kept so.
+	// Covered: the leader declares that it keeps the coordinator's mirror of this resource complete.
 	Covered bool
 	// Empty: the sink has nothing complete.
 	Empty bool
@@ -56,42 +56,42 @@ type Situation struct {
 	Listing bool
 }
 
-// Choice is what is best to do next.
+// Choice is the best thing to do next.
 type Choice struct {
 	// From is the source. With None, only Why is set.
 	From Origin
 	// List: read everything. Otherwise resume at the sink's position.
 	List bool
-	// After and Jitter are how long to wait first: After, and a random part of Jitter. A wait for a list over the WAN
-	// counts from when the cloud was up and the sink needed it; any other counts from when it was chosen. What runs goes
-	// on meanwhile.
+	// After and Jitter say how long to wait first: After, and a random part of Jitter. A wait for a list over the WAN
+	// counts from when the cloud was up and the sink needed the list; any other counts from when it was chosen.
+	// Meanwhile what runs goes on.
 	After, Jitter time.Duration
-	// Meanwhile is what is resumed until then, if nothing runs; None if nothing is to be.
+	// Meanwhile is the source to resume until then, if nothing runs; None means no source.
 	Meanwhile Origin
 	// Why is for people.
 	Why string
 }
 
 const (
-	// coverWait is how long a replica that needs a list waits for the pool's leader to cover it before it lists over the WAN
-	// itself. The leader lists at once and pushes over the LAN, so this is what a list over the WAN may take. A replica that
-	// has something to serve waits besides for as long as the leader may doubt the cloud.
+	// coverWait is how long a replica that needs a list waits for the pool's leader to cover it, before it lists over the WAN
+	// itself. The leader lists at once and pushes over the LAN, so this is how long a list over the WAN may take. A replica
+	// that has something to serve also waits for as long as the leader may doubt the cloud.
 	coverWait = 15 * time.Second
-	// electWait is the same while nobody is known to lead: longer than the 4.3 s that an election takes at most.
+	// electWait is the same while nobody is known to lead. It is longer than an election takes, which is at most 4.3 s.
 	electWait = 6 * time.Second
 	// coverJitter spreads a pool's lists after that.
 	coverJitter = 5 * time.Second
-	// aloneWait and aloneJitter are how long an empty replica waits while the coordinator is out of reach, or not known to
-	// be within it. A pool that is powered on has its hubs before its coordinator, by a second or two; without the wait
-	// each of them would list over the WAN. It is less than a request waits for a replica (replica.HandlerConfig.Wait).
+	// aloneWait and aloneJitter say how long an empty replica waits while the coordinator is not known to be reachable.
+	// When a pool is powered on, its hubs come up a second or two before its coordinator; without the wait each of them
+	// would list over the WAN. The wait is shorter than a request waits for a replica (replica.HandlerConfig.Wait).
 	aloneWait, aloneJitter = 2 * time.Second, 4 * time.Second
-	// startJitter spreads the leader's own list after an expiry
-	// (many pools' leaders meet the same restart of an API server).
+	// startJitter spreads the leader's own list after an expiry: many pools' leaders meet the same restart of an API
+	// server.
 	startJitter = 750 * time.Millisecond
-	// expiredJitter spreads the lists of hubs whose revision the cloud has forgotten, all at the same moment.
+	// expiredJitter spreads the lists of hubs whose revision the cloud forgot, all at the same moment.
 	expiredJitter = 10 * time.Second
-	// uncoverWait lets a hub that has just found the coordinator see one renewal of the leader's declaration, which comes
-	// every 2 s; uncoverJitter spreads the switch to the cloud of a pool that nobody covers any longer.
+	// uncoverWait lets a hub that has just found the coordinator see one renewal of the leader's declaration, which
+	// comes every 2 s; uncoverJitter spreads a pool's switch to the cloud once nobody covers it.
 	uncoverWait   = 2500 * time.Millisecond
 	uncoverJitter = 2 * time.Second
 )
@@ -101,7 +101,7 @@ const (
 	poolMayHave = forgotten + ", the pool may have a later one"
 )
 
-// Choose chooses. It depends on nothing but the situation.
+// Choose returns the best thing to do in a situation. It depends on nothing else.
 func Choose(s Situation) Choice {
 	switch {
 	case s.Empty:
@@ -113,8 +113,8 @@ func Choose(s Situation) Choice {
 	}
 }
 
-// refreshed is the choice when somebody waits for what the source has now: a list at once, if there is a source that can
-// give one, else the choice as it is. A list that was to come anyhow need not wait.
+// refreshed returns the choice when somebody waits for what the source has now: a list at once if some source can give one,
+// even if one was due later anyway. Otherwise the choice stays as it is.
 func refreshed(s Situation, c Choice) Choice {
 	const why = "somebody asks for what is so now"
 	switch {
@@ -129,8 +129,8 @@ func refreshed(s Situation, c Choice) Choice {
 	}
 }
 
-// fill is for a sink that has nothing: it takes the mirror's content if there is any, and lists at the cloud if not. A
-// list over the WAN that is under way is given up only for a mirror that is sure to have everything.
+// fill is for a sink that has nothing. It takes the mirror's content if there is any, and otherwise lists at the cloud.
+// It gives up a list over the WAN that is under way only for a mirror that is sure to have everything.
 func fill(s Situation) Choice {
 	cloud := Choice{From: Cloud, List: true}
 	switch {
@@ -157,21 +157,21 @@ func fill(s Situation) Choice {
 	return cloud
 }
 
-// lead is for the leader, who can reach the cloud: it speaks for the pool.
+// lead is for a leader that can reach the cloud: it speaks for the pool.
 func lead(s Situation) Choice {
 	switch {
 	case s.Cloud != Expired:
 		return Choice{From: Cloud, Why: "this hub leads"}
 	case (s.Coordinator == Up || s.Coordinator == Expired) && !s.Listing:
-		// Of use only for who has just begun to lead and fell behind the pool before; for others it is one list over
-		// the LAN too much.
+		// This helps only a hub that fell behind the pool and has just begun to lead. For others it wastes one list
+		// over the LAN.
 		return Choice{From: Coordinator, List: true, Why: poolMayHave}
 	default:
 		return Choice{From: Cloud, List: true, Jitter: startJitter, Why: forgotten}
 	}
 }
 
-// follow is for all others, and whoever can't reach the cloud.
+// follow is for all other hubs, and for a leader that cannot reach the cloud.
 func follow(s Situation) Choice {
 	switch remembers := s.Coordinator == Up || s.Coordinator == Expired; {
 	case s.Coordinator == Up && s.Covered:
@@ -183,7 +183,7 @@ func follow(s Situation) Choice {
 	case s.Cloud == Expired && (s.Listing || !remembers):
 		return relist(s)
 	case s.Cloud == Expired && s.Coordinator == Up:
-		// Not a resume: a mirror that nobody feeds would be waited for without end.
+		// Not a resume: it would wait forever for a mirror that nobody feeds.
 		return Choice{From: Coordinator, List: true, Why: poolMayHave}
 	case s.Coordinator == Up:
 		return Choice{From: Coordinator, Why: "the cloud can't be used"}
@@ -202,8 +202,8 @@ func follow(s Situation) Choice {
 	}
 }
 
-// relist is the list over the WAN of who has something to serve. The leader lists at once; what it does not believe yet, nobody
-// else need ask for: clients are served what there is.
+// relist is the list over the WAN of a hub that has something to serve. The leader lists at once. While the leader doubts a
+// list, nobody else need ask for it: clients get what there is.
 func relist(s Situation) Choice {
 	c := Choice{From: Cloud, List: true, Jitter: expiredJitter, Why: forgotten}
 	switch {

@@ -29,7 +29,7 @@ type Sink interface {
 
 // Config is what a Feed needs. All fields are required unless it says otherwise.
 type Config struct {
-	// Resource is what is fed; it names it in logs and metrics.
+	// Resource is the resource that is fed; logs and metrics name it.
 	Resource schema.GroupVersionResource
 	Sink     Sink
 	// Cloud is the resource at the cloud, CloudLink the state of the link there.
@@ -51,9 +51,9 @@ type Config struct {
 	// Lists has room for as many elements as lists over the WAN may be under way at a time: 1, in a channel that all
 	// feeds of a hub share.
 	Lists chan struct{}
-	// Precious: it does more harm if objects are lost that are still there than if they stay for half a minute after they are
-	// gone. A list that would remove more than half of them is doubted however few they are, if the cloud's watch has shown
-	// them within preciousFor. (Not for longer: a node that was away may have lost its Pods to others meanwhile.)
+	// Precious: losing objects that still exist does more harm than keeping them for half a minute after they are gone. A list
+	// that would remove more than half of them is doubted, however few they are, if the cloud's watch has shown them within
+	// preciousFor. (Not for longer: a node that was away may have lost its Pods to others meanwhile.)
 	Precious bool
 	// History says which history the cloud is in.
 	History History
@@ -63,7 +63,8 @@ type Config struct {
 // History follows the cloud's history; history.Keeper is one.
 type History interface {
 	State() *live.Value[history.State]
-	// Saw takes in what the cloud has told, Prove what came from elsewhere and is to be resumed there.
+	// Saw takes in a witness that the cloud showed, Prove one that came from elsewhere and is to be resumed at the
+	// cloud.
 	Saw(history.Witness)
 	Prove(history.Witness)
 	// Shaken takes in that a stream of the cloud broke.
@@ -72,11 +73,11 @@ type History interface {
 	Raise(edge.History)
 }
 
-// Mirror is a source whose content may be of another history; remote.Source is one.
+// Mirror is a source whose content may belong to another history; remote.Source is one.
 type Mirror interface {
 	stream.Source
-	// WatchIn is Watch, for a revision of a history. It returns how far the source has come, 0 if it does not say, and fails with
-	// stream.ErrExpired if it is in another history.
+	// WatchIn is Watch for a revision of one history. It also returns the revision that the source has reached, 0 if it does
+	// not say, and fails with stream.ErrExpired if the source is in another history.
 	WatchIn(ctx context.Context, in edge.History, after edge.Revision) (stream.Watch, edge.Revision, error)
 }
 

@@ -22,10 +22,11 @@ import (
 
 const (
 	// coverFresh is how long a declaration counts after it was seen to be renewed. The leader renews it every 2 s, and
-	// after a leader's crash the next one declares anew within 2 s + 4.3 s (role) + 1 s: followers stay where they are.
+	// after its crash the next leader declares anew within 2 s + 4.3 s (role) + 1 s, so that followers stay where they
+	// are.
 	coverFresh = 10 * time.Second
 
-	// maxDeclared bounds the annotation that is read, in bytes; API servers keep 256 KiB of annotations in all.
+	// maxDeclared bounds the annotation that is read, in bytes: API servers keep 256 KiB of annotations in all.
 	maxDeclared = 256 << 10
 )
 
@@ -41,9 +42,9 @@ type CoverageConfig struct {
 	Link *live.Value[link.State]
 }
 
-// Coverage follows what the pool's leader declares of the coordinator's mirror. What was declared when the watch began
-// counts only once it is seen to change, and only for coverFresh after each change, by this machine's monotonic clock:
-// nobody's clock of the day is asked, and a leader that has died declares nothing. Make one with NewCoverage.
+// Coverage follows what the pool's leader declares about the coordinator's mirror. A declaration that was there when
+// the watch began counts only once it changes, and each change counts for coverFresh by this machine's monotonic clock.
+// So no wall clock matters, and a leader that has died declares nothing. Make one with NewCoverage.
 type Coverage struct {
 	config CoverageConfig
 
@@ -70,12 +71,12 @@ func NewCoverage(c CoverageConfig) *Coverage {
 	return &Coverage{config: c, history: &live.Value[edge.History]{}, values: map[schema.GroupResource]*live.Value[bool]{}}
 }
 
-// History is the history that what is covered counts in. It is as last declared, by whomever, so that a hub that has not seen
-// the cloud's history change hears of it.
+// History returns the history of what is covered, as last declared, by whomever: so a hub that has not seen the cloud's
+// history change hears of it.
 func (c *Coverage) History() *live.Value[edge.History] { return c.history }
 
-// Of says whether a resource is covered, now and as it changes. Values are kept: ask for the resources of a
-// configuration, not for those of requests.
+// Of returns whether a resource is covered, now and as it changes. It keeps every value that it returns: ask for the
+// resources of a configuration, not for those of requests.
 func (c *Coverage) Of(r schema.GroupResource) *live.Value[bool] {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -88,7 +89,7 @@ func (c *Coverage) Of(r schema.GroupResource) *live.Value[bool] {
 	return v
 }
 
-// Run follows until ctx ends, and returns nil. Nothing is covered afterwards.
+// Run follows the declarations until ctx ends, and returns nil. Nothing is covered afterwards.
 func (c *Coverage) Run(ctx context.Context) error {
 	c.fading = time.AfterFunc(coverFresh, c.fade)
 	defer c.fading.Stop()
@@ -109,7 +110,7 @@ func (c *Coverage) Run(ctx context.Context) error {
 	return nil
 }
 
-// fade takes back what no longer counts.
+// fade ends the coverage that no longer counts.
 func (c *Coverage) fade() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -133,7 +134,7 @@ func (c *Coverage) publishLocked(now time.Time) {
 	}
 }
 
-// take takes in a declaration; happened says that it was seen to be made.
+// take takes in a declaration; happened says that the watch saw it being made.
 func (c *Coverage) take(d declaration, happened bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -149,7 +150,7 @@ func (c *Coverage) take(d declaration, happened bool) {
 	c.publishLocked(now)
 }
 
-// sight takes what the watch finds.
+// sight hands Coverage what the watch finds.
 type sight struct{ *Coverage }
 
 // Baseline implements leasewatch.Sink.
@@ -170,7 +171,7 @@ func (s sight) Changed(kind watch.EventType, lease *coordinationv1.Lease) {
 	s.take(d, true)
 }
 
-// declared reads a Lease. One that nobody holds, or whose annotation can't be read, declares nothing.
+// declared reads a Lease. A Lease that nobody holds, or whose annotation cannot be read, declares nothing.
 func declared(lease *coordinationv1.Lease) declaration {
 	d := declaration{uid: string(lease.UID), text: lease.Annotations[edge.AnnotationAppliedRevisions]}
 	if lease.Spec.RenewTime != nil {
@@ -189,8 +190,8 @@ func declared(lease *coordinationv1.Lease) declaration {
 	return d
 }
 
-// parseApplied reads which resources the annotation edge.AnnotationAppliedRevisions names. One whose revision is none is left
-// out: that of others still counts. The revisions are for people: where the mirror stands it says itself.
+// parseApplied returns the resources that the annotation edge.AnnotationAppliedRevisions names. It skips a resource with a
+// malformed revision; the others still count. The revisions are for people: the mirror itself says where it stands.
 func parseApplied(text string) (map[schema.GroupResource]struct{}, error) {
 	if len(text) > maxDeclared {
 		return nil, fmt.Errorf("annotation %s: %d bytes are more than any leader writes",

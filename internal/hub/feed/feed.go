@@ -14,47 +14,47 @@ import (
 	"yurtcoordinator/internal/stream"
 )
 
-// Status is how a feed stands.
+// Status is the state of a feed.
 type Status struct {
-	// Source is where the sink is fed from: the source of the attempt that is under way, or of the last one.
+	// Source feeds the sink: it is the source of the attempt under way, or of the last one.
 	Source Origin
 	// Live: a watch of that source is open.
 	Live bool
 	// Refused is why the last attempt failed; empty once a stream is open again.
 	Refused string
-	// Denied: it failed with an answer that waiting seldom changes: no permission, no such resource. That it does not know who
-	// asks is none.
+	// Denied: it failed with an answer that waiting seldom changes: no permission, no such resource. An answer that the source
+	// does not know who asks is Stranger instead.
 	Denied bool
-	// Stranger says that the last attempt failed because the source does not know who asks: a certificate or a token that has
+	// Stranger says that the last attempt failed because the source does not know who asks: a certificate or a token has
 	// expired.
 	Stranger bool
-	// Fresh says that since this feed began the sink has had all that its source had: a list was applied, or a resumed watch
-	// has told what it had to replay. A mirror counts only while the leader keeps it complete. What the sink has without it
-	// is from the disk, as old as that may be.
+	// Fresh says that since this feed began the sink has had everything that its source had: a list was applied, or a resumed
+	// watch has replayed all it had. A mirror counts only while the leader keeps it complete. Without Fresh, the sink's
+	// content comes from the disk and may be as old as that.
 	Fresh bool
 	// Failing says that the last attempt at the cloud ended with 502, 503, 504 or without an answer, although the link is
 	// not down.
 	Failing bool
 }
 
-// Feed keeps one Sink fed: it looks at what there is, and does what its Machine decides. Make one with New.
+// Feed keeps one Sink fed: it looks at its surroundings, and does what its Machine decides. Make one with New.
 type Feed struct {
 	config  Config
 	status  *live.Value[Status]
 	refresh chan struct{}
 
-	// Of Run's goroutine.
+	// Only Run uses these.
 	machine *Machine
-	logged  [2]string // the last error logged of the cloud and of the mirror
+	logged  [2]string // the last error logged about the cloud and about the mirror
 	last    Origin    // of the last attempt
 
 	mu     sync.Mutex
-	newest history.Witness // of all that the sink was given; what is read meanwhile writes it
+	newest history.Witness // of all that the sink was given; the reading goroutine writes it
 }
 
-// Refresh asks for a list instead of a resume, once, if the sink's content is not Fresh: at the mirror if it is covered, else
-// at the cloud, at once. It does not block. A resume tells the same a little later, but it can't be sure for a while that it
-// has told all; a list costs as much as there is. So it is for small selections that somebody waits for.
+// Refresh asks once for an immediate list instead of a resume, if the sink's content is not Fresh: at the mirror if it is
+// covered, else at the cloud. It does not block. A resume tells the same, but for a while it cannot be sure that it has told
+// everything; a list costs as much as there is to read. So Refresh is for small selections for which somebody waits.
 func (f *Feed) Refresh() {
 	select {
 	case f.refresh <- struct{}{}:
@@ -62,10 +62,10 @@ func (f *Feed) Refresh() {
 	}
 }
 
-// Status is how the feed stands, now and as it changes.
+// Status returns the state of the feed, now and as it changes.
 func (f *Feed) Status() *live.Value[Status] { return f.status }
 
-// Run feeds the sink until ctx ends, and returns nil when nothing of it is left. The sink keeps what it has.
+// Run feeds the sink until ctx ends, waits for what it started, and returns nil. The sink keeps what it has.
 func (f *Feed) Run(ctx context.Context) error {
 	ctx = klog.NewContext(ctx, klog.FromContext(ctx).WithValues("resource", f.config.Resource.GroupResource().String()))
 	f.begin(ctx)
@@ -105,8 +105,8 @@ func (f *Feed) begin(ctx context.Context) {
 	}
 }
 
-// look makes an event of what has happened and of how all stands that the Machine follows, and returns what is closed when that
-// has changed.
+// look makes an event of what has happened and of the surroundings that the Machine follows. It also returns channels that are
+// closed when these change.
 func (f *Feed) look(what Happening) (e Event, changed [6]<-chan struct{}) {
 	c := &f.config
 	e.What, e.At, e.Chance = what, time.Now(), rand.Float64()
@@ -120,7 +120,7 @@ func (f *Feed) look(what Happening) (e Event, changed [6]<-chan struct{}) {
 	return e, changed
 }
 
-// tell has the History know what was decided of it.
+// tell tells the History what the Machine decided about it.
 func (f *Feed) tell(d Decision) {
 	if d.Raise != 0 {
 		f.config.History.Raise(d.Raise)
@@ -133,12 +133,12 @@ func (f *Feed) tell(d Decision) {
 	}
 }
 
-// apply gives a list to the sink; it is the first of a history that was raised, if raised is not 0.
+// apply gives a list to the sink. If raised is not 0, the list is the first of that history.
 func (f *Feed) apply(ctx context.Context, from *reading, raised edge.History) error {
 	s := from.content
 	if from.From == Cloud && raised > s.History {
 		s.History = raised
-		klog.FromContext(ctx).Info("The cloud's history was set back, following it", "revision", s.Revision.String(),
+		klog.FromContext(ctx).Info("The cloud's history was set back; following it", "revision", s.Revision.String(),
 			"was", f.config.Sink.Position().String(), "history", raised)
 	}
 	if err := f.config.Sink.Replace(ctx, s); err != nil {
@@ -151,7 +151,7 @@ func (f *Feed) apply(ctx context.Context, from *reading, raised edge.History) er
 	return nil
 }
 
-// act lets go of what has ended, calls off what must stop, and starts what may begin.
+// act releases what has ended, calls off what must stop, and starts what may begin.
 func (f *Feed) act(ctx context.Context, running *reading, what Happening, d Decision) *reading {
 	if over(what) {
 		f.release(running)
@@ -164,12 +164,12 @@ func (f *Feed) act(ctx context.Context, running *reading, what Happening, d Deci
 	case d.Start.From != None:
 		return f.start(ctx, d.Start)
 	case what == Happening(Admitted{}):
-		<-f.config.Lists // what it was for is not so any more
+		<-f.config.Lists // the list that it was for is no longer wanted
 	}
 	return running
 }
 
-// wait returns what happens next; nil if something has changed, or time has passed.
+// wait waits for what happens next and returns it; nil if the surroundings have changed, or it is time to Step.
 func (f *Feed) wait(ctx context.Context, running *reading, d Decision, changed [6]<-chan struct{}) Happening {
 	var passed <-chan time.Time
 	if !d.Wake.IsZero() {
@@ -204,7 +204,7 @@ func (f *Feed) wait(ctx context.Context, running *reading, d Decision, changed [
 	return nil
 }
 
-// end waits until nothing is left of what ran.
+// end calls off what runs, waits for it and releases it.
 func (f *Feed) end(running *reading, what Happening) {
 	if what == Happening(Admitted{}) {
 		<-f.config.Lists
@@ -244,7 +244,7 @@ func (f *Feed) start(ctx context.Context, a Attempt) *reading {
 	return r
 }
 
-// release gives back what an attempt that has ended held.
+// release gives back what an ended attempt held.
 func (f *Feed) release(r *reading) {
 	r.cancel()
 	if r.From == Cloud && r.List {
@@ -252,7 +252,7 @@ func (f *Feed) release(r *reading) {
 	}
 }
 
-// show publishes how the feed stands, and logs what has become of a source, once as long as it stays the same.
+// show publishes the feed's state, and logs when a source's trouble begins, changes or ends.
 func (f *Feed) show(ctx context.Context, running *reading, what Happening, d Decision) {
 	s := d.Status
 	f.status.Set(s)
@@ -264,7 +264,7 @@ func (f *Feed) show(ctx context.Context, running *reading, what Happening, d Dec
 	switch {
 	case over(what) && s.Refused != "" && s.Refused != *said:
 		*said = s.Refused
-		logger.Info("A source can't be used as it is, trying again", "source", running.From, "list", running.List,
+		logger.Info("A source cannot be used as it is; trying again", "source", running.From, "list", running.List,
 			"pause", max(time.Until(d.Wake), 0).Round(time.Millisecond), "err", s.Refused)
 	case what == Happening(Opened{}) && *said != "":
 		*said = ""
@@ -272,7 +272,7 @@ func (f *Feed) show(ctx context.Context, running *reading, what Happening, d Dec
 	}
 }
 
-// renew takes in all that the sink has now.
+// renew finds the newest of all objects that the sink has now.
 func (f *Feed) renew(objects []stream.Object) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -285,7 +285,7 @@ func (f *Feed) renew(objects []stream.Object) {
 	f.newest = w
 }
 
-// witness is what the sink can prove.
+// witness returns what the sink can prove.
 func (f *Feed) witness() history.Witness {
 	f.mu.Lock()
 	w := f.newest
@@ -294,7 +294,7 @@ func (f *Feed) witness() history.Witness {
 	return w
 }
 
-// remember takes in the newest object that a stream told of.
+// remember takes in the newest object of a stream's events.
 func (f *Feed) remember(from Origin, events []stream.Event) {
 	f.mu.Lock()
 	for _, e := range events {

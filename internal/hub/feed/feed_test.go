@@ -592,7 +592,7 @@ func TestMetrics(t *testing.T) {
 # HELP yurthub_replica_lists_total Lists begun to fill a replica, by where; those at the cloud cross the WAN.
 # TYPE yurthub_replica_lists_total counter
 yurthub_replica_lists_total{resource="endpointslices.discovery.k8s.io",source="coordinator"} 1
-# HELP yurthub_replica_source 1 for the source that a replica is fed from.
+# HELP yurthub_replica_source 1 for the source that feeds a replica.
 # TYPE yurthub_replica_source gauge
 yurthub_replica_source{resource="endpointslices.discovery.k8s.io",source="cloud"} 1
 yurthub_replica_source{resource="endpointslices.discovery.k8s.io",source="coordinator"} 0

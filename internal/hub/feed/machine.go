@@ -13,43 +13,43 @@ import (
 	"yurtcoordinator/internal/hub/role"
 )
 
-// preciousFor is for how long after the cloud's last word few objects are guarded, too (Config.Precious): as long as the
-// three lists of a doubt with their pauses take, twice over.
+// preciousFor is for how long after the cloud's last word even a few objects are guarded (Config.Precious): twice as long as
+// the three lists of a doubt take with their pauses.
 const preciousFor = 90 * time.Second
 
 var (
-	// errNotNewer says that a mirror's snapshot is of no use.
+	// errNotNewer says that a mirror's snapshot is useless.
 	errNotNewer = errors.New("the snapshot is not newer than what is here")
-	// errDoubtful says that a list of the cloud is not believed yet.
+	// errDoubtful says that a list from the cloud is not believed yet.
 	errDoubtful = errors.New("the list is not believed yet")
 )
 
-// Event is something that a Machine is told, and how all that it follows stands at that moment.
+// Event tells a Machine what has happened, and the state of its surroundings at that moment.
 type Event struct {
 	At time.Time
-	// Chance was drawn for this step, from [0, 1).
+	// Chance is a random number for this step, from [0, 1).
 	Chance float64
-	// Position and Counted are the sink's revision, and the history that it counts in.
+	// Position and Counted are the sink's revision, and the history to which it belongs.
 	Position edge.Revision
 	Counted  edge.History
 	Looked
-	// What has happened. nil means that time has passed, or that what is looked at has changed.
+	// What happened. nil means that time has passed, or that the surroundings have changed.
 	What Happening
 }
 
-// after is the time after a pause, and up to a part of it more.
+// after returns the time after a pause and a random share of part.
 func (e Event) after(pause, part time.Duration) time.Time {
 	return e.At.Add(pause + time.Duration(e.Chance*float64(part)))
 }
 
-// Looked is how the surroundings of a feed stand.
+// Looked is the state of a feed's surroundings.
 type Looked struct {
 	Cloud, Coordinator link.State
 	Standing           role.Standing
 	// Covered: the leader declares that the mirror is complete, in the history Declared.
 	Covered  bool
 	Declared edge.History
-	// History is what is known of the cloud's.
+	// History is what is known about the cloud's history.
 	History history.State
 }
 
@@ -59,10 +59,10 @@ type Happening any
 type (
 	// Opened says that the watch under way is open.
 	Opened struct{}
-	// CaughtUp says that it has told what it had to replay.
+	// CaughtUp says that the watch has replayed all it had to.
 	CaughtUp struct{}
-	// Fetched says that the list under way has come, as of a Revision of a History. It lacks Lost of the Have objects that
-	// the sink has. WentBack: one that it has is as it was before what the sink has.
+	// Fetched says that the list under way has come, as of a Revision of a History. It lacks Lost of the sink's Have
+	// objects. WentBack: the list has an older state of some object than the sink has.
 	Fetched struct {
 		Revision   edge.Revision
 		History    edge.History
@@ -72,7 +72,7 @@ type (
 	// Ended says that the attempt under way is over. Err is nil for a list that was applied.
 	Ended struct {
 		Err error
-		// Opened: it was a watch that was open, for the time Lived, and Told something.
+		// Opened: a watch was open, for the time Lived. Told: it told something.
 		Opened, Told bool
 		Lived        time.Duration
 	}
@@ -86,9 +86,9 @@ type (
 type Attempt struct {
 	From Origin
 	List bool
-	// History is what is read at the cloud counts in.
+	// History is the history of what is read at the cloud.
 	History edge.History
-	// Choice: the cloud could be asked when it began, so that a mirror need not be waited for.
+	// Choice: when the attempt began the cloud could be asked, so there was no need to wait for a mirror.
 	Choice bool
 	// Why is for people.
 	Why string
@@ -96,48 +96,50 @@ type Attempt struct {
 
 // Decision is what must be done after an event, in the order of the fields.
 type Decision struct {
-	// Raise, Shaken and Prove are what the History must be told; Raise is 0 if there is nothing. Nothing begins in such a
-	// step: Step again at once, with what has become of it.
+	// Raise, Shaken and Prove are what the History must be told; Raise 0 means nothing. No attempt begins in such a
+	// step: Step again at once, with the History's new state.
 	Raise         edge.History
 	Shaken, Prove bool
-	// Apply the list that has come, in the history Raise if that is not 0, and tell by Ended how that went.
+	// Apply says to apply the list that has come, in the history Raise if that is not 0, and to report the outcome by
+	// Ended.
 	Apply bool
-	// Stop calls off the attempt under way, which then tells by Ended when nothing of it is left.
+	// Stop calls off the attempt under way, which then reports its end by Ended.
 	Stop bool
-	// Start is the attempt that begins; from None if none does.
+	// Start is the attempt to begin; From is None if there is none.
 	Start Attempt
-	// Admit asks for Admitted: a list over the WAN waits for its turn.
+	// Admit says that a list over the WAN waits for its turn, which is reported by Admitted.
 	Admit bool
-	// Wake is when to Step again, if nothing happens before; zero means never.
+	// Wake is when to Step again if nothing happens before; zero means never.
 	Wake time.Time
-	// Status is how the feed stands then.
+	// Status is the feed's state after the step.
 	Status Status
 }
 
-// settled reports whether the surroundings are as they were when it was decided.
+// settled reports whether the History need not be told anything, which would change the surroundings.
 func (d Decision) settled() bool { return d.Raise == 0 && !d.Shaken && !d.Prove }
 
-// demand is who waits for what is so now.
+// demand says whether somebody waits for what is so now.
 type demand uint8
 
 const (
 	nobody demand = iota
-	// asking: somebody does, and a list is due for that, though a resume might do.
+	// asking: somebody waits, and a list is due, even where a resume might do.
 	asking
 	// waiting: the same, and the list has been tried.
 	waiting
 )
 
-// MachineConfig is what a Machine is made for.
+// MachineConfig is what a Machine needs.
 type MachineConfig struct {
-	// Name is what errors call the resource.
+	// Name is the resource's name in errors.
 	Name string
 	// Pool: the hub has a coordinator. Precious is Config.Precious.
 	Pool, Precious bool
 }
 
-// Machine decides all that a Feed does: where the sink is fed from, whether by a list or a resume, when to try again, and what
-// is believed. It has no clock, draws nothing and does no I/O. Make one with NewMachine; it is used by one goroutine.
+// Machine decides all that a Feed does: which source feeds the sink, whether by a list or a resume, when to try again, and
+// what to believe. It has no clock, draws no random numbers and does no I/O. Make one with NewMachine; use it from one
+// goroutine.
 type Machine struct {
 	config MachineConfig
 	looked Looked
@@ -145,23 +147,23 @@ type Machine struct {
 
 	running struct { // from None: nothing runs
 		Attempt
-		refresh   bool // it is made for somebody who waits
+		refresh   bool // for somebody who waits
 		current   bool // it has caught up
 		calledOff bool
 	}
 	cloud, mirror past
 	guard         doubt.Guard
-	older         doubt.Doubt // of lists of the cloud that are older than what the sink has
+	older         doubt.Doubt // about lists from the cloud that are older than what the sink has
 
-	heard   time.Time // until when a watch of the cloud has told what is so; zero means that none has
-	shown   bool      // a source has shown what is so; until then the sink's content is the disk's
-	foreign bool      // the sink's content did not come from the cloud alone since it was last proven
+	heard   time.Time // when the last watch of the cloud that worked ended; zero means that none has
+	shown   bool      // a source has shown its content; until then the sink has only the disk's
+	foreign bool      // since it was last proven, not all of the sink's content came from the cloud
 	demand  demand
 
-	needs  time.Time // since when the cloud is up and a list is needed; zero if it is not
+	needs  time.Time // since when the cloud is up and a list is needed; zero means that none is
 	choice Choice
-	since  time.Time // when it was chosen
-	drawn  float64   // of the random part of its wait
+	since  time.Time // when choice was made
+	drawn  float64   // the chance drawn for choice.Jitter
 
 	status Status
 }
@@ -196,7 +198,7 @@ func (m *Machine) Step(e Event) (d Decision) {
 	return d
 }
 
-// heardOf takes in what has become of what runs.
+// heardOf takes in what happened to the running attempt.
 func (m *Machine) heardOf(e Event) (d Decision) {
 	switch what := e.What.(type) {
 	case Opened:
@@ -213,7 +215,7 @@ func (m *Machine) heardOf(e Event) (d Decision) {
 	return d
 }
 
-// look takes in how the surroundings stand, and returns the history that others know of, if it is later than ours.
+// look takes in the surroundings, and returns the history that others know of, if it is later than ours.
 func (m *Machine) look(e Event) (later edge.History) {
 	is, was := e.Looked, m.looked
 	if is.Covered && is.Declared > is.History.Number {
@@ -224,14 +226,14 @@ func (m *Machine) look(e Event) (later edge.History) {
 		m.cloud.recovered()
 	}
 	if is.Coordinator == link.Up && was.Coordinator != link.Up || is.Covered && !was.Covered {
-		m.mirror = past{} // it may have begun anew
+		m.mirror = past{} // the mirror may have begun anew
 	}
 	m.looked = is
 	switch {
 	case is.Cloud == link.Down:
 		m.status.Failing = false
 	case !is.History.Sure && is.History.Failing:
-		m.status.Failing = true // another has asked for all
+		m.status.Failing = true // the history's question went unanswered, so every feed's would
 	}
 	if m.running.From == None {
 		m.held = e.Position
@@ -242,7 +244,7 @@ func (m *Machine) look(e Event) (later edge.History) {
 	return later
 }
 
-// situation is what the choice depends on.
+// situation returns what the choice depends on.
 func (m *Machine) situation(e Event) Situation {
 	s := Situation{
 		Role:        m.looked.Standing.Role,
@@ -255,7 +257,7 @@ func (m *Machine) situation(e Event) Situation {
 	if m.looked.Cloud.Reachable() {
 		s.Cloud = m.cloud.access(e.At, false, m.held)
 		if h := m.looked.History; m.held != 0 && (e.Counted < h.Number || m.held < h.Floor) {
-			s.Cloud = Expired // what the sink has is of another history, or may be
+			s.Cloud = Expired // the sink's content belongs to another history, or may
 		}
 	}
 	if m.looked.Coordinator == link.Up {
@@ -276,7 +278,7 @@ func (m *Machine) decide(e Event, d *Decision) {
 			return
 		}
 		if !m.looked.History.Sure {
-			due = e.At.Add(time.Minute) // its change is waited for
+			due = e.At.Add(time.Minute) // a change of the State wakes it before
 		}
 	}
 	ripe := !e.At.Before(due)
@@ -296,7 +298,7 @@ func (m *Machine) decide(e Event, d *Decision) {
 	d.Wake = m.wake(e.At, due)
 }
 
-// wake is the first moment after now at which something is due, or may have changed by itself.
+// wake returns the first moment after now at which something is due, or may have changed by itself.
 func (m *Machine) wake(now, due time.Time) (first time.Time) {
 	times := []time.Time{due}
 	for _, p := range []*past{&m.cloud, &m.mirror} {
@@ -310,7 +312,7 @@ func (m *Machine) wake(now, due time.Time) (first time.Time) {
 	return first
 }
 
-// choose finds the best choice, and notes since when it is.
+// choose finds the best choice, and notes since when it has been the best.
 func (m *Machine) choose(e Event, s Situation) {
 	switch needed := s.Cloud != Down && (s.Empty || s.Cloud == Expired); {
 	case !needed:
@@ -334,7 +336,7 @@ func (m *Machine) choose(e Event, s Situation) {
 	m.choice, m.since = c, e.At
 }
 
-// due is when what was chosen may begin.
+// due returns when the chosen attempt may begin.
 func (m *Machine) due(s Situation) time.Time {
 	c, p, due := m.choice, m.past(m.choice.From), m.since
 	if c.From == Cloud && c.List {
@@ -354,11 +356,11 @@ func (m *Machine) due(s Situation) time.Time {
 	return due
 }
 
-// gives reports whether what runs must give way to what was chosen.
+// gives reports whether the running attempt must give way to the chosen one.
 func (m *Machine) gives(ripe bool) bool {
 	switch from := m.running.From; {
 	case m.choice.From == from:
-		// What became of the wish to resume is seen when the list has ended.
+		// A running list may end, even if a resume was chosen meanwhile.
 		return m.choice.List && !m.running.List
 	case m.choice.From == None, from == Cloud && !m.looked.Cloud.Reachable(),
 		from == Coordinator && m.looked.Coordinator != link.Up:
@@ -388,15 +390,15 @@ func (m *Machine) start(from Origin, list bool) Attempt {
 	return m.running.Attempt
 }
 
-// caughtUp takes in that the sink has all that a source has.
+// caughtUp takes in that the sink has everything that a source has.
 func (m *Machine) caughtUp(from Origin) {
 	if from == Coordinator && !m.looked.Covered {
-		return // complete it may be, but as of some day
+		return // the mirror may be complete, but as of any time in the past
 	}
 	m.status.Fresh, m.demand = true, nobody
 }
 
-// ended takes in the end of what ran, and reports whether that gives cause to doubt the cloud's history.
+// ended takes in the end of the running attempt, and reports whether it gives cause to doubt the cloud's history.
 func (m *Machine) ended(e Event, o Ended) (shaken bool) {
 	ran := m.running
 	m.running.Attempt, m.running.refresh, m.running.current, m.running.calledOff = Attempt{}, false, false, false
@@ -405,7 +407,7 @@ func (m *Machine) ended(e Event, o Ended) (shaken bool) {
 	p := m.past(ran.From)
 	p.hear(ran.Attempt, o, e.Position)
 	if ran.calledOff && o.calledOff() {
-		return false // for something better: it says nothing of the source
+		return false // for something better: this says nothing about the source
 	}
 	if o.Told || o.Lived >= shortLife || ran.List && o.Err == nil {
 		m.shown = true
@@ -432,7 +434,7 @@ func (m *Machine) ended(e Event, o Ended) (shaken bool) {
 	return ran.From == Cloud && o.shaken()
 }
 
-// fetched says what becomes of a list that has come. One that is not applied has ended with that.
+// fetched decides what to do with a list that has come. If it is not applied, the attempt has ended.
 func (m *Machine) fetched(e Event, l Fetched) (d Decision) {
 	err := context.Canceled
 	if !m.running.calledOff {
@@ -447,7 +449,8 @@ func (m *Machine) fetched(e Event, l Fetched) (d Decision) {
 	return d
 }
 
-// judge says whether a list is applied, and why not. It is not applied either if the sink has as much.
+// judge says whether to apply a list, and if not, why. A list that the sink is level with is not applied, and is no
+// error if somebody had asked for it.
 func (m *Machine) judge(e Event, l Fetched) (d Decision, err error) {
 	ran, position := m.running, e.Position
 	switch {
@@ -456,7 +459,7 @@ func (m *Machine) judge(e Event, l Fetched) (d Decision, err error) {
 	case ran.From == Coordinator && position != 0 && l.History < e.Counted:
 		return d, fmt.Errorf("%w: it is of history %s, ours is %s", errNotNewer, l.History, e.Counted)
 	case l.History > e.Counted:
-		d.Raise, position = l.History, 0 // revisions of two histories do not compare
+		d.Raise, position = l.History, 0 // revisions of two histories cannot be compared
 	}
 	switch {
 	case ran.From == Cloud:
@@ -469,7 +472,7 @@ func (m *Machine) judge(e Event, l Fetched) (d Decision, err error) {
 	return d, err
 }
 
-// believe says whether a list of the cloud is applied.
+// believe says whether to apply a list from the cloud.
 func (m *Machine) believe(e Event, l Fetched, position edge.Revision, d Decision) (Decision, error) {
 	policy := m.policy()
 	if l.Revision >= position {
@@ -486,13 +489,13 @@ func (m *Machine) believe(e Event, l Fetched, position edge.Revision, d Decision
 	}
 	m.older.Clear()
 	if d.Apply = true; l.Revision < position || l.WentBack && position != 0 {
-		d.Raise = m.running.History + 1 // the cloud's history was set back: within one, nothing goes back
+		d.Raise = m.running.History + 1 // the cloud's history was set back: within one history nothing goes back
 	}
 	return d, nil
 }
 
-// policy is how a list of the cloud is doubted that contradicts what the sink has. A later history changes nothing: a cloud
-// that has lost all looks like another one.
+// policy returns how to doubt a list from the cloud that contradicts what the sink has. A later history changes nothing: a
+// cloud that has lost all looks like another one.
 func (m *Machine) policy() doubt.Policy {
 	if m.shown {
 		return doubt.Shown()

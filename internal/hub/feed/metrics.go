@@ -6,7 +6,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Metrics are those of all feeds of a hub. Make them with NewMetrics.
+// Metrics are the metrics of all feeds of a hub. Make them with NewMetrics.
 type Metrics struct {
 	source   *prometheus.GaugeVec
 	lists    *prometheus.CounterVec
@@ -18,7 +18,7 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 	m := promauto.With(r)
 	return &Metrics{
 		source: m.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "yurthub_replica_source", Help: "1 for the source that a replica is fed from.",
+			Name: "yurthub_replica_source", Help: "1 for the source that feeds a replica.",
 		}, []string{"resource", "source"}),
 		lists: m.NewCounterVec(prometheus.CounterOpts{
 			Name: "yurthub_replica_lists_total",
@@ -42,7 +42,7 @@ func (m *Metrics) show(r schema.GroupVersionResource, now Origin) {
 	}
 }
 
-// forget drops the gauges of a feed that has ended; what was counted stays.
+// forget drops the gauges of a feed that has ended; its counters stay.
 func (m *Metrics) forget(r schema.GroupVersionResource) {
 	m.source.DeletePartialMatch(prometheus.Labels{"resource": label(r)})
 }

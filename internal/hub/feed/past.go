@@ -25,38 +25,39 @@ const (
 	// deniedFirst is the first such pause; the second is twice as long, and so on.
 	deniedFirst = time.Second
 
-	// promptPause is the pause after such an answer while somebody waits for another, as a leader's pool does, and a quarter as
-	// much again at random.
+	// promptPause is the pause after such an answer while somebody waits for a better one, as a leader's pool does, and a
+	// quarter as much again at random.
 	promptPause = 4 * time.Second
 
-	// mirrorPause is how long a mirror that refused, or was of no use, is left alone, and as much again at random.
+	// mirrorPause is how long a mirror that refused, or was useless, is left alone, and as much again at random.
 	mirrorPause = 5 * time.Second
 
-	// patience is how many failures in a row make a source one that refuses.
+	// patience is how many failures in a row make a source Refusing.
 	patience = 3
 
 	// shortLife is what a stream must have lasted to count as one that worked.
 	shortLife = time.Second
-	// steadyLife is the same for one that ended because its source forgot: each costs a list.
+	// steadyLife is the same for a stream that ended because its source forgot the revision: each such end costs a
+	// list.
 	steadyLife = time.Minute
 
-	// silentLife is how long a stream of the cloud must have told nothing at all, not even a bookmark (API servers send
-	// one a minute), to be silent; after silentTries of them in a row our revision is held to be one that the cloud has
-	// not reached: its history was set back.
+	// silentLife is how long a stream of the cloud must tell nothing, not even a bookmark (API servers send one a
+	// minute), to count as silent. After silentTries silent streams in a row the cloud is taken not to have reached our
+	// revision: its history was set back.
 	silentLife  = 4 * time.Minute
 	silentTries = 2
 )
 
-// past is what one source did lately.
+// past is what one source has done lately.
 type past struct {
 	failures  int
 	notBefore time.Time     // nothing is attempted until then
-	doubted   time.Time     // nothing is listed until then: what was listed last is not believed
-	prompt    time.Time     // after an answer that waiting seldom changes: from then on it is attempted if somebody waits
+	doubted   time.Time     // nothing is listed until then: the last list is not believed
+	prompt    time.Time     // after a denial: when to try again if somebody waits
 	is        Access        // Refusing, or a mirror Stale,
 	until     time.Time     // until then
-	forgot    edge.Revision // a revision after which it does not remember the changes
-	recheck   time.Time     // of a mirror that forgot: when to look whether the sink stands elsewhere now
+	forgot    edge.Revision // a revision since which it does not remember the changes
+	recheck   time.Time     // of a mirror that forgot: when to look whether the sink has moved on
 	silent    int           // streams of the cloud in a row that told nothing
 }
 
@@ -65,7 +66,7 @@ func (p *past) recovered() {
 	*p = past{forgot: p.forgot, silent: p.silent}
 }
 
-// answered is the code of an API server's answer; 0 if err is none.
+// answered returns the code of an API server's answer; 0 if err is not one.
 func answered(err error) int32 {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
@@ -84,12 +85,12 @@ func denied(err error) bool {
 	return false
 }
 
-// stranger reports whether a source does not know who asks: a node whose certificate has expired. That says nothing of what
-// is asked for, and what was known of it stays.
+// stranger reports whether a source does not know who asks, such as a node whose certificate has expired. That says nothing
+// about what was asked for, so what is known stays.
 func stranger(err error) bool { return apierrors.IsUnauthorized(err) }
 
-// failing reports whether the cloud could not answer: another failed to reach it, or nobody answered. A stream that was open
-// and broke says nothing yet: the next attempt will.
+// failing reports whether the cloud could not answer: a balancer failed to reach it, or nobody answered. A stream that was
+// open and broke says nothing yet; the next attempt will.
 func (o Ended) failing() bool {
 	if o.Err == nil || o.Opened {
 		return false
@@ -103,8 +104,8 @@ func (o Ended) failing() bool {
 	return false
 }
 
-// shaken reports whether a stream ended as none does whose server goes on: API servers end each in order, when the time that was
-// asked for is over.
+// shaken reports whether a stream ended in a way that hints at a new server: a running API server ends each stream in an
+// orderly way, when the requested time is over.
 func (o Ended) shaken() bool {
 	return o.Opened && (!errors.Is(o.Err, io.EOF) || o.Lived < silentLife)
 }
@@ -112,7 +113,7 @@ func (o Ended) shaken() bool {
 // calledOff reports whether the attempt ended because it was told to.
 func (o Ended) calledOff() bool { return errors.Is(o.Err, context.Canceled) }
 
-// note takes in how an attempt ended. doubt is for how long a list that is not believed is not repeated.
+// note takes in how an attempt ended. doubt is how long to wait before a list that is not believed is repeated.
 func (p *past) note(e Event, a Attempt, o Ended, doubt time.Duration) {
 	worked := o.Lived >= shortLife
 	if worked && (!errors.Is(o.Err, stream.ErrExpired) || o.Lived >= steadyLife) {
@@ -120,7 +121,7 @@ func (p *past) note(e Event, a Attempt, o Ended, doubt time.Duration) {
 	}
 	switch {
 	case a.List && o.Err == nil:
-		// Not yet a reason to forget failures: a source that forgets at once what it has just listed is asked ever less often.
+		// Failures still count: a source that forgets at once what it has just listed is asked ever less often.
 		*p = past{failures: p.failures, silent: p.silent}
 		return
 	case errors.Is(o.Err, io.EOF) && worked:
@@ -133,20 +134,20 @@ func (p *past) note(e Event, a Attempt, o Ended, doubt time.Duration) {
 	later := e.after(mirrorPause, mirrorPause)
 	switch mirror := a.From == Coordinator; {
 	case errors.Is(o.Err, stream.ErrExpired), errors.Is(o.Err, stream.ErrSink) && p.failures >= patience:
-		// What the sink has refused three times it always will. As long as the sink stands here, to resume again is of no use,
-		// and would each time break off the stream that can take it further. Whether it does is looked at from time to time.
+		// What the sink has refused three times it always will. While the sink stands here, another resume is useless, and
+		// would each time break off the stream that can take it further. recheck is when to look whether it has moved.
 		if p.forgot, p.notBefore = e.Position, backoff; mirror {
 			p.recheck = later
 		}
 	case errors.Is(o.Err, errDoubtful):
-		// A watch need not wait, if there can be one: what the list says and the watch does not is not so.
+		// A watch need not wait, if one is possible: what the list says and the watch does not is wrong.
 		p.notBefore, p.doubted = time.Time{}, e.At.Add(doubt)
 	case denied(o.Err):
 		p.deny(e)
 	case errors.Is(o.Err, errNotNewer):
 		p.is, p.until, p.notBefore = Stale, later, later
 	case mirror && (a.List || errors.Is(o.Err, stream.ErrNotReady)):
-		// It is asked only where there is something better to do than to wait for it.
+		// The mirror was asked only because there is something better to do than to wait for it.
 		p.is, p.until, p.notBefore = Refusing, later, later
 	default:
 		if p.notBefore = backoff; p.failures >= patience {
@@ -157,8 +158,8 @@ func (p *past) note(e Event, a Attempt, o Ended, doubt time.Duration) {
 	}
 }
 
-// deny takes in an answer that waiting seldom changes. Roles may be on their way: a cluster that is being set up has its nodes
-// before it has all of its roles.
+// deny takes in an answer that waiting seldom changes. The first pauses are short: a cluster that is being set up has its
+// nodes before all of its roles.
 func (p *past) deny(e Event) {
 	pause := deniedPause
 	if p.failures <= patience {
@@ -181,15 +182,15 @@ func (p *past) hear(a Attempt, o Ended, position edge.Revision) {
 	}
 }
 
-// look takes in where the sink stands now. A mirror that forgot is left alone for longer if the sink has not moved.
+// look takes in where the sink stands now. If the sink has not moved, a mirror that forgot is left alone for longer.
 func (p *past) look(e Event) {
 	if p.forgot != 0 && p.forgot == e.Position && !p.recheck.IsZero() && !e.At.Before(p.recheck) {
 		p.recheck = e.after(mirrorPause, mirrorPause)
 	}
 }
 
-// access is what can be expected of a source whose link is up, for a sink at a position. While a list over the WAN is under
-// way, what a mirror has said stays said.
+// access returns what a source whose link is up can be expected to do for a sink at a position. While a list over the WAN is
+// under way, a mirror's last answer stands.
 func (p *past) access(now time.Time, listing bool, position edge.Revision) Access {
 	switch {
 	case p.forgot != 0 && (p.forgot == position || now.Before(p.recheck)):

@@ -11,29 +11,29 @@ import (
 	"yurtcoordinator/internal/stream"
 )
 
-// mirrorListTimeout bounds a list at the coordinator: on a LAN of 100 Mbit/s it is enough for some 150 MB. A leader that
-// has nothing waits for it before it turns to the cloud.
+// mirrorListTimeout bounds a list at the coordinator. On a LAN of 100 Mbit/s it is enough for some 150 MB. A leader that has
+// nothing waits for it before it turns to the cloud.
 const mirrorListTimeout = 15 * time.Second
 
-// quietTime is how long a resumed watch must be quiet, if no bookmark comes, to have told what it had to replay: API servers
-// send what they remember at once, and know no way to say that this was all.
+// quietTime is how long a resumed watch must be quiet, if no bookmark comes, to count as having replayed everything: API
+// servers send what they remember at once, and have no way to say that this was all.
 const quietTime = 500 * time.Millisecond
 
-// replayTime is how long after it has opened a watch that is never quiet counts as having told what it had to replay. A server
-// replays from memory, all at once; what comes later is news. A resource that changes all the time, and whose bookmarks come
-// once a minute, would have nobody answered for that long.
+// replayTime is after how long a watch that is never quiet counts as having replayed everything. A server replays from memory,
+// all at once; what comes later is news. Without this bound, a resource that changes all the time would leave clients waiting
+// for a bookmark, which comes once a minute.
 const replayTime = 2 * time.Second
 
-// behindTime is how long a mirror that has not come as far as the sink may tell nothing, while the cloud can be asked. What its
-// leader pushes takes milliseconds.
+// behindTime is how long a mirror that is behind the sink may tell nothing while the cloud can be asked. A leader's push takes
+// milliseconds.
 const behindTime = 10 * time.Second
 
-// errBehind says that a mirror has not come as far as the sink, and does not come on. It is Expired, as a resume there is of no
-// use for a while.
-var errBehind = fmt.Errorf("the mirror has not come as far as what is here: %w", stream.ErrExpired)
+// errBehind says that a mirror is behind the sink and does not catch up. It counts as Expired, because for a while a resume
+// there is useless.
+var errBehind = fmt.Errorf("the mirror is behind what is here: %w", stream.ErrExpired)
 
-// reading is an Attempt under way. It tells Opened and CaughtUp, at last Fetched or Ended, and nothing more. It is the Source
-// that it reads and the Sink that takes it, and listens to what passes.
+// reading is an Attempt under way. It tells Opened and CaughtUp, and last of all Fetched or Ended. It is itself the Source that
+// it reads and the Sink that takes what it reads, so that it sees what passes.
 type reading struct {
 	Attempt
 	stream.Source
@@ -47,10 +47,10 @@ type reading struct {
 	began                 time.Time
 	caughtUp              func()
 	quiet, replayed, late *time.Timer
-	behind                bool // the source has not come as far as the sink, and another can be asked
+	behind                bool // the source is behind the sink, and another can be asked
 }
 
-// over reports whether something is the last that a reading tells.
+// over reports whether this is the last thing that a reading tells.
 func over(what Happening) bool {
 	switch what.(type) {
 	case Fetched, Ended:
@@ -59,7 +59,7 @@ func over(what Happening) bool {
 	return false
 }
 
-// list reads all of the source.
+// list reads everything from the source.
 func (r *reading) list(ctx context.Context) Happening {
 	if r.From == Coordinator {
 		var cancel context.CancelFunc

@@ -15,7 +15,7 @@ import (
 	"yurtcoordinator/internal/hub/route"
 )
 
-// requestOf is what route needs to know of a request.
+// requestOf returns what route needs to know about a request.
 func (f *Front) requestOf(r *http.Request, info *request.RequestInfo) route.Request {
 	own := f.guests || ownCredentials(r)
 	local := answerable(r)
@@ -32,18 +32,18 @@ func (f *Front) requestOf(r *http.Request, info *request.RequestInfo) route.Requ
 	}
 }
 
-// situation is what routing depends on, at the moment.
+// situation returns what routing depends on, as of now.
 func (f *Front) situation() route.Situation {
 	s := f.cfg.Situation
 	s.CloudLink, s.CoordinatorLink = f.cfg.CloudLink(), f.cfg.CoordinatorLink()
 	return s
 }
 
-// answer has a request answered by whoever is to answer it.
+// answer lets those answer a request whom route names.
 func (f *Front) answer(w http.ResponseWriter, r *http.Request, info *request.RequestInfo, req route.Request, k route.Kind) {
 	a := &asking{f: f, req: req}
 	if !req.OwnCredentials {
-		r.Header.Del("Authorization") // blank, or these would be own credentials
+		r.Header.Del("Authorization") // it is blank, or the request would have its own credentials
 	}
 	if k == route.Passed {
 		a.cloud().ServeHTTP(w, r)
@@ -59,17 +59,17 @@ func (f *Front) answer(w http.ResponseWriter, r *http.Request, info *request.Req
 	a.next(w, r)
 }
 
-// asking asks those who may have an answer to a request, in route's order, each once.
+// asking asks the answerers of one request in route's order, each once.
 type asking struct {
 	f      *Front
 	req    route.Request
-	client string // whose request it is; empty: a program's of the node
-	body   []byte // nil: it has none, or a large one, and can be read once
+	client string // whose request it is; empty: a program of the node
+	body   []byte // nil: the request has no body, or one that is large or of unknown length and can be read only once
 	asked  []route.Answerer
 }
 
-// next asks the next one, until one has an answer. It returns false, and has written nothing, if none has. The order is that of
-// the moment: while the cloud was asked, its link may have been found to be down.
+// next asks one answerer after another, until one has an answer. If none has, it returns false and has written nothing. It
+// looks up the order each time: while the cloud was asked, its link may have gone down.
 func (a *asking) next(w http.ResponseWriter, r *http.Request) bool {
 	for {
 		to := route.Decide(a.req, a.f.situation())
@@ -87,7 +87,7 @@ func (a *asking) next(w http.ResponseWriter, r *http.Request) bool {
 	}
 }
 
-// ask asks one of them. It returns false, and has written nothing, if that one has no answer.
+// ask asks one answerer. If that has no answer, ask returns false and has written nothing.
 func (a *asking) ask(whom route.Answerer, w http.ResponseWriter, r *http.Request, to route.Destination) bool {
 	switch {
 	case whom == route.Lease:
@@ -106,7 +106,7 @@ func (a *asking) ask(whom route.Answerer, w http.ResponseWriter, r *http.Request
 	return true
 }
 
-// askCloud has the cloud answer, or those behind it where it has no answer.
+// askCloud asks the cloud and, if it has no answer, those who come after it.
 func (a *asking) askCloud(w http.ResponseWriter, r *http.Request, to route.Destination) {
 	out := &attempt{ResponseWriter: w, group: a.req.Group, next: func() bool { return a.next(w, r) }}
 	switch keeper := a.f.cfg.Keeper; {
@@ -121,7 +121,7 @@ func (a *asking) askCloud(w http.ResponseWriter, r *http.Request, to route.Desti
 	}
 }
 
-// cloud passes a request to the cloud.
+// cloud returns the handler that passes the request to the cloud, with the right credentials.
 func (a *asking) cloud() http.Handler {
 	if a.req.OwnCredentials {
 		return a.f.caller
@@ -129,9 +129,9 @@ func (a *asking) cloud() http.Handler {
 	return a.f.node
 }
 
-// noAnswer reports whether a status to a request for a group's resource says that there is no answer: the hub could not reach a
-// server, or one has itself no server behind it, as a balancer, or no etcd. An API server has the answers of an aggregated API
-// from another server. If that is down they are answers, and what it said last is not so any more.
+// noAnswer reports whether a status for a group's resource means that there is no answer: the hub reached no server, or it
+// reached a balancer without servers, or a server without etcd. The answers of an aggregated API come from another server. If
+// that one is down, such a status is the answer, and what it said last no longer holds.
 func noAnswer(status int, group string) bool {
 	switch status {
 	case http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
@@ -141,14 +141,14 @@ func noAnswer(status int, group string) bool {
 	}
 }
 
-// attempt is where the cloud's answer goes, unless it is none and somebody else has one.
+// attempt takes the cloud's answer to the client, unless that means no answer and somebody else has one.
 type attempt struct {
 	http.ResponseWriter
 	group string
-	// next has somebody else answer, or returns false and has written nothing.
+	// next lets somebody else answer, or returns false and has written nothing.
 	next func() bool
 
-	// answered: the cloud's answer has begun; replaced: it is not wanted.
+	// answered: the cloud's answer has begun; replaced: somebody else's went out instead.
 	answered, replaced bool
 }
 

@@ -26,28 +26,28 @@ import (
 type Upstream interface {
 	// AsNode makes requests with the node's identity.
 	AsNode() http.RoundTripper
-	// AsCaller makes requests with nothing but what they carry.
+	// AsCaller makes requests with only the credentials that they carry.
 	AsCaller() http.RoundTripper
 }
 
-// Replicas are the hub's own copies of resources.
+// Replicas serves the hub's own copies of resources.
 type Replicas interface {
-	// Has reports whether there is one of a resource, at the moment.
+	// Has reports whether there is a copy of a resource now.
 	Has(schema.GroupVersionResource) bool
 	// ServeHTTP serves get, list and watch of a replicated resource, with the RequestInfo in the request's context.
 	http.Handler
 }
 
-// Keeper has what clients need when nothing can be reached: the node's programs, whose name is empty, and callers by theirs. The
-// context of each request has its RequestInfo.
+// Keeper has what clients need while nothing can be reached. A client is a caller's name; it is empty for the node's programs.
+// The context of each request has its RequestInfo.
 type Keeper interface {
-	// Match reports whether what a request reads is to be kept.
+	// Match reports whether to keep what a request reads.
 	Match(r *http.Request) bool
-	// Answer answers a client's get, list or watch from what is followed for it; or it returns false, and has written nothing.
+	// Answer answers a client's get, list or watch from what is followed for it, or returns false and has written nothing.
 	Answer(w http.ResponseWriter, r *http.Request, client string) bool
-	// Recall answers with what the cloud said last to a client; or it returns false, and has written nothing.
+	// Recall answers with what the cloud last told a client, or returns false and has written nothing.
 	Recall(w http.ResponseWriter, r *http.Request, client string) bool
-	// Remember has pass answer, and takes note of what it says to a client.
+	// Remember lets pass answer, and remembers what it tells a client.
 	Remember(w http.ResponseWriter, r *http.Request, client string, pass http.Handler)
 	// Written has pass answer a client's write, and takes note of what becomes of the object.
 	Written(w http.ResponseWriter, r *http.Request, client string, pass http.Handler)
@@ -55,19 +55,20 @@ type Keeper interface {
 
 // Callers knows callers with credentials of their own.
 type Callers interface {
-	// Admit returns the name of a request's caller, and whether it may read here: what is kept for it alone, or, if pool is
-	// true, just that of the pool's resources. Otherwise the cloud answers it. The request's context has its RequestInfo.
+	// Admit returns the name of a request's caller, and whether the caller may read here: what is kept for it alone or, if
+	// pool is true, exactly this part of the pool's resources. If not, the cloud answers. The request's context has its
+	// RequestInfo.
 	Admit(r *http.Request, pool bool) (client string, ok bool)
 }
 
-// StandIn takes what the cloud does not. The context of each request has its RequestInfo.
+// StandIn takes writes that the cloud does not. The context of each request has its RequestInfo.
 type StandIn interface {
-	// Waits reports whether an Event waits for the cloud that a request writes.
+	// Waits reports whether the Event that a request writes is waiting for the cloud.
 	Waits(info *request.RequestInfo) bool
-	// Answer answers in the cloud's place; or it returns false, and has written nothing. body is the whole of the request's
-	// body; nil if it is longer than BodyBytes, or not known to be shorter.
+	// Answer answers in the cloud's place, or returns false and has written nothing. body is the request's whole body; nil if
+	// it is longer than BodyBytes, or not known to be shorter.
 	Answer(w http.ResponseWriter, r *http.Request, body []byte) bool
-	// Hear has pass answer, and takes note of what it says.
+	// Hear lets pass answer, and takes note of the answer.
 	Hear(w http.ResponseWriter, r *http.Request, pass http.Handler)
 }
 
@@ -81,12 +82,12 @@ type Config struct {
 	Keeper Keeper
 	// Callers knows callers with credentials of their own.
 	Callers Callers
-	// StandIn takes in the cloud's place what it can; nil if Situation.StandIn is false.
+	// StandIn takes writes in the cloud's place; nil if Situation.StandIn is false.
 	StandIn StandIn
 	// OwnLease serves reads and renewals of the node's own Lease, with the RequestInfo in the request's context; nil if
 	// Situation.Coordinator is false.
 	OwnLease http.Handler
-	// Situation is what routing depends on, but for the states of the links.
+	// Situation is what routing depends on besides the states of the links.
 	Situation route.Situation
 	// CloudLink and CoordinatorLink return the states of the links.
 	CloudLink, CoordinatorLink func() link.State
@@ -97,11 +98,11 @@ type Config struct {
 	Metrics prometheus.Registerer
 }
 
-// requestTimeout is how long a request that is not long-running may take in all: twice an API server's, so that only clients and
-// links that hang meet it.
+// requestTimeout is how long a request that is not long-running may take in all: twice an API server's, so that only hanging
+// clients and links meet it.
 const requestTimeout = 2 * time.Minute
 
-// maxHeartbeats bounds the requests in flight for the node's own Lease: kubelet has one, and repeats it.
+// maxHeartbeats bounds the requests in flight for the node's own Lease: kubelet sends one at a time, and repeats it.
 const maxHeartbeats = 16
 
 // Front is the handler of all API requests. Serve it with Server.
@@ -114,11 +115,11 @@ type Front struct {
 	metrics *metrics
 	node    http.Handler
 	caller  http.Handler
-	// guests: nobody is lent the node's identity.
+	// guests: nobody may use the node's identity.
 	guests bool
 }
 
-// New returns a Front for the node's own programs: a request without credentials is made as the node.
+// New returns a Front for the node's own programs: it makes requests without credentials as the node.
 func New(cfg Config) *Front {
 	f := &Front{
 		cfg: cfg, timeout: requestTimeout, log: klog.Background(),
@@ -135,8 +136,8 @@ func New(cfg Config) *Front {
 	return f
 }
 
-// Guests returns a Front for everybody else, as Pods: with limits of its own, so that they leave room for the node's
-// programs, and without the node's identity. A request without credentials is nobody's to the cloud.
+// Guests returns a Front for everybody else, such as Pods. It has limits of its own, so that they leave room for the
+// node's programs, and does not use the node's identity: to the cloud, a request without credentials is anonymous.
 func (f *Front) Guests() *Front {
 	g := &Front{
 		cfg: f.cfg, timeout: f.timeout, log: f.log, infos: f.infos, metrics: f.metrics, node: f.caller, caller: f.caller,
@@ -153,7 +154,8 @@ func (f *Front) setLimits() {
 	f.limits[heartbeat].max = maxHeartbeats
 }
 
-// ServeHTTP takes one request through the chain: parse, decide, limit, serve; with its metrics, and its panics caught.
+// ServeHTTP takes one request through the chain: parse, decide, limit, serve. It counts the request, and catches
+// panics.
 func (f *Front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	start := time.Now()
 	rec := &recorder{ResponseWriter: w}
@@ -211,7 +213,7 @@ func (f *Front) serve(w *recorder, r *http.Request, info *request.RequestInfo, l
 	defer done()
 	if r.ProtoMajor == 1 && r.Body != http.NoBody {
 		// Otherwise net/http throws the rest of the body away when a server begins to answer before it has read it all.
-		_ = http.NewResponseController(w).EnableFullDuplex() // unsupported only by writers of tests
+		_ = http.NewResponseController(w).EnableFullDuplex() // only writers in tests do not support it
 		w.body = &received{ReadCloser: r.Body, length: r.ContentLength}
 		r.Body = w.body
 	}
@@ -227,15 +229,15 @@ type recorder struct {
 	http.ResponseWriter
 	status  int
 	aborted bool
-	body    *received // nil: of no concern
+	body    *received // nil: nobody asks whether it was read to its end
 }
 
 func (r *recorder) WriteHeader(status int) {
 	if r.status == 0 && (status >= 200 || status == http.StatusSwitchingProtocols) {
 		r.status = status
 		if status >= 200 && r.body != nil && !r.body.ended.Load() {
-			// net/http may have to end the connection then, and says so only without full duplex: the client would send its
-			// next request on it.
+			// net/http may have to close the connection afterwards, but tells the client so only without full duplex.
+			// The client would send its next request on it.
 			r.Header().Set("Connection", "close")
 		}
 	}
@@ -249,7 +251,7 @@ func (r *recorder) Write(p []byte) (int, error) {
 	return r.ResponseWriter.Write(p)
 }
 
-// received is a request's body, and knows whether all of it was read.
+// received is a request's body that knows whether it was read to its end.
 type received struct {
 	io.ReadCloser
 	length int64 // -1: unknown

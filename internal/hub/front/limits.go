@@ -44,7 +44,7 @@ type limit struct {
 	now atomic.Int64
 }
 
-// enter takes a place, if there is one.
+// enter counts a request in, or returns false if there are too many.
 func (l *limit) enter() bool {
 	if l.now.Add(1) > l.max {
 		l.now.Add(-1)

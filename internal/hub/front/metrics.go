@@ -14,8 +14,8 @@ import (
 // maxResources bounds the values of the resource label: Kubernetes has about 70, a cluster may add some of its own.
 const maxResources = 150
 
-// metrics are the front's. Every label is bounded, whatever clients ask for: a resource gets a value of its own when a
-// server has first answered a request for it with success.
+// metrics are the front's metrics. Every label is bounded, whatever clients ask for: a resource gets a value of its own
+// only once a server has answered a request for it with success.
 type metrics struct {
 	requests *prometheus.CounterVec
 	duration *prometheus.HistogramVec
@@ -30,7 +30,7 @@ func newMetrics(f *Front) *metrics {
 	register := promauto.With(f.cfg.Metrics)
 	for c := range classes {
 		register.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "yurthub_requests_in_flight", Help: "API requests in flight, by the class that limits are for.",
+			Name: "yurthub_requests_in_flight", Help: "API requests in flight, by the class that has a limit.",
 			ConstLabels: prometheus.Labels{"class": c.String()},
 		}, func() float64 { return float64(f.limits[c].now.Load()) })
 	}
@@ -41,7 +41,7 @@ func newMetrics(f *Front) *metrics {
 		}, []string{"verb", "resource", "code"}),
 		duration: register.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "yurthub_request_duration_seconds",
-			Help:    "Time that API requests took, long-running ones left out.",
+			Help:    "Time that API requests took, without long-running ones.",
 			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60},
 		}, []string{"verb"}),
 		known: map[resource]string{},

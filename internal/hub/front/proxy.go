@@ -18,14 +18,14 @@ func newProxy(transport http.RoundTripper, buffers httputil.BufferPool, logger k
 	return &httputil.ReverseProxy{
 		Transport: transport,
 		Rewrite: func(pr *httputil.ProxyRequest) {
-			// ReverseProxy drops parameters that Go cannot parse; what is sound is for the API server to say.
+			// ReverseProxy drops parameters that Go cannot parse, but judging them is the API server's business.
 			pr.Out.URL.RawQuery = pr.In.URL.RawQuery
-			// The hub's own server answers it, when the body is first read.
+			// The hub's own server answers it when the body is first read.
 			pr.Out.Header.Del("Expect")
 			unharmed(pr.Out)
 		},
-		// No FlushInterval: ReverseProxy flushes at once whatever has no Content-Length, which every stream of an API
-		// server is. To do so for the rest too costs a timer and a flush more, a fifth of the hub's time on a GET.
+		// No FlushInterval: ReverseProxy flushes at once what has no Content-Length, and no stream of an API server has
+		// one. For the rest, flushing would cost another timer and flush, a fifth of the hub's time on a GET.
 		BufferPool:   buffers,
 		ErrorHandler: unansweredHandler(logger),
 		ErrorLog:     log.New(verbose{logger}, "", 0),
@@ -35,9 +35,9 @@ func newProxy(transport http.RoundTripper, buffers httputil.BufferPool, logger k
 // errNodeRefused says that the cloud does not accept the node's own certificate.
 var errNodeRefused = errors.New("the cloud does not accept this node's certificate, which may have expired: see yurthub check")
 
-// nodeAccepted takes a 401 to a request as the node for no answer. Who has sent no credentials cannot mend them; and a
-// kubelet whose own certificate has expired, too, would exit again and again because of a server that is well and says 401.
-// (pkg/kubelet/certificate, Kubernetes 1.36)
+// nodeAccepted turns a 401 to a request made as the node into no answer. A client that sent no credentials cannot mend them.
+// And a kubelet whose own certificate has expired as well would exit again and again because a healthy server says 401
+// (pkg/kubelet/certificate, Kubernetes 1.36).
 func nodeAccepted(response *http.Response) error {
 	if response.StatusCode == http.StatusUnauthorized {
 		return errNodeRefused
@@ -45,11 +45,12 @@ func nodeAccepted(response *http.Response) error {
 	return nil
 }
 
-// BodyBytes bounds the bodies that are read whole before they are sent: nearly all of what nodes and Pods write. Of those
-// there are as many at a time as requests in flight.
+// BodyBytes bounds the bodies that are read whole before they are sent: nearly all that nodes and Pods write. The limits on
+// requests in flight bound how many there are at a time.
 const BodyBytes = 64 << 10
 
-// smallBody reads a request's body, if it is small, and puts it back; nil if it is not, or could not be read to its end.
+// smallBody reads a small body of a request and puts it back. It returns nil if the body is not small, or cannot be read to
+// its end.
 func smallBody(r *http.Request) []byte {
 	if r.Body == nil || r.ContentLength <= 0 || r.ContentLength > BodyBytes {
 		return nil
@@ -68,14 +69,14 @@ func smallBody(r *http.Request) []byte {
 }
 
 // unharmed keeps a request from failing for what others have sent. All callers share a connection to an API server, which
-// ends it when it refuses one caller's token, or now and then (--goaway-chance), and says which requests it has not looked
-// at. A small body is kept in memory, so that the transport can send it again; a large one travels alone.
+// closes it when it refuses one caller's token, or now and then (--goaway-chance), and says which requests it has not looked
+// at. A small body stays in memory, so that the transport can send it again; a large one travels alone.
 func unharmed(r *http.Request) {
 	if r.Body == nil || r.ContentLength == 0 {
 		return
 	}
 	if r.ContentLength < 0 || r.ContentLength > BodyBytes {
-		r.Close = r.Header.Get("Upgrade") == "" // upgraded ones travel alone, and close would take the place of the upgrade
+		r.Close = r.Header.Get("Upgrade") == "" // an upgrade travels alone anyway, and Close would replace its Connection header
 		return
 	}
 	if whole := smallBody(r); whole != nil {
@@ -102,7 +103,7 @@ func unansweredHandler(logger klog.Logger) func(http.ResponseWriter, *http.Reque
 	return func(w http.ResponseWriter, r *http.Request, err error) {
 		ctx := r.Context()
 		if ctx.Err() != nil && !timedOut(ctx) {
-			// Nobody waits for an answer; to return would send an empty 200.
+			// Nobody waits for an answer, but returning would send an empty 200.
 			panic(http.ErrAbortHandler)
 		}
 		read := r.Method == http.MethodGet || r.Method == http.MethodHead || r.Method == http.MethodOptions
@@ -113,7 +114,7 @@ func unansweredHandler(logger klog.Logger) func(http.ResponseWriter, *http.Reque
 	}
 }
 
-// verbose is where ReverseProxy reports bodies that broke off: the client sees it too, so it is no news by itself.
+// verbose takes ReverseProxy's reports of bodies that broke off. The client sees that as well, so they rank low.
 type verbose struct{ log klog.Logger }
 
 func (v verbose) Write(p []byte) (int, error) {
@@ -121,7 +122,7 @@ func (v verbose) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// bufferSize is what is read and flushed at a time: two HTTP/2 frames of the default size.
+// bufferSize is how much is read and flushed at a time: two HTTP/2 frames of the default size.
 const bufferSize = 32 << 10
 
 // buffers are reused between responses.

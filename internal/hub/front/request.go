@@ -13,7 +13,7 @@ import (
 // bearerProtocol begins the WebSocket subprotocol by which browsers hand an API server a token.
 const bearerProtocol = "base64url.bearer.authorization.k8s.io." //nolint:gosec // a protocol's name, no secret
 
-// ownCredentials reports whether the caller brought credentials, good or bad, so that the node's are not to be used.
+// ownCredentials reports whether the caller brought credentials, good or bad: then the node's must not be used.
 func ownCredentials(r *http.Request) bool {
 	for _, v := range r.Header["Authorization"] {
 		if strings.TrimSpace(v) != "" {
@@ -41,8 +41,8 @@ func Bearer(r *http.Request) string {
 	return strings.TrimSpace(token)
 }
 
-// answerable reports whether a request is one that can be answered here. An API server refuses others, in its own words:
-// HEAD, and a timeout that is none.
+// answerable reports whether the hub can answer a request. The others, HEAD, OPTIONS and a malformed timeout, get the API
+// server's own words.
 func answerable(r *http.Request) bool {
 	if r.Method == http.MethodHead || r.Method == http.MethodOptions {
 		return false
@@ -55,7 +55,7 @@ func answerable(r *http.Request) bool {
 	return timeout == "" || err == nil
 }
 
-// assumedIdentity returns the name of a header by which the caller asks to be taken for somebody else.
+// assumedIdentity returns the name of a header by which the caller claims to be somebody else; empty if there is none.
 func assumedIdentity(h http.Header) string {
 	for name := range h {
 		if strings.HasPrefix(name, "Impersonate-") || strings.HasPrefix(name, "X-Remote-") {
@@ -80,7 +80,7 @@ func isLongRunning(info *request.RequestInfo, r *http.Request) bool {
 	return false
 }
 
-// within bounds the time of a request, also where it hangs in reading from or writing to its client.
+// within bounds the time of a request, even if it hangs in reading from or writing to its client.
 func (f *Front) within(w http.ResponseWriter, r *http.Request) (*http.Request, func()) {
 	ctx, cancel := context.WithTimeout(r.Context(), f.timeout)
 	stop := context.AfterFunc(ctx, func() {
@@ -88,14 +88,15 @@ func (f *Front) within(w http.ResponseWriter, r *http.Request) (*http.Request, f
 			return // the client is gone already
 		}
 		deadlines := http.NewResponseController(w)
-		_ = deadlines.SetReadDeadline(time.Unix(1, 0)) // unsupported only by writers of tests, which do not hang
+		_ = deadlines.SetReadDeadline(time.Unix(1, 0)) // only writers in tests do not support it, and they do not hang
 		_ = deadlines.SetWriteDeadline(time.Now().Add(time.Second))
 	})
 	return r.WithContext(ctx), func() {
 		late := !stop() && timedOut(ctx)
 		cancel()
 		if late && r.ProtoMajor == 1 {
-			// The deadlines are the connection's: send what there is, and let nothing else meet them.
+			// The deadlines are the connection's. Send what there is, and close it, so that no later request meets
+			// them.
 			_ = http.NewResponseController(w).Flush()
 			panic(http.ErrAbortHandler)
 		}

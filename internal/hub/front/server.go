@@ -22,8 +22,7 @@ type ServerConfig struct {
 	Handler http.Handler
 	// After is closed when requests may be accepted: until then they wait. nil means at once.
 	After <-chan struct{}
-	// TLS, if not nil, is what connections are secured with. Without it, HTTP/2 is served to clients that begin with it
-	// (prior knowledge), beside HTTP/1.1.
+	// TLS, if not nil, secures connections. Without it, clients may use HTTP/1.1, or HTTP/2 with prior knowledge.
 	TLS *tls.Config
 }
 
@@ -36,10 +35,10 @@ const (
 	idleTimeout = 3 * time.Minute
 	// maxHeaderBytes bounds a request's header: tokens are 2 KB at most.
 	maxHeaderBytes = 128 << 10
-	// maxStreams bounds the requests of one HTTP/2 connection: a kubelet's watches are about one per Secret and
-	// ConfigMap that its Pods use.
+	// maxStreams bounds the requests of one HTTP/2 connection. A kubelet has about one watch per Secret and ConfigMap
+	// that its Pods use.
 	maxStreams = 1000
-	// clientPingAfter and clientPingTimeout find HTTP/2 clients that are gone without a word.
+	// clientPingAfter and clientPingTimeout find HTTP/2 clients that vanished.
 	clientPingAfter   = 30 * time.Second
 	clientPingTimeout = 15 * time.Second
 	// abortTimeout is how long handlers may take to return after their connections were closed.
@@ -62,7 +61,7 @@ func Listen(address string, cfg ServerConfig) (*Server, error) {
 	return &Server{cfg, listener, drainTimeout}, nil
 }
 
-// Close frees the listener of a Server that is not to run.
+// Close frees the listener of a Server that will not run.
 func (s *Server) Close() error { return s.listener.Close() }
 
 // Run serves until ctx ends. Then it accepts nothing more, ends long-running requests at once, gives the others
@@ -74,7 +73,7 @@ func (s *Server) Run(ctx context.Context) error {
 		case <-ctx.Done():
 		}
 	}
-	// Requests outlive ctx by the time they are given to drain.
+	// Requests outlive ctx by the time that they have to drain.
 	base, abort := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer abort(nil)
 	draining, drain := context.WithCancelCause(context.WithoutCancel(ctx))
@@ -128,7 +127,7 @@ func (s *Server) Run(ctx context.Context) error {
 		klog.FromContext(ctx).Info("Breaking off requests that did not end in time", "after", s.drain)
 	}
 	abort(errDraining)
-	_ = server.Close() // what Shutdown could not close in order
+	_ = server.Close() // what Shutdown could not close in an orderly way
 	serving.Wait()
 	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), abortTimeout)
 	defer cancel()
@@ -157,5 +156,5 @@ func untilDraining(r *http.Request) (*http.Request, func()) {
 	}
 }
 
-// timedOut reports whether ctx ended by the time a request may take, rather than by its client's going away.
+// timedOut reports whether ctx ended because the request's time was up, and not because its client went away.
 func timedOut(ctx context.Context) bool { return errors.Is(ctx.Err(), context.DeadlineExceeded) }

@@ -15,8 +15,7 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// viewed are the resources of which a hub shows some objects otherwise than the cloud has them, with revisions of its own
-// (ADR 19).
+// viewed are the resources of which a hub shows some objects differently from the cloud, with revisions of its own (ADR 19).
 var viewed = map[schema.GroupResource]bool{
 	{Resource: "endpoints"}: true, {Resource: "services"}: true, {Group: "discovery.k8s.io", Resource: "endpointslices"}: true,
 }
@@ -24,8 +23,8 @@ var viewed = map[schema.GroupResource]bool{
 // maxWrite is the largest body that an API server reads.
 const maxWrite = 3 << 20
 
-// owned has a request name the cloud's revisions in place of those with which the hub has shown objects, or returns why it
-// can't be passed on: what it would write was made from what a view has left of an object.
+// owned replaces the revisions of a view in a request with the cloud's. It returns an error if the request cannot be passed on
+// because it would write what a view left of an object.
 func owned(r *http.Request, info *request.RequestInfo) *metav1.Status {
 	resource := schema.GroupResource{Group: info.APIGroup, Resource: info.Resource}
 	if !info.IsResourceRequest {
@@ -41,7 +40,7 @@ func owned(r *http.Request, info *request.RequestInfo) *metav1.Status {
 			}
 		}
 	}
-	// A write of any other resource the API server refuses by itself: it is of no revision that the object has ever had.
+	// The API server itself refuses such a write of any other resource: the object never had that revision.
 	if r.Method == http.MethodGet || !viewed[resource] || r.Body == nil || r.Body == http.NoBody {
 		return nil
 	}
@@ -63,7 +62,7 @@ func owned(r *http.Request, info *request.RequestInfo) *metav1.Status {
 }
 
 var errPart = errors.New(
-	"the object was read through a yurthub, which shows a part of it only; read it at the cloud's API server to change it")
+	"the object was read through a yurthub, which shows only a part of it; read it at the cloud's API server to change it")
 
 type failed struct{ error }
 
@@ -72,8 +71,8 @@ func (f failed) Read([]byte) (int, error) { return 0, f.error }
 // shownDigits is the length of every shown revision.
 const shownDigits = 19
 
-// namesShown reports whether a body of whatever encoding or kind of patch has a shown revision: a number that long is nothing
-// else in these resources.
+// namesShown reports whether a body, in whatever encoding or kind of patch, holds a shown revision. Nothing else in these
+// resources is a number that long.
 func namesShown(body []byte) bool {
 	digits := 0
 	for i := 0; i <= len(body); i++ {

@@ -13,8 +13,8 @@ import (
 	"yurtcoordinator/internal/hub/upstream"
 )
 
-// retryAfter is in how many seconds a client may try again: links heal within seconds or not for long, and client-go
-// tries ten times.
+// retryAfter is after how many seconds a client may try again. A link heals within seconds or not for long, and
+// client-go tries ten times.
 const retryAfter = 1
 
 func failure(code int32, reason metav1.StatusReason, message string) *metav1.Status {
@@ -44,7 +44,7 @@ func tooMany(c class) *metav1.Status {
 		fmt.Sprintf("yurthub has too many %v requests in flight; try again later", c)))
 }
 
-// unanswered says why a request got no answer. read: it changes nothing, so that it may be made again in any case.
+// unanswered says why a request got no answer. read means that it changes nothing, so that it may always be made again.
 func unanswered(err error, read bool) *metav1.Status {
 	harmless := read || upstream.NotSent(err) || errors.Is(err, errNodeRefused)
 	var s *metav1.Status
@@ -69,7 +69,7 @@ func unanswered(err error, read bool) *metav1.Status {
 func writeStatus(w http.ResponseWriter, r *http.Request, s *metav1.Status) {
 	body, err := json.Marshal(s)
 	if err != nil {
-		panic(fmt.Errorf("a Status that is no JSON: %w", err)) // strings and numbers always are
+		panic(fmt.Errorf("encode a Status: %w", err)) // strings and numbers cannot fail
 	}
 	h := w.Header()
 	h.Set("Content-Type", "application/json")
