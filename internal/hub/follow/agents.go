@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// header asks the hub to keep what a request reads, whatever program it comes from.
+// header asks the hub to keep what a request reads, whichever program sends it.
 const header = "Edge-Cache"
 
 // Agents says which programs' reads are kept.
@@ -15,12 +15,12 @@ type Agents struct {
 	names map[string]bool
 }
 
-// NewAgents returns Agents of programs' names, as their User-Agent begins with them ("kubelet/v1.36.0 (linux/amd64)"); "*"
-// is all programs. Upper and lower case are the same.
+// NewAgents returns Agents for programs by the names with which their User-Agent begins ("kubelet/v1.36.0 (linux/amd64)"); "*"
+// means all programs. Case does not matter.
 func NewAgents(names []string) Agents {
 	a := Agents{names: map[string]bool{}}
 	for _, name := range names {
-		if name = strings.ToLower(strings.TrimSpace(name)); name != "" { // no name at all is nobody's
+		if name = strings.ToLower(strings.TrimSpace(name)); name != "" { // "" would match requests without User-Agent
 			a.all = a.all || name == "*"
 			a.names[name] = true
 		}
@@ -28,7 +28,7 @@ func NewAgents(names []string) Agents {
 	return a
 }
 
-// Match reports whether what a request reads is to be kept. The header is the hub's and goes no further.
+// Match reports whether to keep what a request reads. It removes the header, which is for the hub alone.
 func (a Agents) Match(r *http.Request) bool {
 	asked, err := strconv.ParseBool(r.Header.Get(header))
 	r.Header.Del(header)

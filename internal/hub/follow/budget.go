@@ -14,25 +14,26 @@ import (
 )
 
 const (
-	// nodeBytes bounds what the node's programs have followed for them, encoded: a thousand ConfigMaps and Secrets of kubelet's
-	// are some MB, all Services and EndpointSlices of a cluster of 5000 Services some 20 MB. guestBytes bounds what one caller
-	// with credentials of its own has, and guestsBytes what all have: a hub's memory is for the node first, and one that is
+	// nodeBytes bounds what is followed for the node's programs, encoded. kubelet's thousand ConfigMaps and Secrets are some
+	// MB, all Services and EndpointSlices of a cluster of 5000 Services some 20 MB. guestBytes bounds what is followed for one
+	// caller with credentials of its own, guestsBytes for all of them: a hub's memory is for the node first, and a hub that is
 	// killed for its memory takes kubelet's API server with it.
 	nodeBytes, guestBytes, guestsBytes = 128 << 20, 8 << 20, 32 << 20
-	// passOnFor is how long what was too large is passed on before it is tried again: it costs its list each time.
+	// passOnFor is how long requests for a selection that was too large go to the cloud before the hub tries to follow
+	// it again, which costs a list each time.
 	passOnFor = 10 * time.Minute
 	// maxPassedOn bounds how many selections are remembered to have been too large.
 	maxPassedOn = 1000
 )
 
-// errTooLarge says that a selection has more than its client may have followed.
+// errTooLarge says that a selection is larger than its client's budget.
 var errTooLarge = errors.New("it is too large to be followed; the cloud answers it")
 
-// budget is how many bytes a client may have in all.
+// budget returns how many bytes may be followed for a client in all; 0 means no bound.
 func budget(client string) int {
 	switch client {
 	case Hub:
-		return 0 // no bound: what a pool shares is its operator's choice
+		return 0 // what a pool shares is its operator's choice
 	case "":
 		return nodeBytes
 	default:
@@ -40,7 +41,7 @@ func budget(client string) int {
 	}
 }
 
-// giveUp has a selection be answered by the cloud from now on: it does not fit. It may be called by its feed.
+// giveUp ends a selection that does not fit; from now on the cloud answers it. Its feed may call giveUp.
 func (s *Set) giveUp(m *Member) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -50,7 +51,7 @@ func (s *Set) giveUp(m *Member) {
 }
 
 func (s *Set) giveUpLocked(m *Member, now time.Time) {
-	klog.FromContext(m.life).Info("No longer following what is too large; the cloud answers it", "what", m.id(),
+	klog.FromContext(m.life).Info("No longer following a selection that is too large; the cloud answers it", "what", m.id(),
 		"bytes", m.Replica.Stats().ObjectBytes)
 	if len(s.tooLarge) >= maxPassedOn {
 		clear(s.tooLarge)
@@ -60,7 +61,7 @@ func (s *Set) giveUpLocked(m *Member, now time.Time) {
 	s.endLocked(m)
 }
 
-// keepToBudgetLocked gives up what does not fit, the largest of each client first.
+// keepToBudgetLocked gives up selections that do not fit, each client's largest first.
 func (s *Set) keepToBudgetLocked(now time.Time) {
 	used, largest := map[string]int{}, map[string]*Member{}
 	all := 0
@@ -92,7 +93,7 @@ func (s *Set) keepToBudgetLocked(now time.Time) {
 	}
 }
 
-// fitsLocked reports, as an error, that a selection was too large lately.
+// fitsLocked returns an error if a selection was too large lately.
 func (s *Set) fitsLocked(id store.Collection, now time.Time) error {
 	if until, was := s.tooLarge[id]; was {
 		if now.Before(until) {
@@ -103,9 +104,9 @@ func (s *Set) fitsLocked(id store.Collection, now time.Time) error {
 	return nil
 }
 
-// bounded says so when a list is larger than its source allows.
+// bounded calls tooLarge when a list is larger than its source allows.
 type bounded struct {
-	*remote.Source // which proves the cloud's history, too
+	*remote.Source // which also proves the cloud's history
 	tooLarge       func()
 }
 
@@ -118,4 +119,4 @@ func (b *bounded) Snapshot(ctx context.Context) (stream.Snapshot, error) {
 	return s, err
 }
 
-var _ history.Prover = (*bounded)(nil) // by its pointer: it is a key of a map
+var _ history.Prover = (*bounded)(nil) // by its pointer, because it is a key of a map

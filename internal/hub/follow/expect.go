@@ -11,38 +11,39 @@ import (
 	"yurtcoordinator/internal/live"
 )
 
-// prospect is what can be expected of a selection.
+// prospect says what answer can be expected from a selection.
 type prospect uint8
 
 const (
-	// open: it can't be told yet.
+	// open: it is too early to tell.
 	open prospect = iota
 	// known: the replica has the answer.
 	known
-	// foreign: it is the cloud's to answer, which can be reached and has something else to say than the replica; or nothing is
-	// followed any longer.
+	// foreign: the cloud must answer, because it can be reached and has something else to say than the replica, or because the
+	// selection is no longer followed.
 	foreign
-	// unreachable: it was never complete, and the cloud cannot be reached.
+	// unreachable: the replica was never complete, and the cloud cannot be reached.
 	unreachable
-	// late: neither has shown within the time.
+	// late: the time was up before one of these was certain.
 	late
 )
 
 // situation is what a prospect follows from.
 type situation struct {
-	// fresh says that what is asked for is what is so now, or lately: a list, or a watch that begins with one. A watch that
-	// goes on from a revision is told what comes, whenever that is.
+	// fresh says that the request wants the present state: a list, or a watch that begins with one. A watch that goes on from
+	// a revision hears what comes, whenever that is.
 	fresh    bool
-	complete bool // the replica is
+	complete bool // the replica is complete
 	cloud    link.State
 	feed     feed.Status
-	// node says that it is read with the node's identity. Its programs know nothing of a certificate that has expired; others
-	// are to hear of their token.
+	// node says that the selection is read with the node's identity. The node's programs need not learn that its certificate
+	// has expired; other callers must learn that their token has.
 	node bool
 }
 
-// prospect says what can be expected. What only the disk has said is an answer where the cloud can't be asked: it is down,
-// or was tried and fails, or does not know the node. Otherwise it may be as old as the last time that somebody looked.
+// prospect says what can be expected. Content that only the disk vouches for is an answer if the cloud cannot be asked: it is
+// down, was tried and fails, or does not know the node. Otherwise that content is too uncertain: it is as old as the last time
+// that somebody looked.
 func (s situation) prospect() prospect {
 	reached, failing := s.cloud.Reachable(), s.cloud == link.Failing || s.feed.Failing
 	switch {
@@ -61,17 +62,18 @@ func (s situation) prospect() prospect {
 	}
 }
 
-// smallObjects and smallBytes say what is listed at once when somebody waits for it: one round trip, as without a hub. A
-// resume of what is larger costs less, and half a second more.
+// smallObjects and smallBytes bound what is listed at once when somebody waits for it: that takes one round trip, as without a
+// hub. For larger selections a resume costs less, but takes half a second longer.
 const smallObjects, smallBytes = 100, 64 << 10
 
-// small reports whether what there is may be listed where a resume would do. Whoever watches it would have to begin anew.
+// small reports whether the selection may be listed where a resume would do. With a list, everybody who watches it would have
+// to begin anew, so nobody but the disk may watch it.
 func (m *Member) small() bool {
 	stats := m.Replica.Stats()
 	return stats.Objects <= smallObjects && stats.ObjectBytes <= smallBytes && stats.Watchers <= 1 // the disk's
 }
 
-// expect waits until it is known what can be expected of a member.
+// expect waits until a member's prospect is certain, or the time is up.
 func (m *Member) expect(ctx context.Context, cloud *live.Value[link.State], wait time.Duration, fresh bool) prospect {
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
@@ -90,7 +92,7 @@ func (m *Member) expect(ctx context.Context, cloud *live.Value[link.State], wait
 		if p := now.prospect(); p != open {
 			return p
 		}
-		// What the hub follows for itself is listed once for a pool: its watch, resumed, says soon that nothing is missing.
+		// The hub's own selections are listed once for a pool: their resumed watch soon shows that nothing is missing.
 		if complete && state == link.Up && !m.fixed() && m.small() {
 			m.feed.Refresh()
 		}
@@ -102,7 +104,7 @@ func (m *Member) expect(ctx context.Context, cloud *live.Value[link.State], wait
 			return foreign
 		case <-timer.C:
 			if complete && state == link.Up {
-				return foreign // it takes long, and the cloud can say it
+				return foreign // the feed takes long, and the cloud can answer
 			}
 			return late
 		case <-ctx.Done():
@@ -111,7 +113,7 @@ func (m *Member) expect(ctx context.Context, cloud *live.Value[link.State], wait
 	}
 }
 
-// asksForNow reports whether a list or watch is to be answered with what is so now.
+// asksForNow reports whether a list or watch wants the present state.
 func asksForNow(r *http.Request, verb string) bool {
 	query := r.URL.Query()
 	if initial, err := strconv.ParseBool(query.Get("sendInitialEvents")); err == nil && initial {

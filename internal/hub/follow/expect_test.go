@@ -175,7 +175,7 @@ func TestARightThatWasTakenBack(t *testing.T) {
 			t.Errorf("it is kept: %+v", w.guests())
 		}
 		w.link.Set(link.Down)
-		want(t, w.get(listOfA), http.StatusServiceUnavailable, "not known from before")
+		want(t, w.get(listOfA), http.StatusServiceUnavailable, "is not known here")
 	})
 }
 

@@ -18,23 +18,23 @@ import (
 	"yurtcoordinator/internal/stream/remote"
 )
 
-// programLists bounds the lists that are under way for programs. kubelet follows some hundred objects, each by a list of
-// its own that costs little but a round trip, and waits for them; one at a time would take half a minute over a WAN, and a
-// large list of the pool's before them some minutes.
+// programLists bounds the lists that are under way for programs. kubelet follows some hundred objects and waits for them; each
+// takes a list that costs little more than a round trip. One at a time, they would take half a minute over a WAN, and minutes
+// behind a large list of the pool's.
 const programLists = 8
 
-// Sources are where feeds read.
+// Sources says where feeds read.
 type Sources struct {
 	// Cloud is the cloud's address, CloudLink the state of the link there.
 	Cloud     *url.URL
 	CloudLink *live.Value[link.State]
 	// History is the cloud's.
 	History *history.Keeper
-	// AsNode reaches the cloud with the node's credentials, for the hub and for the node's programs; As with those of another
-	// client.
+	// AsNode reaches the cloud with the node's credentials, for the hub and the node's programs; As does so with another
+	// client's.
 	AsNode http.RoundTripper
 	As     func(client string) http.RoundTripper
-	// Pool is where the pool's resources can be read too; nil means nowhere.
+	// Pool is where the pool's resources can also be read; nil means nowhere.
 	Pool *Pool
 	// Metrics is where the hub's own feeds are counted. Those of what programs ask for have no bound, so they have no place
 	// in metrics; Status has them.
@@ -48,7 +48,7 @@ type Pool struct {
 	Link     *live.Value[link.State]
 	Standing *live.Value[role.Standing]
 	Covered  func(schema.GroupResource) *live.Value[bool]
-	// History is the one that what is covered counts in.
+	// History is the history of what is covered.
 	History *live.Value[edge.History]
 }
 

@@ -147,7 +147,7 @@ func TestARequestWaitsForTheLink(t *testing.T) {
 		w.link.Set(link.Unknown)
 		w.has(Selection{Resource: configMaps}, 9)
 		began := time.Now()
-		want(t, w.get("/api/v1/configmaps"), http.StatusServiceUnavailable, "not told all of it")
+		want(t, w.get("/api/v1/configmaps"), http.StatusServiceUnavailable, "not yet sent all")
 		if waited := time.Since(began); waited != patience {
 			t.Errorf("it waited %v, want %v", waited, patience)
 		}

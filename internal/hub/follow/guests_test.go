@@ -106,7 +106,7 @@ func TestGuestsAreBounded(t *testing.T) {
 		if _, body := w.as("0", "/api/v1/configmaps"); body == "unknown" {
 			t.Error("one who is followed for is not followed for in another matter")
 		}
-		want(t, w.get(listOfA), http.StatusServiceUnavailable, "not known from before") // the node's programs are no guests
+		want(t, w.get(listOfA), http.StatusServiceUnavailable, "is not known here") // the node's programs are no guests
 		time.Sleep(idleTime + tidyEvery)
 		if _, body := w.as("one more", listOfA); body == "unknown" {
 			t.Error("one more is not followed for, though nobody else is")

@@ -23,24 +23,24 @@ type Feed interface {
 	// Run feeds until ctx ends and then returns nil; it returns early only on a defect of the program.
 	Run(ctx context.Context) error
 	Status() *live.Value[feed.Status]
-	// Refresh asks for a list where a resume would do, once, if what the replica has is not Fresh. It does not block.
+	// Refresh asks once for a list where a resume would do, if the replica's content is not Fresh. It does not block.
 	Refresh()
 }
 
 // Order says what a feed is for.
 type Order struct {
 	Selection
-	// Client is whose credentials the cloud is asked with: Hub and the empty one have the node's.
+	// Client is the client with whose credentials the cloud is read. Hub and the empty client have the node's.
 	Client string
 	// Shared says that the resource belongs to the pool: its leader pushes it to the coordinator, where others read it.
 	Shared bool
 	// Replica is what is fed.
 	Replica *replica.Replica
-	// TooLarge is called when a list has more than fits. It does not block.
+	// TooLarge is called when a list is larger than the client's budget. It does not block.
 	TooLarge func()
 }
 
-// Member is a selection that is followed.
+// Member is one selection that is followed.
 type Member struct {
 	Order
 
@@ -52,30 +52,31 @@ type Member struct {
 
 	wanted chan struct{} // closed when somebody needs the content
 	want   func()
-	after  <-chan struct{} // of the member before it: nothing is restored until that has ended; nil if there was none
+	after  <-chan struct{} // closed when the member before it has ended, which Restore waits for; nil if there was none
 	life   context.Context
 	end    context.CancelFunc
-	// restored is closed when what the disk has of it is there, or when that will not come.
+	// restored is closed when the disk's content is in the replica, or will not come.
 	restored chan struct{}
-	ended    chan struct{} // closed when nothing of it is left
+	ended    chan struct{} // closed when all of its goroutines have returned
 
 	// The set's lock guards these.
 	users  int
 	unused time.Time // since when, if there are no users
 	ending bool
-	// denied is since when the cloud, which can be reached, says that the client may not read it; zero means that it does not.
+	// denied is since when the cloud, while it can be reached, has denied the client the selection; zero means that it does
+	// not.
 	denied time.Time
-	// forget says that what the disk has of it goes when it has ended.
+	// forget says to drop its content from the disk when it has ended.
 	forget bool
 }
 
-// Live reports whether the replica follows the cloud itself at the moment.
+// Live reports whether the replica follows the cloud itself now.
 func (m *Member) Live() bool {
 	s := m.feed.Status().Get()
 	return s.Live && s.Source == feed.Cloud
 }
 
-// fixed reports whether it stays without users.
+// fixed reports whether the member stays without users.
 func (m *Member) fixed() bool { return m.Client == Hub }
 
 func (m *Member) id() store.Collection { return m.Selection.id(m.Client) }
@@ -89,12 +90,12 @@ func (m *Member) isWanted() bool {
 	}
 }
 
-// run follows from where the disk stands, from when somebody wants it until ctx ends.
+// run waits until somebody wants the content, then follows from the disk's revision until ctx ends.
 func (m *Member) run(ctx context.Context) error {
 	restored := sync.OnceFunc(func() { close(m.restored) })
-	defer restored() // whoever waits for what will not come is told so
+	defer restored() // nobody must wait for what will not come
 	if m.after != nil {
-		<-m.after // it is ending
+		<-m.after // it is ending, so this does not take long
 	}
 	select {
 	case <-m.wanted:
@@ -103,7 +104,7 @@ func (m *Member) run(ctx context.Context) error {
 	}
 	logger := klog.FromContext(ctx)
 	if err := m.saver.Restore(ctx); err != nil && !errors.Is(err, store.ErrMiss) && ctx.Err() == nil {
-		logger.Error(err, "Reading it from the cloud")
+		logger.Error(err, "The disk's content cannot be used; reading from the cloud")
 	}
 	restored()
 	if !m.fixed() {

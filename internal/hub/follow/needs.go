@@ -13,7 +13,7 @@ import (
 	"yurtcoordinator/internal/stream"
 )
 
-// Resources of the node's own.
+// The resources of the node's own objects.
 var (
 	nodes      = schema.GroupVersionResource{Version: "v1", Resource: "nodes"}
 	pods       = schema.GroupVersionResource{Version: "v1", Resource: "pods"}
@@ -21,15 +21,15 @@ var (
 	secrets    = schema.GroupVersionResource{Version: "v1", Resource: "secrets"}
 )
 
-// needs are what the disk must have for as long as the node's Pods are there: what is read for env is read only when a
-// container starts, and what is immutable only once, but the next start may come after months, and without the cloud.
+// needs is what the disk must keep for as long as the node has its Pods. kubelet reads what env uses only when a
+// container starts, and immutable objects only once, but the next start may come after months, and without the cloud.
 type needs struct {
 	node edge.NodeName
-	at   edge.Revision // of the Pods that were looked at last
+	at   edge.Revision // of the Pods as last looked at
 	all  map[Selection]bool
 }
 
-// look returns what the Pods of a replica are made with, and false if they are not all known.
+// look returns what the Pods of a replica are made with, and false if not all Pods are known.
 func (n *needs) look(ctx context.Context, m *Member) (map[Selection]bool, bool) {
 	if m == nil {
 		return n.all, n.all != nil // kubelet is off, or begins anew
@@ -49,14 +49,14 @@ func (n *needs) look(ctx context.Context, m *Member) (map[Selection]bool, bool) 
 		} else {
 			err = json.Unmarshal(o.Raw, pod)
 		}
-		if err == nil { // else kubelet can't read it either
+		if err == nil { // otherwise kubelet cannot read it either
 			usedBy(pod, n.all)
 		}
 	}
 	return n.all, true
 }
 
-// Gone reports whether it is known that the node has no such Pod any more, by what kubelet follows.
+// Gone reports whether what kubelet follows shows that the node no longer has a Pod.
 func (s *Set) Gone(namespace, name string) bool {
 	m := s.ofPrograms(podsOf(s.needs.node))
 	if m == nil || !m.feed.Status().Get().Fresh || !m.Replica.Complete().Get() {
@@ -82,10 +82,11 @@ func (s *Set) tellNeedsLocked() {
 	s.cfg.Disk.Need(ids)
 }
 
-// usedBy adds the ConfigMaps and Secrets that a Pod is made with, as kubelet follows them: each by itself.
+// usedBy adds the ConfigMaps and Secrets with which a Pod is made, each as a selection of its own, as kubelet follows
+// them.
 func usedBy(pod *corev1.Pod, all map[Selection]bool) {
 	if pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
-		return // it starts nothing any more
+		return // it starts no more containers
 	}
 	one := func(resource schema.GroupVersionResource, name string) {
 		if name != "" {

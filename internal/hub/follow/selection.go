@@ -11,14 +11,14 @@ import (
 	"yurtcoordinator/internal/store"
 )
 
-// Hub is the client that selections of the hub itself have on the disk: a program may follow the same at the same time. No
-// user has this name, for those of callers have a blank in them.
+// Hub is the client of the hub's own selections, which keeps them apart on the disk from the same selections of a program. No
+// caller has this name, because callers' names contain a space.
 const Hub = "yurthub"
 
-// Selection is what a list or a watch speaks of.
+// Selection is what a list or a watch asks for.
 type Selection struct {
 	Resource schema.GroupVersionResource
-	// Namespace is empty for all, and for what has none.
+	// Namespace is empty for all namespaces, and for resources without namespaces.
 	Namespace string
 	// Fields and Labels are selectors, as the program sent them.
 	Fields, Labels string
@@ -27,7 +27,7 @@ type Selection struct {
 // Whole is the selection of all objects of a resource.
 func Whole(r schema.GroupVersionResource) Selection { return Selection{Resource: r} }
 
-// selectionOf returns the selection of a list or watch, and false if it names an object in its path, as nobody has done
+// selectionOf returns the selection of a list or watch, and false if its path names an object, which no client has done
 // since Kubernetes 1.11.
 func selectionOf(r *http.Request, info *request.RequestInfo) (Selection, bool) {
 	query := r.URL.Query()
@@ -43,20 +43,21 @@ func (s Selection) id(client string) store.Collection {
 	return store.Collection{Client: client, Resource: s.Resource, Namespace: s.Namespace, Fields: s.Fields, Labels: s.Labels}
 }
 
-// OfNode reports whether a collection is one that the node itself needs to start: no Pod's takes its place on the disk.
+// OfNode reports whether the node itself needs a collection to start. On the disk such a collection must not give way
+// to a Pod's.
 func OfNode(id store.Collection) bool { return id.Client == "" || id.Client == Hub }
 
-// String is the selection for people to read.
+// String returns the selection in a form for people.
 func (s Selection) String() string { return s.id("").String() }
 
-// sound reports whether an address means the same to everybody who reads it. Others are passed on: "/a/../b", "/a%2Fb" and
-// "?a;b" are the cloud's to understand.
+// sound reports whether everybody reads an address in the same way. Others, such as "/a/../b", "/a%2Fb" and "?a;b", are left
+// to the cloud.
 func sound(u *url.URL) bool {
 	_, err := url.ParseQuery(u.RawQuery)
 	return err == nil && u.RawPath == "" && path.Clean(u.Path) == u.Path
 }
 
-// plain is a request without the selectors that its selection stands for.
+// plain returns a request without its selectors, which its selection stands for.
 func plain(r *http.Request) *http.Request {
 	query := r.URL.Query()
 	query.Del("fieldSelector")

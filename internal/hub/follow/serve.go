@@ -17,7 +17,7 @@ import (
 	"yurtcoordinator/internal/stream"
 )
 
-// patience is how long a request waits for a selection that is read for the first time.
+// patience is how long a request waits for a selection's prospect.
 const patience = 10 * time.Second
 
 // ServeHTTP answers get, list and watch of a resource that the hub follows for itself. The request's context has its
@@ -30,8 +30,8 @@ func (s *Set) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	m := s.find(Whole(schema.GroupVersionResource{Group: info.APIGroup, Version: info.APIVersion, Resource: info.Resource}))
 	if m == nil {
-		// It has left the set since the request was routed. The client tries again and is answered by the cloud.
-		replica.Refuse(w, "yurthub: it has just stopped to keep a copy of this resource; try again")
+		// The resource left the set after the request was routed. The client tries again, and the cloud answers it.
+		replica.Refuse(w, "yurthub has just stopped keeping a copy of this resource; try again")
 		return
 	}
 	m.want()
@@ -42,13 +42,13 @@ func (s *Set) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if !m.Replica.Complete().Get() {
 		if s.unreachable(m) {
-			replica.Refuse(w, "yurthub: all of this resource was never known here, and there is nobody to ask")
+			replica.Refuse(w, "yurthub has never had a complete copy of this resource, and can get none now")
 			return
 		}
 	} else if p := m.expect(r.Context(), s.cfg.Cloud, patience, info.Verb == "get" || asksForNow(r, info.Verb)); p != known &&
 		!m.feed.Status().Get().Denied {
-		// Half of it by the cloud would be no better: what is seen of it here is not what the cloud shows.
-		replica.Refuse(w, "yurthub: the cloud has not told yet what of this resource is so now; try again")
+		// The cloud must not answer this one request: this node's view may differ from what the cloud shows.
+		replica.Refuse(w, "yurthub: the cloud has not yet shown the present state of this resource; try again")
 		return
 	}
 	if m.view != nil {
@@ -61,15 +61,15 @@ func (s *Set) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	handler.Serve(w, r, replica.Request{Verb: info.Verb, Namespace: info.Namespace, Name: info.Name})
 }
 
-// unreachable reports whether there is nobody to ask for a member at the moment, or nobody who would answer.
+// unreachable reports whether nobody who can be asked for a member would answer now.
 func (s *Set) unreachable(m *Member) bool {
 	cloud := s.cfg.Cloud.Get()
 	return (cloud == link.Down || cloud == link.Failing) && (!m.Shared || s.cfg.Coordinator.Get() == link.Down)
 }
 
-// Answer answers a client's get, list or watch from what is followed. It returns false, and has written nothing, if it is the
-// cloud's to answer, as all other requests are; of a get, whether the cloud has an answer was asked before. The client is whose
-// credentials the request has; empty: the node's. The request's context has its RequestInfo.
+// Answer answers a client's get, list or watch from what is followed. If the cloud must answer, as it must all other requests,
+// Answer returns false and has written nothing. For a get, the cloud was asked before and has no answer. client names whose
+// credentials the request has; empty means the node's. The request's context has its RequestInfo.
 func (s *Set) Answer(w http.ResponseWriter, r *http.Request, client string) bool {
 	info, ok := request.RequestInfoFrom(r.Context())
 	if !ok {
@@ -97,22 +97,23 @@ func (s *Set) Answer(w http.ResponseWriter, r *http.Request, client string) bool
 			s.release(m)
 			return
 		}
-		// It is in use while the cloud answers: the client comes back to it.
+		// The selection stays in use while the cloud answers: the client will come back to it.
 		context.AfterFunc(r.Context(), func() { s.release(m) })
 	}()
 	prospect := m.expect(r.Context(), s.cfg.Cloud, patience, asksForNow(r, info.Verb))
 	up := s.cfg.Cloud.Get() == link.Up
 	if prospect == known && up && (info.Verb == "list" && m.behind(r) || m.handler.Poorer(r, info.Verb)) {
-		// A revision of another object, or one that the hub had before it was killed: it would come with the next event.
+		// The revision is another object's, or one that the hub had before it was killed. The replica would reach it
+		// only with its next event.
 		prospect = foreign
 	}
 	answered = prospect != foreign
 	switch prospect {
 	case foreign:
 	case unreachable:
-		replica.Refuse(w, fmt.Sprintf("yurthub: %s: not known from before, and the cloud cannot be reached", selection))
+		replica.Refuse(w, fmt.Sprintf("yurthub: %s is not known here, and the cloud cannot be reached", selection))
 	case late:
-		replica.Refuse(w, fmt.Sprintf("yurthub: %s: the cloud has not told all of it yet", selection))
+		replica.Refuse(w, fmt.Sprintf("yurthub: the cloud has not yet sent all of %s", selection))
 	default:
 		m.handler.Serve(w, plain(r), replica.Request{
 			Verb: info.Verb, Namespace: info.Namespace, Selected: selection.Fields != "" || selection.Labels != "",
@@ -122,15 +123,15 @@ func (s *Set) Answer(w http.ResponseWriter, r *http.Request, client string) bool
 	return answered
 }
 
-// get answers a client's get of an object from a selection that it follows: one that has it, or else one that has all of a
-// namespace, in which there is no such object. It returns false, and has written nothing, if it follows none that can tell.
+// get answers a client's get of an object from one of its selections: one that has the object, or else a whole namespace that
+// lacks it. If no selection can tell, get returns false and has written nothing.
 func (s *Set) get(w http.ResponseWriter, r *http.Request, info *request.RequestInfo, client string) bool {
 	if info.Subresource != "" {
 		return false
 	}
 	key := stream.Key{Namespace: info.Namespace, Name: info.Name}
 	if info.APIGroup == "" && info.Resource == "namespaces" {
-		key.Namespace = "" // a Namespace is in none, though its path looks like it
+		key.Namespace = "" // a Namespace is in no namespace, although its path looks so
 	}
 	resource := schema.GroupVersionResource{Group: info.APIGroup, Version: info.APIVersion, Resource: info.Resource}
 	m := s.having(client, resource, key)
@@ -146,8 +147,8 @@ func (s *Set) get(w http.ResponseWriter, r *http.Request, info *request.RequestI
 	return true
 }
 
-// having returns a client's selection that can tell of an object, the newest of them, which stays until release: one that has
-// it, else one that would have it. nil means that there is none.
+// having returns the newest of a client's selections that have an object, or else of those that would have it if it existed.
+// The member stays until release. nil means that there is none.
 func (s *Set) having(client string, resource schema.GroupVersionResource, key stream.Key) *Member {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -172,8 +173,8 @@ func (s *Set) having(client string, resource schema.GroupVersionResource, key st
 	return found
 }
 
-// wouldHave reports whether an object that is not in the replica is not there at all. What only the disk says may be older
-// than what the cloud has said of the object.
+// wouldHave reports whether an object that the replica lacks does not exist. Content that only the disk vouches for does not
+// count: it may be older than what the cloud has said about the object.
 func (m *Member) wouldHave(key stream.Key) bool {
 	return m.Fields == "" && m.Labels == "" && (m.Namespace == "" || m.Namespace == key.Namespace) &&
 		m.Replica.Complete().Get() && m.feed.Status().Get().Fresh

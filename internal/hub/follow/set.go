@@ -21,32 +21,32 @@ import (
 )
 
 const (
-	// maxKept bounds the selections of the node's programs. kubelet follows each ConfigMap and Secret of its Pods by itself;
-	// 110 Pods, the most that a node has by default, have some hundreds. maxGuestKept bounds those of a caller with
-	// credentials of its own, and maxGuests such callers: a node has some ten ServiceAccounts whose programs are cached.
+	// maxKept bounds the selections of the node's programs. kubelet follows each ConfigMap and Secret of its Pods separately;
+	// 110 Pods, a node's default maximum, have some hundreds. maxGuestKept bounds those of a caller with credentials of its
+	// own, and maxGuests such callers: a node has some ten ServiceAccounts whose programs are cached.
 	maxKept, maxGuestKept, maxGuests = 1000, 50, 32
-	// idleTime is how long a selection is followed for nobody: programs that begin anew come back within it. It stays on
-	// the disk.
+	// idleTime is how long a selection without users is followed: programs that restart come back within it. After that
+	// it stays on the disk.
 	idleTime = 5 * time.Minute
-	// tidyEvery is how often the set looks for such ones.
+	// tidyEvery is how often the set looks for idle selections.
 	tidyEvery = 30 * time.Second
-	// deniedFor is how long the cloud must deny a caller with credentials of its own what is followed for it before that is
-	// forgotten, on the disk too: an API server that has just begun knows no rights for a moment.
+	// deniedFor is how long the cloud must deny a selection to a caller with credentials of its own before the hub forgets it,
+	// also on the disk: an API server that has just started knows no rights for a moment.
 	deniedFor = 2 * time.Minute
-	// selectorBytes bounds the namespace and the selectors of a selection: longer ones, which hardly anybody has, are not
-	// followed, so that what nobody reads again does not fill the memory.
+	// selectorBytes bounds the namespace and the selectors of a selection. Longer ones are rare and are not followed,
+	// so that selections that nobody repeats do not fill the memory.
 	selectorBytes = 2 << 10
-	// historyBytes and historyEvents bound what a program's selection remembers for watches that resume: most are a few
-	// objects.
+	// historyBytes and historyEvents bound what a program's selection remembers for watches that resume. Most
+	// selections have a few objects.
 	historyBytes, historyEvents = 256 << 10, 1000
 )
 
-// Disk is where it is kept; store.Store is one.
+// Disk is where content is kept; store.Store is one.
 type Disk interface {
 	save.Disk
 	// Touch says that a collection is in use.
 	Touch(id store.Collection)
-	// Need says which collections must stay, whatever their age and size. It replaces what was said before.
+	// Need says which collections must stay, whatever their age and size. It replaces what an earlier call said.
 	Need(ids []store.Collection)
 }
 
@@ -57,21 +57,23 @@ type Config struct {
 	Disk Disk
 	// Cloud is the state of the link to the cloud, Coordinator that of the link to the pool's coordinator.
 	Cloud, Coordinator *live.Value[link.State]
-	// NewFeed makes what feeds a replica.
+	// NewFeed makes a feed for a replica.
 	NewFeed func(Order) (Feed, error)
-	// Always are selections that the hub follows whatever Change says, but are not shared unless it names them.
+	// Always lists selections that the hub follows whatever Change says. They are not shared unless Change names them.
 	Always []Selection
-	// Eager has shared resources fed at once, and not from the first request on: their pool may need them from this hub.
+	// Eager feeds shared resources at once rather than from the first request on: the pool may need them from this hub.
 	Eager bool
-	// View is what this node's programs see of one of the hub's own, KubeletView what kubelet sees of it instead. Default,
-	// and nil: all of it as it is, and the same as all others.
+	// View returns how this node's programs see one of the hub's own resources, KubeletView how kubelet sees it. If
+	// View returns nil, programs see all of it as it is; if KubeletView returns nil, kubelet sees what the others do.
+	// Both are the default.
 	View        func(schema.GroupVersionResource) *View
 	KubeletView func(schema.GroupVersionResource) replica.View
 	// Changed is called whenever Followed, or a replica of it, is another than before. It must not block, nor use the Set.
 	Changed func()
 }
 
-// Set is what is followed. Make one with New; while Run does not run, nothing is, and programs' requests are passed on.
+// Set is what is followed. Make one with New. While Run does not run, nothing is followed, and programs' requests are
+// passed on.
 type Set struct {
 	cfg Config
 
@@ -83,10 +85,10 @@ type Set struct {
 	owned   sync.WaitGroup
 	shared  []schema.GroupVersionResource // what the pool shares
 	members map[store.Collection]*Member
-	// tooLarge are selections that did not fit, and until when they are not tried again.
+	// tooLarge has the selections that did not fit, and until when they are not tried again.
 	tooLarge map[store.Collection]time.Time
 	needs    needs
-	fixed    chan struct{} // closed when the hub's own are others than before
+	fixed    chan struct{} // closed when the set of the hub's own selections changes
 	failed   chan error
 }
 
@@ -107,10 +109,11 @@ func New(c Config, shared []schema.GroupVersionResource) *Set {
 	return s
 }
 
-// Begun is closed once Run runs: a request that is served before goes to the cloud, and a watch stays there.
+// Begun returns a channel that is closed once Run runs. A request that is served before goes to the cloud, and a watch
+// stays there.
 func (s *Set) Begun() <-chan struct{} { return s.begun }
 
-// Run follows until ctx ends, and returns nil when nothing of it is left. A feed that fails ends it.
+// Run follows until ctx ends, waits for all members, and returns nil. It returns an error if a feed fails.
 func (s *Set) Run(ctx context.Context) error {
 	life, cancel := context.WithCancel(ctx)
 	s.mu.Lock()
@@ -147,11 +150,11 @@ func (s *Set) Run(ctx context.Context) error {
 func (s *Set) fail(err error) {
 	select {
 	case s.failed <- err:
-	default: // one is enough
+	default: // one error is enough
 	}
 }
 
-// Change sets which resources are shared from now on. What is followed already, and stays, is not disturbed.
+// Change sets which resources are shared from now on. Resources that stay are not disturbed.
 func (s *Set) Change(shared []schema.GroupVersionResource) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -161,8 +164,8 @@ func (s *Set) Change(shared []schema.GroupVersionResource) {
 	}
 }
 
-// bringAboutLocked makes the hub's own what they should be. What stays has a member all the time, so that no request of its
-// is sent past the hub; the new one waits for the end of the old.
+// bringAboutLocked makes the hub's own selections what they should be. A selection that stays always has a member, so that
+// none of its requests goes past the hub; a new member waits until the old one has ended.
 func (s *Set) bringAboutLocked() {
 	next := map[store.Collection]Order{}
 	for _, what := range s.cfg.Always {
@@ -188,7 +191,7 @@ func (s *Set) bringAboutLocked() {
 			s.fail(err)
 			return
 		}
-		if order.Shared && s.cfg.Eager || old != nil && old.isWanted() { // whoever needed the one needs the other
+		if order.Shared && s.cfg.Eager || old != nil && old.isWanted() { // whoever needed the old one needs the new one
 			m.want()
 		}
 	}
@@ -230,11 +233,12 @@ func (s *Set) beginLocked(order Order) (*Member, error) {
 	return m, nil
 }
 
-// handleLocked makes what serves a member.
+// handleLocked makes the handlers that serve a member.
 func (s *Set) handleLocked(m *Member) error {
 	config := replica.HandlerConfig{
 		Replica: m.Replica,
-		// What clients have been told survives. A disk that is full does not keep anybody waiting for longer.
+		// What clients were told must survive a restart. Sync ends with ctx, so a full disk keeps nobody waiting for
+		// longer.
 		BeforeExpired: func(ctx context.Context) { _ = m.saver.Sync(ctx) },
 	}
 	var kubelet replica.View
@@ -274,18 +278,19 @@ func (s *Set) run(ctx context.Context, m *Member) {
 	close(m.ended)
 }
 
-// tidy ends what nobody has asked for lately, or may no longer be asked for, and tells the disk what is in use.
+// tidy ends selections that nobody has asked for lately, or that their client may no longer read, and tells the disk
+// what is in use.
 func (s *Set) tidy(now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.life.Err() != nil {
-		return // members have ended already that are needed all the same
+		return // Run is ending: members that have ended may still be needed on the disk
 	}
 	for _, m := range s.members {
 		switch {
 		case m.ending:
 		case s.takenBackLocked(m, now):
-			klog.FromContext(s.life).Info("Forgetting what a caller may no longer read", "what", m.id())
+			klog.FromContext(s.life).Info("Forgetting a selection that its caller may no longer read", "what", m.id())
 			m.forget = true
 			s.endLocked(m)
 		case !m.fixed() && m.users == 0 && now.Sub(m.unused) >= idleTime && s.taken(m):
@@ -298,7 +303,7 @@ func (s *Set) tidy(now time.Time) {
 	s.tellNeedsLocked()
 }
 
-// takenBackLocked reports whether the cloud has denied a caller with credentials of its own a selection for long enough.
+// takenBackLocked reports whether the cloud has denied a selection to a caller with credentials of its own for deniedFor.
 func (s *Set) takenBackLocked(m *Member, now time.Time) bool {
 	if m.fixed() || m.Client == "" || s.cfg.Cloud.Get() != link.Up || !m.feed.Status().Get().Denied {
 		m.denied = time.Time{}
@@ -310,25 +315,27 @@ func (s *Set) takenBackLocked(m *Member, now time.Time) bool {
 	return now.Sub(m.denied) >= deniedFor
 }
 
-// taken reports whether the disk has, or is about to have, what the replica has. What is in memory alone, because the disk takes
-// nothing, is not let go of. What is queued counts: bookmarks come each minute, and are written a minute later.
+// taken reports whether the disk has, or will soon write, what the replica has. Content that is in memory alone, because the
+// disk takes nothing, must stay there. Queued content counts as taken: bookmarks come each minute, and are written a minute
+// later.
 func (s *Set) taken(m *Member) bool {
 	return s.cfg.Disk.Sink(m.id()).Position() >= m.Replica.Position()
 }
 
-// endLocked has a member end.
+// endLocked ends a member.
 func (s *Set) endLocked(m *Member) {
 	m.ending = true
 	m.end()
 	s.cfg.Changed()
 }
 
-// use returns what a client follows of a selection, which it does from now on. It stays at least until release.
+// use returns the member of a client's selection, and begins one if there is none. The member stays at least until
+// release.
 func (s *Set) use(client string, selection Selection) (*Member, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.life == nil {
-		return nil, errors.New("it has not begun, or is ending")
+		return nil, errors.New("the hub is starting or stopping")
 	}
 	m := s.members[selection.id(client)]
 	if m == nil || m.ending {
@@ -348,7 +355,7 @@ func (s *Set) use(client string, selection Selection) (*Member, error) {
 	return m, nil
 }
 
-// roomLocked reports, as an error, that a client must not follow another selection.
+// roomLocked returns an error if a client must not follow another selection.
 func (s *Set) roomLocked(client string, selection Selection) error {
 	if len(selection.Namespace)+len(selection.Fields)+len(selection.Labels) > selectorBytes {
 		return fmt.Errorf("its selectors have more than %d bytes", selectorBytes)
@@ -382,7 +389,7 @@ func (s *Set) release(m *Member) {
 	}
 }
 
-// find returns one of the hub's own; nil if there is none.
+// find returns one of the hub's own members; nil if there is none.
 func (s *Set) find(what Selection) *Member {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -399,7 +406,8 @@ func (s *Set) findLocked(client string, what Selection) *Member {
 // Has reports whether the hub follows all of a resource for itself.
 func (s *Set) Has(r schema.GroupVersionResource) bool { return s.find(Whole(r)) != nil }
 
-// Shared returns what the pool shares, by selection, and a channel that is closed when the hub's own are others.
+// Shared returns the members that the pool shares, sorted by selection, and a channel that is closed when the hub's own
+// selections change.
 func (s *Set) Shared() ([]*Member, <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -8,20 +8,22 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// Status is what the set says of a selection.
+// Status is the state of one selection.
 type Status struct {
-	// Client is whose it is: Hub, empty for the node's programs, or a caller with credentials of its own.
+	// Client is whom the selection is followed for: Hub, empty for the node's programs, or a caller with credentials of
+	// its own.
 	Client    string
 	Selection Selection
 	Shared    bool
 	// Source is where the content comes from: cloud, coordinator or none.
 	Source string
-	// Revision is the cloud's revision up to which it is complete; 0: it is not.
+	// Revision is the cloud's revision up to which the selection is complete; 0 means that it is not.
 	Revision edge.Revision
 	Objects  int
-	// Bytes is what the objects take, encoded; HistoryBytes what is kept besides for watches that resume.
+	// Bytes is the size of the encoded objects; HistoryBytes is what is kept besides, for watches that resume.
 	Bytes, HistoryBytes int
-	// Watches are those of the replica; Requests are those of programs that read it now, watches most of them.
+	// Watches counts the replica's watches; Requests counts the programs' requests that read it now, most of them
+	// watches.
 	Watches, Requests int
 }
 
@@ -32,7 +34,7 @@ func (s *Set) Status() []Status {
 	all := make([]Status, 0, len(s.members))
 	for _, m := range s.members {
 		if m.fixed() && m.ending {
-			continue // another has taken its place
+			continue // another member has its place
 		}
 		stats := m.Replica.Stats()
 		all = append(all, Status{

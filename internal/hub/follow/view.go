@@ -10,23 +10,24 @@ import (
 	"yurtcoordinator/internal/stream"
 )
 
-// viewWait is how long a request waits for a View to know what it has to before it is answered without. A hub that may not
-// read Services never knows. offlineWait is the same where nobody can be asked: what is on the disk is known within it.
+// viewWait is how long a request waits for a View to be Complete before it is answered without the view. On a hub that may not
+// read Services, a view never is. offlineWait is the same while nobody can be asked: by then the disk's content is known.
 const viewWait, offlineWait = 5 * time.Second, time.Second
 
-// View is what clients are shown of a resource instead of the replica.
+// View says how clients see a resource, instead of the replica as it is.
 type View struct {
 	replica.View
-	// Complete says that it knows what it has to; until then requests wait.
+	// Complete says that the view knows what it must know; until then requests wait.
 	Complete *live.Value[bool]
-	// From is what it learns that from, one of the hub's own selections; what the cloud denies of it is not waited for.
+	// From is the selection, one of the hub's own, from which the view learns that. If the cloud denies it, nobody
+	// waits.
 	From Selection
-	// Also are others that it learns from, which it can do without.
+	// Also lists other selections from which the view learns, but which it can do without.
 	Also []Selection
 }
 
-// await has a view learn what it must know, and returns when it does or can't be waited for any longer. Then everything is
-// shown.
+// await makes a view learn what it must know, and returns when it knows, or when the wait is over. A view that is not Complete
+// shows everything.
 func (s *Set) await(ctx context.Context, v *View) {
 	if v.Complete.Get() {
 		return
@@ -35,7 +36,7 @@ func (s *Set) await(ctx context.Context, v *View) {
 	if m := s.find(v.From); m != nil {
 		m.want()
 		if m.feed.Status().Get().Denied {
-			return // it will not be known soon, and no request is to wait for it
+			return // the view will not learn it soon, so no request waits
 		}
 		if s.unreachable(m) {
 			wait = offlineWait
@@ -48,11 +49,11 @@ func (s *Set) await(ctx context.Context, v *View) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
-	_, _ = v.Complete.Wait(ctx, func(complete bool) bool { return complete }) // else: everything is shown
+	_, _ = v.Complete.Wait(ctx, func(complete bool) bool { return complete }) // on failure the view shows everything
 }
 
-// Source is what the hub has of one of its own selections at the moment: another member once it becomes shared, or no
-// longer is.
+// Source returns the content of one of the hub's own selections, from whatever member it has at each Begin: that member
+// changes when the selection becomes shared or no longer is.
 func (s *Set) Source(what Selection) stream.Beginner { return sourceOf{s, what} }
 
 type sourceOf struct {
@@ -60,9 +61,9 @@ type sourceOf struct {
 	what Selection
 }
 
-// Begin implements stream.Beginner. It gives a replica a second to be complete: what is on the disk is read now. It fails
-// with another error than ErrNotReady when the cloud denies it: no permission, or no such resource. Else service topology,
-// and whoever asks for endpoints, would wait for it.
+// Begin implements stream.Beginner. It gives a replica a second to be complete, in which the disk is read. If the cloud denies
+// the selection (no permission, or no such resource), the error is not ErrNotReady: otherwise service topology, and whoever
+// asks for endpoints, would wait for it.
 func (c sourceOf) Begin(ctx context.Context) (stream.Snapshot, stream.Watch, error) {
 	select {
 	case <-c.set.begun:

@@ -49,7 +49,7 @@ type Keeper interface {
 	Recall(w http.ResponseWriter, r *http.Request, client string) bool
 	// Remember lets pass answer, and remembers what it tells a client.
 	Remember(w http.ResponseWriter, r *http.Request, client string, pass http.Handler)
-	// Written has pass answer a client's write, and takes note of what becomes of the object.
+	// Written lets pass answer a client's write, and takes note of what becomes of the object.
 	Written(w http.ResponseWriter, r *http.Request, client string, pass http.Handler)
 }
 

@@ -1,12 +1,12 @@
-// Package save brings what a hub knows to its disk, and back from there after a restart.
+// Package save writes what a hub knows to its disk, and reads it back after a restart.
 //
 // The disk is one more follower of a replica, and holds its content with its revision. So a hub that starts again has
-// what it had, goes on from that revision wherever it can be resumed, and costs no list over the WAN.
+// what it had, and goes on from that revision wherever it can resume, without a list over the WAN.
 //
-// Invariant: what the disk has is, or was, the replica's content at that revision. Changes are added only to what the
-// replica itself began with, or was written from it while the watch that tells them was open already. Nothing else leads
-// from the one to the other: a replica that was emptied may be filled from a cloud whose history was set back, and reach
-// the disk's revision by another way.
+// Invariant: the disk's content is, or was, the replica's content at that revision. The Saver adds changes only to content
+// with which the replica itself began, or which was written from the replica while the watch that tells the changes was
+// already open. Nothing else is safe: a replica that was emptied may be filled from a cloud whose history was set back, and
+// reach the disk's revision with other content.
 package save
 
 import (
@@ -27,16 +27,16 @@ import (
 	"yurtcoordinator/internal/stream"
 )
 
-// pauseMin and pauseMax bound the pause after a failure: a disk that is full seldom stops being so within seconds.
+// pauseMin and pauseMax bound the pause after a failure: a full disk seldom has space again within seconds.
 const (
 	pauseMin = time.Second
 	pauseMax = time.Minute
-	// lookEvery is how often it is seen whether the disk has lost what was queued, if there is no change by which it would
-	// show: of what nobody can be told any more, while the cloud cannot be reached, the disk is to have all the same.
+	// lookEvery is how often the Saver looks whether the disk has lost what was queued. The next change would show it,
+	// but while the cloud cannot be reached there may be none, and the disk must have the content all the same.
 	lookEvery = time.Minute
 )
 
-// errLost says that the disk has lost what it took.
+// errLost says that the disk has lost what it had queued.
 var errLost = errors.New("the disk has lost what it had not written yet")
 
 // Disk is where content is kept; store.Store is one.
@@ -47,15 +47,15 @@ type Disk interface {
 	Flush(ctx context.Context) error
 }
 
-// Saver keeps one collection of the disk true to one replica. Make one with New; Restore, if it is called, comes before
+// Saver keeps one collection on the disk in step with one replica. Make one with New. Call Restore, if at all, before
 // Run and before the replica has a feed.
 type Saver struct {
 	disk    Disk
 	id      store.Collection
 	replica *replica.Replica
-	// resumes: the replica began with what the disk has, so the changes from there on are enough.
+	// resumes: the replica began with the disk's content, so the changes from there on are enough.
 	resumes bool
-	taken   *live.Value[edge.Revision] // by the disk, written or not
+	taken   *live.Value[edge.Revision] // up to here the disk has taken it, written or not
 }
 
 // New returns a Saver. It does no I/O.
@@ -63,7 +63,7 @@ func New(disk Disk, id store.Collection, r *replica.Replica) *Saver {
 	return &Saver{disk: disk, id: id, replica: r, taken: live.NewValue[edge.Revision](0)}
 }
 
-// Sync returns when all that the replica has now is on the disk, or with the cause of ctx, which has to bound it: the disk
+// Sync returns when all that the replica has now is on the disk, or with the cause of ctx. ctx must bound it, because the disk
 // may be full.
 func (s *Saver) Sync(ctx context.Context) error {
 	at := s.replica.Position()
@@ -73,7 +73,7 @@ func (s *Saver) Sync(ctx context.Context) error {
 	return s.disk.Flush(ctx)
 }
 
-// Restore fills the replica, which is empty, with what the disk has of it. A disk that has nothing is store.ErrMiss.
+// Restore fills the empty replica with the disk's content. It returns store.ErrMiss if the disk has none.
 func (s *Saver) Restore(ctx context.Context) error {
 	snapshot, err := s.disk.Load(s.id)
 	if err != nil {
@@ -84,16 +84,16 @@ func (s *Saver) Restore(ctx context.Context) error {
 		s.resumes = true
 		return nil
 	case errors.Is(err, replica.ErrDisorder):
-		// What cannot be content of this replica is not to be resumed from either.
+		// Content that does not fit this replica must not be resumed from either.
 		s.disk.Drop(s.id)
-		return fmt.Errorf("what the disk has of %s is of no use: %w", s.id, err)
-	default: // it is ending, which says nothing of the disk
+		return fmt.Errorf("the disk's content of %s is useless: %w", s.id, err)
+	default: // the hub is stopping, which says nothing about the disk
 		return fmt.Errorf("restore %s: %w", s.id, err)
 	}
 }
 
-// Run keeps the disk true to the replica until ctx ends, or until a replica that is complete is closed. Nothing waits for
-// it; what it has not written when the power fails, the replica is told again from where the disk stands.
+// Run keeps the disk in step with the replica until ctx ends, or until a complete replica is closed. Nothing waits for it:
+// after a power cut the replica resumes from the disk's revision, and hears again what was not written.
 func (s *Saver) Run(ctx context.Context) {
 	logger := klog.FromContext(ctx)
 	sink := s.disk.Sink(s.id)
@@ -111,15 +111,15 @@ func (s *Saver) Run(ctx context.Context) {
 		case ctx.Err() != nil, errors.Is(err, io.EOF):
 			return
 		case errors.Is(err, stream.ErrNotReady):
-			continue // it was emptied
+			continue // the replica was emptied
 		case errors.Is(err, store.ErrOlder):
 			s.disk.Drop(s.id) // the cloud's history was set back, and the replica has followed it
 			continue
 		}
 		wait := pause.Next()
-		if !errors.Is(err, stream.ErrExpired) && err.Error() != said { // else the disk was too slow
+		if !errors.Is(err, stream.ErrExpired) && err.Error() != said { // if expired, the disk was only too slow
 			said = err.Error()
-			logger.V(1).Info("The disk does not take what is new, trying again",
+			logger.V(1).Info("The disk does not take new content; trying again",
 				"what", s.id.String(), "pause", wait, "err", err)
 		}
 		if run.Pause(ctx, wait) != nil {
@@ -128,8 +128,8 @@ func (s *Saver) Run(ctx context.Context) {
 	}
 }
 
-// follow writes all that there is, if the disk needs it, and then every change, until something goes wrong. It has made
-// progress if the disk has taken something.
+// follow writes all content, if the disk needs it, and then every change, until something goes wrong. progress says
+// whether the disk has taken a change.
 func (s *Saver) follow(ctx context.Context, sink stream.Sink) (progress bool, err error) {
 	w, err := s.begin(ctx, sink)
 	if err != nil {
@@ -156,7 +156,7 @@ func (s *Saver) follow(ctx context.Context, sink stream.Sink) (progress bool, er
 	}
 }
 
-// look cancels with errLost when the disk has lost what it took.
+// look cancels with errLost when the disk has lost what it had queued.
 func look(ctx context.Context, sink stream.Sink, cancel context.CancelCauseFunc) {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
@@ -173,10 +173,10 @@ func look(ctx context.Context, sink stream.Sink, cancel context.CancelCauseFunc)
 	}
 }
 
-// begin returns a watch of the replica after which the disk needs nothing else.
+// begin brings the disk to some revision, and returns a watch of the replica from there.
 func (s *Saver) begin(ctx context.Context, sink stream.Sink) (stream.Watch, error) {
 	if at := sink.Position(); s.resumes && at != 0 {
-		// Where the disk stands: what Restore read, and what was queued already when it did.
+		// The disk stands at what Restore read, or at what was already queued then.
 		s.resumes = false
 		if w, err := s.replica.Watch(ctx, at); !errors.Is(err, stream.ErrExpired) {
 			return w, err
