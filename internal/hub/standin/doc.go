@@ -1,17 +1,17 @@
-// Package standin takes what kubelet and other programs of the node write while the cloud does not answer: statuses, which are
-// shown on top of what the cloud has; Events, of which the cloud is told later; and reviews, which the coordinator answers.
+// Package standin takes what kubelet and other programs of the node write while the cloud does not answer: statuses, which it
+// shows on top of what the cloud has; Events, which it sends to the cloud later; and reviews, which the coordinator answers.
 //
-// Nothing else is taken, and kubelet goes on to read what the cloud has said: so it repeats a status until the cloud has heard
-// it. Events are repeated by nobody. They wait here, on the disk too if there is one, and one goroutine, Taker.Run's, tells the
-// cloud when it is back.
+// It takes nothing else, and kubelet still reads what the cloud has said, so kubelet repeats a status until the cloud has it.
+// Nobody repeats Events. They wait here, also on the disk if there is one, and Taker.Run's goroutine sends them when the cloud
+// is back.
 //
-// Requests are answered in their own goroutines. What is said of objects and the Events have one lock each, which is held for
-// no I/O; whoever pushes the node's objects to the coordinator reads them through Taker.AddTo.
+// Each request is answered in its own goroutine. Statuses and Events have one lock each, which is never held during I/O.
+// Package own, which pushes the node's objects to the coordinator, reads both through Taker.AddTo.
 //
 // Invariants:
-//   - No revision of the coordinator comes to the node's programs, nor by them to the cloud.
-//   - What is shown of an object is on top of one revision of the cloud's, and goes when the cloud says something newer, or
-//     when the cut has been over for a while.
-//   - An Event whose writer was told that it is kept reaches the cloud once, as it was written last, unless it is too old by
-//     then, one of too many, or refused.
+//   - No revision of the coordinator reaches the node's programs, or through them the cloud.
+//   - A status is shown on top of one revision of the cloud's object. It goes when the cloud has a newer one, or when the cut
+//     has been over for a while.
+//   - An Event that was taken reaches the cloud once, in its last form, unless it is too old by then, one of too many, or
+//     refused.
 package standin

@@ -15,10 +15,11 @@ import (
 )
 
 const (
-	// eventLife is how long an Event is kept: Kubernetes' default. maxKeptEvents bounds them, the oldest go first.
+	// eventLife is how long an Event is kept: Kubernetes' default. maxKeptEvents bounds how many are kept; the oldest
+	// go first.
 	eventLife     = time.Hour
 	maxKeptEvents = 500
-	// maxEventBytes bounds the answer that is read along; an Event is a few hundred bytes.
+	// maxEventBytes bounds an Event, and the answer that alongside keeps. An Event has a few hundred bytes.
 	maxEventBytes = 32 << 10
 )
 
@@ -27,36 +28,36 @@ const (
 type eventLog struct {
 	disk    Disk
 	history func() edge.History
-	// lost is told of each that waits and has to go, changed of each change.
+	// lost is called for each waiting Event that is given up, changed for each change.
 	lost, changed func()
 
 	mu     sync.Mutex
 	events map[stream.Key]written
 }
 
-// written is an Event, or one that the coordinator has from an earlier run of the hub, which has no Raw.
+// written is an Event. Its object has no Raw if only the coordinator has it, from an earlier run of the hub.
 type written struct {
 	object stream.Object // at the cloud's revision
-	in     edge.History  // that the revision counts in
+	in     edge.History  // the revision's history
 	at     time.Time
-	// waiting is what the cloud has not been told yet; nil: nothing. digest is object's then.
+	// waiting is what the cloud has yet to be told; nil: nothing. If it is not nil, digest is object's.
 	waiting *waiting
 	digest  uint64
 }
 
 func (w written) moment() edge.Moment { return edge.Moment{History: w.in, Revision: w.object.Revision} }
 
-// waiting is an Event as the cloud is to have it.
+// waiting is an Event in the form that the cloud must get.
 type waiting struct {
 	event *corev1.Event // never changed
-	there bool          // the cloud has one of that name
+	there bool          // the cloud has an Event of that name
 }
 
 func newEventLog(disk Disk, history func() edge.History, lost, changed func()) *eventLog {
 	return &eventLog{disk: disk, history: history, lost: lost, changed: changed, events: map[stream.Key]written{}}
 }
 
-// add takes an Event in as the cloud has answered it.
+// add takes in an Event as the cloud answered it.
 func (l *eventLog) add(o stream.Object, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -66,7 +67,8 @@ func (l *eventLog) add(o stream.Object, now time.Time) {
 	}
 }
 
-// putLocked takes in an Event, and lets the oldest go if there are too many: those that wait last.
+// putLocked takes in an Event. If there are too many, it drops the oldest, and those that wait only when no others are
+// left.
 func (l *eventLog) putLocked(k stream.Key, w written) {
 	l.events[k] = w
 	l.saveLocked(k)
@@ -97,7 +99,7 @@ func (l *eventLog) deleteLocked(k stream.Key) {
 	l.changed()
 }
 
-// addTo adds those that are not too old, and forgets the others.
+// addTo adds the Events that are not too old, and forgets the others.
 func (l *eventLog) addTo(
 	objects map[stream.ID]stream.Object, in map[stream.ID]edge.History, locals map[stream.ID]uint64,
 ) {
@@ -117,7 +119,7 @@ func (l *eventLog) addTo(
 	}
 }
 
-// has reports whether an Event is not forgotten.
+// has reports whether an Event is still known.
 func (l *eventLog) has(k stream.Key) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -125,7 +127,7 @@ func (l *eventLog) has(k stream.Key) bool {
 	return ok
 }
 
-// drop forgets an Event, unless the cloud is to be told of it.
+// drop forgets an Event, unless it waits for the cloud.
 func (l *eventLog) drop(k stream.Key) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -134,7 +136,7 @@ func (l *eventLog) drop(k stream.Key) {
 	}
 }
 
-// adopt takes in an Event that the coordinator has from an earlier run of this hub: it goes in its time.
+// adopt takes in an Event that the coordinator has from an earlier run of this hub, so that it goes in due time.
 func (l *eventLog) adopt(k stream.Key, as edge.Moment) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -145,7 +147,7 @@ func (l *eventLog) adopt(k stream.Key, as edge.Moment) {
 	}
 }
 
-// alongside reads an answer along.
+// alongside passes an answer on, and keeps a copy of it.
 type alongside struct {
 	http.ResponseWriter
 	status int
@@ -173,7 +175,7 @@ func (a *alongside) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// whole reports whether it is all of an answer of success, in plain.
+// whole reports whether the copy is a whole, uncompressed answer of success.
 func (a *alongside) whole() bool {
 	return !a.over && (a.status == http.StatusOK || a.status == http.StatusCreated) &&
 		a.Header().Get("Content-Encoding") == ""
@@ -182,7 +184,7 @@ func (a *alongside) whole() bool {
 // Unwrap lets http.ResponseController reach Flush and the deadlines.
 func (a *alongside) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 
-// eventOf reads an answer.
+// eventOf reads an Event from an answer.
 func eventOf(text []byte) (stream.Object, bool) {
 	event, err := readEvent(text)
 	if err != nil {

@@ -26,18 +26,18 @@ const (
 	// newEvent, changedEvent: an Event is created, or patched.
 	newEvent matter = iota
 	changedEvent
-	// status: that of the Node, or of a Pod.
+	// status: the status of the Node or of a Pod is written.
 	status
-	// review: who somebody is, or what he may do. Nothing is written.
+	// review: a program asks who somebody is, or what somebody may do. Nothing is written.
 	review
 )
 
-// String is the name in metrics.
+// String returns the name in metrics.
 func (m matter) String() string {
 	return [...]string{"event", "event", "status", "review"}[m]
 }
 
-// matterOf says what a request is about that route has sent here, and which object.
+// matterOf says what a request that route has sent here is about, and which object.
 func matterOf(info *request.RequestInfo) (matter, stream.ID) {
 	about := stream.ID{Resource: info.Resource, Key: stream.Key{Namespace: info.Namespace, Name: info.Name}}
 	switch {
@@ -55,13 +55,13 @@ func matterOf(info *request.RequestInfo) (matter, stream.ID) {
 	}
 }
 
-// Waits reports whether an Event waits for the cloud that a request writes.
+// Waits reports whether the Event that a request writes is waiting for the cloud.
 func (t *Taker) Waits(info *request.RequestInfo) bool {
 	m, about := matterOf(info)
 	return (m == newEvent || m == changedEvent) && t.events.waits(about.Key)
 }
 
-// Hear has a program's write of an Event answered by pass, and takes note of the Event as the cloud answers it.
+// Hear lets pass answer a program's write of an Event, and takes in the Event as the cloud answers it.
 func (t *Taker) Hear(w http.ResponseWriter, r *http.Request, pass http.Handler) {
 	along := &alongside{ResponseWriter: w}
 	pass.ServeHTTP(along, r)
@@ -70,9 +70,9 @@ func (t *Taker) Hear(w http.ResponseWriter, r *http.Request, pass http.Handler) 
 	}
 }
 
-// Answer answers what a program writes in the cloud's place, or returns false and has written nothing: a front.StandIn. Events
-// are taken here, for the coordinator to show and the cloud to hear of later, as is what kubelet says of its Node and Pods; and
-// reviews are the coordinator's to answer.
+// Answer answers a program's write in the cloud's place, or returns false and has written nothing. It takes Events, which the
+// coordinator shows and the cloud gets later, and the statuses of kubelet's Node and Pods; the coordinator answers reviews. It
+// implements front.StandIn.
 func (t *Taker) Answer(w http.ResponseWriter, r *http.Request, body []byte) bool {
 	info, ok := request.RequestInfoFrom(r.Context())
 	if !ok || body == nil || r.Context().Err() != nil || r.Header.Get("Content-Encoding") != "" {
@@ -93,11 +93,12 @@ func (t *Taker) Answer(w http.ResponseWriter, r *http.Request, body []byte) bool
 	defer response.Body.Close()
 	maps.Copy(w.Header(), response.Header)
 	w.WriteHeader(response.StatusCode)
-	_, _ = io.Copy(w, response.Body) // fails only if the program is gone, or the coordinator in the middle of its answer
+	_, _ = io.Copy(w, response.Body) // fails only if the program goes away, or the coordinator does in the middle of its answer
 	return true
 }
 
-// take returns what is answered in the cloud's place, a refusal in Kubernetes' words among it, or why nothing is.
+// take returns the answer in the cloud's place, which may be a refusal in Kubernetes' form, or an error if there is
+// none.
 func (t *Taker) take(r *http.Request, contentType string, body []byte, m matter, about stream.ID) (*http.Response, error) {
 	response, err := t.taken(r, contentType, body, m, about)
 	if no := apierrors.APIStatus(nil); errors.As(err, &no) {
@@ -167,7 +168,7 @@ func (t *Taker) takeStatus(r *http.Request, about stream.ID, contentType string,
 	return respond(r, http.StatusOK, about.Resource, w.told)
 }
 
-// review asks the coordinator. Its answer is not to be remembered as the cloud's.
+// review asks the coordinator. Nobody may remember its answer as the cloud's.
 func (t *Taker) review(r *http.Request, body []byte) (*http.Response, error) {
 	asked := r.Clone(r.Context())
 	asked.URL.Scheme, asked.URL.Host, asked.Host = t.config.Base.Scheme, t.config.Base.Host, ""

@@ -16,25 +16,25 @@ import (
 	"yurtcoordinator/internal/stream"
 )
 
-// Resources of what is taken; all are of v1.
+// The resources whose writes are taken; all are of v1.
 const (
 	nodes  = "nodes"
 	pods   = "pods"
 	events = "events"
 )
 
-// kinds are those of the resources.
+// kinds has the kind of each resource.
 var kinds = map[string]string{nodes: "Node", pods: "Pod", events: "Event"}
 
 // Config is what a Taker needs.
 type Config struct {
-	// Object returns a Node or Pod of this node's own as the cloud has it, as far as is known, in protobuf. It is safe for
+	// Object returns this node's Node or a Pod of its own as the cloud is known to have it, in protobuf. It is safe for
 	// concurrent use.
 	Object func(stream.ID) (stream.Object, bool)
 	// Transport reaches the coordinator as this node (upstream.AsNode). Base is its address; the path is ignored.
 	Transport http.RoundTripper
 	Base      *url.URL
-	// CloudLink is the state of the way to the cloud, and Events has the Events there, as this node.
+	// CloudLink is the state of the link to the cloud; Events is a client for Events there, as this node.
 	CloudLink *live.Value[link.State]
 	Events    corev1client.EventsGetter
 	// History returns the one that the cloud is in, as far as is known.
@@ -53,7 +53,7 @@ type Taker struct {
 	metrics  metrics
 	events   *eventLog
 	statuses *statuses
-	written  chan struct{} // has one when an Event was written
+	written  chan struct{} // holds a value once an Event was written
 }
 
 type metrics struct {
@@ -91,19 +91,20 @@ func newMetrics(r prometheus.Registerer) metrics {
 	}
 }
 
-// Run tells the cloud of the Events that wait for it until ctx ends, and then returns nil.
+// Run sends waiting Events to the cloud until ctx ends, and then returns nil.
 func (t *Taker) Run(ctx context.Context) error {
 	t.events.restore()
 	t.tell(ctx)
 	return nil
 }
 
-// Cut reports whether the cloud is cut off, or was until a moment ago, or may be: then what the node says of itself is shown.
+// Cut reports whether the cloud is not known to be up, or was so until a moment ago. Then what the node says about itself is
+// shown.
 func (t *Taker) Cut(now time.Time) bool { return t.statuses.cut(t.config.CloudLink.Get(), now) }
 
-// AddTo puts what the node says of itself in the place of what the cloud has, and adds its Events, with the histories that their
-// revisions count in. It adds digests of what the cloud has not heard to said; none is 0 or 1. What is over is forgotten:
-// without a cut, all statuses are.
+// AddTo replaces what the cloud has by what the node says about itself, and adds the node's Events, with their revisions'
+// histories. To said it adds digests of what the cloud has not heard; none is 0 or 1. It forgets what is over: without a cut,
+// all statuses.
 func (t *Taker) AddTo(
 	objects map[stream.ID]stream.Object, in map[stream.ID]edge.History, said map[stream.ID]uint64, cut bool,
 ) {
@@ -111,11 +112,11 @@ func (t *Taker) AddTo(
 	t.events.addTo(objects, in, said)
 }
 
-// HasEvent reports whether an Event is to be shown still.
+// HasEvent reports whether an Event must still be shown.
 func (t *Taker) HasEvent(k stream.Key) bool { return t.events.has(k) }
 
-// DropEvent forgets an Event that is not shown anywhere, unless the cloud is to be told of it.
+// DropEvent forgets an Event that is shown nowhere, unless it waits for the cloud.
 func (t *Taker) DropEvent(k stream.Key) { t.events.drop(k) }
 
-// AdoptEvent takes in an Event that is shown from an earlier run of this hub: it goes in its time.
+// AdoptEvent takes in an Event that is shown since an earlier run of this hub, so that it goes in due time.
 func (t *Taker) AdoptEvent(k stream.Key, as edge.Moment) { t.events.adopt(k, as) }

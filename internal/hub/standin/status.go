@@ -20,14 +20,14 @@ import (
 	"yurtcoordinator/internal/stream/edit"
 )
 
-// settling is how long after a cut what was said in it is shown, unless the cloud says something newer: kubelet compares
-// what it knows of its Pods with what the cloud has every 10 s.
+// settling is how long a status is still shown after the cut in which it was written, unless the cloud says something newer.
+// Every 10 s kubelet compares what it knows about its Pods with what the cloud has.
 const settling = 30 * time.Second
 
-// errPrecondition says that a write is of another object, or of another state of it, than there is.
+// errPrecondition says that a write is for another object, or for another state of the object, than the present one.
 var errPrecondition = errors.New("it is not as the request says")
 
-// errNotKept says that a write is of something that nobody keeps while the cloud does not answer.
+// errNotKept says that nobody keeps such a write while the cloud does not answer.
 var errNotKept = errors.New("not kept while the cloud cannot be reached")
 
 // reported is a Node or a Pod.
@@ -44,15 +44,15 @@ func newReported(resource string) reported {
 	return &corev1.Pod{}
 }
 
-// statusWritten is what comes of a write of a status, as protobuf.
+// statusWritten is the result of a write of a status, as protobuf.
 type statusWritten struct {
-	// shown is the object with the status as it was written, told what the writer is answered.
+	// shown is the object with the status as it was written; told is the answer to the writer.
 	shown, told []byte
 }
 
-// writeStatus applies a write of the status of an object, which was sent as a method and a Content-Type say, to the object as
-// the cloud has it. Nothing else of the object can be changed by it, which the writer must know: with its labels changed, it
-// is not kept.
+// writeStatus applies a write of an object's status, in the form that method and Content-Type name, to the object as the cloud
+// has it. It can change nothing else of the object. So that the writer knows that, writeStatus refuses a write that changes
+// labels, annotations or finalizers.
 func writeStatus(base stream.Object, resource, method, contentType string, body []byte) (statusWritten, error) {
 	before, after := newReported(resource), newReported(resource)
 	if err := before.Unmarshal(base.Raw); err != nil {
@@ -74,7 +74,7 @@ func writeStatus(base stream.Object, resource, method, contentType string, body 
 	return withStatus(base.Raw, before, after)
 }
 
-// applyWrite has after be what before becomes by a write.
+// applyWrite sets after to what a write makes of before.
 func applyWrite(before, after reported, method, contentType string, body []byte) error {
 	switch {
 	case method == http.MethodPatch && contentType == string(types.StrategicMergePatchType):
@@ -100,7 +100,7 @@ func applyWrite(before, after reported, method, contentType string, body []byte)
 	}
 }
 
-// withStatus puts the status of after into an object of which before has been read.
+// withStatus puts the status of after into raw, from which before was read.
 func withStatus(raw []byte, before, after reported) (w statusWritten, err error) {
 	var shown, told []byte
 	switch now := after.(type) {
@@ -108,7 +108,8 @@ func withStatus(raw []byte, before, after reported) (w statusWritten, err error)
 		if shown, err = now.Status.Marshal(); err != nil {
 			return w, err
 		}
-		// kubelet mounts a volume once it has been told that the cloud has heard that it is in use: only what it has.
+		// kubelet mounts a volume once the cloud has confirmed that it knows of its use, so the answer names only what
+		// the cloud has.
 		if old, ok := before.(*corev1.Node); ok {
 			now.Status.VolumesInUse = old.Status.VolumesInUse
 		}
@@ -126,29 +127,29 @@ func withStatus(raw []byte, before, after reported) (w statusWritten, err error)
 	return w, err
 }
 
-// said is what kubelet has said of an object while the cloud did not hear it.
+// said is what kubelet said about an object while the cloud did not hear it.
 type said struct {
 	object stream.Object // on top of the cloud's Revision
 	digest uint64
 	at     time.Time
 }
 
-// statuses are what kubelet says of the Node and its Pods while the cloud does not hear it. kubelet sees them as the cloud
-// has them, and so says it again, every 10 s, until the cloud has heard it: nothing is kept for that.
+// statuses has what kubelet says about its Node and Pods while the cloud does not hear it. kubelet sees these as the cloud has
+// them, and so repeats itself every 10 s until the cloud has heard it. Nothing needs to be kept for the cloud.
 type statuses struct {
-	changed func() // is told of each
+	changed func() // is called for each change
 
 	mu     sync.Mutex
 	said   map[stream.ID]said
 	latest time.Time
-	cutAt  time.Time // when the cloud was seen cut off last
+	cutAt  time.Time // when the cloud was last not known to be up
 }
 
 func newStatuses(changed func()) *statuses {
 	return &statuses{changed: changed, said: map[stream.ID]said{}}
 }
 
-// put takes in what is said of an object.
+// put takes in what kubelet says about an object.
 func (s *statuses) put(i stream.ID, o stream.Object, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -157,7 +158,7 @@ func (s *statuses) put(i stream.ID, o stream.Object, now time.Time) {
 	s.changed()
 }
 
-// cut reports whether the cloud is cut off, or was until a moment ago, or may be.
+// cut reports whether the cloud is not known to be up, or was so until a moment ago.
 func (s *statuses) cut(cloud link.State, now time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -167,8 +168,8 @@ func (s *statuses) cut(cloud link.State, now time.Time) bool {
 	return now.Sub(s.cutAt) < settling || now.Sub(s.latest) < settling
 }
 
-// addTo puts what was said in the place of what the cloud has, and forgets what is over: the cloud has said something newer,
-// or it is not cut off any more.
+// addTo replaces what the cloud has by what kubelet said. It forgets what is over, because the cloud has said something newer
+// or the cut has ended.
 func (s *statuses) addTo(objects map[stream.ID]stream.Object, locals map[stream.ID]uint64, cut bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -181,7 +182,7 @@ func (s *statuses) addTo(objects map[stream.ID]stream.Object, locals map[stream.
 	}
 }
 
-// leastDigest is the smallest digest: to those who push objects, 0 and 1 stand for others than the node's own words.
+// leastDigest is the smallest digest. For those who push objects, 0 and 1 mean that the words are not the node's own.
 const leastDigest = 2
 
 func digest(raw []byte) uint64 {

@@ -21,29 +21,29 @@ import (
 	"yurtcoordinator/internal/stream"
 )
 
-// Events that are written while the cloud does not answer wait, and the cloud is told of them when it is back: whoever has
-// written one does not do so again. While one waits it is written here, also when the cloud is back; so the cloud hears of
-// it once, in the order in which it was written.
+// Events that are written while the cloud does not answer wait here until it is back, because their writers do not repeat
+// them. Further writes of a waiting Event come here even when the cloud is back, so that the cloud gets it once, and in the
+// order of the writes.
 
 const (
 	// waitingPrefix begins the disk's keys of Events that wait.
 	waitingPrefix = "event/"
-	// tellTimeout bounds telling the cloud of one, tellMin and tellMax the pause after a failure.
+	// tellTimeout bounds sending one Event, tellMin and tellMax the pause after a failure.
 	tellTimeout      = 20 * time.Second
 	tellMin, tellMax = 100 * time.Millisecond, 30 * time.Second
 	// flushTimeout bounds how long a writer of an Event waits for the disk.
 	flushTimeout = 2 * time.Second
-	// noRevision is that of an Event that the cloud has not seen: older than all others.
+	// noRevision is the revision of an Event that the cloud has not seen. It is older than all others.
 	noRevision edge.Revision = 1
 )
 
-// Disk is where the Events are that wait; store.Store is one.
+// Disk is where waiting Events are kept; store.Store is one.
 type Disk interface {
 	PutBlob(key string, value []byte) error
 	Blob(key string) ([]byte, error)
 	DropBlob(key string)
 	Blobs(prefix string) []string
-	// Flush returns when all of that is written.
+	// Flush returns when all blobs are written.
 	Flush(ctx context.Context) error
 }
 
@@ -57,7 +57,7 @@ type saved struct {
 
 func diskKey(k stream.Key) string { return waitingPrefix + k.Namespace + "/" + k.Name }
 
-// saveLocked has the disk be as the log is. It does no I/O: the disk is written later.
+// saveLocked brings the disk in step with the log for one Event. It does no I/O: the disk is written later.
 func (l *eventLog) saveLocked(k stream.Key) {
 	e := l.events[k]
 	if e.waiting == nil {
@@ -69,18 +69,18 @@ func (l *eventLog) saveLocked(k stream.Key) {
 		return
 	}
 	if text, err := json.Marshal(saved{raw, e.at, e.waiting.there, e.in}); err == nil {
-		_ = l.disk.PutBlob(diskKey(k), text) // without, it does not outlive the hub
+		_ = l.disk.PutBlob(diskKey(k), text) // if this fails, the Event ends with the hub
 	}
 }
 
-// flush brings what waits to the disk, before its writer is told that it is kept.
+// flush writes waiting Events to the disk, before their writers are told that they are kept.
 func (l *eventLog) flush(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, flushTimeout)
 	defer cancel()
-	_ = l.disk.Flush(ctx) // what cannot be written now is kept in memory, and written later
+	_ = l.disk.Flush(ctx) // what cannot be written now stays in memory, and is written later
 }
 
-// restore takes in what waited when the hub ended.
+// restore takes in the Events that waited when the last hub ended.
 func (l *eventLog) restore() {
 	for _, key := range l.disk.Blobs(waitingPrefix) {
 		var was saved
@@ -92,21 +92,21 @@ func (l *eventLog) restore() {
 		}
 		object, err := objectOf(event)
 		l.mu.Lock()
-		if err == nil && l.events[object.Key].object.Raw == nil { // else it was written since
+		if err == nil && l.events[object.Key].object.Raw == nil { // otherwise it was written since
 			l.putLocked(object.Key, written{object, was.History, was.At, &waiting{event, was.There}, digest(object.Raw)})
 		}
 		l.mu.Unlock()
 	}
 }
 
-// waits reports whether the cloud is to be told of an Event.
+// waits reports whether an Event waits for the cloud.
 func (l *eventLog) waits(k stream.Key) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.events[k].waiting != nil
 }
 
-// create has an Event wait that is new. It returns it as it is now, or a Status that says why not.
+// create makes a new Event wait. It returns the Event as it is now, or a Status that says why it does not wait.
 func (l *eventLog) create(event *corev1.Event, now time.Time) (stream.Object, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -120,8 +120,8 @@ func (l *eventLog) create(event *corev1.Event, now time.Time) (stream.Object, er
 	return l.waitLocked(event, have.moment(), false, now)
 }
 
-// change has an Event wait that is written again, by a strategic merge patch. One that is not known here is not there: then
-// those who write Events create it, with all that they know of it.
+// change makes an Event wait that is written again, by a strategic merge patch. An Event that is not known here is answered as
+// not found: its writer then creates it, with all that it knows.
 func (l *eventLog) change(key stream.Key, patch []byte, now time.Time) (stream.Object, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -158,7 +158,7 @@ func (l *eventLog) waitLocked(event *corev1.Event, of edge.Moment, there bool, n
 	return object, nil
 }
 
-// oldest returns what has waited longest, and forgets what has waited too long; nil if nothing waits.
+// oldest returns what has waited longest, or nil if nothing waits. It forgets what has waited too long.
 func (l *eventLog) oldest(now time.Time) *waiting {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -176,8 +176,8 @@ func (l *eventLog) oldest(now time.Time) *waiting {
 	return found
 }
 
-// told takes in what the cloud has answered to an Event that waited; nil: it does not want it. What was written since waits
-// on.
+// told takes in the cloud's answer to a waiting Event; nil means that the cloud refused it. What was written since keeps
+// waiting.
 func (l *eventLog) told(what *waiting, answer *corev1.Event) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -200,11 +200,11 @@ func (l *eventLog) told(what *waiting, answer *corev1.Event) {
 	default:
 		newer := e.waiting.event.DeepCopy()
 		newer.UID, newer.CreationTimestamp = answer.UID, answer.CreationTimestamp
-		_, _ = l.waitLocked(newer, next.moment(), true, e.at) // it was an object before
+		_, _ = l.waitLocked(newer, next.moment(), true, e.at) // it was encoded before, so it can be again
 	}
 }
 
-// turn says that the cloud has, or has not, an Event of that name.
+// turn notes whether the cloud has an Event of that name.
 func (l *eventLog) turn(what *waiting, there bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -217,7 +217,7 @@ func (l *eventLog) turn(what *waiting, there bool) {
 	}
 }
 
-// tell tells the cloud of the Events that wait, whenever it can be reached, until ctx ends.
+// tell sends waiting Events to the cloud, whenever it can be reached, until ctx ends.
 func (t *Taker) tell(ctx context.Context) {
 	again, told := run.Backoff{Min: tellMin, Max: tellMax}, false
 	for ctx.Err() == nil {
@@ -227,14 +227,14 @@ func (t *Taker) tell(ctx context.Context) {
 		what := t.events.oldest(time.Now())
 		if what == nil {
 			if told {
-				t.events.flush(ctx) // else a hub that is killed tells them again, when they may have gone on
+				t.events.flush(ctx) // otherwise a hub that is killed would send them again, over later changes
 				told = false
 			}
 			t.await(ctx)
 			continue
 		}
 		if err := t.tellOf(ctx, what); err != nil {
-			klog.FromContext(ctx).V(1).Info("The cloud cannot be told of an Event yet", "event", klog.KObj(what.event),
+			klog.FromContext(ctx).V(1).Info("Cannot send an Event to the cloud yet; trying again", "event", klog.KObj(what.event),
 				"err", err)
 			_ = run.Pause(ctx, again.Next())
 			continue
@@ -246,7 +246,7 @@ func (t *Taker) tell(ctx context.Context) {
 
 // await waits until an Event is written, or until ctx ends.
 func (t *Taker) await(ctx context.Context) {
-	timer := time.NewTimer(eventLife) // by then those that are left are forgotten
+	timer := time.NewTimer(eventLife) // by then the Events that are left are too old
 	defer timer.Stop()
 	select {
 	case <-t.written:
@@ -255,7 +255,7 @@ func (t *Taker) await(ctx context.Context) {
 	}
 }
 
-// tellOf tells the cloud of an Event. It fails if that is to be tried again.
+// tellOf sends an Event to the cloud. It returns an error if it should be tried again.
 func (t *Taker) tellOf(ctx context.Context, what *waiting) error {
 	ctx, cancel := context.WithTimeout(ctx, tellTimeout)
 	defer cancel()
@@ -276,7 +276,7 @@ func (t *Taker) tellOf(ctx context.Context, what *waiting) error {
 	case !what.there && apierrors.IsAlreadyExists(err), what.there && apierrors.IsNotFound(err):
 		t.events.turn(what, !what.there)
 	case refuses(err):
-		klog.FromContext(ctx).Info("The cloud does not take an Event of when it was cut off", "event", klog.KObj(what.event),
+		klog.FromContext(ctx).Info("Dropping an Event of the cut that the cloud refuses", "event", klog.KObj(what.event),
 			"err", err)
 		t.events.told(what, nil)
 	default:
@@ -285,7 +285,7 @@ func (t *Taker) tellOf(ctx context.Context, what *waiting) error {
 	return nil
 }
 
-// refuses reports whether an error is a server's no, which will be the same the next time.
+// refuses reports whether an error is a server's refusal, which will be the same next time.
 func refuses(err error) bool {
 	status := apierrors.APIStatus(nil)
 	if !errors.As(err, &status) {
@@ -299,7 +299,7 @@ func refuses(err error) bool {
 	}
 }
 
-// changesOf is what writers of Events change in them.
+// changesOf returns a patch of the fields that writers change in an Event.
 func changesOf(e *corev1.Event) []byte {
 	text, err := json.Marshal(struct {
 		Count   int32               `json:"count,omitempty"`
