@@ -20,68 +20,69 @@ import (
 
 // Config says who a hub is and where it finds its API servers. AddFlags sets the defaults.
 type Config struct {
-	// Node is the node that the hub runs on, Pool the pool that the node belongs to. Pool may be empty when
-	// EnableCoordinator is false.
+	// Node is the node on which the hub runs, Pool the pool to which it belongs. Pool may be empty if EnableCoordinator
+	// is false.
 	Node edge.NodeName
 	Pool edge.PoolName
 
 	// ServerAddresses are the cloud's API servers, https://HOST:PORT, all equal, the first preferred.
 	ServerAddresses []string
-	// CAFile verifies them. CertFile and KeyFile are the node's client certificate, for the cloud and the coordinator, that
-	// somebody else keeps; without them the hub gets and renews one itself, as Identity says, in CertDir. Then CAFile may be
-	// empty, too.
+	// CAFile verifies them. CertFile and KeyFile are the node's client certificate for the cloud and the coordinator, which
+	// somebody else keeps. Without them the hub gets and renews one itself, as Identity says, in CertDir; then CAFile may also
+	// be empty.
 	CAFile, CertFile, KeyFile string
 	CertDir                   string
 	Identity                  Identity
 
-	// EnableCoordinator makes the hub use the pool's coordinator: where the cloud says that it is, or at CoordinatorAddress if
-	// that is given, verified by CoordinatorCAFile (empty: CAFile) then. Without it the hub is a plain proxy.
+	// EnableCoordinator makes the hub use the pool's coordinator: where the cloud says it is, or at CoordinatorAddress if
+	// given, which CoordinatorCAFile (empty: CAFile) then verifies. Without it the hub is a plain proxy.
 	EnableCoordinator  bool
 	CoordinatorAddress string
 	CoordinatorCAFile  string
 
-	// PoolScopeResources are the resources that this hub keeps a copy of and answers its node's programs from. With a
-	// coordinator the pool has them over the WAN once. Hub.Reconfigure can change them.
+	// PoolScopeResources are the resources of which this hub keeps a copy, to answer its node's programs. With a
+	// coordinator the pool gets them over the WAN once. Hub.Reconfigure can change them.
 	PoolScopeResources []string
-	// OwnObjects has this node's Node, Pods and what they use pushed to the coordinator, for people on site. OwnSecrets
-	// has the Secrets that they use pushed, too.
+	// OwnObjects pushes this node's Node, its Pods and what they use to the coordinator, for people on site. OwnSecrets
+	// also pushes the Secrets that they use.
 	OwnObjects, OwnSecrets bool
-	// ServiceTopology has Services with the annotation openyurt.io/topologyKeys seen by the node's programs with those
-	// endpoints only that the annotation allows.
+	// ServiceTopology shows the node's programs only those endpoints of a Service that its annotation
+	// openyurt.io/topologyKeys allows.
 	ServiceTopology bool
 
-	// DiskCachePath is the directory where the hub keeps what it knows, so that the node can start again when nothing can be
-	// reached; it belongs to the hub alone. Empty means that what it knows ends with the hub.
+	// DiskCachePath is the directory where the hub keeps what it knows, so that the node can start while nothing can be
+	// reached. No other program may use it. Empty means that what the hub knows ends with it.
 	DiskCachePath string
-	// DiskCacheClockOffset is for tests: the disk's clock is ahead by as much, so that a month passes for it, and for nothing
-	// else, by changing it while the hub runs.
+	// DiskCacheClockOffset is for tests: it puts the disk's clock ahead. Changed while the hub runs, it lets a month pass for
+	// the disk and for nothing else.
 	DiskCacheClockOffset time.Duration
-	// CacheAgents are the programs, by the name that their User-Agent begins with, whose reads are kept; "*": all.
+	// CacheAgents are the programs whose reads are kept, by the names with which their User-Agent begins; "*" means
+	// all.
 	CacheAgents []string
 
-	// BindAddress is where the node's own programs are served at Port, without TLS: a loopback address, since whoever
-	// reaches it acts as the node.
+	// BindAddress is where the hub serves the node's own programs at Port, without TLS. It is a loopback address,
+	// because whoever reaches it acts as the node.
 	BindAddress string
 	Port        int
-	// SecureBindAddress and SecurePort are where Pods are served over TLS, each with its own credentials: an address of the
-	// node that they reach. Empty: they are not. It needs a certificate for that address, which the hub asks for.
+	// SecureBindAddress and SecurePort are where the hub serves Pods over TLS, each with its own credentials: an address of
+	// the node that Pods reach. Empty: it serves none. It needs a certificate for that address, for which the hub asks.
 	SecureBindAddress string
 	SecurePort        int
-	// MasterService has kubelet tell new Pods that the API server is there.
+	// MasterService makes kubelet tell new Pods that the API server is at SecureBindAddress.
 	MasterService bool
-	// HealthBindAddress and HealthPort are where /healthz, /readyz, /status and /metrics are served.
+	// HealthBindAddress and HealthPort are where the hub serves /healthz, /readyz, /status and /metrics.
 	HealthBindAddress string
 	HealthPort        int
-	// Profiling adds Go's profiles, /debug/pprof/, to them: whoever reaches the port may then see names in use and slow
-	// the hub down.
+	// Profiling adds Go's profiles, /debug/pprof/, to these. Whoever reaches the port can then see names in use and
+	// slow the hub down.
 	Profiling bool
 
-	// MaxRequestsInFlight and MaxMutatingRequestsInFlight bound the requests under way, as a kube-apiserver's flags of
-	// like names do; watches and streams are bounded by MaxLongRunningRequests.
+	// MaxRequestsInFlight and MaxMutatingRequestsInFlight bound the requests under way, as kube-apiserver's flags of
+	// similar names do; MaxLongRunningRequests bounds watches and streams.
 	MaxRequestsInFlight, MaxMutatingRequestsInFlight, MaxLongRunningRequests int
 }
 
-// Identity is what a node can prove itself with to get a certificate; see identity.Config, whose fields have these names.
+// Identity is how a node proves who it is to get a certificate; see identity.Config, whose fields have these names.
 type Identity struct {
 	BootstrapFile            string
 	CACertHashes             []string
@@ -90,7 +91,8 @@ type Identity struct {
 	KubeletAsIs              bool
 }
 
-// defaultPoolScope is what every node of a cluster reads all of, and most of what it reads. People on site see it, too.
+// defaultPoolScope has the resources of which every node of a cluster reads all. They are most of what a node reads;
+// people on site also see them.
 var defaultPoolScope = []string{"v1/endpoints", "v1/services", "discovery.k8s.io/v1/endpointslices"}
 
 // defaultCacheAgents are the programs that a node's Pods and their network need.
@@ -107,18 +109,18 @@ func (c *Config) AddFlags(fs *pflag.FlagSet) {
 	fs.StringSliceVar(&c.ServerAddresses, "server-addr", nil,
 		"addresses of the cloud's API servers, https://HOST:PORT,… (required)")
 	fs.StringVar(&c.CAFile, "ca-file", "",
-		"PEM file of the authority that signed the API servers' certificates (required with --cert-file; otherwise default: as "+
-			"the file of --bootstrap-file or --kubelet-kubeconfig says, or as discovered with the bootstrap token)")
+		"PEM file of the authority that signed the API servers' certificates (required with --cert-file; otherwise default: "+
+			"from the file of --bootstrap-file or --kubelet-kubeconfig, or discovered with the bootstrap token)")
 	fs.StringVar(&c.CertFile, "cert-file", "",
 		"PEM file of this node's client certificate, which somebody else renews; default: the hub gets its own")
 	fs.StringVar(&c.KeyFile, "key-file", "", "PEM file of the private key of --cert-file")
 	c.Identity.addFlags(fs)
 	fs.StringVar(&c.CertDir, "cert-dir", "/var/lib/yurthub/pki",
-		"directory to keep the certificates in that the hub gets by itself, and where the coordinator is")
+		"directory for the certificates that the hub gets by itself, and for the coordinator's address")
 	fs.BoolVar(&c.EnableCoordinator, "enable-coordinator", false, "use the pool's coordinator")
 	fs.StringVar(&c.CoordinatorAddress, "coordinator-server-addr", "",
 		"address of the pool's coordinator, https://HOST:10270, if somebody other than coordinator-controller runs it; "+
-			"empty: where the cloud says that it is, if there is one")
+			"default: the cloud says where the coordinator is, if there is one")
 	fs.StringVar(&c.CoordinatorCAFile, "coordinator-ca-file", "",
 		"PEM file of the authority that signed the certificate at --coordinator-server-addr; default: --ca-file")
 	fs.StringSliceVar(&c.PoolScopeResources, "pool-scope-resources", defaultPoolScope,
@@ -127,24 +129,24 @@ func (c *Config) AddFlags(fs *pflag.FlagSet) {
 	fs.BoolVar(&c.OwnObjects, "own-objects", true,
 		"push this node's Node, Pods, their ConfigMaps and Events to the pool's coordinator, for kubectl on site")
 	fs.BoolVar(&c.OwnSecrets, "own-secrets", false,
-		"push the Secrets that this node's Pods use to the coordinator, too, if it was started with --own-secrets")
+		"also push the Secrets that this node's Pods use, if the coordinator was started with --own-secrets")
 	fs.BoolVar(&c.ServiceTopology, "service-topology", true,
-		"show endpoints of a Service annotated "+edge.AnnotationTopologyKeys+" only where it says so")
+		"show this node's programs only those endpoints of a Service that its annotation "+edge.AnnotationTopologyKeys+" allows")
 	fs.StringVar(&c.DiskCachePath, "disk-cache-path", "/var/lib/yurthub/cache",
-		"directory to keep what this node's programs read in, so that they can start when nothing can be reached; secrets "+
-			"are in it; empty: what the hub knows ends with it")
+		"directory to keep what this node's programs read, Secrets included, so that they can start when nothing can be "+
+			"reached; empty: what the hub knows ends with it")
 	fs.DurationVar(&c.DiskCacheClockOffset, "disk-cache-clock-offset", 0,
-		"how far ahead the clock is that what --disk-cache-path keeps grows old by; for tests")
-	_ = fs.MarkHidden("disk-cache-clock-offset") // it fails for a flag that is not there
+		"how far to put ahead the clock by which content of --disk-cache-path grows old; for tests")
+	_ = fs.MarkHidden("disk-cache-clock-offset") // it fails only for an unknown flag
 	fs.StringSliceVar(&c.CacheAgents, "cache-agents", defaultCacheAgents,
-		"programs whose reads are kept, as their User-Agent begins; * is all; a request with the header Edge-Cache: true is "+
-			"kept in any case")
+		"programs whose reads are kept, by the start of their User-Agent; * is all; a request with the header Edge-Cache: true "+
+			"is kept in any case")
 	fs.StringVar(&c.BindAddress, "bind-address", "127.0.0.1",
-		"loopback address to serve this node's programs on, without TLS: who reaches it acts as the node")
+		"loopback address to serve this node's programs on, without TLS: whoever reaches it acts as the node")
 	fs.IntVar(&c.Port, "port", edge.PortHubHTTP, "port to serve this node's programs on")
 	fs.StringVar(&c.SecureBindAddress, "secure-bind-address", "",
-		"address of this node to serve Pods on over TLS, with credentials of their own; needs a certificate that the hub "+
-			"gets by itself, once somebody has approved its request; empty: they are not served")
+		"address of this node to serve Pods on over TLS, each with its own credentials; needs a certificate, for which the "+
+			"hub asks and which somebody must approve; empty: Pods are not served")
 	fs.IntVar(&c.SecurePort, "secure-port", edge.PortHubTLS, "port of --secure-bind-address")
 	fs.BoolVar(&c.MasterService, "masterservice", false,
 		"have kubelet tell Pods that start from now on that the API server is at --secure-bind-address, so that they have "+
@@ -164,19 +166,19 @@ func (c *Config) AddFlags(fs *pflag.FlagSet) {
 
 func (i *Identity) addFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&i.BootstrapFile, "bootstrap-file", "",
-		"file with a bootstrap token, as kubeadm token create prints it, or a kubeconfig with one; read whenever it is "+
-			"needed: put another there when it has expired")
+		"file with a bootstrap token, as kubeadm token create prints it, or a kubeconfig with one; the hub reads it whenever it "+
+			"needs one: replace a token that has expired")
 	fs.StringSliceVar(&i.CACertHashes, "discovery-token-ca-cert-hash", nil,
-		"hashes, sha256:HEX,…, of the public keys by which the cloud's authority is known when it is discovered")
+		"hashes, sha256:HEX,…, of the public keys of the cloud's authority, to verify it when it is discovered")
 	fs.BoolVar(&i.UnsafeSkipCAVerification, "discovery-token-unsafe-skip-ca-verification", false,
 		"discover the cloud's authority without a hash: whoever knows the token can then pass for the cloud")
 	fs.StringVar(&i.KubeletKubeconfig, "kubelet-kubeconfig", "",
-		"a kubelet's kubeconfig, or PEM file with its certificate and key, to ask for the hub's own certificate with")
+		"a kubelet's kubeconfig, or a PEM file with its certificate and key, with which to ask for the hub's own certificate")
 	fs.BoolVar(&i.KubeletAsIs, "kubelet-certificate-as-is", false,
 		"use the certificate of --kubelet-kubeconfig, which kubelet renews, instead of one of the hub's own")
 }
 
-// identity is how the hub gets its certificate by itself.
+// identity returns how the hub gets its certificate by itself.
 func (c *Config) identity() identity.Config {
 	return identity.Config{
 		Node: c.Node, Dir: c.CertDir, CAFile: c.CAFile, Serve: net.ParseIP(c.SecureBindAddress),
@@ -211,7 +213,7 @@ func (c *Config) Validate() error {
 		if c.CoordinatorAddress == "" {
 			err = errors.Join(err, required("cert-dir", c.CertDir))
 			if c.CoordinatorCAFile != "" {
-				err = errors.Join(err, errors.New("--coordinator-ca-file is of no use without --coordinator-server-addr: "+
+				err = errors.Join(err, errors.New("--coordinator-ca-file does nothing without --coordinator-server-addr: "+
 					"the cloud says whom to trust"))
 			}
 		}
@@ -255,8 +257,8 @@ func (c *Config) Validate() error {
 	return nil
 }
 
-// change returns the resources that a hub's pool shares with other settings, or an error if they are not valid, or differ in
-// what a hub that runs can't change.
+// change returns the resources that the pool shares under new settings, or an error if these are not valid, or differ in what
+// a running hub cannot change.
 func (c *Config) change(to Config) ([]schema.GroupVersionResource, error) {
 	if err := to.Validate(); err != nil {
 		return nil, err
@@ -272,7 +274,7 @@ func (c *Config) change(to Config) ([]schema.GroupVersionResource, error) {
 func (c *Config) validateSecure() error {
 	if c.SecureBindAddress == "" {
 		if c.MasterService {
-			return errors.New("--masterservice needs --secure-bind-address: where Pods are to find the hub")
+			return errors.New("--masterservice needs --secure-bind-address: Pods must find the hub there")
 		}
 		return nil
 	}
@@ -297,7 +299,7 @@ func (i *Identity) validate() error {
 	return nil
 }
 
-// addresses parses server addresses given by flag.
+// addresses parses the server addresses of a flag.
 func addresses(flag string, texts ...string) ([]*url.URL, error) {
 	urls := make([]*url.URL, len(texts))
 	for i, text := range texts {
@@ -310,7 +312,7 @@ func addresses(flag string, texts ...string) ([]*url.URL, error) {
 	return urls, nil
 }
 
-// resources parses resources given by flag, each once.
+// resources parses the resources of a flag. It refuses one that is given twice.
 func resources(flag string, texts []string) ([]schema.GroupVersionResource, error) {
 	var all []schema.GroupVersionResource
 	for _, text := range texts {
@@ -319,7 +321,7 @@ func resources(flag string, texts []string) ([]schema.GroupVersionResource, erro
 			parts = append([]string{""}, parts...)
 		}
 		if len(parts) != 3 || parts[1] == "" || parts[2] == "" || strings.ToLower(text) != text {
-			return nil, fmt.Errorf("--%s %q: want GROUP/VERSION/RESOURCE, as discovery.k8s.io/v1/endpointslices", flag, text)
+			return nil, fmt.Errorf("--%s %q: want GROUP/VERSION/RESOURCE, such as discovery.k8s.io/v1/endpointslices", flag, text)
 		}
 		r := schema.GroupVersionResource{Group: parts[0], Version: parts[1], Resource: parts[2]}
 		if slices.ContainsFunc(all, func(o schema.GroupVersionResource) bool { return o.GroupResource() == r.GroupResource() }) {

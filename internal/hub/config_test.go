@@ -63,7 +63,7 @@ func TestValidate(t *testing.T) {
 		{"a coordinator that cannot be remembered", append(plain, "--enable-coordinator", "--nodepool-name=p1", "--cert-dir="),
 			"--cert-dir is required"},
 		{"an authority for nobody", append(plain, "--enable-coordinator", "--nodepool-name=p1", "--coordinator-ca-file=ca"),
-			"--coordinator-ca-file is of no use"},
+			"--coordinator-ca-file does nothing"},
 		{"a coordinator, no pool", append(pooled, "--nodepool-name="), "--nodepool-name is required"},
 		{"a node name that can be none", append(plain, "--node-name=N_1"), `--node-name "N_1": `},
 		{"a node name of two lines", append(plain, "--node-name=n1\nn2"), `--node-name "n1\nn2": `},

@@ -23,14 +23,14 @@ import (
 	"yurtcoordinator/internal/live"
 )
 
-// pool is what a hub has of its pool.
+// pool is how a hub takes part in its pool.
 type pool struct {
 	// place is where the coordinator is, as far as is known.
 	place interface {
 		URL() string
 		OnThisMachine() bool
 	}
-	// address is what requests name the coordinator by, coordinator reaches it, as this node, and leases are those there.
+	// address names the coordinator in requests, coordinator reaches it as this node, and leases is a client of it.
 	address     *url.URL
 	coordinator *upstream.Upstream
 	leases      *coordinationv1client.CoordinationV1Client
@@ -41,7 +41,7 @@ type pool struct {
 	elector  *role.Elector
 }
 
-// joinPool makes what a member of a pool needs. Without a coordinator the hub is alone.
+// joinPool makes the parts that a member of a pool needs. Without a coordinator the hub is alone.
 func (h *Hub) joinPool() error {
 	p := &h.pool
 	*p = pool{place: discover.Nowhere{}, link: live.NewValue(link.Down), standing: live.NewValue(role.Standing{})}
@@ -74,7 +74,7 @@ func (h *Hub) joinPool() error {
 	return nil
 }
 
-// reachCoordinator makes the way to the coordinator: at the address that is set, or wherever the cloud says that it is.
+// reachCoordinator makes the upstream to the coordinator: at the configured address, or wherever the cloud says it is.
 func (h *Hub) reachCoordinator() error {
 	p := &h.pool
 	var config upstream.Config
@@ -117,7 +117,7 @@ func (h *Hub) findCoordinator() (*discover.Finder, error) {
 	return finder, nil
 }
 
-// beat makes what kubelet's heartbeats go through.
+// beat makes the heartbeat.Proxy, through which kubelet's heartbeats go.
 func (h *Hub) beat() error {
 	asNode, err := coordinationv1client.NewForConfig(h.cloud.RESTConfig())
 	if err != nil {
@@ -132,11 +132,11 @@ func (h *Hub) beat() error {
 	return nil
 }
 
-// duties are a leader's.
+// duties returns what this hub does while it leads.
 func (h *Hub) duties() ([]role.Duty, error) {
 	leases := h.pool.leases
-	// Nobody has a key of the forwarding identity: the leader is allowed to take it on, and the cloud's audit log says
-	// which node did.
+	// Nobody has a key for the forwarding identity. The leader may impersonate it, and the cloud's audit log says which
+	// node did.
 	asForwarder := h.cloud.RESTConfig()
 	asForwarder.Impersonate = rest.ImpersonationConfig{UserName: h.cfg.Pool.ForwardingUser()}
 	cloud, err := coordinationv1client.NewForConfig(asForwarder)

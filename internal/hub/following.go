@@ -14,7 +14,8 @@ import (
 	"yurtcoordinator/internal/stream"
 )
 
-// follow makes what is followed: for the hub itself, for the node's programs, and for callers with credentials of their own.
+// follow makes the Set of what is followed for the hub itself, for the node's programs, and for callers with credentials of
+// their own.
 func (h *Hub) follow() error {
 	shared, err := resources("pool-scope-resources", h.cfg.PoolScopeResources)
 	if err != nil {
@@ -36,7 +37,7 @@ func (h *Hub) follow() error {
 	return nil
 }
 
-// addViews has this node's programs see some resources otherwise than the cloud shows them.
+// addViews makes this node's programs see some resources differently from the cloud.
 func (h *Hub) addViews(config *follow.Config) error {
 	if h.cfg.ServiceTopology {
 		topology := filter.New(filter.Config{
@@ -56,7 +57,7 @@ func (h *Hub) addViews(config *follow.Config) error {
 	return nil
 }
 
-// answer makes who is answered from what is followed and remembered.
+// answer makes the parts that answer clients from what is followed and remembered.
 func (h *Hub) answer() error {
 	answers, err := recall.NewClients(recall.Config{Disk: h.disk, Gone: h.followed.Gone})
 	if err != nil {

@@ -19,9 +19,9 @@
 //
 // identity gets the node's certificates, for both upstreams and for Pods.
 //
-// This package is the only wiring: hub.go of the whole, coordinator.go of the coordinator, following.go of what is followed
-// and remembered and who is answered from it, owning.go of the node's own objects, serving.go of the ports. What is wired
-// knows only what its own Config names. What a hub lacks, as a coordinator, is there all the same and does nothing.
+// This package is the only wiring: hub.go wires the whole, coordinator.go the coordinator, following.go what is followed and
+// remembered and who is answered from it, owning.go the node's own objects, serving.go the ports. Each part knows only what
+// its own Config names. A part that a hub lacks, such as a coordinator, exists all the same and does nothing.
 package hub
 
 import (
@@ -50,23 +50,23 @@ type Hub struct {
 	cfg      Config
 	metrics  *prometheus.Registry
 	disk     *disk.Disk
-	servers  []*url.URL // the cloud's
+	servers  []*url.URL // the cloud's API servers
 	identity certificates
 	cloud    *upstream.Upstream
 	history  *history.Keeper
 	pool     pool
 	followed *follow.Set
 	guests   *guests.Guests
-	// changed is called whenever what is followed for the node's programs has.
+	// changed is called whenever what is followed for the node's programs changes.
 	changed func()
-	// serves is what the front is made of, once the hub is built.
+	// serves is the Config of front, which build fills in.
 	serves front.Config
 	front  *front.Front
-	// parts are what runs once the node has its certificate, in the order in which it is started; the servers come last.
+	// parts run once the node has its certificate. They start in this order; the servers come last.
 	parts run.Group
 }
 
-// certificates are the node's: an identity.Manager's, or identity.Given.
+// certificates are the node's certificates: an identity.Manager or identity.Given.
 type certificates interface {
 	Files() (ca, cert, key string)
 	Ensure(ctx context.Context) error
@@ -74,8 +74,8 @@ type certificates interface {
 	Report() *identity.Status
 }
 
-// New checks the configuration, opens the disk's cache, and builds a hub. The certificate files are read by Run, which
-// must be called to free the disk.
+// New checks the configuration, opens the cache on disk, and builds a hub. Run reads the certificate files; it must be
+// called to free the disk.
 func New(cfg Config) (*Hub, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -94,7 +94,7 @@ func New(cfg Config) (*Hub, error) {
 	return h, nil
 }
 
-// build makes the parts. Each needs those before it.
+// build makes the parts. Each step needs those before it.
 func (h *Hub) build() error {
 	h.serves = front.Config{
 		Situation:   route.Situation{Node: h.cfg.Node, Coordinator: h.cfg.EnableCoordinator},
@@ -112,7 +112,7 @@ func (h *Hub) build() error {
 	return nil
 }
 
-// identify decides where the node's certificate comes from.
+// identify decides where the node's certificate comes from, and adds the Manager if the hub gets it by itself.
 func (h *Hub) identify() (err error) {
 	cfg := h.cfg
 	if h.servers, err = addresses("server-addr", cfg.ServerAddresses...); err != nil {
@@ -135,7 +135,7 @@ func (h *Hub) identify() (err error) {
 
 func (h *Hub) reachCloud() (err error) {
 	config := h.upstream("cloud", h.servers)
-	config.CoreRead = h.cfg.Node.LeasePath() // the node may always read it, and an API server reads it from its storage alone
+	config.CoreRead = h.cfg.Node.LeasePath() // a node may always read it; an API server needs only its storage
 	if h.cloud, err = upstream.New(config); err != nil {
 		return err
 	}
@@ -146,14 +146,14 @@ func (h *Hub) reachCloud() (err error) {
 	return nil
 }
 
-// upstream is what an API server is reached with.
+// upstream returns the Config with which to reach an API server.
 func (h *Hub) upstream(name string, servers []*url.URL) upstream.Config {
 	ca, cert, key := h.identity.Files()
 	return upstream.Config{Name: name, Servers: servers, CAFile: ca, CertFile: cert, KeyFile: key, Metrics: h.metrics}
 }
 
-// Reconfigure takes on the settings that can change while a hub runs: PoolScopeResources, and DiskCacheClockOffset for
-// tests. It fails, and changes nothing, if cfg is not valid or differs in anything else.
+// Reconfigure applies the settings that can change while a hub runs: PoolScopeResources, and DiskCacheClockOffset for
+// tests. If cfg is not valid or differs in anything else, it returns an error and changes nothing.
 func (h *Hub) Reconfigure(cfg Config) error {
 	shared, err := h.cfg.change(cfg)
 	if err != nil {

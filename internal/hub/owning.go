@@ -8,7 +8,7 @@ import (
 	"yurtcoordinator/internal/hub/standin"
 )
 
-// takePart has the hub stand for election, and bring the node's own objects to the coordinator.
+// takePart adds the elector, and the parts that bring the node's own objects to the coordinator.
 func (h *Hub) takePart() error {
 	if !h.cfg.EnableCoordinator {
 		return nil
@@ -41,7 +41,7 @@ func (h *Hub) takePart() error {
 	return nil
 }
 
-// ofNode is what is followed of this node's own.
+// ofNode returns what is followed of this node's own objects.
 func (h *Hub) ofNode() (all []push.Selection) {
 	for _, each := range h.followed.Own() {
 		all = append(all, push.Selection{ID: each.ID, Replica: each.Replica})

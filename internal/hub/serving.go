@@ -16,8 +16,8 @@ import (
 	"yurtcoordinator/internal/run"
 )
 
-// Run serves until ctx ends, then stops in order: first the servers, then what they use. It returns an error when a
-// port is taken, a node without a certificate gets none for some minutes, or a part fails.
+// Run serves until ctx ends, then stops in order: first the servers, then what they use. It returns an error if a port
+// is taken, if a node without a certificate gets none for some minutes, or if a part fails.
 func (h *Hub) Run(ctx context.Context) error {
 	ctx = klog.NewContext(ctx, klog.FromContext(ctx).WithValues("node", h.cfg.Node))
 	ports, err := h.listen()
@@ -43,7 +43,7 @@ func (h *Hub) serve(ctx context.Context, ports []port) error {
 	return h.parts.Run(ctx)
 }
 
-// port is where something is served.
+// port is one port and its server.
 type port struct {
 	name, flag, address string
 	number              int
@@ -51,9 +51,9 @@ type port struct {
 	*front.Server
 }
 
-// listen opens the ports: first that of those who look after the hub, who are served before there is a certificate.
+// listen opens the ports. The health port comes first: it serves before there is a certificate.
 func (h *Hub) listen() ([]port, error) {
-	// What came before anything is followed would go to the cloud, and a watch would stay there.
+	// A request that came before anything is followed would go to the cloud, and a watch would stay there.
 	programs := front.ServerConfig{Handler: h.front, After: h.followed.Begun()}
 	ports := []port{
 		{"health", "health-port", h.cfg.HealthBindAddress, h.cfg.HealthPort, front.ServerConfig{Handler: h.health()}, nil},

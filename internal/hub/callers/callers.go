@@ -80,7 +80,7 @@ type Callers struct {
 	access     *memory
 }
 
-// New returns Callers that know what the disk has.
+// New returns Callers that know what is on the disk.
 func New(c Config) *Callers {
 	return &Callers{c, newMemory(c.Disk, "caller/", c.Cloud), newMemory(c.Disk, "access/", c.Cloud)}
 }

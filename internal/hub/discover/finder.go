@@ -60,7 +60,7 @@ type Config struct {
 type Finder struct {
 	cfg    Config
 	clock  clock.PassiveClock
-	unread error // why the file says nothing
+	unread error // why the file could not be used
 
 	mu           sync.Mutex
 	target       Target

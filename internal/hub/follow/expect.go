@@ -28,7 +28,7 @@ const (
 	late
 )
 
-// situation is what a prospect follows from.
+// situation is all that a prospect depends on.
 type situation struct {
 	// fresh says that the request wants the present state: a list, or a watch that begins with one. A watch that goes on from
 	// a revision hears what comes, whenever that is.

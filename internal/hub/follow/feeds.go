@@ -36,8 +36,8 @@ type Sources struct {
 	As     func(client string) http.RoundTripper
 	// Pool is where the pool's resources can also be read; nil means nowhere.
 	Pool *Pool
-	// Metrics is where the hub's own feeds are counted. Those of what programs ask for have no bound, so they have no place
-	// in metrics; Status has them.
+	// Metrics counts the hub's own feeds. What programs ask for has no bound, so their feeds appear in Status and not in
+	// metrics.
 	Metrics prometheus.Registerer
 }
 
@@ -52,14 +52,14 @@ type Pool struct {
 	History *live.Value[edge.History]
 }
 
-// Feeds returns what makes feeds that read there.
+// Feeds returns a function that makes feeds that read from these sources.
 func Feeds(s *Sources) func(Order) (Feed, error) {
 	counted, unseen := feed.NewMetrics(s.Metrics), feed.NewMetrics(nil)
 	hubs, programs, guests := make(chan struct{}, 1), make(chan struct{}, programLists), make(chan struct{}, programLists)
 	return func(o Order) (Feed, error) {
 		config := feed.Config{
 			Resource: o.Resource, Sink: o.Replica, CloudLink: s.CloudLink, Lists: guests, Metrics: unseen, History: s.History,
-			// kubelet kills those that are gone
+			// kubelet kills Pods that are gone from its list
 			Precious: o.Resource == schema.GroupVersionResource{Version: "v1", Resource: "pods"},
 		}
 		as := s.AsNode

@@ -118,7 +118,7 @@ type Keeper struct {
 	losses    int           // how often Sure was lost
 }
 
-// New returns a Keeper of what the disk has.
+// New returns a Keeper that begins with the disk's State.
 func New(c Config) *Keeper {
 	k := &Keeper{
 		config: c, state: live.NewValue(State{}), asked: make(chan struct{}, 1), witnesses: map[Prover]Witness{},

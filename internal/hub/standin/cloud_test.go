@@ -212,7 +212,7 @@ func (noKeeper) Written(w http.ResponseWriter, r *http.Request, _ string, pass h
 	pass.ServeHTTP(w, r)
 }
 
-// serves has a request answered by a front, before a cloud and with the Taker to stand in; nil: not at all.
+// serves answers a request by a front, with a cloud behind it and the Taker as its stand-in; nil means no answer.
 func (w *world) serves(cloud http.RoundTripper, r *http.Request) *http.Response {
 	w.t.Helper()
 	f := front.New(front.Config{
