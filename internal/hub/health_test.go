@@ -65,7 +65,7 @@ func (h *Hub) ask(t *testing.T, path string) (int, string) {
 	return rec.Code, rec.Body.String()
 }
 
-// A hub is ready when it knows whether it reaches the cloud: up is not asked for, since it serves without as well.
+// A hub is ready when it knows whether it reaches the cloud. The link need not be up: the hub also serves without it.
 func TestReadyOnceTheCloudWasTried(t *testing.T) {
 	for name, tt := range map[string]struct {
 		address func(*testing.T, *pki.Authority) string

@@ -9,7 +9,7 @@ import (
 	"yurtcoordinator/internal/store"
 )
 
-// stored returns a hub that keeps in a directory. Its certificate files are not there, but only Run needs them.
+// stored returns a hub with a disk in a directory. Its certificate files do not exist, but only Run needs them.
 func stored(t *testing.T, dir string, more ...string) (*Hub, error) {
 	t.Helper()
 	return New(flags(t, append([]string{

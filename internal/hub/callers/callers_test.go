@@ -164,7 +164,7 @@ func bubble(t *testing.T, f func(w *world)) {
 	})
 }
 
-// restart is the hub's: nothing stays but the disk.
+// restart restarts the hub: only the disk stays.
 func (w *world) restart() {
 	w.t.Helper()
 	w.Callers = New(Config{Tokens: tokens{w.cloud}, Access: access{w.cloud}, Cloud: w.link, Disk: w.disk})
@@ -357,7 +357,7 @@ func TestTheDiskIsBoundedAndSpared(t *testing.T) {
 		if n := w.identities.order.Len(); n != maxKnown {
 			t.Errorf("%d are known after a restart, want %d", n, maxKnown)
 		}
-		// What the disk does not take is not taken for what it has.
+		// An answer that the disk does not take must not leave an older one there.
 		w.disk.full = true
 		w.cloud.tokens["t500"] = User{Username: "another"}
 		w.is("t500", "another")

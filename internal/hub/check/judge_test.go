@@ -251,7 +251,7 @@ func table(t *testing.T, findings []Finding) string {
 	return out.String()
 }
 
-// TestProblems: each has words of its own, fails if no server is left, and is a pity if one is.
+// TestProblems: each has words of its own, and is a failure if no server is left, else a warning.
 func TestProblems(t *testing.T) {
 	said := map[string]Problem{}
 	for _, p := range []Problem{

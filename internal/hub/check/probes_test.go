@@ -30,7 +30,7 @@ const (
 		`"status":{"conditions":[{"type":"Ready","status":"True"}]}}`
 )
 
-// apiServer answers as one that knows the node n1.
+// apiServer answers as an API server that knows the node n1.
 func apiServer(w http.ResponseWriter, r *http.Request) {
 	known := len(r.TLS.PeerCertificates) > 0
 	switch {
@@ -58,7 +58,7 @@ func TestServerReached(t *testing.T) {
 	}
 }
 
-// TestToldCoordinator: one that the cloud told of has a name and an authority of its own.
+// TestToldCoordinator: a coordinator of which the cloud told has a name and an authority of its own.
 func TestToldCoordinator(t *testing.T) {
 	w := newWorld(t)
 	const name = "p1.yurt-coordinator-apiserver.kube-system.svc"
@@ -80,7 +80,7 @@ func TestToldCoordinator(t *testing.T) {
 	}
 }
 
-// TestServerProblems: what is in the way has its name.
+// TestServerProblems: each obstacle has its name.
 func TestServerProblems(t *testing.T) {
 	other := newAuthority(t)
 	before := func(d time.Duration) func(*x509.Certificate) {
@@ -148,7 +148,7 @@ func TestServerProblems(t *testing.T) {
 	}
 }
 
-// TestServerSilent: who says nothing, or nothing sensible, is told apart by the step, in bounded time.
+// TestServerSilent: servers that say nothing, or nothing sensible, are told apart by the step, in bounded time.
 func TestServerSilent(t *testing.T) {
 	for _, tt := range []struct {
 		name string
@@ -215,7 +215,7 @@ func accept(t *testing.T, l net.Listener, do func(*testing.T, net.Conn)) {
 	}
 }
 
-// TestUntrustedServerLearnsNothing: whoever cannot prove to be the cloud is asked for the time only, by nobody.
+// TestUntrustedServerLearnsNothing: a server that cannot prove to be the cloud is asked only for the time, anonymously.
 func TestUntrustedServerLearnsNothing(t *testing.T) {
 	w := newWorld(t)
 	w.file("token", []byte("abcdef.0123456789abcdef"))
@@ -240,7 +240,7 @@ func TestUntrustedServerLearnsNothing(t *testing.T) {
 	}
 }
 
-// TestServerThatWantsACertificate refuses nobodies in the handshake, as a coordinator may.
+// TestServerThatWantsACertificate: the server refuses anonymous clients in the handshake, as a coordinator may.
 func TestServerThatWantsACertificate(t *testing.T) {
 	w := newWorld(t)
 	crt, key := w.ca.issue(t, nil)
@@ -524,7 +524,7 @@ func TestEverythingDown(t *testing.T) {
 	}
 }
 
-// TestAProbeThatHangs does not keep the others from being told.
+// TestAProbeThatHangs: the results of the others are reported all the same.
 func TestAProbeThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})

@@ -118,7 +118,7 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// file writes a file of the node's, 0600.
+// file writes one of the node's files, 0600.
 func (w *world) file(name string, content []byte) string {
 	w.t.Helper()
 	path := filepath.Join(w.dir, name)
@@ -128,7 +128,7 @@ func (w *world) file(name string, content []byte) string {
 	return path
 }
 
-// brief makes steps short, for what never answers.
+// brief makes steps short, for servers that never answer.
 func (w *world) brief() { w.cfg.Step = 200 * time.Millisecond }
 
 func freePort(t *testing.T) int {

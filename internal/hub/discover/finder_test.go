@@ -31,7 +31,8 @@ func configMap(data map[string]string) *corev1.ConfigMap {
 	}
 }
 
-// finder returns one that has a directory that is not there yet, and another, started later, with the same.
+// finder returns a Finder whose directory does not exist yet, its clock, and a function that makes a later one with the
+// same Config.
 func finder(t *testing.T) (f *Finder, now *clocktesting.FakePassiveClock, later func() *Finder) {
 	t.Helper()
 	now = clocktesting.NewFakePassiveClock(time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC))
@@ -150,7 +151,7 @@ func running(t *testing.T, cfg Config) (f *Finder, stop func()) {
 	}
 }
 
-// is expects a Finder to know where the coordinator is; empty: that there is none.
+// is expects a Finder to know the coordinator at an address; empty: to know of none.
 func is(t *testing.T, f *Finder, want string) {
 	t.Helper()
 	synctest.Wait()
@@ -204,7 +205,7 @@ func TestRun(t *testing.T) {
 	})
 }
 
-// TestACloudThatSeemsEmpty does not end what is known; one that has deleted the ConfigMap does, at once.
+// TestACloudThatSeemsEmpty: it does not end what is known; a cloud that has deleted the ConfigMap does, at once.
 func TestACloudThatSeemsEmpty(t *testing.T) {
 	ca := authority(t)
 	synctest.Test(t, func(t *testing.T) {

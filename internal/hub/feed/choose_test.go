@@ -14,7 +14,7 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the golden transcripts")
 
-// String names what is the case.
+// String returns the situation in a line.
 func (s Situation) String() string {
 	words := []string{s.Role.String(), "cloud=" + s.Cloud.String(), "coordinator=" + s.Coordinator.String()}
 	for _, each := range []struct {
@@ -105,7 +105,7 @@ func TestTranscripts(t *testing.T) {
 	})
 }
 
-// replay holds files to what begin's function makes of each of their lines that is neither a comment nor an answer.
+// replay compares files with what begin's function makes of each line that is neither a comment nor an answer.
 func replay(t *testing.T, glob string, begin func() func(line string) string) {
 	t.Helper()
 	files, err := filepath.Glob(glob)
@@ -211,7 +211,7 @@ func TestChoose(t *testing.T) {
 	}
 }
 
-// TestChooseEverywhere holds every situation that there can be to what must hold in all of them.
+// TestChooseEverywhere checks every possible situation against the rules that hold in all of them.
 func TestChooseEverywhere(t *testing.T) {
 	seen := 0
 	each(func(s Situation) {

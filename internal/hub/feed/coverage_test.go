@@ -153,7 +153,7 @@ func TestWhatIsNotDeclaredAnyLongerIsNotCoveredAtOnce(t *testing.T) {
 	}
 }
 
-// After an outage a baseline tells what was declared meanwhile, by nobody knows whom or when.
+// After an outage a baseline tells what was declared meanwhile, but not by whom or when.
 func TestABaselineIsNoRenewal(t *testing.T) {
 	atDesk(t, func(t *testing.T, d *desk) {
 		d.declare("")

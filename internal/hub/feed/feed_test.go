@@ -112,7 +112,7 @@ func TestAFollowerWaitsForTheLeaderBeforeItLists(t *testing.T) {
 	})
 }
 
-// A coordinator that comes and goes must not have a hub wait forever.
+// A coordinator that comes and goes must not make a hub wait forever.
 func TestAFlappingCoordinatorDelaysNoMoreThanOneThatIsThere(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.beginAs(role.Follower, false)
@@ -134,7 +134,7 @@ func TestAMirrorThatHangsIsGivenUpSoon(t *testing.T) {
 	})
 }
 
-// A WAN list takes longer than a mirror is left alone: it must not be given up for another try of the mirror.
+// A WAN list takes longer than a mirror is left alone. It must not be given up for another try of the mirror.
 func TestASlowListIsNotGivenUpForAMirrorThatHasNothing(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.cloud.slow = 90 * time.Second
@@ -217,7 +217,7 @@ func TestTheMirrorBeganLater(t *testing.T) {
 	})
 }
 
-// A mirror that was filled a little later than we stand can be resumed as soon as we stand there. Asked again before, it
+// A mirror that was filled a little later than our revision can be resumed once we have reached it. Asking it again before
 // would break off the watch that brings us there, which in a quiet cluster takes a minute.
 func TestAMirrorThatBeganLaterIsLeftAloneWhileWeStandStill(t *testing.T) {
 	inWorld(t, func(w *world) {
@@ -425,7 +425,7 @@ func TestSilenceIsCountedAcrossFlaps(t *testing.T) {
 	})
 }
 
-// What the sink refuses again and again would be resumed for ever.
+// Changes that the sink always refuses would be resumed for ever.
 func TestAStreamThatNeverFitsIsBegunAnew(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.beginAlone()
@@ -461,7 +461,7 @@ func TestDeniedIsTriedSlowlyAndSaid(t *testing.T) {
 	})
 }
 
-// A time of 403s is over: who has a pool that waits, or a program, asks again soon.
+// A time of 403s is over: a hub for which a pool or a program waits asks again soon.
 func TestWhoIsWaitedForAsksAgainSoonAfterADenial(t *testing.T) {
 	for name, wait := range map[string]func(*world){
 		"a leader": func(w *world) { w.is(role.Leader, "n1") },
@@ -496,7 +496,7 @@ func TestWhoIsWaitedForAsksAgainSoonAfterADenial(t *testing.T) {
 	}
 }
 
-// A node whose certificate has expired is asked nothing about permissions: what it knows stays.
+// An expired certificate says nothing about permissions: what the node knows stays.
 func TestWhoIsNotKnownIsNotDenied(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.alone = true
@@ -607,8 +607,8 @@ yurthub_replica_source_switches_total{resource="endpointslices.discovery.k8s.io"
 	})
 }
 
-// TestAnyWeather throws the world about and holds the sink to the rules (sink.Apply and Replace do), the WAN to few
-// lists, and the end to the cloud's content.
+// TestAnyWeather throws the world about. It checks the sink's rules (in sink.Apply and Replace), that few lists cross
+// the WAN, and that the end is the cloud's content.
 func TestAnyWeather(t *testing.T) {
 	for seed := range uint64(100) {
 		inWorld(t, func(w *world) {

@@ -58,7 +58,7 @@ func TestFreshOnceTheSourceHasToldAll(t *testing.T) {
 			w.pass(time.Second)
 			w.fresh(true)
 			w.links(link.Down, link.Down)
-			w.fresh(true) // it was: how old it is now is the link's to say
+			w.fresh(true) // it was fresh; the link's state says how old that is
 			w.stop()
 			w.begin()
 			w.fresh(false)
@@ -350,7 +350,7 @@ func TestWhatIsFromTheDiskIsDoubtedForTenSeconds(t *testing.T) {
 		w.has(w.cloud)
 		w.want(Cloud, 2)
 	})
-	// What the cloud has shown is doubted for longer, by a feed that began with a disk too.
+	// A list against what the cloud has shown is doubted for longer, also by a feed that began with a disk.
 	inWorld(t, func(w *world) {
 		w.restored(103, names...)
 		w.beginAlone()

@@ -27,7 +27,7 @@ func (w *world) follows() {
 	w.history = history.New(history.Config{Link: w.cloudLink, Disk: noDisk{}})
 }
 
-// soon is within which all must agree with a cloud that is back.
+// soon is the time within which all must agree with a cloud that is back.
 const soon = time.Minute
 
 func TestTheCloudIsRestoredFromABackup(t *testing.T) {
@@ -81,7 +81,7 @@ func TestTheCloudIsRestoredFromABackup(t *testing.T) {
 	}
 }
 
-// shift renumbers a store's content so that what was restored first is of the revisions up to one.
+// shift renumbers a store's content, so that what was restored first has the revisions up to one.
 func shift(s *store, last edge.Revision) {
 	s.do(func() {
 		first := s.history[0].Object.Revision
@@ -131,7 +131,7 @@ func TestTheSameHistoryCostsOneQuestion(t *testing.T) {
 	})
 }
 
-// The cloud has forgotten the time that would tell: what is here may be of another history.
+// The cloud has forgotten the revision that would tell: what is here may belong to another history.
 func TestAHistoryThatCantBeProvenIsListed(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.follows()
@@ -151,7 +151,7 @@ func TestAHistoryThatCantBeProvenIsListed(t *testing.T) {
 	})
 }
 
-// The cloud has forgotten the time that would tell, but its list tells: within one history, no object goes back.
+// The cloud has forgotten the revision that would tell, but its list tells: within one history, no object goes back.
 func TestAnObjectThatWentBackProvesAnotherHistory(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.alone = true

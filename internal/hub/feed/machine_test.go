@@ -33,7 +33,7 @@ var failures = map[string]error{
 	"401": answer(http.StatusUnauthorized), "403": answer(http.StatusForbidden), "503": answer(http.StatusServiceUnavailable),
 }
 
-// script is a Machine in a transcript: an event is what its words change of the one before.
+// script is a Machine in a transcript. The words of an event say what differs from the event before.
 type script struct {
 	t       *testing.T
 	machine *Machine
@@ -79,7 +79,7 @@ func (s *script) word(word string) {
 	}
 }
 
-// what takes in a word that says what has happened.
+// what takes in a word that says what happened.
 func (s *script) what(word, name, value string) {
 	e := &s.event
 	switch name {
@@ -205,7 +205,7 @@ func (s *script) begin(line string) {
 	s.machine, s.wake, s.refused = NewMachine(config, s.event.Position), time.Time{}, ""
 }
 
-// The times of whoever waits for a doubt to end follow from the doubt itself.
+// The waits for the end of a doubt follow from the doubt itself.
 func TestTimesFitTheDoubt(t *testing.T) {
 	longest := doubt.Shown().Longest()
 	if wait := Choose(parse(t, "follower cloud=expired coordinator=stale pool led")).After; wait < longest {

@@ -15,8 +15,8 @@ import (
 	"yurtcoordinator/internal/stream"
 )
 
-// naive holds a Machine to what must be so always. It decides nothing: it does what the machine says in a world of chance, and
-// keeps what was done.
+// naive checks a Machine against rules that always hold. It decides nothing: it does what the machine says in a world of
+// chance, and remembers what was done.
 type naive struct {
 	t       *testing.T
 	rand    *rand.Rand
@@ -81,7 +81,7 @@ func (n *naive) live(pool bool) {
 	}
 }
 
-// some is a time up to a longest one, mostly a short one.
+// some returns a time up to a longest one, mostly a short one.
 func (n *naive) some(longest time.Duration) time.Duration {
 	return time.Duration(float64(longest) * n.rand.Float64() * n.rand.Float64() * n.rand.Float64())
 }
@@ -121,7 +121,7 @@ func (n *naive) change(pool bool) {
 	n.step(nil)
 }
 
-// step tells the machine what has happened, holds what it decides to the rules, and does it.
+// step tells the machine what has happened, checks its decision, and carries it out.
 func (n *naive) step(what Happening) {
 	if n.stopped && what != nil && what != Happening(Refreshed{}) {
 		what, n.next = Ended{Err: context.Canceled}, nil
@@ -237,7 +237,7 @@ func (n *naive) do(what Happening, d Decision) {
 	}
 }
 
-// begin makes up what will become of an attempt.
+// begin makes up how an attempt will go.
 func (n *naive) begin(a Attempt) {
 	n.running, n.stopped, n.caught = a, false, false
 	if n.begun = append(n.begun, n.event.At); len(n.begun) > 100 && n.event.At.Sub(n.begun[len(n.begun)-100]) < 10*time.Second {

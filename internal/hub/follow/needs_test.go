@@ -18,7 +18,7 @@ import (
 
 func local(name string) corev1.LocalObjectReference { return corev1.LocalObjectReference{Name: name} }
 
-// madeWith is a Pod that needs a ConfigMap or Secret in each way that there is.
+// madeWith is a Pod that needs ConfigMaps and Secrets in every possible way.
 func madeWith() *corev1.Pod {
 	env := func(name string) []corev1.EnvVar {
 		return []corev1.EnvVar{
@@ -102,7 +102,7 @@ func TestWhatAPodIsMadeWith(t *testing.T) {
 	}
 }
 
-// A ConfigMap that is read for env is read once. A month later the node loses its power while it is cut off.
+// A ConfigMap for env is read once. A month later the node loses its power while it is cut off.
 func TestWhatThePodsNeedStaysOnTheDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -159,7 +159,7 @@ func TestWhatThePodsNeedStaysOnTheDisk(t *testing.T) {
 	})
 }
 
-// What the hub follows for itself stays on the disk though it is read once.
+// What the hub follows for itself stays on the disk, although it is read only once.
 func TestWhatTheHubFollowsIsNeeded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)

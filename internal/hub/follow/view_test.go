@@ -10,8 +10,8 @@ import (
 	"yurtcoordinator/internal/stream"
 )
 
-// Without NodePools in the cloud, or without the right to read them, it must be known that there will be none: service
-// topology would never be complete, and every request for endpoints would wait for it.
+// Without NodePools in the cloud, or without the right to read them, service topology must know that none will come.
+// Otherwise it would never be complete, and every request for endpoints would wait for it.
 func TestWhatIsDeniedIsNotWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := run(t, Config{Always: []Selection{pool}})

@@ -31,7 +31,7 @@ import (
 
 var (
 	jsonMaps = stream.Type{GroupVersionKind: configMaps.GroupVersion().WithKind("ConfigMap"), Encoding: stream.JSON}
-	// inA is what "/api/v1/namespaces/a/configmaps" speaks of.
+	// inA is the selection of "/api/v1/namespaces/a/configmaps".
 	inA = Selection{Resource: configMaps, Namespace: "a"}
 )
 
@@ -216,7 +216,7 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// onDisk says whether a collection is on the disk.
+// onDisk reports whether a collection is on the disk.
 func (w *world) onDisk(id store.Collection) bool {
 	_, err := w.disk.Store.Load(id)
 	return err == nil
@@ -343,7 +343,7 @@ func (w *world) passed() []string {
 
 var infos = &request.RequestInfoFactory{APIPrefixes: sets.NewString("api", "apis"), GrouplessAPIPrefixes: sets.NewString("api")}
 
-// ask has the set answer, as the front does.
+// ask makes the set answer, as the front does.
 func (w *world) ask(method, target, body string, header ...string) *httptest.ResponseRecorder {
 	w.t.Helper()
 	out := httptest.NewRecorder()
@@ -410,7 +410,7 @@ const (
 	asJSON = "application/json"
 )
 
-// says has the cloud answer with a body of a type.
+// says makes the cloud answer with a body of a type.
 func (w *world) says(code int, contentType, body string) {
 	w.cloud = func(out http.ResponseWriter, _ *http.Request) {
 		out.Header().Set("Content-Type", contentType)

@@ -75,7 +75,7 @@ func (remembers) Remember(w http.ResponseWriter, r *http.Request, _ string, pass
 	pass.ServeHTTP(w, r)
 }
 
-// TestWhoIsAskedNext where the cloud has no answer: who is next by then.
+// TestWhoIsAskedNext: if the cloud has no answer, the next answerer is the one of that moment.
 func TestWhoIsAskedNext(t *testing.T) {
 	var code, state atomic.Uint32
 	_, u := cloud(t, func(w http.ResponseWriter, r *http.Request) {
@@ -124,7 +124,7 @@ func TestWhoIsAskedNext(t *testing.T) {
 	}
 }
 
-// TestAReviewWhileTheLinkGoesDown is the coordinator's to answer, if nobody remembers what the cloud said.
+// TestAReviewWhileTheLinkGoesDown: the coordinator answers it, if nobody remembers what the cloud said.
 func TestAReviewWhileTheLinkGoesDown(t *testing.T) {
 	var state atomic.Uint32
 	_, u := cloud(t, func(w http.ResponseWriter, _ *http.Request) {

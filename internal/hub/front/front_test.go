@@ -606,7 +606,7 @@ func TestResourceLabelIsBounded(t *testing.T) {
 	}
 }
 
-// An API server ends a connection when it refuses a token that came over it: to find out who is good is its largest cost.
+// An API server closes a connection when it refuses a token that came over it, because checking tokens is its largest cost.
 func TestOneCallersRefusalIsNobodyElses(t *testing.T) {
 	_, u := cloud(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Authorization") == "Bearer bad" {
@@ -658,7 +658,7 @@ func TestOneCallersRefusalIsNobodyElses(t *testing.T) {
 	all.Wait()
 }
 
-// A server may answer before it has read a request: what is too large, or of a type that it does not know.
+// A server may answer before it has read a request that is too large, or of a type that it does not know.
 func TestAnsweredBeforeRead(t *testing.T) {
 	_, u := cloud(t, func(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusUnsupportedMediaType)
@@ -669,7 +669,7 @@ func TestAnsweredBeforeRead(t *testing.T) {
 	for range 4 {
 		all.Go(func() {
 			for range 10 {
-				// What is small is read in any case; what is large does not fit into what is on its way.
+				// A small body is read in any case; a large one does not fit into the buffers on its way.
 				for _, size := range []int{1, BodyBytes, 4 << 20, 1, 1} {
 					response, err := do(t, http.MethodPost, address+"/api/v1/namespaces/d/configmaps",
 						bytes.NewReader(make([]byte, size)))
@@ -692,8 +692,8 @@ func TestAnsweredBeforeRead(t *testing.T) {
 	all.Wait()
 }
 
-// The node's certificate is the hub's affair: who has sent no credentials is told that he is to try again, not that he is
-// nobody. A kubelet that is told so exits, if its own certificate has expired.
+// The node's certificate is the hub's affair: a client without credentials is told to try again, not that nobody knows it. A
+// kubelet that is told the latter exits, if its own certificate has expired.
 func TestNodeNotAccepted(t *testing.T) {
 	_, u := cloud(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) })
 	address, _ := hub(t, Config{Cloud: u})

@@ -38,7 +38,7 @@ func (byName) Written(w http.ResponseWriter, r *http.Request, _ string, pass htt
 	pass.ServeHTTP(w, r)
 }
 
-// asked are Callers that know all tokens but "unknown", and who is asked for what.
+// asked are Callers that know all tokens but "unknown", and note what they are asked.
 type asked struct{ t *testing.T }
 
 func (a asked) Admit(r *http.Request, pool bool) (client string, ok bool) {
@@ -75,7 +75,7 @@ func TestNobodyElseIsLentTheNodesIdentity(t *testing.T) {
 		{"/api/v1/endpoints", []string{"Authorization", "Bearer unknown"}, asCaller, asCaller},
 		{"/api/v1/pods", []string{"User-Agent", "coredns", "Authorization", "Bearer abc"},
 			"keeper of abc", "keeper of abc"},
-		// What is no token, or not only one, is the cloud's to refuse.
+		// The cloud refuses what is no token, or more than one.
 		{"/api/v1/endpoints", []string{"Authorization", "Basic abc"}, asCaller, asCaller},
 		{"/api/v1/endpoints", []string{"Authorization", "Bearer a", "Authorization", "Bearer b"}, asCaller, asCaller},
 		{"/api/v1/endpoints", []string{"Authorization", "Bearer a", "Impersonate-User", "admin"}, asCaller, asCaller},

@@ -61,7 +61,7 @@ func TestStuckClient(t *testing.T) {
 	}
 }
 
-// TestShutdown: what is short is finished, what is long is broken off, and Run waits for all.
+// TestShutdown: short requests are finished, long ones are broken off, and Run waits for all.
 func TestShutdown(t *testing.T) {
 	entered, release := make(chan string, 3), make(chan struct{})
 	_, u := cloud(t, func(w http.ResponseWriter, r *http.Request) {
@@ -177,7 +177,7 @@ func TestListen(t *testing.T) {
 	_ = server.Close()
 }
 
-// What is not to be answered yet waits, and is answered then.
+// A request that comes too early waits, and is answered then.
 func TestRequestsWaitUntilAfter(t *testing.T) {
 	after := make(chan struct{})
 	var early atomic.Bool

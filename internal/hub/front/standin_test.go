@@ -12,7 +12,7 @@ import (
 	"yurtcoordinator/internal/hub/route"
 )
 
-// understudy stands in for a cloud that is called down, and notes what it was given.
+// understudy stands in for a cloud that counts as down, and notes what it was given.
 type understudy struct {
 	bodies []string // "-" is for none
 }

@@ -42,8 +42,8 @@ func (n *node) heal() {
 	n.cloudLink.Set(link.Up)
 }
 
-// ensure does what kubelet does until it has a Lease: it looks, makes it if there is none, and renews what is there. It says
-// whether it made one.
+// ensure does what kubelet does until it has a Lease: it looks, makes it if there is none, and renews what is there. It
+// reports whether it made one.
 func (n *node) ensure() (made bool, err error) {
 	n.t.Helper()
 	got, err := n.do(http.MethodGet, nil, "?timeout=10s")
@@ -145,7 +145,7 @@ func TestCutAtBirth(t *testing.T) {
 	}
 }
 
-// A Lease is made in the cloud while it answers, and what it says is kubelet's answer.
+// While the cloud answers, the Lease is made there, and kubelet gets the cloud's answer.
 func TestBirthOnline(t *testing.T) {
 	born(t, func(n *node) {
 		if made, err := n.ensure(); err != nil || !made {
@@ -173,7 +173,8 @@ func TestBirthOnline(t *testing.T) {
 	})
 }
 
-// The cloud has made the Lease, and its answer is lost: the node is delegated, and goes on with that Lease when healed.
+// The cloud has made the Lease, but its answer is lost: the node is delegated, and goes on with that Lease after
+// healing.
 func TestBirthWithoutAnswer(t *testing.T) {
 	born(t, func(n *node) {
 		n.cloud.After(func(ctx context.Context, c leasetest.Call) error {
@@ -199,7 +200,7 @@ func TestBirthWithoutAnswer(t *testing.T) {
 	})
 }
 
-// While cut off, a Lease that is known is not made again; and without a coordinator nobody can tell that there is none.
+// While cut off, a known Lease is not made again; without a coordinator nobody can tell that there is none.
 func TestNoBirth(t *testing.T) {
 	run(t, func(n *node) {
 		n.cut()

@@ -116,7 +116,7 @@ func (d *desk) age(name string) time.Duration {
 	return time.Since(renewTime(l))
 }
 
-// storedNow has the term say of every revision that it was stored no earlier than now.
+// storedNow makes the term say that every revision was stored no earlier than now.
 func (d *desk) storedNow() {
 	stored := time.Now()
 	answer := func(uint64) (time.Time, bool) { return stored, true }
@@ -332,7 +332,7 @@ func TestHungWritesAreBounded(t *testing.T) {
 		if got := most.Load(); got > parallel {
 			t.Errorf("up to %d writes were under way", got)
 		}
-		// The own node's goes first as soon as there is room.
+		// The leader's own node goes first as soon as there is room.
 		d.cloud.Before(nil)
 		d.beat("self", true)
 		if d.age("self") != 0 {

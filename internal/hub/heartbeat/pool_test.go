@@ -253,7 +253,7 @@ func (s *story) heal(m *member) {
 
 // end leaves one live node its WAN and cuts all others, and looks at who is renewed.
 func (s *story) end() {
-	time.Sleep(90 * time.Second) // what was still to come has come
+	time.Sleep(90 * time.Second) // by now everything has arrived
 	alive := 0
 	for _, m := range s.members {
 		switch {

@@ -92,7 +92,7 @@ func TestTranscripts(t *testing.T) {
 					got.WriteString(line)
 					var result strings.Builder
 					replay(t, l, strings.Fields(line[2:]), &result)
-					slices.Sort(drops) // several of one operation come in no order
+					slices.Sort(drops) // several drops of one operation come in any order
 					got.WriteString(strings.Join(drops, "") + result.String())
 					drops = nil
 				}
@@ -286,7 +286,7 @@ func TestAgainstNaiveModel(t *testing.T) {
 	}
 }
 
-// naive keeps one row for every renewal that it ever took for one, and never removes a row.
+// naive keeps one row for every renewal that it ever accepted, and never removes a row.
 type naive struct {
 	rows    []*row
 	copies  map[string]*coordinationv1.Lease

@@ -42,7 +42,7 @@ func TestCompare(t *testing.T) {
 	}
 }
 
-// cloud is one with an object x; it has all revisions of it.
+// cloud is a cloud with an object x, which remembers all revisions of it.
 type cloud struct {
 	mu        sync.Mutex
 	revision  edge.Revision
@@ -212,7 +212,7 @@ func TestTheHistoryChanged(t *testing.T) {
 				w.cloud.do(func() { set(w.cloud) })
 				w.link.Set(link.Up)
 				w.want(State{Number: 1, Sure: true})
-				w.k.Saw(w.cloud.witness(0)) // who has not heard of it yet proves nothing
+				w.k.Saw(w.cloud.witness(0)) // a witness of the old history proves nothing
 				w.k.Saw(w.cloud.witness(1))
 				w.flap()
 				w.want(State{Number: 1, Sure: true})
@@ -232,7 +232,7 @@ func TestWhatTheCloudForgotIsUnknown(t *testing.T) {
 		w.cloud.do(func() { w.cloud.revision, w.cloud.compacted, w.cloud.writes = 200, 150, []edge.Revision{90, 180} })
 		w.link.Set(link.Up)
 		w.want(State{Floor: 200, Sure: true})
-		w.k.Prove(Witness{From: w.cloud, Key: stream.Key{Name: "x"}, Revision: 95, Held: 100}) // it can't be resumed
+		w.k.Prove(Witness{From: w.cloud, Key: stream.Key{Name: "x"}, Revision: 95, Held: 100}) // it cannot be resumed
 		w.want(State{Floor: 200, Sure: true})
 	})
 }

@@ -98,7 +98,7 @@ func (a *authority) pair(t testing.TB, template *x509.Certificate) []byte {
 	return append(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.Raw}), encoded...)
 }
 
-// nodeCert is what a signer makes of a request of node n1.
+// nodeCert is the template by which a signer answers a request of node n1.
 func nodeCert(from, to time.Time) *x509.Certificate {
 	return &x509.Certificate{
 		Subject:   pkix.Name{CommonName: "system:node:n1", Organization: []string{"system:nodes"}},
@@ -107,7 +107,7 @@ func nodeCert(from, to time.Time) *x509.Certificate {
 	}
 }
 
-// cloud is a TLS server that speaks what of Kubernetes' API a node needs to get its certificates.
+// cloud is a TLS server with the part of Kubernetes' API that a node needs to get its certificates.
 type cloud struct {
 	t       testing.TB
 	ca      *authority // of servers and clients, as kubeadm has it
@@ -116,7 +116,7 @@ type cloud struct {
 	info    string // the kubeconfig of cluster-info
 
 	mu sync.Mutex
-	// what can be changed while it runs
+	// may be changed while it runs
 	cut       bool
 	signature string
 	tokens    map[string]bool

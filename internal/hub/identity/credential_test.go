@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// TestKubelet: its certificate gets the hub one of its own, or is used as it is.
+// TestKubelet: with the kubelet's certificate the hub gets one of its own, or uses that one as it is.
 func TestKubelet(t *testing.T) {
 	setup := func(t *testing.T, asIs bool, life time.Duration) (*cloud, *node, string) {
 		c := newCloud(t, newAuthority(t, "kubernetes"))

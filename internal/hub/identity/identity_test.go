@@ -89,7 +89,7 @@ func TestRefusals(t *testing.T) {
 	for name, tt := range map[string]struct {
 		set      func(*testing.T, *cloud, *Config)
 		want     string
-		requests int // most that are made of the cloud's API for certificates
+		requests int // the most that may go to the cloud's API for certificates
 		secrets  bool
 	}{
 		"no token": {func(_ *testing.T, _ *cloud, cfg *Config) { cfg.BootstrapFile += "-none" },
@@ -400,7 +400,7 @@ func TestBrokenDisk(t *testing.T) {
 	}
 }
 
-// TestReadOnlyDirectory: what stands in the way of writing is said, and nothing is asked of the cloud.
+// TestReadOnlyDirectory: the error says what prevents writing, and the cloud is asked nothing.
 func TestReadOnlyDirectory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCloud(t, newAuthority(t, "kubernetes"))
@@ -427,7 +427,7 @@ func TestReadOnlyDirectory(t *testing.T) {
 	})
 }
 
-// TestNeverApproved: one request, for however long, seldom looked at; and it counts once it is approved, after a restart too.
+// TestNeverApproved: one request, for however long, seldom looked at. Once approved it counts, even after a restart.
 func TestNeverApproved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCloud(t, newAuthority(t, "kubernetes"))
@@ -455,7 +455,7 @@ func TestNeverApproved(t *testing.T) {
 		if got := again.Report().Client.Waiting; got != name || len(c.created()) != 1 {
 			t.Errorf("after a restart %q, %d requests", got, len(c.created()))
 		}
-		// The cloud clears away what nobody approves in a day; then there is to be another.
+		// The cloud deletes what nobody approves in a day; then the hub makes another request.
 		c.change(func() { clear(c.requests) })
 		time.Sleep(2 * pauseAnswered)
 		if got := len(c.created()); got != 2 {

@@ -126,7 +126,7 @@ func TestFollow(t *testing.T) {
 	}
 }
 
-// TestBeating: a watch of what is renewed all the time is left alone, and found dead by its silence.
+// TestBeating: a watch of Leases that are renewed all the time lives on, and is found dead by its silence.
 func TestBeating(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := leasetest.New(1000)

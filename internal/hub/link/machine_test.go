@@ -129,7 +129,7 @@ func TestTranscripts(t *testing.T) {
 	})
 }
 
-// replay has a new machine for each script say what it makes of the script's events.
+// replay runs each script on a new machine, and returns what the machine makes of its events.
 func replay(t *testing.T, scripts string, machine func() func(Event) string) {
 	t.Helper()
 	files, err := filepath.Glob(scripts)
@@ -279,7 +279,7 @@ func (n naive) probeEnding(i int) *probe {
 	return nil
 }
 
-// counts says whether the answer at i was to a request sent after the last failed probe of the phase started.
+// counts reports whether the answer at i was to a request sent after the last failed probe of the phase started.
 func (n naive) counts(phase, i int) bool {
 	for _, p := range n.probes(phase, i) {
 		if !p.ok && !n.sent(i).After(p.start) {
@@ -289,7 +289,7 @@ func (n naive) counts(phase, i int) bool {
 	return true
 }
 
-// forgiven says whether no failure was on record just before i, so that any answer is news.
+// forgiven reports whether no failure was on record just before i, so that any answer is news.
 func (n naive) forgiven(phase, i int) bool { return n.failures(phase, i-1) == 0 }
 
 func (n naive) sent(i int) time.Time {
@@ -332,7 +332,8 @@ func (n naive) failures(phase, i int) int {
 	return count
 }
 
-// outweighed says whether an accepted answer, before the probe ended, was to a request sent after the probe started.
+// outweighed reports whether, before the probe ended, an accepted answer came to a request sent after the probe
+// started.
 func (n naive) outweighed(phase int, p probe) bool {
 	for j := range p.index {
 		if n.history[j].Kind == TrafficSucceeded && n.sent(j).After(p.start) {

@@ -392,7 +392,8 @@ func TestNamesakes(t *testing.T) {
 		if got := testutil.ToFloat64(second.keeper.metrics.clash); got != 1 {
 			t.Errorf("clash shown as %v at the second", got)
 		}
-		// A hub that crashed and came back is a namesake of its predecessor, and leads once that is seen to be dead.
+		// A hub that crashed and came back is a namesake of its predecessor, and leads once it has seen that one to be
+		// dead.
 		p.server.Cut("one")
 		if _, took := p.until("one", 5*time.Second); took < leaseDuration/2 {
 			t.Errorf("took over after %s, not waiting for a possible namesake", took)

@@ -80,7 +80,7 @@ func TestReleasesWhatItMayHold(t *testing.T) {
 	})
 }
 
-// TestAnswersWhenThereIsNews: what the elector knows already it is not told again until it may have to act.
+// TestAnswersWhenThereIsNews: the elector hears nothing that it knows already, until it may have to act.
 func TestAnswersWhenThereIsNews(t *testing.T) {
 	lease := func(revision, holder string) *coordinationv1.Lease {
 		seconds := int32(4)
@@ -188,13 +188,14 @@ func TestMissingLease(t *testing.T) {
 		if err := l.Create(t.Context(), held("n1")); err != nil {
 			t.Fatal(err)
 		}
-		// Who held it just now may make it anew at once.
+		// The hub that held it just now may create it at once.
 		server.Remove(edge.NamespaceSystem, edge.LeaseElection)
 		l.board.gone()
 		if _, _, err := l.Get(t.Context()); !apierrors.IsNotFound(err) {
 			t.Errorf("the last holder is told %v", err)
 		}
-		// But not who held it a while ago: others may have led since, in a life of the coordinator that it did not see.
+		// A hub that held it a while ago may not: others may have led since, in a life of the coordinator that it did
+		// not see.
 		time.Sleep(leaseDuration)
 		l.board.forget()
 		if _, _, err := l.Get(t.Context()); !errors.Is(err, errVacant) {

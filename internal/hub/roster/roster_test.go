@@ -24,7 +24,7 @@ import (
 	"yurtcoordinator/internal/hub/leasewatch/leasetest"
 )
 
-// looked is a list of Leases: of each node its version.
+// looked is a list of Leases: each node with its version.
 type looked map[string]int
 
 func (l looked) leases() []coordinationv1.Lease {
@@ -100,7 +100,7 @@ func TestBeats(t *testing.T) {
 	}
 }
 
-// What a watch tells counts at once, also what a baseline did not have; and what it deletes is not missed.
+// A change that a watch tells counts at once, even of a Lease that the baseline lacked; a deleted Lease is not missed.
 func TestBeatsOfChanges(t *testing.T) {
 	var l beats
 	now := time.Now()
@@ -147,7 +147,7 @@ func TestBeatsOfTraffic(t *testing.T) {
 	}
 }
 
-// TestRetries: one failed write is made up for within seconds, a cloud that fails for long is asked once a minute.
+// TestRetries: a write that failed once is repeated within seconds; a cloud that fails for long is asked once a minute.
 func TestRetries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pool, cloud := leasetest.New(10), fake.NewClientset()

@@ -28,7 +28,7 @@ import (
 	"yurtcoordinator/internal/hub/route"
 )
 
-// fakeCloud is a cloud that has Events, and answers reviews and statuses with nothing but that it was asked.
+// fakeCloud is a cloud that has Events; of reviews and statuses it only notes that it was asked.
 type fakeCloud struct {
 	mu       sync.Mutex
 	revision int
@@ -185,7 +185,7 @@ func (w *world) cloudHas(want ...string) {
 	})
 }
 
-// sends has a program of the node make a request, and returns how it was answered; nil: not at all.
+// sends makes a request as a program of the node, and returns the answer; nil means none.
 func (w *world) sends(method, path, contentType string, body []byte, accept string) *http.Response {
 	w.t.Helper()
 	r := httptest.NewRequestWithContext(w.t.Context(), method, path, bytes.NewReader(body))
@@ -228,7 +228,7 @@ func (w *world) serves(cloud http.RoundTripper, r *http.Request) *http.Response 
 	return out.Result()
 }
 
-// answers expects how a request is answered, 0: not at all, and reads the object.
+// answers expects a request to be answered with a code (0: not at all), and reads the object.
 func (w *world) answers(response *http.Response, code int, into any) {
 	w.t.Helper()
 	if response == nil {

@@ -27,7 +27,7 @@ const (
 	reviews    = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 )
 
-// restarted is what kubelet sends when a container has been started anew.
+// restarted is what kubelet sends when a container was restarted.
 func restarted(count int) []byte {
 	return fmt.Appendf(nil, `{"metadata":{"uid":"u1"},"status":{"$setElementOrder/conditions":[{"type":"Ready"}],`+
 		`"conditions":[{"type":"Ready","status":"False"}],"containerStatuses":[{"name":"c","restartCount":%d}]}}`, count)
@@ -42,7 +42,7 @@ func (w *world) aPodWithUID(revision edge.Revision) stream.Object {
 	}, "shop", "a", revision)
 }
 
-// shownRestarts is how often the coordinator shows the Pod's container as started anew.
+// shownRestarts is the number of restarts that the coordinator shows for the Pod's container.
 func (w *world) shownRestarts() int32 {
 	w.t.Helper()
 	p := &corev1.Pod{}
@@ -74,7 +74,7 @@ func (w *world) settleWithUID(events ...string) {
 	w.has(append(events, "nodes /n1@5", "pods shop/a@10")...)
 }
 
-// TestWhatKubeletSaysInACut is shown until the cloud says something newer, or the cut is over.
+// TestWhatKubeletSaysInACut: it is shown until the cloud says something newer, or the cut is over.
 func TestWhatKubeletSaysInACut(t *testing.T) {
 	bubble(t, func(w *world) {
 		w.settleWithUID()
@@ -154,7 +154,7 @@ func TestWhatIsNotTaken(t *testing.T) {
 	})
 }
 
-// TestTheCloudFails: a balancer without servers, say. What it answers is no answer.
+// TestTheCloudFails: the answer of, say, a balancer without servers is no answer.
 func TestTheCloudFails(t *testing.T) {
 	bubble(t, func(w *world) {
 		w.settleWithUID()
@@ -175,7 +175,7 @@ func TestTheCloudFails(t *testing.T) {
 	})
 }
 
-// TestBeforeTheLinkIsJudged a write that fails on its way is taken, and shown for a while.
+// TestBeforeTheLinkIsJudged: a write that fails on its way is taken, and shown for a while.
 func TestBeforeTheLinkIsJudged(t *testing.T) {
 	bubble(t, func(w *world) {
 		w.settleWithUID()
@@ -205,7 +205,7 @@ func anEvent(t *testing.T, namespace, name string, count int32) []byte {
 	return text
 }
 
-// creates has a program of the node create an Event, which must succeed.
+// creates creates an Event as a program of the node, which must succeed.
 func (w *world) creates(name string, count int32) {
 	w.t.Helper()
 	response := w.sends(http.MethodPost, shopEvents, "application/json", anEvent(w.t, "shop", name, count), "")
@@ -216,7 +216,7 @@ func again(count int32) []byte {
 	return fmt.Appendf(nil, `{"count":%d,"lastTimestamp":"2026-01-01T00:00:00Z","message":"again"}`, count)
 }
 
-// TestEvents that the cloud has are shown for their time, the newest of them.
+// TestEvents: Events that the cloud has are shown for their time, the newest of them.
 func TestEvents(t *testing.T) {
 	bubble(t, func(w *world) {
 		w.settleWithUID()
@@ -277,8 +277,8 @@ func TestEvents(t *testing.T) {
 	})
 }
 
-// TestEventsOfARestoredCloud: one of the same name has another revision there, and is not older. What waits is on the disk with
-// the history that its revision is of.
+// TestEventsOfARestoredCloud: an Event of the same name has another revision there, and is not older. A waiting Event is on
+// the disk with its revision's history.
 func TestEventsOfARestoredCloud(t *testing.T) {
 	in := edge.History(1)
 	history := func() edge.History { return in }
@@ -311,7 +311,8 @@ func TestEventsOfARestoredCloud(t *testing.T) {
 
 func firstHistory() edge.History { return 0 }
 
-// TestEventsOfAnEarlierRun of the hub, which are shown still, go in their time. One that waits on the disk is not taken for such.
+// TestEventsOfAnEarlierRun: Events that are still shown go in due time. An Event that waits on the disk is not taken for one
+// of these.
 func TestEventsOfAnEarlierRun(t *testing.T) {
 	l := newEventLog(newFakeDisk(), firstHistory, func() {}, func() {})
 	event := &corev1.Event{}
@@ -332,7 +333,7 @@ func TestEventsOfAnEarlierRun(t *testing.T) {
 	}
 }
 
-// TestEventsOfACut reach the cloud once, each, as they were written last.
+// TestEventsOfACut: each reaches the cloud once, in its last form.
 func TestEventsOfACut(t *testing.T) {
 	bubble(t, func(w *world) {
 		w.settleWithUID()
@@ -404,7 +405,7 @@ func TestAnEventIsWrittenWhileTheCloudIsTold(t *testing.T) {
 	})
 }
 
-// TestWaitingEventsOutliveTheHub and a coordinator that does not take them.
+// TestWaitingEventsOutliveTheHub: they also outlive a coordinator that does not take them.
 func TestWaitingEventsOutliveTheHub(t *testing.T) {
 	disk := newFakeDisk()
 	bubbleOn(t, disk, func(w *world) {
@@ -431,7 +432,8 @@ func TestWaitingEventsOutliveTheHub(t *testing.T) {
 	}
 }
 
-// TestEventsThatTheCloudDoesNotTake are not told again and again; those that it cannot take now are, in a while.
+// TestEventsThatTheCloudDoesNotTake: a refused Event is not sent again; one that the cloud cannot take now is, after a
+// while.
 func TestEventsThatTheCloudDoesNotTake(t *testing.T) {
 	bubble(t, func(w *world) {
 		w.settleWithUID()
@@ -454,7 +456,7 @@ func TestEventsThatTheCloudDoesNotTake(t *testing.T) {
 	})
 }
 
-// TestEventsAreBounded: those that wait stay longest, the newest of them.
+// TestEventsAreBounded: waiting Events stay longest, the newest of them.
 func TestEventsAreBounded(t *testing.T) {
 	bubble(t, func(w *world) {
 		w.settleWithUID()
@@ -484,7 +486,7 @@ func TestEventsAreBounded(t *testing.T) {
 	})
 }
 
-// TestReviewsOfACut are the coordinator's, and nobody takes its answer for the cloud's.
+// TestReviewsOfACut: the coordinator answers them, and nobody takes its answer for the cloud's.
 func TestReviewsOfACut(t *testing.T) {
 	bubble(t, func(w *world) {
 		w.settleWithUID()

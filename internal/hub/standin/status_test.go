@@ -16,7 +16,7 @@ import (
 	"yurtcoordinator/internal/stream"
 )
 
-// TestTheRestOfAnObjectStays byte for byte, also what is of a newer Kubernetes than this.
+// TestTheRestOfAnObjectStays: byte for byte, even fields of a newer Kubernetes.
 func TestTheRestOfAnObjectStays(t *testing.T) {
 	p := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "shop", ResourceVersion: "7", UID: "u"},
@@ -47,7 +47,7 @@ func TestTheRestOfAnObjectStays(t *testing.T) {
 	}
 }
 
-// TestVolumesInUseAreTheClouds: kubelet mounts a volume when it is told that the cloud has heard of it.
+// TestVolumesInUseAreTheClouds: kubelet mounts a volume only when the cloud has confirmed its use.
 func TestVolumesInUseAreTheClouds(t *testing.T) {
 	n := &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: "n1", ResourceVersion: "7"},

@@ -46,7 +46,7 @@ func bubble(t *testing.T, test func(*world)) {
 	bubbleOn(t, newFakeDisk(), test)
 }
 
-// bubbleOn is bubble with a disk that there was before.
+// bubbleOn is bubble with a disk from an earlier run.
 func bubbleOn(t *testing.T, disk *fakeDisk, test func(*world)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -110,7 +110,7 @@ func (w *world) review(code int) {
 	w.reviewed = code
 }
 
-// set has the cloud have an object of the node's.
+// set puts one of the node's objects into the cloud.
 func (w *world) set(resource string, o stream.Object) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -152,7 +152,7 @@ func object(t testing.TB, o interface {
 	return stream.Object{Key: stream.Key{Namespace: namespace, Name: name}, Revision: revision, Raw: raw}
 }
 
-// writesEvent has a program of the node write an Event to the cloud, which answers so.
+// writesEvent writes an Event as a program of the node, and gives the cloud's answer.
 func (w *world) writesEvent(method, path string, code int, answer []byte) {
 	w.t.Helper()
 	cloud := roundTripper(func(*http.Request) (*http.Response, error) {

@@ -6,7 +6,7 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// ticks is the system's clock, save that its tickers tick when told.
+// ticks is the system's clock, except that its tickers tick when told.
 type ticks struct {
 	clock.RealClock
 	c chan time.Time

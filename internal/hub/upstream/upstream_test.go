@@ -297,7 +297,7 @@ yurthub_upstream_link_up{server="ADDR",upstream="cloud"} 1
 	}
 }
 
-// TestReadMovesWhenItsLinkGoesDown: a read that was cut off is asked of the other server; a write is not.
+// TestReadMovesWhenItsLinkGoesDown: a read that was cut off goes to the other server; a write does not.
 func TestReadMovesWhenItsLinkGoesDown(t *testing.T) {
 	ca := newAuthority(t)
 	var hanging atomic.Int32
@@ -434,7 +434,7 @@ func TestCertificateReload(t *testing.T) {
 	certPEM, keyPEM := ca.issue(t, "system:node:renewed", time.Now().Add(time.Hour))
 	write(t, cfg.CertFile, certPEM) // half of a change: the key does not match
 	ticks.tick()
-	ticks.tick() // taken only when the one before has been dealt with
+	ticks.tick() // taken only once the tick before has been handled
 	if got, err := get(t, u.AsNode(), "/"); !strings.HasPrefix(got, "system:node:n1 ") || err != nil {
 		t.Errorf("with a half written pair: %q, %v", got, err)
 	}
@@ -599,7 +599,7 @@ func TestNew(t *testing.T) {
 	})
 }
 
-// TestNoLeaks: when Run has returned, nothing of it is left.
+// TestNoLeaks: when Run has returned, no goroutine of it is left.
 func TestNoLeaks(t *testing.T) {
 	ca := newAuthority(t)
 	s := ca.serve(t, func(w http.ResponseWriter, r *http.Request) {
@@ -638,7 +638,7 @@ func TestNoLeaks(t *testing.T) {
 	waitFor(t, func() bool { return runtime.NumGoroutine() <= before })
 }
 
-// A server that is known by name, has moved to another address, and has another authority there.
+// A server known by name has moved to another address, where it has another authority.
 func TestMoved(t *testing.T) {
 	first, second := newAuthority(t), newAuthority(t)
 	a, b := first.serve(t, named("a"), nil), second.serve(t, named("b"), nil)

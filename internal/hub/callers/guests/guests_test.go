@@ -31,7 +31,8 @@ func (c *cloudSays) May(_ context.Context, _ *callers.User, a callers.Action) (b
 	return c.may, c.access
 }
 
-// Nobody reads here whom the cloud does not know, and the pool's resources only who may just that: all else is the cloud's.
+// Nobody reads here whom the cloud does not know, and only those read the pool's resources who may do exactly that. The cloud
+// answers everything else.
 func TestWhoIsAnswered(t *testing.T) {
 	unknown := errors.New("the cloud can't be asked")
 	for name, tt := range map[string]struct {

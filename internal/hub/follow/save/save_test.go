@@ -450,7 +450,7 @@ func TestTheCloudWasRestored(t *testing.T) {
 	}
 }
 
-// The same while the disk is busy with what was before: what it takes then must not be gone on from.
+// The same while the disk is busy with the content before: nothing may resume from what it takes then.
 func TestTheCloudWasRestoredWhileTheDiskWasBusy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, r := &disk{block: make(chan struct{})}, newReplica(t)
@@ -472,7 +472,7 @@ func TestTheCloudWasRestoredWhileTheDiskWasBusy(t *testing.T) {
 	})
 }
 
-// What could not be restored says nothing of where the disk stands.
+// What could not be restored says nothing about the disk's revision.
 func TestWhatWasNotRestoredIsNotGoneOnFrom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, r := &disk{position: 100}, newReplica(t) // its content is queued only, and Load misses
@@ -543,7 +543,7 @@ func (m *model) step(t *testing.T, random *rand.Rand, r *replica.Replica) {
 	m.states[m.at] = content(t, r)
 }
 
-// Whatever happens to the disk, it has a state that was; and in the end, the one that is.
+// Whatever happens to the disk, it has an earlier state of the replica, and in the end the present one.
 func TestModel(t *testing.T) {
 	for seed := range uint64(30) {
 		synctest.Test(t, func(t *testing.T) {
@@ -595,7 +595,7 @@ func TestModel(t *testing.T) {
 	}
 }
 
-// The store itself, which is opened anew in the middle of everything: whatever has reached it is a state that was.
+// The store itself, reopened in the middle of everything: whatever has reached it is an earlier state of the replica.
 func TestCrash(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
