@@ -96,7 +96,7 @@ func (c *fakeCloud) refuse(w http.ResponseWriter, code int) {
 	w.WriteHeader(code)
 	_ = json.NewEncoder(w).Encode(metav1.Status{
 		TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusFailure,
-		Code: int32(code), Reason: reason,
+		Code: int32(code), Reason: reason, Message: http.StatusText(code),
 	})
 }
 

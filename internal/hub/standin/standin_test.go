@@ -408,8 +408,7 @@ func TestAnEventIsWrittenWhileTheCloudIsTold(t *testing.T) {
 // TestWaitingEventsOutliveTheHub: they also outlive a coordinator that does not take them.
 func TestWaitingEventsOutliveTheHub(t *testing.T) {
 	disk := newFakeDisk()
-	bubbleOn(t, disk, func(w *world) {
-		w.cut()
+	bubbleOn(t, disk, (*world).cut, func(w *world) {
 		w.settleWithUID()
 		w.creates("e", 5)
 		w.taker.DropEvent(stream.Key{Namespace: "shop", Name: "e"}) // the coordinator does not take it
@@ -419,8 +418,7 @@ func TestWaitingEventsOutliveTheHub(t *testing.T) {
 		t.Fatalf("the disk has %q, and was written %d times", disk.Blobs(""), disk.flushed)
 	}
 	disk.blobs[waitingPrefix+"bad"] = []byte("{")
-	bubbleOn(t, disk, func(w *world) {
-		w.cut()
+	bubbleOn(t, disk, (*world).cut, func(w *world) {
 		w.settleWithUID("events shop/e@1+")
 		w.has("events shop/e@1+", "nodes /n1@5", "pods shop/a@10")
 		w.heal()

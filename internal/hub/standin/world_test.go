@@ -43,11 +43,12 @@ type world struct {
 // bubble runs a Taker of n1 for a test.
 func bubble(t *testing.T, test func(*world)) {
 	t.Helper()
-	bubbleOn(t, newFakeDisk(), test)
+	bubbleOn(t, newFakeDisk(), func(*world) {}, test)
 }
 
-// bubbleOn is bubble with a disk from an earlier run.
-func bubbleOn(t *testing.T, disk *fakeDisk, test func(*world)) {
+// bubbleOn is bubble with a disk from an earlier run. begin sets up what the Taker finds when it starts; if it does nothing, the
+// cloud answers.
+func bubbleOn(t *testing.T, disk *fakeDisk, begin, test func(*world)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{
@@ -65,11 +66,13 @@ func bubbleOn(t *testing.T, disk *fakeDisk, test func(*world)) {
 			CloudLink: w.cloudLink, Events: w.cloud.client(t), Disk: w.disk,
 			History: func() edge.History { return 0 }, Changed: func() {},
 		})
+		begin(w)
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
 		go func() { done <- w.taker.Run(ctx) }()
 		var looks sync.WaitGroup
 		looks.Go(func() { w.look(ctx) })
+		synctest.Wait() // otherwise a test that belongs into begin would pass on an idle machine and fail on a busy one
 		test(w)
 		cancel()
 		looks.Wait()
