@@ -193,7 +193,8 @@ var law = []struct {
 	},
 		"a theme knows no other: what two need is in the kit"},
 	{"e2e/pool", []string{
-		"e2e/kit", "e2e/machinery", "internal/edge", "internal/lab", "internal/lab/load", "internal/lab/wire",
+		"e2e/kit", "e2e/machinery", "internal/edge", "internal/lab", "internal/lab/line", "internal/lab/load",
+		"internal/lab/wire",
 	},
 		"a theme knows no other: what two need is in the kit"},
 	{"e2e/offline", []string{

@@ -57,7 +57,7 @@ func randomFaults(t *kit.T) {
 		t.Must(err)
 	}
 	t.Say("%s=%d repeats the draws", seedVariable, seed)
-	r := rand.New(rand.NewPCG(seed, 6)) //nolint:gosec // a seed is to be repeated, not to be secret
+	r := rand.New(rand.NewPCG(seed, 6))
 	t.Pool.Settled(30 * time.Second)
 	slices, services := t.Record(kit.EndpointSlices), t.Record(kit.AllServices)
 	spec := load.Spec{Services: 30, EndpointsEach: 10, Nodes: t.Pool.Nodes()}

@@ -22,7 +22,7 @@ const FlagName = "config"
 // maxFileSize bounds the configuration file, in bytes. A file of settings is a few kilobytes; more is a mistake.
 const maxFileSize = 1 << 20
 
-// Parse returns ErrHelp after it printed the help that the user asked for.
+// ErrHelp is what Parse returns after it printed the help that the user asked for.
 var ErrHelp = pflag.ErrHelp
 
 // Parse sets fs from args and from the YAML file that --config names; Parse adds that flag. If args ask for help, it

@@ -60,7 +60,7 @@ func (h *Handler) list(w *deadlined, r *http.Request, o *options) error {
 	case err == nil:
 		_ = z.Close() // the client has gone; there is nobody to tell
 	case w.failed != nil:
-		return nil // as above
+		return nil //nolint:nilerr // as above
 	case z.sent:
 		h.statusOf(err)             // which reports it
 		panic(http.ErrAbortHandler) // a client must not take half of a list for all of it

@@ -38,12 +38,13 @@ func TestABatchIsOneWrite(t *testing.T) {
 	if len(w.written) != 0 {
 		t.Errorf("wrote %v before the flush", w.written)
 	}
-	g.flush()
+	if err := g.flush(); err != nil {
+		t.Fatal(err)
+	}
 	if len(w.written) != 1 || !bytes.Equal(w.Body.Bytes(), want.Bytes()) || g.buffer != nil || g.failed != nil {
 		t.Errorf("wrote pieces of %v, want one of %d; %v", w.written, want.Len(), g.failed)
 	}
-	g.flush()
-	if len(w.written) != 1 {
-		t.Errorf("a flush of nothing wrote %v", w.written[1:])
+	if err := g.flush(); err != nil || len(w.written) != 1 {
+		t.Errorf("a flush of nothing wrote %v, %v", w.written[1:], err)
 	}
 }

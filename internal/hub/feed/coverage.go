@@ -100,7 +100,7 @@ func (c *Coverage) Run(ctx context.Context) error {
 	}
 	for ctx.Err() == nil {
 		if _, err := c.config.Link.Wait(ctx, link.State.Answers); err != nil {
-			return nil //nolint:nilerr // only the context ends it
+			return nil // only the context ends it
 		}
 		reachable, stop := c.config.Link.While(ctx, link.State.Answers, errUnreachable)
 		_ = leasewatch.Follow(reachable, follow, sight{c}) // it returns only the end of its context

@@ -81,7 +81,7 @@ func TestOwnObjects(t *testing.T) {
 		}
 		var ids []string
 		for _, own := range w.Own() {
-			ids = append(ids, own.ID.String())
+			ids = append(ids, own.String())
 		}
 		if want := []string{"configmaps a/conf", "pods "}; !slices.Equal(ids, want) {
 			t.Errorf("%q is the node's own, want %q", ids, want)

@@ -218,7 +218,7 @@ func newWorld(t *testing.T) *world {
 
 // onDisk reports whether a collection is on the disk.
 func (w *world) onDisk(id store.Collection) bool {
-	_, err := w.disk.Store.Load(id)
+	_, err := w.disk.Load(id)
 	return err == nil
 }
 
