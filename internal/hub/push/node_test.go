@@ -55,13 +55,11 @@ func TestItIsHeardOf(t *testing.T) {
 
 // TestNothingIsGivenUpBeforeItIsKnown: a hub that starts finds what it has pushed before.
 func TestNothingIsGivenUpBeforeItIsKnown(t *testing.T) {
-	inNodeWorld(t, func(w *nodeWorld) {
-		w.coordinator.set(func() {
-			w.coordinator.has = map[string]string{
-				"nodes /n1": "5", "pods shop/a": "10", "pods shop/old": "9", "configmaps shop/conf": "7", "events shop/e": "3",
-			}
-			w.coordinator.version++
-		})
+	inNodeWorldWith(t, func(w *nodeWorld) {
+		w.coordinator.has = map[string]string{
+			"nodes /n1": "5", "pods shop/a": "10", "pods shop/old": "9", "configmaps shop/conf": "7", "events shop/e": "3",
+		}
+	}, func(w *nodeWorld) {
 		time.Sleep(time.Minute)
 		w.pods.set(8) // from the disk, and nobody knows whether the node is of this pool
 		time.Sleep(time.Minute)
@@ -337,12 +335,10 @@ func TestWhatTheNodeSaysItself(t *testing.T) {
 
 // TestAHubThatRestartsInACut leaves what it has shown before until kubelet says it again, or the cut is over.
 func TestAHubThatRestartsInACut(t *testing.T) {
-	inNodeWorld(t, func(w *nodeWorld) {
-		w.coordinator.set(func() {
-			w.coordinator.has = map[string]string{"nodes /n1": "5+", "pods shop/a": "10+"}
-			w.coordinator.version++
-		})
+	inNodeWorldWith(t, func(w *nodeWorld) {
+		w.coordinator.has = map[string]string{"nodes /n1": "5+", "pods shop/a": "10+"}
 		w.cut()
+	}, func(w *nodeWorld) {
 		w.node.set(20, w.aNode("p1", 5))
 		w.pods.set(20, w.aPod("a", 10))
 		time.Sleep(time.Minute)
