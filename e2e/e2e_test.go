@@ -184,3 +184,20 @@ func TestScenariosAreDescribed(t *testing.T) {
 		t.Errorf("Find of an unknown scenario: %v, want an error that lists the known ones", err)
 	}
 }
+
+// TestTheTourNamesEveryScenario holds the tour's table to the scenarios: each stands beside what it shows.
+func TestTheTourNamesEveryScenario(t *testing.T) {
+	text, err := os.ReadFile("../docs/TOUR.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, table, found := strings.Cut(string(text), "## Where do I change")
+	if !found {
+		t.Fatal("the tour has no table of what is changed where")
+	}
+	for _, s := range All() {
+		if !strings.Contains(table, "`"+s.Name+"`") {
+			t.Errorf("the tour's table does not say where what %s shows is decided", s.Name)
+		}
+	}
+}
