@@ -8,7 +8,7 @@ import (
 	"yurtcoordinator/internal/stream/edit"
 )
 
-// form is which of the two types an object is of.
+// form says which of the two types an object has.
 type form uint8
 
 const (
@@ -16,8 +16,8 @@ const (
 	endpoints
 )
 
-// cut returns an object with only those endpoints that are kept: the same bytes if that is all of them. An endpoint without
-// a node is asked about with "".
+// cut returns an object with only the endpoints that keep allows, by their node; "" means that the endpoint has none. If keep
+// allows all of them, the result is raw itself.
 func cut(e stream.Encoding, f form, raw []byte, keep func(node string) bool) ([]byte, error) {
 	whole := true
 	near := func(node string) bool {
@@ -63,7 +63,7 @@ func cutProtobuf(f form, raw []byte, keep func(node string) bool) ([]byte, error
 	}, edit.EndpointsSubsets)
 }
 
-// nearField keeps an endpoint or address or not, by the field in which its node is.
+// nearField returns an endpoint or address if keep allows its node, else nil. The field node has the node's name.
 func nearField(f edit.Field, node edit.Number, keep func(node string) bool) ([]byte, error) {
 	var at string
 	for part, err := range edit.Fields(f.Value) {
@@ -80,7 +80,7 @@ func nearField(f edit.Field, node edit.Number, keep func(node string) bool) ([]b
 	return f.Value, nil
 }
 
-// members of a JSON object, those that are of no interest included.
+// jsonObject has all members of a JSON object, also those that cut does not look at.
 type jsonObject = map[string]json.RawMessage
 
 func cutJSON(f form, raw []byte, keep func(node string) bool) ([]byte, error) {
@@ -89,7 +89,7 @@ func cutJSON(f form, raw []byte, keep func(node string) bool) ([]byte, error) {
 		return nil, err
 	}
 	if f == slice {
-		// Required, if empty: clients of other languages look for it.
+		// The field is required, also when it is empty: clients in other languages look for it.
 		if _, err := near(object, "endpoints", keep); err != nil {
 			return nil, err
 		}
@@ -108,7 +108,7 @@ func put(object jsonObject, name string, value any) error {
 	return nil
 }
 
-// near keeps the near ones of a list of endpoints or addresses, and returns how many those are.
+// near drops the endpoints or addresses that keep does not allow from a list, and returns how many are left.
 func near(object jsonObject, name string, keep func(node string) bool) (int, error) {
 	if object[name] == nil {
 		return 0, nil

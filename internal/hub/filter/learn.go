@@ -16,25 +16,25 @@ import (
 	"yurtcoordinator/internal/stream"
 )
 
-// pauseMin and pauseMax bound the pause after a failure. pauseReady bounds it while a source has nothing yet: the sources
-// are this hub's own replicas, which are not fed before a client asks, and then that client waits for this.
+// pauseMin and pauseMax bound the pause after a failure. pauseReady bounds it while a source has nothing yet: a replica of
+// this hub is not fed before a client asks for it, and that client then waits for learn.
 const (
 	pauseMin   = 100 * time.Millisecond
 	pauseReady = 400 * time.Millisecond
 	pauseMax   = 10 * time.Second
 )
 
-// pupil learns what a source tells.
+// pupil takes in what a source tells.
 type pupil interface {
 	// replace and Apply are as those of a stream.Sink.
 	replace(all stream.Snapshot)
 	Apply(ctx context.Context, events []stream.Event) error
-	// failed is told that there is no Snapshot.
+	// failed says that the source gave no Snapshot.
 	failed(ctx context.Context, err error)
 }
 
-// learn keeps a pupil taught until ctx ends. It reads everything again whenever something goes wrong: a source is this hub's
-// own replica, or another one by then.
+// learn tells a pupil all that a source has, and each change, until ctx ends. After any failure it reads everything again:
+// the source is in this hub, so that costs little, and it may be another replica by then.
 func learn(ctx context.Context, what follow.Selection, source stream.Beginner, p pupil) {
 	logger := klog.FromContext(ctx)
 	pause := run.Backoff{Min: pauseMin, Max: pauseMax}
@@ -58,13 +58,13 @@ func learn(ctx context.Context, what follow.Selection, source stream.Beginner, p
 	}
 }
 
-// services knows which Services have a topology.
+// services holds which Services have a topology.
 type services struct {
-	// version counts what may be a change in effect; 0 before all Services are known.
+	// version grows with each change that may alter what is shown. It is 0 until all Services are known.
 	version *live.Value[uint64]
 
 	mu       sync.Mutex
-	near     map[stream.Key]scope // those with a scope
+	near     map[stream.Key]scope // only Services with a topology
 	encoding stream.Encoding
 }
 
@@ -72,7 +72,7 @@ func newServices() *services {
 	return &services{version: live.NewValue[uint64](0), near: map[stream.Key]scope{}}
 }
 
-// all returns a copy of what is known.
+// all returns a copy of the Services that have a topology.
 func (s *services) all() map[stream.Key]scope {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -117,7 +117,7 @@ func (s *services) Apply(_ context.Context, events []stream.Event) error {
 	return nil
 }
 
-// scopeLocked takes a Service in. One that cannot be read keeps the scope that it had.
+// scopeLocked takes a Service in and returns its scope. A Service that can't be read keeps the scope that it had.
 func (s *services) scopeLocked(o stream.Object, old map[stream.Key]scope) scope {
 	m, err := stream.ScanMeta(s.encoding, o.Raw)
 	if err != nil {
@@ -135,4 +135,4 @@ func (s *services) scopeLocked(o stream.Object, old map[stream.Key]scope) scope 
 	return near
 }
 
-func (s *services) failed(context.Context, error) {} // until all are known nothing is served
+func (s *services) failed(context.Context, error) {} // nothing is served until all Services are known

@@ -12,8 +12,8 @@ import (
 	"yurtcoordinator/internal/stream"
 )
 
-// Master shows the cluster's own Service, kubernetes in namespace default, at another address: the hub's. kubelet, which
-// tells Pods by environment variables where the API server is, then sends them there. A replica.View of Services.
+// Master shows the Service default/kubernetes at the hub's address. kubelet tells Pods by environment variables where the
+// API server is, and so sends them to the hub. Master is a replica.View of Services.
 type Master struct {
 	address netip.Addr
 	port    int32
@@ -33,7 +33,7 @@ var masterService = stream.Key{Namespace: metav1.NamespaceDefault, Name: "kubern
 // Look implements replica.View. It never changes.
 func (m *Master) Look() (replica.Look, <-chan struct{}) { return m, nil }
 
-// Show implements replica.Look. What cannot be read is shown as it came.
+// Show implements replica.Look. It shows an object that it can't read unchanged.
 func (m *Master) Show(t stream.Type, o stream.Object) ([]byte, bool) {
 	if o.Key != masterService || t.Kind != "Service" || t.Group != corev1.GroupName {
 		return o.Raw, true

@@ -13,22 +13,22 @@ import (
 	"yurtcoordinator/internal/stream"
 )
 
-// members knows the nodes of this node's pool.
+// members holds the nodes of this node's pool.
 type members struct {
 	pool edge.PoolName
-	// version counts what may be a change in effect; 0 while it is not known whether the pool is known.
+	// version grows with each change that may alter what is shown. It is 0 until the source has told of the pool or failed.
 	version *live.Value[uint64]
 
 	mu    sync.Mutex
 	nodes []edge.NodeName
-	why   error // why the pool is not known; nil if it is
+	why   error // why the pool is not known; nil if it is known
 }
 
 func newMembers(pool edge.PoolName) *members {
 	return &members{pool: pool, version: live.NewValue[uint64](0)}
 }
 
-// set returns the nodes that are known to be in the pool. This one always is: its own NodePool may know of it late.
+// set returns the pool's nodes. node is always one of them: the NodePool may list it late.
 func (m *members) set(node edge.NodeName) nodeSet {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -39,7 +39,7 @@ func (m *members) set(node edge.NodeName) nodeSet {
 	return all
 }
 
-// unknown says why the pool is not known; nil if it is.
+// unknown returns why the pool is not known; nil if it is known.
 func (m *members) unknown() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -84,7 +84,7 @@ func (m *members) ours(k stream.Key) bool {
 	return m.pool != "" && k == stream.Key{Name: string(m.pool)}
 }
 
-// take reads a NodePool and reports whether it is this node's. One that cannot be read changes nothing.
+// take reads a NodePool and reports whether it is this node's. One that can't be read changes nothing.
 func (m *members) take(o stream.Object) bool {
 	if !m.ours(o.Key) {
 		return false
@@ -101,10 +101,10 @@ func (m *members) take(o stream.Object) bool {
 	return true
 }
 
-// failed: the pool is unknown until it is known; what was known stays. A source that is not ready will tell.
+// failed says that the pool is unknown, if it was never known. A source that is not ready yet will tell later.
 func (m *members) failed(ctx context.Context, err error) {
 	if errors.Is(err, stream.ErrNotReady) || ctx.Err() != nil || m.version.Get() != 0 {
 		return
 	}
-	m.learn(nil, fmt.Errorf("NodePools cannot be read: %w", err))
+	m.learn(nil, fmt.Errorf("the hub can't read NodePools: %w", err))
 }

@@ -15,10 +15,10 @@ var (
 	slicesResource    = schema.GroupVersionResource{Group: "discovery.k8s.io", Version: "v1", Resource: "endpointslices"}
 )
 
-// Services is what both views need: all Services.
+// Services selects all Services. Both views need them.
 var Services = follow.Whole(schema.GroupVersionResource{Version: "v1", Resource: "services"})
 
-// ownPool is one NodePool alone: pools are many, and the status of each changes with each of its nodes.
+// ownPool selects one NodePool: there are many, and the status of each changes with each of its nodes.
 func ownPool(name edge.PoolName) follow.Selection {
 	return follow.Selection{
 		Resource: schema.GroupVersionResource{Group: "apps.openyurt.io", Version: "v1beta2", Resource: "nodepools"},
@@ -34,7 +34,7 @@ func (t *Topology) Learns() []follow.Selection {
 	return []follow.Selection{Services, ownPool(t.config.Pool)}
 }
 
-// View returns what this node's programs see of a resource; nil means that no topology applies to it.
+// View returns how this node's programs see a resource; nil means that no topology applies to it.
 func (t *Topology) View(r schema.GroupVersionResource) *follow.View {
 	if r != endpointsResource && r != slicesResource {
 		return nil
@@ -42,7 +42,7 @@ func (t *Topology) View(r schema.GroupVersionResource) *follow.View {
 	return &follow.View{View: t, Complete: t.complete, From: Services, Also: t.Learns()[1:]}
 }
 
-// View returns what kubelet sees of a resource; nil means what all others see.
+// View returns how kubelet sees a resource; nil means as all others do.
 func (m *Master) View(r schema.GroupVersionResource) replica.View {
 	if r != Services.Resource {
 		return nil

@@ -1,33 +1,31 @@
-// Package filter shows a node's clients what concerns them of the pool's resources: service topology. A Service with the
-// annotation openyurt.io/topologyKeys keeps its traffic near, and the EndpointSlices and Endpoints that belong to it
-// are shown without the endpoints that are elsewhere. kube-proxy, CoreDNS and the like need to know nothing of it.
+// Package filter implements service topology. The annotation openyurt.io/topologyKeys keeps a Service's traffic near: the
+// hub leaves the endpoints that are elsewhere out of the EndpointSlices and Endpoints that it shows. kube-proxy, CoreDNS
+// and other clients need no change.
 //
-// What the annotation means, by its one value (edge.LabelNodePool is another name; these are OpenYurt's values):
+// The annotation has one of OpenYurt's values (none of them is edge.LabelNodePool):
 //
 //   - kubernetes.io/hostname: endpoints on this node.
-//   - openyurt.io/nodepool: endpoints on the nodes of this node's pool. A node that is in no pool, or whose pool is not
-//     known, is a pool of its own.
-//   - kubernetes.io/zone: the same, as OpenYurt documents it: a node at the edge has no zone as a rule, and to show it
-//     everything would send its traffic over the WAN, which is what the annotation is there to prevent.
+//   - openyurt.io/nodepool: endpoints on the nodes of this node's pool. A node without a pool, or with one that the hub
+//     does not know, counts as a pool of its own.
+//   - kubernetes.io/zone: the same, as OpenYurt documents it. A node at the edge usually has no zone. If it were shown
+//     everything, its traffic would go over the WAN, which the annotation is there to prevent.
 //   - Anything else, a list of keys included, is no topology, as in OpenYurt. Kubernetes' old field of that name was a
-//     list with a fall-back from key to key, by whether the Service has endpoints that match. That is a property of all
-//     slices of a Service; a view sees one object at a time.
+//     list: it fell back from key to key if no endpoint of the Service matched. That depends on all slices of a Service;
+//     a view sees one object at a time.
 //
-// An endpoint without a node is kept only where no topology applies, as in OpenYurt: it cannot be shown to be near. A slice
-// with nothing left is shown empty, never as deleted. Of Endpoints the addresses that are not ready are treated as the
-// others, and subsets with no address left are dropped. There is no fall-back to everything when nothing is near: staying
-// near is what was asked for.
+// An endpoint without a node is dropped where a topology applies, as in OpenYurt: nobody knows whether it is near. A slice
+// with nothing left is shown empty, never as deleted. In Endpoints, addresses that are not ready are cut like the others,
+// and a subset without an address is dropped. If nothing is near, nothing is shown: the user asked to stay near.
 //
 // Invariants:
 //
-//   - A state never changes. Two states that show every object alike may both be told of; a watch tells what differs.
-//   - Show never changes the bytes it is given. What no topology concerns, or takes nothing from, is shown verbatim, the
-//     same bytes. What is filtered keeps its encoding, and fields that this program has never heard of.
-//   - Whatever may change what is shown makes a new state, and nothing else does: a Service's other changes do not, nor a
-//     NodePool's.
+//   - A state never changes. Two states in a row may show every object alike; a watch tells only what differs.
+//   - Show never changes the bytes it is given. An object that loses nothing is shown as the same bytes. One that is cut
+//     keeps its encoding, and fields that this program does not know.
+//   - Only a change that may alter what is shown makes a new state. Other changes of a Service or a NodePool do not.
 //
-// Decoding into API types was the alternative: it costs four times as much (BenchmarkShow), and drops what a newer API
-// server sends.
+// The alternative was to decode into API types. It costs four times as much (BenchmarkShow), and drops fields of a newer
+// API server.
 package filter
 
 import (
@@ -47,7 +45,7 @@ import (
 	"yurtcoordinator/internal/stream"
 )
 
-// debounce is how long changes are gathered that come together, say with a Helm release: each has all watches look again.
+// debounce is how long changes are gathered that come together, as with a Helm release: after each, all watches look again.
 const debounce = 100 * time.Millisecond
 
 // Config says where this node is, and where to learn what it needs to know.
@@ -59,17 +57,17 @@ type Config struct {
 	Source func(follow.Selection) stream.Beginner
 }
 
-// Topology is a replica.View of endpointslices.discovery.k8s.io/v1 and of core endpoints; all else it shows verbatim.
-// Until it is complete it shows everything: nothing should be served through it before. Safe for concurrent use.
+// Topology is a replica.View of endpointslices.discovery.k8s.io/v1 and of core endpoints. It shows all else as it is, and
+// everything until it is complete: serve nothing through it before that. Safe for concurrent use.
 type Topology struct {
 	config   Config
 	services *services
 	members  *members
 	state    *live.Value[*state]
-	// complete is true once the annotations of all Services are known, and the pool is known or known to be unknown.
+	// complete is true once the hub has seen all Services, and has seen the NodePool or knows that it can't.
 	complete *live.Value[bool]
 
-	explained bool // that the pool is not known; keep's own
+	explained bool // explain has said why the pool is not known; only keep uses it
 }
 
 // New returns a Topology that knows nothing yet.
@@ -83,7 +81,7 @@ func New(c Config) *Topology {
 // Look implements replica.View.
 func (t *Topology) Look() (replica.Look, <-chan struct{}) { return t.state.Watch() }
 
-// state is all that decides what is shown. It is immutable.
+// state decides what is shown. It is immutable.
 type state struct {
 	node     edge.NodeName
 	services map[stream.Key]scope // those with a topology
@@ -105,7 +103,7 @@ func (s *state) show(t stream.Type, o stream.Object) []byte {
 	case t.Kind == "EndpointSlice" && t.Group == discoveryv1.GroupName:
 		labels, err := stream.Labels(t.Encoding, o.Raw)
 		if err != nil {
-			return o.Raw // as it came: a client that can read it knows better
+			return o.Raw // unchanged: the client may be able to read it
 		}
 		form, service.Name = slice, labels[discoveryv1.LabelServiceName]
 	case t.Kind == "Endpoints" && t.Group == "":
@@ -124,7 +122,7 @@ func (s *state) show(t stream.Type, o stream.Object) []byte {
 	return raw
 }
 
-// keeper returns which endpoints a scope keeps.
+// keeper returns a function that says which endpoints a scope keeps, by their node.
 func (s *state) keeper(near scope) (keep func(node string) bool) {
 	if near == onNode {
 		return func(n string) bool { return n == string(s.node) }
@@ -150,7 +148,7 @@ func (t *Topology) Run(ctx context.Context) error {
 	return t.keep(ctx)
 }
 
-// keep makes states of what the sources tell.
+// keep makes a new state when the sources tell of a change, until ctx ends.
 func (t *Topology) keep(ctx context.Context) error {
 	var seen [2]uint64
 	for {
@@ -158,7 +156,7 @@ func (t *Topology) keep(ctx context.Context) error {
 		memberCount, membersChanged := t.members.version.Watch()
 		now := [2]uint64{serviceCount, memberCount}
 		if now != seen && serviceCount != 0 && memberCount != 0 {
-			// Before it is complete, requests wait for it.
+			// Requests wait for the first state: it is not delayed.
 			if t.complete.Get() && run.Pause(ctx, debounce) != nil {
 				return context.Cause(ctx)
 			}
@@ -176,7 +174,7 @@ func (t *Topology) keep(ctx context.Context) error {
 	}
 }
 
-// update makes the state what the sources have told.
+// update sets the state to what the sources have told.
 func (t *Topology) update() {
 	old := t.state.Get()
 	next := &state{node: old.node, services: t.services.all(), nodes: t.members.set(old.node)}
@@ -186,7 +184,7 @@ func (t *Topology) update() {
 	t.complete.Set(true)
 }
 
-// explain says once that the pool is not known, each time that it is so anew.
+// explain logs once, each time that the pool becomes unknown.
 func (t *Topology) explain(ctx context.Context) {
 	why := t.members.unknown()
 	if why != nil && !t.explained {
