@@ -93,6 +93,10 @@ func open(c Config) *Answers {
 		a.prefix, a.order.most = guestPrefix+hex.EncodeToString(sum[:16])+"/", guestBytes
 	}
 	for _, key := range a.disk.Blobs(a.prefix) {
+		if isTokenReview(key) && a.shows(key) { // it is from before tokens were left out
+			a.disk.DropBlob(key)
+			continue
+		}
 		a.keep(key, unread)
 	}
 	return a
@@ -101,18 +105,19 @@ func open(c Config) *Answers {
 // Recall answers a single read from memory. It returns false, and has written nothing, if it can't. The request's context has
 // its RequestInfo.
 func (a *Answers) Recall(w http.ResponseWriter, r *http.Request) bool {
-	key, err := a.keyOf(r)
-	return err == nil && a.remembered(w, key)
+	asked, err := a.questionOf(r)
+	return err == nil && a.remembered(w, asked)
 }
 
 // Remember has a request answered by pass, and remembers what it says to a single read. The request's context has its
 // RequestInfo.
 func (a *Answers) Remember(w http.ResponseWriter, r *http.Request, pass http.Handler) {
-	key, err := a.keyOf(r)
+	asked, err := a.questionOf(r)
 	if err != nil {
 		pass.ServeHTTP(w, r)
 		return
 	}
+	key := asked.key
 	t := &tee{ResponseWriter: w}
 	pass.ServeHTTP(t, r) // one that breaks off panics, and is not remembered
 	switch {
@@ -124,7 +129,7 @@ func (a *Answers) Remember(w http.ResponseWriter, r *http.Request, pass http.Han
 			a.forgetAt(r.URL.Path, key)
 		}
 	case t.whole() && (t.status == http.StatusOK || t.status == http.StatusCreated):
-		a.remember(key, answer{t.status, w.Header().Get("Content-Type"), t.body.Bytes()})
+		a.heard(asked, answer{t.status, w.Header().Get("Content-Type"), t.body.Bytes()})
 	case t.status == http.StatusOK && t.unfit():
 		a.forget(key) // it was newer than what is remembered, which would be a wrong answer
 	}
@@ -154,10 +159,17 @@ func sound(u *url.URL) bool {
 	return u.RawPath == "" && path.Clean(u.Path) == u.Path && len(u.Path) <= pathBytes
 }
 
-// keyOf names a request, and all in it that its answer depends on. It reads the body and puts it back.
-func (a *Answers) keyOf(r *http.Request) (string, error) {
+// question is what a request asks.
+type question struct {
+	key string
+	// token is what a TokenReview asks about; empty means that it is none. It is not in the key, but for its digest.
+	token string
+}
+
+// questionOf names a request, and all in it that its answer depends on. It reads the body and puts it back.
+func (a *Answers) questionOf(r *http.Request) (asked question, err error) {
 	if !single(r) {
-		return "", errNotSingle
+		return question{}, errNotSingle
 	}
 	query := r.URL.Query()
 	for _, transient := range []string{"timeout", "resourceVersion", "resourceVersionMatch"} {
@@ -165,10 +177,16 @@ func (a *Answers) keyOf(r *http.Request) (string, error) {
 	}
 	body, err := peek(r)
 	if err != nil {
-		return "", err
+		return question{}, err
 	}
-	key := a.key(r.URL.Path, r.Method, query.Encode(), accept(r), r.Header.Get("Content-Type"), string(body))
-	return key + podOfToken(r, body), nil
+	if asksWho(r) {
+		if asked.token, err = shown(body); err != nil {
+			return question{}, err
+		}
+	}
+	asked.key = a.key(r.URL.Path, r.Method, query.Encode(), accept(r), r.Header.Get("Content-Type"), string(body)) +
+		podOfToken(r, body)
+	return asked, nil
 }
 
 func accept(r *http.Request) string { return strings.Join(r.Header.Values("Accept"), ",") }
@@ -196,6 +214,18 @@ func peek(r *http.Request) ([]byte, error) {
 		err = fmt.Errorf("the request has more than %d bytes", requestBytes)
 	}
 	return body, err
+}
+
+// heard remembers what the cloud said, without the token that it was asked about.
+func (a *Answers) heard(asked question, said answer) {
+	if asked.token != "" {
+		var err error
+		if said, err = blanked(said, asked.token); err != nil {
+			a.forget(asked.key)
+			return
+		}
+	}
+	a.remember(asked.key, said)
 }
 
 // remember brings an answer to the disk, if it is not there. The client may still wait for the end of the answer, so the
@@ -273,15 +303,21 @@ func (a *Answers) forgetAt(path, but string) {
 	}
 }
 
-// remembered answers with what the cloud said last.
-func (a *Answers) remembered(w http.ResponseWriter, key string) bool {
-	value, err := a.disk.Blob(key)
+// remembered answers with what the cloud said last, and with the token of this request, if it asks about one.
+func (a *Answers) remembered(w http.ResponseWriter, asked question) bool {
+	value, err := a.disk.Blob(asked.key)
 	var said answer
 	if err != nil || json.Unmarshal(value, &said) != nil || said.Status < http.StatusOK {
-		a.order.lost(key)
+		a.order.lost(asked.key)
 		return false
 	}
-	a.order.use(key)
+	if asked.token != "" {
+		if said, err = withToken(said, asked.token); err != nil {
+			a.forget(asked.key)
+			return false
+		}
+	}
+	a.order.use(asked.key)
 	h := w.Header()
 	h.Set("Warning", edge.FromMemory)
 	h.Set("Cache-Control", "no-cache, private")

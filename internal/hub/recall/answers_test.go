@@ -341,7 +341,7 @@ func TestAHugeRequestIsNeitherKeptNorRead(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		body := &counted{}
 		r := asked(t, http.MethodPost, token, io.LimitReader(body, 100<<20))
-		if _, err := w.keyOf(r); err == nil || errors.Is(err, errNotSingle) {
+		if _, err := w.questionOf(r); err == nil || errors.Is(err, errNotSingle) {
 			t.Error("a request of 100 MB has a key")
 		}
 		if body.read > 2*requestBytes {
