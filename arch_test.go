@@ -98,7 +98,11 @@ var law = []struct {
 	{"internal/hub/callers", []string{"internal/hub/link", "internal/live"}, "who a caller is does not depend on what for"},
 	{"internal/hub/discover", []string{"internal/edge", "internal/run"},
 		"where the coordinator is does not depend on who goes there"},
-	{"internal/hub/identity", []string{"internal/edge", "internal/run"}, "a certificate does not know what it is for"},
+	{"internal/hub/keyfile", nil, "a file of keys does not know what they open"},
+	{"internal/hub/identity", []string{"internal/edge", "internal/hub/keyfile", "internal/run"},
+		"a certificate does not know what it is for"},
+	{"internal/hub/proof", []string{"internal/edge", "internal/hub/keyfile", "internal/run"},
+		"who is kubelet does not depend on what it asks for"},
 	{"internal/hub/check", []string{"internal/edge"}, "who looks for what is wrong does not trust the code that may be"},
 	{"internal/hub/filter",
 		[]string{

@@ -16,6 +16,8 @@ import (
 	"k8s.io/client-go/util/cert"
 	"k8s.io/cluster-bootstrap/token/api"
 	"k8s.io/cluster-bootstrap/token/jws"
+
+	"yurtcoordinator/internal/hub/keyfile"
 )
 
 const fileCA = "ca.crt"
@@ -34,7 +36,7 @@ func (m *Manager) authority(ctx context.Context) (*x509.CertPool, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := m.disk.write(fileCA, content); err != nil {
+	if err := m.disk.Write(fileCA, content); err != nil {
 		return nil, err
 	}
 	return roots, nil
@@ -46,7 +48,7 @@ var errUnknown = errors.New("the cloud's authority is not known")
 // knownAuthority returns the authority that is given or kept, or errUnknown.
 func (m *Manager) knownAuthority() (*x509.CertPool, error) {
 	if path := m.cfg.CAFile; path != "" {
-		content, err := readFile(path)
+		content, err := keyfile.Read(path)
 		if err != nil {
 			return nil, fmt.Errorf("CA file: %w", err)
 		}
@@ -56,7 +58,7 @@ func (m *Manager) knownAuthority() (*x509.CertPool, error) {
 		}
 		return roots, nil
 	}
-	kept, err := readFile(m.disk.path(fileCA))
+	kept, err := keyfile.Read(m.disk.File(fileCA))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, errUnknown
 	}

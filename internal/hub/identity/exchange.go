@@ -21,6 +21,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
 
+	"yurtcoordinator/internal/hub/keyfile"
 	"yurtcoordinator/internal/run"
 )
 
@@ -49,7 +50,7 @@ func (m *Manager) attempt(ctx context.Context, k *rotation) error {
 	defer cancel()
 	// client-go logs bodies at high verbosity, and what a server sends back may have the token in it.
 	ctx = klog.NewContext(ctx, logr.Discard())
-	unlock, err := m.disk.lock(k.kind + ".lock")
+	unlock, err := m.disk.Lock(k.kind + ".lock")
 	if err != nil {
 		return err
 	}
@@ -100,7 +101,7 @@ func (m *Manager) attempt(ctx context.Context, k *rotation) error {
 		return &classified{errRefused, strings.Join(refusals, "; ")}
 	case errors.Is(err, errDenied), errors.Is(err, errUseless):
 		// The next request must be a new one.
-		if err := m.disk.remove(k.fileKey()); err != nil {
+		if err := m.disk.Remove(k.fileKey()); err != nil {
 			return fmt.Errorf("forget a request: %w", err)
 		}
 	}
@@ -153,7 +154,7 @@ func (m *Manager) credentials(k *rotation) (found []credential, without error) {
 // requestKey returns the key of the request under way, or begins another request with a new key. It writes the key
 // first: if it cannot, it could not write the certificate either, and need not ask the cloud.
 func (m *Manager) requestKey(k *rotation, present *tls.Certificate) (key *ecdsa.PrivateKey, fresh bool, err error) {
-	encoded, err := readFile(m.disk.path(k.fileKey()))
+	encoded, err := keyfile.Read(m.disk.File(k.fileKey()))
 	if err == nil {
 		// If the present certificate has this key, a crash left it behind after the certificate was written.
 		if key, err := decodeKey(encoded); err == nil && !sameKey(present, key) {
@@ -166,7 +167,7 @@ func (m *Manager) requestKey(k *rotation, present *tls.Certificate) (key *ecdsa.
 	if err != nil {
 		return nil, false, err
 	}
-	if err := m.disk.write(k.fileKey(), encoded); err != nil {
+	if err := m.disk.Write(k.fileKey(), encoded); err != nil {
 		return nil, false, err
 	}
 	return key, true, nil
@@ -203,11 +204,11 @@ func (m *Manager) exchange(ctx context.Context, k *rotation, t try) error {
 			return err
 		}
 	}
-	if err := m.disk.write(k.filePair(), content); err != nil {
+	if err := m.disk.Write(k.filePair(), content); err != nil {
 		return err
 	}
 	k.adopt(pair)
-	if err := m.disk.remove(k.fileKey()); err != nil {
+	if err := m.disk.Remove(k.fileKey()); err != nil {
 		return fmt.Errorf("forget a request that is done: %w", err)
 	}
 	return nil

@@ -19,6 +19,7 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
+	"yurtcoordinator/internal/hub/keyfile"
 	"yurtcoordinator/internal/run"
 )
 
@@ -50,7 +51,7 @@ type Manager struct {
 	clock   clock.PassiveClock // what the node takes the time to be; pauses do not depend on it
 	dial    func(ctx context.Context, network, address string) (net.Conn, error)
 	pins    map[[sha256.Size]byte]bool
-	disk    disk
+	disk    keyfile.Dir
 	client  *rotation
 	serving *rotation
 }
@@ -62,7 +63,7 @@ func New(cfg Config) (*Manager, error) {
 		return nil, err
 	}
 	dialer := &net.Dialer{Timeout: dialFor}
-	m := &Manager{cfg: cfg, clock: clock.RealClock{}, dial: dialer.DialContext, pins: pins, disk: disk{dir: cfg.Dir}}
+	m := &Manager{cfg: cfg, clock: clock.RealClock{}, dial: dialer.DialContext, pins: pins, disk: keyfile.Dir{Path: cfg.Dir}}
 	m.client = &rotation{kind: "client", wanted: request{
 		node: cfg.Node, signer: certificatesv1.KubeAPIServerClientKubeletSignerName, use: x509.ExtKeyUsageClientAuth,
 		usages: []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, certificatesv1.UsageClientAuth},
@@ -83,9 +84,9 @@ func New(cfg Config) (*Manager, error) {
 func (m *Manager) Files() (ca, cert, key string) {
 	ca = m.cfg.CAFile
 	if ca == "" {
-		ca = m.disk.path(fileCA)
+		ca = m.disk.File(fileCA)
 	}
-	pair := m.disk.path(m.client.filePair())
+	pair := m.disk.File(m.client.filePair())
 	return ca, pair, pair
 }
 
@@ -228,7 +229,7 @@ func (m *Manager) keep(ctx context.Context, k *rotation) {
 				break
 			}
 			pause.Max = pauseAnswered
-			if errors.Is(err, errUnreachable) || errors.Is(err, errLocked) {
+			if errors.Is(err, errUnreachable) || errors.Is(err, keyfile.ErrLocked) {
 				pause.Max = pauseUnreachable
 			}
 			wait = pause.Next()
@@ -290,8 +291,8 @@ func (m *Manager) report(ctx context.Context, k *rotation, err error) {
 
 // load reads a certificate and its key. It fails if they do not match or are not for this node.
 func (m *Manager) load(k *rotation) (*tls.Certificate, error) {
-	path := m.disk.path(k.filePair())
-	content, err := readFile(path)
+	path := m.disk.File(k.filePair())
+	content, err := keyfile.Read(path)
 	if err != nil {
 		return nil, err
 	}
@@ -334,7 +335,7 @@ func (m *Manager) followKubelet(present *tls.Certificate) error {
 		if err != nil {
 			return fmt.Errorf("%s: its key is of an unsupported kind", kubelet.what)
 		}
-		if err := m.disk.write(m.client.filePair(), append(content, key...)); err != nil {
+		if err := m.disk.Write(m.client.filePair(), append(content, key...)); err != nil {
 			return err
 		}
 		m.client.adopt(kubelet.pair)

@@ -22,6 +22,7 @@ import (
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 
+	"yurtcoordinator/internal/hub/keyfile"
 	"yurtcoordinator/internal/run"
 )
 
@@ -359,7 +360,7 @@ func TestBrokenDisk(t *testing.T) {
 					}
 					old, seen := n.content(), 0
 					time.Sleep(year * 95 / 100)
-					n.disk.before = func(s string) error {
+					n.disk.Before = func(s string) error {
 						if s != step {
 							return nil
 						}
@@ -387,7 +388,7 @@ func TestBrokenDisk(t *testing.T) {
 							t.Errorf("again: %v", err)
 						}
 					}
-					n.disk.before = nil
+					n.disk.Before = nil
 					if err := n.attempt(n.ctx, n.client); err != nil {
 						t.Fatal(err)
 					}
@@ -489,12 +490,12 @@ func TestTwoHubs(t *testing.T) {
 		if a, b := one.Report().Client, two.Report().Client; !a.NotAfter.Equal(b.NotAfter) || a.Problem != "" || b.Problem != "" {
 			t.Errorf("they do not agree: %+v %+v", a, b)
 		}
-		unlock, err := one.disk.lock("client.lock")
+		unlock, err := one.disk.Lock("client.lock")
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer unlock()
-		if err := two.attempt(two.ctx, two.client); !errors.Is(err, errLocked) {
+		if err := two.attempt(two.ctx, two.client); !errors.Is(err, keyfile.ErrLocked) {
 			t.Errorf("while another asks: %v", err)
 		}
 	})
@@ -513,64 +514,6 @@ func TestEnsureStops(t *testing.T) {
 			t.Errorf("Ensure: %v after %s", err, time.Since(began))
 		}
 	})
-}
-
-// TestKill kills a process at every step of a write: the file is the old one or the new one, and the next write succeeds.
-func TestKill(t *testing.T) {
-	if dir := os.Getenv("IDENTITY_TEST_DIR"); dir != "" {
-		d := disk{dir: dir, before: func(step string) error {
-			if step == os.Getenv("IDENTITY_TEST_STEP") {
-				_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
-				select {}
-			}
-			return nil
-		}}
-		unlock, err := d.lock("client.lock")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer unlock()
-		t.Fatalf("not killed: %v", d.write("client.pem", []byte(strings.Repeat("new", 10000))))
-	}
-	for _, step := range []string{"create", "write", "sync", "rename", "sync directory"} {
-		t.Run(step, func(t *testing.T) {
-			dir := filepath.Join(t.TempDir(), "pki")
-			write(t, filepath.Join(dir, "client.pem"), "old")
-			child, err := os.StartProcess("/proc/self/exe", []string{"identity.test", "-test.run=^TestKill$"}, &os.ProcAttr{
-				Env: append(os.Environ(), "IDENTITY_TEST_DIR="+dir, "IDENTITY_TEST_STEP="+step),
-			})
-			if err != nil {
-				t.Fatal(err)
-			}
-			state, err := child.Wait()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if died, ok := state.Sys().(syscall.WaitStatus); !ok || died.Signal() != syscall.SIGKILL {
-				t.Fatalf("the child ended with %s", state)
-			}
-			want := "old"
-			if step == "sync directory" {
-				want = strings.Repeat("new", 10000)
-			}
-			if content, err := os.ReadFile(filepath.Join(dir, "client.pem")); err != nil || string(content) != want {
-				t.Errorf("%d bytes, %v", len(content), err)
-			}
-			d := disk{dir: dir}
-			unlock, err := d.lock("client.lock")
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer unlock()
-			if err := d.write("client.pem", []byte("newer")); err != nil {
-				t.Error(err)
-			}
-			entries, err := os.ReadDir(dir)
-			if err != nil || len(entries) != 2 {
-				t.Errorf("%v is left, %v", entries, err)
-			}
-		})
-	}
 }
 
 func TestConfig(t *testing.T) {
@@ -661,7 +604,7 @@ func TestKilledAfterWriting(t *testing.T) {
 			t.Fatal(err)
 		}
 		first := n.leaf()
-		write(t, n.disk.path("client.request.key"), n.content())
+		write(t, n.disk.File("client.request.key"), n.content())
 		time.Sleep(year * 95 / 100)
 		if err := n.attempt(n.ctx, n.client); err != nil {
 			t.Fatal(err)

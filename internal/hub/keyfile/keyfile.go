@@ -1,4 +1,6 @@
-package identity
+// Package keyfile keeps keys, certificates and tokens in a directory of their own: a file is the old one or the new one, whole,
+// also after a power cut, and nobody but its owner may read or replace it.
+package keyfile
 
 import (
 	"errors"
@@ -13,49 +15,50 @@ import (
 // maxFile bounds what is read of any file, in bytes. A chain of certificates with a key has 10 KB.
 const maxFile = 1 << 20
 
-// errLocked says that another process is asking for certificates in the same directory.
-var errLocked = errors.New("another process is asking for a certificate in the same directory")
+// ErrLocked says that another process is asking for certificates in the same directory.
+var ErrLocked = errors.New("another process is asking for a certificate in the same directory")
 
-// disk is the directory. Whoever changes a certificate's file holds that certificate's lock.
-type disk struct {
-	dir string
-	// before, if set, is called before each step of write and can make it fail: here tests break the disk or the process.
-	before func(step string) error
+// Dir is the directory. Whoever changes a file holds the lock for it.
+type Dir struct {
+	Path string
+	// Before, if set, is called before each step of Write and can make it fail: here tests break the disk or the process.
+	Before func(step string) error
 }
 
-func (d *disk) path(name string) string { return filepath.Join(d.dir, name) }
+// File returns the path of a file.
+func (d *Dir) File(name string) string { return filepath.Join(d.Path, name) }
 
-// lock makes the directory and takes a lock in it, or fails with errLocked. The kernel releases it when the process dies.
-func (d *disk) lock(name string) (unlock func(), err error) {
-	if err := os.MkdirAll(d.dir, 0o700); err != nil {
+// Lock makes the directory and takes a lock in it, or fails with ErrLocked. The kernel releases it when the process dies.
+func (d *Dir) Lock(name string) (unlock func(), err error) {
+	if err := os.MkdirAll(d.Path, 0o700); err != nil {
 		return nil, fmt.Errorf("directory of certificates: %w", err)
 	}
-	info, err := os.Stat(d.dir)
+	info, err := os.Stat(d.Path)
 	if err != nil {
 		return nil, fmt.Errorf("directory of certificates: %w", err)
 	}
 	if info.Mode().Perm()&0o022 != 0 {
 		return nil, fmt.Errorf("others may write to the directory of certificates %s (%s), and so replace the node's key: "+
-			"chmod 0700 it", d.dir, info.Mode())
+			"chmod 0700 it", d.Path, info.Mode())
 	}
-	f, err := os.OpenFile(d.path(name), os.O_CREATE|os.O_RDWR, 0o600)
+	f, err := os.OpenFile(d.File(name), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("directory of certificates: %w", err)
 	}
 	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
 		f.Close()
 		if errors.Is(err, syscall.EWOULDBLOCK) {
-			return nil, fmt.Errorf("%w, %s", errLocked, d.dir)
+			return nil, fmt.Errorf("%w, %s", ErrLocked, d.Path)
 		}
 		return nil, fmt.Errorf("lock %s: %w", f.Name(), err)
 	}
 	return func() { f.Close() }, nil
 }
 
-// write replaces a file in one step that survives a power cut. The caller holds the lock, so the temporary file can have a
-// fixed name; write removes one that a crash left behind.
-func (d *disk) write(name string, content []byte) (err error) {
-	path := d.path(name)
+// Write replaces a file in one step that survives a power cut. The caller holds the lock, so the temporary file can have a
+// fixed name; Write removes one that a crash left behind.
+func (d *Dir) Write(name string, content []byte) (err error) {
+	path := d.File(name)
 	temporary := path + ".new"
 	defer func() {
 		if err != nil {
@@ -94,9 +97,9 @@ func (d *disk) write(name string, content []byte) (err error) {
 	return d.sync()
 }
 
-// remove deletes a file. It is not an error if the file does not exist.
-func (d *disk) remove(name string) error {
-	if err := os.Remove(d.path(name)); err != nil {
+// Remove deletes a file. It is not an error if the file does not exist.
+func (d *Dir) Remove(name string) error {
+	if err := os.Remove(d.File(name)); err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil
 		}
@@ -105,26 +108,26 @@ func (d *disk) remove(name string) error {
 	return d.sync()
 }
 
-func (d *disk) sync() error {
+func (d *Dir) sync() error {
 	if err := d.step("sync directory"); err != nil {
 		return err
 	}
-	f, err := os.Open(d.dir)
+	f, err := os.Open(d.Path)
 	if err != nil {
 		return err
 	}
 	return errors.Join(f.Sync(), f.Close())
 }
 
-func (d *disk) step(name string) error {
-	if d.before == nil {
+func (d *Dir) step(name string) error {
+	if d.Before == nil {
 		return nil
 	}
-	return d.before(name)
+	return d.Before(name)
 }
 
-// readFile reads a file of at most maxFile bytes.
-func readFile(path string) ([]byte, error) {
+// Read reads a file of at most maxFile bytes.
+func Read(path string) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, err
