@@ -18,12 +18,13 @@ import (
 	"yurtcoordinator/e2e/offline"
 	"yurtcoordinator/e2e/ops"
 	"yurtcoordinator/e2e/pool"
+	"yurtcoordinator/e2e/thief"
 )
 
 // All returns the scenarios of all themes, in the order of their runs.
 func All() []kit.Scenario {
 	return slices.Concat(links.Scenarios(), pool.Scenarios(), offline.Scenarios(), install.Scenarios(), cloud.Scenarios(),
-		ops.Scenarios())
+		ops.Scenarios(), thief.Scenarios())
 }
 
 // Find returns the scenario of that name.

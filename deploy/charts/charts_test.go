@@ -238,6 +238,7 @@ func TestSwitches(t *testing.T) {
 		"policies.poolMembership":        "pool-membership",
 		"policies.controllerRights":      "controller-rights",
 		"policies.coordinatorConnects":   "coordinator-connects",
+		"policies.coordinatorPods":       "coordinator-pods",
 		"policies.holdEvictions":         "hold-evictions.openyurt",
 		"policies.keepPodsReady":         "keep-pods-ready",
 		"nodes.rights":                   "openyurt:node",

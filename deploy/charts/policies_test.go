@@ -520,3 +520,27 @@ func TestWithoutCRDs(t *testing.T) {
 	asNode := cloudtest.Client(t, cloudtest.As(cfg, edge.NodeName("n1").User(), "system:masters"))
 	create(t, asNode, lease("n1", corev1.NamespaceNodeLease, true))
 }
+
+// TestPodsThatLookLikeACoordinator: a node can't make one.
+func TestPodsThatLookLikeACoordinator(t *testing.T) {
+	cfg := policed(t)
+	pod := func(namespace, app string) *corev1.Pod {
+		return &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace: namespace, Name: "forged-n1",
+				Labels:      map[string]string{edge.LabelApp: app, edge.LabelNodePool: "p1"},
+				Annotations: map[string]string{corev1.MirrorPodAnnotationKey: "x"},
+			},
+			Spec: corev1.PodSpec{NodeName: "n1", Containers: []corev1.Container{{Name: "c", Image: "c"}}},
+		}
+	}
+	self := cloudtest.Client(t, cloudtest.As(cfg, "system:node:n1", "system:nodes", "system:masters"))
+	mustRefuse(t, "a coordinator's labels", self.Create(t.Context(), pod("kube-system", edge.AppCoordinator), client.DryRunAll),
+		"can not make a coordinator", "forged-n1")
+	mustAccept(t, "another static Pod", self.Create(t.Context(), pod("kube-system", "yurthub"), client.DryRunAll))
+	mustAccept(t, "another namespace", self.Create(t.Context(), pod("default", edge.AppCoordinator), client.DryRunAll))
+	others := cloudtest.Client(t, cloudtest.As(cfg, "system:serviceaccount:kube-system:replicaset-controller", "system:masters"))
+	made := pod("kube-system", edge.AppCoordinator)
+	made.Annotations = nil
+	mustAccept(t, "the Deployment's", others.Create(t.Context(), made, client.DryRunAll))
+}

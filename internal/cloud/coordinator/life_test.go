@@ -609,8 +609,9 @@ func TestAtRestNothingIsWritten(t *testing.T) {
 	if _, err := w.r.reconcileCoordinator(t.Context(), requestFor("c1")); err != nil {
 		t.Fatal(err)
 	}
-	// All of the cache: the YurtCoordinator, YurtAppSet, NodePool, its siblings, Nodes, Pods, Service, ConfigMap, 4 Leases.
-	if n := w.calls - before; n != 12 {
+	// All of the cache: the YurtCoordinator, YurtAppSet, NodePool, its siblings, Nodes, Pods, ReplicaSets,
+	// Service, ConfigMap, 4 Leases.
+	if n := w.calls - before; n != 13 {
 		t.Errorf("%d calls", n)
 	}
 	writes := w.writes

@@ -38,6 +38,7 @@ type metrics struct {
 	coordinators *prometheus.Desc
 	notReady     *prometheus.Desc
 	outside      *prometheus.Desc
+	foreign      *prometheus.Desc
 	expiry, left *prometheus.Desc
 	issued       *prometheus.CounterVec
 	failures     *prometheus.CounterVec
@@ -46,6 +47,8 @@ type metrics struct {
 	// byName are the present YurtCoordinators. ends are their certificates; those under the empty name belong to all.
 	byName map[string]standing
 	ends   map[certOf]validity
+	// looksLike counts the Pods that bear the labels of a pool's coordinator and are not it.
+	looksLike map[edge.PoolName]int
 }
 
 // standing is what is counted of a YurtCoordinator.
@@ -82,6 +85,8 @@ func newMetrics(c clock.PassiveClock) *metrics {
 		notReady: desc("coordinator_not_ready", "1 for each YurtCoordinator that is not Ready; Ready ones have no series.",
 			"yurtcoordinator", "pool", "state", "reason"),
 		outside: desc("outside_pool_nodes", "Nodes that do not reach their pool's coordinator, of pools with any.", "pool"),
+		foreign: desc("foreign_pods", "Pods that bear the labels of a pool's coordinator, but were not made by its Deployment, of "+
+			"pools with any. They are ignored; a node can make such a Pod by itself.", "pool"),
 		expiry: desc("certificate_expiry_timestamp_seconds",
 			"When the first certificate of a kind ends (Unix time): authority, serving, operator, kubelet-client.", "kind"),
 		left: desc("certificate_life_left_ratio",
@@ -90,12 +95,13 @@ func newMetrics(c clock.PassiveClock) *metrics {
 		failures: counter("certificate_failures_total",
 			"Failures to read, issue or store a certificate, by kind, without conflicts."),
 		byName: make(map[string]standing), ends: make(map[certOf]validity),
+		looksLike: make(map[edge.PoolName]int),
 	}
 }
 
 // Describe implements prometheus.Collector.
 func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{m.coordinators, m.notReady, m.outside, m.expiry, m.left} {
+	for _, d := range []*prometheus.Desc{m.coordinators, m.notReady, m.outside, m.foreign, m.expiry, m.left} {
 		ch <- d
 	}
 	m.issued.Describe(ch)
@@ -137,6 +143,9 @@ func (m *metrics) gauges() []value {
 			all = append(all, value{m.outside, float64(s.outside), []string{string(s.pool)}})
 		}
 	}
+	for pool, n := range m.looksLike {
+		all = append(all, value{m.foreign, float64(n), []string{string(pool)}})
+	}
 	for of, n := range counts {
 		all = append(all, value{m.coordinators, float64(n), []string{of[0], of[1]}})
 	}
@@ -164,6 +173,17 @@ func (m *metrics) stands(name string, pool edge.PoolName, w wantedStatus) {
 	m.byName[name] = s
 }
 
+// foreigners records how many Pods look like a pool's coordinator and are not it.
+func (m *metrics) foreigners(pool edge.PoolName, n int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if n == 0 {
+		delete(m.looksLike, pool)
+		return
+	}
+	m.looksLike[pool] = n
+}
+
 // state returns the state of a YurtCoordinator and the reason of the condition for it. A missing certificate of a Pod
 // that has no node yet does not count as missing.
 func (w wantedStatus) state() (state, reason string) {
@@ -185,6 +205,7 @@ func (m *metrics) gone(name string) {
 	m.cleared(name)
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	delete(m.looksLike, m.byName[name].pool)
 	delete(m.byName, name)
 }
 

@@ -26,6 +26,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
@@ -51,8 +52,8 @@ type cluster struct {
 	stop     func()
 }
 
-func newCluster(t *testing.T) *cluster {
-	cfg := cloudtest.Start(t)
+func newCluster(t *testing.T, opts ...cloudtest.Option) *cluster {
+	cfg := cloudtest.Start(t, opts...)
 	k := &cluster{c: cloudtest.Client(t, cfg), cfg: cfg, world: &world{t: t}}
 	k.makeSignerAt(time.Now())
 	k.applyRights()
@@ -149,7 +150,12 @@ func (k *cluster) runPod(pool, name string, node int) *corev1.Pod {
 		return k.c.Get(k.t.Context(), client.ObjectKey{Namespace: edge.NamespaceSystem, Name: "yurt-coordinator-" + pool}, &d)
 	})
 	pod := &corev1.Pod{ObjectMeta: d.Spec.Template.ObjectMeta, Spec: d.Spec.Template.Spec}
-	pod.Namespace, pod.Name = edge.NamespaceSystem, name
+	set := &appsv1.ReplicaSet{ObjectMeta: pod.ObjectMeta, Spec: appsv1.ReplicaSetSpec{
+		Replicas: ptr.To[int32](0), Selector: d.Spec.Selector, Template: d.Spec.Template,
+	}}
+	set.Namespace, set.Name, set.OwnerReferences = edge.NamespaceSystem, name, madeBy(&d)
+	k.must(k.c.Create(k.t.Context(), set))
+	pod.Namespace, pod.Name, pod.OwnerReferences = edge.NamespaceSystem, name, madeBy(set)
 	k.must(k.c.Create(k.t.Context(), pod))
 	k.must(k.c.SubResource("binding").Create(k.t.Context(), pod, &corev1.Binding{
 		Target: corev1.ObjectReference{Kind: "Node", Name: fmt.Sprintf("%s-n%d", pool, node)},

@@ -51,7 +51,8 @@ type Reconciler struct {
 	settled map[string]settled
 	kubelet kubeletClient
 	reports map[edge.PoolName]report
-	vigils  map[string]*vigil // by YurtCoordinator
+	vigils  map[string]*vigil    // by YurtCoordinator
+	accused map[string]time.Time // by YurtCoordinator; see accuse
 }
 
 type settled struct {
@@ -72,7 +73,7 @@ func New(c Config) *Reconciler {
 	c = c.completed()
 	return &Reconciler{
 		cfg: c, metrics: newMetrics(c.Clock), changed: make(chan event.GenericEvent, 1), settled: make(map[string]settled),
-		reports: make(map[edge.PoolName]report), vigils: make(map[string]*vigil),
+		reports: make(map[edge.PoolName]report), vigils: make(map[string]*vigil), accused: make(map[string]time.Time),
 	}
 }
 
@@ -88,6 +89,7 @@ func (r *Reconciler) reconcileCoordinator(ctx context.Context, req reconcile.Req
 		}
 		r.forget(req.Name)
 		r.endVigil(req.Name)
+		r.acquit(req.Name)
 		r.metrics.gone(req.Name)
 		return reconcile.Result{}, nil
 	}
@@ -103,8 +105,11 @@ func (r *Reconciler) reconcileCoordinator(ctx context.Context, req reconcile.Req
 	}
 	verdict := Judge(v.census).For(c)
 	holds := verdict.Reason != ReasonSecondCoordinator
-	if v.pods, err = r.podsOf(ctx, pool); err != nil {
+	if v.crew, err = r.crew(ctx, pool); err != nil {
 		return reconcile.Result{}, err
+	}
+	if holds {
+		r.accuse(ctx, owner{c.Name, c.UID}, pool, v.crew.foreign)
 	}
 	var result reconcile.Result
 	switch {
@@ -126,7 +131,7 @@ func (r *Reconciler) reconcileCoordinator(ctx context.Context, req reconcile.Req
 func (r *Reconciler) refuse(ctx context.Context, c *v1alpha1.YurtCoordinator, v view, verdict Verdict) (reconcile.Result, error) {
 	// Without a finalizer nothing was ever made.
 	if verdict.Reason != ReasonSecondCoordinator && controllerutil.ContainsFinalizer(c, Finalizer) &&
-		!v.census.Deployed && len(v.pods) == 0 {
+		!v.census.Deployed && len(v.crew.made) == 0 {
 		if err := r.clear(ctx, c); err != nil {
 			return reconcile.Result{}, err
 		}
@@ -164,7 +169,7 @@ func (r *Reconciler) run(ctx context.Context, c *v1alpha1.YurtCoordinator, v vie
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	pod := current(v.pods)
+	pod := v.crew.current
 	status := wantedStatus{
 		pending: finding{OK: true, Reason: verdict.Reason, Message: verdict.Message},
 		certs:   done.finding, ready: readiness(pod, r.cfg.image(c.Spec.Version)), delegated: delegated, outside: outside,
@@ -192,7 +197,7 @@ func (r *Reconciler) run(ctx context.Context, c *v1alpha1.YurtCoordinator, v vie
 
 // facts collects ensure's inputs. known is false until the kubelets' certificate has been looked up.
 func (r *Reconciler) facts(ctx context.Context, c *v1alpha1.YurtCoordinator, v view) (f facts, known bool, err error) {
-	f = facts{Owner: owner{c.Name, c.UID}, Pool: edge.PoolName(c.Spec.NodePool), At: placeOf(current(v.pods), v.nodes)}
+	f = facts{Owner: owner{c.Name, c.UID}, Pool: edge.PoolName(c.Spec.NodePool), At: placeOf(v.crew.current, v.nodes)}
 	for _, n := range v.census.Nodes {
 		f.Nodes = append(f.Nodes, n.Name)
 	}

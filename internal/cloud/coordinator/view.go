@@ -31,7 +31,7 @@ type view struct {
 	census Census
 	taints []corev1.Taint
 	nodes  []corev1.Node
-	pods   []corev1.Pod
+	crew   crew
 }
 
 // census reads the input of a verdict on a pool.
@@ -80,16 +80,6 @@ func (r *Reconciler) appSet(ctx context.Context, from client.Reader) (*v1beta1.Y
 		return nil, fmt.Errorf("read YurtAppSet %s/%s: %w", edge.NamespaceSystem, edge.AppCoordinator, err)
 	}
 	return &app, nil
-}
-
-// podsOf reads a pool's coordinator Pods from the cache.
-func (r *Reconciler) podsOf(ctx context.Context, pool edge.PoolName) ([]corev1.Pod, error) {
-	var pods corev1.PodList
-	err := r.cfg.Client.List(ctx, &pods, client.InNamespace(edge.NamespaceSystem), ofPool(pool))
-	if err != nil {
-		return nil, fmt.Errorf("list the coordinator's Pods of pool %s: %w", pool, err)
-	}
-	return pods.Items, nil
 }
 
 func ofPool(pool edge.PoolName) client.MatchingLabels {

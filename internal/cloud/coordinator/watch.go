@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -46,7 +47,8 @@ const (
 
 type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
-// Cached says what the manager's cache must hold: the coordinators' own Pods, one Service and one ConfigMap. Of Nodes
+// Cached says what the manager's cache must hold: the coordinators' own Pods and ReplicaSets, one Service and one
+// ConfigMap. Of Nodes
 // and Leases it needs what package heartbeat keeps, and of Nodes also the annotations of node autonomy.
 func Cached() map[client.Object]cache.ByObject {
 	one := func(name string) cache.ByObject {
@@ -56,6 +58,13 @@ func Cached() map[client.Object]cache.ByObject {
 	}
 	return map[client.Object]cache.ByObject{
 		&corev1.Pod{}: {
+			Namespaces: map[string]cache.Config{
+				edge.NamespaceSystem: {LabelSelector: labels.SelectorFromSet(labels.Set{edge.LabelApp: edge.AppCoordinator})},
+			},
+			Transform: cache.TransformStripManagedFields(),
+		},
+		// Their metadata is all that is asked for. A Deployment's ReplicaSets bear the labels of its Pods.
+		&appsv1.ReplicaSet{}: {
 			Namespaces: map[string]cache.Config{
 				edge.NamespaceSystem: {LabelSelector: labels.SelectorFromSet(labels.Set{edge.LabelApp: edge.AppCoordinator})},
 			},
@@ -148,6 +157,7 @@ func (r *Reconciler) kinds() []kind {
 		{&v1beta2.NodePool{}, each(specChanged, named), specChanged},
 		{&corev1.Node{}, each(nodeChanged, ofPool), memberChanged},
 		{&corev1.Pod{}, each(nil, ofPool), nil},
+		{replicaSet(), each(ownersChanged, ofPool), nil},
 		{&coordinationv1.Lease{}, each(leaseChanged, r.enqueueHolder), nil},
 		{&v1beta1.YurtAppSet{}, handler.Funcs{
 			CreateFunc: func(ctx context.Context, e event.CreateEvent, q queue) { r.enqueueApp(ctx, nil, e.Object, q) },
@@ -225,6 +235,10 @@ func leaseChanged(was, is client.Object) bool {
 	after, ok2 := is.(*coordinationv1.Lease)
 	return ok && ok2 && (isDelegated(before) != isDelegated(after) ||
 		before.Annotations[edge.AnnotationReachedNodes] != after.Annotations[edge.AnnotationReachedNodes])
+}
+
+func ownersChanged(was, is client.Object) bool {
+	return toJSON(was.GetOwnerReferences()) != toJSON(is.GetOwnerReferences()) || poolOf(was) != poolOf(is)
 }
 
 func serviceChanged(was, is client.Object) bool {

@@ -306,7 +306,7 @@ func (w *world) playAppSet() {
 			w.uids++
 			w.create(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{
 				Namespace: edge.NamespaceSystem, Name: fmt.Sprintf("%s-%d", name, w.uids), Labels: labels,
-				CreationTimestamp: metav1.NewTime(w.clock.Now()),
+				CreationTimestamp: metav1.NewTime(w.clock.Now()), OwnerReferences: madeBy(w.replicaSet(name, labels)),
 			}, Spec: spec})
 		}
 	}
@@ -320,6 +320,29 @@ func (w *world) playAppSet() {
 			w.delete(&pods.Items[i])
 		}
 	}
+}
+
+// replicaSet returns the ReplicaSet of a Deployment, made where it is missing.
+func (w *world) replicaSet(deployment string, labels map[string]string) *appsv1.ReplicaSet {
+	var d appsv1.Deployment
+	w.get(edge.NamespaceSystem, deployment, &d)
+	set := &appsv1.ReplicaSet{}
+	if !w.get(edge.NamespaceSystem, deployment+"-5d4f", set) {
+		set = &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{
+			Namespace: edge.NamespaceSystem, Name: deployment + "-5d4f", Labels: labels, OwnerReferences: madeBy(&d),
+		}}
+		w.create(set)
+	}
+	return set
+}
+
+// madeBy returns the reference to what controls an object.
+func madeBy(o client.Object) []metav1.OwnerReference {
+	kind := "Deployment"
+	if _, ok := o.(*appsv1.ReplicaSet); ok {
+		kind = "ReplicaSet"
+	}
+	return []metav1.OwnerReference{*metav1.NewControllerRef(o, appsv1.SchemeGroupVersion.WithKind(kind))}
 }
 
 // playPods gives Pods a node, the first of their pool that can take one, and has them ready once their Secret is there.

@@ -1,0 +1,132 @@
+package coordinator
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yurtcoordinator/internal/edge"
+)
+
+// Labels do not make a Pod the coordinator. A kubelet may create a mirror Pod of any name and labels in any namespace,
+// and would have the pool's hubs and operators sent to its own machine. What it can't choose is the owner: Kubernetes
+// lets a mirror Pod belong to its Node only. So the coordinator is a Pod that a ReplicaSet of the pool's Deployment
+// controls.
+
+// foreignAgain is the least time between two warnings about Pods that only look like a pool's coordinator.
+const foreignAgain = 10 * time.Minute
+
+// ReasonForeignPod is the reason of the Event about such a Pod.
+const ReasonForeignPod = "ForeignPod"
+
+// replicaSet is a ReplicaSet as it is cached: its metadata alone.
+func replicaSet() *metav1.PartialObjectMetadata {
+	return &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{
+		APIVersion: appsv1.SchemeGroupVersion.String(), Kind: "ReplicaSet",
+	}}
+}
+
+// crew are the Pods that bear the labels of a pool's coordinator.
+type crew struct {
+	// made are those that a ReplicaSet controls, known or not: while a Deployment is deleted, its ReplicaSets go first.
+	made []corev1.Pod
+	// current is the coordinator, or nil.
+	current *corev1.Pod
+	// foreign are the names of all others, in order.
+	foreign []string
+}
+
+// assign tells a pool's own Pods from those that only bear its labels. sets are the UIDs of the ReplicaSets of the
+// pool's Deployment.
+func assign(pods []corev1.Pod, sets map[types.UID]bool) crew {
+	var c crew
+	var ours []corev1.Pod
+	for _, p := range pods {
+		set := setOf(&p)
+		switch {
+		case set == "":
+			c.foreign = append(c.foreign, p.Name)
+			continue
+		case sets[set]:
+			ours = append(ours, p)
+		}
+		c.made = append(c.made, p)
+	}
+	c.current = current(ours)
+	slices.Sort(c.foreign)
+	return c
+}
+
+// setOf returns the UID of the ReplicaSet that controls a Pod; empty means that none does. A mirror Pod has none,
+// whatever it says.
+func setOf(p *corev1.Pod) types.UID {
+	owner := metav1.GetControllerOf(p)
+	if _, mirror := p.Annotations[corev1.MirrorPodAnnotationKey]; mirror || owner == nil ||
+		owner.APIVersion != appsv1.SchemeGroupVersion.String() || owner.Kind != "ReplicaSet" {
+		return ""
+	}
+	return owner.UID
+}
+
+// crew reads a pool's Pods and ReplicaSets from the cache.
+func (r *Reconciler) crew(ctx context.Context, pool edge.PoolName) (crew, error) {
+	var pods corev1.PodList
+	in := client.InNamespace(edge.NamespaceSystem)
+	if err := r.cfg.Client.List(ctx, &pods, in, ofPool(pool)); err != nil {
+		return crew{}, fmt.Errorf("list the coordinator's Pods of pool %s: %w", pool, err)
+	}
+	sets := &metav1.PartialObjectMetadataList{TypeMeta: metav1.TypeMeta{
+		APIVersion: appsv1.SchemeGroupVersion.String(), Kind: "ReplicaSetList",
+	}}
+	if err := r.cfg.Client.List(ctx, sets, in, ofPool(pool)); err != nil {
+		return crew{}, fmt.Errorf("list the coordinator's ReplicaSets of pool %s: %w", pool, err)
+	}
+	known := make(map[types.UID]bool, len(sets.Items))
+	for i := range sets.Items {
+		owner := metav1.GetControllerOf(&sets.Items[i])
+		known[sets.Items[i].UID] = owner != nil && owner.APIVersion == appsv1.SchemeGroupVersion.String() &&
+			owner.Kind == "Deployment" && strings.HasPrefix(owner.Name, edge.AppCoordinator+"-")
+	}
+	return assign(pods.Items, known), nil
+}
+
+// accuse says that Pods bear the labels of a pool's coordinator and are not it, at most once in foreignAgain.
+func (r *Reconciler) accuse(ctx context.Context, o owner, pool edge.PoolName, foreign []string) {
+	r.metrics.foreigners(pool, len(foreign))
+	if len(foreign) == 0 {
+		return
+	}
+	now := r.cfg.Clock.Now()
+	r.mu.Lock()
+	said, before := r.accused[o.Name]
+	silent := before && now.Sub(said) < foreignAgain
+	if !silent {
+		r.accused[o.Name] = now
+	}
+	r.mu.Unlock()
+	if silent {
+		return
+	}
+	klog.FromContext(ctx).Info("Pods bear the labels of a pool's coordinator, but its Deployment did not make them; ignored",
+		"pool", pool, "pods", len(foreign), "first", foreign[0])
+	r.cfg.Events.Eventf(regarding(o), nil, corev1.EventTypeWarning, ReasonForeignPod, "Reconcile",
+		"%d Pods in %s, the first %s, bear the labels of the coordinator of pool %s, but its Deployment did not make them: "+
+			"they are ignored. See who runs them: a node can make such a Pod by itself.",
+		len(foreign), edge.NamespaceSystem, foreign[0], pool)
+}
+
+// acquit forgets what was said about a YurtCoordinator's Pods.
+func (r *Reconciler) acquit(name string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.accused, name)
+}
