@@ -60,11 +60,19 @@ func (n *node) ensure() (made bool, err error) {
 	return false, n.beat()
 }
 
+// known is what a leader knows that has just read the cloud's Lease.
+func known(cloud *coordinationv1.Lease) cloudLease {
+	if cloud == nil {
+		return cloudLease{}
+	}
+	return cloudLease{Lease: cloud, latest: renewTime(cloud)}
+}
+
 // forwardMissing writes the node's copy to the cloud as a leader would.
 func (n *node) forwardMissing() {
 	n.t.Helper()
 	cloud := n.cloud.Peek(space, n.name)
-	lease, why := forward(n.coordinator.Peek(space, n.name), cloud)
+	lease, why := forward(n.coordinator.Peek(space, n.name), known(cloud))
 	if why != "" {
 		n.t.Fatal(why)
 	}

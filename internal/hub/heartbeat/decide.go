@@ -1,35 +1,70 @@
 package heartbeat
 
 import (
+	"strings"
+	"time"
+
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"yurtcoordinator/internal/edge"
 )
 
+// cloudLease is a node's Lease in the cloud as a leader knows it. The zero cloudLease means that the cloud has none.
+type cloudLease struct {
+	*coordinationv1.Lease
+	// before says that the Lease was read before the renewal was seen: a PUT with its resourceVersion then succeeds only if
+	// nobody has written since.
+	before bool
+	// latest is the latest renewTime that the leader has seen in the cloud's Lease, which somebody may have put back since.
+	latest time.Time
+}
+
 // forward decides what a renewal of the coordinator's copy does to the node's Lease in the cloud. It returns the Lease
-// to PUT, or why there is none to PUT. A nil cloud means that the cloud has no such Lease; the PUT then creates it.
+// to PUT, or why there is none to PUT. Where the cloud has no such Lease, the PUT creates it.
 //
-// kubelet's stamp goes to the cloud unchanged. kube-controller-manager counts a renewal only when the stamp advances,
-// so forward drops a stamp that is no later than the cloud's: the node itself or another leader has reported meanwhile.
-// A node that stamps years ahead stops only its own heartbeat: it may write no other node's copy.
-func forward(copied, cloud *coordinationv1.Lease) (*coordinationv1.Lease, reason) {
+// Of a Lease that is there it changes the renewTime and adds the mark; a policy of the cloud refuses anything more. What the
+// copy stands for was seen to happen, so its stamp need not be later than the cloud's: the node's clock may have been put
+// back, or somebody may have written a stamp from years ahead. The stamp is then moved on by as little as can be, because
+// kube-controller-manager counts a renewal only if the stamp advances.
+func forward(copied *coordinationv1.Lease, cloud cloudLease) (*coordinationv1.Lease, reason) {
 	var lease *coordinationv1.Lease
 	switch {
-	case cloud == nil:
+	case cloud.Lease == nil:
 		lease = &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: copied.Namespace, Name: copied.Name}}
+		lease.OwnerReferences = copied.DeepCopy().OwnerReferences
+		copied.Spec.DeepCopyInto(&lease.Spec)
 	case cloud.DeletionTimestamp != nil:
 		return nil, reasonUnmarked
-	case !renewTime(copied).After(renewTime(cloud)):
+	case reported(copied, cloud):
 		return nil, reasonReported
 	default:
-		lease = unmarked(cloud)
+		lease = cloud.DeepCopy()
 		lease.ManagedFields = nil // sent back, they would be set; left out, the server keeps them
+		lease.Spec.HolderIdentity = copied.DeepCopy().Spec.HolderIdentity
 	}
-	if len(copied.OwnerReferences) > 0 {
-		lease.OwnerReferences = copied.DeepCopy().OwnerReferences
-	}
-	copied.Spec.DeepCopyInto(&lease.Spec)
+	lease.Spec.RenewTime = &metav1.MicroTime{Time: advance(renewTime(copied), cloud.latest)}
 	metav1.SetMetaDataAnnotation(&lease.ObjectMeta, edge.DelegateHeartbeat, edge.DelegateHeartbeatOn)
 	return lease, ""
+}
+
+// reported says whether the cloud has this renewal, or a later one of the node itself. A stamp that is later than the copy's
+// tells that only if the node wrote it after the copy; if it did before, its clock was put back since. The copy says which
+// Lease of the cloud the node knew.
+func reported(copied *coordinationv1.Lease, cloud cloudLease) bool {
+	stamp, there := renewTime(copied), renewTime(cloud.Lease)
+	if stamp.Equal(there) {
+		return !there.Before(cloud.latest)
+	}
+	marked := cloud.Annotations[edge.DelegateHeartbeat] == edge.DelegateHeartbeatOn
+	_, known, _ := strings.Cut(copied.Annotations[AnnotationCloudLease], "/")
+	return there.After(stamp) && !marked && !cloud.before && known != cloud.ResourceVersion
+}
+
+// advance is a stamp, or the least that is later than what the cloud has.
+func advance(stamp, there time.Time) time.Time {
+	if stamp.After(there) {
+		return stamp
+	}
+	return there.Add(time.Microsecond)
 }

@@ -9,11 +9,12 @@
 //	                   └──▶ coordinator ──▶ Forwarder ───▶ cloud        (link down: marked; by the leader's link)
 //
 // Invariants:
-//   - No kubelet, no heartbeat: neither part ever renews a Lease on its own, or changes a renewTime. One renewal of
-//     kubelet's is forwarded at most once, and only by a leader that saw it happen.
+//   - No kubelet, no heartbeat: neither part ever renews a Lease on its own. A renewal is a stamp of kubelet's that differs
+//     from the one before; a leader forwards only what it saw happen, and each renewal once.
+//   - A renewTime is moved forward, never invented: the cloud gets kubelet's stamp or, where that would not advance, the
+//     stamp that it has plus 1 µs. So neither a clock that was put back nor a stamp from years ahead harms a node.
 //   - A renewal is written within a fixed time after it reached the coordinator (Forwarder has the sum) or not at all,
-//     whatever stopped, stalled or was repeated in between. Wall clocks play no part: renewTime is compared only with
-//     another renewTime of the same kubelet.
+//     whatever stopped, stalled or was repeated in between. Wall clocks play no part.
 //   - kubelet sees one Lease, the cloud's: its uid, the last resourceVersion that the cloud gave, kubelet's own spec,
 //     and never a mark. The cloud never sees the mark as a label, or the mark of the coordinator's host.
 //   - A heartbeat that the cloud took waits for nothing else.

@@ -204,7 +204,10 @@ func (r *round) start(ctx context.Context, s *sighting) {
 // write ("" if it did), with the error if that was one.
 func (r *round) write(ctx context.Context, s *sighting) (*coordinationv1.Lease, reason, error) {
 	leases := r.config.Cloud.Leases(corev1.NamespaceNodeLease)
-	current, known := s.cloud, s.cloud != nil
+	current, known := cloudLease{Lease: s.cloud, before: true}, s.cloud != nil
+	if known {
+		current.latest = renewTime(s.cloud)
+	}
 	// The Lease may move on under us: the node may report itself, or have its Lease deleted. Each attempt decides anew.
 	const attempts = 4
 	var refused error
@@ -218,19 +221,22 @@ func (r *round) write(ctx context.Context, s *sighting) (*coordinationv1.Lease, 
 				why, err := failure(ctx, fmt.Errorf("read the Lease in the cloud: %w", err))
 				return nil, why, err
 			}
-			current = fresh
+			current.Lease, current.before = fresh, false
+			if fresh != nil && renewTime(fresh).After(current.latest) {
+				current.latest = renewTime(fresh)
+			}
 		}
 		lease, why := forward(s.lease, current)
 		if why != "" {
-			return current, why, nil
+			return current.Lease, why, nil
 		}
 		// Asked right before each write, because time may have passed since the decision. In a process that was
 		// stopped, the context's own timer may not have fired yet.
 		if !r.term.Valid() {
-			return current, reasonDeposed, nil
+			return current.Lease, reasonDeposed, nil
 		}
 		if ctx.Err() != nil || !time.Now().Before(s.deadline) {
-			return current, reasonAged, nil //nolint:nilerr // the reason says it
+			return current.Lease, reasonAged, nil //nolint:nilerr // the reason says it
 		}
 		written, err := leases.Update(ctx, lease, metav1.UpdateOptions{})
 		switch {

@@ -107,6 +107,11 @@ func (d *desk) report(name string) {
 	synctest.Wait()
 }
 
+// stampIn is a stamp so far from now.
+func stampIn(ahead time.Duration) *metav1.MicroTime {
+	return &metav1.MicroTime{Time: time.Now().Add(ahead)}
+}
+
 // age is how old the node's stamp in the cloud is; negative if there is none.
 func (d *desk) age(name string) time.Duration {
 	l := d.cloud.Peek(space, name)
@@ -210,6 +215,27 @@ func TestForwardingFaults(t *testing.T) {
 			})
 			d.beat("n1", true)
 		}, 0, reasonReported},
+		{"the node's clock was put back", func(d *desk) {
+			d.cloud.Edit(space, "n1", func(l *coordinationv1.Lease) { l.Spec.RenewTime = stampIn(time.Hour) })
+			d.beat("n1", true)
+		}, -time.Hour - time.Microsecond, ""},
+		{"a thief writes a stamp from years ahead, before each renewal", func(d *desk) {
+			d.cloud.Before(func(_ context.Context, c leasetest.Call) error {
+				if c.Verb == "update" && c.Lease.Annotations["thief"] == "" {
+					d.cloud.Before(nil)
+					d.cloud.Edit(space, "n1", func(l *coordinationv1.Lease) { l.Spec.RenewTime = stampIn(1000 * time.Hour) })
+				}
+				return nil
+			})
+			d.beat("n1", true)
+		}, -1000*time.Hour - time.Microsecond, ""},
+		{"a thief writes a stamp from years ahead, and takes it back", func(d *desk) {
+			d.cloud.Edit(space, "n1", func(l *coordinationv1.Lease) { l.Spec.RenewTime = stampIn(time.Hour) })
+			d.beat("n1", true)
+			time.Sleep(10 * time.Second)
+			d.cloud.Edit(space, "n1", func(l *coordinationv1.Lease) { l.Spec.RenewTime = stampIn(-time.Minute) })
+			d.beat("n1", true)
+		}, 10*time.Second - time.Hour - 2*time.Microsecond, ""},
 		{"deposed", func(d *desk) {
 			d.term.deposed.Store(true)
 			d.beat("n1", true)

@@ -12,6 +12,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/ktesting"
 
@@ -38,8 +40,12 @@ type story struct {
 
 	mu       sync.Mutex
 	told     []string
-	stored   map[string]time.Time // when a stamp of a node reached the coordinator, by "node stamp"
+	stored   map[string]time.Time // when a stamp of a node reached the coordinator, marked, by "node stamp"
+	newest   map[string]time.Time // when a node's last new stamp did
+	latest   map[string]time.Time // the latest stamp that the cloud has had of a node
+	counted  map[string]time.Time // when it last advanced: what kube-controller-manager counts as a heartbeat
 	forwards int
+	moved    int // of them, with a stamp that had to be moved on
 }
 
 func stampOf(c leasetest.Call) string {
@@ -47,7 +53,8 @@ func stampOf(c leasetest.Call) string {
 }
 
 // watchOver is invariant 2: what another hub writes for a node is a stamp of that node's kubelet, written within the
-// bound after the coordinator got it.
+// bound after the coordinator got it. A stamp that is not later than the cloud's is moved on by a microsecond; then one of
+// kubelet's must have reached the coordinator within that time.
 func (s *story) watchOver() {
 	s.coordinator.Witness(func(c leasetest.Call) {
 		s.mu.Lock()
@@ -55,8 +62,11 @@ func (s *story) watchOver() {
 		if c.Namespace != space || c.Lease == nil {
 			return
 		}
+		if marked, _ := delegatedLease(c.Lease); !marked {
+			return
+		}
 		if _, ok := s.stored[stampOf(c)]; !ok {
-			s.stored[stampOf(c)] = time.Now()
+			s.stored[stampOf(c)], s.newest[c.Name] = time.Now(), time.Now()
 		}
 	})
 	s.cloud.Witness(func(c leasetest.Call) {
@@ -65,6 +75,10 @@ func (s *story) watchOver() {
 		}
 		s.mu.Lock()
 		defer s.mu.Unlock()
+		before := s.latest[c.Name]
+		if stamp := renewTime(c.Lease); stamp.After(before) {
+			s.latest[c.Name], s.counted[c.Name] = stamp, time.Now()
+		}
 		annotation, label := delegatedLease(c.Lease)
 		_, host := c.Lease.Annotations[edge.AnnotationCoordinatorHost]
 		_, note := c.Lease.Annotations[AnnotationCloudLease]
@@ -77,6 +91,10 @@ func (s *story) watchOver() {
 		}
 		s.forwards++
 		at, ok := s.stored[stampOf(c)]
+		if !ok && renewTime(c.Lease).Equal(before.Add(time.Microsecond)) {
+			at, ok = s.newest[c.Name]
+			s.moved++
+		}
 		if !ok {
 			s.t.Errorf("%s wrote a stamp of %s that its kubelet never gave", c.Client, c.Name)
 		} else if age := time.Since(at); age > maxAge+transit {
@@ -156,12 +174,13 @@ func (s *story) later(d time.Duration, do func()) { time.AfterFunc(d, do) }
 // TestPoolThroughAnything draws histories of cuts, deaths, pauses and restarts. Throughout, a dead node's Lease is
 // never renewed late (watchOver). In the end, with one node's WAN whole, every live node is renewed and no dead one is.
 func TestPoolThroughAnything(t *testing.T) {
-	forwards := 0
+	forwards, moved := 0, 0
 	for seed := range uint64(40) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := &story{
 					t: t, cloud: leasetest.New(5000), coordinator: leasetest.New(10), stored: map[string]time.Time{},
+					newest: map[string]time.Time{}, latest: map[string]time.Time{}, counted: map[string]time.Time{},
 				}
 				s.watchOver()
 				for i := range 5 {
@@ -175,10 +194,14 @@ func TestPoolThroughAnything(t *testing.T) {
 				}
 				s.end()
 				forwards += s.forwards
+				moved += s.moved
 			})
 		})
 	}
-	t.Logf("%d heartbeats were forwarded in all", forwards)
+	t.Logf("%d heartbeats were forwarded in all, %d of them with a stamp moved on", forwards, moved)
+	if moved < 100 {
+		t.Errorf("only %d stamps were moved on in all: the histories are too tame to show anything", moved)
+	}
 	if forwards < 1000 {
 		t.Errorf("only %d heartbeats were forwarded in all: the histories are too tame to show anything", forwards)
 	}
@@ -186,7 +209,7 @@ func TestPoolThroughAnything(t *testing.T) {
 
 func (s *story) happen(r *rand.Rand) {
 	m := s.members[r.IntN(len(s.members))]
-	switch r.IntN(11) {
+	switch r.IntN(13) {
 	case 0, 1, 2:
 		s.tell("%s loses its WAN", m.name)
 		s.cut(m)
@@ -233,6 +256,28 @@ func (s *story) happen(r *rand.Rand) {
 	case 10:
 		s.tell("the hub of %s restarts", m.name)
 		m.restart.Store(true)
+	case 11:
+		d := time.Duration(r.IntN(7200)-3600) * time.Second
+		s.tell("the clock of %s is %s ahead", m.name, d)
+		m.clock.Store(int64(d))
+	case 12:
+		if r.IntN(4) == 0 {
+			s.tell("a thief writes a stamp from years ahead for %s", m.name)
+			s.poison(m)
+		}
+	}
+}
+
+// poison is what one node can do to another's Lease in the cloud, as the pool's forwarder.
+func (s *story) poison(m *member) {
+	l := s.cloud.Edit(space, m.name, func(l *coordinationv1.Lease) {
+		l.Spec.RenewTime = &metav1.MicroTime{Time: time.Date(2099, 1, 1, 0, 0, 0, 0, time.UTC)}
+		metav1.SetMetaDataAnnotation(&l.ObjectMeta, edge.DelegateHeartbeat, edge.DelegateHeartbeatOn)
+	})
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if stamp := renewTime(l); stamp.After(s.latest[m.name]) {
+		s.latest[m.name] = stamp
 	}
 }
 
@@ -274,7 +319,9 @@ func (s *story) end() {
 	time.Sleep(60 * time.Second)
 	synctest.Wait()
 	for _, m := range s.members {
-		age := time.Since(renewTime(s.cloud.Peek(space, m.name)))
+		s.mu.Lock()
+		age := time.Since(s.counted[m.name])
+		s.mu.Unlock()
 		switch {
 		case m.dead.Load() && age < time.Minute:
 			s.t.Errorf("%s is dead, and was renewed %s ago", m.name, age)

@@ -78,6 +78,8 @@ type Proxy struct {
 
 	mu    sync.Mutex
 	known *coordinationv1.Lease // the cloud's Lease as last given, with kubelet's last spec; nil if none was
+	there time.Time             // the renewTime of the cloud's Lease as known; zero if not known
+	stamp time.Time             // kubelet's stamp of the last heartbeat that was taken
 	moved bool                  // a leader may have written to the cloud's Lease since
 	gone  bool                  // the cloud has said that there is no Lease, and nobody has made one since
 }
@@ -158,7 +160,7 @@ func (p *Proxy) get(r *http.Request) (*coordinationv1.Lease, error) {
 		switch {
 		case err == nil:
 			lease := fromCopy(copied)
-			p.remember(lease)
+			p.remember(lease, time.Time{})
 			return lease, nil
 		case apierrors.IsNotFound(err):
 			// The coordinator knows of no Lease either. Told so, kubelet makes one, which is delegated. If the cloud
@@ -184,7 +186,7 @@ func (p *Proxy) read(ctx context.Context) (*coordinationv1.Lease, error) {
 		}
 		return nil, err
 	}
-	p.remember(lease)
+	p.remember(lease, renewTime(lease))
 	return unmarked(lease), nil
 }
 
@@ -240,7 +242,7 @@ func (p *Proxy) post(w http.ResponseWriter, r *http.Request) (*coordinationv1.Le
 		if err != nil {
 			return nil, err
 		}
-		p.settle(written)
+		p.settle(written, sent)
 		return forKubelet(written, sent), nil
 	})
 }
@@ -357,19 +359,15 @@ func (p *Proxy) direct(
 func (p *Proxy) update(
 	ctx context.Context, sent *coordinationv1.Lease, options metav1.UpdateOptions,
 ) (*coordinationv1.Lease, error) {
-	known, moved, _ := p.recall()
-	if moved || forCloud(sent, known).ResourceVersion == "" {
-		// Looking first saves a conflict that is all but certain. It also finds the identity of a Lease that kubelet
-		// made while cut off and a leader has created in the cloud since. If the Lease is gone, the PUT creates it.
+	if p.mustLook(sent) {
 		if _, err := p.read(ctx); result(err) == failed {
 			return nil, err
 		}
 	}
 	for conflicts := 0; ; conflicts++ {
-		known, _, _ := p.recall()
-		written, err := p.leases().Update(ctx, forCloud(sent, known), options)
+		written, err := p.leases().Update(ctx, p.next(sent), options)
 		if err == nil {
-			p.settle(written)
+			p.settle(written, sent)
 			return forKubelet(written, sent), nil
 		}
 		if !apierrors.IsConflict(err) || conflicts == conflictsMost {
@@ -386,6 +384,32 @@ func (p *Proxy) update(
 	}
 }
 
+// mustLook reports whether to read the cloud's Lease before writing it. After a leader may have written, that saves a conflict
+// that is all but certain. It finds the identity of a Lease that kubelet made while cut off and a leader has created in the
+// cloud since; if the Lease is gone, the PUT creates it. And it finds the renewTime that kubelet's must be later than.
+func (p *Proxy) mustLook(sent *coordinationv1.Lease) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.moved || p.there.IsZero() || forCloud(sent, p.known).ResourceVersion == ""
+}
+
+// next is kubelet's Lease as the cloud gets it, with a renewTime that advances. A stamp that was taken before is no new
+// heartbeat, and stays as the cloud has it.
+func (p *Proxy) next(sent *coordinationv1.Lease) *coordinationv1.Lease {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	lease := forCloud(sent, p.known)
+	stamp := renewTime(sent)
+	switch {
+	case stamp.IsZero() || !stamp.Before(p.there):
+	case stamp.Equal(p.stamp):
+		lease.Spec.RenewTime = &metav1.MicroTime{Time: p.there}
+	default:
+		lease.Spec.RenewTime = &metav1.MicroTime{Time: advance(stamp, p.there)}
+	}
+	return lease
+}
+
 // delegated is the answer to a heartbeat that only the coordinator has: the cloud's Lease with kubelet's spec. A hub that
 // started while cut off takes what kubelet sent for the cloud's Lease: kubelet had it from there, or has just made it, and
 // then the cloud has yet to give it an identity.
@@ -395,7 +419,7 @@ func (p *Proxy) delegated(sent *coordinationv1.Lease) *coordinationv1.Lease {
 	if p.known == nil {
 		p.known, p.gone = unmarked(sent), false
 	}
-	p.known = forKubelet(p.known, sent)
+	p.known, p.stamp = forKubelet(p.known, sent), renewTime(sent)
 	return p.known.DeepCopy()
 }
 
@@ -415,23 +439,25 @@ func (p *Proxy) recall() (known *coordinationv1.Lease, moved, gone bool) {
 func (p *Proxy) forget() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.known, p.gone = nil, true
+	p.known, p.there, p.gone = nil, time.Time{}, true
 }
 
-func (p *Proxy) remember(lease *coordinationv1.Lease) {
+// remember takes note of the cloud's Lease, with the renewTime that it has there; zero means that this is not known.
+func (p *Proxy) remember(lease *coordinationv1.Lease, there time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if newer(lease, p.known) {
-		p.known, p.gone = lease, false
+		p.known, p.there, p.gone = lease, there, false
 	}
 }
 
-// settle remembers the Lease with which the cloud answered our heartbeat.
-func (p *Proxy) settle(lease *coordinationv1.Lease) {
+// settle remembers the Lease with which the cloud answered the heartbeat that kubelet sent.
+func (p *Proxy) settle(lease, sent *coordinationv1.Lease) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.stamp = renewTime(sent)
 	if newer(lease, p.known) {
-		p.known, p.moved, p.gone = lease, false, false
+		p.known, p.there, p.moved, p.gone = lease, renewTime(lease), false, false
 	}
 }
 

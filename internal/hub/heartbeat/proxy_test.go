@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -42,6 +43,7 @@ type node struct {
 	lease                      *coordinationv1.Lease // kubelet's latest
 	media                      string
 	host                       bool
+	clock                      atomic.Int64 // how far kubelet's clock is ahead, as a time.Duration
 }
 
 func newNode(t *testing.T, name string, cloud, coordinator *leasetest.Server) *node {
@@ -154,7 +156,7 @@ func (n *node) stamp(base *coordinationv1.Lease) *coordinationv1.Lease {
 			OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: n.name, UID: "node-uid"}},
 		}}
 	}
-	now, seconds := metav1.NowMicro(), int32(40)
+	now, seconds := metav1.NewMicroTime(time.Now().Add(time.Duration(n.clock.Load()))), int32(40)
 	l.Spec.HolderIdentity, l.Spec.LeaseDurationSeconds, l.Spec.RenewTime = &n.name, &seconds, &now
 	return l
 }
@@ -278,6 +280,62 @@ func TestDirect(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestStampsAdvance: kube-controller-manager counts a heartbeat only if its stamp is later than the one before.
+func TestStampsAdvance(t *testing.T) {
+	year := 365 * 24 * time.Hour
+	for name, do := range map[string]func(*node){
+		"kubelet's clock is put back":  func(n *node) { n.clock.Store(int64(-time.Hour)) },
+		"it is put forth and back":     func(n *node) { n.clock.Store(int64(time.Hour)); n.mustBeat(); n.clock.Store(0) },
+		"somebody writes 2099":         func(n *node) { n.editStamp(73 * year) },
+		"and the hub is restarted":     func(n *node) { n.editStamp(73 * year); n.restartHub() },
+		"the hub restarts, clock back": func(n *node) { n.clock.Store(int64(-time.Hour)); n.restartHub() },
+		"a leader forwarded 2099 + 1µs": func(n *node) {
+			n.cloudLink.Set(link.Down)
+			n.mustBeat()
+			n.editStamp(73 * year)
+			n.cloudLink.Set(link.Up)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			run(t, func(n *node) {
+				do(n)
+				for range 3 {
+					before := renewTime(n.cloud.Peek(space, n.name))
+					time.Sleep(10 * time.Second)
+					n.mustBeat()
+					if after := renewTime(n.cloud.Peek(space, n.name)); !after.After(before) {
+						t.Errorf("the stamp went from %s to %s", before, after)
+					}
+					n.wantCopy(false)
+				}
+				// What was taken once is no new heartbeat.
+				before := renewTime(n.cloud.Peek(space, n.name))
+				if _, err := n.do(http.MethodPut, n.lease, "?timeout=10s"); err != nil {
+					t.Fatal(err)
+				}
+				if after := renewTime(n.cloud.Peek(space, n.name)); !after.Equal(before) {
+					t.Errorf("the stamp went from %s to %s by a heartbeat sent twice", before, after)
+				}
+			})
+		})
+	}
+}
+
+func (n *node) mustBeat() {
+	n.t.Helper()
+	if err := n.beat(); err != nil {
+		n.t.Fatal(err)
+	}
+}
+
+// editStamp puts a stamp so far ahead into the cloud's Lease.
+func (n *node) editStamp(ahead time.Duration) {
+	n.cloud.Edit(space, n.name, func(l *coordinationv1.Lease) {
+		l.Spec.RenewTime = &metav1.MicroTime{Time: time.Now().Add(ahead)}
+		metav1.SetMetaDataAnnotation(&l.ObjectMeta, edge.DelegateHeartbeat, "true")
+	})
 }
 
 func TestCutAndHealed(t *testing.T) {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 
@@ -162,7 +163,7 @@ func TestForward(t *testing.T) {
 	cloud := func(stamp int, edit ...func(*coordinationv1.Lease)) *coordinationv1.Lease {
 		l := lease("n1", 7, stamp, "unmarked", "label-only")
 		l.UID = "cloud-uid"
-		l.Labels = map[string]string{"kept": "yes"}
+		l.Labels, l.Spec.LeaseDurationSeconds = map[string]string{"kept": "yes"}, new(int32(15))
 		for _, e := range edit {
 			e(l)
 		}
@@ -170,35 +171,57 @@ func TestForward(t *testing.T) {
 	}
 	annotated := func(l *coordinationv1.Lease) { l.Annotations = map[string]string{edge.DelegateHeartbeat: "true"} }
 	deleting := func(l *coordinationv1.Lease) { l.DeletionTimestamp = &metav1.Time{Time: epoch} }
-	dirty := func(l *coordinationv1.Lease) { l.Labels[edge.DelegateHeartbeat] = "true" }
+	early := func(seconds int) time.Time { return renewTime(cloud(seconds)) }
 	tests := []struct {
 		name  string
 		cloud *coordinationv1.Lease
-		want  reason
+		// before says that the leader knew the Lease before it saw the renewal, knew is the revision that the node knew,
+		// and latest the latest stamp that the leader has seen in the cloud.
+		before bool
+		knew   string
+		latest time.Time
+		want   reason
+		stamp  time.Time // what the cloud gets; zero: kubelet's own
 	}{
-		{"missing: created", nil, ""},
-		{"older: renewed", cloud(90), ""},
-		{"older and annotated: renewed", cloud(90, annotated), ""},
-		{"older with a stray label: renewed without", cloud(90, dirty), ""},
-		{"same stamp: the node reported itself, the acknowledgement was lost", cloud(100), reasonReported},
-		{"later: the node reported itself", cloud(110), reasonReported},
-		{"later and annotated: another leader was faster", cloud(110, annotated), reasonReported},
-		{"being deleted", cloud(90, deleting), reasonUnmarked},
+		{name: "missing: created"},
+		{name: "missing, after a later stamp: created, and moved on", latest: early(110), stamp: early(110).Add(time.Microsecond)},
+		{name: "older: renewed", cloud: cloud(90)},
+		{name: "older and annotated: renewed", cloud: cloud(90, annotated)},
+		{name: "same stamp: the node reported itself, the acknowledgement was lost", cloud: cloud(100), want: reasonReported},
+		{name: "same stamp, known before", cloud: cloud(100), before: true, want: reasonReported},
+		{name: "same stamp, put back since", cloud: cloud(100, annotated), latest: early(110),
+			stamp: early(110).Add(time.Microsecond)},
+		{name: "later: the node reported itself", cloud: cloud(110), knew: "cloud-uid/6", want: reasonReported},
+		{name: "later, and nobody has written since: a clock was put back", cloud: cloud(110), before: true,
+			stamp: early(110).Add(time.Microsecond)},
+		{name: "later, and the node knew it: its clock was put back", cloud: cloud(110), knew: "cloud-uid/7",
+			stamp: early(110).Add(time.Microsecond)},
+		{name: "later and annotated: another leader's, or poison", cloud: cloud(1<<30, annotated),
+			stamp: early(1 << 30).Add(time.Microsecond)},
+		{name: "being deleted", cloud: cloud(90, deleting), want: reasonUnmarked},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			got, why := forward(copied, tt.cloud)
+			copied := copied.DeepCopy()
+			if tt.knew != "" {
+				copied.Annotations[AnnotationCloudLease] = tt.knew
+			}
+			there := cloudLease{Lease: tt.cloud, before: tt.before, latest: tt.latest}
+			if tt.cloud != nil && renewTime(tt.cloud).After(there.latest) {
+				there.latest = renewTime(tt.cloud)
+			}
+			got, why := forward(copied, there)
 			if why != tt.want {
 				t.Fatalf("reason %q, want %q", why, tt.want)
 			}
 			if why != "" {
 				return
 			}
-			if !got.Spec.RenewTime.Equal(copied.Spec.RenewTime) || *got.Spec.HolderIdentity != "n1" {
-				t.Errorf("spec %+v is not kubelet's", got.Spec)
+			if tt.stamp.IsZero() {
+				tt.stamp = renewTime(copied)
 			}
-			if len(got.OwnerReferences) != 1 || got.OwnerReferences[0].UID != "node-uid" {
-				t.Errorf("owners %v, want the Node", got.OwnerReferences)
+			if !renewTime(got).Equal(tt.stamp) || *got.Spec.HolderIdentity != "n1" {
+				t.Errorf("spec %+v, want the node's, with renewTime %s", got.Spec, tt.stamp)
 			}
 			if len(got.Annotations) != 1 || got.Annotations[edge.DelegateHeartbeat] != "true" {
 				t.Errorf("annotations %v, want the mark alone", got.Annotations)
@@ -206,12 +229,20 @@ func TestForward(t *testing.T) {
 			if _, ok := got.Labels[edge.DelegateHeartbeat]; ok {
 				t.Error("the mark reached the cloud as a label")
 			}
-			if tt.cloud == nil && (got.UID != "" || got.ResourceVersion != "") {
-				t.Errorf("created with uid %q and resourceVersion %q of another server", got.UID, got.ResourceVersion)
+			if tt.cloud == nil {
+				if got.UID != "" || got.ResourceVersion != "" {
+					t.Errorf("created with uid %q and resourceVersion %q of another server", got.UID, got.ResourceVersion)
+				}
+				if len(got.OwnerReferences) != 1 || got.OwnerReferences[0].UID != "node-uid" {
+					t.Errorf("owners %v, want the Node", got.OwnerReferences)
+				}
+				return
 			}
-			if tt.cloud != nil &&
-				(got.UID != "cloud-uid" || got.ResourceVersion != "7" || got.Labels["kept"] != "yes") {
-				t.Errorf("metadata %+v is not the cloud's", got.ObjectMeta)
+			// A policy of the cloud refuses anything else.
+			want := tt.cloud.DeepCopy()
+			want.Annotations, want.Spec.RenewTime = got.Annotations, got.Spec.RenewTime
+			if !equality.Semantic.DeepEqual(got, want) {
+				t.Errorf("%+v differs from the cloud's Lease in more than renewTime and mark", got)
 			}
 		})
 	}
