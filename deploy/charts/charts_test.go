@@ -234,6 +234,7 @@ func TestSwitches(t *testing.T) {
 		"policies.exclusiveAutonomy":     "exclusive-autonomy",
 		"policies.nodePoolDeletion":      "nodepool-deletion",
 		"policies.delegateAnnotation":    "delegate-annotation",
+		"policies.forwarderWrites":       "forwarder-writes",
 		"policies.holdDuration":          "hold-duration",
 		"policies.poolMembership":        "pool-membership",
 		"policies.controllerRights":      "controller-rights",

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -363,7 +364,7 @@ func TestDelegateAnnotation(t *testing.T) {
 		want        bool
 	}{
 		{node1, false, false, true}, {node1, true, false, true}, {node1, false, true, true}, {node1, true, true, true},
-		{forwarder, false, true, true}, {forwarder, true, true, true}, {forwarder, true, false, true},
+		{forwarder, false, true, true}, {forwarder, true, true, true}, // without the mark: TestForwarderWrites
 		{node2, false, true, false}, {node2, true, false, false}, {node2, true, true, true}, {node2, false, false, true},
 		{controller, true, false, false},
 		{"admin", false, true, false}, {"admin", true, false, false}, {"admin", true, true, true},
@@ -372,7 +373,7 @@ func TestDelegateAnnotation(t *testing.T) {
 		what := fmt.Sprintf("%s: mark %t to %t", test.user, test.before, test.now)
 		as := cloudtest.Client(t, cloudtest.As(cfg, test.user, "system:masters"))
 		owner := cloudtest.Client(t, cloudtest.As(cfg, node1, "system:masters"))
-		create(t, owner, lease("dl-1", namespace, test.before))
+		create(t, owner, heartbeatOf("dl-1", test.before))
 		l := &coordinationv1.Lease{}
 		if err := as.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: "dl-1"}, l); err != nil {
 			t.Fatal(err)
@@ -388,7 +389,7 @@ func TestDelegateAnnotation(t *testing.T) {
 		// Whoever may delete Leases may delete a marked one too.
 		mustAccept(t, what+": deletion", admin.Delete(t.Context(), l))
 
-		err = as.Create(t.Context(), lease("dl-1", namespace, test.now), client.DryRunAll)
+		err = as.Create(t.Context(), heartbeatOf("dl-1", test.now), client.DryRunAll)
 		if allowed := test.user == node1 || test.user == forwarder || !test.now; allowed {
 			mustAccept(t, what+": creation", err)
 		} else {
@@ -396,6 +397,127 @@ func TestDelegateAnnotation(t *testing.T) {
 		}
 	}
 	mustAccept(t, "another namespace", admin.Create(t.Context(), lease("dl-1", "default", true), client.DryRunAll))
+}
+
+// heartbeatOf is a node's Lease as its kubelet makes it.
+func heartbeatOf(node string, marked bool) *coordinationv1.Lease {
+	l := lease(node, corev1.NamespaceNodeLease, marked)
+	l.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: node, UID: "u1"}}
+	l.Spec = coordinationv1.LeaseSpec{
+		HolderIdentity: &node, LeaseDurationSeconds: new(int32(40)), RenewTime: &metav1.MicroTime{Time: time.Unix(1e9, 1000)},
+	}
+	return l
+}
+
+// TestForwarderWrites: any node may act as its pool's forwarder, so what a forwarder writes is a forwarded heartbeat and shows.
+func TestForwarderWrites(t *testing.T) {
+	cfg := policed(t)
+	admin := cloudtest.Client(t, cfg)
+	as := cloudtest.Client(t, cloudtest.As(cfg, edge.PoolName("fw").ForwardingUser(), "system:masters"))
+	const namespace = corev1.NamespaceNodeLease
+	const forwarded = "fw-1"
+	there := heartbeatOf(forwarded, false)
+	there.Labels, there.Annotations = map[string]string{"l": "1"}, map[string]string{"a": "1"}
+	create(t, admin, there)
+	mark := func(l *coordinationv1.Lease) {
+		metav1.SetMetaDataAnnotation(&l.ObjectMeta, edge.DelegateHeartbeat, edge.DelegateHeartbeatOn)
+	}
+	type edit = func(*coordinationv1.Lease)
+	for what, test := range map[string]struct {
+		edit edit
+		want string // of the refusal; empty: it is accepted
+	}{
+		"a renewal":                   {func(l *coordinationv1.Lease) {}, ""},
+		"a renewal from years ahead":  {func(l *coordinationv1.Lease) { l.Spec.RenewTime.Time = time.Unix(4e9, 0) }, ""},
+		"without the mark":            {func(l *coordinationv1.Lease) { delete(l.Annotations, edge.DelegateHeartbeat) }, "must bear"},
+		"a mark that says nothing":    {func(l *coordinationv1.Lease) { l.Annotations[edge.DelegateHeartbeat] = "false" }, "must bear"},
+		"another holder":              {func(l *coordinationv1.Lease) { *l.Spec.HolderIdentity = "fw-2" }, "holderIdentity"},
+		"no holder":                   {func(l *coordinationv1.Lease) { l.Spec.HolderIdentity = nil }, "holderIdentity"},
+		"a longer duration":           {func(l *coordinationv1.Lease) { *l.Spec.LeaseDurationSeconds = 4000 }, "renewTime only"},
+		"no duration":                 {func(l *coordinationv1.Lease) { l.Spec.LeaseDurationSeconds = nil }, "renewTime only"},
+		"transitions":                 {func(l *coordinationv1.Lease) { l.Spec.LeaseTransitions = new(int32(1)) }, "renewTime only"},
+		"an acquire time":             {func(l *coordinationv1.Lease) { l.Spec.AcquireTime = l.Spec.RenewTime }, "renewTime only"},
+		"another owner":               {func(l *coordinationv1.Lease) { l.OwnerReferences[0].UID = "u2" }, "ownerReferences"},
+		"no owner":                    {func(l *coordinationv1.Lease) { l.OwnerReferences = nil }, "ownerReferences"},
+		"a label":                     {func(l *coordinationv1.Lease) { l.Labels["m"] = "2" }, "labels"},
+		"a finalizer":                 {func(l *coordinationv1.Lease) { l.Finalizers = []string{"example.org/stay"} }, "finalizers"},
+		"another annotation":          {func(l *coordinationv1.Lease) { l.Annotations["b"] = "1" }, "no other annotations"},
+		"an annotation changed":       {func(l *coordinationv1.Lease) { l.Annotations["a"] = "2" }, "no other annotations"},
+		"an annotation taken away":    {func(l *coordinationv1.Lease) { delete(l.Annotations, "a") }, "no other annotations"},
+		"a report's, on a heartbeat":  {func(l *coordinationv1.Lease) { l.Annotations[edge.AnnotationReachedNodes] = "x" }, "no other annotations"},
+		"a heartbeat without its own": {func(l *coordinationv1.Lease) { l.Annotations = nil }, "must bear"},
+	} {
+		l := &coordinationv1.Lease{}
+		if err := as.Get(t.Context(), client.ObjectKeyFromObject(there), l); err != nil {
+			t.Fatal(err)
+		}
+		l.Spec.RenewTime.Time = l.Spec.RenewTime.Add(10 * time.Second)
+		mark(l)
+		test.edit(l)
+		expect(t, what, as.Update(t.Context(), l, client.DryRunAll), test.want)
+	}
+	for what, test := range map[string]struct {
+		edit edit
+		want string
+	}{
+		"a first heartbeat":      {mark, ""},
+		"one without the mark":   {func(*coordinationv1.Lease) {}, "must bear"},
+		"one without an owner":   {func(l *coordinationv1.Lease) { mark(l); l.OwnerReferences = nil }, "that Node as its one owner"},
+		"one of another Node's":  {func(l *coordinationv1.Lease) { mark(l); l.OwnerReferences[0].Name = "fw-1" }, "that Node as its one owner"},
+		"one that a Pod owns":    {func(l *coordinationv1.Lease) { mark(l); l.OwnerReferences[0].Kind = "Pod" }, "that Node as its one owner"},
+		"one with a label":       {func(l *coordinationv1.Lease) { mark(l); l.Labels = map[string]string{"l": "1"} }, "without labels"},
+		"one with more to say":   {func(l *coordinationv1.Lease) { mark(l); l.Annotations["a"] = "1" }, "no other annotations"},
+		"one that another holds": {func(l *coordinationv1.Lease) { mark(l); *l.Spec.HolderIdentity = "fw-1" }, "holderIdentity"},
+		"one named as a report":  {func(l *coordinationv1.Lease) { l.Name = "yurt-coordinator-fw2"; mark(l) }, "holderIdentity"},
+	} {
+		l := heartbeatOf("fw-new", false)
+		test.edit(l)
+		expect(t, what, as.Create(t.Context(), l, client.DryRunAll), test.want)
+	}
+
+	report := lease(edge.PoolName("fw").ReportLease(), namespace, false)
+	report.Labels = map[string]string{edge.LabelNodePool: "fw"}
+	report.Annotations = map[string]string{edge.AnnotationReachedNodes: "fw-1", edge.AnnotationTraffic: ""}
+	report.Spec.HolderIdentity = new("fw-1")
+	of := func(edit edit) *coordinationv1.Lease {
+		l := report.DeepCopy()
+		edit(l)
+		return l
+	}
+	expect(t, "a report of nobody", as.Create(t.Context(), of(func(l *coordinationv1.Lease) { l.Spec.HolderIdentity = nil })),
+		"which node leads")
+	expect(t, "a report with a mark", as.Create(t.Context(), of(mark)), "no other annotations")
+	expect(t, "a report with another label", as.Create(t.Context(), of(func(l *coordinationv1.Lease) {
+		l.Labels["l"] = "1"
+	})), "no label but that of its pool")
+	expect(t, "a report", as.Create(t.Context(), report), "")
+	report.Annotations[edge.AnnotationReachedNodes], *report.Spec.HolderIdentity = "", "fw-2"
+	report.Spec.LeaseTransitions = new(int32(7))
+	expect(t, "another leader's report", as.Update(t.Context(), report), "")
+	report.Labels[edge.LabelNodePool] = "fx"
+	expect(t, "a report that changes its pool", as.Update(t.Context(), report), "labels")
+
+	for what, err := range map[string]error{
+		"a Lease elsewhere":      as.Create(t.Context(), lease("fw-1", "default", true), client.DryRunAll),
+		"a ConfigMap":            as.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "c"}}),
+		"a Node":                 as.Create(t.Context(), node("fw-1", "fw", nil), client.DryRunAll),
+		"the end of a heartbeat": as.Delete(t.Context(), there, client.DryRunAll),
+		"the end of all":         as.DeleteAllOf(t.Context(), &coordinationv1.Lease{}, client.InNamespace(namespace), client.DryRunAll),
+	} {
+		mustRefuse(t, what, err, "may write Leases in kube-node-lease and nothing else")
+	}
+	other := cloudtest.Client(t, cloudtest.As(cfg, "system:serviceaccount:kube-node-lease:other", "system:masters"))
+	mustAccept(t, "another ServiceAccount's write", other.Create(t.Context(), node("fw-1", "fw", nil), client.DryRunAll))
+}
+
+// expect wants a refusal that says this; empty means none.
+func expect(t *testing.T, what string, err error, refusal string) {
+	t.Helper()
+	if refusal == "" {
+		mustAccept(t, what, err)
+	} else {
+		mustRefuse(t, what, err, refusal)
+	}
 }
 
 func TestRightsOfTheController(t *testing.T) {
