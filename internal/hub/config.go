@@ -56,6 +56,9 @@ type Config struct {
 	// DiskCacheClockOffset is for tests: it puts the disk's clock ahead. Changed while the hub runs, it lets a month pass for
 	// the disk and for nothing else.
 	DiskCacheClockOffset time.Duration
+	// RememberIdentitiesFor is how long it holds, while the cloud cannot be asked, what the cloud said last of users who are no
+	// Pods of this node; 0 means not at all. What it said of this node's Pods holds while they are there.
+	RememberIdentitiesFor time.Duration
 	// CacheAgents are the programs whose reads are kept, by the names with which their User-Agent begins; "*" means
 	// all.
 	CacheAgents []string
@@ -138,6 +141,9 @@ func (c *Config) AddFlags(fs *pflag.FlagSet) {
 	fs.DurationVar(&c.DiskCacheClockOffset, "disk-cache-clock-offset", 0,
 		"how far to put ahead the clock by which content of --disk-cache-path grows old; for tests")
 	_ = fs.MarkHidden("disk-cache-clock-offset") // it fails only for an unknown flag
+	fs.DurationVar(&c.RememberIdentitiesFor, "remember-identities-for", 24*time.Hour,
+		"how long it holds, while the cloud cannot be asked, who somebody is and what he may do who is no Pod of this node, as the "+
+			"cloud said last; 0 is not at all; Pods of this node are known while they are there")
 	fs.StringSliceVar(&c.CacheAgents, "cache-agents", defaultCacheAgents,
 		"programs whose reads are kept, by the start of their User-Agent; * is all; a request with the header Edge-Cache: true "+
 			"is kept in any case")
@@ -241,6 +247,9 @@ func (c *Config) Validate() error {
 		if len(validation.IsValidPortNum(port)) > 0 {
 			return fmt.Errorf("--%s %d: want 1 to 65535", flag, port)
 		}
+	}
+	if c.RememberIdentitiesFor < 0 {
+		return fmt.Errorf("--remember-identities-for %v: want 0 or more", c.RememberIdentitiesFor)
 	}
 	for _, p := range []struct {
 		flag  string

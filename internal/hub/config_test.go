@@ -83,6 +83,7 @@ func TestValidate(t *testing.T) {
 		{"no port", append(plain, "--port=0"), "--port 0: want 1 to 65535"},
 		{"no such port", append(plain, "--port=65536"), "--port 65536: want 1 to 65535"},
 		{"no health port", append(plain, "--health-port=-1"), "--health-port -1: want 1 to 65535"},
+		{"less than nothing", append(plain, "--remember-identities-for=-1s"), "--remember-identities-for -1s: want 0 or more"},
 		{"no reading", append(plain, "--max-requests-inflight=0"), "--max-requests-inflight 0: want at least 1"},
 		{"no writing", append(plain, "--max-mutating-requests-inflight=0"), "--max-mutating-requests-inflight 0: want"},
 		{"no watches", append(plain, "--max-long-running-requests=-1"), "--max-long-running-requests -1: want"},

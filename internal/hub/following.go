@@ -11,6 +11,7 @@ import (
 	"yurtcoordinator/internal/hub/filter"
 	"yurtcoordinator/internal/hub/follow"
 	"yurtcoordinator/internal/hub/recall"
+	"yurtcoordinator/internal/hub/tenure"
 	"yurtcoordinator/internal/stream"
 )
 
@@ -59,7 +60,10 @@ func (h *Hub) addViews(config *follow.Config) error {
 
 // answer makes the parts that answer clients from what is followed and remembered.
 func (h *Hub) answer() error {
-	answers, err := recall.NewClients(recall.Config{Disk: h.disk, Gone: h.followed.Gone})
+	lasting := tenure.New(tenure.Config{
+		Node: h.cfg.Node, Limit: h.cfg.RememberIdentitiesFor, PodUID: h.followed.PodUID, Disk: h.disk, Wall: h.disk.Now,
+	})
+	answers, err := recall.NewClients(recall.Config{Disk: h.disk, Gone: h.followed.Gone, Tenure: lasting})
 	if err != nil {
 		return err
 	}
@@ -69,7 +73,10 @@ func (h *Hub) answer() error {
 	}
 	known := callers.New(callers.Config{
 		Tokens: asNode.AuthenticationV1().TokenReviews(), Access: asNode.AuthorizationV1().SubjectAccessReviews(),
-		Cloud: h.cloud.Link(), Disk: h.disk,
+		Cloud: h.cloud.Link(), Disk: h.disk, Tenure: lasting,
+	})
+	h.parts.Add("what is remembered of users", func(ctx context.Context) error {
+		return lasting.Run(ctx, answers.Tidy, known.Tidy)
 	})
 	h.guests = guests.New(known, h.cloud.AsCaller())
 	h.serves.Replicas, h.serves.Callers = h.followed, h.guests

@@ -1,8 +1,8 @@
 // Package callers finds out who a caller with a token of its own is, and what it may read here.
 //
-// It asks the cloud, by TokenReview and SubjectAccessReview, which a node may create. An answer holds for a while, and for as
-// long as the cloud cannot be asked, even over restarts: a Pod whose token expires during a cut gets no other, and is still
-// the same Pod.
+// It asks the cloud, by TokenReview and SubjectAccessReview, which a node may create. An answer holds for a while, and while the
+// cloud cannot be asked, even over restarts, for as long as package tenure says: a Pod whose token expires during a cut gets no
+// other, and is still the same Pod.
 //
 // Invariants: a caller is only who the cloud said that token is, and may only do what the cloud allowed for that action; the
 // next answer of the cloud replaces the last; neither memory nor disk holds a token, only its digest; callers with the same
@@ -29,6 +29,7 @@ import (
 	authorizationv1client "k8s.io/client-go/kubernetes/typed/authorization/v1"
 
 	"yurtcoordinator/internal/hub/link"
+	"yurtcoordinator/internal/hub/tenure"
 	"yurtcoordinator/internal/live"
 )
 
@@ -71,6 +72,16 @@ type Config struct {
 	// Cloud is the state of the link to it.
 	Cloud *live.Value[link.State]
 	Disk  Disk
+	// Tenure says how long an answer holds while the cloud cannot be asked; tenure.Tenure is one.
+	Tenure Tenure
+}
+
+// Tenure judges what was said of a user by when that was.
+type Tenure interface {
+	Stamp(u *User) tenure.Stamp
+	Unknown(u *User) tenure.Stamp
+	Renews(next, old tenure.Stamp) bool
+	Judge(s tenure.Stamp) tenure.Verdict
 }
 
 // Callers are the callers known. Safe for concurrent use.
@@ -82,7 +93,13 @@ type Callers struct {
 
 // New returns Callers that know what is on the disk.
 func New(c Config) *Callers {
-	return &Callers{c, newMemory(c.Disk, "caller/", c.Cloud), newMemory(c.Disk, "access/", c.Cloud)}
+	return &Callers{c, newMemory(c, "caller/"), newMemory(c, "access/")}
+}
+
+// Tidy forgets what no longer holds.
+func (c *Callers) Tidy() {
+	c.identities.tidy()
+	c.access.tidy()
 }
 
 // User is who a caller is.
@@ -90,7 +107,7 @@ type User = authenticationv1.UserInfo
 
 // Identify returns the user of a token: ErrRefused if there is none, a wrapped ErrUnknown if that cannot be found out.
 func (c *Callers) Identify(ctx context.Context, token string) (*User, error) {
-	said, err := c.identities.recall(ctx, digest(token), func(ctx context.Context) (answer, error) {
+	said, err := c.identities.recall(ctx, digest(token), nil, func(ctx context.Context) (answer, error) {
 		review := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}
 		review, err := c.cfg.Tokens.Create(ctx, review, metav1.CreateOptions{})
 		switch {
@@ -103,17 +120,28 @@ func (c *Callers) Identify(ctx context.Context, token string) (*User, error) {
 			return answer{holds: refusedFor}, nil
 		}
 		value, err := json.Marshal(review.Status.User)
-		return answer{value, identityFor}, err
+		return answer{value, identityFor, &review.Status.User}, err
 	})
 	if err != nil {
 		return nil, err
 	}
-	user := &User{}
-	if said == nil || json.Unmarshal(said, user) != nil || user.Username == "" {
-		return nil, ErrRefused
+	if user := userOf(said); user != nil {
+		return user, nil
 	}
-	return user, nil
+	return nil, ErrRefused
 }
+
+// userOf reads what is remembered of a user; nil if it is none.
+func userOf(value []byte) *User {
+	user := &User{}
+	if json.Unmarshal(value, user) != nil || user.Username == "" {
+		return nil
+	}
+	return user
+}
+
+// yes is what is remembered of what a user may do.
+const yes = `"yes"`
 
 // Action is what a user wants to do with objects: with all of a resource if Namespace and Name are empty.
 type Action struct {
@@ -134,7 +162,7 @@ func (c *Callers) May(ctx context.Context, u *User, a Action) (bool, error) {
 	if err != nil {
 		return false, fmt.Errorf("SubjectAccessReview: %w", err)
 	}
-	said, err := c.access.recall(ctx, digest(string(question)), func(ctx context.Context) (answer, error) {
+	said, err := c.access.recall(ctx, digest(string(question)), u, func(ctx context.Context) (answer, error) {
 		review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
 			User: u.Username, UID: u.UID, Groups: u.Groups, Extra: map[string]authorizationv1.ExtraValue{},
 			ResourceAttributes: &authorizationv1.ResourceAttributes{
@@ -153,9 +181,9 @@ func (c *Callers) May(ctx context.Context, u *User, a Action) (bool, error) {
 		case !review.Status.Allowed || review.Status.Denied:
 			return answer{holds: refusedFor}, nil
 		}
-		return answer{[]byte("yes"), accessFor}, nil
+		return answer{[]byte(yes), accessFor, u}, nil
 	})
-	return string(said) == "yes", err
+	return string(said) == yes, err
 }
 
 // credentialID is the key of a token's ID in a user's extra.

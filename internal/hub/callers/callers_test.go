@@ -2,6 +2,7 @@ package callers
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -16,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"yurtcoordinator/internal/hub/link"
+	"yurtcoordinator/internal/hub/tenure"
 	"yurtcoordinator/internal/live"
 )
 
@@ -102,7 +104,7 @@ type blobs struct {
 	mu   sync.Mutex
 	has  map[string][]byte
 	full bool
-	puts int
+	puts map[string]int
 }
 
 func (b *blobs) PutBlob(key string, value []byte) error {
@@ -111,7 +113,8 @@ func (b *blobs) PutBlob(key string, value []byte) error {
 	if b.full {
 		return errors.New("full")
 	}
-	b.puts++
+	kind, _, _ := strings.Cut(key, "/")
+	b.puts[kind]++
 	b.has[key] = value
 	return nil
 }
@@ -148,6 +151,8 @@ type world struct {
 	cloud *cloud
 	link  *live.Value[link.State]
 	disk  *blobs
+	began time.Time
+	pods  map[string]string // namespace/name → UID
 }
 
 var dns = User{Username: "system:serviceaccount:kube-system:coredns", UID: "1", Groups: []string{"system:serviceaccounts"}}
@@ -156,7 +161,7 @@ func bubble(t *testing.T, f func(w *world)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{
-			t: t, link: live.NewValue(link.Up), disk: &blobs{has: map[string][]byte{}},
+			t: t, began: time.Now(), pods: map[string]string{}, link: live.NewValue(link.Up), disk: &blobs{has: map[string][]byte{}, puts: map[string]int{}},
 			cloud: &cloud{tokens: map[string]User{"good": dns}, may: map[string]bool{dns.Username + " list services": true}},
 		}
 		w.restart()
@@ -167,7 +172,19 @@ func bubble(t *testing.T, f func(w *world)) {
 // restart restarts the hub: only the disk stays.
 func (w *world) restart() {
 	w.t.Helper()
-	w.Callers = New(Config{Tokens: tokens{w.cloud}, Access: access{w.cloud}, Cloud: w.link, Disk: w.disk})
+	clock := tenure.New(tenure.Config{
+		Node: "n1", Limit: 24 * time.Hour, Disk: w.disk, Wall: time.Now,
+		PodUID: func(namespace, name string) (string, bool) { return w.pods[namespace+"/"+name], true },
+		Boot:   func() (string, time.Duration) { return "boot", time.Since(w.began) },
+	})
+	ended, end := context.WithCancel(w.t.Context())
+	end()
+	if err := clock.Run(ended); err != nil {
+		w.t.Fatal(err)
+	}
+	w.Callers = New(Config{
+		Tokens: tokens{w.cloud}, Access: access{w.cloud}, Cloud: w.link, Disk: w.disk, Tenure: clock,
+	})
 }
 
 func (w *world) is(token, name string) {
@@ -260,7 +277,7 @@ func TestWhatTheCloudCannotBeAskedIsRemembered(t *testing.T) {
 				w.is("good", dns.Username)
 				w.may("list", true, nil)
 				cut(w)
-				time.Sleep(24 * time.Hour)
+				time.Sleep(23 * time.Hour)
 				w.is("good", dns.Username)
 				w.may("list", true, nil)
 				w.restart()
@@ -280,6 +297,90 @@ func TestWhatTheCloudCannotBeAskedIsRemembered(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A Pod of this node is known for as long as it is there, expired token or not, whatever else is forgotten meanwhile.
+func TestHowLongAnIdentityHoldsInACut(t *testing.T) {
+	const day = 24 * time.Hour
+	list := Action{Verb: "list", Version: "v1", Resource: "services"}
+	bubble(t, func(w *world) {
+		pod := dns
+		pod.Extra = map[string]authenticationv1.ExtraValue{
+			"authentication.kubernetes.io/pod-name": {"dns"}, "authentication.kubernetes.io/pod-uid": {"u1"},
+		}
+		w.pods["kube-system/dns"] = "u1"
+		w.cloud.tokens["pod"], w.cloud.tokens["admin"] = pod, User{Username: "admin"}
+		w.cloud.may["admin list services"] = true
+		may := func(u *User, want bool) {
+			t.Helper()
+			if ok, err := w.May(t.Context(), u, list); ok != want || (err == nil) != want {
+				t.Errorf("%s may list: %t, %v; want %t", u.Username, ok, err, want)
+			}
+		}
+		for _, u := range []string{"pod", "admin"} {
+			w.is(u, w.cloud.tokens[u].Username)
+			who := w.cloud.tokens[u]
+			may(&who, true)
+		}
+		w.link.Set(link.Down)
+		time.Sleep(day - 2*time.Hour)
+		w.is("admin", "admin")
+		may(&User{Username: "admin"}, true)
+		w.restart()
+		time.Sleep(3 * time.Hour)
+		w.isNot("admin", ErrUnknown)
+		may(&User{Username: "admin"}, false)
+		time.Sleep(30 * day)
+		w.restart()
+		w.Tidy()
+		w.is("pod", dns.Username)
+		may(&pod, true)
+		if keys := append(w.disk.Blobs("caller/"), w.disk.Blobs("access/")...); len(keys) != 2 {
+			t.Errorf("of two users one is over, and this is left: %v", keys)
+		}
+		w.pods["kube-system/dns"] = "u2"
+		time.Sleep(unknownFor + time.Second)
+		w.isNot("pod", ErrUnknown)
+		may(&pod, false)
+		w.pods["kube-system/dns"] = "u1"
+		time.Sleep(unknownFor + time.Second)
+		w.isNot("pod", ErrUnknown) // it went with its Pod
+	})
+}
+
+// What a hub of before has written says nothing of when that was.
+func TestWhatIsOfBefore(t *testing.T) {
+	bubble(t, func(w *world) {
+		pod := dns
+		pod.Extra = map[string]authenticationv1.ExtraValue{
+			"authentication.kubernetes.io/pod-name": {"dns"}, "authentication.kubernetes.io/pod-uid": {"u1"},
+		}
+		w.pods["kube-system/dns"] = "u1"
+		w.cloud.tokens["pod"], w.cloud.tokens["admin"] = pod, User{Username: "admin"}
+		w.is("pod", dns.Username)
+		w.is("admin", "admin")
+		if ok, err := w.May(t.Context(), &pod, Action{Verb: "list", Version: "v1", Resource: "services"}); !ok {
+			t.Fatal(err)
+		}
+		for key, value := range w.disk.has {
+			var now record
+			if strings.HasPrefix(key, "clock/") {
+				continue
+			}
+			if err := json.Unmarshal(value, &now); err != nil {
+				t.Fatal(err)
+			}
+			w.disk.has[key] = []byte(strings.Trim(string(now.Value), `"`))
+		}
+		w.link.Set(link.Down)
+		w.restart()
+		w.Tidy()
+		w.is("pod", dns.Username)
+		w.isNot("admin", ErrUnknown)
+		if ok, err := w.May(t.Context(), &pod, Action{Verb: "list", Version: "v1", Resource: "services"}); !ok {
+			t.Error(err)
+		}
+	})
 }
 
 // A rotated token is another token of the same user.
@@ -342,15 +443,15 @@ func TestTheDiskIsBoundedAndSpared(t *testing.T) {
 			w.is("good", dns.Username)
 			time.Sleep(identityFor + time.Second)
 		}
-		if w.disk.puts != 1 {
-			t.Errorf("written %d times, want once", w.disk.puts)
+		if puts := w.disk.puts["caller"]; puts != 1 {
+			t.Errorf("written %d times, want once", puts)
 		}
 		for i := range maxKnown + 10 {
 			token := fmt.Sprint("t", i)
 			w.cloud.tokens[token] = User{Username: token}
 			w.is(token, token)
 		}
-		if n := len(w.disk.has); n != maxKnown {
+		if n := len(w.disk.Blobs("caller/")); n != maxKnown {
 			t.Errorf("%d identities are on the disk, want %d", n, maxKnown)
 		}
 		w.restart()

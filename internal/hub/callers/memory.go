@@ -3,6 +3,7 @@ package callers
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -12,13 +13,21 @@ import (
 	"k8s.io/utils/lru"
 
 	"yurtcoordinator/internal/hub/link"
+	"yurtcoordinator/internal/hub/tenure"
 	"yurtcoordinator/internal/live"
 )
 
 // answer is the cloud's answer to a question.
 type answer struct {
-	value []byte // nil: no
+	value []byte // JSON; nil: no
 	holds time.Duration
+	of    *User // whom it is about; nil if it is no
+}
+
+// record is what the disk has of an answer.
+type record struct {
+	Said  *tenure.Stamp   `json:"said"`
+	Value json.RawMessage `json:"value"`
 }
 
 // memory holds the cloud's last answer to each question: fresh ones serve without asking again, those on the disk serve while
@@ -27,6 +36,7 @@ type memory struct {
 	disk   Disk
 	prefix string
 	cloud  *live.Value[link.State]
+	tenure Tenure
 	fresh  *cache.LRUExpireCache // of []byte, or of error for a question without an answer
 	// order has the keys on the disk. The least recently used goes first, and is deleted from the disk as well.
 	order  *lru.Cache
@@ -34,9 +44,10 @@ type memory struct {
 	slots  chan struct{}
 }
 
-func newMemory(disk Disk, prefix string, cloud *live.Value[link.State]) *memory {
+func newMemory(c Config, prefix string) *memory {
+	disk := c.Disk
 	m := &memory{
-		disk: disk, prefix: prefix, cloud: cloud, fresh: cache.NewLRUExpireCache(maxKnown),
+		disk: disk, prefix: prefix, cloud: c.Cloud, tenure: c.Tenure, fresh: cache.NewLRUExpireCache(maxKnown),
 		slots: make(chan struct{}, maxAsking),
 	}
 	m.order = lru.NewWithEvictionFunc(maxKnown, func(key lru.Key, _ any) {
@@ -51,8 +62,10 @@ func newMemory(disk Disk, prefix string, cloud *live.Value[link.State]) *memory 
 }
 
 // recall returns the answer to a question: the one that holds, else the cloud's, else the cloud's last; if there is
-// none of these, ErrUnknown, wrapped with the reason. A nil value means no.
-func (m *memory) recall(ctx context.Context, question string, ask func(context.Context) (answer, error)) ([]byte, error) {
+// none of these, ErrUnknown, wrapped with the reason. A nil value means no. who is whom the question is about, if that is known.
+func (m *memory) recall(
+	ctx context.Context, question string, who *User, ask func(context.Context) (answer, error),
+) ([]byte, error) {
 	if value, err, ok := m.held(question); ok {
 		return value, err
 	}
@@ -61,7 +74,7 @@ func (m *memory) recall(ctx context.Context, question string, ask func(context.C
 		if value, err, ok := m.held(question); ok {
 			return value, err // another caller's answer came meanwhile
 		}
-		return m.find(context.WithoutCancel(ctx), question, ask)
+		return m.find(context.WithoutCancel(ctx), question, who, ask)
 	})
 	value, _ := said.([]byte)
 	return value, err
@@ -79,27 +92,63 @@ func (m *memory) held(question string) (value []byte, err error, ok bool) {
 	}
 }
 
-func (m *memory) find(ctx context.Context, question string, ask func(context.Context) (answer, error)) ([]byte, error) {
+func (m *memory) find(
+	ctx context.Context, question string, who *User, ask func(context.Context) (answer, error),
+) ([]byte, error) {
 	key := m.prefix + question
 	reason := errors.New("the link is down")
 	if m.cloud.Get() != link.Down {
 		said, err := m.ask(ctx, ask)
 		if err == nil {
 			m.fresh.Add(question, said.value, said.holds)
-			m.remember(key, said.value)
+			m.remember(key, said)
 			return said.value, nil
 		}
 		reason = err
 	}
-	value, err := m.disk.Blob(key)
-	if err != nil || len(value) == 0 {
+	known, holds := m.known(key, who)
+	if holds != tenure.Holds {
 		err := fmt.Errorf("%w: %w", ErrUnknown, reason)
 		m.fresh.Add(question, err, unknownFor)
 		return nil, err
 	}
 	m.order.Get(key) // mark it as used
-	m.fresh.Add(question, value, unknownFor)
-	return value, nil
+	m.fresh.Add(question, []byte(known.Value), unknownFor)
+	return known.Value, nil
+}
+
+// known returns what the disk has of an answer, and whether it still holds. What is over is dropped. who is needed only where
+// the answer does not say whom it is about, for one from before it was noted when it was said.
+func (m *memory) known(key string, who *User) (record, tenure.Verdict) {
+	var known record
+	value, err := m.disk.Blob(key)
+	if err != nil {
+		return record{}, tenure.Over
+	}
+	if json.Unmarshal(value, &known) != nil || known.Said == nil {
+		known = record{Said: &tenure.Stamp{}, Value: value}
+		if string(value) == "yes" {
+			known.Value = []byte(yes)
+		} else if who = userOf(value); who == nil {
+			who = &User{}
+		}
+		if who == nil {
+			return known, tenure.Unsure
+		}
+		*known.Said = m.tenure.Unknown(who)
+	}
+	holds := m.tenure.Judge(*known.Said)
+	if holds == tenure.Over {
+		m.drop(key)
+	}
+	return known, holds
+}
+
+// tidy drops what is over.
+func (m *memory) tidy() {
+	for _, key := range m.disk.Blobs(m.prefix) {
+		m.known(key, nil)
+	}
 }
 
 // ask waits for a slot and asks, both within askFor.
@@ -116,15 +165,30 @@ func (m *memory) ask(ctx context.Context, ask func(context.Context) (answer, err
 }
 
 // remember writes an answer to the disk; a no deletes the former one.
-func (m *memory) remember(key string, value []byte) {
-	if old, err := m.disk.Blob(key); err == nil && value != nil && bytes.Equal(old, value) {
+func (m *memory) remember(key string, said answer) {
+	if said.value == nil {
+		m.drop(key)
+		return
+	}
+	stamp := m.tenure.Stamp(said.of)
+	if m.tenure.Judge(stamp) == tenure.Over { // nothing is remembered of such a user
+		m.drop(key)
+		return
+	}
+	if old, holds := m.known(key, said.of); holds != tenure.Over && bytes.Equal(old.Value, said.value) &&
+		!m.tenure.Renews(stamp, *old.Said) {
 		m.order.Add(key, nil)
 		return
 	}
-	if value == nil || m.disk.PutBlob(key, value) != nil {
-		m.order.Remove(key)
-		m.disk.DropBlob(key)
+	value, err := json.Marshal(record{&stamp, said.value})
+	if err != nil || m.disk.PutBlob(key, value) != nil {
+		m.drop(key)
 		return
 	}
 	m.order.Add(key, nil)
+}
+
+func (m *memory) drop(key string) {
+	m.order.Remove(key)
+	m.disk.DropBlob(key)
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"slices"
+	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -56,14 +58,67 @@ func (n *needs) look(ctx context.Context, m *Member) (map[Selection]bool, bool) 
 	return n.all, true
 }
 
-// Gone reports whether what kubelet follows shows that the node no longer has a Pod.
-func (s *Set) Gone(namespace, name string) bool {
+// Gone reports whether what kubelet follows shows that the node no longer has a Pod, or, if uid is not empty, has another one
+// of that name.
+func (s *Set) Gone(namespace, name, uid string) bool {
 	m := s.ofPrograms(podsOf(s.needs.node))
 	if m == nil || !m.feed.Status().Get().Fresh || !m.Replica.Complete().Get() {
 		return false
 	}
-	_, has := m.Replica.Get(stream.Key{Namespace: namespace, Name: name})
-	return !has
+	o, has := m.Replica.Get(stream.Key{Namespace: namespace, Name: name})
+	return !has || uid != "" && uidOf(m.Replica.Type().Encoding, o) != uid
+}
+
+// PodUID returns the UID of a Pod of this node, empty if the node has none of that name, and whether that is known: by what
+// kubelet follows, or by what the disk has of it if kubelet is off. That may be as old as the last time that the cloud could
+// be asked.
+func (s *Set) PodUID(namespace, name string) (uid string, known bool) {
+	key := stream.Key{Namespace: namespace, Name: name}
+	if m := s.ofPrograms(podsOf(s.needs.node)); m != nil && m.Replica.Complete().Get() {
+		o, _ := m.Replica.Get(key)
+		return uidOf(m.Replica.Type().Encoding, o), true
+	}
+	pods, known := s.stored.look(s.cfg.Disk, podsOf(s.needs.node).id(""))
+	return pods[key], known
+}
+
+// uidOf returns the UID of an object, empty if it has none.
+func uidOf(e stream.Encoding, o stream.Object) string {
+	meta, err := stream.ScanMeta(e, o.Raw)
+	if err != nil {
+		return ""
+	}
+	return string(meta.UID)
+}
+
+// storedPods is what the disk has of the node's Pods, as it was when somebody looked last.
+type storedPods struct {
+	mu    sync.Mutex
+	at    time.Time
+	uids  map[stream.Key]string
+	known bool
+}
+
+// lookEvery is how often the disk is read, at most.
+const lookEvery = 10 * time.Second
+
+func (p *storedPods) look(disk Disk, id store.Collection) (uids map[stream.Key]string, known bool) {
+	p.mu.Lock()
+	uids, known = p.uids, p.known
+	recent := !p.at.IsZero() && time.Since(p.at) < lookEvery
+	p.mu.Unlock()
+	if recent {
+		return uids, known
+	}
+	all, err := disk.Load(id)
+	uids, known = make(map[stream.Key]string, len(all.Objects)), err == nil
+	for _, o := range all.Objects {
+		uids[o.Key] = uidOf(all.Type.Encoding, o)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.at, p.uids, p.known = time.Now(), uids, known
+	return uids, known
 }
 
 // tellNeedsLocked tells the disk what must stay.

@@ -10,7 +10,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
+	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/hub/link"
 	"yurtcoordinator/internal/store"
 	"yurtcoordinator/internal/stream"
@@ -129,7 +131,7 @@ func TestWhatThePodsNeedStaysOnTheDisk(t *testing.T) {
 			}
 		}
 		put(9)
-		if w.Gone("a", "p") {
+		if w.Gone("a", "p", "") {
 			t.Error("a Pod is gone before anything is known")
 		}
 		one := Selection{Resource: configMaps, Namespace: "a", Fields: "metadata.name=config-env"}
@@ -141,7 +143,7 @@ func TestWhatThePodsNeedStaysOnTheDisk(t *testing.T) {
 		for _, name := range []string{"config-env", "other"} {
 			w.get(fmt.Sprintf("%s?fieldSelector=metadata.name%%3D%s", listOfA, name))
 		}
-		if !w.Gone("a", "q") || w.Gone("a", "p") {
+		if !w.Gone("a", "q", "") || w.Gone("a", "p", "") {
 			t.Error("it is not known which Pods are there")
 		}
 		time.Sleep(30 * 24 * time.Hour)
@@ -155,6 +157,52 @@ func TestWhatThePodsNeedStaysOnTheDisk(t *testing.T) {
 			t.Error("what the Pod needed stays after it")
 		}
 		end()
+		w.stop()
+	})
+}
+
+// Which Pods the node has is known from what kubelet follows, and from the disk while kubelet is off.
+func TestWhichPodsTheNodeHas(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.needs.node = "n1"
+		w.run()
+		is := func(name, uid string, known bool) {
+			t.Helper()
+			if got, ok := w.PodUID("a", name); got != uid || ok != known {
+				t.Errorf("%s is %q, known: %t; want %q, %t", name, got, ok, uid, known)
+			}
+		}
+		gone := func(name, uid string, want bool) {
+			t.Helper()
+			if w.Gone("a", name, uid) != want {
+				t.Errorf("%s %s is gone: %t", name, uid, !want)
+			}
+		}
+		pod := func(uid string, revision edge.Revision) stream.Object {
+			raw, err := json.Marshal(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "p", UID: types.UID(uid)}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return stream.Object{Key: stream.Key{Namespace: "a", Name: "p"}, Revision: revision, Raw: raw}
+		}
+		is("p", "", false)
+		gone("p", "u1", false)
+		const all = "/api/v1/pods?fieldSelector=spec.nodeName%3Dn1"
+		w.has(podsOf("n1"), 9, pod("u1", 9))
+		_, end := w.watch(all + "&watch=1&resourceVersion=9")
+		w.get(all)
+		is("p", "u1", true)
+		is("q", "", true)
+		gone("p", "", false)
+		gone("p", "u1", false)
+		gone("p", "u0", true)
+		gone("q", "", true)
+		end()
+		time.Sleep(idleTime + 2*tidyEvery) // kubelet is off
+		is("p", "u1", true)
+		is("q", "", true)
+		gone("q", "", false)
 		w.stop()
 	})
 }

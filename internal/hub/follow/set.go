@@ -75,7 +75,8 @@ type Config struct {
 // Set is what is followed. Make one with New. While Run does not run, nothing is followed, and programs' requests are
 // passed on.
 type Set struct {
-	cfg Config
+	cfg    Config
+	stored storedPods
 
 	begun    chan struct{} // closed when Run has begun
 	hasBegun func()

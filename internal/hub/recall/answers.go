@@ -17,6 +17,7 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 
 	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/hub/tenure"
 	"yurtcoordinator/internal/store"
 )
 
@@ -48,14 +49,17 @@ type Disk interface {
 	Blobs(prefix string) []string
 }
 
-// Config is what Answers need. Disk is required.
+// Config is what Answers need.
 type Config struct {
 	// Client is whose they are: somebody with credentials of its own; empty: the node's programs.
 	Client string
-	Disk   Disk
-	// Gone reports whether it is known that the node has no such Pod any more: answers about it are the first to go. Default:
-	// it is not known.
-	Gone func(namespace, name string) bool
+	// Disk is required.
+	Disk Disk
+	// Gone reports whether it is known that the node has no such Pod any more, or, if uid is not empty, has another one of that
+	// name. Its tokens go, and other answers about it are the first to go. Default: it is not known.
+	Gone func(namespace, name, uid string) bool
+	// Tenure says how long the answers to reviews hold. Required.
+	Tenure Tenure
 }
 
 // Answers are the cloud's last answers to one client. Safe for concurrent use.
@@ -72,15 +76,17 @@ type answer struct {
 	Status      int    `json:"status"`
 	ContentType string `json:"contentType"`
 	Body        []byte `json:"body"`
+	// Said is when the cloud said so to a review; nil if it is none.
+	Said *tenure.Stamp `json:"said,omitempty"`
 }
 
 // New returns the Answers that the disk has.
 func New(c Config) (*Answers, error) {
-	if c.Disk == nil {
-		return nil, errors.New("recall: a Disk is required")
+	if c.Disk == nil || c.Tenure == nil {
+		return nil, errors.New("recall: a Disk and a Tenure are required")
 	}
 	if c.Gone == nil {
-		c.Gone = func(string, string) bool { return false }
+		c.Gone = func(string, string, string) bool { return false }
 	}
 	return open(c), nil
 }
@@ -93,7 +99,7 @@ func open(c Config) *Answers {
 		a.prefix, a.order.most = guestPrefix+hex.EncodeToString(sum[:16])+"/", guestBytes
 	}
 	for _, key := range a.disk.Blobs(a.prefix) {
-		if isTokenReview(key) && a.shows(key) { // it is from before tokens were left out
+		if isReview(key) && a.unstamped(key) {
 			a.disk.DropBlob(key)
 			continue
 		}
@@ -129,7 +135,9 @@ func (a *Answers) Remember(w http.ResponseWriter, r *http.Request, pass http.Han
 			a.forgetAt(r.URL.Path, key)
 		}
 	case t.whole() && (t.status == http.StatusOK || t.status == http.StatusCreated):
-		a.heard(asked, answer{t.status, w.Header().Get("Content-Type"), t.body.Bytes()})
+		a.heard(asked, answer{
+			Status: t.status, ContentType: w.Header().Get("Content-Type"), Body: t.body.Bytes(),
+		})
 	case t.status == http.StatusOK && t.unfit():
 		a.forget(key) // it was newer than what is remembered, which would be a wrong answer
 	}
@@ -161,7 +169,8 @@ func sound(u *url.URL) bool {
 
 // question is what a request asks.
 type question struct {
-	key string
+	key    string
+	review bool
 	// token is what a TokenReview asks about; empty means that it is none. It is not in the key, but for its digest.
 	token string
 }
@@ -179,7 +188,9 @@ func (a *Answers) questionOf(r *http.Request) (asked question, err error) {
 	if err != nil {
 		return question{}, err
 	}
-	if asksWho(r) {
+	about := asksAbout(r)
+	asked.review = about != ""
+	if about == tokenReviews {
 		if asked.token, err = shown(body); err != nil {
 			return question{}, err
 		}
@@ -216,11 +227,11 @@ func peek(r *http.Request) ([]byte, error) {
 	return body, err
 }
 
-// heard remembers what the cloud said, without the token that it was asked about.
+// heard remembers what the cloud said, to a review without the token that it was asked about.
 func (a *Answers) heard(asked question, said answer) {
-	if asked.token != "" {
+	if asked.review {
 		var err error
-		if said, err = blanked(said, asked.token); err != nil {
+		if said, err = a.stamped(asked, said); err != nil {
 			a.forget(asked.key)
 			return
 		}
@@ -276,8 +287,8 @@ func (a *Answers) keep(key string, digest digest) {
 // is nothing to drop.
 func (a *Answers) evict() bool {
 	old := a.order.matching(func(key string) bool {
-		namespace, name, ok := podOf(key)
-		return ok && a.cfg.Gone(namespace, name)
+		pod, ok := podOf(key)
+		return ok && a.cfg.Gone(pod.namespace, pod.name, "")
 	})
 	if len(old) == 0 {
 		old = a.order.oldest()
@@ -305,10 +316,12 @@ func (a *Answers) forgetAt(path, but string) {
 
 // remembered answers with what the cloud said last, and with the token of this request, if it asks about one.
 func (a *Answers) remembered(w http.ResponseWriter, asked question) bool {
-	value, err := a.disk.Blob(asked.key)
-	var said answer
-	if err != nil || json.Unmarshal(value, &said) != nil || said.Status < http.StatusOK {
+	said, err := a.read(asked.key)
+	if err != nil {
 		a.order.lost(asked.key)
+		return false
+	}
+	if !a.lasts(asked.key, said) {
 		return false
 	}
 	if asked.token != "" {
@@ -326,6 +339,18 @@ func (a *Answers) remembered(w http.ResponseWriter, asked question) bool {
 	w.WriteHeader(said.Status)
 	_, _ = w.Write(said.Body) // fails only if the client is gone
 	return true
+}
+
+// read returns the answer that the disk has.
+func (a *Answers) read(key string) (said answer, err error) {
+	value, err := a.disk.Blob(key)
+	if err == nil {
+		err = json.Unmarshal(value, &said)
+	}
+	if err == nil && said.Status < http.StatusOK {
+		err = fmt.Errorf("an answer with the status %d", said.Status)
+	}
+	return said, err
 }
 
 // tee keeps what is written through it, up to answerBytes.

@@ -412,7 +412,7 @@ func TestTheLeastRecentlyUsedGoesFromTheDisk(t *testing.T) {
 func TestAnswersAboutPodsThatAreGoneGoFirst(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		gone := map[string]bool{}
-		w.cfg.Gone = func(namespace, name string) bool { return namespace == "a" && gone[name] }
+		w.cfg.Gone = func(namespace, name, _ string) bool { return namespace == "a" && gone[name] }
 		pod := func(name string) string { return "/api/v1/namespaces/a/pods/" + name }
 		tokenOf := func(name string) string {
 			return strings.Replace(fmt.Sprintf(tokenFor, "api", "1"), `"name":"p"`, `"name":"`+name+`"`, 1)
@@ -565,7 +565,7 @@ func TestWhatTheCloudDoesNotAnswerIsAnsweredFromMemory(t *testing.T) {
 
 func TestAGuestHasLessRoomThanTheNode(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
-		guests, err := NewClients(Config{Disk: w.disk})
+		guests, err := NewClients(Config{Disk: w.disk, Tenure: w.tenure})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -601,7 +601,7 @@ func TestAGuestHasLessRoomThanTheNode(t *testing.T) {
 // Who comes back after others have taken its place in memory has what it had.
 func TestAClientThatComesBack(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
-		guests, err := NewClients(Config{Disk: w.disk})
+		guests, err := NewClients(Config{Disk: w.disk, Tenure: w.tenure})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -633,7 +633,7 @@ func TestNew(t *testing.T) {
 
 func TestTheNodesProgramsAreAClientToo(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
-		clients, err := NewClients(Config{Client: "not looked at", Disk: w.disk})
+		clients, err := NewClients(Config{Client: "not looked at", Disk: w.disk, Tenure: w.tenure})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -48,6 +48,9 @@ func (c *Clients) Of(client string) *Answers {
 	return made
 }
 
+// Tidy forgets what no longer holds. Only the node's programs make reviews and ask for tokens.
+func (c *Clients) Tidy() { c.programs.Tidy() }
+
 // Recall answers a client's single read from memory. It returns false, and has written nothing, if it can't.
 func (c *Clients) Recall(w http.ResponseWriter, r *http.Request, client string) bool {
 	return c.Of(client).Recall(w, r)

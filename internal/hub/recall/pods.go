@@ -24,18 +24,31 @@ func podOfToken(r *http.Request, body []byte) string {
 	return " " + ref.Name
 }
 
+// podKey names a Pod.
+type podKey struct{ namespace, name string }
+
 // podOf is the Pod that an answer is about, by its key; false if it is about none.
-func podOf(key string) (namespace, name string, ok bool) {
-	_, path, _ := strings.Cut(key, "/api/v1/namespaces/")
-	path, rest, _ := strings.Cut(path, " ")
-	parts := strings.Split(path, "/")
-	_, pod, bound := strings.Cut(rest, " ")
-	switch {
-	case len(parts) >= 3 && parts[1] == "pods":
-		return parts[0], parts[2], true
-	case bound:
-		return parts[0], pod, true
-	default:
-		return "", "", false
+func podOf(key string) (podKey, bool) {
+	if pod, ok := boundTo(key); ok {
+		return pod, true
 	}
+	parts := partsOf(key)
+	if len(parts) < 3 || parts[1] != "pods" {
+		return podKey{}, false
+	}
+	return podKey{parts[0], parts[2]}, true
+}
+
+// boundTo is the Pod whose token an answer is, by its key; false if it is none.
+func boundTo(key string) (podKey, bool) {
+	_, rest, _ := strings.Cut(key, " ")
+	_, pod, bound := strings.Cut(rest, " ")
+	return podKey{partsOf(key)[0], pod}, bound
+}
+
+// partsOf are the parts of a path within the core group's namespaces: the namespace comes first.
+func partsOf(key string) []string {
+	_, path, _ := strings.Cut(key, "/api/v1/namespaces/")
+	path, _, _ = strings.Cut(path, " ")
+	return strings.Split(path, "/")
 }

@@ -2,38 +2,140 @@ package recall
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
 	"strings"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/scheme"
+
+	"yurtcoordinator/internal/hub/tenure"
 )
 
-// tokenReviews is the path's end, as it is in a key, of requests that show the token of somebody, to learn who that is.
-const tokenReviews = "/tokenreviews"
+// tokenReviews and accessReviews are the ends of paths, as they are in keys, of requests that ask who somebody is, showing his
+// token, and what he may do.
+const tokenReviews, accessReviews = "/tokenreviews", "/subjectaccessreviews"
 
-// isTokenReview reports whether a key is that of an answer to one.
-func isTokenReview(key string) bool { return strings.Contains(key, tokenReviews+" ") }
-
-// shows reports whether the disk has an answer with the token in it, or what may be one.
-func (a *Answers) shows(key string) bool {
-	value, err := a.disk.Blob(key)
-	var said answer
-	if err != nil || json.Unmarshal(value, &said) != nil {
-		return true
-	}
-	review, err := tokenReview(said.Body)
-	return err != nil || review.Spec.Token != ""
+// Tenure says how long what the cloud said of a user holds while it cannot be asked; tenure.Tenure is one.
+type Tenure interface {
+	Stamp(u *authenticationv1.UserInfo) tenure.Stamp
+	Renews(next, old tenure.Stamp) bool
+	Judge(s tenure.Stamp) tenure.Verdict
 }
 
-// asksWho reports whether a request shows a token.
-func asksWho(r *http.Request) bool {
-	return r.Method == http.MethodPost && strings.HasPrefix(r.URL.Path, "/apis/authentication.k8s.io/") &&
-		strings.HasSuffix(r.URL.Path, tokenReviews)
+// asksAbout says what a review asks, by the end of its path; empty if a request is none.
+func asksAbout(r *http.Request) string {
+	for group, end := range map[string]string{"authentication.k8s.io": tokenReviews, "authorization.k8s.io": accessReviews} {
+		if r.Method == http.MethodPost && strings.HasPrefix(r.URL.Path, "/apis/"+group+"/") && strings.HasSuffix(r.URL.Path, end) {
+			return end
+		}
+	}
+	return ""
+}
+
+// isReview reports whether a key is that of an answer to one.
+func isReview(key string) bool {
+	return strings.Contains(key, tokenReviews+" ") || strings.Contains(key, accessReviews+" ")
+}
+
+// unstamped reports whether the disk has an answer of before it was noted when it was said. It has the token in it.
+func (a *Answers) unstamped(key string) bool {
+	said, err := a.read(key)
+	return err != nil || said.Said == nil
+}
+
+// stamped returns what the cloud said to a review with when it said so, without the token. It fails if that cannot be kept.
+func (a *Answers) stamped(asked question, said answer) (answer, error) {
+	user, err := userOf(said.Body)
+	if err != nil {
+		return said, err
+	}
+	if asked.token != "" {
+		if said, err = blanked(said, asked.token); err != nil {
+			return said, err
+		}
+	}
+	now := a.cfg.Tenure.Stamp(user)
+	if a.cfg.Tenure.Judge(now) == tenure.Over {
+		return said, errNotKept
+	}
+	old, err := a.read(asked.key)
+	if err == nil && old.Said != nil && old.Status == said.Status && bytes.Equal(old.Body, said.Body) &&
+		!a.cfg.Tenure.Renews(now, *old.Said) {
+		now = *old.Said // so the disk need not be written
+	}
+	said.Said = &now
+	return said, nil
+}
+
+// lasts reports whether an answer holds while the cloud cannot be asked. What is over is forgotten.
+func (a *Answers) lasts(key string, said answer) bool {
+	if !isReview(key) {
+		return true
+	}
+	holds := tenure.Over
+	if said.Said != nil {
+		holds = a.cfg.Tenure.Judge(*said.Said)
+	}
+	if holds == tenure.Over {
+		a.forget(key)
+	}
+	return holds == tenure.Holds
+}
+
+// Tidy forgets reviews that no longer hold, and tokens of Pods that are gone.
+func (a *Answers) Tidy() {
+	for _, key := range a.disk.Blobs(a.prefix) {
+		if isReview(key) {
+			if said, err := a.read(key); err == nil {
+				a.lasts(key, said)
+			}
+			continue
+		}
+		if pod, ok := boundTo(key); ok && a.cfg.Gone(pod.namespace, pod.name, a.uidOf(key)) {
+			a.forget(key)
+		}
+	}
+}
+
+// uidOf returns the UID of the Pod for which the disk has a token; empty if that cannot be read.
+func (a *Answers) uidOf(key string) string {
+	said, err := a.read(key)
+	if err != nil {
+		return ""
+	}
+	decoded, _, err := scheme.Codecs.UniversalDeserializer().Decode(said.Body, nil, nil)
+	token, ok := decoded.(*authenticationv1.TokenRequest)
+	if err != nil || !ok || token.Spec.BoundObjectRef == nil {
+		return ""
+	}
+	return string(token.Spec.BoundObjectRef.UID)
+}
+
+// errNotKept says that nothing is remembered of such a user.
+var errNotKept = errors.New("nothing is remembered of this user")
+
+// userOf returns whom the answer to a review is about; nobody if the cloud does not know him.
+func userOf(body []byte) (*authenticationv1.UserInfo, error) {
+	decoded, _, err := scheme.Codecs.UniversalDeserializer().Decode(body, nil, nil)
+	if err != nil {
+		return nil, err
+	}
+	switch review := decoded.(type) {
+	case *authenticationv1.TokenReview:
+		return &review.Status.User, nil
+	case *authorizationv1.SubjectAccessReview:
+		u := &authenticationv1.UserInfo{Username: review.Spec.User, Extra: map[string]authenticationv1.ExtraValue{}}
+		for key, value := range review.Spec.Extra {
+			u.Extra[key] = authenticationv1.ExtraValue(value)
+		}
+		return u, nil
+	default:
+		return nil, fmt.Errorf("it is %T, not a review", decoded)
+	}
 }
 
 // errShown says that a review cannot be kept without the token that was shown.

@@ -8,10 +8,13 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/scheme"
@@ -137,6 +140,130 @@ func TestAReviewOfBeforeIsDropped(t *testing.T) {
 		if _, err := w.disk.Blob(q.key); err == nil {
 			t.Error("it is still there")
 		}
+	})
+}
+
+// access is a SubjectAccessReview, allowed if it is the cloud's answer.
+func access(t *testing.T, user authenticationv1.UserInfo, allowed bool) string {
+	t.Helper()
+	r := authorizationv1.SubjectAccessReview{
+		TypeMeta: metav1.TypeMeta{APIVersion: "authorization.k8s.io/v1", Kind: "SubjectAccessReview"},
+		Spec:     authorizationv1.SubjectAccessReviewSpec{User: user.Username, Extra: map[string]authorizationv1.ExtraValue{}},
+		Status:   authorizationv1.SubjectAccessReviewStatus{Allowed: allowed},
+	}
+	for key, value := range user.Extra {
+		r.Spec.Extra[key] = authorizationv1.ExtraValue(value)
+	}
+	b, err := json.Marshal(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+// What kubelet was told of a Pod of this node holds for as long as that is there, of anybody else for a day.
+func TestHowLongReviewsHold(t *testing.T) {
+	const accesses = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+	pod := authenticationv1.TokenReviewStatus{Authenticated: true, User: authenticationv1.UserInfo{
+		Username: "system:serviceaccount:a:agent", Extra: map[string]authenticationv1.ExtraValue{
+			"authentication.kubernetes.io/pod-name": {"p"}, "authentication.kubernetes.io/pod-uid": {"u1"},
+		},
+	}}
+	bubble(t, func(t *testing.T, w *world) {
+		w.pods["a/p"] = "u1"
+		asks := map[string]string{} // who → token
+		for who, status := range map[string]authenticationv1.TokenReviewStatus{"pod": pod, "admin": admin} {
+			asks[who] = review(t, asJSON, "the token of "+who, nil)
+			w.reviewing(asJSON, status)
+			w.ask(http.MethodPost, reviews, asks[who])
+			w.says(http.StatusCreated, asJSON, access(t, status.User, true))
+			w.ask(http.MethodPost, accesses, access(t, status.User, false))
+		}
+		users := map[string]authenticationv1.UserInfo{"pod": pod.User, "admin": admin.User}
+		known := func(when string, who ...string) {
+			t.Helper()
+			for name, body := range asks {
+				code := http.StatusServiceUnavailable
+				if slices.Contains(who, name) {
+					code = http.StatusCreated
+				}
+				for target, body := range map[string]string{reviews: body, accesses: access(t, users[name], false)} {
+					if out := w.offline(http.MethodPost, target, body); out.Code != code {
+						t.Errorf("%s, %s of %s: %d, want %d", when, target, name, out.Code, code)
+					}
+				}
+			}
+		}
+		known("at first", "pod", "admin")
+		w.passes += 23 * time.Hour
+		w.restart()
+		known("after 23 hours", "pod", "admin")
+		w.passes += 2 * time.Hour
+		known("after 25 hours", "pod")
+		w.passes += 30 * 24 * time.Hour
+		w.restart()
+		w.Tidy()
+		known("after a month", "pod")
+		w.pods["a/p"] = "u2"
+		w.Tidy()
+		if keys := w.disk.Blobs(answerPrefix); len(keys) != 0 {
+			t.Errorf("when the Pod is gone, this is left: %v", keys)
+		}
+		known("when the Pod is gone")
+	})
+}
+
+// The same answer is written once an hour at most.
+func TestAReviewIsSeldomWritten(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		w.reviewing(asJSON, admin)
+		asks := review(t, asJSON, shownToken, nil)
+		said := func() int64 {
+			t.Helper()
+			w.ask(http.MethodPost, reviews, asks)
+			keys := w.disk.Blobs(answerPrefix)
+			if len(keys) != 1 {
+				t.Fatal(keys)
+			}
+			known, err := w.read(keys[0])
+			if err != nil || known.Said == nil {
+				t.Fatal(known, err)
+			}
+			return known.Said.Wall
+		}
+		first := said()
+		w.passes += 50 * time.Minute
+		if again := said(); again != first {
+			t.Errorf("written again after %d s", again-first)
+		}
+		w.passes += 20 * time.Minute
+		if again := said(); again != first+70*60 {
+			t.Errorf("after 70 minutes it was said %d s later", again-first)
+		}
+	})
+}
+
+// Tokens go with their Pod, and with the first of two Pods of one name.
+func TestTokensGoWithTheirPod(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		now := map[string]string{"p": "u2"}
+		w.cfg.Gone = func(_, name, uid string) bool { return now[name] == "" || uid != "" && now[name] != uid }
+		of := func(pod, uid string) string {
+			return `{"kind":"TokenRequest","apiVersion":"authentication.k8s.io/v1","spec":{"boundObjectRef":{"kind":"Pod","name":"` +
+				pod + `","uid":"` + uid + `"}}}`
+		}
+		pods := [][2]string{{"p", "u1"}, {"p", "u2"}, {"q", "u3"}}
+		for _, pod := range pods {
+			w.says(http.StatusCreated, asJSON, of(pod[0], pod[1]))
+			w.ask(http.MethodPost, token, of(pod[0], pod[1]))
+		}
+		w.says(http.StatusOK, asJSON, "{}")
+		w.get("/api/v1/namespaces/a/pods/elsewhere")
+		w.Tidy()
+		w.unknown(http.MethodPost, token, of("p", "u1"))
+		w.unknown(http.MethodPost, token, of("q", "u3"))
+		want(t, w.offline(http.MethodPost, token, of("p", "u2")), http.StatusCreated)
+		want(t, w.offline(http.MethodGet, "/api/v1/namespaces/a/pods/elsewhere", ""), http.StatusOK)
 	})
 }
 

@@ -1,18 +1,21 @@
 package recall
 
 import (
+	"context"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/client-go/kubernetes/scheme"
 
 	"yurtcoordinator/internal/hub/link"
+	"yurtcoordinator/internal/hub/tenure"
 	"yurtcoordinator/internal/live"
 	"yurtcoordinator/internal/store"
 )
@@ -44,11 +47,15 @@ type world struct {
 	mu    sync.Mutex
 	said  []string // what the cloud was asked by passing on
 	cloud http.HandlerFunc
+	// tenure goes by a clock that tests set, and by these Pods: namespace/name → UID.
+	tenure *tenure.Tenure
+	passes time.Duration
+	pods   map[string]string
 }
 
 func bubble(t *testing.T, test func(t *testing.T, w *world)) {
 	t.Helper()
-	w := &world{t: t, dir: t.TempDir(), link: live.NewValue(link.Up)}
+	w := &world{t: t, dir: t.TempDir(), link: live.NewValue(link.Up), pods: map[string]string{}}
 	w.open()
 	test(t, w)
 	w.close()
@@ -61,6 +68,17 @@ func (w *world) open() {
 		w.t.Fatal(err)
 	}
 	w.disk = &faulty{Store: disk}
+	w.tenure = tenure.New(tenure.Config{
+		Node: "n1", Limit: 24 * time.Hour, Disk: w.disk,
+		Wall:   func() time.Time { return time.Unix(1e9, 0).Add(w.passes) },
+		PodUID: func(namespace, name string) (string, bool) { return w.pods[namespace+"/"+name], true },
+		Boot:   func() (string, time.Duration) { return "boot", w.passes },
+	})
+	ended, end := context.WithCancel(w.t.Context())
+	end()
+	if err := w.tenure.Run(ended); err != nil {
+		w.t.Fatal(err)
+	}
 	w.Answers = w.of("", w.disk)
 }
 
@@ -77,7 +95,7 @@ func (w *world) close() {
 // of returns the answers of a client.
 func (w *world) of(client string, disk Disk) *Answers {
 	w.t.Helper()
-	a, err := New(Config{Client: client, Disk: disk})
+	a, err := New(Config{Client: client, Disk: disk, Tenure: w.tenure})
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -60,7 +60,7 @@ func (a *Answers) written(r *http.Request, info *request.RequestInfo, t *tee, en
 		a.forgetAt(path, key)
 	} // else the other forms stay: kubelet reports all the time on a Node that an agent reads once, when it starts
 	if stays && (status || info.Subresource == "") && a.takes(r, info, key) {
-		a.remember(key, answer{http.StatusOK, t.Header().Get("Content-Type"), t.body.Bytes()})
+		a.remember(key, answer{Status: http.StatusOK, ContentType: t.Header().Get("Content-Type"), Body: t.body.Bytes()})
 	} else {
 		a.forget(key)
 	}

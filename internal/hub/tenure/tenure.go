@@ -1,0 +1,172 @@
+// Package tenure says how long what the cloud said of a user holds while the cloud cannot be asked.
+//
+// What it said of a Pod of this node, who is told by the token's claims, holds for as long as the node has that Pod, however
+// long ago it was said, and whether or not the token has expired: kubelet cannot get another one. It goes with the Pod. What it
+// said of anybody else holds for Config.Limit at most.
+//
+// Invariants: no restart, no power cut and no clock that steps makes a Stamp younger than it is by more than the time in which
+// the machine was off and its clock did not show it. A Stamp whose age cannot be known is too old. Nothing is given up because
+// it is not known which Pods there are.
+package tenure
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+
+	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/run"
+)
+
+const (
+	// renewAfter is how old the Stamp of a user who is no Pod of this node may be on the disk though the cloud has just said the
+	// same again: a disk that wears out is not written each minute. So what is said holds for up to an hour less than
+	// Config.Limit.
+	renewAfter = time.Hour
+
+	// The keys of a user's extra by which an API server says to what a ServiceAccount's token is bound.
+	podName = "authentication.kubernetes.io/pod-name"
+	podUID  = "authentication.kubernetes.io/pod-uid"
+	onNode  = "authentication.kubernetes.io/node-name"
+
+	accountPrefix = "system:serviceaccount:"
+)
+
+// Disk is where the clock is kept; store.Store is one.
+type Disk interface {
+	PutBlob(key string, value []byte) error
+	Blob(key string) ([]byte, error)
+}
+
+// Config is what a Tenure needs. All fields but Boot are required.
+type Config struct {
+	Node edge.NodeName
+	// Limit is how long what was said of users holds who are no Pods of this node; 0 means not at all.
+	Limit time.Duration
+	// PodUID returns the UID of a Pod of this node, empty if it has none of that name, and whether that is known.
+	PodUID func(namespace, name string) (uid string, known bool)
+	Disk   Disk
+	// Wall is the machine's clock, which may step.
+	Wall func() time.Time
+	// Boot names the time since the machine started, and tells how long that has been, suspension included. nil means the
+	// kernel's.
+	Boot func() (id string, since time.Duration)
+}
+
+// Tenure knows how long what was said holds. Make one with New; safe for concurrent use.
+type Tenure struct {
+	cfg   Config
+	clock *clock
+}
+
+// New returns a Tenure whose clock goes on where the disk's stood.
+func New(c Config) *Tenure {
+	if c.Boot == nil {
+		c.Boot = boot
+	}
+	return &Tenure{c, newClock(c)}
+}
+
+// Run keeps the clock on the disk, and has what is over forgotten by those who remember it, until ctx ends.
+func (t *Tenure) Run(ctx context.Context, tidy ...func()) error {
+	for {
+		t.clock.save()
+		for _, forget := range tidy {
+			forget()
+		}
+		if run.Pause(ctx, saveEvery) != nil {
+			t.clock.save()
+			return nil
+		}
+	}
+}
+
+// Stamp is when something was said of a user, and which Pod of this node it is. It is kept with what was said. The zero Stamp
+// is of a time that nobody knows.
+type Stamp struct {
+	Ran  int64 `json:"ran"`           // seconds of the clock
+	Wall int64 `json:"wall"`          // Unix seconds of the machine's clock
+	Pod  *Pod  `json:"pod,omitempty"` // nil means that it is none
+}
+
+// Pod is one of this node.
+type Pod struct {
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	UID       string `json:"uid"`
+}
+
+// Stamp returns that of what is said of a user now.
+func (t *Tenure) Stamp(u *authenticationv1.UserInfo) Stamp {
+	ran, wall := t.clock.now()
+	return Stamp{Ran: ran, Wall: wall, Pod: t.podOf(u)}
+}
+
+// Unknown returns the Stamp of what was said of a user at a time that nobody knows.
+func (t *Tenure) Unknown(u *authenticationv1.UserInfo) Stamp { return Stamp{Pod: t.podOf(u)} }
+
+// podOf returns the Pod of this node that a user is, or nil.
+func (t *Tenure) podOf(u *authenticationv1.UserInfo) *Pod {
+	account, ok := strings.CutPrefix(u.Username, accountPrefix)
+	namespace, _, _ := strings.Cut(account, ":")
+	name, uid := only(u.Extra[podName]), only(u.Extra[podUID])
+	if !ok || namespace == "" || name == "" || uid == "" {
+		return nil
+	}
+	if now, known := t.cfg.PodUID(namespace, name); known && now == uid || only(u.Extra[onNode]) == string(t.cfg.Node) {
+		return &Pod{namespace, name, uid}
+	}
+	return nil
+}
+
+func only(values []string) string {
+	if len(values) != 1 {
+		return ""
+	}
+	return values[0]
+}
+
+// Renews reports whether a Stamp is worth writing in the place of one that the disk has with the same content.
+func (t *Tenure) Renews(next, old Stamp) bool {
+	if next.Pod != nil || old.Pod != nil {
+		return next.Pod == nil || old.Pod == nil || *next.Pod != *old.Pod
+	}
+	return t.clock.age(old) >= renewAfter
+}
+
+// Verdict says whether something holds.
+type Verdict uint8
+
+const (
+	// Over: it holds no longer, and is to be forgotten.
+	Over Verdict = iota
+	// Unsure: it does not hold now, but may again once it is known which Pods there are.
+	Unsure
+	// Holds: it is as the cloud said.
+	Holds
+)
+
+// String returns the name for people to read.
+func (v Verdict) String() string { return [...]string{"over", "unsure", "holds"}[v] }
+
+// Judge says whether what was said holds while the cloud cannot be asked.
+func (t *Tenure) Judge(s Stamp) Verdict {
+	recent := t.cfg.Limit > 0 && t.clock.age(s) <= t.cfg.Limit
+	if s.Pod == nil {
+		return holdsIf(recent, Over)
+	}
+	uid, known := t.cfg.PodUID(s.Pod.Namespace, s.Pod.Name)
+	if known {
+		return holdsIf(uid == s.Pod.UID, Over)
+	}
+	return holdsIf(recent, Unsure)
+}
+
+func holdsIf(yes bool, otherwise Verdict) Verdict {
+	if yes {
+		return Holds
+	}
+	return otherwise
+}
