@@ -54,7 +54,6 @@ func TestTheServerDoesNotConnectCoordinators(t *testing.T) {
 		coordinatorUser + ":p1":                  true,
 		coordinatorUser + ":not-signed-yet":      true,
 		"admin":                                  false,
-		edge.PoolName("p1").ForwardingUser():     false,
 		edge.PoolName("p1").OperatorUser():       false,
 		edge.NodeName("yurt-coordinator").User(): false,
 		"openyurt:yurt":                          false,

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -413,7 +414,8 @@ func heartbeatOf(node string, marked bool) *coordinationv1.Lease {
 func TestForwarderWrites(t *testing.T) {
 	cfg := policed(t)
 	admin := cloudtest.Client(t, cfg)
-	as := cloudtest.Client(t, cloudtest.As(cfg, edge.PoolName("fw").ForwardingUser(), "system:masters"))
+	forwarder := cloudtest.As(cfg, edge.PoolName("fw").ForwardingUser(), "system:masters")
+	as := cloudtest.Client(t, forwarder)
 	const namespace = corev1.NamespaceNodeLease
 	const forwarded = "fw-1"
 	there := heartbeatOf(forwarded, false)
@@ -505,6 +507,16 @@ func TestForwarderWrites(t *testing.T) {
 		"the end of all":         as.DeleteAllOf(t.Context(), &coordinationv1.Lease{}, client.InNamespace(namespace), client.DryRunAll),
 	} {
 		mustRefuse(t, what, err, "may write Leases in kube-node-lease and nothing else")
+	}
+	for _, c := range connections {
+		for _, method := range c.methods {
+			err := connect(t.Context(), t, forwarder, method, c.path)
+			if method == http.MethodHead { // has no body to say why
+				mustRefuse(t, method+" "+c.path, err)
+				continue
+			}
+			mustRefuse(t, method+" "+c.path, err, "not CONNECT of")
+		}
 	}
 	other := cloudtest.Client(t, cloudtest.As(cfg, "system:serviceaccount:kube-node-lease:other", "system:masters"))
 	mustAccept(t, "another ServiceAccount's write", other.Create(t.Context(), node("fw-1", "fw", nil), client.DryRunAll))
