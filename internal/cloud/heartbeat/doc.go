@@ -20,10 +20,11 @@
 // The package is level-based: Lease and Node alone determine what to write. The Node's condition remembers what was
 // announced last, so a restart neither repeats an Event nor loses one.
 //
-// Time: a Lease counts as renewed when its renewTime is seen to advance; our own monotonic clock measures the time
-// since then. A node writes renewTime by its own clock, which may be minutes off, so renewTime is compared only with
-// itself. kube-controller-manager judges by the same rule. A blind observer sees silence everywhere: a controller that
-// is cut off from the API server loses its leader election before it can call a node silent.
+// Time: a Lease counts as renewed when its renewTime is seen to change; our own monotonic clock measures the time since
+// then. A node writes renewTime by its own clock, which may be minutes off and may be put back, so nothing asks which of
+// two is later. kube-controller-manager counts an advance only, which hubs see to (docs/adr/0024-renewals.md). A blind
+// observer sees silence everywhere: a controller that is cut off from the API server loses its leader election before it
+// can call a node silent.
 //
 // Concurrency: the informer's handler writes Sightings and the reconcilers read it, under one mutex that is never held
 // across I/O. Invariants: a node whose Lease is not known to be silent has a reconcile due at the latest when the Lease

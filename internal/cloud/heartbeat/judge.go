@@ -53,10 +53,10 @@ type Observation struct {
 	// Annotated says that the Lease's annotation marks its heartbeats as delegated.
 	Annotated bool
 
-	// Renewed says that the Lease's renewTime was seen to advance at least once.
+	// Renewed says that the Lease's renewTime was seen to change at least once.
 	Renewed bool
 
-	// Age is the time since renewTime was last seen to advance or, if it never was, since the Lease was first seen, by
+	// Age is the time since renewTime was last seen to change or, if it never was, since the Lease was first seen, by
 	// our monotonic clock.
 	Age time.Duration
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -12,7 +13,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"yurtcoordinator/apis/apps/v1alpha1"
 	"yurtcoordinator/internal/edge"
@@ -38,21 +38,24 @@ type shown struct {
 }
 
 func (m *model) verdict(now time.Time) string {
-	var best, heard time.Time
-	var last *coordinationv1.Lease
-	var uid types.UID
+	var heard time.Time
+	var before, last *coordinationv1.Lease
 	renewed := false
-	for i, s := range m.history {
+	for _, s := range m.history {
 		if last = s.lease; last == nil {
 			continue
 		}
 		switch stamp := last.Spec.RenewTime.Time; {
-		case i > 0 && stamp.After(best):
-			best, heard, renewed = stamp, s.at, true
-		case i == 0 || uid != last.UID:
-			best, heard, renewed = stamp, s.at, false
+		case before == nil: // found
+			heard, renewed = s.at, false
+		case before.UID != last.UID: // replaced
+			heard, renewed = s.at, stamp.After(before.Spec.RenewTime.Time)
+		case number(before.ResourceVersion) > number(last.ResourceVersion): // restored
+			heard, renewed = s.at, false
+		case !stamp.Equal(before.Spec.RenewTime.Time):
+			heard, renewed = s.at, true
 		}
-		uid = last.UID
+		before = last
 	}
 	switch {
 	case len(m.history) == 0:
@@ -67,6 +70,14 @@ func (m *model) verdict(now time.Time) string {
 		return "direct"
 	}
 	return "perhaps direct"
+}
+
+func number(revision string) int {
+	n, err := strconv.Atoi(revision)
+	if err != nil {
+		panic(err)
+	}
+	return n
 }
 
 func (m *model) look(now time.Time) {
@@ -129,7 +140,7 @@ func act(r *rand.Rand, w *world, m *model) string {
 		m.history = append(m.history, shown{w.clock.Now(), w.leases["n1"]})
 	}
 	lease, found := w.leases["n1"]
-	switch pick := r.IntN(24); {
+	switch pick := r.IntN(26); {
 	case w.node("n1") == nil && pick < 10:
 		w.createNode(aNode(false, none, ""))
 		m.tainted, m.status, m.ready, m.evicting = false, none, "True", false
@@ -156,6 +167,19 @@ func act(r *rand.Rand, w *world, m *model) string {
 		})
 		seen()
 		return "clock set back"
+	case pick == 24 && found:
+		w.editLease("n1", func(l *coordinationv1.Lease) { l.Labels = map[string]string{"x": fmt.Sprint(r.Int())} })
+		seen()
+		return "Lease edited"
+	case pick == 25 && found:
+		back := lease.Spec.RenewTime.Add(-time.Duration(r.IntN(3)) * time.Minute)
+		w.editLease("n1", func(l *coordinationv1.Lease) {
+			w.revision -= 7
+			l.ResourceVersion = strconv.Itoa(w.revision)
+			l.Spec.RenewTime = &metav1.MicroTime{Time: back}
+		})
+		seen()
+		return "Lease restored from a backup"
 	case pick == 13 && found:
 		w.deleteLease("n1")
 		seen()

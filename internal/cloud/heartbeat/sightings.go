@@ -23,8 +23,9 @@ type Sightings struct {
 
 type sighting struct {
 	uid           types.UID
-	renewTime     time.Time // the greatest seen, by its writer's clock; compared only with its like
-	since         time.Time // by our clock: when renewTime was seen to advance or, until renewed, when first seen
+	revision      edge.Revision
+	renewTime     time.Time // as last seen, by its writer's clock: only that it changes means something
+	since         time.Time // by our clock: when renewTime was seen to change or, until renewed, when first seen
 	renewed       bool
 	annotated     bool
 	gone          bool
@@ -56,12 +57,15 @@ func (s *Sightings) Saw(lease *coordinationv1.Lease) (news bool) {
 	if t := lease.Spec.RenewTime; t != nil {
 		renewTime = t.Time
 	}
+	is.revision, _ = edge.ParseRevision(lease.ResourceVersion)
+	is.renewTime = renewTime
 	switch {
-	case found && renewTime.After(was.renewTime):
-		is.renewTime, is.since, is.renewed = renewTime, now, true
-	case !found || is.uid != was.uid:
-		// This also covers a Lease that replaces another one without a newer renewTime, for example from a backup.
-		is.renewTime, is.since, is.renewed = renewTime, now, false
+	case !found, is.uid == was.uid && is.revision < was.revision, is.uid != was.uid && !renewTime.After(was.renewTime):
+		// Nobody knows when it was written. A revision that goes back is that of a cloud restored from a backup; a Lease
+		// that replaces another one without a newer renewTime may be from there, too.
+		is.since, is.renewed = now, false
+	case !renewTime.Equal(was.renewTime):
+		is.since, is.renewed = now, true
 	}
 	s.byNode[node] = is
 

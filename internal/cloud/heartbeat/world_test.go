@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -42,6 +43,7 @@ type world struct {
 	coordinators map[string]*v1alpha1.YurtCoordinator
 	unknown      bool
 	leases       map[string]*coordinationv1.Lease
+	revision     int                  // of the last write of a Lease
 	due          map[string]time.Time // the queue: when each node's reconcile is due
 
 	reconciles int
@@ -57,7 +59,7 @@ func newWorld(t testing.TB) *world {
 	w := &world{
 		t:      t,
 		clock:  clocktesting.NewFakeClock(time.Date(2026, 11, 21, 0, 0, 0, 0, time.UTC)),
-		leases: make(map[string]*coordinationv1.Lease),
+		leases: make(map[string]*coordinationv1.Lease), revision: 10_000,
 
 		coordinators: make(map[string]*v1alpha1.YurtCoordinator),
 	}
@@ -244,6 +246,8 @@ func (w *world) editLease(name string, edit func(*coordinationv1.Lease)) {
 	if found {
 		lease = was.DeepCopy()
 	}
+	w.revision++
+	lease.ResourceVersion = strconv.Itoa(w.revision)
 	edit(lease)
 	w.leases[name] = lease
 	if found {
