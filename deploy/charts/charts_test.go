@@ -240,6 +240,7 @@ func TestSwitches(t *testing.T) {
 		"policies.controllerRights":      "controller-rights",
 		"policies.coordinatorConnects":   "coordinator-connects",
 		"policies.coordinatorPods":       "coordinator-pods",
+		"policies.nodeNames":             "node-names",
 		"policies.holdEvictions":         "hold-evictions.openyurt",
 		"policies.keepPodsReady":         "keep-pods-ready",
 		"nodes.rights":                   "openyurt:node",

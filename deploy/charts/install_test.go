@@ -1,6 +1,7 @@
 package charts
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -148,6 +149,14 @@ func TestHelm(t *testing.T) {
 			return c.client.Get(t.Context(), client.ObjectKey{Name: name}, ns)
 		})
 	}
+	cloudtest.Eventually(t, "the API server's own Service", func() error { // made later still
+		for _, name := range []string{"services default/kubernetes", "endpoints default/kubernetes"} {
+			if _, there := c.objects()[name]; !there {
+				return errors.New(name + " is not there")
+			}
+		}
+		return nil
+	})
 	before := c.objects()
 	const registry = "image.registry=registry.example.org/edge"
 	c.helm("install", chart, chart, "--set", registry)

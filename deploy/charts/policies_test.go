@@ -348,8 +348,67 @@ func TestPoolMembership(t *testing.T) {
 		mustAccept(t, name+" gives itself another label", self.Patch(t.Context(), moved, base))
 		mustAccept(t, "an administrator moves "+name, move(admin, "other"))
 	}
-	self := cloudtest.Client(t, cloudtest.As(cfg, "system:node:member-3", "system:nodes", "system:masters"))
-	mustAccept(t, "a node registers in a pool", self.Create(t.Context(), node("member-3", "member", nil)))
+}
+
+// TestPoolOfANewNode: which pool a node is in when it registers is not its own word, unless it has the right to join.
+func TestPoolOfANewNode(t *testing.T) {
+	cfg := policed(t)
+	admin := cloudtest.Client(t, cfg)
+	give := func(name, user string, rule rbacv1.PolicyRule) {
+		create(t, admin, &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: []rbacv1.PolicyRule{rule}})
+		create(t, admin, &rbacv1.ClusterRoleBinding{
+			ObjectMeta: metav1.ObjectMeta{Name: name},
+			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name},
+			Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: user}},
+		})
+	}
+	const token, old = "system:bootstrap:abcdef", "kubelet"
+	for i, user := range []string{"system:node:new-1", "system:node:new-2", "system:node:new-3", token, old} {
+		give(fmt.Sprintf("new-node-%d", i), user, cloudtest.May("", "nodes", "create", "get"))
+	}
+	const joins = "system:node:new-2"
+	give("new-node-joins", joins, rbacv1.PolicyRule{
+		APIGroups: []string{"apps.openyurt.io"}, Resources: []string{"nodepools"}, ResourceNames: []string{"open"},
+		Verbs: []string{"join"},
+	})
+	register := func(user, group string, n *corev1.Node) error {
+		return cloudtest.Client(t, cloudtest.As(cfg, user, group, "system:authenticated")).Create(t.Context(), n, client.DryRunAll)
+	}
+	cloudtest.Eventually(t, "rights", func() error { return register(joins, "system:nodes", node("new-2", "open", nil)) })
+	mustAccept(t, "in no pool", register("system:node:new-1", "system:nodes", node("new-1", "", nil)))
+	const says = "can not say by itself that it is in pool shop"
+	for user, group := range map[string]string{
+		"system:node:new-1": "system:nodes", "system:node:new-3": "system:nodes", joins: "system:nodes",
+		token: "system:bootstrappers:kubeadm:default-node-token", old: "system:nodes",
+	} {
+		name := strings.TrimPrefix(user, "system:node:")
+		name = strings.ReplaceAll(name, ":", "-")
+		mustRefuse(t, user+" registers in a pool", register(user, group, node(name, "shop", nil)),
+			says, "kubectl label node "+name+" apps.openyurt.io/nodepool=shop", "right to join")
+	}
+	mustRefuse(t, "in the open pool, without the right", register("system:node:new-1", "system:nodes", node("new-1", "open", nil)),
+		"right to join")
+	empty := node("new-2", "", nil)
+	empty.Labels = map[string]string{edge.LabelNodePool: ""}
+	mustRefuse(t, "in the pool without a name", register(joins, "system:nodes", empty), "can not say")
+	mustAccept(t, "an administrator's Node", admin.Create(t.Context(), node("new-4", "shop", nil), client.DryRunAll))
+}
+
+// TestReservedNodeNames: whoever makes such a Node.
+func TestReservedNodeNames(t *testing.T) {
+	cfg := policed(t)
+	for _, user := range []string{"admin", "system:node:yurt-coordinator-p1"} {
+		c := cloudtest.Client(t, cloudtest.As(cfg, user, "system:masters"))
+		for _, name := range []string{
+			edge.PoolName("p1").ReportLease(), "yurt-coordinator-x", "web.shop.svc", "web.shop.svc.cluster.local",
+			edge.PoolName("p1").CoordinatorServerName(),
+		} {
+			mustRefuse(t, user+" makes "+name, c.Create(t.Context(), node(name, "", nil), client.DryRunAll), name, "another name")
+		}
+		for _, name := range []string{"yurt-coordinator", "my-yurt-coordinator-1", "svc", "svc.example.org", "a.svcs"} {
+			mustAccept(t, user+" makes "+name, c.Create(t.Context(), node(name, "", nil), client.DryRunAll))
+		}
+	}
 }
 
 func TestDelegateAnnotation(t *testing.T) {

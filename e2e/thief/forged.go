@@ -118,7 +118,8 @@ func forgedCoordinator(t *kit.T) {
 		}
 		return nil
 	})
-	err = t.Cloud.CoreV1().Pods(edge.NamespaceSystem).Delete(t.Ctx, forged, metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0)})
+	err = t.Cloud.CoreV1().Pods(edge.NamespaceSystem).Delete(t.Ctx, forged,
+		metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0)})
 	if !apierrors.IsNotFound(err) {
 		t.Must(err)
 	}

@@ -35,13 +35,19 @@ const labelControlPlane = "node-role.kubernetes.io/control-plane"
 // release is the name of the chart's release.
 const release = "yurt-coordinator"
 
-// chartValues are the values that Helm gets in place of the chart's own.
-func chartValues(t Timing) []string {
+// chartValues are the values that Helm gets in place of the chart's own. The lab's kubelets say themselves which pool they
+// are in.
+func chartValues(c Config) []string {
+	pools := make([]string, c.Pools)
+	for i := range pools {
+		pools[i] = string(poolName(i + 1))
+	}
 	return []string{
+		"nodes.join={" + strings.Join(pools, ",") + "}",
 		"image.registry=" + image.SystemRegistry,
 		"controller.image.tag=" + image.SystemTag, "controller.image.pullPolicy=Never",
 		"coordinator.image.tag=" + image.SystemTag, "coordinator.image.pullPolicy=Never",
-		"controller.silenceAfter=" + silenceAfter(t).String(),
+		"controller.silenceAfter=" + silenceAfter(c.Timing).String(),
 	}
 }
 
@@ -51,7 +57,7 @@ func HubImage() string { return image.SystemRegistry + "/yurthub:" + image.Syste
 // renderCommand returns the Helm command that writes the chart's manifests.
 func (l *Lab) renderCommand(ctx context.Context) *exec.Cmd {
 	args := []string{"template", release, l.cfg.Chart, "--namespace=" + edge.NamespaceSystem}
-	for _, v := range slices.Concat(chartValues(l.cfg.Timing), l.cfg.ChartValues) {
+	for _, v := range slices.Concat(chartValues(l.cfg), l.cfg.ChartValues) {
 		args = append(args, "--set-string="+v)
 	}
 	cmd := exec.CommandContext(ctx, l.bins.Helm, args...)
@@ -81,7 +87,7 @@ func (c *Client) Helm(ctx context.Context, verb string, args ...string) (*exec.C
 	}
 	if verb != "uninstall" {
 		argv = append(argv, o.Config.Chart)
-		for _, v := range slices.Concat(chartValues(o.Config.Timing), o.Config.ChartValues) {
+		for _, v := range slices.Concat(chartValues(o.Config), o.Config.ChartValues) {
 			argv = append(argv, "--set-string="+v)
 		}
 	}
