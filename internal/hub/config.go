@@ -53,6 +53,9 @@ type Config struct {
 	// DiskCachePath is the directory where the hub keeps what it knows, so that the node can start while nothing can be
 	// reached. No other program may use it. Empty means that what the hub knows ends with it.
 	DiskCachePath string
+	// DiskCacheKeyFile has the key with which Secrets and tokens are encrypted there. Empty means beside the directory, with
+	// .key at its end.
+	DiskCacheKeyFile string
 	// DiskCacheClockOffset is for tests: it puts the disk's clock ahead. Changed while the hub runs, it lets a month pass for
 	// the disk and for nothing else.
 	DiskCacheClockOffset time.Duration
@@ -138,6 +141,9 @@ func (c *Config) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.DiskCachePath, "disk-cache-path", "/var/lib/yurthub/cache",
 		"directory to keep what this node's programs read, Secrets included, so that they can start when nothing can be "+
 			"reached; empty: what the hub knows ends with it")
+	fs.StringVar(&c.DiskCacheKeyFile, "disk-cache-key-file", "",
+		"file with the key by which Secrets and tokens are encrypted in --disk-cache-path, made if it is not there; default: that "+
+			"path with .key at its end; unused if there is a systemd credential yurthub-cache-key")
 	fs.DurationVar(&c.DiskCacheClockOffset, "disk-cache-clock-offset", 0,
 		"how far to put ahead the clock by which content of --disk-cache-path grows old; for tests")
 	_ = fs.MarkHidden("disk-cache-clock-offset") // it fails only for an unknown flag

@@ -30,6 +30,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"os"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -40,6 +41,7 @@ import (
 	"yurtcoordinator/internal/hub/front"
 	"yurtcoordinator/internal/hub/history"
 	"yurtcoordinator/internal/hub/identity"
+	"yurtcoordinator/internal/hub/recall"
 	"yurtcoordinator/internal/hub/route"
 	"yurtcoordinator/internal/hub/upstream"
 	"yurtcoordinator/internal/run"
@@ -84,7 +86,11 @@ func New(cfg Config) (*Hub, error) {
 	h.metrics.MustRegister(collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	var err error
-	at := disk.Config{Dir: cfg.DiskCachePath, Ahead: cfg.DiskCacheClockOffset, Last: follow.OfNode}
+	at := disk.Config{
+		Dir: cfg.DiskCachePath, Ahead: cfg.DiskCacheClockOffset, Last: follow.OfNode,
+		KeyFile: cfg.DiskCacheKeyFile, Credentials: os.Getenv("CREDENTIALS_DIRECTORY"),
+		Secret: follow.Secret, SecretBlob: recall.Secret,
+	}
 	if h.disk, err = disk.Open(at); err != nil {
 		return nil, fmt.Errorf("--disk-cache-path: %w", err)
 	}

@@ -48,8 +48,14 @@ func (b *blobs) fits(key string, cost int) bool {
 	return beyond <= common
 }
 
-// adopt takes over what is on disk. What waits goes on waiting: a blob is whole by itself.
-func (b *blobs) adopt(disk map[string]int) {
+// adopt takes over what is on disk, without those that are encrypted with another key, which are removed. What waits goes on
+// waiting: a blob is whole by itself.
+func (b *blobs) adopt(disk map[string]int, foreign []string) {
+	for _, key := range foreign {
+		if _, ok := b.waiting[key]; !ok {
+			b.waiting[key] = nil
+		}
+	}
 	b.disk, b.bytes = map[string]int{}, map[string]int{}
 	maps.Copy(b.disk, disk)
 	for key := range b.disk {
@@ -189,7 +195,7 @@ func (s *Store) Blob(key string) (value []byte, err error) {
 				value, err = t.Get(b, []byte(key))
 			}
 			if err == nil {
-				value, err = unseal(ofBlob, 0, []byte(key), value)
+				value, _, err = s.vault.unsealBlob([]byte(key), value)
 			}
 			return err
 		})

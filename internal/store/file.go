@@ -169,11 +169,12 @@ type opened struct {
 }
 
 // openFile verifies what is in the directory and opens it: to write if that is possible, else to read. It keeps what is
-// intact of a corrupt file, and compacts one with much room.
-func openFile(dir string, point faults) opened {
+// intact of a corrupt file, compacts one with much room, and makes one anew of which it is not proved that nothing secret is in
+// it in clear, be it in a page that is free.
+func openFile(dir string, v *vault, point faults) opened {
 	path := filepath.Join(dir, fileName)
 	_ = os.Remove(filepath.Join(dir, newName)) // what a crash has left; if it stays, making it anew fails and says so
-	f, found, err := openVerified(path, point)
+	f, found, err := openVerified(path, v, point)
 	if errors.Is(err, fs.ErrNotExist) {
 		if err = rewrite(dir, found, point); err == nil {
 			return writable(path, found, nil, "")
@@ -184,14 +185,16 @@ func openFile(dir string, point faults) opened {
 	}
 	reason := strings.Join(found.problems, "; ")
 	roomy := found.tree != nil && found.size > compactBytes && uint64(found.free) > found.tree.High/2
-	if reason == "" && !roomy {
+	if reason == "" && !roomy && !found.clear {
 		return writable(path, found, f, "")
 	}
 	if err := rewrite(dir, found, point); err == nil {
 		_ = f.Close()
-		if f, found, err = openVerified(path, point); err != nil {
+		foreign := found.foreign // which are not in the new one
+		if f, found, err = openVerified(path, v, point); err != nil {
 			return opened{contents: found, corrupt: reason, err: fmt.Errorf("read the store anew: %w", err)}
 		}
+		found.foreign += foreign
 	} else if reason != "" {
 		err = fmt.Errorf("keep what is intact of a corrupt store: %w", err)
 		return opened{file: &file{f: f}, contents: found, corrupt: reason, err: err}
@@ -200,9 +203,9 @@ func openFile(dir string, point faults) opened {
 }
 
 // openVerified opens a file to read, and verifies what is in it: nothing if that fails.
-func openVerified(path string, point faults) (f *os.File, found *contents, err error) {
+func openVerified(path string, v *vault, point faults) (f *os.File, found *contents, err error) {
 	if f, err = os.Open(path); err != nil {
-		return nil, &contents{}, err
+		return nil, &contents{vault: v}, err
 	}
 	info, err := f.Stat()
 	if err == nil && !info.Mode().IsRegular() {
@@ -213,11 +216,11 @@ func openVerified(path string, point faults) (f *os.File, found *contents, err e
 	}
 	if err == nil {
 		_ = f.Chmod(0o600) // it fails on a read-only disk, where nothing can be done about it
-		found, err = verify(f, info.Size())
+		found, err = verify(f, info.Size(), v)
 	}
 	if err != nil {
 		_ = f.Close()
-		return nil, &contents{}, err
+		return nil, &contents{vault: v}, err
 	}
 	return f, found, nil
 }
@@ -236,6 +239,7 @@ func writable(path string, found *contents, f *os.File, reason string) opened {
 	if f != nil {
 		_ = f.Close()
 	}
+	w.coder.vault = found.vault
 	w.blobs, w.asked, w.hasAsked = found.tally, found.asked, found.hasAsked
 	return opened{file: w, contents: found, corrupt: reason}
 }
@@ -259,7 +263,9 @@ func rewrite(dir string, old *contents, point faults) error {
 		_ = os.Remove(next)
 		return err
 	}
-	if len(old.problems) > 0 {
+	if old.clear { // what was kept aside may have it in clear, too
+		_ = os.Remove(filepath.Join(dir, corruptName))
+	} else if len(old.problems) > 0 {
 		if err := keepAside(path, filepath.Join(dir, corruptName)); err != nil {
 			return fmt.Errorf("move the corrupt store aside: %w", err)
 		}
@@ -287,7 +293,7 @@ func keepAside(path, name string) error {
 	return os.Rename(path, name) // a file system without links
 }
 
-// fill writes a new file.
+// fill writes a new file. What is secret and in clear is encrypted.
 func fill(db *bbolt.DB, old *contents) error {
 	err := db.Update(func(tx *bbolt.Tx) error {
 		for _, name := range []string{bucketFormat, bucketCollections, bucketBlobs} {
@@ -295,8 +301,13 @@ func fill(db *bbolt.DB, old *contents) error {
 				return err
 			}
 		}
-		if err := putTally(tx, old.tally); err != nil {
+		if err := putTally(tx, tally{}); err != nil {
 			return err
+		}
+		if old.vault != nil {
+			if err := tx.Bucket([]byte(bucketFormat)).Put([]byte(keyClosed), seal(ofClosed, 0, []byte(keyClosed), nil)); err != nil {
+				return err
+			}
 		}
 		if old.hasAsked {
 			if err := putAsked(tx, old.asked); err != nil {
@@ -315,7 +326,7 @@ func fill(db *bbolt.DB, old *contents) error {
 		return err
 	}
 	for _, c := range old.collections {
-		if err := copyCollection(db, t, c); err != nil {
+		if err := copyCollection(db, t, c, old.vault); err != nil {
 			return fmt.Errorf("%s: %w", c.id, err)
 		}
 	}
@@ -336,25 +347,41 @@ func copyBlobs(db *bbolt.DB, t *pages.Tree, old *contents) error {
 		return nil
 	}
 	w := chunks{update: db.Update, bucket: []byte(bucketBlobs)}
+	var all tally
 	err := t.Walk(old.blobBucket, func(key, value []byte, _ bool) error {
 		if _, ok := old.blobs[string(key)]; !ok {
 			return nil
 		}
-		if _, err := unseal(ofBlob, 0, key, value); err != nil {
+		content, closed, err := old.vault.unsealBlob(key, value)
+		if err != nil {
 			return err
 		}
-		return w.put(bytes.Clone(key), bytes.Clone(value))
+		if closed {
+			value = bytes.Clone(value)
+		} else {
+			value = old.vault.sealBlob(key, content)
+		}
+		all.put(value, sealHead)
+		return w.put(bytes.Clone(key), value)
 	})
 	if err != nil && w.count < len(old.blobs) { // a broken end of the bucket, which was not to be kept, is no matter
 		return err
 	}
-	return w.end(nil)
+	return w.end(func(tx *bbolt.Tx) error { return putTally(tx, all) })
 }
 
-func copyCollection(db *bbolt.DB, t *pages.Tree, c stored) error {
+func copyCollection(db *bbolt.DB, t *pages.Tree, c stored, v *vault) error {
 	w := chunks{update: db.Update, bucket: objectsOf(c.number)}
-	found, err := scan(t, c.number, c.bucket, func(key, value []byte, _ stream.Object) error {
-		return w.put(bytes.Clone(key), bytes.Clone(value))
+	reader, writer := coder{vault: v}, coder{vault: v}
+	var all tally
+	found, err := reader.scan(t, c.number, c.bucket, func(key, value []byte, o stream.Object) error {
+		if v.hides(c.id) && value[formAt]&encrypted == 0 {
+			value = writer.encode(c.number, key, o, true)
+		} else {
+			value = bytes.Clone(value)
+		}
+		all.put(value, valueHead)
+		return w.put(bytes.Clone(key), value)
 	})
 	if err == nil && found != c.objects {
 		err = pages.Corrupt("it has changed")
@@ -362,6 +389,7 @@ func copyCollection(db *bbolt.DB, t *pages.Tree, c stored) error {
 	if err != nil {
 		return err
 	}
+	c.objects = all
 	return w.end(func(tx *bbolt.Tx) error {
 		return tx.Bucket([]byte(bucketCollections)).Put(numberKey(c.number), c.encode(c.number))
 	})

@@ -27,6 +27,7 @@ const (
 
 	keyFormat = "version" // sum, version
 	keyBlobs  = "blobs"   // sum, tally of all blobs
+	keyClosed = "closed"  // sum; there if whatever is secret has been encrypted ever since the file was made
 	keyAsked  = "asked"   // sum, seconds of the clock that collections' times are of; files from before have none
 )
 
@@ -46,6 +47,8 @@ const (
 	ofFormat
 	ofBlobs
 	ofAsked
+	ofClosedBlob
+	ofClosed
 )
 
 // sum is the checksum of a value: of what it is, where it belongs, and its content.
@@ -149,10 +152,12 @@ func parseObjectKey(b []byte) (stream.Key, error) {
 	return stream.Key{Namespace: namespace, Name: name}, nil
 }
 
-// How an object's bytes are kept. What is small, or does not get smaller, is kept as it is.
+// How an object's bytes are kept. What is small, or does not get smaller, is kept as it is. What is secret is encrypted then, and
+// its form has that bit, too.
 const (
 	plain byte = iota
 	packed
+	encrypted
 )
 
 // An object's value is its checksum, its revision, how its bytes are kept, and the bytes.
@@ -165,8 +170,12 @@ const (
 	maxObject = pages.MaxRun // unpacked
 )
 
-// coder packs and unpacks. It is used by one goroutine at a time.
-type coder struct{ buffer []byte }
+// coder packs and unpacks, encrypts and decrypts. It is used by one goroutine at a time.
+type coder struct {
+	vault  *vault
+	buffer []byte
+	clear  bool // it has decoded what is not encrypted
+}
 
 func (c *coder) room(n int) []byte {
 	if cap(c.buffer) < n {
@@ -175,9 +184,9 @@ func (c *coder) room(n int) []byte {
 	return c.buffer[:n]
 }
 
-// encode makes an object's value. An API object of some KB is packed to a fraction, for less than it costs to write the
-// rest of it.
-func (c *coder) encode(number uint64, key []byte, o stream.Object) []byte {
+// encode makes an object's value, encrypted if it is secret. An API object of some KB is packed to a fraction, for less than it
+// costs to write the rest of it.
+func (c *coder) encode(number uint64, key []byte, o stream.Object, secret bool) []byte {
 	form, body := plain, o.Raw
 	if len(o.Raw) >= packFrom {
 		if b := s2.Encode(c.room(s2.MaxEncodedLen(len(o.Raw))), o.Raw); len(b) <= len(o.Raw)*3/4 {
@@ -187,23 +196,30 @@ func (c *coder) encode(number uint64, key []byte, o stream.Object) []byte {
 	value := append(make([]byte, valueHead, valueHead+len(body)), body...)
 	value[formAt] = form
 	binary.BigEndian.PutUint64(value[revisionAt:], uint64(o.Revision))
+	if secret {
+		value = c.vault.closeObject(number, key, value)
+	}
 	binary.BigEndian.PutUint64(value, sum(ofObject, number, key, value[revisionAt:]))
 	return value
 }
 
-// decode verifies an object and then unpacks it. Its Raw is within value or the coder, and holds until either changes.
+// decode verifies an object, and then decrypts and unpacks it. Its Raw is within value or the coder, and holds until either changes.
 func (c *coder) decode(number uint64, key, value []byte) (o stream.Object, err error) {
 	if _, err := unseal(ofObject, number, key, value); err != nil {
 		return o, err
 	}
-	if len(value) < valueHead || value[formAt] > packed {
+	if len(value) < valueHead || value[formAt] > packed|encrypted {
 		return o, pages.Corrupt("%q has no revision, or another form", key)
 	}
 	if o.Key, err = parseObjectKey(key); err != nil {
 		return o, err
 	}
-	o.Revision, o.Raw = edge.Revision(binary.BigEndian.Uint64(value[revisionAt:])), value[valueHead:]
-	if value[formAt] == plain {
+	o.Revision = edge.Revision(binary.BigEndian.Uint64(value[revisionAt:]))
+	if o.Raw, err = c.vault.openObject(number, key, value); err != nil {
+		return o, err
+	}
+	c.clear = c.clear || value[formAt]&encrypted == 0
+	if value[formAt]&packed == 0 {
 		return o, nil
 	}
 	n, err := s2.DecodedLen(o.Raw)

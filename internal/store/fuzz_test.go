@@ -26,7 +26,7 @@ func FuzzDecode(f *testing.F) {
 	f.Add(uint64(1), []byte(nil), sampleHeader().encode(1))
 	for _, size := range []int{1, 5000} {
 		o := object("ns", "name", 7, strings.Repeat("x", size))
-		f.Add(uint64(1), []byte("ns\x00name"), new(coder).encode(1, []byte("ns\x00name"), o))
+		f.Add(uint64(1), []byte("ns\x00name"), new(coder).encode(1, []byte("ns\x00name"), o, false))
 	}
 	f.Fuzz(func(t *testing.T, number uint64, key, value []byte) {
 		if h, err := decodeHeader(number, value); err == nil && !bytes.Equal(h.encode(number), value) {
@@ -54,7 +54,7 @@ func readsAgain(t *testing.T, number uint64, key, value []byte) {
 	if k, err := objectKey(o.Key); err != nil || !bytes.Equal(k, key) {
 		t.Errorf("object %s has another key: %v", o.Key, err)
 	}
-	again, err := other.decode(number, key, new(coder).encode(number, key, o))
+	again, err := other.decode(number, key, new(coder).encode(number, key, o, false))
 	if err != nil || again.Key != o.Key || again.Revision != o.Revision || !bytes.Equal(again.Raw, o.Raw) {
 		t.Errorf("object %s comes back as %+v, %v", o.Key, again, err)
 	}
@@ -73,12 +73,12 @@ func FuzzVerify(f *testing.F) {
 		b[int(at)%len(b)] ^= mask
 		copy(b[int(at)%len(b):], junk)
 		for _, content := range [][]byte{junk, b} {
-			c, err := verify(bytes.NewReader(content), int64(len(content)))
+			c, err := verify(bytes.NewReader(content), int64(len(content)), nil)
 			if err != nil {
 				t.Fatal(err) // a reader of bytes never fails
 			}
 			for _, found := range c.collections {
-				if again, err := scan(c.tree.Again(), found.number, found.bucket, nil); err != nil || again != found.objects {
+				if again, err := new(coder).scan(c.tree.Again(), found.number, found.bucket, nil); err != nil || again != found.objects {
 					t.Errorf("%s is said to be whole: %v, %v; want %v", found.id, again, err, found.objects)
 				}
 			}

@@ -90,6 +90,10 @@ func (r *runner) report() {
 	if h.Corrupt != r.told.Corrupt {
 		r.logger.Info("The store was corrupt, what is intact of it was kept", "dir", r.store.config.Dir, "found", h.Corrupt)
 	}
+	if h.Foreign != r.told.Foreign {
+		r.logger.Info("Removed what was encrypted on the disk with another key; it is read from the cloud again",
+			"dir", r.store.config.Dir, "entries", h.Foreign-r.told.Foreign)
+	}
 	r.told = h
 }
 
@@ -363,7 +367,7 @@ func (s *Store) recover(ctx context.Context) error {
 		}
 	}
 	file.close(failure)
-	o := openFile(s.config.Dir, s.fault)
+	o := openFile(s.config.Dir, s.vault, s.fault)
 	if o.err == nil {
 		if o.err = o.file.probe(s.fault); o.err != nil {
 			o.file.close(o.err)

@@ -91,6 +91,8 @@ type Config struct {
 	BlobShares map[string]int
 	// Last says which collections go last when space is needed, whenever they were read. nil: none does.
 	Last func(Collection) bool
+	// Secrets says what is encrypted. The zero value: nothing.
+	Secrets Secrets
 	// Now is the time of day. Only its differences count; those of time.Now are right whatever is done to the machine's clock.
 	// nil means time.Now.
 	Now func() time.Time
@@ -115,6 +117,9 @@ type Health struct {
 	// Corrupt says what was found corrupt since the store was opened; empty if nothing was. The file as it was is next to
 	// the store's, named *.corrupt.
 	Corrupt string
+	// Foreign is how many collections and blobs were removed since the store was opened, because they were encrypted with
+	// another key.
+	Foreign int
 	// Bytes are in use on disk.
 	Bytes int64
 }
@@ -122,6 +127,7 @@ type Health struct {
 // Store is a hub's disk. All methods are safe for concurrent use; each Sink is used by one goroutine at a time.
 type Store struct {
 	config  Config
+	vault   *vault
 	fault   faults        // of tests
 	lock    *os.File      // the directory, locked
 	writing chan struct{} // whose token it is to write: it is taken out by who has it
@@ -133,6 +139,7 @@ type Store struct {
 	failure     error // why the disk cannot be written
 	since       time.Time
 	corrupt     string
+	foreign     int
 	used        int64
 	collections map[Collection]*entry
 	proved      bool // all of the file has been verified since writing failed, and it is only read
@@ -165,19 +172,23 @@ func open(c Config, fault faults) (*Store, error) {
 	if c.Now == nil {
 		c.Now = time.Now
 	}
+	hidden, err := newVault(c.Secrets)
+	if err != nil {
+		return nil, err
+	}
 	lock, err := openDir(c.Dir)
 	if err != nil {
 		return nil, err
 	}
 	s := &Store{
-		config: c, fault: fault, lock: lock,
+		config: c, vault: hidden, fault: fault, lock: lock,
 		writing: make(chan struct{}, 1), waiting: make(chan struct{}, 1),
 		collections: map[Collection]*entry{}, room: make(chan struct{}), blobs: newBlobs(c.BlobShares),
 	}
 	s.writing <- struct{}{}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.adoptLocked(openFile(c.Dir, fault))
+	s.adoptLocked(openFile(c.Dir, hidden, fault))
 	for _, c := range s.collections {
 		c.at = c.disk.at
 	}
@@ -245,7 +256,8 @@ func (s *Store) adoptLocked(o opened) {
 			c.why = cmp.Or(s.corrupt, c.why)
 		}
 	}
-	s.blobs.adopt(o.contents.blobs)
+	s.blobs.adopt(o.contents.blobs, o.contents.lockedBlobs)
+	s.foreign = max(s.foreign, o.contents.foreign)
 	if s.file != nil {
 		s.used = s.file.used()
 	}
@@ -290,7 +302,7 @@ func (s *Store) Load(id Collection) (snapshot stream.Snapshot, err error) {
 			return file, err
 		},
 		func(t *pages.Tree) error {
-			snapshot, err = loadCollection(t, disk)
+			snapshot, err = loadCollection(t, disk, s.vault)
 			return err
 		})
 	if err != nil {
@@ -410,7 +422,7 @@ func (s *Store) Sink(id Collection) stream.Sink { return &sink{store: s, id: id}
 func (s *Store) Health() Health {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	h := Health{Corrupt: s.corrupt, Bytes: s.used}
+	h := Health{Corrupt: s.corrupt, Foreign: s.foreign, Bytes: s.used}
 	if s.failure != nil {
 		h.Err, h.Since = s.failure.Error(), s.since
 	}

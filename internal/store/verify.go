@@ -24,6 +24,7 @@ type stored struct {
 
 // contents is what a file holds, verified: every collection and blob in it is whole.
 type contents struct {
+	vault       *vault
 	size        int64       // of the file
 	tree        *pages.Tree // the state that was verified; nil: none
 	collections []stored
@@ -32,7 +33,10 @@ type contents struct {
 	blobBucket  pages.Bucket
 	asked       time.Duration // what the clock showed
 	hasAsked    bool          // false: times are of the machine's clock
-	unfinished  []uint64      // collections that a crash left incomplete
+	unfinished  []uint64      // collections that a crash left incomplete, or that are encrypted with another key
+	foreign     int           // how many collections and blobs are encrypted with another key
+	lockedBlobs []string      // keys of these
+	clear       bool          // it is not proved that whatever is secret in it is encrypted, and always was
 	problems    []string      // what was found corrupt
 	free        int           // pages
 }
@@ -46,8 +50,8 @@ func (c *contents) problem(where string, err error) {
 
 // verify reads all of a file once. It fails only when not even the heads can be read, so that nothing is known of what is
 // there; pages.ErrCorrupt is not a failure but a problem. A sector that cannot be read is as corrupt as one with wrong bits.
-func verify(r io.ReaderAt, size int64) (*contents, error) {
-	c := &contents{size: size, blobs: map[string]int{}}
+func verify(r io.ReaderAt, size int64, v *vault) (*contents, error) {
+	c := &contents{size: size, blobs: map[string]int{}, vault: v, clear: v != nil}
 	t, err := pages.Read(r, size)
 	if errors.Is(err, pages.ErrCorrupt) {
 		c.problem("", err)
@@ -103,6 +107,9 @@ func (c *contents) format(buckets map[string]pages.Bucket) (blobs tally, foreign
 	if err != nil || !blobs.decode(raw) {
 		c.problem(bucketFormat, pages.Corrupt("the number of the blobs"))
 	}
+	if _, err := unseal(ofClosed, 0, []byte(keyClosed), values[keyClosed]); err == nil {
+		c.clear = false
+	}
 	if values[keyAsked] != nil {
 		raw, err := unseal(ofAsked, 0, []byte(keyAsked), values[keyAsked])
 		if err == nil && len(raw) == 8 {
@@ -149,10 +156,16 @@ func (c *contents) verifyCollections(buckets map[string]pages.Bucket) {
 			c.problem("a collection", pages.Corrupt("its header is missing"))
 		case !h.complete:
 			c.unfinished = append(c.unfinished, number)
-			_, _ = scan(c.tree, number, b, nil) // whatever is in it, its pages are in use
+			_, _ = new(coder).scan(c.tree, number, b, nil) // whatever is in it, its pages are in use
 			continue
 		}
-		found, err := scan(c.tree, number, b, nil)
+		reader := coder{vault: c.vault}
+		found, err := reader.scan(c.tree, number, b, nil)
+		if errors.Is(err, errForeign) {
+			c.foreign++
+			c.unfinished = append(c.unfinished, number)
+			continue
+		}
 		if known && err == nil && found != h.objects {
 			err = pages.Corrupt("it has %d objects, want %d, or others", found.count, h.objects.count)
 		}
@@ -163,6 +176,7 @@ func (c *contents) verifyCollections(buckets map[string]pages.Bucket) {
 			c.problem(h.id.String(), err)
 		} else if known {
 			ids[h.id] = true
+			c.clear = c.clear || reader.clear && c.vault.hides(h.id)
 			c.collections = append(c.collections, stored{header: h, number: number, bucket: b})
 		}
 	}
@@ -171,15 +185,22 @@ func (c *contents) verifyCollections(buckets map[string]pages.Bucket) {
 	}
 }
 
-// scan verifies the objects of a collection one by one and tells them. What it tells is valid only until tell returns.
-func scan(t *pages.Tree, number uint64, b pages.Bucket, tell func(key, value []byte, o stream.Object) error) (tally, error) {
+// scan verifies the objects of a collection one by one and tells them. What it tells is valid only until tell returns. If
+// nobody is told, it goes on behind those that are encrypted with another key, and says errForeign at the end.
+func (c *coder) scan(
+	t *pages.Tree, number uint64, b pages.Bucket, tell func(key, value []byte, o stream.Object) error,
+) (tally, error) {
 	var found tally
-	var c coder
+	var foreign error
 	err := t.Walk(b, func(key, value []byte, nested bool) error {
 		if nested {
 			return pages.Corrupt("%q is a bucket", key)
 		}
 		o, err := c.decode(number, key, value)
+		if tell == nil && errors.Is(err, errForeign) {
+			foreign = errForeign
+			return nil
+		}
 		if err != nil {
 			return err
 		}
@@ -189,6 +210,9 @@ func scan(t *pages.Tree, number uint64, b pages.Bucket, tell func(key, value []b
 		}
 		return tell(key, value, o)
 	})
+	if err == nil {
+		err = foreign
+	}
 	return found, err
 }
 
@@ -199,15 +223,20 @@ func (c *contents) verifyBlobs(buckets map[string]pages.Bucket, want tally) {
 	}
 	c.blobBucket = b
 	err := c.tree.Walk(b, func(key, value []byte, nested bool) error {
-		content, err := unseal(ofBlob, 0, key, value)
-		if err == nil && nested {
-			err = pages.Corrupt("%q is a bucket", key)
-		}
-		if err != nil {
+		content, closed, err := c.vault.unsealBlob(key, value)
+		switch {
+		case err == nil && nested:
+			c.problem("a blob", pages.Corrupt("%q is a bucket", key))
+		case errors.Is(err, errForeign):
+			c.foreign++
+			c.lockedBlobs = append(c.lockedBlobs, string(key))
+			c.tally.put(value, sealHead)
+		case err != nil:
 			c.problem("a blob", err)
-		} else {
+		default:
 			c.blobs[string(key)] = len(content)
 			c.tally.put(value, sealHead)
+			c.clear = c.clear || !closed && c.vault.hidesBlob(string(key))
 		}
 		return nil
 	})
@@ -220,7 +249,7 @@ func (c *contents) verifyBlobs(buckets map[string]pages.Bucket, want tally) {
 }
 
 // loadCollection reads one collection of a state of the file.
-func loadCollection(t *pages.Tree, want stored) (stream.Snapshot, error) {
+func loadCollection(t *pages.Tree, want stored, v *vault) (stream.Snapshot, error) {
 	b, err := t.Bucket([]byte(bucketCollections))
 	if err != nil {
 		return stream.Snapshot{}, err
@@ -244,7 +273,8 @@ func loadCollection(t *pages.Tree, want stored) (stream.Snapshot, error) {
 		Type: h.typ, Revision: h.at.Revision, History: h.at.History, Before: h.before,
 		Objects: make([]stream.Object, 0, min(h.objects.count, most)),
 	}
-	found, err := scan(t, want.number, b, func(_, _ []byte, o stream.Object) error {
+	reader := coder{vault: v}
+	found, err := reader.scan(t, want.number, b, func(_, _ []byte, o stream.Object) error {
 		o.Raw = slices.Clip(bytes.Clone(o.Raw))
 		s.Objects = append(s.Objects, o)
 		return nil

@@ -69,7 +69,7 @@ func (f *file) write(w work, point faults) error {
 				return err
 			}
 		}
-		return writeBlobs(tx, w.blobs, &blobs)
+		return writeBlobs(tx, f.coder.vault, w.blobs, &blobs)
 	})
 	if err != nil {
 		return err
@@ -98,18 +98,18 @@ func (f *file) prepare(j *job, point faults) error {
 	j.next = &next
 	if !j.anew {
 		next.number, next.objects = j.disk.number, j.disk.objects
-		j.puts, err = f.coder.puts(next.number, differ)
+		j.puts, err = f.coder.puts(next, differ)
 		return err
 	}
 	if j.batch.bytes < chunkBytes {
-		j.puts, err = f.coder.puts(next.number, j.batch.changes)
+		j.puts, err = f.coder.puts(next, j.batch.changes)
 		return err
 	}
 	return f.writeAhead(&next, j.batch.changes, point)
 }
 
 // puts makes values of changes, in the order of their keys.
-func (c *coder) puts(number uint64, changes map[stream.Key]change) ([]put, error) {
+func (c *coder) puts(to stored, changes map[stream.Key]change) ([]put, error) {
 	all := make([]put, 0, len(changes))
 	for k, change := range changes {
 		key, err := objectKey(k)
@@ -118,7 +118,7 @@ func (c *coder) puts(number uint64, changes map[stream.Key]change) ([]put, error
 		}
 		p := put{key: key}
 		if !change.deleted {
-			p.value = c.encode(number, key, change.object)
+			p.value = c.encode(to.number, key, change.object, c.vault.hides(to.id))
 		}
 		all = append(all, p)
 	}
@@ -146,7 +146,7 @@ func (f *file) writeAhead(next *stored, changes map[stream.Key]change, point fau
 		if err != nil {
 			return err
 		}
-		value := f.coder.encode(next.number, key, changes[k].object)
+		value := f.coder.encode(next.number, key, changes[k].object, f.coder.vault.hides(next.id))
 		next.objects.put(value, valueHead)
 		if err := c.put(key, value); err != nil {
 			return err
@@ -169,7 +169,8 @@ func (f *file) differences(j *job) (map[stream.Key]change, error) {
 		return nil, err
 	}
 	differ := maps.Clone(j.batch.changes)
-	found, err := scan(t, j.disk.number, b, func(_, _ []byte, o stream.Object) error {
+	reader := coder{vault: f.coder.vault} // the writer's is in use
+	found, err := reader.scan(t, j.disk.number, b, func(_, _ []byte, o stream.Object) error {
 		if c, ok := differ[o.Key]; !ok {
 			differ[o.Key] = change{deleted: true}
 		} else if o.Revision == c.object.Revision && bytes.Equal(o.Raw, c.object.Raw) {
@@ -232,7 +233,7 @@ func (j *job) apply(tx *bbolt.Tx, c *coder) error {
 	if b == nil {
 		return pages.Corrupt("its objects are missing")
 	}
-	changes, err := c.puts(next.number, j.batch.changes)
+	changes, err := c.puts(next, j.batch.changes)
 	if err != nil {
 		return err
 	}
@@ -273,7 +274,7 @@ func remove(tx *bbolt.Tx, number uint64) error {
 }
 
 // writeBlobs writes and removes blobs.
-func writeBlobs(tx *bbolt.Tx, blobs map[string][]byte, all *tally) error {
+func writeBlobs(tx *bbolt.Tx, v *vault, blobs map[string][]byte, all *tally) error {
 	if len(blobs) == 0 {
 		return nil
 	}
@@ -281,7 +282,7 @@ func writeBlobs(tx *bbolt.Tx, blobs map[string][]byte, all *tally) error {
 	for _, key := range slices.Sorted(maps.Keys(blobs)) {
 		p := put{key: []byte(key)}
 		if value := blobs[key]; value != nil {
-			p.value = seal(ofBlob, 0, p.key, value)
+			p.value = v.sealBlob(p.key, value)
 		}
 		changes = append(changes, p)
 	}

@@ -1,5 +1,5 @@
 // Package disk is what a hub keeps over a restart: a store in a directory, or in memory for a hub without one. It knows when
-// everything must be written at once, and by which clock unread content grows old.
+// everything must be written at once, by which clock unread content grows old, and with which key what is secret is encrypted.
 package disk
 
 import (
@@ -47,6 +47,15 @@ type Config struct {
 	Dir string
 	// Ahead puts the clock by which collections grow old ahead of the real one; it is for tests.
 	Ahead time.Duration
+	// KeyFile has the key with which what is secret is encrypted, 0600; it is made if it is not there. Default: Dir with .key
+	// at its end.
+	KeyFile string
+	// Credentials is systemd's directory of credentials ($CREDENTIALS_DIRECTORY). If it has yurthub-cache-key, the key is made
+	// from that and there is no file. Empty means that there is none.
+	Credentials string
+	// Secret and SecretBlob report which collections and blobs are secret. nil means none.
+	Secret     func(store.Collection) bool
+	SecretBlob func(key string) bool
 	// Last reports which collections are dropped last when space is needed. nil means none in particular.
 	Last func(store.Collection) bool
 }
@@ -66,7 +75,15 @@ func Open(c Config) (*Disk, error) {
 		d.Store = store.NewMemory(shares)
 		return d, nil
 	}
-	opened, err := store.Open(store.Config{Dir: c.Dir, Last: c.Last, Now: d.Now, BlobShares: shares})
+	config := store.Config{Dir: c.Dir, Last: c.Last, Now: d.Now, BlobShares: shares}
+	if c.Secret != nil && c.SecretBlob != nil {
+		key, err := keyFor(c)
+		if err != nil {
+			return nil, err
+		}
+		config.Secrets = store.Secrets{Key: key, Collection: c.Secret, Blob: c.SecretBlob}
+	}
+	opened, err := store.Open(config)
 	if err != nil {
 		return nil, err
 	}

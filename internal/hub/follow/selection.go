@@ -47,6 +47,9 @@ func (s Selection) id(client string) store.Collection {
 // to a Pod's.
 func OfNode(id store.Collection) bool { return id.Client == "" || id.Client == Hub }
 
+// Secret reports whether a collection's objects are Secrets, whoever reads them.
+func Secret(id store.Collection) bool { return id.Resource.GroupResource() == secrets.GroupResource() }
+
 // String returns the selection in a form for people.
 func (s Selection) String() string { return s.id("").String() }
 

@@ -46,6 +46,13 @@ func boundTo(key string) (podKey, bool) {
 	return podKey{partsOf(key)[0], pod}, bound
 }
 
+// Secret reports whether what the disk has at a key is a secret, or a Pod's token.
+func Secret(key string) bool {
+	parts := partsOf(key)
+	return len(parts) > 2 && parts[1] == "secrets" ||
+		len(parts) > 3 && parts[1] == "serviceaccounts" && parts[3] == "token"
+}
+
 // partsOf are the parts of a path within the core group's namespaces: the namespace comes first.
 func partsOf(key string) []string {
 	_, path, _ := strings.Cut(key, "/api/v1/namespaces/")

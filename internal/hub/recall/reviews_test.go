@@ -303,3 +303,27 @@ func TestAReviewThatCannotBeBlankedIsNotStored(t *testing.T) {
 		}
 	})
 }
+
+func TestWhatIsSecret(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		for target, secret := range map[string]bool{
+			"/api/v1/namespaces/a/secrets/s": true, "/api/v1/namespaces/a/configmaps/s": false,
+			"/api/v1/namespaces/secrets/configmaps/s": false, "/api/v1/namespaces/a/serviceaccounts/sa": false,
+			"/api/v1/nodes/n1": false, "/version": false,
+		} {
+			for _, client := range []string{"", "system:serviceaccount:a:b 1"} {
+				w.Answers = w.of(client, w.disk)
+				q, err := w.questionOf(asked(t, http.MethodGet, target, nil))
+				if err != nil || Secret(q.key) != secret {
+					t.Errorf("%s is secret: %t, %v", target, !secret, err)
+				}
+			}
+		}
+		for _, body := range []string{"{}", `{"spec":{"boundObjectRef":{"kind":"Pod","name":"p"}}}`} {
+			q, err := w.questionOf(asked(t, http.MethodPost, token, strings.NewReader(body)))
+			if err != nil || !Secret(q.key) {
+				t.Errorf("a token is not secret: %v", err)
+			}
+		}
+	})
+}
