@@ -133,11 +133,14 @@ func (node Node) PowerCycle(want string) time.Duration {
 	return time.Since(began)
 }
 
+// damped is how long a change of a node's taint may take: the third within a minute waits for that to be over.
+const damped = 90 * time.Second
+
 // Delegated waits until a node's heartbeats arrive in the cloud through the leader and the node is tainted. It records
 // how long each took since the cut.
 func (node Node) Delegated(cut time.Time) {
 	isDelegated := func(l LeaseAt) bool { return l.Delegated }
-	node.t.Eventually(30*time.Second, node.name+"'s Lease in the cloud is delegated, and it is tainted", func() error {
+	node.t.Eventually(damped, node.name+"'s Lease in the cloud is delegated, and it is tainted", func() error {
 		if _, ok := node.t.Seen.FirstLease(node.name, cut, isDelegated); !ok {
 			return fmt.Errorf("its Lease is not annotated %s", edge.DelegateHeartbeat)
 		}
@@ -156,7 +159,7 @@ func (node Node) Delegated(cut time.Time) {
 // Direct waits until a node's own heartbeats arrive in the cloud again and its taint is gone.
 func (node Node) Direct(healed time.Time) {
 	clean := func(l LeaseAt) bool { return !l.Delegated }
-	node.t.Eventually(30*time.Second, node.name+" reports itself again, and is not tainted", func() error {
+	node.t.Eventually(damped, node.name+" reports itself again, and is not tainted", func() error {
 		if _, ok := node.t.Seen.FirstLease(node.name, healed, clean); !ok {
 			return fmt.Errorf("its Lease is still annotated %s", edge.DelegateHeartbeat)
 		}

@@ -61,6 +61,9 @@ const DefaultSilenceAfter = 40 * time.Second
 // minSilenceAfter is the shortest SilenceAfter that works with Kubernetes' own heartbeats of at least a second.
 const minSilenceAfter = 2 * time.Second
 
+// calm is the time within which a node's taint changes twice at most: a node of its pool can have it change at will.
+const calm = time.Minute
+
 const (
 	// All nodes of all sites can lose their links at once, and each costs two writes. These limits allow 1000 nodes in
 	// about two seconds. What really bounds the load is that only 16 writes are under way at a time, and the API
@@ -145,6 +148,7 @@ func Run(ctx context.Context, c Config) error {
 		Events:       mgr.GetEventRecorder(Name),
 		Clock:        clock.RealClock{},
 		SilenceAfter: c.SilenceAfter,
+		Calm:         calm,
 	})
 	pods, err := client.NewWithWatch(mgr.GetConfig(), client.Options{
 		HTTPClient: mgr.GetHTTPClient(), Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper(),

@@ -17,6 +17,9 @@
 // the node's Pods, and from taking them out of their Services; its attempts use up its rate of evictions. With any
 // other verdict Ready becomes again what the kubelet said. Nothing else of a Node is ever written.
 //
+// A taint changes twice a minute at most, and the condition with it (damp.go): any node of a pool can mark its neighbours'
+// Leases at will. A node that goes to and fro stays tainted until it has been calm for a minute.
+//
 // The package is level-based: Lease and Node alone determine what to write. The Node's condition remembers what was
 // announced last, so a restart neither repeats an Event nor loses one.
 //

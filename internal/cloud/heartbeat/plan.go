@@ -40,6 +40,9 @@ const (
 
 	// EventHeartbeatsResumed (Normal): direct heartbeats again, after a silence that followed direct ones.
 	EventHeartbeatsResumed = "HeartbeatsResumed"
+
+	// EventHeartbeatsFlap (Warning): the node's taint would change too often, and waits.
+	EventHeartbeatsFlap = "HeartbeatsFlap"
 )
 
 // Edit is what to do to a taint or a label of ours on a Node.

@@ -27,7 +27,7 @@ const FieldOwner = "coordinator-controller"
 // it. The cache has the newer copy within milliseconds; this is a tenth of the second that a taint may take.
 const conflictDelay = 100 * time.Millisecond
 
-// Config is what a Policy needs. All fields are required.
+// Config is what a Policy needs. All fields are required unless it says otherwise.
 type Config struct {
 	// Client reads Nodes from a cache and writes to the API server.
 	Client client.Client
@@ -40,6 +40,9 @@ type Config struct {
 
 	// SilenceAfter is how long a Lease may stay unrenewed before the state of the node's link is unknown. See Judge.
 	SilenceAfter time.Duration
+
+	// Calm is the time within which a node's taint changes twice at most; zero means that it changes with each heartbeat.
+	Calm time.Duration
 }
 
 // Policy is the controller. Make one with New and hand it to a manager with AddTo.
@@ -48,6 +51,7 @@ type Policy struct {
 	events    events.EventRecorder
 	clock     clock.PassiveClock
 	sightings *Sightings
+	damper    *damper
 	options   *options
 	metrics   *metrics
 	queue     lateQueue
@@ -60,6 +64,7 @@ func New(c Config) *Policy {
 		events:    c.Events,
 		clock:     c.Clock,
 		sightings: NewSightings(c.Clock, c.SilenceAfter),
+		damper:    newDamper(c.Calm),
 		options:   newOptions(),
 		metrics:   newMetrics(),
 	}
@@ -79,10 +84,20 @@ func (p *Policy) Reconcile(ctx context.Context, req reconcile.Request) (reconcil
 			return reconcile.Result{}, fmt.Errorf("read Node %s: %w", name, err)
 		}
 		p.metrics.forget(name)
+		p.damper.forget(name)
 		p.sightings.Forget(name)
 		return reconcile.Result{}, nil
 	}
 	finding, holds := p.sightings.Judge(name)
+	finding, damped, begins := p.damper.take(name, finding, p.clock.Now())
+	if damped > 0 && (holds == 0 || damped < holds) {
+		holds = damped
+	}
+	if begins {
+		p.tell(&node, Event{corev1.EventTypeWarning, EventHeartbeatsFlap, fmt.Sprintf(
+			"Heartbeats keep changing between the node's own and forwarded ones: its link comes and goes, or a node of its pool "+
+				"forwards what it should not. The taint changes at most %d times in %v", changesMost, p.damper.within)})
+	}
 	p.metrics.stands(name, standing{poolOf(&node), finding.Verdict == Delegated})
 
 	change := Plan(&node, finding, p.options.show(poolOf(&node)))
@@ -127,9 +142,13 @@ func (p *Policy) apply(ctx context.Context, node *corev1.Node, c Change) error {
 		log.Info("Wrote condition", "condition", corev1.NodeReady, "to", c.Ready.Status, "reason", c.Ready.Reason)
 	}
 	if c.Event != nil {
-		p.events.Eventf(regarding(node), nil, c.Event.Type, c.Event.Reason, "JudgeHeartbeat", "%s", c.Event.Note)
+		p.tell(node, *c.Event)
 	}
 	return nil
+}
+
+func (p *Policy) tell(node *corev1.Node, e Event) {
+	p.events.Eventf(regarding(node), nil, e.Type, e.Reason, "JudgeHeartbeat", "%s", e.Note)
 }
 
 // writeNode writes taints and label. It replaces the list of taints, which Kubernetes treats as one value. The patch

@@ -99,6 +99,7 @@ func (p *Policy) nodeHandler() handler.TypedFuncs[*corev1.Node, reconcile.Reques
 		UpdateFunc: func(_ context.Context, e event.TypedUpdateEvent[*corev1.Node], q queue) {
 			name := edge.NodeName(e.ObjectNew.Name)
 			finding, _ := p.sightings.Judge(name)
+			finding = p.damper.peek(name, finding, p.clock.Now())
 			change := Plan(e.ObjectNew, finding, p.options.show(poolOf(e.ObjectNew)))
 			switch {
 			case e.ObjectOld.UID != e.ObjectNew.UID, poolOf(e.ObjectOld) != poolOf(e.ObjectNew):

@@ -43,6 +43,7 @@ type world struct {
 	coordinators map[string]*v1alpha1.YurtCoordinator
 	unknown      bool
 	leases       map[string]*coordinationv1.Lease
+	calm         time.Duration        // zero: nothing is damped
 	revision     int                  // of the last write of a Lease
 	due          map[string]time.Time // the queue: when each node's reconcile is due
 
@@ -85,7 +86,7 @@ func newWorld(t testing.TB) *world {
 // start replaces the controller by a new one that has seen nothing, as a restart does, and lets it list everything.
 func (w *world) start() {
 	w.due = make(map[string]time.Time)
-	w.policy = New(Config{Client: w.client, Events: recorder{w}, Clock: w.clock, SilenceAfter: testSilence})
+	w.policy = New(Config{Client: w.client, Events: recorder{w}, Clock: w.clock, SilenceAfter: testSilence, Calm: w.calm})
 	for _, lease := range w.leases {
 		w.policy.leaseHandler().Create(w.t.Context(),
 			event.TypedCreateEvent[*coordinationv1.Lease]{Object: lease.DeepCopy(), IsInInitialList: true},
