@@ -43,6 +43,7 @@ require (
 	k8s.io/kube-openapi v0.0.0-20260520065146-aa012df4f4af
 	k8s.io/kubernetes v1.36.3
 	k8s.io/metrics v0.36.3
+	k8s.io/pod-security-admission v0.0.0
 	k8s.io/streaming v0.36.3
 	k8s.io/utils v0.0.0-20260507154919-ff6756f316d2
 	sigs.k8s.io/controller-runtime v0.24.1
@@ -208,7 +209,6 @@ require (
 	k8s.io/kubectl v0.0.0 // indirect
 	k8s.io/kubelet v0.36.3 // indirect
 	k8s.io/mount-utils v0.0.0 // indirect
-	k8s.io/pod-security-admission v0.0.0 // indirect
 	k8s.io/system-validators v1.12.1 // indirect
 	sigs.k8s.io/apiserver-network-proxy/konnectivity-client v0.35.0 // indirect
 	sigs.k8s.io/json v0.0.0-20250730193827-2d320260d730 // indirect

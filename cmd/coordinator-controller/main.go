@@ -44,7 +44,8 @@ func main() {
 	fs.DurationVar(&c.Coordinator.Lives.Serving, "coordinator-certificate-life", 0,
 		"how long a coordinator's serving certificate lasts; renewed after two thirds of that; 0 means the default")
 	fs.DurationVar(&c.Coordinator.Lives.Operator, "operator-certificate-life", 0,
-		"how long operators' client certificates last; renewed after two thirds of that; 0 means the default")
+		"how long the shared certificate of a pool's operators lasts, 30 days at most; renewed after two thirds of that; "+
+			"0 means the default")
 	fs.DurationVar(&c.Coordinator.Lives.Authority, "pool-authority-life", 0,
 		"how long the authority of a pool's certificates lasts; it gets a successor after two thirds; 0 means the default")
 	fs.DurationVar(&c.Coordinator.Lives.Settle, "pool-authority-settle", 0,

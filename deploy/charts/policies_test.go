@@ -696,6 +696,18 @@ func TestCertificatesOfTheController(t *testing.T) {
 	mustRefuse(t, "another client's", approve(c, "csr-client", client509, admin), "only its own request")
 	mustAccept(t, "a hub's", approve(c, "csr-hub", certificatesv1.KubeletServingSignerName, admin))
 	mustAccept(t, "another client's, by somebody else", approve(admin, "csr-client", client509, admin))
+
+	answer := func(by client.Client, name, signer string) error {
+		r := request(name, signer)
+		create(t, admin, r)
+		r.Status.Conditions = append(r.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{
+			Type: certificatesv1.CertificateFailed, Status: corev1.ConditionTrue, Reason: "Test",
+		})
+		return by.SubResource("status").Update(t.Context(), r)
+	}
+	mustAccept(t, "an operator's", answer(c, "operator-1", "coordinator.openyurt.io/p1"))
+	mustRefuse(t, "an answer for Kubernetes' signer", answer(c, "operator-2", client509), "only requests for its own signers")
+	mustAccept(t, "the same, by somebody else", answer(admin, "operator-3", client509))
 }
 
 // A cluster that lost our CRDs goes on as it is.

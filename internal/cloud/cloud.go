@@ -46,6 +46,7 @@ import (
 	"yurtcoordinator/internal/cloud/coordinator"
 	"yurtcoordinator/internal/cloud/heartbeat"
 	"yurtcoordinator/internal/cloud/nodepool"
+	"yurtcoordinator/internal/cloud/operators"
 	"yurtcoordinator/internal/cloud/poolcut"
 	"yurtcoordinator/internal/edge"
 )
@@ -130,6 +131,10 @@ func Run(ctx context.Context, c Config) error {
 	if c.SilenceAfter < minSilenceAfter {
 		return fmt.Errorf("silence-after is %v: use at least %v", c.SilenceAfter, minSilenceAfter)
 	}
+	if life := c.Coordinator.Lives.Operator; life < 0 || life > certs.MaxOperator {
+		return fmt.Errorf("the life of operators' certificates is %v: use at most %v; persons have certificates of their own",
+			life, certs.MaxOperator)
+	}
 	if c.Coordinators && (c.Coordinator.Image == "" || c.Coordinator.Version == "") {
 		return errors.New("the coordinators' image is not set: give --coordinator-image and --coordinator-version, " +
 			"or --yurt-coordinators=false")
@@ -166,7 +171,10 @@ func Run(ctx context.Context, c Config) error {
 		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Events: mgr.GetEventRecorder(Name), Clock: clock.RealClock{},
 		Kubelets: c.ApproveKubelets,
 	})
-	if err := errors.Join(heartbeats.AddTo(mgr), autonomous.AddTo(mgr), approver.AddTo(mgr)); err != nil {
+	signer := operators.New(operators.Config{
+		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Events: mgr.GetEventRecorder(Name), Clock: clock.RealClock{},
+	})
+	if err := errors.Join(heartbeats.AddTo(mgr), autonomous.AddTo(mgr), approver.AddTo(mgr), signer.AddTo(mgr)); err != nil {
 		return err
 	}
 	cuts := poolcut.New(poolcut.Config{
@@ -176,7 +184,7 @@ func Run(ctx context.Context, c Config) error {
 	if err != nil {
 		return err
 	}
-	for _, m := range append(own, heartbeats.Metrics(), autonomous.Metrics(), cuts.Metrics()) {
+	for _, m := range append(own, heartbeats.Metrics(), autonomous.Metrics(), cuts.Metrics(), signer.Metrics()) {
 		unregister, err := register(metrics.Registry, m)
 		if err != nil {
 			return err

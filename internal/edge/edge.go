@@ -99,6 +99,9 @@ const (
 	// GroupOperators is the group of the client certificates that operators use against a coordinator.
 	GroupOperators = "openyurt:coordinators"
 
+	// GroupDebuggers is the group of the operators who may enter any Pod, and so become root on its node.
+	GroupDebuggers = "openyurt:coordinators:debug"
+
 	// GroupNodes is Kubernetes' group of all nodes' certificates.
 	GroupNodes = "system:nodes"
 
@@ -118,3 +121,6 @@ func (p PoolName) Forwarder() string { return forwarderPrefix + string(p) }
 func (p PoolName) ForwardingUser() string {
 	return "system:serviceaccount:" + corev1.NamespaceNodeLease + ":" + p.Forwarder()
 }
+
+// IsOperators reports whether a group is one of a pool's operators: GroupOperators or GroupDebuggers.
+func IsOperators(group string) bool { return group == GroupOperators || group == GroupDebuggers }

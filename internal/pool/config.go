@@ -74,6 +74,10 @@ type Config struct {
 	// PoolNodesFile holds the names of the pool's nodes, one per line; reread when it changes. Other nodes are refused,
 	// and so are all while the file is missing. Empty means that every node that the CAs know belongs to the pool.
 	PoolNodesFile string
+	// DeniedUsersFile holds whose client certificates hold no longer, one item per line: a user's name, or X509SHA256=
+	// and the digest of one certificate; reread when it changes. While the file is missing, only nodes are served. Empty
+	// means that nobody is denied.
+	DeniedUsersFile string
 
 	// KubeletClientCertificate and KubeletClientKey authenticate the coordinator to kubelets on logs, exec, attach and
 	// port-forward. Empty means that it shows no client certificate.
@@ -127,6 +131,8 @@ func (c *Config) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.PoolNodesFile, "pool-nodes-file", c.PoolNodesFile,
 		"names of the pool's nodes, one per line; others are refused. Without it, every node that --client-ca-file knows "+
 			"belongs to the pool")
+	fs.StringVar(&c.DeniedUsersFile, "denied-users-file", c.DeniedUsersFile,
+		"whose client certificates hold no longer, one per line: a user's name, or X509SHA256= and a certificate's digest")
 	fs.StringVar(&c.KubeletClientCertificate, "kubelet-client-certificate", c.KubeletClientCertificate,
 		"client certificate to show to kubelets, PEM")
 	fs.StringVar(&c.KubeletClientKey, "kubelet-client-key", c.KubeletClientKey,

@@ -160,6 +160,7 @@ func (p *Pool) serve(ctx context.Context, c *wiring, started time.Time) error {
 	add("kube-apiserver", c.Run)
 	add("own objects", c.served(func(ctx context.Context) error { return c.own.Run(ctx) }))
 	add("pool's nodes", c.served(func(ctx context.Context) error { return c.members.Run(ctx, c.own.Sweep) }))
+	add("denied users", c.served(func(ctx context.Context) error { return c.denied.Run(ctx) }))
 	add("namespaces", c.served(func(ctx context.Context) error {
 		return c.own.KeepNamespaces(ctx, c.client.CoreV1().Namespaces())
 	}))

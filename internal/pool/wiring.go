@@ -42,6 +42,7 @@ type wiring struct {
 	client  kubernetes.Interface
 	own     *nodeobjects.Objects
 	members *access.Members
+	denied  *access.Denied
 	meter   *usage.Meter
 }
 
@@ -112,7 +113,10 @@ func (c *wiring) assemble(ctx context.Context) (*apiserver.Server, error) {
 func (c *wiring) decide(kube *apiserver.Assembly, elected *access.Election, parts *apiserver.Parts) (err error) {
 	c.members = access.NewMembers(c.config.PoolNodesFile, c.config.Clock)
 	_, _ = c.members.Read() // Run reports its error
-	if parts.Authorizer, err = access.NewAuthorizer(c.members, kube.Authorizer()); err != nil {
+	c.denied = access.NewDenied(c.config.DeniedUsersFile, c.config.Clock)
+	_, _ = c.denied.Read()
+	pods := access.ReadPods(c.client.CoreV1())
+	if parts.Authorizer, err = access.NewAuthorizer(c.denied, c.members, pods, kube.Authorizer()); err != nil {
 		return err
 	}
 	parts.Reviews = access.NewReviews(parts.Authorizer, c.config.KubeletClientCertificate)

@@ -45,6 +45,18 @@ type YurtCoordinatorSpec struct {
 	// Either way they keep their Pods and endpoints, and get no new Pods. It can be changed at any time.
 	// +optional
 	DelegatedNodeStatus DelegatedNodeStatus `json:"delegatedNodeStatus,omitempty"`
+
+	// deniedUsers are whose client certificates hold no longer at the pool's coordinator, whoever signed them: the name of
+	// a user, or X509SHA256= and the SHA-256 digest of one certificate in lower-case hexadecimal digits, as the
+	// coordinator's audit log has it. A coordinator that is cut off from the cloud learns of it when its link is back.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=1000
+	// +kubebuilder:validation:items:MinLength=1
+	// +kubebuilder:validation:items:MaxLength=256
+	// +kubebuilder:validation:items:Pattern=`^\S+( \S+)*$`
+	// +kubebuilder:validation:items:XValidation:rule="!self.startsWith('X509SHA256=') || self.matches('^X509SHA256=[0-9a-f]{64}$')",message="give X509SHA256= and 64 lower-case hexadecimal digits"
+	DeniedUsers []string `json:"deniedUsers,omitempty"`
 }
 
 // DelegatedNodeStatus is how a node is shown whose heartbeats are delegated. Empty is Ready.

@@ -14,7 +14,6 @@ package approve
 
 import (
 	"crypto/x509"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"net"
@@ -24,6 +23,7 @@ import (
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 
+	"yurtcoordinator/internal/cloud/certs"
 	"yurtcoordinator/internal/edge"
 )
 
@@ -56,7 +56,7 @@ func Judge(r *certificatesv1.CertificateSigningRequest, node *corev1.Node, taken
 	if nodeOf(r) != edge.NodeName(node.Name) || node.Name == "" {
 		return fmt.Errorf("%s made it, not node %s", r.Spec.Username, node.Name)
 	}
-	asked, err := decode(r.Spec.Request)
+	asked, err := certs.ParseRequest(r.Spec.Request)
 	if err != nil {
 		return err
 	}
@@ -95,21 +95,6 @@ func names(asked *x509.CertificateRequest, node *corev1.Node, hubs bool) error {
 		}
 	}
 	return nil
-}
-
-func decode(encoded []byte) (*x509.CertificateRequest, error) {
-	block, rest := pem.Decode(encoded)
-	if block == nil || block.Type != "CERTIFICATE REQUEST" || len(rest) > 0 {
-		return nil, errors.New("it is not one certificate request in PEM form")
-	}
-	asked, err := x509.ParseCertificateRequest(block.Bytes)
-	if err != nil {
-		return nil, errors.New("it cannot be read")
-	}
-	if err := asked.CheckSignature(); err != nil {
-		return nil, errors.New("it is not signed with its own key")
-	}
-	return asked, nil
 }
 
 func has(node *corev1.Node, ip net.IP) bool {

@@ -114,10 +114,10 @@ func TestJudge(t *testing.T) {
 		{"a node without addresses", nil, node("n1"), nil, "10.0.0.7 is not among"},
 		{"an address that is claimed", nil, nil, func(net.IP) string { return "node n2" },
 			"10.0.0.7 is also an address of node n2"},
-		{"rubbish", func(r csr, _ *asked) { r.Spec.Request = []byte("rubbish") }, nil, nil, "not one certificate request"},
+		{"rubbish", func(r csr, _ *asked) { r.Spec.Request = []byte("rubbish") }, nil, nil, "not one PEM certificate request"},
 		{"rubbish in PEM form", func(r csr, _ *asked) {
 			r.Spec.Request = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: []byte("rubbish")})
-		}, nil, nil, "cannot be read"},
+		}, nil, nil, "can't be read"},
 		{"a kubelet's", kubelets(), nil, nil, ""},
 		{"a kubelet's, with its name", kubelets("n1"), nil, nil, ""},
 		{"a kubelet's, with another's name", kubelets("n1", "n2"), nil, nil, "n2 is not the node's own name"},
@@ -130,7 +130,7 @@ func TestJudge(t *testing.T) {
 		{"two", func(r csr, _ *asked) {
 			one := request(t, nil).Spec.Request
 			r.Spec.Request = slices.Concat(one, one)
-		}, nil, nil, "not one certificate request"},
+		}, nil, nil, "not one PEM certificate request"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			of, taken := tt.node, tt.taken

@@ -64,11 +64,15 @@ type Approver struct{ cfg Config }
 // New returns an Approver. AddTo registers it.
 func New(c Config) *Approver { return &Approver{c} }
 
-// Cached says what the manager's cache must hold.
+// Cached says what the manager's cache must hold, for this controller and for package operators.
 func Cached() map[client.Object]cache.ByObject {
 	return map[client.Object]cache.ByObject{
 		&certificatesv1.CertificateSigningRequest{}: {
-			Field: fields.OneTermEqualSelector("spec.signerName", certificatesv1.KubeletServingSignerName),
+			// Not those for Kubernetes' own clients, which are most. Our own signers have a name for each pool, and a
+			// field selector has no prefixes.
+			Field: fields.AndSelectors(
+				fields.OneTermNotEqualSelector("spec.signerName", certificatesv1.KubeAPIServerClientSignerName),
+				fields.OneTermNotEqualSelector("spec.signerName", certificatesv1.KubeAPIServerClientKubeletSignerName)),
 		},
 	}
 }

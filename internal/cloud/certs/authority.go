@@ -3,7 +3,6 @@ package certs
 import (
 	"bytes"
 	"crypto"
-	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"errors"
@@ -141,19 +140,32 @@ func usableAuthority(p Pair, now time.Time) (*x509.Certificate, error) {
 	return cert, err
 }
 
-// Sign makes the requested certificate. It expires no later than the authority.
+// Sign makes the requested certificate and its key. It expires no later than the authority.
 func (a Authority) Sign(r Request, now time.Time) (Pair, error) {
+	parent, signer, err := a.signer(now)
+	if err != nil {
+		return Pair{}, err
+	}
+	return makePair(r.until(now, parent), parent, signer)
+}
+
+// SignFor makes the requested certificate, in PEM, for somebody else's key. It expires no later than the authority.
+func (a Authority) SignFor(public crypto.PublicKey, r Request, now time.Time) ([]byte, error) {
+	parent, signer, err := a.signer(now)
+	if err != nil {
+		return nil, err
+	}
+	return issue(r.until(now, parent), parent, public, signer)
+}
+
+func (a Authority) signer(now time.Time) (*x509.Certificate, crypto.Signer, error) {
 	parent, err := usableAuthority(a.Pair, now)
 	if err != nil {
-		return Pair{}, fmt.Errorf("the authority can't sign: %w", err)
+		return nil, nil, fmt.Errorf("the authority can't sign: %w", err)
 	}
-	loaded, err := tls.X509KeyPair(a.Cert, a.Key)
+	key, err := parseKey(a.Key)
 	if err != nil {
-		return Pair{}, fmt.Errorf("the authority can't sign: %w", err)
+		return nil, nil, fmt.Errorf("the authority can't sign: %w", err)
 	}
-	signer, ok := loaded.PrivateKey.(crypto.Signer)
-	if !ok {
-		return Pair{}, fmt.Errorf("the authority can't sign with a %T", loaded.PrivateKey)
-	}
-	return makePair(r.template(now, earliest(now.Add(r.Life), parent.NotAfter)), parent, signer)
+	return parent, key, nil
 }

@@ -206,7 +206,7 @@ func TestASignerThatCannot(t *testing.T) {
 
 func TestLives(t *testing.T) {
 	l := Lives{Serving: time.Minute}.Completed()
-	if l.Serving != time.Minute || l.Operator != 90*day || l.Authority <= l.Serving || l.Settle != 90*day || l.Kubelet == 0 {
+	if l.Serving != time.Minute || l.Operator != 30*day || l.Authority <= l.Serving || l.Settle != 90*day || l.Kubelet == 0 {
 		t.Errorf("%+v", l)
 	}
 	// What is signed on the last day of an authority lives out its time, and a rotation is over by then.

@@ -39,14 +39,26 @@ func SigningRequest(key []byte, user string) ([]byte, error) {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}), nil
 }
 
+// ParseRequest returns a PEM certificate request whose maker has its key, or why it is none.
+func ParseRequest(request []byte) (*x509.CertificateRequest, error) {
+	block, rest := pem.Decode(request)
+	if block == nil || block.Type != "CERTIFICATE REQUEST" || len(rest) > 0 {
+		return nil, errors.New("it is not one PEM certificate request")
+	}
+	asked, err := x509.ParseCertificateRequest(block.Bytes)
+	if err != nil {
+		return nil, errors.New("it can't be read")
+	}
+	if err := asked.CheckSignature(); err != nil {
+		return nil, errors.New("it is not signed with its own key")
+	}
+	return asked, nil
+}
+
 // IsSigningRequest returns why a request is not what SigningRequest makes from these arguments, or nil. If it returns
 // nil, only the owner of the key can have made the request.
 func IsSigningRequest(request, key []byte, user string) error {
-	block, rest := pem.Decode(request)
-	if block == nil || block.Type != "CERTIFICATE REQUEST" || len(rest) > 0 {
-		return errors.New("it is not one PEM certificate request")
-	}
-	asked, err := x509.ParseCertificateRequest(block.Bytes)
+	asked, err := ParseRequest(request)
 	if err != nil {
 		return err
 	}
@@ -57,8 +69,6 @@ func IsSigningRequest(request, key []byte, user string) error {
 	switch {
 	case !signer.PublicKey.Equal(asked.PublicKey):
 		return errors.New("it is for another key")
-	case asked.CheckSignature() != nil:
-		return errors.New("it is not signed with its key")
 	case asked.Subject.String() != pkix.Name{CommonName: user}.String():
 		return fmt.Errorf("it is for %q, not only for %q", asked.Subject, user)
 	case len(asked.Extensions)+len(asked.ExtraExtensions) > 0:

@@ -28,7 +28,7 @@ type Lives struct {
 	// Serving is the life of a coordinator's serving certificate: a year. A coordinator that is cut off from the cloud
 	// can serve its pool for a third of that.
 	Serving time.Duration
-	// Operator is the life of an operators' client certificate: 90 days.
+	// Operator is the life of an operators' client certificate: MaxOperator, and no longer.
 	Operator time.Duration
 	// Kubelet is the requested life of the client certificate for kubelets: a year. The signer may give less.
 	Kubelet time.Duration
@@ -36,13 +36,16 @@ type Lives struct {
 
 const day = 24 * time.Hour
 
+// MaxOperator is the longest life of an operators' shared certificate. Nobody knows who has a copy of it.
+const MaxOperator = 30 * day
+
 // Completed returns l with its zero fields replaced by their defaults.
 func (l Lives) Completed() Lives {
 	for _, f := range []struct {
 		field *time.Duration
 		life  time.Duration
 	}{
-		{&l.Authority, 5 * 365 * day}, {&l.Settle, 90 * day}, {&l.Serving, 365 * day}, {&l.Operator, 90 * day},
+		{&l.Authority, 5 * 365 * day}, {&l.Settle, 90 * day}, {&l.Serving, 365 * day}, {&l.Operator, MaxOperator},
 		{&l.Kubelet, 365 * day},
 	} {
 		if *f.field == 0 {
@@ -96,19 +99,29 @@ func makePair(template, parent *x509.Certificate, signer crypto.Signer) (Pair, e
 	if parent == nil {
 		parent, signer = template, key
 	}
-	if template.SerialNumber, err = rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127)); err != nil {
-		return Pair{}, fmt.Errorf("make a serial number: %w", err)
-	}
-	template.SerialNumber.Add(template.SerialNumber, big.NewInt(1)) // zero is not allowed
-	der, err := x509.CreateCertificate(rand.Reader, template, parent, key.Public(), signer)
+	cert, err := issue(template, parent, key.Public(), signer)
 	if err != nil {
-		return Pair{}, fmt.Errorf("sign the certificate of %s: %w", template.Subject, err)
+		return Pair{}, err
 	}
 	keyPEM, err := encodeKey(key)
 	if err != nil {
 		return Pair{}, err
 	}
-	return Pair{Cert: encodeCert(der), Key: keyPEM}, nil
+	return Pair{Cert: cert, Key: keyPEM}, nil
+}
+
+// issue has the parent sign the template for a public key, and returns the certificate in PEM.
+func issue(template, parent *x509.Certificate, public crypto.PublicKey, signer crypto.Signer) ([]byte, error) {
+	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
+	if err != nil {
+		return nil, fmt.Errorf("make a serial number: %w", err)
+	}
+	template.SerialNumber = serial.Add(serial, big.NewInt(1)) // zero is not allowed
+	der, err := x509.CreateCertificate(rand.Reader, template, parent, public, signer)
+	if err != nil {
+		return nil, fmt.Errorf("sign the certificate of %s: %w", template.Subject, err)
+	}
+	return encodeCert(der), nil
 }
 
 func encodeKey(key *ecdsa.PrivateKey) ([]byte, error) {

@@ -39,6 +39,11 @@ func (r Request) template(now, end time.Time) *x509.Certificate {
 	return template
 }
 
+// until returns the certificate to sign: for the requested life, but no longer than the parent's.
+func (r Request) until(now time.Time, parent *x509.Certificate) *x509.Certificate {
+	return r.template(now, earliest(now.Add(r.Life), parent.NotAfter))
+}
+
 func (r Request) usages() []x509.ExtKeyUsage {
 	var usages []x509.ExtKeyUsage
 	if r.Server {

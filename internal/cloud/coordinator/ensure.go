@@ -40,6 +40,7 @@ type facts struct {
 	Owner      owner
 	Pool       edge.PoolName
 	Nodes      []edge.NodeName // in order
+	Denied     []string        // whose certificates hold no longer
 	At         *place          // nil until the coordinator has a node
 	ServiceIPs []string
 	ClientCA   []byte
@@ -221,7 +222,7 @@ func (r *Reconciler) serving(ctx context.Context, f facts, a certs.Authority, m 
 		corev1.TLSCertKey: pair.Cert, corev1.TLSPrivateKeyKey: pair.Key,
 		keyClientCA:    certs.Bundle(f.ClientCA, a.Trusted),
 		keyKubeletCert: kubelet.Cert, keyKubeletKey: kubelet.Key,
-		keyPoolNodes: lines(f.Nodes),
+		keyPoolNodes: lines(f.Nodes), keyDenied: lines(f.Denied),
 	}
 	if len(f.KubeletCA) > 0 {
 		data[keyKubeletCA] = f.KubeletCA
@@ -302,7 +303,7 @@ func (r *Reconciler) operator(ctx context.Context, f facts, a certs.Authority) (
 	return again, nil
 }
 
-func lines(names []edge.NodeName) []byte {
+func lines[S ~string](names []S) []byte {
 	var text []byte
 	for _, n := range names {
 		text = append(append(text, n...), '\n')

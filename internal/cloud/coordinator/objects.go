@@ -31,6 +31,7 @@ const (
 	keyClientCA    = "client-ca.crt"
 	keyKubeletCA   = "kubelet-ca.crt"
 	keyPoolNodes   = "nodes" // one per line
+	keyDenied      = "denied-users"
 	keyKubeletCert = "kubelet-client.crt"
 	keyKubeletKey  = "kubelet-client.key"
 	keyBundle      = "ca.crt"

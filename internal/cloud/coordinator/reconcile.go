@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -202,6 +203,7 @@ func (r *Reconciler) facts(ctx context.Context, c *v1alpha1.YurtCoordinator, v v
 		f.Nodes = append(f.Nodes, n.Name)
 	}
 	f.Nodes = sorted(f.Nodes)
+	f.Denied = slices.Sorted(slices.Values(c.Spec.DeniedUsers))
 	if f.ServiceIPs, err = r.serviceIPs(ctx); err != nil {
 		return facts{}, false, err
 	}

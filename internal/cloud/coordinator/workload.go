@@ -200,6 +200,7 @@ func container(c Config) corev1.Container {
 			"--tls-private-key-file=" + certsDir + "/" + corev1.TLSPrivateKeyKey,
 			"--client-ca-file=" + certsDir + "/" + keyClientCA,
 			"--pool-nodes-file=" + certsDir + "/" + keyPoolNodes,
+			"--denied-users-file=" + certsDir + "/" + keyDenied,
 			"--kubelet-client-certificate=" + certsDir + "/" + keyKubeletCert,
 			"--kubelet-client-key=" + certsDir + "/" + keyKubeletKey,
 		}, kubeletArgs(c), c.ExtraArgs),

@@ -19,6 +19,7 @@ const (
 	HintSecrets = "Secrets are read in the cloud; here only if the coordinator and the hubs have --own-secrets"
 	HintSelf    = "impersonation does not work here; leave out --as and --as-group"
 	HintProxy   = "use kubectl logs, exec, attach, port-forward or top, which do not need it"
+	HintDebug   = "that takes a person's certificate in the group " + edge.GroupDebuggers
 	hintOther   = "it is not shown here; ask the cloud"
 	HintOpenAPI = "a pool's coordinator serves OpenAPI v3 only; ask the cloud for v2"
 )
@@ -39,7 +40,7 @@ func hint(a authorizer.Attributes) string {
 	}
 	core := a.GetAPIGroup() == ""
 	switch {
-	case !slices.Contains(caller.GetGroups(), edge.GroupOperators):
+	case !slices.ContainsFunc(caller.GetGroups(), edge.IsOperators):
 		return HintKubeconfig
 	case strings.HasPrefix(a.GetVerb(), "impersonate"):
 		return HintSelf

@@ -35,6 +35,7 @@ func TestHints(t *testing.T) {
 		"what is not shown":             {alice, "list", "", "componentstatuses", hintOther},
 		"somebody":                      {bob, "get", "", "pods", HintKubeconfig},
 		"somebody execs":                {bob, "create", "", "pods/exec", HintKubeconfig},
+		"a debugger deletes":            {&user.DefaultInfo{Groups: []string{edge.GroupDebuggers}}, "delete", "", "pods", HintChange},
 		"a node":                        {n1, "delete", "", "pods", ""},
 		"nobody":                        {nil, "delete", "", "pods", ""},
 	} {

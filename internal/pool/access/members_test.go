@@ -53,7 +53,7 @@ func TestMembers(t *testing.T) {
 	decides("system:node:n3", edge.GroupNodes, deny, "does not belong to this pool")
 	for text, says := range map[string]string{
 		"n1\nn2 n3\n": "not a valid Node name", "N1": "not a valid Node name",
-		strings.Repeat("n1\n", maxMembersFile): "longer than",
+		strings.Repeat("n1\n", maxListFile): "longer than",
 	} {
 		write(text)
 		news(false, says)
@@ -80,7 +80,7 @@ func TestMembersAreFollowed(t *testing.T) {
 			if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			time.Sleep(2 * membersEvery) // in the bubble
+			time.Sleep(2 * listEvery) // in the bubble
 			synctest.Wait()
 			if want := []int{1, 2, 2, 3}[i]; calls != want {
 				t.Errorf("after %q: told %d times, want %d", text, calls, want)

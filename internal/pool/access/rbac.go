@@ -70,7 +70,7 @@ func operatorRole() rbacv1.ClusterRole {
 			"csidrivers", "csinodes", "csistoragecapacities", "storageclasses", "volumeattachments",
 			"volumeattributesclasses"),
 		rule([]string{"get", "list"}, "metrics.k8s.io", "nodes", "pods"), // kubectl top
-		// kubectl asks for a stream by GET over WebSocket and by POST over SPDY.
+		// Not into every Pod: see streams. kubectl asks for a stream by GET over WebSocket and by POST over SPDY.
 		rule([]string{"get", "create"}, "", "pods/exec", "pods/attach", "pods/portforward"),
 		// For kubectl auth can-i and whoami, which store nothing.
 		rule([]string{"create"}, "authorization.k8s.io", "selfsubjectaccessreviews", "selfsubjectrulesreviews"),
@@ -85,7 +85,7 @@ func clusterRoleBindings() []rbacv1.ClusterRoleBinding {
 		clusterRoleBinding("pool-resources", edge.GroupNodes),
 		clusterRoleBinding("mirror", edge.GroupNodes),
 		clusterRoleBinding("own-objects", edge.GroupNodes),
-		clusterRoleBinding("operator", edge.GroupOperators),
+		clusterRoleBinding("operator", edge.GroupOperators, edge.GroupDebuggers),
 	}
 }
 
@@ -123,12 +123,15 @@ func role(namespace, name string, rules ...rbacv1.PolicyRule) rbacv1.Role {
 	return rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: rolePrefix + name}, Rules: rules}
 }
 
-func clusterRoleBinding(name, group string) rbacv1.ClusterRoleBinding {
-	return rbacv1.ClusterRoleBinding{
+func clusterRoleBinding(name string, groups ...string) rbacv1.ClusterRoleBinding {
+	binding := rbacv1.ClusterRoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: rolePrefix + name},
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: rolePrefix + name},
-		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: group}},
 	}
+	for _, g := range groups {
+		binding.Subjects = append(binding.Subjects, rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: g})
+	}
+	return binding
 }
 
 func roleBinding(namespace, name, group string) rbacv1.RoleBinding {

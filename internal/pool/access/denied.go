@@ -1,0 +1,71 @@
+package access
+
+import (
+	"context"
+	"errors"
+	"regexp"
+	"slices"
+	"strings"
+
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/utils/clock"
+)
+
+const (
+	// fingerprintPrefix begins an item that denies one certificate. The rest is the SHA-256 digest of the certificate, in
+	// hexadecimal, as the audit log has it.
+	fingerprintPrefix = "X509SHA256="
+	// maxDeniedItem bounds an item, in bytes. A certificate's common name has at most 64 characters.
+	maxDeniedItem = 256
+)
+
+var fingerprint = regexp.MustCompile(`^[0-9a-f]{64}$`)
+
+// Denied knows whose certificates hold no longer here. A client certificate can't be called back, so a lost kubeconfig
+// would be good until its end.
+type Denied struct{ list list }
+
+// NewDenied returns the Denied of a file with one item per line: the name of a user, or X509SHA256= and the digest of
+// one certificate. An empty name of the file means that nobody is denied.
+func NewDenied(file string, c clock.WithTicker) *Denied {
+	return &Denied{list{flag: "denied-users-file", file: file, bad: BadDenied, clock: c}}
+}
+
+// BadDenied returns why an item can't deny anybody, or nil. The text of its error follows the item.
+func BadDenied(item string) error {
+	digest, isDigest := strings.CutPrefix(item, fingerprintPrefix)
+	switch {
+	case len(item) > maxDeniedItem:
+		return errors.New("is longer than 256 bytes")
+	case isDigest && !fingerprint.MatchString(digest):
+		return errors.New("is not " + fingerprintPrefix + " and a certificate's SHA-256 digest in 64 lower-case hexadecimal digits")
+	}
+	return nil
+}
+
+// Authorize implements authorizer.Authorizer. It refuses those on the list everything. Before the list was first read,
+// it refuses everybody who has shown a certificate that is not a node's: nodes must not wait for a list about people.
+func (d *Denied) Authorize(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+	caller := a.GetUser()
+	if caller == nil || isOwn(caller) {
+		return authorizer.DecisionNoOpinion, "", nil
+	}
+	ids := caller.GetExtra()[user.CredentialIDKey]
+	switch {
+	case !d.list.known() && len(ids) > 0 && !isNodes(caller):
+		return authorizer.DecisionDeny, "this coordinator does not know yet whose certificates were withdrawn", nil
+	case d.list.has(caller.GetName()):
+		return authorizer.DecisionDeny, "the certificates of this user were withdrawn: see spec.deniedUsers of the YurtCoordinator", nil
+	}
+	if slices.ContainsFunc(ids, d.list.has) {
+		return authorizer.DecisionDeny, "this certificate was withdrawn: see spec.deniedUsers of the YurtCoordinator", nil
+	}
+	return authorizer.DecisionNoOpinion, "", nil
+}
+
+// Run follows the file until ctx ends.
+func (d *Denied) Run(ctx context.Context) error { return d.list.run(ctx, func(context.Context) {}) }
+
+// Read reads the file and reports whether the list has changed.
+func (d *Denied) Read() (news bool, err error) { return d.list.read() }

@@ -1,0 +1,105 @@
+package access
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+)
+
+const (
+	// listEvery is how often a list's file is read: a mounted Secret is replaced by a link, which file notification may
+	// miss.
+	listEvery = 2 * time.Second
+	// maxListFile bounds it, in bytes: as much as a Secret may have.
+	maxListFile = 1 << 20
+)
+
+// list follows a file with one item per line. Empty lines don't count. What was read last holds while the file can't be
+// read, or has a bad line.
+type list struct {
+	flag  string // names the file in errors
+	file  string // empty means that there is no list
+	bad   func(line string) error
+	clock clock.WithTicker
+	items atomic.Pointer[sets.Set[string]] // nil until the file was first read
+}
+
+// has reports whether the list holds the item, as last read. It holds nothing before the first read.
+func (l *list) has(item string) bool {
+	items := l.items.Load()
+	return items != nil && items.Has(item)
+}
+
+// known reports whether the file has been read, or there is none to read.
+func (l *list) known() bool { return l.file == "" || l.items.Load() != nil }
+
+// run reads the file again and again until ctx ends. It calls changed after each change.
+func (l *list) run(ctx context.Context, changed func(context.Context)) error {
+	if l.file == "" {
+		<-ctx.Done()
+		return nil
+	}
+	ticker := l.clock.NewTicker(listEvery)
+	defer ticker.Stop()
+	complaint := ""
+	for {
+		switch news, err := l.read(); {
+		case err != nil && err.Error() != complaint:
+			complaint = err.Error()
+			klog.FromContext(ctx).Error(err, "Can't read a list; what it held before stays in force")
+		case err == nil:
+			complaint = ""
+			if news {
+				klog.FromContext(ctx).Info("Read a list", "flag", l.flag, "items", l.items.Load().Len())
+				changed(ctx)
+			}
+		}
+		select {
+		case <-ticker.C():
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// read reads the file and reports whether the list has changed.
+func (l *list) read() (news bool, err error) {
+	info, err := os.Stat(l.file)
+	if err != nil {
+		return false, fmt.Errorf("--%s: %w", l.flag, err)
+	}
+	if info.Size() > maxListFile {
+		return false, fmt.Errorf("--%s %s: longer than %d bytes", l.flag, l.file, maxListFile)
+	}
+	content, err := os.ReadFile(l.file)
+	if err != nil {
+		return false, fmt.Errorf("--%s: %w", l.flag, err)
+	}
+	next := sets.New[string]()
+	for line := range bytes.Lines(content) {
+		item := strings.TrimSpace(string(line))
+		if item == "" {
+			continue
+		}
+		if err := l.bad(item); err != nil {
+			return false, fmt.Errorf("--%s %s: %q %w; give one per line", l.flag, l.file, item, err)
+		}
+		next.Insert(item)
+	}
+	if have := l.items.Load(); have != nil && have.Equal(next) {
+		return false, nil
+	}
+	l.items.Store(&next)
+	return true, nil
+}
+
+var errNotNodeName = errors.New("is not a valid Node name")
