@@ -356,7 +356,7 @@ func TestLogsThroughAKubelet(t *testing.T) {
 	})
 	ctx := t.Context()
 	host, port, seen := kubelet(t, c.ca)
-	n1, alice := c.as(t, pooltest.Node("n1")), c.as(t, pooltest.Operator())
+	n1, alice, bob := c.as(t, pooltest.Node("n1")), c.as(t, pooltest.Operator()), c.as(t, pooltest.Debugger())
 
 	nodes := n1.CoreV1().Nodes()
 	made, err := nodes.Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}, metav1.CreateOptions{})
@@ -401,11 +401,21 @@ func TestLogsThroughAKubelet(t *testing.T) {
 	if caller := seen.Load(); caller == nil || *caller != "alice" {
 		t.Error("the kubelet was not shown the client certificate")
 	}
-	err = alice.CoreV1().RESTClient().Post().Namespace("default").Resource("pods").Name("p-n1").
+	err = bob.CoreV1().RESTClient().Post().Namespace("default").Resource("pods").Name("p-n1").
 		SubResource("exec").Param("container", "c").Param("command", "the-command").Body([]byte("hidden-input")).
 		Do(ctx).Error()
 	if apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) {
 		t.Errorf("exec: %v", err)
+	}
+	// The Pod is privileged, and alice may enter workloads only.
+	for _, into := range []string{"exec", "attach", "portforward"} {
+		err = alice.CoreV1().RESTClient().Post().Namespace("default").Resource("pods").Name("p-n1").
+			SubResource(into).Param("container", "c").Param("command", "hidden-command").Do(ctx).Error()
+		forbidden(t, into+" into a privileged Pod", err)
+		if !strings.Contains(err.Error(), "this Pod can act on its node (privileged)") ||
+			!strings.Contains(err.Error(), edge.GroupDebuggers) {
+			t.Errorf("%s: %v", into, err)
+		}
 	}
 	err = n1.CoreV1().RESTClient().Post().Namespace("default").Resource("pods").Name("p-n1").
 		SubResource("exec").Param("container", "c").Param("command", "hidden-command").Do(ctx).Error()
@@ -413,9 +423,15 @@ func TestLogsThroughAKubelet(t *testing.T) {
 
 	lines := pooltest.JSONLines[audit.Line](t, c.audit)
 	opened := slices.IndexFunc(lines, func(l audit.Line) bool { return l.Event == "opened" })
-	if opened < 0 || lines[opened].User != "alice" || !strings.HasSuffix(lines[opened].Path, "/pods/p-n1/exec") ||
+	if opened < 0 || lines[opened].User != "bob" || !strings.HasSuffix(lines[opened].Path, "/pods/p-n1/exec") ||
 		lines[opened].Container != "c" || !slices.Equal(lines[opened].Command, []string{"the-command"}) {
 		t.Errorf("exec is not in the log: %+v", lines)
+	}
+	if !slices.ContainsFunc(lines, func(l audit.Line) bool {
+		return l.Event == "refused" && l.User == "alice" && strings.HasSuffix(l.Path, "/pods/p-n1/exec") &&
+			strings.HasPrefix(l.Certificate, "X509SHA256=") && strings.Contains(l.Reason, "can act on its node")
+	}) {
+		t.Errorf("the refused exec is not in the log: %+v", lines)
 	}
 	if content, err := os.ReadFile(c.audit); err != nil || strings.Contains(string(content), "hidden-") {
 		t.Errorf("the command of a refused exec, or what was sent, is in the log, or %v", err)

@@ -46,7 +46,7 @@ func BadDenied(item string) error {
 
 // Authorize implements authorizer.Authorizer. It refuses those on the list everything. Before the list was first read,
 // it refuses everybody who has shown a certificate that is not a node's: nodes must not wait for a list about people.
-func (d *Denied) Authorize(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+func (d *Denied) Authorize(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
 	caller := a.GetUser()
 	if caller == nil || isOwn(caller) {
 		return authorizer.DecisionNoOpinion, "", nil
@@ -54,12 +54,12 @@ func (d *Denied) Authorize(_ context.Context, a authorizer.Attributes) (authoriz
 	ids := caller.GetExtra()[user.CredentialIDKey]
 	switch {
 	case !d.list.known() && len(ids) > 0 && !isNodes(caller):
-		return authorizer.DecisionDeny, "this coordinator does not know yet whose certificates were withdrawn", nil
+		return refuse(ctx, "this coordinator does not know yet whose certificates were withdrawn")
 	case d.list.has(caller.GetName()):
-		return authorizer.DecisionDeny, "the certificates of this user were withdrawn: see spec.deniedUsers of the YurtCoordinator", nil
+		return refuse(ctx, "the certificates of this user were withdrawn: see spec.deniedUsers of the YurtCoordinator")
 	}
 	if slices.ContainsFunc(ids, d.list.has) {
-		return authorizer.DecisionDeny, "this certificate was withdrawn: see spec.deniedUsers of the YurtCoordinator", nil
+		return refuse(ctx, "this certificate was withdrawn: see spec.deniedUsers of the YurtCoordinator")
 	}
 	return authorizer.DecisionNoOpinion, "", nil
 }

@@ -2,6 +2,7 @@ package access
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -16,6 +17,7 @@ import (
 	"k8s.io/pod-security-admission/policy"
 
 	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/pool/exchange"
 )
 
 // streamTo are the subresources of a Pod that let a caller act inside it.
@@ -57,11 +59,11 @@ func (s streams) Authorize(ctx context.Context, a authorizer.Attributes) (author
 		return authorizer.DecisionNoOpinion, "", nil
 	}
 	if a.GetNamespace() == edge.NamespaceSystem {
-		return authorizer.DecisionDeny, refusal("it is in " + edge.NamespaceSystem), nil
+		return refuse(ctx, refusal("it is in "+edge.NamespaceSystem))
 	}
-	ctx, cancel := context.WithTimeout(ctx, podReadTimeout)
+	reading, cancel := context.WithTimeout(ctx, podReadTimeout)
 	defer cancel()
-	pod, err := s.pods(ctx, a.GetNamespace(), a.GetName())
+	pod, err := s.pods(reading, a.GetNamespace(), a.GetName())
 	switch {
 	case apierrors.IsNotFound(err):
 		return authorizer.DecisionNoOpinion, "", nil // whoever may ask is told so
@@ -69,7 +71,7 @@ func (s streams) Authorize(ctx context.Context, a authorizer.Attributes) (author
 		return authorizer.DecisionDeny, "", fmt.Errorf("read the Pod: %w", err)
 	}
 	if why := s.actsOnNode(pod); why != "" {
-		return authorizer.DecisionDeny, refusal(why), nil
+		return refuse(ctx, refusal(why))
 	}
 	return authorizer.DecisionNoOpinion, "", nil
 }
@@ -84,6 +86,12 @@ func (s streams) actsOnNode(pod *corev1.Pod) string {
 		}
 	}
 	return strings.Join(found, ", ")
+}
+
+// refuse denies a request, and leaves the reason for the audit log.
+func refuse(ctx context.Context, why string) (authorizer.Decision, string, error) {
+	exchange.Explain(ctx, errors.New(why))
+	return authorizer.DecisionDeny, why, nil
 }
 
 func refusal(why string) string {

@@ -2,6 +2,7 @@ package audit
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -38,18 +39,20 @@ const (
 // Line is what is kept of a request: who, what, from where. It never holds a header or a body, and of a query only the
 // fields below. The content of streams is never logged.
 type Line struct {
-	Time       time.Time `json:"time"`
-	Event      string    `json:"event"` // "refused", or "opened" for a stream into a container
-	Code       int       `json:"code,omitempty"`
-	User       string    `json:"user,omitempty"`
-	Claimed    string    `json:"claimedSubject,omitempty"` // subject of a certificate that was refused
-	Verb       string    `json:"verb"`
-	Path       string    `json:"path"`
-	Container  string    `json:"container,omitempty"` // of a stream, if the caller named it
-	Command    []string  `json:"command,omitempty"`   // of an exec that was allowed
-	Source     string    `json:"source"`
-	Reason     string    `json:"reason,omitempty"`
-	Suppressed int       `json:"suppressed,omitempty"` // refusals before this one that the rate limit left out
+	Time      time.Time `json:"time"`
+	Event     string    `json:"event"` // "refused", or "opened" for a stream into a container
+	Code      int       `json:"code,omitempty"`
+	User      string    `json:"user,omitempty"`
+	Claimed   string    `json:"claimedSubject,omitempty"` // subject of a certificate that was refused
+	Verb      string    `json:"verb"`
+	Path      string    `json:"path"`
+	Container string    `json:"container,omitempty"` // of a stream, if the caller named it
+	Command   []string  `json:"command,omitempty"`   // of an exec that was allowed
+	Source    string    `json:"source"`
+	// Certificate is the client certificate's digest, as --denied-users-file takes it.
+	Certificate string `json:"certificate,omitempty"`
+	Reason      string `json:"reason,omitempty"`
+	Suppressed  int    `json:"suppressed,omitempty"` // refusals before this one that the rate limit left out
 }
 
 // Log writes one line per event. Its methods may be called concurrently.
@@ -197,6 +200,9 @@ func (l *Log) LogStreams(next http.Handler, resolver request.RequestInfoResolver
 
 func about(r *http.Request, line Line, resolver request.RequestInfoResolver) Line {
 	line.Verb, line.Path, line.Source = strings.ToLower(r.Method), r.URL.Path, r.RemoteAddr
+	if r.TLS != nil && len(r.TLS.PeerCertificates) > 0 {
+		line.Certificate = fmt.Sprintf("X509SHA256=%x", sha256.Sum256(r.TLS.PeerCertificates[0].Raw))
+	}
 	if info, err := resolver.NewRequestInfo(r); err == nil {
 		line.Verb = info.Verb
 	}

@@ -119,5 +119,10 @@ func Operator() pkix.Name {
 	return pkix.Name{CommonName: "alice", Organization: []string{"openyurt:coordinators"}}
 }
 
+// Debugger is the subject of the certificate of a person who may enter any Pod.
+func Debugger() pkix.Name {
+	return pkix.Name{CommonName: "bob", Organization: []string{"openyurt:coordinators:debug"}}
+}
+
 // Tomorrow is when the certificates of most tests expire.
 func Tomorrow() time.Time { return time.Now().Add(24 * time.Hour) }
