@@ -9,4 +9,10 @@ import (
 )
 
 // Scenarios returns the scenarios of this theme, in the order of their runs.
-func Scenarios() []kit.Scenario { return slices.Concat(forgedScenarios, hopperScenarios) }
+func Scenarios() []kit.Scenario {
+	return slices.Concat(
+		forgedScenarios,
+		hopperScenarios,
+		operatorScenarios,
+	)
+}
