@@ -657,6 +657,46 @@ func TestRightsOfTheController(t *testing.T) {
 	mustRefuse(t, "deletion of a heartbeat", c.Delete(t.Context(), lease("n9", nodeLease, false)), "may touch only")
 }
 
+// TestThePutBackStamps: RBAC lets the controller patch every node's Lease, the policy to put its stamp back and no more.
+func TestThePutBackStamps(t *testing.T) {
+	cfg := policed(t)
+	admin := cloudtest.Client(t, cfg)
+	const account = "system:serviceaccount:kube-system:coordinator-controller"
+	c := cloudtest.Client(t, cloudtest.As(cfg, account, "system:masters"))
+	create(t, admin, heartbeatOf("back-1", false))
+	for what, test := range map[string]struct {
+		edit func(*coordinationv1.Lease)
+		want string
+	}{
+		"a stamp put back": {func(l *coordinationv1.Lease) {
+			metav1.SetMetaDataAnnotation(&l.ObjectMeta, edge.AnnotationPutBack, "2001-09-09T01:46:30.000000Z")
+		}, ""},
+		"a stamp moved on":   {func(l *coordinationv1.Lease) { l.Spec.RenewTime.Time = l.Spec.RenewTime.Add(time.Hour) }, "put the renewTime"},
+		"no stamp":           {func(l *coordinationv1.Lease) { l.Spec.RenewTime = nil }, ""},
+		"another holder too": {func(l *coordinationv1.Lease) { *l.Spec.HolderIdentity = "x" }, "put the renewTime"},
+		"an owner, too":      {func(l *coordinationv1.Lease) { l.OwnerReferences = nil }, "put the renewTime"},
+		"a mark, too": {func(l *coordinationv1.Lease) {
+			metav1.SetMetaDataAnnotation(&l.ObjectMeta, edge.DelegateHeartbeat, edge.DelegateHeartbeatOn)
+		}, "change nothing else of it"},
+	} {
+		l := &coordinationv1.Lease{}
+		if err := c.Get(t.Context(), client.ObjectKeyFromObject(heartbeatOf("back-1", false)), l); err != nil {
+			t.Fatal(err)
+		}
+		base := client.MergeFrom(l.DeepCopy())
+		l.Spec.RenewTime.Time = l.Spec.RenewTime.Add(-10 * time.Second)
+		test.edit(l)
+		err := c.Patch(t.Context(), l, base, client.DryRunAll)
+		if what == "no stamp" {
+			if err == nil {
+				t.Errorf("%s: accepted", what)
+			}
+			continue
+		}
+		expect(t, what, err, test.want)
+	}
+}
+
 // approvals of certificates: its own for a client, and those for hubs that another policy is not about.
 func TestCertificatesOfTheController(t *testing.T) {
 	cfg := policed(t)

@@ -145,6 +145,7 @@ func TestManifestGrantsWhatIsNeeded(t *testing.T) {
 		{"delete", coordination, "leases", "kube-node-lease", "yurt-coordinator-p1", true},
 		{"list", coordination, "leases", "kube-node-lease", "", true},
 		{"watch", coordination, "leases", "kube-node-lease", "", true},
+		{"patch", coordination, "leases", "kube-node-lease", "n1", true}, // of it a policy allows one thing only
 		{"create", events, "events", "default", "", true},
 		{"patch", events, "events", "default", "n1.1", true},
 		{"create", coordination, "leases", "kube-system", "", true},
@@ -158,7 +159,6 @@ func TestManifestGrantsWhatIsNeeded(t *testing.T) {
 		{"patch", "", "nodes/proxy", "", "n1", false},
 		{"get", "", "nodes/proxy", "", "n1", false},
 		{"update", coordination, "leases", "kube-node-lease", "n1", false},
-		{"patch", coordination, "leases", "kube-node-lease", "n1", false},
 		{"create", coordination, "leases", "kube-node-lease", "n1", false},
 		{"update", coordination, "leases", "kube-system", "kube-scheduler", false},
 		{"list", coordination, "leases", "kube-system", "", false},

@@ -33,6 +33,10 @@ const (
 	// coordinator's copy of the Lease carries a label of the same key and value, so that a leader can select by it.
 	DelegateHeartbeat = "openyurt.io/delegate-heartbeat"
 
+	// AnnotationPutBack on a node's Lease in the cloud says that coordinator-controller put the renewTime back, and to what. A
+	// renewTime of that value is no heartbeat.
+	AnnotationPutBack = "openyurt.io/renew-time-put-back"
+
 	// DelegateHeartbeatOn is the value of DelegateHeartbeat; any other value, and its absence, mean "not delegated".
 	DelegateHeartbeatOn = "true"
 

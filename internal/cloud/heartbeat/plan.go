@@ -43,6 +43,9 @@ const (
 
 	// EventHeartbeatsFlap (Warning): the node's taint would change too often, and waits.
 	EventHeartbeatsFlap = "HeartbeatsFlap"
+
+	// EventRenewTimePutBack (Warning): a silent node's Lease had a renewTime from the future.
+	EventRenewTimePutBack = "RenewTimePutBack"
 )
 
 // Edit is what to do to a taint or a label of ours on a Node.

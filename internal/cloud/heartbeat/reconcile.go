@@ -102,9 +102,12 @@ func (p *Policy) Reconcile(ctx context.Context, req reconcile.Request) (reconcil
 
 	change := Plan(&node, finding, p.options.show(poolOf(&node)))
 	err := p.apply(ctx, &node, change)
+	if err == nil {
+		err = p.putBack(ctx, &node, finding)
+	}
 	switch {
 	case apierrors.IsConflict(err):
-		klog.FromContext(ctx).V(2).Info("Node changed since it was read; trying again", "node", klog.KRef("", req.Name))
+		klog.FromContext(ctx).V(2).Info("Node or Lease changed since it was read; trying again", "node", klog.KRef("", req.Name))
 		return reconcile.Result{RequeueAfter: wait.Jitter(conflictDelay, 1)}, nil
 	case apierrors.IsNotFound(err): // deleted meanwhile; the watch will tell
 		return reconcile.Result{}, nil

@@ -64,7 +64,7 @@ func (s *Sightings) Saw(lease *coordinationv1.Lease) (news bool) {
 		// Nobody knows when it was written. A revision that goes back is that of a cloud restored from a backup; a Lease
 		// that replaces another one without a newer renewTime may be from there, too.
 		is.since, is.renewed = now, false
-	case !renewTime.Equal(was.renewTime):
+	case !renewTime.Equal(was.renewTime) && !isPutBack(lease):
 		is.since, is.renewed = now, true
 	}
 	s.byNode[node] = is
@@ -103,6 +103,15 @@ func (s *Sightings) Observe(node edge.NodeName) Observation {
 	defer s.mu.Unlock()
 	entry, found := s.byNode[node]
 	return observe(entry, found, now)
+}
+
+// stamp returns the renewTime of a node's Lease as last seen, by its writer's clock, and the revision that it was seen at; false
+// if the node has no Lease.
+func (s *Sightings) stamp(node edge.NodeName) (time.Time, edge.Revision, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	entry, found := s.byNode[node]
+	return entry.renewTime, entry.revision, found && !entry.gone
 }
 
 // Forget drops a node that has neither a Node object nor a Lease any more.

@@ -2,7 +2,9 @@ package heartbeat
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -72,6 +74,9 @@ func newWorld(t testing.TB) *world {
 		WithInterceptorFuncs(interceptor.Funcs{
 			Patch: func(ctx context.Context, c client.WithWatch, obj client.Object, p client.Patch,
 				opts ...client.PatchOption) error {
+				if lease, ok := obj.(*coordinationv1.Lease); ok {
+					return w.patchLease(lease, p)
+				}
 				return w.write(obj, opts, func() error { return c.Patch(ctx, obj, p, opts...) })
 			},
 			SubResourcePatch: func(ctx context.Context, c client.Client, sub string, obj client.Object, p client.Patch,
@@ -258,6 +263,27 @@ func (w *world) editLease(name string, edit func(*coordinationv1.Lease)) {
 		w.policy.leaseHandler().Create(w.t.Context(),
 			event.TypedCreateEvent[*coordinationv1.Lease]{Object: lease.DeepCopy()}, worldQueue{w: w})
 	}
+}
+
+// patchLease is the API server's side of a write to a Lease.
+func (w *world) patchLease(lease *coordinationv1.Lease, p client.Patch) error {
+	data, err := p.Data(lease)
+	if err != nil {
+		return err
+	}
+	var to coordinationv1.Lease
+	if err := json.Unmarshal(data, &to); err != nil {
+		return err
+	}
+	if is := w.leases[lease.Name]; is == nil || to.ResourceVersion != is.ResourceVersion {
+		return conflict(lease.Name)
+	}
+	w.editLease(lease.Name, func(l *coordinationv1.Lease) {
+		l.Spec.RenewTime = to.Spec.RenewTime
+		maps.Copy(l.Annotations, to.Annotations)
+	})
+	w.writes = append(w.writes, "lease")
+	return nil
 }
 
 // nodeClockSkew is how far the nodes' clocks are from ours: five minutes behind.
