@@ -102,6 +102,7 @@ type Config struct {
 	Clock clock.WithTicker
 
 	stalledPush      time.Duration // 0 means the default
+	kubeletsAnywhere bool          // also at 127.0.0.1 and at any port
 	historyRevisions int64         // of a window; 0 means the default
 }
 

@@ -158,6 +158,7 @@ func (p *Pool) serve(ctx context.Context, c *wiring, started time.Time) error {
 	add("quota", c.etcd.WatchQuota)
 	add("housekeeping", c.etcd.Housekeep)
 	add("kube-apiserver", c.Run)
+	add("metrics", c.served(c.count))
 	add("own objects", c.served(func(ctx context.Context) error { return c.own.Run(ctx) }))
 	add("pool's nodes", c.served(func(ctx context.Context) error { return c.members.Run(ctx, c.own.Sweep) }))
 	add("denied users", c.served(func(ctx context.Context) error { return c.denied.Run(ctx) }))

@@ -353,6 +353,7 @@ func TestLogsThroughAKubelet(t *testing.T) {
 		config.KubeletCertificateAuthority = pooltest.WriteFile(t, dir, "ca", ca)
 		// The serving certificate's subject is alice; any will do.
 		config.KubeletClientCertificate, config.KubeletClientKey = config.TLSCertFile, config.TLSPrivateKeyFile
+		config.kubeletsAnywhere = true
 	})
 	ctx := t.Context()
 	host, port, seen := kubelet(t, c.ca)

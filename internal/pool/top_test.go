@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"encoding/json"
 	"fmt"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -18,10 +19,14 @@ import (
 )
 
 // kubeletOf serves what the kubelet of a node would say of it and of these Pods in the namespace shop, each of which uses
-// half a core, to the coordinator's certificate alone. It returns its port, and how often it has been asked.
-func kubeletOf(t testing.TB, ca *pooltest.Authority, n string, pods ...string) (port int, asked *atomic.Int64) {
+// half a core, to the coordinator's certificate alone. It returns the status of the Node, and how often it has been asked.
+func kubeletOf(t testing.TB, ca *pooltest.Authority, address, n string, pods ...string) (corev1.NodeStatus, *atomic.Int64) {
 	t.Helper()
-	asked = new(atomic.Int64)
+	listener, err := net.Listen("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	asked := new(atomic.Int64)
 	began := time.Now().Add(-time.Hour)
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/metrics/resource" || len(r.TLS.PeerCertificates) != 1 {
@@ -55,18 +60,20 @@ func kubeletOf(t testing.TB, ca *pooltest.Authority, n string, pods ...string) (
 	if err != nil {
 		t.Fatal(err)
 	}
+	_ = server.Listener.Close()
+	server.Listener = listener
 	server.TLS = &tls.Config{Certificates: []tls.Certificate{cert}, ClientAuth: tls.RequireAnyClientCert}
 	server.StartTLS()
 	t.Cleanup(server.Close)
-	return portOf(t, server.Listener.Addr().String()), asked
-}
-
-// reachedAt is the status of a Node whose kubelet listens here.
-func reachedAt(port int) corev1.NodeStatus {
-	return corev1.NodeStatus{
-		Addresses:       []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "127.0.0.1"}},
-		DaemonEndpoints: corev1.NodeDaemonEndpoints{KubeletEndpoint: corev1.DaemonEndpoint{Port: int32(port)}},
+	host, _, err := net.SplitHostPort(listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
 	}
+	port := int32(portOf(t, listener.Addr().String()))
+	return corev1.NodeStatus{
+		Addresses:       []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: host}},
+		DaemonEndpoints: corev1.NodeDaemonEndpoints{KubeletEndpoint: corev1.DaemonEndpoint{Port: port}},
+	}, asked
 }
 
 func TestTop(t *testing.T) {
@@ -74,13 +81,14 @@ func TestTop(t *testing.T) {
 	c := start(t, func(config *Config) {
 		config.KubeletCertificateAuthority = config.ClientCAFile
 		config.KubeletClientCertificate, config.KubeletClientKey = config.TLSCertFile, config.TLSPrivateKeyFile
+		config.kubeletsAnywhere = true
 	})
-	port, asked := kubeletOf(t, c.ca, "n1", "a")
+	status, asked := kubeletOf(t, c.ca, "127.0.0.1:0", "n1", "a")
 	one := c.hub(t, "n1")
 	one.Ask()
 	meta := pooltest.CloudMeta("n1", 5)
 	meta.Namespace = ""
-	one.Must(pooltest.KindNode, pooltest.Put(pooltest.AsObject(t, &corev1.Node{ObjectMeta: meta, Status: reachedAt(port)})))
+	one.Must(pooltest.KindNode, pooltest.Put(pooltest.AsObject(t, &corev1.Node{ObjectMeta: meta, Status: status})))
 	one.Must(pooltest.KindPod, pooltest.Put(pooltest.PodOf(t, "n1", "a", 10)))
 	if n := asked.Load(); n != 0 {
 		t.Errorf("the kubelet was read %d times before anybody asked", n)
@@ -122,8 +130,8 @@ func TestTop(t *testing.T) {
 	if err != nil || !strings.Contains(fmt.Sprint(groups), "metrics.k8s.io") {
 		t.Errorf("%v, %v: kubectl top looks for metrics.k8s.io there", groups, err)
 	}
-	status, body := c.get(t, c.http(t, c.certificate(t, pooltest.Node("n2"))), "/apis/metrics.k8s.io/v1beta1/nodes")
-	if status != http.StatusForbidden {
-		t.Errorf("a node asks for figures: %d %s", status, body)
+	code, body := c.get(t, c.http(t, c.certificate(t, pooltest.Node("n2"))), "/apis/metrics.k8s.io/v1beta1/nodes")
+	if code != http.StatusForbidden {
+		t.Errorf("a node asks for figures: %d %s", code, body)
 	}
 }

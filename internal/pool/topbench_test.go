@@ -48,10 +48,10 @@ func benchTop(ctx context.Context, b *testing.B, p *program) {
 		for k := range pods {
 			pods[k] = fmt.Sprintf("%s-%d", n, k)
 		}
-		port, asked := kubeletOf(b, p.ca, n, pods...)
+		status, asked := kubeletOf(b, p.ca, fmt.Sprintf("127.0.1.%d:10250", i+1), n, pods...)
 		readings = append(readings, asked)
 		if _, err := api.CoreV1().Nodes().Create(ctx, &corev1.Node{
-			ObjectMeta: metav1.ObjectMeta{Name: n}, Status: reachedAt(port),
+			ObjectMeta: metav1.ObjectMeta{Name: n}, Status: status,
 		}, metav1.CreateOptions{}); err != nil {
 			b.Fatal(err)
 		}

@@ -6,14 +6,17 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/netip"
 	"strconv"
 	"sync/atomic"
 	"syscall"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/server/healthz"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/component-base/metrics/legacyregistry"
 	"k8s.io/klog/v2"
 
 	"yurtcoordinator/internal/edge"
@@ -41,6 +44,7 @@ type wiring struct {
 	serving chan struct{} // closed when the fields below are set; the API answers soon after
 	client  kubernetes.Interface
 	own     *nodeobjects.Objects
+	counted []prometheus.Collector
 	members *access.Members
 	denied  *access.Denied
 	meter   *usage.Meter
@@ -56,6 +60,21 @@ func (c *wiring) served(member func(context.Context) error) func(context.Context
 			return nil
 		}
 	}
+}
+
+// count has what the parts count served with kube-apiserver's own metrics, until ctx ends. Of several coordinators in one
+// process, as in tests, the first is counted.
+func (c *wiring) count(ctx context.Context) error {
+	registry := legacyregistry.Registerer()
+	for _, m := range c.counted {
+		if err := registry.Register(m); err == nil {
+			defer registry.Unregister(m)
+		} else if twice := (prometheus.AlreadyRegisteredError{}); !errors.As(err, &twice) {
+			return fmt.Errorf("register metrics: %w", err)
+		}
+	}
+	<-ctx.Done()
+	return nil
 }
 
 // Run waits for etcd, serves the API until ctx ends, and has stopped serving when it returns.
@@ -142,6 +161,7 @@ func (c *wiring) handle(kube *apiserver.Assembly, elected *access.Election, part
 		Quota: c.config.OwnQuotaBytes, Clock: c.config.Clock, Write: c.etcd.Write, Read: c.etcd.Read, Kinds: kinds,
 		Refused: c.log.Refused, Member: c.members.Has, Stalled: c.config.stalledPush,
 	})
+	c.counted = c.own.Metrics()
 	transport, port, addresses, err := c.config.kubelets().Reach()
 	if err != nil {
 		return err
@@ -183,8 +203,10 @@ func (c Config) apiserver(listener net.Listener, etcd string) (apiserver.Config,
 
 // kubelets says how to reach kubelets, for the streams into containers and for their usage.
 func (c Config) kubelets() apiserver.Kubelets {
+	self, _ := netip.ParseAddr(c.BindAddress) // the zero Addr if it can't be read, which was found out before
 	return apiserver.Kubelets{
 		CertFile: c.KubeletClientCertificate, KeyFile: c.KubeletClientKey, CAFile: c.KubeletCertificateAuthority,
+		Self: self, Anywhere: c.kubeletsAnywhere,
 	}
 }
 

@@ -1,10 +1,16 @@
 package apiserver
 
 import (
+	"context"
+	"fmt"
+	"net"
 	"net/http"
+	"net/netip"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/apiserver/pkg/server/egressselector"
 	"k8s.io/kubernetes/pkg/cluster/ports"
 	kubeletclient "k8s.io/kubernetes/pkg/kubelet/client"
 )
@@ -12,10 +18,52 @@ import (
 // kubeletTimeout bounds the connection to a kubelet, which is on the same LAN. It is Kubernetes' default.
 const kubeletTimeout = 5 * time.Second
 
+// kubeletKeepAlive is Kubernetes' default.
+const kubeletKeepAlive = 30 * time.Second
+
 // Kubelets says how to reach kubelets. Empty files mean that no client certificate is shown, and that serving
 // certificates are not verified.
+//
+// A Node says itself where its kubelet is, and whoever may read logs has the coordinator connect there. So a connection
+// goes only where a kubelet of this pool can be: see may.
 type Kubelets struct {
 	CertFile, KeyFile, CAFile string
+	// Self is the coordinator's own address on the pool's LAN; unspecified or zero means that it has several. One on the
+	// loopback calls kubelets there.
+	Self netip.Addr
+	// Anywhere lets kubelets be at any address and port: tests have theirs at 127.0.0.1.
+	Anywhere bool
+}
+
+// may returns why there can be no kubelet at an address; nil means that there can.
+func (k Kubelets) may(at netip.AddrPort) error {
+	addr := at.Addr().Unmap()
+	switch {
+	case k.Anywhere:
+		return nil
+	case at.Port() != ports.KubeletPort:
+		return fmt.Errorf("no kubelet is called at port %d, only at %d: see status.daemonEndpoints of the Node",
+			at.Port(), ports.KubeletPort)
+	case !addr.IsGlobalUnicast() && (!addr.IsLoopback() || !k.Self.Unmap().IsLoopback()):
+		return fmt.Errorf("no kubelet is called at %s, which is no address on a LAN: see status.addresses of the Node", addr)
+	case k.Self.IsValid() && !k.Self.IsUnspecified() && k.Self.Unmap().Is4() != addr.Is4():
+		return fmt.Errorf("no kubelet is called at %s: this pool's coordinator is at %s, of the other IP family; "+
+			"see status.addresses of the Node, and kubelet's --node-ip", addr, k.Self)
+	}
+	return nil
+}
+
+// dial connects to a kubelet. What is no IP address fails: names are not resolved.
+func (k Kubelets) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	at, err := netip.ParseAddrPort(address)
+	if err != nil {
+		return nil, fmt.Errorf("no kubelet is called at %.100q, which is no IP address: see status.addresses of the Node", address)
+	}
+	if err := k.may(at); err != nil {
+		return nil, err
+	}
+	dialer := net.Dialer{Timeout: kubeletTimeout, KeepAlive: kubeletKeepAlive}
+	return dialer.DialContext(ctx, network, address)
 }
 
 // Reach returns the transport to kubelets, their port, and the types of Node addresses to try, in order.
@@ -35,10 +83,10 @@ func (k Kubelets) client() kubeletclient.KubeletClientConfig {
 	return kubeletclient.KubeletClientConfig{
 		Port:         ports.KubeletPort,
 		ReadOnlyPort: ports.KubeletReadOnlyPort,
-		// Addresses come before names: a site's resolver may be down, or in the cloud.
-		PreferredAddressTypes: []string{string(corev1.NodeInternalIP), string(corev1.NodeExternalIP),
-			string(corev1.NodeInternalDNS), string(corev1.NodeHostName)},
-		HTTPTimeout: kubeletTimeout,
+		// No names: a site's resolver may be down, in the cloud, or told by a Node what to say.
+		PreferredAddressTypes: []string{string(corev1.NodeInternalIP), string(corev1.NodeExternalIP)},
+		HTTPTimeout:           kubeletTimeout,
+		Lookup:                func(egressselector.NetworkContext) (utilnet.DialFunc, error) { return k.dial, nil },
 		TLSClientConfig: kubeletclient.KubeletTLSConfig{
 			CertFile: k.CertFile,
 			KeyFile:  k.KeyFile,

@@ -26,6 +26,8 @@ type applying struct {
 	fresh   []stream.ID // those of them that had no claim before
 	gone    []stream.ID // nobody claims these any more
 	failed  error       // the error of the writes
+	hidden  []stream.ID // contested by this push; the last was shown as that of node from
+	from    edge.NodeName
 }
 
 // apply writes a push to etcd and to the claims. It returns the answer, and the state that the caller knows afterwards;
@@ -52,10 +54,28 @@ func (o *Objects) apply(ctx context.Context, n edge.NodeName, k Kind, changes []
 	tag := o.tag(has)
 	o.mu.Unlock()
 	o.remove(ctx, n, w.gone)
+	w.tell(ctx)
 	if surprised {
 		tag = ""
 	}
 	return w.answer, tag
+}
+
+// tell says that a push has contested what another node has here.
+func (w *applying) tell(ctx context.Context) {
+	if len(w.hidden) == 0 {
+		return
+	}
+	w.contests.Add(float64(len(w.hidden)))
+	now := w.clock.Now()
+	if now.Sub(w.told) < tellEvery {
+		return
+	}
+	w.told = now
+	last := w.hidden[len(w.hidden)-1]
+	klog.FromContext(ctx).Info("Two nodes say that they have one Pod: one of them lies, or has not heard from the cloud that the "+
+		"Pod is on another node now. It is shown as neither's until only one says so", "pod", last.Key, "from", w.node,
+		"shownBefore", w.from, "podsOfThisPush", len(w.hidden))
 }
 
 func (w *applying) version() uint64 {
@@ -91,6 +111,7 @@ func (w *applying) put(ctx context.Context, c change) error {
 	w.mu.Lock()
 	newest, err := w.claims.judge(w.node, c.offer)
 	known := w.claims.objects[id] != nil
+	shown, hides := w.claims.hides(w.node, id)
 	w.mu.Unlock()
 	if err != nil {
 		return err
@@ -112,6 +133,11 @@ func (w *applying) put(ctx context.Context, c change) error {
 		w.fail(w.batch.Put(ctx, c.key, c.value))
 		w.batch.Provided(c.key, at)
 		delete(w.orphans, id)
+	}
+	if hides {
+		w.hidden = append(w.hidden, id)
+		w.from = shown
+		w.orphans[id] = shown
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -165,12 +191,12 @@ func (w *applying) release(c change) error {
 	return nil
 }
 
-// remove deletes from etcd what nobody claims any more, and what earlier failures left behind.
+// remove deletes from etcd what nobody claims any more, what is contested, and what earlier failures left behind.
 func (o *Objects) remove(ctx context.Context, n edge.NodeName, gone []stream.ID) {
 	for _, id := range gone {
 		o.orphans[id] = n
 	}
-	maps.DeleteFunc(o.orphans, func(id stream.ID, _ edge.NodeName) bool { return o.claimed(id) })
+	maps.DeleteFunc(o.orphans, func(id stream.ID, _ edge.NodeName) bool { return o.shown(id) })
 	if len(o.orphans) == 0 {
 		return
 	}
@@ -202,8 +228,8 @@ func (o *Objects) bury(ctx context.Context) error {
 	return batch.Commit(ctx)
 }
 
-func (o *Objects) claimed(id stream.ID) bool {
+func (o *Objects) shown(id stream.ID) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.claims.objects[id] != nil
+	return o.claims.shown(id)
 }

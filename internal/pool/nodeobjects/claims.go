@@ -28,6 +28,11 @@ const (
 // claims say why each pushed object is here, and whose it is. A Node, a Pod or an Event has one claim, of its node. A
 // ConfigMap or a Secret has a claim of each node whose Pods use it, and stays as long as it has one.
 //
+// Of two nodes that both say they have a Pod of some name, one is wrong, and which one can't be told here: the first to
+// say so may be the liar, after every start of the coordinator again. A person who opens a shell in that Pod would give
+// what is typed to it. So such a Pod is contested: both claims are kept, and the Pod is shown as neither's until only one
+// claims it.
+//
 // Claims only decide, and hold no object: their caller writes what they say.
 type claims struct {
 	quota   int64 // bytes, of all nodes
@@ -59,7 +64,11 @@ type entry struct {
 	at     edge.Moment // of the content in etcd; zero means unknown
 	writer edge.NodeName
 	nodes  map[edge.NodeName]struct{} // that have a claim
+	single bool                       // only one node can have it
 }
+
+// contested reports whether several nodes say that they have what only one can have.
+func (e *entry) contested() bool { return e.single && len(e.nodes) > 1 }
 
 // offer is an object that a node's hub has pushed and judge has not accepted yet.
 type offer struct {
@@ -70,8 +79,10 @@ type offer struct {
 	// shared means that all nodes whose Pods use the object may push it; otherwise only node may.
 	shared bool
 	node   edge.NodeName
-	uses   []stream.ID
-	about  *stream.ID
+	// contestable means that two nodes may both say that they have the object.
+	contestable bool
+	uses        []stream.ID
+	about       *stream.ID
 }
 
 func newClaims(quota int64) *claims {
@@ -104,7 +115,7 @@ func (l *claims) judge(n edge.NodeName, o offer) (write bool, err error) {
 		return false, exchange.Refused(http.StatusConflict, "no Pod of node %q here uses it", n)
 	case o.about != nil && a.claims[*o.about] == nil:
 		return false, exchange.Refused(http.StatusConflict, "it is about %s, which node %q does not have here", *o.about, n)
-	case !o.shared && e != nil && have == nil:
+	case !o.shared && e != nil && have == nil && !o.contestable:
 		return false, exchange.Refused(http.StatusConflict, "node %q has it here, and must release it first", e.writer)
 	case have != nil && o.at.Before(have.at):
 		return false, exchange.Refused(http.StatusConflict, "it is here at %s, later than %s", have.at, o.at)
@@ -124,14 +135,45 @@ func (l *claims) judge(n edge.NodeName, o offer) (write bool, err error) {
 		return false, exchange.Refused(http.StatusRequestEntityTooLarge, "the nodes' objects take more than %d bytes; raise "+
 			"--own-quota-bytes of the coordinator", l.quota)
 	}
+	if e != nil && (e.contested() || e.single && have == nil) {
+		return false, nil
+	}
 	return e == nil || !o.at.Before(e.at), nil
+}
+
+// hides returns the node whose object is shown and must not be shown any more, if this node claims it, too.
+func (l *claims) hides(n edge.NodeName, id stream.ID) (shown edge.NodeName, yes bool) {
+	e := l.objects[id]
+	if e == nil || !e.single || e.contested() || l.nodes[n].claims[id] != nil {
+		return "", false
+	}
+	for other := range e.nodes {
+		shown = other
+	}
+	return shown, true
+}
+
+// shown reports whether an object that is claimed is to be in etcd.
+func (l *claims) shown(id stream.ID) bool {
+	e := l.objects[id]
+	return e != nil && !e.contested()
+}
+
+// contestedObjects returns how many objects several nodes claim that only one can have.
+func (l *claims) contestedObjects() (n int) {
+	for _, e := range l.objects {
+		if e.contested() {
+			n++
+		}
+	}
+	return n
 }
 
 // take records an object that judge has accepted, and returns the objects that nobody claims any more because of it.
 func (l *claims) take(n edge.NodeName, o offer, written bool) (gone []stream.ID) {
 	a, e := l.nodes[n], l.objects[o.id]
 	if e == nil {
-		e = &entry{nodes: map[edge.NodeName]struct{}{}}
+		e = &entry{nodes: map[edge.NodeName]struct{}{}, single: !o.shared}
 		l.objects[o.id] = e
 	}
 	if written {
@@ -185,6 +227,10 @@ func (l *claims) release(n edge.NodeName, id stream.ID) (gone []stream.ID) {
 	if len(e.nodes) == 0 {
 		delete(l.objects, id)
 		gone = []stream.ID{id}
+	} else if e.single { // it was contested: whoever is left must push it again, once it is the only one
+		if len(e.nodes) == 1 {
+			l.doubt(id)
+		}
 	} else if e.writer == n {
 		l.distrust(id, e)
 	}

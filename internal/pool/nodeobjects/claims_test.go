@@ -60,6 +60,10 @@ func TestWhatANodeMayHaveHere(t *testing.T) {
 		o.bytes = bytes
 		return o
 	}
+	contest := func(o offer) offer {
+		o.contestable = true
+		return o
+	}
 	said := func(o offer) offer {
 		o.local = true
 		return o
@@ -79,6 +83,7 @@ func TestWhatANodeMayHaveHere(t *testing.T) {
 		"a Pod of another node":         {"n1", pod("n2", podB, 30), 403, false},
 		"a Pod of nobody":               {"n1", pod("", podB, 30), 403, false},
 		"a Pod that was another node's": {"n1", pod("n1", podB, 30), 409, false},
+		"a Pod that another node has":   {"n1", contest(pod("n1", podB, 30)), 0, false},
 		"what its Pod uses, newer":      {"n1", used(conf, 8), 0, true},
 		"what its Pod uses, older than what another node has told": {"n1", used(conf, 6), 0, false},
 		"what its Pod uses, older than what it has told itself":    {"n1", used(conf, 4), 409, false},

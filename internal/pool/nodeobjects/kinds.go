@@ -30,6 +30,8 @@ type Kind struct {
 	namespaced bool
 	// node returns the node that owns this object; nil means that it belongs to all nodes whose Pods use it.
 	node func(verbatim.Message) edge.NodeName
+	// contestable means that two nodes may both say that they have an object of one name.
+	contestable bool
 	// uses returns the objects that this one needs here; nil means that it needs none.
 	uses func(verbatim.Message) []stream.ID
 	// about returns the object that this one is about, which its node must have here; nil means that it needs none.
@@ -45,7 +47,7 @@ func allKinds(secrets bool) map[schema.GroupVersionResource]Kind {
 		},
 		{
 			BuiltIn: coreKind("Pod", func() verbatim.Message { return &corev1.Pod{} }), resource: resourcePods, namespaced: true,
-			node: nodeOfPod, uses: usesOfPod,
+			node: nodeOfPod, contestable: true, uses: usesOfPod,
 		},
 		{
 			BuiltIn: coreKind("Event", func() verbatim.Message { return &corev1.Event{} }), resource: resourceEvents,

@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/klog/v2"
@@ -49,6 +50,8 @@ const (
 	pushWait  = 10 * time.Second
 	// sweepEvery is how often Run looks for silent nodes.
 	sweepEvery = 30 * time.Second
+	// tellEvery is the least time between two log lines about contested Pods.
+	tellEvery = 10 * time.Second
 )
 
 // Objects holds what hubs push about their nodes.
@@ -65,10 +68,13 @@ type Objects struct {
 	stalled  time.Duration
 	pushes   chan struct{} // has a slot for each push that is being read
 	changed  chan struct{} // has one element when the set of objects may have changed
+	contests prometheus.Counter
 
 	turn sync.Mutex // held while a push is applied: etcd and claims change together
-	// orphans must still be deleted from etcd, each with the node that had it. Only the holder of turn uses them.
+	// orphans must still be deleted from etcd, each with the node that had it. Only the holder of turn uses them, and told,
+	// when somebody was last told that a Pod is contested.
 	orphans map[stream.ID]edge.NodeName
+	told    time.Time
 
 	mu     sync.Mutex
 	claims *claims
@@ -94,11 +100,27 @@ func New(c Config) *Objects {
 		byName: map[string]Kind{}, write: c.Write, read: c.Read, stalled: cmp.Or(c.Stalled, exchange.StallTimeout),
 		pushes: make(chan struct{}, maxPushes), changed: make(chan struct{}, 1),
 		orphans: map[stream.ID]edge.NodeName{}, claims: newClaims(c.Quota),
+		contests: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "yurt_coordinator_contests_total",
+			Help: "Times that a node has said of a Pod that it has it while another node had it here.",
+		}),
 	}
 	for _, k := range c.Kinds {
 		o.byName[k.resource] = k
 	}
 	return o
+}
+
+// Metrics returns what there is to count. The caller registers it.
+func (o *Objects) Metrics() []prometheus.Collector {
+	return []prometheus.Collector{o.contests, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "yurt_coordinator_contested_pods",
+		Help: "Pods that several nodes say they have; each is shown as nobody's.",
+	}, func() float64 {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		return float64(o.claims.contestedObjects())
+	})}
 }
 
 // Run drops the objects of silent nodes, and of nodes of other pools, until ctx ends.
@@ -359,6 +381,7 @@ func (k Kind) change(event stream.Event) change {
 	c := change{key: k.Key(object.Key), offer: offer{
 		id: stream.ID{Resource: k.resource, Key: object.Key}, at: edge.Moment{Revision: object.Revision},
 		bytes: int64(len(object.Raw)) + exchange.ObjectOverhead, shared: k.node == nil,
+		contestable: k.contestable,
 	}}
 	if event.Type == stream.Deleted {
 		return c

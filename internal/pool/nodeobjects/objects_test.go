@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authentication/user"
@@ -87,6 +88,27 @@ func (b *bench) inEtcd(want ...string) {
 	slices.Sort(got)
 	if !slices.Equal(got, want) {
 		b.t.Errorf("etcd has %v, want %v", got, want)
+	}
+}
+
+// counts are series of the metrics.
+func (b *bench) counts(want ...string) {
+	b.t.Helper()
+	var got []string
+	for _, c := range b.objects.Metrics() {
+		registry := prometheus.NewPedanticRegistry()
+		registry.MustRegister(c)
+		families, err := registry.Gather()
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		for _, f := range families {
+			m := f.GetMetric()[0]
+			got = append(got, fmt.Sprintf("%s %g", f.GetName(), m.GetCounter().GetValue()+m.GetGauge().GetValue()))
+		}
+	}
+	if !slices.Equal(got, want) {
+		b.t.Errorf("the metrics say %q, want %q", got, want)
 	}
 }
 
@@ -189,7 +211,6 @@ func TestAForeignHubChangesNothing(t *testing.T) {
 	}{
 		"overwrites a Node":                   {pooltest.KindNode, pooltest.Put(pooltest.NodeOf(t, "n1", 50)), 403},
 		"overwrites a Pod":                    {pooltest.KindPod, pooltest.Put(pooltest.PodOf(t, "n1", "a", 50)), 403},
-		"adopts a Pod":                        {pooltest.KindPod, pooltest.Put(pooltest.PodOf(t, "n2", "a", 50)), 409},
 		"makes a Pod of nobody":               {pooltest.KindPod, pooltest.Put(pooltest.PodOf(t, "", "c", 50)), 403},
 		"writes a ConfigMap":                  {pooltest.KindMap, pooltest.Put(pooltest.MapOf(t, "conf", 50)), 409},
 		"writes an Event about another's Pod": {pooltest.KindEvent, pooltest.Put(pooltest.EventOf(t, "n2", "a", 50)), 409},
@@ -226,6 +247,84 @@ func TestAForeignHubChangesNothing(t *testing.T) {
 	}
 	if code, _, _ := b.hub("").Do(http.MethodGet, edge.PathOwn, nil, nil); code != http.StatusForbidden {
 		t.Errorf("nobody asks: %d", code)
+	}
+}
+
+// TestTwoNodesClaimOnePod: it is shown as neither's, whoever came first, until only one claims it.
+func TestTwoNodesClaimOnePod(t *testing.T) {
+	for _, first := range []edge.NodeName{"n1", "n2"} { // n2 lies
+		b := newBench(t, false)
+		one, liar := b.hub("n1"), b.hub("n2")
+		for _, h := range []*pooltest.Hub{one, liar} {
+			h.Ask()
+			h.Must(pooltest.KindNode, pooltest.Put(pooltest.NodeOf(t, h.Node, 5)))
+		}
+		claim := func(h *pooltest.Hub, revision int) {
+			h.Must(pooltest.KindPod, pooltest.Put(pooltest.PodOf(t, h.Node, "a", revision, "conf")))
+		}
+		then := one
+		if first == "n1" {
+			claim(one, 10)
+			then = liar
+		} else {
+			claim(liar, 50)
+		}
+		b.inEtcd("nodes/n1", "nodes/n2", "pods/shop/a")
+		claim(then, 60)
+		b.inEtcd("nodes/n1", "nodes/n2")
+		claim(one, 61) // what either says from now on changes nothing
+		claim(liar, 62)
+		b.inEtcd("nodes/n1", "nodes/n2")
+		b.counts("yurt_coordinator_contests_total 1", "yurt_coordinator_contested_pods 1")
+
+		// A hub that is asked for nothing does not push: its ETag tells that it must.
+		before := one.Tag
+		liar.Must(pooltest.KindPod, pooltest.Del(pooltest.PodOf(t, "n2", "a", 63)))
+		b.inEtcd("nodes/n1", "nodes/n2")
+		one.Has("nodes /n1@5", "pods shop/a@0")
+		if one.Tag == before {
+			t.Error("the hub whose Pod can be shown again is not told")
+		}
+		claim(one, 61)
+		b.inEtcd("nodes/n1", "nodes/n2", "pods/shop/a")
+		b.counts("yurt_coordinator_contests_total 1", "yurt_coordinator_contested_pods 0")
+
+		claim(liar, 70)
+		b.inEtcd("nodes/n1", "nodes/n2")
+		b.clock.Step(maxSilence - time.Second)
+		one.Ask()
+		b.clock.Step(time.Second)
+		b.objects.Sweep(context.Background()) // the liar is silent
+		one.Has("nodes /n1@5", "pods shop/a@0")
+		claim(one, 61)
+		b.inEtcd("nodes/n1", "pods/shop/a")
+	}
+}
+
+// TestAContestedPodThatCanNotBeDeleted is deleted with the next push, and is no reason to refuse its owner's.
+func TestAContestedPodThatCanNotBeDeleted(t *testing.T) {
+	b := newBench(t, false)
+	one, liar := b.hub("n1"), b.hub("n2")
+	one.Ask()
+	liar.Ask()
+	liar.Must(pooltest.KindPod, pooltest.Put(pooltest.PodOf(t, "n2", "a", 50)))
+	b.etcd.Fail = func() (failed, applied bool) { return true, false }
+	one.Must(pooltest.KindPod, pooltest.Put(pooltest.PodOf(t, "n1", "a", 10)))
+	b.inEtcd("pods/shop/a")
+	b.etcd.Fail = nil
+	one.Must(pooltest.KindNode, pooltest.Put(pooltest.NodeOf(t, "n1", 5)))
+	b.inEtcd("nodes/n1")
+
+	b.etcd.Fail = func() (failed, applied bool) { return true, false }
+	liar.Ask()
+	liar.Must(pooltest.KindPod, pooltest.Del(pooltest.PodOf(t, "n2", "a", 63)))
+	b.etcd.Fail = nil
+	one.Ask()
+	one.Must(pooltest.KindPod, pooltest.Put(pooltest.PodOf(t, "n1", "a", 10)))
+	b.inEtcd("nodes/n1", "pods/shop/a")
+	stored := stream.Envelope(pooltest.ProtobufType(pooltest.KindPod), pooltest.PodOf(t, "n1", "a", 10).Raw)
+	if b.etcd.Keys["/registry/pods/shop/a"] != string(stored) {
+		t.Error("it is not n1's")
 	}
 }
 
