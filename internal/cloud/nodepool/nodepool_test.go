@@ -213,6 +213,11 @@ func TestWhatANodeRefuses(t *testing.T) {
 	w.has("bad-1", "label a=b")
 	w.says("bad", 1, 0, "bad-1")
 	w.event("bad", "TaintsLeftOut", "node.kubernetes.io/not-ready")
+	change(w, p, func(p *v1beta2.NodePool) {
+		p.Spec.Labels = map[string]string{"a": "c", "node-role.kubernetes.io/control-plane": "", "kubernetes.io/hostname": "vip"}
+	})
+	w.has("bad-1", "label a=c")
+	w.event("bad", "AttributesLeftOut", "kubernetes.io/hostname, node-role.kubernetes.io/control-plane are not put on nodes")
 }
 
 func TestADeletedNodeDoesNotComeBack(t *testing.T) {

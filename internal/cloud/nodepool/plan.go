@@ -35,15 +35,15 @@ func WantedBy(pool *v1beta2.NodePool) Wanted {
 		return Wanted{}
 	}
 	w := Wanted{Labels: maps.Clone(pool.Spec.Labels), Annotations: maps.Clone(pool.Spec.Annotations)}
+	for _, attributes := range []map[string]string{w.Labels, w.Annotations} {
+		maps.DeleteFunc(attributes, func(key, _ string) bool { return reservedAttribute(key) })
+	}
 	if pool.Spec.HostNetwork {
 		if w.Labels == nil {
 			w.Labels = make(map[string]string)
 		}
 		w.Labels[LabelHostNetwork] = "true"
 	}
-	delete(w.Labels, edge.LabelNodePool)
-	delete(w.Annotations, AnnotationAttributes)
-	delete(w.Annotations, AnnotationTaints)
 	for _, t := range pool.Spec.Taints {
 		if !reserved(t.Key) {
 			w.Taints = append(w.Taints, corev1.Taint{Key: t.Key, Value: t.Value, Effect: t.Effect})
@@ -66,6 +66,42 @@ func reservedTaints(pool *v1beta2.NodePool) []string {
 			keys = append(keys, t.Key)
 		}
 	}
+	return keys
+}
+
+// allowed are the attributes of Kubernetes' own that a pool may set, since they say what people know of a site: where it
+// is, what its nodes are called in lists, and that load balancers of the cloud can't reach it.
+var allowed = []string{
+	corev1.LabelTopologyZone, corev1.LabelTopologyRegion, corev1.LabelNodeExcludeBalancers, "node-role.kubernetes.io/edge",
+}
+
+// reservedAttribute reports whether a pool may not set a label or annotation. Who may write NodePools may not write
+// Nodes, and what is Kubernetes' own says what a node is: its name, its role, what is bound to run there, what a
+// controller has found out. What is ours says which pool it is in, and what it has from that.
+func reservedAttribute(key string) bool {
+	if slices.Contains([]string{edge.LabelNodePool, AnnotationAttributes, AnnotationTaints}, key) {
+		return true
+	}
+	domain, _, prefixed := strings.Cut(key, "/")
+	if !prefixed || slices.Contains(allowed, key) {
+		return false
+	}
+	return slices.ContainsFunc([]string{"kubernetes.io", "k8s.io"}, func(reserved string) bool {
+		return domain == reserved || strings.HasSuffix(domain, "."+reserved)
+	})
+}
+
+// reservedAttributes returns the keys of a pool's labels and annotations that are left out.
+func reservedAttributes(pool *v1beta2.NodePool) []string {
+	var keys []string
+	for _, attributes := range []map[string]string{pool.Spec.Labels, pool.Spec.Annotations} {
+		for key := range attributes {
+			if reservedAttribute(key) && !slices.Contains(keys, key) {
+				keys = append(keys, key)
+			}
+		}
+	}
+	slices.Sort(keys)
 	return keys
 }
 

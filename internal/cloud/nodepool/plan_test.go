@@ -103,6 +103,30 @@ func TestWantedBy(t *testing.T) {
 	}
 }
 
+// TestAttributesOfKubernetesItself are no pool's to set, but for those that say what people know of a site.
+func TestAttributesOfKubernetesItself(t *testing.T) {
+	const fine, left = true, false
+	for key, want := range map[string]bool{
+		"site": fine, "example.org/site": fine, "kubernetes.io.example.org/x": fine, "mykubernetes.io/x": fine,
+		"node.openyurt.io/autonomy-duration": fine, "kubernetes.io": fine, corev1.LabelTopologyZone: fine,
+		corev1.LabelTopologyRegion: fine, "node-role.kubernetes.io/edge": fine, corev1.LabelNodeExcludeBalancers: fine,
+		corev1.LabelHostname: left, corev1.LabelOSStable: left, "node-role.kubernetes.io/control-plane": left,
+		"node-restriction.kubernetes.io/pci": left, edge.LabelExcludeDisruption: left, "k8s.io/x": left,
+		"node.alpha.k8s.io/x": left, "topology.kubernetes.io/other": left,
+		edge.LabelNodePool: left, AnnotationTaints: left, AnnotationAttributes: left,
+	} {
+		both := map[string]string{key: "x"}
+		pool := &v1beta2.NodePool{Spec: v1beta2.NodePoolSpec{Labels: both, Annotations: both}}
+		w := WantedBy(pool)
+		if len(w.Labels) != len(w.Annotations) || (len(w.Labels) == 1) != want {
+			t.Errorf("%s: nodes get %v, %v", key, w.Labels, w.Annotations)
+		}
+		if out := reservedAttributes(pool); (len(out) == 0) != want || !want && !slices.Equal(out, []string{key}) {
+			t.Errorf("%s: %v are said to be left out", key, out)
+		}
+	}
+}
+
 func TestAttributesDiffer(t *testing.T) {
 	w := Wanted{Labels: map[string]string{"l": "1"}, Annotations: map[string]string{"a": ""}}
 	memo := w.memo()

@@ -36,6 +36,7 @@ func (p *pools) Reconcile(ctx context.Context, r reconcile.Request) (reconcile.R
 	if err := p.cfg.Client.Get(ctx, r.NamespacedName, pool); err != nil {
 		if apierrors.IsNotFound(err) {
 			p.said.forget(r.Name)
+			p.said.forget(r.Name + attributesOf)
 			p.metrics.forget(r.Name)
 			return reconcile.Result{}, nil
 		}
@@ -112,9 +113,20 @@ func (p *pools) patchFinalizers(ctx context.Context, pool *v1beta2.NodePool, cha
 	return nil
 }
 
-// announce says once why a deletion waits, and which taints are left out.
+// attributesOf, behind a pool's name, stands for what was said about its attributes.
+const attributesOf = "/attributes"
+
+// announce says once why a deletion waits, and what is left out.
 func (p *pools) announce(pool *v1beta2.NodePool, status v1beta2.NodePoolStatus) {
 	taints := reservedTaints(pool)
+	attributes := pool.Name + attributesOf
+	if keys := reservedAttributes(pool); len(keys) == 0 || pool.DeletionTimestamp != nil {
+		p.said.forget(attributes)
+	} else if p.said.isNew(attributes, fmt.Sprintf("%s/%d", pool.UID, pool.Generation)) {
+		p.cfg.Events.Eventf(regardingPool(pool), nil, corev1.EventTypeWarning, "AttributesLeftOut", "WriteNode",
+			"A NodePool may not set labels and annotations of Kubernetes' own, or those that say which pool a node is in. %s "+
+				"are not put on nodes: remove them from the NodePool, and set them on nodes if you may.", some(keys))
+	}
 	switch {
 	case pool.DeletionTimestamp != nil:
 		if p.said.isNew(pool.Name, "held "+string(pool.UID)) {
