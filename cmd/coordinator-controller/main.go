@@ -54,6 +54,11 @@ func main() {
 		"let coordinators call only kubelets with a serving certificate from the cluster's authority")
 	fs.BoolVar(&c.ApproveKubelets, "approve-kubelets", true,
 		"approve the serving certificates that pools' kubelets request, each for its own name and addresses")
+	fs.StringSliceVar(&c.KubeletServingCIDRs, "kubelet-serving-cidrs", nil,
+		"addresses, as CIDRs, at which pools' kubelets serve; without any, no certificate is approved for a kubelet")
+	fs.StringSliceVar(&c.KubeletServingNames, "kubelet-serving-names", []string{"*"},
+		"patterns of names for which pools' kubelets get serving certificates, if it is the name of the Node, too; * stands for "+
+			"any part between two dots")
 	verbosity := flag.NewFlagSet("", flag.ContinueOnError)
 	klog.InitFlags(verbosity)
 	fs.AddGoFlag(verbosity.Lookup("v"))

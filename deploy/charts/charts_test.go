@@ -204,6 +204,9 @@ func TestRefusedValues(t *testing.T) {
 		{"no replicas", append([]string{"--set", "controller.replicas=0"}, required...), "replicas"},
 		{"a number for a duration", append([]string{"--set", "controller.silenceAfter=40"}, required...), "silenceAfter"},
 		{"a tag that no YurtCoordinator may have", append([]string{"--set", "coordinator.image.tag=latest"}, required...), "tag"},
+		{"no CIDR", append([]string{"--set", "controller.kubeletServing.cidrs={192.168.7.1}"}, required...), "cidrs"},
+		{"any address", append([]string{"--set", "controller.kubeletServing.cidrs={0.0.0.0/0}"}, required...), "cidrs"},
+		{"a name that is none", append([]string{"--set", "controller.kubeletServing.names={a/b}"}, required...), "names"},
 		{"an unknown policy", append([]string{"--set", "policies.nodepoolDeletion=true"}, required...), "nodepoolDeletion"},
 	} {
 		if out, err := template(t, test.args...); err == nil || !strings.Contains(err.Error(), test.want) {

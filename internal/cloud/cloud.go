@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net"
 	"net/http"
 	"sync/atomic"
 	"time"
@@ -19,6 +20,7 @@ import (
 	certificatesv1 "k8s.io/api/certificates/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -96,8 +98,10 @@ type Config struct {
 	// cluster has another implementation.
 	NodePools, AppSets, Coordinators bool
 
-	// ApproveKubelets enables the approval of serving certificates for pools' kubelets.
-	ApproveKubelets bool
+	// ApproveKubelets enables the approval of serving certificates for pools' kubelets: at addresses within
+	// KubeletServingCIDRs, which are none unless somebody gives some, and for names that match KubeletServingNames.
+	ApproveKubelets                          bool
+	KubeletServingCIDRs, KubeletServingNames []string
 
 	// Coordinator describes what the coordinators run. Its Image and Version are required if Coordinators is set.
 	Coordinator Coordinator
@@ -139,6 +143,10 @@ func Run(ctx context.Context, c Config) error {
 		return errors.New("the coordinators' image is not set: give --coordinator-image and --coordinator-version, " +
 			"or --yurt-coordinators=false")
 	}
+	allowed, err := approve.ParseAllowed(c.KubeletServingCIDRs, c.KubeletServingNames)
+	if err != nil {
+		return fmt.Errorf("--kubelet-serving-cidrs, --kubelet-serving-names: %w", err)
+	}
 	log.SetLogger(klog.FromContext(ctx)) // for what the library logs outside its manager
 	connection, err := connect(c.Kubeconfig)
 	if err != nil {
@@ -169,7 +177,7 @@ func Run(ctx context.Context, c Config) error {
 	})
 	approver := approve.New(approve.Config{
 		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Events: mgr.GetEventRecorder(Name), Clock: clock.RealClock{},
-		Kubelets: c.ApproveKubelets,
+		Kubelets: c.ApproveKubelets, Allowed: allowed, Server: connection.Host, Resolver: net.DefaultResolver,
 	})
 	signer := operators.New(operators.Config{
 		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Events: mgr.GetEventRecorder(Name), Clock: clock.RealClock{},
@@ -184,7 +192,7 @@ func Run(ctx context.Context, c Config) error {
 	if err != nil {
 		return err
 	}
-	for _, m := range append(own, heartbeats.Metrics(), autonomous.Metrics(), cuts.Metrics(), signer.Metrics()) {
+	for _, m := range append(own, heartbeats.Metrics(), autonomous.Metrics(), approver.Metrics(), cuts.Metrics(), signer.Metrics()) {
 		unregister, err := register(metrics.Registry, m)
 		if err != nil {
 			return err
@@ -199,7 +207,7 @@ func Run(ctx context.Context, c Config) error {
 
 func newManager(ctx context.Context, c Config, connection *rest.Config) (manager.Manager, error) {
 	scheme := runtime.NewScheme()
-	builder := runtime.NewSchemeBuilder(corev1.AddToScheme, coordinationv1.AddToScheme, eventsv1.AddToScheme,
+	builder := runtime.NewSchemeBuilder(corev1.AddToScheme, coordinationv1.AddToScheme, eventsv1.AddToScheme, discoveryv1.AddToScheme,
 		certificatesv1.AddToScheme, appsv1.AddToScheme, rbacv1.AddToScheme,
 		v1alpha1.AddToScheme, v1beta1.AddToScheme, v1beta2.AddToScheme)
 	if err := builder.AddToScheme(scheme); err != nil {
@@ -258,6 +266,7 @@ func mapper() meta.RESTMapper {
 	add(meta.RESTScopeRoot, corev1.SchemeGroupVersion, "Node")
 	add(meta.RESTScopeNamespace, corev1.SchemeGroupVersion, "Pod", "Service", "ConfigMap", "Secret")
 	add(meta.RESTScopeRoot, certificatesv1.SchemeGroupVersion, "CertificateSigningRequest")
+	add(meta.RESTScopeNamespace, discoveryv1.SchemeGroupVersion, "EndpointSlice")
 	add(meta.RESTScopeNamespace, coordinationv1.SchemeGroupVersion, "Lease")
 	add(meta.RESTScopeNamespace, appsv1.SchemeGroupVersion, "Deployment", "ReplicaSet", "StatefulSet",
 		"ControllerRevision")

@@ -91,7 +91,7 @@ func controlPlane(bins build.Binaries, disk string, cfg Config) (core, rest []ma
 	if !cfg.Installed {
 		rest = append(rest, machine.Command{Name: "coordinator-controller", Log: logs("coordinator-controller"), Argv: []string{
 			bins.CoordinatorController, "--kubeconfig=" + cert("coordinator-controller.kubeconfig"),
-			"--silence-after=" + silenceAfter(t).String(),
+			"--silence-after=" + silenceAfter(t).String(), "--kubelet-serving-cidrs=" + lanNetwork.String(),
 			"--node-pools=false", "--yurt-app-sets=false", "--yurt-coordinators=false", // the lab stands in for them
 			"--metrics-bind-address=127.0.0.1:8080", "--health-probe-bind-address=127.0.0.1:8081",
 		}})

@@ -30,6 +30,7 @@ const (
 
 var (
 	wanNetwork = netip.MustParsePrefix("10.77.0.0/16")
+	lanNetwork = netip.MustParsePrefix("10.78.0.0/16") // of all pools
 	cloudWAN   = netip.MustParseAddr("10.77.0.1")
 	labWAN     = netip.MustParseAddr("10.77.255.254")
 )

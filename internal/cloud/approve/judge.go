@@ -2,23 +2,27 @@
 // pools, by which a coordinator verifies them. No stock controller approves requests for kubernetes.io/kubelet-serving,
 // because Kubernetes does not know which addresses belong to a node. This controller leaves all other requests alone.
 //
-// Invariants: a request is approved only if a node made it for itself, for addresses of its Node object that neither
-// another Node nor the cluster's API server has, and for no name but, in a kubelet's, the node's own. Any other request
-// stays as it is, with an Event that says why: a person may approve it, or a later look, because a node may get its
-// addresses after it asks.
+// A kubelet itself says which addresses its Node has, and which name, when it registers. The same authority signs for the API
+// server: whoever has a certificate for that one's address or name is the cloud, to all who are on the way there. So what a node
+// says of itself is not enough.
 //
-// A kubelet itself says which addresses its Node has. So whoever has a node's identity can get a certificate for an
-// address that nobody else has; Pods of other nodes have no reason to go there. Names other than the node's own, which
-// it might claim as well, are refused: the same authority signs for the API server.
+// Invariants: a request is approved only if a node made it for itself, for addresses of its Node object that no other Node has;
+// a kubelet's, only within the addresses that a person has given, and for no name but the node's own, if that is within the
+// names that a person has given; none ever for an address or a name of the API server, or of any Service. What is not known of
+// these is an error, and nothing is approved. Any other request stays as it is, with an Event that says why: a person may
+// approve it, or a later look, because a node may get its addresses after it asks. Of one node only the newest few requests are
+// looked at.
 package approve
 
 import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"net"
+	"net/netip"
+	"path"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -27,8 +31,15 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// requestPrefix begins the names of hubs' requests; see package identity of the hub.
-const requestPrefix = "yurthub-serving-"
+const (
+	// requestPrefix begins the names of hubs' requests; see package identity of the hub.
+	requestPrefix = "yurthub-serving-"
+
+	// maxAddresses bounds the addresses that one certificate is for: a node has a few of each family.
+	maxAddresses = 8
+	// maxReason bounds what is said of a request, in bytes: a node writes what is in it, and an Event takes 1 KiB.
+	maxReason = 400
+)
 
 // waits reports whether a request is for a node's server and still unanswered.
 func waits(r *certificatesv1.CertificateSigningRequest) bool {
@@ -50,55 +61,169 @@ func nodeOf(r *certificatesv1.CertificateSigningRequest) edge.NodeName {
 	return edge.NodeName(name)
 }
 
-// Judge returns nil if a node's request may be approved, else the reason why not. taken returns who else has an
-// address; empty means nobody.
-func Judge(r *certificatesv1.CertificateSigningRequest, node *corev1.Node, taken func(net.IP) string) error {
+// Allowed is what a person has allowed kubelets to serve at. The zero value allows nothing.
+type Allowed struct {
+	addresses []netip.Prefix
+	names     []string
+}
+
+// ParseAllowed reads addresses as CIDRs, such as 192.168.7.0/24 and fd00:7::/64, and patterns of names, such as *.site-7.example.com,
+// in which * stands for any part between two dots.
+func ParseAllowed(cidrs, names []string) (a Allowed, err error) {
+	for _, text := range cidrs {
+		p, err := netip.ParsePrefix(text)
+		switch {
+		case err != nil:
+			return Allowed{}, fmt.Errorf("%q: want a CIDR, such as 192.168.7.0/24", text)
+		case p.Bits() == 0:
+			return Allowed{}, fmt.Errorf("%q allows any address, that of the API server included: name the nodes' own", text)
+		case p.Masked() != p || p.Addr().Is4In6():
+			return Allowed{}, fmt.Errorf("%q: want %s", text, p.Masked())
+		}
+		a.addresses = append(a.addresses, p)
+	}
+	for _, pattern := range names {
+		if slices.Contains(strings.Split(pattern, "."), "") || strings.Trim(pattern, "abcdefghijklmnopqrstuvwxyz0123456789.-*") != "" {
+			return Allowed{}, fmt.Errorf("%q: want a DNS name in lower case, in which * stands for any part between two dots", pattern)
+		}
+		a.names = append(a.names, pattern)
+	}
+	return a, nil
+}
+
+// Any reports whether anything is allowed.
+func (a Allowed) Any() bool { return len(a.addresses) > 0 }
+
+func (a Allowed) address(ip netip.Addr) bool {
+	return slices.ContainsFunc(a.addresses, func(p netip.Prefix) bool { return p.Contains(ip) })
+}
+
+func (a Allowed) name(name string) bool {
+	parts := strings.Split(name, ".")
+	return slices.ContainsFunc(a.names, func(pattern string) bool {
+		patterns := strings.Split(pattern, ".")
+		for i := range patterns {
+			if len(patterns) != len(parts) {
+				return false
+			}
+			if ok, err := path.Match(patterns[i], parts[i]); !ok || err != nil {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// Situation is what a judgement needs to know besides the request and its Node.
+type Situation struct {
+	Allowed  Allowed
+	Reserved *Reserved
+	// Others returns another Node that has an address; empty means none.
+	Others func(netip.Addr) (string, error)
+}
+
+// errNothingAllowed says what to do where a person has allowed nothing.
+var errNothingAllowed = errors.New("nobody has said at which addresses kubelets serve: " +
+	"set controller.kubeletServing.cidrs in the chart (--kubelet-serving-cidrs)")
+
+// Judge returns nil as why if a node's request may be approved, else the reason why not; or an error if that cannot be found out.
+func Judge(r *certificatesv1.CertificateSigningRequest, node *corev1.Node, s Situation) (why, err error) {
+	asked, why := content(r, node)
+	if why != nil {
+		return why, nil
+	}
+	if !isHubs(r) && !s.Allowed.Any() {
+		return errNothingAllowed, nil
+	}
+	if why := names(asked, node, isHubs(r), s); why != nil {
+		return why, nil
+	}
+	own := addressesOf(node)
+	for _, raw := range asked.IPAddresses {
+		ip, _ := netip.AddrFromSlice(raw)
+		ip = ip.Unmap()
+		switch {
+		case !slices.Contains(own, ip):
+			return fmt.Errorf("%s is not among the addresses of node %s", ip, node.Name), nil
+		case !isHubs(r) && !s.Allowed.address(ip):
+			return fmt.Errorf("%s is not within controller.kubeletServing.cidrs (--kubelet-serving-cidrs)", ip), nil
+		}
+		if whose := s.Reserved.address(ip); whose != "" {
+			return fmt.Errorf("%s is an address of %s", ip, whose), nil
+		}
+		whose, err := s.Others(ip)
+		if err != nil {
+			return nil, err
+		}
+		if whose != "" {
+			return fmt.Errorf("%s is also an address of node %s", ip, whose), nil
+		}
+	}
+	return nil, nil
+}
+
+// content returns what a request asks for, or why that is not what a node may ask for.
+func content(r *certificatesv1.CertificateSigningRequest, node *corev1.Node) (*x509.CertificateRequest, error) {
 	if nodeOf(r) != edge.NodeName(node.Name) || node.Name == "" {
-		return fmt.Errorf("%s made it, not node %s", r.Spec.Username, node.Name)
+		return nil, fmt.Errorf("%q made it, not node %s", r.Spec.Username, node.Name)
 	}
 	asked, err := certs.ParseRequest(r.Spec.Request)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if asked.Subject.CommonName != r.Spec.Username || !slices.Equal(asked.Subject.Organization, []string{edge.GroupNodes}) {
-		return fmt.Errorf("it is for %s, not for the node that made it", asked.Subject)
+		return nil, fmt.Errorf("it is for %q, not for the node that made it", asked.Subject)
 	}
 	for _, u := range r.Spec.Usages {
 		if !slices.Contains([]certificatesv1.KeyUsage{
 			certificatesv1.UsageDigitalSignature, certificatesv1.UsageKeyEncipherment, certificatesv1.UsageServerAuth,
 		}, u) {
-			return fmt.Errorf("it is for the use %q", u)
+			return nil, fmt.Errorf("it is for the use %q", u)
 		}
 	}
-	if err := names(asked, node, isHubs(r)); err != nil {
-		return err
+	if len(asked.IPAddresses) > maxAddresses {
+		return nil, fmt.Errorf("it is for %d addresses, more than %d", len(asked.IPAddresses), maxAddresses)
 	}
-	for _, ip := range asked.IPAddresses {
-		if !has(node, ip) {
-			return fmt.Errorf("%s is not among the addresses of node %s", ip, node.Name)
-		}
-		if whose := taken(ip); whose != "" {
-			return fmt.Errorf("%s is also an address of %s", ip, whose)
-		}
-	}
-	return nil
+	return asked, nil
 }
 
 // names fails unless a request is for IP addresses only. A kubelet may also ask for its node's name.
-func names(asked *x509.CertificateRequest, node *corev1.Node, hubs bool) error {
+func names(asked *x509.CertificateRequest, node *corev1.Node, hubs bool, s Situation) error {
 	if len(asked.EmailAddresses)+len(asked.URIs) > 0 || len(asked.IPAddresses) == 0 || hubs && len(asked.DNSNames) > 0 {
 		return errors.New("it must be for IP addresses, and nothing else")
 	}
 	for _, name := range asked.DNSNames {
-		if name != node.Name || name == "kubernetes" || strings.HasPrefix(name, "kubernetes.") {
-			return fmt.Errorf("%s is not the node's own name", name)
+		if name != node.Name {
+			return fmt.Errorf("%q is not the node's own name", name)
+		}
+		if whose := s.Reserved.name(name); whose != "" {
+			return fmt.Errorf("%s is a name of %s", name, whose)
+		}
+		if !s.Allowed.name(name) {
+			return fmt.Errorf("%s is not within controller.kubeletServing.names (--kubelet-serving-names)", name)
 		}
 	}
 	return nil
 }
 
-func has(node *corev1.Node, ip net.IP) bool {
-	return slices.ContainsFunc(node.Status.Addresses, func(a corev1.NodeAddress) bool {
-		return ip.Equal(net.ParseIP(a.Address))
-	})
+// addressesOf returns the IP addresses that a Node says it has.
+func addressesOf(node *corev1.Node) (all []netip.Addr) {
+	for _, a := range node.Status.Addresses {
+		if ip, err := netip.ParseAddr(a.Address); err == nil {
+			all = append(all, ip.Unmap().WithZone(""))
+		}
+	}
+	return all
+}
+
+// bounded returns a text of at most maxReason bytes.
+func bounded(text string) string {
+	if len(text) <= maxReason {
+		return text
+	}
+	cut := maxReason
+	for cut > 0 && !utf8.RuneStart(text[cut]) {
+		cut--
+	}
+	return text[:cut] + "…"
 }
