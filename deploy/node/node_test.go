@@ -113,6 +113,7 @@ func TestJoinAndReset(t *testing.T) {
 		}
 
 		m.write("var/lib/yurthub/cache/store.db", "what the hub knows")
+		m.write("var/lib/yurthub/cache.key", "the key for what is secret of it")
 		m.works("reset", "--start")
 		m.same(before, "reset")
 		if told := m.told(); m.way() != "straight" || m.hubRuns() || count(told, restartKubelet) != 1 {
