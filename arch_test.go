@@ -95,7 +95,7 @@ var law = []struct {
 		"how long something holds does not depend on who remembers it"},
 	{"internal/hub/recall", []string{"internal/edge", "internal/hub/tenure", "internal/store", "internal/stream"},
 		"what the cloud said last does not depend on what is followed"},
-	{"internal/hub/callers/guests", []string{"internal/hub/callers", "internal/hub/front"},
+	{"internal/hub/callers/guests", []string{"internal/hub/callers", "internal/hub/proof"},
 		"who is answered by what does not depend on what it has"},
 	{"internal/hub/callers", []string{"internal/hub/link", "internal/hub/tenure", "internal/live"},
 		"who a caller is does not depend on what for"},
@@ -114,7 +114,10 @@ var law = []struct {
 		},
 		"filters are views of replicas, and say what has to be followed for them"},
 	{"internal/hub/front",
-		[]string{"internal/edge", "internal/hub/route", "internal/hub/upstream", "internal/hub/link", "internal/live"},
+		[]string{
+			"internal/edge", "internal/hub/link", "internal/hub/proof", "internal/hub/route", "internal/hub/upstream",
+			"internal/live",
+		},
 		"the front does not know what handles what"},
 	{"internal/hub",
 		[]string{

@@ -1,4 +1,4 @@
-// yurthub is the API endpoint of a node's own programs: it proxies to the cloud, and with the pool's coordinator keeps
+// yurthub is the API endpoint of a node's kubelet: it proxies to the cloud, and with the pool's coordinator keeps
 // the node's heartbeat alive when its link to the cloud is cut.
 package main
 
@@ -6,11 +6,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"runtime"
 	"syscall"
 
+	"github.com/spf13/pflag"
 	"k8s.io/klog/v2"
 
 	"yurtcoordinator/internal/flagfile"
@@ -33,12 +35,32 @@ func main() {
 	}
 }
 
-// command does what the command line asks for: it serves, or it checks the node.
+// command does what the command line asks for: it serves, checks the node, or prepares kubelet's start.
 func command() error {
-	if len(os.Args) > 1 && os.Args[1] == "check" {
-		return checkNode(os.Args[2:], os.Stdout)
+	if len(os.Args) > 1 {
+		switch os.Args[1] {
+		case "check":
+			return checkNode(os.Args[2:], os.Stdout)
+		case "proof":
+			return keepProof(os.Args[2:], os.Stdout)
+		}
 	}
 	return serve()
+}
+
+// keepProof makes what kubelet and the hub know each other by, if it is not there.
+func keepProof(args []string, out io.Writer) error {
+	fs := pflag.NewFlagSet("yurthub proof", pflag.ContinueOnError)
+	var cfg hub.Config
+	cfg.AddFlags(fs)
+	err := flagfile.Parse(fs, args, out)
+	if errors.Is(err, flagfile.ErrHelp) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return cfg.KeepProof(context.Background())
 }
 
 func serve() error {

@@ -11,10 +11,12 @@ import (
 
 	"github.com/spf13/pflag"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/yaml"
 
 	"yurtcoordinator/internal/flagfile"
 	"yurtcoordinator/internal/hub"
+	"yurtcoordinator/internal/hub/proof"
 )
 
 const (
@@ -105,6 +107,7 @@ func TestJoinAndReset(t *testing.T) {
 			}
 		}
 		settingsAreAHubs(t, filepath.Join(m.root, "etc/yurthub/config.yaml"))
+		kubeletProvesItself(t, m)
 
 		m.works("join", flags...)
 		m.same(joined, "joined twice")
@@ -141,6 +144,61 @@ func settingsAreAHubs(t *testing.T, path string) {
 	}
 	if cfg.Node != "n1" || len(cfg.ServerAddresses) == 0 || cfg.ServerAddresses[0] != "https://10.0.0.1:6443" {
 		t.Errorf("%+v", cfg)
+	}
+}
+
+// kubeletProvesItself looks at whom kubelet's kubeconfig has it believe, and what it shows.
+func kubeletProvesItself(t *testing.T, m *machine) {
+	t.Helper()
+	raw, err := clientcmd.LoadFromFile(filepath.Join(m.root, "etc/yurthub/kubelet.conf"))
+	m.must(err)
+	cluster, user := raw.Clusters["yurthub"], raw.AuthInfos["kubelet"]
+	const dir = "/var/lib/yurthub/pki/"
+	if cluster == nil || user == nil || cluster.Server != "https://127.0.0.1:10261" || cluster.InsecureSkipTLSVerify ||
+		cluster.CertificateAuthority != dir+proof.FileCertificate || user.TokenFile != dir+proof.FileToken {
+		t.Errorf("kubelet is told %+v, %+v", cluster, user)
+	}
+	dropin := m.files()["/etc/systemd/system/kubelet.service.d/20-yurthub.conf"]
+	for _, want := range []string{
+		" --rotate-certificates=false\"\n",
+		"\nExecStartPre=-/usr/local/bin/yurthub proof --config=/etc/yurthub/config.yaml\n",
+	} {
+		if !strings.Contains(dropin+"\n", want) {
+			t.Errorf("kubelet's drop-in has no %q:\n%s", want, dropin)
+		}
+	}
+}
+
+// asBefore makes a node one that was joined when hubs did not ask kubelet who it is.
+func asBefore(m *machine) {
+	m.write("etc/yurthub/kubelet.conf", mark+"\n"+`clusters: [{name: yurthub, cluster: {server: "http://127.0.0.1:10261"}}]`)
+	m.write("etc/systemd/system/kubelet.service.d/20-yurthub.conf",
+		mark+"\n"+`Environment="KUBELET_KUBECONFIG_ARGS=--kubeconfig=/etc/yurthub/kubelet.conf"`)
+}
+
+const mark = "# Made by yurthub's join; its reset removes it."
+
+// TestNodesOfBefore: join, run again, has kubelet prove itself; also where the rest of what it was told does not work.
+func TestNodesOfBefore(t *testing.T) {
+	m := newMachine(t)
+	m.works("join", "--start")
+	joined := m.files()
+	asBefore(m)
+	m.told()
+	m.works("join", "--start")
+	m.same(joined, "joined again")
+	if told := m.told(); count(told, restartKubelet) != 1 {
+		t.Errorf("systemd was told %q", told)
+	}
+
+	asBefore(m)
+	m.unwell("running")
+	if r := m.run("join", 0, "--start", "--wait=0", "--set=disk-cache-size=1"); !strings.Contains(r.out, "going back") {
+		t.Errorf("join says:\n%s", r.out)
+	}
+	m.same(joined, "rolled back")
+	if told := m.told(); count(told, restartKubelet) != 1 || !m.hubRuns() || m.way() != "hub" {
+		t.Errorf("kubelet goes %s, hub %v, and systemd was told %q", m.way(), m.hubRuns(), told)
 	}
 }
 
@@ -295,7 +353,7 @@ func TestChange(t *testing.T) {
 	if told := m.told(); count(told, "restart yurthub.service") != 1 || count(told, restartKubelet) != 1 {
 		t.Errorf("the port has changed, and systemd was told %q", told)
 	}
-	if seen := m.files()["/etc/yurthub/kubelet.conf"]; !strings.Contains(seen, "http://127.0.0.1:10300") {
+	if seen := m.files()["/etc/yurthub/kubelet.conf"]; !strings.Contains(seen, "https://127.0.0.1:10300") {
 		t.Errorf("kubelet is told %s", seen)
 	}
 	for path := range m.files() {
@@ -336,6 +394,13 @@ func TestRefusals(t *testing.T) {
 			m.write("etc/kubernetes/kubelet.conf", strings.ReplaceAll(kubeletConf, "https://10.0.0.1:6443",
 				"http://127.0.0.1:10261"))
 		}, nil, "hub already"},
+		{"kubelet.conf of a hub that asks who it is", func(m *machine) {
+			m.write("etc/kubernetes/kubelet.conf", strings.ReplaceAll(kubeletConf, "https://10.0.0.1:6443",
+				"https://127.0.0.1:10261"))
+		}, nil, "hub already"},
+		{"rotation by arguments", func(m *machine) {
+			m.write("etc/default/kubelet", "KUBELET_EXTRA_ARGS=--rotate-certificates\n")
+		}, nil, "/etc/default/kubelet sets --rotate-certificates"},
 		{"a later drop-in", func(m *machine) {
 			m.write("etc/systemd/system/kubelet.service.d/30-x.conf", kubeadmDropin)
 		}, nil, "30-x.conf comes after"},
@@ -358,6 +423,7 @@ func TestRefusals(t *testing.T) {
 		{"a value that means something else", nil, []string{"--nodepool-name=p\"1"}, "only letters"},
 		{"a setting that means something else", nil, []string{"--set=cache-agents=a\nb: c"}, "only letters"},
 		{"a setting that join decides", nil, []string{"--set=cert-file=/x"}, "join decides"},
+		{"a certificate that nobody would renew", nil, []string{"--set=kubelet-certificate-as-is=true"}, "join decides"},
 		{"a setting with its own flag", nil, []string{"--set=node-name=x"}, "flag for it"},
 		{"a setting that yurthub does not know", nil, []string{"--set=refused=1"}, "refuses these settings: unknown setting"},
 		{"no value", nil, []string{"--node-name"}, "needs a value"},
@@ -498,7 +564,7 @@ func TestStaticPod(t *testing.T) {
 		t.Errorf("%+v", pod.Spec)
 	}
 	for _, mount := range c.VolumeMounts {
-		if !mount.ReadOnly && mount.MountPath != "/var/lib/yurthub" {
+		if !mount.ReadOnly && mount.MountPath != "/var/lib/yurthub" && mount.MountPath != "/var/lib/kubelet/pki" {
 			t.Errorf("%s can be written to", mount.MountPath)
 		}
 	}

@@ -112,6 +112,7 @@ func kubeadmDays(t *kit.T) {
 	want := t.Node(name).DeployNeedy()
 	t.Say("%s", strings.TrimSpace(n.mustSh("sh "+n.dir+"/join --nodepool-name=p1")))
 	n.beats("kubelet goes through the hub")
+	n.adopt()
 	t.Pool.Settled(60 * time.Second)
 	first, err := n.ends()
 	t.Must(err)
@@ -187,7 +188,7 @@ func (n *installed) refusedGently() {
 	asked := client.CertificatesV1().RESTClient().Post().Resource("certificatesigningrequests").MaxRetries(0).
 		Body(&certificatesv1.CertificateSigningRequest{ObjectMeta: metav1.ObjectMeta{GenerateName: "csr-"}}).Do(ctx).Error()
 	if !apierrors.IsServiceUnavailable(asked) {
-		n.Fail("a program without credentials that asks for a certificate is told: %w, want %d", asked,
+		n.Fail("a kubelet that asks for a certificate is told: %w, want %d", asked,
 			http.StatusServiceUnavailable)
 	}
 	said := n.mustSh(n.hub + " check || true")

@@ -121,6 +121,12 @@ func copyProgram(t *kit.T, from, to string) {
 	t.Must(os.WriteFile(to, content, 0o755))
 }
 
+// adopt has the lab's kube-proxy go through the hub that was installed.
+func (n *installed) adopt() {
+	n.Must(n.Lab.Adopt(n.name))
+	n.Must(n.Lab.Node(n.Ctx, lab.Restart, n.name, lab.KubeProxy))
+}
+
 // kubeletIsKnown waits until kubelet serves with a certificate that it requested from the cluster, by which a
 // coordinator verifies it: the controller has approved the request, and Kubernetes has signed it.
 func (n *installed) kubeletIsKnown() {
@@ -299,6 +305,7 @@ func nodeJoin(t *kit.T) {
 	t.Say("%s", strings.TrimSpace(n.mustSh(join)))
 	t.Figure("node_join_s", time.Since(start).Seconds())
 	n.beats("kubelet goes through the hub")
+	n.adopt()
 	n.undisturbed("joined", before)
 	t.Say("check says:\n%s", n.mustSh(n.hub+" check --joined"))
 	if argv := n.program("kubelet"); !strings.Contains(strings.Join(argv, " "), "--kubeconfig=/etc/yurthub/kubelet.conf") {

@@ -36,6 +36,7 @@ func staticPodHub(t *kit.T) {
 	t.Say("%s", strings.TrimSpace(n.mustSh(join)))
 	t.Figure("static_pod_join_s", time.Since(start).Seconds())
 	n.beats("kubelet goes through the hub")
+	n.adopt()
 	n.undisturbed("joined", before)
 	n.hubPodReady()
 	t.Pool.Settled(30 * time.Second)

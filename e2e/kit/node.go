@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/lab"
@@ -52,8 +53,9 @@ func (node Node) Client() kubernetes.Interface {
 func (node Node) List(path string) (map[string]any, error) {
 	access, err := node.t.Lab.HubConfig(node.name)
 	node.t.Must(err)
-	// A hub waits up to 15 s for what it does not know and may learn.
-	client := &http.Client{Timeout: 20 * time.Second, Transport: &http.Transport{DialContext: access.Dial}}
+	access.Timeout = 20 * time.Second // a hub waits up to 15 s for what it does not know and may learn
+	client, err := rest.HTTPClientFor(access)
+	node.t.Must(err)
 	defer client.CloseIdleConnections()
 	r, err := http.NewRequestWithContext(node.t.Ctx, http.MethodGet, strings.TrimSuffix(access.Host, "/")+path, nil)
 	node.t.Must(err)

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"strings"
 	"sync"
 	"time"
@@ -35,44 +36,50 @@ var streamScenarios = []kit.Scenario{{
 		"big bodies, failures as Status",
 }}
 
-// forwardToHub listens on a loopback address and forwards connections to a node's hub, for clients that dial by
-// themselves. It returns an administrator's access through the hub.
-func forwardToHub(t *kit.T, node string) *rest.Config {
+// proxyToHub serves CONNECT on a loopback address and connects to a node's hub, for clients that dial by themselves. It
+// returns an administrator's access through the hub.
+func proxyToHub(t *kit.T, node string) *rest.Config {
 	l, err := (&net.ListenConfig{}).Listen(t.Ctx, "tcp", "127.0.0.1:0")
 	t.Must(err)
-	hub, err := t.Lab.HubConfig(node)
+	hub, err := t.Lab.HubConfigAs(node, lab.AdminToken)
 	t.Must(err)
-	t.Background.Go(func() { <-t.Ctx.Done(); l.Close() })
-	t.Background.Go(func() {
-		for {
-			conn, err := l.Accept()
-			if err != nil {
-				return
-			}
-			t.Background.Go(func() { relay(t, conn, hub) })
+	dial := hub.Dial
+	connect := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		there, err := dial(t.Ctx, "tcp", r.Host)
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusBadGateway)
+			return
 		}
+		here, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			there.Close()
+			return
+		}
+		_, _ = io.WriteString(here, "HTTP/1.1 200 OK\r\n\r\n") // a client that is gone is seen by relay
+		t.Background.Go(func() { relay(t, here, there) })
 	})
-	return &rest.Config{Host: "http://" + l.Addr().String(), BearerToken: lab.AdminToken, QPS: -1}
+	proxy := &http.Server{ReadHeaderTimeout: 10 * time.Second, Handler: connect}
+	t.Background.Go(func() { _ = proxy.Serve(l) })
+	t.Background.Go(func() { <-t.Ctx.Done(); proxy.Close() })
+	hub.Dial = nil
+	hub.Proxy = http.ProxyURL(&url.URL{Scheme: "http", Host: l.Addr().String()})
+	return hub
 }
 
-func relay(t *kit.T, conn net.Conn, hub *rest.Config) {
-	defer conn.Close()
-	there, err := hub.Dial(t.Ctx, "tcp", strings.TrimPrefix(hub.Host, "http://"))
-	if err != nil {
-		return
-	}
+func relay(t *kit.T, here, there net.Conn) {
+	defer here.Close()
 	defer there.Close()
-	defer context.AfterFunc(t.Ctx, func() { conn.Close(); there.Close() })()
+	defer context.AfterFunc(t.Ctx, func() { here.Close(); there.Close() })()
 	var both sync.WaitGroup
-	both.Go(func() { _, _ = io.Copy(there, conn); there.Close() }) // a closed end closes both: enough for a test
-	both.Go(func() { _, _ = io.Copy(conn, there); conn.Close() })
+	both.Go(func() { _, _ = io.Copy(there, here); there.Close() }) // a closed end closes both: enough for a test
+	both.Go(func() { _, _ = io.Copy(here, there); here.Close() })
 	both.Wait()
 }
 
 func streams(t *kit.T) {
 	pods := t.DeployWeb()
 	node := t.Pool.Follower()
-	access := forwardToHub(t, node)
+	access := proxyToHub(t, node)
 	var target kit.PodAt
 	for _, p := range pods {
 		if p.Node != node { // the request crosses both WAN links: hub, cloud, kubelet
@@ -185,14 +192,14 @@ func executes(t *kit.T, access *rest.Config, client kubernetes.Interface, target
 }
 
 func forwardsPorts(t *kit.T, access *rest.Config, client kubernetes.Interface, target kit.PodAt) {
-	url := client.CoreV1().RESTClient().Post().Resource("pods").Namespace(target.Namespace).Name(target.Name).
+	address := client.CoreV1().RESTClient().Post().Resource("pods").Namespace(target.Namespace).Name(target.Name).
 		SubResource("portforward").URL()
 	transport, upgrader, err := spdy.RoundTripperFor(access)
 	t.Must(err)
-	overWebSocket, err := portforward.NewSPDYOverWebsocketDialerForStreaming(url, access)
+	overWebSocket, err := portforward.NewSPDYOverWebsocketDialerForStreaming(address, access)
 	t.Must(err)
 	for name, dialer := range map[string]httpstream.Dialer{
-		"SPDY":      spdy.NewDialerForStreaming(upgrader, &http.Client{Transport: transport}, http.MethodPost, url),
+		"SPDY":      spdy.NewDialerForStreaming(upgrader, &http.Client{Transport: transport}, http.MethodPost, address),
 		"WebSocket": overWebSocket,
 	} {
 		stop, ready := make(chan struct{}), make(chan struct{})

@@ -44,10 +44,12 @@ func apiMachinery(t *kit.T) {
 	asAdmin := access(t, admin, nil)
 	through, err := t.Lab.HubConfig(node)
 	t.Must(err)
+	another, err := t.Lab.HubConfigAs(node, "")
+	t.Must(err)
 	bearer := http.Header{"Authorization": {"Bearer " + token}}
 	anonymous := rest.AnonymousClientConfig(admin)
 	anonymous.Dial = admin.Dial
-	direct, byHub := access(t, anonymous, bearer), access(t, through, bearer)
+	direct, byHub := access(t, anonymous, bearer), access(t, another, bearer)
 	withToken := machinery.Suite{
 		Truth:  machinery.Side{Name: "cloud, with a token", Slug: "direct", Reader: direct, Writer: direct},
 		Others: []machinery.Side{{Name: machinery.HubToken, Slug: "hub", Reader: byHub, Writer: byHub}},

@@ -88,8 +88,8 @@ const (
 	// PortCoordinator is where a coordinator serves, with TLS, on its node's address.
 	PortCoordinator = 10270
 
-	// PortHubHTTP is where a hub serves the host's own clients, on the loopback address, without TLS.
-	PortHubHTTP = 10261
+	// PortHub is where a hub serves kubelet, which proves who it is, and the host's other programs, as who they are.
+	PortHub = 10261
 
 	// PortHubTLS is where a hub serves Pods.
 	PortHubTLS = 10268

@@ -1,6 +1,7 @@
 package hub
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -16,6 +17,7 @@ import (
 
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/hub/identity"
+	"yurtcoordinator/internal/hub/proof"
 )
 
 // Config says who a hub is and where it finds its API servers. AddFlags sets the defaults.
@@ -29,7 +31,7 @@ type Config struct {
 	ServerAddresses []string
 	// CAFile verifies them. CertFile and KeyFile are the node's client certificate for the cloud and the coordinator, which
 	// somebody else keeps. Without them the hub gets and renews one itself, as Identity says, in CertDir; then CAFile may also
-	// be empty.
+	// be empty. CertDir also has what kubelet and the hub know each other by.
 	CAFile, CertFile, KeyFile string
 	CertDir                   string
 	Identity                  Identity
@@ -66,8 +68,8 @@ type Config struct {
 	// all.
 	CacheAgents []string
 
-	// BindAddress is where the hub serves the node's own programs at Port, without TLS. It is a loopback address,
-	// because whoever reaches it acts as the node.
+	// BindAddress is where the hub serves kubelet at Port, over TLS, and the host's other programs with credentials of their
+	// own. It is a loopback address.
 	BindAddress string
 	Port        int
 	// SecureBindAddress and SecurePort are where the hub serves Pods over TLS, each with its own credentials: an address of
@@ -122,7 +124,8 @@ func (c *Config) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.KeyFile, "key-file", "", "PEM file of the private key of --cert-file")
 	c.Identity.addFlags(fs)
 	fs.StringVar(&c.CertDir, "cert-dir", "/var/lib/yurthub/pki",
-		"directory for the certificates that the hub gets by itself, and for the coordinator's address")
+		"directory for the certificates that the hub gets by itself, what kubelet and the hub know each other by, and the "+
+			"coordinator's address")
 	fs.BoolVar(&c.EnableCoordinator, "enable-coordinator", false, "use the pool's coordinator")
 	fs.StringVar(&c.CoordinatorAddress, "coordinator-server-addr", "",
 		"address of the pool's coordinator, https://HOST:10270, if somebody other than coordinator-controller runs it; "+
@@ -154,8 +157,9 @@ func (c *Config) AddFlags(fs *pflag.FlagSet) {
 		"programs whose reads are kept, by the start of their User-Agent; * is all; a request with the header Edge-Cache: true "+
 			"is kept in any case")
 	fs.StringVar(&c.BindAddress, "bind-address", "127.0.0.1",
-		"loopback address to serve this node's programs on, without TLS: whoever reaches it acts as the node")
-	fs.IntVar(&c.Port, "port", edge.PortHubHTTP, "port to serve this node's programs on")
+		"loopback address to serve kubelet on, which shows the token in --cert-dir, and other programs of the host, each "+
+			"with its own credentials")
+	fs.IntVar(&c.Port, "port", edge.PortHub, "port of --bind-address")
 	fs.StringVar(&c.SecureBindAddress, "secure-bind-address", "",
 		"address of this node to serve Pods on over TLS, each with its own credentials; needs a certificate, for which the "+
 			"hub asks and which somebody must approve; empty: Pods are not served")
@@ -190,6 +194,21 @@ func (i *Identity) addFlags(fs *pflag.FlagSet) {
 		"use the certificate of --kubelet-kubeconfig, which kubelet renews, instead of one of the hub's own")
 }
 
+// proof returns what kubelet and the hub know each other by.
+func (c *Config) proof() proof.Config {
+	return proof.Config{Dir: c.CertDir, Node: c.Node, Address: net.ParseIP(c.BindAddress), Port: c.Port}
+}
+
+// KeepProof makes what kubelet needs to find the hub and to be known by it, if it is not there yet: kubelet may start before the
+// hub does.
+func (c *Config) KeepProof(ctx context.Context) error {
+	if err := c.Validate(); err != nil {
+		return err
+	}
+	_, err := proof.Keep(ctx, c.proof())
+	return err
+}
+
 // identity returns how the hub gets its certificate by itself.
 func (c *Config) identity() identity.Config {
 	return identity.Config{
@@ -211,9 +230,9 @@ func (c *Config) Validate() error {
 		}
 		return nil
 	}
-	err := required("node-name", string(c.Node))
+	err := errors.Join(required("node-name", string(c.Node)), required("cert-dir", c.CertDir))
 	if c.ownCertificate() {
-		err = errors.Join(err, c.Identity.validate(), required("cert-dir", c.CertDir))
+		err = errors.Join(err, c.Identity.validate())
 	} else {
 		err = errors.Join(err, required("ca-file", c.CAFile), required("cert-file", c.CertFile), required("key-file", c.KeyFile))
 	}
@@ -222,12 +241,9 @@ func (c *Config) Validate() error {
 	}
 	if err == nil && c.EnableCoordinator {
 		err = required("nodepool-name", string(c.Pool))
-		if c.CoordinatorAddress == "" {
-			err = errors.Join(err, required("cert-dir", c.CertDir))
-			if c.CoordinatorCAFile != "" {
-				err = errors.Join(err, errors.New("--coordinator-ca-file does nothing without --coordinator-server-addr: "+
-					"the cloud says whom to trust"))
-			}
+		if c.CoordinatorAddress == "" && c.CoordinatorCAFile != "" {
+			err = errors.Join(err, errors.New("--coordinator-ca-file does nothing without --coordinator-server-addr: "+
+				"the cloud says whom to trust"))
 		}
 	}
 	if err != nil {
@@ -240,7 +256,7 @@ func (c *Config) Validate() error {
 		return fmt.Errorf("--node-name %q: %s", c.Node, problems[0])
 	}
 	if ip := net.ParseIP(c.BindAddress); ip == nil || !ip.IsLoopback() {
-		return fmt.Errorf("--bind-address %q: want a loopback address: whoever reaches it acts as the node",
+		return fmt.Errorf("--bind-address %q: want a loopback address: it is for programs of this host",
 			c.BindAddress)
 	}
 	if err := c.validateSecure(); err != nil {

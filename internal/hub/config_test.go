@@ -1,6 +1,7 @@
 package hub
 
 import (
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -105,7 +106,7 @@ func TestValidate(t *testing.T) {
 // The ports are a contract: kubelets and manifests name them.
 func TestDefaults(t *testing.T) {
 	c := flags(t)
-	if c.Port != edge.PortHubHTTP || c.HealthPort != edge.PortHubHealth || c.BindAddress != "127.0.0.1" ||
+	if c.Port != edge.PortHub || c.HealthPort != edge.PortHubHealth || c.BindAddress != "127.0.0.1" ||
 		c.HealthBindAddress != "127.0.0.1" || c.EnableCoordinator {
 		t.Errorf("%+v", c)
 	}
@@ -127,6 +128,7 @@ func TestAddresses(t *testing.T) {
 func TestReconfigure(t *testing.T) {
 	args := []string{
 		"--node-name=n1", "--ca-file=ca", "--cert-file=crt", "--key-file=key", "--server-addr=https://10.0.0.1:6443",
+		"--cert-dir=" + filepath.Join(t.TempDir(), "pki"), "--disk-cache-path=" + t.TempDir(),
 	}
 	h, err := New(flags(t, args...))
 	if err != nil {

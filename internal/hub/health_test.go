@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
@@ -50,7 +51,7 @@ func newHub(t *testing.T, address func(*pki.Authority) string, more ...string) *
 	}
 	h, err := New(flags(t, append([]string{
 		"--node-name=n1", "--server-addr=" + address(ca), "--ca-file=" + ca.Files().Cert, "--cert-file=" + node.Cert,
-		"--key-file=" + node.Key, "--disk-cache-path=",
+		"--key-file=" + node.Key, "--disk-cache-path=", "--cert-dir=" + filepath.Join(t.TempDir(), "pki"),
 	}, more...)...))
 	if err != nil {
 		t.Fatal(err)

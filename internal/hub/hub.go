@@ -1,6 +1,6 @@
 // Package hub is the node's side: one API endpoint for the node's own programs.
 //
-//	kubelet, kube-proxy, …                         upstream "cloud"  ───▶ the cloud's API servers
+//	kubelet                                        upstream "cloud"  ───▶ the cloud's API servers
 //	        │                                        ▲        ▲
 //	        ▼                                        │        │ as the pool's forwarding user, while leading
 //	      front ── route ──┬── everything else ──────┘        │
@@ -41,6 +41,7 @@ import (
 	"yurtcoordinator/internal/hub/front"
 	"yurtcoordinator/internal/hub/history"
 	"yurtcoordinator/internal/hub/identity"
+	"yurtcoordinator/internal/hub/proof"
 	"yurtcoordinator/internal/hub/recall"
 	"yurtcoordinator/internal/hub/route"
 	"yurtcoordinator/internal/hub/upstream"
@@ -61,6 +62,7 @@ type Hub struct {
 	guests   *guests.Guests
 	// changed is called whenever what is followed for the node's programs changes.
 	changed func()
+	proof   *proof.Proof
 	// serves is the Config of front, which build fills in.
 	serves front.Config
 	front  *front.Front
@@ -76,8 +78,8 @@ type certificates interface {
 	Report() *identity.Status
 }
 
-// New checks the configuration, opens the cache on disk, and builds a hub. Run reads the certificate files; it must be
-// called to free the disk.
+// New checks the configuration, opens the cache on disk, keeps kubelet's proof, and builds a hub. Run reads the certificate
+// files; it must be called to free the disk.
 func New(cfg Config) (*Hub, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -109,12 +111,21 @@ func (h *Hub) build() error {
 		MaxLongRunning: h.cfg.MaxLongRunningRequests,
 	}
 	h.parts.Add("disk", h.disk.Run)
-	for _, step := range []func() error{h.identify, h.reachCloud, h.joinPool, h.follow, h.answer, h.takePart} {
+	for _, step := range []func() error{h.prove, h.identify, h.reachCloud, h.joinPool, h.follow, h.answer, h.takePart} {
 		if err := step(); err != nil {
 			return err
 		}
 	}
 	h.front = front.New(h.serves)
+	return nil
+}
+
+// prove reads, or makes, what kubelet and the hub know each other by.
+func (h *Hub) prove() (err error) {
+	if h.proof, err = proof.Keep(context.Background(), h.cfg.proof()); err != nil {
+		return fmt.Errorf("--cert-dir: %w", err)
+	}
+	h.serves.Proof = h.proof
 	return nil
 }
 

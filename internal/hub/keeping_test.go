@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
+	"path/filepath"
 	"testing"
 
 	"yurtcoordinator/internal/store"
@@ -14,7 +15,7 @@ func stored(t *testing.T, dir string, more ...string) (*Hub, error) {
 	t.Helper()
 	return New(flags(t, append([]string{
 		"--node-name=n1", "--ca-file=ca", "--cert-file=crt", "--key-file=key", "--server-addr=https://10.0.0.1:6443",
-		"--disk-cache-path=" + dir,
+		"--disk-cache-path=" + dir, "--cert-dir=" + filepath.Join(t.TempDir(), "pki"),
 	}, more...)...))
 }
 

@@ -38,7 +38,7 @@ func (h *Hub) serve(ctx context.Context, ports []port) error {
 	for _, p := range ports {
 		h.parts.Add(p.name, p.Run)
 	}
-	klog.FromContext(ctx).Info("Serving this node's programs", "address", h.cfg.BindAddress, "port", h.cfg.Port,
+	klog.FromContext(ctx).Info("Serving kubelet and this host's programs", "address", h.cfg.BindAddress, "port", h.cfg.Port,
 		"cloud", h.cfg.ServerAddresses, "coordinator", h.pool.place.URL())
 	return h.parts.Run(ctx)
 }
@@ -54,7 +54,8 @@ type port struct {
 // listen opens the ports. The health port comes first: it serves before there is a certificate.
 func (h *Hub) listen() ([]port, error) {
 	// A request that came before anything is followed would go to the cloud, and a watch would stay there.
-	programs := front.ServerConfig{Handler: h.front, After: h.followed.Begun()}
+	// HTTP/1.1 alone, as client-go speaks without TLS: in Go, HTTP/2 costs more of the hub's time for each GET.
+	programs := front.ServerConfig{Handler: h.front, After: h.followed.Begun(), TLS: h.proof.TLS(), HTTP1: true}
 	ports := []port{
 		{"health", "health-port", h.cfg.HealthBindAddress, h.cfg.HealthPort, front.ServerConfig{Handler: h.health()}, nil},
 		{"proxy", "port", h.cfg.BindAddress, h.cfg.Port, programs, nil},

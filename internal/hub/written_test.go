@@ -11,6 +11,7 @@ import (
 
 	"yurtcoordinator/internal/hub/front"
 	"yurtcoordinator/internal/hub/link"
+	"yurtcoordinator/internal/hub/proof"
 )
 
 // playedCloud has CSINodes, and is an Upstream that needs no server.
@@ -56,6 +57,12 @@ func (c *playedCloud) RoundTrip(r *http.Request) (*http.Response, error) {
 	return w.Result(), err
 }
 
+// kubelets takes every request for kubelet's.
+type kubelets struct{}
+
+func (kubelets) Judge(*http.Request) proof.Verdict       { return proof.Kubelet }
+func (kubelets) Credentials(*http.Request) proof.Verdict { return proof.Kubelet }
+
 // TestWhatKubeletHasWrittenIsWhatItReads after a cut, and a restart of kubelet: not what the cloud said of the object before.
 func TestWhatKubeletHasWrittenIsWhatItReads(t *testing.T) {
 	h, err := stored(t, "")
@@ -63,7 +70,7 @@ func TestWhatKubeletHasWrittenIsWhatItReads(t *testing.T) {
 		t.Fatal(err)
 	}
 	cloud, serves := &playedCloud{nodes: map[string]string{}}, h.serves
-	serves.Cloud, serves.Metrics = cloud, nil
+	serves.Cloud, serves.Metrics, serves.Proof = cloud, nil, kubelets{}
 	serves.CloudLink = func() link.State {
 		if cloud.cut {
 			return link.Down

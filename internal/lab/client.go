@@ -260,12 +260,51 @@ func (c *Client) CloudConfigFrom(node string) (*rest.Config, error) {
 	return c.config(node, cloudAddress, node)
 }
 
-// HubConfig returns access through a node's hub without own credentials, which means as the node.
+// HubConfig returns kubelet's access through a node's hub, which means as the node.
 func (c *Client) HubConfig(node string) (*rest.Config, error) {
+	access, err := c.HubConfigAs(node, "")
+	if err != nil {
+		return nil, err
+	}
+	access.BearerTokenFile = filepath.Join(c.dir, "machines", node, hubKeys, kubeletToken)
+	return access, nil
+}
+
+// HubConfigAs returns access to the port of a node's hub that kubelet uses, with a token of one's own; without any if it is
+// empty.
+func (c *Client) HubConfigAs(node, token string) (*rest.Config, error) {
+	dir, err := c.HubKeysDir(node)
+	if err != nil {
+		return nil, err
+	}
+	authority, err := os.ReadFile(filepath.Join(dir, hubAuthority))
+	if err != nil {
+		return nil, err
+	}
 	return &rest.Config{
-		Host: hubAddress, QPS: -1,
+		Host: hubAddress, QPS: -1, BearerToken: token, TLSClientConfig: rest.TLSClientConfig{CAData: authority},
 		Dial: func(ctx context.Context, _, address string) (net.Conn, error) { return c.Dial(ctx, node, address) },
 	}, nil
+}
+
+// Adopt has the lab's own programs on a node, which it has taken over, use the hub that was installed there: they learn what that
+// hub is known by. Those that run need a restart.
+func (c *Client) Adopt(node string) error {
+	to, err := c.HubKeysDir(node)
+	if err != nil {
+		return err
+	}
+	from := filepath.Join(c.dir, "machines", node, "var-lib", "yurthub", "pki")
+	for _, name := range []string{hubAuthority, kubeletToken} {
+		content, err := os.ReadFile(filepath.Join(from, name))
+		if err != nil {
+			return fmt.Errorf("no yurthub has been installed on %s: %w", node, err)
+		}
+		if err := os.WriteFile(filepath.Join(to, name), content, 0o600); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (c *Client) config(name, server, machine string) (*rest.Config, error) {

@@ -206,7 +206,8 @@ func TestFilesOfANode(t *testing.T) {
 	corefile, err := os.ReadFile(n.file("Corefile"))
 	if err != nil || strings.Contains(string(corefile), "$") ||
 		!strings.Contains(string(corefile), "bind 127.0.0.1 10.78.2.3\n") ||
-		!strings.Contains(string(corefile), "endpoint http://127.0.0.1:10261\n") {
+		!strings.Contains(string(corefile), "endpoint https://127.0.0.1:10261\n") ||
+		!strings.Contains(string(corefile), "kubeconfig "+n.file("dns.kubeconfig")) {
 		t.Errorf("Corefile: %v\n%s", err, corefile)
 	}
 	if proxy := read("kube-proxy.yaml", strict); proxy["clusterCIDR"] != podsCIDR {

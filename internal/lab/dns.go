@@ -22,10 +22,12 @@ const (
 	portDNS = 53
 )
 
-// corefile returns the configuration of a CoreDNS that runs on a node and sees the cluster through the node's hub. It
-// has no cache: an answer is what CoreDNS knows at that moment.
+// corefile returns the configuration of a CoreDNS that runs on a node and sees the cluster through the node's hub,
+// by a token of its own. It has no cache: an answer is what CoreDNS knows at that moment.
 func (n node) corefile() string {
-	return strings.NewReplacer("$LAN", n.lan().String(), "$HUB", hubAddress, "$DOMAIN", clusterDomain).Replace(`. {
+	return strings.NewReplacer(
+		"$LAN", n.lan().String(), "$HUB", hubAddress, "$KUBECONFIG", n.kubeconfig(dnsUser), "$DOMAIN", clusterDomain,
+	).Replace(`. {
     bind 127.0.0.1 $LAN
     errors
     health 127.0.0.1:8079
@@ -33,6 +35,7 @@ func (n node) corefile() string {
     prometheus 127.0.0.1:9153
     kubernetes $DOMAIN in-addr.arpa {
         endpoint $HUB
+        kubeconfig $KUBECONFIG
         ttl 0
     }
 }

@@ -114,9 +114,18 @@ func (k keys) client(signer *pki.Authority, r pki.Request) error {
 	})
 }
 
-// adminToken writes the administrator's token for the cloud.
+// userProxy and userDNS are who kube-proxy and CoreDNS are to the cloud. Kubernetes itself gives the first its rights.
+const userProxy, userDNS = "system:kube-proxy", "yurtlab:coredns"
+
+// tokenOf returns the token of one of the lab's programs.
+func tokenOf(user string) string { return "lab-" + user }
+
+// adminToken writes the tokens for the cloud: the administrator's, and those of the programs that bring one.
 func (k keys) adminToken() error {
 	tokens := fmt.Sprintf("%s,admin,admin,system:masters\n", AdminToken)
+	for user, name := range map[string]string{proxyUser: userProxy, dnsUser: userDNS} {
+		tokens += fmt.Sprintf("%s,%s,%s\n", tokenOf(user), name, name)
+	}
 	return os.WriteFile(filepath.Join(k.dir, "tokens.csv"), []byte(tokens), 0o600)
 }
 

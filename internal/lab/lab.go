@@ -237,6 +237,9 @@ func (n node) start(ctx context.Context, m *machine.Machine) error {
 	if err := n.writeFiles(); err != nil {
 		return err
 	}
+	if err := n.keepProof(ctx); err != nil {
+		return err
+	}
 	for _, c := range n.components() {
 		if err := n.startComponent(ctx, m, c); err != nil {
 			return err

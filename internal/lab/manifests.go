@@ -50,8 +50,8 @@ func (l *Lab) applyManifests(ctx context.Context) error {
 	return nil
 }
 
-// systemRights are the rights of the controller, of each pool's leader and of kube-proxy. In an installed lab the chart
-// has the first and the last, and the controller makes the others.
+// systemRights are the rights of the controller and of each pool's leader. In an installed lab the chart has the first, and the
+// controller makes the others.
 func (l *Lab) systemRights() ([]client.Object, error) {
 	if l.cfg.Installed {
 		return nil, nil
@@ -69,35 +69,30 @@ func (l *Lab) systemRights() ([]client.Object, error) {
 		}
 		objects = append(objects, forwarding.Objects(poolName(p), names)...)
 	}
-	return append(objects, proxyRights()), nil
+	return objects, nil
 }
 
-// proxyRights lets kube-proxy work as its node, because it has no credentials of its own at the hub.
-func proxyRights() client.Object {
-	return &rbacv1.ClusterRoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: "yurtlab:node-proxier"},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "system:node-proxier"},
-		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: edge.GroupNodes}},
-	}
-}
-
-// readerRights lets a node's CoreDNS read what kube-proxy does not, and a node's hub the pools. CoreDNS has no
-// credentials of its own at the hub either.
+// readerRights lets a node's CoreDNS read what it shows, and a node's hub what it keeps for all of the node's programs: in an
+// installed lab the chart does. Scenarios read Namespaces as a node.
 func readerRights() []client.Object {
-	const name = "yurtlab:node-reader"
+	const name = "yurtlab:reader"
 	verbs := []string{"get", "list", "watch"}
 	return []client.Object{
 		&rbacv1.ClusterRole{
 			ObjectMeta: metav1.ObjectMeta{Name: name},
 			Rules: []rbacv1.PolicyRule{
-				{APIGroups: []string{""}, Resources: []string{"namespaces"}, Verbs: verbs},
+				{APIGroups: []string{""}, Resources: []string{"endpoints", "namespaces", "services"}, Verbs: verbs},
+				{APIGroups: []string{"discovery.k8s.io"}, Resources: []string{"endpointslices"}, Verbs: verbs},
 				{APIGroups: []string{NodePools.Group}, Resources: []string{NodePools.Resource}, Verbs: verbs},
 			},
 		},
 		&rbacv1.ClusterRoleBinding{
 			ObjectMeta: metav1.ObjectMeta{Name: name},
 			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name},
-			Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: edge.GroupNodes}},
+			Subjects: []rbacv1.Subject{
+				{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: edge.GroupNodes},
+				{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: userDNS},
+			},
 		},
 	}
 }

@@ -1,10 +1,13 @@
 package lab
 
 import (
+	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -43,7 +46,11 @@ func coordinatorAddress(on place) string {
 	return fmt.Sprintf("https://%s:%d", on.lan(), edge.PortCoordinator)
 }
 
-var hubAddress = fmt.Sprintf("http://127.0.0.1:%d", edge.PortHubHTTP)
+// hubAddress is where a node's own programs find its hub.
+var hubAddress = fmt.Sprintf("https://127.0.0.1:%d", edge.PortHub)
+
+// Files by which a hub and its kubelet know each other.
+const hubAuthority, kubeletToken = "local.crt", "kubelet.token"
 
 func (n node) file(name string) string { return filepath.Join(n.disk, name) }
 func (n node) log(c Component) string  { return n.file(string(c) + ".log") }
@@ -138,10 +145,11 @@ func (n node) hub() []string {
 	argv := []string{
 		n.bins.YurtHub, "--node-name=" + string(n.name()), "--nodepool-name=" + string(n.poolName()),
 		"--server-addr=" + cloudAddress, "--config=" + n.file(hubSettings), "--disk-cache-path=" + n.file(hubCache),
+		"--cert-dir=" + n.file(hubKeys),
 	}
 	if n.cfg.Bootstrap {
 		argv = append(argv, "--bootstrap-file="+n.file(bootstrapFile), "--discovery-token-ca-cert-hash="+n.authority,
-			"--cert-dir="+n.file(hubKeys), "--secure-bind-address="+n.lan().String())
+			"--secure-bind-address="+n.lan().String())
 	} else {
 		argv = append(argv, "--ca-file="+n.cert("ca.crt"), "--cert-file="+crt, "--key-file="+key)
 	}
@@ -159,14 +167,14 @@ func (n node) hub() []string {
 func (n node) kubelet() []string {
 	if n.cfg.Kubelet == Hollow {
 		return []string{
-			n.bins.HollowKubelet, "--server=" + hubAddress, "--node-name=" + string(n.name()),
+			n.bins.HollowKubelet, "--kubeconfig=" + n.kubeconfig(kubeletUser), "--node-name=" + string(n.name()),
 			"--node-ip=" + n.lan().String(), "--lease-duration=" + n.cfg.Timing.Lease.String(),
 			"--status-frequency=" + statusEvery(n.cfg.Timing).String(), "--root-dir=/var/lib/kubelet",
 			"--node-labels=" + edge.LabelNodePool + "=" + string(n.poolName()), "--pod-cidr=" + n.pods().String(),
 		}
 	}
 	argv := []string{
-		n.bins.Kubelet, "--config=" + n.file("kubelet.yaml"), "--kubeconfig=" + n.kubeconfig(),
+		n.bins.Kubelet, "--config=" + n.file("kubelet.yaml"), "--kubeconfig=" + n.kubeconfig(kubeletUser),
 		"--hostname-override=" + string(n.name()), "--node-ip=" + n.internal().String(),
 	}
 	if n.place != inCloud {
@@ -175,13 +183,12 @@ func (n node) kubelet() []string {
 	return append(argv, "--v=1")
 }
 
-// kubeconfig returns how kubelet and kube-proxy reach the cloud: through the node's hub, except on the cloud, which has
-// none.
-func (n node) kubeconfig() string {
+// kubeconfig returns how a program reaches the cloud: through the node's hub as its user, except on the cloud, which has no hub.
+func (n node) kubeconfig(user string) string {
 	if n.place == inCloud {
 		return n.cert(cloudMachine + ".kubeconfig")
 	}
-	return n.file("hub.kubeconfig")
+	return n.file(user + ".kubeconfig")
 }
 
 // statusEvery returns kubelet's nodeStatusUpdateFrequency: 10 s, less if everything is faster.
@@ -219,13 +226,19 @@ func (n node) writeFiles() error {
 
 // addHubFiles adds the files of a node's hub and of the programs that reach the cloud through it.
 func (n node) addHubFiles(files map[string]string) {
-	files["hub.kubeconfig"] = fmt.Sprintf(`apiVersion: v1
+	for user, credentials := range map[string]string{
+		kubeletUser: fmt.Sprintf("tokenFile: %q", n.file(filepath.Join(hubKeys, kubeletToken))),
+		proxyUser:   fmt.Sprintf("token: %q", tokenOf(proxyUser)),
+		dnsUser:     fmt.Sprintf("token: %q", tokenOf(dnsUser)),
+	} {
+		files[user+".kubeconfig"] = fmt.Sprintf(`apiVersion: v1
 kind: Config
 current-context: hub
-clusters: [{name: hub, cluster: {server: %q}}]
-contexts: [{name: hub, context: {cluster: hub, user: node}}]
-users: [{name: node}]
-`, hubAddress)
+clusters: [{name: hub, cluster: {server: %q, certificate-authority: %q}}]
+contexts: [{name: hub, context: {cluster: hub, user: program}}]
+users: [{name: program, user: {%s}}]
+`, hubAddress, n.file(filepath.Join(hubKeys, hubAuthority)), credentials)
+	}
 	if _, err := os.Stat(n.file(hubSettings)); errors.Is(err, fs.ErrNotExist) {
 		files[hubSettings] = "" // what Client.HubSettings has written outlives a power cut
 	}
@@ -235,6 +248,25 @@ users: [{name: node}]
 	if n.cfg.CoreDNS {
 		files["Corefile"] = n.corefile()
 	}
+}
+
+// Users of the hub at its node: kubelet by the token that the hub has made for it, the others by tokens of the cloud.
+const kubeletUser, proxyUser, dnsUser = "hub", "proxy", "dns"
+
+// keepProof makes what the hub and its programs know each other by, for those of them that start before it. On a node that is
+// taken over it is what Client.Adopt has copied.
+func (n node) keepProof(ctx context.Context) error {
+	if n.place == inCloud {
+		return nil
+	}
+	if _, err := os.Stat(n.file(filepath.Join(hubKeys, hubAuthority))); err == nil && n.takenOver() {
+		return nil
+	}
+	said, err := exec.CommandContext(ctx, n.bins.YurtHub, append([]string{"proof"}, n.hub()[1:]...)...).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("yurthub proof: %w: %s", err, bytes.TrimSpace(said))
+	}
+	return nil
 }
 
 // hubSettings is a hub's configuration file. It is empty until Client.HubSettings writes it.
@@ -368,5 +400,5 @@ healthzBindAddress: 127.0.0.1:10256
 metricsBindAddress: 127.0.0.1:10249
 iptables: {masqueradeAll: true}
 conntrack: {maxPerCore: 0, min: 0, tcpEstablishedTimeout: 0s, tcpCloseWaitTimeout: 0s}
-`, n.kubeconfig(), podsCIDR)
+`, n.kubeconfig(proxyUser), podsCIDR)
 }

@@ -370,7 +370,7 @@ func (c *Client) kubectl(ctx context.Context, o order, program, via string, args
 		}
 		cmd, err = c.inside(ctx, slices.Concat([]string{"--net", "--"}, kubectl(operator...)))
 	case "hub":
-		cmd, err = c.Inside(ctx, name, kubectl("--server="+hubAddress)...)
+		cmd, err = c.Inside(ctx, name, kubectl("--kubeconfig="+filepath.Join(c.dir, "machines", name, kubeletUser+".kubeconfig"))...)
 	default:
 		return nil, fmt.Errorf("--via %q: want cloud, hub/NODE or coordinator/POOL", via)
 	}

@@ -93,7 +93,7 @@ func (c Config) pairFiles() (cert, key string) {
 }
 
 func (c Config) hubURL() string {
-	return "http://" + net.JoinHostPort(c.BindAddress, strconv.Itoa(c.Port))
+	return "https://" + net.JoinHostPort(c.BindAddress, strconv.Itoa(c.Port))
 }
 
 func (c Config) healthURL() string {

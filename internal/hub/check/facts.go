@@ -190,8 +190,12 @@ type Kubelet struct {
 	// Running: its process was found.
 	Running bool
 	Config  File
-	// Server is the address in its kubeconfig.
-	Server string
+	// Server is the address in its kubeconfig. Unproved says why, with that, it and the hub do not know each other; empty: they
+	// do.
+	Server   string
+	Unproved string
+	// Rotates: it asks for client certificates by itself, and then leaves out the token in its kubeconfig.
+	Rotates bool
 	// Health is what is wrong by its own word; empty: nothing. NoHealth: nothing listens at its health port.
 	Health   string
 	NoHealth bool

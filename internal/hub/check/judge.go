@@ -329,10 +329,19 @@ func (j *judge) kubelet(f Facts) {
 		return
 	case k.Server != want && f.Settings.BeforeStart:
 		j.add(OK, what, "does not go through yurthub yet", "")
+	case k.Server == strings.Replace(want, "https:", "http:", 1):
+		j.add(Fail, what, "kubelet's kubeconfig "+k.Config.Path+" is one of before yurthub asked kubelet who it is", "run join again")
 	case k.Server != want:
 		j.add(worst, what, fmt.Sprintf("kubelet goes to %s and not through yurthub at %s (%s)", orNone(k.Server), want,
 			k.Config.Path),
 			"have kubelet started with a kubeconfig for yurthub; join does that")
+	case k.Unproved != "":
+		j.add(Fail, what, fmt.Sprintf("kubelet does not prove itself to yurthub with %s: %s", k.Config.Path, k.Unproved),
+			"run join again")
+	case k.Rotates:
+		// join looks before it restarts a kubelet that does so.
+		j.add(worst, what, "kubelet rotates its client certificate, and so leaves out the token by which yurthub knows it",
+			"start kubelet with --rotate-certificates=false; join does that")
 	default:
 		j.add(OK, what, "goes through yurthub", "")
 	}

@@ -104,7 +104,7 @@ func (j *judge) means(f Facts) (usable bool) {
 		j.add(Warn, what, k.Kubelet.Path+": "+reason(k.Kubelet), "needed only until the hub has its own, and if that expires")
 	case !k.KubeletPair.Present:
 	default:
-		j.pair(f, what, k.Kubelet.Path, k.KubeletPair, "kubelet renews it by itself when it reaches the cloud", Warn)
+		j.pair(f, what, k.Kubelet.Path, k.KubeletPair, "yurthub renews it when it reaches the cloud", Warn)
 		usable = usable || !f.Now.After(k.KubeletPair.NotAfter)
 	}
 	return usable

@@ -47,7 +47,7 @@ func fine() Facts {
 				Inodes: 1e6},
 			{Flag: flagCerts, Path: "/pki", At: "/pki", Mode: 0o700, Writable: true, Free: 1 << 30, Inodes: -1},
 		},
-		Kubelet: Kubelet{Running: true, Config: File{Path: "/etc/yurthub/kubelet.conf"}, Server: "http://127.0.0.1:10261"},
+		Kubelet: Kubelet{Running: true, Config: File{Path: "/etc/yurthub/kubelet.conf"}, Server: "https://127.0.0.1:10261"},
 	}
 	return f
 }
@@ -210,6 +210,12 @@ func TestJudge(t *testing.T) {
 			"joined, kubelet past the hub", func(f *Facts) { f.Kubelet.Server, f.Settings.Joined = "https://cloud:6443", true },
 			Fail, "kubelet", "not through yurthub",
 		},
+		{"kubelet of before", func(f *Facts) { f.Kubelet.Server = "http://127.0.0.1:10261" }, Fail, "kubelet", "of before"},
+		{"kubelet with another token", func(f *Facts) { f.Kubelet.Unproved = "its token is not that of x" }, Fail, "kubelet",
+			"its token"},
+		{"kubelet that rotates", func(f *Facts) { f.Kubelet.Rotates = true }, Warn, "kubelet", "rotate-certificates=false"},
+		{"joined, kubelet that rotates", func(f *Facts) { f.Kubelet.Rotates, f.Settings.Joined = true, true }, Fail, "kubelet",
+			"rotate-certificates=false"},
 		{"joined, no kubelet", func(f *Facts) { f.Kubelet.Running, f.Settings.Joined = false, true }, Fail, "kubelet",
 			"no kubelet runs"},
 		{"kubelet without its file", func(f *Facts) { f.Kubelet.Config.Missing = true }, Warn, "kubelet", "not there"},

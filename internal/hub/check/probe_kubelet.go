@@ -1,6 +1,7 @@
 package check
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"syscall"
 
 	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/yaml"
 )
 
 // probeKubelet finds the node's kubelet and where its kubeconfig leads.
@@ -25,6 +27,7 @@ func probeKubelet(ctx context.Context, c Config) func(*Facts) {
 		if k.Config.Path == "" {
 			k.Config.Path = flagValue(argv, "kubeconfig")
 		}
+		k.Rotates = rotates(argv)
 		break
 	}
 	if k.Config.Path != "" {
@@ -32,6 +35,7 @@ func probeKubelet(ctx context.Context, c Config) func(*Facts) {
 		k.Config, content = readFile(k.Config.Path)
 		if k.Config.fine() {
 			k.Server, k.Config.Trouble = kubeconfigServer(content)
+			k.Unproved = unproved(c.CertDir, k.Config.Path, content)
 		}
 	}
 	status, body, err := fetch(ctx, plainClient(c.Step), c.KubeletHealth)
@@ -70,6 +74,56 @@ func flagValue(argv []string, name string) string {
 		}
 	}
 	return value
+}
+
+// rotates reports whether a kubelet with this command line asks for client certificates by itself.
+func rotates(argv []string) bool {
+	if flag := flagValue(argv, "rotate-certificates"); flag != "" {
+		return flag == "true"
+	}
+	var settings struct {
+		RotateCertificates bool `json:"rotateCertificates"`
+	}
+	_, content := readFile(flagValue(argv, "config"))
+	return yaml.Unmarshal(content, &settings) == nil && settings.RotateCertificates
+}
+
+// Files by which the hub and kubelet know each other, in the directory of the hub's certificates.
+const fileLocal, fileToken = "local.crt", "kubelet.token"
+
+// unproved says why kubelet, with this kubeconfig, and the hub would not know each other.
+func unproved(dir, path string, content []byte) string {
+	config, err := clientcmd.Load(content)
+	if err != nil || config.Contexts[config.CurrentContext] == nil {
+		return "" // it is told elsewhere
+	}
+	current := config.Contexts[config.CurrentContext]
+	cluster, user := config.Clusters[current.Cluster], config.AuthInfos[current.AuthInfo]
+	if cluster == nil || user == nil {
+		return "it names no user"
+	}
+	for _, of := range []struct {
+		what, kept, named string
+		data              []byte
+	}{
+		{"certificate-authority", fileLocal, cluster.CertificateAuthority, cluster.CertificateAuthorityData},
+		{"token", fileToken, user.TokenFile, []byte(user.Token)},
+	} {
+		file, kept := readFile(filepath.Join(dir, of.kept))
+		if !file.fine() {
+			return fmt.Sprintf("%s: %s", file.Path, reason(file))
+		}
+		named, trouble := inline(path, of.data, of.named)
+		switch {
+		case trouble != "":
+			return trouble
+		case len(named) == 0:
+			return "it has no " + of.what
+		case !bytes.Equal(bytes.TrimSpace(named), bytes.TrimSpace(kept)):
+			return fmt.Sprintf("its %s is not that of %s", of.what, file.Path)
+		}
+	}
+	return ""
 }
 
 func kubeconfigServer(content []byte) (server, trouble string) {

@@ -489,6 +489,37 @@ func TestKubelet(t *testing.T) {
 		f.Kubelet.NoHealth {
 		t.Errorf("%+v", f.Kubelet)
 	}
+	for settings, want := range map[string]bool{"rotateCertificates: true": true, "rotateCertificates: false": false, "{}": false} {
+		config := w.file("kubelet.yaml", []byte(settings))
+		if got := rotates([]string{"kubelet", "--config=" + config}); got != want {
+			t.Errorf("%s: rotates %v", settings, got)
+		}
+		if rotates([]string{"kubelet", "--config=" + config, "--rotate-certificates=false"}) {
+			t.Errorf("%s, and false by flag: it rotates", settings)
+		}
+	}
+	w.cfg.CertDir = filepath.Dir(w.file("local.crt", []byte("a\n")))
+	w.file("kubelet.token", []byte("t"))
+	const local = "certificate-authority-data: YQo="
+	for name, tt := range map[string]struct{ cluster, user, want string }{
+		"known":             {local, "token: t", ""},
+		"known by files":    {"certificate-authority: local.crt", "tokenFile: kubelet.token", ""},
+		"without a token":   {local, "", "has no token"},
+		"another token":     {local, "token: secret", "its token is not"},
+		"no such file":      {local, "tokenFile: /none", "/none"},
+		"another authority": {"certificate-authority-data: Yg==", "token: t", "its certificate-authority is not"},
+		"no authority":      {"insecure-skip-tls-verify: true", "token: t", "has no certificate-authority"},
+	} {
+		w.cfg.KubeletUses = w.file("kc", fmt.Appendf(nil,
+			`{current-context: c, contexts: [{name: c, context: {cluster: c, user: u}}], `+
+				`clusters: [{name: c, cluster: {server: "https://127.0.0.1:10261", %s}}], users: [{name: u, user: {%s}}]}`,
+			tt.cluster, tt.user))
+		probeKubelet(t.Context(), w.cfg)(&f)
+		if got := f.Kubelet.Unproved; (got == "") != (tt.want == "") || !strings.Contains(got, tt.want) ||
+			strings.Contains(got, "secret") {
+			t.Errorf("%s: %q, want %q", name, got, tt.want)
+		}
+	}
 	w.cfg.KubeletUses = w.file("kc", []byte("secret: [of no use"))
 	probeKubelet(t.Context(), w.cfg)(&f)
 	if f.Kubelet.Config.Trouble == "" || strings.Contains(f.Kubelet.Config.Trouble, "secret") {

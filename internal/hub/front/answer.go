@@ -12,12 +12,12 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/client-go/kubernetes/scheme"
 
+	"yurtcoordinator/internal/hub/proof"
 	"yurtcoordinator/internal/hub/route"
 )
 
-// requestOf returns what route needs to know about a request.
-func (f *Front) requestOf(r *http.Request, info *request.RequestInfo) route.Request {
-	own := f.guests || ownCredentials(r)
+// requestOf returns what route needs to know about a request. own says that it is not kubelet's.
+func (f *Front) requestOf(r *http.Request, info *request.RequestInfo, own bool) route.Request {
 	local := answerable(r)
 	return route.Request{
 		Verb: info.Verb, Group: info.APIGroup, Resource: info.Resource, Subresource: info.Subresource,
@@ -28,7 +28,7 @@ func (f *Front) requestOf(r *http.Request, info *request.RequestInfo) route.Requ
 			Group: info.APIGroup, Version: info.APIVersion, Resource: info.Resource,
 		}),
 		Cached:         local && f.cfg.Keeper.Match(r),
-		OwnCredentials: own, Known: own && Bearer(r) != "", AssumesIdentity: assumedIdentity(r.Header),
+		OwnCredentials: own, Known: own && proof.Bearer(r) != "", AssumesIdentity: assumedIdentity(r.Header),
 	}
 }
 
@@ -42,9 +42,6 @@ func (f *Front) situation() route.Situation {
 // answer lets those answer a request whom route names.
 func (f *Front) answer(w http.ResponseWriter, r *http.Request, info *request.RequestInfo, req route.Request, k route.Kind) {
 	a := &asking{f: f, req: req}
-	if !req.OwnCredentials {
-		r.Header.Del("Authorization") // it is blank, or the request would have its own credentials
-	}
 	if k == route.Passed {
 		a.cloud().ServeHTTP(w, r)
 		return
@@ -63,7 +60,7 @@ func (f *Front) answer(w http.ResponseWriter, r *http.Request, info *request.Req
 type asking struct {
 	f      *Front
 	req    route.Request
-	client string // whose request it is; empty: a program of the node
+	client string // whose request it is; empty: kubelet's
 	body   []byte // nil: the request has no body, or one that is large or of unknown length and can be read only once
 	asked  []route.Answerer
 }

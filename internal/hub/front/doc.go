@@ -2,7 +2,8 @@
 // goes, and streams requests and answers of every verb and protocol in both directions.
 //
 // Invariants:
-//   - A request that brings its own credentials travels without the node's certificate, and none travels with both.
+//   - Only what kubelet has proved to be its own is asked with the node's certificate. Its token travels no further. At
+//     kubelet's port, who shows nothing gets nothing; whoever brings other credentials is asked for with these alone.
 //   - What a client says about forwarding (X-Forwarded-*) does not travel on.
 //   - Requests in flight are bounded by class, as at an API server; the node's own heartbeats are a class of their own,
 //     so that no other client can starve them.

@@ -19,6 +19,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"yurtcoordinator/internal/hub/link"
+	"yurtcoordinator/internal/hub/proof"
 	"yurtcoordinator/internal/hub/route"
 )
 
@@ -38,7 +39,14 @@ type Replicas interface {
 	http.Handler
 }
 
-// Keeper has what clients need while nothing can be reached. A client is a caller's name; it is empty for the node's programs.
+// Proof tells kubelet from everybody else; proof.Proof is one.
+type Proof interface {
+	// Judge says on whose behalf a request at kubelet's port is made, Credentials the same of any other port.
+	Judge(r *http.Request) proof.Verdict
+	Credentials(r *http.Request) proof.Verdict
+}
+
+// Keeper has what clients need while nothing can be reached. A client is a caller's name; it is empty for kubelet.
 // The context of each request has its RequestInfo.
 type Keeper interface {
 	// Match reports whether to keep what a request reads.
@@ -76,6 +84,8 @@ type StandIn interface {
 type Config struct {
 	// Cloud is where requests go.
 	Cloud Upstream
+	// Proof says which requests are kubelet's: these are made as the node.
+	Proof Proof
 	// Replicas answer reads of the resources that they have.
 	Replicas Replicas
 	// Keeper answers reads of what is kept.
@@ -115,14 +125,15 @@ type Front struct {
 	metrics *metrics
 	node    http.Handler
 	caller  http.Handler
-	// guests: nobody may use the node's identity.
-	guests bool
+	// judge says whose a request is.
+	judge func(*http.Request) proof.Verdict
+	door  *door
 }
 
-// New returns a Front for the node's own programs: it makes requests without credentials as the node.
+// New returns a Front for the host's own programs: what kubelet asks it asks as the node, and everybody else as who he is.
 func New(cfg Config) *Front {
 	f := &Front{
-		cfg: cfg, timeout: requestTimeout, log: klog.Background(),
+		cfg: cfg, timeout: requestTimeout, log: klog.Background(), judge: cfg.Proof.Judge, door: newDoor(cfg.Metrics),
 		infos: &request.RequestInfoFactory{
 			APIPrefixes: sets.NewString("api", "apis"), GrouplessAPIPrefixes: sets.NewString("api"),
 		},
@@ -137,14 +148,26 @@ func New(cfg Config) *Front {
 }
 
 // Guests returns a Front for everybody else, such as Pods. It has limits of its own, so that they leave room for the
-// node's programs, and does not use the node's identity: to the cloud, a request without credentials is anonymous.
+// host's programs, and does not use the node's identity: to the cloud, a request without credentials is anonymous.
 func (f *Front) Guests() *Front {
 	g := &Front{
 		cfg: f.cfg, timeout: f.timeout, log: f.log, infos: f.infos, metrics: f.metrics, node: f.caller, caller: f.caller,
-		guests: true,
+		judge: f.guest, door: f.door,
 	}
 	g.setLimits()
 	return g
+}
+
+// guest says whose a request is where kubelet has no business.
+func (f *Front) guest(r *http.Request) proof.Verdict {
+	switch verdict := f.cfg.Proof.Credentials(r); verdict {
+	case proof.Nobody:
+		return proof.Caller // who is nobody to the cloud as well
+	case proof.Kubelet:
+		return proof.Misplaced
+	default:
+		return verdict
+	}
 }
 
 func (f *Front) setLimits() {
@@ -154,8 +177,8 @@ func (f *Front) setLimits() {
 	f.limits[heartbeat].max = maxHeartbeats
 }
 
-// ServeHTTP takes one request through the chain: parse, decide, limit, serve. It counts the request, and catches
-// panics.
+// ServeHTTP takes one request through the chain: parse, find out whose it is, decide, limit, serve. It counts the request,
+// and catches panics.
 func (f *Front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	start := time.Now()
 	rec := &recorder{ResponseWriter: w}
@@ -191,7 +214,16 @@ func (f *Front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func (f *Front) serve(w *recorder, r *http.Request, info *request.RequestInfo, long bool) {
-	req := f.requestOf(r, info)
+	verdict := f.judge(r)
+	if refusal := refusalOf(verdict); refusal != nil {
+		f.door.refused(f.log, r, verdict)
+		writeStatus(w, r, refusal)
+		return
+	}
+	if verdict == proof.Kubelet {
+		r.Header.Del("Authorization") // the token is for this port alone
+	}
+	req := f.requestOf(r, info, verdict != proof.Kubelet)
 	to := route.Decide(req, f.situation())
 	if to.Kind == route.Refused {
 		f.log.Info("Refused a request", "verb", info.Verb, "path", info.Path, "from", r.RemoteAddr, "reason", to.Reason)

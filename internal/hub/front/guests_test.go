@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/endpoints/request"
 
+	"yurtcoordinator/internal/hub/proof"
 	"yurtcoordinator/internal/hub/route"
 )
 
@@ -46,7 +47,7 @@ func (a asked) Admit(r *http.Request, pool bool) (client string, ok bool) {
 	if ok && pool != (info.Resource == "endpoints") {
 		a.t.Errorf("asked for %s, of the pool: %v", info.Resource, pool)
 	}
-	return " of " + Bearer(r), ok && Bearer(r) != "unknown"
+	return " of " + proof.Bearer(r), ok && proof.Bearer(r) != "unknown"
 }
 
 func TestNobodyElseIsLentTheNodesIdentity(t *testing.T) {
@@ -110,21 +111,5 @@ func TestGuestsLeaveRoomForTheNode(t *testing.T) {
 	}
 	if got := code(own); got != http.StatusOK {
 		t.Errorf("the node's own: %d", got)
-	}
-}
-
-func TestBearer(t *testing.T) {
-	for _, tt := range []struct {
-		values []string
-		want   string
-	}{
-		{nil, ""}, {[]string{"Bearer abc"}, "abc"}, {[]string{"bearer  abc "}, "abc"}, {[]string{"Basic abc"}, ""},
-		{[]string{"Bearer"}, ""}, {[]string{""}, ""}, {[]string{"Bearer a", "Bearer a"}, ""},
-	} {
-		r := httptest.NewRequest(http.MethodGet, "/", nil)
-		r.Header["Authorization"] = tt.values
-		if got := Bearer(r); got != tt.want {
-			t.Errorf("%q: %q, want %q", tt.values, got, tt.want)
-		}
 	}
 }

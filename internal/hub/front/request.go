@@ -10,37 +10,6 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 )
 
-// bearerProtocol begins the WebSocket subprotocol by which browsers hand an API server a token.
-const bearerProtocol = "base64url.bearer.authorization.k8s.io." //nolint:gosec // a protocol's name, no secret
-
-// ownCredentials reports whether the caller brought credentials, good or bad: then the node's must not be used.
-func ownCredentials(r *http.Request) bool {
-	for _, v := range r.Header["Authorization"] {
-		if strings.TrimSpace(v) != "" {
-			return true
-		}
-	}
-	for _, v := range r.Header["Sec-Websocket-Protocol"] {
-		if strings.Contains(v, bearerProtocol) {
-			return true
-		}
-	}
-	return false
-}
-
-// Bearer returns the token that a request carries; empty if it carries none, or more than one thing.
-func Bearer(r *http.Request) string {
-	values := r.Header["Authorization"]
-	if len(values) != 1 {
-		return ""
-	}
-	scheme, token, _ := strings.Cut(strings.TrimSpace(values[0]), " ")
-	if !strings.EqualFold(scheme, "Bearer") {
-		return ""
-	}
-	return strings.TrimSpace(token)
-}
-
 // answerable reports whether the hub can answer a request. The others, HEAD, OPTIONS and a malformed timeout, get the API
 // server's own words.
 func answerable(r *http.Request) bool {

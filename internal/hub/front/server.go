@@ -24,6 +24,8 @@ type ServerConfig struct {
 	After <-chan struct{}
 	// TLS, if not nil, secures connections. Without it, clients may use HTTP/1.1, or HTTP/2 with prior knowledge.
 	TLS *tls.Config
+	// HTTP1 leaves out HTTP/2.
+	HTTP1 bool
 }
 
 const (
@@ -102,8 +104,8 @@ func (s *Server) Run(ctx context.Context) error {
 		},
 	}
 	server.Protocols.SetHTTP1(true)
-	server.Protocols.SetHTTP2(s.cfg.TLS != nil)
-	server.Protocols.SetUnencryptedHTTP2(s.cfg.TLS == nil)
+	server.Protocols.SetHTTP2(s.cfg.TLS != nil && !s.cfg.HTTP1)
+	server.Protocols.SetUnencryptedHTTP2(s.cfg.TLS == nil && !s.cfg.HTTP1)
 
 	served := make(chan error, 1)
 	var serving sync.WaitGroup

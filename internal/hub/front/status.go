@@ -34,6 +34,10 @@ func forbidden(reason string) *metav1.Status {
 	return failure(http.StatusForbidden, metav1.StatusReasonForbidden, reason)
 }
 
+func unauthorized(reason string) *metav1.Status {
+	return failure(http.StatusUnauthorized, metav1.StatusReasonUnauthorized, reason)
+}
+
 func internalError() *metav1.Status {
 	return failure(http.StatusInternalServerError, metav1.StatusReasonInternalError,
 		"yurthub failed at this request; its log says how")

@@ -66,6 +66,55 @@ users: [{name: a, user: {client-certificate: kubelet-client-current.pem, client-
 			}
 		})
 	})
+	t.Run("renewed", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			_, n, pair := setup(t, false, time.Hour)
+			linked := strings.Replace(pair, "current", "first", 1)
+			if err := errors.Join(os.Rename(pair, linked), os.Symlink(linked, pair)); err != nil {
+				t.Fatal(err)
+			}
+			first, _ := os.ReadFile(pair)
+			if err := n.Ensure(n.ctx); err != nil {
+				t.Fatal(err)
+			}
+			stop := n.start()
+			defer stop()
+			time.Sleep(39 * time.Minute)
+			if content, _ := os.ReadFile(pair); string(content) != string(first) {
+				t.Error("it was replaced while it was good")
+			}
+			time.Sleep(20 * time.Minute) // nine tenths of its life
+			if content, _ := os.ReadFile(pair); string(content) != n.content() {
+				t.Error("it is not the hub's")
+			}
+			if info, err := os.Stat(pair); err != nil || info.Mode().Perm() != 0o600 {
+				t.Errorf("%v, %v", info.Mode(), err)
+			}
+			if to, err := os.Readlink(pair); err != nil || to == linked || !strings.HasPrefix(filepath.Base(to), "kubelet-client-2") {
+				t.Errorf("the link leads to %s, %v", to, err)
+			}
+			if content, _ := os.ReadFile(linked); string(content) != string(first) {
+				t.Error("the former file is gone")
+			}
+		})
+	})
+	t.Run("renewed after its end", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			_, n, pair := setup(t, false, -time.Hour)
+			n.cfg.BootstrapFile = filepath.Join(t.TempDir(), "token")
+			write(t, n.cfg.BootstrapFile, token)
+			n.Manager.cfg.BootstrapFile = n.cfg.BootstrapFile
+			if err := n.Ensure(n.ctx); err != nil {
+				t.Fatal(err)
+			}
+			stop := n.start()
+			time.Sleep(time.Minute)
+			stop()
+			if content, _ := os.ReadFile(pair); string(content) != n.content() {
+				t.Error("it is not the hub's")
+			}
+		})
+	})
 	t.Run("of another node", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			c, n, pair := setup(t, false, year)

@@ -54,6 +54,8 @@ type Manager struct {
 	disk    keyfile.Dir
 	client  *rotation
 	serving *rotation
+	// kubeletsTrouble is why kubelet's certificate was not renewed lately. Only keep, of client, uses it.
+	kubeletsTrouble string
 }
 
 // New returns a Manager. It does nothing until Ensure or Run.
@@ -235,6 +237,9 @@ func (m *Manager) keep(ctx context.Context, k *rotation) {
 			wait = pause.Next()
 			next = time.Now().Add(wait)
 			wait = min(wait, poll)
+		}
+		if k == m.client {
+			m.renewKubelets(ctx)
 		}
 		if run.Pause(ctx, max(wait, time.Second)) != nil {
 			return

@@ -1,8 +1,8 @@
 // Package proof is how a node's kubelet and its hub know each other at the hub's own port, on the loopback address, which every
 // program of the host can reach and, while the hub restarts, take.
 //
-// The hub shows a certificate that it has made itself and that kubelet's kubeconfig names as the authority. kubelet shows a token,
-// which the hub has made as well. Both are files in the directory of the hub's certificates, which only root can read:
+// The hub shows a certificate that it has made itself and that kubelet's kubeconfig names as the authority. kubelet shows a token
+// that the hub has made as well. Both are files in the directory of the hub's certificates, which only root can read:
 //
 //	local.pem       certificate and key of the port; local.crt is the certificate alone
 //	kubelet.token   what makes a request kubelet's
@@ -72,15 +72,17 @@ type Config struct {
 	Port    int
 }
 
-// Proof is what kubelet and the hub know each other by. Make one with Keep.
+// Proof is what kubelet and the hub know each other by. Make one with Keep; with an empty one, nobody is kubelet.
 type Proof struct {
 	pair  *tls.Certificate
 	token []byte
 	hosts []string
 }
 
-// Certificate is what the port shows.
-func (p *Proof) Certificate() tls.Certificate { return *p.pair }
+// TLS returns how the port is served.
+func (p *Proof) TLS() *tls.Config {
+	return &tls.Config{Certificates: []tls.Certificate{*p.pair}, MinVersion: tls.VersionTLS13}
+}
 
 // Keep returns the proof that is kept in the directory. It makes what is missing there, damaged, or for another address.
 func Keep(ctx context.Context, cfg Config) (*Proof, error) {
@@ -189,5 +191,7 @@ func isToken(text []byte) bool {
 	return err == nil && len(random) == tokenBytes
 }
 
-// is reports whether a text is the token.
-func (p *Proof) is(text string) bool { return subtle.ConstantTimeCompare([]byte(text), p.token) == 1 }
+// is reports whether a text is the token. Nothing is that of an empty Proof.
+func (p *Proof) is(text string) bool {
+	return len(p.token) > 0 && subtle.ConstantTimeCompare([]byte(text), p.token) == 1
+}

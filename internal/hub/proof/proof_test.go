@@ -151,7 +151,7 @@ func TestCertificate(t *testing.T) {
 	}
 	// With the real handshake, too.
 	near, far := net.Pipe()
-	server := tls.Server(near, &tls.Config{Certificates: []tls.Certificate{p.Certificate()}, MinVersion: tls.VersionTLS13})
+	server := tls.Server(near, p.TLS())
 	done := make(chan error, 1)
 	go func() { done <- server.Handshake() }()
 	client := tls.Client(far, &tls.Config{RootCAs: roots, ServerName: "localhost", MinVersion: tls.VersionTLS13})
@@ -213,7 +213,27 @@ func TestJudge(t *testing.T) {
 	if got := p.Credentials(request("n1.lan:10268", authorization, "Bearer "+token)); got != Kubelet {
 		t.Errorf("the token at another port is %v", got)
 	}
+	for _, header := range []string{"Bearer ", "Bearer x", ""} {
+		if got := (&Proof{}).Credentials(request("", authorization, header)); got != Caller && header != "" {
+			t.Errorf("%q is %v to an empty Proof", header, got)
+		}
+	}
 	if six := keep(t, filepath.Join(t.TempDir(), "pki"), net.IPv6loopback); six.Judge(request("[::1]:10261")) != Nobody {
 		t.Error("::1 is not meant by its address")
+	}
+}
+
+func TestBearer(t *testing.T) {
+	for _, tt := range []struct {
+		values []string
+		want   string
+	}{
+		{nil, ""}, {[]string{"Bearer abc"}, "abc"}, {[]string{"bearer  abc "}, "abc"}, {[]string{"Basic abc"}, ""},
+		{[]string{"Bearer"}, ""}, {[]string{""}, ""}, {[]string{"Bearer a", "Bearer a"}, ""},
+	} {
+		r := &http.Request{Header: http.Header{"Authorization": tt.values}}
+		if got := Bearer(r); got != tt.want {
+			t.Errorf("%q: %q, want %q", tt.values, got, tt.want)
+		}
 	}
 }

@@ -25,6 +25,7 @@ import (
 
 	"yurtcoordinator/internal/hub/front"
 	"yurtcoordinator/internal/hub/link"
+	"yurtcoordinator/internal/hub/proof"
 	"yurtcoordinator/internal/hub/route"
 )
 
@@ -216,6 +217,7 @@ func (noKeeper) Written(w http.ResponseWriter, r *http.Request, _ string, pass h
 func (w *world) serves(cloud http.RoundTripper, r *http.Request) *http.Response {
 	w.t.Helper()
 	f := front.New(front.Config{
+		Proof: kubelets{},
 		Cloud: asNode{cloud}, StandIn: w.taker, Situation: route.Situation{Node: "n1", StandIn: true},
 		CloudLink: w.cloudLink.Get, CoordinatorLink: w.link.Get,
 		Replicas: noReplicas{}, Keeper: noKeeper{}, MaxReadOnly: 1, MaxMutating: 1, MaxLongRunning: 1,
@@ -295,3 +297,9 @@ func (d *fakeDisk) Blobs(prefix string) []string {
 	}
 	return keys
 }
+
+// kubelets takes every request for kubelet's.
+type kubelets struct{}
+
+func (kubelets) Judge(*http.Request) proof.Verdict       { return proof.Kubelet }
+func (kubelets) Credentials(*http.Request) proof.Verdict { return proof.Kubelet }

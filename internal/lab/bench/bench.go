@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"strings"
 	"time"
 
@@ -138,7 +139,6 @@ func runs(all []machine.Process, c lab.Component) bool {
 // load runs Load on the node. It fills in the node's name and its servers' addresses.
 func (c Config) load(ctx context.Context, node string, spec Spec) (Measured, error) {
 	spec.Node = node
-	spec.Hub = fmt.Sprintf("http://127.0.0.1:%d", edge.PortHubHTTP)
 	spec.HubHealth = fmt.Sprintf("http://127.0.0.1:%d", edge.PortHubHealth)
 	asNode, err := c.Lab.CloudConfigAs(node)
 	if err != nil {
@@ -148,7 +148,16 @@ func (c Config) load(ctx context.Context, node string, spec Spec) (Measured, err
 	if err != nil {
 		return Measured{}, err
 	}
-	spec.AsNode, spec.AsAdmin = accessOf(asNode), accessOf(asAdmin)
+	asKubelet, err := c.Lab.HubConfig(node)
+	if err != nil {
+		return Measured{}, err
+	}
+	spec.AsNode, spec.AsAdmin, spec.AsKubelet = accessOf(asNode), accessOf(asAdmin), accessOf(asKubelet)
+	token, err := os.ReadFile(asKubelet.BearerTokenFile)
+	if err != nil {
+		return Measured{}, err
+	}
+	spec.AsKubelet.Token = string(token)
 	input, err := json.Marshal(spec)
 	if err != nil {
 		return Measured{}, err

@@ -20,24 +20,23 @@ const requestTimeout = 10 * time.Second
 // connection is one client's connection to a server.
 type connection struct {
 	base   string
+	token  string // empty: none
 	client *http.Client
 }
 
 // connect returns n connections over a way. Each opens at its first use.
 func (s Spec) connect(w Way, n int) ([]connection, error) {
-	var secure *tls.Config
-	base := s.Hub
-	if w != Hub {
-		base = s.AsNode.Server
-		pair, err := tls.X509KeyPair(s.AsNode.Cert, s.AsNode.Key)
+	access := s.access(w)
+	secure := &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: x509.NewCertPool()}
+	if !secure.RootCAs.AppendCertsFromPEM(access.CA) {
+		return nil, errors.New("the authority's certificate cannot be read")
+	}
+	if access.Token == "" {
+		pair, err := tls.X509KeyPair(access.Cert, access.Key)
 		if err != nil {
 			return nil, fmt.Errorf("the node's certificate: %w", err)
 		}
-		roots := x509.NewCertPool()
-		if !roots.AppendCertsFromPEM(s.AsNode.CA) {
-			return nil, errors.New("the authority's certificate cannot be read")
-		}
-		secure = &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots, Certificates: []tls.Certificate{pair}}
+		secure.Certificates = []tls.Certificate{pair}
 	}
 	all := make([]connection, n)
 	for i := range all {
@@ -46,9 +45,17 @@ func (s Spec) connect(w Way, n int) ([]connection, error) {
 		}
 		t.Protocols.SetHTTP2(w == HTTP2)
 		t.Protocols.SetHTTP1(w != HTTP2)
-		all[i] = connection{base: base, client: &http.Client{Transport: t, Timeout: requestTimeout}}
+		all[i] = connection{base: access.Server, token: access.Token, client: &http.Client{Transport: t, Timeout: requestTimeout}}
 	}
 	return all, nil
+}
+
+// access returns what leads over a way.
+func (s Spec) access(w Way) Access {
+	if w == Hub {
+		return s.AsKubelet
+	}
+	return s.AsNode
 }
 
 // get reads path once and returns the size of the body.
@@ -58,6 +65,9 @@ func (c connection) get(ctx context.Context, path string, e Encoding) (int64, er
 		return 0, err
 	}
 	req.Header.Set("Accept", e.mediaType())
+	if c.token != "" {
+		req.Header.Set("Authorization", "Bearer "+c.token)
+	}
 	resp, err := c.client.Do(req)
 	if err != nil {
 		return 0, err

@@ -40,12 +40,16 @@ func serveBoth(t *testing.T, handler http.HandlerFunc) Spec {
 	server.TLS = &tls.Config{ClientAuth: tls.RequireAnyClientCert}
 	server.StartTLS()
 	t.Cleanup(server.Close)
-	hub := httptest.NewServer(handler)
+	hub := httptest.NewTLSServer(handler)
 	t.Cleanup(hub.Close)
-	return Spec{Node: "n", Hub: hub.URL, AsNode: Access{
-		Server: server.URL, Cert: read(pair.Cert), Key: read(pair.Key),
-		CA: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}),
-	}}
+	authority := func(s *httptest.Server) []byte {
+		return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})
+	}
+	return Spec{
+		Node:      "n",
+		AsNode:    Access{Server: server.URL, Cert: read(pair.Cert), Key: read(pair.Key), CA: authority(server)},
+		AsKubelet: Access{Server: hub.URL, Token: "abc", CA: authority(hub)},
+	}
 }
 
 // TestWays holds that each way is what it is called, and that each connection is one.
@@ -57,6 +61,9 @@ func TestWays(t *testing.T) {
 		if r.TLS != nil && len(r.TLS.PeerCertificates) == 1 {
 			how += " as " + r.TLS.PeerCertificates[0].Subject.CommonName
 		}
+		if token := r.Header.Get("Authorization"); token != "" {
+			how += " with " + token
+		}
 		mu.Lock()
 		defer mu.Unlock()
 		if seen[how] == nil {
@@ -67,7 +74,7 @@ func TestWays(t *testing.T) {
 		_, _ = w.Write(make([]byte, 1000))
 	})
 	for way, how := range map[Way]string{
-		HTTP2: "HTTP/2.0 as system:node:n", HTTP1: "HTTP/1.1 as system:node:n", Hub: "HTTP/1.1",
+		HTTP2: "HTTP/2.0 as system:node:n", HTTP1: "HTTP/1.1 as system:node:n", Hub: "HTTP/1.1 with Bearer abc",
 	} {
 		on, err := spec.connect(way, 3)
 		if err != nil {

@@ -101,7 +101,8 @@ func Load(ctx context.Context, s Spec, progress func(string)) (Measured, error) 
 func (a Access) config() *rest.Config {
 	return &rest.Config{
 		Host: a.Server, TLSClientConfig: rest.TLSClientConfig{CAData: a.CA, CertData: a.Cert, KeyData: a.Key},
-		QPS: -1, Timeout: 0, // watches have none; calls have contexts
+		BearerToken: a.Token,
+		QPS:         -1, Timeout: 0, // watches have none; calls have contexts
 		Proxy: func(*http.Request) (*url.URL, error) { return nil, nil }, // no proxy, as this function's type defines it
 		ContentConfig: rest.ContentConfig{
 			ContentType:        runtime.ContentTypeProtobuf,
@@ -112,11 +113,7 @@ func (a Access) config() *rest.Config {
 
 // client returns the node's client over a way.
 func (l *load) client(w Way) (kubernetes.Interface, error) {
-	c := l.spec.AsNode.config()
-	if w == Hub {
-		c.Host, c.TLSClientConfig = l.spec.Hub, rest.TLSClientConfig{}
-	}
-	return kubernetes.NewForConfig(c)
+	return kubernetes.NewForConfig(l.spec.access(w).config())
 }
 
 // rest measures the idle programs before any request.

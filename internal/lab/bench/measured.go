@@ -11,8 +11,8 @@ type Spec struct {
 	// AsNode and AsAdmin lead straight to the cloud's API server, with the node's certificate and an administrator's.
 	AsNode  Access `json:"asNode"`
 	AsAdmin Access `json:"asAdmin"`
-	// Hub and HubHealth are the addresses of the node's hub, http://HOST:PORT.
-	Hub       string `json:"hub"`
+	// AsKubelet leads to the node's hub, with kubelet's token. HubHealth is the address of its health, http://HOST:PORT.
+	AsKubelet Access `json:"asKubelet"`
 	HubHealth string `json:"hubHealth"`
 	// Profile also takes profiles of the hub, which must have been started with --profiling.
 	Profile bool `json:"profile,omitempty"`
@@ -21,12 +21,13 @@ type Spec struct {
 	Nodes  []string `json:"nodes,omitempty"`
 }
 
-// Access is an API server and a client certificate in PEM.
+// Access is an API server, and a client certificate in PEM or a token.
 type Access struct {
 	Server string `json:"server"`
 	CA     []byte `json:"ca"`
-	Cert   []byte `json:"cert"`
-	Key    []byte `json:"key"`
+	Cert   []byte `json:"cert,omitempty"`
+	Key    []byte `json:"key,omitempty"`
+	Token  string `json:"token,omitempty"`
 }
 
 // Way is how a node's program asks the cloud.
@@ -37,7 +38,7 @@ const (
 	// HTTP2 and HTTP1 lead straight to the API server, over TLS.
 	HTTP2 Way = "HTTP/2"
 	HTTP1 Way = "HTTP/1.1"
-	// Hub leads through the hub: HTTP/1.1 without TLS on the loopback interface, like a kubelet's requests.
+	// Hub leads through the hub: HTTP/1.1 over TLS on the loopback interface, with kubelet's token.
 	Hub Way = "hub"
 )
 

@@ -197,9 +197,7 @@ func (l *load) shared(ctx context.Context, progress func(string)) error {
 	m := &l.m.Shared
 	hubs := []*pair{{pid: l.hub, cost: &m.Follower}, {pid: leader, cost: &m.Leader}}
 	progress("pool resources: filling a client")
-	config := l.spec.AsNode.config()
-	config.Host, config.TLSClientConfig = l.spec.Hub, rest.TLSClientConfig{}
-	client, stop, err := startFollower(ctx, config)
+	client, stop, err := startFollower(ctx, l.spec.AsKubelet.config())
 	if err != nil {
 		return err
 	}

@@ -65,11 +65,9 @@ func temp(s Settings) string { return filepath.Join(s.RootDir, "tmp") }
 // clients returns the kubelet's client and its client for heartbeats, whose requests end before the next heartbeat is
 // due.
 func clients(s Settings, dialer *connrotation.Dialer) (client, heartbeat *kubernetes.Clientset, err error) {
-	config := &rest.Config{Host: s.Server}
-	if s.Kubeconfig != "" {
-		if config, err = clientcmd.BuildConfigFromFlags("", s.Kubeconfig); err != nil {
-			return nil, nil, fmt.Errorf("--kubeconfig: %w", err)
-		}
+	config, err := clientcmd.BuildConfigFromFlags("", s.Kubeconfig)
+	if err != nil {
+		return nil, nil, fmt.Errorf("--kubeconfig: %w", err)
 	}
 	config.Dial = dialer.DialContext
 	config.UserAgent = "kubelet/hollow" // hubs recognize it by the first part

@@ -15,9 +15,8 @@ import (
 
 // Settings configure a hollow kubelet. AddFlags fills in the defaults.
 type Settings struct {
-	// Kubeconfig and Server say where the API is: a kubeconfig file, or the plain HTTP address of a hub on the same
-	// machine, which needs no credentials. Exactly one of them is set.
-	Kubeconfig, Server string
+	// Kubeconfig is the file that says where the API is, and who this kubelet is to it.
+	Kubeconfig string
 
 	// NodeName is the name of the Node object.
 	NodeName string
@@ -51,8 +50,6 @@ type Settings struct {
 // AddFlags adds the flags of all settings, with their defaults.
 func (s *Settings) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&s.Kubeconfig, "kubeconfig", "", "kubeconfig file of this node")
-	fs.StringVar(&s.Server, "server", "",
-		"plain HTTP address of the API, such as http://127.0.0.1:10261, instead of --kubeconfig")
 	fs.StringVar(&s.NodeName, "node-name", "", "name of the Node")
 	fs.StringVar(&s.NodeIP, "node-ip", "", "address that the Node reports; default: the address of the default route")
 	fs.StringVar(&s.RootDir, "root-dir", "", "absolute path of the directory that holds all files of this kubelet")
@@ -72,8 +69,8 @@ func (s *Settings) AddFlags(fs *pflag.FlagSet) {
 func (s *Settings) Check() error {
 	var wrong []error
 	bad := func(format string, args ...any) { wrong = append(wrong, fmt.Errorf(format, args...)) }
-	if (s.Kubeconfig == "") == (s.Server == "") {
-		bad("give one of --kubeconfig and --server")
+	if s.Kubeconfig == "" {
+		bad("--kubeconfig is required")
 	}
 	for _, reason := range validation.IsDNS1123Subdomain(s.NodeName) {
 		bad("--node-name %q: %s", s.NodeName, reason)

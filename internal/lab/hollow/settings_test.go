@@ -11,7 +11,7 @@ import (
 
 // valid are the least flags that a hollow kubelet starts with.
 func valid() []string {
-	return []string{"--server=http://127.0.0.1:10261", "--node-name=n1", "--root-dir=/var/lib/n1"}
+	return []string{"--kubeconfig=/n1.conf", "--node-name=n1", "--root-dir=/var/lib/n1"}
 }
 
 func parse(t *testing.T, args ...string) Settings {
@@ -33,8 +33,7 @@ func TestCheck(t *testing.T) {
 		want string // what the error says; empty: none
 	}{
 		{"defaults", nil, ""},
-		{"kubeconfig and server", []string{"--kubeconfig=/n1.conf"}, "one of --kubeconfig and --server"},
-		{"neither", []string{"--server="}, "one of --kubeconfig and --server"},
+		{"no kubeconfig", []string{"--kubeconfig="}, "--kubeconfig"},
 		{"no name", []string{"--node-name="}, "--node-name"},
 		{"capital in the name", []string{"--node-name=N1"}, "--node-name"},
 		{"relative root", []string{"--root-dir=n1"}, "--root-dir"},
@@ -70,7 +69,7 @@ func TestCheckNamesEverythingWrong(t *testing.T) {
 	if err == nil {
 		t.Fatal("no flags at all were accepted")
 	}
-	for _, flag := range []string{"--server", "--node-name", "--root-dir"} {
+	for _, flag := range []string{"--kubeconfig", "--node-name", "--root-dir"} {
 		if !strings.Contains(err.Error(), flag) {
 			t.Errorf("the error does not name %s: %v", flag, err)
 		}

@@ -14,7 +14,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"yurtcoordinator/internal/hub/callers"
-	"yurtcoordinator/internal/hub/front"
+	"yurtcoordinator/internal/hub/proof"
 )
 
 // Callers says who a caller is, and what it may; callers.Callers is one.
@@ -37,7 +37,7 @@ func (g *Guests) As(client string) http.RoundTripper { return g.bearers.of(clien
 
 // Admit implements front.Callers.
 func (g *Guests) Admit(r *http.Request, pool bool) (client string, ok bool) {
-	token := front.Bearer(r)
+	token := proof.Bearer(r)
 	user, err := g.callers.Identify(r.Context(), token)
 	if err != nil {
 		// The cloud refuses in its own words if it can be reached; otherwise the front does.

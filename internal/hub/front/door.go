@@ -1,0 +1,74 @@
+package front
+
+import (
+	"net/http"
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+	"golang.org/x/time/rate"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/klog/v2"
+
+	"yurtcoordinator/internal/hub/proof"
+)
+
+const (
+	// refusalsPerSecond and refusalBurst bound the lines about refusals: who is refused may try as often as it likes.
+	refusalsPerSecond, refusalBurst = 0.1, 5
+	// maxQuoted bounds what a line quotes of what a client has sent.
+	maxQuoted = 100
+)
+
+// refusalOf returns what a client is told whose request goes no further, or nil.
+func refusalOf(v proof.Verdict) *metav1.Status {
+	switch v {
+	case proof.Kubelet, proof.Caller:
+		return nil
+	case proof.Misdirected:
+		return failure(http.StatusMisdirectedRequest, "Misdirected",
+			"yurthub: this is no host of that name; use the address in kubelet's kubeconfig")
+	case proof.Misplaced:
+		return unauthorized("yurthub: kubelet's token is good at kubelet's port alone, and only as the one bearer token of a request")
+	default:
+		return unauthorized("yurthub: this port is kubelet's, which shows a token; other programs bring a token of their own")
+	}
+}
+
+// door counts and logs who is refused before anything else is looked at.
+type door struct {
+	refusals *prometheus.CounterVec
+	limit    *rate.Limiter
+
+	mu       sync.Mutex
+	unlogged int
+}
+
+func newDoor(metrics prometheus.Registerer) *door {
+	refusals := promauto.With(metrics).NewCounterVec(prometheus.CounterOpts{
+		Name: "yurthub_refused_requests_total",
+		Help: "Requests that the hub refused because of who made them, by the reason.",
+	}, []string{"reason"})
+	for _, v := range []proof.Verdict{proof.Nobody, proof.Misdirected, proof.Misplaced} {
+		refusals.WithLabelValues(v.String()) // so that an alert sees the first one
+	}
+	return &door{refusals: refusals, limit: rate.NewLimiter(refusalsPerSecond, refusalBurst)}
+}
+
+// refused notes a refusal.
+func (d *door) refused(log klog.Logger, r *http.Request, v proof.Verdict) {
+	d.refusals.WithLabelValues(v.String()).Inc()
+	d.mu.Lock()
+	if !d.limit.Allow() {
+		d.unlogged++
+		d.mu.Unlock()
+		return
+	}
+	unlogged := d.unlogged
+	d.unlogged = 0
+	d.mu.Unlock()
+	log.Info("Refused a request", "reason", v, "from", r.RemoteAddr, "uid", ownerOf(r), "method", r.Method,
+		"path", quoted(r.URL.Path), "agent", quoted(r.UserAgent()), "host", quoted(r.Host), "notLogged", unlogged)
+}
+
+func quoted(text string) string { return text[:min(len(text), maxQuoted)] }

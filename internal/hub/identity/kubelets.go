@@ -1,0 +1,101 @@
+package identity
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/klog/v2"
+
+	"yurtcoordinator/internal/hub/keyfile"
+)
+
+// renewKubelets puts the hub's certificate, with its key, in the place of kubelet's when that is due for renewal. A kubelet that
+// goes through the hub shows a token and asks for no certificate; without the hub it goes on with what it finds. Both
+// certificates say the same, that this is the node. It reports what it cannot do once.
+func (m *Manager) renewKubelets(ctx context.Context) {
+	if m.cfg.KubeletKubeconfig == "" || m.cfg.KubeletAsIs {
+		return
+	}
+	renewed, err := m.giveKubelet()
+	said := ""
+	if err != nil {
+		said = err.Error()
+	}
+	before := m.kubeletsTrouble
+	m.kubeletsTrouble = said
+	switch logger := klog.FromContext(ctx); {
+	case renewed:
+		logger.Info("Kubelet's certificate is renewed", "notAfter", m.client.state().NotAfter)
+	case said != "" && said != before:
+		logger.Error(nil, "Cannot renew kubelet's certificate", "problem", said)
+	}
+}
+
+// giveKubelet reports whether it has written the file.
+func (m *Manager) giveKubelet() (bool, error) {
+	own, now := m.client.pair.Load(), m.clock.Now()
+	if own == nil || !now.Before(own.Leaf.NotAfter) {
+		return false, nil
+	}
+	path, err := pairFile(m.cfg.KubeletKubeconfig)
+	if err != nil || path == "" {
+		return false, err
+	}
+	kubelets, err := m.kubelet()
+	if err != nil {
+		return false, err // it may be another node's
+	}
+	if m.client.wanted.lacking(kubelets.pair, now) == "" || !own.Leaf.NotAfter.After(kubelets.pair.Leaf.NotAfter) {
+		return false, nil
+	}
+	content, err := keyfile.Read(m.disk.File(m.client.filePair()))
+	if err != nil {
+		return false, err
+	}
+	return true, replace(path, content, "kubelet-client-"+now.UTC().Format("2006-01-02-15-04-05")+".pem")
+}
+
+// pairFile returns the file of both the certificate and the key of a kubeconfig's user. It is empty if there is none: a
+// certificate inside of the kubeconfig, or in files of its own, is somebody else's to renew.
+func pairFile(kubeconfig string) (string, error) {
+	config, err := clientcmd.LoadFromFile(kubeconfig)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	if err != nil || config.Contexts[config.CurrentContext] == nil {
+		return "", fmt.Errorf("%s is no kubeconfig", kubeconfig)
+	}
+	user := config.AuthInfos[config.Contexts[config.CurrentContext].AuthInfo]
+	if user == nil || user.ClientCertificate == "" || user.ClientCertificate != user.ClientKey {
+		return "", nil
+	}
+	if !filepath.IsAbs(user.ClientKey) {
+		return filepath.Join(filepath.Dir(kubeconfig), user.ClientKey), nil
+	}
+	return user.ClientKey, nil
+}
+
+// replace gives a file new content. If it is a link, as kubelet makes one, the content goes into another file beside it, of that
+// name, and then the link leads there.
+func replace(path string, content []byte, name string) error {
+	dir := keyfile.Dir{Path: filepath.Dir(path)}
+	if info, err := os.Lstat(path); err != nil || info.Mode()&fs.ModeSymlink == 0 {
+		return errors.Join(err, dir.Write(filepath.Base(path), content))
+	}
+	if err := dir.Write(name, content); err != nil {
+		return err
+	}
+	next := path + ".new"
+	if err := os.Remove(next); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := os.Symlink(dir.File(name), next); err != nil {
+		return err
+	}
+	return os.Rename(next, path)
+}
