@@ -33,7 +33,7 @@ lab: ## start the lab and watch it; Ctrl-C ends it
 test: unit fmt-check vet lint generated e2e-quick ## unit tests with the race detector, checks, and the quick end-to-end scenarios
 
 .PHONY: unit
-unit: setup ## unit tests, with the race detector
+unit: setup $(GOVULNCHECK) ## unit tests, with the race detector
 	export $(TOOLS_OF_TESTS); CGO_ENABLED=1 go test -race -count=1 $(filter-out $(KUBELET),$(UNIT))
 	$(STATIC) go test -count=1 $(KUBELET)
 
@@ -89,7 +89,7 @@ generate: $(CONTROLLER_GEN) ## make what is generated: the deep copies of the AP
 	$(STATIC) $(CONTROLLER_GEN) object crd paths=./apis/... output:crd:dir=deploy/charts/yurt-coordinator/files/crds
 
 .PHONY: vuln
-vuln: $(GOVULNCHECK)
+vuln: $(GOVULNCHECK) ## known vulnerabilities that our programs can reach; VULN=skip goes on where there is no database
 	$(STATIC) ./hack/vuln $(GOVULNCHECK)
 
 .PHONY: bench

@@ -163,6 +163,7 @@ var law = []struct {
 	{"internal/plugin", []string{"apis/apps/v1alpha1", "apis/apps/v1beta2", "internal/edge"},
 		"an operator sees objects, and none of what wrote them"},
 	{"internal/oci", nil, "an image is made of programs, whichever"},
+	{"hack", nil, "scripts are given what they need"},
 	{"hack/images", []string{"internal/lab/build", "internal/oci"}, "the command line of images"},
 
 	{"internal/lab/line", nil, "a model knows no frames"},
