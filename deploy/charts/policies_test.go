@@ -677,7 +677,7 @@ func TestThePutBackStamps(t *testing.T) {
 		"an owner, too":      {func(l *coordinationv1.Lease) { l.OwnerReferences = nil }, "put the renewTime"},
 		"a mark, too": {func(l *coordinationv1.Lease) {
 			metav1.SetMetaDataAnnotation(&l.ObjectMeta, edge.DelegateHeartbeat, edge.DelegateHeartbeatOn)
-		}, "change nothing else of it"},
+		}, "ValidatingAdmissionPolicy"}, // of two, either
 	} {
 		l := &coordinationv1.Lease{}
 		if err := c.Get(t.Context(), client.ObjectKeyFromObject(heartbeatOf("back-1", false)), l); err != nil {
