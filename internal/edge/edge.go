@@ -6,6 +6,7 @@ package edge
 
 import (
 	"path"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 )
@@ -79,9 +80,16 @@ const (
 	// LeaseElection is the Lease that the hubs of a pool elect their leader with.
 	LeaseElection = "yurthub"
 
+	// AnnotationAccused on the election Lease names the node whose term another has ended, because it forwards no heartbeats.
+	AnnotationAccused = "openyurt.io/accused"
+
 	// LeaseInformerSync is the Lease by which the leader declares the pool's resources complete.
 	LeaseInformerSync = "leader-informer-sync"
 )
+
+// ElectionTerm is how long a hub leads without renewing the election Lease, and so how long the Lease must stay vacant where
+// nobody knows whether a former leader still leads.
+const ElectionTerm = 4 * time.Second
 
 // Ports.
 const (

@@ -3,9 +3,14 @@ package hub
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net/url"
+	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
@@ -16,12 +21,16 @@ import (
 	"yurtcoordinator/internal/hub/follow"
 	"yurtcoordinator/internal/hub/heartbeat"
 	"yurtcoordinator/internal/hub/link"
+	"yurtcoordinator/internal/hub/oversee"
 	"yurtcoordinator/internal/hub/push"
 	"yurtcoordinator/internal/hub/role"
 	"yurtcoordinator/internal/hub/roster"
 	"yurtcoordinator/internal/hub/upstream"
 	"yurtcoordinator/internal/live"
 )
+
+// proofTimeout bounds the request that proves that a hub may lead.
+const proofTimeout = 5 * time.Second
 
 // pool is how a hub takes part in its pool.
 type pool struct {
@@ -55,15 +64,24 @@ func (h *Hub) joinPool() error {
 		}
 		coverage := feed.NewCoverage(feed.CoverageConfig{Leases: p.leases, Link: p.link})
 		h.parts.Add("coverage", coverage.Run)
-		duties, err := h.duties()
+		cloud, err := h.forwarding()
+		if err != nil {
+			return err
+		}
+		duties, err := h.duties(cloud)
 		if err != nil {
 			return err
 		}
 		p.elector = role.New(role.Config{
 			Node: h.cfg.Node, Cloud: h.cloud.Link(), Coordinator: p.link, Leases: p.leases, Lead: role.Together(duties...),
-			Metrics: h.metrics,
+			Prove: prove(cloud, h.cfg.Pool), Metrics: h.metrics,
 		})
 		p.standing = p.elector.Standing()
+		overseer := oversee.New(oversee.Config{
+			Node: h.cfg.Node, Coordinator: p.leases, Cloud: cloud, CloudLink: h.cloud.Link(), Standing: p.standing,
+			Accuse: p.elector.Accuse, Metrics: h.metrics,
+		})
+		h.parts.Add("checks on the leader", overseer.Run)
 		p.mirror = &follow.Pool{
 			As: p.coordinator.AsNode(), Base: p.address, Link: p.link, Standing: p.standing,
 			Covered: coverage.Of, History: coverage.History(),
@@ -132,28 +150,52 @@ func (h *Hub) beat() error {
 	return nil
 }
 
-// duties returns what this hub does while it leads.
-func (h *Hub) duties() ([]role.Duty, error) {
-	leases := h.pool.leases
-	// Nobody has a key for the forwarding identity. The leader may impersonate it, and the cloud's audit log says which
-	// node did.
+// forwarding returns a client of the cloud with the pool's forwarding identity. Nobody has a key for that. The pool's nodes may
+// impersonate it, and the cloud's audit log says which node did.
+func (h *Hub) forwarding() (*coordinationv1client.CoordinationV1Client, error) {
 	asForwarder := h.cloud.RESTConfig()
 	asForwarder.Impersonate = rest.ImpersonationConfig{UserName: h.cfg.Pool.ForwardingUser()}
-	cloud, err := coordinationv1client.NewForConfig(asForwarder)
-	if err != nil {
-		return nil, err
-	}
+	return coordinationv1client.NewForConfig(asForwarder)
+}
+
+// duties returns what this hub does while it leads.
+func (h *Hub) duties(cloud coordinationv1client.LeasesGetter) ([]role.Duty, error) {
+	leases := h.pool.leases
 	forwarder := heartbeat.NewForwarder(heartbeat.ForwarderConfig{
 		Node: h.cfg.Node, Coordinator: leases, Cloud: cloud, Metrics: h.metrics,
 	})
+	forward := func(ctx context.Context, term edge.Term) error {
+		err := forwarder.Run(ctx, term)
+		if errors.Is(err, heartbeat.ErrRefused) {
+			err = fmt.Errorf("%w: %w", role.ErrUnfit, err)
+		}
+		return err
+	}
 	reporter := roster.New(roster.Config{Node: h.cfg.Node, Pool: h.cfg.Pool, Coordinator: leases, Cloud: cloud})
 	pusher, err := push.NewPool(push.PoolConfig{Config: h.pushes(), Resources: shared{h}, Leases: leases})
 	if err != nil {
 		return nil, err
 	}
 	return []role.Duty{
-		{Name: "forward heartbeats", Run: forwarder.Run}, {Name: "report", Run: reporter.Run}, {Name: "push", Run: pusher.Run},
+		{Name: "forward heartbeats", Run: forward}, {Name: "report", Run: reporter.Run}, {Name: "push", Run: pusher.Run},
 	}, nil
+}
+
+// prove returns a proof that this hub may forward: it reads the pool's report as the forwarding identity. That proves the link,
+// the certificate and every right but to write.
+func prove(cloud coordinationv1client.LeasesGetter, pool edge.PoolName) func(context.Context) error {
+	return func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, proofTimeout)
+		defer cancel()
+		_, err := cloud.Leases(corev1.NamespaceNodeLease).Get(ctx, pool.ReportLease(), metav1.GetOptions{})
+		switch {
+		case err == nil || apierrors.IsNotFound(err):
+			return nil
+		case apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err):
+			return fmt.Errorf("%w: %w: is this node in the NodePool %s, and has the pool a YurtCoordinator?", role.ErrUnfit, err, pool)
+		}
+		return fmt.Errorf("find out whether this hub may forward heartbeats: %w", err)
+	}
 }
 
 // pushes is what the leader and this node push with.

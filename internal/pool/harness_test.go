@@ -23,6 +23,7 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
+	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/pool/etcd"
 	"yurtcoordinator/internal/pool/pooltest"
 )
@@ -56,8 +57,16 @@ type coordinator struct {
 	err     error         // of Run; read it after done
 }
 
-// start runs a coordinator until the test ends, or until its stop.
+// start runs a coordinator until the test ends, or until its stop. It lets hubs lead at once.
 func start(t *testing.T, set func(*Config)) *coordinator {
+	t.Helper()
+	c := startYoung(t, set)
+	c.clock.Step(edge.ElectionTerm)
+	return c
+}
+
+// startYoung is start, of a coordinator that does not let hubs lead yet.
+func startYoung(t *testing.T, set func(*Config)) *coordinator {
 	t.Helper()
 	c := &coordinator{
 		ca:      pooltest.NewAuthority(t, "pool-ca"),

@@ -178,7 +178,7 @@ func TestWhoMayDoWhat(t *testing.T) {
 
 func TestElectionLease(t *testing.T) {
 	t.Parallel()
-	c := start(t, nil)
+	c := startYoung(t, nil)
 	ctx := t.Context()
 	leases := func(name string) func(lease string, spec string) (*coordinationv1.Lease, error) {
 		client := c.as(t, pooltest.Node(name)).CoordinationV1().Leases(edge.NamespaceSystem)
@@ -192,7 +192,10 @@ func TestElectionLease(t *testing.T) {
 			holder, transitions, time.Now().UTC().Format(metav1.RFC3339Micro))
 	}
 
-	_, err := a(edge.LeaseInformerSync, term("a", 1))
+	_, err := a(edge.LeaseElection, term("a", 1))
+	forbidden(t, "elect itself while a former leader may not know yet that it leads no more", err)
+	c.clock.Step(edge.ElectionTerm)
+	_, err = a(edge.LeaseInformerSync, term("a", 1))
 	forbidden(t, "declare complete without leading", err)
 	_, err = a(edge.LeaseElection, term("b", 1))
 	forbidden(t, "elect another", err)
@@ -231,9 +234,33 @@ func TestElectionLease(t *testing.T) {
 	_, err = a(edge.LeaseElection, term("a", 3))
 	allowed(t, "take a released Lease at once", err)
 
+	accuse := func(holder string) error {
+		patch := fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}},"spec":{"holderIdentity":""}}`, edge.AnnotationAccused, holder)
+		_, err := c.as(t, pooltest.Node("b")).CoordinationV1().Leases(edge.NamespaceSystem).Patch(ctx, edge.LeaseElection,
+			types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+		return err
+	}
+	forbidden(t, "accuse a leader that has just begun", accuse("a"))
+	c.clock.Step(3 * time.Second)
+	_, err = a(edge.LeaseElection, term("a", 3))
+	allowed(t, "renew once more", err)
+	c.clock.Step(8 * time.Second)
+	forbidden(t, "accuse somebody else", accuse("c"))
+	allowed(t, "accuse the leader", accuse("a"))
+	_, err = a(edge.LeaseElection, term("a", 3))
+	forbidden(t, "go on as an accused leader", err)
+	_, err = b(edge.LeaseElection, term("b", 4))
+	forbidden(t, "lead before the accused leader's term is over", err)
+	c.clock.Step(edge.ElectionTerm)
+	_, err = a(edge.LeaseElection, term("a", 4))
+	forbidden(t, "lead again as an accused leader", err)
+	c.clock.Step(30 * time.Second)
+	_, err = a(edge.LeaseElection, term("a", 4))
+	allowed(t, "lead again half a minute later", err)
+
 	operator := c.as(t, pooltest.Operator()).CoordinationV1().Leases(edge.NamespaceSystem)
 	lease, err := operator.Get(ctx, edge.LeaseElection, metav1.GetOptions{})
-	if err != nil || ptr.Deref(lease.Spec.HolderIdentity, "") != "a" || ptr.Deref(lease.Spec.LeaseTransitions, 0) != 3 {
+	if err != nil || ptr.Deref(lease.Spec.HolderIdentity, "") != "a" || ptr.Deref(lease.Spec.LeaseTransitions, 0) != 4 {
 		t.Errorf("at the end: %+v, %v", lease, err)
 	}
 }

@@ -22,6 +22,12 @@ import (
 	"yurtcoordinator/internal/hub/leasewatch"
 )
 
+// refusedMost is how many renewals in a row the cloud may refuse before a leader gives up its term.
+const refusedMost = 3
+
+// ErrRefused is in the chain of the error with which Forwarder.Run ends because the cloud refuses what it writes.
+var ErrRefused = errors.New("the cloud refuses the heartbeats that this hub forwards")
+
 // ForwarderConfig is what a Forwarder needs. All fields are required unless it says otherwise.
 type ForwarderConfig struct {
 	// Node is this hub's own node, whose Lease is forwarded first.
@@ -76,7 +82,8 @@ func NewForwarder(c ForwarderConfig) *Forwarder {
 	}}
 }
 
-// Run forwards for one term, until ctx ends. Then it calls off the writes under way, waits for them and returns nil. It
+// Run forwards for one term, until ctx ends. Then it calls off the writes under way, waits for them and returns nil. If the
+// cloud has refused refusedMost renewals in a row, it returns an ErrRefused: another hub may be allowed what this one is not. It
 // must not run twice at a time.
 func (f *Forwarder) Run(ctx context.Context, term edge.Term) error {
 	ctx, cancel := context.WithCancel(ctx)
@@ -97,8 +104,7 @@ func (f *Forwarder) Run(ctx context.Context, term edge.Term) error {
 		}
 		_ = leasewatch.Follow(ctx, follow, relay{ctx, r}) // it returns only the end of ctx
 	})
-	r.run(ctx)
-	return nil
+	return r.run(ctx)
 }
 
 // round is one term of a Forwarder. The queue belongs to run's goroutine; the other goroutines hand it what they have.
@@ -115,6 +121,8 @@ type round struct {
 type written struct {
 	node  edge.NodeName
 	cloud *coordinationv1.Lease
+	why   reason // why it was not written; "" if it was
+	err   error
 }
 
 // relay hands what the watch finds to run's goroutine.
@@ -142,7 +150,8 @@ func (r relay) Changed(kind watch.EventType, lease *coordinationv1.Lease) {
 	r.send(func(l *queue) { l.change(kind, lease, now, stored, known) })
 }
 
-func (r *round) run(ctx context.Context) {
+func (r *round) run(ctx context.Context) error {
+	refused := 0 // renewals in a row
 	logger := klog.FromContext(ctx)
 	l := newQueue(r.config.Node, func(node edge.NodeName, why reason) {
 		r.dropped(logger, node, why)
@@ -154,7 +163,7 @@ func (r *round) run(ctx context.Context) {
 		r.metrics.delegated.Set(float64(l.count()))
 		select {
 		case <-ctx.Done():
-			return
+			return nil
 		case take := <-r.seen:
 			take(l)
 			for node, stop := range r.stops {
@@ -166,6 +175,15 @@ func (r *round) run(ctx context.Context) {
 			r.stops[w.node]()
 			delete(r.stops, w.node)
 			l.done(w.node, w.cloud)
+			switch {
+			case w.why == "":
+				refused = 0
+			case denies(w.err):
+				refused++
+			}
+			if refused == refusedMost {
+				return fmt.Errorf("%w: %d in a row, the last with: %w", ErrRefused, refused, w.err)
+			}
 		}
 	}
 }
@@ -194,7 +212,7 @@ func (r *round) start(ctx context.Context, s *sighting) {
 			r.dropped(logger, s.node, why)
 		}
 		select {
-		case r.finished <- written{s.node, cloud}:
+		case r.finished <- written{s.node, cloud, why, err}:
 		case <-ctx.Done():
 		}
 	})
@@ -252,6 +270,12 @@ func (r *round) write(ctx context.Context, s *sighting) (*coordinationv1.Lease, 
 		}
 	}
 	return nil, reasonFailed, fmt.Errorf("write the Lease in the cloud, %d times: %w", attempts, refused)
+}
+
+// denies reports whether an error is the cloud's answer that this hub, or the identity that it acts as, may not do what it did.
+// That the cloud is overloaded, or a Lease moves on, is no such answer.
+func denies(err error) bool {
+	return apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err)
 }
 
 // failure tells a renewal that ran out of time, or was called off, from one that the cloud refused.

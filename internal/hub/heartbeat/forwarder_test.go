@@ -10,6 +10,7 @@ import (
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/ktesting"
@@ -329,6 +330,53 @@ func TestForwardingFaults(t *testing.T) {
 				if tt.why != "" && d.droppedFor(tt.why) == 0 {
 					t.Errorf("nothing counted as %s", tt.why)
 				}
+			})
+		})
+	}
+}
+
+// A leader that the cloud refuses gives up its term, and one that is refused now and then does not.
+func TestRefusedForwarder(t *testing.T) {
+	forbidden := apierrors.NewForbidden(coordinationv1.Resource("leases"), "n1", errors.New("impersonation"))
+	for _, test := range []struct {
+		name string
+		says []error // the cloud, to one renewal after the other
+		want bool
+	}{
+		{"three in a row", []error{forbidden, forbidden, forbidden}, true},
+		{"two, and one in between", []error{forbidden, forbidden, nil, forbidden, forbidden}, false},
+		{"the cloud is busy", []error{
+			apierrors.NewTooManyRequests("busy", 1), apierrors.NewInternalError(errors.New("x")), context.DeadlineExceeded, errors.New("reset"),
+		}, false},
+		{"a 429 in between", []error{forbidden, apierrors.NewTooManyRequests("busy", 1), forbidden, forbidden}, true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			atDesk(t, func(d *desk) {
+				d.stop()
+				ended := make(chan error, 1)
+				ctx, cancel := context.WithCancel(d.t.Context())
+				defer cancel()
+				go func() { ended <- d.forwarder.Run(ctx, edge.Term{Valid: d.term.valid, NotBefore: d.term.notBefore}) }()
+				synctest.Wait()
+				for _, err := range test.says {
+					d.cloud.Before(func(context.Context, leasetest.Call) error { return err })
+					d.beat("n1", true)
+					time.Sleep(10 * time.Second)
+				}
+				if !test.want {
+					cancel()
+				}
+				synctest.Wait()
+				select {
+				case err := <-ended:
+					if errors.Is(err, ErrRefused) != test.want {
+						d.t.Errorf("Run = %v", err)
+					}
+				default:
+					d.t.Error("it leads on")
+				}
+				d.cloud.Before(nil)
+				d.begin()
 			})
 		})
 	}

@@ -9,8 +9,9 @@
 //   - At most one hub's term is valid at a time, whatever wall clocks say: a term is valid only for a while after its
 //     last acknowledged renewal was sent, and others wait longer than that before they take over (timing.go has the
 //     sum).
-//   - A hub that finds the Lease missing waits for as long as a term can go on: a coordinator that came back empty does
-//     not know who leads. Only the last holder itself may create it at once.
+//   - A coordinator that came back empty does not know who leads: it lets nobody take the Lease for as long as a term can go
+//     on. A hub that finds the Lease missing waits as long; only the last holder itself may create it at once.
+//   - A hub proves that the cloud lets it do its duty before it campaigns.
 //   - A term ends in this order: its fence falls, the duty's context ends, the duty returns, the Lease is released. The
 //     Lease is released even if the duty does not return in time: the fence has fallen, so the duty can do no harm.
 //   - A hub campaigns only while both of its links are up. A leader whose cloud link is no longer up releases at once.

@@ -10,6 +10,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/tools/leaderelection"
@@ -33,9 +35,16 @@ type Config struct {
 	// Lead is the leader's duty. It runs for one term: when its context ends, it returns within 500 ms without further
 	// I/O. If it returns earlier, the Lease is released and this hub campaigns again after a pause.
 	Lead func(ctx context.Context, term edge.Term) error
+	// Prove fails unless the cloud lets this hub do the leader's duty. It is asked before each campaign. nil means that
+	// nothing needs proof.
+	Prove func(ctx context.Context) error
 	// Metrics takes the metrics of the role. nil means that nobody sees them.
 	Metrics prometheus.Registerer
 }
+
+// ErrUnfit is in a chain of errors with which a duty ends because the cloud refuses what this hub does. Others may lead: this
+// hub campaigns again after 30 s.
+var ErrUnfit = errors.New("the cloud does not let this hub do a leader's duty")
 
 // Elector keeps this hub's role. Make one with New.
 type Elector struct {
@@ -176,16 +185,60 @@ func (k *Elector) reportClash(logger klog.Logger, lease *coordinationv1.Lease) {
 func (k *Elector) campaign(ctx context.Context, failures *run.Backoff, events chan<- Event) {
 	logger := klog.FromContext(ctx)
 	began := time.Now()
-	err := k.candidacy(ctx, events)
+	err := k.prove(ctx)
+	if err == nil {
+		err = k.candidacy(ctx, events)
+	}
 	if err != nil && ctx.Err() == nil {
 		if time.Since(began) >= steadyTerm {
 			failures.Reset()
 		}
 		pause := failures.Next()
-		logger.Error(err, "The leader's duty failed; campaigning again after a pause", "pause", pause)
+		if errors.Is(err, ErrUnfit) {
+			pause = unfitPause
+		}
+		logger.Error(err, "This hub can't do a leader's duty; campaigning after a pause", "pause", pause)
 		_ = run.Pause(ctx, pause)
 	}
 	events <- Ended{}
+}
+
+// prove finds out whether this hub could do its duty if it led.
+func (k *Elector) prove(ctx context.Context) error {
+	if k.config.Prove == nil {
+		return nil
+	}
+	return k.config.Prove(ctx)
+}
+
+// Accuse ends the term of another hub that does not do its duty, as this hub has seen of it. The coordinator decides whether
+// that counts.
+func (k *Elector) Accuse(ctx context.Context, term Standing) error {
+	leases := k.config.Leases.Leases(edge.NamespaceSystem)
+	// The leader renews the Lease once a second, so that a write may come too late.
+	const attempts = 4
+	var err error
+	for range attempts {
+		var lease *coordinationv1.Lease
+		if lease, err = leases.Get(ctx, edge.LeaseElection, metav1.GetOptions{}); err != nil {
+			break
+		}
+		if holder(lease) != term.Leader || transitions(lease) != term.Transitions || term.Leader == k.config.Node {
+			return nil // its term is over
+		}
+		now := metav1.NowMicro()
+		lease.Spec.HolderIdentity, lease.Spec.LeaseDurationSeconds = new(string), new(int32(1))
+		lease.Spec.RenewTime, lease.Spec.AcquireTime = &now, &now
+		delete(lease.Annotations, AnnotationInstance)
+		metav1.SetMetaDataAnnotation(&lease.ObjectMeta, edge.AnnotationAccused, string(term.Leader))
+		if _, err = leases.Update(ctx, lease, metav1.UpdateOptions{}); err == nil || !apierrors.IsConflict(err) {
+			break
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("end the term of %s: %w", term.Leader, err)
+	}
+	return nil
 }
 
 // candidacy returns nil, or the error of a duty that ended before its term.

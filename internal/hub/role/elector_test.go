@@ -14,6 +14,7 @@ import (
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/ktesting"
 
@@ -24,6 +25,7 @@ import (
 	"yurtcoordinator/internal/hub/leasewatch/leasetest"
 	"yurtcoordinator/internal/hub/link"
 	"yurtcoordinator/internal/live"
+	"yurtcoordinator/internal/run"
 )
 
 // hub is one hub of a test pool.
@@ -38,6 +40,21 @@ type hub struct {
 	led     []edge.Term
 	leading bool // between the duty's start and its return
 	task    func(context.Context, edge.Term) error
+	unfit   error // what proof ends with
+	proofs  int
+}
+
+func (h *hub) prove(context.Context) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.proofs++
+	return h.unfit
+}
+
+func (h *hub) isUnfit(err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.unfit = err
 }
 
 // terms returns the terms that the hub has led so far.
@@ -95,7 +112,7 @@ func (p *pool) start(name string, node edge.NodeName) *hub {
 		task: func(ctx context.Context, _ edge.Term) error { <-ctx.Done(); return ctx.Err() },
 	}
 	h.keeper = New(Config{
-		Node: node, Cloud: h.cloud, Coordinator: h.coordinator, Leases: p.server.Client(name), Lead: h.lead,
+		Node: node, Cloud: h.cloud, Coordinator: h.coordinator, Leases: p.server.Client(name), Lead: h.lead, Prove: h.prove,
 		Metrics: prometheus.NewRegistry(),
 	})
 	h.keeper.instance = name
@@ -374,6 +391,121 @@ func TestDutyThatFails(t *testing.T) {
 		}
 		if holder := p.server.Peek(edge.NamespaceSystem, edge.LeaseElection).Spec.HolderIdentity; *holder != "" {
 			t.Errorf("the Lease is held by %q while the duty is not done", *holder)
+		}
+	})
+}
+
+// A hub that the cloud refuses leaves the Lease to others: it proves first that it may lead.
+func TestProofComesFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPool(t)
+		defer p.stop()
+		h := p.start("n1", "n1")
+		h.isUnfit(fmt.Errorf("%w: 403", ErrUnfit))
+		h.cloud.Set(link.Down) // it has begun already
+		p.pass(time.Second)
+		h.cloud.Set(link.Up)
+		p.pass(5 * time.Minute)
+		for _, c := range p.server.Calls() {
+			if c.Verb == "update" || c.Verb == "create" {
+				t.Errorf("it campaigns though the cloud refuses it: %s", c)
+			}
+		}
+		if h.proofs < 8 || h.proofs > 13 {
+			t.Errorf("asked %d times in five minutes, want about one in %s", h.proofs, unfitPause)
+		}
+		h.isUnfit(nil)
+		p.until("", unfitPause+5*time.Second)
+	})
+}
+
+// A leader that the cloud refuses releases the Lease, and is not back at once.
+func TestAnUnfitLeaderLeavesItToOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPool(t, "n1")
+		defer p.stop()
+		p.hubs[0].duty(func(ctx context.Context, _ edge.Term) error {
+			_ = run.Pause(ctx, time.Second)
+			return fmt.Errorf("forward heartbeats: %w", ErrUnfit)
+		})
+		p.until("", 5*time.Second)
+		other := p.start("n2", "n2")
+		if h, took := p.until("n1", 5*time.Second); h != other || took > 2*time.Second {
+			t.Errorf("%s leads after %s", h.name, took)
+		}
+		p.pass(5 * time.Minute)
+		if n := len(p.hubs[0].terms()); n != 1 {
+			t.Errorf("%d terms of the one that can't, while the other leads", n)
+		}
+	})
+}
+
+// TestAccuse: a follower ends the leader's term, and only the term that it means.
+func TestAccuse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPool(t, "n1", "n2")
+		defer p.stop()
+		leader, _ := p.until("", 5*time.Second)
+		follower := p.hubs[0]
+		if follower == leader {
+			follower = p.hubs[1]
+		}
+		p.pass(time.Second)
+		seen := follower.keeper.Standing().Get()
+		for _, other := range []Standing{
+			{Role: Follower, Leader: seen.Leader, Transitions: seen.Transitions + 1}, {Role: Follower, Leader: "n3"},
+			{Role: Follower, Leader: edge.NodeName(follower.name)},
+		} {
+			if err := follower.keeper.Accuse(t.Context(), other); err != nil {
+				t.Errorf("of %+v: %v", other, err)
+			}
+			p.pass(time.Second)
+		}
+		if n := len(leader.terms()); n != 1 || !leader.mayLead() {
+			t.Errorf("%d terms of a leader that nobody has accused", n)
+		}
+		if err := follower.keeper.Accuse(t.Context(), seen); err != nil {
+			t.Fatal(err)
+		}
+		lease := p.server.Peek(edge.NamespaceSystem, edge.LeaseElection)
+		if holder(lease) != "" || transitions(lease) != seen.Transitions ||
+			lease.Annotations[edge.AnnotationAccused] != leader.name {
+			t.Errorf("the Lease says %+v, %v", lease.Spec, lease.Annotations)
+		}
+		p.pass(100 * time.Millisecond)
+		if n := len(leader.terms()); n == 1 && leader.mayLead() {
+			t.Error("the accused may lead on")
+		}
+		p.until("", 5*time.Second)
+		if a := p.server.Peek(edge.NamespaceSystem, edge.LeaseElection).Annotations; a[edge.AnnotationAccused] != "" {
+			t.Errorf("the next leader's Lease still accuses: %v", a)
+		}
+	})
+}
+
+// A coordinator that lets nobody lead yet is not asked ten times a second.
+func TestRefusedByTheCoordinator(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPool(t)
+		defer p.stop()
+		nobody := ""
+		p.server.Edit(edge.NamespaceSystem, edge.LeaseElection, func(l *coordinationv1.Lease) { l.Spec.HolderIdentity = &nobody })
+		refused := 0
+		p.server.Before(func(_ context.Context, c leasetest.Call) error {
+			if c.Verb != "update" {
+				return nil
+			}
+			refused++
+			return apierrors.NewForbidden(coordinationv1.Resource("leases"), edge.LeaseElection, errors.New("vacant"))
+		})
+		p.start("n1", "n1")
+		p.pass(leaseDuration)
+		if refused < 4 || refused > 10 {
+			t.Errorf("asked %d times in %s", refused, leaseDuration)
+		}
+		p.server.Before(nil)
+		if _, took := p.until("", 2*time.Second); took > time.Second {
+			t.Errorf("led after %s", took)
 		}
 	})
 }

@@ -47,6 +47,7 @@ type lock struct {
 	suspect bool                  // a write was refused or unanswered: the board may be behind
 	told    *coordinationv1.Lease // another hub's Lease, as the elector knows it; nil: nothing to wait for
 	wake    time.Time             // when the elector polls again, if told does not change before
+	refused time.Time             // when the coordinator last refused to let this hub lead; zero: it has not
 	term    *coordinationv1.Lease // as won; nil before
 	sent    time.Time             // when the last acknowledged write was sent
 }
@@ -56,6 +57,10 @@ var _ resourcelock.Interface = (*lock)(nil)
 // Get returns the record of the Lease. It cuts the duration that others claim to ours. While another hub holds the
 // Lease, Get blocks until the Lease has changed or the holder's time is nearly up.
 func (l *lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
+	if !l.refused.IsZero() {
+		// The coordinator lets nobody lead yet, or not this hub. It says when, but only a person reads that.
+		_ = run.Pause(ctx, time.Until(l.refused.Add(refusedPause)))
+	}
 	lease, known := l.news(ctx)
 	if !known || l.suspect {
 		ctx, cancel := context.WithTimeout(ctx, writeTimeout)
@@ -226,12 +231,16 @@ func (l *lock) write(ctx context.Context, lease *coordinationv1.Lease, record re
 	send func(context.Context) (*coordinationv1.Lease, error),
 ) error {
 	lease.Spec = resourcelock.LeaderElectionRecordToLeaseSpec(&record)
+	delete(lease.Annotations, edge.AnnotationAccused)
 	metav1.SetMetaDataAnnotation(&lease.ObjectMeta, AnnotationInstance, l.instance)
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
 	sent := time.Now() // before the request: the term is never thought younger than it is
 	l.suspect = true
 	written, err := send(ctx)
+	if l.refused = (time.Time{}); apierrors.IsForbidden(err) {
+		l.refused = time.Now()
+	}
 	if err != nil {
 		return fmt.Errorf("write the election Lease: %w", err)
 	}

@@ -1,6 +1,10 @@
 package role
 
-import "time"
+import (
+	"time"
+
+	"yurtcoordinator/internal/edge"
+)
 
 // The times of an election. A leader must have stopped before anybody else may lead:
 //
@@ -17,7 +21,7 @@ import "time"
 const (
 	// leaseDuration is how long other hubs wait after the last renewal that they saw. With retryPeriod it gives the
 	// time from a leader's crash to the next leader: at most 4.3 s, within the budget of 5 s.
-	leaseDuration = 4 * time.Second
+	leaseDuration = edge.ElectionTerm
 
 	// renewDeadline is how long a leader that cannot renew keeps trying.
 	renewDeadline = 2 * time.Second
@@ -34,6 +38,12 @@ const (
 
 	// writeTimeout bounds each request to the coordinator.
 	writeTimeout = time.Second
+
+	// refusedPause is how long a hub waits after the coordinator has refused to let it lead.
+	refusedPause = 500 * time.Millisecond
+
+	// unfitPause is how long a hub waits after the cloud has refused what it does as a leader.
+	unfitPause = 30 * time.Second
 
 	// leadGrace is how long a duty may take to return once its context has ended, before the Lease is released anyway.
 	leadGrace = 500 * time.Millisecond

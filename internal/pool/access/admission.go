@@ -142,12 +142,14 @@ func (p *poolLease) decide(ctx context.Context, caller edge.NodeName, a admissio
 	}
 	var err error
 	if a.GetName() == edge.LeaseElection {
-		err = decideElection(caller, old, next, p.election.terms.Live(a.GetName(), old))
+		accused := edge.NodeName(lease.Annotations[edge.AnnotationAccused])
+		err = decideElection(caller, old, next, p.election.terms.Live(a.GetName(), old), accused, p.election.bars)
 	} else {
 		err = p.decideSync(ctx, caller, old, next)
 	}
 	if err == nil && a.GetName() == edge.LeaseElection && !a.IsDryRun() {
 		p.election.terms.Admitted(a.GetName(), next)
+		p.election.bars.admitted(caller, old, next, next.holder == "" && old.holder != caller)
 	}
 	return err
 }

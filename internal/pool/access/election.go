@@ -18,12 +18,13 @@ import (
 type Election struct {
 	leases coordinationclient.LeasesGetter
 	terms  *terms
+	bars   *bars
 }
 
 // NewElection returns an election that reads the Lease through client, and judges by c's clock whether a holder has
-// lapsed.
+// lapsed. It is that of a coordinator which has just started: nobody may take the Lease for edge.ElectionTerm.
 func NewElection(client coordinationclient.LeasesGetter, c clock.PassiveClock) *Election {
-	return &Election{leases: client, terms: newTerms(c)}
+	return &Election{leases: client, terms: newTerms(c), bars: newBars(c)}
 }
 
 // leader returns the stored election Lease, without its holder if that has lapsed.

@@ -27,27 +27,35 @@ type leaseMark struct {
 // has renewed it, by this process's clock, within its term. nil means yes.
 //
 //	old holder │ next holder │ allowed
-//	nobody     │ caller      │ yes, transitions + 1
+//	nobody     │ caller      │ yes, transitions + 1, unless bars say no
 //	caller     │ caller      │ yes, transitions unchanged (a renewal), or + 1 (a new term, of a restarted hub)
 //	caller     │ nobody      │ yes, transitions unchanged (a release)
-//	other      │ caller      │ only if other has lapsed, transitions + 1
-//	other      │ nobody      │ no: nobody releases what another holds
+//	other      │ caller      │ only if other has lapsed, transitions + 1, unless bars say no
+//	other      │ nobody      │ only as an accusation of other, transitions unchanged, unless bars say no
 //	any        │ other       │ no: nobody writes for another
-func decideElection(caller edge.NodeName, old, next leaseMark, oldLive bool) error {
+//
+// accused is whom next says that it accuses; empty means nobody.
+func decideElection(caller edge.NodeName, old, next leaseMark, oldLive bool, accused edge.NodeName, b *bars) error {
 	if err := decideHolder(caller, old, next); err != nil {
 		return err
 	}
 	if next.holder == "" {
-		if old.holder != caller {
+		switch {
+		case old.holder == caller:
+			return nil
+		case old.holder == "" || accused != old.holder:
 			return fmt.Errorf("only its holder %q may release the Lease", old.holder)
 		}
-		return nil
+		return b.mayAccuse(caller, old)
 	}
 	if next.term <= 0 || next.term > maxElectionTerm {
 		return fmt.Errorf("leaseDurationSeconds must be 1 to %d", int(maxElectionTerm.Seconds()))
 	}
 	if old.holder != "" && old.holder != caller && oldLive {
 		return fmt.Errorf("node %q holds the Lease and has renewed it within its term", old.holder)
+	}
+	if termOf(next) != termOf(old) {
+		return b.mayTake(caller)
 	}
 	return nil
 }
