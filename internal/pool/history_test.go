@@ -4,6 +4,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -18,19 +19,16 @@ import (
 func TestRewritingForeverFitsTheSmallestQuota(t *testing.T) {
 	t.Parallel()
 	c := start(t, func(config *Config) { config.QuotaBytes = minQuotaBytes })
-	n1 := c.inProtobuf(t, pooltest.Node("n1")).CoreV1().Nodes()
-	own := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}
-	if _, err := n1.Create(t.Context(), own, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	n1 := c.hub(t, "n1")
+	n1.Ask()
+	own := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "n1"}}
 	written, updates := 0, 0
 	for written < rewrittenBytes {
 		size := 20<<10 + rand.IntN(180<<10)
 		own.Annotations = map[string]string{"filler": strings.Repeat(string(rune('a'+rand.IntN(26))), size)}
-		if _, err := n1.Update(t.Context(), own, metav1.UpdateOptions{}); err != nil {
-			t.Fatalf("after %d bytes: %v", written, err)
-		}
 		written, updates = written+size, updates+1
+		own.ResourceVersion = strconv.Itoa(updates)
+		n1.Must(pooltest.KindNode, pooltest.Put(pooltest.AsObject(t, own)))
 	}
 	var files int64
 	err := filepath.WalkDir(c.dataDir, func(_ string, entry os.DirEntry, err error) error {

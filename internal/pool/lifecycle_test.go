@@ -2,9 +2,10 @@ package pool
 
 import (
 	"bufio"
-	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net/http"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -17,8 +18,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/pool/etcd"
 	"yurtcoordinator/internal/pool/pooltest"
+	"yurtcoordinator/internal/stream"
 )
 
 func TestListensOnItsPortAndNowhereElse(t *testing.T) {
@@ -156,43 +159,66 @@ func ourGoroutines() []string {
 	return ours
 }
 
+// tries pushes a Pod with a hub's last ETag, or asks for one, and returns the code of the answer. The coordinator may end
+// meanwhile.
+func tries(t *testing.T, hub *pooltest.Hub, pod *corev1.Pod) (code int, err error) {
+	t.Helper()
+	do := func(method, path string, header map[string]string, body io.Reader) (*http.Response, error) {
+		r, err := http.NewRequestWithContext(t.Context(), method, hub.Base+path, body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for k, v := range header {
+			r.Header.Set(k, v)
+		}
+		response, err := hub.Client.Do(r)
+		if err != nil {
+			return nil, err
+		}
+		_, err = io.Copy(io.Discard, response.Body)
+		return response, errors.Join(err, response.Body.Close())
+	}
+	asked, err := do(http.MethodGet, edge.PathOwn, nil, nil)
+	if err != nil {
+		return 0, err
+	}
+	pushed, err := do(http.MethodPost, edge.PathOwn+"/core/v1/pods", map[string]string{
+		"If-Match": asked.Header.Get("ETag"), "Content-Type": stream.Protobuf.ContentType(true),
+	}, pooltest.Frames(t, pooltest.ProtobufType(pooltest.KindPod), pooltest.Put(pooltest.AsObject(t, pod))))
+	if err != nil {
+		return 0, err
+	}
+	return pushed.StatusCode, nil
+}
+
 func TestFullEtcdEndsTheCoordinator(t *testing.T) {
 	t.Parallel()
-	c := start(t, func(config *Config) { config.QuotaBytes = minQuotaBytes })
-	events := c.inProtobuf(t, pooltest.Node("n1")).CoreV1().Events("default")
-	filler := strings.Repeat("x", 200<<10)
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
-	defer cancel()
-	go func() {
-		<-c.done
-		cancel()
-	}()
-	var failed error
-	for i := 0; ctx.Err() == nil; i++ {
-		_, err := events.Create(ctx, &corev1.Event{
-			ObjectMeta: metav1.ObjectMeta{
-				Name: fmt.Sprintf("e%d", i), Annotations: map[string]string{"filler": filler},
-			},
-			InvolvedObject: corev1.ObjectReference{Namespace: "default"},
-		}, metav1.CreateOptions{})
-		if err == nil {
-			continue
+	c := start(t, func(config *Config) { config.QuotaBytes = minQuotaBytes }) // less than what hubs may push
+	const size = 200 << 10
+	for i := 0; ; i++ {
+		n := []edge.NodeName{"n1", "n2"}[i%2]
+		hub := c.hub(t, n)
+		pod := &corev1.Pod{}
+		if err := pod.Unmarshal(pooltest.PodOf(t, n, fmt.Sprintf("p-%d", i), 1).Raw); err != nil {
+			t.Fatal(err)
 		}
-		// It need not be full yet: on a busy machine a write may time out. The pause is for the time in which it stops.
-		select {
-		case <-ctx.Done():
-		case <-time.After(10 * time.Millisecond):
-			failed = err
+		pod.Annotations = map[string]string{"filler": strings.Repeat("x", size)}
+		code, err := tries(t, hub, pod)
+		if err != nil || code != http.StatusOK {
+			t.Logf("after %d objects: %d, %v", i, code, err)
+			break
+		}
+		if i*size > 4*minQuotaBytes {
+			t.Fatal("etcd holds more than its quota")
 		}
 	}
-	t.Logf("the last write that failed: %v", failed)
 	err := c.wait(t)
 	if !errors.Is(err, etcd.ErrNoSpace) || !strings.Contains(err.Error(), "--etcd-quota-bytes") {
 		t.Errorf("got %v, want ErrNoSpace, and what to do", err)
 	}
 	again := start(t, func(config *Config) { config.QuotaBytes, config.DataDir = minQuotaBytes, c.dataDir })
-	list, err := again.as(t, pooltest.Operator()).CoreV1().Events("").List(t.Context(), metav1.ListOptions{})
+	list, err := again.as(t, pooltest.Operator()).CoreV1().Pods("").List(t.Context(), metav1.ListOptions{})
 	if err != nil || len(list.Items) != 0 {
-		t.Errorf("started again, it is not empty: %d Events, %v", len(list.Items), err)
+		t.Errorf("started again, it is not empty: %d Pods, %v", len(list.Items), err)
 	}
 }

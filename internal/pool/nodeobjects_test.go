@@ -194,28 +194,6 @@ func TestSecretsAreOffUnlessAskedFor(t *testing.T) {
 	forbidden(t, "an operator lists Secrets", err)
 }
 
-// TestKubeletAndHubOfOneNode: what kubelet writes through the API does not keep the hub from bringing the cloud's.
-func TestKubeletAndHubOfOneNode(t *testing.T) {
-	t.Parallel()
-	c := start(t, nil)
-	ctx := t.Context()
-	one := c.hub(t, "n1")
-	one.Ask()
-	one.Must(pooltest.KindNode, pooltest.Put(pooltest.NodeOf(t, "n1", 5)))
-	one.Must(pooltest.KindPod, pooltest.Put(pooltest.PodOf(t, "n1", "a", 10)))
-	kubelet := c.as(t, pooltest.Node("n1")).CoreV1()
-	allowed(t, "kubelet writes its Pod's status", eventually(ctx, func() error {
-		_, err := kubelet.Pods("shop").Patch(ctx, "a", types.MergePatchType, []byte(`{"status":{"phase":"Failed"}}`),
-			metav1.PatchOptions{}, "status")
-		return err
-	}))
-	one.Must(pooltest.KindPod, pooltest.Put(pooltest.PodOf(t, "n1", "a", 11)))
-	got, err := c.as(t, pooltest.Operator()).CoreV1().Pods("shop").Get(ctx, "a", metav1.GetOptions{})
-	if err != nil || got.Status.Phase != corev1.PodRunning {
-		t.Errorf("%+v, %v", got.Status, err)
-	}
-}
-
 // TestWhatANodeSaysItself is shown on top of what the cloud had, and goes when the cloud's is pushed again, at the same
 // revision, too.
 func TestWhatANodeSaysItself(t *testing.T) {

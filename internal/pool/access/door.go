@@ -54,12 +54,12 @@ func withoutMasters(inner authenticator.Request) authenticator.Request {
 func isMasters(group string) bool { return group == user.SystemPrivilegedGroup }
 
 // NewAuthorizer returns the authorizer of each request. It allows the open paths, then refuses whose certificates were
-// withdrawn and who is not of the pool, then what nodes never read here and where operators never enter, then asks
+// withdrawn and who is not of the pool, then what hubs never do and where operators never enter, then asks
 // kubernetes, which is the Node authorizer and RBAC.
 func NewAuthorizer(d *Denied, m *Members, pods Pods, kubernetes authorizer.Authorizer) (authorizer.Authorizer, error) {
 	openToAll, err := path.NewAuthorizer(openPaths)
 	if err != nil {
 		return nil, err
 	}
-	return authorizerunion.New(openToAll, d, m, newNotForNodes(), newStreams(pods), kubernetes, hints{}), nil
+	return authorizerunion.New(openToAll, d, m, newAsHubs(), newStreams(pods), kubernetes, hints{}), nil
 }

@@ -66,6 +66,7 @@ type Objects struct {
 	refused  func(context.Context, audit.Line) // receives what a node had no right to push
 	member   func(edge.NodeName) bool          // whether a node belongs to the pool; nil means that all do
 	stalled  time.Duration
+	flows    *flows
 	pushes   chan struct{} // has a slot for each push that is being read
 	changed  chan struct{} // has one element when the set of objects may have changed
 	contests prometheus.Counter
@@ -98,7 +99,7 @@ func New(c Config) *Objects {
 		refused: c.Refused, member: c.Member,
 		instance: rand.Text(), clock: c.Clock, nodes: nodeidentifier.NewDefaultNodeIdentifier(), kinds: c.Kinds,
 		byName: map[string]Kind{}, write: c.Write, read: c.Read, stalled: cmp.Or(c.Stalled, exchange.StallTimeout),
-		pushes: make(chan struct{}, maxPushes), changed: make(chan struct{}, 1),
+		flows: newFlows(c.Clock), pushes: make(chan struct{}, maxPushes), changed: make(chan struct{}, 1),
 		orphans: map[stream.ID]edge.NodeName{}, claims: newClaims(c.Quota),
 		contests: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "yurt_coordinator_contests_total",
@@ -131,6 +132,7 @@ func (o *Objects) Run(ctx context.Context) error {
 		select {
 		case <-ticker.C():
 			o.Sweep(ctx)
+			o.flows.forget()
 		case <-ctx.Done():
 			return nil
 		}
@@ -268,8 +270,20 @@ func (o *Objects) push(a *exchange.Reply, r *http.Request, n edge.NodeName, kind
 	if err != nil {
 		return exchange.Refused(http.StatusBadRequest, "%s: %v", edge.HeaderHistory, err)
 	}
+	of, end, err := o.flows.begin(n)
+	if err != nil {
+		return err
+	}
+	defer end()
 	changes, err := o.receive(a.ResponseWriter, r, kind)
 	if err != nil {
+		return err
+	}
+	bytes := 0
+	for i := range changes {
+		bytes += len(changes[i].value) + exchange.ObjectOverhead
+	}
+	if err := o.flows.wait(r.Context(), of, bytes); err != nil {
 		return err
 	}
 	for i := range changes {

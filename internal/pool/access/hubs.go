@@ -1,0 +1,58 @@
+package access
+
+import (
+	"context"
+	"slices"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/kubernetes/pkg/auth/nodeidentifier"
+
+	"yurtcoordinator/internal/edge"
+)
+
+// hubsUse is what a node may use of Kubernetes' API, which is all that hubs do there: any verb of a resource that is
+// listed. Which of these a node may do to which object, RBAC and the Node authorizer say. What holds other paths, /mirror
+// and /own, has quotas.
+var hubsUse = []use{
+	{coordinationv1.GroupName, "leases", corev1.NamespaceNodeLease}, // heartbeats
+	{coordinationv1.GroupName, "leases", edge.NamespaceSystem},      // the pool's own two, see RBAC
+	{authenticationv1.GroupName, "tokenreviews", ""},                // kubelet asks who somebody is
+	{authorizationv1.GroupName, "subjectaccessreviews", ""},         // and what he may do
+	{corev1.GroupName, "endpoints", anyNamespace},
+	{discoveryv1.GroupName, "endpointslices", anyNamespace},
+}
+
+const anyNamespace = "*"
+
+type use struct{ group, resource, namespace string }
+
+func (u use) includes(a authorizer.Attributes) bool {
+	return u.group == a.GetAPIGroup() && u.resource == a.GetResource() && a.GetSubresource() == "" &&
+		(u.namespace == anyNamespace || u.namespace == a.GetNamespace())
+}
+
+// asHubs refuses nodes everything of Kubernetes' API that hubs don't use. The Node authorizer gives a node more: Events
+// in every namespace, its Node, mirror Pods, CSINodes, all without a bound, so that one node could fill etcd, which ends
+// the coordinator; and it lets a node read what its Pods refer to. But here, where nobody has scheduled the Pods, a node
+// itself says which Pods it has, and could invent a Pod to read what other nodes have pushed.
+type asHubs struct {
+	nodes nodeidentifier.NodeIdentifier
+}
+
+func newAsHubs() asHubs { return asHubs{nodeidentifier.NewDefaultNodeIdentifier()} }
+
+// Authorize implements authorizer.Authorizer.
+func (h asHubs) Authorize(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+	if _, isNode := h.nodes.NodeIdentity(a.GetUser()); !isNode || !a.IsResourceRequest() {
+		return authorizer.DecisionNoOpinion, "", nil
+	}
+	if slices.ContainsFunc(hubsUse, func(u use) bool { return u.includes(a) }) {
+		return authorizer.DecisionNoOpinion, "", nil
+	}
+	return refuse(ctx, "a node does here what its hub does, and nothing else: read and write it in the cloud")
+}

@@ -1,0 +1,93 @@
+package nodeobjects
+
+import (
+	"context"
+	"net/http"
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+	"k8s.io/utils/clock"
+
+	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/pool/exchange"
+)
+
+const (
+	// flowRate is how many bytes a second a node may push for long, and flowBurst at once: a node of 110 Pods has 1 MB, and
+	// its whole quota of 16 MiB takes 3 s. etcd keeps what is overwritten until Housekeep's next turn; without a bound, one
+	// node that rewrites its objects fills it in between, which ends the coordinator.
+	flowRate  = 4 << 20
+	flowBurst = 4 << 20
+
+	// forgetAfter is how long a node's flow is remembered. By then its burst is whole again.
+	forgetAfter = time.Minute
+)
+
+// flows bounds what each node pushes: one push at a time, and so many bytes a second. No node waits for another.
+type flows struct {
+	clock clock.Clock
+
+	mu     sync.Mutex
+	byNode map[edge.NodeName]*flow
+}
+
+type flow struct {
+	bytes *rate.Limiter
+	busy  bool
+	last  time.Time
+}
+
+func newFlows(c clock.Clock) *flows {
+	return &flows{clock: c, byNode: map[edge.NodeName]*flow{}}
+}
+
+// begin begins a push of a node, which end ends. It refuses a second one.
+func (f *flows) begin(n edge.NodeName) (of *flow, end func(), err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	of = f.byNode[n]
+	if of == nil {
+		of = &flow{bytes: rate.NewLimiter(flowRate, flowBurst)}
+		f.byNode[n] = of
+	}
+	if of.busy {
+		return nil, nil, &exchange.Refusal{
+			Code: http.StatusTooManyRequests, RetryAfter: time.Second,
+			Message: "another push of this node is under way; push one after another",
+		}
+	}
+	of.busy = true
+	return of, func() {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		of.busy, of.last = false, f.clock.Now()
+	}, nil
+}
+
+// wait waits until the node may have pushed so many bytes, flowBurst at most.
+func (f *flows) wait(ctx context.Context, of *flow, bytes int) error {
+	delay := of.bytes.ReserveN(f.clock.Now(), min(bytes, flowBurst)).DelayFrom(f.clock.Now())
+	if delay <= 0 {
+		return nil
+	}
+	timer := f.clock.NewTimer(delay)
+	defer timer.Stop()
+	select {
+	case <-timer.C():
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// forget drops nodes that have not pushed for a while.
+func (f *flows) forget() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for n, of := range f.byNode {
+		if !of.busy && f.clock.Since(of.last) > forgetAfter {
+			delete(f.byNode, n)
+		}
+	}
+}
