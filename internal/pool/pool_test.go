@@ -495,3 +495,45 @@ func TestReviews(t *testing.T) {
 		t.Error("a token was issued")
 	}
 }
+
+// TestACallerThatStalls has its places taken by bodies that do not come. Others' heartbeats, and its own, go on.
+func TestACallerThatStalls(t *testing.T) {
+	t.Parallel()
+	c := start(t, nil)
+	ctx := t.Context()
+	thief := c.certificate(t, pooltest.Node("n1"))
+	for i := range 220 { // more than kube-apiserver has places for writes, each over a connection of its own
+		dialer := tls.Dialer{Config: &tls.Config{RootCAs: c.roots(), Certificates: []tls.Certificate{thief}, MinVersion: tls.VersionTLS12}}
+		conn, err := dialer.DialContext(ctx, "tcp", c.address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = conn.Close() })
+		path := "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+		if i%2 == 0 {
+			path = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
+		}
+		_, err = fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: c\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n{", path)
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	n2 := c.as(t, pooltest.Node("n2"))
+	lease, err := n2.CoordinationV1().Leases(corev1.NamespaceNodeLease).Create(ctx, heartbeat("n2"), metav1.CreateOptions{})
+	allowed(t, "another's heartbeat", err)
+	_, err = n2.CoordinationV1().Leases(corev1.NamespaceNodeLease).Update(ctx, lease, metav1.UpdateOptions{})
+	allowed(t, "another's renewal", err)
+	_, err = n2.AuthorizationV1().SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{
+		Spec: authorizationv1.SubjectAccessReviewSpec{User: "u", NonResourceAttributes: &authorizationv1.NonResourceAttributes{
+			Path: "/x", Verb: "get",
+		}},
+	}, metav1.CreateOptions{})
+	allowed(t, "another's review", err)
+	own := c.as(t, pooltest.Node("n1")).CoordinationV1().Leases(corev1.NamespaceNodeLease)
+	start := time.Now()
+	allowed(t, "its own, once its bodies are cut", eventually(ctx, func() error {
+		_, err := own.Create(ctx, heartbeat("n1"), metav1.CreateOptions{})
+		return err
+	}))
+	t.Logf("its own heartbeat waited for %v", time.Since(start))
+}

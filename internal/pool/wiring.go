@@ -24,6 +24,7 @@ import (
 	"yurtcoordinator/internal/pool/apiserver"
 	"yurtcoordinator/internal/pool/audit"
 	"yurtcoordinator/internal/pool/etcd"
+	"yurtcoordinator/internal/pool/limits"
 	"yurtcoordinator/internal/pool/mirror"
 	"yurtcoordinator/internal/pool/nodeobjects"
 	"yurtcoordinator/internal/pool/openapi"
@@ -110,7 +111,10 @@ func (c *wiring) assemble(ctx context.Context) (*apiserver.Server, error) {
 			return c.log.LogRefusals(next, r, access.HintKubeconfig)
 		},
 		Innermost: c.log.LogStreams,
-		MayLast:   func(r *http.Request) bool { return mirror.MayLast(r) || nodeobjects.MayLast(r) },
+		Limit: func(api http.Handler, lasts func(*http.Request, *request.RequestInfo) bool) http.Handler {
+			return limits.New(lasts, c.config.Clock).Handler(api)
+		},
+		MayLast: func(r *http.Request) bool { return mirror.MayLast(r) || nodeobjects.MayLast(r) },
 		Ready: healthz.NamedCheck("pool-setup", func(*http.Request) error {
 			if !c.installed.Load() {
 				return errNotSetUp

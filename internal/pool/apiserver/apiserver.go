@@ -115,6 +115,8 @@ type Parts struct {
 	Admission admission.Interface
 	// Outermost wraps the whole chain of handlers, Innermost the API alone.
 	Outermost, Innermost func(http.Handler, request.RequestInfoResolver) http.Handler
+	// Limit wraps the API to bound what each caller has under way. lasts reports which requests last.
+	Limit func(api http.Handler, lasts func(*http.Request, *request.RequestInfo) bool) http.Handler
 	// MayLast selects the requests to paths outside Kubernetes' API that are exempt from the chain's time limit.
 	MayLast func(*http.Request) bool
 	// Ready is one more condition of /readyz.
@@ -200,6 +202,8 @@ func serverOptions(ctx context.Context, config Config) (options.CompletedOptions
 	o.Etcd.EnableWatchCache = false             // see uncached
 	o.Features.EnableProfiling = false
 	o.Features.EnablePriorityAndFairness = false
+	// Parts.Limit is by caller. These two would let one caller keep all others out.
+	o.GenericServerRunOptions.MaxRequestsInFlight, o.GenericServerRunOptions.MaxMutatingRequestsInFlight = 0, 0
 	o.Authorization.Modes = []string{"Node", "RBAC"}
 
 	o.Authentication = kubeoptions.NewBuiltInAuthenticationOptions().WithClientCert().WithServiceAccounts()
@@ -231,7 +235,7 @@ func (a *Assembly) Build(parts Parts) (*Server, error) {
 	config.Authorization.Authorizer = parts.Authorizer
 	config.AdmissionControl = parts.Admission
 	config.BuildHandlerChainFunc = func(api http.Handler, c *genericapiserver.Config) http.Handler {
-		api = parts.Innermost(api, c.RequestInfoResolver)
+		api = parts.Limit(parts.Innermost(api, c.RequestInfoResolver), c.LongRunningFunc)
 		return parts.Outermost(genericapiserver.DefaultBuildHandlerChain(api, c), c.RequestInfoResolver)
 	}
 	lasting := config.LongRunningFunc

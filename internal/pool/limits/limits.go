@@ -1,0 +1,186 @@
+// Package limits bounds what each caller of a coordinator has under way, so that none can turn the bound against others.
+//
+// Invariants: places belong to callers, not to paths: whoever fills his own waits for nobody and keeps nobody waiting.
+// Heartbeats and the election have places of their own, which no other request takes. A body that does not arrive costs its
+// sender one of his own places, for BodyTimeout.
+package limits
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/component-base/metrics"
+	"k8s.io/component-base/metrics/legacyregistry"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+
+	"yurtcoordinator/internal/pool/exchange"
+)
+
+// kind is what a place is for.
+type kind string
+
+const (
+	requests kind = "requests"
+	lasting  kind = "lasting" // watches, streams into containers, followed logs, pushes
+	leases   kind = "leases"  // reads and writes of Leases that end
+	all      kind = "all"     // requests of all callers together
+)
+
+// most is how many of a kind a caller may have under way. A hub has a handful of requests and a dozen watches; of a leader's
+// watches there is one for each resource that is shared. kubectl has 10 at most.
+var most = map[kind]int{requests: 16, lasting: 100, leases: 8}
+
+// mostOfAll is how many requests all callers may have under way: kube-apiserver's own number. Leases do not count.
+const mostOfAll = 400
+
+const (
+	// BodyTimeout is how long the body of a request may take that is not lasting. The largest is a review, of some KB.
+	BodyTimeout = 5 * time.Second
+	// retryAfter is what a refused caller is told.
+	retryAfter = time.Second
+	// tellEvery and tellBurst bound the log's lines about refusals.
+	tellEvery, tellBurst = 10 * time.Second, 5
+)
+
+var refusals = metrics.NewCounterVec(&metrics.CounterOpts{
+	Name: "yurt_coordinator_limited_requests_total",
+	Help: "Requests that were refused because their caller had too many under way, by what it had too many of (requests, " +
+		"lasting, leases), or all callers together (all)",
+	StabilityLevel: metrics.ALPHA,
+}, []string{"limit"})
+
+var register = sync.OnceFunc(func() {
+	legacyregistry.MustRegister(refusals)
+	for _, k := range []kind{requests, lasting, leases, all} {
+		refusals.WithLabelValues(string(k))
+	}
+})
+
+// Limits counts what is under way.
+type Limits struct {
+	clock  clock.PassiveClock
+	lasts  func(*http.Request, *request.RequestInfo) bool
+	logged *rate.Limiter
+
+	mu    sync.Mutex
+	taken map[place]int // without zeros
+}
+
+// place is one caller's, of a kind; that of all has no caller.
+type place struct {
+	caller string
+	kind   kind
+}
+
+// New returns Limits. lasts reports which requests last: watches, streams, pushes.
+func New(lasts func(*http.Request, *request.RequestInfo) bool, c clock.PassiveClock) *Limits {
+	register()
+	return &Limits{
+		clock: c, lasts: lasts, logged: rate.NewLimiter(rate.Every(tellEvery), tellBurst), taken: map[place]int{},
+	}
+}
+
+// Handler returns next with the limits before it. It must come after the caller is known.
+func (l *Limits) Handler(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		caller, known := request.UserFrom(r.Context())
+		info, parsed := request.RequestInfoFrom(r.Context())
+		if !known || !parsed || slices.Contains(caller.GetGroups(), user.SystemPrivilegedGroup) { // this process itself
+			next.ServeHTTP(w, r)
+			return
+		}
+		of := l.kindOf(r, info)
+		if short := l.enter(caller.GetName(), of); short != "" {
+			l.refuse(w, r, caller.GetName(), short)
+			return
+		}
+		defer l.leave(caller.GetName(), of)
+		if of != lasting && r.ContentLength != 0 {
+			body := exchange.NewBody(w, r.Body, BodyTimeout)
+			late := time.AfterFunc(BodyTimeout, body.Cut) // real time, as the connection's deadlines
+			defer late.Stop()
+			defer body.Leave()
+			r.Body = cutBody{body, r.Body.Close}
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+type cutBody struct {
+	*exchange.Body
+	end func() error
+}
+
+// Close implements io.Closer.
+func (b cutBody) Close() error { return b.end() }
+
+func (l *Limits) kindOf(r *http.Request, info *request.RequestInfo) kind {
+	switch {
+	case l.lasts(r, info):
+		return lasting
+	case info.IsResourceRequest && info.APIGroup == "coordination.k8s.io" && info.Resource == "leases":
+		return leases
+	default:
+		return requests
+	}
+}
+
+// enter takes a place, or returns what there is too much of.
+func (l *Limits) enter(caller string, of kind) (short kind) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	own, everyones := place{caller, of}, place{"", all}
+	switch {
+	case l.taken[own] >= most[of]:
+		return of
+	case of == requests && l.taken[everyones] >= mostOfAll:
+		return all
+	}
+	l.taken[own]++
+	if of == requests {
+		l.taken[everyones]++
+	}
+	return ""
+}
+
+func (l *Limits) leave(caller string, of kind) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.give(place{caller, of})
+	if of == requests {
+		l.give(place{"", all})
+	}
+}
+
+// give gives a place back. The caller holds mu.
+func (l *Limits) give(p place) {
+	if l.taken[p]--; l.taken[p] == 0 {
+		delete(l.taken, p)
+	}
+}
+
+func (l *Limits) refuse(w http.ResponseWriter, r *http.Request, caller string, short kind) {
+	refusals.WithLabelValues(string(short)).Inc()
+	if l.logged.AllowN(l.clock.Now(), 1) {
+		klog.FromContext(r.Context()).Info("Refused a request: too many are under way", "caller", caller, "limit", short,
+			"method", r.Method, "path", r.URL.Path, "source", r.RemoteAddr)
+	}
+	why := "too many of your " + string(short) + " are under way; end some, or wait"
+	switch short {
+	case lasting:
+		why = "too many of your watches and streams are open; end some"
+	case all:
+		why = "too many requests of all callers are under way; wait"
+	case requests, leases:
+	}
+	reply := &exchange.Reply{ResponseWriter: w}
+	reply.Refuse(context.WithoutCancel(r.Context()),
+		&exchange.Refusal{Code: http.StatusTooManyRequests, Message: why, RetryAfter: retryAfter})
+}
