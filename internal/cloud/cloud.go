@@ -192,7 +192,8 @@ func Run(ctx context.Context, c Config) error {
 	if err != nil {
 		return err
 	}
-	for _, m := range append(own, heartbeats.Metrics(), autonomous.Metrics(), approver.Metrics(), cuts.Metrics(), signer.Metrics()) {
+	own = append(own, heartbeats.Metrics(), autonomous.Metrics(), approver.Metrics(), cuts.Metrics(), signer.Metrics())
+	for _, m := range own {
 		unregister, err := register(metrics.Registry, m)
 		if err != nil {
 			return err
@@ -207,8 +208,8 @@ func Run(ctx context.Context, c Config) error {
 
 func newManager(ctx context.Context, c Config, connection *rest.Config) (manager.Manager, error) {
 	scheme := runtime.NewScheme()
-	builder := runtime.NewSchemeBuilder(corev1.AddToScheme, coordinationv1.AddToScheme, eventsv1.AddToScheme, discoveryv1.AddToScheme,
-		certificatesv1.AddToScheme, appsv1.AddToScheme, rbacv1.AddToScheme,
+	builder := runtime.NewSchemeBuilder(corev1.AddToScheme, coordinationv1.AddToScheme, eventsv1.AddToScheme,
+		discoveryv1.AddToScheme, certificatesv1.AddToScheme, appsv1.AddToScheme, rbacv1.AddToScheme,
 		v1alpha1.AddToScheme, v1beta1.AddToScheme, v1beta2.AddToScheme)
 	if err := builder.AddToScheme(scheme); err != nil {
 		return nil, err

@@ -145,14 +145,14 @@ func (c *Config) AddFlags(fs *pflag.FlagSet) {
 		"directory to keep what this node's programs read, Secrets included, so that they can start when nothing can be "+
 			"reached; empty: what the hub knows ends with it")
 	fs.StringVar(&c.DiskCacheKeyFile, "disk-cache-key-file", "",
-		"file with the key by which Secrets and tokens are encrypted in --disk-cache-path, made if it is not there; default: that "+
-			"path with .key at its end; unused if there is a systemd credential yurthub-cache-key")
+		"file with the key by which Secrets and tokens are encrypted in --disk-cache-path, made if it is not there; default: "+
+			"that path with .key at its end; unused if there is a systemd credential yurthub-cache-key")
 	fs.DurationVar(&c.DiskCacheClockOffset, "disk-cache-clock-offset", 0,
 		"how far to put ahead the clock by which content of --disk-cache-path grows old; for tests")
 	_ = fs.MarkHidden("disk-cache-clock-offset") // it fails only for an unknown flag
 	fs.DurationVar(&c.RememberIdentitiesFor, "remember-identities-for", 24*time.Hour,
-		"how long it holds, while the cloud cannot be asked, who somebody is and what he may do who is no Pod of this node, as the "+
-			"cloud said last; 0 is not at all; Pods of this node are known while they are there")
+		"how long it holds, while the cloud cannot be asked, who somebody is and what he may do who is no Pod of this node, as "+
+			"the cloud said last; 0 is not at all; Pods of this node are known while they are there")
 	fs.StringSliceVar(&c.CacheAgents, "cache-agents", defaultCacheAgents,
 		"programs whose reads are kept, by the start of their User-Agent; * is all; a request with the header Edge-Cache: true "+
 			"is kept in any case")

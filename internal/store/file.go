@@ -305,7 +305,7 @@ func fill(db *bbolt.DB, old *contents) error {
 			return err
 		}
 		if old.vault != nil {
-			if err := tx.Bucket([]byte(bucketFormat)).Put([]byte(keyClosed), seal(ofClosed, 0, []byte(keyClosed), nil)); err != nil {
+			if err := putClosed(tx); err != nil {
 				return err
 			}
 		}
@@ -335,6 +335,10 @@ func fill(db *bbolt.DB, old *contents) error {
 
 func putTally(tx *bbolt.Tx, blobs tally) error {
 	return tx.Bucket([]byte(bucketFormat)).Put([]byte(keyBlobs), seal(ofBlobs, 0, []byte(keyBlobs), blobs.append(nil)))
+}
+
+func putClosed(tx *bbolt.Tx) error {
+	return tx.Bucket([]byte(bucketFormat)).Put([]byte(keyClosed), seal(ofClosed, 0, []byte(keyClosed), nil))
 }
 
 func putAsked(tx *bbolt.Tx, asked time.Duration) error {

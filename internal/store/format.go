@@ -203,7 +203,8 @@ func (c *coder) encode(number uint64, key []byte, o stream.Object, secret bool) 
 	return value
 }
 
-// decode verifies an object, and then decrypts and unpacks it. Its Raw is within value or the coder, and holds until either changes.
+// decode verifies an object, and then decrypts and unpacks it. Its Raw is within value or the coder, and holds until either
+// changes.
 func (c *coder) decode(number uint64, key, value []byte) (o stream.Object, err error) {
 	if _, err := unseal(ofObject, number, key, value); err != nil {
 		return o, err

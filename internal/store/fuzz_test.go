@@ -78,7 +78,8 @@ func FuzzVerify(f *testing.F) {
 				t.Fatal(err) // a reader of bytes never fails
 			}
 			for _, found := range c.collections {
-				if again, err := new(coder).scan(c.tree.Again(), found.number, found.bucket, nil); err != nil || again != found.objects {
+				again, err := new(coder).scan(c.tree.Again(), found.number, found.bucket, nil)
+				if err != nil || again != found.objects {
 					t.Errorf("%s is said to be whole: %v, %v; want %v", found.id, again, err, found.objects)
 				}
 			}

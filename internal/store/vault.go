@@ -48,20 +48,22 @@ func newVault(s Secrets) (*vault, error) {
 // errForeign says that something is encrypted with another key. It is as it was written, by its checksum.
 var errForeign = errors.New("it is encrypted with another key")
 
-func (v *vault) hides(id Collection) bool      { return v != nil && v.Collection(id) }
-func (v *vault) hidesBlob(key string) bool     { return v != nil && v.Blob(key) }
-func (v *vault) close(clear, at []byte) []byte { return v.aead.Seal(nil, nil, clear, at) }
+func (v *vault) hides(id Collection) bool  { return v != nil && v.Collection(id) }
+func (v *vault) hidesBlob(key string) bool { return v != nil && v.Blob(key) }
+
+// close encrypts a value for its place. The AEAD makes the nonce.
+func (v *vault) close(content, at []byte) []byte { return v.aead.Seal(nil, nil, content, at) } //nolint:gosec // see above
 
 // open returns what close was given for the same place.
 func (v *vault) open(closed, at []byte) ([]byte, error) {
 	if v == nil {
 		return nil, errForeign
 	}
-	clear, err := v.aead.Open(nil, nil, closed, at)
+	content, err := v.aead.Open(nil, nil, closed, at)
 	if err != nil {
 		return nil, errForeign
 	}
-	return clear, nil
+	return content, nil
 }
 
 // place is where a value belongs, with which it is encrypted so that none can be put in another's place.
@@ -96,7 +98,8 @@ func (v *vault) unsealBlob(key, value []byte) (content []byte, closed bool, err 
 // closeObject encrypts an object's value, of which the checksum is not made yet.
 func (v *vault) closeObject(number uint64, key, value []byte) []byte {
 	value[formAt] |= encrypted
-	return append(value[:valueHead:valueHead], v.close(value[valueHead:], place(ofObject, number, key, value[revisionAt:valueHead]))...)
+	hidden := v.close(value[valueHead:], place(ofObject, number, key, value[revisionAt:valueHead]))
+	return append(value[:valueHead:valueHead], hidden...)
 }
 
 // openObject returns the bytes of an object's value as they were before they were encrypted.

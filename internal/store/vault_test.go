@@ -40,10 +40,13 @@ func filled(t *testing.T, c Config) {
 	replace(t, s, slicesID, snapshotOf(20, 300, 5))
 	secret := stream.Snapshot{Type: streamtest.EndpointSlices, Revision: 7}
 	for _, name := range []string{"a", "b", "c"} {
-		secret.Objects = append(secret.Objects, object("a", name, 7, confidential), object("b", name, 7, strings.Repeat(confidential, 100)))
+		small, large := confidential, strings.Repeat(confidential, 100)
+		secret.Objects = append(secret.Objects, object("a", name, 7, small), object("b", name, 7, large))
 	}
 	replace(t, s, secretsID, secret)
-	for key, value := range map[string]string{"token/old": confidential, "token/p": confidential + " for p", "answer/x": "not secret"} {
+	for key, value := range map[string]string{
+		"token/old": confidential, "token/p": confidential + " for p", "answer/x": "not secret",
+	} {
 		if err := s.PutBlob(key, []byte(value)); err != nil {
 			t.Fatal(err)
 		}

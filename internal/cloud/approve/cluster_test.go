@@ -77,7 +77,8 @@ func askAll(t testing.TB, cfg *rest.Config, n int) {
 		}}
 		r.GenerateName = "csr-"
 		return api.CertificatesV1().RESTClient().Post().Resource("certificatesigningrequests").
-			SetHeader("Impersonate-User", "system:node:"+name).SetHeader("Impersonate-Group", edge.GroupNodes, "system:masters"). // a server without a Node authorizer
+			SetHeader("Impersonate-User", "system:node:"+name).
+			SetHeader("Impersonate-Group", edge.GroupNodes, "system:masters"). // the server has no Node authorizer
 			Body(r).Do(ctx).Error()
 	})
 }

@@ -204,7 +204,8 @@ func TestWhatIsAllowed(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, want := range map[string]bool{
-		"edge-7": true, "edge": false, "xedge-7": false, "n.a.example.com": true, "n.b.example.com": false, "a.example.com": false,
+		"edge-7": true, "edge": false, "xedge-7": false, "n.a.example.com": true, "n.b.example.com": false,
+		"a.example.com":     false,
 		"m.n.a.example.com": false, "edge-7.a": false, "": false,
 	} {
 		if a.name(name) != want {
@@ -266,7 +267,8 @@ func TestJudge(t *testing.T) {
 		{"a kubelet's, with its name", kubelets("n1"), nil, nil, ""},
 		{"a kubelet's, with another's name", kubelets("n1", "n2"), nil, nil, `"n2" is not the node's own name`},
 		{"a kubelet's, with the API server's", kubelets("kubernetes.default.svc"), nil, nil, "not the node's own name"},
-		{"a kubelet's, of a node that is called so", kubelets("kubernetes"), named("kubernetes", address), nil, "a name of the API server"},
+		{"a kubelet's, of a node that is called so", kubelets("kubernetes"), named("kubernetes", address), nil,
+			"a name of the API server"},
 		{"a kubelet's, for a name alone", func(r csr, a *asked) {
 			kubelets("n1")(r, a)
 			a.IPAddresses = nil

@@ -90,8 +90,8 @@ func New(c Config) *Approver {
 		places: &places{reader: c.Reader, server: c.Server, resolver: c.Resolver, clock: c.Clock},
 		judged: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "coordinator_controller_serving_requests_total",
-			Help: "Judgements of requests for serving certificates, by whose it is (kubelet, hub) and what came of it: approved, " +
-				"left (judged again later), crowd (not looked at, for its node has newer ones).",
+			Help: "Judgements of requests for serving certificates, by whose it is (kubelet, hub) and what came of it: " +
+				"approved, left (judged again later), crowd (not looked at, for its node has newer ones).",
 		}, []string{"of", "outcome"}),
 	}
 }

@@ -189,7 +189,8 @@ func TestWhereTheAPIServerIs(t *testing.T) {
 			kubeconfig += fmt.Sprintf("- name: c%d\n  cluster:\n    server: %s\n", i, server)
 		}
 		return &corev1.ConfigMap{
-			ObjectMeta: metav1.ObjectMeta{Namespace: "kube-public", Name: "cluster-info"}, Data: map[string]string{"kubeconfig": kubeconfig},
+			ObjectMeta: metav1.ObjectMeta{Namespace: "kube-public", Name: "cluster-info"},
+			Data:       map[string]string{"kubeconfig": kubeconfig},
 		}
 	}
 	slice := &discoveryv1.EndpointSlice{
@@ -212,10 +213,12 @@ func TestWhereTheAPIServerIs(t *testing.T) {
 		{"cluster-info's host", "10.0.0.203", "", nil, []client.Object{info("https://10.0.0.203:6443")}, "the API server"},
 		{"cluster-info's second, resolved", "10.0.0.204", "https://a:6443", hosts{"vip.example.com": {"10.0.0.204"}},
 			[]client.Object{info("https://10.0.0.203:6443", "https://vip.example.com")}, "the API server"},
-		{"a name that nobody knows", "10.0.0.7", "https://elsewhere:6443", hosts{}, []client.Object{info("https://nor-here")}, ""},
+		{"a name that nobody knows", "10.0.0.7", "https://elsewhere:6443", hosts{},
+			[]client.Object{info("https://nor-here")}, ""},
 		{"a resolver that does not answer", "10.0.0.7", "https://vip:6443", hosts{"vip": nil}, nil, "error"},
 		{"a cluster-info that cannot be read", "10.0.0.7", "", nil, []client.Object{&corev1.ConfigMap{
-			ObjectMeta: metav1.ObjectMeta{Namespace: "kube-public", Name: "cluster-info"}, Data: map[string]string{"kubeconfig": "{"},
+			ObjectMeta: metav1.ObjectMeta{Namespace: "kube-public", Name: "cluster-info"},
+			Data:       map[string]string{"kubeconfig": "{"},
 		}}, "error"},
 		{"another address", "10.0.0.7", "", nil, []client.Object{slice, info("https://10.0.0.203:6443")}, ""},
 	} {

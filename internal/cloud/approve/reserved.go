@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -68,7 +69,7 @@ func (r *Reserved) addService(s *corev1.Service) {
 			r.names[name] = whose
 		}
 	}
-	for _, ip := range append(append([]string{s.Spec.ClusterIP, s.Spec.LoadBalancerIP}, s.Spec.ClusterIPs...), s.Spec.ExternalIPs...) {
+	for _, ip := range slices.Concat([]string{s.Spec.ClusterIP, s.Spec.LoadBalancerIP}, s.Spec.ClusterIPs, s.Spec.ExternalIPs) {
 		r.addAddress(ip, whose)
 	}
 	for _, in := range s.Status.LoadBalancer.Ingress {

@@ -161,7 +161,8 @@ func bubble(t *testing.T, f func(w *world)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{
-			t: t, began: time.Now(), pods: map[string]string{}, link: live.NewValue(link.Up), disk: &blobs{has: map[string][]byte{}, puts: map[string]int{}},
+			t: t, began: time.Now(), pods: map[string]string{}, link: live.NewValue(link.Up),
+			disk:  &blobs{has: map[string][]byte{}, puts: map[string]int{}},
 			cloud: &cloud{tokens: map[string]User{"good": dns}, may: map[string]bool{dns.Username + " list services": true}},
 		}
 		w.restart()

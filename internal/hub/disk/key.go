@@ -17,7 +17,7 @@ import (
 
 const (
 	// credential is the name of a systemd credential (LoadCredential=, LoadCredentialEncrypted=) from which the key is made.
-	credential = "yurthub-cache-key"
+	credential = "yurthub-cache-key" //nolint:gosec // its name
 	// keyBytes is the size of the key and of its file, and the least that a credential must have.
 	keyBytes = 32
 	// credentialBytes bounds a credential.
@@ -26,7 +26,8 @@ const (
 
 // keyFor returns the key for what is secret: from the credential if there is one, else from a file, which is made if it is not
 // there or of no use. If it cannot be made, the key ends with this process. Nobody can read what was encrypted with a key that
-// is lost, so that is read from the cloud again. But a credential that is there and of no use is an error: somebody wants it used.
+// is lost, so that is read from the cloud again. But a credential that is there and of no use is an error: somebody wants it
+// used.
 func keyFor(c Config) ([]byte, error) {
 	if dir := c.Credentials; dir != "" {
 		secret, err := head(filepath.Join(dir, credential), credentialBytes)
@@ -58,7 +59,7 @@ func keyFor(c Config) ([]byte, error) {
 		return nil, err
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) { // another time it may be read
-		klog.Background().Info("The key for the cache can't be read; what is secret in the cache is lost, and read from the cloud again",
+		klog.Background().Info("The key for the cache can't be read; what is secret is lost, and read from the cloud again",
 			"file", path, "err", err)
 		return made, nil
 	}

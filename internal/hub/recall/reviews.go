@@ -29,7 +29,8 @@ type Tenure interface {
 // asksAbout says what a review asks, by the end of its path; empty if a request is none.
 func asksAbout(r *http.Request) string {
 	for group, end := range map[string]string{"authentication.k8s.io": tokenReviews, "authorization.k8s.io": accessReviews} {
-		if r.Method == http.MethodPost && strings.HasPrefix(r.URL.Path, "/apis/"+group+"/") && strings.HasSuffix(r.URL.Path, end) {
+		path := r.URL.Path
+		if r.Method == http.MethodPost && strings.HasPrefix(path, "/apis/"+group+"/") && strings.HasSuffix(path, end) {
 			return end
 		}
 	}

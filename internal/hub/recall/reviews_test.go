@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/base64"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"os"
@@ -249,8 +250,8 @@ func TestTokensGoWithTheirPod(t *testing.T) {
 		now := map[string]string{"p": "u2"}
 		w.cfg.Gone = func(_, name, uid string) bool { return now[name] == "" || uid != "" && now[name] != uid }
 		of := func(pod, uid string) string {
-			return `{"kind":"TokenRequest","apiVersion":"authentication.k8s.io/v1","spec":{"boundObjectRef":{"kind":"Pod","name":"` +
-				pod + `","uid":"` + uid + `"}}}`
+			return fmt.Sprintf(`{"kind":"TokenRequest","apiVersion":"authentication.k8s.io/v1","spec":{"boundObjectRef":{`+
+				`"kind":"Pod","name":%q,"uid":%q}}}`, pod, uid)
 		}
 		pods := [][2]string{{"p", "u1"}, {"p", "u2"}, {"q", "u3"}}
 		for _, pod := range pods {

@@ -76,9 +76,9 @@ func (t *Tenure) Run(ctx context.Context, tidy ...func()) error {
 		for _, forget := range tidy {
 			forget()
 		}
-		if run.Pause(ctx, saveEvery) != nil {
+		if run.Pause(ctx, saveEvery) != nil { // the hub is stopping
 			t.clock.save()
-			return nil
+			return nil //nolint:nilerr // so it is no error
 		}
 	}
 }
