@@ -13,6 +13,7 @@ func Scenarios() []kit.Scenario {
 	return slices.Concat(
 		forgedScenarios,
 		hopperScenarios,
+		localScenarios,
 		operatorScenarios,
 	)
 }

@@ -15,6 +15,7 @@ import (
 	"yurtcoordinator/internal/lab/balancer"
 	"yurtcoordinator/internal/lab/bench"
 	"yurtcoordinator/internal/lab/probe"
+	"yurtcoordinator/internal/lab/prowl"
 )
 
 func benchCommand(name *string) *cobra.Command {
@@ -111,6 +112,16 @@ func balancerCommand() *cobra.Command {
 		Use: balancer.Command, Hidden: true, Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return balancer.Main(cmd.Context(), cmd.InOrStdin(), cmd.OutOrStdout())
+		},
+	}
+}
+
+// prowlCommand is the part of the scenario local-thief that runs on a node's network.
+func prowlCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: prowl.Command, Hidden: true, Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return prowl.Main(cmd.Context(), cmd.InOrStdin(), cmd.OutOrStdout())
 		},
 	}
 }

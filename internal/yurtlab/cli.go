@@ -31,7 +31,7 @@ func New() *cobra.Command {
 	root.AddCommand(
 		upCommand(&name), statusCommand(&name), downCommand(&name), logsCommand(&name), linkCommand(&name),
 		nodeCommand(&name), cloudCommand(&name), kubectlCommand(&name), trafficCommand(&name), runCommand(&name),
-		buildCommand(), helmCommand(), benchCommand(&name), loadCommand(), probeCommand(), balancerCommand(),
+		buildCommand(), helmCommand(), benchCommand(&name), loadCommand(), probeCommand(), prowlCommand(), balancerCommand(),
 	)
 	return root
 }

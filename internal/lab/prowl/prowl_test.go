@@ -1,0 +1,73 @@
+package prowl
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestLure: a stranger who takes a port learns what is said to whoever is there, and nothing from those who look first.
+func TestLure(t *testing.T) {
+	pair, err := certificate()
+	if err != nil {
+		t.Fatal(err)
+	}
+	leaf, err := x509.ParseCertificate(pair.Certificate[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	own, other := x509.NewCertPool(), x509.NewCertPool()
+	own.AddCert(leaf)
+	for name, tt := range map[string]struct {
+		say     func(net.Conn)
+		trusted bool
+		said    string
+	}{
+		"who speaks in the clear": {func(c net.Conn) { _, _ = c.Write([]byte("GET / HTTP/1.1\r\nAuthorization: t\r\n\r\n")) }, false,
+			"GET / HTTP/1.1\r\nAuthorization: t\r\n\r\n"},
+		"who looks first": {func(c net.Conn) {
+			_ = tls.Client(c, &tls.Config{RootCAs: other, ServerName: "localhost"}).Handshake()
+		}, false, ""},
+		"who trusts it": {func(c net.Conn) {
+			_, _ = tls.Client(c, &tls.Config{RootCAs: own, ServerName: "localhost"}).Write([]byte("token"))
+		}, true, "token"},
+	} {
+		near, far := net.Pipe()
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			tt.say(far)
+			far.Close()
+		}()
+		trusted, said := lure(near, pair)
+		near.Close()
+		<-done
+		if trusted != tt.trusted || said != tt.said {
+			t.Errorf("%s: trusted %v, said %q", name, trusted, said)
+		}
+	}
+}
+
+func TestAsk(t *testing.T) {
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Host == "other" {
+			w.WriteHeader(http.StatusTeapot)
+		}
+	}))
+	defer server.Close()
+	there := filepath.Join(t.TempDir(), "none")
+	var report Report
+	err := ask(t.Context(), Order{
+		Ask:  []Request{{Method: "GET", URL: server.URL}, {Method: "PUT", URL: server.URL, Host: "other"}},
+		Read: []string{there, "/proc/self/stat"},
+	}, &report)
+	if err != nil || len(report.Codes) != 2 || report.Codes[0] != 200 || report.Codes[1] != http.StatusTeapot ||
+		!strings.Contains(report.Errors[0], there) || report.Errors[1] != "" {
+		t.Errorf("%+v, %v", report, err)
+	}
+}
