@@ -118,8 +118,8 @@ var law = []struct {
 		"filters are views of replicas, and say what has to be followed for them"},
 	{"internal/hub/front",
 		[]string{
-			"internal/edge", "internal/hub/link", "internal/hub/proof", "internal/hub/route", "internal/hub/upstream",
-			"internal/live",
+			"internal/conns", "internal/edge", "internal/hub/link", "internal/hub/proof", "internal/hub/route",
+			"internal/hub/upstream", "internal/live",
 		},
 		"the front does not know what handles what"},
 	{"internal/hub",
@@ -128,6 +128,7 @@ var law = []struct {
 		},
 		"the only wiring of the node's side; the pool's and the cloud's code stay out of every node"},
 
+	{"internal/conns", nil, "a bound on connections does not know what comes over them"},
 	{"internal/usage", nil, "figures of kubelets know no pool"},
 	{"internal/pool/openapi", nil, "documents are sent, not understood"},
 	{"internal/pool/etcd", nil, "an etcd does not know what is stored in it"},
@@ -154,7 +155,7 @@ var law = []struct {
 	{"internal/pool/pooltest", []string{"internal/edge", "internal/stream"},
 		"the rooms' tests share it, so it knows no room"},
 	{"internal/pool",
-		[]string{"internal/edge", "internal/resident", "internal/run", "internal/usage"},
+		[]string{"internal/conns", "internal/edge", "internal/resident", "internal/run", "internal/usage"},
 		"wiring: a coordinator does not know hubs but by their requests"},
 	{"internal/cloud/cloudtest", []string{"apis/apps/v1alpha1", "apis/apps/v1beta1", "apis/apps/v1beta2"},
 		"a real API server for tests knows our kinds, and no controller"},

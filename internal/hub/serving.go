@@ -7,8 +7,13 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/netip"
 	"strconv"
+	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+	"golang.org/x/time/rate"
 	"k8s.io/klog/v2"
 
 	"yurtcoordinator/internal/hub/front"
@@ -43,6 +48,26 @@ func (h *Hub) serve(ctx context.Context, ports []port) error {
 	return h.parts.Run(ctx)
 }
 
+// maxPodConnections bounds the connections to the Pods' port from one address. client-go has one for each of a program's
+// identities; Pods on the host's network share its address.
+const maxPodConnections = 128
+
+// refusedConnection returns what counts and logs connections to the Pods' port that are one too many of their address.
+func (h *Hub) refusedConnection() func(netip.Addr) {
+	count := promauto.With(h.metrics).NewCounter(prometheus.CounterOpts{
+		Name: "yurthub_connections_refused_total",
+		Help: "Connections to the Pods' port that were closed because their address had too many",
+	})
+	lines := rate.NewLimiter(rate.Every(10*time.Second), 5)
+	return func(source netip.Addr) {
+		count.Inc()
+		if lines.Allow() {
+			klog.Background().Info("Closed a connection to the Pods' port: its address has too many", "source", source,
+				"most", maxPodConnections)
+		}
+	}
+}
+
 // port is one port and its server.
 type port struct {
 	name, flag, address string
@@ -63,7 +88,7 @@ func (h *Hub) listen() ([]port, error) {
 	if address := h.cfg.SecureBindAddress; address != "" {
 		pods := front.ServerConfig{Handler: h.front.Guests(), After: programs.After, TLS: &tls.Config{
 			MinVersion: tls.VersionTLS12, GetCertificate: h.identity.Serving,
-		}}
+		}, PerSource: maxPodConnections, Refused: h.refusedConnection()}
 		ports = append(ports, port{"pods", "secure-bind-address", address, h.cfg.SecurePort, pods, nil})
 	}
 	for i, p := range ports {

@@ -19,6 +19,7 @@ import (
 	"k8s.io/component-base/metrics/legacyregistry"
 	"k8s.io/klog/v2"
 
+	"yurtcoordinator/internal/conns"
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/pool/access"
 	"yurtcoordinator/internal/pool/apiserver"
@@ -198,7 +199,7 @@ func (c Config) apiserver(listener net.Listener, etcd string) (apiserver.Config,
 		advertised = net.IPv4(127, 0, 0, 1)
 	}
 	return apiserver.Config{
-		Listener: listener, AdvertiseAddress: advertised, EtcdEndpoint: etcd,
+		Listener: conns.PerSource(listener, maxConnections, limits.Connection), AdvertiseAddress: advertised, EtcdEndpoint: etcd,
 		TLSCertFile: c.TLSCertFile, TLSPrivateKeyFile: c.TLSPrivateKeyFile, ClientCAFile: c.ClientCAFile,
 		ServiceAccountIssuer: c.ServiceAccountIssuer, ServiceAccountKeyFiles: c.ServiceAccountKeyFiles,
 		ServiceRange: serviceRange, Kubelets: c.kubelets(), Schemes: []*runtime.Scheme{usage.Scheme},
@@ -213,6 +214,9 @@ func (c Config) kubelets() apiserver.Kubelets {
 		Self: self, Anywhere: c.kubeletsAnywhere,
 	}
 }
+
+// maxConnections bounds the connections from one address: a node with its hub, or a person's machine.
+const maxConnections = 256
 
 // listen opens the one port before anything else starts: a port in use is the likeliest mistake.
 func listen(ctx context.Context, address string, port int) (net.Listener, error) {

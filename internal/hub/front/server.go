@@ -9,8 +9,11 @@ import (
 	"math"
 	"net"
 	"net/http"
+	"net/netip"
 	"sync"
 	"time"
+
+	"yurtcoordinator/internal/conns"
 
 	"golang.org/x/sync/semaphore"
 	"k8s.io/klog/v2"
@@ -26,6 +29,10 @@ type ServerConfig struct {
 	TLS *tls.Config
 	// HTTP1 leaves out HTTP/2.
 	HTTP1 bool
+	// PerSource, if not zero, bounds the connections of each address. Refused, which must not block, is told of each one
+	// that is closed for that; nil means that nobody is.
+	PerSource int
+	Refused   func(source netip.Addr)
 }
 
 const (
@@ -59,6 +66,9 @@ func Listen(address string, cfg ServerConfig) (*Server, error) {
 	listener, err := net.Listen("tcp", address)
 	if err != nil {
 		return nil, err
+	}
+	if cfg.PerSource > 0 {
+		listener = conns.PerSource(listener, cfg.PerSource, cfg.Refused)
 	}
 	return &Server{cfg, listener, drainTimeout}, nil
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/netip"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -215,5 +216,46 @@ func TestAServerThatMayNotAcceptYetEnds(t *testing.T) {
 	cancel()
 	if err := server.Run(ctx); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestConnectionsOfAnAddress are bounded, and somebody is told.
+func TestConnectionsOfAnAddress(t *testing.T) {
+	told := make(chan netip.Addr, 1)
+	server, err := Listen("127.0.0.1:0", ServerConfig{
+		Handler: http.NotFoundHandler(), PerSource: 1, Refused: func(a netip.Addr) { told <- a },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- server.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	ask := func() (net.Conn, error) {
+		conn, err := net.Dial("tcp", server.listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = conn.Close() })
+		if _, err := io.WriteString(conn, "GET / HTTP/1.1\r\nHost: hub\r\n\r\n"); err != nil {
+			return conn, err
+		}
+		_, err = conn.Read(make([]byte, 1))
+		return conn, err
+	}
+	if _, err := ask(); err != nil {
+		t.Errorf("the first: %v", err)
+	}
+	if _, err := ask(); err == nil {
+		t.Error("the second was served")
+	}
+	if got := <-told; got.String() != "127.0.0.1" {
+		t.Errorf("told %s", got)
 	}
 }

@@ -8,6 +8,7 @@ package limits
 import (
 	"context"
 	"net/http"
+	"net/netip"
 	"slices"
 	"sync"
 	"time"
@@ -56,8 +57,26 @@ var refusals = metrics.NewCounterVec(&metrics.CounterOpts{
 	StabilityLevel: metrics.ALPHA,
 }, []string{"limit"})
 
+var connections = metrics.NewCounter(&metrics.CounterOpts{
+	Name:           "yurt_coordinator_refused_connections_total",
+	Help:           "Connections that were closed because their address had too many",
+	StabilityLevel: metrics.ALPHA,
+})
+
+// connectionLines bounds the log's lines about connections.
+var connectionLines = rate.NewLimiter(rate.Every(tellEvery), tellBurst)
+
+// Connection counts and logs a connection that was closed because its address had too many.
+func Connection(source netip.Addr) {
+	register()
+	connections.Inc()
+	if connectionLines.Allow() {
+		klog.Background().Info("Closed a connection: its address has too many", "source", source)
+	}
+}
+
 var register = sync.OnceFunc(func() {
-	legacyregistry.MustRegister(refusals)
+	legacyregistry.MustRegister(refusals, connections)
 	for _, k := range []kind{requests, lasting, leases, all} {
 		refusals.WithLabelValues(string(k))
 	}
