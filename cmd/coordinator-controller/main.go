@@ -59,6 +59,9 @@ func main() {
 	fs.StringSliceVar(&c.KubeletServingNames, "kubelet-serving-names", []string{"*"},
 		"patterns of names for which pools' kubelets get serving certificates, if it is the name of the Node, too; * stands for "+
 			"any part between two dots")
+	cleanUp := fs.Bool("clean-up", false,
+		"stop the Deployment coordinator-controller in kube-system, take from Nodes, Pods, NodePools and YurtCoordinators what "+
+			"the controllers have put there, and end: before they are uninstalled")
 	verbosity := flag.NewFlagSet("", flag.ContinueOnError)
 	klog.InitFlags(verbosity)
 	fs.AddGoFlag(verbosity.Lookup("v"))
@@ -71,7 +74,11 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second signal ends the program at once
-	if err := cloud.Run(ctx, c); err != nil {
+	act := cloud.Run
+	if *cleanUp {
+		act = cloud.CleanUp
+	}
+	if err := act(ctx, c); err != nil {
 		fail(err)
 	}
 	klog.Flush()

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -21,6 +22,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
 
 	"yurtcoordinator/apis/apps/v1beta2"
 	"yurtcoordinator/internal/cloud/cloudtest"
@@ -53,11 +55,13 @@ func newCluster(t *testing.T) *cluster {
 	return c
 }
 
-func (c *cluster) helm(args ...string) {
+func (c *cluster) helm(args ...string) string {
 	c.Helper()
-	if _, err := helm(c.T, append(args, "--kubeconfig", c.kubeconfig, "--namespace", "kube-system")...); err != nil {
+	out, err := helm(c.T, append(args, "--kubeconfig", c.kubeconfig, "--namespace", "kube-system")...)
+	if err != nil {
 		c.Fatalf("helm %s: %v", args[0], err)
 	}
+	return out
 }
 
 func (c *cluster) kubectl(args ...string) (string, error) {
@@ -139,6 +143,27 @@ func (c *cluster) left(when string, before, same map[string]string) {
 	}
 }
 
+// cleansUp expects the release to have the Job that cleans up, and `helm template` not to: whoever applies its output would
+// clean up when installing.
+func cleansUp(c *cluster) {
+	c.Helper()
+	job := &batchv1.Job{}
+	mustAccept(c.T, "its hooks", yaml.UnmarshalStrict([]byte(c.helm("get", "hooks", chart)), job))
+	pod := job.Spec.Template.Spec
+	if job.Name != "coordinator-controller-clean-up" || job.Annotations["helm.sh/hook"] != "pre-delete" ||
+		len(pod.Containers) != 1 || !slices.Contains(pod.Containers[0].Args, "--clean-up") ||
+		!strings.HasPrefix(pod.Containers[0].Image, "registry.example.org/edge/coordinator-controller:") ||
+		pod.ServiceAccountName != "coordinator-controller" || pod.Affinity == nil {
+		c.Errorf("its hook is %+v", job)
+	}
+	job.ResourceVersion = ""
+	mustAccept(c.T, "the API server takes it", c.client.Create(c.Context(), job, client.DryRunAll))
+	out, err := template(c.T, required...)
+	if err != nil || strings.Contains(out, "clean-up") {
+		c.Errorf("helm template has it, too, or fails: %v", err)
+	}
+}
+
 // Helm itself installs, upgrades and uninstalls the chart, as docs/install.md says.
 func TestHelm(t *testing.T) {
 	c := newCluster(t)
@@ -189,10 +214,11 @@ func TestHelm(t *testing.T) {
 			t.Errorf("upgraded: %s is gone or another one: %v", name, gone)
 		}
 	}
-	c.helm("uninstall", chart)
+	cleansUp(c)
+	c.helm("uninstall", chart, "--no-hooks") // nobody runs Jobs here
 	c.left("uninstalled", before, installed)
 
-	c.helm("install", chart, chart, "--set", registry) // over what was left
+	c.helm("install", chart, chart, "--set", registry+",controller.cleanUp=false") // over what was left
 	get(d)
 	c.helm("uninstall", chart)
 	c.left("installed again and uninstalled", before, installed)

@@ -163,9 +163,7 @@ func Run(ctx context.Context, c Config) error {
 		SilenceAfter: c.SilenceAfter,
 		Calm:         calm,
 	})
-	pods, err := client.NewWithWatch(mgr.GetConfig(), client.Options{
-		HTTPClient: mgr.GetHTTPClient(), Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper(),
-	})
+	pods, err := directClient(mgr)
 	if err != nil {
 		return err
 	}
@@ -188,6 +186,9 @@ func Run(ctx context.Context, c Config) error {
 	cuts := poolcut.New(poolcut.Config{
 		Client: mgr.GetClient(), Events: mgr.GetEventRecorder(Name), Clock: clock.RealClock{}, SilenceAfter: c.SilenceAfter,
 	})
+	if err := cleanUpOff(mgr, pods, c); err != nil {
+		return err
+	}
 	own, err := addOwnKinds(mgr, c, heartbeats, cuts)
 	if err != nil {
 		return err

@@ -1,0 +1,26 @@
+package heartbeat
+
+import (
+	"context"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// CleanUp takes from a Node what this controller has put there, except its condition, as if the node's own heartbeat
+// had just come: without the controller nobody would, and the node would get no Pods ever again. A node that is dead is
+// kube-controller-manager's to judge.
+func CleanUp(ctx context.Context, c client.Client, now clock.PassiveClock, node *corev1.Node) error {
+	p := &Policy{client: c, clock: now}
+	change := Plan(node, Finding{Verdict: Direct}, ShowReady)
+	if change.edits() {
+		if err := p.writeNode(ctx, node, change); err != nil {
+			return err
+		}
+	}
+	if change.Condition = nil; change.Ready != nil {
+		return p.writeStatus(ctx, node, change)
+	}
+	return nil
+}
