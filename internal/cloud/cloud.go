@@ -152,6 +152,9 @@ func Run(ctx context.Context, c Config) error {
 	if err != nil {
 		return err
 	}
+	if err := isFree(ctx, c.MetricsAddress); err != nil {
+		return err
+	}
 	mgr, err := newManager(ctx, c, connection)
 	if err != nil {
 		return err
@@ -297,6 +300,20 @@ func connect(kubeconfig string) (*rest.Config, error) {
 	connection.UserAgent = Name
 	connection.QPS, connection.Burst = queriesPerSecond, burst
 	return connection, nil
+}
+
+// isFree fails if an address is taken. The manager would only say so once its cache has everything, which takes as long as
+// the API server can't be reached.
+func isFree(ctx context.Context, address string) error {
+	if address == "" || address == "0" {
+		return nil
+	}
+	var config net.ListenConfig
+	listener, err := config.Listen(ctx, "tcp", address)
+	if err != nil {
+		return fmt.Errorf("--metrics-bind-address %s: %w", address, err)
+	}
+	return listener.Close()
 }
 
 // register adds metrics to the registry that the manager serves. The registry outlives the manager.
