@@ -441,9 +441,12 @@ func TestDelegateAnnotation(t *testing.T) {
 		l.Annotations = lease("", "", test.now).Annotations
 		l.Spec.HolderIdentity = new("dl-1")
 		err := as.Update(t.Context(), l)
-		if test.want {
+		switch {
+		case test.want:
 			mustAccept(t, what, err)
-		} else {
+		case test.user == controller:
+			mustRefuse(t, what, err) // by one of two policies
+		default:
 			mustRefuse(t, what, err, "only node dl-1 itself", "not "+test.user)
 		}
 		// Whoever may delete Leases may delete a marked one too.
@@ -622,6 +625,9 @@ func TestRightsOfTheController(t *testing.T) {
 		"a Role for named Leases":          {role(nodeLease, writer, coordination, leases, "update", "n1"), true},
 		"a Role for all Leases":            {role(nodeLease, writer, coordination, leases, "update"), false},
 		"a Role to impersonate one":        {role(nodeLease, impersonator, "", accounts, "impersonate", writer), true},
+		"a Role to impersonate on a Lease": {role(nodeLease, impersonator, coordination, leases, "impersonate-on:serviceaccount:get", "n1"), true},
+		"a Role to impersonate on Leases":  {role(nodeLease, impersonator, coordination, leases, "impersonate-on:serviceaccount:get"), false},
+		"an impersonator's Role to write":  {role(nodeLease, impersonator, coordination, leases, "update", "n1"), false},
 		"a Role to impersonate all":        {role(nodeLease, impersonator, "", accounts, "impersonate"), false},
 		"a Role of another name":           {role(nodeLease, "eve", coordination, leases, "update", "n1"), false},
 		"a Role to impersonate, in system": {role(system, impersonator, "", accounts, "impersonate", writer), false},

@@ -103,6 +103,10 @@ type Config struct {
 	ApproveKubelets                          bool
 	KubeletServingCIDRs, KubeletServingNames []string
 
+	// ConstrainedImpersonation says that all API servers constrain impersonation, which Kubernetes does from 1.36 on: leaders
+	// are given no more of it than they need.
+	ConstrainedImpersonation bool
+
 	// Coordinator describes what the coordinators run. Its Image and Version are required if Coordinators is set.
 	Coordinator Coordinator
 

@@ -67,7 +67,7 @@ func (l *Lab) systemRights() ([]client.Object, error) {
 				names = append(names, n.name())
 			}
 		}
-		objects = append(objects, forwarding.Objects(poolName(p), names)...)
+		objects = append(objects, forwarding.Objects(poolName(p), names, true)...)
 	}
 	return objects, nil
 }

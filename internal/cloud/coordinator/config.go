@@ -57,6 +57,8 @@ type Config struct {
 	// KubeletAuthority returns the PEM bundle that verifies kubelets' serving certificates; nil means that coordinators
 	// do not verify them.
 	KubeletAuthority func() ([]byte, error)
+	// ConstrainedImpersonation says that the API server constrains impersonation; see forwarding.Objects.
+	ConstrainedImpersonation bool
 	// ExtraArgs are added to the coordinator's flags.
 	ExtraArgs []string
 

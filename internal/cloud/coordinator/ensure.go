@@ -134,7 +134,7 @@ func (r *Reconciler) ensure(ctx context.Context, f facts, had given) (outcome, g
 // grant grants the rights that a pool needs, if they differ from those granted last or were granted long ago. noted is
 // the digest of what was granted before this start.
 func (r *Reconciler) grant(ctx context.Context, f facts, had given, noted string) (given, error) {
-	objects, now := grants(f.Pool, f.Nodes, f.Owner), r.cfg.Clock.Now()
+	objects, now := grants(f.Pool, f.Nodes, f.Owner, r.cfg.ConstrainedImpersonation), r.cfg.Clock.Now()
 	is := given{digest(map[string][]byte{"grants": []byte(toJSON(objects))}), r.resync(now)}
 	switch {
 	case had.digest == is.digest && now.Before(had.again):

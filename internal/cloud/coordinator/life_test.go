@@ -580,14 +580,14 @@ func TestAStartWritesNothing(t *testing.T) {
 	if w.writes != 1 { // the request for the kubelets' certificate is deleted once more: it may not have been
 		t.Errorf("%d writes", w.writes)
 	}
-	for _, o := range grants("p1", nil, owner{}) {
+	for _, o := range grants("p1", nil, owner{}, false) {
 		w.delete(o)
 	}
 	w.node("p1", 4)
 	w.turns(3)
 	w.nodesMay("p1") // another node is another right
 	w.restart()
-	for _, o := range grants("p1", nil, owner{}) {
+	for _, o := range grants("p1", nil, owner{}, false) {
 		w.delete(o)
 	}
 	w.turns(2)

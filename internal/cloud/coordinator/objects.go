@@ -214,8 +214,8 @@ func discovery(pool edge.PoolName, at place, bundle []byte, o owner) *corev1.Con
 
 // grants returns the RBAC objects of a pool with these nodes: the right to forward heartbeats, and the nodes' right to
 // read where their coordinator is. They name each node; without nodes they grant nothing.
-func grants(pool edge.PoolName, nodes []edge.NodeName, o owner) []client.Object {
-	objects := forwarding.Objects(pool, nodes)
+func grants(pool edge.PoolName, nodes []edge.NodeName, o owner, constrained bool) []client.Object {
+	objects := forwarding.Objects(pool, nodes, constrained)
 	for _, obj := range objects {
 		labels := maps.Clone(obj.GetLabels())
 		labels[labelManagedBy] = FieldOwner
@@ -247,7 +247,7 @@ func belongings(pool edge.PoolName) []client.Object {
 		return metav1.ObjectMeta{Namespace: edge.NamespaceSystem, Name: name}
 	}
 	all := []client.Object{&corev1.ConfigMap{ObjectMeta: meta(pool.DiscoveryConfigMap())}}
-	all = append(all, grants(pool, nil, owner{})...)
+	all = append(all, grants(pool, nil, owner{}, false)...)
 	// By then nobody may write the leader's report any more.
 	all = append(all, &coordinationv1.Lease{
 		ObjectMeta: metav1.ObjectMeta{Namespace: corev1.NamespaceNodeLease, Name: pool.ReportLease()},

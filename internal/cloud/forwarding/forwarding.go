@@ -9,6 +9,7 @@ package forwarding
 import (
 	"slices"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -26,7 +27,11 @@ const impersonatorPrefix = "impersonator-"
 // forwarding user, its binding to the nodes' users, a Role on the Leases, and its binding to the forwarding user. The
 // order of nodes and duplicates make no difference. It always returns all four objects, so that applying them removes
 // the rights of a node that left. For a pool without nodes they grant nothing.
-func Objects(pool edge.PoolName, nodes []edge.NodeName) []client.Object {
+//
+// From Kubernetes 1.36 on, impersonation can be constrained to the requests that forwarding needs. Unconstrained, a node as its
+// forwarder may do whatever is bound to all ServiceAccounts, whose groups come with the name; a policy of the chart then refuses
+// to write, and nothing refuses to read.
+func Objects(pool edge.PoolName, nodes []edge.NodeName, constrained bool) []client.Object {
 	nodes = slices.Clone(nodes)
 	slices.Sort(nodes)
 	nodes = slices.Compact(nodes)
@@ -38,22 +43,42 @@ func Objects(pool edge.PoolName, nodes []edge.NodeName) []client.Object {
 	leases, mayWrite := pair(pool, forwarder)
 	// A rule with an empty list of names would match all names.
 	if len(nodes) > 0 {
-		impersonation.Rules = []rbacv1.PolicyRule{{
-			APIGroups:     []string{corev1.GroupName},
-			Resources:     []string{"serviceaccounts"},
-			ResourceNames: []string{forwarder},
-			Verbs:         []string{"impersonate"},
-		}}
+		written := append(names(nodes), pool.ReportLease())
+		impersonation.Rules = impersonate(forwarder, written, constrained)
 		mayImpersonate.Subjects = users(nodes)
 		leases.Rules = []rbacv1.PolicyRule{{
 			APIGroups:     []string{coordinationv1.GroupName},
 			Resources:     []string{"leases"},
-			ResourceNames: append(names(nodes), pool.ReportLease()),
+			ResourceNames: written,
 			Verbs:         []string{"create", "get", "update"},
 		}}
 		mayWrite.Subjects = []rbacv1.Subject{user(pool.ForwardingUser())}
 	}
 	return []client.Object{impersonation, mayImpersonate, leases, mayWrite}
+}
+
+// impersonate returns the rules by which nodes act as the forwarder. A PUT that creates a Lease is an update to whoever asks
+// about impersonation.
+func impersonate(forwarder string, leases []string, constrained bool) []rbacv1.PolicyRule {
+	if !constrained {
+		return []rbacv1.PolicyRule{{
+			APIGroups:     []string{corev1.GroupName},
+			Resources:     []string{"serviceaccounts"},
+			ResourceNames: []string{forwarder},
+			Verbs:         []string{"impersonate"},
+		}}
+	}
+	return []rbacv1.PolicyRule{{
+		APIGroups:     []string{authenticationv1.GroupName},
+		Resources:     []string{"serviceaccounts"},
+		ResourceNames: []string{forwarder},
+		Verbs:         []string{"impersonate:serviceaccount"},
+	}, {
+		APIGroups:     []string{coordinationv1.GroupName},
+		Resources:     []string{"leases"},
+		ResourceNames: leases,
+		Verbs:         []string{"impersonate-on:serviceaccount:get", "impersonate-on:serviceaccount:update"},
+	}}
 }
 
 // pair returns a Role that grants nothing, and its binding to nobody.

@@ -26,7 +26,7 @@ const exampleHead = `# What the nodes p1-n1, p1-n2 and p1-n3 of pool p1 need to 
 func manifest(t *testing.T, pool edge.PoolName, nodes ...edge.NodeName) []byte {
 	t.Helper()
 	var out bytes.Buffer
-	for _, obj := range Objects(pool, nodes) {
+	for _, obj := range Objects(pool, nodes, false) {
 		text, err := yaml.Marshal(obj)
 		if err != nil {
 			t.Fatal(err)
@@ -67,7 +67,7 @@ func TestDeterministic(t *testing.T) {
 // TestNothingForNobody: in RBAC a rule without names is a rule for every name.
 func TestNothingForNobody(t *testing.T) {
 	for _, nodes := range [][]edge.NodeName{nil, {}, {""}} {
-		objects := Objects("p1", nodes)
+		objects := Objects("p1", nodes, false)
 		if len(objects) != 4 {
 			t.Fatalf("%d objects; all four are needed to take back what others granted", len(objects))
 		}
@@ -88,7 +88,7 @@ func TestNothingForNobody(t *testing.T) {
 
 // TestPoolsDoNotOverlap: the API server applies each pool's objects under their names, so none may be shared.
 func TestPoolsDoNotOverlap(t *testing.T) {
-	p1, p2 := Objects("p1", []edge.NodeName{"a"}), Objects("p2", []edge.NodeName{"b"})
+	p1, p2 := Objects("p1", []edge.NodeName{"a"}, false), Objects("p2", []edge.NodeName{"b"}, false)
 	for i := range p1 {
 		if p1[i].GetName() == p2[i].GetName() {
 			t.Errorf("%T of both pools is named %s", p1[i], p1[i].GetName())
@@ -102,7 +102,7 @@ func TestWhoMayDoWhat(t *testing.T) {
 	const coordination, kubeNodeLease = "coordination.k8s.io", "kube-node-lease"
 	forwarder, other := edge.PoolName("p1").ForwardingUser(), edge.PoolName("p2").ForwardingUser()
 	account, others := edge.PoolName("p1").Forwarder(), edge.PoolName("p2").Forwarder()
-	objects := Objects("p1", []edge.NodeName{"p1-n1", "p1-n2"})
+	objects := Objects("p1", []edge.NodeName{"p1-n1", "p1-n2"}, false)
 	for _, r := range []struct {
 		user, verb, group, resource, namespace, name string
 		want                                         bool
