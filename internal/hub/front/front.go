@@ -101,7 +101,7 @@ type Config struct {
 	Situation route.Situation
 	// CloudLink and CoordinatorLink return the states of the links.
 	CloudLink, CoordinatorLink func() link.State
-	// MaxReadOnly, MaxMutating and MaxLongRunning bound the requests in flight. Watches, followed logs, exec, attach,
+	// MaxReadOnly, MaxMutating and MaxLongRunning bound the requests in flight, kubelet's apart from all others. Watches, followed logs, exec, attach,
 	// port-forward and proxy are long-running.
 	MaxReadOnly, MaxMutating, MaxLongRunning int
 	// Metrics is where metrics are registered. nil means that nobody sees them.
@@ -121,7 +121,7 @@ type Front struct {
 	timeout time.Duration
 	log     klog.Logger
 	infos   *request.RequestInfoFactory
-	limits  [classes]limit
+	limits  [sources]limits
 	metrics *metrics
 	node    http.Handler
 	caller  http.Handler
@@ -171,10 +171,12 @@ func (f *Front) guest(r *http.Request) proof.Verdict {
 }
 
 func (f *Front) setLimits() {
-	f.limits[readOnly].max = int64(f.cfg.MaxReadOnly)
-	f.limits[mutating].max = int64(f.cfg.MaxMutating)
-	f.limits[longRunning].max = int64(f.cfg.MaxLongRunning)
-	f.limits[heartbeat].max = maxHeartbeats
+	for of := range f.limits {
+		f.limits[of][readOnly].max = int64(f.cfg.MaxReadOnly)
+		f.limits[of][mutating].max = int64(f.cfg.MaxMutating)
+		f.limits[of][longRunning].max = int64(f.cfg.MaxLongRunning)
+		f.limits[of][heartbeat].max = maxHeartbeats
+	}
 }
 
 // ServeHTTP takes one request through the chain: parse, find out whose it is, decide, limit, serve. It counts the request,
@@ -231,11 +233,12 @@ func (f *Front) serve(w *recorder, r *http.Request, info *request.RequestInfo, l
 		return
 	}
 	class := classOf(info, long, to.Kind)
-	if !f.limits[class].enter() {
+	place := &f.limits[sourceOf(verdict)][class]
+	if !place.enter() {
 		writeStatus(w, r, tooMany(class))
 		return
 	}
-	defer f.limits[class].leave()
+	defer place.leave()
 	var done func()
 	if long {
 		r, done = untilDraining(r)
@@ -243,6 +246,11 @@ func (f *Front) serve(w *recorder, r *http.Request, info *request.RequestInfo, l
 		r, done = f.within(w, r)
 	}
 	defer done()
+	if !long && r.Body != http.NoBody {
+		body := newPromptBody(w, r)
+		defer body.leave()
+		r.Body = body
+	}
 	if r.ProtoMajor == 1 && r.Body != http.NoBody {
 		// Otherwise net/http throws the rest of the body away when a server begins to answer before it has read it all.
 		_ = http.NewResponseController(w).EnableFullDuplex() // only writers in tests do not support it

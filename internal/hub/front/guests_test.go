@@ -99,7 +99,7 @@ func TestNobodyElseIsLentTheNodesIdentity(t *testing.T) {
 func TestGuestsLeaveRoomForTheNode(t *testing.T) {
 	own := newFront(Config{Cloud: nowhere{}, MaxReadOnly: 1, Replicas: byName("replica")})
 	guests := own.Guests()
-	for guests.limits[readOnly].enter() {
+	for guests.limits[others][readOnly].enter() {
 	}
 	code := func(f *Front) int {
 		w := httptest.NewRecorder()

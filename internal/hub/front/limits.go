@@ -5,6 +5,7 @@ import (
 
 	"k8s.io/apiserver/pkg/endpoints/request"
 
+	"yurtcoordinator/internal/hub/proof"
 	"yurtcoordinator/internal/hub/route"
 )
 
@@ -36,6 +37,26 @@ func classOf(info *request.RequestInfo, long bool, to route.Kind) class {
 		return readOnly
 	}
 	return mutating
+}
+
+// limits bound the requests in flight of one source, by class.
+type limits [classes]limit
+
+// source is who has places of his own. kubelet's are taken by nobody else: whoever fills his own with requests that do not
+// end keeps no heartbeat and no status of a Pod waiting.
+type source uint8
+
+const (
+	kubelets source = iota
+	others
+	sources
+)
+
+func sourceOf(v proof.Verdict) source {
+	if v == proof.Kubelet {
+		return kubelets
+	}
+	return others
 }
 
 // limit bounds how many requests are in flight.

@@ -32,7 +32,7 @@ func newMetrics(f *Front) *metrics {
 		register.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "yurthub_requests_in_flight", Help: "API requests in flight, by the class that has a limit.",
 			ConstLabels: prometheus.Labels{"class": c.String()},
-		}, func() float64 { return float64(f.limits[c].now.Load()) })
+		}, func() float64 { return float64(f.limits[kubelets][c].now.Load() + f.limits[others][c].now.Load()) })
 	}
 	return &metrics{
 		requests: register.NewCounterVec(prometheus.CounterOpts{
