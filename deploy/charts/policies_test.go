@@ -493,6 +493,9 @@ func TestForwarderWrites(t *testing.T) {
 	}{
 		"a renewal":                   {func(l *coordinationv1.Lease) {}, ""},
 		"a renewal from years ahead":  {func(l *coordinationv1.Lease) { l.Spec.RenewTime.Time = time.Unix(4e9, 0) }, ""},
+		"one from the end of time":    {func(l *coordinationv1.Lease) { l.Spec.RenewTime.Time = time.Unix(2e11, 0) }, "before the year 2100"},
+		"a stamp that goes back":      {func(l *coordinationv1.Lease) { l.Spec.RenewTime.Time = time.Unix(1e9, 0) }, "put the renewTime back"},
+		"no stamp":                    {func(l *coordinationv1.Lease) { l.Spec.RenewTime = nil }, "must bear a renewTime"},
 		"without the mark":            {func(l *coordinationv1.Lease) { delete(l.Annotations, edge.DelegateHeartbeat) }, "must bear"},
 		"a mark that says nothing":    {func(l *coordinationv1.Lease) { l.Annotations[edge.DelegateHeartbeat] = "false" }, "must bear"},
 		"another holder":              {func(l *coordinationv1.Lease) { *l.Spec.HolderIdentity = "fw-2" }, "holderIdentity"},
@@ -520,6 +523,13 @@ func TestForwarderWrites(t *testing.T) {
 		test.edit(l)
 		expect(t, what, as.Update(t.Context(), l, client.DryRunAll), test.want)
 	}
+	late := heartbeatOf("fw-late", true)
+	late.Spec.RenewTime.Time = time.Date(2100, 1, 1, 0, 0, 0, 0, time.UTC)
+	create(t, cloudtest.Client(t, cloudtest.As(cfg, edge.NodeName("fw-late").User(), "system:masters")), late)
+	late.Spec.RenewTime.Time = late.Spec.RenewTime.Add(time.Microsecond)
+	expect(t, "a late stamp, moved on", as.Update(t.Context(), late, client.DryRunAll), "")
+	late.Spec.RenewTime.Time = late.Spec.RenewTime.Add(time.Hour)
+	expect(t, "a late stamp, moved far on", as.Update(t.Context(), late, client.DryRunAll), "before the year 2100")
 	for what, test := range map[string]struct {
 		edit edit
 		want string
