@@ -227,7 +227,7 @@ var law = []struct {
 		"a theme knows no other: what two need is in the kit"},
 	{"e2e/ops", []string{"e2e/kit", "internal/edge", "internal/lab", "internal/lab/balancer", "internal/lab/wire"},
 		"a theme knows no other: what two need is in the kit"},
-	{"e2e/thief", []string{"e2e/kit", "internal/edge", "internal/lab", "internal/lab/prowl"},
+	{"e2e/thief", []string{"e2e/kit", "internal/edge", "internal/lab", "internal/lab/prowl", "internal/lab/wire"},
 		"a theme knows no other: what two need is in the kit"},
 	{"e2e", nil, "it joins the scenarios of the themes, which see what a user can see"},
 	{"deploy", nil, "manifests are data"},

@@ -11,6 +11,7 @@ import (
 // Scenarios returns the scenarios of this theme, in the order of their runs.
 func Scenarios() []kit.Scenario {
 	return slices.Concat(
+		cacheScenarios,
 		forgedScenarios,
 		hopperScenarios,
 		localScenarios,
