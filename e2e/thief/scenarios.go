@@ -16,5 +16,6 @@ func Scenarios() []kit.Scenario {
 		hopperScenarios,
 		localScenarios,
 		operatorScenarios,
+		serverScenarios,
 	)
 }
