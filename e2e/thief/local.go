@@ -32,8 +32,8 @@ var localScenarios = []kit.Scenario{{
 const (
 	// hubsPort is kubelet's at a hub.
 	hubsPort = "127.0.0.1:10261"
-	// clear is what a control says on the loopback interface in the clear.
-	clear = "sniffed-in-the-clear"
+	// inTheClear is what a control says on the loopback interface without encryption.
+	inTheClear = "sniffed-in-the-clear"
 )
 
 func localThief(t *kit.T) {
@@ -64,7 +64,8 @@ func localThief(t *kit.T) {
 		}
 	}
 	t.Say("refused: %d requests, by 401 and 421; files of the hub: %q", len(wanted), report.Errors[0])
-	if _, err := t.Node(node).Client().CoreV1().Secrets(kit.Namespace).Get(t.Ctx, kit.NeedyName, metav1.GetOptions{}); err != nil {
+	secrets := t.Node(node).Client().CoreV1().Secrets(kit.Namespace)
+	if _, err := secrets.Get(t.Ctx, kit.NeedyName, metav1.GetOptions{}); err != nil {
 		t.Fail("kubelet itself is refused: %w", err)
 	}
 	seen(t, node, len(wanted))
@@ -141,15 +142,15 @@ func seen(t *kit.T, node string, refusals int) {
 // sniffed listens to the loopback interface while kubelet starts anew, with all that it says then, and while it renews its Lease.
 func sniffed(t *kit.T, node, token string) {
 	t.Say("a container that sniffs the loopback interface")
-	thief := prowls(t, node, prowl.Order{Sniff: []string{token, "Bearer", "/leases/" + node, "from-the-secret", clear}})
+	thief := prowls(t, node, prowl.Order{Sniff: []string{token, "Bearer", "/leases/" + node, "from-the-secret", inTheClear}})
 	t.Must(t.Lab.Node(t.Ctx, lab.Restart, node, lab.KubeletC))
-	_, err := t.Node(node).Fetch(fmt.Sprintf("http://127.0.0.1:%d/healthz?%s", edge.PortHubHealth, clear))
+	_, err := t.Node(node).Fetch(fmt.Sprintf("http://127.0.0.1:%d/healthz?%s", edge.PortHubHealth, inTheClear))
 	t.Must(err)
 	_, err = t.Node(node).Client().CoreV1().Secrets(kit.Namespace).Get(t.Ctx, kit.NeedyName, metav1.GetOptions{})
 	t.Must(err)
 	t.Hold(10*time.Second, "kubelet starts, and renews its Lease")
 	report := thief.end()
-	if !slices.Equal(report.Found, []string{clear}) {
+	if !slices.Equal(report.Found, []string{inTheClear}) {
 		t.Fail("in %d frames it has found %q, want what was said in the clear alone", report.Frames, report.Found)
 	}
 	t.Say("in %d frames there was neither kubelet's token nor a Secret", report.Frames)
@@ -202,7 +203,8 @@ func prowls(t *kit.T, node string, o prowl.Order) *stranger {
 	t.Must(json.NewEncoder(s.in).Encode(o))
 	if len(o.Ask) == 0 {
 		if _, err := io.ReadFull(s.out, make([]byte, 1)); err != nil {
-			t.Fail("the stranger on %s: %w", node, errors.Join(err, s.in.Close(), s.cmd.Wait(), errors.New(s.complaints.String())))
+			err = errors.Join(err, s.in.Close(), s.cmd.Wait())
+			t.Fail("the stranger on %s: %w: %s", node, err, s.complaints)
 		}
 	}
 	return s

@@ -370,7 +370,8 @@ func (c *Client) kubectl(ctx context.Context, o order, program, via string, args
 		}
 		cmd, err = c.inside(ctx, slices.Concat([]string{"--net", "--"}, kubectl(operator...)))
 	case "hub":
-		cmd, err = c.Inside(ctx, name, kubectl("--kubeconfig="+filepath.Join(c.dir, "machines", name, kubeletUser+".kubeconfig"))...)
+		access := filepath.Join(c.dir, "machines", name, kubeletUser+".kubeconfig")
+		cmd, err = c.Inside(ctx, name, kubectl("--kubeconfig="+access)...)
 	default:
 		return nil, fmt.Errorf("--via %q: want cloud, hub/NODE or coordinator/POOL", via)
 	}

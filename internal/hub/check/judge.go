@@ -330,7 +330,8 @@ func (j *judge) kubelet(f Facts) {
 	case k.Server != want && f.Settings.BeforeStart:
 		j.add(OK, what, "does not go through yurthub yet", "")
 	case k.Server == strings.Replace(want, "https:", "http:", 1):
-		j.add(Fail, what, "kubelet's kubeconfig "+k.Config.Path+" is one of before yurthub asked kubelet who it is", "run join again")
+		j.add(Fail, what, "kubelet's kubeconfig "+k.Config.Path+" is one of before yurthub asked kubelet who it is",
+			"run join again")
 	case k.Server != want:
 		j.add(worst, what, fmt.Sprintf("kubelet goes to %s and not through yurthub at %s (%s)", orNone(k.Server), want,
 			k.Config.Path),

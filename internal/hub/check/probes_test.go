@@ -489,7 +489,9 @@ func TestKubelet(t *testing.T) {
 		f.Kubelet.NoHealth {
 		t.Errorf("%+v", f.Kubelet)
 	}
-	for settings, want := range map[string]bool{"rotateCertificates: true": true, "rotateCertificates: false": false, "{}": false} {
+	for settings, want := range map[string]bool{
+		"rotateCertificates: true": true, "rotateCertificates: false": false, "{}": false,
+	} {
 		config := w.file("kubelet.yaml", []byte(settings))
 		if got := rotates([]string{"kubelet", "--config=" + config}); got != want {
 			t.Errorf("%s: rotates %v", settings, got)

@@ -29,7 +29,8 @@ func refusalOf(v proof.Verdict) *metav1.Status {
 		return failure(http.StatusMisdirectedRequest, "Misdirected",
 			"yurthub: this is no host of that name; use the address in kubelet's kubeconfig")
 	case proof.Misplaced:
-		return unauthorized("yurthub: kubelet's token is good at kubelet's port alone, and only as the one bearer token of a request")
+		return unauthorized(
+			"yurthub: kubelet's token is good at kubelet's port alone, and only as the one bearer token of a request")
 	default:
 		return unauthorized("yurthub: this port is kubelet's, which shows a token; other programs bring a token of their own")
 	}

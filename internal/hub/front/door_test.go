@@ -120,7 +120,8 @@ func TestOnlyKubeletIsTheNode(t *testing.T) {
 		{"POST", "/api/v1/namespaces/kube-system/serviceaccounts/default/token"},
 		{"POST", "/apis/certificates.k8s.io/v1/certificatesigningrequests"},
 		{"GET", lease}, {"PUT", lease}, {"PATCH", "/api/v1/nodes/n1/status"}, {"GET", "/api/v1/services"},
-		{"GET", "/api"}, {"GET", "/version"}, {"GET", "/healthz"}, {"GET", "/readyz"}, {"GET", "/metrics"}, {"OPTIONS", "/api/v1/pods"},
+		{"GET", "/api"}, {"GET", "/version"}, {"GET", "/healthz"}, {"GET", "/readyz"}, {"GET", "/metrics"},
+		{"OPTIONS", "/api/v1/pods"},
 	}
 	for _, thief := range []struct {
 		what, host string
@@ -161,7 +162,8 @@ func TestOnlyKubeletIsTheNode(t *testing.T) {
 		t.Errorf("kubelet reached its Lease %d times, want twice", leases.Load())
 	}
 	for _, line := range reached {
-		asNode, own := strings.HasSuffix(line, "[] as the node: true"), strings.HasSuffix(line, `["Bearer own"] as the node: false`)
+		asNode := strings.HasSuffix(line, "[] as the node: true")
+		own := strings.HasSuffix(line, `["Bearer own"] as the node: false`)
 		if !asNode && !own {
 			t.Errorf("the cloud was asked %s", line)
 		}
@@ -169,7 +171,8 @@ func TestOnlyKubeletIsTheNode(t *testing.T) {
 	// Pods' port lends nothing to kubelet's token either, and does not send it on.
 	before := len(reached)
 	guests, _ := serve(t, f.Guests())
-	if res, body := ask(t, "GET", guests+"/api/v1/pods", "Authorization", "Bearer "+token); res.StatusCode != 401 {
+	res, body := ask(t, "GET", guests+"/api/v1/pods", "Authorization", "Bearer "+token)
+	if res.StatusCode != http.StatusUnauthorized {
 		t.Errorf("kubelet's token at the port of Pods: %s %s", res.Status, body)
 	}
 	if len(reached) != before {

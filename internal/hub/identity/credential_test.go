@@ -90,7 +90,8 @@ users: [{name: a, user: {client-certificate: kubelet-client-current.pem, client-
 			if info, err := os.Stat(pair); err != nil || info.Mode().Perm() != 0o600 {
 				t.Errorf("%v, %v", info.Mode(), err)
 			}
-			if to, err := os.Readlink(pair); err != nil || to == linked || !strings.HasPrefix(filepath.Base(to), "kubelet-client-2") {
+			to, err := os.Readlink(pair)
+			if err != nil || to == linked || !strings.HasPrefix(filepath.Base(to), "kubelet-client-2") {
 				t.Errorf("the link leads to %s, %v", to, err)
 			}
 			if content, _ := os.ReadFile(linked); string(content) != string(first) {

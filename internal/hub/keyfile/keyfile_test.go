@@ -29,7 +29,8 @@ func TestKill(t *testing.T) {
 	for _, step := range []string{"create", "write", "sync", "rename", "sync directory"} {
 		t.Run(step, func(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), "pki")
-			if err := errors.Join(os.Mkdir(dir, 0o700), os.WriteFile(filepath.Join(dir, "client.pem"), []byte("old"), 0o600)); err != nil {
+			err := errors.Join(os.Mkdir(dir, 0o700), os.WriteFile(filepath.Join(dir, "client.pem"), []byte("old"), 0o600))
+			if err != nil {
 				t.Fatal(err)
 			}
 			child, err := os.StartProcess("/proc/self/exe", []string{"keyfile.test", "-test.run=^TestKill$"}, &os.ProcAttr{

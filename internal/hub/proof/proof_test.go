@@ -114,7 +114,7 @@ func TestKeepTogether(t *testing.T) {
 
 func TestKeepRefuses(t *testing.T) {
 	dir := t.TempDir()
-	if err := os.Chmod(dir, 0o777); err != nil { //nolint:gosec // that is what is refused
+	if err := os.Chmod(dir, 0o777); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := Keep(t.Context(), Config{Dir: dir, Address: loopback}); err == nil || !strings.Contains(err.Error(), "0700") {
@@ -180,22 +180,24 @@ func TestJudge(t *testing.T) {
 		r    *http.Request
 		want Verdict
 	}{
-		"kubelet":                         {request(here, authorization, "Bearer "+token), Kubelet},
-		"kubelet by name":                 {request("localhost:10261", authorization, "bearer   "+token+" "), Kubelet},
-		"nothing":                         {request(here), Nobody},
-		"a blank":                         {request(here, authorization, " "), Nobody},
-		"another token":                   {request(here, authorization, "Bearer x"), Caller},
-		"an empty token":                  {request(here, authorization, "Bearer "), Caller},
-		"the beginning of the token":      {request(here, authorization, "Bearer "+token[:42]), Caller},
-		"the token and more":              {request(here, authorization, "Bearer "+token+"x"), Caller},
-		"a password":                      {request(here, authorization, "Basic eDp5"), Caller},
-		"a browser's token":               {request(here, protocol, "v4.channel.k8s.io, "+socket("x")), Caller},
-		"a browser's rubbish":             {request(here, protocol, bearerProtocol+"%"), Caller},
-		"only a protocol":                 {request(here, protocol, "v4.channel.k8s.io"), Nobody},
-		"the token in a protocol":         {request(here, protocol, "v4.channel.k8s.io, "+socket(token)), Misplaced},
-		"the token after another":         {request(here, authorization, "Bearer x", authorization, "Bearer "+token), Misplaced},
-		"the token in one with another":   {request(here, authorization, "Bearer x, Bearer "+token), Misplaced},
-		"the token twice":                 {request(here, authorization, "Bearer "+token, authorization, "Bearer "+token), Misplaced},
+		"kubelet":                       {request(here, authorization, "Bearer "+token), Kubelet},
+		"kubelet by name":               {request("localhost:10261", authorization, "bearer   "+token+" "), Kubelet},
+		"nothing":                       {request(here), Nobody},
+		"a blank":                       {request(here, authorization, " "), Nobody},
+		"another token":                 {request(here, authorization, "Bearer x"), Caller},
+		"an empty token":                {request(here, authorization, "Bearer "), Caller},
+		"the beginning of the token":    {request(here, authorization, "Bearer "+token[:42]), Caller},
+		"the token and more":            {request(here, authorization, "Bearer "+token+"x"), Caller},
+		"a password":                    {request(here, authorization, "Basic eDp5"), Caller},
+		"a browser's token":             {request(here, protocol, "v4.channel.k8s.io, "+socket("x")), Caller},
+		"a browser's rubbish":           {request(here, protocol, bearerProtocol+"%"), Caller},
+		"only a protocol":               {request(here, protocol, "v4.channel.k8s.io"), Nobody},
+		"the token in a protocol":       {request(here, protocol, "v4.channel.k8s.io, "+socket(token)), Misplaced},
+		"the token after another":       {request(here, authorization, "Bearer x", authorization, "Bearer "+token), Misplaced},
+		"the token in one with another": {request(here, authorization, "Bearer x, Bearer "+token), Misplaced},
+		"twice": {
+			request(here, authorization, "Bearer "+token, authorization, "Bearer "+token), Misplaced,
+		},
 		"the token without Bearer":        {request(here, authorization, token), Misplaced},
 		"the token of another scheme":     {request(here, authorization, "Token "+token), Misplaced},
 		"the token and a browser's":       {request(here, authorization, "Bearer "+token, protocol, socket("x")), Misplaced},

@@ -165,7 +165,7 @@ func squat(ctx context.Context, address string, out io.Writer, report *Report) e
 		mu.Unlock()
 		serving.Go(func() {
 			defer conn.Close()
-			trusted, said := lure(conn, pair)
+			trusted, said := lure(ctx, conn, pair)
 			mu.Lock()
 			defer mu.Unlock()
 			if trusted {
@@ -179,12 +179,12 @@ func squat(ctx context.Context, address string, out io.Writer, report *Report) e
 }
 
 // lure returns what a client says, and whether it trusts the certificate.
-func lure(conn net.Conn, pair tls.Certificate) (trusted bool, said string) {
+func lure(ctx context.Context, conn net.Conn, pair tls.Certificate) (trusted bool, said string) {
 	_ = conn.SetDeadline(time.Now().Add(2 * time.Second))
 	seen := &tee{Conn: conn}
 	secure := tls.Server(seen, &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12})
 	buffer := make([]byte, 4096)
-	if err := secure.Handshake(); err != nil {
+	if err := secure.HandshakeContext(ctx); err != nil {
 		if first := seen.read.Bytes(); len(first) > 0 && first[0] != 0x16 { // no TLS record: it speaks in the clear
 			return false, string(first)
 		}

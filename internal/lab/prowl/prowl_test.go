@@ -28,10 +28,11 @@ func TestLure(t *testing.T) {
 		trusted bool
 		said    string
 	}{
-		"who speaks in the clear": {func(c net.Conn) { _, _ = c.Write([]byte("GET / HTTP/1.1\r\nAuthorization: t\r\n\r\n")) }, false,
-			"GET / HTTP/1.1\r\nAuthorization: t\r\n\r\n"},
+		"who speaks in the clear": {func(c net.Conn) {
+			_, _ = c.Write([]byte("GET / HTTP/1.1\r\nAuthorization: t\r\n\r\n"))
+		}, false, "GET / HTTP/1.1\r\nAuthorization: t\r\n\r\n"},
 		"who looks first": {func(c net.Conn) {
-			_ = tls.Client(c, &tls.Config{RootCAs: other, ServerName: "localhost"}).Handshake()
+			_ = tls.Client(c, &tls.Config{RootCAs: other, ServerName: "localhost"}).HandshakeContext(t.Context())
 		}, false, ""},
 		"who trusts it": {func(c net.Conn) {
 			_, _ = tls.Client(c, &tls.Config{RootCAs: own, ServerName: "localhost"}).Write([]byte("token"))
@@ -44,7 +45,7 @@ func TestLure(t *testing.T) {
 			tt.say(far)
 			far.Close()
 		}()
-		trusted, said := lure(near, pair)
+		trusted, said := lure(t.Context(), near, pair)
 		near.Close()
 		<-done
 		if trusted != tt.trusted || said != tt.said {
