@@ -372,7 +372,8 @@ func TestPoolOfANewNode(t *testing.T) {
 		Verbs: []string{"join"},
 	})
 	register := func(user, group string, n *corev1.Node) error {
-		return cloudtest.Client(t, cloudtest.As(cfg, user, group, "system:authenticated")).Create(t.Context(), n, client.DryRunAll)
+		as := cloudtest.Client(t, cloudtest.As(cfg, user, group, "system:authenticated"))
+		return as.Create(t.Context(), n, client.DryRunAll)
 	}
 	cloudtest.Eventually(t, "rights", func() error { return register(joins, "system:nodes", node("new-2", "open", nil)) })
 	mustAccept(t, "in no pool", register("system:node:new-1", "system:nodes", node("new-1", "", nil)))
@@ -386,8 +387,8 @@ func TestPoolOfANewNode(t *testing.T) {
 		mustRefuse(t, user+" registers in a pool", register(user, group, node(name, "shop", nil)),
 			says, "kubectl label node "+name+" apps.openyurt.io/nodepool=shop", "right to join")
 	}
-	mustRefuse(t, "in the open pool, without the right", register("system:node:new-1", "system:nodes", node("new-1", "open", nil)),
-		"right to join")
+	mustRefuse(t, "in the open pool, without the right",
+		register("system:node:new-1", "system:nodes", node("new-1", "open", nil)), "right to join")
 	empty := node("new-2", "", nil)
 	empty.Labels = map[string]string{edge.LabelNodePool: ""}
 	mustRefuse(t, "in the pool without a name", register(joins, "system:nodes", empty), "can not say")

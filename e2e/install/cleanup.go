@@ -61,7 +61,8 @@ func cleanUninstall(t *kit.T) {
 	})
 	t.Eventually(t.Config.Timing.Grace+time.Minute, "nobody hears of "+cutOff+", which is still tainted", func() error {
 		n := node(t, cutOff)
-		if c := condition(n, edge.ConditionCloudLinkDown); c != corev1.ConditionUnknown || !slices.Contains(traces(n), taintTrace) {
+		c := condition(n, edge.ConditionCloudLinkDown)
+		if c != corev1.ConditionUnknown || !slices.Contains(traces(n), taintTrace) {
 			return fmt.Errorf("%s=%s, %v", edge.ConditionCloudLinkDown, c, traces(n))
 		}
 		return nil
@@ -77,7 +78,7 @@ func cleanUninstall(t *kit.T) {
 			}
 		}
 		if left := marked(t); len(left) > 0 {
-			return fmt.Errorf("Pods with our annotations: %v", left)
+			return fmt.Errorf("there are Pods with our annotations: %v", left)
 		}
 		return nil
 	}

@@ -55,7 +55,8 @@ func (s *cloudStub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusCreated) // the recorder does not look at the answer
 	case r.Method == http.MethodGet && strings.HasPrefix(r.URL.Path, "/api/v1/namespaces/kube-system/configmaps/"):
 		http.NotFound(w, r) // nothing is on any roll
-	case r.Method == http.MethodDelete && r.URL.Path == "/api/v1/namespaces/kube-system/configmaps/"+edge.ConfigMapCoordinatedPools,
+	case r.Method == http.MethodDelete &&
+		r.URL.Path == "/api/v1/namespaces/kube-system/configmaps/"+edge.ConfigMapCoordinatedPools,
 		strings.HasPrefix(r.URL.Path, "/apis/apps.openyurt.io/") && strings.Count(r.URL.Path, "/") > 3:
 		http.NotFound(w, r) // what a controller that is off has left: its kinds are not installed
 	case query.Get("sendInitialEvents") == "true":

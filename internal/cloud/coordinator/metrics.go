@@ -85,8 +85,8 @@ func newMetrics(c clock.PassiveClock) *metrics {
 		notReady: desc("coordinator_not_ready", "1 for each YurtCoordinator that is not Ready; Ready ones have no series.",
 			"yurtcoordinator", "pool", "state", "reason"),
 		outside: desc("outside_pool_nodes", "Nodes that do not reach their pool's coordinator, of pools with any.", "pool"),
-		foreign: desc("foreign_pods", "Pods that bear the labels of a pool's coordinator, but were not made by its Deployment, of "+
-			"pools with any. They are ignored; a node can make such a Pod by itself.", "pool"),
+		foreign: desc("foreign_pods", "Pods that bear the labels of a pool's coordinator, but were not made by its Deployment, "+
+			"of pools with any. They are ignored; a node can make such a Pod by itself.", "pool"),
 		expiry: desc("certificate_expiry_timestamp_seconds",
 			"When the first certificate of a kind ends (Unix time): authority, serving, operator, kubelet-client.", "kind"),
 		left: desc("certificate_life_left_ratio",

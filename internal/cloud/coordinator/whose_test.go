@@ -50,7 +50,7 @@ func TestAssign(t *testing.T) {
 		{"a mirror Pod that names our ReplicaSet", []corev1.Pod{mirror("m", ours)}, "", "m", 0},
 		{"nobody's", []corev1.Pod{pod("p", nil)}, "", "p", 0},
 		{"owned, not controlled", []corev1.Pod{pod("p", owned("apps/v1", "ReplicaSet", "ours", false))}, "", "p", 0},
-		{"another kind of the same name", []corev1.Pod{pod("p", owned("example.com/v1", "ReplicaSet", "ours", true))}, "", "p", 0},
+		{"another kind, called so, too", []corev1.Pod{pod("p", owned("example.com/v1", "ReplicaSet", "ours", true))}, "", "p", 0},
 		{"a StatefulSet's", []corev1.Pod{pod("p", owned("apps/v1", "StatefulSet", "ours", true))}, "", "p", 0},
 		{"of somebody else's ReplicaSet", []corev1.Pod{pod("p", owned("apps/v1", "ReplicaSet", "theirs", true))}, "", "", 1},
 		{"of a ReplicaSet that is gone", []corev1.Pod{pod("p", owned("apps/v1", "ReplicaSet", "gone", true))}, "", "", 1},

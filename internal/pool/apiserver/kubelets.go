@@ -57,7 +57,7 @@ func (k Kubelets) may(at netip.AddrPort) error {
 func (k Kubelets) dial(ctx context.Context, network, address string) (net.Conn, error) {
 	at, err := netip.ParseAddrPort(address)
 	if err != nil {
-		return nil, fmt.Errorf("no kubelet is called at %.100q, which is no IP address: see status.addresses of the Node", address)
+		return nil, fmt.Errorf("no kubelet is called at %.99q, which is no IP address: see status.addresses of the Node", address)
 	}
 	if err := k.may(at); err != nil {
 		return nil, err

@@ -73,8 +73,8 @@ func (w *applying) tell(ctx context.Context) {
 	}
 	w.told = now
 	last := w.hidden[len(w.hidden)-1]
-	klog.FromContext(ctx).Info("Two nodes say that they have one Pod: one of them lies, or has not heard from the cloud that the "+
-		"Pod is on another node now. It is shown as neither's until only one says so", "pod", last.Key, "from", w.node,
+	klog.FromContext(ctx).Info("Two nodes say that they have one Pod: one of them lies, or has not heard from the cloud that "+
+		"the Pod is on another node now. It is shown as neither's until only one says so", "pod", last.Key, "from", w.node,
 		"shownBefore", w.from, "podsOfThisPush", len(w.hidden))
 }
 

@@ -224,14 +224,14 @@ func (l *claims) release(n edge.NodeName, id stream.ID) (gone []stream.ID) {
 	delete(a.claims, id)
 	delete(e.nodes, n)
 	l.count(a, -c.bytes)
-	if len(e.nodes) == 0 {
+	switch {
+	case len(e.nodes) == 0:
 		delete(l.objects, id)
 		gone = []stream.ID{id}
-	} else if e.single { // it was contested: whoever is left must push it again, once it is the only one
-		if len(e.nodes) == 1 {
-			l.doubt(id)
-		}
-	} else if e.writer == n {
+	case e.contested():
+	case e.single: // it was contested until now: the one that is left must push it again
+		l.doubt(id)
+	case e.writer == n:
 		l.distrust(id, e)
 	}
 	return append(gone, l.unuse(n, c.uses)...)
