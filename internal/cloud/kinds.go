@@ -54,7 +54,7 @@ func addOwnKinds(mgr manager.Manager, c Config, heartbeats *heartbeat.Policy, cu
 		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Events: events, Clock: clock.RealClock{},
 		Image: c.Coordinator.Image, Version: c.Coordinator.Version, Lives: c.Coordinator.Lives,
 		KubeletAuthority: kubeletAuthority(c, mgr.GetConfig()), ConstrainedImpersonation: c.ConstrainedImpersonation,
-		PullPolicy:       corev1.PullPolicy(c.Coordinator.PullPolicy), PullSecrets: c.Coordinator.PullSecrets,
+		PullPolicy: corev1.PullPolicy(c.Coordinator.PullPolicy), PullSecrets: c.Coordinator.PullSecrets,
 	})
 	err = errors.Join(
 		begin(c.Coordinators, "heartbeat, of delegated nodes' status", heartbeats.FollowCoordinators, kindYurtCoordinator),

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
 )
 
 // TestDamp: a node's changes are shown at once, twice; after that it stays tainted until it has been calm.
@@ -106,6 +108,9 @@ func TestAThiefMarksANode(t *testing.T) {
 	events := slices.Index(said, "event Warning HeartbeatsFlap")
 	if taints != 3 || events < 0 || slices.Contains(said[events+1:], said[events]) || len(said) > 12 {
 		t.Errorf("%d changes of the taint in five minutes; all: %v", taints, said)
+	}
+	if got := testutil.ToFloat64(w.policy.metrics.flapping.WithLabelValues("")); got != 1 {
+		t.Errorf("counted %v times", got)
 	}
 	for range 20 {
 		w.renew("n1", false)

@@ -16,6 +16,8 @@ import (
 type metrics struct {
 	delegated   *prometheus.Desc
 	transitions *prometheus.CounterVec
+	flapping    *prometheus.CounterVec
+	putBack     *prometheus.CounterVec
 
 	mu    sync.Mutex
 	nodes map[edge.NodeName]standing
@@ -39,6 +41,15 @@ func newMetrics() *metrics {
 			Help: "Changes written to the CloudLinkDown condition of Nodes, by the status before " +
 				"(None if there was no condition) and after.",
 		}, []string{"from", "to"}),
+		flapping: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "coordinator_controller_flapping_nodes_total",
+			Help: "Times that a node's heartbeats went to and fro between its own and forwarded ones, so that its taint had to " +
+				"wait, by pool; no series for pools without.",
+		}, []string{"pool"}),
+		putBack: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "coordinator_controller_renew_times_put_back_total",
+			Help: "Leases of silent nodes whose renewTime was from the future, and was put back, by pool; no series for pools without.",
+		}, []string{"pool"}),
 		nodes: make(map[edge.NodeName]standing), inPool: make(map[edge.PoolName]map[edge.NodeName]bool),
 	}
 }
@@ -47,6 +58,8 @@ func newMetrics() *metrics {
 func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
 	ch <- m.delegated
 	m.transitions.Describe(ch)
+	m.flapping.Describe(ch)
+	m.putBack.Describe(ch)
 }
 
 // Collect implements prometheus.Collector.
@@ -55,6 +68,8 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 		ch <- prometheus.MustNewConstMetric(m.delegated, prometheus.GaugeValue, float64(n), string(pool))
 	}
 	m.transitions.Collect(ch)
+	m.flapping.Collect(ch)
+	m.putBack.Collect(ch)
 }
 
 // count returns the delegated nodes of each pool that has nodes.

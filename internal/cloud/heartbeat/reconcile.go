@@ -94,6 +94,7 @@ func (p *Policy) Reconcile(ctx context.Context, req reconcile.Request) (reconcil
 		holds = damped
 	}
 	if begins {
+		p.metrics.flapping.WithLabelValues(string(poolOf(&node))).Inc()
 		p.tell(&node, Event{corev1.EventTypeWarning, EventHeartbeatsFlap, fmt.Sprintf(
 			"Heartbeats keep changing between the node's own and forwarded ones: its link comes and goes, or a node of its pool "+
 				"forwards what it should not. The taint changes at most %d times in %v", changesMost, p.damper.within)})
