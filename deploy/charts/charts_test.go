@@ -113,7 +113,7 @@ type source struct {
 func verbatim(t testing.TB) map[string]source {
 	t.Helper()
 	var names []string
-	patterns := []string{"files/rbac.yaml", "files/coordinator-rbac.yaml", "files/crds/*.yaml", "files/policies/*.yaml"}
+	patterns := []string{"files/rbac.yaml", "files/crds/*.yaml", "files/policies/*.yaml"}
 	for _, pattern := range patterns {
 		found, err := filepath.Glob(filepath.Join(chart, pattern))
 		if err != nil || len(found) == 0 {

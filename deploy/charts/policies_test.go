@@ -732,9 +732,14 @@ func TestCertificatesOfTheController(t *testing.T) {
 			},
 		}
 	}
-	const own, client509 = "yurt-coordinator-kubelet-client", certificatesv1.KubeAPIServerClientSignerName
-	err := c.Create(t.Context(), request("other", client509), client.DryRunAll)
-	mustRefuse(t, "a request of another name", err, "may ask only")
+	const own = "yurt-coordinator-p1-kubelet-client-0123456789abcdef"
+	const client509 = certificatesv1.KubeAPIServerClientSignerName
+	for _, name := range []string{
+		"other", "yurt-coordinator-kubelet-client", "yurt-coordinator-p1-kubelet-client", own + "0", "x" + own,
+	} {
+		err := c.Create(t.Context(), request(name, client509), client.DryRunAll)
+		mustRefuse(t, "a request named "+name, err, "may ask only")
+	}
 	approve := func(by client.Client, name, signer string, maker client.Client) error {
 		r := request(name, signer)
 		create(t, maker, r)
@@ -749,8 +754,8 @@ func TestCertificatesOfTheController(t *testing.T) {
 		return by.SubResource("approval").Update(t.Context(), r)
 	}
 	mustAccept(t, "its own", approve(c, own, client509, c))
-	mustRefuse(t, "one that somebody else has made in its place", approve(c, own, client509, admin), "only its own request")
-	mustRefuse(t, "another client's", approve(c, "csr-client", client509, admin), "only its own request")
+	mustRefuse(t, "one that somebody else has made in its place", approve(c, own, client509, admin), "only its own requests")
+	mustRefuse(t, "another client's", approve(c, "csr-client", client509, admin), "only its own requests")
 	mustAccept(t, "a hub's", approve(c, "csr-hub", certificatesv1.KubeletServingSignerName, admin))
 	mustAccept(t, "another client's, by somebody else", approve(admin, "csr-client", client509, admin))
 

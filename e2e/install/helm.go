@@ -41,7 +41,6 @@ var leftByHelm = []string{
 	"customresourcedefinitions /yurtappsets.apps.openyurt.io",
 	"customresourcedefinitions /yurtcoordinators.apps.openyurt.io",
 	"leases kube-system/coordinator-controller",
-	"secrets kube-system/yurt-coordinator-kubelet-client",
 	"services kube-system/yurt-coordinator-apiserver",
 	"yurtappsets kube-system/yurt-coordinator",
 }
@@ -50,8 +49,7 @@ var leftByHelm = []string{
 var cleanUp = [][]string{
 	{"delete", "crd", "yurtcoordinators.apps.openyurt.io", "yurtappsets.apps.openyurt.io", "nodepools.apps.openyurt.io",
 		"--timeout=1m"},
-	{"-n", "kube-system", "delete", "service/yurt-coordinator-apiserver", "secret/yurt-coordinator-kubelet-client",
-		"lease/coordinator-controller", "--timeout=1m"},
+	{"-n", "kube-system", "delete", "service/yurt-coordinator-apiserver", "lease/coordinator-controller", "--timeout=1m"},
 }
 
 func helmLife(t *kit.T) {

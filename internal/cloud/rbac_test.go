@@ -128,7 +128,7 @@ func TestManifestGrantsWhatIsNeeded(t *testing.T) {
 		{"create", certificates, "certificatesigningrequests", "", "", true},
 		{"update", certificates, "certificatesigningrequests/status", "", "c", true},
 		{"sign", certificates, "signers", "", "coordinator.openyurt.io/*", true},
-		{"delete", certificates, "certificatesigningrequests", "", "yurt-coordinator-kubelet-client", true},
+		{"delete", certificates, "certificatesigningrequests", "", "yurt-coordinator-p1-kubelet-client-0", false},
 		{"approve", certificates, "signers", "", "kubernetes.io/kube-apiserver-client", true},
 		{"get", "", "secrets", "kube-system", "yurt-coordinator-p1-ca", true},
 		{"create", "", "secrets", "kube-system", "", true},

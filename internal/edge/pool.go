@@ -57,7 +57,16 @@ const (
 	DiscoveryServerName = "serverName"
 	// DiscoveryCA is the PEM bundle that verifies the coordinator's certificate.
 	DiscoveryCA = "ca.crt"
+	// DiscoveryClients are the credential ids of the client certificates that the coordinator may show to the pool's
+	// kubelets, one per line.
+	DiscoveryClients = "kubelet-clients"
 )
+
+// CoordinatorUsers is what the names of all coordinators at kubelets begin with. The cloud knows no such user.
+const CoordinatorUsers = "openyurt:yurt-coordinator"
+
+// CoordinatorUser is the user name of a pool's coordinator at the pool's kubelets.
+func (p PoolName) CoordinatorUser() string { return CoordinatorUsers + ":" + string(p) }
 
 // DiscoveryConfigMap is the name of the ConfigMap that tells a pool's hubs where their coordinator is. It exists only
 // while the pool has a coordinator.
@@ -77,6 +86,12 @@ func (p PoolName) KubeconfigSecret() string { return "yurt-coordinator-" + strin
 
 // AuthoritySecret is the name of the Secret with the authority that signs both. Only coordinator-controller reads it.
 func (p PoolName) AuthoritySecret() string { return "yurt-coordinator-" + string(p) + "-ca" }
+
+// KubeletClientSecret is the name of the Secret with the coordinator's keys for kubelets. Only coordinator-controller reads
+// it, and puts what is to be shown into CoordinatorSecret.
+func (p PoolName) KubeletClientSecret() string {
+	return "yurt-coordinator-" + string(p) + "-kubelet-client"
+}
 
 const operatorPrefix = "openyurt:operator:"
 

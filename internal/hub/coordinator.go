@@ -26,6 +26,7 @@ import (
 	"yurtcoordinator/internal/hub/role"
 	"yurtcoordinator/internal/hub/roster"
 	"yurtcoordinator/internal/hub/upstream"
+	"yurtcoordinator/internal/hub/warrant"
 	"yurtcoordinator/internal/live"
 )
 
@@ -38,6 +39,7 @@ type pool struct {
 	place interface {
 		URL() string
 		OnThisMachine() bool
+		Clients() (ids []string, known bool)
 	}
 	// address names the coordinator in requests, coordinator reaches it as this node, and leases is a client of it.
 	address     *url.URL
@@ -88,6 +90,12 @@ func (h *Hub) joinPool() error {
 		}
 	}
 	h.serves.CoordinatorLink = p.link.Get
+	h.serves.Warrants = warrant.New(warrant.Config{
+		Node: h.cfg.Node, Pool: h.cfg.Pool, Metrics: h.metrics, Word: func() warrant.Word {
+			ids, known := p.place.Clients()
+			return warrant.Word{Known: known, Clients: ids}
+		},
+	})
 	h.parts.Add("disk and links", func(ctx context.Context) error { return h.disk.Heed(ctx, h.cloud.Link(), p.link) })
 	return nil
 }

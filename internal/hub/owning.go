@@ -24,8 +24,7 @@ func (h *Hub) takePart() error {
 	number := func() edge.History { return h.history.State().Get().Number }
 	var pusher *push.Node
 	taker := standin.New(standin.Config{
-		Object:    h.followed.OwnObject,
-		Transport: h.pool.coordinator.AsHub(), Base: h.pool.address, CloudLink: h.cloud.Link(), Events: cloud,
+		Object: h.followed.OwnObject, CloudLink: h.cloud.Link(), Events: cloud,
 		History: number, Disk: h.disk, Changed: func() { pusher.Changed() }, Metrics: h.metrics,
 	})
 	if pusher, err = push.NewNode(push.NodeConfig{

@@ -323,13 +323,17 @@ disabled_plugins = [
 `)
 }
 
+// allowedFor is how long kubelets keep the answer that somebody may use them: less than the 5 minutes of Kubernetes' default, so
+// that scenarios see it end.
+const allowedFor = 20 * time.Second
+
 func (n node) kubeletConfig() string {
 	server := string(n.name()) + "-kubelet"
 	return strings.NewReplacer(
 		"$CA", n.cert("ca.crt"), "$CRT", n.cert(server+".crt"), "$KEY", n.cert(server+".key"),
 		"$CGROUPS", n.kubeletCgroups(), "$STATUS", statusEvery(n.cfg.Timing).String(),
 		// If only the update frequency is set, kubelet reports as often as it computes.
-		"$REPORT", n.cfg.Timing.Report.String(),
+		"$ALLOWED", allowedFor.String(), "$REPORT", n.cfg.Timing.Report.String(),
 		"$LEASE", fmt.Sprint(int(n.cfg.Timing.Lease.Seconds())), "$DOMAIN", clusterDomain, "$DNS", n.kubeletDNS(),
 	).Replace(`apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
@@ -357,7 +361,7 @@ rotateCertificates: false
 tlsCertFile: $CRT
 tlsPrivateKeyFile: $KEY
 authentication: {anonymous: {enabled: false}, webhook: {enabled: true}, x509: {clientCAFile: $CA}}
-authorization: {mode: Webhook}
+authorization: {mode: Webhook, webhook: {cacheAuthorizedTTL: $ALLOWED}}
 `) + n.kubeletInstalled()
 }
 

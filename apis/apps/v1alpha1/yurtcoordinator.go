@@ -57,6 +57,13 @@ type YurtCoordinatorSpec struct {
 	// +kubebuilder:validation:items:Pattern=`^\S+( \S+)*$`
 	// +kubebuilder:validation:items:XValidation:rule="!self.startsWith('X509SHA256=') || self.matches('^X509SHA256=[0-9a-f]{64}$')",message="give X509SHA256= and 64 lower-case hexadecimal digits"
 	DeniedUsers []string `json:"deniedUsers,omitempty"`
+
+	// rekey is any text. When it changes, the coordinator gets a new key for the pool's kubelets, and all that it had before
+	// hold no longer: change it when the machine of a coordinator was in other hands. A node that is cut off from the cloud
+	// learns of it when its link is back, and kubelet keeps an answer for five minutes.
+	// +optional
+	// +kubebuilder:validation:MaxLength=256
+	Rekey string `json:"rekey,omitempty"`
 }
 
 // DelegatedNodeStatus is how a node is shown whose heartbeats are delegated. Empty is Ready.

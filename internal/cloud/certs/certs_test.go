@@ -1,8 +1,10 @@
 package certs
 
 import (
+	"crypto/sha256"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -286,12 +288,19 @@ func TestAdopt(t *testing.T) {
 		t.Fatal(err)
 	}
 	// The signer's backdating is not ours, and counts.
-	if why, again := PlanClient(p, "u", start); why != "" || !again.Equal(start.Add(4*hour)) {
-		t.Errorf("%s, again after %v", why, again.Sub(start))
+	if third := p.Part(1, 3); !third.Equal(start.Add(hour)) || !p.Part(1, 1).Equal(start.Add(7*hour)) {
+		t.Errorf("a third of its life is over at %v", third)
 	}
-	for at, want := range map[time.Duration]string{4 * hour: "it expires", -3 * hour: "it is not valid before"} {
-		if why, _ := PlanClient(p, "u", start.Add(at)); !strings.HasPrefix(why, want) {
-			t.Errorf("after %v: %q", at, why)
+	if sum := sha256.Sum256(Certificates(good)[0].Raw); p.CredentialID() != fmt.Sprintf("X509SHA256=%x", sum) {
+		t.Errorf("it is called %s", p.CredentialID())
+	}
+	if (Pair{}).CredentialID() != "" || !(Pair{}).Part(1, 2).IsZero() {
+		t.Error("no certificate has a name and a life")
+	}
+	for at, want := range map[time.Duration]string{0: "", 7*hour - 1: "", 7 * hour: "it has ended", -3 * hour: "it is not valid"} {
+		err := CheckClient(p, "u", start.Add(at))
+		if (err == nil) != (want == "") || err != nil && !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("after %v: %v", at, err)
 		}
 	}
 	for what, bad := range map[string]struct {

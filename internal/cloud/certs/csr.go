@@ -77,32 +77,39 @@ func IsSigningRequest(request, key []byte, user string) error {
 	return nil
 }
 
+// PublicKey returns the public key of a private key in PEM, in DER.
+func PublicKey(key []byte) ([]byte, error) {
+	signer, err := parseKey(key)
+	if err != nil {
+		return nil, fmt.Errorf("the key of the request: %w", err)
+	}
+	return x509.MarshalPKIXPublicKey(signer.Public())
+}
+
 // Adopt returns the pair of a key and a signer's answer, if that is a client certificate of the user and valid now.
 func Adopt(cert, key []byte, user string, now time.Time) (Pair, error) {
 	p := Pair{Cert: Bundle(cert), Key: key}
-	why, _ := PlanClient(p, user, now)
-	if why != "" {
-		return Pair{}, fmt.Errorf("the signer sent something other than requested: %s", why)
+	if err := CheckClient(p, user, now); err != nil {
+		return Pair{}, fmt.Errorf("the signer sent something other than requested: %w", err)
 	}
 	return p, nil
 }
 
-// PlanClient returns why a client certificate that somebody else signed must be requested again, or nothing and when to
-// look again. It does not know who verifies the certificate.
-func PlanClient(have Pair, user string, now time.Time) (why string, again time.Time) {
+// CheckClient returns why a client certificate that somebody else signed can't be used by now, or nil. It does not know who
+// verifies the certificate.
+func CheckClient(have Pair, user string, now time.Time) error {
 	cert, err := have.parse()
 	switch {
 	case err != nil:
-		return err.Error(), time.Time{}
+		return err
 	case cert.Subject.CommonName != user || len(cert.Subject.Organization) > 0:
-		return fmt.Sprintf("it is for %q, not only for %q", cert.Subject, user), time.Time{}
+		return fmt.Errorf("it is for %q, not only for %q", cert.Subject, user)
 	case !slices.Contains(cert.ExtKeyUsage, x509.ExtKeyUsageClientAuth):
-		return "it is not for clients", time.Time{}
+		return errors.New("it is not for clients")
 	case now.Before(cert.NotBefore):
-		return "it is not valid before " + stamp(cert.NotBefore), time.Time{}
+		return errors.New("it is not valid before " + stamp(cert.NotBefore))
+	case !now.Before(cert.NotAfter):
+		return errors.New("it has ended at " + stamp(cert.NotAfter))
 	}
-	if again = twoThirds(cert.NotBefore, cert.NotAfter); !now.Before(again) {
-		return "it expires at " + stamp(cert.NotAfter), time.Time{}
-	}
-	return "", again
+	return nil
 }

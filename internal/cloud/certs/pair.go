@@ -6,8 +6,10 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/hex"
 	"encoding/pem"
 	"errors"
 	"fmt"
@@ -30,7 +32,7 @@ type Lives struct {
 	Serving time.Duration
 	// Operator is the life of an operators' client certificate: MaxOperator, and no longer.
 	Operator time.Duration
-	// Kubelet is the requested life of the client certificate for kubelets: a year. The signer may give less.
+	// Kubelet is the requested life of a client certificate for kubelets: 30 days. The signer may give less.
 	Kubelet time.Duration
 }
 
@@ -46,7 +48,7 @@ func (l Lives) Completed() Lives {
 		life  time.Duration
 	}{
 		{&l.Authority, 5 * 365 * day}, {&l.Settle, 90 * day}, {&l.Serving, 365 * day}, {&l.Operator, MaxOperator},
-		{&l.Kubelet, 365 * day},
+		{&l.Kubelet, 30 * day},
 	} {
 		if *f.field == 0 {
 			*f.field = f.life
@@ -82,6 +84,26 @@ func (p Pair) Usable(now time.Time) error {
 		err = fmt.Errorf("it expired at %s", stamp(cert.NotAfter))
 	}
 	return err
+}
+
+// Part returns when so much of the certificate's life is over: n parts of all. It is the zero time if there is none.
+func (p Pair) Part(n, all int64) time.Time {
+	cert, err := p.parse()
+	if err != nil {
+		return time.Time{}
+	}
+	return cert.NotBefore.Add(cert.NotAfter.Sub(cert.NotBefore) / time.Duration(all) * time.Duration(n))
+}
+
+// CredentialID returns how API servers and kubelets name the certificate, in authentication.kubernetes.io/credential-id. It is
+// empty if there is none.
+func (p Pair) CredentialID() string {
+	cert, err := p.parse()
+	if err != nil {
+		return ""
+	}
+	sum := sha256.Sum256(cert.Raw)
+	return "X509SHA256=" + hex.EncodeToString(sum[:])
 }
 
 // SelfSigned makes a pair that nobody trusts, for a place where a file must exist.

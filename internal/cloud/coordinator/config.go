@@ -31,6 +31,9 @@ const (
 	// those of a thousand pools again.
 	annotationGranted = "openyurt.io/coordinator-grants"
 
+	// annotationRekey on a Secret with keys for kubelets is the spec.rekey that they were made for.
+	annotationRekey = "openyurt.io/coordinator-rekey"
+
 	// annotationPod on a coordinator's Secret is the UID of the Pod that its certificate is for.
 	annotationPod = "openyurt.io/coordinator-pod"
 )

@@ -44,9 +44,8 @@ type facts struct {
 	At         *place          // nil until the coordinator has a node
 	ServiceIPs []string
 	ClientCA   []byte
-	KubeletCA  []byte     // empty means that kubelets are not verified
-	Kubelet    certs.Pair // empty while WhyNot says why
-	WhyNot     string
+	KubeletCA  []byte // empty means that kubelets are not verified
+	Rekey      string // when it changes, the key for kubelets is replaced
 }
 
 // sum is a hash of f. It leaves out the annotation that kubelet sees: that it was sent is no change.
@@ -104,10 +103,15 @@ func (r *Reconciler) ensure(ctx context.Context, f facts, had given) (outcome, g
 	if err != nil {
 		return outcome{}, given{}, err
 	}
+	kubelets, err := r.kubeletClient(ctx, f)
+	if err != nil {
+		return outcome{}, given{}, err
+	}
+	again = soonestOf(again, kubelets.again)
 	if lacks := f.lacking(); lacks != nil {
 		return outcome{*lacks, again}, had, nil
 	}
-	servingAgain, err := r.serving(ctx, f, authority, mount{mounted, had.digest})
+	servingAgain, err := r.serving(ctx, f, authority, kubelets.Shown, mount{mounted, had.digest})
 	if r.metrics.tried(kindServing, err) != nil {
 		return outcome{}, given{}, err
 	}
@@ -115,20 +119,23 @@ func (r *Reconciler) ensure(ctx context.Context, f facts, had given) (outcome, g
 	if r.metrics.tried(kindOperator, err) != nil {
 		return outcome{}, given{}, err
 	}
-	if err := r.tell(ctx, discovery(f.Pool, *f.At, authority.Trusted, f.Owner)); err != nil {
+	if err := r.tell(ctx, discovery(f.Pool, *f.At, authority.Trusted, kubelets.ids(), f.Owner)); err != nil {
 		return outcome{}, given{}, err
 	}
 	done := outcome{finding{OK: true, Reason: ReasonIssued, Message: "The coordinator has its certificates."}, again}
-	for _, t := range []time.Time{servingAgain, operatorAgain} {
-		if t.Before(done.again) {
-			done.again = t
-		}
-	}
-	if f.WhyNot != "" {
-		done.finding = finding{Reason: ReasonKubeletClientNotSigned, Message: f.WhyNot +
+	done.again = soonestOf(done.again, soonestOf(servingAgain, operatorAgain))
+	if kubelets.whyNot != "" {
+		done.finding = finding{Reason: ReasonKubeletClientNotSigned, Message: kubelets.whyNot +
 			" Until then the coordinator works, except for kubectl logs, exec, attach and port-forward."}
 	}
 	return done, had, nil
+}
+
+func soonestOf(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
 }
 
 // grant grants the rights that a pool needs, if they differ from those granted last or were granted long ago. noted is
@@ -199,8 +206,11 @@ type mount struct {
 	granted string
 }
 
-// serving keeps the Secret that the coordinator's Pod mounts. A new Pod gets a new certificate.
-func (r *Reconciler) serving(ctx context.Context, f facts, a certs.Authority, m mount) (again time.Time, err error) {
+// serving keeps the Secret that the coordinator's Pod mounts. A new Pod gets a new certificate. shown is the certificate for
+// kubelets; it may be zero.
+func (r *Reconciler) serving(
+	ctx context.Context, f facts, a certs.Authority, shown certs.Pair, m mount,
+) (again time.Time, err error) {
 	have, now := m.have, r.cfg.Clock.Now()
 	request := servingRequest(f.Pool, *f.At, f.ServiceIPs, r.cfg.Lives)
 	pair := pairIn(have, corev1.TLSCertKey, corev1.TLSPrivateKeyKey)
@@ -214,7 +224,7 @@ func (r *Reconciler) serving(ctx context.Context, f facts, a certs.Authority, m 
 		}
 		_, again = request.Plan(pair, a.Trusted, now)
 	}
-	kubelet, err := standIn(f.Kubelet, pairIn(have, keyKubeletCert, keyKubeletKey), now)
+	kubelet, err := standIn(shown, pairIn(have, keyKubeletCert, keyKubeletKey), now)
 	if err != nil {
 		return time.Time{}, err
 	}
@@ -239,13 +249,13 @@ func (r *Reconciler) serving(ctx context.Context, f facts, a certs.Authority, m 
 	return again, r.nudge(ctx, *f.At, digest(data))
 }
 
-// standIn returns the pair to show to kubelets: the wanted one, or the present one while it is valid, or one that
-// nobody trusts, since a coordinator does not start without the file.
+// standIn returns the pair to show to kubelets: the wanted one, or one that nobody trusts, since a coordinator does not
+// start without the file. What is there already stays if it is such a one.
 func standIn(want, have certs.Pair, now time.Time) (certs.Pair, error) {
 	if !want.IsZero() {
 		return want, nil
 	}
-	if have.Usable(now) == nil {
+	if certs.CheckClient(have, noUser, now) == nil {
 		return have, nil
 	}
 	return certs.SelfSigned(noUser, standInLife, now)

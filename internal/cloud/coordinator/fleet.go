@@ -17,28 +17,14 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// What all coordinators share is reconciled under these two requests, each by one worker at a time.
-var (
-	appRequest     = shared(edge.AppCoordinator)
-	kubeletLooking = shared(kubeletSecret)
-)
+// What all coordinators share is reconciled under this request.
+var appRequest = reconcile.Request{NamespacedName: client.ObjectKey{
+	Namespace: edge.NamespaceSystem, Name: edge.AppCoordinator,
+}}
 
-func shared(name string) reconcile.Request {
-	return reconcile.Request{NamespacedName: client.ObjectKey{Namespace: edge.NamespaceSystem, Name: name}}
-}
-
-// reconcileFleet reconciles what all coordinators share.
-func (r *Reconciler) reconcileFleet(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
-	if req == kubeletLooking {
-		result, err := r.reconcileKubelet(ctx)
-		return result, r.metrics.tried(kindKubelet, err)
-	}
-	return r.reconcileApp(ctx)
-}
-
-// reconcileApp keeps the Service, and the YurtAppSet with the pools that must have a coordinator. It decides about each
+// reconcileFleet keeps the Service, and the YurtAppSet with the pools that must have a coordinator. It decides about each
 // pool again, except that a pool which is already in it stays.
-func (r *Reconciler) reconcileApp(ctx context.Context) (reconcile.Result, error) {
+func (r *Reconciler) reconcileFleet(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
 	if err := r.keepService(ctx); err != nil {
 		return reconcile.Result{}, err
 	}
@@ -59,7 +45,11 @@ func (r *Reconciler) reconcileApp(ctx context.Context) (reconcile.Result, error)
 			return reconcile.Result{}, err
 		}
 	}
-	return reconcile.Result{RequeueAfter: wait.Jitter(r.cfg.Resync, 0.1)}, nil
+	names := make([]edge.PoolName, len(pools))
+	for i, p := range pools {
+		names[i] = p.Pool
+	}
+	return reconcile.Result{RequeueAfter: wait.Jitter(r.cfg.Resync, 0.1)}, r.dropShared(ctx, names)
 }
 
 // wanted returns the pools that must have a coordinator. Their YurtCoordinators already have the finalizer, so none can

@@ -2,6 +2,8 @@ package coordinator
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"slices"
@@ -15,10 +17,7 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/event"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"yurtcoordinator/apis/apps/v1alpha1"
 	"yurtcoordinator/internal/cloud/certs"
 	"yurtcoordinator/internal/edge"
 )
@@ -26,167 +25,180 @@ import (
 const (
 	// signedSoonest and signedLatest bound the time until a request's signature is checked again: when the request is
 	// twice as old.
-	signedSoonest, signedLatest = time.Second, time.Minute
+	signedSoonest, signedLatest = time.Second, 10 * time.Minute
 	// refusedWait is the wait after a signer's refusal before the next request.
 	refusedWait = 10 * time.Minute
+	// failedWait is the wait after a failure to ask.
+	failedWait = 10 * time.Second
 
 	approveReason = "CoordinatorKubeletClient"
 )
 
-// reconcileKubelet keeps the client certificate that coordinators show to kubelets. It stores the key in the Secret,
-// under another name, before it requests the certificate. So after a crash the next process continues with the same
-// request.
-func (r *Reconciler) reconcileKubelet(ctx context.Context) (reconcile.Result, error) {
-	have, err := r.secret(ctx, kubeletSecret)
+// toKubelets is a pool's state towards kubelets.
+type toKubelets struct {
+	keyring
+	// whyNot says why there is no certificate to show; empty means that there is one.
+	whyNot string
+	// again is when to look again.
+	again time.Time
+}
+
+// kubeletClient keeps a pool's certificates for kubelets. It stores a key, in a Secret of the pool, before it requests the
+// certificate. So after a crash the next process continues with the same request.
+//
+// A request's name has a digest of its key. So nobody else can have taken the name, a refused request is in nobody's way,
+// and none must be deleted: Kubernetes removes old requests by itself, and the YurtCoordinator's with it.
+func (r *Reconciler) kubeletClient(ctx context.Context, f facts) (toKubelets, error) {
+	have, err := r.secret(ctx, f.Pool.KubeletClientSecret())
 	if err != nil {
-		return reconcile.Result{}, err
+		return toKubelets{}, err
 	}
-	now := r.cfg.Clock.Now()
-	pair := pairIn(have, corev1.TLSCertKey, corev1.TLSPrivateKeyKey)
-	why, again := certs.PlanClient(pair, kubeletUser, now)
+	user, now := f.Pool.CoordinatorUser(), r.cfg.Clock.Now()
+	k, why, again := keyringIn(have).turn(user, f.Rekey, now)
+	_, noKey := certs.SigningRequest(k.Request, user)
+	switch {
+	case why == "":
+		k.Request = nil
+	case noKey != nil:
+		if k.Request, err = certs.NewKey(); err != nil {
+			return toKubelets{}, err
+		}
+	}
+	if have, err = r.keepKeyring(ctx, f, have, k); err != nil {
+		return toKubelets{}, err
+	}
 	if why == "" {
-		if err := r.tidy(ctx, have, pair); err != nil {
-			return reconcile.Result{}, err
-		}
-		r.haveKubelet(ctx, pair, "")
-		return reconcile.Result{RequeueAfter: max(signedSoonest, min(again.Sub(now), wait.Jitter(r.cfg.Resync, 0.1)))}, nil
+		return r.haveKeyring(f, k, "", again), nil
 	}
-	if pair.Usable(now) != nil {
-		pair = certs.Pair{}
-	}
-	key := have.Data[keyRequest]
-	if _, err := certs.SigningRequest(key, kubeletUser); err != nil {
-		if key, err = certs.NewKey(); err != nil {
-			return reconcile.Result{}, err
-		}
-		if err := r.keepKubelet(ctx, have, pair, key); err != nil {
-			return reconcile.Result{}, err
-		}
-		if have, err = r.secret(ctx, kubeletSecret); err != nil {
-			return reconcile.Result{}, err
-		}
-	}
-	signed, waits, after, err := r.ask(ctx, key)
-	if err != nil || waits != "" {
-		r.haveKubelet(ctx, pair, waitMessage(pair, waits, err))
-		return reconcile.Result{RequeueAfter: after}, err
-	}
-	fresh, err := certs.Adopt(signed, key, kubeletUser, now)
-	if r.metrics.tried(kindKubelet, err) != nil {
-		r.haveKubelet(ctx, pair, waitMessage(pair, err.Error(), nil))
-		// A refused request can never be used.
-		return reconcile.Result{RequeueAfter: wait.Jitter(refusedWait, 0.5)}, r.withdraw(ctx)
-	}
-	if err := r.keepKubelet(ctx, have, fresh, nil); err != nil {
-		return reconcile.Result{}, err
-	}
-	r.metrics.made(kindKubelet)
-	klog.FromContext(ctx).Info("Got a client certificate for kubelets", "why", why)
-	if err := r.withdraw(ctx); err != nil {
-		return reconcile.Result{}, err
-	}
-	r.haveKubelet(ctx, fresh, "")
-	return reconcile.Result{RequeueAfter: signedSoonest}, nil
-}
-
-// waitMessage is for the conditions of those that wait for the certificate. Nobody waits while the old one is valid.
-func waitMessage(pair certs.Pair, waits string, err error) string {
-	if !pair.IsZero() {
-		return ""
+	got, err := r.ask(ctx, f.Pool, f.Owner, k.Request)
+	if apierrors.IsConflict(err) {
+		return toKubelets{}, err
 	}
 	if err != nil {
-		waits = err.Error()
+		got = answer{waits: err.Error(), after: wait.Jitter(failedWait, 0.5)}
 	}
-	return fmt.Sprintf("No client certificate for kubelets yet: %s. See kubectl describe csr %s.", waits, kubeletRequest)
+	switch {
+	case got.refused:
+		k.Request = nil // it can never be used
+	case got.waits == "":
+		k = k.with(got.signed)
+		r.metrics.made(kindKubelet)
+		klog.FromContext(ctx).Info("Got a client certificate for kubelets", "pool", f.Pool, "why", why)
+		got.after = signedSoonest
+	}
+	if err != nil || got.refused {
+		_ = r.metrics.tried(kindKubelet, errors.New(got.waits))
+		klog.FromContext(ctx).Info("No new client certificate for kubelets", "pool", f.Pool, "why", got.waits)
+	}
+	if _, err := r.keepKeyring(ctx, f, have, k); err != nil {
+		return toKubelets{}, err
+	}
+	return r.haveKeyring(f, k, got.waits, now.Add(got.after)), nil
 }
 
-// tidy removes what remains of a request that has been answered.
-func (r *Reconciler) tidy(ctx context.Context, have *corev1.Secret, pair certs.Pair) error {
-	if len(have.Data[keyRequest]) > 0 {
-		if err := r.keepKubelet(ctx, have, pair, nil); err != nil {
-			return err
-		}
+// haveKeyring returns the state of a pool with a keyring. Nobody waits while there is a certificate to show.
+func (r *Reconciler) haveKeyring(f facts, k keyring, waits string, again time.Time) toKubelets {
+	r.metrics.holds(f.Owner.Name, kindKubelet, k.Shown)
+	out := toKubelets{keyring: k, again: again}
+	if k.Shown.IsZero() {
+		out.whyNot = fmt.Sprintf("No client certificate for kubelets yet: %s. See kubectl get csr.", waits)
 	}
-	r.mu.Lock()
-	known := r.kubelet.known && string(r.kubelet.pair.Cert) == string(pair.Cert)
-	r.mu.Unlock()
-	if known { // then the request was withdrawn before
-		return nil
-	}
-	return r.withdraw(ctx)
+	return out
 }
 
-func (r *Reconciler) keepKubelet(ctx context.Context, have *corev1.Secret, pair certs.Pair, request []byte) error {
-	want := &corev1.Secret{
-		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"},
-		ObjectMeta: metav1.ObjectMeta{
-			Namespace: edge.NamespaceSystem, Name: kubeletSecret, Labels: map[string]string{labelManagedBy: FieldOwner},
-		},
-		Type: corev1.SecretTypeOpaque,
-		Data: make(map[string][]byte),
+// keepKeyring writes the keyring if it has changed, and returns the Secret as it is now.
+func (r *Reconciler) keepKeyring(ctx context.Context, f facts, have *corev1.Secret, k keyring) (*corev1.Secret, error) {
+	want := k.secret(f.Pool, f.Owner)
+	if have.UID != "" && holds(have, want) {
+		return have, nil
 	}
-	if !pair.IsZero() {
-		want.Data[corev1.TLSCertKey], want.Data[corev1.TLSPrivateKeyKey] = pair.Cert, pair.Key
+	if err := r.keep(ctx, have, want); err != nil {
+		return nil, err
 	}
-	if len(request) > 0 {
-		want.Data[keyRequest] = request
-	}
-	return r.keep(ctx, have, want)
+	return r.secret(ctx, want.Name)
 }
 
-// ask returns the certificate that the cluster's signer made for this key, or why there is none yet and when to ask
-// again. It approves the request only if that is exactly the one that this program makes.
-func (r *Reconciler) ask(ctx context.Context, key []byte) (signed []byte, waits string, after time.Duration, err error) {
+// answer is what has come of a request.
+type answer struct {
+	signed certs.Pair
+	// waits says why there is no certificate; empty means that there is one.
+	waits string
+	// after is when to ask again.
+	after time.Duration
+	// refused: there never will be one for this key.
+	refused bool
+}
+
+// ask returns the certificate that the cluster's signer made for this key, if it has. It approves the request only if that is
+// exactly the one that this program makes.
+func (r *Reconciler) ask(ctx context.Context, pool edge.PoolName, o owner, key []byte) (answer, error) {
+	name, err := requestName(pool, key)
+	if err != nil {
+		return answer{}, err
+	}
 	var csr certificatesv1.CertificateSigningRequest
-	err = r.cfg.Reader.Get(ctx, client.ObjectKey{Name: kubeletRequest}, &csr)
+	err = r.cfg.Reader.Get(ctx, client.ObjectKey{Name: name}, &csr)
 	if apierrors.IsNotFound(err) {
-		return nil, "the request has just been made", signedSoonest, r.request(ctx, key)
+		return answer{waits: "the request has just been made", after: signedSoonest}, r.request(ctx, name, pool, o, key)
 	}
 	if err != nil {
-		return nil, "", 0, fmt.Errorf("read CertificateSigningRequest %s: %w", kubeletRequest, err)
+		return answer{}, fmt.Errorf("read CertificateSigningRequest %s: %w", name, err)
 	}
-	if wrong := differs(&csr, key, r.cfg.Lives.Kubelet); wrong != nil {
-		klog.FromContext(ctx).Info("Deleting a request that is not ours", "request", kubeletRequest, "why", wrong.Error())
-		return nil, "somebody else's request of that name was deleted: " + wrong.Error(), signedSoonest, r.withdraw(ctx)
+	user := pool.CoordinatorUser()
+	if wrong := differs(&csr, key, user, r.cfg.Lives.Kubelet); wrong != nil {
+		return answer{waits: fmt.Sprintf("request %s is not ours: %v", name, wrong), after: signedSoonest, refused: true}, nil
 	}
 	age := r.cfg.Clock.Since(csr.CreationTimestamp.Time)
-	after = wait.Jitter(min(max(age, signedSoonest), signedLatest), 0.1)
+	after := wait.Jitter(min(max(age, signedSoonest), signedLatest), 0.1)
 	approved := false
 	for _, c := range csr.Status.Conditions {
 		switch c.Type {
 		case certificatesv1.CertificateDenied, certificatesv1.CertificateFailed:
-			waits = fmt.Sprintf("the request is %s: %s %s", c.Type, c.Reason, c.Message)
-			_ = r.metrics.tried(kindKubelet, errors.New(waits))
+			waits := fmt.Sprintf("request %s is %s: %s %s", name, c.Type, c.Reason, c.Message)
 			if age < refusedWait {
-				return nil, waits, refusedWait - age, nil
+				return answer{waits: waits, after: refusedWait - age}, nil
 			}
-			return nil, waits, signedSoonest, r.withdraw(ctx)
+			return answer{waits: waits, after: signedSoonest, refused: true}, nil
 		case certificatesv1.CertificateApproved:
 			approved = true
 		}
 	}
 	if !approved {
-		return nil, "the request has just been approved", signedSoonest, r.approve(ctx, &csr)
+		return answer{waits: "the request has just been approved", after: signedSoonest}, r.approve(ctx, &csr)
 	}
 	if len(csr.Status.Certificate) == 0 {
-		return nil, "the signer kubernetes.io/kube-apiserver-client has not signed yet; " +
-			"it runs in kube-controller-manager with --cluster-signing-cert-file", after, nil
+		return answer{waits: "the signer kubernetes.io/kube-apiserver-client has not signed yet (request " + name + "); " +
+			"it runs in kube-controller-manager with --cluster-signing-cert-file", after: after}, nil
 	}
-	return csr.Status.Certificate, "", 0, nil
+	fresh, err := certs.Adopt(csr.Status.Certificate, key, user, r.cfg.Clock.Now())
+	if err != nil {
+		return answer{waits: err.Error(), after: wait.Jitter(refusedWait, 0.5), refused: true}, nil
+	}
+	return answer{signed: fresh}, nil
 }
 
-func (r *Reconciler) request(ctx context.Context, key []byte) error {
-	request, err := certs.SigningRequest(key, kubeletUser)
+// requestName returns the name of the request for a key. A policy holds coordinator-controller to such names
+// (controller-rights.yaml).
+func requestName(pool edge.PoolName, key []byte) (string, error) {
+	public, err := certs.PublicKey(key)
+	if err != nil {
+		return "", err
+	}
+	sum := sha256.Sum256(public)
+	return pool.KubeletClientSecret() + "-" + hex.EncodeToString(sum[:8]), nil
+}
+
+func (r *Reconciler) request(ctx context.Context, name string, pool edge.PoolName, o owner, key []byte) error {
+	request, err := certs.SigningRequest(key, pool.CoordinatorUser())
 	if err != nil {
 		return err
 	}
 	csr := &certificatesv1.CertificateSigningRequest{
-		ObjectMeta: metav1.ObjectMeta{Name: kubeletRequest, Labels: map[string]string{labelManagedBy: FieldOwner}},
-		Spec:       requestSpec(request, r.cfg.Lives.Kubelet),
+		ObjectMeta: ownedMeta("", name, pool, o), Spec: requestSpec(request, r.cfg.Lives.Kubelet),
 	}
 	err = r.cfg.Client.Create(ctx, csr, client.FieldOwner(FieldOwner))
 	if err != nil && !apierrors.IsAlreadyExists(err) { // one that exists is checked in the next round
-		return fmt.Errorf("create CertificateSigningRequest %s: %w", kubeletRequest, err)
+		return fmt.Errorf("create CertificateSigningRequest %s: %w", name, err)
 	}
 	return nil
 }
@@ -202,8 +214,8 @@ func requestSpec(request []byte, life time.Duration) certificatesv1.CertificateS
 }
 
 // differs returns how a request differs from the one that this program makes with this key, or nil.
-func differs(csr *certificatesv1.CertificateSigningRequest, key []byte, life time.Duration) error {
-	if err := certs.IsSigningRequest(csr.Spec.Request, key, kubeletUser); err != nil {
+func differs(csr *certificatesv1.CertificateSigningRequest, key []byte, user string, life time.Duration) error {
+	if err := certs.IsSigningRequest(csr.Spec.Request, key, user); err != nil {
 		return err
 	}
 	want := requestSpec(csr.Spec.Request, life)
@@ -222,7 +234,7 @@ func (r *Reconciler) approve(ctx context.Context, csr *certificatesv1.Certificat
 	csr = csr.DeepCopy()
 	csr.Status.Conditions = append(csr.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{
 		Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue, Reason: approveReason,
-		Message: "coordinator-controller asked for it, for the coordinators' calls of kubelets.",
+		Message: "coordinator-controller asked for it, for the calls of kubelets by a pool's coordinator.",
 	})
 	if err := r.cfg.Client.SubResource("approval").Update(ctx, csr); err != nil {
 		return fmt.Errorf("approve CertificateSigningRequest %s: %w", csr.Name, err)
@@ -230,24 +242,22 @@ func (r *Reconciler) approve(ctx context.Context, csr *certificatesv1.Certificat
 	return nil
 }
 
-// withdraw deletes the request.
-func (r *Reconciler) withdraw(ctx context.Context) error {
-	return r.remove(ctx, &certificatesv1.CertificateSigningRequest{ObjectMeta: metav1.ObjectMeta{Name: kubeletRequest}})
-}
-
-// haveKubelet stores the state of the certificate. If it changed, all YurtCoordinators are reconciled.
-func (r *Reconciler) haveKubelet(ctx context.Context, pair certs.Pair, whyNot string) {
-	r.metrics.holds("", kindKubelet, pair)
-	r.mu.Lock()
-	was := r.kubelet
-	r.kubelet = kubeletClient{known: true, pair: pair, whyNot: whyNot}
-	r.mu.Unlock()
-	if was.known && string(was.pair.Cert) == string(pair.Cert) && was.whyNot == whyNot {
-		return
+// dropShared deletes the Secret with the one key that all coordinators had before each pool had its own, once each pool has.
+func (r *Reconciler) dropShared(ctx context.Context, pools []edge.PoolName) error {
+	have, err := r.secret(ctx, sharedKubeletSecret)
+	if err != nil || have.UID == "" || have.Labels[labelManagedBy] != FieldOwner {
+		return err
 	}
-	klog.FromContext(ctx).V(2).Info("Client certificate for kubelets", "whyNot", whyNot)
-	select {
-	case r.changed <- event.GenericEvent{Object: &v1alpha1.YurtCoordinator{}}:
-	default: // the signal is already pending
+	for _, pool := range pools {
+		own, err := r.secret(ctx, pool.KubeletClientSecret())
+		if err != nil {
+			return err
+		}
+		if keyringIn(own).Shown.IsZero() {
+			return nil
+		}
 	}
+	klog.FromContext(ctx).Info("Each pool has its own key for kubelets; deleting the shared one", "secret", sharedKubeletSecret)
+	have.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"}
+	return r.remove(ctx, have)
 }

@@ -39,7 +39,7 @@ func (w *world) complete(cr string, pool edge.PoolName, node, ip string) {
 	var hint corev1.ConfigMap
 	for name, o := range map[string]client.Object{
 		pool.CoordinatorSecret(): &mounted, pool.KubeconfigSecret(): &operators, pool.AuthoritySecret(): &authority,
-		kubeletSecret: &kubelet, pool.DiscoveryConfigMap(): &hint,
+		pool.KubeletClientSecret(): &kubelet, pool.DiscoveryConfigMap(): &hint,
 	} {
 		if !w.get(edge.NamespaceSystem, name, o) {
 			w.t.Fatalf("there is no %T %s", o, name)
@@ -63,9 +63,12 @@ func (w *world) complete(cr string, pool edge.PoolName, node, ip string) {
 	if !bytes.Equal(mounted.Data[keyKubeletCert], kubelet.Data["tls.crt"]) || kubelet.Data[keyRequest] != nil {
 		w.t.Error("what kubelets are shown is not what was signed, or the request is not over")
 	}
-	w.leaf(pairIn(&mounted, keyKubeletCert, keyKubeletKey))
-	if w.get("", kubeletRequest, &certificatesv1.CertificateSigningRequest{}) {
-		w.t.Error("the request is still there")
+	shown := pairIn(&mounted, keyKubeletCert, keyKubeletKey)
+	if user := w.leaf(shown).Subject; user.CommonName != "openyurt:yurt-coordinator:"+string(pool) || len(user.Organization) > 0 {
+		w.t.Errorf("kubelets are shown %v", user)
+	}
+	if !slices.Contains(strings.Fields(hint.Data["kubelet-clients"]), shown.CredentialID()) {
+		w.t.Errorf("hubs know %q, not what kubelets are shown", hint.Data["kubelet-clients"])
 	}
 	w.nodesMay(pool)
 	var pods corev1.PodList
@@ -381,7 +384,7 @@ func TestASignerThatNeverSigns(t *testing.T) {
 	}
 	w.restart() // knows nothing of the request but what is in the Secret
 	w.signs = true
-	w.turns(5)
+	w.turns(30) // the longer it has waited, the less often it asks
 	w.complete("c1", "p1", "p1-n1", "192.0.2.1")
 }
 
@@ -391,30 +394,33 @@ func TestAForeignRequestIsNotApproved(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	request, err := certs.SigningRequest(key, kubeletUser)
+	foreign, err := certs.SigningRequest(key, "openyurt:yurt-coordinator:p1")
 	if err != nil {
 		t.Fatal(err)
 	}
 	w := newWorld(t)
-	w.create(&certificatesv1.CertificateSigningRequest{
-		ObjectMeta: metav1.ObjectMeta{Name: kubeletRequest}, Spec: requestSpec(request, 365*24*time.Hour),
-	})
-	w.turns(1)
-	var csr certificatesv1.CertificateSigningRequest
-	if w.get("", kubeletRequest, &csr) {
-		t.Errorf("it is still there, with %v", csr.Status.Conditions)
-	}
+	w.signs = false
 	w.pool("p1", 3)
 	w.coordinator("c1", "p1")
+	w.turns(1)
+	csr := w.requests()[0] // it has been made, and not been looked at
+	w.delete(&csr)
+	csr.ResourceVersion, csr.UID, csr.Spec.Request, csr.Status.Conditions = "", "", foreign, nil
+	w.create(&csr)
+	w.signs = true
 	w.turns(7)
 	w.complete("c1", "p1", "p1-n1", "192.0.2.1")
+	for _, r := range w.requests() {
+		if r.Name == csr.Name && (len(r.Status.Conditions) > 0 || len(r.Status.Certificate) > 0) {
+			t.Errorf("it was approved: %v", r.Status)
+		}
+	}
 }
 
 // deny says no to the request for a client certificate.
 func (w *world) deny() {
 	w.t.Helper()
-	var csr certificatesv1.CertificateSigningRequest
-	w.get("", kubeletRequest, &csr)
+	csr := w.requests()[0]
 	csr.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{{
 		Type: certificatesv1.CertificateDenied, Status: corev1.ConditionTrue, Reason: "No", Message: "not today",
 	}}
@@ -450,25 +456,25 @@ func TestRotations(t *testing.T) {
 	w.pool("p1", 3)
 	w.coordinator("c1", "p1")
 	w.turns(9)
-	served, signed := make(map[string]bool), make(map[string]bool)
+	served, signed, shown := make(map[string]bool), make(map[string]bool), make(map[string]bool)
 	for range 60 * 60 / 12 {
 		w.clock.SetTime(w.clock.Now().Add(10 * time.Second))
 		w.turns(1)
-		if w.get("", kubeletRequest, &certificatesv1.CertificateSigningRequest{}) {
+		var s corev1.Secret
+		if w.get(edge.NamespaceSystem, edge.PoolName("p1").KubeletClientSecret(), &s); s.Data[keyRequest] != nil {
 			continue // a renewal is under way
 		}
 		w.complete("c1", "p1", "p1-n1", "192.0.2.1")
-		var s corev1.Secret
 		w.get(edge.NamespaceSystem, edge.PoolName("p1").CoordinatorSecret(), &s)
-		served[string(s.Data["tls.crt"])] = true
+		served[string(s.Data["tls.crt"])], shown[string(s.Data[keyKubeletCert])] = true, true
 		w.get(edge.NamespaceSystem, edge.PoolName("p1").AuthoritySecret(), &s)
 		signed[string(s.Data["tls.crt"])] = true
 		if n := len(certs.Certificates(s.Data["ca.crt"])); n > 2 {
 			t.Fatalf("%d authorities are trusted", n)
 		}
 	}
-	if len(served) < 25 || len(signed) < 3 {
-		t.Errorf("%d certificates of %d authorities in an hour", len(served), len(signed))
+	if len(served) < 25 || len(signed) < 3 || len(shown) < 5 {
+		t.Errorf("%d certificates of %d authorities, and %d for kubelets, in an hour", len(served), len(signed), len(shown))
 	}
 }
 
@@ -577,7 +583,7 @@ func TestAStartWritesNothing(t *testing.T) {
 	w.turns(9)
 	w.restart()
 	w.turns(3)
-	if w.writes != 1 { // the request for the kubelets' certificate is deleted once more: it may not have been
+	if w.writes != 0 {
 		t.Errorf("%d writes", w.writes)
 	}
 	for _, o := range grants("p1", nil, owner{}, false) {

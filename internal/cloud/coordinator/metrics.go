@@ -44,7 +44,7 @@ type metrics struct {
 	failures     *prometheus.CounterVec
 
 	mu sync.Mutex
-	// byName are the present YurtCoordinators. ends are their certificates; those under the empty name belong to all.
+	// byName are the present YurtCoordinators. ends are their certificates.
 	byName map[string]standing
 	ends   map[certOf]validity
 	// looksLike counts the Pods that bear the labels of a pool's coordinator and are not it.
@@ -213,12 +213,12 @@ func (m *metrics) gone(name string) {
 func (m *metrics) cleared(name string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for _, kind := range []certKind{kindAuthority, kindServing, kindOperator} {
+	for _, kind := range []certKind{kindAuthority, kindServing, kindOperator, kindKubelet} {
 		delete(m.ends, certOf{name, kind})
 	}
 }
 
-// holds records a certificate in use. Under the empty name it belongs to all YurtCoordinators.
+// holds records a certificate in use.
 func (m *metrics) holds(name string, kind certKind, pair certs.Pair) {
 	found := certs.Certificates(pair.Cert)
 	m.mu.Lock()

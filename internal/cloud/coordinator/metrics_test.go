@@ -115,7 +115,7 @@ func TestMetrics(t *testing.T) {
 	for _, gone := range []string{"coordinators", "coordinator_not_ready", "outside_pool_nodes"} {
 		w.measure(gone, "")
 	}
-	if len(w.r.metrics.ends) != 1 { // that towards kubelets
+	if len(w.r.metrics.ends) != 0 {
 		t.Errorf("remembers the certificates of what is gone: %v", w.r.metrics.ends)
 	}
 }
@@ -156,8 +156,11 @@ func TestMetricsOfFailures(t *testing.T) {
 	}
 	w := newWorld(t) // a signer that refuses
 	w.signs = false
+	w.pool("p1", 3)
+	w.coordinator("c1", "p1")
 	w.turns(1)
 	w.deny()
+	w.clock.SetTime(w.clock.Now().Add(refusedWait))
 	w.turns(1)
 	if n := testutil.ToFloat64(w.r.metrics.failures.WithLabelValues(string(kindKubelet))); n != 1 {
 		t.Errorf("%v failures, want 1", n)

@@ -39,19 +39,15 @@ const (
 	keyNextKey     = "next.key"
 	keyKubeconfig  = "kubeconfig"
 	keyRequest     = "request.key"
+	keyFormer      = "former"
 )
 
 const (
-	// kubeletSecret holds the client certificate, for kubeletUser, that all coordinators show to kubelets. The chart
-	// lets that user use kubelets' API (coordinator-rbac.yaml), and denies it the API server's connections to them
-	// (coordinator-connects.yaml). The certificate's request has the same name, so that rights to it can be granted by
-	// name.
-	kubeletSecret  = "yurt-coordinator-kubelet-client"
-	kubeletRequest = kubeletSecret
-	kubeletUser    = "openyurt:yurt-coordinator"
+	// sharedKubeletSecret held the client certificate that all coordinators showed to kubelets, until each pool had its own.
+	sharedKubeletSecret = "yurt-coordinator-kubelet-client"
 
 	// noUser is the user of the pair that stands in until there is a client certificate for kubelets. Nobody trusts it.
-	noUser = "openyurt:yurt-coordinator:not-signed-yet"
+	noUser = "openyurt:not-signed-yet"
 
 	authorityPrefix = "openyurt:coordinator-authority:"
 )
@@ -200,7 +196,8 @@ func operatorIn(text []byte) certs.Pair {
 }
 
 // discovery returns the ConfigMap that tells the pool's hubs where their coordinator is.
-func discovery(pool edge.PoolName, at place, bundle []byte, o owner) *corev1.ConfigMap {
+// clients are the credential ids of the certificates that it may show to kubelets.
+func discovery(pool edge.PoolName, at place, bundle []byte, clients []string, o owner) *corev1.ConfigMap {
 	return &corev1.ConfigMap{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"},
 		ObjectMeta: ownedMeta(edge.NamespaceSystem, pool.DiscoveryConfigMap(), pool, o),
@@ -208,6 +205,7 @@ func discovery(pool edge.PoolName, at place, bundle []byte, o owner) *corev1.Con
 			edge.DiscoveryServer:     at.server(),
 			edge.DiscoveryServerName: pool.CoordinatorServerName(),
 			edge.DiscoveryCA:         string(bundle),
+			edge.DiscoveryClients:    string(lines(clients)),
 		},
 	}
 }
@@ -252,7 +250,9 @@ func belongings(pool edge.PoolName) []client.Object {
 	all = append(all, &coordinationv1.Lease{
 		ObjectMeta: metav1.ObjectMeta{Namespace: corev1.NamespaceNodeLease, Name: pool.ReportLease()},
 	})
-	for _, name := range []string{pool.KubeconfigSecret(), pool.CoordinatorSecret(), pool.AuthoritySecret()} {
+	for _, name := range []string{
+		pool.KubeconfigSecret(), pool.CoordinatorSecret(), pool.KubeletClientSecret(), pool.AuthoritySecret(),
+	} {
 		all = append(all, &corev1.Secret{ObjectMeta: meta(name)})
 	}
 	return all

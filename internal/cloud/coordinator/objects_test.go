@@ -3,23 +3,37 @@ package coordinator
 import (
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
+
+	"yurtcoordinator/internal/cloud/certs"
+	"yurtcoordinator/internal/edge"
 )
 
-// The chart names whom kubelets know, in files that say what he may do and what he may not.
-func TestTheChartKnowsTheUserOfKubelets(t *testing.T) {
-	const files = "../../../deploy/charts/yurt-coordinator/files"
-	for name, want := range map[string]string{
-		"coordinator-rbac.yaml":              "  kind: User\n  name: " + kubeletUser + "\n",
-		"policies/coordinator-connects.yaml": "request.userInfo.username.startsWith('" + kubeletUser + "')",
-	} {
-		content, err := os.ReadFile(filepath.Join(files, name))
+// The chart names the users whom kubelets know, and the requests for their certificates, in policies.
+func TestTheChartKnowsTheUsersOfKubelets(t *testing.T) {
+	policy := func(name string) string {
+		content, err := os.ReadFile(filepath.Join("../../../deploy/charts/yurt-coordinator/files/policies", name))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !strings.Contains(string(content), want) {
-			t.Errorf("%s does not say %q", name, want)
-		}
+		return string(content)
+	}
+	const connects = "request.userInfo.username.startsWith('" + edge.CoordinatorUsers + "')"
+	if !strings.Contains(policy("coordinator-connects.yaml"), connects) {
+		t.Errorf("coordinator-connects does not say %q", connects)
+	}
+	key, err := certs.NewKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	name, err := requestName("hang.zhou", key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := regexp.MustCompile(`matches\('(\^yurt-coordinator-[^']+)'\)`).FindStringSubmatch(policy("controller-rights.yaml"))
+	if found == nil || !regexp.MustCompile(found[1]).MatchString(name) {
+		t.Errorf("controller-rights has %q, which is not about %s", found, name)
 	}
 }

@@ -182,9 +182,12 @@ func (k *cluster) sign() {
 	k.t.Helper()
 	var csr certificatesv1.CertificateSigningRequest
 	cloudtest.Eventually(k.t, "approved request", func() error {
-		if !k.is("", kubeletRequest, &csr) || len(csr.Status.Conditions) == 0 {
-			return fmt.Errorf("%v", csr.Status.Conditions)
+		var all certificatesv1.CertificateSigningRequestList
+		k.must(k.c.List(k.t.Context(), &all))
+		if len(all.Items) != 1 || len(all.Items[0].Status.Conditions) == 0 {
+			return fmt.Errorf("%d requests", len(all.Items))
 		}
+		csr = all.Items[0]
 		return nil
 	})
 	block, _ := pem.Decode(csr.Spec.Request)

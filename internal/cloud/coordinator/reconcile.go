@@ -15,11 +15,9 @@ import (
 	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
-	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"yurtcoordinator/apis/apps/v1alpha1"
-	"yurtcoordinator/internal/cloud/certs"
 	"yurtcoordinator/internal/edge"
 )
 
@@ -43,14 +41,11 @@ const (
 type Reconciler struct {
 	cfg     Config
 	metrics *metrics
-	// changed makes the controller reconcile all YurtCoordinators.
-	changed chan event.GenericEvent
 
 	mu sync.Mutex
 	// settled remembers, by YurtCoordinator, the last result without errors. While its facts are the same and its time
 	// has not come, nothing needs to be checked.
 	settled map[string]settled
-	kubelet kubeletClient
 	reports map[edge.PoolName]report
 	vigils  map[string]*vigil    // by YurtCoordinator
 	accused map[string]time.Time // by YurtCoordinator; see accuse
@@ -73,7 +68,7 @@ type given struct {
 func New(c Config) *Reconciler {
 	c = c.completed()
 	return &Reconciler{
-		cfg: c, metrics: newMetrics(c.Clock), changed: make(chan event.GenericEvent, 1), settled: make(map[string]settled),
+		cfg: c, metrics: newMetrics(c.Clock), settled: make(map[string]settled),
 		reports: make(map[edge.PoolName]report), vigils: make(map[string]*vigil), accused: make(map[string]time.Time),
 	}
 }
@@ -151,12 +146,9 @@ func (r *Reconciler) run(ctx context.Context, c *v1alpha1.YurtCoordinator, v vie
 			return reconcile.Result{}, err
 		}
 	}
-	f, known, err := r.facts(ctx, c, v)
+	f, err := r.facts(ctx, c, v)
 	if err != nil {
 		return reconcile.Result{}, err
-	}
-	if !known { // the certificate for kubelets, which is found out first after the start
-		return reconcile.Result{RequeueAfter: wait.Jitter(soonest, 1)}, nil
 	}
 	done, err := r.settle(ctx, f)
 	if err != nil {
@@ -196,8 +188,8 @@ func (r *Reconciler) run(ctx context.Context, c *v1alpha1.YurtCoordinator, v vie
 	return reconcile.Result{RequeueAfter: after}, nil
 }
 
-// facts collects ensure's inputs. known is false until the kubelets' certificate has been looked up.
-func (r *Reconciler) facts(ctx context.Context, c *v1alpha1.YurtCoordinator, v view) (f facts, known bool, err error) {
+// facts collects ensure's inputs.
+func (r *Reconciler) facts(ctx context.Context, c *v1alpha1.YurtCoordinator, v view) (f facts, err error) {
 	f = facts{Owner: owner{c.Name, c.UID}, Pool: edge.PoolName(c.Spec.NodePool), At: placeOf(v.crew.current, v.nodes)}
 	for _, n := range v.census.Nodes {
 		f.Nodes = append(f.Nodes, n.Name)
@@ -205,20 +197,18 @@ func (r *Reconciler) facts(ctx context.Context, c *v1alpha1.YurtCoordinator, v v
 	f.Nodes = sorted(f.Nodes)
 	f.Denied = slices.Sorted(slices.Values(c.Spec.DeniedUsers))
 	if f.ServiceIPs, err = r.serviceIPs(ctx); err != nil {
-		return facts{}, false, err
+		return facts{}, err
 	}
 	if f.ClientCA, err = r.clientCA(ctx); err != nil {
-		return facts{}, false, err
+		return facts{}, err
 	}
 	if r.cfg.KubeletAuthority != nil {
 		if f.KubeletCA, err = r.cfg.KubeletAuthority(); err != nil {
-			return facts{}, false, fmt.Errorf("authority of kubelets: %w", err)
+			return facts{}, fmt.Errorf("authority of kubelets: %w", err)
 		}
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	f.Kubelet, f.WhyNot = r.kubelet.pair, r.kubelet.whyNot
-	return f, r.kubelet.known, nil
+	f.Rekey = c.Spec.Rekey
+	return f, nil
 }
 
 // settle ensures what the facts call for, unless that was done recently with the same facts. Links come and go by the
@@ -277,11 +267,4 @@ func (r *Reconciler) finalize(ctx context.Context, c *v1alpha1.YurtCoordinator, 
 		return fmt.Errorf("finalizer of YurtCoordinator %s: %w", c.Name, err)
 	}
 	return nil
-}
-
-// kubeletClient is what is known about the client certificate for kubelets.
-type kubeletClient struct {
-	known  bool
-	pair   certs.Pair
-	whyNot string
 }

@@ -85,17 +85,12 @@ func (r *Reconciler) AddTo(mgr manager.Manager) error {
 			return fmt.Errorf("index of %T by pool: %w", i.obj, err)
 		}
 	}
-	coordinators := []source.Source{
-		source.Channel(r.changed, handler.Funcs{GenericFunc: func(ctx context.Context, _ event.GenericEvent, q queue) {
-			r.enqueueAll(ctx, q)
-		}}),
-	}
+	var coordinators []source.Source
 	for _, k := range r.kinds() {
 		coordinators = append(coordinators, source.Kind(mgr.GetCache(), k.object, k.coordinators))
 	}
 	first := source.Func(func(_ context.Context, q queue) error {
 		q.Add(appRequest)
-		q.Add(kubeletLooking)
 		return nil
 	})
 	fleet := []source.Source{first}
@@ -107,7 +102,7 @@ func (r *Reconciler) AddTo(mgr manager.Manager) error {
 	}
 	err := add(mgr, coordinatorController, workers, r.reconcileCoordinator, coordinators)
 	if err == nil {
-		err = add(mgr, fleetController, 2, r.reconcileFleet, fleet)
+		err = add(mgr, fleetController, 1, r.reconcileFleet, fleet)
 	}
 	if err == nil {
 		err = poolsRoll().AddTo(mgr)

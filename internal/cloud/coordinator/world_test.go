@@ -229,10 +229,8 @@ func (w *world) applied(configuration runtime.ApplyConfiguration) error {
 
 // round has the controllers look at everything once, and reports what went wrong.
 func (w *world) round() error {
-	for _, req := range []reconcile.Request{appRequest, kubeletLooking} {
-		if _, err := w.r.reconcileFleet(w.t.Context(), req); err != nil {
-			return err
-		}
+	if _, err := w.r.reconcileFleet(w.t.Context(), appRequest); err != nil {
+		return err
 	}
 	var all v1alpha1.YurtCoordinatorList
 	w.list(&all)
@@ -374,11 +372,33 @@ func (w *world) playPods() {
 	}
 }
 
+// requests are the requests for certificates for kubelets.
+func (w *world) requests() []certificatesv1.CertificateSigningRequest {
+	w.t.Helper()
+	var all certificatesv1.CertificateSigningRequestList
+	w.list(&all)
+	return all.Items
+}
+
+// playSigner signs what is approved, and removes what was signed an hour ago.
 func (w *world) playSigner() {
-	var csr certificatesv1.CertificateSigningRequest
-	if !w.get("", kubeletRequest, &csr) || len(csr.Status.Certificate) > 0 || len(csr.Status.Conditions) == 0 {
-		return
+	for _, csr := range w.requests() {
+		if len(csr.Status.Certificate) > 0 && w.clock.Since(csr.CreationTimestamp.Time) > time.Hour {
+			w.delete(&csr)
+		}
+		if len(csr.Status.Certificate) == 0 && len(csr.Status.Conditions) > 0 && !denied(csr) {
+			w.sign(csr)
+		}
 	}
+}
+
+func denied(csr certificatesv1.CertificateSigningRequest) bool {
+	return slices.ContainsFunc(csr.Status.Conditions, func(c certificatesv1.CertificateSigningRequestCondition) bool {
+		return c.Type == certificatesv1.CertificateDenied
+	})
+}
+
+func (w *world) sign(csr certificatesv1.CertificateSigningRequest) {
 	block, _ := pem.Decode(csr.Spec.Request)
 	asked, err := x509.ParseCertificateRequest(block.Bytes)
 	if err != nil {

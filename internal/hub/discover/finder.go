@@ -52,7 +52,7 @@ type Config struct {
 	// Reachable waits until the cloud can be reached, or ctx ends. Asked without it, a cloud that is back after a long cut is
 	// asked up to 30 s later, and until then a coordinator that has moved is not found.
 	Reachable func(ctx context.Context) error
-	// Moved is called after each change.
+	// Moved is called after each change of how to reach it.
 	Moved func()
 }
 
@@ -283,7 +283,9 @@ func (f *Finder) set(ctx context.Context, t Target) {
 	} else if before.Address != t.Address {
 		log.Info("The pool's coordinator is known", "address", t.Address, "was", before.Address)
 	}
-	f.cfg.Moved()
+	if before.elsewhere(t) {
+		f.cfg.Moved()
+	}
 }
 
 func (f *Finder) write(t Target) error {

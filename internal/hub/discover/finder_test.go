@@ -52,7 +52,7 @@ func TestRemembered(t *testing.T) {
 	}
 	ca := authority(t)
 	f.saw(t.Context(), configMap(told(ca)))
-	want := Target{"10.0.0.2:10270", ca}
+	want := Target{Address: "10.0.0.2:10270", CA: ca}
 	if address, err := f.Address(); address != want.Address || err != nil || string(f.CA()) != ca {
 		t.Errorf("got %s, %v", address, err)
 	}

@@ -28,6 +28,13 @@ func (f *Finder) URL() string {
 	return ""
 }
 
+// Clients returns the credential ids of the certificates that the coordinator may show to this node's kubelet. known is false
+// while the cloud has not shown this node where its pool's coordinator is: then nobody knows that the node is in the pool.
+func (f *Finder) Clients() (ids []string, known bool) {
+	t := f.Target()
+	return t.Clients(), !t.IsZero()
+}
+
 // Fixed is the address of a coordinator that nobody has to find.
 type Fixed struct{ At *url.URL }
 
@@ -37,6 +44,9 @@ func (f Fixed) OnThisMachine() bool { return isOwnAddress(f.At.Hostname()) }
 // URL returns the address.
 func (f Fixed) URL() string { return f.At.String() }
 
+// Clients returns nothing: the cloud has said nothing about it.
+func (Fixed) Clients() (ids []string, known bool) { return nil, false }
+
 // Nowhere is the address of a coordinator that does not exist.
 type Nowhere struct{}
 
@@ -45,6 +55,9 @@ func (Nowhere) OnThisMachine() bool { return false }
 
 // URL is empty.
 func (Nowhere) URL() string { return "" }
+
+// Clients returns nothing.
+func (Nowhere) Clients() (ids []string, known bool) { return nil, false }
 
 // isOwnAddress reports whether an IP address is this machine's. A name never is.
 func isOwnAddress(host string) bool {

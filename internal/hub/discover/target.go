@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/netip"
 	"net/url"
+	"strings"
 
 	"yurtcoordinator/internal/edge"
 )
@@ -18,7 +19,18 @@ type Target struct {
 	Address string `json:"address"`
 	// CA is the PEM bundle that verifies its certificate.
 	CA string `json:"ca"`
+	// KubeletClients are the credential ids of the certificates that it may show to kubelets, one per line.
+	KubeletClients string `json:"kubeletClients,omitempty"`
 }
+
+// maxClients is the most credential ids that are read.
+const maxClients = 32
+
+// Clients returns the credential ids of the certificates that the coordinator may show to kubelets.
+func (t Target) Clients() []string { return strings.Fields(t.KubeletClients) }
+
+// elsewhere reports whether u is reached otherwise than t.
+func (t Target) elsewhere(u Target) bool { return t.Address != u.Address || t.CA != u.CA }
 
 // IsZero reports whether there is no coordinator.
 func (t Target) IsZero() bool { return t == Target{} }
@@ -34,6 +46,8 @@ func Read(pool edge.PoolName, data map[string]string) (Target, error) {
 		return Target{}, fmt.Errorf("%s is %q, want https://IP:PORT", edge.DiscoveryServer, data[edge.DiscoveryServer])
 	}
 	t := Target{Address: net.JoinHostPort(server.Hostname(), server.Port()), CA: data[edge.DiscoveryCA]}
+	ids := strings.Fields(data[edge.DiscoveryClients])
+	t.KubeletClients = strings.Join(ids[:min(len(ids), maxClients)], "\n")
 	if err := t.validate(); err != nil {
 		return Target{}, err
 	}

@@ -9,6 +9,7 @@ import (
 	"encoding/pem"
 	"maps"
 	"math/big"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -41,8 +42,11 @@ func told(ca string) map[string]string {
 func TestRead(t *testing.T) {
 	ca := authority(t)
 	got, err := Read("p1", told(ca))
-	if err != nil || got != (Target{"10.0.0.2:10270", ca}) {
+	if err != nil || got != (Target{Address: "10.0.0.2:10270", CA: ca}) {
 		t.Fatalf("got %v, %v", got, err)
+	}
+	if len(got.Clients()) > 0 {
+		t.Errorf("a ConfigMap without them lists the certificates %q", got.Clients())
 	}
 	for _, tc := range []struct{ name, key, value, want string }{
 		{"another pool's", edge.DiscoveryServerName, "p2.yurt-coordinator-apiserver.kube-system.svc", `want "p1.`},
@@ -71,8 +75,27 @@ func TestRead(t *testing.T) {
 	}
 }
 
+// TestClients: the list is read as it is meant, and up to an end.
+func TestClients(t *testing.T) {
+	ca := authority(t)
+	for text, want := range map[string][]string{
+		"":                                  {},
+		"\n":                                {},
+		"X509SHA256=aa":                     {"X509SHA256=aa"},
+		"X509SHA256=aa\n\n X509SHA256=bb\n": {"X509SHA256=aa", "X509SHA256=bb"},
+		strings.Repeat("a ", maxClients+10): slices.Repeat([]string{"a"}, maxClients),
+	} {
+		data := told(ca)
+		data[edge.DiscoveryClients] = text
+		got, err := Read("p1", data)
+		if err != nil || !slices.Equal(got.Clients(), want) {
+			t.Errorf("%.20q: %q, %v, want %q", text, got.Clients(), err, want)
+		}
+	}
+}
+
 func TestRecall(t *testing.T) {
-	want := Target{"10.0.0.2:10270", authority(t)}
+	want := Target{Address: "10.0.0.2:10270", CA: authority(t), KubeletClients: "X509SHA256=aa\nX509SHA256=bb"}
 	content, err := json.Marshal(remembered{"p1", want})
 	if err != nil {
 		t.Fatal(err)

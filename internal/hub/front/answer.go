@@ -97,6 +97,8 @@ func (a *asking) ask(whom route.Answerer, w http.ResponseWriter, r *http.Request
 		return a.f.cfg.Keeper.Recall(w, r, a.client)
 	case whom == route.StandIn:
 		return a.f.cfg.StandIn.Answer(w, r, a.body)
+	case whom == route.Warrant:
+		return a.f.cfg.Warrants != nil && a.f.cfg.Warrants.Answer(w, r, a.body)
 	default:
 		a.askCloud(w, r, to)
 	}

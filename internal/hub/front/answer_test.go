@@ -4,6 +4,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -124,26 +125,63 @@ func TestWhoIsAskedNext(t *testing.T) {
 	}
 }
 
-// TestAReviewWhileTheLinkGoesDown: the coordinator answers it, if nobody remembers what the cloud said.
-func TestAReviewWhileTheLinkGoesDown(t *testing.T) {
+// knowsCoordinators answers reviews that name one.
+type knowsCoordinators struct{}
+
+func (knowsCoordinators) Answer(w http.ResponseWriter, _ *http.Request, body []byte) bool {
+	if string(body) != "a coordinator?" {
+		return false
+	}
+	w.WriteHeader(http.StatusCreated)
+	return true
+}
+
+// TestReviews: the hub answers by itself what coordinators may do, whatever the cloud would say and whether it is there; of
+// others the cloud is asked, or nobody.
+func TestReviews(t *testing.T) {
 	var state atomic.Uint32
-	_, u := cloud(t, func(w http.ResponseWriter, _ *http.Request) {
-		state.Store(uint32(link.Down))
-		w.WriteHeader(http.StatusServiceUnavailable)
+	var asked []string
+	_, u := cloud(t, func(_ http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		asked = append(asked, string(body))
 	})
 	standIn := &understudy{}
 	address, _ := hub(t, Config{
-		Cloud: u, StandIn: standIn, Situation: route.Situation{Node: "n1", StandIn: true},
+		Cloud: u, StandIn: standIn, Situation: route.Situation{Node: "n1", StandIn: true}, Warrants: knowsCoordinators{},
 		CloudLink:       func() link.State { return link.State(state.Load()) },
 		CoordinatorLink: func() link.State { return link.Up },
 	})
 	const reviews = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
-	response, err := do(t, http.MethodPost, address+reviews, strings.NewReader("may it?"))
+	for _, s := range []link.State{link.Unknown, link.Up, link.Failing, link.Down} {
+		state.Store(uint32(s))
+		for body, want := range map[string]int{"a coordinator?": http.StatusCreated, "ana?": http.StatusOK} {
+			response, err := do(t, http.MethodPost, address+reviews, strings.NewReader(body))
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = response.Body.Close()
+			if response.StatusCode != want {
+				t.Errorf("the cloud is %v, %q: %d, want %d", s, body, response.StatusCode, want)
+			}
+		}
+	}
+	if len(standIn.bodies) > 0 || slices.Contains(asked, "a coordinator?") || len(asked) != 4 {
+		t.Errorf("the cloud was asked %q, the stand-in was given %q", asked, standIn.bodies)
+	}
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, address+reviews, strings.NewReader("a coordinator?"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set("Authorization", "Bearer a-token-of-its-own")
+	response, err := http.DefaultClient.Do(request)
 	if err != nil {
 		t.Fatal(err)
 	}
 	_ = response.Body.Close()
-	if response.StatusCode != http.StatusAccepted || strings.Join(standIn.bodies, " ") != "may it?" {
-		t.Errorf("%d, the understudy was given %q", response.StatusCode, standIn.bodies)
+	if response.StatusCode != http.StatusOK {
+		t.Errorf("somebody who is not kubelet gets the hub's word: %d", response.StatusCode)
 	}
 }

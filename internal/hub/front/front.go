@@ -80,6 +80,13 @@ type StandIn interface {
 	Hear(w http.ResponseWriter, r *http.Request, pass http.Handler)
 }
 
+// Warrants says what coordinators may do with this node's kubelet.
+type Warrants interface {
+	// Answer answers a review of access that is about a coordinator, or returns false and has written nothing. body is the
+	// request's whole body, as for StandIn.
+	Answer(w http.ResponseWriter, r *http.Request, body []byte) bool
+}
+
 // Config says what the front serves.
 type Config struct {
 	// Cloud is where requests go.
@@ -94,6 +101,8 @@ type Config struct {
 	Callers Callers
 	// StandIn takes writes in the cloud's place; nil if Situation.StandIn is false.
 	StandIn StandIn
+	// Warrants answers reviews about coordinators; nil means that the cloud does.
+	Warrants Warrants
 	// OwnLease serves reads and renewals of the node's own Lease, with the RequestInfo in the request's context; nil if
 	// Situation.Coordinator is false.
 	OwnLease http.Handler

@@ -29,15 +29,17 @@ const (
 	Follow
 	// Recall is what the cloud said last.
 	Recall
-	// StandIn takes writes, and has the coordinator answer reviews.
+	// StandIn takes writes.
 	StandIn
+	// Warrant says what coordinators may do with this node's kubelet, and nothing of anybody else.
+	Warrant
 
 	answererCount
 )
 
 // String returns the name that the table uses.
 func (a Answerer) String() string {
-	return [...]string{"nobody", "cloud", "lease", "follow", "recall", "stand-in"}[a]
+	return [...]string{"nobody", "cloud", "lease", "follow", "recall", "stand-in", "warrant"}[a]
 }
 
 // Kind is what a request is, as far as it matters for who answers.
@@ -54,12 +56,11 @@ const (
 	PoolRead
 	// Listed lists or watches what is kept for its client.
 	Listed
-	// Single reads one thing that is kept for its client: an object, what the API has, a Pod's token.
+	// Single reads one thing that is kept for its client: an object, what the API has, a Pod's token, who a token's bearer is.
 	Single
 	// Write changes, makes or deletes objects. It is the cloud's alone; what is kept for its client of them is so no more.
 	Write
-	// Review asks who somebody is or what he may do, which the coordinator can say too. The answer is kept, that of an
-	// UnkeptReview is not.
+	// Review asks what somebody may do. The cloud's answer is kept, that to an UnkeptReview is not.
 	Review
 	UnkeptReview
 	// Status reports that of the own Node or a Pod.
@@ -134,6 +135,9 @@ const (
 	namespaceLeases = "kube-node-lease"
 )
 
+// groupAccess is the group of reviews of what somebody may do.
+const groupAccess = "authorization.k8s.io"
+
 // Decide says who answers a request.
 func Decide(req Request, s Situation) Destination {
 	kind := kindOf(req, s)
@@ -160,13 +164,13 @@ func kindOf(req Request, s Situation) Kind {
 	case req.Replicated && req.Subresource == "" && req.reads():
 		return PoolRead
 	case req.Cached && req.keepable():
-		return req.kept(stood)
+		return req.kept()
+	case req.asksAccess():
+		return UnkeptReview
 	case !stood && req.Cached && req.writes():
 		return Write
 	case !stood:
 		return Passed
-	case req.Group != "":
-		return UnkeptReview
 	case req.Resource != "events":
 		return Status
 	case req.Waiting:
@@ -176,12 +180,12 @@ func kindOf(req Request, s Situation) Kind {
 	}
 }
 
-// kept is the kind of a request whose answer is kept, and for which somebody stands in or not.
-func (r Request) kept(stood bool) Kind {
+// kept is the kind of a request whose answer is kept.
+func (r Request) kept() Kind {
 	switch {
 	case r.Verb == "list" || r.Verb == "watch":
 		return Listed
-	case stood:
+	case r.asksAccess():
 		return Review
 	default:
 		return Single
@@ -190,7 +194,7 @@ func (r Request) kept(stood bool) Kind {
 
 // answerers is the table. What is not known to be down is tried: a request finds out sooner than a probe.
 func answerers(k Kind, s Situation) []Answerer {
-	down, failing := s.CloudLink == link.Down, s.CloudLink == link.Failing
+	down := s.CloudLink == link.Down
 	coordinator := s.CoordinatorLink == link.Up
 	switch k {
 	case Refused:
@@ -203,15 +207,10 @@ func answerers(k Kind, s Situation) []Answerer {
 		return []Answerer{Follow, Cloud}
 	case Single:
 		return around(down, Follow, Recall)
-	case Review, UnkeptReview:
-		var others []Answerer
-		if k == Review {
-			others = append(others, Recall)
-		}
-		if coordinator && (down || failing) { // else it is asked again, and by then the link is judged
-			others = append(others, StandIn)
-		}
-		return around(down, others...)
+	case Review:
+		return append([]Answerer{Warrant}, around(down, Recall)...)
+	case UnkeptReview:
+		return []Answerer{Warrant, Cloud}
 	case Status:
 		if !coordinator {
 			return []Answerer{Cloud}
@@ -246,20 +245,9 @@ func hears(k Kind) Answerer {
 	}
 }
 
-// standsIn reports whether somebody on this node can take a write in the cloud's place, or answer a review. A dry run leaves
-// nothing to take.
+// standsIn reports whether somebody on this node can take a write in the cloud's place. A dry run leaves nothing to take.
 func (r Request) standsIn(node edge.NodeName) bool {
-	if r.OwnCredentials || r.DryRun {
-		return false
-	}
-	switch r.Group {
-	case "authentication.k8s.io", "authorization.k8s.io":
-		return r.Verb == "create" && r.Version == "v1" && r.reviewed()
-	case "":
-		if r.Version != "v1" {
-			return false
-		}
-	default:
+	if r.OwnCredentials || r.DryRun || r.Group != "" || r.Version != "v1" {
 		return false
 	}
 	switch {
@@ -312,11 +300,16 @@ func (r Request) reviewed() bool {
 		return r.Resource == "serviceaccounts" && r.Subresource == "token"
 	case "authentication.k8s.io":
 		return r.Resource == "tokenreviews" && r.Subresource == ""
-	case "authorization.k8s.io":
+	case groupAccess:
 		return r.Resource == "subjectaccessreviews" && r.Subresource == ""
 	default:
 		return false
 	}
+}
+
+// asksAccess reports whether a program of the node asks what somebody may do, as kubelet does of whoever calls it.
+func (r Request) asksAccess() bool {
+	return !r.OwnCredentials && r.Verb == "create" && r.Group == groupAccess && r.reviewed()
 }
 
 // isHeartbeatOf reports whether a request is what kubelet does with its Lease. The path of a POST does not say which Lease it

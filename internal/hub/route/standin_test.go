@@ -24,14 +24,15 @@ func TestStandsIn(t *testing.T) {
 		APIPrefixes: sets.NewString("api", "apis"), GrouplessAPIPrefixes: sets.NewString("api"),
 	}
 	for target, want := range map[string]bool{
-		"PATCH " + podStatus:                               true,
-		"PUT " + podStatus:                                 true,
-		"PATCH " + nodeStatus:                              true,
-		"POST " + shopEvents:                               true,
-		"PATCH " + shopEvents + "/e":                       true,
-		"POST " + reviews:                                  true,
-		"POST /apis/authentication.k8s.io/v1/tokenreviews": true,
+		"PATCH " + podStatus:         true,
+		"PUT " + podStatus:           true,
+		"PATCH " + nodeStatus:        true,
+		"POST " + shopEvents:         true,
+		"PATCH " + shopEvents + "/e": true,
 
+		// Nobody but the cloud and, of its own coordinator, this hub says who somebody is and what he may do.
+		"POST " + reviews: false,
+		"POST /apis/authentication.k8s.io/v1/tokenreviews":              false,
 		"PATCH " + podStatus + "?dryRun=All":                            false,
 		"GET " + podStatus:                                              false,
 		"DELETE /api/v1/namespaces/shop/pods/a":                         false,
@@ -79,6 +80,44 @@ func TestStandsIn(t *testing.T) {
 		req.OwnCredentials, cut.StandIn = false, false
 		if slices.Contains(Decide(req, cut).Answerers, StandIn) {
 			t.Errorf("%s: somebody stands in where there is nobody", target)
+		}
+	}
+}
+
+// TestReviews is who is asked what somebody may do: first the hub itself, and never the coordinator.
+func TestReviews(t *testing.T) {
+	access := Request{Verb: "create", Group: "authorization.k8s.io", Version: "v1", Resource: "subjectaccessreviews"}
+	token := Request{Verb: "create", Group: "authentication.k8s.io", Version: "v1", Resource: "tokenreviews"}
+	with := func(r Request, change func(*Request)) Request {
+		change(&r)
+		return r
+	}
+	kept := func(r *Request) { r.Cached = true }
+	up, down := Situation{Node: "n1", CloudLink: link.Up}, Situation{Node: "n1", CloudLink: link.Down}
+	for name, tc := range map[string]struct {
+		req  Request
+		s    Situation
+		want []Answerer
+	}{
+		"access":             {with(access, kept), up, []Answerer{Warrant, Cloud, Recall}},
+		"access, cut":        {with(access, kept), down, []Answerer{Warrant, Recall, Cloud}},
+		"access, not kept":   {access, up, []Answerer{Warrant, Cloud}},
+		"access, dry run":    {with(access, func(r *Request) { r.DryRun = true }), down, []Answerer{Warrant, Cloud}},
+		"access of a guest":  {with(access, func(r *Request) { r.OwnCredentials, r.Known = true, true }), up, []Answerer{Cloud}},
+		"a list":             {with(access, func(r *Request) { r.Verb = "list" }), up, []Answerer{Cloud}},
+		"one's own access":   {with(access, func(r *Request) { r.Resource = "selfsubjectaccessreviews" }), up, []Answerer{Cloud}},
+		"a bearer":           {with(token, kept), up, []Answerer{Cloud, Follow, Recall}},
+		"a bearer, cut":      {with(token, kept), down, []Answerer{Follow, Recall, Cloud}},
+		"a bearer, not kept": {token, down, []Answerer{Cloud}},
+		"a namespace's access": {with(access, func(r *Request) {
+			r.Resource, r.Namespace = "localsubjectaccessreviews", "shop"
+		}), up, []Answerer{Cloud}},
+	} {
+		for _, stood := range []bool{true, false} {
+			tc.s.StandIn, tc.s.Coordinator, tc.s.CoordinatorLink = stood, stood, link.Up
+			if got := Decide(tc.req, tc.s).Answerers; !slices.Equal(got, tc.want) {
+				t.Errorf("%s (stand-in: %v): %v, want %v", name, stood, got, tc.want)
+			}
 		}
 	}
 }

@@ -1,5 +1,5 @@
 // Package standin takes what kubelet and other programs of the node write while the cloud does not answer: statuses, which it
-// shows on top of what the cloud has; Events, which it sends to the cloud later; and reviews, which the coordinator answers.
+// shows on top of what the cloud has; and Events, which it sends to the cloud later.
 //
 // It takes nothing else, and kubelet still reads what the cloud has said, so kubelet repeats a status until the cloud has it.
 // Nobody repeats Events. They wait here, also on the disk if there is one, and Taker.Run's goroutine sends them when the cloud

@@ -1,9 +1,7 @@
 package standin
 
 import (
-	"bytes"
 	"errors"
-	"fmt"
 	"io"
 	"maps"
 	"mime"
@@ -28,13 +26,11 @@ const (
 	changedEvent
 	// status: the status of the Node or of a Pod is written.
 	status
-	// review: a program asks who somebody is, or what somebody may do. Nothing is written.
-	review
 )
 
 // String returns the name in metrics.
 func (m matter) String() string {
-	return [...]string{"event", "event", "status", "review"}[m]
+	return [...]string{"event", "event", "status"}[m]
 }
 
 // matterOf says what a request that route has sent here is about, and which object.
@@ -47,12 +43,8 @@ func matterOf(info *request.RequestInfo) (matter, stream.ID) {
 		return changedEvent, about
 	case info.Resource == nodes:
 		about.Namespace = ""
-		return status, about
-	case info.Resource == pods:
-		return status, about
-	default:
-		return review, stream.ID{}
 	}
+	return status, about
 }
 
 // Waits reports whether the Event that a request writes is waiting for the cloud.
@@ -71,8 +63,7 @@ func (t *Taker) Hear(w http.ResponseWriter, r *http.Request, pass http.Handler) 
 }
 
 // Answer answers a program's write in the cloud's place, or returns false and has written nothing. It takes Events, which the
-// coordinator shows and the cloud gets later, and the statuses of kubelet's Node and Pods; the coordinator answers reviews. It
-// implements front.StandIn.
+// coordinator shows and the cloud gets later, and the statuses of kubelet's Node and Pods. It implements front.StandIn.
 func (t *Taker) Answer(w http.ResponseWriter, r *http.Request, body []byte) bool {
 	info, ok := request.RequestInfoFrom(r.Context())
 	if !ok || body == nil || r.Context().Err() != nil || r.Header.Get("Content-Encoding") != "" {
@@ -114,10 +105,8 @@ func (t *Taker) taken(r *http.Request, contentType string, body []byte, m matter
 		return t.takeEvent(r, about.Key, body)
 	case changedEvent:
 		return t.takePatch(r, about.Key, contentType, body)
-	case status:
-		return t.takeStatus(r, about, contentType, body)
 	default:
-		return t.review(r, body)
+		return t.takeStatus(r, about, contentType, body)
 	}
 }
 
@@ -166,21 +155,4 @@ func (t *Taker) takeStatus(r *http.Request, about stream.ID, contentType string,
 	}
 	t.statuses.put(about, stream.Object{Key: base.Key, Revision: base.Revision, Raw: w.shown}, time.Now())
 	return respond(r, http.StatusOK, about.Resource, w.told)
-}
-
-// review asks the coordinator. Nobody may remember its answer as the cloud's.
-func (t *Taker) review(r *http.Request, body []byte) (*http.Response, error) {
-	asked := r.Clone(r.Context())
-	asked.URL.Scheme, asked.URL.Host, asked.Host = t.config.Base.Scheme, t.config.Base.Host, ""
-	asked.Body = io.NopCloser(bytes.NewReader(body))
-	response, err := t.config.Transport.RoundTrip(asked)
-	if err != nil {
-		return nil, err
-	}
-	if response.StatusCode != http.StatusCreated {
-		_ = response.Body.Close()
-		return nil, fmt.Errorf("the coordinator answers %s", response.Status)
-	}
-	response.Header.Set("Cache-Control", "no-store")
-	return response, nil
 }

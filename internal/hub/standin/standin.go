@@ -2,8 +2,6 @@ package standin
 
 import (
 	"context"
-	"net/http"
-	"net/url"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -31,9 +29,6 @@ type Config struct {
 	// Object returns this node's Node or a Pod of its own as the cloud is known to have it, in protobuf. It is safe for
 	// concurrent use.
 	Object func(stream.ID) (stream.Object, bool)
-	// Transport reaches the coordinator as this node (upstream.AsNode). Base is its address; the path is ignored.
-	Transport http.RoundTripper
-	Base      *url.URL
 	// CloudLink is the state of the link to the cloud; Events is a client for Events there, as this node.
 	CloudLink *live.Value[link.State]
 	Events    corev1client.EventsGetter
@@ -79,7 +74,7 @@ func newMetrics(r prometheus.Registerer) metrics {
 	return metrics{
 		local: m.NewCounterVec(prometheus.CounterOpts{
 			Name: "yurthub_own_local_answers_total",
-			Help: "Requests of this node's programs that were answered in the cloud's place: event, status, review.",
+			Help: "Requests of this node's programs that were answered in the cloud's place: event, status.",
 		}, []string{"about"}),
 		told: m.NewCounter(prometheus.CounterOpts{
 			Name: "yurthub_own_events_told_total", Help: "Events of a cut that the cloud was told of afterwards.",

@@ -148,9 +148,6 @@ func TestWhatIsNotTaken(t *testing.T) {
 		if response := w.sends(http.MethodPatch, podStatus, strategic, good, ""); response != nil {
 			t.Errorf("without a coordinator: %d", response.StatusCode)
 		}
-		if response := w.sends(http.MethodPost, reviews, "application/json", []byte(`{}`), ""); response != nil {
-			t.Errorf("a review without a coordinator: %d", response.StatusCode)
-		}
 	})
 }
 
@@ -168,8 +165,6 @@ func TestTheCloudFails(t *testing.T) {
 		}
 		time.Sleep(lookEvery)
 		w.shows(1, "events shop/e502@1+", "events shop/e503@1+", "events shop/e504@1+", "nodes /n1@5", "pods shop/a@10+")
-		w.review(http.StatusCreated)
-		w.answers(w.sends(http.MethodPost, reviews, "application/json", []byte(`{}`), ""), http.StatusCreated, nil)
 		w.cloud.set(func() { w.cloud.code = http.StatusInternalServerError })
 		w.answers(w.sends(http.MethodPatch, podStatus, strategic, restarted(2), ""), http.StatusInternalServerError, nil)
 	})
@@ -484,23 +479,20 @@ func TestEventsAreBounded(t *testing.T) {
 	})
 }
 
-// TestReviewsOfACut: the coordinator answers them, and nobody takes its answer for the cloud's.
+// TestReviewsOfACut: nobody but the cloud says who somebody is and what he may do.
 func TestReviewsOfACut(t *testing.T) {
 	bubble(t, func(w *world) {
 		w.settleWithUID()
-		w.answers(w.sends(http.MethodPost, reviews, "application/json", []byte(`{}`), ""), http.StatusOK, nil)
-		w.cloudAsked("POST " + reviews)
-		w.cut()
-		w.review(http.StatusCreated)
-		response := w.sends(http.MethodPost, reviews, "application/json", []byte(`{}`), "")
-		if response == nil || response.StatusCode != http.StatusCreated || response.Header.Get("Cache-Control") != "no-store" {
-			t.Errorf("%+v", response)
+		for _, path := range []string{reviews, "/apis/authentication.k8s.io/v1/tokenreviews"} {
+			w.answers(w.sends(http.MethodPost, path, "application/json", []byte(`{}`), ""), http.StatusOK, nil)
+			w.cloudAsked("POST " + path)
+			w.cut()
+			if response := w.sends(http.MethodPost, path, "application/json", []byte(`{}`), ""); response != nil {
+				t.Errorf("%s while the cloud is cut off: %d", path, response.StatusCode)
+			}
+			w.cloudAsked()
+			w.heal()
 		}
-		w.review(http.StatusForbidden)
-		if response := w.sends(http.MethodPost, reviews, "application/json", []byte(`{}`), ""); response != nil {
-			t.Errorf("the coordinator does not answer, and kubelet is told %d", response.StatusCode)
-		}
-		w.cloudAsked()
 	})
 }
 

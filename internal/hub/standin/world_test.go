@@ -7,7 +7,6 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httptest"
-	"net/url"
 	"slices"
 	"sync"
 	"testing"
@@ -33,11 +32,10 @@ type world struct {
 	disk            *fakeDisk
 	taker           *Taker
 
-	mu       sync.Mutex
-	reviewed int                         // how the coordinator answers reviews
-	base     map[stream.ID]stream.Object // what the cloud has of the node
-	shown    map[stream.ID]stream.Object // on top of that
-	said     map[stream.ID]uint64
+	mu    sync.Mutex
+	base  map[stream.ID]stream.Object // what the cloud has of the node
+	shown map[stream.ID]stream.Object // on top of that
+	said  map[stream.ID]uint64
 }
 
 // bubble runs a Taker of n1 for a test.
@@ -62,7 +60,6 @@ func bubbleOn(t *testing.T, disk *fakeDisk, begin, test func(*world)) {
 				o, ok := w.base[i]
 				return o, ok
 			},
-			Transport: roundTripper(w.coordinator), Base: &url.URL{Scheme: "https", Host: "coordinator"},
 			CloudLink: w.cloudLink, Events: w.cloud.client(t), Disk: w.disk,
 			History: func() edge.History { return 0 }, Changed: func() {},
 		})
@@ -97,20 +94,6 @@ func (w *world) look(ctx context.Context) {
 		case <-ctx.Done():
 		}
 	}
-}
-
-// coordinator answers reviews.
-func (w *world) coordinator(*http.Request) (*http.Response, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return &http.Response{StatusCode: w.reviewed, Header: http.Header{}, Body: http.NoBody}, nil
-}
-
-// review has the coordinator answer reviews.
-func (w *world) review(code int) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.reviewed = code
 }
 
 // set puts one of the node's objects into the cloud.

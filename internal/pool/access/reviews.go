@@ -14,8 +14,8 @@ import (
 	"k8s.io/kubernetes/pkg/auth/nodeidentifier"
 )
 
-// kubeletReviews answers reviews of access. Kubelets ask here, while the cloud can't be reached, whether somebody may
-// use them. The coordinator speaks only for itself, the user of the certificate that it shows to kubelets: it may use
+// kubeletReviews answers reviews of access. Hubs answer their kubelets by themselves. Those of before ask here, while the
+// cloud can't be reached, whether somebody may use a kubelet. The coordinator speaks only for itself, the user of the certificate that it shows to kubelets: it may use
 // exec, attach, port-forward, logs and metrics of the kubelet that asks. The cloud decides what anybody else may do
 // with a kubelet, even an administrator of the cloud.
 //
@@ -32,8 +32,7 @@ func NewReviews(inner authorizer.Authorizer, certificate string) authorizer.Auth
 	return kubeletReviews{inner, nodeidentifier.NewDefaultNodeIdentifier(), certificate}
 }
 
-// ofKubelet are the subresources of nodes that a kubelet asks about, with their verbs. The chart grants the same in the
-// cloud (coordinator-rbac.yaml).
+// ofKubelet are the subresources of nodes that a kubelet asks about, with their verbs.
 var ofKubelet = map[string][]string{
 	"proxy":   {"create", "get"}, // exec, attach, port-forward, logs
 	"metrics": {"get"},

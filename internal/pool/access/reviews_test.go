@@ -3,18 +3,12 @@ package access
 import (
 	"context"
 	"crypto/x509/pkix"
-	"os"
 	"path/filepath"
-	"reflect"
-	"slices"
-	"strings"
 	"testing"
 
-	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/endpoints/request"
-	"sigs.k8s.io/yaml"
 
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/pool/pooltest"
@@ -93,35 +87,6 @@ func TestWhoMayUseAKubelet(t *testing.T) {
 		if err != nil || (got == authorizer.DecisionAllow) != c.want {
 			t.Errorf("%s: %v, %v", name, got, err)
 		}
-	}
-}
-
-// TestTheCloudSaysTheSame: a kubelet that the cloud answers lets the coordinator do neither more nor less.
-func TestTheCloudSaysTheSame(t *testing.T) {
-	content, err := os.ReadFile("../../../deploy/charts/yurt-coordinator/files/coordinator-rbac.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	role, _, found := strings.Cut(string(content), "\n---\n")
-	var is rbacv1.ClusterRole
-	if err := yaml.UnmarshalStrict([]byte(role), &is); err != nil || !found {
-		t.Fatalf("the first of two documents is no role: %v", err)
-	}
-	got := map[string][]string{}
-	for _, r := range is.Rules {
-		if !slices.Equal(r.APIGroups, []string{""}) || len(r.ResourceNames)+len(r.NonResourceURLs) > 0 {
-			t.Errorf("a rule of something else: %+v", r)
-		}
-		for _, resource := range r.Resources {
-			subresource, ok := strings.CutPrefix(resource, "nodes/")
-			if !ok {
-				t.Errorf("it has a right to %s itself", resource)
-			}
-			got[subresource] = append(got[subresource], r.Verbs...)
-		}
-	}
-	if !reflect.DeepEqual(got, ofKubelet) {
-		t.Errorf("the chart gives %v, a coordinator %v", got, ofKubelet)
 	}
 }
 
