@@ -17,5 +17,6 @@ func Scenarios() []kit.Scenario {
 		localScenarios,
 		operatorScenarios,
 		serverScenarios,
+		stolenScenarios,
 	)
 }
