@@ -60,7 +60,7 @@ func proxyToHub(t *kit.T, node string) *rest.Config {
 	})
 	proxy := &http.Server{ReadHeaderTimeout: 10 * time.Second, Handler: connect}
 	t.Background.Go(func() { _ = proxy.Serve(l) })
-	t.Background.Go(func() { <-t.Ctx.Done(); proxy.Close() })
+	t.Background.Go(func() { <-t.Ctx.Done(); _ = proxy.Close() })
 	hub.Dial = nil
 	hub.Proxy = http.ProxyURL(&url.URL{Scheme: "http", Host: l.Addr().String()})
 	return hub

@@ -83,7 +83,7 @@ func Main(ctx context.Context, in io.Reader, out io.Writer) error {
 		if raw, err = onLoopback(); err != nil {
 			return err
 		}
-		defer unix.Close(raw)
+		defer func() { _ = unix.Close(raw) }()
 	}
 	if err := errors.Join(syscall.Setgroups(nil), syscall.Setgid(Nobody), syscall.Setuid(Nobody)); err != nil {
 		return fmt.Errorf("become nobody: %w", err)
@@ -241,8 +241,7 @@ func onLoopback() (int, error) {
 		unix.SetsockoptTimeval(raw, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Usec: 200_000}),
 	)
 	if err != nil {
-		unix.Close(raw)
-		return -1, err
+		return -1, errors.Join(err, unix.Close(raw))
 	}
 	return raw, nil
 }
