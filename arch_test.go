@@ -50,6 +50,7 @@ var law = []struct {
 	{"internal/hub/heartbeat",
 		[]string{"internal/edge", "internal/hub/leasewatch", "internal/hub/link", "internal/live"},
 		"heartbeats do not know how requests arrive"},
+	{"internal/hub/certclock", []string{"internal/hub/keyfile"}, "what time it is does not depend on who asks"},
 	{"internal/hub/oversee",
 		[]string{"internal/edge", "internal/hub/leasewatch", "internal/hub/link", "internal/hub/role", "internal/live"},
 		"who checks on a leader shares nothing with what leaders do"},

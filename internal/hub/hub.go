@@ -34,8 +34,10 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
+	"k8s.io/utils/clock"
 
 	"yurtcoordinator/internal/hub/callers/guests"
+	"yurtcoordinator/internal/hub/certclock"
 	"yurtcoordinator/internal/hub/disk"
 	"yurtcoordinator/internal/hub/follow"
 	"yurtcoordinator/internal/hub/front"
@@ -55,6 +57,8 @@ type Hub struct {
 	disk     *disk.Disk
 	servers  []*url.URL // the cloud's API servers
 	identity certificates
+	// checked is the time by which servers' certificates are checked.
+	checked  *certclock.Clock
 	cloud    *upstream.Upstream
 	history  *history.Keeper
 	pool     pool
@@ -84,7 +88,10 @@ func New(cfg Config) (*Hub, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	h := &Hub{cfg: cfg, metrics: prometheus.NewRegistry(), changed: func() {}}
+	h := &Hub{
+		cfg: cfg, metrics: prometheus.NewRegistry(), changed: func() {},
+		checked: certclock.New(cfg.CertDir, clock.RealClock{}),
+	}
 	h.metrics.MustRegister(collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	var err error
@@ -166,7 +173,8 @@ func (h *Hub) reachCloud() (err error) {
 // upstream returns the Config with which to reach an API server.
 func (h *Hub) upstream(name string, servers []*url.URL) upstream.Config {
 	ca, cert, key := h.identity.Files()
-	return upstream.Config{Name: name, Servers: servers, CAFile: ca, CertFile: cert, KeyFile: key, Metrics: h.metrics}
+	return upstream.Config{Name: name, Servers: servers, CAFile: ca, CertFile: cert, KeyFile: key, CertificateTime: h.checked,
+		Metrics: h.metrics}
 }
 
 // Reconfigure applies the settings that can change while a hub runs: PoolScopeResources, and DiskCacheClockOffset for

@@ -2,10 +2,12 @@ package upstream
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
 	"net/url"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/utils/clock"
@@ -36,6 +38,12 @@ type Config struct {
 	DialContext func(ctx context.Context, network, addr string) (net.Conn, error)
 	// Clock is where times come from: the system's clock.
 	Clock clock.WithTicker
+	// CertificateTime, if not nil, is the time by which the server's certificate is checked, and hears of each connection whose
+	// server was verified; nil means the system's clock.
+	CertificateTime interface {
+		Now() time.Time
+		Verified(state tls.ConnectionState) error
+	}
 	// Metrics, if not nil, is where metrics are registered, with the constant label upstream=Name.
 	Metrics prometheus.Registerer
 }

@@ -22,6 +22,9 @@ type credentials struct {
 	digest [sha256.Size]byte
 	roots  *x509.CertPool
 	client tls.Certificate
+	// now and verified are Config.CertificateTime's; nil means the system's clock.
+	now      func() time.Time
+	verified func(tls.ConnectionState) error
 }
 
 // loadCredentials reads the three files. A half-written file does not parse or does not match, which is an error.
@@ -53,6 +56,9 @@ func (c Config) loadCredentials() (*credentials, error) {
 		return nil, fmt.Errorf("upstream %s: client certificate %s with key %s: %w", c.Name, c.CertFile, c.KeyFile, err)
 	}
 	loaded.client = pair
+	if c.CertificateTime != nil {
+		loaded.now, loaded.verified = c.CertificateTime.Now, c.CertificateTime.Verified
+	}
 	return loaded, nil
 }
 
@@ -63,6 +69,7 @@ func (c *credentials) tls(host string, asNode bool, protocol string) *tls.Config
 		RootCAs:    c.roots,
 		ServerName: host,
 		NextProtos: []string{protocol},
+		Time:       c.now, VerifyConnection: c.verified,
 		// Resumption spares a thin link 2 to 4 KB of certificates on every fresh probe.
 		ClientSessionCache: tls.NewLRUClientSessionCache(4),
 	}
