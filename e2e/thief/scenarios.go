@@ -14,6 +14,7 @@ func Scenarios() []kit.Scenario {
 		cacheScenarios,
 		forgedScenarios,
 		hopperScenarios,
+		leaseScenarios,
 		localScenarios,
 		operatorScenarios,
 		serverScenarios,

@@ -1,0 +1,257 @@
+package thief
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	"k8s.io/utils/ptr"
+
+	"yurtcoordinator/e2e/kit"
+	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/lab"
+	"yurtcoordinator/internal/lab/wire"
+)
+
+var leaseScenarios = []kit.Scenario{
+	{
+		Name: "poisoned-lease", Lab: kit.OnePool.AsInstalled(), Run: poisonedLease,
+		Doc: "a node acts as its pool's forwarder and writes a neighbour's Lease: unmarked, from 2099, for another holder: only " +
+			"marked renewals pass; the neighbour, connected or cut off, never turns NotReady, and its taint changes twice a minute",
+	},
+	{
+		Name: "idle-leader", Lab: kit.OnePool.AsInstalled(), Run: idleLeader,
+		Doc: "a node holds the election Lease and forwards nothing: a follower accuses it, another leads, it is barred, and the " +
+			"node that is cut off meanwhile never turns NotReady",
+	},
+}
+
+// asForwarder returns the Leases of the cloud's nodes, as a node's own programs reach them over its link as its pool's forwarder.
+func asForwarder(t *kit.T, node string) (coordinationv1client.LeaseInterface, kubernetes.Interface) {
+	access, err := t.Lab.CloudConfigFrom(node)
+	t.Must(err)
+	access.Impersonate.UserName = edge.PoolName("p1").ForwardingUser()
+	client, err := kubernetes.NewForConfig(access)
+	t.Must(err)
+	return client.CoordinationV1().Leases(corev1.NamespaceNodeLease), client
+}
+
+// change edits a Lease as somebody, again after a conflict.
+func change(t *kit.T, leases coordinationv1client.LeaseInterface, name string, edit func(*coordinationv1.Lease)) error {
+	for attempt := 0; ; attempt++ {
+		lease, err := leases.Get(t.Ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		edit(lease)
+		if _, err = leases.Update(t.Ctx, lease, metav1.UpdateOptions{}); !apierrors.IsConflict(err) || attempt == 5 {
+			return err
+		}
+	}
+}
+
+var in2099 = time.Date(2099, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// poison gives a Lease a stamp from 2099, and what is later than that a later one.
+func poison(l *coordinationv1.Lease) {
+	stamp := in2099
+	if l.Spec.RenewTime != nil && !l.Spec.RenewTime.Before(&metav1.MicroTime{Time: stamp}) {
+		stamp = l.Spec.RenewTime.Add(time.Second)
+	}
+	l.Spec.RenewTime = &metav1.MicroTime{Time: stamp}
+	metav1.SetMetaDataAnnotation(&l.ObjectMeta, edge.DelegateHeartbeat, edge.DelegateHeartbeatOn)
+}
+
+func poisonedLease(t *kit.T) {
+	leader := t.Pool.Settled(30 * time.Second)
+	victim := t.Pool.Follower(leader)
+	thief := leader
+	for _, n := range t.Pool.Nodes() {
+		if n != leader && n != victim {
+			thief = n
+		}
+	}
+	leases, client := asForwarder(t, thief)
+	for what, edit := range map[string]func(*coordinationv1.Lease){
+		"renews it, so that nobody sees who did": func(l *coordinationv1.Lease) {
+			l.Spec.RenewTime = ptr.To(metav1.NowMicro())
+			delete(l.Annotations, edge.DelegateHeartbeat)
+		},
+		"makes it somebody else's": func(l *coordinationv1.Lease) { poison(l); l.Spec.HolderIdentity = &thief },
+		"has it last for a day":    func(l *coordinationv1.Lease) { poison(l); l.Spec.LeaseDurationSeconds = ptr.To[int32](86400) },
+		"takes it from its Node":   func(l *coordinationv1.Lease) { poison(l); l.OwnerReferences = nil },
+	} {
+		refused(t, thief+" "+what, change(t, leases, victim, edit), "forward")
+	}
+	t.Must(change(t, leases, victim, poison))
+	refused(t, thief+" puts the stamp back, to hide the next heartbeat", change(t, leases, victim, func(l *coordinationv1.Lease) {
+		poison(l)
+		l.Spec.RenewTime = &metav1.MicroTime{Time: in2099.Add(-time.Hour)}
+	}), "put the renewTime back")
+	t.Say("all ServiceAccounts may edit a namespace")
+	_, err := t.Cloud.RbacV1().RoleBindings("default").Create(t.Ctx, &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "all-serviceaccounts"},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "edit"},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: "system:serviceaccounts"}},
+	}, metav1.CreateOptions{})
+	t.Must(err)
+	t.Eventually(20*time.Second, thief+" is refused what they may", func() error {
+		_, err := client.CoreV1().ConfigMaps("default").Create(t.Ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "x"}},
+			metav1.CreateOptions{})
+		if err == nil {
+			t.Fail("%s made a ConfigMap as the forwarder", thief)
+		}
+		if !strings.Contains(err.Error(), "and nothing else") && !strings.Contains(err.Error(), "impersonate") {
+			return err // the binding has not arrived
+		}
+		return nil
+	})
+
+	t.Say("%s, connected, is marked and stamped from 2099 on by %s, all the time", victim, thief)
+	began := time.Now()
+	underAttack(t, leases, victim, 70*time.Second)
+	if n := taintChanges(t, victim); n > 4 { // in 70 s, begun anywhere in a minute
+		t.Fail("the taint of %s changed %d times in 70 s", victim, n)
+	}
+	t.Must(hasEvent(t, victim, "HeartbeatsFlap"))
+	t.Must(t.Seen.NeverNotReady(victim, began))
+
+	t.Say("%s is cut off, and attacked as before", victim)
+	cut := time.Now()
+	t.Must(t.Lab.Cut(t.Ctx, lab.WAN, victim, wire.Drop))
+	underAttack(t, leases, victim, 3*t.Config.Timing.Grace)
+	t.Must(t.Seen.NeverNotReady(victim, began))
+	t.Say("%s was Ready all the time", victim)
+	t.Must(t.Lab.Heal(t.Ctx, lab.WAN, victim))
+	t.Node(victim).Direct(time.Now())
+	t.Must(t.Seen.NeverNotReady(victim, began))
+	t.Figure("cut_for_s", time.Since(cut).Seconds())
+
+	t.Say("%s is powered off, with a last stamp from 2099", victim)
+	t.Must(t.Lab.Node(t.Ctx, lab.Kill, victim, lab.All))
+	t.Must(change(t, leases, victim, poison))
+	t.Eventually(t.Config.Timing.Grace+90*time.Second, "its stamp is put back, and it is NotReady", func() error {
+		lease, err := t.Cloud.CoordinationV1().Leases(corev1.NamespaceNodeLease).Get(t.Ctx, victim, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if ahead := time.Until(lease.Spec.RenewTime.Time); ahead > 0 {
+			return fmt.Errorf("its stamp is %s ahead", ahead.Round(time.Hour))
+		}
+		if t.Seen.Node(victim).Ready == "True" {
+			return fmt.Errorf("it is Ready")
+		}
+		return hasEvent(t, victim, "RenewTimePutBack")
+	})
+}
+
+// underAttack poisons a node's Lease every few hundred milliseconds.
+func underAttack(t *kit.T, leases coordinationv1client.LeaseInterface, victim string, during time.Duration) {
+	writes := 0
+	for end := time.Now().Add(during); time.Now().Before(end); writes++ {
+		if err := change(t, leases, victim, poison); err != nil && !apierrors.IsConflict(err) {
+			t.Must(err)
+		}
+		t.Pause(500*time.Millisecond, "until the next write")
+	}
+	t.Say("%d writes in %s", writes, during)
+}
+
+// taintChanges is how often a node's taint has changed in the last 70 s.
+func taintChanges(t *kit.T, node string) int {
+	n, since := 0, time.Now().Add(-70*time.Second)
+	for tainted := true; ; tainted = !tainted {
+		at, ok := t.Seen.FirstNode(node, since, func(n kit.NodeAt) bool { return n.Tainted == tainted })
+		if !ok {
+			return n
+		}
+		since, n = at, n+1
+	}
+}
+
+func hasEvent(t *kit.T, node, reason string) error {
+	events, err := t.Cloud.CoreV1().Events(metav1.NamespaceAll).List(t.Ctx, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	for _, e := range events.Items {
+		if e.Reason == reason && e.InvolvedObject.Name == node {
+			t.Say("%s: %s", node, e.Message)
+			return nil
+		}
+	}
+	return fmt.Errorf("no Event %s of %s", reason, node)
+}
+
+func idleLeader(t *kit.T) {
+	thief := t.Pool.SettledAway()
+	victim := t.Pool.Follower(thief)
+	t.Say("%s leads; its owner takes its hub away and renews the election Lease himself", thief)
+	leases := t.Pool.Coordinator(thief).CoordinationV1().Leases(edge.NamespaceSystem)
+	t.Must(t.Lab.Node(t.Ctx, lab.Kill, thief, lab.Hub))
+	var refusals atomic.Int32
+	var reason atomic.Pointer[string]
+	hold := func() {
+		err := change(t, leases, edge.LeaseElection, func(l *coordinationv1.Lease) {
+			if ptr.Deref(l.Spec.HolderIdentity, "") != thief {
+				l.Spec.LeaseTransitions = ptr.To(ptr.Deref(l.Spec.LeaseTransitions, 0) + 1)
+			}
+			now := metav1.NowMicro()
+			l.Spec.HolderIdentity, l.Spec.LeaseDurationSeconds, l.Spec.RenewTime = &thief, ptr.To[int32](4), &now
+		})
+		if apierrors.IsForbidden(err) {
+			refusals.Add(1)
+			reason.CompareAndSwap(nil, ptr.To(err.Error()))
+		}
+	}
+	var holding sync.WaitGroup
+	defer holding.Wait()
+	stop := make(chan struct{})
+	defer close(stop)
+	holding.Go(func() {
+		for ticker := time.NewTicker(300 * time.Millisecond); ; {
+			select {
+			case <-stop:
+				ticker.Stop()
+				return
+			case <-t.Ctx.Done():
+				ticker.Stop()
+				return
+			case <-ticker.C:
+				hold()
+			}
+		}
+	})
+	t.Hold(12*time.Second, "it leads and does nothing")
+
+	t.Say("%s is cut off", victim)
+	cut := time.Now()
+	t.Must(t.Lab.Cut(t.Ctx, lab.WAN, victim, wire.Drop))
+	t.Eventually(t.Config.Timing.Grace, "another leads", func() error {
+		for name, hub := range t.Pool.Hubs() {
+			if name != thief && hub.Role == kit.RoleLeader {
+				t.FigureOnce("cut_to_another_leader_s", time.Since(cut).Seconds())
+				return nil
+			}
+		}
+		return fmt.Errorf("nobody but %s leads", thief)
+	})
+	t.Node(victim).Delegated(cut)
+	t.Hold(3*t.Config.Timing.Grace, "three grace periods")
+	t.Must(t.Seen.NeverNotReady(victim, cut))
+	t.Figure("largest_lease_age_s", t.Seen.LargestAge(victim, cut, time.Now()).Seconds())
+	if why := reason.Load(); why == nil || refusals.Load() == 0 {
+		t.Fail("%s was never refused", thief)
+	} else if t.Say("refused %d times, first: %s", refusals.Load(), *why); !strings.Contains(*why, "lead") {
+		t.Fail("refused for another reason")
+	}
+}
