@@ -60,8 +60,15 @@ func TestALyingNode(t *testing.T) {
 	if got, err := operator.Get(t.Context(), "till", metav1.GetOptions{}); err == nil {
 		t.Errorf("a Pod that two nodes claim is shown as that of %s", got.Spec.NodeName)
 	}
-	if code, body := c.get(t, c.http(t, c.certificate(t, pooltest.Operator())), "/metrics"); code != http.StatusOK ||
-		!strings.Contains(body, "\nyurt_coordinator_contested_pods ") {
-		t.Errorf("/metrics: %d, without contested Pods", code)
+}
+
+// TestOwnMetrics are served with kube-apiserver's, once in a process: it runs while no other coordinator does.
+func TestOwnMetrics(t *testing.T) {
+	c := start(t, nil)
+	code, body := c.get(t, c.http(t, c.certificate(t, pooltest.Operator())), "/metrics")
+	for _, name := range []string{"yurt_coordinator_contested_pods", "yurt_coordinator_contests_total"} {
+		if code != http.StatusOK || !strings.Contains(body, "\n"+name+" 0\n") {
+			t.Errorf("/metrics: %d, without %s", code, name)
+		}
 	}
 }
