@@ -90,7 +90,8 @@ func stolenCoordinator(t *kit.T) {
 	refused := func(machine, method, url string) {
 		for key := range keys {
 			code, text := keys.tries(t, key, machine, method, url)
-			if code != 0 && code != http.StatusUnauthorized && code != http.StatusForbidden {
+			handshake := code == 0 && strings.Contains(text, "remote error: tls: ")
+			if !handshake && code != http.StatusUnauthorized && code != http.StatusForbidden {
 				t.Fail("%s %s from %s with the key for %s: %d %s", method, url, machine, key, code, text)
 			}
 			attempts++
@@ -100,7 +101,8 @@ func stolenCoordinator(t *kit.T) {
 	t.Must(err)
 	for _, a := range []struct{ method, path string }{
 		{"GET", "/api/v1/nodes"}, {"GET", "/api/v1/pods"}, {"GET", "/api/v1/secrets"}, {"GET", "/api/v1/nodes/" + victim},
-		{"GET", "/api/v1/nodes/" + victim + "/proxy/pods"}, {"POST", "/api/v1/nodes/" + theirs + "/proxy/run/shop/plain-2/c?cmd=id"},
+		{"GET", "/api/v1/nodes/" + victim + "/proxy/pods"},
+		{"POST", "/api/v1/nodes/" + theirs + "/proxy/run/shop/plain-2/c?cmd=id"},
 		{"GET", "/api/v1/nodes/" + victim + "/metrics"},
 		{"POST", "/api/v1/namespaces/shop/pods/plain-1/exec?command=id&stdout=true"},
 		{"POST", "/apis/certificates.k8s.io/v1/certificatesigningrequests"},
@@ -116,7 +118,9 @@ func stolenCoordinator(t *kit.T) {
 	} {
 		refused(theirs, a.method, kubelet(theirs)+a.path)
 	}
-	for _, path := range []string{"/api/v1/nodes", "/api/v1/pods", "/apis/coordination.k8s.io/v1/leases", "/own/v1/core/v1/pods"} {
+	for _, path := range []string{
+		"/api/v1/nodes", "/api/v1/pods", "/apis/coordination.k8s.io/v1/leases", "/own/v1/core/v1/pods",
+	} {
 		refused(theirs, "GET", theirCoordinator+path)
 	}
 

@@ -297,7 +297,9 @@ func TestAdopt(t *testing.T) {
 	if (Pair{}).CredentialID() != "" || !(Pair{}).Part(1, 2).IsZero() {
 		t.Error("no certificate has a name and a life")
 	}
-	for at, want := range map[time.Duration]string{0: "", 7*hour - 1: "", 7 * hour: "it has ended", -3 * hour: "it is not valid"} {
+	for at, want := range map[time.Duration]string{
+		0: "", 7*hour - 1: "", 7 * hour: "it has ended", -3 * hour: "it is not valid",
+	} {
 		err := CheckClient(p, "u", start.Add(at))
 		if (err == nil) != (want == "") || err != nil && !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("after %v: %v", at, err)

@@ -14,7 +14,10 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-const ringUser = "openyurt:yurt-coordinator:p1"
+const (
+	ringUser = "openyurt:yurt-coordinator:p1"
+	hour     = time.Hour
+)
 
 // pairMade is a certificate that began at this time and lives for 30 h: hours stand for days.
 func pairMade(t *testing.T, user string, at time.Duration) certs.Pair {
@@ -40,34 +43,88 @@ func TestTurn(t *testing.T) {
 		why   string
 		again time.Duration // zero: not looked at
 	}{
-		"none":                {keyring{}, "", 0, keyring{}, "there is none", 0},
-		"the first":           {keyring{Shown: a}, "", 1, keyring{Shown: a}, "", 10},
-		"its successor":       {keyring{Shown: a}, "", 10, keyring{Shown: a}, "its successor is due", 0},
-		"told, not shown":     {keyring{Shown: a, Next: b}, "", 11, keyring{Shown: a, Next: b}, "", 15},
-		"shown":               {keyring{Shown: a, Next: b}, "", 15, keyring{Shown: b, Former: formerly(a)}, "", 20},
-		"the next":            {keyring{Shown: b, Former: formerly(a)}, "", 20, keyring{Shown: b, Former: formerly(a)}, "its successor is due", 0},
-		"the first one ends":  {keyring{Shown: b, Next: c, Former: formerly(a)}, "", 24, keyring{Shown: b, Next: c, Former: formerly(a)}, "", 25},
-		"and has ended":       {keyring{Shown: c, Former: formerly(a)}, "", 30, keyring{Shown: c}, "its successor is due", 0},
-		"no signer":           {keyring{Shown: a}, "", 31, keyring{}, "it has ended", 0},
-		"late":                {keyring{Shown: a, Next: b}, "", 31, keyring{Shown: b}, "its successor is due", 0},
-		"both ended":          {keyring{Shown: a, Next: b}, "", 50, keyring{}, "it has ended", 0},
-		"another pool's":      {keyring{Shown: foreign}, "", 1, keyring{}, "it is for", 0},
-		"another pool's next": {keyring{Shown: a, Next: foreign}, "", 1, keyring{Shown: a}, "", 10},
-		"half a key":          {keyring{Shown: certs.Pair{Cert: a.Cert}}, "", 1, keyring{}, "it can't be used", 0},
-		"rekeyed":             {keyring{Shown: b, Next: c, Former: formerly(a)}, "stolen", 16, keyring{Rekey: "stolen"}, "the key is to be", 0},
-		"asked for":           {keyring{Request: []byte("k")}, "", 0, keyring{Request: []byte("k")}, "there is none", 0},
-		"asked for, rekeyed":  {keyring{Request: []byte("k")}, "stolen", 0, keyring{Rekey: "stolen"}, "the key is to be", 0},
-		"rekeyed before":      {keyring{Shown: a, Rekey: "stolen"}, "stolen", 1, keyring{Shown: a, Rekey: "stolen"}, "", 10},
+		"none": {
+			keyring{}, "", 0,
+			keyring{}, "there is none", 0,
+		},
+		"the first": {
+			keyring{Shown: a}, "", 1 * hour,
+			keyring{Shown: a}, "", 10 * hour,
+		},
+		"its successor": {
+			keyring{Shown: a}, "", 10 * hour,
+			keyring{Shown: a}, "its successor is due", 0,
+		},
+		"told, not shown": {
+			keyring{Shown: a, Next: b}, "", 11 * hour,
+			keyring{Shown: a, Next: b}, "", 15 * hour,
+		},
+		"shown": {
+			keyring{Shown: a, Next: b}, "", 15 * hour,
+			keyring{Shown: b, Former: formerly(a)}, "", 20 * hour,
+		},
+		"the next": {
+			keyring{Shown: b, Former: formerly(a)}, "", 20 * hour,
+			keyring{Shown: b, Former: formerly(a)}, "its successor is due", 0,
+		},
+		"the first one ends": {
+			keyring{Shown: b, Next: c, Former: formerly(a)}, "", 24 * hour,
+			keyring{Shown: b, Next: c, Former: formerly(a)}, "", 25 * hour,
+		},
+		"and has ended": {
+			keyring{Shown: c, Former: formerly(a)}, "", 30 * hour,
+			keyring{Shown: c}, "its successor is due", 0,
+		},
+		"no signer": {
+			keyring{Shown: a}, "", 31 * hour,
+			keyring{}, "it has ended", 0,
+		},
+		"late": {
+			keyring{Shown: a, Next: b}, "", 31 * hour,
+			keyring{Shown: b}, "its successor is due", 0,
+		},
+		"both ended": {
+			keyring{Shown: a, Next: b}, "", 50 * hour,
+			keyring{}, "it has ended", 0,
+		},
+		"another pool's": {
+			keyring{Shown: foreign}, "", 1 * hour,
+			keyring{}, "it is for", 0,
+		},
+		"another pool's next": {
+			keyring{Shown: a, Next: foreign}, "", 1 * hour,
+			keyring{Shown: a}, "", 10 * hour,
+		},
+		"half a key": {
+			keyring{Shown: certs.Pair{Cert: a.Cert}}, "", 1 * hour,
+			keyring{}, "it can't be used", 0,
+		},
+		"rekeyed": {
+			keyring{Shown: b, Next: c, Former: formerly(a)}, "stolen", 16 * hour,
+			keyring{Rekey: "stolen"}, "the key is to be", 0,
+		},
+		"asked for": {
+			keyring{Request: []byte("k")}, "", 0,
+			keyring{Request: []byte("k")}, "there is none", 0,
+		},
+		"asked for, rekeyed": {
+			keyring{Request: []byte("k")}, "stolen", 0,
+			keyring{Rekey: "stolen"}, "the key is to be", 0,
+		},
+		"rekeyed before": {
+			keyring{Shown: a, Rekey: "stolen"}, "stolen", 1 * hour,
+			keyring{Shown: a, Rekey: "stolen"}, "", 10 * hour,
+		},
 	} {
-		got, why, again := tc.have.turn(ringUser, tc.rekey, start.Add(tc.at*time.Hour))
-		if toJSON(got) != toJSON(tc.want) && !(len(got.Former) == 0 && len(tc.want.Former) == 0 && sameKeys(got, tc.want)) ||
-			(why == "") != (tc.why == "") || !strings.HasPrefix(why, tc.why) {
-			t.Errorf("%s: %q, shown %v, next %v, former %v", name, why, names(got.Shown, a, b, c), names(got.Next, a, b, c), got.Former)
+		got, why, again := tc.have.turn(ringUser, tc.rekey, start.Add(tc.at))
+		if !sameKeys(got, tc.want) || (why == "") != (tc.why == "") || !strings.HasPrefix(why, tc.why) {
+			t.Errorf("%s: %q, shown %v, next %v, former %v", name, why, which(got.Shown, a, b, c), which(got.Next, a, b, c),
+				got.Former)
 		}
-		if off := again.Sub(start.Add(tc.again * time.Hour)); tc.again != 0 && (off > 0 || off < -15*time.Minute) {
+		if off := again.Sub(start.Add(tc.again)); tc.again != 0 && (off > 0 || off < -15*time.Minute) {
 			t.Errorf("%s: looked at again at %v", name, again.Sub(start))
 		}
-		if more, _, _ := got.turn(ringUser, tc.rekey, start.Add(tc.at*time.Hour)); toJSON(more) != toJSON(got) {
+		if more, _, _ := got.turn(ringUser, tc.rekey, start.Add(tc.at)); toJSON(more) != toJSON(got) {
 			t.Errorf("%s: it turns on", name)
 		}
 		if read := keyringIn(got.secret("p1", owner{})); !slices.Equal(read.ids(), got.ids()) || read.Rekey != got.Rekey {
@@ -78,10 +135,10 @@ func TestTurn(t *testing.T) {
 
 func sameKeys(a, b keyring) bool {
 	return bytes.Equal(a.Shown.Cert, b.Shown.Cert) && bytes.Equal(a.Next.Cert, b.Next.Cert) && a.Rekey == b.Rekey &&
-		bytes.Equal(a.Request, b.Request)
+		bytes.Equal(a.Request, b.Request) && slices.Equal(a.Former, b.Former)
 }
 
-func names(p certs.Pair, all ...certs.Pair) int {
+func which(p certs.Pair, all ...certs.Pair) int {
 	return slices.IndexFunc(all, func(q certs.Pair) bool { return bytes.Equal(p.Cert, q.Cert) }) + 1
 }
 

@@ -170,11 +170,16 @@ func (r *Reconciler) ask(ctx context.Context, pool edge.PoolName, o owner, key [
 		return answer{waits: "the signer kubernetes.io/kube-apiserver-client has not signed yet (request " + name + "); " +
 			"it runs in kube-controller-manager with --cluster-signing-cert-file", after: after}, nil
 	}
-	fresh, err := certs.Adopt(csr.Status.Certificate, key, user, r.cfg.Clock.Now())
+	return r.adopt(csr.Status.Certificate, key, user), nil
+}
+
+// adopt returns what a signer has made of a request, unless that is something else.
+func (r *Reconciler) adopt(signed, key []byte, user string) answer {
+	fresh, err := certs.Adopt(signed, key, user, r.cfg.Clock.Now())
 	if err != nil {
-		return answer{waits: err.Error(), after: wait.Jitter(refusedWait, 0.5), refused: true}, nil
+		return answer{waits: err.Error(), after: wait.Jitter(refusedWait, 0.5), refused: true}
 	}
-	return answer{signed: fresh}, nil
+	return answer{signed: fresh}
 }
 
 // requestName returns the name of the request for a key. A policy holds coordinator-controller to such names

@@ -30,7 +30,9 @@ type Word struct {
 
 // judge answers one review on this node of this pool. why is for whoever finds out why the answer is no; empty means yes.
 // about is false for everybody who is no coordinator: others say what these may do.
-func judge(spec authorizationv1.SubjectAccessReviewSpec, node edge.NodeName, pool edge.PoolName, w Word) (about bool, why string) {
+func judge(
+	spec authorizationv1.SubjectAccessReviewSpec, node edge.NodeName, pool edge.PoolName, w Word,
+) (about bool, why string) {
 	if !strings.HasPrefix(spec.User, edge.CoordinatorUsers) {
 		return false, ""
 	}

@@ -23,6 +23,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/klog/v2"
 
@@ -60,7 +61,8 @@ func New(c Config) *Warrants {
 	}
 	v := &Warrants{cfg: c, answers: promauto.With(c.Metrics).NewCounterVec(prometheus.CounterOpts{
 		Name: "yurthub_coordinator_warrants_total",
-		Help: "kubelet's questions whether a coordinator may use it, by the hub's answer: allowed, refused. kubelet keeps an answer.",
+		Help: "kubelet's questions whether a coordinator may use it, by the hub's answer: allowed, refused. " +
+			"kubelet keeps an answer.",
 	}, []string{"answer"})}
 	for _, answer := range []string{"allowed", "refused"} {
 		v.answers.WithLabelValues(answer)
@@ -106,14 +108,16 @@ func (v *Warrants) refused(ctx context.Context, spec authorizationv1.SubjectAcce
 	v.mu.Unlock()
 	if say {
 		klog.FromContext(ctx).Info("A coordinator may not use this node's kubelet", "user", spec.User,
-			"credential", spec.Extra["authentication.kubernetes.io/credential-id"], "why", why, "sinceTheLast", silent)
+			"credential", spec.Extra[user.CredentialIDKey], "why", why, "sinceTheLast", silent)
 	}
 }
 
 // respond writes a review as protobuf or JSON, as the client likes.
 func respond(w http.ResponseWriter, r *http.Request, review *authorizationv1.SubjectAccessReview) {
 	kind := stream.Type{GroupVersionKind: authorizationv1.SchemeGroupVersion.WithKind("SubjectAccessReview")}
-	contentType, raw, err := runtime.ContentTypeJSON, []byte(nil), error(nil)
+	contentType := runtime.ContentTypeJSON
+	var raw []byte
+	var err error
 	if strings.Contains(r.Header.Get("Accept"), runtime.ContentTypeProtobuf) {
 		kind.Encoding, contentType = stream.Protobuf, runtime.ContentTypeProtobuf
 		raw, err = review.Marshal()

@@ -20,6 +20,8 @@ import (
 )
 
 const (
+	credentialID = "authentication.kubernetes.io/credential-id"
+
 	ours    = "openyurt:yurt-coordinator:p1"
 	held    = "X509SHA256=aa"
 	ended   = "X509SHA256=bb"
@@ -30,7 +32,7 @@ const (
 func asked(change func(*authorizationv1.SubjectAccessReviewSpec)) authorizationv1.SubjectAccessReviewSpec {
 	spec := authorizationv1.SubjectAccessReviewSpec{
 		User: ours, Groups: []string{"system:authenticated"},
-		Extra: map[string]authorizationv1.ExtraValue{"authentication.kubernetes.io/credential-id": {held}},
+		Extra: map[string]authorizationv1.ExtraValue{credentialID: {held}},
 		ResourceAttributes: &authorizationv1.ResourceAttributes{
 			Verb: "create", Version: "v1", Resource: "nodes", Subresource: "proxy", Name: "n1",
 		},
@@ -44,6 +46,8 @@ func TestJudge(t *testing.T) {
 	of := func(verb, subresource string) func(*spec) {
 		return func(s *spec) { s.ResourceAttributes.Verb, s.ResourceAttributes.Subresource = verb, subresource }
 	}
+	as := func(name string) func(*spec) { return func(s *spec) { s.User = name } }
+	in := func(group string) func(*spec) { return func(s *spec) { s.Groups = append(s.Groups, group) } }
 	known := Word{Known: true, Clients: []string{another, held}}
 	const rights, certificate = "and nothing else", "certificate"
 	for name, c := range map[string]struct {
@@ -56,7 +60,7 @@ func TestJudge(t *testing.T) {
 		"exec":           {of("create", "proxy"), known, "p1", true, ""},
 		"logs":           {of("get", "proxy"), known, "p1", true, ""},
 		"top":            {of("get", "metrics"), known, "p1", true, ""},
-		"a new one":      {func(s *spec) { s.Extra["authentication.kubernetes.io/credential-id"][0] = another }, known, "p1", true, ""},
+		"a new one":      {func(s *spec) { s.Extra[credentialID][0] = another }, known, "p1", true, ""},
 		"its pods":       {of("get", "pods"), known, "p1", true, rights}, // kubelet asks about proxy next
 		"its health":     {of("get", "healthz"), known, "p1", true, rights},
 		"its config":     {of("get", "configz"), known, "p1", true, rights},
@@ -83,17 +87,17 @@ func TestJudge(t *testing.T) {
 			s.NonResourceAttributes = &authorizationv1.NonResourceAttributes{Path: "/", Verb: "get"}
 		}, known, "p1", true, rights},
 
-		"a withdrawn certificate": {func(s *spec) { s.Extra["authentication.kubernetes.io/credential-id"][0] = ended }, known, "p1",
+		"a withdrawn certificate": {func(s *spec) { s.Extra[credentialID][0] = ended }, known, "p1",
 			true, certificate},
 		"no certificate": {func(s *spec) { s.Extra = nil }, known, "p1", true, certificate},
 		"two certificates": {func(s *spec) {
-			s.Extra["authentication.kubernetes.io/credential-id"] = []string{ended, held}
+			s.Extra[credentialID] = []string{ended, held}
 		}, known, "p1", true, certificate},
 		"none holds":          {func(*spec) {}, Word{Known: true}, "p1", true, certificate},
-		"a group":             {func(s *spec) { s.Groups = append(s.Groups, "system:masters") }, known, "p1", true, "in no group"},
-		"another pool's":      {func(s *spec) { s.User = "openyurt:yurt-coordinator:p2" }, known, "p1", true, "not the coordinator of"},
-		"the one of all":      {func(s *spec) { s.User = "openyurt:yurt-coordinator" }, known, "p1", true, "not the coordinator of"},
-		"nearly its name":     {func(s *spec) { s.User = ours + "x" }, known, "p1", true, "not the coordinator of"},
+		"a group":             {in("system:masters"), known, "p1", true, "in no group"},
+		"another pool's":      {as("openyurt:yurt-coordinator:p2"), known, "p1", true, "not the coordinator"},
+		"the one of all":      {as("openyurt:yurt-coordinator"), known, "p1", true, "not the coordinator"},
+		"nearly its name":     {func(s *spec) { s.User = ours + "x" }, known, "p1", true, "not the coordinator"},
 		"an unconfirmed pool": {func(*spec) {}, Word{Clients: []string{held}}, "p1", true, "has not shown"},
 		"no pool":             {func(s *spec) { s.User = "openyurt:yurt-coordinator:" }, known, "", true, "has not shown"},
 
