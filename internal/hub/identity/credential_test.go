@@ -99,6 +99,22 @@ users: [{name: a, user: {client-certificate: kubelet-client-current.pem, client-
 			}
 		})
 	})
+	t.Run("not replaced by one that ends first", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			c, n, pair := setup(t, false, time.Hour)
+			first, _ := os.ReadFile(pair)
+			c.life = 2 * time.Minute
+			if err := n.Ensure(n.ctx); err != nil {
+				t.Fatal(err)
+			}
+			stop := n.start()
+			defer stop()
+			time.Sleep(55 * time.Minute) // more than nine tenths of its life
+			if content, _ := os.ReadFile(pair); string(content) != string(first) {
+				t.Error("it was replaced")
+			}
+		})
+	})
 	t.Run("renewed after its end", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			_, n, pair := setup(t, false, -time.Hour)

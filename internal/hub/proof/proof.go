@@ -191,7 +191,5 @@ func isToken(text []byte) bool {
 	return err == nil && len(random) == tokenBytes
 }
 
-// is reports whether a text is the token. Nothing is that of an empty Proof.
-func (p *Proof) is(text string) bool {
-	return len(p.token) > 0 && subtle.ConstantTimeCompare([]byte(text), p.token) == 1
-}
+// is reports whether a text is the token.
+func (p *Proof) is(text string) bool { return subtle.ConstantTimeCompare([]byte(text), p.token) == 1 }
