@@ -5,7 +5,9 @@ import (
 	"io"
 	"maps"
 	"net/http"
+	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -49,11 +51,35 @@ func (f *Front) answer(w http.ResponseWriter, r *http.Request, info *request.Req
 	r = r.WithContext(request.WithRequestInfo(r.Context(), info))
 	if req.OwnCredentials {
 		a.client, a.req.Known = f.cfg.Callers.Admit(r, k == route.PoolRead)
+		if k == route.PoolRead && !a.req.Known && info.Verb == "watch" {
+			soonOver(r)
+		}
 	}
 	if k != route.OwnLease && r.Method != http.MethodGet {
 		a.body = smallBody(r)
 	}
 	a.next(w, r)
+}
+
+// strangersWatch is how many seconds a watch of a pool's resource lasts at the cloud whose caller is not known to be allowed. A
+// caller may come before its rights do, kube-proxy at the start of a cluster, and what the cloud shows is not this node's view.
+const strangersWatch = 30
+
+// soonOver bounds a watch. It leaves what only the API server can judge.
+func soonOver(r *http.Request) {
+	const option = "timeoutSeconds"
+	query, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		return
+	}
+	if query.Has(option) {
+		if asked, err := strconv.Atoi(query.Get(option)); err != nil || asked > 0 && asked <= strangersWatch {
+			return
+		}
+	}
+	query.Set(option, strconv.Itoa(strangersWatch))
+	u := *r.URL
+	u.RawQuery, r.URL = query.Encode(), &u
 }
 
 // asking asks the answerers of one request in route's order, each once.

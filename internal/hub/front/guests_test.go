@@ -50,6 +50,25 @@ func (a asked) Admit(r *http.Request, pool bool) (client string, ok bool) {
 	return " of " + proof.Bearer(r), ok && proof.Bearer(r) != "unknown"
 }
 
+// TestAStrangersWatchIsSoonOver: whoever was not known to be allowed comes back, and is then answered as the others are.
+func TestAStrangersWatchIsSoonOver(t *testing.T) {
+	_, u := cloud(t, seen)
+	address, _ := hub(t, Config{Cloud: u, Replicas: byName("replica"), Keeper: byName("keeper"), Callers: asked{t}})
+	for _, tt := range []struct{ path, token, want string }{
+		{"/api/v1/endpoints?watch=true", "unknown", `timeoutSeconds=30\u0026watch=true"`},
+		{"/api/v1/endpoints?watch=true&timeoutSeconds=400", "unknown", `timeoutSeconds=30\u0026watch=true"`},
+		{"/api/v1/endpoints?watch=true&timeoutSeconds=5", "unknown", `watch=true\u0026timeoutSeconds=5"`},
+		{"/api/v1/endpoints?watch=true&timeoutSeconds=x", "unknown", `watch=true\u0026timeoutSeconds=x"`},
+		{"/api/v1/endpoints?limit=7", "unknown", `endpoints?limit=7"`},
+		{"/api/v1/pods?watch=true", "unknown", `pods?watch=true"`},
+		{"/api/v1/endpoints?watch=true", "abc", "replica"},
+	} {
+		if _, got := ask(t, http.MethodGet, address+tt.path, "Authorization", "Bearer "+tt.token); !strings.Contains(got, tt.want) {
+			t.Errorf("%s of %s: %s, want %s", tt.path, tt.token, got, tt.want)
+		}
+	}
+}
+
 func TestNobodyElseIsLentTheNodesIdentity(t *testing.T) {
 	_, u := cloud(t, seen)
 	own := newFront(Config{
