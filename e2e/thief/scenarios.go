@@ -12,6 +12,7 @@ import (
 func Scenarios() []kit.Scenario {
 	return slices.Concat(
 		cacheScenarios,
+		floodScenarios,
 		forgedScenarios,
 		hopperScenarios,
 		leaseScenarios,

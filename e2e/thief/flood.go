@@ -1,0 +1,275 @@
+package thief
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+
+	"yurtcoordinator/e2e/kit"
+	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/lab"
+	"yurtcoordinator/internal/lab/wire"
+)
+
+var floodScenarios = []kit.Scenario{{
+	Name: "stalled-requests", Lab: kit.OnePool, Run: stalledRequests,
+	Doc: "a node is cut off while 16, and then 200, requests with bodies that do not come stand at its hub's own port, and as " +
+		"many of another node's at the coordinator: it stays Ready",
+}, {
+	Name: "event-flood", Lab: kit.OnePool, Run: eventFlood,
+	Doc: "a node floods the pool's coordinator with Events, Nodes, Pods, watches, connections and pushes: refused, counted, " +
+		"and named in the log; the coordinator goes on, and so do the heartbeats of a node that is cut off",
+}}
+
+// coordinatorFor returns how a node reaches its pool's coordinator over its own LAN link, with its own certificate.
+func coordinatorFor(t *kit.T, node string) (access *rest.Config, address string, secure *tls.Config) {
+	access, err := t.Lab.CoordinatorConfig(1, node)
+	t.Must(err)
+	access.Dial = func(ctx context.Context, _, address string) (net.Conn, error) { return t.Lab.Dial(ctx, node, address) }
+	secure, err = rest.TLSConfigFor(access)
+	t.Must(err)
+	u, err := url.Parse(access.Host)
+	t.Must(err)
+	if secure.ServerName == "" {
+		secure.ServerName = u.Hostname()
+	}
+	return access, u.Host, secure
+}
+
+// staller keeps requests standing whose bodies do not come: one for each of its connections, anew when one is cut.
+type staller struct {
+	cut  atomic.Int64 // how many were
+	stop context.CancelFunc
+	done sync.WaitGroup
+}
+
+func newStaller(t *kit.T, n int, dial func(context.Context) (net.Conn, error), head string) *staller {
+	ctx, stop := context.WithCancel(t.Ctx)
+	s := &staller{stop: stop}
+	for range n {
+		s.done.Go(func() {
+			for ctx.Err() == nil {
+				s.once(ctx, dial, head)
+			}
+		})
+	}
+	return s
+}
+
+func (s *staller) once(ctx context.Context, dial func(context.Context) (net.Conn, error), head string) {
+	conn, err := dial(ctx)
+	if err != nil {
+		select {
+		case <-time.After(100 * time.Millisecond):
+		case <-ctx.Done():
+		}
+		return
+	}
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
+	if _, err := io.WriteString(conn, head+"Content-Type: application/json\r\nContent-Length: 1000\r\n\r\n{"); err == nil {
+		_, _ = io.Copy(io.Discard, conn)
+		s.cut.Add(1)
+	}
+}
+
+func (s *staller) end() int64 {
+	s.stop()
+	s.done.Wait()
+	return s.cut.Load()
+}
+
+func overTLS(t *kit.T, machine, address string, secure *tls.Config) func(context.Context) (net.Conn, error) {
+	return func(ctx context.Context) (net.Conn, error) {
+		conn, err := t.Lab.Dial(ctx, machine, address)
+		if err != nil {
+			return nil, err
+		}
+		client := tls.Client(conn, secure)
+		if err := client.HandshakeContext(ctx); err != nil {
+			_ = conn.Close()
+			return nil, err
+		}
+		return client, nil
+	}
+}
+
+func stalledRequests(t *kit.T) {
+	leader := t.Pool.SettledAway()
+	victim := t.Pool.Follower(leader)
+	thief := t.Pool.Follower(leader, victim)
+	_, address, secure := coordinatorFor(t, thief)
+	secure = secure.Clone()
+	secure.NextProtos = nil // HTTP/1.1: a connection for each request
+	for _, n := range []int{16, 200} {
+		t.Say("%d stalled requests at the hub of %s, and %d of %s at the coordinator", n, victim, n, thief)
+		atHub := newStaller(t, n, overTLS(t, victim, hubsPort, &tls.Config{InsecureSkipVerify: true}), //nolint:gosec // he does not care
+			"POST /api/v1/namespaces/default/pods HTTP/1.1\r\nHost: "+hubsPort+"\r\nAuthorization: Bearer nobody\r\n")
+		heartbeats := newStaller(t, n/2, overTLS(t, thief, address, secure), "PUT /apis/coordination.k8s.io/v1/namespaces/"+
+			corev1.NamespaceNodeLease+"/leases/"+thief+" HTTP/1.1\r\nHost: c\r\n")
+		reviews := newStaller(t, n-n/2, overTLS(t, thief, address, secure),
+			"POST /apis/authorization.k8s.io/v1/subjectaccessreviews HTTP/1.1\r\nHost: c\r\n")
+		cut := time.Now()
+		t.Must(t.Lab.Cut(t.Ctx, lab.WAN, victim, wire.Drop))
+		t.Node(victim).Delegated(cut)
+		t.Hold(2*(t.Config.Timing.Grace+t.Config.Timing.Toleration), "twice the time in which Kubernetes evicts")
+		t.Must(t.Seen.NeverNotReady(victim, cut))
+		t.Figure(fmt.Sprintf("largest_lease_age_%d_s", n), t.Seen.LargestAge(victim, cut, time.Now()).Seconds())
+		healed := time.Now()
+		t.Must(t.Lab.Heal(t.Ctx, lab.WAN, victim))
+		t.Node(victim).Direct(healed)
+		ended := map[string]int64{"hub": atHub.end(), "lease": heartbeats.end(), "review": reviews.end()}
+		for where, count := range ended {
+			if count == 0 {
+				t.Fail("no stalled request was cut at the %s", where)
+			}
+			t.Figure(fmt.Sprintf("cut_%s_%d", where, n), float64(count))
+		}
+		t.Must(t.Seen.NeverNotReady(victim, cut))
+	}
+	for _, node := range []string{victim, thief, leader} {
+		t.Must(t.Seen.NeverNotReady(node, t.Start))
+	}
+}
+
+func eventFlood(t *kit.T) {
+	leader := t.Pool.SettledAway()
+	victim := t.Pool.Follower(leader)
+	thief := t.Pool.Follower(leader, victim)
+	site := t.Pool.Coordinator(lab.Operator)
+	election := func() string {
+		l, err := site.CoordinationV1().Leases(edge.NamespaceSystem).Get(t.Ctx, edge.LeaseElection, metav1.GetOptions{})
+		t.Must(err)
+		return string(l.UID) // a coordinator that starts anew makes another
+	}
+	before := election()
+	cut := time.Now()
+	t.Must(t.Lab.Cut(t.Ctx, lab.WAN, victim, wire.Drop))
+	t.Node(victim).Delegated(cut)
+
+	access, address, secure := coordinatorFor(t, thief)
+	access.QPS = -1
+	node := t.Pool.Coordinator(thief)
+	filler := strings.Repeat("x", 1<<20)
+	refused := 0
+	for i := range 300 {
+		meta := metav1.ObjectMeta{Name: fmt.Sprintf("flood-%d", i), Annotations: map[string]string{"filler": filler}}
+		var err error
+		switch i % 3 {
+		case 0:
+			_, err = node.CoreV1().Events("default").Create(t.Ctx, &corev1.Event{ObjectMeta: meta}, metav1.CreateOptions{})
+		case 1:
+			_, err = node.CoreV1().Nodes().Create(t.Ctx, &corev1.Node{ObjectMeta: meta}, metav1.CreateOptions{})
+		default:
+			meta.Annotations[corev1.MirrorPodAnnotationKey] = "x"
+			_, err = node.CoreV1().Pods("default").Create(t.Ctx, &corev1.Pod{ObjectMeta: meta, Spec: corev1.PodSpec{
+				NodeName: thief, Containers: []corev1.Container{{Name: "c", Image: "i"}},
+			}}, metav1.CreateOptions{})
+		}
+		if !apierrors.IsForbidden(err) {
+			t.Fail("%s writes %s into the coordinator: %v", thief, meta.Name, err)
+		}
+		refused++
+	}
+	t.Figure("refused_writes", float64(refused))
+	t.Say("refused: %d writes of 1 MiB", refused)
+
+	open, tooMany := watches(t, access, 200)
+	t.Say("of 200 watches, %d are open and %d refused", open, tooMany)
+	if open == 0 || open > 100 || tooMany == 0 {
+		t.Fail("%d watches are open, and %d refused", open, tooMany)
+	}
+	served := connections(t, thief, address, secure, 600)
+	t.Say("of 600 connections, %d are open", served)
+	if served == 0 || served > 256 {
+		t.Fail("%s has %d connections", thief, served)
+	}
+	t.Hold(2*(t.Config.Timing.Grace+t.Config.Timing.Toleration), "twice the time in which Kubernetes evicts")
+	if now := election(); now != before {
+		t.Fail("the coordinator has started anew")
+	}
+	metrics, err := site.Discovery().RESTClient().Get().AbsPath("/metrics").DoRaw(t.Ctx)
+	t.Must(err)
+	for _, name := range []string{
+		`yurt_coordinator_limited_requests_total{limit="lasting"}`, "yurt_coordinator_refused_connections_total",
+	} {
+		if !counted(string(metrics), name) {
+			t.Fail("%s is not counted", name)
+		}
+	}
+	audited(t, `"event":"refused"`, `"user":"system:node:`+thief+`"`, "/events", "what its hub does")
+	audited(t, "too many are under way", "system:node:"+thief)
+	for _, n := range []string{victim, thief, leader} {
+		t.Must(t.Seen.NeverNotReady(n, t.Start))
+	}
+	t.Must(t.Lab.Heal(t.Ctx, lab.WAN, victim))
+}
+
+// counted reports whether a metric is more than zero.
+func counted(metrics, name string) bool {
+	for line := range strings.Lines(metrics) {
+		if rest, ok := strings.CutPrefix(line, name+" "); ok {
+			return strings.TrimSpace(rest) != "0"
+		}
+	}
+	return false
+}
+
+// watches opens so many watches, which stay open until the scenario ends, and returns how many are open and refused.
+func watches(t *kit.T, access *rest.Config, n int) (open, refused int) {
+	client, err := rest.HTTPClientFor(access)
+	t.Must(err)
+	for range n {
+		r, err := http.NewRequestWithContext(t.Ctx, http.MethodGet, access.Host+"/apis/discovery.k8s.io/v1/endpointslices?watch=true", nil)
+		t.Must(err)
+		response, err := client.Do(r)
+		t.Must(err)
+		switch response.StatusCode {
+		case http.StatusOK:
+			open++
+			t.Background.Go(func() {
+				_, _ = io.Copy(io.Discard, response.Body)
+				_ = response.Body.Close()
+			})
+		case http.StatusTooManyRequests:
+			refused++
+			_ = response.Body.Close()
+		default:
+			t.Fail("a watch: %s", response.Status)
+		}
+	}
+	return open, refused
+}
+
+// connections opens so many connections, which stay open until the scenario ends, and returns how many are served.
+func connections(t *kit.T, machine, address string, secure *tls.Config, n int) (served int) {
+	dial := overTLS(t, machine, address, secure)
+	for range n {
+		ctx, cancel := context.WithTimeout(t.Ctx, 5*time.Second)
+		conn, err := dial(ctx)
+		cancel()
+		if errors.Is(err, context.DeadlineExceeded) {
+			t.Fail("a connection is neither served nor closed: %w", err)
+		}
+		if err != nil {
+			continue
+		}
+		served++
+		context.AfterFunc(t.Ctx, func() { _ = conn.Close() })
+	}
+	return served
+}
