@@ -25,12 +25,15 @@ import (
 	"yurtcoordinator/internal/lab/wire"
 )
 
+// fourNodes are the coordinator's, the leader, the victim and the thief.
+var fourNodes = lab.Config{Pools: 1, Nodes: 4, Timing: lab.Quick}
+
 var floodScenarios = []kit.Scenario{{
-	Name: "stalled-requests", Lab: kit.OnePool, Run: stalledRequests,
+	Name: "stalled-requests", Lab: fourNodes, Run: stalledRequests,
 	Doc: "a node is cut off while 16, and then 200, requests with bodies that do not come stand at its hub's own port, and as " +
 		"many of another node's at the coordinator: it stays Ready",
 }, {
-	Name: "event-flood", Lab: kit.OnePool, Run: eventFlood,
+	Name: "event-flood", Lab: fourNodes, Run: eventFlood,
 	Doc: "a node floods the pool's coordinator with Events, Nodes, Pods, watches, connections and pushes: refused, counted, " +
 		"and named in the log; the coordinator goes on, and so do the heartbeats of a node that is cut off",
 }}
