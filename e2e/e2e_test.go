@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"yurtcoordinator/e2e/kit"
+	"yurtcoordinator/e2e/thief"
 	"yurtcoordinator/internal/lab"
 )
 
@@ -198,6 +199,19 @@ func TestTheTourNamesEveryScenario(t *testing.T) {
 	for _, s := range All() {
 		if !strings.Contains(table, "`"+s.Name+"`") {
 			t.Errorf("the tour's table does not say where what %s shows is decided", s.Name)
+		}
+	}
+}
+
+// TestThreatModelNamesTheThieves: each scenario of the theme thief is on the page that says what thieves may gain.
+func TestThreatModelNamesTheThieves(t *testing.T) {
+	text, err := os.ReadFile("../docs/threat-model.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range thief.Scenarios() {
+		if !bytes.Contains(text, []byte("`"+s.Name+"`")) {
+			t.Errorf("docs/threat-model.md does not name %s: who tries what, and what does he get?", s.Name)
 		}
 	}
 }
