@@ -463,6 +463,9 @@ func TestDelegateAnnotation(t *testing.T) {
 	mustAccept(t, "another namespace", admin.Create(t.Context(), lease("dl-1", "default", true), client.DryRunAll))
 }
 
+// beat is a Lease, by a short name for tables.
+type beat = coordinationv1.Lease
+
 // heartbeatOf is a node's Lease as its kubelet makes it.
 func heartbeatOf(node string, marked bool) *coordinationv1.Lease {
 	l := lease(node, corev1.NamespaceNodeLease, marked)
@@ -484,36 +487,36 @@ func TestForwarderWrites(t *testing.T) {
 	there := heartbeatOf(forwarded, false)
 	there.Labels, there.Annotations = map[string]string{"l": "1"}, map[string]string{"a": "1"}
 	create(t, admin, there)
-	mark := func(l *coordinationv1.Lease) {
+	mark := func(l *beat) {
 		metav1.SetMetaDataAnnotation(&l.ObjectMeta, edge.DelegateHeartbeat, edge.DelegateHeartbeatOn)
 	}
-	type edit = func(*coordinationv1.Lease)
+	type edit = func(*beat)
 	for what, test := range map[string]struct {
 		edit edit
 		want string // of the refusal; empty: it is accepted
 	}{
-		"a renewal":                   {func(l *coordinationv1.Lease) {}, ""},
-		"a renewal from years ahead":  {func(l *coordinationv1.Lease) { l.Spec.RenewTime.Time = time.Unix(4e9, 0) }, ""},
-		"one from the end of time":    {func(l *coordinationv1.Lease) { l.Spec.RenewTime.Time = time.Unix(2e11, 0) }, "before the year 2100"},
-		"a stamp that goes back":      {func(l *coordinationv1.Lease) { l.Spec.RenewTime.Time = time.Unix(1e9, 0) }, "put the renewTime back"},
-		"no stamp":                    {func(l *coordinationv1.Lease) { l.Spec.RenewTime = nil }, "must bear a renewTime"},
-		"without the mark":            {func(l *coordinationv1.Lease) { delete(l.Annotations, edge.DelegateHeartbeat) }, "must bear"},
-		"a mark that says nothing":    {func(l *coordinationv1.Lease) { l.Annotations[edge.DelegateHeartbeat] = "false" }, "must bear"},
-		"another holder":              {func(l *coordinationv1.Lease) { *l.Spec.HolderIdentity = "fw-2" }, "holderIdentity"},
-		"no holder":                   {func(l *coordinationv1.Lease) { l.Spec.HolderIdentity = nil }, "holderIdentity"},
-		"a longer duration":           {func(l *coordinationv1.Lease) { *l.Spec.LeaseDurationSeconds = 4000 }, "renewTime only"},
-		"no duration":                 {func(l *coordinationv1.Lease) { l.Spec.LeaseDurationSeconds = nil }, "renewTime only"},
-		"transitions":                 {func(l *coordinationv1.Lease) { l.Spec.LeaseTransitions = new(int32(1)) }, "renewTime only"},
-		"an acquire time":             {func(l *coordinationv1.Lease) { l.Spec.AcquireTime = l.Spec.RenewTime }, "renewTime only"},
-		"another owner":               {func(l *coordinationv1.Lease) { l.OwnerReferences[0].UID = "u2" }, "ownerReferences"},
-		"no owner":                    {func(l *coordinationv1.Lease) { l.OwnerReferences = nil }, "ownerReferences"},
-		"a label":                     {func(l *coordinationv1.Lease) { l.Labels["m"] = "2" }, "labels"},
-		"a finalizer":                 {func(l *coordinationv1.Lease) { l.Finalizers = []string{"example.org/stay"} }, "finalizers"},
-		"another annotation":          {func(l *coordinationv1.Lease) { l.Annotations["b"] = "1" }, "no other annotations"},
-		"an annotation changed":       {func(l *coordinationv1.Lease) { l.Annotations["a"] = "2" }, "no other annotations"},
-		"an annotation taken away":    {func(l *coordinationv1.Lease) { delete(l.Annotations, "a") }, "no other annotations"},
-		"a report's, on a heartbeat":  {func(l *coordinationv1.Lease) { l.Annotations[edge.AnnotationReachedNodes] = "x" }, "no other annotations"},
-		"a heartbeat without its own": {func(l *coordinationv1.Lease) { l.Annotations = nil }, "must bear"},
+		"a renewal":                   {func(l *beat) {}, ""},
+		"a renewal from years ahead":  {func(l *beat) { l.Spec.RenewTime.Time = time.Unix(4e9, 0) }, ""},
+		"one from the end of time":    {func(l *beat) { l.Spec.RenewTime.Time = time.Unix(2e11, 0) }, "before the year 2100"},
+		"a stamp that goes back":      {func(l *beat) { l.Spec.RenewTime.Time = time.Unix(1e9, 0) }, "put the renewTime back"},
+		"no stamp":                    {func(l *beat) { l.Spec.RenewTime = nil }, "must bear a renewTime"},
+		"without the mark":            {func(l *beat) { delete(l.Annotations, edge.DelegateHeartbeat) }, "must bear"},
+		"a mark that says nothing":    {func(l *beat) { l.Annotations[edge.DelegateHeartbeat] = "false" }, "must bear"},
+		"another holder":              {func(l *beat) { *l.Spec.HolderIdentity = "fw-2" }, "holderIdentity"},
+		"no holder":                   {func(l *beat) { l.Spec.HolderIdentity = nil }, "holderIdentity"},
+		"a longer duration":           {func(l *beat) { *l.Spec.LeaseDurationSeconds = 4000 }, "renewTime only"},
+		"no duration":                 {func(l *beat) { l.Spec.LeaseDurationSeconds = nil }, "renewTime only"},
+		"transitions":                 {func(l *beat) { l.Spec.LeaseTransitions = new(int32(1)) }, "renewTime only"},
+		"an acquire time":             {func(l *beat) { l.Spec.AcquireTime = l.Spec.RenewTime }, "renewTime only"},
+		"another owner":               {func(l *beat) { l.OwnerReferences[0].UID = "u2" }, "ownerReferences"},
+		"no owner":                    {func(l *beat) { l.OwnerReferences = nil }, "ownerReferences"},
+		"a label":                     {func(l *beat) { l.Labels["m"] = "2" }, "labels"},
+		"a finalizer":                 {func(l *beat) { l.Finalizers = []string{"example.org/stay"} }, "finalizers"},
+		"another annotation":          {func(l *beat) { l.Annotations["b"] = "1" }, "no other annotations"},
+		"an annotation changed":       {func(l *beat) { l.Annotations["a"] = "2" }, "no other annotations"},
+		"an annotation taken away":    {func(l *beat) { delete(l.Annotations, "a") }, "no other annotations"},
+		"a report's, on a heartbeat":  {func(l *beat) { l.Annotations[edge.AnnotationReachedNodes] = "x" }, "no other annotations"},
+		"a heartbeat without its own": {func(l *beat) { l.Annotations = nil }, "must bear"},
 	} {
 		l := &coordinationv1.Lease{}
 		if err := as.Get(t.Context(), client.ObjectKeyFromObject(there), l); err != nil {
@@ -536,14 +539,14 @@ func TestForwarderWrites(t *testing.T) {
 		want string
 	}{
 		"a first heartbeat":      {mark, ""},
-		"one without the mark":   {func(*coordinationv1.Lease) {}, "must bear"},
-		"one without an owner":   {func(l *coordinationv1.Lease) { mark(l); l.OwnerReferences = nil }, "that Node as its one owner"},
-		"one of another Node's":  {func(l *coordinationv1.Lease) { mark(l); l.OwnerReferences[0].Name = "fw-1" }, "that Node as its one owner"},
-		"one that a Pod owns":    {func(l *coordinationv1.Lease) { mark(l); l.OwnerReferences[0].Kind = "Pod" }, "that Node as its one owner"},
-		"one with a label":       {func(l *coordinationv1.Lease) { mark(l); l.Labels = map[string]string{"l": "1"} }, "without labels"},
-		"one with more to say":   {func(l *coordinationv1.Lease) { mark(l); l.Annotations["a"] = "1" }, "no other annotations"},
-		"one that another holds": {func(l *coordinationv1.Lease) { mark(l); *l.Spec.HolderIdentity = "fw-1" }, "holderIdentity"},
-		"one named as a report":  {func(l *coordinationv1.Lease) { l.Name = "yurt-coordinator-fw2"; mark(l) }, "holderIdentity"},
+		"one without the mark":   {func(*beat) {}, "must bear"},
+		"one without an owner":   {func(l *beat) { mark(l); l.OwnerReferences = nil }, "that Node as its one owner"},
+		"one of another Node's":  {func(l *beat) { mark(l); l.OwnerReferences[0].Name = "fw-1" }, "that Node as its one owner"},
+		"one that a Pod owns":    {func(l *beat) { mark(l); l.OwnerReferences[0].Kind = "Pod" }, "that Node as its one owner"},
+		"one with a label":       {func(l *beat) { mark(l); l.Labels = map[string]string{"l": "1"} }, "without labels"},
+		"one with more to say":   {func(l *beat) { mark(l); l.Annotations["a"] = "1" }, "no other annotations"},
+		"one that another holds": {func(l *beat) { mark(l); *l.Spec.HolderIdentity = "fw-1" }, "holderIdentity"},
+		"one named as a report":  {func(l *beat) { l.Name = "yurt-coordinator-fw2"; mark(l) }, "holderIdentity"},
 	} {
 		l := heartbeatOf("fw-new", false)
 		test.edit(l)
@@ -559,10 +562,10 @@ func TestForwarderWrites(t *testing.T) {
 		edit(l)
 		return l
 	}
-	expect(t, "a report of nobody", as.Create(t.Context(), of(func(l *coordinationv1.Lease) { l.Spec.HolderIdentity = nil })),
+	expect(t, "a report of nobody", as.Create(t.Context(), of(func(l *beat) { l.Spec.HolderIdentity = nil })),
 		"which node leads")
 	expect(t, "a report with a mark", as.Create(t.Context(), of(mark)), "no other annotations")
-	expect(t, "a report with another label", as.Create(t.Context(), of(func(l *coordinationv1.Lease) {
+	expect(t, "a report with another label", as.Create(t.Context(), of(func(l *beat) {
 		l.Labels["l"] = "1"
 	})), "no label but that of its pool")
 	expect(t, "a report", as.Create(t.Context(), report), "")
@@ -574,10 +577,10 @@ func TestForwarderWrites(t *testing.T) {
 
 	for what, err := range map[string]error{
 		"a Lease elsewhere":      as.Create(t.Context(), lease("fw-1", "default", true), client.DryRunAll),
-		"a ConfigMap":            as.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "c"}}),
+		"a ConfigMap":            as.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: there.ObjectMeta}, client.DryRunAll),
 		"a Node":                 as.Create(t.Context(), node("fw-1", "fw", nil), client.DryRunAll),
 		"the end of a heartbeat": as.Delete(t.Context(), there, client.DryRunAll),
-		"the end of all":         as.DeleteAllOf(t.Context(), &coordinationv1.Lease{}, client.InNamespace(namespace), client.DryRunAll),
+		"the end of all":         as.DeleteAllOf(t.Context(), &beat{}, client.InNamespace(namespace), client.DryRunAll),
 	} {
 		mustRefuse(t, what, err, "may write Leases in kube-node-lease and nothing else")
 	}
@@ -628,6 +631,7 @@ func TestRightsOfTheController(t *testing.T) {
 	}
 	const person, group = rbacv1.UserKind, rbacv1.GroupKind
 	const leases, accounts, maps, node1 = "leases", "serviceaccounts", "configmaps", "system:node:n1"
+	const onGet = "impersonate-on:serviceaccount:get"
 	const coordination, forwarder = "coordination.k8s.io", "system:serviceaccount:kube-node-lease:heartbeat-forwarder-p1"
 	for what, test := range map[string]struct {
 		object client.Object
@@ -636,8 +640,8 @@ func TestRightsOfTheController(t *testing.T) {
 		"a Role for named Leases":          {role(nodeLease, writer, coordination, leases, "update", "n1"), true},
 		"a Role for all Leases":            {role(nodeLease, writer, coordination, leases, "update"), false},
 		"a Role to impersonate one":        {role(nodeLease, impersonator, "", accounts, "impersonate", writer), true},
-		"a Role to impersonate on a Lease": {role(nodeLease, impersonator, coordination, leases, "impersonate-on:serviceaccount:get", "n1"), true},
-		"a Role to impersonate on Leases":  {role(nodeLease, impersonator, coordination, leases, "impersonate-on:serviceaccount:get"), false},
+		"a Role to impersonate on a Lease": {role(nodeLease, impersonator, coordination, leases, onGet, "n1"), true},
+		"a Role to impersonate on Leases":  {role(nodeLease, impersonator, coordination, leases, onGet), false},
 		"an impersonator's Role to write":  {role(nodeLease, impersonator, coordination, leases, "update", "n1"), false},
 		"a Role to impersonate all":        {role(nodeLease, impersonator, "", accounts, "impersonate"), false},
 		"a Role of another name":           {role(nodeLease, "eve", coordination, leases, "update", "n1"), false},
@@ -682,17 +686,17 @@ func TestThePutBackStamps(t *testing.T) {
 	c := cloudtest.Client(t, cloudtest.As(cfg, account, "system:masters"))
 	create(t, admin, heartbeatOf("back-1", false))
 	for what, test := range map[string]struct {
-		edit func(*coordinationv1.Lease)
+		edit func(*beat)
 		want string
 	}{
-		"a stamp put back": {func(l *coordinationv1.Lease) {
+		"a stamp put back": {func(l *beat) {
 			metav1.SetMetaDataAnnotation(&l.ObjectMeta, edge.AnnotationPutBack, "2001-09-09T01:46:30.000000Z")
 		}, ""},
-		"a stamp moved on":   {func(l *coordinationv1.Lease) { l.Spec.RenewTime.Time = l.Spec.RenewTime.Add(time.Hour) }, "put the renewTime"},
-		"no stamp":           {func(l *coordinationv1.Lease) { l.Spec.RenewTime = nil }, ""},
-		"another holder too": {func(l *coordinationv1.Lease) { *l.Spec.HolderIdentity = "x" }, "put the renewTime"},
-		"an owner, too":      {func(l *coordinationv1.Lease) { l.OwnerReferences = nil }, "put the renewTime"},
-		"a mark, too": {func(l *coordinationv1.Lease) {
+		"a stamp moved on":   {func(l *beat) { l.Spec.RenewTime.Time = l.Spec.RenewTime.Add(time.Hour) }, "put the renewTime"},
+		"no stamp":           {func(l *beat) { l.Spec.RenewTime = nil }, ""},
+		"another holder too": {func(l *beat) { *l.Spec.HolderIdentity = "x" }, "put the renewTime"},
+		"an owner, too":      {func(l *beat) { l.OwnerReferences = nil }, "put the renewTime"},
+		"a mark, too": {func(l *beat) {
 			metav1.SetMetaDataAnnotation(&l.ObjectMeta, edge.DelegateHeartbeat, edge.DelegateHeartbeatOn)
 		}, "ValidatingAdmissionPolicy"}, // of two, either
 	} {

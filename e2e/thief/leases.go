@@ -25,13 +25,14 @@ import (
 var leaseScenarios = []kit.Scenario{
 	{
 		Name: "poisoned-lease", Lab: kit.OnePool.AsInstalled(), Run: poisonedLease,
-		Doc: "a node acts as its pool's forwarder and writes a neighbour's Lease: unmarked, from 2099, for another holder: only " +
-			"marked renewals pass; the neighbour, connected or cut off, never turns NotReady, and its taint changes twice a minute",
+		Doc: "a node acts as its pool's forwarder and writes a neighbour's Lease: unmarked, from 2099, for another holder: " +
+			"only marked renewals pass; the neighbour, connected or cut off, never turns NotReady, and its taint changes " +
+			"twice a minute",
 	},
 	{
 		Name: "idle-leader", Lab: kit.OnePool.AsInstalled(), Run: idleLeader,
-		Doc: "a node holds the election Lease and forwards nothing: a follower accuses it, another leads, it is barred, and the " +
-			"node that is cut off meanwhile never turns NotReady",
+		Doc: "a node holds the election Lease and forwards nothing: a follower accuses it, another leads, it is barred, " +
+			"and the node that is cut off meanwhile never turns NotReady",
 	},
 }
 
@@ -87,8 +88,11 @@ func poisonedLease(t *kit.T) {
 			delete(l.Annotations, edge.DelegateHeartbeat)
 		},
 		"makes it somebody else's": func(l *coordinationv1.Lease) { poison(l); l.Spec.HolderIdentity = &thief },
-		"has it last for a day":    func(l *coordinationv1.Lease) { poison(l); l.Spec.LeaseDurationSeconds = ptr.To[int32](86400) },
-		"takes it from its Node":   func(l *coordinationv1.Lease) { poison(l); l.OwnerReferences = nil },
+		"has it last for a day": func(l *coordinationv1.Lease) {
+			poison(l)
+			l.Spec.LeaseDurationSeconds = ptr.To[int32](86400)
+		},
+		"takes it from its Node": func(l *coordinationv1.Lease) { poison(l); l.OwnerReferences = nil },
 	} {
 		refused(t, thief+" "+what, change(t, leases, victim, edit), "forward")
 	}

@@ -200,7 +200,8 @@ func prove(cloud coordinationv1client.LeasesGetter, pool edge.PoolName) func(con
 		case err == nil || apierrors.IsNotFound(err):
 			return nil
 		case apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err):
-			return fmt.Errorf("%w: %w: is this node in the NodePool %s, and has the pool a YurtCoordinator?", role.ErrUnfit, err, pool)
+			return fmt.Errorf("%w: %w: is this node in the NodePool %s, and has the pool a YurtCoordinator?",
+				role.ErrUnfit, err, pool)
 		}
 		return fmt.Errorf("find out whether this hub may forward heartbeats: %w", err)
 	}

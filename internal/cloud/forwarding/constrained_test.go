@@ -24,7 +24,8 @@ func TestMain(m *testing.M) { os.Exit(cloudtest.Main(m)) }
 // ServiceAccounts. Constrained or not, it forwards; constrained, it can't read what they may.
 func TestImpersonation(t *testing.T) {
 	tokens := filepath.Join(t.TempDir(), "tokens")
-	if err := os.WriteFile(tokens, []byte("plain,system:node:plain-n1,1\nconstrained,system:node:constrained-n1,2\n"), 0o600); err != nil {
+	const users = "plain,system:node:plain-n1,1\nconstrained,system:node:constrained-n1,2\n"
+	if err := os.WriteFile(tokens, []byte(users), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	cfg := cloudtest.Start(t, cloudtest.Flag("token-auth-file", tokens))
@@ -59,7 +60,8 @@ func TestImpersonation(t *testing.T) {
 			t.Fatal(err)
 		}
 		leases := as.CoordinationV1().Leases(corev1.NamespaceNodeLease)
-		lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: second}, Spec: coordinationv1.LeaseSpec{HolderIdentity: &second}}
+		lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: second}}
+		lease.Spec.HolderIdentity = &second
 		cloudtest.Eventually(t, string(pool)+": a forwarded heartbeat that creates the Lease", func() error {
 			_, err := leases.Update(t.Context(), lease, metav1.UpdateOptions{})
 			return err

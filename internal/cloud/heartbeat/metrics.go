@@ -48,7 +48,8 @@ func newMetrics() *metrics {
 		}, []string{"pool"}),
 		putBack: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "coordinator_controller_renew_times_put_back_total",
-			Help: "Leases of silent nodes whose renewTime was from the future, and was put back, by pool; no series for pools without.",
+			Help: "Leases of silent nodes whose renewTime was from the future, and was put back, by pool; no series for pools " +
+				"without.",
 		}, []string{"pool"}),
 		nodes: make(map[edge.NodeName]standing), inPool: make(map[edge.PoolName]map[edge.NodeName]bool),
 	}

@@ -51,8 +51,8 @@ func (p *Policy) putBack(ctx context.Context, node *corev1.Node, f Finding) erro
 	klog.FromContext(ctx).Info("Put back a renewTime from the future", "node", klog.KRef("", node.Name), "from", stamp, "to", to)
 	p.metrics.putBack.WithLabelValues(string(poolOf(node))).Inc()
 	p.tell(node, Event{corev1.EventTypeWarning, EventRenewTimePutBack, fmt.Sprintf(
-		"The node is silent, and its Lease says that it was renewed at %s: by a clock that was ahead, or by a node of its pool that "+
-			"forwards what it should not. The time was put back", stamp.UTC().Format(time.RFC3339))})
+		"The node is silent, and its Lease says that it was renewed at %s: by a clock that was ahead, or by a node of its pool "+
+			"that forwards what it should not. The time was put back", stamp.UTC().Format(time.RFC3339))})
 	return nil
 }
 

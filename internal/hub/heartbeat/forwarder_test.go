@@ -346,7 +346,8 @@ func TestRefusedForwarder(t *testing.T) {
 		{"three in a row", []error{forbidden, forbidden, forbidden}, true},
 		{"two, and one in between", []error{forbidden, forbidden, nil, forbidden, forbidden}, false},
 		{"the cloud is busy", []error{
-			apierrors.NewTooManyRequests("busy", 1), apierrors.NewInternalError(errors.New("x")), context.DeadlineExceeded, errors.New("reset"),
+			apierrors.NewTooManyRequests("busy", 1), apierrors.NewInternalError(errors.New("x")), context.DeadlineExceeded,
+			errors.New("reset"),
 		}, false},
 		{"a 429 in between", []error{forbidden, apierrors.NewTooManyRequests("busy", 1), forbidden, forbidden}, true},
 	} {

@@ -143,7 +143,7 @@ func (p *Proxy) get(r *http.Request) (*coordinationv1.Lease, error) {
 			return lease, failure
 		}
 	}
-	known, _, gone := p.recall()
+	known, gone := p.recall()
 	if known != nil {
 		return unmarked(known), nil
 	}
@@ -208,7 +208,7 @@ func (p *Proxy) put(w http.ResponseWriter, r *http.Request) (*coordinationv1.Lea
 	ctx, cancel := context.WithTimeout(r.Context(), limits.answer)
 	defer cancel()
 	if len(options.DryRun) > 0 {
-		known, _, _ := p.recall()
+		known, _ := p.recall()
 		return p.leases().Update(ctx, forCloud(sent, known), options)
 	}
 	return p.beat(ctx, sent, limits, func(ctx context.Context) (*coordinationv1.Lease, error) {
@@ -234,7 +234,7 @@ func (p *Proxy) post(w http.ResponseWriter, r *http.Request) (*coordinationv1.Le
 	if len(options.DryRun) > 0 || sent.Name != string(p.config.Node) {
 		return p.leases().Create(ctx, sent, options)
 	}
-	if known, _, _ := p.recall(); p.config.CloudLink.Get() == link.Down && !provisional(known) {
+	if known, _ := p.recall(); p.config.CloudLink.Get() == link.Down && !provisional(known) {
 		return nil, apierrors.NewAlreadyExists(coordinationv1.Resource("leases"), sent.Name)
 	}
 	return p.beat(ctx, sent, limits, func(ctx context.Context) (*coordinationv1.Lease, error) {
@@ -430,10 +430,10 @@ func (p *Proxy) leases() coordinationv1client.LeaseInterface {
 func notDown(s link.State) bool { return s != link.Down }
 
 // recall returns what is known of the cloud's Lease.
-func (p *Proxy) recall() (known *coordinationv1.Lease, moved, gone bool) {
+func (p *Proxy) recall() (known *coordinationv1.Lease, gone bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.known, p.moved, p.gone
+	return p.known, p.gone
 }
 
 func (p *Proxy) forget() {

@@ -184,7 +184,8 @@ func TestForward(t *testing.T) {
 		stamp  time.Time // what the cloud gets; zero: kubelet's own
 	}{
 		{name: "missing: created"},
-		{name: "missing, after a later stamp: created, and moved on", latest: early(110), stamp: early(110).Add(time.Microsecond)},
+		{name: "missing, after a later stamp: created, and moved on", latest: early(110),
+			stamp: early(110).Add(time.Microsecond)},
 		{name: "older: renewed", cloud: cloud(90)},
 		{name: "older and annotated: renewed", cloud: cloud(90, annotated)},
 		{name: "same stamp: the node reported itself, the acknowledgement was lost", cloud: cloud(100), want: reasonReported},

@@ -56,10 +56,12 @@ func (b *bars) mayTake(caller edge.NodeName) error {
 	defer b.mu.Unlock()
 	now := b.clock.Now()
 	if left := b.vacant.Sub(now); left > 0 {
-		return fmt.Errorf("a former leader may not know yet that its term is over: the Lease stays vacant for %s", left.Round(time.Millisecond))
+		return fmt.Errorf("a former leader may not know yet that its term is over: the Lease stays vacant for %s",
+			left.Round(time.Millisecond))
 	}
 	if left := b.barred[caller].Sub(now); left > 0 {
-		return fmt.Errorf("node %q was accused of not forwarding heartbeats: it may lead again in %s", caller, left.Round(time.Second))
+		return fmt.Errorf("node %q was accused of not forwarding heartbeats: it may lead again in %s",
+			caller, left.Round(time.Second))
 	}
 	return nil
 }
