@@ -7,6 +7,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"sync"
@@ -66,6 +67,7 @@ func (a *asker) ask(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	request.Close = true // a coordinator takes so many connections from one address, and each request makes one
 	response, err := client.Do(request)
 	if err != nil {
 		return err
@@ -75,7 +77,8 @@ func (a *asker) ask(ctx context.Context) error {
 	if response.StatusCode != http.StatusOK {
 		return errors.New(response.Status)
 	}
-	return nil
+	_, err = io.Copy(io.Discard, response.Body) // or the connection would be in use, and stay
+	return err
 }
 
 func (a *asker) see(state *tls.ConnectionState) {
