@@ -97,7 +97,8 @@ func (c *wiring) Run(ctx context.Context) error {
 
 // assemble makes all that is served. Nothing listens or runs yet, except what reads from etcd.
 func (c *wiring) assemble(ctx context.Context) (*apiserver.Server, error) {
-	config, err := c.config.apiserver(c.listener, c.etcd.Endpoint())
+	listener := conns.PerSource(c.listener, maxConnections, limits.Connections(klog.FromContext(ctx)))
+	config, err := c.config.apiserver(listener, c.etcd.Endpoint())
 	if err != nil {
 		return nil, err
 	}
@@ -113,7 +114,7 @@ func (c *wiring) assemble(ctx context.Context) (*apiserver.Server, error) {
 		},
 		Innermost: c.log.LogStreams,
 		Limit: func(api http.Handler, lasts func(*http.Request, *request.RequestInfo) bool) http.Handler {
-			return limits.New(lasts, c.config.Clock).Handler(api)
+			return limits.New(lasts, c.config.Clock, klog.FromContext(ctx)).Handler(api)
 		},
 		MayLast: func(r *http.Request) bool { return mirror.MayLast(r) || nodeobjects.MayLast(r) },
 		Ready: healthz.NamedCheck("pool-setup", func(*http.Request) error {
@@ -199,7 +200,7 @@ func (c Config) apiserver(listener net.Listener, etcd string) (apiserver.Config,
 		advertised = net.IPv4(127, 0, 0, 1)
 	}
 	return apiserver.Config{
-		Listener: conns.PerSource(listener, maxConnections, limits.Connection), AdvertiseAddress: advertised, EtcdEndpoint: etcd,
+		Listener: listener, AdvertiseAddress: advertised, EtcdEndpoint: etcd,
 		TLSCertFile: c.TLSCertFile, TLSPrivateKeyFile: c.TLSPrivateKeyFile, ClientCAFile: c.ClientCAFile,
 		ServiceAccountIssuer: c.ServiceAccountIssuer, ServiceAccountKeyFiles: c.ServiceAccountKeyFiles,
 		ServiceRange: serviceRange, Kubelets: c.kubelets(), Schemes: []*runtime.Scheme{usage.Scheme},

@@ -63,15 +63,15 @@ var connections = metrics.NewCounter(&metrics.CounterOpts{
 	StabilityLevel: metrics.ALPHA,
 })
 
-// connectionLines bounds the log's lines about connections.
-var connectionLines = rate.NewLimiter(rate.Every(tellEvery), tellBurst)
-
-// Connection counts and logs a connection that was closed because its address had too many.
-func Connection(source netip.Addr) {
+// Connections returns what counts and logs connections that were closed because their address had too many.
+func Connections(log klog.Logger) func(source netip.Addr) {
 	register()
-	connections.Inc()
-	if connectionLines.Allow() {
-		klog.Background().Info("Closed a connection: its address has too many", "source", source)
+	lines := rate.NewLimiter(rate.Every(tellEvery), tellBurst)
+	return func(source netip.Addr) {
+		connections.Inc()
+		if lines.Allow() {
+			log.Info("Closed a connection: its address has too many", "source", source)
+		}
 	}
 }
 
@@ -86,7 +86,8 @@ var register = sync.OnceFunc(func() {
 type Limits struct {
 	clock  clock.PassiveClock
 	lasts  func(*http.Request, *request.RequestInfo) bool
-	logged *rate.Limiter
+	log    klog.Logger
+	lines  *rate.Limiter
 
 	mu    sync.Mutex
 	taken map[place]int // without zeros
@@ -98,11 +99,11 @@ type place struct {
 	kind   kind
 }
 
-// New returns Limits. lasts reports which requests last: watches, streams, pushes.
-func New(lasts func(*http.Request, *request.RequestInfo) bool, c clock.PassiveClock) *Limits {
+// New returns Limits that log to log. lasts reports which requests last: watches, streams, pushes.
+func New(lasts func(*http.Request, *request.RequestInfo) bool, c clock.PassiveClock, log klog.Logger) *Limits {
 	register()
 	return &Limits{
-		clock: c, lasts: lasts, logged: rate.NewLimiter(rate.Every(tellEvery), tellBurst), taken: map[place]int{},
+		clock: c, lasts: lasts, log: log, lines: rate.NewLimiter(rate.Every(tellEvery), tellBurst), taken: map[place]int{},
 	}
 }
 
@@ -187,8 +188,8 @@ func (l *Limits) give(p place) {
 
 func (l *Limits) refuse(w http.ResponseWriter, r *http.Request, caller string, short kind) {
 	refusals.WithLabelValues(string(short)).Inc()
-	if l.logged.AllowN(l.clock.Now(), 1) {
-		klog.FromContext(r.Context()).Info("Refused a request: too many are under way", "caller", caller, "limit", short,
+	if l.lines.AllowN(l.clock.Now(), 1) {
+		l.log.Info("Refused a request: too many are under way", "caller", caller, "limit", short,
 			"method", r.Method, "path", r.URL.Path, "source", r.RemoteAddr)
 	}
 	why := "too many of your " + string(short) + " are under way; end some, or wait"
