@@ -16,6 +16,7 @@ func Scenarios() []kit.Scenario {
 		forgedScenarios,
 		hopperScenarios,
 		leaseScenarios,
+		clockScenarios,
 		localScenarios,
 		operatorScenarios,
 		serverScenarios,

@@ -1,0 +1,95 @@
+package thief
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"yurtcoordinator/e2e/kit"
+	"yurtcoordinator/internal/lab"
+	"yurtcoordinator/internal/lab/wire"
+)
+
+var clockScenarios = []kit.Scenario{{
+	Name: "clock-step", Lab: kit.OnePool, Run: clockStep,
+	Doc: "clocks of nodes step an hour back and forth: of one that reports itself, of one that is cut off, of the whole pool: " +
+		"none turns NotReady",
+}}
+
+// beats are heartbeats of nodes whose kubelets are off, sent through their hubs with stamps of a clock that can be put.
+type beats struct {
+	t      *kit.T
+	ahead  sync.Map // of each node, a time.Duration
+	failed atomic.Int32
+}
+
+// begin switches a node's kubelet off, and sends its heartbeats from now on.
+func (b *beats) begin(node string) {
+	b.t.Must(b.t.Lab.Node(b.t.Ctx, lab.Kill, node, lab.KubeletC))
+	leases := b.t.Node(node).Client().CoordinationV1().Leases(corev1.NamespaceNodeLease)
+	lease, err := leases.Get(b.t.Ctx, node, metav1.GetOptions{})
+	b.t.Must(err)
+	b.put(node, 0)
+	b.t.Background.Go(func() {
+		for ticker := time.NewTicker(b.t.Config.Timing.Lease / 4); ; {
+			ahead, _ := b.ahead.Load(node)
+			lease.Spec.RenewTime = &metav1.MicroTime{Time: time.Now().Add(ahead.(time.Duration))}
+			if answer, err := leases.Update(b.t.Ctx, lease, metav1.UpdateOptions{}); err == nil {
+				lease = answer
+			} else {
+				b.failed.Add(1)
+				if fresh, err := leases.Get(b.t.Ctx, node, metav1.GetOptions{}); err == nil {
+					lease = fresh
+				}
+			}
+			select {
+			case <-b.t.Ctx.Done():
+				ticker.Stop()
+				return
+			case <-ticker.C:
+			}
+		}
+	})
+}
+
+// put puts a node's clock.
+func (b *beats) put(node string, ahead time.Duration) { b.ahead.Store(node, ahead) }
+
+func clockStep(t *kit.T) {
+	leader := t.Pool.SettledAway()
+	node := t.Pool.Follower(leader)
+	b := &beats{t: t}
+	began := time.Now()
+	for _, n := range t.Pool.Nodes() {
+		b.begin(n)
+	}
+	hold := t.Config.Timing.Grace + 4*time.Second
+	steps := func(how string, nodes ...string) {
+		for _, ahead := range []time.Duration{-time.Hour, time.Hour} {
+			t.Say("%s: the clock of %v is put to %s from now", how, nodes, ahead)
+			for _, n := range nodes {
+				b.put(n, ahead)
+			}
+			t.Hold(hold, "longer than a grace period")
+			for _, n := range t.Pool.Nodes() {
+				t.Must(t.Seen.NeverNotReady(n, began))
+			}
+		}
+	}
+	steps("reports itself", node)
+	if t.Seen.Node(node).LinkDown != corev1.ConditionFalse {
+		t.Fail("%s is said to have lost its link", node)
+	}
+	b.put(node, 0)
+	cut := time.Now()
+	t.Must(t.Lab.Cut(t.Ctx, lab.WAN, node, wire.Drop))
+	t.Node(node).Delegated(cut)
+	steps("cut off", node)
+	steps("the whole pool", t.Pool.Nodes()...)
+	t.Must(t.Lab.Heal(t.Ctx, lab.WAN, node))
+	t.Node(node).Direct(time.Now())
+	t.Figure("heartbeats_refused", float64(b.failed.Load()))
+}
