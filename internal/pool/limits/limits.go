@@ -84,10 +84,10 @@ var register = sync.OnceFunc(func() {
 
 // Limits counts what is under way.
 type Limits struct {
-	clock  clock.PassiveClock
-	lasts  func(*http.Request, *request.RequestInfo) bool
-	log    klog.Logger
-	lines  *rate.Limiter
+	clock clock.PassiveClock
+	lasts func(*http.Request, *request.RequestInfo) bool
+	log   klog.Logger
+	lines *rate.Limiter
 
 	mu    sync.Mutex
 	taken map[place]int // without zeros
