@@ -68,7 +68,8 @@ var law = []struct {
 	{"internal/hub/push",
 		[]string{"internal/edge", "internal/hub/link", "internal/live", "internal/run", "internal/stream"},
 		"a push does not know what feeds a replica, nor why it is followed"},
-	{"internal/hub/warrant", []string{"internal/edge", "internal/stream"}, "what coordinators may do is decided from what is given"},
+	{"internal/hub/warrant", []string{"internal/edge", "internal/stream"},
+		"what coordinators may do is decided from what is given"},
 	{"internal/hub/standin",
 		[]string{
 			"internal/edge", "internal/hub/link", "internal/live", "internal/run", "internal/stream", "internal/stream/edit",

@@ -53,8 +53,8 @@ func main() {
 	fs.BoolVar(&c.Coordinator.VerifyKubelets, "verify-kubelets", true,
 		"let coordinators call only kubelets with a serving certificate from the cluster's authority")
 	fs.BoolVar(&c.ConstrainedImpersonation, "constrained-impersonation", false,
-		"all API servers are of Kubernetes 1.36 or later, with the feature gate ConstrainedImpersonation on, as it is by default: "+
-			"let nodes act as their pool's forwarder only to read and write the pool's Leases")
+		"all API servers are of Kubernetes 1.36 or later, with the feature gate ConstrainedImpersonation on, as it is by "+
+			"default: let nodes act as their pool's forwarder only to read and write the pool's Leases")
 	fs.BoolVar(&c.ApproveKubelets, "approve-kubelets", true,
 		"approve the serving certificates that pools' kubelets request, each for its own name and addresses")
 	fs.StringSliceVar(&c.KubeletServingCIDRs, "kubelet-serving-cidrs", nil,

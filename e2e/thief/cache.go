@@ -36,6 +36,9 @@ var cacheScenarios = []kit.Scenario{{
 		"a Pod that is there is known after its day, one that was deleted is not, nor is anybody else after a day",
 }}
 
+// beginsTokens is how every token of a ServiceAccount begins: {"alg":"RS256",
+const beginsTokens = "eyJhbGciOiJSUzI1NiIs" //nolint:gosec // of all tokens, and so of none
+
 const (
 	// account is the ServiceAccount of all tokens of the scenario, which may read ConfigMaps.
 	account = "reader"
@@ -57,7 +60,8 @@ func stolenCache(t *kit.T) {
 		return nil
 	})
 	showToKubelet(t, node, tokens["admin"])
-	t.Must(t.Cloud.CoreV1().Pods(kit.Namespace).Delete(t.Ctx, leaving, metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](1)}))
+	t.Must(t.Cloud.CoreV1().Pods(kit.Namespace).Delete(t.Ctx, leaving,
+		metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](1)}))
 	t.Eventually(60*time.Second, "the Pod "+leaving+" is gone", func() error {
 		_, err := t.Cloud.CoreV1().Pods(kit.Namespace).Get(t.Ctx, leaving, metav1.GetOptions{})
 		if !apierrors.IsNotFound(err) {
@@ -192,7 +196,7 @@ func nothingToRead(t *kit.T, node string) {
 		content, err := os.ReadFile(path)
 		t.Must(err)
 		total += len(content)
-		for what, text := range map[string]string{"a token": "eyJhbGciOiJSUzI1NiIs", "a Secret": "from-the-secret"} {
+		for what, text := range map[string]string{"a token": beginsTokens, "a Secret": "from-the-secret"} {
 			for shift := range 4 {
 				form := text
 				if shift > 0 { // within something in base64, where it begins at any of three bits

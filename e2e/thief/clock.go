@@ -35,8 +35,9 @@ func (b *beats) begin(node string) {
 	b.put(node, 0)
 	b.t.Background.Go(func() {
 		for ticker := time.NewTicker(b.t.Config.Timing.Lease / 4); ; {
-			ahead, _ := b.ahead.Load(node)
-			lease.Spec.RenewTime = &metav1.MicroTime{Time: time.Now().Add(ahead.(time.Duration))}
+			known, _ := b.ahead.Load(node)
+			ahead, _ := known.(time.Duration)
+			lease.Spec.RenewTime = &metav1.MicroTime{Time: time.Now().Add(ahead)}
 			if answer, err := leases.Update(b.t.Ctx, lease, metav1.UpdateOptions{}); err == nil {
 				lease = answer
 			} else {

@@ -120,7 +120,8 @@ func stalledRequests(t *kit.T) {
 	secure.NextProtos = nil // HTTP/1.1: a connection for each request
 	for _, n := range []int{16, 200} {
 		t.Say("%d stalled requests at the hub of %s, and %d of %s at the coordinator", n, victim, n, thief)
-		atHub := newStaller(t, n, overTLS(t, victim, hubsPort, &tls.Config{InsecureSkipVerify: true}), //nolint:gosec // he does not care
+		careless := &tls.Config{InsecureSkipVerify: true} //nolint:gosec // he does not care
+		atHub := newStaller(t, n, overTLS(t, victim, hubsPort, careless),
 			"POST /api/v1/namespaces/default/pods HTTP/1.1\r\nHost: "+hubsPort+"\r\nAuthorization: Bearer nobody\r\n")
 		heartbeats := newStaller(t, n/2, overTLS(t, thief, address, secure), "PUT /apis/coordination.k8s.io/v1/namespaces/"+
 			corev1.NamespaceNodeLease+"/leases/"+thief+" HTTP/1.1\r\nHost: c\r\n")
@@ -237,7 +238,8 @@ func watches(t *kit.T, access *rest.Config, n int) (open, refused int) {
 	client, err := rest.HTTPClientFor(access)
 	t.Must(err)
 	for range n {
-		r, err := http.NewRequestWithContext(t.Ctx, http.MethodGet, access.Host+"/apis/discovery.k8s.io/v1/endpointslices?watch=true", nil)
+		r, err := http.NewRequestWithContext(t.Ctx, http.MethodGet,
+			access.Host+"/apis/discovery.k8s.io/v1/endpointslices?watch=true", nil)
 		t.Must(err)
 		response, err := client.Do(r)
 		t.Must(err)

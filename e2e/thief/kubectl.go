@@ -29,9 +29,9 @@ func kubectl(t *kit.T, via, stdin string, args ...string) (string, error) {
 	return string(out), err
 }
 
-// kubectlMust is kubectl for a command that must succeed.
-func kubectlMust(t *kit.T, via, stdin string, args ...string) string {
-	out, err := kubectl(t, via, stdin, args...)
+// kubectlMust is kubectl as the cloud's administrator, for a command that must succeed.
+func kubectlMust(t *kit.T, stdin string, args ...string) string {
+	out, err := kubectl(t, inCloud, stdin, args...)
 	if err != nil {
 		t.Fail("kubectl %s: %w: %s", strings.Join(args, " "), err, out)
 	}

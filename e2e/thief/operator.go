@@ -59,7 +59,8 @@ func operatorOverreach(t *kit.T) {
 	t.Pool.Settled(30 * time.Second)
 	deployPods(t)
 	enters := func(pod string, more ...string) (string, error) {
-		return kubectl(t, onSite, "", slices.Concat(more, []string{"exec", pod, "-n", namespaceOf(pod), "--", "echo", "inside"})...)
+		args := []string{"exec", pod, "-n", namespaceOf(pod), "--", "echo", "inside"}
+		return kubectl(t, onSite, "", slices.Concat(more, args)...)
 	}
 	t.Eventually(60*time.Second, "the operator enters a workload", func() error {
 		out, err := enters("plain")
@@ -113,7 +114,7 @@ func operatorOverreach(t *kit.T) {
 		if len(items) == 0 {
 			list = "[]"
 		}
-		kubectlMust(t, inCloud, "", "patch", "yurtcoordinator", "p1", "--type=merge", "-p", `{"spec":{"deniedUsers":`+list+`}}`)
+		kubectlMust(t, "", "patch", "yurtcoordinator", "p1", "--type=merge", "-p", `{"spec":{"deniedUsers":`+list+`}}`)
 	}
 	shared, digest := sharedKubeconfig(t, dir)
 	deny("ana")
@@ -185,9 +186,9 @@ func deployPods(t *kit.T) {
 // personsOwn has ana ask for a certificate with which she may enter any Pod, and returns the file of her kubeconfig. What
 // nobody approves, and what is not in her own name, is never signed.
 func personsOwn(t *kit.T, dir string) string {
-	kubectlMust(t, inCloud, "", "create", "clusterrole", "asks-for-certificates", "--verb=create",
+	kubectlMust(t, "", "create", "clusterrole", "asks-for-certificates", "--verb=create",
 		"--resource=certificatesigningrequests.certificates.k8s.io")
-	kubectlMust(t, inCloud, "", "create", "clusterrolebinding", "asks-for-certificates",
+	kubectlMust(t, "", "create", "clusterrolebinding", "asks-for-certificates",
 		"--clusterrole=asks-for-certificates", "--user=ana")
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	t.Must(err)
@@ -205,14 +206,14 @@ func personsOwn(t *kit.T, dir string) string {
 		}
 		text, err := runtime.Encode(scheme.Codecs.LegacyCodec(certificatesv1.SchemeGroupVersion), csr)
 		t.Must(err)
-		kubectlMust(t, inCloud, string(text), "create", "--as=ana", "-f", "-")
+		kubectlMust(t, string(text), "create", "--as=ana", "-f", "-")
 	}
 	asks("ana-debugs", "ana", edge.GroupDebuggers)
 	asks("ana-as-bob", "bob", edge.GroupOperators)
 	asks("ana-as-node", "ana", edge.GroupNodes)
 	asks("ana-unheard", "ana", edge.GroupDebuggers)
 	for _, name := range []string{"ana-debugs", "ana-as-bob", "ana-as-node"} {
-		kubectlMust(t, inCloud, "", "certificate", "approve", name)
+		kubectlMust(t, "", "certificate", "approve", name)
 	}
 	state := func(name string) *certificatesv1.CertificateSigningRequest {
 		csr, err := t.Cloud.CertificatesV1().CertificateSigningRequests().Get(t.Ctx, name, metav1.GetOptions{})

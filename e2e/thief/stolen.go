@@ -145,7 +145,7 @@ func stolenCoordinator(t *kit.T) {
 	t.Figure("refused_attempts", float64(attempts))
 
 	t.Say("the machine is known to be stolen: p1 gets another key")
-	kubectlMust(t, inCloud, "", "patch", "yurtcoordinator", "p1", "--type=merge", "-p", `{"spec":{"rekey":"stolen"}}`)
+	kubectlMust(t, "", "patch", "yurtcoordinator", "p1", "--type=merge", "-p", `{"spec":{"rekey":"stolen"}}`)
 	took := t.Eventually(60*time.Second, "p1's kubelets let the stolen key in no more", func() error {
 		for _, node := range t.Pool.Nodes() {
 			code, text := keys.tries(t, toKubelets, node, "GET", kubelet(node)+"/metrics/resource")

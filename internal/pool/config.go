@@ -104,6 +104,7 @@ type Config struct {
 	stalledPush      time.Duration // 0 means the default
 	kubeletsAnywhere bool          // also at 127.0.0.1 and at any port
 	historyRevisions int64         // of a window; 0 means the default
+	connections      int           // from one address; 0 means the default
 }
 
 // AddFlags declares c's fields as flags, with their present values as defaults.

@@ -78,6 +78,7 @@ func startYoung(t *testing.T, set func(*Config)) *coordinator {
 	config.NodeName = "n1"
 	config.DataDir = c.dataDir
 	config.AuditLogPath = c.audit
+	config.connections = 1 << 16 // a test's many clients all come from one address
 	config.Clock = c.clock
 	if set != nil {
 		set(&config)
@@ -187,23 +188,11 @@ func (c *coordinator) get(t testing.TB, client *http.Client, path string) (int, 
 // as is a client that sends JSON, as kubectl does.
 func (c *coordinator) as(t testing.TB, subject pkix.Name) kubernetes.Interface {
 	t.Helper()
-	return c.client(t, subject, runtime.ContentTypeJSON)
-}
-
-// inProtobuf is a client that sends Protobuf, as kubelet does. It is for megabytes: kube-apiserver goes over JSON byte by
-// byte and many times, which takes a minute of them under the race detector.
-func (c *coordinator) inProtobuf(t testing.TB, subject pkix.Name) kubernetes.Interface {
-	t.Helper()
-	return c.client(t, subject, runtime.ContentTypeProtobuf)
-}
-
-func (c *coordinator) client(t testing.TB, subject pkix.Name, contentType string) kubernetes.Interface {
-	t.Helper()
 	cert := c.ca.Issue(t, subject, pooltest.Tomorrow())
 	client, err := kubernetes.NewForConfig(&rest.Config{
 		Host:            "https://" + c.address,
 		TLSClientConfig: rest.TLSClientConfig{CAData: c.ca.Pem, CertData: cert.Cert, KeyData: cert.Key},
-		ContentConfig:   rest.ContentConfig{ContentType: contentType},
+		ContentConfig:   rest.ContentConfig{ContentType: runtime.ContentTypeJSON},
 		QPS:             -1,
 		Timeout:         30 * time.Second,
 		WarningHandler:  rest.NoWarnings{},

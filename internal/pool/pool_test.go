@@ -503,7 +503,9 @@ func TestACallerThatStalls(t *testing.T) {
 	ctx := t.Context()
 	thief := c.certificate(t, pooltest.Node("n1"))
 	for i := range 220 { // more than kube-apiserver has places for writes, each over a connection of its own
-		dialer := tls.Dialer{Config: &tls.Config{RootCAs: c.roots(), Certificates: []tls.Certificate{thief}, MinVersion: tls.VersionTLS12}}
+		dialer := tls.Dialer{Config: &tls.Config{
+			RootCAs: c.roots(), Certificates: []tls.Certificate{thief}, MinVersion: tls.VersionTLS12,
+		}}
 		conn, err := dialer.DialContext(ctx, "tcp", c.address)
 		if err != nil {
 			t.Fatal(err)
@@ -513,7 +515,8 @@ func TestACallerThatStalls(t *testing.T) {
 		if i%2 == 0 {
 			path = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 		}
-		_, err = fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: c\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n{", path)
+		_, err = fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: c\r\nContent-Type: application/json\r\n"+
+			"Content-Length: 1000\r\n\r\n{", path)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -67,7 +67,8 @@ func read(r *certificatesv1.CertificateSigningRequest) (certs.Request, *x509.Cer
 	pool, _ := poolOf(r)
 	switch {
 	case len(validation.IsDNS1123Label(string(pool))) > 0:
-		return certs.Request{}, nil, fmt.Errorf("%.100q is not the name of a NodePool: give the signer %sPOOL", pool, SignerPrefix)
+		return certs.Request{}, nil, fmt.Errorf("%.100q is not the name of a NodePool: give the signer %sPOOL",
+			pool, SignerPrefix)
 	case asked.Subject.CommonName != r.Spec.Username:
 		return certs.Request{}, nil, fmt.Errorf("its common name is %.100q, but %.100q asked for it: give one's own name",
 			asked.Subject.CommonName, r.Spec.Username)

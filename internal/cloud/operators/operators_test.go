@@ -66,8 +66,10 @@ func pkcs10(t *testing.T, template x509.CertificateRequest) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der})
 }
 
+type csr = certificatesv1.CertificateSigningRequest
+
 // request is alice's, approved, for pool p1. change may alter it and what is in it.
-func request(t *testing.T, change func(*certificatesv1.CertificateSigningRequest, *x509.CertificateRequest)) *certificatesv1.CertificateSigningRequest {
+func request(t *testing.T, change func(*csr, *x509.CertificateRequest)) *csr {
 	t.Helper()
 	inner := x509.CertificateRequest{Subject: pkix.Name{CommonName: "alice", Organization: []string{edge.GroupOperators}}}
 	r := &certificatesv1.CertificateSigningRequest{
@@ -149,7 +151,7 @@ func TestSigned(t *testing.T) {
 		"a year's":  {ptr.To[int32](365 * 24 * 3600), []string{edge.GroupOperators, edge.GroupDebuggers}, MaxLife},
 		"the most":  {ptr.To[int32](7 * 24 * 3600), []string{edge.GroupOperators}, MaxLife},
 	} {
-		b := newBench(t, secret.DeepCopy(), request(t, func(r *certificatesv1.CertificateSigningRequest, x *x509.CertificateRequest) {
+		b := newBench(t, secret.DeepCopy(), request(t, func(r *csr, x *x509.CertificateRequest) {
 			r.Spec.ExpirationSeconds, x.Subject.Organization = c.seconds, c.groups
 		}))
 		r, err := b.answer(t, "alice-1")
@@ -182,7 +184,6 @@ func TestSigned(t *testing.T) {
 
 func TestRefused(t *testing.T) {
 	_, secret := authority(t, "p1")
-	type csr = certificatesv1.CertificateSigningRequest
 	named := func(name string) func(*csr, *x509.CertificateRequest) {
 		return func(r *csr, x *x509.CertificateRequest) { r.Spec.Username, x.Subject.CommonName = name, name }
 	}
@@ -203,10 +204,12 @@ func TestRefused(t *testing.T) {
 		`it is not for the use "client auth"`: func(r *csr, _ *x509.CertificateRequest) {
 			r.Spec.Usages = []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature}
 		},
-		"it is not one PEM":             func(r *csr, _ *x509.CertificateRequest) { r.Spec.Request = []byte("x") },
-		"pool p2 has no coordinator":    func(r *csr, _ *x509.CertificateRequest) { r.Spec.SignerName = SignerPrefix + "p2" },
-		`"" is not the name of`:         func(r *csr, _ *x509.CertificateRequest) { r.Spec.SignerName = SignerPrefix },
-		`"p1/../p2" is not the name of`: func(r *csr, _ *x509.CertificateRequest) { r.Spec.SignerName = SignerPrefix + "p1/../p2" },
+		"it is not one PEM":          func(r *csr, _ *x509.CertificateRequest) { r.Spec.Request = []byte("x") },
+		"pool p2 has no coordinator": func(r *csr, _ *x509.CertificateRequest) { r.Spec.SignerName = SignerPrefix + "p2" },
+		`"" is not the name of`:      func(r *csr, _ *x509.CertificateRequest) { r.Spec.SignerName = SignerPrefix },
+		`"p1/../p2" is not the name of`: func(r *csr, _ *x509.CertificateRequest) {
+			r.Spec.SignerName = SignerPrefix + "p1/../p2"
+		},
 		`"` + strings.Repeat("a", 100) + `" asked for it`: func(r *csr, _ *x509.CertificateRequest) {
 			r.Spec.Username = strings.Repeat("a", 5000)
 		},
@@ -235,22 +238,22 @@ func TestRefused(t *testing.T) {
 // TestLeftAlone: what is not ours, not approved, or answered.
 func TestLeftAlone(t *testing.T) {
 	_, secret := authority(t, "p1")
-	condition := func(types ...certificatesv1.RequestConditionType) func(*certificatesv1.CertificateSigningRequest, *x509.CertificateRequest) {
-		return func(r *certificatesv1.CertificateSigningRequest, _ *x509.CertificateRequest) {
+	condition := func(types ...certificatesv1.RequestConditionType) func(*csr, *x509.CertificateRequest) {
+		return func(r *csr, _ *x509.CertificateRequest) {
 			r.Status.Conditions = nil
 			for _, c := range types {
 				r.Status.Conditions = append(r.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{Type: c})
 			}
 		}
 	}
-	for what, change := range map[string]func(*certificatesv1.CertificateSigningRequest, *x509.CertificateRequest){
+	for what, change := range map[string]func(*csr, *x509.CertificateRequest){
 		"not approved":     condition(),
 		"denied":           condition(certificatesv1.CertificateDenied),
 		"approved, failed": condition(certificatesv1.CertificateApproved, certificatesv1.CertificateFailed),
-		"another signer's": func(r *certificatesv1.CertificateSigningRequest, _ *x509.CertificateRequest) {
+		"another signer's": func(r *csr, _ *x509.CertificateRequest) {
 			r.Spec.SignerName = certificatesv1.KubeAPIServerClientSignerName
 		},
-		"signed": func(r *certificatesv1.CertificateSigningRequest, _ *x509.CertificateRequest) {
+		"signed": func(r *csr, _ *x509.CertificateRequest) {
 			r.Status.Certificate = []byte("as it is")
 		},
 	} {
@@ -290,7 +293,8 @@ func TestTriedAgain(t *testing.T) {
 	secret = secret.DeepCopy()
 	secret.ResourceVersion, secret.Data[corev1.TLSPrivateKeyKey] = "", []byte("x")
 	b = newBench(t, secret, request(t, nil))
-	if r, err := b.answer(t, "alice-1"); err == nil || len(r.Status.Certificate)+len(b.events) > 0 || len(r.Status.Conditions) != 1 {
+	r, err := b.answer(t, "alice-1")
+	if err == nil || len(r.Status.Certificate)+len(b.events) > 0 || len(r.Status.Conditions) != 1 {
 		t.Errorf("%v, %+v", err, r.Status)
 	}
 }

@@ -110,8 +110,8 @@ type Config struct {
 	Situation route.Situation
 	// CloudLink and CoordinatorLink return the states of the links.
 	CloudLink, CoordinatorLink func() link.State
-	// MaxReadOnly, MaxMutating and MaxLongRunning bound the requests in flight, kubelet's apart from all others. Watches, followed logs, exec, attach,
-	// port-forward and proxy are long-running.
+	// MaxReadOnly, MaxMutating and MaxLongRunning bound the requests in flight, kubelet's apart from all others. Watches,
+	// followed logs, exec, attach, port-forward and proxy are long-running.
 	MaxReadOnly, MaxMutating, MaxLongRunning int
 	// Metrics is where metrics are registered. nil means that nobody sees them.
 	Metrics prometheus.Registerer

@@ -63,7 +63,8 @@ func TestAStrangersWatchIsSoonOver(t *testing.T) {
 		{"/api/v1/pods?watch=true", "unknown", `pods?watch=true"`},
 		{"/api/v1/endpoints?watch=true", "abc", "replica"},
 	} {
-		if _, got := ask(t, http.MethodGet, address+tt.path, "Authorization", "Bearer "+tt.token); !strings.Contains(got, tt.want) {
+		_, got := ask(t, http.MethodGet, address+tt.path, "Authorization", "Bearer "+tt.token)
+		if !strings.Contains(got, tt.want) {
 			t.Errorf("%s of %s: %s, want %s", tt.path, tt.token, got, tt.want)
 		}
 	}

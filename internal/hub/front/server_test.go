@@ -54,7 +54,8 @@ func TestStuckClient(t *testing.T) {
 		})
 		eventually(t, func() error {
 			f := handler
-			if n := f.limits[kubelets][readOnly].now.Load() + f.limits[kubelets][mutating].now.Load(); n != 0 || inside.Load() != 0 {
+			n := f.limits[kubelets][readOnly].now.Load() + f.limits[kubelets][mutating].now.Load()
+			if n != 0 || inside.Load() != 0 {
 				return fmt.Errorf("%d still in flight, %d at the server", n, inside.Load())
 			}
 			return nil

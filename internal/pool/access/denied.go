@@ -39,7 +39,8 @@ func BadDenied(item string) error {
 	case len(item) > maxDeniedItem:
 		return errors.New("is longer than 256 bytes")
 	case isDigest && !fingerprint.MatchString(digest):
-		return errors.New("is not " + fingerprintPrefix + " and a certificate's SHA-256 digest in 64 lower-case hexadecimal digits")
+		return errors.New("is not " + fingerprintPrefix +
+			" and a certificate's SHA-256 digest in 64 lower-case hexadecimal digits")
 	}
 	return nil
 }

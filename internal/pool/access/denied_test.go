@@ -22,7 +22,8 @@ func TestDenied(t *testing.T) {
 	anew := shows("alice", fingerprintPrefix+strings.Repeat("0b", 32), edge.GroupOperators)
 	n1 := shows("system:node:n1", fingerprintPrefix+strings.Repeat("0c", 32), edge.GroupNodes)
 	self := shows("system:apiserver", "", user.SystemPrivilegedGroup)
-	asked := &user.DefaultInfo{Name: "openyurt:setup", Groups: []string{edge.GroupOperators}} // of a review: without a certificate
+	// Who is asked about by a review has shown no certificate.
+	asked := &user.DefaultInfo{Name: "openyurt:setup", Groups: []string{edge.GroupOperators}}
 
 	file := filepath.Join(t.TempDir(), "denied")
 	d := NewDenied(file, clock.RealClock{})

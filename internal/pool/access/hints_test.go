@@ -13,6 +13,7 @@ import (
 func TestHints(t *testing.T) {
 	alice := &user.DefaultInfo{Name: "alice", Groups: []string{edge.GroupOperators}}
 	n1 := &user.DefaultInfo{Name: "system:node:n1", Groups: []string{edge.GroupNodes}}
+	carol := &user.DefaultInfo{Name: "carol", Groups: []string{edge.GroupDebuggers}}
 	bob := &user.DefaultInfo{Name: "bob", Groups: []string{"people"}}
 	for what, c := range map[string]struct {
 		caller             user.Info
@@ -35,7 +36,7 @@ func TestHints(t *testing.T) {
 		"what is not shown":             {alice, "list", "", "componentstatuses", hintOther},
 		"somebody":                      {bob, "get", "", "pods", HintKubeconfig},
 		"somebody execs":                {bob, "create", "", "pods/exec", HintKubeconfig},
-		"a debugger deletes":            {&user.DefaultInfo{Groups: []string{edge.GroupDebuggers}}, "delete", "", "pods", HintChange},
+		"a debugger deletes":            {carol, "delete", "", "pods", HintChange},
 		"a node":                        {n1, "delete", "", "pods", ""},
 		"nobody":                        {nil, "delete", "", "pods", ""},
 	} {

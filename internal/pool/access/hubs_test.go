@@ -46,8 +46,10 @@ func TestNodesDoWhatHubsDo(t *testing.T) {
 		"part of a Lease":         {n1, "update", "coordination.k8s.io", "leases", "status", "kube-node-lease", "n1", deny},
 		"what an operator does":   {alice, "list", "", "pods", "", "", "", no},
 	} {
-		a := authorizer.AttributesRecord{User: c.caller, Verb: c.verb, APIGroup: c.group, Resource: c.resource, Subresource: c.sub,
-			Namespace: c.in, Name: c.name, ResourceRequest: true}
+		a := authorizer.AttributesRecord{
+			User: c.caller, Verb: c.verb, APIGroup: c.group, Resource: c.resource, Subresource: c.sub,
+			Namespace: c.in, Name: c.name, ResourceRequest: true,
+		}
 		got, why, err := newAsHubs().Authorize(t.Context(), a)
 		if got != c.want || err != nil || (c.want == deny) != strings.Contains(why, "what its hub does") {
 			t.Errorf("%s: %v %q %v, want %v", what, got, why, err, c.want)

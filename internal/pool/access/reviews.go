@@ -15,9 +15,9 @@ import (
 )
 
 // kubeletReviews answers reviews of access. Hubs answer their kubelets by themselves. Those of before ask here, while the
-// cloud can't be reached, whether somebody may use a kubelet. The coordinator speaks only for itself, the user of the certificate that it shows to kubelets: it may use
-// exec, attach, port-forward, logs and metrics of the kubelet that asks. The cloud decides what anybody else may do
-// with a kubelet, even an administrator of the cloud.
+// cloud can't be reached, whether somebody may use a kubelet. The coordinator speaks only for itself, the user of the
+// certificate that it shows to kubelets: it may use exec, attach, port-forward, logs and metrics of the kubelet that asks.
+// The cloud decides what anybody else may do with a kubelet, even an administrator of the cloud.
 //
 // This is not a role in RBAC, which would also let whoever has that certificate's key use kubelets through this API.
 type kubeletReviews struct {

@@ -75,7 +75,8 @@ func TestStreams(t *testing.T) {
 	own := &user.DefaultInfo{Name: "system:apiserver", Groups: []string{user.SystemPrivilegedGroup}}
 	asks := func(who user.Info, namespace, name, sub string) authorizer.AttributesRecord {
 		return authorizer.AttributesRecord{
-			User: who, Verb: "create", Namespace: namespace, Name: name, Resource: "pods", Subresource: sub, ResourceRequest: true,
+			User: who, Verb: "create", Namespace: namespace, Name: name, Resource: "pods", Subresource: sub,
+			ResourceRequest: true,
 		}
 	}
 	const deny, none = authorizer.DecisionDeny, authorizer.DecisionNoOpinion
