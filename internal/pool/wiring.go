@@ -98,7 +98,8 @@ func (c *wiring) Run(ctx context.Context) error {
 
 // assemble makes all that is served. Nothing listens or runs yet, except what reads from etcd.
 func (c *wiring) assemble(ctx context.Context) (*apiserver.Server, error) {
-	listener := conns.PerSource(c.listener, cmp.Or(c.config.connections, maxConnections), limits.Connections(klog.FromContext(ctx)))
+	listener := conns.PerSource(c.listener, cmp.Or(c.config.connections, maxConnections),
+		limits.Connections(klog.FromContext(ctx)))
 	config, err := c.config.apiserver(listener, c.etcd.Endpoint())
 	if err != nil {
 		return nil, err
