@@ -490,18 +490,18 @@ func TestRefusedByTheCoordinator(t *testing.T) {
 		defer p.stop()
 		nobody := ""
 		p.server.Edit(edge.NamespaceSystem, edge.LeaseElection, func(l *coordinationv1.Lease) { l.Spec.HolderIdentity = &nobody })
-		refused := 0
+		var refused atomic.Int32
 		p.server.Before(func(_ context.Context, c leasetest.Call) error {
 			if c.Verb != "update" {
 				return nil
 			}
-			refused++
+			refused.Add(1)
 			return apierrors.NewForbidden(coordinationv1.Resource("leases"), edge.LeaseElection, errors.New("vacant"))
 		})
 		p.start("n1", "n1")
 		p.pass(leaseDuration)
-		if refused < 4 || refused > 10 {
-			t.Errorf("asked %d times in %s", refused, leaseDuration)
+		if n := refused.Load(); n < 4 || n > 10 {
+			t.Errorf("asked %d times in %s", n, leaseDuration)
 		}
 		p.server.Before(nil)
 		if _, took := p.until("", 2*time.Second); took > time.Second {
