@@ -14,9 +14,9 @@ import (
 )
 
 var clockScenarios = []kit.Scenario{{
-	Name: "clock-step", Lab: kit.OnePool, Run: clockStep,
-	Doc: "clocks of nodes step an hour back and forth: of one that reports itself, of one that is cut off, of the whole pool: " +
-		"none turns NotReady",
+	Name: "clock-step", Lab: lab.Config{Pools: 1, Nodes: 3, Timing: lab.Stock}, Run: clockStep,
+	Doc: "clocks of nodes step an hour back and forth, with Kubernetes' own timing: of one that reports itself, of one that " +
+		"is cut off, of the whole pool: none turns NotReady",
 }}
 
 // beats are heartbeats of nodes whose kubelets are off, sent through their hubs with stamps of a clock that can be put.
