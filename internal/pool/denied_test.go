@@ -2,7 +2,6 @@ package pool
 
 import (
 	"errors"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -23,12 +22,7 @@ func TestDeniedUsers(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "denied")
 	tell := func(text string) {
 		t.Helper()
-		if err := os.WriteFile(file+".new", []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Rename(file+".new", file); err != nil {
-			t.Fatal(err)
-		}
+		tell(t, file, text)
 	}
 	c := start(t, func(config *Config) { config.DeniedUsersFile = file })
 	ctx := t.Context()

@@ -3,7 +3,6 @@ package pool
 import (
 	"errors"
 	"net/http"
-	"os"
 	"path/filepath"
 	"testing"
 
@@ -21,12 +20,7 @@ func TestNodesOfOtherPools(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "nodes")
 	tell := func(text string) {
 		t.Helper()
-		if err := os.WriteFile(file+".new", []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Rename(file+".new", file); err != nil {
-			t.Fatal(err)
-		}
+		tell(t, file, text)
 	}
 	tell("n1\nn2\n")
 	c := start(t, func(config *Config) { config.PoolNodesFile = file })

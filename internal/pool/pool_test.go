@@ -51,6 +51,17 @@ func forbidden(t *testing.T, what string, err error) {
 	}
 }
 
+// tell replaces what a file says, at once.
+func tell(t *testing.T, file, text string) {
+	t.Helper()
+	if err := os.WriteFile(file+".new", []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(file+".new", file); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func allowed(t *testing.T, what string, err error) {
 	t.Helper()
 	if err != nil {

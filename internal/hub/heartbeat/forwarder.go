@@ -102,7 +102,8 @@ func (f *Forwarder) Run(ctx context.Context, term edge.Term) error {
 			Leases:        f.config.Coordinator.Leases(corev1.NamespaceNodeLease),
 			LabelSelector: labels.Set{edge.DelegateHeartbeat: edge.DelegateHeartbeatOn}.String(),
 		}
-		_ = leasewatch.Follow(ctx, follow, relay{ctx, r}) // it returns only the end of ctx
+		sink := relay{leasewatch.Relay[*queue]{Ctx: ctx, To: r.seen}, term}
+		_ = leasewatch.Follow(ctx, follow, sink) // it returns only the end of ctx
 	})
 	return r.run(ctx)
 }
@@ -127,27 +128,20 @@ type written struct {
 
 // relay hands what the watch finds to run's goroutine.
 type relay struct {
-	ctx context.Context
-	*round
-}
-
-func (r relay) send(f func(*queue)) {
-	select {
-	case r.seen <- f:
-	case <-r.ctx.Done():
-	}
+	leasewatch.Relay[*queue]
+	term edge.Term
 }
 
 // Baseline implements leasewatch.Sink.
 func (r relay) Baseline(leases []coordinationv1.Lease) {
-	r.send(func(l *queue) { l.baseline(leases) })
+	r.Send(func(l *queue) { l.baseline(leases) })
 }
 
 // Changed implements leasewatch.Sink.
 func (r relay) Changed(kind watch.EventType, lease *coordinationv1.Lease) {
 	now := time.Now()
 	stored, known := r.term.NotBefore(leasewatch.Revision(lease))
-	r.send(func(l *queue) { l.change(kind, lease, now, stored, known) })
+	r.Send(func(l *queue) { l.change(kind, lease, now, stored, known) })
 }
 
 func (r *round) run(ctx context.Context) error {

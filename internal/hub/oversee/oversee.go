@@ -133,7 +133,8 @@ func (o *Overseer) watch(ctx context.Context, term role.Standing) {
 			Leases:        o.cfg.Coordinator.Leases(corev1.NamespaceNodeLease),
 			LabelSelector: labels.Set{edge.DelegateHeartbeat: edge.DelegateHeartbeatOn}.String(),
 		}
-		_ = leasewatch.Follow(ctx, follow, relay{ctx, news}) // it returns only the end of ctx
+		sink := relay{leasewatch.Relay[*marked]{Ctx: ctx, To: news}}
+		_ = leasewatch.Follow(ctx, follow, sink) // it returns only the end of ctx
 	})
 	m := marked{nodes: map[edge.NodeName]*coordinationv1.Lease{}}
 	timer := time.NewTimer(0)
@@ -200,27 +201,17 @@ func renewTime(lease *coordinationv1.Lease) time.Time {
 }
 
 // relay hands what the watch finds to who checks: a leasewatch.Sink.
-type relay struct {
-	ctx  context.Context
-	news chan<- func(*marked)
-}
-
-func (r relay) send(f func(*marked)) {
-	select {
-	case r.news <- f:
-	case <-r.ctx.Done():
-	}
-}
+type relay struct{ leasewatch.Relay[*marked] }
 
 // Baseline implements leasewatch.Sink.
 func (r relay) Baseline(leases []coordinationv1.Lease) {
-	r.send(func(m *marked) { m.baseline(leases) })
+	r.Send(func(m *marked) { m.baseline(leases) })
 }
 
 // Changed implements leasewatch.Sink.
 func (r relay) Changed(kind watch.EventType, lease *coordinationv1.Lease) {
 	now := time.Now()
-	r.send(func(m *marked) { m.changed(kind, lease, now) })
+	r.Send(func(m *marked) { m.changed(kind, lease, now) })
 }
 
 // marked are the delegated nodes, and the one that is looked at. It does no I/O and asks no clock.
