@@ -26,6 +26,7 @@ import (
 	"yurtcoordinator/internal/pool/apiserver"
 	"yurtcoordinator/internal/pool/audit"
 	"yurtcoordinator/internal/pool/etcd"
+	"yurtcoordinator/internal/pool/exchange"
 	"yurtcoordinator/internal/pool/limits"
 	"yurtcoordinator/internal/pool/mirror"
 	"yurtcoordinator/internal/pool/nodeobjects"
@@ -112,7 +113,7 @@ func (c *wiring) assemble(ctx context.Context) (*apiserver.Server, error) {
 	parts := apiserver.Parts{
 		Door: access.AtTheDoor(kube.VerifyOptions), Noting: audit.Noting,
 		Outermost: func(next http.Handler, r request.RequestInfoResolver) http.Handler {
-			return c.log.LogRefusals(next, r, access.HintKubeconfig)
+			return exchange.Bound(c.log.LogRefusals(next, r, access.HintKubeconfig))
 		},
 		Innermost: c.log.LogStreams,
 		Limit: func(api http.Handler, lasts func(*http.Request, *request.RequestInfo) bool) http.Handler {

@@ -1,6 +1,7 @@
 package exchange
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net/http"
@@ -75,9 +76,51 @@ func (p *Body) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// NewBody returns a Body that reads body and waits at most limit for each piece. w answers the same request.
-func NewBody(w http.ResponseWriter, body io.Reader, limit time.Duration) *Body {
-	return &Body{body: body, control: http.NewResponseController(w), limit: limit}
+// NewBody returns a Body that reads body and waits at most limit for each piece. w answers the same request, whose context
+// is ctx. Where a handler may go on after the answer, Bound must be around it.
+func NewBody(ctx context.Context, w http.ResponseWriter, body io.Reader, limit time.Duration) *Body {
+	p := &Body{body: body, control: http.NewResponseController(w), limit: limit}
+	if all, _ := ctx.Value(boundKey{}).(*bodies); all != nil {
+		all.add(p)
+	}
+	return p
+}
+
+// Bound returns next, of whose requests no Body touches the connection once next has returned. kube-apiserver answers a
+// request that takes too long while its handler still reads, and the connection then belongs to other requests.
+func Bound(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		all := &bodies{}
+		defer all.leave()
+		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), boundKey{}, all)))
+	})
+}
+
+type boundKey struct{}
+
+// bodies are those of one request.
+type bodies struct {
+	mu   sync.Mutex
+	all  []*Body
+	over bool
+}
+
+func (b *bodies) add(p *Body) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.over {
+		p.Leave()
+	}
+	b.all = append(b.all, p)
+}
+
+func (b *bodies) leave() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.over = true
+	for _, p := range b.all {
+		p.Leave()
+	}
 }
 
 // extend moves the deadline, unless nearly all of it is left: setting one has a cost.
@@ -101,18 +144,19 @@ func (p *Body) extend() error {
 
 // rest removes the deadline, because the connection serves other requests.
 func (p *Body) rest() {
-	if p.Leave() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.over {
+		p.over = true
 		_ = p.control.SetReadDeadline(time.Time{})
 	}
 }
 
-// Leave ends the request, so that no deadline is set any more. It reports whether this call ended it.
-func (p *Body) Leave() bool {
+// Leave ends the request, so that no deadline is set any more.
+func (p *Body) Leave() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	was := p.over
 	p.over = true
-	return !was
 }
 
 // Cut ends a waiting Read at once, and after lastWord an answer that nobody reads. It does nothing after the end of the

@@ -1,9 +1,11 @@
 package exchange
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"slices"
 	"strings"
@@ -43,7 +45,7 @@ func TestPatience(t *testing.T) {
 			return err
 		}
 		d := &deadlines{}
-		p := NewBody(d, strings.NewReader("abcd"), 30*time.Second)
+		p := NewBody(t.Context(), d, strings.NewReader("abcd"), 30*time.Second)
 		for _, after := range []time.Duration{0, time.Second, time.Second, time.Second, 25 * time.Second} {
 			if err := read(p, after); err != nil && !errors.Is(err, io.EOF) {
 				t.Error(err)
@@ -55,7 +57,7 @@ func TestPatience(t *testing.T) {
 			t.Errorf("read deadlines %v, want %v; write %v", d.read, want, d.write)
 		}
 		d = &deadlines{}
-		p = NewBody(d, strings.NewReader("abcd"), 30*time.Second)
+		p = NewBody(t.Context(), d, strings.NewReader("abcd"), 30*time.Second)
 		p.Cut()
 		if err := read(p, 0); !errors.Is(err, os.ErrDeadlineExceeded) || len(d.read) != 1 || d.read[0] >= 0 {
 			t.Errorf("after a cut: %v, deadlines %v", err, d.read)
@@ -64,4 +66,35 @@ func TestPatience(t *testing.T) {
 			t.Errorf("write deadlines %v, want %s", d.write, lastWord)
 		}
 	})
+}
+
+// TestAnsweredWhileItIsRead: a handler that goes on after its request was answered touches the connection no more.
+func TestAnsweredWhileItIsRead(t *testing.T) {
+	for name, begin := range map[string]func(context.Context, http.ResponseWriter) *Body{
+		"a body of before": nil,
+		"a body of after": func(ctx context.Context, w http.ResponseWriter) *Body {
+			return NewBody(ctx, w, strings.NewReader("abcd"), 30*time.Second)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := &deadlines{}
+			var of context.Context
+			var body *Body
+			Bound(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				of = r.Context()
+				body = NewBody(of, w, strings.NewReader("abcd"), 30*time.Second)
+			})).ServeHTTP(d, httptest.NewRequest(http.MethodPut, "/", nil))
+			if begin != nil {
+				body = begin(of, d)
+			}
+			if n, err := body.Read(make([]byte, 1)); n != 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
+				t.Errorf("read %d bytes, %v", n, err)
+			}
+			body.Cut()
+			body.rest()
+			if len(d.read)+len(d.write) != 0 {
+				t.Errorf("deadlines were set: %v, %v", d.read, d.write)
+			}
+		})
+	}
 }

@@ -123,7 +123,7 @@ func (l *Limits) Handler(next http.Handler) http.Handler {
 		}
 		defer l.leave(caller.GetName(), of)
 		if of != lasting && r.ContentLength != 0 {
-			body := exchange.NewBody(w, r.Body, BodyTimeout)
+			body := exchange.NewBody(r.Context(), w, r.Body, BodyTimeout)
 			late := time.AfterFunc(BodyTimeout, body.Cut) // real time, as the connection's deadlines
 			defer late.Stop()
 			defer body.Leave()

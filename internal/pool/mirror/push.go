@@ -118,7 +118,7 @@ func (m *Mirror) open(
 	if from == 0 {
 		select {
 		case m.pushes <- struct{}{}:
-			body := exchange.NewBody(w, http.MaxBytesReader(w, r.Body, m.quota+exchange.MaxFrame), m.stalled)
+			body := exchange.NewBody(r.Context(), w, http.MaxBytesReader(w, r.Body, m.quota+exchange.MaxFrame), m.stalled)
 			ctx, end := context.WithTimeoutCause(r.Context(), exchange.PushTimeout, exchange.ErrTooLong)
 			context.AfterFunc(ctx, body.Cut)
 			return ctx, body, func() { body.Leave(); end(); <-m.pushes }, nil
@@ -129,7 +129,7 @@ func (m *Mirror) open(
 			}
 		}
 	}
-	body := exchange.NewBody(w, r.Body, m.stalled*quietFactor)
+	body := exchange.NewBody(r.Context(), w, r.Body, m.stalled*quietFactor)
 	ctx, end := context.WithCancelCause(r.Context())
 	m.mu.Lock()
 	defer m.mu.Unlock()

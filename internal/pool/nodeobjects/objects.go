@@ -348,7 +348,7 @@ func (o *Objects) receive(w http.ResponseWriter, r *http.Request, kind Kind) ([]
 	}
 	ctx, end := context.WithTimeoutCause(r.Context(), exchange.PushTimeout, exchange.ErrTooLong)
 	defer end()
-	body := exchange.NewBody(w, http.MaxBytesReader(w, r.Body, maxPush), o.stalled)
+	body := exchange.NewBody(ctx, w, http.MaxBytesReader(w, r.Body, maxPush), o.stalled)
 	defer body.Leave()
 	defer context.AfterFunc(ctx, body.Cut)()
 	return o.readAll(stream.NewFrameReader(body, encoding, exchange.MaxFrame), kind)
