@@ -121,8 +121,8 @@ var ourCRDs = []string{
 	"customresourcedefinitions yurtcoordinators.apps.openyurt.io",
 }
 
-// left expects that nothing new is there but our CRDs and one NodePool, which stay the same all the time. (A server keeps an
-// APIService for each version of a group that it has.)
+// left expects that nothing new is there but our CRDs, the namespace of keys and one NodePool, which stay the same all the time.
+// (A server keeps an APIService for each version of a group that it has.)
 func (c *cluster) left(when string, before, same map[string]string) {
 	c.Helper()
 	var left []string
@@ -132,7 +132,7 @@ func (c *cluster) left(when string, before, same map[string]string) {
 			left = append(left, name)
 		}
 	}
-	want := append(slices.Clone(ourCRDs), "nodepools hangzhou")
+	want := append(slices.Clone(ourCRDs), "namespaces yurt-coordinator-system", "nodepools hangzhou")
 	if !slices.Equal(left, want) {
 		c.Errorf("%s, there is %q, want %q", when, left, want)
 	}
@@ -226,6 +226,10 @@ func TestHelm(t *testing.T) {
 	_, err := c.kubectl("delete", "crd", "yurtcoordinators.apps.openyurt.io", "yurtappsets.apps.openyurt.io",
 		"nodepools.apps.openyurt.io")
 	mustAccept(t, "the CRDs' deletion", err)
+	_, err = c.kubectl("delete", "namespace", "yurt-coordinator-system", "--wait=false")
+	mustAccept(t, "the namespace's deletion", err)
+	_, err = c.kubectl("replace", "--raw", "/api/v1/namespaces/yurt-coordinator-system/finalize", "-f", finalized(t))
+	mustAccept(t, "its end, as its controller brings it about", err)
 	cloudtest.Eventually(t, "nothing is left", func() error {
 		if left := c.new(before); len(left) > 0 {
 			return fmt.Errorf("left: %q", left)
@@ -282,4 +286,15 @@ func objectsIn(s map[string]any, path string) []string {
 		paths = append(paths, objectsIn(p.(map[string]any), path+"."+name)...)
 	}
 	return paths
+}
+
+// finalized is a file with the namespace of keys as the controller of namespaces writes it at its end.
+func finalized(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "namespace.json")
+	content := []byte(`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"yurt-coordinator-system"},"spec":{}}`)
+	if err := os.WriteFile(path, content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
 }

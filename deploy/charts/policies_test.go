@@ -18,6 +18,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
@@ -25,6 +26,7 @@ import (
 	"yurtcoordinator/apis/apps/v1alpha1"
 	"yurtcoordinator/apis/apps/v1beta2"
 	"yurtcoordinator/internal/cloud/cloudtest"
+	"yurtcoordinator/internal/cloud/objects"
 	"yurtcoordinator/internal/cloud/roll"
 	"yurtcoordinator/internal/edge"
 )
@@ -47,6 +49,7 @@ func policed(t testing.TB) *rest.Config {
 		create(t, c, &v1beta2.NodePool{ObjectMeta: metav1.ObjectMeta{
 			Name: unreadablePool, Annotations: map[string]string{edge.AnnotationHoldEvictions: "no duration"},
 		}})
+		create(t, c, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: edge.NamespaceKeys}})
 		applyPolicies(t, c)
 		awaitPolicies(t, cfg)
 	})
@@ -628,9 +631,11 @@ func TestRightsOfTheController(t *testing.T) {
 			Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: subjectKind, Name: subject}},
 		}
 	}
-	secret := func(name string) client.Object {
-		return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: system, Name: name}}
+	secretIn := func(namespace, name string) client.Object {
+		return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
 	}
+	secret := func(name string) client.Object { return secretIn(system, name) }
+	admin := cloudtest.Client(t, cfg)
 	const person, group = rbacv1.UserKind, rbacv1.GroupKind
 	const leases, accounts, maps, node1 = "leases", "serviceaccounts", "configmaps", "system:node:n1"
 	const onGet = "impersonate-on:serviceaccount:get"
@@ -659,7 +664,11 @@ func TestRightsOfTheController(t *testing.T) {
 		"a binding to a group":             {binding(nodeLease, impersonator, "Role", impersonator, group, node1), false},
 		"a binding to a ClusterRole":       {binding(system, reader, "ClusterRole", "cluster-admin", person, node1), false},
 		"a binding to another Role":        {binding(system, reader, "Role", "eve", person, node1), false},
-		"its Secrets":                      {secret("yurt-coordinator-p1-ca"), true},
+		"a coordinator's Secret":           {secret("yurt-coordinator-p1-certs"), true},
+		"operators' Secret":                {secret("yurt-coordinator-p1-kubeconfig"), true},
+		"its keys":                         {secretIn(edge.NamespaceKeys, "yurt-coordinator-p1-ca"), true},
+		"its keys, where they once were":   {secret("yurt-coordinator-p1-ca"), false},
+		"another Secret beside its keys":   {secretIn(edge.NamespaceKeys, "other"), false},
 		"another Secret":                   {secret("bootstrap-token-abcdef"), false},
 	} {
 		err := c.Create(t.Context(), test.object, client.DryRunAll)
@@ -669,11 +678,31 @@ func TestRightsOfTheController(t *testing.T) {
 			mustRefuse(t, what, err, "coordinator-controller may")
 		}
 	}
-	admin := cloudtest.Client(t, cfg)
 	mustAccept(t, "somebody else's Role", admin.Create(t.Context(), role("default", "eve", "", maps, "get"), client.DryRunAll))
 	mustAccept(t, "somebody else's Secret", admin.Create(t.Context(), secret("bootstrap-token-abcdef"), client.DryRunAll))
 	create(t, admin, secret("rights-other"))
+	create(t, admin, secret("yurt-coordinator-other"))
 	mustRefuse(t, "deletion of another Secret", c.Delete(t.Context(), secret("rights-other"), client.DryRunAll), "may touch only")
+	reads := func(name string) error {
+		found, err := objects.Peek(t.Context(), c, secret(name))
+		if err == nil && !found {
+			err = errors.New("it is not there")
+		}
+		return err
+	}
+	mustRefuse(t, "a look at another Secret", reads("rights-other"), "may touch only")
+	mustRefuse(t, "a look at another of our own", reads("yurt-coordinator-other"), "only in yurt-coordinator-system")
+	for _, name := range []string{
+		"yurt-coordinator-p1-ca", "yurt-coordinator-p1-kubelet-client", "yurt-coordinator-kubelet-client",
+	} {
+		create(t, admin, secret(name))
+		mustAccept(t, "a look at its former keys", reads(name))
+		change := client.RawPatch(types.MergePatchType, []byte(`{"data":{"tls.key":"aGk="}}`))
+		mustRefuse(t, "a change of its former keys", c.Patch(t.Context(), secret(name), change), "may touch Secrets only in")
+		mustAccept(t, "deletion of its former keys", c.Delete(t.Context(), secret(name)))
+	}
+	create(t, admin, secret("yurt-coordinator-p1-certs"))
+	mustAccept(t, "a look at a coordinator's Secret", reads("yurt-coordinator-p1-certs"))
 	create(t, admin, lease("yurt-coordinator-p9", nodeLease, false))
 	create(t, admin, lease("n9", nodeLease, false))
 	mustAccept(t, "deletion of a report", c.Delete(t.Context(), lease("yurt-coordinator-p9", nodeLease, false)))

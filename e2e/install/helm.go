@@ -41,6 +41,7 @@ var leftByHelm = []string{
 	"customresourcedefinitions /yurtappsets.apps.openyurt.io",
 	"customresourcedefinitions /yurtcoordinators.apps.openyurt.io",
 	"leases kube-system/coordinator-controller",
+	"namespaces /yurt-coordinator-system",
 	"services kube-system/yurt-coordinator-apiserver",
 	"yurtappsets kube-system/yurt-coordinator",
 }
@@ -50,6 +51,7 @@ var cleanUp = [][]string{
 	{"delete", "crd", "yurtcoordinators.apps.openyurt.io", "yurtappsets.apps.openyurt.io", "nodepools.apps.openyurt.io",
 		"--timeout=1m"},
 	{"-n", "kube-system", "delete", "service/yurt-coordinator-apiserver", "lease/coordinator-controller", "--timeout=1m"},
+	{"delete", "namespace", "yurt-coordinator-system", "--timeout=1m"},
 }
 
 func helmLife(t *kit.T) {

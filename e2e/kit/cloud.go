@@ -111,8 +111,11 @@ func (cloud Cloud) OfPool(pool edge.PoolName) ([]string, error) {
 			}
 		}
 	}
-	for _, name := range []string{pool.CoordinatorSecret(), pool.KubeconfigSecret(), pool.AuthoritySecret()} {
-		if _, err := cloud.CoreV1().Secrets(edge.NamespaceSystem).Get(cloud.t.Ctx, name, metav1.GetOptions{}); err == nil {
+	for name, namespace := range map[string]string{
+		pool.CoordinatorSecret(): edge.NamespaceSystem, pool.KubeconfigSecret(): edge.NamespaceSystem,
+		pool.AuthoritySecret(): edge.NamespaceKeys, pool.KubeletClientSecret(): edge.NamespaceKeys,
+	} {
+		if _, err := cloud.CoreV1().Secrets(namespace).Get(cloud.t.Ctx, name, metav1.GetOptions{}); err == nil {
 			found = append(found, "Secret "+name)
 		} else if !apierrors.IsNotFound(err) {
 			return nil, err

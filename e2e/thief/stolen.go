@@ -106,7 +106,7 @@ func stolenCoordinator(t *kit.T) {
 		{"GET", "/api/v1/nodes/" + victim + "/metrics"},
 		{"POST", "/api/v1/namespaces/shop/pods/plain-1/exec?command=id&stdout=true"},
 		{"POST", "/apis/certificates.k8s.io/v1/certificatesigningrequests"},
-		{"GET", "/api/v1/namespaces/kube-system/secrets/" + edge.PoolName("p1").AuthoritySecret()},
+		{"GET", "/api/v1/namespaces/" + edge.NamespaceKeys + "/secrets/" + edge.PoolName("p1").AuthoritySecret()},
 		{"GET", "/api/v1/namespaces/kube-system/configmaps/" + edge.PoolName("p1").DiscoveryConfigMap()},
 	} {
 		refused(at, a.method, strings.TrimSuffix(cloud.Host, "/")+a.path)

@@ -47,6 +47,7 @@ import (
 	"yurtcoordinator/internal/cloud/certs"
 	"yurtcoordinator/internal/cloud/coordinator"
 	"yurtcoordinator/internal/cloud/heartbeat"
+	"yurtcoordinator/internal/cloud/keys"
 	"yurtcoordinator/internal/cloud/nodepool"
 	"yurtcoordinator/internal/cloud/operators"
 	"yurtcoordinator/internal/cloud/poolcut"
@@ -184,8 +185,9 @@ func Run(ctx context.Context, c Config) error {
 		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Events: mgr.GetEventRecorder(Name), Clock: clock.RealClock{},
 		Kubelets: c.ApproveKubelets, Allowed: allowed, Server: connection.Host, Resolver: net.DefaultResolver,
 	})
+	secrets := keys.New(mgr.GetClient(), mgr.GetAPIReader())
 	signer := operators.New(operators.Config{
-		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Events: mgr.GetEventRecorder(Name), Clock: clock.RealClock{},
+		Client: mgr.GetClient(), Keys: secrets, Events: mgr.GetEventRecorder(Name), Clock: clock.RealClock{},
 	})
 	if err := errors.Join(heartbeats.AddTo(mgr), autonomous.AddTo(mgr), approver.AddTo(mgr), signer.AddTo(mgr)); err != nil {
 		return err
@@ -196,7 +198,7 @@ func Run(ctx context.Context, c Config) error {
 	if err := cleanUpOff(mgr, pods, c); err != nil {
 		return err
 	}
-	own, err := addOwnKinds(mgr, c, heartbeats, cuts)
+	own, err := addOwnKinds(mgr, c, secrets, heartbeats, cuts)
 	if err != nil {
 		return err
 	}

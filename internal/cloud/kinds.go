@@ -19,6 +19,7 @@ import (
 	"yurtcoordinator/internal/cloud/certs"
 	"yurtcoordinator/internal/cloud/coordinator"
 	"yurtcoordinator/internal/cloud/heartbeat"
+	"yurtcoordinator/internal/cloud/keys"
 	"yurtcoordinator/internal/cloud/nodepool"
 	"yurtcoordinator/internal/cloud/poolcut"
 )
@@ -31,7 +32,8 @@ var (
 )
 
 // addOwnKinds registers the controllers of our own kinds, to begin when their CRDs exist, and returns their metrics.
-func addOwnKinds(mgr manager.Manager, c Config, heartbeats *heartbeat.Policy, cuts *poolcut.Controller,
+func addOwnKinds(
+	mgr manager.Manager, c Config, secrets *keys.Store, heartbeats *heartbeat.Policy, cuts *poolcut.Controller,
 ) ([]prometheus.Collector, error) {
 	served, err := discovery.NewDiscoveryClientForConfigAndClient(mgr.GetConfig(), mgr.GetHTTPClient())
 	if err != nil {
@@ -51,7 +53,7 @@ func addOwnKinds(mgr manager.Manager, c Config, heartbeats *heartbeat.Policy, cu
 		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Events: events, Clock: clock.RealClock{},
 	})
 	coordinators := coordinator.New(coordinator.Config{
-		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Events: events, Clock: clock.RealClock{},
+		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Keys: secrets, Events: events, Clock: clock.RealClock{},
 		Image: c.Coordinator.Image, Version: c.Coordinator.Version, Lives: c.Coordinator.Lives,
 		KubeletAuthority: kubeletAuthority(c, mgr.GetConfig()), ConstrainedImpersonation: c.ConstrainedImpersonation,
 		PullPolicy: corev1.PullPolicy(c.Coordinator.PullPolicy), PullSecrets: c.Coordinator.PullSecrets,

@@ -18,6 +18,7 @@ import (
 	"k8s.io/component-helpers/auth/rbac/validation"
 
 	"yurtcoordinator/internal/cloud/operators"
+	"yurtcoordinator/internal/edge"
 )
 
 // granted is what a manifest grants to the program's ServiceAccount: rules by namespace, "" for all of the cluster.
@@ -53,6 +54,10 @@ func load(t *testing.T) granted {
 		switch o := obj.(type) {
 		case *corev1.ServiceAccount:
 			accounts++
+		case *corev1.Namespace:
+			if o.Name != edge.NamespaceKeys || o.Annotations["helm.sh/resource-policy"] != "keep" {
+				t.Errorf("the Namespace %s does not belong into this file, or does not stay", o.Name)
+			}
 		case *rbacv1.ClusterRole:
 			rules["/"+o.Name] = o.Rules
 		case *rbacv1.Role:
@@ -130,8 +135,13 @@ func TestManifestGrantsWhatIsNeeded(t *testing.T) {
 		{"sign", certificates, "signers", "", "coordinator.openyurt.io/*", true},
 		{"delete", certificates, "certificatesigningrequests", "", "yurt-coordinator-p1-kubelet-client-0", false},
 		{"approve", certificates, "signers", "", "kubernetes.io/kube-apiserver-client", true},
-		{"get", "", "secrets", "kube-system", "yurt-coordinator-p1-ca", true},
+		{"get", "", "secrets", edge.NamespaceKeys, "yurt-coordinator-p1-ca", true},
+		{"patch", "", "secrets", edge.NamespaceKeys, "yurt-coordinator-p1-ca", true},
+		{"list", "", "secrets", edge.NamespaceKeys, "", false},
 		{"create", "", "secrets", "kube-system", "", true},
+		{"patch", "", "secrets", "kube-system", "yurt-coordinator-p1-certs", true}, // of its names, as a policy says
+		{"get", "", "secrets", "kube-system", "yurt-coordinator-p1-certs", false},
+		{"get", "", "secrets", "kube-system", "bootstrap-token-abcdef", false},
 		{"list", "", "configmaps", "kube-system", "", true},
 		{"create", rbac, "roles", "kube-node-lease", "", true},
 		{"escalate", rbac, "roles", "kube-node-lease", "heartbeat-forwarder-p1", true},
@@ -211,7 +221,8 @@ func TestManifestGrantsWhatIsNeeded(t *testing.T) {
 			for _, word := range slices.Concat(rule.Verbs, rule.APIGroups, rule.Resources, rule.ResourceNames) {
 				// Each pool has a signer, and RBAC has this form for all of a domain.
 				ours := word == operators.SignerPrefix+"*" && slices.Equal(rule.Resources, []string{"signers"})
-				if strings.Contains(word, "*") && !ours || (word == "secrets" && namespace != "kube-system") {
+				elsewhere := namespace != "kube-system" && namespace != edge.NamespaceKeys
+				if strings.Contains(word, "*") && !ours || word == "secrets" && elsewhere {
 					t.Errorf("%q in namespace %q: %+v", word, namespace, rule)
 				}
 			}

@@ -77,6 +77,9 @@ const (
 	// NamespaceSystem holds the pool's own Leases.
 	NamespaceSystem = "kube-system"
 
+	// NamespaceKeys holds, in the cloud, the Secrets that only coordinator-controller reads.
+	NamespaceKeys = "yurt-coordinator-system"
+
 	// LeaseElection is the Lease that the hubs of a pool elect their leader with.
 	LeaseElection = "yurthub"
 

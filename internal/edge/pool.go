@@ -33,7 +33,8 @@ const (
 	TopologyZone     = "kubernetes.io/zone"
 )
 
-// A pool's coordinator, as the cloud keeps it. All its objects are in NamespaceSystem.
+// A pool's coordinator, as the cloud keeps it. All its objects are in NamespaceSystem, save the Secrets that nobody but
+// coordinator-controller reads, which are in NamespaceKeys.
 const (
 	// AppCoordinator is the YurtAppSet that runs the coordinators, and the value of LabelApp on their Pods.
 	AppCoordinator = "yurt-coordinator"
@@ -84,11 +85,12 @@ func (p PoolName) CoordinatorSecret() string { return "yurt-coordinator-" + stri
 // KubeconfigSecret is the name of the Secret that a pool's operators use.
 func (p PoolName) KubeconfigSecret() string { return "yurt-coordinator-" + string(p) + "-kubeconfig" }
 
-// AuthoritySecret is the name of the Secret with the authority that signs both. Only coordinator-controller reads it.
+// AuthoritySecret is the name of the Secret with the authority that signs both. It is in NamespaceKeys:
+// only coordinator-controller reads it.
 func (p PoolName) AuthoritySecret() string { return "yurt-coordinator-" + string(p) + "-ca" }
 
-// KubeletClientSecret is the name of the Secret with the coordinator's keys for kubelets. Only coordinator-controller reads
-// it, and puts what is to be shown into CoordinatorSecret.
+// KubeletClientSecret is the name of the Secret with the coordinator's keys for kubelets. It is in
+// NamespaceKeys: only coordinator-controller reads it, and puts what is to be shown into CoordinatorSecret.
 func (p PoolName) KubeletClientSecret() string {
 	return "yurt-coordinator-" + string(p) + "-kubelet-client"
 }

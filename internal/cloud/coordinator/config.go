@@ -9,6 +9,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yurtcoordinator/internal/cloud/certs"
+	"yurtcoordinator/internal/cloud/keys"
 	"yurtcoordinator/internal/edge"
 )
 
@@ -44,6 +45,8 @@ type Config struct {
 	Client client.Client
 	// Reader reads from the API server itself.
 	Reader client.Reader
+	// Keys has the Secrets that nobody else reads; nil means one that nobody shares.
+	Keys *keys.Store
 	// Events receives the Events on YurtCoordinators, and bounds their rate.
 	Events events.EventRecorder
 	// Clock dates certificates and conditions; nil means the real clock.
@@ -78,6 +81,9 @@ func (c Config) completed() Config {
 	}
 	if c.PullPolicy == "" {
 		c.PullPolicy = corev1.PullIfNotPresent
+	}
+	if c.Keys == nil {
+		c.Keys = keys.New(c.Client, c.Reader)
 	}
 	if c.Clock == nil {
 		c.Clock = clock.RealClock{}

@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yurtcoordinator/internal/cloud/certs"
+	"yurtcoordinator/internal/cloud/objects"
 	"yurtcoordinator/internal/edge"
 )
 
@@ -95,7 +96,7 @@ func (r *Reconciler) ensure(ctx context.Context, f facts, had given) (outcome, g
 	if r.metrics.tried(kindAuthority, err) != nil {
 		return outcome{}, given{}, err
 	}
-	mounted, err := r.secret(ctx, f.Pool.CoordinatorSecret())
+	mounted, err := r.shared(ctx, f.Pool.CoordinatorSecret())
 	if r.metrics.tried(kindServing, err) != nil {
 		return outcome{}, given{}, err
 	}
@@ -163,7 +164,7 @@ func (r *Reconciler) tell(ctx context.Context, want *corev1.ConfigMap) error {
 	err := client.IgnoreNotFound(r.cfg.Reader.Get(ctx, client.ObjectKeyFromObject(want), &have))
 	switch {
 	case err != nil:
-		return fmt.Errorf("read %s: %w", describe(want), err)
+		return fmt.Errorf("read %s: %w", objects.Describe(want), err)
 	case maps.Equal(have.Data, want.Data) && maps.Equal(have.Labels, want.Labels) &&
 		slices.Equal(have.OwnerReferences, want.OwnerReferences):
 		return nil
@@ -173,7 +174,7 @@ func (r *Reconciler) tell(ctx context.Context, want *corev1.ConfigMap) error {
 
 // authority keeps the pool's authority, and writes it before anything that it signs.
 func (r *Reconciler) authority(ctx context.Context, f facts) (certs.Authority, time.Time, error) {
-	have, err := r.secret(ctx, f.Pool.AuthoritySecret())
+	have, err := r.keys.Get(ctx, f.Pool.AuthoritySecret())
 	if err != nil {
 		return certs.Authority{}, time.Time{}, err
 	}
@@ -186,7 +187,7 @@ func (r *Reconciler) authority(ctx context.Context, f facts) (certs.Authority, t
 		}
 		again = now // another step may be due
 	}
-	want := secret(f.Pool.AuthoritySecret(), authorityData(a), nil, f.Pool, f.Owner)
+	want := keySecret(f.Pool.AuthoritySecret(), authorityData(a), nil, f.Pool, f.Owner)
 	if err := r.keep(ctx, have, want); err != nil {
 		return certs.Authority{}, time.Time{}, err
 	}
@@ -284,7 +285,7 @@ func (r *Reconciler) nudge(ctx context.Context, at place, hash string) error {
 // operator keeps the operators' kubeconfig.
 func (r *Reconciler) operator(ctx context.Context, f facts, a certs.Authority) (again time.Time, err error) {
 	name := f.Pool.KubeconfigSecret()
-	have, err := r.secret(ctx, name)
+	have, err := r.shared(ctx, name)
 	if err != nil {
 		return time.Time{}, err
 	}

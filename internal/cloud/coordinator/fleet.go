@@ -14,6 +14,7 @@ import (
 
 	"yurtcoordinator/apis/apps/v1alpha1"
 	"yurtcoordinator/apis/apps/v1beta1"
+	"yurtcoordinator/internal/cloud/objects"
 	"yurtcoordinator/internal/edge"
 )
 
@@ -81,7 +82,7 @@ func (r *Reconciler) keepService(ctx context.Context) error {
 	var have corev1.Service
 	err := r.cfg.Client.Get(ctx, client.ObjectKeyFromObject(want), &have)
 	if client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("read %s: %w", describe(want), err)
+		return fmt.Errorf("read %s: %w", objects.Describe(want), err)
 	}
 	if err == nil && toJSON(have.Spec.Selector) == toJSON(want.Spec.Selector) &&
 		toJSON(have.Spec.Ports) == toJSON(want.Spec.Ports) && have.Spec.Type == want.Spec.Type &&

@@ -117,7 +117,7 @@ func (k keyring) secret(pool edge.PoolName, o owner) *corev1.Secret {
 	for _, f := range k.Former {
 		data[keyFormer] = fmt.Appendf(data[keyFormer], "%s %s\n", f.ID, f.Ends.UTC().Format(time.RFC3339))
 	}
-	return secret(pool.KubeletClientSecret(), data, map[string]string{annotationRekey: k.Rekey}, pool, o)
+	return keySecret(pool.KubeletClientSecret(), data, map[string]string{annotationRekey: k.Rekey}, pool, o)
 }
 
 // keyringIn reads what secret wrote. What can't be read does not hold.

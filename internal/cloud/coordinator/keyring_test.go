@@ -247,3 +247,41 @@ func TestTheSharedKeyGoes(t *testing.T) {
 		t.Error("somebody else's Secret of that name is gone")
 	}
 }
+
+// TestKeysAreMoved: a pool's keys that an earlier controller has left in kube-system are the same afterwards, wherever this one
+// dies.
+func TestKeysAreMoved(t *testing.T) {
+	w := newWorld(t)
+	w.pool("p1", 3)
+	w.coordinator("c1", "p1")
+	w.turns(9)
+	w.complete("c1", "p1", "p1-n1", "192.0.2.1")
+	names := keySecrets("p1")
+	content := func(namespace string) (all []map[string][]byte) {
+		for _, name := range names {
+			var s corev1.Secret
+			if w.get(namespace, name, &s) {
+				all = append(all, s.Data)
+			}
+		}
+		return all
+	}
+	before := toJSON(content(edge.NamespaceKeys))
+	for fatal := range 6 {
+		for _, name := range names {
+			var s corev1.Secret
+			w.get(edge.NamespaceKeys, name, &s)
+			w.delete(&s)
+			s.Namespace, s.ResourceVersion, s.UID = edge.NamespaceSystem, "", ""
+			w.create(&s)
+		}
+		w.restart()
+		w.fatal = fatal
+		w.turns(6)
+		w.complete("c1", "p1", "p1-n1", "192.0.2.1")
+		if now := toJSON(content(edge.NamespaceKeys)); now != before || len(content(edge.NamespaceSystem)) > 0 {
+			t.Fatalf("killed at %d: there are %s, and %d at the former place, want %s", fatal, now,
+				len(content(edge.NamespaceSystem)), before)
+		}
+	}
+}

@@ -49,7 +49,7 @@ type toKubelets struct {
 // A request's name has a digest of its key. So nobody else can have taken the name, a refused request is in nobody's way,
 // and none must be deleted: Kubernetes removes old requests by itself, and the YurtCoordinator's with it.
 func (r *Reconciler) kubeletClient(ctx context.Context, f facts) (toKubelets, error) {
-	have, err := r.secret(ctx, f.Pool.KubeletClientSecret())
+	have, err := r.keys.Get(ctx, f.Pool.KubeletClientSecret())
 	if err != nil {
 		return toKubelets{}, err
 	}
@@ -115,7 +115,7 @@ func (r *Reconciler) keepKeyring(ctx context.Context, f facts, have *corev1.Secr
 	if err := r.keep(ctx, have, want); err != nil {
 		return nil, err
 	}
-	return r.secret(ctx, want.Name)
+	return r.keys.Get(ctx, want.Name)
 }
 
 // answer is what has come of a request.
@@ -249,12 +249,12 @@ func (r *Reconciler) approve(ctx context.Context, csr *certificatesv1.Certificat
 
 // dropShared deletes the Secret with the one key that all coordinators had before each pool had its own, once each pool has.
 func (r *Reconciler) dropShared(ctx context.Context, pools []edge.PoolName) error {
-	have, err := r.secret(ctx, sharedKubeletSecret)
+	have, err := r.shared(ctx, sharedKubeletSecret)
 	if err != nil || have.UID == "" || have.Labels[labelManagedBy] != FieldOwner {
 		return err
 	}
 	for _, pool := range pools {
-		own, err := r.secret(ctx, pool.KubeletClientSecret())
+		own, err := r.keys.Get(ctx, pool.KubeletClientSecret())
 		if err != nil {
 			return err
 		}

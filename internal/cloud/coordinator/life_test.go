@@ -37,12 +37,16 @@ func (w *world) complete(cr string, pool edge.PoolName, node, ip string) {
 	}
 	var mounted, operators, authority, kubelet corev1.Secret
 	var hint corev1.ConfigMap
-	for name, o := range map[string]client.Object{
-		pool.CoordinatorSecret(): &mounted, pool.KubeconfigSecret(): &operators, pool.AuthoritySecret(): &authority,
-		pool.KubeletClientSecret(): &kubelet, pool.DiscoveryConfigMap(): &hint,
+	for namespace, all := range map[string]map[string]client.Object{
+		edge.NamespaceSystem: {
+			pool.CoordinatorSecret(): &mounted, pool.KubeconfigSecret(): &operators, pool.DiscoveryConfigMap(): &hint,
+		},
+		edge.NamespaceKeys: {pool.AuthoritySecret(): &authority, pool.KubeletClientSecret(): &kubelet},
 	} {
-		if !w.get(edge.NamespaceSystem, name, o) {
-			w.t.Fatalf("there is no %T %s", o, name)
+		for name, o := range all {
+			if !w.get(namespace, name, o) {
+				w.t.Fatalf("there is no %T %s/%s", o, namespace, name)
+			}
 		}
 	}
 	server := fmt.Sprintf("https://%s:10270", ip)
@@ -461,13 +465,13 @@ func TestRotations(t *testing.T) {
 		w.clock.SetTime(w.clock.Now().Add(10 * time.Second))
 		w.turns(1)
 		var s corev1.Secret
-		if w.get(edge.NamespaceSystem, edge.PoolName("p1").KubeletClientSecret(), &s); s.Data[keyRequest] != nil {
+		if w.get(edge.NamespaceKeys, edge.PoolName("p1").KubeletClientSecret(), &s); s.Data[keyRequest] != nil {
 			continue // a renewal is under way
 		}
 		w.complete("c1", "p1", "p1-n1", "192.0.2.1")
 		w.get(edge.NamespaceSystem, edge.PoolName("p1").CoordinatorSecret(), &s)
 		served[string(s.Data["tls.crt"])], shown[string(s.Data[keyKubeletCert])] = true, true
-		w.get(edge.NamespaceSystem, edge.PoolName("p1").AuthoritySecret(), &s)
+		w.get(edge.NamespaceKeys, edge.PoolName("p1").AuthoritySecret(), &s)
 		signed[string(s.Data["tls.crt"])] = true
 		if n := len(certs.Certificates(s.Data["ca.crt"])); n > 2 {
 			t.Fatalf("%d authorities are trusted", n)

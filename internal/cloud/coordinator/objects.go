@@ -23,6 +23,7 @@ import (
 	"yurtcoordinator/apis/apps/v1alpha1"
 	"yurtcoordinator/internal/cloud/certs"
 	"yurtcoordinator/internal/cloud/forwarding"
+	"yurtcoordinator/internal/cloud/keys"
 	"yurtcoordinator/internal/edge"
 )
 
@@ -34,7 +35,7 @@ const (
 	keyDenied      = "denied-users"
 	keyKubeletCert = "kubelet-client.crt"
 	keyKubeletKey  = "kubelet-client.key"
-	keyBundle      = "ca.crt"
+	keyBundle      = keys.KeyBundle
 	keyNextCert    = "next.crt"
 	keyNextKey     = "next.key"
 	keyKubeconfig  = "kubeconfig"
@@ -108,6 +109,7 @@ func operatorRequest(pool edge.PoolName, lives certs.Lives) certs.Request {
 	}
 }
 
+// secret returns a Secret that others mount or fetch, keySecret one that they do not.
 func secret(name string, data map[string][]byte, annotations map[string]string, pool edge.PoolName, o owner) *corev1.Secret {
 	s := &corev1.Secret{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"},
@@ -116,6 +118,12 @@ func secret(name string, data map[string][]byte, annotations map[string]string, 
 		Data:       data,
 	}
 	s.Annotations = annotations
+	return s
+}
+
+func keySecret(name string, data map[string][]byte, annotations map[string]string, pool edge.PoolName, o owner) *corev1.Secret {
+	s := secret(name, data, annotations, pool, o)
+	s.Namespace = edge.NamespaceKeys
 	return s
 }
 
@@ -250,12 +258,20 @@ func belongings(pool edge.PoolName) []client.Object {
 	all = append(all, &coordinationv1.Lease{
 		ObjectMeta: metav1.ObjectMeta{Namespace: corev1.NamespaceNodeLease, Name: pool.ReportLease()},
 	})
-	for _, name := range []string{
-		pool.KubeconfigSecret(), pool.CoordinatorSecret(), pool.KubeletClientSecret(), pool.AuthoritySecret(),
-	} {
+	for _, name := range []string{pool.KubeconfigSecret(), pool.CoordinatorSecret()} {
 		all = append(all, &corev1.Secret{ObjectMeta: meta(name)})
 	}
+	for _, name := range keySecrets(pool) {
+		all = append(all, keys.Former(name), &corev1.Secret{
+			ObjectMeta: metav1.ObjectMeta{Namespace: edge.NamespaceKeys, Name: name},
+		})
+	}
 	return all
+}
+
+// keySecrets are the names of a pool's Secrets that nobody else reads; the authority's goes last.
+func keySecrets(pool edge.PoolName) []string {
+	return []string{pool.KubeletClientSecret(), pool.AuthoritySecret()}
 }
 
 // toJSON is for comparing: it also sorts the keys of JSON inside, which the API server reorders.

@@ -36,6 +36,7 @@ import (
 	"yurtcoordinator/apis/apps/v1beta2"
 	"yurtcoordinator/internal/cloud/appset"
 	"yurtcoordinator/internal/cloud/cloudtest"
+	"yurtcoordinator/internal/cloud/objects"
 	"yurtcoordinator/internal/edge"
 )
 
@@ -334,7 +335,7 @@ func (k *cluster) removed(pool string) {
 		return nil
 	})
 	if !k.is("", pool, &v1alpha1.YurtCoordinator{}) ||
-		!k.is(edge.NamespaceSystem, edge.PoolName(pool).AuthoritySecret(), &corev1.Secret{}) {
+		!k.is(edge.NamespaceKeys, edge.PoolName(pool).AuthoritySecret(), &corev1.Secret{}) {
 		k.t.Error("gone before its Pod")
 	}
 	// The collector of garbage is not there.
@@ -348,7 +349,7 @@ func (k *cluster) removed(pool string) {
 	})
 	for _, o := range belongings(edge.PoolName(pool)) {
 		if k.is(o.GetNamespace(), o.GetName(), o) {
-			k.t.Errorf("%s is left", describe(o))
+			k.t.Errorf("%s is left", objects.Describe(o))
 		}
 	}
 	var events eventsv1.EventList

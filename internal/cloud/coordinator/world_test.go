@@ -40,6 +40,7 @@ import (
 	"yurtcoordinator/apis/apps/v1beta1"
 	"yurtcoordinator/apis/apps/v1beta2"
 	"yurtcoordinator/internal/cloud/certs"
+	"yurtcoordinator/internal/cloud/cloudtest"
 	"yurtcoordinator/internal/edge"
 )
 
@@ -174,6 +175,9 @@ func (w *world) hooks() interceptor.Funcs {
 			return w.write(func() error { return c.Delete(ctx, o, opts...) })
 		},
 		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
+			if cloudtest.IsDryRun(opts) { // see objects.Peek
+				return w.read(func() error { return cloudtest.Patch(ctx, c, o, p, opts...) })
+			}
 			return w.write(func() error { return c.Patch(ctx, o, p, opts...) })
 		},
 		Apply: func(_ context.Context, _ client.WithWatch, o runtime.ApplyConfiguration, _ ...client.ApplyOption) error {

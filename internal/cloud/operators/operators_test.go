@@ -29,6 +29,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"yurtcoordinator/internal/cloud/certs"
+	"yurtcoordinator/internal/cloud/cloudtest"
+	"yurtcoordinator/internal/cloud/keys"
 	"yurtcoordinator/internal/edge"
 )
 
@@ -48,7 +50,7 @@ func authority(t *testing.T, pool edge.PoolName) (certs.Authority, *corev1.Secre
 		t.Fatal(err)
 	}
 	return a, &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Namespace: edge.NamespaceSystem, Name: pool.AuthoritySecret()},
+		ObjectMeta: metav1.ObjectMeta{Namespace: edge.NamespaceKeys, Name: pool.AuthoritySecret(), UID: "authority"},
 		Data:       map[string][]byte{corev1.TLSCertKey: a.Cert, corev1.TLSPrivateKeyKey: a.Key},
 	}
 }
@@ -107,14 +109,16 @@ func newBench(t *testing.T, objects ...client.Object) *bench {
 	b := &bench{}
 	b.client = fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).
 		WithStatusSubresource(&certificatesv1.CertificateSigningRequest{}).
-		WithInterceptorFuncs(interceptor.Funcs{SubResourceUpdate: func(ctx context.Context, c client.Client, sub string,
-			obj client.Object, o ...client.SubResourceUpdateOption) error {
+		WithInterceptorFuncs(interceptor.Funcs{Patch: cloudtest.Patch, SubResourceUpdate: func(ctx context.Context,
+			c client.Client, sub string, obj client.Object, o ...client.SubResourceUpdateOption) error {
 			if b.fails != nil {
 				return b.fails
 			}
 			return c.SubResource(sub).Update(ctx, obj, o...)
 		}}).Build()
-	b.signer = New(Config{Client: b.client, Reader: b.client, Events: &b.events, Clock: clocktesting.NewFakePassiveClock(now)})
+	b.signer = New(Config{
+		Client: b.client, Keys: keys.New(b.client, b.client), Events: &b.events, Clock: clocktesting.NewFakePassiveClock(now),
+	})
 	return b
 }
 

@@ -24,7 +24,7 @@ import (
 
 	"yurtcoordinator/internal/cloud/certs"
 	"yurtcoordinator/internal/cloud/control"
-	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/cloud/keys"
 )
 
 const (
@@ -45,8 +45,8 @@ const (
 type Config struct {
 	// Client writes, and reads requests from the manager's cache. The cache must hold those of SignerPrefix.
 	Client client.Client
-	// Reader reads from the API server itself.
-	Reader client.Reader
+	// Keys has pools' authorities.
+	Keys *keys.Store
 	// Events receives the Events on requests, and bounds their rate.
 	Events events.EventRecorder
 	Clock  clock.PassiveClock
@@ -124,13 +124,12 @@ func (s *Signer) sign(ctx context.Context, csr *certificatesv1.CertificateSignin
 		return nil, refused, nil
 	}
 	pool, _ := poolOf(csr)
-	var stored corev1.Secret
-	err = s.cfg.Reader.Get(ctx, client.ObjectKey{Namespace: edge.NamespaceSystem, Name: pool.AuthoritySecret()}, &stored)
-	if apierrors.IsNotFound(err) {
-		return nil, fmt.Errorf("pool %s has no coordinator", pool), nil
-	}
+	stored, err := s.cfg.Keys.Get(ctx, pool.AuthoritySecret())
 	if err != nil {
 		return nil, nil, fmt.Errorf("authority of pool %s: %w", pool, err)
+	}
+	if stored.UID == "" {
+		return nil, fmt.Errorf("pool %s has no coordinator", pool), nil
 	}
 	authority := certs.Authority{Pair: certs.Pair{
 		Cert: stored.Data[corev1.TLSCertKey], Key: stored.Data[corev1.TLSPrivateKeyKey],
