@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"yurtcoordinator/internal/doubt"
+	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/hub/role"
 )
 
@@ -77,8 +78,9 @@ const (
 	// itself. The leader lists at once and pushes over the LAN, so this is how long a list over the WAN may take. A replica
 	// that has something to serve also waits for as long as the leader may doubt the cloud.
 	coverWait = 15 * time.Second
-	// electWait is the same while nobody is known to lead. It is longer than an election takes, which is at most 4.3 s.
-	electWait = 6 * time.Second
+	// electWait is the same while nobody is known to lead. A coordinator that has just started lets nobody lead for a term;
+	// the election after that takes at most 4.3 s.
+	electWait = edge.ElectionTerm + 6*time.Second
 	// coverJitter spreads a pool's lists after that.
 	coverJitter = 5 * time.Second
 	// aloneWait and aloneJitter say how long an empty replica waits while the coordinator is not known to be reachable.
