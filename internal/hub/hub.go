@@ -43,6 +43,7 @@ import (
 	"yurtcoordinator/internal/hub/front"
 	"yurtcoordinator/internal/hub/history"
 	"yurtcoordinator/internal/hub/identity"
+	"yurtcoordinator/internal/hub/link"
 	"yurtcoordinator/internal/hub/proof"
 	"yurtcoordinator/internal/hub/recall"
 	"yurtcoordinator/internal/hub/route"
@@ -80,6 +81,7 @@ type certificates interface {
 	Ensure(ctx context.Context) error
 	Serving(*tls.ClientHelloInfo) (*tls.Certificate, error)
 	Report() *identity.Status
+	FollowAuthorities(ctx context.Context, reachable func() (bool, <-chan struct{})) error
 }
 
 // New checks the configuration, opens the cache on disk, keeps kubelet's proof, and builds a hub. Run reads the certificate
@@ -166,6 +168,12 @@ func (h *Hub) reachCloud() (err error) {
 	h.serves.Cloud, h.serves.CloudLink = h.cloud, h.cloud.Link().Get
 	h.history = history.New(history.Config{Link: h.cloud.Link(), Disk: h.disk})
 	h.parts.Add("cloud", h.cloud.Run)
+	h.parts.Add("authorities of the cloud", func(ctx context.Context) error {
+		return h.identity.FollowAuthorities(ctx, func() (bool, <-chan struct{}) {
+			state, changed := h.cloud.Link().Watch()
+			return state == link.Up, changed
+		})
+	})
 	h.parts.Add("history of the cloud", h.history.Run)
 	return nil
 }

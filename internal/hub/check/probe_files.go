@@ -6,10 +6,12 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -169,11 +171,14 @@ func (k *Keys) readAuthority(c Config, content []byte) *x509.CertPool {
 		k.CA.Trouble = "there is no certificate in PEM form in it"
 		return nil
 	}
-	pool := x509.NewCertPool()
+	pool, successors := x509.NewCertPool(), readSuccessors(k.CA.Path, c.CACertHashes)
 	for _, found := range certs {
 		sum := sha256.Sum256(found.RawSubjectPublicKeyInfo)
 		hash := "sha256:" + hex.EncodeToString(sum[:])
 		pinned := slices.ContainsFunc(c.CACertHashes, func(h string) bool { return strings.EqualFold(h, hash) })
+		if whole := sha256.Sum256(found.Raw); successors[hex.EncodeToString(whole[:])] {
+			pinned = true
+		}
 		if k.CAHash == "" || pinned {
 			k.CAHash = hash
 		}
@@ -186,6 +191,43 @@ func (k *Keys) readAuthority(c Config, content []byte) *x509.CertPool {
 		}
 	}
 	return pool
+}
+
+// readSuccessors returns the digests of those authorities that the hub has learned of from the cloud, which need no hash. The
+// notes about them count only while the hashes are those by which the first authority was recognized.
+func readSuccessors(authority string, hashes []string) map[string]bool {
+	file, content := readFile(strings.TrimSuffix(authority, ".crt") + ".json")
+	if !file.fine() {
+		return nil
+	}
+	var notes struct {
+		Version     int                 `json:"version"`
+		Pins        string              `json:"pins"`
+		Authorities map[string]struct{} `json:"authorities"`
+	}
+	if json.Unmarshal(content, &notes) != nil || notes.Version != 1 {
+		return nil
+	}
+	pins := map[string]bool{}
+	for _, h := range hashes {
+		pins[strings.TrimPrefix(strings.ToLower(h), "sha256:")] = true
+	}
+	sum := sha256.New()
+	for _, pin := range slices.Sorted(maps.Keys(pins)) {
+		raw, err := hex.DecodeString(pin)
+		if err != nil {
+			return nil
+		}
+		sum.Write(raw)
+	}
+	if notes.Pins != hex.EncodeToString(sum.Sum(nil)) {
+		return nil
+	}
+	known := map[string]bool{}
+	for id := range notes.Authorities {
+		known[id] = true
+	}
+	return known
 }
 
 func parsePair(certPEM, keyPEM []byte) (*tls.Certificate, string) {

@@ -2,8 +2,10 @@ package check
 
 import (
 	"context"
+	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/hex"
 	"fmt"
 	"io"
 	"log"
@@ -20,6 +22,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"yurtcoordinator/internal/hub/trust"
 )
 
 var discard = log.New(io.Discard, "", 0)
@@ -414,6 +418,33 @@ users: [{name: u, user: {client-certificate: kubelet.pem, client-key: kubelet.pe
 		if k, _ := readKeys(w.cfg); (k.Bootstrap.Trouble == "") != (trouble == "") ||
 			!strings.Contains(k.Bootstrap.Trouble, trouble) {
 			t.Errorf("token %q: %+v", content, k.Bootstrap)
+		}
+	}
+}
+
+// TestSuccessors: an authority that the hub has learned of from the cloud needs no hash, while the hashes are what they were.
+func TestSuccessors(t *testing.T) {
+	w := newWorld(t)
+	first, next := newAuthority(t), newAuthority(t)
+	w.cfg.CAFile = ""
+	w.file("pki/ca.crt", next.pem())
+	pin := must(hex.DecodeString(strings.TrimPrefix(first.hash(), "sha256:")))
+	notes := func(pins string) {
+		w.file("pki/ca.json", must(trust.Notes{Pins: pins}.Encode(trust.Set{Authorities: []trust.Authority{{Cert: next.cert}}})))
+	}
+	for _, tt := range []struct {
+		name, pins string
+		hash       string
+		want       bool
+	}{
+		{"learned", fmt.Sprintf("%x", sha256.Sum256(pin)), first.hash(), true},
+		{"other hashes now", fmt.Sprintf("%x", sha256.Sum256(pin)), "sha256:" + strings.Repeat("0a", 32), false},
+		{"learned without hashes", "none", first.hash(), false},
+	} {
+		notes(tt.pins)
+		w.cfg.CACertHashes = []string{tt.hash}
+		if k, s := readKeys(w.cfg); k.Pinned != tt.want || (s.cloud != nil && s.cloud.Equal(x509.NewCertPool())) == tt.want {
+			t.Errorf("%s: pinned %v", tt.name, k.Pinned)
 		}
 	}
 }

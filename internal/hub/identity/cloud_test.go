@@ -24,6 +24,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -114,14 +115,19 @@ type cloud struct {
 	life    time.Duration
 	accepts chan net.Conn
 	info    string // the kubeconfig of cluster-info
+	serves  atomic.Pointer[tls.Certificate]
 
 	mu sync.Mutex
 	// may be changed while it runs
 	cut       bool
 	signature string
 	tokens    map[string]bool
-	approve   func(*certificatesv1.CertificateSigningRequest) certificatesv1.RequestConditionType // "" waits
-	issue     func(*certificatesv1.CertificateSigningRequest, *x509.CertificateRequest) []byte
+	signer    *authority
+	// root is the ConfigMap kube-root-ca.crt; "" means that nodes may not read it
+	root    string
+	knows   []*authority                                                                        // other authorities of clients
+	approve func(*certificatesv1.CertificateSigningRequest) certificatesv1.RequestConditionType // "" waits
+	issue   func(*certificatesv1.CertificateSigningRequest, *x509.CertificateRequest) []byte
 	// what was seen
 	requests map[string]*certificatesv1.CertificateSigningRequest
 	creates  []string // user of each
@@ -134,7 +140,7 @@ type cloud struct {
 func newCloud(t testing.TB, ca *authority) *cloud {
 	t.Helper()
 	c := &cloud{
-		t: t, ca: ca, life: year, accepts: make(chan net.Conn), tokens: map[string]bool{token: true},
+		t: t, ca: ca, signer: ca, life: year, accepts: make(chan net.Conn), tokens: map[string]bool{token: true},
 		requests: map[string]*certificatesv1.CertificateSigningRequest{},
 	}
 	c.approve = func(r *certificatesv1.CertificateSigningRequest) certificatesv1.RequestConditionType {
@@ -150,10 +156,11 @@ func newCloud(t testing.TB, ca *authority) *cloud {
 			template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
 			template.IPAddresses, template.DNSNames = x.IPAddresses, x.DNSNames
 		}
-		return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: ca.sign(t, template, x.PublicKey).Raw})
+		return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.signer.sign(t, template, x.PublicKey).Raw})
 	}
 	c.setInfo(ca.pem)
-	c.start(ca)
+	c.show(ca)
+	c.start()
 	return c
 }
 
@@ -174,8 +181,8 @@ func (c *cloud) setInfo(authority []byte) {
 	}
 }
 
-// start serves on connections in memory, with a certificate of an authority.
-func (c *cloud) start(ca *authority) {
+// show makes the server show a certificate of an authority, followed by others that lead to it.
+func (c *cloud) show(ca *authority, more ...*x509.Certificate) {
 	content := ca.pair(c.t, &x509.Certificate{
 		Subject: pkix.Name{CommonName: "kube-apiserver"}, DNSNames: []string{"cloud"},
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(10 * year),
@@ -185,8 +192,19 @@ func (c *cloud) start(ca *authority) {
 	if err != nil {
 		c.t.Fatal(err)
 	}
+	for _, m := range more {
+		pair.Certificate = append(pair.Certificate, m.Raw)
+	}
+	c.serves.Store(&pair)
+}
+
+// start serves on connections in memory.
+func (c *cloud) start() {
 	server := &http.Server{Handler: http.HandlerFunc(c.serve), ErrorLog: log.New(io.Discard, "", 0)}
-	config := &tls.Config{Certificates: []tls.Certificate{pair}, ClientAuth: tls.RequestClientCert}
+	config := &tls.Config{
+		ClientAuth:     tls.RequestClientCert,
+		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return c.serves.Load(), nil },
+	}
 	listener := tls.NewListener(&pipes{accepts: c.accepts, closed: make(chan struct{})}, config)
 	var serving sync.WaitGroup
 	serving.Go(func() { _ = server.Serve(listener) })
@@ -291,6 +309,9 @@ func (c *cloud) user(r *http.Request) (string, bool) {
 	if certs := r.TLS.PeerCertificates; len(certs) > 0 {
 		roots := x509.NewCertPool()
 		roots.AddCert(c.ca.cert)
+		for _, a := range c.knows {
+			roots.AddCert(a.cert)
+		}
 		_, err := certs[0].Verify(x509.VerifyOptions{Roots: roots, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
 		return certs[0].Subject.CommonName, err == nil
 	}
@@ -316,6 +337,11 @@ func (c *cloud) serve(w http.ResponseWriter, r *http.Request) {
 			data["jws-kubeconfig-"+tokenID] = c.signature
 		}
 		reply(w, 200, &corev1.ConfigMap{TypeMeta: metav1.TypeMeta{Kind: "ConfigMap", APIVersion: "v1"}, Data: data})
+	case r.URL.Path == "/api/v1/namespaces/kube-public/configmaps/kube-root-ca.crt" && c.root != "" && user != "system:anonymous":
+		reply(w, 200, &corev1.ConfigMap{TypeMeta: metav1.TypeMeta{Kind: "ConfigMap", APIVersion: "v1"},
+			Data: map[string]string{"ca.crt": c.root}})
+	case r.URL.Path == "/api/v1/namespaces/kube-public/configmaps/kube-root-ca.crt":
+		status(w, 403, metav1.StatusReasonForbidden, `configmaps "kube-root-ca.crt" is forbidden`)
 	case user == "system:anonymous":
 		status(w, 403, metav1.StatusReasonForbidden, `User "system:anonymous" cannot do this`)
 	case r.URL.Path == "/apis/authentication.k8s.io/v1/selfsubjectreviews":

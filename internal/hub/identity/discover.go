@@ -6,7 +6,6 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"io/fs"
 	"net/url"
 	"strings"
 
@@ -58,17 +57,13 @@ func (m *Manager) knownAuthority() (*x509.CertPool, error) {
 		}
 		return roots, nil
 	}
-	kept, err := keyfile.Read(m.disk.File(fileCA))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, errUnknown
-	}
+	set, _, err := m.trusted()
 	if err != nil {
-		return nil, fmt.Errorf("the cloud's authority: %w", err)
+		return nil, err
 	}
-	// An authority that is no longer pinned does not count: the operator has said that the cloud has another now.
-	roots, _, err := m.pinned(kept)
-	if err != nil {
-		return nil, errUnknown
+	roots := x509.NewCertPool()
+	for _, a := range set.Authorities {
+		roots.AddCert(a.Cert)
 	}
 	return roots, nil
 }
@@ -128,13 +123,9 @@ func (m *Manager) discover(ctx context.Context, server *url.URL, token string) (
 		return nil, fmt.Errorf("what %s says about itself is not signed with the bootstrap token %s: the token is wrong, or "+
 			"that is not the cloud", server.Host, id)
 	}
-	config, err := clientcmd.Load([]byte(said))
+	found, err := namedIn(unverified)
 	if err != nil {
-		return nil, fmt.Errorf("ConfigMap %s/%s is no kubeconfig", metav1.NamespacePublic, api.ConfigMapClusterInfo)
-	}
-	var found []byte
-	for _, cluster := range config.Clusters { // there is one
-		found = cluster.CertificateAuthorityData
+		return nil, err
 	}
 	roots, found, err := m.pinned(found)
 	if err != nil {
@@ -150,12 +141,28 @@ func (m *Manager) discover(ctx context.Context, server *url.URL, token string) (
 	return found, nil
 }
 
+// namedIn returns the authority that the cloud's public ConfigMap names.
+func namedIn(info *corev1.ConfigMap) (found []byte, err error) {
+	config, err := clientcmd.Load([]byte(info.Data[api.KubeConfigKey]))
+	if err != nil {
+		return nil, fmt.Errorf("ConfigMap %s/%s is no kubeconfig", metav1.NamespacePublic, api.ConfigMapClusterInfo)
+	}
+	for _, cluster := range config.Clusters { // there is one
+		found = cluster.CertificateAuthorityData
+	}
+	return found, nil
+}
+
 func (m *Manager) clusterInfo(ctx context.Context, server *url.URL, roots *x509.CertPool) (*corev1.ConfigMap, error) {
 	s, err := m.open(server, roots, credential{})
 	if err != nil {
 		return nil, err
 	}
 	defer s.close()
+	return s.clusterInfo(ctx)
+}
+
+func (s *session) clusterInfo(ctx context.Context) (*corev1.ConfigMap, error) {
 	found, err := s.CoreV1().ConfigMaps(metav1.NamespacePublic).Get(ctx, api.ConfigMapClusterInfo, metav1.GetOptions{})
 	if err != nil {
 		return nil, s.failed(ctx, "discover the cloud's authority", err)

@@ -8,7 +8,8 @@
 //
 // Files, all 0600, in a directory 0700 of their own:
 //
-//	ca.crt               the cloud's authority, as discovered; not when Config.CAFile gives it
+//	ca.crt               the cloud's authorities, as discovered and followed; not when Config.CAFile gives them
+//	ca.json              since when each of them is known, and for how long the cloud has not named it
 //	client.pem           certificate and key of system:node:NAME; the same again as serving.* for Pods
 //	client.request.key   the key of a request under way, so that a restart goes on with the request that it made
 //	client.lock          held while a certificate is asked for and written

@@ -70,7 +70,7 @@ func (m *Manager) attempt(ctx context.Context, k *rotation) error {
 	if k == m.client && m.cfg.KubeletAsIs {
 		return m.followKubelet(present)
 	}
-	if wanted.lacking(present, m.clock.Now()) == "" {
+	if m.lacking(k, present, m.clock.Now()) == "" {
 		return nil // another process was faster
 	}
 	credentials, without := m.credentials(k)

@@ -56,6 +56,7 @@ type Manager struct {
 	serving *rotation
 	// kubeletsTrouble is why kubelet's certificate was not renewed lately. Only keep, of client, uses it.
 	kubeletsTrouble string
+	following       following
 }
 
 // New returns a Manager. It does nothing until Ensure or Run.
@@ -159,6 +160,8 @@ func (m *Manager) Serving(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 type Status struct {
 	Client  State `json:"client"`
 	Serving State `json:"serving"`
+	// Authorities are the cloud's; nil means that a person gives them in a file.
+	Authorities *Authorities `json:"authorities,omitempty"`
 }
 
 // State is the state of one certificate.
@@ -176,7 +179,13 @@ type State struct {
 }
 
 // Report returns the present state; Given's returns nil.
-func (m *Manager) Report() *Status { return &Status{m.client.state(), m.serving.state()} }
+func (m *Manager) Report() *Status {
+	s := &Status{Client: m.client.state(), Serving: m.serving.state()}
+	if m.cfg.CAFile == "" {
+		s.Authorities = m.authorities()
+	}
+	return s
+}
 
 // measure registers metrics that say when the certificates end, for alerts.
 func (m *Manager) measure() {
@@ -191,6 +200,9 @@ func (m *Manager) measure() {
 			}
 			return 0
 		})
+	}
+	if m.cfg.CAFile == "" {
+		m.measureAuthorities()
 	}
 }
 
@@ -259,7 +271,11 @@ func (m *Manager) lacking(k *rotation, present *tls.Certificate, now time.Time) 
 		}
 		return "the kubelet's certificate is to be copied"
 	}
-	return k.wanted.lacking(present, now)
+	why := k.wanted.lacking(present, now)
+	if why == "" && k == m.client {
+		why = m.early(present, now)
+	}
+	return why
 }
 
 // report shows an attempt's outcome in Status, and logs it if it differs from the one before.

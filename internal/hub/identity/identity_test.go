@@ -111,20 +111,17 @@ func TestRefusals(t *testing.T) {
 			"not among the CA hashes given", 0, false},
 		"no hash": {func(_ *testing.T, _ *cloud, cfg *Config) { cfg.CACertHashes = nil }, "no CA hash is given", 0, false},
 		"man in the middle who passes on what he reads": {func(t *testing.T, c *cloud, _ *Config) {
-			c.accepts = make(chan net.Conn)
-			c.start(newAuthority(t, "man in the middle"))
+			c.show(newAuthority(t, "man in the middle"))
 		}, "cannot be trusted", 0, false},
 		"man in the middle who knows the token": {func(t *testing.T, c *cloud, _ *Config) {
 			other := newAuthority(t, "man in the middle")
 			c.setInfo(other.pem)
-			c.accepts = make(chan net.Conn)
-			c.start(other)
+			c.show(other)
 		}, "not among the CA hashes given", 0, false},
 		"man in the middle who adds his authority": {func(t *testing.T, c *cloud, _ *Config) {
 			other := newAuthority(t, "man in the middle")
 			c.setInfo(append(slices.Clone(c.ca.pem), other.pem...))
-			c.accepts = make(chan net.Conn)
-			c.start(other)
+			c.show(other)
 		}, "cannot be trusted", 0, false},
 		"denied": {func(_ *testing.T, c *cloud, _ *Config) {
 			c.approve = func(*certificatesv1.CertificateSigningRequest) certificatesv1.RequestConditionType {

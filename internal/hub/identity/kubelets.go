@@ -50,7 +50,8 @@ func (m *Manager) giveKubelet() (bool, error) {
 	if err != nil {
 		return false, err // it may be another node's
 	}
-	if m.client.wanted.lacking(kubelets.pair, now) == "" || !own.Leaf.NotAfter.After(kubelets.pair.Leaf.NotAfter) {
+	due := m.client.wanted.lacking(kubelets.pair, now) != "" || m.early(kubelets.pair, now) != "" && m.early(own, now) == ""
+	if !due || !own.Leaf.NotAfter.After(kubelets.pair.Leaf.NotAfter) {
 		return false, nil
 	}
 	content, err := keyfile.Read(m.disk.File(m.client.filePair()))

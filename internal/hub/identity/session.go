@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -35,6 +36,8 @@ type session struct {
 	*kubernetes.Clientset
 	transport *http.Transport
 	as        credential
+	// chains are those by which the server was verified last.
+	chains atomic.Pointer[[][]*x509.Certificate]
 }
 
 func (s *session) close() { s.transport.CloseIdleConnections() }
@@ -43,6 +46,11 @@ func (s *session) close() { s.transport.CloseIdleConnections() }
 // a credential.
 func (m *Manager) open(server *url.URL, roots *x509.CertPool, as credential) (*session, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots, Time: m.clock.Now}
+	s := &session{as: as}
+	config.VerifyConnection = func(state tls.ConnectionState) error {
+		s.chains.Store(&state.VerifiedChains)
+		return nil
+	}
 	if roots == nil {
 		if as.token != "" || as.pair != nil {
 			return nil, errors.New("a credential must not go to an unverified server")
@@ -75,7 +83,18 @@ func (m *Manager) open(server *url.URL, roots *x509.CertPool, as credential) (*s
 	if err != nil {
 		return nil, fmt.Errorf("API server %s: %w", server, err)
 	}
-	return &session{Clientset: set, transport: transport, as: as}, nil
+	s.Clientset, s.transport = set, transport
+	return s, nil
+}
+
+// verifiedBy returns the authorities that verified the server.
+func (s *session) verifiedBy() (roots []*x509.Certificate) {
+	if chains := s.chains.Load(); chains != nil {
+		for _, chain := range *chains {
+			roots = append(roots, chain[len(chain)-1])
+		}
+	}
+	return roots
 }
 
 // bearer adds a token. rest.Config could, but would keep the token.

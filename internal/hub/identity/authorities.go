@@ -1,0 +1,408 @@
+package identity
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"math/rand/v2"
+	"net/url"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/klog/v2"
+
+	"yurtcoordinator/internal/hub/keyfile"
+	"yurtcoordinator/internal/hub/trust"
+)
+
+const (
+	// askEvery is how often the cloud is asked for its authorities: 8 KB for a connection of its own, so that what verified the
+	// server is known. askSoon is the longest wait after a start, and after the link has come back: whoever replaces an API
+	// server's certificate restarts it. askAgain is the pause after a failure.
+	askEvery, askSoon, askAgain = time.Hour, time.Minute, 5 * time.Minute
+
+	// fileNotes is what is known of the authorities in fileCA.
+	fileNotes = "ca.json"
+	// rootConfigMap holds the authorities in every namespace; kube-controller-manager writes it. rootKey is its key.
+	rootConfigMap, rootKey = "kube-root-ca.crt", "ca.crt"
+)
+
+// Authorities is what a node knows of the cloud's authorities.
+type Authorities struct {
+	Trusted []Trusted `json:"trusted"`
+	// Heard is when the cloud named them last.
+	Heard time.Time `json:"heard,omitzero"`
+	// Problem says what is wrong with what is said about them.
+	Problem string `json:"problem,omitempty"`
+}
+
+// Trusted is one of them.
+type Trusted struct {
+	Subject string `json:"subject"`
+	// Hash is of its public key, as --discovery-token-ca-cert-hash has it.
+	Hash     string    `json:"hash"`
+	NotAfter time.Time `json:"notAfter"`
+	// Since is when the node learned of it; zero means with the first.
+	Since time.Time `json:"since,omitzero"`
+	// Missing is for how long the cloud has not named it.
+	Missing string `json:"missing,omitempty"`
+}
+
+// following is what FollowAuthorities shows.
+type following struct {
+	mu   sync.Mutex
+	said Authorities
+	file string // what was wrong with a file, last
+}
+
+// FollowAuthorities keeps to the cloud's authorities while the cloud replaces them, until ctx ends; package trust has the rules.
+// It asks the cloud each hour, and soon after reachable says that it can be reached again; and it reads the node's kubeconfigs
+// when they change. An authority that a person gives as a file is that person's to replace: then it does nothing.
+func (m *Manager) FollowAuthorities(ctx context.Context, reachable func() (bool, <-chan struct{})) error {
+	if m.cfg.CAFile != "" {
+		<-ctx.Done()
+		return nil
+	}
+	var due time.Time // by the monotonic clock
+	was := false
+	for {
+		m.readFiles(ctx)
+		is, changed := reachable()
+		if soon := time.Now().Add(rand.N(askSoon)); is && !was && (due.IsZero() || soon.Before(due)) {
+			due = soon
+		}
+		was = is
+		if is && !time.Now().Before(due) {
+			wait := askEvery*9/10 + rand.N(askEvery/5)
+			if !m.hear(ctx) {
+				wait = askAgain
+			}
+			due = time.Now().Add(wait)
+		}
+		wait := poll
+		if is {
+			wait = min(wait, time.Until(due))
+		}
+		timer := time.NewTimer(max(wait, 0))
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return nil
+		case <-changed:
+			timer.Stop()
+		case <-timer.C:
+		}
+	}
+}
+
+// hear asks the cloud once, and reports whether it has named authorities.
+func (m *Manager) hear(ctx context.Context) bool {
+	named, by, err := m.askAuthorities(ctx)
+	if err == nil {
+		err = m.change(ctx, "the cloud", func(s trust.Set, n *trust.Notes) (trust.Set, []trust.Change, error) {
+			next, changes, err := s.Heard(named, by, m.clock.Now())
+			if errors.Is(err, trust.ErrNothing) {
+				err = fmt.Errorf("what the cloud names as its authorities is not believed: %w", err)
+			}
+			return next, changes, err
+		})
+	}
+	if ctx.Err() != nil {
+		return false
+	}
+	f := &m.following
+	f.mu.Lock()
+	before := f.said.Problem
+	if f.said.Problem = ""; err == nil {
+		f.said.Heard = m.clock.Now()
+	} else {
+		f.said.Problem = err.Error()
+	}
+	f.mu.Unlock()
+	if err != nil && err.Error() != before {
+		klog.FromContext(ctx).Error(nil, "Cannot find out whether the cloud's authorities change", "problem", err.Error())
+	}
+	return err == nil
+}
+
+// askAuthorities returns what the cloud says its authorities are, and which of those that are trusted verified it: the
+// ConfigMap that any Pod gets, or, where nodes may not read that, the one by which kubeadm's nodes find the cloud.
+func (m *Manager) askAuthorities(ctx context.Context) (named []byte, by []*x509.Certificate, err error) {
+	ctx, cancel := context.WithTimeout(klog.NewContext(ctx, logr.Discard()), attemptFor)
+	defer cancel()
+	roots, err := m.knownAuthority()
+	if err != nil {
+		return nil, nil, err
+	}
+	err = m.each(func(server *url.URL) error {
+		named, by, err = m.asNode(ctx, server, roots)
+		if errors.Is(err, errRefused) {
+			refused := err
+			if named, by, err = m.asAnybody(ctx, server, roots); err != nil && !errors.Is(err, errUnreachable) {
+				err = fmt.Errorf("%w; %w: let nodes read ConfigMap %s/%s, as our chart does", refused, err,
+					metav1.NamespacePublic, rootConfigMap)
+			}
+		}
+		return err
+	})
+	return named, by, err
+}
+
+func (m *Manager) asNode(ctx context.Context, server *url.URL, roots *x509.CertPool) ([]byte, []*x509.Certificate, error) {
+	pair := m.client.pair.Load()
+	if pair == nil {
+		return nil, nil, &classified{errRefused, "the node has no certificate"}
+	}
+	s, err := m.open(server, roots, credential{what: "the node's certificate", pair: pair})
+	if err != nil {
+		return nil, nil, err
+	}
+	defer s.close()
+	const doing = "reading the cloud's authorities"
+	found, err := s.CoreV1().ConfigMaps(metav1.NamespacePublic).Get(ctx, rootConfigMap, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil, nil, &classified{errRefused, fmt.Sprintf("%s: there is no ConfigMap %s/%s", doing, metav1.NamespacePublic,
+			rootConfigMap)}
+	}
+	if err != nil {
+		return nil, nil, s.failed(ctx, doing, err)
+	}
+	return []byte(found.Data[rootKey]), s.verifiedBy(), nil
+}
+
+func (m *Manager) asAnybody(ctx context.Context, server *url.URL, roots *x509.CertPool) ([]byte, []*x509.Certificate, error) {
+	s, err := m.open(server, roots, credential{})
+	if err != nil {
+		return nil, nil, err
+	}
+	defer s.close()
+	info, err := s.clusterInfo(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	named, err := namedIn(info)
+	return named, s.verifiedBy(), err
+}
+
+// readFiles adds what a person has put into kubelet's or the bootstrap kubeconfig. It needs no link: so it is the way back for a
+// node that was cut off while all authorities were replaced.
+func (m *Manager) readFiles(ctx context.Context) {
+	named := m.inKubeconfigs()
+	sum := sha256.Sum256(named)
+	digest := hex.EncodeToString(sum[:])
+	if _, notes, err := m.trusted(); err != nil || notes.File == digest {
+		return
+	}
+	err := m.change(ctx, "a kubeconfig of this node", func(s trust.Set, n *trust.Notes) (trust.Set, []trust.Change, error) {
+		first := n.File == ""
+		n.File = digest
+		if len(named) == 0 || first && len(m.pins) > 0 {
+			return s, nil, nil // there is none, or it was there when the pins chose from it
+		}
+		return s.Given(named, m.clock.Now())
+	})
+	said := ""
+	if err != nil {
+		said = err.Error()
+	}
+	m.following.mu.Lock()
+	before := m.following.file
+	m.following.file = said
+	m.following.mu.Unlock()
+	if said != "" && said != before {
+		klog.FromContext(ctx).Error(nil, "Cannot take the cloud's authorities from a kubeconfig", "problem", said)
+	}
+}
+
+// inKubeconfigs returns the authorities in the node's kubeconfigs, whatever else is in them.
+func (m *Manager) inKubeconfigs() []byte {
+	var all [][]byte
+	for _, path := range []string{m.cfg.KubeletKubeconfig, m.cfg.BootstrapFile} {
+		if path == "" {
+			continue
+		}
+		content, err := keyfile.Read(path)
+		if err != nil {
+			continue
+		}
+		config, err := clientcmd.Load(content)
+		if err != nil || config.Contexts[config.CurrentContext] == nil {
+			continue
+		}
+		if cluster := config.Clusters[config.Contexts[config.CurrentContext].Cluster]; cluster != nil {
+			named, err := inline(path, cluster.CertificateAuthorityData, cluster.CertificateAuthority)
+			if err == nil && len(named) > 0 {
+				all = append(all, named)
+			}
+		}
+	}
+	return bytes.Join(all, []byte("\n"))
+}
+
+// trusted returns the authorities that are kept, or errUnknown. The pins choose the first ones. Once these are noted, their
+// successors need no pin.
+func (m *Manager) trusted() (trust.Set, trust.Notes, error) {
+	kept, err := keyfile.Read(m.disk.File(fileCA))
+	if errors.Is(err, fs.ErrNotExist) {
+		return trust.Set{}, trust.Notes{}, errUnknown
+	}
+	if err != nil {
+		return trust.Set{}, trust.Notes{}, fmt.Errorf("the cloud's authority: %w", err)
+	}
+	noted, err := keyfile.Read(m.disk.File(fileNotes))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return trust.Set{}, trust.Notes{}, fmt.Errorf("notes about the cloud's authority: %w", err)
+	}
+	set, notes, err := trust.Read(kept, noted)
+	if err != nil {
+		return trust.Set{}, trust.Notes{}, errUnknown
+	}
+	if now := m.pinsDigest(); notes.Version == 0 || notes.Pins != now {
+		// An authority that is no longer pinned does not count: the operator has said that the cloud has another now.
+		_, pinned, err := m.pinned(kept)
+		if err != nil {
+			return trust.Set{}, trust.Notes{}, errUnknown
+		}
+		if set, notes, err = trust.Read(pinned, noted); err != nil {
+			return trust.Set{}, trust.Notes{}, errUnknown
+		}
+		notes.Pins = now
+	}
+	return set, notes, nil
+}
+
+// pinsDigest is "none" without pins: notes of nothing have "".
+func (m *Manager) pinsDigest() string {
+	if len(m.pins) == 0 {
+		return "none"
+	}
+	sum := sha256.New()
+	pins := slices.SortedFunc(maps.Keys(m.pins), func(a, b [sha256.Size]byte) int { return bytes.Compare(a[:], b[:]) })
+	for _, p := range pins {
+		sum.Write(p[:])
+	}
+	return hex.EncodeToString(sum.Sum(nil))
+}
+
+// change writes what becomes of the authorities. The notes come first: an authority without a pin counts only if they are there.
+func (m *Manager) change(ctx context.Context, who string,
+	decide func(trust.Set, *trust.Notes) (trust.Set, []trust.Change, error),
+) error {
+	unlock, err := m.disk.Lock(m.client.kind + ".lock")
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	set, notes, err := m.trusted()
+	if err != nil {
+		return err
+	}
+	next, changes, wrong := decide(set, &notes)
+	// When the cloud was asked matters only while something is missing. A disk need not hear of each hour.
+	missing := slices.ContainsFunc(next.Authorities, func(a trust.Authority) bool { return a.Missing > 0 })
+	if !missing && !set.Asked.IsZero() {
+		next.Asked = set.Asked
+	}
+	encoded, err := notes.Encode(next)
+	if err != nil {
+		return err
+	}
+	if noted, err := keyfile.Read(m.disk.File(fileNotes)); err != nil || !bytes.Equal(noted, encoded) {
+		if err := m.disk.Write(fileNotes, encoded); err != nil {
+			return err
+		}
+	}
+	if len(changes) > 0 {
+		if err := m.disk.Write(fileCA, next.PEM()); err != nil {
+			return err
+		}
+	}
+	for _, c := range changes {
+		logger := klog.FromContext(ctx).WithValues("subject", c.Cert.Subject.String(), "hash", hashOf(c.Cert),
+			"notAfter", c.Cert.NotAfter)
+		if c.Added {
+			logger.Info("The cloud has one more authority", "said", who)
+		} else {
+			logger.Info("The cloud has one authority less", "why", c.Why)
+		}
+	}
+	return wrong
+}
+
+// early says why a client certificate is to be renewed before its time; "" means that it is not.
+func (m *Manager) early(pair *tls.Certificate, now time.Time) string {
+	if pair == nil || m.cfg.CAFile != "" {
+		return ""
+	}
+	set, _, err := m.trusted()
+	if err != nil {
+		return ""
+	}
+	if at := set.Early(pair.Leaf); at.IsZero() || now.Before(at) {
+		return ""
+	}
+	return "the authority that signed the certificate has a successor"
+}
+
+// authorities returns what is known, for Status.
+func (m *Manager) authorities() *Authorities {
+	m.following.mu.Lock()
+	said := m.following.said
+	m.following.mu.Unlock()
+	set, _, err := m.trusted()
+	if err != nil {
+		return &said
+	}
+	for _, a := range set.Authorities {
+		t := Trusted{Subject: a.Cert.Subject.String(), Hash: hashOf(a.Cert), NotAfter: a.Cert.NotAfter, Since: a.Since}
+		if a.Missing > 0 {
+			t.Missing = a.Missing.Round(time.Second).String()
+		}
+		said.Trusted = append(said.Trusted, t)
+	}
+	return &said
+}
+
+func hashOf(c *x509.Certificate) string {
+	return fmt.Sprintf("sha256:%x", sha256.Sum256(c.RawSubjectPublicKeyInfo))
+}
+
+// measureAuthorities registers metrics that say whether a change of the authorities has arrived.
+func (m *Manager) measureAuthorities() {
+	register := promauto.With(m.cfg.Metrics)
+	register.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "yurthub_cloud_authorities",
+		Help: "Authorities by which the hub verifies the cloud: more than one while the cloud replaces them.",
+	}, func() float64 {
+		set, _, err := m.trusted()
+		if err != nil {
+			return 0
+		}
+		return float64(len(set.Authorities))
+	})
+	register.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "yurthub_cloud_authorities_heard_timestamp_seconds",
+		Help: "When the cloud last told the hub its authorities, in Unix time; 0 means not since the hub's start.",
+	}, func() float64 {
+		m.following.mu.Lock()
+		defer m.following.mu.Unlock()
+		if m.following.said.Heard.IsZero() {
+			return 0
+		}
+		return float64(m.following.said.Heard.Unix())
+	})
+}
