@@ -101,7 +101,7 @@ var law = []struct {
 		"how long something holds does not depend on who remembers it"},
 	{"internal/hub/recall", []string{"internal/edge", "internal/hub/tenure", "internal/store", "internal/stream"},
 		"what the cloud said last does not depend on what is followed"},
-	{"internal/hub/callers/guests", []string{"internal/hub/callers", "internal/hub/proof"},
+	{"internal/hub/callers/guests", []string{"internal/conns", "internal/hub/callers", "internal/hub/proof"},
 		"who is answered by what does not depend on what it has"},
 	{"internal/hub/callers", []string{"internal/hub/link", "internal/hub/tenure", "internal/live"},
 		"who a caller is does not depend on what for"},
@@ -128,7 +128,7 @@ var law = []struct {
 		"the front does not know what handles what"},
 	{"internal/hub",
 		[]string{
-			"internal/edge", "internal/live", "internal/run", "internal/store", "internal/stream",
+			"internal/conns", "internal/edge", "internal/live", "internal/run", "internal/store", "internal/stream",
 		},
 		"the only wiring of the node's side; the pool's and the cloud's code stay out of every node"},
 
@@ -143,7 +143,7 @@ var law = []struct {
 	{"internal/pool/audit", []string{"internal/pool/exchange"}, "a log of refusals does not know who refuses"},
 	{"internal/pool/access", []string{"internal/edge", "internal/pool/exchange"},
 		"who may do what does not depend on how it is done"},
-	{"internal/pool/limits", []string{"internal/pool/exchange"}, "a bound on callers does not know what they do"},
+	{"internal/pool/limits", []string{"internal/conns", "internal/pool/exchange"}, "a bound on callers does not know what they do"},
 	{"internal/pool/mirror",
 		[]string{
 			"internal/doubt", "internal/edge", "internal/pool/exchange", "internal/pool/verbatim", "internal/replica",

@@ -158,6 +158,9 @@ func (pool Pool) Coordinator(name string) kubernetes.Interface {
 	return client
 }
 
+// ShutOut reports whether an error's text says that a server has refused a client in the TLS handshake.
+func ShutOut(text string) bool { return strings.Contains(text, "remote error: tls: ") }
+
 // CoordinatorPod returns the Pod of the first pool's coordinator; the lab has no other.
 func (pool Pool) CoordinatorPod() *corev1.Pod {
 	pods, err := pool.t.Cloud.CoreV1().Pods(edge.NamespaceSystem).List(pool.t.Ctx,

@@ -45,6 +45,8 @@ func foreignLease(t *kit.T) {
 			t.Fail("allowed: %s", what)
 		case apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsUnauthorized(err):
 			t.Say("refused: %s: %v", what, err)
+		case kit.ShutOut(err.Error()):
+			t.Say("shut out: %s: %v", what, err)
 		default:
 			t.Fail("%s: refused, but not by an authorization: %w", what, err)
 		}

@@ -53,41 +53,58 @@ func coordinatorFor(t *kit.T, node string) (access *rest.Config, address string,
 	return access, u.Host, secure
 }
 
-// staller keeps requests standing whose bodies do not come: one for each of its connections, anew when one is cut.
+// unfinished ends the header of a request whose body does not come.
+const unfinished = "Content-Type: application/json\r\nContent-Length: 1000\r\n\r\n{"
+
+// staller keeps connections standing on which no more comes than their beginning, each anew when it is cut.
 type staller struct {
 	cut  atomic.Int64 // how many were
 	stop context.CancelFunc
 	done sync.WaitGroup
 }
 
-func newStaller(t *kit.T, n int, dial func(context.Context) (net.Conn, error), head string) *staller {
+// newStaller keeps n connections standing. rest is how long each waits before it is made again.
+func newStaller(
+	t *kit.T, n int, rest time.Duration, dial func(context.Context) (net.Conn, error), beginning string,
+) *staller {
 	ctx, stop := context.WithCancel(t.Ctx)
 	s := &staller{stop: stop}
 	for range n {
 		s.done.Go(func() {
 			for ctx.Err() == nil {
-				s.once(ctx, dial, head)
+				if !s.once(ctx, dial, beginning) {
+					sleep(ctx, 100*time.Millisecond)
+				}
+				sleep(ctx, rest)
 			}
 		})
 	}
 	return s
 }
 
-func (s *staller) once(ctx context.Context, dial func(context.Context) (net.Conn, error), head string) {
+func sleep(ctx context.Context, d time.Duration) {
+	if d == 0 {
+		return
+	}
+	select {
+	case <-time.After(d):
+	case <-ctx.Done():
+	}
+}
+
+// once reports whether it had a connection.
+func (s *staller) once(ctx context.Context, dial func(context.Context) (net.Conn, error), beginning string) bool {
 	conn, err := dial(ctx)
 	if err != nil {
-		select {
-		case <-time.After(100 * time.Millisecond):
-		case <-ctx.Done():
-		}
-		return
+		return false
 	}
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
-	if _, err := io.WriteString(conn, head+"Content-Type: application/json\r\nContent-Length: 1000\r\n\r\n{"); err == nil {
+	if _, err := io.WriteString(conn, beginning); err == nil {
 		_, _ = io.Copy(io.Discard, conn)
 		s.cut.Add(1)
 	}
+	return true
 }
 
 func (s *staller) end() int64 {
@@ -121,12 +138,12 @@ func stalledRequests(t *kit.T) {
 	for _, n := range []int{16, 200} {
 		t.Say("%d stalled requests at the hub of %s, and %d of %s at the coordinator", n, victim, n, thief)
 		careless := &tls.Config{InsecureSkipVerify: true} //nolint:gosec // he does not care
-		atHub := newStaller(t, n, overTLS(t, victim, hubsPort, careless),
-			"POST /api/v1/namespaces/default/pods HTTP/1.1\r\nHost: "+hubsPort+"\r\nAuthorization: Bearer nobody\r\n")
-		heartbeats := newStaller(t, n/2, overTLS(t, thief, address, secure), "PUT /apis/coordination.k8s.io/v1/namespaces/"+
-			corev1.NamespaceNodeLease+"/leases/"+thief+" HTTP/1.1\r\nHost: c\r\n")
-		reviews := newStaller(t, n-n/2, overTLS(t, thief, address, secure),
-			"POST /apis/authorization.k8s.io/v1/subjectaccessreviews HTTP/1.1\r\nHost: c\r\n")
+		atHub := newStaller(t, n, 0, overTLS(t, victim, hubsPort, careless), "POST /api/v1/namespaces/default/pods HTTP/1.1\r\n"+
+			"Host: "+hubsPort+"\r\nAuthorization: Bearer nobody\r\n"+unfinished)
+		heartbeats := newStaller(t, n/2, 0, overTLS(t, thief, address, secure), "PUT /apis/coordination.k8s.io/v1/namespaces/"+
+			corev1.NamespaceNodeLease+"/leases/"+thief+" HTTP/1.1\r\nHost: c\r\n"+unfinished)
+		reviews := newStaller(t, n-n/2, 0, overTLS(t, thief, address, secure),
+			"POST /apis/authorization.k8s.io/v1/subjectaccessreviews HTTP/1.1\r\nHost: c\r\n"+unfinished)
 		cut := time.Now()
 		t.Must(t.Lab.Cut(t.Ctx, lab.WAN, victim, wire.Drop))
 		t.Node(victim).Delegated(cut)
@@ -209,7 +226,8 @@ func eventFlood(t *kit.T) {
 	metrics, err := site.Discovery().RESTClient().Get().AbsPath("/metrics").DoRaw(t.Ctx)
 	t.Must(err)
 	for _, name := range []string{
-		`yurt_coordinator_limited_requests_total{limit="lasting"}`, "yurt_coordinator_refused_connections_total",
+		`yurt_coordinator_limited_requests_total{limit="lasting"}`,
+		`yurt_coordinator_refused_connections_total{reason="too-many"}`,
 	} {
 		if !counted(string(metrics), name) {
 			t.Fail("%s is not counted", name)

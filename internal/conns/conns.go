@@ -1,58 +1,14 @@
-// Package conns bounds the connections that one address may have to a server.
+// Package conns bounds the connections to a server: Gate those of one address, and those whose TLS handshake is not over;
+// Local those on the loopback interface.
 //
-// Invariants: nobody waits for another address. A connection too many is closed before a byte of it is read, so it costs no
-// memory of TLS or HTTP.
+// Invariants: nobody waits for another address. A connection too many costs no memory of HTTP. Where a handshake or a short
+// request is waited for, the slowest loses its place, and the newest does not: whoever only holds places keeps nobody out.
 package conns
 
 import (
 	"net"
 	"net/netip"
-	"sync"
-	"sync/atomic"
 )
-
-// Listener is a net.Listener that bounds the connections of each address.
-type Listener struct {
-	net.Listener
-	most    int
-	refused func(source netip.Addr)
-	count   atomic.Int64
-
-	mu   sync.Mutex
-	open map[netip.Addr]int // without zeros
-}
-
-// PerSource returns a listener that closes a connection of an address which has most already. It calls refused, which
-// must not block, for each that it closes; nil means that nobody is told.
-func PerSource(l net.Listener, most int, refused func(source netip.Addr)) *Listener {
-	if refused == nil {
-		refused = func(netip.Addr) {}
-	}
-	return &Listener{Listener: l, most: most, refused: refused, open: map[netip.Addr]int{}}
-}
-
-// Refused returns how many connections were closed because their address had too many.
-func (l *Listener) Refused() int64 { return l.count.Load() }
-
-// Accept implements net.Listener.
-func (l *Listener) Accept() (net.Conn, error) {
-	for {
-		c, err := l.Listener.Accept()
-		if err != nil {
-			return nil, err
-		}
-		source, known := sourceOf(c)
-		if !known {
-			return c, nil
-		}
-		if l.enter(source) {
-			return &conn{Conn: c, leave: sync.OnceFunc(func() { l.leave(source) })}, nil
-		}
-		_ = c.Close()
-		l.count.Add(1)
-		l.refused(source)
-	}
-}
 
 // sourceOf returns the address that a connection comes from. A Unix socket has none.
 func sourceOf(c net.Conn) (netip.Addr, bool) {
@@ -60,35 +16,19 @@ func sourceOf(c net.Conn) (netip.Addr, bool) {
 	if !ok {
 		return netip.Addr{}, false
 	}
-	address := tcp.AddrPort().Addr().Unmap().WithZone("")
-	if address.Is6() { // whoever has an address of a /64 has them all
-		prefix, err := address.Prefix(64)
-		if err != nil {
-			return netip.Addr{}, false
-		}
-		address = prefix.Addr()
-	}
-	return address, true
+	return Source(tcp.AddrPort().Addr()), true
 }
 
-func (l *Listener) enter(source netip.Addr) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.open[source] >= l.most {
-		return false
+// Source returns what stands for an address where places are counted: whoever has an IPv6 address of a /64 has them all.
+func Source(address netip.Addr) netip.Addr {
+	address = address.Unmap().WithZone("")
+	if prefix, err := address.Prefix(64); err == nil && address.Is6() {
+		return prefix.Addr()
 	}
-	l.open[source]++
-	return true
+	return address
 }
 
-func (l *Listener) leave(source netip.Addr) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.open[source]--; l.open[source] == 0 {
-		delete(l.open, source)
-	}
-}
-
+// conn tells when it is closed.
 type conn struct {
 	net.Conn
 	leave func()

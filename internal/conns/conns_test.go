@@ -4,14 +4,16 @@ import (
 	"errors"
 	"io"
 	"net"
-	"net/netip"
 	"testing"
 	"time"
 )
 
 func dial(t *testing.T, from, to string) net.Conn {
 	t.Helper()
-	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
+	var d net.Dialer
+	if from != "" {
+		d.LocalAddr = &net.TCPAddr{IP: net.ParseIP(from)}
+	}
 	c, err := d.DialContext(t.Context(), "tcp", to)
 	if err != nil {
 		t.Fatal(err)
@@ -32,59 +34,6 @@ func closed(t *testing.T, c net.Conn) bool {
 		t.Fatal("neither served nor closed")
 	}
 	return err != nil
-}
-
-func TestPerSource(t *testing.T) {
-	inner, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	told := make(chan netip.Addr, 10)
-	const most = 3
-	l := PerSource(inner, most, func(a netip.Addr) { told <- a })
-	accepted := make(chan net.Conn, 100)
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				close(accepted)
-				return
-			}
-			_, _ = io.WriteString(c, "hello")
-			accepted <- c
-		}
-	}()
-	t.Cleanup(func() {
-		_ = l.Close()
-		for c := range accepted {
-			_ = c.Close()
-		}
-	})
-	at := inner.Addr().String()
-	for i := range most {
-		if closed(t, dial(t, "127.0.0.1", at)) {
-			t.Fatalf("connection %d of an address was closed", i)
-		}
-	}
-	if !closed(t, dial(t, "127.0.0.1", at)) {
-		t.Error("one more was served")
-	}
-	if got := <-told; got != netip.MustParseAddr("127.0.0.1") || l.Refused() != 1 {
-		t.Errorf("told %s, counted %d", got, l.Refused())
-	}
-	if closed(t, dial(t, "127.0.0.2", at)) {
-		t.Error("another address was refused")
-	}
-	c := <-accepted
-	for range 2 { // closing twice gives one place back
-		_ = c.Close()
-	}
-	if closed(t, dial(t, "127.0.0.1", at)) {
-		t.Error("a place that was given back was not taken")
-	}
-	if !closed(t, dial(t, "127.0.0.1", at)) {
-		t.Error("two places were given back for one")
-	}
 }
 
 func TestSourceOf(t *testing.T) {

@@ -99,6 +99,9 @@ const (
 	// PortCoordinator is where a coordinator serves, with TLS, on its node's address.
 	PortCoordinator = 10270
 
+	// PortCoordinatorProbes is where a coordinator answers kubelet's probes, with TLS, on the loopback interface.
+	PortCoordinatorProbes = 10271
+
 	// PortHub is where a hub serves kubelet, which proves who it is, and the host's other programs, as who they are.
 	PortHub = 10261
 

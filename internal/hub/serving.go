@@ -16,6 +16,7 @@ import (
 	"golang.org/x/time/rate"
 	"k8s.io/klog/v2"
 
+	"yurtcoordinator/internal/conns"
 	"yurtcoordinator/internal/hub/front"
 	"yurtcoordinator/internal/hub/health"
 	"yurtcoordinator/internal/run"
@@ -52,18 +53,22 @@ func (h *Hub) serve(ctx context.Context, ports []port) error {
 // identities; Pods on the host's network share its address.
 const maxPodConnections = 128
 
-// refusedConnection returns what counts and logs connections to the Pods' port that are one too many of their address.
-func (h *Hub) refusedConnection() func(netip.Addr) {
-	count := promauto.With(h.metrics).NewCounter(prometheus.CounterOpts{
+// refusedConnection returns what counts and logs connections to the Pods' port that got no further than the handshake.
+func (h *Hub) refusedConnection() func(netip.AddrPort, conns.Reason, error) {
+	count := promauto.With(h.metrics).NewCounterVec(prometheus.CounterOpts{
 		Name: "yurthub_connections_refused_total",
-		Help: "Connections to the Pods' port that were closed because their address had too many",
-	})
-	lines := rate.NewLimiter(rate.Every(10*time.Second), 5)
-	return func(source netip.Addr) {
-		count.Inc()
-		if lines.Allow() {
-			klog.Background().Info("Closed a connection to the Pods' port: its address has too many", "source", source,
-				"most", maxPodConnections)
+		Help: "Connections to the Pods' port that were closed before a request, by the reason: too-many of their address, slow, " +
+			"broken",
+	}, []string{"reason"})
+	lines := map[conns.Reason]*rate.Limiter{}
+	for _, why := range []conns.Reason{conns.TooMany, conns.Slow, conns.Broken} {
+		count.WithLabelValues(string(why))
+		lines[why] = rate.NewLimiter(rate.Every(10*time.Second), 5)
+	}
+	return func(from netip.AddrPort, why conns.Reason, err error) {
+		count.WithLabelValues(string(why)).Inc()
+		if l := lines[why]; l != nil && l.Allow() {
+			klog.Background().Info("Closed a connection to the Pods' port", "source", from, "reason", why, "err", err)
 		}
 	}
 }

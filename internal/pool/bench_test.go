@@ -83,17 +83,29 @@ func buildProgram(b *testing.B) (file string, size int64) {
 	return file, info.Size()
 }
 
+// freeAddresses are addresses of this machine where nobody listens.
+func freeAddresses(ctx context.Context, b *testing.B, n int) (free []string) {
+	b.Helper()
+	for range n {
+		l, err := listen(ctx, "", loopback, "", 0)
+		if err != nil {
+			b.Fatal(err)
+		}
+		defer l.Close()
+		free = append(free, l.Addr().String())
+	}
+	return free
+}
+
 func startProgram(ctx context.Context, b *testing.B, file string) *program {
 	b.Helper()
-	free, err := listen(ctx, "127.0.0.1", 0)
-	if err != nil {
-		b.Fatal(err)
-	}
-	p := &program{address: free.Addr().String(), ca: pooltest.NewAuthority(b, "ca"), dataDir: shortDir(b)}
-	free.Close()
+	addresses := freeAddresses(ctx, b, 2)
+	p := &program{address: addresses[0], ca: pooltest.NewAuthority(b, "ca"), dataDir: shortDir(b)}
+	probes := addresses[1]
 	config := goodConfig(b, p.ca)
 	p.cmd = exec.CommandContext(ctx, file, "--bind-address=127.0.0.1",
 		"--secure-port="+strconv.Itoa(portOf(b, p.address)), "--data-dir="+p.dataDir,
+		"--probe-port="+strconv.Itoa(portOf(b, probes)),
 		"--tls-cert-file="+config.TLSCertFile, "--tls-private-key-file="+config.TLSPrivateKeyFile,
 		"--client-ca-file="+config.ClientCAFile, "--kubelet-certificate-authority="+config.ClientCAFile,
 		"--kubelet-client-certificate="+config.TLSCertFile, "--kubelet-client-key="+config.TLSPrivateKeyFile)
@@ -110,7 +122,7 @@ func startProgram(ctx context.Context, b *testing.B, file string) *program {
 	}
 	defer client.CloseIdleConnections()
 	for {
-		if response, err := client.Get("https://" + p.address + "/readyz"); err == nil {
+		if response, err := client.Get("https://" + probes + "/readyz"); err == nil {
 			response.Body.Close()
 			if response.StatusCode == http.StatusOK {
 				p.ready = time.Since(began)

@@ -51,6 +51,8 @@ type Config struct {
 	BindAddress string
 	// SecurePort is the TCP port to serve on; 0 means any free one.
 	SecurePort int
+	// ProbePort is the TCP port of 127.0.0.1 to answer kubelet's probes on; 0 means any free one.
+	ProbePort int
 
 	// DataDir holds etcd's files, on a memory file system. Empty means a fresh directory on the first one found.
 	DataDir string
@@ -113,6 +115,8 @@ func (c *Config) AddFlags(fs *pflag.FlagSet) {
 		"name of the Node that this coordinator runs on; marks its Lease, so that a leader forwards it early")
 	fs.StringVar(&c.BindAddress, "bind-address", orDefault(c.BindAddress, "0.0.0.0"), "IP address to serve on")
 	fs.IntVar(&c.SecurePort, "secure-port", edge.PortCoordinator, "TCP port to serve on; 0 takes any free one")
+	fs.IntVar(&c.ProbePort, "probe-port", edge.PortCoordinatorProbes,
+		"TCP port of 127.0.0.1 to answer kubelet's probes on, which show no certificate; 0 takes any free one")
 	fs.StringVar(&c.DataDir, "data-dir", c.DataDir,
 		"directory on a memory file system for etcd's files, emptied at start and removed at exit "+
 			"(default a fresh one on the first tmpfs found)")
@@ -191,6 +195,9 @@ func (c Config) validate() error {
 	}
 	if c.SecurePort < 0 || c.SecurePort > 65535 {
 		return fmt.Errorf("--secure-port %d is not a TCP port; use 1 to 65535, or 0 for any free one", c.SecurePort)
+	}
+	if c.ProbePort < 0 || c.ProbePort > 65535 || c.ProbePort != 0 && c.ProbePort == c.SecurePort {
+		return fmt.Errorf("--probe-port %d is not a TCP port of its own; use 1 to 65535, or 0 for any free one", c.ProbePort)
 	}
 	if c.QuotaBytes < minQuotaBytes {
 		return fmt.Errorf("--etcd-quota-bytes %d is too small to start with; give at least %d", c.QuotaBytes,

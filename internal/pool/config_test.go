@@ -42,6 +42,8 @@ func TestConfigErrorsNameTheFlag(t *testing.T) {
 		{"foreign address", func(c *Config) { c.BindAddress = "192.0.2.1" },
 			[]string{"--bind-address 192.0.2.1", "this machine"}},
 		{"port", func(c *Config) { c.SecurePort = 70000 }, []string{"--secure-port 70000"}},
+		{"probes' port", func(c *Config) { c.ProbePort = -1 }, []string{"--probe-port -1"}},
+		{"one port for both", func(c *Config) { c.SecurePort, c.ProbePort = 7, 7 }, []string{"--probe-port 7", "of its own"}},
 		{"quota", func(c *Config) { c.QuotaBytes = 1 }, []string{"--etcd-quota-bytes", "16777216"}},
 		{"CIDR", func(c *Config) { c.ServiceClusterIPRange = "10.0.0.0" },
 			[]string{"--service-cluster-ip-range", "CIDR"}},
@@ -128,27 +130,32 @@ func TestFlagsAndTheirFile(t *testing.T) {
 	if err := flagfile.Parse(fs, args, io.Discard); err != nil {
 		t.Fatal(err)
 	}
-	if config.NodeName != "n1" || config.SecurePort != 12345 || len(config.ServiceAccountKeyFiles) != 2 ||
+	if config.NodeName != "n1" || config.SecurePort != 12345 || config.ProbePort != 10271 ||
+		len(config.ServiceAccountKeyFiles) != 2 ||
 		config.QuotaBytes != DefaultQuotaBytes || config.BindAddress != "0.0.0.0" || config.AuditLogPath != "-" {
 		t.Errorf("got %+v", config)
 	}
 }
 
 func TestPortInUse(t *testing.T) {
-	listener, err := listen(t.Context(), "127.0.0.1", 0)
+	listener, err := listen(t.Context(), "", loopback, "", 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer listener.Close()
-	config := goodConfig(t, pooltest.NewAuthority(t, "ca"))
-	config.SecurePort = portOf(t, listener.Addr().String())
-	coordinator, err := New(config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	err = coordinator.Run(t.Context())
-	if err == nil || !strings.Contains(err.Error(), "--secure-port") ||
-		!strings.Contains(err.Error(), "another program") {
-		t.Errorf("got %v", err)
+	taken := portOf(t, listener.Addr().String())
+	for flag, set := range map[string]func(*Config){
+		"--secure-port": func(c *Config) { c.SecurePort = taken }, "--probe-port": func(c *Config) { c.ProbePort = taken },
+	} {
+		config := goodConfig(t, pooltest.NewAuthority(t, "ca"))
+		set(&config)
+		coordinator, err := New(config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = coordinator.Run(t.Context())
+		if err == nil || !strings.Contains(err.Error(), flag) || !strings.Contains(err.Error(), "another program") {
+			t.Errorf("%s: got %v", flag, err)
+		}
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -52,6 +53,7 @@ type coordinator struct {
 	audit   string
 	dataDir string
 	address string
+	probes  string // where kubelet's probes go
 	cancel  context.CancelFunc
 	done    chan struct{} // closed when Run has returned
 	err     error         // of Run; read it after done
@@ -107,6 +109,7 @@ func startYoung(t *testing.T, set func(*Config)) *coordinator {
 	if c.address, err = p.WaitReady(ready); err != nil {
 		t.Fatalf("stopped while starting: %v", err)
 	}
+	c.probes = p.probes
 	t.Logf("ready after %s", time.Since(began).Round(time.Millisecond))
 	return c
 }
@@ -169,21 +172,54 @@ func (c *coordinator) http(t testing.TB, certs ...tls.Certificate) *http.Client 
 
 func (c *coordinator) get(t testing.TB, client *http.Client, path string) (int, string) {
 	t.Helper()
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+c.address+path, nil)
+	code, body, err := getAt(t, client, c.address, path)
+	if err != nil {
+		t.Fatalf("%s: %v", path, err)
+	}
+	return code, body
+}
+
+// probe asks as a kubelet's probe does: on this machine, without a certificate.
+func (c *coordinator) probe(t testing.TB, path string) (int, string) {
+	t.Helper()
+	code, body, err := getAt(t, c.http(t), c.probes, path)
+	if err != nil {
+		t.Fatalf("%s: %v", path, err)
+	}
+	return code, body
+}
+
+func getAt(t testing.TB, client *http.Client, address, path string) (int, string, error) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+address+path, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	response, err := client.Do(r)
 	if err != nil {
-		t.Fatalf("%s: %v", path, err)
+		return 0, "", err
 	}
 	defer response.Body.Close()
 	body, err := io.ReadAll(response.Body)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return response.StatusCode, string(body)
+	return response.StatusCode, string(body), nil
 }
+
+// shutOut asks with certificates that the handshake refuses, and says so.
+func (c *coordinator) shutOut(t testing.TB, who string, client *http.Client, alert string) {
+	t.Helper()
+	if code, body, err := getAt(t, client, c.address, "/readyz"); err == nil || !strings.Contains(err.Error(), alert) {
+		t.Errorf("%s: %d %s, %v; want %q", who, code, body, err, alert)
+	}
+}
+
+// What a client is told whom the handshake refuses.
+const (
+	certificateRequired = "tls: certificate required"
+	badCertificate      = "tls: bad certificate"
+)
 
 // as is a client that sends JSON, as kubectl does.
 func (c *coordinator) as(t testing.TB, subject pkix.Name) kubernetes.Interface {

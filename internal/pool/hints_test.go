@@ -56,7 +56,7 @@ func TestARefusalSaysWhatToDo(t *testing.T) {
 	_, err = late.CoreV1().Pods("").List(ctx, metav1.ListOptions{})
 	says("an expired certificate", err, "expired", apierrors.IsUnauthorized)
 	says("an expired certificate", err, access.HintKubeconfig, apierrors.IsUnauthorized)
-	if code, text := c.get(t, c.http(t), "/api/v1/pods"); code != http.StatusUnauthorized ||
+	if code, text := c.probe(t, "/api/v1/pods"); code != http.StatusUnauthorized ||
 		!strings.Contains(text, audit.ErrNoCertificate.Error()) || strings.Count(text, "Status") > 2 {
 		t.Errorf("nobody: %d %s", code, text)
 	}

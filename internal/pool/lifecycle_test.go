@@ -24,18 +24,21 @@ import (
 	"yurtcoordinator/internal/stream"
 )
 
-func TestListensOnItsPortAndNowhereElse(t *testing.T) {
+func TestListensOnItsPortsAndNowhereElse(t *testing.T) {
 	before := listeners(t)
 	c := start(t, nil)
-	want := fmt.Sprintf("tcp 127.0.0.1:%d", portOf(t, c.address))
+	ports := []string{
+		fmt.Sprintf("tcp 127.0.0.1:%d", portOf(t, c.address)), fmt.Sprintf("tcp 127.0.0.1:%d", portOf(t, c.probes)),
+	}
+	slices.Sort(ports)
 	var added []string
 	for _, name := range listeners(t) {
 		if !slices.Contains(before, name) {
 			added = append(added, name)
 		}
 	}
-	all := []string{want, "unix " + filepath.Join(c.dataDir, "etcd-peer.sock"),
-		"unix " + filepath.Join(c.dataDir, "etcd.sock")}
+	all := slices.Concat(ports, []string{"unix " + filepath.Join(c.dataDir, "etcd-peer.sock"),
+		"unix " + filepath.Join(c.dataDir, "etcd.sock")})
 	if !slices.Equal(added, all) {
 		t.Errorf("listens on %v, want %v", added, all)
 	}

@@ -148,7 +148,6 @@ func TestWhoMayDoWhatWithOwnObjects(t *testing.T) {
 	forbidden(t, "an operator deletes a Node", alice.Nodes().Delete(ctx, "n1", metav1.DeleteOptions{}))
 	forbidden(t, "an operator deletes a Secret", alice.Secrets("shop").Delete(ctx, "key", metav1.DeleteOptions{}))
 
-	stranger := c.http(t, pooltest.NewAuthority(t, "another-ca").Issue(t, pooltest.Node("n1"), pooltest.Tomorrow()).TLS(t))
 	admin := pkix.Name{CommonName: "admin", Organization: []string{"system:masters"}}
 	for what, who := range map[string]struct {
 		client *http.Client
@@ -156,8 +155,6 @@ func TestWhoMayDoWhatWithOwnObjects(t *testing.T) {
 	}{
 		"an operator":                   {c.http(t, c.certificate(t, pooltest.Operator())), 403},
 		"an administrator of the cloud": {c.http(t, c.certificate(t, admin)), 403},
-		"nobody":                        {c.http(t), 401},
-		"an unknown certificate":        {stranger, 401},
 	} {
 		hub := &pooltest.Hub{T: t, Client: who.client, Base: "https://" + c.address, Node: "n1", Tag: one.Tag}
 		if code, _, _ := hub.Do(http.MethodGet, edge.PathOwn, nil, nil); code != who.code {

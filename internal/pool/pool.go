@@ -46,7 +46,8 @@ var ErrStopTimeout = errors.New("not everything stopped in time; the rest ends w
 type Pool struct {
 	config  Config
 	ready   chan struct{} // closed when etcd, the API and the pool's own roles and Leases all work
-	address string        // set before ready is closed
+	address string        // set before ready is closed, as probes
+	probes  string        // the address of kubelet's probes
 }
 
 // New returns a Pool that serves as config says. The error is one line and names the flag that is wrong.
@@ -81,13 +82,18 @@ func (p *Pool) Run(ctx context.Context) (err error) {
 	if err := p.config.checkFiles(started); err != nil {
 		return err
 	}
-	listener, err := listen(ctx, p.config.BindAddress, p.config.SecurePort)
+	listener, err := listen(ctx, "bind-address", p.config.BindAddress, "secure-port", p.config.SecurePort)
 	if err != nil {
+		return err
+	}
+	local, err := listen(ctx, "probe-port", loopback, "probe-port", p.config.ProbePort)
+	if err != nil {
+		_ = listener.Close()
 		return err
 	}
 	dir, err := etcd.OpenDataDir(p.config.DataDir)
 	if err != nil {
-		_ = listener.Close()
+		_, _ = listener.Close(), local.Close()
 		return err
 	}
 	defer func() { err = errors.Join(err, dir.Remove()) }()
@@ -99,10 +105,10 @@ func (p *Pool) Run(ctx context.Context) (err error) {
 			err = errors.Join(err, closing)
 		}
 	}()
-	p.address = listener.Addr().String()
+	p.address, p.probes = listener.Addr().String(), local.Addr().String()
 
 	return p.serve(ctx, &wiring{
-		config: p.config, listener: listener, log: audit, serving: make(chan struct{}),
+		config: p.config, listener: listener, local: local, log: audit, serving: make(chan struct{}),
 		etcd: etcd.New(etcd.Config{
 			Dir: dir.Path, Quota: p.config.QuotaBytes, History: p.config.historyRevisions, Clock: p.config.Clock,
 		}),

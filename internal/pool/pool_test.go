@@ -284,46 +284,53 @@ func TestRefusedAtTheDoorAndLogged(t *testing.T) {
 	stranger := pooltest.NewAuthority(t, "another-ca").Issue(t, pooltest.Node("n1"), pooltest.Tomorrow()).TLS(t)
 	expired := c.ca.Issue(t, pooltest.Node("n1"), time.Now().Add(-time.Minute)).TLS(t)
 	good := c.ca.Issue(t, pooltest.Node("n1"), pooltest.Tomorrow()).TLS(t)
-	bearer := func(t *testing.T) int {
-		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+c.address+"/api", nil)
+	guess := func(address string) (int, error) {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+address+"/api", nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		r.Header.Set("Authorization", "Bearer guessed")
 		response, err := c.http(t).Do(r)
 		if err != nil {
-			t.Fatal(err)
+			return 0, err
 		}
-		defer response.Body.Close()
-		return response.StatusCode
+		return response.StatusCode, response.Body.Close()
+	}
+	c.shutOut(t, "nobody", c.http(t), certificateRequired)
+	c.shutOut(t, "unknown CA", c.http(t, stranger), badCertificate)
+	if code, err := guess(c.address); err == nil || !strings.Contains(err.Error(), certificateRequired) {
+		t.Errorf("with a guessed token: %d, %v", code, err)
+	}
+	if code, err := guess(c.probes); err != nil || code != http.StatusUnauthorized {
+		t.Errorf("with a guessed token, on this machine: %d, %v", code, err)
 	}
 	for _, who := range []struct {
-		name  string
-		certs []tls.Certificate
-		probe int // what /readyz and /livez answer
-		api   int
+		name   string
+		client *http.Client
+		local  bool
+		probe  int // what /readyz and /livez answer
+		api    int
 	}{
-		{"nobody", nil, 200, 401},
-		{"unknown CA", []tls.Certificate{stranger}, 401, 401},
-		{"expired", []tls.Certificate{expired}, 401, 401},
-		{"a node", []tls.Certificate{good}, 200, 200},
+		{"nobody, on this machine", c.http(t), true, 200, 401},
+		{"unknown CA, on this machine", c.http(t, stranger), true, 401, 401},
+		// The handshake lets it in, so that it is told what is wrong.
+		{"expired", c.http(t, expired), false, 401, 401},
+		{"a node", c.http(t, good), false, 200, 200},
 	} {
 		t.Run(who.name, func(t *testing.T) {
-			client := c.http(t, who.certs...)
-			for _, path := range []string{"/readyz", "/livez"} {
-				if code, body := c.get(t, client, path); code != who.probe {
-					t.Errorf("%s: got %d %s, want %d", path, code, body, who.probe)
-				}
+			address := c.address
+			if who.local {
+				address = c.probes
 			}
-			for _, path := range []string{"/api", "/version", "/healthz"} {
-				if code, body := c.get(t, client, path); code != who.api {
-					t.Errorf("%s: got %d %s, want %d", path, code, body, who.api)
+			for path, want := range map[string]int{
+				"/readyz": who.probe, "/livez": who.probe, "/api": who.api, "/version": who.api, "/healthz": who.api,
+				"/readyz/ping": who.api,
+			} {
+				if code, body, err := getAt(t, who.client, address, path); code != want || err != nil {
+					t.Errorf("%s: got %d %s, want %d", path, code, body, want)
 				}
 			}
 		})
-	}
-	if code := bearer(t); code != 401 {
-		t.Errorf("with a guessed token: got %d", code)
 	}
 	if code, _ := c.get(t, c.http(t, good), "/api/v1/secrets?x=y"); code != 403 {
 		t.Errorf("a node lists Secrets: %d", code)

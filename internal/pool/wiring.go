@@ -3,6 +3,7 @@ package pool
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -11,6 +12,7 @@ import (
 	"strconv"
 	"sync/atomic"
 	"syscall"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -41,6 +43,7 @@ type wiring struct {
 	config   Config
 	etcd     *etcd.Member
 	listener net.Listener
+	local    net.Listener
 	log      *audit.Log
 
 	installed atomic.Bool // the pool's roles and Leases exist
@@ -86,11 +89,11 @@ func (c *wiring) Run(ctx context.Context) error {
 	select {
 	case <-c.etcd.Ready():
 	case <-ctx.Done():
-		return c.listener.Close()
+		return errors.Join(c.listener.Close(), c.local.Close())
 	}
 	server, err := c.assemble(ctx)
 	if err != nil {
-		_ = c.listener.Close()
+		_, _ = c.listener.Close(), c.local.Close()
 		return err
 	}
 	close(c.serving)
@@ -99,9 +102,7 @@ func (c *wiring) Run(ctx context.Context) error {
 
 // assemble makes all that is served. Nothing listens or runs yet, except what reads from etcd.
 func (c *wiring) assemble(ctx context.Context) (*apiserver.Server, error) {
-	listener := conns.PerSource(c.listener, cmp.Or(c.config.connections, maxConnections),
-		limits.Connections(klog.FromContext(ctx)))
-	config, err := c.config.apiserver(listener, c.etcd.Endpoint())
+	config, err := c.apiserver()
 	if err != nil {
 		return nil, err
 	}
@@ -111,6 +112,7 @@ func (c *wiring) assemble(ctx context.Context) (*apiserver.Server, error) {
 	}
 	c.client = kube.Client()
 	parts := apiserver.Parts{
+		Gate: c.gate(klog.FromContext(ctx)), Known: access.Known(kube.VerifyOptions),
 		Door: access.AtTheDoor(kube.VerifyOptions), Noting: audit.Noting,
 		Outermost: func(next http.Handler, r request.RequestInfoResolver) http.Handler {
 			return exchange.Bound(c.log.LogRefusals(next, r, access.HintKubeconfig))
@@ -193,20 +195,36 @@ func (c *wiring) handle(kube *apiserver.Assembly, elected *access.Election, part
 	return nil
 }
 
-func (c Config) apiserver(listener net.Listener, etcd string) (apiserver.Config, error) {
-	serviceRange, err := c.serviceRange()
+// gate lets in who shows a certificate of the pool's.
+func (c *wiring) gate(log klog.Logger) func(*tls.Config) net.Listener {
+	return func(secure *tls.Config) net.Listener {
+		return conns.NewGate(c.listener, conns.GateConfig{
+			TLS: secure, Handshake: handshakeTime, Waiting: maxHandshakes, WaitingPerSource: maxHandshakesOfOne,
+			PerSource: cmp.Or(c.config.connections, maxConnections), Refused: limits.Refused(log),
+		})
+	}
+}
+
+func (c *wiring) apiserver() (apiserver.Config, error) {
+	serviceRange, err := c.config.serviceRange()
 	if err != nil {
 		return apiserver.Config{}, err
 	}
-	advertised := net.ParseIP(c.BindAddress)
+	advertised := net.ParseIP(c.config.BindAddress)
 	if advertised.IsUnspecified() {
-		advertised = net.IPv4(127, 0, 0, 1)
+		advertised = net.ParseIP(loopback)
+	}
+	at, err := netip.ParseAddrPort(c.listener.Addr().String())
+	if err != nil {
+		return apiserver.Config{}, fmt.Errorf("--bind-address: %w", err)
 	}
 	return apiserver.Config{
-		Listener: listener, AdvertiseAddress: advertised, EtcdEndpoint: etcd,
-		TLSCertFile: c.TLSCertFile, TLSPrivateKeyFile: c.TLSPrivateKeyFile, ClientCAFile: c.ClientCAFile,
-		ServiceAccountIssuer: c.ServiceAccountIssuer, ServiceAccountKeyFiles: c.ServiceAccountKeyFiles,
-		ServiceRange: serviceRange, Kubelets: c.kubelets(), Schemes: []*runtime.Scheme{usage.Scheme},
+		Local:            conns.Local(c.local, maxProbes),
+		AdvertiseAddress: advertised, AdvertisePort: int(at.Port()), EtcdEndpoint: c.etcd.Endpoint(),
+		TLSCertFile: c.config.TLSCertFile, TLSPrivateKeyFile: c.config.TLSPrivateKeyFile,
+		ClientCAFile:         c.config.ClientCAFile,
+		ServiceAccountIssuer: c.config.ServiceAccountIssuer, ServiceAccountKeyFiles: c.config.ServiceAccountKeyFiles,
+		ServiceRange: serviceRange, Kubelets: c.config.kubelets(), Schemes: []*runtime.Scheme{usage.Scheme},
 	}, nil
 }
 
@@ -219,21 +237,32 @@ func (c Config) kubelets() apiserver.Kubelets {
 	}
 }
 
-// maxConnections bounds the connections from one address: a node with its hub, or a person's machine.
-const maxConnections = 256
+const (
+	// loopback is where kubelet's probes come, on IPv6-only nodes as well.
+	loopback = "127.0.0.1"
+	// maxConnections bounds the connections from one address: a node with its hub, or a person's machine.
+	maxConnections = 256
+	// handshakeTime bounds a TLS handshake: some round trips on a LAN.
+	handshakeTime = 5 * time.Second
+	// maxHandshakes and maxHandshakesOfOne bound the handshakes under way, and those of one address.
+	maxHandshakes, maxHandshakesOfOne = 512, 64
+	// maxProbes bounds the connections that other users of this machine have to the port for probes. A kubelet has one or
+	// two, for some milliseconds.
+	maxProbes = 64
+)
 
-// listen opens the one port before anything else starts: a port in use is the likeliest mistake.
-func listen(ctx context.Context, address string, port int) (net.Listener, error) {
+// listen opens a port before anything else starts: a port in use is the likeliest mistake. Its error names the flags that gave
+// address and port.
+func listen(ctx context.Context, addressFlag, address, portFlag string, port int) (net.Listener, error) {
 	var config net.ListenConfig
 	listener, err := config.Listen(ctx, "tcp", net.JoinHostPort(address, strconv.Itoa(port)))
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
-		return nil, fmt.Errorf("--secure-port %d: another program serves on it; stop that one or give another port",
-			port)
+		return nil, fmt.Errorf("--%s %d: another program serves on it; stop that one or give another port", portFlag, port)
 	case errors.Is(err, syscall.EADDRNOTAVAIL):
-		return nil, fmt.Errorf("--bind-address %s: not an address of this machine", address)
+		return nil, fmt.Errorf("--%s %s: not an address of this machine", addressFlag, address)
 	case err != nil:
-		return nil, fmt.Errorf("--bind-address, --secure-port: %w", err)
+		return nil, fmt.Errorf("--%s, --%s: %w", addressFlag, portFlag, err)
 	}
 	klog.FromContext(ctx).V(2).Info("Listening", "address", listener.Addr().String())
 	return listener, nil

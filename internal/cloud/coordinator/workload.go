@@ -207,6 +207,9 @@ func container(c Config) corev1.Container {
 		Env: []corev1.EnvVar{field("NODE_NAME", "spec.nodeName"), field("HOST_IP", "status.hostIP")},
 		Ports: []corev1.ContainerPort{{
 			Name: "https", ContainerPort: edge.PortCoordinator, HostPort: edge.PortCoordinator, Protocol: corev1.ProtocolTCP,
+		}, {
+			Name: "probes", ContainerPort: edge.PortCoordinatorProbes, HostPort: edge.PortCoordinatorProbes, HostIP: loopback,
+			Protocol: corev1.ProtocolTCP,
 		}},
 		VolumeMounts: []corev1.VolumeMount{
 			{Name: certsVolume, MountPath: certsDir, ReadOnly: true},
@@ -238,10 +241,14 @@ func kubeletArgs(c Config) []string {
 	return []string{"--kubelet-certificate-authority=" + certsDir + "/" + keyKubeletCA}
 }
 
+// loopback is where kubelet finds the port for probes, since the Pod is on its node's network.
+const loopback = "127.0.0.1"
+
+// probe goes to a port of its own: a kubelet shows no certificate to what it probes, and the coordinator's port demands one.
 func probe(path string, period int32) *corev1.Probe {
 	return &corev1.Probe{
 		ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{
-			Path: path, Port: intstr.FromInt32(edge.PortCoordinator), Scheme: corev1.URISchemeHTTPS,
+			Host: loopback, Path: path, Port: intstr.FromInt32(edge.PortCoordinatorProbes), Scheme: corev1.URISchemeHTTPS,
 		}},
 		PeriodSeconds: period, TimeoutSeconds: 5, FailureThreshold: 3, SuccessThreshold: 1,
 	}

@@ -186,3 +186,26 @@ func TestKubeletsAreVerified(t *testing.T) {
 		t.Error("the Secret has the authority of before")
 	}
 }
+
+// TestProbes: kubelet shows no certificate, so it does not ask where one is demanded.
+func TestProbes(t *testing.T) {
+	spec := podSpec(Config{Image: "i", Version: "v1"}.completed())
+	container := spec.Containers[0]
+	if !spec.HostNetwork {
+		t.Error("127.0.0.1 of a Pod's own network is not kubelet's")
+	}
+	for path, p := range map[string]*corev1.Probe{"/livez": container.LivenessProbe, "/readyz": container.ReadinessProbe} {
+		get := p.HTTPGet
+		if get.Host != "127.0.0.1" || get.Port.IntValue() != edge.PortCoordinatorProbes || get.Path != path ||
+			get.Scheme != corev1.URISchemeHTTPS {
+			t.Errorf("%s: %+v", path, get)
+		}
+	}
+	ports := map[int32]string{}
+	for _, p := range container.Ports {
+		ports[p.HostPort] = p.HostIP
+	}
+	if len(ports) != 2 || ports[edge.PortCoordinator] != "" || ports[edge.PortCoordinatorProbes] != "127.0.0.1" {
+		t.Errorf("ports: %v", ports)
+	}
+}

@@ -187,9 +187,14 @@ func (w *walk) dated(ctx context.Context, conn *tls.Conn) {
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	_, _, err := w.request(ctx, client, http.MethodGet, "/readyz", nil)
-	if err != nil && w.server.Problem == "" && w.pair == nil && w.server.Date.IsZero() {
+	if err != nil && !demands(err) && w.server.Problem == "" && w.pair == nil && w.server.Date.IsZero() {
 		w.stop(NoAnswer, err)
 	}
+}
+
+// demands reports whether a server refused to speak to somebody without a certificate, as a coordinator does.
+func demands(err error) bool {
+	return strings.Contains(err.Error(), "remote error: tls: certificate required")
 }
 
 // converse asks a verified server, as the node, whether it is ready, who the node is to it, and what it knows about the
@@ -209,6 +214,8 @@ func (w *walk) converse(ctx context.Context) {
 	}
 	status, body, err := w.request(ctx, client, http.MethodGet, "/readyz", nil)
 	switch {
+	case err != nil && w.pair == nil && demands(err):
+		return // it speaks, and not to nobody
 	case err != nil && strings.Contains(err.Error(), "remote error: tls:"):
 		w.stop(RefusedPair, err)
 		return

@@ -256,7 +256,12 @@ func TestServerThatWantsACertificate(t *testing.T) {
 		name string
 		ca   *authority
 		want Problem
-	}{{"known", w.ca, ""}, {"not known", newAuthority(t), RefusedPair}} {
+	}{{"known", w.ca, ""}, {"not known", newAuthority(t), RefusedPair}, {"without one", w.ca, ""}} {
+		if tt.name == "without one" {
+			if err := os.Remove(filepath.Join(w.cfg.CertDir, "client.pem")); err != nil {
+				t.Fatal(err)
+			}
+		}
 		roots := x509.NewCertPool()
 		roots.AddCert(tt.ca.cert)
 		s := httptest.NewUnstartedServer(http.HandlerFunc(apiServer))

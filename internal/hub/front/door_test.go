@@ -216,19 +216,3 @@ func TestRefusalsAreLogged(t *testing.T) {
 		}
 	}
 }
-
-func TestOwnerIn(t *testing.T) {
-	const list = `  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
-   0: 0100007F:2815 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 1 1 0 100 0 0 10 0
-   1: 0100007F:2815 0100007F:D431 01 00000000:00000000 00:00000000 00000000     0        0 2 1 0 20 4 30 10 -1
-   2: 0100007F:D431 0100007F:2815 01 00000000:00000000 00:00000000 00000000 65534        0 3 1 0 20 4 30 10 -1
-   3: 0100007F:D431`
-	for _, tt := range []struct {
-		from, to uint16
-		want     string
-	}{{0xD431, 0x2815, "65534"}, {0x2815, 0xD431, "0"}, {0xD432, 0x2815, ""}, {0xD431, 0x2816, ""}} {
-		if got := ownerIn([]byte(list), tt.from, tt.to); got != tt.want {
-			t.Errorf("from %x to %x: %q, want %q", tt.from, tt.to, got, tt.want)
-		}
-	}
-}

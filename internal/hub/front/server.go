@@ -29,10 +29,10 @@ type ServerConfig struct {
 	TLS *tls.Config
 	// HTTP1 leaves out HTTP/2.
 	HTTP1 bool
-	// PerSource, if not zero, bounds the connections of each address. Refused, which must not block, is told of each one
-	// that is closed for that; nil means that nobody is.
+	// PerSource, if not zero, bounds the connections of each address, and handshakes as conns.Gate does; it needs TLS. Refused,
+	// which must not block, is told of each connection that is closed for that; nil means that nobody is.
 	PerSource int
-	Refused   func(source netip.Addr)
+	Refused   func(from netip.AddrPort, why conns.Reason, err error)
 }
 
 const (
@@ -50,6 +50,10 @@ const (
 	// clientPingAfter and clientPingTimeout find HTTP/2 clients that vanished.
 	clientPingAfter   = 30 * time.Second
 	clientPingTimeout = 15 * time.Second
+	// handshakeTime bounds a TLS handshake where PerSource is set; maxHandshakes and maxHandshakesOfOne bound how many are
+	// under way, and of one address.
+	handshakeTime                     = 5 * time.Second
+	maxHandshakes, maxHandshakesOfOne = 256, 32
 	// abortTimeout is how long handlers may take to return after their connections were closed.
 	abortTimeout = 5 * time.Second
 )
@@ -67,10 +71,26 @@ func Listen(address string, cfg ServerConfig) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	if cfg.PerSource > 0 {
-		listener = conns.PerSource(listener, cfg.PerSource, cfg.Refused)
-	}
 	return &Server{cfg, listener, drainTimeout}, nil
+}
+
+// secured returns the listener to serve on, and its TLS configuration.
+func (s *Server) secured() (net.Listener, *tls.Config) {
+	if s.cfg.TLS == nil {
+		return s.listener, nil
+	}
+	secure := s.cfg.TLS.Clone()
+	secure.NextProtos = []string{"http/1.1"}
+	if !s.cfg.HTTP1 {
+		secure.NextProtos = []string{"h2", "http/1.1"}
+	}
+	if s.cfg.PerSource == 0 {
+		return tls.NewListener(s.listener, secure), secure
+	}
+	return conns.NewGate(s.listener, conns.GateConfig{
+		TLS: secure, Handshake: handshakeTime, Waiting: maxHandshakes, WaitingPerSource: maxHandshakesOfOne,
+		PerSource: s.cfg.PerSource, Refused: s.cfg.Refused,
+	}), secure
 }
 
 // Close frees the listener of a Server that will not run.
@@ -94,6 +114,7 @@ func (s *Server) Run(ctx context.Context) error {
 
 	// http.Server waits for its connections but not for those that handlers took over, so handlers are counted here.
 	handlers := semaphore.NewWeighted(math.MaxInt64)
+	listener, secure := s.secured()
 	server := &http.Server{
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if !handlers.TryAcquire(1) {
@@ -106,7 +127,7 @@ func (s *Server) Run(ctx context.Context) error {
 		ReadHeaderTimeout: readHeaderTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,
-		TLSConfig:         s.cfg.TLS,
+		TLSConfig:         secure,
 		ErrorLog:          log.New(verbose{klog.FromContext(ctx)}, "", 0),
 		Protocols:         new(http.Protocols),
 		HTTP2: &http.HTTP2Config{
@@ -119,13 +140,7 @@ func (s *Server) Run(ctx context.Context) error {
 
 	served := make(chan error, 1)
 	var serving sync.WaitGroup
-	serving.Go(func() {
-		if s.cfg.TLS != nil {
-			served <- server.ServeTLS(s.listener, "", "")
-		} else {
-			served <- server.Serve(s.listener)
-		}
-	})
+	serving.Go(func() { served <- server.Serve(listener) })
 	var failure error
 	select {
 	case <-ctx.Done():

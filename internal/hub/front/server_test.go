@@ -2,16 +2,20 @@ package front
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"net/netip"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"yurtcoordinator/internal/conns"
 )
 
 // TestStuckClient: a client that stops reading, or sending, does not hold its place for ever.
@@ -222,9 +226,10 @@ func TestAServerThatMayNotAcceptYetEnds(t *testing.T) {
 
 // TestConnectionsOfAnAddress are bounded, and somebody is told.
 func TestConnectionsOfAnAddress(t *testing.T) {
-	told := make(chan netip.Addr, 1)
+	told := make(chan string, 1)
 	server, err := Listen("127.0.0.1:0", ServerConfig{
-		Handler: http.NotFoundHandler(), PerSource: 1, Refused: func(a netip.Addr) { told <- a },
+		Handler: http.NotFoundHandler(), PerSource: 1, TLS: &tls.Config{Certificates: []tls.Certificate{serverPair(t)}},
+		Refused: func(from netip.AddrPort, why conns.Reason, _ error) { told <- from.Addr().String() + " " + string(why) },
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -239,10 +244,11 @@ func TestConnectionsOfAnAddress(t *testing.T) {
 		}
 	})
 	ask := func() (net.Conn, error) {
-		conn, err := net.Dial("tcp", server.listener.Addr().String())
+		raw, err := net.Dial("tcp", server.listener.Addr().String())
 		if err != nil {
 			t.Fatal(err)
 		}
+		conn := tls.Client(raw, &tls.Config{InsecureSkipVerify: true})
 		t.Cleanup(func() { _ = conn.Close() })
 		if _, err := io.WriteString(conn, "GET / HTTP/1.1\r\nHost: hub\r\n\r\n"); err != nil {
 			return conn, err
@@ -256,7 +262,49 @@ func TestConnectionsOfAnAddress(t *testing.T) {
 	if _, err := ask(); err == nil {
 		t.Error("the second was served")
 	}
-	if got := <-told; got.String() != "127.0.0.1" {
+	if got := <-told; got != "127.0.0.1 too-many" {
 		t.Errorf("told %s", got)
+	}
+}
+
+// serverPair is a serving certificate that nobody verifies.
+func serverPair(t *testing.T) tls.Certificate {
+	t.Helper()
+	s := httptest.NewTLSServer(http.NotFoundHandler())
+	defer s.Close()
+	return s.TLS.Certificates[0]
+}
+
+// TestProtocols: with TLS a client has HTTP/2 where that is not left out, behind a bound on connections as well.
+func TestProtocols(t *testing.T) {
+	for _, tt := range []struct {
+		bound int
+		http1 bool
+		want  int
+	}{{0, false, 2}, {0, true, 1}, {5, false, 2}, {5, true, 1}} {
+		server, err := Listen("127.0.0.1:0", ServerConfig{
+			Handler: http.NotFoundHandler(), TLS: &tls.Config{Certificates: []tls.Certificate{serverPair(t)}},
+			PerSource: tt.bound, HTTP1: tt.http1,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- server.Run(ctx) }()
+		transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, ForceAttemptHTTP2: true}
+		response, err := (&http.Client{Transport: transport}).Get("https://" + server.listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		response.Body.Close()
+		if response.ProtoMajor != tt.want {
+			t.Errorf("%+v: it speaks %s", tt, response.Proto)
+		}
+		transport.CloseIdleConnections()
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
 	}
 }

@@ -1,8 +1,12 @@
 package access
 
 import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
 	"net/http"
 	"slices"
+	"time"
 
 	apiserverapi "k8s.io/apiserver/pkg/apis/apiserver"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
@@ -16,7 +20,8 @@ import (
 	authorizerunion "k8s.io/apiserver/pkg/authorization/union"
 )
 
-// openPaths answer without a certificate, so that a kubelet can probe them.
+// openPaths answer without a certificate, so that a kubelet can probe them. Only on this machine does a connection without one
+// get that far.
 var openPaths = []string{"/livez", "/readyz"}
 
 // AtTheDoor recognizes callers by their client certificate, verified by the present CAs. An expired or unknown
@@ -29,6 +34,35 @@ func AtTheDoor(verify requestx509.VerifyOptionFunc) authenticator.Request {
 		conditions[i].Path = open
 	}
 	return requestunion.NewFailOnError(byCertificate, anonymous.NewAuthenticator(conditions))
+}
+
+var errNoAuthority = errors.New("no client CA is known")
+
+// Known returns the handshake's check of a client's certificate: one of the present CAs has signed it. Whether it still holds is
+// left to AtTheDoor, whose refusal can say what to do about it.
+func Known(verify requestx509.VerifyOptionFunc) func(tls.ConnectionState) error {
+	return func(s tls.ConnectionState) error {
+		shown := s.PeerCertificates
+		options, ok := verify()
+		if !ok || len(shown) == 0 {
+			return &tls.CertificateVerificationError{UnverifiedCertificates: shown, Err: errNoAuthority}
+		}
+		options.Intermediates = x509.NewCertPool()
+		for _, c := range shown[1:] {
+			options.Intermediates.AddCert(c)
+		}
+		options.CurrentTime = time.Now()
+		if options.CurrentTime.After(shown[0].NotAfter) {
+			options.CurrentTime = shown[0].NotAfter
+		}
+		if options.CurrentTime.Before(shown[0].NotBefore) {
+			options.CurrentTime = shown[0].NotBefore
+		}
+		if _, err := shown[0].Verify(options); err != nil {
+			return &tls.CertificateVerificationError{UnverifiedCertificates: shown, Err: err}
+		}
+		return nil
+	}
 }
 
 // withoutMasters removes Kubernetes' all-powerful group from callers with a certificate. The nodes' CA is usually the

@@ -2,9 +2,12 @@ package apiserver
 
 import (
 	"context"
+	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"net"
 	"net/http"
+	"strconv"
 	"strings"
 	"time"
 
@@ -84,10 +87,12 @@ func served() *serverstorage.ResourceConfig {
 // Config says what a kube-apiserver is assembled from. Only the Kubelets' files, the issuer with its keys, and Schemes
 // may be empty.
 type Config struct {
-	// Listener is where it serves. The server closes it.
-	Listener net.Listener
-	// AdvertiseAddress is the address that discovery tells clients to dial.
+	// Local is a listener on the loopback interface, where the server's own client and kubelet's probes reach it. The server
+	// closes it, and what Parts.Gate returns.
+	Local net.Listener
+	// AdvertiseAddress and AdvertisePort are what discovery tells clients to dial.
 	AdvertiseAddress net.IP
+	AdvertisePort    int
 	// EtcdEndpoint is where etcd listens. etcd must answer before Configure is called.
 	EtcdEndpoint string
 	// TLSCertFile and TLSPrivateKeyFile are the serving certificate. ClientCAFile has the CAs of client certificates.
@@ -109,6 +114,10 @@ type Parts struct {
 	// Door recognizes callers; the server recognizes its own loopback client before. Noting wraps both.
 	Door   authenticator.Request
 	Noting func(authenticator.Request) authenticator.Request
+	// Gate returns where the server serves everybody else: a listener of connections whose handshake, by this configuration,
+	// is over. Known is the handshake's check of a client's certificate.
+	Gate  func(*tls.Config) net.Listener
+	Known func(tls.ConnectionState) error
 	// Authorizer decides about each request. Reviews answers reviews of access.
 	Authorizer, Reviews authorizer.Authorizer
 	// Admission decides about each write.
@@ -151,6 +160,7 @@ func Configure(ctx context.Context, config Config) (*Assembly, error) {
 	if err != nil {
 		return nil, err
 	}
+	generic.ExternalAddress = net.JoinHostPort(config.AdvertiseAddress.String(), strconv.Itoa(config.AdvertisePort))
 	generic.SkipOpenAPIInstallation = true // one of Parts.Handlers serves it
 	generic.RESTOptionsGetter = uncached{generic.RESTOptionsGetter}
 	if err := slimInformers(factory); err != nil {
@@ -191,7 +201,7 @@ func (a *Assembly) VerifyOptions() (x509.VerifyOptions, bool) {
 // serverOptions returns kube-apiserver's own options.
 func serverOptions(ctx context.Context, config Config) (options.CompletedOptions, error) {
 	o := options.NewOptions()
-	o.SecureServing.Listener = config.Listener
+	o.SecureServing.Listener = config.Local
 	o.SecureServing.ServerCert.CertKey.CertFile = config.TLSCertFile
 	o.SecureServing.ServerCert.CertKey.KeyFile = config.TLSPrivateKeyFile
 	// If empty, it would be found by the default route, which a site may not have.
@@ -222,11 +232,24 @@ func serverOptions(ctx context.Context, config Config) (options.CompletedOptions
 
 // Server is an assembled kube-apiserver.
 type Server struct {
-	run func(context.Context) error
+	inside  func(context.Context) error
+	outside *outside
+	handler http.Handler
 }
 
 // Run serves until ctx ends, and has stopped serving when it returns.
-func (s *Server) Run(ctx context.Context) error { return s.run(ctx) }
+func (s *Server) Run(ctx context.Context) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	ended := make(chan error, 1)
+	go func() {
+		defer stop()
+		ended <- s.outside.run(ctx, s.handler)
+	}()
+	err := s.inside(ctx)
+	stop()
+	return errors.Join(err, <-ended)
+}
 
 // Build makes the server from its parts. Nothing listens or runs yet. Call it once.
 func (a *Assembly) Build(parts Parts) (*Server, error) {
@@ -257,7 +280,11 @@ func (a *Assembly) Build(parts Parts) (*Server, error) {
 		return nil, err
 	}
 	server.ShutdownTimeout = drainTimeout
-	return &Server{server.PrepareRun().RunWithContext}, nil
+	outside, err := newOutside(config.SecureServing, parts)
+	if err != nil {
+		return nil, err
+	}
+	return &Server{inside: server.PrepareRun().RunWithContext, outside: outside, handler: server.Handler}, nil
 }
 
 // install installs all that the server serves.

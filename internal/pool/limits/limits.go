@@ -21,6 +21,7 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
+	"yurtcoordinator/internal/conns"
 	"yurtcoordinator/internal/pool/exchange"
 )
 
@@ -48,6 +49,8 @@ const (
 	retryAfter = time.Second
 	// tellEvery and tellBurst bound the log's lines about refusals.
 	tellEvery, tellBurst = 10 * time.Second, 5
+	// maxQuoted bounds what a line quotes.
+	maxQuoted = 200
 )
 
 var refusals = metrics.NewCounterVec(&metrics.CounterOpts{
@@ -57,28 +60,38 @@ var refusals = metrics.NewCounterVec(&metrics.CounterOpts{
 	StabilityLevel: metrics.ALPHA,
 }, []string{"limit"})
 
-var connections = metrics.NewCounter(&metrics.CounterOpts{
-	Name:           "yurt_coordinator_refused_connections_total",
-	Help:           "Connections that were closed because their address had too many",
+var connections = metrics.NewCounterVec(&metrics.CounterOpts{
+	Name: "yurt_coordinator_refused_connections_total",
+	Help: "Connections that got no further than the TLS handshake, by the reason: no-certificate, unknown (a certificate that " +
+		"none of the pool's authorities has signed), slow, broken, or too-many of its address",
 	StabilityLevel: metrics.ALPHA,
-})
+}, []string{"reason"})
 
-// Connections returns what counts and logs connections that were closed because their address had too many.
-func Connections(log klog.Logger) func(source netip.Addr) {
+// Refused returns what counts and logs connections that were refused. The log has a bound for each reason.
+func Refused(log klog.Logger) func(from netip.AddrPort, why conns.Reason, err error) {
 	register()
-	lines := rate.NewLimiter(rate.Every(tellEvery), tellBurst)
-	return func(source netip.Addr) {
-		connections.Inc()
-		if lines.Allow() {
-			log.Info("Closed a connection: its address has too many", "source", source)
+	lines := map[conns.Reason]*rate.Limiter{}
+	for _, why := range conns.Reasons {
+		lines[why] = rate.NewLimiter(rate.Every(tellEvery), tellBurst)
+	}
+	return func(from netip.AddrPort, why conns.Reason, err error) {
+		connections.WithLabelValues(string(why)).Inc()
+		if lines[why].Allow() {
+			log.Info("Refused a connection", "source", from, "reason", why, "err", short(err.Error()))
 		}
 	}
 }
+
+// short bounds what a line says of an error, which may quote what the client has sent.
+func short(text string) string { return text[:min(len(text), maxQuoted)] }
 
 var register = sync.OnceFunc(func() {
 	legacyregistry.MustRegister(refusals, connections)
 	for _, k := range []kind{requests, lasting, leases, all} {
 		refusals.WithLabelValues(string(k))
+	}
+	for _, why := range conns.Reasons {
+		connections.WithLabelValues(string(why))
 	}
 })
 

@@ -2,20 +2,25 @@ package limits
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr/funcr"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/component-base/metrics/testutil"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
+
+	"yurtcoordinator/internal/conns"
 )
 
 // stage is a server whose handler waits until it is released. The path is "/caller/kind".
@@ -195,5 +200,41 @@ func TestASlowBody(t *testing.T) {
 		if code, text := s.ask(t, "/n1/requests", false); code != http.StatusOK {
 			t.Errorf("the next request: %d %s", code, text)
 		}
+	}
+}
+
+// TestRefused: connections that are refused are counted one by one, and logged with their address so often and no oftener.
+func TestRefused(t *testing.T) {
+	var text strings.Builder
+	var mu sync.Mutex
+	told := Refused(funcr.New(func(_, line string) {
+		mu.Lock()
+		defer mu.Unlock()
+		text.WriteString(line + "\n")
+	}, funcr.Options{}))
+	count := func(why conns.Reason) float64 {
+		t.Helper()
+		n, err := testutil.GetCounterMetricValue(connections.WithLabelValues(string(why)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	before, other := count(conns.NoCertificate), count(conns.Unknown)
+	for range 100 {
+		told(netip.MustParseAddrPort("10.0.0.9:1234"), conns.NoCertificate, errors.New("none"))
+	}
+	told(netip.MustParseAddrPort("10.0.0.8:1234"), conns.Unknown, errors.New(strings.Repeat("x", 9999)))
+	if got := count(conns.NoCertificate) - before; got != 100 {
+		t.Errorf("%v are counted, of 100", got)
+	}
+	if got := count(conns.Unknown) - other; got != 1 {
+		t.Errorf("%v are counted, of 1", got)
+	}
+	if n := strings.Count(text.String(), "10.0.0.9"); n != tellBurst {
+		t.Errorf("%d lines, want %d", n, tellBurst)
+	}
+	if !strings.Contains(text.String(), "10.0.0.8") || text.Len() > 3000 {
+		t.Errorf("the log has %d bytes: %s", text.Len(), text.String())
 	}
 }

@@ -1,0 +1,267 @@
+package conns
+
+import (
+	"container/list"
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"net"
+	"net/netip"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Reason is why a Gate let a connection not in.
+type Reason string
+
+// The reasons.
+const (
+	NoCertificate Reason = "no-certificate" // the client shows none
+	Unknown       Reason = "unknown"        // the client shows one that TLS.VerifyConnection refuses
+	Slow          Reason = "slow"           // its handshake took too long, or had to give way to newer ones
+	Broken        Reason = "broken"         // the client went away, or speaks something else
+	TooMany       Reason = "too-many"       // its address has too many connections
+)
+
+// Reasons are all of them.
+var Reasons = []Reason{NoCertificate, Unknown, Slow, Broken, TooMany}
+
+// GateConfig says what a Gate lets in. All fields but Refused are required.
+type GateConfig struct {
+	// TLS is how connections are secured.
+	TLS *tls.Config
+	// Handshake is how long a client may take for its part of the handshake.
+	Handshake time.Duration
+	// Waiting bounds the handshakes under way, WaitingPerSource those of one address. When there is one more, the oldest is
+	// broken off: a client that is not slow is never kept out by those that are.
+	Waiting, WaitingPerSource int
+	// PerSource bounds the connections of one address that were let in.
+	PerSource int
+	// Refused is told of each connection that was not let in. It must not block. nil means that nobody is told.
+	Refused func(from netip.AddrPort, why Reason, err error)
+}
+
+// Gate is a net.Listener of TLS connections whose handshake is over.
+type Gate struct {
+	net.Listener
+	cfg      GateConfig
+	let      *tally
+	accepted chan accepted
+	start    sync.Once
+	closed   context.Context //nolint:containedctx // ends with the Gate, not with a call
+	end      context.CancelFunc
+	running  sync.WaitGroup
+
+	mu      sync.Mutex
+	waiting *list.List // of *handshake, the oldest first
+}
+
+type accepted struct {
+	conn net.Conn
+	err  error
+}
+
+// handshake is one that is under way.
+type handshake struct {
+	conn     net.Conn
+	source   netip.Addr
+	gaveWay  bool // guarded by the Gate's mu
+	position *list.Element
+}
+
+// NewGate returns a Gate. The first Accept starts it; Close ends it, and waits for all that it has started.
+func NewGate(l net.Listener, c GateConfig) *Gate {
+	if c.Refused == nil {
+		c.Refused = func(netip.AddrPort, Reason, error) {}
+	}
+	closed, end := context.WithCancel(context.Background())
+	return &Gate{
+		Listener: l, cfg: c, let: newTally(c.PerSource), accepted: make(chan accepted), closed: closed, end: end,
+		waiting: list.New(),
+	}
+}
+
+// Accept implements net.Listener. What it returns is a *tls.Conn.
+func (g *Gate) Accept() (net.Conn, error) {
+	g.start.Do(func() { g.running.Go(g.run) })
+	select {
+	case a := <-g.accepted:
+		return a.conn, a.err
+	case <-g.closed.Done():
+		return nil, net.ErrClosed
+	}
+}
+
+// Close implements net.Listener. Connections that were let in stay open.
+func (g *Gate) Close() error {
+	g.start.Do(func() {}) // from now on it does not start
+	err := g.Listener.Close()
+	g.end()
+	g.mu.Lock()
+	for e := g.waiting.Front(); e != nil; e = e.Next() {
+		_ = of(e).conn.Close()
+	}
+	g.mu.Unlock()
+	g.running.Wait()
+	return err
+}
+
+// run accepts until the listener is closed. An error waits for Accept to take it, so that one that lasts does not spin.
+func (g *Gate) run() {
+	for {
+		c, err := g.Listener.Accept()
+		if err != nil {
+			select {
+			case g.accepted <- accepted{err: err}:
+			case <-g.closed.Done():
+			}
+			if errors.Is(err, net.ErrClosed) {
+				return
+			}
+			continue
+		}
+		h := &handshake{conn: c}
+		h.source, _ = sourceOf(c)
+		if g.enter(h) {
+			g.running.Go(func() { g.admit(h) })
+		}
+	}
+}
+
+// admit lets a connection in once its handshake is over.
+func (g *Gate) admit(h *handshake) {
+	raw := &conn{Conn: h.conn, leave: func() {}}
+	secure := tls.Server(raw, g.cfg.TLS)
+	_ = h.conn.SetDeadline(time.Now().Add(g.cfg.Handshake))
+	err := secure.HandshakeContext(g.closed)
+	if err != nil {
+		why := reasonOf(err)
+		if why == NoCertificate || why == Unknown {
+			h.hearOut()
+		}
+		_ = h.conn.Close()
+		g.refused(h, why, err)
+		return
+	}
+	_ = h.conn.SetDeadline(time.Time{})
+	if g.leave(h) {
+		g.tell(h, Slow, errGaveWay) // it was closed when it had just succeeded
+		return
+	}
+	if !g.let.enter(h.source) {
+		_ = h.conn.Close()
+		g.tell(h, TooMany, errTooMany)
+		return
+	}
+	raw.leave = sync.OnceFunc(func() { g.let.leave(h.source) })
+	select {
+	case g.accepted <- accepted{conn: secure}:
+	case <-g.closed.Done():
+		_ = raw.Close()
+	}
+}
+
+const (
+	// hearFor and hearBytes bound what a refused client may still send. If the connection were closed before, its own system
+	// would throw away the alert that says why.
+	hearFor   = 500 * time.Millisecond
+	hearBytes = 16 << 10
+)
+
+func (h *handshake) hearOut() {
+	tcp, ok := h.conn.(interface{ CloseWrite() error })
+	if !ok || tcp.CloseWrite() != nil {
+		return
+	}
+	_ = h.conn.SetReadDeadline(time.Now().Add(hearFor))
+	_, _ = io.CopyN(io.Discard, h.conn, hearBytes)
+}
+
+// refused notes a handshake that has failed.
+func (g *Gate) refused(h *handshake, why Reason, err error) {
+	if g.leave(h) {
+		why, err = Slow, errGaveWay
+	}
+	g.tell(h, why, err)
+}
+
+func (g *Gate) tell(h *handshake, why Reason, err error) {
+	if g.closed.Err() == nil {
+		g.cfg.Refused(addrPort(h.conn), why, err)
+	}
+}
+
+var (
+	errGaveWay = errors.New("too many handshakes were under way, of which this was the oldest")
+	errTooMany = errors.New("its address has too many connections")
+)
+
+func reasonOf(err error) Reason {
+	var timeout net.Error
+	var refused *tls.CertificateVerificationError
+	switch {
+	case errors.As(err, &timeout) && timeout.Timeout():
+		return Slow
+	case errors.As(err, &refused):
+		return Unknown
+	case strings.Contains(err.Error(), "didn't provide a certificate"): // crypto/tls has no type for it
+		return NoCertificate
+	default:
+		return Broken
+	}
+}
+
+// enter counts a handshake as waiting, and breaks off one that waits for too long. It returns false if the Gate is closed.
+func (g *Gate) enter(h *handshake) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.closed.Err() != nil {
+		_ = h.conn.Close()
+		return false
+	}
+	var oldest *list.Element
+	same := 0
+	for e := g.waiting.Front(); e != nil; e = e.Next() {
+		if of(e).source == h.source {
+			if same++; same == 1 {
+				oldest = e
+			}
+		}
+	}
+	if same < g.cfg.WaitingPerSource {
+		oldest = nil
+		if g.waiting.Len() >= g.cfg.Waiting {
+			oldest = g.waiting.Front()
+		}
+	}
+	if oldest != nil {
+		of(oldest).gaveWay = true
+		_ = of(oldest).conn.Close()
+		g.waiting.Remove(oldest)
+	}
+	h.position = g.waiting.PushBack(h)
+	return true
+}
+
+// leave reports whether a handshake had to give way.
+func (g *Gate) leave(h *handshake) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.waiting.Remove(h.position) // nothing, if it had to give way
+	return h.gaveWay
+}
+
+func of(e *list.Element) *handshake {
+	return e.Value.(*handshake) //nolint:forcetypeassert // nothing else is put there
+}
+
+func addrPort(c net.Conn) netip.AddrPort {
+	tcp, ok := c.RemoteAddr().(*net.TCPAddr)
+	if !ok {
+		return netip.AddrPort{}
+	}
+	at := tcp.AddrPort()
+	return netip.AddrPortFrom(at.Addr().Unmap(), at.Port())
+}

@@ -1,0 +1,268 @@
+package conns
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"errors"
+	"io"
+	"math/big"
+	"net"
+	"net/netip"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// selfMade returns a certificate that nobody has signed.
+func selfMade(t *testing.T, name string) tls.Certificate {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, NotAfter: time.Now().Add(time.Hour),
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
+}
+
+// gated is a Gate that greets whom it lets in. It knows a client named "friend".
+type gated struct {
+	*Gate
+	t    *testing.T
+	mu   sync.Mutex
+	why  map[Reason]int
+	from []netip.AddrPort
+}
+
+func newGated(t *testing.T, set func(*GateConfig)) *gated {
+	t.Helper()
+	inner, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := &gated{t: t, why: map[Reason]int{}}
+	c := GateConfig{
+		Handshake: 500 * time.Millisecond, Waiting: 100, WaitingPerSource: 100, PerSource: 100,
+		TLS: &tls.Config{
+			Certificates: []tls.Certificate{selfMade(t, "server")}, ClientAuth: tls.RequireAnyClientCert,
+			VerifyConnection: func(s tls.ConnectionState) error {
+				if s.PeerCertificates[0].Subject.CommonName != "friend" {
+					return &tls.CertificateVerificationError{Err: errors.New("no friend")}
+				}
+				return nil
+			},
+		},
+		Refused: func(from netip.AddrPort, why Reason, err error) {
+			g.mu.Lock()
+			defer g.mu.Unlock()
+			g.why[why]++
+			g.from = append(g.from, from)
+			if err == nil {
+				t.Errorf("%s: no error", why)
+			}
+		},
+	}
+	if set != nil {
+		set(&c)
+	}
+	g.Gate = NewGate(inner, c)
+	ended := make(chan struct{})
+	var mu sync.Mutex
+	var in []net.Conn
+	go func() {
+		defer close(ended)
+		for {
+			c, err := g.Accept()
+			if err != nil {
+				return
+			}
+			if _, ok := c.(*tls.Conn); !ok {
+				t.Errorf("%T was accepted", c)
+			}
+			_, _ = io.WriteString(c, "h")
+			mu.Lock()
+			in = append(in, c)
+			mu.Unlock()
+			go func() { // until the client leaves
+				_, _ = io.Copy(io.Discard, c)
+				_, _ = c.Close(), c.Close() // twice gives one place back
+			}()
+		}
+	}()
+	t.Cleanup(func() {
+		_ = g.Close()
+		<-ended
+		for _, c := range in {
+			_ = c.Close()
+		}
+	})
+	return g
+}
+
+// greeted returns a client's connection once it is let in.
+func (g *gated) greeted(from string, certs ...tls.Certificate) (net.Conn, error) {
+	g.t.Helper()
+	c := tls.Client(dial(g.t, from, g.Addr().String()), &tls.Config{
+		InsecureSkipVerify: true, Certificates: certs,
+	})
+	_ = c.SetDeadline(time.Now().Add(5 * time.Second))
+	if _, err := c.Write([]byte("an early request")); err != nil { // as with TLS 1.3, before it knows whether it is let in
+		return nil, err
+	}
+	_, err := c.Read(make([]byte, 1))
+	return c, err
+}
+
+func (g *gated) count(why Reason) int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.why[why]
+}
+
+// comes waits until so many were refused for a reason.
+func (g *gated) comes(why Reason, want int) {
+	g.t.Helper()
+	for deadline := time.Now().Add(5 * time.Second); g.count(why) != want; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			g.t.Fatalf("%d were refused as %s, want %d", g.count(why), why, want)
+		}
+	}
+}
+
+func TestGate(t *testing.T) {
+	g := newGated(t, nil)
+	if _, err := g.greeted("127.0.0.1", selfMade(t, "friend")); err != nil {
+		t.Errorf("a friend: %v", err)
+	}
+	// Each says why, though the client's request was under way when it was refused.
+	for range 20 {
+		if _, err := g.greeted("127.0.0.2"); err == nil || !strings.Contains(err.Error(), "certificate required") {
+			t.Fatalf("nobody: %v", err)
+		}
+		if _, err := g.greeted("127.0.0.2", selfMade(t, "foe")); err == nil || !strings.Contains(err.Error(), "bad certificate") {
+			t.Fatalf("a foe: %v", err)
+		}
+	}
+	if _, err := io.WriteString(dial(t, "127.0.0.2", g.Addr().String()), "GET / HTTP/1.1\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	g.comes(NoCertificate, 20)
+	g.comes(Unknown, 20)
+	g.comes(Broken, 1)
+	if from := g.from[0].Addr(); from != netip.MustParseAddr("127.0.0.2") || g.from[0].Port() == 0 {
+		t.Errorf("refused: %s", from)
+	}
+	if g.waiting.Len() != 0 || len(g.let.open) != 1 {
+		t.Errorf("%d wait, of %v", g.waiting.Len(), g.let.open)
+	}
+}
+
+func TestAGateWaitsForNobodyLong(t *testing.T) {
+	g := newGated(t, nil)
+	began := time.Now()
+	c := dial(t, "127.0.0.1", g.Addr().String())
+	if !closed(t, c) || time.Since(began) > 3*time.Second {
+		t.Errorf("open for %s", time.Since(began))
+	}
+	g.comes(Slow, 1)
+}
+
+// TestWhoOnlyWaitsGivesWay: a client that is not slow is let in, however many of its address and of others only wait.
+func TestWhoOnlyWaitsGivesWay(t *testing.T) {
+	g := newGated(t, func(c *GateConfig) { c.Handshake, c.Waiting, c.WaitingPerSource = time.Minute, 5, 3 })
+	friend := selfMade(t, "friend")
+	var idle []net.Conn
+	wait := func(from string) {
+		t.Helper()
+		before := g.waits()
+		idle = append(idle, dial(t, from, g.Addr().String()))
+		for deadline := time.Now().Add(5 * time.Second); g.waits() == before && time.Now().Before(deadline); {
+			time.Sleep(time.Millisecond)
+		}
+	}
+	for range 3 {
+		wait("127.0.0.1")
+	}
+	if _, err := g.greeted("127.0.0.1", friend); err != nil {
+		t.Errorf("a friend of the same address: %v", err)
+	}
+	g.comes(Slow, 1)
+	if !closed(t, idle[0]) {
+		t.Error("the oldest still waits")
+	}
+	for range 3 {
+		wait("127.0.0.2")
+	}
+	if _, err := g.greeted("127.0.0.3", friend); err != nil {
+		t.Errorf("a friend of another address: %v", err)
+	}
+	g.comes(Slow, 2)
+	if !closed(t, idle[1]) {
+		t.Error("the oldest of all still waits")
+	}
+	if n := g.waits(); n != 4 {
+		t.Errorf("%d wait", n)
+	}
+}
+
+func (g *gated) waits() int {
+	g.Gate.mu.Lock()
+	defer g.Gate.mu.Unlock()
+	return g.waiting.Len()
+}
+
+func TestAGateBoundsWhomItLetIn(t *testing.T) {
+	g := newGated(t, func(c *GateConfig) { c.PerSource = 2 })
+	friend := selfMade(t, "friend")
+	var in []net.Conn
+	for range 2 {
+		c, err := g.greeted("127.0.0.1", friend)
+		if err != nil {
+			t.Fatal(err)
+		}
+		in = append(in, c)
+	}
+	if _, err := g.greeted("127.0.0.1", friend); err == nil {
+		t.Error("one more was let in")
+	}
+	g.comes(TooMany, 1)
+	if _, err := g.greeted("127.0.0.2", friend); err != nil {
+		t.Errorf("another address: %v", err)
+	}
+	_ = in[0].Close()
+	for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(time.Millisecond) { // the server has to hear of it
+		if _, err := g.greeted("127.0.0.1", friend); err == nil {
+			break
+		} else if time.Now().After(deadline) {
+			t.Fatalf("a place that was given back was not taken: %v", err)
+		}
+	}
+}
+
+func TestAGateThatIsClosed(t *testing.T) {
+	g := newGated(t, func(c *GateConfig) { c.Handshake = time.Minute })
+	c := dial(t, "127.0.0.1", g.Addr().String())
+	for g.waits() == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	_ = g.Close()
+	if !closed(t, c) {
+		t.Error("a handshake goes on")
+	}
+	if _, err := g.Accept(); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("accepted: %v", err)
+	}
+	if len(g.why) != 0 {
+		t.Errorf("refused: %v", g.why)
+	}
+}

@@ -1,0 +1,160 @@
+package conns
+
+import (
+	"errors"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"strconv"
+	"testing"
+)
+
+// TestLocal: whoever holds connections open loses the oldest of them; the newest is served, and those of this process's own
+// user stay.
+func TestLocal(t *testing.T) {
+	inner, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const most = 3
+	l := Local(inner, most)
+	accepted := make(chan net.Conn)
+	go func() {
+		defer close(accepted)
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = io.WriteString(c, "h")
+			accepted <- c
+		}
+	}()
+	t.Cleanup(func() {
+		_ = l.Close()
+		for c := range accepted {
+			_ = c.Close()
+		}
+	})
+	connect := func() (client, server net.Conn) {
+		t.Helper()
+		client = dial(t, "127.0.0.1", inner.Addr().String())
+		if closed(t, client) {
+			t.Fatal("a new connection is not served")
+		}
+		return client, <-accepted
+	}
+	own, _ := connect()
+	l.own = "nobody" // from now on
+	var clients []net.Conn
+	for range most {
+		c, _ := connect()
+		clients = append(clients, c)
+	}
+	last, server := connect()
+	if !closed(t, clients[0]) {
+		t.Error("the oldest is still open")
+	}
+	if err := server.Close(); err != nil { // gives its place back
+		t.Fatal(err)
+	}
+	if !closed(t, last) {
+		t.Error("closed, and still open")
+	}
+	next, _ := connect()
+	for i, c := range []net.Conn{clients[1], clients[2], next, own} {
+		if isOpen(t, c) != nil {
+			t.Errorf("connection %d was closed: %v", i, isOpen(t, c))
+		}
+	}
+}
+
+// isOpen returns an error if the other side has closed a connection.
+func isOpen(t *testing.T, c net.Conn) error {
+	t.Helper()
+	raw, err := c.(*net.TCPConn).SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ended error
+	if err := raw.Read(func(fd uintptr) bool {
+		ended = peek(fd)
+		return true
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return ended
+}
+
+// TestOwnerOf, in each of the ways.
+func TestOwnerOf(t *testing.T) {
+	for _, at := range []string{"127.0.0.1:0", "[::1]:0", "[::]:0"} {
+		l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", at)
+		if err != nil {
+			t.Logf("not tried: %v", err)
+			continue
+		}
+		defer l.Close()
+		target := l.Addr().String()
+		if at == "[::]:0" { // reached by IPv4
+			target = net.JoinHostPort("127.0.0.1", strconv.Itoa(l.Addr().(*net.TCPAddr).Port))
+		}
+		client := dial(t, "", target)
+		served, err := l.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer served.Close()
+		local, remote := served.LocalAddr(), served.RemoteAddr()
+		from, to := netip.MustParseAddrPort(remote.String()), netip.MustParseAddrPort(local.String())
+		elsewhere := netip.AddrPortFrom(netip.MustParseAddr("127.0.0.9"), from.Port())
+		me := strconv.Itoa(os.Geteuid())
+		for how, ask := range map[string]func(from, to netip.AddrPort) (string, error){
+			"asked": diagnosed, "listed": listed,
+			"either": func(from, to netip.AddrPort) (string, error) {
+				return OwnerOf(net.TCPAddrFromAddrPort(to), net.TCPAddrFromAddrPort(from))
+			},
+		} {
+			if owner, err := ask(from, to); err != nil || owner != me {
+				t.Errorf("%s, %s: made by %q, %v", at, how, owner, err)
+			}
+			if owner, err := ask(elsewhere, to); !errors.Is(err, errNoSocket) {
+				t.Errorf("%s, %s: from the same port of another address: made by %q, %v", at, how, owner, err)
+			}
+			if owner, err := ask(to, netip.AddrPortFrom(from.Addr(), 1)); !errors.Is(err, errNoSocket) {
+				t.Errorf("%s, %s: a listener makes a connection: %q, %v", at, how, owner, err)
+			}
+		}
+		_ = client
+	}
+}
+
+func TestOwnerIn(t *testing.T) {
+	if words([]byte{1, 0, 0, 0}) != "00000001" {
+		t.Skip("the list below is of a little-endian machine")
+	}
+	const list = `  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
+   0: 0100007F:2815 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 1 1 0000000000000000 100 0 0 10 0
+   1: 0100007F:2815 0100007F:E8C2 01 00000000:00000000 00:00000000 00000000     0        0 2 1 0000000000000000 20 4 30 10 -1
+   2: 0100007F:E8C2 0100007F:2815 01 00000000:00000000 00:00000000 00000000 65534        0 3 1 0000000000000000 20 4 30 10 -1
+   3: 0200007F:E8C2 0100007F:2815 01 00000000:00000000 00:00000000 00000000   100        0 3 1 0000000000000000 20 4 30 10 -1
+   4: 0000000000000000FFFF00000100007F:E8C3 0000000000000000FFFF00000100007F:2815 01 0:0 0:0 0 7 0 4
+   5: 00000000000000000000000001000000:E8C4 00000000000000000000000001000000:2815 01 0:0 0:0 0 8 0 4
+   6: short`
+	for _, tt := range []struct{ from, to, want string }{
+		{"127.0.0.1:59586", "127.0.0.1:10261", "65534"},
+		{"127.0.0.2:59586", "127.0.0.1:10261", "100"},
+		{"127.0.0.3:59586", "127.0.0.1:10261", ""},
+		{"127.0.0.1:10261", "127.0.0.1:59586", "0"},
+		{"127.0.0.1:59586", "127.0.0.1:59586", ""},
+		{"127.0.0.1:59587", "[::ffff:127.0.0.1]:10261", "7"},
+		{"[::1]:59588", "[::1]:10261", "8"},
+		{"[::2]:59588", "[::1]:10261", ""},
+	} {
+		got, found := ownerIn([]byte(list), netip.MustParseAddrPort(tt.from), netip.MustParseAddrPort(tt.to))
+		if got != tt.want || found != (tt.want != "") {
+			t.Errorf("%s to %s: %q, want %q", tt.from, tt.to, got, tt.want)
+		}
+	}
+}
