@@ -55,6 +55,8 @@ func main() {
 	fs.BoolVar(&c.ConstrainedImpersonation, "constrained-impersonation", false,
 		"all API servers are of Kubernetes 1.36 or later, with the feature gate ConstrainedImpersonation on, as it is by "+
 			"default: let nodes act as their pool's forwarder only to read and write the pool's Leases")
+	fs.StringVar((*string)(&c.Approver), "approver", string(cloud.ApproverWithin),
+		"which process approves certificates: this one (within), another (elsewhere), or this one and nothing else (alone)")
 	fs.BoolVar(&c.ApproveKubelets, "approve-kubelets", true,
 		"approve the serving certificates that pools' kubelets request, each for its own name and addresses")
 	fs.StringSliceVar(&c.KubeletServingCIDRs, "kubelet-serving-cidrs", nil,

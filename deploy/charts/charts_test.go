@@ -240,7 +240,7 @@ func TestSwitches(t *testing.T) {
 		"policies.forwarderWrites":       "forwarder-writes",
 		"policies.holdDuration":          "hold-duration",
 		"policies.poolMembership":        "pool-membership",
-		"policies.controllerRights":      "controller-rights",
+		"policies.controllerRights":      "(controller-(rights|workloads|nodes)|approver-rights)[.]openyurt",
 		"policies.coordinatorConnects":   "coordinator-connects",
 		"policies.coordinatorPods":       "coordinator-pods",
 		"policies.nodeNames":             "node-names",
@@ -257,7 +257,7 @@ func TestSwitches(t *testing.T) {
 				continue
 			}
 			gone++
-			if !strings.Contains(o, want) {
+			if !regexp.MustCompile(want).MatchString(o) {
 				t.Errorf("%s=false takes away %s", value, o)
 			}
 		}

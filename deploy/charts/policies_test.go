@@ -788,10 +788,12 @@ func TestCertificatesOfTheController(t *testing.T) {
 		})
 		return by.SubResource("approval").Update(t.Context(), r)
 	}
-	mustAccept(t, "its own", approve(c, own, client509, c))
-	mustRefuse(t, "one that somebody else has made in its place", approve(c, own, client509, admin), "only its own requests")
-	mustRefuse(t, "another client's", approve(c, "csr-client", client509, admin), "only its own requests")
-	mustAccept(t, "a hub's", approve(c, "csr-hub", certificatesv1.KubeletServingSignerName, admin))
+	approver := cloudtest.Client(t, cloudtest.As(cfg, "system:serviceaccount:kube-system:coordinator-approver", "system:masters"))
+	const asked = "only those that coordinator-controller has asked for"
+	mustAccept(t, "the controller's", approve(approver, own, client509, c))
+	mustRefuse(t, "one that somebody else has made in its place", approve(approver, own, client509, admin), asked)
+	mustRefuse(t, "another client's", approve(approver, "csr-client", client509, admin), asked)
+	mustAccept(t, "a hub's", approve(approver, "csr-hub", certificatesv1.KubeletServingSignerName, admin))
 	mustAccept(t, "another client's, by somebody else", approve(admin, "csr-client", client509, admin))
 
 	answer := func(by client.Client, name, signer string) error {

@@ -99,6 +99,10 @@ type Config struct {
 	// cluster has another implementation.
 	NodePools, AppSets, Coordinators bool
 
+	// Approver says whether this process approves certificates, too, and whether it does anything else; empty means
+	// ApproverWithin.
+	Approver ApproverPlace
+
 	// ApproveKubelets enables the approval of serving certificates for pools' kubelets: at addresses within
 	// KubeletServingCIDRs, which are none unless somebody gives some, and for names that match KubeletServingNames.
 	ApproveKubelets                          bool
@@ -115,6 +119,20 @@ type Config struct {
 	// DefaultSilenceAfter. It should be less than kube-controller-manager's node-monitor-grace-period.
 	SilenceAfter time.Duration
 }
+
+// ApproverPlace says which process approves certificates.
+type ApproverPlace string
+
+const (
+	// ApproverWithin is for a single process, which approves what it asks for itself: whoever takes it over can have any
+	// certificate.
+	ApproverWithin ApproverPlace = "within"
+	// ApproverElsewhere is for a process that has no right to approve.
+	ApproverElsewhere ApproverPlace = "elsewhere"
+	// ApproverAlone is for a process that approves, and does nothing else. It is the other one's. It needs no election: a
+	// request that two have approved is approved.
+	ApproverAlone ApproverPlace = "alone"
+)
 
 // Coordinator describes what the coordinators run.
 type Coordinator struct {
@@ -144,13 +162,18 @@ func Run(ctx context.Context, c Config) error {
 		return fmt.Errorf("the life of operators' certificates is %v: use at most %v; persons have certificates of their own",
 			life, certs.MaxOperator)
 	}
+	switch c.Approver {
+	case "":
+		c.Approver = ApproverWithin
+	case ApproverWithin, ApproverElsewhere:
+	case ApproverAlone:
+		return runApprover(ctx, c)
+	default:
+		return fmt.Errorf("--approver is %q: use %s, %s or %s", c.Approver, ApproverWithin, ApproverElsewhere, ApproverAlone)
+	}
 	if c.Coordinators && (c.Coordinator.Image == "" || c.Coordinator.Version == "") {
 		return errors.New("the coordinators' image is not set: give --coordinator-image and --coordinator-version, " +
 			"or --yurt-coordinators=false")
-	}
-	allowed, err := approve.ParseAllowed(c.KubeletServingCIDRs, c.KubeletServingNames)
-	if err != nil {
-		return fmt.Errorf("--kubelet-serving-cidrs, --kubelet-serving-names: %w", err)
 	}
 	log.SetLogger(klog.FromContext(ctx)) // for what the library logs outside its manager
 	connection, err := connect(c.Kubeconfig)
@@ -160,7 +183,7 @@ func Run(ctx context.Context, c Config) error {
 	if err := isFree(ctx, c.MetricsAddress); err != nil {
 		return err
 	}
-	mgr, err := newManager(ctx, c, connection)
+	mgr, err := newManager(ctx, c, connection, &coordinationv1.Lease{}, &corev1.Node{})
 	if err != nil {
 		return err
 	}
@@ -181,15 +204,11 @@ func Run(ctx context.Context, c Config) error {
 		Events: mgr.GetEventRecorder(Name),
 		Clock:  clock.RealClock{},
 	})
-	approver := approve.New(approve.Config{
-		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Events: mgr.GetEventRecorder(Name), Clock: clock.RealClock{},
-		Kubelets: c.ApproveKubelets, Allowed: allowed, Server: connection.Host, Resolver: net.DefaultResolver,
-	})
 	secrets := keys.New(mgr.GetClient(), mgr.GetAPIReader())
 	signer := operators.New(operators.Config{
 		Client: mgr.GetClient(), Keys: secrets, Events: mgr.GetEventRecorder(Name), Clock: clock.RealClock{},
 	})
-	if err := errors.Join(heartbeats.AddTo(mgr), autonomous.AddTo(mgr), approver.AddTo(mgr), signer.AddTo(mgr)); err != nil {
+	if err := errors.Join(heartbeats.AddTo(mgr), autonomous.AddTo(mgr), signer.AddTo(mgr)); err != nil {
 		return err
 	}
 	cuts := poolcut.New(poolcut.Config{
@@ -202,21 +221,68 @@ func Run(ctx context.Context, c Config) error {
 	if err != nil {
 		return err
 	}
-	own = append(own, heartbeats.Metrics(), autonomous.Metrics(), approver.Metrics(), cuts.Metrics(), signer.Metrics())
-	for _, m := range own {
-		unregister, err := register(metrics.Registry, m)
+	own = append(own, heartbeats.Metrics(), autonomous.Metrics(), cuts.Metrics(), signer.Metrics())
+	if c.Approver == ApproverWithin {
+		approver, err := addApprover(mgr, c, connection)
 		if err != nil {
 			return err
 		}
-		defer unregister()
+		own = append(own, approver)
 	}
+	unregister, err := registerAll(metrics.Registry, own)
+	if err != nil {
+		return err
+	}
+	defer unregister()
 
 	klog.FromContext(ctx).Info("Starting", "server", connection.Host, "leaderElect", c.LeaderElect,
 		"silenceAfter", c.SilenceAfter)
 	return mgr.Start(ctx)
 }
 
-func newManager(ctx context.Context, c Config, connection *rest.Config) (manager.Manager, error) {
+// runApprover runs what approves certificates, and nothing else.
+func runApprover(ctx context.Context, c Config) error {
+	c.LeaderElect = false
+	log.SetLogger(klog.FromContext(ctx))
+	connection, err := connect(c.Kubeconfig)
+	if err != nil {
+		return err
+	}
+	if err := isFree(ctx, c.MetricsAddress); err != nil {
+		return err
+	}
+	mgr, err := newManager(ctx, c, connection, &certificatesv1.CertificateSigningRequest{}, &corev1.Node{})
+	if err != nil {
+		return err
+	}
+	approver, err := addApprover(mgr, c, connection)
+	if err != nil {
+		return err
+	}
+	unregister, err := registerAll(metrics.Registry, []prometheus.Collector{approver})
+	if err != nil {
+		return err
+	}
+	defer unregister()
+	klog.FromContext(ctx).Info("Starting the approver alone", "server", connection.Host)
+	return mgr.Start(ctx)
+}
+
+// addApprover registers what approves certificates, and returns its metrics.
+func addApprover(mgr manager.Manager, c Config, connection *rest.Config) (prometheus.Collector, error) {
+	allowed, err := approve.ParseAllowed(c.KubeletServingCIDRs, c.KubeletServingNames)
+	if err != nil {
+		return nil, fmt.Errorf("--kubelet-serving-cidrs, --kubelet-serving-names: %w", err)
+	}
+	approver := approve.New(approve.Config{
+		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Events: mgr.GetEventRecorder(Name), Clock: clock.RealClock{},
+		Kubelets: c.ApproveKubelets, Allowed: allowed, Server: connection.Host, Resolver: net.DefaultResolver,
+	})
+	return approver.Metrics(), approver.AddTo(mgr)
+}
+
+// newManager returns a manager that is ready when its cache has what is needed.
+func newManager(ctx context.Context, c Config, connection *rest.Config, needed ...client.Object) (manager.Manager, error) {
 	scheme := runtime.NewScheme()
 	builder := runtime.NewSchemeBuilder(corev1.AddToScheme, coordinationv1.AddToScheme, eventsv1.AddToScheme,
 		discoveryv1.AddToScheme, certificatesv1.AddToScheme, appsv1.AddToScheme, rbacv1.AddToScheme,
@@ -256,7 +322,7 @@ func newManager(ctx context.Context, c Config, connection *rest.Config) (manager
 	if err != nil {
 		return nil, err
 	}
-	synced := &cacheSync{cache: mgr.GetCache()}
+	synced := &cacheSync{cache: mgr.GetCache(), needed: needed}
 	err = errors.Join(
 		mgr.Add(synced),
 		mgr.AddHealthzCheck("ping", healthz.Ping),
@@ -322,23 +388,34 @@ func isFree(ctx context.Context, address string) error {
 	return listener.Close()
 }
 
-// register adds metrics to the registry that the manager serves. The registry outlives the manager.
-func register(r prometheus.Registerer, c prometheus.Collector) (unregister func(), err error) {
-	if err := r.Register(c); err != nil {
-		return nil, fmt.Errorf("register metrics: %w", err)
+// registerAll adds metrics to the registry that the manager serves. The registry outlives the manager.
+func registerAll(r prometheus.Registerer, all []prometheus.Collector) (unregister func(), err error) {
+	var done []prometheus.Collector
+	unregister = func() {
+		for _, c := range done {
+			r.Unregister(c)
+		}
 	}
-	return func() { r.Unregister(c) }, nil
+	for _, c := range all {
+		if err := r.Register(c); err != nil {
+			unregister()
+			return nil, fmt.Errorf("register metrics: %w", err)
+		}
+		done = append(done, c)
+	}
+	return unregister, nil
 }
 
 // cacheSync becomes ready when the cache holds what the controllers read, on every replica, leading or not.
 type cacheSync struct {
 	cache  cache.Cache
+	needed []client.Object
 	synced atomic.Bool
 }
 
 // Start implements manager.Runnable.
 func (s *cacheSync) Start(ctx context.Context) error {
-	for _, obj := range []client.Object{&coordinationv1.Lease{}, &corev1.Node{}} {
+	for _, obj := range s.needed {
 		if _, err := s.cache.GetInformer(ctx, obj); err != nil {
 			if ctx.Err() != nil {
 				return nil //nolint:nilerr // asked to stop before it was ready
@@ -356,7 +433,7 @@ func (s *cacheSync) NeedLeaderElection() bool { return false }
 
 func (s *cacheSync) check(*http.Request) error {
 	if !s.synced.Load() {
-		return errors.New("the first list of Nodes and Leases has not arrived yet")
+		return errors.New("the first lists of what is watched have not arrived yet")
 	}
 	return nil
 }

@@ -81,8 +81,7 @@ func (s *cloudStub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			TypeMeta: metav1.TypeMeta{Kind: "LeaseList", APIVersion: "coordination.k8s.io/v1"},
 			ListMeta: metav1.ListMeta{ResourceVersion: "1"}, Items: []coordinationv1.Lease{lease}})
 	case r.URL.Path == "/apis/certificates.k8s.io/v1/certificatesigningrequests" &&
-		query.Get("fieldSelector") == "spec.signerName!=kubernetes.io/kube-apiserver-client,"+
-			"spec.signerName!=kubernetes.io/kube-apiserver-client-kubelet":
+		query.Get("fieldSelector") == "spec.signerName!=kubernetes.io/kube-apiserver-client-kubelet":
 		s.answer(w, http.StatusOK, &certificatesv1.CertificateSigningRequestList{
 			TypeMeta: metav1.TypeMeta{Kind: "CertificateSigningRequestList", APIVersion: "certificates.k8s.io/v1"},
 			ListMeta: metav1.ListMeta{ResourceVersion: "1"}})

@@ -21,12 +21,15 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// granted is what a manifest grants to the program's ServiceAccount: rules by namespace, "" for all of the cluster.
+// granted is what a manifest grants to a ServiceAccount: rules by namespace, "" for all of the cluster.
 type granted map[string][]rbacv1.PolicyRule
+
+const approver = "coordinator-approver"
 
 const rbacManifest = "../../deploy/charts/yurt-coordinator/files/rbac.yaml"
 
-func load(t *testing.T) granted {
+// load returns what each ServiceAccount is granted.
+func load(t *testing.T) map[string]granted {
 	t.Helper()
 	content, err := os.ReadFile(rbacManifest)
 	if err != nil {
@@ -72,21 +75,26 @@ func load(t *testing.T) granted {
 			t.Errorf("a %T does not belong into this file", obj)
 		}
 	}
-	grants := make(granted)
+	grants := map[string]granted{Name: {}, approver: {}}
+	bound := make(map[string]bool)
 	for _, b := range bindings {
-		want := rbacv1.Subject{Kind: "ServiceAccount", Name: Name, Namespace: "kube-system"}
-		if len(b.Subjects) != 1 || b.Subjects[0] != want {
-			t.Errorf("binding %s/%s is for %v, want only %v", b.Namespace, b.Name, b.Subjects, want)
+		account, _, _ := strings.Cut(strings.TrimPrefix(b.RoleRef.Name, "openyurt:"), ":")
+		want := rbacv1.Subject{Kind: "ServiceAccount", Name: account, Namespace: "kube-system"}
+		if len(b.Subjects) != 1 || b.Subjects[0] != want || grants[account] == nil {
+			t.Fatalf("binding %s/%s is for %v, want only %v", b.Namespace, b.Name, b.Subjects, want)
 		}
 		key := b.Namespace + "/" + b.RoleRef.Name
-		if _, ok := rules[key]; !ok {
-			t.Errorf("binding %s/%s refers to a role that is not in the file", b.Namespace, b.Name)
+		if b.RoleRef.Kind == "ClusterRole" {
+			key = "/" + b.RoleRef.Name
 		}
-		grants[b.Namespace] = append(grants[b.Namespace], rules[key]...)
-		delete(rules, key)
+		if _, ok := rules[key]; !ok || bound[key] {
+			t.Errorf("binding %s/%s refers to a role that is not in the file, or bound already", b.Namespace, b.Name)
+		}
+		grants[account][b.Namespace] = append(grants[account][b.Namespace], rules[key]...)
+		bound[key] = true
 	}
-	if accounts != 1 || len(rules) != 0 {
-		t.Errorf("%d ServiceAccounts, want one; roles that nobody is bound to: %v", accounts, rules)
+	if accounts != len(grants) || len(rules) != len(bound) {
+		t.Errorf("%d ServiceAccounts, want %d; %d roles, bound are %d", accounts, len(grants), len(rules), len(bound))
 	}
 	return grants
 }
@@ -106,14 +114,93 @@ func (g granted) allows(verb, group, resource, namespace, name string) bool {
 	return allowed
 }
 
+type right struct {
+	verb, group, resource, namespace, name string
+	want                                   bool
+}
+
+func (g granted) expect(t *testing.T, who string, rights []right) {
+	t.Helper()
+	for _, r := range rights {
+		if got := g.allows(r.verb, r.group, r.resource, r.namespace, r.name); got != r.want {
+			t.Errorf("%s: %s %s %s/%s: allowed %t, want %t", who, r.verb, r.resource, r.namespace, r.name, got, r.want)
+		}
+	}
+	for namespace, rules := range g {
+		for _, rule := range rules {
+			for _, word := range slices.Concat(rule.Verbs, rule.APIGroups, rule.Resources, rule.ResourceNames) {
+				// Each pool has a signer, and RBAC has this form for all of a domain.
+				ours := word == operators.SignerPrefix+"*" && slices.Equal(rule.Resources, []string{"signers"})
+				elsewhere := namespace != "kube-system" && namespace != edge.NamespaceKeys
+				if strings.Contains(word, "*") && !ours || word == "secrets" && elsewhere {
+					t.Errorf("%s: %q in namespace %q: %+v", who, word, namespace, rule)
+				}
+			}
+			if len(rule.NonResourceURLs) != 0 {
+				t.Errorf("%s is granted URLs: %v", who, rule.NonResourceURLs)
+			}
+		}
+	}
+}
+
+// TestEveryRuleHasItsReason: above each rule stands why it is needed.
+func TestEveryRuleHasItsReason(t *testing.T) {
+	content, err := os.ReadFile(rbacManifest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rules := 0
+	lines := strings.Split(string(content), "\n")
+	for i, line := range lines {
+		if !strings.HasPrefix(line, "- apiGroups:") {
+			continue
+		}
+		if rules++; !strings.HasPrefix(lines[i-1], "# ") || !strings.ContainsAny(lines[i-1], ".:,") {
+			t.Errorf("line %d has no reason above it: %s", i+1, lines[i+1])
+		}
+	}
+	if rules < 30 {
+		t.Errorf("only %d rules are found", rules)
+	}
+}
+
+// TestWhoApprovesDoesNotAsk, nor the other way round: so neither alone can have a certificate of its own choice.
+func TestWhoApprovesDoesNotAsk(t *testing.T) {
+	const certificates = "certificates.k8s.io"
+	load(t)[approver].expect(t, approver, []right{
+		{"list", certificates, "certificatesigningrequests", "", "", true},
+		{"watch", certificates, "certificatesigningrequests", "", "", true},
+		{"update", certificates, "certificatesigningrequests/approval", "", "c", true},
+		{"approve", certificates, "signers", "", "kubernetes.io/kubelet-serving", true},
+		{"approve", certificates, "signers", "", "kubernetes.io/kube-apiserver-client", true},
+		{"list", "", "nodes", "", "", true},
+		{"watch", "", "nodes", "", "", true},
+		{"list", "", "services", "", "", true},
+		{"list", "discovery.k8s.io", "endpointslices", "default", "", true},
+		{"get", "", "configmaps", "kube-public", "cluster-info", true},
+		{"create", "events.k8s.io", "events", "default", "", true},
+
+		{"create", certificates, "certificatesigningrequests", "", "", false},
+		{"patch", certificates, "certificatesigningrequests", "", "c", false},
+		{"update", certificates, "certificatesigningrequests/status", "", "c", false},
+		{"approve", certificates, "signers", "", "kubernetes.io/kube-apiserver-client-kubelet", false},
+		{"approve", certificates, "signers", "", "coordinator.openyurt.io/*", false},
+		{"sign", certificates, "signers", "", "kubernetes.io/kube-apiserver-client", false},
+		{"patch", "", "nodes", "", "n1", false},
+		{"watch", "", "services", "", "", false},
+		{"list", "discovery.k8s.io", "endpointslices", "", "", false},
+		{"get", "", "configmaps", "kube-public", "any", false},
+		{"get", "", "secrets", "kube-system", "s", false},
+		{"list", "", "pods", "", "", false},
+		{"create", "", "serviceaccounts/token", "kube-system", Name, false},
+		{"get", "coordination.k8s.io", "leases", "kube-system", Name, false},
+	})
+}
+
 func TestManifestGrantsWhatIsNeeded(t *testing.T) {
-	grants := load(t)
 	const coordination, events, certificates = "coordination.k8s.io", "events.k8s.io", "certificates.k8s.io"
 	const rbac, apps = "rbac.authorization.k8s.io", "apps.openyurt.io"
-	for _, r := range []struct {
-		verb, group, resource, namespace, name string
-		want                                   bool
-	}{
+	load(t)[Name].expect(t, Name, []right{
 		{"list", "", "nodes", "", "", true},
 		{"watch", "", "nodes", "", "", true},
 		{"patch", "", "nodes", "", "n1", true},
@@ -122,19 +209,13 @@ func TestManifestGrantsWhatIsNeeded(t *testing.T) {
 		{"watch", "", "pods", "", "", true},
 		{"get", "", "pods", "default", "p", true},
 		{"patch", "", "pods", "default", "p", true},
-		{"list", "", "services", "", "", true},
-		{"list", "discovery.k8s.io", "endpointslices", "default", "", true},
-		{"get", "", "configmaps", "kube-public", "cluster-info", true},
 		{"get", certificates, "certificatesigningrequests", "", "c", true},
 		{"list", certificates, "certificatesigningrequests", "", "", true},
 		{"watch", certificates, "certificatesigningrequests", "", "", true},
-		{"update", certificates, "certificatesigningrequests/approval", "", "c", true},
-		{"approve", certificates, "signers", "", "kubernetes.io/kubelet-serving", true},
 		{"create", certificates, "certificatesigningrequests", "", "", true},
 		{"update", certificates, "certificatesigningrequests/status", "", "c", true},
 		{"sign", certificates, "signers", "", "coordinator.openyurt.io/*", true},
 		{"delete", certificates, "certificatesigningrequests", "", "yurt-coordinator-p1-kubelet-client-0", false},
-		{"approve", certificates, "signers", "", "kubernetes.io/kube-apiserver-client", true},
 		{"get", "", "secrets", edge.NamespaceKeys, "yurt-coordinator-p1-ca", true},
 		{"patch", "", "secrets", edge.NamespaceKeys, "yurt-coordinator-p1-ca", true},
 		{"list", "", "secrets", edge.NamespaceKeys, "", false},
@@ -149,11 +230,13 @@ func TestManifestGrantsWhatIsNeeded(t *testing.T) {
 		{"patch", apps, "yurtcoordinators/status", "", "p1", true},
 		{"update", apps, "nodepools/status", "", "p1", true},
 		{"patch", apps, "yurtappsets", "kube-system", "yurt-coordinator", true},
-		{"create", "apps", "deployments", "default", "", true},
+		{"list", "apps", "deployments", "", "", true},
+		{"create", "apps", "deployments", "kube-system", "", true},
+		{"patch", "apps", "deployments", "kube-system", "d", true}, // of its names, as a policy says
+		{"create", "apps", "controllerrevisions", "kube-system", "", true},
 		{"list", "apps", "replicasets", "kube-system", "", true},
 		{"watch", "apps", "replicasets", "kube-system", "", true},
 		{"list", "apps", "replicasets", "", "", false},
-		{"delete", "apps", "statefulsets", "default", "s", true},
 		{"delete", coordination, "leases", "kube-node-lease", "yurt-coordinator-p1", true},
 		{"list", coordination, "leases", "kube-node-lease", "", true},
 		{"watch", coordination, "leases", "kube-node-lease", "", true},
@@ -165,6 +248,16 @@ func TestManifestGrantsWhatIsNeeded(t *testing.T) {
 		{"update", coordination, "leases", "kube-system", Name, true},
 		{"create", "", "events", "kube-system", "", true}, // of the leader election
 
+		{"update", certificates, "certificatesigningrequests/approval", "", "c", false},
+		{"approve", certificates, "signers", "", "kubernetes.io/kubelet-serving", false},
+		{"approve", certificates, "signers", "", "kubernetes.io/kube-apiserver-client", false},
+		{"create", "apps", "deployments", "default", "", false},
+		{"patch", "apps", "deployments", "default", "d", false},
+		{"delete", "apps", "statefulsets", "default", "s", false},
+		{"update", "apps", "deployments/scale", "kube-system", "d", false},
+		{"list", "", "services", "", "", false},
+		{"list", "discovery.k8s.io", "endpointslices", "default", "", false},
+		{"get", "", "configmaps", "kube-public", "cluster-info", false},
 		{"update", "", "nodes", "", "n1", false},
 		{"delete", "", "nodes", "", "n1", false},
 		{"create", "", "nodes", "", "", false},
@@ -211,24 +304,5 @@ func TestManifestGrantsWhatIsNeeded(t *testing.T) {
 		{"create", "", "pods/eviction", "default", "p", false},
 		{"impersonate", "", "users", "", "admin", false},
 		{"create", "", "serviceaccounts/token", "kube-system", Name, false},
-	} {
-		if got := grants.allows(r.verb, r.group, r.resource, r.namespace, r.name); got != r.want {
-			t.Errorf("%s %s %s/%s: allowed %t, want %t", r.verb, r.resource, r.namespace, r.name, got, r.want)
-		}
-	}
-	for namespace, rules := range grants {
-		for _, rule := range rules {
-			for _, word := range slices.Concat(rule.Verbs, rule.APIGroups, rule.Resources, rule.ResourceNames) {
-				// Each pool has a signer, and RBAC has this form for all of a domain.
-				ours := word == operators.SignerPrefix+"*" && slices.Equal(rule.Resources, []string{"signers"})
-				elsewhere := namespace != "kube-system" && namespace != edge.NamespaceKeys
-				if strings.Contains(word, "*") && !ours || word == "secrets" && elsewhere {
-					t.Errorf("%q in namespace %q: %+v", word, namespace, rule)
-				}
-			}
-			if len(rule.NonResourceURLs) != 0 {
-				t.Errorf("grants URLs: %v", rule.NonResourceURLs)
-			}
-		}
-	}
+	})
 }

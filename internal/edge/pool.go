@@ -1,6 +1,10 @@
 package edge
 
-import "strings"
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"strings"
+)
 
 // Pool resources: what the nodes of a pool share.
 const (
@@ -93,6 +97,13 @@ func (p PoolName) AuthoritySecret() string { return "yurt-coordinator-" + string
 // NamespaceKeys: only coordinator-controller reads it, and puts what is to be shown into CoordinatorSecret.
 func (p PoolName) KubeletClientSecret() string {
 	return "yurt-coordinator-" + string(p) + "-kubelet-client"
+}
+
+// KubeletClientRequest is the name of the CertificateSigningRequest for such a key, given its public half in DER. A policy holds
+// coordinator-controller to such names (controller-rights.yaml).
+func (p PoolName) KubeletClientRequest(public []byte) string {
+	sum := sha256.Sum256(public)
+	return p.KubeletClientSecret() + "-" + hex.EncodeToString(sum[:8])
 }
 
 const operatorPrefix = "openyurt:operator:"

@@ -1,5 +1,9 @@
 // Package approve approves two kinds of serving certificates: those that hubs serve Pods with, and those of kubelets in
-// pools, by which a coordinator verifies them. No stock controller approves requests for kubernetes.io/kubelet-serving,
+// pools, by which a coordinator verifies them. And it approves the client certificates by which pools' coordinators are known
+// to kubelets. It runs as a program of its own, coordinator-approver, for the right to approve is the right to anything that a
+// signer signs: whoever has that does not ask, and whoever asks does not have it (docs/adr/0029).
+//
+// No stock controller approves requests for kubernetes.io/kubelet-serving,
 // because Kubernetes does not know which addresses belong to a node. This controller leaves all other requests alone.
 //
 // A kubelet itself says which addresses its Node has, and which name, when it registers. The same authority signs for the API
@@ -41,9 +45,9 @@ const (
 	maxReason = 400
 )
 
-// waits reports whether a request is for a node's server and still unanswered.
+// waits reports whether a request is for a node's server or a pool's coordinator, and still unanswered.
 func waits(r *certificatesv1.CertificateSigningRequest) bool {
-	return r.Spec.SignerName == certificatesv1.KubeletServingSignerName &&
+	return (r.Spec.SignerName == certificatesv1.KubeletServingSignerName || isCoordinators(r)) &&
 		len(r.Status.Conditions) == 0 && len(r.Status.Certificate) == 0
 }
 

@@ -34,8 +34,8 @@ import (
 const (
 	controllerName = "approve"
 
-	// reasonHub and reasonKubelet are the reasons of the approving Condition and of the Events.
-	reasonHub, reasonKubelet = "HubServing", "KubeletServing"
+	// reasonHub and the others are the reasons of the approving Condition and of the Events.
+	reasonHub, reasonKubelet, reasonCoordinator = "HubServing", "KubeletServing", "CoordinatorKubeletClient"
 
 	// lookFirst and lookLast bound the time until a request that was not approved is judged again: a node may get its
 	// addresses after it asks. It is judged when it is twice as old. The cloud removes a request after a day.
@@ -90,7 +90,7 @@ func New(c Config) *Approver {
 		places: &places{reader: c.Reader, server: c.Server, resolver: c.Resolver, clock: c.Clock},
 		judged: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "coordinator_controller_serving_requests_total",
-			Help: "Judgements of requests for serving certificates, by whose it is (kubelet, hub) and what came of it: " +
+			Help: "Judgements of requests for certificates, by whose it is (kubelet, hub, coordinator) and what came of it: " +
 				"approved, left (judged again later), crowd (not looked at, for its node has newer ones).",
 		}, []string{"of", "outcome"}),
 	}
@@ -103,11 +103,9 @@ func (a *Approver) Metrics() prometheus.Collector { return a.judged }
 func Cached() map[client.Object]cache.ByObject {
 	return map[client.Object]cache.ByObject{
 		&certificatesv1.CertificateSigningRequest{}: {
-			// Not those for Kubernetes' own clients, which are most. Our own signers have a name for each pool, and a
-			// field selector has no prefixes.
-			Field: fields.AndSelectors(
-				fields.OneTermNotEqualSelector("spec.signerName", certificatesv1.KubeAPIServerClientSignerName),
-				fields.OneTermNotEqualSelector("spec.signerName", certificatesv1.KubeAPIServerClientKubeletSignerName)),
+			// Not those for kubelets as clients, which are most. Our own signers have a name for each pool, and a field
+			// selector has no prefixes.
+			Field: fields.OneTermNotEqualSelector("spec.signerName", certificatesv1.KubeAPIServerClientKubeletSignerName),
 		},
 	}
 }
@@ -159,7 +157,7 @@ func indexes() []index {
 }
 
 func (a *Approver) concerns(r *certificatesv1.CertificateSigningRequest) bool {
-	return waits(r) && (isHubs(r) || a.cfg.Kubelets)
+	return waits(r) && (isHubs(r) || isCoordinators(r) || a.cfg.Kubelets)
 }
 
 // errNotOurs says that the node is in no pool, so no coordinator calls its kubelet.
@@ -173,6 +171,9 @@ func (a *Approver) Reconcile(ctx context.Context, r reconcile.Request) (reconcil
 	}
 	if !a.concerns(asked) {
 		return reconcile.Result{}, nil
+	}
+	if isCoordinators(asked) {
+		return reconcile.Result{}, a.coordinators(ctx, asked)
 	}
 	of, reason := "kubelet", reasonKubelet
 	if isHubs(asked) {
@@ -203,27 +204,49 @@ func (a *Approver) Reconcile(ctx context.Context, r reconcile.Request) (reconcil
 		age := a.cfg.Clock.Since(asked.CreationTimestamp.Time)
 		return reconcile.Result{RequeueAfter: min(max(age, lookFirst), lookLast)}, nil
 	}
+	const message = "The node asked for it itself, for addresses that are its own."
+	return reconcile.Result{}, a.approve(ctx, asked, of, reason, message)
+}
+
+// coordinators answers a request for a pool's coordinator. One that is not approved is never looked at again by this process,
+// unless it changes: what it asks for does not.
+func (a *Approver) coordinators(ctx context.Context, asked *certificatesv1.CertificateSigningRequest) error {
+	const of = "coordinator"
+	if why := JudgeCoordinators(asked); why != nil {
+		a.judged.WithLabelValues(of, "left").Inc()
+		reads := bounded(why.Error())
+		a.say(ctx, asked, asked.Name, reads)
+		a.cfg.Events.Eventf(asked, nil, corev1.EventTypeWarning, reasonCoordinator, "Approve",
+			"Not approved: %s. Has somebody taken coordinator-controller over?", reads)
+		return nil
+	}
+	const message = "It is for the calls of kubelets by a pool's coordinator, and nothing else."
+	return a.approve(ctx, asked, of, reasonCoordinator, message)
+}
+
+func (a *Approver) approve(
+	ctx context.Context, asked *certificatesv1.CertificateSigningRequest, of, reason, message string,
+) error {
 	asked = asked.DeepCopy()
 	asked.Status.Conditions = append(asked.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{
-		Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue, Reason: reason,
-		Message: "The node asked for it itself, for addresses that are its own.",
+		Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue, Reason: reason, Message: message,
 	})
 	if err := a.cfg.Client.SubResource("approval").Update(ctx, asked); err != nil {
 		if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
-			return reconcile.Result{}, nil // another replica was faster; the change comes as an event
+			return nil // another replica was faster; the change comes as an event
 		}
-		return reconcile.Result{}, fmt.Errorf("approve %s: %w", asked.Name, err)
+		return fmt.Errorf("approve %s: %w", asked.Name, err)
 	}
 	a.judged.WithLabelValues(of, "approved").Inc()
-	klog.FromContext(ctx).Info("Approved a request", "request", asked.Name, "for", reason, "node", nodeOf(asked))
-	return reconcile.Result{}, nil
+	klog.FromContext(ctx).Info("Approved a request", "request", asked.Name, "for", reason, "by", asked.Spec.Username)
+	return nil
 }
 
 // say logs why a request is not approved, once of each subject while the reason is the same.
 func (a *Approver) say(ctx context.Context, asked *certificatesv1.CertificateSigningRequest, subject, why string) {
 	if last, ok := a.said.Get(subject); !ok || last != why {
 		a.said.Add(subject, why)
-		klog.FromContext(ctx).Info("Did not approve a request", "request", asked.Name, "node", nodeOf(asked), "why", why)
+		klog.FromContext(ctx).Info("Did not approve a request", "request", asked.Name, "by", asked.Spec.Username, "why", why)
 	}
 }
 

@@ -1,10 +1,14 @@
 package appset
 
 import (
+	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yurtcoordinator/apis/apps/v1beta1"
@@ -76,5 +80,19 @@ func BenchmarkRenderAgain(b *testing.B) {
 		if c.render(set, pools)[0].Object != nil {
 			b.Fatal("it is rendered again")
 		}
+	}
+}
+
+// TestWhatIsRefusedSaysWhatToDo: RBAC's own words tell nobody how a namespace is opened.
+func TestWhatIsRefusedSaysWhatToDo(t *testing.T) {
+	of := schema.GroupResource{Group: "apps", Resource: "deployments"}
+	closed := apierrors.NewForbidden(of, "web-p1",
+		errors.New(`User "c" cannot patch resource "deployments" in the namespace "shop"`))
+	if got := refusal(closed, false); !strings.Contains(got, "yurtAppSets.namespaces") || !strings.Contains(got, "cannot patch") {
+		t.Error(got)
+	}
+	policy := apierrors.NewForbidden(of, "web-p1", errors.New("denied request: label the namespace"))
+	if got := refusal(policy, false); strings.Contains(got, "yurtAppSets.namespaces") || !strings.Contains(got, "label the") {
+		t.Error(got)
 	}
 }

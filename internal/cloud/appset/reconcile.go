@@ -269,6 +269,9 @@ func refusal(err error, exists bool) string {
 	case apierrors.IsInvalid(err) && exists && unchangeable(err):
 		return cut("the change is to a field that can't be changed: delete the workload " +
 			"(kubectl delete --cascade=orphan keeps its Pods), and it will be made again: " + err.Error())
+	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), "cannot "): // as RBAC says it; a policy gives its own reason
+		return cut("this namespace is not open to workloads of YurtAppSets: name it in yurtAppSets.namespaces of the chart, or " +
+			"bind there the ClusterRole openyurt:coordinator-controller:workloads: " + err.Error())
 	case apierrors.IsInvalid(err), apierrors.IsForbidden(err), apierrors.IsBadRequest(err),
 		apierrors.IsRequestEntityTooLargeError(err):
 		return cut(err.Error())

@@ -2,8 +2,6 @@ package coordinator
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"slices"
@@ -30,8 +28,6 @@ const (
 	refusedWait = 10 * time.Minute
 	// failedWait is the wait after a failure to ask.
 	failedWait = 10 * time.Second
-
-	approveReason = "CoordinatorKubeletClient"
 )
 
 // toKubelets is a pool's state towards kubelets.
@@ -129,8 +125,8 @@ type answer struct {
 	refused bool
 }
 
-// ask returns the certificate that the cluster's signer made for this key, if it has. It approves the request only if that is
-// exactly the one that this program makes.
+// ask returns the certificate that the cluster's signer made for this key, if it has. Package approve approves
+// the request, elsewhere; this program may not.
 func (r *Reconciler) ask(ctx context.Context, pool edge.PoolName, o owner, key []byte) (answer, error) {
 	name, err := requestName(pool, key)
 	if err != nil {
@@ -164,7 +160,7 @@ func (r *Reconciler) ask(ctx context.Context, pool edge.PoolName, o owner, key [
 		}
 	}
 	if !approved {
-		return answer{waits: "the request has just been approved", after: signedSoonest}, r.approve(ctx, &csr)
+		return answer{waits: "the Deployment coordinator-approver has not approved request " + name, after: after}, nil
 	}
 	if len(csr.Status.Certificate) == 0 {
 		return answer{waits: "the signer kubernetes.io/kube-apiserver-client has not signed yet (request " + name + "); " +
@@ -182,15 +178,13 @@ func (r *Reconciler) adopt(signed, key []byte, user string) answer {
 	return answer{signed: fresh}
 }
 
-// requestName returns the name of the request for a key. A policy holds coordinator-controller to such names
-// (controller-rights.yaml).
+// requestName returns the name of the request for a key.
 func requestName(pool edge.PoolName, key []byte) (string, error) {
 	public, err := certs.PublicKey(key)
 	if err != nil {
 		return "", err
 	}
-	sum := sha256.Sum256(public)
-	return pool.KubeletClientSecret() + "-" + hex.EncodeToString(sum[:8]), nil
+	return pool.KubeletClientRequest(public), nil
 }
 
 func (r *Reconciler) request(ctx context.Context, name string, pool edge.PoolName, o owner, key []byte) error {
@@ -231,18 +225,6 @@ func differs(csr *certificatesv1.CertificateSigningRequest, key []byte, user str
 		return fmt.Errorf("it is for %v", csr.Spec.Usages)
 	case ptr.Deref(csr.Spec.ExpirationSeconds, 0) != *want.ExpirationSeconds:
 		return fmt.Errorf("its lifetime is not %d s", *want.ExpirationSeconds)
-	}
-	return nil
-}
-
-func (r *Reconciler) approve(ctx context.Context, csr *certificatesv1.CertificateSigningRequest) error {
-	csr = csr.DeepCopy()
-	csr.Status.Conditions = append(csr.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{
-		Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue, Reason: approveReason,
-		Message: "coordinator-controller asked for it, for the calls of kubelets by a pool's coordinator.",
-	})
-	if err := r.cfg.Client.SubResource("approval").Update(ctx, csr); err != nil {
-		return fmt.Errorf("approve CertificateSigningRequest %s: %w", csr.Name, err)
 	}
 	return nil
 }

@@ -392,8 +392,8 @@ func TestASignerThatNeverSigns(t *testing.T) {
 	w.complete("c1", "p1", "p1-n1", "192.0.2.1")
 }
 
-// TestAForeignRequestIsNotApproved: whoever may make requests could have made one of that name.
-func TestAForeignRequestIsNotApproved(t *testing.T) {
+// TestAForeignRequestIsNotTaken: whoever may make requests could have made one of that name.
+func TestAForeignRequestIsNotTaken(t *testing.T) {
 	key, err := certs.NewKey()
 	if err != nil {
 		t.Fatal(err)
@@ -403,7 +403,7 @@ func TestAForeignRequestIsNotApproved(t *testing.T) {
 		t.Fatal(err)
 	}
 	w := newWorld(t)
-	w.signs = false
+	w.approves = false
 	w.pool("p1", 3)
 	w.coordinator("c1", "p1")
 	w.turns(1)
@@ -411,7 +411,7 @@ func TestAForeignRequestIsNotApproved(t *testing.T) {
 	w.delete(&csr)
 	csr.ResourceVersion, csr.UID, csr.Spec.Request, csr.Status.Conditions = "", "", foreign, nil
 	w.create(&csr)
-	w.signs = true
+	w.approves = true
 	w.turns(7)
 	w.complete("c1", "p1", "p1-n1", "192.0.2.1")
 	for _, r := range w.requests() {
@@ -433,7 +433,7 @@ func (w *world) deny() {
 
 func TestADeniedRequestIsMadeAgainLater(t *testing.T) {
 	w := newWorld(t)
-	w.signs = false
+	w.approves = false
 	w.pool("p1", 3)
 	w.coordinator("c1", "p1")
 	w.turns(1)
@@ -442,7 +442,7 @@ func TestADeniedRequestIsMadeAgainLater(t *testing.T) {
 	if m := w.message("c1", v1alpha1.YurtCoordinatorCertsReady); !strings.Contains(m, "Denied: No not today") {
 		t.Error(m)
 	}
-	w.signs = true
+	w.approves = true
 	w.clock.SetTime(w.clock.Now().Add(refusedWait))
 	w.turns(6)
 	w.complete("c1", "p1", "p1-n1", "192.0.2.1")

@@ -32,7 +32,8 @@ func TestTheChartKnowsTheUsersOfKubelets(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	found := regexp.MustCompile(`matches\('(\^yurt-coordinator-[^']+)'\)`).FindStringSubmatch(policy("controller-rights.yaml"))
+	requests := regexp.MustCompile(`matches\('(\^yurt-coordinator-[^']+-kubelet-client-\[[^']+)'\)`)
+	found := requests.FindStringSubmatch(policy("controller-rights.yaml"))
 	if found == nil || !regexp.MustCompile(found[1]).MatchString(name) {
 		t.Errorf("controller-rights has %q, which is not about %s", found, name)
 	}

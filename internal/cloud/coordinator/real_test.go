@@ -34,6 +34,7 @@ import (
 	"yurtcoordinator/apis/apps/v1alpha1"
 	"yurtcoordinator/apis/apps/v1beta1"
 	"yurtcoordinator/apis/apps/v1beta2"
+	"yurtcoordinator/internal/cloud/approve"
 	"yurtcoordinator/internal/cloud/appset"
 	"yurtcoordinator/internal/cloud/cloudtest"
 	"yurtcoordinator/internal/cloud/objects"
@@ -182,15 +183,18 @@ func (k *cluster) runPod(pool, name string, node int) *corev1.Pod {
 func (k *cluster) sign() {
 	k.t.Helper()
 	var csr certificatesv1.CertificateSigningRequest
-	cloudtest.Eventually(k.t, "approved request", func() error {
+	cloudtest.Eventually(k.t, "request", func() error {
 		var all certificatesv1.CertificateSigningRequestList
 		k.must(k.c.List(k.t.Context(), &all))
-		if len(all.Items) != 1 || len(all.Items[0].Status.Conditions) == 0 {
+		if len(all.Items) != 1 {
 			return fmt.Errorf("%d requests", len(all.Items))
 		}
 		csr = all.Items[0]
 		return nil
 	})
+	k.must(approve.JudgeCoordinators(&csr))
+	csr.Status.Conditions = approval()
+	k.must(k.c.SubResource("approval").Update(k.t.Context(), &csr))
 	block, _ := pem.Decode(csr.Spec.Request)
 	asked, err := x509.ParseCertificateRequest(block.Bytes)
 	k.must(err)

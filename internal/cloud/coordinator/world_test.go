@@ -39,6 +39,7 @@ import (
 	"yurtcoordinator/apis/apps/v1alpha1"
 	"yurtcoordinator/apis/apps/v1beta1"
 	"yurtcoordinator/apis/apps/v1beta2"
+	"yurtcoordinator/internal/cloud/approve"
 	"yurtcoordinator/internal/cloud/certs"
 	"yurtcoordinator/internal/cloud/cloudtest"
 	"yurtcoordinator/internal/edge"
@@ -71,10 +72,10 @@ type world struct {
 	fatal         int // the write that is its last, carried out but with its answer lost; 0: none
 	r             *Reconciler
 
-	signs, schedules bool // the signer and the scheduler do their work
-	signer           *ecdsa.PrivateKey
-	signerCert       *x509.Certificate
-	uids             int
+	approves, signs, schedules bool // the approver, the signer and the scheduler do their work
+	signer                     *ecdsa.PrivateKey
+	signerCert                 *x509.Certificate
+	uids                       int
 }
 
 var errKilled = errors.New("killed")
@@ -87,7 +88,7 @@ func newWorld(t *testing.T) *world {
 		v1beta1.AddToScheme(scheme), v1beta2.AddToScheme(scheme)); err != nil {
 		t.Fatal(err)
 	}
-	w := &world{t: t, clock: clocktesting.NewFakePassiveClock(start), signs: true, schedules: true}
+	w := &world{t: t, clock: clocktesting.NewFakePassiveClock(start), approves: true, signs: true, schedules: true}
 	w.api = fake.NewClientBuilder().WithScheme(scheme).
 		WithStatusSubresource(&v1alpha1.YurtCoordinator{}, &v1beta1.YurtAppSet{}, &corev1.Pod{}).
 		WithIndex(&v1alpha1.YurtCoordinator{}, indexPool, coordinatorIndex).
@@ -169,6 +170,9 @@ func (w *world) hooks() interceptor.Funcs {
 		},
 		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
 			w.stamp(o)
+			if r, ok := o.(*certificatesv1.CertificateSigningRequest); ok {
+				r.Spec.Username = "system:serviceaccount:kube-system:coordinator-controller"
+			}
 			return w.write(func() error { return c.Create(ctx, o, opts...) })
 		},
 		Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
@@ -187,12 +191,10 @@ func (w *world) hooks() interceptor.Funcs {
 			opts ...client.SubResourcePatchOption) error {
 			return w.write(func() error { return c.SubResource(sub).Patch(ctx, o, p, opts...) })
 		},
-		SubResourceUpdate: func(ctx context.Context, c client.Client, sub string, o client.Object,
+		SubResourceUpdate: func(_ context.Context, _ client.Client, sub string, o client.Object,
 			_ ...client.SubResourceUpdateOption) error {
-			if sub != "approval" {
-				w.t.Errorf("wrote %s", sub)
-			}
-			return w.write(func() error { return c.Status().Update(ctx, o) })
+			w.t.Errorf("wrote %s of %s", sub, o.GetName())
+			return nil
 		},
 	}
 }
@@ -266,6 +268,9 @@ func (w *world) play() {
 	w.playService()
 	w.playAppSet()
 	w.playPods()
+	if w.approves {
+		w.playApprover()
+	}
 	if w.signs {
 		w.playSigner()
 	}
@@ -384,6 +389,16 @@ func (w *world) requests() []certificatesv1.CertificateSigningRequest {
 	return all.Items
 }
 
+// playApprover approves what nobody has answered, as package approve judges.
+func (w *world) playApprover() {
+	for _, csr := range w.requests() {
+		if len(csr.Status.Conditions) == 0 && approve.JudgeCoordinators(&csr) == nil {
+			csr.Status.Conditions = approval()
+			w.updateStatus(&csr)
+		}
+	}
+}
+
 // playSigner signs what is approved, and removes what was signed an hour ago.
 func (w *world) playSigner() {
 	for _, csr := range w.requests() {
@@ -394,6 +409,12 @@ func (w *world) playSigner() {
 			w.sign(csr)
 		}
 	}
+}
+
+func approval() []certificatesv1.CertificateSigningRequestCondition {
+	return []certificatesv1.CertificateSigningRequestCondition{{
+		Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue, Reason: "Test",
+	}}
 }
 
 func denied(csr certificatesv1.CertificateSigningRequest) bool {

@@ -2,6 +2,15 @@
 
 {{- define "yurt-coordinator.labels" -}}
 {{ include "yurt-coordinator.selector" . }}
+{{ include "yurt-coordinator.release" . }}
+{{- end }}
+
+{{- define "yurt-coordinator.approver.labels" -}}
+{{ include "yurt-coordinator.approver.selector" . }}
+{{ include "yurt-coordinator.release" . }}
+{{- end }}
+
+{{- define "yurt-coordinator.release" -}}
 app.kubernetes.io/instance: {{ .Release.Name }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
@@ -10,6 +19,10 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name (.Chart.Version | replace "+" "_") 
 
 {{- define "yurt-coordinator.selector" -}}
 app.kubernetes.io/name: coordinator-controller
+{{- end }}
+
+{{- define "yurt-coordinator.approver.selector" -}}
+app.kubernetes.io/name: coordinator-approver
 {{- end }}
 
 {{/* The repository of an image: (list $ .Values.X.image). */}}
