@@ -12,7 +12,7 @@ import (
 type LocalListener struct {
 	net.Listener
 	most int
-	own  string // the user of this process
+	own  func(net.Conn) bool
 
 	mu     sync.Mutex
 	others *list.List // of *local, the oldest first
@@ -21,7 +21,13 @@ type LocalListener struct {
 // Local returns a listener that never breaks off a connection of this process's own user. Of all others it keeps most: when
 // there is one more, the oldest is closed. So a short request is served, whoever else holds connections open.
 func Local(l net.Listener, most int) *LocalListener {
-	return &LocalListener{Listener: l, most: most, own: strconv.Itoa(os.Geteuid()), others: list.New()}
+	return &LocalListener{Listener: l, most: most, own: isOwn, others: list.New()}
+}
+
+// isOwn reports whether a process of this process's own user has made a connection.
+func isOwn(c net.Conn) bool {
+	owner, err := OwnerOf(c.LocalAddr(), c.RemoteAddr())
+	return err == nil && owner == strconv.Itoa(os.Geteuid())
 }
 
 // Accept implements net.Listener.
@@ -30,7 +36,7 @@ func (l *LocalListener) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	if owner, err := OwnerOf(c.LocalAddr(), c.RemoteAddr()); err == nil && owner == l.own {
+	if l.own(c) {
 		return c, nil
 	}
 	l.mu.Lock()

@@ -156,8 +156,7 @@ func (c *coordinator) roots() *x509.CertPool {
 	return roots
 }
 
-// http is a client of the coordinator that shows these certificates.
-func (c *coordinator) http(t testing.TB, certs ...tls.Certificate) *http.Client {
+func (c *coordinator) tls(certs ...tls.Certificate) *tls.Config {
 	config := &tls.Config{RootCAs: c.roots()}
 	if len(certs) > 0 {
 		// Shown whatever CAs the server names: a liar's client does not hold back what won't be accepted.
@@ -165,7 +164,12 @@ func (c *coordinator) http(t testing.TB, certs ...tls.Certificate) *http.Client 
 			return &certs[0], nil
 		}
 	}
-	transport := &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true}
+	return config
+}
+
+// http is a client of the coordinator that shows these certificates.
+func (c *coordinator) http(t testing.TB, certs ...tls.Certificate) *http.Client {
+	transport := &http.Transport{TLSClientConfig: c.tls(certs...), ForceAttemptHTTP2: true}
 	t.Cleanup(transport.CloseIdleConnections)
 	return &http.Client{Transport: transport, Timeout: 30 * time.Second}
 }
@@ -207,11 +211,20 @@ func getAt(t testing.TB, client *http.Client, address, path string) (int, string
 	return response.StatusCode, string(body), nil
 }
 
-// shutOut asks with certificates that the handshake refuses, and says so.
-func (c *coordinator) shutOut(t testing.TB, who string, client *http.Client, alert string) {
+// shutOut asks with certificates that the handshake refuses, and says so. HTTP's clients may hide what they were told.
+func (c *coordinator) shutOut(t testing.TB, who, alert string, certs ...tls.Certificate) {
 	t.Helper()
-	if code, body, err := getAt(t, client, c.address, "/readyz"); err == nil || !strings.Contains(err.Error(), alert) {
-		t.Errorf("%s: %d %s, %v; want %q", who, code, body, err, alert)
+	dialer := tls.Dialer{NetDialer: &net.Dialer{Timeout: 30 * time.Second}, Config: c.tls(certs...)}
+	conn, err := dialer.DialContext(t.Context(), "tcp", c.address)
+	if err == nil { // TLS 1.3 tells it after the client's part of the handshake
+		defer conn.Close()
+		_ = conn.SetDeadline(time.Now().Add(30 * time.Second))
+		if _, err = io.WriteString(conn, "GET /readyz HTTP/1.1\r\nHost: coordinator\r\n\r\n"); err == nil {
+			_, err = conn.Read(make([]byte, 1))
+		}
+	}
+	if err == nil || !strings.Contains(err.Error(), alert) {
+		t.Errorf("%s: %v; want %q", who, err, alert)
 	}
 }
 

@@ -184,7 +184,7 @@ func TestWhoMayPushAndRead(t *testing.T) {
 	n1, n2 := c.http(t, c.certificate(t, pooltest.Node("n1"))), c.http(t, c.certificate(t, pooltest.Node("n2")))
 	alice := c.http(t, c.certificate(t, pooltest.Operator()))
 	admin := c.http(t, c.certificate(t, pkix.Name{CommonName: "admin", Organization: []string{"system:masters"}}))
-	stranger := c.http(t, pooltest.NewAuthority(t, "another-ca").Issue(t, pooltest.Node("n1"), pooltest.Tomorrow()).TLS(t))
+	unknown := pooltest.NewAuthority(t, "another-ca").Issue(t, pooltest.Node("n1"), pooltest.Tomorrow()).TLS(t)
 	refusedPush := func(what string, client *http.Client, term int32, code int) {
 		t.Helper()
 		if a := c.push(t, client, pooltest.SliceResource, 0, term, body()); a.Code != code {
@@ -197,8 +197,8 @@ func TestWhoMayPushAndRead(t *testing.T) {
 	refusedPush("the leader under another term", n1, 0, 403)
 	refusedPush("an operator", alice, 1, 403)
 	refusedPush("an administrator of the cloud", admin, 1, 403)
-	c.shutOut(t, "nobody", c.http(t), certificateRequired)
-	c.shutOut(t, "an unknown certificate", stranger, badCertificate)
+	c.shutOut(t, "nobody", certificateRequired)
+	c.shutOut(t, "an unknown certificate", badCertificate, unknown)
 	if a := c.push(t, n1, pooltest.SliceResource, 0, 1, body()); a.Code != http.StatusOK {
 		t.Fatalf("the leader: %d %s", a.Code, a.Body)
 	}

@@ -48,8 +48,7 @@ func TestTheHandshakeFollowsTheAuthorities(t *testing.T) {
 		allowed(t, what, eventually(t.Context(), func() error { return asks(of) }))
 	}
 	comesIn("a client of the first authority", before)
-	c.shutOut(t, "a client of the next", c.http(t, after.Issue(t, pooltest.Node("n1"), pooltest.Tomorrow()).TLS(t)),
-		badCertificate)
+	c.shutOut(t, "a client of the next", badCertificate, after.Issue(t, pooltest.Node("n1"), pooltest.Tomorrow()).TLS(t))
 	tell(before, after)
 	comesIn("a client of the next", after)
 	comesIn("a client of the first, beside the next", before)
@@ -60,8 +59,7 @@ func TestTheHandshakeFollowsTheAuthorities(t *testing.T) {
 		}
 		return nil
 	}))
-	c.shutOut(t, "a client of the first", c.http(t, before.Issue(t, pooltest.Node("n1"), pooltest.Tomorrow()).TLS(t)),
-		badCertificate)
+	c.shutOut(t, "a client of the first", badCertificate, before.Issue(t, pooltest.Node("n1"), pooltest.Tomorrow()).TLS(t))
 	comesIn("a client of the next, alone", after)
 }
 
