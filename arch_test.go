@@ -143,7 +143,8 @@ var law = []struct {
 	{"internal/pool/audit", []string{"internal/pool/exchange"}, "a log of refusals does not know who refuses"},
 	{"internal/pool/access", []string{"internal/edge", "internal/pool/exchange"},
 		"who may do what does not depend on how it is done"},
-	{"internal/pool/limits", []string{"internal/conns", "internal/pool/exchange"}, "a bound on callers does not know what they do"},
+	{"internal/pool/limits", []string{"internal/conns", "internal/pool/exchange"},
+		"a bound on callers does not know what they do"},
 	{"internal/pool/mirror",
 		[]string{
 			"internal/doubt", "internal/edge", "internal/pool/exchange", "internal/pool/verbatim", "internal/replica",

@@ -57,8 +57,8 @@ const maxPodConnections = 128
 func (h *Hub) refusedConnection() func(netip.AddrPort, conns.Reason, error) {
 	count := promauto.With(h.metrics).NewCounterVec(prometheus.CounterOpts{
 		Name: "yurthub_connections_refused_total",
-		Help: "Connections to the Pods' port that were closed before a request, by the reason: too-many of their address, slow, " +
-			"broken",
+		Help: "Connections to the Pods' port that were closed before a request, by the reason: too-many of their address, " +
+			"slow, broken",
 	}, []string{"reason"})
 	lines := map[conns.Reason]*rate.Limiter{}
 	for _, why := range []conns.Reason{conns.TooMany, conns.Slow, conns.Broken} {
