@@ -186,7 +186,8 @@ func (k *Elector) campaign(ctx context.Context, failures *run.Backoff, events ch
 	logger := klog.FromContext(ctx)
 	began := time.Now()
 	err := k.prove(ctx)
-	if err == nil {
+	proven := err == nil
+	if proven {
 		err = k.candidacy(ctx, events)
 	}
 	if err != nil && ctx.Err() == nil {
@@ -194,7 +195,8 @@ func (k *Elector) campaign(ctx context.Context, failures *run.Backoff, events ch
 			failures.Reset()
 		}
 		pause := failures.Next()
-		if errors.Is(err, ErrUnfit) {
+		// Who is refused before it leads has kept nobody else from leading: a new pool's rights come seconds after its hubs.
+		if proven && errors.Is(err, ErrUnfit) {
 			pause = unfitPause
 		}
 		logger.Error(err, "This hub can't do a leader's duty; campaigning after a pause", "pause", pause)

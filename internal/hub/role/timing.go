@@ -42,7 +42,7 @@ const (
 	// refusedPause is how long a hub waits after the coordinator has refused to let it lead.
 	refusedPause = 500 * time.Millisecond
 
-	// unfitPause is how long a hub waits after the cloud has refused what it does as a leader.
+	// unfitPause is how long a hub waits after the cloud has refused what it did as a leader.
 	unfitPause = 30 * time.Second
 
 	// leadGrace is how long a duty may take to return once its context has ended, before the Lease is released anyway.
@@ -51,7 +51,7 @@ const (
 	// fenceMargin is how much earlier than leaseDuration a term stops being valid.
 	fenceMargin = 500 * time.Millisecond
 
-	// backoffMin and backoffMax bound the pause before the next campaign after a duty failed: see run.Backoff. A
+	// backoffMin and backoffMax bound the pause before the next campaign after a duty or its proof failed: see run.Backoff. A
 	// duty that lasted for steadyTerm starts over at backoffMin.
 	backoffMin = time.Second
 	backoffMax = 30 * time.Second
