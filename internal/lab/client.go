@@ -386,7 +386,7 @@ func (c *Client) AuditLog() (string, error) {
 // Logs returns the paths of our own programs' logs on all machines.
 func (c *Client) Logs() ([]string, error) {
 	var all []string
-	for _, name := range []string{string(Hub), string(Coordinator), "coordinator-controller"} {
+	for _, name := range []string{string(Hub), string(Coordinator), "coordinator-controller", "coordinator-approver"} {
 		paths, err := filepath.Glob(filepath.Join(c.dir, "machines", "*", name+".log"))
 		if err != nil {
 			return nil, err
@@ -406,6 +406,7 @@ func (c *Client) Logs() ([]string, error) {
 // containersOfOurs are the containers of our own programs in an installed lab, by the programs' usual names.
 var containersOfOurs = map[Component]string{
 	Coordinator: edge.AppCoordinator, CoordinatorController: controllerProgram, Hub: "yurthub",
+	CoordinatorApprover: "coordinator-approver",
 }
 
 // containerLogs returns the paths of the logs of a container in the system's Pods on a machine, sorted by the last

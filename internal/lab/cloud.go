@@ -27,7 +27,7 @@ func controlPlaneKeys(cfg Config) []string {
 		"kube-controller-manager.kubeconfig", "kube-scheduler.kubeconfig",
 	}
 	if !cfg.Installed {
-		names = append(names, "coordinator-controller.kubeconfig")
+		names = append(names, "coordinator-controller.kubeconfig", "coordinator-approver.kubeconfig")
 	}
 	return names
 }
@@ -91,9 +91,13 @@ func controlPlane(bins build.Binaries, disk string, cfg Config) (core, rest []ma
 	if !cfg.Installed {
 		rest = append(rest, machine.Command{Name: "coordinator-controller", Log: logs("coordinator-controller"), Argv: []string{
 			bins.CoordinatorController, "--kubeconfig=" + cert("coordinator-controller.kubeconfig"),
-			"--silence-after=" + silenceAfter(t).String(), "--kubelet-serving-cidrs=" + lanNetwork.String(),
+			"--silence-after=" + silenceAfter(t).String(), "--approver=elsewhere",
 			"--node-pools=false", "--yurt-app-sets=false", "--yurt-coordinators=false", // the lab stands in for them
 			"--metrics-bind-address=127.0.0.1:8080", "--health-probe-bind-address=127.0.0.1:8081",
+		}}, machine.Command{Name: "coordinator-approver", Log: logs("coordinator-approver"), Argv: []string{
+			bins.CoordinatorController, "--kubeconfig=" + cert("coordinator-approver.kubeconfig"),
+			"--approver=alone", "--kubelet-serving-cidrs=" + lanNetwork.String(),
+			"--metrics-bind-address=127.0.0.1:8082", "--health-probe-bind-address=127.0.0.1:8083",
 		}})
 	}
 	return []machine.Command{etcd, apiserver}, rest
@@ -130,6 +134,8 @@ const (
 	KubeControllerManager Component = "kube-controller-manager"
 	KubeScheduler         Component = "kube-scheduler"
 	CoordinatorController Component = "coordinator-controller"
+	// CoordinatorApprover is the same program in its other part. In an installed lab what is done to one is done to both.
+	CoordinatorApprover Component = "coordinator-approver"
 )
 
 // Cloud performs an action on a program of the control plane, or on all of it. At a start, flags replace the program's
@@ -137,7 +143,7 @@ const (
 func (l *Lab) Cloud(ctx context.Context, a Action, c Component, flags []string) error {
 	h := l.hosts[cloudMachine]
 	if l.cfg.Installed {
-		if c == CoordinatorController {
+		if c == CoordinatorController || c == CoordinatorApprover {
 			return l.containerised(ctx, a, h, controllerProgram)
 		}
 		if n := l.node(inCloud); slices.Contains(n.components(), c) {

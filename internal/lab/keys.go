@@ -72,6 +72,7 @@ func (l *Lab) clients() []pki.Request {
 	if !l.cfg.Installed { // otherwise coordinator-controller has its ServiceAccount, and makes the operators' kubeconfigs
 		all = append(all,
 			pki.Request{Name: "coordinator-controller", CommonName: "system:serviceaccount:kube-system:coordinator-controller"},
+			pki.Request{Name: "coordinator-approver", CommonName: "system:serviceaccount:kube-system:coordinator-approver"},
 			pki.Request{Name: Operator, CommonName: "on-site", Organizations: []string{edge.GroupOperators}})
 	}
 	for _, p := range l.nodePlaces() {
