@@ -635,6 +635,17 @@ func TestRightsOfTheController(t *testing.T) {
 		return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
 	}
 	secret := func(name string) client.Object { return secretIn(system, name) }
+	token := func(namespace, name string) client.Object { // which kube-controller-manager would fill
+		return &corev1.Secret{Type: corev1.SecretTypeServiceAccountToken, ObjectMeta: metav1.ObjectMeta{
+			Namespace: namespace, Name: name,
+			Annotations: map[string]string{corev1.ServiceAccountNameKey: "clusterrole-aggregation-controller"},
+		}}
+	}
+	service := func(name string, external ...string) client.Object {
+		return &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: system, Name: name}, Spec: corev1.ServiceSpec{
+			ExternalIPs: external, Ports: []corev1.ServicePort{{Port: 10270}},
+		}}
+	}
 	admin := cloudtest.Client(t, cfg)
 	const person, group = rbacv1.UserKind, rbacv1.GroupKind
 	const leases, accounts, maps, node1 = "leases", "serviceaccounts", "configmaps", "system:node:n1"
@@ -644,32 +655,39 @@ func TestRightsOfTheController(t *testing.T) {
 		object client.Object
 		want   bool
 	}{
-		"a Role for named Leases":          {role(nodeLease, writer, coordination, leases, "update", "n1"), true},
-		"a Role for all Leases":            {role(nodeLease, writer, coordination, leases, "update"), false},
-		"a Role to impersonate one":        {role(nodeLease, impersonator, "", accounts, "impersonate", writer), true},
-		"a Role to impersonate on a Lease": {role(nodeLease, impersonator, coordination, leases, onGet, "n1"), true},
-		"a Role to impersonate on Leases":  {role(nodeLease, impersonator, coordination, leases, onGet), false},
-		"an impersonator's Role to write":  {role(nodeLease, impersonator, coordination, leases, "update", "n1"), false},
-		"a Role to impersonate all":        {role(nodeLease, impersonator, "", accounts, "impersonate"), false},
-		"a Role of another name":           {role(nodeLease, "eve", coordination, leases, "update", "n1"), false},
-		"a Role to impersonate, in system": {role(system, impersonator, "", accounts, "impersonate", writer), false},
-		"a Role for one ConfigMap":         {role(system, reader, "", maps, "get", reader), true},
-		"a Role for one Secret":            {role(system, reader, "", "secrets", "get", "yurt-coordinator-p1-ca"), false},
-		"a Role of another name in system": {role(system, "eve", "", maps, "get", "x"), false},
-		"a Role elsewhere":                 {role("default", reader, "", maps, "get", "x"), false},
-		"a binding to a node":              {binding(nodeLease, impersonator, "Role", impersonator, person, node1), true},
-		"a binding to its identity":        {binding(nodeLease, writer, "Role", writer, person, forwarder), true},
-		"a binding to another's identity":  {binding(nodeLease, writer, "Role", writer, person, forwarder+"0"), false},
-		"a binding to a person":            {binding(nodeLease, impersonator, "Role", impersonator, person, "eve"), false},
-		"a binding to a group":             {binding(nodeLease, impersonator, "Role", impersonator, group, node1), false},
-		"a binding to a ClusterRole":       {binding(system, reader, "ClusterRole", "cluster-admin", person, node1), false},
-		"a binding to another Role":        {binding(system, reader, "Role", "eve", person, node1), false},
-		"a coordinator's Secret":           {secret("yurt-coordinator-p1-certs"), true},
-		"operators' Secret":                {secret("yurt-coordinator-p1-kubeconfig"), true},
-		"its keys":                         {secretIn(edge.NamespaceKeys, "yurt-coordinator-p1-ca"), true},
-		"its keys, where they once were":   {secret("yurt-coordinator-p1-ca"), false},
-		"another Secret beside its keys":   {secretIn(edge.NamespaceKeys, "other"), false},
-		"another Secret":                   {secret("bootstrap-token-abcdef"), false},
+		"a Role for named Leases":           {role(nodeLease, writer, coordination, leases, "update", "n1"), true},
+		"a Role for all Leases":             {role(nodeLease, writer, coordination, leases, "update"), false},
+		"a Role to impersonate one":         {role(nodeLease, impersonator, "", accounts, "impersonate", writer), true},
+		"a Role to impersonate on a Lease":  {role(nodeLease, impersonator, coordination, leases, onGet, "n1"), true},
+		"a Role to impersonate on Leases":   {role(nodeLease, impersonator, coordination, leases, onGet), false},
+		"an impersonator's Role to write":   {role(nodeLease, impersonator, coordination, leases, "update", "n1"), false},
+		"a Role to impersonate all":         {role(nodeLease, impersonator, "", accounts, "impersonate"), false},
+		"a Role of another name":            {role(nodeLease, "eve", coordination, leases, "update", "n1"), false},
+		"a Role to impersonate, in system":  {role(system, impersonator, "", accounts, "impersonate", writer), false},
+		"a Role for one ConfigMap":          {role(system, reader, "", maps, "get", reader), true},
+		"a Role for one Secret":             {role(system, reader, "", "secrets", "get", "yurt-coordinator-p1-ca"), false},
+		"a Role of another name in system":  {role(system, "eve", "", maps, "get", "x"), false},
+		"a Role elsewhere":                  {role("default", reader, "", maps, "get", "x"), false},
+		"a binding to a node":               {binding(nodeLease, impersonator, "Role", impersonator, person, node1), true},
+		"a binding to its identity":         {binding(nodeLease, writer, "Role", writer, person, forwarder), true},
+		"a binding to another's identity":   {binding(nodeLease, writer, "Role", writer, person, forwarder+"0"), false},
+		"a binding to a person":             {binding(nodeLease, impersonator, "Role", impersonator, person, "eve"), false},
+		"a binding to a group":              {binding(nodeLease, impersonator, "Role", impersonator, group, node1), false},
+		"a binding to a ClusterRole":        {binding(system, reader, "ClusterRole", "cluster-admin", person, node1), false},
+		"a binding to another Role":         {binding(system, reader, "Role", "eve", person, node1), false},
+		"a coordinator's Secret":            {secret("yurt-coordinator-p1-certs"), true},
+		"operators' Secret":                 {secret("yurt-coordinator-p1-kubeconfig"), true},
+		"its keys":                          {secretIn(edge.NamespaceKeys, "yurt-coordinator-p1-ca"), true},
+		"its keys, where they once were":    {secret("yurt-coordinator-p1-ca"), false},
+		"another Secret beside its keys":    {secretIn(edge.NamespaceKeys, "other"), false},
+		"another Secret":                    {secret("bootstrap-token-abcdef"), false},
+		"a ServiceAccount's token":          {token(system, "yurt-coordinator-p1-certs"), false},
+		"one beside its keys":               {token(edge.NamespaceKeys, "yurt-coordinator-p1-ca"), false},
+		"a Role to write its ConfigMap":     {role(system, reader, "", maps, "patch", reader), false},
+		"a Role for another ConfigMap":      {role(system, reader, "", maps, "get", "coredns"), false},
+		"the coordinators' Service":         {service("yurt-coordinator-apiserver"), true},
+		"another Service":                   {service("kube-dns"), false},
+		"its Service, at others' addresses": {service("yurt-coordinator-apiserver", "192.0.2.1"), false},
 	} {
 		err := c.Create(t.Context(), test.object, client.DryRunAll)
 		if test.want {
