@@ -12,6 +12,7 @@ import (
 func Scenarios() []kit.Scenario {
 	return slices.Concat(
 		cacheScenarios,
+		controllerScenarios,
 		floodScenarios,
 		forgedScenarios,
 		hopperScenarios,
