@@ -8,12 +8,14 @@ import (
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/utils/ptr"
 
 	"yurtcoordinator/e2e/kit"
+	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/lab"
 	"yurtcoordinator/internal/lab/wire"
 )
@@ -154,23 +156,30 @@ func heartbeatShown(t *kit.T, site kubernetes.Interface, node string, since time
 	})
 }
 
-// reviewed expects that kubelet gets an answer about who may use it. Somebody must have asked about that user before.
+// reviewed expects that nobody says yes to kubelet in the cloud's place: of coordinators its hub speaks, by what it knows, and of all
+// others the cloud alone.
 func reviewed(t *kit.T, node string) {
 	config, err := t.Lab.HubConfig(node)
 	t.Must(err)
 	kubelet, err := kubernetes.NewForConfig(config)
 	t.Must(err)
-	got, err := kubelet.AuthorizationV1().SubjectAccessReviews().Create(t.Ctx, &authorizationv1.SubjectAccessReview{
-		Spec: authorizationv1.SubjectAccessReviewSpec{
-			User: "admin", Groups: []string{"system:masters"},
-			ResourceAttributes: &authorizationv1.ResourceAttributes{
-				Verb: "create", Resource: "nodes", Subresource: "proxy", Name: node,
+	ask := func(user string, groups ...string) (*authorizationv1.SubjectAccessReview, error) {
+		return kubelet.AuthorizationV1().SubjectAccessReviews().Create(t.Ctx, &authorizationv1.SubjectAccessReview{
+			Spec: authorizationv1.SubjectAccessReviewSpec{
+				User: user, Groups: groups,
+				ResourceAttributes: &authorizationv1.ResourceAttributes{
+					Verb: "create", Resource: "nodes", Subresource: "proxy", Name: node,
+				},
 			},
-		},
-	}, metav1.CreateOptions{})
+		}, metav1.CreateOptions{})
+	}
+	got, err := ask(edge.PoolName("p1").CoordinatorUser())
 	t.Must(err)
 	if got.Status.Allowed {
-		t.Fail("the coordinator speaks for an administrator of the cloud")
+		t.Fail("a coordinator without a certificate may use kubelet")
+	}
+	if got, err = ask("admin", "system:masters"); !apierrors.IsServiceUnavailable(err) {
+		t.Fail("of an administrator of the cloud it was said: %+v, %v", got.Status, err)
 	}
 }
 

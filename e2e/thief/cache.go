@@ -20,6 +20,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
@@ -151,11 +152,15 @@ func readsAt(t *kit.T, node, token string) (int, error) {
 	t.Must(err)
 	hub, err := t.Lab.HubConfig(node)
 	t.Must(err)
-	client, err := kubernetes.NewForConfig(&rest.Config{
+	config := &rest.Config{
 		Host:            "https://" + net.JoinHostPort(t.Node(node).Address(), strconv.Itoa(edge.PortHubTLS)),
 		TLSClientConfig: rest.TLSClientConfig{CAData: access.CAData},
 		BearerToken:     token, Dial: hub.Dial, QPS: -1, UserAgent: "coredns/lab", Timeout: 20 * time.Second,
-	})
+	}
+	connections, err := rest.HTTPClientFor(config)
+	t.Must(err)
+	defer utilnet.CloseIdleConnectionsFor(connections.Transport) // the hub bounds those of one address
+	client, err := kubernetes.NewForConfigAndClient(config, connections)
 	t.Must(err)
 	err = client.CoreV1().RESTClient().Get().Namespace(kit.Namespace).Resource("configmaps").MaxRetries(0).Do(t.Ctx).Error()
 	var status apierrors.APIStatus
