@@ -343,7 +343,7 @@ func (m *Manager) change(ctx context.Context, who string,
 	return wrong
 }
 
-// early says why a client certificate is to be renewed before its time; "" means that it is not.
+// early says why a certificate is to be renewed before its time; "" means that it is not.
 func (m *Manager) early(pair *tls.Certificate, now time.Time) string {
 	if pair == nil || m.cfg.CAFile != "" {
 		return ""

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/x509"
 	"encoding/base64"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -12,6 +13,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
 
 	"yurtcoordinator/internal/live"
 )
@@ -137,6 +140,32 @@ func TestClientCertificateFollows(t *testing.T) {
 		time.Sleep(2 * 24 * time.Hour)
 		if n := len(c.created()); n != 3 {
 			t.Errorf("%d requests", n)
+		}
+	})
+}
+
+// TestServingCertificateFollows: Pods verify their hub by kube-root-ca.crt, which names only the successor at the end.
+func TestServingCertificateFollows(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		old, next := newAuthority(t, "old"), newAuthority(t, "next")
+		c := newCloud(t, old)
+		c.root = string(old.pem)
+		c.approve = func(*certificatesv1.CertificateSigningRequest) certificatesv1.RequestConditionType {
+			return certificatesv1.CertificateApproved
+		}
+		f := newFollower(t, c, func(cfg *Config) { cfg.Serve = net.IPv4(10, 0, 0, 1) })
+		defer func() { f.stop() }()
+		defer f.start()()
+		time.Sleep(time.Hour)
+		if leaf := f.serving.pair.Load().Leaf; leaf.CheckSignatureFrom(old.cert) != nil {
+			t.Fatalf("the first is not by the old one: %v", leaf.Issuer)
+		}
+		c.change(func() { c.root, c.knows = string(old.pem)+string(next.pem), []*authority{next} })
+		time.Sleep(12 * time.Hour)
+		c.change(func() { c.signer = next })
+		time.Sleep(13 * time.Hour)
+		if err := f.serving.pair.Load().Leaf.CheckSignatureFrom(next.cert); err != nil {
+			t.Errorf("the successor has not signed: %v", err)
 		}
 	})
 }

@@ -272,7 +272,7 @@ func (m *Manager) lacking(k *rotation, present *tls.Certificate, now time.Time) 
 		return "the kubelet's certificate is to be copied"
 	}
 	why := k.wanted.lacking(present, now)
-	if why == "" && k == m.client {
+	if why == "" {
 		why = m.early(present, now)
 	}
 	return why

@@ -145,9 +145,9 @@ func (s *Set) add(said []*x509.Certificate, now time.Time) (changes []Change, er
 	return changes, nil
 }
 
-// Early is when a client certificate is to be renewed before its time, because its signer has a successor; zero means that it
-// is not. The signer may be taken out of what the cloud knows its clients by at any time. Which authority signs now is not known
-// to a node: so it asks, and if the former one has signed again, asks later once more, for two weeks.
+// Early is when a node's certificate is to be renewed before its time, because its signer has a successor; zero means that it is
+// not. The signer may be taken out of what the cloud knows its clients by, or Pods their hub, at any time. Which authority signs
+// now is not known to a node: so it asks, and if the former one has signed again, asks later once more, for two weeks.
 func (s Set) Early(leaf *x509.Certificate) time.Time {
 	// backdated is how far Kubernetes' signer dates certificates back, giveUp how long after a change there are renewals.
 	const backdated, giveUp = 5 * time.Minute, 14 * 24 * time.Hour
