@@ -207,6 +207,7 @@ func TestRefusedValues(t *testing.T) {
 		{"no CIDR", append([]string{"--set", "controller.kubeletServing.cidrs={192.168.7.1}"}, required...), "cidrs"},
 		{"any address", append([]string{"--set", "controller.kubeletServing.cidrs={0.0.0.0/0}"}, required...), "cidrs"},
 		{"a name that is none", append([]string{"--set", "controller.kubeletServing.names={a/b}"}, required...), "names"},
+		{"metrics for nobody", append([]string{"--set", "monitoring.serviceMonitor.enabled=true"}, required...), "metricsFrom"},
 		{"an unknown policy", append([]string{"--set", "policies.nodepoolDeletion=true"}, required...), "nodepoolDeletion"},
 	} {
 		if out, err := template(t, test.args...); err == nil || !strings.Contains(err.Error(), test.want) {
