@@ -7,6 +7,7 @@ package conns
 
 import (
 	"net"
+	"net/http"
 	"net/netip"
 )
 
@@ -26,6 +27,15 @@ func Source(address netip.Addr) netip.Addr {
 		return prefix.Addr()
 	}
 	return address
+}
+
+// SourceOf returns the Source of a request's client; the zero Addr if it has none.
+func SourceOf(r *http.Request) netip.Addr {
+	at, err := netip.ParseAddrPort(r.RemoteAddr)
+	if err != nil {
+		return netip.Addr{}
+	}
+	return Source(at.Addr())
 }
 
 // conn tells when it is closed.

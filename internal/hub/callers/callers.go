@@ -6,7 +6,8 @@
 //
 // Invariants: a caller is only who the cloud said that token is, and may only do what the cloud allowed for that action; the
 // next answer of the cloud replaces the last; neither memory nor disk holds a token, only its digest; callers with the same
-// question share one request, of which at most maxAsking of a kind run at a time, each for at most askFor.
+// question share one request, of which at most maxAsking of a kind run at a time, each for at most askFor; an address asks in vain
+// mostInVain times a minute.
 //
 // The alternative was the API server's own delegating authenticator and authorizer. They bring CEL and the API server's
 // scheme into every hub, some 10 MB, and forget everything after some minutes even while the cloud cannot be asked.
@@ -20,6 +21,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/netip"
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -89,11 +91,12 @@ type Callers struct {
 	cfg        Config
 	identities *memory
 	access     *memory
+	budget     *budget
 }
 
 // New returns Callers that know what is on the disk.
 func New(c Config) *Callers {
-	return &Callers{c, newMemory(c, "caller/"), newMemory(c, "access/")}
+	return &Callers{c, newMemory(c, "caller/"), newMemory(c, "access/"), newBudget()}
 }
 
 // Tidy forgets what no longer holds.
@@ -105,17 +108,29 @@ func (c *Callers) Tidy() {
 // User is who a caller is.
 type User = authenticationv1.UserInfo
 
-// Identify returns the user of a token: ErrRefused if there is none, a wrapped ErrUnknown if that cannot be found out.
-func (c *Callers) Identify(ctx context.Context, token string) (*User, error) {
-	said, err := c.identities.recall(ctx, digest(token), nil, func(ctx context.Context) (answer, error) {
+// errSpent says that an address has shown too many tokens that are nobody's.
+var errSpent = errors.New("its address has shown too many tokens that the cloud does not know")
+
+// Identify returns the user of a token that an address has shown: ErrRefused if there is none, a wrapped ErrUnknown if that cannot
+// be found out.
+func (c *Callers) Identify(ctx context.Context, from netip.Addr, token string) (*User, error) {
+	said, err := c.identities.recall(ctx, digest(token), nil, func(ctx context.Context) (said answer, err error) {
+		if !c.budget.take(from) {
+			return answer{}, errSpent
+		}
+		defer func() {
+			if !inVain(said, err) {
+				c.budget.giveBack(from)
+			}
+		}()
 		review := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}
-		review, err := c.cfg.Tokens.Create(ctx, review, metav1.CreateOptions{})
+		review, err = c.cfg.Tokens.Create(ctx, review, metav1.CreateOptions{})
 		switch {
 		case err != nil:
 			return answer{}, fmt.Errorf("TokenReview: %w", err)
 		case !review.Status.Authenticated && review.Status.Error != "":
 			// This may be a refusal or a failure of the cloud itself, so it is remembered as neither.
-			return answer{}, fmt.Errorf("TokenReview: %s", review.Status.Error)
+			return answer{}, notKnown(review.Status.Error)
 		case !review.Status.Authenticated || review.Status.User.Username == "":
 			return answer{holds: refusedFor}, nil
 		}
@@ -129,6 +144,17 @@ func (c *Callers) Identify(ctx context.Context, token string) (*User, error) {
 		return user, nil
 	}
 	return nil, ErrRefused
+}
+
+// notKnown is what the cloud says of a token for which it has no user.
+type notKnown string
+
+// Error implements error.
+func (n notKnown) Error() string { return "TokenReview: " + string(n) }
+
+// inVain reports whether the cloud has answered, and knows nobody.
+func inVain(said answer, err error) bool {
+	return err == nil && said.value == nil || errors.As(err, new(notKnown))
 }
 
 // userOf reads what is remembered of a user; nil if it is none.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/netip"
 	"strings"
 	"sync"
 	"testing"
@@ -157,6 +158,9 @@ type world struct {
 
 var dns = User{Username: "system:serviceaccount:kube-system:coredns", UID: "1", Groups: []string{"system:serviceaccounts"}}
 
+// shownFrom is whence tokens come of which a test says nothing.
+var shownFrom = netip.MustParseAddr("10.0.0.1")
+
 func bubble(t *testing.T, f func(w *world)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -190,7 +194,7 @@ func (w *world) restart() {
 
 func (w *world) is(token, name string) {
 	w.t.Helper()
-	u, err := w.Identify(w.t.Context(), token)
+	u, err := w.Identify(w.t.Context(), shownFrom, token)
 	if err != nil || u.Username != name {
 		w.t.Errorf("the token %s is %v's, %v, want %s", token, u, err, name)
 	}
@@ -198,7 +202,7 @@ func (w *world) is(token, name string) {
 
 func (w *world) isNot(token string, want error) {
 	w.t.Helper()
-	if u, err := w.Identify(w.t.Context(), token); !errors.Is(err, want) || u != nil {
+	if u, err := w.Identify(w.t.Context(), shownFrom, token); !errors.Is(err, want) || u != nil {
 		w.t.Errorf("the token %s is %v's, %v, want %v", token, u, err, want)
 	}
 }
@@ -244,6 +248,50 @@ func TestTheCloudSaysWho(t *testing.T) {
 		time.Sleep(unknownFor + time.Second)
 		w.is("good", dns.Username)
 	})
+}
+
+// Whoever makes tokens up has the cloud asked a few times a minute, whether it says that it knows nobody or why, and keeps
+// nobody else's from being known: not those of his own address that are known already, and none of another address.
+func TestTokensThatAreMadeUp(t *testing.T) {
+	for _, says := range []string{"", "[invalid bearer token]"} {
+		bubble(t, func(w *world) {
+			thief, another := netip.MustParseAddr("10.0.0.66"), netip.MustParseAddr("10.0.0.2")
+			known := func(from netip.Addr) {
+				t.Helper()
+				if u, err := w.Identify(t.Context(), from, "good"); err != nil || u.Username != dns.Username {
+					t.Errorf("the good token from %v: %v, %v", from, u, err)
+				}
+			}
+			for range 100 { // who is known costs nothing
+				known(thief)
+				time.Sleep(identityFor + time.Second)
+			}
+			known(thief)
+			w.cloud.count()
+			w.cloud.set(func() { w.cloud.error, w.cloud.takes = says, time.Second })
+			for minute := range 3 {
+				var all sync.WaitGroup
+				for i := range 500 {
+					all.Go(func() {
+						if _, err := w.Identify(t.Context(), thief, fmt.Sprint(minute, i)); err == nil {
+							t.Error("a token that is made up is somebody's")
+						}
+					})
+				}
+				all.Wait()
+				w.asked(mostInVain)
+				w.cloud.set(func() { w.cloud.error = "" })
+				if known(another); minute > 0 {
+					w.asked(1)
+				} else {
+					known(thief)
+					w.asked(0)
+				}
+				w.cloud.set(func() { w.cloud.error = says })
+				time.Sleep(identityFor + time.Second)
+			}
+		})
+	}
 }
 
 func TestTheCloudSaysWhat(t *testing.T) {
@@ -421,7 +469,7 @@ func TestManyAskOnce(t *testing.T) {
 		}
 		var all sync.WaitGroup
 		first, leave := context.WithCancel(w.t.Context())
-		all.Go(func() { _, _ = w.Identify(first, "good") })
+		all.Go(func() { _, _ = w.Identify(first, shownFrom, "good") })
 		synctest.Wait()
 		leave() // the one who asks goes away
 		for range 50 {

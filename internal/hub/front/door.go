@@ -36,7 +36,13 @@ func refusalOf(v proof.Verdict) *metav1.Status {
 	}
 }
 
-// door counts and logs who is refused before anything else is looked at.
+// Why guests are refused, beside a Verdict.
+const (
+	crowding      = "too-many"      // their address has too many requests in flight
+	unknownCaller = "unknown-token" // the cloud, or what it said last, knows nobody by what they show
+)
+
+// door counts and logs who is refused.
 type door struct {
 	refusals *prometheus.CounterVec
 	limit    *rate.Limiter
@@ -50,15 +56,23 @@ func newDoor(metrics prometheus.Registerer) *door {
 		Name: "yurthub_refused_requests_total",
 		Help: "Requests that the hub refused because of who made them, by the reason.",
 	}, []string{"reason"})
-	for _, v := range []proof.Verdict{proof.Nobody, proof.Misdirected, proof.Misplaced} {
-		refusals.WithLabelValues(v.String()) // so that an alert sees the first one
+	for _, why := range []string{
+		proof.Nobody.String(), proof.Misdirected.String(), proof.Misplaced.String(), crowding, unknownCaller,
+	} {
+		refusals.WithLabelValues(why) // so that an alert sees the first one
 	}
 	return &door{refusals: refusals, limit: rate.NewLimiter(refusalsPerSecond, refusalBurst)}
 }
 
+// another returns a door of another port, which counts with this one. Its lines have a limit of their own, so that strangers do
+// not keep those about the host's programs out of the log.
+func (d *door) another() *door {
+	return &door{refusals: d.refusals, limit: rate.NewLimiter(refusalsPerSecond, refusalBurst)}
+}
+
 // refused notes a refusal.
-func (d *door) refused(log klog.Logger, r *http.Request, v proof.Verdict) {
-	d.refusals.WithLabelValues(v.String()).Inc()
+func (d *door) refused(log klog.Logger, r *http.Request, why string) {
+	d.refusals.WithLabelValues(why).Inc()
 	d.mu.Lock()
 	if !d.limit.Allow() {
 		d.unlogged++
@@ -68,7 +82,7 @@ func (d *door) refused(log klog.Logger, r *http.Request, v proof.Verdict) {
 	unlogged := d.unlogged
 	d.unlogged = 0
 	d.mu.Unlock()
-	log.Info("Refused a request", "reason", v, "from", r.RemoteAddr, "uid", ownerOf(r), "method", r.Method,
+	log.Info("Refused a request", "reason", why, "from", r.RemoteAddr, "uid", ownerOf(r), "method", r.Method,
 		"path", quoted(r.URL.Path), "agent", quoted(r.UserAgent()), "host", quoted(r.Host), "notLogged", unlogged)
 }
 

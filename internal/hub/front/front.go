@@ -18,6 +18,7 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/klog/v2"
 
+	"yurtcoordinator/internal/conns"
 	"yurtcoordinator/internal/hub/link"
 	"yurtcoordinator/internal/hub/proof"
 	"yurtcoordinator/internal/hub/route"
@@ -131,6 +132,7 @@ type Front struct {
 	log     klog.Logger
 	infos   *request.RequestInfoFactory
 	limits  [sources]limits
+	shares  *shares // of guests; nil means that all have one address, as on the loopback interface
 	metrics *metrics
 	node    http.Handler
 	caller  http.Handler
@@ -157,11 +159,11 @@ func New(cfg Config) *Front {
 }
 
 // Guests returns a Front for everybody else, such as Pods. It has limits of its own, so that they leave room for the
-// host's programs, and does not use the node's identity: to the cloud, a request without credentials is anonymous.
+// host's programs, of which an address may have a part, so that one leaves room for others. It does not use the node's identity: to the cloud, a request without credentials is anonymous.
 func (f *Front) Guests() *Front {
 	g := &Front{
 		cfg: f.cfg, timeout: f.timeout, log: f.log, infos: f.infos, metrics: f.metrics, node: f.caller, caller: f.caller,
-		judge: f.guest, door: f.door,
+		judge: f.guest, door: f.door.another(), shares: &shares{taken: map[portion]int64{}},
 	}
 	g.setLimits()
 	return g
@@ -227,7 +229,7 @@ func (f *Front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (f *Front) serve(w *recorder, r *http.Request, info *request.RequestInfo, long bool) {
 	verdict := f.judge(r)
 	if refusal := refusalOf(verdict); refusal != nil {
-		f.door.refused(f.log, r, verdict)
+		f.door.refused(f.log, r, verdict.String())
 		writeStatus(w, r, refusal)
 		return
 	}
@@ -243,6 +245,20 @@ func (f *Front) serve(w *recorder, r *http.Request, info *request.RequestInfo, l
 	}
 	class := classOf(info, long, to.Kind)
 	place := &f.limits[sourceOf(verdict)][class]
+	if f.shares != nil {
+		own := portion{conns.SourceOf(r), class}
+		if !f.shares.enter(own, place.max) {
+			f.door.refused(f.log, r, crowding)
+			writeStatus(w, r, tooManyOfYours(class))
+			return
+		}
+		defer f.shares.leave(own)
+		defer func() {
+			if w.status == http.StatusUnauthorized {
+				f.door.refused(f.log, r, unknownCaller)
+			}
+		}()
+	}
 	if !place.enter() {
 		writeStatus(w, r, tooMany(class))
 		return

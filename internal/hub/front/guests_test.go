@@ -5,9 +5,11 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"strings"
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/endpoints/request"
 
@@ -131,5 +133,54 @@ func TestGuestsLeaveRoomForTheNode(t *testing.T) {
 	}
 	if got := code(own); got != http.StatusOK {
 		t.Errorf("the node's own: %d", got)
+	}
+}
+
+// One address has a fourth of the guests' places, however it spreads its requests over paths; the others go on.
+func TestAGuestLeavesRoomForOthers(t *testing.T) {
+	own := newFront(Config{Cloud: nowhere{}, MaxReadOnly: 100, Replicas: byName("replica")})
+	guests := own.Guests()
+	code := func(from string) int {
+		w := httptest.NewRecorder()
+		r := httptest.NewRequest(http.MethodGet, "/api/v1/endpoints", nil)
+		r.RemoteAddr = from
+		r.Header.Set("Authorization", "Bearer abc")
+		guests.ServeHTTP(w, r)
+		return w.Code
+	}
+	thief := portion{netip.MustParseAddr("10.0.0.66"), readOnly}
+	held := 0
+	for guests.shares.enter(thief, guests.limits[others][readOnly].max) {
+		held++
+	}
+	if held != 25 {
+		t.Errorf("an address has %d of 100 places", held)
+	}
+	before := testutil.ToFloat64(guests.door.refusals.WithLabelValues(crowding))
+	if got := code("10.0.0.66:1000"); got != http.StatusTooManyRequests {
+		t.Errorf("one too many of an address: %d", got)
+	}
+	if got := testutil.ToFloat64(own.door.refusals.WithLabelValues(crowding)); got != before+1 {
+		t.Errorf("%v refusals are counted, want %v", got, before+1)
+	}
+	if got := code("10.0.0.2:1000"); got == http.StatusTooManyRequests {
+		t.Errorf("another address: %d", got)
+	}
+	for range held {
+		guests.shares.leave(thief)
+	}
+	if got := code("10.0.0.66:1000"); got == http.StatusTooManyRequests || len(guests.shares.taken) > 0 {
+		t.Errorf("when they have ended: %d, and %v is taken", got, guests.shares.taken)
+	}
+}
+
+// Whom the cloud does not know is counted, and named in the log.
+func TestAnUnknownGuestIsSeen(t *testing.T) {
+	_, u := cloud(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) })
+	own := newFront(Config{Cloud: u, Callers: asked{t}})
+	address, _ := serve(t, own.Guests())
+	ask(t, http.MethodGet, address+"/api/v1/pods", "Authorization", "Bearer made-up")
+	if got := testutil.ToFloat64(own.door.refusals.WithLabelValues(unknownCaller)); got != 1 {
+		t.Errorf("%v refusals are counted, want 1", got)
 	}
 }

@@ -1,6 +1,8 @@
 package front
 
 import (
+	"net/netip"
+	"sync"
 	"sync/atomic"
 
 	"k8s.io/apiserver/pkg/endpoints/request"
@@ -75,3 +77,37 @@ func (l *limit) enter() bool {
 }
 
 func (l *limit) leave() { l.now.Add(-1) }
+
+// shareOfOne is which part of the guests' places one address may have: a fourth. A Pod has an address of its own.
+const shareOfOne = 4
+
+// shares bound the requests in flight of each address, so that no guest can take the places of all others.
+type shares struct {
+	mu    sync.Mutex
+	taken map[portion]int64 // without zeros
+}
+
+// portion is what one address has of a class.
+type portion struct {
+	of    netip.Addr
+	class class
+}
+
+// enter counts a request in, or returns false if its address has a fourth of max already.
+func (s *shares) enter(one portion, max int64) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.taken[one] >= (max+shareOfOne-1)/shareOfOne {
+		return false
+	}
+	s.taken[one]++
+	return true
+}
+
+func (s *shares) leave(one portion) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.taken[one]--; s.taken[one] == 0 {
+		delete(s.taken, one)
+	}
+}

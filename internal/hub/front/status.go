@@ -48,6 +48,11 @@ func tooMany(c class) *metav1.Status {
 		fmt.Sprintf("yurthub has too many %v requests in flight; try again later", c)))
 }
 
+func tooManyOfYours(c class) *metav1.Status {
+	return again(failure(http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests,
+		fmt.Sprintf("yurthub: your address has too many %v requests in flight; end some, or try again later", c)))
+}
+
 // unanswered says why a request got no answer. read means that it changes nothing, so that it may always be made again.
 func unanswered(err error, read bool) *metav1.Status {
 	harmless := read || upstream.NotSent(err) || errors.Is(err, errNodeRefused)

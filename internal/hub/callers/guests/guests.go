@@ -9,17 +9,19 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"net/netip"
 
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/klog/v2"
 
+	"yurtcoordinator/internal/conns"
 	"yurtcoordinator/internal/hub/callers"
 	"yurtcoordinator/internal/hub/proof"
 )
 
 // Callers says who a caller is, and what it may; callers.Callers is one.
 type Callers interface {
-	Identify(ctx context.Context, token string) (*callers.User, error)
+	Identify(ctx context.Context, from netip.Addr, token string) (*callers.User, error)
 	May(ctx context.Context, u *callers.User, a callers.Action) (bool, error)
 }
 
@@ -38,7 +40,7 @@ func (g *Guests) As(client string) http.RoundTripper { return g.bearers.of(clien
 // Admit implements front.Callers.
 func (g *Guests) Admit(r *http.Request, pool bool) (client string, ok bool) {
 	token := proof.Bearer(r)
-	user, err := g.callers.Identify(r.Context(), token)
+	user, err := g.callers.Identify(r.Context(), conns.SourceOf(r), token)
 	if err != nil {
 		// The cloud refuses in its own words if it can be reached; otherwise the front does.
 		log(r, err)

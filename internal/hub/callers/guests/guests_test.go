@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"testing"
 
 	"k8s.io/apiserver/pkg/endpoints/request"
@@ -19,7 +20,7 @@ type cloudSays struct {
 	asked            []callers.Action
 }
 
-func (c *cloudSays) Identify(_ context.Context, token string) (*callers.User, error) {
+func (c *cloudSays) Identify(_ context.Context, _ netip.Addr, token string) (*callers.User, error) {
 	if token != "alice" {
 		return nil, callers.ErrRefused
 	}
