@@ -39,6 +39,9 @@ type GateConfig struct {
 	Waiting, WaitingPerSource int
 	// PerSource bounds the connections of one address that were let in.
 	PerSource int
+	// All bounds the connections of all addresses that were let in. When there is one more, the oldest of the address that has
+	// most is closed. 0 means that only PerSource bounds them.
+	All int
 	// Refused is told of each connection that was not let in. It must not block. nil means that nobody is told.
 	Refused func(from netip.AddrPort, why Reason, err error)
 }
@@ -78,7 +81,7 @@ func NewGate(l net.Listener, c GateConfig) *Gate {
 	}
 	closed, end := context.WithCancel(context.Background())
 	return &Gate{
-		Listener: l, cfg: c, let: newTally(c.PerSource), accepted: make(chan accepted), closed: closed, end: end,
+		Listener: l, cfg: c, let: newTally(c.PerSource, c.All), accepted: make(chan accepted), closed: closed, end: end,
 		waiting: list.New(),
 	}
 }
@@ -147,15 +150,20 @@ func (g *Gate) admit(h *handshake) {
 	}
 	_ = h.conn.SetDeadline(time.Time{})
 	if g.leave(h) {
-		g.tell(h, Slow, errGaveWay) // it was closed when it had just succeeded
+		g.tell(h.conn, Slow, errGaveWay) // it was closed when it had just succeeded
 		return
 	}
-	if !g.let.enter(h.source) {
+	leave, crowded, ok := g.let.enter(h.source, h.conn)
+	if !ok {
 		_ = h.conn.Close()
-		g.tell(h, TooMany, errTooMany)
+		g.tell(h.conn, TooMany, errTooMany)
 		return
 	}
-	raw.leave = sync.OnceFunc(func() { g.let.leave(h.source) })
+	if crowded != nil {
+		_ = crowded.Close()
+		g.tell(crowded, TooMany, errCrowded)
+	}
+	raw.leave = leave
 	select {
 	case g.accepted <- accepted{conn: secure}:
 	case <-g.closed.Done():
@@ -184,18 +192,19 @@ func (g *Gate) refused(h *handshake, why Reason, err error) {
 	if g.leave(h) {
 		why, err = Slow, errGaveWay
 	}
-	g.tell(h, why, err)
+	g.tell(h.conn, why, err)
 }
 
-func (g *Gate) tell(h *handshake, why Reason, err error) {
+func (g *Gate) tell(c net.Conn, why Reason, err error) {
 	if g.closed.Err() == nil {
-		g.cfg.Refused(addrPort(h.conn), why, err)
+		g.cfg.Refused(addrPort(c), why, err)
 	}
 }
 
 var (
 	errGaveWay = errors.New("too many handshakes were under way, of which this was the oldest")
 	errTooMany = errors.New("its address has too many connections")
+	errCrowded = errors.New("too many connections were open, and of all addresses this one had the most")
 )
 
 func reasonOf(err error) Reason {

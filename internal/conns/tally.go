@@ -1,35 +1,73 @@
 package conns
 
 import (
+	"container/list"
+	"net"
 	"net/netip"
 	"sync"
 )
 
-// tally counts the connections of each address.
+// tally knows the connections of each address.
 type tally struct {
-	most int
+	most int // of one address
+	all  int // of all; 0 means any number
 
-	mu   sync.Mutex
-	open map[netip.Addr]int // without zeros
+	mu    sync.Mutex
+	open  map[netip.Addr]*list.List // of net.Conn, the oldest first; without empty ones
+	total int
 }
 
-func newTally(most int) *tally { return &tally{most: most, open: map[netip.Addr]int{}} }
+func newTally(most, all int) *tally {
+	return &tally{most: most, all: all, open: map[netip.Addr]*list.List{}}
+}
 
-// enter counts one more, or returns false if the address has most already.
-func (t *tally) enter(source netip.Addr) bool {
+// enter takes a connection in, or returns false if its address has most already. Whoever closes the connection calls leave, once or
+// more. crowded, if not nil, has lost its place to it and is to be closed: it is the oldest of the address that has most.
+func (t *tally) enter(source netip.Addr, c net.Conn) (leave func(), crowded net.Conn, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.open[source] >= t.most {
-		return false
+	if own := t.open[source]; own != nil && own.Len() >= t.most {
+		return nil, nil, false
 	}
-	t.open[source]++
-	return true
+	if t.all > 0 && t.total >= t.all {
+		from := t.largestLocked()
+		oldest := t.open[from].Front()
+		crowded, _ = oldest.Value.(net.Conn)
+		t.removeLocked(from, oldest)
+	}
+	if t.open[source] == nil {
+		t.open[source] = list.New()
+	}
+	place := t.open[source].PushBack(c)
+	t.total++
+	return sync.OnceFunc(func() {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		t.removeLocked(source, place)
+	}), crowded, true
 }
 
-func (t *tally) leave(source netip.Addr) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.open[source]--; t.open[source] == 0 {
+// largestLocked returns the address with the most connections.
+func (t *tally) largestLocked() (largest netip.Addr) {
+	most := 0
+	for source, own := range t.open {
+		if own.Len() > most {
+			largest, most = source, own.Len()
+		}
+	}
+	return largest
+}
+
+// removeLocked removes a place, unless it is lost already.
+func (t *tally) removeLocked(source netip.Addr, place *list.Element) {
+	own := t.open[source]
+	if own == nil {
+		return
+	}
+	before := own.Len()
+	own.Remove(place)
+	t.total -= before - own.Len()
+	if own.Len() == 0 {
 		delete(t.open, source)
 	}
 }

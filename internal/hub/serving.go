@@ -53,6 +53,9 @@ func (h *Hub) serve(ctx context.Context, ports []port) error {
 // identities; Pods on the host's network share its address.
 const maxPodConnections = 128
 
+// maxOfAllPods bounds those of all addresses: nine for each of the 110 Pods that a node may have. They cost some 50 MB.
+const maxOfAllPods = 1024
+
 // refusedConnection returns what counts and logs connections to the Pods' port that got no further than the handshake.
 func (h *Hub) refusedConnection() func(netip.AddrPort, conns.Reason, error) {
 	count := promauto.With(h.metrics).NewCounterVec(prometheus.CounterOpts{
@@ -93,7 +96,7 @@ func (h *Hub) listen() ([]port, error) {
 	if address := h.cfg.SecureBindAddress; address != "" {
 		pods := front.ServerConfig{Handler: h.front.Guests(), After: programs.After, TLS: &tls.Config{
 			MinVersion: tls.VersionTLS12, GetCertificate: h.identity.Serving,
-		}, PerSource: maxPodConnections, Refused: h.refusedConnection()}
+		}, PerSource: maxPodConnections, All: maxOfAllPods, Refused: h.refusedConnection()}
 		ports = append(ports, port{"pods", "secure-bind-address", address, h.cfg.SecurePort, pods, nil})
 	}
 	for i, p := range ports {

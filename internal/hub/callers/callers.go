@@ -6,8 +6,8 @@
 //
 // Invariants: a caller is only who the cloud said that token is, and may only do what the cloud allowed for that action; the
 // next answer of the cloud replaces the last; neither memory nor disk holds a token, only its digest; callers with the same
-// question share one request, of which at most maxAsking of a kind run at a time, each for at most askFor; an address asks in vain
-// mostInVain times a minute.
+// question share one request, of which at most maxAsking of a kind run at a time, each for at most askFor; an address asks in
+// vain mostInVain times a minute.
 //
 // The alternative was the API server's own delegating authenticator and authorizer. They bring CEL and the API server's
 // scheme into every hub, some 10 MB, and forget everything after some minutes even while the cloud cannot be asked.
@@ -111,8 +111,8 @@ type User = authenticationv1.UserInfo
 // errSpent says that an address has shown too many tokens that are nobody's.
 var errSpent = errors.New("its address has shown too many tokens that the cloud does not know")
 
-// Identify returns the user of a token that an address has shown: ErrRefused if there is none, a wrapped ErrUnknown if that cannot
-// be found out.
+// Identify returns the user of a token that an address has shown: ErrRefused if there is none, a wrapped ErrUnknown if that
+// cannot be found out.
 func (c *Callers) Identify(ctx context.Context, from netip.Addr, token string) (*User, error) {
 	said, err := c.identities.recall(ctx, digest(token), nil, func(ctx context.Context) (said answer, err error) {
 		if !c.budget.take(from) {

@@ -158,8 +158,9 @@ func New(cfg Config) *Front {
 	return f
 }
 
-// Guests returns a Front for everybody else, such as Pods. It has limits of its own, so that they leave room for the
-// host's programs, of which an address may have a part, so that one leaves room for others. It does not use the node's identity: to the cloud, a request without credentials is anonymous.
+// Guests returns a Front for everybody else, such as Pods. It has limits of its own, so that they leave room for the host's
+// programs, and an address has a part of them, so that it leaves room for others. It does not use the node's
+// identity: to the cloud, a request without credentials is anonymous.
 func (f *Front) Guests() *Front {
 	g := &Front{
 		cfg: f.cfg, timeout: f.timeout, log: f.log, infos: f.infos, metrics: f.metrics, node: f.caller, caller: f.caller,

@@ -30,9 +30,9 @@ type ServerConfig struct {
 	// HTTP1 leaves out HTTP/2.
 	HTTP1 bool
 	// PerSource, if not zero, bounds the connections of each address, and handshakes as conns.Gate does; it needs TLS. Refused,
-	// which must not block, is told of each connection that is closed for that; nil means that nobody is.
-	PerSource int
-	Refused   func(from netip.AddrPort, why conns.Reason, err error)
+	// which must not block, is told of each connection that is closed for that; nil means that nobody is. All is GateConfig.All.
+	PerSource, All int
+	Refused        func(from netip.AddrPort, why conns.Reason, err error)
 }
 
 const (
@@ -89,7 +89,7 @@ func (s *Server) secured() (net.Listener, *tls.Config) {
 	}
 	return conns.NewGate(s.listener, conns.GateConfig{
 		TLS: secure, Handshake: handshakeTime, Waiting: maxHandshakes, WaitingPerSource: maxHandshakesOfOne,
-		PerSource: s.cfg.PerSource, Refused: s.cfg.Refused,
+		PerSource: s.cfg.PerSource, All: s.cfg.All, Refused: s.cfg.Refused,
 	}), secure
 }
 
