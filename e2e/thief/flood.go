@@ -128,6 +128,11 @@ func overTLS(t *kit.T, machine, address string, secure *tls.Config) func(context
 	}
 }
 
+// careless does not look at whom it speaks to.
+func careless() *tls.Config {
+	return &tls.Config{InsecureSkipVerify: true} //nolint:gosec // a thief does not mind
+}
+
 func stalledRequests(t *kit.T) {
 	leader := t.Pool.SettledAway()
 	victim := t.Pool.Follower(leader)
@@ -137,8 +142,7 @@ func stalledRequests(t *kit.T) {
 	secure.NextProtos = nil // HTTP/1.1: a connection for each request
 	for _, n := range []int{16, 200} {
 		t.Say("%d stalled requests at the hub of %s, and %d of %s at the coordinator", n, victim, n, thief)
-		careless := &tls.Config{InsecureSkipVerify: true} //nolint:gosec // he does not care
-		atHub := newStaller(t, n, 0, overTLS(t, victim, hubsPort, careless), "POST /api/v1/namespaces/default/pods HTTP/1.1\r\n"+
+		atHub := newStaller(t, n, 0, overTLS(t, victim, hubsPort, careless()), "POST /api/v1/namespaces/default/pods HTTP/1.1\r\n"+
 			"Host: "+hubsPort+"\r\nAuthorization: Bearer nobody\r\n"+unfinished)
 		heartbeats := newStaller(t, n/2, 0, overTLS(t, thief, address, secure), "PUT /apis/coordination.k8s.io/v1/namespaces/"+
 			corev1.NamespaceNodeLease+"/leases/"+thief+" HTTP/1.1\r\nHost: c\r\n"+unfinished)

@@ -1,5 +1,6 @@
 // Package prowl is a stranger on a machine of a lab: a local user, or a container on the host's network. It asks a port without
-// credentials, takes a port that somebody else has left, listens to the loopback interface, and reports what it has got.
+// credentials, takes a port that somebody else has left, listens to the loopback interface, stands in others' way, and reports
+// what it has got.
 package prowl
 
 import (
@@ -33,7 +34,8 @@ const Command = "prowl"
 // Nobody is the user and the group that a stranger has.
 const Nobody = 65534
 
-// Order tells a stranger what to do, as a line of JSON on its standard input. Exactly one of Ask, Squat and Sniff is set.
+// Order tells a stranger what to do, as a line of JSON on its standard input. Exactly one of Ask, Squat, Sniff and Crowd
+// is set.
 type Order struct {
 	// Ask are requests to make, in this order; Read are files to read.
 	Ask  []Request `json:"ask,omitempty"`
@@ -42,6 +44,8 @@ type Order struct {
 	Squat string `json:"squat,omitempty"`
 	// Sniff are texts to look for in what crosses the loopback interface until standard input ends.
 	Sniff []string `json:"sniff,omitempty"`
+	// Crowd are the connections to keep standing until standard input ends.
+	Crowd *Crowd `json:"crowd,omitempty"`
 }
 
 // Request is one request to a server whose certificate is not looked at.
@@ -65,6 +69,9 @@ type Report struct {
 	// Frames have crossed the loopback interface; Found are those of Sniff that were in one.
 	Frames int      `json:"frames,omitempty"`
 	Found  []string `json:"found,omitempty"`
+	// Opened are the connections of Crowd, Ended those of them that the other side has ended.
+	Opened int64 `json:"opened,omitempty"`
+	Ended  int64 `json:"ended,omitempty"`
 }
 
 // Main carries out the order from in. Before it listens it writes an empty line.
@@ -100,6 +107,10 @@ func Main(ctx context.Context, in io.Reader, out io.Writer) error {
 		go ended() // ends with the process at the latest
 		_, _ = fmt.Fprintln(out)
 		err = sniff(ctx, raw, o.Sniff, &report)
+	case o.Crowd != nil:
+		go ended()
+		_, _ = fmt.Fprintln(out)
+		o.Crowd.stand(ctx, &report)
 	case o.Squat != "":
 		go ended()
 		err = squat(ctx, o.Squat, out, &report)

@@ -1,6 +1,7 @@
 package prowl
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"net"
@@ -70,5 +71,38 @@ func TestAsk(t *testing.T) {
 	if err != nil || len(report.Codes) != 2 || report.Codes[0] != 200 || report.Codes[1] != http.StatusTeapot ||
 		!strings.Contains(report.Errors[0], there) || report.Errors[1] != "" {
 		t.Errorf("%+v, %v", report, err)
+	}
+}
+
+// TestCrowd: whoever is in the way comes back when he is sent away, from the address that he was told.
+func TestCrowd(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan Report)
+	go func() {
+		var report Report
+		(&Crowd{At: []string{listener.Addr().String()}, From: []string{"127.0.0.66"}, Each: 3}).stand(ctx, &report)
+		done <- report
+	}()
+	for i := range 6 { // the first three are sent away
+		conn, err := listener.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if from := conn.RemoteAddr().(*net.TCPAddr).IP.String(); from != "127.0.0.66" {
+			t.Errorf("somebody comes from %s", from)
+		}
+		if i < 3 {
+			conn.Close()
+		} else {
+			defer conn.Close()
+		}
+	}
+	cancel()
+	if report := <-done; report.Ended < 3 || report.Opened < 6 {
+		t.Errorf("the report is %+v", report)
 	}
 }

@@ -1,0 +1,87 @@
+package prowl
+
+import (
+	"context"
+	"crypto/tls"
+	"io"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Crowd are connections on which nothing of use is said. Of three, one says nothing; one begins a TLS handshake, a byte a second;
+// and one ends the handshake without a certificate, and says nothing then. Each is made anew when it was ended.
+type Crowd struct {
+	// At are the addresses to connect to, From those to come from, which the machine must have.
+	At   []string `json:"at"`
+	From []string `json:"from"`
+	// Each is how many connections there are from each address to each.
+	Each int `json:"each"`
+}
+
+// again is how long a connection that was ended is not made anew.
+const again = 500 * time.Millisecond
+
+func (c *Crowd) stand(ctx context.Context, report *Report) {
+	var standing sync.WaitGroup
+	var opened, ended atomic.Int64
+	for _, at := range c.At {
+		for _, from := range c.From {
+			for i := range c.Each {
+				standing.Go(func() {
+					for ctx.Err() == nil {
+						if conn, err := dialFrom(ctx, from, at); err == nil {
+							opened.Add(1)
+							stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
+							loiter(ctx, conn, i%3)
+							if stop() {
+								ended.Add(1)
+								_ = conn.Close()
+							}
+						}
+						pause(ctx, again)
+					}
+				})
+			}
+		}
+	}
+	standing.Wait()
+	report.Opened, report.Ended = opened.Load(), ended.Load()
+}
+
+func dialFrom(ctx context.Context, from, at string) (net.Conn, error) {
+	dialer := net.Dialer{Timeout: 5 * time.Second, LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
+	return dialer.DialContext(ctx, "tcp", at)
+}
+
+// loiter returns when the other side has ended the connection.
+func loiter(ctx context.Context, conn net.Conn, way int) {
+	switch way {
+	case 1:
+		go func() { // ends with the connection
+			for _, b := range []byte("\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03") {
+				if _, err := conn.Write([]byte{b}); err != nil {
+					return
+				}
+				pause(ctx, time.Second)
+			}
+		}()
+	case 2:
+		client := tls.Client(conn, &tls.Config{InsecureSkipVerify: true}) //nolint:gosec // a stranger does not mind
+		if client.HandshakeContext(ctx) != nil {
+			return
+		}
+		conn = client
+	}
+	_, _ = io.Copy(io.Discard, conn)
+}
+
+func pause(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
