@@ -142,8 +142,8 @@ func stalledRequests(t *kit.T) {
 	secure.NextProtos = nil // HTTP/1.1: a connection for each request
 	for _, n := range []int{16, 200} {
 		t.Say("%d stalled requests at the hub of %s, and %d of %s at the coordinator", n, victim, n, thief)
-		atHub := newStaller(t, n, 0, overTLS(t, victim, hubsPort, careless()), "POST /api/v1/namespaces/default/pods HTTP/1.1\r\n"+
-			"Host: "+hubsPort+"\r\nAuthorization: Bearer nobody\r\n"+unfinished)
+		atHub := newStaller(t, n, 0, overTLS(t, victim, hubsPort, careless()),
+			"POST /api/v1/namespaces/default/pods HTTP/1.1\r\nHost: "+hubsPort+"\r\nAuthorization: Bearer nobody\r\n"+unfinished)
 		heartbeats := newStaller(t, n/2, 0, overTLS(t, thief, address, secure), "PUT /apis/coordination.k8s.io/v1/namespaces/"+
 			corev1.NamespaceNodeLease+"/leases/"+thief+" HTTP/1.1\r\nHost: c\r\n"+unfinished)
 		reviews := newStaller(t, n-n/2, 0, overTLS(t, thief, address, secure),

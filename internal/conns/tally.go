@@ -21,8 +21,8 @@ func newTally(most, all int) *tally {
 	return &tally{most: most, all: all, open: map[netip.Addr]*list.List{}}
 }
 
-// enter takes a connection in, or returns false if its address has most already. Whoever closes the connection calls leave, once or
-// more. crowded, if not nil, has lost its place to it and is to be closed: it is the oldest of the address that has most.
+// enter takes a connection in, or returns false if its address has most already. Whoever closes the connection calls leave,
+// once or more. crowded, if not nil, has lost its place to it and is to be closed: it is the oldest of the address that has most.
 func (t *tally) enter(source netip.Addr, c net.Conn) (leave func(), crowded net.Conn, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

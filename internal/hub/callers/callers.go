@@ -130,7 +130,7 @@ func (c *Callers) Identify(ctx context.Context, from netip.Addr, token string) (
 			return answer{}, fmt.Errorf("TokenReview: %w", err)
 		case !review.Status.Authenticated && review.Status.Error != "":
 			// This may be a refusal or a failure of the cloud itself, so it is remembered as neither.
-			return answer{}, notKnown(review.Status.Error)
+			return answer{}, unknownTokenError(review.Status.Error)
 		case !review.Status.Authenticated || review.Status.User.Username == "":
 			return answer{holds: refusedFor}, nil
 		}
@@ -146,15 +146,15 @@ func (c *Callers) Identify(ctx context.Context, from netip.Addr, token string) (
 	return nil, ErrRefused
 }
 
-// notKnown is what the cloud says of a token for which it has no user.
-type notKnown string
+// unknownTokenError is what the cloud says of a token for which it has no user.
+type unknownTokenError string
 
 // Error implements error.
-func (n notKnown) Error() string { return "TokenReview: " + string(n) }
+func (n unknownTokenError) Error() string { return "TokenReview: " + string(n) }
 
 // inVain reports whether the cloud has answered, and knows nobody.
 func inVain(said answer, err error) bool {
-	return err == nil && said.value == nil || errors.As(err, new(notKnown))
+	return err == nil && said.value == nil || errors.As(err, new(unknownTokenError))
 }
 
 // userOf reads what is remembered of a user; nil if it is none.

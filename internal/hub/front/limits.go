@@ -93,11 +93,11 @@ type portion struct {
 	class class
 }
 
-// enter counts a request in, or returns false if its address has a fourth of max already.
-func (s *shares) enter(one portion, max int64) bool {
+// enter counts a request in, or returns false if its address has a fourth of most already.
+func (s *shares) enter(one portion, most int64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.taken[one] >= (max+shareOfOne-1)/shareOfOne {
+	if s.taken[one] >= (most+shareOfOne-1)/shareOfOne {
 		return false
 	}
 	s.taken[one]++

@@ -102,7 +102,7 @@ func TestCrowd(t *testing.T) {
 		}
 	}
 	cancel()
-	if report := <-done; report.Ended < 3 || report.Opened < 6 {
+	if report := <-done; report.Ended < 3 || report.Opened < report.Ended { // the last three may not have noticed that they are in
 		t.Errorf("the report is %+v", report)
 	}
 }
