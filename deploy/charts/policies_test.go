@@ -823,6 +823,7 @@ func TestCertificatesOfTheController(t *testing.T) {
 		return by.SubResource("status").Update(t.Context(), r)
 	}
 	mustAccept(t, "an operator's", answer(c, "operator-1", "coordinator.openyurt.io/p1"))
+	mustAccept(t, "a hub's", answer(c, "hub-1", "hub.openyurt.io/serving"))
 	mustRefuse(t, "an answer for Kubernetes' signer", answer(c, "operator-2", client509), "only requests for its own signers")
 	mustAccept(t, "the same, by somebody else", answer(admin, "operator-3", client509))
 }

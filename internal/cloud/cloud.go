@@ -206,7 +206,8 @@ func Run(ctx context.Context, c Config) error {
 	})
 	secrets := keys.New(mgr.GetClient(), mgr.GetAPIReader())
 	signer := operators.New(operators.Config{
-		Client: mgr.GetClient(), Keys: secrets, Events: mgr.GetEventRecorder(Name), Clock: clock.RealClock{},
+		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Keys: secrets, Lives: c.Coordinator.Lives,
+		Events: mgr.GetEventRecorder(Name), Clock: clock.RealClock{},
 	})
 	if err := errors.Join(heartbeats.AddTo(mgr), autonomous.AddTo(mgr), signer.AddTo(mgr)); err != nil {
 		return err
@@ -221,7 +222,8 @@ func Run(ctx context.Context, c Config) error {
 	if err != nil {
 		return err
 	}
-	own = append(own, heartbeats.Metrics(), autonomous.Metrics(), cuts.Metrics(), signer.Metrics())
+	own = append(own, heartbeats.Metrics(), autonomous.Metrics(), cuts.Metrics())
+	own = append(own, signer.Metrics()...)
 	if c.Approver == ApproverWithin {
 		approver, err := addApprover(mgr, c, connection)
 		if err != nil {

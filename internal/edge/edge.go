@@ -123,12 +123,19 @@ const (
 	// GroupNodes is Kubernetes' group of all nodes' certificates.
 	GroupNodes = "system:nodes"
 
+	// SignerHubs signs what hubs serve with, each by the authority of its node's pool.
+	SignerHubs = "hub.openyurt.io/serving"
+
+	hubUserPrefix   = "openyurt:hub:"
 	nodeUserPrefix  = "system:node:"
 	forwarderPrefix = "heartbeat-forwarder-"
 )
 
 // User is the Kubernetes user name of a node's client certificate.
 func (n NodeName) User() string { return nodeUserPrefix + string(n) }
+
+// HubUser is the common name of the certificate that a node's hub serves with. Nobody has a right by that name.
+func (n NodeName) HubUser() string { return hubUserPrefix + string(n) }
 
 // Forwarder is the name of the ServiceAccount, in kube-node-lease, that a pool's leader impersonates at the cloud to
 // forward heartbeats. The ServiceAccount does not exist, so nobody can get a token for it.

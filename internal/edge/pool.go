@@ -93,6 +93,10 @@ func (p PoolName) KubeconfigSecret() string { return "yurt-coordinator-" + strin
 // only coordinator-controller reads it.
 func (p PoolName) AuthoritySecret() string { return "yurt-coordinator-" + string(p) + "-ca" }
 
+// HubsAuthoritySecret is the name of the Secret with the authority that signs what the pool's hubs serve with, and nothing else.
+// It is in NamespaceKeys: only coordinator-controller reads it. A pool's name has no dot, so it is no other pool's.
+func (p PoolName) HubsAuthoritySecret() string { return "yurt-coordinator-" + string(p) + ".hubs-ca" }
+
 // KubeletClientSecret is the name of the Secret with the coordinator's keys for kubelets. It is in
 // NamespaceKeys: only coordinator-controller reads it, and puts what is to be shown into CoordinatorSecret.
 func (p PoolName) KubeletClientSecret() string {

@@ -1,4 +1,5 @@
-// Package approve approves two kinds of serving certificates: those that hubs serve Pods with, and those of kubelets in
+// Package approve approves two kinds of serving certificates: those that hubs serve Pods with, which the cluster's authority
+// signs or, for those that ask it, their pool's (package operators), and those of kubelets in
 // pools, by which a coordinator verifies them. And it approves the client certificates by which pools' coordinators are known
 // to kubelets. It runs as a program of its own, coordinator-approver, for the right to approve is the right to anything that a
 // signer signs: whoever has that does not ask, and whoever asks does not have it (docs/adr/0029).
@@ -47,13 +48,18 @@ const (
 
 // waits reports whether a request is for a node's server or a pool's coordinator, and still unanswered.
 func waits(r *certificatesv1.CertificateSigningRequest) bool {
-	return (r.Spec.SignerName == certificatesv1.KubeletServingSignerName || isCoordinators(r)) &&
+	return (r.Spec.SignerName == certificatesv1.KubeletServingSignerName || ofPool(r) || isCoordinators(r)) &&
 		len(r.Status.Conditions) == 0 && len(r.Status.Certificate) == 0
 }
 
 // isHubs reports whether a hub made the request; otherwise a kubelet did.
 func isHubs(r *certificatesv1.CertificateSigningRequest) bool {
-	return strings.HasPrefix(r.Name, requestPrefix)
+	return ofPool(r) || strings.HasPrefix(r.Name, requestPrefix)
+}
+
+// ofPool reports whether a hub asks its pool's authority, which signs for hubs alone, and not the cluster's.
+func ofPool(r *certificatesv1.CertificateSigningRequest) bool {
+	return r.Spec.SignerName == edge.SignerHubs
 }
 
 // nodeOf returns the node that made a request; empty means none.
@@ -143,6 +149,9 @@ func Judge(r *certificatesv1.CertificateSigningRequest, node *corev1.Node, s Sit
 	}
 	if why := names(asked, node, isHubs(r), s); why != nil {
 		return why, nil
+	}
+	if ofPool(r) && node.Labels[edge.LabelNodePool] == "" {
+		return errors.New("its node is in no pool, so no authority signs for it"), nil
 	}
 	own := addressesOf(node)
 	for _, raw := range asked.IPAddresses {

@@ -239,6 +239,18 @@ func TestJudge(t *testing.T) {
 		want   string // part of the reason; empty: it is granted
 	}{
 		{"a hub's", nil, nil, nil, ""},
+		{"a hub's, for its pool's authority", func(r csr, _ *asked) { r.Name, r.Spec.SignerName = "x", edge.SignerHubs },
+			named("n1", address), nil, ""},
+		{"a hub's in no pool, for that", func(r csr, _ *asked) { r.Spec.SignerName = edge.SignerHubs }, nil, nil, "in no pool"},
+		{"a hub's for another address, for that", func(r csr, a *asked) {
+			r.Spec.SignerName, a.IPAddresses = edge.SignerHubs, []net.IP{net.IPv4(10, 0, 0, 8)}
+		}, named("n1", address), nil, "10.0.0.8 is not among"},
+		{"a hub's for the API server's address, for that", func(r csr, a *asked) {
+			r.Spec.SignerName, a.IPAddresses = edge.SignerHubs, []net.IP{masterIP}
+		}, named("n1", masterIP), nil, "an address of the API server"},
+		{"a hub's with its name, for that", func(r csr, a *asked) {
+			r.Spec.SignerName, a.DNSNames = edge.SignerHubs, []string{"n1"}
+		}, named("n1", address), nil, "nothing else"},
 		{"IPv6", func(_ csr, a *asked) { a.IPAddresses = []net.IP{net.ParseIP("fd00::7")} },
 			node("n1", net.ParseIP("fd00::7")), nil, ""},
 		{"another node's", func(r csr, _ *asked) { r.Spec.Username = "system:node:n2" }, nil, nil, `"system:node:n2" made it`},

@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yurtcoordinator/internal/cloud/certs"
+	"yurtcoordinator/internal/cloud/keys"
 	"yurtcoordinator/internal/cloud/objects"
 	"yurtcoordinator/internal/edge"
 )
@@ -178,7 +179,7 @@ func (r *Reconciler) authority(ctx context.Context, f facts) (certs.Authority, t
 	if err != nil {
 		return certs.Authority{}, time.Time{}, err
 	}
-	a, now := authorityIn(have), r.cfg.Clock.Now()
+	a, now := keys.AuthorityIn(have), r.cfg.Clock.Now()
 	step, why, again := a.Plan(r.cfg.Lives.Settle, now)
 	if step != certs.StepNone {
 		a, err = a.Take(step, authorityPrefix+string(f.Pool), r.cfg.Lives.Authority, now)
@@ -187,7 +188,7 @@ func (r *Reconciler) authority(ctx context.Context, f facts) (certs.Authority, t
 		}
 		again = now // another step may be due
 	}
-	want := keySecret(f.Pool.AuthoritySecret(), authorityData(a), nil, f.Pool, f.Owner)
+	want := keySecret(f.Pool.AuthoritySecret(), keys.AuthorityData(a), nil, f.Pool, f.Owner)
 	if err := r.keep(ctx, have, want); err != nil {
 		return certs.Authority{}, time.Time{}, err
 	}

@@ -36,8 +36,8 @@ const (
 	keyKubeletCert = "kubelet-client.crt"
 	keyKubeletKey  = "kubelet-client.key"
 	keyBundle      = keys.KeyBundle
-	keyNextCert    = "next.crt"
-	keyNextKey     = "next.key"
+	keyNextCert    = keys.KeyNextCert
+	keyNextKey     = keys.KeyNextKey
 	keyKubeconfig  = "kubeconfig"
 	keyRequest     = "request.key"
 	keyFormer      = "former"
@@ -140,24 +140,6 @@ func holds(have, want *corev1.Secret) bool {
 		}
 	}
 	return maps.EqualFunc(have.Data, want.Data, bytes.Equal) && slices.Equal(have.OwnerReferences, want.OwnerReferences)
-}
-
-func authorityIn(s *corev1.Secret) certs.Authority {
-	return certs.Authority{
-		Pair:    pairIn(s, corev1.TLSCertKey, corev1.TLSPrivateKeyKey),
-		Next:    pairIn(s, keyNextCert, keyNextKey),
-		Trusted: s.Data[keyBundle],
-	}
-}
-
-func authorityData(a certs.Authority) map[string][]byte {
-	data := map[string][]byte{
-		corev1.TLSCertKey: a.Cert, corev1.TLSPrivateKeyKey: a.Key, keyBundle: a.Trusted,
-	}
-	if !a.Next.IsZero() {
-		data[keyNextCert], data[keyNextKey] = a.Next.Cert, a.Next.Key
-	}
-	return data
 }
 
 func pairIn(s *corev1.Secret, cert, key string) certs.Pair {

@@ -34,8 +34,32 @@ import (
 // FieldOwner is the field manager of all writes, the same as that of whoever changes these Secrets later.
 const FieldOwner = "coordinator-controller"
 
-// KeyBundle is where an authority's Secret has all that are trusted.
-const KeyBundle = "ca.crt"
+const (
+	// KeyBundle is where an authority's Secret has all that are trusted.
+	KeyBundle = "ca.crt"
+	// KeyNextCert and KeyNextKey are where a Secret has the successor of what is in use.
+	KeyNextCert, KeyNextKey = "next.crt", "next.key"
+)
+
+// AuthorityIn returns the authority in a Secret.
+func AuthorityIn(s *corev1.Secret) certs.Authority {
+	return certs.Authority{
+		Pair:    certs.Pair{Cert: s.Data[corev1.TLSCertKey], Key: s.Data[corev1.TLSPrivateKeyKey]},
+		Next:    certs.Pair{Cert: s.Data[KeyNextCert], Key: s.Data[KeyNextKey]},
+		Trusted: s.Data[KeyBundle],
+	}
+}
+
+// AuthorityData returns the content of an authority's Secret.
+func AuthorityData(a certs.Authority) map[string][]byte {
+	data := map[string][]byte{
+		corev1.TLSCertKey: a.Cert, corev1.TLSPrivateKeyKey: a.Key, KeyBundle: a.Trusted,
+	}
+	if !a.Next.IsZero() {
+		data[KeyNextCert], data[KeyNextKey] = a.Next.Cert, a.Next.Key
+	}
+	return data
+}
 
 // Store reads the Secrets. Make one with New; all who read them share it.
 type Store struct {

@@ -1,10 +1,14 @@
-// Package operators signs the certificates of persons who use a pool's coordinator. A person makes a
-// CertificateSigningRequest in the cloud for the signer coordinator.openyurt.io/POOL, somebody with the right approves
-// it, and this controller signs it with the pool's own authority.
+// Package operators signs the certificates of persons who use a pool's coordinator, and those that hubs serve Pods with.
 //
-// Invariants: a certificate bears the name of who asked for it in the cloud, so that a pool's audit log says who it was.
-// Its groups are those of operators. It lasts MaxLife at the longest. Approval is never this controller's. A request that
-// breaks a rule gets the condition Failed, with the reason, and is never signed.
+// A person makes a CertificateSigningRequest in the cloud for the signer coordinator.openyurt.io/POOL, somebody with the right
+// approves it, and this controller signs it with the authority of the pool's coordinator. A hub makes one for
+// hub.openyurt.io/serving, package approve approves it, and this controller signs it with another authority of the node's
+// pool, which signs nothing else (docs/adr/0028).
+//
+// Invariants: a hub's certificate is for its own node, by name and addresses, and for servers alone. A person's
+// certificate bears the name of who asked for it in the cloud, so that a pool's audit log says who it was. Its groups
+// are those of operators. It lasts MaxLife at the longest. Approval is never this controller's. A request that breaks
+// a rule gets the condition Failed, with the reason, and is never signed.
 package operators
 
 import (
@@ -41,9 +45,15 @@ func poolOf(r *certificatesv1.CertificateSigningRequest) (edge.PoolName, bool) {
 	return edge.PoolName(pool), ok
 }
 
+// ours reports whether a request is for a signer of this package.
+func ours(r *certificatesv1.CertificateSigningRequest) bool {
+	_, persons := poolOf(r)
+	return persons || r.Spec.SignerName == edge.SignerHubs
+}
+
 // due reports whether a request is approved and not answered.
 func due(r *certificatesv1.CertificateSigningRequest) bool {
-	if _, ours := poolOf(r); !ours || len(r.Status.Certificate) > 0 {
+	if !ours(r) || len(r.Status.Certificate) > 0 {
 		return false
 	}
 	approved := false

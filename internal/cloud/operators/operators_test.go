@@ -28,6 +28,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"yurtcoordinator/apis/apps/v1beta2"
 	"yurtcoordinator/internal/cloud/certs"
 	"yurtcoordinator/internal/cloud/cloudtest"
 	"yurtcoordinator/internal/cloud/keys"
@@ -98,28 +99,42 @@ type bench struct {
 	client client.Client
 	events said
 	fails  error // of the next write
+	// refusesApply fails writes of Secrets.
+	refusesApply bool
 }
 
 func newBench(t *testing.T, objects ...client.Object) *bench {
 	t.Helper()
 	scheme := runtime.NewScheme()
-	if err := errors.Join(corev1.AddToScheme(scheme), certificatesv1.AddToScheme(scheme)); err != nil {
+	err := errors.Join(corev1.AddToScheme(scheme), certificatesv1.AddToScheme(scheme), v1beta2.AddToScheme(scheme))
+	if err != nil {
 		t.Fatal(err)
 	}
 	b := &bench{}
 	b.client = fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).
 		WithStatusSubresource(&certificatesv1.CertificateSigningRequest{}).
-		WithInterceptorFuncs(interceptor.Funcs{Patch: cloudtest.Patch, SubResourceUpdate: func(ctx context.Context,
-			c client.Client, sub string, obj client.Object, o ...client.SubResourceUpdateOption) error {
-			if b.fails != nil {
-				return b.fails
-			}
-			return c.SubResource(sub).Update(ctx, obj, o...)
-		}}).Build()
+		WithInterceptorFuncs(interceptor.Funcs{Patch: cloudtest.Patch, Apply: b.apply,
+			SubResourceUpdate: func(ctx context.Context,
+				c client.Client, sub string, obj client.Object, o ...client.SubResourceUpdateOption) error {
+				if b.fails != nil {
+					return b.fails
+				}
+				return c.SubResource(sub).Update(ctx, obj, o...)
+			}}).Build()
 	b.signer = New(Config{
-		Client: b.client, Keys: keys.New(b.client, b.client), Events: &b.events, Clock: clocktesting.NewFakePassiveClock(now),
+		Client: b.client, Reader: b.client, Keys: keys.New(b.client, b.client), Events: &b.events,
+		Clock: clocktesting.NewFakePassiveClock(now),
 	})
 	return b
+}
+
+func (b *bench) apply(
+	ctx context.Context, c client.WithWatch, obj runtime.ApplyConfiguration, o ...client.ApplyOption,
+) error {
+	if b.refusesApply {
+		return errors.New("no")
+	}
+	return c.Apply(ctx, obj, o...)
 }
 
 func (b *bench) answer(t *testing.T, name string) (*certificatesv1.CertificateSigningRequest, error) {

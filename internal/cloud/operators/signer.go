@@ -25,13 +25,14 @@ import (
 	"yurtcoordinator/internal/cloud/certs"
 	"yurtcoordinator/internal/cloud/control"
 	"yurtcoordinator/internal/cloud/keys"
+	"yurtcoordinator/internal/edge"
 )
 
 const (
 	controllerName = "operators"
 
-	// reason is that of Events, and of the condition Failed.
-	reason = "OperatorCertificate"
+	// reason and reasonHubs are those of Events, and of the condition Failed.
+	reason, reasonHubs = "OperatorCertificate", "HubCertificate"
 
 	// retryMax is the longest wait before a request whose signing failed is tried again.
 	retryMax = time.Minute
@@ -43,8 +44,12 @@ const (
 
 // Config is what a Signer needs. All fields are required.
 type Config struct {
-	// Client writes, and reads requests from the manager's cache. The cache must hold those of SignerPrefix.
+	// Client writes, and reads requests and Nodes from the manager's cache. The cache must hold the requests for both signers.
 	Client client.Client
+	// Reader reads from the API server itself.
+	Reader client.Reader
+	// Lives are those of authorities; zero fields mean the defaults.
+	Lives certs.Lives
 	// Keys has pools' authorities.
 	Keys *keys.Store
 	// Events receives the Events on requests, and bounds their rate.
@@ -56,6 +61,7 @@ type Config struct {
 type Signer struct {
 	cfg      Config
 	requests *prometheus.CounterVec
+	hubs     *prometheus.CounterVec
 }
 
 // New returns a Signer. AddTo registers it.
@@ -64,13 +70,20 @@ func New(c Config) *Signer {
 		Name: "coordinator_controller_operator_requests_total",
 		Help: "Approved requests for certificates of operators, by result (signed, refused)",
 	}, []string{"result"})
-	requests.WithLabelValues(resultSigned)
-	requests.WithLabelValues(resultRefused)
-	return &Signer{cfg: c, requests: requests}
+	hubs := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "coordinator_controller_hub_requests_total",
+		Help: "Approved requests for certificates that hubs serve with, by result (signed, refused)",
+	}, []string{"result"})
+	for _, result := range []string{resultSigned, resultRefused} {
+		requests.WithLabelValues(result)
+		hubs.WithLabelValues(result)
+	}
+	c.Lives = c.Lives.Completed()
+	return &Signer{cfg: c, requests: requests, hubs: hubs}
 }
 
 // Metrics returns what the Signer counts.
-func (s *Signer) Metrics() prometheus.Collector { return s.requests }
+func (s *Signer) Metrics() []prometheus.Collector { return []prometheus.Collector{s.requests, s.hubs} }
 
 // AddTo registers the controller with a manager, to run while the manager leads.
 func (s *Signer) AddTo(mgr manager.Manager) error {
@@ -96,13 +109,17 @@ func (s *Signer) Reconcile(ctx context.Context, r reconcile.Request) (reconcile.
 		return reconcile.Result{}, nil
 	}
 	csr = csr.DeepCopy()
-	signed, refused, err := s.sign(ctx, csr)
+	sign, why := s.sign, reason
+	if csr.Spec.SignerName == edge.SignerHubs {
+		sign, why = s.signHubs, reasonHubs
+	}
+	signed, refused, err := sign(ctx, csr)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
 	if refused != nil {
 		csr.Status.Conditions = append(csr.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{
-			Type: certificatesv1.CertificateFailed, Status: corev1.ConditionTrue, Reason: reason, Message: refused.Error(),
+			Type: certificatesv1.CertificateFailed, Status: corev1.ConditionTrue, Reason: why, Message: refused.Error(),
 			LastUpdateTime: metav1.NewTime(s.cfg.Clock.Now()),
 		})
 	}
@@ -113,7 +130,11 @@ func (s *Signer) Reconcile(ctx context.Context, r reconcile.Request) (reconcile.
 		}
 		return reconcile.Result{}, fmt.Errorf("answer %s: %w", csr.Name, err)
 	}
-	s.tell(ctx, csr, refused)
+	if csr.Spec.SignerName == edge.SignerHubs {
+		s.tellHubs(ctx, csr, refused)
+	} else {
+		s.tell(ctx, csr, refused)
+	}
 	return reconcile.Result{}, nil
 }
 

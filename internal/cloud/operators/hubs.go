@@ -1,0 +1,165 @@
+package operators
+
+import (
+	"bytes"
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/klog/v2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yurtcoordinator/apis/apps/v1beta2"
+	"yurtcoordinator/internal/cloud/certs"
+	"yurtcoordinator/internal/cloud/keys"
+	"yurtcoordinator/internal/cloud/objects"
+	"yurtcoordinator/internal/edge"
+)
+
+// HubLife is the life of a hub's certificate. It is far shorter than certs.Lives.Settle: each hub hears of a new authority,
+// with its own renewal, before that signs.
+const HubLife = 30 * 24 * time.Hour
+
+const hubsAuthorityPrefix = "openyurt:hubs-authority:"
+
+// signHubs returns what a hub is to serve with, followed by the authorities that verify it, or the reason against it, or an
+// error if it can't find out. Whoever approved the request can't have it signed for another node, whatever it asks for.
+func (s *Signer) signHubs(
+	ctx context.Context, csr *certificatesv1.CertificateSigningRequest,
+) (signed []byte, refused, err error) {
+	name, isNode := strings.CutPrefix(csr.Spec.Username, edge.NodeName("").User())
+	if !isNode || !slices.Contains(csr.Spec.Groups, edge.GroupNodes) {
+		return nil, fmt.Errorf("%.100q, which made it, is not a node", csr.Spec.Username), nil
+	}
+	asked, refused := certs.ParseRequest(csr.Spec.Request)
+	if refused == nil {
+		refused = serverOnly(csr.Spec.Usages)
+	}
+	if refused != nil {
+		return nil, refused, nil
+	}
+	node := &corev1.Node{}
+	if err := s.cfg.Client.Get(ctx, client.ObjectKey{Name: name}, node); err != nil {
+		if apierrors.IsNotFound(err) {
+			return nil, fmt.Errorf("there is no node %s", name), nil
+		}
+		return nil, nil, fmt.Errorf("node %s: %w", name, err)
+	}
+	addresses, refused := addressesFor(asked, node)
+	if refused != nil {
+		return nil, refused, nil
+	}
+	authority, refused, err := s.hubsAuthority(ctx, edge.PoolName(node.Labels[edge.LabelNodePool]))
+	if refused != nil || err != nil {
+		return nil, refused, err
+	}
+	wanted := certs.Request{CommonName: edge.NodeName(name).HubUser(), IPs: addresses, Server: true, Life: HubLife}
+	if signed, err = authority.SignFor(asked.PublicKey, wanted, s.cfg.Clock.Now()); err != nil {
+		return nil, nil, fmt.Errorf("hubs' authority of node %s: %w", name, err)
+	}
+	return append(signed, authority.Trusted...), nil, nil
+}
+
+// addressesFor returns the addresses that a request is for, or why they are not just addresses of its node.
+func addressesFor(asked *x509.CertificateRequest, node *corev1.Node) (all []string, refused error) {
+	if len(asked.IPAddresses) == 0 || len(asked.DNSNames)+len(asked.EmailAddresses)+len(asked.URIs) > 0 {
+		return nil, errors.New("it must be for IP addresses, and nothing else")
+	}
+	var own []netip.Addr
+	for _, a := range node.Status.Addresses {
+		if ip, err := netip.ParseAddr(a.Address); err == nil {
+			own = append(own, ip.Unmap())
+		}
+	}
+	for _, raw := range asked.IPAddresses {
+		ip, _ := netip.AddrFromSlice(raw)
+		if ip = ip.Unmap(); !slices.Contains(own, ip) {
+			return nil, fmt.Errorf("%s is not among the addresses of node %s", ip, node.Name)
+		}
+		all = append(all, ip.String())
+	}
+	return all, nil
+}
+
+func serverOnly(usages []certificatesv1.KeyUsage) error {
+	for _, u := range usages {
+		if u != certificatesv1.UsageServerAuth && u != certificatesv1.UsageDigitalSignature {
+			return fmt.Errorf("it is for the use %q: give %q", u, certificatesv1.UsageServerAuth)
+		}
+	}
+	return nil
+}
+
+// hubsAuthority returns the authority that signs for a pool's hubs, after it was made or turned if that was due. It is looked at
+// only when a hub asks, which each does every 20 days. It belongs to the NodePool, and goes with it.
+func (s *Signer) hubsAuthority(ctx context.Context, pool edge.PoolName) (a certs.Authority, refused, err error) {
+	if pool == "" {
+		return a, errors.New("its node is in no pool, so no authority signs for it: put it into one"), nil
+	}
+	owner := &v1beta2.NodePool{}
+	if err := s.cfg.Reader.Get(ctx, client.ObjectKey{Name: string(pool)}, owner); err != nil {
+		if apierrors.IsNotFound(err) {
+			return a, fmt.Errorf("there is no NodePool %s", pool), nil
+		}
+		return a, nil, fmt.Errorf("NodePool %s: %w", pool, err)
+	}
+	at, have := client.ObjectKey{Namespace: edge.NamespaceKeys, Name: pool.HubsAuthoritySecret()}, &corev1.Secret{}
+	if err := client.IgnoreNotFound(s.cfg.Reader.Get(ctx, at, have)); err != nil {
+		return a, nil, fmt.Errorf("read Secret %s: %w", at, err)
+	}
+	a = keys.AuthorityIn(have)
+	now := s.cfg.Clock.Now()
+	for range 3 { // to be made, or promoted; then to be trusted
+		step, why, _ := a.Plan(s.cfg.Lives.Settle, now)
+		if step == certs.StepNone {
+			break
+		}
+		if a, err = a.Take(step, hubsAuthorityPrefix+string(pool), s.cfg.Lives.Authority, now); err != nil {
+			return a, nil, fmt.Errorf("hubs' authority of pool %s: %w", pool, err)
+		}
+		klog.FromContext(ctx).Info("Turned the authority for a pool's hubs", "pool", pool, "step", step, "why", why)
+	}
+	want := &corev1.Secret{
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: at.Namespace, Name: at.Name, ResourceVersion: have.ResourceVersion,
+			OwnerReferences: []metav1.OwnerReference{{
+				APIVersion: v1beta2.GroupVersion.String(), Kind: "NodePool", Name: owner.Name, UID: owner.UID,
+			}},
+		},
+		Type: corev1.SecretTypeOpaque, Data: keys.AuthorityData(a),
+	}
+	if same(have, want) {
+		return a, nil, nil
+	}
+	// What it signs is not given to anybody before it is kept.
+	return a, nil, objects.Apply(ctx, s.cfg.Client, want, keys.FieldOwner)
+}
+
+func same(have, want *corev1.Secret) bool {
+	return maps.EqualFunc(have.Data, want.Data, bytes.Equal) && len(have.OwnerReferences) == 1 &&
+		have.OwnerReferences[0].UID == want.OwnerReferences[0].UID
+}
+
+// tellHubs counts an answer, and says it in the log and, if it is no, in an Event: there are as many as there are nodes.
+func (s *Signer) tellHubs(ctx context.Context, csr *certificatesv1.CertificateSigningRequest, refused error) {
+	logger := klog.FromContext(ctx).WithValues("request", csr.Name, "user", csr.Spec.Username)
+	if refused == nil {
+		s.hubs.WithLabelValues(resultSigned).Inc()
+		logger.V(1).Info("Signed a hub's certificate")
+		return
+	}
+	s.hubs.WithLabelValues(resultRefused).Inc()
+	logger.Info("Refused a hub's certificate", "why", refused.Error())
+	s.cfg.Events.Eventf(csr, nil, corev1.EventTypeWarning, reasonHubs, "Sign", "Not signed: %v", refused)
+}
