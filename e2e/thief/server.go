@@ -27,7 +27,8 @@ import (
 var serverScenarios = []kit.Scenario{{
 	Name: "forged-server", Lab: kit.OnePool, Run: forgedServer,
 	Doc: "whoever has a node's certificate claims the API server's address, a Service's, and others, and asks for serving " +
-		"certificates for them, a hundred times: none is approved but for an address that a person has allowed and nobody has",
+		"certificates for them, at its pool's authority too, a hundred times: none is approved but for an address that a " +
+		"person has allowed and nobody has, and one for its hub in that one's own name",
 }}
 
 // serverTries is how long the controller has to approve what it must not: it judges again after 2, 4 and 8 s.
@@ -39,6 +40,7 @@ const crowd = 100
 func forgedServer(t *kit.T) {
 	t.Pool.Settled(30 * time.Second)
 	thief := t.Pool.Follower()
+	other := t.Pool.Follower(thief)
 	client := nodeClient(t, thief)
 	server := cloudAddress(t)
 	service, err := t.Cloud.CoreV1().Services(metav1.NamespaceDefault).Get(t.Ctx, "kubernetes", metav1.GetOptions{})
@@ -66,6 +68,17 @@ func forgedServer(t *kit.T) {
 			t.Fail("%s has a certificate %s", thief, what)
 		}
 	}
+	hubs := askAt(t, client, thief, edge.SignerHubs, "", own)
+	t.Eventually(30*time.Second, "its pool's authority signs for a hub at the node's own address", func() error {
+		return signedForHub(t, hubs, thief)
+	})
+	refused = askHubs(t, client, thief, server, service.Spec.ClusterIP, t.Node(other).Address())
+	t.Hold(serverTries, "other requests for hubs are judged several times")
+	for name, what := range refused {
+		if approvedNow(t, name) == nil {
+			t.Fail("%s has a certificate %s", thief, what)
+		}
+	}
 	events, err := t.Cloud.CoreV1().Events(metav1.NamespaceDefault).List(t.Ctx, metav1.ListOptions{
 		FieldSelector: "reason=KubeletServing",
 	})
@@ -81,7 +94,6 @@ func forgedServer(t *kit.T) {
 	for range crowd {
 		ask(t, client, thief, "", "192.0.2.7")
 	}
-	other := t.Pool.Follower(thief)
 	honest := ask(t, nodeClient(t, other), other, "", t.Node(other).Address())
 	took := t.Eventually(30*time.Second, "another node's request is approved all the same", func() error {
 		return approvedNow(t, honest)
@@ -113,19 +125,65 @@ func claim(t *kit.T, client kubernetes.Interface, node string, ips ...string) {
 
 // ask has a node ask for a serving certificate for addresses, and returns the request's name.
 func ask(t *kit.T, client kubernetes.Interface, node, name string, ips ...string) string {
+	return askAt(t, client, node, certificatesv1.KubeletServingSignerName, name, ips...)
+}
+
+// askHubs has a node ask its pool's authority for what no hub is to have, and returns the requests' names with what they are
+// for. Of the newest requests of a node four are looked at, so these are as many.
+func askHubs(t *kit.T, client kubernetes.Interface, node, server, service, others string) map[string]string {
+	at := func(host string) string { return askAt(t, client, node, edge.SignerHubs, "", host) }
+	return map[string]string{
+		at(server):                   "of its pool's authority, for the API server's address",
+		at(service):                  "of its pool's authority, for the address of a Service",
+		at(others):                   "of its pool's authority, for another node's address",
+		at("kubernetes.default.svc"): "of its pool's authority, for the API server's name",
+	}
+}
+
+// signedForHub fails unless a request has a certificate for the hub of a node, in no group, and nothing else.
+func signedForHub(t *kit.T, name, node string) error {
+	r, err := t.Cloud.CertificatesV1().CertificateSigningRequests().Get(t.Ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	block, rest := pem.Decode(r.Status.Certificate)
+	if block == nil {
+		return fmt.Errorf("%s has none: %v", name, r.Status.Conditions)
+	}
+	leaf, err := x509.ParseCertificate(block.Bytes)
+	t.Must(err)
+	roots := x509.NewCertPool()
+	if !roots.AppendCertsFromPEM(rest) {
+		t.Fail("no authority comes with the certificate of %s", name)
+	}
+	if _, err := leaf.Verify(x509.VerifyOptions{Roots: roots}); err != nil {
+		t.Fail("the authority that comes with it does not verify the certificate of %s: %v", name, err)
+	}
+	if want := "CN=" + edge.NodeName(node).HubUser(); leaf.Subject.String() != want || len(leaf.DNSNames) > 0 {
+		t.Fail("%s is for %s and %q, want %s", name, leaf.Subject, leaf.DNSNames, want)
+	}
+	return nil
+}
+
+// askAt is ask, at a signer. What is no address is a name.
+func askAt(t *kit.T, client kubernetes.Interface, node, signer, name string, hosts ...string) string {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	t.Must(err)
 	request := &x509.CertificateRequest{Subject: pkix.Name{
 		CommonName: edge.NodeName(node).User(), Organization: []string{edge.GroupNodes},
 	}}
-	for _, ip := range ips {
-		request.IPAddresses = append(request.IPAddresses, net.ParseIP(ip))
+	for _, host := range hosts {
+		if ip := net.ParseIP(host); ip != nil {
+			request.IPAddresses = append(request.IPAddresses, ip)
+		} else {
+			request.DNSNames = append(request.DNSNames, host)
+		}
 	}
 	der, err := x509.CreateCertificateRequest(rand.Reader, request, key)
 	t.Must(err)
 	r := &certificatesv1.CertificateSigningRequest{Spec: certificatesv1.CertificateSigningRequestSpec{
 		Request:    pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}),
-		SignerName: certificatesv1.KubeletServingSignerName,
+		SignerName: signer,
 		Usages:     []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, certificatesv1.UsageServerAuth},
 	}}
 	r.Name, r.GenerateName = name, "csr-forged-"
