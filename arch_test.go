@@ -114,6 +114,8 @@ var law = []struct {
 	{"internal/hub/proof", []string{"internal/edge", "internal/hub/keyfile", "internal/run"},
 		"who is kubelet does not depend on what it asks for"},
 	{"internal/hub/check", []string{"internal/edge"}, "who looks for what is wrong does not trust the code that may be"},
+	{"internal/hub/join", []string{"deploy/node", "internal/run"},
+		"who installs yurthub asks the installed program, and not the code that it is made of"},
 	{"internal/hub/filter",
 		[]string{
 			"internal/edge", "internal/hub/follow", "internal/live", "internal/run", "internal/replica",
@@ -223,7 +225,7 @@ var law = []struct {
 		"e2e/kit", "internal/edge", "internal/lab", "internal/lab/line", "internal/lab/load", "internal/lab/wire",
 	},
 		"a theme knows no other: what two need is in the kit"},
-	{"e2e/install", []string{"deploy/node", "e2e/kit", "internal/edge", "internal/lab", "internal/lab/wire"},
+	{"e2e/install", []string{"e2e/kit", "internal/edge", "internal/lab", "internal/lab/wire"},
 		"a theme knows no other: what two need is in the kit"},
 	{"e2e/cloud", []string{
 		"apis/apps/v1alpha1", "deploy", "e2e/kit", "e2e/watchcheck", "internal/edge", "internal/lab", "internal/lab/load",
@@ -239,8 +241,8 @@ var law = []struct {
 
 	{"cmd/yurthub",
 		[]string{
-			"internal/hub", "internal/hub/check", "internal/hub/discover", "internal/flagfile", "internal/resident",
-			"internal/run",
+			"internal/hub", "internal/hub/check", "internal/hub/discover", "internal/hub/join", "internal/flagfile",
+			"internal/resident", "internal/run",
 		},
 		"main parses and runs"},
 	{"cmd/yurt-coordinator", []string{"internal/pool", "internal/flagfile"}, "main parses and runs"},

@@ -17,6 +17,7 @@ import (
 
 	"yurtcoordinator/internal/flagfile"
 	"yurtcoordinator/internal/hub"
+	"yurtcoordinator/internal/hub/join"
 	"yurtcoordinator/internal/resident"
 	"yurtcoordinator/internal/run"
 )
@@ -35,7 +36,8 @@ func main() {
 	}
 }
 
-// command does what the command line asks for: it serves, checks the node, or prepares kubelet's start.
+// command does what the command line asks for: it serves, checks the node, prepares kubelet's start, or has kubelet use the
+// hub or not.
 func command() error {
 	if len(os.Args) > 1 {
 		switch os.Args[1] {
@@ -43,6 +45,10 @@ func command() error {
 			return checkNode(os.Args[2:], os.Stdout)
 		case "proof":
 			return keepProof(os.Args[2:], os.Stdout)
+		case "join":
+			return joinNode(os.Args[2:], join.Terminal{In: os.Stdin, Out: os.Stdout})
+		case "reset":
+			return resetNode(os.Args[2:], join.Terminal{In: os.Stdin, Out: os.Stdout})
 		}
 	}
 	return serve()

@@ -1,10 +1,12 @@
-// Package node holds what puts yurthub on a node and takes it off again: the scripts join and reset, and what they install.
-// docs/install-node.md is the page for users.
+// Package node holds what `yurthub join` installs on a node. docs/install-node.md is the page for users.
 package node
 
-import "embed"
+import _ "embed"
 
-// Files are the scripts, which need one another, and what they install.
-//
-//go:embed join reset owned.sh yurthub.service yurthub.yaml
-var Files embed.FS
+// Unit is systemd's unit of yurthub, Pod the static Pod. Package join fills in the program, the image and the settings.
+var (
+	//go:embed yurthub.service
+	Unit string
+	//go:embed yurthub.yaml
+	Pod string
+)

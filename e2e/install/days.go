@@ -110,7 +110,7 @@ func kubeadmDays(t *kit.T) {
 	n := bareNode(t, name)
 	n.kubeadmJoin()
 	want := t.Node(name).DeployNeedy()
-	t.Say("%s", strings.TrimSpace(n.mustSh("sh "+n.dir+"/join --nodepool-name=p1")))
+	t.Say("%s", strings.TrimSpace(n.mustSh(n.hub+" join --nodepool-name=p1")))
 	n.beats("kubelet goes through the hub")
 	n.adopt()
 	t.Pool.Settled(60 * time.Second)
@@ -153,7 +153,7 @@ func kubeadmDays(t *kit.T) {
 	n.kubeletIsKnown()
 
 	t.Say("reset: kubelet has what it needs to go straight")
-	t.Say("%s", strings.TrimSpace(n.mustSh("sh "+n.dir+"/reset")))
+	t.Say("%s", strings.TrimSpace(n.mustSh(n.hub+" reset")))
 	n.beats("kubelet goes straight to the cloud again")
 	n.goesStraight()
 }

@@ -17,7 +17,6 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
-	deploynode "yurtcoordinator/deploy/node"
 	"yurtcoordinator/e2e/kit"
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/lab"
@@ -26,8 +25,8 @@ import (
 
 var installScenarios = []kit.Scenario{{
 	Name: "node-join", Quick: true, Lab: kit.Joining(kit.OnePool, 0), Run: nodeJoin,
-	Doc: "a node whose kubelet goes straight to the cloud is put behind a hub by deploy/node's join, and taken back by reset: " +
-		"no container is restarted, the node stays Ready, and nothing is left",
+	Doc: "a node whose kubelet goes straight to the cloud is put behind a hub by `yurthub join`, and taken back by " +
+		"`yurthub reset`: no container is restarted, the node stays Ready, and nothing is left",
 }}
 
 // installed is a node that somebody works on as an administrator would.
@@ -72,7 +71,7 @@ func straightNode(t *kit.T, name string) *installed {
 		t.Fail("systemd, which is to run on %s, needs cgroups: run this scenario as root", name)
 	}
 	n := &installed{T: t, name: name, dir: filepath.Join(filepath.Dir(t.Node(name).HubKeys()), "install")}
-	t.Must(os.CopyFS(n.dir, deploynode.Files))
+	t.Must(os.Mkdir(n.dir, 0o755))
 	n.hub = filepath.Join(n.dir, "yurthub")
 	copyProgram(t, n.program("yurthub")[0], n.hub)
 	var kubelet []string
@@ -277,10 +276,15 @@ func (n *installed) undisturbed(when string, before stillness) {
 	}
 }
 
+// joinCommand puts the node behind a hub, with these flags besides.
+func (n *installed) joinCommand(flags string) string {
+	return fmt.Sprintf("%[1]s join --binary=%[1]s --nodepool-name=p1 %[2]s", n.hub, flags)
+}
+
 // reset removes the hub and expects that nothing of it is left.
 func (n *installed) reset(before stillness) {
 	n.Say("reset")
-	n.Say("%s", strings.TrimSpace(n.mustSh("sh "+n.dir+"/reset")))
+	n.Say("%s", strings.TrimSpace(n.mustSh(n.hub+" reset")))
 	n.beats("kubelet goes straight to the cloud again")
 	n.undisturbed("reset", before)
 	if after := n.files(); after != before.files {
@@ -301,7 +305,7 @@ func nodeJoin(t *kit.T) {
 	start := time.Now()
 	coordinator, err := t.Lab.CoordinatorConfig(1, lab.Operator)
 	t.Must(err)
-	join := fmt.Sprintf("sh %s/join --binary=%s --nodepool-name=p1 --coordinator-server-addr=%s", n.dir, n.hub, coordinator.Host)
+	join := n.joinCommand("--coordinator-server-addr=" + coordinator.Host)
 	t.Say("%s", strings.TrimSpace(n.mustSh(join)))
 	t.Figure("node_join_s", time.Since(start).Seconds())
 	n.beats("kubelet goes through the hub")

@@ -14,7 +14,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	deploynode "yurtcoordinator/deploy/node"
 	"yurtcoordinator/e2e/kit"
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/lab"
@@ -24,7 +23,7 @@ import (
 var kubeadmScenarios = []kit.Scenario{
 	{
 		Name: "kubeadm-node", Lab: kit.OnePool.AsInstalled(), Run: kubeadmNode,
-		Doc: "a machine with an empty disk is made a node by kubeadm join, and Ready; deploy/node's join puts it behind a hub, " +
+		Doc: "a machine with an empty disk is made a node by kubeadm join, and Ready; `yurthub join` puts it behind a hub, " +
 			"no container is restarted; power-cycled while cut off, its Pods come back; reset leaves it as kubeadm did, to the " +
 			"byte",
 	},
@@ -141,7 +140,6 @@ func bareNode(t *kit.T, name string) *installed {
 	disk, err := t.Lab.Reinstall(name, "")
 	t.Must(err)
 	n.dir = filepath.Join(disk, "install")
-	t.Must(os.CopyFS(n.dir, deploynode.Files))
 	programs, units := filepath.Join(n.dir, "local/bin"), filepath.Join(n.dir, "local/lib/systemd/system")
 	for _, dir := range []string{programs, filepath.Join(units, "kubelet.service.d")} {
 		t.Must(os.MkdirAll(dir, 0o755))
@@ -258,7 +256,7 @@ func kubeadmNode(t *kit.T) {
 
 	t.Say("join")
 	start := time.Now()
-	t.Say("%s", strings.TrimSpace(n.mustSh("sh "+n.dir+"/join --nodepool-name=p1")))
+	t.Say("%s", strings.TrimSpace(n.mustSh(n.hub+" join --nodepool-name=p1")))
 	t.Figure("node_join_s", time.Since(start).Seconds())
 	n.beats("kubelet goes through the hub")
 	n.adopt()
@@ -274,7 +272,7 @@ func kubeadmNode(t *kit.T) {
 	n.sameAsLeft(left)
 
 	t.Say("join, as a static Pod")
-	t.Say("%s", strings.TrimSpace(n.mustSh("sh "+n.dir+"/join --nodepool-name=p1 --static-pod="+lab.HubImage())))
+	t.Say("%s", strings.TrimSpace(n.mustSh(n.hub+" join --nodepool-name=p1 --static-pod="+lab.HubImage())))
 	n.beats("kubelet goes through the hub")
 	n.adopt()
 	n.undisturbed("joined as a static Pod", before)

@@ -32,7 +32,7 @@ func staticPodHub(t *kit.T) {
 
 	t.Say("join, as a static Pod")
 	start := time.Now()
-	join := fmt.Sprintf("sh %s/join --binary=%s --nodepool-name=p1 --static-pod=%s", n.dir, n.hub, lab.HubImage())
+	join := n.joinCommand("--static-pod=" + lab.HubImage())
 	t.Say("%s", strings.TrimSpace(n.mustSh(join)))
 	t.Figure("static_pod_join_s", time.Since(start).Seconds())
 	n.beats("kubelet goes through the hub")

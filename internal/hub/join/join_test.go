@@ -1,13 +1,15 @@
-package node
+package join
 
 import (
+	"context"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/spf13/pflag"
 	corev1 "k8s.io/api/core/v1"
@@ -176,8 +178,6 @@ func asBefore(m *machine) {
 		mark+"\n"+`Environment="KUBELET_KUBECONFIG_ARGS=--kubeconfig=/etc/yurthub/kubelet.conf"`)
 }
 
-const mark = "# Made by yurthub's join; its reset removes it."
-
 // TestNodesOfBefore: join, run again, has kubelet prove itself; also where the rest of what it was told does not work.
 func TestNodesOfBefore(t *testing.T) {
 	m := newMachine(t)
@@ -200,6 +200,117 @@ func TestNodesOfBefore(t *testing.T) {
 	if told := m.told(); count(told, restartKubelet) != 1 || !m.hubRuns() || m.way() != "hub" {
 		t.Errorf("kubelet goes %s, hub %v, and systemd was told %q", m.way(), m.hubRuns(), told)
 	}
+}
+
+// TestNodeOfTheScript: testdata/script is what the shell script left that joined nodes before. Such a node is joined again, and
+// taken off, as one of ours.
+func TestNodeOfTheScript(t *testing.T) {
+	flags := []string{"--start", "--nodepool-name=p1", "--set=cache-agents=kubelet,coredns"}
+	ofTheScript := func() (m *machine, before map[string]string) {
+		m = newMachine(t)
+		before = m.files()
+		m.must(os.CopyFS(m.root, os.DirFS("testdata/script")))
+		for path, mode := range map[string]os.FileMode{fileConfig: 0o600, fileKubeconfig: 0o600, dirEtc: 0o700} {
+			m.must(os.Chmod(m.root+path, mode))
+		}
+		m.must(os.Symlink(fileUnit, m.root+linkWanted))
+		m.must(os.Mkdir(m.root+dirData, 0o700))
+		m.hub, m.read, m.kubelet = true, "hub", "hub"
+		return m, before
+	}
+	m, _ := ofTheScript()
+	script := m.files()
+	m.works("join", flags...)
+	m.same(script, "joined again")
+	if told := m.told(); count(told, restartKubelet)+count(told, "restart yurthub.service") != 0 {
+		t.Errorf("nothing is new, and systemd was told %q", told)
+	}
+	fresh := newMachine(t)
+	fresh.works("join", flags...)
+	for path, seen := range fresh.files() {
+		if name := filepath.Base(path); name != "dirs" && strings.Contains(path, "yurthub") && script[path] != seen {
+			t.Errorf("%s: the script's is %q, ours %q", path, script[path], seen)
+		}
+	}
+
+	asBefore(m)
+	m.told()
+	m.works("join", flags...)
+	m.same(script, "joined again, with a hub that asked nobody who it is")
+	if told := m.told(); count(told, restartKubelet) != 1 {
+		t.Errorf("systemd was told %q", told)
+	}
+
+	again, before := ofTheScript()
+	again.works("reset", "--start")
+	again.same(before, "reset")
+	if m := again; m.way() != "straight" || m.hubRuns() {
+		t.Errorf("reset: kubelet goes %s, hub %v", m.way(), m.hubRuns())
+	}
+}
+
+// TestWait: a hub that takes its time is waited for, and kubelet told no sooner.
+func TestWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMachine(t)
+		m.checks["before-start"], m.checks["joined"], m.wellAfter = 9, 9, 9
+		start := time.Now()
+		m.during = func(step string) {
+			if step == "systemctl "+restartKubelet && m.checks["running"] < 10 {
+				t.Errorf("kubelet is told after %d checks", m.checks["running"])
+			}
+		}
+		m.works("join", "--start", "--wait=30")
+		if waited := time.Since(start); waited != 9*pollPause {
+			t.Errorf("waited %v", waited)
+		}
+	})
+}
+
+// TestSignal: whoever ends join has what was done taken back, at whichever step.
+func TestSignal(t *testing.T) {
+	steps := newMachine(t).works("join", "--start").steps
+	for at := 1; at <= steps; at += 2 {
+		m := newMachine(t)
+		before := m.files()
+		ctx, stop := context.WithCancel(t.Context())
+		n := 0
+		m.during = func(string) {
+			if n++; n == at {
+				stop()
+			}
+		}
+		r := m.runUntil(ctx, "join", 0, "--start")
+		stop()
+		if at == steps && !r.failed { // it was the last one
+			break
+		}
+		m.same(before, "ended by a signal")
+		if !r.failed || m.way() != "straight" || m.hubRuns() || t.Failed() {
+			t.Fatalf("step %d: kubelet goes %s, hub %v, and join says:\n%s", at, m.way(), m.hubRuns(), r.out)
+		}
+	}
+}
+
+// TestSystemdRefuses: a unit that systemd does not start is taken back, and kubelet has a way all the time.
+func TestSystemdRefuses(t *testing.T) {
+	m := newMachine(t)
+	before := m.files()
+	m.broken = "restart yurthub.service"
+	if r := m.run("join", 0, "--start"); !r.failed || !strings.Contains(r.out, "taking back") {
+		t.Errorf("join says:\n%s", r.out)
+	}
+	m.same(before, "refused")
+
+	m.broken = ""
+	m.works("join", "--start")
+	joined := m.files()
+	m.broken = "restart yurthub.service"
+	r := m.run("join", 0, "--start", "--set=port=10300")
+	if !r.failed || !strings.Contains(r.out, "not all could be taken back") {
+		t.Errorf("join says:\n%s", r.out)
+	}
+	m.same(joined, "the hub could not be started again, but its files are back")
 }
 
 // TestInterruptedJoin kills join at every step: run again it arrives where an undisturbed one does, and reset leads back.
@@ -263,9 +374,7 @@ func TestChangedPod(t *testing.T) {
 		r := m.run("join", n, change...)
 		killed = r.killed
 		onlyPod(t, m)
-		sum, err := exec.CommandContext(t.Context(), "cksum", filepath.Join(m.root, "etc/yurthub/config.yaml")).Output()
-		m.must(err)
-		number, _, _ := strings.Cut(string(sum), " ")
+		number := sum(strings.SplitAfterN(m.files()["/etc/yurthub/config.yaml"], " ", 2)[1])
 		pod, there := m.files()[manifestsDir+"yurthub.yaml"]
 		if there && !strings.Contains(pod, `"`+number+`"`) {
 			t.Fatalf("killed at step %d: the settings' sum is %s, and the Pod is %s", n, number, pod)
@@ -426,8 +535,8 @@ func TestRefusals(t *testing.T) {
 		{"a certificate that nobody would renew", nil, []string{"--set=kubelet-certificate-as-is=true"}, "join decides"},
 		{"a setting with its own flag", nil, []string{"--set=node-name=x"}, "flag for it"},
 		{"a setting that yurthub does not know", nil, []string{"--set=refused=1"}, "refuses these settings: unknown setting"},
-		{"no value", nil, []string{"--node-name"}, "needs a value"},
-		{"unknown flag", nil, []string{"--nod-name=x"}, "unknown argument"},
+		{"no value", nil, []string{"--node-name"}, "needs an argument"},
+		{"unknown flag", nil, []string{"--nod-name=x"}, "unknown flag"},
 		{"bad time", nil, []string{"--wait=soon"}, "number of seconds"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -568,11 +677,11 @@ func TestStaticPod(t *testing.T) {
 			t.Errorf("%s can be written to", mount.MountPath)
 		}
 	}
-	sum := pod.Annotations["yurthub.openyurt.io/settings"]
+	first := pod.Annotations["yurthub.openyurt.io/settings"]
 	m.works("join", "--start", "--static-pod=registry.example/yurthub:v1", "--set=profiling=true")
 	content, err = os.ReadFile(filepath.Join(m.root, "etc/kubernetes/manifests/yurthub.yaml"))
 	m.must(err)
-	if sum == "" || strings.Contains(string(content), sum) {
+	if first == "" || strings.Contains(string(content), first) {
 		t.Error("settings have changed, and kubelet does not know")
 	}
 	if r := m.run("join", 0, "--start"); !r.failed || !strings.Contains(r.out, "static Pod here") {

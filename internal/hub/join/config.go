@@ -1,0 +1,144 @@
+package join
+
+import (
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+)
+
+// Where is the node that is worked on, and how.
+type Where struct {
+	// Root is the directory that has the node's files, if it is not the machine's own: then nothing is started, unless Start.
+	Root  string
+	Start bool
+	// DryRun says what would be done, and does nothing.
+	DryRun bool
+}
+
+func (w *Where) addFlags(fs *pflag.FlagSet) {
+	fs.BoolVar(&w.DryRun, "dry-run", false, "say what would be done, and do nothing")
+	fs.StringVar(&w.Root, "root", "", "directory with the node's files; nothing is started or stopped (an image)")
+	fs.BoolVar(&w.Start, "start", false, "with --root: start and stop all the same")
+}
+
+// root is Root in the form to which a path can be added.
+func (w *Where) root() string { return strings.TrimSuffix(w.Root, "/") }
+
+// starts reports whether services are started and stopped.
+func (w *Where) starts() bool { return w.Root == "" || w.Start }
+
+// Config says how a node is joined. AddFlags sets the defaults; empty means "as found on the node" where a flag says so.
+type Config struct {
+	Where
+	Node, Pool, Servers, Coordinator string
+	CAFile, TokenFile, CACertHash    string
+	// Settings are other settings of yurthub, NAME=VALUE.
+	Settings []string
+	// Binary is the program on the node. Image, if set, has kubelet run yurthub from it as a static Pod.
+	Binary, Image string
+	// Wait is how many seconds yurthub may take until it works.
+	Wait string
+}
+
+// AddFlags declares the settings as flags and sets their defaults.
+func (c *Config) AddFlags(fs *pflag.FlagSet) {
+	fs.StringVar(&c.Pool, "nodepool-name", "", "pool that the node belongs to")
+	fs.StringVar(&c.Coordinator, "coordinator-server-addr", "",
+		"the pool's coordinator, https://HOST:10270; default: where the cloud says that it is")
+	fs.StringVar(&c.Servers, "server-addr", "", "the cloud's API servers, URL,…; default: as /etc/kubernetes/kubelet.conf says")
+	fs.StringVar(&c.Node, "node-name", "", "the node's name; default: kubelet's --hostname-override, or the host's name")
+	fs.StringVar(&c.CAFile, "ca-file", "",
+		"the cloud's authority; default: as kubelet.conf says, or as discovered with the token")
+	fs.StringVar(&c.TokenFile, "token-file", "",
+		"file with a bootstrap token, on a node that kubeadm has not joined; - is standard input")
+	fs.StringVar(&c.CACertHash, "discovery-token-ca-cert-hash", "",
+		"sha256:HEX, by which the authority is known when it is discovered")
+	fs.StringArrayVar(&c.Settings, "set", nil, "another setting of yurthub, NAME=VALUE, as its flag --NAME; can be given again")
+	fs.StringVar(&c.Binary, "binary", "/usr/local/bin/yurthub", "the program yurthub on the node")
+	fs.StringVar(&c.Image, "static-pod", "", "run yurthub as a static Pod from this image, and not by systemd")
+	fs.StringVar(&c.Wait, "wait", "120", "how many seconds yurthub may take until it works")
+	c.addFlags(fs)
+}
+
+// Removal says how yurthub is taken off a node.
+type Removal struct {
+	Where
+	// KeepData keeps what the hub knows, and its certificate.
+	KeepData bool
+}
+
+// AddFlags declares the settings as flags and sets their defaults.
+func (r *Removal) AddFlags(fs *pflag.FlagSet) {
+	fs.BoolVar(&r.KeepData, "keep-data", false, "keep "+dirData+": what the hub knows, and its certificate")
+	r.addFlags(fs)
+}
+
+// Settings that --set refuses.
+var (
+	ownFlag = words("node-name nodepool-name server-addr ca-file cert-dir bootstrap-file coordinator-server-addr config " +
+		"discovery-token-ca-cert-hash enable-coordinator")
+	decided = words("disk-cache-path cert-file key-file kubelet-kubeconfig kubelet-certificate-as-is")
+
+	settingName = regexp.MustCompile(`^[a-z][a-z-]*$`)
+	// plain is what means itself in a file of settings, in a unit and in a Pod.
+	plain = regexp.MustCompile(`^[\]\[A-Za-z0-9:/.,_@%+=*-]*$`)
+)
+
+func words(list string) map[string]bool {
+	all := map[string]bool{}
+	for _, w := range strings.Fields(list) {
+		all[w] = true
+	}
+	return all
+}
+
+// others are the other settings as a map, which the address of the hub is read from.
+func (c *Config) others() (map[string]string, error) {
+	all := map[string]string{}
+	for _, pair := range c.Settings {
+		name, value, ok := strings.Cut(pair, "=")
+		switch {
+		case !ok || !settingName.MatchString(name):
+			return nil, fmt.Errorf("--set %s: want NAME=VALUE", pair)
+		case ownFlag[name]:
+			return nil, fmt.Errorf("--set %s: there is a flag for it, or it is not to be set", name)
+		case decided[name]:
+			return nil, fmt.Errorf("--set %s: join decides that", name)
+		}
+		if _, twice := all[name]; twice {
+			return nil, fmt.Errorf("--set %s: is given twice", name)
+		}
+		all[name] = value
+	}
+	return all, nil
+}
+
+func (c *Config) wait() (time.Duration, error) {
+	seconds, err := strconv.ParseUint(c.Wait, 10, 16)
+	if err != nil {
+		return 0, fmt.Errorf("--wait %s: want a number of seconds", c.Wait)
+	}
+	return time.Duration(seconds) * time.Second, nil
+}
+
+// isPlain refuses values that would mean something else where they are written.
+func (c *Config) isPlain(node, servers string) error {
+	type pair struct{ flag, value string }
+	pairs := []pair{
+		{"node-name", node}, {"nodepool-name", c.Pool}, {"server-addr", servers}, {"coordinator-server-addr", c.Coordinator},
+		{"ca-file", c.CAFile}, {"discovery-token-ca-cert-hash", c.CACertHash}, {"binary", c.Binary}, {"static-pod", c.Image},
+	}
+	for _, s := range c.Settings {
+		pairs = append(pairs, pair{"set", s})
+	}
+	for _, p := range pairs {
+		if !plain.MatchString(p.value) {
+			return fmt.Errorf("--%s %s: only letters, digits and ][:/.,_@%%+=*- can be in it", p.flag, p.value)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,286 @@
+package join
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"yurtcoordinator/deploy/node"
+)
+
+// plan is what a node shall have.
+type plan struct {
+	node string
+	wait time.Duration
+	pod  string // path of the static Pod; "" if systemd runs the hub
+
+	// Contents of files.
+	settings, kubeconfig, dropin, unit, manifest string
+}
+
+// decide says what a node shall have, or what is in the way.
+func decide(c *Config, f *facts) (*plan, error) {
+	p := &plan{}
+	var err error
+	if c.starts() && !f.systemd {
+		return nil, errNoSystemd
+	}
+	if p.wait, err = c.wait(); err != nil {
+		return nil, err
+	}
+	others, err := c.others()
+	if err != nil {
+		return nil, err
+	}
+	for _, check := range []func(*Config, *facts) error{binaryIsSeen, kubeletIsKubeadms, kubeletIsFree, nothingElse} {
+		if err := check(c, f); err != nil {
+			return nil, err
+		}
+	}
+	if p.node, err = nodeName(c, f); err != nil {
+		return nil, err
+	}
+	address := "https://" + or(others["bind-address"], "127.0.0.1") + ":" + or(others["port"], "10261")
+	servers, err := access(c, f, address)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.isPlain(p.node, servers); err != nil {
+		return nil, err
+	}
+	p.settings = settings(c, f, p.node, servers)
+	p.kubeconfig = strings.ReplaceAll(kubeconfigText, "@ADDRESS@", address)
+	p.dropin = dropin(c)
+	p.unit = strings.Replace(node.Unit, "\nExecStart=/usr/local/bin/yurthub ", "\nExecStart="+c.Binary+" ", 1)
+	if c.Image != "" {
+		p.pod, p.manifest = f.pod(), manifest(c, f, p.settings)
+	}
+	return p, nil
+}
+
+var errNoSystemd = errors.New("systemd does not run here, and kubelet is started by something else: see docs/install-node.md " +
+	"for what is to be set")
+
+func or(value, otherwise string) string {
+	if value != "" {
+		return value
+	}
+	return otherwise
+}
+
+// unseen are directories that the unit hides from the service.
+var unseen = []string{"/home/", "/root/", "/run/user/", "/tmp/", "/var/tmp/"}
+
+func binaryIsSeen(c *Config, f *facts) error {
+	if f.binary == "" {
+		return fmt.Errorf("there is no yurthub at %s: put it there, or give --binary", c.Binary)
+	}
+	hidden := func(dir string) bool { return strings.HasPrefix(f.binary, dir) }
+	if c.Image == "" && slices.ContainsFunc(unseen, hidden) {
+		return fmt.Errorf("--binary %s: the service sees neither home directories nor temporary ones: put yurthub into "+
+			"/usr/local/bin", c.Binary)
+	}
+	return nil
+}
+
+// kubeletIsKubeadms refuses a kubelet whose unit would not take notice of our drop-in.
+func kubeletIsKubeadms(_ *Config, f *facts) error {
+	found, how := false, false
+	for _, path := range f.units {
+		content, there := f.files[path]
+		if !there || path == fileDropin {
+			continue
+		}
+		name := filepath.Base(path)
+		found = found || name == "kubelet.service"
+		if strings.Contains(content, "127.0.0.1:10261") {
+			return fmt.Errorf("kubelet is set to use another hub, by %s", path)
+		}
+		if !strings.Contains(content, "KUBELET_KUBECONFIG_ARGS") {
+			continue
+		}
+		how = true
+		if name != "kubelet.service" && name > nameDropin {
+			return fmt.Errorf("%s comes after %s and would win: name it 15-….conf", path, fileDropin)
+		}
+	}
+	switch {
+	case !found:
+		return errors.New("there is no kubelet.service: install kubelet first, as kubeadm's packages do")
+	case !how:
+		return errors.New("kubelet.service does not use KUBELET_KUBECONFIG_ARGS, as kubeadm's does: see docs/install-node.md " +
+			"for what is to be set")
+	}
+	return nil
+}
+
+// kubeletIsFree refuses arguments that would win over our drop-in's.
+func kubeletIsFree(_ *Config, f *facts) error {
+	for _, path := range argumentFiles {
+		for _, flag := range []string{"--kubeconfig", "--rotate-certificates"} {
+			if strings.Contains(f.files[path], flag) {
+				return fmt.Errorf("%s sets %s, which would win: take it out", path, flag)
+			}
+		}
+	}
+	if !f.has(fileKubeletConfig) {
+		return fmt.Errorf("kubelet has no %s: run kubeadm join first, or put one there", fileKubeletConfig)
+	}
+	return nil
+}
+
+// nothingElse refuses a node with a hub, or with files in our places, that Join has not made.
+func nothingElse(c *Config, f *facts) error {
+	for _, path := range []string{
+		fileUnit, "/usr/lib/systemd/system/yurthub.service", "/lib/systemd/system/yurthub.service", f.pod(), f.otherPod(),
+	} {
+		if f.has(path) && !f.ours(path) {
+			return fmt.Errorf("there is another yurthub on this node, %s: take it off first", path)
+		}
+	}
+	for _, path := range []string{fileDropin, fileConfig} {
+		if f.has(path) && !f.ours(path) {
+			return fmt.Errorf("%s is there and not made by join: take it away; see --set", path)
+		}
+	}
+	switch {
+	case f.has(f.pod()) && c.Image == "":
+		return errors.New("yurthub runs as a static Pod here: give --static-pod, or run yurthub reset first")
+	case f.has(fileUnit) && c.Image != "":
+		return errors.New("yurthub runs by systemd here: leave out --static-pod, or run yurthub reset first")
+	}
+	return nil
+}
+
+var overrideArgument = regexp.MustCompile(`.*--hostname-override[= ]([^ "\n]*)`)
+
+func nodeName(c *Config, f *facts) (string, error) {
+	told := ""
+	for _, path := range argumentFiles {
+		if found := overrideArgument.FindStringSubmatch(f.files[path]); found != nil && told == "" {
+			told = found[1]
+		}
+	}
+	switch {
+	case c.Node != "" && told != "" && told != c.Node:
+		return "", fmt.Errorf("--node-name is %s, and kubelet's --hostname-override is %s", c.Node, told)
+	case c.Node != "":
+		return c.Node, nil
+	case !c.starts():
+		return "", errors.New("--root needs --node-name: the name of this machine is not the image's")
+	}
+	return or(told, strings.ToLower(f.host)), nil
+}
+
+var serverLine = regexp.MustCompile(`(?m)^ *server: *"?([^" \n]*)"? *$`)
+
+// access returns where the cloud is, and refuses a node that has nothing to prove itself with.
+func access(c *Config, f *facts, hub string) (servers string, err error) {
+	servers = c.Servers
+	switch {
+	case f.has(fileKubeadm):
+		if servers == "" {
+			var all []string
+			for _, found := range serverLine.FindAllStringSubmatch(f.files[fileKubeadm], -1) {
+				all = append(all, found[1])
+			}
+			slices.Sort(all)
+			if all = slices.Compact(all); len(all) > 1 {
+				return "", fmt.Errorf("%s has several servers: say which by --server-addr", fileKubeadm)
+			}
+			servers = strings.Join(all, "")
+		}
+		if strings.HasPrefix(servers, "http://") ||
+			slices.Contains([]string{"https://127.0.0.1:10261", "https://localhost:10261", hub}, servers) {
+			return "", fmt.Errorf("%s leads to %s, which is a hub already", fileKubeadm, servers)
+		}
+	case c.TokenFile == "" && f.files[fileToken] == "" && !f.joined:
+		return "", fmt.Errorf("kubeadm has not joined this node (no %s): give --token-file, with a token of kubeadm token create",
+			fileKubeadm)
+	case c.CACertHash == "" && c.CAFile == "":
+		return "", errors.New("give --discovery-token-ca-cert-hash or --ca-file: without them, whoever answers could pass for " +
+			"the cloud")
+	}
+	if servers == "" {
+		return "", fmt.Errorf("give --server-addr: %s names no server", fileKubeadm)
+	}
+	if c.Coordinator != "" && c.Pool == "" {
+		return "", errors.New("give --nodepool-name: a coordinator is of a pool")
+	}
+	return servers, nil
+}
+
+// settings is the content of yurthub's file of settings.
+func settings(c *Config, f *facts, name, servers string) string {
+	kubeconfig, coordinator := "", ""
+	if f.has(fileKubeadm) {
+		kubeconfig = fileKubeadm
+	}
+	if c.Pool != "" {
+		coordinator = "true"
+	}
+	var b strings.Builder
+	b.WriteString(mark + "\n# Changes are made by running join again, with --set; pool-scope-resources may be added here at " +
+		"any time.\n")
+	for _, s := range [][2]string{
+		{"node-name", name}, {"server-addr", servers}, {"bootstrap-file", fileToken}, {"kubelet-kubeconfig", kubeconfig},
+		{"ca-file", c.CAFile}, {"discovery-token-ca-cert-hash", c.CACertHash}, {"nodepool-name", c.Pool},
+		{"coordinator-server-addr", c.Coordinator}, {"enable-coordinator", coordinator},
+	} {
+		if s[1] != "" {
+			fmt.Fprintf(&b, "%s: %q\n", s[0], s[1])
+		}
+	}
+	for _, s := range c.Settings {
+		name, value, _ := strings.Cut(s, "=")
+		fmt.Fprintf(&b, "%s: %q\n", name, value)
+	}
+	return b.String()
+}
+
+const kubeconfigText = mark + `
+apiVersion: v1
+kind: Config
+current-context: yurthub
+clusters: [{name: yurthub, cluster: {server: "@ADDRESS@", certificate-authority: /var/lib/yurthub/pki/local.crt}}]
+contexts: [{name: yurthub, context: {cluster: yurthub, user: kubelet}}]
+users: [{name: kubelet, user: {tokenFile: /var/lib/yurthub/pki/kubelet.token}}]
+`
+
+// dropin has kubelet use the hub. A kubelet that rotates its client certificate leaves out the token of its kubeconfig; the hub
+// renews the certificate for it. What the kubeconfig names is made before kubelet reads it: on a new node, the hub may not have
+// started yet.
+func dropin(c *Config) string {
+	text := mark + "\n"
+	if c.Image == "" {
+		text += "[Unit]\nWants=yurthub.service\nAfter=yurthub.service\n\n"
+	}
+	return text + `[Service]
+Environment="KUBELET_KUBECONFIG_ARGS=--kubeconfig=` + fileKubeconfig + ` --rotate-certificates=false"
+ExecStartPre=-` + c.Binary + ` proof --config=` + fileConfig + "\n"
+}
+
+// manifest is the static Pod. It names the settings' sum: kubelet starts another Pod when the file changes.
+func manifest(c *Config, f *facts, settings string) string {
+	const onlyKubeadm = " # kubeadm"
+	text := strings.NewReplacer("@IMAGE@", c.Image, "@SETTINGS@", sum(settings)).Replace(node.Pod)
+	var lines []string
+	for line := range strings.Lines(text) {
+		short, marked := strings.CutSuffix(line, onlyKubeadm+"\n")
+		switch {
+		case !marked:
+			lines = append(lines, line)
+		case f.has(fileKubeadm):
+			lines = append(lines, short+"\n")
+		}
+	}
+	return strings.Join(lines, "")
+}
+
+// sum tells settings apart.
+func sum(settings string) string { return fmt.Sprintf("%.16x", sha256.Sum256([]byte(settings)))[:16] }

@@ -1,0 +1,84 @@
+package join
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+)
+
+// System is what Join and Reset need of a running node besides its files.
+type System interface {
+	// Available reports whether systemd can be told anything.
+	Available() bool
+	// Control tells systemd something, in systemctl's words, and returns when it is done.
+	Control(ctx context.Context, args ...string) error
+	// Check has the program check the node, and returns what that says; the error is ErrNotWell if it is not content.
+	Check(ctx context.Context, binary, stdin string, args ...string) (string, error)
+	// Listening reports whether somebody listens at a TCP port.
+	Listening(port int) bool
+	// Sync brings all files to the disk.
+	Sync()
+}
+
+// ErrNotWell says that a check has found failures.
+var ErrNotWell = errors.New("yurthub check found failures")
+
+// Machine is the machine that runs this.
+type Machine struct{}
+
+// Available implements System.
+func (Machine) Available() bool { _, err := exec.LookPath("systemctl"); return err == nil }
+
+// Control implements System.
+func (Machine) Control(ctx context.Context, args ...string) error {
+	if out, err := command(ctx, "systemctl", args...).CombinedOutput(); err != nil {
+		return fmt.Errorf("systemctl %s: %w: %s", strings.Join(args, " "), err, strings.TrimSpace(string(out)))
+	}
+	return nil
+}
+
+// Check implements System.
+func (Machine) Check(ctx context.Context, binary, stdin string, args ...string) (string, error) {
+	cmd := command(ctx, binary, append([]string{"check"}, args...)...)
+	cmd.Stdin = strings.NewReader(stdin)
+	out, err := cmd.CombinedOutput()
+	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) && exit.Exited() {
+		err = ErrNotWell
+	}
+	return string(out), err
+}
+
+func command(ctx context.Context, name string, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Env = append(os.Environ(), "LC_ALL=C")
+	return cmd
+}
+
+// Listening implements System.
+func (Machine) Listening(port int) bool {
+	for _, table := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
+		if content, err := os.ReadFile(table); err == nil && listens(string(content), port) {
+			return true
+		}
+	}
+	return false
+}
+
+// listens reads the kernel's table of sockets.
+func listens(table string, port int) bool {
+	const listen = "0A"
+	local := fmt.Sprintf(":%04X", port)
+	for line := range strings.Lines(table) {
+		if fields := strings.Fields(line); len(fields) > 3 && strings.HasSuffix(fields[1], local) && fields[3] == listen {
+			return true
+		}
+	}
+	return false
+}
+
+// Sync implements System.
+func (Machine) Sync() { syscall.Sync() }

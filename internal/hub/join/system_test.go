@@ -1,0 +1,66 @@
+package join
+
+import (
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// program puts a shell script into a directory.
+func program(t *testing.T, dir, name, script string) string {
+	t.Helper()
+	path := filepath.Join(dir, name)
+	if err := os.WriteFile(path, []byte("#!/bin/sh\n"+script), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestMachine(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("PATH", dir)
+	var m Machine
+	if m.Available() {
+		t.Error("a machine without systemctl has a systemd")
+	}
+	program(t, dir, "systemctl", `if [ "$1" = start ]; then echo "no such unit" >&2; exit 5; fi`)
+	if !m.Available() {
+		t.Error("systemctl is not seen")
+	}
+	if err := m.Control(t.Context(), "daemon-reload"); err != nil {
+		t.Error(err)
+	}
+	if err := m.Control(t.Context(), "start", "x"); err == nil || !strings.Contains(err.Error(), "no such unit") {
+		t.Errorf("Control = %v", err)
+	}
+	hub := program(t, dir, "yurthub", `read -r line; echo "$* $line" >&2; if [ "$line" = bad ]; then exit 1; fi`)
+	if said, err := m.Check(t.Context(), hub, "good", "--joined"); err != nil || said != "check --joined good\n" {
+		t.Errorf("Check = %q, %v", said, err)
+	}
+	if said, err := m.Check(t.Context(), hub, "bad"); !errors.Is(err, ErrNotWell) || said != "check bad\n" {
+		t.Errorf("Check = %q, %v", said, err)
+	}
+	if _, err := m.Check(t.Context(), dir, ""); err == nil || errors.Is(err, ErrNotWell) {
+		t.Errorf("Check with a program that cannot be run = %v", err)
+	}
+}
+
+func TestListening(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	port := l.Addr().(*net.TCPAddr).Port
+	if !(Machine{}).Listening(port) {
+		t.Errorf("nobody listens at %d", port)
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if (Machine{}).Listening(port) {
+		t.Errorf("somebody listens at %d", port)
+	}
+}
