@@ -22,6 +22,9 @@ const BootstrapToken = "abcdef.0123456789abcdef"
 // BootstrapSecret is the name of the Secret in kube-system that makes the token valid.
 const BootstrapSecret = api.BootstrapTokenSecretPrefix + "abcdef"
 
+// RootConfigMap is the ConfigMap of each namespace with the cloud's authorities.
+const RootConfigMap = "kube-root-ca.crt"
+
 // bootstrapFile is where a node has the token. hubKeys is the directory for what its hub gets with it. Both outlive a
 // power cut.
 const bootstrapFile, hubKeys = "bootstrap-token", "hub-pki"
@@ -39,7 +42,7 @@ func bootstrapping(authority string) ([]client.Object, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", api.ConfigMapClusterInfo, err)
 	}
-	const reader = "yurtlab:cluster-info"
+	const reader, authorities = "yurtlab:cluster-info", "yurtlab:authorities"
 	group := func(name string) []rbacv1.Subject {
 		return []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: name}}
 	}
@@ -76,6 +79,18 @@ func bootstrapping(authority string) ([]client.Object, error) {
 			ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespacePublic, Name: reader},
 			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: reader},
 			Subjects:   group("system:unauthenticated"),
+		},
+		// In an installed lab the chart gives this right.
+		&rbacv1.Role{
+			ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespacePublic, Name: authorities},
+			Rules: []rbacv1.PolicyRule{{
+				APIGroups: []string{""}, Resources: []string{"configmaps"}, ResourceNames: []string{RootConfigMap}, Verbs: []string{"get"},
+			}},
+		},
+		&rbacv1.RoleBinding{
+			ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespacePublic, Name: authorities},
+			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: authorities},
+			Subjects:   group(edge.GroupNodes),
 		},
 		may("bootstrap", "system:node-bootstrapper", bootstrappers),
 		may("approve-first", "system:certificates.k8s.io:certificatesigningrequests:nodeclient", bootstrappers),

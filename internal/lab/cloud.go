@@ -24,7 +24,7 @@ func controlPlaneKeys(cfg Config) []string {
 	names := []string{
 		"ca.key", "kube-apiserver.crt", "kube-apiserver.key", "kube-apiserver-kubelet-client.crt",
 		"kube-apiserver-kubelet-client.key", "sa.pub", "sa.key", "tokens.csv",
-		"kube-controller-manager.kubeconfig", "kube-scheduler.kubeconfig",
+		"kube-controller-manager.kubeconfig", "kube-scheduler.kubeconfig", knownAuthorities,
 	}
 	if !cfg.Installed {
 		names = append(names, "coordinator-controller.kubeconfig", "coordinator-approver.kubeconfig")
@@ -49,7 +49,7 @@ func controlPlane(bins build.Binaries, disk string, cfg Config) (core, rest []ma
 		"--bind-address=" + cloudWAN.String(), "--advertise-address=" + cloudWAN.String(), "--secure-port=6443",
 		"--service-cluster-ip-range=" + serviceCIDR,
 		"--tls-cert-file=" + cert("kube-apiserver.crt"), "--tls-private-key-file=" + cert("kube-apiserver.key"),
-		"--client-ca-file=" + cert("ca.crt"),
+		"--client-ca-file=" + cert(knownAuthorities),
 		"--kubelet-certificate-authority=" + cert("ca.crt"),
 		"--kubelet-client-certificate=" + cert("kube-apiserver-kubelet-client.crt"),
 		"--kubelet-client-key=" + cert("kube-apiserver-kubelet-client.key"),

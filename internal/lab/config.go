@@ -74,6 +74,9 @@ type Config struct {
 	Bootstrap bool `json:"bootstrap,omitempty"`
 	// CertificateLife is the life of the certificates that the cloud signs; zero means a year.
 	CertificateLife time.Duration `json:"certificateLife,omitempty"`
+	// NextAuthority makes another authority of the cloud, which nothing uses yet: see Client.Authorities. The lab's own
+	// clients, and those of the control plane, know both from the beginning, and are known by it.
+	NextAuthority bool `json:"nextAuthority,omitempty"`
 	// Installed makes the lab as an installation makes a cluster. The cloud's machine is also a node, where
 	// coordinator-controller runs as a Pod from the chart; coordinators are Pods that it makes for YurtCoordinators.
 	// Otherwise the lab itself starts our programs.

@@ -5,6 +5,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"k8s.io/utils/clock"
@@ -24,10 +25,7 @@ const (
 )
 
 // keys are the lab's keys.
-type keys struct {
-	ca  *pki.Authority
-	dir string
-}
+type keys struct{ dir string }
 
 // writePKI makes all keys and certificates of the lab, and the kubeconfigs that use them.
 func (l *Lab) writePKI() error {
@@ -36,7 +34,11 @@ func (l *Lab) writePKI() error {
 		return err
 	}
 	l.authority = ca.Hash()
-	k := keys{ca, l.pki()}
+	next, err := l.nextAuthority(ca)
+	if err != nil {
+		return err
+	}
+	k := keys{l.pki()}
 	for _, r := range l.servers() {
 		r.Server = true
 		if _, err := ca.Issue(r); err != nil {
@@ -44,7 +46,11 @@ func (l *Lab) writePKI() error {
 		}
 	}
 	for _, r := range l.clients() {
-		if err := k.client(ca, r); err != nil {
+		signer := ca
+		if slices.Contains(cloudClients, r.Name) {
+			signer = next
+		}
+		if err := k.client(signer, r); err != nil {
 			return err
 		}
 	}
@@ -85,11 +91,18 @@ func nodeUser(name string, node edge.NodeName) pki.Request {
 	return pki.Request{Name: name, CommonName: node.User(), Organizations: []string{edge.GroupNodes}}
 }
 
-func (l *Lab) servers() []pki.Request {
-	all := []pki.Request{{
-		Name: "kube-apiserver", DNSNames: []string{"kubernetes.default.svc", "kubernetes"},
+// apiServerKeys is the name of the API server's certificate.
+const apiServerKeys = "kube-apiserver"
+
+func apiServer() pki.Request {
+	return pki.Request{
+		Name: apiServerKeys, DNSNames: []string{"kubernetes.default.svc", "kubernetes"}, Server: true,
 		IPs: []net.IP{cloudWAN.AsSlice(), net.IPv4(127, 0, 0, 1), net.IPv4(10, 96, 0, 1)},
-	}}
+	}
+}
+
+func (l *Lab) servers() []pki.Request {
+	all := []pki.Request{apiServer()}
 	for _, p := range l.nodePlaces() {
 		name, address := string(p.name()), []net.IP{p.internal().AsSlice()}
 		all = append(all, pki.Request{
@@ -111,7 +124,7 @@ func (k keys) client(signer *pki.Authority, r pki.Request) error {
 	}
 	// Whoever signed the client's certificate, the lab signed the server's.
 	return pki.WriteKubeconfig(filepath.Join(k.dir, r.Name+".kubeconfig"), pki.Access{
-		Server: cloudAddress, Authority: k.ca.Files().Cert, Client: pair, Embed: true,
+		Server: cloudAddress, Authority: filepath.Join(k.dir, knownAuthorities), Client: pair, Embed: true,
 	})
 }
 

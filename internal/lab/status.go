@@ -70,7 +70,16 @@ type HubStatus struct {
 	Identity *struct {
 		Client  CertificateStatus `json:"client"`
 		Serving CertificateStatus `json:"serving"`
+		// Authorities are those by which it verifies the cloud.
+		Authorities struct {
+			Trusted []AuthorityStatus `json:"trusted"`
+		} `json:"authorities"`
 	} `json:"identity"`
+}
+
+// AuthorityStatus is an authority that a hub trusts.
+type AuthorityStatus struct {
+	Hash string `json:"hash"`
 }
 
 // CertificateStatus is what a hub says about a certificate that it gets by itself.
