@@ -156,8 +156,8 @@ func heartbeatShown(t *kit.T, site kubernetes.Interface, node string, since time
 	})
 }
 
-// reviewed expects that nobody says yes to kubelet in the cloud's place: of coordinators its hub speaks, by what it knows, and of all
-// others the cloud alone.
+// reviewed expects that nobody says yes to kubelet in the cloud's place: of coordinators its hub speaks, by what it knows, and of
+// all others the cloud alone.
 func reviewed(t *kit.T, node string) {
 	config, err := t.Lab.HubConfig(node)
 	t.Must(err)

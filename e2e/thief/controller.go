@@ -34,8 +34,8 @@ import (
 var controllerScenarios = []kit.Scenario{{
 	Name: "compromised-controller", Lab: kit.OnePool.AsInstalled(), Run: compromisedController,
 	Doc: "somebody has coordinator-controller's token, then coordinator-approver's, and tries to become an administrator: by " +
-		"Secrets, certificates, workloads, Nodes, Pods and roles: refused, and the API server counts it; meanwhile a coordinator " +
-		"is made anew",
+		"Secrets, certificates, workloads, Nodes, Pods and roles: refused, and the API server counts it; meanwhile a " +
+		"coordinator is made anew",
 }}
 
 const (
@@ -154,7 +154,8 @@ func (r robber) rights() {
 	_, err = r.RbacV1().Roles(edge.NamespaceSystem).Create(r.Ctx, &rbacv1.Role{
 		ObjectMeta: metav1.ObjectMeta{Name: edge.PoolName("p8").DiscoveryConfigMap()},
 		Rules: []rbacv1.PolicyRule{{
-			APIGroups: []string{""}, Resources: []string{"configmaps"}, ResourceNames: []string{"coredns"}, Verbs: []string{"patch"},
+			APIGroups: []string{""}, Resources: []string{"configmaps"}, ResourceNames: []string{"coredns"},
+			Verbs: []string{"patch"},
 		}},
 	}, metav1.CreateOptions{})
 	refused(r.T, "a node's right to another ConfigMap", err, "only to read ConfigMaps")

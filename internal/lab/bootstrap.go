@@ -84,7 +84,8 @@ func bootstrapping(authority string) ([]client.Object, error) {
 		&rbacv1.Role{
 			ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespacePublic, Name: authorities},
 			Rules: []rbacv1.PolicyRule{{
-				APIGroups: []string{""}, Resources: []string{"configmaps"}, ResourceNames: []string{RootConfigMap}, Verbs: []string{"get"},
+				APIGroups: []string{""}, Resources: []string{"configmaps"}, ResourceNames: []string{RootConfigMap},
+				Verbs: []string{"get"},
 			}},
 		},
 		&rbacv1.RoleBinding{

@@ -102,7 +102,8 @@ func TestCrowd(t *testing.T) {
 		}
 	}
 	cancel()
-	if report := <-done; report.Ended < 3 || report.Opened < report.Ended { // the last three may not have noticed that they are in
+	// The last three may not have noticed that they are in.
+	if report := <-done; report.Ended < 3 || report.Opened < report.Ended {
 		t.Errorf("the report is %+v", report)
 	}
 }
