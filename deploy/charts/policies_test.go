@@ -2,7 +2,6 @@ package charts
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -12,13 +11,11 @@ import (
 	"testing"
 	"time"
 
-	certificatesv1 "k8s.io/api/certificates/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
@@ -26,7 +23,6 @@ import (
 	"yurtcoordinator/apis/apps/v1alpha1"
 	"yurtcoordinator/apis/apps/v1beta2"
 	"yurtcoordinator/internal/cloud/cloudtest"
-	"yurtcoordinator/internal/cloud/objects"
 	"yurtcoordinator/internal/cloud/roll"
 	"yurtcoordinator/internal/edge"
 )
@@ -611,221 +607,6 @@ func expect(t *testing.T, what string, err error, refusal string) {
 	} else {
 		mustRefuse(t, what, err, refusal)
 	}
-}
-
-func TestRightsOfTheController(t *testing.T) {
-	cfg := policed(t)
-	const account = "system:serviceaccount:kube-system:coordinator-controller"
-	c := cloudtest.Client(t, cloudtest.As(cfg, account, "system:masters"))
-	const system, nodeLease = "kube-system", "kube-node-lease"
-	const writer, impersonator, reader = "heartbeat-forwarder-p1", "impersonator-heartbeat-forwarder-p1", "yurt-coordinator-p1"
-	role := func(namespace, name, group, resource, verb string, names ...string) client.Object {
-		return &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Rules: []rbacv1.PolicyRule{{
-			APIGroups: []string{group}, Resources: []string{resource}, Verbs: []string{verb}, ResourceNames: names,
-		}}}
-	}
-	binding := func(namespace, name, kind, role, subjectKind, subject string) client.Object {
-		return &rbacv1.RoleBinding{
-			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
-			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: kind, Name: role},
-			Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: subjectKind, Name: subject}},
-		}
-	}
-	secretIn := func(namespace, name string) client.Object {
-		return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
-	}
-	secret := func(name string) client.Object { return secretIn(system, name) }
-	token := func(namespace, name string) client.Object { // which kube-controller-manager would fill
-		return &corev1.Secret{Type: corev1.SecretTypeServiceAccountToken, ObjectMeta: metav1.ObjectMeta{
-			Namespace: namespace, Name: name,
-			Annotations: map[string]string{corev1.ServiceAccountNameKey: "clusterrole-aggregation-controller"},
-		}}
-	}
-	service := func(name string, external ...string) client.Object {
-		return &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: system, Name: name}, Spec: corev1.ServiceSpec{
-			ExternalIPs: external, Ports: []corev1.ServicePort{{Port: 10270}},
-		}}
-	}
-	admin := cloudtest.Client(t, cfg)
-	const person, group = rbacv1.UserKind, rbacv1.GroupKind
-	const leases, accounts, maps, node1 = "leases", "serviceaccounts", "configmaps", "system:node:n1"
-	const onGet = "impersonate-on:serviceaccount:get"
-	const coordination, forwarder = "coordination.k8s.io", "system:serviceaccount:kube-node-lease:heartbeat-forwarder-p1"
-	for what, test := range map[string]struct {
-		object client.Object
-		want   bool
-	}{
-		"a Role for named Leases":           {role(nodeLease, writer, coordination, leases, "update", "n1"), true},
-		"a Role for all Leases":             {role(nodeLease, writer, coordination, leases, "update"), false},
-		"a Role to impersonate one":         {role(nodeLease, impersonator, "", accounts, "impersonate", writer), true},
-		"a Role to impersonate on a Lease":  {role(nodeLease, impersonator, coordination, leases, onGet, "n1"), true},
-		"a Role to impersonate on Leases":   {role(nodeLease, impersonator, coordination, leases, onGet), false},
-		"an impersonator's Role to write":   {role(nodeLease, impersonator, coordination, leases, "update", "n1"), false},
-		"a Role to impersonate all":         {role(nodeLease, impersonator, "", accounts, "impersonate"), false},
-		"a Role of another name":            {role(nodeLease, "eve", coordination, leases, "update", "n1"), false},
-		"a Role to impersonate, in system":  {role(system, impersonator, "", accounts, "impersonate", writer), false},
-		"a Role for one ConfigMap":          {role(system, reader, "", maps, "get", reader), true},
-		"a Role for one Secret":             {role(system, reader, "", "secrets", "get", "yurt-coordinator-p1-ca"), false},
-		"a Role of another name in system":  {role(system, "eve", "", maps, "get", "x"), false},
-		"a Role elsewhere":                  {role("default", reader, "", maps, "get", "x"), false},
-		"a binding to a node":               {binding(nodeLease, impersonator, "Role", impersonator, person, node1), true},
-		"a binding to its identity":         {binding(nodeLease, writer, "Role", writer, person, forwarder), true},
-		"a binding to another's identity":   {binding(nodeLease, writer, "Role", writer, person, forwarder+"0"), false},
-		"a binding to a person":             {binding(nodeLease, impersonator, "Role", impersonator, person, "eve"), false},
-		"a binding to a group":              {binding(nodeLease, impersonator, "Role", impersonator, group, node1), false},
-		"a binding to a ClusterRole":        {binding(system, reader, "ClusterRole", "cluster-admin", person, node1), false},
-		"a binding to another Role":         {binding(system, reader, "Role", "eve", person, node1), false},
-		"a coordinator's Secret":            {secret("yurt-coordinator-p1-certs"), true},
-		"operators' Secret":                 {secret("yurt-coordinator-p1-kubeconfig"), true},
-		"its keys":                          {secretIn(edge.NamespaceKeys, "yurt-coordinator-p1-ca"), true},
-		"its keys, where they once were":    {secret("yurt-coordinator-p1-ca"), false},
-		"another Secret beside its keys":    {secretIn(edge.NamespaceKeys, "other"), false},
-		"another Secret":                    {secret("bootstrap-token-abcdef"), false},
-		"a ServiceAccount's token":          {token(system, "yurt-coordinator-p1-certs"), false},
-		"one beside its keys":               {token(edge.NamespaceKeys, "yurt-coordinator-p1-ca"), false},
-		"a Role to write its ConfigMap":     {role(system, reader, "", maps, "patch", reader), false},
-		"a Role for another ConfigMap":      {role(system, reader, "", maps, "get", "coredns"), false},
-		"the coordinators' Service":         {service("yurt-coordinator-apiserver"), true},
-		"another Service":                   {service("kube-dns"), false},
-		"its Service, at others' addresses": {service("yurt-coordinator-apiserver", "192.0.2.1"), false},
-	} {
-		err := c.Create(t.Context(), test.object, client.DryRunAll)
-		if test.want {
-			mustAccept(t, what, err)
-		} else {
-			mustRefuse(t, what, err, "coordinator-controller may")
-		}
-	}
-	mustAccept(t, "somebody else's Role", admin.Create(t.Context(), role("default", "eve", "", maps, "get"), client.DryRunAll))
-	mustAccept(t, "somebody else's Secret", admin.Create(t.Context(), secret("bootstrap-token-abcdef"), client.DryRunAll))
-	create(t, admin, secret("rights-other"))
-	create(t, admin, secret("yurt-coordinator-other"))
-	mustRefuse(t, "deletion of another Secret", c.Delete(t.Context(), secret("rights-other"), client.DryRunAll), "may touch only")
-	reads := func(name string) error {
-		found, err := objects.Peek(t.Context(), c, secret(name))
-		if err == nil && !found {
-			err = errors.New("it is not there")
-		}
-		return err
-	}
-	mustRefuse(t, "a look at another Secret", reads("rights-other"), "may touch only")
-	mustRefuse(t, "a look at another of our own", reads("yurt-coordinator-other"), "only in yurt-coordinator-system")
-	for _, name := range []string{
-		"yurt-coordinator-p1-ca", "yurt-coordinator-p1-kubelet-client", "yurt-coordinator-kubelet-client",
-	} {
-		create(t, admin, secret(name))
-		mustAccept(t, "a look at its former keys", reads(name))
-		change := client.RawPatch(types.MergePatchType, []byte(`{"data":{"tls.key":"aGk="}}`))
-		mustRefuse(t, "a change of its former keys", c.Patch(t.Context(), secret(name), change), "may touch Secrets only in")
-		mustAccept(t, "deletion of its former keys", c.Delete(t.Context(), secret(name)))
-	}
-	create(t, admin, secret("yurt-coordinator-p1-certs"))
-	mustAccept(t, "a look at a coordinator's Secret", reads("yurt-coordinator-p1-certs"))
-	create(t, admin, lease("yurt-coordinator-p9", nodeLease, false))
-	create(t, admin, lease("n9", nodeLease, false))
-	mustAccept(t, "deletion of a report", c.Delete(t.Context(), lease("yurt-coordinator-p9", nodeLease, false)))
-	mustRefuse(t, "deletion of a heartbeat", c.Delete(t.Context(), lease("n9", nodeLease, false)), "may touch only")
-}
-
-// TestThePutBackStamps: RBAC lets the controller patch every node's Lease, the policy to put its stamp back and no more.
-func TestThePutBackStamps(t *testing.T) {
-	cfg := policed(t)
-	admin := cloudtest.Client(t, cfg)
-	const account = "system:serviceaccount:kube-system:coordinator-controller"
-	c := cloudtest.Client(t, cloudtest.As(cfg, account, "system:masters"))
-	create(t, admin, heartbeatOf("back-1", false))
-	for what, test := range map[string]struct {
-		edit func(*beat)
-		want string
-	}{
-		"a stamp put back": {func(l *beat) {
-			metav1.SetMetaDataAnnotation(&l.ObjectMeta, edge.AnnotationPutBack, "2001-09-09T01:46:30.000000Z")
-		}, ""},
-		"a stamp moved on":   {func(l *beat) { l.Spec.RenewTime.Time = l.Spec.RenewTime.Add(time.Hour) }, "put the renewTime"},
-		"no stamp":           {func(l *beat) { l.Spec.RenewTime = nil }, ""},
-		"another holder too": {func(l *beat) { *l.Spec.HolderIdentity = "x" }, "put the renewTime"},
-		"an owner, too":      {func(l *beat) { l.OwnerReferences = nil }, "put the renewTime"},
-		"a mark, too": {func(l *beat) {
-			metav1.SetMetaDataAnnotation(&l.ObjectMeta, edge.DelegateHeartbeat, edge.DelegateHeartbeatOn)
-		}, "ValidatingAdmissionPolicy"}, // of two, either
-	} {
-		l := &coordinationv1.Lease{}
-		if err := c.Get(t.Context(), client.ObjectKeyFromObject(heartbeatOf("back-1", false)), l); err != nil {
-			t.Fatal(err)
-		}
-		base := client.MergeFrom(l.DeepCopy())
-		l.Spec.RenewTime.Time = l.Spec.RenewTime.Add(-10 * time.Second)
-		test.edit(l)
-		err := c.Patch(t.Context(), l, base, client.DryRunAll)
-		if what == "no stamp" {
-			if err == nil {
-				t.Errorf("%s: accepted", what)
-			}
-			continue
-		}
-		expect(t, what, err, test.want)
-	}
-}
-
-// approvals of certificates: its own for a client, and those for hubs that another policy is not about.
-func TestCertificatesOfTheController(t *testing.T) {
-	cfg := policed(t)
-	admin := cloudtest.Client(t, cfg)
-	const account = "system:serviceaccount:kube-system:coordinator-controller"
-	c := cloudtest.Client(t, cloudtest.As(cfg, account, "system:masters"))
-	request := func(name, signer string) *certificatesv1.CertificateSigningRequest {
-		usages := []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, certificatesv1.UsageClientAuth}
-		if signer == certificatesv1.KubeletServingSignerName {
-			usages[1] = certificatesv1.UsageServerAuth
-		}
-		return &certificatesv1.CertificateSigningRequest{
-			ObjectMeta: metav1.ObjectMeta{Name: name},
-			Spec: certificatesv1.CertificateSigningRequestSpec{
-				Request: signingRequest(t), SignerName: signer, Usages: usages,
-			},
-		}
-	}
-	const own = "yurt-coordinator-p1-kubelet-client-0123456789abcdef"
-	const client509 = certificatesv1.KubeAPIServerClientSignerName
-	for _, name := range []string{
-		"other", "yurt-coordinator-kubelet-client", "yurt-coordinator-p1-kubelet-client", own + "0", "x" + own,
-	} {
-		err := c.Create(t.Context(), request(name, client509), client.DryRunAll)
-		mustRefuse(t, "a request named "+name, err, "may ask only")
-	}
-	approve := func(by client.Client, name, signer string, maker client.Client) error {
-		r := request(name, signer)
-		create(t, maker, r)
-		defer func() {
-			if err := admin.Delete(context.WithoutCancel(t.Context()), r); err != nil {
-				t.Error(err)
-			}
-		}()
-		r.Status.Conditions = append(r.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{
-			Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue, Reason: "Test",
-		})
-		return by.SubResource("approval").Update(t.Context(), r)
-	}
-	approver := cloudtest.Client(t, cloudtest.As(cfg, "system:serviceaccount:kube-system:coordinator-approver", "system:masters"))
-	const asked = "only those that coordinator-controller has asked for"
-	mustAccept(t, "the controller's", approve(approver, own, client509, c))
-	mustRefuse(t, "one that somebody else has made in its place", approve(approver, own, client509, admin), asked)
-	mustRefuse(t, "another client's", approve(approver, "csr-client", client509, admin), asked)
-	mustAccept(t, "a hub's", approve(approver, "csr-hub", certificatesv1.KubeletServingSignerName, admin))
-	mustAccept(t, "another client's, by somebody else", approve(admin, "csr-client", client509, admin))
-
-	answer := func(by client.Client, name, signer string) error {
-		r := request(name, signer)
-		create(t, admin, r)
-		r.Status.Conditions = append(r.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{
-			Type: certificatesv1.CertificateFailed, Status: corev1.ConditionTrue, Reason: "Test",
-		})
-		return by.SubResource("status").Update(t.Context(), r)
-	}
-	mustAccept(t, "an operator's", answer(c, "operator-1", "coordinator.openyurt.io/p1"))
-	mustAccept(t, "a hub's", answer(c, "hub-1", "hub.openyurt.io/serving"))
-	mustRefuse(t, "an answer for Kubernetes' signer", answer(c, "operator-2", client509), "only requests for its own signers")
-	mustAccept(t, "the same, by somebody else", answer(admin, "operator-3", client509))
 }
 
 // A cluster that lost our CRDs goes on as it is.

@@ -395,16 +395,22 @@ func TestDutyThatFails(t *testing.T) {
 	})
 }
 
+// startUnfit starts a hub that the cloud refuses from its first campaign on.
+func (p *pool) startUnfit(name string) *hub {
+	h := p.start(name, edge.NodeName(name))
+	h.isUnfit(fmt.Errorf("%w: 403", ErrUnfit))
+	h.cloud.Set(link.Down) // it has begun already
+	p.pass(time.Second)
+	h.cloud.Set(link.Up)
+	return h
+}
+
 // A hub that the cloud refuses leaves the Lease to others: it proves first that it may lead.
 func TestProofComesFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPool(t)
 		defer p.stop()
-		h := p.start("n1", "n1")
-		h.isUnfit(fmt.Errorf("%w: 403", ErrUnfit))
-		h.cloud.Set(link.Down) // it has begun already
-		p.pass(time.Second)
-		h.cloud.Set(link.Up)
+		h := p.startUnfit("n1")
 		p.pass(5 * time.Minute)
 		for _, c := range p.server.Calls() {
 			if c.Verb == "update" || c.Verb == "create" {
@@ -424,11 +430,7 @@ func TestALateRightIsUsedSoon(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPool(t)
 		defer p.stop()
-		h := p.start("n1", "n1")
-		h.isUnfit(fmt.Errorf("%w: 403", ErrUnfit))
-		h.cloud.Set(link.Down) // it has begun already
-		p.pass(time.Second)
-		h.cloud.Set(link.Up)
+		h := p.startUnfit("n1")
 		p.pass(2 * time.Second)
 		h.isUnfit(nil)
 		if _, took := p.until("", 10*time.Second); took > 5*time.Second {
