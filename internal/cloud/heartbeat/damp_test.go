@@ -109,7 +109,7 @@ func TestAThiefMarksANode(t *testing.T) {
 	if taints != 3 || events < 0 || slices.Contains(said[events+1:], said[events]) || len(said) > 12 {
 		t.Errorf("%d changes of the taint in five minutes; all: %v", taints, said)
 	}
-	if got := testutil.ToFloat64(w.policy.metrics.flapping.WithLabelValues("")); got != 1 {
+	if got := testutil.ToFloat64(w.policy.metrics.flapping.WithLabelValues("p1")); got != 1 {
 		t.Errorf("counted %v times", got)
 	}
 	for range 20 {

@@ -147,7 +147,7 @@ func act(r *rand.Rand, w *world, m *model) string {
 		return "Node created"
 	case pick == 20:
 		m.notReady = !m.notReady
-		w.show("", map[bool]v1alpha1.DelegatedNodeStatus{true: "NotReady", false: "Ready"}[m.notReady])
+		w.show("p1", map[bool]v1alpha1.DelegatedNodeStatus{true: "NotReady", false: "Ready"}[m.notReady])
 		return fmt.Sprint("pool wants NotReady: ", m.notReady)
 	case pick < 5:
 		w.renew("n1", false)

@@ -20,6 +20,9 @@ const (
 	// ReasonNone (status Unknown): no heartbeats, after direct ones.
 	ReasonNone = "NoHeartbeats"
 
+	// ReasonNoPool (status False): the node has left its pool.
+	ReasonNoPool = "NoPool"
+
 	// ReasonDelegationStopped (status Unknown): no heartbeats, after delegated ones.
 	ReasonDelegationStopped = "DelegationStopped"
 )
@@ -117,6 +120,9 @@ func Plan(node *corev1.Node, f Finding, s Show) Change {
 	if node.DeletionTimestamp != nil {
 		return Change{}
 	}
+	if poolOf(node) == "" {
+		return planLeft(node)
+	}
 	c := Change{Taint: planTaint(slices.ContainsFunc(node.Spec.Taints, isOurs), f)}
 	was := conditionOf(node, edge.ConditionCloudLinkDown)
 	c.Was = was.Status
@@ -125,6 +131,18 @@ func Plan(node *corev1.Node, f Finding, s Show) Change {
 		c.Event = announce(was, next)
 	}
 	planShown(node, f, s, &c)
+	return c
+}
+
+// planLeft takes back what was said of a node that is in no pool any more. Nobody can forward its heartbeats, so there is
+// nothing to say of one that never was in a pool.
+func planLeft(node *corev1.Node) Change {
+	c := Change{Taint: edit(slices.ContainsFunc(node.Spec.Taints, isOurs), false)}
+	c.Was = conditionOf(node, edge.ConditionCloudLinkDown).Status
+	if c.Was != "" && c.Was != corev1.ConditionFalse {
+		c.Condition = &Condition{corev1.ConditionFalse, ReasonNoPool, "The node is in no pool, so nobody forwards its heartbeats."}
+	}
+	planShown(node, Finding{Verdict: Direct}, ShowReady, &c)
 	return c
 }
 

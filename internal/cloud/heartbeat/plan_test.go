@@ -20,7 +20,9 @@ const (
 
 // aNode is a Node with or without our taint, amid others, and with our condition if status is not empty.
 func aNode(tainted bool, status corev1.ConditionStatus, reason string) *corev1.Node {
-	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "u1"}}
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{
+		Name: "n1", UID: "u1", Labels: map[string]string{edge.LabelNodePool: "p1"},
+	}}
 	node.Spec.Taints = foreignTaints()
 	if tainted {
 		node.Spec.Taints = append(node.Spec.Taints, ourTaint())
@@ -137,6 +139,33 @@ func TestPlan(t *testing.T) {
 				t.Errorf("a Node that is being deleted: %+v, want nothing", c)
 			}
 		})
+	}
+}
+
+// Nobody forwards the heartbeats of a node in no pool: nothing is said of it, and what was said while it had one is taken
+// back, whatever its Lease says.
+func TestOfANodeInNoPool(t *testing.T) {
+	for _, f := range []Finding{{}, {Verdict: Unobserved, Annotated: true}, {Verdict: Direct}, {Verdict: Delegated}, {Verdict: Silent}} {
+		for _, was := range []corev1.ConditionStatus{none, yes, no, unknown} {
+			for _, tainted := range []bool{false, true} {
+				node := aNode(tainted, was, ReasonDelegated)
+				delete(node.Labels, edge.LabelNodePool)
+				want := Change{Was: was}
+				if tainted {
+					want.Taint = Remove
+				}
+				c := Plan(node, f, ShowNotReady)
+				if was == yes || was == unknown {
+					if c.Condition == nil || c.Condition.Status != no || c.Condition.Reason != ReasonNoPool {
+						t.Errorf("%v, %q: condition %+v", f.Verdict, was, c.Condition)
+					}
+					c.Condition = nil
+				}
+				if c != want {
+					t.Errorf("%v, %q, tainted %t: %+v, want %+v", f.Verdict, was, tainted, c, want)
+				}
+			}
+		}
 	}
 }
 

@@ -65,7 +65,7 @@ func TestPlanShown(t *testing.T) {
 				node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: tt.ready, Reason: tt.reason}}
 			}
 			if isShown(node) {
-				node.Labels = map[string]string{edge.LabelExcludeDisruption: edge.ExcludedCloudLinkDown}
+				node.Labels[edge.LabelExcludeDisruption] = edge.ExcludedCloudLinkDown
 			}
 			f := Finding{Verdict: tt.verdict, Patience: testSilence}
 			c := Plan(node, f, tt.show)
@@ -86,7 +86,7 @@ func TestPlanShown(t *testing.T) {
 			if c := Plan(node, f, tt.show); c.Unevict != shownAfter {
 				t.Errorf("with an evicting taint: unevict %t, want %t", c.Unevict, shownAfter)
 			}
-			node.Labels = map[string]string{edge.LabelExcludeDisruption: "true"}
+			node.Labels[edge.LabelExcludeDisruption] = "true"
 			if c := Plan(node, f, tt.show); c.Exclude != Keep {
 				t.Errorf("somebody else's label: %v, want it kept", c.Exclude)
 			}
@@ -98,7 +98,7 @@ func TestPlanShown(t *testing.T) {
 // sign of life.
 func TestShownIsOneWrite(t *testing.T) {
 	w := healthy(t)
-	w.show("", v1alpha1.DelegatedNotReady)
+	w.show("p1", v1alpha1.DelegatedNotReady)
 	before := conditionOf(w.node("n1"), corev1.NodeReady)
 	w.renew("n1", true)
 	w.pass(time.Second)
@@ -142,7 +142,7 @@ func TestShownAgainstOthers(t *testing.T) {
 // next one ends.
 func TestRestartInTheMiddle(t *testing.T) {
 	w := healthy(t)
-	w.show("", v1alpha1.DelegatedNotReady)
+	w.show("p1", v1alpha1.DelegatedNotReady)
 	half := func() {
 		writes := 0
 		w.fail = func(string) error {
@@ -178,7 +178,7 @@ func TestRestartInTheMiddle(t *testing.T) {
 	w.pass(time.Second)
 	w.renew("n1", false)
 	w.pass(time.Second)
-	if n := w.node("n1"); isShown(n) || len(n.Labels) != 0 {
+	if n := w.node("n1"); isShown(n) || len(n.Labels) != 1 {
 		t.Errorf("still shown after the restart: %+v", n)
 	}
 }
@@ -186,7 +186,7 @@ func TestRestartInTheMiddle(t *testing.T) {
 // TestUnknownOptions: until the YurtCoordinators are in, nodes stay shown as they are, but not the dead.
 func TestUnknownOptions(t *testing.T) {
 	w := healthy(t)
-	w.show("", v1alpha1.DelegatedNotReady)
+	w.show("p1", v1alpha1.DelegatedNotReady)
 	w.renew("n1", true)
 	w.pass(time.Second)
 	w.said()
@@ -199,7 +199,7 @@ func TestUnknownOptions(t *testing.T) {
 	if said := w.said(); said != nil || !isShown(w.node("n1")) {
 		t.Errorf("wrote %v with nothing known of the pool", said)
 	}
-	w.show("", v1alpha1.DelegatedReady)
+	w.show("p1", v1alpha1.DelegatedReady)
 	w.known()
 	w.pass(time.Second)
 	if said, want := w.said(), []string{"label", "ready True", "event Normal ShownReady"}; !slices.Equal(said, want) {
@@ -245,11 +245,11 @@ func TestOptions(t *testing.T) {
 // TestCoordinatorHandler: a YurtCoordinator that went unseen counts as gone, and what is no YurtCoordinator as nothing.
 func TestCoordinatorHandler(t *testing.T) {
 	w := healthy(t)
-	w.show("", v1alpha1.DelegatedNotReady)
+	w.show("p1", v1alpha1.DelegatedNotReady)
 	h := w.policy.coordinatorHandler()
 	h.OnAdd("nonsense", false)
-	h.OnDelete(toolscache.DeletedFinalStateUnknown{Obj: w.coordinators[""]})
-	if got := w.policy.options.show(""); got != ShowReady {
+	h.OnDelete(toolscache.DeletedFinalStateUnknown{Obj: w.coordinators["p1"]})
+	if got := w.policy.options.show("p1"); got != ShowReady {
 		t.Errorf("shows %v after it is gone", got)
 	}
 }
