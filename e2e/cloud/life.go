@@ -33,6 +33,11 @@ var lifeScenarios = []kit.Scenario{
 			"hubs find it and delegate again; when the node is back, it has none",
 	},
 	{
+		Name: "dead-node-then-upgrade", Lab: fourNodes.AsInstalled(), Run: deadNodeThenUpgrade,
+		Doc: "the coordinator's node dies and stays dead; then the coordinators' Pods must be replaced, as an upgrade does: the " +
+			"pool has a coordinator again, though the dead node's Pod never goes, and a node that is cut off is delegated",
+	},
+	{
 		Name: "remove-coordinator", Quick: true, Lab: kit.OnePool.AsInstalled(), Run: removeCoordinator,
 		Doc: "a YurtCoordinator is deleted: nothing of it is left in the cloud or on the nodes, hubs are plain proxies; made " +
 			"again, all is as before",
@@ -93,28 +98,7 @@ func certificateFor(t *kit.T, pool edge.PoolName, ip net.IP) error {
 }
 
 func coordinatorMoves(t *kit.T) {
-	was := t.Pool.CoordinatorNode()
-	t.Pool.SettledAway()
-	t.Say("cutting the power of %s, where the coordinator is", was)
-	killed := time.Now()
-	t.Must(t.Lab.Node(t.Ctx, lab.Kill, was, lab.All))
-	limit := t.Config.Timing.Grace + 2*t.Config.Timing.Monitor
-	now := was
-	t.Eventually(limit+30*time.Second, "its Pod is on another node, and Ready", func() error {
-		pods, err := t.Cloud.CoreV1().Pods(edge.NamespaceSystem).List(t.Ctx,
-			metav1.ListOptions{LabelSelector: edge.LabelApp + "=" + edge.AppCoordinator})
-		if err != nil {
-			return err
-		}
-		for _, p := range pods.Items {
-			if p.Spec.NodeName != was && kit.PodReady(&p) {
-				now = p.Spec.NodeName
-				return nil
-			}
-		}
-		return fmt.Errorf("%d Pods, none Ready elsewhere", len(pods.Items))
-	})
-	t.Figure("death_to_coordinator_elsewhere_s", time.Since(killed).Seconds())
+	was, now, killed := coordinatorElsewhere(t)
 	address := net.ParseIP(t.Node(now).Address())
 	t.Eventually(20*time.Second, "its certificate and the kubeconfig are for there", func() error {
 		access, err := t.Lab.CoordinatorConfig(1, lab.Operator)
@@ -157,6 +141,77 @@ func coordinatorMoves(t *kit.T) {
 		}
 		return nil
 	})
+}
+
+// coordinatorElsewhere ends the power of the coordinator's node, and waits until a coordinator runs on another.
+func coordinatorElsewhere(t *kit.T) (was, now string, killed time.Time) {
+	was = t.Pool.CoordinatorNode()
+	t.Pool.SettledAway()
+	t.Say("cutting the power of %s, where the coordinator is", was)
+	killed = time.Now()
+	t.Must(t.Lab.Node(t.Ctx, lab.Kill, was, lab.All))
+	limit := t.Config.Timing.Grace + 2*t.Config.Timing.Monitor
+	now = newCoordinator(t, limit+30*time.Second, "its Pod is on another node, and Ready", func(p *corev1.Pod) bool {
+		return p.Spec.NodeName != was
+	}).Spec.NodeName
+	t.Figure("death_to_coordinator_elsewhere_s", time.Since(killed).Seconds())
+	return was, now, killed
+}
+
+// newCoordinator waits for a coordinator's Pod that is Ready, is not about to go, and that is accepts.
+func newCoordinator(t *kit.T, within time.Duration, what string, is func(*corev1.Pod) bool) (found *corev1.Pod) {
+	t.Eventually(within, what, func() error {
+		pods, err := t.Cloud.CoreV1().Pods(edge.NamespaceSystem).List(t.Ctx,
+			metav1.ListOptions{LabelSelector: edge.LabelApp + "=" + edge.AppCoordinator})
+		if err != nil {
+			return err
+		}
+		for i := range pods.Items {
+			if p := &pods.Items[i]; p.DeletionTimestamp == nil && is(p) && kit.PodReady(p) {
+				found = p
+				return nil
+			}
+		}
+		return fmt.Errorf("%d Pods, none of them such", len(pods.Items))
+	})
+	return found
+}
+
+func deadNodeThenUpgrade(t *kit.T) {
+	was, _, _ := coordinatorElsewhere(t)
+	pods, err := t.Cloud.CoreV1().Pods(edge.NamespaceSystem).List(t.Ctx, metav1.ListOptions{
+		LabelSelector: edge.LabelApp + "=" + edge.AppCoordinator, FieldSelector: "spec.nodeName=" + was,
+	})
+	t.Must(err)
+	if len(pods.Items) != 1 || pods.Items[0].DeletionTimestamp == nil {
+		t.Fail("%d Pods of the coordinator are left on the dead node, want one that is to go", len(pods.Items))
+	}
+	// A taint that keeps nothing off is the smallest change of the coordinators' template: they tolerate their pool's.
+	taint := corev1.Taint{Key: "example.com/upgraded", Effect: corev1.TaintEffectPreferNoSchedule}
+	changed := time.Now()
+	patch := fmt.Sprintf(`{"spec":{"taints":[{"key":%q,"effect":%q}]}}`, taint.Key, taint.Effect)
+	_, err = t.Cloud.Objects.Resource(lab.NodePools).Patch(t.Ctx, "p1", types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+	t.Must(err)
+	p := newCoordinator(t, time.Minute, "a coordinator of the new template is Ready", func(p *corev1.Pod) bool {
+		return slices.ContainsFunc(p.Spec.Tolerations, func(o corev1.Toleration) bool { return o.Key == taint.Key })
+	})
+	t.Figure("upgrade_to_ready_s", time.Since(changed).Seconds())
+	left, err := t.Cloud.CoreV1().Pods(edge.NamespaceSystem).Get(t.Ctx, pods.Items[0].Name, metav1.GetOptions{})
+	t.Must(err)
+	t.Say("the coordinator is on %s; %s is still to go from %s", p.Spec.NodeName, left.Name, was)
+	coordinatorIsReady(t, "p1", 20*time.Second)
+
+	alive := slices.DeleteFunc(t.Pool.Nodes(), func(n string) bool { return n == was })
+	leader := ledBy(t, alive, 20*time.Second)
+	cutOff := alive[slices.IndexFunc(alive, func(n string) bool { return n != leader && n != p.Spec.NodeName })]
+	cut := time.Now()
+	t.Must(t.Lab.Cut(t.Ctx, lab.WAN, cutOff, wire.Drop))
+	t.Node(cutOff).Delegated(cut)
+	t.Must(t.Lab.Heal(t.Ctx, lab.WAN, cutOff))
+	t.Node(cutOff).Direct(time.Now())
+	for _, name := range alive {
+		t.Must(t.Seen.NeverNotReady(name, t.Start))
+	}
 }
 
 // ledBy waits until one of these nodes leads and the others follow it.

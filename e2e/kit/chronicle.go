@@ -344,6 +344,24 @@ func (h *Chronicle) EndpointsKept(addresses []string, since time.Time) error {
 	return nil
 }
 
+// EndpointsGone fails if one of these addresses is among the web Service's ready endpoints.
+func (h *Chronicle) EndpointsGone(addresses []string) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	current := map[string][]string{}
+	for name, all := range h.slices {
+		if last := all[len(all)-1]; last.service == WebName {
+			current[name] = last.ready
+		}
+	}
+	for _, address := range addresses {
+		if anyHas(current, address) {
+			return fmt.Errorf("endpoint %s is ready", address)
+		}
+	}
+	return nil
+}
+
 func anyHas(current map[string][]string, address string) bool {
 	for _, ready := range current {
 		if slices.Contains(ready, address) {

@@ -103,6 +103,9 @@ func dies(t *kit.T, node string, pods map[types.UID]kit.PodAt, how string) {
 		return nil
 	})
 	t.Figure(how+"_death_to_pods_moved_s", time.Since(killed).Seconds())
+	t.Eventually(10*time.Second, "none of its endpoints is left", func() error {
+		return t.Seen.EndpointsGone(kit.Addresses(onNode))
+	})
 	// What was on its way when the power went may still arrive, as old as a forwarder lets a heartbeat get.
 	onTheWay := killed.Add(t.Config.Timing.Lease / 4)
 	if late := t.Seen.Renewals(node, onTheWay); len(late) > 0 {

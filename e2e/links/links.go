@@ -27,6 +27,10 @@ var linkScenarios = []kit.Scenario{
 		Doc: "cut-one with Kubernetes' own timing: 50 s grace period, heartbeats every 10 s",
 	},
 	{
+		Name: "cut-coordinator-node", Lab: kit.OnePool, Run: cutCoordinatorsNode,
+		Doc: "cut-one for the node that the coordinator runs on: another node forwards its heartbeats, the pool's others go on",
+	},
+	{
 		Name: "cut-modes", Quick: true, Lab: kit.OnePool, Run: cutModes,
 		Doc: "a link that refuses, one that is silent one way only, and a lost LAN: " +
 			"delegated where it must be, and only there",
@@ -40,8 +44,18 @@ var linkScenarios = []kit.Scenario{
 
 func cutOne(t *kit.T) {
 	pods := t.DeployWeb()
-	leader := t.Pool.SettledAway()
-	node := t.Pool.Follower(leader)
+	cutOff(t, t.Pool.Follower(t.Pool.SettledAway()), pods)
+}
+
+func cutCoordinatorsNode(t *kit.T) {
+	pods := t.DeployWeb()
+	t.Pool.SettledAway()
+	cutOff(t, t.Pool.CoordinatorNode(), pods)
+	t.Pool.Settled(10 * time.Second)
+}
+
+// cutOff cuts a node's link for three times the time in which Kubernetes evicts, and heals it: nothing happens to its Pods.
+func cutOff(t *kit.T, node string, pods map[types.UID]kit.PodAt) {
 	onNode := kit.On(pods, node)
 	if len(onNode) == 0 {
 		t.Fail("no Pod of the Deployment is on %s", node)

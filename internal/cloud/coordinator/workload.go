@@ -138,8 +138,15 @@ func template(c Config) *v1beta1.DeploymentTemplateSpec {
 		Spec: appsv1.DeploymentSpec{
 			Replicas: ptr.To[int32](1),
 			Selector: &metav1.LabelSelector{MatchLabels: map[string]string{edge.LabelApp: edge.AppCoordinator}},
-			// Two Pods at a time would want the same port, and a pool must not have two coordinators.
-			Strategy:             appsv1.DeploymentStrategy{Type: appsv1.RecreateDeploymentStrategyType},
+			// The old Pod is told to go before the new one is made, but is not waited for: one on a dead node stays for as
+			// long as its Node does. Until it has drained, hubs go by the ConfigMap, which names the newest; on one node
+			// the port keeps the two apart.
+			Strategy: appsv1.DeploymentStrategy{
+				Type: appsv1.RollingUpdateDeploymentStrategyType,
+				RollingUpdate: &appsv1.RollingUpdateDeployment{
+					MaxUnavailable: ptr.To(intstr.FromInt32(1)), MaxSurge: ptr.To(intstr.FromInt32(0)),
+				},
+			},
 			RevisionHistoryLimit: ptr.To[int32](1),
 			Template: corev1.PodTemplateSpec{
 				ObjectMeta: metav1.ObjectMeta{Labels: labels},
