@@ -93,7 +93,8 @@ type YurtCoordinatorStatus struct {
 	// +listMapKey=type
 	Conditions []YurtCoordinatorCondition `json:"conditions,omitempty"`
 
-	// delegatedNodes are the nodes of the pool whose own link to the cloud is down: another node forwards their heartbeats.
+	// delegatedNodes are the living nodes of the pool whose own link to the cloud is down: another node forwards their
+	// heartbeats. They are those whose condition CloudLinkDown is True.
 	// +optional
 	// +listType=set
 	DelegatedNodes []string `json:"delegatedNodes,omitempty"`

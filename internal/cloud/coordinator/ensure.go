@@ -32,6 +32,8 @@ const (
 	ReasonNoClientAuthority = "NoClientAuthority"
 	// ReasonKubeletClientNotSigned: only the client certificate for kubelets is missing.
 	ReasonKubeletClientNotSigned = "KubeletClientNotSigned"
+	// ReasonReconcileError, also of the condition Ready: something failed that is tried again, and the message has the error.
+	ReasonReconcileError = "ReconcileError"
 )
 
 // standInLife is the life of the pair that stands in for the client certificate for kubelets.
@@ -60,9 +62,9 @@ func (f facts) sum() [sha256.Size]byte {
 	return sha256.Sum256([]byte(toJSON(f)))
 }
 
-// finding is the status of a condition.
+// finding is the status of a condition. Unknown says that it could not be found out, whatever OK says.
 type finding struct {
-	OK              bool
+	OK, Unknown     bool
 	Reason, Message string
 }
 

@@ -7,9 +7,11 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"yurtcoordinator/apis/apps/v1alpha1"
@@ -23,9 +25,36 @@ var appRequest = reconcile.Request{NamespacedName: client.ObjectKey{
 	Namespace: edge.NamespaceSystem, Name: edge.AppCoordinator,
 }}
 
-// reconcileFleet keeps the Service, and the YurtAppSet with the pools that must have a coordinator. It decides about each
-// pool again, except that a pool which is already in it stays.
+// reconcileFleet keeps what all coordinators share. If it can't, each YurtCoordinator says so: nobody looks at what has no
+// status of its own.
 func (r *Reconciler) reconcileFleet(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
+	result, err := r.keepFleet(ctx)
+	if apierrors.IsConflict(err) || ctx.Err() != nil {
+		return result, err
+	}
+	r.mu.Lock()
+	was := r.fleet
+	r.fleet = err
+	r.mu.Unlock()
+	if (was == nil) != (err == nil) {
+		select {
+		case r.fleetTurned <- event.GenericEvent{Object: &v1alpha1.YurtCoordinator{}}:
+		default: // all are to be looked at already
+		}
+	}
+	return result, err
+}
+
+// fleetTrouble returns why what all coordinators share could not be kept, or nil.
+func (r *Reconciler) fleetTrouble() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.fleet
+}
+
+// keepFleet keeps the Service, and the YurtAppSet with the pools that must have a coordinator. It decides about each
+// pool again, except that a pool which is already in it stays.
+func (r *Reconciler) keepFleet(ctx context.Context) (reconcile.Result, error) {
 	if err := r.keepService(ctx); err != nil {
 		return reconcile.Result{}, err
 	}

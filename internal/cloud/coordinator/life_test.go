@@ -535,14 +535,23 @@ func TestWhatChangesIsTakenUp(t *testing.T) {
 	w.turns(2)
 	w.complete("c1", "p1", "p1-n1", "192.0.2.99")
 
+	// A node that dies while it is delegated keeps the mark on its Lease, and is delegated no more.
 	var lease coordinationv1.Lease
 	w.get(corev1.NamespaceNodeLease, "p1-n2", &lease)
 	lease.Annotations = map[string]string{edge.DelegateHeartbeat: edge.DelegateHeartbeatOn}
 	w.update(&lease)
-	w.turns(1)
 	var c v1alpha1.YurtCoordinator
-	if w.get("", "c1", &c); !slices.Equal(c.Status.DelegatedNodes, []string{"p1-n2"}) {
-		t.Error(c.Status.DelegatedNodes)
+	for _, cut := range []struct {
+		down      corev1.ConditionStatus
+		delegated []string
+	}{{corev1.ConditionTrue, []string{"p1-n2"}}, {corev1.ConditionUnknown, nil}, {corev1.ConditionFalse, nil}} {
+		w.get("", "p1-n2", &n)
+		n.Status.Conditions = []corev1.NodeCondition{{Type: edge.ConditionCloudLinkDown, Status: cut.down}}
+		w.updateStatus(&n)
+		w.turns(1)
+		if w.get("", "c1", &c); !slices.Equal(c.Status.DelegatedNodes, cut.delegated) {
+			t.Errorf("CloudLinkDown is %s: %v are delegated", cut.down, c.Status.DelegatedNodes)
+		}
 	}
 
 	c.Spec.Version = "v1.2.3"
@@ -620,8 +629,8 @@ func TestAtRestNothingIsWritten(t *testing.T) {
 		t.Fatal(err)
 	}
 	// All of the cache: the YurtCoordinator, YurtAppSet, NodePool, its siblings, Nodes, Pods, ReplicaSets,
-	// Service, ConfigMap, 4 Leases.
-	if n := w.calls - before; n != 13 {
+	// Service, ConfigMap, the report's Lease.
+	if n := w.calls - before; n != 10 {
 		t.Errorf("%d calls", n)
 	}
 	writes := w.writes

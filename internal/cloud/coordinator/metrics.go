@@ -37,6 +37,7 @@ type metrics struct {
 	clock        clock.PassiveClock
 	coordinators *prometheus.Desc
 	notReady     *prometheus.Desc
+	lacking      *prometheus.Desc
 	outside      *prometheus.Desc
 	foreign      *prometheus.Desc
 	expiry, left *prometheus.Desc
@@ -55,7 +56,9 @@ type metrics struct {
 type standing struct {
 	pool          edge.PoolName
 	state, reason string
-	outside       int
+	// lacks is why one that serves has not all its certificates; empty means that it has.
+	lacks   string
+	outside int
 }
 
 type certOf struct {
@@ -84,6 +87,8 @@ func newMetrics(c clock.PassiveClock) *metrics {
 			"the reason of the condition that says so; none on a replica that does not lead.", "state", "reason"),
 		notReady: desc("coordinator_not_ready", "1 for each YurtCoordinator that is not Ready; Ready ones have no series.",
 			"yurtcoordinator", "pool", "state", "reason"),
+		lacking: desc("coordinator_certificates_lacking", "1 for each YurtCoordinator that is Ready and lacks a certificate: logs, "+
+			"exec and top may fail there, or nothing is renewed.", "yurtcoordinator", "pool", "reason"),
 		outside: desc("outside_pool_nodes", "Nodes that do not reach their pool's coordinator, of pools with any.", "pool"),
 		foreign: desc("foreign_pods", "Pods that bear the labels of a pool's coordinator, but were not made by its Deployment, "+
 			"of pools with any. They are ignored; a node can make such a Pod by itself.", "pool"),
@@ -101,7 +106,7 @@ func newMetrics(c clock.PassiveClock) *metrics {
 
 // Describe implements prometheus.Collector.
 func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{m.coordinators, m.notReady, m.outside, m.foreign, m.expiry, m.left} {
+	for _, d := range []*prometheus.Desc{m.coordinators, m.notReady, m.lacking, m.outside, m.foreign, m.expiry, m.left} {
 		ch <- d
 	}
 	m.issued.Describe(ch)
@@ -139,6 +144,9 @@ func (m *metrics) gauges() []value {
 		if s.state != stateReady {
 			all = append(all, value{m.notReady, 1, []string{name, string(s.pool), s.state, s.reason}})
 		}
+		if s.lacks != "" {
+			all = append(all, value{m.lacking, 1, []string{name, string(s.pool), s.lacks}})
+		}
 		if s.outside > 0 {
 			all = append(all, value{m.outside, float64(s.outside), []string{string(s.pool)}})
 		}
@@ -167,7 +175,9 @@ func (m *metrics) gauges() []value {
 // stands records what a YurtCoordinator's status says.
 func (m *metrics) stands(name string, pool edge.PoolName, w wantedStatus) {
 	s := standing{pool: pool, outside: len(w.outside)}
-	s.state, s.reason = w.state()
+	if s.state, s.reason = w.state(); s.state == stateReady && !w.certs.OK {
+		s.lacks = w.certs.Reason
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.byName[name] = s
@@ -184,20 +194,20 @@ func (m *metrics) foreigners(pool edge.PoolName, n int) {
 	m.looksLike[pool] = n
 }
 
-// state returns the state of a YurtCoordinator and the reason of the condition for it. A missing certificate of a Pod
-// that has no node yet does not count as missing.
+// state returns the state of a YurtCoordinator and the reason of the condition for it. One that serves is Ready, whatever
+// certificate it lacks: see lacks. A missing certificate of a Pod that has no node yet does not count as missing.
 func (w wantedStatus) state() (state, reason string) {
 	switch {
 	case w.ready.Reason == ReasonRemoving:
 		return stateRemoving, ReasonRemoving
 	case !w.pending.OK:
 		return statePending, w.pending.Reason
-	case !w.certs.OK && (w.certs.Reason != ReasonNotScheduled || w.ready.OK):
+	case w.ready.OK:
+		return stateReady, w.ready.Reason
+	case !w.certs.OK && w.certs.Reason != ReasonNotScheduled:
 		return stateNoCerts, w.certs.Reason
-	case !w.ready.OK:
-		return stateNotReady, w.ready.Reason
 	}
-	return stateReady, w.ready.Reason
+	return stateNotReady, w.ready.Reason
 }
 
 // gone records that a YurtCoordinator was deleted.

@@ -32,8 +32,8 @@ func TestStateOfMetrics(t *testing.T) {
 		{ok(ReasonDeployed), no(ReasonNotScheduled), no(ReasonNoNode), "NotReady NoNode"},
 		{ok(ReasonDeployed), no(ReasonNotScheduled), no(ReasonNoPod), "NotReady NoPod"},
 		{ok(ReasonDeployed), no(ReasonNoNodeAddress), no(ReasonPodNotReady), "NoCertificates NoNodeAddress"},
-		{ok(ReasonDeployed), no(ReasonKubeletClientNotSigned), ok(ReasonServing), "NoCertificates KubeletClientNotSigned"},
-		{ok(ReasonDeployed), no(ReasonNotScheduled), ok(ReasonServing), "NoCertificates NotScheduled"},
+		{ok(ReasonDeployed), no(ReasonKubeletClientNotSigned), ok(ReasonServing), "Ready Serving"},
+		{ok(ReasonDeployed), no(ReasonNotScheduled), ok(ReasonServing), "Ready Serving"},
 		{ok(ReasonDeployed), ok(ReasonIssued), no(ReasonPodNotReady), "NotReady PodNotReady"},
 		{ok(ReasonRemoving), no(ReasonRemoving), no(ReasonRemoving), "Removing Removing"},
 	} {

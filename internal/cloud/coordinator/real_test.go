@@ -315,8 +315,9 @@ func (k *cluster) nothingAtRest(pool string) {
 		lease.Spec.HolderIdentity = &n.Name
 		k.must(k.c.Update(k.t.Context(), &lease))
 	}
-	lease.Annotations = map[string]string{edge.DelegateHeartbeat: edge.DelegateHeartbeatOn}
-	k.must(k.c.Update(k.t.Context(), &lease))
+	down := corev1.NodeCondition{Type: edge.ConditionCloudLinkDown, Status: corev1.ConditionTrue}
+	n.Status.Conditions = append(n.Status.Conditions, down)
+	k.must(k.c.Status().Update(k.t.Context(), &n))
 	cloudtest.Eventually(k.t, "delegated node", func() error {
 		var c v1alpha1.YurtCoordinator
 		if k.is("", pool, &c); !slices.Equal(c.Status.DelegatedNodes, []string{n.Name}) {

@@ -3,6 +3,7 @@ package coordinator
 import (
 	"context"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -15,6 +16,7 @@ import (
 	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"yurtcoordinator/apis/apps/v1alpha1"
@@ -51,6 +53,10 @@ type Reconciler struct {
 	reports map[edge.PoolName]report
 	vigils  map[string]*vigil    // by YurtCoordinator
 	accused map[string]time.Time // by YurtCoordinator; see accuse
+	fleet   error                // why what all coordinators share could not be kept; nil means it could
+
+	// fleetTurned has all YurtCoordinators looked at when fleet begins or ceases to be an error.
+	fleetTurned chan event.GenericEvent
 }
 
 type settled struct {
@@ -72,6 +78,7 @@ func New(c Config) *Reconciler {
 	return &Reconciler{
 		cfg: c, keys: c.Keys, metrics: newMetrics(c.Clock), settled: make(map[string]settled),
 		reports: make(map[edge.PoolName]report), vigils: make(map[string]*vigil), accused: make(map[string]time.Time),
+		fleetTurned: make(chan event.GenericEvent, 1),
 	}
 }
 
@@ -148,34 +155,20 @@ func (r *Reconciler) run(ctx context.Context, c *v1alpha1.YurtCoordinator, v vie
 			return reconcile.Result{}, err
 		}
 	}
-	f, err := r.facts(ctx, c, v)
+	f, done, err := r.equip(ctx, c, v)
 	if err != nil {
-		return reconcile.Result{}, err
-	}
-	done, err := r.settle(ctx, f)
-	if err != nil {
-		return reconcile.Result{}, err
-	}
-	delegated, err := r.delegated(ctx, f.Nodes)
-	if err != nil {
-		return reconcile.Result{}, err
+		return reconcile.Result{}, r.troubled(ctx, c, v, verdict, err)
 	}
 	outside, until, err := r.outside(ctx, f.Pool, f.Nodes)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	pod := v.crew.current
-	status := wantedStatus{
-		pending: finding{OK: true, Reason: verdict.Reason, Message: verdict.Message},
-		certs:   done.finding, ready: readiness(pod, r.cfg.image(c.Spec.Version)), delegated: delegated, outside: outside,
-	}
-	if pod != nil {
-		status.node = pod.Spec.NodeName
-	}
+	status := r.runs(c, v, verdict)
+	status.certs, status.outside = done.finding, outside
 	if err := r.say(ctx, c, status); err != nil {
 		return reconcile.Result{}, err
 	}
-	look, err := r.watchOver(ctx, f.Owner, pod, v.nodes)
+	look, err := r.watchOver(ctx, f.Owner, v.crew.current, v.nodes)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
@@ -188,6 +181,51 @@ func (r *Reconciler) run(ctx context.Context, c *v1alpha1.YurtCoordinator, v vie
 		after = min(after, look)
 	}
 	return reconcile.Result{RequeueAfter: after}, nil
+}
+
+// equip makes what a coordinator needs, and returns what it went by.
+func (r *Reconciler) equip(ctx context.Context, c *v1alpha1.YurtCoordinator, v view) (facts, outcome, error) {
+	f, err := r.facts(ctx, c, v)
+	if err != nil {
+		return facts{}, outcome{}, err
+	}
+	done, err := r.settle(ctx, f)
+	return f, done, err
+}
+
+// runs returns the status of a coordinator that must run, as far as its Pod and its nodes say.
+func (r *Reconciler) runs(c *v1alpha1.YurtCoordinator, v view, verdict Verdict) wantedStatus {
+	pod := v.crew.current
+	status := wantedStatus{
+		pending:   finding{OK: true, Reason: verdict.Reason, Message: verdict.Message},
+		ready:     readiness(pod, r.cfg.image(c.Spec.Version)),
+		delegated: delegated(v.nodes), outside: c.Status.OutsidePoolNodes,
+	}
+	if why := r.fleetTrouble(); why != nil && !status.ready.OK {
+		status.ready = finding{Reason: ReasonReconcileError, Message: fmt.Sprintf(
+			"coordinator-controller can't keep what all coordinators share: %.512s", why.Error())}
+	}
+	if pod != nil {
+		status.node = pod.Spec.NodeName
+	}
+	return status
+}
+
+// troubled says on the YurtCoordinator that its certificates and whereabouts could not be seen to, and returns why. What
+// passes within the next try, as a conflict does, is not said. A coordinator that serves goes on.
+func (r *Reconciler) troubled(
+	ctx context.Context, c *v1alpha1.YurtCoordinator, v view, verdict Verdict, why error,
+) error {
+	if apierrors.IsConflict(why) || ctx.Err() != nil {
+		return why
+	}
+	status := r.runs(c, v, verdict)
+	status.certs = finding{Unknown: true, Reason: ReasonReconcileError, Message: fmt.Sprintf(
+		"coordinator-controller tries again, and has failed: %.512s", why.Error())}
+	if err := r.say(ctx, c, status); err != nil {
+		return errors.Join(why, err)
+	}
+	return why
 }
 
 // facts collects ensure's inputs.

@@ -106,14 +106,17 @@ func next(was v1alpha1.YurtCoordinatorStatus, generation int64, want wantedStatu
 			Type: c.kind, Status: v1alpha1.ConditionFalse, ObservedGeneration: generation,
 			LastProbeTime: now, LastTransitionTime: now, Reason: c.finding.Reason, Message: c.finding.Message,
 		}
-		if c.holds {
+		switch {
+		case c.finding.Unknown:
+			condition.Status = v1alpha1.ConditionUnknown
+		case c.holds:
 			condition.Status = v1alpha1.ConditionTrue
 		}
 		i := slices.IndexFunc(status.Conditions, func(o v1alpha1.YurtCoordinatorCondition) bool { return o.Type == c.kind })
 		if i < 0 {
 			status.Conditions = append(status.Conditions, condition)
 			changed = true
-			if !c.good && c.kind == v1alpha1.YurtCoordinatorPending {
+			if !c.good && (c.kind == v1alpha1.YurtCoordinatorPending || c.finding.Reason == ReasonReconcileError) {
 				transitions = append(transitions, condition)
 			}
 			continue

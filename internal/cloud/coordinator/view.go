@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 
-	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -148,22 +147,21 @@ func (r *Reconciler) clientCA(ctx context.Context) ([]byte, error) {
 	return []byte(c.Data[clientCAKey]), nil
 }
 
-// delegated returns the nodes, in order, whose Leases say that others forward them.
-func (r *Reconciler) delegated(ctx context.Context, nodes []edge.NodeName) ([]string, error) {
+// delegated returns the nodes, in order, whose own link is down while another node forwards their heartbeats. It goes by
+// the Nodes' condition: the mark on a Lease outlives a node that dies while it is delegated.
+func delegated(nodes []corev1.Node) []string {
 	var names []string
-	for _, n := range nodes {
-		var lease coordinationv1.Lease
-		err := r.cfg.Client.Get(ctx, client.ObjectKey{Namespace: corev1.NamespaceNodeLease, Name: string(n)}, &lease)
-		if client.IgnoreNotFound(err) != nil {
-			return nil, fmt.Errorf("read Lease of node %s: %w", n, err)
-		}
-		if isDelegated(&lease) {
-			names = append(names, string(n))
+	for i := range nodes {
+		if isDelegated(&nodes[i]) {
+			names = append(names, nodes[i].Name)
 		}
 	}
-	return names, nil
+	slices.Sort(names)
+	return names
 }
 
-func isDelegated(lease *coordinationv1.Lease) bool {
-	return lease.Annotations[edge.DelegateHeartbeat] == edge.DelegateHeartbeatOn
+func isDelegated(node *corev1.Node) bool {
+	return slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == edge.ConditionCloudLinkDown && c.Status == corev1.ConditionTrue
+	})
 }

@@ -89,6 +89,9 @@ func (r *Reconciler) AddTo(mgr manager.Manager) error {
 	for _, k := range r.kinds() {
 		coordinators = append(coordinators, source.Kind(mgr.GetCache(), k.object, k.coordinators))
 	}
+	coordinators = append(coordinators, source.Channel(r.fleetTurned, handler.Funcs{
+		GenericFunc: func(ctx context.Context, _ event.GenericEvent, q queue) { r.enqueueAll(ctx, q) },
+	}))
 	first := source.Func(func(_ context.Context, q queue) error {
 		q.Add(appRequest)
 		return nil
@@ -144,16 +147,17 @@ type kind struct {
 func (r *Reconciler) kinds() []kind {
 	all := func(ctx context.Context, _ client.Object, q queue) { r.enqueueAll(ctx, q) }
 	ofPool := func(ctx context.Context, obj client.Object, q queue) { r.enqueuePool(ctx, poolOf(obj), q) }
+	member := func(ctx context.Context, obj client.Object, q queue) { ofPool(ctx, obj, gathered{q}) }
 	named := func(ctx context.Context, obj client.Object, q queue) {
 		r.enqueuePool(ctx, edge.PoolName(obj.GetName()), q)
 	}
 	return []kind{
 		{&v1alpha1.YurtCoordinator{}, each(coordinatorChanged, r.enqueueSiblings), coordinatorChanged},
 		{&v1beta2.NodePool{}, each(specChanged, named), specChanged},
-		{&corev1.Node{}, each(nodeChanged, ofPool), memberChanged},
+		{&corev1.Node{}, each(nodeChanged, member), memberChanged},
 		{&corev1.Pod{}, each(nil, ofPool), nil},
 		{replicaSet(), each(ownersChanged, ofPool), nil},
-		{&coordinationv1.Lease{}, each(leaseChanged, r.enqueueHolder), nil},
+		{&coordinationv1.Lease{}, each(leaseChanged, r.enqueueReport), nil},
 		{&v1beta1.YurtAppSet{}, handler.Funcs{
 			CreateFunc: func(ctx context.Context, e event.CreateEvent, q queue) { r.enqueueApp(ctx, nil, e.Object, q) },
 			UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q queue) {
@@ -213,11 +217,12 @@ func memberChanged(was, is client.Object) bool {
 	return poolOf(before) != poolOf(after) || autonomous(before) != autonomous(after)
 }
 
-// nodeChanged reports whether a node's pool, addresses or state (counts as dead) changed.
+// nodeChanged reports whether a node's pool, addresses or state (counts as dead, is delegated) changed.
 func nodeChanged(was, is client.Object) bool {
 	before, after := node(was), node(is)
 	return memberChanged(was, is) || before != nil && after != nil &&
-		(!slices.Equal(before.Status.Addresses, after.Status.Addresses) || countsAsDead(before) != countsAsDead(after))
+		(!slices.Equal(before.Status.Addresses, after.Status.Addresses) || countsAsDead(before) != countsAsDead(after) ||
+			isDelegated(before) != isDelegated(after))
 }
 
 func node(obj client.Object) *corev1.Node {
@@ -228,8 +233,7 @@ func node(obj client.Object) *corev1.Node {
 func leaseChanged(was, is client.Object) bool {
 	before, ok := was.(*coordinationv1.Lease)
 	after, ok2 := is.(*coordinationv1.Lease)
-	return ok && ok2 && (isDelegated(before) != isDelegated(after) ||
-		before.Annotations[edge.AnnotationReachedNodes] != after.Annotations[edge.AnnotationReachedNodes])
+	return ok && ok2 && before.Annotations[edge.AnnotationReachedNodes] != after.Annotations[edge.AnnotationReachedNodes]
 }
 
 func ownersChanged(was, is client.Object) bool {
@@ -274,20 +278,11 @@ type gathered struct{ queue }
 // Add implements workqueue.TypedInterface.
 func (g gathered) Add(r reconcile.Request) { g.AddAfter(r, gather) }
 
-// enqueueHolder enqueues the pool of a Lease: that of its node, or that which it reports about.
-func (r *Reconciler) enqueueHolder(ctx context.Context, obj client.Object, q queue) {
-	lease, ok := obj.(*coordinationv1.Lease)
-	if !ok || lease.Namespace != corev1.NamespaceNodeLease {
-		return
+// enqueueReport enqueues the pool that a Lease reports about. What nodes' own Leases say is on their Nodes.
+func (r *Reconciler) enqueueReport(ctx context.Context, obj client.Object, q queue) {
+	if lease, ok := obj.(*coordinationv1.Lease); ok && lease.Namespace == corev1.NamespaceNodeLease {
+		r.enqueuePool(ctx, reports(lease), gathered{q})
 	}
-	if pool := reports(lease); pool != "" {
-		r.enqueuePool(ctx, pool, gathered{q})
-		return
-	}
-	var n corev1.Node
-	if err := r.cfg.Client.Get(ctx, client.ObjectKey{Name: lease.Name}, &n); err == nil {
-		r.enqueuePool(ctx, poolOf(&n), gathered{q})
-	} // otherwise the Node will come or has gone, which is a separate change
 }
 
 // enqueueApp enqueues the pools that joined or left the YurtAppSet.

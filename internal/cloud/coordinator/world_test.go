@@ -76,6 +76,7 @@ type world struct {
 	signer                     *ecdsa.PrivateKey
 	signerCert                 *x509.Certificate
 	uids                       int
+	refuses                    string // the kind of which nothing may be applied
 }
 
 var errKilled = errors.New("killed")
@@ -213,6 +214,9 @@ func (w *world) applied(configuration runtime.ApplyConfiguration) error {
 		}
 		return made.(client.Object)
 	}
+	if w.refuses == u.GetKind() {
+		return apierrors.NewForbidden(schema.GroupResource{Resource: u.GetKind()}, u.GetName(), errors.New("a policy says no"))
+	}
 	want, have := fresh(), fresh()
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, want); err != nil {
 		w.t.Fatal(err)
@@ -233,20 +237,20 @@ func (w *world) applied(configuration runtime.ApplyConfiguration) error {
 	return w.api.Update(w.t.Context(), want)
 }
 
-// round has the controllers look at everything once, and reports what went wrong.
+// round has the controllers look at everything once, or until they are killed, and reports what went wrong.
 func (w *world) round() error {
-	if _, err := w.r.reconcileFleet(w.t.Context(), appRequest); err != nil {
-		return err
-	}
+	_, failed := w.r.reconcileFleet(w.t.Context(), appRequest)
 	var all v1alpha1.YurtCoordinatorList
 	w.list(&all)
 	for i := range all.Items {
-		req := reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&all.Items[i])}
-		if _, err := w.r.reconcileCoordinator(w.t.Context(), req); err != nil {
-			return err
+		if errors.Is(failed, errKilled) {
+			break
 		}
+		req := reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&all.Items[i])}
+		_, err := w.r.reconcileCoordinator(w.t.Context(), req)
+		failed = errors.Join(failed, err)
 	}
-	return nil
+	return failed
 }
 
 // turns has controllers and world do their parts, n times, two seconds apart. A controller that is killed is started again.
@@ -258,9 +262,14 @@ func (w *world) turns(n int) {
 		} else if err != nil {
 			w.t.Fatal(err)
 		}
-		w.play()
-		w.clock.SetTime(w.clock.Now().Add(2 * time.Second))
+		w.passes()
 	}
+}
+
+// passes has the world do its part, and two seconds pass.
+func (w *world) passes() {
+	w.play()
+	w.clock.SetTime(w.clock.Now().Add(2 * time.Second))
 }
 
 // play is the part of Kubernetes.
