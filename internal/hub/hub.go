@@ -36,6 +36,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"k8s.io/utils/clock"
 
+	"yurtcoordinator/internal/hub/callers"
 	"yurtcoordinator/internal/hub/callers/guests"
 	"yurtcoordinator/internal/hub/certclock"
 	"yurtcoordinator/internal/hub/disk"
@@ -49,6 +50,7 @@ import (
 	"yurtcoordinator/internal/hub/route"
 	"yurtcoordinator/internal/hub/upstream"
 	"yurtcoordinator/internal/run"
+	"yurtcoordinator/internal/store"
 )
 
 // Hub is a node's hub. Make one with New.
@@ -100,7 +102,9 @@ func New(cfg Config) (*Hub, error) {
 	at := disk.Config{
 		Dir: cfg.DiskCachePath, Ahead: cfg.DiskCacheClockOffset, Last: follow.OfNode,
 		KeyFile: cfg.DiskCacheKeyFile, Credentials: os.Getenv("CREDENTIALS_DIRECTORY"),
-		Secret: follow.Secret, SecretBlob: recall.Secret,
+		Secret: follow.Secret, SecretBlob: recall.Secret, Prompt: store.Prompt{
+			Collection: follow.Prompt, Blob: func(key string) bool { return recall.Secret(key) || callers.Prompt(key) },
+		},
 	}
 	if h.disk, err = disk.Open(at); err != nil {
 		return nil, fmt.Errorf("--disk-cache-path: %w", err)

@@ -167,7 +167,11 @@ func (s *Store) PutBlob(key string, value []byte) error {
 	err := s.blobs.put(key, value)
 	if len(s.blobs.waiting) > 0 {
 		_, there := s.blobs.disk[key]
-		s.wakeLocked(&s.blobs.pace, err == nil && !there) // an older value is of use after a crash, none is not
+		h := patient // an older value is of use after a crash, none is not
+		if err == nil && !there {
+			h = atOnce
+		}
+		s.wakeLocked(&s.blobs.pace, h)
 	}
 	return err
 }
@@ -176,10 +180,15 @@ func (s *Store) PutBlob(key string, value []byte) error {
 func (s *Store) DropBlob(key string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.closed {
-		s.blobs.set(key, nil)
-		s.wakeLocked(&s.blobs.pace, false)
+	if s.closed {
+		return
 	}
+	s.blobs.set(key, nil)
+	h := patient
+	if _, waits := s.blobs.waiting[key]; waits && s.config.Prompt.ofBlob(key) {
+		h = prompt
+	}
+	s.wakeLocked(&s.blobs.pace, h)
 }
 
 // Blob returns the value of a key, written or not; ErrMiss if there is none.

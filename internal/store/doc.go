@@ -4,7 +4,8 @@
 //
 // A Sink writes behind. What was queued meanwhile goes into one transaction of bbolt, the last state of each object
 // only: a sync for every event would wear out an SD card. A change that comes alone is written after a second; a collection
-// that keeps changing ever less often, every 15 s in the end or after 1 MiB. A crash costs that progress and nothing else.
+// that keeps changing ever less often, every 15 s in the end or after 1 MiB. A crash costs that progress and nothing else; of
+// what must not come back (Config.Prompt), the removals of the last 3 s at most.
 //
 // What is queued are references to bytes that the feeder mostly holds anyway. They are packed (S2) and get their checksum
 // when they are written, not when they come.

@@ -5,6 +5,18 @@ import "time"
 // slowdown is how many times less often what keeps changing is written than what changes now and then.
 const slowdown = 15
 
+// promptly is the same for a removal that must be prompt (Config.Prompt): however many there are, they cost a write every 3 s.
+const promptly = 3
+
+// haste is how long a change may wait because something has been written lately.
+type haste uint8
+
+const (
+	patient haste = iota // for the whole pace
+	prompt               // for promptly at most
+	atOnce               // not at all
+)
+
 // pace says when what waits is written: a moment after a change, so that others come along, and ever less often while
 // there always is another. What is written late is read again from an older revision after a crash; what is written at
 // once costs a transaction of its own.
@@ -14,21 +26,25 @@ type pace struct {
 	every time.Duration // the least time between two writes
 }
 
-// change notes that something waits, and says whether that is news to the writer. What is urgent does not wait longer
-// because something has been written lately.
-func (p *pace) change(now time.Time, least time.Duration, urgent bool) (news bool) {
-	if urgent {
+// change notes that something waits, and says whether that is news to the writer.
+func (p *pace) change(now time.Time, least time.Duration, h haste) (news bool) {
+	if h == atOnce {
 		p.wrote = time.Time{}
-	} else if !p.first.IsZero() {
+	}
+	switch waits := !p.first.IsZero(); {
+	case waits && h == patient:
 		return false
+	case waits && h == prompt: // its pace was found when the first came
+	case now.Sub(p.wrote) < p.every:
+		p.every = min(2*p.every, slowdown*least)
+	default:
+		p.every = least
 	}
 	if p.first.IsZero() {
 		p.first = now
 	}
-	if now.Sub(p.wrote) < p.every {
-		p.every = min(2*p.every, slowdown*least)
-	} else {
-		p.every = least
+	if h == prompt {
+		p.every = min(p.every, promptly*least)
 	}
 	return true
 }

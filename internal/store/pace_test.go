@@ -18,6 +18,7 @@ func TestPace(t *testing.T) {
 	for name, test := range map[string]struct {
 		changes []float64 // seconds
 		urgent  float64   // the change that does not wait
+		prompt  []float64 // the changes that do not wait long
 		want    string    // when it is written
 	}{
 		"nothing":          {want: "[]"},
@@ -28,6 +29,10 @@ func TestPace(t *testing.T) {
 		"then calm":        {changes: append(every(0, 20, 0.1), 50), want: "[1 3 7 15 30 51]"},
 		"then nearly calm": {changes: append(every(0, 20, 0.1), 44), want: "[1 3 7 15 30 45]"},
 		"urgent":           {changes: every(0, 12, 0.1), urgent: 8.5, want: "[1 3 7 8.5 10.5 14.5]"},
+		"a prompt one":     {prompt: []float64{5}, want: "[6]"},
+		"prompt, at once":  {changes: every(0, 35, 0.1), prompt: []float64{20}, want: "[1 3 7 15 20.1 26.1 38.1]"},
+		"prompt, soon":     {changes: every(0, 30, 0.1), prompt: []float64{16}, want: "[1 3 7 15 18 24 36]"},
+		"all prompt":       {prompt: every(0, 12, 0.1), want: "[1 3 6 9 12]"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var p pace
@@ -42,10 +47,19 @@ func TestPace(t *testing.T) {
 					p.written(now)
 					writes = append(writes, at)
 				}
+				for _, c := range test.prompt {
+					if int(c*10+0.5) == tick {
+						p.change(now, time.Second, prompt)
+					}
+				}
 				for _, c := range test.changes {
 					if int(c*10+0.5) == tick {
 						urgent := test.urgent != 0 && int(test.urgent*10+0.5) == tick
-						p.change(now, time.Second, urgent)
+						h := patient
+						if urgent {
+							h = atOnce
+						}
+						p.change(now, time.Second, h)
 						if urgent && !now.Before(p.due(time.Second)) {
 							p.written(now)
 							writes = append(writes, at)
@@ -132,6 +146,129 @@ func TestBusyCollection(t *testing.T) {
 		}
 		misses(t, s, slicesID, "never stored")
 	})
+}
+
+// What was removed and must not come back is on the disk 3 s later, although its collection never rests, and however much is
+// removed the disk is written every 3 s at most. Where it may come back it waits like any change.
+func TestARemovalIsPrompt(t *testing.T) {
+	for name, test := range map[string]struct {
+		must         bool
+		lag          time.Duration
+		fewest, most int64 // transactions in two minutes, with a removal every 50 ms in the second one
+	}{
+		"it may come back":      {lag: slowdown * time.Second, fewest: 8, most: 14},
+		"it must not come back": {must: true, lag: promptly * time.Second, fewest: 22, most: 40},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var commits atomic.Int64
+				must := func(id Collection) bool { return test.must && id == slicesID }
+				c := Config{Dir: t.TempDir(), Prompt: Prompt{Collection: must}}
+				s := opening(t, c, func(point string) error {
+					if point == "committed" {
+						commits.Add(1)
+					}
+					return nil
+				})
+				ctx, cancel := context.WithCancel(t.Context())
+				ended := make(chan error, 1)
+				go func() { ended <- s.Run(ctx) }()
+				begin := snapshotOf(300, 50, 5)
+				replace(t, s, slicesID, begin)
+				time.Sleep(time.Minute)
+				commits.Store(0)
+				revision := edge.Revision(5)
+				tell := func(what stream.EventType, of stream.Object) {
+					revision++
+					of.Revision = revision
+					if err := s.Sink(slicesID).Apply(t.Context(), []stream.Event{{Type: what, Object: of}}); err != nil {
+						t.Fatal(err)
+					}
+				}
+				waiting, longest := map[edge.Revision]time.Time{}, time.Duration(0)
+				for n := range 20 * 120 {
+					tell(stream.Modified, begin.Objects[0])
+					if n >= 20*60 || n%301 == 300 {
+						tell(stream.Deleted, begin.Objects[1+n%299])
+						waiting[revision] = time.Now()
+					}
+					time.Sleep(50 * time.Millisecond)
+					got, err := s.Load(slicesID)
+					if err != nil {
+						t.Fatal(err)
+					}
+					for at, since := range waiting {
+						if at <= got.Revision {
+							delete(waiting, at)
+						}
+						longest = max(longest, time.Since(since))
+					}
+				}
+				if longest > test.lag+100*time.Millisecond || !test.must && longest < test.lag/2 {
+					t.Errorf("a removal was on the disk after %v", longest)
+				}
+				if n := commits.Load(); n < test.fewest || n > test.most {
+					t.Errorf("%d transactions", n)
+				}
+				cancel()
+				if err := <-ended; err != nil {
+					t.Fatal(err)
+				}
+			})
+		})
+	}
+}
+
+// The same of blobs.
+func TestARemovedBlobIsPrompt(t *testing.T) {
+	for _, must := range []bool{false, true} {
+		t.Run(fmt.Sprint(must), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var commits atomic.Int64
+				c := Config{Dir: t.TempDir(), Prompt: Prompt{Blob: func(string) bool { return must }}}
+				s := opening(t, c, func(point string) error {
+					if point == "committed" {
+						commits.Add(1)
+					}
+					return nil
+				})
+				ctx, cancel := context.WithCancel(t.Context())
+				ended := make(chan error, 1)
+				go func() { ended <- s.Run(ctx) }()
+				put := func(key, value string) {
+					if err := s.PutBlob(key, []byte(value)); err != nil {
+						t.Fatal(err)
+					}
+				}
+				onDisk := func() bool {
+					s.mu.Lock()
+					defer s.mu.Unlock()
+					_, there := s.blobs.disk["token"]
+					return there
+				}
+				put("token", "secret")
+				last := int64(0)
+				for n := 0; n < 600 || commits.Load() == last; n++ { // until it has just been written
+					last = commits.Load()
+					put("busy", fmt.Sprint(n))
+					time.Sleep(100 * time.Millisecond)
+				}
+				s.DropBlob("token")
+				removed := time.Now()
+				for n := 0; onDisk(); n++ {
+					put("busy", fmt.Sprint("then ", n))
+					time.Sleep(100 * time.Millisecond)
+				}
+				if took := time.Since(removed); (took <= promptly*time.Second+200*time.Millisecond) != must {
+					t.Errorf("it was off the disk after %v", took)
+				}
+				cancel()
+				if err := <-ended; err != nil {
+					t.Fatal(err)
+				}
+			})
+		})
+	}
 }
 
 // What is on disk is only older than it was said while others keep changing; what is not there at all would be lost, as the

@@ -119,7 +119,7 @@ func (k *sink) Replace(ctx context.Context, s stream.Snapshot) error {
 	}
 	st.collections[k.id] = c
 	b.drops = c.drops
-	st.queueLocked(c, b)
+	st.queueLocked(c, b, atOnce)
 	c.at = to
 	return nil
 }
@@ -145,7 +145,7 @@ func (k *sink) Apply(ctx context.Context, events []stream.Event) error {
 	if c == nil || c.at.Revision == 0 {
 		return fmt.Errorf("store: %s: %w", k.id, ErrIncomplete)
 	}
-	b, before := c.pending, int64(0)
+	b, before, h := c.pending, int64(0), patient
 	if b == nil {
 		b = &batch{changes: map[stream.Key]change{}, to: c.at, drops: c.drops}
 	} else {
@@ -161,6 +161,9 @@ func (k *sink) Apply(ctx context.Context, events []stream.Event) error {
 			b.put(e.Object.Key, change{object: e.Object})
 		case stream.Deleted:
 			b.put(e.Object.Key, change{deleted: true})
+			if st.config.Prompt.of(k.id) {
+				h = prompt
+			}
 		}
 	}
 	if b.to == c.at {
@@ -168,12 +171,12 @@ func (k *sink) Apply(ctx context.Context, events []stream.Event) error {
 	}
 	st.queued -= before // queueLocked counts all of it
 	c.pending, c.at, c.told = nil, b.to, b.to
-	st.queueLocked(c, b)
+	st.queueLocked(c, b, h)
 	return nil
 }
 
 // queueLocked makes b what waits of c, and wakes the writer. Bookmarks alone wait for something worth a write.
-func (s *Store) queueLocked(c *entry, b *batch) {
+func (s *Store) queueLocked(c *entry, b *batch, h haste) {
 	if c.pending != nil {
 		s.queued -= c.pending.bytes
 	}
@@ -182,14 +185,17 @@ func (s *Store) queueLocked(c *entry, b *batch) {
 	if !b.drop {
 		s.touchLocked(c)
 	}
-	if urgent := b.full || b.drop; urgent || len(b.changes) > 0 {
-		s.wakeLocked(&c.pace, urgent)
+	if b.full || b.drop {
+		h = atOnce
+	} else if len(b.changes) == 0 {
+		return
 	}
+	s.wakeLocked(&c.pace, h)
 }
 
 // wakeLocked lets the writer write when the pace of what waits says so, or at once if much waits.
-func (s *Store) wakeLocked(p *pace, urgent bool) {
-	if p.change(time.Now(), s.config.flushEvery, urgent) || s.queued >= flushBytes {
+func (s *Store) wakeLocked(p *pace, h haste) {
+	if p.change(time.Now(), s.config.flushEvery, h) || s.queued >= flushBytes {
 		signal(s.waiting)
 	}
 }

@@ -404,11 +404,11 @@ func room(dir string, point faults) error {
 func (s *Store) resumeLocked() {
 	for _, c := range s.collections {
 		if c.pending != nil {
-			s.wakeLocked(&c.pace, true)
+			s.wakeLocked(&c.pace, atOnce)
 		}
 	}
 	if len(s.blobs.waiting) > 0 {
-		s.wakeLocked(&s.blobs.pace, true)
+		s.wakeLocked(&s.blobs.pace, atOnce)
 	}
 }
 

@@ -93,6 +93,8 @@ type Config struct {
 	Last func(Collection) bool
 	// Secrets says what is encrypted. The zero value: nothing.
 	Secrets Secrets
+	// Prompt says what must not come back after a crash once it has been removed. The zero value: nothing.
+	Prompt Prompt
 	// Now is the time of day. Only its differences count; those of time.Now are right whatever is done to the machine's clock.
 	// nil means time.Now.
 	Now func() time.Time
@@ -108,6 +110,17 @@ type Config struct {
 	// to 15 times, and so much progress a crash costs.
 	flushEvery time.Duration
 }
+
+// Prompt says which removals are on the disk within 3 s, however busy the rest of their collection or the blobs are: what is
+// removed there would come back after a crash and be believed. Other removals wait for the pace of what they are among, which
+// is 15 s at most. A nil function means none.
+type Prompt struct {
+	Collection func(Collection) bool
+	Blob       func(key string) bool
+}
+
+func (p Prompt) of(id Collection) bool  { return p.Collection != nil && p.Collection(id) }
+func (p Prompt) ofBlob(key string) bool { return p.Blob != nil && p.Blob(key) }
 
 // Health is how the disk does.
 type Health struct {
@@ -406,7 +419,7 @@ func (s *Store) dropLocked(id Collection) {
 	}
 	c.drops++
 	c.hidden, c.at, c.told, c.why = true, edge.Moment{}, edge.Moment{}, "dropped"
-	s.queueLocked(c, &batch{drop: true, drops: c.drops})
+	s.queueLocked(c, &batch{drop: true, drops: c.drops}, atOnce)
 }
 
 // Sink returns the way to write a collection. All Sinks of a collection share their position, so only one may be used at a time.

@@ -22,6 +22,7 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
+	"strings"
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -94,9 +95,18 @@ type Callers struct {
 	budget     *budget
 }
 
+// What the disk has of callers: who they are, and what they may.
+const callerPrefix, accessPrefix = "caller/", "access/"
+
+// Prompt reports whether the disk has at a key what the cloud said of a caller. Once that is removed, it must not come back after
+// a crash: a right that was taken back would hold again.
+func Prompt(key string) bool {
+	return strings.HasPrefix(key, callerPrefix) || strings.HasPrefix(key, accessPrefix)
+}
+
 // New returns Callers that know what is on the disk.
 func New(c Config) *Callers {
-	return &Callers{c, newMemory(c, "caller/"), newMemory(c, "access/"), newBudget()}
+	return &Callers{c, newMemory(c, callerPrefix), newMemory(c, accessPrefix), newBudget()}
 }
 
 // Tidy forgets what no longer holds.

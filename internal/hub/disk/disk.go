@@ -56,6 +56,8 @@ type Config struct {
 	// Secret and SecretBlob report which collections and blobs are secret. nil means none.
 	Secret     func(store.Collection) bool
 	SecretBlob func(key string) bool
+	// Prompt says what must not come back after a crash once it has been removed. The zero value: nothing.
+	Prompt store.Prompt
 	// Last reports which collections are dropped last when space is needed. nil means none in particular.
 	Last func(store.Collection) bool
 }
@@ -75,7 +77,7 @@ func Open(c Config) (*Disk, error) {
 		d.Store = store.NewMemory(shares)
 		return d, nil
 	}
-	config := store.Config{Dir: c.Dir, Last: c.Last, Now: d.Now, BlobShares: shares}
+	config := store.Config{Dir: c.Dir, Last: c.Last, Now: d.Now, BlobShares: shares, Prompt: c.Prompt}
 	if c.Secret != nil && c.SecretBlob != nil {
 		key, err := keyFor(c)
 		if err != nil {

@@ -51,6 +51,23 @@ func TestOwn(t *testing.T) {
 	}
 }
 
+// What must not come back after a crash is what the node's Pods are and have; not what everybody changes all the time.
+func TestPrompt(t *testing.T) {
+	slices := schema.GroupVersionResource{Group: "discovery.k8s.io", Version: "v1", Resource: "endpointslices"}
+	for s, want := range map[Selection]bool{
+		podsOf("n1"): true, {Resource: pods}: false, {Resource: pods, Labels: "a=b"}: false,
+		single(secrets, "shop", "key"): true, {Resource: secrets}: true,
+		single(configMaps, "shop", "conf"): true, {Resource: configMaps, Namespace: "shop"}: false,
+		{Resource: slices}: false, single(nodes, "", "n1"): false,
+	} {
+		for _, client := range []string{"", Hub, "system:serviceaccount:shop:web"} {
+			if Prompt(s.id(client)) != want {
+				t.Errorf("%v of %q: want %t", s, client, want)
+			}
+		}
+	}
+}
+
 // What is followed of the node's own is told apart from what else its programs follow, and its Pods can be read.
 func TestOwnObjects(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -50,6 +50,18 @@ func OfNode(id store.Collection) bool { return id.Client == "" || id.Client == H
 // Secret reports whether a collection's objects are Secrets, whoever reads them.
 func Secret(id store.Collection) bool { return id.Resource.GroupResource() == secrets.GroupResource() }
 
+// Prompt reports whether what was removed from a collection must not come back after a crash: the node's Pods, for kubelet would
+// run one again and its token would hold; Secrets; and the ConfigMaps that Pods are given one by one. Of the rest, a removed
+// EndpointSlice that comes back is taken away by the watch that resumes, and a rolling update removes many; nor do all Pods of
+// the cloud, which an agent follows, make the disk write for each that ends elsewhere.
+func Prompt(id store.Collection) bool {
+	switch id.Resource.GroupResource() {
+	case pods.GroupResource(), configMaps.GroupResource():
+		return id.Fields != ""
+	}
+	return Secret(id)
+}
+
 // String returns the selection in a form for people.
 func (s Selection) String() string { return s.id("").String() }
 

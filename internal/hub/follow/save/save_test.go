@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"sync"
 	"testing"
@@ -390,6 +391,75 @@ func TestADiskThatCannotBeWrittenForAWhile(t *testing.T) {
 			t.Error("it was dropped")
 		}
 	})
+}
+
+// A hub that is killed, with Pods whose statuses change all the time, does not show a Pod again that was deleted 3 s before.
+func TestAKilledHubDoesNotHaveADeletedPod(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := store.Config{Dir: t.TempDir(), Prompt: store.Prompt{Collection: func(store.Collection) bool { return true }}}
+		disk, err := store.Open(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		var owned sync.WaitGroup
+		owned.Go(func() {
+			if err := errors.Join(disk.Run(ctx), disk.Close()); err != nil {
+				t.Error(err)
+			}
+		})
+		r := newReplica(t)
+		s := New(disk, id, r)
+		owned.Go(func() { s.Run(ctx) })
+		const pods = 20
+		begin, revision := snapshot(100), edge.Revision(100)
+		for n := range pods {
+			begin.Objects = append(begin.Objects, object(fmt.Sprint("leaving", n), edge.Revision(n+1)))
+		}
+		begin.Objects = append(begin.Objects, object("staying", 50))
+		replace(t, r, begin)
+		beat := func(of time.Duration) {
+			for range int(of / (300 * time.Millisecond)) {
+				revision++
+				apply(t, r, stream.Modified, object("staying", revision))
+				time.Sleep(300 * time.Millisecond)
+			}
+		}
+		beat(time.Minute)
+		for n := range pods { // at another moment of the pace each time
+			beat(time.Duration(20+n) * time.Second)
+			revision++
+			name := fmt.Sprint("leaving", n)
+			apply(t, r, stream.Deleted, object(name, revision))
+			beat(3300 * time.Millisecond)
+			synctest.Wait()
+			for _, o := range killed(t, c.Dir).Objects {
+				if o.Key.Name == name {
+					t.Errorf("%s is on the disk 3.3 s after its end", name)
+				}
+			}
+		}
+		cancel()
+		owned.Wait()
+	})
+}
+
+// killed returns what a hub finds that starts with the disk as it is now.
+func killed(t *testing.T, dir string) stream.Snapshot {
+	t.Helper()
+	c := store.Config{Dir: t.TempDir()}
+	if err := os.CopyFS(c.Dir, os.DirFS(dir)); err != nil {
+		t.Fatal(err)
+	}
+	disk, err := store.Open(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := disk.Load(id)
+	if err := errors.Join(err, disk.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return got
 }
 
 // The link is down, so no change comes by which it would show.
