@@ -1,5 +1,5 @@
 // Package conns bounds the connections to a server: Gate those of one address, and those whose TLS handshake is not over;
-// Local those on the loopback interface.
+// Local those on the loopback interface; Newcomers those there whose client has not proved who it is.
 //
 // Invariants: nobody waits for another address. A connection too many costs no memory of HTTP. Where a handshake or a short
 // request is waited for, the slowest loses its place, and the newest does not: whoever only holds places keeps nobody out.

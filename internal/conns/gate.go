@@ -50,7 +50,7 @@ type GateConfig struct {
 type Gate struct {
 	net.Listener
 	cfg      GateConfig
-	let      *tally
+	let      *tally[netip.Addr]
 	accepted chan accepted
 	start    sync.Once
 	closed   context.Context //nolint:containedctx // ends with the Gate, not with a call
@@ -81,7 +81,7 @@ func NewGate(l net.Listener, c GateConfig) *Gate {
 	}
 	closed, end := context.WithCancel(context.Background())
 	return &Gate{
-		Listener: l, cfg: c, let: newTally(c.PerSource, c.All), accepted: make(chan accepted), closed: closed, end: end,
+		Listener: l, cfg: c, let: newTally[netip.Addr](c.PerSource, c.All), accepted: make(chan accepted), closed: closed, end: end,
 		waiting: list.New(),
 	}
 }

@@ -3,27 +3,26 @@ package conns
 import (
 	"container/list"
 	"net"
-	"net/netip"
 	"sync"
 )
 
-// tally knows the connections of each address.
-type tally struct {
-	most int // of one address
+// tally knows the connections of each source: an address, or a user of this host.
+type tally[S comparable] struct {
+	most int // of one source
 	all  int // of all; 0 means any number
 
 	mu    sync.Mutex
-	open  map[netip.Addr]*list.List // of net.Conn, the oldest first; without empty ones
+	open  map[S]*list.List // of net.Conn, the oldest first; without empty ones
 	total int
 }
 
-func newTally(most, all int) *tally {
-	return &tally{most: most, all: all, open: map[netip.Addr]*list.List{}}
+func newTally[S comparable](most, all int) *tally[S] {
+	return &tally[S]{most: most, all: all, open: map[S]*list.List{}}
 }
 
-// enter takes a connection in, or returns false if its address has most already. Whoever closes the connection calls leave,
-// once or more. crowded, if not nil, has lost its place to it and is to be closed: it is the oldest of the address that has most.
-func (t *tally) enter(source netip.Addr, c net.Conn) (leave func(), crowded net.Conn, ok bool) {
+// enter takes a connection in, or returns false if its source has most already. Whoever closes the connection calls leave,
+// once or more. crowded, if not nil, has lost its place to it and is to be closed: it is the oldest of the source that has most.
+func (t *tally[S]) enter(source S, c net.Conn) (leave func(), crowded net.Conn, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if own := t.open[source]; own != nil && own.Len() >= t.most {
@@ -47,8 +46,8 @@ func (t *tally) enter(source netip.Addr, c net.Conn) (leave func(), crowded net.
 	}), crowded, true
 }
 
-// largestLocked returns the address with the most connections.
-func (t *tally) largestLocked() (largest netip.Addr) {
+// largestLocked returns the source with the most connections.
+func (t *tally[S]) largestLocked() (largest S) {
 	most := 0
 	for source, own := range t.open {
 		if own.Len() > most {
@@ -59,7 +58,7 @@ func (t *tally) largestLocked() (largest netip.Addr) {
 }
 
 // removeLocked removes a place, unless it is lost already.
-func (t *tally) removeLocked(source netip.Addr, place *list.Element) {
+func (t *tally[S]) removeLocked(source S, place *list.Element) {
 	own := t.open[source]
 	if own == nil {
 		return

@@ -11,7 +11,7 @@ import (
 // connections loses none.
 func TestWhoHasMostMakesRoom(t *testing.T) {
 	honest, late := netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.2")
-	all := newTally(10, 40)
+	all := newTally[netip.Addr](10, 40)
 	honestConn := &net.TCPConn{}
 	leave, _, ok := all.enter(honest, honestConn)
 	if !ok {

@@ -56,12 +56,16 @@ const maxPodConnections = 128
 // maxOfAllPods bounds those of all addresses: nine for each of the 110 Pods that a node may have. They cost some 50 MB.
 const maxOfAllPods = 1024
 
-// refusedConnection returns what counts and logs connections to the Pods' port that got no further than the handshake.
+// maxNewcomers bounds the connections to kubelet's port on which nobody has proved yet who he is. Where a hub has been away,
+// kubelet comes back with one for each watch, some 200.
+const maxNewcomers = 512
+
+// refusedConnection returns what counts and logs connections that are closed before a request.
 func (h *Hub) refusedConnection() func(netip.AddrPort, conns.Reason, error) {
 	count := promauto.With(h.metrics).NewCounterVec(prometheus.CounterOpts{
 		Name: "yurthub_connections_refused_total",
-		Help: "Connections to the Pods' port that were closed before a request, by the reason: too-many of their address, " +
-			"slow, broken",
+		Help: "Connections that were closed before a request, by the reason: too-many of their address or, at kubelet's port, " +
+			"of those without proof; slow, broken",
 	}, []string{"reason"})
 	lines := map[conns.Reason]*rate.Limiter{}
 	for _, why := range []conns.Reason{conns.TooMany, conns.Slow, conns.Broken} {
@@ -71,7 +75,7 @@ func (h *Hub) refusedConnection() func(netip.AddrPort, conns.Reason, error) {
 	return func(from netip.AddrPort, why conns.Reason, err error) {
 		count.WithLabelValues(string(why)).Inc()
 		if l := lines[why]; l != nil && l.Allow() {
-			klog.Background().Info("Closed a connection to the Pods' port", "source", from, "reason", why, "err", err)
+			klog.Background().Info("Closed a connection", "source", from, "reason", why, "err", err)
 		}
 	}
 }
@@ -88,7 +92,9 @@ type port struct {
 func (h *Hub) listen() ([]port, error) {
 	// A request that came before anything is followed would go to the cloud, and a watch would stay there.
 	// HTTP/1.1 alone, as client-go speaks without TLS: in Go, HTTP/2 costs more of the hub's time for each GET.
-	programs := front.ServerConfig{Handler: h.front, After: h.followed.Begun(), TLS: h.proof.TLS(), HTTP1: true}
+	refused := h.refusedConnection()
+	programs := front.ServerConfig{Handler: h.front, After: h.followed.Begun(), TLS: h.proof.TLS(), HTTP1: true,
+		Newcomers: maxNewcomers, Refused: refused}
 	ports := []port{
 		{"health", "health-port", h.cfg.HealthBindAddress, h.cfg.HealthPort, front.ServerConfig{Handler: h.health()}, nil},
 		{"proxy", "port", h.cfg.BindAddress, h.cfg.Port, programs, nil},
@@ -96,7 +102,7 @@ func (h *Hub) listen() ([]port, error) {
 	if address := h.cfg.SecureBindAddress; address != "" {
 		pods := front.ServerConfig{Handler: h.front.Guests(), After: programs.After, TLS: &tls.Config{
 			MinVersion: tls.VersionTLS12, GetCertificate: h.identity.Serving,
-		}, PerSource: maxPodConnections, All: maxOfAllPods, Refused: h.refusedConnection()}
+		}, PerSource: maxPodConnections, All: maxOfAllPods, Refused: refused}
 		ports = append(ports, port{"pods", "secure-bind-address", address, h.cfg.SecurePort, pods, nil})
 	}
 	for i, p := range ports {

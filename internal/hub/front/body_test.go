@@ -27,8 +27,8 @@ func TestStalledBodies(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer func() { _ = conn.Close() }()
-		_, err = fmt.Fprintf(conn, "POST /api/v1/namespaces/d/pods HTTP/1.1\r\nHost: hub\r\nAuthorization: Bearer x\r\n"+
-			"Content-Length: 1000\r\n\r\nhalf")
+		_, err = fmt.Fprintf(conn, "POST /api/v1/namespaces/d/pods HTTP/1.1\r\nHost: hub\r\nAuthorization: Bearer x%d\r\n"+
+			"Content-Length: 1000\r\n\r\nhalf", i%shareOfOne)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -36,9 +36,9 @@ func refusalOf(v proof.Verdict) *metav1.Status {
 	}
 }
 
-// Why guests are refused, beside a Verdict.
+// Why callers are refused, beside a Verdict.
 const (
-	crowding      = "too-many"      // their address has too many requests in flight
+	crowding      = "too-many"      // they have too many requests in flight
 	unknownCaller = "unknown-token" // the cloud, or what it said last, knows nobody by what they show
 )
 

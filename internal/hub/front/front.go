@@ -132,10 +132,12 @@ type Front struct {
 	log     klog.Logger
 	infos   *request.RequestInfoFactory
 	limits  [sources]limits
-	shares  *shares // of guests; nil means that all have one address, as on the loopback interface
-	metrics *metrics
-	node    http.Handler
-	caller  http.Handler
+	shares  *shares // of all but kubelet
+	// clientOf says whose share a request is of.
+	clientOf func(*http.Request) string
+	metrics  *metrics
+	node     http.Handler
+	caller   http.Handler
 	// judge says whose a request is.
 	judge func(*http.Request) proof.Verdict
 	door  *door
@@ -145,6 +147,7 @@ type Front struct {
 func New(cfg Config) *Front {
 	f := &Front{
 		cfg: cfg, timeout: requestTimeout, log: klog.Background(), judge: cfg.Proof.Judge, door: newDoor(cfg.Metrics),
+		shares: &shares{taken: map[portion]int64{}}, clientOf: programOf,
 		infos: &request.RequestInfoFactory{
 			APIPrefixes: sets.NewString("api", "apis"), GrouplessAPIPrefixes: sets.NewString("api"),
 		},
@@ -164,7 +167,7 @@ func New(cfg Config) *Front {
 func (f *Front) Guests() *Front {
 	g := &Front{
 		cfg: f.cfg, timeout: f.timeout, log: f.log, infos: f.infos, metrics: f.metrics, node: f.caller, caller: f.caller,
-		judge: f.guest, door: f.door.another(), shares: &shares{taken: map[portion]int64{}},
+		judge: f.guest, door: f.door.another(), shares: &shares{taken: map[portion]int64{}}, clientOf: guestOf,
 	}
 	g.setLimits()
 	return g
@@ -246,8 +249,16 @@ func (f *Front) serve(w *recorder, r *http.Request, info *request.RequestInfo, l
 	}
 	class := classOf(info, long, to.Kind)
 	place := &f.limits[sourceOf(verdict)][class]
-	if f.shares != nil {
-		own := portion{conns.SourceOf(r), class}
+	newcomer := conns.NewcomerOf(r.Context())
+	if verdict == proof.Kubelet {
+		if newcomer != nil {
+			newcomer.Prove()
+		}
+	} else {
+		if newcomer != nil && proof.Bearer(r) != "" { // without a token, the cloud answers some requests of anybody
+			w.known = newcomer.Prove
+		}
+		own := portion{f.clientOf(r), class}
 		if !f.shares.enter(own, place.max) {
 			f.door.refused(f.log, r, crowding)
 			writeStatus(w, r, tooManyOfYours(class))
@@ -296,11 +307,15 @@ type recorder struct {
 	status  int
 	aborted bool
 	body    *received // nil: nobody asks whether it was read to its end
+	known   func()    // is called if the answer shows that the caller's token is good; nil: nobody asks
 }
 
 func (r *recorder) WriteHeader(status int) {
 	if r.status == 0 && (status >= 200 || status == http.StatusSwitchingProtocols) {
 		r.status = status
+		if status < 400 && r.known != nil {
+			r.known()
+		}
 		if status >= 200 && r.body != nil && !r.body.ended.Load() {
 			// net/http may have to close the connection afterwards, but tells the client so only without full duplex.
 			// The client would send its next request on it.

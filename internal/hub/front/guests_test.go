@@ -5,7 +5,6 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"net/netip"
 	"strings"
 	"testing"
 
@@ -148,7 +147,7 @@ func TestAGuestLeavesRoomForOthers(t *testing.T) {
 		guests.ServeHTTP(w, r)
 		return w.Code
 	}
-	thief := portion{netip.MustParseAddr("10.0.0.66"), readOnly}
+	thief := portion{"10.0.0.66", readOnly}
 	held := 0
 	for guests.shares.enter(thief, guests.limits[others][readOnly].max) {
 		held++

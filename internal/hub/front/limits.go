@@ -1,12 +1,14 @@
 package front
 
 import (
-	"net/netip"
+	"crypto/sha256"
+	"net/http"
 	"sync"
 	"sync/atomic"
 
 	"k8s.io/apiserver/pkg/endpoints/request"
 
+	"yurtcoordinator/internal/conns"
 	"yurtcoordinator/internal/hub/proof"
 	"yurtcoordinator/internal/hub/route"
 )
@@ -78,22 +80,35 @@ func (l *limit) enter() bool {
 
 func (l *limit) leave() { l.now.Add(-1) }
 
-// shareOfOne is which part of the guests' places one address may have: a fourth. A Pod has an address of its own.
+// shareOfOne is which part of the places one client may have: a fourth.
 const shareOfOne = 4
 
-// shares bound the requests in flight of each address, so that no guest can take the places of all others.
+// shares bound the requests in flight of each client, so that nobody can take the places of all others.
 type shares struct {
 	mu    sync.Mutex
 	taken map[portion]int64 // without zeros
 }
 
-// portion is what one address has of a class.
+// portion is what one client has of a class.
 type portion struct {
-	of    netip.Addr
+	of    string
 	class class
 }
 
-// enter counts a request in, or returns false if its address has a fourth of most already.
+// guestOf says which guest a request is of: a Pod has an address of its own.
+func guestOf(r *http.Request) string { return conns.SourceOf(r).String() }
+
+// programOf says which of the host's programs a request is of: what it shows, once the cloud has known whose that is, or else
+// the user whose process it is. So tokens that somebody makes up bring no places, and neither does his user take those of others.
+func programOf(r *http.Request) string {
+	if c := conns.NewcomerOf(r.Context()); c != nil && !c.Proved() {
+		return "uid " + c.Owner
+	}
+	sum := sha256.Sum256([]byte(proof.Bearer(r)))
+	return string(sum[:])
+}
+
+// enter counts a request in, or returns false if its client has a fourth of most already.
 func (s *shares) enter(one portion, most int64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

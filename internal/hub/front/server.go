@@ -29,6 +29,9 @@ type ServerConfig struct {
 	TLS *tls.Config
 	// HTTP1 leaves out HTTP/2.
 	HTTP1 bool
+	// Newcomers, if not zero, bounds the connections on which nobody has proved yet who he is (conns.Newcomers); it is for a
+	// loopback address. Refused is told of each that is closed for that.
+	Newcomers int
 	// PerSource, if not zero, bounds the connections of each address, and handshakes as conns.Gate does; it needs TLS. Refused,
 	// which must not block, is told of each connection that is closed for that; nil means that nobody is. All is GateConfig.All.
 	PerSource, All int
@@ -84,6 +87,9 @@ func (s *Server) secured() (net.Listener, *tls.Config) {
 	if !s.cfg.HTTP1 {
 		secure.NextProtos = []string{"h2", "http/1.1"}
 	}
+	if s.cfg.Newcomers > 0 {
+		return tls.NewListener(conns.NewNewcomers(s.listener, s.cfg.Newcomers, s.cfg.Refused), secure), secure
+	}
 	if s.cfg.PerSource == 0 {
 		return tls.NewListener(s.listener, secure), secure
 	}
@@ -124,6 +130,7 @@ func (s *Server) Run(ctx context.Context) error {
 			s.cfg.Handler.ServeHTTP(w, r)
 		}),
 		BaseContext:       func(net.Listener) context.Context { return base },
+		ConnContext:       conns.WithNewcomer,
 		ReadHeaderTimeout: readHeaderTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,

@@ -50,7 +50,7 @@ func tooMany(c class) *metav1.Status {
 
 func tooManyOfYours(c class) *metav1.Status {
 	return again(failure(http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests,
-		fmt.Sprintf("yurthub: your address has too many %v requests in flight; end some, or try again later", c)))
+		fmt.Sprintf("yurthub: you have too many %v requests in flight; end some, or try again later", c)))
 }
 
 // unanswered says why a request got no answer. read means that it changes nothing, so that it may always be made again.

@@ -1,0 +1,95 @@
+package conns
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"math"
+	"net"
+	"net/netip"
+	"sync/atomic"
+)
+
+// Newcomers is a listener on a loopback address, where all of the host share one source. Whoever has connected is a newcomer
+// until somebody says that it has proved who it is. Of newcomers it keeps so many: when there is one more, the oldest of the user
+// who has most is closed. So whoever proves who he is with his first request is served, whoever else holds connections open, in
+// the handshake or after it.
+type Newcomers struct {
+	net.Listener
+	all     *tally[string]
+	refused func(from netip.AddrPort, why Reason, err error)
+	owner   func(net.Conn) string
+}
+
+// NewNewcomers returns a listener that keeps most newcomers. refused, which must not block, is told of each that is closed; nil
+// means that nobody is.
+func NewNewcomers(l net.Listener, most int, refused func(from netip.AddrPort, why Reason, err error)) *Newcomers {
+	if refused == nil {
+		refused = func(netip.AddrPort, Reason, error) {}
+	}
+	return &Newcomers{Listener: l, all: newTally[string](math.MaxInt, most), refused: refused, owner: ownerOf}
+}
+
+// ownerOf returns the user whose process has made a connection; empty if that can't be found out.
+func ownerOf(c net.Conn) string {
+	owner, err := OwnerOf(c.LocalAddr(), c.RemoteAddr())
+	if err != nil {
+		return ""
+	}
+	return owner
+}
+
+var errNotProved = errors.New("too many clients had not said who they are, and of all users this one's had the most")
+
+// Accept implements net.Listener.
+func (n *Newcomers) Accept() (net.Conn, error) {
+	c, err := n.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	made := &Newcomer{conn: conn{Conn: c}, Owner: n.owner(c)}
+	leave, crowded, _ := n.all.enter(made.Owner, c) // one user may have all
+	made.leave = leave
+	if crowded != nil {
+		_ = crowded.Close()
+		n.refused(addrPort(crowded), TooMany, errNotProved)
+	}
+	return made, nil
+}
+
+// Newcomer is a connection that Newcomers has accepted.
+type Newcomer struct {
+	conn
+	// Owner is the number of the user whose process has made it; empty if that is unknown.
+	Owner  string
+	proved atomic.Bool
+}
+
+// Prove says that the client has proved who it is. The connection is closed for no other's sake any more.
+func (c *Newcomer) Prove() {
+	if c.proved.CompareAndSwap(false, true) && c.leave != nil {
+		c.leave()
+	}
+}
+
+// Proved reports whether the client has proved who it is.
+func (c *Newcomer) Proved() bool { return c.proved.Load() }
+
+type newcomerKey struct{}
+
+// WithNewcomer is http.Server.ConnContext: requests find the Newcomer that they came on by NewcomerOf.
+func WithNewcomer(ctx context.Context, c net.Conn) context.Context {
+	if secure, ok := c.(*tls.Conn); ok {
+		c = secure.NetConn()
+	}
+	if made, ok := c.(*Newcomer); ok {
+		return context.WithValue(ctx, newcomerKey{}, made)
+	}
+	return ctx
+}
+
+// NewcomerOf returns the connection that a request came on; nil if Newcomers has not accepted it.
+func NewcomerOf(ctx context.Context) *Newcomer {
+	made, _ := ctx.Value(newcomerKey{}).(*Newcomer)
+	return made
+}
