@@ -107,6 +107,7 @@ type Config struct {
 	kubeletsAnywhere bool          // also at 127.0.0.1 and at any port
 	historyRevisions int64         // of a window; 0 means the default
 	connections      int           // from one address; 0 means the default
+	stopTimeout      time.Duration // 0 means StopTimeout
 }
 
 // AddFlags declares c's fields as flags, with their present values as defaults.
@@ -179,6 +180,9 @@ func (c Config) completed() Config {
 	}
 	if c.Clock == nil {
 		c.Clock = clock.RealClock{}
+	}
+	if c.stopTimeout == 0 {
+		c.stopTimeout = StopTimeout
 	}
 	return c
 }

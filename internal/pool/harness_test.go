@@ -80,7 +80,8 @@ func startYoung(t *testing.T, set func(*Config)) *coordinator {
 	config.NodeName = "n1"
 	config.DataDir = c.dataDir
 	config.AuditLogPath = c.audit
-	config.connections = 1 << 16 // a test's many clients all come from one address
+	config.connections = 1 << 16          // a test's many clients all come from one address
+	config.stopTimeout = 45 * time.Second // a busy machine under the race detector; one test measures it
 	config.Clock = c.clock
 	if set != nil {
 		set(&config)

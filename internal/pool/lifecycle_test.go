@@ -18,6 +18,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"golang.org/x/sys/unix"
+
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/pool/etcd"
 	"yurtcoordinator/internal/pool/pooltest"
@@ -192,6 +194,23 @@ func tries(t *testing.T, hub *pooltest.Hub, pod *corev1.Pod) (code int, err erro
 		return 0, err
 	}
 	return pushed.StatusCode, nil
+}
+
+// Who gives up waiting takes nothing away from under etcd, which would end the whole process: its files stay, as after a kill.
+func TestAnEndThatTakesTooLong(t *testing.T) {
+	c := start(t, func(config *Config) { config.stopTimeout = time.Nanosecond })
+	if err := c.stop(t); !errors.Is(err, ErrStopTimeout) {
+		t.Fatalf("stopped with %v, want %v", err, ErrStopTimeout)
+	}
+	c.err = nil // so it was meant
+	database, err := os.Open(filepath.Join(c.dataDir, "etcd", "member", "snap", "db"))
+	if err != nil {
+		t.Fatalf("etcd's files were removed while it may still write: %v", err)
+	}
+	defer database.Close()
+	if err := unix.Flock(int(database.Fd()), unix.LOCK_EX); err != nil { // etcd has it until its end
+		t.Fatal(err)
+	}
 }
 
 func TestFullEtcdEndsTheCoordinator(t *testing.T) {

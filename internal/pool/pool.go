@@ -70,7 +70,8 @@ func (p *Pool) WaitReady(ctx context.Context) (address string, err error) {
 }
 
 // Run serves until ctx ends. It returns nil after an orderly stop. If it could not start or continue, its error says
-// what to do: etcd.ErrNoSpace if the pool's objects exceeded the quota. It leaves no file behind.
+// what to do: etcd.ErrNoSpace if the pool's objects exceeded the quota. It leaves no file behind, unless it gives up waiting
+// (ErrStopTimeout): then the next start removes the data, as after a kill.
 //
 // While it runs it sets the process's garbage collection target and memory limit, unless the environment has a GOGC or
 // a GOMEMLIMIT, and gives back the memory of the program's pages that only its start needed.
@@ -96,7 +97,12 @@ func (p *Pool) Run(ctx context.Context) (err error) {
 		_, _ = listener.Close(), local.Close()
 		return err
 	}
-	defer func() { err = errors.Join(err, dir.Remove()) }()
+	defer func() {
+		if errors.Is(err, ErrStopTimeout) {
+			return // etcd may still write there, and it ends the process if it can't
+		}
+		err = errors.Join(err, dir.Remove())
+	}()
 	p.warn(logger, dir)
 	defer boundMemory()()
 	audit := audit.New(p.config.AuditLogPath, p.config.Clock)
@@ -185,7 +191,7 @@ func (p *Pool) serve(ctx context.Context, c *wiring, started time.Time) error {
 		return err
 	case <-ending.Done():
 	}
-	timeout := p.config.Clock.NewTimer(StopTimeout)
+	timeout := p.config.Clock.NewTimer(p.config.stopTimeout)
 	defer timeout.Stop()
 	select {
 	case err := <-done:
