@@ -103,17 +103,7 @@ func wantedOf(node, secret string) []prowl.Request {
 
 // seen expects that the refusals are counted, and that the hub's log names the user.
 func seen(t *kit.T, node string, refusals int) {
-	metrics, err := t.Node(node).Fetch(fmt.Sprintf("http://127.0.0.1:%d/metrics", edge.PortHubHealth))
-	t.Must(err)
-	total := 0
-	for line := range strings.Lines(metrics) {
-		if rest, ok := strings.CutPrefix(line, "yurthub_refused_requests_total{"); ok {
-			var n int
-			_, err := fmt.Sscanf(rest[strings.Index(rest, "} ")+2:], "%d", &n)
-			t.Must(err)
-			total += n
-		}
-	}
+	total := refusedBy(t, node)
 	if total < refusals {
 		t.Fail("%d refusals are counted, want %d", total, refusals)
 	}

@@ -20,6 +20,7 @@ func Scenarios() []kit.Scenario {
 		leaseScenarios,
 		clockScenarios,
 		localScenarios,
+		machineScenarios,
 		nodeScenarios,
 		operatorScenarios,
 		serverScenarios,
