@@ -21,7 +21,10 @@ func main() {
 	var c cloud.Config
 	fs := pflag.NewFlagSet(cloud.Name, pflag.ContinueOnError)
 	fs.StringVar(&c.Kubeconfig, "kubeconfig", "", "kubeconfig of the API server; empty means in-cluster, as a Pod")
-	fs.StringVar(&c.MetricsAddress, "metrics-bind-address", ":8080", "host:port that serves /metrics; 0 turns it off")
+	fs.StringVar(&c.MetricsAddress, "metrics-bind-address", ":8443",
+		"host:port that serves /metrics over TLS, to those who may get that URL in the cluster; 0 turns it off")
+	fs.StringVar(&c.MetricsCertDir, "metrics-cert-dir", cloud.DefaultMetricsCertDir,
+		"directory with the certificate for /metrics, tls.crt and tls.key; without them the program signs one by itself")
 	fs.StringVar(&c.HealthAddress, "health-probe-bind-address", ":8081",
 		"host:port of /healthz and /readyz; 0 turns it off")
 	fs.StringVar(&c.PprofAddress, "pprof-bind-address", "",

@@ -284,3 +284,44 @@ func TestAppVersion(t *testing.T) {
 		t.Errorf("appVersion %s (%v), but go.mod has Kubernetes %s", about.AppVersion, err, version[1])
 	}
 }
+
+// Prometheus shows a token that opens nothing but metrics, and verifies who it shows it to if that can be verified.
+func TestServiceMonitors(t *testing.T) {
+	for certificate, want := range map[string]any{
+		"": map[string]any{"insecureSkipVerify": true},
+		"tls": map[string]any{
+			"ca":         map[string]any{"secret": map[string]any{"name": "tls", "key": "ca.crt"}},
+			"serverName": "NAME-metrics.kube-system.svc",
+		},
+	} {
+		out, err := template(t, append([]string{
+			"--values", "testdata/all.values.yaml", "--set", "monitoring.certificate=" + certificate,
+		}, required...)...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		monitors := 0
+		for _, doc := range documents(t, out) {
+			o := parse(t, doc)
+			if o.GetKind() != "ServiceMonitor" {
+				continue
+			}
+			monitors++
+			endpoints, _, err := unstructured.NestedSlice(o.Object, "spec", "endpoints")
+			if err != nil || len(endpoints) != 1 {
+				t.Fatalf("%s: %v, %v", o.GetName(), endpoints, err)
+			}
+			e := endpoints[0].(map[string]any)
+			if tls, ok := e["tlsConfig"].(map[string]any); ok && tls["serverName"] == o.GetName()+"-metrics.kube-system.svc" {
+				tls["serverName"] = "NAME-metrics.kube-system.svc"
+			}
+			if e["scheme"] != "https" || !reflect.DeepEqual(e["tlsConfig"], want) || !reflect.DeepEqual(e["authorization"],
+				map[string]any{"credentials": map[string]any{"name": "yurt-coordinator-metrics-reader", "key": "token"}}) {
+				t.Errorf("with the certificate %q, %s: %v", certificate, o.GetName(), e)
+			}
+		}
+		if monitors != 2 {
+			t.Errorf("%d ServiceMonitors", monitors)
+		}
+	}
+}

@@ -32,6 +32,8 @@ var localScenarios = []kit.Scenario{{
 const (
 	// hubsPort is kubelet's at a hub.
 	hubsPort = "127.0.0.1:10261"
+	// hubsHealth is where a hub says that it is alive.
+	hubsHealth = "http://127.0.0.1:10267"
 	// inTheClear is what a control says on the loopback interface without encryption.
 	inTheClear = "sniffed-in-the-clear"
 )
@@ -48,11 +50,15 @@ func localThief(t *kit.T) {
 	wanted := wantedOf(node, secret)
 	report := prowls(t, node, prowl.Order{Ask: wanted, Read: []string{
 		filepath.Join(keys, "kubelet.token"), filepath.Join(keys, "local.pem"), filepath.Join(keys, "client.pem"),
+		filepath.Join(keys, edge.HubSocket),
 	}}).end()
 	for i, q := range wanted {
 		want := http.StatusUnauthorized
-		if q.Host != "" {
+		switch {
+		case q.Host != "":
 			want = http.StatusMisdirectedRequest
+		case strings.HasPrefix(q.URL, hubsHealth):
+			want = http.StatusNotFound
 		}
 		if report.Codes[i] != want {
 			t.Fail("%s %s for host %q is answered with %d, want %d", q.Method, q.URL, q.Host, report.Codes[i], want)
@@ -63,12 +69,16 @@ func localThief(t *kit.T) {
 			t.Fail("nobody has read file %d of the hub's keys", i)
 		}
 	}
-	t.Say("refused: %d requests, by 401 and 421; files of the hub: %q", len(wanted), report.Errors[0])
+	t.Say("refused: %d requests, by 401, 421 and 404; files of the hub: %q; its socket: %q", len(wanted), report.Errors[0],
+		report.Errors[len(report.Errors)-1])
 	secrets := t.Node(node).Client().CoreV1().Secrets(kit.Namespace)
 	if _, err := secrets.Get(t.Ctx, kit.NeedyName, metav1.GetOptions{}); err != nil {
 		t.Fail("kubelet itself is refused: %w", err)
 	}
-	seen(t, node, len(wanted))
+	if _, err := t.Lab.Hub(t.Ctx, node); err != nil {
+		t.Fail("root itself is refused the hub's status: %w", err)
+	}
+	seen(t, node, len(slices.DeleteFunc(wanted, func(q prowl.Request) bool { return strings.HasPrefix(q.URL, hubsHealth) })))
 
 	t.Say("a container on the host's network")
 	out, err := kubectl(t, inCloud, "", "exec", "-n", kit.Namespace, kit.NeedyName, "--",
@@ -97,6 +107,9 @@ func wantedOf(node, secret string) []prowl.Request {
 	}
 	for i := range all {
 		all[i].URL = "https://" + hubsPort + all[i].URL
+	}
+	for _, path := range []string{"/metrics", "/status", "/debug/pprof/goroutine"} {
+		all = append(all, prowl.Request{Method: http.MethodGet, URL: hubsHealth + path})
 	}
 	return all
 }

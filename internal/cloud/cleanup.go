@@ -53,7 +53,7 @@ func CleanUp(ctx context.Context, c Config) error {
 		return err
 	}
 	c.MetricsAddress, c.HealthAddress, c.PprofAddress = "0", "0", ""
-	mgr, err := newManager(ctx, c, connection)
+	mgr, err := newManager(ctx, c, connection, newAnswers())
 	if err != nil {
 		return err
 	}

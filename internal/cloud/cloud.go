@@ -36,7 +36,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
-	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"yurtcoordinator/apis/apps/v1alpha1"
 	"yurtcoordinator/apis/apps/v1beta1"
@@ -83,8 +82,13 @@ type Config struct {
 	// Kubeconfig is the path of the API server's kubeconfig; empty means in-cluster, as a Pod.
 	Kubeconfig string
 
-	// MetricsAddress is host:port for /metrics, HealthAddress for /healthz and /readyz; "0" turns them off.
+	// MetricsAddress is host:port for /metrics, which is closed to all but those whom the API server lets get it;
+	// HealthAddress for /healthz and /readyz, which are open. "0" turns them off.
 	MetricsAddress, HealthAddress string
+
+	// MetricsCertDir has the certificate for /metrics, tls.crt and tls.key, read again when they change. Without them the
+	// program signs one by itself. Empty means DefaultMetricsCertDir.
+	MetricsCertDir string
 
 	// PprofAddress is host:port for Go's profiles, open to anybody who reaches it; empty turns them off.
 	PprofAddress string
@@ -183,7 +187,8 @@ func Run(ctx context.Context, c Config) error {
 	if err := isFree(ctx, c.MetricsAddress); err != nil {
 		return err
 	}
-	mgr, err := newManager(ctx, c, connection, &coordinationv1.Lease{}, &corev1.Node{})
+	answers := newAnswers()
+	mgr, err := newManager(ctx, c, connection, answers, &coordinationv1.Lease{}, &corev1.Node{})
 	if err != nil {
 		return err
 	}
@@ -222,7 +227,7 @@ func Run(ctx context.Context, c Config) error {
 	if err != nil {
 		return err
 	}
-	own = append(own, heartbeats.Metrics(), autonomous.Metrics(), cuts.Metrics())
+	own = append(own, answers, heartbeats.Metrics(), autonomous.Metrics(), cuts.Metrics())
 	own = append(own, signer.Metrics()...)
 	if c.Approver == ApproverWithin {
 		approver, err := addApprover(mgr, c, connection)
@@ -253,7 +258,8 @@ func runApprover(ctx context.Context, c Config) error {
 	if err := isFree(ctx, c.MetricsAddress); err != nil {
 		return err
 	}
-	mgr, err := newManager(ctx, c, connection, &certificatesv1.CertificateSigningRequest{}, &corev1.Node{})
+	answers := newAnswers()
+	mgr, err := newManager(ctx, c, connection, answers, &certificatesv1.CertificateSigningRequest{}, &corev1.Node{})
 	if err != nil {
 		return err
 	}
@@ -261,7 +267,7 @@ func runApprover(ctx context.Context, c Config) error {
 	if err != nil {
 		return err
 	}
-	unregister, err := registerAll(metrics.Registry, []prometheus.Collector{approver})
+	unregister, err := registerAll(metrics.Registry, []prometheus.Collector{answers, approver})
 	if err != nil {
 		return err
 	}
@@ -284,7 +290,9 @@ func addApprover(mgr manager.Manager, c Config, connection *rest.Config) (promet
 }
 
 // newManager returns a manager that is ready when its cache has what is needed.
-func newManager(ctx context.Context, c Config, connection *rest.Config, needed ...client.Object) (manager.Manager, error) {
+func newManager(
+	ctx context.Context, c Config, connection *rest.Config, answers *prometheus.CounterVec, needed ...client.Object,
+) (manager.Manager, error) {
 	scheme := runtime.NewScheme()
 	builder := runtime.NewSchemeBuilder(corev1.AddToScheme, coordinationv1.AddToScheme, eventsv1.AddToScheme,
 		discoveryv1.AddToScheme, certificatesv1.AddToScheme, appsv1.AddToScheme, rbacv1.AddToScheme,
@@ -311,7 +319,7 @@ func newManager(ctx context.Context, c Config, connection *rest.Config, needed .
 		Logger:                  klog.FromContext(ctx),
 		BaseContext:             func() context.Context { return context.WithoutCancel(ctx) },
 		Cache:                   cache.Options{ByObject: cached},
-		Metrics:                 server.Options{BindAddress: c.MetricsAddress},
+		Metrics:                 closedMetrics(c, answers),
 		HealthProbeBindAddress:  c.HealthAddress,
 		PprofBindAddress:        c.PprofAddress,
 		LeaderElection:          c.LeaderElect,

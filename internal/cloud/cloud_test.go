@@ -2,7 +2,9 @@ package cloud
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -15,11 +17,14 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/cert"
 	"k8s.io/klog/v2"
 
 	"yurtcoordinator/internal/edge"
@@ -51,6 +56,10 @@ func (s *cloudStub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		} else {
 			s.answer(w, http.StatusOK, stubPod())
 		}
+	case r.Method == http.MethodPost && r.URL.Path == "/apis/authentication.k8s.io/v1/tokenreviews":
+		s.review(w, r)
+	case r.Method == http.MethodPost && r.URL.Path == "/apis/authorization.k8s.io/v1/subjectaccessreviews":
+		s.reviewAccess(w, r)
 	case r.Method == http.MethodPost && strings.HasPrefix(r.URL.Path, "/apis/events.k8s.io/"):
 		w.WriteHeader(http.StatusCreated) // the recorder does not look at the answer
 	case r.Method == http.MethodGet && strings.HasPrefix(r.URL.Path, "/api/v1/namespaces/kube-system/configmaps/"):
@@ -93,6 +102,31 @@ func (s *cloudStub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.t.Errorf("asked for %s %s", r.Method, r.URL)
 		http.NotFound(w, r)
 	}
+}
+
+// review knows the tokens prometheus and somebody.
+func (s *cloudStub) review(w http.ResponseWriter, r *http.Request) {
+	review := &authenticationv1.TokenReview{}
+	if err := json.NewDecoder(r.Body).Decode(review); err != nil {
+		s.t.Error(err)
+	}
+	if user := review.Spec.Token; user == "prometheus" || user == "somebody" {
+		review.Status = authenticationv1.TokenReviewStatus{
+			Authenticated: true, User: authenticationv1.UserInfo{Username: user},
+		}
+	}
+	s.answer(w, http.StatusCreated, review)
+}
+
+// reviewAccess lets prometheus get /metrics.
+func (s *cloudStub) reviewAccess(w http.ResponseWriter, r *http.Request) {
+	review := &authorizationv1.SubjectAccessReview{}
+	if err := json.NewDecoder(r.Body).Decode(review); err != nil {
+		s.t.Error(err)
+	}
+	asked := review.Spec.NonResourceAttributes
+	review.Status.Allowed = review.Spec.User == "prometheus" && asked != nil && asked.Path == "/metrics" && asked.Verb == "get"
+	s.answer(w, http.StatusCreated, review)
 }
 
 func stubNode() *corev1.Node {
@@ -193,14 +227,15 @@ func TestRun(t *testing.T) {
 					t.Fatalf("Run = %v before it was asked to stop", err)
 				}
 			}
-			get(ctx, t, "http://"+c.HealthAddress+"/healthz")
-			get(ctx, t, "http://"+c.HealthAddress+"/readyz")
-			if text := get(ctx, t, "http://"+c.MetricsAddress+"/metrics"); !strings.Contains(text,
+			get(ctx, t, "http://"+c.HealthAddress+"/healthz", "")
+			get(ctx, t, "http://"+c.HealthAddress+"/readyz", "")
+			if text := get(ctx, t, "https://"+c.MetricsAddress+"/metrics", "prometheus"); !strings.Contains(text,
 				`coordinator_controller_delegated_nodes{pool=""} 0`) { // annotated, but not seen to be renewed
 				t.Errorf("metrics lack the delegated nodes:\n%s", text)
 			} else if !strings.Contains(text, `coordinator_controller_autonomous_nodes{pool="",rule="Kept"} 1`) {
 				t.Errorf("metrics lack the autonomous nodes:\n%s", text)
 			}
+			isClosed(t, c.MetricsAddress)
 			cancel()
 			if err := <-ended; err != nil {
 				t.Errorf("Run = %v after it was asked to stop", err)
@@ -213,26 +248,105 @@ func TestRun(t *testing.T) {
 	}
 }
 
+// isClosed expects that /metrics tells nothing to those whom the API server does not know, or not let get it, nor in the clear.
+func isClosed(t *testing.T, address string) {
+	t.Helper()
+	for token, want := range map[string]int{
+		"": http.StatusUnauthorized, "made-up": http.StatusInternalServerError, "somebody": http.StatusForbidden,
+	} {
+		for _, path := range []string{"/metrics", "/metrics/", "/", "/debug/pprof/"} {
+			code, text, err := ask(t.Context(), "https://"+address+path, token)
+			if path != "/metrics" {
+				want = http.StatusNotFound
+			}
+			if err != nil || code != want || strings.Contains(text, "coordinator_controller") {
+				t.Errorf("%s, with the token %q: %d, %v, want %d: %s", path, token, code, err, want, text)
+			}
+		}
+	}
+	if _, text, err := ask(t.Context(), "https://"+address+"/metrics", "prometheus"); err != nil || !strings.Contains(text,
+		`coordinator_controller_metrics_answers_total{code="403"} 1`) {
+		t.Errorf("the refusal is not counted: %v\n%s", err, text)
+	}
+	if code, text, err := ask(t.Context(), "http://"+address+"/metrics", "prometheus"); err == nil && code != http.StatusBadRequest {
+		t.Errorf("in the clear: %d %s", code, text)
+	}
+}
+
+// anyServer is a client that does not look at certificates.
+var anyServer = &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{
+	DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // tested elsewhere
+}}
+
+func ask(ctx context.Context, url, token string) (int, string, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return 0, "", err
+	}
+	if token != "" {
+		request.Header.Set("Authorization", "Bearer "+token)
+	}
+	response, err := anyServer.Do(request)
+	if err != nil {
+		return 0, "", err
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	return response.StatusCode, string(body), err
+}
+
 // get asks until the answer is 200.
-func get(ctx context.Context, t *testing.T, url string) string {
+func get(ctx context.Context, t *testing.T, url, token string) string {
 	t.Helper()
 	for {
-		request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+		code, body, err := ask(ctx, url, token)
+		if ctx.Err() != nil {
+			t.Fatalf("GET %s: %d, %v", url, code, err)
+		}
+		if err == nil && code == http.StatusOK {
+			return body
+		}
+	}
+}
+
+// TestMetricsCertificate: a certificate that is in the directory is shown; without one, another.
+func TestMetricsCertificate(t *testing.T) {
+	stub := httptest.NewServer(&cloudStub{t: t, patches: make(chan patch, 16)})
+	defer stub.Close()
+	dir := t.TempDir()
+	shown := func(given bool) {
+		if given {
+			certificate, key, err := cert.GenerateSelfSignedCertKey("metrics.example.org", nil, nil)
+			if err := errors.Join(err, os.WriteFile(filepath.Join(dir, "tls.crt"), certificate, 0o600),
+				os.WriteFile(filepath.Join(dir, "tls.key"), key, 0o600)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		ctx, stop := context.WithTimeout(quiet(t), time.Minute)
+		defer stop()
+		c := Config{
+			Kubeconfig: kubeconfigFor(t, stub.URL), HealthAddress: "0", MetricsAddress: freeAddress(t), MetricsCertDir: dir,
+		}
+		running, cancel := context.WithCancel(ctx)
+		ended := make(chan error, 1)
+		go func() { ended <- Run(running, c) }()
+		get(ctx, t, "https://"+c.MetricsAddress+"/metrics", "prometheus")
+		conn, err := (&tls.Dialer{Config: anyServer.Transport.(*http.Transport).TLSClientConfig}).DialContext(ctx, "tcp", c.MetricsAddress)
 		if err != nil {
 			t.Fatal(err)
 		}
-		response, err := http.DefaultClient.Do(request)
-		if ctx.Err() != nil {
-			t.Fatalf("GET %s: %v", url, err)
-		} else if err != nil {
-			continue
+		defer conn.Close()
+		leaf := conn.(*tls.Conn).ConnectionState().PeerCertificates[0]
+		if (leaf.VerifyHostname("metrics.example.org") == nil) != given {
+			t.Errorf("with a certificate %t: %v", given, leaf.DNSNames)
 		}
-		body, err := io.ReadAll(response.Body)
-		response.Body.Close()
-		if err == nil && response.StatusCode == http.StatusOK {
-			return string(body)
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
 		}
 	}
+	shown(false)
+	shown(true)
 }
 
 func TestErrorsSayWhatToDo(t *testing.T) {

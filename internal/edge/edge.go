@@ -108,9 +108,12 @@ const (
 	// PortHubTLS is where a hub serves Pods.
 	PortHubTLS = 10268
 
-	// PortHubHealth is where a hub serves /healthz, /readyz and /metrics.
+	// PortHubHealth is where a hub serves /healthz and /readyz to anybody.
 	PortHubHealth = 10267
 )
+
+// HubSocket is the Unix socket, among a hub's certificates, where it tells root all of itself: /status and /metrics, too.
+const HubSocket = "hub.sock"
 
 // Identities.
 const (

@@ -78,9 +78,10 @@ type Config struct {
 	SecurePort        int
 	// MasterService makes kubelet tell new Pods that the API server is at SecureBindAddress.
 	MasterService bool
-	// HealthBindAddress and HealthPort are where the hub serves /healthz, /readyz, /status and /metrics.
+	// HealthBindAddress and HealthPort are where the hub serves /healthz and /readyz to anybody. OpenMetrics adds /metrics.
 	HealthBindAddress string
 	HealthPort        int
+	OpenMetrics       bool
 	// Profiling adds Go's profiles, /debug/pprof/, to these. Whoever reaches the port can then see names in use and
 	// slow the hub down.
 	Profiling bool
@@ -168,10 +169,12 @@ func (c *Config) AddFlags(fs *pflag.FlagSet) {
 		"have kubelet tell Pods that start from now on that the API server is at --secure-bind-address, so that they have "+
 			"an answer when the cloud cannot be reached")
 	fs.StringVar(&c.HealthBindAddress, "health-bind-address", "127.0.0.1",
-		"address to serve /healthz, /readyz, /status and /metrics on")
+		"address to serve /healthz and /readyz on, to anybody; /status and /metrics are for root, at hub.sock in --cert-dir")
 	fs.IntVar(&c.HealthPort, "health-port", edge.PortHubHealth,
-		"port to serve /healthz, /readyz, /status and /metrics on")
-	fs.BoolVar(&c.Profiling, "profiling", false, "serve Go's profiles at /debug/pprof/ on the health port")
+		"port of --health-bind-address")
+	fs.BoolVar(&c.OpenMetrics, "open-metrics", false,
+		"serve /metrics at --health-port, too, to anybody on this node: for agents that cannot read a Unix socket")
+	fs.BoolVar(&c.Profiling, "profiling", false, "serve Go's profiles at /debug/pprof/ of hub.sock in --cert-dir")
 	fs.IntVar(&c.MaxRequestsInFlight, "max-requests-inflight", 200,
 		"most reading requests under way at once; more get 429")
 	fs.IntVar(&c.MaxMutatingRequestsInFlight, "max-mutating-requests-inflight", 100,

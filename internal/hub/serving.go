@@ -6,8 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/http"
 	"net/netip"
+	"path/filepath"
 	"strconv"
 	"time"
 
@@ -17,6 +17,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"yurtcoordinator/internal/conns"
+	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/hub/front"
 	"yurtcoordinator/internal/hub/health"
 	"yurtcoordinator/internal/run"
@@ -30,8 +31,15 @@ func (h *Hub) Run(ctx context.Context) error {
 	if err != nil {
 		return errors.Join(err, h.disk.Close())
 	}
+	// The ports come first: two hubs cannot have them, so that none takes another's socket.
+	socket, err := front.ListenSocket(filepath.Join(h.cfg.CertDir, edge.HubSocket),
+		front.ServerConfig{Handler: health.Closed(h.told()), HTTP1: true})
+	if err != nil {
+		return errors.Join(fmt.Errorf("--cert-dir: %w", err), closed(ports), h.disk.Close())
+	}
 	var g run.Group
 	g.Add(ports[0].name, ports[0].Run)
+	g.Add("socket", socket.Run)
 	g.Add("hub", func(ctx context.Context) error { return h.serve(ctx, ports[1:]) })
 	return g.Run(ctx)
 }
@@ -96,7 +104,7 @@ func (h *Hub) listen() ([]port, error) {
 	programs := front.ServerConfig{Handler: h.front, After: h.followed.Begun(), TLS: h.proof.TLS(), HTTP1: true,
 		Newcomers: maxNewcomers, Refused: refused}
 	ports := []port{
-		{"health", "health-port", h.cfg.HealthBindAddress, h.cfg.HealthPort, front.ServerConfig{Handler: h.health()}, nil},
+		{"health", "health-port", h.cfg.HealthBindAddress, h.cfg.HealthPort, front.ServerConfig{Handler: health.Open(h.told())}, nil},
 		{"proxy", "port", h.cfg.BindAddress, h.cfg.Port, programs, nil},
 	}
 	if address := h.cfg.SecureBindAddress; address != "" {
@@ -122,10 +130,11 @@ func closed(ports []port) (err error) {
 	return err
 }
 
-func (h *Hub) health() http.Handler {
-	return health.Handler(health.Config{
-		Cloud: h.cloud.Link(), Status: h.Status, Metrics: h.metrics, Profiling: h.cfg.Profiling,
-	})
+// told is what the hub tells of itself.
+func (h *Hub) told() health.Config {
+	return health.Config{
+		Cloud: h.cloud.Link(), Status: h.Status, Metrics: h.metrics, Profiling: h.cfg.Profiling, OpenMetrics: h.cfg.OpenMetrics,
+	}
 }
 
 // Status returns the hub's present state.

@@ -93,11 +93,11 @@ func controlPlane(bins build.Binaries, disk string, cfg Config) (core, rest []ma
 			bins.CoordinatorController, "--kubeconfig=" + cert("coordinator-controller.kubeconfig"),
 			"--silence-after=" + silenceAfter(t).String(), "--approver=elsewhere",
 			"--node-pools=false", "--yurt-app-sets=false", "--yurt-coordinators=false", // the lab stands in for them
-			"--metrics-bind-address=127.0.0.1:8080", "--health-probe-bind-address=127.0.0.1:8081",
+			"--metrics-bind-address=127.0.0.1:8443", "--health-probe-bind-address=127.0.0.1:8081",
 		}}, machine.Command{Name: "coordinator-approver", Log: logs("coordinator-approver"), Argv: []string{
 			bins.CoordinatorController, "--kubeconfig=" + cert("coordinator-approver.kubeconfig"),
 			"--approver=alone", "--kubelet-serving-cidrs=" + lanNetwork.String(),
-			"--metrics-bind-address=127.0.0.1:8082", "--health-probe-bind-address=127.0.0.1:8083",
+			"--metrics-bind-address=127.0.0.1:8444", "--health-probe-bind-address=127.0.0.1:8083",
 		}})
 	}
 	return []machine.Command{etcd, apiserver}, rest

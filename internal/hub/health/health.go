@@ -1,5 +1,6 @@
-// Package health serves those who look after a hub: /healthz (the process answers), /readyz (the hub knows whether it reaches
-// the cloud, so that requests get an answer or a clear refusal), /status, /metrics, and Go's profiles at /debug/pprof/.
+// Package health serves those who look after a hub. Anybody may know /healthz (the process answers) and /readyz (the hub knows
+// whether it reaches the cloud, so that requests get an answer or a clear refusal); only root /status, /metrics, and Go's profiles
+// at /debug/pprof/, which say what runs here, for whom, and how the pool does.
 package health
 
 import (
@@ -25,10 +26,43 @@ type Config struct {
 	Metrics prometheus.Gatherer
 	// Profiling also serves the profiles. They show what the process holds in memory.
 	Profiling bool
+	// OpenMetrics serves the metrics to anybody.
+	OpenMetrics bool
 }
 
-// Handler returns the handler for all of these.
-func Handler(c Config) http.Handler {
+// Open returns the handler of what anybody may know.
+func Open(c Config) http.Handler {
+	mux := health(c)
+	if c.OpenMetrics {
+		mux.Handle("GET /metrics", metrics(c))
+	}
+	return mux
+}
+
+// Closed returns the handler of all that there is to know.
+func Closed(c Config) http.Handler {
+	mux := health(c)
+	mux.Handle("GET /metrics", metrics(c))
+	mux.HandleFunc("GET /status", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(c.Status()) // the caller is gone: nobody to tell
+	})
+	if c.Profiling {
+		mux.HandleFunc("GET /debug/pprof/", pprof.Index) // and, by name, all but these:
+		mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
+		mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
+	}
+	return mux
+}
+
+func metrics(c Config) http.Handler {
+	return promhttp.HandlerFor(c.Metrics, promhttp.HandlerOpts{MaxRequestsInFlight: maxScrapes})
+}
+
+// maxScrapes bounds how many read the metrics at once.
+const maxScrapes = 4
+
+func health(c Config) *http.ServeMux {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
@@ -38,15 +72,5 @@ func Handler(c Config) http.Handler {
 		}
 		fmt.Fprintln(w, "ok")
 	})
-	mux.HandleFunc("GET /status", func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(c.Status()) // the caller is gone: nobody to tell
-	})
-	mux.Handle("GET /metrics", promhttp.HandlerFor(c.Metrics, promhttp.HandlerOpts{}))
-	if c.Profiling {
-		mux.HandleFunc("GET /debug/pprof/", pprof.Index) // and, by name, all but these:
-		mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
-		mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
-	}
 	return mux
 }

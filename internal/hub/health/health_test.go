@@ -20,7 +20,7 @@ import (
 func ask(t *testing.T, c Config, path string) (int, string) {
 	t.Helper()
 	rec := httptest.NewRecorder()
-	Handler(c).ServeHTTP(rec, httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil))
+	Closed(c).ServeHTTP(rec, httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil))
 	return rec.Code, rec.Body.String()
 }
 
@@ -72,6 +72,23 @@ func TestProfilesAndMetrics(t *testing.T) {
 		}
 		if code, body := ask(t, c, "/metrics"); code != http.StatusOK || !strings.Contains(body, "go_goroutines") {
 			t.Errorf("metrics: %d", code)
+		}
+	}
+}
+
+// TestOpen: whoever may ask anything is told whether the hub is alive, and the figures if somebody wants that.
+func TestOpen(t *testing.T) {
+	for open, want := range map[bool]int{false: http.StatusNotFound, true: http.StatusOK} {
+		c := config()
+		c.Profiling, c.OpenMetrics = true, open
+		for path, want := range map[string]int{
+			"/healthz": 200, "/readyz": 503, "/metrics": want, "/status": 404, "/debug/pprof/goroutine": 404, "/": 404,
+		} {
+			rec := httptest.NewRecorder()
+			Open(c).ServeHTTP(rec, httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil))
+			if rec.Code != want {
+				t.Errorf("with open metrics %v, %s: %d, want %d", open, path, rec.Code, want)
+			}
 		}
 	}
 }

@@ -2,6 +2,7 @@ package cloudscale
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"net"
@@ -37,6 +38,7 @@ type cluster struct {
 	started []*process // in the order of their start
 	etcd    *process
 	api     *process
+	token   string // opens /metrics of coordinator-controller
 }
 
 // startCluster returns when kube-apiserver serves.
@@ -110,6 +112,11 @@ func (c *cluster) startAPIServer(etcd, port int) error {
 	if err := os.WriteFile(policy, []byte(auditPolicy), 0o600); err != nil {
 		return err
 	}
+	c.token = rand.Text()
+	tokens := filepath.Join(c.dir, "tokens.csv")
+	if err := os.WriteFile(tokens, []byte(c.token+",scrapes,scrapes,system:masters\n"), 0o600); err != nil {
+		return err
+	}
 	c.api, err = c.start("kube-apiserver", c.cfg.KubeAPIServer,
 		fmt.Sprintf("--etcd-servers=http://127.0.0.1:%d", etcd), "--cert-dir="+filepath.Join(c.dir, "certs"),
 		"--bind-address=127.0.0.1", "--advertise-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", port),
@@ -118,7 +125,7 @@ func (c *cluster) startAPIServer(etcd, port int) error {
 		"--service-account-key-file="+accounts.Public, "--service-account-signing-key-file="+accounts.Private,
 		"--service-account-issuer=https://kubernetes.default.svc",
 		"--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction",
-		"--audit-policy-file="+policy, "--audit-log-path="+c.audit.path, "--audit-log-mode=blocking",
+		"--token-auth-file="+tokens, "--audit-policy-file="+policy, "--audit-log-path="+c.audit.path, "--audit-log-mode=blocking",
 		"--audit-log-maxsize=4096")
 	return err
 }

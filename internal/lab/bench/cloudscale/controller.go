@@ -43,7 +43,7 @@ func newController(c *cluster, admin *rest.Config) (*controller, error) {
 	at := func(i int) string { return fmt.Sprintf("127.0.0.1:%d", ports[i]) }
 	r := &controller{
 		cluster: c, kubeconfig: kubeconfig, admin: admin,
-		metrics: "http://" + at(0) + "/metrics", ready: "http://" + at(1) + "/readyz",
+		metrics: "https://" + at(0) + "/metrics", ready: "http://" + at(1) + "/readyz",
 		flags: []string{
 			c.cfg.CoordinatorController, "--kubeconfig=" + kubeconfig, "--leader-elect=true", "--silence-after=40s",
 			"--coordinator-image=registry.example.org/edge/yurt-coordinator", "--coordinator-version=v1.0.0",
@@ -98,7 +98,13 @@ func (r *controller) read(ctx context.Context) (reading, error) {
 	if err != nil {
 		return reading{}, err
 	}
-	text, err := get(ctx, http.DefaultClient, r.metrics)
+	scraper, err := rest.HTTPClientFor(&rest.Config{
+		BearerToken: r.cluster.token, TLSClientConfig: rest.TLSClientConfig{Insecure: true}, // it signs its certificate by itself
+	})
+	if err != nil {
+		return reading{}, err
+	}
+	text, err := get(ctx, scraper, r.metrics)
 	if err != nil {
 		return reading{}, err
 	}
