@@ -21,6 +21,7 @@ import (
 	"yurtcoordinator/internal/hub/follow"
 	"yurtcoordinator/internal/hub/heartbeat"
 	"yurtcoordinator/internal/hub/link"
+	"yurtcoordinator/internal/hub/openings"
 	"yurtcoordinator/internal/hub/oversee"
 	"yurtcoordinator/internal/hub/push"
 	"yurtcoordinator/internal/hub/role"
@@ -40,6 +41,7 @@ type pool struct {
 		URL() string
 		OnThisMachine() bool
 		Clients() (ids []string, known bool)
+		About() corev1.ObjectReference
 	}
 	// address names the coordinator in requests, coordinator reaches it as this node, and leases is a client of it.
 	address     *url.URL
@@ -109,7 +111,7 @@ func (h *Hub) reachCoordinator() error {
 		if err != nil {
 			return err
 		}
-		p.address, p.place = servers[0], discover.Fixed{At: servers[0]}
+		p.address, p.place = servers[0], discover.Fixed{At: servers[0], Pool: h.cfg.Pool}
 		config = h.upstream("coordinator", servers)
 		config.CAFile = cmp.Or(h.cfg.CoordinatorCAFile, config.CAFile)
 	} else {
@@ -179,6 +181,14 @@ func (h *Hub) duties(cloud coordinationv1client.LeasesGetter) ([]role.Duty, erro
 		}
 		return err
 	}
+	asNode, err := corev1client.NewForConfig(h.cloud.RESTConfig())
+	if err != nil {
+		return nil, err
+	}
+	teller := openings.New(openings.Config{
+		Node: h.cfg.Node, Pool: h.cfg.Pool, Coordinator: leases.RESTClient(), Events: asNode.Events(metav1.NamespaceDefault),
+		About: h.pool.place.About, Metrics: h.metrics,
+	})
 	reporter := roster.New(roster.Config{Node: h.cfg.Node, Pool: h.cfg.Pool, Coordinator: leases, Cloud: cloud})
 	pusher, err := push.NewPool(push.PoolConfig{Config: h.pushes(), Resources: shared{h}, Leases: leases})
 	if err != nil {
@@ -186,6 +196,7 @@ func (h *Hub) duties(cloud coordinationv1client.LeasesGetter) ([]role.Duty, erro
 	}
 	return []role.Duty{
 		{Name: "forward heartbeats", Run: forward}, {Name: "report", Run: reporter.Run}, {Name: "push", Run: pusher.Run},
+		{Name: "tell who opened what", Run: teller.Run},
 	}, nil
 }
 

@@ -15,6 +15,7 @@ import (
 	"yurtcoordinator/internal/pool/access"
 	"yurtcoordinator/internal/pool/audit"
 	"yurtcoordinator/internal/pool/etcd"
+	"yurtcoordinator/internal/pool/openings"
 	"yurtcoordinator/internal/resident"
 	"yurtcoordinator/internal/run"
 )
@@ -105,7 +106,8 @@ func (p *Pool) Run(ctx context.Context) (err error) {
 	}()
 	p.warn(logger, dir)
 	defer boundMemory()()
-	audit := audit.New(p.config.AuditLogPath, p.config.Clock)
+	opened := openings.New(p.config.Clock)
+	audit := audit.New(p.config.AuditLogPath, p.config.Clock, opened)
 	defer func() {
 		if closing := audit.Close(); closing != nil && !errors.Is(closing, fs.ErrClosed) {
 			err = errors.Join(err, closing)
@@ -114,7 +116,7 @@ func (p *Pool) Run(ctx context.Context) (err error) {
 	p.address, p.probes = listener.Addr().String(), local.Addr().String()
 
 	return p.serve(ctx, &wiring{
-		config: p.config, listener: listener, local: local, log: audit, serving: make(chan struct{}),
+		config: p.config, listener: listener, local: local, log: audit, opened: opened, serving: make(chan struct{}),
 		etcd: etcd.New(etcd.Config{
 			Dir: dir.Path, Quota: p.config.QuotaBytes, History: p.config.historyRevisions, Clock: p.config.Clock,
 		}),

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"encoding/json"
 	"encoding/pem"
 	"fmt"
 	"net"
@@ -459,6 +460,56 @@ func TestLogsThroughAKubelet(t *testing.T) {
 	}
 	if content, err := os.ReadFile(c.audit); err != nil || strings.Contains(string(content), "hidden-") {
 		t.Errorf("the command of a refused exec, or what was sent, is in the log, or %v", err)
+	}
+	c.openings(t)
+}
+
+// openings checks who hears of the streams, and what.
+func (c *coordinator) openings(t *testing.T) {
+	t.Helper()
+	c.clock.Step(time.Minute) // refusals wait for more of them
+	c.lead(t, "n1", 1)
+	leader, follower := c.hub(t, "n1"), c.hub(t, "n2")
+	ask := func(term int32, told ...uint64) (int, string) {
+		body, err := json.Marshal(edge.OpeningsRequest{Term: term, Told: told})
+		if err != nil {
+			t.Fatal(err)
+		}
+		code, text, _ := leader.Do(http.MethodPost, edge.PathOpenings, nil, body)
+		return code, text
+	}
+	if code, text, _ := follower.Do(http.MethodPost, edge.PathOpenings, nil, []byte(`{"term":1}`)); code != http.StatusForbidden {
+		t.Errorf("a follower: %d %s", code, text)
+	}
+	if code, text := ask(7); code != http.StatusForbidden {
+		t.Errorf("another term: %d %s", code, text)
+	}
+	for who, subject := range map[string]pkix.Name{"an operator": pooltest.Operator(), "a debugger": pooltest.Debugger()} {
+		err := c.as(t, subject).CoreV1().RESTClient().Post().AbsPath(edge.PathOpenings).Body([]byte(`{"term":1}`)).
+			Do(t.Context()).Error()
+		forbidden(t, who, err)
+	}
+	code, text := ask(1)
+	var answer edge.OpeningsAnswer
+	if err := json.Unmarshal([]byte(text), &answer); err != nil || code != http.StatusOK {
+		t.Fatalf("%d %s, %v", code, text, err)
+	}
+	var got []string
+	for _, o := range answer.Openings {
+		got = append(got, fmt.Sprintf("%s %s (%s) %s %s/%s %s", o.Act, o.User, o.Groups, o.Stream, o.Namespace, o.Pod, o.Program))
+		if o.Act != edge.ActBegan && (o.Source == "" || o.Serial == "" || !strings.HasPrefix(o.Certificate, "X509SHA256=")) {
+			t.Errorf("from where, with which certificate: %+v", o)
+		}
+	}
+	want := []string{
+		"began  ()  / ", "opened bob (openyurt:coordinators:debug) exec default/p-n1 the-command",
+		"refused alice (openyurt:coordinators) exec default/p-n1 hidden-command",
+		"refused alice (openyurt:coordinators) attach default/p-n1 ",
+		"refused alice (openyurt:coordinators) portforward default/p-n1 ",
+		"refused system:node:n1 (system:nodes) exec default/p-n1 hidden-command",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("the leader hears\n%s, want\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 }
 

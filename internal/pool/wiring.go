@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strconv"
 	"sync/atomic"
 	"syscall"
@@ -33,6 +34,7 @@ import (
 	"yurtcoordinator/internal/pool/mirror"
 	"yurtcoordinator/internal/pool/nodeobjects"
 	"yurtcoordinator/internal/pool/openapi"
+	"yurtcoordinator/internal/pool/openings"
 	"yurtcoordinator/internal/usage"
 )
 
@@ -45,6 +47,7 @@ type wiring struct {
 	listener net.Listener
 	local    net.Listener
 	log      *audit.Log
+	opened   *openings.Openings
 
 	installed atomic.Bool // the pool's roles and Leases exist
 
@@ -172,7 +175,7 @@ func (c *wiring) handle(kube *apiserver.Assembly, elected *access.Election, part
 		Quota: c.config.OwnQuotaBytes, Clock: c.config.Clock, Write: c.etcd.Write, Read: c.etcd.Read, Kinds: kinds,
 		Refused: c.log.Refused, Member: c.members.Has, Stalled: c.config.stalledPush,
 	})
-	c.counted = c.own.Metrics()
+	c.counted = slices.Concat(c.own.Metrics(), c.opened.Metrics())
 	transport, port, addresses, err := c.config.kubelets().Reach()
 	if err != nil {
 		return err
@@ -189,8 +192,9 @@ func (c *wiring) handle(kube *apiserver.Assembly, elected *access.Election, part
 	parts.Install = c.meter.Install
 	parts.BeforeShutdown = mirrored.Close // its watches would delay the end
 	parts.Handlers = map[string]http.Handler{
-		edge.PathMirror: mirrored, edge.PathOwn: c.own, openapi.Root: explained,
-		"/openapi/": http.HandlerFunc(access.OtherOpenAPI),
+		edge.PathMirror: mirrored, edge.PathOwn: c.own, edge.PathOpenings: c.opened.Handler(elected.Leads),
+		openapi.Root: explained,
+		"/openapi/":  http.HandlerFunc(access.OtherOpenAPI),
 	}
 	return nil
 }

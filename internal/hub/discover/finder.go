@@ -257,7 +257,7 @@ func (f *Finder) saw(ctx context.Context, o any) {
 	f.complaint = complaint
 	f.mu.Unlock()
 	if err == nil {
-		f.set(ctx, t)
+		f.set(ctx, t.ownedBy(m))
 	} else if !repeated {
 		klog.FromContext(ctx).Error(err, "Cannot use what the cloud says of the coordinator; what was known before stays",
 			"configMap", klog.KRef(m.Namespace, m.Name))

@@ -79,6 +79,31 @@ func TestRemembered(t *testing.T) {
 	}
 }
 
+// TestAbout: Events are about the YurtCoordinator that owns the ConfigMap, also after a restart, and else about the NodePool.
+func TestAbout(t *testing.T) {
+	f, _, later := finder(t)
+	pool := corev1.ObjectReference{APIVersion: "apps.openyurt.io/v1beta2", Kind: "NodePool", Name: "p1"}
+	m := configMap(told(authority(t)))
+	m.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: "other", UID: "1"}}
+	f.saw(t.Context(), m)
+	if got := f.About(); got != pool {
+		t.Errorf("without an owner: %+v", got)
+	}
+	m.OwnerReferences = append(m.OwnerReferences,
+		metav1.OwnerReference{APIVersion: "apps.openyurt.io/v1alpha1", Kind: "YurtCoordinator", Name: "shop", UID: "2"})
+	f.saw(t.Context(), m)
+	want := corev1.ObjectReference{APIVersion: "apps.openyurt.io/v1alpha1", Kind: "YurtCoordinator", Name: "shop", UID: "2"}
+	if got := f.About(); got != want {
+		t.Errorf("got %+v", got)
+	}
+	if got := later().About(); got != want {
+		t.Errorf("started again: %+v", got)
+	}
+	if got := (Fixed{Pool: "p1"}).About(); got != pool {
+		t.Errorf("at a fixed address: %+v", got)
+	}
+}
+
 func TestBadConfigMap(t *testing.T) {
 	f, _, later := finder(t)
 	ca := authority(t)

@@ -5,6 +5,8 @@ import (
 	"net/url"
 	"strconv"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"yurtcoordinator/internal/edge"
 )
 
@@ -35,8 +37,24 @@ func (f *Finder) Clients() (ids []string, known bool) {
 	return t.Clients(), !t.IsZero()
 }
 
+// About returns the YurtCoordinator, as Events name it. Of one that the cloud has not named, the NodePool stands for it.
+func (f *Finder) About() corev1.ObjectReference {
+	t := f.Target()
+	if t.Owner == "" {
+		return aboutPool(f.cfg.Pool)
+	}
+	return corev1.ObjectReference{APIVersion: apiVersionOwner, Kind: kindOwner, Name: t.Owner, UID: t.OwnerUID}
+}
+
+func aboutPool(pool edge.PoolName) corev1.ObjectReference {
+	return corev1.ObjectReference{APIVersion: "apps.openyurt.io/v1beta2", Kind: "NodePool", Name: string(pool)}
+}
+
 // Fixed is the address of a coordinator that nobody has to find.
-type Fixed struct{ At *url.URL }
+type Fixed struct {
+	At   *url.URL
+	Pool edge.PoolName
+}
 
 // OnThisMachine reports whether the address is this machine's.
 func (f Fixed) OnThisMachine() bool { return isOwnAddress(f.At.Hostname()) }
@@ -46,6 +64,9 @@ func (f Fixed) URL() string { return f.At.String() }
 
 // Clients returns nothing: the cloud has said nothing about it.
 func (Fixed) Clients() (ids []string, known bool) { return nil, false }
+
+// About returns the NodePool: a coordinator that is started by hand has no object in the cloud.
+func (f Fixed) About() corev1.ObjectReference { return aboutPool(f.Pool) }
 
 // Nowhere is the address of a coordinator that does not exist.
 type Nowhere struct{}
@@ -58,6 +79,9 @@ func (Nowhere) URL() string { return "" }
 
 // Clients returns nothing.
 func (Nowhere) Clients() (ids []string, known bool) { return nil, false }
+
+// About returns nothing.
+func (Nowhere) About() corev1.ObjectReference { return corev1.ObjectReference{} }
 
 // isOwnAddress reports whether an IP address is this machine's. A name never is.
 func isOwnAddress(host string) bool {

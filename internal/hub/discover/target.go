@@ -10,6 +10,9 @@ import (
 	"net/url"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
 	"yurtcoordinator/internal/edge"
 )
 
@@ -21,7 +24,16 @@ type Target struct {
 	CA string `json:"ca"`
 	// KubeletClients are the credential ids of the certificates that it may show to kubelets, one per line.
 	KubeletClients string `json:"kubeletClients,omitempty"`
+	// Owner and OwnerUID are the name and uid of its YurtCoordinator. Empty means that the ConfigMap has no such owner.
+	Owner    string    `json:"owner,omitempty"`
+	OwnerUID types.UID `json:"ownerUID,omitempty"`
 }
+
+// The type of the object that owns the ConfigMap.
+const (
+	kindOwner       = "YurtCoordinator"
+	apiVersionOwner = "apps.openyurt.io/v1alpha1"
+)
 
 // maxClients is the most credential ids that are read.
 const maxClients = 32
@@ -31,6 +43,16 @@ func (t Target) Clients() []string { return strings.Fields(t.KubeletClients) }
 
 // elsewhere reports whether u is reached otherwise than t.
 func (t Target) elsewhere(u Target) bool { return t.Address != u.Address || t.CA != u.CA }
+
+// ownedBy returns t with the YurtCoordinator that owns the ConfigMap.
+func (t Target) ownedBy(m *corev1.ConfigMap) Target {
+	for _, o := range m.OwnerReferences {
+		if o.Kind == kindOwner && o.APIVersion == apiVersionOwner {
+			t.Owner, t.OwnerUID = o.Name, o.UID
+		}
+	}
+	return t
+}
 
 // IsZero reports whether there is no coordinator.
 func (t Target) IsZero() bool { return t == Target{} }

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"slices"
@@ -21,6 +22,7 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
+	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/pool/exchange"
 )
 
@@ -34,6 +36,8 @@ const (
 	// command.
 	maxAuditField   = 512
 	maxAuditCommand = 20
+	// maxKept bounds, in bytes, each value that a Keeper gets.
+	maxKept = 200
 )
 
 // Line is what is kept of a request: who, what, from where. It never holds a header or a body, and of a query only the
@@ -55,10 +59,18 @@ type Line struct {
 	Suppressed  int    `json:"suppressed,omitempty"` // refusals before this one that the rate limit left out
 }
 
+// Keeper keeps who opened what until it was told elsewhere. It hears of each stream, also of those that the Log counts only.
+type Keeper interface {
+	// Opened notes a stream that was let in. The Log calls ended when it is over.
+	Opened(a edge.Attempt) (ended func())
+	Refused(a edge.Attempt)
+}
+
 // Log writes one line per event. Its methods may be called concurrently.
 type Log struct {
-	clock clock.PassiveClock
-	limit *rate.Limiter
+	clock  clock.PassiveClock
+	keeper Keeper
+	limit  *rate.Limiter
 
 	mu         sync.Mutex // also keeps lines whole
 	out        io.WriteCloser
@@ -66,12 +78,12 @@ type Log struct {
 }
 
 // New returns a Log that writes to path; "-" is stderr. The first line creates the file.
-func New(path string, c clock.PassiveClock) *Log {
+func New(path string, c clock.PassiveClock, keeper Keeper) *Log {
 	var out io.WriteCloser = unclosed{os.Stderr}
 	if path != "-" {
 		out = &lumberjack.Logger{Filename: path, MaxSize: auditFileMB, MaxBackups: 1}
 	}
-	return &Log{clock: c, limit: rate.NewLimiter(refusalsPerSecond, refusalBurst), out: out}
+	return &Log{clock: c, keeper: keeper, limit: rate.NewLimiter(refusalsPerSecond, refusalBurst), out: out}
 }
 
 type unclosed struct{ io.Writer }
@@ -122,9 +134,11 @@ func (l *Log) write(ctx context.Context, line Line) {
 	}
 }
 
-func shortened(s string) string {
-	if len(s) > maxAuditField {
-		return strings.ToValidUTF8(s[:maxAuditField], "") + "…"
+func shortened(s string) string { return cut(s, maxAuditField) }
+
+func cut(s string, most int) string {
+	if len(s) > most {
+		return strings.ToValidUTF8(s[:most], "") + "…"
 	}
 	return s
 }
@@ -173,40 +187,71 @@ func (l *Log) LogRefusals(next http.Handler, resolver request.RequestInfoResolve
 		if line.User == "" && r.TLS != nil && len(r.TLS.PeerCertificates) > 0 {
 			line.Claimed = r.TLS.PeerCertificates[0].Subject.String()
 		}
-		l.Refused(r.Context(), about(r, line, resolver))
+		line, info := about(r, line, resolver)
+		if line.User != "" && isStream(info) {
+			l.keeper.Refused(attempt(r, line, info))
+		}
+		l.Refused(r.Context(), line)
 	})
 }
 
 // LogStreams stands right before the API. It logs every allowed stream into a container.
 func (l *Log) LogStreams(next http.Handler, resolver request.RequestInfoResolver) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if info, ok := request.RequestInfoFrom(r.Context()); ok && info.IsResourceRequest {
-			switch info.Subresource {
-			case "exec", "attach", "portforward":
-				q := r.URL.Query() // kube-apiserver takes them from there as well
-				line := Line{Container: q.Get("container")}
-				if info.Subresource == "exec" {
-					line.Command = q["command"]
-				}
-				if user, ok := request.UserFrom(r.Context()); ok {
-					line.User = user.GetName()
-				}
-				l.opened(r.Context(), about(r, line, resolver))
+		if info, ok := request.RequestInfoFrom(r.Context()); ok && isStream(info) {
+			line := Line{Container: r.URL.Query().Get("container")} // kube-apiserver takes it from there as well
+			if info.Subresource == "exec" {
+				line.Command = r.URL.Query()["command"]
 			}
+			if user, ok := request.UserFrom(r.Context()); ok {
+				line.User = user.GetName()
+			}
+			line, _ = about(r, line, resolver)
+			l.opened(r.Context(), line)
+			defer l.keeper.Opened(attempt(r, line, info))()
 		}
 		next.ServeHTTP(w, r)
 	})
 }
 
-func about(r *http.Request, line Line, resolver request.RequestInfoResolver) Line {
+// isStream reports whether a request is for a stream into a container.
+func isStream(info *request.RequestInfo) bool {
+	return info != nil && info.IsResourceRequest && slices.Contains([]string{"exec", "attach", "portforward"}, info.Subresource)
+}
+
+// attempt is what a Keeper hears of a stream: of its command the first word, because arguments can be secrets.
+func attempt(r *http.Request, line Line, info *request.RequestInfo) edge.Attempt {
+	a := edge.Attempt{
+		User: line.User, Certificate: line.Certificate, Source: line.Source, Stream: info.Subresource,
+		Namespace: info.Namespace, Pod: info.Name, Container: r.URL.Query().Get("container"), Reason: line.Reason,
+	}
+	if host, _, err := net.SplitHostPort(line.Source); err == nil {
+		a.Source = host
+	}
+	if command := strings.Fields(r.URL.Query().Get("command")); info.Subresource == "exec" && len(command) > 0 {
+		a.Program = command[0]
+	}
+	if r.TLS != nil && len(r.TLS.PeerCertificates) > 0 {
+		shown := r.TLS.PeerCertificates[0]
+		a.Groups, a.Serial = strings.Join(shown.Subject.Organization, ","), shown.SerialNumber.Text(16)
+	}
+	for _, text := range []*string{&a.User, &a.Groups, &a.Namespace, &a.Pod, &a.Container, &a.Program, &a.Reason} {
+		*text = cut(*text, maxKept)
+	}
+	return a
+}
+
+func about(r *http.Request, line Line, resolver request.RequestInfoResolver) (Line, *request.RequestInfo) {
 	line.Verb, line.Path, line.Source = strings.ToLower(r.Method), r.URL.Path, r.RemoteAddr
 	if r.TLS != nil && len(r.TLS.PeerCertificates) > 0 {
 		line.Certificate = fmt.Sprintf("X509SHA256=%x", sha256.Sum256(r.TLS.PeerCertificates[0].Raw))
 	}
-	if info, err := resolver.NewRequestInfo(r); err == nil {
-		line.Verb = info.Verb
+	info, err := resolver.NewRequestInfo(r)
+	if err != nil {
+		return line, nil
 	}
-	return line
+	line.Verb = info.Verb
+	return line, info
 }
 
 // codeRecorder remembers the answer's status, and adds the reason to a bare 401. The chain's own timeout may answer

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -16,6 +17,7 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 	clocktesting "k8s.io/utils/clock/testing"
 
+	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/pool/exchange"
 	"yurtcoordinator/internal/pool/pooltest"
 )
@@ -27,6 +29,19 @@ func resolver() request.RequestInfoResolver {
 	}
 }
 
+// kept is a Keeper that remembers all.
+type kept struct {
+	opened, refused []edge.Attempt
+	ended           int
+}
+
+func (k *kept) Opened(a edge.Attempt) func() {
+	k.opened = append(k.opened, a)
+	return func() { k.ended++ }
+}
+
+func (k *kept) Refused(a edge.Attempt) { k.refused = append(k.refused, a) }
+
 func closed(t *testing.T, audit *Log) {
 	t.Helper()
 	if err := audit.Close(); err != nil {
@@ -37,10 +52,14 @@ func closed(t *testing.T, audit *Log) {
 func TestRefusalsAreWrittenAndBounded(t *testing.T) {
 	clock := clocktesting.NewFakePassiveClock(time.Unix(1000, 0))
 	file := filepath.Join(t.TempDir(), "audit")
-	audit := New(file, clock)
+	keeper := &kept{}
+	audit := New(file, clock, keeper)
 	defer closed(t, audit)
 	code := http.StatusOK
 	handler := audit.LogRefusals(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPost {
+			exchange.NoteUser(r.Context(), "eve")
+		}
 		exchange.Explain(r.Context(), errors.New("because"))
 		w.WriteHeader(code)
 	}), resolver(), "hint")
@@ -66,6 +85,12 @@ func TestRefusalsAreWrittenAndBounded(t *testing.T) {
 		first.Path != "/api/v1/namespaces/n/pods/p/exec" || first.Source == "" || !first.Time.Equal(clock.Now()) {
 		t.Errorf("got %+v", first)
 	}
+	want := edge.Attempt{
+		User: "eve", Source: "192.0.2.1", Stream: "exec", Namespace: "n", Pod: "p", Program: "secret", Reason: "because",
+	}
+	if len(keeper.refused) != refusalBurst+100 || keeper.refused[0] != want {
+		t.Errorf("%d were kept, want all: %+v", len(keeper.refused), keeper.refused[0])
+	}
 	clock.SetTime(clock.Now().Add(time.Second))
 	code = http.StatusUnauthorized
 	ask()
@@ -84,7 +109,8 @@ func TestRefusalsAreWrittenAndBounded(t *testing.T) {
 
 func TestAHostileCallerWritesNoLongLineAndNoLineOfItsOwn(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "audit")
-	audit := New(file, clocktesting.NewFakePassiveClock(time.Unix(1000, 0)))
+	keeper := &kept{}
+	audit := New(file, clocktesting.NewFakePassiveClock(time.Unix(1000, 0)), keeper)
 	defer closed(t, audit)
 	handler := audit.LogRefusals(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusForbidden)
@@ -96,16 +122,25 @@ func TestAHostileCallerWritesNoLongLineAndNoLineOfItsOwn(t *testing.T) {
 	if len(lines) != 1 || lines[0].Event != "refused" || len(lines[0].Path) > maxAuditField+4 {
 		t.Errorf("got %d lines, %+v", len(lines), lines)
 	}
+	if len(keeper.refused) != 0 {
+		t.Errorf("a refusal of something else than a stream was kept: %+v", keeper.refused)
+	}
 }
 
 // TestALineOfAStream has who, when, which Pod and what command, and is bounded.
 func TestALineOfAStream(t *testing.T) {
 	clock := clocktesting.NewFakePassiveClock(time.Unix(1000, 0))
 	file := filepath.Join(t.TempDir(), "audit")
-	audit := New(file, clock)
+	keeper := &kept{}
+	audit := New(file, clock, keeper)
 	defer closed(t, audit)
 	served := 0
-	handler := audit.LogStreams(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { served++ }), resolver())
+	handler := audit.LogStreams(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		served++
+		if under := len(keeper.opened) - keeper.ended; under > 1 {
+			t.Errorf("%d are under way", under)
+		}
+	}), resolver())
 	ask := func(method, path string) {
 		r := httptest.NewRequest(method, path, strings.NewReader("hidden-input"))
 		info, err := resolver().NewRequestInfo(r)
@@ -143,5 +178,16 @@ func TestALineOfAStream(t *testing.T) {
 	}
 	if content, err := os.ReadFile(file); err != nil || strings.Contains(string(content), "hidden") {
 		t.Errorf("what must not be in the log is, or %v", err)
+	}
+	of := edge.Attempt{User: "alice", Source: "192.0.2.1", Namespace: "shop", Pod: "till"}
+	exec, attach, forward := of, of, of
+	exec.Stream, exec.Container, exec.Program = "exec", "till", "sh"
+	attach.Stream, attach.Container = "attach", "side"
+	forward.Stream = "portforward"
+	if want := []edge.Attempt{exec, attach, forward}; !slices.Equal(keeper.opened[:3], want) || keeper.ended != 4 {
+		t.Errorf("kept %+v, %d ended; want %+v", keeper.opened, keeper.ended, want)
+	}
+	if long := keeper.opened[3].Program; len(long) != maxKept+len("…") {
+		t.Errorf("a long program: %q", long)
 	}
 }
