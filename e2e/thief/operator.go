@@ -34,7 +34,8 @@ var operatorScenarios = []kit.Scenario{{
 	Name: "operator-overreach", Lab: kit.OnePool.AsInstalled(), Run: operatorOverreach,
 	Doc: "an operator enters a workload, and tries every Pod that is part of its node: refused by exec, attach and " +
 		"port-forward, with a reason and a line in the audit log; a person gets a certificate of her own, by name, and enters " +
-		"them while it holds; a denied user and a denied certificate end",
+		"them while it holds; what is opened and refused while the pool is cut off is told to the cloud after healing, once; a " +
+		"denied user and a denied certificate end",
 }}
 
 // workspace is the namespace of the operator's Pods.
@@ -97,6 +98,8 @@ func operatorOverreach(t *kit.T) {
 		}
 	}
 	audited(t, `"event":"opened"`, `"user":"ana"`, "/pods/privileged/exec", `"certificate":"X509SHA256=`)
+
+	openingsTold(t, debugs)
 
 	t.Say("denying a person by her name, and the shared kubeconfig by its digest")
 	ends := func(figure, what, kubeconfig, says string) {
