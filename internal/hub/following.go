@@ -48,12 +48,14 @@ func (h *Hub) addViews(config *follow.Config) error {
 		config.Always, config.View = topology.Learns(), topology.View
 		h.parts.Add("service topology", topology.Run)
 	}
+	h.serves.Shown, config.KubeletView = h.shown, h.shown.View
 	if h.cfg.MasterService {
 		master, err := filter.NewMaster(h.cfg.SecureBindAddress, h.cfg.SecurePort)
 		if err != nil {
 			return err
 		}
-		config.Always, config.KubeletView = append(config.Always, filter.Services), master.View
+		config.Always = append(config.Always, filter.Services)
+		config.KubeletView = filter.Any(h.shown.View, master.View)
 	}
 	return nil
 }

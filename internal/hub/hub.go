@@ -40,6 +40,7 @@ import (
 	"yurtcoordinator/internal/hub/callers/guests"
 	"yurtcoordinator/internal/hub/certclock"
 	"yurtcoordinator/internal/hub/disk"
+	"yurtcoordinator/internal/hub/filter"
 	"yurtcoordinator/internal/hub/follow"
 	"yurtcoordinator/internal/hub/front"
 	"yurtcoordinator/internal/hub/history"
@@ -66,7 +67,9 @@ type Hub struct {
 	history  *history.Keeper
 	pool     pool
 	followed *follow.Set
-	guests   *guests.Guests
+	// shown are ConfigMaps that kubelet sees in another form than the cloud's.
+	shown  *filter.ConfigMaps
+	guests *guests.Guests
 	// changed is called whenever what is followed for the node's programs changes.
 	changed func()
 	proof   *proof.Proof
@@ -93,7 +96,7 @@ func New(cfg Config) (*Hub, error) {
 		return nil, err
 	}
 	h := &Hub{
-		cfg: cfg, metrics: prometheus.NewRegistry(), changed: func() {},
+		cfg: cfg, metrics: prometheus.NewRegistry(), changed: func() {}, shown: filter.NewConfigMaps(),
 		checked: certclock.New(cfg.CertDir, clock.RealClock{}),
 	}
 	h.metrics.MustRegister(collectors.NewGoCollector(),

@@ -213,7 +213,7 @@ func (h *Handler) get(w *deadlined, r *http.Request, q Request) error {
 		return err
 	}
 	if look, _, _ := h.look(); ok && look != nil {
-		if o, ok, err = shownBy(look, t, o); err != nil {
+		if o, ok, err = ShownBy(look, t, o); err != nil {
 			return err
 		}
 	}

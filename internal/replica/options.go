@@ -143,7 +143,7 @@ func (e *eye) sees(o stream.Object) (stream.Object, bool, error) {
 	if e.look != nil {
 		var visible bool
 		var err error
-		if o, visible, err = shownBy(e.look, e.typ, o); err != nil || !visible {
+		if o, visible, err = ShownBy(e.look, e.typ, o); err != nil || !visible {
 			return o, false, err
 		}
 	}

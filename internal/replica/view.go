@@ -34,8 +34,8 @@ func marked(revision edge.Revision, raw []byte) edge.Revision {
 	return edge.Shown(revision, crc32.Checksum(raw, castagnoli))
 }
 
-// shownBy returns an object as a look shows it, with a revision that says so if it is not as the cloud has it.
-func shownBy(look Look, t stream.Type, o stream.Object) (shown stream.Object, visible bool, err error) {
+// ShownBy returns an object as a look shows it, with a revision that says so if it is not as the cloud has it.
+func ShownBy(look Look, t stream.Type, o stream.Object) (shown stream.Object, visible bool, err error) {
 	raw, visible := look.Show(t, o)
 	if !visible || bytes.Equal(raw, o.Raw) {
 		return o, visible, nil

@@ -42,10 +42,22 @@ func (t *Topology) View(r schema.GroupVersionResource) *follow.View {
 	return &follow.View{View: t, Complete: t.complete, From: Services, Also: t.Learns()[1:]}
 }
 
-// View returns how kubelet sees a resource; nil means as all others do.
-func (m *Master) View(r schema.GroupVersionResource) replica.View {
-	if r != Services.Resource {
+// View returns how kubelet sees a selection; nil means as all others do.
+func (m *Master) View(s follow.Selection) replica.View {
+	if s.Resource != Services.Resource {
 		return nil
 	}
 	return m
+}
+
+// Any returns how kubelet sees a selection of which at most one has a view.
+func Any(views ...func(follow.Selection) replica.View) func(follow.Selection) replica.View {
+	return func(s follow.Selection) replica.View {
+		for _, view := range views {
+			if v := view(s); v != nil {
+				return v
+			}
+		}
+		return nil
+	}
 }

@@ -6,6 +6,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"yurtcoordinator/internal/hub/follow"
+
 	"yurtcoordinator/internal/edge"
 )
 
@@ -49,7 +51,7 @@ func TestWhichResourcesAreShownOtherwise(t *testing.T) {
 		if got := topology.View(tt.resource) != nil; got != tt.cut {
 			t.Errorf("service topology cuts %v: %v", tt.resource, got)
 		}
-		if got := master.View(tt.resource) != nil; got != tt.moved {
+		if got := Any(NewConfigMaps().View, master.View)(follow.Whole(tt.resource)) != nil; got != tt.moved {
 			t.Errorf("kubelet sees another address in %v: %v", tt.resource, got)
 		}
 	}

@@ -1,6 +1,8 @@
-// Package filter implements service topology. The annotation openyurt.io/topologyKeys keeps a Service's traffic near: the
-// hub leaves the endpoints that are elsewhere out of the EndpointSlices and Endpoints that it shows. kube-proxy, CoreDNS
-// and other clients need no change.
+// Package filter has the views by which this node sees some objects differently from the cloud: service topology; for kubelet,
+// the Service by which Pods find the API server (Master), and values of single ConfigMaps (ConfigMaps).
+//
+// Service topology: the annotation openyurt.io/topologyKeys keeps a Service's traffic near. The hub leaves the endpoints that
+// are elsewhere out of the EndpointSlices and Endpoints that it shows. kube-proxy, CoreDNS and other clients need no change.
 //
 // The annotation has one of OpenYurt's values (none of them is edge.LabelNodePool):
 //

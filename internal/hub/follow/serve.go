@@ -86,7 +86,13 @@ func (s *Set) Answer(w http.ResponseWriter, r *http.Request, client string) bool
 	if info.Verb != "list" && info.Verb != "watch" || !whole {
 		return false
 	}
+	// What kubelet sees differs from what the cloud shows, so that must never answer in between.
+	viewed := client == "" && s.cfg.KubeletView(selection) != nil
 	m, err := s.use(client, selection)
+	if err != nil && viewed {
+		replica.Refuse(w, fmt.Sprintf("yurthub: %s is not followed: %s", selection, err))
+		return true
+	}
 	if err != nil {
 		klog.FromContext(r.Context()).V(1).Info("Not following what a program reads", "what", selection, "err", err)
 		return false
@@ -102,14 +108,17 @@ func (s *Set) Answer(w http.ResponseWriter, r *http.Request, client string) bool
 	}()
 	prospect := m.expect(r.Context(), s.cfg.Cloud, patience, asksForNow(r, info.Verb))
 	up := s.cfg.Cloud.Get() == link.Up
-	if prospect == known && up && (info.Verb == "list" && m.behind(r) || m.handler.Poorer(r, info.Verb)) {
+	if prospect == known && up && !viewed && (info.Verb == "list" && m.behind(r) || m.handler.Poorer(r, info.Verb)) {
 		// The revision is another object's, or one that the hub had before it was killed. The replica would reach it
 		// only with its next event.
 		prospect = foreign
 	}
-	answered = prospect != foreign
+	answered = prospect != foreign || viewed
 	switch prospect {
 	case foreign:
+		if refused := m.feed.Status().Get().Refused; viewed {
+			replica.Refuse(w, fmt.Sprintf("yurthub: the cloud does not give %s now: %s", selection, refused))
+		}
 	case unreachable:
 		replica.Refuse(w, fmt.Sprintf("yurthub: %s is not known here, and the cloud cannot be reached", selection))
 	case late:
@@ -117,7 +126,7 @@ func (s *Set) Answer(w http.ResponseWriter, r *http.Request, client string) bool
 	default:
 		m.handler.Serve(w, plain(r), replica.Request{
 			Verb: info.Verb, Namespace: info.Namespace, Selected: selection.Fields != "" || selection.Labels != "",
-			Elsewhere: up,
+			Elsewhere: up && !viewed,
 		})
 	}
 	return answered

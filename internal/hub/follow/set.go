@@ -25,6 +25,9 @@ const (
 	// 110 Pods, a node's default maximum, have some hundreds. maxGuestKept bounds those of a caller with credentials of its
 	// own, and maxGuests such callers: a node has some ten ServiceAccounts whose programs are cached.
 	maxKept, maxGuestKept, maxGuests = 1000, 50, 32
+	// maxViewed is how many more may be followed of those that kubelet sees in another form than the cloud's: the cloud can't
+	// answer these. Each Pod has at most one or two.
+	maxViewed = 250
 	// idleTime is how long a selection without users is followed: programs that restart come back within it. After that
 	// it stays on the disk.
 	idleTime = 5 * time.Minute
@@ -63,11 +66,11 @@ type Config struct {
 	Always []Selection
 	// Eager feeds shared resources at once rather than from the first request on: the pool may need them from this hub.
 	Eager bool
-	// View returns how this node's programs see one of the hub's own resources, KubeletView how kubelet sees it. If
-	// View returns nil, programs see all of it as it is; if KubeletView returns nil, kubelet sees what the others do.
-	// Both are the default.
+	// View returns how this node's programs see one of the hub's own resources, KubeletView how kubelet sees it, or a selection
+	// of its own. If View returns nil, programs see all of it as it is; if KubeletView returns nil, kubelet sees what the
+	// others do. Both are the default.
 	View        func(schema.GroupVersionResource) *View
-	KubeletView func(schema.GroupVersionResource) replica.View
+	KubeletView func(Selection) replica.View
 	// Changed is called whenever Followed, or a replica of it, is another than before. It must not block, nor use the Set.
 	Changed func()
 }
@@ -99,7 +102,7 @@ func New(c Config, shared []schema.GroupVersionResource) *Set {
 		c.View = func(schema.GroupVersionResource) *View { return nil }
 	}
 	if c.KubeletView == nil {
-		c.KubeletView = func(schema.GroupVersionResource) replica.View { return nil }
+		c.KubeletView = func(Selection) replica.View { return nil }
 	}
 	s := &Set{
 		cfg: c, begun: make(chan struct{}), shared: slices.Clone(shared), members: map[store.Collection]*Member{},
@@ -243,11 +246,14 @@ func (s *Set) handleLocked(m *Member) error {
 		BeforeExpired: func(ctx context.Context) { _ = m.saver.Sync(ctx) },
 	}
 	var kubelet replica.View
-	if m.fixed() {
+	switch {
+	case m.fixed():
 		if m.view = s.cfg.View(m.Resource); m.view != nil {
 			config.View = m.view.View
 		}
-		kubelet = s.cfg.KubeletView(m.Resource)
+		kubelet = s.cfg.KubeletView(m.Selection)
+	case m.Client == "":
+		config.View = s.cfg.KubeletView(m.Selection)
 	}
 	var err error
 	if m.handler, err = replica.NewHandler(config); err != nil {
@@ -370,6 +376,8 @@ func (s *Set) roomLocked(client string, selection Selection) error {
 	most := maxKept
 	if client != "" {
 		most = maxGuestKept
+	} else if s.cfg.KubeletView(selection) != nil {
+		most += maxViewed
 	}
 	if clients[client] >= most {
 		return fmt.Errorf("%d selections are followed already", most)

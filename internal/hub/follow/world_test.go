@@ -203,6 +203,8 @@ type world struct {
 	// histories has open make history, which feeds follow then.
 	histories bool
 	history   *history.Keeper
+	// kubelet is the Config's KubeletView of the sets that open makes.
+	kubelet func(Selection) replica.View
 }
 
 func newWorld(t *testing.T) *world {
@@ -232,7 +234,9 @@ func (w *world) open() {
 	}
 	w.disk = &faulty{Store: disk}
 	w.history = history.New(history.Config{Link: w.link, Disk: w.disk})
-	config := Config{Disk: w.disk, Cloud: w.link, Coordinator: live.NewValue(link.Down), Changed: func() {}}
+	config := Config{
+		Disk: w.disk, Cloud: w.link, Coordinator: live.NewValue(link.Down), Changed: func() {}, KubeletView: w.kubelet,
+	}
 	config.NewFeed = func(o Order) (Feed, error) {
 		s := w.source(of(o.Client, o.Selection))
 		config := feed.Config{

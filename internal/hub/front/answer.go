@@ -120,7 +120,10 @@ func (a *asking) ask(whom route.Answerer, w http.ResponseWriter, r *http.Request
 	case whom == route.Follow:
 		return a.f.cfg.Keeper.Answer(w, r, a.client)
 	case whom == route.Recall:
-		return a.f.cfg.Keeper.Recall(w, r, a.client)
+		shown, end := a.shown(w, r)
+		answered := a.f.cfg.Keeper.Recall(shown, r, a.client)
+		end()
+		return answered
 	case whom == route.StandIn:
 		return a.f.cfg.StandIn.Answer(w, r, a.body)
 	case whom == route.Warrant:
@@ -133,7 +136,8 @@ func (a *asking) ask(whom route.Answerer, w http.ResponseWriter, r *http.Request
 
 // askCloud asks the cloud and, if it has no answer, those who come after it.
 func (a *asking) askCloud(w http.ResponseWriter, r *http.Request, to route.Destination) {
-	out := &attempt{ResponseWriter: w, group: a.req.Group, next: func() bool { return a.next(w, r) }}
+	next := func() bool { return a.next(w, r) }
+	out, end := a.shown(&attempt{ResponseWriter: w, group: a.req.Group, next: next}, r)
 	switch keeper := a.f.cfg.Keeper; {
 	case to.Hears == route.StandIn:
 		a.f.cfg.StandIn.Hear(out, r, a.cloud())
@@ -144,6 +148,15 @@ func (a *asking) askCloud(w http.ResponseWriter, r *http.Request, to route.Desti
 	default:
 		keeper.Remember(out, r, a.client, a.cloud())
 	}
+	end() // an answer that broke off has panicked
+}
+
+// shown returns what takes an answer that has not been through a view, and what ends it.
+func (a *asking) shown(w http.ResponseWriter, r *http.Request) (shown http.ResponseWriter, end func()) {
+	if a.f.cfg.Shown == nil || a.req.OwnCredentials || r.Method != http.MethodGet {
+		return w, func() {}
+	}
+	return a.f.cfg.Shown.Get(w, r)
 }
 
 // cloud returns the handler that passes the request to the cloud, with the right credentials.

@@ -185,3 +185,63 @@ func TestReviews(t *testing.T) {
 		t.Errorf("somebody who is not kubelet gets the hub's word: %d", response.StatusCode)
 	}
 }
+
+// louder shows each answer to a get in capital letters.
+type louder struct{}
+
+func (louder) Get(w http.ResponseWriter, r *http.Request) (http.ResponseWriter, func()) {
+	if !strings.Contains(r.URL.Path, "/configmaps/") {
+		return w, func() {}
+	}
+	said := &heldBack{ResponseWriter: w}
+	return said, func() { _, _ = io.WriteString(w, strings.ToUpper(said.text.String())) }
+}
+
+type heldBack struct {
+	http.ResponseWriter
+	text strings.Builder
+}
+
+func (h *heldBack) Write(p []byte) (int, error) { return h.text.Write(p) }
+
+// TestKubeletsGetsAreShown in another form, whether the cloud has answered or what it said is remembered. What others get is the
+// cloud's, and what is followed has been through a view already.
+func TestKubeletsGetsAreShown(t *testing.T) {
+	var code atomic.Uint32
+	_, u := cloud(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(int(code.Load()))
+		_, _ = io.WriteString(w, "the cloud")
+	})
+	remembering, _ := hub(t, Config{Cloud: u, Keeper: remembers{}, Callers: asked{t}, Shown: louder{}})
+	following, _ := hub(t, Config{Cloud: u, Keeper: follows{}, Callers: asked{t}, Shown: louder{}})
+	const one, another = "/api/v1/namespaces/a/configmaps/x", "/api/v1/namespaces/a/secrets/x"
+	for _, c := range []struct {
+		at, path, token string
+		code            int
+		want            string
+	}{
+		{remembering, one, "", http.StatusOK, "THE CLOUD"},
+		{remembering, one, "", http.StatusServiceUnavailable, "REMEMBERED "},
+		{remembering, one, "a", http.StatusOK, "the cloud"},
+		{remembering, one, "a", http.StatusServiceUnavailable, "remembered "},
+		{remembering, another, "", http.StatusOK, "the cloud"},
+		{following, one, "", http.StatusServiceUnavailable, "follower"},
+	} {
+		code.Store(uint32(c.code))
+		var header []string
+		if c.token != "" {
+			header = []string{"Authorization", "Bearer " + c.token}
+		}
+		if _, body := ask(t, http.MethodGet, c.at+c.path, header...); body != c.want {
+			t.Errorf("%s of %q, the cloud says %d: %q, want %q", c.path, c.token, c.code, body, c.want)
+		}
+	}
+}
+
+// follows is a Keeper that follows all that it is asked for.
+type follows struct{ remembers }
+
+func (follows) Answer(w http.ResponseWriter, _ *http.Request, _ string) bool {
+	_, err := io.WriteString(w, "follower")
+	return err == nil
+}

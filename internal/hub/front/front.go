@@ -88,6 +88,14 @@ type Warrants interface {
 	Answer(w http.ResponseWriter, r *http.Request, body []byte) bool
 }
 
+// Shown has objects that kubelet is shown in another form than the cloud's.
+type Shown interface {
+	// Get returns what takes the cloud's answer, or a remembered one, to kubelet's get of such an object, and what writes it in
+	// the form that is shown; the latter is not called if the answer breaks off. Any other request gets w itself. The request's
+	// context has its RequestInfo.
+	Get(w http.ResponseWriter, r *http.Request) (shown http.ResponseWriter, end func())
+}
+
 // Config says what the front serves.
 type Config struct {
 	// Cloud is where requests go.
@@ -102,6 +110,8 @@ type Config struct {
 	Callers Callers
 	// StandIn takes writes in the cloud's place; nil if Situation.StandIn is false.
 	StandIn StandIn
+	// Shown has single objects that kubelet is shown in another form than the cloud's; nil means that there are none.
+	Shown Shown
 	// Warrants answers reviews about coordinators; nil means that the cloud does.
 	Warrants Warrants
 	// OwnLease serves reads and renewals of the node's own Lease, with the RequestInfo in the request's context; nil if

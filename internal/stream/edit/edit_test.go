@@ -42,6 +42,8 @@ func TestNumbersAreThoseOfTheTypes(t *testing.T) {
 		{metav1.WatchEvent{}, "Type", WatchEventType},
 		{metav1.WatchEvent{}, "Object", WatchEventObject},
 		{runtime.RawExtension{}, "Raw", RawExtensionRaw},
+		{corev1.ConfigMap{}, "ObjectMeta", Metadata},
+		{corev1.ConfigMap{}, "Data", ConfigMapData},
 		{discoveryv1.EndpointSlice{}, "ObjectMeta", Metadata},
 		{discoveryv1.EndpointSlice{}, "Endpoints", SliceEndpoints},
 		{discoveryv1.Endpoint{}, "NodeName", EndpointNodeName},

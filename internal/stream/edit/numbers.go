@@ -31,6 +31,9 @@ const (
 	WatchEventObject Number = 2
 	RawExtensionRaw  Number = 1
 
+	// Of a ConfigMap: a map.
+	ConfigMapData Number = 2
+
 	// Of an EndpointSlice, and of its Endpoints.
 	SliceEndpoints   Number = 2
 	EndpointNodeName Number = 6
