@@ -34,6 +34,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/clock"
 
 	"yurtcoordinator/internal/hub/callers"
@@ -96,7 +97,7 @@ func New(cfg Config) (*Hub, error) {
 		return nil, err
 	}
 	h := &Hub{
-		cfg: cfg, metrics: prometheus.NewRegistry(), changed: func() {}, shown: filter.NewConfigMaps(),
+		cfg: cfg, metrics: prometheus.NewRegistry(), changed: func() {}, shown: filter.NewConfigMaps(filter.RootCA),
 		checked: certclock.New(cfg.CertDir, clock.RealClock{}),
 	}
 	h.metrics.MustRegister(collectors.NewGoCollector(),
@@ -157,6 +158,8 @@ func (h *Hub) identify() (err error) {
 	}
 	config := cfg.identity()
 	config.Servers, config.Metrics = h.servers, h.metrics
+	config.ShowAuthorities = func(all string) { h.shown.Change(filter.RootCA.Name, all) }
+	config.Pods = func(ctx context.Context) ([]*corev1.Pod, bool) { return h.followed.OwnPods(ctx) }
 	manager, err := identity.New(config)
 	if err != nil {
 		return fmt.Errorf("the node's own certificate: %w", err)

@@ -49,6 +49,10 @@ type HubStatus struct {
 	Identity *struct {
 		Client  HubCertificate `json:"client"`
 		Serving HubCertificate `json:"serving"`
+		Former  *struct {
+			NotAfter time.Time `json:"notAfter"`
+			Why      string    `json:"why"`
+		} `json:"former"`
 	} `json:"identity"`
 }
 

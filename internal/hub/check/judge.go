@@ -107,6 +107,10 @@ func (j *judge) hub(f Facts) {
 	if id := h.Status.Identity; id != nil {
 		j.hubCertificate(f.Now, "client", id.Client)
 		j.hubCertificate(f.Now, "serving", id.Serving)
+		if former := id.Former; former != nil {
+			j.add(OK, "yurthub: former certificate", fmt.Sprintf("Pods are served with the former certificate, until %s at the latest: %s",
+				former.NotAfter.UTC().Format(time.RFC3339), former.Why), "")
+		}
 	}
 }
 
@@ -137,7 +141,10 @@ func (j *judge) hubCertificate(now time.Time, kind string, c HubCertificate) {
 		level = Fail
 	}
 	do := "it tries again by itself; see what is said of certificates below"
-	if c.Waiting != "" {
+	switch {
+	case c.Waiting != "" && kind == "serving":
+		do = "in the cloud: kubectl describe csr " + c.Waiting + " says why; coordinator-controller must be as new as yurthub"
+	case c.Waiting != "":
 		do = "in the cloud: kubectl certificate approve " + c.Waiting
 	}
 	j.add(level, "yurthub: "+kind+" certificate", "the running yurthub says: "+c.Problem, do)

@@ -99,7 +99,7 @@ func TestJudge(t *testing.T) {
 		},
 		{
 			"hub: waits for approval", fromStatus(`{"identity":{"serving":{"problem":"waits","waiting":"yurthub-serving-1"}}}`),
-			Warn, "yurthub: serving certificate", "kubectl certificate approve yurthub-serving-1",
+			Warn, "yurthub: serving certificate", "kubectl describe csr yurthub-serving-1",
 		},
 
 		{"port of another", func(f *Facts) { f.Ports[0].Holder = "nginx (process 3)" }, Fail, "--port", "nginx (process 3)"},

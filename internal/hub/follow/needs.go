@@ -44,18 +44,40 @@ func (n *needs) look(ctx context.Context, m *Member) (map[Selection]bool, bool) 
 		return n.all, n.all != nil
 	}
 	n.at, n.all = all.Revision, map[Selection]bool{podsOf(n.node): true}
+	for _, pod := range podsIn(all) {
+		usedBy(pod, n.all)
+	}
+	return n.all, true
+}
+
+// podsIn returns the Pods of a snapshot, without those that kubelet can't read either.
+func podsIn(all stream.Snapshot) (found []*corev1.Pod) {
 	for _, o := range all.Objects {
-		pod := &corev1.Pod{}
+		pod, err := &corev1.Pod{}, error(nil)
 		if all.Type.Encoding == stream.Protobuf {
 			err = pod.Unmarshal(o.Raw)
 		} else {
 			err = json.Unmarshal(o.Raw, pod)
 		}
-		if err == nil { // otherwise kubelet cannot read it either
-			usedBy(pod, n.all)
+		if err == nil {
+			found = append(found, pod)
 		}
 	}
-	return n.all, true
+	return found
+}
+
+// OwnPods returns this node's Pods by what kubelet follows, and whether the cloud has said since the hub's start that these are
+// all.
+func (s *Set) OwnPods(ctx context.Context) (found []*corev1.Pod, known bool) {
+	m := s.ofPrograms(podsOf(s.needs.node))
+	if m == nil || !m.feed.Status().Get().Fresh || !m.Replica.Complete().Get() {
+		return nil, false
+	}
+	all, err := m.Replica.Snapshot(ctx)
+	if err != nil {
+		return nil, false
+	}
+	return podsIn(all), true
 }
 
 // Gone reports whether what kubelet follows shows that the node no longer has a Pod, or, if uid is not empty, has another one

@@ -144,8 +144,9 @@ func TestClientCertificateFollows(t *testing.T) {
 	})
 }
 
-// TestServingCertificateFollows: Pods verify their hub by kube-root-ca.crt, which names only the successor at the end.
-func TestServingCertificateFollows(t *testing.T) {
+// TestAFormerCertificateGoesWithItsAuthority: Pods that start once the cloud names only the successor do not know it. Nor does
+// the successor make the hub ask its pool's authority again.
+func TestAFormerCertificateGoesWithItsAuthority(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		old, next := newAuthority(t, "old"), newAuthority(t, "next")
 		c := newCloud(t, old)
@@ -153,19 +154,29 @@ func TestServingCertificateFollows(t *testing.T) {
 		c.approve = func(*certificatesv1.CertificateSigningRequest) certificatesv1.RequestConditionType {
 			return certificatesv1.CertificateApproved
 		}
-		f := newFollower(t, c, func(cfg *Config) { cfg.Serve = net.IPv4(10, 0, 0, 1) })
+		f := newFollower(t, c, func(cfg *Config) {
+			cfg.Serve = net.IPv4(10, 0, 0, 1)
+			write(t, filepath.Join(cfg.Dir, fileFormer), string(formerOf(t, old, year)))
+		})
 		defer func() { f.stop() }()
 		defer f.start()()
-		time.Sleep(time.Hour)
-		if leaf := f.serving.pair.Load().Leaf; leaf.CheckSignatureFrom(old.cert) != nil {
-			t.Fatalf("the first is not by the old one: %v", leaf.Issuer)
+		servedBy := func(want *authority) {
+			t.Helper()
+			if pair, err := f.Serving(nil); err != nil || pair.Leaf.CheckSignatureFrom(want.cert) != nil {
+				t.Fatalf("served by %v, want %v", pair.Leaf.Issuer, want.cert.Subject)
+			}
 		}
+		time.Sleep(time.Hour)
+		servedBy(old)
 		c.change(func() { c.root, c.knows = string(old.pem)+string(next.pem), []*authority{next} })
-		time.Sleep(12 * time.Hour)
-		c.change(func() { c.signer = next })
 		time.Sleep(13 * time.Hour)
-		if err := f.serving.pair.Load().Leaf.CheckSignatureFrom(next.cert); err != nil {
-			t.Errorf("the successor has not signed: %v", err)
+		servedBy(old)
+		c.show(next)
+		c.change(func() { c.root = string(next.pem) })
+		time.Sleep(3 * time.Hour)
+		servedBy(c.hubs)
+		if asked := len(f.asked(c)); asked != 1 {
+			t.Errorf("the hub has asked %d times", asked)
 		}
 	})
 }

@@ -29,12 +29,15 @@ import (
 // back by as much, but other signers do not; the rest allows for the time that a request takes.
 const tolerance = 10 * time.Minute
 
-// maxChain bounds the number of certificates that a signer may return for one request.
-const maxChain = 8
+// maxChain bounds the number of certificates that a signer may return for one request: one, and the authorities that a pool
+// may have.
+const maxChain = 1 + 8
 
 // request says what certificate is wanted.
 type request struct {
-	node   edge.NodeName
+	node edge.NodeName
+	// hub says that the signer makes it the hub's, whatever subject the request has, and adds the authorities that verify it.
+	hub    bool
 	signer string
 	usages []certificatesv1.KeyUsage
 	use    x509.ExtKeyUsage
@@ -67,10 +70,17 @@ func (r request) name(kind string, key *ecdsa.PrivateKey) (string, error) {
 
 // matches says whether a certificate is for this node, this use and these addresses, whatever the time.
 func (r request) matches(leaf *x509.Certificate) error {
-	if got, want := leaf.Subject.CommonName, r.node.User(); got != want {
+	want := r.node.User()
+	if r.hub {
+		want = r.node.HubUser()
+	}
+	if got := leaf.Subject.CommonName; got != want {
 		return fmt.Errorf("the certificate is for %q, not for %q", got, want)
 	}
-	if !slices.Contains(leaf.Subject.Organization, edge.GroupNodes) {
+	if r.hub && len(leaf.Subject.Organization) > 0 {
+		return fmt.Errorf("the certificate is for the groups %q, not for none", leaf.Subject.Organization)
+	}
+	if !r.hub && !slices.Contains(leaf.Subject.Organization, edge.GroupNodes) {
 		return fmt.Errorf("the certificate is not for the group %s but for %q", edge.GroupNodes, leaf.Subject.Organization)
 	}
 	if leaf.IsCA {
@@ -120,6 +130,11 @@ func (r request) accept(issued []byte, key *ecdsa.PrivateKey, now time.Time) ([]
 	pair, err := tls.X509KeyPair(content, content)
 	if err != nil {
 		return nil, nil, fmt.Errorf("what the signer returned: %w", err)
+	}
+	if r.hub {
+		if err := verifiable(&pair, now); err != nil {
+			return nil, nil, err
+		}
 	}
 	return content, &pair, nil
 }

@@ -37,6 +37,7 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
+	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/run"
 )
 
@@ -84,6 +85,15 @@ func (a *authority) sign(t testing.TB, template *x509.Certificate, public crypto
 	return c
 }
 
+// hub is what a pool's authority makes of a request of node n1's hub.
+func (a *authority) hub(t testing.TB, template *x509.Certificate, x *x509.CertificateRequest) []byte {
+	t.Helper()
+	template.Subject = pkix.Name{CommonName: "openyurt:hub:n1"}
+	template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
+	template.IPAddresses = x.IPAddresses
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.sign(t, template, x.PublicKey).Raw})
+}
+
 func (a *authority) hash() string {
 	return fmt.Sprintf("sha256:%x", sha256.Sum256(a.cert.RawSubjectPublicKeyInfo))
 }
@@ -112,6 +122,7 @@ func nodeCert(from, to time.Time) *x509.Certificate {
 type cloud struct {
 	t       testing.TB
 	ca      *authority // of servers and clients, as kubeadm has it
+	hubs    *authority // of a pool's hubs
 	life    time.Duration
 	accepts chan net.Conn
 	info    string // the kubeconfig of cluster-info
@@ -140,7 +151,7 @@ type cloud struct {
 func newCloud(t testing.TB, ca *authority) *cloud {
 	t.Helper()
 	c := &cloud{
-		t: t, ca: ca, signer: ca, life: year, accepts: make(chan net.Conn), tokens: map[string]bool{token: true},
+		t: t, ca: ca, signer: ca, hubs: newAuthority(t, "openyurt:hubs-authority:hangzhou"), life: year, accepts: make(chan net.Conn), tokens: map[string]bool{token: true},
 		requests: map[string]*certificatesv1.CertificateSigningRequest{},
 	}
 	c.approve = func(r *certificatesv1.CertificateSigningRequest) certificatesv1.RequestConditionType {
@@ -152,9 +163,8 @@ func newCloud(t testing.TB, ca *authority) *cloud {
 	c.issue = func(r *certificatesv1.CertificateSigningRequest, x *x509.CertificateRequest) []byte {
 		template := nodeCert(time.Now().Add(-5*time.Minute), time.Now().Add(c.life))
 		template.Subject = x.Subject
-		if r.Spec.SignerName == certificatesv1.KubeletServingSignerName {
-			template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
-			template.IPAddresses, template.DNSNames = x.IPAddresses, x.DNSNames
+		if r.Spec.SignerName == edge.SignerHubs {
+			return append(c.hubs.hub(t, template, x), c.hubs.pem...)
 		}
 		return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.signer.sign(t, template, x.PublicKey).Raw})
 	}

@@ -1,6 +1,7 @@
 package identity
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -11,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
 
 	"yurtcoordinator/internal/edge"
 )
@@ -53,6 +55,12 @@ type Config struct {
 
 	// Serve is the address that Pods are served at, under which the hub needs another certificate. Nil: they are not.
 	Serve net.IP
+
+	// ShowAuthorities is told the authorities, in PEM, that verify what is served there, when they may have changed: all Pods
+	// must be given them. Nil: nobody is told.
+	ShowAuthorities func(authorities string)
+	// Pods returns the Pods of this node, and whether these are all. Nil: it is never known.
+	Pods func(context.Context) (pods []*corev1.Pod, known bool)
 
 	// Metrics takes the metrics. Nil: nobody sees them.
 	Metrics prometheus.Registerer

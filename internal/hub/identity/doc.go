@@ -10,7 +10,11 @@
 //
 //	ca.crt               the cloud's authorities, as discovered and followed; not when Config.CAFile gives them
 //	ca.json              since when each of them is known, and for how long the cloud has not named it
-//	client.pem           certificate and key of system:node:NAME; the same again as serving.* for Pods
+//	client.pem           certificate and key of system:node:NAME
+//	hub.pem              what Pods are served with: the certificate of openyurt:hub:NAME, the authorities that came with
+//	                     it, and the key
+//	hub.json             since when Pods are shown those authorities
+//	serving.pem          what hubs of before served Pods with, by the cluster's authority, until nobody needs it
 //	client.request.key   the key of a request under way, so that a restart goes on with the request that it made
 //	client.lock          held while a certificate is asked for and written
 //

@@ -21,6 +21,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
 
+	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/hub/keyfile"
 	"yurtcoordinator/internal/run"
 )
@@ -290,6 +291,10 @@ func outcome(r *certificatesv1.CertificateSigningRequest) ([]byte, error) {
 	case approved:
 		return nil, &classified{errWaiting, fmt.Sprintf("the CertificateSigningRequest %s is approved, but nobody signs it: is "+
 			"there a signer %s in the cloud?", r.Name, r.Spec.SignerName)}
+	}
+	if r.Spec.SignerName == edge.SignerHubs {
+		return nil, &classified{errWaiting, fmt.Sprintf("the CertificateSigningRequest %s waits for coordinator-approver: is our "+
+			"chart in the cloud, and as new as this hub? If it is, an Event says why: kubectl describe csr %s", r.Name, r.Name)}
 	}
 	return nil, &classified{errWaiting, fmt.Sprintf("the CertificateSigningRequest %s waits for approval: "+
 		"kubectl certificate approve %s", r.Name, r.Name)}

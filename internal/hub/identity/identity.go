@@ -16,9 +16,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
+	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/hub/keyfile"
 	"yurtcoordinator/internal/run"
 )
@@ -57,6 +59,9 @@ type Manager struct {
 	// kubeletsTrouble is why kubelet's certificate was not renewed lately. Only keep, of client, uses it.
 	kubeletsTrouble string
 	following       following
+
+	formerMu sync.Mutex
+	former   *inUse // nil means that the hub serves with its own certificate
 }
 
 // New returns a Manager. It does nothing until Ensure or Run.
@@ -65,14 +70,20 @@ func New(cfg Config) (*Manager, error) {
 	if err != nil {
 		return nil, err
 	}
+	if cfg.ShowAuthorities == nil {
+		cfg.ShowAuthorities = func(string) {}
+	}
+	if cfg.Pods == nil {
+		cfg.Pods = func(context.Context) ([]*corev1.Pod, bool) { return nil, false }
+	}
 	dialer := &net.Dialer{Timeout: dialFor}
 	m := &Manager{cfg: cfg, clock: clock.RealClock{}, dial: dialer.DialContext, pins: pins, disk: keyfile.Dir{Path: cfg.Dir}}
-	m.client = &rotation{kind: "client", wanted: request{
+	m.client = &rotation{kind: "client", file: "client", wanted: request{
 		node: cfg.Node, signer: certificatesv1.KubeAPIServerClientKubeletSignerName, use: x509.ExtKeyUsageClientAuth,
 		usages: []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, certificatesv1.UsageClientAuth},
 	}}
-	m.serving = &rotation{kind: "serving", wanted: request{
-		node: cfg.Node, signer: certificatesv1.KubeletServingSignerName, use: x509.ExtKeyUsageServerAuth,
+	m.serving = &rotation{kind: "serving", file: "hub", wanted: request{
+		node: cfg.Node, hub: true, signer: edge.SignerHubs, use: x509.ExtKeyUsageServerAuth,
 		usages: []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, certificatesv1.UsageServerAuth},
 	}}
 	if cfg.Serve != nil {
@@ -101,6 +112,9 @@ func (m *Manager) Files() (ca, cert, key string) {
 // Ensure must not be called while Run runs.
 func (m *Manager) Ensure(ctx context.Context) error {
 	logger := klog.FromContext(ctx)
+	hubs, _ := m.load(m.serving) // if there is none, Run says why
+	m.serving.adopt(hubs)
+	m.settle(ctx) // before kubelet is served
 	pause := run.Backoff{Min: pauseMin, Max: pauseEnsure}
 	for try := 1; ; try++ {
 		present, reason := m.load(m.client)
@@ -143,12 +157,16 @@ func (m *Manager) Run(ctx context.Context) error {
 	return nil
 }
 
-// Serving is what tls.Config.GetCertificate is to be for what is served at Config.Serve. Run gets the certificate, once someone
-// has approved the request, which no stock cluster does by itself, keeps it and renews it. Until then handshakes fail, with an
-// error that names the request.
+// Serving is what tls.Config.GetCertificate is to be for what is served at Config.Serve. Run gets the certificate from the
+// pool's authority, which signs where our chart is in the cloud, keeps it and renews it. Meanwhile, and while Pods may not know
+// that authority, it is a former one. If there is none, handshakes fail, with an error that says why.
 func (m *Manager) Serving(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+	if former := m.formerInUse(); former != nil {
+		return former.pair, nil
+	}
 	if pair := m.serving.pair.Load(); pair != nil {
-		return pair, nil
+		// Without the authorities, which whoever trusts them has.
+		return &tls.Certificate{Certificate: pair.Certificate[:1], PrivateKey: pair.PrivateKey, Leaf: pair.Leaf}, nil
 	}
 	if state := m.serving.state(); state.Problem != "" {
 		return nil, fmt.Errorf("no certificate to serve with: %s", state.Problem)
@@ -160,6 +178,8 @@ func (m *Manager) Serving(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 type Status struct {
 	Client  State `json:"client"`
 	Serving State `json:"serving"`
+	// Former is the certificate with which Pods are served instead; nil means that they are served with Serving.
+	Former *Former `json:"former,omitempty"`
 	// Authorities are the cloud's; nil means that a person gives them in a file.
 	Authorities *Authorities `json:"authorities,omitempty"`
 }
@@ -181,6 +201,9 @@ type State struct {
 // Report returns the present state; Given's returns nil.
 func (m *Manager) Report() *Status {
 	s := &Status{Client: m.client.state(), Serving: m.serving.state()}
+	if former := m.formerInUse(); former != nil {
+		s.Former = &former.said
+	}
 	if m.cfg.CAFile == "" {
 		s.Authorities = m.authorities()
 	}
@@ -189,13 +212,23 @@ func (m *Manager) Report() *Status {
 
 // measure registers metrics that say when the certificates end, for alerts.
 func (m *Manager) measure() {
-	for _, k := range []*rotation{m.client, m.serving} {
+	for kind, end := range map[string]func() time.Time{
+		m.client.kind:  func() time.Time { return m.client.state().NotAfter },
+		m.serving.kind: func() time.Time { return m.serving.state().NotAfter },
+		"former": func() time.Time {
+			if former := m.formerInUse(); former != nil {
+				return former.said.NotAfter
+			}
+			return time.Time{}
+		},
+	} {
 		promauto.With(m.cfg.Metrics).NewGaugeFunc(prometheus.GaugeOpts{
-			Name:        "yurthub_certificate_expiration_timestamp_seconds",
-			Help:        "When a certificate that the hub got by itself ends, in Unix time; 0: there is none.",
-			ConstLabels: prometheus.Labels{"certificate": k.kind},
+			Name: "yurthub_certificate_expiration_timestamp_seconds",
+			Help: "When a certificate that the hub got by itself ends, in Unix time, by which it is (client, serving, and former " +
+				"while Pods are served with that); 0: there is none.",
+			ConstLabels: prometheus.Labels{"certificate": kind},
 		}, func() float64 {
-			if end := k.state().NotAfter; !end.IsZero() {
+			if end := end(); !end.IsZero() {
 				return float64(end.Unix())
 			}
 			return 0
@@ -252,6 +285,8 @@ func (m *Manager) keep(ctx context.Context, k *rotation) {
 		}
 		if k == m.client {
 			m.renewKubelets(ctx)
+		} else {
+			m.settle(ctx)
 		}
 		if run.Pause(ctx, max(wait, time.Second)) != nil {
 			return
@@ -272,7 +307,7 @@ func (m *Manager) lacking(k *rotation, present *tls.Certificate, now time.Time) 
 		return "the kubelet's certificate is to be copied"
 	}
 	why := k.wanted.lacking(present, now)
-	if why == "" {
+	if why == "" && k == m.client {
 		why = m.early(present, now)
 	}
 	return why
@@ -331,7 +366,11 @@ func (m *Manager) load(k *rotation) (*tls.Certificate, error) {
 	pair = &read
 	wanted := k.wanted
 	wanted.ips = nil // a certificate for other addresses is better than none
-	if err := wanted.matches(pair.Leaf); err != nil {
+	err = wanted.matches(pair.Leaf)
+	if err == nil && wanted.hub {
+		err = verifiable(pair, m.clock.Now())
+	}
+	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	k.mu.Lock()
@@ -370,6 +409,7 @@ func (m *Manager) followKubelet(present *tls.Certificate) error {
 // rotation is what the Manager knows about one certificate.
 type rotation struct {
 	kind   string
+	file   string // begins the names of its files
 	wanted request
 	pair   atomic.Pointer[tls.Certificate]
 
@@ -380,8 +420,8 @@ type rotation struct {
 	last   *tls.Certificate
 }
 
-func (k *rotation) filePair() string { return k.kind + ".pem" }
-func (k *rotation) fileKey() string  { return k.kind + ".request.key" }
+func (k *rotation) filePair() string { return k.file + ".pem" }
+func (k *rotation) fileKey() string  { return k.file + ".request.key" }
 
 // adopt makes a pair the one in use. Nil keeps the former one: a file that cannot be read for a while is no reason for a node
 // to forget who it is.

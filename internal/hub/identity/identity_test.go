@@ -629,7 +629,7 @@ func TestServing(t *testing.T) {
 		time.Sleep(time.Hour)
 		s := n.Report().Serving
 		if _, err := n.Serving(nil); err == nil || s.Waiting == "" ||
-			!strings.Contains(err.Error(), "kubectl certificate approve "+s.Waiting) {
+			!strings.Contains(err.Error(), "kubectl describe csr "+s.Waiting) {
 			t.Errorf("handshake: %v; status %+v", err, s)
 		}
 		c.change(func() {
