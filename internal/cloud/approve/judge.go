@@ -1,15 +1,14 @@
-// Package approve approves two kinds of serving certificates: those that hubs serve Pods with, which the cluster's authority
-// signs or, for those that ask it, their pool's (package operators), and those of kubelets in
-// pools, by which a coordinator verifies them. And it approves the client certificates by which pools' coordinators are known
+// Package approve approves two kinds of serving certificates: those that hubs serve Pods with, which their pool's authority signs
+// (package operators), and those of kubelets in pools, by the cluster's authority, by which a coordinator verifies them. And it approves the client certificates by which pools' coordinators are known
 // to kubelets. It runs as a program of its own, coordinator-approver, for the right to approve is the right to anything that a
 // signer signs: whoever has that does not ask, and whoever asks does not have it (docs/adr/0029).
 //
-// No stock controller approves requests for kubernetes.io/kubelet-serving,
-// because Kubernetes does not know which addresses belong to a node. This controller leaves all other requests alone.
+// No stock controller approves requests for kubernetes.io/kubelet-serving, because Kubernetes does not know which addresses belong
+// to a node. This controller leaves all other requests alone.
 //
-// A kubelet itself says which addresses its Node has, and which name, when it registers. The same authority signs for the API
-// server: whoever has a certificate for that one's address or name is the cloud, to all who are on the way there. So what a node
-// says of itself is not enough.
+// A kubelet itself says which addresses its Node has, and which name, when it registers. The authority that signs for
+// kubelets also signs for the API server: whoever has a certificate for that one's address or name is the cloud, to all who are on
+// the way there. So what a node says of itself is not enough.
 //
 // Invariants: a request is approved only if a node made it for itself, for addresses of its Node object that no other Node has;
 // a kubelet's, only within the addresses that a person has given, and for no name but the node's own, if that is within the
@@ -37,9 +36,6 @@ import (
 )
 
 const (
-	// requestPrefix begins the names of hubs' requests; see package identity of the hub.
-	requestPrefix = "yurthub-serving-"
-
 	// maxAddresses bounds the addresses that one certificate is for: a node has a few of each family.
 	maxAddresses = 8
 	// maxReason bounds what is said of a request, in bytes: a node writes what is in it, and an Event takes 1 KiB.
@@ -48,17 +44,13 @@ const (
 
 // waits reports whether a request is for a node's server or a pool's coordinator, and still unanswered.
 func waits(r *certificatesv1.CertificateSigningRequest) bool {
-	return (r.Spec.SignerName == certificatesv1.KubeletServingSignerName || ofPool(r) || isCoordinators(r)) &&
+	return (r.Spec.SignerName == certificatesv1.KubeletServingSignerName || isHubs(r) || isCoordinators(r)) &&
 		len(r.Status.Conditions) == 0 && len(r.Status.Certificate) == 0
 }
 
-// isHubs reports whether a hub made the request; otherwise a kubelet did.
+// isHubs reports whether a hub asks its pool's authority, which signs for hubs alone; otherwise a kubelet asks the cluster's. Hubs
+// of before ask that, too: then they are judged as kubelets are.
 func isHubs(r *certificatesv1.CertificateSigningRequest) bool {
-	return ofPool(r) || strings.HasPrefix(r.Name, requestPrefix)
-}
-
-// ofPool reports whether a hub asks its pool's authority, which signs for hubs alone, and not the cluster's.
-func ofPool(r *certificatesv1.CertificateSigningRequest) bool {
 	return r.Spec.SignerName == edge.SignerHubs
 }
 
@@ -150,7 +142,7 @@ func Judge(r *certificatesv1.CertificateSigningRequest, node *corev1.Node, s Sit
 	if why := names(asked, node, isHubs(r), s); why != nil {
 		return why, nil
 	}
-	if ofPool(r) && node.Labels[edge.LabelNodePool] == "" {
+	if isHubs(r) && node.Labels[edge.LabelNodePool] == "" {
 		return errors.New("its node is in no pool, so no authority signs for it"), nil
 	}
 	own := addressesOf(node)

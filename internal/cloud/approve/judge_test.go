@@ -40,9 +40,9 @@ func request(
 		IPAddresses: []net.IP{address},
 	}
 	r := &certificatesv1.CertificateSigningRequest{
-		ObjectMeta: metav1.ObjectMeta{Name: requestPrefix + "1", CreationTimestamp: metav1.NewTime(made)},
+		ObjectMeta: metav1.ObjectMeta{Name: "yurthub-serving-1", CreationTimestamp: metav1.NewTime(made)},
 		Spec: certificatesv1.CertificateSigningRequestSpec{
-			SignerName: certificatesv1.KubeletServingSignerName, Username: "system:node:n1",
+			SignerName: edge.SignerHubs, Username: "system:node:n1",
 			Groups: []string{"system:authenticated", "system:nodes"},
 			Usages: []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, certificatesv1.UsageServerAuth},
 		},
@@ -60,7 +60,14 @@ func request(
 	return r
 }
 
+// node is one of a pool, unpooled one of none.
 func node(name string, ips ...net.IP) *corev1.Node {
+	n := unpooled(name, ips...)
+	n.Labels = map[string]string{edge.LabelNodePool: "p1"}
+	return n
+}
+
+func unpooled(name string, ips ...net.IP) *corev1.Node {
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	n.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeHostName, Address: name}}
 	for _, ip := range ips {
@@ -69,16 +76,10 @@ func node(name string, ips ...net.IP) *corev1.Node {
 	return n
 }
 
-// named is a node of any name, kubelets what its kubelet asks for, with names.
-func named(name string, ips ...net.IP) *corev1.Node {
-	n := node(name, ips...)
-	n.Labels = map[string]string{edge.LabelNodePool: "p1"}
-	return n
-}
-
+// kubelets is what a node's kubelet asks for, with names.
 func kubelets(names ...string) func(*certificatesv1.CertificateSigningRequest, *asked) {
 	return func(r *certificatesv1.CertificateSigningRequest, a *asked) {
-		r.Name, a.DNSNames = "csr-x7k2p", names
+		r.Name, r.Spec.SignerName, a.DNSNames = "csr-x7k2p", certificatesv1.KubeletServingSignerName, names
 		if slices.Contains(names, "kubernetes") {
 			r.Spec.Username, a.Subject.CommonName = "system:node:kubernetes", "system:node:kubernetes"
 		}
@@ -152,18 +153,18 @@ func TestWhatNobodyServesAt(t *testing.T) {
 		{"api", nil, []string{"10.0.0.7"}, ""}, // for its address alone
 		{"n1", []string{"n1"}, slices.Repeat([]string{"10.0.0.7"}, maxAddresses+1), "9 addresses, more than 8"},
 	} {
-		node := named(tt.name)
+		its := node(tt.name)
 		for _, ip := range tt.ips {
-			node.Status.Addresses = append(node.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: ip})
+			its.Status.Addresses = append(its.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: ip})
 		}
 		r := request(t, asks(tt.name, tt.names, tt.ips...))
-		why, err := Judge(r, node, here(t))
+		why, err := Judge(r, its, here(t))
 		if err != nil || (why == nil) != (tt.why == "") || why != nil && !strings.Contains(why.Error(), tt.why) {
 			t.Errorf("%v at %v: %v, %v, want %q", tt.names, tt.ips, why, err, tt.why)
 		}
 		nothing := here(t)
 		nothing.Allowed = Allowed{}
-		if why, err := Judge(r, node, nothing); why == nil || err != nil {
+		if why, err := Judge(r, its, nothing); why == nil || err != nil {
 			t.Errorf("where nothing is allowed, %v at %v: %v, %v", tt.names, tt.ips, why, err)
 		}
 	}
@@ -239,18 +240,13 @@ func TestJudge(t *testing.T) {
 		want   string // part of the reason; empty: it is granted
 	}{
 		{"a hub's", nil, nil, nil, ""},
-		{"a hub's, for its pool's authority", func(r csr, _ *asked) { r.Name, r.Spec.SignerName = "x", edge.SignerHubs },
-			named("n1", address), nil, ""},
-		{"a hub's in no pool, for that", func(r csr, _ *asked) { r.Spec.SignerName = edge.SignerHubs }, nil, nil, "in no pool"},
-		{"a hub's for another address, for that", func(r csr, a *asked) {
-			r.Spec.SignerName, a.IPAddresses = edge.SignerHubs, []net.IP{net.IPv4(10, 0, 0, 8)}
-		}, named("n1", address), nil, "10.0.0.8 is not among"},
-		{"a hub's for the API server's address, for that", func(r csr, a *asked) {
-			r.Spec.SignerName, a.IPAddresses = edge.SignerHubs, []net.IP{masterIP}
-		}, named("n1", masterIP), nil, "an address of the API server"},
-		{"a hub's with its name, for that", func(r csr, a *asked) {
-			r.Spec.SignerName, a.DNSNames = edge.SignerHubs, []string{"n1"}
-		}, named("n1", address), nil, "nothing else"},
+		{"a hub's in no pool", nil, unpooled("n1", address), nil, "in no pool"},
+		{"a hub's for the API server's address", func(_ csr, a *asked) { a.IPAddresses = []net.IP{masterIP} },
+			node("n1", masterIP), nil, "an address of the API server"},
+		{"a hub's with its name", func(_ csr, a *asked) { a.DNSNames = []string{"n1"} }, nil, nil, "nothing else"},
+		{"a hub's of before, judged as a kubelet's", func(r csr, a *asked) {
+			r.Spec.SignerName, a.IPAddresses = certificatesv1.KubeletServingSignerName, []net.IP{net.IPv4(192, 0, 2, 7)}
+		}, node("n1", net.IPv4(192, 0, 2, 7)), nil, "not within controller.kubeletServing.cidrs"},
 		{"IPv6", func(_ csr, a *asked) { a.IPAddresses = []net.IP{net.ParseIP("fd00::7")} },
 			node("n1", net.ParseIP("fd00::7")), nil, ""},
 		{"another node's", func(r csr, _ *asked) { r.Spec.Username = "system:node:n2" }, nil, nil, `"system:node:n2" made it`},
@@ -279,7 +275,7 @@ func TestJudge(t *testing.T) {
 		{"a kubelet's, with its name", kubelets("n1"), nil, nil, ""},
 		{"a kubelet's, with another's name", kubelets("n1", "n2"), nil, nil, `"n2" is not the node's own name`},
 		{"a kubelet's, with the API server's", kubelets("kubernetes.default.svc"), nil, nil, "not the node's own name"},
-		{"a kubelet's, of a node that is called so", kubelets("kubernetes"), named("kubernetes", address), nil,
+		{"a kubelet's, of a node that is called so", kubelets("kubernetes"), node("kubernetes", address), nil,
 			"a name of the API server"},
 		{"a kubelet's, for a name alone", func(r csr, a *asked) {
 			kubelets("n1")(r, a)

@@ -120,11 +120,11 @@ func TestAHubsRequestIsApproved(t *testing.T) {
 // A kubelet's request is approved if its node is in a pool, unless that is switched off; others are not ours to speak of.
 func TestAKubeletsRequest(t *testing.T) {
 	asks := func(names ...string) client.Object { return request(t, kubelets(names...)) }
-	csr, events, result, err := judged(t, nil, asks("n1"), named("n1", address), master())
+	csr, events, result, err := judged(t, nil, asks("n1"), node("n1", address), master())
 	if err != nil || !approved(csr) || csr.Status.Conditions[0].Reason != reasonKubelet || len(events) != 0 {
 		t.Errorf("%v, %v, %v, %v", csr.Status.Conditions, events, result, err)
 	}
-	csr, events, _, err = judged(t, nil, asks("n2"), named("n1", address), master())
+	csr, events, _, err = judged(t, nil, asks("n2"), node("n1", address), master())
 	if err != nil || len(csr.Status.Conditions) > 0 || len(events) != 1 || !strings.Contains(events[0], "own name") {
 		t.Errorf("with another's name: %v, %v, %v", csr.Status.Conditions, events, err)
 	}
@@ -133,15 +133,15 @@ func TestAKubeletsRequest(t *testing.T) {
 		mallory(r, a)
 	})
 	for name, objects := range map[string][]client.Object{
-		"of no pool": {asks("n1"), node("n1", address), master()}, "of no node": {asks("n1"), master()},
-		"of somebody": {stranger, named("n1", address), master()},
+		"of no pool": {asks("n1"), unpooled("n1", address), master()}, "of no node": {asks("n1"), master()},
+		"of somebody": {stranger, node("n1", address), master()},
 	} {
 		csr, events, result, err := judged(t, nil, objects...)
 		if err != nil || len(csr.Status.Conditions) > 0 || len(events) != 0 || result.RequeueAfter != lookLast {
 			t.Errorf("%s: %v, %v, %v, %v", name, csr.Status.Conditions, events, result, err)
 		}
 	}
-	csr, events, result, err = judgedBy(t, Config{}, nil, asks("n1"), named("n1", address), master())
+	csr, events, result, err = judgedBy(t, Config{}, nil, asks("n1"), node("n1", address), master())
 	if err != nil || len(csr.Status.Conditions) > 0 || len(events) != 0 || result.RequeueAfter != 0 {
 		t.Errorf("switched off: %v, %v, %v, %v", csr.Status.Conditions, events, result, err)
 	}
@@ -223,12 +223,12 @@ func TestWhereTheAPIServerIs(t *testing.T) {
 		{"another address", "10.0.0.7", "", nil, []client.Object{slice, info("https://10.0.0.203:6443")}, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			node := named("n1", net.ParseIP(tt.ip))
+			its := node("n1", net.ParseIP(tt.ip))
 			cfg := Config{Kubelets: true, Allowed: here(t).Allowed}
 			if tt.resolver != nil {
 				cfg.Server, cfg.Resolver = tt.server, tt.resolver
 			}
-			objects := append([]client.Object{request(t, asks("n1", []string{"n1"}, tt.ip)), node, master()}, tt.objects...)
+			objects := append([]client.Object{request(t, asks("n1", []string{"n1"}, tt.ip)), its, master()}, tt.objects...)
 			csr, events, _, err := judgedBy(t, cfg, nil, objects...)
 			switch {
 			case tt.why == "error":
@@ -247,7 +247,7 @@ func TestWhereTheAPIServerIs(t *testing.T) {
 // Of a node that makes many requests the newest few are looked at, and those of others all the same.
 func TestACrowdOfRequests(t *testing.T) {
 	const many = 50
-	all := []client.Object{named("n1", address), named("n2", net.IPv4(10, 0, 0, 8)), master()}
+	all := []client.Object{node("n1", address), node("n2", net.IPv4(10, 0, 0, 8)), master()}
 	ask := func(name, node, ip string, age time.Duration) *certificatesv1.CertificateSigningRequest {
 		r := request(t, asks(node, []string{node}, ip))
 		r.Name, r.CreationTimestamp = name, metav1.NewTime(made.Add(-age))
@@ -273,7 +273,7 @@ func TestACrowdOfRequests(t *testing.T) {
 
 func TestAKubeletsRequestWhereNothingIsAllowed(t *testing.T) {
 	asked := request(t, asks("n1", []string{"n1"}, address.String()))
-	csr, events, result, err := judgedBy(t, Config{Kubelets: true}, nil, asked, named("n1", address), master())
+	csr, events, result, err := judgedBy(t, Config{Kubelets: true}, nil, asked, node("n1", address), master())
 	if err != nil || len(csr.Status.Conditions) > 0 || len(events) != 1 || result.RequeueAfter == 0 ||
 		!strings.Contains(events[0], "--kubelet-serving-cidrs") {
 		t.Errorf("%v, %q, %v, %v", csr.Status.Conditions, events, result, err)
