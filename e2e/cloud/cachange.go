@@ -67,7 +67,7 @@ func cloudCAChange(t *kit.T) {
 	c := &caChange{T: t, files: t.Lab.Authorities()}
 	c.old, c.new = c.hash(c.files.Old), c.hash(c.files.New)
 	c.trusted(t.Pool.Nodes(), heardWithin, c.old)
-	c.servingBy(c.files.Old)
+	c.knownBy(c.files.Old)
 	c.deployPod(t.Pool.Follower(leader, node))
 	liarRefused(t, node)
 	c.trusted(t.Pool.Nodes(), time.Second, c.old)
@@ -92,7 +92,7 @@ func cloudCAChange(t *kit.T) {
 	t.Say("the new one signs")
 	c.announce(c.files.Both, c.files.New, c.files.NewKey)
 	t.Must(t.Lab.Cloud(t.Ctx, lab.Restart, lab.KubeAPIServer, c.shown()...))
-	c.servingBy(c.files.New)
+	c.knownBy(c.files.New)
 	t.Pool.Settled(60 * time.Second)
 
 	t.Say("the old one is dropped")
@@ -176,21 +176,19 @@ func (c *caChange) trusted(nodes []string, within time.Duration, want ...string)
 	})
 }
 
-// servingBy waits until each hub has its certificates, for the cloud and for Pods, by this authority.
-func (c *caChange) servingBy(file string) {
+// knownBy waits until each hub has its certificate for the cloud by this authority. What it serves Pods with is another's.
+func (c *caChange) knownBy(file string) {
 	all, err := cert.CertsFromFile(file)
 	c.Must(err)
-	took := c.Eventually(4*time.Minute, "all hubs have their certificates by "+c.hash(file), func() error {
+	took := c.Eventually(4*time.Minute, "all hubs have their certificate by "+c.hash(file), func() error {
 		for _, node := range c.Pool.Nodes() {
 			dir := c.Node(node).HubKeys()
-			for _, name := range []string{"client.pem", "serving.pem"} {
-				own, err := cert.CertsFromFile(dir + "/" + name)
-				if err != nil {
-					return err
-				}
-				if err := own[0].CheckSignatureFrom(all[0]); err != nil {
-					return fmt.Errorf("%s of %s: %w", name, node, err)
-				}
+			own, err := cert.CertsFromFile(dir + "/client.pem")
+			if err != nil {
+				return err
+			}
+			if err := own[0].CheckSignatureFrom(all[0]); err != nil {
+				return fmt.Errorf("%s: %w", node, err)
 			}
 		}
 		return nil
@@ -250,7 +248,7 @@ func (c *caChange) deployPod(node string) {
 		Host:        "https://" + net.JoinHostPort(t.Node(node).Address(), strconv.Itoa(edge.PortHubTLS)),
 		BearerToken: token.Status.Token, Dial: hub.Dial, QPS: -1, UserAgent: "coredns/lab", Timeout: 20 * time.Second,
 	}
-	t.Eventually(30*time.Second, "a Pod on "+node+" reads through its hub", func() error { return c.ask(t.Ctx, access) })
+	t.Eventually(30*time.Second, "a Pod on "+node+" reads through its hub", func() error { return c.ask(t.Ctx, node, access) })
 	t.Background.Go(func() {
 		every := time.NewTicker(300 * time.Millisecond)
 		defer every.Stop()
@@ -260,7 +258,7 @@ func (c *caChange) deployPod(node string) {
 			case <-t.Ctx.Done():
 				return
 			}
-			err := c.ask(t.Ctx, access)
+			err := c.ask(t.Ctx, node, access)
 			if t.Ctx.Err() != nil {
 				return
 			}
@@ -270,13 +268,13 @@ func (c *caChange) deployPod(node string) {
 }
 
 // ask reads what is mounted in Pods, and then a ConfigMap through the hub, over a new connection.
-func (c *caChange) ask(ctx context.Context, access *rest.Config) error {
-	mounted, err := c.Cloud.CoreV1().ConfigMaps(kit.Namespace).Get(ctx, lab.RootConfigMap, metav1.GetOptions{})
+func (c *caChange) ask(ctx context.Context, node string, access *rest.Config) error {
+	mounted, err := c.Node(node).PodAuthorities()
 	if err != nil {
 		return err
 	}
 	access = rest.CopyConfig(access)
-	access.CAData = []byte(mounted.Data["ca.crt"])
+	access.CAData = mounted
 	client, err := rest.HTTPClientFor(access)
 	if err != nil {
 		return err

@@ -1,6 +1,8 @@
 package offline
 
 import (
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
@@ -19,6 +21,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/cert"
 
 	"yurtcoordinator/e2e/kit"
 	"yurtcoordinator/internal/edge"
@@ -49,9 +52,11 @@ func podsOffline(t *kit.T) {
 	leader := t.Pool.SettledAway()
 	node := t.Pool.Follower(leader)
 	t.DeployWeb()
-	t.Node(node).DeployNeedy()
 	servingApproved(t)
+	t.Node(node).DeployNeedy()
 	sentToHub(t, node)
+	verifiesHub(t, node)
+	nobodyElsewhere(t, node)
 	grantReading(t)
 	reader, stranger := newPodClient(t, node, readerName), newPodClient(t, node, strangerName)
 
@@ -115,16 +120,9 @@ func readsTheChange(t *kit.T, reader podClient) {
 
 // servingApproved waits until each hub has a certificate to serve Pods with, and checks that nobody else approved it.
 func servingApproved(t *kit.T) {
-	t.Eventually(60*time.Second, "all hubs have a certificate for Pods", func() error {
-		for node, h := range t.Pool.Hubs() {
-			if h.Identity == nil || h.Identity.Serving.NotAfter.IsZero() {
-				return fmt.Errorf("%s: %+v", node, h.Identity)
-			}
-		}
-		return nil
-	})
+	t.Pool.ServesPods()
 	list, err := t.Cloud.CertificatesV1().CertificateSigningRequests().List(t.Ctx, metav1.ListOptions{
-		FieldSelector: "spec.signerName=" + certificatesv1.KubeletServingSignerName,
+		FieldSelector: "spec.signerName=" + edge.SignerHubs,
 	})
 	t.Must(err)
 	for _, r := range list.Items {
@@ -138,15 +136,77 @@ func servingApproved(t *kit.T) {
 
 // sentToHub expects that a Pod of a node was told that the API server is at its hub.
 func sentToHub(t *kit.T, node string) {
-	environ, err := t.Lab.Output(t.Ctx, node, "sh", "-c",
-		fmt.Sprintf("tr '\\0' '\\n' < /proc/$(pgrep -f 'httpd -f -p 127.0.0.1:%d' | head -1)/environ", kit.NeedyPort))
-	t.Must(err)
+	environ := ofPod(t, node, `tr '\0' '\n' < /proc/$pod/environ`)
 	for name, want := range map[string]string{
 		"KUBERNETES_SERVICE_HOST": t.Node(node).Address(), "KUBERNETES_SERVICE_PORT": strconv.Itoa(edge.PortHubTLS),
 	} {
 		if !slices.Contains(strings.Split(environ, "\n"), name+"="+want) {
 			t.Fail("a Pod of %s was not told %s=%s but\n%s", node, name, want, environ)
 		}
+	}
+}
+
+// ofPod returns what a command prints for the needy Pod of a node, whose process is $pod.
+func ofPod(t *kit.T, node, command string) string {
+	text, err := t.Lab.Output(t.Ctx, node, "sh", "-c",
+		fmt.Sprintf("pod=$(pgrep -f 'httpd -f -p 127.0.0.1:%d' | head -1); %s", kit.NeedyPort, command))
+	t.Must(err)
+	return text
+}
+
+// verifiesHub expects that a node's hub can be verified by what is mounted in a Pod of it, and by nothing less, and that its
+// certificate is its own, of no group.
+func verifiesHub(t *kit.T, node string) {
+	mounted := ofPod(t, node, "cat /proc/$pod/root/var/run/secrets/kubernetes.io/serviceaccount/ca.crt")
+	access, err := t.Lab.CloudConfig()
+	t.Must(err)
+	shown, err := shownTo(t, node, []byte(mounted))
+	t.Must(err)
+	if _, err := shownTo(t, node, access.CAData); err == nil {
+		t.Fail("the cluster's authority signs for the hub of %s, too", node)
+	}
+	want := "CN=" + edge.NodeName(node).HubUser()
+	if len(shown) != 1 || shown[0].Subject.String() != want || len(shown[0].DNSNames) > 0 {
+		t.Fail("the hub of %s shows %v, want %s", node, shown[0].Subject, want)
+	}
+	cloud, err := cert.ParseCertsPEM([]byte(mounted))
+	t.Must(err)
+	t.Say("a Pod of %s verifies %s by %q", node, shown[0].Subject, cloud[len(cloud)-1].Subject)
+}
+
+// shownTo returns what a node's hub shows to who verifies it by authorities.
+func shownTo(t *kit.T, node string, authorities []byte) ([]*x509.Certificate, error) {
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(authorities)
+	address := t.Node(node).Address()
+	conn, err := t.Lab.Dial(t.Ctx, node, net.JoinHostPort(address, strconv.Itoa(edge.PortHubTLS)))
+	t.Must(err)
+	defer conn.Close()
+	hub := tls.Client(conn, &tls.Config{RootCAs: roots, ServerName: address, MinVersion: tls.VersionTLS12})
+	if err := hub.HandshakeContext(t.Ctx); err != nil {
+		return nil, err
+	}
+	return hub.ConnectionState().PeerCertificates, nil
+}
+
+// nobodyElsewhere expects that what a hub serves Pods with opens nothing, neither in the cloud nor at the coordinator.
+func nobodyElsewhere(t *kit.T, node string) {
+	key := t.Node(node).HubKeys() + "/hub.pem"
+	for what, configOf := range map[string]func() (*rest.Config, error){
+		"the cloud":       t.Lab.CloudConfig,
+		"the coordinator": func() (*rest.Config, error) { return t.Lab.CoordinatorConfig(1, lab.Operator) },
+	} {
+		access, err := configOf()
+		t.Must(err)
+		thief := rest.AnonymousClientConfig(access)
+		thief.CertFile, thief.KeyFile, thief.Dial = key, key, access.Dial
+		client, err := kubernetes.NewForConfig(thief)
+		t.Must(err)
+		_, err = client.CoreV1().Nodes().List(t.Ctx, metav1.ListOptions{})
+		if err == nil || apierrors.IsForbidden(err) && strings.Contains(err.Error(), edge.NodeName(node).HubUser()) {
+			t.Fail("%s knows who has the key of the hub of %s: %v", what, node, err)
+		}
+		t.Say("%s answers who has the key of a hub: %v", what, err)
 	}
 }
 
@@ -209,13 +269,13 @@ func podClientWith(t *kit.T, node, token string) podClient {
 
 // podAccess returns the access to a node's hub with a token, as a program whose reads the hub keeps.
 func podAccess(t *kit.T, node, token string) *rest.Config {
-	access, err := t.Lab.CloudConfig()
+	authorities, err := t.Node(node).PodAuthorities()
 	t.Must(err)
 	hub, err := t.Lab.HubConfig(node)
 	t.Must(err)
 	return &rest.Config{
 		Host:            "https://" + net.JoinHostPort(t.Node(node).Address(), strconv.Itoa(edge.PortHubTLS)),
-		TLSClientConfig: rest.TLSClientConfig{CAData: access.CAData},
+		TLSClientConfig: rest.TLSClientConfig{CAData: authorities},
 		BearerToken:     token, Dial: hub.Dial, QPS: -1, UserAgent: "coredns/lab", Timeout: 20 * time.Second,
 	}
 }

@@ -148,13 +148,15 @@ func podToken(t *kit.T, pod string) string {
 
 // readsAt lists ConfigMaps at a node's hub with a token, as a program whose reads the hub keeps, and returns the status.
 func readsAt(t *kit.T, node, token string) (int, error) {
-	access, err := t.Lab.CloudConfig()
-	t.Must(err)
+	authorities, err := t.Node(node).PodAuthorities()
+	if err != nil {
+		return 0, err
+	}
 	hub, err := t.Lab.HubConfig(node)
 	t.Must(err)
 	config := &rest.Config{
 		Host:            "https://" + net.JoinHostPort(t.Node(node).Address(), strconv.Itoa(edge.PortHubTLS)),
-		TLSClientConfig: rest.TLSClientConfig{CAData: access.CAData},
+		TLSClientConfig: rest.TLSClientConfig{CAData: authorities},
 		BearerToken:     token, Dial: hub.Dial, QPS: -1, UserAgent: "coredns/lab", Timeout: 20 * time.Second,
 	}
 	connections, err := rest.HTTPClientFor(config)

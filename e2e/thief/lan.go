@@ -175,13 +175,14 @@ func guest(t *kit.T, node string) *rest.Config {
 	token, err := t.Cloud.CoreV1().ServiceAccounts(namespace).CreateToken(t.Ctx, account, &authenticationv1.TokenRequest{},
 		metav1.CreateOptions{})
 	t.Must(err)
-	cloud, err := t.Lab.CloudConfig()
+	t.Pool.ServesPods()
+	authorities, err := t.Node(node).PodAuthorities()
 	t.Must(err)
 	hub, err := t.Lab.HubConfig(t.Pool.CoordinatorNode()) // a Pod of another address
 	t.Must(err)
 	return &rest.Config{
 		Host:            "https://" + net.JoinHostPort(addressOf(t, node), strconv.Itoa(edge.PortHubTLS)),
-		TLSClientConfig: rest.TLSClientConfig{CAData: cloud.CAData},
+		TLSClientConfig: rest.TLSClientConfig{CAData: authorities},
 		BearerToken:     token.Status.Token, Dial: hub.Dial, Timeout: 20 * time.Second,
 	}
 }
