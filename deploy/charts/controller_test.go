@@ -456,7 +456,7 @@ func TestCertificatesOfTheController(t *testing.T) {
 	c := cloudtest.Client(t, cloudtest.As(cfg, account, "system:masters"))
 	request := func(name, signer string) *certificatesv1.CertificateSigningRequest {
 		usages := []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, certificatesv1.UsageClientAuth}
-		if signer == certificatesv1.KubeletServingSignerName {
+		if signer == certificatesv1.KubeletServingSignerName || signer == edge.SignerHubs {
 			usages[1] = certificatesv1.UsageServerAuth
 		}
 		return &certificatesv1.CertificateSigningRequest{
@@ -492,7 +492,8 @@ func TestCertificatesOfTheController(t *testing.T) {
 	mustAccept(t, "the controller's", approve(approver, own, client509, c))
 	mustRefuse(t, "one that somebody else has made in its place", approve(approver, own, client509, admin), asked)
 	mustRefuse(t, "another client's", approve(approver, "csr-client", client509, admin), asked)
-	mustAccept(t, "a hub's", approve(approver, "csr-hub", certificatesv1.KubeletServingSignerName, admin))
+	mustAccept(t, "a kubelet's", approve(approver, "csr-kubelet", certificatesv1.KubeletServingSignerName, admin))
+	mustAccept(t, "a hub's", approve(approver, "csr-hub", edge.SignerHubs, admin))
 	mustAccept(t, "another client's, by somebody else", approve(admin, "csr-client", client509, admin))
 
 	answer := func(by client.Client, name, signer string) error {
