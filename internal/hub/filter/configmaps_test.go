@@ -246,3 +246,26 @@ func FuzzConfigMapsShow(f *testing.F) {
 		}
 	})
 }
+
+func TestRootCA(t *testing.T) {
+	for _, c := range []struct{ cloud, hubs, want string }{
+		{"cloud\n", "", "cloud\n"},
+		{"cloud\n", "hubs\n", "cloud\nhubs\n"},
+		{"cloud", "hubs\n", "cloud\nhubs\n"},
+		{"", "hubs\n", "\nhubs\n"},
+	} {
+		view := NewConfigMaps(RootCA)
+		view.Change(RootCA.Name, c.hubs)
+		look, _ := view.Look()
+		for _, namespace := range []string{"default", "kube-system"} {
+			o := configMap(t, stream.Protobuf, stream.Key{Namespace: namespace, Name: "kube-root-ca.crt"}, 7,
+				map[string]string{"ca.crt": c.cloud})
+			raw, _ := look.Show(mapType(stream.Protobuf), o)
+			var m corev1.ConfigMap
+			decode(t, stream.Protobuf, raw, &m)
+			if m.Data["ca.crt"] != c.want {
+				t.Errorf("%q and %q are shown as %q", c.cloud, c.hubs, m.Data["ca.crt"])
+			}
+		}
+	}
+}

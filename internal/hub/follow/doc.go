@@ -11,8 +11,7 @@
 // Invariants: the hub answers only what the cloud has said; a request for what was never known gets 503, never an answer that
 // it does not exist. A pool resource is answered by its replica or not at all, never half by the replica and half by the
 // cloud. When a pool resource leaves the set, its clients' watches end, and their next requests, which carry the cloud's
-// revisions, go to the cloud. A program whose selection the cloud refuses gets the cloud's own answer, but for
-// what kubelet sees through a view: the cloud answers nothing of that. Only those who act with
-// the node's identity get what was read with it: a caller with credentials of its own has selections of its own, read with
-// these credentials.
+// revisions, go to the cloud. A program whose selection the cloud refuses gets the cloud's own answer, but for what kubelet
+// sees through a view: the cloud answers nothing of that. Only those who act with the node's identity get what was read with
+// it: a caller with credentials of its own has selections of its own, read with these credentials.
 package follow
