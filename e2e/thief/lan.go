@@ -284,7 +284,7 @@ func strangerSeen(t *kit.T, hub string, addresses []string) {
 			t.Fail("the coordinator does not count who is refused as %s", why)
 		}
 	}
-	atHub, err := t.Lab.HubMetrics(t.Ctx, hub)
+	atHub, err := t.Node(hub).Fetch(fmt.Sprintf("http://127.0.0.1:%d/metrics", edge.PortHubHealth))
 	t.Must(err)
 	for _, name := range []string{
 		`yurthub_connections_refused_total{reason="slow"}`, `yurthub_refused_requests_total{reason="unknown-token"}`,

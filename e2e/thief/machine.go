@@ -232,7 +232,7 @@ func showing(t *kit.T, token, machine, url string) (int, string) {
 
 // refusedBy returns how many requests a node's hub has refused because of who made them.
 func refusedBy(t *kit.T, node string) (total int) {
-	metrics, err := t.Lab.HubMetrics(t.Ctx, node)
+	metrics, err := t.Node(node).Fetch(fmt.Sprintf("http://127.0.0.1:%d/metrics", edge.PortHubHealth))
 	t.Must(err)
 	for line := range strings.Lines(metrics) {
 		if rest, ok := strings.CutPrefix(line, "yurthub_refused_requests_total{"); ok {

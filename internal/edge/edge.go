@@ -108,12 +108,9 @@ const (
 	// PortHubTLS is where a hub serves Pods.
 	PortHubTLS = 10268
 
-	// PortHubHealth is where a hub serves /healthz and /readyz to anybody.
+	// PortHubHealth is where a hub serves /healthz and /readyz to anybody, and /status and /metrics to root.
 	PortHubHealth = 10267
 )
-
-// HubSocket is the Unix socket, among a hub's certificates, where it tells root all of itself: /status and /metrics, too.
-const HubSocket = "hub.sock"
 
 // Identities.
 const (

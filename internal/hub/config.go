@@ -78,7 +78,8 @@ type Config struct {
 	SecurePort        int
 	// MasterService makes kubelet tell new Pods that the API server is at SecureBindAddress.
 	MasterService bool
-	// HealthBindAddress and HealthPort are where the hub serves /healthz and /readyz to anybody. OpenMetrics adds /metrics.
+	// HealthBindAddress and HealthPort are where the hub serves /healthz and /readyz to anybody, and /status and /metrics to
+	// root of this node. OpenMetrics serves /metrics to anybody.
 	HealthBindAddress string
 	HealthPort        int
 	OpenMetrics       bool
@@ -169,12 +170,12 @@ func (c *Config) AddFlags(fs *pflag.FlagSet) {
 		"have kubelet tell Pods that start from now on that the API server is at --secure-bind-address, so that they have "+
 			"an answer when the cloud cannot be reached")
 	fs.StringVar(&c.HealthBindAddress, "health-bind-address", "127.0.0.1",
-		"address to serve /healthz and /readyz on, to anybody; /status and /metrics are for root, at hub.sock in --cert-dir")
+		"address to serve /healthz and /readyz on, to anybody, and /status and /metrics to root of this node")
 	fs.IntVar(&c.HealthPort, "health-port", edge.PortHubHealth,
 		"port of --health-bind-address")
 	fs.BoolVar(&c.OpenMetrics, "open-metrics", false,
-		"serve /metrics at --health-port, too, to anybody on this node: for agents that cannot read a Unix socket")
-	fs.BoolVar(&c.Profiling, "profiling", false, "serve Go's profiles at /debug/pprof/ of hub.sock in --cert-dir")
+		"serve /metrics to anybody who reaches --health-port: for agents that are not root")
+	fs.BoolVar(&c.Profiling, "profiling", false, "serve Go's profiles to root at /debug/pprof/ of --health-port")
 	fs.IntVar(&c.MaxRequestsInFlight, "max-requests-inflight", 200,
 		"most reading requests under way at once; more get 429")
 	fs.IntVar(&c.MaxMutatingRequestsInFlight, "max-mutating-requests-inflight", 100,

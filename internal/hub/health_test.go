@@ -13,7 +13,6 @@ import (
 	"strings"
 	"testing"
 
-	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/hub/health"
 	"yurtcoordinator/internal/hub/link"
 	"yurtcoordinator/internal/lab/pki"
@@ -64,7 +63,7 @@ func newHub(t *testing.T, address func(*pki.Authority) string, more ...string) *
 func (h *Hub) ask(t *testing.T, path string) (int, string) {
 	t.Helper()
 	rec := httptest.NewRecorder()
-	health.Closed(h.told()).ServeHTTP(rec, httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil))
+	h.health(func(*http.Request) bool { return true }).ServeHTTP(rec, httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil))
 	return rec.Code, rec.Body.String()
 }
 
@@ -140,79 +139,22 @@ func TestStatus(t *testing.T) {
 	}
 }
 
-// TestWhoIsTold: what only root is to know is at the socket alone, from the first moment; and a hub that is killed is in no
-// other's way.
-func TestWhoIsTold(t *testing.T) {
-	dir := t.TempDir()
-	for _, open := range []string{"false", "true"} {
-		ports := []string{freePort(t), freePort(t)}
-		h := newHub(t, func(*pki.Authority) string { return "https://127.0.0.1:1" }, "--cert-dir="+dir, "--open-metrics="+open,
-			"--port="+ports[0], "--health-port="+ports[1])
-		ctx, cancel := context.WithCancel(t.Context())
-		ended := make(chan error, 1)
-		go func() { ended <- h.Run(ctx) }()
-		socket := filepath.Join(dir, edge.HubSocket)
-		bySocket := &http.Client{Transport: &http.Transport{
-			DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-				return (&net.Dialer{}).DialContext(ctx, "unix", socket)
-			},
-		}}
-		get := func(client *http.Client, url string) int {
-			request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			for {
-				response, err := client.Do(request)
-				if err == nil {
-					response.Body.Close()
-					return response.StatusCode
-				}
-				select {
-				case err := <-ended:
-					t.Fatalf("the hub has ended: %v", err)
-				default:
-				}
-			}
-		}
-		for path, want := range map[string]int{"/healthz": 200, "/metrics": 404, "/status": 404, "/debug/pprof/": 404} {
-			if open == "true" && path == "/metrics" {
-				want = http.StatusOK
-			}
-			if code := get(http.DefaultClient, "http://127.0.0.1:"+ports[1]+path); code != want {
-				t.Errorf("--open-metrics=%s: %s at the port: %d, want %d", open, path, code, want)
-			}
-		}
-		for path, want := range map[string]int{"/healthz": 200, "/metrics": 200, "/status": 200, "/debug/pprof/": 404} {
-			if code := get(bySocket, "http://hub"+path); code != want {
-				t.Errorf("%s at the socket: %d, want %d", path, code, want)
-			}
-		}
-		if info, err := os.Stat(socket); err != nil || info.Mode().Perm() != 0o600 {
-			t.Errorf("the socket: %v, %v", info, err)
-		}
-		if info, err := os.Stat(dir); err != nil || info.Mode().Perm()&0o022 != 0 {
-			t.Errorf("its directory: %v, %v", info, err)
-		}
-		cancel()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-	}
-}
-
-func freePort(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+// Who asks is told by the kernel, of a connection from this host.
+func TestWhoIsRoot(t *testing.T) {
+	asked := make(chan bool, 1)
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { asked <- ofRoot(r) }))
+	defer server.Close()
+	response, err := http.Get(server.URL)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
-	_, port, err := net.SplitHostPort(l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
+	response.Body.Close()
+	if is := <-asked; is != (os.Getuid() == 0) {
+		t.Errorf("a request by user %d is taken for root's: %t", os.Getuid(), is)
 	}
-	return port
+	if ofRoot(httptest.NewRequest(http.MethodGet, "/status", nil)) {
+		t.Error("so is one that came by no connection of this host")
+	}
 }
 
 // Profiles are for whoever asks for them: they show what a process holds in memory.

@@ -6,8 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"net/netip"
-	"path/filepath"
 	"strconv"
 	"time"
 
@@ -17,7 +17,6 @@ import (
 	"k8s.io/klog/v2"
 
 	"yurtcoordinator/internal/conns"
-	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/hub/front"
 	"yurtcoordinator/internal/hub/health"
 	"yurtcoordinator/internal/run"
@@ -31,15 +30,8 @@ func (h *Hub) Run(ctx context.Context) error {
 	if err != nil {
 		return errors.Join(err, h.disk.Close())
 	}
-	// The ports come first: two hubs cannot have them, so that none takes another's socket.
-	socket, err := front.ListenSocket(filepath.Join(h.cfg.CertDir, edge.HubSocket),
-		front.ServerConfig{Handler: health.Closed(h.told()), HTTP1: true})
-	if err != nil {
-		return errors.Join(fmt.Errorf("--cert-dir: %w", err), closed(ports), h.disk.Close())
-	}
 	var g run.Group
 	g.Add(ports[0].name, ports[0].Run)
-	g.Add("socket", socket.Run)
 	g.Add("hub", func(ctx context.Context) error { return h.serve(ctx, ports[1:]) })
 	return g.Run(ctx)
 }
@@ -104,7 +96,7 @@ func (h *Hub) listen() ([]port, error) {
 	programs := front.ServerConfig{Handler: h.front, After: h.followed.Begun(), TLS: h.proof.TLS(), HTTP1: true,
 		Newcomers: maxNewcomers, Refused: refused}
 	ports := []port{
-		{"health", "health-port", h.cfg.HealthBindAddress, h.cfg.HealthPort, front.ServerConfig{Handler: health.Open(h.told())}, nil},
+		{"health", "health-port", h.cfg.HealthBindAddress, h.cfg.HealthPort, front.ServerConfig{Handler: h.health(ofRoot)}, nil},
 		{"proxy", "port", h.cfg.BindAddress, h.cfg.Port, programs, nil},
 	}
 	if address := h.cfg.SecureBindAddress; address != "" {
@@ -130,11 +122,23 @@ func closed(ports []port) (err error) {
 	return err
 }
 
-// told is what the hub tells of itself.
-func (h *Hub) told() health.Config {
-	return health.Config{
+// health serves what the hub tells of itself, and most of it only to root.
+func (h *Hub) health(root func(*http.Request) bool) http.Handler {
+	return health.Handler(health.Config{
 		Cloud: h.cloud.Link(), Status: h.Status, Metrics: h.metrics, Profiling: h.cfg.Profiling, OpenMetrics: h.cfg.OpenMetrics,
+		Root: root,
+	})
+}
+
+// ofRoot reports whether a request came from a process of root's on this host.
+func ofRoot(r *http.Request) bool {
+	local, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
+	from, err := netip.ParseAddrPort(r.RemoteAddr)
+	if !ok || err != nil {
+		return false
 	}
+	owner, err := conns.OwnerOf(local, net.TCPAddrFromAddrPort(from))
+	return err == nil && owner == "0"
 }
 
 // Status returns the hub's present state.

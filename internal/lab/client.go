@@ -294,7 +294,7 @@ func (c *Client) Adopt(node string) error {
 	if err != nil {
 		return err
 	}
-	from := filepath.Join(c.dir, "machines", node, installedKeys)
+	from := filepath.Join(c.dir, "machines", node, "var-lib", "yurthub", "pki")
 	for _, name := range []string{hubAuthority, kubeletToken} {
 		content, err := os.ReadFile(filepath.Join(from, name))
 		if err != nil {
@@ -319,13 +319,9 @@ func (c *Client) config(name, server, machine string) (*rest.Config, error) {
 
 // Hub asks a node's hub for its status.
 func (c *Client) Hub(ctx context.Context, node string) (HubStatus, error) {
-	return askHub(ctx, c.dir, node)
-}
-
-// HubMetrics returns the metrics of a node's hub, as text.
-func (c *Client) HubMetrics(ctx context.Context, node string) (string, error) {
-	text, err := hubSays(ctx, c.dir, node, "/metrics")
-	return string(text), err
+	return askHub(ctx, func(ctx context.Context, _, address string) (net.Conn, error) {
+		return c.Dial(ctx, node, address)
+	})
 }
 
 // HubSettings writes a hub's configuration file (YAML, with the names of its flags). The hub reads it at its start, and

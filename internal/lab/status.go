@@ -3,12 +3,9 @@ package lab
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
-	"path/filepath"
 	"slices"
 	"sync"
 	"time"
@@ -211,7 +208,10 @@ func (l *Lab) ownView(ctx context.Context, s *NodeStatus) {
 	if l.cfg.Installed {
 		s.Processes = append(s.Processes, coordinatorsOn(ctx, m)...)
 	}
-	if hub, err := askHub(ctx, l.dir, s.Name); err == nil {
+	hub, err := askHub(ctx, func(ctx context.Context, _, address string) (net.Conn, error) {
+		return dialInside(ctx, m.PID, address)
+	})
+	if err == nil {
 		s.Hub = &hub
 	}
 }
@@ -228,48 +228,26 @@ func coordinatorsOn(ctx context.Context, m *machine.Machine) []machine.Process {
 	return found
 }
 
-// installedKeys is the directory of an installed hub's keys, below its machine's.
-var installedKeys = filepath.Join("var-lib", "yurthub", "pki")
-
-// askHub asks a node's hub for its status.
-func askHub(ctx context.Context, dir, node string) (hub HubStatus, err error) {
+// askHub asks the hub at the other end of dial for its status.
+func askHub(ctx context.Context, dial func(context.Context, string, string) (net.Conn, error)) (HubStatus, error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	text, err := hubSays(ctx, dir, node, "/status")
+	var hub HubStatus
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: dial}}
+	url := fmt.Sprintf("http://127.0.0.1:%d/status", edge.PortHubHealth)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return hub, err
 	}
-	return hub, json.Unmarshal(text, &hub)
-}
-
-// hubSays asks a node's hub, the lab's own or one that was installed there, at its socket.
-func hubSays(ctx context.Context, dir, node, path string) ([]byte, error) {
-	client := http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{
-		DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			var failed error
-			for _, keys := range []string{hubKeys, installedKeys} {
-				conn, err := (&net.Dialer{}).DialContext(ctx, "unix", filepath.Join(dir, "machines", node, keys, edge.HubSocket))
-				if err == nil {
-					return conn, nil
-				}
-				failed = errors.Join(failed, err)
-			}
-			return nil, failed
-		},
-	}}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://hub"+path, nil)
-	if err != nil {
-		return nil, err
-	}
 	resp, err := client.Do(req)
 	if err != nil {
-		return nil, err
+		return hub, err
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("the hub of %s: %s: %s", node, path, resp.Status)
+		return hub, fmt.Errorf("%s: %s", url, resp.Status)
 	}
-	return io.ReadAll(resp.Body)
+	return hub, json.NewDecoder(resp.Body).Decode(&hub)
 }
 
 // dialInside connects to address from within the network of the machine whose first process is pid.

@@ -8,11 +8,8 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"path/filepath"
 	"syscall"
 	"time"
-
-	"yurtcoordinator/internal/edge"
 )
 
 // maxAnswer bounds how much of any answer is read, in bytes. A hub's status with a thousand selections has a third of
@@ -29,15 +26,6 @@ func plainClient(step time.Duration) *http.Client {
 		},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
-}
-
-// socketClient is for a Unix socket of this node.
-func socketClient(step time.Duration, path string) *http.Client {
-	client := plainClient(step)
-	client.Transport.(*http.Transport).DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return (&net.Dialer{Timeout: step}).DialContext(ctx, "unix", path)
-	}
-	return client
 }
 
 // fetch gets at most maxAnswer bytes.
@@ -65,7 +53,7 @@ func readAtMost(r io.Reader) ([]byte, error) {
 	return body, err
 }
 
-// askHub asks what runs at the health port for its health, and at the socket, which only root may, for its status.
+// askHub asks what runs at the health port for its health and status.
 func askHub(ctx context.Context, c Config) Hub {
 	client := plainClient(c.Step)
 	status, _, err := fetch(ctx, client, c.healthURL()+"/healthz")
@@ -77,7 +65,7 @@ func askHub(ctx context.Context, c Config) Hub {
 	case status != http.StatusOK:
 		return Hub{Trouble: fmt.Sprintf("/healthz answers with status %d", status)}
 	}
-	status, body, err := fetch(ctx, socketClient(c.Step, filepath.Join(c.CertDir, edge.HubSocket)), "http://hub/status")
+	status, body, err := fetch(ctx, client, c.healthURL()+"/status")
 	if err == nil && status != http.StatusOK {
 		err = fmt.Errorf("/status answers with status %d", status)
 	}

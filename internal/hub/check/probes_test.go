@@ -300,7 +300,6 @@ func TestHub(t *testing.T) {
 			}))
 			defer s.Close()
 			w.cfg.HealthPort = port(t, s.Listener)
-			w.socket(s.Config.Handler)
 			h := askHub(t.Context(), w.cfg)
 			if h.Nobody || (h.Trouble == "") != (tt.trouble == "") || !strings.Contains(h.Trouble, tt.trouble) {
 				t.Errorf("%+v, want trouble %q", h, tt.trouble)

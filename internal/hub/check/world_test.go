@@ -18,8 +18,6 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
-
-	"yurtcoordinator/internal/edge"
 )
 
 // authority is a CA.
@@ -118,18 +116,6 @@ func newWorld(t *testing.T) *world {
 	}
 	w.file("pki/client.pem", append(crt, key...))
 	return w
-}
-
-// socket serves a handler where a hub tells root of itself.
-func (w *world) socket(handler http.Handler) {
-	w.t.Helper()
-	l, err := net.Listen("unix", filepath.Join(w.cfg.CertDir, edge.HubSocket))
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	s := &httptest.Server{Listener: l, Config: &http.Server{Handler: handler, ReadHeaderTimeout: time.Second}}
-	s.Start()
-	w.t.Cleanup(s.Close)
 }
 
 // file writes one of the node's files, 0600.

@@ -5,13 +5,11 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log"
 	"math"
 	"net"
 	"net/http"
 	"net/netip"
-	"os"
 	"sync"
 	"time"
 
@@ -75,23 +73,6 @@ func Listen(address string, cfg ServerConfig) (*Server, error) {
 	listener, err := net.Listen("tcp", address)
 	if err != nil {
 		return nil, err
-	}
-	return &Server{cfg, listener, drainTimeout}, nil
-}
-
-// ListenSocket returns a Server that listens at a Unix socket that only its owner may connect to; it accepts nothing until Run.
-// The directory must be its owner's alone, and nobody else may listen there: what a former process left is replaced.
-func ListenSocket(path string, cfg ServerConfig) (*Server, error) {
-	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, err
-	}
-	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
-	if err != nil {
-		return nil, fmt.Errorf("%w: the path may have 107 bytes", err)
-	}
-	listener.SetUnlinkOnClose(false) // by then it may be a successor's
-	if err := os.Chmod(path, 0o600); err != nil {
-		return nil, errors.Join(err, listener.Close())
 	}
 	return &Server{cfg, listener, drainTimeout}, nil
 }

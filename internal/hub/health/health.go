@@ -28,41 +28,12 @@ type Config struct {
 	Profiling bool
 	// OpenMetrics serves the metrics to anybody.
 	OpenMetrics bool
+	// Root reports whether a request is of root's, on this host.
+	Root func(*http.Request) bool
 }
 
-// Open returns the handler of what anybody may know.
-func Open(c Config) http.Handler {
-	mux := health(c)
-	if c.OpenMetrics {
-		mux.Handle("GET /metrics", metrics(c))
-	}
-	return mux
-}
-
-// Closed returns the handler of all that there is to know.
-func Closed(c Config) http.Handler {
-	mux := health(c)
-	mux.Handle("GET /metrics", metrics(c))
-	mux.HandleFunc("GET /status", func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(c.Status()) // the caller is gone: nobody to tell
-	})
-	if c.Profiling {
-		mux.HandleFunc("GET /debug/pprof/", pprof.Index) // and, by name, all but these:
-		mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
-		mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
-	}
-	return mux
-}
-
-func metrics(c Config) http.Handler {
-	return promhttp.HandlerFor(c.Metrics, promhttp.HandlerOpts{MaxRequestsInFlight: maxScrapes})
-}
-
-// maxScrapes bounds how many read the metrics at once.
-const maxScrapes = 4
-
-func health(c Config) *http.ServeMux {
+// Handler returns the handler for all of these.
+func Handler(c Config) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
@@ -72,5 +43,32 @@ func health(c Config) *http.ServeMux {
 		}
 		fmt.Fprintln(w, "ok")
 	})
+	closed := func(pattern string, handler http.HandlerFunc) {
+		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+			if !c.Root(r) {
+				http.Error(w, "this is for root of this node; --open-metrics opens /metrics to others", http.StatusForbidden)
+				return
+			}
+			handler(w, r)
+		})
+	}
+	metrics := promhttp.HandlerFor(c.Metrics, promhttp.HandlerOpts{MaxRequestsInFlight: maxScrapes})
+	if c.OpenMetrics {
+		mux.Handle("GET /metrics", metrics)
+	} else {
+		closed("GET /metrics", metrics.ServeHTTP)
+	}
+	closed("GET /status", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(c.Status()) // the caller is gone: nobody to tell
+	})
+	if c.Profiling {
+		closed("GET /debug/pprof/", pprof.Index) // and, by name, all but these:
+		closed("GET /debug/pprof/profile", pprof.Profile)
+		closed("GET /debug/pprof/trace", pprof.Trace)
+	}
 	return mux
 }
+
+// maxScrapes bounds how many read the metrics at once.
+const maxScrapes = 4

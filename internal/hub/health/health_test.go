@@ -20,7 +20,7 @@ import (
 func ask(t *testing.T, c Config, path string) (int, string) {
 	t.Helper()
 	rec := httptest.NewRecorder()
-	Closed(c).ServeHTTP(rec, httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil))
+	Handler(c).ServeHTTP(rec, httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil))
 	return rec.Code, rec.Body.String()
 }
 
@@ -30,6 +30,7 @@ func config() Config {
 	return Config{
 		Cloud: live.NewValue(link.Unknown), Metrics: metrics,
 		Status: func() Status { return Status{Node: "n1", Role: "pending", Cloud: "up", Coordinator: "none"} },
+		Root:   func(*http.Request) bool { return true },
 	}
 }
 
@@ -78,16 +79,16 @@ func TestProfilesAndMetrics(t *testing.T) {
 
 // TestOpen: whoever may ask anything is told whether the hub is alive, and the figures if somebody wants that.
 func TestOpen(t *testing.T) {
-	for open, want := range map[bool]int{false: http.StatusNotFound, true: http.StatusOK} {
+	for open, want := range map[bool]int{false: http.StatusForbidden, true: http.StatusOK} {
 		c := config()
 		c.Profiling, c.OpenMetrics = true, open
+		c.Root = func(*http.Request) bool { return false }
 		for path, want := range map[string]int{
-			"/healthz": 200, "/readyz": 503, "/metrics": want, "/status": 404, "/debug/pprof/goroutine": 404, "/": 404,
+			"/healthz": 200, "/readyz": 503, "/metrics": want, "/status": 403, "/debug/pprof/goroutine": 403,
+			"/debug/pprof/profile": 403, "/debug/pprof/trace": 403, "/": 404,
 		} {
-			rec := httptest.NewRecorder()
-			Open(c).ServeHTTP(rec, httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil))
-			if rec.Code != want {
-				t.Errorf("with open metrics %v, %s: %d, want %d", open, path, rec.Code, want)
+			if code, _ := ask(t, c, path); code != want {
+				t.Errorf("with open metrics %v, %s: %d, want %d", open, path, code, want)
 			}
 		}
 	}

@@ -9,7 +9,6 @@ import (
 	"io"
 	"net/http"
 	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -140,11 +139,7 @@ func runs(all []machine.Process, c lab.Component) bool {
 // load runs Load on the node. It fills in the node's name and its servers' addresses.
 func (c Config) load(ctx context.Context, node string, spec Spec) (Measured, error) {
 	spec.Node = node
-	keys, err := c.Lab.HubKeysDir(node)
-	if err != nil {
-		return Measured{}, err
-	}
-	spec.HubSocket = filepath.Join(keys, edge.HubSocket)
+	spec.HubHealth = fmt.Sprintf("http://127.0.0.1:%d", edge.PortHubHealth)
 	asNode, err := c.Lab.CloudConfigAs(node)
 	if err != nil {
 		return Measured{}, err

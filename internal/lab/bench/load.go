@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/url"
 	"strings"
@@ -275,7 +274,7 @@ func (l *load) profileHub(ctx context.Context) error {
 	for _, p := range []struct{ name, path string }{
 		{"hub-cpu.pprof", fmt.Sprintf("profile?seconds=%d", seconds)}, {"hub-allocs.pprof", "allocs"},
 	} {
-		content, err := fetch(ctx, l.spec.HubSocket, "/debug/pprof/"+p.path)
+		content, err := fetch(ctx, l.spec.HubHealth+"/debug/pprof/"+p.path)
 		if err != nil {
 			return err
 		}
@@ -284,23 +283,19 @@ func (l *load) profileHub(ctx context.Context) error {
 	return nil
 }
 
-func fetch(ctx context.Context, socket, path string) ([]byte, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://hub"+path, nil)
+func fetch(ctx context.Context, address string) ([]byte, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
 	if err != nil {
 		return nil, err
 	}
-	resp, err := (&http.Client{Timeout: time.Minute, Transport: &http.Transport{
-		DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return (&net.Dialer{}).DialContext(ctx, "unix", socket)
-		},
-	}}).Do(req)
+	resp, err := (&http.Client{Timeout: time.Minute, Transport: &http.Transport{DisableKeepAlives: true}}).Do(req)
 	if err != nil {
 		return nil, err
 	}
 	defer resp.Body.Close()
 	content, err := io.ReadAll(resp.Body)
 	if err == nil && resp.StatusCode != http.StatusOK {
-		err = fmt.Errorf("GET %s: %s", path, resp.Status)
+		err = fmt.Errorf("GET %s: %s", address, resp.Status)
 	}
 	return content, err
 }

@@ -11,9 +11,9 @@ type Spec struct {
 	// AsNode and AsAdmin lead straight to the cloud's API server, with the node's certificate and an administrator's.
 	AsNode  Access `json:"asNode"`
 	AsAdmin Access `json:"asAdmin"`
-	// AsKubelet leads to the node's hub, with kubelet's token. HubSocket is the Unix socket where it tells of itself.
+	// AsKubelet leads to the node's hub, with kubelet's token. HubHealth is the address of its health, http://HOST:PORT.
 	AsKubelet Access `json:"asKubelet"`
-	HubSocket string `json:"hubSocket"`
+	HubHealth string `json:"hubHealth"`
 	// Profile also takes profiles of the hub, which must have been started with --profiling.
 	Profile bool `json:"profile,omitempty"`
 	// Leader is the pool's leader. If it is set, Load measures only Shared. Nodes are the pool's nodes.

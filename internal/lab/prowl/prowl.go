@@ -37,7 +37,7 @@ const Nobody = 65534
 // Order tells a stranger what to do, as a line of JSON on its standard input. Exactly one of Ask, Squat, Sniff and Crowd
 // is set.
 type Order struct {
-	// Ask are requests to make, in this order; Read are files to read, or Unix sockets to connect to.
+	// Ask are requests to make, in this order; Read are files to read.
 	Ask  []Request `json:"ask,omitempty"`
 	Read []string  `json:"read,omitempty"`
 	// Squat is the address to listen on until standard input ends.
@@ -58,7 +58,7 @@ type Request struct {
 
 // Report is what a stranger has got.
 type Report struct {
-	// Codes are the answers to Ask, Errors why Read was refused; empty for what was read or let it in.
+	// Codes are the answers to Ask, Errors why Read was refused; empty for a file that was read.
 	Codes  []int    `json:"codes,omitempty"`
 	Errors []string `json:"errors,omitempty"`
 	// Connections have come to Squat. Trusted are those whose clients went on after they saw the stranger's certificate, and
@@ -142,12 +142,7 @@ func ask(ctx context.Context, o Order, report *Report) error {
 	}
 	for _, path := range o.Read {
 		said := ""
-		_, err := os.ReadFile(path)
-		if conn, dialed := (&net.Dialer{}).DialContext(ctx, "unix", path); dialed == nil {
-			conn.Close()
-			err = nil
-		}
-		if err != nil {
+		if _, err := os.ReadFile(path); err != nil {
 			said = err.Error()
 		}
 		report.Errors = append(report.Errors, said)
