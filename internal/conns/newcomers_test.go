@@ -41,7 +41,12 @@ func TestNewcomers(t *testing.T) {
 				return
 			}
 			_, _ = io.WriteString(c, "h")
-			accepted <- c.(*Newcomer)
+			newcomer, ok := c.(*Newcomer)
+			if !ok {
+				t.Errorf("accepted %T", c)
+				return
+			}
+			accepted <- newcomer
 		}
 	}()
 	t.Cleanup(func() {
