@@ -444,6 +444,19 @@ func TestToldOpenings(t *testing.T) {
 		changed.InvolvedObject.Kind = "Pod"
 		mustRefuse(t, who+" makes it another's", c.Update(t.Context(), changed), says)
 	}
+	const controller = "system:serviceaccount:kube-system:coordinator-controller"
+	account := cloudtest.Client(t, cloudtest.As(cfg, controller, "system:serviceaccounts", "system:masters"))
+	changed := told.DeepCopy()
+	changed.Message = "nothing"
+	mustRefuse(t, "the controller changes it", account.Update(t.Context(), changed), says)
+	changed.ReportingController = "coordinator-controller"
+	mustRefuse(t, "the controller makes it its own", account.Update(t.Context(), changed), says)
+	mustRefuse(t, "the controller tells", account.Create(t.Context(), event("forged", "YurtCoordinator", "teller")), says)
+	own := event("own", "YurtCoordinator", "pod")
+	own.ReportingController = "coordinator-controller"
+	mustAccept(t, "the controller's own", account.Create(t.Context(), own))
+	own.Count = 2
+	mustAccept(t, "the controller's own again", account.Update(t.Context(), own))
 	mustAccept(t, "another Event", other.Create(t.Context(), event("of-a-node", "Node", "teller")))
 	again := event("of-a-node", "Node", "teller")
 	mustAccept(t, "another Event again", admin.Get(t.Context(), client.ObjectKeyFromObject(again), again))
