@@ -1,14 +1,15 @@
-// Package approve approves two kinds of serving certificates: those that hubs serve Pods with, which their pool's authority signs
-// (package operators), and those of kubelets in pools, by the cluster's authority, by which a coordinator verifies them. And it approves the client certificates by which pools' coordinators are known
-// to kubelets. It runs as a program of its own, coordinator-approver, for the right to approve is the right to anything that a
-// signer signs: whoever has that does not ask, and whoever asks does not have it (docs/adr/0029).
+// Package approve approves two kinds of serving certificates: those that hubs serve Pods with, which their pool's authority
+// signs (package operators), and those of kubelets in pools, by the cluster's authority, by which a coordinator verifies them.
+// And it approves the client certificates by which pools' coordinators are known to kubelets. It runs as a program of its own,
+// coordinator-approver, for the right to approve is the right to anything that a signer signs: whoever has that does not ask,
+// and whoever asks does not have it (docs/adr/0029).
 //
-// No stock controller approves requests for kubernetes.io/kubelet-serving, because Kubernetes does not know which addresses belong
-// to a node. This controller leaves all other requests alone.
+// No stock controller approves requests for kubernetes.io/kubelet-serving, because Kubernetes does not know which addresses
+// belong to a node. This controller leaves all other requests alone.
 //
-// A kubelet itself says which addresses its Node has, and which name, when it registers. The authority that signs for
-// kubelets also signs for the API server: whoever has a certificate for that one's address or name is the cloud, to all who are on
-// the way there. So what a node says of itself is not enough.
+// A kubelet itself says which addresses its Node has, and which name, when it registers. The authority that signs for kubelets
+// also signs for the API server: whoever has a certificate for that one's address or name is the cloud, to all who are on the
+// way there. So what a node says of itself is not enough.
 //
 // Invariants: a request is approved only if a node made it for itself, for addresses of its Node object that no other Node has;
 // a kubelet's, only within the addresses that a person has given, and for no name but the node's own, if that is within the
@@ -48,8 +49,8 @@ func waits(r *certificatesv1.CertificateSigningRequest) bool {
 		len(r.Status.Conditions) == 0 && len(r.Status.Certificate) == 0
 }
 
-// isHubs reports whether a hub asks its pool's authority, which signs for hubs alone; otherwise a kubelet asks the cluster's. Hubs
-// of before ask that, too: then they are judged as kubelets are.
+// isHubs reports whether a hub asks its pool's authority, which signs for hubs alone; otherwise a kubelet asks the cluster's.
+// Hubs of before ask that, too: then they are judged as kubelets are.
 func isHubs(r *certificatesv1.CertificateSigningRequest) bool {
 	return r.Spec.SignerName == edge.SignerHubs
 }

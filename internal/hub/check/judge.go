@@ -108,8 +108,8 @@ func (j *judge) hub(f Facts) {
 		j.hubCertificate(f.Now, "client", id.Client)
 		j.hubCertificate(f.Now, "serving", id.Serving)
 		if former := id.Former; former != nil {
-			j.add(OK, "yurthub: former certificate", fmt.Sprintf("Pods are served with the former certificate, until %s at the latest: %s",
-				former.NotAfter.UTC().Format(time.RFC3339), former.Why), "")
+			j.add(OK, "yurthub: former certificate", fmt.Sprintf("Pods are served with the former certificate, until %s at the "+
+				"latest: %s", former.NotAfter.UTC().Format(time.RFC3339), former.Why), "")
 		}
 	}
 }

@@ -51,7 +51,9 @@ func TestConfigMapsConform(t *testing.T) {
 				inputs := ""
 				return viewtest.Subject{
 					Resource: configMapsResource, Type: mapType(e),
-					Keys: []stream.Key{{Namespace: "a", Name: "root"}, {Namespace: "b", Name: "root"}, {Namespace: "a", Name: "other"}},
+					Keys: []stream.Key{
+						{Namespace: "a", Name: "root"}, {Namespace: "b", Name: "root"}, {Namespace: "a", Name: "other"},
+					},
 					View: func() replica.View {
 						c := NewConfigMaps(anywhere, inOnePart)
 						c.Change("root", inputs)

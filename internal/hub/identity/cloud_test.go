@@ -151,7 +151,8 @@ type cloud struct {
 func newCloud(t testing.TB, ca *authority) *cloud {
 	t.Helper()
 	c := &cloud{
-		t: t, ca: ca, signer: ca, hubs: newAuthority(t, "openyurt:hubs-authority:hangzhou"), life: year, accepts: make(chan net.Conn), tokens: map[string]bool{token: true},
+		t: t, ca: ca, signer: ca, hubs: newAuthority(t, "openyurt:hubs-authority:hangzhou"), life: year,
+		accepts: make(chan net.Conn), tokens: map[string]bool{token: true},
 		requests: map[string]*certificatesv1.CertificateSigningRequest{},
 	}
 	c.approve = func(r *certificatesv1.CertificateSigningRequest) certificatesv1.RequestConditionType {

@@ -82,8 +82,8 @@ func (s serving) choose() (former, done bool, why string) {
 	if len(old) == 0 {
 		return false, true, ""
 	}
-	return true, false, fmt.Sprintf("%d Pods, such as %s/%s, have started before %s and may not know the authority of the new one",
-		len(old), old[0].Namespace, old[0].Name, date(s.shown.Add(shownLag)))
+	return true, false, fmt.Sprintf("of its Pods %d started before %s, such as %s/%s, and may not know the authority of the new "+
+		"one", len(old), date(s.shown.Add(shownLag)), old[0].Namespace, old[0].Name)
 }
 
 // verifies reports whether a Pod that may run is given the authorities by which it verifies the hub.
@@ -131,8 +131,8 @@ func verifiable(pair *tls.Certificate, now time.Time) error {
 	return nil
 }
 
-// signedFor fails unless a pair's certificate is for servers by one of the roots, whether or not it has begun or ended: clocks may
-// be slow, and a node may have been off for long.
+// signedFor fails unless a pair's certificate is for servers by one of the roots, whether or not it has begun or ended: clocks
+// may be slow, and a node may have been off for long.
 func signedFor(pair *tls.Certificate, roots *x509.CertPool, now time.Time) error {
 	between := x509.NewCertPool()
 	for _, der := range pair.Certificate[1:] {

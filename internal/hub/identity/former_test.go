@@ -54,6 +54,10 @@ func TestChoose(t *testing.T) {
 	}}}}
 	late := old.DeepCopy()
 	late.Status.StartTime = &metav1.Time{Time: shown.Add(time.Hour)}
+	pods := func(all ...*corev1.Pod) []*corev1.Pod { return all }
+	on := func(all []*corev1.Pod) serving { return serving{own: good, former: good, known: true, pods: all} }
+	gone := on(pods(old))
+	gone.foreign = true
 	for name, c := range map[string]struct {
 		serving
 		former, done bool
@@ -64,17 +68,17 @@ func TestChoose(t *testing.T) {
 		"nobody has signed yet":                {serving{former: good}, true, false, "by its pool's authority"},
 		"nobody has signed in time":            {serving{own: ended, former: good}, true, false, "by its pool's authority"},
 		"Pods are not known":                   {serving{own: good, former: good}, true, false, "not known yet"},
-		"no Pods":                              {serving{own: good, former: good, known: true}, false, true, ""},
-		"Pods from before":                     {serving{own: good, former: good, known: true, pods: []*corev1.Pod{young, old}}, true, false, "1 Pods, such as shop/old"},
-		"Pods since":                           {serving{own: good, former: good, known: true, pods: []*corev1.Pod{young}}, false, true, ""},
-		"made before, started since":           {serving{own: good, former: good, known: true, pods: []*corev1.Pod{late}}, false, true, ""},
-		"from before, and at their end":        {serving{own: good, former: good, known: true, pods: []*corev1.Pod{finished}}, false, true, ""},
-		"from before, without a token":         {serving{own: good, former: good, known: true, pods: []*corev1.Pod{static}}, false, true, ""},
-		"from before, with the ConfigMap only": {serving{own: good, former: good, known: true, pods: []*corev1.Pod{direct}}, true, false, "shop/direct"},
-		"the former one has ended":             {serving{own: good, former: ended, known: true, pods: []*corev1.Pod{old}}, false, true, "no other"},
+		"no Pods":                              {on(nil), false, true, ""},
+		"Pods from before":                     {on(pods(young, old)), true, false, "such as shop/old"},
+		"Pods since":                           {on(pods(young)), false, true, ""},
+		"made before, started since":           {on(pods(late)), false, true, ""},
+		"from before, and at their end":        {on(pods(finished)), false, true, ""},
+		"from before, without a token":         {on(pods(static)), false, true, ""},
+		"from before, with the ConfigMap only": {on(pods(direct)), true, false, "shop/direct"},
+		"the former one has ended":             {serving{own: good, former: ended, known: true, pods: pods(old)}, false, true, "no other"},
 		"both have ended":                      {serving{own: ended, former: ended}, false, true, "no other"},
 		"the former one has ended, no other":   {serving{former: ended}, true, false, "no other"},
-		"its authority is gone":                {serving{own: good, former: good, foreign: true, pods: []*corev1.Pod{old}, known: true}, false, false, ""},
+		"its authority is gone":                {gone, false, false, ""},
 		"its authority is gone, no other":      {serving{former: good, foreign: true}, true, false, "by its pool's authority"},
 	} {
 		c.now, c.shown = now, shown
@@ -113,8 +117,8 @@ func (w *world) config(cfg *Config) {
 	cfg.ShowAuthorities = func(all string) { w.shown = append(w.shown, all) }
 }
 
-// TestMigration: a hub that served with a certificate of the cluster's goes on with that, shows Pods the new authority, also after
-// a restart without the cloud, and changes over when no Pod from before is left.
+// TestMigration: a hub that served with a certificate of the cluster's goes on with that, shows Pods the new authority, also
+// after a restart without the cloud, and changes over when no Pod from before is left.
 func TestMigration(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCloud(t, newAuthority(t, "kubernetes"))
@@ -162,7 +166,7 @@ func TestMigration(t *testing.T) {
 		stop = n.start()
 		time.Sleep(time.Minute)
 		servedBy(c.ca)
-		if s := n.Report(); s.Former == nil || !strings.HasPrefix(s.Former.Why, "1 Pods, such as shop/old") {
+		if s := n.Report(); s.Former == nil || !strings.Contains(s.Former.Why, "1 started before") || !strings.Contains(s.Former.Why, "shop/old") {
 			t.Errorf("%+v", s.Former)
 		}
 		w.pods = w.pods[1:]
@@ -268,6 +272,9 @@ func TestUselessHubs(t *testing.T) {
 		}
 		return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: ours.sign(t, c, key.Public()).Raw})
 	}
+	called := func(name string) func(*x509.Certificate) {
+		return func(c *x509.Certificate) { c.Subject.CommonName = name }
+	}
 	with := func(leaf []byte, all ...[]byte) []byte {
 		for _, each := range all {
 			leaf = append(leaf, each...)
@@ -284,8 +291,8 @@ func TestUselessHubs(t *testing.T) {
 		"no authority":         {leaf(nil), "no authority has come"},
 		"another authority":    {with(leaf(nil), other.pem), "do not verify it"},
 		"a leaf as authority":  {with(leaf(nil), leaf(nil)), "is no authority"},
-		"the node's name":      {with(leaf(func(c *x509.Certificate) { c.Subject.CommonName = "system:node:n1" }), ours.pem), "not for"},
-		"another hub's name":   {with(leaf(func(c *x509.Certificate) { c.Subject.CommonName = "openyurt:hub:n2" }), ours.pem), "not for"},
+		"the node's name":      {with(leaf(called("system:node:n1")), ours.pem), "not for"},
+		"another hub's name":   {with(leaf(called("openyurt:hub:n2")), ours.pem), "not for"},
 		"in a group": {
 			with(leaf(func(c *x509.Certificate) { c.Subject.Organization = []string{"system:nodes"} }), ours.pem), "not for none",
 		},

@@ -224,8 +224,8 @@ func (m *Manager) measure() {
 	} {
 		promauto.With(m.cfg.Metrics).NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "yurthub_certificate_expiration_timestamp_seconds",
-			Help: "When a certificate that the hub got by itself ends, in Unix time, by which it is (client, serving, and former " +
-				"while Pods are served with that); 0: there is none.",
+			Help: "When a certificate that the hub got by itself ends, in Unix time, by which it is (client, serving, and " +
+				"former while Pods are served with that); 0: there is none.",
 			ConstLabels: prometheus.Labels{"certificate": kind},
 		}, func() float64 {
 			if end := end(); !end.IsZero() {
