@@ -70,19 +70,23 @@ func (c *ConfigMaps) Change(name, inputs string) {
 	}
 }
 
-// View returns how kubelet sees a selection; nil means as it is.
+// View returns how kubelet sees a selection; nil means as it is. Kubelet follows each ConfigMap by itself, or finds it among all
+// where the pool shares them. A selection of several others is as the cloud has it.
 func (c *ConfigMaps) View(s follow.Selection) replica.View {
 	if s.Resource != configMapsResource {
 		return nil
 	}
-	only, named := "", false
-	if selector, err := fields.ParseSelector(s.Fields); err == nil {
-		only, named = selector.RequiresExactMatch("metadata.name")
+	if s == follow.Whole(configMapsResource) {
+		return c
 	}
-	for _, each := range c.now.Get().shown {
-		if (s.Namespace == "" || each.Namespace == "" || s.Namespace == each.Namespace) && (!named || only == each.Name) {
-			return c
-		}
+	selector, err := fields.ParseSelector(s.Fields)
+	if err != nil {
+		return nil
+	}
+	name, ok := selector.RequiresExactMatch("metadata.name")
+	shown := func(each Shown) bool { return each.of(stream.Key{Namespace: s.Namespace, Name: name}) }
+	if ok && slices.ContainsFunc(c.now.Get().shown, shown) {
+		return c
 	}
 	return nil
 }

@@ -150,7 +150,9 @@ func TestConfigMapsViewOnlyWhatTheyShow(t *testing.T) {
 		{follow.Selection{Resource: configMapsResource, Namespace: "a", Fields: "metadata.name=proxy"}, false},
 		{follow.Selection{Resource: configMapsResource, Namespace: "kube-system", Fields: "metadata.name=proxy"}, true},
 		{follow.Selection{Resource: configMapsResource, Namespace: "a", Fields: "metadata.name=other"}, false},
-		{follow.Selection{Resource: configMapsResource, Namespace: "a"}, true},
+		{follow.Selection{Resource: configMapsResource, Namespace: "a"}, false},
+		{follow.Selection{Resource: configMapsResource, Namespace: "a", Fields: "metadata.name=root", Labels: "x=y"}, true},
+		{follow.Selection{Resource: configMapsResource, Fields: "metadata.name!=root"}, false},
 		{follow.Whole(configMapsResource), true},
 		{follow.Selection{Resource: Services.Resource, Namespace: "a", Fields: "metadata.name=root"}, false},
 	} {
