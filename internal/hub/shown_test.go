@@ -1,0 +1,76 @@
+package hub
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"yurtcoordinator/internal/hub/front"
+	"yurtcoordinator/internal/hub/link"
+)
+
+// rootCloud has kube-root-ca.crt, and is an Upstream that needs no server.
+type rootCloud struct{ cut bool }
+
+func (c *rootCloud) AsNode() http.RoundTripper   { return c }
+func (c *rootCloud) AsCaller() http.RoundTripper { return c }
+
+func (c *rootCloud) RoundTrip(r *http.Request) (*http.Response, error) {
+	if c.cut {
+		return nil, errors.New("no route to host")
+	}
+	w := httptest.NewRecorder()
+	w.Header().Set("Content-Type", "application/json")
+	_, err := io.WriteString(w, `{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"kube-root-ca.crt","namespace":"shop",`+
+		`"resourceVersion":"7"},"data":{"ca.crt":"cloud\n"}}`)
+	return w.Result(), err
+}
+
+// TestKubeletIsShownTheHubsAuthorities in a single get, the cloud's answer or a remembered one: these are the cloud's, and what
+// is shown is as of now.
+func TestKubeletIsShownTheHubsAuthorities(t *testing.T) {
+	h, err := stored(t, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := h.disk.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	cloud, state, serves := &rootCloud{}, link.Up, h.serves
+	serves.Cloud, serves.Metrics, serves.Proof = cloud, nil, kubelets{}
+	serves.CloudLink = func() link.State { return state }
+	f := front.New(serves)
+	get := func() string {
+		t.Helper()
+		r := httptest.NewRequest(http.MethodGet, "/api/v1/namespaces/shop/configmaps/kube-root-ca.crt", nil)
+		r.Header.Set("User-Agent", "kubelet/v1")
+		w := httptest.NewRecorder()
+		f.ServeHTTP(w, r)
+		var m corev1.ConfigMap
+		if err := json.Unmarshal(w.Body.Bytes(), &m); err != nil {
+			t.Fatalf("%d %s: %v", w.Code, w.Body, err)
+		}
+		return m.Data["ca.crt"]
+	}
+	if got := get(); got != "cloud\n" {
+		t.Errorf("before there are any: %q", got)
+	}
+	for _, authorities := range []string{"old\n", "old\nnew\n"} {
+		h.shown.Change("kube-root-ca.crt", authorities)
+		for _, cut := range []bool{false, true} {
+			if cloud.cut, state = cut, link.Up; cut {
+				state = link.Down
+			}
+			if got := get(); got != "cloud\n"+authorities {
+				t.Errorf("cut off: %t: %q", cut, got)
+			}
+		}
+	}
+}
