@@ -50,6 +50,7 @@ var law = []struct {
 	{"internal/hub/heartbeat",
 		[]string{"internal/edge", "internal/hub/leasewatch", "internal/hub/link", "internal/live"},
 		"heartbeats do not know how requests arrive"},
+	{"internal/hub/pin", []string{"internal/edge"}, "what kubelet serves with is found in kubelet's files alone"},
 	{"internal/hub/certclock", []string{"internal/hub/keyfile"}, "what time it is does not depend on who asks"},
 	{"internal/hub/oversee",
 		[]string{"internal/edge", "internal/hub/leasewatch", "internal/hub/link", "internal/hub/role", "internal/live"},
@@ -86,7 +87,7 @@ var law = []struct {
 	{"internal/hub/health",
 		[]string{
 			"internal/edge", "internal/hub/disk", "internal/hub/follow", "internal/hub/identity", "internal/hub/link",
-			"internal/live",
+			"internal/hub/pin", "internal/live",
 		},
 		"what a hub says of itself does not depend on how it is made"},
 	{"internal/hub/follow/save",

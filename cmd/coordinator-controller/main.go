@@ -53,8 +53,6 @@ func main() {
 		"how long the authority of a pool's certificates lasts; it gets a successor after two thirds; 0 means the default")
 	fs.DurationVar(&c.Coordinator.Lives.Settle, "pool-authority-settle", 0,
 		"how long a pool's next authority is trusted before it signs; longer than a hub may be cut off; 0 means the default")
-	fs.BoolVar(&c.Coordinator.VerifyKubelets, "verify-kubelets", true,
-		"let coordinators call only kubelets with a serving certificate from the cluster's authority")
 	fs.BoolVar(&c.ConstrainedImpersonation, "constrained-impersonation", false,
 		"all API servers are of Kubernetes 1.36 or later, with the feature gate ConstrainedImpersonation on, as it is by "+
 			"default: let nodes act as their pool's forwarder only to read and write the pool's Leases")

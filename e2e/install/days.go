@@ -106,9 +106,10 @@ func (n *installed) allEnd() map[string]time.Time {
 
 func kubeadmDays(t *kit.T) {
 	name := t.Pool.Follower(t.Pool.SettledAway())
-	kubeadmCluster(t)
+	kubeadmCluster(t, bootstrapped)
 	n := bareNode(t, name)
 	n.kubeadmJoin()
+	n.kubeletIsKnown()
 	want := t.Node(name).DeployNeedy()
 	t.Say("%s", strings.TrimSpace(n.mustSh(n.hub+" join --nodepool-name=p1")))
 	n.beats("kubelet goes through the hub")

@@ -2,6 +2,7 @@ package install
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"maps"
 	"os"
@@ -24,8 +25,9 @@ var kubeadmScenarios = []kit.Scenario{
 	{
 		Name: "kubeadm-node", Lab: kit.OnePool.AsInstalled(), Run: kubeadmNode,
 		Doc: "a machine with an empty disk is made a node by kubeadm join, and Ready; `yurthub join` puts it behind a hub, " +
-			"no container is restarted; power-cycled while cut off, its Pods come back; reset leaves it as kubeadm did, to the " +
-			"byte",
+			"no container is restarted; kubelet has signed its own certificate, and logs, exec and top work at the " +
+			"coordinator, with the cloud connected and cut off; power-cycled while cut off, its Pods come back; reset leaves " +
+			"it as kubeadm did, to the byte",
 	},
 	{
 		Name: "kubeadm-days", Lab: kubeadmShort, Run: kubeadmDays,
@@ -63,8 +65,10 @@ imageGCHighThresholdPercent: 100
 evictionHard: {nodefs.available: "1%%", imagefs.available: "1%%", memory.available: "50Mi"}
 nodeStatusUpdateFrequency: %[3]s
 nodeLeaseDurationSeconds: %[4]d
-serverTLSBootstrap: true
 `
+
+// bootstrapped has the cluster sign the certificates that kubelets serve with. kubeadm's default is that each signs its own.
+const bootstrapped = "serverTLSBootstrap: true\n"
 
 // kubeadmUnits are kubelet's units, where a program without a package has them.
 var kubeadmUnits = map[string]string{
@@ -107,8 +111,9 @@ func kubeadm(t *kit.T, args ...string) string {
 }
 
 // kubeadmCluster gives the cloud what kubeadm join asks a cluster for, by the phases of kubeadm init that make it. It
-// leaves out the phases that start a control plane, and the addons, whose images are not available.
-func kubeadmCluster(t *kit.T) {
+// leaves out the phases that start a control plane, and the addons, whose images are not available. more is what kubelets'
+// settings have besides.
+func kubeadmCluster(t *kit.T, more string) {
 	access, err := t.Lab.CloudConfig()
 	t.Must(err)
 	version, err := t.Cloud.Discovery().ServerVersion()
@@ -119,7 +124,7 @@ func kubeadmCluster(t *kit.T) {
 	defer func() { _ = os.RemoveAll(dir) }() // at worst it stays in the temporary directory
 	path := filepath.Join(dir, "init.yaml")
 	timing := t.Config.Timing
-	t.Must(os.WriteFile(path, fmt.Appendf(nil, kubeadmConfig, host, version.GitVersion, timing.Lease/2,
+	t.Must(os.WriteFile(path, fmt.Appendf(nil, kubeadmConfig+more, host, version.GitVersion, timing.Lease/2,
 		int(timing.Lease.Seconds())), 0o600))
 	kubeadm(t, "init", "phase", "upload-config", "all", "--config="+path)
 	kubeadm(t, "init", "phase", "bootstrap-token", "--config="+path, "--skip-token-print")
@@ -185,7 +190,6 @@ func (n *installed) kubeadmJoin() {
 	n.Must(err)
 	n.beats("kubelet goes straight to the cloud, as kubeadm left it")
 	n.goesStraight()
-	n.kubeletIsKnown()
 }
 
 // goesStraight expects kubelet to run as kubeadm's drop-in says, and no hub.
@@ -248,9 +252,10 @@ func (n *installed) sameAsLeft(before map[string]bool) {
 
 func kubeadmNode(t *kit.T) {
 	name := t.Pool.Follower(t.Pool.SettledAway())
-	kubeadmCluster(t)
+	kubeadmCluster(t, "")
 	n := bareNode(t, name)
 	n.kubeadmJoin()
+	n.signsItself()
 	want := t.Node(name).DeployNeedy()
 	before, left := n.still(), n.left()
 
@@ -263,6 +268,8 @@ func kubeadmNode(t *kit.T) {
 	n.undisturbed("joined", before)
 	n.goesByHub()
 	t.Pool.Settled(60 * time.Second)
+	n.onSite("with the cloud connected")
+	n.verifiable()
 
 	n.offlineCycle(want)
 	before.containers = t.Node(name).Processes("httpd -f")
@@ -278,9 +285,69 @@ func kubeadmNode(t *kit.T) {
 	n.undisturbed("joined as a static Pod", before)
 	n.goesByHub()
 	n.hubPodReady()
+	n.onSite("with the hub as a static Pod")
 	n.reset(before)
 	n.goesStraight()
 	n.sameAsLeft(left)
+}
+
+// signsItself expects kubelet to serve with a certificate that it has signed itself, as kubeadm's do.
+func (n *installed) signsItself() {
+	const pki = "/var/lib/kubelet/pki/"
+	if found := n.machine("ls " + pki); !strings.Contains(found, "kubelet.crt") || strings.Contains(found, "kubelet-server") {
+		n.Fail("kubelet keeps %s", strings.Fields(found))
+	}
+}
+
+// onSite gets at the node's Pod and its figures at the pool's coordinator.
+func (n *installed) onSite(when string) {
+	ask := func(args ...string) (string, error) {
+		ctx, cancel := context.WithTimeout(n.Ctx, 40*time.Second)
+		defer cancel()
+		cmd, err := n.Lab.Kubectl(ctx, "coordinator/p1", args)
+		n.Must(err)
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			err = fmt.Errorf("kubectl %s: %w: %s", strings.Join(args, " "), err, out)
+		}
+		return string(out), err
+	}
+	start := time.Now()
+	n.Eventually(90*time.Second, when+", logs, exec and top work at the coordinator", func() error {
+		if _, err := ask("logs", "-n", kit.Namespace, kit.NeedyName); err != nil {
+			return err
+		}
+		out, err := ask("exec", "-n", kit.Namespace, kit.NeedyName, "--", "echo", "on", "site")
+		if err == nil && !strings.Contains(out, "on site") {
+			err = fmt.Errorf("exec prints %s", out)
+		}
+		if err != nil {
+			return err
+		}
+		out, err = ask("top", "node", n.name)
+		if err == nil && !strings.Contains(out, n.name) {
+			err = fmt.Errorf("top prints %s", out)
+		}
+		return err
+	})
+	n.Say("%s, logs, exec and top work at the coordinator, after %.1f s", when, time.Since(start).Seconds())
+}
+
+// verifiable expects the YurtCoordinator to say that kubelets can be verified: this one by its pin, the lab's by the cluster's
+// authority.
+func (n *installed) verifiable() {
+	others := len(n.Pool.Nodes()) - 1
+	want := fmt.Sprintf("True 1 known by the certificate that the node's hub has told of, %d by the cluster's authority", others)
+	n.Eventually(60*time.Second, "the cloud knows how kubelets are known", func() error {
+		cmd, err := n.Lab.Kubectl(n.Ctx, "cloud", []string{"get", "yurtcoordinators", "-o",
+			`jsonpath={range .items[*].status.conditions[?(@.type=="KubeletsVerifiable")]}{.status} {.message}{end}`})
+		n.Must(err)
+		out, err := cmd.CombinedOutput()
+		if said := strings.Replace(string(out), "Kubelets: ", "", 1); err == nil && !strings.HasPrefix(said, want) {
+			err = fmt.Errorf("it says %q, want %q", said, want)
+		}
+		return err
+	})
 }
 
 // offlineCycle power-cycles the node while it can reach nothing, then heals it.
@@ -292,7 +359,9 @@ func (n *installed) offlineCycle(want string) {
 	n.Figure("kubeadm_restart_offline_s", n.Node(n.name).PowerCycle(want).Seconds())
 	again := n.Node(n.name).Processes("httpd -f")
 	n.Must(n.Lab.Heal(n.Ctx, lab.LAN, n.name))
-	n.Must(n.Lab.Heal(n.Ctx, lab.WAN, n.name))
+	n.Must(n.Lab.Cut(n.Ctx, lab.WAN, "pool/p1", wire.Drop))
+	n.onSite("with the pool cut off from the cloud")
+	n.Must(n.Lab.Heal(n.Ctx, lab.WAN, "pool/p1"))
 	n.Pool.Settled(60 * time.Second)
 	n.beats("healed")
 	if now := n.Node(n.name).Processes("httpd -f"); !kit.SameKeys(now, again) {

@@ -16,6 +16,7 @@ func Scenarios() []kit.Scenario {
 		floodScenarios,
 		forgedScenarios,
 		hopperScenarios,
+		kubeletScenarios,
 		lanScenarios,
 		leaseScenarios,
 		clockScenarios,

@@ -147,9 +147,6 @@ type Coordinator struct {
 	PullSecrets []string
 	// Lives are the lives of the certificates.
 	Lives certs.Lives
-	// VerifyKubelets makes coordinators call only kubelets whose serving certificates the cluster's authority has
-	// signed.
-	VerifyKubelets bool
 }
 
 // Run runs the controllers until ctx ends, and returns nil then. It fails for a Config that can't work, an address that

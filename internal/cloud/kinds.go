@@ -55,7 +55,7 @@ func addOwnKinds(
 	coordinators := coordinator.New(coordinator.Config{
 		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Keys: secrets, Events: events, Clock: clock.RealClock{},
 		Image: c.Coordinator.Image, Version: c.Coordinator.Version, Lives: c.Coordinator.Lives,
-		KubeletAuthority: kubeletAuthority(c, mgr.GetConfig()), ConstrainedImpersonation: c.ConstrainedImpersonation,
+		KubeletAuthority: kubeletAuthority(mgr.GetConfig()), ConstrainedImpersonation: c.ConstrainedImpersonation,
 		PullPolicy: corev1.PullPolicy(c.Coordinator.PullPolicy), PullSecrets: c.Coordinator.PullSecrets,
 	})
 	err = errors.Join(
@@ -68,9 +68,9 @@ func addOwnKinds(
 }
 
 // kubeletAuthority returns the authority that verifies kubelets for coordinators: the one that signs for the API
-// server.
-func kubeletAuthority(c Config, connection *rest.Config) func() ([]byte, error) {
-	if !c.Coordinator.VerifyKubelets {
+// server. nil means that there is none: then coordinators know kubelets only by the certificates that hubs tell of.
+func kubeletAuthority(connection *rest.Config) func() ([]byte, error) {
+	if len(connection.CAData) == 0 && connection.CAFile == "" {
 		return nil
 	}
 	return func() ([]byte, error) {
@@ -82,8 +82,8 @@ func kubeletAuthority(c Config, connection *rest.Config) func() ([]byte, error) 
 			}
 		}
 		if len(certs.Certificates(bundle)) == 0 {
-			return nil, errors.New("no authority of the cluster verifies the API server, so none can verify kubelets: " +
-				"use a kubeconfig that has one, or --verify-kubelets=false")
+			return nil, errors.New("what verifies the API server has no certificate, so nothing can verify kubelets: " +
+				"correct the kubeconfig's certificate-authority")
 		}
 		return bundle, nil
 	}

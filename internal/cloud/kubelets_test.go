@@ -19,16 +19,15 @@ func TestKubeletAuthority(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	verify := Config{Coordinator: Coordinator{VerifyKubelets: true}}
-	if kubeletAuthority(Config{}, &rest.Config{}) != nil {
-		t.Error("kubelets are verified, though they are not to be")
+	if kubeletAuthority(&rest.Config{}) != nil {
+		t.Error("there is an authority where nothing names one")
 	}
 	inline := &rest.Config{TLSClientConfig: rest.TLSClientConfig{CAData: pair.Cert}}
-	if bundle, err := kubeletAuthority(verify, inline)(); err != nil || !bytes.Equal(bundle, pair.Cert) {
+	if bundle, err := kubeletAuthority(inline)(); err != nil || !bytes.Equal(bundle, pair.Cert) {
 		t.Errorf("in the kubeconfig: %q, %v", bundle, err)
 	}
 	path := filepath.Join(t.TempDir(), "ca.crt")
-	inFile := kubeletAuthority(verify, &rest.Config{TLSClientConfig: rest.TLSClientConfig{CAFile: path}})
+	inFile := kubeletAuthority(&rest.Config{TLSClientConfig: rest.TLSClientConfig{CAFile: path}})
 	if _, err := inFile(); err == nil {
 		t.Error("a file that is not there is no error")
 	}
@@ -38,8 +37,8 @@ func TestKubeletAuthority(t *testing.T) {
 	if bundle, err := inFile(); err != nil || !bytes.Equal(bundle, pair.Cert) {
 		t.Errorf("in a file: %q, %v", bundle, err)
 	}
-	_, err = kubeletAuthority(verify, &rest.Config{})()
-	if err == nil || !strings.Contains(err.Error(), "--verify-kubelets=false") {
-		t.Errorf("without any: %v", err)
+	_, err = kubeletAuthority(&rest.Config{TLSClientConfig: rest.TLSClientConfig{CAData: []byte("none")}})()
+	if err == nil || !strings.Contains(err.Error(), "certificate-authority") {
+		t.Errorf("without any in it: %v", err)
 	}
 }

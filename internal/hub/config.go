@@ -48,6 +48,9 @@ type Config struct {
 	// OwnObjects pushes this node's Node, its Pods and what they use to the coordinator, for people on site. OwnSecrets
 	// also pushes the Secrets that they use.
 	OwnObjects, OwnSecrets bool
+	// KubeletConfig is kubelet's configuration file, KubeletServing its serving certificate or the directory where kubelet keeps
+	// that: the coordinator is told of the certificate, to know kubelet by. See pin.Config.
+	KubeletConfig, KubeletServing string
 	// ServiceTopology shows the node's programs only those endpoints of a Service that its annotation
 	// openyurt.io/topologyKeys allows.
 	ServiceTopology bool
@@ -141,6 +144,11 @@ func (c *Config) AddFlags(fs *pflag.FlagSet) {
 		"push this node's Node, Pods, their ConfigMaps and Events to the pool's coordinator, for kubectl on site")
 	fs.BoolVar(&c.OwnSecrets, "own-secrets", false,
 		"also push the Secrets that this node's Pods use, if the coordinator was started with --own-secrets")
+	fs.StringVar(&c.KubeletConfig, "kubelet-config", "/var/lib/kubelet/config.yaml",
+		"kubelet's configuration file, which says what certificate it serves with; empty: kubelet has none")
+	fs.StringVar(&c.KubeletServing, "kubelet-serving-certificate", "/var/lib/kubelet/pki",
+		"kubelet's serving certificate, of which the pool's coordinator is told, to know kubelet by: a file, or "+
+			"kubelet's --cert-dir, where --kubelet-config says which file it is; its key is not read")
 	fs.BoolVar(&c.ServiceTopology, "service-topology", true,
 		"show this node's programs only those endpoints of a Service that its annotation "+edge.AnnotationTopologyKeys+" allows")
 	fs.StringVar(&c.DiskCachePath, "disk-cache-path", "/var/lib/yurthub/cache",

@@ -14,6 +14,7 @@ import (
 	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
 
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/hub/discover"
@@ -23,6 +24,7 @@ import (
 	"yurtcoordinator/internal/hub/link"
 	"yurtcoordinator/internal/hub/openings"
 	"yurtcoordinator/internal/hub/oversee"
+	"yurtcoordinator/internal/hub/pin"
 	"yurtcoordinator/internal/hub/push"
 	"yurtcoordinator/internal/hub/role"
 	"yurtcoordinator/internal/hub/roster"
@@ -52,6 +54,8 @@ type pool struct {
 	standing *live.Value[role.Standing]
 	mirror   *follow.Pool // what can be read at the coordinator; nil means nothing
 	elector  *role.Elector
+	// kubelet finds the certificate by which the coordinator knows kubelet; nil means that there is no coordinator.
+	kubelet *pin.Finder
 }
 
 // joinPool makes the parts that a member of a pool needs. Without a coordinator the hub is alone.
@@ -151,9 +155,16 @@ func (h *Hub) beat() error {
 	if err != nil {
 		return err
 	}
+	ca, _, _ := h.identity.Files()
+	h.pool.kubelet = pin.New(pin.Config{
+		Settings: h.cfg.KubeletConfig, Certificate: h.cfg.KubeletServing, Authorities: ca, Clock: clock.RealClock{},
+		Metrics: h.metrics,
+	})
+	h.parts.Add("kubelet's certificate", h.pool.kubelet.Run)
 	proxy := heartbeat.NewProxy(heartbeat.ProxyConfig{
 		Node: h.cfg.Node, Cloud: asNode, CloudLink: h.cloud.Link(), Coordinator: h.pool.leases, CoordinatorLink: h.pool.link,
-		OnCoordinatorHost: h.pool.place.OnThisMachine, Traffic: h.cloud.Traffic, Metrics: h.metrics,
+		OnCoordinatorHost: h.pool.place.OnThisMachine, Traffic: h.cloud.Traffic, Kubelet: h.pool.kubelet.Serving,
+		Metrics: h.metrics,
 	})
 	h.serves.OwnLease = proxy
 	h.parts.Add("heartbeats", proxy.Run)

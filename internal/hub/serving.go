@@ -151,6 +151,7 @@ func (h *Hub) Status() health.Status {
 	}
 	if h.cfg.EnableCoordinator {
 		s.Coordinator = h.pool.link.Get().String()
+		s.Kubelet = health.KubeletOf(h.pool.kubelet.Found())
 	}
 	return s
 }

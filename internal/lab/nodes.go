@@ -153,6 +153,9 @@ func (n node) hub() []string {
 	} else {
 		argv = append(argv, "--ca-file="+n.cert("ca.crt"), "--cert-file="+crt, "--key-file="+key)
 	}
+	if n.containers() {
+		argv = append(argv, "--kubelet-config="+n.file(kubeletSettings))
+	}
 	if n.cfg.NoCoordinator {
 		argv = append(argv, "--enable-coordinator=false")
 	} else {
@@ -174,7 +177,7 @@ func (n node) kubelet() []string {
 		}
 	}
 	argv := []string{
-		n.bins.Kubelet, "--config=" + n.file("kubelet.yaml"), "--kubeconfig=" + n.kubeconfig(kubeletUser),
+		n.bins.Kubelet, "--config=" + n.file(kubeletSettings), "--kubeconfig=" + n.kubeconfig(kubeletUser),
 		"--hostname-override=" + string(n.name()), "--node-ip=" + n.internal().String(),
 	}
 	if n.place != inCloud {
@@ -202,7 +205,7 @@ func (n node) writeFiles() error {
 	}
 	if n.containers() {
 		files["containerd.toml"] = n.containerdConfig()
-		files["kubelet.yaml"] = n.kubeletConfig()
+		files[kubeletSettings] = n.kubeletConfig()
 		files["cni/10-pods.conflist"] = n.networkConfig()
 	}
 	if n.cfg.NoCgroups {
@@ -268,6 +271,9 @@ func (n node) keepProof(ctx context.Context) error {
 	}
 	return nil
 }
+
+// kubeletSettings is a kubelet's configuration file.
+const kubeletSettings = "kubelet.yaml"
 
 // hubSettings is a hub's configuration file. It is empty until Client.HubSettings writes it.
 const hubSettings = "hub.yaml"

@@ -45,6 +45,8 @@ type Pool struct {
 	// coordinator.
 	Delegated []string `json:"delegated"`
 	Outside   []string `json:"outside"`
+	// Kubelets says how the coordinator knows nodes' kubelets, or why it can't, as far as that is reported.
+	Kubelets map[edge.NodeName]edge.KubeletWay `json:"kubelets,omitempty"`
 }
 
 // Values of Pool.Coordinator, besides the reasons of a YurtCoordinator's conditions.
@@ -95,6 +97,9 @@ func PoolsOf(o Objects, now time.Time) []Pool {
 	pools := make([]Pool, 0, len(byName))
 	for _, p := range byName {
 		leads(p, o, now)
+		if ways := kubeletsOf(o, p.Name); len(ways) > 0 {
+			p.Kubelets = ways
+		}
 		slices.Sort(p.Delegated)
 		pools = append(pools, *p)
 	}
@@ -119,6 +124,21 @@ func describe(p *Pool, c *v1alpha1.YurtCoordinator) {
 		p.Coordinator, p.CoordinatorNode = says, c.Status.NodeName
 		p.Outside = append([]string{}, c.Status.OutsidePoolNodes...)
 	}
+}
+
+// kubeletsOf returns how the kubelets of a pool are known: by the pool's report, or at a coordinator by each hub's own word.
+func kubeletsOf(o Objects, pool string) map[edge.NodeName]edge.KubeletWay {
+	if o.Within == "" {
+		report := o.Leases[edge.PoolName(pool).ReportLease()]
+		return edge.SplitKubelets(report.Annotations[edge.AnnotationKubelet])
+	}
+	all := map[edge.NodeName]edge.KubeletWay{}
+	for name, lease := range o.Leases {
+		if said, ok := edge.ParseKubeletServing(lease.Annotations[edge.AnnotationKubelet]); ok {
+			all[edge.NodeName(name)] = said.Way
+		}
+	}
+	return all
 }
 
 // within adds what a coordinator knows by itself: that it answers, and whose heartbeats it has. If it has no Nodes, a

@@ -202,7 +202,21 @@ func poolEvidence(s Subject) []Item {
 	if slices.Contains(s.Pool.Outside, s.Name) {
 		items = append(items, Item{What: "Outside the pool", Says: "the leader does not see it at the coordinator"})
 	}
+	if says := kubeletSays[s.Pool.Kubelets[edge.NodeName(s.Name)]]; says != "" {
+		items = append(items, Item{What: "Kubelet, at the coordinator", Says: says})
+	}
 	return items
+}
+
+// kubeletSays says how a coordinator knows a kubelet, whose logs it is to show.
+var kubeletSays = map[edge.KubeletWay]string{
+	edge.KubeletPinned:     "known by the certificate that its hub has told of",
+	edge.KubeletSigned:     "known by the cluster's authority, and by the certificate that its hub has told of",
+	edge.KubeletOverdue:    "known by the cluster's authority; its certificate ends soon, and nobody has approved the next",
+	edge.KubeletUnapproved: "serves nothing: it has serverTLSBootstrap, and nobody has approved its certificate",
+	edge.KubeletEnded:      "serves nothing: it has serverTLSBootstrap, and its certificate has ended",
+	edge.KubeletMissing:    "not known: its certificate is not where its hub looks (yurthub check)",
+	edge.KubeletUnreadable: "not known: its hub can't read its certificate (yurthub check)",
 }
 
 // tells reports whether a condition is evidence: one about heartbeats or evictions, or any that says that something is

@@ -84,7 +84,8 @@ type Config struct {
 	// KubeletClientCertificate and KubeletClientKey authenticate the coordinator to kubelets on logs, exec, attach and
 	// port-forward. Empty means that it shows no client certificate.
 	KubeletClientCertificate, KubeletClientKey string
-	// KubeletCertificateAuthority verifies the kubelets' serving certificates. Empty means that they are not verified.
+	// KubeletCertificateAuthority signs kubelets' serving certificates. Empty means that kubelets are known only by the
+	// certificates that their nodes' hubs tell of, which are taken in any case.
 	KubeletCertificateAuthority string
 
 	// ServiceAccountIssuer and ServiceAccountKeyFiles are the cloud's issuer and public keys, by which TokenReviews
@@ -145,7 +146,8 @@ func (c *Config) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.KubeletClientKey, "kubelet-client-key", c.KubeletClientKey,
 		"private key of --kubelet-client-certificate, PEM")
 	fs.StringVar(&c.KubeletCertificateAuthority, "kubelet-certificate-authority", c.KubeletCertificateAuthority,
-		"CAs of the kubelets' serving certificates, PEM; without it they are not verified")
+		"CAs of the kubelets' serving certificates, PEM; besides, a kubelet is known by the certificate that its node's "+
+			"hub tells of")
 	fs.StringVar(&c.ServiceAccountIssuer, "service-account-issuer", c.ServiceAccountIssuer,
 		"issuer of the cloud's ServiceAccount tokens, for TokenReviews; no tokens are issued here")
 	fs.StringSliceVar(&c.ServiceAccountKeyFiles, "service-account-key-file", c.ServiceAccountKeyFiles,

@@ -130,7 +130,8 @@ func (p *Pool) warn(logger klog.Logger, dir *etcd.DataDir) {
 			"a disk. Give --data-dir on a tmpfs", "dataDir", dir.Path)
 	}
 	if p.config.KubeletCertificateAuthority == "" {
-		logger.Info("Kubelets' serving certificates are not verified; give --kubelet-certificate-authority")
+		logger.Info("Kubelets are known only by the certificates that their nodes' hubs tell of; " +
+			"--kubelet-certificate-authority names who signs others")
 	}
 }
 

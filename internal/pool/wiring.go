@@ -58,6 +58,9 @@ type wiring struct {
 	members *access.Members
 	denied  *access.Denied
 	meter   *usage.Meter
+
+	reach     *apiserver.Reach
+	strangers *strangers
 }
 
 // served returns member so that it runs once the API answers.
@@ -105,6 +108,8 @@ func (c *wiring) Run(ctx context.Context) error {
 
 // assemble makes all that is served. Nothing listens or runs yet, except what reads from etcd.
 func (c *wiring) assemble(ctx context.Context) (*apiserver.Server, error) {
+	c.strangers = newStrangers(klog.FromContext(ctx), c.config.Clock)
+	c.reach = apiserver.NewReach(c.kubelets())
 	config, err := c.apiserver()
 	if err != nil {
 		return nil, err
@@ -175,13 +180,10 @@ func (c *wiring) handle(kube *apiserver.Assembly, elected *access.Election, part
 		Quota: c.config.OwnQuotaBytes, Clock: c.config.Clock, Write: c.etcd.Write, Read: c.etcd.Read, Kinds: kinds,
 		Refused: c.log.Refused, Member: c.members.Has, Stalled: c.config.stalledPush,
 	})
-	c.counted = slices.Concat(c.own.Metrics(), c.opened.Metrics())
-	transport, port, addresses, err := c.config.kubelets().Reach()
-	if err != nil {
-		return err
-	}
-	c.meter, err = usage.New(kube.Loopback(), usage.Kubelets{Transport: transport, Port: port, AddressTypes: addresses},
-		c.config.Clock)
+	c.counted = slices.Concat(c.own.Metrics(), c.opened.Metrics(), []prometheus.Collector{c.strangers.refused})
+	c.meter, err = usage.New(kube.Loopback(), usage.Kubelets{
+		To: c.reach.To, Port: c.reach.Port(), AddressTypes: c.reach.AddressTypes(),
+	}, c.config.Clock)
 	if err != nil {
 		return err
 	}
@@ -228,17 +230,8 @@ func (c *wiring) apiserver() (apiserver.Config, error) {
 		TLSCertFile: c.config.TLSCertFile, TLSPrivateKeyFile: c.config.TLSPrivateKeyFile,
 		ClientCAFile:         c.config.ClientCAFile,
 		ServiceAccountIssuer: c.config.ServiceAccountIssuer, ServiceAccountKeyFiles: c.config.ServiceAccountKeyFiles,
-		ServiceRange: serviceRange, Kubelets: c.config.kubelets(), Schemes: []*runtime.Scheme{usage.Scheme},
+		ServiceRange: serviceRange, Kubelets: c.reach, Schemes: []*runtime.Scheme{usage.Scheme},
 	}, nil
-}
-
-// kubelets says how to reach kubelets, for the streams into containers and for their usage.
-func (c Config) kubelets() apiserver.Kubelets {
-	self, _ := netip.ParseAddr(c.BindAddress) // the zero Addr if it can't be read, which was found out before
-	return apiserver.Kubelets{
-		CertFile: c.KubeletClientCertificate, KeyFile: c.KubeletClientKey, CAFile: c.KubeletCertificateAuthority,
-		Self: self, Anywhere: c.kubeletsAnywhere,
-	}
 }
 
 const (

@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/metrics-server/pkg/scraper"
 	"sigs.k8s.io/metrics-server/pkg/scraper/client"
 	"sigs.k8s.io/metrics-server/pkg/scraper/client/resource"
+	"sigs.k8s.io/metrics-server/pkg/storage"
 )
 
 const (
@@ -31,8 +32,8 @@ const (
 
 // Kubelets says how to reach the kubelets.
 type Kubelets struct {
-	// Transport authenticates the caller and verifies the kubelet.
-	Transport http.RoundTripper
+	// To returns the transport to a node's kubelet at an address. It authenticates the caller and verifies the kubelet.
+	To func(ctx context.Context, node, host string) (http.RoundTripper, error)
 	// Port is the port of kubelets whose Nodes do not name one.
 	Port int
 	// AddressTypes are the types of Node addresses to dial, best first.
@@ -50,7 +51,7 @@ func New(api *rest.Config, kubelets Kubelets, c clock.Clock) (*Meter, error) {
 		return nil, err
 	}
 	source, err := resource.NewForConfig(&client.KubeletClientConfig{
-		Client:              rest.Config{Transport: bounded{kubelets.Transport}, Timeout: scrapeTimeout},
+		Client:              rest.Config{Transport: bounded{kubelets.To}, Timeout: scrapeTimeout},
 		AddressTypePriority: kubelets.AddressTypes,
 		Scheme:              "https",
 		DefaultPort:         kubelets.Port,
@@ -61,15 +62,32 @@ func New(api *rest.Config, kubelets Kubelets, c clock.Clock) (*Meter, error) {
 	}
 	nodes := nodeLister{typed}
 	return newMeter(nodes, podLister{partial, metav1.NamespaceAll},
-		scraper.NewScraper(nodes, source, scrapeTimeout, nil), c), nil
+		scraper.NewScraper(nodes, named{source}, scrapeTimeout, nil), c), nil
 }
 
-// bounded fails the reading of an answer that is too long.
-type bounded struct{ http.RoundTripper }
+// named tells the transport which node's kubelet is read.
+type named struct{ client.KubeletMetricsGetter }
+
+type nodeKey struct{}
+
+// GetMetrics implements client.KubeletMetricsGetter.
+func (n named) GetMetrics(ctx context.Context, node *corev1.Node) (*storage.MetricsBatch, error) {
+	return n.KubeletMetricsGetter.GetMetrics(context.WithValue(ctx, nodeKey{}, node.Name), node)
+}
+
+// bounded goes to the kubelet of the node that named has told of, and fails the reading of an answer that is too long.
+type bounded struct {
+	to func(ctx context.Context, node, host string) (http.RoundTripper, error)
+}
 
 // RoundTrip implements http.RoundTripper.
 func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
-	response, err := b.RoundTripper.RoundTrip(r)
+	node, _ := r.Context().Value(nodeKey{}).(string)
+	transport, err := b.to(r.Context(), node, r.URL.Hostname())
+	if err != nil {
+		return nil, err
+	}
+	response, err := transport.RoundTrip(r)
 	if err == nil {
 		response.Body = http.MaxBytesReader(nil, response.Body, maxMetrics)
 	}

@@ -170,7 +170,20 @@ type neverEnds struct{}
 func (neverEnds) Read(p []byte) (int, error) { return len(p), nil }
 
 func TestAnswersAreBounded(t *testing.T) {
-	response, err := bounded{endless{}}.RoundTrip(nil)
+	asked := ""
+	b := bounded{func(_ context.Context, node, host string) (http.RoundTripper, error) {
+		asked = node + " " + host
+		return endless{}, nil
+	}}
+	r, err := http.NewRequestWithContext(context.WithValue(t.Context(), nodeKey{}, "n1"), http.MethodGet,
+		"https://192.0.2.1:10250", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	response, err := b.RoundTrip(r)
+	if want := "n1 192.0.2.1"; asked != want {
+		t.Errorf("the kubelet of %q is read, want %q", asked, want)
+	}
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -87,7 +87,7 @@ type YurtCoordinatorStatus struct {
 	NodeName string `json:"nodeName,omitempty"`
 
 	// conditions: Pending says why there is no coordinator, CertsReady whether it has its certificates, Ready whether it
-	// serves.
+	// serves, KubeletsVerifiable whether it can verify the kubelets that it is to call, and how.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -107,7 +107,7 @@ type YurtCoordinatorStatus struct {
 
 // YurtCoordinatorCondition is one thing that is so or not.
 type YurtCoordinatorCondition struct {
-	// type of the condition: Pending, CertsReady or Ready.
+	// type of the condition: Pending, CertsReady, Ready or KubeletsVerifiable.
 	Type YurtCoordinatorConditionType `json:"type"`
 	// status is True, False or Unknown.
 	// +kubebuilder:validation:Enum=True;False;Unknown
@@ -141,6 +141,9 @@ const (
 	YurtCoordinatorCertsReady YurtCoordinatorConditionType = "CertsReady"
 	// YurtCoordinatorReady is true while the coordinator serves.
 	YurtCoordinatorReady YurtCoordinatorConditionType = "Ready"
+	// YurtCoordinatorKubeletsVerifiable is true while the coordinator can verify each kubelet of the nodes that reach it. It is
+	// not there until the pool's leader has reported.
+	YurtCoordinatorKubeletsVerifiable YurtCoordinatorConditionType = "KubeletsVerifiable"
 )
 
 // ConditionStatus is whether a condition holds.

@@ -60,8 +60,8 @@ type Config struct {
 	PullPolicy corev1.PullPolicy
 	// PullSecrets are Secrets in kube-system for pulling the image.
 	PullSecrets []string
-	// KubeletAuthority returns the PEM bundle that verifies kubelets' serving certificates; nil means that coordinators
-	// do not verify them.
+	// KubeletAuthority returns the PEM bundle that verifies kubelets' serving certificates; nil means that coordinators know
+	// kubelets only by the certificates that their nodes' hubs tell of.
 	KubeletAuthority func() ([]byte, error)
 	// ConstrainedImpersonation says that the API server constrains impersonation; see forwarding.Objects.
 	ConstrainedImpersonation bool

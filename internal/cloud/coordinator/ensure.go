@@ -48,7 +48,7 @@ type facts struct {
 	At         *place          // nil until the coordinator has a node
 	ServiceIPs []string
 	ClientCA   []byte
-	KubeletCA  []byte // empty means that kubelets are not verified
+	KubeletCA  []byte // empty means that no authority verifies kubelets
 	Rekey      string // when it changes, the key for kubelets is replaced
 }
 

@@ -514,6 +514,25 @@ func TestOutside(t *testing.T) {
 	lease.Annotations[edge.AnnotationReachedNodes] = "p1-n1,p1-n2,p1-n3,p1-n4"
 	w.update(lease)
 	outside()
+	if got := w.status("c1"); strings.Contains(got, "KubeletsVerifiable") {
+		t.Errorf("a leader that says nothing of kubelets has said %s", got)
+	}
+	lease.Annotations[edge.AnnotationKubelet] = "p1-n1=pinned,p1-n2=unapproved,p1-n3=signed,p1-n4=missing"
+	w.update(lease)
+	outside()
+	if got := w.status("c1"); !strings.Contains(got, " KubeletsVerifiable=False/KubeletsUnapproved") {
+		t.Errorf("of kubelets it says %s", got)
+	}
+	if m := w.message("c1", v1alpha1.YurtCoordinatorKubeletsVerifiable); !strings.Contains(m, "p1-n2: kubelet has") ||
+		strings.Contains(m, "p1-n4") {
+		t.Errorf("it says %s", m)
+	}
+	lease.Annotations[edge.AnnotationKubelet] = "p1-n1=pinned,p1-n2=pinned,p1-n3=signed"
+	w.update(lease)
+	outside()
+	if got := w.status("c1"); !strings.Contains(got, " KubeletsVerifiable=True/KubeletsKnown") {
+		t.Errorf("of kubelets it says %s", got)
+	}
 	if pool := reports(lease); pool != "p1" {
 		t.Errorf("a report of %q", pool)
 	}

@@ -39,6 +39,7 @@ type metrics struct {
 	notReady     *prometheus.Desc
 	lacking      *prometheus.Desc
 	outside      *prometheus.Desc
+	unknown      *prometheus.Desc
 	foreign      *prometheus.Desc
 	expiry, left *prometheus.Desc
 	issued       *prometheus.CounterVec
@@ -59,6 +60,7 @@ type standing struct {
 	// lacks is why one that serves has not all its certificates; empty means that it has.
 	lacks   string
 	outside int
+	unknown int // kubelets
 }
 
 type certOf struct {
@@ -90,6 +92,8 @@ func newMetrics(c clock.PassiveClock) *metrics {
 		lacking: desc("coordinator_certificates_lacking", "1 for each YurtCoordinator that is Ready and lacks a certificate: logs, "+
 			"exec and top may fail there, or nothing is renewed.", "yurtcoordinator", "pool", "reason"),
 		outside: desc("outside_pool_nodes", "Nodes that do not reach their pool's coordinator, of pools with any.", "pool"),
+		unknown: desc("kubelets_unverifiable", "Nodes whose kubelets their pool's coordinator can't verify, so that "+
+			"logs, exec and top do not work there, of pools with any. The condition KubeletsVerifiable says why.", "pool"),
 		foreign: desc("foreign_pods", "Pods that bear the labels of a pool's coordinator, but were not made by its Deployment, "+
 			"of pools with any. They are ignored; a node can make such a Pod by itself.", "pool"),
 		expiry: desc("certificate_expiry_timestamp_seconds",
@@ -106,7 +110,9 @@ func newMetrics(c clock.PassiveClock) *metrics {
 
 // Describe implements prometheus.Collector.
 func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{m.coordinators, m.notReady, m.lacking, m.outside, m.foreign, m.expiry, m.left} {
+	for _, d := range []*prometheus.Desc{
+		m.coordinators, m.notReady, m.lacking, m.outside, m.unknown, m.foreign, m.expiry, m.left,
+	} {
 		ch <- d
 	}
 	m.issued.Describe(ch)
@@ -150,6 +156,9 @@ func (m *metrics) gauges() []value {
 		if s.outside > 0 {
 			all = append(all, value{m.outside, float64(s.outside), []string{string(s.pool)}})
 		}
+		if s.unknown > 0 {
+			all = append(all, value{m.unknown, float64(s.unknown), []string{string(s.pool)}})
+		}
 	}
 	for pool, n := range m.looksLike {
 		all = append(all, value{m.foreign, float64(n), []string{string(pool)}})
@@ -178,6 +187,7 @@ func (m *metrics) stands(name string, pool edge.PoolName, w wantedStatus) {
 	if s.state, s.reason = w.state(); s.state == stateReady && !w.certs.OK {
 		s.lacks = w.certs.Reason
 	}
+	_, _, s.unknown = verifiable(w.nodes, w.kubelets)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.byName[name] = s

@@ -155,16 +155,16 @@ func (r *Reconciler) run(ctx context.Context, c *v1alpha1.YurtCoordinator, v vie
 			return reconcile.Result{}, err
 		}
 	}
-	f, done, err := r.equip(ctx, c, v)
-	if err != nil {
-		return reconcile.Result{}, r.troubled(ctx, c, v, verdict, err)
-	}
-	outside, until, err := r.outside(ctx, f.Pool, f.Nodes)
+	said, err := r.reported(ctx, edge.PoolName(c.Spec.NodePool), v.members())
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	status := r.runs(c, v, verdict)
-	status.certs, status.outside = done.finding, outside
+	status := r.runs(c, v, verdict, said)
+	f, done, err := r.equip(ctx, c, v)
+	if err != nil {
+		return reconcile.Result{}, r.troubled(ctx, c, status, err)
+	}
+	status.certs = done.finding
 	if err := r.say(ctx, c, status); err != nil {
 		return reconcile.Result{}, err
 	}
@@ -173,8 +173,8 @@ func (r *Reconciler) run(ctx context.Context, c *v1alpha1.YurtCoordinator, v vie
 		return reconcile.Result{}, err
 	}
 	again := done.again
-	if until.Before(again) {
-		again = until
+	if said.until.Before(again) {
+		again = said.until
 	}
 	after := max(soonest, again.Sub(r.cfg.Clock.Now()))
 	if look > 0 {
@@ -193,13 +193,13 @@ func (r *Reconciler) equip(ctx context.Context, c *v1alpha1.YurtCoordinator, v v
 	return f, done, err
 }
 
-// runs returns the status of a coordinator that must run, as far as its Pod and its nodes say.
-func (r *Reconciler) runs(c *v1alpha1.YurtCoordinator, v view, verdict Verdict) wantedStatus {
+// runs returns the status of a coordinator that must run, as far as its Pod, its nodes and its leader's report say.
+func (r *Reconciler) runs(c *v1alpha1.YurtCoordinator, v view, verdict Verdict, said told) wantedStatus {
 	pod := v.crew.current
 	status := wantedStatus{
 		pending:   finding{OK: true, Reason: verdict.Reason, Message: verdict.Message},
 		ready:     readiness(pod, r.cfg.image(c.Spec.Version)),
-		delegated: delegated(v.nodes), outside: c.Status.OutsidePoolNodes,
+		delegated: delegated(v.nodes), outside: said.outside, kubelets: said.kubelets, nodes: len(v.nodes),
 	}
 	if why := r.fleetTrouble(); why != nil && !status.ready.OK {
 		status.ready = finding{Reason: ReasonReconcileError, Message: fmt.Sprintf(
@@ -213,13 +213,10 @@ func (r *Reconciler) runs(c *v1alpha1.YurtCoordinator, v view, verdict Verdict) 
 
 // troubled says on the YurtCoordinator that its certificates and whereabouts could not be seen to, and returns why. What
 // passes within the next try, as a conflict does, is not said. A coordinator that serves goes on.
-func (r *Reconciler) troubled(
-	ctx context.Context, c *v1alpha1.YurtCoordinator, v view, verdict Verdict, why error,
-) error {
+func (r *Reconciler) troubled(ctx context.Context, c *v1alpha1.YurtCoordinator, status wantedStatus, why error) error {
 	if apierrors.IsConflict(why) || ctx.Err() != nil {
 		return why
 	}
-	status := r.runs(c, v, verdict)
 	status.certs = finding{Unknown: true, Reason: ReasonReconcileError, Message: fmt.Sprintf(
 		"coordinator-controller tries again, and has failed: %.512s", why.Error())}
 	if err := r.say(ctx, c, status); err != nil {
@@ -230,11 +227,7 @@ func (r *Reconciler) troubled(
 
 // facts collects ensure's inputs.
 func (r *Reconciler) facts(ctx context.Context, c *v1alpha1.YurtCoordinator, v view) (f facts, err error) {
-	f = facts{Owner: owner{c.Name, c.UID}, Pool: edge.PoolName(c.Spec.NodePool), At: placeOf(v.crew.current, v.nodes)}
-	for _, n := range v.census.Nodes {
-		f.Nodes = append(f.Nodes, n.Name)
-	}
-	f.Nodes = sorted(f.Nodes)
+	f = facts{Owner: owner{c.Name, c.UID}, Pool: edge.PoolName(c.Spec.NodePool), At: placeOf(v.crew.current, v.nodes), Nodes: v.members()}
 	f.Denied = slices.Sorted(slices.Values(c.Spec.DeniedUsers))
 	if f.ServiceIPs, err = r.serviceIPs(ctx); err != nil {
 		return facts{}, err

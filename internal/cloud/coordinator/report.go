@@ -24,20 +24,29 @@ type report struct {
 	seen    time.Time
 }
 
-// outside returns the nodes of a pool that do not reach its coordinator, sorted, as the pool's leader reports, and when
-// to look again at the latest. Without a valid report nobody knows, and the list is empty.
-func (r *Reconciler) outside(ctx context.Context, pool edge.PoolName, nodes []edge.NodeName) ([]string, time.Time, error) {
+// told is what a pool's leader says.
+type told struct {
+	// outside are the nodes of the pool that do not reach its coordinator, sorted.
+	outside []string
+	// kubelets says how the others' kubelets are known.
+	kubelets *kubelets
+	// until is when to look again at the latest.
+	until time.Time
+}
+
+// reported returns what the leader of a pool with these nodes says of it. Without a valid report nobody knows anything.
+func (r *Reconciler) reported(ctx context.Context, pool edge.PoolName, nodes []edge.NodeName) (told, error) {
 	var lease coordinationv1.Lease
 	now := r.cfg.Clock.Now()
 	err := r.cfg.Client.Get(ctx, client.ObjectKey{Namespace: corev1.NamespaceNodeLease, Name: pool.ReportLease()}, &lease)
 	if client.IgnoreNotFound(err) != nil {
-		return nil, time.Time{}, fmt.Errorf("read Lease %s: %w", pool.ReportLease(), err)
+		return told{}, fmt.Errorf("read Lease %s: %w", pool.ReportLease(), err)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if err != nil {
 		delete(r.reports, pool)
-		return nil, now.Add(reportLasts), nil
+		return told{until: now.Add(reportLasts)}, nil
 	}
 	last := r.reports[pool]
 	if last.version != lease.ResourceVersion {
@@ -46,16 +55,28 @@ func (r *Reconciler) outside(ctx context.Context, pool edge.PoolName, nodes []ed
 	}
 	until := last.seen.Add(reportLasts)
 	if !now.Before(until) {
-		return nil, now.Add(reportLasts), nil // the next report is a change that is watched
+		return told{until: now.Add(reportLasts)}, nil // the next report is a change that is watched
 	}
+	return tells(&lease, nodes, until), nil
+}
+
+// tells reads a valid report.
+func tells(lease *coordinationv1.Lease, nodes []edge.NodeName, until time.Time) told {
+	said := told{until: until}
 	reached := edge.SplitNodes(lease.Annotations[edge.AnnotationReachedNodes])
-	var names []string
+	ways, ofKubelets := lease.Annotations[edge.AnnotationKubelet]
+	if ofKubelets {
+		said.kubelets = &kubelets{ways: edge.SplitKubelets(ways)}
+	}
 	for _, n := range nodes {
-		if !slices.Contains(reached, n) {
-			names = append(names, string(n))
+		switch {
+		case !slices.Contains(reached, n):
+			said.outside = append(said.outside, string(n))
+		case ofKubelets:
+			said.kubelets.reached = append(said.kubelets.reached, n)
 		}
 	}
-	return names, until, nil
+	return said
 }
 
 // reports returns the pool whose report a Lease is; empty means that it is none.

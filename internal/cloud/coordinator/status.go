@@ -80,6 +80,9 @@ type wantedStatus struct {
 	pending, certs, ready finding // pending.OK means that nothing is in the way
 	node                  string
 	delegated, outside    []string
+	// kubelets are as the pool's leader reports; nodes is how many the pool has.
+	kubelets *kubelets
+	nodes    int
 }
 
 // next returns the new status, whether it is a change, and the transitions that deserve an Event. New times alone are
@@ -92,46 +95,59 @@ func next(was v1alpha1.YurtCoordinatorStatus, generation int64, want wantedStatu
 	status.OutsidePoolNodes = want.outside
 	changed = was.ObservedGeneration != generation || was.NodeName != want.node ||
 		!slices.Equal(was.DelegatedNodes, want.delegated) || !slices.Equal(was.OutsidePoolNodes, want.outside)
-	for _, c := range []struct {
-		kind    v1alpha1.YurtCoordinatorConditionType
-		holds   bool
-		good    bool
-		finding finding
-	}{
-		{v1alpha1.YurtCoordinatorPending, !want.pending.OK, want.pending.OK, want.pending},
-		{v1alpha1.YurtCoordinatorCertsReady, want.certs.OK, want.certs.OK, want.certs},
-		{v1alpha1.YurtCoordinatorReady, want.ready.OK, want.ready.OK, want.ready},
-	} {
+	truth := map[bool]v1alpha1.ConditionStatus{true: v1alpha1.ConditionTrue, false: v1alpha1.ConditionFalse}
+	put := func(kind v1alpha1.YurtCoordinatorConditionType, holds v1alpha1.ConditionStatus, f finding,
+		tells func(was v1alpha1.ConditionStatus) bool) {
 		condition := v1alpha1.YurtCoordinatorCondition{
-			Type: c.kind, Status: v1alpha1.ConditionFalse, ObservedGeneration: generation,
-			LastProbeTime: now, LastTransitionTime: now, Reason: c.finding.Reason, Message: c.finding.Message,
+			Type: kind, Status: holds, ObservedGeneration: generation,
+			LastProbeTime: now, LastTransitionTime: now, Reason: f.Reason, Message: f.Message,
 		}
-		switch {
-		case c.finding.Unknown:
-			condition.Status = v1alpha1.ConditionUnknown
-		case c.holds:
-			condition.Status = v1alpha1.ConditionTrue
-		}
-		i := slices.IndexFunc(status.Conditions, func(o v1alpha1.YurtCoordinatorCondition) bool { return o.Type == c.kind })
+		i := slices.IndexFunc(status.Conditions, func(o v1alpha1.YurtCoordinatorCondition) bool { return o.Type == kind })
 		if i < 0 {
 			status.Conditions = append(status.Conditions, condition)
 			changed = true
-			if !c.good && (c.kind == v1alpha1.YurtCoordinatorPending || c.finding.Reason == ReasonReconcileError) {
+			if tells("") {
 				transitions = append(transitions, condition)
 			}
-			continue
+			return
 		}
 		old := status.Conditions[i]
 		if old.Status == condition.Status {
 			condition.LastTransitionTime = old.LastTransitionTime
 		}
-		if old.Status != condition.Status || old.Reason != condition.Reason {
+		if (old.Status != condition.Status || old.Reason != condition.Reason) && tells(old.Status) {
 			transitions = append(transitions, condition)
 		}
 		if old.Status != condition.Status || old.Reason != condition.Reason || old.Message != condition.Message ||
 			old.ObservedGeneration != generation {
 			status.Conditions[i], changed = condition, true
 		}
+	}
+	known := func(was v1alpha1.ConditionStatus) bool { return was != "" }
+	holds := func(f finding) v1alpha1.ConditionStatus {
+		if f.Unknown {
+			return v1alpha1.ConditionUnknown
+		}
+		return truth[f.OK]
+	}
+	// What is not there yet is no news when a YurtCoordinator is new; an error is.
+	news := func(f finding) func(v1alpha1.ConditionStatus) bool {
+		return func(was v1alpha1.ConditionStatus) bool { return known(was) || f.Reason == ReasonReconcileError }
+	}
+	put(v1alpha1.YurtCoordinatorPending, truth[!want.pending.OK], want.pending, func(was v1alpha1.ConditionStatus) bool {
+		return known(was) || !want.pending.OK
+	})
+	put(v1alpha1.YurtCoordinatorCertsReady, holds(want.certs), want.certs, news(want.certs))
+	put(v1alpha1.YurtCoordinatorReady, holds(want.ready), want.ready, news(want.ready))
+	reported := func(o v1alpha1.YurtCoordinatorCondition) bool {
+		return o.Type == v1alpha1.YurtCoordinatorKubeletsVerifiable
+	}
+	if want.kubelets != nil || slices.ContainsFunc(status.Conditions, reported) {
+		holds, f, _ := verifiable(want.nodes, want.kubelets)
+		put(v1alpha1.YurtCoordinatorKubeletsVerifiable, holds, f, func(was v1alpha1.ConditionStatus) bool {
+			return holds == v1alpha1.ConditionFalse || f.Reason == ReasonKubeletsOverdue ||
+				holds == v1alpha1.ConditionTrue && was == v1alpha1.ConditionFalse
+		})
 	}
 	return status, changed, transitions
 }
@@ -166,7 +182,7 @@ func bad(c v1alpha1.YurtCoordinatorCondition) bool {
 	case ReasonNotScheduled, ReasonNoPod, ReasonNoNode, ReasonPodNotReady, ReasonRemoving, ReasonOtherVersion, ReasonPending,
 		ReasonNoServiceAddress:
 		return false // in progress
-	case ReasonDeployed, ReasonIssued, ReasonServing:
+	case ReasonDeployed, ReasonIssued, ReasonServing, ReasonKubeletsKnown:
 		return false
 	}
 	return true

@@ -63,6 +63,15 @@ func (r *Reconciler) census(ctx context.Context, pool edge.PoolName, app *v1beta
 	return v, nil
 }
 
+// members returns the names of the pool's nodes, in order.
+func (v view) members() []edge.NodeName {
+	names := make([]edge.NodeName, 0, len(v.census.Nodes))
+	for _, n := range v.census.Nodes {
+		names = append(names, n.Name)
+	}
+	return sorted(names)
+}
+
 func autonomous(node *corev1.Node) bool {
 	_, duration := node.Annotations[edge.AnnotationAutonomyDuration]
 	return duration || node.Annotations[edge.AnnotationAutonomy] == edge.AutonomyOn

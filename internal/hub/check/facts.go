@@ -54,6 +54,15 @@ type HubStatus struct {
 			Why      string    `json:"why"`
 		} `json:"former"`
 	} `json:"identity"`
+	// Kubelet is what the hub has found of kubelet's serving certificate; nil: it has not looked, having no coordinator.
+	Kubelet *HubKubelet `json:"kubelet"`
+}
+
+// HubKubelet is what a hub has found of kubelet's serving certificate.
+type HubKubelet struct {
+	Digest  string `json:"sha256"`
+	File    string `json:"file"`
+	Problem string `json:"problem"`
 }
 
 // HubCertificate is what a hub says about one of its certificates.
@@ -203,4 +212,18 @@ type Kubelet struct {
 	// Health is what is wrong by its own word; empty: nothing. NoHealth: nothing listens at its health port.
 	Health   string
 	NoHealth bool
+	// Serving is the certificate that it serves with.
+	Serving Serving
+}
+
+// Serving is the certificate that kubelet serves with, by kubelet's own command line and settings.
+type Serving struct {
+	// File is where it is, or would be. Without a path, kubelet's settings can't be read, and Trouble says why.
+	File File
+	// Bootstrapped: the cluster signs it, or is to (serverTLSBootstrap).
+	Bootstrapped bool
+	// Digest is its SHA-256 in hex; empty: it was not read. Signed: one of the cloud's authorities has signed it.
+	Digest              string
+	Signed              bool
+	NotBefore, NotAfter time.Time
 }

@@ -47,6 +47,7 @@ func Judge(f Facts) []Finding {
 		j.dir(f, d)
 	}
 	j.kubelet(f)
+	j.serving(f)
 	for _, name := range f.Unanswered {
 		j.add(Fail, name, "looking at it took too long", "look for a disk or a file system that hangs")
 	}

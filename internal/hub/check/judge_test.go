@@ -47,10 +47,14 @@ func fine() Facts {
 				Inodes: 1e6},
 			{Flag: flagCerts, Path: "/pki", At: "/pki", Mode: 0o700, Writable: true, Free: 1 << 30, Inodes: -1},
 		},
-		Kubelet: Kubelet{Running: true, Config: File{Path: "/etc/yurthub/kubelet.conf"}, Server: "https://127.0.0.1:10261"},
+		Kubelet: Kubelet{Running: true, Config: File{Path: "/etc/yurthub/kubelet.conf"}, Server: "https://127.0.0.1:10261",
+			Serving: Serving{File: File{Path: "/pki/kubelet.crt"}, Digest: "aa", NotAfter: noon.AddDate(0, 6, 0)}},
 	}
+	f.Hub.Status.Kubelet = &HubKubelet{Digest: "aa", File: "/pki/kubelet.crt"}
 	return f
 }
+
+const serves = "kubelet's serving certificate"
 
 func TestNothingWrong(t *testing.T) {
 	findings := Judge(fine())
@@ -219,6 +223,26 @@ func TestJudge(t *testing.T) {
 		{"joined, no kubelet", func(f *Facts) { f.Kubelet.Running, f.Settings.Joined = false, true }, Fail, "kubelet",
 			"no kubelet runs"},
 		{"kubelet without its file", func(f *Facts) { f.Kubelet.Config.Missing = true }, Warn, "kubelet", "not there"},
+		{"kubelet's settings unreadable", func(f *Facts) {
+			f.Kubelet.Serving = Serving{File: File{Trouble: "/config is not there"}}
+		}, Warn, serves, "settings can't be read"},
+		{"not approved", func(f *Facts) {
+			f.Kubelet.Serving = Serving{File: File{Path: "/c", Missing: true}, Bootstrapped: true}
+		}, Warn, serves, "kubeletServing.cidrs"},
+		{"approval ended", func(f *Facts) {
+			f.Kubelet.Serving.Bootstrapped, f.Kubelet.Serving.NotAfter = true, noon.Add(-time.Hour)
+		}, Warn, serves, "ended at"},
+		{"next not approved", func(f *Facts) {
+			f.Kubelet.Serving.Bootstrapped, f.Kubelet.Serving.NotAfter = true, noon.AddDate(0, 0, 30)
+			f.Kubelet.Serving.NotBefore = noon.AddDate(0, -11, 0)
+		}, Warn, serves, "for the next"},
+		{"its own has ended", func(f *Facts) { f.Kubelet.Serving.NotAfter = noon.Add(-time.Hour) }, OK, serves, "is its own"},
+		{"signed", func(f *Facts) { f.Kubelet.Serving.Signed = true }, OK, serves, "the cloud's authority's"},
+		{"no serving certificate", func(f *Facts) { f.Kubelet.Serving.File.Missing = true }, Warn, serves, "not there"},
+		{"the hub has found another", func(f *Facts) { f.Hub.Status.Kubelet.Digest = "bb" }, Warn, serves, "has found another"},
+		{"the hub has found none", func(f *Facts) {
+			f.Hub.Status.Kubelet = &HubKubelet{Problem: "no such file"}
+		}, Warn, serves, "none (no such file)"},
 		{"kubelet not well", func(f *Facts) { f.Kubelet.Health = "status 500" }, Warn, "kubelet", "status 500"},
 		{"kubelet without a health port", func(f *Facts) { f.Kubelet.NoHealth = true }, OK, "kubelet", "through"},
 

@@ -28,6 +28,7 @@ func probeKubelet(ctx context.Context, c Config) func(*Facts) {
 			k.Config.Path = flagValue(argv, "kubeconfig")
 		}
 		k.Rotates = rotates(argv)
+		k.Serving = serving(argv, c)
 		break
 	}
 	if k.Config.Path != "" {

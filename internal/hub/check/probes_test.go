@@ -500,6 +500,56 @@ func TestParseLocks(t *testing.T) {
 	}
 }
 
+// TestServing: the certificate that kubelet serves with is where its command line and its settings say.
+func TestServing(t *testing.T) {
+	w := newWorld(t)
+	kubelets, _ := newAuthority(t).issue(t, func(*x509.Certificate) {})
+	signed, key := w.ca.issue(t, func(*x509.Certificate) {})
+	w.cfg.CAFile = w.file("ca.crt", w.ca.pem())
+	dir := filepath.Dir(w.cfg.CAFile)
+	w.file(nameOwn, kubelets)
+	w.file(nameBootstrapped, append(signed, key...))
+	w.file("named.crt", kubelets)
+	w.file("key-first.crt", append(key, signed...))
+	for name, tt := range map[string]struct {
+		flags, settings, file string
+		signed, bootstrapped  bool
+		trouble               string
+	}{
+		"its own":      {"--cert-dir=" + dir, "{}", nameOwn, false, false, ""},
+		"bootstrapped": {"--cert-dir=" + dir, "serverTLSBootstrap: true", nameBootstrapped, true, true, ""},
+		"bootstrapped by flag": {"--rotate-server-certificates=true --cert-dir=" + dir, "{}", nameBootstrapped, true,
+			true, ""},
+		"not bootstrapped": {"--rotate-server-certificates=false --cert-dir=" + dir, "serverTLSBootstrap: true",
+			nameOwn, false, false, ""},
+		"named":         {"--cert-dir=" + dir, "tlsCertFile: named.crt", "named.crt", false, false, ""},
+		"named by flag": {"--tls-cert-file=" + dir + "/named.crt", "tlsCertFile: /x", "named.crt", false, false, ""},
+		"a key first": {"--tls-cert-file=" + dir + "/key-first.crt", "{}", "key-first.crt", false, false,
+			"does not begin"},
+		"settings that are none":  {"--cert-dir=" + dir, "{", "", false, false, "no YAML"},
+		"none, in another folder": {"--cert-dir=" + dir + "/no", "{}", "no/" + nameOwn, false, false, "missing"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			argv := append(strings.Fields("kubelet --config="+w.file("kubelet.yaml", []byte(tt.settings))),
+				strings.Fields(tt.flags)...)
+			s := serving(argv, w.cfg)
+			want := ""
+			if tt.file != "" {
+				want = filepath.Join(dir, tt.file)
+			}
+			if s.File.Path != want || s.Signed != tt.signed || s.Bootstrapped != tt.bootstrapped ||
+				(s.Digest == "") != (tt.trouble != "") ||
+				!strings.Contains(s.File.Trouble, tt.trouble) && !s.File.Missing {
+				t.Errorf("%+v, want %s", s, want)
+			}
+		})
+	}
+	none := serving([]string{"kubelet", "--config=/nowhere/kubelet.yaml"}, w.cfg)
+	if !strings.Contains(none.File.Trouble, "not there") {
+		t.Errorf("without settings: %+v", none)
+	}
+}
+
 func TestKubelet(t *testing.T) {
 	for want, argv := range map[string][]string{
 		"/b": {"kubelet", "--kubeconfig=/a", "--kubeconfig=/b"},

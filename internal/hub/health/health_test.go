@@ -12,8 +12,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/hub/follow"
 	"yurtcoordinator/internal/hub/link"
+	"yurtcoordinator/internal/hub/pin"
 	"yurtcoordinator/internal/live"
 )
 
@@ -91,6 +93,16 @@ func TestOpen(t *testing.T) {
 				t.Errorf("with open metrics %v, %s: %d, want %d", open, path, code, want)
 			}
 		}
+	}
+}
+
+func TestKubeletOf(t *testing.T) {
+	if said := KubeletOf(pin.Found{}); said != nil {
+		t.Errorf("%+v before anybody has looked", said)
+	}
+	found := pin.Found{KubeletServing: edge.KubeletServing{Way: edge.KubeletPinned, Digest: "d"}, File: "f", Problem: "p"}
+	if said := KubeletOf(found); said == nil || *said != (KubeletStatus{edge.KubeletPinned, "d", "f", "p"}) {
+		t.Errorf("%+v", said)
 	}
 }
 

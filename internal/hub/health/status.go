@@ -5,6 +5,7 @@ import (
 	"yurtcoordinator/internal/hub/disk"
 	"yurtcoordinator/internal/hub/follow"
 	"yurtcoordinator/internal/hub/identity"
+	"yurtcoordinator/internal/hub/pin"
 )
 
 // Status is what a hub says about itself at /status.
@@ -25,6 +26,26 @@ type Status struct {
 	Disk *disk.Status `json:"disk,omitempty"`
 	// Identity is the state of the certificates that the hub gets by itself; absent if somebody else gets them.
 	Identity *identity.Status `json:"identity,omitempty"`
+	// Kubelet is what was found of kubelet's serving certificate; absent without a coordinator, and until the hub has looked.
+	Kubelet *KubeletStatus `json:"kubelet,omitempty"`
+}
+
+// KubeletStatus is what a hub has found of kubelet's serving certificate.
+type KubeletStatus struct {
+	// Way is how the coordinator knows kubelet, or why it can't; see edge.KubeletWay.
+	Way edge.KubeletWay `json:"way"`
+	// Digest is the SHA-256 of the certificate in File, in hex.
+	Digest  string `json:"sha256,omitempty"`
+	File    string `json:"file,omitempty"`
+	Problem string `json:"problem,omitempty"`
+}
+
+// KubeletOf says what was found; nil means that nobody has looked.
+func KubeletOf(found pin.Found) *KubeletStatus {
+	if found.Way == "" {
+		return nil
+	}
+	return &KubeletStatus{found.Way, found.Digest, found.File, found.Problem}
 }
 
 // Followed lists the resources of which the hub keeps copies, and what it follows for programs of its node.

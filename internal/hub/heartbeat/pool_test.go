@@ -83,7 +83,8 @@ func (s *story) watchOver() {
 		_, host := c.Lease.Annotations[edge.AnnotationCoordinatorHost]
 		_, note := c.Lease.Annotations[AnnotationCloudLease]
 		_, traffic := c.Lease.Annotations[edge.AnnotationTraffic]
-		if label || host || note || traffic {
+		_, kubelet := c.Lease.Annotations[edge.AnnotationKubelet]
+		if label || host || note || traffic || kubelet {
 			s.t.Errorf("%s by %s brought a mark that is not for the cloud: %v", c, c.Client, c.Lease.ObjectMeta)
 		}
 		if !annotation {

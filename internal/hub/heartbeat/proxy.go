@@ -65,6 +65,9 @@ type ProxyConfig struct {
 	OnCoordinatorHost func() bool
 	// Traffic is what the node's link to the cloud has carried, for the pool to see.
 	Traffic func() edge.Traffic
+	// Kubelet is what the hub has found of kubelet's serving certificate, by which the coordinator knows kubelet; its zero value
+	// is not told.
+	Kubelet func() edge.KubeletServing
 	// Metrics takes the metrics of heartbeats. nil means that nobody sees them.
 	Metrics prometheus.Registerer
 }
@@ -324,6 +327,9 @@ func (p *Proxy) send(what sending, sent *coordinationv1.Lease, limits budget) *d
 	p.mu.Unlock()
 	lease := copyOf(sent, known, what == marked, p.config.OnCoordinatorHost())
 	metav1.SetMetaDataAnnotation(&lease.ObjectMeta, edge.AnnotationTraffic, p.config.Traffic().String())
+	if serving := p.config.Kubelet(); serving != (edge.KubeletServing{}) {
+		metav1.SetMetaDataAnnotation(&lease.ObjectMeta, edge.AnnotationKubelet, serving.String())
+	}
 	return p.copier.submit(lease, min(limits.answer, copyLongest))
 }
 

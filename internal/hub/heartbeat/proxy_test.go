@@ -43,6 +43,7 @@ type node struct {
 	lease                      *coordinationv1.Lease // kubelet's latest
 	media                      string
 	host                       bool
+	kubelet                    edge.KubeletServing
 	clock                      atomic.Int64 // how far kubelet's clock is ahead, as a time.Duration
 }
 
@@ -50,6 +51,7 @@ func newNode(t *testing.T, name string, cloud, coordinator *leasetest.Server) *n
 	n := &node{
 		t: t, name: name, cloud: cloud, coordinator: coordinator, media: runtime.ContentTypeProtobuf,
 		cloudLink: live.NewValue(link.Up), coordinatorLink: live.NewValue(link.Up),
+		kubelet: edge.KubeletServing{Way: edge.KubeletPinned, Digest: strings.Repeat("0a", 32)},
 	}
 	n.restartHub()
 	return n
@@ -65,6 +67,7 @@ func (n *node) restartHub() {
 		Coordinator: n.coordinator.Client(n.name), CoordinatorLink: n.coordinatorLink,
 		OnCoordinatorHost: func() bool { return n.host }, Metrics: prometheus.NewRegistry(),
 		Traffic: func() edge.Traffic { return edge.Traffic{Sent: 1, Received: 2, Since: time.Unix(3, 0)} },
+		Kubelet: func() edge.KubeletServing { return n.kubelet },
 	})
 	ctx, cancel := context.WithCancel(klog.NewContext(n.t.Context(), ktesting.NewLogger(n.t, ktesting.NewConfig())))
 	done := make(chan struct{})
@@ -130,6 +133,7 @@ func (n *node) clean(l *coordinationv1.Lease) {
 	for _, m := range []map[string]string{l.Annotations, l.Labels} {
 		for _, key := range []string{
 			edge.DelegateHeartbeat, edge.AnnotationCoordinatorHost, AnnotationCloudLease, edge.AnnotationTraffic,
+			edge.AnnotationKubelet,
 		} {
 			if _, ok := m[key]; ok {
 				n.t.Errorf("kubelet sees %s", key)
@@ -196,6 +200,9 @@ func (n *node) wantCopy(marked bool) {
 	}
 	if said := l.Annotations[edge.AnnotationTraffic]; said != "1/2/3" {
 		n.t.Errorf("copy says %q of the link's traffic", said)
+	}
+	if said, ok := l.Annotations[edge.AnnotationKubelet]; said != n.kubelet.String() || ok != (n.kubelet.Way != "") {
+		n.t.Errorf("copy says %q of kubelet's certificate, want %q", said, n.kubelet)
 	}
 	if len(l.OwnerReferences) != 1 || l.OwnerReferences[0].UID != "node-uid" {
 		n.t.Errorf("copy owned by %v, want the Node", l.OwnerReferences)

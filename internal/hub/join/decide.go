@@ -53,12 +53,16 @@ func decide(c *Config, f *facts) (*plan, error) {
 	if err := c.isPlain(p.node, servers); err != nil {
 		return nil, err
 	}
-	p.settings = settings(c, f, p.node, servers)
+	serving := others[settingServing]
+	if serving == "" {
+		serving = servingCertificate(f)
+	}
+	p.settings = settings(c, f, p.node, servers, serving)
 	p.kubeconfig = strings.ReplaceAll(kubeconfigText, "@ADDRESS@", address)
 	p.dropin = dropin(c)
 	p.unit = strings.Replace(node.Unit, "\nExecStart=/usr/local/bin/yurthub ", "\nExecStart="+c.Binary+" ", 1)
 	if c.Image != "" {
-		p.pod, p.manifest = f.pod(), manifest(c, f, p.settings)
+		p.pod, p.manifest = f.pod(), manifest(c, f, p.settings, serving)
 	}
 	return p, nil
 }
@@ -216,8 +220,12 @@ func access(c *Config, f *facts, hub string) (servers string, err error) {
 }
 
 // settings is the content of yurthub's file of settings.
-func settings(c *Config, f *facts, name, servers string) string {
+func settings(c *Config, f *facts, name, servers, serving string) string {
 	kubeconfig, coordinator := "", ""
+	told := func(s string) bool { return strings.HasPrefix(s, settingServing+"=") }
+	if slices.ContainsFunc(c.Settings, told) {
+		serving = "" // it is among the other settings
+	}
 	if f.has(fileKubeadm) {
 		kubeconfig = fileKubeadm
 	}
@@ -230,7 +238,7 @@ func settings(c *Config, f *facts, name, servers string) string {
 	for _, s := range [][2]string{
 		{"node-name", name}, {"server-addr", servers}, {"bootstrap-file", fileToken}, {"kubelet-kubeconfig", kubeconfig},
 		{"ca-file", c.CAFile}, {"discovery-token-ca-cert-hash", c.CACertHash}, {"nodepool-name", c.Pool},
-		{"coordinator-server-addr", c.Coordinator}, {"enable-coordinator", coordinator},
+		{"coordinator-server-addr", c.Coordinator}, {"enable-coordinator", coordinator}, {settingServing, serving},
 	} {
 		if s[1] != "" {
 			fmt.Fprintf(&b, "%s: %q\n", s[0], s[1])
@@ -265,18 +273,74 @@ Environment="KUBELET_KUBECONFIG_ARGS=--kubeconfig=` + fileKubeconfig + ` --rotat
 ExecStartPre=-` + c.Binary + ` proof --config=` + fileConfig + "\n"
 }
 
-// manifest is the static Pod. It names the settings' sum: kubelet starts another Pod when the file changes.
-func manifest(c *Config, f *facts, settings string) string {
-	const onlyKubeadm = " # kubeadm"
-	text := strings.NewReplacer("@IMAGE@", c.Image, "@SETTINGS@", sum(settings)).Replace(node.Pod)
+// settingServing is where yurthub finds the certificate that kubelet serves with.
+const settingServing = "kubelet-serving-certificate"
+
+// servingFlags are flags of kubelet that win over its settings, which yurthub reads itself.
+var (
+	certFlag      = regexp.MustCompile(`(?m)^[^#\n]*--tls-cert-file[= ]"?([^" \n]+)`)
+	certDirFlag   = regexp.MustCompile(`(?m)^[^#\n]*--cert-dir[= ]"?([^" \n]+)`)
+	bootstrapFlag = regexp.MustCompile(`(?m)^[^#\n]*--rotate-server-certificates(=true)?["\s]`)
+	certSetting   = regexp.MustCompile(`(?m)^tlsCertFile: *"?(/[^"\n]+?)"? *$`)
+)
+
+// servingCertificate returns kubelet's serving certificate, or the directory where it is, as kubelet's flags say; empty if they
+// say nothing.
+func servingCertificate(f *facts) string {
+	say := func(flag *regexp.Regexp) []string {
+		for _, path := range slices.Concat(argumentFiles, f.units) {
+			if found := flag.FindStringSubmatch(f.files[path] + "\n"); found != nil {
+				return found
+			}
+		}
+		return nil
+	}
+	if found := say(certFlag); found != nil {
+		return found[1]
+	}
+	dir := ""
+	if found := say(certDirFlag); found != nil {
+		dir = filepath.Clean(found[1])
+	}
+	if say(bootstrapFlag) != nil {
+		return or(dir, dirKubeletPKI) + "/kubelet-server-current.pem"
+	}
+	return dir
+}
+
+// elsewhere returns the directory with kubelet's serving certificate; empty if it is the usual one.
+func elsewhere(f *facts, serving string) string {
+	if found := certSetting.FindStringSubmatch(f.files[fileKubeletConfig]); found != nil && serving == "" {
+		serving = found[1]
+	}
+	if filepath.Ext(serving) != "" { // a file, and not the directory
+		serving = filepath.Dir(serving)
+	}
+	if serving == dirKubeletPKI {
+		return ""
+	}
+	return serving
+}
+
+// manifest is the static Pod. It names the settings' sum: kubelet starts another Pod when the file changes. Lines with a mark are
+// for some nodes only.
+func manifest(c *Config, f *facts, settings, serving string) string {
+	other := elsewhere(f, serving)
+	text := strings.NewReplacer("@IMAGE@", c.Image, "@SETTINGS@", sum(settings), "@SERVING@", other).Replace(node.Pod)
+	marks := []struct {
+		mark string
+		here bool
+	}{{" # no kubeadm", !f.has(fileKubeadm)}, {" # kubeadm", f.has(fileKubeadm)}, {" # elsewhere", other != ""}}
 	var lines []string
 	for line := range strings.Lines(text) {
-		short, marked := strings.CutSuffix(line, onlyKubeadm+"\n")
-		switch {
-		case !marked:
+		here := true
+		for _, m := range marks {
+			if short, marked := strings.CutSuffix(line, m.mark+"\n"); marked {
+				line, here = short+"\n", m.here
+			}
+		}
+		if here {
 			lines = append(lines, line)
-		case f.has(fileKubeadm):
-			lines = append(lines, short+"\n")
 		}
 	}
 	return strings.Join(lines, "")

@@ -677,6 +677,11 @@ func TestStaticPod(t *testing.T) {
 			t.Errorf("%s can be written to", mount.MountPath)
 		}
 	}
+	for _, seen := range []string{"/var/lib/kubelet/config.yaml", "/var/lib/kubelet/pki"} {
+		if !slices.ContainsFunc(c.VolumeMounts, func(v corev1.VolumeMount) bool { return v.MountPath == seen }) {
+			t.Errorf("it does not see %s", seen)
+		}
+	}
 	first := pod.Annotations["yurthub.openyurt.io/settings"]
 	m.works("join", "--start", "--static-pod=registry.example/yurthub:v1", "--set=profiling=true")
 	content, err = os.ReadFile(filepath.Join(m.root, "etc/kubernetes/manifests/yurthub.yaml"))
@@ -686,5 +691,65 @@ func TestStaticPod(t *testing.T) {
 	}
 	if r := m.run("join", 0, "--start"); !r.failed || !strings.Contains(r.out, "static Pod here") {
 		t.Errorf("joined by systemd as well:\n%s", r.out)
+	}
+}
+
+// TestServingCertificate: yurthub finds the certificate with which kubelet serves wherever kubelet's flags and settings have it.
+func TestServingCertificate(t *testing.T) {
+	const current = "/var/lib/kubelet/pki/kubelet-server-current.pem"
+	for name, tt := range map[string]struct {
+		arguments, settings string
+		flags               []string
+		says                string // in yurthub's settings
+		sees                string // besides the usual directory
+	}{
+		"kubeadm's": {},
+		"a directory": {"--node-ip=192.0.2.1 --cert-dir=/srv/kubelet/pki/ --v=1", "", nil, "/srv/kubelet/pki",
+			"/srv/kubelet/pki"},
+		"a file": {"--tls-cert-file /srv/tls/kubelet.crt --cert-dir=/srv/pki", "", nil,
+			"/srv/tls/kubelet.crt", "/srv/tls"},
+		"bootstrapped":     {"--rotate-server-certificates", "", nil, current, ""},
+		"not bootstrapped": {"--rotate-server-certificates=false", "", nil, "", ""},
+		"both": {"--rotate-server-certificates=true --cert-dir=/srv/pki", "", nil,
+			"/srv/pki/kubelet-server-current.pem", "/srv/pki"},
+		"in a comment":    {"--v=1\n# --cert-dir=/srv/pki", "", nil, "", ""},
+		"in its settings": {"", "tlsCertFile: /srv/tls/kubelet.crt\n", nil, "", "/srv/tls"},
+		"as we are told": {"--cert-dir=/srv/pki", "", []string{"--set=kubelet-serving-certificate=/srv/own.pem"},
+			"/srv/own.pem", "/srv"},
+		"the usual one":     {"--cert-dir=/var/lib/kubelet/pki", "", nil, "/var/lib/kubelet/pki", ""},
+		"in usual settings": {"", "tlsCertFile: \"/var/lib/kubelet/pki/kubelet.crt\"\n", nil, "", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := newMachine(t)
+			m.write("etc/default/kubelet", "KUBELET_EXTRA_ARGS="+tt.arguments+"\n")
+			m.write("var/lib/kubelet/config.yaml", "staticPodPath: /etc/kubernetes/manifests\n"+tt.settings)
+			m.works("join", append([]string{"--start", "--static-pod=registry.example/yurthub:v1"}, tt.flags...)...)
+			content, err := os.ReadFile(filepath.Join(m.root, "etc/yurthub/config.yaml"))
+			m.must(err)
+			var settings map[string]any
+			m.must(yaml.Unmarshal(content, &settings))
+			says, _ := settings[settingServing].(string)
+			if says != tt.says || strings.Count(string(content), settingServing) > 1 {
+				t.Errorf("yurthub looks at %q, want %q:\n%s", says, tt.says, content)
+			}
+			content, err = os.ReadFile(filepath.Join(m.root, "etc/kubernetes/manifests/yurthub.yaml"))
+			m.must(err)
+			var pod corev1.Pod
+			m.must(yaml.UnmarshalStrict(content, &pod))
+			seen := map[string]bool{}
+			for _, mount := range pod.Spec.Containers[0].VolumeMounts {
+				if seen[mount.MountPath] {
+					t.Errorf("%s is mounted twice", mount.MountPath)
+				}
+				seen[mount.MountPath] = true
+			}
+			want := 5
+			if tt.sees != "" {
+				want++
+			}
+			if len(seen) != want || tt.sees != "" && !seen[tt.sees] || len(pod.Spec.Volumes) != want {
+				t.Errorf("it sees %v, want also %q:\n%s", seen, tt.sees, content)
+			}
+		})
 	}
 }

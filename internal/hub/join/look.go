@@ -27,6 +27,7 @@ const (
 
 	fileKubeadm       = "/etc/kubernetes/kubelet.conf"
 	fileKubeletConfig = "/var/lib/kubelet/config.yaml"
+	dirKubeletPKI     = "/var/lib/kubelet/pki"
 	dirSystemd        = "/run/systemd/system"
 )
 

@@ -24,7 +24,8 @@ type sighting struct {
 	version string
 	changed time.Time // when it last changed; zero: not since it was found
 	lasts   time.Duration
-	traffic *edge.Traffic // nil: the Lease does not say
+	traffic *edge.Traffic   // nil: the Lease does not say
+	kubelet edge.KubeletWay // empty: the Lease does not say
 }
 
 // observe takes in a list of all Leases. A Lease that differs from what was last seen counts as changed now.
@@ -56,12 +57,15 @@ func (b *beats) change(kind watch.EventType, lease *coordinationv1.Lease, now ti
 
 // of returns the sighting with what the Lease says.
 func (s sighting) of(lease *coordinationv1.Lease) sighting {
-	s.version, s.lasts, s.traffic = lease.ResourceVersion, defaultLease, nil
+	s.version, s.lasts, s.traffic, s.kubelet = lease.ResourceVersion, defaultLease, nil, ""
 	if d := lease.Spec.LeaseDurationSeconds; d != nil && *d > 0 {
 		s.lasts = min(time.Duration(*d)*time.Second, 10*defaultLease)
 	}
 	if said, ok := edge.ParseTraffic(lease.Annotations[edge.AnnotationTraffic]); ok {
 		s.traffic = &said
+	}
+	if said, ok := edge.ParseKubeletServing(lease.Annotations[edge.AnnotationKubelet]); ok {
+		s.kubelet = said.Way
 	}
 	return s
 }
@@ -72,6 +76,17 @@ func (b *beats) traffic(nodes []edge.NodeName) map[edge.NodeName]edge.Traffic {
 	for _, n := range nodes {
 		if said := b.nodes[n].traffic; said != nil {
 			all[n] = *said
+		}
+	}
+	return all
+}
+
+// kubelets returns how these nodes' kubelets are known.
+func (b *beats) kubelets(nodes []edge.NodeName) map[edge.NodeName]edge.KubeletWay {
+	all := map[edge.NodeName]edge.KubeletWay{}
+	for _, n := range nodes {
+		if way := b.nodes[n].kubelet; way != "" {
+			all[n] = way
 		}
 	}
 	return all

@@ -2,8 +2,8 @@
 // all hubs keep in the coordinator, counts those whose renewals it sees come in, and writes their names into one Lease in the
 // cloud (edge.PoolName.ReportLease), as the pool's forwarding user. That also tells the cloud who leads.
 //
-// The report also says how much traffic each hub claims to have carried over its link to the cloud. A change of that alone is
-// no reason to write.
+// The report also says how each node's kubelet can be known, by its hub's word (package pin), and how much traffic each hub
+// claims to have carried over its link to the cloud. A change of the traffic alone is no reason to write.
 //
 // The leader writes the report when it has changed, and once a minute to say that it still holds. A leader that has just begun
 // waits until it has seen every node renew, or for as long as a node's Lease lasts: what it finds says nothing about now.

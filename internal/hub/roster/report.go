@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -48,10 +49,18 @@ type Reporter struct{ cfg Config }
 // New returns a Reporter.
 func New(cfg Config) *Reporter { return &Reporter{cfg} }
 
-// report is what the reporter last told the cloud.
+// report is what there is to tell the cloud.
 type report struct {
+	// nodes are those that renew.
 	nodes []edge.NodeName
-	at    time.Time // zero: never
+	// traffic and kubelets are what they say of their links, and of how their kubelets are known.
+	traffic  map[edge.NodeName]edge.Traffic
+	kubelets map[edge.NodeName]edge.KubeletWay
+}
+
+// differs reports whether the cloud is to be told at once. More traffic is no reason.
+func (r report) differs(told report) bool {
+	return !slices.Equal(r.nodes, told.nodes) || !maps.Equal(r.kubelets, told.kubelets)
 }
 
 // Run reports for one term, until ctx ends; then it returns nil. It must not run twice at a time.
@@ -68,7 +77,7 @@ func (r *Reporter) Run(ctx context.Context, term edge.Term) error {
 		_ = leasewatch.Follow(ctx, follow, &book) // it returns only the end of ctx
 	})
 	var last report
-	var next time.Time // after a failure: when to try again
+	var told, next time.Time // when last was told, zero: never; and after a failure, when to try again
 	// The first pause ends before the next look; the longest is about sayEvery.
 	pauses := run.Backoff{Min: lookEvery * 3 / 4, Max: sayEvery * 3 / 2}
 	ticker := time.NewTicker(lookEvery)
@@ -76,17 +85,17 @@ func (r *Reporter) Run(ctx context.Context, term edge.Term) error {
 	waitFor(ctx, book.found)
 	for ; ctx.Err() == nil; waitFor(ctx, ticker.C) {
 		now := time.Now()
-		nodes, traffic, ok := book.reached(now)
-		due := last.at.IsZero() || now.Sub(last.at) >= sayEvery || !slices.Equal(nodes, last.nodes)
+		said, ok := book.reached(now)
+		due := told.IsZero() || now.Sub(told) >= sayEvery || said.differs(last)
 		if !ok || !due || now.Before(next) || !term.Valid() {
 			continue
 		}
-		if err := r.tell(ctx, nodes, traffic, term.Transitions); err != nil {
+		if err := r.tell(ctx, said, term.Transitions); err != nil {
 			log.V(1).Info("Cannot tell the cloud who reaches the coordinator", "err", err)
 			next = now.Add(pauses.Next())
 			continue
 		}
-		last = report{nodes: nodes, at: now}
+		last, told = said, now
 		pauses.Reset()
 	}
 	return nil
@@ -123,18 +132,16 @@ func (f *followed) Changed(kind watch.EventType, lease *coordinationv1.Lease) {
 	f.beats.change(kind, lease, time.Now())
 }
 
-// reached returns the nodes that renew, and what they say of their links; false if it is too early to tell.
-func (f *followed) reached(now time.Time) ([]edge.NodeName, map[edge.NodeName]edge.Traffic, bool) {
+// reached returns the nodes that renew, and what they say; false if it is too early to tell.
+func (f *followed) reached(now time.Time) (report, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	nodes, ok := f.beats.reached(now)
-	return nodes, f.beats.traffic(nodes), ok
+	return report{nodes, f.beats.traffic(nodes), f.beats.kubelets(nodes)}, ok
 }
 
 // tell writes the report. It creates a missing Lease by PUT: RBAC cannot allow a POST for one name only.
-func (r *Reporter) tell(
-	ctx context.Context, nodes []edge.NodeName, traffic map[edge.NodeName]edge.Traffic, transitions int32,
-) error {
+func (r *Reporter) tell(ctx context.Context, said report, transitions int32) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*callTimeout)
 	defer cancel()
 	name := r.cfg.Pool.ReportLease()
@@ -147,8 +154,9 @@ func (r *Reporter) tell(
 	} else if err != nil {
 		return fmt.Errorf("get Lease %s: %w", name, err)
 	}
-	metav1.SetMetaDataAnnotation(&lease.ObjectMeta, edge.AnnotationReachedNodes, edge.JoinNodes(nodes))
-	metav1.SetMetaDataAnnotation(&lease.ObjectMeta, edge.AnnotationTraffic, edge.JoinTraffic(traffic))
+	metav1.SetMetaDataAnnotation(&lease.ObjectMeta, edge.AnnotationReachedNodes, edge.JoinNodes(said.nodes))
+	metav1.SetMetaDataAnnotation(&lease.ObjectMeta, edge.AnnotationTraffic, edge.JoinTraffic(said.traffic))
+	metav1.SetMetaDataAnnotation(&lease.ObjectMeta, edge.AnnotationKubelet, edge.JoinKubelets(said.kubelets))
 	lease.Spec.HolderIdentity = ptr.To(string(r.cfg.Node))
 	lease.Spec.LeaseTransitions = ptr.To(transitions)
 	lease.Spec.LeaseDurationSeconds = ptr.To(int32(2 * sayEvery / time.Second))

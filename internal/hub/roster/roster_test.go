@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -184,9 +185,12 @@ func TestRetries(t *testing.T) {
 func TestRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pool, cloud := leasetest.New(10), fake.NewClientset()
+		kubelet := "unapproved"
 		renew := func(names ...string) {
 			for _, name := range names {
-				says := map[string]string{edge.AnnotationTraffic: edge.Traffic{Sent: 1, Since: time.Now()}.String()}
+				says := map[string]string{
+					edge.AnnotationTraffic: edge.Traffic{Sent: 1, Since: time.Now()}.String(), edge.AnnotationKubelet: kubelet,
+				}
 				if pool.Peek(corev1.NamespaceNodeLease, name) == nil {
 					lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
 						Namespace: corev1.NamespaceNodeLease, Name: name, Annotations: says,
@@ -246,6 +250,23 @@ func TestRun(t *testing.T) {
 		}
 		if n := writes(); n != 1 {
 			t.Errorf("%d writes of what has not changed", n)
+		}
+		ways := func(want string) {
+			t.Helper()
+			lease, err := reports.Get(t.Context(), "yurt-coordinator-p1", metav1.GetOptions{})
+			if got := lease.Annotations[edge.AnnotationKubelet]; err != nil || got != want {
+				t.Errorf("of kubelets it was told %q, %v; want %q", got, err, want)
+			}
+		}
+		ways("a=unapproved,b=unapproved")
+		kubelet = "pinned/" + strings.Repeat("0a", 32)
+		renew("b")
+		kubelet = "who knows"
+		renew("a")
+		time.Sleep(lookEvery)
+		ways("b=pinned")
+		if n := writes(); n != 2 {
+			t.Errorf("%d writes, want one more, at once", n)
 		}
 		for range 8 {
 			renew("a")

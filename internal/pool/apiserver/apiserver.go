@@ -84,8 +84,7 @@ func served() *serverstorage.ResourceConfig {
 	return config
 }
 
-// Config says what a kube-apiserver is assembled from. Only the Kubelets' files, the issuer with its keys, and Schemes
-// may be empty.
+// Config says what a kube-apiserver is assembled from. Only the issuer with its keys, and Schemes may be empty.
 type Config struct {
 	// Local is a listener on the loopback interface, where the server's own client and kubelet's probes reach it. The server
 	// closes it, and what Parts.Gate returns.
@@ -103,8 +102,8 @@ type Config struct {
 	ServiceAccountKeyFiles []string
 	// ServiceRange is the cloud's range of Service addresses; only its IP family matters.
 	ServiceRange net.IPNet
-	// Kubelets says how logs, exec, attach and port-forward reach kubelets.
-	Kubelets Kubelets
+	// Kubelets is how logs, exec, attach and port-forward reach kubelets.
+	Kubelets *Reach
 	// Schemes have the types of the further API groups that Parts.Install installs.
 	Schemes []*runtime.Scheme
 }

@@ -2,9 +2,9 @@ package apiserver
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
-	"net/http"
 	"net/netip"
 	"time"
 
@@ -21,13 +21,18 @@ const kubeletTimeout = 5 * time.Second
 // kubeletKeepAlive is Kubernetes' default.
 const kubeletKeepAlive = 30 * time.Second
 
-// Kubelets says how to reach kubelets. Empty files mean that no client certificate is shown, and that serving
-// certificates are not verified.
+// Kubelets says how to reach kubelets, and how to know them. Without a client certificate none is shown; without an authority
+// kubelets are known by what is pinned alone. One that is not known is not called.
 //
 // A Node says itself where its kubelet is, and whoever may read logs has the coordinator connect there. So a connection
 // goes only where a kubelet of this pool can be: see may.
 type Kubelets struct {
 	CertFile, KeyFile, CAFile string
+	// Pinned returns the SHA-256, in hex, of the certificate with which the node itself says that its kubelet serves; empty means
+	// that it does not say.
+	Pinned func(ctx context.Context, node string) (string, error)
+	// Refused is told of each server at a kubelet's address that was not known to be the kubelet; nil means nobody.
+	Refused func(node string, why error)
 	// Self is the coordinator's own address on the pool's LAN; unspecified or zero means that it has several. One on the
 	// loopback calls kubelets there.
 	Self netip.Addr
@@ -66,19 +71,7 @@ func (k Kubelets) dial(ctx context.Context, network, address string) (net.Conn, 
 	return dialer.DialContext(ctx, network, address)
 }
 
-// Reach returns the transport to kubelets, their port, and the types of Node addresses to try, in order.
-func (k Kubelets) Reach() (_ http.RoundTripper, port int, addressTypes []corev1.NodeAddressType, err error) {
-	config := k.client()
-	transport, err := kubeletclient.MakeTransport(&config)
-	if err != nil {
-		return nil, 0, nil, err
-	}
-	for _, name := range config.PreferredAddressTypes {
-		addressTypes = append(addressTypes, corev1.NodeAddressType(name))
-	}
-	return transport, int(config.Port), addressTypes, nil
-}
-
+// client says where kubelets are. What is made of it has transports that reach nobody: Reach has those that do.
 func (k Kubelets) client() kubeletclient.KubeletClientConfig {
 	return kubeletclient.KubeletClientConfig{
 		Port:         ports.KubeletPort,
@@ -86,11 +79,11 @@ func (k Kubelets) client() kubeletclient.KubeletClientConfig {
 		// No names: a site's resolver may be down, in the cloud, or told by a Node what to say.
 		PreferredAddressTypes: []string{string(corev1.NodeInternalIP), string(corev1.NodeExternalIP)},
 		HTTPTimeout:           kubeletTimeout,
-		Lookup:                func(egressselector.NetworkContext) (utilnet.DialFunc, error) { return k.dial, nil },
-		TLSClientConfig: kubeletclient.KubeletTLSConfig{
-			CertFile: k.CertFile,
-			KeyFile:  k.KeyFile,
-			CAFile:   k.CAFile,
+		Lookup: func(egressselector.NetworkContext) (utilnet.DialFunc, error) {
+			return func(context.Context, string, string) (net.Conn, error) { return nil, errUnverified }, nil
 		},
 	}
 }
+
+// errUnverified is what a handler gets that does not go through Reach.
+var errUnverified = errors.New("no kubelet is called without being verified")

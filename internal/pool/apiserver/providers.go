@@ -29,7 +29,7 @@ func (a *Assembly) providers(parts Parts) ([]controlplane.RESTStorageProvider, e
 		},
 		Proxy: corerest.ProxyConfig{
 			Transport:           controlplane.CreateProxyTransport(),
-			KubeletClientConfig: a.config.Kubelets.client(),
+			KubeletClientConfig: a.config.Kubelets.kubelets.client(),
 		},
 		Services: corerest.ServicesConfig{
 			ClusterIPRange:   a.config.ServiceRange,
@@ -42,7 +42,7 @@ func (a *Assembly) providers(parts Parts) ([]controlplane.RESTStorageProvider, e
 	}
 	authz := parts.Authorizer
 	all := []controlplane.RESTStorageProvider{
-		core,
+		reaching{core, a.config.Kubelets},
 		authenticationrest.RESTStorageProvider{Authenticator: a.tokens, APIAudiences: audiences},
 		authorizationrest.RESTStorageProvider{Authorizer: parts.Reviews, RuleResolver: config.RuleResolver},
 		coordinationrest.RESTStorageProvider{},

@@ -1,0 +1,93 @@
+package edge
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// AnnotationKubelet says with which certificate a node's kubelet serves, as the node's hub has found in kubelet's files. On the
+// coordinator's copy of the node's Lease it is one KubeletServing.String, which the coordinator goes by, and never reaches the
+// cloud. On the Lease that ReportLease names it says how each kubelet of the pool is known, as JoinKubelets writes it.
+const AnnotationKubelet = "openyurt.io/kubelet-serving"
+
+// KubeletWay is how a coordinator knows a node's kubelet, or why it can't.
+type KubeletWay string
+
+const (
+	// KubeletPinned: the coordinator takes exactly the certificate that the node's hub has told of.
+	KubeletPinned KubeletWay = "pinned"
+	// KubeletSigned: the cluster's authority has signed the certificate, and it is pinned as well.
+	KubeletSigned KubeletWay = "signed"
+	// KubeletOverdue: as signed, but kubelet has serverTLSBootstrap, and less than a tenth of the certificate's life is
+	// left: nobody approves the next.
+	KubeletOverdue KubeletWay = "overdue"
+	// KubeletUnapproved: kubelet has serverTLSBootstrap, and nobody has approved its request: it serves nothing.
+	KubeletUnapproved KubeletWay = "unapproved"
+	// KubeletEnded: kubelet has serverTLSBootstrap, and its certificate has ended: it serves nothing.
+	KubeletEnded KubeletWay = "ended"
+	// KubeletMissing: kubelet's certificate, or its settings, are not where the hub looks.
+	KubeletMissing KubeletWay = "missing"
+	// KubeletUnreadable: the hub can't read them, or can't make sense of them.
+	KubeletUnreadable KubeletWay = "unreadable"
+)
+
+// kubeletWays are all ways.
+var kubeletWays = []KubeletWay{
+	KubeletPinned, KubeletSigned, KubeletOverdue, KubeletUnapproved, KubeletEnded, KubeletMissing, KubeletUnreadable,
+}
+
+// Verifiable reports whether a coordinator that has heard this can verify the kubelet.
+func (w KubeletWay) Verifiable() bool {
+	return w == KubeletPinned || w == KubeletSigned || w == KubeletOverdue
+}
+
+// KubeletServing is what a hub says of its kubelet's serving certificate.
+type KubeletServing struct {
+	Way KubeletWay
+	// Digest is the certificate's SHA-256 in lower-case hex; empty unless the Way is Verifiable.
+	Digest string
+}
+
+var sha256Hex = regexp.MustCompile(`^[0-9a-f]{64}$`)
+
+// String returns "way" or "way/digest". ParseKubeletServing reads it.
+func (s KubeletServing) String() string {
+	if s.Digest == "" {
+		return string(s.Way)
+	}
+	return string(s.Way) + "/" + s.Digest
+}
+
+// ParseKubeletServing reads what String wrote. It returns false for anything else.
+func ParseKubeletServing(value string) (KubeletServing, bool) {
+	way, digest, has := strings.Cut(value, "/")
+	s := KubeletServing{KubeletWay(way), digest}
+	if !slices.Contains(kubeletWays, s.Way) || has != s.Way.Verifiable() || has && !sha256Hex.MatchString(digest) {
+		return KubeletServing{}, false
+	}
+	return s, true
+}
+
+// JoinKubelets writes how the kubelets of nodes are known as the value of an annotation, in order: "n1=pinned,n2=signed".
+// SplitKubelets reads it.
+func JoinKubelets(all map[NodeName]KubeletWay) string {
+	texts := make([]string, 0, len(all))
+	for n, w := range all {
+		texts = append(texts, string(n)+"="+string(w))
+	}
+	slices.Sort(texts)
+	return strings.Join(texts, ",")
+}
+
+// SplitKubelets reads what JoinKubelets wrote. It leaves out entries that it can't read.
+func SplitKubelets(value string) map[NodeName]KubeletWay {
+	all := map[NodeName]KubeletWay{}
+	for text := range strings.SplitSeq(value, ",") {
+		name, way, _ := strings.Cut(text, "=")
+		if name != "" && slices.Contains(kubeletWays, KubeletWay(way)) {
+			all[NodeName(name)] = KubeletWay(way)
+		}
+	}
+	return all
+}

@@ -1,0 +1,77 @@
+package pool
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+
+	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/pool/apiserver"
+)
+
+// kubelets says how to reach kubelets and how to know them, for the streams into containers and for their usage.
+func (c *wiring) kubelets() apiserver.Kubelets {
+	self, _ := netip.ParseAddr(c.config.BindAddress) // the zero Addr if it can't be read, which was found out before
+	return apiserver.Kubelets{
+		CertFile: c.config.KubeletClientCertificate, KeyFile: c.config.KubeletClientKey,
+		CAFile: c.config.KubeletCertificateAuthority, Self: self, Anywhere: c.config.kubeletsAnywhere,
+		Pinned: c.pinned, Refused: c.strangers.note,
+	}
+}
+
+// pinned returns the digest of the certificate with which a node says that its kubelet serves: on its Lease here, which nobody
+// but the node can write. Each call reads it anew: there are few, and a kubelet's certificate may have changed a moment ago.
+func (c *wiring) pinned(ctx context.Context, node string) (string, error) {
+	lease, err := c.client.CoordinationV1().Leases(corev1.NamespaceNodeLease).Get(ctx, node, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return "", nil // its hub has not been here yet
+	}
+	if err != nil {
+		return "", fmt.Errorf("read Lease %s: %w", node, err)
+	}
+	said, _ := edge.ParseKubeletServing(lease.Annotations[edge.AnnotationKubelet])
+	return said.Digest, nil
+}
+
+// tellEvery is the least time between two log lines about servers that were not known to be kubelets.
+const tellEvery = 10 * time.Second
+
+// strangers counts and logs servers at kubelets' addresses that were not known to be the kubelets.
+type strangers struct {
+	refused prometheus.Counter
+	log     klog.Logger
+	clock   clock.PassiveClock
+
+	mu   sync.Mutex
+	told time.Time
+}
+
+func newStrangers(log klog.Logger, c clock.PassiveClock) *strangers {
+	return &strangers{log: log, clock: c, refused: prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "yurt_coordinator_kubelets_refused_total",
+		Help: "Connections to kubelets that were given up since what serves there is not known to be the node's kubelet.",
+	})}
+}
+
+func (s *strangers) note(node string, why error) {
+	s.refused.Inc()
+	s.mu.Lock()
+	now := s.clock.Now()
+	quiet := !s.told.IsZero() && now.Sub(s.told) < tellEvery
+	if !quiet {
+		s.told = now
+	}
+	s.mu.Unlock()
+	if !quiet {
+		s.log.Info("Refused a kubelet", "of", node, "why", why.Error())
+	}
+}
