@@ -158,7 +158,7 @@ func ofPod(t *kit.T, node, command string) string {
 // verifiesHub expects that a node's hub can be verified by what is mounted in a Pod of it, and by nothing less, and that its
 // certificate is its own, of no group.
 func verifiesHub(t *kit.T, node string) {
-	mounted := ofPod(t, node, "cat /proc/$pod/root/var/run/secrets/kubernetes.io/serviceaccount/ca.crt")
+	mounted := ofPod(t, node, "nsenter -t $pod -m cat /var/run/secrets/kubernetes.io/serviceaccount/ca.crt")
 	access, err := t.Lab.CloudConfig()
 	t.Must(err)
 	shown, err := shownTo(t, node, []byte(mounted))

@@ -50,7 +50,7 @@ func stolenMachine(t *kit.T) {
 	podsPort := func(node string) string {
 		return "https://" + net.JoinHostPort(addressOf(t, node), strconv.Itoa(edge.PortHubTLS))
 	}
-	serving := filepath.Join(t.Node(stolen).HubKeys(), "serving.pem")
+	serving := filepath.Join(t.Node(stolen).HubKeys(), "hub.pem")
 	t.Eventually(60*time.Second, "the hub has a serving certificate", func() error {
 		_, err := os.Stat(serving)
 		return err
