@@ -1,13 +1,34 @@
 // Package deploy holds the manifests that a cluster needs, for programs that apply them.
 package deploy
 
-import _ "embed"
+import (
+	"bytes"
+	"embed"
+	"io/fs"
+	"path"
+)
 
-// ControllerRBAC is what coordinator-controller may do: a ServiceAccount with its roles, as YAML documents. The chart has
-// the same file.
-//
-//go:embed charts/yurt-coordinator/files/rbac.yaml
-var ControllerRBAC []byte
+//go:embed charts/yurt-coordinator/files/rbac/*.yaml
+var controllerRBAC embed.FS
+
+// ControllerRBAC is what coordinator-controller and coordinator-approver may do with all of their controllers on: their
+// ServiceAccounts with their roles, as YAML documents. The chart has the same files.
+func ControllerRBAC() []byte {
+	const dir = "charts/yurt-coordinator/files/rbac"
+	var all [][]byte
+	entries, err := fs.ReadDir(controllerRBAC, dir)
+	for _, e := range entries {
+		content, failed := controllerRBAC.ReadFile(path.Join(dir, e.Name()))
+		if failed != nil {
+			err = failed
+		}
+		all = append(all, content)
+	}
+	if err != nil {
+		panic(err) // they are embedded
+	}
+	return bytes.Join(all, []byte("\n---\n"))
+}
 
 // HoldEvictions is the policy that keeps kube-controller-manager from evicting Pods of Nodes that say so, HoldDuration the
 // one that refuses durations of a hold that can't be read.

@@ -34,6 +34,13 @@ func main() {
 	fs.DurationVar(&c.SilenceAfter, "silence-after", cloud.DefaultSilenceAfter,
 		"how long a node's Lease may stay unrenewed before the state of its link is unknown; "+
 			"less than kube-controller-manager's --node-monitor-grace-period (50s by default)")
+	fs.BoolVar(&c.Heartbeats, "heartbeats", true,
+		"run the controller of delegated heartbeats, which taints nodes and says how their links are; off if another one does")
+	fs.BoolVar(&c.Autonomy, "autonomy", true,
+		"run the controller that keeps Pods of autonomous nodes; off if another one does: what it has put on Pods stays for that one")
+	fs.BoolVar(&c.PoolCuts, "pool-cuts", true, "run the controller that holds evictions from pools that are cut off as a whole")
+	fs.BoolVar(&c.Signer, "signer", true,
+		"run the controller that signs the certificates of hubs, and of persons who use coordinators")
 	fs.BoolVar(&c.NodePools, "node-pools", true, "run the controller of NodePools; off if another controller does")
 	fs.BoolVar(&c.AppSets, "yurt-app-sets", true, "run the controller of YurtAppSets; off if another controller does")
 	fs.BoolVar(&c.Coordinators, "yurt-coordinators", true, "run the controller of YurtCoordinators")

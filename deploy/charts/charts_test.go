@@ -113,7 +113,7 @@ type source struct {
 func verbatim(t testing.TB) map[string]source {
 	t.Helper()
 	var names []string
-	patterns := []string{"files/rbac.yaml", "files/crds/*.yaml", "files/policies/*.yaml"}
+	patterns := []string{"files/rbac/*.yaml", "files/crds/*.yaml", "files/policies/*.yaml"}
 	for _, pattern := range patterns {
 		found, err := filepath.Glob(filepath.Join(chart, pattern))
 		if err != nil || len(found) == 0 {
@@ -208,6 +208,14 @@ func TestRefusedValues(t *testing.T) {
 		{"any address", append([]string{"--set", "controller.kubeletServing.cidrs={0.0.0.0/0}"}, required...), "cidrs"},
 		{"a name that is none", append([]string{"--set", "controller.kubeletServing.names={a/b}"}, required...), "names"},
 		{"metrics for nobody", append([]string{"--set", "monitoring.serviceMonitor.enabled=true"}, required...), "metricsFrom"},
+		{"a kind that nobody serves", append([]string{"--set", "crds.nodepools=false"}, required...),
+			"crds.nodepools is false, but this cluster does not serve apps.openyurt.io/v1beta2/NodePool"},
+		{"another version of it", append([]string{"--set", "crds.nodepools=false", "--api-versions",
+			"apps.openyurt.io/v1beta1/NodePool"}, required...), "OpenYurt does from 1.7 on"},
+		{"another kind that nobody serves", append([]string{"--set", "crds.yurtappsets=false,controllers.yurtappset=false"},
+			required...), "does not serve apps.openyurt.io/v1beta1/YurtAppSet"},
+		{"nobody who evicts", append([]string{"--set-json", "policies.evictors=[]"}, required...), "evictors"},
+		{"a user who ends the string", append([]string{"--set", "policies.evictors={a'b}"}, required...), "evictors"},
 		{"an unknown policy", append([]string{"--set", "policies.nodepoolDeletion=true"}, required...), "nodepoolDeletion"},
 	} {
 		if out, err := template(t, test.args...); err == nil || !strings.Contains(err.Error(), test.want) {
@@ -229,8 +237,15 @@ func TestSwitches(t *testing.T) {
 		}
 		return found
 	}
+	// A cluster that has the kinds from elsewhere.
+	served := []string{"--api-versions", "apps.openyurt.io/v1beta2/NodePool", "--api-versions",
+		"apps.openyurt.io/v1beta1/YurtAppSet", "--api-versions", "apps.openyurt.io/v1alpha1/YurtCoordinator"}
 	all := ids()
 	for value, want := range map[string]string{
+		"controllers.approver":           "coordinator-approver",
+		"controllers.signer":             "controller:signer",
+		"controllers.yurtappset":         "controller:(appsets|workloads)",
+		"controllers.yurtcoordinator":    "controller:(coordinators|signer)|yurt-coordinator-system",
 		"crds.nodepools":                 "CustomResourceDefinition",
 		"crds.yurtappsets":               "CustomResourceDefinition",
 		"crds.yurtcoordinators":          "CustomResourceDefinition",
@@ -252,7 +267,7 @@ func TestSwitches(t *testing.T) {
 		"podDisruptionBudget.enabled":    "PodDisruptionBudget",
 		"networkPolicy.enabled":          "NetworkPolicy",
 	} {
-		without := ids("--set", value+"=false")
+		without := ids(append([]string{"--set", value + "=false"}, served...)...)
 		gone := 0
 		for o := range all {
 			if without[o] {
@@ -266,6 +281,42 @@ func TestSwitches(t *testing.T) {
 		if gone == 0 || len(without) != len(all)-gone {
 			t.Errorf("%s=false takes away %d objects, and %d of %d are left", value, gone, len(without), len(all))
 		}
+	}
+}
+
+// TestTheControllersFlagsFollowTheirSwitches, and the clean-up's.
+func TestTheControllersFlagsFollowTheirSwitches(t *testing.T) {
+	for value, flags := range map[string][]string{
+		"heartbeat": {"--heartbeats"}, "autonomy": {"--autonomy"}, "poolcut": {"--pool-cuts"}, "nodepool": {"--node-pools"},
+		"yurtappset": {"--yurt-app-sets"}, "yurtcoordinator": {"--yurt-coordinators", "--signer"}, "signer": {"--signer"},
+	} {
+		out, err := template(t, append([]string{"--set", "controllers." + value + "=false"}, required...)...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, flag := range flags {
+			if !strings.Contains(out, "- "+flag+"=false\n") {
+				t.Errorf("controllers.%s=false, and no %s=false", value, flag)
+			}
+		}
+		if n := strings.Count(out, "=false\n"); n != len(flags) {
+			t.Errorf("controllers.%s=false: %d flags are off", value, n)
+		}
+	}
+	out, err := template(t, append([]string{"--set", "controllers.yurtcoordinator=false,controllers.signer=true"}, required...)...)
+	if err != nil || !strings.Contains(out, "- --signer=true\n") {
+		t.Errorf("the signer alone: %v", err)
+	}
+}
+
+// TestWhoEvictsIsAValue of both policies about it.
+func TestWhoEvictsIsAValue(t *testing.T) {
+	out, err := template(t, append([]string{"--set", "policies.evictors={system:a,b}"}, required...)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := strings.Count(out, "request.userInfo.username in ['system:a', 'b']"); n != 2 || strings.Contains(out, "node-controller'") {
+		t.Errorf("it is in %d policies", n)
 	}
 }
 

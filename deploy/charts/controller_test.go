@@ -56,7 +56,7 @@ func coordinatorsPod(t *testing.T) corev1.PodSpec {
 	if err != nil {
 		t.Fatal(err)
 	}
-	wanted := appset.Render(app, []*v1beta2.NodePool{{ObjectMeta: metav1.ObjectMeta{Name: "p1"}}})
+	wanted := appset.Render(app, []*v1beta2.NodePool{{ObjectMeta: metav1.ObjectMeta{Name: "p1"}}}, nil)
 	d := &appsv1.Deployment{}
 	if err := errors.Join(wanted[0].Err,
 		runtime.DefaultUnstructuredConverter.FromUnstructured(wanted[0].Object.Object, d)); err != nil {

@@ -67,7 +67,7 @@ var reason = regexp.MustCompile(`^\s*# .*[.:,;]`)
 func TestEveryRuleHasItsReason(t *testing.T) {
 	rule, found := regexp.MustCompile(`^\s*- (apiGroups|nonResourceURLs):`), 0
 	files := sources(t, "templates/*.yaml")
-	for name, lines := range sources(t, "files/rbac.yaml") {
+	for name, lines := range sources(t, "files/rbac/*.yaml") {
 		files[name] = lines
 	}
 	for name, lines := range files {

@@ -68,7 +68,7 @@ func cloudCAChange(t *kit.T) {
 	c.old, c.new = c.hash(c.files.Old), c.hash(c.files.New)
 	c.trusted(t.Pool.Nodes(), heardWithin, c.old)
 	c.knownBy(c.files.Old)
-	c.deployPod(t.Pool.Follower(leader, node))
+	c.deployPod(leader)
 	liarRefused(t, node)
 	c.trusted(t.Pool.Nodes(), time.Second, c.old)
 

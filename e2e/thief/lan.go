@@ -176,6 +176,7 @@ func guest(t *kit.T, node string) *rest.Config {
 		metav1.CreateOptions{})
 	t.Must(err)
 	t.Pool.ServesPods()
+	t.Node(node).DeployNeedy() // a node reads only what its Pods mount
 	authorities, err := t.Node(node).PodAuthorities()
 	t.Must(err)
 	hub, err := t.Lab.HubConfig(t.Pool.CoordinatorNode()) // a Pod of another address

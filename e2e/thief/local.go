@@ -106,7 +106,7 @@ func wantedOf(node, secret string) []prowl.Request {
 	for i := range all {
 		all[i].URL = "https://" + hubsPort + all[i].URL
 	}
-	for _, path := range []string{"/metrics", "/status", "/debug/pprof/goroutine"} {
+	for _, path := range []string{"/metrics", "/status"} {
 		all = append(all, prowl.Request{Method: http.MethodGet, URL: hubsHealth + path})
 	}
 	return all

@@ -35,13 +35,11 @@ const (
 	nodesAtATime = 500
 )
 
-// ourConditions are the conditions that the controllers write into Nodes.
-var ourConditions = []corev1.NodeConditionType{edge.ConditionCloudLinkDown, edge.ConditionEvictionsHeld, edge.ConditionPodsKept}
-
 // CleanUp takes away what the controllers have put on objects that are not theirs, so that nothing waits for them when
 // they are gone: from Nodes taints, labels, annotations and conditions, from Pods tolerations and annotations, from
 // NodePools and YurtCoordinators the finalizers; and the ConfigMaps for policies. These objects themselves stay, and a
-// controller that starts again puts back what it wants there.
+// controller that starts again puts back what it wants there. Without c.Autonomy what keeps Pods of autonomous nodes stays on
+// them, for the controller that keeps them.
 //
 // It first stops the Deployment Name in kube-system, and waits until no replica leads. It fails if anything is left, and
 // says what.
@@ -64,11 +62,13 @@ func CleanUp(ctx context.Context, c Config) error {
 	if err := stopDeployment(ctx, direct); err != nil {
 		return err
 	}
+	left := everything
+	left.autonomy, left.autonomyOff = c.Autonomy, !c.Autonomy
 	ctx, finish := context.WithCancel(ctx)
 	defer finish()
 	cleaned := false
 	err = mgr.Add(manager.RunnableFunc(func(ctx context.Context) error { // once this process leads
-		if err := newCleaner(direct, scope{heartbeats: true, nodePools: true, coordinators: true}).run(ctx); err != nil {
+		if err := newCleaner(direct, left).run(ctx); err != nil {
 			return err
 		}
 		cleaned = true
@@ -105,8 +105,48 @@ func stopDeployment(ctx context.Context, c client.Client) error {
 	return nil
 }
 
-// scope says whose traces are cleaned up; heartbeats are those of heartbeat, poolcut and autonomy.
-type scope struct{ heartbeats, nodePools, coordinators bool }
+// scope says whose traces are cleaned up.
+type scope struct {
+	heartbeats, autonomy, poolCuts, nodePools, coordinators bool
+	// autonomyOff is for autonomy where another controller takes it over, by the same marks on Pods: these stay, since without
+	// them Pods of a node that is cut off would be evicted.
+	autonomyOff bool
+}
+
+var everything = scope{heartbeats: true, autonomy: true, poolCuts: true, nodePools: true, coordinators: true}
+
+// nodes reports whether Nodes have such traces.
+func (s scope) nodes() bool { return s.nodePools || len(s.conditions()) > 0 }
+
+// conditions are those that the controllers write into Nodes.
+func (s scope) conditions() []corev1.NodeConditionType {
+	var all []corev1.NodeConditionType
+	if s.heartbeats {
+		all = append(all, edge.ConditionCloudLinkDown)
+	}
+	if s.poolCuts {
+		all = append(all, edge.ConditionEvictionsHeld)
+	}
+	if s.autonomy || s.autonomyOff {
+		all = append(all, edge.ConditionPodsKept)
+	}
+	return all
+}
+
+// rolls are the ConfigMaps for policies.
+func (s scope) rolls() []string {
+	var all []string
+	if s.coordinators {
+		all = append(all, edge.ConfigMapCoordinatedPools)
+	}
+	if s.heartbeats {
+		all = append(all, edge.ConfigMapShownNotReady)
+	}
+	if s.autonomy || s.autonomyOff {
+		all = append(all, edge.ConfigMapAutonomousPools)
+	}
+	return all
+}
 
 // cleaner cleans up. Everything it does can be done twice.
 type cleaner struct {
@@ -143,7 +183,7 @@ func (c *cleaner) run(ctx context.Context) error {
 // pass cleans up once. It returns when to look again; zero means that nothing is left.
 func (c *cleaner) pass(ctx context.Context) (after time.Duration, err error) {
 	var failed []error
-	if c.scope.heartbeats || c.scope.nodePools {
+	if c.scope.nodes() {
 		after, err = c.nodes(ctx)
 		failed = append(failed, err)
 	}
@@ -151,11 +191,9 @@ func (c *cleaner) pass(ctx context.Context) (after time.Duration, err error) {
 		failed = append(failed, ignoreUnserved(nodepool.Release(ctx, c.client)))
 	}
 	if c.scope.coordinators {
-		failed = append(failed, ignoreUnserved(coordinator.Release(ctx, c.client)), c.rolls(ctx, edge.ConfigMapCoordinatedPools))
+		failed = append(failed, ignoreUnserved(coordinator.Release(ctx, c.client)))
 	}
-	if c.scope.heartbeats {
-		failed = append(failed, c.rolls(ctx, edge.ConfigMapShownNotReady, edge.ConfigMapAutonomousPools))
-	}
+	failed = append(failed, c.rolls(ctx))
 	return after, errors.Join(failed...)
 }
 
@@ -168,9 +206,9 @@ func ignoreUnserved(err error) error {
 }
 
 // rolls deletes ConfigMaps for policies.
-func (c *cleaner) rolls(ctx context.Context, names ...string) error {
+func (c *cleaner) rolls(ctx context.Context) error {
 	var failed []error
-	for _, name := range names {
+	for _, name := range c.scope.rolls() {
 		roll := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: edge.NamespaceSystem, Name: name}}
 		if err := client.IgnoreNotFound(c.client.Delete(ctx, roll)); err != nil {
 			failed = append(failed, fmt.Errorf("delete ConfigMap %s: %w", name, err))
@@ -214,17 +252,21 @@ func (c *cleaner) node(ctx context.Context, node *corev1.Node) (after time.Durat
 			return 0, err
 		}
 	}
-	if !c.scope.heartbeats {
+	if len(c.scope.conditions()) == 0 {
 		return 0, nil
 	}
 	if err := c.client.Get(ctx, client.ObjectKeyFromObject(node), node); err != nil { // as it is now
 		return 0, fmt.Errorf("read it: %w", err)
 	}
-	if err := heartbeat.CleanUp(ctx, c.client, c.clock, node); err != nil {
-		return 0, err
+	if c.scope.heartbeats {
+		if err := heartbeat.CleanUp(ctx, c.client, c.clock, node); err != nil {
+			return 0, err
+		}
 	}
-	if after, err := autonomy.CleanUp(ctx, c.client, c.clock, node); err != nil || after > 0 {
-		return after, err
+	if c.scope.autonomy {
+		if after, err := autonomy.CleanUp(ctx, c.client, c.clock, node); err != nil || after > 0 {
+			return after, err
+		}
 	}
 	return 0, c.conditions(ctx, node)
 }
@@ -232,7 +274,8 @@ func (c *cleaner) node(ctx context.Context, node *corev1.Node) (after time.Durat
 // conditions removes our conditions from a Node.
 func (c *cleaner) conditions(ctx context.Context, node *corev1.Node) error {
 	base := node.DeepCopy()
-	isOurs := func(has corev1.NodeCondition) bool { return slices.Contains(ourConditions, has.Type) }
+	gone := c.scope.conditions()
+	isOurs := func(has corev1.NodeCondition) bool { return slices.Contains(gone, has.Type) }
 	node.Status.Conditions = slices.DeleteFunc(node.Status.Conditions, isOurs)
 	if len(node.Status.Conditions) == len(base.Status.Conditions) {
 		return nil
@@ -262,13 +305,21 @@ func (s *switchedOff) Start(ctx context.Context) error {
 
 // cleanUpOff registers the cleaning up after controllers that c switches off.
 func cleanUpOff(mgr manager.Manager, direct client.WithWatch, c Config) error {
-	off := scope{nodePools: !c.NodePools, coordinators: !c.Coordinators}
-	var names []string
-	if off.nodePools {
-		names = append(names, "nodepool")
+	off := scope{
+		heartbeats: !c.Heartbeats, poolCuts: !c.PoolCuts, autonomyOff: !c.Autonomy, nodePools: !c.NodePools,
+		coordinators: !c.Coordinators,
 	}
-	if off.coordinators {
-		names = append(names, "coordinator")
+	var names []string
+	for _, controller := range []struct {
+		off  bool
+		name string
+	}{
+		{off.heartbeats, "heartbeat"}, {off.poolCuts, "poolcut"}, {off.autonomyOff, "autonomy"}, {off.nodePools, "nodepool"},
+		{off.coordinators, "coordinator"},
+	} {
+		if controller.off {
+			names = append(names, controller.name)
+		}
 	}
 	if len(names) == 0 {
 		return nil

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -49,8 +48,7 @@ func newUninstalling(t *testing.T) *uninstalling {
 	u := &uninstalling{T: t, cfg: cloudtest.Start(t)}
 	u.c = cloudtest.Client(t, u.cfg)
 	u.Setenv("KUBECONFIG", "")
-	content, err := os.ReadFile(rbacManifest)
-	u.must(err)
+	content := manifests(t)
 	for docs := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(content), 4096); ; {
 		o := &unstructured.Unstructured{}
 		if err := docs.Decode(&o.Object); errors.Is(err, io.EOF) {
@@ -60,7 +58,7 @@ func newUninstalling(t *testing.T) *uninstalling {
 		}
 		u.must(client.IgnoreAlreadyExists(u.c.Create(t.Context(), o)))
 	}
-	u.config = Config{Kubeconfig: u.kubeconfig(), LeaderElect: true, MetricsAddress: "0", HealthAddress: "0"}
+	u.config = Config{Kubeconfig: u.kubeconfig(), Autonomy: true, LeaderElect: true, MetricsAddress: "0", HealthAddress: "0"}
 	return u
 }
 
@@ -286,7 +284,7 @@ func TestCleanUpOfAKeptPod(t *testing.T) {
 	}
 	u.must(u.c.Patch(t.Context(), pod, base))
 	fake := clocktesting.NewFakeClock(time.Now())
-	c := &cleaner{client: u.c, clock: fake, scope: scope{heartbeats: true}}
+	c := &cleaner{client: u.c, clock: fake, scope: scope{heartbeats: true, autonomy: true, poolCuts: true}}
 	after, err := c.pass(quiet(t))
 	u.get(n)
 	if err != nil || after != autonomy.HoldFor || !slices.ContainsFunc(n.Status.Conditions,
@@ -304,6 +302,31 @@ func TestCleanUpOfAKeptPod(t *testing.T) {
 	u.clean(n)
 }
 
+// TestAnotherControllerTakesAutonomyOver: what keeps the Pods stays on them.
+func TestAnotherControllerTakesAutonomyOver(t *testing.T) {
+	u := newUninstalling(t)
+	n := u.node("n1")
+	before := u.pod("n1")
+	c := newCleaner(u.c, scope{autonomyOff: true})
+	if after, err := c.pass(quiet(t)); after != 0 || err != nil {
+		t.Fatalf("%v, %v", after, err)
+	}
+	pod := before.DeepCopy()
+	u.get(pod)
+	u.get(n)
+	if pod.ResourceVersion != before.ResourceVersion || len(pod.Annotations) == 0 {
+		t.Errorf("the Pod has %v, %v", pod.Spec.Tolerations, pod.Annotations)
+	}
+	for _, is := range n.Status.Conditions {
+		if is.Type == edge.ConditionPodsKept {
+			t.Error("nobody keeps the condition true, and it is still there")
+		}
+	}
+	if !slices.Contains(taints(n), edge.TaintUnschedulable) {
+		t.Error("another controller's taint is gone")
+	}
+}
+
 // TestAfterControllersThatAreOff: they leave nothing behind either; the others' stays.
 func TestAfterControllersThatAreOff(t *testing.T) {
 	u := newUninstalling(t)
@@ -319,6 +342,7 @@ func TestAfterControllersThatAreOff(t *testing.T) {
 	n := u.node("n1")
 	u.fromPool(n)
 	config := u.config // all of our kinds are off
+	config.Heartbeats, config.PoolCuts = true, true
 	ctx, stop := context.WithCancel(quiet(t))
 	ended := make(chan error, 1)
 	go func() { ended <- Run(ctx, config) }()

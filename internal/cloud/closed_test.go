@@ -7,7 +7,6 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"testing"
 
 	"github.com/go-logr/logr"
@@ -94,11 +93,7 @@ func TestRightsForMetrics(t *testing.T) {
 // applyClusterRoles makes the ClusterRoles of the chart's file, and binds them.
 func applyClusterRoles(t *testing.T, c client.Client) {
 	t.Helper()
-	content, err := os.ReadFile(rbacManifest)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for docs := yaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(content))); ; {
+	for docs := yaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(manifests(t)))); ; {
 		doc, err := docs.Read()
 		if errors.Is(err, io.EOF) {
 			return

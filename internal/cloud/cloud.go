@@ -99,9 +99,11 @@ type Config struct {
 	// LeaderElectNamespace is the namespace of the election Lease, which is named Name; empty means kube-system.
 	LeaderElectNamespace string
 
-	// NodePools, AppSets and Coordinators enable the controllers of our own kinds. Leave those off for which the
-	// cluster has another implementation.
-	NodePools, AppSets, Coordinators bool
+	// Each of these enables a controller. Leave those off for which the cluster has another implementation
+	// (docs/from-openyurt.md): Heartbeats acts on delegated heartbeats, Autonomy keeps Pods of autonomous nodes, PoolCuts holds
+	// evictions of pools that are cut off as a whole; NodePools, AppSets and Coordinators are those of our own kinds; Signer
+	// signs certificates of hubs, and of persons who use coordinators.
+	Heartbeats, Autonomy, PoolCuts, NodePools, AppSets, Coordinators, Signer bool
 
 	// Approver says whether this process approves certificates, too, and whether it does anything else; empty means
 	// ApproverWithin.
@@ -211,8 +213,16 @@ func Run(ctx context.Context, c Config) error {
 		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Keys: secrets, Lives: c.Coordinator.Lives,
 		Events: mgr.GetEventRecorder(Name), Clock: clock.RealClock{},
 	})
-	if err := errors.Join(heartbeats.AddTo(mgr), autonomous.AddTo(mgr), signer.AddTo(mgr)); err != nil {
-		return err
+	for _, controller := range []struct {
+		wanted bool
+		add    func(manager.Manager) error
+	}{{c.Heartbeats, heartbeats.AddTo}, {c.Autonomy, autonomous.AddTo}, {c.Signer, signer.AddTo}} {
+		if !controller.wanted {
+			continue
+		}
+		if err := controller.add(mgr); err != nil {
+			return err
+		}
 	}
 	cuts := poolcut.New(poolcut.Config{
 		Client: mgr.GetClient(), Events: mgr.GetEventRecorder(Name), Clock: clock.RealClock{}, SilenceAfter: c.SilenceAfter,

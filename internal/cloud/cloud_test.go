@@ -198,6 +198,7 @@ func TestRun(t *testing.T) {
 			ctx, stop := context.WithTimeout(quiet(t), 2*time.Minute)
 			defer stop()
 			c := Config{
+				Heartbeats: true, Autonomy: true, PoolCuts: true, Signer: true,
 				Kubeconfig:     kubeconfigFor(t, server.URL),
 				HealthAddress:  freeAddress(t),
 				MetricsAddress: freeAddress(t),

@@ -39,12 +39,14 @@ func addOwnKinds(
 	if err != nil {
 		return nil, err
 	}
+	waiting := newWaiting()
 	begin := func(wanted bool, name string, add func(manager.Manager) error, kinds ...schema.GroupVersionKind) error {
 		if !wanted {
 			return nil
 		}
 		return mgr.Add(&whenServed{
 			name: name, kinds: kinds, discovery: served, clock: clock.RealClock{}, add: func() error { return add(mgr) },
+			waiting: waiting,
 		})
 	}
 	events := mgr.GetEventRecorder(Name)
@@ -59,12 +61,15 @@ func addOwnKinds(
 		PullPolicy: corev1.PullPolicy(c.Coordinator.PullPolicy), PullSecrets: c.Coordinator.PullSecrets,
 	})
 	err = errors.Join(
-		begin(c.Coordinators, "heartbeat, of delegated nodes' status", heartbeats.FollowCoordinators, kindYurtCoordinator),
-		begin(true, "poolcut", cuts.AddTo, kindNodePool), // whichever controller implements NodePools
+		begin(c.Coordinators && c.Heartbeats, "heartbeat", heartbeats.FollowCoordinators, kindYurtCoordinator), // for its show.go
+		begin(c.PoolCuts, "poolcut", cuts.AddTo, kindNodePool),                                                 // whichever controller implements NodePools
 		begin(c.NodePools, "nodepool", pools.AddTo, kindNodePool),
 		begin(c.AppSets, "yurtappset", apps.AddTo, kindNodePool, kindYurtAppSet),
 		begin(c.Coordinators, "yurtcoordinator", coordinators.AddTo, kindNodePool, kindYurtAppSet, kindYurtCoordinator))
-	return []prometheus.Collector{pools.Metrics(), apps.Metrics(), coordinators.Metrics()}, err
+	if c.Coordinators {
+		err = errors.Join(err, mgr.Add(waiting.saying("yurtcoordinator", kindYurtCoordinator, coordinators.SayWaiting)))
+	}
+	return []prometheus.Collector{pools.Metrics(), apps.Metrics(), coordinators.Metrics(), waiting}, err
 }
 
 // kubeletAuthority returns the authority that verifies kubelets for coordinators: the one that signs for the API

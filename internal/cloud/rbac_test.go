@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -26,15 +27,31 @@ type granted map[string][]rbacv1.PolicyRule
 
 const approver = "coordinator-approver"
 
-const rbacManifest = "../../deploy/charts/yurt-coordinator/files/rbac.yaml"
+// manifests returns the files of the chart that grant rights, without those that go with a switch that is off.
+func manifests(t *testing.T, off ...string) []byte {
+	t.Helper()
+	files, err := filepath.Glob("../../deploy/charts/yurt-coordinator/files/rbac/*.yaml")
+	if err != nil || len(files) < 6 {
+		t.Fatal(files, err)
+	}
+	var all [][]byte
+	for _, file := range files {
+		if slices.Contains(off, strings.TrimSuffix(filepath.Base(file), ".yaml")) {
+			continue
+		}
+		content, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, content)
+	}
+	return bytes.Join(all, []byte("\n---\n"))
+}
 
 // load returns what each ServiceAccount is granted.
-func load(t *testing.T) map[string]granted {
+func load(t *testing.T, off ...string) map[string]granted {
 	t.Helper()
-	content, err := os.ReadFile(rbacManifest)
-	if err != nil {
-		t.Fatal(err)
-	}
+	content := manifests(t, off...)
 	scheme := runtime.NewScheme()
 	if err := errors.Join(corev1.AddToScheme(scheme), rbacv1.AddToScheme(scheme)); err != nil {
 		t.Fatal(err)
@@ -93,7 +110,7 @@ func load(t *testing.T) map[string]granted {
 		grants[account][b.Namespace] = append(grants[account][b.Namespace], rules[key]...)
 		bound[key] = true
 	}
-	if accounts != len(grants) || len(rules) != len(bound) {
+	if len(off) == 0 && accounts != len(grants) || len(rules) != len(bound) {
 		t.Errorf("%d ServiceAccounts, want %d; %d roles, bound are %d", accounts, len(grants), len(rules), len(bound))
 	}
 	return grants
@@ -178,6 +195,50 @@ func TestWhoApprovesDoesNotAsk(t *testing.T) {
 		{"create", "", "serviceaccounts/token", "kube-system", Name, false},
 		{"get", "coordination.k8s.io", "leases", "kube-system", Name, false},
 	})
+}
+
+// TestRightsFollowTheSwitches: a controller that is off leaves only what it takes to clean up after it.
+func TestRightsFollowTheSwitches(t *testing.T) {
+	const certificates, rbac, apps = "certificates.k8s.io", "rbac.authorization.k8s.io", "apps.openyurt.io"
+	load(t, "coordinators", "signer", "keys")[Name].expect(t, "without coordinators", []right{
+		{"create", "", "secrets", "kube-system", "", false},
+		{"patch", "", "secrets", "kube-system", "yurt-coordinator-p1-certs", false},
+		{"get", "", "secrets", edge.NamespaceKeys, "yurt-coordinator-p1-ca", false},
+		{"list", certificates, "certificatesigningrequests", "", "", false},
+		{"create", certificates, "certificatesigningrequests", "", "", false},
+		{"update", certificates, "certificatesigningrequests/status", "", "c", false},
+		{"sign", certificates, "signers", "", "hub.openyurt.io/serving", false},
+		{"create", rbac, "roles", "kube-node-lease", "", false},
+		{"escalate", rbac, "roles", "kube-node-lease", "heartbeat-forwarder-p1", false},
+		{"create", rbac, "rolebindings", "kube-system", "", false},
+		{"create", "", "services", "kube-system", "", false},
+		{"patch", apps, "yurtappsets", "kube-system", "yurt-coordinator", false},
+		{"delete", "coordination.k8s.io", "leases", "kube-node-lease", "yurt-coordinator-p1", false},
+
+		{"patch", apps, "yurtcoordinators", "", "p1", true}, // its finalizer
+		{"delete", "", "configmaps", "kube-system", edge.ConfigMapCoordinatedPools, true},
+		{"create", "apps", "deployments", "kube-system", "", true},
+		{"patch", "", "nodes", "", "n1", true},
+	})
+	load(t, "appsets")[Name].expect(t, "without YurtAppSets", []right{
+		{"create", "apps", "deployments", "kube-system", "", false},
+		{"patch", "apps", "deployments", "kube-system", "yurt-coordinator-p1", false},
+		{"list", "apps", "statefulsets", "", "", false},
+		{"update", apps, "yurtappsets/status", "", "s", false},
+
+		{"patch", "apps", "deployments", "kube-system", Name, true}, // which is stopped
+		{"patch", apps, "yurtappsets", "kube-system", "yurt-coordinator", true},
+		{"create", "", "secrets", "kube-system", "", true},
+	})
+	load(t, "coordinators")[Name].expect(t, "with the signer alone", []right{
+		{"create", "", "secrets", "kube-system", "", false},
+		{"create", certificates, "certificatesigningrequests", "", "", false},
+		{"update", certificates, "certificatesigningrequests/status", "", "c", true},
+		{"get", "", "secrets", edge.NamespaceKeys, "yurt-coordinator-p1-hubs", true},
+	})
+	if grants := load(t, "approver")[approver]; len(grants) != 0 {
+		t.Errorf("an approver that is off is granted %v", grants)
+	}
 }
 
 func TestManifestGrantsWhatIsNeeded(t *testing.T) {

@@ -2,7 +2,6 @@ package cloud
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -28,6 +27,7 @@ type whenServed struct {
 	discovery discovery.ServerResourcesInterface
 	clock     clock.Clock
 	add       func() error
+	waiting   *waiting
 }
 
 // Start implements manager.Runnable: it ends when the controller is added.
@@ -35,12 +35,17 @@ func (w *whenServed) Start(ctx context.Context) error {
 	log := klog.FromContext(ctx).WithValues("controller", w.name)
 	said := ""
 	for pause := askMin; ; pause = min(2*pause, askMax) {
-		missing := w.missing()
+		missing, err := w.missing()
+		w.waiting.set(w.name, missing)
 		if len(missing) == 0 {
 			log.Info("Starting a controller")
 			return w.add()
 		}
-		if text := strings.Join(missing, "; "); text != said {
+		text := strings.Join(missing, "; ")
+		if err != nil {
+			text += ": " + err.Error()
+		}
+		if text != said {
 			said = text
 			log.Info("A controller waits until the API server serves its kinds: install their CRDs, or turn the controller off",
 				"missing", text)
@@ -59,16 +64,15 @@ func (w *whenServed) Start(ctx context.Context) error {
 // election itself.
 func (w *whenServed) NeedLeaderElection() bool { return false }
 
-// missing returns the kinds that are not served, or why it can't tell.
-func (w *whenServed) missing() []string {
-	var missing []string
+// missing returns the kinds that are not served, or not known to be, and then why it can't tell.
+func (w *whenServed) missing() (missing []string, failed error) {
 	served := map[schema.GroupVersion][]string{}
 	for _, kind := range w.kinds {
 		gv := kind.GroupVersion()
 		if _, asked := served[gv]; !asked {
 			list, err := w.discovery.ServerResourcesForGroupVersion(gv.String())
 			if err != nil && !apierrors.IsNotFound(err) {
-				return []string{fmt.Sprintf("%s: %v", gv, err)}
+				failed = err
 			}
 			served[gv] = []string{}
 			if err == nil {
@@ -78,8 +82,8 @@ func (w *whenServed) missing() []string {
 			}
 		}
 		if !slices.Contains(served[gv], kind.Kind) {
-			missing = append(missing, fmt.Sprintf("%s %s", gv, kind.Kind))
+			missing = append(missing, kindText(kind))
 		}
 	}
-	return missing
+	return missing, failed
 }

@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -66,7 +68,9 @@ func TestWhenServed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := &kinds{}
 		var added atomic.Int32
-		w := &whenServed{"x", wanted, server, clock.RealClock{}, func() error { added.Add(1); return errors.New("added") }}
+		waiting := newWaiting()
+		add := func() error { added.Add(1); return errors.New("added") }
+		w := &whenServed{"x", wanted, server, clock.RealClock{}, add, waiting}
 		ended := make(chan error, 1)
 		go func() { ended <- w.Start(t.Context()) }()
 		for _, step := range []struct {
@@ -78,8 +82,8 @@ func TestWhenServed(t *testing.T) {
 		} {
 			server.set(step.of, step.err)
 			time.Sleep(5 * time.Minute)
-			if added.Load() != 0 {
-				t.Fatalf("added when there is %v, %v", step.of, step.err)
+			if n := testutil.CollectAndCount(waiting); added.Load() != 0 || n == 0 {
+				t.Fatalf("added when there is %v, %v, or waits for %d kinds", step.of, step.err, n)
 			}
 		}
 		if most, asked := 2*int(20*time.Minute/askMax)*2, server.times(); asked > most {
@@ -87,8 +91,8 @@ func TestWhenServed(t *testing.T) {
 		}
 		server.set(all, nil)
 		time.Sleep(askMax)
-		if err := <-ended; added.Load() != 1 || err == nil {
-			t.Errorf("added %d times, %v", added.Load(), err)
+		if err := <-ended; added.Load() != 1 || err == nil || testutil.CollectAndCount(waiting) != 0 {
+			t.Errorf("added %d times, %v, or still waits", added.Load(), err)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		server.set(nil, nil)
@@ -100,8 +104,55 @@ func TestWhenServed(t *testing.T) {
 		}
 	})
 	half := &kinds{of: map[string][]string{group + "/v1beta2": {"NodePool"}}}
-	missing := (&whenServed{kinds: wanted, discovery: half}).missing()
-	if !slices.Equal(missing, []string{group + "/v1beta1 YurtAppSet"}) {
-		t.Errorf("missing %q", missing)
+	missing, err := (&whenServed{kinds: wanted, discovery: half}).missing()
+	if !slices.Equal(missing, []string{group + "/v1beta1 YurtAppSet"}) || err != nil {
+		t.Errorf("missing %q, %v", missing, err)
 	}
+	half.err = errors.New("no answer")
+	if missing, err = (&whenServed{kinds: wanted, discovery: half}).missing(); len(missing) != 2 || err == nil {
+		t.Errorf("missing %q, %v", missing, err)
+	}
+}
+
+// TestWhoWaitsIsSaid on objects whose own kind is served, again while it lasts, and not after.
+func TestWhoWaitsIsSaid(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWaiting()
+		var mu sync.Mutex
+		var said []string
+		of := schema.GroupVersionKind{Group: "g", Version: "v1", Kind: "Own"}
+		s := w.saying("c", of, func(_ context.Context, missing []string) error {
+			mu.Lock()
+			defer mu.Unlock()
+			said = append(said, strings.Join(missing, "+"))
+			return errors.New("it is tried again")
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- s.Start(ctx) }()
+		expect := func(want ...string) {
+			t.Helper()
+			synctest.Wait()
+			mu.Lock()
+			defer mu.Unlock()
+			if !slices.Equal(said, want) {
+				t.Errorf("said %q, want %q", said, want)
+			}
+			said = nil
+		}
+		expect()
+		w.set("c", []string{"g/v1 Own", "g/v1 Other"})
+		w.set("other", []string{"g/v1 Other"})
+		expect()
+		w.set("c", []string{"g/v1 Other"})
+		expect("g/v1 Other")
+		time.Sleep(sayAgain)
+		expect("g/v1 Other")
+		w.set("c", nil)
+		time.Sleep(3 * sayAgain)
+		expect()
+		if cancel(); <-ended != nil {
+			t.Error("it fails when it is asked to stop")
+		}
+	})
 }

@@ -67,6 +67,8 @@ type Config struct {
 	// KubectlOlder adds a kubectl of the minor version before ours, for Client.KubectlOlder. It is built only for a lab
 	// that asks for it.
 	KubectlOlder bool `json:"kubectlOlder,omitempty"`
+	// OpenYurt adds OpenYurt's yurt-manager, for Client.YurtManager. It is built only for a lab that asks for it.
+	OpenYurt bool `json:"openYurt,omitempty"`
 	// NoCoordinator starts the hubs with --enable-coordinator=false, and no coordinator.
 	NoCoordinator bool `json:"noCoordinator,omitempty"`
 	// Bootstrap makes the hubs get their certificates themselves, with BootstrapToken, and serve Pods at their nodes'

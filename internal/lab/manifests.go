@@ -56,7 +56,7 @@ func (l *Lab) systemRights() ([]client.Object, error) {
 	if l.cfg.Installed {
 		return nil, nil
 	}
-	objects, err := decodeAll(deploy.ControllerRBAC)
+	objects, err := decodeAll(deploy.ControllerRBAC())
 	if err != nil {
 		return nil, err
 	}

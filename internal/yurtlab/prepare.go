@@ -31,7 +31,9 @@ type wanted struct {
 	helm    bool
 	// kubectlOlder adds the kubectl of the minor version before ours.
 	kubectlOlder bool
-	race         bool
+	// openYurt adds OpenYurt's manager.
+	openYurt bool
+	race     bool
 	// installed adds what an installed lab needs: Helm, and images of our own programs.
 	installed bool
 }
@@ -62,7 +64,7 @@ func prepare(ctx context.Context, out io.Writer, w wanted) (prepared, error) {
 	}
 	p.bins, err = build.Ensure(ctx, build.Config{
 		ModuleRoot: root, CacheDir: cache, Real: containers, CoreDNS: w.coreDNS, Helm: w.helm || w.installed,
-		KubectlOlder: w.kubectlOlder, Race: w.race, Progress: progress.show,
+		KubectlOlder: w.kubectlOlder, OpenYurt: w.openYurt, Race: w.race, Progress: progress.show,
 	})
 	if err != nil {
 		return p, err

@@ -62,7 +62,8 @@ starts take seconds.`,
 // start builds what is missing and starts a lab.
 func start(ctx context.Context, out io.Writer, cfg lab.Config, race bool) (*lab.Client, error) {
 	p, err := prepare(ctx, out, wanted{
-		kubelet: cfg.Kubelet, coreDNS: cfg.CoreDNS, kubectlOlder: cfg.KubectlOlder, race: race, installed: cfg.Installed,
+		kubelet: cfg.Kubelet, coreDNS: cfg.CoreDNS, kubectlOlder: cfg.KubectlOlder, openYurt: cfg.OpenYurt, race: race,
+		installed: cfg.Installed,
 	})
 	if err != nil {
 		return nil, err

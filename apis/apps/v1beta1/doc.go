@@ -1,4 +1,4 @@
-// Package v1beta1 has the YurtAppSet: one workload in each of several pools.
+// Package v1beta1 has the YurtAppSet: one workload in each of several pools; and the NodePool under its older version.
 //
 // Names and fields are OpenYurt's, so that what people have written for it means the same here.
 //
@@ -17,7 +17,7 @@ var GroupVersion = schema.GroupVersion{Group: "apps.openyurt.io", Version: "v1be
 
 // AddToScheme teaches a scheme the kinds in this package.
 func AddToScheme(s *runtime.Scheme) error {
-	s.AddKnownTypes(GroupVersion, &YurtAppSet{}, &YurtAppSetList{})
+	s.AddKnownTypes(GroupVersion, &YurtAppSet{}, &YurtAppSetList{}, &NodePool{}, &NodePoolList{})
 	metav1.AddToGroupVersion(s, GroupVersion)
 	return nil
 }

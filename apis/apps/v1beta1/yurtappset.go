@@ -124,7 +124,8 @@ type Tweaks struct {
 	// +listType=map
 	// +listMapKey=name
 	ContainerImages []ContainerImage `json:"containerImages,omitempty"`
-	// patches of the whole workload, as in JSON Patch (RFC 6902). {{nodepool}} in a string is the pool's name.
+	// patches of the whole workload, as in JSON Patch (RFC 6902). {{nodepool-name}} in a string is the pool's name, and so is
+	// {{nodepool}}.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=100

@@ -11,7 +11,6 @@ import (
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Cluster,path=nodepools,shortName=np,categories=yurt
 // +kubebuilder:subresource:status
-// +kubebuilder:storageversion
 // +kubebuilder:printcolumn:name="Type",type=string,JSONPath=`.spec.type`
 // +kubebuilder:printcolumn:name="ReadyNodes",type=integer,JSONPath=`.status.readyNodeNum`
 // +kubebuilder:printcolumn:name="NotReadyNodes",type=integer,JSONPath=`.status.unreadyNodeNum`
@@ -71,6 +70,32 @@ type NodePoolSpec struct {
 	// +listMapKey=key
 	// +listMapKey=effect
 	Taints []corev1.Taint `json:"taints,omitempty"`
+
+	NodePoolHubLeaders `json:",inline"`
+}
+
+// NodePoolHubLeaders are the fields by which OpenYurt from 1.7 on elects leaders among its own hubs. Nothing here reads them.
+// They are kept, for hubs of OpenYurt's that are still there and for the way back.
+type NodePoolHubLeaders struct {
+	// interConnectivity is OpenYurt's: whether the nodes reach each other. Not used.
+	// +optional
+	InterConnectivity bool `json:"interConnectivity,omitempty"`
+	// enableLeaderElection is OpenYurt's: whether its hubs have leaders. Not used.
+	// +optional
+	EnableLeaderElection bool `json:"enableLeaderElection,omitempty"`
+	// leaderElectionStrategy is OpenYurt's: how leaders of its hubs are chosen. Not used.
+	// +optional
+	LeaderElectionStrategy string `json:"leaderElectionStrategy,omitempty"`
+	// leaderNodeLabelSelector is OpenYurt's: which nodes may lead. Not used.
+	// +optional
+	LeaderNodeLabelSelector map[string]string `json:"leaderNodeLabelSelector,omitempty"`
+	// leaderReplicas is OpenYurt's: how many leaders a pool has. Not used.
+	// +optional
+	LeaderReplicas int32 `json:"leaderReplicas,omitempty"`
+	// poolScopeMetadata is OpenYurt's: what leaders of its hubs share. Not used.
+	// +optional
+	// +listType=atomic
+	PoolScopeMetadata []PoolScopeResource `json:"poolScopeMetadata,omitempty"`
 }
 
 // NodePoolStatus is what the pool has.
@@ -86,6 +111,63 @@ type NodePoolStatus struct {
 	// +optional
 	// +listType=set
 	Nodes []string `json:"nodes,omitempty"`
+
+	NodePoolHubLeadersStatus `json:",inline"`
+}
+
+// PoolScopeResource is a resource that leaders of OpenYurt's hubs share.
+type PoolScopeResource struct {
+	// group of the resource.
+	Group string `json:"group"`
+	// version of the resource.
+	Version string `json:"version"`
+	// resource is its plural name.
+	Resource string `json:"resource"`
+}
+
+// NodePoolHubLeadersStatus is what OpenYurt from 1.7 on writes of leaders among its own hubs.
+type NodePoolHubLeadersStatus struct {
+	// leaderEndpoints are OpenYurt's: which of its hubs lead. Not used.
+	// +optional
+	// +listType=atomic
+	LeaderEndpoints []HubLeader `json:"leaderEndpoints,omitempty"`
+	// leaderNum is OpenYurt's: how many of its hubs lead. Not used.
+	// +optional
+	LeaderNum int32 `json:"leaderNum,omitempty"`
+	// leaderLastElectedTime is OpenYurt's: when its leaders were chosen. Not used.
+	// +optional
+	LeaderLastElectedTime *metav1.Time `json:"leaderLastElectedTime,omitempty"`
+	// conditions are OpenYurt's: how the choice of leaders went. Not used.
+	// +optional
+	// +listType=atomic
+	Conditions []NodePoolCondition `json:"conditions,omitempty"`
+}
+
+// HubLeader is a hub of OpenYurt's that leads.
+type HubLeader struct {
+	// nodeName is its node.
+	NodeName string `json:"nodeName"`
+	// address is where it is reached.
+	Address string `json:"address"`
+}
+
+// NodePoolCondition is one thing that is so or not.
+type NodePoolCondition struct {
+	// type of the condition.
+	// +optional
+	Type string `json:"type,omitempty"`
+	// status is True, False or Unknown.
+	// +optional
+	Status corev1.ConditionStatus `json:"status,omitempty"`
+	// lastTransitionTime is when the status last changed.
+	// +optional
+	LastTransitionTime *metav1.Time `json:"lastTransitionTime,omitempty"`
+	// reason in one word, for programs.
+	// +optional
+	Reason string `json:"reason,omitempty"`
+	// message says it in a sentence.
+	// +optional
+	Message string `json:"message,omitempty"`
 }
 
 // NodePoolList is a list of NodePools.

@@ -2,11 +2,13 @@ package appset
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/selection"
@@ -53,6 +55,9 @@ const (
 
 	// conflictDelay is the same as in package nodepool.
 	conflictDelay = 100 * time.Millisecond
+
+	// ownerIndex finds in the cache the workloads that something controls, by its UID.
+	ownerIndex = "appset.controller"
 )
 
 type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
@@ -86,35 +91,60 @@ func New(c Config) *Controller {
 // Metrics returns the Controller's metrics. The caller registers them.
 func (c *Controller) Metrics() prometheus.Collector { return c.metrics }
 
-// Cached says what the manager's cache must hold. Of Deployments, StatefulSets and ControllerRevisions it holds only
-// ours, and of workloads only the fields that are read.
+// Cached says what the manager's cache must hold: our ControllerRevisions, and the Deployments and StatefulSets of pools,
+// OpenYurt's among them, with only the fields that are read.
 func Cached() map[client.Object]cache.ByObject {
-	needed, err := labels.NewRequirement(LabelYurtAppSet, selection.Exists, nil)
-	if err != nil {
-		panic(err) // the label is a constant
+	having := func(label string) labels.Selector {
+		needed, err := labels.NewRequirement(label, selection.Exists, nil)
+		if err != nil {
+			panic(err) // the label is a constant
+		}
+		return labels.NewSelector().Add(*needed)
 	}
-	ours, plain := labels.NewSelector().Add(*needed), cache.TransformStripManagedFields()
+	plain := cache.TransformStripManagedFields()
 	return map[client.Object]cache.ByObject{
 		&v1beta1.YurtAppSet{}:        {Transform: plain},
-		&appsv1.ControllerRevision{}: {Label: ours, Transform: plain},
-		&appsv1.Deployment{}:         {Label: ours, Transform: strip},
-		&appsv1.StatefulSet{}:        {Label: ours, Transform: strip},
+		&appsv1.ControllerRevision{}: {Label: having(LabelYurtAppSet), Transform: plain},
+		&appsv1.Deployment{}:         {Label: having(LabelPoolName), Transform: strip},
+		&appsv1.StatefulSet{}:        {Label: having(LabelPoolName), Transform: strip},
 	}
 }
 
 // strip keeps the fields that liveOf reads.
 func strip(obj any) (any, error) {
+	labels := func(pods *corev1.PodTemplateSpec) corev1.PodTemplateSpec {
+		return corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: pods.Labels}}
+	}
 	switch o := obj.(type) {
 	case *appsv1.Deployment:
-		o.ManagedFields, o.Spec = nil, appsv1.DeploymentSpec{Replicas: o.Spec.Replicas}
+		o.ManagedFields = nil
+		o.Spec = appsv1.DeploymentSpec{
+			Replicas: o.Spec.Replicas, Selector: o.Spec.Selector, Template: labels(&o.Spec.Template),
+		}
 	case *appsv1.StatefulSet:
-		o.ManagedFields, o.Spec = nil, appsv1.StatefulSetSpec{Replicas: o.Spec.Replicas}
+		o.ManagedFields = nil
+		o.Spec = appsv1.StatefulSetSpec{
+			Replicas: o.Spec.Replicas, Selector: o.Spec.Selector, Template: labels(&o.Spec.Template),
+		}
 	}
 	return obj, nil
 }
 
+// controllerOf is the content of ownerIndex.
+func controllerOf(o client.Object) []string {
+	if owner := metav1.GetControllerOfNoCopy(o); owner != nil {
+		return []string{string(owner.UID)}
+	}
+	return nil
+}
+
 // AddTo registers the controller with a manager, to run while the manager leads.
 func (c *Controller) AddTo(mgr manager.Manager) error {
+	for _, o := range []client.Object{&appsv1.Deployment{}, &appsv1.StatefulSet{}} {
+		if err := mgr.GetFieldIndexer().IndexField(context.Background(), o, ownerIndex, controllerOf); err != nil {
+			return fmt.Errorf("index of %T by what controls it: %w", o, err)
+		}
+	}
 	k := mgr.GetCache()
 	return control.Controller{
 		Name: controllerName, Reconciler: c, Workers: workers, Timeout: reconcileTimeout, RetryMax: retryMax,

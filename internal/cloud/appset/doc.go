@@ -10,7 +10,9 @@
 // kept in memory. So after a restart each workload is applied once more, which changes nothing if nothing differs. The
 // alternative is to compare the whole workload with what is wanted, which requires all defaults of the API.
 //
-// Ownership: a workload is ours if its owner reference makes the YurtAppSet its controller. Others are neither changed
+// Ownership: a workload is ours if its owner reference makes the YurtAppSet its controller, whoever made it. What OpenYurt's
+// controller has made goes on under its name, with the labels of its Pods, which are not restarted; and what is made here
+// can go back to that controller (docs/adr/0036). Others are neither changed
 // nor deleted: if one has the name that we need, the pool's message says so, and AppDispatched is False. The deletion
 // of a YurtAppSet needs no code here: Kubernetes collects what it owns. When a pool is gone or no longer selected, its
 // workload is deleted in the background, and its Pods follow. To wait for them would mean to wait for nodes that may
@@ -25,8 +27,8 @@
 //
 //	kubectl patch yurtappset NAME --type merge -p "$(kubectl get controllerrevision REVISION -o jsonpath='{.data}')"
 //
-// Invariants: a pool's workload runs nowhere else, whatever tweaks say: node selector, labels, selector, name and owner
-// are set after them. A YurtAppSet has at most one reconcile under way; it writes several workloads in parallel. One
+// Invariants: a pool has one workload; of several the oldest stays. It runs nowhere else, whatever tweaks say: node selector,
+// labels, selector, name and owner are set after them. A YurtAppSet has at most one reconcile under way; it writes several workloads in parallel. One
 // mutex guards the memory. It is never held across I/O, and the wanted pools bound the memory.
 //
 // It needs (RBAC, all cluster-wide):

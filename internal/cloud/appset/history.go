@@ -139,7 +139,7 @@ func (c *Controller) makeRevision(ctx context.Context, set *v1beta1.YurtAppSet, 
 		r := &appsv1.ControllerRevision{
 			ObjectMeta: metav1.ObjectMeta{
 				Namespace: set.Namespace, Name: revisionName(set.Name, data, count),
-				Labels: map[string]string{LabelYurtAppSet: labelValue(set.Name)},
+				Labels: map[string]string{LabelYurtAppSet: labelValue(set.Name), LabelOpenYurt: labelValue(set.Name)},
 				OwnerReferences: []metav1.OwnerReference{
 					*metav1.NewControllerRef(set, v1beta1.GroupVersion.WithKind("YurtAppSet")),
 				},

@@ -42,20 +42,19 @@ type rendered struct {
 // would wait for it. So render keeps what it rendered last, pool by pool; an unchanged pool's Wanted has a nil Object.
 //
 // Inputs that can't be hashed are rendered each time; Render reports for each pool what is wrong.
-// What can't be hashed is rendered each time: it says of each pool what is wrong.
-func (c *Controller) render(set *v1beta1.YurtAppSet, pools []*v1beta2.NodePool) []Wanted {
+func (c *Controller) render(set *v1beta1.YurtAppSet, pools []*v1beta2.NodePool, had map[string]Had) []Wanted {
 	r := newRenderer(set)
 	keyOf, err := keys(set)
 	if r.bad != nil || err != nil {
-		return Render(set, pools)
+		return Render(set, pools, had)
 	}
 	name := client.ObjectKeyFromObject(set)
 	before, kept, all := c.rendered(name), make(map[string]rendered, len(pools)), make([]Wanted, len(pools))
 	for i, pool := range pools {
-		key := keyOf(pool, r.tweaks(pool))
+		key := keyOf(pool, r.tweaks(pool), had[pool.Name])
 		last, found := before[pool.Name]
 		if !found || last.key != key {
-			all[i] = r.render(pool)
+			all[i] = r.render(pool, had[pool.Name])
 			last = rendered{key, all[i]}
 			last.wanted.Object = nil
 		} else {
@@ -80,8 +79,8 @@ func (c *Controller) rendered(name types.NamespacedName) map[string]rendered {
 }
 
 // keys returns a function that hashes, for a pool, all inputs of its workload: the set's identity and template, the
-// pool's tweaks by their indices, and the pool's name.
-func keys(set *v1beta1.YurtAppSet) (func(pool *v1beta2.NodePool, tweaks []int) [sha256.Size]byte, error) {
+// pool's tweaks by their indices, the pool's name, and what its workload had.
+func keys(set *v1beta1.YurtAppSet) (func(pool *v1beta2.NodePool, tweaks []int, had Had) [sha256.Size]byte, error) {
 	spec := set.Spec.Workload
 	common, err := sum(set.UID, set.Namespace, set.Name, spec.WorkloadTemplate)
 	if err != nil {
@@ -93,13 +92,13 @@ func keys(set *v1beta1.YurtAppSet) (func(pool *v1beta2.NodePool, tweaks []int) [
 			return nil, err
 		}
 	}
-	return func(pool *v1beta2.NodePool, tweaks []int) [sha256.Size]byte {
+	return func(pool *v1beta2.NodePool, tweaks []int, had Had) [sha256.Size]byte {
 		h := sha256.New()
 		h.Write(common[:])
 		for _, i := range tweaks {
 			fmt.Fprintf(h, "%d %x ", i, each[i])
 		}
-		fmt.Fprintf(h, "%q", pool.Name)
+		fmt.Fprintf(h, "%q %q %t %q %q", pool.Name, had.Name, had.Labelled, had.Revision, had.PodRevision)
 		return [sha256.Size]byte(h.Sum(nil))
 	}, nil
 }

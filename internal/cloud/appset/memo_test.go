@@ -18,8 +18,8 @@ import (
 func TestWhatIsRenderedIsUsedAgain(t *testing.T) {
 	c, set := New(Config{}), deployments("web", nil)
 	pools := []*v1beta2.NodePool{nodePool("a", "x=y")}
-	first := c.render(set, pools)
-	if again := c.render(set, pools); first[0].Object == nil || again[0].Object != nil || again[0].Hash != first[0].Hash {
+	first := c.render(set, pools, nil)
+	if again := c.render(set, pools, nil); first[0].Object == nil || again[0].Object != nil || again[0].Hash != first[0].Hash {
 		t.Errorf("%+v, then %+v", first, again)
 	}
 	workload := &set.Spec.Workload
@@ -48,13 +48,13 @@ func TestWhatIsRenderedIsUsedAgain(t *testing.T) {
 		{"another pool", func() { pools[0] = nodePool("b", "x=z") }, true},
 	} {
 		test.change()
-		got := c.render(set, pools)
-		if anew := got[0].Object != nil; anew != test.anew || got[0].Hash != Render(set, pools)[0].Hash {
+		got := c.render(set, pools, nil)
+		if anew := got[0].Object != nil; anew != test.anew || got[0].Hash != Render(set, pools, nil)[0].Hash {
 			t.Errorf("%s: rendered anew %v, want %v, and as Render does", test.name, anew, test.anew)
 		}
 	}
 	workload.WorkloadTweaks[0].NodePoolSelector.MatchLabels = map[string]string{"not a label": "!"}
-	if got := c.render(set, pools); got[0].Err == nil {
+	if got := c.render(set, pools, nil); got[0].Err == nil {
 		t.Error("what was rendered before hides what is wrong now")
 	}
 	c.remember(client.ObjectKeyFromObject(set), "gone", known{})
@@ -74,10 +74,10 @@ func BenchmarkRenderAgain(b *testing.B) {
 	for i := range 1000 {
 		pools = append(pools, nodePool(fmt.Sprintf("pool-%04d", i), "site=north"))
 	}
-	c.render(set, pools)
+	c.render(set, pools, nil)
 	b.ReportAllocs()
 	for b.Loop() {
-		if c.render(set, pools)[0].Object != nil {
+		if c.render(set, pools, nil)[0].Object != nil {
 			b.Fatal("it is rendered again")
 		}
 	}

@@ -75,7 +75,7 @@ func (c *Controller) Reconcile(ctx context.Context, r reconcile.Request) (reconc
 // run updates workloads and history, and records the outcome in w. It returns only errors that may pass by themselves.
 func (c *Controller) run(ctx context.Context, set *v1beta1.YurtAppSet, pools []*v1beta2.NodePool, live map[ref]*Live, w *World,
 ) error {
-	wanted := c.render(set, pools)
+	wanted := c.render(set, pools, hadBy(set, live))
 	var err error
 	w.Revision, w.Collisions, err = c.record(ctx, set)
 	w.Outcomes = make([]Outcome, len(wanted))
@@ -118,9 +118,7 @@ func (w *Wanted) ref() ref { return ref{w.Kind, w.Name} }
 
 // live returns the workloads that the YurtAppSet controls.
 func (c *Controller) live(ctx context.Context, set *v1beta1.YurtAppSet) (map[ref]*Live, error) {
-	where := []client.ListOption{
-		client.InNamespace(set.Namespace), client.MatchingLabels{LabelYurtAppSet: labelValue(set.Name)},
-	}
+	where := []client.ListOption{client.InNamespace(set.Namespace), client.MatchingFields{ownerIndex: string(set.UID)}}
 	deployments, stateful := &appsv1.DeploymentList{}, &appsv1.StatefulSetList{}
 	if err := errors.Join(c.cfg.Client.List(ctx, deployments, where...), c.cfg.Client.List(ctx, stateful, where...)); err != nil {
 		return nil, fmt.Errorf("list the workloads of YurtAppSet %s/%s: %w", set.Namespace, set.Name, err)
@@ -164,7 +162,7 @@ func (c *Controller) bring(ctx context.Context, set *v1beta1.YurtAppSet, pool *v
 		return o, nil
 	}
 	if w.Object == nil { // unchanged since the last rendering; see render
-		if *w = Render(set, []*v1beta2.NodePool{pool})[0]; w.Err != nil {
+		if *w = Render(set, []*v1beta2.NodePool{pool}, map[string]Had{w.Pool: w.had})[0]; w.Err != nil {
 			return o, w.Err
 		}
 	}
@@ -174,7 +172,13 @@ func (c *Controller) bring(ctx context.Context, set *v1beta1.YurtAppSet, pool *v
 		o.Message = message
 		return o, err
 	}
-	applied, err := c.apply(ctx, w, uid)
+	if uid != "" && (o.Live == nil || o.Live.meta.GetLabels()[LabelYurtAppSet] == "") {
+		err = c.takeOver(ctx, w)
+	}
+	var applied *Live
+	if err == nil {
+		applied, err = c.apply(ctx, w, uid)
+	}
 	if err != nil {
 		if o.Message = refusal(err, uid != ""); o.Message == "" {
 			o.Message = cut(err.Error())
@@ -253,10 +257,7 @@ func (c *Controller) apply(ctx context.Context, w *Wanted, uid types.UID) (*Live
 	if err := c.cfg.Client.Apply(ctx, client.ApplyConfigurationFromUnstructured(object), options...); err != nil {
 		return nil, fmt.Errorf("apply %s %s: %w", w.Kind, w.Name, err)
 	}
-	var typed client.Object = &appsv1.Deployment{}
-	if w.Kind == "StatefulSet" {
-		typed = &appsv1.StatefulSet{}
-	}
+	typed := workloadOf(w.Kind)
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, typed); err != nil {
 		return nil, fmt.Errorf("read the answer about %s %s: %w", w.Kind, w.Name, err)
 	}

@@ -26,19 +26,25 @@ import (
 )
 
 const (
-	// LabelYurtAppSet is on workloads and their Pods. It names their YurtAppSet.
+	// LabelYurtAppSet is on workloads that this package has written. It names their YurtAppSet.
 	LabelYurtAppSet = "apps.openyurt.io/yurtappset"
 
 	// LabelPoolName is on workloads and their Pods. It names their pool.
 	LabelPoolName = "apps.openyurt.io/pool-name"
 
-	// poolVariable stands for the pool's name in strings of a patch.
-	poolVariable = "{{nodepool}}"
+	// LabelOpenYurt is on workloads. OpenYurt's controller finds those of a YurtAppSet by it.
+	LabelOpenYurt = "apps.openyurt.io/ref-yurtappset"
+
+	// LabelRevision is on workloads that OpenYurt's controller has made, and on their Pods: the revision that they are of.
+	LabelRevision = "apps.openyurt.io/controller-revision-hash"
 
 	// nameMax is the longest name of a workload. Its Pods have a label of at most 63 characters: that name, a dash and
 	// a hash of ten.
 	nameMax = 63 - 11
 )
+
+// poolVariables stand for the pool's name in strings of a patch. The first is OpenYurt's.
+var poolVariables = []string{"{{nodepool-name}}", "{{nodepool}}"}
 
 // Wanted is what a pool must run.
 type Wanted struct {
@@ -51,6 +57,18 @@ type Wanted struct {
 	Hash string
 	// Err says what is wrong with a tweak.
 	Err error
+
+	had Had
+}
+
+// Had is what a pool's workload had before and goes on with: a workload that was made under another name, or whose Pods have
+// other labels, would have to be made anew, and its Pods with it. The zero Had is that of a new workload.
+type Had struct {
+	Name string
+	// Labelled says that its selector has LabelYurtAppSet, as an earlier version of this package made it.
+	Labelled bool
+	// Revision is its LabelRevision, PodRevision that of its Pods.
+	Revision, PodRevision string
 }
 
 // Selection holds the pools of a YurtAppSet.
@@ -95,11 +113,11 @@ func matcher(selector *metav1.LabelSelector, names []string) (func(*v1beta2.Node
 	return func(p *v1beta2.NodePool) bool { return named[p.Name] || byLabel.Matches(labels.Set(p.Labels)) }, nil
 }
 
-// Render returns what each of these pools must run.
-func Render(set *v1beta1.YurtAppSet, pools []*v1beta2.NodePool) []Wanted {
+// Render returns what each of these pools must run; had is by pool.
+func Render(set *v1beta1.YurtAppSet, pools []*v1beta2.NodePool, had map[string]Had) []Wanted {
 	r, all := newRenderer(set), make([]Wanted, len(pools))
 	for i, pool := range pools {
-		all[i] = r.render(pool)
+		all[i] = r.render(pool, had[pool.Name])
 	}
 	return all
 }
@@ -117,10 +135,13 @@ func newRenderer(set *v1beta1.YurtAppSet) renderer {
 	return renderer{set, tweaks, bad}
 }
 
-func (r renderer) render(pool *v1beta2.NodePool) Wanted {
-	w := Wanted{Pool: pool.Name, Kind: kindOf(&r.set.Spec), Name: fit(r.set.Name+"-"+pool.Name, nameMax), Err: r.bad}
+func (r renderer) render(pool *v1beta2.NodePool, had Had) Wanted {
+	w := Wanted{Pool: pool.Name, Kind: kindOf(&r.set.Spec), Name: had.Name, Err: r.bad, had: had}
+	if w.Name == "" {
+		w.Name = fit(r.set.Name+"-"+pool.Name, nameMax)
+	}
 	if r.bad == nil {
-		w.Object, w.Err = render(r.set, pool, w.Name, r.tweaks(pool))
+		w.Object, w.Err = render(r.set, &w, r.tweaks(pool))
 	}
 	if w.Err == nil {
 		w.Labels, w.Annotations = w.Object.GetLabels(), w.Object.GetAnnotations()
@@ -158,18 +179,18 @@ func tweaksByPool(tweaks []v1beta1.WorkloadTweak) (func(*v1beta2.NodePool) []int
 	}, bad
 }
 
-func render(set *v1beta1.YurtAppSet, pool *v1beta2.NodePool, name string, tweaks []int) (*unstructured.Unstructured, error) {
+func render(set *v1beta1.YurtAppSet, w *Wanted, tweaks []int) (*unstructured.Unstructured, error) {
 	d, err := fromTemplate(&set.Spec.Workload.WorkloadTemplate)
 	if err != nil {
 		return nil, err
 	}
-	d.identify(set, pool.Name, name)
+	d.identify(set, w)
 	for _, i := range tweaks {
-		if err := d.tweak(&set.Spec.Workload.WorkloadTweaks[i].Tweaks, pool.Name); err != nil {
+		if err := d.tweak(&set.Spec.Workload.WorkloadTweaks[i].Tweaks, w.Pool); err != nil {
 			return nil, fmt.Errorf("workloadTweaks[%d]: %w", i, err)
 		}
 	}
-	d.identify(set, pool.Name, name)
+	d.identify(set, w)
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(d.object)
 	if err != nil {
 		return nil, err
@@ -227,22 +248,32 @@ func typeOf(kind string) metav1.TypeMeta {
 }
 
 // identify sets whose workload this is and where it runs. It runs before the tweaks, which may build on it, and again
-// after them.
-func (d *draft) identify(set *v1beta1.YurtAppSet, pool, name string) {
+// after them. What selects Pods is as OpenYurt's controller has it, so that each can take over what the other has made.
+func (d *draft) identify(set *v1beta1.YurtAppSet, w *Wanted) {
 	o := d.object
-	o.SetName(name)
+	o.SetName(w.Name)
 	o.SetNamespace(set.Namespace)
 	o.SetOwnerReferences([]metav1.OwnerReference{
 		*metav1.NewControllerRef(set, v1beta1.GroupVersion.WithKind("YurtAppSet")),
 	})
-	ours := map[string]string{LabelYurtAppSet: labelValue(set.Name), LabelPoolName: pool}
-	o.SetLabels(with(o.GetLabels(), ours))
+	name := labelValue(set.Name)
+	o.SetLabels(with(o.GetLabels(), map[string]string{LabelYurtAppSet: name, LabelOpenYurt: name, LabelPoolName: w.Pool}))
+	selects := map[string]string{LabelPoolName: w.Pool}
+	if w.had.Labelled {
+		selects[LabelYurtAppSet] = name
+	}
 	if *d.selector == nil {
 		*d.selector = &metav1.LabelSelector{}
 	}
-	(*d.selector).MatchLabels = with((*d.selector).MatchLabels, ours)
-	d.pods.Labels = with(d.pods.Labels, ours)
-	d.pods.Spec.NodeSelector = with(d.pods.Spec.NodeSelector, map[string]string{edge.LabelNodePool: pool})
+	(*d.selector).MatchLabels = with((*d.selector).MatchLabels, selects)
+	d.pods.Labels = with(d.pods.Labels, selects)
+	if w.had.Revision != "" {
+		o.SetLabels(with(o.GetLabels(), map[string]string{LabelRevision: w.had.Revision}))
+	}
+	if w.had.PodRevision != "" {
+		d.pods.Labels = with(d.pods.Labels, map[string]string{LabelRevision: w.had.PodRevision})
+	}
+	d.pods.Spec.NodeSelector = with(d.pods.Spec.NodeSelector, map[string]string{edge.LabelNodePool: w.Pool})
 }
 
 func with(m, more map[string]string) map[string]string {
@@ -347,21 +378,30 @@ func operationOf(p *v1beta1.Patch, pool string) (jsonpatch.Patch, error) {
 	return jsonpatch.DecodePatch(encoded)
 }
 
-// fill replaces the variable by the pool's name in all strings of a value.
+// fill replaces the variables by the pool's name in all strings of a value, names of fields among them.
 func fill(value any, pool string) any {
 	switch v := value.(type) {
 	case string:
-		return strings.ReplaceAll(v, poolVariable, pool)
+		return filled(v, pool)
 	case []any:
 		for i := range v {
 			v[i] = fill(v[i], pool)
 		}
 	case map[string]any:
+		all := make(map[string]any, len(v))
 		for k := range v {
-			v[k] = fill(v[k], pool)
+			all[filled(k, pool)] = fill(v[k], pool)
 		}
+		return all
 	}
 	return value
+}
+
+func filled(text, pool string) string {
+	for _, variable := range poolVariables {
+		text = strings.ReplaceAll(text, variable, pool)
+	}
+	return text
 }
 
 func hashOf(content any) (string, error) {

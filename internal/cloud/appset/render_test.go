@@ -122,10 +122,10 @@ func withoutPatches() []rendering {
 		{"the template", nil, values{
 			"apiVersion": `"apps/v1"`, "kind": `"Deployment"`, "metadata/name": `"web-p1"`, "metadata/namespace": `"ns"`,
 			"metadata/annotations": `{"note":"n"}`, "spec/replicas": "2", "status": "null",
-			"metadata/labels":           `{"apps.openyurt.io/pool-name":"p1","apps.openyurt.io/yurtappset":"web","team":"a"}`,
-			"spec/selector/matchLabels": `{"app":"web","apps.openyurt.io/pool-name":"p1","apps.openyurt.io/yurtappset":"web"}`,
-			"spec/template/metadata/labels": `{"app":"web","apps.openyurt.io/pool-name":"p1",` +
-				`"apps.openyurt.io/yurtappset":"web"}`,
+			"metadata/labels": `{"apps.openyurt.io/pool-name":"p1","apps.openyurt.io/ref-yurtappset":"web",` +
+				`"apps.openyurt.io/yurtappset":"web","team":"a"}`,
+			"spec/selector/matchLabels":       `{"app":"web","apps.openyurt.io/pool-name":"p1"}`,
+			"spec/template/metadata/labels":   `{"app":"web","apps.openyurt.io/pool-name":"p1"}`,
 			"spec/template/spec/nodeSelector": `{"apps.openyurt.io/nodepool":"p1"}`,
 			"metadata/ownerReferences": `[{"apiVersion":"apps.openyurt.io/v1beta1","blockOwnerDeletion":true,"controller":true,` +
 				`"kind":"YurtAppSet","name":"web","uid":"u"}]`,
@@ -156,6 +156,9 @@ func withPatches() []rendering {
 		{"the pool's name", patches(add("/spec/template/spec/volumes",
 			`[{"name":"{{nodepool}}-v","secret":{"secretName":"x-{{nodepool}}-{{nodepool}}","defaultMode":256}}]`)),
 			values{"spec/template/spec/volumes": `[{"name":"p1-v","secret":{"defaultMode":256,"secretName":"x-p1-p1"}}]`}, ""},
+		{"the pool's name, as OpenYurt has it", patches(add("/spec/template/spec/nodeSelector",
+			`{"site-{{nodepool-name}}":"a-{{nodepool-name}}-{{nodepool}}"}`)),
+			values{"spec/template/spec/nodeSelector": `{"apps.openyurt.io/nodepool":"p1","site-p1":"a-p1-p1"}`}, ""},
 		{"remove", patches(operation("remove", "/spec/template/spec/containers/1", "")), values{containers + "/1": `"no ` +
 			containers + `/1"`}, ""},
 		{"a large number", patches(add("/spec/template/spec/activeDeadlineSeconds", "9007199254740993")),
@@ -169,7 +172,8 @@ func withPatches() []rendering {
 				"spec/template/spec/nodeSelector": `{"apps.openyurt.io/nodepool":"p1","disk":"ssd"}`,
 				"metadata/name":                   `"web-p1"`, "metadata/namespace": `"ns"`,
 				"metadata/ownerReferences/0/uid": `"u"`,
-				"metadata/labels":                `{"apps.openyurt.io/pool-name":"p1","apps.openyurt.io/yurtappset":"web"}`,
+				"metadata/labels": `{"apps.openyurt.io/pool-name":"p1","apps.openyurt.io/ref-yurtappset":"web",` +
+					`"apps.openyurt.io/yurtappset":"web"}`,
 			}, ""},
 	}
 }
@@ -194,7 +198,7 @@ func TestRender(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			set := deployments("web", tt.tweaks)
 			before := set.DeepCopy()
-			got := Render(set, []*v1beta2.NodePool{nodePool("p1", "site=north")})[0]
+			got := Render(set, []*v1beta2.NodePool{nodePool("p1", "site=north")}, nil)[0]
 			if tt.err != "" {
 				if got.Err == nil || !strings.Contains(got.Err.Error(), tt.err) || got.Object != nil || got.Hash != "" {
 					t.Errorf("error %v, want %q", got.Err, tt.err)
@@ -218,7 +222,7 @@ func TestRender(t *testing.T) {
 
 func TestABadPatchIsItsPoolsOnly(t *testing.T) {
 	set := deployments("web", patches(operation("remove", "/nothing", "")), "p1", "p2")
-	got := Render(set, []*v1beta2.NodePool{nodePool("p1"), nodePool("p2")})
+	got := Render(set, []*v1beta2.NodePool{nodePool("p1"), nodePool("p2")}, nil)
 	if got[0].Err == nil || got[1].Err != nil || got[1].Object == nil {
 		t.Errorf("%v, %v", got[0].Err, got[1].Err)
 	}
@@ -226,21 +230,21 @@ func TestABadPatchIsItsPoolsOnly(t *testing.T) {
 
 func TestRenderStatefulSet(t *testing.T) {
 	set := statefulSets("db", patches(add("/spec/podManagementPolicy", `"Parallel"`)))
-	got := Render(set, []*v1beta2.NodePool{nodePool("p1")})[0]
+	got := Render(set, []*v1beta2.NodePool{nodePool("p1")}, nil)[0]
 	if got.Err != nil || got.Kind != "StatefulSet" || at(got.Object.Object, "kind") != `"StatefulSet"` ||
 		at(got.Object.Object, "spec/podManagementPolicy") != `"Parallel"` ||
 		at(got.Object.Object, "spec/replicas") != "null" {
 		t.Errorf("%v, %v", got.Object, got.Err)
 	}
 	set.Spec.Workload.WorkloadTemplate = v1beta1.WorkloadTemplate{}
-	if got := Render(set, []*v1beta2.NodePool{nodePool("p1")})[0]; got.Err == nil {
+	if got := Render(set, []*v1beta2.NodePool{nodePool("p1")}, nil)[0]; got.Err == nil {
 		t.Error("it makes something of no template")
 	}
 }
 
 func TestHash(t *testing.T) {
 	one := func(set *v1beta1.YurtAppSet) string {
-		return Render(set, []*v1beta2.NodePool{nodePool("p1")})[0].Hash
+		return Render(set, []*v1beta2.NodePool{nodePool("p1")}, nil)[0].Hash
 	}
 	a := one(deployments("web", nil))
 	if a == "" || a != one(deployments("web", nil)) {
@@ -332,7 +336,7 @@ func BenchmarkRender(b *testing.B) {
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		for _, w := range Render(set, pools) {
+		for _, w := range Render(set, pools, nil) {
 			if w.Err != nil {
 				b.Fatal(w.Err)
 			}

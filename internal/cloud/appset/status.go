@@ -38,6 +38,7 @@ type Live struct {
 	// revision.
 	Replicas, All, Ready, Updated int32
 
+	had  Had
 	meta client.Object
 }
 
@@ -45,14 +46,23 @@ func liveOf(o client.Object) *Live {
 	l := &Live{
 		Name: o.GetName(), Pool: o.GetLabels()[LabelPoolName], UID: o.GetUID(), Generation: o.GetGeneration(),
 		Deleting: o.GetDeletionTimestamp() != nil, meta: o,
+		had: Had{Name: o.GetName(), Revision: o.GetLabels()[LabelRevision]},
+	}
+	hasHad := func(selector *metav1.LabelSelector, pods *corev1.PodTemplateSpec) {
+		if selector != nil {
+			_, l.had.Labelled = selector.MatchLabels[LabelYurtAppSet]
+		}
+		l.had.PodRevision = pods.Labels[LabelRevision]
 	}
 	switch w := o.(type) {
 	case *appsv1.Deployment:
 		s := w.Status
+		hasHad(w.Spec.Selector, &w.Spec.Template)
 		l.Kind, l.Replicas, l.Observed = "Deployment", ptr.Deref(w.Spec.Replicas, 1), s.ObservedGeneration >= w.Generation
 		l.All, l.Ready, l.Updated = s.Replicas, s.ReadyReplicas, s.UpdatedReplicas
 	case *appsv1.StatefulSet:
 		s := w.Status
+		hasHad(w.Spec.Selector, &w.Spec.Template)
 		l.Kind, l.Replicas, l.Observed = "StatefulSet", ptr.Deref(w.Spec.Replicas, 1), s.ObservedGeneration >= w.Generation
 		l.All, l.Ready, l.Updated = s.Replicas, s.ReadyReplicas, s.UpdatedReplicas
 	default:

@@ -207,10 +207,14 @@ func finish(pod *corev1.Pod, all [len(kept)]standing, terms Terms) Change {
 	return e.close(all, terms)
 }
 
-// tidy corrects the annotations of a Pod whose tolerations are as they should be.
+// tidy corrects the annotations of a Pod whose tolerations are as they should be. While the Pod is to be kept, it leaves one
+// that can be read, needed or not: OpenYurt's controller puts it on every such Pod, and again if it is taken away.
 func tidy(pod *corev1.Pod, all [len(kept)]standing, terms Terms) (Change, time.Duration) {
 	e := editor{pod: pod}
 	for i, s := range all {
+		if _, ok := remembered(pod, i); ok && terms.Rule == Kept && s.want == s.own {
+			continue
+		}
 		e.remember(i, s, s.want != s.own)
 	}
 	return e.close(all, terms), 0

@@ -178,6 +178,11 @@ func TestPlan(t *testing.T) {
 			edge.AnnotationHeldSince: at(-time.Hour)}), ordinary, Release, "nr:30 un:30 other=x", never},
 
 		{"own is longer", aPod(both(300, 200), nil), short, Leave, "", never},
+		{"own is longer, and OpenYurt's controller remembers it", aPod(both(300, 200), remember("300", "200", "")), short, Leave,
+			"", never},
+		{"OpenYurt's controller has made it shorter", aPod(both(100, 100), remember("300", "300", "")), short, Leave, "", never},
+		{"what is remembered is nonsense", aPod(both(300, 200), remember("much", "200", "")), short, Set, "nr:300 un:200 un=200",
+			never},
 		{"own is longer for one", aPod(both(300, 50), nil), short, Hold, "nr:300 un:inf un=50 held=0s", HoldFor},
 		{"own is longer for one, second step", aPod(both(300, -1), remember("", "50", at(-HoldFor))), short, Set,
 			"nr:300 un:100 un=50", never},

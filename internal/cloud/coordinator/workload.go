@@ -31,8 +31,8 @@ const (
 	// nonroot is the user and group of the image.
 	nonroot = 65532
 
-	// placeholder stands for the pool's name in patches.
-	placeholder = edge.PoolName("{{nodepool}}")
+	// placeholder stands for the pool's name in patches, also where OpenYurt's controller makes the workloads.
+	placeholder = edge.PoolName("{{nodepool-name}}")
 )
 
 // Wanted is a pool that must have a coordinator.
@@ -80,16 +80,16 @@ func AppSet(c Config, pools []Wanted) (*v1beta1.YurtAppSet, error) {
 	return app, nil
 }
 
-// tweaksFor returns a pool's tweaks. The labels name the pool of the workload and its Pod, whoever makes them.
+// tweaksFor returns a pool's tweaks. The label names the pool of the Pod, whoever makes it. All paths are below /spec: OpenYurt's
+// webhook tries each tweak on a Deployment that has nothing but the template's spec.
 func tweaksFor(p Wanted) (v1beta1.Tweaks, error) {
 	label := strings.ReplaceAll(edge.LabelNodePool, "/", "~1")
-	patches := make([]v1beta1.Patch, 0, 4)
+	patches := make([]v1beta1.Patch, 0, 3)
 	for _, replace := range []struct {
 		operation v1beta1.Operation
 		path      string
 		value     any
 	}{
-		{v1beta1.OperationAdd, "/metadata/labels/" + label, placeholder},
 		{v1beta1.OperationAdd, "/spec/template/metadata/labels/" + label, placeholder},
 		{v1beta1.OperationReplace, "/spec/template/spec/volumes/0/secret/secretName", placeholder.CoordinatorSecret()},
 		{v1beta1.OperationReplace, "/spec/template/spec/tolerations", tolerations(p.Taints)},

@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -8,8 +9,11 @@ import (
 	"testing"
 	"time"
 
+	jsonpatch "github.com/evanphx/json-patch/v5"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"yurtcoordinator/apis/apps/v1alpha1"
 	"yurtcoordinator/internal/edge"
@@ -57,7 +61,7 @@ func TestAppSetDoesNotDependOnTheOrder(t *testing.T) {
 		t.Errorf("%s", toJSON(tweaks))
 	}
 	for _, part := range []string{
-		`"key":"a"`, `"key":"b"`, `"yurt-coordinator-{{nodepool}}-certs"`, `"targetImage":"x:1"`, `"name":"pull"`, `"--v=2"`,
+		`"key":"a"`, `"key":"b"`, `"yurt-coordinator-{{nodepool-name}}-certs"`, `"targetImage":"x:1"`, `"name":"pull"`, `"--v=2"`,
 	} {
 		if !strings.Contains(toJSON(one), part) {
 			t.Errorf("no %s in it", part)
@@ -65,6 +69,37 @@ func TestAppSetDoesNotDependOnTheOrder(t *testing.T) {
 	}
 	if strings.Contains(toJSON(one), edge.TaintUnschedulable) {
 		t.Error("it would be put on a node whose link is down")
+	}
+}
+
+// TestEachTweakFitsTheSpecAlone: OpenYurt's webhook tries it on a Deployment without metadata, where the pool has no name.
+func TestEachTweakFitsTheSpecAlone(t *testing.T) {
+	app, err := AppSet(Config{Image: "x", Version: "1"}.completed(), []Wanted{{Pool: "a", Image: "x:1", Taints: tainted}, {Pool: "b"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tweak := range app.Spec.Workload.WorkloadTweaks {
+		text := strings.ReplaceAll(toJSON(tweak.Tweaks.Patches), string(placeholder), "")
+		patch, err := jsonpatch.DecodePatch([]byte(strings.ReplaceAll(text, `"operation"`, `"op"`)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		bare := appsv1.Deployment{Spec: app.Spec.Workload.WorkloadTemplate.DeploymentTemplate.Spec}
+		content, err := patch.Apply([]byte(toJSON(bare)))
+		if err != nil {
+			t.Fatalf("%s: %v", text, err)
+		}
+		if err := json.Unmarshal(content, &bare); err != nil {
+			t.Fatal(err)
+		}
+		for key, value := range bare.Spec.Template.Labels {
+			if wrong := validation.IsValidLabelValue(value); len(wrong) > 0 {
+				t.Errorf("label %s=%s: %v", key, value, wrong)
+			}
+		}
+		if name := bare.Spec.Template.Spec.Volumes[0].Secret.SecretName; name != "yurt-coordinator--certs" {
+			t.Errorf("the Secret is %s", name)
+		}
 	}
 }
 

@@ -9,7 +9,8 @@
 // The package is level-based. Each Node remembers what was put on it. Labels and annotations are kept by server-side
 // apply, and an annotation lists their keys, so that the Node alone tells whether a write is needed. Taints are kept in
 // an annotation that is written together with them. So what leaves the spec, or what a node brings from its former
-// pool, is removed, whatever ran in between. What others put there stays: a label that two managers applied is removed
+// pool, is removed, whatever ran in between. So is what OpenYurt's controller has put there, by its own record. What others
+// put there stays: a label that two managers applied is removed
 // by both or not at all, and a taint that was there before is not ours.
 //
 // Server-side apply treats Node.spec.taints as one value. So taints are written by a patch with the resourceVersion

@@ -41,11 +41,14 @@ func (n *nodes) Reconcile(ctx context.Context, r reconcile.Request) (reconcile.R
 	if node.DeletionTimestamp != nil {
 		return reconcile.Result{}, nil
 	}
+	read := node
 	pool, err := n.pool(ctx, node)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	err = n.write(ctx, node, WantedBy(pool))
+	if node, err = n.shedPrevious(ctx, node, pool); err == nil {
+		err = n.write(ctx, node, WantedBy(pool))
+	}
 	switch {
 	case apierrors.IsConflict(err): // changed since it was read, or replaced by another Node
 		klog.FromContext(ctx).V(2).Info("Node changed since it was read; trying again", "node", klog.KRef("", node.Name))
@@ -53,7 +56,7 @@ func (n *nodes) Reconcile(ctx context.Context, r reconcile.Request) (reconcile.R
 	case apierrors.IsNotFound(err):
 		return reconcile.Result{}, nil
 	}
-	n.announce(node, pool, err)
+	n.announce(read, pool, err)
 	return reconcile.Result{}, err
 }
 
@@ -164,7 +167,8 @@ func (n *nodes) nodeHandler() handler.TypedFuncs[*corev1.Node, reconcile.Request
 
 // concerns reports whether a Node is in a pool, or still has something from one.
 func concerns(node *corev1.Node) bool {
-	return poolOf(node) != "" || node.Annotations[AnnotationAttributes] != "" || node.Annotations[AnnotationTaints] != ""
+	return poolOf(node) != "" || slices.ContainsFunc([]string{AnnotationAttributes, AnnotationTaints, AnnotationPrevious},
+		func(key string) bool { return node.Annotations[key] != "" })
 }
 
 // changed reports whether any input of a plan changed in a Node.

@@ -38,7 +38,7 @@ func WantedBy(pool *v1beta2.NodePool) Wanted {
 	for _, attributes := range []map[string]string{w.Labels, w.Annotations} {
 		maps.DeleteFunc(attributes, func(key, _ string) bool { return reservedAttribute(key) })
 	}
-	if pool.Spec.HostNetwork {
+	if pool.Spec.HostNetwork || pool.Annotations[LabelHostNetwork] == "true" { // as OpenYurt's older versions have it
 		if w.Labels == nil {
 			w.Labels = make(map[string]string)
 		}
@@ -128,7 +128,10 @@ func sortedKeys(m map[string]string) []string { return slices.Sorted(maps.Keys(m
 // CachedAnnotations returns the keys of a Node's annotations that must be in the cache. They are few, unlike all that
 // others put there.
 func CachedAnnotations(node *corev1.Node) []string {
-	keys := []string{AnnotationAttributes, AnnotationTaints}
+	keys := []string{AnnotationAttributes, AnnotationTaints, AnnotationPrevious}
+	if p, ok := previousOf(node); ok {
+		keys = append(keys, sortedKeys(p.Annotations)...)
+	}
 	if memo := node.Annotations[AnnotationAttributes]; memo != "" {
 		var a attributes
 		if json.Unmarshal([]byte(memo), &a) == nil { // otherwise it is written again anyway
@@ -220,9 +223,9 @@ func memoOf(taints []corev1.Taint) string {
 	return string(content)
 }
 
-// complete reports whether a Node has all that is wanted, and nothing else from us.
-func complete(node *corev1.Node, w Wanted) bool {
-	if attributesDiffer(node, w) {
+// complete reports whether a Node has all that its pool wants, and nothing else from us or OpenYurt.
+func complete(node *corev1.Node, pool *v1beta2.NodePool, w Wanted) bool {
+	if _, differs := withoutPrevious(node, pool); differs || attributesDiffer(node, w) {
 		return false
 	}
 	if len(w.Taints) == 0 && node.Annotations[AnnotationTaints] == "" {
@@ -240,7 +243,9 @@ func ready(node *corev1.Node) bool {
 // judge returns the status of a pool with these nodes.
 func judge(pool *v1beta2.NodePool, nodes []corev1.Node) v1beta2.NodePoolStatus {
 	w, all := WantedBy(pool), true
-	status := v1beta2.NodePoolStatus{ObservedGeneration: pool.Status.ObservedGeneration}
+	status := v1beta2.NodePoolStatus{
+		ObservedGeneration: pool.Status.ObservedGeneration, NodePoolHubLeadersStatus: pool.Status.NodePoolHubLeadersStatus,
+	}
 	for i := range nodes {
 		node := &nodes[i]
 		if ready(node) {
@@ -249,7 +254,7 @@ func judge(pool *v1beta2.NodePool, nodes []corev1.Node) v1beta2.NodePoolStatus {
 			status.UnreadyNodeNum++
 		}
 		status.Nodes = append(status.Nodes, node.Name)
-		all = all && complete(node, w)
+		all = all && complete(node, pool, w)
 	}
 	slices.Sort(status.Nodes)
 	if all {

@@ -70,7 +70,7 @@ func TestAMemoryThatCannotBeReadIsNone(t *testing.T) {
 	if !attributesDiffer(node, Wanted{}) {
 		t.Error("rubbish about attributes stays")
 	}
-	if keys := CachedAnnotations(node); len(keys) != 2 {
+	if keys := CachedAnnotations(node); len(keys) != 3 {
 		t.Errorf("kept are %v", keys)
 	}
 }

@@ -1,10 +1,10 @@
 // Package build builds every program that a lab runs: Kubernetes, etcd and our own from our go.mod; containerd, runc,
-// the CNI plugins, CoreDNS and Helm from their own modules, at the versions pinned in plan.go; and an older kubectl
+// the CNI plugins, CoreDNS, Helm and OpenYurt from their own modules, at the versions pinned in plan.go; and an older kubectl
 // from a nested module of ours. It builds them once and keeps them under a key of all their inputs, so that the next
 // lab finds them in a fraction of a second.
 //
-// Sets are cached separately because they change separately: "kubernetes" with go.mod, "containers", "coredns" and
-// "helm" with the pins, "kubectl-older" with its module, "programs" with our source. A new build of a set starts from
+// Sets are cached separately because they change separately: "kubernetes" with go.mod, "containers", "coredns", "helm"
+// and "openyurt" with the pins, "kubectl-older" with its module, "programs" with our source. A new build of a set starts from
 // the binaries of the last one, so that the Go tool links only what changed.
 //
 // One alternative was to use programs found in PATH: then the lab's findings would depend on what the machine has.
@@ -41,6 +41,7 @@ const (
 	StageCoreDNS    Stage = "coredns"
 	StageHelm       Stage = "helm"
 	StageOlder      Stage = "older kubectl"
+	StageOpenYurt   Stage = "OpenYurt"
 	StagePrograms   Stage = "programs"
 )
 
@@ -51,12 +52,13 @@ const (
 	SetCoreDNS    = "coredns"
 	SetHelm       = "helm"
 	SetOlder      = "kubectl-older"
+	SetOpenYurt   = "openyurt"
 	SetPrograms   = "programs"
 )
 
 // Sets returns the names of all sets.
 func Sets() []string {
-	return []string{SetKubernetes, SetContainers, SetCoreDNS, SetHelm, SetOlder, SetPrograms}
+	return []string{SetKubernetes, SetContainers, SetCoreDNS, SetHelm, SetOlder, SetOpenYurt, SetPrograms}
 }
 
 // Event reports progress. If Total is zero, nothing is counted; otherwise Done of Total packages are compiled.
@@ -85,6 +87,9 @@ type Config struct {
 
 	// KubectlOlder also builds the kubectl of the minor version before ours.
 	KubectlOlder bool
+
+	// OpenYurt also builds OpenYurt's yurt-manager.
+	OpenYurt bool
 
 	// Only names the one set to build, whatever else is set; empty means all wanted sets.
 	Only string
@@ -116,6 +121,9 @@ type Binaries struct {
 
 	// KubectlOlder is empty unless Config.KubectlOlder was set.
 	KubectlOlder string
+
+	// YurtManager is empty unless Config.OpenYurt was set.
+	YurtManager string
 
 	// CNIDir is the directory of the plugins bridge, host-local, loopback and portmap.
 	CNIDir string
@@ -242,7 +250,8 @@ func (b *builder) inputs(ctx context.Context, root string, config Config) (input
 		return inputs{}, err
 	}
 	in := inputs{module: path, goMod: string(goMod), real: config.Real, race: config.Race,
-		coredns: config.CoreDNS, helm: config.Helm, kubectlOlder: config.KubectlOlder, only: config.Only}
+		coredns: config.CoreDNS, helm: config.Helm, kubectlOlder: config.KubectlOlder, openYurt: config.OpenYurt,
+		only: config.Only}
 	wanted := map[string]*string{kubernetesModule: &in.versions.kubernetes, etcdModule: &in.versions.etcd}
 	for module, version := range wanted {
 		if *version = required[module]; *version == "" {
@@ -375,6 +384,7 @@ func (b *Binaries) fill(e *artifact.Entry, files []string) {
 		"bin/coredns":                 &b.CoreDNS,
 		"bin/helm":                    &b.Helm,
 		"bin/kubectl-older":           &b.KubectlOlder,
+		"bin/yurt-manager":            &b.YurtManager,
 	}
 	for _, file := range files {
 		if at, ok := named[file]; ok {

@@ -101,6 +101,19 @@ func (g *goTool) download(ctx context.Context, s stage, line func(string)) (dir 
 	return mod.Dir, nil
 }
 
+// OpenYurt returns the directory of OpenYurt's module, with the manifests of the version that is built. moduleRoot is that of
+// our go.mod.
+func OpenYurt(ctx context.Context, moduleRoot string) (dir string, err error) {
+	tool, err := newGoTool(moduleRoot)
+	if err != nil {
+		return "", err
+	}
+	if dir, err = tool.download(ctx, openYurt().stages[0], nil); err != nil {
+		return "", fmt.Errorf("OpenYurt %s: %w", openYurtVersion, err)
+	}
+	return dir, nil
+}
+
 // stale lists the packages that a stage must compile or link.
 func (g *goTool) stale(ctx context.Context, s stage, dir string, line func(string)) ([]string, error) {
 	dir, remove, err := s.replaced(dir)

@@ -30,6 +30,9 @@ const (
 
 	helmVersion = "v4.3.1"
 	helmSum     = "h1:UndCoLe9UPmNoL7IvWzaUXveL7T5t/ijoorEmgJdI9g="
+
+	openYurtVersion = "v1.7.0"
+	openYurtSum     = "h1:yx49z7WPxEBQHbBdBDpJlmlsEJu3wfepG3O2ZM1MpZ4="
 )
 
 // Modules in our go.mod whose versions the plan must know.
@@ -155,6 +158,7 @@ type inputs struct {
 	coredns                bool
 	helm                   bool
 	kubectlOlder           bool
+	openYurt               bool
 	only                   string
 }
 
@@ -169,6 +173,7 @@ func plan(in inputs) []set {
 		{coreDNS(), in.coredns},
 		{helm(), in.helm},
 		{kubectlOlder(in), in.kubectlOlder},
+		{openYurt(), in.openYurt},
 		{programs(in), true},
 	}
 	var sets []set
@@ -311,6 +316,24 @@ func helm() set {
 			Packages: []string{helm + "/cmd/helm"},
 			Output:   "bin/helm",
 			LDFlags:  append(strip(), "-X "+helm+"/internal/version.version="+helmVersion),
+		}},
+	}
+}
+
+// openYurt returns OpenYurt's manager in the cloud.
+func openYurt() set {
+	const openyurt = "github.com/openyurtio/openyurt"
+	return set{
+		name: SetOpenYurt,
+		stages: []stage{{
+			Name:     StageOpenYurt,
+			Title:    "OpenYurt " + openYurtVersion,
+			Module:   openyurt,
+			Version:  openYurtVersion,
+			Sum:      openYurtSum,
+			Packages: []string{openyurt + "/cmd/yurt-manager"},
+			Output:   "bin/yurt-manager",
+			LDFlags:  strip(),
 		}},
 	}
 }

@@ -29,7 +29,7 @@ func TestPlanNamesEveryBinary(t *testing.T) {
 	if got, want := names(plan(in)), []string{"kubernetes", "programs"}; !slices.Equal(got, want) {
 		t.Errorf("sets %v, want %v", got, want)
 	}
-	in.real, in.coredns, in.helm, in.kubectlOlder = true, true, true, true
+	in.real, in.coredns, in.helm, in.kubectlOlder, in.openYurt = true, true, true, true, true
 	var files []string
 	for _, s := range plan(in) {
 		files = append(files, s.files()...)
@@ -37,7 +37,8 @@ func TestPlanNamesEveryBinary(t *testing.T) {
 	slices.Sort(files)
 	want := strings.Fields(`bin/containerd bin/containerd-shim-runc-v2 bin/coordinator-controller bin/coredns bin/ctr bin/etcd
 		bin/helm bin/hollow bin/kube-apiserver bin/kube-controller-manager bin/kube-proxy bin/kube-scheduler bin/kubeadm
-		bin/kubectl bin/kubectl-older bin/kubectl-yurt bin/kubelet bin/pause bin/runc bin/yurt-coordinator bin/yurthub cni/bridge
+		bin/kubectl bin/kubectl-older bin/kubectl-yurt bin/kubelet bin/pause bin/runc bin/yurt-coordinator bin/yurt-manager bin/yurthub
+		cni/bridge
 		cni/host-local cni/loopback cni/portmap`)
 	if !slices.Equal(files, want) {
 		t.Errorf("files\n%v, want\n%v", files, want)
@@ -54,7 +55,7 @@ func TestPlanOfOneSet(t *testing.T) {
 		}
 	}
 	in := example()
-	in.real, in.coredns, in.helm, in.kubectlOlder = true, true, true, true
+	in.real, in.coredns, in.helm, in.kubectlOlder, in.openYurt = true, true, true, true, true
 	if got := names(plan(in)); !slices.Equal(got, Sets()) {
 		t.Errorf("sets %v, want %v", got, Sets())
 	}
@@ -93,6 +94,7 @@ func TestKeys(t *testing.T) {
 		{"Helm is wanted", func(in *inputs, _ map[string]string) { in.helm = true }, []string{"helm"}},
 		{"the older kubectl is wanted", func(in *inputs, _ map[string]string) { in.kubectlOlder = true },
 			[]string{"kubectl-older"}},
+		{"OpenYurt is wanted", func(in *inputs, _ map[string]string) { in.openYurt = true }, []string{"openyurt"}},
 		{"flags", func(_ *inputs, env map[string]string) { env["GOFLAGS"] = "-trimpath" },
 			[]string{"containers", "kubernetes", "programs"}},
 	} {

@@ -45,3 +45,43 @@ app.kubernetes.io/name: coordinator-approver
 {{- fail (printf "install it with --namespace kube-system: hubs and coordinators look for each other there, not in %q" .Release.Namespace) -}}
 {{- end -}}
 {{- end }}
+
+{{/* Whether certificates of hubs and persons are signed. */}}
+{{- define "yurt-coordinator.signer" -}}
+{{- $set := .Values.controllers.signer -}}
+{{- ternary .Values.controllers.yurtcoordinator $set (kindIs "invalid" $set) -}}
+{{- end }}
+
+{{/* The users who taint nodes so that their Pods are evicted, in a policy. */}}
+{{- define "yurt-coordinator.evictors" -}}
+{{- $users := list -}}
+{{- range .root.Values.policies.evictors -}}
+{{- $users = append $users (printf "'%s'" .) -}}
+{{- end -}}
+{{- .root.Files.Get .file | replace "['system:serviceaccount:kube-system:node-controller', 'system:kube-controller-manager']" (printf "[%s]" (join ", " $users)) -}}
+{{- end }}
+
+{{/* Which flags say what runs. */}}
+{{- define "yurt-coordinator.controllers" -}}
+- --heartbeats={{ .Values.controllers.heartbeat }}
+- --autonomy={{ .Values.controllers.autonomy }}
+- --pool-cuts={{ .Values.controllers.poolcut }}
+- --node-pools={{ .Values.controllers.nodepool }}
+- --yurt-app-sets={{ .Values.controllers.yurtappset }}
+- --yurt-coordinators={{ .Values.controllers.yurtcoordinator }}
+- --signer={{ include "yurt-coordinator.signer" . }}
+{{- end }}
+
+{{/* A kind whose CRD is not installed here must be served by the cluster if a controller needs it: (dict "root" $ "crd" X "kind" X "who" X "needed" X). */}}
+{{- define "yurt-coordinator.checkServed" -}}
+{{- if and .needed (not (index .root.Values.crds .crd)) (not (.root.Capabilities.APIVersions.Has .kind)) -}}
+{{- fail (printf "crds.%s is false, but this cluster does not serve %s, which %s: a controller would wait for it for ever. Set crds.%s to true, or see docs/from-openyurt.md; `helm template` takes --api-versions %s" .crd .kind .who .crd .kind) -}}
+{{- end -}}
+{{- end }}
+
+{{- define "yurt-coordinator.checkKinds" -}}
+{{- $c := .Values.controllers -}}
+{{- include "yurt-coordinator.checkServed" (dict "root" . "crd" "nodepools" "kind" "apps.openyurt.io/v1beta2/NodePool" "who" "OpenYurt does from 1.7 on" "needed" (or $c.nodepool $c.poolcut $c.yurtappset $c.yurtcoordinator)) -}}
+{{- include "yurt-coordinator.checkServed" (dict "root" . "crd" "yurtappsets" "kind" "apps.openyurt.io/v1beta1/YurtAppSet" "who" "OpenYurt does from 1.5 on" "needed" (or $c.yurtappset $c.yurtcoordinator)) -}}
+{{- include "yurt-coordinator.checkServed" (dict "root" . "crd" "yurtcoordinators" "kind" "apps.openyurt.io/v1alpha1/YurtCoordinator" "who" "only this chart installs" "needed" $c.yurtcoordinator) -}}
+{{- end }}

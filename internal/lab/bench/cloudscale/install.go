@@ -40,7 +40,7 @@ func newClient(cfg *rest.Config) (client.WithWatch, error) {
 
 // install creates what the chart has in files: CRDs, rights and policies.
 func install(ctx context.Context, c client.Client, cfg Config) error {
-	for _, pattern := range []string{"crds/*.yaml", "rbac.yaml", "policies/*.yaml"} {
+	for _, pattern := range []string{"crds/*.yaml", "rbac/*.yaml", "policies/*.yaml"} {
 		files, err := cfg.files(pattern)
 		if err != nil {
 			return err

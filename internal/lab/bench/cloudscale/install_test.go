@@ -30,7 +30,7 @@ func TestCreateAll(t *testing.T) {
 	if err := createAll(t.Context(), c, path); err == nil {
 		t.Error("what is there already is made again")
 	}
-	for _, pattern := range []string{"crds/*.yaml", "rbac.yaml", "policies/*.yaml"} {
+	for _, pattern := range []string{"crds/*.yaml", "rbac/*.yaml", "policies/*.yaml"} {
 		if _, err := (Config{Chart: "../../../../deploy/charts/yurt-coordinator"}).files(pattern); err != nil {
 			t.Error(err)
 		}
