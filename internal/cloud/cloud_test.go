@@ -326,6 +326,7 @@ func TestMetricsCertificate(t *testing.T) {
 		ctx, stop := context.WithTimeout(quiet(t), time.Minute)
 		defer stop()
 		c := Config{
+			Heartbeats: true, Autonomy: true, PoolCuts: true, Signer: true,
 			Kubeconfig: kubeconfigFor(t, stub.URL), HealthAddress: "0", MetricsAddress: freeAddress(t), MetricsCertDir: dir,
 		}
 		running, cancel := context.WithCancel(ctx)
