@@ -242,6 +242,13 @@ func (c *caChange) deployPod(node string) {
 	token, err := t.Cloud.CoreV1().ServiceAccounts(kit.Namespace).CreateToken(t.Ctx, "default",
 		&authenticationv1.TokenRequest{}, metav1.CreateOptions{})
 	t.Must(err)
+	_, err = t.Cloud.CoreV1().Pods(kit.Namespace).Create(t.Ctx, &corev1.Pod{ // it mounts what is read, or the node may not
+		ObjectMeta: metav1.ObjectMeta{Name: "mounted"},
+		Spec: corev1.PodSpec{
+			NodeName: node, Containers: []corev1.Container{{Name: "mounted", Image: kit.WebImage}},
+		},
+	}, metav1.CreateOptions{})
+	t.Must(err)
 	hub, err := t.Lab.HubConfig(node)
 	t.Must(err)
 	access := &rest.Config{

@@ -11,9 +11,11 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 
 	"yurtcoordinator/e2e/kit"
 	"yurtcoordinator/internal/edge"
@@ -257,6 +259,7 @@ func kubeadmNode(t *kit.T) {
 	n.kubeadmJoin()
 	n.signsItself()
 	want := t.Node(name).DeployNeedy()
+	n.deployWorkload()
 	before, left := n.still(), n.left()
 
 	t.Say("join")
@@ -299,7 +302,24 @@ func (n *installed) signsItself() {
 	}
 }
 
-// onSite gets at the node's Pod and its figures at the pool's coordinator.
+// workload is a Pod that operators may enter: it has nothing of its host's.
+const workload = "workload"
+
+func (n *installed) deployWorkload() {
+	_, err := n.Cloud.CoreV1().Pods(kit.Namespace).Create(n.Ctx, &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: workload},
+		Spec: corev1.PodSpec{
+			NodeName: n.name, TerminationGracePeriodSeconds: ptr.To[int64](1),
+			Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
+			Containers: []corev1.Container{{
+				Name: workload, Image: kit.WebImage, Command: []string{"sh", "-c", "echo here; exec sleep 86400"},
+			}},
+		},
+	}, metav1.CreateOptions{})
+	n.Must(err)
+}
+
+// onSite gets at a Pod of the node and its figures at the pool's coordinator.
 func (n *installed) onSite(when string) {
 	ask := func(args ...string) (string, error) {
 		ctx, cancel := context.WithTimeout(n.Ctx, 40*time.Second)
@@ -314,10 +334,10 @@ func (n *installed) onSite(when string) {
 	}
 	start := time.Now()
 	n.Eventually(90*time.Second, when+", logs, exec and top work at the coordinator", func() error {
-		if _, err := ask("logs", "-n", kit.Namespace, kit.NeedyName); err != nil {
+		if _, err := ask("logs", "-n", kit.Namespace, workload); err != nil {
 			return err
 		}
-		out, err := ask("exec", "-n", kit.Namespace, kit.NeedyName, "--", "echo", "on", "site")
+		out, err := ask("exec", "-n", kit.Namespace, workload, "--", "echo", "on", "site")
 		if err == nil && !strings.Contains(out, "on site") {
 			err = fmt.Errorf("exec prints %s", out)
 		}

@@ -296,7 +296,7 @@ func strangerSeen(t *kit.T, hub string, addresses []string) {
 	}
 	for _, l := range []struct{ machine, component, says string }{
 		{t.Pool.CoordinatorNode(), string(lab.Coordinator), "Refused a connection"},
-		{hub, string(lab.Hub), "Closed a connection to the Pods' port"},
+		{hub, string(lab.Hub), "Closed a connection"},
 	} {
 		path, err := t.Lab.Log(l.machine, l.component)
 		t.Must(err)

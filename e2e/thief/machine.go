@@ -100,13 +100,13 @@ func stolenMachine(t *kit.T) {
 // posed has servers with the stolen keys pose as others, for clients with all that Pods and kubelet trust.
 func posed(t *kit.T, stolen, victim, cloud string, keys loot) {
 	t.Say("posing with the keys of its hub")
-	bundle, err := t.Cloud.CoreV1().ConfigMaps(kit.Namespace).Get(t.Ctx, lab.RootConfigMap, metav1.GetOptions{})
+	mounted, err := t.Node(stolen).PodAuthorities()
 	t.Must(err)
 	access, err := t.Lab.CloudConfig()
 	t.Must(err)
 	t.Must(rest.LoadTLSFiles(access))
 	pods := x509.NewCertPool()
-	pods.AppendCertsFromPEM([]byte(bundle.Data["ca.crt"]))
+	pods.AppendCertsFromPEM(mounted)
 	pods.AppendCertsFromPEM(access.CAData)
 	kubelets := func(node string) *x509.CertPool {
 		trusted := x509.NewCertPool()

@@ -11,6 +11,9 @@ import (
 // cloud. On the Lease that ReportLease names it says how each kubelet of the pool is known, as JoinKubelets writes it.
 const AnnotationKubelet = "openyurt.io/kubelet-serving"
 
+// AnnotationsOfReports are those of a report that coordinator-controller reads.
+var AnnotationsOfReports = []string{AnnotationReachedNodes, AnnotationKubelet}
+
 // KubeletWay is how a coordinator knows a node's kubelet, or why it can't.
 type KubeletWay string
 

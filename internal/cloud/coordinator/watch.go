@@ -233,7 +233,9 @@ func node(obj client.Object) *corev1.Node {
 func leaseChanged(was, is client.Object) bool {
 	before, ok := was.(*coordinationv1.Lease)
 	after, ok2 := is.(*coordinationv1.Lease)
-	return ok && ok2 && before.Annotations[edge.AnnotationReachedNodes] != after.Annotations[edge.AnnotationReachedNodes]
+	return ok && ok2 && slices.ContainsFunc(edge.AnnotationsOfReports, func(key string) bool {
+		return before.Annotations[key] != after.Annotations[key]
+	})
 }
 
 func ownersChanged(was, is client.Object) bool {

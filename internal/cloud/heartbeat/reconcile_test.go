@@ -235,6 +235,13 @@ func TestStrip(t *testing.T) {
 		t.Errorf("kept too little of a Node: %+v", n)
 	}
 
+	for _, key := range edge.AnnotationsOfReports {
+		report, err := stripLease(&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{key: "said"}}})
+		if err != nil || report.(*coordinationv1.Lease).Annotations[key] != "said" {
+			t.Errorf("kept too little of a report: %s is gone, %v", key, err)
+		}
+	}
+
 	renewed := metav1.NowMicro()
 	seconds, holder := int32(40), "n1"
 	stripped, err = stripLease(&coordinationv1.Lease{ObjectMeta: meta, Spec: coordinationv1.LeaseSpec{

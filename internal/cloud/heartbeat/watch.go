@@ -157,7 +157,7 @@ func stripLease(obj any) (any, error) {
 		},
 	}
 	stripped.Labels = nil
-	for _, key := range []string{edge.DelegateHeartbeat, edge.AnnotationPutBack, edge.AnnotationReachedNodes} {
+	for _, key := range append([]string{edge.DelegateHeartbeat, edge.AnnotationPutBack}, edge.AnnotationsOfReports...) {
 		if v, ok := lease.Annotations[key]; ok {
 			metav1.SetMetaDataAnnotation(&stripped.ObjectMeta, key, v)
 		}
