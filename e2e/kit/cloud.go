@@ -111,6 +111,15 @@ func (cloud Cloud) OfPool(pool edge.PoolName) ([]string, error) {
 			}
 		}
 	}
+	workloads, err := cloud.AppsV1().Deployments(edge.NamespaceSystem).List(cloud.t.Ctx, metav1.ListOptions{
+		LabelSelector: edge.LabelWorkloadPool + "=" + string(pool),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list Deployments: %w", err)
+	}
+	for _, d := range workloads.Items {
+		found = append(found, "Deployment "+d.Namespace+"/"+d.Name)
+	}
 	for name, namespace := range map[string]string{
 		pool.CoordinatorSecret(): edge.NamespaceSystem, pool.KubeconfigSecret(): edge.NamespaceSystem,
 		pool.AuthoritySecret(): edge.NamespaceKeys, pool.KubeletClientSecret(): edge.NamespaceKeys,

@@ -30,6 +30,9 @@ const (
 	// LabelNodePool on a Node names the pool that it belongs to.
 	LabelNodePool = "apps.openyurt.io/nodepool"
 
+	// LabelWorkloadPool on a workload of a YurtAppSet names the pool that it runs in, whichever controller has made it.
+	LabelWorkloadPool = "apps.openyurt.io/pool-name"
+
 	// DelegateHeartbeat is the annotation that a node's Lease carries while another node forwards its heartbeats. The
 	// coordinator's copy of the Lease carries a label of the same key and value, so that a leader can select by it.
 	DelegateHeartbeat = "openyurt.io/delegate-heartbeat"

@@ -30,7 +30,7 @@ const (
 	LabelYurtAppSet = "apps.openyurt.io/yurtappset"
 
 	// LabelPoolName is on workloads and their Pods. It names their pool.
-	LabelPoolName = "apps.openyurt.io/pool-name"
+	LabelPoolName = edge.LabelWorkloadPool
 
 	// LabelOpenYurt is on workloads. OpenYurt's controller finds those of a YurtAppSet by it.
 	LabelOpenYurt = "apps.openyurt.io/ref-yurtappset"

@@ -77,7 +77,8 @@ func (r *Reconciler) remains(ctx context.Context, pool edge.PoolName) (string, e
 	}
 	var deployments appsv1.DeploymentList
 	in := client.InNamespace(edge.NamespaceSystem)
-	if err := r.cfg.Reader.List(ctx, &deployments, in, ofPool(pool)); err != nil {
+	workloads := client.MatchingLabels{edge.LabelApp: edge.AppCoordinator, edge.LabelWorkloadPool: string(pool)}
+	if err := r.cfg.Reader.List(ctx, &deployments, in, workloads); err != nil {
 		return "", fmt.Errorf("list Deployments of pool %s: %w", pool, err)
 	}
 	if len(deployments.Items) > 0 {

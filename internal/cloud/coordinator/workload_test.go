@@ -244,3 +244,23 @@ func TestProbes(t *testing.T) {
 		t.Errorf("ports: %v", ports)
 	}
 }
+
+// TestARemovalWaitsForTheWorkload, whichever controller has made it: of its labels only that of its pool is sure.
+func TestARemovalWaitsForTheWorkload(t *testing.T) {
+	w := newWorld(t)
+	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{
+		Namespace: edge.NamespaceSystem, Name: "yurt-coordinator-p1-x7k2p",
+		Labels: map[string]string{edge.LabelApp: edge.AppCoordinator, edge.LabelWorkloadPool: "p1"},
+	}}
+	w.create(d)
+	if waits, err := w.r.remains(t.Context(), "p1"); err != nil || !strings.Contains(waits, d.Name) {
+		t.Errorf("it waits for %q, %v", waits, err)
+	}
+	if waits, err := w.r.remains(t.Context(), "p2"); err != nil || waits != "" {
+		t.Errorf("another pool's waits for %q, %v", waits, err)
+	}
+	w.delete(d)
+	if waits, err := w.r.remains(t.Context(), "p1"); err != nil || waits != "" {
+		t.Errorf("without one it waits for %q, %v", waits, err)
+	}
+}

@@ -308,7 +308,8 @@ func (w *world) playAppSet() {
 		name := edge.AppCoordinator + "-" + pool
 		if !slices.ContainsFunc(deployments.Items, func(d appsv1.Deployment) bool { return d.Name == name }) {
 			w.create(&appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{
-				Namespace: edge.NamespaceSystem, Name: name, Labels: labels,
+				Namespace: edge.NamespaceSystem, Name: name,
+				Labels: map[string]string{edge.LabelApp: edge.AppCoordinator, edge.LabelWorkloadPool: pool},
 			}})
 		}
 		mine := func(p corev1.Pod) bool { return p.Labels[edge.LabelNodePool] == pool && p.DeletionTimestamp.IsZero() }
@@ -327,7 +328,7 @@ func (w *world) playAppSet() {
 		}
 	}
 	for i := range deployments.Items {
-		if pool := deployments.Items[i].Labels[edge.LabelNodePool]; !slices.Contains(app.Spec.Pools, pool) {
+		if pool := deployments.Items[i].Labels[edge.LabelWorkloadPool]; !slices.Contains(app.Spec.Pools, pool) {
 			w.delete(&deployments.Items[i])
 		}
 	}
