@@ -96,7 +96,8 @@ spec: {type: Edge, labels: {site: north}, taints: [{key: a, effect: NoSchedule}]
 
 	kubectl("patch", "crd", "nodepools.apps.openyurt.io", "--type=merge", "-p",
 		`{"spec":{"conversion":{"strategy":"None","webhook":null}}}`)
-	c.helm("upgrade", "--install", chart, chart, "--set", registry, "--take-ownership", "--force-conflicts")
+	c.helm("upgrade", "--install", chart, chart, "--set", registry, "--set", "crds.storedNodePools=v1beta1", "--take-ownership",
+		"--force-conflicts")
 	pool := &v1beta2.NodePool{ObjectMeta: metav1.ObjectMeta{Name: "north"}}
 	cloudtest.Eventually(t, "it is read as v1beta2", func() error {
 		return c.client.Get(t.Context(), client.ObjectKeyFromObject(pool), pool)

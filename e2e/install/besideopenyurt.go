@@ -107,7 +107,7 @@ func besideOpenYurt(t *kit.T) {
 	t.Say("taking ours away again")
 	t.Kubectls([][]string{{"delete", "yurtcoordinators", "--all", "--timeout=1m"}})
 	helm(t, "upgrade", append([]string{"--force-conflicts", "--wait", "--timeout=2m", "--reset-values"}, besideValues...)...)
-	b.applyCRDs()
+	t.Kubectls([][]string{{"replace", "-f", filepath.Join(b.charts(), "crds")}})
 	b.restart(theirsBeside)
 	helm(t, "uninstall", "--wait", "--timeout=5m")
 	b.same(had)
@@ -135,11 +135,16 @@ func (b *beside) takeAway() {
 	b.Eventually(time.Minute, "nothing of ours is left", func() error { return leftAre(b.T, nil, true) })
 }
 
-// manifests returns files of OpenYurt's chart as it renders them.
-func (b *beside) manifests(pattern string) string {
+// charts returns the directory of OpenYurt's chart.
+func (b *beside) charts() string {
 	charts, err := b.Lab.OpenYurtCharts(b.Ctx)
 	b.Must(err)
-	files, err := filepath.Glob(filepath.Join(charts, "yurt-manager", pattern))
+	return filepath.Join(charts, "yurt-manager")
+}
+
+// manifests returns files of OpenYurt's chart as it renders them.
+func (b *beside) manifests(pattern string) string {
+	files, err := filepath.Glob(filepath.Join(b.charts(), pattern))
 	b.Must(err)
 	if len(files) == 0 {
 		b.Fail("OpenYurt's chart has no %s", pattern)
@@ -166,14 +171,10 @@ func (b *beside) apply(name, manifests string) {
 	})
 }
 
-func (b *beside) applyCRDs() {
-	b.apply("openyurt-crds.yaml", b.manifests("crds/*.yaml"))
-}
-
 // install installs OpenYurt, with a pool and a YurtAppSet, and a node whose Pods it keeps.
 func (b *beside) install() {
 	b.Say("installing OpenYurt")
-	b.applyCRDs()
+	b.apply("openyurt-crds.yaml", b.manifests("crds/*.yaml"))
 	b.apply("openyurt.yaml", b.manifests("templates/yurt-manager-auto-generated.yaml"))
 	b.apply("openyurt-certs.yaml", "{apiVersion: v1, kind: Secret, metadata: {name: yurt-manager-webhook-certs, namespace: kube-system}}")
 	b.start(theirsBeside)

@@ -11,7 +11,7 @@ import (
 
 // YurtManager returns the command that runs OpenYurt's manager in the cloud as an administrator, in a lab made with
 // Config.OpenYurt. pidFile gets its process ID there; StopYurtManager ends it. The API server calls its webhooks at the
-// cloud's loopback.
+// cloud's loopback, those of CRDs at the port of HTTPS.
 func (c *Client) YurtManager(ctx context.Context, pidFile string, flags ...string) (*exec.Cmd, error) {
 	o, err := readOrder(c.dir)
 	if err != nil {
@@ -23,13 +23,13 @@ func (c *Client) YurtManager(ctx context.Context, pidFile string, flags ...strin
 	argv := append([]string{
 		"sh", "-c", `echo $$ > "$0" && exec "$@"`, pidFile, o.Binaries.YurtManager,
 		"--kubeconfig=" + filepath.Join(c.dir, "pki", "admin.kubeconfig"), "--metrics-addr=127.0.0.1:10371",
-		"--health-probe-addr=127.0.0.1:10372", "--webhook-port=10373", "--leader-elect=false", "--v=2",
+		"--health-probe-addr=127.0.0.1:10372", "--webhook-port=443", "--leader-elect=false", "--v=2",
 	}, flags...)
 	cmd, err := c.Inside(ctx, string(cloudMachine), argv...)
 	if err != nil {
 		return nil, err
 	}
-	cmd.Env = append(cmd.Env, "WEBHOOK_HOST=127.0.0.1", "WEBHOOK_PORT=10373",
+	cmd.Env = append(cmd.Env, "WEBHOOK_HOST=127.0.0.1", "WEBHOOK_PORT=443",
 		"WEBHOOK_CERT_DIR="+filepath.Join(c.dir, "openyurt-webhook"))
 	return cmd, nil
 }

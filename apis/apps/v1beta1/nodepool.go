@@ -6,13 +6,11 @@ import (
 	"yurtcoordinator/apis/apps/v1beta2"
 )
 
-// NodePool is the NodePool of v1beta2 as users of OpenYurt up to 1.6 know it. It is also the version that is stored: where
-// OpenYurt's CRD comes back, whichever version of it, it can read what there is.
+// NodePool is the NodePool of v1beta2 as users of OpenYurt up to 1.6 know it.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Cluster,path=nodepools,shortName=np,categories=yurt
 // +kubebuilder:subresource:status
-// +kubebuilder:storageversion
 // +kubebuilder:printcolumn:name="Type",type=string,JSONPath=`.spec.type`
 // +kubebuilder:printcolumn:name="ReadyNodes",type=integer,JSONPath=`.status.readyNodeNum`
 // +kubebuilder:printcolumn:name="NotReadyNodes",type=integer,JSONPath=`.status.unreadyNodeNum`

@@ -11,6 +11,7 @@ import (
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Cluster,path=nodepools,shortName=np,categories=yurt
 // +kubebuilder:subresource:status
+// +kubebuilder:storageversion
 // +kubebuilder:printcolumn:name="Type",type=string,JSONPath=`.spec.type`
 // +kubebuilder:printcolumn:name="ReadyNodes",type=integer,JSONPath=`.status.readyNodeNum`
 // +kubebuilder:printcolumn:name="NotReadyNodes",type=integer,JSONPath=`.status.unreadyNodeNum`
