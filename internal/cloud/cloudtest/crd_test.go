@@ -302,24 +302,33 @@ func TestNamesAndColumns(t *testing.T) {
 	for kind, want := range map[string]struct {
 		short, columns string
 		scope          apiextensionsv1.ResourceScope
+		versions       string // the last is stored
 	}{
-		"NodePool":        {"np", "Type ReadyNodes NotReadyNodes Age", apiextensionsv1.ClusterScoped},
-		"YurtAppSet":      {"yas", "Total Ready Updated Age", apiextensionsv1.NamespaceScoped},
-		"YurtCoordinator": {"yc", "NodePool Node Ready Reason Delegated Version Age", apiextensionsv1.ClusterScoped},
+		"NodePool":   {"np", "Type ReadyNodes NotReadyNodes Age", apiextensionsv1.ClusterScoped, "v1beta1 v1beta2"},
+		"YurtAppSet": {"yas", "Total Ready Updated Age", apiextensionsv1.NamespaceScoped, "v1beta1"},
+		"YurtCoordinator": {
+			"yc", "NodePool Node Ready Reason Delegated Version Age", apiextensionsv1.ClusterScoped, "v1alpha1",
+		},
 	} {
 		crd := all[kind]
-		if crd == nil || len(crd.Spec.Versions) != 1 {
-			t.Fatalf("%s: %v", kind, crd)
+		if crd == nil {
+			t.Fatalf("there is no CRD of %s", kind)
 		}
-		v := crd.Spec.Versions[0]
-		columns := []string{}
-		for _, c := range v.AdditionalPrinterColumns {
-			columns = append(columns, c.Name)
+		names := strings.Fields(want.versions)
+		if len(crd.Spec.Versions) != len(names) {
+			t.Fatalf("%s has %d versions, want %v", kind, len(crd.Spec.Versions), names)
 		}
-		if strings.Join(crd.Spec.Names.ShortNames, " ") != want.short || strings.Join(columns, " ") != want.columns ||
-			crd.Spec.Scope != want.scope || !slices.Contains(crd.Spec.Names.Categories, "yurt") ||
-			v.Subresources == nil || v.Subresources.Status == nil {
-			t.Errorf("%s: %v, columns %v, scope %s", kind, crd.Spec.Names, columns, crd.Spec.Scope)
+		for i, v := range crd.Spec.Versions {
+			columns := []string{}
+			for _, c := range v.AdditionalPrinterColumns {
+				columns = append(columns, c.Name)
+			}
+			if strings.Join(crd.Spec.Names.ShortNames, " ") != want.short || strings.Join(columns, " ") != want.columns ||
+				crd.Spec.Scope != want.scope || !slices.Contains(crd.Spec.Names.Categories, "yurt") ||
+				v.Subresources == nil || v.Subresources.Status == nil || v.Name != names[i] || !v.Served ||
+				v.Storage != (i == len(names)-1) {
+				t.Errorf("%s: %v, %s, columns %v, scope %s", kind, crd.Spec.Names, v.Name, columns, crd.Spec.Scope)
+			}
 		}
 	}
 }
