@@ -56,7 +56,10 @@ spec:
                   type: object
                   required: [effect, key]
                   properties:
-                    {effect: {type: string}, key: {type: string}, value: {type: string}, timeAdded: {type: string, format: date-time}}
+                    effect: {type: string}
+                    key: {type: string}
+                    value: {type: string}
+                    timeAdded: {type: string, format: date-time}
           status:
             type: object
             properties:
@@ -108,7 +111,8 @@ spec: {type: Edge, labels: {site: north}, taints: [{key: a, effect: NoSchedule}]
 	pool.Spec.Labels["site"] = "ours"
 	mustAccept(t, "a write as v1beta2", c.client.Update(t.Context(), pool))
 	create(t, c.client, &v1beta2.NodePool{ObjectMeta: metav1.ObjectMeta{Name: "south"}})
-	if stored := kubectl("get", "crd", "nodepools.apps.openyurt.io", "-o", "jsonpath={.status.storedVersions}"); stored != `["v1beta1"]` {
+	stored := kubectl("get", "crd", "nodepools.apps.openyurt.io", "-o", "jsonpath={.status.storedVersions}")
+	if stored != `["v1beta1"]` {
 		t.Errorf("stored are %s", stored)
 	}
 

@@ -40,6 +40,8 @@ const (
 	labelEdgeWorker = "openyurt.io/is-edge-worker"
 	// calmFor is how long nobody may write.
 	calmFor = 30 * time.Second
+	// withoutWebhook is what a CRD's conversion becomes.
+	withoutWebhook = `{"spec":{"conversion":{"strategy":"None","webhook":null}}}`
 )
 
 // What docs/from-openyurt.md says, step by step.
@@ -56,8 +58,8 @@ var (
 	theirsAfter  = "-nodelifecycle,-yurtnodeconversion,-nodepool,-yurtappset,-podbinding,*"
 	// freeCRDs makes the API server read what is stored without yurt-manager.
 	freeCRDs = [][]string{
-		{"patch", "crd", "nodepools.apps.openyurt.io", "--type=merge", "-p", `{"spec":{"conversion":{"strategy":"None","webhook":null}}}`},
-		{"patch", "crd", "yurtappsets.apps.openyurt.io", "--type=merge", "-p", `{"spec":{"conversion":{"strategy":"None","webhook":null}}}`},
+		{"patch", "crd", "nodepools.apps.openyurt.io", "--type=merge", "-p", withoutWebhook},
+		{"patch", "crd", "yurtappsets.apps.openyurt.io", "--type=merge", "-p", withoutWebhook},
 	}
 	coordinatorOfPool = `apiVersion: apps.openyurt.io/v1alpha1
 kind: YurtCoordinator
@@ -176,7 +178,8 @@ func (b *beside) install() {
 	b.Say("installing OpenYurt")
 	b.apply("openyurt-crds.yaml", b.manifests("crds/*.yaml"))
 	b.apply("openyurt.yaml", b.manifests("templates/yurt-manager-auto-generated.yaml"))
-	b.apply("openyurt-certs.yaml", "{apiVersion: v1, kind: Secret, metadata: {name: yurt-manager-webhook-certs, namespace: kube-system}}")
+	b.apply("openyurt-certs.yaml",
+		"{apiVersion: v1, kind: Secret, metadata: {name: yurt-manager-webhook-certs, namespace: kube-system}}")
 	b.start(theirsBeside)
 	b.apply("pool.yaml", `apiVersion: apps.openyurt.io/v1beta2
 kind: NodePool
