@@ -37,7 +37,8 @@ func main() {
 	fs.BoolVar(&c.Heartbeats, "heartbeats", true,
 		"run the controller of delegated heartbeats, which taints nodes and says how their links are; off if another one does")
 	fs.BoolVar(&c.Autonomy, "autonomy", true,
-		"run the controller that keeps Pods of autonomous nodes; off if another one does: what it has put on Pods stays for that one")
+		"run the controller that keeps Pods of autonomous nodes; off if another one does: "+
+			"what it has put on Pods stays for that one")
 	fs.BoolVar(&c.PoolCuts, "pool-cuts", true, "run the controller that holds evictions from pools that are cut off as a whole")
 	fs.BoolVar(&c.Signer, "signer", true,
 		"run the controller that signs the certificates of hubs, and of persons who use coordinators")

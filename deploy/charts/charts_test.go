@@ -303,7 +303,8 @@ func TestTheControllersFlagsFollowTheirSwitches(t *testing.T) {
 			t.Errorf("controllers.%s=false: %d flags are off", value, n)
 		}
 	}
-	out, err := template(t, append([]string{"--set", "controllers.yurtcoordinator=false,controllers.signer=true"}, required...)...)
+	alone := []string{"--set", "controllers.yurtcoordinator=false,controllers.signer=true"}
+	out, err := template(t, append(alone, required...)...)
 	if err != nil || !strings.Contains(out, "- --signer=true\n") {
 		t.Errorf("the signer alone: %v", err)
 	}
@@ -315,7 +316,8 @@ func TestWhoEvictsIsAValue(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n := strings.Count(out, "request.userInfo.username in ['system:a', 'b']"); n != 2 || strings.Contains(out, "node-controller'") {
+	n := strings.Count(out, "request.userInfo.username in ['system:a', 'b']")
+	if n != 2 || strings.Contains(out, "node-controller'") {
 		t.Errorf("it is in %d policies", n)
 	}
 }

@@ -162,7 +162,10 @@ func TestNoRightsOfOthers(t *testing.T) {
 	}
 	read := []string{"get", "list", "watch"}
 	if want := []rbacv1.PolicyRule{
-		{APIGroups: []string{""}, Resources: []string{"configmaps"}, ResourceNames: []string{"kube-root-ca.crt"}, Verbs: read[:1]},
+		{
+			APIGroups: []string{""}, Resources: []string{"configmaps"}, ResourceNames: []string{"kube-root-ca.crt"},
+			Verbs: read[:1],
+		},
 		{APIGroups: []string{"apps.openyurt.io"}, Resources: []string{"nodepools"}, Verbs: read},
 		{APIGroups: []string{""}, Resources: []string{"endpoints", "services"}, Verbs: read},
 		{APIGroups: []string{"discovery.k8s.io"}, Resources: []string{"endpointslices"}, Verbs: read},

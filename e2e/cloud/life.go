@@ -34,8 +34,8 @@ var lifeScenarios = []kit.Scenario{
 	},
 	{
 		Name: "dead-node-then-upgrade", Lab: fourNodes.AsInstalled(), Run: deadNodeThenUpgrade,
-		Doc: "the coordinator's node dies and stays dead; then the coordinators' Pods must be replaced, as an upgrade does: the " +
-			"pool has a coordinator again, though the dead node's Pod never goes, and a node that is cut off is delegated",
+		Doc: "the coordinator's node dies and stays dead; then the coordinators' Pods must be replaced, as an upgrade does: " +
+			"the pool has a coordinator again, though the dead node's Pod never goes, and a node that is cut off is delegated",
 	},
 	{
 		Name: "remove-coordinator", Quick: true, Lab: kit.OnePool.AsInstalled(), Run: removeCoordinator,
@@ -190,7 +190,8 @@ func deadNodeThenUpgrade(t *kit.T) {
 	taint := corev1.Taint{Key: "example.com/upgraded", Effect: corev1.TaintEffectPreferNoSchedule}
 	changed := time.Now()
 	patch := fmt.Sprintf(`{"spec":{"taints":[{"key":%q,"effect":%q}]}}`, taint.Key, taint.Effect)
-	_, err = t.Cloud.Objects.Resource(lab.NodePools).Patch(t.Ctx, "p1", types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+	_, err = t.Cloud.Objects.Resource(lab.NodePools).
+		Patch(t.Ctx, "p1", types.MergePatchType, []byte(patch), metav1.PatchOptions{})
 	t.Must(err)
 	p := newCoordinator(t, time.Minute, "a coordinator of the new template is Ready", func(p *corev1.Pod) bool {
 		return slices.ContainsFunc(p.Spec.Tolerations, func(o corev1.Toleration) bool { return o.Key == taint.Key })

@@ -33,8 +33,8 @@ var podScenarios = []kit.Scenario{
 	{
 		Name: "pods-offline", Quick: true, Lab: sendingPods(kit.Joining(kit.OnePool, 0)), Run: podsOffline,
 		Doc: "Pods are sent to their node's hub, which serves them over TLS with their ServiceAccounts' rights and no others: " +
-			"with the cloud, without it, and after a restart without it; a Pod verifies its hub by what is mounted in it, and the " +
-			"hub's key opens nothing in the cloud or at the coordinator",
+			"with the cloud, without it, and after a restart without it; a Pod verifies its hub by what is mounted in it, " +
+			"and the hub's key opens nothing in the cloud or at the coordinator",
 	},
 }
 

@@ -103,10 +103,13 @@ func worksOnSite(t *kit.T, how string) float64 {
 			return fmt.Errorf("%w: %s", err, out)
 		}
 		out, err := kubectl(t, onSite, "", "exec", "-n", workspace, "plain-1", "--", "echo", "on", "site")
-		if err == nil && strings.Contains(out, "on site") {
-			return nil
+		if err != nil {
+			return fmt.Errorf("exec: %w, it prints %s", err, out)
 		}
-		return fmt.Errorf("exec: %v, it prints %s", err, out)
+		if !strings.Contains(out, "on site") {
+			return fmt.Errorf("exec prints %s", out)
+		}
+		return nil
 	})
 	return time.Since(start).Seconds()
 }

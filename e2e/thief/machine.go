@@ -28,8 +28,8 @@ import (
 var machineScenarios = []kit.Scenario{{
 	Name: "stolen-machine", Lab: kit.RealKubelets(kit.Joining(kit.OnePool, 0)), Run: stolenMachine,
 	Doc: "somebody has a node's whole disk: he shows kubelet's token at other hubs, the coordinator and the cloud, poses as a " +
-		"neighbour's hub, the coordinator and the cloud with the hub's keys, and starts the hub from its cache: refused and seen; " +
-		"the cache with its key has that node's Secrets and no other's, and none without the key",
+		"neighbour's hub, the coordinator and the cloud with the hub's keys, and starts the hub from its cache: " +
+		"refused and seen; the cache with its key has that node's Secrets and no other's, and none without the key",
 }}
 
 // neighboursSecret is what no Pod on the stolen machine has.
@@ -146,7 +146,8 @@ func handshake(t *kit.T, key tls.Certificate, name string, trusted *x509.CertPoo
 	at, from := net.Pipe()
 	var serving sync.WaitGroup
 	serving.Go(func() { // it fails with the client
-		_ = tls.Server(at, &tls.Config{Certificates: []tls.Certificate{key}, MinVersion: tls.VersionTLS12}).HandshakeContext(t.Ctx)
+		with := &tls.Config{Certificates: []tls.Certificate{key}, MinVersion: tls.VersionTLS12}
+		_ = tls.Server(at, with).HandshakeContext(t.Ctx)
 		_ = at.Close()
 	})
 	defer serving.Wait()

@@ -62,7 +62,8 @@ func addOwnKinds(
 	})
 	err = errors.Join(
 		begin(c.Coordinators && c.Heartbeats, "heartbeat", heartbeats.FollowCoordinators, kindYurtCoordinator), // for its show.go
-		begin(c.PoolCuts, "poolcut", cuts.AddTo, kindNodePool),                                                 // whichever controller implements NodePools
+		// It runs whichever controller implements NodePools.
+		begin(c.PoolCuts, "poolcut", cuts.AddTo, kindNodePool),
 		begin(c.NodePools, "nodepool", pools.AddTo, kindNodePool),
 		begin(c.AppSets, "yurtappset", apps.AddTo, kindNodePool, kindYurtAppSet),
 		begin(c.Coordinators, "yurtcoordinator", coordinators.AddTo, kindNodePool, kindYurtAppSet, kindYurtCoordinator))

@@ -81,8 +81,8 @@ func NewGate(l net.Listener, c GateConfig) *Gate {
 	}
 	closed, end := context.WithCancel(context.Background())
 	return &Gate{
-		Listener: l, cfg: c, let: newTally[netip.Addr](c.PerSource, c.All), accepted: make(chan accepted), closed: closed, end: end,
-		waiting: list.New(),
+		Listener: l, cfg: c, let: newTally[netip.Addr](c.PerSource, c.All), accepted: make(chan accepted),
+		closed: closed, end: end, waiting: list.New(),
 	}
 }
 

@@ -63,7 +63,8 @@ func newHub(t *testing.T, address func(*pki.Authority) string, more ...string) *
 func (h *Hub) ask(t *testing.T, path string) (int, string) {
 	t.Helper()
 	rec := httptest.NewRecorder()
-	h.health(func(*http.Request) bool { return true }).ServeHTTP(rec, httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil))
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil)
+	h.health(func(*http.Request) bool { return true }).ServeHTTP(rec, r)
 	return rec.Code, rec.Body.String()
 }
 

@@ -74,7 +74,7 @@ func openYurts(managed []metav1.ManagedFieldsEntry) []string {
 	var names []string
 	for _, m := range managed {
 		if m.Operation == metav1.ManagedFieldsOperationUpdate && m.Subresource == "" && m.FieldsV1 != nil &&
-			bytes.Contains(m.FieldsV1.Raw, []byte(`"f:`+LabelOpenYurt+`"`)) && !slices.Contains(names, m.Manager) {
+			bytes.Contains(m.FieldsV1.GetRawBytes(), []byte(`"f:`+LabelOpenYurt+`"`)) && !slices.Contains(names, m.Manager) {
 			names = append(names, m.Manager)
 		}
 	}

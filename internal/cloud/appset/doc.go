@@ -28,8 +28,8 @@
 //	kubectl patch yurtappset NAME --type merge -p "$(kubectl get controllerrevision REVISION -o jsonpath='{.data}')"
 //
 // Invariants: a pool has one workload; of several the oldest stays. It runs nowhere else, whatever tweaks say: node selector,
-// labels, selector, name and owner are set after them. A YurtAppSet has at most one reconcile under way; it writes several workloads in parallel. One
-// mutex guards the memory. It is never held across I/O, and the wanted pools bound the memory.
+// labels, selector, name and owner are set after them. A YurtAppSet has at most one reconcile under way; it writes
+// several workloads in parallel. One mutex guards the memory. It is never held across I/O, and the wanted pools bound the memory.
 //
 // It needs (RBAC, all cluster-wide):
 //

@@ -89,8 +89,8 @@ func newMetrics(c clock.PassiveClock) *metrics {
 			"the reason of the condition that says so; none on a replica that does not lead.", "state", "reason"),
 		notReady: desc("coordinator_not_ready", "1 for each YurtCoordinator that is not Ready; Ready ones have no series.",
 			"yurtcoordinator", "pool", "state", "reason"),
-		lacking: desc("coordinator_certificates_lacking", "1 for each YurtCoordinator that is Ready and lacks a certificate: logs, "+
-			"exec and top may fail there, or nothing is renewed.", "yurtcoordinator", "pool", "reason"),
+		lacking: desc("coordinator_certificates_lacking", "1 for each YurtCoordinator that is Ready and lacks a certificate: "+
+			"logs, exec and top may fail there, or nothing is renewed.", "yurtcoordinator", "pool", "reason"),
 		outside: desc("outside_pool_nodes", "Nodes that do not reach their pool's coordinator, of pools with any.", "pool"),
 		unknown: desc("kubelets_unverifiable", "Nodes whose kubelets their pool's coordinator can't verify, so that "+
 			"logs, exec and top do not work there, of pools with any. The condition KubeletsVerifiable says why.", "pool"),

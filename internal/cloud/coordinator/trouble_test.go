@@ -13,10 +13,14 @@ func TestErrorsAreSaid(t *testing.T) {
 		refuses, failing string
 		kind             v1alpha1.YurtCoordinatorConditionType
 	}{
-		{"Secret", "Pending=False/Deployed CertsReady=Unknown/ReconcileError Ready=False/PodNotReady on p1-n1", v1alpha1.YurtCoordinatorCertsReady},
-		{"Role", "Pending=False/Deployed CertsReady=Unknown/ReconcileError Ready=False/PodNotReady on p1-n1", v1alpha1.YurtCoordinatorCertsReady},
-		{"YurtAppSet", "Pending=False/Deployed CertsReady=False/NotScheduled Ready=False/ReconcileError", v1alpha1.YurtCoordinatorReady},
-		{"Service", "Pending=False/Deployed CertsReady=False/NotScheduled Ready=False/ReconcileError", v1alpha1.YurtCoordinatorReady},
+		{"Secret", "Pending=False/Deployed CertsReady=Unknown/ReconcileError Ready=False/PodNotReady on p1-n1",
+			v1alpha1.YurtCoordinatorCertsReady},
+		{"Role", "Pending=False/Deployed CertsReady=Unknown/ReconcileError Ready=False/PodNotReady on p1-n1",
+			v1alpha1.YurtCoordinatorCertsReady},
+		{"YurtAppSet", "Pending=False/Deployed CertsReady=False/NotScheduled Ready=False/ReconcileError",
+			v1alpha1.YurtCoordinatorReady},
+		{"Service", "Pending=False/Deployed CertsReady=False/NotScheduled Ready=False/ReconcileError",
+			v1alpha1.YurtCoordinatorReady},
 	} {
 		t.Run(test.refuses, func(t *testing.T) {
 			w := newWorld(t)

@@ -39,7 +39,8 @@ func waitingStatus(was v1alpha1.YurtCoordinatorStatus, missing []string) wantedS
 	}
 	return wantedStatus{
 		pending: finding{Reason: ReasonKindNotServed, Message: fmt.Sprintf(
-			"The API server does not serve %s, so the controller of YurtCoordinators does not run: install the CRD, in this version.",
+			"The API server does not serve %s, so the controller of YurtCoordinators does not run: "+
+				"install the CRD, in this version.",
 			strings.Join(missing, ", "))},
 		certs: asItWas(v1alpha1.YurtCoordinatorCertsReady, ReasonNotScheduled),
 		ready: asItWas(v1alpha1.YurtCoordinatorReady, ReasonPending),

@@ -74,7 +74,8 @@ func TestAppSetDoesNotDependOnTheOrder(t *testing.T) {
 
 // TestEachTweakFitsTheSpecAlone: OpenYurt's webhook tries it on a Deployment without metadata, where the pool has no name.
 func TestEachTweakFitsTheSpecAlone(t *testing.T) {
-	app, err := AppSet(Config{Image: "x", Version: "1"}.completed(), []Wanted{{Pool: "a", Image: "x:1", Taints: tainted}, {Pool: "b"}})
+	wanted := []Wanted{{Pool: "a", Image: "x:1", Taints: tainted}, {Pool: "b"}}
+	app, err := AppSet(Config{Image: "x", Version: "1"}.completed(), wanted)
 	if err != nil {
 		t.Fatal(err)
 	}

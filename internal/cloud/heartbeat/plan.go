@@ -140,7 +140,8 @@ func planLeft(node *corev1.Node) Change {
 	c := Change{Taint: edit(slices.ContainsFunc(node.Spec.Taints, isOurs), false)}
 	c.Was = conditionOf(node, edge.ConditionCloudLinkDown).Status
 	if c.Was != "" && c.Was != corev1.ConditionFalse {
-		c.Condition = &Condition{corev1.ConditionFalse, ReasonNoPool, "The node is in no pool, so nobody forwards its heartbeats."}
+		c.Condition = &Condition{corev1.ConditionFalse, ReasonNoPool,
+			"The node is in no pool, so nobody forwards its heartbeats."}
 	}
 	planShown(node, Finding{Verdict: Direct}, ShowReady, &c)
 	return c

@@ -145,7 +145,9 @@ func TestPlan(t *testing.T) {
 // Nobody forwards the heartbeats of a node in no pool: nothing is said of it, and what was said while it had one is taken
 // back, whatever its Lease says.
 func TestOfANodeInNoPool(t *testing.T) {
-	for _, f := range []Finding{{}, {Verdict: Unobserved, Annotated: true}, {Verdict: Direct}, {Verdict: Delegated}, {Verdict: Silent}} {
+	for _, f := range []Finding{
+		{}, {Verdict: Unobserved, Annotated: true}, {Verdict: Direct}, {Verdict: Delegated}, {Verdict: Silent},
+	} {
 		for _, was := range []corev1.ConditionStatus{none, yes, no, unknown} {
 			for _, tainted := range []bool{false, true} {
 				node := aNode(tainted, was, ReasonDelegated)

@@ -30,9 +30,10 @@ func TestWithoutPrevious(t *testing.T) {
 		left           string                // of the record
 		differs, plain bool
 	}{
-		{"no record", "", nil, m{"x": "1", "y": "2", "own": "o"}, m{"x": "1", "own": "o"}, []corev1.Taint{a1, aOut, b}, "", false, true},
-		{"unreadable", "{", nil, m{"x": "1", "y": "2", "own": "o"}, m{"x": "1", "own": "o"}, []corev1.Taint{a1, aOut, b}, "{", false,
-			true},
+		{"no record", "",
+			nil, m{"x": "1", "y": "2", "own": "o"}, m{"x": "1", "own": "o"}, []corev1.Taint{a1, aOut, b}, "", false, true},
+		{"unreadable", "{",
+			nil, m{"x": "1", "y": "2", "own": "o"}, m{"x": "1", "own": "o"}, []corev1.Taint{a1, aOut, b}, "{", false, true},
 		{"it has left the pool", `{"labels":{"x":"other"},"annotations":{"x":"1"},"taints":[{"key":"a","effect":"NoSchedule"}]}`,
 			nil, m{"y": "2", "own": "o"}, m{"own": "o"}, []corev1.Taint{aOut, b}, "", true, false},
 		{"all is wanted", `{"labels":{"x":"1"},"taints":[{"key":"b","effect":"NoSchedule"}]}`,
@@ -79,7 +80,9 @@ func TestWhatOpenYurtHasPutOnANodeGoesWithThePool(t *testing.T) {
 	w.stop()
 	type m = map[string]string
 	out := taint("site", "a", corev1.TaintEffectNoSchedule)
-	p := w.pool("prev", v1beta2.NodePoolSpec{Labels: m{"region": "north"}, Annotations: m{"note": "n"}, Taints: []corev1.Taint{out}})
+	p := w.pool("prev", v1beta2.NodePoolSpec{
+		Labels: m{"region": "north"}, Annotations: m{"note": "n"}, Taints: []corev1.Taint{out},
+	})
 	n := w.node("prev-1", "prev")
 	record, err := json.Marshal(previous{
 		Labels: m{"region": "north", "gone": "g"}, Annotations: m{"note": "n"}, Taints: []corev1.Taint{out},

@@ -53,7 +53,8 @@ func (n *needs) look(ctx context.Context, m *Member) (map[Selection]bool, bool) 
 // podsIn returns the Pods of a snapshot, without those that kubelet can't read either.
 func podsIn(all stream.Snapshot) (found []*corev1.Pod) {
 	for _, o := range all.Objects {
-		pod, err := &corev1.Pod{}, error(nil)
+		pod := &corev1.Pod{}
+		var err error
 		if all.Type.Encoding == stream.Protobuf {
 			err = pod.Unmarshal(o.Raw)
 		} else {

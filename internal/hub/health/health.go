@@ -1,6 +1,6 @@
 // Package health serves those who look after a hub. Anybody may know /healthz (the process answers) and /readyz (the hub knows
-// whether it reaches the cloud, so that requests get an answer or a clear refusal); only root /status, /metrics, and Go's profiles
-// at /debug/pprof/, which say what runs here, for whom, and how the pool does.
+// whether it reaches the cloud, so that requests get an answer or a clear refusal); only root /status, /metrics, and Go's
+// profiles at /debug/pprof/, which say what runs here, for whom, and how the pool does.
 package health
 
 import (

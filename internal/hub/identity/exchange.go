@@ -294,7 +294,8 @@ func outcome(r *certificatesv1.CertificateSigningRequest) ([]byte, error) {
 	}
 	if r.Spec.SignerName == edge.SignerHubs {
 		return nil, &classified{errWaiting, fmt.Sprintf("the CertificateSigningRequest %s waits for coordinator-approver: is "+
-			"our chart in the cloud, and as new as this hub? If it is, an Event says why: kubectl describe csr %s", r.Name, r.Name)}
+			"our chart in the cloud, and as new as this hub? If it is, an Event says why: "+
+			"kubectl describe csr %s", r.Name, r.Name)}
 	}
 	return nil, &classified{errWaiting, fmt.Sprintf("the CertificateSigningRequest %s waits for approval: "+
 		"kubectl certificate approve %s", r.Name, r.Name)}

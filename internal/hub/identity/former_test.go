@@ -75,11 +75,13 @@ func TestChoose(t *testing.T) {
 		"from before, and at their end":        {on(pods(finished)), false, true, ""},
 		"from before, without a token":         {on(pods(static)), false, true, ""},
 		"from before, with the ConfigMap only": {on(pods(direct)), true, false, "shop/direct"},
-		"the former one has ended":             {serving{own: good, former: ended, known: true, pods: pods(old)}, false, true, "no other"},
-		"both have ended":                      {serving{own: ended, former: ended}, false, true, "no other"},
-		"the former one has ended, no other":   {serving{former: ended}, true, false, "no other"},
-		"its authority is gone":                {gone, false, false, ""},
-		"its authority is gone, no other":      {serving{former: good, foreign: true}, true, false, "by its pool's authority"},
+		"the former one has ended": {
+			serving{own: good, former: ended, known: true, pods: pods(old)}, false, true, "no other",
+		},
+		"both have ended":                    {serving{own: ended, former: ended}, false, true, "no other"},
+		"the former one has ended, no other": {serving{former: ended}, true, false, "no other"},
+		"its authority is gone":              {gone, false, false, ""},
+		"its authority is gone, no other":    {serving{former: good, foreign: true}, true, false, "by its pool's authority"},
 	} {
 		c.now, c.shown = now, shown
 		former, done, why := c.choose()
@@ -166,7 +168,8 @@ func TestMigration(t *testing.T) {
 		stop = n.start()
 		time.Sleep(time.Minute)
 		servedBy(c.ca)
-		if s := n.Report(); s.Former == nil || !strings.Contains(s.Former.Why, "1 started before") || !strings.Contains(s.Former.Why, "shop/old") {
+		if s := n.Report(); s.Former == nil || !strings.Contains(s.Former.Why, "1 started before") ||
+			!strings.Contains(s.Former.Why, "shop/old") {
 			t.Errorf("%+v", s.Former)
 		}
 		w.pods = w.pods[1:]

@@ -52,21 +52,22 @@ func TestMessages(t *testing.T) {
 		{"ended", "PodOpeningEnded", "ana (openyurt:coordinators:debug): exec of sh in Pod shop/till, container c, opened at " +
 			"2030-01-02T12:00:00Z, ended at 2030-01-02T12:01:30Z" + by + "; it was told in abcdefghijklmnop.5", edge.ActEnded,
 			func(o *edge.Opening) { o.Last, o.Of = later, 5 }},
-		{"refused", "PodOpeningRefused", "ana (openyurt:coordinators:debug) was refused exec of sh in Pod shop/till, container c " +
-			"at 2030-01-02T12:00:00Z: because" + by, edge.ActRefused, func(o *edge.Opening) { o.Reason = "because" }},
-		{"refused to too many", "PodOpeningRefused", "Somebody, of too many to name, was refused streams into Pods, too many to " +
-			"name, 9 times from 2030-01-02T12:00:00Z to 2030-01-02T12:01:30Z", edge.ActRefused, func(o *edge.Opening) {
+		{"refused", "PodOpeningRefused", "ana (openyurt:coordinators:debug) was refused exec of sh in Pod shop/till, container " +
+			"c at 2030-01-02T12:00:00Z: because" + by, edge.ActRefused, func(o *edge.Opening) { o.Reason = "because" }},
+		{"refused to too many", "PodOpeningRefused", "Somebody, of too many to name, was refused streams into Pods, too many " +
+			"to name, 9 times from 2030-01-02T12:00:00Z to 2030-01-02T12:01:30Z", edge.ActRefused, func(o *edge.Opening) {
 			o.Attempt = edge.Attempt{Act: edge.ActRefused}
 			o.Count, o.Last = 9, later
 		}},
-		{"what a caller makes up", "PodOpeningRefused", `"a\nb" was refused portforward in Pod "\u202en"/` + strings.Repeat("x", maxText) +
-			"… at 2030-01-02T12:00:00Z", edge.ActRefused, func(o *edge.Opening) {
+		{"what a caller makes up", "PodOpeningRefused", `"a\nb" was refused portforward in Pod "\u202en"/` +
+			strings.Repeat("x", maxText) + "… at 2030-01-02T12:00:00Z", edge.ActRefused, func(o *edge.Opening) {
 			o.Attempt = edge.Attempt{
 				Act: edge.ActRefused, User: "a\nb", Stream: "portforward", Namespace: "\u202en", Pod: strings.Repeat("x", 5000),
 			}
 		}},
-		{"began", "CoordinatorBegan", "The pool's coordinator began at 2030-01-02T12:00:00Z. What the one before it had not told yet " +
-			"of who opened what is lost", edge.ActBegan, func(o *edge.Opening) { o.Attempt = edge.Attempt{Act: edge.ActBegan} }},
+		{"began", "CoordinatorBegan", "The pool's coordinator began at 2030-01-02T12:00:00Z. What the one before it had not " +
+			"told yet of who opened what is lost", edge.ActBegan,
+			func(o *edge.Opening) { o.Attempt = edge.Attempt{Act: edge.ActBegan} }},
 	} {
 		o := exec(tc.act)
 		tc.change(&o)

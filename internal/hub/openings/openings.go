@@ -93,7 +93,8 @@ func (t *Teller) Run(ctx context.Context, term edge.Term) error {
 		switch {
 		case ctx.Err() != nil:
 		case err != nil:
-			klog.FromContext(ctx).V(1).Info("Cannot tell the cloud who opened what at the coordinator yet; trying again", "err", err)
+			klog.FromContext(ctx).V(1).Info("Cannot tell the cloud who opened what at the coordinator yet; trying again",
+				"err", err)
 			_ = run.Pause(ctx, pauses.Next())
 		case news:
 			pauses.Reset()
@@ -177,8 +178,9 @@ func (t *Teller) tell(ctx context.Context, by teller, o edge.Opening) error {
 		t.told.WithLabelValues(before).Inc()
 	case neverTaken(err):
 		t.told.WithLabelValues(refused).Inc()
-		klog.FromContext(ctx).Error(err, "The cloud takes no Event of an opening; it is only here", "act", o.Act, "number", o.Number,
-			"user", plain(o.User), "stream", plain(o.Stream), "pod", plain(o.Namespace)+"/"+plain(o.Pod), "at", stamp(o.First))
+		klog.FromContext(ctx).Error(err, "The cloud takes no Event of an opening; it is only here",
+			"act", o.Act, "number", o.Number, "user", plain(o.User), "stream", plain(o.Stream),
+			"pod", plain(o.Namespace)+"/"+plain(o.Pod), "at", stamp(o.First))
 	default:
 		return fmt.Errorf("tell of opening %d: %w", o.Number, err)
 	}

@@ -90,7 +90,8 @@ func (s *site) left() int {
 // leader returns a Teller, and what runs it for a term until the returned function is called.
 func (s *site) leader(t *testing.T, node edge.NodeName) (teller *Teller, lead func(valid func() bool) (stop func())) {
 	t.Helper()
-	leases, err := coordinationv1client.NewForConfigAndClient(&rest.Config{Host: "https://coordinator"}, &http.Client{Transport: s})
+	leases, err := coordinationv1client.NewForConfigAndClient(
+		&rest.Config{Host: "https://coordinator"}, &http.Client{Transport: s})
 	if err != nil {
 		t.Fatal(err)
 	}

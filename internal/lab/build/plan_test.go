@@ -37,9 +37,8 @@ func TestPlanNamesEveryBinary(t *testing.T) {
 	slices.Sort(files)
 	want := strings.Fields(`bin/containerd bin/containerd-shim-runc-v2 bin/coordinator-controller bin/coredns bin/ctr bin/etcd
 		bin/helm bin/hollow bin/kube-apiserver bin/kube-controller-manager bin/kube-proxy bin/kube-scheduler bin/kubeadm
-		bin/kubectl bin/kubectl-older bin/kubectl-yurt bin/kubelet bin/pause bin/runc bin/yurt-coordinator bin/yurt-manager bin/yurthub
-		cni/bridge
-		cni/host-local cni/loopback cni/portmap`)
+		bin/kubectl bin/kubectl-older bin/kubectl-yurt bin/kubelet bin/pause bin/runc bin/yurt-coordinator bin/yurt-manager
+		bin/yurthub cni/bridge cni/host-local cni/loopback cni/portmap`)
 	if !slices.Equal(files, want) {
 		t.Errorf("files\n%v, want\n%v", files, want)
 	}

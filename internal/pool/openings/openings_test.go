@@ -68,7 +68,10 @@ func TestOnlyTheLeaderHears(t *testing.T) {
 		{"nobody", nil, http.MethodPost, good, http.StatusForbidden},
 		{"a read", node("n1"), http.MethodGet, "", http.StatusMethodNotAllowed},
 		{"no JSON", node("n1"), http.MethodPost, "x", http.StatusBadRequest},
-		{"too much", node("n1"), http.MethodPost, `{"instance":"` + strings.Repeat("x", maxRequest) + `"}`, http.StatusBadRequest},
+		{
+			"too much", node("n1"), http.MethodPost, `{"instance":"` + strings.Repeat("x", maxRequest) + `"}`,
+			http.StatusBadRequest,
+		},
 	} {
 		if code, _ := asks(t, o, tc.who, tc.method, tc.body); code != tc.want {
 			t.Errorf("%s: %d, want %d", tc.name, code, tc.want)
