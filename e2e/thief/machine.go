@@ -143,17 +143,28 @@ func posed(t *kit.T, stolen, victim, cloud string, keys loot) {
 
 // handshake returns why a client that trusts these does not believe that a server with this key is of a name.
 func handshake(t *kit.T, key tls.Certificate, name string, trusted *x509.CertPool) error {
-	at, from := net.Pipe()
+	ctx, cancel := context.WithTimeout(t.Ctx, 10*time.Second)
+	defer cancel()
+	listener, err := net.Listen("tcp", "127.0.0.1:0") // a pipe without a buffer has both wait for each other
+	t.Must(err)
+	defer listener.Close()
 	var serving sync.WaitGroup
 	serving.Go(func() { // it fails with the client
+		at, err := listener.Accept()
+		if err != nil {
+			return
+		}
 		with := &tls.Config{Certificates: []tls.Certificate{key}, MinVersion: tls.VersionTLS12}
-		_ = tls.Server(at, with).HandshakeContext(t.Ctx)
+		_ = tls.Server(at, with).HandshakeContext(ctx)
 		_ = at.Close()
 	})
 	defer serving.Wait()
-	err := tls.Client(from, &tls.Config{RootCAs: trusted, ServerName: name, MinVersion: tls.VersionTLS12}).HandshakeContext(t.Ctx)
-	_ = from.Close()
-	return err
+	client := tls.Dialer{Config: &tls.Config{RootCAs: trusted, ServerName: name, MinVersion: tls.VersionTLS12}}
+	conn, err := client.DialContext(ctx, "tcp", listener.Addr().String())
+	if err != nil {
+		return err
+	}
+	return conn.Close()
 }
 
 // fromItsCache starts the hub from its cache where nothing can be reached: with the key beside it, and without.
