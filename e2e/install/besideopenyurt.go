@@ -235,6 +235,7 @@ func (b *beside) start(controllers string) {
 	b.Eventually(time.Minute, "yurt-manager is ready", func() error {
 		select {
 		case err := <-b.running:
+			b.running = nil
 			b.Fail("yurt-manager has ended: %v; see %s", err, b.log.Name())
 		default:
 		}
