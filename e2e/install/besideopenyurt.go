@@ -113,7 +113,8 @@ func besideOpenYurt(t *kit.T) {
 	b.restart(theirsBeside)
 	helm(t, "uninstall", "--wait", "--timeout=5m")
 	b.same(had)
-	t.Kubectls([][]string{{"patch", "nodepool", "p1", "--type=merge", `--patch={"spec":{"labels":{"site":"here","again":"theirs"}}}`}})
+	t.Kubectls([][]string{{"patch", "nodepool", "p1", "--type=merge",
+		`--patch={"spec":{"labels":{"site":"here","again":"theirs"}}}`}})
 	b.nodesHave("again", "theirs")
 	b.same(had)
 	b.calm("OpenYurt alone")
@@ -255,7 +256,9 @@ func (b *beside) stop() {
 	cmd, err := b.Lab.StopYurtManager(b.Ctx, b.pidFile)
 	b.Must(err)
 	_ = cmd.Run() // it may have ended
-	<-b.running
+	if err := <-b.running; err != nil {
+		b.Say("yurt-manager: %v", err)
+	}
 	b.running = nil
 	b.Must(b.log.Close())
 }
@@ -361,7 +364,8 @@ var intents = map[schema.GroupVersionResource][]string{
 // intent is what of an object a write of a controller changes.
 func intent(o *unstructured.Unstructured, parts []string) string {
 	kept := map[string]any{
-		"labels": o.GetLabels(), "annotations": o.GetAnnotations(), "finalizers": o.GetFinalizers(), "owners": o.GetOwnerReferences(),
+		"labels": o.GetLabels(), "annotations": o.GetAnnotations(), "finalizers": o.GetFinalizers(),
+		"owners": o.GetOwnerReferences(),
 	}
 	for _, part := range parts {
 		kept[part] = o.Object[part]

@@ -24,7 +24,9 @@ func TestSayWaiting(t *testing.T) {
 	if err := w.r.SayWaiting(t.Context(), []string{"apps.openyurt.io/v1beta2 NodePool"}); err != nil {
 		t.Fatal(err)
 	}
-	for name, ready := range map[string]v1alpha1.ConditionStatus{"new": v1alpha1.ConditionFalse, "serves": v1alpha1.ConditionTrue} {
+	for name, ready := range map[string]v1alpha1.ConditionStatus{
+		"new": v1alpha1.ConditionFalse, "serves": v1alpha1.ConditionTrue,
+	} {
 		var c v1alpha1.YurtCoordinator
 		w.get("", name, &c)
 		got := make(map[v1alpha1.YurtCoordinatorConditionType]v1alpha1.YurtCoordinatorCondition)

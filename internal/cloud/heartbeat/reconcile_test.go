@@ -236,7 +236,8 @@ func TestStrip(t *testing.T) {
 	}
 
 	for _, key := range edge.AnnotationsOfReports {
-		report, err := stripLease(&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{key: "said"}}})
+		said := metav1.ObjectMeta{Annotations: map[string]string{key: "said"}}
+		report, err := stripLease(&coordinationv1.Lease{ObjectMeta: said})
 		if err != nil || report.(*coordinationv1.Lease).Annotations[key] != "said" {
 			t.Errorf("kept too little of a report: %s is gone, %v", key, err)
 		}
