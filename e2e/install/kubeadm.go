@@ -317,6 +317,13 @@ func (n *installed) deployWorkload() {
 		},
 	}, metav1.CreateOptions{})
 	n.Must(err)
+	n.Eventually(60*time.Second, "the Pod "+workload+" runs", func() error {
+		pod, err := n.Cloud.CoreV1().Pods(kit.Namespace).Get(n.Ctx, workload, metav1.GetOptions{})
+		if err == nil && pod.Status.Phase != corev1.PodRunning {
+			err = fmt.Errorf("it is %s", pod.Status.Phase)
+		}
+		return err
+	})
 }
 
 // onSite gets at a Pod of the node and its figures at the pool's coordinator.
