@@ -25,7 +25,8 @@ type Authorities struct {
 
 // Authorities returns the files of the cloud's authorities.
 func (c *Client) Authorities() Authorities {
-	at := func(name ...string) string { return filepath.Join(append([]string{c.dir, "pki"}, name...)...) }
+	keys := filepath.Join(c.dir, "machines", cloudMachine, keysDir) // the cloud's machine sees no others
+	at := func(name ...string) string { return filepath.Join(append([]string{keys}, name...)...) }
 	return Authorities{
 		Old: at("ca.crt"), New: at(nextDir, "ca.crt"), Both: at(knownAuthorities), NewKey: at(nextDir, "ca.key"),
 		Cert: at(nextDir, apiServerKeys+".crt"), Key: at(nextDir, apiServerKeys+".key"),

@@ -26,6 +26,11 @@ func controlPlaneKeys(cfg Config) []string {
 		"kube-apiserver-kubelet-client.key", "sa.pub", "sa.key", "tokens.csv",
 		"kube-controller-manager.kubeconfig", "kube-scheduler.kubeconfig", knownAuthorities,
 	}
+	if cfg.NextAuthority {
+		for _, name := range slices.Concat(both("ca"), both(apiServerKeys)) {
+			names = append(names, filepath.Join(nextDir, name))
+		}
+	}
 	if !cfg.Installed {
 		names = append(names, "coordinator-controller.kubeconfig", "coordinator-approver.kubeconfig")
 	}

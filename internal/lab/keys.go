@@ -146,16 +146,16 @@ func (k keys) adminToken() error {
 // handOut copies the files of these names and the authority's certificate to a machine's disk, and nothing else: a
 // machine never sees another machine's keys.
 func (l *Lab) handOut(disk string, names ...string) error {
-	dir := filepath.Join(disk, keysDir)
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return err
-	}
 	for _, name := range append(names, "ca.crt") {
 		content, err := os.ReadFile(filepath.Join(l.pki(), name))
 		if err != nil {
 			return err
 		}
-		if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
+		to := filepath.Join(disk, keysDir, name)
+		if err := os.MkdirAll(filepath.Dir(to), 0o700); err != nil {
+			return err
+		}
+		if err := os.WriteFile(to, content, 0o600); err != nil {
 			return err
 		}
 	}
