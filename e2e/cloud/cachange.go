@@ -21,6 +21,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -306,7 +307,7 @@ func (c *caChange) ask(ctx context.Context, node string, access *rest.Config) er
 	if err != nil {
 		return err
 	}
-	defer client.CloseIdleConnections()
+	defer utilnet.CloseIdleConnectionsFor(client.Transport)
 	pod, err := kubernetes.NewForConfigAndClient(access, client)
 	if err != nil {
 		return err

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
@@ -22,7 +23,7 @@ func (node Node) PodAuthorities() ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer connections.CloseIdleConnections()
+	defer utilnet.CloseIdleConnectionsFor(connections.Transport)
 	client, err := kubernetes.NewForConfigAndClient(access, connections)
 	if err != nil {
 		return nil, err
