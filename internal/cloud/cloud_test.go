@@ -131,7 +131,9 @@ func (s *cloudStub) reviewAccess(w http.ResponseWriter, r *http.Request) {
 
 func stubNode() *corev1.Node {
 	return &corev1.Node{TypeMeta: metav1.TypeMeta{Kind: "Node", APIVersion: "v1"},
-		ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: types.UID("u1"), ResourceVersion: "7"}}
+		ObjectMeta: metav1.ObjectMeta{
+			Name: "n1", UID: types.UID("u1"), ResourceVersion: "7", Labels: map[string]string{edge.LabelNodePool: "p1"},
+		}}
 }
 
 func autonomousNode() *corev1.Node {

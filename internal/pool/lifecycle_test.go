@@ -202,7 +202,7 @@ func TestAnEndThatTakesTooLong(t *testing.T) {
 	if err := c.stop(t); !errors.Is(err, ErrStopTimeout) {
 		t.Fatalf("stopped with %v, want %v", err, ErrStopTimeout)
 	}
-	c.err = nil // so it was meant
+	c.meant = ErrStopTimeout
 	database, err := os.Open(filepath.Join(c.dataDir, "etcd", "member", "snap", "db"))
 	if err != nil {
 		t.Fatalf("etcd's files were removed while it may still write: %v", err)

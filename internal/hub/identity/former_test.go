@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -108,15 +109,40 @@ func (n *node) asked(c *cloud) (names []string) {
 
 // world is what a hub is told, and tells.
 type world struct {
+	mu    sync.Mutex
 	pods  []*corev1.Pod
 	known bool
 	shown []string
 }
 
+// has sets what the node's Pods are, and whether that is known.
+func (w *world) has(known bool, pods ...*corev1.Pod) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.pods, w.known = pods, known
+}
+
+// told takes what Pods were shown since the last call.
+func (w *world) told() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	all := w.shown
+	w.shown = nil
+	return all
+}
+
 func (w *world) config(cfg *Config) {
 	cfg.Serve = net.IPv4(10, 0, 0, 1)
-	cfg.Pods = func(context.Context) ([]*corev1.Pod, bool) { return w.pods, w.known }
-	cfg.ShowAuthorities = func(all string) { w.shown = append(w.shown, all) }
+	cfg.Pods = func(context.Context) ([]*corev1.Pod, bool) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return w.pods, w.known
+	}
+	cfg.ShowAuthorities = func(all string) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.shown = append(w.shown, all)
+	}
 }
 
 // TestMigration: a hub that served with a certificate of the cluster's goes on with that, shows Pods the new authority, also
@@ -127,7 +153,8 @@ func TestMigration(t *testing.T) {
 		c.approve = func(*certificatesv1.CertificateSigningRequest) certificatesv1.RequestConditionType {
 			return certificatesv1.CertificateApproved
 		}
-		w := &world{pods: []*corev1.Pod{pod("old", time.Now().Add(-time.Hour))}}
+		old := pod("old", time.Now().Add(-time.Hour))
+		w := &world{pods: []*corev1.Pod{old}}
 		n := newNode(t, c, w.config)
 		write(t, filepath.Join(n.cfg.Dir, fileFormer), string(formerOf(t, c.ca, year)))
 		write(t, filepath.Join(n.cfg.Dir, fileFormerKey), "left over")
@@ -142,14 +169,14 @@ func TestMigration(t *testing.T) {
 			}
 		}
 		servedBy(c.ca)
-		if len(w.shown) > 0 {
+		if len(w.told()) > 0 {
 			t.Error("authorities are shown before there are any")
 		}
 		stop := n.start()
 		time.Sleep(time.Minute)
 		servedBy(c.ca)
-		if len(w.shown) == 0 || w.shown[len(w.shown)-1] != string(c.hubs.pem) {
-			t.Fatalf("shown: %q", w.shown)
+		if shown := w.told(); len(shown) == 0 || shown[len(shown)-1] != string(c.hubs.pem) {
+			t.Fatalf("shown: %q", shown)
 		}
 		if s := n.Report(); s.Former == nil || !strings.Contains(s.Former.Why, "not known") || s.Serving.Problem != "" {
 			t.Errorf("%+v", s)
@@ -159,11 +186,13 @@ func TestMigration(t *testing.T) {
 		// Cut off, and started anew: what is shown stays, and since when.
 		c.change(func() { c.cut = true })
 		time.Sleep(time.Hour)
-		w.shown, w.known = nil, true
-		w.pods = append(w.pods, pod("since", time.Now().Add(-50*time.Minute)))
+		w.told()
+		since := pod("since", time.Now().Add(-50*time.Minute))
+		w.has(true, old, since)
 		n = newNode(t, c, func(cfg *Config) { cfg.Dir = n.cfg.Dir; w.config(cfg) })
-		if err := n.Ensure(n.ctx); err != nil || len(w.shown) == 0 || w.shown[0] != string(c.hubs.pem) {
-			t.Fatalf("after a restart: %v, shown %q", err, w.shown)
+		err := n.Ensure(n.ctx)
+		if shown := w.told(); err != nil || len(shown) == 0 || shown[0] != string(c.hubs.pem) {
+			t.Fatalf("after a restart: %v, shown %q", err, shown)
 		}
 		stop = n.start()
 		time.Sleep(time.Minute)
@@ -172,7 +201,7 @@ func TestMigration(t *testing.T) {
 			!strings.Contains(s.Former.Why, "shop/old") {
 			t.Errorf("%+v", s.Former)
 		}
-		w.pods = w.pods[1:]
+		w.has(true, since)
 		time.Sleep(time.Minute)
 		servedBy(c.hubs)
 		if s := n.Report(); s.Former != nil {
