@@ -235,7 +235,7 @@ func TestRun(t *testing.T) {
 			if text := get(ctx, t, "https://"+c.MetricsAddress+"/metrics", "prometheus"); !strings.Contains(text,
 				`coordinator_controller_delegated_nodes{pool="p1"} 0`) { // annotated, but not seen to be renewed
 				t.Errorf("metrics lack the delegated nodes:\n%s", text)
-			} else if !strings.Contains(text, `coordinator_controller_autonomous_nodes{pool="",rule="Kept"} 1`) {
+			} else if !strings.Contains(text, `coordinator_controller_autonomous_nodes{pool="p1",rule="Kept"} 1`) {
 				t.Errorf("metrics lack the autonomous nodes:\n%s", text)
 			}
 			isClosed(t, c.MetricsAddress)
