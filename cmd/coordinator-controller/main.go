@@ -45,6 +45,7 @@ func main() {
 	fs.BoolVar(&c.NodePools, "node-pools", true, "run the controller of NodePools; off if another controller does")
 	fs.BoolVar(&c.AppSets, "yurt-app-sets", true, "run the controller of YurtAppSets; off if another controller does")
 	fs.BoolVar(&c.Coordinators, "yurt-coordinators", true, "run the controller of YurtCoordinators")
+	fs.BoolVar(&c.PoolSettings, "pool-settings", true, "run the controller of PoolSettings")
 	fs.StringVar(&c.Coordinator.Image, "coordinator-image", "",
 		"image of yurt-coordinator, without a tag (required with --yurt-coordinators)")
 	fs.StringVar(&c.Coordinator.Version, "coordinator-version", "",
@@ -80,7 +81,7 @@ func main() {
 	klog.InitFlags(verbosity)
 	fs.AddGoFlag(verbosity.Lookup("v"))
 
-	if err := flagfile.Parse(fs, os.Args[1:], os.Stdout); errors.Is(err, flagfile.ErrHelp) {
+	if err := flagfile.Parse(fs, os.Args[1:], os.Stdout, nil); errors.Is(err, flagfile.ErrHelp) {
 		return
 	} else if err != nil {
 		fail(err)

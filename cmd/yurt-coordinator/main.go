@@ -33,7 +33,7 @@ func start(ctx context.Context, args []string) error {
 	fs := pflag.NewFlagSet("yurt-coordinator", pflag.ContinueOnError)
 	config.AddFlags(fs)
 	verbosity := fs.IntP("v", "v", 0, "how much the coordinator logs, 0 to 4")
-	if err := flagfile.Parse(fs, args, os.Stdout); err != nil {
+	if err := flagfile.Parse(fs, args, os.Stdout, nil); err != nil {
 		return err
 	}
 	quieten()

@@ -35,12 +35,7 @@ func checkNode(args []string, out io.Writer) error {
 	beforeStart := fs.Bool("before-start", false, "expect that no yurthub runs yet")
 	joined := fs.Bool("joined", false, "expect that kubelet goes through yurthub already")
 	kubeletUses := fs.String("kubelet-uses", "", "kubeconfig that kubelet uses; default: the one on kubelet's command line")
-	if len(args) == 0 || !slices.ContainsFunc(args, named) {
-		if _, err := os.Stat(installedSettings); err == nil {
-			args = append([]string{"--config=" + installedSettings}, args...)
-		}
-	}
-	err := flagfile.Parse(fs, args, out)
+	err := flagfile.Parse(fs, installed(args), out, hub.Versioned)
 	if errors.Is(err, flagfile.ErrHelp) {
 		return nil
 	}
@@ -66,6 +61,17 @@ func checkNode(args []string, out io.Writer) error {
 		return errNotWell
 	}
 	return nil
+}
+
+// installed adds to a command line the file of settings that join installs, unless it names another hub.
+func installed(args []string) []string {
+	if slices.ContainsFunc(args, named) {
+		return args
+	}
+	if _, err := os.Stat(installedSettings); err != nil {
+		return args
+	}
+	return append([]string{"--config=" + installedSettings}, args...)
 }
 
 // named reports whether an argument names the hub to check.

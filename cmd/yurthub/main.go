@@ -36,8 +36,8 @@ func main() {
 	}
 }
 
-// command does what the command line asks for: it serves, checks the node, prepares kubelet's start, or has kubelet use the
-// hub or not.
+// command does what the command line asks for: it serves, checks the node, prints its settings, prepares kubelet's start, or has
+// kubelet use the hub or not.
 func command() error {
 	if len(os.Args) > 1 {
 		switch os.Args[1] {
@@ -45,6 +45,8 @@ func command() error {
 			return checkNode(os.Args[2:], os.Stdout)
 		case "proof":
 			return keepProof(os.Args[2:], os.Stdout)
+		case "settings":
+			return printSettings(os.Args[2:], os.Stdout)
 		case "join":
 			return joinNode(os.Args[2:], join.Terminal{In: os.Stdin, Out: os.Stdout})
 		case "reset":
@@ -59,7 +61,7 @@ func keepProof(args []string, out io.Writer) error {
 	fs := pflag.NewFlagSet("yurthub proof", pflag.ContinueOnError)
 	var cfg hub.Config
 	cfg.AddFlags(fs)
-	err := flagfile.Parse(fs, args, out)
+	err := flagfile.Parse(fs, args, out, hub.Versioned)
 	if errors.Is(err, flagfile.ErrHelp) {
 		return nil
 	}

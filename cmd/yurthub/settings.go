@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"errors"
+	"io"
 	"os"
 
 	"github.com/spf13/pflag"
@@ -13,7 +15,9 @@ import (
 func parse() (cfg hub.Config, fs *pflag.FlagSet, err error) {
 	fs = pflag.NewFlagSet("yurthub", pflag.ContinueOnError)
 	cfg.AddFlags(fs)
-	return cfg, fs, flagfile.Parse(fs, os.Args[1:], os.Stdout)
+	err = flagfile.Parse(fs, os.Args[1:], os.Stdout, hub.Versioned)
+	cfg.Own = hub.Given(fs)
+	return cfg, fs, err
 }
 
 // follow applies changes of the settings file to a running hub.
@@ -25,4 +29,24 @@ func follow(ctx context.Context, fs *pflag.FlagSet, h *hub.Hub) error {
 		}
 		return h.Reconfigure(cfg)
 	})
+}
+
+// printSettings prints the settings that are given, by flags and by a file of either form, as a YurtHubConfiguration.
+func printSettings(args []string, out io.Writer) error {
+	fs := pflag.NewFlagSet("yurthub settings", pflag.ContinueOnError)
+	var cfg hub.Config
+	cfg.AddFlags(fs)
+	err := flagfile.Parse(fs, installed(args), out, hub.Versioned)
+	if errors.Is(err, flagfile.ErrHelp) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	content, err := hub.Configuration(fs)
+	if err != nil {
+		return err
+	}
+	_, err = out.Write(content)
+	return err
 }

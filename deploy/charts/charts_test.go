@@ -214,6 +214,8 @@ func TestRefusedValues(t *testing.T) {
 			"apps.openyurt.io/v1beta1/NodePool"}, required...), "OpenYurt does from 1.7 on"},
 		{"another kind that nobody serves", append([]string{"--set", "crds.yurtappsets=false,controllers.yurtappset=false"},
 			required...), "does not serve apps.openyurt.io/v1beta1/YurtAppSet"},
+		{"a kind that nobody else has", append([]string{"--set", "crds.poolsettings=false"}, required...),
+			"does not serve apps.openyurt.io/v1alpha1/PoolSettings"},
 		{"nobody who evicts", append([]string{"--set-json", "policies.evictors=[]"}, required...), "evictors"},
 		{"a user who ends the string", append([]string{"--set", "policies.evictors={a'b}"}, required...), "evictors"},
 		{"an unknown policy", append([]string{"--set", "policies.nodepoolDeletion=true"}, required...), "nodepoolDeletion"},
@@ -239,16 +241,19 @@ func TestSwitches(t *testing.T) {
 	}
 	// A cluster that has the kinds from elsewhere.
 	served := []string{"--api-versions", "apps.openyurt.io/v1beta2/NodePool", "--api-versions",
-		"apps.openyurt.io/v1beta1/YurtAppSet", "--api-versions", "apps.openyurt.io/v1alpha1/YurtCoordinator"}
+		"apps.openyurt.io/v1beta1/YurtAppSet", "--api-versions", "apps.openyurt.io/v1alpha1/YurtCoordinator",
+		"--api-versions", "apps.openyurt.io/v1alpha1/PoolSettings"}
 	all := ids()
 	for value, want := range map[string]string{
 		"controllers.approver":           "coordinator-approver",
 		"controllers.signer":             "controller:signer",
 		"controllers.yurtappset":         "controller:(appsets|workloads)",
 		"controllers.yurtcoordinator":    "controller:(coordinators|signer)|yurt-coordinator-system",
+		"controllers.poolsettings":       "controller:poolsettings",
 		"crds.nodepools":                 "CustomResourceDefinition",
 		"crds.yurtappsets":               "CustomResourceDefinition",
 		"crds.yurtcoordinators":          "CustomResourceDefinition",
+		"crds.poolsettings":              "CustomResourceDefinition",
 		"policies.oneCoordinatorPerPool": "one-coordinator",
 		"policies.exclusiveAutonomy":     "exclusive-autonomy",
 		"policies.nodePoolDeletion":      "nodepool-deletion",
@@ -289,6 +294,7 @@ func TestTheControllersFlagsFollowTheirSwitches(t *testing.T) {
 	for value, flags := range map[string][]string{
 		"heartbeat": {"--heartbeats"}, "autonomy": {"--autonomy"}, "poolcut": {"--pool-cuts"}, "nodepool": {"--node-pools"},
 		"yurtappset": {"--yurt-app-sets"}, "yurtcoordinator": {"--yurt-coordinators", "--signer"}, "signer": {"--signer"},
+		"poolsettings": {"--pool-settings"},
 	} {
 		out, err := template(t, append([]string{"--set", "controllers." + value + "=false"}, required...)...)
 		if err != nil {

@@ -327,9 +327,13 @@ func TestRightsOfTheController(t *testing.T) {
 			ExternalIPs: external, Ports: []corev1.ServicePort{{Port: 10270}},
 		}}
 	}
+	configMap := func(namespace, name string) client.Object {
+		return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+	}
 	admin := cloudtest.Client(t, cfg)
 	const person, group = rbacv1.UserKind, rbacv1.GroupKind
 	const leases, accounts, maps, node1 = "leases", "serviceaccounts", "configmaps", "system:node:n1"
+	const poolSettings = "yurthub-settings-p1"
 	const onGet = "impersonate-on:serviceaccount:get"
 	const coordination, forwarder = "coordination.k8s.io", "system:serviceaccount:kube-node-lease:heartbeat-forwarder-p1"
 	for what, test := range map[string]struct {
@@ -366,6 +370,16 @@ func TestRightsOfTheController(t *testing.T) {
 		"one beside its keys":               {token(edge.NamespaceKeys, "yurt-coordinator-p1-ca"), false},
 		"a Role to write its ConfigMap":     {role(system, reader, "", maps, "patch", reader), false},
 		"a Role for another ConfigMap":      {role(system, reader, "", maps, "get", "coredns"), false},
+		"a Role for a pool's settings":      {role(system, poolSettings, "", maps, "get", poolSettings), true},
+		"… for another pool's":              {role(system, poolSettings, "", maps, "get", "yurthub-settings-p2"), false},
+		"… for where its coordinator is":    {role(system, poolSettings, "", maps, "get", reader), false},
+		"… to write them":                   {role(system, poolSettings, "", maps, "patch", poolSettings), false},
+		"… for Secrets":                     {role(system, poolSettings, "", "secrets", "get", poolSettings), false},
+		"… in another namespace":            {role("default", poolSettings, "", maps, "get", poolSettings), false},
+		"a pool's settings":                 {configMap(system, poolSettings), true},
+		"settings in another namespace":     {configMap("default", poolSettings), false},
+		"another ConfigMap":                 {configMap(system, "coredns"), false},
+		"a Secret named like settings":      {secret(poolSettings), false},
 		"the coordinators' Service":         {service("yurt-coordinator-apiserver"), true},
 		"another Service":                   {service("kube-dns"), false},
 		"its Service, at others' addresses": {service("yurt-coordinator-apiserver", "192.0.2.1"), false},

@@ -117,8 +117,8 @@ func (c *cluster) new(before map[string]string) []string {
 }
 
 var ourCRDs = []string{
-	"customresourcedefinitions nodepools.apps.openyurt.io", "customresourcedefinitions yurtappsets.apps.openyurt.io",
-	"customresourcedefinitions yurtcoordinators.apps.openyurt.io",
+	"customresourcedefinitions nodepools.apps.openyurt.io", "customresourcedefinitions poolsettings.apps.openyurt.io",
+	"customresourcedefinitions yurtappsets.apps.openyurt.io", "customresourcedefinitions yurtcoordinators.apps.openyurt.io",
 }
 
 // left expects that nothing new is there but our CRDs, the namespace of keys and one NodePool, which stay the same all the time.
@@ -223,7 +223,8 @@ func TestHelm(t *testing.T) {
 	c.helm("uninstall", chart)
 	c.left("installed again and uninstalled", before, installed)
 
-	_, err := c.kubectl("delete", "crd", "yurtcoordinators.apps.openyurt.io", "yurtappsets.apps.openyurt.io",
+	_, err := c.kubectl("delete", "crd", "poolsettings.apps.openyurt.io",
+		"yurtcoordinators.apps.openyurt.io", "yurtappsets.apps.openyurt.io",
 		"nodepools.apps.openyurt.io")
 	mustAccept(t, "the CRDs' deletion", err)
 	_, err = c.kubectl("delete", "namespace", "yurt-coordinator-system", "--wait=false")

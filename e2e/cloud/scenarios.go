@@ -12,5 +12,5 @@ import (
 // Scenarios returns the scenarios of this theme, in the order of their runs.
 func Scenarios() []kit.Scenario {
 	return slices.Concat(cloudLieScenarios, autonomyScenarios, caChangeScenarios, installedScenarios, lifeScenarios,
-		notReadyScenarios, rotationScenarios, poolCutScenarios, restoredScenarios)
+		notReadyScenarios, rotationScenarios, poolCutScenarios, restoredScenarios, settingsScenarios)
 }

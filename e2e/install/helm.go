@@ -38,6 +38,7 @@ var beforeUninstall = [][]string{
 // leftByHelm is what remains after that and helm uninstall.
 var leftByHelm = []string{
 	"customresourcedefinitions /nodepools.apps.openyurt.io",
+	"customresourcedefinitions /poolsettings.apps.openyurt.io",
 	"customresourcedefinitions /yurtappsets.apps.openyurt.io",
 	"customresourcedefinitions /yurtcoordinators.apps.openyurt.io",
 	"leases kube-system/coordinator-controller",
@@ -48,8 +49,8 @@ var leftByHelm = []string{
 
 // cleanUp is what docs/install.md says to do about it.
 var cleanUp = [][]string{
-	{"delete", "crd", "yurtcoordinators.apps.openyurt.io", "yurtappsets.apps.openyurt.io", "nodepools.apps.openyurt.io",
-		"--timeout=1m"},
+	{"delete", "crd", "poolsettings.apps.openyurt.io", "yurtcoordinators.apps.openyurt.io", "yurtappsets.apps.openyurt.io",
+		"nodepools.apps.openyurt.io", "--timeout=1m"},
 	{"-n", "kube-system", "delete", "service/yurt-coordinator-apiserver", "lease/coordinator-controller", "--timeout=1m"},
 	{"delete", "namespace", "yurt-coordinator-system", "--timeout=1m"},
 }

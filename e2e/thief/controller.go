@@ -159,6 +159,19 @@ func (r robber) rights() {
 		}},
 	}, metav1.CreateOptions{})
 	refused(r.T, "a node's right to another ConfigMap", err, "only to read ConfigMaps")
+	settings := edge.PoolName("p8").SettingsConfigMap()
+	_, err = r.RbacV1().Roles(edge.NamespaceSystem).Create(r.Ctx, &rbacv1.Role{
+		ObjectMeta: metav1.ObjectMeta{Name: settings},
+		Rules: []rbacv1.PolicyRule{{
+			APIGroups: []string{""}, Resources: []string{"configmaps"},
+			ResourceNames: []string{edge.PoolName("p1").SettingsConfigMap()}, Verbs: []string{"get"},
+		}},
+	}, metav1.CreateOptions{})
+	refused(r.T, "a node's right to another pool's settings", err, "of a pool's settings")
+	_, err = r.CoreV1().ConfigMaps(edge.NamespaceSystem).Create(r.Ctx, &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Name: "thief"},
+	}, metav1.CreateOptions{})
+	refused(r.T, "a ConfigMap of another name", err, "may touch only")
 	_, err = r.CoreV1().Services(edge.NamespaceSystem).Create(r.Ctx, &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Name: "thief"},
 		Spec:       corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 443}}, ExternalIPs: []string{"192.0.2.1"}},

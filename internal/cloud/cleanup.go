@@ -23,6 +23,7 @@ import (
 	"yurtcoordinator/internal/cloud/coordinator"
 	"yurtcoordinator/internal/cloud/heartbeat"
 	"yurtcoordinator/internal/cloud/nodepool"
+	"yurtcoordinator/internal/cloud/settings"
 	"yurtcoordinator/internal/edge"
 )
 
@@ -37,9 +38,9 @@ const (
 
 // CleanUp takes away what the controllers have put on objects that are not theirs, so that nothing waits for them when
 // they are gone: from Nodes taints, labels, annotations and conditions, from Pods tolerations and annotations, from
-// NodePools and YurtCoordinators the finalizers; and the ConfigMaps for policies. These objects themselves stay, and a
-// controller that starts again puts back what it wants there. Without c.Autonomy what keeps Pods of autonomous nodes stays on
-// them, for the controller that keeps them.
+// NodePools and YurtCoordinators the finalizers; and the ConfigMaps for policies and with pools' settings. These objects
+// themselves stay, and a controller that starts again puts back what it wants there. Without c.Autonomy what keeps Pods of
+// autonomous nodes stays on them, for the controller that keeps them.
 //
 // It first stops the Deployment Name in kube-system, and waits until no replica leads. It fails if anything is left, and
 // says what.
@@ -107,16 +108,16 @@ func stopDeployment(ctx context.Context, c client.Client) error {
 
 // scope says whose traces are cleaned up.
 type scope struct {
-	heartbeats, autonomy, poolCuts, nodePools, coordinators bool
+	heartbeats, autonomy, poolCuts, nodePools, coordinators, settings bool
 	// autonomyOff is for autonomy where another controller takes it over, by the same marks on Pods: these stay, since without
 	// them Pods of a node that is cut off would be evicted.
 	autonomyOff bool
 }
 
-var everything = scope{heartbeats: true, autonomy: true, poolCuts: true, nodePools: true, coordinators: true}
+var everything = scope{heartbeats: true, autonomy: true, poolCuts: true, nodePools: true, coordinators: true, settings: true}
 
 // nodes reports whether Nodes have such traces.
-func (s scope) nodes() bool { return s.nodePools || len(s.conditions()) > 0 }
+func (s scope) nodes() bool { return s.nodePools || s.settings || len(s.conditions()) > 0 }
 
 // conditions are those that the controllers write into Nodes.
 func (s scope) conditions() []corev1.NodeConditionType {
@@ -183,6 +184,9 @@ func (c *cleaner) run(ctx context.Context) error {
 // pass cleans up once. It returns when to look again; zero means that nothing is left.
 func (c *cleaner) pass(ctx context.Context) (after time.Duration, err error) {
 	var failed []error
+	if c.scope.settings { // before the nodes, whose hubs then no longer say which of them they have
+		failed = append(failed, ignoreUnserved(settings.Release(ctx, c.client)))
+	}
 	if c.scope.nodes() {
 		after, err = c.nodes(ctx)
 		failed = append(failed, err)
@@ -252,6 +256,11 @@ func (c *cleaner) node(ctx context.Context, node *corev1.Node) (after time.Durat
 			return 0, err
 		}
 	}
+	if c.scope.settings {
+		if err := settings.CleanUp(ctx, c.client, node); err != nil {
+			return 0, err
+		}
+	}
 	if len(c.scope.conditions()) == 0 {
 		return 0, nil
 	}
@@ -307,7 +316,7 @@ func (s *switchedOff) Start(ctx context.Context) error {
 func cleanUpOff(mgr manager.Manager, direct client.WithWatch, c Config) error {
 	off := scope{
 		heartbeats: !c.Heartbeats, poolCuts: !c.PoolCuts, autonomyOff: !c.Autonomy, nodePools: !c.NodePools,
-		coordinators: !c.Coordinators,
+		coordinators: !c.Coordinators, settings: !c.PoolSettings,
 	}
 	var names []string
 	for _, controller := range []struct {
@@ -315,7 +324,7 @@ func cleanUpOff(mgr manager.Manager, direct client.WithWatch, c Config) error {
 		name string
 	}{
 		{off.heartbeats, "heartbeat"}, {off.poolCuts, "poolcut"}, {off.autonomyOff, "autonomy"}, {off.nodePools, "nodepool"},
-		{off.coordinators, "coordinator"},
+		{off.coordinators, "coordinator"}, {off.settings, "poolsettings"},
 	} {
 		if controller.off {
 			names = append(names, controller.name)

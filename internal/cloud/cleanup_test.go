@@ -14,6 +14,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -44,11 +45,12 @@ type uninstalling struct {
 	config Config // as the controller's own ServiceAccount
 }
 
-func newUninstalling(t *testing.T) *uninstalling {
+// newUninstalling leaves out the rights that go with switches that are off.
+func newUninstalling(t *testing.T, off ...string) *uninstalling {
 	u := &uninstalling{T: t, cfg: cloudtest.Start(t)}
 	u.c = cloudtest.Client(t, u.cfg)
 	u.Setenv("KUBECONFIG", "")
-	content := manifests(t)
+	content := manifests(t, off...)
 	for docs := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(content), 4096); ; {
 		o := &unstructured.Unstructured{}
 		if err := docs.Decode(&o.Object); errors.Is(err, io.EOF) {
@@ -105,7 +107,7 @@ func (u *uninstalling) node(name string) *corev1.Node {
 			Name: name, Labels: map[string]string{
 				edge.LabelNodePool: "p1", edge.LabelExcludeDisruption: edge.ExcludedCloudLinkDown, "own": "x",
 			},
-			Annotations: map[string]string{edge.AnnotationAutonomyDuration: "1h"},
+			Annotations: map[string]string{edge.AnnotationAutonomyDuration: "1h", edge.AnnotationSettings: "1/1//"},
 		},
 		Spec: corev1.NodeSpec{Taints: []corev1.Taint{
 			{Key: edge.TaintUnschedulable, Effect: corev1.TaintEffectNoSchedule},
@@ -157,6 +159,19 @@ func (u *uninstalling) fromPool(n *corev1.Node) {
 	n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: "site", Effect: corev1.TaintEffectNoExecute})
 	n.Annotations[nodepool.AnnotationTaints] = `[{"key":"site","effect":"NoExecute"}]`
 	u.must(u.c.Patch(u.Context(), n, base, client.FieldOwner(nodepool.FieldOwner)))
+}
+
+// settings makes what a pool's hubs are told, and their right to read it.
+func (u *uninstalling) settings(pool edge.PoolName) []client.Object {
+	told := metav1.ObjectMeta{Namespace: edge.NamespaceSystem, Name: pool.SettingsConfigMap()}
+	all := []client.Object{
+		&corev1.ConfigMap{ObjectMeta: told}, &rbacv1.Role{ObjectMeta: told},
+		&rbacv1.RoleBinding{ObjectMeta: told, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: told.Name}},
+	}
+	for _, o := range all {
+		u.create(o)
+	}
+	return all
 }
 
 // taints are those of a Node, without Kubernetes' own for a Node that has never been ready.
@@ -221,6 +236,7 @@ func TestCleanUp(t *testing.T) {
 		rolls = append(rolls, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: edge.NamespaceSystem, Name: name}})
 		u.create(rolls[len(rolls)-1])
 	}
+	rolls = append(rolls, u.settings("p1")...)
 	var nodes []*corev1.Node
 	for _, name := range []string{"n1", "n2"} {
 		n := u.node(name)
@@ -284,7 +300,7 @@ func TestCleanUpOfAKeptPod(t *testing.T) {
 	}
 	u.must(u.c.Patch(t.Context(), pod, base))
 	fake := clocktesting.NewFakeClock(time.Now())
-	c := &cleaner{client: u.c, clock: fake, scope: scope{heartbeats: true, autonomy: true, poolCuts: true}}
+	c := &cleaner{client: u.c, clock: fake, scope: scope{heartbeats: true, autonomy: true, poolCuts: true, settings: true}}
 	after, err := c.pass(quiet(t))
 	u.get(n)
 	if err != nil || after != autonomy.HoldFor || !slices.ContainsFunc(n.Status.Conditions,
@@ -327,9 +343,9 @@ func TestAnotherControllerTakesAutonomyOver(t *testing.T) {
 	}
 }
 
-// TestAfterControllersThatAreOff: they leave nothing behind either; the others' stays.
+// TestAfterControllersThatAreOff: they leave nothing behind either; the others' stays. The rights that are left are enough.
 func TestAfterControllersThatAreOff(t *testing.T) {
-	u := newUninstalling(t)
+	u := newUninstalling(t, "appsets", "coordinators", "signer", "keys", "poolsettings")
 	pool := &v1beta2.NodePool{
 		ObjectMeta: metav1.ObjectMeta{Name: "p1", Finalizers: []string{nodepool.Finalizer}},
 	}
@@ -341,8 +357,9 @@ func TestAfterControllersThatAreOff(t *testing.T) {
 	u.create(yc)
 	n := u.node("n1")
 	u.fromPool(n)
+	told := u.settings("p1")
 	config := u.config // all of our kinds are off
-	config.Heartbeats, config.PoolCuts = true, true
+	config.Heartbeats, config.PoolCuts, config.Approver = true, true, ApproverElsewhere
 	ctx, stop := context.WithCancel(quiet(t))
 	ended := make(chan error, 1)
 	go func() { ended <- Run(ctx, config) }()
@@ -353,11 +370,17 @@ func TestAfterControllersThatAreOff(t *testing.T) {
 		if _, has := n.Labels["site"]; has || len(pool.Finalizers)+len(yc.Finalizers) > 0 {
 			return fmt.Errorf("%v, %v, %v", pool.Finalizers, yc.Finalizers, n.Labels)
 		}
+		if is := n.Annotations[edge.AnnotationSettings]; is != "" {
+			return fmt.Errorf("its hub's word on its settings is there: %s", is)
+		}
 		return nil
 	})
 	stop()
 	if err := <-ended; err != nil {
 		t.Error(err)
+	}
+	for _, o := range told {
+		u.gone(o)
 	}
 	if got := taints(n); n.Annotations[nodepool.AnnotationTaints] != "" || slices.Contains(got, "site") {
 		t.Errorf("it has %v, %v", n.Annotations, got)

@@ -12,6 +12,7 @@ import (
 	"maps"
 	"net"
 	"net/http"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -50,6 +51,7 @@ import (
 	"yurtcoordinator/internal/cloud/nodepool"
 	"yurtcoordinator/internal/cloud/operators"
 	"yurtcoordinator/internal/cloud/poolcut"
+	"yurtcoordinator/internal/cloud/settings"
 	"yurtcoordinator/internal/edge"
 )
 
@@ -101,9 +103,9 @@ type Config struct {
 
 	// Each of these enables a controller. Leave those off for which the cluster has another implementation
 	// (docs/from-openyurt.md): Heartbeats acts on delegated heartbeats, Autonomy keeps Pods of autonomous nodes, PoolCuts holds
-	// evictions of pools that are cut off as a whole; NodePools, AppSets and Coordinators are those of our own kinds; Signer
-	// signs certificates of hubs, and of persons who use coordinators.
-	Heartbeats, Autonomy, PoolCuts, NodePools, AppSets, Coordinators, Signer bool
+	// evictions of pools that are cut off as a whole; NodePools, AppSets, Coordinators and PoolSettings are those of our own
+	// kinds; Signer signs certificates of hubs, and of persons who use coordinators.
+	Heartbeats, Autonomy, PoolCuts, NodePools, AppSets, Coordinators, PoolSettings, Signer bool
 
 	// Approver says whether this process approves certificates, too, and whether it does anything else; empty means
 	// ApproverWithin.
@@ -308,10 +310,10 @@ func newManager(
 		return nil, err
 	}
 	cached := heartbeat.Cached(func(n *corev1.Node) []string {
-		return append(autonomy.Annotations(), nodepool.CachedAnnotations(n)...)
+		return slices.Concat(autonomy.Annotations(), nodepool.CachedAnnotations(n), settings.CachedAnnotations())
 	})
 	for _, more := range []map[client.Object]cache.ByObject{
-		approve.Cached(), nodepool.Cached(), appset.Cached(), coordinator.Cached(),
+		approve.Cached(), nodepool.Cached(), appset.Cached(), coordinator.Cached(), settings.Cached(),
 	} {
 		maps.Copy(cached, more)
 	}
@@ -367,7 +369,7 @@ func mapper() meta.RESTMapper {
 	add(meta.RESTScopeNamespace, rbacv1.SchemeGroupVersion, "Role", "RoleBinding")
 	add(meta.RESTScopeRoot, kindNodePool.GroupVersion(), kindNodePool.Kind)
 	add(meta.RESTScopeNamespace, kindYurtAppSet.GroupVersion(), kindYurtAppSet.Kind)
-	add(meta.RESTScopeRoot, kindYurtCoordinator.GroupVersion(), kindYurtCoordinator.Kind)
+	add(meta.RESTScopeRoot, kindYurtCoordinator.GroupVersion(), kindYurtCoordinator.Kind, kindPoolSettings.Kind)
 	return m
 }
 

@@ -22,6 +22,7 @@ import (
 	"yurtcoordinator/internal/cloud/keys"
 	"yurtcoordinator/internal/cloud/nodepool"
 	"yurtcoordinator/internal/cloud/poolcut"
+	"yurtcoordinator/internal/cloud/settings"
 )
 
 // Our own kinds.
@@ -29,6 +30,7 @@ var (
 	kindNodePool        = v1beta2.GroupVersion.WithKind("NodePool")
 	kindYurtAppSet      = v1beta1.GroupVersion.WithKind("YurtAppSet")
 	kindYurtCoordinator = v1alpha1.GroupVersion.WithKind("YurtCoordinator")
+	kindPoolSettings    = v1alpha1.GroupVersion.WithKind("PoolSettings")
 )
 
 // addOwnKinds registers the controllers of our own kinds, to begin when their CRDs exist, and returns their metrics.
@@ -60,17 +62,21 @@ func addOwnKinds(
 		KubeletAuthority: kubeletAuthority(mgr.GetConfig()), ConstrainedImpersonation: c.ConstrainedImpersonation,
 		PullPolicy: corev1.PullPolicy(c.Coordinator.PullPolicy), PullSecrets: c.Coordinator.PullSecrets,
 	})
+	hubs := settings.New(settings.Config{
+		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Events: events, Clock: clock.RealClock{},
+	})
 	err = errors.Join(
 		begin(c.Coordinators && c.Heartbeats, "heartbeat", heartbeats.FollowCoordinators, kindYurtCoordinator), // for its show.go
 		// It runs whichever controller implements NodePools.
 		begin(c.PoolCuts, "poolcut", cuts.AddTo, kindNodePool),
 		begin(c.NodePools, "nodepool", pools.AddTo, kindNodePool),
 		begin(c.AppSets, "yurtappset", apps.AddTo, kindNodePool, kindYurtAppSet),
-		begin(c.Coordinators, "yurtcoordinator", coordinators.AddTo, kindNodePool, kindYurtAppSet, kindYurtCoordinator))
+		begin(c.Coordinators, "yurtcoordinator", coordinators.AddTo, kindNodePool, kindYurtAppSet, kindYurtCoordinator),
+		begin(c.PoolSettings, "poolsettings", hubs.AddTo, kindNodePool, kindPoolSettings))
 	if c.Coordinators {
 		err = errors.Join(err, mgr.Add(waiting.saying("yurtcoordinator", kindYurtCoordinator, coordinators.SayWaiting)))
 	}
-	return []prometheus.Collector{pools.Metrics(), apps.Metrics(), coordinators.Metrics(), waiting}, err
+	return []prometheus.Collector{pools.Metrics(), apps.Metrics(), coordinators.Metrics(), hubs.Metrics(), waiting}, err
 }
 
 // kubeletAuthority returns the authority that verifies kubelets for coordinators: the one that signs for the API

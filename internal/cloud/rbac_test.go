@@ -31,7 +31,7 @@ const approver = "coordinator-approver"
 func manifests(t *testing.T, off ...string) []byte {
 	t.Helper()
 	files, err := filepath.Glob("../../deploy/charts/yurt-coordinator/files/rbac/*.yaml")
-	if err != nil || len(files) < 6 {
+	if err != nil || len(files) < 7 {
 		t.Fatal(files, err)
 	}
 	var all [][]byte
@@ -200,7 +200,7 @@ func TestWhoApprovesDoesNotAsk(t *testing.T) {
 // TestRightsFollowTheSwitches: a controller that is off leaves only what it takes to clean up after it.
 func TestRightsFollowTheSwitches(t *testing.T) {
 	const certificates, rbac, apps = "certificates.k8s.io", "rbac.authorization.k8s.io", "apps.openyurt.io"
-	load(t, "coordinators", "signer", "keys")[Name].expect(t, "without coordinators", []right{
+	load(t, "coordinators", "signer", "keys", "poolsettings")[Name].expect(t, "without coordinators", []right{
 		{"create", "", "secrets", "kube-system", "", false},
 		{"patch", "", "secrets", "kube-system", "yurt-coordinator-p1-certs", false},
 		{"get", "", "secrets", edge.NamespaceKeys, "yurt-coordinator-p1-ca", false},
@@ -235,6 +235,19 @@ func TestRightsFollowTheSwitches(t *testing.T) {
 		{"create", certificates, "certificatesigningrequests", "", "", false},
 		{"update", certificates, "certificatesigningrequests/status", "", "c", true},
 		{"get", "", "secrets", edge.NamespaceKeys, "yurt-coordinator-p1-hubs", true},
+	})
+	load(t, "poolsettings")[Name].expect(t, "without pool settings", []right{
+		{"list", apps, "poolsettings", "", "", false},
+		{"patch", apps, "poolsettings/status", "", "p1", false},
+
+		{"delete", "", "configmaps", "kube-system", "yurthub-settings-p1", true}, // what it has left
+		{"delete", rbac, "roles", "kube-system", "yurthub-settings-p1", true},
+		{"delete", rbac, "rolebindings", "kube-system", "yurthub-settings-p1", true},
+	})
+	load(t, "coordinators")[Name].expect(t, "with pool settings alone", []right{
+		{"create", rbac, "roles", "kube-system", "", true},
+		{"patch", rbac, "rolebindings", "kube-system", "yurthub-settings-p1", true},
+		{"create", rbac, "roles", "kube-node-lease", "", false},
 	})
 	if grants := load(t, "approver")[approver]; len(grants) != 0 {
 		t.Errorf("an approver that is off is granted %v", grants)
@@ -275,6 +288,10 @@ func TestManifestGrantsWhatIsNeeded(t *testing.T) {
 		{"create", rbac, "rolebindings", "kube-system", "", true},
 		{"patch", apps, "yurtcoordinators/status", "", "p1", true},
 		{"update", apps, "nodepools/status", "", "p1", true},
+		{"list", apps, "poolsettings", "", "", true},
+		{"watch", apps, "poolsettings", "", "", true},
+		{"patch", apps, "poolsettings/status", "", "p1", true},
+		{"patch", apps, "poolsettings", "", "p1", false},
 		{"patch", apps, "yurtappsets", "kube-system", "yurt-coordinator", true},
 		{"list", "apps", "deployments", "", "", true},
 		{"create", "apps", "deployments", "kube-system", "", true},

@@ -25,9 +25,13 @@ const maxFileSize = 1 << 20
 // ErrHelp is what Parse returns after it printed the help that the user asked for.
 var ErrHelp = pflag.ErrHelp
 
-// Parse sets fs from args and from the YAML file that --config names; Parse adds that flag. If args ask for help, it
-// prints the usage to help and returns ErrHelp. Any other error is one line that names the flag or the file's key.
-func Parse(fs *pflag.FlagSet, args []string, help io.Writer) error {
+// Versioned reads a file that says its apiVersion and kind, and returns its settings by the names of flags.
+type Versioned func(content []byte) (settings map[string]any, err error)
+
+// Parse sets fs from args and from the YAML file that --config names; Parse adds that flag. A file that says its apiVersion
+// is read by versioned, which may be nil: then there are none. If args ask for help, it prints the usage to help and returns
+// ErrHelp. Any other error is one line that names the flag or the file's key.
+func Parse(fs *pflag.FlagSet, args []string, help io.Writer, versioned Versioned) error {
 	file := fs.String(FlagName, "", "YAML file of settings, with the names of these flags; flags on the command line win")
 	fs.SetOutput(io.Discard) // pflag prints the whole usage on an error; one line is what a person can use
 	fs.SortFlags = true
@@ -46,10 +50,10 @@ func Parse(fs *pflag.FlagSet, args []string, help io.Writer) error {
 	if *file == "" {
 		return nil
 	}
-	return fromFile(fs, *file)
+	return fromFile(fs, *file, versioned)
 }
 
-func fromFile(fs *pflag.FlagSet, path string) error {
+func fromFile(fs *pflag.FlagSet, path string, versioned Versioned) error {
 	content, err := read(path)
 	if err != nil {
 		return fmt.Errorf("--%s: %w", FlagName, err)
@@ -57,6 +61,11 @@ func fromFile(fs *pflag.FlagSet, path string) error {
 	settings, err := decode(content)
 	if err != nil {
 		return fmt.Errorf("%s: not a YAML map of settings: %s", path, oneLine(err))
+	}
+	if _, says := settings["apiVersion"]; says && versioned != nil {
+		if settings, err = versioned(content); err != nil {
+			return fmt.Errorf("%s: %s", path, oneLine(err))
+		}
 	}
 	for _, key := range sortedKeys(settings) {
 		flag := fs.Lookup(key)

@@ -37,7 +37,7 @@ func TestFileAndCommandLine(t *testing.T) {
 		t.Fatal(err)
 	}
 	var s settings
-	if err := Parse(flags(&s), []string{"--config", path, "--node-name=from-line"}, nil); err != nil {
+	if err := Parse(flags(&s), []string{"--config", path, "--node-name=from-line"}, nil, nil); err != nil {
 		t.Fatal(err)
 	}
 	if s.node != "from-line" || s.interval != 3*time.Second || s.enabled || len(s.servers) != 2 ||
@@ -75,7 +75,7 @@ func TestErrorsAreOneLineThatNamesTheFault(t *testing.T) {
 				args = append(args, "--config", path)
 			}
 			var s settings
-			err := Parse(flags(&s), args, nil)
+			err := Parse(flags(&s), args, nil, nil)
 			if err == nil {
 				t.Fatal("no error")
 			}
@@ -89,7 +89,7 @@ func TestErrorsAreOneLineThatNamesTheFault(t *testing.T) {
 func TestHelp(t *testing.T) {
 	var out bytes.Buffer
 	var s settings
-	if err := Parse(flags(&s), []string{"--help"}, &out); !errors.Is(err, ErrHelp) {
+	if err := Parse(flags(&s), []string{"--help"}, &out, nil); !errors.Is(err, ErrHelp) {
 		t.Fatalf("Parse = %v, want ErrHelp", err)
 	}
 	for _, want := range []string{"--node-name", "--config", "Usage: program"} {

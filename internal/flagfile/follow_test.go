@@ -20,7 +20,7 @@ func TestFollow(t *testing.T) {
 		}
 		write("limit: 1\n")
 		fs := flags(&settings{})
-		if err := Parse(fs, []string{"--config", path}, nil); err != nil {
+		if err := Parse(fs, []string{"--config", path}, nil, nil); err != nil {
 			t.Fatal(err)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
@@ -54,7 +54,7 @@ func TestFollow(t *testing.T) {
 
 func TestFollowWithoutAFile(t *testing.T) {
 	fs := flags(&settings{})
-	if err := Parse(fs, nil, nil); err != nil {
+	if err := Parse(fs, nil, nil, nil); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"net/url"
-	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -15,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"yurtcoordinator/apis/hub/v1alpha1"
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/hub/identity"
 	"yurtcoordinator/internal/hub/proof"
@@ -93,6 +93,9 @@ type Config struct {
 	// MaxRequestsInFlight and MaxMutatingRequestsInFlight bound the requests under way, as kube-apiserver's flags of
 	// similar names do; MaxLongRunningRequests bounds watches and streams.
 	MaxRequestsInFlight, MaxMutatingRequestsInFlight, MaxLongRunningRequests int
+
+	// Own names the flags that the node itself gives, of those that its pool may give as well: see Given.
+	Own []string
 }
 
 // Identity is how a node proves who it is to get a certificate; see identity.Config, whose fields have these names.
@@ -104,18 +107,12 @@ type Identity struct {
 	KubeletAsIs              bool
 }
 
-// defaultPoolScope has the resources of which every node of a cluster reads all. They are most of what a node reads;
-// people on site also see them.
-var defaultPoolScope = []string{"v1/endpoints", "v1/services", "discovery.k8s.io/v1/endpointslices"}
-
-// defaultCacheAgents are the programs that a node's Pods and their network need.
-var defaultCacheAgents = []string{"kubelet", "kube-proxy", "coredns", "flanneld", "calico-node", "cilium-agent"}
-
 // maxPoolScope bounds the resources, as the coordinator does (see pool.maxMirrored).
 const maxPoolScope = 32
 
 // AddFlags declares the settings as flags and sets their defaults.
 func (c *Config) AddFlags(fs *pflag.FlagSet) {
+	d := v1alpha1.Default()
 	fs.StringVar((*string)(&c.Node), "node-name", "", "name of this node (required)")
 	fs.StringVar((*string)(&c.Pool), "nodepool-name", "",
 		"name of the pool that this node belongs to (required with a coordinator)")
@@ -128,7 +125,7 @@ func (c *Config) AddFlags(fs *pflag.FlagSet) {
 		"PEM file of this node's client certificate, which somebody else renews; default: the hub gets its own")
 	fs.StringVar(&c.KeyFile, "key-file", "", "PEM file of the private key of --cert-file")
 	c.Identity.addFlags(fs)
-	fs.StringVar(&c.CertDir, "cert-dir", "/var/lib/yurthub/pki",
+	fs.StringVar(&c.CertDir, "cert-dir", d.CertDir,
 		"directory for the certificates that the hub gets by itself, what kubelet and the hub know each other by, and the "+
 			"coordinator's address")
 	fs.BoolVar(&c.EnableCoordinator, "enable-coordinator", false, "use the pool's coordinator")
@@ -137,21 +134,21 @@ func (c *Config) AddFlags(fs *pflag.FlagSet) {
 			"default: the cloud says where the coordinator is, if there is one")
 	fs.StringVar(&c.CoordinatorCAFile, "coordinator-ca-file", "",
 		"PEM file of the authority that signed the certificate at --coordinator-server-addr; default: --ca-file")
-	fs.StringSliceVar(&c.PoolScopeResources, "pool-scope-resources", defaultPoolScope,
+	fs.StringSliceVar(&c.PoolScopeResources, "pool-scope-resources", d.PoolScopeResources,
 		"resources, GROUP/VERSION/RESOURCE,…, that the pool gets over the WAN once and this node's programs are served "+
-			"from a copy of (the core group's: VERSION/RESOURCE); in the file of --config it can be changed while running")
-	fs.BoolVar(&c.OwnObjects, "own-objects", true,
+			"from a copy of (the core group's: VERSION/RESOURCE)")
+	fs.BoolVar(&c.OwnObjects, "own-objects", *d.OwnObjects,
 		"push this node's Node, Pods, their ConfigMaps and Events to the pool's coordinator, for kubectl on site")
-	fs.BoolVar(&c.OwnSecrets, "own-secrets", false,
+	fs.BoolVar(&c.OwnSecrets, "own-secrets", *d.OwnSecrets,
 		"also push the Secrets that this node's Pods use, if the coordinator was started with --own-secrets")
-	fs.StringVar(&c.KubeletConfig, "kubelet-config", "/var/lib/kubelet/config.yaml",
+	fs.StringVar(&c.KubeletConfig, "kubelet-config", *d.KubeletConfig,
 		"kubelet's configuration file, which says what certificate it serves with; empty: kubelet has none")
-	fs.StringVar(&c.KubeletServing, "kubelet-serving-certificate", "/var/lib/kubelet/pki",
+	fs.StringVar(&c.KubeletServing, "kubelet-serving-certificate", d.KubeletServingCertificate,
 		"kubelet's serving certificate, of which the pool's coordinator is told, to know kubelet by: a file, or "+
 			"kubelet's --cert-dir, where --kubelet-config says which file it is; its key is not read")
-	fs.BoolVar(&c.ServiceTopology, "service-topology", true,
+	fs.BoolVar(&c.ServiceTopology, "service-topology", *d.ServiceTopology,
 		"show this node's programs only those endpoints of a Service that its annotation "+edge.AnnotationTopologyKeys+" allows")
-	fs.StringVar(&c.DiskCachePath, "disk-cache-path", "/var/lib/yurthub/cache",
+	fs.StringVar(&c.DiskCachePath, "disk-cache-path", *d.DiskCachePath,
 		"directory to keep what this node's programs read, Secrets included, so that they can start when nothing can be "+
 			"reached; empty: what the hub knows ends with it")
 	fs.StringVar(&c.DiskCacheKeyFile, "disk-cache-key-file", "",
@@ -160,35 +157,35 @@ func (c *Config) AddFlags(fs *pflag.FlagSet) {
 	fs.DurationVar(&c.DiskCacheClockOffset, "disk-cache-clock-offset", 0,
 		"how far to put ahead the clock by which content of --disk-cache-path grows old; for tests")
 	_ = fs.MarkHidden("disk-cache-clock-offset") // it fails only for an unknown flag
-	fs.DurationVar(&c.RememberIdentitiesFor, "remember-identities-for", 24*time.Hour,
+	fs.DurationVar(&c.RememberIdentitiesFor, "remember-identities-for", d.RememberIdentitiesFor.Duration,
 		"how long it holds, while the cloud cannot be asked, who somebody is and what he may do who is no Pod of this node, as "+
 			"the cloud said last; 0 is not at all; Pods of this node are known while they are there")
-	fs.StringSliceVar(&c.CacheAgents, "cache-agents", defaultCacheAgents,
+	fs.StringSliceVar(&c.CacheAgents, "cache-agents", d.CacheAgents,
 		"programs whose reads are kept, by the start of their User-Agent; * is all; a request with the header Edge-Cache: true "+
 			"is kept in any case")
-	fs.StringVar(&c.BindAddress, "bind-address", "127.0.0.1",
+	fs.StringVar(&c.BindAddress, "bind-address", d.BindAddress,
 		"loopback address to serve kubelet on, which shows the token in --cert-dir, and other programs of the host, each "+
 			"with its own credentials")
-	fs.IntVar(&c.Port, "port", edge.PortHub, "port of --bind-address")
+	fs.IntVar(&c.Port, "port", d.Port, "port of --bind-address")
 	fs.StringVar(&c.SecureBindAddress, "secure-bind-address", "",
 		"address of this node to serve Pods on over TLS, each with its own credentials; needs a certificate, for which the "+
 			"hub asks and which somebody must approve; empty: Pods are not served")
-	fs.IntVar(&c.SecurePort, "secure-port", edge.PortHubTLS, "port of --secure-bind-address")
-	fs.BoolVar(&c.MasterService, "masterservice", false,
+	fs.IntVar(&c.SecurePort, "secure-port", d.SecurePort, "port of --secure-bind-address")
+	fs.BoolVar(&c.MasterService, "masterservice", *d.Masterservice,
 		"have kubelet tell Pods that start from now on that the API server is at --secure-bind-address, so that they have "+
 			"an answer when the cloud cannot be reached")
-	fs.StringVar(&c.HealthBindAddress, "health-bind-address", "127.0.0.1",
+	fs.StringVar(&c.HealthBindAddress, "health-bind-address", d.HealthBindAddress,
 		"address to serve /healthz and /readyz on, to anybody, and /status and /metrics to root of this node")
-	fs.IntVar(&c.HealthPort, "health-port", edge.PortHubHealth,
+	fs.IntVar(&c.HealthPort, "health-port", d.HealthPort,
 		"port of --health-bind-address")
 	fs.BoolVar(&c.OpenMetrics, "open-metrics", false,
 		"serve /metrics to anybody who reaches --health-port: for agents that are not root")
 	fs.BoolVar(&c.Profiling, "profiling", false, "serve Go's profiles to root at /debug/pprof/ of --health-port")
-	fs.IntVar(&c.MaxRequestsInFlight, "max-requests-inflight", 200,
+	fs.IntVar(&c.MaxRequestsInFlight, "max-requests-inflight", d.MaxRequestsInflight,
 		"most reading requests under way at once; more get 429")
-	fs.IntVar(&c.MaxMutatingRequestsInFlight, "max-mutating-requests-inflight", 100,
+	fs.IntVar(&c.MaxMutatingRequestsInFlight, "max-mutating-requests-inflight", d.MaxMutatingRequestsInflight,
 		"most writing requests under way at once; more get 429")
-	fs.IntVar(&c.MaxLongRunningRequests, "max-long-running-requests", 1000,
+	fs.IntVar(&c.MaxLongRunningRequests, "max-long-running-requests", d.MaxLongRunningRequests,
 		"most watches, logs and streams under way at once; more get 429")
 }
 
@@ -298,20 +295,6 @@ func (c *Config) Validate() error {
 		}
 	}
 	return nil
-}
-
-// change returns the resources that the pool shares under new settings, or an error if these are not valid, or differ in what
-// a running hub cannot change.
-func (c *Config) change(to Config) ([]schema.GroupVersionResource, error) {
-	if err := to.Validate(); err != nil {
-		return nil, err
-	}
-	shared, err := resources("pool-scope-resources", to.PoolScopeResources)
-	to.PoolScopeResources, to.DiskCacheClockOffset = c.PoolScopeResources, c.DiskCacheClockOffset
-	if err == nil && !reflect.DeepEqual(to, *c) {
-		err = errors.New("only --pool-scope-resources can change while yurthub runs; restart it for the other settings")
-	}
-	return shared, err
 }
 
 func (c *Config) validateSecure() error {

@@ -80,12 +80,13 @@ func (h *Hub) answer() error {
 	h.parts.Add("what is remembered of users", func(ctx context.Context) error {
 		return lasting.Run(ctx, answers.Tidy, known.Tidy)
 	})
+	h.agents, h.lasting = follow.NewAgents(h.cfg.CacheAgents), lasting
 	h.guests = guests.New(known, h.cloud.AsCaller())
 	h.serves.Replicas, h.serves.Callers = h.followed, h.guests
 	h.serves.Keeper = struct {
-		follow.Agents
+		*follow.Agents
 		*follow.Set
 		*recall.Clients
-	}{follow.NewAgents(h.cfg.CacheAgents), h.followed, answers}
+	}{h.agents, h.followed, answers}
 	return nil
 }

@@ -20,8 +20,9 @@
 // identity gets the node's certificates, for both upstreams and for Pods.
 //
 // This package is the only wiring: hub.go wires the whole, coordinator.go the coordinator, following.go what is followed and
-// remembered and who is answered from it, owning.go the node's own objects, serving.go the ports. Each part knows only what
-// its own Config names. A part that a hub lacks, such as a coordinator, exists all the same and does nothing.
+// remembered and who is answered from it, owning.go the node's own objects, settings.go what the pool says for its hubs,
+// serving.go the ports. Each part knows only what its own Config names. A part that a hub lacks, such as a coordinator,
+// exists all the same and does nothing.
 package hub
 
 import (
@@ -37,6 +38,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/clock"
 
+	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/hub/callers"
 	"yurtcoordinator/internal/hub/callers/guests"
 	"yurtcoordinator/internal/hub/certclock"
@@ -50,6 +52,8 @@ import (
 	"yurtcoordinator/internal/hub/proof"
 	"yurtcoordinator/internal/hub/recall"
 	"yurtcoordinator/internal/hub/route"
+	"yurtcoordinator/internal/hub/settings"
+	"yurtcoordinator/internal/hub/tenure"
 	"yurtcoordinator/internal/hub/upstream"
 	"yurtcoordinator/internal/run"
 	"yurtcoordinator/internal/store"
@@ -57,7 +61,7 @@ import (
 
 // Hub is a node's hub. Make one with New.
 type Hub struct {
-	cfg      Config
+	cfg      Config // with which it started
 	metrics  *prometheus.Registry
 	disk     *disk.Disk
 	servers  []*url.URL // the cloud's API servers
@@ -71,6 +75,14 @@ type Hub struct {
 	// shown are ConfigMaps that kubelet sees in another form than the cloud's.
 	shown  *filter.ConfigMaps
 	guests *guests.Guests
+	// inForce is what the node and its pool say now, and settings follows the pool, nil if it has none. started is what the hub
+	// reports about that at its start.
+	inForce  inForce
+	settings *settings.Settings
+	started  edge.SettingsReport
+	// agents and lasting take settings while the hub runs.
+	agents  *follow.Agents
+	lasting *tenure.Tenure
 	// changed is called whenever what is followed for the node's programs changes.
 	changed func()
 	proof   *proof.Proof
@@ -96,8 +108,11 @@ func New(cfg Config) (*Hub, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
+	own := cfg
+	cfg, said, started := remember(own)
 	h := &Hub{
-		cfg: cfg, metrics: prometheus.NewRegistry(), changed: func() {}, shown: filter.NewConfigMaps(filter.RootCA),
+		cfg: cfg, inForce: inForce{own: own, say: said}, started: started, metrics: prometheus.NewRegistry(), changed: func() {},
+		shown:   filter.NewConfigMaps(filter.RootCA),
 		checked: certclock.New(cfg.CertDir, clock.RealClock{}),
 	}
 	h.metrics.MustRegister(collectors.NewGoCollector(),
@@ -128,7 +143,9 @@ func (h *Hub) build() error {
 		MaxLongRunning: h.cfg.MaxLongRunningRequests,
 	}
 	h.parts.Add("disk", h.disk.Run)
-	for _, step := range []func() error{h.prove, h.identify, h.reachCloud, h.joinPool, h.follow, h.answer, h.takePart} {
+	for _, step := range []func() error{
+		h.prove, h.identify, h.reachCloud, h.joinPool, h.follow, h.answer, h.takePart, h.heedPool,
+	} {
 		if err := step(); err != nil {
 			return err
 		}
@@ -193,16 +210,4 @@ func (h *Hub) upstream(name string, servers []*url.URL) upstream.Config {
 	ca, cert, key := h.identity.Files()
 	return upstream.Config{Name: name, Servers: servers, CAFile: ca, CertFile: cert, KeyFile: key, CertificateTime: h.checked,
 		Metrics: h.metrics}
-}
-
-// Reconfigure applies the settings that can change while a hub runs: PoolScopeResources, and DiskCacheClockOffset for
-// tests. If cfg is not valid or differs in anything else, it returns an error and changes nothing.
-func (h *Hub) Reconfigure(cfg Config) error {
-	shared, err := h.cfg.change(cfg)
-	if err != nil {
-		return err
-	}
-	h.followed.Change(shared)
-	h.disk.SetAhead(cfg.DiskCacheClockOffset)
-	return nil
 }

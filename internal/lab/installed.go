@@ -28,6 +28,9 @@ import (
 // YurtCoordinators is the resource of coordinators.
 var YurtCoordinators = schema.GroupVersionResource{Group: "apps.openyurt.io", Version: "v1alpha1", Resource: "yurtcoordinators"}
 
+// PoolSettings is the resource of pools' settings.
+var PoolSettings = schema.GroupVersionResource{Group: "apps.openyurt.io", Version: "v1alpha1", Resource: "poolsettings"}
+
 // labelControlPlane is on the cloud's node, as kubeadm puts it on a node that runs a control plane. So is a taint with
 // that key.
 const labelControlPlane = "node-role.kubernetes.io/control-plane"

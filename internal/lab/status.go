@@ -66,6 +66,8 @@ type HubStatus struct {
 	Kept []KeptStatus `json:"kept"`
 	// Disk is the state of its cache on disk; nil without one.
 	Disk *DiskStatus `json:"disk"`
+	// Settings says which of its pool's settings it runs with; nil if it knows of none.
+	Settings *SettingsStatus `json:"settings"`
 	// Identity is the state of the certificates that it gets by itself; nil if it was given one.
 	Identity *struct {
 		Client  CertificateStatus `json:"client"`
@@ -77,6 +79,15 @@ type HubStatus struct {
 			Trusted []AuthorityStatus `json:"trusted"`
 		} `json:"authorities"`
 	} `json:"identity"`
+}
+
+// SettingsStatus is what a hub says about its pool's settings.
+type SettingsStatus struct {
+	Generation int64    `json:"generation"` // that it was told
+	Running    int64    `json:"running"`
+	State      string   `json:"state"` // restart, refused; empty: it runs with all of it
+	Why        string   `json:"why"`
+	Own        []string `json:"own"`
 }
 
 // AuthorityStatus is an authority that a hub trusts.

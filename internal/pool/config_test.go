@@ -127,7 +127,7 @@ func TestFlagsAndTheirFile(t *testing.T) {
 	config.AddFlags(fs)
 	file := pooltest.WriteFile(t, t.TempDir(), "config.yaml", []byte("secure-port: 12345\nservice-account-key-file: [a, b]\n"))
 	args := []string{"--config", file, "--node-name=n1", "--tls-cert-file=x"}
-	if err := flagfile.Parse(fs, args, io.Discard); err != nil {
+	if err := flagfile.Parse(fs, args, io.Discard, nil); err != nil {
 		t.Fatal(err)
 	}
 	if config.NodeName != "n1" || config.SecurePort != 12345 || config.ProbePort != 10271 ||

@@ -1,6 +1,7 @@
-// Package v1alpha1 has the YurtCoordinator: the wish for a coordinator in a pool, and what became of it.
+// Package v1alpha1 has the YurtCoordinator, the wish for a coordinator in a pool, and PoolSettings, the settings of pools,
+// each with what became of it.
 //
-// Names and fields are OpenYurt's, so that what people have written for it means the same here.
+// The YurtCoordinator's names and fields are OpenYurt's, so that what people have written for it means the same here.
 //
 // +kubebuilder:object:generate=true
 // +groupName=apps.openyurt.io
@@ -17,7 +18,7 @@ var GroupVersion = schema.GroupVersion{Group: "apps.openyurt.io", Version: "v1al
 
 // AddToScheme teaches a scheme the kinds in this package.
 func AddToScheme(s *runtime.Scheme) error {
-	s.AddKnownTypes(GroupVersion, &YurtCoordinator{}, &YurtCoordinatorList{})
+	s.AddKnownTypes(GroupVersion, &YurtCoordinator{}, &YurtCoordinatorList{}, &PoolSettings{}, &PoolSettingsList{})
 	metav1.AddToGroupVersion(s, GroupVersion)
 	return nil
 }

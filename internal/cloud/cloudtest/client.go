@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -163,6 +164,13 @@ func Count(cfg *rest.Config) (*rest.Config, *Requests) {
 		})
 	})
 	return counted, r
+}
+
+// Sent returns the requests so far, as "GET /api/v1/nodes/n1".
+func (r *Requests) Sent() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.sent)
 }
 
 // Writes returns the requests so far that change something, as "PATCH /api/v1/nodes/n1", without Events.

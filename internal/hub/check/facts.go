@@ -46,6 +46,13 @@ type HubStatus struct {
 		Error   string `json:"error"`
 		Corrupt string `json:"corrupt"`
 	} `json:"disk"`
+	Settings *struct {
+		Generation int64    `json:"generation"`
+		Running    int64    `json:"running"`
+		State      string   `json:"state"`
+		Why        string   `json:"why"`
+		Own        []string `json:"own"`
+	} `json:"settings"`
 	Identity *struct {
 		Client  HubCertificate `json:"client"`
 		Serving HubCertificate `json:"serving"`

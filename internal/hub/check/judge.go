@@ -105,6 +105,7 @@ func (j *judge) hub(f Facts) {
 			"see what is said of the coordinator below")
 	}
 	j.hubDisk(h)
+	j.hubSettings(h)
 	if id := h.Status.Identity; id != nil {
 		j.hubCertificate(f.Now, "client", id.Client)
 		j.hubCertificate(f.Now, "serving", id.Serving)
@@ -130,6 +131,35 @@ func (j *judge) hubDisk(h Hub) {
 	if d.Corrupt != "" {
 		j.add(Warn, "yurthub: disk", "when it started, the running yurthub found damage on the disk: "+d.Corrupt,
 			"have the disk looked at; the cache fills again by itself")
+	}
+}
+
+func (j *judge) hubSettings(h Hub) {
+	const what = "yurthub: settings of the pool"
+	s := h.Status.Settings
+	if s == nil {
+		return
+	}
+	runs := fmt.Sprintf("it runs with generation %d", s.Running)
+	if s.Running == 0 {
+		runs = "it runs with none"
+	}
+	switch s.State {
+	case "refused":
+		j.add(Fail, what, fmt.Sprintf("the running yurthub cannot use generation %d, and %s: %s", s.Generation, runs, s.Why),
+			"correct the PoolSettings, or this node's settings")
+	case "restart":
+		j.add(Warn, what,
+			fmt.Sprintf("of generation %d, %s take effect when yurthub starts again; %s", s.Generation, s.Why, runs),
+			"systemctl restart yurthub; kubelet and Pods go on meanwhile")
+	default:
+		j.add(OK, what, runs, "")
+		if s.Why != "" {
+			j.add(Warn, what, s.Why, "install the version of yurthub that goes with coordinator-controller")
+		}
+	}
+	if len(s.Own) > 0 {
+		j.add(OK, what, "this node has its own --"+strings.Join(s.Own, ", --")+", whatever the pool says", "")
 	}
 }
 

@@ -106,6 +106,26 @@ func TestJudge(t *testing.T) {
 			Warn, "yurthub: serving certificate", "kubectl describe csr yurthub-serving-1",
 		},
 
+		{
+			"hub: settings refused",
+			fromStatus(`{"settings":{"generation":5,"running":4,"state":"refused","why":"v1/services is given twice"}}`),
+			Fail, "yurthub: settings of the pool", "generation 5, and it runs with generation 4: v1/services",
+		},
+		{
+			"hub: settings need a restart",
+			fromStatus(`{"settings":{"generation":5,"state":"restart","why":"service-topology"}}`),
+			Warn, "yurthub: settings of the pool", "systemctl restart yurthub",
+		},
+		{
+			"hub: settings of a newer controller",
+			fromStatus(`{"settings":{"generation":5,"running":5,"why":"does not know: profile"}}`),
+			Warn, "yurthub: settings of the pool", "does not know: profile",
+		},
+		{
+			"hub: settings taken", fromStatus(`{"settings":{"generation":5,"running":5,"own":["cache-agents"]}}`),
+			OK, "yurthub: settings of the pool", "its own --cache-agents",
+		},
+
 		{"port of another", func(f *Facts) { f.Ports[0].Holder = "nginx (process 3)" }, Fail, "--port", "nginx (process 3)"},
 		{"port of another, no hub", func(f *Facts) { stopped(f); f.Ports[0].Held = true }, Fail, "--port", "as root"},
 		{

@@ -18,7 +18,7 @@ func (f *Finder) OnThisMachine() bool {
 
 // Name returns the URL by which requests name the coordinator, wherever it is.
 func (f *Finder) Name() *url.URL {
-	host := net.JoinHostPort(f.cfg.Pool.CoordinatorServerName(), strconv.Itoa(edge.PortCoordinator))
+	host := net.JoinHostPort(f.pool.CoordinatorServerName(), strconv.Itoa(edge.PortCoordinator))
 	return &url.URL{Scheme: "https", Host: host}
 }
 
@@ -41,7 +41,7 @@ func (f *Finder) Clients() (ids []string, known bool) {
 func (f *Finder) About() corev1.ObjectReference {
 	t := f.Target()
 	if t.Owner == "" {
-		return aboutPool(f.cfg.Pool)
+		return aboutPool(f.pool)
 	}
 	return corev1.ObjectReference{APIVersion: apiVersionOwner, Kind: kindOwner, Name: t.Owner, UID: t.OwnerUID}
 }

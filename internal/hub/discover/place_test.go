@@ -1,14 +1,26 @@
 package discover
 
 import (
+	"encoding/json"
+	"errors"
 	"net/url"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"yurtcoordinator/internal/edge"
 )
 
 func TestPlaces(t *testing.T) {
-	found := func(address string) *Finder { return &Finder{target: Target{Address: address, CA: "x"}} }
+	ca := authority(t)
+	found := func(address string) *Finder {
+		dir := t.TempDir()
+		content, err := json.Marshal(remembered{"p1", Target{Address: address, CA: ca}})
+		if err := errors.Join(err, os.WriteFile(filepath.Join(dir, File), content, 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		return New(Config{Pool: "p1", Dir: dir})
+	}
 	fixed := func(address string) Fixed { return Fixed{At: &url.URL{Scheme: "https", Host: address}} }
 	for name, tt := range map[string]struct {
 		place interface {
@@ -18,7 +30,7 @@ func TestPlaces(t *testing.T) {
 		url  string
 		here bool
 	}{
-		"not found yet":          {&Finder{}, "", false},
+		"not found yet":          {New(Config{Pool: "p1", Dir: t.TempDir()}), "", false},
 		"found here":             {found("127.0.0.1:10270"), "https://127.0.0.1:10270", true},
 		"found elsewhere":        {found("192.0.2.1:10270"), "https://192.0.2.1:10270", false},
 		"set, and here":          {fixed("127.0.0.1:10270"), "https://127.0.0.1:10270", true},

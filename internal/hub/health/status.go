@@ -28,6 +28,8 @@ type Status struct {
 	Identity *identity.Status `json:"identity,omitempty"`
 	// Kubelet is what was found of kubelet's serving certificate; absent without a coordinator, and until the hub has looked.
 	Kubelet *KubeletStatus `json:"kubelet,omitempty"`
+	// Settings says which of the pool's settings the hub runs with; absent if it knows of none.
+	Settings *SettingsStatus `json:"settings,omitempty"`
 }
 
 // KubeletStatus is what a hub has found of kubelet's serving certificate.
@@ -46,6 +48,19 @@ func KubeletOf(found pin.Found) *KubeletStatus {
 		return nil
 	}
 	return &KubeletStatus{found.Way, found.Digest, found.File, found.Problem}
+}
+
+// SettingsStatus says which of its pool's settings a hub runs with.
+type SettingsStatus struct {
+	// Generation is the newest that the hub was told, Running the one that it runs with; 0 means none.
+	Generation int64 `json:"generation"`
+	Running    int64 `json:"running"`
+	// State is empty if the hub runs with the newest, restart if Why lists flags that take effect when the hub starts again, and
+	// refused if it cannot use them, and Why says why.
+	State string `json:"state,omitempty"`
+	Why   string `json:"why,omitempty"`
+	// Own are the flags that the node itself gives, and of which the pool says something else.
+	Own []string `json:"own,omitempty"`
 }
 
 // Followed lists the resources of which the hub keeps copies, and what it follows for programs of its node.

@@ -233,8 +233,8 @@ func settings(c *Config, f *facts, name, servers, serving string) string {
 		coordinator = "true"
 	}
 	var b strings.Builder
-	b.WriteString(mark + "\n# Changes are made by running join again, with --set; pool-scope-resources may be added here at " +
-		"any time.\n")
+	b.WriteString(mark + "\n# Changes are made by running join again, with --set. What all nodes of a pool are to have is said " +
+		"once, by a PoolSettings in the cloud.\n")
 	for _, s := range [][2]string{
 		{"node-name", name}, {"server-addr", servers}, {"bootstrap-file", fileToken}, {"kubelet-kubeconfig", kubeconfig},
 		{"ca-file", c.CAFile}, {"discovery-token-ca-cert-hash", c.CACertHash}, {"nodepool-name", c.Pool},

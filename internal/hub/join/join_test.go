@@ -138,7 +138,7 @@ func settingsAreAHubs(t *testing.T, path string) {
 	var cfg hub.Config
 	flags := pflag.NewFlagSet("yurthub", pflag.ContinueOnError)
 	cfg.AddFlags(flags)
-	if err := flagfile.Parse(flags, []string{"--config=" + path}, io.Discard); err != nil {
+	if err := flagfile.Parse(flags, []string{"--config=" + path}, io.Discard, nil); err != nil {
 		t.Fatal(err)
 	}
 	if err := cfg.Validate(); err != nil {

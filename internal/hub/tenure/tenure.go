@@ -12,6 +12,7 @@ package tenure
 import (
 	"context"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -43,7 +44,7 @@ type Disk interface {
 // Config is what a Tenure needs. All fields but Boot are required.
 type Config struct {
 	Node edge.NodeName
-	// Limit is how long what was said of users holds who are no Pods of this node; 0 means not at all.
+	// Limit is how long what was said of users holds who are no Pods of this node; 0 means not at all. SetLimit changes it.
 	Limit time.Duration
 	// PodUID returns the UID of a Pod of this node, empty if it has none of that name, and whether that is known.
 	PodUID func(namespace, name string) (uid string, known bool)
@@ -59,6 +60,7 @@ type Config struct {
 type Tenure struct {
 	cfg   Config
 	clock *clock
+	limit atomic.Int64 // a time.Duration
 }
 
 // New returns a Tenure whose clock goes on where the disk's stood.
@@ -66,8 +68,13 @@ func New(c Config) *Tenure {
 	if c.Boot == nil {
 		c.Boot = boot
 	}
-	return &Tenure{c, newClock(c)}
+	t := &Tenure{cfg: c, clock: newClock(c)}
+	t.SetLimit(c.Limit)
+	return t
 }
+
+// SetLimit changes Config.Limit.
+func (t *Tenure) SetLimit(limit time.Duration) { t.limit.Store(int64(limit)) }
 
 // Run keeps the clock on the disk, and has what is over forgotten by those who remember it, until ctx ends.
 func (t *Tenure) Run(ctx context.Context, tidy ...func()) error {
@@ -153,7 +160,8 @@ func (v Verdict) String() string { return [...]string{"over", "unsure", "holds"}
 
 // Judge says whether what was said holds while the cloud cannot be asked.
 func (t *Tenure) Judge(s Stamp) Verdict {
-	recent := t.cfg.Limit > 0 && t.clock.age(s) <= t.cfg.Limit
+	limit := time.Duration(t.limit.Load())
+	recent := limit > 0 && t.clock.age(s) <= limit
 	if s.Pod == nil {
 		return holdsIf(recent, Over)
 	}

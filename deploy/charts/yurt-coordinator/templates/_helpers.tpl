@@ -69,6 +69,7 @@ app.kubernetes.io/name: coordinator-approver
 - --node-pools={{ .Values.controllers.nodepool }}
 - --yurt-app-sets={{ .Values.controllers.yurtappset }}
 - --yurt-coordinators={{ .Values.controllers.yurtcoordinator }}
+- --pool-settings={{ .Values.controllers.poolsettings }}
 - --signer={{ include "yurt-coordinator.signer" . }}
 {{- end }}
 
@@ -81,7 +82,8 @@ app.kubernetes.io/name: coordinator-approver
 
 {{- define "yurt-coordinator.checkKinds" -}}
 {{- $c := .Values.controllers -}}
-{{- include "yurt-coordinator.checkServed" (dict "root" . "crd" "nodepools" "kind" "apps.openyurt.io/v1beta2/NodePool" "who" "OpenYurt does from 1.7 on" "needed" (or $c.nodepool $c.poolcut $c.yurtappset $c.yurtcoordinator)) -}}
+{{- include "yurt-coordinator.checkServed" (dict "root" . "crd" "nodepools" "kind" "apps.openyurt.io/v1beta2/NodePool" "who" "OpenYurt does from 1.7 on" "needed" (or $c.nodepool $c.poolcut $c.yurtappset $c.yurtcoordinator $c.poolsettings)) -}}
 {{- include "yurt-coordinator.checkServed" (dict "root" . "crd" "yurtappsets" "kind" "apps.openyurt.io/v1beta1/YurtAppSet" "who" "OpenYurt does from 1.5 on" "needed" (or $c.yurtappset $c.yurtcoordinator)) -}}
 {{- include "yurt-coordinator.checkServed" (dict "root" . "crd" "yurtcoordinators" "kind" "apps.openyurt.io/v1alpha1/YurtCoordinator" "who" "only this chart installs" "needed" $c.yurtcoordinator) -}}
+{{- include "yurt-coordinator.checkServed" (dict "root" . "crd" "poolsettings" "kind" "apps.openyurt.io/v1alpha1/PoolSettings" "who" "only this chart installs" "needed" $c.poolsettings) -}}
 {{- end }}

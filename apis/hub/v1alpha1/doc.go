@@ -1,0 +1,27 @@
+// Package v1alpha1 has YurtHubConfiguration: the settings of a hub, as a file on its node has them, and the part of them that a
+// pool's hubs share (HubSettings), which the kind PoolSettings says once for all of them.
+//
+// Each field is also a flag of yurthub with the same letters: cacheAgents is --cache-agents.
+//
+// +kubebuilder:object:generate=true
+// +groupName=hub.openyurt.io
+package v1alpha1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// GroupVersion is of the kinds in this package.
+var GroupVersion = schema.GroupVersion{Group: "hub.openyurt.io", Version: "v1alpha1"}
+
+// Kind is the kind of a YurtHubConfiguration.
+const Kind = "YurtHubConfiguration"
+
+// AddToScheme teaches a scheme the kinds in this package.
+func AddToScheme(s *runtime.Scheme) error {
+	s.AddKnownTypes(GroupVersion, &YurtHubConfiguration{})
+	metav1.AddToGroupVersion(s, GroupVersion)
+	return nil
+}

@@ -1,0 +1,111 @@
+package v1alpha1
+
+import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+// YurtHubConfiguration is what a node says of its own hub. What it leaves out is said by the pool, if it is one of HubSettings,
+// or else has its default.
+//
+// +kubebuilder:object:root=true
+type YurtHubConfiguration struct {
+	metav1.TypeMeta `json:",inline"`
+
+	// nodeName is the name of this node, nodepoolName that of its pool.
+	NodeName     string `json:"nodeName,omitempty"`
+	NodepoolName string `json:"nodepoolName,omitempty"`
+
+	// serverAddr are the cloud's API servers, https://HOST:PORT. caFile verifies them.
+	ServerAddr []string `json:"serverAddr,omitempty"`
+	CAFile     string   `json:"caFile,omitempty"`
+
+	// certFile and keyFile are the node's client certificate, if somebody else renews it. Otherwise the hub gets one itself, in
+	// certDir, with one of bootstrapFile and kubeletKubeconfig.
+	CertFile                               string   `json:"certFile,omitempty"`
+	KeyFile                                string   `json:"keyFile,omitempty"`
+	CertDir                                string   `json:"certDir,omitempty"`
+	BootstrapFile                          string   `json:"bootstrapFile,omitempty"`
+	DiscoveryTokenCACertHash               []string `json:"discoveryTokenCACertHash,omitempty"`
+	DiscoveryTokenUnsafeSkipCAVerification bool     `json:"discoveryTokenUnsafeSkipCAVerification,omitempty"`
+	KubeletKubeconfig                      string   `json:"kubeletKubeconfig,omitempty"`
+	KubeletCertificateAsIs                 bool     `json:"kubeletCertificateAsIs,omitempty"`
+
+	// enableCoordinator makes the hub use the pool's coordinator, at coordinatorServerAddr, or where the cloud says it is.
+	EnableCoordinator     bool   `json:"enableCoordinator,omitempty"`
+	CoordinatorServerAddr string `json:"coordinatorServerAddr,omitempty"`
+	CoordinatorCAFile     string `json:"coordinatorCAFile,omitempty"`
+
+	// kubeletConfig is kubelet's configuration file; empty means that kubelet has none. kubeletServingCertificate is the
+	// certificate with which kubelet serves, or the directory where kubelet keeps it: the coordinator is told of it.
+	KubeletConfig             *string `json:"kubeletConfig,omitempty"`
+	KubeletServingCertificate string  `json:"kubeletServingCertificate,omitempty"`
+
+	// diskCachePath is where the hub keeps what it knows; empty means in memory alone.
+	DiskCachePath    *string `json:"diskCachePath,omitempty"`
+	DiskCacheKeyFile string  `json:"diskCacheKeyFile,omitempty"`
+
+	// bindAddress and port are where the hub serves this node's programs, secureBindAddress (empty: nowhere) and securePort
+	// where it serves Pods, healthBindAddress and healthPort where it says how it is. openMetrics shows metrics there to
+	// everybody, and profiling Go's profiles to root.
+	BindAddress       string `json:"bindAddress,omitempty"`
+	Port              int    `json:"port,omitempty"`
+	SecureBindAddress string `json:"secureBindAddress,omitempty"`
+	SecurePort        int    `json:"securePort,omitempty"`
+	HealthBindAddress string `json:"healthBindAddress,omitempty"`
+	HealthPort        int    `json:"healthPort,omitempty"`
+	OpenMetrics       bool   `json:"openMetrics,omitempty"`
+	Profiling         bool   `json:"profiling,omitempty"`
+
+	// How many requests may be under way at once: reading, writing, and those that last.
+	MaxRequestsInflight         int `json:"maxRequestsInflight,omitempty"`
+	MaxMutatingRequestsInflight int `json:"maxMutatingRequestsInflight,omitempty"`
+	MaxLongRunningRequests      int `json:"maxLongRunningRequests,omitempty"`
+
+	HubSettings `json:",inline"`
+}
+
+// HubSettings are the settings of a hub that the hubs of a pool usually share. A field that is left out is not set.
+type HubSettings struct {
+	// poolScopeResources are the resources, GROUP/VERSION/RESOURCE (the core group's: VERSION/RESOURCE), that the pool gets
+	// over the WAN once, and that nodes' programs are served from a copy of.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=32
+	// +kubebuilder:validation:items:MaxLength=253
+	// +kubebuilder:validation:items:Pattern=`^([a-z0-9][a-z0-9.-]*/)?v[a-z0-9]+/[a-z0-9][a-z0-9.-]*$`
+	PoolScopeResources []string `json:"poolScopeResources,omitempty"`
+
+	// cacheAgents are the programs whose reads are kept, by the names with which their User-Agent begins; * means all.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MaxLength=64
+	// +kubebuilder:validation:items:Pattern=`^[^\s,/]+$`
+	CacheAgents []string `json:"cacheAgents,omitempty"`
+
+	// ownObjects brings each node's Node, Pods, their ConfigMaps and Events to the pool's coordinator, for kubectl on site.
+	// +optional
+	OwnObjects *bool `json:"ownObjects,omitempty"`
+
+	// ownSecrets also brings the Secrets that the Pods use, if the coordinator takes them.
+	// +optional
+	OwnSecrets *bool `json:"ownSecrets,omitempty"`
+
+	// serviceTopology shows nodes' programs only those endpoints of a Service that its annotation openyurt.io/topologyKeys
+	// allows.
+	// +optional
+	ServiceTopology *bool `json:"serviceTopology,omitempty"`
+
+	// masterservice tells Pods that start from now on that the API server is at their node's hub. It takes a
+	// secureBindAddress on each node.
+	// +optional
+	Masterservice *bool `json:"masterservice,omitempty"`
+
+	// rememberIdentitiesFor is how long it holds, while the cloud cannot be asked, what it said last of users who are no Pods of
+	// the node, such as 24h; 0s means not at all.
+	// +optional
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=16
+	// +kubebuilder:validation:Pattern=`^([0-9]+(\.[0-9]+)?(ms|s|m|h))+$`
+	RememberIdentitiesFor *metav1.Duration `json:"rememberIdentitiesFor,omitempty"`
+}

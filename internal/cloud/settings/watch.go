@@ -1,0 +1,206 @@
+package settings
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"yurtcoordinator/apis/apps/v1alpha1"
+	"yurtcoordinator/apis/apps/v1beta2"
+	"yurtcoordinator/internal/cloud/control"
+	"yurtcoordinator/internal/edge"
+)
+
+const (
+	// FieldOwner is the field manager of all writes.
+	FieldOwner = "coordinator-controller"
+
+	// index finds the Nodes of a pool in the cache.
+	index = "settings.pool"
+
+	// workers is how many pools are told at a time, each by a request or three.
+	workers = 8
+	// reconcileTimeout bounds one reconcile.
+	reconcileTimeout = 15 * time.Second
+	// retryMax is the longest wait before a failed reconcile is tried again, before jitter.
+	retryMax = 2 * time.Minute
+	// conflictDelay is the least time before a retry of a write that was based on an outdated copy, jittered up to twice of it.
+	conflictDelay = 100 * time.Millisecond
+	// lookAgain is the time before a status that waits for pools to be told is looked at again.
+	lookAgain = time.Second
+	// settle is how long a change of a node waits for others: the reports of a pool become one write.
+	settle = 500 * time.Millisecond
+	// resync is how often a pool's objects are looked at when nothing seems to happen: somebody may have removed one.
+	resync = 20 * time.Minute
+)
+
+type settings = *v1alpha1.PoolSettings
+
+type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
+
+// Config is what a Controller needs. All fields are required.
+type Config struct {
+	// Client writes, and reads Nodes, NodePools and PoolSettings from the manager's cache.
+	Client client.Client
+	// Reader reads from the API server itself.
+	Reader client.Reader
+	// Events receives the Events on PoolSettings, and bounds their rate.
+	Events events.EventRecorder
+	// Clock dates conditions.
+	Clock clock.PassiveClock
+}
+
+// Controller holds the two controllers of this package.
+type Controller struct {
+	cfg     Config
+	ledger  ledger
+	metrics *metrics
+	// told has a word, which is about all of them, when a pool was told something.
+	told chan event.TypedGenericEvent[*v1alpha1.PoolSettings]
+}
+
+// New returns a Controller. AddTo registers it.
+func New(c Config) *Controller {
+	return &Controller{
+		cfg: c, ledger: ledger{pools: map[string]entry{}}, metrics: newMetrics(),
+		told: make(chan event.TypedGenericEvent[*v1alpha1.PoolSettings], 1),
+	}
+}
+
+// Metrics returns the Controller's metrics. The caller registers them.
+func (c *Controller) Metrics() prometheus.Collector { return c.metrics }
+
+// Cached says what the manager's cache must hold, besides Nodes and NodePools, which others read as well.
+func Cached() map[client.Object]cache.ByObject {
+	return map[client.Object]cache.ByObject{&v1alpha1.PoolSettings{}: {Transform: cache.TransformStripManagedFields()}}
+}
+
+// CachedAnnotations returns the keys of a Node's annotations that must be in the cache.
+func CachedAnnotations() []string { return []string{edge.AnnotationSettings} }
+
+// AddTo registers the controllers with a manager, to run while the manager leads.
+func (c *Controller) AddTo(mgr manager.Manager) error {
+	err := mgr.GetFieldIndexer().IndexField(context.Background(), &corev1.Node{}, index, func(o client.Object) []string {
+		if pool := o.GetLabels()[edge.LabelNodePool]; pool != "" {
+			return []string{pool}
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("index Nodes by their pool: %w", err)
+	}
+	k := mgr.GetCache()
+	return errors.Join(
+		control.Controller{
+			Name: "poolsettings-pools", Reconciler: reconcile.Func(c.reconcilePool), Workers: workers, Timeout: reconcileTimeout,
+			RetryMax: retryMax, Watch: []source.Source{
+				source.Kind(k, &v1beta2.NodePool{}, on(poolChanged, func(_ context.Context, p *v1beta2.NodePool, q queue) {
+					q.Add(request(p.Name))
+				})),
+				source.Kind(k, &v1alpha1.PoolSettings{}, on(specChanged, func(ctx context.Context, _ settings, q queue) {
+					c.enqueue(ctx, &v1beta2.NodePoolList{}, 0, q)
+				})),
+				source.Kind(k, &corev1.Node{}, on(memberChanged, func(_ context.Context, n *corev1.Node, q queue) {
+					if pool := n.Labels[edge.LabelNodePool]; pool != "" {
+						q.AddAfter(request(pool), settle)
+					}
+				})),
+			},
+		}.AddTo(mgr),
+		control.Controller{
+			Name: "poolsettings", Reconciler: reconcile.Func(c.reconcileStatus), Workers: 1, Timeout: reconcileTimeout,
+			RetryMax: retryMax, Watch: []source.Source{
+				// All of them: two that select the same pool may be in conflict.
+				source.Kind(k, &v1alpha1.PoolSettings{}, on(specChanged, func(ctx context.Context, s settings, q queue) {
+					q.Add(request(s.Name))
+					c.enqueue(ctx, &v1alpha1.PoolSettingsList{}, 0, q)
+				})),
+				source.Kind(k, &v1beta2.NodePool{}, on(poolChanged, func(ctx context.Context, _ *v1beta2.NodePool, q queue) {
+					c.enqueue(ctx, &v1alpha1.PoolSettingsList{}, settle, q)
+				})),
+				source.Channel(c.told, handler.TypedFuncs[*v1alpha1.PoolSettings, reconcile.Request]{
+					GenericFunc: func(ctx context.Context, _ event.TypedGenericEvent[*v1alpha1.PoolSettings], q queue) {
+						c.enqueue(ctx, &v1alpha1.PoolSettingsList{}, 0, q)
+					},
+				}),
+				source.Kind(k, &corev1.Node{}, on(reportChanged, func(ctx context.Context, _ *corev1.Node, q queue) {
+					c.enqueue(ctx, &v1alpha1.PoolSettingsList{}, settle, q)
+				})),
+			},
+		}.AddTo(mgr))
+}
+
+// on calls enqueue for an object that comes or goes, and for one that changes, as it was and as it is.
+func on[T client.Object](
+	changed func(was, is T) bool, enqueue func(context.Context, T, queue),
+) handler.TypedFuncs[T, reconcile.Request] {
+	return handler.TypedFuncs[T, reconcile.Request]{
+		CreateFunc: func(ctx context.Context, e event.TypedCreateEvent[T], q queue) { enqueue(ctx, e.Object, q) },
+		UpdateFunc: func(ctx context.Context, e event.TypedUpdateEvent[T], q queue) {
+			if changed(e.ObjectOld, e.ObjectNew) {
+				enqueue(ctx, e.ObjectOld, q)
+				enqueue(ctx, e.ObjectNew, q)
+			}
+		},
+		DeleteFunc: func(ctx context.Context, e event.TypedDeleteEvent[T], q queue) { enqueue(ctx, e.Object, q) },
+	}
+}
+
+func poolChanged(was, is *v1beta2.NodePool) bool {
+	return was.UID != is.UID || !maps.Equal(was.Labels, is.Labels)
+}
+
+func specChanged(was, is *v1alpha1.PoolSettings) bool {
+	return was.UID != is.UID || was.Generation != is.Generation || !was.DeletionTimestamp.Equal(is.DeletionTimestamp)
+}
+
+func memberChanged(was, is *corev1.Node) bool {
+	return was.UID != is.UID || was.Labels[edge.LabelNodePool] != is.Labels[edge.LabelNodePool]
+}
+
+func reportChanged(was, is *corev1.Node) bool {
+	return memberChanged(was, is) || was.Annotations[edge.AnnotationSettings] != is.Annotations[edge.AnnotationSettings]
+}
+
+// enqueue enqueues all objects of a kind that is in the cache.
+func (c *Controller) enqueue(ctx context.Context, all client.ObjectList, after time.Duration, q queue) {
+	if err := c.cfg.Client.List(ctx, all, client.UnsafeDisableDeepCopy); err != nil {
+		klog.FromContext(ctx).Error(err, "Failed to list what a change of settings is about")
+		return
+	}
+	var names []string
+	switch l := all.(type) {
+	case *v1beta2.NodePoolList:
+		for i := range l.Items {
+			names = append(names, l.Items[i].Name)
+		}
+	case *v1alpha1.PoolSettingsList:
+		for i := range l.Items {
+			names = append(names, l.Items[i].Name)
+		}
+	}
+	for _, name := range names {
+		q.AddAfter(request(name), after)
+	}
+}
+
+func request(name string) reconcile.Request {
+	return reconcile.Request{NamespacedName: types.NamespacedName{Name: name}}
+}

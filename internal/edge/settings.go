@@ -1,0 +1,78 @@
+package edge
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// SettingsConfigMap is the name of the ConfigMap, in NamespaceSystem, that tells a pool's hubs their pool's settings. Nodes
+// of the pool may read it, and no other.
+func (p PoolName) SettingsConfigMap() string { return "yurthub-settings-" + string(p) }
+
+// Keys of that ConfigMap.
+const (
+	// SettingsGeneration is a number that grows with each change.
+	SettingsGeneration = "generation"
+	// SettingsConfiguration is a YurtHubConfiguration that holds what is the pool's.
+	SettingsConfiguration = "configuration"
+	// SettingsFrom names, for people, the PoolSettings that it is made of, with their generations.
+	SettingsFrom = "from"
+)
+
+// AnnotationSettings is on a Node. In it the node's hub says which generation of its pool's settings it runs with: see
+// SettingsReport.
+const AnnotationSettings = "openyurt.io/hub-settings"
+
+// SettingsState is why a hub runs with other settings than its pool's newest. Empty means that it does not.
+type SettingsState string
+
+// Values of SettingsState.
+const (
+	// SettingsTaken means that the hub runs with the newest.
+	SettingsTaken SettingsState = ""
+	// SettingsNeedRestart means that some of them take effect when the hub starts again.
+	SettingsNeedRestart SettingsState = "restart"
+	// SettingsRefused means that the hub cannot use them, and goes on with the former.
+	SettingsRefused SettingsState = "refused"
+)
+
+// maxSettingsWhy bounds SettingsReport.Why, in bytes.
+const maxSettingsWhy = 200
+
+// SettingsReport is what a hub says about its pool's settings. It can be compared.
+type SettingsReport struct {
+	// Runs is the generation that it runs with, 0 for none; Told the newest that it was told.
+	Runs, Told int64
+	State      SettingsState
+	// Why explains State.
+	Why string
+}
+
+// String returns "RUNS/TOLD/STATE/WHY". ParseSettingsReport reads it.
+func (r SettingsReport) String() string {
+	why := strings.ToValidUTF8(r.Why[:min(len(r.Why), maxSettingsWhy)], "")
+	return fmt.Sprintf("%d/%d/%s/%s", r.Runs, r.Told, r.State, why)
+}
+
+// ParseSettingsReport reads what String wrote. Whoever wrote it may be anybody on the node: what it returns is bounded.
+func ParseSettingsReport(text string) (r SettingsReport, err error) {
+	parts := strings.SplitN(text, "/", 4)
+	if len(parts) != 4 {
+		return SettingsReport{}, fmt.Errorf("%.40q has no four parts", text)
+	}
+	runs, err := strconv.ParseUint(parts[0], 10, 63)
+	told, err2 := strconv.ParseUint(parts[1], 10, 63)
+	if err := errors.Join(err, err2); err != nil {
+		return SettingsReport{}, fmt.Errorf("%.40q does not begin with two generations: %w", text, err)
+	}
+	r.Runs, r.Told = int64(runs), int64(told)
+	switch r.State = SettingsState(parts[2]); r.State {
+	case SettingsTaken, SettingsNeedRestart, SettingsRefused:
+	default:
+		return SettingsReport{}, fmt.Errorf("%.40q is no state", parts[2])
+	}
+	r.Why = strings.ToValidUTF8(parts[3][:min(len(parts[3]), maxSettingsWhy)], "")
+	return r, nil
+}

@@ -1,0 +1,202 @@
+package settings
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/klog/v2"
+
+	"yurtcoordinator/apis/hub/v1alpha1"
+	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/hub/notice"
+	"yurtcoordinator/internal/live"
+	"yurtcoordinator/internal/run"
+)
+
+const (
+	// patience is how long to wait before a cloud is asked again that does not let nodes read such ConfigMaps: it may have no
+	// coordinator-controller, or one of before there were settings of pools.
+	patience = 10 * time.Minute
+	// callTimeout bounds one request.
+	callTimeout = 10 * time.Second
+	// reportMin and reportMax bound the pauses between tries to write the report.
+	reportMin, reportMax = time.Second, time.Minute
+)
+
+// Config is what Settings needs. All fields are required.
+type Config struct {
+	Node edge.NodeName
+	Pool edge.PoolName
+	// ConfigMaps are the cloud's in edge.NamespaceSystem, and Nodes the cloud's, as the node sees them.
+	ConfigMaps corev1client.ConfigMapInterface
+	Nodes      corev1client.NodeInterface
+	// Dir is where File is kept.
+	Dir string
+	// Reachable waits until the cloud can be reached, or ctx ends.
+	Reachable func(ctx context.Context) error
+	// Started is the report with which the hub has started, from what Recall returned.
+	Started edge.SettingsReport
+	// Usable returns an error if the hub can't run with some settings. It changes nothing.
+	Usable func(v1alpha1.HubSettings) error
+	// Take makes the hub run with settings, and returns the names of those that take effect when the hub starts again.
+	Take    func(v1alpha1.HubSettings) (restart []string, err error)
+	Metrics prometheus.Registerer
+}
+
+// Settings follows what the pool says. Make one with New.
+type Settings struct {
+	cfg    Config
+	notice *notice.Notice[Said]
+	report *live.Value[edge.SettingsReport]
+	// due is true once the pool has said something: from then on the cloud hears of each change.
+	due *live.Value[bool]
+}
+
+// New returns Settings that know what Recall returns.
+func New(c Config) *Settings {
+	s := &Settings{cfg: c, report: live.NewValue(c.Started), due: live.NewValue(c.Started != edge.SettingsReport{})}
+	s.notice = notice.New(notice.Config[Said]{
+		About: "the pool's settings", Name: c.Pool.SettingsConfigMap(), ConfigMaps: c.ConfigMaps,
+		Path: filepath.Join(c.Dir, File), Reachable: c.Reachable, Patience: patience,
+		Read:   func(m *corev1.ConfigMap) (Said, error) { return Read(m.Data, c.Usable) },
+		Recall: func(content []byte) (Said, error) { return recall(c.Pool, content) },
+		Encode: func(said Said) ([]byte, error) { return encode(c.Pool, said) },
+		Heard:  s.heard, Unusable: s.refused,
+	})
+	gauge := func(name, help, label string, values map[string]func(edge.SettingsReport) float64) {
+		for value, of := range values {
+			promauto.With(c.Metrics).NewGaugeFunc(prometheus.GaugeOpts{
+				Name: name, Help: help, ConstLabels: prometheus.Labels{label: value},
+			}, func() float64 { return of(s.report.Get()) })
+		}
+	}
+	gauge("yurthub_settings_generation",
+		"Generation of the pool's settings that the hub was told, and that it runs with; 0 means none",
+		"of", map[string]func(edge.SettingsReport) float64{
+			"told":    func(r edge.SettingsReport) float64 { return float64(r.Told) },
+			"running": func(r edge.SettingsReport) float64 { return float64(r.Runs) },
+		})
+	is := func(state edge.SettingsState) func(edge.SettingsReport) float64 {
+		return func(r edge.SettingsReport) float64 {
+			if r.State == state {
+				return 1
+			}
+			return 0
+		}
+	}
+	gauge("yurthub_settings_not_taken",
+		"1 while the hub does not run with its pool's newest settings, by the reason: restart, refused",
+		"reason", map[string]func(edge.SettingsReport) float64{
+			string(edge.SettingsNeedRestart): is(edge.SettingsNeedRestart),
+			string(edge.SettingsRefused):     is(edge.SettingsRefused),
+		})
+	return s
+}
+
+// Report returns what the hub makes of its pool's settings.
+func (s *Settings) Report() edge.SettingsReport { return s.report.Get() }
+
+// Run follows and reports until ctx ends.
+func (s *Settings) Run(ctx context.Context) error {
+	var g run.Group
+	g.Add("what the pool says", s.notice.Run)
+	g.Add("the report", s.tell)
+	return g.Run(ctx)
+}
+
+// heard has the hub take what the cloud has said. Read has found it usable.
+func (s *Settings) heard(ctx context.Context, was, is Said) {
+	log := klog.FromContext(ctx).WithValues("generation", is.Generation)
+	settings, unknown, err := is.Settings()
+	var restart []string
+	if err == nil {
+		restart, err = s.cfg.Take(settings)
+	}
+	if err != nil { // the node's own settings have changed since Read looked
+		s.refused(&refusal{is.Generation, err})
+		return
+	}
+	before := s.report.Get()
+	report := edge.SettingsReport{Runs: is.Generation, Told: is.Generation}
+	switch {
+	case len(restart) > 0:
+		report = edge.SettingsReport{Runs: before.Runs, Told: is.Generation, State: edge.SettingsNeedRestart,
+			Why: strings.Join(restart, ", ")}
+	case unknown != "":
+		report.Why = "this yurthub does not know: " + unknown
+	}
+	s.due.Set(true)
+	if s.report.Set(report); was != is || before.State != report.State {
+		log.Info("The pool's settings", "was", was.Generation, "state", report.State, "why", report.Why)
+	}
+}
+
+// refused takes in that what the cloud says cannot be used.
+func (s *Settings) refused(why error) {
+	var r *refusal
+	report := edge.SettingsReport{Runs: s.report.Get().Runs, State: edge.SettingsRefused, Why: why.Error()}
+	if errors.As(why, &r) {
+		report.Told = r.generation
+	}
+	s.due.Set(true)
+	s.report.Set(report)
+}
+
+// tell keeps the Node's annotation as the report says, until ctx ends.
+func (s *Settings) tell(ctx context.Context) error {
+	if _, err := s.due.Wait(ctx, func(due bool) bool { return due }); err != nil {
+		return nil //nolint:nilerr // it ends
+	}
+	pauses := run.Backoff{Min: reportMin, Max: reportMax}
+	for ctx.Err() == nil {
+		report, changed := s.report.Watch()
+		err := s.cfg.Reachable(ctx)
+		if err == nil {
+			err = s.write(ctx, report)
+		}
+		if err != nil {
+			klog.FromContext(ctx).V(1).Info("Cannot tell the cloud which settings this hub runs with", "err", err)
+			_ = run.Pause(ctx, pauses.Next()) // the loop sees whether it is over
+			continue
+		}
+		pauses.Reset()
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+	return nil
+}
+
+// write writes the annotation, or removes it if there is nothing to report.
+func (s *Settings) write(ctx context.Context, report edge.SettingsReport) error {
+	var value *string
+	if report != (edge.SettingsReport{}) {
+		text := report.String()
+		value = &text
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"annotations": map[string]*string{edge.AnnotationSettings: value},
+	}})
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	if _, err = s.cfg.Nodes.Patch(ctx, string(s.cfg.Node), types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+		return fmt.Errorf("annotate Node %s: %w", s.cfg.Node, err)
+	}
+	return nil
+}

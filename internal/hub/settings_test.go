@@ -1,0 +1,107 @@
+package hub
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"yurtcoordinator/apis/hub/v1alpha1"
+	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/hub/settings"
+)
+
+// keeps reports whether a hub keeps what a program reads.
+func (h *Hub) keeps(agent string) bool {
+	r := httptest.NewRequest(http.MethodGet, "/api/v1/pods", nil)
+	r.Header.Set("User-Agent", agent)
+	return h.serves.Keeper.Match(r)
+}
+
+// TestAPoolIsHeeded: what the pool says comes to the parts that do it, while the hub runs and after a restart; the node's
+// own beats it, and may change meanwhile.
+func TestAPoolIsHeeded(t *testing.T) {
+	dir := t.TempDir()
+	node := func(more ...string) Config {
+		var c Config
+		fs := c.flagSet()
+		if err := fs.Parse(append([]string{
+			"--node-name=n1", "--nodepool-name=p1", "--ca-file=ca", "--cert-file=crt", "--key-file=key",
+			"--server-addr=https://10.0.0.1:6443", "--cert-dir=" + dir, "--disk-cache-path=" + filepath.Join(dir, "cache"),
+		}, more...)); err != nil {
+			t.Fatal(err)
+		}
+		c.Own = Given(fs)
+		return c
+	}
+	start := func(c Config) *Hub {
+		h, err := New(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return h
+	}
+	h := start(node())
+	no := false
+	said := v1alpha1.HubSettings{CacheAgents: []string{"mine"}, ServiceTopology: &no}
+	restart, err := h.take(said)
+	if err != nil || !slices.Equal(restart, []string{"service-topology"}) {
+		t.Fatalf("restart for %v, %v", restart, err)
+	}
+	if !h.keeps("mine/v1") || h.keeps("kubelet/v1") {
+		t.Error("the running hub does not keep what the pool says")
+	}
+	if err := h.Reconfigure(node("--cache-agents=own")); err != nil || !h.keeps("own/v1") || h.keeps("mine/v1") {
+		t.Errorf("the node's own does not beat the pool: %v", err)
+	}
+	if err := h.Reconfigure(node()); err != nil || !h.keeps("mine/v1") {
+		t.Errorf("the pool does not count when the node says nothing any more: %v", err)
+	}
+	bad := v1alpha1.HubSettings{CacheAgents: []string{"x"}, PoolScopeResources: []string{"a/v1/b", "a/v2/b"}}
+	if _, err := h.take(bad); err == nil || !h.keeps("mine/v1") {
+		t.Errorf("half of what cannot be used is taken: %v", err)
+	}
+	if restart, err := h.take(v1alpha1.HubSettings{}); err != nil || len(restart) > 0 || !h.keeps("kubelet/v1") {
+		t.Errorf("a pool that takes back what it said: %v, %v", restart, err)
+	}
+	if err := h.disk.Close(); err != nil {
+		t.Fatal(err)
+	}
+
+	content, err := v1alpha1.EncodeShared(said)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := json.Marshal(map[string]any{"pool": "p1", "generation": 7, "configuration": string(content)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, settings.File), text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	h = start(node())
+	if s := h.Status().Settings; s == nil || s.Running != 7 || s.State != string(edge.SettingsTaken) {
+		t.Errorf("started again, it says %+v", s)
+	}
+	if !h.keeps("mine/v1") || h.cfg.ServiceTopology {
+		t.Error("started again, it does not do what the pool said")
+	}
+	if restart, err := h.take(said); err != nil || len(restart) > 0 {
+		t.Errorf("started again, it needs a restart for %v, %v", restart, err)
+	}
+	if err := h.disk.Close(); err != nil {
+		t.Error(err)
+	}
+	h = start(node("--service-topology", "--cache-agents=own", "--remember-identities-for=1h"))
+	if s := h.Status().Settings; s == nil || !slices.Equal(s.Own, []string{"cache-agents", "service-topology"}) ||
+		h.cfg.RememberIdentitiesFor != time.Hour {
+		t.Errorf("with settings of its own it says %+v", s)
+	}
+	if err := h.disk.Close(); err != nil {
+		t.Error(err)
+	}
+}
