@@ -369,7 +369,10 @@ func mapper() meta.RESTMapper {
 	add(meta.RESTScopeNamespace, rbacv1.SchemeGroupVersion, "Role", "RoleBinding")
 	add(meta.RESTScopeRoot, kindNodePool.GroupVersion(), kindNodePool.Kind)
 	add(meta.RESTScopeNamespace, kindYurtAppSet.GroupVersion(), kindYurtAppSet.Kind)
-	add(meta.RESTScopeRoot, kindYurtCoordinator.GroupVersion(), kindYurtCoordinator.Kind, kindPoolSettings.Kind)
+	add(meta.RESTScopeRoot, kindYurtCoordinator.GroupVersion(), kindYurtCoordinator.Kind)
+	settings := kindPoolSettings.GroupVersion().WithResource("poolsettings") // the plural that is guessed is another
+	m.AddSpecific(kindPoolSettings, settings, settings, meta.RESTScopeRoot)
+	m.AddSpecific(kindPoolSettings.GroupVersion().WithKind(kindPoolSettings.Kind+"List"), settings, settings, meta.RESTScopeRoot)
 	return m
 }
 
