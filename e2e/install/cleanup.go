@@ -52,7 +52,17 @@ func cleanUninstall(t *kit.T) {
 	t.Node(cutOff).Delegated(cut)
 	t.Kubectls(beforeUninstall)
 	t.Cloud.Gone("p1", "p1")
-	t.Cloud.MakePool("left") // by somebody, at the last moment
+	t.Eventually(20*time.Second, cutOff+", in no pool now, is not tainted: nobody could speak for it", func() error {
+		if n := node(t, cutOff); slices.Contains(traces(n), taintTrace) {
+			return fmt.Errorf("it has %v", traces(n))
+		}
+		return nil
+	})
+	t.Cloud.MakePool("left") // by somebody, at the last moment, with a node that is cut off and tainted
+	t.Kubectls([][]string{
+		{"label", "node", cutOff, edge.LabelNodePool + "=left"},
+		{"taint", "node", cutOff, "--overwrite", edge.TaintUnschedulable + ":" + string(corev1.TaintEffectNoSchedule)},
+	})
 	t.Eventually(30*time.Second, "it has our finalizer", func() error {
 		if f := finalizers(t, "left"); len(f) == 0 {
 			return errors.New("it has none")
@@ -87,6 +97,7 @@ func cleanUninstall(t *kit.T) {
 		t.Fail("a NodePool has the finalizers %v", f)
 	}
 	t.Kubectls([][]string{
+		{"label", "node", cutOff, edge.LabelNodePool + "-"},
 		{"delete", "nodepools", "--all", "--timeout=1m"}, // without a controller
 		{"annotate", "node", cloud, edge.AnnotationAutonomyDuration + "-"},
 	})
