@@ -81,6 +81,7 @@ func cleanUninstall(t *kit.T) {
 	began := time.Now()
 	helm(t, "uninstall", "--wait", "--timeout=5m")
 	t.Figure("helm_uninstall_s", time.Since(began).Seconds())
+	t.Kubectls([][]string{{"label", "node", cutOff, edge.LabelNodePool + "-"}}) // who has put it there takes it away
 	nothingLeft := func() error {
 		for _, name := range append(t.Pool.Nodes(), cloud) {
 			if left := traces(node(t, name)); len(left) > 0 {
@@ -97,7 +98,6 @@ func cleanUninstall(t *kit.T) {
 		t.Fail("a NodePool has the finalizers %v", f)
 	}
 	t.Kubectls([][]string{
-		{"label", "node", cutOff, edge.LabelNodePool + "-"},
 		{"delete", "nodepools", "--all", "--timeout=1m"}, // without a controller
 		{"annotate", "node", cloud, edge.AnnotationAutonomyDuration + "-"},
 	})
