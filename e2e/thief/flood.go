@@ -284,7 +284,7 @@ func watches(t *kit.T, access *rest.Config, n int) (open, refused int) {
 
 // connections opens so many connections, which stay open until the scenario ends, and returns how many the server keeps. With
 // TLS 1.3 a client is through with its handshake before the server has counted the connection.
-func connections(t *kit.T, machine, address string, secure *tls.Config, n int) (kept int) {
+func connections(t *kit.T, machine, address string, secure *tls.Config, n int) int {
 	dial := overTLS(t, machine, address, secure)
 	var open []net.Conn
 	for range n {
@@ -300,13 +300,17 @@ func connections(t *kit.T, machine, address string, secure *tls.Config, n int) (
 		open = append(open, conn)
 		context.AfterFunc(t.Ctx, func() { _ = conn.Close() })
 	}
-	soon := time.Now().Add(2 * time.Second)
+	var closed atomic.Int64
+	var reading sync.WaitGroup
 	for _, conn := range open {
-		t.Must(conn.SetReadDeadline(soon))
-		var timeout net.Error
-		if _, err := conn.Read(make([]byte, 1)); errors.As(err, &timeout) && timeout.Timeout() {
-			kept++ // the server waits for a request
-		}
+		reading.Go(func() {
+			_ = conn.SetReadDeadline(time.Now().Add(2 * time.Second))
+			var timeout net.Error
+			if _, err := conn.Read(make([]byte, 1)); !errors.As(err, &timeout) || !timeout.Timeout() {
+				closed.Add(1) // of others the server waits for a request
+			}
+		})
 	}
-	return kept
+	reading.Wait()
+	return len(open) - int(closed.Load())
 }
