@@ -56,6 +56,10 @@ type Config struct {
 	Pools   int     `json:"pools"`
 	Nodes   int     `json:"nodes"` // in each pool
 	Kubelet Kubelet `json:"kubelet"`
+	// Kubernetes is the minor version of the cloud, as 1.34; empty means ours. KubeletVersion is that of the nodes' kubelet and
+	// kube-proxy; empty means the cloud's. They are built only for a lab that asks for them.
+	Kubernetes     string `json:"kubernetes,omitempty"`
+	KubeletVersion string `json:"kubeletVersion,omitempty"`
 	// NoKubelet makes nodes that run only a hub (and a CoreDNS, if wanted), to measure many hubs. Then there are no
 	// Node objects, and no kube-proxy.
 	NoKubelet bool `json:"noKubelet,omitempty"`
@@ -118,6 +122,8 @@ func (c Config) Validate() error {
 		return fmt.Errorf("--nodes %d: want 1 to %d (in each pool)", c.Nodes, MaxNodes)
 	case c.Kubelet != Real && c.Kubelet != Hollow:
 		return fmt.Errorf("--kubelet %q: want real or hollow", c.Kubelet)
+	case c.Kubelet == Hollow && !c.NoKubelet && (c.Kubernetes != "" || c.KubeletVersion != ""):
+		return errors.New("--kubelet hollow is of our own Kubernetes: with --kubernetes or --kubelet-version, want real")
 	case !c.Installed:
 		return nil
 	case c.Kubelet != Real || c.NoKubelet:

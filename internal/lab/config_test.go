@@ -35,6 +35,10 @@ func TestValidate(t *testing.T) {
 			"leave --no-coordinator out"},
 		{"installed, two nodes", func(c *Config) { c.Kubelet, c.Installed, c.Nodes = Real, true, 2 },
 			"--nodes 2: --installed makes"},
+		{"of another Kubernetes", func(c *Config) { c.Kubelet, c.Kubernetes, c.KubeletVersion = Real, "1.34", "1.33" }, ""},
+		{"hubs alone, of another Kubernetes", func(c *Config) { c.NoKubelet, c.Kubernetes = true, "1.34" }, ""},
+		{"hollow, of another Kubernetes", func(c *Config) { c.Kubernetes = "1.34" }, "--kubelet hollow is of our own Kubernetes"},
+		{"hollow, with other kubelets", func(c *Config) { c.KubeletVersion = "1.34" }, "--kubelet hollow is of our own"},
 		{"another kubelet", func(c *Config) { c.Kubelet = "fake" }, `--kubelet "fake": want real or hollow`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -61,6 +61,9 @@ func HubImage() string { return image.SystemRegistry + "/yurthub:" + image.Syste
 // renderCommand returns the Helm command that writes the chart's manifests.
 func (l *Lab) renderCommand(ctx context.Context) *exec.Cmd {
 	args := []string{"template", release, l.cfg.Chart, "--namespace=" + edge.NamespaceSystem}
+	if l.bins.KubernetesVersion != "" { // Helm does not ask the cloud, and takes it for the one that Helm is made from
+		args = append(args, "--kube-version="+l.bins.KubernetesVersion)
+	}
 	for _, v := range slices.Concat(chartValues(l.cfg), l.cfg.ChartValues) {
 		args = append(args, "--set-string="+v)
 	}

@@ -67,7 +67,8 @@ func (l *Lab) systemRights() ([]client.Object, error) {
 				names = append(names, n.name())
 			}
 		}
-		objects = append(objects, forwarding.Objects(poolName(p), names, true)...)
+		constrained := since(l.bins.KubernetesVersion, constrainedSince)
+		objects = append(objects, forwarding.Objects(poolName(p), names, constrained)...)
 	}
 	return objects, nil
 }

@@ -337,7 +337,7 @@ func (n node) kubeletConfig() string {
 	server := string(n.name()) + "-kubelet"
 	return strings.NewReplacer(
 		"$CA", n.cert("ca.crt"), "$CRT", n.cert(server+".crt"), "$KEY", n.cert(server+".key"),
-		"$CGROUPS", n.kubeletCgroups(), "$STATUS", statusEvery(n.cfg.Timing).String(),
+		"$CGROUPS", n.kubeletCgroups(), "$GATES", n.kubeletGates(), "$STATUS", statusEvery(n.cfg.Timing).String(),
 		// If only the update frequency is set, kubelet reports as often as it computes.
 		"$ALLOWED", allowedFor.String(), "$REPORT", n.cfg.Timing.Report.String(),
 		"$LEASE", fmt.Sprint(int(n.cfg.Timing.Lease.Seconds())), "$DOMAIN", clusterDomain, "$DNS", n.kubeletDNS(),
@@ -346,6 +346,7 @@ kind: KubeletConfiguration
 failCgroupV1: false
 cgroupDriver: cgroupfs
 $CGROUPS
+$GATES
 containerRuntimeEndpoint: unix:///run/containerd/containerd.sock
 staticPodPath: /var/lib/kubelet/manifests
 volumePluginDir: /var/lib/kubelet/volumeplugins
@@ -387,9 +388,24 @@ func (n node) kubeletInstalled() string {
 // kubeletCgroups returns the settings that decide whether Pods have their own cgroups.
 func (n node) kubeletCgroups() string {
 	if n.cfg.NoCgroups {
-		return "featureGates: {KubeletInUserNamespace: true}\ncgroupsPerQOS: false\nenforceNodeAllocatable: []"
+		return "cgroupsPerQOS: false\nenforceNodeAllocatable: []"
 	}
 	return "cgroupsPerQOS: true\nenforceNodeAllocatable: [pods]"
+}
+
+// kubeletGates returns the settings of kubelet's feature gates, which may be none.
+func (n node) kubeletGates() string {
+	var gates []string
+	if n.cfg.NoCgroups {
+		gates = append(gates, "KubeletInUserNamespace: true")
+	}
+	if n.cfg.Installed && !since(n.bins.KubeletVersion, restartPeriodSince) {
+		gates = append(gates, "KubeletCrashLoopBackOffMax: true")
+	}
+	if len(gates) == 0 {
+		return ""
+	}
+	return "featureGates: {" + strings.Join(gates, ", ") + "}"
 }
 
 func (n node) networkConfig() string {

@@ -33,6 +33,7 @@ func buildCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&kubelet, "kubelet", kubelet, "real or hollow; default: real where containers can run")
+	versionFlags(cmd.Flags(), &w.kubernetes, &w.kubeletVersion)
 	cmd.Flags().BoolVar(&w.race, "race", false, "build our own programs with Go's race detector")
 	cmd.Flags().BoolVar(&w.coreDNS, "coredns", false, "build CoreDNS too")
 	cmd.Flags().BoolVar(&w.helm, "helm", false, "build Helm too")

@@ -31,7 +31,7 @@ func New() *cobra.Command {
 	root.AddCommand(
 		upCommand(&name), statusCommand(&name), downCommand(&name), logsCommand(&name), linkCommand(&name),
 		nodeCommand(&name), cloudCommand(&name), kubectlCommand(&name), trafficCommand(&name), runCommand(&name),
-		buildCommand(), helmCommand(), benchCommand(&name), loadCommand(), probeCommand(), prowlCommand(), balancerCommand(),
+		skewCommand(), buildCommand(), helmCommand(), benchCommand(&name), loadCommand(), probeCommand(), prowlCommand(), balancerCommand(),
 	)
 	return root
 }
@@ -257,7 +257,7 @@ type ExitCode int
 func (e ExitCode) Error() string { return fmt.Sprintf("exit status %d", int(e)) }
 
 func runCommand(name *string) *cobra.Command {
-	var output string
+	var output, kubernetes, kubeletVersion string
 	kubelet, keep, race, installed := "", false, false, false
 	cmd := &cobra.Command{
 		Use: "run SCENARIO", Short: "Boot a lab, run one end-to-end scenario in it, and end the lab",
@@ -279,6 +279,7 @@ func runCommand(name *string) *cobra.Command {
 					if installed {
 						cfg = cfg.AsInstalled()
 					}
+					cfg.Kubernetes, cfg.KubeletVersion = kubernetes, kubeletVersion
 					if kubelet != "" {
 						cfg.Kubelet = lab.Kubelet(kubelet)
 					}
@@ -297,6 +298,7 @@ func runCommand(name *string) *cobra.Command {
 		},
 	}
 	outputFlag(cmd, &output)
+	versionFlags(cmd.Flags(), &kubernetes, &kubeletVersion)
 	cmd.Flags().StringVar(&kubelet, "kubelet", kubelet, "real or hollow; default: real where containers can run")
 	cmd.Flags().BoolVar(&race, "race", false,
 		"build our own programs with Go's race detector; a race that it finds fails the scenario")

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/spf13/pflag"
+
 	"yurtcoordinator/internal/lab"
 	"yurtcoordinator/internal/lab/build"
 	"yurtcoordinator/internal/lab/image"
@@ -33,7 +35,9 @@ type wanted struct {
 	kubectlOlder bool
 	// openYurt adds OpenYurt's manager.
 	openYurt bool
-	race     bool
+	// kubernetes and kubeletVersion are minor versions of Kubernetes; empty means ours, and the cloud's.
+	kubernetes, kubeletVersion string
+	race                       bool
 	// installed adds what an installed lab needs: Helm, and images of our own programs.
 	installed bool
 }
@@ -64,7 +68,8 @@ func prepare(ctx context.Context, out io.Writer, w wanted) (prepared, error) {
 	}
 	p.bins, err = build.Ensure(ctx, build.Config{
 		ModuleRoot: root, CacheDir: cache, Real: containers, CoreDNS: w.coreDNS, Helm: w.helm || w.installed,
-		KubectlOlder: w.kubectlOlder, OpenYurt: w.openYurt, Race: w.race, Progress: progress.show,
+		KubectlOlder: w.kubectlOlder, OpenYurt: w.openYurt, Kubernetes: w.kubernetes, KubeletVersion: w.kubeletVersion,
+		Race: w.race, Progress: progress.show,
 	})
 	if err != nil {
 		return p, err
@@ -101,6 +106,13 @@ func systemImages(ctx context.Context, root, cache string, bins build.Binaries, 
 	return image.EnsureSystem(ctx, image.SystemConfig{
 		CacheDir: cache, Programs: []string{bins.YurtCoordinator, bins.CoordinatorController, bins.YurtHub},
 	})
+}
+
+// versionFlags declares the flags that say which Kubernetes is wanted.
+func versionFlags(flags *pflag.FlagSet, kubernetes, kubelet *string) {
+	flags.StringVar(kubernetes, "kubernetes", "", "minor version of the cloud, as 1.34; default: ours. The first time, this builds it")
+	flags.StringVar(kubelet, "kubelet-version", "",
+		"minor version of the nodes' kubelet and kube-proxy, at most three older; default: the cloud's")
 }
 
 // places returns the directory of our go.mod and the directory of built programs, which it makes if it is missing.

@@ -47,6 +47,7 @@ starts take seconds.`,
 	flags.IntVar(&cfg.Nodes, "nodes", cfg.Nodes, "how many nodes in each pool")
 	flags.StringVar(&kubelet, "kubelet", kubelet,
 		"real (containerd and runc) or hollow (no containers); default: real where containers can run")
+	versionFlags(flags, &cfg.Kubernetes, &cfg.KubeletVersion)
 	flags.BoolVar(&detach, "detach", false, "return when the lab is up, and leave it running")
 	flags.BoolVar(&stock, "stock-timing", false,
 		"Kubernetes' own timing (50 s grace period, 10 s heartbeats) instead of a fast one")
@@ -63,7 +64,7 @@ starts take seconds.`,
 func start(ctx context.Context, out io.Writer, cfg lab.Config, race bool) (*lab.Client, error) {
 	p, err := prepare(ctx, out, wanted{
 		kubelet: cfg.Kubelet, coreDNS: cfg.CoreDNS, kubectlOlder: cfg.KubectlOlder, openYurt: cfg.OpenYurt, race: race,
-		installed: cfg.Installed,
+		installed: cfg.Installed, kubernetes: cfg.Kubernetes, kubeletVersion: cfg.KubeletVersion,
 	})
 	if err != nil {
 		return nil, err

@@ -1,10 +1,10 @@
 // Package build builds every program that a lab runs: Kubernetes, etcd and our own from our go.mod; containerd, runc,
 // the CNI plugins, CoreDNS, Helm and OpenYurt from their own modules, at the versions pinned in plan.go; and an older kubectl
-// from a nested module of ours. It builds them once and keeps them under a key of all their inputs, so that the next
+// and other versions of Kubernetes from nested modules of ours. It builds them once and keeps them under a key of all their inputs, so that the next
 // lab finds them in a fraction of a second.
 //
 // Sets are cached separately because they change separately: "kubernetes" with go.mod, "containers", "coredns", "helm"
-// and "openyurt" with the pins, "kubectl-older" with its module, "programs" with our source. A new build of a set starts from
+// and "openyurt" with the pins, "kubectl-older" and the like of "kubernetes1.34" with their modules, "programs" with our source. A new build of a set starts from
 // the binaries of the last one, so that the Go tool links only what changed.
 //
 // One alternative was to use programs found in PATH: then the lab's findings would depend on what the machine has.
@@ -91,6 +91,10 @@ type Config struct {
 	// OpenYurt also builds OpenYurt's yurt-manager.
 	OpenYurt bool
 
+	// Kubernetes is the minor version of the cloud's Kubernetes, as 1.34; empty means ours. KubeletVersion is that of the
+	// nodes' kubelet and kube-proxy; empty means the cloud's.
+	Kubernetes, KubeletVersion string
+
 	// Only names the one set to build, whatever else is set; empty means all wanted sets.
 	Only string
 
@@ -108,6 +112,9 @@ type Config struct {
 // Binaries are absolute paths of programs. Those for containers are empty unless Config.Real was set.
 type Binaries struct {
 	Etcd, KubeAPIServer, KubeControllerManager, KubeScheduler, KubeProxy, Kubelet, Kubectl, Kubeadm string
+
+	// KubernetesVersion is the version of the cloud's programs, as v1.34.4; KubeletVersion is that of Kubelet and KubeProxy.
+	KubernetesVersion, KubeletVersion string
 
 	HollowKubelet, YurtHub, YurtCoordinator, CoordinatorController, KubectlYurt, Pause string
 
@@ -172,13 +179,13 @@ func Ensure(ctx context.Context, config Config) (Binaries, error) {
 	if err := b.announce(ctx); err != nil {
 		return Binaries{}, err
 	}
-	var result Binaries
+	result := Binaries{KubernetesVersion: b.versions.cloud, KubeletVersion: b.versions.node}
 	for _, s := range b.sets {
 		e, err := b.store.Get(ctx, b.spec(s))
 		if err != nil {
 			return Binaries{}, err
 		}
-		result.fill(e, s.files())
+		result.fill(e, s.given())
 		// It was used just now, so pruning would take it last.
 		if err := e.Close(); err != nil {
 			return Binaries{}, fmt.Errorf("cache: %w", err)
@@ -193,6 +200,7 @@ type builder struct {
 	tool     *goTool
 	store    *artifact.Store
 	sets     []set
+	versions versions
 	keys     map[string]string // of sets, by name
 }
 
@@ -223,11 +231,12 @@ func newBuilder(ctx context.Context, config Config) (*builder, error) {
 	if b.tool, err = newGoTool(root); err != nil {
 		return nil, err
 	}
+	b.tool.apart = filepath.Join(cache, apartDir)
 	in, err := b.inputs(ctx, root, config)
 	if err != nil {
 		return nil, err
 	}
-	b.sets = plan(in)
+	b.sets, b.versions = plan(in), in.versions
 	env, err := b.tool.env(ctx)
 	if err != nil {
 		return nil, err
@@ -257,6 +266,9 @@ func (b *builder) inputs(ctx context.Context, root string, config Config) (input
 		if *version = required[module]; *version == "" {
 			return inputs{}, fmt.Errorf("%s: %w in %s", module, errNotRequired, root)
 		}
+	}
+	if err := b.others(ctx, root, config, &in); err != nil {
+		return inputs{}, err
 	}
 	if in.kubectlOlder || in.only == SetOlder {
 		if err := b.older(ctx, root, &in); err != nil {
@@ -336,6 +348,7 @@ func (b *builder) prepare(ctx context.Context, s stage) (dir string, stale []str
 // build makes the files of a set below work.
 func (b *builder) build(ctx context.Context, s set, work, reason string) error {
 	b.progress(Event{Stage: s.stages[0].Name, Text: "building " + s.name + ": " + reason})
+	defer b.tool.trim()
 	for _, st := range s.stages {
 		dir, stale, err := b.prepare(ctx, st)
 		if err != nil {

@@ -32,6 +32,19 @@ const (
 type goTool struct {
 	path string
 	dir  string // directory of our module
+	// apart is the Go build cache of stages that have one of their own.
+	apart string
+}
+
+// apartDir is the Go build cache, in ours, of what is compiled once and not again: another Kubernetes takes some 2 GB in it.
+// The name is one of those that artifact.Store takes for garbage, so that a killed build leaves none for long.
+const apartDir = "tmp-go-build"
+
+// trim removes the Go build cache of stages that have one of their own.
+func (g *goTool) trim() {
+	if g.apart != "" {
+		_ = os.RemoveAll(g.apart) // the next builder removes what is left
+	}
 }
 
 func newGoTool(moduleRoot string) (*goTool, error) {
@@ -175,6 +188,9 @@ func (g *goTool) run(ctx context.Context, dir string, s stage, line func(string)
 	cmd := exec.CommandContext(ctx, g.path, args...)
 	cmd.Dir = dir
 	cmd.Env = environment(os.Environ(), s.CGO)
+	if s.Apart && g.apart != "" && os.Getenv("GOCACHE") == "" {
+		cmd.Env = append(cmd.Env, "GOCACHE="+g.apart)
+	}
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = stopGrace
 	var out bytes.Buffer

@@ -68,6 +68,8 @@ type stage struct {
 	LDFlags []string
 	CGO     bool
 	Race    bool
+	// Apart compiles in a Go build cache of its own, which is removed afterwards. It is not part of what is made.
+	Apart bool `json:"-"`
 	// Replace has new content for files of the module, by their paths in it. It is part of the key.
 	Replace map[string]string `json:",omitempty"`
 }
@@ -117,6 +119,16 @@ type set struct {
 	stages []stage
 	// source stands for content that the stages themselves do not pin.
 	source string
+	// gives are the files that the lab runs; nil means all.
+	gives []string
+}
+
+// given returns the files of the set that the lab runs.
+func (s set) given() []string {
+	if s.gives != nil {
+		return s.gives
+	}
+	return s.files()
 }
 
 func (s set) files() []string {
@@ -143,6 +155,8 @@ func (s set) key(goEnv map[string]string) (string, error) {
 // versions are the versions of the modules in our go.mod.
 type versions struct {
 	kubernetes, etcd string
+	// cloud and node are those of the lab's Kubernetes.
+	cloud, node string
 	// older is the older kubectl's version; empty means that it is not wanted.
 	older string
 }
@@ -159,23 +173,29 @@ type inputs struct {
 	helm                   bool
 	kubectlOlder           bool
 	openYurt               bool
-	only                   string
+	// others are other versions of Kubernetes, of which the lab takes programs in place of ours.
+	others []other
+	only   string
 }
 
 // plan lists the needed sets.
 func plan(in inputs) []set {
-	all := []struct {
+	type candidate struct {
 		set
 		wanted bool
-	}{
-		{kubernetes(in), true},
+	}
+	all := []candidate{{kubernetes(in), true}}
+	for _, o := range in.others { // after ours, which they stand in for
+		all = append(all, candidate{otherKubernetes(o), true})
+	}
+	all = append(all, []candidate{
 		{containers(), in.real},
 		{coreDNS(), in.coredns},
 		{helm(), in.helm},
 		{kubectlOlder(in), in.kubectlOlder},
 		{openYurt(), in.openYurt},
 		{programs(in), true},
-	}
+	}...)
 	var sets []set
 	for _, s := range all {
 		if s.name == in.only || (in.only == "" && s.wanted) {
@@ -185,18 +205,21 @@ func plan(in inputs) []set {
 	return sets
 }
 
+var kubernetesPrograms = []string{
+	"kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-proxy", "kubelet", "kubectl", "kubeadm",
+}
+
 func kubernetes(in inputs) set {
 	return set{
 		name:   SetKubernetes,
 		source: in.goMod,
 		stages: []stage{{
-			Name:  StageKubernetes,
-			Title: "Kubernetes " + in.versions.kubernetes,
-			Packages: prefix(kubernetesModule+"/cmd/", "kube-apiserver", "kube-controller-manager", "kube-scheduler",
-				"kube-proxy", "kubelet", "kubectl", "kubeadm"),
-			Output:  "bin/",
-			Tags:    tags,
-			LDFlags: VersionFlags(in.versions.kubernetes),
+			Name:     StageKubernetes,
+			Title:    "Kubernetes " + in.versions.kubernetes,
+			Packages: prefix(kubernetesModule+"/cmd/", kubernetesPrograms...),
+			Output:   "bin/",
+			Tags:     tags,
+			LDFlags:  VersionFlags(in.versions.kubernetes),
 		}, {
 			Name:     StageEtcd,
 			Title:    "etcd " + in.versions.etcd,
