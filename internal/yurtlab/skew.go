@@ -28,8 +28,8 @@ type pair struct {
 
 func (p pair) String() string { return p.Cloud + " with kubelets " + p.Kubelet }
 
-// matrix returns all pairs of versions, which are in order: each cloud with the kubelets of one to three minor versions before, or,
-// if there are none, with its own.
+// matrix returns all pairs of versions, which are in order: each cloud with the kubelets of one to three minor versions before,
+// or, if there are none, with its own.
 func matrix(versions []string) []pair {
 	var all []pair
 	for i, cloud := range versions {

@@ -28,7 +28,7 @@ func decide(c *Config, f *facts) (*plan, error) {
 	p := &plan{}
 	var err error
 	if c.starts() && !f.systemd {
-		return nil, errNoSystemd
+		return nil, f.otherwise(errNoSystemd)
 	}
 	if p.wait, err = c.wait(); err != nil {
 		return nil, err
@@ -115,10 +115,10 @@ func kubeletIsKubeadms(_ *Config, f *facts) error {
 	}
 	switch {
 	case !found:
-		return errors.New("there is no kubelet.service: install kubelet first, as kubeadm's packages do")
+		return f.otherwise(errors.New("there is no kubelet.service: install kubelet first, as kubeadm's packages do"))
 	case !how:
-		return errors.New("kubelet.service does not use KUBELET_KUBECONFIG_ARGS, as kubeadm's does: see docs/install-node.md " +
-			"for what is to be set")
+		return f.otherwise(errors.New("kubelet.service does not use KUBELET_KUBECONFIG_ARGS, as kubeadm's does: see " +
+			"docs/install-node.md for what is to be set"))
 	}
 	return nil
 }
@@ -133,7 +133,7 @@ func kubeletIsFree(_ *Config, f *facts) error {
 		}
 	}
 	if !f.has(fileKubeletConfig) {
-		return fmt.Errorf("kubelet has no %s: run kubeadm join first, or put one there", fileKubeletConfig)
+		return f.otherwise(fmt.Errorf("kubelet has no %s: run kubeadm join first, or put one there", fileKubeletConfig))
 	}
 	return nil
 }

@@ -47,7 +47,8 @@ func TestPlanOfOtherVersions(t *testing.T) {
 	if b.tool, err = newGoTool(root); err != nil {
 		t.Fatal(err)
 	}
-	cloud, node := "bin/kube-apiserver bin/kube-controller-manager bin/kube-scheduler bin/kubectl bin/kubeadm", "bin/kube-proxy bin/kubelet"
+	const cloud = "bin/kube-apiserver bin/kube-controller-manager bin/kube-scheduler bin/kubectl bin/kubeadm"
+	const node = "bin/kube-proxy bin/kubelet"
 	for _, tt := range []struct {
 		config           Config
 		sets             []string

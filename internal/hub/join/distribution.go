@@ -1,0 +1,99 @@
+package join
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"strings"
+)
+
+// distribution is a Kubernetes, or a system made for one, whose kubelet Join does not put yurthub before.
+type distribution struct {
+	name string
+	// marks are paths that only such a node has. ids are its names in /etc/os-release. One of either is enough.
+	marks, ids []string
+	// why says what is otherwise there.
+	why string
+}
+
+// pageCompatibility says what works where. A test holds it to distributions.
+const pageCompatibility = "docs/compatibility.md"
+
+// distributions are those that Join knows by their files, the narrower ones first: OpenShift's nodes are also somebody's Linux.
+var distributions = []distribution{{
+	name: "k3s", marks: []string{"/etc/rancher/k3s", "/var/lib/rancher/k3s/agent"},
+	why: "kubelet is a part of the k3s process, which writes its kubeconfig anew at each start",
+}, {
+	name: "RKE2", marks: []string{"/etc/rancher/rke2", "/var/lib/rancher/rke2/agent"},
+	why: "rke2 starts kubelet itself, with a kubeconfig that it writes anew at each start",
+}, {
+	name: "EKS", marks: []string{"/etc/eks", "/usr/bin/nodeadm"},
+	why: "kubelet proves itself by a token that an exec plugin makes, and the cluster signs no client certificates for nodes",
+}, {
+	name: "AKS", marks: []string{"/opt/azure/containers", "/etc/kubernetes/azure.json"},
+	why: "kubelet is started by Azure's own unit with /var/lib/kubelet/kubeconfig, and a node image's update replaces the node",
+}, {
+	name: "GKE", marks: []string{"/home/kubernetes/kube-env", "/home/kubernetes/bin"}, ids: []string{"cos"},
+	why: "kubelet is started by Google's own unit, and the node is made anew from its image by repairs and upgrades",
+}, {
+	name: "OpenShift", marks: []string{"/etc/machine-config-daemon"}, ids: []string{"rhcos"},
+	why: "the Machine Config Operator owns kubelet's unit and kubeconfig, and takes a node with other files for degraded",
+}, {
+	name: "Talos", ids: []string{"talos"},
+	why: "the system is read-only, has no systemd, and starts kubelet from its own machine configuration",
+}, {
+	name: "Bottlerocket", ids: []string{"bottlerocket"},
+	why: "the system is read-only, and makes kubelet's unit and kubeconfig from its own settings",
+}, {
+	name: "Flatcar", ids: []string{"flatcar"},
+	why: "kubelet's unit is whatever the machine was provisioned with; one that is laid out as kubeadm's can be joined, with " +
+		"--binary at a place that can be written, as /opt/bin",
+}}
+
+// fileOSRelease says which system it is.
+const fileOSRelease = "/etc/os-release"
+
+// distributionOf returns the distribution that a node is of, by its files; nil means none that is known.
+func distributionOf(osRelease string, there func(path string) bool) *distribution {
+	id := osID(osRelease)
+	for i, d := range distributions {
+		for _, mark := range d.marks {
+			if there(mark) {
+				return &distributions[i]
+			}
+		}
+		for _, known := range d.ids {
+			if id == known {
+				return &distributions[i]
+			}
+		}
+	}
+	return nil
+}
+
+// osID returns the ID of an os-release file; empty if it has none.
+func osID(osRelease string) string {
+	for lines := bufio.NewScanner(strings.NewReader(osRelease)); lines.Scan(); {
+		if value, ok := strings.CutPrefix(lines.Text(), "ID="); ok {
+			return strings.Trim(value, `"'`)
+		}
+	}
+	return ""
+}
+
+// findDistribution looks for the marks of distributions. A mark that can't be seen is none: it only decides what people are told.
+func (f *facts) findDistribution(root string) {
+	release, _ := readFile(root + fileOSRelease)
+	f.distribution = distributionOf(release, func(path string) bool {
+		_, err := os.Lstat(root + path)
+		return err == nil
+	})
+}
+
+// otherwise adds to an error about how kubelet is started which distribution it is of, why that is so, and where to read on.
+func (f *facts) otherwise(err error) error {
+	if f.distribution == nil {
+		return fmt.Errorf("%w (what works where: %s)", err, pageCompatibility)
+	}
+	return fmt.Errorf("this is a node of %s, where %s: see %s: %w", f.distribution.name, f.distribution.why, pageCompatibility, err)
+}
