@@ -71,7 +71,8 @@ func TestVersionsSayTheSame(t *testing.T) {
 	for name, row := range rows {
 		refused := version.MustParseGeneric(name).LessThan(oldest)
 		if _, there := can[name]; refused != (row.state == "can't") || !refused && !there {
-			t.Errorf("the page says %q of %s: the chart takes %s and later, and the lab can have it: %v", row.state, name, bound, there)
+			t.Errorf("the page says %q of %s: the chart takes %s and later, and the lab can have it: %v", row.state, name, bound,
+				there)
 		}
 	}
 	if rows[minor(oldest.SubtractMinor(1))].state != "can't" {

@@ -67,6 +67,25 @@ func TestLint(t *testing.T) {
 	}
 }
 
+// TestVersionOfTheCloud: the chart decides by the version that Helm sees, or is told, and refuses what is too old.
+func TestVersionOfTheCloud(t *testing.T) {
+	for version, want := range map[string]string{
+		"v1.32.13": "", "v1.33.0": "false", "v1.35.4": "false", "v1.36.0-alpha.1": "true", "v1.36.3": "true", "v1.37.2": "true",
+		"v1.34.4-gke.1318000": "false",
+	} {
+		out, err := helm(t, append([]string{"template", chart, chart, "--kube-version", version}, required...)...)
+		if want == "" {
+			if err == nil || !strings.Contains(err.Error(), "incompatible with Kubernetes "+version) {
+				t.Errorf("%s: %v, want it refused", version, err)
+			}
+			continue
+		}
+		if err != nil || !strings.Contains(out, "- --constrained-impersonation="+want+"\n") {
+			t.Errorf("%s: %v, want --constrained-impersonation=%s", version, err, want)
+		}
+	}
+}
+
 func TestGolden(t *testing.T) {
 	for name, values := range map[string][]string{
 		"default": nil, "all": {"--values", "testdata/all.values.yaml"},

@@ -38,11 +38,11 @@ func TestKubeletGates(t *testing.T) {
 		installed, noCgroups bool
 		want                 map[string]bool
 	}{
-		"ours":                     {"v1.36.3", true, false, nil},
-		"without cgroups":          {"v1.36.3", true, true, map[string]bool{"KubeletInUserNamespace": true}},
-		"since 1.35":               {"v1.35.4", true, false, nil},
-		"older":                    {"v1.34.4", true, false, map[string]bool{"KubeletCrashLoopBackOffMax": true}},
-		"older, not installed":     {"v1.33.13", false, false, nil},
+		"ours":                 {"v1.36.3", true, false, nil},
+		"without cgroups":      {"v1.36.3", true, true, map[string]bool{"KubeletInUserNamespace": true}},
+		"since 1.35":           {"v1.35.4", true, false, nil},
+		"older":                {"v1.34.4", true, false, map[string]bool{"KubeletCrashLoopBackOffMax": true}},
+		"older, not installed": {"v1.33.13", false, false, nil},
 		"older, without cgroups": {"v1.33.13", true, true,
 			map[string]bool{"KubeletInUserNamespace": true, "KubeletCrashLoopBackOffMax": true}},
 		"nobody has said which":    {"", true, false, nil},

@@ -31,7 +31,8 @@ func New() *cobra.Command {
 	root.AddCommand(
 		upCommand(&name), statusCommand(&name), downCommand(&name), logsCommand(&name), linkCommand(&name),
 		nodeCommand(&name), cloudCommand(&name), kubectlCommand(&name), trafficCommand(&name), runCommand(&name),
-		skewCommand(), buildCommand(), helmCommand(), benchCommand(&name), loadCommand(), probeCommand(), prowlCommand(), balancerCommand(),
+		skewCommand(), buildCommand(), helmCommand(), benchCommand(&name), loadCommand(), probeCommand(), prowlCommand(),
+		balancerCommand(),
 	)
 	return root
 }

@@ -110,7 +110,8 @@ func systemImages(ctx context.Context, root, cache string, bins build.Binaries, 
 
 // versionFlags declares the flags that say which Kubernetes is wanted.
 func versionFlags(flags *pflag.FlagSet, kubernetes, kubelet *string) {
-	flags.StringVar(kubernetes, "kubernetes", "", "minor version of the cloud, as 1.34; default: ours. The first time, this builds it")
+	flags.StringVar(kubernetes, "kubernetes", "",
+		"minor version of the cloud, as 1.34; default: ours. The first time, this builds it")
 	flags.StringVar(kubelet, "kubelet-version", "",
 		"minor version of the nodes' kubelet and kube-proxy, at most three older; default: the cloud's")
 }

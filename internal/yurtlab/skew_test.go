@@ -79,7 +79,8 @@ func TestSkew(t *testing.T) {
 		t.Errorf("%v, want that one failed", err)
 	}
 	want := []string{
-		"1.34 with kubelets 1.33 one", "1.34 with kubelets 1.33 two", "1.37 with kubelets 1.36 one", "1.37 with kubelets 1.36 two",
+		"1.34 with kubelets 1.33 one", "1.34 with kubelets 1.33 two",
+		"1.37 with kubelets 1.36 one", "1.37 with kubelets 1.36 two",
 	}
 	if !slices.Equal(ran, want) {
 		t.Errorf("ran %q, want %q", ran, want)

@@ -95,5 +95,6 @@ func (f *facts) otherwise(err error) error {
 	if f.distribution == nil {
 		return fmt.Errorf("%w (what works where: %s)", err, pageCompatibility)
 	}
-	return fmt.Errorf("this is a node of %s, where %s: see %s: %w", f.distribution.name, f.distribution.why, pageCompatibility, err)
+	d := f.distribution
+	return fmt.Errorf("this is a node of %s, where %s: see %s: %w", d.name, d.why, pageCompatibility, err)
 }

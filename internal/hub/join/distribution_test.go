@@ -75,7 +75,7 @@ func TestJoinOnADistribution(t *testing.T) {
 		"k3s": {func(m *machine) {
 			m.remove("usr/lib/systemd/system", "var/lib/kubelet")
 			m.write("etc/rancher/k3s/config.yaml", "server: https://10.0.0.1:6443\n")
-		}, []string{"this is a node of k3s, where kubelet is a part of the k3s process", pageCompatibility, "no kubelet.service"}},
+		}, []string{"this is a node of k3s, where kubelet is a part of the k3s", pageCompatibility, "no kubelet.service"}},
 		"AKS": {func(m *machine) {
 			m.remove("usr/lib/systemd/system/kubelet.service.d")
 			m.write("opt/azure/containers/provision.sh", "")

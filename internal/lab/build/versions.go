@@ -128,8 +128,8 @@ func choose(ours string, there []string, kubernetes, kubelet string) (cloud, nod
 	case err != nil:
 		return "", "", err
 	case of.LessThan(on):
-		return "", "", fmt.Errorf("--kubelet-version %s: Kubernetes has no kubelets that are newer than the API server, which is %s",
-			on, of)
+		return "", "", fmt.Errorf("--kubelet-version %s: Kubernetes has no kubelets that are newer than the API server, "+
+			"which is %s", on, of)
 	case on.AddMinor(KubeletSkew).LessThan(of):
 		return "", "", fmt.Errorf("--kubelet-version %s: Kubernetes %s has kubelets that are at most %d minor versions older",
 			on, of, KubeletSkew)
