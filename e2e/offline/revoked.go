@@ -53,6 +53,7 @@ var revokedReads = map[string]struct {
 func revokedRight(t *kit.T) {
 	leader := t.Pool.SettledAway()
 	node, other := t.Pool.Follower(leader), leader
+	t.DeployWeb() // a node may read what its Pods verify their hub by only while it has Pods
 	servingApproved(t)
 	grantRevocable(t, rareName, steadyName)
 	rare, steady := edgeReader(t, node, rareName), edgeReader(t, other, steadyName)

@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -26,12 +27,16 @@ type beats struct {
 	failed atomic.Int32
 }
 
-// begin switches a node's kubelet off, and sends its heartbeats from now on.
+// begin switches a node's kubelet off when it has made the node's Lease (an interval after the Node), and sends its
+// heartbeats from now on.
 func (b *beats) begin(node string) {
-	b.t.Must(b.t.Lab.Node(b.t.Ctx, lab.Kill, node, lab.KubeletC))
 	leases := b.t.Node(node).Client().CoordinationV1().Leases(corev1.NamespaceNodeLease)
-	lease, err := leases.Get(b.t.Ctx, node, metav1.GetOptions{})
-	b.t.Must(err)
+	var lease *coordinationv1.Lease
+	b.t.Eventually(3*b.t.Config.Timing.Lease, node+" has a Lease", func() (err error) {
+		lease, err = leases.Get(b.t.Ctx, node, metav1.GetOptions{})
+		return err
+	})
+	b.t.Must(b.t.Lab.Node(b.t.Ctx, lab.Kill, node, lab.KubeletC))
 	b.put(node, 0)
 	b.t.Background.Go(func() {
 		for ticker := time.NewTicker(b.t.Config.Timing.Lease / 4); ; {
