@@ -16,10 +16,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
-	networkingv1 "k8s.io/api/networking/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
-	resourcev1 "k8s.io/api/resource/v1"
-	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
@@ -50,11 +47,8 @@ import (
 	_ "k8s.io/kubernetes/pkg/apis/core/install"
 	_ "k8s.io/kubernetes/pkg/apis/discovery/install"
 	_ "k8s.io/kubernetes/pkg/apis/events/install"
-	_ "k8s.io/kubernetes/pkg/apis/networking/install"
 	_ "k8s.io/kubernetes/pkg/apis/policy/install"
 	_ "k8s.io/kubernetes/pkg/apis/rbac/install"
-	_ "k8s.io/kubernetes/pkg/apis/resource/install"
-	_ "k8s.io/kubernetes/pkg/apis/storage/install"
 )
 
 const (
@@ -66,8 +60,8 @@ const (
 	drainTimeout = 2 * time.Second
 )
 
-// served are the API groups of a pool. Service storage keeps addresses in networking.k8s.io; the Node authorizer
-// follows storage.k8s.io and resource.k8s.io.
+// served are the API groups of a pool, without the kinds that nobody fills here: a list of them would be empty, though the
+// cloud has some.
 func served() *serverstorage.ResourceConfig {
 	config := serverstorage.NewResourceConfig()
 	config.EnableVersions(
@@ -76,11 +70,14 @@ func served() *serverstorage.ResourceConfig {
 		authorizationv1.SchemeGroupVersion,
 		coordinationv1.SchemeGroupVersion,
 		discoveryv1.SchemeGroupVersion,
-		networkingv1.SchemeGroupVersion,
 		rbacv1.SchemeGroupVersion,
-		resourcev1.SchemeGroupVersion,
-		storagev1.SchemeGroupVersion,
 	)
+	for _, unfilled := range []string{
+		"bindings", "componentstatuses", "limitranges", "persistentvolumeclaims", "persistentvolumes", "podtemplates",
+		"replicationcontrollers", "resourcequotas",
+	} {
+		config.DisableResources(corev1.SchemeGroupVersion.WithResource(unfilled))
+	}
 	return config
 }
 
@@ -162,9 +159,11 @@ func Configure(ctx context.Context, config Config) (*Assembly, error) {
 	generic.ExternalAddress = net.JoinHostPort(config.AdvertiseAddress.String(), strconv.Itoa(config.AdvertisePort))
 	generic.SkipOpenAPIInstallation = true // one of Parts.Handlers serves it
 	generic.RESTOptionsGetter = uncached{generic.RESTOptionsGetter}
+	unfilled(factory)
 	if err := slimInformers(factory); err != nil {
 		return nil, err
 	}
+	generic.Authorization.Authorizer = withNodes(factory, generic.Authorization.Authorizer)
 	// The pool holds what the cloud has admitted, including privileged Pods.
 	capabilities.Setup(true, 0)
 	client, err := kubernetes.NewForConfig(generic.LoopbackClientConfig)
@@ -213,7 +212,7 @@ func serverOptions(ctx context.Context, config Config) (options.CompletedOptions
 	o.Features.EnablePriorityAndFairness = false
 	// Parts.Limit is by caller. These two would let one caller keep all others out.
 	o.GenericServerRunOptions.MaxRequestsInFlight, o.GenericServerRunOptions.MaxMutatingRequestsInFlight = 0, 0
-	o.Authorization.Modes = []string{"Node", "RBAC"}
+	o.Authorization.Modes = []string{"RBAC"} // and withNodes
 
 	o.Authentication = kubeoptions.NewBuiltInAuthenticationOptions().WithClientCert().WithServiceAccounts()
 	o.Authentication.ClientCert.ClientCA = config.ClientCAFile

@@ -10,10 +10,7 @@ import (
 	coordinationrest "k8s.io/kubernetes/pkg/registry/coordination/rest"
 	corerest "k8s.io/kubernetes/pkg/registry/core/rest"
 	discoveryrest "k8s.io/kubernetes/pkg/registry/discovery/rest"
-	networkingrest "k8s.io/kubernetes/pkg/registry/networking/rest"
 	rbacrest "k8s.io/kubernetes/pkg/registry/rbac/rest"
-	resourcerest "k8s.io/kubernetes/pkg/registry/resource/rest"
-	storagerest "k8s.io/kubernetes/pkg/registry/storage/rest"
 )
 
 // providers store and serve the API groups of a pool.
@@ -47,10 +44,7 @@ func (a *Assembly) providers(parts Parts) ([]controlplane.RESTStorageProvider, e
 		authorizationrest.RESTStorageProvider{Authorizer: parts.Reviews, RuleResolver: config.RuleResolver},
 		coordinationrest.RESTStorageProvider{},
 		discoveryrest.StorageProvider{},
-		networkingrest.RESTStorageProvider{},
 		rbacrest.RESTStorageProvider{Authorizer: authz},
-		resourcerest.RESTStorageProvider{Authorizer: authz, NamespaceClient: a.client.CoreV1().Namespaces()},
-		storagerest.RESTStorageProvider{},
 	}
 	for i := range all {
 		all[i] = storageOnly{all[i]}

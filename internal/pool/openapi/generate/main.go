@@ -30,10 +30,7 @@ var served = []string{
 	"apis/authorization.k8s.io/v1",
 	"apis/coordination.k8s.io/v1",
 	"apis/discovery.k8s.io/v1",
-	"apis/networking.k8s.io/v1",
 	"apis/rbac.authorization.k8s.io/v1",
-	"apis/resource.k8s.io/v1",
-	"apis/storage.k8s.io/v1",
 }
 
 const directory = "documents"

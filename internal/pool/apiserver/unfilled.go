@@ -1,0 +1,64 @@
+package apiserver
+
+import (
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/authorization/union"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/kubernetes/pkg/auth/nodeidentifier"
+	"k8s.io/kubernetes/plugin/pkg/auth/authorizer/node"
+	"k8s.io/kubernetes/plugin/pkg/auth/authorizer/rbac/bootstrappolicy"
+)
+
+// unfilled gives Kubernetes' own code empty copies of the kinds that it follows and nobody fills here, so that they need
+// not be served: the Node authorizer, NodeRestriction and the storage of Services follow them. It must come before those.
+func unfilled(factory informers.SharedInformerFactory) {
+	never := func(kind, list runtime.Object) {
+		factory.InformerFor(kind, func(_ kubernetes.Interface, resync time.Duration) cache.SharedIndexInformer {
+			return cache.NewSharedIndexInformer(nothing{list}, kind, resync,
+				cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
+		})
+	}
+	never(&corev1.PersistentVolume{}, &corev1.PersistentVolumeList{})
+	never(&corev1.PersistentVolumeClaim{}, &corev1.PersistentVolumeClaimList{})
+	never(&networkingv1.IPAddress{}, &networkingv1.IPAddressList{})
+	never(&networkingv1.ServiceCIDR{}, &networkingv1.ServiceCIDRList{})
+	never(&storagev1.CSIDriver{}, &storagev1.CSIDriverList{})
+	never(&storagev1.VolumeAttachment{}, &storagev1.VolumeAttachmentList{})
+}
+
+// nothing lists no objects, of which none changes.
+type nothing struct{ list runtime.Object }
+
+// List implements cache.Lister.
+func (n nothing) List(metav1.ListOptions) (runtime.Object, error) {
+	return n.list.DeepCopyObject(), nil
+}
+
+// Watch implements cache.Watcher.
+func (nothing) Watch(metav1.ListOptions) (watch.Interface, error) { return watch.NewFake(), nil }
+
+// IsWatchListSemanticsUnSupported has whoever follows it list it.
+func (nothing) IsWatchListSemanticsUnSupported() bool { return true }
+
+// withNodes puts Kubernetes' Node authorizer before RBAC. It is made here and not by kube-apiserver's options, which would have
+// it follow the unfilled kinds.
+func withNodes(factory informers.SharedInformerFactory, rbac authorizer.Authorizer) authorizer.Authorizer {
+	node.RegisterMetrics()
+	graph := node.NewGraph()
+	core := factory.Core().V1()
+	// No ResourceSlices and no PodCertificateRequests: nobody fills them either.
+	node.AddGraphEventHandlers(graph, core.Nodes(), core.Pods(), core.PersistentVolumes(),
+		factory.Storage().V1().VolumeAttachments(), nil, nil)
+	return union.New(
+		node.NewAuthorizer(graph, nodeidentifier.NewDefaultNodeIdentifier(), bootstrappolicy.NodeRules()), rbac)
+}
