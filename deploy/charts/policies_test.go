@@ -611,7 +611,7 @@ func TestForwarderWrites(t *testing.T) {
 	report := lease(edge.PoolName("fw").ReportLease(), namespace, false)
 	report.Labels = map[string]string{edge.LabelNodePool: "fw"}
 	report.Annotations = map[string]string{edge.AnnotationReachedNodes: "fw-1", edge.AnnotationTraffic: "",
-		edge.AnnotationKubelet: "fw-1=pinned"}
+		edge.AnnotationKubelet: "fw-1=pinned", edge.AnnotationPoolResources: "services=current"}
 	report.Spec.HolderIdentity = new("fw-1")
 	of := func(edit edit) *coordinationv1.Lease {
 		l := report.DeepCopy()

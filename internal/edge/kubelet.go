@@ -12,7 +12,7 @@ import (
 const AnnotationKubelet = "openyurt.io/kubelet-serving"
 
 // AnnotationsOfReports are those of a report that coordinator-controller reads.
-var AnnotationsOfReports = []string{AnnotationReachedNodes, AnnotationKubelet}
+var AnnotationsOfReports = []string{AnnotationReachedNodes, AnnotationKubelet, AnnotationPoolResources}
 
 // KubeletWay is how a coordinator knows a node's kubelet, or why it can't.
 type KubeletWay string

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -19,6 +20,7 @@ import (
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/hub/discover"
 	"yurtcoordinator/internal/hub/feed"
+	"yurtcoordinator/internal/hub/filter"
 	"yurtcoordinator/internal/hub/follow"
 	"yurtcoordinator/internal/hub/heartbeat"
 	"yurtcoordinator/internal/hub/link"
@@ -200,11 +202,13 @@ func (h *Hub) duties(cloud coordinationv1client.LeasesGetter) ([]role.Duty, erro
 		Node: h.cfg.Node, Pool: h.cfg.Pool, Coordinator: leases.RESTClient(), Events: asNode.Events(metav1.NamespaceDefault),
 		About: h.pool.place.About, Metrics: h.metrics,
 	})
-	reporter := roster.New(roster.Config{Node: h.cfg.Node, Pool: h.cfg.Pool, Coordinator: leases, Cloud: cloud})
 	pusher, err := push.NewPool(push.PoolConfig{Config: h.pushes(), Resources: shared{h}, Leases: leases})
 	if err != nil {
 		return nil, err
 	}
+	reporter := roster.New(roster.Config{
+		Node: h.cfg.Node, Pool: h.cfg.Pool, Coordinator: leases, Cloud: cloud, Fillings: pusher.Fillings,
+	})
 	return []role.Duty{
 		{Name: "forward heartbeats", Run: forward}, {Name: "report", Run: reporter.Run}, {Name: "push", Run: pusher.Run},
 		{Name: "tell who opened what", Run: teller.Run},
@@ -244,6 +248,11 @@ func (s shared) Resources() (all []push.Resource, changed <-chan struct{}) {
 	members, changed := s.hub.followed.Shared()
 	for _, m := range members {
 		all = append(all, push.Resource{GVR: m.Resource, Replica: m.Replica, Live: m.Live})
+	}
+	// The pool's own NodePool, unless all are shared. A cloud without NodePools has none.
+	isPools := func(r push.Resource) bool { return r.GVR == edge.NodePools }
+	if m := s.hub.followed.Wanted(filter.OwnPool(s.hub.cfg.Pool)); m != nil && !slices.ContainsFunc(all, isPools) {
+		all = append(all, push.Resource{GVR: m.Resource, Replica: m.Replica, Live: m.Live, Optional: true})
 	}
 	return all, changed
 }

@@ -48,6 +48,9 @@ func (h *Hub) addViews(config *follow.Config) error {
 		config.Always, config.View = topology.Learns(), topology.View
 		h.parts.Add("service topology", topology.Run)
 	}
+	if h.cfg.EnableCoordinator && h.cfg.Pool != "" && !h.cfg.ServiceTopology {
+		config.Always = append(config.Always, filter.OwnPool(h.cfg.Pool)) // for the coordinator, while this hub leads
+	}
 	h.serves.Shown, config.KubeletView = h.shown, h.shown.View
 	if h.cfg.MasterService {
 		master, err := filter.NewMaster(h.cfg.SecureBindAddress, h.cfg.SecurePort)

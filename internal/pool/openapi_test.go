@@ -8,11 +8,12 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/openapi3"
 
+	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/pool/pooltest"
 )
 
 // TestWhatIsServedIsExplained: each group and version that discovery names has its document, but the metrics, which are
-// no objects; and there is no other.
+// no objects, and NodePools, which are a custom resource; and there is no other.
 func TestWhatIsServedIsExplained(t *testing.T) {
 	t.Parallel()
 	c := start(t, nil)
@@ -26,7 +27,7 @@ func TestWhatIsServedIsExplained(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	undocumented := map[schema.GroupVersion]bool{{Group: "metrics.k8s.io", Version: "v1beta1"}: true}
+	undocumented := map[schema.GroupVersion]bool{{Group: "metrics.k8s.io", Version: "v1beta1"}: true, edge.NodePools.GroupVersion(): true}
 	for _, list := range lists {
 		version, err := schema.ParseGroupVersion(list.GroupVersion)
 		if err != nil {

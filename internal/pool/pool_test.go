@@ -139,8 +139,6 @@ func TestWhoMayDoWhat(t *testing.T) {
 		forbidden(t, "create a Lease in kube-system", err)
 		_, err = n1.RbacV1().ClusterRoles().List(ctx, metav1.ListOptions{})
 		forbidden(t, "list roles", err)
-		_, err = n1.DiscoveryV1().EndpointSlices("").List(ctx, metav1.ListOptions{})
-		allowed(t, "list EndpointSlices", err)
 		_, err = n1.CoordinationV1().Leases(edge.NamespaceSystem).List(ctx,
 			metav1.ListOptions{FieldSelector: "metadata.name=" + edge.LeaseElection})
 		allowed(t, "list the election Lease", err)

@@ -18,6 +18,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/endpoints/request"
+	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/apiserver/pkg/server/healthz"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/component-base/metrics/legacyregistry"
@@ -125,7 +126,6 @@ func (c *wiring) assemble(ctx context.Context) (*apiserver.Server, error) {
 		Outermost: func(next http.Handler, r request.RequestInfoResolver) http.Handler {
 			return exchange.Bound(c.log.LogRefusals(next, r, access.HintKubeconfig))
 		},
-		Innermost: c.log.LogStreams,
 		Limit: func(api http.Handler, lasts func(*http.Request, *request.RequestInfo) bool) http.Handler {
 			return limits.New(lasts, c.config.Clock, klog.FromContext(ctx)).Handler(api)
 		},
@@ -174,13 +174,13 @@ func (c *wiring) handle(kube *apiserver.Assembly, elected *access.Election, part
 	}
 	mirrored := mirror.New(mirror.Config{
 		Quota: c.config.MirrorQuotaBytes, Clock: c.config.Clock, Leads: elected.Leads, Write: c.etcd.Write, BuiltIns: builtIns,
-		Stalled: c.config.stalledPush,
+		Current: elected.Declared().Current, Stalled: c.config.stalledPush,
 	})
 	c.own = nodeobjects.New(nodeobjects.Config{
 		Quota: c.config.OwnQuotaBytes, Clock: c.config.Clock, Write: c.etcd.Write, Read: c.etcd.Read, Kinds: kinds,
 		Refused: c.log.Refused, Member: c.members.Has, Stalled: c.config.stalledPush,
 	})
-	c.counted = slices.Concat(c.own.Metrics(), c.opened.Metrics(), []prometheus.Collector{c.strangers.refused})
+	c.counted = slices.Concat(c.own.Metrics(), c.opened.Metrics(), mirrored.Metrics(), []prometheus.Collector{c.strangers.refused})
 	c.meter, err = usage.New(kube.Loopback(), usage.Kubelets{
 		To: c.reach.To, Port: c.reach.Port(), AddressTypes: c.reach.AddressTypes(),
 	}, c.config.Clock)
@@ -191,12 +191,22 @@ func (c *wiring) handle(kube *apiserver.Assembly, elected *access.Election, part
 	if err != nil {
 		return err
 	}
-	parts.Install = c.meter.Install
+	pools, err := mirrored.Show(edge.NodePools)
+	if err != nil {
+		return err
+	}
+	parts.Install = func(server *genericapiserver.GenericAPIServer) error {
+		discoverNodePools(server)
+		return c.meter.Install(server)
+	}
+	parts.Innermost = func(api http.Handler, r request.RequestInfoResolver) http.Handler {
+		return mirrored.Gate(c.log.LogStreams(api, r))
+	}
 	parts.BeforeShutdown = mirrored.Close // its watches would delay the end
 	parts.Handlers = map[string]http.Handler{
 		edge.PathMirror: mirrored, edge.PathOwn: c.own, edge.PathOpenings: c.opened.Handler(elected.Leads),
-		openapi.Root: explained,
-		"/openapi/":  http.HandlerFunc(access.OtherOpenAPI),
+		openapi.Root: explained, nodePoolsGroup: servesNodePools(pools),
+		"/openapi/": http.HandlerFunc(access.OtherOpenAPI),
 	}
 	return nil
 }

@@ -87,7 +87,8 @@ type YurtCoordinatorStatus struct {
 	NodeName string `json:"nodeName,omitempty"`
 
 	// conditions: Pending says why there is no coordinator, CertsReady whether it has its certificates, Ready whether it
-	// serves, KubeletsVerifiable whether it can verify the kubelets that it is to call, and how.
+	// serves, KubeletsVerifiable whether it can verify the kubelets that it is to call, and how; PoolResourcesComplete and
+	// PoolResourcesCurrent how far it has what the pool shares.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -107,7 +108,7 @@ type YurtCoordinatorStatus struct {
 
 // YurtCoordinatorCondition is one thing that is so or not.
 type YurtCoordinatorCondition struct {
-	// type of the condition: Pending, CertsReady, Ready or KubeletsVerifiable.
+	// type of the condition: Pending, CertsReady, Ready, KubeletsVerifiable, PoolResourcesComplete or PoolResourcesCurrent.
 	Type YurtCoordinatorConditionType `json:"type"`
 	// status is True, False or Unknown.
 	// +kubebuilder:validation:Enum=True;False;Unknown
@@ -144,6 +145,12 @@ const (
 	// YurtCoordinatorKubeletsVerifiable is true while the coordinator can verify each kubelet of the nodes that reach it. It is
 	// not there until the pool's leader has reported.
 	YurtCoordinatorKubeletsVerifiable YurtCoordinatorConditionType = "KubeletsVerifiable"
+	// YurtCoordinatorResourcesComplete is true once all of what the pool shares has come to the coordinator since it started. It
+	// is not there until the pool's leader has reported.
+	YurtCoordinatorResourcesComplete YurtCoordinatorConditionType = "PoolResourcesComplete"
+	// YurtCoordinatorResourcesCurrent is true while the pool's leader brings each change of it, too. It is not there until the
+	// leader has reported.
+	YurtCoordinatorResourcesCurrent YurtCoordinatorConditionType = "PoolResourcesCurrent"
 )
 
 // ConditionStatus is whether a condition holds.

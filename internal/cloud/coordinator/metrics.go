@@ -40,6 +40,8 @@ type metrics struct {
 	lacking      *prometheus.Desc
 	outside      *prometheus.Desc
 	unknown      *prometheus.Desc
+	incomplete   *prometheus.Desc
+	stale        *prometheus.Desc
 	foreign      *prometheus.Desc
 	expiry, left *prometheus.Desc
 	issued       *prometheus.CounterVec
@@ -61,6 +63,8 @@ type standing struct {
 	lacks   string
 	outside int
 	unknown int // kubelets
+	// incomplete and stale are how many of the pool's resources are not complete at the coordinator, and not current.
+	incomplete, stale int
 }
 
 type certOf struct {
@@ -94,6 +98,10 @@ func newMetrics(c clock.PassiveClock) *metrics {
 		outside: desc("outside_pool_nodes", "Nodes that do not reach their pool's coordinator, of pools with any.", "pool"),
 		unknown: desc("kubelets_unverifiable", "Nodes whose kubelets their pool's coordinator can't verify, so that "+
 			"logs, exec and top do not work there, of pools with any. The condition KubeletsVerifiable says why.", "pool"),
+		incomplete: desc("pool_resources_not_complete", "Resources that a pool shares and that its coordinator does not have all of "+
+			"since it started, of pools with any. The condition PoolResourcesComplete names them.", "pool"),
+		stale: desc("pool_resources_not_current", "Resources that a pool shares and whose changes do not come to its coordinator, "+
+			"of pools with any. The condition PoolResourcesCurrent names them.", "pool"),
 		foreign: desc("foreign_pods", "Pods that bear the labels of a pool's coordinator, but were not made by its Deployment, "+
 			"of pools with any. They are ignored; a node can make such a Pod by itself.", "pool"),
 		expiry: desc("certificate_expiry_timestamp_seconds",
@@ -111,7 +119,8 @@ func newMetrics(c clock.PassiveClock) *metrics {
 // Describe implements prometheus.Collector.
 func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		m.coordinators, m.notReady, m.lacking, m.outside, m.unknown, m.foreign, m.expiry, m.left,
+		m.coordinators, m.notReady, m.lacking, m.outside, m.unknown, m.incomplete, m.stale, m.foreign, m.expiry,
+		m.left,
 	} {
 		ch <- d
 	}
@@ -159,6 +168,12 @@ func (m *metrics) gauges() []value {
 		if s.unknown > 0 {
 			all = append(all, value{m.unknown, float64(s.unknown), []string{string(s.pool)}})
 		}
+		if s.incomplete > 0 {
+			all = append(all, value{m.incomplete, float64(s.incomplete), []string{string(s.pool)}})
+		}
+		if s.stale > 0 {
+			all = append(all, value{m.stale, float64(s.stale), []string{string(s.pool)}})
+		}
 	}
 	for pool, n := range m.looksLike {
 		all = append(all, value{m.foreign, float64(n), []string{string(pool)}})
@@ -188,6 +203,7 @@ func (m *metrics) stands(name string, pool edge.PoolName, w wantedStatus) {
 		s.lacks = w.certs.Reason
 	}
 	_, _, s.unknown = verifiable(w.nodes, w.kubelets)
+	s.incomplete, s.stale = len(w.fillings.lacking(edge.Filling.Complete)), len(w.fillings.lacking(isCurrent))
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.byName[name] = s

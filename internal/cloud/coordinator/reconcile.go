@@ -200,6 +200,7 @@ func (r *Reconciler) runs(c *v1alpha1.YurtCoordinator, v view, verdict Verdict, 
 		pending:   finding{OK: true, Reason: verdict.Reason, Message: verdict.Message},
 		ready:     readiness(pod, r.cfg.image(c.Spec.Version)),
 		delegated: delegated(v.nodes), outside: said.outside, kubelets: said.kubelets, nodes: len(v.nodes),
+		fillings: said.fillings,
 	}
 	if why := r.fleetTrouble(); why != nil && !status.ready.OK {
 		status.ready = finding{Reason: ReasonReconcileError, Message: fmt.Sprintf(

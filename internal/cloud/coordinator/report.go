@@ -30,6 +30,8 @@ type told struct {
 	outside []string
 	// kubelets says how the others' kubelets are known.
 	kubelets *kubelets
+	// fillings says how far the coordinator has what the pool shares; nil means that nobody knows.
+	fillings fillings
 	// until is when to look again at the latest.
 	until time.Time
 }
@@ -67,6 +69,9 @@ func tells(lease *coordinationv1.Lease, nodes []edge.NodeName, until time.Time) 
 	ways, ofKubelets := lease.Annotations[edge.AnnotationKubelet]
 	if ofKubelets {
 		said.kubelets = &kubelets{ways: edge.SplitKubelets(ways)}
+	}
+	if text, ok := lease.Annotations[edge.AnnotationPoolResources]; ok {
+		said.fillings = edge.SplitFillings(text)
 	}
 	for _, n := range nodes {
 		switch {

@@ -83,6 +83,8 @@ type wantedStatus struct {
 	// kubelets are as the pool's leader reports; nodes is how many the pool has.
 	kubelets *kubelets
 	nodes    int
+	// fillings are as the pool's leader reports, too.
+	fillings fillings
 }
 
 // next returns the new status, whether it is a change, and the transitions that deserve an Event. New times alone are
@@ -149,6 +151,9 @@ func next(was v1alpha1.YurtCoordinatorStatus, generation int64, want wantedStatu
 				holds == v1alpha1.ConditionTrue && was == v1alpha1.ConditionFalse
 		})
 	}
+	putFilled(&status, want.fillings, func(kind v1alpha1.YurtCoordinatorConditionType, f finding) {
+		put(kind, holds(f), f, func(v1alpha1.ConditionStatus) bool { return false })
+	})
 	return status, changed, transitions
 }
 

@@ -49,7 +49,7 @@ type Situation struct {
 	Pool bool
 	// LeaderKnown: the pool has a leader, as far as this hub knows.
 	LeaderKnown bool
-	// Covered: the leader declares that it keeps the coordinator's mirror of this resource complete.
+	// Covered: the leader declares that it keeps the coordinator's mirror of this resource current.
 	Covered bool
 	// Empty: the sink has nothing complete.
 	Empty bool

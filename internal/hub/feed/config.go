@@ -44,7 +44,7 @@ type Config struct {
 	CoordinatorLink *live.Value[link.State]
 	// Standing is this hub's place in its pool.
 	Standing *live.Value[role.Standing]
-	// Covered says that the leader keeps the mirror of this resource complete (Coverage.Of).
+	// Covered says that the leader keeps the mirror of this resource current (Coverage.Of).
 	Covered *live.Value[bool]
 	// CoveredHistory is the history that the mirror counts in while it is covered (Coverage.History).
 	CoveredHistory *live.Value[edge.History]

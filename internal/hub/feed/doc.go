@@ -4,7 +4,7 @@
 // Machine decides everything, without I/O, a clock or chance of its own: Step takes an Event and returns a Decision. Machine
 // remembers what the sources did lately (past) and what it doubts; Choose says what is best in a Situation. Feed is the I/O
 // around it: one goroutine looks at the surroundings, steps, and does what the Decision says; another one reads. Coverage says
-// which resources the leader keeps complete in the coordinator.
+// which resources the leader keeps current in the coordinator.
 //
 // Invariants:
 //   - One attempt at a time feeds the sink; the next begins when the last has ended. An attempt lists or resumes, never

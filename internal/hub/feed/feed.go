@@ -29,7 +29,7 @@ type Status struct {
 	// expired.
 	Stranger bool
 	// Fresh says that since this feed began the sink has had everything that its source had: a list was applied, or a resumed
-	// watch has replayed all it had. A mirror counts only while the leader keeps it complete. Without Fresh, the sink's
+	// watch has replayed all it had. A mirror counts only while the leader keeps it current. Without Fresh, the sink's
 	// content comes from the disk and may be as old as that.
 	Fresh bool
 	// Failing says that the last attempt at the cloud ended with 502, 503, 504 or without an answer, although the link is

@@ -46,7 +46,7 @@ func (e Event) after(pause, part time.Duration) time.Time {
 type Looked struct {
 	Cloud, Coordinator link.State
 	Standing           role.Standing
-	// Covered: the leader declares that the mirror is complete, in the history Declared.
+	// Covered: the leader declares that the mirror is current, in the history Declared.
 	Covered  bool
 	Declared edge.History
 	// History is what is known about the cloud's history.

@@ -18,10 +18,10 @@ var (
 // Services selects all Services. Both views need them.
 var Services = follow.Whole(schema.GroupVersionResource{Version: "v1", Resource: "services"})
 
-// ownPool selects one NodePool: there are many, and the status of each changes with each of its nodes.
-func ownPool(name edge.PoolName) follow.Selection {
+// OwnPool selects one NodePool: there are many, and the status of each changes with each of its nodes.
+func OwnPool(name edge.PoolName) follow.Selection {
 	return follow.Selection{
-		Resource: schema.GroupVersionResource{Group: "apps.openyurt.io", Version: "v1beta2", Resource: "nodepools"},
+		Resource: edge.NodePools,
 		Fields:   fields.OneTermEqualSelector("metadata.name", string(name)).String(),
 	}
 }
@@ -31,7 +31,7 @@ func (t *Topology) Learns() []follow.Selection {
 	if t.config.Pool == "" {
 		return []follow.Selection{Services}
 	}
-	return []follow.Selection{Services, ownPool(t.config.Pool)}
+	return []follow.Selection{Services, OwnPool(t.config.Pool)}
 }
 
 // View returns how this node's programs see a resource; nil means that no topology applies to it.

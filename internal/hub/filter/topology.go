@@ -142,7 +142,7 @@ func (t *Topology) Run(ctx context.Context) error {
 	var owned sync.WaitGroup
 	defer owned.Wait()
 	owned.Go(func() { learn(ctx, Services, t.config.Source(Services), t.services) })
-	if pool := ownPool(t.config.Pool); t.config.Pool == "" {
+	if pool := OwnPool(t.config.Pool); t.config.Pool == "" {
 		t.members.learn(nil, errNoPool)
 	} else {
 		owned.Go(func() { learn(ctx, pool, t.config.Source(pool), t.members) })

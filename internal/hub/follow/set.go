@@ -412,6 +412,15 @@ func (s *Set) findLocked(client string, what Selection) *Member {
 	return nil
 }
 
+// Wanted returns one of the hub's own members, which is needed from now on; nil if there is none.
+func (s *Set) Wanted(what Selection) *Member {
+	m := s.find(what)
+	if m != nil {
+		m.want()
+	}
+	return m
+}
+
 // Has reports whether the hub follows all of a resource for itself.
 func (s *Set) Has(r schema.GroupVersionResource) bool { return s.find(Whole(r)) != nil }
 

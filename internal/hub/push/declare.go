@@ -54,7 +54,7 @@ func (d *duty) declare(ctx context.Context) {
 	defer ticker.Stop()
 	for {
 		now := time.Now()
-		declared := d.complete(now)
+		declared := d.current(now)
 		changed := !slices.Equal(slices.Sorted(maps.Keys(declared)), w.names)
 		if (changed || now.Sub(w.written) >= declareEvery) && now.Sub(w.tried) >= declareGap && d.term.Valid() {
 			w.tried = now
@@ -77,30 +77,30 @@ func (w *declarer) report(logger klog.Logger, err error) {
 	switch {
 	case err == nil && w.complain != "":
 		w.complain = ""
-		logger.Info("The Lease by which the pool's resources are declared complete is written again")
+		logger.Info("The Lease by which the pool's resources are declared current is written again")
 	case err != nil && err.Error() != w.complain:
 		w.complain = err.Error()
-		logger.Info("The pool's resources can't be declared complete, trying again", "lease", edge.LeaseInformerSync,
+		logger.Info("The pool's resources can't be declared current, trying again", "lease", edge.LeaseInformerSync,
 			"err", err)
 	}
 }
 
-// complete are the carriers whose resource is complete in the mirror as far as this hub knows, by name, with how far.
-func (d *duty) complete(now time.Time) map[string]*carrier {
+// current are the carriers whose resource is complete and current in the mirror as far as this hub knows, by name.
+func (d *duty) current(now time.Time) map[string]*carrier {
 	declared := map[string]*carrier{}
 	var latest edge.History
 	for _, c := range d.all() {
-		if c.complete(now) {
+		if c.current(now) {
 			declared[c.label()] = c
 			latest = max(latest, c.look().history)
 		}
 	}
-	// One history for all that is declared: what has not followed yet is not complete.
+	// One history for all that is declared: what has not followed yet is not current.
 	maps.DeleteFunc(declared, func(_ string, c *carrier) bool { return c.look().history != latest })
 	return declared
 }
 
-func (c *carrier) complete(now time.Time) bool {
+func (c *carrier) current(now time.Time) bool {
 	live, at, in := c.resource.Live(), c.resource.Replica.Position(), c.resource.Replica.History()
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -160,8 +160,10 @@ func (w *declarer) write(ctx context.Context, declared map[string]*carrier) erro
 		return fmt.Errorf("write the annotation %s: %w", edge.AnnotationAppliedRevisions, err)
 	}
 	if err := w.update(ctx, string(text), in); err != nil {
+		w.fillings.set(known, mirror, nil)
 		return err
 	}
+	w.fillings.set(known, mirror, declared)
 	w.written, w.names = time.Now(), slices.Sorted(maps.Keys(declared))
 	w.metrics.declared.Reset()
 	for _, name := range w.names {

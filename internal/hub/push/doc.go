@@ -4,7 +4,7 @@
 // # What the pool shares
 //
 // Pool.Run brings what the leader's replicas have into the coordinator's mirror, and declares in the Lease leader-informer-sync
-// which resources are kept complete there. It does so for one term. Each resource has a carrier: it asks where the mirror
+// which resources are kept current there. It does so for one term. Each resource has a carrier: it asks where the mirror
 // stands, follows its replica from there, and sends what comes in batches on one request, whose answer acknowledges each batch
 // with a line while the request goes on. One batch is under way at a time; the next gathers meanwhile. Only a mirror that has
 // nothing, or stands outside the replica's history, gets everything, in a request of its own. One more goroutine writes the

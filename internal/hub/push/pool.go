@@ -34,6 +34,8 @@ type Resource struct {
 	Replica Replica
 	// Live reports whether the replica is fed by the cloud right now.
 	Live func() bool
+	// Optional means that nothing is wrong while the replica has nothing: Fillings leaves it out then.
+	Optional bool
 }
 
 // Set is the resources that a pool shares.
@@ -54,8 +56,9 @@ type PoolConfig struct {
 
 // Pool keeps a coordinator's mirror. Make one with NewPool.
 type Pool struct {
-	config  PoolConfig
-	metrics poolMetrics
+	config   PoolConfig
+	metrics  poolMetrics
+	fillings fillings
 }
 
 type poolMetrics struct {
@@ -78,7 +81,7 @@ func NewPool(c PoolConfig) (*Pool, error) {
 		}, []string{"resource"}),
 		declared: registry.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "yurthub_declared_resources",
-			Help: "1 for a resource that this hub, as the leader, declares to be complete in the coordinator.",
+			Help: "1 for a resource that this hub, as the leader, declares to be current in the coordinator.",
 		}, []string{"resource"}),
 	}}, nil
 }
@@ -89,6 +92,7 @@ func (p *Pool) Run(ctx context.Context, term edge.Term) error {
 	ctx, cancel := context.WithCancel(ctx)
 	d := &duty{Pool: p, term: term, mirror: &mirrorClient{client{p.config.Transport, p.config.Base}, term}}
 	var owned sync.WaitGroup
+	defer p.fillings.forget()
 	defer p.metrics.declared.Reset()
 	defer owned.Wait()
 	defer cancel()

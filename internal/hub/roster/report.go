@@ -41,6 +41,9 @@ type Config struct {
 	// Cloud is a client of the cloud with the pool's forwarding identity, which must be allowed to get, update and create
 	// the Lease edge.PoolName.ReportLease in kube-node-lease (see internal/cloud/forwarding).
 	Cloud coordinationv1client.LeasesGetter
+	// Fillings returns how far the coordinator has each resource that the pool shares; nil means that nobody knows. A nil
+	// function means the same.
+	Fillings func() map[string]edge.Filling
 }
 
 // Reporter reports, for one term at a time.
@@ -56,11 +59,14 @@ type report struct {
 	// traffic and kubelets are what they say of their links, and of how their kubelets are known.
 	traffic  map[edge.NodeName]edge.Traffic
 	kubelets map[edge.NodeName]edge.KubeletWay
+	// fillings says how far the coordinator has what the pool shares; nil means that nobody knows.
+	fillings map[string]edge.Filling
 }
 
 // differs reports whether the cloud is to be told at once. More traffic is no reason.
 func (r report) differs(told report) bool {
-	return !slices.Equal(r.nodes, told.nodes) || !maps.Equal(r.kubelets, told.kubelets)
+	return !slices.Equal(r.nodes, told.nodes) || !maps.Equal(r.kubelets, told.kubelets) ||
+		!maps.Equal(r.fillings, told.fillings)
 }
 
 // Run reports for one term, until ctx ends; then it returns nil. It must not run twice at a time.
@@ -86,6 +92,9 @@ func (r *Reporter) Run(ctx context.Context, term edge.Term) error {
 	for ; ctx.Err() == nil; waitFor(ctx, ticker.C) {
 		now := time.Now()
 		said, ok := book.reached(now)
+		if r.cfg.Fillings != nil {
+			said.fillings = r.cfg.Fillings()
+		}
 		due := told.IsZero() || now.Sub(told) >= sayEvery || said.differs(last)
 		if !ok || !due || now.Before(next) || !term.Valid() {
 			continue
@@ -137,7 +146,7 @@ func (f *followed) reached(now time.Time) (report, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	nodes, ok := f.beats.reached(now)
-	return report{nodes, f.beats.traffic(nodes), f.beats.kubelets(nodes)}, ok
+	return report{nodes: nodes, traffic: f.beats.traffic(nodes), kubelets: f.beats.kubelets(nodes)}, ok
 }
 
 // tell writes the report. It creates a missing Lease by PUT: RBAC cannot allow a POST for one name only.
@@ -157,6 +166,11 @@ func (r *Reporter) tell(ctx context.Context, said report, transitions int32) err
 	metav1.SetMetaDataAnnotation(&lease.ObjectMeta, edge.AnnotationReachedNodes, edge.JoinNodes(said.nodes))
 	metav1.SetMetaDataAnnotation(&lease.ObjectMeta, edge.AnnotationTraffic, edge.JoinTraffic(said.traffic))
 	metav1.SetMetaDataAnnotation(&lease.ObjectMeta, edge.AnnotationKubelet, edge.JoinKubelets(said.kubelets))
+	if said.fillings == nil {
+		delete(lease.Annotations, edge.AnnotationPoolResources) // another leader may have left it
+	} else {
+		metav1.SetMetaDataAnnotation(&lease.ObjectMeta, edge.AnnotationPoolResources, edge.JoinFillings(said.fillings))
+	}
 	lease.Spec.HolderIdentity = ptr.To(string(r.cfg.Node))
 	lease.Spec.LeaseTransitions = ptr.To(transitions)
 	lease.Spec.LeaseDurationSeconds = ptr.To(int32(2 * sayEvery / time.Second))

@@ -230,7 +230,12 @@ func TestRun(t *testing.T) {
 			}
 			return ptr.Deref(lease.Spec.HolderIdentity, "") + ": " + lease.Annotations[edge.AnnotationReachedNodes]
 		}
-		r := New(Config{Node: "a", Pool: "p1", Coordinator: pool.Client("a"), Cloud: cloud.CoordinationV1()})
+		var filled atomic.Pointer[map[string]edge.Filling]
+		filled.Store(&map[string]edge.Filling{"services": edge.FillingNone})
+		r := New(Config{
+			Node: "a", Pool: "p1", Coordinator: pool.Client("a"), Cloud: cloud.CoordinationV1(),
+			Fillings: func() map[string]edge.Filling { return *filled.Load() },
+		})
 		var term atomic.Bool
 		term.Store(true)
 		ctx, stop := context.WithCancel(t.Context())
@@ -268,11 +273,28 @@ func TestRun(t *testing.T) {
 		if n := writes(); n != 2 {
 			t.Errorf("%d writes, want one more, at once", n)
 		}
+		fillings := func(want string) {
+			t.Helper()
+			lease, err := reports.Get(t.Context(), "yurt-coordinator-p1", metav1.GetOptions{})
+			if got, there := lease.Annotations[edge.AnnotationPoolResources]; err != nil || got != want || there != (want != "") {
+				t.Errorf("of what the pool shares it was told %q, %v; want %q", got, err, want)
+			}
+		}
+		fillings("services=none")
+		filled.Store(&map[string]edge.Filling{"services": edge.FillingCurrent})
+		time.Sleep(lookEvery)
+		fillings("services=current")
+		filled.Store(new(map[string]edge.Filling)) // a new leader does not know
+		time.Sleep(lookEvery)
+		fillings("")
+		if n := writes(); n != 4 {
+			t.Errorf("%d writes, want two more, at once", n)
+		}
 		for range 8 {
 			renew("a")
 			time.Sleep(10 * time.Second)
 		}
-		if got, n := said(), writes(); got != "a: a" || n > 4 {
+		if got, n := said(), writes(); got != "a: a" || n > 6 {
 			t.Errorf("the cloud was told %q, with %d writes", got, n)
 		}
 		lists := 0

@@ -147,6 +147,9 @@ func (p *poolLease) decide(ctx context.Context, caller edge.NodeName, a admissio
 	} else {
 		err = p.decideSync(ctx, caller, old, next)
 	}
+	if err == nil && a.GetName() == edge.LeaseInformerSync && !a.IsDryRun() {
+		p.election.declared.admitted(lease)
+	}
 	if err == nil && a.GetName() == edge.LeaseElection && !a.IsDryRun() {
 		p.election.terms.Admitted(a.GetName(), next)
 		p.election.bars.admitted(caller, old, next, next.holder == "" && old.holder != caller)

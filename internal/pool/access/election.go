@@ -19,13 +19,18 @@ type Election struct {
 	leases coordinationclient.LeasesGetter
 	terms  *terms
 	bars   *bars
+
+	declared *Declared
 }
 
 // NewElection returns an election that reads the Lease through client, and judges by c's clock whether a holder has
 // lapsed. It is that of a coordinator which has just started: nobody may take the Lease for edge.ElectionTerm.
 func NewElection(client coordinationclient.LeasesGetter, c clock.PassiveClock) *Election {
-	return &Election{leases: client, terms: newTerms(c), bars: newBars(c)}
+	return &Election{leases: client, terms: newTerms(c), bars: newBars(c), declared: newDeclared(c)}
 }
+
+// Declared returns what the leader says is current here.
+func (e *Election) Declared() *Declared { return e.declared }
 
 // leader returns the stored election Lease, without its holder if that has lapsed.
 func (e *Election) leader(ctx context.Context) (leaseMark, error) {

@@ -60,7 +60,7 @@ func decideElection(caller edge.NodeName, old, next leaseMark, oldLive bool, acc
 	return nil
 }
 
-// decideSync does the same for the Lease that declares the pool's resources complete. Only the present leader writes
+// decideSync does the same for the Lease that declares the pool's resources current. Only the present leader writes
 // it, whoever wrote it before. leader is the holder of the election Lease; empty means that it has lapsed.
 func decideSync(caller edge.NodeName, old, next leaseMark, leader edge.NodeName) error {
 	if leader != caller {

@@ -55,22 +55,11 @@ func clusterRoles(secrets bool) []rbacv1.ClusterRole {
 // operatorRole is for people. It has no Secrets; only --own-secrets adds them.
 func operatorRole() rbacv1.ClusterRole {
 	return clusterRole("operator",
-		rule(readVerbs, "", "configmaps", "endpoints", "events", "limitranges", "namespaces", "nodes",
-			"nodes/status", "persistentvolumeclaims", "persistentvolumeclaims/status", "persistentvolumes",
-			"persistentvolumes/status", "pods", "pods/status", "pods/log", "podtemplates",
-			"replicationcontrollers", "replicationcontrollers/status", "resourcequotas", "resourcequotas/status",
-			"serviceaccounts", "services", "services/status"),
+		rule(readVerbs, "", "configmaps", "endpoints", "events", "namespaces", "nodes", "nodes/status", "pods", "pods/status",
+			"pods/log", "serviceaccounts", "services", "services/status"),
 		rule(readVerbs, "coordination.k8s.io", "leases"),
 		rule(readVerbs, "discovery.k8s.io", "endpointslices"),
-		rule(readVerbs, "networking.k8s.io",
-			"ingressclasses", "ingresses", "ingresses/status", "ipaddresses", "networkpolicies", "servicecidrs"),
-		rule(readVerbs, "rbac.authorization.k8s.io",
-			"clusterrolebindings", "clusterroles", "rolebindings", "roles"),
-		rule(readVerbs, "resource.k8s.io",
-			"deviceclasses", "resourceclaims", "resourceclaimtemplates", "resourceslices"),
-		rule(readVerbs, "storage.k8s.io",
-			"csidrivers", "csinodes", "csistoragecapacities", "storageclasses", "volumeattachments",
-			"volumeattributesclasses"),
+		rule(readVerbs, edge.NodePools.Group, edge.NodePools.Resource),   // the pool's own
 		rule([]string{"get", "list"}, "metrics.k8s.io", "nodes", "pods"), // kubectl top
 		// Not into every Pod: see streams. kubectl asks for a stream by GET over WebSocket and by POST over SPDY.
 		rule([]string{"get", "create"}, "", "pods/exec", "pods/attach", "pods/portforward"),

@@ -21,7 +21,7 @@ import (
 
 // furniture makes what a coordinator has from the start besides its roles: the namespaces of the Leases, and the pool's
 // two Leases, which nobody holds. Anybody may take an election Lease that nobody holds. A leader-informer-sync that
-// nobody holds, without a renewTime, means the same as none: the pool's resources are not complete.
+// nobody holds, without a renewTime, means the same as none: the pool's resources are not current.
 func (s *Setup) furniture(ctx context.Context) error {
 	for _, name := range systems {
 		_, err := s.client.CoreV1().Namespaces().Create(ctx,

@@ -45,6 +45,8 @@ type Mirror struct {
 	instance string
 	quota    int64 // bytes, in all
 	clock    clock.PassiveClock
+	began    time.Time
+	current  func(r schema.GroupResource) (now bool, last time.Time)
 	nodes    nodeidentifier.NodeIdentifier
 	leads    func(ctx context.Context, n edge.NodeName, term int32) error
 	write    verbatim.Writer
@@ -55,11 +57,12 @@ type Mirror struct {
 	mu        sync.Mutex
 	closed    bool
 	mirrored  map[schema.GroupVersionResource]*mirrored
+	shown     map[schema.GroupVersionResource]struct{}                // see Show
 	following map[schema.GroupVersionResource]context.CancelCauseFunc // ends a resource's latest stream of changes
 	reading   int64                                                   // bytes read from bodies that are not in a replica yet
 }
 
-// Config says what a mirror needs. All fields but Stalled must be set.
+// Config says what a mirror needs. All fields but Stalled and Current must be set.
 type Config struct {
 	Quota int64 // of all resources, including their history
 	Clock clock.PassiveClock
@@ -68,15 +71,23 @@ type Config struct {
 	Write verbatim.Writer
 	// BuiltIns are the resources that kube-apiserver also serves, with where it keeps them.
 	BuiltIns map[schema.GroupVersionResource]verbatim.BuiltIn
-	Stalled  time.Duration // how long a body may bring nothing; 0 means exchange.StallTimeout
+	// Current returns whether the leader says that it brings each change of a resource, and when it last said so; the zero
+	// time means never. nil means that nobody ever says so.
+	Current func(r schema.GroupResource) (now bool, last time.Time)
+	Stalled time.Duration // how long a body may bring nothing; 0 means exchange.StallTimeout
 }
 
 // New returns a mirror that holds nothing yet.
 func New(c Config) *Mirror {
+	if c.Current == nil {
+		c.Current = func(schema.GroupResource) (bool, time.Time) { return false, time.Time{} }
+	}
 	return &Mirror{
 		instance:  rand.Text(),
 		quota:     c.Quota,
 		clock:     c.Clock,
+		began:     c.Clock.Now(),
+		current:   c.Current,
 		nodes:     nodeidentifier.NewDefaultNodeIdentifier(),
 		leads:     c.Leads,
 		write:     c.Write,
@@ -84,6 +95,7 @@ func New(c Config) *Mirror {
 		builtIns:  c.BuiltIns,
 		pushes:    make(chan struct{}, maxPushes),
 		mirrored:  map[schema.GroupVersionResource]*mirrored{},
+		shown:     map[schema.GroupVersionResource]struct{}{},
 		following: map[schema.GroupVersionResource]context.CancelCauseFunc{},
 	}
 }

@@ -1,0 +1,65 @@
+package access
+
+import (
+	"encoding/json"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/kubernetes/pkg/apis/coordination"
+	"k8s.io/utils/clock"
+
+	"yurtcoordinator/internal/edge"
+)
+
+const (
+	// maxDeclared bounds the resources that are remembered: twice what the mirror keeps.
+	maxDeclared = 64
+	// maxDeclaredFor bounds for how long a leader may say that its declaration counts.
+	maxDeclaredFor = time.Minute
+)
+
+// Declared knows which resources the pool's leader says are current here: it renews the Lease edge.LeaseInformerSync. Its
+// methods may be called concurrently.
+type Declared struct {
+	clock clock.PassiveClock
+
+	mu sync.Mutex
+	// last is when each resource was declared last. named are those of the last declaration, which counts until then.
+	last  map[schema.GroupResource]time.Time
+	named map[schema.GroupResource]struct{}
+	until time.Time
+}
+
+func newDeclared(c clock.PassiveClock) *Declared {
+	return &Declared{clock: c, last: map[schema.GroupResource]time.Time{}}
+}
+
+// Current reports whether a resource is declared now, and when it was last; the zero time means never. Renewals count by this
+// process's clock.
+func (d *Declared) Current(r schema.GroupResource) (now bool, last time.Time) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	_, named := d.named[r]
+	return named && d.clock.Now().Before(d.until), d.last[r]
+}
+
+// admitted notes a declaration that is about to be stored. One that nobody holds, or that can't be read, declares nothing.
+func (d *Declared) admitted(lease *coordination.Lease) {
+	var applied map[string]string
+	if json.Unmarshal([]byte(lease.Annotations[edge.AnnotationAppliedRevisions]), &applied) != nil ||
+		valueOf(lease.Spec.HolderIdentity) == "" {
+		applied = nil
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	now := d.clock.Now()
+	d.named = make(map[schema.GroupResource]struct{}, len(applied))
+	d.until = now.Add(min(seconds(lease.Spec.LeaseDurationSeconds), maxDeclaredFor))
+	for name := range applied {
+		r := schema.ParseGroupResource(name)
+		if _, known := d.last[r]; known || len(d.last) < maxDeclared {
+			d.named[r], d.last[r] = struct{}{}, now
+		}
+	}
+}

@@ -1,0 +1,51 @@
+package mirror
+
+import (
+	"net/http"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/endpoints/request"
+
+	"yurtcoordinator/internal/pool/exchange"
+	"yurtcoordinator/internal/replica"
+)
+
+// Show has the mirror keep a resource from the start, and returns what serves it as an API server would, with the cloud's
+// revisions. It is for a custom resource, which kube-apiserver does not serve here. Gate stands before it, for people too:
+// while it is not complete, there is nothing to show.
+func (m *Mirror) Show(r schema.GroupVersionResource) (http.Handler, error) {
+	each, err := m.getOrMake(r)
+	if err != nil {
+		return nil, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.shown[r] = struct{}{}
+	return http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) { each.show(w, request) }), nil
+}
+
+func (m *mirrored) show(w http.ResponseWriter, r *http.Request) {
+	info, ok := request.RequestInfoFrom(r.Context())
+	if !ok || !info.IsResourceRequest || info.Resource != m.resource.Resource || info.Subresource != "" {
+		(&exchange.Reply{ResponseWriter: w}).Refuse(r.Context(), exchange.Refused(http.StatusNotFound,
+			"there are only %s here, without subresources", m.resource.GroupResource()))
+		return
+	}
+	m.handler.Serve(w, r, replica.Request{Verb: info.Verb, Namespace: info.Namespace, Name: info.Name})
+}
+
+// refuses returns what to answer instead of a resource of which there is nothing to answer; nil means that there is.
+func (m *Mirror) refuses(r schema.GroupVersionResource, s standing, person bool) error {
+	_, builtIn := m.builtIns[r]
+	if s.complete || person && builtIn {
+		return nil
+	}
+	return &exchange.Refusal{
+		Code: http.StatusServiceUnavailable, RetryAfter: completeRetry,
+		Message: s.warns(r.GroupResource(), m.began) + "; ask again, or the cloud",
+	}
+}
+
+// completeRetry is after what time to ask again for what is not complete. A leader fills a coordinator within some seconds.
+const completeRetry = 2 * time.Second
