@@ -3,6 +3,7 @@ package ops
 import (
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 	"time"
 
@@ -32,6 +33,7 @@ var looks = []look{
 	{args: "get services -A -o wide"},
 	{args: "get service till -n shop -o yaml"},
 	{args: "get endpointslices -n shop -o yaml"},
+	{args: "get nodepool p1 -o yaml", until: "\nstatus:"}, // the cloud's changes while the pool is cut off
 	{args: "describe service till -n shop", sorted: true},
 	{args: "describe node p1-n2", until: "\nEvents:"}, // the node controller's Events are only in the cloud
 	{args: "describe pod till -n shop", sorted: true},
@@ -63,7 +65,7 @@ func allLooks(t *kit.T, at place) map[string]string {
 				continue
 			}
 			out := lookAt(t, at, l, name)
-			out, _, _ = strings.Cut(out, l.untilOr(out))
+			out, _, _ = strings.Cut(behind.ReplaceAllString(out, ""), l.untilOr(out))
 			all[l.args+" by "+name] = normal(out, l.sorted)
 		}
 	}
@@ -111,8 +113,9 @@ var ownLooks = []struct {
 	look
 	has, lacks []string
 }{
-	{look: look{args: "api-resources -o name"}, lacks: []string{"deployments"},
-		has: []string{"pods\n", "nodes\n", "events\n", "endpointslices.discovery.k8s.io\n"}},
+	{look: look{args: "api-resources -o name"},
+		lacks: []string{"deployments", "persistentvolume", "ingresses", "storageclasses", "resourcequotas"},
+		has:   []string{"pods\n", "nodes\n", "events\n", "endpointslices.discovery.k8s.io\n", "nodepools.apps.openyurt.io\n"}},
 	{look: look{args: "api-versions"}, has: []string{"v1\n", "coordination.k8s.io/v1\n", "metrics.k8s.io/v1beta1\n"},
 		lacks: []string{"apps/v1"}},
 	{look: look{args: "cluster-info"}, has: []string{"Kubernetes control plane", " is running at ", "https://10.78.1."}},
@@ -120,6 +123,25 @@ var ownLooks = []struct {
 		has: []string{"a pool's coordinator serves OpenAPI v3 only"}},
 	{look: look{args: "get deployments", fails: "exit status 1"},
 		has: []string{`the server doesn't have a resource type "deployments"`}},
+	{look: look{args: "get pvc -A", fails: "exit status 1"}, has: []string{`the server doesn't have a resource type "pvc"`}},
+	{look: look{args: "get clusterroles", fails: "exit status 1"}, has: []string{"it is not shown here; ask the cloud"}},
+	{look: look{args: "get nodepools"}, has: []string{"p1"}},
+}
+
+// behind is what a coordinator warns of, while nobody brings what changes in the cloud.
+var behind = regexp.MustCompile(`(?m)^Warning: \S+ are complete here but not current: .*\n`)
+
+// warned expects that whoever looks at what the pool shares is warned if nobody brings changes of it, and else not.
+func warned(t *kit.T, at place, want bool) {
+	goal := map[bool]string{true: "warns that Services are not current", false: "shows Services without a warning"}[want]
+	t.Eventually(30*time.Second, "kubectl at "+at.String()+" "+goal, func() error {
+		out := lookAt(t, at, look{args: "get services -A"}, "websocket")
+		if since := strings.Contains(out, "Warning: services are complete here but not current: nobody has brought what changed "+
+			"in the cloud since 20"); since != want || strings.Contains(out, "Warning") != want {
+			return errors.New(out)
+		}
+		return nil
+	})
 }
 
 // checkOwnLooks runs them at the coordinator.

@@ -67,6 +67,7 @@ func opsWhileCut(t *kit.T) {
 		want[older] = allLooks(t, place{atCloud, older})
 		sameLooks(t, "with the cloud connected", place{atSite, older}, want[older])
 		checkOwnLooks(t, place{atSite, older})
+		warned(t, place{atSite, older}, false)
 		streamsWork(t, place{atCloud, older})
 		streamsWork(t, place{atSite, older})
 	}
@@ -82,6 +83,7 @@ func opsWhileCut(t *kit.T) {
 	allDown(t, names...)
 	start := time.Now()
 	for _, older := range []bool{false, true} {
+		warned(t, place{atSite, older}, true)
 		sameLooks(t, "cut off", place{atSite, older}, want[older])
 		checkOwnLooks(t, place{atSite, older})
 		streamsWork(t, place{atSite, older})
@@ -105,6 +107,7 @@ func opsWhileCut(t *kit.T) {
 		}
 		return err
 	})
+	warned(t, place{via: atSite}, false)
 	shownAsInTheCloud(t, site, names, 30*time.Second)
 	crasherPrintedAlike(t)
 	if now := restarts(t); now != before {

@@ -7,11 +7,15 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 
 	"yurtcoordinator/e2e/kit"
 )
+
+// figures are those of a line of kubectl top: CPU and memory.
+var figures = regexp.MustCompile(`(?m)\s\d+m\s.*\s\d+Mi`)
 
 // runbook is docs/operations.md: its commands in their order.
 type runbook struct {
@@ -140,6 +144,9 @@ func (b *runbook) try(t *kit.T, c docCommand) {
 		out, err := cmd.CombinedOutput()
 		if err != nil {
 			t.Fail("docs/operations.md: %s: %v: %s", c.text, err, out)
+		}
+		if strings.HasPrefix(c.text, "kubectl top ") && !figures.Match(out) {
+			t.Fail("docs/operations.md: %s: it prints no figures: %s", c.text, out)
 		}
 		t.Say("%s: %d bytes", c.text, len(out))
 		return
