@@ -185,7 +185,7 @@ func versionIsSaid(t *kit.T) {
 	is := image()
 	version := is[strings.LastIndex(is, ":")+1:]
 	const missing = "v1.36.0"
-	if !strings.HasPrefix(version, "v1.") || version == missing {
+	if !strings.HasPrefix(version, "v") || version == missing {
 		t.Fail("the coordinator runs the image %q", is)
 	}
 	t.Say("asking for version %s of p2's coordinator, which no registry has", missing)
