@@ -53,6 +53,8 @@ func main() {
 	fs.StringVar(&c.Coordinator.PullPolicy, "coordinator-image-pull-policy", "IfNotPresent", "Always, IfNotPresent or Never")
 	fs.StringSliceVar(&c.Coordinator.PullSecrets, "coordinator-image-pull-secrets", nil,
 		"Secrets in kube-system that the image is pulled with")
+	fs.StringVar(&c.Coordinator.Settings, "coordinator-settings", "",
+		"how coordinators run where no PoolSettings says something else: spec.coordinator of one, in JSON")
 	fs.DurationVar(&c.Coordinator.Lives.Serving, "coordinator-certificate-life", 0,
 		"how long a coordinator's serving certificate lasts; renewed after two thirds of that; 0 means the default")
 	fs.DurationVar(&c.Coordinator.Lives.Operator, "operator-certificate-life", 0,

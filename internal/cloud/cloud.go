@@ -149,6 +149,8 @@ type Coordinator struct {
 	// PullPolicy is the image's. PullSecrets are in kube-system.
 	PullPolicy  string
 	PullSecrets []string
+	// Settings are, in JSON, spec.coordinator of a PoolSettings that every other one beats; empty means none.
+	Settings string
 	// Lives are the lives of the certificates.
 	Lives certs.Lives
 }
@@ -179,6 +181,9 @@ func Run(ctx context.Context, c Config) error {
 	if c.Coordinators && (c.Coordinator.Image == "" || c.Coordinator.Version == "") {
 		return errors.New("the coordinators' image is not set: give --coordinator-image and --coordinator-version, " +
 			"or --yurt-coordinators=false")
+	}
+	if _, err := coordinatorSettings(c.Coordinator.Settings); err != nil {
+		return err
 	}
 	log.SetLogger(klog.FromContext(ctx)) // for what the library logs outside its manager
 	connection, err := connect(c.Kubeconfig)

@@ -1,8 +1,12 @@
 package cloud
 
 import (
+	"encoding/json"
 	"errors"
+	"fmt"
+	"io"
 	"os"
+	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
@@ -56,14 +60,20 @@ func addOwnKinds(
 	apps := appset.New(appset.Config{
 		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Events: events, Clock: clock.RealClock{},
 	})
+	base, err := coordinatorSettings(c.Coordinator.Settings)
+	if err != nil {
+		return nil, err
+	}
 	coordinators := coordinator.New(coordinator.Config{
 		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Keys: secrets, Events: events, Clock: clock.RealClock{},
 		Image: c.Coordinator.Image, Version: c.Coordinator.Version, Lives: c.Coordinator.Lives,
 		KubeletAuthority: kubeletAuthority(mgr.GetConfig()), ConstrainedImpersonation: c.ConstrainedImpersonation,
 		PullPolicy: corev1.PullPolicy(c.Coordinator.PullPolicy), PullSecrets: c.Coordinator.PullSecrets,
+		Settings: base, PoolSettings: c.PoolSettings,
 	})
 	hubs := settings.New(settings.Config{
-		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Events: events, Clock: clock.RealClock{},
+		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Events: events, Clock: clock.RealClock{}, Coordinators: c.Coordinators,
+		Base: base,
 	})
 	err = errors.Join(
 		begin(c.Coordinators && c.Heartbeats, "heartbeat", heartbeats.FollowCoordinators, kindYurtCoordinator), // for its show.go
@@ -71,12 +81,42 @@ func addOwnKinds(
 		begin(c.PoolCuts, "poolcut", cuts.AddTo, kindNodePool),
 		begin(c.NodePools, "nodepool", pools.AddTo, kindNodePool),
 		begin(c.AppSets, "yurtappset", apps.AddTo, kindNodePool, kindYurtAppSet),
-		begin(c.Coordinators, "yurtcoordinator", coordinators.AddTo, kindNodePool, kindYurtAppSet, kindYurtCoordinator),
-		begin(c.PoolSettings, "poolsettings", hubs.AddTo, kindNodePool, kindPoolSettings))
+		begin(c.Coordinators, "yurtcoordinator", coordinators.AddTo, when(c.PoolSettings, kindPoolSettings,
+			kindNodePool, kindYurtAppSet, kindYurtCoordinator)...),
+		begin(c.PoolSettings, "poolsettings", hubs.AddTo, when(c.Coordinators, kindYurtCoordinator, kindNodePool, kindPoolSettings)...))
 	if c.Coordinators {
 		err = errors.Join(err, mgr.Add(waiting.saying("yurtcoordinator", kindYurtCoordinator, coordinators.SayWaiting)))
 	}
 	return []prometheus.Collector{pools.Metrics(), apps.Metrics(), coordinators.Metrics(), hubs.Metrics(), waiting}, err
+}
+
+// when adds a kind to others if a controller needs it.
+func when(needed bool, kind schema.GroupVersionKind, others ...schema.GroupVersionKind) []schema.GroupVersionKind {
+	if needed {
+		return append(others, kind)
+	}
+	return others
+}
+
+// coordinatorSettings reads what holds for coordinators where no PoolSettings says something else: JSON, strictly.
+func coordinatorSettings(text string) (s v1alpha1.CoordinatorSettings, err error) {
+	if text == "" {
+		return s, nil
+	}
+	strict := json.NewDecoder(strings.NewReader(text))
+	strict.DisallowUnknownFields()
+	if err = strict.Decode(&s); err == nil {
+		if _, more := strict.Token(); !errors.Is(more, io.EOF) {
+			err = errors.New("there is more than one object")
+		}
+	}
+	if err == nil {
+		err = coordinator.CheckSettings(s)
+	}
+	if err != nil {
+		return s, fmt.Errorf("--coordinator-settings: %w", err)
+	}
+	return s, nil
 }
 
 // kubeletAuthority returns the authority that verifies kubelets for coordinators: the one that signs for the API

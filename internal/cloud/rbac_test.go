@@ -213,6 +213,8 @@ func TestRightsFollowTheSwitches(t *testing.T) {
 		{"create", rbac, "rolebindings", "kube-system", "", false},
 		{"create", "", "services", "kube-system", "", false},
 		{"patch", apps, "yurtappsets", "kube-system", "yurt-coordinator", false},
+		{"create", apps, "yurtcoordinators", "", "", false},
+		{"delete", apps, "yurtcoordinators", "", "p1", false},
 		{"delete", "coordination.k8s.io", "leases", "kube-node-lease", "yurt-coordinator-p1", false},
 
 		{"patch", apps, "yurtcoordinators", "", "p1", true}, // its finalizer
@@ -356,7 +358,9 @@ func TestManifestGrantsWhatIsNeeded(t *testing.T) {
 		{"patch", apps, "yurtappsets", "default", "any", false},
 		{"patch", apps, "yurtappsets", "kube-system", "any", false},
 		{"delete", apps, "nodepools", "", "p1", false},
-		{"delete", apps, "yurtcoordinators", "", "p1", false},
+		{"create", apps, "yurtcoordinators", "", "", true}, // create: Always
+		{"delete", apps, "yurtcoordinators", "", "p1", true},
+		{"update", apps, "yurtcoordinators", "", "p1", false},
 		{"create", "apps", "daemonsets", "default", "", false},
 		{"update", "", "pods", "default", "p", false},
 		{"create", "", "pods", "default", "", false},

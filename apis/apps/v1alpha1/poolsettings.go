@@ -6,8 +6,9 @@ import (
 	hub "yurtcoordinator/apis/hub/v1alpha1"
 )
 
-// PoolSettings says once what all hubs of the pools that it selects are to do. A pool may be selected by several: a setting is
-// taken from the one with the highest priority that has it; of equal priorities, from the older one.
+// PoolSettings says once what all hubs of the pools that it selects are to do, and how their coordinators run. A pool may be
+// selected by several: a setting is taken from the one with the highest priority that has it; of equal priorities, from the older
+// one.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Cluster,path=poolsettings,singular=poolsettings,shortName=ps,categories=yurt
@@ -56,6 +57,11 @@ type PoolSettingsSpec struct {
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="!has(self.ownSecrets) || !self.ownSecrets || !has(self.ownObjects) || self.ownObjects",message="ownSecrets takes ownObjects: Secrets are brought for the Pods that are"
 	Hub hub.HubSettings `json:"hub,omitempty"`
+
+	// coordinator says how the pools' coordinators run, and whether a pool has one. What changes is taken over by a part of the
+	// coordinators at a time.
+	// +optional
+	Coordinator CoordinatorSettings `json:"coordinator,omitempty"`
 }
 
 // PoolSettingsStatus is what became of it.
@@ -85,7 +91,9 @@ type PoolSettingsStatus struct {
 	Generations []NodesOfGeneration `json:"generations,omitempty"`
 
 	// conditions: Ready says whether all selected pools are told of it, Followed whether all of their nodes do as it says,
-	// Conflicting whether another of the same priority says something else about the same setting of the same pool.
+	// CoordinatorsUpdated whether all of their coordinators run as it says, CoordinatorsCreated whether each of the pools has a
+	// coordinator, Conflicting whether another of the same priority says something else about the same setting of the same pool.
+	// Those about coordinators are there only if spec.coordinator says something about it.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -106,6 +114,11 @@ const (
 	PoolSettingsReady = "Ready"
 	// PoolSettingsFollowed is true when all nodes of the selected pools do what their pool is told.
 	PoolSettingsFollowed = "Followed"
+	// PoolSettingsCoordinatorsUpdated is true when the coordinators of the selected pools run as their settings say.
+	PoolSettingsCoordinatorsUpdated = "CoordinatorsUpdated"
+	// PoolSettingsCoordinatorsCreated is true when each pool that create: Always is about has a coordinator, or its
+	// YurtCoordinator.
+	PoolSettingsCoordinatorsCreated = "CoordinatorsCreated"
 	// PoolSettingsConflicting is true while another PoolSettings of the same priority says something else.
 	PoolSettingsConflicting = "Conflicting"
 )

@@ -33,8 +33,8 @@ type YurtCoordinatorSpec struct {
 	// +kubebuilder:validation:MaxLength=64
 	Version string `json:"version,omitempty"`
 
-	// nodePool is the name of the NodePool that the coordinator is for. It must have three nodes or more. It can't be
-	// changed: delete the YurtCoordinator and make another.
+	// nodePool is the name of the NodePool that the coordinator is for. It must have three nodes or more, or as many as
+	// spec.coordinator.minNodes of its PoolSettings says. It can't be changed: delete the YurtCoordinator and make another.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="nodePool can't be changed: delete the YurtCoordinator and make another"
@@ -88,7 +88,8 @@ type YurtCoordinatorStatus struct {
 
 	// conditions: Pending says why there is no coordinator, CertsReady whether it has its certificates, Ready whether it
 	// serves, KubeletsVerifiable whether it can verify the kubelets that it is to call, and how; PoolResourcesComplete and
-	// PoolResourcesCurrent how far it has what the pool shares.
+	// PoolResourcesCurrent how far it has what the pool shares; Reconciling whether it is still to run as its version and its
+	// settings say, and Stalled whether somebody must mend something first.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -104,11 +105,26 @@ type YurtCoordinatorStatus struct {
 	// +optional
 	// +listType=set
 	OutsidePoolNodes []string `json:"outsidePoolNodes,omitempty"`
+
+	// settings are the PoolSettings that select the pool, with the generations that this status is about.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	Settings []SettingsGeneration `json:"settings,omitempty"`
+}
+
+// SettingsGeneration is a generation of a PoolSettings.
+type SettingsGeneration struct {
+	// name of the PoolSettings.
+	Name string `json:"name"`
+	// generation of it.
+	Generation int64 `json:"generation"`
 }
 
 // YurtCoordinatorCondition is one thing that is so or not.
 type YurtCoordinatorCondition struct {
-	// type of the condition: Pending, CertsReady, Ready, KubeletsVerifiable, PoolResourcesComplete or PoolResourcesCurrent.
+	// type of the condition: Pending, CertsReady, Ready, KubeletsVerifiable, PoolResourcesComplete, PoolResourcesCurrent,
+	// Reconciling or Stalled.
 	Type YurtCoordinatorConditionType `json:"type"`
 	// status is True, False or Unknown.
 	// +kubebuilder:validation:Enum=True;False;Unknown
@@ -151,6 +167,11 @@ const (
 	// YurtCoordinatorResourcesCurrent is true while the pool's leader brings each change of it, too. It is not there until the
 	// leader has reported.
 	YurtCoordinatorResourcesCurrent YurtCoordinatorConditionType = "PoolResourcesCurrent"
+	// YurtCoordinatorReconciling is true while the coordinator does not run yet as its version and its settings say. kstatus reads
+	// it as in progress.
+	YurtCoordinatorReconciling YurtCoordinatorConditionType = "Reconciling"
+	// YurtCoordinatorStalled is true while somebody must mend something before it goes on. kstatus reads it as failed.
+	YurtCoordinatorStalled YurtCoordinatorConditionType = "Stalled"
 )
 
 // ConditionStatus is whether a condition holds.

@@ -8,6 +8,7 @@ import (
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"yurtcoordinator/apis/apps/v1alpha1"
 	"yurtcoordinator/internal/cloud/certs"
 	"yurtcoordinator/internal/cloud/keys"
 	"yurtcoordinator/internal/edge"
@@ -65,8 +66,10 @@ type Config struct {
 	KubeletAuthority func() ([]byte, error)
 	// ConstrainedImpersonation says that the API server constrains impersonation; see forwarding.Objects.
 	ConstrainedImpersonation bool
-	// ExtraArgs are added to the coordinator's flags.
-	ExtraArgs []string
+	// Settings are what holds where no PoolSettings says something else.
+	Settings v1alpha1.CoordinatorSettings
+	// PoolSettings says that there are PoolSettings to go by. The cache must then have them.
+	PoolSettings bool
 
 	// Lives are the lives of the certificates.
 	Lives certs.Lives

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -29,7 +30,10 @@ var appRequest = reconcile.Request{NamespacedName: client.ObjectKey{
 // status of its own.
 func (r *Reconciler) reconcileFleet(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
 	result, err := r.keepFleet(ctx)
-	if apierrors.IsConflict(err) || ctx.Err() != nil {
+	if apierrors.IsConflict(err) { // the YurtAppSet's status is written often
+		return reconcile.Result{RequeueAfter: wait.Jitter(100*time.Millisecond, 1)}, nil
+	}
+	if ctx.Err() != nil {
 		return result, err
 	}
 	r.mu.Lock()
@@ -62,29 +66,38 @@ func (r *Reconciler) keepFleet(ctx context.Context) (reconcile.Result, error) {
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	pools, err := r.wanted(ctx, have)
+	turns, err := r.turns(ctx, have)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	want, err := AppSet(r.cfg, pools)
+	given, soon := decide(turns)
+	pools := make(map[edge.PoolName]shipment, len(given))
+	names := make([]edge.PoolName, len(given))
+	for i, d := range given {
+		pools[d.pool], names[i] = d.gives, d.pool
+	}
+	want, err := appSet(r.cfg, pools)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
 	if have == nil || toJSON(have.Spec) != toJSON(want.Spec) {
+		if have != nil { // what the pools have been given is read from it
+			want.ResourceVersion = have.ResourceVersion
+		}
 		if err := r.apply(ctx, want); err != nil {
 			return reconcile.Result{}, err
 		}
 	}
-	names := make([]edge.PoolName, len(pools))
-	for i, p := range pools {
-		names[i] = p.Pool
+	again := r.cfg.Resync
+	if soon > 0 {
+		again = min(again, soon)
 	}
-	return reconcile.Result{RequeueAfter: wait.Jitter(r.cfg.Resync, 0.1)}, r.dropShared(ctx, names)
+	return reconcile.Result{RequeueAfter: wait.Jitter(again, 0.1)}, r.dropShared(ctx, names)
 }
 
-// wanted returns the pools that must have a coordinator. Their YurtCoordinators already have the finalizer, so none can
+// turns returns the pools that must have a coordinator. Their YurtCoordinators already have the finalizer, so none can
 // go without its workload.
-func (r *Reconciler) wanted(ctx context.Context, app *v1beta1.YurtAppSet) ([]Wanted, error) {
+func (r *Reconciler) turns(ctx context.Context, app *v1beta1.YurtAppSet) ([]turn, error) {
 	var all v1alpha1.YurtCoordinatorList
 	if err := r.cfg.Client.List(ctx, &all, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("list YurtCoordinators: %w", err)
@@ -93,17 +106,50 @@ func (r *Reconciler) wanted(ctx context.Context, app *v1beta1.YurtAppSet) ([]Wan
 	for i := range all.Items {
 		pools[edge.PoolName(all.Items[i].Spec.NodePool)] = true
 	}
-	var wanted []Wanted
+	says, err := r.poolSettings(ctx)
+	if err != nil {
+		return nil, err
+	}
+	crews, err := r.crews(ctx)
+	if err != nil {
+		return nil, err
+	}
+	had := shipped(app)
+	made := make(map[string]shipment) // most pools want the same
+	var turns []turn
 	for _, pool := range slices.Sorted(maps.Keys(pools)) {
-		v, err := r.census(ctx, pool, app)
+		v, err := r.census(ctx, pool, app, says)
 		if err != nil {
 			return nil, err
 		}
-		if verdict := Judge(v.census); verdict.Run && controllerutil.ContainsFinalizer(verdict.Holder, Finalizer) {
-			wanted = append(wanted, Wanted{Pool: pool, Image: r.cfg.image(verdict.Holder.Spec.Version), Taints: v.taints})
+		verdict := Judge(v.census)
+		if !verdict.Run || !controllerutil.ContainsFinalizer(verdict.Holder, Finalizer) {
+			continue
 		}
+		v.crew = crews[pool]
+		want := r.wanted(v, verdict)
+		same := want
+		same.Pool = ""
+		key := toJSON(same)
+		wants, known := made[key]
+		if !known {
+			if wants, err = shipmentOf(r.cfg, want); err != nil {
+				return nil, err
+			}
+			made[key] = wants
+		}
+		has, given := had[pool]
+		turns = append(turns, turnOf(pool, has, given, wants, v))
 	}
-	return wanted, nil
+	return turns, nil
+}
+
+// wanted returns what a pool is to have.
+func (r *Reconciler) wanted(v view, verdict Verdict) Wanted {
+	return Wanted{
+		Pool: v.census.Pool, Image: r.cfg.image(verdict.Holder.Spec.Version), Taints: v.taints,
+		Settings: v.settings.CoordinatorSettings,
+	}
 }
 
 func (r *Reconciler) keepService(ctx context.Context) error {

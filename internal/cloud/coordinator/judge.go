@@ -15,7 +15,7 @@ import (
 const (
 	// ReasonPoolNotFound: no NodePool has that name.
 	ReasonPoolNotFound = "PoolNotFound"
-	// ReasonTooFewNodes: the pool has fewer than three nodes. A pool that shrinks keeps its coordinator: its removal
+	// ReasonTooFewNodes: the pool has fewer nodes than it needs, three by default. A pool that shrinks keeps its coordinator: its removal
 	// would end the delegation of heartbeats just when nodes are missing.
 	ReasonTooFewNodes = "TooFewNodes"
 	// ReasonSecondCoordinator: the pool has an older YurtCoordinator.
@@ -23,6 +23,8 @@ const (
 	// ReasonNodeAutonomy: a node of the pool keeps its Pods by node autonomy, which can't be combined with a
 	// coordinator. A pool that has a coordinator keeps it.
 	ReasonNodeAutonomy = "NodeAutonomy"
+	// ReasonBadSettings: what PoolSettings say of the pool's coordinator can't be used. A coordinator that runs stays as it is.
+	ReasonBadSettings = "BadSettings"
 	// ReasonDeployed: nothing is in the way.
 	ReasonDeployed = "Deployed"
 )
@@ -42,6 +44,10 @@ type Census struct {
 	// Coordinators are all YurtCoordinators of the pool.
 	Coordinators []*v1alpha1.YurtCoordinator
 	Nodes        []NodeFact
+	// MinNodes is how many nodes it takes; zero means edge.MinPoolNodes.
+	MinNodes int
+	// BadSettings says why the settings of the coordinator can't be used.
+	BadSettings error
 	// Deployed says that the pool has a workload.
 	Deployed bool
 }
@@ -63,7 +69,7 @@ func Judge(c Census) Verdict {
 		return Verdict{}
 	}
 	v := Verdict{Holder: slices.MinFunc(c.Coordinators, older), Reason: ReasonDeployed, Message: "Nothing is in the way."}
-	autonomous := autonomousOf(c.Nodes)
+	autonomous, needs := autonomousOf(c.Nodes), cmp.Or(c.MinNodes, edge.MinPoolNodes)
 	switch {
 	case !c.PoolExists:
 		v.Reason = ReasonPoolNotFound
@@ -73,10 +79,13 @@ func Judge(c Census) Verdict {
 		v.Reason = ReasonNodeAutonomy
 		v.Message = fmt.Sprintf("Node autonomy and a coordinator exclude each other. Remove the annotations %s and %s from %s.",
 			edge.AnnotationAutonomy, edge.AnnotationAutonomyDuration, some(autonomous))
-	case len(c.Nodes) < edge.MinPoolNodes:
+	case len(c.Nodes) < needs:
 		v.Reason = ReasonTooFewNodes
-		v.Message = fmt.Sprintf("NodePool %s has %d nodes and needs %d. Add nodes with the label %s=%s.",
-			c.Pool, len(c.Nodes), edge.MinPoolNodes, edge.LabelNodePool, c.Pool)
+		v.Message = fmt.Sprintf("NodePool %s has %d nodes and needs %d. Add nodes with the label %s=%s, or see docs/small-pools.md.",
+			c.Pool, len(c.Nodes), needs, edge.LabelNodePool, c.Pool)
+	case c.BadSettings != nil:
+		v.Reason = ReasonBadSettings
+		v.Message = fmt.Sprintf("The settings of the coordinator can't be used; mend the PoolSettings: %.512s.", c.BadSettings.Error())
 	}
 	v.Run = v.Reason == ReasonDeployed || c.Deployed && c.PoolExists
 	if v.Run && v.Reason != ReasonDeployed {

@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -50,6 +51,22 @@ func TestJudge(t *testing.T) {
 		"on its way out":       {true, leaving, three, true, false, ReasonDeployed, ""},
 		"out, and a new one":   {true, both, three, false, false, ReasonDeployed, ""},
 	} {
+		for _, bad := range []bool{false, true} {
+			census := Census{
+				Pool: "p1", PoolExists: c.exists, Coordinators: c.asked, Nodes: c.nodes[:min(1, len(c.nodes))], Deployed: c.deployed,
+				MinNodes: 1,
+			}
+			run, reason := c.run, ReasonDeployed
+			if bad {
+				census.BadSettings, run, reason = errors.New("no good"), c.run && c.deployed, ReasonBadSettings
+			}
+			if what != "good" && what != "on its way out" {
+				break
+			}
+			if v := Judge(census); v.Run != run || v.Reason != reason || bad && !strings.Contains(v.Message, "no good") {
+				t.Errorf("%s, with one node, which is enough, bad settings %t: %+v", what, bad, v)
+			}
+		}
 		v := Judge(Census{Pool: "p1", PoolExists: c.exists, Coordinators: c.asked, Nodes: c.nodes, Deployed: c.deployed})
 		if v.Run != c.run || v.Reason != c.reason || !strings.Contains(v.Message, c.says) {
 			t.Errorf("%s: %+v", what, v)

@@ -648,8 +648,8 @@ func TestAtRestNothingIsWritten(t *testing.T) {
 		t.Fatal(err)
 	}
 	// All of the cache: the YurtCoordinator, YurtAppSet, NodePool, its siblings, Nodes, Pods, ReplicaSets,
-	// Service, ConfigMap, the report's Lease.
-	if n := w.calls - before; n != 10 {
+	// Service, ConfigMap, the report's Lease, PoolSettings.
+	if n := w.calls - before; n != 11 {
 		t.Errorf("%d calls", n)
 	}
 	writes := w.writes

@@ -38,6 +38,7 @@ type metrics struct {
 	coordinators *prometheus.Desc
 	notReady     *prometheus.Desc
 	lacking      *prometheus.Desc
+	outdated     *prometheus.Desc
 	outside      *prometheus.Desc
 	unknown      *prometheus.Desc
 	incomplete   *prometheus.Desc
@@ -60,9 +61,11 @@ type standing struct {
 	pool          edge.PoolName
 	state, reason string
 	// lacks is why one that serves has not all its certificates; empty means that it has.
-	lacks   string
-	outside int
-	unknown int // kubelets
+	lacks string
+	// outdated is why it does not run yet as its version and its settings say; empty means that it does.
+	outdated string
+	outside  int
+	unknown  int // kubelets
 	// incomplete and stale are how many of the pool's resources are not complete at the coordinator, and not current.
 	incomplete, stale int
 }
@@ -95,6 +98,8 @@ func newMetrics(c clock.PassiveClock) *metrics {
 			"yurtcoordinator", "pool", "state", "reason"),
 		lacking: desc("coordinator_certificates_lacking", "1 for each YurtCoordinator that is Ready and lacks a certificate: "+
 			"logs, exec and top may fail there, or nothing is renewed.", "yurtcoordinator", "pool", "reason"),
+		outdated: desc("coordinators_outdated", "Coordinators that do not run yet as their versions and settings say, by the reason "+
+			"of the condition Reconciling; zero has no series.", "reason"),
 		outside: desc("outside_pool_nodes", "Nodes that do not reach their pool's coordinator, of pools with any.", "pool"),
 		unknown: desc("kubelets_unverifiable", "Nodes whose kubelets their pool's coordinator can't verify, so that "+
 			"logs, exec and top do not work there, of pools with any. The condition KubeletsVerifiable says why.", "pool"),
@@ -119,7 +124,7 @@ func newMetrics(c clock.PassiveClock) *metrics {
 // Describe implements prometheus.Collector.
 func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		m.coordinators, m.notReady, m.lacking, m.outside, m.unknown, m.incomplete, m.stale, m.foreign, m.expiry,
+		m.coordinators, m.notReady, m.lacking, m.outdated, m.outside, m.unknown, m.incomplete, m.stale, m.foreign, m.expiry,
 		m.left,
 	} {
 		ch <- d
@@ -149,7 +154,7 @@ type value struct {
 
 func (m *metrics) gauges() []value {
 	var all []value
-	counts := make(map[[2]string]int)
+	counts, outdated := make(map[[2]string]int), make(map[string]int)
 	first, least := make(map[certKind]time.Time), make(map[certKind]float64)
 	now := m.clock.Now()
 	m.mu.Lock()
@@ -161,6 +166,9 @@ func (m *metrics) gauges() []value {
 		}
 		if s.lacks != "" {
 			all = append(all, value{m.lacking, 1, []string{name, string(s.pool), s.lacks}})
+		}
+		if s.outdated != "" {
+			outdated[s.outdated]++
 		}
 		if s.outside > 0 {
 			all = append(all, value{m.outside, float64(s.outside), []string{string(s.pool)}})
@@ -177,6 +185,9 @@ func (m *metrics) gauges() []value {
 	}
 	for pool, n := range m.looksLike {
 		all = append(all, value{m.foreign, float64(n), []string{string(pool)}})
+	}
+	for reason, n := range outdated {
+		all = append(all, value{m.outdated, float64(n), []string{reason}})
 	}
 	for of, n := range counts {
 		all = append(all, value{m.coordinators, float64(n), []string{of[0], of[1]}})
@@ -201,6 +212,9 @@ func (m *metrics) stands(name string, pool edge.PoolName, w wantedStatus) {
 	s := standing{pool: pool, outside: len(w.outside)}
 	if s.state, s.reason = w.state(); s.state == stateReady && !w.certs.OK {
 		s.lacks = w.certs.Reason
+	}
+	if w.reconciling.OK {
+		s.outdated = w.reconciling.Reason
 	}
 	_, _, s.unknown = verifiable(w.nodes, w.kubelets)
 	s.incomplete, s.stale = len(w.fillings.lacking(edge.Filling.Complete)), len(w.fillings.lacking(isCurrent))

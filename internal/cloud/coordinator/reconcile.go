@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"yurtcoordinator/apis/apps/v1alpha1"
+	"yurtcoordinator/apis/apps/v1beta1"
 	"yurtcoordinator/internal/cloud/keys"
 	"yurtcoordinator/internal/edge"
 )
@@ -104,7 +105,11 @@ func (r *Reconciler) reconcileCoordinator(ctx context.Context, req reconcile.Req
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	v, err := r.census(ctx, pool, app)
+	says, err := r.poolSettings(ctx)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	v, err := r.census(ctx, pool, app, says)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
@@ -123,7 +128,7 @@ func (r *Reconciler) reconcileCoordinator(ctx context.Context, req reconcile.Req
 	case !verdict.Run:
 		result, err = r.refuse(ctx, c, v, verdict)
 	default:
-		result, err = r.run(ctx, c, v, verdict)
+		result, err = r.run(ctx, c, app, v, verdict)
 	}
 	if apierrors.IsConflict(err) {
 		klog.FromContext(ctx).V(2).Info("Changed since it was read; trying again", "why", err.Error())
@@ -144,12 +149,15 @@ func (r *Reconciler) refuse(ctx context.Context, c *v1alpha1.YurtCoordinator, v 
 	pending := finding{Reason: ReasonPending, Message: "There is no coordinator: see the condition Pending."}
 	err := r.say(ctx, c, wantedStatus{
 		pending: finding{Reason: verdict.Reason, Message: verdict.Message}, certs: pending, ready: pending,
+		stalled: finding{OK: true, Reason: verdict.Reason, Message: verdict.Message}, from: v.settings.from,
 	})
 	return reconcile.Result{RequeueAfter: wait.Jitter(r.cfg.Resync, 0.1)}, err
 }
 
 // run makes the objects of a pool that must have a coordinator, and reports the progress.
-func (r *Reconciler) run(ctx context.Context, c *v1alpha1.YurtCoordinator, v view, verdict Verdict) (reconcile.Result, error) {
+func (r *Reconciler) run(
+	ctx context.Context, c *v1alpha1.YurtCoordinator, app *v1beta1.YurtAppSet, v view, verdict Verdict,
+) (reconcile.Result, error) {
 	if !controllerutil.ContainsFinalizer(c, Finalizer) {
 		if err := r.finalize(ctx, c, controllerutil.AddFinalizer); err != nil {
 			return reconcile.Result{}, err
@@ -159,7 +167,10 @@ func (r *Reconciler) run(ctx context.Context, c *v1alpha1.YurtCoordinator, v vie
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	status := r.runs(c, v, verdict, said)
+	status, err := r.runs(app, v, verdict, said)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
 	f, done, err := r.equip(ctx, c, v)
 	if err != nil {
 		return reconcile.Result{}, r.troubled(ctx, c, status, err)
@@ -194,13 +205,27 @@ func (r *Reconciler) equip(ctx context.Context, c *v1alpha1.YurtCoordinator, v v
 }
 
 // runs returns the status of a coordinator that must run, as far as its Pod, its nodes and its leader's report say.
-func (r *Reconciler) runs(c *v1alpha1.YurtCoordinator, v view, verdict Verdict, said told) wantedStatus {
+func (r *Reconciler) runs(app *v1beta1.YurtAppSet, v view, verdict Verdict, said told) (wantedStatus, error) {
 	pod := v.crew.current
+	want := r.wanted(v, verdict)
+	wants, err := shipmentOf(r.cfg, want)
+	if err != nil {
+		return wantedStatus{}, err
+	}
+	had, known := shippedTo(app, v.census.Pool)
+	image := want.Image
+	if known { // another version that waits its turn is not one that is missing
+		image = had.image()
+	}
 	status := wantedStatus{
-		pending:   finding{OK: true, Reason: verdict.Reason, Message: verdict.Message},
-		ready:     readiness(pod, r.cfg.image(c.Spec.Version)),
-		delegated: delegated(v.nodes), outside: said.outside, kubelets: said.kubelets, nodes: len(v.nodes),
-		fillings: said.fillings,
+		pending:     finding{OK: true, Reason: verdict.Reason, Message: verdict.Message},
+		ready:       readiness(pod, image),
+		reconciling: progress(turnOf(v.census.Pool, had, known, wants, v), pod),
+		delegated:   delegated(v.nodes), outside: said.outside, kubelets: said.kubelets, nodes: len(v.nodes),
+		fillings: said.fillings, from: v.settings.from,
+	}
+	if v.settings.bad != nil {
+		status.stalled = finding{OK: true, Reason: ReasonBadSettings, Message: verdict.Message}
 	}
 	if why := r.fleetTrouble(); why != nil && !status.ready.OK {
 		status.ready = finding{Reason: ReasonReconcileError, Message: fmt.Sprintf(
@@ -209,7 +234,7 @@ func (r *Reconciler) runs(c *v1alpha1.YurtCoordinator, v view, verdict Verdict, 
 	if pod != nil {
 		status.node = pod.Spec.NodeName
 	}
-	return status
+	return status, nil
 }
 
 // troubled says on the YurtCoordinator that its certificates and whereabouts could not be seen to, and returns why. What

@@ -78,6 +78,8 @@ func imageOf(pod *corev1.Pod) string {
 // wantedStatus is all that a YurtCoordinator's status must say.
 type wantedStatus struct {
 	pending, certs, ready finding // pending.OK means that nothing is in the way
+	reconciling, stalled  finding // OK means that it is so; zero that it is not
+	from                  []v1alpha1.SettingsGeneration
 	node                  string
 	delegated, outside    []string
 	// kubelets are as the pool's leader reports; nodes is how many the pool has.
@@ -94,9 +96,10 @@ func next(was v1alpha1.YurtCoordinatorStatus, generation int64, want wantedStatu
 ) {
 	status = *was.DeepCopy()
 	status.ObservedGeneration, status.NodeName, status.DelegatedNodes = generation, want.node, want.delegated
-	status.OutsidePoolNodes = want.outside
+	status.OutsidePoolNodes, status.Settings = want.outside, want.from
 	changed = was.ObservedGeneration != generation || was.NodeName != want.node ||
-		!slices.Equal(was.DelegatedNodes, want.delegated) || !slices.Equal(was.OutsidePoolNodes, want.outside)
+		!slices.Equal(was.DelegatedNodes, want.delegated) || !slices.Equal(was.OutsidePoolNodes, want.outside) ||
+		!slices.Equal(was.Settings, want.from)
 	truth := map[bool]v1alpha1.ConditionStatus{true: v1alpha1.ConditionTrue, false: v1alpha1.ConditionFalse}
 	put := func(kind v1alpha1.YurtCoordinatorConditionType, holds v1alpha1.ConditionStatus, f finding,
 		tells func(was v1alpha1.ConditionStatus) bool) {
@@ -141,6 +144,18 @@ func next(was v1alpha1.YurtCoordinatorStatus, generation int64, want wantedStatu
 	})
 	put(v1alpha1.YurtCoordinatorCertsReady, holds(want.certs), want.certs, news(want.certs))
 	put(v1alpha1.YurtCoordinatorReady, holds(want.ready), want.ready, news(want.ready))
+	quietly := func(v1alpha1.ConditionStatus) bool { return false }
+	reconciling, stalled := want.reconciling, want.stalled
+	if reconciling.Reason == "" {
+		reconciling = finding{Reason: want.pending.Reason, Message: "Nothing is under way."}
+	}
+	if stalled.Reason == "" {
+		stalled = finding{Reason: ReasonNotStalled, Message: "Nothing is known that must be mended first."}
+	}
+	put(v1alpha1.YurtCoordinatorReconciling, truth[reconciling.OK], reconciling, quietly)
+	put(v1alpha1.YurtCoordinatorStalled, truth[stalled.OK], stalled, func(v1alpha1.ConditionStatus) bool {
+		return stalled.Reason == ReasonBadSettings && want.pending.OK // else Pending tells of it
+	})
 	reported := func(o v1alpha1.YurtCoordinatorCondition) bool {
 		return o.Type == v1alpha1.YurtCoordinatorKubeletsVerifiable
 	}
@@ -187,7 +202,7 @@ func bad(c v1alpha1.YurtCoordinatorCondition) bool {
 	case ReasonNotScheduled, ReasonNoPod, ReasonNoNode, ReasonPodNotReady, ReasonRemoving, ReasonOtherVersion, ReasonPending,
 		ReasonNoServiceAddress:
 		return false // in progress
-	case ReasonDeployed, ReasonIssued, ReasonServing, ReasonKubeletsKnown:
+	case ReasonDeployed, ReasonIssued, ReasonServing, ReasonKubeletsKnown, ReasonUpToDate, ReasonNotStalled:
 		return false
 	}
 	return true

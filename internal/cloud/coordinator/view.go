@@ -27,14 +27,17 @@ const (
 // view is a pool as the cache has it. Its YurtCoordinators and Nodes are the cache's own and must not be changed:
 // copies would cost too much, since each change of the YurtAppSet reads a thousand pools.
 type view struct {
-	census Census
-	taints []corev1.Taint
-	nodes  []corev1.Node
-	crew   crew
+	census   Census
+	taints   []corev1.Taint
+	settings settings
+	nodes    []corev1.Node
+	crew     crew
 }
 
 // census reads the input of a verdict on a pool.
-func (r *Reconciler) census(ctx context.Context, pool edge.PoolName, app *v1beta1.YurtAppSet) (view, error) {
+func (r *Reconciler) census(
+	ctx context.Context, pool edge.PoolName, app *v1beta1.YurtAppSet, says []v1alpha1.PoolSettings,
+) (view, error) {
 	v := view{census: Census{Pool: pool, Deployed: app != nil && slices.Contains(app.Spec.Pools, string(pool))}}
 	var nodePool v1beta2.NodePool
 	err := r.cfg.Client.Get(ctx, client.ObjectKey{Name: string(pool)}, &nodePool)
@@ -43,6 +46,11 @@ func (r *Reconciler) census(ctx context.Context, pool edge.PoolName, app *v1beta
 	}
 	v.census.PoolExists = err == nil && (nodePool.DeletionTimestamp.IsZero() || v.census.Deployed)
 	v.taints = nodePool.Spec.Taints
+	nodePool.Name = string(pool)
+	if v.settings, err = r.settingsFor(&nodePool, says); err != nil {
+		return view{}, err
+	}
+	v.census.MinNodes, v.census.BadSettings = v.settings.minNodes(), v.settings.bad
 	var all v1alpha1.YurtCoordinatorList
 	in := client.MatchingFields{indexPool: string(pool)}
 	if err := r.cfg.Client.List(ctx, &all, in, client.UnsafeDisableDeepCopy); err != nil {

@@ -37,11 +37,11 @@ func waitingStatus(was v1alpha1.YurtCoordinatorStatus, missing []string) wantedS
 		c := was.Conditions[i]
 		return finding{OK: c.Status == v1alpha1.ConditionTrue, Reason: c.Reason, Message: c.Message}
 	}
+	why := fmt.Sprintf("The API server does not serve %s, so the controller of YurtCoordinators does not run: "+
+		"install the CRD, in this version.", strings.Join(missing, ", "))
 	return wantedStatus{
-		pending: finding{Reason: ReasonKindNotServed, Message: fmt.Sprintf(
-			"The API server does not serve %s, so the controller of YurtCoordinators does not run: "+
-				"install the CRD, in this version.",
-			strings.Join(missing, ", "))},
+		pending: finding{Reason: ReasonKindNotServed, Message: why},
+		stalled: finding{OK: true, Reason: ReasonKindNotServed, Message: why}, from: was.Settings,
 		certs: asItWas(v1alpha1.YurtCoordinatorCertsReady, ReasonNotScheduled),
 		ready: asItWas(v1alpha1.YurtCoordinatorReady, ReasonPending),
 		node:  was.NodeName, delegated: was.DelegatedNodes, outside: was.OutsidePoolNodes,

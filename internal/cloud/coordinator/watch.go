@@ -3,6 +3,7 @@ package coordinator
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -31,6 +32,7 @@ import (
 const (
 	coordinatorController = "coordinator"
 	fleetController       = "coordinator-fleet"
+	createController      = "coordinator-create"
 
 	// workers is how many pools are reconciled at a time. A pool takes some twenty requests once, and usually none.
 	workers = 8
@@ -103,6 +105,18 @@ func (r *Reconciler) AddTo(mgr manager.Manager) error {
 			fleet = append(fleet, source.Kind(mgr.GetCache(), k.object, on(k.fleet, soon)))
 		}
 	}
+	if r.cfg.PoolSettings {
+		var create []source.Source
+		for _, k := range r.kinds() {
+			if k.create != nil {
+				soon := func(q queue) { q.AddAfter(createRequest, gather) }
+				create = append(create, source.Kind(mgr.GetCache(), k.object, on(k.create, soon)))
+			}
+		}
+		if err := add(mgr, createController, 1, r.reconcileCreate, create); err != nil {
+			return err
+		}
+	}
 	err := add(mgr, coordinatorController, workers, r.reconcileCoordinator, coordinators)
 	if err == nil {
 		err = add(mgr, fleetController, 1, r.reconcileFleet, fleet)
@@ -140,34 +154,40 @@ type kind struct {
 	coordinators handler.EventHandler
 	// fleet reports whether a change matters to what all coordinators share; nil means never.
 	fleet func(was, is client.Object) bool
+	// create reports whether a change matters to which pools have a YurtCoordinator because of create: Always; nil means never.
+	create func(was, is client.Object) bool
 }
 
 // kinds returns the watched kinds. A change that matters to nobody, such as the heartbeats of a thousand nodes,
 // enqueues nothing.
 func (r *Reconciler) kinds() []kind {
 	all := func(ctx context.Context, _ client.Object, q queue) { r.enqueueAll(ctx, q) }
+	more := []kind{}
+	if r.cfg.PoolSettings {
+		more = append(more, kind{&v1alpha1.PoolSettings{}, each(specChanged, all), specChanged, specChanged})
+	}
 	ofPool := func(ctx context.Context, obj client.Object, q queue) { r.enqueuePool(ctx, poolOf(obj), q) }
 	member := func(ctx context.Context, obj client.Object, q queue) { ofPool(ctx, obj, gathered{q}) }
 	named := func(ctx context.Context, obj client.Object, q queue) {
 		r.enqueuePool(ctx, edge.PoolName(obj.GetName()), q)
 	}
-	return []kind{
-		{&v1alpha1.YurtCoordinator{}, each(coordinatorChanged, r.enqueueSiblings), coordinatorChanged},
-		{&v1beta2.NodePool{}, each(specChanged, named), specChanged},
-		{&corev1.Node{}, each(nodeChanged, member), memberChanged},
-		{&corev1.Pod{}, each(nil, ofPool), nil},
-		{replicaSet(), each(ownersChanged, ofPool), nil},
-		{&coordinationv1.Lease{}, each(leaseChanged, r.enqueueReport), nil},
+	return append(more, []kind{
+		{&v1alpha1.YurtCoordinator{}, each(coordinatorChanged, r.enqueueSiblings), coordinatorChanged, specChanged},
+		{&v1beta2.NodePool{}, each(poolChanged, named), poolChanged, poolChanged},
+		{&corev1.Node{}, each(nodeChanged, member), memberChanged, memberChanged},
+		{&corev1.Pod{}, each(nil, ofPool), nil, nil},
+		{replicaSet(), each(ownersChanged, ofPool), nil, nil},
+		{&coordinationv1.Lease{}, each(leaseChanged, r.enqueueReport), nil, nil},
 		{&v1beta1.YurtAppSet{}, handler.Funcs{
 			CreateFunc: func(ctx context.Context, e event.CreateEvent, q queue) { r.enqueueApp(ctx, nil, e.Object, q) },
 			UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q queue) {
 				r.enqueueApp(ctx, e.ObjectOld, e.ObjectNew, q)
 			},
 			DeleteFunc: func(ctx context.Context, e event.DeleteEvent, q queue) { r.enqueueApp(ctx, e.Object, nil, q) },
-		}, ours(specChanged)},
-		{&corev1.Service{}, each(serviceChanged, all), serviceChanged},
-		{&corev1.ConfigMap{}, each(clientCAChanged, all), nil},
-	}
+		}, ours(specChanged), nil},
+		{&corev1.Service{}, each(serviceChanged, all), serviceChanged, nil},
+		{&corev1.ConfigMap{}, each(clientCAChanged, all), nil, nil},
+	}...)
 }
 
 // each calls enqueue for a new object, for a deleted one, and for a relevant change: then for both the old object and
@@ -202,6 +222,11 @@ func on(changed func(was, is client.Object) bool, enqueue func(queue)) handler.E
 func specChanged(was, is client.Object) bool {
 	return was == nil || is == nil || was.GetUID() != is.GetUID() || was.GetGeneration() != is.GetGeneration() ||
 		!was.GetDeletionTimestamp().Equal(is.GetDeletionTimestamp())
+}
+
+// poolChanged reports whether what a pool wants changed, or the labels by which PoolSettings select it.
+func poolChanged(was, is client.Object) bool {
+	return specChanged(was, is) || !maps.Equal(was.GetLabels(), is.GetLabels())
 }
 
 func coordinatorChanged(was, is client.Object) bool {

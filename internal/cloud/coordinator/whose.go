@@ -79,16 +79,42 @@ func setOf(p *corev1.Pod) types.UID {
 
 // crew reads a pool's Pods and ReplicaSets from the cache.
 func (r *Reconciler) crew(ctx context.Context, pool edge.PoolName) (crew, error) {
+	pods, sets, err := r.allOf(ctx, ofPool(pool))
+	if err != nil {
+		return crew{}, fmt.Errorf("of pool %s: %w", pool, err)
+	}
+	return assign(pods, sets), nil
+}
+
+// crews reads those of all pools. They must not be changed.
+func (r *Reconciler) crews(ctx context.Context) (map[edge.PoolName]crew, error) {
+	pods, sets, err := r.allOf(ctx, client.MatchingLabels{edge.LabelApp: edge.AppCoordinator}, client.UnsafeDisableDeepCopy)
+	if err != nil {
+		return nil, err
+	}
+	byPool := make(map[edge.PoolName][]corev1.Pod)
+	for i := range pods {
+		byPool[poolOf(&pods[i])] = append(byPool[poolOf(&pods[i])], pods[i])
+	}
+	all := make(map[edge.PoolName]crew, len(byPool))
+	for pool, its := range byPool {
+		all[pool] = assign(its, sets)
+	}
+	return all, nil
+}
+
+// allOf reads coordinators' Pods, and which ReplicaSets are of one of their Deployments.
+func (r *Reconciler) allOf(ctx context.Context, which ...client.ListOption) ([]corev1.Pod, map[types.UID]bool, error) {
 	var pods corev1.PodList
-	in := client.InNamespace(edge.NamespaceSystem)
-	if err := r.cfg.Client.List(ctx, &pods, in, ofPool(pool)); err != nil {
-		return crew{}, fmt.Errorf("list the coordinator's Pods of pool %s: %w", pool, err)
+	which = append(which, client.InNamespace(edge.NamespaceSystem))
+	if err := r.cfg.Client.List(ctx, &pods, which...); err != nil {
+		return nil, nil, fmt.Errorf("list the coordinators' Pods: %w", err)
 	}
 	sets := &metav1.PartialObjectMetadataList{TypeMeta: metav1.TypeMeta{
 		APIVersion: appsv1.SchemeGroupVersion.String(), Kind: "ReplicaSetList",
 	}}
-	if err := r.cfg.Client.List(ctx, sets, in, ofPool(pool)); err != nil {
-		return crew{}, fmt.Errorf("list the coordinator's ReplicaSets of pool %s: %w", pool, err)
+	if err := r.cfg.Client.List(ctx, sets, which...); err != nil {
+		return nil, nil, fmt.Errorf("list the coordinators' ReplicaSets: %w", err)
 	}
 	known := make(map[types.UID]bool, len(sets.Items))
 	for i := range sets.Items {
@@ -96,7 +122,7 @@ func (r *Reconciler) crew(ctx context.Context, pool edge.PoolName) (crew, error)
 		known[sets.Items[i].UID] = owner != nil && owner.APIVersion == appsv1.SchemeGroupVersion.String() &&
 			owner.Kind == "Deployment" && strings.HasPrefix(owner.Name, edge.AppCoordinator+"-")
 	}
-	return assign(pods.Items, known), nil
+	return pods.Items, known, nil
 }
 
 // accuse says that Pods bear the labels of a pool's coordinator and are not it, at most once in foreignAgain.

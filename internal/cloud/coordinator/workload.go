@@ -2,19 +2,18 @@ package coordinator
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 
+	"yurtcoordinator/apis/apps/v1alpha1"
 	"yurtcoordinator/apis/apps/v1beta1"
 	"yurtcoordinator/internal/edge"
 )
@@ -37,14 +36,27 @@ const (
 
 // Wanted is a pool that must have a coordinator.
 type Wanted struct {
-	Pool   edge.PoolName
-	Image  string
-	Taints []corev1.Taint
+	Pool     edge.PoolName
+	Image    string
+	Taints   []corev1.Taint
+	Settings v1alpha1.CoordinatorSettings
 }
 
-// AppSet returns the YurtAppSet that runs a coordinator in each of these pools. Pools that differ only in their names
-// share a tweak: with one tweak per pool, a YurtAppSet of some thousand pools would be too large for etcd.
+// AppSet returns the YurtAppSet in which each of these pools has what it is to have.
 func AppSet(c Config, pools []Wanted) (*v1beta1.YurtAppSet, error) {
+	given := make(map[edge.PoolName]shipment, len(pools))
+	for _, p := range pools {
+		var err error
+		if given[p.Pool], err = shipmentOf(c, p); err != nil {
+			return nil, err
+		}
+	}
+	return appSet(c, given)
+}
+
+// appSet returns the YurtAppSet that runs a coordinator in each of these pools, from what they are given. Pools that differ only in
+// their names share a tweak: with one tweak per pool, a YurtAppSet of some thousand pools would be too large for etcd.
+func appSet(c Config, pools map[edge.PoolName]shipment) (*v1beta1.YurtAppSet, error) {
 	app := &v1beta1.YurtAppSet{
 		TypeMeta: metav1.TypeMeta{APIVersion: v1beta1.GroupVersion.String(), Kind: "YurtAppSet"},
 		ObjectMeta: metav1.ObjectMeta{
@@ -52,64 +64,35 @@ func AppSet(c Config, pools []Wanted) (*v1beta1.YurtAppSet, error) {
 		},
 	}
 	app.Spec.RevisionHistoryLimit = ptr.To[int32](3)
-	app.Spec.Workload.WorkloadTemplate.DeploymentTemplate = template(c)
-	groups := make(map[string]*v1beta1.WorkloadTweak)
-	for _, p := range pools {
-		tweaks, err := tweaksFor(p)
-		if err != nil {
-			return nil, err
-		}
-		key, err := json.Marshal(tweaks)
-		if err != nil {
-			return nil, fmt.Errorf("tweaks of pool %s: %w", p.Pool, err)
-		}
-		if groups[string(key)] == nil {
-			groups[string(key)] = &v1beta1.WorkloadTweak{Tweaks: tweaks}
-		}
-		groups[string(key)].Pools = append(groups[string(key)].Pools, string(p.Pool))
-		app.Spec.Pools = append(app.Spec.Pools, string(p.Pool))
+	deployment := template(c)
+	app.Spec.Workload.WorkloadTemplate.DeploymentTemplate = deployment
+	pods, err := canonical(deployment.Spec.Template.Spec)
+	if err != nil {
+		return nil, err
 	}
-	slices.Sort(app.Spec.Pools)
-	for _, g := range groups {
-		slices.Sort(g.Pools)
-		app.Spec.Workload.WorkloadTweaks = append(app.Spec.Workload.WorkloadTweaks, *g)
+	groups := make(map[shipment]int)
+	for _, pool := range slices.Sorted(maps.Keys(pools)) {
+		i, known := groups[pools[pool]]
+		if !known {
+			tweaks, err := tweaksTo(pods, pools[pool])
+			if err != nil {
+				return nil, fmt.Errorf("tweaks of pool %s: %w", pool, err)
+			}
+			i = len(app.Spec.Workload.WorkloadTweaks)
+			groups[pools[pool]] = i
+			app.Spec.Workload.WorkloadTweaks = append(app.Spec.Workload.WorkloadTweaks, v1beta1.WorkloadTweak{Tweaks: tweaks})
+		}
+		group := &app.Spec.Workload.WorkloadTweaks[i]
+		group.Pools = append(group.Pools, string(pool))
+		app.Spec.Pools = append(app.Spec.Pools, string(pool))
 	}
-	slices.SortFunc(app.Spec.Workload.WorkloadTweaks, func(a, b v1beta1.WorkloadTweak) int {
-		return strings.Compare(a.Pools[0], b.Pools[0])
-	})
 	return app, nil
 }
 
-// tweaksFor returns a pool's tweaks. The label names the pool of the Pod, whoever makes it. All paths are below /spec: OpenYurt's
-// webhook tries each tweak on a Deployment that has nothing but the template's spec.
-func tweaksFor(p Wanted) (v1beta1.Tweaks, error) {
-	label := strings.ReplaceAll(edge.LabelNodePool, "/", "~1")
-	patches := make([]v1beta1.Patch, 0, 3)
-	for _, replace := range []struct {
-		operation v1beta1.Operation
-		path      string
-		value     any
-	}{
-		{v1beta1.OperationAdd, "/spec/template/metadata/labels/" + label, placeholder},
-		{v1beta1.OperationReplace, "/spec/template/spec/volumes/0/secret/secretName", placeholder.CoordinatorSecret()},
-		{v1beta1.OperationReplace, "/spec/template/spec/tolerations", tolerations(p.Taints)},
-	} {
-		value, err := json.Marshal(replace.value)
-		if err != nil {
-			return v1beta1.Tweaks{}, fmt.Errorf("patch of pool %s: %w", p.Pool, err)
-		}
-		patches = append(patches, v1beta1.Patch{
-			Operation: replace.operation, Path: replace.path, Value: &apiextensionsv1.JSON{Raw: value},
-		})
-	}
-	images := []v1beta1.ContainerImage{{Name: containerName, TargetImage: p.Image}}
-	return v1beta1.Tweaks{ContainerImages: images, Patches: patches}, nil
-}
-
 // tolerations returns those that keep the Pod on a dead node until watchOver makes it leave, then those for the pool's
-// own taints, sorted. edge.TaintUnschedulable is not tolerated: a new coordinator must not start on a node whose link
+// own taints, sorted, then those of the settings. edge.TaintUnschedulable is not tolerated: a new coordinator must not start on a node whose link
 // is down.
-func tolerations(taints []corev1.Taint) []corev1.Toleration {
+func tolerations(taints []corev1.Taint, more []corev1.Toleration) []corev1.Toleration {
 	all := make([]corev1.Toleration, 0, 2+len(taints))
 	for _, key := range leaves {
 		all = append(all, corev1.Toleration{
@@ -128,7 +111,7 @@ func tolerations(taints []corev1.Taint) []corev1.Toleration {
 			Key: t.Key, Operator: corev1.TolerationOpEqual, Value: t.Value, Effect: t.Effect,
 		})
 	}
-	return all
+	return append(all, more...)
 }
 
 func template(c Config) *v1beta1.DeploymentTemplateSpec {
@@ -150,27 +133,30 @@ func template(c Config) *v1beta1.DeploymentTemplateSpec {
 			RevisionHistoryLimit: ptr.To[int32](1),
 			Template: corev1.PodTemplateSpec{
 				ObjectMeta: metav1.ObjectMeta{Labels: labels},
-				Spec:       podSpec(c),
+				Spec:       podSpec(c, Wanted{Image: c.image(""), Settings: c.Settings}),
 			},
 		},
 	}
 }
 
-func podSpec(c Config) corev1.PodSpec {
+// podSpec returns the spec of a coordinator's Pod, with the placeholder for the pool's name.
+func podSpec(c Config, p Wanted) corev1.PodSpec {
 	spec := corev1.PodSpec{
 		HostNetwork:                   true,
 		DNSPolicy:                     corev1.DNSDefault,
 		AutomountServiceAccountToken:  ptr.To(false),
 		EnableServiceLinks:            ptr.To(false),
-		PriorityClassName:             "system-cluster-critical",
+		PriorityClassName:             cmp.Or(p.Settings.PriorityClassName, defaultPriorityClass),
 		TerminationGracePeriodSeconds: ptr.To[int64](10), // it drains for two seconds
-		Tolerations:                   tolerations(nil),
+		NodeSelector:                  p.Settings.NodeSelector,
+		Affinity:                      affinity(p.Settings),
+		Tolerations:                   tolerations(p.Taints, p.Settings.Tolerations),
 		SecurityContext: &corev1.PodSecurityContext{
 			RunAsNonRoot: ptr.To(true), RunAsUser: ptr.To[int64](nonroot), RunAsGroup: ptr.To[int64](nonroot),
 			FSGroup:        ptr.To[int64](nonroot), // lets it read the Secret
 			SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
 		},
-		Containers: []corev1.Container{container(c)},
+		Containers: []corev1.Container{container(c, p)},
 		Volumes: []corev1.Volume{
 			// Not optional: so the Pod waits for its certificate.
 			{Name: certsVolume, VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{
@@ -188,7 +174,7 @@ func podSpec(c Config) corev1.PodSpec {
 	return spec
 }
 
-func container(c Config) corev1.Container {
+func container(c Config, p Wanted) corev1.Container {
 	field := func(name, path string) corev1.EnvVar {
 		return corev1.EnvVar{Name: name, ValueFrom: &corev1.EnvVarSource{
 			FieldRef: &corev1.ObjectFieldSelector{APIVersion: "v1", FieldPath: path},
@@ -196,7 +182,7 @@ func container(c Config) corev1.Container {
 	}
 	return corev1.Container{
 		Name:            containerName,
-		Image:           c.image(""),
+		Image:           p.Image,
 		ImagePullPolicy: c.PullPolicy,
 		Command:         []string{program},
 		Args: slices.Concat([]string{
@@ -210,7 +196,7 @@ func container(c Config) corev1.Container {
 			"--denied-users-file=" + certsDir + "/" + keyDenied,
 			"--kubelet-client-certificate=" + certsDir + "/" + keyKubeletCert,
 			"--kubelet-client-key=" + certsDir + "/" + keyKubeletKey,
-		}, kubeletArgs(c), c.ExtraArgs),
+		}, kubeletArgs(c), args(p.Settings)),
 		Env: []corev1.EnvVar{field("NODE_NAME", "spec.nodeName"), field("HOST_IP", "status.hostIP")},
 		Ports: []corev1.ContainerPort{{
 			Name: "https", ContainerPort: edge.PortCoordinator, HostPort: edge.PortCoordinator, Protocol: corev1.ProtocolTCP,
@@ -224,14 +210,7 @@ func container(c Config) corev1.Container {
 		},
 		LivenessProbe:  probe("/livez", 10),
 		ReadinessProbe: probe("/readyz", 5),
-		// Idle, it takes 120 MB, two thirds of it pages of the program's file; under load 190 MB, and 45 MB of files in
-		// memory (docs/adr/0001). The limit has room for both quotas: 256 MB of objects and 128 MB of mirror.
-		Resources: corev1.ResourceRequirements{
-			Requests: corev1.ResourceList{
-				corev1.ResourceCPU: resource.MustParse("50m"), corev1.ResourceMemory: resource.MustParse("160Mi"),
-			},
-			Limits: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("640Mi")},
-		},
+		Resources:      resources(p.Settings),
 		SecurityContext: &corev1.SecurityContext{
 			AllowPrivilegeEscalation: ptr.To(false), ReadOnlyRootFilesystem: ptr.To(true), RunAsNonRoot: ptr.To(true),
 			Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},

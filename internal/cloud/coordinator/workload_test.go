@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/utils/ptr"
 
 	"yurtcoordinator/apis/apps/v1alpha1"
 	"yurtcoordinator/internal/edge"
@@ -47,7 +48,9 @@ func TestAppSetDoesNotDependOnTheOrder(t *testing.T) {
 	a := Wanted{Pool: "a", Image: "x:1", Taints: tainted}
 	b := Wanted{Pool: "b", Image: "x:1", Taints: []corev1.Taint{tainted[2], tainted[1], tainted[0]}}
 	c := Wanted{Pool: "c", Image: "x:2"}
-	config := Config{Image: "x", Version: "1", PullSecrets: []string{"pull"}, ExtraArgs: []string{"--v=2"}}.completed()
+	config := Config{Image: "x", Version: "1", PullSecrets: []string{"pull"}}.completed()
+	config.Settings.Verbosity = ptr.To[int32](2)
+	a.Settings, b.Settings, c.Settings = config.Settings, config.Settings, config.Settings
 	one, err := AppSet(config, []Wanted{a, b, c})
 	if err != nil {
 		t.Fatal(err)
@@ -61,7 +64,7 @@ func TestAppSetDoesNotDependOnTheOrder(t *testing.T) {
 		t.Errorf("%s", toJSON(tweaks))
 	}
 	for _, part := range []string{
-		`"key":"a"`, `"key":"b"`, `"yurt-coordinator-{{nodepool-name}}-certs"`, `"targetImage":"x:1"`, `"name":"pull"`, `"--v=2"`,
+		`"key":"a"`, `"key":"b"`, `"yurt-coordinator-{{nodepool-name}}-certs"`, `"x:2"`, `"name":"pull"`, `"--v=2"`,
 	} {
 		if !strings.Contains(toJSON(one), part) {
 			t.Errorf("no %s in it", part)
@@ -74,7 +77,7 @@ func TestAppSetDoesNotDependOnTheOrder(t *testing.T) {
 
 // TestEachTweakFitsTheSpecAlone: OpenYurt's webhook tries it on a Deployment without metadata, where the pool has no name.
 func TestEachTweakFitsTheSpecAlone(t *testing.T) {
-	wanted := []Wanted{{Pool: "a", Image: "x:1", Taints: tainted}, {Pool: "b"}}
+	wanted := []Wanted{{Pool: "a", Image: "x:1", Taints: tainted}, {Pool: "b"}, {Pool: "c", Settings: manySettings()}}
 	app, err := AppSet(Config{Image: "x", Version: "1"}.completed(), wanted)
 	if err != nil {
 		t.Fatal(err)
@@ -109,7 +112,7 @@ func TestNextStatus(t *testing.T) {
 	want := wantedStatus{pending: ok, certs: finding{Reason: ReasonNotScheduled}, ready: finding{Reason: ReasonNoPod}}
 	at := func(m int) metav1.Time { return metav1.NewTime(start.Add(time.Duration(m) * time.Minute)) }
 	status, changed, transitions := next(v1alpha1.YurtCoordinatorStatus{}, 1, want, at(0))
-	if !changed || len(transitions) != 0 || len(status.Conditions) != 3 {
+	if !changed || len(transitions) != 0 || len(status.Conditions) != 5 {
 		t.Errorf("at first: %t, %v, %+v", changed, transitions, status)
 	}
 	if _, changed, _ = next(status, 1, want, at(1)); changed {
@@ -190,10 +193,10 @@ func TestKubeletsAreVerified(t *testing.T) {
 	bundle, broken := encode(w.signerCert.Raw), error(nil)
 	w.r.cfg.KubeletAuthority = func() ([]byte, error) { return bundle, broken }
 	const flag = "--kubelet-certificate-authority=/etc/yurt-coordinator/certs/kubelet-ca.crt"
-	if args := container(w.r.cfg).Args; !slices.Contains(args, flag) {
+	if args := container(w.r.cfg, Wanted{}).Args; !slices.Contains(args, flag) {
 		t.Errorf("it is started with %q", args)
 	}
-	args := fmt.Sprint(container(Config{}).Args, container(w.r.cfg).Args)
+	args := fmt.Sprint(container(Config{}, Wanted{}).Args, container(w.r.cfg, Wanted{}).Args)
 	if strings.Count(args, "--kubelet-certificate-authority") != 1 ||
 		strings.Contains(args, "--service-account") {
 		t.Errorf("without and with: %s", args)
@@ -225,7 +228,7 @@ func TestKubeletsAreVerified(t *testing.T) {
 
 // TestProbes: kubelet shows no certificate, so it does not ask where one is demanded.
 func TestProbes(t *testing.T) {
-	spec := podSpec(Config{Image: "i", Version: "v1"}.completed())
+	spec := podSpec(Config{Image: "i", Version: "v1"}.completed(), Wanted{})
 	container := spec.Containers[0]
 	if !spec.HostNetwork {
 		t.Error("127.0.0.1 of a Pod's own network is not kubelet's")

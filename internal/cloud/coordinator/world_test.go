@@ -67,6 +67,8 @@ type world struct {
 	clock  *clocktesting.FakePassiveClock
 	events said
 	lives  certs.Lives
+	// settings are the chart's.
+	settings v1alpha1.CoordinatorSettings
 
 	calls, writes int // of the Reconciler
 	fatal         int // the write that is its last, carried out but with its answer lost; 0: none
@@ -76,7 +78,8 @@ type world struct {
 	signer                     *ecdsa.PrivateKey
 	signerCert                 *x509.Certificate
 	uids                       int
-	refuses                    string // the kind of which nothing may be applied
+	refuses                    string   // the kind of which nothing may be applied
+	applies                    []string // the resourceVersions with which the YurtAppSet was applied
 }
 
 var errKilled = errors.New("killed")
@@ -135,6 +138,7 @@ func (w *world) restart() {
 	c := interceptor.NewClient(w.api, w.hooks())
 	w.r = New(Config{
 		Client: c, Reader: c, Events: &w.events, Clock: w.clock, Image: image, Version: "v1.0.0", Lives: w.lives,
+		PoolSettings: true, Settings: w.settings,
 	})
 }
 
@@ -213,6 +217,9 @@ func (w *world) applied(configuration runtime.ApplyConfiguration) error {
 			w.t.Fatal(err)
 		}
 		return made.(client.Object)
+	}
+	if u.GetKind() == "YurtAppSet" {
+		w.applies = append(w.applies, u.GetResourceVersion())
 	}
 	if w.refuses == u.GetKind() {
 		return apierrors.NewForbidden(schema.GroupResource{Resource: u.GetKind()}, u.GetName(), errors.New("a policy says no"))
@@ -314,15 +321,15 @@ func (w *world) playAppSet() {
 		}
 		mine := func(p corev1.Pod) bool { return p.Labels[edge.LabelNodePool] == pool && p.DeletionTimestamp.IsZero() }
 		if !slices.ContainsFunc(pods.Items, mine) {
-			spec := app.Spec.Workload.WorkloadTemplate.DeploymentTemplate.Spec.Template.Spec
-			for _, tweak := range app.Spec.Workload.WorkloadTweaks {
-				if slices.Contains(tweak.Pools, pool) {
-					spec.Containers[0].Image = tweak.Tweaks.ContainerImages[0].TargetImage
-				}
+			given, _ := shippedTo(&app, edge.PoolName(pool))
+			var spec corev1.PodSpec
+			if err := json.Unmarshal([]byte(given.spec), &spec); err != nil {
+				w.t.Fatal(err)
 			}
 			w.uids++
 			w.create(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{
 				Namespace: edge.NamespaceSystem, Name: fmt.Sprintf("%s-%d", name, w.uids), Labels: labels,
+				Annotations:       map[string]string{annotationShipment: given.mark},
 				CreationTimestamp: metav1.NewTime(w.clock.Now()), OwnerReferences: madeBy(w.replicaSet(name, labels)),
 			}, Spec: spec})
 		}
@@ -466,7 +473,7 @@ func (w *world) node(pool string, i int) {
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{edge.LabelNodePool: pool}},
 		Status: corev1.NodeStatus{Addresses: []corev1.NodeAddress{
 			{Type: corev1.NodeHostName, Address: name}, {Type: corev1.NodeInternalIP, Address: fmt.Sprintf("192.0.2.%d", i)},
-		}},
+		}, Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}},
 	})
 	w.create(&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: corev1.NamespaceNodeLease, Name: name}})
 }
@@ -534,7 +541,7 @@ func (w *world) list(l client.ObjectList) {
 	}
 }
 
-// status says a YurtCoordinator's conditions in short: "Pending=False/Deployed ...".
+// status says a YurtCoordinator's conditions in short: "Pending=False/Deployed ...", without Reconciling and Stalled.
 func (w *world) status(name string) string {
 	w.t.Helper()
 	var c v1alpha1.YurtCoordinator
@@ -547,6 +554,9 @@ func (w *world) status(name string) string {
 func shortly(c *v1alpha1.YurtCoordinator) string {
 	var out []string
 	for _, condition := range c.Status.Conditions {
+		if condition.Type == v1alpha1.YurtCoordinatorReconciling || condition.Type == v1alpha1.YurtCoordinatorStalled {
+			continue
+		}
 		out = append(out, fmt.Sprintf("%s=%s/%s", condition.Type, condition.Status, condition.Reason))
 	}
 	if c.Status.NodeName != "" {

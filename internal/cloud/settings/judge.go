@@ -51,6 +51,8 @@ type facts struct {
 	badly    error // what is wrong with its selector
 	pools    []poolFacts
 	clashes  []clash
+	// withCoordinators says that there is a controller of coordinators.
+	withCoordinators bool
 }
 
 // poolFacts are about a pool that it selects.
@@ -59,6 +61,7 @@ type poolFacts struct {
 	record record
 	failed error
 	nodes  []corev1.Node
+	site   site
 }
 
 // tally is how many nodes do what.
@@ -149,6 +152,7 @@ func judge(f facts, now metav1.Time) (v1alpha1.PoolSettingsStatus, tally) {
 		set(v1alpha1.PoolSettingsFollowed, true, ReasonAllNodes, fmt.Sprintf("All of the %d nodes do as their pool is told.",
 			status.Nodes))
 	}
+	ofCoordinators(f, &status.Conditions, set)
 	if len(f.clashes) > 0 {
 		var texts []string
 		for _, c := range f.clashes {

@@ -12,10 +12,12 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
@@ -248,6 +250,28 @@ func TestRefusedByTheAPIServer(t *testing.T) {
 		"Secrets of no Pods": {func(s *v1alpha1.PoolSettings) {
 			s.Spec.Hub.OwnSecrets, s.Spec.Hub.OwnObjects = &yes, &no
 		}, "ownSecrets takes"},
+		"all of a coordinator": {func(s *v1alpha1.PoolSettings) { s.Spec.Coordinator = allOfACoordinator() }, ""},
+		"a flag of the workload": {runs(func(c *v1alpha1.CoordinatorSettings) {
+			c.ExtraArgs = []string{"--data-dir=/x"}
+		}), "set by the workload itself"},
+		"a flag with a field": {runs(func(c *v1alpha1.CoordinatorSettings) { c.ExtraArgs = []string{"--v=2"} }), "another field"},
+		"a flag without a value": {runs(func(c *v1alpha1.CoordinatorSettings) {
+			c.ExtraArgs = []string{"--audit-log-path", "x"}
+		}), "should match"},
+		"no nodes": {runs(func(c *v1alpha1.CoordinatorSettings) { c.MinNodes = ptr.To[int32](0) }), "greater than or equal to 1"},
+		"no quota": {runs(func(c *v1alpha1.CoordinatorSettings) { c.MirrorQuota = ptr.To(resource.MustParse("1")) }), "use 8Mi to"},
+		"too much": {runs(func(c *v1alpha1.CoordinatorSettings) { c.EtcdQuota = ptr.To(resource.MustParse("17Gi")) }), "use 8Mi to"},
+		"another pool": {runs(func(c *v1alpha1.CoordinatorSettings) {
+			c.NodeSelector = map[string]string{edge.LabelNodePool: "p"}
+		}), "leave apps.openyurt.io/nodepool out"},
+		"any taint": {runs(func(c *v1alpha1.CoordinatorSettings) {
+			c.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
+		}), "name a taint"},
+		"a dead node": {runs(func(c *v1alpha1.CoordinatorSettings) {
+			c.Tolerations = []corev1.Toleration{{Key: corev1.TaintNodeUnreachable, Operator: corev1.TolerationOpExists}}
+		}), "not a matter of settings"},
+		"a class that can't be":  {runs(func(c *v1alpha1.CoordinatorSettings) { c.PriorityClassName = "High" }), "should match"},
+		"made sometimes":         {runs(func(c *v1alpha1.CoordinatorSettings) { c.Create = "Sometimes" }), "Unsupported value"},
 		"too high":               {func(s *v1alpha1.PoolSettings) { s.Spec.Priority = 1001 }, "less than or equal to 1000"},
 		"a name that's too long": {func(s *v1alpha1.PoolSettings) { s.Name = strings.Repeat("n", 64) }, "at most 63"},
 	} {
@@ -257,6 +281,37 @@ func TestRefusedByTheAPIServer(t *testing.T) {
 		err := c.Create(t.Context(), s, client.DryRunAll)
 		if (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: %v, want %q", name, err, tt.want)
+		}
+	}
+}
+
+func runs(change func(*v1alpha1.CoordinatorSettings)) func(*v1alpha1.PoolSettings) {
+	return func(s *v1alpha1.PoolSettings) { change(&s.Spec.Coordinator) }
+}
+
+func allOfACoordinator() v1alpha1.CoordinatorSettings {
+	return v1alpha1.CoordinatorSettings{
+		Create: v1alpha1.CreateAlways, MinNodes: ptr.To[int32](1), Paused: ptr.To(true),
+		ExtraArgs: []string{"--audit-log-path=/dev/stderr", "--verbose=1"}, OwnSecrets: ptr.To(true), Verbosity: ptr.To[int32](4),
+		MirrorQuota: ptr.To(resource.MustParse("256Mi")), OwnQuota: ptr.To(resource.MustParse("67108864")),
+		EtcdQuota: ptr.To(resource.MustParse("0.5Gi")), NodeSelector: map[string]string{"ups": "yes"},
+		Resources: &v1alpha1.CoordinatorResources{
+			Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("100m")},
+			Limits:   corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("1Gi")},
+		},
+		PreferredNodes: []string{"n1"}, PriorityClassName: "system-node-critical",
+		Tolerations: []corev1.Toleration{{Key: "edge", Operator: corev1.TolerationOpExists}},
+	}
+}
+
+// TestTheRuleOfExtraArgs: the CRD refuses those flags that coordinator-controller does.
+func TestTheRuleOfExtraArgs(t *testing.T) {
+	c := cloudtest.Client(t, cloudtest.Start(t))
+	for _, flag := range v1alpha1.ReservedCoordinatorFlags() {
+		s := &v1alpha1.PoolSettings{ObjectMeta: metav1.ObjectMeta{Name: "refused"}}
+		s.Spec.Pools, s.Spec.Coordinator.ExtraArgs = []string{"refused"}, []string{"--" + flag + "=x"}
+		if err := c.Create(t.Context(), s, client.DryRunAll); err == nil || !strings.Contains(err.Error(), "set by the workload itself") {
+			t.Errorf("--%s: %v", flag, err)
 		}
 	}
 }

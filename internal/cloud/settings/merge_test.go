@@ -43,34 +43,6 @@ func pool(name string, labels map[string]string) *v1beta2.NodePool {
 	return &v1beta2.NodePool{ObjectMeta: metav1.ObjectMeta{Name: name, UID: "u-" + "1", Labels: labels}}
 }
 
-func TestSelects(t *testing.T) {
-	labelled := &metav1.LabelSelector{MatchLabels: map[string]string{"region": "north"}}
-	for name, tt := range map[string]struct {
-		pools    []string
-		selector *metav1.LabelSelector
-		want     bool
-	}{
-		"nothing":                {nil, nil, false},
-		"by its name":            {[]string{"p1"}, nil, true},
-		"another":                {[]string{"p2"}, nil, false},
-		"all":                    {nil, &metav1.LabelSelector{}, true},
-		"by its label":           {nil, labelled, true},
-		"others by their label":  {nil, &metav1.LabelSelector{MatchLabels: map[string]string{"region": "south"}}, false},
-		"another, and by labels": {[]string{"p2"}, labelled, true},
-	} {
-		s := &v1alpha1.PoolSettings{Spec: v1alpha1.PoolSettingsSpec{Pools: tt.pools, NodePoolSelector: tt.selector}}
-		if got, err := selects(s, pool("p1", map[string]string{"region": "north"})); err != nil || got != tt.want {
-			t.Errorf("%s: %t, %v", name, got, err)
-		}
-	}
-	bad := &v1alpha1.PoolSettings{Spec: v1alpha1.PoolSettingsSpec{NodePoolSelector: &metav1.LabelSelector{
-		MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "region", Operator: "Near"}},
-	}}}
-	if ok, err := selects(bad, pool("p1", nil)); ok || err == nil {
-		t.Errorf("a selector that cannot be read: %t, %v", ok, err)
-	}
-}
-
 func TestMerge(t *testing.T) {
 	no, yes := false, true
 	topology := func(is *bool) func(*v1alpha1.PoolSettings) {

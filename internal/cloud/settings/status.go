@@ -17,6 +17,7 @@ import (
 
 	"yurtcoordinator/apis/apps/v1alpha1"
 	"yurtcoordinator/apis/apps/v1beta2"
+	"yurtcoordinator/internal/cloud/precedence"
 )
 
 // reconcileStatus says in a PoolSettings what became of it.
@@ -60,9 +61,14 @@ func (c *Controller) facts(ctx context.Context, s *v1alpha1.PoolSettings) (f fac
 	if err := c.cfg.Client.List(ctx, pools, client.UnsafeDisableDeepCopy); err != nil {
 		return f, false, fmt.Errorf("list NodePools: %w", err)
 	}
+	made, err := c.coordinators(ctx)
+	if err != nil {
+		return f, false, err
+	}
+	f.withCoordinators = c.cfg.Coordinators
 	for i := range pools.Items {
 		pool := &pools.Items[i]
-		if ok, err := selects(s, pool); !ok || err != nil {
+		if ok, err := precedence.Selects(s, pool); !ok || err != nil {
 			continue
 		}
 		_, clashes, err := merge(pool, all.Items)
@@ -76,7 +82,11 @@ func (c *Controller) facts(ctx context.Context, s *v1alpha1.PoolSettings) (f fac
 		}
 		e, known := c.ledger.look(pool.Name)
 		complete = complete && known
-		f.pools = append(f.pools, poolFacts{pool.Name, e.record, e.failed, nodes})
+		its, err := c.siteOf(pool, all.Items, made)
+		if err != nil {
+			return f, false, err
+		}
+		f.pools = append(f.pools, poolFacts{pool.Name, e.record, e.failed, nodes, its})
 	}
 	slices.SortFunc(f.pools, func(a, b poolFacts) int { return strings.Compare(a.name, b.name) })
 	return f, complete, nil
@@ -108,9 +118,10 @@ func (c *Controller) say(ctx context.Context, s *v1alpha1.PoolSettings, status v
 // eventType says of which type an Event about a condition with this reason is; empty means that there is none.
 func eventType(reason string) string {
 	switch reason {
-	case ReasonNotTold, ReasonBadSelector, ReasonRefused, ReasonRestartNeeded, ReasonConflict:
+	case ReasonNotTold, ReasonBadSelector, ReasonRefused, ReasonRestartNeeded, ReasonConflict, ReasonBadSettings,
+		ReasonControllerOff, ReasonPoolsWithout:
 		return corev1.EventTypeWarning
-	case ReasonAllNodes:
+	case ReasonAllNodes, ReasonAllCoordinators:
 		return corev1.EventTypeNormal
 	}
 	return ""

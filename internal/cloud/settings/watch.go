@@ -55,7 +55,7 @@ type settings = *v1alpha1.PoolSettings
 
 type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
-// Config is what a Controller needs. All fields are required.
+// Config is what a Controller needs. All fields are required but the last two.
 type Config struct {
 	// Client writes, and reads Nodes, NodePools and PoolSettings from the manager's cache.
 	Client client.Client
@@ -65,6 +65,10 @@ type Config struct {
 	Events events.EventRecorder
 	// Clock dates conditions.
 	Clock clock.PassiveClock
+	// Coordinators says that there is a controller of coordinators, and YurtCoordinators in the manager's cache.
+	Coordinators bool
+	// Base is what holds for coordinators where no PoolSettings says something else.
+	Base v1alpha1.CoordinatorSettings
 }
 
 // Controller holds the two controllers of this package.
@@ -107,6 +111,7 @@ func (c *Controller) AddTo(mgr manager.Manager) error {
 		return fmt.Errorf("index Nodes by their pool: %w", err)
 	}
 	k := mgr.GetCache()
+	statuses := c.statusSources(k)
 	return errors.Join(
 		control.Controller{
 			Name: "poolsettings-pools", Reconciler: reconcile.Func(c.reconcilePool), Workers: workers, Timeout: reconcileTimeout,
@@ -126,25 +131,37 @@ func (c *Controller) AddTo(mgr manager.Manager) error {
 		}.AddTo(mgr),
 		control.Controller{
 			Name: "poolsettings", Reconciler: reconcile.Func(c.reconcileStatus), Workers: 1, Timeout: reconcileTimeout,
-			RetryMax: retryMax, Watch: []source.Source{
-				// All of them: two that select the same pool may be in conflict.
-				source.Kind(k, &v1alpha1.PoolSettings{}, on(specChanged, func(ctx context.Context, s settings, q queue) {
-					q.Add(request(s.Name))
-					c.enqueue(ctx, &v1alpha1.PoolSettingsList{}, 0, q)
-				})),
-				source.Kind(k, &v1beta2.NodePool{}, on(poolChanged, func(ctx context.Context, _ *v1beta2.NodePool, q queue) {
-					c.enqueue(ctx, &v1alpha1.PoolSettingsList{}, settle, q)
-				})),
-				source.Channel(c.told, handler.TypedFuncs[*v1alpha1.PoolSettings, reconcile.Request]{
-					GenericFunc: func(ctx context.Context, _ event.TypedGenericEvent[*v1alpha1.PoolSettings], q queue) {
-						c.enqueue(ctx, &v1alpha1.PoolSettingsList{}, 0, q)
-					},
-				}),
-				source.Kind(k, &corev1.Node{}, on(reportChanged, func(ctx context.Context, _ *corev1.Node, q queue) {
-					c.enqueue(ctx, &v1alpha1.PoolSettingsList{}, settle, q)
-				})),
-			},
+			RetryMax: retryMax, Watch: statuses,
 		}.AddTo(mgr))
+}
+
+// statusSources are what the statuses depend on.
+func (c *Controller) statusSources(k cache.Cache) []source.Source {
+	all := []source.Source{
+		// All of them: two that select the same pool may be in conflict.
+		source.Kind(k, &v1alpha1.PoolSettings{}, on(specChanged, func(ctx context.Context, s settings, q queue) {
+			q.Add(request(s.Name))
+			c.enqueue(ctx, &v1alpha1.PoolSettingsList{}, 0, q)
+		})),
+		source.Kind(k, &v1beta2.NodePool{}, on(poolChanged, func(ctx context.Context, _ *v1beta2.NodePool, q queue) {
+			c.enqueue(ctx, &v1alpha1.PoolSettingsList{}, settle, q)
+		})),
+		source.Channel(c.told, handler.TypedFuncs[*v1alpha1.PoolSettings, reconcile.Request]{
+			GenericFunc: func(ctx context.Context, _ event.TypedGenericEvent[*v1alpha1.PoolSettings], q queue) {
+				c.enqueue(ctx, &v1alpha1.PoolSettingsList{}, 0, q)
+			},
+		}),
+		source.Kind(k, &corev1.Node{}, on(reportChanged, func(ctx context.Context, _ *corev1.Node, q queue) {
+			c.enqueue(ctx, &v1alpha1.PoolSettingsList{}, settle, q)
+		})),
+	}
+	if c.cfg.Coordinators {
+		all = append(all, source.Kind(k, &v1alpha1.YurtCoordinator{}, on(coordinatorChanged,
+			func(ctx context.Context, _ *v1alpha1.YurtCoordinator, q queue) {
+				c.enqueue(ctx, &v1alpha1.PoolSettingsList{}, settle, q)
+			})))
+	}
+	return all
 }
 
 // on calls enqueue for an object that comes or goes, and for one that changes, as it was and as it is.

@@ -1,0 +1,137 @@
+package v1alpha1
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+)
+
+// CoordinatorSettings are the settings of the coordinators of the selected pools, and of whether there is one. A field that is
+// left out is not set.
+type CoordinatorSettings struct {
+	// create is Always where each pool that can have a coordinator gets one: a YurtCoordinator is made for it, unless it has one
+	// already, and removed when this no longer says Always. OnRequest is what holds otherwise: somebody makes YurtCoordinators.
+	// +optional
+	Create CreateCoordinators `json:"create,omitempty"`
+
+	// minNodes is how many nodes a pool must have before it gets a coordinator, by default three. With one or two a coordinator
+	// can't promise what it is for: see docs/small-pools.md. A pool that has a coordinator keeps it.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=1000
+	MinNodes *int32 `json:"minNodes,omitempty"`
+
+	// paused holds all changes of the coordinators' workloads, in the midst of a rollout too, and creates and removes none because
+	// of create. Their certificates are renewed all the same, and a YurtCoordinator that somebody deletes is removed.
+	// +optional
+	Paused *bool `json:"paused,omitempty"`
+
+	// extraArgs are more flags of yurt-coordinator, each as --name=value. Those that have a field here or that the workload sets
+	// itself are refused. The program ends at a flag that it does not know: the first coordinators then do not become Ready, and
+	// the others are left as they are.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=32
+	// +kubebuilder:validation:items:MaxLength=1024
+	// +kubebuilder:validation:items:Pattern=`^--[a-z][a-z0-9-]*=[^\s]*$`
+	// +kubebuilder:validation:items:XValidation:rule="!self.matches('^--(bind-address|client-ca-file|config|data-dir|denied-users-file|etcd-quota-bytes|help|kubelet-certificate-authority|kubelet-client-certificate|kubelet-client-key|mirror-quota-bytes|node-name|own-quota-bytes|own-secrets|pool-nodes-file|probe-port|secure-port|service-account-issuer|service-account-key-file|tls-cert-file|tls-private-key-file|v)=')",message="this flag is set by the workload itself, or by another field of spec.coordinator"
+	ExtraArgs []string `json:"extraArgs,omitempty"`
+
+	// ownSecrets takes the Secrets that the nodes' Pods use from hubs that bring them (hub.ownSecrets), and lets operators read
+	// them.
+	// +optional
+	OwnSecrets *bool `json:"ownSecrets,omitempty"`
+
+	// mirrorQuota is how much the resources that the pool shares may take in memory, such as 256Mi; by default 128Mi. The memory
+	// limit grows with it, unless resources says one.
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="type(self) == string ? isQuantity(self) && quantity(self).compareTo(quantity('8Mi')) >= 0 && quantity(self).compareTo(quantity('16Gi')) <= 0 : self >= 8388608 && self <= 17179869184",message="use 8Mi to 16Gi"
+	MirrorQuota *resource.Quantity `json:"mirrorQuota,omitempty"`
+
+	// ownQuota is how much the nodes' own objects may take, mostly Pods; by default 64Mi. It is a part of etcdQuota.
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="type(self) == string ? isQuantity(self) && quantity(self).compareTo(quantity('8Mi')) >= 0 && quantity(self).compareTo(quantity('16Gi')) <= 0 : self >= 8388608 && self <= 17179869184",message="use 8Mi to 16Gi"
+	OwnQuota *resource.Quantity `json:"ownQuota,omitempty"`
+
+	// etcdQuota is how much all objects may take; by default 256Mi. The memory limit grows with it, unless resources says one.
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="type(self) == string ? isQuantity(self) && quantity(self).compareTo(quantity('8Mi')) >= 0 && quantity(self).compareTo(quantity('16Gi')) <= 0 : self >= 8388608 && self <= 17179869184",message="use 8Mi to 16Gi"
+	EtcdQuota *resource.Quantity `json:"etcdQuota,omitempty"`
+
+	// verbosity is how much the coordinator logs, 0 to 4.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=4
+	Verbosity *int32 `json:"verbosity,omitempty"`
+
+	// resources are requests and limits of the coordinator's container: what is given here is instead of the default for the same
+	// resource.
+	// +optional
+	Resources *CoordinatorResources `json:"resources,omitempty"`
+
+	// nodeSelector are labels that the coordinator's node must have. It is a node of the pool anyway.
+	// +optional
+	// +kubebuilder:validation:MaxProperties=16
+	// +kubebuilder:validation:XValidation:rule="!('apps.openyurt.io/nodepool' in self)",message="a coordinator runs in its pool: leave apps.openyurt.io/nodepool out"
+	NodeSelector map[string]string `json:"nodeSelector,omitempty"`
+
+	// preferredNodes are names of nodes, the best first, that a coordinator is started on if they can take it. One that runs
+	// elsewhere stays there.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=10
+	// +kubebuilder:validation:items:MinLength=1
+	// +kubebuilder:validation:items:MaxLength=253
+	PreferredNodes []string `json:"preferredNodes,omitempty"`
+
+	// nodeAffinity says more about the coordinator's node, as in a Pod.
+	// +optional
+	NodeAffinity *corev1.NodeAffinity `json:"nodeAffinity,omitempty"`
+
+	// tolerations are of taints of nodes, besides those of the pool's own taints, which a coordinator tolerates anyway. Those of a
+	// dead node, and of one whose link is down, are decided elsewhere.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:items:XValidation:rule="has(self.key) && !(self.key in ['node.kubernetes.io/not-ready', 'node.kubernetes.io/unreachable', 'node.openyurt.io/unschedulable'])",message="name a taint; whether a coordinator stays on a dead node, or on one whose link is down, is not a matter of settings"
+	Tolerations []corev1.Toleration `json:"tolerations,omitempty"`
+
+	// priorityClassName of the coordinator's Pod; by default system-cluster-critical.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$`
+	PriorityClassName string `json:"priorityClassName,omitempty"`
+}
+
+// CreateCoordinators says who makes YurtCoordinators. Empty is OnRequest.
+// +kubebuilder:validation:Enum=Always;OnRequest
+type CreateCoordinators string
+
+// Values of CreateCoordinators.
+const (
+	CreateAlways    CreateCoordinators = "Always"
+	CreateOnRequest CreateCoordinators = "OnRequest"
+)
+
+// CoordinatorResources are of a coordinator's container.
+type CoordinatorResources struct {
+	// requests of cpu, memory and others.
+	// +optional
+	// +kubebuilder:validation:MaxProperties=8
+	Requests corev1.ResourceList `json:"requests,omitempty"`
+	// limits of cpu, memory and others.
+	// +optional
+	// +kubebuilder:validation:MaxProperties=8
+	Limits corev1.ResourceList `json:"limits,omitempty"`
+}
+
+// ReservedCoordinatorFlags returns the flags of yurt-coordinator that extraArgs can't have: those that a coordinator's workload
+// sets, those that have a field in CoordinatorSettings, and those without which nobody would find or trust the coordinator. The
+// rule of extraArgs has the same ones.
+func ReservedCoordinatorFlags() []string {
+	return []string{
+		"bind-address", "client-ca-file", "config", "data-dir", "denied-users-file", "etcd-quota-bytes", "help",
+		"kubelet-certificate-authority", "kubelet-client-certificate", "kubelet-client-key", "mirror-quota-bytes", "node-name",
+		"own-quota-bytes", "own-secrets", "pool-nodes-file", "probe-port", "secure-port", "service-account-issuer",
+		"service-account-key-file", "tls-cert-file", "tls-private-key-file", "v",
+	}
+}

@@ -1,0 +1,171 @@
+package coordinator
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"yurtcoordinator/apis/apps/v1alpha1"
+	"yurtcoordinator/apis/apps/v1beta2"
+	"yurtcoordinator/internal/edge"
+)
+
+// LabelCreatedBy is on those YurtCoordinators that are made here because of create: Always, and are removed here: no other is.
+const LabelCreatedBy = "openyurt.io/created-by"
+
+const createdBySettings = "poolsettings"
+
+// createRequest is the one request under which YurtCoordinators are made and removed.
+var createRequest = reconcile.Request{NamespacedName: client.ObjectKey{Name: createdBySettings}}
+
+// site is a pool when it is decided whether to make its YurtCoordinator.
+type site struct {
+	// exists says that there is the NodePool, and that it is not being deleted.
+	exists bool
+	// always says that it is to have one.
+	always bool
+	// held says that somebody wants no changes, or that the settings can't be used.
+	held bool
+	// census has the nodes, and the YurtCoordinators that there are.
+	census Census
+}
+
+// chooses returns whether to make a pool's YurtCoordinator, and which ones to remove.
+func (s site) chooses() (create bool, remove []*v1alpha1.YurtCoordinator) {
+	if s.held && s.exists {
+		return false, nil
+	}
+	if !s.exists || !s.always {
+		for _, c := range s.census.Coordinators {
+			if createdHere(c) && c.DeletionTimestamp.IsZero() {
+				remove = append(remove, c)
+			}
+		}
+		return false, remove
+	}
+	if len(s.census.Coordinators) > 0 {
+		return false, nil
+	}
+	asked := s.census
+	asked.Coordinators = []*v1alpha1.YurtCoordinator{{}}
+	return Judge(asked).Run, nil
+}
+
+func createdHere(c *v1alpha1.YurtCoordinator) bool {
+	return c.Labels[LabelCreatedBy] == createdBySettings
+}
+
+// reconcileCreate makes the YurtCoordinators of pools that are to have one always, and removes those that it has made where that no
+// longer holds. One that fails does not stop the others.
+func (r *Reconciler) reconcileCreate(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
+	says, err := r.poolSettings(ctx)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	app, err := r.appSet(ctx, r.cfg.Client)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	pools, err := r.sites(ctx)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	var failed []error
+	for _, pool := range slices.Sorted(maps.Keys(pools)) {
+		v, err := r.census(ctx, pool, app, says)
+		if err != nil {
+			return reconcile.Result{}, err
+		}
+		s := site{
+			exists: pools[pool], always: v.settings.Create == v1alpha1.CreateAlways, held: v.settings.held(), census: v.census,
+		}
+		create, remove := s.chooses()
+		if create {
+			failed = append(failed, r.create(ctx, pool))
+		}
+		for _, c := range remove {
+			failed = append(failed, r.unmake(ctx, c))
+		}
+	}
+	return reconcile.Result{RequeueAfter: wait.Jitter(r.cfg.Resync, 0.5)}, errors.Join(failed...)
+}
+
+// sites returns all pools that there are, and those of YurtCoordinators that were made here, and whether each exists.
+func (r *Reconciler) sites(ctx context.Context) (map[edge.PoolName]bool, error) {
+	var all v1alpha1.YurtCoordinatorList
+	if err := r.cfg.Client.List(ctx, &all, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("list YurtCoordinators: %w", err)
+	}
+	pools := make(map[edge.PoolName]bool)
+	for i := range all.Items {
+		if createdHere(&all.Items[i]) {
+			pools[edge.PoolName(all.Items[i].Spec.NodePool)] = false
+		}
+	}
+	var nodePools v1beta2.NodePoolList
+	if err := r.cfg.Client.List(ctx, &nodePools, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("list NodePools: %w", err)
+	}
+	for i := range nodePools.Items {
+		if nodePools.Items[i].DeletionTimestamp.IsZero() {
+			pools[edge.PoolName(nodePools.Items[i].Name)] = true
+		}
+	}
+	return pools, nil
+}
+
+// create makes a pool's YurtCoordinator, with the name of the pool, unless another pool's has that.
+func (r *Reconciler) create(ctx context.Context, pool edge.PoolName) error {
+	sum := sha256.Sum256([]byte(pool))
+	for _, name := range []string{string(pool), fmt.Sprintf("%s-%s", pool, hex.EncodeToString(sum[:4]))} {
+		c := &v1alpha1.YurtCoordinator{
+			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{
+				LabelCreatedBy: createdBySettings, labelManagedBy: FieldOwner,
+			}},
+			Spec: v1alpha1.YurtCoordinatorSpec{NodePool: string(pool)},
+		}
+		err := r.cfg.Client.Create(ctx, c, client.FieldOwner(FieldOwner))
+		if apierrors.IsAlreadyExists(err) {
+			var there v1alpha1.YurtCoordinator
+			if err := r.cfg.Reader.Get(ctx, client.ObjectKeyFromObject(c), &there); err != nil {
+				return fmt.Errorf("read YurtCoordinator %s: %w", name, err)
+			}
+			if there.Spec.NodePool == string(pool) {
+				return nil // the cache is behind
+			}
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("make the YurtCoordinator of pool %s: %w", pool, err)
+		}
+		klog.FromContext(ctx).Info("Made a YurtCoordinator, since settings say create: Always", "pool", pool, "name", name)
+		r.told(ctx, owner{c.Name, c.UID}, "Created", "Settings of pool %s say create: Always", pool)
+		return nil
+	}
+	return nil
+}
+
+// unmake removes a YurtCoordinator that was made here.
+func (r *Reconciler) unmake(ctx context.Context, c *v1alpha1.YurtCoordinator) error {
+	err := r.cfg.Client.Delete(ctx, c.DeepCopy(), client.Preconditions{UID: ptr.To(c.UID)})
+	if apierrors.IsConflict(err) {
+		return nil // it is another one by now
+	}
+	if err := client.IgnoreNotFound(err); err != nil {
+		return fmt.Errorf("remove YurtCoordinator %s: %w", c.Name, err)
+	}
+	klog.FromContext(ctx).Info("Removed a YurtCoordinator that settings no longer ask for", "pool", c.Spec.NodePool, "name", c.Name)
+	return nil
+}

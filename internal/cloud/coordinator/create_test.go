@@ -1,0 +1,119 @@
+package coordinator
+
+import (
+	"fmt"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"yurtcoordinator/apis/apps/v1alpha1"
+	"yurtcoordinator/apis/apps/v1beta2"
+)
+
+func TestWhichYurtCoordinatorsAreMade(t *testing.T) {
+	three := []NodeFact{{Name: "n1"}, {Name: "n2"}, {Name: "n3"}}
+	autonomous := []NodeFact{{Name: "n1", Autonomous: true}, {Name: "n2"}, {Name: "n3"}}
+	byHand := &v1alpha1.YurtCoordinator{ObjectMeta: metav1.ObjectMeta{Name: "hand"}}
+	byUs := &v1alpha1.YurtCoordinator{ObjectMeta: metav1.ObjectMeta{
+		Name: "ours", Labels: map[string]string{LabelCreatedBy: createdBySettings},
+	}}
+	leaving := byUs.DeepCopy()
+	leaving.DeletionTimestamp = &metav1.Time{Time: start}
+	made := func(all ...*v1alpha1.YurtCoordinator) []*v1alpha1.YurtCoordinator { return all }
+	for what, c := range map[string]struct {
+		exists, always, held bool
+		made                 []*v1alpha1.YurtCoordinator
+		nodes                []NodeFact
+		want                 string
+	}{
+		"as it says":                      {true, true, false, nil, three, "true []"},
+		"too few nodes":                   {true, true, false, nil, three[:2], "false []"},
+		"autonomous nodes":                {true, true, false, nil, autonomous, "false []"},
+		"paused":                          {true, true, true, nil, three, "false []"},
+		"on request":                      {true, false, false, nil, three, "false []"},
+		"somebody has made one":           {true, true, false, made(byHand), three, "false []"},
+		"there is one":                    {true, true, false, made(byUs), three, "false []"},
+		"there is one, and few are left":  {true, true, false, made(byUs), three[:1], "false []"},
+		"one is still on its way out":     {true, true, false, made(leaving), three, "false []"},
+		"no longer":                       {true, false, false, made(byUs), three, "false [ours]"},
+		"no longer, and it leaves":        {true, false, false, made(leaving), three, "false []"},
+		"no longer, but paused":           {true, false, true, made(byUs), three, "false []"},
+		"no longer, and one by hand":      {true, false, false, made(byHand), three, "false []"},
+		"no longer, and both":             {true, false, false, made(byHand, byUs), three, "false [ours]"},
+		"the pool is gone":                {false, true, false, made(byUs), nil, "false [ours]"},
+		"the pool is gone, by hand":       {false, true, false, made(byHand), nil, "false []"},
+		"the pool is gone, and is paused": {false, true, true, made(byUs), nil, "false [ours]"},
+	} {
+		s := site{
+			exists: c.exists, always: c.always, held: c.held,
+			census: Census{Pool: "p", PoolExists: c.exists, Coordinators: c.made, Nodes: c.nodes},
+		}
+		create, remove := s.chooses()
+		names := []string{}
+		for _, yc := range remove {
+			names = append(names, yc.Name)
+		}
+		if got := fmt.Sprint(create, " ", names); got != c.want {
+			t.Errorf("%s: %s, want %s", what, got, c.want)
+		}
+	}
+}
+
+// TestEveryPoolGetsOne where settings say so, and loses it where they no longer do, unless somebody has made it.
+func TestEveryPoolGetsOne(t *testing.T) {
+	w := newWorld(t)
+	w.pool("p1", 3)
+	w.pool("p2", 3)
+	w.pool("small", 2)
+	w.pool("taken", 3)
+	w.coordinator("by-hand", "p2")
+	w.coordinator("taken", "p1-elsewhere") // a name that is in use
+	makes := func() {
+		t.Helper()
+		if _, err := w.r.reconcileCreate(t.Context(), createRequest); err != nil {
+			t.Fatal(err)
+		}
+	}
+	all := func() (names []string) {
+		var list v1alpha1.YurtCoordinatorList
+		w.list(&list)
+		for _, yc := range list.Items {
+			names = append(names, yc.Name+"="+yc.Spec.NodePool)
+		}
+		return names
+	}
+	expect := func(when, want string) {
+		t.Helper()
+		if got := fmt.Sprint(all()); got != want {
+			t.Errorf("%s: %s, want %s", when, got, want)
+		}
+	}
+	const before = "[by-hand=p2 taken=p1-elsewhere]"
+	makes()
+	expect("nobody says anything", before)
+	w.says("all", func(s *v1alpha1.PoolSettingsSpec) { s.Coordinator.Create = v1alpha1.CreateAlways })
+	makes()
+	const made = "[by-hand=p2 p1=p1 taken=p1-elsewhere taken-99341d56=taken]"
+	expect("always", made)
+	makes()
+	expect("once more", made)
+	w.turns(7)
+	if got := w.status("p1"); got != allReady+"p1-n1" {
+		t.Errorf("it does not run: %s", got)
+	}
+	w.says("small", func(s *v1alpha1.PoolSettingsSpec) {
+		s.NodePoolSelector, s.Pools, s.Coordinator.MinNodes = nil, []string{"small"}, ptr.To[int32](2)
+	})
+	makes()
+	expect("two nodes are enough", "[by-hand=p2 p1=p1 small=small taken=p1-elsewhere taken-99341d56=taken]")
+	var pool v1beta2.NodePool
+	w.get("", "small", &pool)
+	w.delete(&pool)
+	makes()
+	expect("its pool is gone", made)
+	w.says("all", func(s *v1alpha1.PoolSettingsSpec) { s.Coordinator.Create = "" })
+	makes()
+	w.turns(9)
+	expect("no longer", before)
+}

@@ -1,0 +1,227 @@
+package coordinator
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/utils/ptr"
+
+	"yurtcoordinator/apis/apps/v1alpha1"
+	"yurtcoordinator/apis/apps/v1beta1"
+	"yurtcoordinator/internal/edge"
+)
+
+func quantity(text string) *resource.Quantity { return ptr.To(resource.MustParse(text)) }
+
+// manySettings say something in each field.
+func manySettings() v1alpha1.CoordinatorSettings {
+	return v1alpha1.CoordinatorSettings{
+		Create: v1alpha1.CreateAlways, MinNodes: ptr.To[int32](1), Paused: ptr.To(false),
+		ExtraArgs: []string{"--audit-log-path=/dev/stderr"}, OwnSecrets: ptr.To(true), Verbosity: ptr.To[int32](2),
+		MirrorQuota: quantity("384Mi"), OwnQuota: quantity("128Mi"), EtcdQuota: quantity("512Mi"),
+		Resources: &v1alpha1.CoordinatorResources{
+			Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("0.1")},
+			Limits:   corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1")},
+		},
+		NodeSelector: map[string]string{"ups": "yes"}, PreferredNodes: []string{"n3", "n1"},
+		NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
+			NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{{
+				Key: "arch", Operator: corev1.NodeSelectorOpNotIn, Values: []string{"slow"},
+			}}}},
+		}},
+		Tolerations:       []corev1.Toleration{{Key: "edge", Operator: corev1.TolerationOpExists}},
+		PriorityClassName: "system-node-critical",
+	}
+}
+
+func TestWhatSettingsMakeOfThePod(t *testing.T) {
+	config := Config{Image: image, Version: "v1"}.completed()
+	spec := podSpec(config, Wanted{Image: "x:1", Taints: tainted, Settings: manySettings()})
+	args := strings.Join(spec.Containers[0].Args, " ")
+	for _, want := range []string{
+		"--audit-log-path=/dev/stderr", "--own-secrets=true", "--v=2", "--mirror-quota-bytes=402653184",
+		"--own-quota-bytes=134217728", "--etcd-quota-bytes=536870912", "--node-name=$(NODE_NAME)",
+	} {
+		if !strings.Contains(args, want) {
+			t.Errorf("no %s in %s", want, args)
+		}
+	}
+	r := spec.Containers[0].Resources
+	got := fmt.Sprint(r.Requests.Cpu(), " ", r.Requests.Memory(), " ", r.Limits.Cpu(), " ", r.Limits.Memory())
+	if got != "100m 160Mi 1 1152Mi" { // 640 and what both quotas are larger by
+		t.Errorf("resources: %s", got)
+	}
+	nodes := spec.Affinity.NodeAffinity
+	preferred := nodes.PreferredDuringSchedulingIgnoredDuringExecution
+	if len(preferred) != 2 || preferred[0].Weight <= preferred[1].Weight || preferred[0].Preference.MatchFields[0].Values[0] != "n3" ||
+		nodes.RequiredDuringSchedulingIgnoredDuringExecution == nil || spec.NodeSelector["ups"] != "yes" ||
+		spec.PriorityClassName != "system-node-critical" {
+		t.Errorf("placement: %+v, %+v, %s", nodes, spec.NodeSelector, spec.PriorityClassName)
+	}
+	last := spec.Tolerations[len(spec.Tolerations)-1]
+	if last.Key != "edge" || len(spec.Tolerations) != 5 {
+		t.Errorf("tolerations: %+v", spec.Tolerations)
+	}
+	s := manySettings()
+	s.Resources.Limits[corev1.ResourceMemory] = resource.MustParse("2Gi")
+	if limits := resources(s).Limits; limits.Memory().String() != "2Gi" {
+		t.Errorf("a limit that is given: %s", limits.Memory())
+	}
+	if err := CheckSettings(s); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestTheWorkloadsFlagsAreReserved: of each flag that the workload sets nobody else can say anything.
+func TestTheWorkloadsFlagsAreReserved(t *testing.T) {
+	config := Config{KubeletAuthority: func() ([]byte, error) { return nil, nil }}.completed()
+	s := manySettings()
+	own := s.ExtraArgs
+	s.ExtraArgs = nil
+	reserved := v1alpha1.ReservedCoordinatorFlags()
+	flags := container(config, Wanted{Settings: s}).Args
+	if len(flags) < 16 {
+		t.Fatalf("%v", flags)
+	}
+	for _, arg := range flags {
+		name, _, _ := strings.Cut(strings.TrimPrefix(arg, "--"), "=")
+		if !slices.Contains(reserved, name) {
+			t.Errorf("%s is set by the workload, and not reserved", arg)
+		}
+		if CheckSettings(v1alpha1.CoordinatorSettings{ExtraArgs: []string{"--" + name + "=x"}}) == nil {
+			t.Errorf("--%s can be given twice", name)
+		}
+	}
+	if err := CheckSettings(v1alpha1.CoordinatorSettings{ExtraArgs: own}); err != nil {
+		t.Error(err)
+	}
+	if !slices.IsSorted(reserved) {
+		t.Error("they are not sorted")
+	}
+}
+
+func TestCheckSettings(t *testing.T) {
+	selector := func(operator corev1.NodeSelectorOperator) *corev1.NodeSelector {
+		return &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
+			MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "a", Operator: operator, Values: []string{"b"}}},
+		}}}
+	}
+	tolerates := func(all ...corev1.Toleration) v1alpha1.CoordinatorSettings {
+		return v1alpha1.CoordinatorSettings{Tolerations: all}
+	}
+	for want, s := range map[string]v1alpha1.CoordinatorSettings{
+		"give --name=value":  {ExtraArgs: []string{"-v=3"}},
+		"that nothing else":  {ExtraArgs: []string{"--data-dir=/x"}},
+		"minNodes is 0":      {MinNodes: ptr.To[int32](0)},
+		"ownQuota is 1Gi":    {OwnQuota: quantity("1Gi")},
+		"more than the":      {Resources: &v1alpha1.CoordinatorResources{Requests: corev1.ResourceList{"memory": *quantity("1Gi")}}},
+		"nodeSelector: a b=": {NodeSelector: map[string]string{"a b": "c"}},
+		"a=ü":                {NodeSelector: map[string]string{"a": "ü"}},
+		"nodeAffinity":       {NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: selector("Near")}},
+		"not a matter":       tolerates(corev1.Toleration{Key: edge.TaintUnschedulable, Operator: "Exists"}),
+		"has no value":       tolerates(corev1.Toleration{Key: "a", Operator: "Exists", Value: "b"}),
+		"not Equal or":       tolerates(corev1.Toleration{Key: "a", Operator: "Near"}),
+		"no effect":          tolerates(corev1.Toleration{Key: "a", Effect: "Never"}),
+		"go with the effect": tolerates(corev1.Toleration{Key: "a", TolerationSeconds: ptr.To[int64](1)}),
+	} {
+		if err := CheckSettings(s); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v", want, err)
+		}
+	}
+	if err := errors.Join(CheckSettings(v1alpha1.CoordinatorSettings{}), CheckSettings(manySettings())); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestShipmentsAreReadBack: what a pool was given is in the YurtAppSet, whatever the template becomes.
+func TestShipmentsAreReadBack(t *testing.T) {
+	config := Config{Image: image, Version: "v1", PullSecrets: []string{"pull"}}.completed()
+	given := make(map[edge.PoolName]shipment)
+	for _, p := range []Wanted{
+		{Pool: "plain", Image: image + ":v1"}, {Pool: "tainted", Image: image + ":v2", Taints: tainted},
+		{Pool: "set", Image: image + ":v1", Settings: manySettings()},
+	} {
+		var err error
+		if given[p.Pool], err = shipmentOf(config, p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, next := range []Config{config, {Image: "elsewhere", Version: "v9", Settings: manySettings()}} {
+		app, err := appSet(next.completed(), given)
+		if err != nil {
+			t.Fatal(err)
+		}
+		content, err := json.Marshal(app)
+		if err != nil {
+			t.Fatal(err)
+		}
+		app = &v1beta1.YurtAppSet{}
+		if err := json.Unmarshal(content, app); err != nil {
+			t.Fatal(err)
+		}
+		if got := shipped(app); !reflect.DeepEqual(got, given) {
+			t.Errorf("%v, want %v", got, given)
+		}
+		for pool, want := range given {
+			if got, ok := shippedTo(app, pool); !ok || got != want {
+				t.Errorf("%s: %v, want %v", pool, got, want)
+			}
+		}
+		if _, ok := shippedTo(app, "another"); ok {
+			t.Error("a pool that was given nothing")
+		}
+	}
+	if _, ok := shippedTo(nil, "plain"); ok || len(shipped(nil)) > 0 {
+		t.Error("without a YurtAppSet")
+	}
+}
+
+// TestShipmentsOfBefore: earlier versions gave tolerations and an image, and the template had the rest.
+func TestShipmentsOfBefore(t *testing.T) {
+	config := Config{Image: image, Version: "v1"}.completed()
+	app, err := AppSet(config, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw := func(v any) *apiextensionsv1.JSON { return &apiextensionsv1.JSON{Raw: []byte(toJSON(v))} }
+	app.Spec.Pools = []string{"old"}
+	app.Spec.Workload.WorkloadTweaks = []v1beta1.WorkloadTweak{{Pools: []string{"old"}, Tweaks: v1beta1.Tweaks{
+		ContainerImages: []v1beta1.ContainerImage{{Name: containerName, TargetImage: image + ":v0"}},
+		Patches: []v1beta1.Patch{
+			{Operation: "add", Path: "/spec/template/metadata/labels/apps.openyurt.io~1nodepool", Value: raw("{{nodepool-name}}")},
+			{
+				Operation: "replace", Path: "/spec/template/spec/volumes/0/secret/secretName",
+				Value: raw("yurt-coordinator-{{nodepool-name}}-certs"),
+			},
+			{Operation: "replace", Path: "/spec/template/spec/tolerations", Value: raw(tolerations(tainted, nil))},
+		},
+	}}}
+	old, ok := shippedTo(app, "old")
+	if !ok || old.mark != "" || old.image() != image+":v0" || !strings.Contains(old.spec, `"key":"b"`) {
+		t.Fatalf("%t: %+v", ok, old)
+	}
+	pod := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: containerName, Image: image + ":v0"}}}}
+	if !old.made(pod) {
+		t.Error("its Pod is not of it")
+	}
+	next, err := appSet(Config{Image: "elsewhere", Version: "v9", Settings: manySettings()}.completed(),
+		map[edge.PoolName]shipment{"old": old})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again, ok := shippedTo(next, "old"); !ok || again != old {
+		t.Errorf("a pool that is to keep it has %+v, want %+v", again, old)
+	}
+	app.Spec.Workload.WorkloadTweaks[0].Tweaks.Patches[0].Path = "/no/such/path"
+	if _, ok := shippedTo(app, "old"); ok || len(shipped(app)) > 0 {
+		t.Error("a tweak that somebody has broken")
+	}
+}
