@@ -21,6 +21,7 @@ type NodePool struct {
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
 	// +optional
+	// +kubebuilder:default={}
 	Spec v1beta2.NodePoolSpec `json:"spec,omitempty"`
 	// +optional
 	Status v1beta2.NodePoolStatus `json:"status,omitempty"`

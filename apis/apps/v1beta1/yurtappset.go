@@ -176,7 +176,8 @@ type YurtAppSetStatus struct {
 	// currentRevision is the name of the ControllerRevision of the spec.
 	// +optional
 	CurrentRevision string `json:"currentRevision"`
-	// conditions: PoolFound, AppDispatched, AppUpdated, AppDeleted, AppReady.
+	// conditions: PoolFound, AppDispatched, AppUpdated, AppDeleted, AppReady; and as kstatus reads them, Ready, which is all of
+	// these but the first, and Stalled, while somebody must mend a selector first.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -227,6 +228,10 @@ const (
 	AppSetAppDeleted YurtAppSetConditionType = "AppDeleted"
 	// AppSetAppReady is true if every workload is ready.
 	AppSetAppReady YurtAppSetConditionType = "AppReady"
+	// AppSetReady is true if every workload is there, as wanted, of the newest revision and ready, and no other is left.
+	AppSetReady YurtAppSetConditionType = "Ready"
+	// AppSetStalled is true while nothing can be done before somebody mends the YurtAppSet.
+	AppSetStalled YurtAppSetConditionType = "Stalled"
 )
 
 // YurtAppSetCondition is one thing that is so or not.

@@ -22,6 +22,7 @@ type NodePool struct {
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
 	// +optional
+	// +kubebuilder:default={}
 	Spec NodePoolSpec `json:"spec,omitempty"`
 	// +optional
 	Status NodePoolStatus `json:"status,omitempty"`
@@ -39,6 +40,8 @@ const (
 )
 
 // NodePoolSpec is what the pool's nodes have in common.
+//
+// +kubebuilder:validation:XValidation:rule="(has(self.hostNetwork) && self.hostNetwork) == (has(oldSelf.hostNetwork) && oldSelf.hostNetwork)",message="hostNetwork can't be changed"
 type NodePoolSpec struct {
 	// type is Edge for a site of its own, Cloud for nodes beside the control plane.
 	// +optional
@@ -50,7 +53,6 @@ type NodePoolSpec struct {
 	// hostNetwork says that the nodes have no network for Pods: Pods there use their host's. Nodes get the label
 	// nodepool.openyurt.io/hostnetwork=true, by which a network's agents can be kept off them.
 	// +optional
-	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="hostNetwork can't be changed"
 	HostNetwork bool `json:"hostNetwork,omitempty"`
 
 	// labels are put on each node of the pool, over what it has.
@@ -67,6 +69,7 @@ type NodePoolSpec struct {
 	// taints are put on each node of the pool.
 	// +optional
 	// +kubebuilder:validation:MaxItems=32
+	// +kubebuilder:validation:items:XValidation:rule="self.effect in ['NoSchedule', 'PreferNoSchedule', 'NoExecute']",message="effect is NoSchedule, PreferNoSchedule or NoExecute"
 	// +listType=map
 	// +listMapKey=key
 	// +listMapKey=effect
@@ -126,7 +129,7 @@ type PoolScopeResource struct {
 	Resource string `json:"resource"`
 }
 
-// NodePoolHubLeadersStatus is what OpenYurt from 1.7 on writes of leaders among its own hubs.
+// NodePoolHubLeadersStatus is what OpenYurt from 1.7 on writes of leaders among its own hubs, and the conditions.
 type NodePoolHubLeadersStatus struct {
 	// leaderEndpoints are OpenYurt's: which of its hubs lead. Not used.
 	// +optional
@@ -138,7 +141,8 @@ type NodePoolHubLeadersStatus struct {
 	// leaderLastElectedTime is OpenYurt's: when its leaders were chosen. Not used.
 	// +optional
 	LeaderLastElectedTime *metav1.Time `json:"leaderLastElectedTime,omitempty"`
-	// conditions are OpenYurt's: how the choice of leaders went. Not used.
+	// conditions: Ready says whether all nodes have what the pool wants, Stalled whether somebody must mend the NodePool first. The
+	// others are OpenYurt's, about the choice of leaders, and are kept.
 	// +optional
 	// +listType=atomic
 	Conditions []NodePoolCondition `json:"conditions,omitempty"`
@@ -170,6 +174,14 @@ type NodePoolCondition struct {
 	// +optional
 	Message string `json:"message,omitempty"`
 }
+
+// The conditions of a NodePool that are ours, as kstatus reads them.
+const (
+	// NodePoolReady is true when all nodes of the pool have what it wants.
+	NodePoolReady = "Ready"
+	// NodePoolStalled is true while somebody must mend the NodePool first.
+	NodePoolStalled = "Stalled"
+)
 
 // NodePoolList is a list of NodePools.
 //

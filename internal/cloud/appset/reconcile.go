@@ -332,6 +332,9 @@ func (c *Controller) writeStatus(ctx context.Context, set *v1beta1.YurtAppSet, n
 		return fmt.Errorf("update status of YurtAppSet %s/%s: %w", set.Namespace, set.Name, err)
 	}
 	for _, now := range next.Conditions {
+		if now.Type == v1beta1.AppSetReady || now.Type == v1beta1.AppSetStalled {
+			continue // the others tell
+		}
 		i := slices.IndexFunc(before, func(b v1beta1.YurtAppSetCondition) bool { return b.Type == now.Type })
 		if i >= 0 && before[i].Status == now.Status || i < 0 && now.Status == corev1.ConditionTrue {
 			continue

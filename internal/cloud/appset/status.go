@@ -110,6 +110,8 @@ func Judge(set *v1beta1.YurtAppSet, w *World, now metav1.Time) v1beta1.YurtAppSe
 		s.TotalWorkloads, s.Workloads = set.Status.TotalWorkloads, set.Status.Workloads
 		note(&s, set, now, v1beta1.AppSetPoolFound, "InvalidSelector",
 			fmt.Sprintf("nothing changes until this is fixed: %v", w.BadPools))
+		note(&s, set, now, v1beta1.AppSetReady, "InvalidSelector", "see PoolFound")
+		put(&s, set, now, v1beta1.AppSetStalled, corev1.ConditionTrue, "InvalidSelector", "see PoolFound")
 		return s
 	}
 	var absent, wrong, unready []string
@@ -145,6 +147,18 @@ func Judge(set *v1beta1.YurtAppSet, w *World, now metav1.Time) v1beta1.YurtAppSe
 	note(&s, set, now, v1beta1.AppSetAppUpdated, when(wrong, "NotAsWanted"), about(wrong, w, "not as wanted in"))
 	note(&s, set, now, v1beta1.AppSetAppDeleted, when(w.Leaving, "Deleting"), about(w.Leaving, nil, "still there:"))
 	note(&s, set, now, v1beta1.AppSetAppReady, when(unready, "NotReady"), about(unready, nil, "not ready in"))
+	against, message := "", ""
+	for _, c := range s.Conditions {
+		if own := c.Type == v1beta1.AppSetReady || c.Type == v1beta1.AppSetStalled || c.Type == v1beta1.AppSetPoolFound; !own &&
+			c.Status != corev1.ConditionTrue && against == "" {
+			against, message = c.Reason, fmt.Sprintf("%s: %s", c.Type, c.Message)
+		}
+	}
+	if outdated := len(w.Outcomes) - int(s.UpdatedWorkloads); against == "" && outdated > 0 {
+		against, message = "Updating", fmt.Sprintf("%d workloads have Pods that are not of the newest revision", outdated)
+	}
+	note(&s, set, now, v1beta1.AppSetReady, against, message)
+	put(&s, set, now, v1beta1.AppSetStalled, corev1.ConditionFalse, "NotStalled", "")
 	return s
 }
 
@@ -193,15 +207,22 @@ func some(names []string) string {
 func note(s *v1beta1.YurtAppSetStatus, set *v1beta1.YurtAppSet, now metav1.Time, kind v1beta1.YurtAppSetConditionType,
 	against, message string,
 ) {
-	next := v1beta1.YurtAppSetCondition{
-		Type: kind, Status: corev1.ConditionTrue, ObservedGeneration: set.Generation, LastTransitionTime: now,
-		Reason: "AsWanted", Message: cut(message),
-	}
 	switch {
 	case against != "":
-		next.Status, next.Reason = corev1.ConditionFalse, against
+		put(s, set, now, kind, corev1.ConditionFalse, against, message)
 	case message != "":
-		next.Reason = "NotAll" // a named pool does not exist
+		put(s, set, now, kind, corev1.ConditionTrue, "NotAll", message) // a named pool does not exist
+	default:
+		put(s, set, now, kind, corev1.ConditionTrue, "AsWanted", "")
+	}
+}
+
+// put sets a condition.
+func put(s *v1beta1.YurtAppSetStatus, set *v1beta1.YurtAppSet, now metav1.Time, kind v1beta1.YurtAppSetConditionType,
+	is corev1.ConditionStatus, reason, message string,
+) {
+	next := v1beta1.YurtAppSetCondition{
+		Type: kind, Status: is, ObservedGeneration: set.Generation, LastTransitionTime: now, Reason: reason, Message: cut(message),
 	}
 	i := slices.IndexFunc(s.Conditions, func(c v1beta1.YurtAppSetCondition) bool { return c.Type == kind })
 	if i < 0 {

@@ -73,7 +73,7 @@ func TestJudge(t *testing.T) {
 				t.Errorf("%+v", found)
 			}
 			against := conditionsAgainst(t, &s)
-			if strings.Join(against, "\n") != strings.Join(tt.conditions, "\n") || len(s.Conditions) != 5 {
+			if strings.Join(against, "\n") != strings.Join(tt.conditions, "\n") || len(s.Conditions) != 7 {
 				t.Errorf("false are\n%s\nwant\n%s", strings.Join(against, "\n"), strings.Join(tt.conditions, "\n"))
 			}
 			if s.ObservedGeneration != 3 || s.CurrentRevision != "r" || len(s.Workloads) != len(tt.w.Outcomes) {
@@ -88,7 +88,7 @@ func conditionsAgainst(t *testing.T, s *v1beta1.YurtAppSetStatus) []string {
 	t.Helper()
 	var against []string
 	for _, c := range s.Conditions {
-		if c.Status != corev1.ConditionTrue {
+		if c.Status != corev1.ConditionTrue && c.Type != v1beta1.AppSetReady && c.Type != v1beta1.AppSetStalled {
 			against = append(against, strings.TrimSpace(string(c.Type)+" "+c.Reason+" "+c.Message))
 		}
 		if c.Reason == "" || c.ObservedGeneration != 3 || c.LastTransitionTime != now {
@@ -96,6 +96,34 @@ func conditionsAgainst(t *testing.T, s *v1beta1.YurtAppSetStatus) []string {
 		}
 	}
 	return against
+}
+
+// TestAsKstatusReadsIt: Ready is what counts, and Stalled is there for what does not pass by itself.
+func TestAsKstatusReadsIt(t *testing.T) {
+	set := deployments("w", nil)
+	for want, w := range map[string]*World{
+		"True/AsWanted False/NotStalled":             {Outcomes: []Outcome{{"a", "w-a", running(1, 1, 1, 1), ""}}},
+		"False/NotReady False/NotStalled":            {Outcomes: []Outcome{{"a", "w-a", running(1, 1, 0, 1), ""}}},
+		"False/Updating False/NotStalled":            {Outcomes: []Outcome{{"a", "w-a", running(1, 1, 1, 0), ""}}},
+		"False/WorkloadMissing False/NotStalled":     {Outcomes: []Outcome{{"a", "w-a", nil, ""}}},
+		"False/NotAsWanted False/NotStalled":         {Outcomes: []Outcome{{"a", "w-a", running(1, 1, 1, 1), "refused"}}},
+		"False/Deleting False/NotStalled":            {Leaving: []string{"w-b"}},
+		"False/InvalidSelector True/InvalidSelector": {BadPools: errors.New("oh")},
+	} {
+		s, got := Judge(set, w, now), map[v1beta1.YurtAppSetConditionType]string{}
+		for _, c := range s.Conditions {
+			got[c.Type] = fmt.Sprintf("%s/%s", c.Status, c.Reason)
+		}
+		if is := got[v1beta1.AppSetReady] + " " + got[v1beta1.AppSetStalled]; is != want || s.ObservedGeneration != set.Generation {
+			t.Errorf("%s, want %s", is, want)
+		}
+	}
+	none := Judge(set, &World{}, now)
+	for _, c := range none.Conditions {
+		if c.Type == v1beta1.AppSetReady && c.Status != corev1.ConditionTrue {
+			t.Errorf("without pools nothing is missing: %+v", c)
+		}
+	}
 }
 
 func TestWhatIsWrittenChangesOnlyWithWhatIsSo(t *testing.T) {
@@ -108,7 +136,7 @@ func TestWhatIsWrittenChangesOnlyWithWhatIsSo(t *testing.T) {
 	w.Outcomes[0].Live.Ready = 1
 	for _, c := range Judge(set, w, now).Conditions {
 		if want := map[bool]metav1.Time{true: now,
-			false: before}[c.Type == v1beta1.AppSetAppReady]; c.LastTransitionTime != want {
+			false: before}[c.Type == v1beta1.AppSetAppReady || c.Type == v1beta1.AppSetReady]; c.LastTransitionTime != want {
 			t.Errorf("%s turned at %v", c.Type, c.LastTransitionTime)
 		}
 	}

@@ -153,6 +153,9 @@ func (w *world) says(set *v1beta1.YurtAppSet, want ...v1beta1.YurtAppSetConditio
 		}
 		got := []v1beta1.YurtAppSetConditionType{}
 		for _, c := range found.Status.Conditions {
+			if c.Type == v1beta1.AppSetReady || c.Type == v1beta1.AppSetStalled {
+				continue // they say it again
+			}
 			if c.Status == corev1.ConditionTrue {
 				got = append(got, c.Type)
 			}

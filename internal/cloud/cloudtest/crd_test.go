@@ -143,6 +143,7 @@ func plain(t *testing.T, p *v1beta2.NodePool) *unstructured.Unstructured {
 }
 
 const (
+	bare   = "kind: NodePool\napiVersion: apps.openyurt.io/v1beta2\nmetadata: {name: %s}\n"
 	pools  = "kind: NodePool\napiVersion: apps.openyurt.io/v1beta2\nmetadata: {name: %s}\nspec: "
 	coords = "kind: YurtCoordinator\napiVersion: apps.openyurt.io/v1alpha1\nmetadata: {name: %s}\nspec: "
 	sets   = "kind: YurtAppSet\napiVersion: apps.openyurt.io/v1beta1\nmetadata: {name: %s, namespace: default}\nspec: "
@@ -176,6 +177,7 @@ func TestWhatIsRefused(t *testing.T) {
 		{"the pool's own label", pools + "{labels: {apps.openyurt.io/nodepool: x}}", "x", "set it on the node"},
 		{"a taint twice", pools + "{taints: [{key: a, effect: NoSchedule}, {key: a, effect: NoSchedule}]}", "x",
 			"Duplicate value"},
+		{"a taint with another effect", pools + "{taints: [{key: a, effect: Never}]}", "x", "effect is NoSchedule, PreferNoSchedule or"},
 		{"a taint without effect", pools + "{taints: [{key: a}]}", "x", "effect: Required value"},
 		{"a field that does not exist", pools + "{labells: {}}", "x", `unknown field "spec.labells"`},
 
@@ -226,6 +228,11 @@ func TestWhatCannotBeChanged(t *testing.T) {
 		{"type", pools + "{type: Edge}", pools + "{type: Cloud}", "type can't be changed"},
 		{"type-by-default", pools + "{}", pools + "{type: Cloud}", "type can't be changed"},
 		{"host-network", pools + "{hostNetwork: true}", pools + "{hostNetwork: false}", "hostNetwork can't be changed"},
+		{"host-network-from-now-on", pools + "{}", pools + "{hostNetwork: true}", "hostNetwork can't be changed"},
+		{"host-network-no-longer", pools + "{hostNetwork: true}", pools + "{}", "hostNetwork can't be changed"},
+		{"host-network-said-and-not", pools + "{hostNetwork: false}", pools + "{}", ""},
+		{"type-without-a-spec", bare, pools + "{type: Cloud}", "type can't be changed"},
+		{"host-network-without-a-spec", bare, pools + "{hostNetwork: true}", "hostNetwork can't be changed"},
 		{"labels", pools + "{labels: {a: b}}", pools + "{labels: {a: c}}", ""},
 		{"pool-of-a-coordinator", coords + "{nodePool: a}", coords + "{nodePool: b}",
 			"delete the YurtCoordinator and make another"},

@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
@@ -58,6 +59,8 @@ type Config struct {
 	Reader client.Reader
 	// Events receives the Events on Nodes and NodePools, and bounds their rate.
 	Events events.EventRecorder
+	// Clock dates conditions; nil means the real clock.
+	Clock clock.PassiveClock
 }
 
 // Controller holds the two controllers of this package.
@@ -68,6 +71,9 @@ type Controller struct {
 
 // New returns a Controller. AddTo registers it.
 func New(c Config) *Controller {
+	if c.Clock == nil {
+		c.Clock = clock.RealClock{}
+	}
 	return &Controller{&nodes{cfg: c}, &pools{cfg: c, metrics: newMetrics()}}
 }
 

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"yurtcoordinator/apis/apps/v1beta2"
 	"yurtcoordinator/internal/edge"
@@ -241,7 +242,7 @@ func ready(node *corev1.Node) bool {
 }
 
 // judge returns the status of a pool with these nodes.
-func judge(pool *v1beta2.NodePool, nodes []corev1.Node) v1beta2.NodePoolStatus {
+func judge(pool *v1beta2.NodePool, nodes []corev1.Node, now metav1.Time) v1beta2.NodePoolStatus {
 	w, all := WantedBy(pool), true
 	status := v1beta2.NodePoolStatus{
 		ObservedGeneration: pool.Status.ObservedGeneration, NodePoolHubLeadersStatus: pool.Status.NodePoolHubLeadersStatus,
@@ -260,6 +261,7 @@ func judge(pool *v1beta2.NodePool, nodes []corev1.Node) v1beta2.NodePoolStatus {
 	if all {
 		status.ObservedGeneration = pool.Generation
 	}
+	status.Conditions = conditions(pool, all, now)
 	return status
 }
 

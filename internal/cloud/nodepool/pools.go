@@ -46,7 +46,7 @@ func (p *pools) Reconcile(ctx context.Context, r reconcile.Request) (reconcile.R
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	status := judge(pool, members)
+	status := judge(pool, members, metav1.NewTime(p.cfg.Clock.Now()))
 	p.metrics.stands(r.Name, status)
 	err = p.write(ctx, pool, status)
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) { // changed since it was read
@@ -78,7 +78,10 @@ func (p *pools) write(ctx context.Context, pool *v1beta2.NodePool, status v1beta
 
 func equal(a, b v1beta2.NodePoolStatus) bool {
 	return a.ObservedGeneration == b.ObservedGeneration && a.ReadyNodeNum == b.ReadyNodeNum &&
-		a.UnreadyNodeNum == b.UnreadyNodeNum && slices.Equal(a.Nodes, b.Nodes)
+		a.UnreadyNodeNum == b.UnreadyNodeNum && slices.Equal(a.Nodes, b.Nodes) &&
+		slices.EqualFunc(a.Conditions, b.Conditions, func(a, b v1beta2.NodePoolCondition) bool {
+			return a.Type == b.Type && a.Status == b.Status && a.Reason == b.Reason && a.Message == b.Message
+		})
 }
 
 // release lets a NodePool be deleted if the API server knows of no node either: the cache may not have the newest one

@@ -177,6 +177,9 @@ func (w *world) says(pool string, ready, unready int32, nodes ...string) {
 		want := v1beta2.NodePoolStatus{
 			ObservedGeneration: p.Generation, ReadyNodeNum: ready, UnreadyNodeNum: unready, Nodes: nodes,
 		}
+		is := p.DeepCopy()
+		is.Status.Conditions = nil
+		want.Conditions = conditions(is, true, metav1.Time{})
 		if !equal(p.Status, want) {
 			return fmt.Errorf("it says %+v, want %+v", p.Status, want)
 		}
