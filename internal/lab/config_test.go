@@ -33,8 +33,6 @@ func TestValidate(t *testing.T) {
 		{"installed, no kubelets", func(c *Config) { c.Kubelet, c.Installed, c.NoKubelet = Real, true, true }, "--kubelet real"},
 		{"installed, no coordinator", func(c *Config) { c.Kubelet, c.Installed, c.NoCoordinator = Real, true, true },
 			"leave --no-coordinator out"},
-		{"installed, two nodes", func(c *Config) { c.Kubelet, c.Installed, c.Nodes = Real, true, 2 },
-			"--nodes 2: --installed makes"},
 		{"of another Kubernetes", func(c *Config) { c.Kubelet, c.Kubernetes, c.KubeletVersion = Real, "1.34", "1.33" }, ""},
 		{"hubs alone, of another Kubernetes", func(c *Config) { c.NoKubelet, c.Kubernetes = true, "1.34" }, ""},
 		{"hollow, of another Kubernetes", func(c *Config) { c.Kubernetes = "1.34" }, "--kubelet hollow is of our own Kubernetes"},

@@ -144,9 +144,18 @@ func output(cmd *exec.Cmd) ([]byte, error) {
 	return out, err
 }
 
-// poolManifests returns a NodePool and a YurtCoordinator for each pool.
-func poolManifests(pools int) []byte {
+// poolManifests returns a NodePool and a YurtCoordinator for each pool, and for pools of fewer nodes than it takes by default the
+// word that they are enough.
+func poolManifests(pools, nodes int) []byte {
 	var b strings.Builder
+	if nodes < edge.MinPoolNodes {
+		fmt.Fprintf(&b, `---
+apiVersion: %s
+kind: PoolSettings
+metadata: {name: small-pools}
+spec: {nodepoolSelector: {}, priority: -1, coordinator: {minNodes: %d}}
+`, PoolSettings.GroupVersion(), nodes)
+	}
 	for p := 1; p <= pools; p++ {
 		fmt.Fprintf(&b, `---
 apiVersion: %[2]s
@@ -169,7 +178,7 @@ func (l *Lab) makeCoordinators(ctx context.Context, progress func(string)) error
 		return err
 	}
 	// A new definition is served after some tenths of a second.
-	if err := l.again(ctx, func() error { return l.apply(ctx, "pools.yaml", poolManifests(l.cfg.Pools)) }); err != nil {
+	if err := l.again(ctx, func() error { return l.apply(ctx, "pools.yaml", poolManifests(l.cfg.Pools, l.cfg.Nodes)) }); err != nil {
 		return err
 	}
 	progress(fmt.Sprintf("made %d NodePools and YurtCoordinators", l.cfg.Pools))

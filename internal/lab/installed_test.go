@@ -163,7 +163,7 @@ func TestNotReady(t *testing.T) {
 
 func TestPoolManifests(t *testing.T) {
 	var got []string
-	for _, document := range bytes.Split(poolManifests(2), []byte("---\n"))[1:] {
+	for _, document := range bytes.Split(poolManifests(2, 3), []byte("---\n"))[1:] {
 		var o struct {
 			APIVersion, Kind string
 			Metadata         struct{ Name string }
