@@ -79,6 +79,8 @@ func main() {
 	cleanUp := fs.Bool("clean-up", false,
 		"stop the Deployment coordinator-controller in kube-system, take from Nodes, Pods, NodePools and YurtCoordinators what "+
 			"the controllers have put there, and end: before they are uninstalled")
+	check := fs.Bool("check", false,
+		"say whether a replica of coordinator-controller leads, and end: it needs to read the Lease of the election and nothing else")
 	verbosity := flag.NewFlagSet("", flag.ContinueOnError)
 	klog.InitFlags(verbosity)
 	fs.AddGoFlag(verbosity.Lookup("v"))
@@ -92,8 +94,11 @@ func main() {
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second signal ends the program at once
 	act := cloud.Run
-	if *cleanUp {
+	switch {
+	case *cleanUp:
 		act = cloud.CleanUp
+	case *check:
+		act = cloud.Check
 	}
 	if err := act(ctx, c); err != nil {
 		fail(err)

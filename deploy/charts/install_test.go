@@ -7,12 +7,15 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -148,7 +151,11 @@ func (c *cluster) left(when string, before, same map[string]string) {
 func cleansUp(c *cluster) {
 	c.Helper()
 	job := &batchv1.Job{}
-	mustAccept(c.T, "its hooks", yaml.UnmarshalStrict([]byte(c.helm("get", "hooks", chart)), job))
+	for _, doc := range documents(c.T, c.helm("get", "hooks", chart)) {
+		if parse(c.T, doc).GetKind() == "Job" {
+			mustAccept(c.T, "its hook", yaml.UnmarshalStrict([]byte(doc), job))
+		}
+	}
 	pod := job.Spec.Template.Spec
 	if job.Name != "coordinator-controller-clean-up" || job.Annotations["helm.sh/hook"] != "pre-delete" ||
 		len(pod.Containers) != 1 || !slices.Contains(pod.Containers[0].Args, "--clean-up") ||
@@ -160,6 +167,40 @@ func cleansUp(c *cluster) {
 	mustAccept(c.T, "the API server takes it", c.client.Create(c.Context(), job, client.DryRunAll))
 	out, err := template(c.T, required...)
 	if err != nil || strings.Contains(out, "clean-up") {
+		c.Errorf("helm template has it, too, or fails: %v", err)
+	}
+}
+
+// tests expects the release to have what `helm test` runs, with an account that can read one Lease and nothing else, and
+// `helm template` not to.
+func tests(c *cluster) {
+	c.Helper()
+	pod, role, kinds := &corev1.Pod{}, &rbacv1.Role{}, map[string]int{}
+	for _, doc := range documents(c.T, c.helm("get", "hooks", chart)) {
+		o := parse(c.T, doc)
+		if o.GetAnnotations()["helm.sh/hook"] != "test" {
+			continue
+		}
+		kinds[o.GetKind()]++
+		switch o.GetKind() {
+		case "Pod":
+			*pod = as[corev1.Pod](c.T, o)
+		case "Role":
+			*role = as[rbacv1.Role](c.T, o)
+		}
+		mustAccept(c.T, "the API server takes "+o.GetKind(), c.client.Create(c.Context(), o, client.DryRunAll))
+	}
+	want := []rbacv1.PolicyRule{{
+		APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, ResourceNames: []string{"coordinator-controller"},
+		Verbs: []string{"get"},
+	}}
+	if len(kinds) != 4 || kinds["Pod"] != 1 || kinds["RoleBinding"] != 1 || kinds["ServiceAccount"] != 1 ||
+		!reflect.DeepEqual(role.Rules, want) || pod.Spec.ServiceAccountName != "coordinator-controller-test" ||
+		len(pod.Spec.Containers) != 1 || !slices.Contains(pod.Spec.Containers[0].Args, "--check") {
+		c.Errorf("it tests with %v, rights %+v, %+v", kinds, role.Rules, pod.Spec)
+	}
+	out, err := template(c.T, required...)
+	if err != nil || strings.Contains(out, "coordinator-controller-test") {
 		c.Errorf("helm template has it, too, or fails: %v", err)
 	}
 }
@@ -215,6 +256,7 @@ func TestHelm(t *testing.T) {
 		}
 	}
 	cleansUp(c)
+	tests(c)
 	c.helm("uninstall", chart, "--no-hooks") // nobody runs Jobs here
 	c.left("uninstalled", before, installed)
 

@@ -176,6 +176,10 @@ func (b *beside) apply(name, manifests string) {
 
 // install installs OpenYurt, with a pool and a YurtAppSet, and a node whose Pods it keeps.
 func (b *beside) install() {
+	// Nodes are edge workers when they join; OpenYurt's webhook lets nobody say so later.
+	for _, name := range append(b.Pool.Nodes(), cloudNode(b.T)) {
+		b.Kubectls([][]string{{"label", "node", name, labelEdgeWorker + "=true"}})
+	}
 	b.Say("installing OpenYurt")
 	b.apply("openyurt-crds.yaml", b.manifests("crds/*.yaml"))
 	b.apply("openyurt.yaml", b.manifests("templates/yurt-manager-auto-generated.yaml"))
@@ -188,7 +192,7 @@ metadata: {name: p1}
 spec: {type: Edge, interConnectivity: true, leaderReplicas: 1, labels: {site: here, old: "1"}}
 `)
 	for _, name := range b.Pool.Nodes() {
-		b.Kubectls([][]string{{"label", "node", name, edge.LabelNodePool + "=p1", labelEdgeWorker + "=true"}})
+		b.Kubectls([][]string{{"label", "node", name, edge.LabelNodePool + "=p1"}})
 	}
 	b.nodesHave("site", "here")
 	b.apply("web.yaml", fmt.Sprintf(`apiVersion: apps.openyurt.io/v1beta1
@@ -220,8 +224,7 @@ spec:
 		}
 		return nil
 	})
-	b.Kubectls([][]string{{"annotate", "node", cloudNode(b.T), edge.AnnotationAutonomyDuration + "=1h"},
-		{"label", "node", cloudNode(b.T), labelEdgeWorker + "=true"}})
+	b.Kubectls([][]string{{"annotate", "node", cloudNode(b.T), edge.AnnotationAutonomyDuration + "=1h"}})
 }
 
 func (b *beside) start(controllers string) {

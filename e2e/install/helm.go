@@ -66,6 +66,8 @@ func helmLife(t *kit.T) {
 		}
 	}
 
+	helm(t, "test", "--timeout=2m")
+
 	t.Say("upgrading with other values")
 	upgrade := time.Now()
 	helm(t, "upgrade", "--force-conflicts", "--wait", "--timeout=2m", "--set=controller.verbosity=2")

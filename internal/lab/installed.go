@@ -79,7 +79,7 @@ func helmHome(dir string) []string {
 }
 
 // Helm returns the command that runs Helm on the release of the chart in an installed lab's cloud, in its namespace:
-// verb, release name, chart and values (both except for uninstall), and args.
+// verb, release name, chart and values (both except for uninstall and test), and args.
 func (c *Client) Helm(ctx context.Context, verb string, args ...string) (*exec.Cmd, error) {
 	o, err := readOrder(c.dir)
 	if err != nil {
@@ -92,7 +92,7 @@ func (c *Client) Helm(ctx context.Context, verb string, args ...string) (*exec.C
 		"--net", "--", o.Binaries.Helm, verb, release, "--kubeconfig=" + filepath.Join(c.dir, "pki", "admin.kubeconfig"),
 		"--namespace=" + edge.NamespaceSystem,
 	}
-	if verb != "uninstall" {
+	if verb != "uninstall" && verb != "test" {
 		argv = append(argv, o.Config.Chart)
 		for _, v := range slices.Concat(chartValues(o.Config), o.Config.ChartValues) {
 			argv = append(argv, "--set-string="+v)
