@@ -80,7 +80,7 @@ func main() {
 		"stop the Deployment coordinator-controller in kube-system, take from Nodes, Pods, NodePools and YurtCoordinators what "+
 			"the controllers have put there, and end: before they are uninstalled")
 	check := fs.Bool("check", false,
-		"say whether a replica of coordinator-controller leads, and end: it needs to read the Lease of the election and nothing else")
+		"say whether a replica of coordinator-controller leads, and end: it needs to read the election's Lease and nothing else")
 	verbosity := flag.NewFlagSet("", flag.ContinueOnError)
 	klog.InitFlags(verbosity)
 	fs.AddGoFlag(verbosity.Lookup("v"))

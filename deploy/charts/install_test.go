@@ -191,8 +191,8 @@ func tests(c *cluster) {
 		mustAccept(c.T, "the API server takes "+o.GetKind(), c.client.Create(c.Context(), o, client.DryRunAll))
 	}
 	want := []rbacv1.PolicyRule{{
-		APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, ResourceNames: []string{"coordinator-controller"},
-		Verbs: []string{"get"},
+		APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"},
+		ResourceNames: []string{"coordinator-controller"}, Verbs: []string{"get"},
 	}}
 	if len(kinds) != 4 || kinds["Pod"] != 1 || kinds["RoleBinding"] != 1 || kinds["ServiceAccount"] != 1 ||
 		!reflect.DeepEqual(role.Rules, want) || pod.Spec.ServiceAccountName != "coordinator-controller-test" ||

@@ -21,9 +21,9 @@ import (
 
 var smallPoolScenarios = []kit.Scenario{{
 	Name: "small-pool", Lab: smallLab(), Run: smallPool,
-	Doc: "a pool of two nodes has a coordinator, since somebody says that two are enough: each node's link is cut and its heartbeats " +
-		"are delegated; settings of the coordinator are taken over, a bad one is refused or held, and paused ones wait; and a " +
-		"YurtCoordinator is made and removed by create: Always",
+	Doc: "a pool of two nodes has a coordinator, since somebody says that two are enough: each node's link is cut and its " +
+		"heartbeats are delegated; settings of the coordinator are taken over, a bad one is refused or held, and paused ones " +
+		"wait; and a YurtCoordinator is made and removed by create: Always",
 }}
 
 func smallLab() lab.Config {
@@ -120,7 +120,9 @@ func coordinatorTakesSettings(t *kit.T) {
 		t.Fail("the Pod %s was replaced by %s", pod.Name, now.Name)
 	}
 	t.Must(runAs(t, map[string]any{"verbosity": 2, "ownQuota": "96Mi", "mirrorQuota": "192Mi"}))
-	t.Eventually(30*time.Second, "what was before is what it has", func() error { return coordinators(t, updated, "AllCoordinators") })
+	t.Eventually(30*time.Second, "what was before is what it has", func() error {
+		return coordinators(t, updated, "AllCoordinators")
+	})
 	if now := currentPod(t); now.UID != pod.UID {
 		t.Fail("the Pod %s was replaced by %s", pod.Name, now.Name)
 	}

@@ -23,8 +23,8 @@ const (
 	checkAgain = time.Second
 )
 
-// Check returns nil if a replica leads, and an error that says what is wrong if none does for some time. It needs no right but to read
-// the election's Lease. Whether a Lease is renewed it sees by two looks: the clocks may differ.
+// Check returns nil if a replica leads, and an error that says what is wrong if none does for some time. It needs no right but
+// to read the election's Lease. Whether a Lease is renewed it sees by two looks: the clocks may differ.
 func Check(ctx context.Context, c Config) error {
 	connection, err := connect(c.Kubeconfig)
 	if err != nil {

@@ -72,8 +72,8 @@ func addOwnKinds(
 		Settings: base, PoolSettings: c.PoolSettings,
 	})
 	hubs := settings.New(settings.Config{
-		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Events: events, Clock: clock.RealClock{}, Coordinators: c.Coordinators,
-		Base: base,
+		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Events: events, Clock: clock.RealClock{},
+		Coordinators: c.Coordinators, Base: base,
 	})
 	err = errors.Join(
 		begin(c.Coordinators && c.Heartbeats, "heartbeat", heartbeats.FollowCoordinators, kindYurtCoordinator), // for its show.go
@@ -83,7 +83,8 @@ func addOwnKinds(
 		begin(c.AppSets, "yurtappset", apps.AddTo, kindNodePool, kindYurtAppSet),
 		begin(c.Coordinators, "yurtcoordinator", coordinators.AddTo, when(c.PoolSettings, kindPoolSettings,
 			kindNodePool, kindYurtAppSet, kindYurtCoordinator)...),
-		begin(c.PoolSettings, "poolsettings", hubs.AddTo, when(c.Coordinators, kindYurtCoordinator, kindNodePool, kindPoolSettings)...))
+		begin(c.PoolSettings, "poolsettings", hubs.AddTo, when(c.Coordinators, kindYurtCoordinator,
+			kindNodePool, kindPoolSettings)...))
 	if c.Coordinators {
 		err = errors.Join(err, mgr.Add(waiting.saying("yurtcoordinator", kindYurtCoordinator, coordinators.SayWaiting)))
 	}

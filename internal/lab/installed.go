@@ -178,7 +178,8 @@ func (l *Lab) makeCoordinators(ctx context.Context, progress func(string)) error
 		return err
 	}
 	// A new definition is served after some tenths of a second.
-	if err := l.again(ctx, func() error { return l.apply(ctx, "pools.yaml", poolManifests(l.cfg.Pools, l.cfg.Nodes)) }); err != nil {
+	manifests := poolManifests(l.cfg.Pools, l.cfg.Nodes)
+	if err := l.again(ctx, func() error { return l.apply(ctx, "pools.yaml", manifests) }); err != nil {
 		return err
 	}
 	progress(fmt.Sprintf("made %d NodePools and YurtCoordinators", l.cfg.Pools))

@@ -20,8 +20,8 @@ type CoordinatorSettings struct {
 	// +kubebuilder:validation:Maximum=1000
 	MinNodes *int32 `json:"minNodes,omitempty"`
 
-	// paused holds all changes of the coordinators' workloads, in the midst of a rollout too, and creates and removes none because
-	// of create. Their certificates are renewed all the same, and a YurtCoordinator that somebody deletes is removed.
+	// paused holds all changes of the coordinators' workloads, in the midst of a rollout too, and creates and removes none
+	// because of create. Their certificates are renewed all the same, and a YurtCoordinator that somebody deletes is removed.
 	// +optional
 	Paused *bool `json:"paused,omitempty"`
 
@@ -87,8 +87,8 @@ type CoordinatorSettings struct {
 	// +optional
 	NodeAffinity *corev1.NodeAffinity `json:"nodeAffinity,omitempty"`
 
-	// tolerations are of taints of nodes, besides those of the pool's own taints, which a coordinator tolerates anyway. Those of a
-	// dead node, and of one whose link is down, are decided elsewhere.
+	// tolerations are of taints of nodes, besides those of the pool's own taints, which a coordinator tolerates anyway. Those
+	// of a dead node, and of one whose link is down, are decided elsewhere.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16

@@ -167,8 +167,8 @@ const (
 	// YurtCoordinatorResourcesCurrent is true while the pool's leader brings each change of it, too. It is not there until the
 	// leader has reported.
 	YurtCoordinatorResourcesCurrent YurtCoordinatorConditionType = "PoolResourcesCurrent"
-	// YurtCoordinatorReconciling is true while the coordinator does not run yet as its version and its settings say. kstatus reads
-	// it as in progress.
+	// YurtCoordinatorReconciling is true while the coordinator does not run yet as its version and its settings say. kstatus
+	// reads it as in progress.
 	YurtCoordinatorReconciling YurtCoordinatorConditionType = "Reconciling"
 	// YurtCoordinatorStalled is true while somebody must mend something before it goes on. kstatus reads it as failed.
 	YurtCoordinatorStalled YurtCoordinatorConditionType = "Stalled"

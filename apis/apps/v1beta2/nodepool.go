@@ -141,8 +141,8 @@ type NodePoolHubLeadersStatus struct {
 	// leaderLastElectedTime is OpenYurt's: when its leaders were chosen. Not used.
 	// +optional
 	LeaderLastElectedTime *metav1.Time `json:"leaderLastElectedTime,omitempty"`
-	// conditions: Ready says whether all nodes have what the pool wants, Stalled whether somebody must mend the NodePool first. The
-	// others are OpenYurt's, about the choice of leaders, and are kept.
+	// conditions: Ready says whether all nodes have what the pool wants, Stalled whether somebody must mend the NodePool first.
+	// The others are OpenYurt's, about the choice of leaders, and are kept.
 	// +optional
 	// +listType=atomic
 	Conditions []NodePoolCondition `json:"conditions,omitempty"`

@@ -222,7 +222,8 @@ func put(s *v1beta1.YurtAppSetStatus, set *v1beta1.YurtAppSet, now metav1.Time, 
 	is corev1.ConditionStatus, reason, message string,
 ) {
 	next := v1beta1.YurtAppSetCondition{
-		Type: kind, Status: is, ObservedGeneration: set.Generation, LastTransitionTime: now, Reason: reason, Message: cut(message),
+		Type: kind, Status: is, ObservedGeneration: set.Generation, LastTransitionTime: now, Reason: reason,
+		Message: cut(message),
 	}
 	i := slices.IndexFunc(s.Conditions, func(c v1beta1.YurtAppSetCondition) bool { return c.Type == kind })
 	if i < 0 {

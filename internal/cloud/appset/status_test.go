@@ -114,7 +114,8 @@ func TestAsKstatusReadsIt(t *testing.T) {
 		for _, c := range s.Conditions {
 			got[c.Type] = fmt.Sprintf("%s/%s", c.Status, c.Reason)
 		}
-		if is := got[v1beta1.AppSetReady] + " " + got[v1beta1.AppSetStalled]; is != want || s.ObservedGeneration != set.Generation {
+		is := got[v1beta1.AppSetReady] + " " + got[v1beta1.AppSetStalled]
+		if is != want || s.ObservedGeneration != set.Generation {
 			t.Errorf("%s, want %s", is, want)
 		}
 	}

@@ -177,7 +177,8 @@ func TestWhatIsRefused(t *testing.T) {
 		{"the pool's own label", pools + "{labels: {apps.openyurt.io/nodepool: x}}", "x", "set it on the node"},
 		{"a taint twice", pools + "{taints: [{key: a, effect: NoSchedule}, {key: a, effect: NoSchedule}]}", "x",
 			"Duplicate value"},
-		{"a taint with another effect", pools + "{taints: [{key: a, effect: Never}]}", "x", "effect is NoSchedule, PreferNoSchedule or"},
+		{"a taint with another effect", pools + "{taints: [{key: a, effect: Never}]}", "x",
+			"effect is NoSchedule, PreferNoSchedule or"},
 		{"a taint without effect", pools + "{taints: [{key: a}]}", "x", "effect: Required value"},
 		{"a field that does not exist", pools + "{labells: {}}", "x", `unknown field "spec.labells"`},
 

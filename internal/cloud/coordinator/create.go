@@ -67,8 +67,8 @@ func createdHere(c *v1alpha1.YurtCoordinator) bool {
 	return c.Labels[LabelCreatedBy] == createdBySettings
 }
 
-// reconcileCreate makes the YurtCoordinators of pools that are to have one always, and removes those that it has made where that no
-// longer holds. One that fails does not stop the others.
+// reconcileCreate makes the YurtCoordinators of pools that are to have one always, and removes those that it has made where
+// that no longer holds. One that fails does not stop the others.
 func (r *Reconciler) reconcileCreate(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
 	says, err := r.poolSettings(ctx)
 	if err != nil {
@@ -166,6 +166,7 @@ func (r *Reconciler) unmake(ctx context.Context, c *v1alpha1.YurtCoordinator) er
 	if err := client.IgnoreNotFound(err); err != nil {
 		return fmt.Errorf("remove YurtCoordinator %s: %w", c.Name, err)
 	}
-	klog.FromContext(ctx).Info("Removed a YurtCoordinator that settings no longer ask for", "pool", c.Spec.NodePool, "name", c.Name)
+	klog.FromContext(ctx).Info("Removed a YurtCoordinator that settings no longer ask for",
+		"pool", c.Spec.NodePool, "name", c.Name)
 	return nil
 }

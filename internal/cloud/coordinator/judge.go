@@ -15,8 +15,8 @@ import (
 const (
 	// ReasonPoolNotFound: no NodePool has that name.
 	ReasonPoolNotFound = "PoolNotFound"
-	// ReasonTooFewNodes: the pool has fewer nodes than it needs, three by default. A pool that shrinks keeps its coordinator: its removal
-	// would end the delegation of heartbeats just when nodes are missing.
+	// ReasonTooFewNodes: the pool has fewer nodes than it needs, three by default. A pool that shrinks keeps its coordinator:
+	// its removal would end the delegation of heartbeats just when nodes are missing.
 	ReasonTooFewNodes = "TooFewNodes"
 	// ReasonSecondCoordinator: the pool has an older YurtCoordinator.
 	ReasonSecondCoordinator = "SecondCoordinator"
@@ -81,11 +81,12 @@ func Judge(c Census) Verdict {
 			edge.AnnotationAutonomy, edge.AnnotationAutonomyDuration, some(autonomous))
 	case len(c.Nodes) < needs:
 		v.Reason = ReasonTooFewNodes
-		v.Message = fmt.Sprintf("NodePool %s has %d nodes and needs %d. Add nodes with the label %s=%s, or see docs/small-pools.md.",
-			c.Pool, len(c.Nodes), needs, edge.LabelNodePool, c.Pool)
+		v.Message = fmt.Sprintf("NodePool %s has %d nodes and needs %d. Add nodes with the label %s=%s, or see "+
+			"docs/small-pools.md.", c.Pool, len(c.Nodes), needs, edge.LabelNodePool, c.Pool)
 	case c.BadSettings != nil:
 		v.Reason = ReasonBadSettings
-		v.Message = fmt.Sprintf("The settings of the coordinator can't be used; mend the PoolSettings: %.512s.", c.BadSettings.Error())
+		v.Message = fmt.Sprintf("The settings of the coordinator can't be used; mend the PoolSettings: %.512s.",
+			c.BadSettings.Error())
 	}
 	v.Run = v.Reason == ReasonDeployed || c.Deployed && c.PoolExists
 	if v.Run && v.Reason != ReasonDeployed {

@@ -53,8 +53,8 @@ func TestJudge(t *testing.T) {
 	} {
 		for _, bad := range []bool{false, true} {
 			census := Census{
-				Pool: "p1", PoolExists: c.exists, Coordinators: c.asked, Nodes: c.nodes[:min(1, len(c.nodes))], Deployed: c.deployed,
-				MinNodes: 1,
+				Pool: "p1", PoolExists: c.exists, Coordinators: c.asked, Nodes: c.nodes[:min(1, len(c.nodes))],
+				Deployed: c.deployed, MinNodes: 1,
 			}
 			run, reason := c.run, ReasonDeployed
 			if bad {

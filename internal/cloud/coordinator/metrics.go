@@ -98,8 +98,8 @@ func newMetrics(c clock.PassiveClock) *metrics {
 			"yurtcoordinator", "pool", "state", "reason"),
 		lacking: desc("coordinator_certificates_lacking", "1 for each YurtCoordinator that is Ready and lacks a certificate: "+
 			"logs, exec and top may fail there, or nothing is renewed.", "yurtcoordinator", "pool", "reason"),
-		outdated: desc("coordinators_outdated", "Coordinators that do not run yet as their versions and settings say, by the reason "+
-			"of the condition Reconciling; zero has no series.", "reason"),
+		outdated: desc("coordinators_outdated", "Coordinators that do not run yet as their versions and settings say, by "+
+			"the reason of the condition Reconciling; zero has no series.", "reason"),
 		outside: desc("outside_pool_nodes", "Nodes that do not reach their pool's coordinator, of pools with any.", "pool"),
 		unknown: desc("kubelets_unverifiable", "Nodes whose kubelets their pool's coordinator can't verify, so that "+
 			"logs, exec and top do not work there, of pools with any. The condition KubeletsVerifiable says why.", "pool"),

@@ -143,8 +143,8 @@ func affinity(s v1alpha1.CoordinatorSettings) *corev1.Affinity {
 	return &corev1.Affinity{NodeAffinity: nodes}
 }
 
-// CheckSettings says what is wrong with settings as a whole. The API server sees single PoolSettings, and lets pass what takes more
-// than a rule to see.
+// CheckSettings says what is wrong with settings as a whole. The API server sees single PoolSettings, and lets pass what takes
+// more than a rule to see.
 func CheckSettings(s v1alpha1.CoordinatorSettings) error {
 	var wrong []error
 	for _, arg := range s.ExtraArgs {

@@ -61,7 +61,8 @@ func TestWhatSettingsMakeOfThePod(t *testing.T) {
 	}
 	nodes := spec.Affinity.NodeAffinity
 	preferred := nodes.PreferredDuringSchedulingIgnoredDuringExecution
-	if len(preferred) != 2 || preferred[0].Weight <= preferred[1].Weight || preferred[0].Preference.MatchFields[0].Values[0] != "n3" ||
+	if len(preferred) != 2 || preferred[0].Weight <= preferred[1].Weight ||
+		preferred[0].Preference.MatchFields[0].Values[0] != "n3" ||
 		nodes.RequiredDuringSchedulingIgnoredDuringExecution == nil || spec.NodeSelector["ups"] != "yes" ||
 		spec.PriorityClassName != "system-node-critical" {
 		t.Errorf("placement: %+v, %+v, %s", nodes, spec.NodeSelector, spec.PriorityClassName)
@@ -118,14 +119,18 @@ func TestCheckSettings(t *testing.T) {
 		return v1alpha1.CoordinatorSettings{Tolerations: all}
 	}
 	for want, s := range map[string]v1alpha1.CoordinatorSettings{
-		"give --name=value":  {ExtraArgs: []string{"-v=3"}},
-		"that nothing else":  {ExtraArgs: []string{"--data-dir=/x"}},
-		"minNodes is 0":      {MinNodes: ptr.To[int32](0)},
-		"ownQuota is 1Gi":    {OwnQuota: quantity("1Gi")},
-		"more than the":      {Resources: &v1alpha1.CoordinatorResources{Requests: corev1.ResourceList{"memory": *quantity("1Gi")}}},
+		"give --name=value": {ExtraArgs: []string{"-v=3"}},
+		"that nothing else": {ExtraArgs: []string{"--data-dir=/x"}},
+		"minNodes is 0":     {MinNodes: ptr.To[int32](0)},
+		"ownQuota is 1Gi":   {OwnQuota: quantity("1Gi")},
+		"more than the": {Resources: &v1alpha1.CoordinatorResources{
+			Requests: corev1.ResourceList{"memory": *quantity("1Gi")},
+		}},
 		"nodeSelector: a b=": {NodeSelector: map[string]string{"a b": "c"}},
 		"a=ü":                {NodeSelector: map[string]string{"a": "ü"}},
-		"nodeAffinity":       {NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: selector("Near")}},
+		"nodeAffinity": {NodeAffinity: &corev1.NodeAffinity{
+			RequiredDuringSchedulingIgnoredDuringExecution: selector("Near"),
+		}},
 		"not a matter":       tolerates(corev1.Toleration{Key: edge.TaintUnschedulable, Operator: "Exists"}),
 		"has no value":       tolerates(corev1.Toleration{Key: "a", Operator: "Exists", Value: "b"}),
 		"not Equal or":       tolerates(corev1.Toleration{Key: "a", Operator: "Near"}),
@@ -196,7 +201,10 @@ func TestShipmentsOfBefore(t *testing.T) {
 	app.Spec.Workload.WorkloadTweaks = []v1beta1.WorkloadTweak{{Pools: []string{"old"}, Tweaks: v1beta1.Tweaks{
 		ContainerImages: []v1beta1.ContainerImage{{Name: containerName, TargetImage: image + ":v0"}},
 		Patches: []v1beta1.Patch{
-			{Operation: "add", Path: "/spec/template/metadata/labels/apps.openyurt.io~1nodepool", Value: raw("{{nodepool-name}}")},
+			{
+				Operation: "add", Path: "/spec/template/metadata/labels/apps.openyurt.io~1nodepool",
+				Value: raw("{{nodepool-name}}"),
+			},
 			{
 				Operation: "replace", Path: "/spec/template/spec/volumes/0/secret/secretName",
 				Value: raw("yurt-coordinator-{{nodepool-name}}-certs"),

@@ -10,9 +10,9 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// A change of what coordinators run, by settings, by a version or by a new coordinator-controller, is given to a part of them at a
-// time: a site whose coordinator is gone for a moment has no one to leave its heartbeats with, and a change that is bad must not
-// reach all.
+// A change of what coordinators run, by settings, by a version or by a new coordinator-controller, is given to a part of them
+// at a time: a site whose coordinator is gone for a moment has no one to leave its heartbeats with, and a change that is bad
+// must not reach all.
 
 // part is the share of all coordinators that may be under way at a time, one at least.
 const part = 10
@@ -47,9 +47,9 @@ type decided struct {
 
 // decide returns what each pool is given now, and when to look at that again; zero means when something has changed.
 //
-// What has no coordinator yet gets its own at once. One that does not serve is changed at once, too: nothing is lost by it, and it may
-// be the cure. One that serves waits until fewer than a part of all are under way. Under way are those whose coordinator does not
-// serve though some node could run it; those that are held are not waited for.
+// What has no coordinator yet gets its own at once. One that does not serve is changed at once, too: nothing is lost by it, and
+// it may be the cure. One that serves waits until fewer than a part of all are under way. Under way are those whose coordinator
+// does not serve though some node could run it; those that are held are not waited for.
 func decide(all []turn) (gives []decided, again time.Duration) {
 	soon := func(after time.Duration) {
 		if again == 0 || after < again {
@@ -131,11 +131,13 @@ func progress(t turn, pod *corev1.Pod) finding {
 	case t.had == t.wants && t.wants.made(pod):
 		return finding{Reason: ReasonUpToDate, Message: "It was made as its version and its settings say."}
 	case t.had == t.wants:
-		return is(ReasonReplacing, "Its Deployment is to replace its Pod. If this lasts, see the YurtAppSet kube-system/yurt-coordinator.")
+		return is(ReasonReplacing, "Its Deployment is to replace its Pod. If this lasts, see the YurtAppSet "+
+			"kube-system/yurt-coordinator.")
 	case t.held:
 		return is(ReasonPaused, "It goes on as it is until its settings are mended, or no longer say paused.")
 	case !t.reachable:
 		return is(ReasonUnreachable, "It goes on as it is until its node is Ready and reached from the cloud.")
 	}
-	return is(ReasonWaitsItsTurn, "It goes on as it is until enough of the others are Ready: a tenth of all is changed at a time.")
+	return is(ReasonWaitsItsTurn, "It goes on as it is until enough of the others are Ready: a tenth of all is changed "+
+		"at a time.")
 }

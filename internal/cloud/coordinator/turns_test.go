@@ -82,7 +82,9 @@ func TestDecide(t *testing.T) {
 		"paused":                              {3, []func([]turn){all(hold)}, "", 0},
 		"paused, and does not serve":          {3, []func([]turn){all(hold), all(down)}, "", 0},
 		"one is paused":                       {3, []func([]turn){is(0, hold)}, "p001", lookAgain},
-		"half a tenth is under way":           {40, []func([]turn){is(9, has), is(9, down), is(30, has), is(30, down)}, "p000 p001", lookAgain},
+		"half a tenth is under way": {
+			40, []func([]turn){is(9, has), is(9, down), is(30, has), is(30, down)}, "p000 p001", lookAgain,
+		},
 	} {
 		fleet := fleetOf(c.pools)
 		for _, change := range c.is {
@@ -226,8 +228,9 @@ func TestSettingsAreTakenOverOneAfterAnother(t *testing.T) {
 		if i == 1 { // in the midst of it
 			w.says("all", func(s *v1alpha1.PoolSettingsSpec) { s.Coordinator.Paused = ptr.To(true) })
 			w.turns(9)
-			if got := w.replaces(); len(got) > 0 || w.condition("c-p3", v1alpha1.YurtCoordinatorReconciling) != "True/"+ReasonPaused {
-				t.Fatalf("paused: %v, %s", got, w.condition("c-p3", v1alpha1.YurtCoordinatorReconciling))
+			is := w.condition("c-p3", v1alpha1.YurtCoordinatorReconciling)
+			if got := w.replaces(); len(got) > 0 || is != "True/"+ReasonPaused {
+				t.Fatalf("paused: %v, %s", got, is)
 			}
 			w.says("all", func(s *v1alpha1.PoolSettingsSpec) { s.Coordinator.Paused = nil })
 		}

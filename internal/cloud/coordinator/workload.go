@@ -54,8 +54,8 @@ func AppSet(c Config, pools []Wanted) (*v1beta1.YurtAppSet, error) {
 	return appSet(c, given)
 }
 
-// appSet returns the YurtAppSet that runs a coordinator in each of these pools, from what they are given. Pools that differ only in
-// their names share a tweak: with one tweak per pool, a YurtAppSet of some thousand pools would be too large for etcd.
+// appSet returns the YurtAppSet that runs a coordinator in each of these pools, from what they are given. Pools that differ
+// only in their names share a tweak: with one tweak per pool, a YurtAppSet of some thousand pools would be too large for etcd.
 func appSet(c Config, pools map[edge.PoolName]shipment) (*v1beta1.YurtAppSet, error) {
 	app := &v1beta1.YurtAppSet{
 		TypeMeta: metav1.TypeMeta{APIVersion: v1beta1.GroupVersion.String(), Kind: "YurtAppSet"},
@@ -89,9 +89,9 @@ func appSet(c Config, pools map[edge.PoolName]shipment) (*v1beta1.YurtAppSet, er
 	return app, nil
 }
 
-// tolerations returns those that keep the Pod on a dead node until watchOver makes it leave, then those for the pool's
-// own taints, sorted, then those of the settings. edge.TaintUnschedulable is not tolerated: a new coordinator must not start on a node whose link
-// is down.
+// tolerations returns those that keep the Pod on a dead node until watchOver makes it leave, then those for the pool's own
+// taints, sorted, then those of the settings. edge.TaintUnschedulable is not tolerated: a new coordinator must not start on a
+// node whose link is down.
 func tolerations(taints []corev1.Taint, more []corev1.Toleration) []corev1.Toleration {
 	all := make([]corev1.Toleration, 0, 2+len(taints))
 	for _, key := range leaves {

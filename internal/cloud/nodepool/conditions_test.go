@@ -15,6 +15,7 @@ import (
 // TestAsKstatusReadsIt: Ready when all nodes have it, Stalled when none can, and others' conditions stay.
 func TestAsKstatusReadsIt(t *testing.T) {
 	early, late := metav1.NewTime(time.Unix(1, 0)), metav1.NewTime(time.Unix(2, 0))
+	const theirsStays = "LeaderReady=True/ "
 	theirs := v1beta2.NodePoolCondition{Type: "LeaderReady", Status: corev1.ConditionTrue}
 	p := pool(func(s *v1beta2.NodePoolSpec) { s.Labels = map[string]string{"region": "north"} })
 	p.Status.Conditions = []v1beta2.NodePoolCondition{theirs}
@@ -24,11 +25,11 @@ func TestAsKstatusReadsIt(t *testing.T) {
 		want   string
 		says   string
 	}{
-		{map[string]string{"region": "north"}, false, "LeaderReady=True/ Ready=False/NodesDiffer Stalled=False/NotStalled", "Events"},
-		{map[string]string{"region": "north"}, true, "LeaderReady=True/ Ready=True/AllNodes Stalled=False/NotStalled", "All nodes"},
+		{map[string]string{"region": "north"}, false, theirsStays + "Ready=False/NodesDiffer Stalled=False/NotStalled", "Events"},
+		{map[string]string{"region": "north"}, true, theirsStays + "Ready=True/AllNodes Stalled=False/NotStalled", "All nodes"},
 		{
 			map[string]string{"region": "far north"}, true,
-			"LeaderReady=True/ Ready=False/InvalidValues Stalled=True/InvalidValues", "label region",
+			theirsStays + "Ready=False/InvalidValues Stalled=True/InvalidValues", "label region",
 		},
 	} {
 		p.Spec.Labels = step.labels

@@ -39,8 +39,8 @@ func Selects(s *v1alpha1.PoolSettings, pool *v1beta2.NodePool) (bool, error) {
 	return selector.Matches(labels.Set(pool.Labels)), nil
 }
 
-// Of returns those that select a pool, in their order. They are the ones in all, and must not be changed. One that is being deleted
-// selects nothing, and so does one whose selector can't be read.
+// Of returns those that select a pool, in their order. They are the ones in all, and must not be changed. One that is being
+// deleted selects nothing, and so does one whose selector can't be read.
 func Of(pool *v1beta2.NodePool, all []v1alpha1.PoolSettings) []*v1alpha1.PoolSettings {
 	var chosen []*v1alpha1.PoolSettings
 	for i := range all {

@@ -62,7 +62,9 @@ func TestCoordinator(t *testing.T) {
 		t.Errorf("nobody says anything: %+v, %v, %v", got, clashes, err)
 	}
 	all := []v1alpha1.PoolSettings{
-		saying("general", 9, 0, v1alpha1.CoordinatorSettings{MinNodes: ptr.To[int32](2), NodeSelector: map[string]string{"a": "b"}}),
+		saying("general", 9, 0, v1alpha1.CoordinatorSettings{
+			MinNodes: ptr.To[int32](2), NodeSelector: map[string]string{"a": "b"},
+		}),
 		saying("special", 1, 5, v1alpha1.CoordinatorSettings{Paused: ptr.To(false), NodeSelector: map[string]string{"c": "d"}}),
 		saying("younger", 1, 0, v1alpha1.CoordinatorSettings{MinNodes: ptr.To[int32](1)}),
 	}
@@ -76,7 +78,8 @@ func TestCoordinator(t *testing.T) {
 	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v, %v, want %+v", got, err, want)
 	}
-	if !reflect.DeepEqual(clashes, map[string][]Clash{"general": {{"minNodes", "younger"}}, "younger": {{"minNodes", "general"}}}) {
+	clash := map[string][]Clash{"general": {{"minNodes", "younger"}}, "younger": {{"minNodes", "general"}}}
+	if !reflect.DeepEqual(clashes, clash) {
 		t.Errorf("clashes: %v", clashes)
 	}
 	if base.MinNodes == nil || *base.MinNodes != 5 || base.NodeSelector != nil {

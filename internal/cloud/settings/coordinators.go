@@ -47,7 +47,9 @@ type site struct {
 }
 
 // siteOf collects a site.
-func (c *Controller) siteOf(pool *v1beta2.NodePool, all []v1alpha1.PoolSettings, made map[string][]*v1alpha1.YurtCoordinator) (site, error) {
+func (c *Controller) siteOf(
+	pool *v1beta2.NodePool, all []v1alpha1.PoolSettings, made map[string][]*v1alpha1.YurtCoordinator,
+) (site, error) {
 	says, _, err := precedence.Coordinator(c.cfg.Base, precedence.Of(pool, all))
 	return site{says, made[pool.Name]}, err
 }
@@ -100,7 +102,9 @@ func (f facts) updated() (reason, message string) {
 	for _, p := range f.pools {
 		for _, yc := range p.site.coordinators {
 			its := func(kind v1alpha1.YurtCoordinatorConditionType) v1alpha1.YurtCoordinatorCondition {
-				i := slices.IndexFunc(yc.Status.Conditions, func(c v1alpha1.YurtCoordinatorCondition) bool { return c.Type == kind })
+				i := slices.IndexFunc(yc.Status.Conditions, func(c v1alpha1.YurtCoordinatorCondition) bool {
+					return c.Type == kind
+				})
 				if i < 0 {
 					return v1alpha1.YurtCoordinatorCondition{}
 				}

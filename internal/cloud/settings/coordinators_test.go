@@ -48,19 +48,46 @@ func TestWhatIsSaidOfCoordinators(t *testing.T) {
 		updated, created string
 		message          string
 	}{
-		"nothing":              {},
-		"no coordinators":      {says: verbose, updated: ReasonAllCoordinators},
-		"all":                  {says: verbose, coordinators: of(runsWith("yc", 3, "UpToDate")), updated: ReasonAllCoordinators, message: "All of the 1"},
-		"not looked at":        {says: verbose, coordinators: of(runsWith("yc", 2, "UpToDate")), updated: ReasonUpdating, message: "yc"},
-		"new":                  {says: verbose, coordinators: of(&v1alpha1.YurtCoordinator{}), updated: ReasonUpdating, message: "not looked at yet"},
-		"waits":                {says: verbose, coordinators: of(runsWith("yc", 3, "WaitsItsTurn")), updated: ReasonUpdating, message: "yc (WaitsItsTurn)"},
-		"paused":               {says: verbose, coordinators: of(runsWith("yc", 3, "Paused")), updated: ReasonPaused, message: "yc"},
-		"bad":                  {says: verbose, coordinators: of(stalled), updated: ReasonBadSettings, message: "yc (too much)"},
-		"there is none":        {says: verbose, coordinators: of(pending), updated: ReasonAllCoordinators, message: "the 0"},
-		"off":                  {says: always, all: always, off: true, updated: ReasonControllerOff, created: ReasonControllerOff},
-		"made":                 {says: always, all: always, coordinators: of(runsWith("yc", 3, "UpToDate")), nodes: three, updated: ReasonAllCoordinators, created: ReasonAllPools, message: "the 1 pools"},
-		"not made":             {says: always, all: always, nodes: three[:2], updated: ReasonAllCoordinators, created: ReasonPoolsWithout, message: "p1 (it has 2 nodes, and needs 3)"},
-		"another says it's no": {says: always, nodes: three, updated: ReasonAllCoordinators, created: ReasonAllPools, message: "the 0 pools"},
+		"nothing":         {},
+		"no coordinators": {says: verbose, updated: ReasonAllCoordinators},
+		"all": {
+			says: verbose, coordinators: of(runsWith("yc", 3, "UpToDate")),
+			updated: ReasonAllCoordinators, message: "All of the 1",
+		},
+		"not looked at": {
+			says: verbose, coordinators: of(runsWith("yc", 2, "UpToDate")),
+			updated: ReasonUpdating, message: "yc",
+		},
+		"new": {
+			says: verbose, coordinators: of(&v1alpha1.YurtCoordinator{}),
+			updated: ReasonUpdating, message: "not looked at yet",
+		},
+		"waits": {
+			says: verbose, coordinators: of(runsWith("yc", 3, "WaitsItsTurn")),
+			updated: ReasonUpdating, message: "yc (WaitsItsTurn)",
+		},
+		"paused": {
+			says: verbose, coordinators: of(runsWith("yc", 3, "Paused")),
+			updated: ReasonPaused, message: "yc",
+		},
+		"bad":           {says: verbose, coordinators: of(stalled), updated: ReasonBadSettings, message: "yc (too much)"},
+		"there is none": {says: verbose, coordinators: of(pending), updated: ReasonAllCoordinators, message: "the 0"},
+		"off": {
+			says: always, all: always, off: true,
+			updated: ReasonControllerOff, created: ReasonControllerOff,
+		},
+		"made": {
+			says: always, all: always, coordinators: of(runsWith("yc", 3, "UpToDate")), nodes: three,
+			updated: ReasonAllCoordinators, created: ReasonAllPools, message: "the 1 pools",
+		},
+		"not made": {
+			says: always, all: always, nodes: three[:2],
+			updated: ReasonAllCoordinators, created: ReasonPoolsWithout, message: "p1 (it has 2 nodes, and needs 3)",
+		},
+		"another says it's no": {
+			says: always, nodes: three,
+			updated: ReasonAllCoordinators, created: ReasonAllPools, message: "the 0 pools",
+		},
 		"not made, paused": {
 			says: always, all: v1alpha1.CoordinatorSettings{Create: v1alpha1.CreateAlways, Paused: ptr.To(true)}, nodes: three,
 			updated: ReasonAllCoordinators, created: ReasonPoolsWithout, message: "p1 (paused)",

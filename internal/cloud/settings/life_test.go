@@ -259,8 +259,12 @@ func TestRefusedByTheAPIServer(t *testing.T) {
 			c.ExtraArgs = []string{"--audit-log-path", "x"}
 		}), "should match"},
 		"no nodes": {runs(func(c *v1alpha1.CoordinatorSettings) { c.MinNodes = ptr.To[int32](0) }), "greater than or equal to 1"},
-		"no quota": {runs(func(c *v1alpha1.CoordinatorSettings) { c.MirrorQuota = ptr.To(resource.MustParse("1")) }), "use 8Mi to"},
-		"too much": {runs(func(c *v1alpha1.CoordinatorSettings) { c.EtcdQuota = ptr.To(resource.MustParse("17Gi")) }), "use 8Mi to"},
+		"no quota": {runs(func(c *v1alpha1.CoordinatorSettings) {
+			c.MirrorQuota = ptr.To(resource.MustParse("1"))
+		}), "use 8Mi to"},
+		"too much": {runs(func(c *v1alpha1.CoordinatorSettings) {
+			c.EtcdQuota = ptr.To(resource.MustParse("17Gi"))
+		}), "use 8Mi to"},
 		"another pool": {runs(func(c *v1alpha1.CoordinatorSettings) {
 			c.NodeSelector = map[string]string{edge.LabelNodePool: "p"}
 		}), "leave apps.openyurt.io/nodepool out"},
@@ -310,7 +314,8 @@ func TestTheRuleOfExtraArgs(t *testing.T) {
 	for _, flag := range v1alpha1.ReservedCoordinatorFlags() {
 		s := &v1alpha1.PoolSettings{ObjectMeta: metav1.ObjectMeta{Name: "refused"}}
 		s.Spec.Pools, s.Spec.Coordinator.ExtraArgs = []string{"refused"}, []string{"--" + flag + "=x"}
-		if err := c.Create(t.Context(), s, client.DryRunAll); err == nil || !strings.Contains(err.Error(), "set by the workload itself") {
+		err := c.Create(t.Context(), s, client.DryRunAll)
+		if err == nil || !strings.Contains(err.Error(), "set by the workload itself") {
 			t.Errorf("--%s: %v", flag, err)
 		}
 	}
