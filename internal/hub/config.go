@@ -76,10 +76,11 @@ type Config struct {
 	BindAddress string
 	Port        int
 	// SecureBindAddress and SecurePort are where the hub serves Pods over TLS, each with its own credentials: an address of
-	// the node that Pods reach. Empty: it serves none. It needs a certificate for that address, for which the hub asks.
+	// the node that Pods reach, or OfNode. Empty: it serves none. It needs a certificate for that address, for which the hub asks.
 	SecureBindAddress string
 	SecurePort        int
-	// MasterService makes kubelet tell new Pods that the API server is at SecureBindAddress.
+	// MasterService makes kubelet tell new Pods that the API server is at SecureBindAddress, and shows it kube-proxy's kubeconfig
+	// so, too. With OfNode, this begins when the hub has a certificate for the address.
 	MasterService bool
 	// HealthBindAddress and HealthPort are where the hub serves /healthz and /readyz to anybody, and /status and /metrics to
 	// root of this node. OpenMetrics serves /metrics to anybody.
@@ -97,6 +98,9 @@ type Config struct {
 	// Own names the flags that the node itself gives, of those that its pool may give as well: see Given.
 	Own []string
 }
+
+// OfNode as SecureBindAddress is the address that the Node object says, whatever that is at the time.
+const OfNode = "node"
 
 // Identity is how a node proves who it is to get a certificate; see identity.Config, whose fields have these names.
 type Identity struct {
@@ -168,12 +172,13 @@ func (c *Config) AddFlags(fs *pflag.FlagSet) {
 			"with its own credentials")
 	fs.IntVar(&c.Port, "port", d.Port, "port of --bind-address")
 	fs.StringVar(&c.SecureBindAddress, "secure-bind-address", "",
-		"address of this node to serve Pods on over TLS, each with its own credentials; needs a certificate, for which the "+
-			"hub asks and which somebody must approve; empty: Pods are not served")
+		"address of this node to serve Pods on over TLS, each with its own credentials, or "+OfNode+": the InternalIP that the "+
+			"Node has, which is followed; needs a certificate, for which the hub asks and which somebody must approve; empty: "+
+			"Pods are not served")
 	fs.IntVar(&c.SecurePort, "secure-port", d.SecurePort, "port of --secure-bind-address")
 	fs.BoolVar(&c.MasterService, "masterservice", *d.Masterservice,
-		"have kubelet tell Pods that start from now on that the API server is at --secure-bind-address, so that they have "+
-			"an answer when the cloud cannot be reached")
+		"have kubelet tell Pods that start from now on, and kube-proxy, that the API server is at --secure-bind-address, so "+
+			"that they have an answer when the cloud cannot be reached")
 	fs.StringVar(&c.HealthBindAddress, "health-bind-address", d.HealthBindAddress,
 		"address to serve /healthz and /readyz on, to anybody, and /status and /metrics to root of this node")
 	fs.IntVar(&c.HealthPort, "health-port", d.HealthPort,
@@ -221,7 +226,7 @@ func (c *Config) KeepProof(ctx context.Context) error {
 // identity returns how the hub gets its certificate by itself.
 func (c *Config) identity() identity.Config {
 	return identity.Config{
-		Node: c.Node, Dir: c.CertDir, CAFile: c.CAFile, Serve: net.ParseIP(c.SecureBindAddress),
+		Node: c.Node, Dir: c.CertDir, CAFile: c.CAFile,
 		BootstrapFile: c.Identity.BootstrapFile, CACertHashes: c.Identity.CACertHashes,
 		UnsafeSkipCAVerification: c.Identity.UnsafeSkipCAVerification,
 		KubeletKubeconfig:        c.Identity.KubeletKubeconfig, KubeletAsIs: c.Identity.KubeletAsIs,
@@ -304,8 +309,10 @@ func (c *Config) validateSecure() error {
 		}
 		return nil
 	}
-	if ip := net.ParseIP(c.SecureBindAddress); ip == nil || ip.IsUnspecified() || ip.IsLoopback() {
-		return fmt.Errorf("--secure-bind-address %q: want an IP address of this node that Pods reach", c.SecureBindAddress)
+	ip := net.ParseIP(c.SecureBindAddress)
+	if c.SecureBindAddress != OfNode && (ip == nil || ip.IsUnspecified() || ip.IsLoopback()) {
+		return fmt.Errorf("--secure-bind-address %q: want an IP address of this node that Pods reach, or %s", c.SecureBindAddress,
+			OfNode)
 	}
 	switch {
 	case !c.ownCertificate() || c.Identity.KubeletAsIs:

@@ -47,6 +47,7 @@ func TestValidate(t *testing.T) {
 			""},
 		{"nowhere to keep it", []string{"--node-name=n1", "--bootstrap-file=token", "--cert-dir="}, "--cert-dir is required"},
 		{"Pods served", append(joining, "--secure-bind-address=10.0.0.7"), ""},
+		{"Pods served where the node is", append(joining, "--secure-bind-address=node", "--masterservice"), ""},
 		{"Pods sent to the hub", append(joining, "--secure-bind-address=10.0.0.7", "--masterservice"), ""},
 		{"Pods sent nowhere", append(joining, "--masterservice"), "--masterservice needs --secure-bind-address"},
 		{"Pods served to everybody", append(joining, "--secure-bind-address=0.0.0.0"), `--secure-bind-address "0.0.0.0": want`},

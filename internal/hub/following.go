@@ -31,15 +31,13 @@ func (h *Hub) follow() error {
 		AsNode: h.cloud.AsNode(), As: func(client string) http.RoundTripper { return h.guests.As(client) },
 	})
 	h.parts.Add("what is followed", func(ctx context.Context) error { return h.followed.Run(ctx) })
-	if err := h.addViews(&config); err != nil {
-		return err
-	}
+	h.addViews(&config)
 	h.followed = follow.New(config, shared)
 	return nil
 }
 
 // addViews makes this node's programs see some resources differently from the cloud.
-func (h *Hub) addViews(config *follow.Config) error {
+func (h *Hub) addViews(config *follow.Config) {
 	if h.cfg.ServiceTopology {
 		topology := filter.New(filter.Config{
 			Node: h.cfg.Node, Pool: h.cfg.Pool,
@@ -53,14 +51,9 @@ func (h *Hub) addViews(config *follow.Config) error {
 	}
 	h.serves.Shown, config.KubeletView = h.shown, h.shown.View
 	if h.cfg.MasterService {
-		master, err := filter.NewMaster(h.cfg.SecureBindAddress, h.cfg.SecurePort)
-		if err != nil {
-			return err
-		}
 		config.Always = append(config.Always, filter.Services)
-		config.KubeletView = filter.Any(h.shown.View, master.View)
+		config.KubeletView = filter.Any(h.shown.View, h.pods.master.View)
 	}
-	return nil
 }
 
 // answer makes the parts that answer clients from what is followed and remembered.

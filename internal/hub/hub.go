@@ -21,7 +21,7 @@
 //
 // This package is the only wiring: hub.go wires the whole, coordinator.go the coordinator, following.go what is followed and
 // remembered and who is answered from it, owning.go the node's own objects, settings.go what the pool says for its hubs,
-// serving.go the ports. Each part knows only what its own Config names. A part that a hub lacks, such as a coordinator,
+// pods.go how Pods come here, serving.go the ports. Each part knows only what its own Config names. A part that a hub lacks, such as a coordinator,
 // exists all the same and does nothing.
 package hub
 
@@ -55,6 +55,7 @@ import (
 	"yurtcoordinator/internal/hub/settings"
 	"yurtcoordinator/internal/hub/tenure"
 	"yurtcoordinator/internal/hub/upstream"
+	"yurtcoordinator/internal/live"
 	"yurtcoordinator/internal/run"
 	"yurtcoordinator/internal/store"
 )
@@ -75,6 +76,8 @@ type Hub struct {
 	// shown are ConfigMaps that kubelet sees in another form than the cloud's.
 	shown  *filter.ConfigMaps
 	guests *guests.Guests
+	// pods is how Pods come to the hub.
+	pods pods
 	// inForce is what the node and its pool say now, and settings follows the pool, nil if it has none. started is what the hub
 	// reports about that at its start.
 	inForce  inForce
@@ -98,6 +101,7 @@ type certificates interface {
 	Files() (ca, cert, key string)
 	Ensure(ctx context.Context) error
 	Serving(*tls.ClientHelloInfo) (*tls.Certificate, error)
+	Served() *live.Value[*tls.Certificate]
 	Report() *identity.Status
 	FollowAuthorities(ctx context.Context, reachable func() (bool, <-chan struct{})) error
 }
@@ -112,8 +116,9 @@ func New(cfg Config) (*Hub, error) {
 	cfg, said, started := remember(own)
 	h := &Hub{
 		cfg: cfg, inForce: inForce{own: own, say: said}, started: started, metrics: prometheus.NewRegistry(), changed: func() {},
-		shown:   filter.NewConfigMaps(filter.RootCA),
+		shown:   filter.NewConfigMaps(filter.RootCA, filter.KubeProxy),
 		checked: certclock.New(cfg.CertDir, clock.RealClock{}),
+		pods:    newPods(),
 	}
 	h.metrics.MustRegister(collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -144,7 +149,7 @@ func (h *Hub) build() error {
 	}
 	h.parts.Add("disk", h.disk.Run)
 	for _, step := range []func() error{
-		h.prove, h.identify, h.reachCloud, h.joinPool, h.follow, h.answer, h.takePart, h.heedPool,
+		h.prove, h.identify, h.reachCloud, h.joinPool, h.follow, h.answer, h.takePart, h.heedPool, h.findPods,
 	} {
 		if err := step(); err != nil {
 			return err
@@ -175,6 +180,7 @@ func (h *Hub) identify() (err error) {
 	}
 	config := cfg.identity()
 	config.Servers, config.Metrics = h.servers, h.metrics
+	config.Serve = h.podsAddress()
 	config.ShowAuthorities = func(all string) { h.shown.Change(filter.RootCA.Name, all) }
 	config.Pods = func(ctx context.Context) ([]*corev1.Pod, bool) { return h.followed.OwnPods(ctx) }
 	manager, err := identity.New(config)

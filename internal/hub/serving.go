@@ -41,6 +41,7 @@ func (h *Hub) serve(ctx context.Context, ports []port) error {
 	if err := h.identity.Ensure(ctx); err != nil {
 		return errors.Join(err, closed(ports), h.disk.Close())
 	}
+	h.tellPods() // before kubelet asks
 	for _, p := range ports {
 		h.parts.Add(p.name, p.Run)
 	}
@@ -99,11 +100,11 @@ func (h *Hub) listen() ([]port, error) {
 		{"health", "health-port", h.cfg.HealthBindAddress, h.cfg.HealthPort, front.ServerConfig{Handler: h.health(ofRoot)}, nil},
 		{"proxy", "port", h.cfg.BindAddress, h.cfg.Port, programs, nil},
 	}
-	if address := h.cfg.SecureBindAddress; address != "" {
-		pods := front.ServerConfig{Handler: h.front.Guests(), After: programs.After, TLS: &tls.Config{
-			MinVersion: tls.VersionTLS12, GetCertificate: h.identity.Serving,
-		}, PerSource: maxPodConnections, All: maxOfAllPods, Refused: refused}
-		ports = append(ports, port{"pods", "secure-bind-address", address, h.cfg.SecurePort, pods, nil})
+	h.pods.serves = front.ServerConfig{Handler: h.front.Guests(), After: programs.After, TLS: &tls.Config{
+		MinVersion: tls.VersionTLS12, GetCertificate: h.identity.Serving,
+	}, PerSource: maxPodConnections, All: maxOfAllPods, Refused: refused}
+	if address := h.cfg.SecureBindAddress; address != "" && address != OfNode {
+		ports = append(ports, port{"pods", "secure-bind-address", address, h.cfg.SecurePort, h.pods.serves, nil})
 	}
 	for i, p := range ports {
 		var err error
@@ -148,7 +149,7 @@ func (h *Hub) Status() health.Status {
 		Node: h.cfg.Node, Pool: h.cfg.Pool, Role: standing.Role.String(), Leader: standing.Leader,
 		Cloud: h.cloud.Link().Get().String(), Coordinator: "none", CoordinatorAddress: h.pool.place.URL(),
 		Followed: health.FollowedOf(h.followed.Status()), Disk: h.disk.Status(), Identity: h.identity.Report(),
-		Settings: h.settingsStatus(),
+		Settings: h.settingsStatus(), Pods: h.podsStatus(),
 	}
 	if h.cfg.EnableCoordinator {
 		s.Coordinator = h.pool.link.Get().String()

@@ -2,40 +2,43 @@ package filter
 
 import (
 	"encoding/json"
-	"fmt"
 	"net/netip"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"yurtcoordinator/internal/live"
 	"yurtcoordinator/internal/replica"
 	"yurtcoordinator/internal/stream"
 )
 
-// Master shows the Service default/kubernetes at the hub's address. kubelet tells Pods by environment variables where the
+// Master shows the Service default/kubernetes where Pods find the hub. kubelet tells Pods by environment variables where the
 // API server is, and so sends them to the hub. Master is a replica.View of Services.
-type Master struct {
-	address netip.Addr
-	port    int32
+type Master struct{ looks *live.Value[master] }
+
+// master is a replica.Look. It shows the Service as it is while it does not know where the hub is.
+type master struct{ at netip.AddrPort }
+
+// NewMaster returns the view that shows the Service at an address and port. If these are not valid, it shows the Service as it is.
+func NewMaster(at netip.AddrPort) *Master {
+	m := &Master{live.NewValue(master{})}
+	m.Move(at)
+	return m
 }
 
-// NewMaster returns the view that shows the Service at an address and port.
-func NewMaster(address string, port int) (*Master, error) {
-	a, err := netip.ParseAddr(address)
-	if err != nil {
-		return nil, fmt.Errorf("address of the master service: %w", err)
-	}
-	return &Master{a.Unmap(), int32(port)}, nil
+// Move shows the Service somewhere else from now on. Who watches it is told.
+func (m *Master) Move(at netip.AddrPort) {
+	m.looks.Set(master{netip.AddrPortFrom(at.Addr().Unmap(), at.Port())})
 }
 
 var masterService = stream.Key{Namespace: metav1.NamespaceDefault, Name: "kubernetes"}
 
-// Look implements replica.View. It never changes.
-func (m *Master) Look() (replica.Look, <-chan struct{}) { return m, nil }
+// Look implements replica.View.
+func (m *Master) Look() (replica.Look, <-chan struct{}) { return m.looks.Watch() }
 
 // Show implements replica.Look. It shows an object that it can't read unchanged.
-func (m *Master) Show(t stream.Type, o stream.Object) ([]byte, bool) {
-	if o.Key != masterService || t.Kind != "Service" || t.Group != corev1.GroupName {
+func (m master) Show(t stream.Type, o stream.Object) ([]byte, bool) {
+	if !m.at.IsValid() || o.Key != masterService || t.Kind != "Service" || t.Group != corev1.GroupName {
 		return o.Raw, true
 	}
 	s := &corev1.Service{}
@@ -54,15 +57,15 @@ func (m *Master) Show(t stream.Type, o stream.Object) ([]byte, bool) {
 	return raw, true
 }
 
-func (m *Master) redirect(s *corev1.Service) {
-	s.Spec.ClusterIP, s.Spec.ClusterIPs = m.address.String(), []string{m.address.String()}
+func (m master) redirect(s *corev1.Service) {
+	s.Spec.ClusterIP, s.Spec.ClusterIPs = m.at.Addr().String(), []string{m.at.Addr().String()}
 	s.Spec.IPFamilies = []corev1.IPFamily{corev1.IPv4Protocol}
-	if m.address.Is6() {
+	if m.at.Addr().Is6() {
 		s.Spec.IPFamilies[0] = corev1.IPv6Protocol
 	}
 	for i := range s.Spec.Ports {
 		if p := &s.Spec.Ports[i]; p.Name == "https" || len(s.Spec.Ports) == 1 {
-			p.Port = m.port
+			p.Port = int32(m.at.Port())
 		}
 	}
 }

@@ -3,7 +3,10 @@ package filter
 import (
 	"bytes"
 	"encoding/json"
+	"net"
+	"net/netip"
 	"reflect"
+	"strconv"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -27,10 +30,7 @@ func TestMasterServiceIsTheHub(t *testing.T) {
 	for address, family := range map[string]corev1.IPFamily{
 		"10.0.0.7": corev1.IPv4Protocol, "fd00::7": corev1.IPv6Protocol, "::ffff:10.0.0.7": corev1.IPv4Protocol,
 	} {
-		m, err := NewMaster(address, 10268)
-		if err != nil {
-			t.Fatal(err)
-		}
+		m, _ := NewMaster(netip.AddrPortFrom(netip.MustParseAddr(address), 10268)).looks.Watch()
 		for _, encoding := range []stream.Encoding{stream.Protobuf, stream.JSON} {
 			typ := stream.Type{GroupVersionKind: corev1.SchemeGroupVersion.WithKind("Service"), Encoding: encoding}
 			write := func(s *corev1.Service) []byte {
@@ -49,13 +49,14 @@ func TestMasterServiceIsTheHub(t *testing.T) {
 			in := stream.Object{Key: stream.Key{Namespace: "default", Name: "kubernetes"}, Revision: 7, Raw: raw}
 			out, visible := m.Show(typ, in)
 			got := &corev1.Service{}
+			var err error
 			if encoding == stream.Protobuf {
 				err = got.Unmarshal(out)
 			} else {
 				err = json.Unmarshal(out, got)
 			}
 			want := kubernetesService()
-			ip := m.address.String()
+			ip := m.at.Addr().String()
 			want.Spec.ClusterIP, want.Spec.ClusterIPs, want.Spec.IPFamilies = ip, []string{ip}, []corev1.IPFamily{family}
 			want.Spec.Ports[0].Port = 10268
 			if encoding == stream.Protobuf {
@@ -78,7 +79,39 @@ func TestMasterServiceIsTheHub(t *testing.T) {
 			}
 		}
 	}
-	if _, err := NewMaster("node", 1); err == nil {
-		t.Error("a name is taken for an address")
+}
+
+// TestMasterServiceMoves: while nobody knows where Pods find the hub, the Service is the cloud's.
+func TestMasterServiceMoves(t *testing.T) {
+	typ := stream.Type{GroupVersionKind: corev1.SchemeGroupVersion.WithKind("Service"), Encoding: stream.JSON}
+	raw, err := json.Marshal(kubernetesService())
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := NewMaster(netip.AddrPort{})
+	for _, at := range []string{"", "10.0.0.7:10268", "10.0.0.8:10268", ""} {
+		to, want := netip.AddrPort{}, "10.96.0.1:443"
+		if at != "" {
+			to, want = netip.MustParseAddrPort(at), at
+		}
+		_, changed := m.Look()
+		moves := m.looks.Get() != master{to}
+		m.Move(to)
+		select {
+		case <-changed:
+		default:
+			if moves {
+				t.Errorf("%s: who watches the Service is not told", at)
+			}
+		}
+		look, _ := m.Look()
+		shown, visible := look.Show(typ, stream.Object{Key: masterService, Revision: 7, Raw: raw})
+		got := &corev1.Service{}
+		if err := json.Unmarshal(shown, got); err != nil {
+			t.Fatal(err)
+		}
+		if at := net.JoinHostPort(got.Spec.ClusterIP, strconv.Itoa(int(got.Spec.Ports[0].Port))); !visible || at != want {
+			t.Errorf("it is shown at %s, want %s", at, want)
+		}
 	}
 }

@@ -1,6 +1,7 @@
 package filter
 
 import (
+	"net/netip"
 	"slices"
 	"testing"
 
@@ -33,10 +34,7 @@ func TestWhatATopologyLearnsFrom(t *testing.T) {
 
 func TestWhichResourcesAreShownOtherwise(t *testing.T) {
 	topology := New(Config{Node: "n1", Source: from(newScript(serviceType, 1), nil)})
-	master, err := NewMaster("10.0.0.7", 10268)
-	if err != nil {
-		t.Fatal(err)
-	}
+	master := NewMaster(netip.MustParseAddrPort("10.0.0.7:10268"))
 	for _, tt := range []struct {
 		resource schema.GroupVersionResource
 		cut      bool

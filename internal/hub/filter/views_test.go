@@ -3,6 +3,7 @@ package filter
 import (
 	"maps"
 	"math/rand/v2"
+	"net/netip"
 	"slices"
 	"testing"
 
@@ -83,15 +84,23 @@ func topologySubject(t *testing.T, e stream.Encoding, kind schema.GroupVersionKi
 
 func TestMasterConforms(t *testing.T) {
 	viewtest.Run(t, func(t *testing.T) viewtest.Subject {
+		at := netip.MustParseAddrPort("10.0.0.7:10268")
+		var views []*Master
 		return viewtest.Subject{
 			Resource: schema.GroupVersionResource{Version: "v1", Resource: "services"}, Type: serviceType,
 			Keys: []stream.Key{masterService, {Namespace: "default", Name: "web"}},
 			View: func() replica.View {
-				m, err := NewMaster("10.0.0.7", 10268)
-				if err != nil {
-					t.Fatal(err)
+				views = append(views, NewMaster(at))
+				return views[len(views)-1]
+			},
+			Turn: func(random *rand.Rand) {
+				at = netip.AddrPort{}
+				if n := random.IntN(4); n > 0 {
+					at = netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(n)}), 10268)
 				}
-				return m
+				for _, v := range views {
+					v.Move(at)
+				}
 			},
 			Make: func(_ *rand.Rand, k stream.Key, revision edge.Revision) stream.Object {
 				s := kubernetesService()

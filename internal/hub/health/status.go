@@ -30,6 +30,18 @@ type Status struct {
 	Kubelet *KubeletStatus `json:"kubelet,omitempty"`
 	// Settings says which of the pool's settings the hub runs with; absent if it knows of none.
 	Settings *SettingsStatus `json:"settings,omitempty"`
+	// Pods says where Pods are served; absent if they are not.
+	Pods *PodsStatus `json:"pods,omitempty"`
+}
+
+// PodsStatus says where a hub serves Pods.
+type PodsStatus struct {
+	// Address is where, HOST:PORT; empty if the node's address is not known yet.
+	Address string `json:"address,omitempty"`
+	// Told says that kubelet tells Pods that start now so.
+	Told bool `json:"told"`
+	// Problem is why they are not served there, or not told.
+	Problem string `json:"problem,omitempty"`
 }
 
 // KubeletStatus is what a hub has found of kubelet's serving certificate.

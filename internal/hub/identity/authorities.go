@@ -163,7 +163,7 @@ func (m *Manager) askAuthorities(ctx context.Context) (named []byte, by []*x509.
 }
 
 func (m *Manager) asNode(ctx context.Context, server *url.URL, roots *x509.CertPool) ([]byte, []*x509.Certificate, error) {
-	pair := m.client.pair.Load()
+	pair := m.client.pair.Get()
 	if pair == nil {
 		return nil, nil, &classified{errRefused, "the node has no certificate"}
 	}

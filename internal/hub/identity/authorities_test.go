@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/x509"
 	"encoding/base64"
-	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -155,7 +154,7 @@ func TestAFormerCertificateGoesWithItsAuthority(t *testing.T) {
 			return certificatesv1.CertificateApproved
 		}
 		f := newFollower(t, c, func(cfg *Config) {
-			cfg.Serve = net.IPv4(10, 0, 0, 1)
+			cfg.Serve = at("10.0.0.1")
 			write(t, filepath.Join(cfg.Dir, fileFormer), string(formerOf(t, old, year)))
 		})
 		defer func() { f.stop() }()

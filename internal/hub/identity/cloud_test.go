@@ -19,6 +19,7 @@ import (
 	"math/big"
 	"net"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -38,6 +39,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/live"
 	"yurtcoordinator/internal/run"
 )
 
@@ -551,3 +553,6 @@ func write(t testing.TB, path, content string) {
 		t.Fatal(err)
 	}
 }
+
+// at is an address that Pods are served at.
+func at(address string) *live.Value[netip.Addr] { return live.NewValue(netip.MustParseAddr(address)) }

@@ -6,7 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"net"
+	"net/netip"
 	"net/url"
 	"path/filepath"
 	"strings"
@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/live"
 )
 
 // Config says who a node is and how it can prove that.
@@ -53,8 +54,9 @@ type Config struct {
 	// renews it.
 	KubeletAsIs bool
 
-	// Serve is the address that Pods are served at, under which the hub needs another certificate. Nil: they are not.
-	Serve net.IP
+	// Serve is the address that Pods are served at, for which the hub needs another certificate. It may change; while it is not
+	// valid, the address is not known yet. Nil: they are not served.
+	Serve *live.Value[netip.Addr]
 
 	// ShowAuthorities is told the authorities, in PEM, that verify what is served there, when they may have changed: all Pods
 	// must be given them. Nil: nobody is told.

@@ -65,7 +65,7 @@ func (m *Manager) attempt(ctx context.Context, k *rotation) error {
 	if err != nil {
 		return err
 	}
-	wanted := k.wanted
+	wanted := m.wanted(k)
 	present, _ := m.load(k)
 	k.adopt(present)
 	if k == m.client && m.cfg.KubeletAsIs {
@@ -124,7 +124,7 @@ func (m *Manager) each(do func(*url.URL) error) error {
 
 // credentials returns what the node can ask with, the best first, and an error that says what is missing.
 func (m *Manager) credentials(k *rotation) (found []credential, without error) {
-	if pair := m.client.pair.Load(); pair != nil {
+	if pair := m.client.pair.Get(); pair != nil {
 		found = append(found, credential{what: "the node's present certificate", pair: pair})
 	}
 	if k != m.client {

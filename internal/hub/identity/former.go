@@ -176,7 +176,7 @@ func (m *Manager) settle(ctx context.Context) {
 	if m.cfg.Serve == nil {
 		return
 	}
-	now, own := m.clock.Now(), m.serving.pair.Load()
+	now, own := m.clock.Now(), m.serving.pair.Get()
 	s := serving{now: now}
 	if own != nil {
 		s.own, s.shown = own.Leaf, m.showAuthorities(ctx, own, now)
@@ -250,7 +250,7 @@ func (m *Manager) loadFormer() (*tls.Certificate, error) {
 	if err != nil {
 		return nil, fmt.Errorf("certificate and key in %s: %w", fileFormer, err)
 	}
-	wanted := m.serving.wanted
+	wanted := m.wanted(m.serving)
 	wanted.hub = false
 	if err := wanted.matches(pair.Leaf); err != nil {
 		return nil, fmt.Errorf("%s: %w", fileFormer, err)

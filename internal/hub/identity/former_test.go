@@ -132,7 +132,7 @@ func (w *world) told() []string {
 }
 
 func (w *world) config(cfg *Config) {
-	cfg.Serve = net.IPv4(10, 0, 0, 1)
+	cfg.Serve = at("10.0.0.1")
 	cfg.Pods = func(context.Context) ([]*corev1.Pod, bool) {
 		w.mu.Lock()
 		defer w.mu.Unlock()

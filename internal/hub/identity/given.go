@@ -4,6 +4,8 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+
+	"yurtcoordinator/internal/live"
 )
 
 // Given are files that somebody else keeps and renews, in place of a Manager's.
@@ -19,6 +21,9 @@ func (Given) Ensure(context.Context) error { return nil }
 func (Given) Serving(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	return nil, errors.New("no certificate to serve with: the hub gets none by itself")
 }
+
+// Served is none, for ever.
+func (Given) Served() *live.Value[*tls.Certificate] { return live.NewValue[*tls.Certificate](nil) }
 
 // FollowAuthorities waits for ctx to end: the authorities are in one of these files.
 func (Given) FollowAuthorities(ctx context.Context, _ func() (bool, <-chan struct{})) error {

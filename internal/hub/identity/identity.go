@@ -9,8 +9,8 @@ import (
 	"fmt"
 	"io/fs"
 	"net"
+	"net/netip"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -22,6 +22,7 @@ import (
 
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/hub/keyfile"
+	"yurtcoordinator/internal/live"
 	"yurtcoordinator/internal/run"
 )
 
@@ -78,17 +79,14 @@ func New(cfg Config) (*Manager, error) {
 	}
 	dialer := &net.Dialer{Timeout: dialFor}
 	m := &Manager{cfg: cfg, clock: clock.RealClock{}, dial: dialer.DialContext, pins: pins, disk: keyfile.Dir{Path: cfg.Dir}}
-	m.client = &rotation{kind: "client", file: "client", wanted: request{
+	m.client = &rotation{kind: "client", file: "client", pair: live.NewValue[*tls.Certificate](nil), wanted: request{
 		node: cfg.Node, signer: certificatesv1.KubeAPIServerClientKubeletSignerName, use: x509.ExtKeyUsageClientAuth,
 		usages: []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, certificatesv1.UsageClientAuth},
 	}}
-	m.serving = &rotation{kind: "serving", file: "hub", wanted: request{
+	m.serving = &rotation{kind: "serving", file: "hub", pair: live.NewValue[*tls.Certificate](nil), wanted: request{
 		node: cfg.Node, hub: true, signer: edge.SignerHubs, use: x509.ExtKeyUsageServerAuth,
 		usages: []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, certificatesv1.UsageServerAuth},
 	}}
-	if cfg.Serve != nil {
-		m.serving.wanted.ips = []net.IP{cfg.Serve}
-	}
 	m.measure()
 	return m, nil
 }
@@ -164,7 +162,7 @@ func (m *Manager) Serving(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	if former := m.formerInUse(); former != nil {
 		return former.pair, nil
 	}
-	if pair := m.serving.pair.Load(); pair != nil {
+	if pair := m.serving.pair.Get(); pair != nil {
 		// Without the authorities, which whoever trusts them has.
 		return &tls.Certificate{Certificate: pair.Certificate[:1], PrivateKey: pair.PrivateKey, Leaf: pair.Leaf}, nil
 	}
@@ -173,6 +171,10 @@ func (m *Manager) Serving(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	}
 	return nil, errors.New("no certificate to serve with yet")
 }
+
+// Served is the certificate that the hub gets for Config.Serve, with the authorities that verify it behind it; nil means that there
+// is none yet. While Pods may not know these, Serving returns a former one.
+func (m *Manager) Served() *live.Value[*tls.Certificate] { return m.serving.pair }
 
 // Status is the state of a node's certificates.
 type Status struct {
@@ -244,6 +246,7 @@ func (m *Manager) keep(ctx context.Context, k *rotation) {
 	var next time.Time // by the monotonic clock, which nobody sets
 	pause, seen := run.Backoff{Min: pauseMin, Max: pauseAnswered}, m.bootstrapDigest()
 	for {
+		at := m.serveAt()
 		present, _ := m.load(k)
 		k.adopt(present)
 		wait := poll
@@ -288,16 +291,51 @@ func (m *Manager) keep(ctx context.Context, k *rotation) {
 		} else {
 			m.settle(ctx)
 		}
-		if run.Pause(ctx, max(wait, time.Second)) != nil {
+		if m.rest(ctx, k, at, max(wait, time.Second)) {
+			pause.Reset()
+			next = time.Time{}
+		}
+		if ctx.Err() != nil {
 			return
 		}
 	}
 }
 
+// serveAt is the address that Pods are served at; not valid if they are not, or if it is not known yet.
+func (m *Manager) serveAt() netip.Addr {
+	if m.cfg.Serve == nil {
+		return netip.Addr{}
+	}
+	return m.cfg.Serve.Get()
+}
+
+// wanted is what certificate is wanted now.
+func (m *Manager) wanted(k *rotation) request {
+	wanted := k.wanted
+	if at := m.serveAt(); k == m.serving && at.IsValid() {
+		wanted.ips = []net.IP{at.AsSlice()}
+	}
+	return wanted
+}
+
+// errMoved says that the address that Pods are served at is another.
+var errMoved = errors.New("the address is another")
+
+// rest pauses, but only until another certificate is wanted, since the address is no longer this one: then it returns true.
+func (m *Manager) rest(ctx context.Context, k *rotation, at netip.Addr, pause time.Duration) (moved bool) {
+	if k != m.serving || m.cfg.Serve == nil {
+		_ = run.Pause(ctx, pause) // the caller sees that ctx has ended
+		return false
+	}
+	same, stop := m.cfg.Serve.While(ctx, func(now netip.Addr) bool { return now == at }, errMoved)
+	defer stop()
+	return run.Pause(same, pause) != nil && ctx.Err() == nil
+}
+
 // lacking says why a certificate needs to be replaced; "" means that it need not.
 func (m *Manager) lacking(k *rotation, present *tls.Certificate, now time.Time) string {
-	if k == m.serving && m.cfg.Serve == nil {
-		return "" // nobody needs it
+	if k == m.serving && !m.serveAt().IsValid() {
+		return "" // nobody needs it, or it is not known yet for which address
 	}
 	if k == m.client && m.cfg.KubeletAsIs {
 		if kubelet, err := m.kubelet(); err == nil && present != nil && kubelet.pair.Leaf.Equal(present.Leaf) &&
@@ -306,7 +344,7 @@ func (m *Manager) lacking(k *rotation, present *tls.Certificate, now time.Time) 
 		}
 		return "the kubelet's certificate is to be copied"
 	}
-	why := k.wanted.lacking(present, now)
+	why := m.wanted(k).lacking(present, now)
 	if why == "" && k == m.client {
 		why = m.early(present, now)
 	}
@@ -323,7 +361,7 @@ func (m *Manager) report(ctx context.Context, k *rotation, err error) {
 		k.said.Problem, k.said.Since, k.said.Waiting = "", time.Time{}, ""
 	} else {
 		k.said.Problem = err.Error()
-		if pair := k.pair.Load(); pair != nil && now.After(pair.Leaf.NotAfter) {
+		if pair := k.pair.Get(); pair != nil && now.After(pair.Leaf.NotAfter) {
 			k.said.Problem = "the certificate expired at " + date(pair.Leaf.NotAfter) + ": " + k.said.Problem
 		}
 		if k.said.Since.IsZero() {
@@ -411,7 +449,7 @@ type rotation struct {
 	kind   string
 	file   string // begins the names of its files
 	wanted request
-	pair   atomic.Pointer[tls.Certificate]
+	pair   *live.Value[*tls.Certificate]
 
 	mu   sync.Mutex
 	said State
@@ -427,7 +465,7 @@ func (k *rotation) fileKey() string  { return k.file + ".request.key" }
 // to forget who it is.
 func (k *rotation) adopt(pair *tls.Certificate) {
 	if pair != nil {
-		k.pair.Store(pair)
+		k.pair.Set(pair)
 	}
 }
 
@@ -442,7 +480,7 @@ func (k *rotation) state() State {
 	k.mu.Lock()
 	state := k.said
 	k.mu.Unlock()
-	if pair := k.pair.Load(); pair != nil {
+	if pair := k.pair.Get(); pair != nil {
 		state.NotBefore, state.NotAfter, state.RenewAt = pair.Leaf.NotBefore, pair.Leaf.NotAfter, renewAt(pair.Leaf)
 	}
 	return state

@@ -9,7 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -23,6 +23,7 @@ import (
 	certificatesv1 "k8s.io/api/certificates/v1"
 
 	"yurtcoordinator/internal/hub/keyfile"
+	"yurtcoordinator/internal/live"
 	"yurtcoordinator/internal/run"
 )
 
@@ -618,7 +619,7 @@ func TestServing(t *testing.T) {
 		c := newCloud(t, newAuthority(t, "kubernetes"))
 		c.life = 48 * time.Hour
 		client := c.approve
-		n := newNode(t, c, func(cfg *Config) { cfg.Serve = net.IPv4(10, 0, 0, 1) })
+		n := newNode(t, c, func(cfg *Config) { cfg.Serve = at("10.0.0.1") })
 		if _, err := n.Serving(nil); err == nil {
 			t.Error("there is a certificate before there is one")
 		}
@@ -649,7 +650,7 @@ func TestServing(t *testing.T) {
 			t.Errorf("asked for by %s", got)
 		}
 		stop()
-		moved := newNode(t, c, func(cfg *Config) { cfg.Dir, cfg.Serve = n.cfg.Dir, net.IPv4(10, 0, 0, 2) })
+		moved := newNode(t, c, func(cfg *Config) { cfg.Dir, cfg.Serve = n.cfg.Dir, at("10.0.0.2") })
 		stop = moved.start()
 		time.Sleep(time.Minute)
 		second, err := moved.Serving(nil)
@@ -664,12 +665,44 @@ func TestServing(t *testing.T) {
 		stop()
 		// A restart serves what it has; approval is not needed again.
 		c.change(func() { c.approve = client })
-		again := newNode(t, c, func(cfg *Config) { cfg.Dir, cfg.Serve = n.cfg.Dir, net.IPv4(10, 0, 0, 2) })
+		again := newNode(t, c, func(cfg *Config) { cfg.Dir, cfg.Serve = n.cfg.Dir, at("10.0.0.2") })
 		stop = again.start()
 		synctest.Wait()
 		if kept, err := again.Serving(nil); err != nil || !kept.Leaf.Equal(third.Leaf) {
 			t.Errorf("after a restart: %v", err)
 		}
 		stop()
+	})
+}
+
+// TestServingFollowsTheAddress: while it is not known nobody is asked; another one is asked for at once, and until it is there the
+// hub serves with what it has.
+func TestServingFollowsTheAddress(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCloud(t, newAuthority(t, "kubernetes"))
+		c.approve = func(*certificatesv1.CertificateSigningRequest) certificatesv1.RequestConditionType {
+			return certificatesv1.CertificateApproved
+		}
+		address := live.NewValue(netip.Addr{})
+		n := newNode(t, c, func(cfg *Config) { cfg.Serve = address })
+		if err := n.Ensure(n.ctx); err != nil {
+			t.Fatal(err)
+		}
+		defer n.start()()
+		time.Sleep(time.Hour)
+		if _, err := n.Serving(nil); err == nil || len(c.created()) != 1 || n.Served().Get() != nil {
+			t.Errorf("no address is known: %v, requests by %v", err, c.created())
+		}
+		for i, at := range []string{"10.0.0.1", "10.0.0.2", "fd00::2"} {
+			address.Set(netip.MustParseAddr(at))
+			time.Sleep(time.Second)
+			pair, err := n.Serving(nil)
+			if err != nil || pair.Leaf.VerifyHostname(at) != nil || len(c.created()) != 2+i {
+				t.Fatalf("%s: %v, requests by %v", at, err, c.created())
+			}
+			if served := n.Served().Get(); served == nil || !served.Leaf.Equal(pair.Leaf) || len(served.Certificate) < 2 {
+				t.Errorf("%s: the certificate has come without the authorities that verify it", at)
+			}
+		}
 	})
 }
